@@ -1,0 +1,42 @@
+// Package collector drives agents over tasks: it claims samples, runs attempts
+// on a bounded worker pool, classifies and retries what fails, and hands finished
+// samples to a sink. It knows no wire format and no file format.
+//
+// # Words
+//
+// One word per concept, here and everywhere:
+//
+//   - task: what to do, one or more user messages with an id
+//   - sample: one repetition of a task, with an index from 0
+//   - group: the samples of one task
+//   - attempt: one try at a sample, numbered from 1
+//   - run: this invocation with its folder; the server's own run is a server run
+//   - call: one generation of the model; one step of the server is one call
+//   - turn: one element of turns as the server sends it
+//   - span: a stretch of a row with one role
+//   - row: one training sequence; a sample gives one or several
+//   - segment: a row's place among the rows of its sample
+//   - shard: one data file; commit: the log entry that makes a shard exist
+//
+// # From a task to a row
+//
+//	tasks ─► claim ─► attempt ─► Agent.Run ─► Reply ─► Prompter ─► calls ─► Aligner ─► rows ─► Scorer ─► Sink
+//	                     │                                                                        ▲
+//	                     └── failure ── Classify ── retry on a new agent, or a failure row ───────┘
+//
+// # Guarantees
+//
+// A failed attempt is data, never a crash: it becomes a failure row and counts
+// towards the accounting identity
+//
+//	planned = committed + failed + skipped + remaining
+//
+// which holds at every moment. Only the sink, authentication and configuration
+// end a run. Everything that Run started has returned when Run returns.
+//
+// # Reading order
+//
+// backend.go says what the collector needs from outside; task.go what comes in;
+// collector.go is the pool; attempt.go one attempt from start to end; classify.go
+// the one classification of failures; events.go and stats.go what can be seen.
+package collector

@@ -1,0 +1,81 @@
+package tokenize
+
+// A Call is one generation of the model: the prompt that it saw, as far as that
+// is known, and what it sampled. One step of the server is one call.
+//
+// A Call points into memory that belongs to whoever made it; the Aligner copies.
+type Call struct {
+	// PromptIDs is the whole prompt, or nil where it is unknown. A known prompt is
+	// never empty.
+	PromptIDs []int32
+
+	// Context is used by SourceLiteral only, which knows no prompt: the tokens of
+	// the text between the previous call and this one, glued as they are.
+	Context []int32
+
+	// OutputIDs are the sampled tokens. Logprobs has the same length; NaN means
+	// that the server gave none for that token.
+	OutputIDs []int32
+	Logprobs  []float32
+
+	// After is what lies between the previous call and this one: RoleTool where a
+	// tool turn does, else RoleUser. Of the first call it has no meaning.
+	After Role
+
+	// Source says where PromptIDs comes from, Grade how well it is proven.
+	Source PromptSource
+	Grade  Grade
+	// Reason is set iff Grade is Quarantined. Such a call makes no row: its tokens
+	// are returned as lost, and a row never runs across it.
+	Reason Reason
+
+	// Version is the policy version, or -1 where unknown.
+	Version int32
+	// FinishReason is the engine's word, or empty where unknown.
+	FinishReason string
+	// StepID is the server's name of the call, or empty where unknown.
+	StepID string
+}
+
+// A PromptSource says where the prompt of a call comes from.
+type PromptSource uint8
+
+// The prompt sources; see the package documentation for what each proves.
+const (
+	SourceNone    PromptSource = iota
+	SourceTurns                // input_ids on the turn itself
+	SourceTap                  // seen by a proxy before the engine
+	SourceStored               // rebuilt from stored messages
+	SourceTrace                // rebuilt from a provider trace
+	SourceLiteral              // no prompt: outputs and tool texts as given
+)
+
+// A Grade says how well the context of a row is proven. Lower is better; the
+// grade of several calls is the highest of theirs.
+type Grade uint8
+
+// The grades.
+const (
+	Exact         Grade = iota // the engine's own prompt ids are known
+	CountVerified              // rebuilt, and every length agrees with the server's count
+	Unverified                 // nothing could be checked
+	Quarantined                // a check failed or the prompt is unknown: never data
+)
+
+// A Reason says why a call, or a whole sample, is quarantined.
+type Reason uint8
+
+// The reasons. They are the closed list of the reason column in failures/.
+const (
+	ReasonNone           Reason = iota
+	ReasonNoPrompt              // no source gives the prompt
+	ReasonCountMismatch         // every source that was tried disagrees with the server's count
+	ReasonLengthMismatch        // ids and log-probabilities differ in number
+	ReasonIDMismatch            // a log-probability belongs to another token than the one sampled
+	ReasonNoLogprobs            // the list of log-probabilities is null
+	ReasonHole                  // the server's sums say that a turn is missing
+	ReasonCompacted             // the prompt followed a compaction and cannot be known
+	ReasonVocab                 // an id outside the vocabulary
+	ReasonDrift                 // drift, and the configuration says reject
+	ReasonNoTurns               // the server answered without turns
+)

@@ -1,0 +1,111 @@
+package tokenize
+
+// A Row is one training sequence: T tokens in model order, unshifted and
+// unpadded, with one entry per token in every parallel slice, and K spans.
+//
+// The slices grow together, only through AppendSampled and AppendContext, so
+//
+//	len(InputIDs) == len(LossMask) == len(Logprobs) == T
+//	Versions is nil or has length T
+//	TurnOffsets[0] == 0, TurnOffsets[K] == T, non-decreasing, length K+1
+//	TurnRoles has length K
+//
+// A Row owns its memory; Reset keeps it for reuse.
+type Row struct {
+	// InputIDs is the whole sequence.
+	InputIDs []int32
+
+	// LossMask is 1 where the policy sampled the token in a captured call and a
+	// trainer may learn from it, else 0. It follows provenance, never role.
+	LossMask []int8
+
+	// Logprobs[i] is the natural log of the probability that the engine reported
+	// for InputIDs[i]. Finite and ≤ 1e-6 where LossMask[i] is 1; exactly 0 where it
+	// is 0, meaning "no information", not "probability one".
+	// Source: turns[].output_token_logprobs[j][0] (Letta).
+	Logprobs []float32
+
+	// Versions[i] is the policy version that sampled token i, -1 where it was not
+	// sampled. Nil where the versions are unknown.
+	Versions []int32
+
+	// TurnOffsets and TurnRoles partition the sequence into spans: span k is
+	// [TurnOffsets[k], TurnOffsets[k+1]) and has role TurnRoles[k].
+	TurnOffsets []int32
+	TurnRoles   []int8
+
+	// PromptLength is the number of tokens before the first sampled one.
+	PromptLength int32
+
+	// SegmentIndex of SegmentCount is the row's place among the rows of its sample.
+	SegmentIndex, SegmentCount int32
+
+	// Grade is the worst of the row's calls, Source where their prompts come from.
+	Grade  Grade
+	Source PromptSource
+
+	// Divergence says why this row is not the continuation of the one before it;
+	// nil for the first row of a sample.
+	Divergence *Divergence
+
+	// Unscored counts sampled tokens of this row without a usable log-probability
+	// (mask 0); Trimmed counts sampled tokens that REALIGN replaced.
+	Unscored, Trimmed int32
+
+	// Truncated says that the row does not end where the rollout did: the engine's
+	// length stop, or a cut at the row limit (then Flags holds FlagCut).
+	Truncated bool
+
+	// Flags is a subset of the closed list of flags.
+	Flags Flags
+
+	// FirstCall and LastCall are the indexes of the row's calls within the sample,
+	// [FirstCall, LastCall).
+	FirstCall, LastCall int32
+	// FinishReasons and StepIDs have one entry per call; empty where unknown.
+	FinishReasons, StepIDs []string
+}
+
+// Flags is a set of the flags of a row.
+type Flags uint16
+
+// The flags. Their names, as written to the flags column, are in flagNames.
+const (
+	FlagCut               Flags = 1 << iota // cut at the row limit, at a turn's end
+	FlagClientToolContext                   // a client-made tool result that the model saw as empty text
+	FlagCensored                            // cut by the tail policy
+	FlagSurplusLogprobs                     // more log-probabilities than ids, the first ones equal (R3)
+	FlagRealigned                           // REALIGN replaced the end of an output
+	FlagReattached                          // taken over from a server run that outlived its collector
+)
+
+// A Divergence is the first place where the next prompt leaves the open row.
+type Divergence struct {
+	// Call is the index of the call within the sample whose prompt diverged.
+	Call int32
+	// Offset is the first differing position, in tokens from the start of the row
+	// and of the prompt alike.
+	Offset int32
+	// Kind says what lay there.
+	Kind DivergenceKind
+	// Row and Prompt are some ids of both sides from Offset on, at most
+	// DivergenceWindow each, for a person to decode.
+	Row, Prompt []int32
+}
+
+// DivergenceWindow is how many ids of each side a Divergence keeps: enough for a
+// person to see the difference, small beside any row.
+const DivergenceWindow = 16
+
+// A DivergenceKind names where a prompt left the row.
+type DivergenceKind uint8
+
+// The kinds of divergence.
+const (
+	DivergedInPrompt     DivergenceKind = iota + 1 // before the first sampled token of the row
+	DivergedInContext                              // in a tool or user span
+	DivergedInEarlier                              // in an earlier output of the row
+	DivergedInLast                                 // in the last output of the row
+	DivergedProperPrefix                           // the prompt is a proper prefix of the row, or equal to it
+	DivergedAfterLost                              // the call before could not be known
+)
