@@ -1,0 +1,105 @@
+package collector
+
+import (
+	"errors"
+	"fmt"
+)
+
+// The sentinels say what a failure means to the run. A backend, a prompter and a
+// sink wrap them (fmt.Errorf with %w, or an Unwrap method); Classify reads them
+// and nothing else decides. An error that wraps none of them is Internal.
+//
+// An error that knows how long the server asked to wait says so by a method
+//
+//	RetryDelay() time.Duration // 0: the server named no delay
+//
+// anywhere in its chain. The delay counts for the retry of that attempt only.
+var (
+	// ErrBusy: the server lives and asks to be asked later (429, lock conflicts).
+	// Retried on a new agent.
+	ErrBusy = errors.New("collector: server busy")
+	// ErrUnavailable: the server, its database or its engine does not serve (503,
+	// 502, an engine that is down). Retried on a new agent. Run returns it as well
+	// when no endpoint makes any progress.
+	ErrUnavailable = errors.New("collector: server unavailable")
+	// ErrConnection: the connection was refused, reset, or ended before the whole
+	// answer was there. Retried on a new agent.
+	ErrConnection = errors.New("collector: connection failed")
+	// ErrIdle: no byte came for longer than allowed. Retried on a new agent.
+	ErrIdle = errors.New("collector: nothing received in time")
+	// ErrTimeout: the attempt, or one request of it, took longer than allowed in
+	// all. Retried on a new agent.
+	ErrTimeout = errors.New("collector: took too long")
+	// ErrServer: the server failed and gave no better reason (a 500 whose server
+	// run explains nothing). Retried on a new agent.
+	ErrServer = errors.New("collector: server error")
+
+	// ErrRejected: the server understood the request and refuses it (4xx). The
+	// sample fails; another attempt would be refused as well.
+	ErrRejected = errors.New("collector: request rejected")
+	// ErrMalformedCall: the model wrote a tool call that the server cannot read, and
+	// the server gave up the rollout for it. The sample fails.
+	ErrMalformedCall = errors.New("collector: malformed tool call")
+	// ErrContextOverflow: the conversation outgrew the context window. The sample
+	// fails.
+	ErrContextOverflow = errors.New("collector: context window exceeded")
+	// ErrAgent: the server answered and says that the rollout went wrong (stop
+	// reason error, cancelled, …). The sample fails.
+	ErrAgent = errors.New("collector: agent ended with an error")
+	// ErrTool: a tool on our side of the wire failed. The sample fails.
+	ErrTool = errors.New("collector: client tool failed")
+	// ErrNoTurns: the answer holds no token data. The sample fails.
+	ErrNoTurns = errors.New("collector: reply without turns")
+
+	// ErrAuth: the server does not let us in. Ends the run.
+	ErrAuth = errors.New("collector: not authorized")
+	// ErrUnusable: server, model or agent cannot give what the run needs whatever
+	// is sent: an unknown model, an agent that will never give turns. Ends the run.
+	ErrUnusable = errors.New("collector: server or model not usable")
+	// ErrStorage: the sink does not take samples any more. Ends the run.
+	ErrStorage = errors.New("collector: storage failed")
+	// ErrTolerance: more samples failed than the configuration allows. Ends the run.
+	ErrTolerance = errors.New("collector: more failures than allowed")
+)
+
+// An AttemptError says which attempt failed and where in it.
+type AttemptError struct {
+	Task    string // task id
+	Index   int    // sample index
+	Attempt int    // from 1
+	Stage   Stage
+	Err     error
+}
+
+func (e *AttemptError) Error() string {
+	return fmt.Sprintf("task %s sample %d attempt %d: %s: %v", e.Task, e.Index, e.Attempt, e.Stage, e.Err)
+}
+
+func (e *AttemptError) Unwrap() error { return e.Err }
+
+// Class is the class of the failure.
+func (e *AttemptError) Class() Class { return Classify(e) }
+
+// A Stage is a step of an attempt. Its name is the stage column of failures/.
+type Stage uint8
+
+// The stages, in the order in which an attempt goes through them.
+const (
+	StageWait   Stage = iota // waits before a retry
+	StageOpen                // makes the agent
+	StageRun                 // sends, and waits for the model
+	StagePrompt              // finds the prompts
+	StageAlign               // builds and checks the rows
+	StageScore               // rewards
+	StageAppend              // waits for the sink
+	StageClose               // removes the agent
+)
+
+var stageNames = [...]string{"wait", "open", "run", "prompt", "align", "score", "append", "close"}
+
+func (s Stage) String() string {
+	if int(s) < len(stageNames) {
+		return stageNames[s]
+	}
+	return fmt.Sprintf("stage(%d)", uint8(s))
+}
