@@ -1,0 +1,69 @@
+# `make` alone prints what it can do.
+.DEFAULT_GOAL := help
+
+GO      ?= go
+BIN     := .build/bin
+PYTHON  := .build/venv/bin/python
+LINT    := $(BIN)/golangci-lint
+LINT_V  := v2.15.0
+FUZZTIME ?= 30s
+BENCH   ?= .
+
+export CGO_ENABLED ?= 0
+export ROLLOUT_PYTHON ?= $(CURDIR)/$(PYTHON)
+
+.PHONY: help
+help: ## print this
+	@echo 'usage: make TARGET'; echo
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
+
+.PHONY: build
+build: ## build bin/rollout
+	$(GO) build -trimpath -o bin/rollout ./cmd/rollout
+
+.PHONY: demo
+demo: build ## collect from a simulated server that replays recorded exchanges, and show the result
+	.ci/demo.sh
+
+.PHONY: test
+test: python ## all tests, those that need Python included
+	$(GO) vet ./...
+	$(GO) test -skip '^TestGate' ./...
+	$(GO) test -p 1 -count 1 -run '^TestGate' ./...
+
+.PHONY: short
+short: ## the tests that need no Python and little time
+	$(GO) test -short ./...
+
+.PHONY: race
+race: ## the short tests under the race detector (needs a C compiler)
+	CGO_ENABLED=1 $(GO) test -race -short ./...
+
+.PHONY: python
+python: ## make the Python environment of the interoperability tests
+	.ci/python.sh
+
+.PHONY: lint
+lint: $(LINT) ## golangci-lint, and 32-bit vet of the core
+	$(LINT) run ./...
+	GOARCH=386 $(GO) vet ./tokenize/...
+
+$(LINT): Makefile
+	GOBIN=$(CURDIR)/$(BIN) $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(LINT_V)
+	@touch $@
+
+.PHONY: fuzz
+fuzz: ## every fuzz target for FUZZTIME (30s) each
+	.ci/fuzz.sh $(FUZZTIME)
+
+.PHONY: bench
+bench: ## every benchmark; BENCH=regexp chooses
+	$(GO) test -p 1 -run '^$$' -bench '$(BENCH)' -benchmem ./...
+
+.PHONY: cover
+cover: ## test coverage, as cover.html
+	$(GO) test -short -coverprofile=.build/cover.out ./... && $(GO) tool cover -html=.build/cover.out -o .build/cover.html
+
+.PHONY: clean
+clean: ## remove what was built and the demo's run
+	rm -rf bin .build run
