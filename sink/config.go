@@ -1,0 +1,188 @@
+package sink
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+)
+
+// Defaults of Config.
+const (
+	// DefaultMaxShardBytes is what readers like: big enough that opening costs
+	// nothing, small enough that a few hundred shards feed many workers evenly.
+	DefaultMaxShardBytes = 256 << 20
+	// DefaultMaxShardAge bounds how long a trainer that follows the commit log
+	// waits, and how much an interruption can lose.
+	DefaultMaxShardAge = 5 * time.Minute
+	// DefaultMaxBytesInFlight holds a few hundred samples of 8k tokens.
+	DefaultMaxBytesInFlight = 32 << 20
+	// DefaultWriters is one: a writer takes more than 25 million tokens per second.
+	DefaultWriters = 1
+	// DefaultRowGroupTokens costs 12 MB of memory per writer; speed and size are
+	// the same from 250 thousand to 10 million.
+	DefaultRowGroupTokens = 1_000_000
+
+	// minRowGroupTokens keeps the footer small: a row group costs 5 KB of it.
+	minRowGroupTokens = 1000
+	// maxRowGroupTokens keeps every list of an Arrow batch far below 2^31 values,
+	// also when the last row before the border is a long one.
+	maxRowGroupTokens = 100_000_000
+	maxWriters        = 256
+)
+
+// A Config says how a Dataset writes. The zero value of every field is its
+// documented default.
+type Config struct {
+	// Format of the data shards. Default Parquet.
+	Format Format
+
+	// MaxShardBytes closes a data shard once its file has grown to that many
+	// bytes. The shard may exceed it by what is still open in memory, at most one
+	// row group. Default DefaultMaxShardBytes.
+	MaxShardBytes int64
+
+	// MaxShardAge closes a shard that long after its first sample. Default
+	// DefaultMaxShardAge.
+	MaxShardAge time.Duration
+
+	// MaxBytesInFlight bounds the memory of samples that Append accepted and that
+	// were not yet encoded; Append blocks beyond it. A sample larger than the
+	// bound passes alone. Default DefaultMaxBytesInFlight.
+	MaxBytesInFlight int64
+
+	// Writers is the number of shards open at once, each with its own goroutine.
+	// More than there are cores cost memory and gain nothing. Default
+	// DefaultWriters.
+	Writers int
+
+	// RowGroupTokens closes a Parquet row group, or an Arrow batch, once it holds
+	// that many tokens. Default DefaultRowGroupTokens.
+	RowGroupTokens int
+
+	// VocabSize is the number of ids of the model's vocabulary; a row with an id
+	// beyond it is refused. 0 means unknown: only negative ids are refused.
+	VocabSize int
+
+	// Meta holds key-values for the footer of each shard (the schema's metadata in
+	// Arrow), such as rollout.config_sha256. The keys rollout.schema_version,
+	// rollout.run_id and rollout.kind are written by the package itself.
+	Meta map[string]string
+
+	// RunID names the run in file names and commits: letters, digits, dot, dash
+	// and underscore. Default "run".
+	RunID string
+
+	// Now is the clock that dates commits. Default time.Now.
+	Now func() time.Time
+
+	// Logger receives one line per commit. Default: none.
+	Logger *slog.Logger
+
+	// Events are told what happens.
+	Events Events
+
+	// FS is the file system. Default: the operating system's.
+	FS FS
+}
+
+// Events holds functions that are told what happens; each may be nil. They are
+// called from the goroutines of the writers, must not block, and must not call
+// the Dataset's Close.
+type Events struct {
+	// Committed is called once per commit, after its entry is durable and before
+	// the done functions of its samples are called.
+	Committed func(Commit)
+}
+
+// withDefaults returns a copy with every zero field set to its default.
+func (c Config) withDefaults() Config {
+	if c.MaxShardBytes == 0 {
+		c.MaxShardBytes = DefaultMaxShardBytes
+	}
+	if c.MaxShardAge == 0 {
+		c.MaxShardAge = DefaultMaxShardAge
+	}
+	if c.MaxBytesInFlight == 0 {
+		c.MaxBytesInFlight = DefaultMaxBytesInFlight
+	}
+	if c.Writers == 0 {
+		c.Writers = DefaultWriters
+	}
+	if c.RowGroupTokens == 0 {
+		c.RowGroupTokens = DefaultRowGroupTokens
+	}
+	if c.RunID == "" {
+		c.RunID = "run"
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.FS == nil {
+		c.FS = OS()
+	}
+	return c
+}
+
+// Validate returns every complaint about c, joined; nil means that Create will
+// accept it. Zero fields are defaults and therefore right.
+func (c Config) Validate() error {
+	var errs []error
+	complain := func(format string, args ...any) {
+		errs = append(errs, fmt.Errorf("sink."+format, args...))
+	}
+	if _, err := c.Format.MarshalText(); err != nil {
+		complain("format: %d: must be parquet or arrow", c.Format)
+	}
+	if c.MaxShardBytes < 0 {
+		complain("max_shard_bytes: %d: must be > 0", c.MaxShardBytes)
+	}
+	if c.MaxShardAge < 0 {
+		complain("max_shard_age: %v: must be > 0", c.MaxShardAge)
+	}
+	if c.MaxBytesInFlight < 0 {
+		complain("max_bytes_in_flight: %d: must be > 0", c.MaxBytesInFlight)
+	}
+	if c.Writers < 0 || c.Writers > maxWriters {
+		complain("writers: %d: must be between 1 and %d", c.Writers, maxWriters)
+	}
+	if c.RowGroupTokens != 0 && (c.RowGroupTokens < minRowGroupTokens || c.RowGroupTokens > maxRowGroupTokens) {
+		complain("row_group_tokens: %d: must be between %d and %d", c.RowGroupTokens, minRowGroupTokens, maxRowGroupTokens)
+	}
+	if c.VocabSize < 0 {
+		complain("vocab_size: %d: must be ≥ 0", c.VocabSize)
+	}
+	if !isName(c.RunID) {
+		complain("run_id: %q: must be made of letters, digits, '.', '-' and '_', at most %d, and not begin with '.'", c.RunID, maxNameLen)
+	}
+	for key := range c.Meta {
+		switch key {
+		case "":
+			complain("meta: empty key")
+		case metaSchemaVersion, metaRunID, metaKind:
+			complain("meta: %s: is written by the sink itself", key)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// maxNameLen keeps a shard's file name far below the 255 bytes of file systems.
+const maxNameLen = 100
+
+// isName reports whether s may be a part of a file name.
+func isName(s string) bool {
+	if len(s) > maxNameLen || (s != "" && s[0] == '.') {
+		return false
+	}
+	for _, r := range []byte(s) {
+		switch {
+		case 'a' <= r && r <= 'z', 'A' <= r && r <= 'Z', '0' <= r && r <= '9', r == '.', r == '-', r == '_':
+		default:
+			return false
+		}
+	}
+	return true
+}

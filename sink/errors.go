@@ -1,0 +1,97 @@
+package sink
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"strconv"
+	"syscall"
+)
+
+// Sentinels for errors.Is.
+var (
+	// ErrFull means that the disk, or the quota on it, is full.
+	ErrFull = errors.New("sink: no space left")
+	// ErrPermission means that the run's folder may not be written to.
+	ErrPermission = errors.New("sink: permission denied")
+	// ErrCommitted means that the sample's rows are already in the dataset.
+	ErrCommitted = errors.New("sink: sample is already committed")
+	// ErrClosed means that the Dataset was closed or has failed.
+	ErrClosed = errors.New("sink: dataset is closed")
+	// ErrCorrupt is wrapped by every CorruptError.
+	ErrCorrupt = errors.New("sink: corrupt")
+	// ErrNewer means that a newer version of the program wrote the dataset.
+	ErrNewer = errors.New("sink: written by a newer version")
+)
+
+// A ShardError says that a shard, or its commit, could not be written. It ends
+// the run: storage is not negotiable.
+type ShardError struct {
+	// Path is the file, or the folder of a run.
+	Path string
+	// Op is what was tried: create, write, sync, check, rename, commit.
+	Op  string
+	Err error
+}
+
+func (e *ShardError) Error() string {
+	return "shard " + e.Path + ": " + e.Op + ": " + e.Err.Error()
+}
+
+// Unwrap returns the cause.
+func (e *ShardError) Unwrap() error { return e.Err }
+
+// Is reports whether the cause means target, for ErrFull and ErrPermission,
+// which the operating system says in its own words.
+func (e *ShardError) Is(target error) bool {
+	switch target {
+	case ErrFull:
+		return errors.Is(e.Err, syscall.ENOSPC) || errors.Is(e.Err, syscall.EDQUOT)
+	case ErrPermission:
+		return errors.Is(e.Err, fs.ErrPermission) || errors.Is(e.Err, syscall.EROFS)
+	}
+	return false
+}
+
+// A CorruptError says that a committed file is not what its commit says, or that
+// a commit entry cannot be read.
+type CorruptError struct {
+	// Path is the file, relative to the run's folder where that is known.
+	Path string
+	// Row is the row within the file, or -1.
+	Row int64
+	Err error
+}
+
+func (e *CorruptError) Error() string {
+	s := e.Path + ": "
+	if e.Row >= 0 {
+		s += "row " + strconv.FormatInt(e.Row, 10) + ": "
+	}
+	return s + e.Err.Error()
+}
+
+// Unwrap returns the cause.
+func (e *CorruptError) Unwrap() error { return e.Err }
+
+// Is reports true for ErrCorrupt.
+func (e *CorruptError) Is(target error) bool { return target == ErrCorrupt }
+
+// A SampleError says that Append refused a sample because it breaks a rule that
+// every row in a dataset keeps. Nothing of the sample was written.
+type SampleError struct {
+	Key string
+	// Row is the row within the sample, or -1 where the sample itself is at fault.
+	Row int
+	Err error
+}
+
+func (e *SampleError) Error() string {
+	if e.Row < 0 {
+		return fmt.Sprintf("sample %s: %v", e.Key, e.Err)
+	}
+	return fmt.Sprintf("sample %s: row %d: %v", e.Key, e.Row, e.Err)
+}
+
+// Unwrap returns the cause.
+func (e *SampleError) Unwrap() error { return e.Err }

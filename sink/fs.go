@@ -1,0 +1,98 @@
+package sink
+
+import (
+	"io"
+	"os"
+)
+
+// An FS is what the package needs of a file system. Names are paths as the
+// operating system writes them. Tests put one in between that fails or forgets.
+type FS interface {
+	// MkdirAll makes a folder and its parents.
+	MkdirAll(name string) error
+	// Create makes a new file for writing; it fails if the name exists.
+	Create(name string) (File, error)
+	// Open opens a file for reading.
+	Open(name string) (File, error)
+	// Rename moves a file within one file system, atomically.
+	Rename(from, to string) error
+	// Link gives a file a second name; it fails with fs.ErrExist if the name exists.
+	Link(from, to string) error
+	// Remove deletes a file.
+	Remove(name string) error
+	// SyncDir makes the names in a folder durable.
+	SyncDir(name string) error
+	// ReadDir returns the names in a folder, sorted.
+	ReadDir(name string) ([]string, error)
+}
+
+// A File is a file that is being written or read.
+type File interface {
+	io.Writer
+	io.ReaderAt
+	io.Closer
+	// Sync makes the content durable.
+	Sync() error
+	// Size returns the number of bytes.
+	Size() (int64, error)
+}
+
+// OS returns the file system of the operating system.
+func OS() FS { return osFS{} }
+
+type osFS struct{}
+
+type osFile struct{ *os.File }
+
+func (osFS) MkdirAll(name string) error   { return os.MkdirAll(name, 0o777) }
+func (osFS) Rename(from, to string) error { return os.Rename(from, to) }
+func (osFS) Link(from, to string) error   { return os.Link(from, to) }
+func (osFS) Remove(name string) error     { return os.Remove(name) }
+
+func (osFS) Create(name string) (File, error) {
+	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o666)
+	if err != nil {
+		return nil, err
+	}
+	return osFile{f}, nil
+}
+
+func (osFS) Open(name string) (File, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	return osFile{f}, nil
+}
+
+func (osFS) SyncDir(name string) error {
+	d, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	err = d.Sync()
+	if cerr := d.Close(); err == nil {
+		err = cerr
+	}
+	return err
+}
+
+func (osFS) ReadDir(name string) ([]string, error) {
+	entries, err := os.ReadDir(name)
+	if err != nil {
+		return nil, err
+	}
+	names := make([]string, len(entries))
+	for i, e := range entries {
+		names[i] = e.Name()
+	}
+	return names, nil
+}
+
+func (f osFile) Size() (int64, error) {
+	info, err := f.Stat()
+	if err != nil {
+		return 0, err
+	}
+	return info.Size(), nil
+}
