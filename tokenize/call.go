@@ -29,7 +29,11 @@ type Call struct {
 	// are returned as lost, and a row never runs across it.
 	Reason Reason
 
-	// Version is the policy version, or -1 where unknown.
+	// Flags are facts about this call that its row must carry.
+	Flags Flags
+
+	// Version is the policy version, or -1 where unknown. The zero value is a
+	// version: set it.
 	Version int32
 	// FinishReason is the engine's word, or empty where unknown.
 	FinishReason string
