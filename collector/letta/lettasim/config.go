@@ -1,0 +1,155 @@
+package lettasim
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+)
+
+// A Config says what to simulate. Its zero value is a server of version 0.16.7
+// without recorded cases, without latency and without faults.
+type Config struct {
+	// Seed makes everything that is drawn: replies, latencies, faults, ids.
+	Seed uint64
+
+	// Cases are the recorded lives that can be replayed; see [LoadCases].
+	Cases []*Case
+	// KeepIDs replays the ids of the recording too. A case then has one living
+	// agent at a time: a second create is refused with 409.
+	KeepIDs bool
+	// InputIDs puts the prompt ids on assistant turns, as a newer server does.
+	InputIDs bool
+
+	// Script shapes the scripted agents.
+	Script Script
+	// BodyCache, if positive, is the number of different scripts that exist: the
+	// task and the sample choose one of them, and the large part of its answer is
+	// built once and kept. It is for benchmarks: the messages sent then have no
+	// influence on the answer.
+	BodyCache int
+
+	// Latency is how long a send takes.
+	Latency Latency
+	// BodyRate, if positive, is the speed in bytes per second at which every
+	// answer to a send is written.
+	BodyRate int64
+	// Faults are what goes wrong; see [Fault].
+	Faults Faults
+
+	// Password, if not empty, is asked for as a server in secure mode does.
+	Password string
+	// Version is what the health route says; 0.16.7 if empty.
+	Version string
+	// Model is the handle of the one model that gives token data;
+	// sglang//models/qwen3 if empty. A second model, of a provider that gives
+	// none, is [PlainModel].
+	Model string
+	// ContextWindow is the model's, in tokens; 32000 if zero.
+	ContextWindow int
+
+	// KeepAnswers makes [Server.Answers] remember every answered send: some 200
+	// bytes each, for ever.
+	KeepAnswers bool
+	// KeptTraces is how many traces of deleted agents are kept; 256 if zero. The
+	// real server keeps them all.
+	KeptTraces int
+
+	// Logger gets one line per request at debug level; nil discards.
+	Logger *slog.Logger
+	// Now is the clock that decides whether a run is finished; time.Now if nil.
+	Now func() time.Time
+}
+
+// PlainModel is the handle of a model whose provider gives no token data: agents
+// made with it answer without turns.
+const PlainModel = "openai-proxy//models/qwen3"
+
+// A Range is drawn from, both ends included. Large ranges are drawn skewed
+// towards Min, as lengths of generations are.
+type Range struct{ Min, Max int }
+
+// Script shapes scripted agents. Zero fields have the documented defaults.
+type Script struct {
+	// Calls is the number of model calls of a send; 1 to 4 if zero. All but the
+	// last call a tool.
+	Calls Range
+	// Tokens is the number of sampled tokens of the last call, without its answer;
+	// 24 to 400 if zero. Some 7,000 make an answer of one megabyte.
+	Tokens Range
+	// ThinkTokens is the number of sampled tokens before a tool call; 8 to 80 if
+	// zero.
+	ThinkTokens Range
+	// Drift is the share of tool calls before which the model's text is gone from
+	// the next prompt, as the real server does by default; such a prompt does not
+	// continue the tokens before it. Agents whose llm_config.enable_reasoner is
+	// true have no drift.
+	Drift float64
+	// Length is the share of sends that end with max_tokens_exceeded.
+	Length float64
+}
+
+func (c Config) withDefaults() Config {
+	if c.Version == "" {
+		c.Version = "0.16.7"
+	}
+	if c.Model == "" {
+		c.Model = "sglang//models/qwen3"
+	}
+	if c.ContextWindow == 0 {
+		c.ContextWindow = 32000
+	}
+	if c.KeptTraces == 0 {
+		c.KeptTraces = 256
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	s := &c.Script
+	if s.Calls == (Range{}) {
+		s.Calls = Range{1, 4}
+	}
+	if s.Tokens == (Range{}) {
+		s.Tokens = Range{24, 400}
+	}
+	if s.ThinkTokens == (Range{}) {
+		s.ThinkTokens = Range{8, 80}
+	}
+	return c
+}
+
+// Validate returns every complaint at once.
+func (c Config) Validate() error {
+	var errs []error
+	check := func(ok bool, format string, args ...any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf("lettasim: "+format, args...))
+		}
+	}
+	for name, r := range map[string]Range{"calls": c.Script.Calls, "tokens": c.Script.Tokens, "think_tokens": c.Script.ThinkTokens} {
+		check(r == Range{} || r.Min >= 0 && r.Min <= r.Max, "script.%s: %d..%d: must be min ≤ max, not negative", name, r.Min, r.Max)
+	}
+	check(c.Script.Calls == Range{} || c.Script.Calls.Min >= 1, "script.calls: %d..%d: a send makes at least one call", c.Script.Calls.Min, c.Script.Calls.Max)
+	check(c.Script.Drift >= 0 && c.Script.Drift <= 1, "script.drift: %g: must be a share from 0 to 1", c.Script.Drift)
+	check(c.Script.Length >= 0 && c.Script.Length <= 1, "script.length: %g: must be a share from 0 to 1", c.Script.Length)
+	check(c.BodyCache >= 0, "body_cache: %d: must be ≥ 0", c.BodyCache)
+	check(c.BodyRate >= 0, "body_rate: %d: must be ≥ 0", c.BodyRate)
+	check(c.ContextWindow >= 0, "context_window: %d: must be ≥ 0", c.ContextWindow)
+	seen := map[string]bool{}
+	for _, cs := range c.Cases {
+		check(!seen[cs.Name], "case %s: given twice", cs.Name)
+		seen[cs.Name] = true
+	}
+	if err := c.Latency.validate(); err != nil {
+		errs = append(errs, err)
+	}
+	for _, f := range c.Faults {
+		if err := f.validate(); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,46 @@
+// Package lettasim is a simulated Letta server over real HTTP: the server that
+// tests, benchmarks, the demo and `rollout simulate` talk to.
+//
+// It simulates what a client of the released server 0.16.7 can see of agents,
+// sends, runs, steps, messages and provider traces: paths and their slashes,
+// bodies, error shapes, headers, and what is gone when. It is no model and no
+// engine: nothing is generated, and no tool is executed.
+//
+// # Two kinds of agents
+//
+// A replayed agent lives one recorded life, a [Case]: its n-th send is answered
+// with the n-th recorded answer, byte for byte, and its runs, steps, messages
+// and traces are the recorded ones. Only physical ids are exchanged, so that one
+// case can be sampled many times: never inside turns, and never inside the text
+// that the model saw. [Config.KeepIDs] turns even that off. With
+// [Config.InputIDs] assistant turns also carry the recorded prompt ids, as a
+// newer server would send them.
+//
+// A scripted agent is made up. What it answers is a pure function of the seed,
+// the task id, the sample index and the messages sent, whatever the order and
+// the concurrency of the requests; an attempt number changes no answer. Its
+// token ids decode to its text under a Qwen vocabulary but are not canonical, so
+// a client can know its prompts through InputIDs only.
+//
+// # Which agent plays what
+//
+// The client says so when it creates the agent, in metadata:
+//
+//	{"metadata": {"rollout": {"task_id": "tool#3", "sample_index": 0, "attempt": 1}}}
+//
+// A task id that names a case, alone, as case:NAME, or as NAME#anything, makes a
+// replayed agent. Without such metadata the marker [case:NAME] in the first
+// message does. Everything else is scripted.
+//
+// # Time
+//
+// A send takes as long as [Config.Latency] says. Until then its run is created
+// and has no steps and no messages; afterwards it is finished and has all of
+// them, whether the client waited or not, as on the real server.
+//
+// # Not simulated
+//
+// Streaming and asynchronous sends (501), message batches, sources, folders,
+// blocks, groups, MCP, compaction other than recorded, cancelling in the middle
+// of a send that is being answered.
+package lettasim

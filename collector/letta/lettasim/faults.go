@@ -1,0 +1,221 @@
+package lettasim
+
+import (
+	"fmt"
+	"sort"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// A FaultKind names one thing that can go wrong.
+type FaultKind string
+
+// The faults of transport and service. They are recoverable: by default only the
+// first attempt at a sample meets them.
+const (
+	// EngineDown answers 500; the run failed, its metadata.error and the step's
+	// error_data say why.
+	EngineDown FaultKind = "engine-down"
+	// DatabaseFull answers the same 500 and leaves no run.
+	DatabaseFull FaultKind = "database-full"
+	// Unavailable answers 503.
+	Unavailable FaultKind = "unavailable"
+	// TooMany answers 429 with Retry-After.
+	TooMany FaultKind = "too-many"
+	// Conflict answers 409 as a concurrent update of the database does.
+	Conflict FaultKind = "conflict"
+	// Reset resets the connection before any header.
+	Reset FaultKind = "reset"
+	// Drop closes the connection in the middle of the body; the run completes.
+	Drop FaultKind = "drop"
+	// Truncated cuts the body in the middle and says its true length.
+	Truncated FaultKind = "truncated"
+	// Stalled stops writing in the middle of the body until the client goes.
+	Stalled FaultKind = "stalled"
+	// Slow writes the body at Fault.Bytes per second.
+	Slow FaultKind = "slow"
+	// CreateFails answers the creation of the agent with 500.
+	CreateFails FaultKind = "create-fails"
+	// DeleteFails answers the first deletion of the agent with 500; the agent
+	// stays.
+	DeleteFails FaultKind = "delete-fails"
+)
+
+// The faults of the data. They are final: every attempt at the sample meets
+// them. Those from EmptyTurn on need a scripted agent.
+const (
+	// PlainAgent makes an agent without token flags, whose sends have no turns.
+	PlainAgent FaultKind = "plain-agent"
+	// Huge answers with a body of Fault.Bytes, 200 MB if zero.
+	Huge FaultKind = "huge"
+	// NullCall answers 400 as after a tool call with null arguments: no turns, the
+	// run failed.
+	NullCall FaultKind = "null-call"
+	// NoTurns answers 200 with turns null.
+	NoTurns FaultKind = "no-turns"
+	// EmptyTurn leaves out one assistant turn; steps and usage still count it.
+	EmptyTurn FaultKind = "empty-turn"
+	// MissingTool leaves out one tool turn.
+	MissingTool FaultKind = "missing-tool"
+	// NullLogprobs makes the list of log-probabilities of one turn null.
+	NullLogprobs FaultKind = "null-logprobs"
+	// NaNLogprob makes single log-probabilities null; the step has no trace.
+	NaNLogprob FaultKind = "nan-logprob"
+	// ShortLogprobs leaves out the last log-probability of one turn.
+	ShortLogprobs FaultKind = "short-logprobs"
+	// SurplusLogprobs adds log-probabilities beyond the sampled ids of one turn.
+	SurplusLogprobs FaultKind = "surplus-logprobs"
+	// IDMismatch makes one log-probability name another id than the sampled one.
+	IDMismatch FaultKind = "id-mismatch"
+	// WideID makes one sampled id larger than an int32.
+	WideID FaultKind = "wide-id"
+	// StopError, StopCancelled and StopUnknown end a send with 200 and such a stop
+	// reason, with the turns so far.
+	StopError     FaultKind = "stop-error"
+	StopCancelled FaultKind = "stop-cancelled"
+	StopUnknown   FaultKind = "stop-unknown"
+)
+
+// recoverable says of every kind whether a later attempt is spared.
+var recoverable = map[FaultKind]bool{
+	EngineDown: true, DatabaseFull: true, Unavailable: true, TooMany: true, Conflict: true, Reset: true, Drop: true,
+	Truncated: true, Stalled: true, Slow: true, CreateFails: true, DeleteFails: true,
+	PlainAgent: false, Huge: false, NullCall: false, NoTurns: false, EmptyTurn: false, MissingTool: false,
+	NullLogprobs: false, NaNLogprob: false, ShortLogprobs: false, SurplusLogprobs: false, IDMismatch: false, WideID: false,
+	StopError: false, StopCancelled: false, StopUnknown: false,
+}
+
+// FaultKinds lists all kinds by name.
+func FaultKinds() []FaultKind {
+	kinds := make([]FaultKind, 0, len(recoverable))
+	for k := range recoverable {
+		kinds = append(kinds, k)
+	}
+	sort.Slice(kinds, func(i, j int) bool { return kinds[i] < kinds[j] })
+	return kinds
+}
+
+// Recoverable says whether, by default, a later attempt is spared.
+func (k FaultKind) Recoverable() bool { return recoverable[k] }
+
+// A Fault says which samples meet a fault: those that are aimed at, or, without
+// an aim, a share drawn from the seed.
+type Fault struct {
+	Kind FaultKind
+	// Rate is the share of samples, from 0 to 1. A recoverable fault is drawn for
+	// each attempt up to Attempts, a final one once for the sample.
+	Rate float64
+	// Aim, if not empty, replaces Rate.
+	Aim []Aim
+	// Attempts is the last attempt that can be hit; 0 means 1 for a recoverable
+	// fault and no limit for a final one.
+	Attempts int
+	// Send is the index of the send that is hit, from 0, where the fault is one of
+	// a send; -1 means every send.
+	Send int
+	// After is what Retry-After says, 1 s if zero.
+	After time.Duration
+	// Bytes is the length for Huge, and bytes per second for Slow (64 KiB if zero).
+	Bytes int64
+}
+
+// An Aim names attempts: those of Task, or of every task where it is empty; with
+// index Sample, or any where it is negative; numbered Attempt, or any where it
+// is 0.
+type Aim struct {
+	Task    string
+	Sample  int
+	Attempt int
+}
+
+// Faults is a list of faults. Of several that would hit one request the first
+// one does.
+type Faults []Fault
+
+// ParseFault reads KIND=RATE, or KIND@TASK, KIND@TASK/SAMPLE and
+// KIND@TASK/SAMPLE/ATTEMPT.
+func ParseFault(s string) (Fault, error) {
+	if kind, rate, ok := strings.Cut(s, "="); ok && !strings.Contains(kind, "@") {
+		r, err := strconv.ParseFloat(rate, 64)
+		if err != nil {
+			return Fault{}, fmt.Errorf("lettasim: fault %q: rate %q: want a share from 0 to 1", s, rate)
+		}
+		f := Fault{Kind: FaultKind(kind), Rate: r}
+		return f, f.validate()
+	}
+	kind, aim, ok := strings.Cut(s, "@")
+	if !ok {
+		return Fault{}, fmt.Errorf("lettasim: fault %q: want KIND=RATE or KIND@TASK/SAMPLE/ATTEMPT", s)
+	}
+	a := Aim{Sample: -1}
+	parts := strings.Split(aim, "/")
+	if len(parts) > 3 {
+		return Fault{}, fmt.Errorf("lettasim: fault %q: want KIND@TASK/SAMPLE/ATTEMPT", s)
+	}
+	a.Task = parts[0]
+	for i, into := range []*int{&a.Sample, &a.Attempt} {
+		if len(parts) > i+1 {
+			n, err := strconv.Atoi(parts[i+1])
+			if err != nil {
+				return Fault{}, fmt.Errorf("lettasim: fault %q: %q is no number", s, parts[i+1])
+			}
+			*into = n
+		}
+	}
+	f := Fault{Kind: FaultKind(kind), Aim: []Aim{a}}
+	return f, f.validate()
+}
+
+func (f Fault) validate() error {
+	if _, ok := recoverable[f.Kind]; !ok {
+		return fmt.Errorf("lettasim: fault kind %q: there is none; want one of %v", f.Kind, FaultKinds())
+	}
+	if !(f.Rate >= 0 && f.Rate <= 1) {
+		return fmt.Errorf("lettasim: fault %s: rate %g: must be a share from 0 to 1", f.Kind, f.Rate)
+	}
+	return nil
+}
+
+// hits says whether the attempt meets the fault.
+func (f *Fault) hits(seed uint64, w who) bool {
+	last := f.Attempts
+	if last == 0 && f.Kind.Recoverable() {
+		last = 1
+	}
+	if len(f.Aim) > 0 {
+		for _, a := range f.Aim {
+			exact := a.Attempt > 0 && a.Attempt == w.attempt
+			within := a.Attempt == 0 && (last == 0 || w.attempt <= last)
+			if (a.Task == "" || a.Task == w.task) && (a.Sample < 0 || a.Sample == w.sample) && (exact || within) {
+				return true
+			}
+		}
+		return false
+	}
+	if f.Rate == 0 || last > 0 && w.attempt > last {
+		return false
+	}
+	words := []string{"fault", string(f.Kind), w.task, strconv.Itoa(w.sample)}
+	if f.Kind.Recoverable() {
+		words = append(words, strconv.Itoa(w.attempt))
+	}
+	return draw(seed, words...).float() < f.Rate
+}
+
+// find returns the first fault among the kinds that hits, or nil.
+func (fs Faults) find(seed uint64, w who, send int, kinds func(FaultKind) bool) *Fault {
+	for i := range fs {
+		f := &fs[i]
+		if kinds(f.Kind) && (send < 0 || f.Send < 0 || f.Send == send) && f.hits(seed, w) {
+			return f
+		}
+	}
+	return nil
+}
+
+// who names an attempt, as the agent's metadata does.
+type who struct {
+	task            string
+	sample, attempt int
+}

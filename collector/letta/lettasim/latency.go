@@ -1,0 +1,62 @@
+package lettasim
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// A Latency is a distribution of durations: constant where only Low is set,
+// uniform from Low to High where both are, and log-normal with median Low where
+// Sigma is positive, then cut at High if that is set.
+type Latency struct {
+	Low, High time.Duration
+	Sigma     float64
+}
+
+// ParseLatency reads "200ms", "50ms..2s", or "200ms~0.5" and "200ms~0.5..10s",
+// where the number after ~ is sigma.
+func ParseLatency(s string) (Latency, error) {
+	var l Latency
+	text, high, ranged := strings.Cut(s, "..")
+	low, sigma, skewed := strings.Cut(text, "~")
+	var err error
+	if l.Low, err = time.ParseDuration(low); err != nil {
+		return Latency{}, fmt.Errorf("lettasim: latency %q: want 200ms, 50ms..2s or 200ms~0.5", s)
+	}
+	if ranged {
+		if l.High, err = time.ParseDuration(high); err != nil {
+			return Latency{}, fmt.Errorf("lettasim: latency %q: upper end %q: want a duration", s, high)
+		}
+	}
+	if skewed {
+		if l.Sigma, err = strconv.ParseFloat(sigma, 64); err != nil {
+			return Latency{}, fmt.Errorf("lettasim: latency %q: sigma %q: want a number", s, sigma)
+		}
+	}
+	return l, l.validate()
+}
+
+func (l Latency) validate() error {
+	if l.Low < 0 || l.Sigma < 0 || math.IsNaN(l.Sigma) || l.Sigma > 10 || l.High != 0 && l.High < l.Low {
+		return fmt.Errorf("lettasim: latency %v..%v sigma %g: want 0 ≤ low ≤ high and 0 ≤ sigma ≤ 10", l.Low, l.High, l.Sigma)
+	}
+	return nil
+}
+
+// at returns the duration that the draw r stands for.
+func (l Latency) at(r *rng) time.Duration {
+	switch {
+	case l.Sigma > 0:
+		d := time.Duration(math.Min(float64(l.Low)*math.Exp(l.Sigma*r.normal()), float64(time.Hour)))
+		if l.High > 0 {
+			d = min(d, l.High)
+		}
+		return d
+	case l.High > l.Low:
+		return l.Low + time.Duration(r.float()*float64(l.High-l.Low))
+	}
+	return l.Low
+}
