@@ -29,7 +29,7 @@ import (
 //	no_turns          ErrNoTurns                              sample failed
 //	no_prompt         no call's prompt can be had             sample failed
 //	token_mismatch    tokens that contradict each other       sample failed
-//	internal          everything else                         sample failed
+//	internal          everything else: a fault of ours        sample failed
 //	cancelled         the run was stopped                     sample remains
 //	auth              ErrAuth                                 run ends
 //	unusable          ErrUnusable                             run ends
@@ -150,6 +150,15 @@ func Classify(err error) Class {
 			return s.class
 		}
 	}
+	if a, ok := errors.AsType[*tokenize.AlignError](err); ok {
+		return ClassOf(a.Reason)
+	}
+	if _, ok := errors.AsType[*tokenize.DecodeError](err); ok {
+		return ClassDecode
+	}
+	if _, ok := errors.AsType[*tokenize.ReadError](err); ok {
+		return ClassConnection
+	}
 	return ClassInternal
 }
 
@@ -157,7 +166,7 @@ func Classify(err error) Class {
 func ClassOf(r tokenize.Reason) Class {
 	switch r {
 	case tokenize.ReasonNone:
-		return ClassNone
+		return ClassInternal // a row that breaks an invariant is a fault of ours
 	case tokenize.ReasonNoPrompt, tokenize.ReasonCompacted:
 		return ClassNoPrompt
 	case tokenize.ReasonNoTurns:
@@ -167,4 +176,15 @@ func ClassOf(r tokenize.Reason) Class {
 		return ClassTokenMismatch
 	}
 	return ClassInternal
+}
+
+// reasonOf is the word for a quarantine behind err, if there is one.
+func reasonOf(err error) tokenize.Reason {
+	if a, ok := errors.AsType[*tokenize.AlignError](err); ok {
+		return a.Reason
+	}
+	if errors.Is(err, ErrNoTurns) {
+		return tokenize.ReasonNoTurns
+	}
+	return tokenize.ReasonNone
 }

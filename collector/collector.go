@@ -1,0 +1,173 @@
+package collector
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// A Collector runs the samples of tasks on a pool of workers: MaxInFlight per
+// endpoint, each bound to its endpoint. It is made by New and runs once.
+type Collector struct {
+	cfg       Config
+	endpoints []*endpoint
+	counters  counters
+
+	drainOnce sync.Once
+	drain     chan struct{} // closed by Drain
+	started   atomic.Bool
+	living    atomic.Int64                            // endpoints that are not lost
+	stop      atomic.Pointer[context.CancelCauseFunc] // of the Run in progress
+}
+
+// An endpoint is a configured one with what is known about it.
+type endpoint struct {
+	Endpoint
+	health health
+	lost   chan struct{} // closed when it is given up
+}
+
+// New makes a Collector; it starts nothing.
+func New(cfg Config) (*Collector, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	cfg = cfg.withDefaults()
+	c := &Collector{cfg: cfg, drain: make(chan struct{})}
+	for i, e := range cfg.Endpoints {
+		ep := &endpoint{Endpoint: e, lost: make(chan struct{})}
+		ep.health.threshold = max(e.MaxInFlight, 3)
+		ep.health.limit = cfg.Outage
+		c.endpoints = append(c.endpoints, ep)
+		for range e.MaxInFlight {
+			c.counters.slots = append(c.counters.slots, slot{endpoint: i})
+		}
+	}
+	c.living.Store(int64(len(c.endpoints)))
+	c.counters.s.ByClass = make(map[Class]int)
+	c.counters.s.FailedByClass = make(map[Class]int)
+	c.counters.s.Planned = c.limited(cfg.Planned)
+	return c, nil
+}
+
+func (c *Collector) limited(n int) int {
+	if c.cfg.Limit > 0 {
+		return min(n, c.cfg.Limit)
+	}
+	return n
+}
+
+// A claim is one sample in somebody's hands.
+type claim struct {
+	task      *Task
+	group     string
+	key       string
+	index     int
+	groupSize int
+
+	started  time.Time     // of the first attempt; zero before it
+	waited   time.Duration // between attempts
+	attempts int           // made so far
+	charged  int           // of them, held against the retries
+}
+
+// Run claims the samples of the tasks, group by group and in order, until they run
+// out, Drain is called, ctx is done, or the run cannot go on: the sink fails, a
+// server does not let us in, no endpoint answers any more. A failed attempt is
+// recorded, not returned; an error of the task source is returned after the samples
+// in flight are finished.
+//
+// When Run returns, every goroutine that it started has returned, every agent that
+// it opened was closed, and every finished sample is with the sink. What the sink
+// has not committed by then it commits when it is closed: until then Stats counts
+// these samples as Accepted. After a stop the samples that were in flight remain.
+func (c *Collector) Run(ctx context.Context, tasks iter.Seq2[*Task, error]) error {
+	if c.started.Swap(true) {
+		return errors.New("collector: Run was called before")
+	}
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	c.stop.Store(&stop)
+	c.counters.update(func(s *Stats) { s.Started = time.Now() })
+
+	g, ctx := errgroup.WithContext(ctx)
+	work := make(chan claim) // unbuffered: a sample is unclaimed or in a worker's hands, never between
+	finished := make(chan struct{})
+	var open sync.WaitGroup // claims on their way or in hands; a lost endpoint passes its own on
+	g.Go(func() error {
+		defer close(finished)
+		err := c.feed(ctx, tasks, work, &open)
+		open.Wait()
+		return err
+	})
+	slot := 0
+	for _, ep := range c.endpoints {
+		for range ep.MaxInFlight {
+			w := &worker{c: c, ep: ep, slot: slot, work: work, finished: finished, open: &open}
+			g.Go(func() error { return w.run(ctx) }) // non-nil only when the run must stop
+			slot++
+		}
+	}
+	return g.Wait()
+}
+
+// feed sends the samples of the tasks to the workers.
+func (c *Collector) feed(ctx context.Context, tasks iter.Seq2[*Task, error], work chan<- claim, open *sync.WaitGroup) error {
+	read := 0
+	for t, err := range tasks {
+		if err != nil {
+			return fmt.Errorf("task source: %w", err)
+		}
+		size := c.cfg.Samples
+		if t.Samples > 0 {
+			size = t.Samples
+		}
+		group := GroupID(t)
+		for i := range size {
+			if read == c.limited(read+1) {
+				return nil
+			}
+			read++
+			cl := claim{task: t, group: group, key: sampleKey(group, i), index: i, groupSize: size}
+			skip := c.cfg.Skip != nil && c.cfg.Skip(cl.key)
+			c.counters.update(func(s *Stats) {
+				s.Planned = max(s.Planned, read)
+				if skip {
+					s.Skipped++
+				}
+			})
+			if skip {
+				continue
+			}
+			open.Add(1)
+			select {
+			case work <- cl:
+			case <-c.drain:
+				open.Done()
+				return nil
+			case <-ctx.Done():
+				open.Done()
+				return context.Cause(ctx)
+			}
+		}
+	}
+	return nil
+}
+
+// Drain ends claiming: Run finishes what is in flight, retries included, and
+// returns. To stop at once, cancel Run's context.
+func (c *Collector) Drain() {
+	c.drainOnce.Do(func() { close(c.drain) })
+}
+
+// Stats is a snapshot of the run; it may be taken at any time, also before and
+// after Run.
+func (c *Collector) Stats() Stats {
+	return c.counters.snapshot(c.endpoints)
+}

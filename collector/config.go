@@ -1,0 +1,168 @@
+package collector
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"time"
+
+	"github.com/rollout-rl/rollout/tokenize"
+)
+
+// Config says what a Collector does. The zero value of a field means its default;
+// Endpoints, Prompter and Sink have none.
+type Config struct {
+	// RunID names this run on the servers. Default: empty.
+	RunID string
+	// Endpoints are the servers to work on, each with a limit of its own.
+	Endpoints []Endpoint
+
+	// Samples is the number of samples of a task that does not say its own. Default 1.
+	Samples int
+	// Limit ends claiming after so many samples. Default 0: no limit.
+	Limit int
+	// Planned is the number of samples that the tasks give, where it is known before
+	// Run; Limit still applies. Default 0: planned counts what was read so far.
+	Planned int
+	// Skip says that a sample is not to be taken up, because an earlier run has it.
+	// It is called once per sample, from one goroutine. Default nil: none is.
+	Skip func(key string) bool
+
+	Prompter Prompter
+	// Scorer rewards finished rollouts. Default nil: no reward.
+	Scorer Scorer
+	Sink   Sink
+	// Align says how calls become rows. Default: fork, and no bound.
+	Align tokenize.AlignConfig
+
+	// Retries bounds the attempts after the first that one sample gets for failures
+	// of the infrastructure. Failures of an endpoint that is down are not counted.
+	// Default 0: none.
+	Retries int
+	// BackoffMin and BackoffMax bound the wait before a retry: it doubles from one to
+	// the other and half of it is random. Defaults 1s and 30s.
+	BackoffMin, BackoffMax time.Duration
+	// RetryAfterMax caps the wait that a server may ask for. Default 1m.
+	RetryAfterMax time.Duration
+	// AttemptTimeout bounds an attempt from making the agent to the reward; waiting
+	// for the sink is not in it. Default 30m.
+	AttemptTimeout time.Duration
+	// CloseTimeout bounds the removal of one agent. Default 30s.
+	CloseTimeout time.Duration
+	// Outage is how long an endpoint may be down before it is given up. One that
+	// never answered is given up at once. Default 2m.
+	Outage time.Duration
+	// MaxFailures ends the run with ErrTolerance when more samples failed.
+	// Default 0: no limit.
+	MaxFailures int
+
+	Events Events
+	// Logger takes what no return value can carry. Default nil: nothing is logged.
+	Logger *slog.Logger
+	// Jitter gives a number in [0, 1) for every wait, from many goroutines at once.
+	// Default nil: random.
+	Jitter func() float64
+}
+
+// An Endpoint is one server with a bound on the samples that it works on at a time.
+type Endpoint struct {
+	// Name tells endpoints apart in events and metrics.
+	Name    string
+	Backend Backend
+	// MaxInFlight is the number of workers. Default 24: a Letta server with a
+	// default PostgreSQL fails near 30 agents at a time.
+	MaxInFlight int
+}
+
+// DefaultMaxInFlight is the default of Endpoint.MaxInFlight.
+const DefaultMaxInFlight = 24
+
+func (c Config) withDefaults() Config {
+	c.Endpoints = append([]Endpoint(nil), c.Endpoints...)
+	for i := range c.Endpoints {
+		or(&c.Endpoints[i].MaxInFlight, DefaultMaxInFlight)
+	}
+	or(&c.Samples, 1)
+	or(&c.BackoffMin, time.Second)
+	or(&c.BackoffMax, max(30*time.Second, c.BackoffMin))
+	or(&c.RetryAfterMax, time.Minute)
+	or(&c.AttemptTimeout, 30*time.Minute)
+	or(&c.CloseTimeout, 30*time.Second)
+	or(&c.Outage, 2*time.Minute)
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.Jitter == nil {
+		c.Jitter = rand.Float64
+	}
+	return c
+}
+
+func or[T comparable](v *T, def T) {
+	var zero T
+	if *v == zero {
+		*v = def
+	}
+}
+
+// Validate returns every complaint about the configuration, with its path.
+func (c Config) Validate() error {
+	c = c.withDefaults()
+	var errs []error
+	bad := func(path, format string, args ...any) {
+		errs = append(errs, fmt.Errorf("collector.%s: %s", path, fmt.Sprintf(format, args...)))
+	}
+	if len(c.Endpoints) == 0 {
+		bad("endpoints", "none given: at least one server is needed")
+	}
+	names := make(map[string]bool)
+	for i, e := range c.Endpoints {
+		at := fmt.Sprintf("endpoints[%d]", i)
+		switch {
+		case e.Name == "":
+			bad(at+".name", "is empty")
+		case names[e.Name]:
+			bad(at+".name", "%q: is there twice", e.Name)
+		}
+		names[e.Name] = true
+		if e.Backend == nil {
+			bad(at+".backend", "is nil")
+		}
+		if e.MaxInFlight < 0 {
+			bad(at+".max_in_flight", "%d: must be ≥ 1", e.MaxInFlight)
+		}
+	}
+	if c.Prompter == nil {
+		bad("prompter", "is nil")
+	}
+	if c.Sink == nil {
+		bad("sink", "is nil")
+	}
+	for _, n := range []struct {
+		path  string
+		value int
+	}{
+		{"samples", c.Samples}, {"limit", c.Limit}, {"planned", c.Planned}, {"retries", c.Retries},
+		{"max_failures", c.MaxFailures},
+	} {
+		if n.value < 0 {
+			bad(n.path, "%d: must not be negative", n.value)
+		}
+	}
+	for _, d := range []struct {
+		path  string
+		value time.Duration
+	}{
+		{"backoff_min", c.BackoffMin}, {"backoff_max", c.BackoffMax}, {"retry_after_max", c.RetryAfterMax},
+		{"attempt_timeout", c.AttemptTimeout}, {"close_timeout", c.CloseTimeout}, {"outage", c.Outage},
+	} {
+		if d.value < 0 {
+			bad(d.path, "%v: must not be negative", d.value)
+		}
+	}
+	if c.BackoffMax < c.BackoffMin {
+		bad("backoff_max", "%v: is less than backoff_min %v", c.BackoffMax, c.BackoffMin)
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,99 @@
+package collector
+
+import (
+	"time"
+
+	"github.com/rollout-rl/rollout/tokenize"
+)
+
+// Events are called as things happen, from many goroutines at once. None may
+// block: a slow one slows the pool down. What they point to must not be changed,
+// nor kept, unless said otherwise. All are optional.
+type Events struct {
+	// AttemptStarted fires before the agent is made.
+	AttemptStarted func(a Attempt, endpoint string)
+	// AttemptFinished fires once per attempt that was started, after its agent was
+	// removed. Its Result may be kept.
+	AttemptFinished func(r Result)
+	// RetryWaiting fires before the wait between two attempts.
+	RetryWaiting func(a Attempt, c Class, delay time.Duration)
+	// SampleFinished fires when a sample is complete and before the sink takes it:
+	// the only moment at which its rows can be looked at. Nothing of it may be kept.
+	SampleFinished func(s *tokenize.Sample)
+	// SampleDone fires when the sink says what became of a sample: nil means that it
+	// is in a committed shard. It may fire after Run has returned.
+	SampleDone func(key string, err error)
+	// CloseFailed fires when an agent could not be removed.
+	CloseFailed func(a Attempt, endpoint string, err error)
+	// EndpointDown fires when so many attempts in a row failed at an endpoint that
+	// the server is taken to be down, and with nil when it is back.
+	EndpointDown func(endpoint string, err error)
+	// EndpointLost fires when an endpoint is given up for this run.
+	EndpointLost func(endpoint string, err error)
+}
+
+// A Result says how an attempt ended.
+type Result struct {
+	Attempt  Attempt
+	Endpoint string
+	// Err is nil where the sample was accepted by the sink, else an *AttemptError;
+	// Class is its class.
+	Err   error
+	Class Class
+	// Started is when the attempt began; Duration how long it took with all of its
+	// stages, the removal of the agent included.
+	Started  time.Time
+	Duration time.Duration
+	// Sampled and Trained count tokens: what the policy sampled, and what of it has
+	// a loss mask of 1. Rows counts the training sequences.
+	Sampled, Trained int64
+	Rows             int
+}
+
+func (e *Events) attemptStarted(a Attempt, endpoint string) {
+	if e.AttemptStarted != nil {
+		e.AttemptStarted(a, endpoint)
+	}
+}
+
+func (e *Events) attemptFinished(r Result) {
+	if e.AttemptFinished != nil {
+		e.AttemptFinished(r)
+	}
+}
+
+func (e *Events) retryWaiting(a Attempt, c Class, d time.Duration) {
+	if e.RetryWaiting != nil {
+		e.RetryWaiting(a, c, d)
+	}
+}
+
+func (e *Events) sampleFinished(s *tokenize.Sample) {
+	if e.SampleFinished != nil {
+		e.SampleFinished(s)
+	}
+}
+
+func (e *Events) sampleDone(key string, err error) {
+	if e.SampleDone != nil {
+		e.SampleDone(key, err)
+	}
+}
+
+func (e *Events) closeFailed(a Attempt, endpoint string, err error) {
+	if e.CloseFailed != nil {
+		e.CloseFailed(a, endpoint, err)
+	}
+}
+
+func (e *Events) endpointDown(endpoint string, err error) {
+	if e.EndpointDown != nil {
+		e.EndpointDown(endpoint, err)
+	}
+}
+
+func (e *Events) endpointLost(endpoint string, err error) {
+	if e.EndpointLost != nil {
+		e.EndpointLost(endpoint, err)
+	}
+}

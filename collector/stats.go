@@ -1,0 +1,248 @@
+package collector
+
+import (
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/rollout-rl/rollout/tokenize"
+)
+
+// Stats is a snapshot of a run. At every moment
+//
+//	Planned == Committed + Failed + Skipped + Remaining
+type Stats struct {
+	Started time.Time // zero before Run
+
+	// Planned counts the samples of the run: what Config.Planned says, or what was
+	// read so far where that is more.
+	Planned int
+	// Committed counts samples in a committed shard, also those without any row;
+	// Failed those that failed for good and whose failure row is in one. Skipped
+	// counts samples that Config.Skip left out. Remaining is the rest.
+	Committed, Failed, Skipped, Remaining int
+	// Accepted is the part of Remaining that is finished and that the sink holds
+	// without having committed it. It gets to 0 when the sink is closed.
+	Accepted int
+	// InFlight is the part of Remaining that an endpoint works on; waiting for a
+	// retry included.
+	InFlight int
+	// Claimed counts the samples that were ever taken up.
+	Claimed int
+
+	// ByClass counts the samples of Failed. A sample of which only single calls
+	// failed is not in it: LostCalls counts those.
+	ByClass   map[Class]int
+	LostCalls int
+	// Attempts counts attempts started, Retries those of them that were not the
+	// first of their sample, FailedByClass every failed attempt.
+	Attempts, Retries int
+	FailedByClass     map[Class]int
+	// CloseFailures counts agents that could not be removed.
+	CloseFailures int
+	// Unscored counts samples whose scorer failed.
+	Unscored int
+
+	// Rows, Sampled and Trained count what the sink accepted: training sequences,
+	// sampled tokens of rows and failures, and tokens with a loss mask of 1. What
+	// MaxRowTokens cut off is in none of them.
+	Rows             int
+	Sampled, Trained int64
+	// Empty counts samples that gave no row because no token can be trained on.
+	Empty int
+
+	Endpoints []EndpointStats
+	// Oldest is the sample that is in flight for the longest time, or nil.
+	Oldest *InFlight
+}
+
+// EndpointStats is the part of one endpoint in a run.
+type EndpointStats struct {
+	Name     string
+	InFlight int
+	Max      int
+	// Down says that the server is taken to be down, Lost that it was given up.
+	Down, Lost bool
+}
+
+// InFlight is a sample that an endpoint works on.
+type InFlight struct {
+	TaskID   string
+	Index    int
+	Attempt  int
+	Endpoint string
+	// Stage is what it does, since Since; Started is when it was claimed.
+	Stage          Stage
+	Since, Started time.Time
+}
+
+// counters holds what Stats shows. Its mutex is held for a few instructions at a
+// time and never while anything else is called.
+type counters struct {
+	mu    sync.Mutex
+	s     Stats // without Remaining, Endpoints and Oldest
+	slots []slot
+	// failures counts failed samples that the sink accepted or is about to.
+	failures int
+}
+
+// A slot is what one worker does. It is busy while task is set.
+type slot struct {
+	endpoint int
+	busy     bool
+	at       InFlight
+}
+
+func (c *counters) update(f func(*Stats)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	f(&c.s)
+}
+
+// snapshot adds what follows from the rest.
+func (c *counters) snapshot(endpoints []*endpoint) Stats {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := c.s
+	s.ByClass = maps.Clone(c.s.ByClass)
+	s.FailedByClass = maps.Clone(c.s.FailedByClass)
+	s.Remaining = s.Planned - s.Committed - s.Failed - s.Skipped
+	s.Endpoints = make([]EndpointStats, len(endpoints))
+	for i, e := range endpoints {
+		s.Endpoints[i] = EndpointStats{Name: e.Name, Max: e.MaxInFlight}
+		s.Endpoints[i].Down, s.Endpoints[i].Lost = e.health.state()
+	}
+	for i := range c.slots {
+		sl := &c.slots[i]
+		if !sl.busy {
+			continue
+		}
+		s.InFlight++
+		s.Endpoints[sl.endpoint].InFlight++
+		if s.Oldest == nil || sl.at.Started.Before(s.Oldest.Started) {
+			at := sl.at
+			s.Oldest = &at
+		}
+	}
+	return s
+}
+
+func (c *counters) claim(i int, cl claim, endpoint string, now time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.s.Claimed++
+	if cl.attempts > 0 {
+		c.s.Claimed-- // passed on by another endpoint
+	}
+	c.slots[i].busy = true
+	c.slots[i].at = InFlight{TaskID: cl.task.ID, Index: cl.index, Endpoint: endpoint, Since: now, Started: now}
+}
+
+func (c *counters) attempt(n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.s.Attempts++
+	if n > 1 {
+		c.s.Retries++
+	}
+}
+
+func (c *counters) attemptFailed(class Class) {
+	if class == ClassNone || class == ClassCancelled {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.s.FailedByClass[class]++
+}
+
+func (c *counters) stage(i, attempt int, s Stage, now time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	at := &c.slots[i].at
+	at.Attempt, at.Stage, at.Since = attempt, s, now
+}
+
+func (c *counters) release(i int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.slots[i].busy = false
+}
+
+// accept counts a sample that is about to go to the sink, and says whether it is
+// one failure too many.
+func (c *counters) accept(class Class, maxFailures int) (tooMany bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.s.Accepted++
+	if class == ClassNone {
+		return false
+	}
+	c.failures++
+	return maxFailures > 0 && c.failures > maxFailures
+}
+
+// refuse takes accept back.
+func (c *counters) refuse(class Class) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.s.Accepted--
+	if class != ClassNone {
+		c.failures--
+	}
+}
+
+// done counts what the sink says about a sample that it accepted.
+func (c *counters) done(class Class, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.s.Accepted--
+	switch {
+	case err != nil: // it remains
+	case class == ClassNone:
+		c.s.Committed++
+	default:
+		c.s.Failed++
+		c.s.ByClass[class]++
+	}
+}
+
+// A gain is what one sample adds to the counts of rows and tokens.
+type gain struct {
+	rows, lostCalls  int
+	sampled, trained int64
+	empty            bool
+}
+
+// gainOf counts s, before the sink owns it.
+func gainOf(s *tokenize.Sample) gain {
+	g := gain{rows: len(s.Rows), empty: len(s.Rows) == 0 && len(s.Failures) == 0}
+	for i := range s.Rows {
+		r := &s.Rows[i]
+		for _, m := range r.LossMask {
+			g.trained += int64(m)
+		}
+		g.sampled += int64(r.Unscored) + int64(r.Trimmed)
+	}
+	g.sampled += g.trained
+	for i := range s.Failures {
+		f := &s.Failures[i]
+		g.sampled += int64(len(f.OutputIDs))
+		if f.Call >= 0 {
+			g.lostCalls++
+		}
+	}
+	return g
+}
+
+func (c *counters) gained(g gain) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.s.Rows += g.rows
+	c.s.LostCalls += g.lostCalls
+	c.s.Sampled += g.sampled
+	c.s.Trained += g.trained
+	if g.empty {
+		c.s.Empty++
+	}
+}
