@@ -1,0 +1,170 @@
+package reward_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/collector/reward"
+)
+
+// TestMain makes the test binary a scorer when it is started as one.
+func TestMain(m *testing.M) {
+	if os.Getenv("REWARD_TEST_SCORER") == "" {
+		os.Exit(m.Run())
+	}
+	in := bufio.NewScanner(os.Stdin)
+	for n := 1; in.Scan(); n++ {
+		var q struct {
+			Output   string   `json:"output"`
+			Answer   *string  `json:"answer"`
+			Messages []string `json:"messages"`
+		}
+		if err := json.Unmarshal(in.Bytes(), &q); err != nil {
+			fmt.Println(`{"error":"bad question"}`)
+			continue
+		}
+		switch q.Output {
+		case "die":
+			os.Exit(3)
+		case "hang":
+			time.Sleep(time.Hour)
+		case "junk":
+			fmt.Println("hello")
+		case "long":
+			fmt.Println(strings.Repeat("x", 3<<20))
+		case "error":
+			fmt.Println(`{"error":"cannot judge"}`)
+		case "null":
+			fmt.Println(`{"reward":null,"details":null}`)
+		default:
+			fmt.Printf(`{"reward":%d,"details":{"nth":%d}}`+"\n", len(q.Output), n)
+		}
+	}
+}
+
+func command(t *testing.T, cfg reward.CommandConfig) *reward.Command {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.Args = []string{exe}
+	cfg.Env = append(os.Environ(), "REWARD_TEST_SCORER=1")
+	c, err := reward.NewCommand(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+func TestCommand(t *testing.T) {
+	t.Parallel()
+	c := command(t, reward.CommandConfig{Timeout: 20 * time.Second})
+	task := &collector.Task{ID: "t", Messages: []string{"m"}}
+	steps := []struct {
+		output  string
+		want    float64 // where err is empty
+		details string
+		err     string
+	}{
+		{"abc", 3, `{"nth":1}`, ""},
+		{"ab", 2, `{"nth":2}`, ""}, // the same process
+		{"error", 0, "", "cannot judge"},
+		{"null", -1, "", ""},
+		{"die", 0, "", "exit status 3"},
+		{"abcd", 4, `{"nth":1}`, ""}, // a new one
+		{"junk", 0, "", "hello"},
+		{"a", 1, `{"nth":1}`, ""},
+		{"long", 0, "", "longer"},
+		{"", 0, `{"nth":1}`, ""},
+	}
+	for _, s := range steps {
+		r, err := c.Score(t.Context(), task, &collector.Reply{Output: s.output})
+		switch {
+		case s.err != "":
+			if err == nil || !strings.Contains(err.Error(), s.err) {
+				t.Errorf("%q: error %v, want %q", s.output, err, s.err)
+			}
+		case err != nil:
+			t.Errorf("%q: %v", s.output, err)
+		case s.want < 0:
+			if r.Value != nil || r.Details != nil {
+				t.Errorf("%q: reward %v %s, want none", s.output, *r.Value, r.Details)
+			}
+		case r.Value == nil || *r.Value != s.want || string(r.Details) != s.details:
+			t.Errorf("%q: reward %v %s, want %v %s", s.output, r.Value, r.Details, s.want, s.details)
+		}
+	}
+}
+
+func TestCommandTakesTooLong(t *testing.T) {
+	t.Parallel()
+	c := command(t, reward.CommandConfig{Timeout: 300 * time.Millisecond})
+	_, err := c.Score(t.Context(), &collector.Task{}, &collector.Reply{Output: "hang"})
+	if err == nil || !strings.Contains(err.Error(), "no answer within 300ms") {
+		t.Fatalf("Score = %v, want that it took too long", err)
+	}
+	// The run's own end is told as what it is.
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := c.Score(ctx, &collector.Task{}, &collector.Reply{Output: "hang"}); err == nil {
+		t.Fatal("Score of a stopped run = nil, want an error")
+	}
+}
+
+func TestCommandIsShared(t *testing.T) {
+	t.Parallel()
+	c := command(t, reward.CommandConfig{Processes: 2, Timeout: 20 * time.Second})
+	var wg sync.WaitGroup
+	for i := range 40 {
+		wg.Go(func() {
+			output := strings.Repeat("x", i)
+			if i%10 == 9 {
+				output = "die"
+			}
+			r, err := c.Score(t.Context(), &collector.Task{}, &collector.Reply{Output: output})
+			if output == "die" {
+				if err == nil {
+					t.Errorf("score %d = %v, want an error", i, r)
+				}
+				return
+			}
+			if err != nil || r.Value == nil || *r.Value != float64(i) {
+				t.Errorf("score %d = %v, %v", i, r.Value, err)
+			}
+		})
+	}
+	wg.Wait()
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Score(t.Context(), &collector.Task{}, &collector.Reply{}); err == nil {
+		t.Fatal("Score after Close = nil, want an error")
+	}
+}
+
+func TestCommandThatIsNotThere(t *testing.T) {
+	t.Parallel()
+	c, err := reward.NewCommand(reward.CommandConfig{Args: []string{"/nonexistent/scorer"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Score(t.Context(), &collector.Task{}, &collector.Reply{}); err == nil {
+		t.Fatal("Score = nil, want an error")
+	}
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := reward.NewCommand(reward.CommandConfig{}); err == nil {
+		t.Fatal("NewCommand without a program = nil, want an error")
+	}
+}

@@ -1,0 +1,113 @@
+package reward
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"strconv"
+	"strings"
+
+	"github.com/rollout-rl/rollout/collector"
+)
+
+// JSON rewards an output that holds a JSON value in which the value at a path is
+// the answer. The output is the JSON, or has it in its last ``` block.
+type JSON struct {
+	path []string
+}
+
+// NewJSON reads a path of keys and indexes, such as result.values[0] or
+// result.values.0; an empty path is the whole value.
+func NewJSON(path string) (*JSON, error) {
+	if path == "" {
+		return &JSON{}, nil
+	}
+	if strings.Count(path, "[") != strings.Count(path, "]") {
+		return nil, fmt.Errorf("reward: path %q: brackets do not match", path)
+	}
+	keys := strings.Split(strings.NewReplacer("[", ".", "]", "").Replace(strings.TrimPrefix(path, "$.")), ".")
+	for _, k := range keys {
+		if k == "" {
+			return nil, fmt.Errorf("reward: path %q: empty key", path)
+		}
+	}
+	return &JSON{keys}, nil
+}
+
+// Score compares. The answer is read as JSON, and as a plain string where it is
+// none. An output without the value gets 0.
+func (j *JSON) Score(_ context.Context, t *collector.Task, r *collector.Reply) (collector.Reward, error) {
+	if t.Answer == nil {
+		return collector.Reward{}, errNoAnswer
+	}
+	root, err := parse(block(r.Output))
+	if err != nil {
+		return binary(false), nil //nolint:nilerr // an output that is not JSON is a wrong one
+	}
+	got, ok := j.find(root)
+	if !ok {
+		return binary(false), nil
+	}
+	want, err := parse(*t.Answer)
+	if err != nil {
+		want = *t.Answer
+	}
+	if text, ok := got.(string); ok && text == strings.TrimSpace(*t.Answer) {
+		return binary(true), nil
+	}
+	return binary(reflect.DeepEqual(got, want)), nil
+}
+
+func (j *JSON) find(v any) (any, bool) {
+	for _, key := range j.path {
+		switch at := v.(type) {
+		case map[string]any:
+			next, ok := at[key]
+			if !ok {
+				return nil, false
+			}
+			v = next
+		case []any:
+			i, err := strconv.Atoi(key)
+			if err != nil || i < 0 || i >= len(at) {
+				return nil, false
+			}
+			v = at[i]
+		default:
+			return nil, false
+		}
+	}
+	return v, true
+}
+
+// block is the inside of the last ``` block of text, or text.
+func block(text string) string {
+	end := strings.LastIndex(text, "```")
+	if end < 0 {
+		return text
+	}
+	start := strings.LastIndex(text[:end], "```")
+	if start < 0 {
+		return text
+	}
+	inside := text[start+3 : end]
+	if _, rest, ok := strings.Cut(inside, "\n"); ok { // the language
+		return rest
+	}
+	return inside
+}
+
+func parse(text string) (any, error) {
+	d := json.NewDecoder(bytes.NewReader([]byte(text)))
+	var v any
+	if err := d.Decode(&v); err != nil {
+		return nil, err
+	}
+	if d.More() {
+		return nil, errors.New("more than one value")
+	}
+	return v, nil
+}

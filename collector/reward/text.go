@@ -1,0 +1,99 @@
+package reward
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/rollout-rl/rollout/collector"
+)
+
+// errNoAnswer is the error of a scorer that compares with an answer.
+var errNoAnswer = errors.New("reward: the task has no answer to compare with")
+
+// binary is the reward 1 or 0.
+func binary(right bool) collector.Reward {
+	v := 0.0
+	if right {
+		v = 1
+	}
+	return collector.Reward{Value: &v}
+}
+
+// None gives no reward.
+type None struct{}
+
+// Score returns the zero Reward.
+func (None) Score(context.Context, *collector.Task, *collector.Reply) (collector.Reward, error) {
+	return collector.Reward{}, nil
+}
+
+// Exact rewards an output that is the answer, apart from space around both.
+type Exact struct {
+	// IgnoreCase compares without regard to case.
+	IgnoreCase bool
+}
+
+// Score compares; a task without an answer is an error.
+func (e Exact) Score(_ context.Context, t *collector.Task, r *collector.Reply) (collector.Reward, error) {
+	if t.Answer == nil {
+		return collector.Reward{}, errNoAnswer
+	}
+	got, want := strings.TrimSpace(r.Output), strings.TrimSpace(*t.Answer)
+	if e.IgnoreCase {
+		return binary(strings.EqualFold(got, want)), nil
+	}
+	return binary(got == want), nil
+}
+
+// Contains rewards an output that holds the answer.
+type Contains struct {
+	// IgnoreCase compares without regard to case.
+	IgnoreCase bool
+}
+
+// Score searches; a task without an answer, or with an empty one, is an error.
+func (c Contains) Score(_ context.Context, t *collector.Task, r *collector.Reply) (collector.Reward, error) {
+	if t.Answer == nil {
+		return collector.Reward{}, errNoAnswer
+	}
+	got, want := r.Output, strings.TrimSpace(*t.Answer)
+	if want == "" {
+		return collector.Reward{}, errors.New("reward: the answer is empty: every output contains it")
+	}
+	if c.IgnoreCase {
+		got, want = strings.ToLower(got), strings.ToLower(want)
+	}
+	return binary(strings.Contains(got, want)), nil
+}
+
+// Regex rewards an output that matches a pattern. Where the pattern has a group
+// and the task an answer, the first group of the last match must be the answer,
+// apart from space around both.
+type Regex struct {
+	pattern *regexp.Regexp
+}
+
+// NewRegex compiles the pattern (syntax of package regexp).
+func NewRegex(pattern string) (*Regex, error) {
+	p, err := regexp.Compile(pattern)
+	if err != nil {
+		return nil, fmt.Errorf("reward: %w", err)
+	}
+	return &Regex{p}, nil
+}
+
+// Score matches.
+func (x *Regex) Score(_ context.Context, t *collector.Task, r *collector.Reply) (collector.Reward, error) {
+	if x.pattern.NumSubexp() == 0 || t.Answer == nil {
+		return binary(x.pattern.MatchString(r.Output)), nil
+	}
+	all := x.pattern.FindAllStringSubmatch(r.Output, -1)
+	if len(all) == 0 {
+		return binary(false), nil
+	}
+	got := all[len(all)-1][1]
+	return binary(strings.TrimSpace(got) == strings.TrimSpace(*t.Answer)), nil
+}
