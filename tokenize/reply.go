@@ -2,8 +2,11 @@ package tokenize
 
 // A Reply is what a Decoder found in one reply: the turns, in arenas that the
 // Reply owns, and the small rest as JSON. Reuse it; Reset keeps the memory.
+//
+// Everything that a Turn points to lies in these arenas and is overwritten by the
+// next use of the Reply: copy what must live longer. (The Aligner copies.)
 type Reply struct {
-	// Turns holds the turns in order, views into the arenas of this Reply.
+	// Turns holds the turns in order.
 	Turns []Turn
 
 	// HasTurns tells a list of turns, even an empty one, from null or no key. The
@@ -16,9 +19,63 @@ type Reply struct {
 
 	// Bytes is the length of the reply.
 	Bytes int64
+
+	ids      []int32   // prompts and outputs of all turns
+	logprobs []float32 // of all turns
+	text     []byte    // contents and tool names of all turns
+	spans    []turnSpan
 }
+
+// A turnSpan is a Turn while the arenas still move.
+type turnSpan struct {
+	role                                    Role
+	prompt, output, logprobs, content, tool span
+	mismatch                                int
+}
+
+// A span is [lo, hi) of an arena; lo is -1 for null.
+type span struct{ lo, hi int }
+
+var noSpan = span{-1, -1}
 
 // Reset empties r and keeps its memory. All views into r become invalid.
 func (r *Reply) Reset() {
+	clear(r.Turns)
 	r.Turns, r.Rest, r.HasTurns, r.Bytes = r.Turns[:0], r.Rest[:0], false, 0
+	r.ids, r.logprobs, r.text, r.spans = r.ids[:0], r.logprobs[:0], r.text[:0], r.spans[:0]
+}
+
+// settle makes Turns once the arenas have stopped growing.
+func (r *Reply) settle() {
+	for i := range r.spans {
+		s := &r.spans[i]
+		r.Turns = append(r.Turns, Turn{
+			Role:       s.role,
+			PromptIDs:  view(r.ids, s.prompt),
+			OutputIDs:  view(r.ids, s.output),
+			Logprobs:   view(r.logprobs, s.logprobs),
+			IDMismatch: s.mismatch,
+			Content:    r.textView(s.content),
+			ToolName:   r.textView(s.tool),
+		})
+	}
+}
+
+// view returns s of the arena: nil for null, not nil for an empty list. Appending
+// to it cannot reach the neighbour.
+func view[T any](arena []T, s span) []T {
+	switch {
+	case s.lo < 0:
+		return nil
+	case s.lo == s.hi:
+		return []T{}
+	}
+	return arena[s.lo:s.hi:s.hi]
+}
+
+func (r *Reply) textView(s span) string {
+	if s.lo < 0 || s.lo == s.hi {
+		return ""
+	}
+	return stringView(r.text[s.lo:s.hi])
 }

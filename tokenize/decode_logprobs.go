@@ -1,0 +1,277 @@
+package tokenize
+
+import "math"
+
+// logprobs reads a list of [logprob, id, …] or null: the numbers into the arena of
+// log-probabilities, NaN where null. The ids are compared with want, as far as that
+// goes, and the first difference is returned, or -1; where want is nil, they are
+// appended to the id arena instead.
+func (d *Decoder) logprobs(want []int32) (list span, mismatch int, err error) {
+	mismatch = -1
+	switch c := d.space(); c {
+	case 'n':
+		return noSpan, -1, d.literal("null")
+	case '[':
+	default:
+		return noSpan, -1, d.wrongType("a list of [logprob, id, …] or null", c)
+	}
+	d.i++
+	limit := d.cfg.MaxTokens
+	lo := len(d.out.logprobs)
+	if d.space() == ']' {
+		d.i++
+		return span{lo, lo}, -1, nil
+	}
+	store := want == nil
+	arena := d.out.logprobs[:min(cap(d.out.logprobs), max(lo, limit))]
+	// got[:k-lo] are the ids so far, where they are stored
+	got := d.out.ids[len(d.out.ids):min(cap(d.out.ids), max(len(d.out.ids), limit))]
+	k := lo
+	for {
+		if d.n-d.i < tripleWindow {
+			d.need(tripleWindow)
+		}
+		b, i := d.buf[:d.n], d.i
+		closed := false
+		for i+tripleWindow <= len(b) {
+			// "[-d." or "[d."
+			j := i
+			if b[j] != '[' {
+				break
+			}
+			j++
+			var sign uint32
+			if b[j] == '-' {
+				sign = 1 << 31
+				j++
+			}
+			m := uint64(b[j]) - '0'
+			if m > 9 || b[j+1] != '.' {
+				break
+			}
+			j += 2
+			// one to 22 digits
+			t := load64(b, j) ^ zeros
+			nd := notDigit(t)
+			var q int
+			if nd != 0 {
+				if q = leadingDigits(t); q == 0 {
+					break
+				}
+				m = m*powers[q&7] + eightDigits(t<<(uint(64-8*q)&63))
+			} else {
+				m = m*1e8 + eightDigits(t)
+				t = load64(b, j+8) ^ zeros
+				if nd = notDigit(t); nd != 0 {
+					n := leadingDigits(t)
+					m = m*powers[n&7] + eightDigits(t<<8<<(uint(56-8*n)&63))
+					q = 8 + n
+				} else {
+					m = m*1e8 + eightDigits(t)
+					t = load64(b, j+16) ^ zeros
+					n := leadingDigits(t)
+					if n > 6 || m > maxMantissa[n&7] {
+						break
+					}
+					m = m*powers[n&7] + eightDigits(t<<8<<(uint(56-8*n)&63))
+					q = 16 + n
+				}
+			}
+			j += q
+			// "e-d" or "e-dd"
+			c := b[j]
+			if c != ',' {
+				if c != 'e' || b[j+1] != '-' {
+					break
+				}
+				e := int(b[j+2]) - '0'
+				if uint(e) > 9 {
+					break
+				}
+				j += 3
+				if e2 := int(b[j]) - '0'; uint(e2) <= 9 {
+					e = e*10 + e2
+					j++
+				}
+				q += e
+				if q > maxScale || b[j] != ',' {
+					break
+				}
+			}
+			f := float64(int64(m)) * tenTo[q&63]
+			if nearBorder(math.Float64bits(f)) {
+				break
+			}
+			j++
+			if b[j] == ' ' {
+				j++
+			}
+			// the id
+			t = load64(b, j) ^ zeros
+			n := leadingDigits(t)
+			if uint(n-1) >= 7 || t&0xff == 0 && n > 1 || b[j+n] != ',' {
+				break
+			}
+			id := int32(eightDigits(t << (uint(64-8*n) & 63)))
+			j += n + 1
+			if b[j] == ' ' {
+				j++
+			}
+			// null, or a short text
+			w := load64(b, j)
+			if w&(1<<40-1) == nullClosed {
+				j += 5
+			} else {
+				if b[j] != '"' {
+					break
+				}
+				n := shortText(load64(b, j+1))
+				if n == 0 || b[j+n] != ']' {
+					break
+				}
+				j += n + 1
+			}
+			if c = b[j]; c != ',' && c != ']' {
+				break
+			}
+			if k == len(arena) {
+				if arena = growArena(arena, limit); k == len(arena) {
+					break
+				}
+			}
+			if store {
+				if k-lo == len(got) {
+					if got = d.growIDs(got); k-lo == len(got) {
+						break
+					}
+				}
+				got[k-lo] = id
+			} else if k-lo < len(want) && want[k-lo] != id && mismatch < 0 {
+				mismatch = k - lo
+			}
+			arena[k] = math.Float32frombits(math.Float32bits(float32(f)) | sign)
+			k++
+			i = j + 1
+			if c == ']' {
+				closed = true
+				break
+			}
+			if b[i] == ' ' {
+				i++
+			}
+		}
+		d.i = i
+		if !closed {
+			// one triple the plain way
+			d.space()
+			at := d.offset()
+			v, id, err := d.triple()
+			if err != nil {
+				return noSpan, -1, belowIndex(err, k-lo)
+			}
+			if k == len(arena) {
+				arena = growArena(arena, limit)
+			}
+			if store && k-lo == len(got) {
+				got = d.growIDs(got)
+			}
+			if k == len(arena) || store && k-lo == len(got) {
+				return noSpan, -1, belowIndex(&DecodeError{Offset: at, Err: limitError("MaxTokens", int64(limit))}, k-lo)
+			}
+			if store {
+				got[k-lo] = id
+			} else if k-lo < len(want) && want[k-lo] != id && mismatch < 0 {
+				mismatch = k - lo
+			}
+			arena[k] = v
+			k++
+			switch c := d.space(); c {
+			case ',':
+				d.i++
+				d.space()
+				continue
+			case ']':
+				d.i++
+			default:
+				return noSpan, -1, d.expected("',' or ']'", c)
+			}
+		}
+		d.out.logprobs = arena[:k]
+		if store {
+			d.out.ids = d.out.ids[:len(d.out.ids)+k-lo]
+		}
+		return span{lo, k}, mismatch, nil
+	}
+}
+
+// nullClosed is "null]" as load64 gives it.
+const nullClosed = 'n' | 'u'<<8 | 'l'<<16 | 'l'<<24 | ']'<<32
+
+// shortText returns the position behind the closing quote of a text of at most
+// seven ASCII characters without escapes, counted from its opening quote, where w
+// is what follows that; 0 where it is something else.
+func shortText(w uint64) int {
+	n, high := plainPrefix8(w)
+	if n == 8 || high != 0 || w>>(8*uint(n)&63)&0xff != '"' {
+		return 0
+	}
+	return n + 2
+}
+
+// growIDs makes room behind the id arena and returns it; got keeps its contents.
+func (d *Decoder) growIDs(got []int32) []int32 {
+	used := len(d.out.ids)
+	all := growArena(d.out.ids[:used+len(got)], d.cfg.MaxTokens)
+	d.out.ids = all[:used]
+	return all[used:]
+}
+
+// triple reads one [logprob, id, …]. What follows the id is only checked.
+func (d *Decoder) triple() (v float32, id int32, err error) {
+	if c := d.space(); c != '[' {
+		return 0, 0, d.wrongType("[logprob, id, …]", c)
+	}
+	d.i++
+	switch c := d.space(); {
+	case c == 'n':
+		v = float32(math.NaN())
+		err = d.literal("null")
+	case c == '-' || c-'0' <= 9:
+		var text []byte
+		if text, err = d.number(); err == nil {
+			var slow bool
+			if v, slow = float32Of(text); slow {
+				d.slowFloats++
+			}
+		}
+	default:
+		err = d.wrongType("a log-probability or null", c)
+	}
+	if err != nil {
+		return 0, 0, belowIndex(err, 0)
+	}
+	if c := d.space(); c != ',' {
+		if c == ']' {
+			return 0, 0, d.fail(ErrSchema, "a log-probability without its id")
+		}
+		return 0, 0, d.expected("','", c)
+	}
+	d.i++
+	if id, err = d.tokenID(); err != nil {
+		return 0, 0, belowIndex(err, 1)
+	}
+	for k := 2; ; k++ {
+		switch c := d.space(); c {
+		case ',':
+			d.i++
+			if err := d.skip(5); err != nil {
+				return 0, 0, belowIndex(err, k)
+			}
+		case ']':
+			d.i++
+			return v, id, nil
+		default:
+			return 0, 0, d.expected("',' or ']'", c)
+		}
+	}
+}

@@ -1,0 +1,212 @@
+package tokenize
+
+import (
+	"math"
+	"math/bits"
+	"strconv"
+)
+
+// Eight digits at a time. A word of text, xor zeros, has a digit's value in each
+// byte that held a digit; the first character is the lowest byte.
+
+const zeros = '0' * lowBits
+
+// leadingDigits counts the digits at the start of a word that was xored with zeros.
+// The bytes behind the first other character may be anything.
+func leadingDigits(t uint64) int {
+	return bits.TrailingZeros64(notDigit(t)) >> 3
+}
+
+// notDigit marks with 0x80 the bytes of t above 9. The lowest mark is exact.
+func notDigit(t uint64) uint64 {
+	return (t + (0x80-10)*lowBits | t) & highBits
+}
+
+// eightDigits returns the number that the eight digit values in v spell.
+func eightDigits(v uint64) uint64 {
+	v = v*10 + v>>8
+	const pairs = 0x000000FF000000FF
+	return ((v&pairs)*(100+1000000<<32) + (v>>16&pairs)*(1+10000<<32)) >> 32
+}
+
+// Exact float32 without arbitrary precision. Let m be all digits of a decimal as an
+// integer below 2^63 and q ≤ 37 the power of ten that divides it. float64(m) *
+// tenTo[q] is off by three roundings, so by less than 4 units of the double's last
+// place. Rounded to float32 it can differ from the correctly rounded double,
+// rounded to float32, only where the border between two float32 (the low 29 bits
+// are 1<<28) lies that close: those go to strconv. Decimals that a program printed
+// for a float32 lie far from any border. m ≥ 1 and q ≤ 37 keep the result a normal
+// float32.
+
+// nearBorder reports whether double bits lie within 8 units of such a border.
+func nearBorder(bits uint64) bool {
+	return uint32(bits&(1<<29-1))-(1<<28-8) <= 16
+}
+
+const maxScale = 37
+
+// tenTo[q] is the double nearest to 10^-q. The length lets &63 replace a bounds
+// check.
+var tenTo = [64]float64{
+	1e-0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 1e-9,
+	1e-10, 1e-11, 1e-12, 1e-13, 1e-14, 1e-15, 1e-16, 1e-17, 1e-18, 1e-19,
+	1e-20, 1e-21, 1e-22, 1e-23, 1e-24, 1e-25, 1e-26, 1e-27, 1e-28, 1e-29,
+	1e-30, 1e-31, 1e-32, 1e-33, 1e-34, 1e-35, 1e-36, 1e-37,
+}
+
+// powers[k] is 10^k, maxMantissa[k] the greatest m for which (m+1)*10^k ≤ 2^63.
+var (
+	powers      = [8]uint64{1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7}
+	maxMantissa = [8]uint64{
+		1<<63 - 1, 1<<63/10 - 1, 1<<63/100 - 1, 1<<63/1_000 - 1,
+		1<<63/10_000 - 1, 1<<63/100_000 - 1, 1<<63/1_000_000 - 1, 1<<63/10_000_000 - 1,
+	}
+)
+
+// float32Of returns float32 of the correctly rounded double that a JSON number
+// spells; beyond the range of a double that is infinite. slow says that strconv
+// had to do it.
+func float32Of(number []byte) (v float32, slow bool) {
+	m, q, ok := mantissa(number)
+	if ok {
+		f := float64(int64(m)) * tenTo[q&63]
+		if b := math.Float64bits(f); !nearBorder(b) {
+			if number[0] == '-' {
+				f = math.Copysign(f, -1)
+			}
+			return float32(f), false
+		}
+	}
+	f, _ := strconv.ParseFloat(string(number), 64) // the only error is the range
+	return float32(f), true
+}
+
+// mantissa takes a number apart into ±m * 10^-q. ok is false where m or q is out
+// of the range of the fast conversion.
+func mantissa(number []byte) (m uint64, q int, ok bool) {
+	i := 0
+	if number[0] == '-' {
+		i++
+	}
+	point := false
+	for ; i < len(number); i++ {
+		c := number[i]
+		if c == '.' {
+			point = true
+			continue
+		}
+		if c-'0' > 9 {
+			break
+		}
+		digit := uint64(c - '0')
+		if m > (1<<63-1-digit)/10 {
+			return 0, 0, false
+		}
+		m = m*10 + digit
+		if point {
+			q++
+		}
+	}
+	if i < len(number) { // an exponent
+		e, err := strconv.Atoi(string(number[i+1:]))
+		if err != nil || e > 400 || e < -400 {
+			return 0, 0, false
+		}
+		q -= e
+	}
+	return m, q, q >= 0 && q <= maxScale
+}
+
+// number reads a number and returns its text, valid until the next fill.
+func (d *Decoder) number() ([]byte, error) {
+	j := d.i
+scan:
+	for j-d.i <= maxNumberBytes {
+		for ; j < d.n; j++ {
+			c := d.buf[j]
+			if c-'0' > 9 && c != '-' && c != '+' && c != '.' && c|0x20 != 'e' {
+				break scan
+			}
+		}
+		length := j - d.i
+		if !d.fill() {
+			break
+		}
+		j = d.i + length
+	}
+	text := d.buf[d.i:j]
+	if len(text) > maxNumberBytes {
+		return nil, &DecodeError{Offset: d.offset(), Err: limitError("the longest number", maxNumberBytes)}
+	}
+	valid, complete := numberPrefix(text)
+	if valid < len(text) || !complete {
+		d.i += valid
+		if d.i == d.n {
+			return nil, d.end()
+		}
+		return nil, d.fail(ErrSyntax, "malformed number")
+	}
+	d.i = j
+	return text, nil
+}
+
+// numberPrefix returns the length of the longest prefix of b that can begin a JSON
+// number, and whether that prefix is one.
+func numberPrefix(b []byte) (n int, complete bool) {
+	digits := func() bool {
+		start := n
+		for n < len(b) && b[n]-'0' <= 9 {
+			n++
+		}
+		return n > start
+	}
+	if n < len(b) && b[n] == '-' {
+		n++
+	}
+	if n < len(b) && b[n] == '0' {
+		n++
+	} else if !digits() {
+		return n, false
+	}
+	if n < len(b) && b[n] == '.' {
+		n++
+		if !digits() {
+			return n, false
+		}
+	}
+	if n < len(b) && b[n]|0x20 == 'e' {
+		n++
+		if n < len(b) && (b[n] == '+' || b[n] == '-') {
+			n++
+		}
+		if !digits() {
+			return n, false
+		}
+	}
+	return n, true
+}
+
+// tokenID reads an id: an integer of int32 that is not negative.
+func (d *Decoder) tokenID() (int32, error) {
+	if c := d.space(); c != '-' && c-'0' > 9 {
+		return 0, d.wrongType("a token id", c)
+	}
+	at := d.offset()
+	text, err := d.number()
+	if err != nil {
+		return 0, err
+	}
+	var v int64
+	for _, c := range text {
+		if c == '-' {
+			return 0, &DecodeError{Offset: at, Err: ErrRange}
+		}
+		if c-'0' > 9 {
+			return 0, &DecodeError{Offset: at, Err: &detailError{ErrSchema, "a token id is an integer"}}
+		}
+		if v = v*10 + int64(c-'0'); v > math.MaxInt32 {
+			return 0, &DecodeError{Offset: at, Err: ErrRange}
+		}
+	}
+	return int32(v), nil
+}

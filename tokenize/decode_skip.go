@@ -1,0 +1,213 @@
+package tokenize
+
+import "math/bits"
+
+// skip checks one value of any type and forgets it. depth is the number of arrays
+// and objects around it.
+func (d *Decoder) skip(depth int) error {
+	switch c := d.space(); c {
+	case '"':
+		d.i++
+		return d.skipString()
+	case '{':
+		return d.skipObject(depth)
+	case '[':
+		return d.skipArray(depth)
+	case 't':
+		return d.literal("true")
+	case 'f':
+		return d.literal("false")
+	case 'n':
+		return d.literal("null")
+	default:
+		if c != '-' && c-'0' > 9 {
+			return d.expected("a value", c)
+		}
+		_, err := d.number()
+		return err
+	}
+}
+
+func (d *Decoder) skipObject(depth int) error {
+	if depth >= d.cfg.MaxDepth {
+		return &DecodeError{Offset: d.offset(), Err: limitError("MaxDepth", int64(d.cfg.MaxDepth))}
+	}
+	d.i++
+	if d.space() == '}' {
+		d.i++
+		return nil
+	}
+	for {
+		if c := d.space(); c != '"' {
+			return d.expected("a key", c)
+		}
+		d.i++
+		if err := d.skipString(); err != nil {
+			return err
+		}
+		if err := d.colon(); err != nil {
+			return err
+		}
+		if err := d.skip(depth + 1); err != nil {
+			return err
+		}
+		switch c := d.space(); c {
+		case ',':
+			d.i++
+		case '}':
+			d.i++
+			return nil
+		default:
+			return d.expected("',' or '}'", c)
+		}
+	}
+}
+
+func (d *Decoder) skipArray(depth int) error {
+	if depth >= d.cfg.MaxDepth {
+		return &DecodeError{Offset: d.offset(), Err: limitError("MaxDepth", int64(d.cfg.MaxDepth))}
+	}
+	d.i++
+	if d.space() == ']' {
+		d.i++
+		return nil
+	}
+	for {
+		d.skipChoices(depth)
+		if err := d.skip(depth + 1); err != nil {
+			return err
+		}
+		switch c := d.space(); c {
+		case ',':
+			d.i++
+		case ']':
+			d.i++
+			return nil
+		default:
+			return d.expected("',' or ']'", c)
+		}
+	}
+}
+
+// literal reads null, true or false.
+func (d *Decoder) literal(word string) error {
+	d.need(len(word))
+	for k := range len(word) {
+		if k == d.n-d.i {
+			return d.end()
+		}
+		if d.buf[d.i+k] != word[k] {
+			d.i += k
+			return d.fail(ErrSyntax, "expected "+word)
+		}
+	}
+	d.i += len(word)
+	return nil
+}
+
+// The parts of an element of logprobs.content as the server writes it, cut where a
+// comparison stays within two machine words:
+//
+//	{"token":"785","bytes":null,"logprob":-0.24566778540611267,"top_logprobs":[]}
+const (
+	choiceHead   = `{"token":"`
+	choiceBytes  = `","bytes":null,"`
+	choiceNumber = `logprob":`
+	choiceTop    = `,"top_logprobs":`
+	choiceEnd    = `[]},`
+	// choiceWindow is more than one pass of skipChoices looks at.
+	choiceWindow = 128
+)
+
+// skipChoices skips elements of logprobs.content, each with the comma behind it,
+// as long as they look like the recorded ones. logprobs repeats the last call and
+// is half to two thirds of a reply: this skips it at several times the speed of
+// skip, with the same checks. It stops before the first element that it does not
+// know, and before the last one, with d.i where a value must begin.
+func (d *Decoder) skipChoices(depth int) {
+	if depth+2 >= d.cfg.MaxDepth {
+		return
+	}
+	for {
+		d.space()
+		if d.n-d.i < choiceWindow && !d.need(choiceWindow) {
+			return
+		}
+		b := d.buf[:d.n]
+		i := d.i
+		for i+choiceWindow <= len(b) {
+			next := skipChoice(b[i : i+choiceWindow])
+			if next == 0 {
+				d.i = i
+				return
+			}
+			i += next
+		}
+		if i == d.i {
+			return
+		}
+		d.i = i
+	}
+}
+
+// skipChoice returns the length of the element at the start of b and its comma, or
+// 0 where it looks different. b has choiceWindow bytes.
+func skipChoice(b []byte) int {
+	_ = b[choiceWindow-1]
+	if string(b[:len(choiceHead)]) != choiceHead {
+		return 0
+	}
+	j := len(choiceHead)
+	w := load64(b, j)
+	m := special(w)
+	if (m|w)&highBits == 0 {
+		j += 8
+		w = load64(b, j)
+		m = special(w)
+	}
+	k := bits.TrailingZeros64(m) >> 3
+	if m == 0 || w&(1<<(8*uint(k)&63)-1)&highBits != 0 {
+		return 0
+	}
+	j += k
+	if string(b[j:j+len(choiceBytes)]) != choiceBytes {
+		return 0
+	}
+	j += len(choiceBytes)
+	if string(b[j:j+len(choiceNumber)]) != choiceNumber {
+		return 0
+	}
+	j += len(choiceNumber)
+	if b[j] == '-' {
+		j++
+	}
+	if b[j]-'0' > 9 || b[j+1] != '.' || b[j+2]-'0' > 9 {
+		return 0
+	}
+	j += 2
+	for range 3 {
+		k := leadingDigits(load64(b, j) ^ zeros)
+		j += k
+		if k < 8 {
+			break
+		}
+	}
+	if b[j] == 'e' && b[j+1] == '-' && b[j+2]-'0' <= 9 {
+		j += 3
+		if b[j]-'0' <= 9 {
+			j++
+		}
+	}
+	if string(b[j:j+len(choiceTop)]) != choiceTop {
+		return 0
+	}
+	j += len(choiceTop)
+	if string(b[j:j+len(choiceEnd)]) != choiceEnd {
+		return 0
+	}
+	j += len(choiceEnd)
+	if b[j] == ' ' {
+		j++
+	}
+	return j
+}

@@ -1,0 +1,228 @@
+package tokenize
+
+import (
+	"encoding/binary"
+	"math/bits"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+const (
+	lowBits  = 0x0101010101010101
+	highBits = 0x8080808080808080
+)
+
+func load64(b []byte, i int) uint64 { return binary.LittleEndian.Uint64(b[i:]) }
+
+// special marks with 0x80 the bytes of w that end a plain stretch of a string:
+// quote, backslash, control characters. The lowest mark is exact; higher ones may
+// be false.
+func special(w uint64) uint64 {
+	q := w ^ '"'*lowBits
+	e := w ^ '\\'*lowBits
+	return ((q-lowBits)&^q | (e-lowBits)&^e | (w-' '*lowBits)&^w) & highBits
+}
+
+// plainPrefix returns the length of the stretch of b without special bytes, and
+// non-zero marks where it is not all ASCII.
+func plainPrefix(b []byte) (n int, high uint64) {
+	for n+8 <= len(b) {
+		w := load64(b, n)
+		if m := special(w); m != 0 {
+			k := bits.TrailingZeros64(m) >> 3
+			return n + k, (high | w&(1<<(8*uint(k)&63)-1)) & highBits
+		}
+		high |= w
+		n += 8
+	}
+	for n < len(b) && b[n] != '"' && b[n] != '\\' && b[n] >= ' ' {
+		high |= uint64(b[n])
+		n++
+	}
+	return n, high & highBits
+}
+
+// plainPrefix8 is plainPrefix for one word; n is 8 where all of it is plain.
+func plainPrefix8(w uint64) (n int, high uint64) {
+	n = bits.TrailingZeros64(special(w)) >> 3
+	return n, w & (1<<(8*uint(n)&63) - 1) & highBits
+}
+
+// plain consumes the next stretch of a string that needs no unescaping and returns
+// it, valid until the next fill. more is false where buf[i] is a special byte.
+func (d *Decoder) plain() (s []byte, more bool, err error) {
+	b := d.buf[d.i:d.n]
+	n, high := plainPrefix(b)
+	more = n == len(b)
+	if high != 0 {
+		if valid := validPrefix(b[:n]); valid < n {
+			if !more || utf8.FullRune(b[valid:n]) {
+				d.i += valid
+				return nil, false, &DecodeError{Offset: d.offset(), Err: ErrUTF8}
+			}
+			n = valid // the rest of the rune comes with the next bytes
+		}
+	}
+	d.i += n
+	return b[:n], more, nil
+}
+
+// validPrefix returns the length of the longest prefix of b that is UTF-8.
+func validPrefix(b []byte) int {
+	if utf8.Valid(b) {
+		return len(b)
+	}
+	n := 0
+	for n < len(b) {
+		r, size := utf8.DecodeRune(b[n:])
+		if r == utf8.RuneError && size == 1 {
+			break
+		}
+		n += size
+	}
+	return n
+}
+
+// str appends the text of a string to dst; buf[i] is the byte behind the opening
+// quote. No more than limit bytes are appended: what follows is only checked.
+func (d *Decoder) str(dst []byte, limit int) ([]byte, error) {
+	for {
+		s, more, err := d.plain()
+		if err != nil {
+			return dst, err
+		}
+		dst = append(dst, s[:min(len(s), limit-len(dst))]...)
+		if more {
+			if !d.fill() {
+				return dst, d.end()
+			}
+			continue
+		}
+		switch d.buf[d.i] {
+		case '"':
+			d.i++
+			return dst, nil
+		case '\\':
+			r, err := d.escape()
+			if err != nil {
+				return dst, err
+			}
+			if len(dst)+utf8.RuneLen(r) <= limit {
+				dst = utf8.AppendRune(dst, r)
+			} else {
+				limit = len(dst)
+			}
+		default:
+			return dst, d.fail(ErrSyntax, "control character in a string")
+		}
+	}
+}
+
+// skipString checks a string; buf[i] is the byte behind the opening quote.
+func (d *Decoder) skipString() error {
+	for {
+		_, more, err := d.plain()
+		if err != nil {
+			return err
+		}
+		if more {
+			if !d.fill() {
+				return d.end()
+			}
+			continue
+		}
+		switch d.buf[d.i] {
+		case '"':
+			d.i++
+			return nil
+		case '\\':
+			if _, err := d.escape(); err != nil {
+				return err
+			}
+		default:
+			return d.fail(ErrSyntax, "control character in a string")
+		}
+	}
+}
+
+// escape reads one escape sequence, of which buf[i] is the backslash. As in
+// encoding/json, half of a surrogate pair becomes U+FFFD.
+func (d *Decoder) escape() (rune, error) {
+	if !d.need(2) {
+		return 0, d.end()
+	}
+	d.i++
+	c := d.buf[d.i]
+	switch c {
+	case '"', '\\', '/':
+	case 'b':
+		c = '\b'
+	case 'f':
+		c = '\f'
+	case 'n':
+		c = '\n'
+	case 'r':
+		c = '\r'
+	case 't':
+		c = '\t'
+	case 'u':
+		d.i++
+		r, err := d.hex4()
+		if err != nil || !utf16.IsSurrogate(r) {
+			return r, err
+		}
+		if d.need(6) {
+			if b := d.buf[d.i : d.i+6]; b[0] == '\\' && b[1] == 'u' {
+				if low, ok := hex(b[2:]); ok {
+					if pair := utf16.DecodeRune(r, low); pair != utf8.RuneError {
+						d.i += 6
+						return pair, nil
+					}
+				}
+			}
+		}
+		return utf8.RuneError, nil
+	default:
+		return 0, d.fail(ErrSyntax, "unknown escape in a string")
+	}
+	d.i++
+	return rune(c), nil
+}
+
+// hex4 reads four hexadecimal digits.
+func (d *Decoder) hex4() (rune, error) {
+	d.need(4)
+	for k := range 4 {
+		if k == d.n-d.i {
+			return 0, d.end()
+		}
+		if _, ok := hexDigit(d.buf[d.i+k]); !ok {
+			d.i += k
+			return 0, d.fail(ErrSyntax, "expected a hexadecimal digit")
+		}
+	}
+	r, _ := hex(d.buf[d.i : d.i+4])
+	d.i += 4
+	return r, nil
+}
+
+func hex(b []byte) (r rune, ok bool) {
+	for _, c := range b {
+		v, ok := hexDigit(c)
+		if !ok {
+			return 0, false
+		}
+		r = r<<4 | rune(v)
+	}
+	return r, true
+}
+
+func hexDigit(c byte) (byte, bool) {
+	switch {
+	case '0' <= c && c <= '9':
+		return c - '0', true
+	case 'a' <= c|0x20 && c|0x20 <= 'f':
+		return c | 0x20 - 'a' + 10, true
+	}
+	return 0, false
+}

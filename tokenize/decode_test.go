@@ -1,0 +1,71 @@
+package tokenize_test
+
+import (
+	"testing"
+
+	"github.com/rollout-rl/rollout/tokenize"
+	"github.com/rollout-rl/rollout/tokenize/tokenizetest"
+)
+
+// TestDecodeRecorded compares every recorded reply with encoding/json's reading.
+func TestDecodeRecorded(t *testing.T) {
+	t.Parallel()
+	turns := 0
+	for _, rec := range recordings(t) {
+		for i, x := range rec.Exchanges {
+			if len(x.Response.Body) == 0 || x.Response.Body[0] != '{' {
+				continue
+			}
+			got, err := decodeEveryWay(t, tokenize.DecoderConfig{}, x.Response.Body)
+			if err != nil {
+				t.Errorf("%s exchange %d: %v", rec.name, i, err)
+				continue
+			}
+			want, err := plainReply(x.Response.Body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got != want {
+				t.Errorf("%s exchange %d:\n got %.3000s\nwant %.3000s", rec.name, i, got, want)
+			}
+			turns++
+		}
+	}
+	if turns < 40 {
+		t.Errorf("only %d replies compared", turns)
+	}
+}
+
+// TestDecodeSynthetic does the same for shapes that no recording has.
+func TestDecodeSynthetic(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name string
+		o    tokenizetest.Options
+	}{
+		{"recorded", tokenizetest.Options{Tokens: 900, Turns: 7, Logprobs: true}},
+		{"input ids", tokenizetest.Options{Tokens: 500, Turns: 5, InputIDs: true}},
+		{"spaces", tokenizetest.Options{Tokens: 500, Turns: 3, Logprobs: true, Spaces: true, InputIDs: true}},
+		{"token strings", tokenizetest.Options{Tokens: 500, Turns: 4, TokenStrings: true}},
+		{"no turns", tokenizetest.Options{}},
+		{"no tokens", tokenizetest.Options{Turns: 3, Logprobs: true}},
+		{"large", tokenizetest.Options{Tokens: 9000, Turns: 9, Logprobs: true, InputIDs: true}},
+	}
+	for i, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			b := tokenizetest.Reply(uint64(i), tt.o)
+			got, err := decodeEveryWay(t, tokenize.DecoderConfig{}, b)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want, err := plainReply(b)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got != want {
+				t.Errorf("\n got %.3000s\nwant %.3000s", got, want)
+			}
+		})
+	}
+}
