@@ -1,0 +1,311 @@
+package letta
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/tokenize"
+)
+
+// An agent is one attempt's agent on the server. It implements collector.Agent.
+type agent struct {
+	backend *Backend
+	client  *Client
+	cfg     AgentConfig
+	attempt collector.Attempt
+
+	state        *AgentState
+	conversation *Conversation
+	version      string
+
+	arenas   []*tokenize.Reply
+	evidence Evidence
+	// unanswered says that a send ended without an answer, so that the server may
+	// still be running it.
+	unanswered bool
+}
+
+// prepare does what must be done between making the agent and the first send.
+func (g *agent) prepare(ctx context.Context) error {
+	if err := g.state.CheckTurns(); err != nil {
+		return err
+	}
+	if g.cfg.KeepReasoning {
+		// Create forces enable_reasoner off for a model that the server does not list
+		// as a reasoner; a change afterwards sticks (agent_manager.py:344-360, 778-784).
+		config := g.state.LLMConfig
+		config.EnableReasoner = new(true)
+		changed, err := g.client.PatchAgent(ctx, g.state.ID, map[string]any{"llm_config": config})
+		if err != nil {
+			return err
+		}
+		if on := changed.LLMConfig.EnableReasoner; on == nil || !*on {
+			return fmt.Errorf("%w: keep reasoning: the server did not take llm_config.enable_reasoner", collector.ErrUnusable)
+		}
+		g.state.LLMConfig = changed.LLMConfig
+		if err := g.state.CheckTurns(); err != nil {
+			return err
+		}
+	}
+	if g.cfg.Conversation {
+		conversation, err := g.client.CreateConversation(ctx, g.state.ID)
+		if err != nil {
+			return err
+		}
+		g.conversation = conversation
+	}
+	g.evidence = Evidence{Client: g.client, Agent: g.state, Conversation: g.conversation}
+	if g.cfg.SystemText && len(g.state.MessageIDs) > 0 {
+		text, err := g.client.SystemText(ctx, g.state.MessageIDs[0])
+		if err != nil {
+			return err
+		}
+		g.evidence.SystemText = text
+	}
+	return nil
+}
+
+// Run sends the messages of the task, one after the other, the next one only
+// after the agent came to its own end; and answers what the server asks meanwhile.
+func (g *agent) Run(ctx context.Context) (*collector.Reply, error) {
+	reply := &collector.Reply{
+		AgentID: g.state.ID, Model: g.state.LLMConfig.HandleText(), ServerVersion: g.version,
+		Sampling: sampling(g.version, &g.state.LLMConfig, g.cfg.OverrideModel), Evidence: &g.evidence,
+	}
+	if g.cfg.OverrideModel != "" {
+		reply.Model = g.cfg.OverrideModel
+	}
+	err := g.converse(ctx, reply)
+	if len(g.evidence.Sends) > 0 {
+		reply.Output = g.evidence.Sends[len(g.evidence.Sends)-1].Response.Output()
+	}
+	if g.cfg.Messages {
+		if text, e := g.evidence.Conversed(); e == nil {
+			reply.Messages = text
+		}
+	}
+	return reply, err
+}
+
+func (g *agent) converse(ctx context.Context, reply *collector.Reply) error {
+	for _, text := range g.attempt.Task.Messages {
+		next := InputMessages{UserText(text)}
+		for round := 0; ; round++ {
+			answer, err := g.send(ctx, next, reply)
+			if err != nil {
+				return err
+			}
+			if answer.StopReason.StopReason != StopRequiresApproval {
+				break
+			}
+			input, client, err := g.answer(ctx, answer.Pending())
+			if err != nil {
+				return err
+			}
+			if input == nil || round >= g.cfg.MaxRounds {
+				break
+			}
+			reply.ClientTools = reply.ClientTools || client
+			next = InputMessages{input}
+		}
+		last := reply.Sends[len(reply.Sends)-1]
+		if !StopReason(last.StopReason).Completed() {
+			return nil // the sample ends here, with that status
+		}
+	}
+	return nil
+}
+
+// send sends once and keeps the answer.
+func (g *agent) send(ctx context.Context, messages InputMessages, reply *collector.Reply) (*LettaResponse, error) {
+	request := g.request(messages)
+	arena := g.backend.reply()
+	g.arenas = append(g.arenas, arena)
+	id := fmt.Sprintf("%s/%d", g.attempt.Key, g.attempt.N)
+
+	sent := time.Now()
+	var answer *LettaResponse
+	var err error
+	if g.conversation != nil {
+		answer, err = g.client.SendConversation(ctx, g.conversation.ID, request, id, arena)
+	} else {
+		answer, err = g.client.Send(ctx, g.state.ID, request, id, arena)
+	}
+	if err != nil {
+		if e := (*APIError)(nil); !errors.As(err, &e) || e.Status == 0 {
+			g.unanswered = true
+		}
+		return nil, g.explain(ctx, err)
+	}
+
+	runID := answer.RunID()
+	if runID == "" {
+		// An answer without messages names no run, as after an empty generation.
+		run, err := g.client.LastRun(ctx, g.state.ID)
+		if err != nil {
+			return nil, err
+		}
+		if run != nil && !g.knows(run.ID) {
+			runID = run.ID
+		}
+	}
+	send := collector.Send{
+		RunID: runID, StopReason: string(answer.StopReason.StopReason),
+		Usage: collector.Usage{
+			PromptTokens: answer.Usage.PromptTokens, CompletionTokens: answer.Usage.CompletionTokens, Steps: answer.Usage.StepCount,
+		},
+	}
+	if arena.HasTurns {
+		send.Turns = arena.Turns
+		if send.Turns == nil {
+			send.Turns = []tokenize.Turn{}
+		}
+	}
+	reply.Sends = append(reply.Sends, send)
+	g.evidence.Sends = append(g.evidence.Sends, SendEvidence{
+		Request: request, Response: answer, RunID: runID, Duration: time.Since(sent),
+	})
+	return answer, nil
+}
+
+// request is the body of a send. Both token flags are always there: one alone
+// turns the data off.
+func (g *agent) request(messages InputMessages) *LettaRequest {
+	r := &LettaRequest{Messages: messages, ReturnTokenIDs: new(true), ReturnLogprobs: new(true)}
+	if g.cfg.MaxSteps > 0 {
+		r.MaxSteps = &g.cfg.MaxSteps
+	}
+	if g.cfg.OverrideModel != "" {
+		r.OverrideModel = &g.cfg.OverrideModel
+	}
+	if g.cfg.OverrideSystem != "" {
+		r.OverrideSystem = &g.cfg.OverrideSystem
+	}
+	for i := range g.cfg.ClientTools {
+		r.ClientTools = append(r.ClientTools, g.cfg.ClientTools[i].Tool)
+	}
+	if g.conversation != nil {
+		r.Streaming = new(false)
+	}
+	return r
+}
+
+func (g *agent) knows(runID string) bool {
+	for _, s := range g.evidence.Sends {
+		if s.RunID == runID {
+			return true
+		}
+	}
+	return false
+}
+
+// Close deletes the agent, unless it is to be kept, and frees the arenas. Where a
+// send has no answer the server is first asked to stop its run, which would go on
+// calling the model.
+func (g *agent) Close(ctx context.Context) error {
+	var err error
+	if g.unanswered {
+		_, _ = g.client.Cancel(ctx, g.state.ID) // 409 where nothing runs; the deletion is what counts
+	}
+	if !g.cfg.Keep {
+		err = g.client.DeleteAgent(ctx, g.state.ID)
+	}
+	for _, r := range g.arenas {
+		g.backend.recycle(r)
+	}
+	g.arenas = nil
+	return err
+}
+
+// discard deletes an agent that was never used, also when ctx is done.
+func (g *agent) discard(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+	defer cancel()
+	return g.client.DeleteAgent(ctx, g.state.ID)
+}
+
+// sampling is what the engine really used, where the server's version lets us
+// know: 0.16 always sends top_p 0.9 and max_new_tokens 4096 on the native path,
+// whatever its settings say (sglang_native_adapter.py:303-304).
+func sampling(version string, c *LLMConfig, overrideModel string) tokenize.Sampling {
+	if !strings.HasPrefix(version, "0.16.") {
+		return tokenize.Sampling{}
+	}
+	s := tokenize.Sampling{TopP: new(float32(0.9)), MaxNewTokens: new(int32(4096))}
+	switch {
+	case overrideModel != "":
+		s.Temperature = new(float32(1)) // the handle's own configuration, agents.py:1734-1741
+	case c.Temperature != nil:
+		s.Temperature = new(float32(*c.Temperature))
+	}
+	return s
+}
+
+// Evidence is what a rollout's prompts can be rebuilt from. It is in Reply.Evidence
+// as a pointer, valid until the agent is closed; what it can fetch is gone after
+// that, but for traces.
+type Evidence struct {
+	Client       *Client
+	Agent        *AgentState
+	Conversation *Conversation // nil where none was used
+	// SystemText is the text of the system message right after the agent was made,
+	// where AgentConfig.SystemText asked for it.
+	SystemText string
+	// Sends has one entry per Reply.Sends, in the same order.
+	Sends []SendEvidence
+}
+
+// A SendEvidence is one request and its answer, without turns.
+type SendEvidence struct {
+	Request  *LettaRequest
+	Response *LettaResponse
+	RunID    string // empty where unknown
+	Duration time.Duration
+}
+
+// Steps returns the steps of send i that made tokens, oldest first: the k-th is
+// that of the k-th assistant turn.
+func (e *Evidence) Steps(ctx context.Context, i int) ([]Step, error) {
+	all, err := e.Client.RunSteps(ctx, e.Sends[i].RunID)
+	if err != nil {
+		return nil, err
+	}
+	steps := all[:0]
+	for _, s := range all {
+		if s.CompletionTokens != nil && *s.CompletionTokens > 0 {
+			steps = append(steps, s)
+		}
+	}
+	return steps, nil
+}
+
+// Messages returns the stored messages of send i, oldest first.
+func (e *Evidence) Messages(ctx context.Context, i int) (Messages, error) {
+	return e.Client.RunMessages(ctx, e.Sends[i].RunID)
+}
+
+// Trace returns the trace of a step, waiting a little for one that is late; nil
+// where there is none.
+func (e *Evidence) Trace(ctx context.Context, stepID string) (*ProviderTrace, error) {
+	return e.Client.PollStepTrace(ctx, stepID)
+}
+
+// Conversed is the conversation as a JSON array: what was sent, as the request had
+// it, and the messages of the answers, in order.
+func (e *Evidence) Conversed() (json.RawMessage, error) {
+	all := []any{}
+	for _, s := range e.Sends {
+		for _, m := range s.Request.Messages {
+			all = append(all, m)
+		}
+		for _, m := range s.Response.Messages {
+			all = append(all, m)
+		}
+	}
+	return marshalText(all)
+}

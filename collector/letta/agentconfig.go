@@ -1,0 +1,244 @@
+package letta
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// An AgentConfig says how to make the agents of a run and how to talk to them.
+type AgentConfig struct {
+	// Model is the handle of the model, as the server lists it. It may be empty
+	// where File holds one, or Create.
+	Model string
+	// System is the system prompt. Empty: the server's default.
+	System string
+	// Tools are names of tools on the server, ToolIDs their ids.
+	Tools, ToolIDs []string
+	// Tags are put on every agent beside the ones that say whose it is.
+	Tags []string
+	// Temperature is sent within model_settings. Nil: the server's, which is 1.
+	Temperature *float64
+	// ContextWindow bounds the context, in tokens; 0: the model's. Well above the
+	// longest rollout it avoids compactions, which cost the exact prompts.
+	ContextWindow int
+	// Create holds more fields of the server's CreateAgent, as a JSON object. The
+	// fields above win.
+	Create json.RawMessage
+
+	// File is an agent file (.af) that is imported for every sample instead, so
+	// that the samples of a group share their prompt to the last byte. Of the
+	// fields above only Model and Tags are used then.
+	File []byte
+
+	// Keep leaves the agents on the server.
+	Keep bool
+	// KeepReasoning stops the server from deleting the text before tool calls from
+	// later prompts: after the agent is made, llm_config.enable_reasoner is set.
+	// Rows get longer and fewer.
+	KeepReasoning bool
+	// SystemText asks for the text of the system message right after the agent is
+	// made, and keeps it as evidence. One more small request.
+	SystemText bool
+
+	// MaxSteps bounds the calls of the model per send; 0: the server's 50.
+	MaxSteps int
+	// OverrideSystem and OverrideModel go into every send. The native path ignores
+	// the former; the latter resets the temperature to 1.
+	OverrideSystem, OverrideModel string
+	// Conversation sends on a conversation of the agent.
+	Conversation bool
+
+	// ClientTools are tools that run on this side. What the model sees of them on
+	// the native path of 0.16.7 is empty text.
+	ClientTools []ClientToolConfig
+	// Approvals decides about calls that the server asks about.
+	Approvals ApprovalPolicy
+	// MaxRounds bounds the answers to such questions per task message. Default 64.
+	MaxRounds int
+
+	// Messages keeps the conversation as JSON in the Reply.
+	Messages bool
+}
+
+// A ClientToolConfig is a tool that runs on this side: Command, or Answer, or
+// neither, which answers with the arguments of the call.
+type ClientToolConfig struct {
+	Tool ClientTool
+	// Command is a program and its arguments. It gets one JSON object on standard
+	// input, {"name","arguments","tool_call_id","task_id","sample_index"}, and
+	// what it writes to standard output is the result. Another exit status than 0
+	// makes it a failed call, which the model is told; a program that cannot be
+	// started or is not done in time fails the sample.
+	Command []string
+	// Answer is a fixed result.
+	Answer *string
+	// Timeout bounds one call. Default 1 min.
+	Timeout time.Duration
+}
+
+// An ApprovalPolicy says what happens when the server asks whether a tool may run.
+type ApprovalPolicy uint8
+
+// The policies.
+const (
+	ApprovalStop    ApprovalPolicy = iota // the rollout ends there, with the stop reason requires_approval
+	ApprovalApprove                       // yes
+	ApprovalDeny                          // no
+)
+
+var approvalNames = [...]string{"stop", "approve", "deny"}
+
+func (p ApprovalPolicy) String() string {
+	if int(p) < len(approvalNames) {
+		return approvalNames[p]
+	}
+	return fmt.Sprintf("approval(%d)", uint8(p))
+}
+
+// UnmarshalText takes one of the names.
+func (p *ApprovalPolicy) UnmarshalText(b []byte) error {
+	for i, name := range approvalNames {
+		if string(b) == name {
+			*p = ApprovalPolicy(i)
+			return nil
+		}
+	}
+	return fmt.Errorf("approvals %q: must be one of %s", b, strings.Join(approvalNames[:], ", "))
+}
+
+// MarshalText writes the name.
+func (p ApprovalPolicy) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
+
+func (c AgentConfig) withDefaults() AgentConfig {
+	if c.MaxRounds == 0 {
+		c.MaxRounds = 64
+	}
+	return c
+}
+
+// Validate returns every complaint, joined.
+func (c AgentConfig) Validate() error {
+	var errs []error
+	add := func(format string, args ...any) { errs = append(errs, fmt.Errorf("agent: "+format, args...)) }
+	var create map[string]json.RawMessage
+	if len(c.Create) > 0 && (json.Unmarshal(c.Create, &create) != nil || create == nil) {
+		add("create: must be a JSON object")
+	}
+	if c.Model == "" && len(c.File) == 0 && create["model"] == nil && create["llm_config"] == nil {
+		add("model: missing; give the handle of a model as the server lists it")
+	}
+	if len(c.File) > 0 {
+		if !json.Valid(c.File) {
+			add("file: not an agent file (.af): not JSON")
+		}
+		if len(c.Create) > 0 || c.System != "" || len(c.Tools)+len(c.ToolIDs) > 0 || c.Temperature != nil || c.ContextWindow != 0 {
+			add("file: an imported agent brings its own system prompt, tools and settings; leave system, tools, temperature, context window and create out")
+		}
+	}
+	if c.MaxSteps < 0 {
+		add("max steps %d: must not be negative", c.MaxSteps)
+	}
+	if c.MaxRounds < 0 {
+		add("max rounds %d: must not be negative", c.MaxRounds)
+	}
+	if int(c.Approvals) >= len(approvalNames) {
+		add("approvals %v: unknown", c.Approvals)
+	}
+	seen := map[string]bool{}
+	for i, t := range c.ClientTools {
+		name := t.Tool.Name
+		if name == "" || seen[name] {
+			add("client tool %d: name %q is empty or used twice", i, name)
+		}
+		seen[name] = true
+		if len(t.Command) > 0 && t.Answer != nil {
+			add("client tool %s: has both a command and an answer", name)
+		}
+		if len(t.Tool.Parameters) > 0 && !json.Valid(t.Tool.Parameters) {
+			add("client tool %s: parameters are not JSON", name)
+		}
+		if t.Timeout < 0 {
+			add("client tool %s: timeout %v: must not be negative", name, t.Timeout)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// overridden is c with the overrides of a task: a JSON object whose members are
+// model, system, tools, tool_ids, tags, temperature, context_window, create,
+// keep_reasoning, max_steps, override_system, override_model and approvals.
+// Members of create are added to those of c.
+func (c AgentConfig) overridden(task json.RawMessage) (AgentConfig, error) {
+	if isNull(task) {
+		return c, nil
+	}
+	var o struct {
+		Model          *string         `json:"model"`
+		System         *string         `json:"system"`
+		Tools          *[]string       `json:"tools"`
+		ToolIDs        *[]string       `json:"tool_ids"`
+		Tags           []string        `json:"tags"`
+		Temperature    *float64        `json:"temperature"`
+		ContextWindow  *int            `json:"context_window"`
+		Create         json.RawMessage `json:"create"`
+		KeepReasoning  *bool           `json:"keep_reasoning"`
+		MaxSteps       *int            `json:"max_steps"`
+		OverrideSystem *string         `json:"override_system"`
+		OverrideModel  *string         `json:"override_model"`
+		Approvals      *ApprovalPolicy `json:"approvals"`
+	}
+	dec := json.NewDecoder(bytes.NewReader(task))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&o); err != nil {
+		return c, fmt.Errorf("agent of the task: %w", err)
+	}
+	replace(&c.Model, o.Model)
+	replace(&c.System, o.System)
+	replace(&c.Tools, o.Tools)
+	replace(&c.ToolIDs, o.ToolIDs)
+	replace(&c.ContextWindow, o.ContextWindow)
+	replace(&c.KeepReasoning, o.KeepReasoning)
+	replace(&c.MaxSteps, o.MaxSteps)
+	replace(&c.OverrideSystem, o.OverrideSystem)
+	replace(&c.OverrideModel, o.OverrideModel)
+	replace(&c.Approvals, o.Approvals)
+	if o.Temperature != nil {
+		c.Temperature = o.Temperature
+	}
+	c.Tags = append(c.Tags[:len(c.Tags):len(c.Tags)], o.Tags...)
+	if !isNull(o.Create) {
+		merged, err := mergeObjects(c.Create, o.Create)
+		if err != nil {
+			return c, fmt.Errorf("agent of the task: create: %w", err)
+		}
+		c.Create = merged
+	}
+	if err := c.Validate(); err != nil {
+		return c, fmt.Errorf("agent of the task: %w", err)
+	}
+	return c, nil
+}
+
+func replace[T any](dst, src *T) {
+	if src != nil {
+		*dst = *src
+	}
+}
+
+// mergeObjects is the members of a and b, those of b where both have one.
+func mergeObjects(a, b json.RawMessage) (json.RawMessage, error) {
+	all := map[string]json.RawMessage{}
+	for _, o := range []json.RawMessage{a, b} {
+		if isNull(o) {
+			continue
+		}
+		if err := json.Unmarshal(o, &all); err != nil {
+			return nil, err
+		}
+	}
+	return marshalText(all)
+}

@@ -1,0 +1,240 @@
+package letta
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+)
+
+// Health asks whether the server lives and which version it is. It needs no
+// password.
+func (c *Client) Health(ctx context.Context) (*Health, error) {
+	out := new(Health)
+	if err := c.call(ctx, &request{op: "health", method: http.MethodGet, path: "/v1/health/"}, nil, out); err != nil {
+		return nil, err
+	}
+	c.version.Store(&out.Version)
+	return out, nil
+}
+
+// Version is what the server called itself in the last Health, asked for now if
+// there was none.
+func (c *Client) Version(ctx context.Context) (string, error) {
+	if v := c.version.Load(); v != nil {
+		return *v, nil
+	}
+	h, err := c.Health(ctx)
+	if err != nil {
+		return "", err
+	}
+	return h.Version, nil
+}
+
+// CreateAgent makes an agent. body is a JSON object: any field of the server's
+// CreateAgent.
+func (c *Client) CreateAgent(ctx context.Context, body json.RawMessage) (*AgentState, error) {
+	out := new(AgentState)
+	r := &request{op: "create agent", method: http.MethodPost, path: "/v1/agents/"}
+	if err := c.call(ctx, r, body, out); err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// ImportAgent makes agents from an agent file (.af). fields are the other fields
+// of the form, such as name and model. All agents of one file have the same
+// prompt prefix.
+func (c *Client) ImportAgent(ctx context.Context, file []byte, fields map[string]string) ([]string, error) {
+	body, contentType, err := formFile("agent.af", file, fields)
+	if err != nil {
+		return nil, fmt.Errorf("import agent: encode: %w", err)
+	}
+	var out struct {
+		AgentIDs []string `json:"agent_ids"`
+	}
+	r := &request{op: "import agent", method: http.MethodPost, path: "/v1/agents/import", body: body, contentType: contentType}
+	if err := c.call(ctx, r, nil, &out); err != nil {
+		return nil, err
+	}
+	return out.AgentIDs, nil
+}
+
+// ExportAgent returns the agent as an agent file (.af).
+func (c *Client) ExportAgent(ctx context.Context, id string) (json.RawMessage, error) {
+	var out json.RawMessage
+	err := c.call(ctx, &request{op: "export agent", method: http.MethodGet, path: "/v1/agents/" + seg(id) + "/export"}, nil, &out)
+	return out, err
+}
+
+// Agent returns the state of an agent.
+func (c *Client) Agent(ctx context.Context, id string) (*AgentState, error) {
+	out := new(AgentState)
+	err := c.call(ctx, &request{op: "get agent", method: http.MethodGet, path: "/v1/agents/" + seg(id)}, nil, out)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// PatchAgent changes the fields that patch has.
+func (c *Client) PatchAgent(ctx context.Context, id string, patch any) (*AgentState, error) {
+	out := new(AgentState)
+	err := c.call(ctx, &request{op: "change agent", method: http.MethodPatch, path: "/v1/agents/" + seg(id)}, patch, out)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// DeleteAgent deletes an agent, and with it its server runs, steps and messages.
+// An agent that is not there is no error.
+func (c *Client) DeleteAgent(ctx context.Context, id string) error {
+	err := c.call(ctx, &request{op: "delete agent", method: http.MethodDelete, path: "/v1/agents/" + seg(id)}, nil, nil)
+	if IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// Agents lists up to limit agents that have all the tags, after the agent with
+// the given id. It is one page: the server decides how many it gives at most.
+func (c *Client) Agents(ctx context.Context, tags []string, after string, limit int) ([]AgentState, error) {
+	q := url.Values{"limit": {strconv.Itoa(limit)}, "order": {"asc"}, "include": {"agent.tags"}}
+	for _, t := range tags {
+		q.Add("tags", t)
+	}
+	if len(tags) > 1 {
+		q.Set("match_all_tags", "true")
+	}
+	if after != "" {
+		q.Set("after", after)
+	}
+	var out []AgentState
+	err := c.call(ctx, &request{op: "list agents", method: http.MethodGet, path: "/v1/agents/", query: q}, nil, &out)
+	return out, err
+}
+
+// Clean deletes the agents that the run runID left on the server, or those of all
+// runs where runID is empty, and returns how many. It looks at the tags of each
+// agent itself and never deletes one without them.
+func (c *Client) Clean(ctx context.Context, runID string) (int, error) {
+	deleted := 0
+	err := c.EachAgentOf(ctx, runID, func(a *AgentState) error {
+		if err := c.DeleteAgent(ctx, a.ID); err != nil {
+			return fmt.Errorf("agent %s: %w", a.ID, err)
+		}
+		deleted++
+		return nil
+	})
+	return deleted, err
+}
+
+// EachAgentOf calls f for every agent of a run, or of all runs where runID is
+// empty. f may delete it. Errors of f are joined and do not stop it.
+func (c *Client) EachAgentOf(ctx context.Context, runID string, f func(*AgentState) error) error {
+	tag := TagAll
+	if runID != "" {
+		tag = TagRun(runID)
+	}
+	var errs []error
+	const page = 100
+	seen := map[string]bool{}
+	// The list is asked for before any of its agents is deleted: a cursor that
+	// points at a deleted agent is an error.
+	var found []AgentState
+	for after := ""; ; {
+		agents, err := c.Agents(ctx, []string{tag}, after, page)
+		if err != nil {
+			return err
+		}
+		fresh := 0
+		for i := range agents {
+			a := &agents[i]
+			if seen[a.ID] {
+				continue
+			}
+			seen[a.ID] = true
+			fresh++
+			if slices.Contains(a.Tags, tag) {
+				found = append(found, AgentState{ID: a.ID, Name: a.Name, Tags: a.Tags, CreatedAt: a.CreatedAt, Metadata: a.Metadata})
+			}
+		}
+		if fresh == 0 || len(agents) < page {
+			break
+		}
+		after = agents[len(agents)-1].ID
+	}
+	for i := range found {
+		if err := ctx.Err(); err != nil {
+			return errors.Join(append(errs, context.Cause(ctx))...)
+		}
+		if err := f(&found[i]); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// TagAll is on every agent that this program makes.
+const TagAll = "rollout"
+
+// TagRun is on every agent of a run, TagKey on every agent of a sample.
+func TagRun(runID string) string { return "rollout-run:" + runID }
+
+// TagKey is the tag of a sample's key.
+func TagKey(key string) string { return "rollout-key:" + key }
+
+// CreateConversation makes a conversation of an agent.
+func (c *Client) CreateConversation(ctx context.Context, agentID string) (*Conversation, error) {
+	out := new(Conversation)
+	r := &request{op: "create conversation", method: http.MethodPost, path: "/v1/conversations/", query: url.Values{"agent_id": {agentID}}}
+	if err := c.call(ctx, r, struct{}{}, out); err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// Conversation returns a conversation.
+func (c *Client) Conversation(ctx context.Context, id string) (*Conversation, error) {
+	out := new(Conversation)
+	err := c.call(ctx, &request{op: "get conversation", method: http.MethodGet, path: "/v1/conversations/" + seg(id)}, nil, out)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// SystemText is the text of a system message as the model saw it: the message
+// that AgentState.MessageIDs begins with. A reset, a compaction or a recompile
+// puts a new text there.
+func (c *Client) SystemText(ctx context.Context, messageID string) (string, error) {
+	var out Messages
+	err := c.call(ctx, &request{op: "get message", method: http.MethodGet, path: "/v1/messages/" + seg(messageID)}, nil, &out)
+	if err != nil {
+		return "", err
+	}
+	for _, m := range out {
+		if s, ok := m.(*SystemMessage); ok {
+			return s.Content.String(), nil
+		}
+	}
+	return "", fmt.Errorf("get message: %s is not a system message", messageID)
+}
+
+// Cancel asks the server to stop runs of the agent, all that are active where
+// none is named. The agent stops before its next step.
+func (c *Client) Cancel(ctx context.Context, agentID string, runIDs ...string) (map[string]string, error) {
+	var in any = json.RawMessage("null")
+	if len(runIDs) > 0 {
+		in = map[string][]string{"run_ids": runIDs}
+	}
+	var out map[string]string
+	r := &request{op: "cancel", method: http.MethodPost, path: "/v1/agents/" + seg(agentID) + "/messages/cancel"}
+	err := c.call(ctx, r, in, &out)
+	return out, err
+}

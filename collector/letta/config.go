@@ -1,0 +1,171 @@
+package letta
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/rollout-rl/rollout/tokenize"
+)
+
+// A ClientConfig says how to reach one server. The zero value of each field but
+// BaseURL is its documented default.
+type ClientConfig struct {
+	// BaseURL is where /v1 lies: http or https, a path before /v1 is allowed
+	// ("https://host/letta"), a trailing /v1 is dropped. No user and no password.
+	BaseURL string
+	// Password of a server in secure mode. It is sent always when set; a server
+	// that is not in secure mode ignores it.
+	Password Secret
+	// Headers are sent with every request, for proxies in between.
+	Headers http.Header
+	// Version goes into the User-Agent, rollout/VERSION. There is always one: a
+	// client without it gets agents without their tools.
+	Version string
+
+	// TLS holds own authorities and client certificates. Nil: the system's.
+	TLS *tls.Config
+	// Proxy chooses the proxy of a request. Nil: the usual environment variables.
+	Proxy func(*http.Request) (*url.URL, error)
+	// Dial opens connections. Nil: TCP.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+
+	// ConnectTimeout bounds dialing and the TLS handshake, each. Default 10 s.
+	ConnectTimeout time.Duration
+	// SendTimeout bounds a send from start to end, queueing for a read slot
+	// included. Default 1 h; never below a minute or so: a send may stall for 60 s
+	// on a healthy server.
+	SendTimeout time.Duration
+	// CallTimeout bounds every other request. Default 2 min.
+	CallTimeout time.Duration
+	// IdleBodyTimeout bounds the time between two bytes of an answer once its
+	// headers came. Default 1 min.
+	IdleBodyTimeout time.Duration
+
+	// InFlight is how many requests run at once: so many idle connections are kept.
+	// Default 64. It limits nothing.
+	InFlight int
+	// ReadSlots is how many replies are read and decoded at once; the others wait
+	// in the kernel. It bounds memory. Default 2×GOMAXPROCS.
+	ReadSlots int
+	// ReceiveBufferBytes caps the kernel's buffer of each connection, so that
+	// waiting replies push back instead of filling memory. It also caps one
+	// connection at that many bytes per round trip. Default 0: the system's.
+	ReceiveBufferBytes int
+	// MaxReplyBytes bounds every answer. Default 128 MiB.
+	MaxReplyBytes int64
+	// Decoder bounds what is in a reply; its MaxReplyBytes is the one above.
+	Decoder tokenize.DecoderConfig
+
+	// ReadRetries is how often a small GET, or a DELETE, is repeated after an
+	// answer of 429 or 5xx (but 501), or none. Default 2; negative: never.
+	// A send, or anything else that changes something, is never repeated.
+	ReadRetries int
+
+	// Notice, where set, is told once about each thing that a person may want to
+	// know about this server. It must not block.
+	Notice func(text string)
+}
+
+func (c ClientConfig) withDefaults() ClientConfig {
+	duration := func(d *time.Duration, def time.Duration) {
+		if *d == 0 {
+			*d = def
+		}
+	}
+	duration(&c.ConnectTimeout, 10*time.Second)
+	duration(&c.SendTimeout, time.Hour)
+	duration(&c.CallTimeout, 2*time.Minute)
+	duration(&c.IdleBodyTimeout, time.Minute)
+	if c.InFlight == 0 {
+		c.InFlight = 64
+	}
+	if c.ReadSlots == 0 {
+		c.ReadSlots = 2 * runtime.GOMAXPROCS(0)
+	}
+	if c.MaxReplyBytes == 0 {
+		c.MaxReplyBytes = 128 << 20
+	}
+	if c.ReadRetries == 0 {
+		c.ReadRetries = 2
+	}
+	if c.Version == "" {
+		c.Version = "dev"
+	}
+	if c.Proxy == nil {
+		c.Proxy = http.ProxyFromEnvironment
+	}
+	c.Decoder.MaxReplyBytes = c.MaxReplyBytes
+	return c
+}
+
+// Validate returns every complaint, joined.
+func (c ClientConfig) Validate() error {
+	var errs []error
+	add := func(format string, args ...any) { errs = append(errs, fmt.Errorf("letta: "+format, args...)) }
+	if _, err := parseBase(c.BaseURL); err != nil {
+		errs = append(errs, err)
+	}
+	for _, d := range []struct {
+		name string
+		d    time.Duration
+	}{{"connect timeout", c.ConnectTimeout}, {"send timeout", c.SendTimeout}, {"call timeout", c.CallTimeout}, {"idle body timeout", c.IdleBodyTimeout}} {
+		if d.d < 0 {
+			add("%s %v: must not be negative", d.name, d.d)
+		}
+	}
+	if c.InFlight < 0 {
+		add("in flight %d: must not be negative", c.InFlight)
+	}
+	if c.ReadSlots < 0 {
+		add("read slots %d: must not be negative", c.ReadSlots)
+	}
+	if c.ReceiveBufferBytes < 0 {
+		add("receive buffer of %d bytes: must not be negative", c.ReceiveBufferBytes)
+	}
+	if c.MaxReplyBytes < 0 {
+		add("largest reply of %d bytes: must not be negative", c.MaxReplyBytes)
+	}
+	if strings.ContainsAny(string(c.Password), "\r\n\x00") {
+		add("password: holds a line break or NUL, which a header cannot carry")
+	}
+	for name := range c.Headers {
+		switch http.CanonicalHeaderKey(name) {
+		case "Authorization", "User-Agent", "Accept-Encoding", "Host", "Content-Length", "X-Stainless-Package-Version":
+			add("header %s: set by the client itself", name)
+		case "Idempotency-Key", "X-Idempotency-Key":
+			add("header %s: would let the transport repeat a send", name)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// parseBase checks the base URL. It never repeats one with a password in it.
+func parseBase(text string) (*url.URL, error) {
+	if text == "" {
+		return nil, errors.New("letta: server address is missing, such as http://localhost:8283")
+	}
+	u, err := url.Parse(text)
+	if err != nil {
+		return nil, errors.New("letta: server address cannot be parsed; it should look like http://localhost:8283")
+	}
+	if u.User != nil {
+		return nil, errors.New("letta: server address holds a user or a password; give the password apart from it")
+	}
+	if u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return nil, fmt.Errorf("letta: server address %q must begin with http:// or https://", text)
+	}
+	if u.RawQuery != "" || u.Fragment != "" {
+		return nil, fmt.Errorf("letta: server address %q must not have a query or a fragment", text)
+	}
+	u.Path = strings.TrimSuffix(strings.TrimRight(u.Path, "/"), "/v1")
+	u.RawPath = ""
+	return u, nil
+}

@@ -1,0 +1,226 @@
+package letta
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/tokenize"
+)
+
+// An APIError is a call that failed: refused by the server, or not answered.
+type APIError struct {
+	// Op says in words what was tried: "send", "create agent".
+	Op string
+	// Method and Path are those of the request, Path without query and base.
+	Method, Path string
+	// Status is the HTTP status, or 0 where no answer came.
+	Status int
+	// Code is the server's own word for the kind of error, or empty:
+	// PENDING_APPROVAL, llm_timeout, …
+	Code string
+	// RetryAfter is what the server asked for, or 0.
+	RetryAfter time.Duration
+	// RequestID is what the request was tagged with, or empty.
+	RequestID string
+	// Detail is the server's text on one line, at most 300 bytes, without secrets.
+	Detail string
+	// Err wraps a sentinel of package collector, and the cause where there is one.
+	Err error
+}
+
+// Error says what was tried and what came of it.
+func (e *APIError) Error() string {
+	var b strings.Builder
+	b.WriteString(e.Op)
+	b.WriteString(": ")
+	if e.Status == 0 {
+		b.WriteString(e.Err.Error())
+		return b.String()
+	}
+	b.WriteString(strconv.Itoa(e.Status))
+	if e.Code != "" {
+		b.WriteString(" " + e.Code)
+	}
+	if e.Detail != "" {
+		b.WriteString(": " + e.Detail)
+	} else if text := http.StatusText(e.Status); text != "" && e.Code == "" {
+		b.WriteString(" " + text)
+	}
+	return b.String()
+}
+
+// Unwrap returns Err.
+func (e *APIError) Unwrap() error { return e.Err }
+
+// RetryDelay is how long the server asked to wait, or 0.
+func (e *APIError) RetryDelay() time.Duration { return e.RetryAfter }
+
+// IsNotFound says that the server does not know what was asked for.
+func IsNotFound(err error) bool {
+	var e *APIError
+	return errors.As(err, &e) && e.Status == http.StatusNotFound
+}
+
+// A NoTurnsError is an agent that will never answer with turns. It wraps
+// collector.ErrUnusable: no other sample would do better.
+type NoTurnsError struct {
+	AgentID, Model string
+	Why            string
+}
+
+// Error says why, and what to do.
+func (e *NoTurnsError) Error() string {
+	of := ""
+	if e.Model != "" {
+		of = " of model " + e.Model
+	}
+	return "agent" + of + " will give no token data: " + e.Why
+}
+
+// Unwrap returns collector.ErrUnusable.
+func (e *NoTurnsError) Unwrap() error { return collector.ErrUnusable }
+
+// A ServerRunError is a send that failed with a status that says nothing, and
+// what the server run and its last step say of the reason.
+type ServerRunError struct {
+	// RunID and StepID name them, where known.
+	RunID, StepID string
+	// Type is the server's class of the error, or empty: HTTPStatusError,
+	// ValidationError, ConnectError, …
+	Type string
+	// Message is its text on one line, at most 300 bytes.
+	Message string
+	// Err wraps the *APIError of the send and a sentinel of package collector.
+	Err error
+}
+
+// Error says what the server run says.
+func (e *ServerRunError) Error() string {
+	what := e.Message
+	if e.Type != "" {
+		what = e.Type + ": " + what
+	}
+	return "send: the server run failed: " + what
+}
+
+// Unwrap returns Err.
+func (e *ServerRunError) Unwrap() error { return e.Err }
+
+// classed is a cause under a sentinel that says what it means. It reads as the
+// cause.
+type classed struct{ class, cause error }
+
+func (c *classed) Error() string   { return c.cause.Error() }
+func (c *classed) Unwrap() []error { return []error{c.class, c.cause} }
+
+// Causes that the client itself sets on the context of a request.
+var (
+	errSendTimeout = errors.New("no complete answer within the time limit of a send")
+	errCallTimeout = errors.New("no complete answer within the time limit of a call")
+	errStalled     = errors.New("the answer stopped coming")
+)
+
+// classifyTransport says what an error that is no answer means. ctx is the
+// context of the request, with its cause.
+func classifyTransport(ctx context.Context, err error) error {
+	// A *url.Error repeats method and address; what it wraps is what happened.
+	if u := (*url.Error)(nil); errors.As(err, &u) {
+		err = u.Err
+	}
+	if cause := context.Cause(ctx); cause != nil {
+		switch {
+		case errors.Is(cause, errStalled):
+			return &classed{collector.ErrIdle, cause}
+		case errors.Is(cause, errSendTimeout), errors.Is(cause, errCallTimeout):
+			return &classed{collector.ErrTimeout, cause}
+		}
+		return &classed{ctx.Err(), cause} // the caller's own
+	}
+	if d := (*tokenize.DecodeError)(nil); errors.As(err, &d) && !errors.Is(err, io.ErrUnexpectedEOF) {
+		return err // what came is wrong; the connection is not to blame
+	}
+	var (
+		unknownAuthority x509.UnknownAuthorityError
+		wrongHost        x509.HostnameError
+		invalid          x509.CertificateInvalidError
+		verification     *tls.CertificateVerificationError
+		record           tls.RecordHeaderError
+	)
+	if errors.As(err, &unknownAuthority) || errors.As(err, &wrongHost) || errors.As(err, &invalid) ||
+		errors.As(err, &verification) || errors.As(err, &record) {
+		return &classed{collector.ErrUnusable, err}
+	}
+	return &classed{collector.ErrConnection, err}
+}
+
+// classifyStatus says what a status means to the run.
+//
+// A 401 or 402 whose type begins with llm_ is about the provider of the model, not
+// about the server's own password (app.py:692-793). A 409 with Retry-After is a
+// deadlock in the database; without, a refusal. A 500 says nothing by itself.
+func classifyStatus(status int, code string, retryAfter time.Duration) error {
+	aboutModel := strings.HasPrefix(code, "llm_")
+	switch {
+	case status == http.StatusTooManyRequests, status == http.StatusConflict && retryAfter > 0:
+		return collector.ErrBusy
+	case (status == http.StatusUnauthorized || status == http.StatusForbidden) && !aboutModel:
+		return collector.ErrAuth
+	case status == http.StatusRequestTimeout, status == http.StatusGatewayTimeout:
+		return collector.ErrTimeout
+	case status == http.StatusNotImplemented:
+		return collector.ErrRejected
+	case status == http.StatusBadGateway, status == http.StatusServiceUnavailable:
+		return collector.ErrUnavailable
+	case status >= 500:
+		return collector.ErrServer
+	case status >= 300 && status < 400:
+		return collector.ErrUnusable
+	}
+	return collector.ErrRejected
+}
+
+// retryAfter reads the header: seconds, or a date.
+func retryAfter(h http.Header, now time.Time) time.Duration {
+	text := h.Get("Retry-After")
+	if text == "" {
+		return 0
+	}
+	if s, err := strconv.ParseFloat(text, 64); err == nil && s >= 0 {
+		return time.Duration(min(s, maxRetryAfter.Seconds()) * float64(time.Second))
+	}
+	if at, err := http.ParseTime(text); err == nil {
+		return min(max(at.Sub(now), 0), maxRetryAfter)
+	}
+	return 0
+}
+
+// maxRetryAfter keeps a wrong clock or a typing error from stopping a run.
+const maxRetryAfter = 10 * time.Minute
+
+// maxDetailBytes is how much of a server's text an error carries: enough to
+// understand it, small beside a row.
+const maxDetailBytes = 300
+
+// oneLine makes a short printable line of a text.
+func oneLine(s string) string {
+	s = strings.Join(strings.FieldsFunc(strings.ToValidUTF8(s, "?"), func(r rune) bool {
+		return r == ' ' || r < 0x20 || r == 0x7f
+	}), " ")
+	if len(s) <= maxDetailBytes {
+		return s
+	}
+	s = s[:maxDetailBytes-len("…")]
+	return strings.ToValidUTF8(s, "") + "…"
+}
+
+func quote(s string) string { return fmt.Sprintf("%q", s) }

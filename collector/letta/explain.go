@@ -1,0 +1,144 @@
+package letta
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/rollout-rl/rollout/collector"
+)
+
+// explain finds out why a send failed, where its status does not say. A dead
+// engine, a full database and an overlong context all look like a 500; the server
+// run and its last step know better (their metadata.error and error_data).
+func (g *agent) explain(ctx context.Context, err error) error {
+	e := (*APIError)(nil)
+	if !errors.As(err, &e) {
+		return err
+	}
+	if e.Status == http.StatusBadRequest && isMalformedCall(e.Detail) {
+		// The model wrote a call with null or a list as its arguments, in valid JSON:
+		// the server's own ValueError, and the rollout is lost (app.py:564).
+		e.Err = &classed{collector.ErrMalformedCall, collector.ErrRejected}
+	}
+	if e.Status != http.StatusInternalServerError && e.Status != http.StatusBadRequest || ctx.Err() != nil {
+		return err
+	}
+	// The look-up must not cost more than the failure: a sick server gets one
+	// short try.
+	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
+	defer cancel()
+	run, lookErr := g.client.LastRun(ctx, g.state.ID)
+	if lookErr != nil || run == nil || g.knows(run.ID) {
+		return err
+	}
+	found := &ServerRunError{RunID: run.ID, Message: run.Failure()}
+	if steps, lookErr := g.client.RunSteps(ctx, run.ID); lookErr == nil && len(steps) > 0 {
+		last := &steps[len(steps)-1]
+		found.StepID, found.Type = last.ID, deref(last.ErrorType)
+		if last.ErrorData != nil && deref(last.ErrorData.Message) != "" {
+			found.Message = deref(last.ErrorData.Message)
+		}
+		if found.Type == "" && last.StopReason != nil && *last.StopReason == StopInvalidLLMResponse {
+			found.Type = string(*last.StopReason)
+		}
+	}
+	if found.Message == "" && found.Type == "" {
+		return err
+	}
+	text := found.Message
+	found.Type = oneLine(found.Type)
+	found.Message = oneLine(g.client.cfg.Password.scrub(text))
+	class := classifyRun(found.Type, text)
+	if class == nil {
+		if e.Status == http.StatusBadRequest {
+			return err // a plain refusal, and it says why
+		}
+		class = collector.ErrServer
+	}
+	found.Err = &classed{class, withoutClass{e}}
+	return found
+}
+
+// withoutClass keeps the answer in the chain of errors and takes its class out: a
+// 500 that has been looked up is no longer only a 500.
+type withoutClass struct{ e *APIError }
+
+func (w withoutClass) Error() string { return w.e.Error() }
+
+func (w withoutClass) As(target any) bool {
+	if t, ok := target.(**APIError); ok {
+		*t = w.e
+		return true
+	}
+	return false
+}
+
+// classifyRun says what the text of a failed server run means, or nil where it
+// says nothing that we know. The texts are those of httpx and pydantic in the
+// server: letta-ai/letta 0.16.7 maps none of them on the native path.
+func classifyRun(kind, text string) error {
+	if isMalformedCall(text) {
+		return collector.ErrMalformedCall
+	}
+	lower := strings.ToLower(text)
+	if status := engineStatus(text); status != 0 {
+		switch {
+		case status == http.StatusTooManyRequests:
+			return collector.ErrBusy
+		case status >= 500:
+			return collector.ErrUnavailable
+		case status == http.StatusBadRequest, status == http.StatusRequestEntityTooLarge:
+			// All other fields of the engine's request are constants of the server.
+			return collector.ErrContextOverflow
+		}
+		return collector.ErrServer
+	}
+	for _, word := range []string{"context length", "context window", "context_length", "maximum context", "longer than the model"} {
+		if strings.Contains(lower, word) {
+			return collector.ErrContextOverflow
+		}
+	}
+	switch {
+	case strings.HasSuffix(kind, "Timeout"), strings.Contains(kind, "TimeoutError"):
+		return collector.ErrTimeout
+	case strings.HasPrefix(kind, "Connect"), strings.HasPrefix(kind, "Read"), strings.HasPrefix(kind, "Write"),
+		strings.HasPrefix(kind, "RemoteProtocol"), strings.HasPrefix(kind, "Pool"), strings.HasPrefix(kind, "Network"):
+		return collector.ErrUnavailable
+	case strings.Contains(lower, "connection attempts failed"), strings.Contains(lower, "server disconnected"),
+		strings.Contains(lower, "connection refused"), strings.Contains(lower, "too many clients"):
+		return collector.ErrUnavailable
+	case kind == string(StopInvalidLLMResponse), strings.HasPrefix(kind, "JSONDecode"), strings.HasPrefix(lower, "expecting value"):
+		return collector.ErrServer
+	}
+	return nil
+}
+
+// isMalformedCall recognizes pydantic's complaint about the model's call, such as
+//
+//	1 validation error for FunctionCall
+//	arguments
+//	  Input should be a valid string […]
+func isMalformedCall(text string) bool {
+	return strings.Contains(text, "validation error") && strings.Contains(text, "for FunctionCall")
+}
+
+// engineStatus is the engine's status in the text of httpx,
+//
+//	Server error '500 X' for url 'http://127.0.0.1:30000/generate'
+//
+// or 0.
+func engineStatus(text string) int {
+	for _, before := range []string{"Server error '", "Client error '"} {
+		if _, rest, ok := strings.Cut(text, before); ok {
+			var status int
+			if _, err := fmt.Sscanf(rest, "%d", &status); err == nil && status >= 400 && status < 600 {
+				return status
+			}
+		}
+	}
+	return 0
+}

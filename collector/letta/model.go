@@ -1,0 +1,57 @@
+package letta
+
+// A Model is a model that the server offers. The server's answer is an LLMConfig
+// with more names; what is not listed here is in Extra.
+type Model struct {
+	Handle            string  `json:"handle"`
+	Name              string  `json:"name"`
+	Model             string  `json:"model"`
+	ModelType         string  `json:"model_type,omitempty"`
+	ProviderType      string  `json:"provider_type,omitempty"`
+	ProviderName      string  `json:"provider_name,omitempty"`
+	ModelEndpoint     *string `json:"model_endpoint"`
+	ModelEndpointType string  `json:"model_endpoint_type,omitempty"`
+	ContextWindow     int64   `json:"context_window,omitempty"`
+	MaxContextWindow  int64   `json:"max_context_window,omitempty"`
+	Extra             Extra   `json:"-"`
+}
+
+// UnmarshalJSON keeps unknown fields.
+func (m *Model) UnmarshalJSON(b []byte) error {
+	type plain Model
+	return unmarshalKeeping(b, (*plain)(m), &m.Extra)
+}
+
+// MarshalJSON writes unknown fields as well.
+func (m Model) MarshalJSON() ([]byte, error) {
+	type plain Model
+	return marshalKeeping(plain(m), m.Extra)
+}
+
+// A Provider is a source of models. Its API key is never kept.
+type Provider struct {
+	ID               string  `json:"id"`
+	Name             string  `json:"name"`
+	ProviderType     string  `json:"provider_type"`
+	ProviderCategory *string `json:"provider_category"`
+	BaseURL          *string `json:"base_url"`
+}
+
+// A Health is the server's word that it lives.
+type Health struct {
+	Version string `json:"version"`
+	Status  string `json:"status"`
+	Extra   Extra  `json:"-"`
+}
+
+// UnmarshalJSON keeps unknown fields.
+func (h *Health) UnmarshalJSON(b []byte) error {
+	type plain Health
+	return unmarshalKeeping(b, (*plain)(h), &h.Extra)
+}
+
+// MarshalJSON writes unknown fields as well.
+func (h Health) MarshalJSON() ([]byte, error) {
+	type plain Health
+	return marshalKeeping(plain(h), h.Extra)
+}

@@ -1,0 +1,90 @@
+package letta
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+
+	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/tokenize"
+)
+
+// Send sends messages to the agent and waits for the whole answer, which may take
+// as long as all calls of the model together. The turns go into reply, which is
+// reset first; everything else but logprobs is returned. requestID is kept by the
+// server with each step, and may be empty.
+//
+// A send is never repeated, by no layer: when the connection fails, the server
+// may or may not have run the agent, and goes on running it.
+func (c *Client) Send(ctx context.Context, agentID string, req *LettaRequest, requestID string, reply *tokenize.Reply) (*LettaResponse, error) {
+	return c.send(ctx, "/v1/agents/"+seg(agentID)+"/messages", req, requestID, reply)
+}
+
+// SendConversation is Send on a conversation of an agent. The server ignores the
+// token flags here and takes the agent's stored ones. Streaming is turned off in
+// req where it is not set.
+func (c *Client) SendConversation(ctx context.Context, conversationID string, req *LettaRequest, requestID string, reply *tokenize.Reply) (*LettaResponse, error) {
+	if req.Streaming == nil {
+		copied := *req
+		copied.Streaming = new(bool)
+		req = &copied
+	}
+	return c.send(ctx, "/v1/conversations/"+seg(conversationID)+"/messages", req, requestID, reply)
+}
+
+func (c *Client) send(ctx context.Context, path string, req *LettaRequest, requestID string, reply *tokenize.Reply) (*LettaResponse, error) {
+	reply.Reset()
+	body, err := marshalText(req)
+	if err != nil {
+		return nil, fmt.Errorf("send: encode: %w", err)
+	}
+	r := &request{op: "send", method: http.MethodPost, path: path, id: requestID, body: body}
+
+	ctx, cancel := context.WithTimeoutCause(ctx, c.cfg.SendTimeout, errSendTimeout)
+	defer cancel()
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	resp, err := c.once(ctx, r)
+	if err != nil {
+		return nil, c.transportError(ctx, r, err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		watched := c.watch(resp.Body, stop)
+		defer watched.Close()
+		return nil, c.statusError(r, resp, watched)
+	}
+	// A reply too long to be read is refused here; closing the body unread closes
+	// the connection.
+	if err := c.checkLength(resp); err != nil {
+		_ = resp.Body.Close()
+		return nil, c.transportError(ctx, r, err)
+	}
+
+	var decoder *tokenize.Decoder
+	select {
+	case decoder = <-c.slots:
+		defer func() { c.slots <- decoder }()
+	case <-ctx.Done():
+		_ = resp.Body.Close()
+		return nil, c.transportError(ctx, r, ctx.Err())
+	}
+	watched := c.watch(resp.Body, stop)
+	defer watched.Close()
+	if err := decoder.Decode(watched, reply); err != nil {
+		return nil, c.transportError(ctx, r, err)
+	}
+	// Only a body read to its end gives the connection back.
+	_, _ = io.CopyN(io.Discard, watched, 1)
+
+	out := new(LettaResponse)
+	if err := json.Unmarshal(reply.Rest, out); err != nil {
+		return nil, &APIError{
+			Op: r.op, Method: r.method, Path: r.path, RequestID: r.id, Status: resp.StatusCode,
+			Detail: oneLine(c.cfg.Password.scrub("answer cannot be decoded: " + err.Error())),
+			Err:    &classed{collector.ErrServer, err},
+		}
+	}
+	return out, nil
+}

@@ -1,0 +1,21 @@
+package letta
+
+import (
+	"fmt"
+	"time"
+)
+
+// A Time is a time stamp as the server printed it. The server uses three forms:
+// with an offset, with Z and microseconds, and, for the completion of a run,
+// without any zone, meaning UTC.
+type Time string
+
+// Time parses the stamp.
+func (t Time) Time() (time.Time, error) {
+	for _, layout := range [...]string{time.RFC3339Nano, "2006-01-02T15:04:05.999999999", "2006-01-02 15:04:05.999999999"} {
+		if at, err := time.Parse(layout, string(t)); err == nil {
+			return at, nil
+		}
+	}
+	return time.Time{}, fmt.Errorf("letta: time stamp %q has none of the known forms", string(t))
+}
