@@ -1,36 +1,64 @@
 package sink
 
 import (
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"path/filepath"
+	"strconv"
+	"strings"
 	"time"
 )
 
 // CommitVersion is the version of the commit entries. A reader refuses newer ones.
 const CommitVersion = 1
 
-// A Commit is one entry of the commit log: it makes its files exist, all at once.
+// The folders of a dataset within the run's folder.
+const (
+	dataDir     = "data"
+	failuresDir = "failures"
+	commitsDir  = "_commits"
+)
+
+// A Commit is one entry of the commit log. It makes its shards, and all rows and
+// failures of its samples, exist at once; a file that no commit names is not
+// there for any reader.
 type Commit struct {
-	Version       int       `json:"version"`
-	Seq           int64     `json:"seq"`
-	RunID         string    `json:"run_id"`
+	Version int `json:"version"`
+	// Seq counts from 1 without a gap; it is the file's name.
+	Seq   int64  `json:"seq"`
+	RunID string `json:"run_id"`
+	// Writer is the number of the writer, from 0.
 	Writer        int       `json:"writer"`
 	SchemaVersion int       `json:"schema_version"`
 	CreatedAt     time.Time `json:"created_at"`
-	// Files holds at most one shard of each kind. It is empty when no sample of
+	// Shards holds at most one shard of each kind. It is empty when no sample of
 	// the commit has a row or a failure.
-	Files []Shard `json:"files"`
-	// Samples holds every sample whose rows and failures are in Files, in order.
+	Shards []Shard `json:"shards"`
+	// Samples holds every sample whose rows and failures are in Shards, in the
+	// order of the rows.
 	Samples []CommittedSample `json:"samples"`
 }
 
 // A Shard is one committed file.
 type Shard struct {
-	Kind   Kind   `json:"kind"`
-	Path   string `json:"path"` // relative to the run's folder, with slashes
+	Kind Kind `json:"kind"`
+	// Path is relative to the run's folder and has slashes.
+	Path   string `json:"path"`
 	Format Format `json:"format"`
 	Bytes  int64  `json:"bytes"`
-	SHA256 string `json:"sha256"` // lower-case hex
+	// SHA256 is the digest of the file in lower-case hex.
+	SHA256 string `json:"sha256"`
 	Rows   int64  `json:"rows"`
 	Tokens Tokens `json:"tokens"`
+	// Reward sums up the rewards of the rows; nil where none was scored.
+	Reward *RewardSummary `json:"reward,omitempty"`
+	// PolicyVersions spans the policy versions of sampled tokens; nil where none
+	// is known.
+	PolicyVersions *Range `json:"policy_versions,omitempty"`
 }
 
 // Tokens counts the tokens of a shard.
@@ -41,6 +69,25 @@ type Tokens struct {
 	Trainable int64 `json:"trainable"`
 	// Prompt is Σ prompt_length; 0 in failures.
 	Prompt int64 `json:"prompt"`
+}
+
+func (t *Tokens) add(o Tokens) {
+	t.Total += o.Total
+	t.Trainable += o.Trainable
+	t.Prompt += o.Prompt
+}
+
+// A RewardSummary is over the rows with a finite reward.
+type RewardSummary struct {
+	Rows int64   `json:"rows"`
+	Mean float64 `json:"mean"`
+	Std  float64 `json:"std"` // of the population
+}
+
+// A Range holds both its ends.
+type Range struct {
+	Min int32 `json:"min"`
+	Max int32 `json:"max"`
 }
 
 // A CommittedSample says what a commit holds of one sample. A sample with rows,
@@ -55,3 +102,137 @@ type CommittedSample struct {
 
 // Failed reports whether the sample failed as a whole.
 func (s CommittedSample) Failed() bool { return s.Rows == 0 && s.Failures > 0 }
+
+// commitName is the file name of an entry.
+func commitName(seq int64) string { return fmt.Sprintf("%020d.json", seq) }
+
+// commitSeq is the inverse of commitName; ok is false for names of other files.
+func commitSeq(name string) (seq int64, ok bool) {
+	digits, found := strings.CutSuffix(name, ".json")
+	if !found || len(digits) != 20 {
+		return 0, false
+	}
+	seq, err := strconv.ParseInt(digits, 10, 64)
+	return seq, err == nil && seq > 0 && name == commitName(seq)
+}
+
+// putCommit makes c the first free entry from c.Seq on, durably, and sets c.Seq.
+// Other processes may write to the same log.
+//
+// The entry is written under a temporary name first and linked to its own, so a
+// torn entry cannot be seen and an existing one is never replaced.
+func putCommit(fsys FS, dir string, c *Commit) error {
+	for {
+		body, err := json.Marshal(c)
+		if err != nil {
+			return err // a struct of plain fields: cannot happen
+		}
+		name := filepath.Join(dir, commitsDir, commitName(c.Seq))
+		err = putIfAbsent(fsys, name, append(body, '\n'))
+		if err == nil {
+			return nil
+		}
+		if !errors.Is(err, fs.ErrExist) {
+			return &ShardError{Path: name, Op: "commit", Err: err}
+		}
+		c.Seq++
+	}
+}
+
+func putIfAbsent(fsys FS, name string, body []byte) (err error) {
+	dir := filepath.Dir(name)
+	temp := filepath.Join(dir, tempPrefix+rand.Text()+".json")
+	f, err := fsys.Create(temp)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(body)
+	if err == nil {
+		err = f.Sync()
+	}
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	if err == nil {
+		err = fsys.Link(temp, name)
+	}
+	_ = fsys.Remove(temp) // a leftover is an orphan that no reader looks at
+	if err != nil {
+		return err
+	}
+	return fsys.SyncDir(dir)
+}
+
+// readCommit reads one entry. Errors are *CorruptError, or wrap ErrNewer.
+func readCommit(fsys FS, dir, name string) (Commit, error) {
+	path := commitsDir + "/" + name
+	corrupt := func(err error) error { return &CorruptError{Path: path, Row: -1, Err: err} }
+	f, err := fsys.Open(filepath.Join(dir, commitsDir, name))
+	if err != nil {
+		return Commit{}, corrupt(err)
+	}
+	defer f.Close() // it was read only
+	size, err := f.Size()
+	if err != nil {
+		return Commit{}, corrupt(err)
+	}
+	body, err := io.ReadAll(io.NewSectionReader(f, 0, size))
+	if err != nil {
+		return Commit{}, corrupt(err)
+	}
+	// The version first: what a newer entry means is not ours to guess.
+	var version struct {
+		Version       int `json:"version"`
+		SchemaVersion int `json:"schema_version"`
+	}
+	if err := json.Unmarshal(body, &version); err != nil {
+		return Commit{}, corrupt(err)
+	}
+	if version.Version > CommitVersion || version.SchemaVersion > SchemaVersion {
+		return Commit{}, fmt.Errorf("%s: commit version %d, schema version %d: this program knows %d and %d; use a newer one: %w",
+			path, version.Version, version.SchemaVersion, CommitVersion, SchemaVersion, ErrNewer)
+	}
+	var c Commit
+	if err := json.Unmarshal(body, &c); err != nil {
+		return Commit{}, corrupt(err)
+	}
+	if err := c.check(name); err != nil {
+		return Commit{}, corrupt(err)
+	}
+	return c, nil
+}
+
+// check looks at what an entry says about itself.
+func (c *Commit) check(name string) error {
+	if c.Version < 1 || c.SchemaVersion < 1 {
+		return fmt.Errorf("commit version %d, schema version %d: both must be ≥ 1", c.Version, c.SchemaVersion)
+	}
+	if commitName(c.Seq) != name {
+		return fmt.Errorf("seq is %d", c.Seq)
+	}
+	var kinds [len(kindNames)]int64
+	for _, s := range c.Shards {
+		if kinds[s.Kind] > 0 {
+			return fmt.Errorf("two shards of %s", s.Kind)
+		}
+		if !filepath.IsLocal(filepath.FromSlash(s.Path)) || filepath.ToSlash(filepath.Dir(s.Path)) != s.Kind.String() {
+			return fmt.Errorf("shard path %q is not in %s/", s.Path, s.Kind)
+		}
+		if s.Rows < 1 {
+			return fmt.Errorf("shard %s has %d rows", s.Path, s.Rows)
+		}
+		kinds[s.Kind] = s.Rows
+	}
+	var rows, failures int64
+	for _, s := range c.Samples {
+		if s.Key == "" || s.Rows < 0 || s.Failures < 0 {
+			return fmt.Errorf("sample %q has %d rows and %d failures", s.Key, s.Rows, s.Failures)
+		}
+		rows += int64(s.Rows)
+		failures += int64(s.Failures)
+	}
+	if rows != kinds[KindData] || failures != kinds[KindFailures] {
+		return fmt.Errorf("samples have %d rows and %d failures, shards %d and %d", rows, failures, kinds[KindData], kinds[KindFailures])
+	}
+	return nil
+}

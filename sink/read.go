@@ -1,18 +1,182 @@
 package sink
 
-import "iter"
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"iter"
+	"path/filepath"
+
+	"github.com/parquet-go/parquet-go"
+)
 
 // A Log is the commit log of a dataset as it was when it was read.
 type Log struct {
-	Dir     string
+	// Dir is the run's folder.
+	Dir string
+	// Commits are in order, Seq 1 first.
 	Commits []Commit
+
+	fs FS
 }
 
-// ReadLog reads the commit log of the run's folder dir.
-func ReadLog(dir string) (*Log, error) { return nil, errStub }
+// ReadLog reads the commit log of the run's folder dir. A folder without one has
+// no commits. A log with a gap or an entry that cannot be read is a
+// *CorruptError; one with an entry of a newer version wraps ErrNewer.
+func ReadLog(dir string) (*Log, error) { return readLog(OS(), dir) }
 
-// Rows returns the rows of a data shard.
-func (l *Log) Rows(s Shard) iter.Seq2[*StoredRow, error] { return nil }
+func readLog(fsys FS, dir string) (*Log, error) {
+	log := &Log{Dir: dir, fs: fsys}
+	return log, log.Follow()
+}
+
+// Follow reads the entries that were added since the log was read, for a reader
+// that keeps up with a running collection.
+func (l *Log) Follow() error {
+	dir := filepath.Join(l.Dir, commitsDir)
+	names, err := l.fs.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		seq, ok := commitSeq(name)
+		next := int64(len(l.Commits)) + 1
+		if !ok || seq < next {
+			continue
+		}
+		if seq > next {
+			return &CorruptError{Path: commitsDir + "/" + commitName(next), Row: -1, Err: fmt.Errorf("missing, but there is entry %d", seq)}
+		}
+		c, err := readCommit(l.fs, l.Dir, name)
+		if err != nil {
+			return err
+		}
+		l.Commits = append(l.Commits, c)
+	}
+	return nil
+}
+
+// Shards returns the shards of one kind in the order of the commits.
+func (l *Log) Shards(kind Kind) iter.Seq[Shard] {
+	return func(yield func(Shard) bool) {
+		for i := range l.Commits {
+			for _, s := range l.Commits[i].Shards {
+				if s.Kind == kind && !yield(s) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// Done returns the keys of the samples that are done: with rows, or with neither
+// rows nor failures. Samples that failed are not among them.
+func (l *Log) Done() map[string]struct{} {
+	keys := make(map[string]struct{})
+	for i := range l.Commits {
+		for _, s := range l.Commits[i].Samples {
+			if !s.Failed() {
+				keys[s.Key] = struct{}{}
+			}
+		}
+	}
+	return keys
+}
+
+// Rows returns the rows of a data shard, all columns, in order. Each row is the
+// caller's. It does not check the digest; Verify does. An error ends the rows.
+func (l *Log) Rows(s Shard) iter.Seq2[*StoredRow, error] {
+	return func(yield func(*StoredRow, error) bool) {
+		err := readShard(l, s, KindData, yield)
+		if err != nil {
+			yield(nil, err)
+		}
+	}
+}
 
 // Failures returns the rows of a shard of failures.
-func (l *Log) Failures(s Shard) iter.Seq2[*StoredFailure, error] { return nil }
+func (l *Log) Failures(s Shard) iter.Seq2[*StoredFailure, error] {
+	return func(yield func(*StoredFailure, error) bool) {
+		err := readShard(l, s, KindFailures, yield)
+		if err != nil {
+			yield(nil, err)
+		}
+	}
+}
+
+// readShard returns an error only if yield did not end the rows.
+func readShard[T any](l *Log, s Shard, kind Kind, yield func(*T, error) bool) error {
+	corrupt := func(err error) error { return &CorruptError{Path: s.Path, Row: -1, Err: err} }
+	if s.Kind != kind {
+		return corrupt(fmt.Errorf("a shard of %s, want %s", s.Kind, kind))
+	}
+	f, err := l.fs.Open(filepath.Join(l.Dir, filepath.FromSlash(s.Path)))
+	if err != nil {
+		return corrupt(err)
+	}
+	defer f.Close() // it was read only
+	more := func(row *T) bool { return yield(row, nil) }
+	if s.Format == Arrow {
+		rows, ok := any(more).(func(*StoredRow) bool)
+		if !ok {
+			return corrupt(fmt.Errorf("failures are never in format %s", s.Format))
+		}
+		err = readArrow(f, s.Bytes, s.Rows, rows)
+	} else {
+		err = readParquet(f, s.Bytes, s.Rows, more)
+	}
+	if err != nil {
+		return corrupt(err)
+	}
+	return nil
+}
+
+// readParquet calls yield with each row until it returns false.
+func readParquet[T any](f File, size, rows int64, yield func(*T) bool) (err error) {
+	pf, err := openParquet[T](f, size, rows)
+	if err != nil {
+		return err
+	}
+	var yielding bool
+	defer func() {
+		if yielding {
+			return // a panic of the caller's
+		}
+		if r := recover(); r != nil {
+			err = fmt.Errorf("parquet: %v", r)
+		}
+	}()
+	r := parquet.NewGenericReader[T](pf)
+	defer r.Close() // it was read only
+	var n int64
+	for {
+		// A few rows at a time: they can be large. Fresh memory for each, for the
+		// rows are the caller's.
+		batch := make([]T, 8)
+		k, err := r.Read(batch)
+		for i := range k {
+			row := batch[i]
+			n++
+			yielding = true
+			more := yield(&row)
+			yielding = false
+			if !more {
+				return nil
+			}
+		}
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if n != rows {
+		return fmt.Errorf("%d rows, want %d", n, rows)
+	}
+	return nil
+}

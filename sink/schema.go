@@ -1,10 +1,6 @@
 package sink
 
-import (
-	"time"
-
-	"github.com/rollout-rl/rollout/tokenize"
-)
+import "time"
 
 // SchemaVersion is the version of the columns of StoredRow and StoredFailure. A
 // column is never changed or removed within a version; a reader refuses shards of
@@ -150,5 +146,3 @@ func (r *StoredRow) Started() time.Time { return time.UnixMicro(r.StartedAt).UTC
 
 // Started returns StartedAt as a time.
 func (f *StoredFailure) Started() time.Time { return time.UnixMicro(f.StartedAt).UTC() }
-
-var _ = tokenize.Row{}

@@ -1,0 +1,315 @@
+package sink
+
+// This file owns the import of arrow/go: nothing else in the module knows which
+// version it is.
+//
+// A shard is an Arrow IPC stream: schema, batches, end mark. Each batch is
+// collected in a columnSet, one per writer that lives as long as the dataset, and
+// handed to the library as arrays over its memory, without a copy.
+//
+// The library writes a list or string array wrongly, and without an error, when
+// the array's offset is 0 but its first list offset is not. So the offsets of each
+// batch begin at 0, those of inner lists included.
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+
+	"github.com/apache/arrow/go/v17/arrow"
+	"github.com/apache/arrow/go/v17/arrow/array"
+	"github.com/apache/arrow/go/v17/arrow/ipc"
+	"github.com/apache/arrow/go/v17/arrow/memory"
+)
+
+// arrowEnd ends a stream. A stream that was cut between two batches looks whole
+// but for it.
+const arrowEnd = "\xff\xff\xff\xff\x00\x00\x00\x00"
+
+// arrowBatchBytes closes a batch of few tokens and much text early: the offsets of
+// its strings are int32.
+const arrowBatchBytes = 128 << 20
+
+// fixed is what a column of numbers holds.
+type fixed interface {
+	int8 | int32 | int64 | float32 | float64
+}
+
+// bytesOf returns the memory of s.
+func bytesOf[T fixed, S ~[]T](s S) []byte { return arrow.GetBytes([]T(s)) }
+
+// valuesOf is the inverse of bytesOf; a rest of b is left out.
+func valuesOf[T fixed](b []byte) []T {
+	width := len(bytesOf([]T{0}))
+	return arrow.GetData[T](b[:len(b)/width*width])
+}
+
+var arrowTypes = [...]arrow.DataType{
+	kindString:    arrow.BinaryTypes.String,
+	kindBool:      arrow.FixedWidthTypes.Boolean,
+	kindInt8:      arrow.PrimitiveTypes.Int8,
+	kindInt32:     arrow.PrimitiveTypes.Int32,
+	kindInt64:     arrow.PrimitiveTypes.Int64,
+	kindFloat32:   arrow.PrimitiveTypes.Float32,
+	kindFloat64:   arrow.PrimitiveTypes.Float64,
+	kindTimestamp: arrow.FixedWidthTypes.Timestamp_us,
+}
+
+// arrowSchema returns the schema of a shard, equal to the one that pyarrow gives
+// a Parquet shard: elements of lists are never null and are called "element".
+func arrowSchema(specs []columnSpec, meta map[string]string) *arrow.Schema {
+	fields := make([]arrow.Field, len(specs))
+	for i, s := range specs {
+		typ := arrowTypes[s.kind]
+		if s.list {
+			typ = arrow.ListOfField(arrow.Field{Name: "element", Type: typ})
+		}
+		fields[i] = arrow.Field{Name: s.name, Type: typ, Nullable: s.nullable}
+	}
+	keys := slices.Sorted(maps.Keys(meta))
+	values := make([]string, len(keys))
+	for i, k := range keys {
+		values[i] = meta[k]
+	}
+	md := arrow.NewMetadata(keys, values)
+	return arrow.NewSchema(fields, &md)
+}
+
+// arrowEncoder writes rows as an Arrow IPC stream.
+type arrowEncoder struct {
+	cols   *columnSet
+	schema *arrow.Schema
+	out    countingWriter
+	buf    *bufio.Writer
+	w      *ipc.Writer
+
+	batchTokens        int
+	rows, tokens, text int // of the open batch
+	arrays             []arrow.Array
+}
+
+// newArrowEncoder begins a stream on w. The columns must belong to no other open
+// encoder; what an encoder that was not closed left in them is forgotten.
+func newArrowEncoder(w io.Writer, cols *columnSet, batchTokens int, meta map[string]string) *arrowEncoder {
+	return newArrowEncoderWith(w, cols, batchTokens, meta, memory.DefaultAllocator)
+}
+
+func newArrowEncoderWith(w io.Writer, cols *columnSet, batchTokens int, meta map[string]string, mem memory.Allocator) *arrowEncoder {
+	cols.reset()
+	e := &arrowEncoder{cols: cols, schema: arrowSchema(cols.specs, meta), batchTokens: batchTokens}
+	e.out.w = w
+	e.buf = bufio.NewWriterSize(&e.out, 64<<10) // the library writes headers and paddings one by one
+	e.w = ipc.NewWriter(e.buf, ipc.WithSchema(e.schema), ipc.WithAllocator(mem))
+	return e
+}
+
+func (e *arrowEncoder) encode(row *StoredRow, tokens int) error {
+	text := textBytes(row)
+	if e.text+text > arrowBatchBytes {
+		if err := e.flush(); err != nil {
+			return err
+		}
+	}
+	e.cols.append(row)
+	e.rows++
+	e.tokens += tokens
+	e.text += text
+	if e.tokens >= e.batchTokens {
+		return e.flush()
+	}
+	return nil
+}
+
+// textBytes is the text of a row that can be long.
+func textBytes(r *StoredRow) (n int) {
+	for _, s := range []*string{r.Messages, r.Metadata, r.RewardDetails, r.Divergence} {
+		if s != nil {
+			n += len(*s)
+		}
+	}
+	return n
+}
+
+// flush writes the open batch, if it holds a row: an empty batch is of no use, and
+// a stream without any makes some readers fail.
+func (e *arrowEncoder) flush() error {
+	if e.rows == 0 {
+		return nil
+	}
+	e.arrays = e.arrays[:0]
+	for i, c := range e.cols.cols {
+		data := arrowData(e.schema.Field(i).Type, c.layout())
+		e.arrays = append(e.arrays, array.MakeFromData(data))
+		data.Release()
+	}
+	batch := array.NewRecord(e.schema, e.arrays, int64(e.rows))
+	err := e.w.Write(batch)
+	batch.Release()
+	for _, a := range e.arrays {
+		a.Release()
+	}
+	e.rows, e.tokens, e.text = 0, 0, 0
+	e.cols.reset()
+	return err
+}
+
+// arrowData wraps a layout without a copy.
+func arrowData(typ arrow.DataType, l layout) *array.Data {
+	buffers := make([]*memory.Buffer, len(l.buffers))
+	for i, b := range l.buffers {
+		if b != nil {
+			buffers[i] = memory.NewBufferBytes(b)
+		}
+	}
+	var children []arrow.ArrayData
+	if l.child != nil {
+		child := arrowData(typ.(*arrow.ListType).Elem(), *l.child)
+		defer child.Release()
+		children = []arrow.ArrayData{child}
+	}
+	return array.NewData(typ, l.n, buffers, children, l.nulls, 0)
+}
+
+func (e *arrowEncoder) size() int64 {
+	return e.out.n + int64(e.buf.Buffered()+e.cols.size())
+}
+
+func (e *arrowEncoder) close() error {
+	if err := e.flush(); err != nil {
+		return err
+	}
+	if err := e.w.Close(); err != nil {
+		return err
+	}
+	return e.buf.Flush()
+}
+
+// countingWriter counts what passed.
+type countingWriter struct {
+	w io.Writer
+	n int64
+}
+
+func (c *countingWriter) Write(p []byte) (int, error) {
+	n, err := c.w.Write(p)
+	c.n += int64(n)
+	return n, err
+}
+
+// readArrow checks the schema, the end mark and the number of rows of a stream,
+// and calls yield with each row until it returns false. The rows belong to yield.
+// With a nil yield it builds no rows and looks at no values.
+func readArrow(f File, size, rows int64, yield func(*StoredRow) bool) error {
+	return readArrowWith(f, size, rows, yield, memory.DefaultAllocator)
+}
+
+func readArrowWith(f File, size, rows int64, yield func(*StoredRow) bool, mem memory.Allocator) (err error) {
+	var yielding bool
+	// The library panics on some damaged streams.
+	defer func() {
+		if yielding {
+			return // a panic of the caller's
+		}
+		if r := recover(); r != nil {
+			err = fmt.Errorf("arrow: %v", r)
+		}
+	}()
+	if err := checkArrowEnd(f, size); err != nil {
+		return err
+	}
+	r, err := ipc.NewReader(bufio.NewReaderSize(io.NewSectionReader(f, 0, size), 256<<10), ipc.WithAllocator(mem))
+	if err != nil {
+		return err
+	}
+	defer r.Release()
+	cols := newColumnSet()
+	if err := sameArrowSchema(r.Schema(), arrowSchema(cols.specs, nil)); err != nil {
+		return err
+	}
+	var n int64
+	for r.Next() {
+		batch := r.Record()
+		n += batch.NumRows()
+		if yield == nil {
+			continue
+		}
+		for i, c := range cols.cols {
+			l, err := arrowLayout(batch.Column(i).Data())
+			if err == nil {
+				err = c.bind(l)
+			}
+			if err != nil {
+				return fmt.Errorf("column %s: %w", cols.specs[i].name, err)
+			}
+		}
+		for i := range int(batch.NumRows()) {
+			row := cols.load(i)
+			yielding = true
+			more := yield(row)
+			yielding = false
+			if !more {
+				return nil
+			}
+		}
+	}
+	if err := r.Err(); err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	if n != rows {
+		return fmt.Errorf("%d rows, want %d", n, rows)
+	}
+	return nil
+}
+
+// arrowLayout is the inverse of arrowData.
+func arrowLayout(d arrow.ArrayData) (layout, error) {
+	if d.Offset() != 0 {
+		return layout{}, fmt.Errorf("array offset %d", d.Offset())
+	}
+	l := layout{n: d.Len(), nulls: d.NullN(), buffers: make([][]byte, len(d.Buffers()))}
+	for i, b := range d.Buffers() {
+		if b != nil {
+			l.buffers[i] = b.Bytes()
+		}
+	}
+	if len(d.Children()) > 0 {
+		child, err := arrowLayout(d.Children()[0])
+		if err != nil {
+			return layout{}, err
+		}
+		if child.nulls > 0 {
+			return layout{}, fmt.Errorf("%d null elements", child.nulls)
+		}
+		l.child = &child
+	}
+	return l, nil
+}
+
+func checkArrowEnd(f File, size int64) error {
+	var end [len(arrowEnd)]byte
+	if size < int64(len(end)) {
+		return errors.New("no end mark")
+	}
+	if _, err := f.ReadAt(end[:], size-int64(len(end))); err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	if string(end[:]) != arrowEnd {
+		return errors.New("no end mark: the stream was cut")
+	}
+	return nil
+}
+
+func sameArrowSchema(got, want *arrow.Schema) error {
+	if got.NumFields() != want.NumFields() {
+		return fmt.Errorf("schema differs from schema version %d: %d columns, want %d", SchemaVersion, got.NumFields(), want.NumFields())
+	}
+	for i := range want.NumFields() {
+		if g, w := got.Field(i), want.Field(i); !g.Equal(w) {
+			return fmt.Errorf("schema differs from schema version %d: column %d is %v, want %v", SchemaVersion, i, g, w)
+		}
+	}
+	return nil
+}

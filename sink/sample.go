@@ -1,0 +1,171 @@
+package sink
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/rollout-rl/rollout/tokenize"
+)
+
+// The statuses of a sample with rows. Failures may also be cancelled or error.
+var dataStatuses = []string{"completed", "truncated", "max_steps"}
+
+// set makes r row i of the sample. Its memory stays the sample's, but for the
+// names of flags, which are appended to dst.
+func (r *StoredRow) set(s *tokenize.Sample, i int, dst []string) []string {
+	row := &s.Rows[i]
+	dst = row.Flags.AppendNames(dst)
+	var divergence *string
+	if row.Divergence != nil {
+		text := string(row.Divergence.AppendJSON(nil))
+		divergence = &text
+	}
+	*r = StoredRow{
+		SampleKey: s.Key, TaskID: s.TaskID, GroupID: s.GroupID, RolloutID: s.RolloutID,
+		SampleIndex: s.Index, GroupSize: s.GroupSize, Attempt: s.Attempt,
+		SegmentIndex: row.SegmentIndex, SegmentCount: row.SegmentCount,
+
+		InputIDs: row.InputIDs, LossMask: row.LossMask, Logprobs: row.Logprobs, Versions: row.Versions,
+		TurnOffsets: row.TurnOffsets, TurnRoles: row.TurnRoles, PromptLength: row.PromptLength,
+
+		Reward: s.Reward, RewardDetails: s.RewardDetails, Status: s.Status, StopReason: s.StopReason,
+		FinishReasons: row.FinishReasons, Truncated: row.Truncated,
+		Verification: row.Grade.String(), PromptSource: row.Source.String(),
+		Divergence: divergence, Flags: dst, Unscored: row.Unscored, Trimmed: row.Trimmed,
+
+		Temperature: s.Sampling.Temperature, TopP: s.Sampling.TopP,
+		TopK: s.Sampling.TopK, MaxNewTokens: s.Sampling.MaxNewTokens,
+
+		Model: s.Model, AgentID: s.AgentID, RunIDs: s.RunIDs, StepIDs: row.StepIDs,
+		PromptTokens: s.PromptTokens, CompletionTokens: s.CompletionTokens, Steps: s.Steps,
+		StartedAt: s.StartedAt.UnixMicro(), DurationMS: s.Duration.Milliseconds(), WorkingMS: s.Working.Milliseconds(),
+		Messages: s.Messages, Metadata: s.Metadata,
+	}
+	return dst
+}
+
+// set makes f failure i of the sample. Its memory stays the sample's.
+func (f *StoredFailure) set(s *tokenize.Sample, i int) {
+	fail := &s.Failures[i]
+	*f = StoredFailure{
+		SampleKey: s.Key, TaskID: s.TaskID, GroupID: s.GroupID, RolloutID: s.RolloutID,
+		SampleIndex: s.Index, GroupSize: s.GroupSize, Attempt: s.Attempt,
+
+		Class: fail.Class, Stage: fail.Stage, Reason: fail.Reason,
+		Error: validText(fail.Error), Call: fail.Call,
+		OutputIDs: fail.OutputIDs, Logprobs: fail.Logprobs, Text: validText(fail.Text),
+
+		Status: s.Status, StopReason: s.StopReason, Model: s.Model, AgentID: s.AgentID, RunIDs: s.RunIDs,
+		PromptTokens: s.PromptTokens, CompletionTokens: s.CompletionTokens, Steps: s.Steps,
+		StartedAt: s.StartedAt.UnixMicro(), DurationMS: s.Duration.Milliseconds(), WorkingMS: s.Working.Milliseconds(),
+		Messages: s.Messages, Metadata: s.Metadata,
+	}
+}
+
+// validText keeps what is left of a broken answer readable: a text column must be
+// UTF-8, and this one is for people.
+func validText(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
+
+// checkSample returns a *SampleError for the first rule that s breaks.
+func checkSample(s *tokenize.Sample, vocab int) error {
+	refuse := func(row int, err error) error { return &SampleError{Key: s.Key, Row: row, Err: err} }
+	if s.Key == "" {
+		return refuse(-1, errors.New("no key"))
+	}
+	if s.Index < 0 || s.Index >= s.GroupSize {
+		return refuse(-1, fmt.Errorf("index %d in a group of %d", s.Index, s.GroupSize))
+	}
+	if s.Attempt < 1 {
+		return refuse(-1, fmt.Errorf("attempt %d: attempts count from 1", s.Attempt))
+	}
+	for _, text := range []string{s.Key, s.TaskID, s.GroupID, s.RolloutID, s.Status, s.StopReason, s.Model, s.AgentID} {
+		if !utf8.ValidString(text) {
+			return refuse(-1, fmt.Errorf("%.40q is not UTF-8", text))
+		}
+	}
+	for _, text := range []*string{s.RewardDetails, s.Messages, s.Metadata} {
+		if text != nil && !utf8.ValidString(*text) {
+			return refuse(-1, fmt.Errorf("%.40q is not UTF-8", *text))
+		}
+	}
+	if err := checkTexts(s.RunIDs); err != nil {
+		return refuse(-1, err)
+	}
+	if len(s.Rows) > 0 {
+		if err := oneOf("status", s.Status, dataStatuses); err != nil {
+			return refuse(-1, err)
+		}
+	}
+	for i := range s.Rows {
+		if err := checkRow(&s.Rows[i], i, len(s.Rows), vocab); err != nil {
+			return refuse(i, err)
+		}
+	}
+	for i := range s.Failures {
+		f := &s.Failures[i]
+		if f.Call < -1 {
+			return refuse(-1, fmt.Errorf("failure %d: call %d", i, f.Call))
+		}
+		if err := checkTexts([]string{f.Class, f.Stage, f.Reason}); err != nil {
+			return refuse(-1, fmt.Errorf("failure %d: %w", i, err))
+		}
+	}
+	return nil
+}
+
+// checkRow checks row i of n.
+func checkRow(r *tokenize.Row, i, n, vocab int) error {
+	if err := r.Check(vocab); err != nil {
+		return err
+	}
+	if int(r.SegmentIndex) != i || int(r.SegmentCount) != n {
+		return fmt.Errorf("segment %d of %d, want %d of %d", r.SegmentIndex, r.SegmentCount, i, n)
+	}
+	if r.Source == tokenize.SourceNone || r.Source > tokenize.SourceLiteral {
+		return fmt.Errorf("prompt source %v", r.Source)
+	}
+	if err := checkTexts(r.FinishReasons); err != nil {
+		return err
+	}
+	return checkTexts(r.StepIDs)
+}
+
+func checkTexts(list []string) error {
+	for _, text := range list {
+		if !utf8.ValidString(text) {
+			return fmt.Errorf("%.40q is not UTF-8", text)
+		}
+	}
+	return nil
+}
+
+func oneOf(what, word string, words []string) error {
+	for _, w := range words {
+		if w == word {
+			return nil
+		}
+	}
+	return fmt.Errorf("%s %q is not one of %q", what, word, words)
+}
+
+// sampleBytes is the memory that a sample holds, roughly.
+func sampleBytes(s *tokenize.Sample) int64 {
+	n := 512
+	for _, text := range []*string{s.RewardDetails, s.Messages, s.Metadata} {
+		if text != nil {
+			n += len(*text)
+		}
+	}
+	for i := range s.Rows {
+		r := &s.Rows[i]
+		n += 256 + 4*len(r.InputIDs) + len(r.LossMask) + 4*len(r.Logprobs) + 4*len(r.Versions) +
+			5*len(r.TurnOffsets) + 64*(len(r.FinishReasons)+len(r.StepIDs))
+	}
+	for i := range s.Failures {
+		f := &s.Failures[i]
+		n += 256 + 4*len(f.OutputIDs) + 4*len(f.Logprobs) + len(f.Text) + len(f.Error)
+	}
+	return int64(n)
+}

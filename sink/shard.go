@@ -1,0 +1,178 @@
+package sink
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"hash"
+	"io"
+	"math"
+	"path/filepath"
+)
+
+// tempPrefix marks files that are being written. No reader looks at them.
+const tempPrefix = ".tmp-"
+
+// An openShard is a shard that is being written, under a temporary name. It
+// belongs to one goroutine.
+type openShard[T any] struct {
+	fs     FS
+	kind   Kind
+	format Format
+	temp   string // path
+	file   File   // nil once sealed
+	hash   hash.Hash
+	bytes  int64
+	enc    encoder[T]
+	// check reads the shard back.
+	check func(f File, size, rows int64) error
+
+	rows     int64
+	tokens   Tokens
+	rewards  rewardSum
+	versions *Range
+}
+
+// newOpenShard makes the temporary file in the folder dir. The caller must end
+// the shard with seal or abandon, and set enc and check before the first row.
+func newOpenShard[T any](fs FS, dir string, kind Kind, format Format) (*openShard[T], error) {
+	temp := filepath.Join(dir, tempPrefix+rand.Text()+format.ext())
+	f, err := fs.Create(temp)
+	if err != nil {
+		return nil, &ShardError{Path: temp, Op: "create", Err: err}
+	}
+	return &openShard[T]{fs: fs, kind: kind, format: format, temp: temp, file: f, hash: sha256.New()}, nil
+}
+
+// Write takes the bytes of the encoder.
+func (s *openShard[T]) Write(p []byte) (int, error) {
+	n, err := s.file.Write(p)
+	s.hash.Write(p[:n])
+	s.bytes += int64(n)
+	return n, err
+}
+
+func (s *openShard[T]) append(row *T, tokens int) error {
+	if err := s.enc.encode(row, tokens); err != nil {
+		return &ShardError{Path: s.temp, Op: "write", Err: err}
+	}
+	s.rows++
+	s.tokens.Total += int64(tokens)
+	return nil
+}
+
+// seal ends the file, makes it durable, reads it back, and gives it its name,
+// which base begins. The folder's entry is not yet durable and no commit names
+// the shard. After an error the shard is as after abandon.
+func (s *openShard[T]) seal(base string) (_ Shard, err error) {
+	op := "write"
+	defer func() {
+		if err != nil {
+			s.abandon()
+			err = &ShardError{Path: s.temp, Op: op, Err: err}
+		}
+	}()
+	if err := s.enc.close(); err != nil {
+		return Shard{}, err
+	}
+	op = "sync"
+	if err := s.file.Sync(); err != nil {
+		return Shard{}, err
+	}
+	op = "close"
+	f := s.file
+	s.file = nil
+	if err := f.Close(); err != nil {
+		return Shard{}, err
+	}
+	op = "check"
+	sum := hex.EncodeToString(s.hash.Sum(nil))
+	if err := s.readBack(sum); err != nil {
+		return Shard{}, err
+	}
+	op = "rename"
+	name := fmt.Sprintf("%s-%s%s", base, sum[:8], s.format.ext())
+	if err := s.fs.Rename(s.temp, filepath.Join(filepath.Dir(s.temp), name)); err != nil {
+		return Shard{}, err
+	}
+	return Shard{
+		Kind: s.kind, Path: s.kind.String() + "/" + name, Format: s.format,
+		Bytes: s.bytes, SHA256: sum, Rows: s.rows, Tokens: s.tokens,
+		Reward: s.rewards.summary(), PolicyVersions: s.versions,
+	}, nil
+}
+
+// readBack opens the file again and compares it with what was written.
+func (s *openShard[T]) readBack(sum string) (err error) {
+	f, err := s.fs.Open(s.temp)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if cerr := f.Close(); err == nil {
+			err = cerr
+		}
+	}()
+	if err := checkBytes(f, s.bytes, sum); err != nil {
+		return err
+	}
+	return s.check(f, s.bytes, s.rows)
+}
+
+// abandon closes and removes the temporary file. What cannot be removed stays: no
+// reader looks at it.
+func (s *openShard[T]) abandon() {
+	if s.file != nil {
+		_ = s.file.Close() // its content is of no use any more
+		s.file = nil
+	}
+	_ = s.fs.Remove(s.temp)
+}
+
+// checkBytes compares size and SHA-256 of a file with what they should be.
+func checkBytes(f File, size int64, sum string) error {
+	got, err := f.Size()
+	if err != nil {
+		return err
+	}
+	if got != size {
+		return fmt.Errorf("%d bytes, want %d", got, size)
+	}
+	h := sha256.New()
+	if _, err := io.CopyBuffer(h, io.NewSectionReader(f, 0, size), make([]byte, 256<<10)); err != nil {
+		return err
+	}
+	if got := hex.EncodeToString(h.Sum(nil)); got != sum {
+		return fmt.Errorf("sha256 %s, want %s", got, sum)
+	}
+	return nil
+}
+
+// rewardSum collects the finite rewards of rows.
+type rewardSum struct {
+	n         int64
+	sum, sqrs float64
+}
+
+func (r *rewardSum) add(v *float64) {
+	if v == nil || math.IsNaN(*v) || math.IsInf(*v, 0) {
+		return
+	}
+	r.n++
+	r.sum += *v
+	r.sqrs += *v * *v
+}
+
+// summary returns nil where no row was scored, or where the sums overflowed.
+func (r *rewardSum) summary() *RewardSummary {
+	if r.n == 0 {
+		return nil
+	}
+	mean := r.sum / float64(r.n)
+	std := math.Sqrt(max(0, r.sqrs/float64(r.n)-mean*mean))
+	if math.IsInf(mean, 0) || math.IsNaN(std) || math.IsInf(std, 0) {
+		return nil
+	}
+	return &RewardSummary{Rows: r.n, Mean: mean, Std: std}
+}

@@ -1,0 +1,326 @@
+// Package sinktest is the acceptance suite that every format and file system must
+// pass, and the samples that it uses.
+package sinktest
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"github.com/rollout-rl/rollout/sink"
+	"github.com/rollout-rl/rollout/tokenize"
+)
+
+// Vocab is the number of ids that the samples use.
+const Vocab = 151_936
+
+// A Builder makes rows and samples from a seed: the same seed gives the same
+// samples.
+type Builder struct {
+	rng *rand.Rand
+	ids *Text
+	n   int
+}
+
+// NewBuilder returns a Builder.
+func NewBuilder(seed uint64) *Builder {
+	rng := rand.New(rand.NewPCG(seed, 0))
+	return &Builder{rng: rng, ids: NewText(rng)}
+}
+
+// Row returns a row whose spans have the given lengths: a prompt first, then
+// assistant and tool spans in turn. Odd spans are sampled.
+func (b *Builder) Row(spans ...int) tokenize.Row {
+	total := 0
+	for _, n := range spans {
+		total += n
+	}
+	r := tokenize.Row{
+		InputIDs:    b.ids.Append(make([]int32, 0, total), total),
+		LossMask:    make([]int8, total),
+		Logprobs:    make([]float32, total),
+		TurnOffsets: []int32{0},
+		TurnRoles:   []int8{},
+		Grade:       tokenize.CountVerified,
+		Source:      tokenize.SourceStored,
+	}
+	at := 0
+	for i, n := range spans {
+		role := tokenize.RoleTool
+		switch {
+		case i == 0:
+			role = tokenize.RolePrompt
+			r.PromptLength = int32(n)
+		case i%2 == 1:
+			role = tokenize.RoleAssistant
+			for k := at; k < at+n; k++ {
+				r.LossMask[k] = 1
+				r.Logprobs[k] = b.logprob()
+			}
+			r.LastCall++
+			r.FinishReasons = append(r.FinishReasons, []string{"stop", "length", ""}[i%3])
+			r.StepIDs = append(r.StepIDs, fmt.Sprintf("step-%08x", b.rng.Uint32()))
+		}
+		at += n
+		r.TurnOffsets = append(r.TurnOffsets, int32(at))
+		r.TurnRoles = append(r.TurnRoles, int8(role))
+	}
+	return r
+}
+
+// logprob is near 0 for most tokens, as those of a trained model.
+func (b *Builder) logprob() float32 {
+	return -float32(math.Pow(b.rng.Float64(), 8)) * 12
+}
+
+// Sample returns a sample of the given rows with plausible facts and a key of its
+// own.
+func (b *Builder) Sample(rows ...tokenize.Row) *tokenize.Sample {
+	b.n++
+	task := fmt.Sprintf("task-%d", b.n/4)
+	reward := float64(b.n % 3)
+	s := &tokenize.Sample{
+		Key:    fmt.Sprintf("%016x%016x-%d", b.rng.Uint64(), b.rng.Uint64(), b.n%4),
+		TaskID: task, GroupID: task, Index: int32(b.n % 4), GroupSize: 4, Attempt: 1,
+		Rows: rows, Reward: &reward, Status: "completed", StopReason: "end_turn",
+		Model: "sglang/test", AgentID: fmt.Sprintf("agent-%d", b.n), RunIDs: []string{fmt.Sprintf("run-%d", b.n)},
+		StartedAt: time.UnixMicro(1_790_000_000_123_456 + int64(b.n)),
+		Duration:  1500 * time.Millisecond, Working: 1200 * time.Millisecond,
+	}
+	s.RolloutID = fmt.Sprintf("%s/%d", s.Key, s.Attempt)
+	for i := range rows {
+		r := &rows[i]
+		r.SegmentIndex, r.SegmentCount = int32(i), int32(len(rows))
+		for _, m := range r.LossMask {
+			s.CompletionTokens += int64(m)
+		}
+		s.PromptTokens += int64(r.PromptLength)
+		s.Steps += r.LastCall
+	}
+	return s
+}
+
+// Failure returns a sample that failed as a whole, with what is left of its
+// tokens.
+func (b *Builder) Failure(tokens int) *tokenize.Sample {
+	s := b.Sample()
+	s.Status, s.StopReason, s.Reward = "error", "error", nil
+	f := tokenize.Failure{
+		Class: "model_output", Stage: "decode", Reason: "length_mismatch", Error: "/turns/3: 5 ids, 4 logprobs", Call: -1,
+		OutputIDs: b.ids.Append(nil, tokens), Text: "half an ans\xffwer", // not UTF-8
+	}
+	for range tokens {
+		f.Logprobs = append(f.Logprobs, float32(math.NaN()))
+	}
+	s.Failures = []tokenize.Failure{f}
+	return s
+}
+
+// Edge returns the samples that have broken a writer or a reader before, or might:
+// rows longer than the 1,024 values of some write batches and of 100 spans, lists
+// of every length around such borders, null, empty and full versions, every kind
+// of reward, texts of all kinds, times at the ends, failures of all kinds. Each
+// call returns fresh memory.
+func Edge() []*tokenize.Sample {
+	b := NewBuilder(7)
+	var all []*tokenize.Sample
+	add := func(s *tokenize.Sample, edit func(s *tokenize.Sample)) {
+		if edit != nil {
+			edit(s)
+		}
+		all = append(all, s)
+	}
+
+	for _, n := range []int{1, 2, 1023, 1024, 1025, 2047, 2048, 2049, 65_536, 100_000} {
+		add(b.Sample(b.Row(0, n)), nil)       // no prompt at all
+		add(b.Sample(b.Row(17, n)), nil)      // no tool
+		add(b.Sample(b.Row(n, 3, n, 1)), nil) // one tool
+	}
+	spans := make([]int, 201) // 100 calls
+	for i := range spans {
+		spans[i] = 1 + i%37
+	}
+	add(b.Sample(b.Row(spans...)), nil)
+	add(b.Sample(b.Row(300_000, 10)), nil)
+	add(b.Sample(b.Row(5, 3), b.Row(50, 20, 7, 3), b.Row(9, 1)), func(s *tokenize.Sample) {
+		s.Rows[1].Divergence = &tokenize.Divergence{Call: 1, Offset: 5, Kind: tokenize.DivergedInLast, Row: []int32{1, 2}, Prompt: []int32{3}}
+		s.Rows[2].Divergence = &tokenize.Divergence{Call: 3, Kind: tokenize.DivergedProperPrefix, Row: []int32{9}}
+		r := &s.Rows[1]
+		for i := 51; i < 54; i++ { // sampled, but the server gave no log-probability
+			r.LossMask[i], r.Logprobs[i] = 0, 0
+			r.Unscored++
+		}
+		r.Trimmed, r.Flags = 4, tokenize.FlagRealigned|tokenize.FlagClientToolContext
+		s.CompletionTokens += int64(r.Trimmed)
+		s.Rows[2].Truncated = true
+	})
+
+	for i, reward := range []*float64{
+		nil, ptr(0.0), ptr(1.0), ptr(math.Copysign(0, -1)), ptr(-1e300), ptr(math.Inf(1)), ptr(math.Inf(-1)), ptr(math.NaN()), ptr(5e-324), nil, nil, ptr(0.0), ptr(0.0), nil,
+	} {
+		add(b.Sample(b.Row(3, 4)), func(s *tokenize.Sample) {
+			s.Reward = reward
+			r := &s.Rows[0]
+			// Versions null, and all of them, in turn. (A row has a trainable token, so
+			// empty versions cannot be; the suite of the encoders tries them.)
+			if i%2 == 1 {
+				r.Versions = []int32{-1, -1, -1, 0, 1, math.MaxInt32, int32(i)}
+			}
+			r.Logprobs[3], r.Logprobs[4] = float32(math.Copysign(0, -1)), -math.SmallestNonzeroFloat32
+			r.Logprobs[5], r.Logprobs[6] = -math.MaxFloat32, 1e-6
+			r.InputIDs[0], r.InputIDs[1] = 0, Vocab-1
+			r.Grade = tokenize.Grade(i % 3)
+			r.Source = tokenize.PromptSource(1 + i%5)
+			r.Flags = tokenize.Flags(i) &^ tokenize.FlagRealigned // that one goes with Trimmed
+			r.Truncated = r.Flags&tokenize.FlagCut != 0
+			if i%3 == 0 {
+				s.Sampling.Temperature, s.Sampling.TopK = ptr(float32(0)), ptr(int32(0))
+			}
+			if i%4 == 0 {
+				s.Sampling.TopP, s.Sampling.MaxNewTokens = ptr(float32(0.95)), ptr(int32(4096))
+			}
+			s.Status = []string{"completed", "truncated", "max_steps"}[i%3]
+		})
+	}
+
+	for i, text := range []string{"", "\x00", "a\x00b", "ünï©ode 🦙 漢字 \u202e", strings.Repeat("long ", 5000), "\"quoted\"\n\t\\", "\u2028", " "} {
+		add(b.Sample(b.Row(2, 2)), func(s *tokenize.Sample) {
+			s.TaskID, s.GroupID, s.Model, s.AgentID, s.StopReason = text, text, text, text, text
+			s.RunIDs = []string{text, "", text}
+			s.Rows[0].StepIDs = []string{text}
+			s.Rows[0].FinishReasons = []string{text}
+			if i%2 == 0 {
+				s.Messages, s.Metadata, s.RewardDetails = ptr(quote(text)), ptr(quote(text)), ptr("{}")
+			} else {
+				s.RunIDs = nil
+			}
+		})
+	}
+	for i, at := range []int64{0, -1, 1, 253_402_300_799_999_999, -62_135_596_800_000_000} {
+		add(b.Sample(b.Row(1, 1)), func(s *tokenize.Sample) {
+			s.StartedAt = time.UnixMicro(at)
+			s.Duration, s.Working = time.Duration(i)*time.Hour, time.Duration(i)*time.Second
+			s.PromptTokens, s.CompletionTokens = math.MaxInt64, math.MaxInt64
+		})
+	}
+
+	add(b.Failure(0), func(s *tokenize.Sample) { s.Failures[0].Text = "" })
+	add(b.Failure(2000), nil)
+	add(b.Failure(3), func(s *tokenize.Sample) { // both: a call that could not be known
+		s.Status, s.StopReason = "completed", "end_turn"
+		s.Failures[0].Call = 2
+		s.Failures[0].Logprobs = []float32{-1, float32(math.NaN()), float32(math.Inf(-1)), -2}
+		s.Rows = []tokenize.Row{b.Row(4, 5)}
+		s.Rows[0].SegmentCount = 1
+		s.CompletionTokens = 8
+	})
+	add(b.Sample(), nil) // neither rows nor failures
+	add(b.Sample(b.Row(1, 1)), nil)
+	return all
+}
+
+func ptr[T any](v T) *T { return &v }
+
+// quote makes a JSON object that holds text.
+func quote(text string) string {
+	body, err := json.Marshal(map[string]string{"content": text})
+	if err != nil {
+		panic(err) // a map of strings: cannot happen
+	}
+	return string(body)
+}
+
+// A Text makes ids that compress as those of text do: a few thousand phrases drawn
+// by rank, of words drawn by rank. Independent draws would compress by half as
+// much, and a counter by ten times.
+type Text struct {
+	rng     *rand.Rand
+	words   *rand.Zipf
+	phrases [][]int32
+	pick    *rand.Zipf
+	rest    []int32
+}
+
+// NewText returns a Text that draws from rng.
+func NewText(rng *rand.Rand) *Text {
+	t := &Text{rng: rng, words: rand.NewZipf(rng, 1.15, 8, Vocab-1)}
+	t.phrases = make([][]int32, 6000)
+	for i := range t.phrases {
+		t.phrases[i] = make([]int32, 2+rng.IntN(9))
+		for k := range t.phrases[i] {
+			t.phrases[i][k] = int32(t.words.Uint64())
+		}
+	}
+	t.pick = rand.NewZipf(rng, 1.05, 12, uint64(len(t.phrases)-1))
+	return t
+}
+
+// Append appends n ids to dst.
+func (t *Text) Append(dst []int32, n int) []int32 {
+	for n > 0 {
+		if len(t.rest) == 0 {
+			if t.rng.IntN(4) == 0 { // a word out of any phrase
+				dst = append(dst, int32(t.words.Uint64()))
+				n--
+				continue
+			}
+			t.rest = t.phrases[t.pick.Uint64()]
+		}
+		k := min(n, len(t.rest))
+		dst = append(dst, t.rest[:k]...)
+		t.rest = t.rest[k:]
+		n -= k
+	}
+	return dst
+}
+
+// Rows returns what a dataset that holds the sample must give back, columns as
+// they are stored.
+func Rows(s *tokenize.Sample) []sink.StoredRow {
+	rows := make([]sink.StoredRow, len(s.Rows))
+	for i := range s.Rows {
+		r := &s.Rows[i]
+		rows[i] = sink.StoredRow{
+			SampleKey: s.Key, TaskID: s.TaskID, GroupID: s.GroupID, RolloutID: s.RolloutID,
+			SampleIndex: s.Index, GroupSize: s.GroupSize, Attempt: s.Attempt,
+			SegmentIndex: r.SegmentIndex, SegmentCount: r.SegmentCount,
+			InputIDs: r.InputIDs, LossMask: r.LossMask, Logprobs: r.Logprobs, Versions: r.Versions,
+			TurnOffsets: r.TurnOffsets, TurnRoles: r.TurnRoles, PromptLength: r.PromptLength,
+			Reward: s.Reward, RewardDetails: s.RewardDetails, Status: s.Status, StopReason: s.StopReason,
+			FinishReasons: r.FinishReasons, Truncated: r.Truncated,
+			Verification: r.Grade.String(), PromptSource: r.Source.String(), Flags: r.Flags.AppendNames(nil),
+			Unscored: r.Unscored, Trimmed: r.Trimmed,
+			Temperature: s.Sampling.Temperature, TopP: s.Sampling.TopP, TopK: s.Sampling.TopK, MaxNewTokens: s.Sampling.MaxNewTokens,
+			Model: s.Model, AgentID: s.AgentID, RunIDs: s.RunIDs, StepIDs: r.StepIDs,
+			PromptTokens: s.PromptTokens, CompletionTokens: s.CompletionTokens, Steps: s.Steps,
+			StartedAt: s.StartedAt.UnixMicro(), DurationMS: s.Duration.Milliseconds(), WorkingMS: s.Working.Milliseconds(),
+			Messages: s.Messages, Metadata: s.Metadata,
+		}
+		if r.Divergence != nil {
+			rows[i].Divergence = ptr(string(r.Divergence.AppendJSON(nil)))
+		}
+	}
+	return rows
+}
+
+// Failures is Rows for what failed.
+func Failures(s *tokenize.Sample) []sink.StoredFailure {
+	failures := make([]sink.StoredFailure, len(s.Failures))
+	for i := range s.Failures {
+		f := &s.Failures[i]
+		failures[i] = sink.StoredFailure{
+			SampleKey: s.Key, TaskID: s.TaskID, GroupID: s.GroupID, RolloutID: s.RolloutID,
+			SampleIndex: s.Index, GroupSize: s.GroupSize, Attempt: s.Attempt,
+			Class: f.Class, Stage: f.Stage, Reason: f.Reason, Error: strings.ToValidUTF8(f.Error, "\uFFFD"), Call: f.Call,
+			OutputIDs: f.OutputIDs, Logprobs: f.Logprobs, Text: strings.ToValidUTF8(f.Text, "\uFFFD"),
+			Status: s.Status, StopReason: s.StopReason, Model: s.Model, AgentID: s.AgentID, RunIDs: s.RunIDs,
+			PromptTokens: s.PromptTokens, CompletionTokens: s.CompletionTokens, Steps: s.Steps,
+			StartedAt: s.StartedAt.UnixMicro(), DurationMS: s.Duration.Milliseconds(), WorkingMS: s.Working.Milliseconds(),
+			Messages: s.Messages, Metadata: s.Metadata,
+		}
+	}
+	return failures
+}

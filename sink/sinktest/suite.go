@@ -1,0 +1,341 @@
+package sinktest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"reflect"
+	"sync"
+	"testing"
+
+	"github.com/rollout-rl/rollout/sink"
+	"github.com/rollout-rl/rollout/tokenize"
+)
+
+// Run is the acceptance suite: what every dataset promises, whatever cfg says of
+// format, writers and sizes. It sets cfg.VocabSize.
+func Run(t *testing.T, cfg sink.Config) {
+	cfg.VocabSize = Vocab
+	t.Run("gives back every value", func(t *testing.T) { t.Parallel(); testValues(t, cfg) })
+	t.Run("many small shards", func(t *testing.T) { t.Parallel(); testRotation(t, cfg) })
+	t.Run("continues", func(t *testing.T) { t.Parallel(); testContinue(t, cfg) })
+	t.Run("refuses broken samples", func(t *testing.T) { t.Parallel(); testRefusals(t, cfg) })
+}
+
+// Write appends the samples from several goroutines and closes the dataset. Every
+// sample must be committed.
+func Write(t testing.TB, dir string, cfg sink.Config, samples []*tokenize.Sample) sink.Stats {
+	t.Helper()
+	d, err := sink.Create(dir, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := t.Context()
+	var run sync.WaitGroup
+	run.Go(func() {
+		if err := d.Run(ctx); err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	})
+	var mu sync.Mutex
+	done := make(map[string]int)
+	work := make(chan *tokenize.Sample)
+	var feed sync.WaitGroup
+	for range 4 {
+		feed.Go(func() {
+			for s := range work {
+				key := s.Key
+				err := d.Append(ctx, s, func(err error) {
+					mu.Lock()
+					defer mu.Unlock()
+					done[key]++
+					if err != nil {
+						t.Errorf("done(%s): %v", key, err)
+					}
+				})
+				if err != nil {
+					t.Errorf("Append: %v", err)
+				}
+			}
+		})
+	}
+	n := len(samples)
+	for _, s := range samples {
+		work <- s
+	}
+	close(work)
+	feed.Wait()
+	if err := d.Close(context.Background()); err != nil {
+		t.Errorf("Close: %v", err)
+	}
+	run.Wait()
+	for key, times := range done {
+		if times != 1 {
+			t.Errorf("done of %s was called %d times", key, times)
+		}
+	}
+	if len(done) != n {
+		t.Errorf("done was called for %d samples of %d", len(done), n)
+	}
+	return d.Stats()
+}
+
+// Read returns all rows and failures by sample key, in the order of the log, and
+// the number of times that each key is committed.
+func Read(t testing.TB, dir string) (rows map[string][]sink.StoredRow, failures map[string][]sink.StoredFailure, keys map[string]int) {
+	t.Helper()
+	log, err := sink.ReadLog(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows, failures, keys = map[string][]sink.StoredRow{}, map[string][]sink.StoredFailure{}, map[string]int{}
+	for _, c := range log.Commits {
+		for _, s := range c.Samples {
+			keys[s.Key]++
+		}
+	}
+	for shard := range log.Shards(sink.KindData) {
+		for row, err := range log.Rows(shard) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			rows[row.SampleKey] = append(rows[row.SampleKey], *row)
+		}
+	}
+	for shard := range log.Shards(sink.KindFailures) {
+		for f, err := range log.Failures(shard) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			failures[f.SampleKey] = append(failures[f.SampleKey], *f)
+		}
+	}
+	return rows, failures, keys
+}
+
+// Compare checks that the dataset in dir holds exactly the samples, each value as
+// it was, floats by their bits.
+func Compare(t testing.TB, dir string, want []*tokenize.Sample) {
+	t.Helper()
+	rows, failures, keys := Read(t, dir)
+	for _, s := range want {
+		if keys[s.Key] != 1 {
+			t.Errorf("sample %s is committed %d times", s.Key, keys[s.Key])
+		}
+		delete(keys, s.Key)
+		compare(t, s.Key, rows[s.Key], Rows(s))
+		compare(t, s.Key, failures[s.Key], Failures(s))
+		delete(rows, s.Key)
+		delete(failures, s.Key)
+	}
+	if len(keys)+len(rows)+len(failures) > 0 {
+		t.Errorf("%d keys, %d samples with rows, %d with failures that nobody wrote", len(keys), len(rows), len(failures))
+	}
+}
+
+func compare[T any](t testing.TB, key string, got, want []T) {
+	t.Helper()
+	if len(got) != len(want) {
+		t.Errorf("sample %s: %d rows, want %d", key, len(got), len(want))
+		return
+	}
+	for i := range got {
+		g, w := reflect.ValueOf(got[i]), reflect.ValueOf(want[i])
+		for k := range g.NumField() {
+			if err := same(g.Field(k), w.Field(k)); err != nil {
+				t.Errorf("sample %s: row %d: %s: %v", key, i, g.Type().Field(k).Name, err)
+			}
+		}
+	}
+}
+
+// same compares two fields of a row: floats by bits, but any NaN is a NaN; nil
+// versions are null, other nil lists are empty ones.
+func same(g, w reflect.Value) error {
+	switch g.Kind() {
+	case reflect.Pointer:
+		if g.IsNil() != w.IsNil() {
+			return fmt.Errorf("null is %t, want %t", g.IsNil(), w.IsNil())
+		}
+		if g.IsNil() {
+			return nil
+		}
+		return same(g.Elem(), w.Elem())
+	case reflect.Slice:
+		if g.Len() != w.Len() {
+			return fmt.Errorf("length %d, want %d", g.Len(), w.Len())
+		}
+		for i := range g.Len() {
+			if err := same(g.Index(i), w.Index(i)); err != nil {
+				return fmt.Errorf("[%d]: %w", i, err)
+			}
+		}
+		return nil
+	case reflect.Float32, reflect.Float64:
+		a, b := g.Float(), w.Float()
+		if math.Float64bits(a) != math.Float64bits(b) && !(math.IsNaN(a) && math.IsNaN(b)) {
+			return fmt.Errorf("%v, want %v", a, b)
+		}
+		return nil
+	}
+	if !g.Equal(w) {
+		return fmt.Errorf("%v, want %v", g, w)
+	}
+	return nil
+}
+
+func testValues(t *testing.T, cfg sink.Config) {
+	dir := t.TempDir()
+	cfg.RowGroupTokens = 50_000 // many groups, or batches
+	stats := Write(t, dir, cfg, Edge())
+	Compare(t, dir, Edge())
+	verify(t, dir)
+	var want sink.Stats
+	for _, s := range Edge() {
+		want.Samples++
+		want.Rows += int64(len(s.Rows))
+		want.Failures += int64(len(s.Failures))
+		if len(s.Rows) == 0 && len(s.Failures) > 0 {
+			want.Failed++
+		}
+		for _, r := range s.Rows {
+			want.Tokens.Total += int64(len(r.InputIDs))
+			want.Tokens.Prompt += int64(r.PromptLength)
+			for _, m := range r.LossMask {
+				want.Tokens.Trainable += int64(m)
+			}
+		}
+	}
+	want.Commits, want.Shards, want.Bytes = stats.Commits, stats.Shards, stats.Bytes
+	if stats != want {
+		t.Errorf("Stats() = %+v, want %+v", stats, want)
+	}
+}
+
+func verify(t testing.TB, dir string) sink.VerifyReport {
+	t.Helper()
+	report, err := sink.Verify(t.Context(), dir, sink.VerifyOptions{VocabSize: Vocab})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range report.Problems {
+		t.Errorf("Verify: %v", p)
+	}
+	if len(report.Orphans) > 0 {
+		t.Errorf("Verify: orphans %q", report.Orphans)
+	}
+	return report
+}
+
+func testRotation(t *testing.T, cfg sink.Config) {
+	cfg.MaxShardBytes = 100_000
+	cfg.RowGroupTokens = 2000
+	cfg.Writers = max(cfg.Writers, 2)
+	make100 := func() []*tokenize.Sample {
+		b := NewBuilder(1)
+		var all []*tokenize.Sample
+		for i := range 100 {
+			if i%10 == 9 {
+				all = append(all, b.Failure(100))
+				continue
+			}
+			all = append(all, b.Sample(b.Row(1000, 500), b.Row(2000, 700, 10, 30)))
+		}
+		return all
+	}
+	dir := t.TempDir()
+	stats := Write(t, dir, cfg, make100())
+	Compare(t, dir, make100())
+	verify(t, dir)
+	if stats.Commits < 5 {
+		t.Errorf("%d commits of %d bytes: shards were not closed by size", stats.Commits, stats.Bytes)
+	}
+	log, err := sink.ReadLog(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range log.Commits {
+		for _, s := range c.Shards {
+			if s.Bytes > 2*cfg.MaxShardBytes {
+				t.Errorf("%s has %d bytes, the limit is %d", s.Path, s.Bytes, cfg.MaxShardBytes)
+			}
+		}
+	}
+}
+
+func testContinue(t *testing.T, cfg sink.Config) {
+	dir := t.TempDir()
+	b := NewBuilder(3)
+	failed := b.Failure(5)
+	key := failed.Key
+	first := []*tokenize.Sample{b.Sample(b.Row(1, 2)), b.Sample(), failed}
+	done := first[0].Key
+	Write(t, dir, cfg, first)
+
+	again := b.Sample(b.Row(5, 6))
+	again.Key, again.RolloutID, again.Attempt = key, key+"/2", 2
+	Write(t, dir, cfg, []*tokenize.Sample{again})
+	report := verify(t, dir)
+	if report.Samples != 3 || report.Failed != 0 {
+		t.Errorf("after the success of a failed sample: %d samples, %d failed", report.Samples, report.Failed)
+	}
+
+	d, err := sink.Create(dir, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, k := range []string{done, key} {
+		s := b.Sample(b.Row(5, 6))
+		s.Key = k
+		if err := d.Append(t.Context(), s, nil); !errors.Is(err, sink.ErrCommitted) {
+			t.Errorf("Append of a committed sample = %v, want ErrCommitted", err)
+		}
+	}
+	if err := d.Close(t.Context()); err != nil {
+		t.Errorf("Close without Run: %v", err)
+	}
+	if err := d.Run(t.Context()); err != nil {
+		t.Errorf("Run after Close: %v", err)
+	}
+}
+
+func testRefusals(t *testing.T, cfg sink.Config) {
+	for _, tt := range []struct {
+		name string
+		edit func(s *tokenize.Sample)
+	}{
+		{"no key", func(s *tokenize.Sample) { s.Key = "" }},
+		{"index outside the group", func(s *tokenize.Sample) { s.Index = s.GroupSize }},
+		{"attempt 0", func(s *tokenize.Sample) { s.Attempt = 0 }},
+		{"status of a failure", func(s *tokenize.Sample) { s.Status = "cancelled" }},
+		{"text that is not UTF-8", func(s *tokenize.Sample) { s.Model = "\xff" }},
+		{"messages that are not UTF-8", func(s *tokenize.Sample) { s.Messages = ptr("\xff") }},
+		{"step id that is not UTF-8", func(s *tokenize.Sample) { s.Rows[0].StepIDs = []string{"\xff"} }},
+		{"mask shorter than ids", func(s *tokenize.Sample) { s.Rows[0].LossMask = s.Rows[0].LossMask[1:] }},
+		{"logprob under mask 0", func(s *tokenize.Sample) { s.Rows[0].Logprobs[0] = -1 }},
+		{"logprob NaN", func(s *tokenize.Sample) { s.Rows[0].Logprobs[4] = float32(math.NaN()) }},
+		{"id beyond the vocabulary", func(s *tokenize.Sample) { s.Rows[0].InputIDs[0] = Vocab }},
+		{"negative id", func(s *tokenize.Sample) { s.Rows[0].InputIDs[0] = -1 }},
+		{"turn offsets that do not end at T", func(s *tokenize.Sample) { s.Rows[0].TurnOffsets[2]-- }},
+		{"nothing to train on", func(s *tokenize.Sample) { clear(s.Rows[0].LossMask); clear(s.Rows[0].Logprobs) }},
+		{"quarantined", func(s *tokenize.Sample) { s.Rows[0].Grade = tokenize.Quarantined }},
+		{"no source", func(s *tokenize.Sample) { s.Rows[0].Source = tokenize.SourceNone }},
+		{"segments out of order", func(s *tokenize.Sample) { s.Rows[0].SegmentIndex = 1 }},
+		{"segment missing", func(s *tokenize.Sample) { s.Rows[0].SegmentCount = 2 }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			d, err := sink.Create(t.TempDir(), cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b := NewBuilder(5)
+			s := b.Sample(b.Row(3, 4))
+			tt.edit(s)
+			var refused *sink.SampleError
+			if err := d.Append(t.Context(), s, nil); !errors.As(err, &refused) {
+				t.Errorf("Append() = %v, want a *SampleError", err)
+			}
+		})
+	}
+}

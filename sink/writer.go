@@ -1,0 +1,249 @@
+package sink
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"time"
+)
+
+// maxCommitSamples bounds an entry of the log to some megabytes, also where
+// samples have no rows.
+const maxCommitSamples = 1 << 16
+
+// A writer owns one open shard of each kind and what waits for their commit. It
+// runs in one goroutine.
+type writer struct {
+	d  *Dataset
+	id int
+
+	data     *openShard[StoredRow]     // nil before the first row
+	failures *openShard[StoredFailure] // nil before the first failure
+	columns  *columnSet                // arenas of Arrow batches, kept from shard to shard
+
+	// samples and done belong together: what the next commit holds.
+	samples []CommittedSample
+	done    []func(error)
+	age     *time.Timer // runs while samples is not empty
+
+	row     StoredRow
+	failure StoredFailure
+	strings []string
+	sealed  int // shards so far, for their names
+}
+
+func newWriter(d *Dataset, id int) *writer {
+	w := &writer{d: d, id: id}
+	if d.cfg.Format == Arrow {
+		w.columns = newColumnSet()
+	}
+	return w
+}
+
+// run takes samples until the dataset drains or ctx is done. It returns with
+// nothing open and every done called.
+func (w *writer) run(ctx context.Context) error {
+	w.age = time.NewTimer(w.d.cfg.MaxShardAge)
+	w.age.Stop()
+	defer w.age.Stop()
+	for {
+		var err error
+		select {
+		case a := <-w.d.work:
+			err = w.take(a)
+		case <-w.age.C:
+			err = w.commit()
+		case <-w.d.draining:
+			err = w.commit()
+			if err == nil {
+				return nil
+			}
+		case <-ctx.Done():
+			err = context.Cause(ctx)
+		}
+		if err != nil {
+			w.giveUp(err)
+			return err
+		}
+	}
+}
+
+// take writes one sample into the open shards, and commits them when they are
+// full.
+func (w *writer) take(a accepted) error {
+	if len(w.samples) == 0 {
+		w.age.Reset(w.d.cfg.MaxShardAge)
+	}
+	s := a.sample
+	w.samples = append(w.samples, CommittedSample{
+		Key: s.Key, Attempt: s.Attempt, Rows: int32(len(s.Rows)), Failures: int32(len(s.Failures)),
+	})
+	w.done = append(w.done, a.done)
+	w.d.pending(1)
+	for i := range s.Rows {
+		if err := w.appendRow(a, i); err != nil {
+			return err
+		}
+	}
+	for i := range s.Failures {
+		if err := w.appendFailure(a, i); err != nil {
+			return err
+		}
+	}
+	w.d.budget.release(a.bytes)
+	if w.full() {
+		return w.commit()
+	}
+	return nil
+}
+
+func (w *writer) full() bool {
+	return len(w.samples) >= maxCommitSamples ||
+		w.data != nil && w.data.enc.size() >= w.d.cfg.MaxShardBytes ||
+		w.failures != nil && w.failures.enc.size() >= w.d.cfg.MaxShardBytes
+}
+
+func (w *writer) appendRow(a accepted, i int) error {
+	if w.data == nil {
+		s, err := w.openData()
+		if err != nil {
+			return err
+		}
+		w.data = s
+	}
+	w.strings = w.row.set(a.sample, i, w.strings[:0])
+	r := &w.row
+	if err := w.data.append(r, len(r.InputIDs)); err != nil {
+		return err
+	}
+	w.data.tokens.Prompt += int64(r.PromptLength)
+	w.data.rewards.add(r.Reward)
+	for i, m := range r.LossMask {
+		w.data.tokens.Trainable += int64(m)
+		if m == 1 && r.Versions != nil && r.Versions[i] >= 0 {
+			w.data.versions = w.data.versions.with(r.Versions[i])
+		}
+	}
+	*r = StoredRow{}
+	return nil
+}
+
+// with returns r widened to hold v.
+func (r *Range) with(v int32) *Range {
+	if r == nil {
+		return &Range{Min: v, Max: v}
+	}
+	r.Min, r.Max = min(r.Min, v), max(r.Max, v)
+	return r
+}
+
+func (w *writer) appendFailure(a accepted, i int) error {
+	if w.failures == nil {
+		s, err := w.openFailures()
+		if err != nil {
+			return err
+		}
+		w.failures = s
+	}
+	w.failure.set(a.sample, i)
+	err := w.failures.append(&w.failure, len(w.failure.OutputIDs))
+	w.failure = StoredFailure{}
+	return err
+}
+
+func (w *writer) openData() (*openShard[StoredRow], error) {
+	d := w.d
+	s, err := newOpenShard[StoredRow](d.cfg.FS, filepath.Join(d.dir, dataDir), KindData, d.cfg.Format)
+	if err != nil {
+		return nil, err
+	}
+	if d.cfg.Format == Arrow {
+		s.enc = newArrowEncoder(s, w.columns, d.cfg.RowGroupTokens, d.meta[KindData])
+		s.check = func(f File, size, rows int64) error { return readArrow(f, size, rows, nil) }
+		return s, nil
+	}
+	s.enc = newParquetEncoder[StoredRow](s, d.codec, d.cfg.RowGroupTokens, d.meta[KindData])
+	s.check = checkParquet[StoredRow]
+	return s, nil
+}
+
+func (w *writer) openFailures() (*openShard[StoredFailure], error) {
+	d := w.d
+	s, err := newOpenShard[StoredFailure](d.cfg.FS, filepath.Join(d.dir, failuresDir), KindFailures, Parquet)
+	if err != nil {
+		return nil, err
+	}
+	s.enc = newParquetEncoder[StoredFailure](s, d.codec, d.cfg.RowGroupTokens, d.meta[KindFailures])
+	s.check = checkParquet[StoredFailure]
+	return s, nil
+}
+
+// commit seals the open shards and makes them exist, together: see the package
+// documentation for the steps.
+func (w *writer) commit() error {
+	w.age.Stop()
+	if len(w.samples) == 0 {
+		return nil
+	}
+	d := w.d
+	c := Commit{
+		Version: CommitVersion, RunID: d.cfg.RunID, Writer: w.id, SchemaVersion: SchemaVersion,
+		Shards: []Shard{}, Samples: w.samples,
+	}
+	base := fmt.Sprintf("part-%s-%d-%d", d.cfg.RunID, w.id, w.sealed)
+	w.sealed++
+	if s := w.data; s != nil {
+		w.data = nil
+		shard, err := s.seal(base)
+		if err != nil {
+			return err
+		}
+		c.Shards = append(c.Shards, shard)
+	}
+	if s := w.failures; s != nil {
+		w.failures = nil
+		shard, err := s.seal(base)
+		if err != nil {
+			return err
+		}
+		c.Shards = append(c.Shards, shard)
+	}
+	for _, s := range c.Shards {
+		dir := filepath.Join(d.dir, s.Kind.String())
+		if err := d.cfg.FS.SyncDir(dir); err != nil {
+			return &ShardError{Path: dir, Op: "sync", Err: err}
+		}
+	}
+	c.CreatedAt = d.cfg.Now().UTC()
+	if err := d.commit(&c); err != nil {
+		return err
+	}
+	d.cfg.Logger.Info("committed", "seq", c.Seq, "samples", len(c.Samples), "shards", len(c.Shards))
+	if d.cfg.Events.Committed != nil {
+		d.cfg.Events.Committed(c)
+	}
+	done := w.done
+	w.samples, w.done = nil, nil // c.Samples belongs to the event's receiver now
+	for _, f := range done {
+		f(nil)
+	}
+	return nil
+}
+
+// giveUp abandons the open shards and tells their samples why. Shards that were
+// sealed but not committed stay as orphans: the entry may have become durable
+// although its last step failed.
+func (w *writer) giveUp(err error) {
+	if w.data != nil {
+		w.data.abandon()
+	}
+	if w.failures != nil {
+		w.failures.abandon()
+	}
+	w.data, w.failures = nil, nil
+	w.d.pending(-len(w.samples))
+	for _, f := range w.done {
+		f(err)
+	}
+	w.samples, w.done = nil, nil
+}
