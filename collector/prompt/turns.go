@@ -59,4 +59,3 @@ func shift(err error, turns int) error {
 	}
 	return err
 }
-

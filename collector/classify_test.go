@@ -1,0 +1,100 @@
+package collector_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"testing"
+
+	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/tokenize"
+)
+
+// causes has an error of an attempt for every class but those that the run itself
+// makes.
+var causes = map[collector.Class]error{
+	collector.ClassTimeoutTotal:    collector.ErrTimeout,
+	collector.ClassTimeoutIdle:     collector.ErrIdle,
+	collector.ClassRateLimited:     collector.ErrBusy,
+	collector.ClassUnavailable:     collector.ErrUnavailable,
+	collector.ClassConnection:      collector.ErrConnection,
+	collector.ClassServerError:     collector.ErrServer,
+	collector.ClassBadRequest:      collector.ErrRejected,
+	collector.ClassMalformedCall:   collector.ErrMalformedCall,
+	collector.ClassContextOverflow: collector.ErrContextOverflow,
+	collector.ClassAgentError:      collector.ErrAgent,
+	collector.ClassToolError:       collector.ErrTool,
+	collector.ClassDecode:          &tokenize.DecodeError{Err: tokenize.ErrSyntax},
+	collector.ClassNoTurns:         collector.ErrNoTurns,
+	collector.ClassNoPrompt:        &tokenize.AlignError{Reason: tokenize.ReasonNoPrompt, Err: tokenize.ErrNoPrompt},
+	collector.ClassTokenMismatch:   &tokenize.AlignError{Reason: tokenize.ReasonIDMismatch, Err: tokenize.ErrIDMismatch},
+	collector.ClassInternal:        errPlain,
+	collector.ClassAuth:            collector.ErrAuth,
+	collector.ClassUnusable:        collector.ErrUnusable,
+	collector.ClassStorage:         collector.ErrStorage,
+}
+
+func TestClassify(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name string
+		err  error
+		want collector.Class
+	}{
+		{"nil", nil, collector.ClassNone},
+		{"cancelled", context.Canceled, collector.ClassCancelled},
+		{"deadline", context.DeadlineExceeded, collector.ClassTimeoutTotal},
+		{"a backend that knows better than the deadline", fmt.Errorf("%w: %w", collector.ErrIdle, context.DeadlineExceeded), collector.ClassTimeoutIdle},
+		{"body cut short", &tokenize.ReadError{Err: io.ErrUnexpectedEOF}, collector.ClassConnection},
+		{"body cut short cleanly", &tokenize.DecodeError{Err: io.ErrUnexpectedEOF}, collector.ClassConnection},
+		{"read fails", &tokenize.ReadError{Err: errPlain}, collector.ClassConnection},
+		{"too large", &tokenize.DecodeError{Err: tokenize.ErrTooLarge}, collector.ClassDecode},
+		{"broken invariant", &tokenize.AlignError{Err: tokenize.ErrInvariant}, collector.ClassInternal},
+		{"fatal wins", errors.Join(collector.ErrConnection, collector.ErrAuth), collector.ClassAuth},
+		{"attempt error", &collector.AttemptError{Err: fmt.Errorf("x: %w", collector.ErrTool)}, collector.ClassToolError},
+	}
+	for class, err := range causes {
+		tests = append(tests, struct {
+			name string
+			err  error
+			want collector.Class
+		}{class.String(), fmt.Errorf("task: %w", err), class})
+	}
+	for _, tt := range tests {
+		if got := collector.Classify(tt.err); got != tt.want {
+			t.Errorf("%s: Classify = %v, want %v", tt.name, got, tt.want)
+		}
+	}
+}
+
+// Every class has one word, and one decision.
+func TestClassesAreClosed(t *testing.T) {
+	t.Parallel()
+	seen := map[string]bool{}
+	for _, c := range collector.Classes() {
+		if seen[c.String()] || c.String() == "" {
+			t.Errorf("class %d: word %q is empty or taken", uint8(c), c)
+		}
+		seen[c.String()] = true
+		if c.Retryable() && c.Fatal() {
+			t.Errorf("%v is retryable and fatal", c)
+		}
+		if _, ok := causes[c]; !ok && c != collector.ClassCancelled {
+			t.Errorf("%v: nothing makes it", c)
+		}
+	}
+	for r := tokenize.ReasonNoPrompt; r <= tokenize.ReasonNoTurns; r++ {
+		if c := collector.ClassOf(r); c == collector.ClassInternal || c.Retryable() || c.Fatal() {
+			t.Errorf("ClassOf(%v) = %v, want a failure of the data", r, c)
+		}
+	}
+}
+
+func TestAttemptErrorReadsAloud(t *testing.T) {
+	t.Parallel()
+	err := &collector.AttemptError{Task: "7f3a", Index: 3, Attempt: 2, Stage: collector.StageRun, Err: errPlain}
+	if got, want := err.Error(), "task 7f3a sample 3 attempt 2: run: plain"; got != want {
+		t.Errorf("Error() = %q, want %q", got, want)
+	}
+}

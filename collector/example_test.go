@@ -1,0 +1,72 @@
+package collector_test
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/collector/prompt"
+	"github.com/rollout-rl/rollout/collector/reward"
+	"github.com/rollout-rl/rollout/tokenize"
+)
+
+// parrot is a server whose agents say one thing.
+type parrot struct{}
+
+func (parrot) Open(context.Context, collector.Attempt) (collector.Agent, error) { return parrot{}, nil }
+
+func (parrot) Run(context.Context) (*collector.Reply, error) {
+	return &collector.Reply{
+		Output: "hello",
+		Sends: []collector.Send{{
+			Turns: []tokenize.Turn{{
+				Role: tokenize.RoleAssistant, PromptIDs: []int32{1, 2, 3},
+				OutputIDs: []int32{42, 7}, Logprobs: []float32{-0.25, -0.5}, IDMismatch: -1,
+			}},
+			StopReason: "end_turn",
+			Usage:      collector.Usage{PromptTokens: 3, CompletionTokens: 2, Steps: 1},
+		}},
+	}, nil
+}
+
+func (parrot) Close(context.Context) error { return nil }
+
+// printer is a sink that shows what it gets.
+type printer struct{}
+
+func (printer) Append(_ context.Context, s *tokenize.Sample, done func(error)) error {
+	row := s.Rows[0]
+	fmt.Printf("%s sample %d: reward %v, ids %v, mask %v\n", s.TaskID, s.Index, *s.Reward, row.InputIDs, row.LossMask)
+	done(nil)
+	return nil
+}
+
+// A collector is put together from a backend, a prompter, a scorer and a sink.
+func Example() {
+	prompts, err := prompt.New(prompt.Config{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	c, err := collector.New(collector.Config{
+		Endpoints: []collector.Endpoint{{Name: "local", Backend: parrot{}, MaxInFlight: 1}},
+		Samples:   2,
+		Prompter:  prompts,
+		Scorer:    reward.Exact{},
+		Sink:      printer{},
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	answer := "hello"
+	err = c.Run(context.Background(), func(yield func(*collector.Task, error) bool) {
+		yield(&collector.Task{ID: "greet", Messages: []string{"Say hello"}, Answer: &answer}, nil)
+	})
+	s := c.Stats()
+	fmt.Println(err, s.Planned, "=", s.Committed, "+", s.Failed, "+", s.Skipped, "+", s.Remaining)
+	// Output:
+	// greet sample 0: reward 1, ids [1 2 3 42 7], mask [0 0 0 1 1]
+	// greet sample 1: reward 1, ids [1 2 3 42 7], mask [0 0 0 1 1]
+	// <nil> 2 = 2 + 0 + 0 + 0
+}

@@ -1,0 +1,266 @@
+package collector_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/collector/prompt"
+	"github.com/rollout-rl/rollout/tokenize"
+)
+
+// A step is what one attempt meets. The zero step is a good rollout at once.
+type step struct {
+	openErr, runErr, closeErr error
+	takes                     time.Duration // Run
+	closing                   time.Duration // Close, unless its context ends first
+	hang                      bool          // Run waits for the end of its context
+	reply                     func() *collector.Reply
+}
+
+// A scripted backend does what its script says about each attempt, and keeps
+// count of what the collector does to it.
+type scripted struct {
+	script func(a collector.Attempt) step
+
+	mu       sync.Mutex
+	opened   []string // rollout ids, in order
+	closed   map[string]int
+	inFlight int
+	most     int // in flight at a time
+}
+
+func (b *scripted) Open(_ context.Context, a collector.Attempt) (collector.Agent, error) {
+	var s step
+	if b.script != nil {
+		s = b.script(a)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.opened = append(b.opened, collector.RolloutID(a.Key, a.N))
+	if s.openErr != nil {
+		return nil, s.openErr
+	}
+	b.inFlight++
+	b.most = max(b.most, b.inFlight)
+	return &scriptedAgent{b: b, a: a, step: s}, nil
+}
+
+// check fails the test unless every agent was closed exactly once.
+func (b *scripted) check(t *testing.T) {
+	t.Helper()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.inFlight != 0 {
+		t.Errorf("%d agents are left", b.inFlight)
+	}
+	for id, n := range b.closed {
+		if n != 1 {
+			t.Errorf("agent of %s was closed %d times", id, n)
+		}
+	}
+}
+
+type scriptedAgent struct {
+	b     *scripted
+	a     collector.Attempt
+	step  step
+	reply *collector.Reply
+}
+
+func (g *scriptedAgent) Run(ctx context.Context) (*collector.Reply, error) {
+	wait := g.step.takes
+	if g.step.hang {
+		wait = 1000 * time.Hour
+	}
+	if wait > 0 {
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return nil, fmt.Errorf("send: %w", ctx.Err())
+		}
+	}
+	if g.step.reply != nil {
+		g.reply = g.step.reply()
+	} else if g.step.runErr == nil {
+		g.reply = goodReply()
+	}
+	return g.reply, g.step.runErr
+}
+
+// Close spoils the reply, which is valid only until now.
+func (g *scriptedAgent) Close(ctx context.Context) error {
+	if g.step.closing > 0 {
+		select {
+		case <-time.After(g.step.closing):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	g.b.mu.Lock()
+	defer g.b.mu.Unlock()
+	g.b.inFlight--
+	if g.b.closed == nil {
+		g.b.closed = make(map[string]int)
+	}
+	g.b.closed[collector.RolloutID(g.a.Key, g.a.N)]++
+	if g.reply != nil {
+		for _, s := range g.reply.Sends {
+			for _, turn := range s.Turns {
+				fill(turn.PromptIDs, -99)
+				fill(turn.OutputIDs, -99)
+				fill(turn.Logprobs, 99)
+			}
+		}
+		*g.reply = collector.Reply{}
+	}
+	return g.step.closeErr
+}
+
+func fill[T any](s []T, v T) {
+	for i := range s {
+		s[i] = v
+	}
+}
+
+// goodReply has two calls with a tool between them, in two rows' worth of tokens:
+//
+//	1 2 3 [10 11] 5 6 [12]
+func goodReply() *collector.Reply {
+	return &collector.Reply{
+		AgentID: "agent-1", Model: "test/model", Output: "twelve",
+		Sends: []collector.Send{{
+			Turns: []tokenize.Turn{
+				{Role: tokenize.RoleAssistant, PromptIDs: []int32{1, 2, 3}, OutputIDs: []int32{10, 11}, Logprobs: []float32{-1, -2}, IDMismatch: -1, Content: "ten"},
+				{Role: tokenize.RoleTool, Content: "sunny", ToolName: "weather", IDMismatch: -1},
+				{Role: tokenize.RoleAssistant, PromptIDs: []int32{1, 2, 3, 10, 11, 5, 6}, OutputIDs: []int32{12}, Logprobs: []float32{-3}, IDMismatch: -1, Content: "twelve"},
+			},
+			RunID: "run-1", StopReason: "end_turn",
+			Usage: collector.Usage{PromptTokens: 10, CompletionTokens: 3, Steps: 2},
+		}},
+	}
+}
+
+// A shelf is a sink in memory. It commits when it is closed, or at once.
+type shelf struct {
+	atOnce bool
+	err    func(n int) error // of the n-th Append, from 0
+	takes  time.Duration
+
+	mu      sync.Mutex
+	n       int
+	samples []*tokenize.Sample
+	waiting []func(error)
+}
+
+func (s *shelf) Append(ctx context.Context, sample *tokenize.Sample, done func(error)) error {
+	if s.takes > 0 {
+		select {
+		case <-time.After(s.takes):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	s.mu.Lock()
+	n := s.n
+	s.n++
+	if s.err != nil {
+		if err := s.err(n); err != nil {
+			s.mu.Unlock()
+			return err
+		}
+	}
+	s.samples = append(s.samples, sample)
+	if !s.atOnce {
+		s.waiting = append(s.waiting, done)
+	}
+	s.mu.Unlock()
+	if s.atOnce {
+		done(nil)
+	}
+	return nil
+}
+
+// settle tells what became of all samples that wait.
+func (s *shelf) settle(err error) {
+	s.mu.Lock()
+	waiting := s.waiting
+	s.waiting = nil
+	s.mu.Unlock()
+	for _, done := range waiting {
+		done(err)
+	}
+}
+
+// tasks yields n tasks t0, t1, …
+func tasks(n int) iter.Seq2[*collector.Task, error] {
+	return func(yield func(*collector.Task, error) bool) {
+		for i := range n {
+			if !yield(&collector.Task{ID: fmt.Sprintf("t%d", i), Messages: []string{"hello"}}, nil) {
+				return
+			}
+		}
+	}
+}
+
+// setup makes a collector of one endpoint with one worker that takes no chances:
+// half of each wait is left out. edit may change everything.
+func setup(t *testing.T, b collector.Backend, s collector.Sink, edit func(*collector.Config)) *collector.Collector {
+	t.Helper()
+	p, err := prompt.New(prompt.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := collector.Config{
+		RunID:     "run",
+		Endpoints: []collector.Endpoint{{Name: "a", Backend: b, MaxInFlight: 1}},
+		Prompter:  p,
+		Sink:      s,
+		Jitter:    func() float64 { return 0 },
+	}
+	if edit != nil {
+		edit(&cfg)
+	}
+	c, err := collector.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// identity fails the test unless the counts add up.
+func identity(t *testing.T, s collector.Stats) {
+	t.Helper()
+	if s.Planned != s.Committed+s.Failed+s.Skipped+s.Remaining || s.Remaining < s.Accepted+s.InFlight-unsettled(s) {
+		t.Errorf("planned %d ≠ committed %d + failed %d + skipped %d + remaining %d (accepted %d, in flight %d)",
+			s.Planned, s.Committed, s.Failed, s.Skipped, s.Remaining, s.Accepted, s.InFlight)
+	}
+	byClass := 0
+	for _, n := range s.ByClass {
+		byClass += n
+	}
+	if byClass != s.Failed {
+		t.Errorf("%d failed, but by class %d: %v", s.Failed, byClass, s.ByClass)
+	}
+}
+
+// unsettled allows for samples that the sink has while their worker is still
+// removing the agent.
+func unsettled(s collector.Stats) int { return s.InFlight }
+
+// counts fails the test unless the four numbers are these.
+func counts(t *testing.T, s collector.Stats, committed, failed, skipped, remaining int) {
+	t.Helper()
+	identity(t, s)
+	if s.Committed != committed || s.Failed != failed || s.Skipped != skipped || s.Remaining != remaining {
+		t.Errorf("committed, failed, skipped, remaining = %d, %d, %d, %d, want %d, %d, %d, %d",
+			s.Committed, s.Failed, s.Skipped, s.Remaining, committed, failed, skipped, remaining)
+	}
+}
+
+var errPlain = errors.New("plain")

@@ -1,0 +1,156 @@
+package collector_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/tokenize"
+)
+
+// TestCountsAddUpUnderFaults runs random faults, stops and sinks, and checks at
+// every event that the counts add up, and at the end that no agent is left, that
+// no sample is with the sink twice, and that what the collector says is what the
+// sink has. The bubble fails the test if a goroutine is left.
+func TestCountsAddUpUnderFaults(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(60) {
+		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) { randomRun(t, seed) })
+		})
+	}
+}
+
+func randomRun(t *testing.T, seed uint64) {
+	rng := rand.New(rand.NewPCG(seed, 1))
+	var mu sync.Mutex // of rng
+	roll := func(n int) int {
+		mu.Lock()
+		defer mu.Unlock()
+		return rng.IntN(n)
+	}
+	faults := []error{
+		collector.ErrBusy, collector.ErrUnavailable, collector.ErrConnection, collector.ErrIdle, collector.ErrServer,
+		collector.ErrRejected, collector.ErrMalformedCall, collector.ErrAgent, delayed(5 * time.Second), errPlain,
+	}
+	rate := roll(90)
+	script := func(collector.Attempt) step {
+		s := step{takes: time.Duration(roll(20000)) * time.Millisecond, closing: time.Duration(roll(3)) * time.Second}
+		if roll(100) >= rate {
+			return s
+		}
+		switch err := faults[roll(len(faults))]; roll(8) {
+		case 0:
+			s.openErr = err
+		case 1, 2, 3:
+			s.runErr = err
+		case 4:
+			s.closeErr = err
+		case 5:
+			s.hang = true
+		case 6:
+			s.reply = with(func(r *collector.Reply) { r.Sends[0].Turns[roll(3)].PromptIDs = nil })
+		case 7:
+			s.runErr, s.reply = err, goodReply
+		}
+		return s
+	}
+	n, samples := 1+roll(30), 1+roll(4)
+	s := &shelf{takes: time.Duration(roll(2)) * time.Second, atOnce: roll(2) == 0}
+	sinkFails := roll(4) == 0
+	if sinkFails {
+		at := roll(n * samples)
+		s.err = func(k int) error {
+			if k >= at {
+				return errPlain
+			}
+			return nil
+		}
+	}
+	backends := make([]*scripted, 1+roll(3))
+	var c *collector.Collector
+	check := func() {
+		if c != nil {
+			identity(t, c.Stats())
+		}
+	}
+	cc := setup(t, &scripted{}, s, func(cfg *collector.Config) {
+		cfg.Endpoints = nil
+		for i := range backends {
+			backends[i] = &scripted{script: script}
+			cfg.Endpoints = append(cfg.Endpoints, collector.Endpoint{Name: fmt.Sprint(i), Backend: backends[i], MaxInFlight: 1 + roll(5)})
+		}
+		cfg.Samples, cfg.Retries = samples, roll(4)
+		cfg.AttemptTimeout, cfg.Outage = time.Minute, time.Hour
+		if roll(2) == 0 {
+			cfg.Planned = n * samples
+		}
+		if roll(3) == 0 {
+			cfg.Limit = 1 + roll(n*samples)
+		}
+		if roll(4) == 0 {
+			cfg.Skip = func(string) bool { return roll(3) == 0 }
+		}
+		cfg.Jitter = func() float64 { return float64(roll(100)) / 100 }
+		cfg.Events = collector.Events{
+			AttemptStarted:  func(collector.Attempt, string) { check() },
+			AttemptFinished: func(collector.Result) { check() },
+			SampleFinished:  func(*tokenize.Sample) { check() },
+			SampleDone:      func(string, error) { check() },
+			RetryWaiting:    func(collector.Attempt, collector.Class, time.Duration) { check() },
+		}
+	})
+	c = cc
+
+	ctx, cancel := context.WithCancelCause(t.Context())
+	defer cancel(nil)
+	why := errors.New("stop")
+	stops := roll(3) == 0
+	if stops {
+		time.AfterFunc(time.Duration(roll(120))*time.Second, func() { cancel(why) })
+	}
+	if roll(3) == 0 {
+		time.AfterFunc(time.Duration(roll(60))*time.Second, c.Drain)
+	}
+	err := c.Run(ctx, tasks(n))
+	switch {
+	case err == nil:
+	case stops && errors.Is(err, why):
+	case sinkFails && errors.Is(err, collector.ErrStorage):
+	case errors.Is(err, collector.ErrUnavailable):
+	default:
+		t.Errorf("Run = %v", err)
+	}
+	for _, b := range backends {
+		b.check(t)
+	}
+	check()
+	s.settle(nil)
+
+	var committed, failed int
+	seen := map[string]bool{}
+	for _, sample := range s.samples {
+		if seen[sample.Key] {
+			t.Errorf("sample %s is there twice", sample.Key)
+		}
+		seen[sample.Key] = true
+		if len(sample.Rows) == 0 && len(sample.Failures) > 0 {
+			failed++
+		} else {
+			committed++
+		}
+	}
+	st := c.Stats()
+	identity(t, st)
+	if st.Committed != committed || st.Failed != failed || st.Accepted != 0 || st.InFlight != 0 {
+		t.Errorf("committed %d, failed %d, accepted %d, in flight %d; the sink has %d and %d",
+			st.Committed, st.Failed, st.Accepted, st.InFlight, committed, failed)
+	}
+}

@@ -1,0 +1,137 @@
+package collector_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rollout-rl/rollout/collector"
+)
+
+// watched notes what endpoints go through.
+func watched(cfg *collector.Config, log *[]string) {
+	start := time.Now()
+	cfg.Events.EndpointDown = func(name string, err error) {
+		what := "down"
+		if err == nil {
+			what = "up"
+		}
+		*log = append(*log, fmt.Sprintf("%s %s %v", name, what, time.Since(start).Round(time.Minute)))
+	}
+	cfg.Events.EndpointLost = func(name string, _ error) {
+		*log = append(*log, fmt.Sprintf("%s lost %v", name, time.Since(start).Round(time.Minute)))
+	}
+}
+
+func TestServerThatNeverAnswersEndsTheRun(t *testing.T) {
+	t.Parallel()
+	for _, inFlight := range []int{1, 8} {
+		synctest.Test(t, func(t *testing.T) {
+			b := &scripted{script: func(collector.Attempt) step { return step{openErr: collector.ErrConnection} }}
+			s := &shelf{}
+			var log []string
+			c := setup(t, b, s, func(cfg *collector.Config) {
+				cfg.Endpoints[0].MaxInFlight, cfg.Planned = inFlight, 1000
+				watched(cfg, &log)
+			})
+			start := time.Now()
+			err := c.Run(t.Context(), tasks(1000))
+			if !errors.Is(err, collector.ErrUnavailable) || !errors.Is(err, collector.ErrConnection) {
+				t.Errorf("Run = %v, want unavailable, and why", err)
+			}
+			if took := time.Since(start); took > 5*time.Second {
+				t.Errorf("took %v", took)
+			}
+			counts(t, c.Stats(), 0, 0, 0, 1000)
+			if len(s.samples) != 0 {
+				t.Errorf("%d samples were burnt", len(s.samples))
+			}
+			if want := []string{"a down 0s", "a lost 0s"}; !slices.Equal(log, want) {
+				t.Errorf("events %v, want %v", log, want)
+			}
+		})
+	}
+}
+
+// The server answers until minute 2 and again from minute 3.
+func TestOutageBurnsNoSamples(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		b := &scripted{script: func(collector.Attempt) step {
+			if now := time.Since(start); now >= 2*time.Minute && now < 3*time.Minute {
+				return step{openErr: collector.ErrConnection}
+			}
+			return step{takes: 10 * time.Second}
+		}}
+		var log []string
+		c := setup(t, b, &shelf{atOnce: true}, func(cfg *collector.Config) {
+			cfg.Endpoints[0].MaxInFlight, cfg.Retries, cfg.Outage = 4, 3, 2*time.Minute
+			watched(cfg, &log)
+		})
+		if err := c.Run(t.Context(), tasks(100)); err != nil {
+			t.Fatal(err)
+		}
+		b.check(t)
+		counts(t, c.Stats(), 100, 0, 0, 0)
+		if want := []string{"a down 2m0s", "a up 3m0s"}; !slices.Equal(log, want) {
+			t.Errorf("events %v, want %v", log, want)
+		}
+	})
+}
+
+func TestLongOutageEndsTheRun(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		b := &scripted{script: func(collector.Attempt) step {
+			if time.Since(start) >= 2*time.Minute {
+				return step{runErr: collector.ErrServer}
+			}
+			return step{takes: 10 * time.Second}
+		}}
+		var log []string
+		c := setup(t, b, &shelf{atOnce: true}, func(cfg *collector.Config) {
+			cfg.Endpoints[0].MaxInFlight, cfg.Retries, cfg.Outage, cfg.Planned = 4, 5, 3*time.Minute, 1000
+			watched(cfg, &log)
+		})
+		if err := c.Run(t.Context(), tasks(1000)); !errors.Is(err, collector.ErrUnavailable) {
+			t.Errorf("Run = %v, want %v", err, collector.ErrUnavailable)
+		}
+		b.check(t)
+		counts(t, c.Stats(), 48, 0, 0, 952)
+		if want := []string{"a down 2m0s", "a lost 5m0s"}; !slices.Equal(log, want) {
+			t.Errorf("events %v, want %v", log, want)
+		}
+	})
+}
+
+func TestLostEndpointPassesItsSamplesOn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		dead := &scripted{script: func(collector.Attempt) step { return step{openErr: collector.ErrConnection} }}
+		good := &scripted{script: func(collector.Attempt) step { return step{takes: time.Second} }}
+		var log []string
+		c := setup(t, dead, &shelf{atOnce: true}, func(cfg *collector.Config) {
+			cfg.Endpoints = []collector.Endpoint{
+				{Name: "dead", Backend: dead, MaxInFlight: 6}, {Name: "good", Backend: good, MaxInFlight: 2},
+			}
+			watched(cfg, &log)
+		})
+		if err := c.Run(t.Context(), tasks(50)); err != nil {
+			t.Fatal(err)
+		}
+		good.check(t)
+		st := c.Stats()
+		counts(t, st, 50, 0, 0, 0)
+		if st.Claimed != 50 || !st.Endpoints[0].Lost || st.Endpoints[1].Lost {
+			t.Errorf("claimed %d, endpoints %+v", st.Claimed, st.Endpoints)
+		}
+		if want := []string{"dead down 0s", "dead lost 0s"}; !slices.Equal(log, want) {
+			t.Errorf("events %v, want %v", log, want)
+		}
+	})
+}

@@ -1,0 +1,90 @@
+package collector_test
+
+import (
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/rollout-rl/rollout/"
+
+// borders says what a package and those below it must not depend on, and why. The
+// linter has the same rules.
+var borders = []struct {
+	pkg   string
+	deny  []string
+	allow []string // of deny
+	why   string
+}{
+	{"tokenize", []string{module}, []string{module + "tokenize"}, "tokenize is the leaf: it imports nothing else of ours"},
+	{"tokenize", []string{"net", "net/http", "os/exec", "log/slog"}, nil, "tokenize is pure computation: it returns errors and counts"},
+	{"sink", []string{module + "collector"}, nil, "the sink must not know where samples come from"},
+	{"collector", []string{module + "sink"}, nil, "the collector writes to its own Sink interface"},
+	{"collector/letta", []string{module + "tokenize/bpe", module + "tokenize/chat"}, nil, "collector/prompt knows tokenizers and chat templates"},
+	{"collector/reward", []string{module + "collector/letta"}, nil, "a scorer judges a Reply, whoever made it"},
+}
+
+// exactly is a border of a package alone, without those below it.
+var exactly = []struct{ pkg, deny, why string }{
+	{"collector", module + "collector/", "main chooses the backend, the prompter and the scorer"},
+	{"collector", "net/http", "the collector knows no wire"},
+}
+
+func TestImports(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("runs the go command")
+	}
+	// One line per package: its path, then all that it depends on.
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-f", `{{.ImportPath}}{{range .Deps}} {{.}}{{end}}`, module+"...")
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list: %v\n%s", err, stderr.String())
+	}
+	seen := 0
+	for line := range strings.Lines(string(out)) {
+		fields := strings.Fields(line)
+		path, deps := fields[0], fields[1:]
+		for _, b := range borders {
+			if !within(path, module+b.pkg) {
+				continue
+			}
+			seen++
+			for _, dep := range deps {
+				if denied(dep, b.deny) && !denied(dep, b.allow) {
+					t.Errorf("%s depends on %s: %s", path, dep, b.why)
+				}
+			}
+		}
+		for _, e := range exactly {
+			if path != module+e.pkg {
+				continue
+			}
+			seen++
+			for _, dep := range deps {
+				if dep == e.deny || strings.HasSuffix(e.deny, "/") && strings.HasPrefix(dep, e.deny) {
+					t.Errorf("%s depends on %s: %s", path, dep, e.why)
+				}
+			}
+		}
+	}
+	if seen < len(borders)+len(exactly) {
+		t.Errorf("%d borders looked at, want at least %d: go list gave\n%s", seen, len(borders)+len(exactly), out)
+	}
+}
+
+// within says that path is the package root or below it.
+func within(path, root string) bool {
+	return path == root || strings.HasPrefix(path, root+"/")
+}
+
+func denied(dep string, roots []string) bool {
+	for _, r := range roots {
+		if within(dep, strings.TrimSuffix(r, "/")) && (strings.HasPrefix(r, module) || dep == r) {
+			return true
+		}
+	}
+	return false
+}

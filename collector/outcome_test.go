@@ -1,0 +1,278 @@
+package collector_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/tokenize"
+)
+
+// one runs a single sample whose attempts all meet the step.
+func one(t *testing.T, st step, edit func(*collector.Config)) (*tokenize.Sample, collector.Stats) {
+	t.Helper()
+	b, s := &scripted{script: func(collector.Attempt) step { return st }}, &shelf{atOnce: true}
+	c := setup(t, b, s, edit)
+	if err := c.Run(t.Context(), tasks(1)); err != nil {
+		t.Fatal(err)
+	}
+	b.check(t)
+	if len(s.samples) != 1 {
+		t.Fatalf("%d samples, want 1", len(s.samples))
+	}
+	identity(t, c.Stats())
+	return s.samples[0], c.Stats()
+}
+
+// with makes a good reply and changes it.
+func with(change func(r *collector.Reply)) func() *collector.Reply {
+	return func() *collector.Reply {
+		r := goodReply()
+		change(r)
+		return r
+	}
+}
+
+func TestStopReasons(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		reason, status string
+		data           bool
+	}{
+		{"end_turn", "completed", true},
+		{"tool_rule", "completed", true},
+		{"max_steps", "max_steps", true},
+		{"max_tokens_exceeded", "truncated", true},
+		{"cancelled", "cancelled", false},
+		{"error", "error", false},
+		{"invalid_tool_call", "error", false},
+		{"requires_approval", "error", false},
+		{"something_new", "error", false},
+		{"", "error", false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.reason, func(t *testing.T) {
+			t.Parallel()
+			reply := with(func(r *collector.Reply) { r.Sends[0].StopReason = tt.reason })
+			s, st := one(t, step{reply: reply}, func(cfg *collector.Config) { cfg.Retries = 3 })
+			if s.Status != tt.status || s.StopReason != tt.reason {
+				t.Errorf("status %q, stop reason %q, want %q, %q", s.Status, s.StopReason, tt.status, tt.reason)
+			}
+			if tt.data {
+				if len(s.Rows) != 1 || len(s.Failures) != 0 || s.Rows[0].Truncated != (tt.status == "truncated") {
+					t.Errorf("rows %+v, failures %+v", s.Rows, s.Failures)
+				}
+				return
+			}
+			if len(s.Rows) != 0 || st.ByClass[collector.ClassAgentError] != 1 || st.Attempts != 1 {
+				t.Errorf("%d rows after %d attempts, by class %v, want one agent_error", len(s.Rows), st.Attempts, st.ByClass)
+			}
+			f := s.Failures[0]
+			if !slices.Equal(f.OutputIDs, []int32{10, 11, 12}) || !slices.Equal(f.Logprobs, []float32{-1, -2, -3}) || f.Text != "ten\ntwelve" || f.Call != -1 {
+				t.Errorf("failure %+v, want all tokens and the text", f)
+			}
+		})
+	}
+}
+
+// Tokens of a failed attempt are kept, whatever is wrong with them.
+func TestFailures(t *testing.T) {
+	t.Parallel()
+	long := errors.New("line one\nline " + strings.Repeat("ü", 400))
+	tests := []struct {
+		name                 string
+		step                 step
+		class, stage, reason string
+		ids                  int
+	}{
+		{"open", step{openErr: collector.ErrRejected}, "bad_request", "open", "", 0},
+		{"run", step{runErr: long}, "internal", "run", "", 0},
+		{"run after some sends", step{runErr: collector.ErrMalformedCall, reply: goodReply}, "malformed_call", "run", "", 3},
+		{"no sends", step{reply: func() *collector.Reply { return &collector.Reply{} }}, "no_turns", "run", "no_turns", 0},
+		{"no turns", step{reply: with(func(r *collector.Reply) { r.Sends[0].Turns = nil })}, "no_turns", "run", "no_turns", 0},
+		{"no turns in a later send", step{reply: with(func(r *collector.Reply) {
+			r.Sends = append(r.Sends, collector.Send{StopReason: "end_turn"})
+		})}, "no_turns", "run", "no_turns", 3},
+		{"lengths differ", step{reply: with(func(r *collector.Reply) {
+			r.Sends[0].Turns[2].Logprobs = []float32{}
+		})}, "token_mismatch", "prompt", "length_mismatch", 3},
+		{"a hole", step{reply: with(func(r *collector.Reply) { r.Sends[0].Usage.Steps = 3 })}, "token_mismatch", "align", "hole", 3},
+		{"no prompt at all", step{reply: with(func(r *collector.Reply) {
+			r.Sends[0].Turns[0].PromptIDs, r.Sends[0].Turns[2].PromptIDs = nil, nil
+		})}, "no_prompt", "align", "no_prompt", 3},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			s, st := one(t, tt.step, nil)
+			if st.Failed != 1 || len(s.Rows) != 0 || len(s.Failures) != 1 || s.Status != "error" {
+				t.Fatalf("failed %d: sample %+v", st.Failed, s)
+			}
+			f := s.Failures[0]
+			if f.Class != tt.class || f.Stage != tt.stage || f.Reason != tt.reason || f.Call != -1 {
+				t.Errorf("failure %+v, want %s, %s, %q", f, tt.class, tt.stage, tt.reason)
+			}
+			if len(f.OutputIDs) != tt.ids || len(f.Logprobs) != tt.ids {
+				t.Errorf("%d ids, %d logprobs, want %d", len(f.OutputIDs), len(f.Logprobs), tt.ids)
+			}
+			if strings.ContainsAny(f.Error, "\n") || len(f.Error) > 400 || f.Error == "" {
+				t.Errorf("error %q is not a short line", f.Error)
+			}
+			if tt.name == "lengths differ" && !math.IsNaN(float64(f.Logprobs[2])) {
+				t.Errorf("logprobs %v, want NaN for the missing one", f.Logprobs)
+			}
+		})
+	}
+}
+
+func TestOneUnknownCallLeavesTheOthers(t *testing.T) {
+	t.Parallel()
+	s, st := one(t, step{reply: with(func(r *collector.Reply) { r.Sends[0].Turns[0].PromptIDs = nil })}, nil)
+	if len(s.Rows) != 1 || len(s.Failures) != 1 || s.Status != "completed" {
+		t.Fatalf("%d rows, %d failures, status %s, want 1, 1, completed", len(s.Rows), len(s.Failures), s.Status)
+	}
+	if want := []int8{0, 0, 0, 0, 0, 0, 0, 1}; !slices.Equal(s.Rows[0].LossMask, want) {
+		t.Errorf("mask %v, want %v: the unknown call's tokens are context", s.Rows[0].LossMask, want)
+	}
+	f := s.Failures[0]
+	if f.Call != 0 || f.Reason != "no_prompt" || f.Class != "no_prompt" || !slices.Equal(f.OutputIDs, []int32{10, 11}) || !slices.Equal(f.Logprobs, []float32{-1, -2}) {
+		t.Errorf("failure %+v", f)
+	}
+	counts(t, st, 1, 0, 0, 0)
+	if st.LostCalls != 1 || st.Sampled != 3 || st.Trained != 1 {
+		t.Errorf("lost calls, sampled, trained = %d, %d, %d, want 1, 3, 1", st.LostCalls, st.Sampled, st.Trained)
+	}
+}
+
+func TestSampleWithoutTrainableTokensIsCommitted(t *testing.T) {
+	t.Parallel()
+	s, st := one(t, step{reply: with(func(r *collector.Reply) {
+		r.Sends[0].Turns[0].Logprobs = []float32{nan(), nan()}
+		r.Sends[0].Turns[2].Logprobs = []float32{nan()}
+	})}, nil)
+	if len(s.Rows) != 0 || len(s.Failures) != 0 || st.Committed != 1 || st.Empty != 1 {
+		t.Errorf("%d rows, %d failures, stats %+v, want an empty sample", len(s.Rows), len(s.Failures), st)
+	}
+}
+
+func TestClientToolsAreFlagged(t *testing.T) {
+	t.Parallel()
+	s, _ := one(t, step{reply: with(func(r *collector.Reply) { r.ClientTools = true })}, nil)
+	if s.Rows[0].Flags&tokenize.FlagClientToolContext == 0 {
+		t.Error("row of a rollout with client tools is not flagged")
+	}
+}
+
+type scorerFunc func(ctx context.Context, t *collector.Task, r *collector.Reply) (collector.Reward, error)
+
+func (f scorerFunc) Score(ctx context.Context, t *collector.Task, r *collector.Reply) (collector.Reward, error) {
+	return f(ctx, t, r)
+}
+
+func TestRewards(t *testing.T) {
+	t.Parallel()
+	zero, half := 0.0, 0.5
+	tests := []struct {
+		name    string
+		reward  collector.Reward
+		err     error
+		want    *float64
+		details string
+	}{
+		{"zero is a score", collector.Reward{Value: &zero}, nil, &zero, ""},
+		{"with details", collector.Reward{Value: &half, Details: json.RawMessage(`{"a":1}`)}, nil, &half, `{"a":1}`},
+		{"null", collector.Reward{}, nil, nil, ""},
+		{"a scorer that fails", collector.Reward{Value: &half}, errors.New(`no "judge"`), nil, `{"error":"no \"judge\""}`},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			s, st := one(t, step{}, func(cfg *collector.Config) {
+				cfg.Scorer = scorerFunc(func(_ context.Context, task *collector.Task, r *collector.Reply) (collector.Reward, error) {
+					if task.ID != "t0" || r.Output != "twelve" {
+						t.Errorf("scorer got task %q, output %q", task.ID, r.Output)
+					}
+					return tt.reward, tt.err
+				})
+			})
+			if !reflect.DeepEqual(s.Reward, tt.want) || len(s.Rows) != 1 {
+				t.Errorf("reward %v, %d rows, want %v, 1", s.Reward, len(s.Rows), tt.want)
+			}
+			details := ""
+			if s.RewardDetails != nil {
+				details = *s.RewardDetails
+			}
+			if details != tt.details || (st.Unscored == 1) != (tt.err != nil) {
+				t.Errorf("details %q, unscored %d, want %q", details, st.Unscored, tt.details)
+			}
+		})
+	}
+}
+
+// A run that stops while a scorer works must not write a null reward for it.
+func TestStopWhileScoring(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		why := errors.New("stop")
+		b, s := &scripted{}, &shelf{atOnce: true}
+		c := setup(t, b, s, func(cfg *collector.Config) {
+			cfg.Scorer = scorerFunc(func(ctx context.Context, _ *collector.Task, _ *collector.Reply) (collector.Reward, error) {
+				cancel(why)
+				<-ctx.Done()
+				return collector.Reward{}, ctx.Err()
+			})
+		})
+		if err := c.Run(ctx, tasks(1)); !errors.Is(err, why) {
+			t.Errorf("Run = %v, want %v", err, why)
+		}
+		b.check(t)
+		counts(t, c.Stats(), 0, 0, 0, 1)
+	})
+}
+
+func TestEventsOfAnAttempt(t *testing.T) {
+	t.Parallel()
+	var log []string
+	b := &scripted{script: func(a collector.Attempt) step {
+		if a.N == 1 {
+			return step{runErr: collector.ErrBusy}
+		}
+		return step{}
+	}}
+	c := setup(t, b, &shelf{atOnce: true}, func(cfg *collector.Config) {
+		cfg.Retries, cfg.BackoffMin = 1, 1
+		cfg.Events = collector.Events{
+			AttemptStarted: func(a collector.Attempt, endpoint string) {
+				log = append(log, fmt.Sprintf("start %d on %s", a.N, endpoint))
+			},
+			AttemptFinished: func(r collector.Result) {
+				log = append(log, fmt.Sprintf("finish %d: %v, %d rows, %d of %d tokens", r.Attempt.N, r.Class, r.Rows, r.Trained, r.Sampled))
+			},
+			RetryWaiting: func(a collector.Attempt, c collector.Class, _ time.Duration) {
+				log = append(log, fmt.Sprintf("wait %d: %v", a.N, c))
+			},
+			SampleFinished: func(s *tokenize.Sample) { log = append(log, fmt.Sprintf("sample of %d rows", len(s.Rows))) },
+			SampleDone:     func(_ string, err error) { log = append(log, fmt.Sprintf("done: %v", err)) },
+		}
+	})
+	if err := c.Run(t.Context(), tasks(1)); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		"start 1 on a", "finish 1: rate_limited, 0 rows, 0 of 0 tokens", "wait 1: rate_limited",
+		"start 2 on a", "sample of 1 rows", "done: <nil>", "finish 2: none, 1 rows, 3 of 3 tokens",
+	}
+	if !slices.Equal(log, want) {
+		t.Errorf("events\n%s\nwant\n%s", strings.Join(log, "\n"), strings.Join(want, "\n"))
+	}
+}

@@ -1,0 +1,243 @@
+package collector_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rollout-rl/rollout/collector"
+)
+
+// A delayed error names the wait that a server asked for.
+type delayed time.Duration
+
+func (d delayed) Error() string             { return "429 too many requests" }
+func (d delayed) Unwrap() error             { return collector.ErrBusy }
+func (d delayed) RetryDelay() time.Duration { return time.Duration(d) }
+
+func TestRetryWaits(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name   string
+		jitter float64
+		errs   []error // of the attempts before the good one
+		want   []time.Duration
+	}{
+		{
+			"doubles up to its bound, half of it fixed", 0,
+			[]error{collector.ErrBusy, collector.ErrBusy, collector.ErrBusy, collector.ErrBusy, collector.ErrBusy, collector.ErrBusy},
+			[]time.Duration{500 * time.Millisecond, time.Second, 2 * time.Second, 4 * time.Second, 4 * time.Second, 4 * time.Second},
+		},
+		{
+			"jitter adds the other half", 0.5,
+			[]error{collector.ErrBusy, collector.ErrBusy},
+			[]time.Duration{750 * time.Millisecond, 1500 * time.Millisecond},
+		},
+		{
+			"the server's delay counts once", 0,
+			[]error{fmt.Errorf("send: %w", delayed(7*time.Second)), collector.ErrBusy},
+			[]time.Duration{7 * time.Second, time.Second},
+		},
+		{
+			"a shorter delay than ours is no reason to hurry", 0,
+			[]error{delayed(time.Millisecond)},
+			[]time.Duration{500 * time.Millisecond},
+		},
+		{
+			"the server's delay is capped", 0,
+			[]error{delayed(24 * time.Hour)},
+			[]time.Duration{10 * time.Second},
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				const takes = 3 * time.Second
+				b := &scripted{script: func(a collector.Attempt) step {
+					if a.N <= len(tt.errs) {
+						return step{takes: takes, runErr: tt.errs[a.N-1]}
+					}
+					return step{takes: takes}
+				}}
+				var got []time.Duration
+				s := &shelf{atOnce: true}
+				c := setup(t, b, s, func(cfg *collector.Config) {
+					cfg.Retries = len(tt.errs)
+					cfg.BackoffMin, cfg.BackoffMax, cfg.RetryAfterMax = time.Second, 8*time.Second, 10*time.Second
+					cfg.Jitter = func() float64 { return tt.jitter }
+					cfg.Events.RetryWaiting = func(_ collector.Attempt, _ collector.Class, d time.Duration) { got = append(got, d) }
+				})
+				start := time.Now()
+				if err := c.Run(t.Context(), tasks(1)); err != nil {
+					t.Fatal(err)
+				}
+				b.check(t)
+				if !slices.Equal(got, tt.want) {
+					t.Errorf("waits = %v, want %v", got, tt.want)
+				}
+				var waited time.Duration
+				for _, d := range tt.want {
+					waited += d
+				}
+				working := takes * time.Duration(len(tt.errs)+1)
+				if took := time.Since(start); took != waited+working {
+					t.Errorf("took %v, want %v", took, waited+working)
+				}
+				sample := s.samples[0]
+				if sample.Attempt != int32(len(tt.errs)+1) || sample.Duration != waited+working || sample.Working != working {
+					t.Errorf("attempt %d duration %v working %v, want %d, %v, %v",
+						sample.Attempt, sample.Duration, sample.Working, len(tt.errs)+1, waited+working, working)
+				}
+				st := c.Stats()
+				counts(t, st, 1, 0, 0, 0)
+				if st.Attempts != len(tt.errs)+1 || st.Retries != len(tt.errs) {
+					t.Errorf("attempts, retries = %d, %d", st.Attempts, st.Retries)
+				}
+			})
+		})
+	}
+}
+
+func TestRetriesAreBounded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := &scripted{script: func(a collector.Attempt) step {
+			if a.Task.ID == "t1" {
+				return step{runErr: collector.ErrServer}
+			}
+			return step{}
+		}}
+		s := &shelf{atOnce: true}
+		c := setup(t, b, s, func(cfg *collector.Config) { cfg.Retries = 1 })
+		if err := c.Run(t.Context(), tasks(3)); err != nil {
+			t.Fatal(err)
+		}
+		b.check(t)
+		st := c.Stats()
+		counts(t, st, 2, 1, 0, 0)
+		if st.ByClass[collector.ClassServerError] != 1 || st.FailedByClass[collector.ClassServerError] != 2 {
+			t.Errorf("by class %v, attempts by class %v", st.ByClass, st.FailedByClass)
+		}
+		failed := s.samples[1]
+		if failed.Attempt != 2 || failed.Status != "error" || len(failed.Rows) != 0 || len(failed.Failures) != 1 {
+			t.Errorf("failure = %+v", failed)
+		}
+	})
+}
+
+func TestOnlyInfrastructureIsRetried(t *testing.T) {
+	t.Parallel()
+	for _, class := range collector.Classes() {
+		err, ok := causes[class]
+		if !ok {
+			continue
+		}
+		t.Run(class.String(), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				b := &scripted{script: func(a collector.Attempt) step {
+					if a.Task.ID == "t1" {
+						return step{runErr: err}
+					}
+					return step{}
+				}}
+				c := setup(t, b, &shelf{atOnce: true}, func(cfg *collector.Config) { cfg.Retries, cfg.Planned = 1, 3 })
+				runErr := c.Run(t.Context(), tasks(3))
+				b.check(t)
+				st := c.Stats()
+				switch {
+				case class.Fatal():
+					if !errors.Is(runErr, err) {
+						t.Errorf("Run = %v, want %v", runErr, err)
+					}
+					counts(t, st, 1, 0, 0, 2)
+				case class.Retryable():
+					counts(t, st, 2, 1, 0, 0)
+					if st.Retries != 1 {
+						t.Errorf("%d retries, want 1", st.Retries)
+					}
+				default:
+					counts(t, st, 2, 1, 0, 0)
+					if st.Retries != 0 || st.ByClass[class] != 1 {
+						t.Errorf("%d retries, by class %v", st.Retries, st.ByClass)
+					}
+				}
+			})
+		})
+	}
+}
+
+func TestAttemptTimeout(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := &scripted{script: func(a collector.Attempt) step {
+			return step{hang: a.Task.ID == "t1", closing: time.Second}
+		}}
+		s := &shelf{atOnce: true, takes: time.Hour} // the sink's time is not the attempt's
+		c := setup(t, b, s, func(cfg *collector.Config) { cfg.AttemptTimeout = time.Minute })
+		if err := c.Run(t.Context(), tasks(3)); err != nil {
+			t.Fatal(err)
+		}
+		b.check(t)
+		st := c.Stats()
+		counts(t, st, 2, 1, 0, 0)
+		if st.ByClass[collector.ClassTimeoutTotal] != 1 {
+			t.Errorf("by class %v, want a timeout", st.ByClass)
+		}
+		f := s.samples[1].Failures[0]
+		if f.Stage != "run" || f.Class != "timeout_total" {
+			t.Errorf("failure %+v", f)
+		}
+	})
+}
+
+func TestCloseIsBoundedAndItsFailureCounted(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := &scripted{script: func(a collector.Attempt) step {
+			switch a.Task.ID {
+			case "t0":
+				return step{closing: 24 * time.Hour}
+			case "t1":
+				return step{closeErr: errPlain}
+			}
+			return step{}
+		}}
+		var failed []string
+		c := setup(t, b, &shelf{atOnce: true}, func(cfg *collector.Config) {
+			cfg.CloseTimeout = time.Minute
+			cfg.Events.CloseFailed = func(a collector.Attempt, _ string, err error) {
+				failed = append(failed, fmt.Sprintf("%s: %v", a.Task.ID, err))
+			}
+		})
+		start := time.Now()
+		if err := c.Run(t.Context(), tasks(3)); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(start); took != time.Minute {
+			t.Errorf("took %v, want 1m", took)
+		}
+		counts(t, c.Stats(), 3, 0, 0, 0)
+		want := []string{"t0: " + context.DeadlineExceeded.Error(), "t1: plain"}
+		if c.Stats().CloseFailures != 2 || !slices.Equal(failed, want) {
+			t.Errorf("%d close failures %v, want %v", c.Stats().CloseFailures, failed, want)
+		}
+	})
+}
+
+func TestToleranceEndsTheRun(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := &scripted{script: func(collector.Attempt) step { return step{runErr: collector.ErrRejected} }}
+		c := setup(t, b, &shelf{atOnce: true}, func(cfg *collector.Config) { cfg.MaxFailures, cfg.Planned = 3, 10 })
+		if err := c.Run(t.Context(), tasks(10)); !errors.Is(err, collector.ErrTolerance) {
+			t.Errorf("Run = %v, want %v", err, collector.ErrTolerance)
+		}
+		counts(t, c.Stats(), 0, 4, 0, 6)
+	})
+}

@@ -1,0 +1,318 @@
+package collector_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/tokenize"
+)
+
+func TestRunTakesGroupsInOrder(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b, s := &scripted{}, &shelf{}
+		c := setup(t, b, s, func(cfg *collector.Config) { cfg.Samples = 2 })
+		if err := c.Run(t.Context(), tasks(3)); err != nil {
+			t.Fatal(err)
+		}
+		b.check(t)
+		var got []string
+		for _, sample := range s.samples {
+			got = append(got, fmt.Sprintf("%s/%d", sample.TaskID, sample.Index))
+		}
+		if want := []string{"t0/0", "t0/1", "t1/0", "t1/1", "t2/0", "t2/1"}; !slices.Equal(got, want) {
+			t.Errorf("order %v, want %v", got, want)
+		}
+		st := c.Stats()
+		counts(t, st, 0, 0, 0, 6) // accepted, not committed
+		if st.Accepted != 6 || st.InFlight != 0 || st.Claimed != 6 {
+			t.Errorf("accepted, in flight, claimed = %d, %d, %d, want 6, 0, 6", st.Accepted, st.InFlight, st.Claimed)
+		}
+		s.settle(nil)
+		counts(t, c.Stats(), 6, 0, 0, 0)
+	})
+}
+
+func TestSampleOwnsItsMemoryAndFacts(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b, s := &scripted{script: func(collector.Attempt) step { return step{takes: 3 * time.Second} }}, &shelf{}
+		c := setup(t, b, s, func(cfg *collector.Config) { cfg.Samples = 2 })
+		start := time.Now()
+		if err := c.Run(t.Context(), tasks(1)); err != nil {
+			t.Fatal(err)
+		}
+		got := s.samples[1]
+		if len(got.Rows) != 1 {
+			t.Fatalf("%d rows, want 1", len(got.Rows))
+		}
+		row := &got.Rows[0]
+		for _, cmp := range []struct{ name, got, want any }{
+			{"input_ids", row.InputIDs, []int32{1, 2, 3, 10, 11, 5, 6, 12}},
+			{"loss_mask", row.LossMask, []int8{0, 0, 0, 1, 1, 0, 0, 1}},
+			{"logprobs", row.Logprobs, []float32{0, 0, 0, -1, -2, 0, 0, -3}},
+			{"grade", row.Grade, tokenize.Exact},
+		} {
+			if !reflect.DeepEqual(cmp.got, cmp.want) {
+				t.Errorf("%s = %v, want %v", cmp.name, cmp.got, cmp.want)
+			}
+		}
+		key := collector.SampleKey(&collector.Task{ID: "t0", Messages: []string{"hello"}}, 1)
+		want := &tokenize.Sample{
+			Key: key, TaskID: "t0", GroupID: strings.TrimSuffix(key, "-1"), RolloutID: key + "/1",
+			Index: 1, GroupSize: 2, Attempt: 1, Rows: got.Rows,
+			Status: "completed", StopReason: "end_turn", Model: "test/model", AgentID: "agent-1", RunIDs: []string{"run-1"},
+			PromptTokens: 10, CompletionTokens: 3, Steps: 2,
+			StartedAt: start.Add(3 * time.Second), Duration: 3 * time.Second, Working: 3 * time.Second,
+		}
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("sample = %+v\nwant     %+v", got, want)
+		}
+		st := c.Stats()
+		if st.Rows != 2 || st.Sampled != 6 || st.Trained != 6 {
+			t.Errorf("rows, sampled, trained = %d, %d, %d, want 2, 6, 6", st.Rows, st.Sampled, st.Trained)
+		}
+	})
+}
+
+func TestInFlightIsBoundedByEndpoint(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		slow := func(collector.Attempt) step { return step{takes: time.Second} }
+		a, b, s := &scripted{script: slow}, &scripted{script: slow}, &shelf{}
+		c := setup(t, a, s, func(cfg *collector.Config) {
+			cfg.Endpoints = []collector.Endpoint{
+				{Name: "a", Backend: a, MaxInFlight: 2}, {Name: "b", Backend: b, MaxInFlight: 3},
+			}
+		})
+		go func() {
+			time.Sleep(500 * time.Millisecond)
+			st := c.Stats()
+			identity(t, st)
+			if st.InFlight != 5 || st.Endpoints[0].InFlight != 2 || st.Endpoints[1].InFlight != 3 {
+				t.Errorf("in flight %d: %+v, want 5: 2, 3", st.InFlight, st.Endpoints)
+			}
+			if o := st.Oldest; o == nil || o.Stage != collector.StageRun || time.Since(o.Started) != 500*time.Millisecond {
+				t.Errorf("oldest = %+v, want one that runs since 500ms", o)
+			}
+		}()
+		start := time.Now()
+		if err := c.Run(t.Context(), tasks(20)); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(start); took != 4*time.Second {
+			t.Errorf("took %v, want 4s: 20 samples, 5 at a time", took)
+		}
+		if a.most != 2 || b.most != 3 {
+			t.Errorf("at most %d and %d in flight, want 2 and 3", a.most, b.most)
+		}
+	})
+}
+
+func TestDrainFinishesWhatIsInFlight(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := &scripted{script: func(a collector.Attempt) step {
+			if a.N == 1 && a.Task.ID == "t1" { // needs a retry after the drain
+				return step{takes: time.Minute, runErr: collector.ErrConnection}
+			}
+			return step{takes: time.Minute}
+		}}
+		s := &shelf{atOnce: true}
+		c := setup(t, b, s, func(cfg *collector.Config) {
+			cfg.Endpoints[0].MaxInFlight, cfg.Retries, cfg.Planned = 3, 1, 10
+		})
+		time.AfterFunc(30*time.Second, c.Drain)
+		time.AfterFunc(31*time.Second, c.Drain) // twice is fine
+		if err := c.Run(t.Context(), tasks(10)); err != nil {
+			t.Fatal(err)
+		}
+		b.check(t)
+		counts(t, c.Stats(), 3, 0, 0, 7)
+	})
+}
+
+func TestCancelKeepsItsCause(t *testing.T) {
+	t.Parallel()
+	why := errors.New("second interrupt")
+	stages := map[string]step{
+		"run":   {hang: true},
+		"close": {closing: time.Hour},
+		"wait":  {runErr: collector.ErrBusy},
+	}
+	for name, st := range stages {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				b, s := &scripted{script: func(collector.Attempt) step { return st }}, &shelf{}
+				c := setup(t, b, s, func(cfg *collector.Config) {
+					cfg.Endpoints[0].MaxInFlight, cfg.Retries = 4, 5
+					cfg.BackoffMin, cfg.BackoffMax, cfg.CloseTimeout = time.Hour, time.Hour, 2*time.Hour
+				})
+				ctx, cancel := context.WithCancelCause(t.Context())
+				time.AfterFunc(time.Minute, func() { cancel(why) })
+				err := c.Run(ctx, tasks(10))
+				if name != "close" && !errors.Is(err, why) {
+					t.Errorf("Run = %v, want %v", err, why)
+				}
+				b.check(t)
+				for _, sample := range s.samples {
+					if len(sample.Failures) > 0 {
+						t.Errorf("a stop left the failure %+v", sample.Failures[0])
+					}
+				}
+				identity(t, c.Stats())
+			})
+		})
+	}
+}
+
+func TestSinkFailureEndsTheRun(t *testing.T) {
+	t.Parallel()
+	full := errors.New("no space left on device")
+	t.Run("append", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			b := &scripted{script: func(collector.Attempt) step { return step{takes: time.Second} }}
+			s := &shelf{err: func(n int) error {
+				if n == 5 {
+					return full
+				}
+				return nil
+			}}
+			c := setup(t, b, s, func(cfg *collector.Config) { cfg.Endpoints[0].MaxInFlight, cfg.Planned = 2, 100 })
+			err := c.Run(t.Context(), tasks(100))
+			if !errors.Is(err, full) || !errors.Is(err, collector.ErrStorage) || collector.Classify(err) != collector.ClassStorage {
+				t.Errorf("Run = %v, want the sink's own error, as storage", err)
+			}
+			b.check(t)
+			s.settle(nil)
+			st := c.Stats()
+			counts(t, st, len(s.samples), 0, 0, 100-len(s.samples))
+		})
+	})
+	t.Run("later", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			b := &scripted{script: func(collector.Attempt) step { return step{takes: time.Second} }}
+			s := &shelf{}
+			c := setup(t, b, s, nil)
+			time.AfterFunc(4500*time.Millisecond, func() { s.settle(full) })
+			err := c.Run(t.Context(), tasks(100))
+			if !errors.Is(err, full) || !errors.Is(err, collector.ErrStorage) {
+				t.Errorf("Run = %v, want the sink's own error, as storage", err)
+			}
+			b.check(t)
+			st := c.Stats()
+			if st.Committed != 0 || st.Accepted != 0 || st.Remaining != st.Planned {
+				t.Errorf("%+v, want all to remain", st)
+			}
+		})
+	})
+	t.Run("failure row", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			b := &scripted{script: func(collector.Attempt) step { return step{runErr: collector.ErrRejected} }}
+			s := &shelf{err: func(int) error { return full }}
+			c := setup(t, b, s, func(cfg *collector.Config) { cfg.Planned = 3 })
+			if err := c.Run(t.Context(), tasks(3)); !errors.Is(err, full) {
+				t.Errorf("Run = %v, want %v", err, full)
+			}
+			counts(t, c.Stats(), 0, 0, 0, 3)
+		})
+	})
+}
+
+func TestTaskSourceErrorFinishesWhatIsInFlight(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := &scripted{script: func(collector.Attempt) step { return step{takes: time.Minute} }}
+		s := &shelf{atOnce: true}
+		c := setup(t, b, s, func(cfg *collector.Config) { cfg.Endpoints[0].MaxInFlight = 4 })
+		err := c.Run(t.Context(), func(yield func(*collector.Task, error) bool) {
+			for t, err := range tasks(2) {
+				if !yield(t, err) {
+					return
+				}
+			}
+			yield(nil, errPlain)
+		})
+		if !errors.Is(err, errPlain) {
+			t.Errorf("Run = %v, want %v", err, errPlain)
+		}
+		counts(t, c.Stats(), 2, 0, 0, 0)
+	})
+}
+
+func TestSkipLimitAndPlanned(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name                                  string
+		planned, limit                        int
+		skip                                  bool
+		committed, failed, skipped, remaining int
+	}{
+		{"unknown plan", 0, 0, false, 6, 0, 0, 0},
+		{"known plan", 6, 0, false, 6, 0, 0, 0},
+		{"plan too low", 2, 0, false, 6, 0, 0, 0},
+		{"plan too high", 8, 0, false, 6, 0, 0, 2},
+		{"limit", 6, 4, false, 4, 0, 0, 0},
+		{"limit above", 6, 40, false, 6, 0, 0, 0},
+		{"skip", 6, 0, true, 3, 0, 3, 0},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			b, s := &scripted{}, &shelf{atOnce: true}
+			c := setup(t, b, s, func(cfg *collector.Config) {
+				cfg.Samples, cfg.Planned, cfg.Limit = 2, tt.planned, tt.limit
+				if tt.skip {
+					cfg.Skip = func(key string) bool { return strings.HasSuffix(key, "-1") }
+				}
+			})
+			if err := c.Run(t.Context(), tasks(3)); err != nil {
+				t.Fatal(err)
+			}
+			counts(t, c.Stats(), tt.committed, tt.failed, tt.skipped, tt.remaining)
+		})
+	}
+}
+
+func TestRunOnce(t *testing.T) {
+	t.Parallel()
+	c := setup(t, &scripted{}, &shelf{}, nil)
+	if err := c.Run(t.Context(), tasks(1)); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Run(t.Context(), tasks(1)); err == nil {
+		t.Fatal("second Run = nil, want an error")
+	}
+}
+
+func TestConfigComplaintsComeTogether(t *testing.T) {
+	t.Parallel()
+	_, err := collector.New(collector.Config{
+		Endpoints: []collector.Endpoint{{Name: "a", MaxInFlight: -1}, {Name: "a", Backend: &scripted{}}},
+		Samples:   -1, BackoffMin: time.Minute, BackoffMax: time.Second,
+	})
+	for _, want := range []string{
+		"collector.endpoints[0].backend: is nil", "collector.endpoints[0].max_in_flight: -1: must be ≥ 1",
+		`collector.endpoints[1].name: "a": is there twice`, "collector.prompter: is nil", "collector.sink: is nil",
+		"collector.samples: -1: must not be negative", "collector.backoff_max: 1s: is less than backoff_min 1m0s",
+	} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("New = %v, want %q in it", err, want)
+		}
+	}
+}
+
+func nan() float32 { return float32(math.NaN()) }
