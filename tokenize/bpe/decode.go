@@ -1,0 +1,103 @@
+package bpe
+
+import (
+	"strings"
+	"unicode/utf8"
+)
+
+// DecodeOptions says how to decode ids. The zero value prints every token.
+type DecodeOptions struct {
+	// SkipSpecial leaves special tokens out.
+	SkipSpecial bool
+	// CleanUp removes the space before punctuation and English contractions, as
+	// Python's tokenizers do where clean_up_tokenization_spaces is set (Llama 3).
+	// Applied by AppendText only.
+	CleanUp bool
+}
+
+// AppendBytes appends the bytes of ids to dst. They are not valid UTF-8 where a
+// character was cut. An id without a token is an error that wraps ErrVocab; dst
+// is then returned as it was.
+func (t *Tokenizer) AppendBytes(dst []byte, ids []int32, opts DecodeOptions) ([]byte, error) {
+	start := len(dst)
+	skip := uint8(0)
+	if opts.SkipSpecial {
+		skip = flagSpecial
+	}
+	flags, off, text := t.flags, t.off[1:], t.bytes
+	for _, id := range ids {
+		if uint(id) >= uint(len(flags)) || flags[id]&flagUsed == 0 {
+			return dst[:start], t.vocabError(id)
+		}
+		if flags[id]&skip != 0 {
+			continue
+		}
+		dst = append(dst, text[t.off[id]:off[id]]...)
+	}
+	return dst, nil
+}
+
+// AppendText appends the text of ids to dst, with U+FFFD for what is not valid
+// UTF-8, by the rule of Python and Rust: one for each maximal subpart.
+func (t *Tokenizer) AppendText(dst []byte, ids []int32, opts DecodeOptions) ([]byte, error) {
+	start := len(dst)
+	dst, err := t.AppendBytes(dst, ids, opts)
+	if err != nil {
+		return dst, err
+	}
+	if !utf8.Valid(dst[start:]) {
+		dst = appendLossy(dst[:start], string(dst[start:]))
+	}
+	if opts.CleanUp {
+		dst = append(dst[:start], CleanUp(string(dst[start:]))...)
+	}
+	return dst, nil
+}
+
+// CleanUp is what Python's transformers calls clean_up_tokenization: eleven
+// replacements, one after the other.
+func CleanUp(s string) string {
+	for _, r := range [...][2]string{
+		{" .", "."}, {" ?", "?"}, {" !", "!"}, {" ,", ","}, {" ' ", "'"},
+		{" n't", "n't"}, {" 'm", "'m"}, {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"},
+	} {
+		s = strings.ReplaceAll(s, r[0], r[1])
+	}
+	return s
+}
+
+// A Stream decodes ids that arrive in pieces. What it has returned up to any
+// moment is a prefix of the whole text: bytes that could still become a character
+// are held back. Not safe for concurrent use; a Stream per reply.
+type Stream struct {
+	tok  *Tokenizer
+	opts DecodeOptions
+	buf  []byte // at most three bytes between calls
+}
+
+// NewStream returns a Stream. DecodeOptions.CleanUp is ignored: it needs the
+// text that follows.
+func (t *Tokenizer) NewStream(opts DecodeOptions) *Stream { return &Stream{tok: t, opts: opts} }
+
+// AppendText appends to dst the text that ids complete. After an error the stream
+// is as it was before.
+func (s *Stream) AppendText(dst []byte, ids ...int32) ([]byte, error) {
+	held := len(s.buf)
+	buf, err := s.tok.AppendBytes(s.buf, ids, s.opts)
+	if err != nil {
+		s.buf = buf[:held]
+		return dst, err
+	}
+	whole := len(buf) - incompleteTail(buf)
+	dst = appendLossy(dst, buf[:whole])
+	s.buf = buf[:copy(buf, buf[whole:])]
+	return dst, nil
+}
+
+// AppendRest appends what was held back, as U+FFFD, and makes the stream ready
+// for another text.
+func (s *Stream) AppendRest(dst []byte) []byte {
+	dst = appendLossy(dst, s.buf)
+	s.buf = s.buf[:0]
+	return dst
+}

@@ -1,0 +1,138 @@
+package bpe
+
+// An encoder is the memory of one call: caches of words, scratch for merging and
+// composing. Calls take one from the tokenizer's pool, so there are at most as
+// many as calls at once, of some 2 MiB each.
+type encoder struct {
+	model    *model
+	split    splitter
+	deepseek bool
+
+	base    int // offset of the piece being encoded
+	tooLong PretokenError
+
+	hot   [1 << hotBits]hotWord
+	cache [1 << cacheBits]cachedWord
+	merge mergeHeap
+	norm  normalizer
+	valid []byte
+}
+
+// The two caches are direct-mapped by the hash of a word of up to 16 bytes. The
+// hot one, of all words, fits the second-level cache beside the pair filter; the
+// other is for words of several tokens, which cost the most.
+const (
+	hotBits   = 12
+	cacheBits = 15
+)
+
+type hotWord struct {
+	lo, hi uint64
+	n, k   uint8 // length in bytes, number of ids
+	ids    [3]int32
+}
+
+type cachedWord struct {
+	lo, hi uint64
+	n, k   uint8
+	ids    [7]int32
+}
+
+// keepBytes is the most scratch memory that an encoder takes back to the pool.
+const keepBytes = 1 << 20
+
+// shrink gives up what an unusual text made grow.
+func (e *encoder) shrink() {
+	if cap(e.merge.ids) > keepBytes/16 {
+		e.merge = mergeHeap{}
+	}
+	if cap(e.norm.runes) > keepBytes/8 {
+		e.norm.runes = nil
+	}
+	if cap(e.norm.out) > keepBytes {
+		e.norm.out = nil
+	}
+	if cap(e.valid) > keepBytes {
+		e.valid = nil
+	}
+}
+
+// appendText encodes text without added tokens.
+func (e *encoder) appendText(dst []int32, s string) []int32 {
+	if !e.deepseek {
+		return e.appendSplit(dst, s)
+	}
+	base := e.base
+	for i := 0; i < len(s); {
+		end := segmentDeepSeek(s, i)
+		e.base = base + i
+		dst = e.appendSplit(dst, s[i:end])
+		i = end
+	}
+	return dst
+}
+
+// appendSplit encodes the pre-tokens of s.
+func (e *encoder) appendSplit(dst []int32, s string) []int32 {
+	split := e.split
+	for i := 0; i < len(s); {
+		j := split(s, i)
+		if j-i <= 16 {
+			dst = e.appendWord(dst, s, i, j)
+		} else {
+			dst = e.appendLong(dst, s, i, j)
+		}
+		i = j
+	}
+	return dst
+}
+
+// appendWord encodes the pre-token s[i:j] of at most 16 bytes.
+func (e *encoder) appendWord(dst []int32, s string, i, j int) []int32 {
+	n := j - i
+	lo, hi := loadWord(s, i, j)
+	m := e.model
+	h := wordHash(lo, hi, n, m.words.seed)
+	hot := &e.hot[h>>(64-hotBits)]
+	if hot.lo == lo && hot.hi == hi && int(hot.n) == n {
+		if hot.k == 1 {
+			return append(dst, hot.ids[0])
+		}
+		return append(dst, hot.ids[:hot.k&3]...)
+	}
+	if id, ok := m.words.get(lo, hi, n, h); ok {
+		*hot = hotWord{lo, hi, uint8(n), 1, [3]int32{id}}
+		return append(dst, id)
+	}
+	c := &e.cache[h>>(64-cacheBits)]
+	if c.lo != lo || c.hi != hi || int(c.n) != n {
+		k := len(dst)
+		dst = m.appendMerged(dst, s[i:j], &e.merge)
+		if k = len(dst) - k; k <= len(c.ids) {
+			c.lo, c.hi, c.n, c.k = lo, hi, uint8(n), uint8(k)
+			copy(c.ids[:], dst[len(dst)-k:])
+		}
+		return dst
+	}
+	ids := c.ids[:c.k&7]
+	if len(ids) <= len(hot.ids) {
+		hot.lo, hot.hi, hot.n, hot.k = lo, hi, uint8(n), uint8(len(ids))
+		copy(hot.ids[:], ids)
+	}
+	return append(dst, ids...)
+}
+
+// appendLong encodes the pre-token s[i:j] of more than 16 bytes.
+func (e *encoder) appendLong(dst []int32, s string, i, j int) []int32 {
+	if j-i > MaxPretoken {
+		if e.tooLong.Len == 0 {
+			e.tooLong = PretokenError{Offset: e.base + i, Len: j - i}
+		}
+		return dst
+	}
+	w := s[i:j]
+	if id, ok := e.model.long[w]; ok {
+		return append(dst, id)
+	}
+	return e.model.appendMerged(dst, w, &e.merge)
+}

@@ -1,0 +1,215 @@
+package bpe
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math"
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+// Load reads the tokenizer in a model's folder: tokenizer.json, or, where only
+// that is there, tiktoken.model with tokenizer_config.json.
+//
+// A tokenizer that uses a feature this package does not implement is refused with
+// an error that wraps ErrUnsupported and names it; a Kimi or GLM vocabulary with
+// ErrExperimental, unless opts says otherwise; a damaged file with ErrCorrupt.
+func Load(folder fs.FS, opts Options) (*Tokenizer, error) {
+	raw, err := readFile(folder, FileJSON)
+	if errors.Is(err, fs.ErrNotExist) {
+		if _, err := fs.Stat(folder, FileTiktoken); err == nil {
+			return LoadTiktoken(folder, opts)
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("bpe: %w", err)
+	}
+	return Parse(raw, opts)
+}
+
+// readFile reads a file of at most maxFileBytes.
+func readFile(folder fs.FS, name string) ([]byte, error) {
+	f, err := folder.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	size := 0
+	if info, err := f.Stat(); err == nil && info.Size() <= maxFileBytes {
+		size = int(info.Size())
+	}
+	buf := make([]byte, 0, size+512)
+	for {
+		n, err := f.Read(buf[len(buf):cap(buf)])
+		buf = buf[:len(buf)+n]
+		switch {
+		case err == io.EOF:
+			return buf, nil
+		case err != nil:
+			return nil, fmt.Errorf("%s: %w", name, err)
+		case len(buf) > maxFileBytes:
+			return nil, fmt.Errorf("%s: %w: over %d bytes", name, ErrCorrupt, maxFileBytes)
+		}
+		buf = slices.Grow(buf, 1)
+	}
+}
+
+// Parse makes a tokenizer of the bytes of a tokenizer.json. It keeps none of raw.
+func Parse(raw []byte, opts Options) (*Tokenizer, error) {
+	t, err := parse(raw, opts)
+	if err != nil {
+		return nil, fmt.Errorf("bpe: %s: %w", FileJSON, err)
+	}
+	t.files = []File{fileOf(FileJSON, raw)}
+	return t, nil
+}
+
+func fileOf(name string, raw []byte) File {
+	sum := sha256.Sum256(raw)
+	return File{Name: name, SHA256: hex.EncodeToString(sum[:])}
+}
+
+func digestOf(files []File) string {
+	if len(files) == 1 {
+		return files[0].SHA256
+	}
+	h := sha256.New()
+	for _, f := range files {
+		fmt.Fprintf(h, "%s  %s\n", f.SHA256, f.Name)
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+func unsupported(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", ErrUnsupported, fmt.Sprintf(format, args...))
+}
+
+// A jsonFile is a tokenizer.json as read, before anything is built of it.
+type jsonFile struct {
+	pieces pieceTable
+	merges []merge
+	model  modelSpec
+	added  []addedSpec
+
+	normalizer    normalizerSpec
+	preTokenizer  preTokenizerSpec
+	postProcessor postProcessorSpec
+	decoder       decoderSpec
+}
+
+func parse(raw []byte, opts Options) (*Tokenizer, error) {
+	if len(raw) > min(maxFileBytes, math.MaxInt32) {
+		return nil, fmt.Errorf("%w: over %d bytes", ErrCorrupt, maxFileBytes)
+	}
+	if !utf8.Valid(raw) {
+		return nil, fmt.Errorf("%w: not valid UTF-8", ErrCorrupt)
+	}
+	f := jsonFile{pieces: newPieceTable()}
+	r := &jsonReader{b: raw}
+	if err := f.read(r); err != nil {
+		return nil, err
+	}
+	if r.peek() != 0 || r.i != len(raw) {
+		return nil, r.errorf("more after the end")
+	}
+	t := &Tokenizer{}
+	if err := f.pipeline(t); err != nil {
+		return nil, err
+	}
+	if slices.ContainsFunc(f.added, func(a addedSpec) bool { return a.Content == "[gMASK]" }) {
+		t.family = FamilyGLM
+	}
+	if (t.family == FamilyGLM || t.family == FamilyKimi) && !opts.Experimental {
+		return nil, fmt.Errorf("%w: %s", ErrExperimental, t.family)
+	}
+	added, err := f.checkAdded()
+	if err != nil {
+		return nil, err
+	}
+	if err := t.build(f.pieces, f.merges, added, f.model.IgnoreMerges); err != nil {
+		return nil, err
+	}
+	return t, t.buildPostProcessor(&f)
+}
+
+// build makes t of what the files say.
+func (t *Tokenizer) build(pieces pieceTable, merges []merge, added []Added, ignoreMerges bool) error {
+	t.pieces = pieces
+	if err := t.buildBytes(added); err != nil {
+		return err
+	}
+	if err := t.buildByteIDs(); err != nil {
+		return err
+	}
+	t.buildMerges(merges)
+	t.buildWords(ignoreMerges)
+	t.buildAdded(added)
+	t.pool.New = func() any { return new(encoder) }
+	return nil
+}
+
+// buildAdded makes the two searches. A token of the second pass is looked for in
+// its normalized form.
+func (t *Tokenizer) buildAdded(added []Added) {
+	t.addedAll = slices.Clone(added)
+	slices.SortFunc(t.addedAll, func(a, b Added) int { return int(a.ID) - int(b.ID) })
+	t.contents = make(map[string]int32, len(added))
+	var tokens [2][]Added
+	var content [2][]string
+	var n normalizer
+	for _, a := range added {
+		t.contents[a.Content] = a.ID
+		pass, c := 0, a.Content
+		if a.Normalized {
+			pass = 1
+			if t.nfc {
+				c = strings.Clone(n.normalize(c))
+			}
+		}
+		tokens[pass] = append(tokens[pass], a)
+		content[pass] = append(content[pass], c)
+	}
+	for i := range t.added {
+		t.added[i] = newTrie(tokens[i], content[i])
+	}
+}
+
+// checkAdded checks the added tokens and gives them the ids that the reference
+// engine would: its own count decides, and a file that says otherwise is refused.
+func (f *jsonFile) checkAdded() ([]Added, error) {
+	if len(f.added) > maxAdded {
+		return nil, unsupported("%d added tokens, over %d", len(f.added), maxAdded)
+	}
+	added := make([]Added, 0, len(f.added))
+	seen := make(map[string]bool, len(f.added))
+	next := int32(f.pieces.len())
+	for _, s := range f.added {
+		switch {
+		case s.Content == "" || len(s.Content) > maxAddedLen:
+			return nil, fmt.Errorf("%w: added token %d: %d bytes long, want 1 to %d", ErrCorrupt, s.ID, len(s.Content), maxAddedLen)
+		case seen[s.Content]:
+			return nil, fmt.Errorf("%w: added token %q: twice in the list", ErrCorrupt, s.Content)
+		case s.ID < 0 || s.ID > maxID:
+			return nil, fmt.Errorf("%w: added token %q: id %d is not in 0 to %d", ErrCorrupt, s.Content, s.ID, maxID)
+		}
+		seen[s.Content] = true
+		id, ok := f.pieces.get(s.Content)
+		if !ok {
+			id = next
+		}
+		if id != int32(s.ID) {
+			return nil, fmt.Errorf("%w: added token %q: id %d in the list, %d by its place", ErrCorrupt, s.Content, s.ID, id)
+		}
+		next = max(next, id+1)
+		added = append(added, Added{
+			ID: id, Content: s.Content, Special: s.Special, Normalized: s.Normalized,
+			SingleWord: s.SingleWord, LStrip: s.LStrip, RStrip: s.RStrip,
+		})
+	}
+	return added, nil
+}

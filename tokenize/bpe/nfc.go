@@ -1,0 +1,193 @@
+package bpe
+
+import (
+	"slices"
+	"unicode/utf8"
+)
+
+// Canonical composition (NFC) of Unicode 9.0, as the reference engine's
+// normalizer has it. Characters assigned later are inert, and, unlike
+// golang.org/x/text, no U+034F is put into long runs of marks.
+
+const (
+	nfcNotYes     = 1 << 8 // may change or be composed with what stands before
+	nfcDecomposes = 1 << 9
+	nfcClass      = 0xFF
+)
+
+func nfcProps(r rune) uint16 { return nfcBlock[nfcIndex[r>>8]][r&255] }
+
+// Hangul syllables are composed by arithmetic (Unicode, section 3.12).
+const (
+	hangulS, hangulL, hangulV, hangulT = 0xAC00, 0x1100, 0x1161, 0x11A7
+	hangulLs, hangulVs, hangulTs       = 19, 21, 28
+	hangulSs                           = hangulLs * hangulVs * hangulTs
+)
+
+// A normalizer holds the memory that composing a piece of text needs.
+type normalizer struct {
+	runes []markedRune
+	out   []byte
+}
+
+type markedRune struct {
+	r     rune
+	class uint8
+}
+
+// normalize returns s, or where NFC changes it the changed text, valid until the
+// next call. s is valid UTF-8.
+func (n *normalizer) normalize(s string) string {
+	i := nextNotNFC(s, 0)
+	if i == len(s) {
+		return s
+	}
+	n.out = n.out[:0]
+	done := 0
+	for i < len(s) {
+		start, end := i, i
+		for start > done {
+			r, size := utf8.DecodeLastRuneInString(s[:start])
+			start -= size
+			if p := nfcProps(r); p&(nfcNotYes|nfcClass) == 0 {
+				break
+			}
+		}
+		for end < len(s) {
+			r, size := utf8.DecodeRuneInString(s[end:])
+			if p := nfcProps(r); p&(nfcNotYes|nfcClass) == 0 && end > i {
+				break
+			}
+			end += size
+		}
+		n.out = append(n.out, s[done:start]...)
+		n.compose(s[start:end])
+		done = end
+		i = nextNotNFC(s, end)
+	}
+	n.out = append(n.out, s[done:]...)
+	return stringOf(n.out)
+}
+
+// nextNotNFC returns the first character from i on that the quick check does not
+// pass, or len(s). i is the start of s or follows a composed piece.
+func nextNotNFC(s string, i int) int {
+	last := uint16(0)
+	for i < len(s) {
+		b := s[i]
+		if b < 0xCC { // below U+0300 all is composed
+			if b < 0x80 {
+				i++
+			} else {
+				i += 2
+			}
+			last = 0
+			continue
+		}
+		r, size := utf8.DecodeRuneInString(s[i:])
+		p := nfcProps(r)
+		if p&nfcNotYes != 0 {
+			return i
+		}
+		class := p & nfcClass
+		if class != 0 && class < last {
+			return i
+		}
+		last = class
+		i += size
+	}
+	return i
+}
+
+// compose appends the composed form of s to n.out.
+func (n *normalizer) compose(s string) {
+	d := n.runes[:0]
+	for _, r := range s {
+		d = decompose(d, r)
+	}
+	for i := 0; i < len(d); i++ { // marks in canonical order
+		if d[i].class == 0 {
+			continue
+		}
+		j := i + 1
+		for j < len(d) && d[j].class != 0 {
+			j++
+		}
+		slices.SortStableFunc(d[i:j], func(a, b markedRune) int { return int(a.class) - int(b.class) })
+		i = j - 1
+	}
+	n.runes = d
+
+	starter := -1 // where the last starter went
+	kept := 0     // d[:kept] is the result so far
+	last := -1    // class of the last character kept after the starter, -1 if none
+	for _, m := range d {
+		if starter >= 0 && (last < int(m.class) || last < 0) {
+			if c, ok := composePair(d[starter].r, m.r); ok {
+				d[starter].r = c
+				continue
+			}
+		}
+		if m.class == 0 {
+			starter, last = kept, -1
+		} else {
+			last = int(m.class)
+		}
+		d[kept] = m
+		kept++
+	}
+	for _, m := range d[:kept] {
+		n.out = utf8.AppendRune(n.out, m.r)
+	}
+}
+
+func decompose(d []markedRune, r rune) []markedRune {
+	if s := r - hangulS; 0 <= s && s < hangulSs {
+		d = append(d, markedRune{r: hangulL + s/(hangulVs*hangulTs)}, markedRune{r: hangulV + s%(hangulVs*hangulTs)/hangulTs})
+		if t := s % hangulTs; t != 0 {
+			d = append(d, markedRune{r: hangulT + t})
+		}
+		return d
+	}
+	p := nfcProps(r)
+	if p&nfcDecomposes == 0 {
+		return append(d, markedRune{r, uint8(p & nfcClass)})
+	}
+	lo, hi := 0, len(nfcDecomposed)
+	for lo < hi {
+		m := int(uint(lo+hi) >> 1)
+		if nfcDecomposed[m].r < r {
+			lo = m + 1
+		} else {
+			hi = m
+		}
+	}
+	e := nfcDecomposed[lo]
+	for _, x := range nfcRunes[int(e.at) : int(e.at)+int(e.n)] {
+		d = append(d, markedRune{x, uint8(nfcProps(x) & nfcClass)})
+	}
+	return d
+}
+
+// composePair returns the character that a and b compose to.
+func composePair(a, b rune) (rune, bool) {
+	if l, v := a-hangulL, b-hangulV; 0 <= l && l < hangulLs && 0 <= v && v < hangulVs {
+		return hangulS + (l*hangulVs+v)*hangulTs, true
+	}
+	if s, t := a-hangulS, b-hangulT; 0 <= s && s < hangulSs && s%hangulTs == 0 && 0 < t && t < hangulTs {
+		return a + t, true
+	}
+	lo, hi := 0, len(nfcComposed)
+	for lo < hi {
+		m := int(uint(lo+hi) >> 1)
+		if e := nfcComposed[m]; e.first < a || e.first == a && e.second < b {
+			lo = m + 1
+		} else {
+			hi = m
+		}
+	}
+	if lo < len(nfcComposed) && nfcComposed[lo].first == a && nfcComposed[lo].second == b {
+		return nfcComposed[lo].r, true
+	}
+	return 0, false
+}

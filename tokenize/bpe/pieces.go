@@ -1,0 +1,150 @@
+package bpe
+
+import (
+	"hash/maphash"
+)
+
+// A pieceTable maps the vocabulary's spelling of a token to its id. The spelling
+// of byte-level vocabularies writes each byte as one printable character.
+type pieceTable struct {
+	seed  maphash.Seed
+	text  []byte
+	piece []piece
+	// slot holds the high half of the hash and one more than the index in piece;
+	// 0 is free. Its length is a power of two, at least twice that of piece.
+	slot []uint64
+}
+
+type piece struct {
+	at uint32
+	n  uint32
+	id int32
+}
+
+func newPieceTable() pieceTable {
+	return pieceTable{seed: maphash.MakeSeed(), slot: make([]uint64, 1<<12)}
+}
+
+func (p *pieceTable) len() int { return len(p.piece) }
+
+func (p *pieceTable) at(i int) (text []byte, id int32) {
+	e := p.piece[i]
+	return p.text[e.at : e.at+e.n], e.id
+}
+
+// add puts a piece in, and reports false where it is there already.
+func (p *pieceTable) add(text []byte, id int32) bool {
+	if 2*(len(p.piece)+1) > len(p.slot) {
+		p.grow()
+	}
+	h := maphash.Bytes(p.seed, text)
+	mask := uint64(len(p.slot) - 1)
+	i := h & mask
+	for ; p.slot[i] != 0; i = (i + 1) & mask {
+		if p.slot[i]>>32 == h>>32 {
+			if t, _ := p.at(int(uint32(p.slot[i])) - 1); string(t) == string(text) {
+				return false
+			}
+		}
+	}
+	p.piece = append(p.piece, piece{uint32(len(p.text)), uint32(len(text)), id})
+	p.text = append(p.text, text...)
+	p.slot[i] = h&^(1<<32-1) | uint64(len(p.piece))
+	return true
+}
+
+func (p *pieceTable) grow() {
+	p.slot = make([]uint64, 4*len(p.slot))
+	mask := uint64(len(p.slot) - 1)
+	for k := range p.piece {
+		t, _ := p.at(k)
+		h := maphash.Bytes(p.seed, t)
+		i := h & mask
+		for p.slot[i] != 0 {
+			i = (i + 1) & mask
+		}
+		p.slot[i] = h&^(1<<32-1) | uint64(k+1)
+	}
+}
+
+func (p *pieceTable) get(text string) (int32, bool) {
+	return p.find(maphash.String(p.seed, text), text)
+}
+
+func (p *pieceTable) getBytes(text []byte) (int32, bool) {
+	return p.find(maphash.Bytes(p.seed, text), stringOf(text))
+}
+
+func (p *pieceTable) find(h uint64, text string) (int32, bool) {
+	mask := uint64(len(p.slot) - 1)
+	for i := h & mask; p.slot[i] != 0; i = (i + 1) & mask {
+		if p.slot[i]>>32 == h>>32 {
+			if t, id := p.at(int(uint32(p.slot[i])) - 1); string(t) == text {
+				return id, true
+			}
+		}
+	}
+	return 0, false
+}
+
+// The byte-level alphabet: printable Latin-1 stands for itself, the rest follows
+// from U+0100 on in the order of bytes.
+func byteRune(b byte) rune {
+	switch {
+	case b <= 0x20:
+		return 0x100 + rune(b)
+	case b < 0x7F, b >= 0xA1 && b != 0xAD:
+		return rune(b)
+	case b <= 0xA0:
+		return 0x121 + rune(b-0x7F)
+	}
+	return 0x143 // 0xAD
+}
+
+// appendSpelled appends the spelling of b in the byte-level alphabet.
+func appendSpelled(dst, b []byte) []byte {
+	for _, c := range b {
+		if r := byteRune(c); r < 0x80 {
+			dst = append(dst, byte(r))
+		} else {
+			dst = append(dst, 0xC0|byte(r>>6), 0x80|byte(r&0x3F))
+		}
+	}
+	return dst
+}
+
+// alphabet is the inverse of byteRune, -1 where no byte is spelled so.
+type alphabet [0x144]int16
+
+func newAlphabet() *alphabet {
+	var a alphabet
+	for i := range a {
+		a[i] = -1
+	}
+	for b := range 256 {
+		a[byteRune(byte(b))] = int16(b)
+	}
+	return &a
+}
+
+// appendBytes appends the bytes that piece spells. What is not spelled in the
+// alphabet from end to end stands for its own UTF-8, as in the reference decoder;
+// then spelled is false.
+func (a *alphabet) appendBytes(dst, piece []byte) (out []byte, spelled bool) {
+	start := len(dst)
+	for i := 0; i < len(piece); {
+		r, n := rune(piece[i]), 1
+		if r >= 0x80 {
+			if r >= 0xE0 || i+1 >= len(piece) {
+				return append(dst[:start], piece...), false
+			}
+			r, n = r&0x1F<<6|rune(piece[i+1]&0x3F), 2
+		}
+		if int(r) >= len(a) || a[r] < 0 {
+			return append(dst[:start], piece...), false
+		}
+		dst = append(dst, byte(a[r]))
+		i += n
+	}
+	return dst, true
+}

@@ -1,0 +1,161 @@
+package bpe
+
+import (
+	"math/bits"
+	"math/rand/v2"
+)
+
+// A pairTable maps two adjacent tokens to what they merge to: rank and id in one
+// number, or noMerge. Most pairs of a text do not merge, so a bit per hash value
+// answers those without a look at the big table.
+type pairTable struct {
+	slot   []pairSlot // length a power of two, free where key is noPair
+	filter []uint64
+	seed   uint64
+}
+
+type pairSlot struct {
+	key   uint64
+	merge uint64 // rank<<32 | id
+}
+
+const (
+	noMerge = ^uint64(0)
+	noPair  = ^uint64(0)
+
+	// 2^21 bits are 256 KiB: they stay in the second-level cache, and answer
+	// nine of ten pairs that do not merge.
+	filterBits = 21
+)
+
+// newSeed keeps a hostile vocabulary from choosing its collisions. Results do
+// not depend on it.
+func newSeed() uint64 { return rand.Uint64() | 1 }
+
+func newPairTable(n int) pairTable {
+	p := pairTable{seed: newSeed(), filter: make([]uint64, 1<<(filterBits-6))}
+	p.slot = make([]pairSlot, slots(n))
+	for i := range p.slot {
+		p.slot[i].key = noPair
+	}
+	return p
+}
+
+// slots returns the size of an open table for n entries: a power of two, at most
+// three quarters full.
+func slots(n int) int {
+	size := 16
+	for 3*size < 4*n {
+		size *= 2
+	}
+	return size
+}
+
+func (p *pairTable) hash(key uint64) uint64 {
+	hi, lo := bits.Mul64(key^p.seed, 0x9E3779B97F4A7C15)
+	return hi ^ lo
+}
+
+func pairKey(a, b int32) uint64 { return uint64(uint32(a))<<32 | uint64(uint32(b)) }
+
+// put sets the merge of a pair; a later one replaces an earlier.
+func (p *pairTable) put(a, b int32, merge uint64) {
+	key := pairKey(a, b)
+	h := p.hash(key)
+	f := h >> (64 - filterBits)
+	p.filter[f>>6] |= 1 << (f & 63)
+	mask := uint64(len(p.slot) - 1)
+	i := h & mask
+	for p.slot[i].key != noPair && p.slot[i].key != key {
+		i = (i + 1) & mask
+	}
+	p.slot[i] = pairSlot{key, merge}
+}
+
+func (p *pairTable) get(a, b int32) uint64 {
+	key := pairKey(a, b)
+	h := p.hash(key)
+	f := h >> (64 - filterBits)
+	if p.filter[f>>6]>>(f&63)&1 == 0 {
+		return noMerge
+	}
+	mask := uint64(len(p.slot) - 1)
+	for i := h & mask; ; i = (i + 1) & mask {
+		switch s := &p.slot[i]; s.key {
+		case key:
+			return s.merge
+		case noPair:
+			return noMerge
+		}
+	}
+}
+
+// A wordTable maps the pre-tokens of up to 16 bytes that are one token to its id.
+type wordTable struct {
+	slot []wordSlot // length a power of two, free where n is 0
+	seed uint64
+}
+
+type wordSlot struct {
+	lo, hi uint64
+	id     int32
+	n      uint32
+}
+
+func newWordTable(n int) wordTable {
+	return wordTable{slot: make([]wordSlot, slots(n)), seed: newSeed()}
+}
+
+// wordHash mixes a word of n ≤ 16 bytes, given as two little-endian numbers.
+func wordHash(lo, hi uint64, n int, seed uint64) uint64 {
+	h, l := bits.Mul64(lo^seed, (hi^0xD6E8FEB86659FD93)+uint64(n)*0xA0761D6478BD642F)
+	return h ^ l
+}
+
+func (w *wordTable) put(lo, hi uint64, n int, id int32) {
+	mask := uint64(len(w.slot) - 1)
+	i := wordHash(lo, hi, n, w.seed) & mask
+	for w.slot[i].n != 0 {
+		i = (i + 1) & mask
+	}
+	w.slot[i] = wordSlot{lo, hi, id, uint32(n)}
+}
+
+func (w *wordTable) get(lo, hi uint64, n int, h uint64) (int32, bool) {
+	mask := uint64(len(w.slot) - 1)
+	for i := h & mask; ; i = (i + 1) & mask {
+		s := &w.slot[i]
+		if s.lo == lo && s.hi == hi && s.n == uint32(n) {
+			return s.id, true
+		}
+		if s.n == 0 {
+			return 0, false
+		}
+	}
+}
+
+// loadWord returns s[i:j], of 1 to 16 bytes, as two little-endian numbers. Where
+// 16 bytes can be read it reads them all; the compiler makes one load of eight.
+func loadWord(s string, i, j int) (lo, hi uint64) {
+	n := j - i
+	if i+16 <= len(s) {
+		lo, hi = load8(s[i:]), load8(s[i+8:])
+		if n <= 8 {
+			return lo & (noMerge >> (64 - 8*uint(n))), 0
+		}
+		return lo, hi & (noMerge >> (128 - 8*uint(n)))
+	}
+	for k := min(n, 8) - 1; k >= 0; k-- {
+		lo = lo<<8 | uint64(s[i+k])
+	}
+	for k := n - 1; k >= 8; k-- {
+		hi = hi<<8 | uint64(s[i+k])
+	}
+	return lo, hi
+}
+
+func load8(s string) uint64 {
+	_ = s[7]
+	return uint64(s[0]) | uint64(s[1])<<8 | uint64(s[2])<<16 | uint64(s[3])<<24 |
+		uint64(s[4])<<32 | uint64(s[5])<<40 | uint64(s[6])<<48 | uint64(s[7])<<56
+}

@@ -1,0 +1,142 @@
+package bpe
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"strconv"
+)
+
+// LoadTiktoken reads a tokenizer that ships as tiktoken.model, a list of tokens in
+// base64 with their ranks, with its special tokens in tokenizer_config.json. Kimi
+// is the one family that does; it wants Options.Experimental.
+func LoadTiktoken(folder fs.FS, opts Options) (*Tokenizer, error) {
+	if !opts.Experimental {
+		return nil, fmt.Errorf("bpe: %s: %w: %s", FileTiktoken, ErrExperimental, FamilyKimi)
+	}
+	ranks, err := readFile(folder, FileTiktoken)
+	if err != nil {
+		return nil, fmt.Errorf("bpe: %w", err)
+	}
+	config, err := readFile(folder, FileConfig)
+	if err != nil {
+		return nil, fmt.Errorf("bpe: %w", err)
+	}
+	t, err := parseTiktoken(ranks, config)
+	if err != nil {
+		return nil, fmt.Errorf("bpe: %w", err)
+	}
+	t.files = []File{fileOf(FileTiktoken, ranks), fileOf(FileConfig, config)}
+	return t, nil
+}
+
+func parseTiktoken(ranks, config []byte) (*Tokenizer, error) {
+	pieces, words, err := readRanks(ranks)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", FileTiktoken, err)
+	}
+	added, err := kimiAdded(config, int32(pieces.len()))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", FileConfig, err)
+	}
+	t := &Tokenizer{family: FamilyKimi, split: splitKimi, chunks: true}
+	if err := t.build(pieces, rankMerges(&pieces, words), added, true); err != nil {
+		return nil, fmt.Errorf("%s: %w", FileTiktoken, err)
+	}
+	return t, nil
+}
+
+// readRanks reads "base64 rank" lines. Ranks count from 0, one by one, and are
+// the ids.
+func readRanks(raw []byte) (pieces pieceTable, words [][]byte, err error) {
+	pieces = newPieceTable()
+	var spelled []byte
+	for n := 1; len(raw) > 0; n++ {
+		var line []byte
+		line, raw, _ = bytes.Cut(raw, []byte{'\n'})
+		line = bytes.TrimRight(line, "\r")
+		if len(line) == 0 {
+			continue
+		}
+		word, rank, ok := bytes.Cut(line, []byte{' '})
+		if !ok {
+			return pieces, nil, fmt.Errorf("line %d: %w: not a token and its rank", n, ErrCorrupt)
+		}
+		b := make([]byte, base64.StdEncoding.DecodedLen(len(word)))
+		k, err := base64.StdEncoding.Decode(b, word)
+		if err != nil || k == 0 || k > maxPieceLen {
+			return pieces, nil, fmt.Errorf("line %d: %w: bad token %.40q", n, ErrCorrupt, word)
+		}
+		id, err := strconv.Atoi(string(rank))
+		if err != nil || id != pieces.len() || id > maxID {
+			return pieces, nil, fmt.Errorf("line %d: %w: rank %.40q, want %d", n, ErrCorrupt, rank, pieces.len())
+		}
+		spelled = appendSpelled(spelled[:0], b[:k])
+		if !pieces.add(spelled, int32(id)) {
+			return pieces, nil, fmt.Errorf("line %d: %w: token %q twice", n, ErrCorrupt, b[:k])
+		}
+		words = append(words, b[:k])
+	}
+	return pieces, words, nil
+}
+
+// rankMerges makes the merges of a rank file explicit: two tokens merge where
+// their bytes together are a token, and its rank is the merge's. Several pairs
+// may make the same token; they share its rank, and the order between them never
+// matters, since the leftmost goes first.
+func rankMerges(pieces *pieceTable, words [][]byte) []merge {
+	var merges []merge
+	var buf []byte
+	for id, w := range words {
+		for cut := 1; cut < len(w); cut++ {
+			buf = appendSpelled(buf[:0], w[:cut])
+			a, ok := pieces.getBytes(buf)
+			if !ok {
+				continue
+			}
+			buf = appendSpelled(buf[:0], w[cut:])
+			if b, ok := pieces.getBytes(buf); ok {
+				merges = append(merges, merge{a, b, int32(id), uint32(id)})
+			}
+		}
+	}
+	return merges
+}
+
+// kimiReserved is how many special tokens follow the ranks.
+const kimiReserved = 256
+
+// kimiAdded names the special tokens after the n ranks as Kimi's own code does:
+// by the configuration, else by number.
+func kimiAdded(config []byte, n int32) ([]Added, error) {
+	var c struct {
+		Added map[string]struct {
+			Content string `json:"content"`
+			Special bool   `json:"special"`
+		} `json:"added_tokens_decoder"`
+	}
+	if err := json.Unmarshal(config, &c); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrCorrupt, err)
+	}
+	added := make([]Added, 0, kimiReserved)
+	seen := map[string]bool{}
+	for id := n; id < n+kimiReserved; id++ {
+		a := Added{ID: id, Content: fmt.Sprintf("<|reserved_token_%d|>", id), Special: true}
+		key := strconv.Itoa(int(id))
+		if named, ok := c.Added[key]; ok {
+			a.Content, a.Special = named.Content, named.Special
+			delete(c.Added, key)
+		}
+		if a.Content == "" || len(a.Content) > maxAddedLen || seen[a.Content] {
+			return nil, fmt.Errorf("%w: added token %d: bad or repeated content %.40q", ErrCorrupt, id, a.Content)
+		}
+		seen[a.Content] = true
+		added = append(added, a)
+	}
+	for id := range c.Added {
+		return nil, fmt.Errorf("%w: added token %.20s is not one of the %d after %d ranks", ErrCorrupt, id, kimiReserved, n)
+	}
+	return added, nil
+}

@@ -1,0 +1,83 @@
+package bpe
+
+import "unicode/utf8"
+
+// Invalid UTF-8 becomes U+FFFD by the rule that Python's errors="replace" and
+// Rust's from_utf8_lossy share: one for each maximal subpart, that is the longest
+// prefix of a character that could have gone on. strings.ToValidUTF8 makes one
+// per run, a range loop one per byte.
+
+const replacement = "\uFFFD"
+
+// appendLossy appends s to dst with invalid UTF-8 replaced.
+func appendLossy[S []byte | string](dst []byte, s S) []byte {
+	start := 0
+	for i := 0; i < len(s); {
+		if s[i] < utf8.RuneSelf {
+			i++
+			continue
+		}
+		n, ok, _ := subpart(s[i:])
+		if !ok {
+			dst = append(append(dst, s[start:i]...), replacement...)
+			start = i + n
+		}
+		i += n
+	}
+	return append(dst, s[start:]...)
+}
+
+// subpart returns the length of the character that s begins with, or of the
+// maximal subpart of one, and which it is. cut says that s ended inside of what
+// could still become a character. s is not empty.
+func subpart[S []byte | string](s S) (n int, ok, cut bool) {
+	need, lo, hi := 0, byte(0x80), byte(0xBF)
+	switch c := s[0]; {
+	case c < 0x80:
+		return 1, true, false
+	case c < 0xC2, c > 0xF4:
+		return 1, false, false
+	case c < 0xE0:
+		need = 1
+	case c < 0xF0:
+		need = 2
+		switch c {
+		case 0xE0:
+			lo = 0xA0
+		case 0xED:
+			hi = 0x9F
+		}
+	default:
+		need = 3
+		switch c {
+		case 0xF0:
+			lo = 0x90
+		case 0xF4:
+			hi = 0x8F
+		}
+	}
+	n = 1
+	for ; need > 0 && n < len(s) && lo <= s[n] && s[n] <= hi; need-- {
+		n++
+		lo, hi = 0x80, 0xBF
+	}
+	return n, need == 0, need > 0 && n == len(s)
+}
+
+// incompleteTail returns the length of the part at the end of s that could still
+// become a character.
+func incompleteTail(s []byte) int {
+	for back := 1; back <= 3 && back <= len(s); back++ {
+		b := s[len(s)-back]
+		if b < 0x80 {
+			return 0
+		}
+		if b >= 0xC0 {
+			if _, _, cut := subpart(s[len(s)-back:]); cut {
+				return back
+			}
+			return 0
+		}
+	}
+	return 0
+}

@@ -1,0 +1,247 @@
+package bpe_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/rollout-rl/rollout/tokenize/bpe"
+	"github.com/rollout-rl/rollout/tokenize/bpe/bpetest"
+)
+
+const reference = "hf-tokenizers-0.23.2"
+
+func encode(tb testing.TB, tok *bpe.Tokenizer, text string, opts bpe.EncodeOptions) []int32 {
+	tb.Helper()
+	ids, err := tok.AppendTokensWith(nil, text, opts)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return ids
+}
+
+func decode(tb testing.TB, tok *bpe.Tokenizer, ids []int32, opts bpe.DecodeOptions) string {
+	tb.Helper()
+	text, err := tok.AppendText(nil, ids, opts)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return string(text)
+}
+
+// jsonLines decodes each line of a stored file.
+func jsonLines[T any](tb testing.TB, name ...string) []T {
+	tb.Helper()
+	var out []T
+	for line := range bytes.Lines(bpetest.Read(tb, name...)) {
+		var v T
+		if err := json.Unmarshal(line, &v); err != nil {
+			tb.Fatal(err)
+		}
+		out = append(out, v)
+	}
+	return out
+}
+
+func jsonFile[T any](tb testing.TB, name ...string) T {
+	tb.Helper()
+	var v T
+	if err := json.Unmarshal(bpetest.Read(tb, name...), &v); err != nil {
+		tb.Fatal(err)
+	}
+	return v
+}
+
+// checkIDs compares and reports the first difference; it returns whether equal.
+func checkIDs(tb testing.TB, text string, got, want []int32) bool {
+	tb.Helper()
+	if slices.Equal(got, want) {
+		return true
+	}
+	at := 0
+	for at < min(len(got), len(want)) && got[at] == want[at] {
+		at++
+	}
+	tb.Errorf("AppendTokens(%.300q): differs at token %d of %d (want %d tokens): %v, want %v",
+		text, at, len(got), len(want), got[at:min(at+8, len(got))], want[at:min(at+8, len(want))])
+	return false
+}
+
+// TestReferenceVectors: the ids of the reference engine for hostile texts, slices
+// of real ones, and the edges of Unicode.
+func TestReferenceVectors(t *testing.T) {
+	t.Parallel()
+	for _, name := range bpetest.Names() {
+		for _, set := range []struct{ texts, ids string }{
+			{"texts.json", name + ".ids.jsonl"},
+			{"unicode_edge.texts.json", "unicode_edge." + name + ".ids.jsonl"},
+		} {
+			if name == "qwen2.5" && strings.HasPrefix(set.ids, "unicode_edge") {
+				continue // the same pipeline as qwen3; the reference has no file for it
+			}
+			t.Run(set.ids, func(t *testing.T) {
+				t.Parallel()
+				tok := bpetest.Tokenizer(t, name)
+				texts := jsonFile[[]string](t, "vectors", reference, set.texts)
+				want := jsonLines[[]int32](t, "vectors", reference, set.ids)
+				if len(texts) != len(want) || len(texts) < 1000 {
+					t.Fatalf("%d texts, %d answers", len(texts), len(want))
+				}
+				bad := 0
+				for i, text := range texts {
+					if !checkIDs(t, text, encode(t, tok, text, bpe.EncodeOptions{}), want[i]) {
+						if bad++; bad == 5 {
+							t.FailNow()
+						}
+					}
+				}
+			})
+		}
+	}
+}
+
+// TestReferenceDecode: random ids, special tokens printed and skipped.
+func TestReferenceDecode(t *testing.T) {
+	t.Parallel()
+	for _, name := range bpetest.Names() {
+		if name == "qwen2.5" {
+			continue // as above
+		}
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			tok := bpetest.Tokenizer(t, name)
+			type vector struct {
+				IDs  []int32
+				A, B string
+			}
+			vectors := jsonLines[vector](t, "vectors", reference, name+".decode.jsonl")
+			if len(vectors) < 1500 {
+				t.Fatalf("%d vectors", len(vectors))
+			}
+			for i, v := range vectors {
+				if got := decode(t, tok, v.IDs, bpe.DecodeOptions{SkipSpecial: true}); got != v.A {
+					t.Fatalf("vector %d: AppendText(%v, skip special) = %q, want %q", i, v.IDs, got, v.A)
+				}
+				if got := decode(t, tok, v.IDs, bpe.DecodeOptions{}); got != v.B {
+					t.Fatalf("vector %d: AppendText(%v) = %q, want %q", i, v.IDs, got, v.B)
+				}
+			}
+		})
+	}
+}
+
+// TestLlamaCppVectors: the test texts of llama.cpp.
+func TestLlamaCppVectors(t *testing.T) {
+	t.Parallel()
+	for name, file := range map[string]string{"qwen2.5": "qwen2", "qwen3": "qwen2", "llama3.1": "llama-bpe"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			tok := bpetest.Tokenizer(t, name)
+			texts := strings.Split(string(bpetest.Read(t, "vectors", "llama.cpp", file+".inp")), "\n__ggml_vocab_test__\n")
+			answers := strings.Split(strings.TrimSuffix(string(bpetest.Read(t, "vectors", "llama.cpp", file+".out")), "\n"), "\n")
+			if len(texts) != len(answers) || len(texts) != 46 {
+				t.Fatalf("%d texts, %d answers", len(texts), len(answers))
+			}
+			for i, text := range texts {
+				var want []int32
+				list := "[" + strings.Join(strings.Fields(answers[i]), ",") + "]"
+				if err := json.Unmarshal([]byte(list), &want); err != nil {
+					t.Fatal(err)
+				}
+				checkIDs(t, text, encode(t, tok, text, bpe.EncodeOptions{}), want)
+			}
+		})
+	}
+}
+
+// TestTransformersJSVectors: texts, ids and decoded texts of transformers.js.
+func TestTransformersJSVectors(t *testing.T) {
+	t.Parallel()
+	type vector struct {
+		Text    string
+		IDs     []int32
+		Decoded string
+	}
+	sets := jsonFile[map[string]map[string]vector](t, "vectors", "transformers.js.json")
+	for name, set := range map[string]string{
+		"qwen2.5": "Xenova/Qwen1.5-0.5B-Chat", "qwen3": "Xenova/Qwen1.5-0.5B-Chat",
+		"llama3.1": "Xenova/llama3-tokenizer-new", "gpt-oss": "Xenova/gpt-4o",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			tok := bpetest.Tokenizer(t, name)
+			if len(sets[set]) < 15 {
+				t.Fatalf("%d vectors", len(sets[set]))
+			}
+			for _, v := range sets[set] {
+				got := encode(t, tok, v.Text, bpe.EncodeOptions{PostProcess: true})
+				if checkIDs(t, v.Text, got, v.IDs) {
+					if got := decode(t, tok, v.IDs, bpe.DecodeOptions{}); got != v.Decoded {
+						t.Errorf("AppendText(%v) = %q, want %q", v.IDs, got, v.Decoded)
+					}
+				}
+			}
+		})
+	}
+}
+
+// TestSwiftVectors: what Python's transformers gives for texts of
+// swift-transformers.
+func TestSwiftVectors(t *testing.T) {
+	t.Parallel()
+	dir := []string{"vectors", "swift-transformers"}
+	t.Run("qwen2.5", func(t *testing.T) {
+		t.Parallel()
+		tok := bpetest.Tokenizer(t, "qwen2.5")
+		want := jsonFile[struct {
+			Entries map[string]struct {
+				IDs []int32 `json:"input_ids"`
+			}
+		}](t, append(dir, "multilingual_Qwen2.5-0.5B.json")...)
+		inputs := jsonFile[struct {
+			Entries []struct{ ID, Text string }
+		}](t, append(dir, "multilingual_inputs.json")...)
+		if len(inputs.Entries) != 30 {
+			t.Fatalf("%d texts", len(inputs.Entries))
+		}
+		for _, in := range inputs.Entries {
+			checkIDs(t, in.Text, encode(t, tok, in.Text, bpe.EncodeOptions{PostProcess: true}), want.Entries[in.ID].IDs)
+		}
+	})
+	t.Run("llama3.1", func(t *testing.T) {
+		t.Parallel()
+		tok := bpetest.Tokenizer(t, "llama3.1")
+		long := jsonFile[struct {
+			Text string
+			IDs  []int32 `json:"input_ids"`
+		}](t, append(dir, "llama_3.2_encoded.json")...)
+		checkIDs(t, long.Text, encode(t, tok, long.Text, bpe.EncodeOptions{PostProcess: true}), long.IDs)
+
+		type vector struct {
+			Input   string
+			Encoded struct {
+				IDs []int32 `json:"input_ids"`
+			}
+			With    string `json:"decoded_with_special"`
+			Without string `json:"decoded_without_special"`
+		}
+		for _, set := range jsonFile[map[string][]vector](t, append(dir, "llama_3.2_tokenizer_tests.json")...) {
+			if len(set) == 0 {
+				t.Fatal("no vectors")
+			}
+			for _, v := range set {
+				checkIDs(t, v.Input, encode(t, tok, v.Input, bpe.EncodeOptions{PostProcess: true}), v.Encoded.IDs)
+				clean := bpe.DecodeOptions{CleanUp: true}
+				if got := decode(t, tok, v.Encoded.IDs, clean); got != v.With {
+					t.Errorf("AppendText(%v) = %q, want %q", v.Encoded.IDs, got, v.With)
+				}
+				clean.SkipSpecial = true
+				if got := decode(t, tok, v.Encoded.IDs, clean); got != v.Without {
+					t.Errorf("AppendText(%v, skip special) = %q, want %q", v.Encoded.IDs, got, v.Without)
+				}
+			}
+		}
+	})
+}

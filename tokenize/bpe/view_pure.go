@@ -1,0 +1,6 @@
+//go:build purego
+
+package bpe
+
+// stringOf returns b as a string.
+func stringOf(b []byte) string { return string(b) }
