@@ -85,7 +85,7 @@ type ApprovalReturn struct {
 	Type       string  `json:"type"` // approval
 	ToolCallID string  `json:"tool_call_id"`
 	Approve    bool    `json:"approve"`
-	Reason     *string `json:"reason,omitempty"`
+	Reason     *string `json:"reason"`
 	Extra      Extra   `json:"-"`
 }
 

@@ -15,9 +15,9 @@ type LettaResponse struct {
 
 	// Logprobs repeats the last call: the larger half of a body. It is skipped when
 	// a body is streamed, and kept as text where a LettaResponse is decoded whole.
-	Logprobs json.RawMessage `json:"logprobs,omitempty"`
+	Logprobs json.RawMessage `json:"logprobs"`
 	// Turns is set only where a LettaResponse is decoded whole.
-	Turns []TurnTokenData `json:"turns,omitempty"`
+	Turns []TurnTokenData `json:"turns"`
 
 	Extra Extra `json:"-"`
 }
