@@ -1,56 +1,418 @@
 package tokenize
 
+import "math"
+
 // A Drift says what to do with a prompt that does not continue the open row.
 type Drift uint8
 
-// The ways of DESIGN: fork is the default and the only one that trims nothing.
+// The ways to meet drift. DriftFork is the only one that trims nothing.
 const (
 	DriftFork    Drift = iota // begin a new row with the true prompt
-	DriftRealign              // mask and replace a short end of the last output, else fork
+	DriftRealign              // replace a short end of the last output by what the prompt has; else fork
 	DriftReject               // refuse the sample
 )
 
-// AlignConfig says how calls become rows. The zero value forks, and bounds nothing.
+// AlignConfig says how calls become rows. The zero value forks and bounds nothing.
 type AlignConfig struct {
 	Drift Drift
+
 	// RealignMax is, for DriftRealign, the greatest number of sampled tokens at the
 	// end of the last output that may be replaced.
 	RealignMax int
-	// MaxRowTokens bounds T. A row is cut before the call that would exceed it, so
-	// always at a turn's end. 0 means no bound.
+
+	// MaxRowTokens bounds T; 0 means no bound. A row ends before the call that would
+	// exceed it, so always at the end of an output, and has FlagCut. That call, and
+	// every later one whose prompt continues it, makes no row: its tokens are
+	// counted in Alignment.Cut and trained nowhere. A call after them whose prompt
+	// forks opens a row of its own if it fits.
 	MaxRowTokens int
-	// VocabSize, where positive, bounds every id.
+
+	// VocabSize, where positive, bounds every id of calls that are not quarantined.
 	VocabSize int
 }
 
-// An Alignment adds up what Align did with the sampled tokens of a sample:
+// An Alignment adds up what became of the sampled tokens of a sample. Each of them
+// is in exactly one of the sums:
 //
 //	Sampled == Trained + Unscored + Trimmed + Cut + Lost
 type Alignment struct {
 	Sampled  int
-	Trained  int // mask 1 in exactly one row
-	Unscored int // no usable log-probability: mask 0
+	Trained  int // mask 1, in exactly one row
+	Unscored int // no usable log-probability: mask 0, or in a row left out
 	Trimmed  int // replaced by DriftRealign
 	Cut      int // beyond MaxRowTokens
 	Lost     int // of quarantined calls
 
 	// LostCalls are the indexes of the quarantined calls, CutCalls of those beyond
-	// MaxRowTokens. Both are valid until the next Align.
+	// MaxRowTokens, ascending. Both are valid until the Aligner is used again.
 	LostCalls, CutCalls []int32
 
-	// Forks counts rows begun because a prompt diverged, Realigned the repairs that
-	// avoided one, EmptyRows the rows left out for want of a trainable token.
+	// Forks counts the divergences that began a row, Realigned those that did not,
+	// EmptyRows the rows left out because no token of theirs could be trained.
 	Forks, Realigned, EmptyRows int
 }
 
-// An Aligner turns the calls of a sample into rows. It keeps small scratch memory
-// and is not safe for concurrent use: give each worker its own.
+// An Aligner turns the calls of a sample into rows. It keeps a little memory and is
+// not safe for concurrent use: give each worker its own.
 type Aligner struct {
-	cfg AlignConfig
+	cfg       AlignConfig
+	idLimit   uint32
+	lost, cut []int32
+
+	// While aligning:
+	calls []Call
+	rows  []Row // those of dst, too; the open one is the last
+	sum   Alignment
+	open  bool // rows has an open row: it is prompt and output of the call before
+	full  bool // the call before is cut: nothing of it is in a row
+	after bool // the call before is lost
+	shown int  // index of the row that full calls continue, or -1
 }
 
 // NewAligner returns an Aligner.
-func NewAligner(cfg AlignConfig) *Aligner { return &Aligner{cfg: cfg} }
+func NewAligner(cfg AlignConfig) *Aligner {
+	a := &Aligner{cfg: cfg, idLimit: math.MaxInt32}
+	if cfg.VocabSize > 0 && cfg.VocabSize <= math.MaxInt32 {
+		a.idLimit = uint32(cfg.VocabSize) - 1
+	}
+	return a
+}
 
-// Align appends the rows of one sample to dst.
-func (a *Aligner) Align(dst []Row, calls []Call) ([]Row, Alignment, error) { panic("todo") }
+// Align appends the rows of one sample to dst; the package documentation has the
+// rule. Rows share no memory with calls. Rows between the length and the capacity
+// of dst are reused, memory and all: a caller that gives its rows away passes nil.
+//
+// Calls with an unknown prompt must be quarantined. They are reported as lost and
+// no row runs across them. SourceLiteral has no prompts; its calls cannot be mixed
+// with others, save quarantined ones.
+//
+// An *AlignError means that the sample as a whole must not be trained on: ErrLength,
+// ErrNoPrompt, ErrVocab, and ErrPrefix with DriftReject. Then dst is returned as it
+// came.
+func (a *Aligner) Align(dst []Row, calls []Call) ([]Row, Alignment, error) {
+	base := len(dst)
+	if err := checkCalls(calls); err != nil {
+		return dst, Alignment{}, err
+	}
+	a.calls, a.rows, a.sum = calls, dst, Alignment{}
+	a.open, a.full, a.after, a.shown = false, false, false, -1
+	a.lost, a.cut = a.lost[:0], a.cut[:0]
+	defer func() { a.calls, a.rows = nil, nil }()
+	for k := range calls {
+		if err := a.call(k); err != nil {
+			return a.rows[:base], Alignment{}, err
+		}
+	}
+	a.close()
+	for i := range a.rows[base:] {
+		a.rows[base+i].SegmentIndex = int32(i)
+		a.rows[base+i].SegmentCount = int32(len(a.rows) - base)
+	}
+	a.sum.LostCalls, a.sum.CutCalls = a.lost, a.cut
+	return a.rows, a.sum, nil
+}
+
+// checkCalls verifies what Align relies on.
+func checkCalls(calls []Call) error {
+	literal := -1
+	for k := range calls {
+		c := &calls[k]
+		if c.Grade >= Quarantined {
+			continue
+		}
+		if len(c.Logprobs) != len(c.OutputIDs) {
+			return &AlignError{Turn: k, Token: min(len(c.Logprobs), len(c.OutputIDs)), Reason: ReasonLengthMismatch, Err: ErrLength}
+		}
+		isLiteral := 0
+		if c.Source == SourceLiteral {
+			isLiteral = 1
+		}
+		if isLiteral == 0 && len(c.PromptIDs) == 0 {
+			return &AlignError{Turn: k, Token: -1, Reason: ReasonNoPrompt, Err: ErrNoPrompt}
+		}
+		if literal >= 0 && literal != isLiteral || isLiteral == 1 && c.PromptIDs != nil {
+			return &AlignError{Turn: k, Token: -1, Reason: ReasonNoPrompt, Err: &detailError{ErrNoPrompt, "literal calls do not mix with known prompts"}}
+		}
+		literal = isLiteral
+	}
+	return nil
+}
+
+// call adds the next call.
+func (a *Aligner) call(k int) error {
+	c := &a.calls[k]
+	a.sum.Sampled += len(c.OutputIDs)
+	if c.Grade >= Quarantined {
+		a.close()
+		a.sum.Lost += len(c.OutputIDs)
+		a.lost = append(a.lost, int32(k))
+		a.full, a.after = false, true
+		return nil
+	}
+	switch {
+	case !a.open && !a.full:
+		return a.begin(k, nil)
+	case c.Source == SourceLiteral:
+		return a.extend(k, c.Context)
+	}
+	head, tail := a.seen(k)
+	n := commonPrefix(head, c.PromptIDs)
+	if n == len(head) {
+		n += commonPrefix(tail, c.PromptIDs[n:])
+	}
+	switch seen := len(head) + len(tail); {
+	case n == seen && n < len(c.PromptIDs):
+		return a.extend(k, c.PromptIDs[n:])
+	case a.cfg.Drift == DriftReject:
+		return &AlignError{Turn: k, Token: n, Reason: ReasonDrift, Err: ErrPrefix}
+	case a.cfg.Drift == DriftRealign && a.realigns(k, n):
+		row := &a.rows[len(a.rows)-1]
+		row.trim(n)
+		row.Flags |= FlagRealigned
+		a.sum.Realigned++
+		return a.extend(k, c.PromptIDs[n:])
+	default:
+		div := a.diverge(k, n, head, tail)
+		a.close()
+		a.sum.Forks++
+		return a.begin(k, div)
+	}
+}
+
+// seen is what the model had seen and said by the end of the call before k: the
+// open row, in two pieces, or what would be it had it not been cut.
+func (a *Aligner) seen(k int) (head, tail []int32) {
+	if a.full {
+		return a.calls[k-1].PromptIDs, a.calls[k-1].OutputIDs
+	}
+	return a.rows[len(a.rows)-1].InputIDs, nil
+}
+
+// realigns reports whether a divergence at n may be repaired: it begins inside the
+// last output, near enough to its end, and the repaired row is not too long.
+func (a *Aligner) realigns(k, n int) bool {
+	c, last := &a.calls[k], &a.calls[k-1]
+	if a.full || n == len(c.PromptIDs) || !a.fits(len(c.PromptIDs)+len(c.OutputIDs)) {
+		return false
+	}
+	end := len(a.rows[len(a.rows)-1].InputIDs)
+	return n >= end-len(last.OutputIDs) && n < end && end-n <= a.cfg.RealignMax
+}
+
+// extend appends context and output of call k to the open row, or cuts it.
+func (a *Aligner) extend(k int, context []int32) error {
+	c := &a.calls[k]
+	if a.full {
+		a.skip(k)
+		return nil
+	}
+	row := &a.rows[len(a.rows)-1]
+	if !a.fits(len(row.InputIDs) + len(context) + len(c.OutputIDs)) {
+		row.Flags |= FlagCut
+		row.Truncated = true
+		a.close()
+		a.skip(k)
+		return nil
+	}
+	role := c.After
+	if role != RoleTool {
+		role = RoleUser
+	}
+	return a.append(row, k, role, context)
+}
+
+// begin opens a row with the whole prompt of call k.
+func (a *Aligner) begin(k int, div *Divergence) error {
+	c := &a.calls[k]
+	prompt := c.PromptIDs
+	if c.Source == SourceLiteral {
+		prompt = c.Context
+	}
+	if !a.fits(len(prompt) + len(c.OutputIDs)) {
+		a.shown = -1
+		a.skip(k)
+		return nil
+	}
+	row := a.newRow()
+	if a.after {
+		div = row.spareDivergence.reuse()
+		div.Call, div.Kind = int32(k), DivergedAfterLost
+	}
+	row.Divergence, row.spareDivergence = div, nil
+	row.FirstCall, row.LastCall = int32(k), int32(k)
+	row.Grade, row.Source = c.Grade, c.Source
+	a.open, a.full, a.after, a.shown = true, false, false, -1
+	if need := len(prompt) + len(c.OutputIDs); cap(row.InputIDs) < need {
+		row.reserve(a.finalLength(k, need))
+	}
+	return a.append(row, k, RolePrompt, prompt)
+}
+
+// append adds context and output of call k to row.
+func (a *Aligner) append(row *Row, k int, role Role, context []int32) error {
+	c := &a.calls[k]
+	if i := a.badID(context); i >= 0 {
+		return &AlignError{Turn: k, Token: i, Reason: ReasonVocab, Err: ErrVocab}
+	}
+	if i := a.badID(c.OutputIDs); i >= 0 {
+		return &AlignError{Turn: k, Token: i, Reason: ReasonVocab, Err: ErrVocab}
+	}
+	row.AppendContext(role, context)
+	row.AppendSampled(c.OutputIDs, c.Logprobs, c.Version)
+	row.LastCall = int32(k) + 1
+	row.FinishReasons = append(row.FinishReasons, c.FinishReason)
+	row.StepIDs = append(row.StepIDs, c.StepID)
+	row.Flags |= c.Flags
+	row.Truncated = c.FinishReason == "length"
+	if c.Grade > row.Grade {
+		row.Grade, row.Source = c.Grade, c.Source
+	}
+	return nil
+}
+
+// skip counts call k as cut.
+func (a *Aligner) skip(k int) {
+	a.open, a.full, a.after = false, true, false
+	a.sum.Cut += len(a.calls[k].OutputIDs)
+	a.cut = append(a.cut, int32(k))
+}
+
+// close ends the open row, if there is one, and leaves it out where it has nothing
+// to train.
+func (a *Aligner) close() {
+	if !a.open {
+		return
+	}
+	a.open = false
+	a.shown = len(a.rows) - 1
+	row := &a.rows[a.shown]
+	trained := 0
+	for _, m := range row.LossMask {
+		trained += int(m)
+	}
+	a.sum.Trained += trained
+	a.sum.Unscored += int(row.Unscored)
+	a.sum.Trimmed += int(row.Trimmed)
+	if trained == 0 {
+		a.sum.EmptyRows++
+		a.rows = a.rows[:a.shown]
+		a.shown = -1
+	}
+}
+
+// newRow returns a new last row, made of memory behind rows where there is some.
+func (a *Aligner) newRow() *Row {
+	if len(a.rows) < cap(a.rows) {
+		a.rows = a.rows[:len(a.rows)+1]
+	} else {
+		a.rows = append(a.rows, Row{})
+	}
+	row := &a.rows[len(a.rows)-1]
+	row.Reset()
+	return row
+}
+
+func (a *Aligner) fits(tokens int) bool {
+	return a.cfg.MaxRowTokens <= 0 || tokens <= a.cfg.MaxRowTokens
+}
+
+// badID returns the position of the first id outside the vocabulary, or -1.
+func (a *Aligner) badID(ids []int32) int {
+	for i, id := range ids {
+		if uint32(id) > a.idLimit {
+			return i
+		}
+	}
+	return -1
+}
+
+// finalLength returns the length of the row that call k opens once the calls that
+// continue it were added, so that a new row is allocated once. An estimate is
+// enough.
+func (a *Aligner) finalLength(k, tokens int) int {
+	for k++; k < len(a.calls) && a.calls[k].Grade < Quarantined; k++ {
+		c, last := &a.calls[k], &a.calls[k-1]
+		if c.Source == SourceLiteral {
+			tokens += len(c.Context) + len(c.OutputIDs)
+			continue
+		}
+		n := len(last.PromptIDs)
+		if len(c.PromptIDs) <= n+len(last.OutputIDs) || commonPrefix(c.PromptIDs[n:], last.OutputIDs) < len(last.OutputIDs) {
+			break
+		}
+		tokens = len(c.PromptIDs) + len(c.OutputIDs)
+	}
+	if a.cfg.MaxRowTokens > 0 {
+		tokens = min(tokens, a.cfg.MaxRowTokens)
+	}
+	return tokens
+}
+
+// diverge describes the divergence of prompt k at n from head and tail.
+func (a *Aligner) diverge(k, n int, head, tail []int32) *Divergence {
+	prompt := a.calls[k].PromptIDs
+	div := a.nextSpare().reuse()
+	div.Call, div.Offset = int32(k), int32(n)
+	div.Row = window(div.Row, head, tail, n)
+	div.Prompt = window(div.Prompt, prompt, nil, n)
+	div.Kind = a.kind(k, n, len(head)+len(tail))
+	return div
+}
+
+func (a *Aligner) kind(k, n, seen int) DivergenceKind {
+	shown := a.shown
+	if a.open {
+		shown = len(a.rows) - 1
+	}
+	switch {
+	case n == len(a.calls[k].PromptIDs):
+		return DivergedProperPrefix
+	case shown >= 0 && n < int(a.rows[shown].PromptLength):
+		return DivergedInPrompt
+	case n >= seen-len(a.calls[k-1].OutputIDs):
+		return DivergedInLast
+	case shown >= 0 && n < len(a.rows[shown].InputIDs):
+		row := &a.rows[shown]
+		if Role(row.TurnRoles[row.spanOf(n)]) != RoleAssistant {
+			return DivergedInContext
+		}
+	}
+	return DivergedInEarlier
+}
+
+// nextSpare takes the spare Divergence of the row behind the last one, if any.
+func (a *Aligner) nextSpare() *Divergence {
+	if len(a.rows) == cap(a.rows) {
+		return nil
+	}
+	row := &a.rows[:len(a.rows)+1][len(a.rows)]
+	spare := row.Divergence
+	if spare == nil {
+		spare = row.spareDivergence
+	}
+	row.Divergence, row.spareDivergence = nil, nil
+	return spare
+}
+
+// reuse returns d emptied, or a new Divergence for nil.
+func (d *Divergence) reuse() *Divergence {
+	if d == nil {
+		return new(Divergence)
+	}
+	*d = Divergence{Row: d.Row[:0], Prompt: d.Prompt[:0]}
+	return d
+}
+
+// commonPrefix returns the length of the longest common prefix.
+func commonPrefix(a, b []int32) int {
+	const block = 32
+	n := min(len(a), len(b))
+	i := 0
+	for i+block <= n && [block]int32(a[i:]) == [block]int32(b[i:]) {
+		i += block
+	}
+	for i < n && a[i] == b[i] {
+		i++
+	}
+	return i
+}

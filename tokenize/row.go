@@ -44,8 +44,8 @@ type Row struct {
 	Grade  Grade
 	Source PromptSource
 
-	// Divergence says why this row is not the continuation of the one before it;
-	// nil for the first row of a sample.
+	// Divergence says why this row is not the continuation of the calls before it;
+	// nil where there were none. (The row before may have been left out.)
 	Divergence *Divergence
 
 	// Unscored counts sampled tokens of this row without a usable log-probability
@@ -64,6 +64,10 @@ type Row struct {
 	FirstCall, LastCall int32
 	// FinishReasons and StepIDs have one entry per call; empty where unknown.
 	FinishReasons, StepIDs []string
+
+	// memory kept by Reset for fields that are nil when empty
+	spareVersions   []int32
+	spareDivergence *Divergence
 }
 
 // Flags is a set of the flags of a row.
@@ -104,7 +108,7 @@ type DivergenceKind uint8
 const (
 	DivergedInPrompt     DivergenceKind = iota + 1 // before the first sampled token of the row
 	DivergedInContext                              // in a tool or user span
-	DivergedInEarlier                              // in an earlier output of the row
+	DivergedInEarlier                              // in an earlier output of the row, or beyond its cut
 	DivergedInLast                                 // in the last output of the row
 	DivergedProperPrefix                           // the prompt is a proper prefix of the row, or equal to it
 	DivergedAfterLost                              // the call before could not be known

@@ -1,0 +1,305 @@
+package tokenize_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/rollout-rl/rollout/tokenize"
+	"github.com/rollout-rl/rollout/tokenize/tokenizetest"
+)
+
+// A pipeline is what one worker owns: everything is reused, nothing is allocated.
+type pipeline struct {
+	decoder *tokenize.Decoder
+	aligner *tokenize.Aligner
+	literal tokenize.Literal
+	reply   tokenize.Reply
+	calls   []tokenize.Call
+	rows    []tokenize.Row
+	reader  bytes.Reader
+}
+
+func newPipeline() *pipeline {
+	return &pipeline{
+		decoder: tokenize.NewDecoder(tokenize.DecoderConfig{}),
+		aligner: tokenize.NewAligner(tokenize.AlignConfig{VocabSize: 151_936}),
+		literal: tokenize.Literal{Encoder: fixedEncoder{}},
+	}
+}
+
+// fixedEncoder gives every text the same ids, so that no benchmark here measures a
+// tokenizer.
+type fixedEncoder struct{}
+
+func (fixedEncoder) AppendTokens(dst []int32, _ string) ([]int32, error) {
+	return append(dst, contextIDs[:]...), nil
+}
+
+var contextIDs [tokenizetest.ContextTokens]int32
+
+// bytes decodes and aligns one reply in memory and returns its sampled tokens.
+func (p *pipeline) bytes(b []byte) (int, error) {
+	if err := p.decoder.DecodeBytes(b, &p.reply); err != nil {
+		return 0, err
+	}
+	return p.align()
+}
+
+// stream is bytes through a reader.
+func (p *pipeline) stream(b []byte) (int, error) {
+	p.reader.Reset(b)
+	if err := p.decoder.Decode(&p.reader, &p.reply); err != nil {
+		return 0, err
+	}
+	return p.align()
+}
+
+func (p *pipeline) align() (int, error) {
+	var err error
+	if p.calls, err = tokenize.CallsFromTurns(p.calls[:0], p.reply.Turns); err != nil {
+		return 0, err
+	}
+	if p.calls[0].Grade == tokenize.Quarantined { // no input_ids in this corpus
+		if p.calls, err = p.literal.Calls(p.calls[:0], p.reply.Turns); err != nil {
+			return 0, err
+		}
+	}
+	var sum tokenize.Alignment
+	p.rows, sum, err = p.aligner.Align(p.rows[:0], p.calls)
+	return sum.Sampled, err
+}
+
+// anyTurns is the rival: what one writes first.
+func anyTurns(b []byte) (int, error) {
+	var reply struct {
+		Turns []struct {
+			Role     string  `json:"role"`
+			IDs      []int32 `json:"output_ids"`
+			Logprobs [][]any `json:"output_token_logprobs"`
+			Content  *string `json:"content"`
+		} `json:"turns"`
+	}
+	if err := json.Unmarshal(b, &reply); err != nil {
+		return 0, err
+	}
+	n := 0
+	for _, t := range reply.Turns {
+		for range t.Logprobs {
+			n++
+		}
+	}
+	return n, nil
+}
+
+const corpusBytes = 48 << 20
+
+var corpora = []struct {
+	name string
+	o    tokenizetest.Options
+}{
+	{"turns", tokenizetest.Options{}},
+	{"recorded", tokenizetest.Options{Logprobs: true}},
+	{"input_ids", tokenizetest.Options{Logprobs: true, InputIDs: true}},
+	{"strings", tokenizetest.Options{TokenStrings: true}},
+	{"spaces", tokenizetest.Options{Spaces: true}},
+}
+
+func BenchmarkDecodeAlign(b *testing.B) {
+	for _, c := range corpora {
+		var bodies [][]byte
+		for _, mode := range []string{"bytes", "stream", "decode"} {
+			b.Run(fmt.Sprintf("reply=%s/mode=%s", c.name, mode), func(b *testing.B) {
+				if bodies == nil {
+					bodies = tokenizetest.Corpus(1, corpusBytes, c.o)
+				}
+				p := newPipeline()
+				run := p.bytes
+				switch mode {
+				case "stream":
+					run = p.stream
+				case "decode":
+					run = func(body []byte) (int, error) {
+						err := p.decoder.DecodeBytes(body, &p.reply)
+						n := 0
+						for i := range p.reply.Turns {
+							n += len(p.reply.Turns[i].OutputIDs)
+						}
+						return n, err
+					}
+				}
+				benchmarkBodies(b, bodies, run)
+			})
+		}
+	}
+}
+
+func BenchmarkEncodingJSON(b *testing.B) {
+	for _, c := range corpora[:2] {
+		b.Run("reply="+c.name, func(b *testing.B) {
+			benchmarkBodies(b, tokenizetest.Corpus(1, corpusBytes, c.o), anyTurns)
+		})
+	}
+}
+
+// benchmarkBodies runs over all bodies per iteration; the first pass, which grows
+// the arenas, is not measured.
+func benchmarkBodies(b *testing.B, bodies [][]byte, run func([]byte) (int, error)) {
+	size, tokens := 0, 0
+	for _, body := range bodies {
+		n, err := run(body)
+		if err != nil {
+			b.Fatal(err)
+		}
+		size += len(body)
+		tokens += n
+	}
+	b.SetBytes(int64(size))
+	b.ReportAllocs()
+	for b.Loop() {
+		for _, body := range bodies {
+			if _, err := run(body); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+	b.ReportMetric(float64(tokens)*float64(b.N)/b.Elapsed().Seconds()/1e6, "Mtokens/s")
+}
+
+// TestDecodeZeroAllocs keeps the promise that a worker that reuses its Reply
+// decodes without allocating, in memory and from a reader.
+func TestDecodeZeroAllocs(t *testing.T) {
+	if !tokenize.TextViews {
+		t.Skip("nounsafe: texts are copied, one allocation each")
+	}
+	for _, c := range corpora {
+		o := c.o
+		o.Tokens, o.Turns = 3000, 7
+		body := tokenizetest.Reply(1, o)
+		p := newPipeline()
+		for _, run := range []struct {
+			name string
+			f    func() error
+		}{
+			{"bytes", func() error { return p.decoder.DecodeBytes(body, &p.reply) }},
+			{"stream", func() error { p.reader.Reset(body); return p.decoder.Decode(&p.reader, &p.reply) }},
+		} {
+			if n := testing.AllocsPerRun(20, func() {
+				if err := run.f(); err != nil {
+					t.Fatal(err)
+				}
+			}); n != 0 {
+				t.Errorf("%s %s: %v allocations per reply, want 0", c.name, run.name, n)
+			}
+		}
+	}
+}
+
+// TestAlignZeroAllocs is the same for the way from turns to rows, forks included.
+func TestAlignZeroAllocs(t *testing.T) {
+	for _, inputIDs := range []bool{false, true} {
+		body := tokenizetest.Reply(1, tokenizetest.Options{Tokens: 3000, Turns: 7, InputIDs: inputIDs})
+		p := newPipeline()
+		if err := p.decoder.DecodeBytes(body, &p.reply); err != nil {
+			t.Fatal(err)
+		}
+		if inputIDs {
+			p.reply.Turns[4].PromptIDs[20]++ // a fork there and back
+		}
+		if n := testing.AllocsPerRun(20, func() {
+			if _, err := p.align(); err != nil {
+				t.Fatal(err)
+			}
+		}); n != 0 {
+			t.Errorf("input_ids=%v: %v allocations per sample, want 0", inputIDs, n)
+		}
+		if want := 1; inputIDs {
+			if want = 3; len(p.rows) != want {
+				t.Errorf("%d rows, want %d", len(p.rows), want)
+			}
+		}
+	}
+}
+
+// The least ratios of the decoder's speed to encoding/json's, which is measured in
+// between in the same process on the same bodies. Quiet machines show 20 and more.
+const (
+	wantBytesRatio  = 15
+	wantStreamRatio = 13
+)
+
+// TestDecodeRatio fails where decoding and aligning is not many times faster than
+// encoding/json, best round against best round.
+func TestDecodeRatio(t *testing.T) {
+	if raceEnabled {
+		t.Skip("race detector: it slows hand-written loops more than reflection")
+	}
+	if testing.Short() {
+		t.Skip("-short: takes some seconds")
+	}
+	bodies := tokenizetest.Corpus(1, 6<<20, tokenizetest.Options{})
+	p := newPipeline()
+	best := func(run func([]byte) (int, error), so time.Duration) time.Duration {
+		start := time.Now()
+		for _, b := range bodies {
+			if _, err := run(b); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if d := time.Since(start); so == 0 || d < so {
+			return d
+		}
+		return so
+	}
+	var whole, stream, plain time.Duration
+	const rounds = 7
+	for range rounds {
+		plain = best(anyTurns, plain)
+		for range 3 { // as short as they are, they are the ones that noise hits
+			whole = best(p.bytes, whole)
+			stream = best(p.stream, stream)
+		}
+	}
+	ratio, streamRatio := plain.Seconds()/whole.Seconds(), plain.Seconds()/stream.Seconds()
+	t.Logf("encoding/json %v, in memory %v (%.1fx), streaming %v (%.1fx)", plain, whole, ratio, stream, streamRatio)
+	if ratio < wantBytesRatio {
+		t.Errorf("in memory %.1f times as fast as encoding/json, want %d", ratio, wantBytesRatio)
+	}
+	if streamRatio < wantStreamRatio {
+		t.Errorf("streaming %.1f times as fast as encoding/json, want %d", streamRatio, wantStreamRatio)
+	}
+}
+
+// TestSlowFloats fails where the fast conversion no longer matches what servers
+// print; the decoder would still be right, at half the speed.
+func TestSlowFloats(t *testing.T) {
+	t.Parallel()
+	d := tokenize.NewDecoder(tokenize.DecoderConfig{})
+	var r tokenize.Reply
+	slow, tokens := 0, 0
+	decode := func(b []byte) {
+		if err := d.DecodeBytes(b, &r); err != nil {
+			t.Fatal(err)
+		}
+		slow += d.SlowFloats()
+		for i := range r.Turns {
+			tokens += len(r.Turns[i].Logprobs)
+		}
+	}
+	for _, b := range tokenizetest.Corpus(2, 4<<20, tokenizetest.Options{}) {
+		decode(b)
+	}
+	for _, rec := range recordings(t) {
+		for _, x := range rec.Exchanges {
+			if len(x.Response.Body) > 0 && x.Response.Body[0] == '{' {
+				decode(x.Response.Body)
+			}
+		}
+	}
+	if slow*1000 > tokens {
+		t.Errorf("%d of %d log-probabilities went to strconv, want at most 0.1 %%", slow, tokens)
+	}
+	t.Logf("%d of %d", slow, tokens)
+}

@@ -1,0 +1,46 @@
+package tokenize
+
+import "fmt"
+
+// Counts are the server's own sums over the calls of a sample: usage of its
+// replies, added up. -1 means not given.
+type Counts struct {
+	PromptTokens, CompletionTokens int64
+	Steps                          int32
+}
+
+// CheckCounts compares the calls of a sample with the server's sums and returns an
+// *AlignError with ErrCounts for
+//
+//	ReasonHole           Σ len(OutputIDs) ≠ CompletionTokens, or calls ≠ Steps
+//	ReasonCountMismatch  Σ len(PromptIDs) ≠ PromptTokens, if every prompt is known
+//
+// The server drops a turn that has no output ids, and says nothing. Only these sums
+// show that a call is missing between two turns; what lies between them must then
+// not be read as a tool's answer. A step without output adds nothing to the
+// completions, so it shows in Steps alone; that is a hole as well, because its
+// prompt is among PromptTokens and its place among the turns is unknown. The model
+// calls of a compaction are in none of the sums.
+func CheckCounts(calls []Call, want Counts) error {
+	var prompts, outputs int64
+	known := true
+	for k := range calls {
+		c := &calls[k]
+		outputs += int64(len(c.OutputIDs))
+		prompts += int64(len(c.PromptIDs))
+		known = known && len(c.PromptIDs) > 0
+	}
+	switch {
+	case want.CompletionTokens >= 0 && outputs != want.CompletionTokens:
+		return countError(ReasonHole, "turns have %d output ids, usage has %d", outputs, want.CompletionTokens)
+	case want.Steps >= 0 && int64(len(calls)) != int64(want.Steps):
+		return countError(ReasonHole, "turns have %d calls, usage has %d steps", int64(len(calls)), int64(want.Steps))
+	case want.PromptTokens >= 0 && known && prompts != want.PromptTokens:
+		return countError(ReasonCountMismatch, "prompts have %d ids, usage has %d", prompts, want.PromptTokens)
+	}
+	return nil
+}
+
+func countError(reason Reason, format string, got, want int64) error {
+	return &AlignError{Turn: -1, Token: -1, Reason: reason, Err: &detailError{ErrCounts, fmt.Sprintf(format, got, want)}}
+}

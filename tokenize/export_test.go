@@ -1,0 +1,7 @@
+package tokenize
+
+// TextViews says whether texts of turns are views.
+const TextViews = textViews
+
+// Float32Of is float32Of, for the tests of exactness.
+func Float32Of(number []byte) (float32, bool) { return float32Of(number) }

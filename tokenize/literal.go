@@ -1,0 +1,62 @@
+package tokenize
+
+import "fmt"
+
+// A TextEncoder turns text into token ids.
+type TextEncoder interface {
+	// AppendTokens appends the ids of text to dst and returns it. After an error dst
+	// is not used.
+	AppendTokens(dst []int32, text string) ([]int32, error)
+}
+
+// Literal makes calls of SourceLiteral: assistant ids and the texts of tools as
+// given, in order, with no prompt and none of the glue that a chat template puts
+// between turns. Nothing about such rows can be checked, so they are Unverified.
+//
+// A Literal owns the memory of the contexts that it makes; it is not safe for
+// concurrent use.
+type Literal struct {
+	// Encoder encodes the content of each tool turn. It must not be nil.
+	Encoder TextEncoder
+
+	context []int32
+	ends    []int
+}
+
+// Calls appends one Call for each assistant turn, as CallsFromTurns does, with the
+// tool turns before it as Context. Tool turns after the last assistant turn are
+// left out: a row ends at its last sampled token. The calls are valid until the
+// next use of l and of the turns.
+//
+// Errors: those of CallsFromTurns and of the encoder; then dst is returned as it
+// came.
+func (l *Literal) Calls(dst []Call, turns []Turn) ([]Call, error) {
+	base := len(dst)
+	dst, err := CallsFromTurns(dst, turns)
+	if err != nil {
+		return dst, err
+	}
+	l.context, l.ends = l.context[:0], l.ends[:0]
+	for i := range turns {
+		t := &turns[i]
+		if t.Role == RoleAssistant {
+			l.ends = append(l.ends, len(l.context))
+			continue
+		}
+		if len(l.ends) == len(dst)-base {
+			break // behind the last output
+		}
+		if l.context, err = l.Encoder.AppendTokens(l.context, t.Content); err != nil {
+			l.context = nil
+			return dst[:base], fmt.Errorf("tokenize: encode tool turn %d: %w", i, err)
+		}
+	}
+	lo := 0
+	for k, hi := range l.ends {
+		c := &dst[base+k]
+		c.PromptIDs, c.Context = nil, l.context[lo:hi:hi]
+		c.Source, c.Grade, c.Reason = SourceLiteral, Unverified, ReasonNone
+		lo = hi
+	}
+	return dst, nil
+}

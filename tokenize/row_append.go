@@ -1,0 +1,132 @@
+package tokenize
+
+import (
+	"math"
+	"slices"
+)
+
+// maxLogprob is the greatest log-probability that is believed: rounding in the
+// engine may lift a certain token a little above 0.
+const maxLogprob = 1e-6
+
+// usable reports whether a trainer may learn from a token with log-probability v:
+// it is finite and not above maxLogprob. NaN, "none given", is not.
+func usable(v float32) bool { return v <= maxLogprob && v >= -math.MaxFloat32 }
+
+// Reset empties r and keeps its memory.
+func (r *Row) Reset() {
+	versions, divergence := r.Versions, r.Divergence
+	if versions == nil {
+		versions = r.spareVersions
+	}
+	if divergence == nil {
+		divergence = r.spareDivergence
+	}
+	clear(r.FinishReasons)
+	clear(r.StepIDs)
+	*r = Row{
+		InputIDs:        r.InputIDs[:0],
+		LossMask:        r.LossMask[:0],
+		Logprobs:        r.Logprobs[:0],
+		TurnOffsets:     append(r.TurnOffsets[:0], 0),
+		TurnRoles:       r.TurnRoles[:0],
+		FinishReasons:   r.FinishReasons[:0],
+		StepIDs:         r.StepIDs[:0],
+		spareVersions:   versions,
+		spareDivergence: divergence,
+	}
+}
+
+// AppendContext appends ids that the policy did not sample, as one span: mask 0,
+// log-probability 0, version -1. Nothing is appended for no ids.
+func (r *Row) AppendContext(role Role, ids []int32) {
+	if len(ids) == 0 {
+		return
+	}
+	if int(r.PromptLength) == len(r.InputIDs) { // nothing sampled so far
+		r.PromptLength += int32(len(ids))
+	}
+	mask, logprobs := r.extend(role, ids, -1)
+	clear(mask)
+	clear(logprobs)
+}
+
+// AppendSampled appends the ids that the policy sampled in one call, as one span of
+// role assistant. logprobs has the same length as ids; a value that is missing, not
+// finite or above 1e-6 leaves its token with mask 0 and counts in Unscored. version
+// is the policy version, or -1 where unknown. Nothing is appended for no ids.
+func (r *Row) AppendSampled(ids []int32, logprobs []float32, version int32) {
+	if len(ids) == 0 {
+		return
+	}
+	mask, dst := r.extend(RoleAssistant, ids, version)
+	n := copy(dst, logprobs)
+	clear(dst[n:])
+	clear(mask[n:])
+	scored := 0
+	mask = mask[:n]
+	for i, v := range dst[:n] {
+		if usable(v) {
+			mask[i] = 1
+			scored++
+		} else {
+			mask[i], dst[i] = 0, 0
+		}
+	}
+	r.Unscored += int32(len(ids) - scored)
+}
+
+// extend is the one place where a row grows: by ids, as one span. It returns the
+// parts of LossMask and Logprobs that belong to them, for the caller to fill.
+func (r *Row) extend(role Role, ids []int32, version int32) (mask []int8, logprobs []float32) {
+	lo, hi := len(r.InputIDs), len(r.InputIDs)+len(ids)
+	r.InputIDs = append(r.InputIDs, ids...)
+	r.LossMask = slices.Grow(r.LossMask, len(ids))[:hi]
+	r.Logprobs = slices.Grow(r.Logprobs, len(ids))[:hi]
+	if version >= 0 && r.Versions == nil {
+		r.Versions = slices.Grow(r.spareVersions[:0], hi)[:lo]
+		r.spareVersions = nil
+		fill(r.Versions, -1)
+	}
+	if r.Versions != nil {
+		r.Versions = slices.Grow(r.Versions, len(ids))[:hi]
+		fill(r.Versions[lo:], max(version, -1))
+	}
+	if len(r.TurnOffsets) == 0 {
+		r.TurnOffsets = append(r.TurnOffsets, 0)
+	}
+	r.TurnOffsets = append(r.TurnOffsets, int32(hi))
+	r.TurnRoles = append(r.TurnRoles, int8(role))
+	return r.LossMask[lo:], r.Logprobs[lo:]
+}
+
+// trim takes back the end of the last span, which is an output, from token n on,
+// and counts it in Trimmed.
+func (r *Row) trim(n int) {
+	for _, m := range r.LossMask[n:] {
+		r.Unscored -= int32(1 - m)
+	}
+	r.Trimmed += int32(len(r.InputIDs) - n)
+	r.InputIDs, r.LossMask, r.Logprobs = r.InputIDs[:n], r.LossMask[:n], r.Logprobs[:n]
+	if r.Versions != nil {
+		r.Versions = r.Versions[:n]
+	}
+	k := len(r.TurnRoles)
+	r.TurnOffsets[k] = int32(n)
+	if r.TurnOffsets[k-1] == int32(n) {
+		r.TurnOffsets, r.TurnRoles = r.TurnOffsets[:k], r.TurnRoles[:k-1]
+	}
+}
+
+// reserve makes room for n tokens in all.
+func (r *Row) reserve(n int) {
+	r.InputIDs = slices.Grow(r.InputIDs, max(0, n-len(r.InputIDs)))
+	r.LossMask = slices.Grow(r.LossMask, max(0, n-len(r.LossMask)))
+	r.Logprobs = slices.Grow(r.Logprobs, max(0, n-len(r.Logprobs)))
+}
+
+func fill(s []int32, v int32) {
+	for i := range s {
+		s[i] = v
+	}
+}

@@ -1,0 +1,138 @@
+package tokenize
+
+import (
+	"fmt"
+	"math"
+)
+
+// Check verifies every invariant of a finished row; vocab, where positive, bounds
+// the ids. It returns nil or an *AlignError with the span and the position within
+// the row, and ErrLength, ErrVocab, ErrLogprob, ErrNoTokens or ErrInvariant.
+//
+// Check is the same before a row is written and when a dataset is verified.
+func (r *Row) Check(vocab int) error {
+	n := len(r.InputIDs)
+	if len(r.LossMask) != n || len(r.Logprobs) != n || r.Versions != nil && len(r.Versions) != n {
+		return rowError(-1, -1, ErrLength, "%d ids, %d masks, %d log-probabilities, %d versions", n, len(r.LossMask), len(r.Logprobs), len(r.Versions))
+	}
+	if int64(n) > math.MaxInt32 {
+		return rowError(-1, -1, ErrInvariant, "%d tokens do not fit int32 offsets", n)
+	}
+	if err := r.checkSpans(n); err != nil {
+		return err
+	}
+	limit := uint32(math.MaxInt32)
+	if vocab > 0 && vocab <= math.MaxInt32 {
+		limit = uint32(vocab) - 1
+	}
+	trained := 0
+	for i, m := range r.LossMask {
+		v := r.Logprobs[i]
+		switch {
+		case uint32(r.InputIDs[i]) > limit:
+			return rowError(r.spanOf(i), i, ErrVocab, "id %d, vocabulary %d", r.InputIDs[i], vocab)
+		case m == 1:
+			trained++
+			if !usable(v) {
+				return rowError(r.spanOf(i), i, ErrLogprob, "mask 1 with %v", v)
+			}
+		case m != 0:
+			return rowError(r.spanOf(i), i, ErrInvariant, "mask %d", m)
+		case math.Float32bits(v) != 0:
+			return rowError(r.spanOf(i), i, ErrInvariant, "mask 0 with log-probability %v, not 0", v)
+		}
+	}
+	if trained == 0 {
+		return rowError(-1, -1, ErrNoTokens, "no token has mask 1")
+	}
+	if err := r.checkProvenance(trained); err != nil {
+		return err
+	}
+	return r.checkFacts()
+}
+
+// checkSpans verifies that the spans partition the row.
+func (r *Row) checkSpans(n int) error {
+	k := len(r.TurnRoles)
+	if len(r.TurnOffsets) != k+1 {
+		return rowError(-1, -1, ErrLength, "%d offsets for %d spans", len(r.TurnOffsets), k)
+	}
+	if r.TurnOffsets[0] != 0 || int(r.TurnOffsets[k]) != n {
+		return rowError(-1, -1, ErrInvariant, "spans cover %d to %d of %d tokens", r.TurnOffsets[0], r.TurnOffsets[k], n)
+	}
+	for i, role := range r.TurnRoles {
+		if r.TurnOffsets[i] > r.TurnOffsets[i+1] {
+			return rowError(i, -1, ErrInvariant, "span ends before it begins")
+		}
+		if role < 0 || int(role) >= len(roleWords) {
+			return rowError(i, -1, ErrInvariant, "role %d", role)
+		}
+	}
+	return nil
+}
+
+// checkProvenance verifies that mask and versions agree with the spans: only an
+// assistant span holds sampled tokens, and of these all but Unscored are trained.
+func (r *Row) checkProvenance(trained int) error {
+	first, sampled := len(r.InputIDs), 0
+	for k, role := range r.TurnRoles {
+		lo, hi := int(r.TurnOffsets[k]), int(r.TurnOffsets[k+1])
+		if Role(role) == RoleAssistant {
+			if hi > lo {
+				first = min(first, lo)
+			}
+			sampled += hi - lo
+			continue
+		}
+		for i := lo; i < hi; i++ {
+			if r.LossMask[i] != 0 {
+				return rowError(k, i, ErrInvariant, "mask 1 in a %s span", Role(role))
+			}
+			if r.Versions != nil && r.Versions[i] != -1 {
+				return rowError(k, i, ErrInvariant, "version %d on a token that was not sampled", r.Versions[i])
+			}
+		}
+	}
+	if int(r.PromptLength) != first {
+		return rowError(-1, -1, ErrInvariant, "prompt length %d, first sampled token at %d", r.PromptLength, first)
+	}
+	if sampled-trained != int(r.Unscored) {
+		return rowError(-1, -1, ErrInvariant, "%d sampled tokens, %d trained, %d unscored", sampled, trained, r.Unscored)
+	}
+	return nil
+}
+
+// checkFacts verifies what describes the row as a whole.
+func (r *Row) checkFacts() error {
+	switch calls := int(r.LastCall - r.FirstCall); {
+	case r.SegmentIndex < 0 || r.SegmentIndex >= r.SegmentCount:
+		return rowError(-1, -1, ErrInvariant, "segment %d of %d", r.SegmentIndex, r.SegmentCount)
+	case r.FirstCall < 0 || calls <= 0:
+		return rowError(-1, -1, ErrInvariant, "calls %d to %d", r.FirstCall, r.LastCall)
+	case len(r.FinishReasons) != calls || len(r.StepIDs) != calls:
+		return rowError(-1, -1, ErrLength, "%d calls, %d finish reasons, %d step ids", calls, len(r.FinishReasons), len(r.StepIDs))
+	case r.Grade >= Quarantined:
+		return rowError(-1, -1, ErrInvariant, "grade %s", r.Grade)
+	case r.Trimmed < 0 || (r.Trimmed > 0) != (r.Flags&FlagRealigned != 0):
+		return rowError(-1, -1, ErrInvariant, "%d tokens trimmed, flags %q", r.Trimmed, r.Flags)
+	case r.Flags&FlagCut != 0 && !r.Truncated:
+		return rowError(-1, -1, ErrInvariant, "cut and not truncated")
+	case r.Flags>>len(flagWords) != 0:
+		return rowError(-1, -1, ErrInvariant, "flags %#x", uint16(r.Flags))
+	}
+	return nil
+}
+
+// spanOf returns the span that holds token i.
+func (r *Row) spanOf(i int) int {
+	for k := range r.TurnRoles {
+		if i < int(r.TurnOffsets[k+1]) {
+			return k
+		}
+	}
+	return -1
+}
+
+func rowError(span, token int, err error, format string, args ...any) error {
+	return &AlignError{Turn: span, Token: token, Err: &detailError{err, fmt.Sprintf(format, args...)}}
+}
