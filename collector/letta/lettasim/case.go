@@ -1,14 +1,319 @@
 package lettasim
 
 import (
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
 	"io/fs"
+	"math"
+	"path"
+	"sort"
+	"strings"
 )
 
-// A Case is one recorded life of an agent.
+// A Case is one recorded life of an agent: its state, its system text, and every
+// exchange with what the server and the engine did during it. It is immutable.
 type Case struct {
-	// Name is the file's name without its extension.
+	// Name is the file's name without its extensions. Task ids name it.
 	Name string
+	rec  recording
 }
 
-// LoadCases reads every recorded case (.json and .json.gz) in the folder.
-func LoadCases(fsys fs.FS, dir string) ([]*Case, error) { return nil, nil }
+// A recording is a case as its file holds it.
+type recording struct {
+	Agent        json.RawMessage `json:"agent"`
+	System       json.RawMessage `json:"system"`
+	Conversation json.RawMessage `json:"conversation"`
+	Exchanges    []struct {
+		Request struct {
+			Method, Path string
+			Body         json.RawMessage
+		}
+		Response struct {
+			Status  int
+			Headers map[string]string
+			Body    json.RawMessage
+		}
+		ModelCalls []struct {
+			Path     string
+			InputIDs []int32 `json:"input_ids"`
+			Status   int
+			Response json.RawMessage
+		} `json:"model_calls"`
+		Runs []struct {
+			Run                     json.RawMessage
+			Steps, Messages, Traces []json.RawMessage
+		}
+	}
+}
+
+// LoadCases reads every recorded case (.json and .json.gz) in a folder, by name.
+// Files without exchanges are left out.
+func LoadCases(fsys fs.FS, dir string) ([]*Case, error) {
+	entries, err := fs.ReadDir(fsys, dir)
+	if err != nil {
+		return nil, fmt.Errorf("lettasim: cases: %w", err)
+	}
+	var cases []*Case
+	for _, e := range entries {
+		base, zipped := strings.CutSuffix(e.Name(), ".gz")
+		name, ok := strings.CutSuffix(base, ".json")
+		if e.IsDir() || !ok {
+			continue
+		}
+		c, err := loadCase(fsys, path.Join(dir, e.Name()), name, zipped)
+		if err != nil {
+			return nil, fmt.Errorf("lettasim: case %s: %w", e.Name(), err)
+		}
+		if len(c.rec.Exchanges) > 0 {
+			cases = append(cases, c)
+		}
+	}
+	sort.Slice(cases, func(i, j int) bool { return cases[i].Name < cases[j].Name })
+	return cases, nil
+}
+
+func loadCase(fsys fs.FS, file, name string, zipped bool) (*Case, error) {
+	f, err := fsys.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }() // only read
+	var in io.Reader = f
+	if zipped {
+		if in, err = gzip.NewReader(f); err != nil {
+			return nil, err
+		}
+	}
+	b, err := io.ReadAll(in)
+	if err != nil {
+		return nil, err
+	}
+	c := &Case{Name: name}
+	if err := json.Unmarshal(nanToNull(b), &c.rec); err != nil {
+		return nil, err
+	}
+	if len(c.rec.Exchanges) == 0 {
+		return c, nil
+	}
+	if _, err := parseObject(c.rec.Agent); err != nil {
+		return nil, fmt.Errorf("agent: %w", err)
+	}
+	if len(split(c.rec.System)) == 0 {
+		return nil, errors.New("system: want a list of messages")
+	}
+	for i, x := range c.rec.Exchanges {
+		for j, r := range x.Runs {
+			if _, err := parseObject(r.Run); err != nil {
+				return nil, fmt.Errorf("exchange %d: run %d: %w", i, j, err)
+			}
+			if len(r.Traces) > len(r.Steps) {
+				return nil, fmt.Errorf("exchange %d: run %d: %d traces for %d steps", i, j, len(r.Traces), len(r.Steps))
+			}
+		}
+	}
+	return c, nil
+}
+
+// nanToNull makes JSON of what Python's writer makes of an engine's NaN: the
+// engine's own answers may hold it, the server's never do.
+func nanToNull(b []byte) []byte {
+	if !bytes.Contains(b, []byte("NaN")) && !bytes.Contains(b, []byte("Infinity")) {
+		return b
+	}
+	var out []byte
+	for i := 0; i < len(b); {
+		if b[i] == '"' {
+			end := skipString(b, i)
+			out = append(out, b[i:end]...)
+			i = end
+			continue
+		}
+		for _, word := range []string{"NaN", "-Infinity", "Infinity"} {
+			if bytes.HasPrefix(b[i:], []byte(word)) {
+				out = append(out, "null"...)
+				i += len(word)
+			}
+		}
+		if i < len(b) && b[i] != '"' {
+			out = append(out, b[i])
+			i++
+		}
+	}
+	return out
+}
+
+// A life is a case made ready to be played: with or without prompt ids.
+type life struct {
+	name         string
+	agent        template
+	system       template
+	conversation template // empty where the case has none
+	exchanges    []exchange
+	ids          idTable
+}
+
+// An exchange is one send of a life.
+type exchange struct {
+	status      int
+	contentType string
+	body        template
+	runs        []recordedRun
+	sampled     int
+	digest      string
+}
+
+// A recordedRun holds one server run of an exchange; traces has the length of
+// steps, and an empty template where the server has none.
+type recordedRun struct {
+	run      template
+	steps    []template
+	messages []template
+	traces   []template
+}
+
+func newLife(c *Case, inputIDs bool) *life {
+	l := &life{name: c.Name}
+	l.agent = newTemplate(c.rec.Agent, &l.ids)
+	l.system = newTemplate(c.rec.System, &l.ids)
+	if o, err := parseObject(c.rec.Conversation); err == nil && len(o.keys) > 0 {
+		l.conversation = newTemplate(c.rec.Conversation, &l.ids)
+	}
+	for _, x := range c.rec.Exchanges {
+		e := exchange{status: x.Response.Status, contentType: x.Response.Headers["content-type"]}
+		if e.contentType == "" {
+			e.contentType = "application/json"
+		}
+		body := []byte(x.Response.Body)
+		var prompts [][]int32
+		for _, m := range x.ModelCalls {
+			var reply struct {
+				OutputIDs []int32 `json:"output_ids"`
+			}
+			if m.Path == "/generate" && m.Status == 200 && json.Unmarshal(m.Response, &reply) == nil && len(reply.OutputIDs) > 0 {
+				prompts = append(prompts, m.InputIDs)
+			}
+		}
+		if inputIDs {
+			body = withInputIDs(body, prompts)
+		}
+		e.sampled, e.digest = digestTurns(body)
+		e.body = newTemplate(body, &l.ids)
+		for _, r := range x.Runs {
+			rr := recordedRun{run: newTemplate(r.Run, &l.ids)}
+			for i, step := range r.Steps {
+				rr.steps = append(rr.steps, newTemplate(step, &l.ids))
+				var trace template
+				if i < len(r.Traces) && !bytes.Equal(r.Traces[i], []byte("null")) {
+					trace = newTemplate(r.Traces[i], &l.ids)
+				}
+				rr.traces = append(rr.traces, trace)
+			}
+			for _, m := range r.Messages {
+				rr.messages = append(rr.messages, newTemplate(m, &l.ids))
+			}
+			e.runs = append(e.runs, rr)
+		}
+		l.exchanges = append(l.exchanges, e)
+	}
+	return l
+}
+
+// turnsOf returns the borders of the turns array of an answer, or 0, 0.
+func turnsOf(body []byte) (start, end int) {
+	members(body, func(key string, from, to int) {
+		if key == "turns" && body[from] == '[' {
+			start, end = from, to
+		}
+	})
+	return start, end
+}
+
+// withInputIDs returns the body with the k-th prompt as the last member of the
+// k-th assistant turn. Nothing else changes.
+func withInputIDs(body []byte, prompts [][]int32) []byte {
+	from, to := turnsOf(body)
+	if to == 0 {
+		return body
+	}
+	out := append([]byte(nil), body[:from]...)
+	turns, last, k := body[from:to], 0, 0
+	elements(turns, func(start, end int) {
+		isAssistant := false
+		members(turns[start:end], func(key string, a, b int) {
+			isAssistant = isAssistant || key == "role" && string(turns[start+a:start+b]) == `"assistant"`
+		})
+		if !isAssistant || k == len(prompts) {
+			return
+		}
+		out = append(out, turns[last:end-1]...)
+		out = append(out, `,"input_ids":`...)
+		out = appendIDs(out, prompts[k])
+		out = append(out, '}')
+		last, k = end, k+1
+	})
+	out = append(out, turns[last:]...)
+	return append(out, body[to:]...)
+}
+
+// digestTurns counts and digests the sampled tokens of an answer.
+func digestTurns(body []byte) (int, string) {
+	from, to := turnsOf(body)
+	if to == 0 {
+		return 0, ""
+	}
+	var turns []struct {
+		Role     string
+		Output   []int32  `json:"output_ids"`
+		Logprobs [][]*any `json:"output_token_logprobs"`
+	}
+	if json.Unmarshal(body[from:to], &turns) != nil {
+		return 0, ""
+	}
+	var d Digest
+	n := 0
+	for _, t := range turns {
+		lps := make([]float32, len(t.Logprobs))
+		for i, triple := range t.Logprobs {
+			lps[i] = float32(math.NaN())
+			if len(triple) > 0 && triple[0] != nil {
+				if f, ok := (*triple[0]).(float64); ok {
+					lps[i] = float32(f)
+				}
+			}
+		}
+		d.Append(t.Output, lps)
+		n += len(t.Output)
+	}
+	return n, d.String()
+}
+
+// userMessages returns the texts of the user messages of the recorded requests,
+// and whether every request was made of nothing else.
+func (c *Case) userMessages() (texts []string, plain bool) {
+	plain = true
+	for _, x := range c.rec.Exchanges {
+		var body struct {
+			Messages []struct {
+				Type, Role string
+				Content    json.RawMessage
+			}
+		}
+		if json.Unmarshal(x.Request.Body, &body) != nil {
+			plain = false
+			continue
+		}
+		for _, m := range body.Messages {
+			var text string
+			if m.Role != "user" || json.Unmarshal(m.Content, &text) != nil {
+				plain = false
+				continue
+			}
+			texts = append(texts, text)
+		}
+	}
+	return texts, plain
+}

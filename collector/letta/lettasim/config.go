@@ -69,7 +69,9 @@ const PlainModel = "openai-proxy//models/qwen3"
 // towards Min, as lengths of generations are.
 type Range struct{ Min, Max int }
 
-// Script shapes scripted agents. Zero fields have the documented defaults.
+// Script shapes scripted agents. What they answer can be scored: a message that
+// holds [answer:X], "Add 2 and 3" or "6 times 7" is answered with "The answer is
+// X." at the end. Zero fields have the documented defaults.
 type Script struct {
 	// Calls is the number of model calls of a send; 1 to 4 if zero. All but the
 	// last call a tool.
@@ -85,6 +87,8 @@ type Script struct {
 	// continue the tokens before it. Agents whose llm_config.enable_reasoner is
 	// true have no drift.
 	Drift float64
+	// Wrong is the share of sends whose answer is not what the message asks for.
+	Wrong float64
 	// Length is the share of sends that end with max_tokens_exceeded.
 	Length float64
 }
@@ -134,6 +138,7 @@ func (c Config) Validate() error {
 	}
 	check(c.Script.Calls == Range{} || c.Script.Calls.Min >= 1, "script.calls: %d..%d: a send makes at least one call", c.Script.Calls.Min, c.Script.Calls.Max)
 	check(c.Script.Drift >= 0 && c.Script.Drift <= 1, "script.drift: %g: must be a share from 0 to 1", c.Script.Drift)
+	check(c.Script.Wrong >= 0 && c.Script.Wrong <= 1, "script.wrong: %g: must be a share from 0 to 1", c.Script.Wrong)
 	check(c.Script.Length >= 0 && c.Script.Length <= 1, "script.length: %g: must be a share from 0 to 1", c.Script.Length)
 	check(c.BodyCache >= 0, "body_cache: %d: must be ≥ 0", c.BodyCache)
 	check(c.BodyRate >= 0, "body_rate: %d: must be ≥ 0", c.BodyRate)

@@ -219,3 +219,14 @@ type who struct {
 	task            string
 	sample, attempt int
 }
+
+// ofSend says whether the fault is one of a send to such an agent.
+func (k FaultKind) ofSend(scripted bool) bool {
+	switch k {
+	case CreateFails, DeleteFails, PlainAgent:
+		return false
+	case NoTurns, EmptyTurn, MissingTool, NullLogprobs, NaNLogprob, ShortLogprobs, SurplusLogprobs, IDMismatch, WideID, StopError, StopCancelled, StopUnknown:
+		return scripted
+	}
+	return true
+}

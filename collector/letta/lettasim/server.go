@@ -1,17 +1,42 @@
 package lettasim
 
 import (
+	"crypto/subtle"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
 	"net/http"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 )
 
-// A Server is a simulated Letta server: an [http.Handler] with state.
+// A Server is a simulated Letta server: an [http.Handler] with state. It starts
+// no goroutine of its own.
 type Server struct {
 	cfg     Config
-	mu      sync.Mutex
-	stats   Stats
-	answers []Answer
+	lives   map[string]*life
+	scripts scriptCache
+	base    *object // the AgentState that scripted agents start from
+
+	// mu guards everything below. It is never held while a reply is made or
+	// written.
+	mu            sync.Mutex
+	order         int64 // of creation, for lists
+	agents        map[string]*agent
+	runs          map[string]*run
+	steps         map[string]*step
+	systems       map[string]*agent // by the id of the system message
+	conversations map[string]*conversation
+	tools         []*tool
+	keptTraces    map[string]func() []byte
+	keptOrder     []string // ring of the keys of keptTraces
+	keptNext      int
+	anonymous     int // agents created without metadata
+	stats         Stats
+	answers       []Answer
 }
 
 // New makes a server. It starts no goroutine and listens nowhere.
@@ -19,7 +44,30 @@ func New(cfg Config) (*Server, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	return &Server{cfg: cfg.withDefaults()}, nil
+	s := &Server{
+		cfg:           cfg.withDefaults(),
+		lives:         map[string]*life{},
+		agents:        map[string]*agent{},
+		runs:          map[string]*run{},
+		steps:         map[string]*step{},
+		systems:       map[string]*agent{},
+		conversations: map[string]*conversation{},
+		keptTraces:    map[string]func() []byte{},
+	}
+	s.stats.Faults = map[FaultKind]int64{}
+	s.stats.Requests = map[string]int64{}
+	for _, c := range s.cfg.Cases {
+		s.lives[c.Name] = newLife(c, s.cfg.InputIDs)
+	}
+	var err error
+	if s.base, err = parseObject([]byte(baseAgent)); err != nil {
+		return nil, fmt.Errorf("lettasim: internal error: base agent: %w", err)
+	}
+	for _, t := range builtinTools {
+		s.tools = append(s.tools, newTool(t.source, nil, draw(s.cfg.Seed, "tool", t.name)))
+	}
+	s.scripts.entries = make([]cachedScript, s.cfg.BodyCache)
+	return s, nil
 }
 
 // HTTPServer returns an http.Server for s with the keep-alive time of the real
@@ -28,5 +76,151 @@ func (s *Server) HTTPServer() *http.Server {
 	return &http.Server{Handler: s, IdleTimeout: 5 * time.Second, ReadHeaderTimeout: time.Minute}
 }
 
+// A request is one HTTP request on its way through the server.
+type request struct {
+	*http.Request
+	w    http.ResponseWriter
+	args []string // what stands for the {} of the route
+	body []byte
+}
+
+// An answer is what a route answers. A nil body means that the route wrote by
+// itself, or that nobody is there to read.
+type answer struct {
+	status     int
+	body       []byte
+	retryAfter time.Duration
+}
+
+const maxRequestBytes = 64 << 20
+
 // ServeHTTP answers one request.
-func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {}
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	began := time.Now()
+	q := &request{Request: r, w: w}
+	route, a := "unknown", answer{}
+	defer func() { // also when a fault aborts the connection
+		s.mu.Lock()
+		s.stats.Requests[route]++
+		s.mu.Unlock()
+		s.cfg.Logger.Debug("request", "route", route, "path", r.URL.Path, "status", a.status, "took", time.Since(began))
+	}()
+	a = s.dispatch(q, &route)
+	if a.body != nil {
+		s.write(w, a)
+	}
+}
+
+// dispatch finds the route of a request, puts its name into name, and answers.
+func (s *Server) dispatch(q *request, name *string) answer {
+	route, args, allowed := match(q.Method, q.URL.Path)
+	if route == nil {
+		if other, ok := otherSlash(q.Method, q.URL.Path); ok {
+			*name = "redirect"
+			return s.redirect(q, other)
+		}
+		if allowed {
+			return detail(http.StatusMethodNotAllowed, "Method Not Allowed")
+		}
+		return detail(http.StatusNotFound, "Not Found")
+	}
+	*name, q.args = route.name(), args
+	if !route.open && !s.authorized(q.Request) {
+		return detail(http.StatusUnauthorized, "Unauthorized")
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(q.w, q.Request.Body, maxRequestBytes))
+	var tooLarge *http.MaxBytesError
+	switch {
+	case errors.As(err, &tooLarge):
+		return detail(http.StatusRequestEntityTooLarge, "request body too large")
+	case err != nil:
+		return answer{} // the client went away
+	}
+	q.body = body
+	return route.serve(s, q)
+}
+
+// authorized says whether the request carries the password, if one is needed.
+func (s *Server) authorized(r *http.Request) bool {
+	if s.cfg.Password == "" {
+		return true
+	}
+	bearer, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	bare, _ := strings.CutPrefix(r.Header.Get("X-BARE-PASSWORD"), "password ")
+	same := func(given string) bool { return subtle.ConstantTimeCompare([]byte(given), []byte(s.cfg.Password)) == 1 }
+	return same(bearer) || same(bare)
+}
+
+func (s *Server) redirect(q *request, path string) answer {
+	target := "http://" + q.Host + path
+	if q.URL.RawQuery != "" {
+		target += "?" + q.URL.RawQuery
+	}
+	q.w.Header().Set("Location", target)
+	return answer{status: http.StatusTemporaryRedirect, body: []byte{}}
+}
+
+// write writes an answer with its length, in one piece.
+func (s *Server) write(w http.ResponseWriter, a answer) {
+	h := w.Header()
+	h.Set("Server", "uvicorn")
+	if len(a.body) > 0 {
+		h.Set("Content-Type", "application/json")
+	}
+	if a.retryAfter > 0 {
+		h.Set("Retry-After", strconv.Itoa(max(1, int(a.retryAfter.Round(time.Second)/time.Second))))
+	}
+	h.Set("Content-Length", strconv.Itoa(len(a.body)))
+	w.WriteHeader(a.status)
+	n, _ := w.Write(a.body) // the client may be gone
+	s.mu.Lock()
+	s.stats.BytesSent += int64(n)
+	s.mu.Unlock()
+}
+
+// ok is a 200 with the body.
+func ok(body []byte) answer { return answer{status: http.StatusOK, body: body} }
+
+// detail is the usual shape of an error.
+func detail(status int, format string, args ...any) answer {
+	text := format
+	if len(args) > 0 {
+		text = fmt.Sprintf(format, args...)
+	}
+	return answer{status: status, body: append(quote([]byte(`{"detail":`), text), '}')}
+}
+
+// unprocessable is the shape of a failed validation: its detail is the text of a
+// Python list, not JSON.
+func unprocessable(kind, loc, msg string) answer {
+	body := append(quote([]byte(`{"trace_id":"","detail":`), fmt.Sprintf("[{'type': '%s', 'loc': (%s), 'msg': '%s'}]", kind, loc, msg)), '}')
+	return answer{status: http.StatusUnprocessableEntity, body: body}
+}
+
+// badID is the answer to a malformed id in a path.
+func badID(prefix string) answer {
+	text := fmt.Sprintf("[{'type': 'string_pattern_mismatch', 'loc': ('path', '%s_id'), 'msg': 'String should match pattern'}]", prefix)
+	body := quote([]byte(`{"trace_id":"","detail":`), text)
+	body = append(body, `,"examples":["`+prefix+`-123e4567-e89b-42d3-8456-426614174000"]}`...)
+	return answer{status: http.StatusUnprocessableEntity, body: body}
+}
+
+// decode reads the request's body into v, empty where there is none.
+func (q *request) decode(v any) *answer {
+	if len(q.body) == 0 {
+		return nil
+	}
+	if err := json.Unmarshal(q.body, v); err != nil {
+		a := unprocessable("json_invalid", "'body'", "JSON decode error")
+		return &a
+	}
+	return nil
+}
+
+// legacy says whether the client counts as older than the 1.0 SDKs: it names
+// itself, and not as one of those.
+func (q *request) legacy() bool {
+	agent := q.UserAgent()
+	return agent != "" && q.Header.Get("X-Stainless-Package-Version") == "" &&
+		!strings.HasPrefix(agent, "letta-client/1.") && !strings.HasPrefix(agent, "@letta-ai/letta-client/1.")
+}

@@ -34,8 +34,11 @@ type Answer struct {
 	AgentID, RunID  string
 	// Sampled is the number of tokens of the assistant turns in the answer.
 	Sampled int
-	// Digest is the [Digest] of the assistant turns in the answer.
+	// Digest is the [Digest] of what was sampled. Of an answer with a fault of the
+	// data it is that of the answer without the fault.
 	Digest string
+	// Fault is what was injected into the answer, or empty.
+	Fault FaultKind
 }
 
 // Stats returns the counts so far.

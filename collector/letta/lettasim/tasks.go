@@ -1,12 +1,85 @@
 package lettasim
 
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+)
+
 // TaskOptions says which tasks to write.
 type TaskOptions struct {
-	// Cases writes one task for every recorded case.
+	// Cases writes one task for every recorded case, named after it.
 	Cases bool
-	// Scripted is the number of scripted tasks.
+	// Scripted is the number of scripted tasks, scripted-0001 and so on: sums of
+	// two numbers with their answers.
 	Scripted int
 }
 
-// Tasks returns task lines (JSON Lines) that this server knows how to answer.
-func (s *Server) Tasks(o TaskOptions) []byte { return nil }
+// Tasks returns task lines (JSON Lines) that this server knows how to answer. A
+// task of a case has the recorded user messages and, as its agent, what the
+// recorded client asked for. A case with a client-made tool result needs the
+// client tool bash in the configuration too: a task cannot bring one.
+func (s *Server) Tasks(o TaskOptions) []byte {
+	var out []byte
+	if o.Cases {
+		for _, c := range s.cfg.Cases {
+			out = append(c.appendTask(out), '\n')
+		}
+	}
+	for i := range max(0, o.Scripted) {
+		id := fmt.Sprintf("scripted-%04d", i+1)
+		r := draw(s.cfg.Seed, "task", id)
+		a, b := r.n(100), r.n(100)
+		out = fmt.Appendf(out, `{"id":"%s","prompt":"Add %d and %d.","answer":"%d"}`+"\n", id, a, b, a+b)
+	}
+	return out
+}
+
+func (c *Case) appendTask(dst []byte) []byte {
+	texts, _ := c.userMessages()
+	if len(texts) == 0 {
+		texts = []string{"Hi. [case:" + c.Name + "]"}
+	}
+	dst = quote(append(dst, `{"id":`...), c.Name)
+	if len(texts) == 1 {
+		dst = quote(append(dst, `,"prompt":`...), texts[0])
+	} else {
+		dst = quoteAll(append(dst, `,"messages":`...), texts)
+	}
+	asked := &object{values: map[string][]byte{}}
+	for _, x := range c.rec.Exchanges {
+		var body struct {
+			MaxSteps      *int    `json:"max_steps"`
+			OverrideModel *string `json:"override_model"`
+			Messages      []struct {
+				Type      string `json:"type"`
+				Approvals []struct {
+					Approve *bool `json:"approve"`
+				} `json:"approvals"`
+			} `json:"messages"`
+		}
+		if json.Unmarshal(x.Request.Body, &body) != nil {
+			continue
+		}
+		if body.MaxSteps != nil {
+			asked.set("max_steps", strconv.AppendInt(nil, int64(*body.MaxSteps), 10))
+		}
+		if body.OverrideModel != nil {
+			asked.text("override_model", *body.OverrideModel)
+		}
+		for _, m := range body.Messages {
+			for _, a := range m.Approvals {
+				if a.Approve != nil {
+					asked.text("approvals", map[bool]string{true: "approve", false: "deny"}[*a.Approve])
+				}
+			}
+		}
+	}
+	if o, err := parseObject(c.rec.Agent); err == nil && (&agent{state: o}).keepsReasoning() {
+		asked.set("keep_reasoning", []byte("true"))
+	}
+	if len(asked.keys) > 0 {
+		dst = asked.append(append(dst, `,"agent":`...))
+	}
+	return append(dst, '}')
+}

@@ -1,0 +1,196 @@
+package lettasim
+
+import (
+	"encoding/json"
+	"net/http"
+	"sort"
+	"strconv"
+)
+
+// A conversation is one conversation of an agent. A replayed one is the recorded
+// conversation; a scripted one shares the agent's history.
+type conversation struct {
+	id    string
+	order int64
+	agent *agent
+	state *object
+}
+
+func (s *Server) createConversation(q *request) answer {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a, problem := s.findAgent(q.URL.Query().Get("agent_id"))
+	if problem != nil {
+		if problem.status == http.StatusNotFound {
+			return detail(http.StatusNotFound, "Agent not found")
+		}
+		return *problem
+	}
+	s.order++
+	c := &conversation{order: s.order, agent: a}
+	if a.life != nil && a.life.conversation.raw != nil {
+		o, err := parseObject(a.life.conversation.with(a.ids))
+		if err != nil {
+			return detail(http.StatusInternalServerError, "lettasim: internal error: %v", err)
+		}
+		c.state, c.id = o, o.string("id")
+		// The recorded state is that at the end; the conversation's own system
+		// message is the recorded one.
+		if system := split(a.system); len(system) > 0 {
+			s.systems[messageID(system[0])] = a
+		}
+	} else {
+		for i := 0; c.id == "" || s.conversations[c.id] != nil; i++ {
+			c.id = "conv-" + draw(s.cfg.Seed, "conversation", a.id, strconv.Itoa(i)).uuid()
+		}
+		o := &object{values: map[string][]byte{}}
+		o.text("created_by_id", user)
+		o.text("last_updated_by_id", user)
+		o.text("created_at", s.cfg.Now().UTC().Format("2006-01-02T15:04:05.000000Z"))
+		o.text("updated_at", s.cfg.Now().UTC().Format("2006-01-02T15:04:05.000000Z"))
+		o.text("id", c.id)
+		o.text("agent_id", a.id)
+		o.set("summary", []byte("null"))
+		o.set("in_context_message_ids", quoteAll(nil, []string{a.systemID}))
+		o.set("isolated_block_ids", []byte("[]"))
+		o.set("model", []byte("null"))
+		o.set("model_settings", []byte("null"))
+		o.set("last_message_at", []byte("null"))
+		c.state = o
+	}
+	s.conversations[c.id] = c
+	return ok(c.state.append(nil))
+}
+
+func (s *Server) findConversation(id string) (*conversation, *answer) {
+	if !isID(id, "conv") {
+		a := badID("conversation")
+		return nil, &a
+	}
+	if c := s.conversations[id]; c != nil {
+		return c, nil
+	}
+	a := detail(http.StatusNotFound, "Conversation %s not found", id)
+	return nil, &a
+}
+
+func (s *Server) getConversation(q *request) answer {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c, problem := s.findConversation(q.args[0])
+	if problem != nil {
+		return *problem
+	}
+	return ok(c.state.append(nil))
+}
+
+func (s *Server) listConversations(q *request) answer {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	query := q.URL.Query()
+	var list []*conversation
+	for _, c := range s.conversations {
+		if id := query.Get("agent_id"); id == "" || c.agent.id == id {
+			list = append(list, c)
+		}
+	}
+	sort.Slice(list, func(i, j int) bool { return list[i].order < list[j].order })
+	list = page(list, func(c *conversation) string { return c.id }, query, query.Get("order") == "asc", 100)
+	out := make([][]byte, len(list))
+	for i, c := range list {
+		out[i] = c.state.append(nil)
+	}
+	return ok(array(out))
+}
+
+func (s *Server) deleteConversation(q *request) answer {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c, problem := s.findConversation(q.args[0])
+	if problem != nil {
+		return *problem
+	}
+	delete(s.conversations, c.id)
+	return ok([]byte("null"))
+}
+
+func (s *Server) conversationMessages(q *request) answer {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c, problem := s.findConversation(q.args[0])
+	if problem != nil {
+		return *problem
+	}
+	list := split(c.agent.system)
+	for _, r := range c.agent.runs {
+		if s.finished(r) {
+			list = append(list, r.source.messages()...)
+		}
+	}
+	query := q.URL.Query()
+	return ok(array(page(list, messageID, query, query.Get("order") == "asc", 100)))
+}
+
+func (s *Server) sendToConversation(q *request) answer {
+	var body struct {
+		Streaming *bool  `json:"streaming"`
+		AgentID   string `json:"agent_id"`
+	}
+	if a := q.decode(&body); a != nil {
+		return *a
+	}
+	if body.Streaming == nil || *body.Streaming {
+		return detail(http.StatusNotImplemented, "lettasim does not stream: send \"streaming\": false")
+	}
+	id := body.AgentID
+	if q.args[0] != "default" {
+		s.mu.Lock()
+		c, problem := s.findConversation(q.args[0])
+		s.mu.Unlock()
+		if problem != nil {
+			return *problem
+		}
+		id = c.agent.id
+	}
+	return s.send(q, id, true)
+}
+
+// cancelAgent ends the sends of an agent that are being answered.
+func (s *Server) cancelAgent(q *request) answer {
+	var body struct {
+		RunIDs []string `json:"run_ids"`
+	}
+	if len(q.body) > 0 && json.Unmarshal(q.body, &body) != nil {
+		return unprocessable("json_invalid", "'body'", "JSON decode error")
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a, problem := s.findAgent(q.args[0])
+	if problem != nil {
+		return *problem
+	}
+	out := &object{values: map[string][]byte{}}
+	if len(body.RunIDs) == 0 {
+		for _, r := range a.runs {
+			if !s.finished(r) {
+				body.RunIDs = append(body.RunIDs, r.id)
+			}
+		}
+		if len(body.RunIDs) == 0 {
+			return detail(http.StatusConflict, "No active runs to cancel")
+		}
+	}
+	for _, id := range body.RunIDs {
+		out.text(id, "failed")
+		r := s.runs[id]
+		if r == nil || r.agent != a || s.finished(r) {
+			continue
+		}
+		if scripted, can := r.source.(*scriptedRun); can && scripted.cancel() {
+			r.due = s.cfg.Now()
+			close(r.cancelled)
+			out.text(id, "cancelled")
+		}
+	}
+	return ok(out.append(nil))
+}

@@ -1,0 +1,142 @@
+package lettasim
+
+import (
+	"bytes"
+	"net"
+	"net/http"
+	"strconv"
+	"time"
+)
+
+// deliver writes a reply as its fault wants it.
+func (s *Server) deliver(q *request, p *reply) answer {
+	var kind FaultKind
+	if p.fault != nil {
+		kind = p.fault.Kind
+	}
+	if kind == Reset {
+		reset(q.w)
+		return answer{status: p.status}
+	}
+	parts := p.parts()
+	total := int64(0)
+	for _, b := range parts {
+		total += int64(len(b))
+	}
+	rate := s.cfg.BodyRate
+	announced := total // what content-length says
+	written := total   // what is written
+	switch kind {
+	case Truncated:
+		announced, written = total/2, total/2
+	case Drop, Stalled:
+		written = total / 2
+	case Slow:
+		if rate = p.fault.Bytes; rate == 0 {
+			rate = 64 << 10
+		}
+	case Huge:
+		size := p.fault.Bytes
+		if size == 0 {
+			size = 200 << 20
+		}
+		parts = pad(parts, size-total)
+		announced, written = max(size, total), max(size, total)
+	}
+	h := q.w.Header()
+	h.Set("Server", "uvicorn")
+	h.Set("Content-Type", p.contentType)
+	h.Set("Content-Length", strconv.FormatInt(announced, 10))
+	q.w.WriteHeader(p.status)
+	whole := s.pour(q, parts, written, rate)
+	switch kind {
+	case Drop:
+		flush(q.w)
+		panic(http.ErrAbortHandler) // closes the connection
+	case Stalled:
+		flush(q.w)
+		<-q.Context().Done()
+		panic(http.ErrAbortHandler)
+	}
+	if whole && p.status == http.StatusOK && kind != Truncated && kind != Huge {
+		s.mu.Lock()
+		s.stats.Answered++
+		if s.cfg.KeepAnswers {
+			s.answers = append(s.answers, p.answer)
+		}
+		s.mu.Unlock()
+	}
+	return answer{status: p.status}
+}
+
+// pad puts white space between the first and the last byte of a body of several
+// megabytes: valid JSON of the wanted length, without memory for it.
+func pad(parts [][]byte, n int64) [][]byte {
+	block := bytes.Repeat([]byte(" "), 64<<10)
+	head := parts[0]
+	out := [][]byte{head[:1]}
+	for ; n > 0; n -= int64(len(block)) {
+		out = append(out, block[:min(n, int64(len(block)))])
+	}
+	out = append(out, head[1:])
+	return append(out, parts[1:]...)
+}
+
+// pour writes the first n bytes of the parts, at rate bytes per second if that
+// is positive. It is false when the client has gone.
+func (s *Server) pour(q *request, parts [][]byte, n, rate int64) bool {
+	var sent int64
+	defer func() {
+		s.mu.Lock()
+		s.stats.BytesSent += sent
+		s.mu.Unlock()
+	}()
+	step := n
+	if rate > 0 {
+		step = max(1, rate/50)
+	}
+	for _, b := range parts {
+		for len(b) > 0 && sent < n {
+			piece := b[:min(int64(len(b)), n-sent, step)]
+			m, err := q.w.Write(piece)
+			sent += int64(m)
+			if err != nil {
+				return false
+			}
+			b = b[len(piece):]
+			if rate > 0 {
+				flush(q.w)
+				if !pause(q, time.Duration(len(piece))*time.Second/time.Duration(rate)) {
+					return false
+				}
+			}
+		}
+	}
+	return true
+}
+
+// pause waits; it is false when the client has gone.
+func pause(q *request, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-q.Context().Done():
+		return false
+	}
+}
+
+func flush(w http.ResponseWriter) { _ = http.NewResponseController(w).Flush() }
+
+// reset ends the connection without an answer, by a TCP reset where it is TCP.
+func reset(w http.ResponseWriter) {
+	conn, _, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		panic(http.ErrAbortHandler)
+	}
+	if tcp, is := conn.(*net.TCPConn); is {
+		_ = tcp.SetLinger(0)
+	}
+	_ = conn.Close()
+}

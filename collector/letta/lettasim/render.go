@@ -1,0 +1,276 @@
+package lettasim
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// A mangle is a fault of the data, and where in a script it strikes. The zero
+// value is none.
+type mangle struct {
+	kind FaultKind
+	call int
+	at   int // a token of that call
+}
+
+func (m mangle) strikes(kind FaultKind, call int) bool { return m.kind == kind && m.call == call }
+
+// newMangle chooses where the fault strikes.
+func newMangle(kind FaultKind, sc *script, r *rng) mangle {
+	m := mangle{kind: kind, call: r.n(len(sc.calls))}
+	if kind == MissingTool && len(sc.calls) > 1 {
+		m.call = r.n(len(sc.calls) - 1)
+	}
+	m.at = r.n(len(sc.calls[m.call].output))
+	return m
+}
+
+// appendTail writes the part of an answer that depends on the script alone:
+// logprobs and turns.
+func (sc *script) appendTail(dst []byte, inputIDs, tokens bool, m mangle) []byte {
+	if !tokens || m.kind == NoTurns {
+		return append(dst, `"logprobs":null,"turns":null}`...)
+	}
+	last := len(sc.calls) - 1
+	dst = append(dst, `"logprobs":{"content":[`...)
+	for i, id := range sc.calls[last].output {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = append(dst, `{"token":"`...)
+		dst = strconv.AppendInt(dst, int64(id), 10)
+		dst = append(dst, `","bytes":null,"logprob":`...)
+		dst = appendAnswerFloat(dst, logprob(i, id))
+		dst = append(dst, `,"top_logprobs":[]}`...)
+	}
+	dst = append(dst, `],"refusal":null},"turns":[`...)
+	begun := false
+	next := func() {
+		if begun {
+			dst = append(dst, ',')
+		}
+		begun = true
+	}
+	for k := range sc.calls {
+		c := &sc.calls[k]
+		if !m.strikes(EmptyTurn, k) {
+			next()
+			dst = c.appendTurn(dst, k, inputIDs, m)
+		}
+		if c.use != nil && !m.strikes(MissingTool, k) {
+			next()
+			dst = quote(append(dst, `{"role":"tool","output_ids":null,"output_token_logprobs":null,"content":`...), c.use.packaged)
+			dst = append(quote(append(dst, `,"tool_name":`...), c.use.name), '}')
+		}
+	}
+	return append(dst, `]}`...)
+}
+
+// appendTurn writes the assistant turn of call k.
+func (c *call) appendTurn(dst []byte, k int, inputIDs bool, m mangle) []byte {
+	dst = append(dst, `{"role":"assistant","output_ids":[`...)
+	for i, id := range c.output {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = strconv.AppendInt(dst, m.id(WideID, k, i, id), 10)
+	}
+	dst = append(dst, `],"output_token_logprobs":`...)
+	if m.strikes(NullLogprobs, k) {
+		dst = append(dst, "null"...)
+	} else {
+		dst = append(dst, '[')
+		n := len(c.output)
+		if m.strikes(ShortLogprobs, k) {
+			n--
+		}
+		for i, id := range c.output[:n] {
+			if i > 0 {
+				dst = append(dst, ',')
+			}
+			dst = append(dst, '[')
+			if m.strikes(NaNLogprob, k) && m.at == i {
+				dst = append(dst, "null"...)
+			} else {
+				dst = appendAnswerFloat(dst, logprob(i, id))
+			}
+			dst = append(dst, ',')
+			wide := m.id(WideID, k, i, id)
+			dst = strconv.AppendInt(dst, m.id(IDMismatch, k, i, 0)+wide, 10)
+			dst = append(dst, ",null]"...)
+		}
+		if m.strikes(SurplusLogprobs, k) {
+			dst = append(dst, `,[-0.5,11,null],[-0.25,13,null]`...)
+		}
+		dst = append(dst, ']')
+	}
+	dst = append(dst, `,"content":`...)
+	if text := strings.TrimSpace(c.text); text == "" {
+		dst = append(dst, "null"...)
+	} else {
+		dst = quote(dst, text)
+	}
+	dst = append(dst, `,"tool_name":null`...)
+	if inputIDs {
+		dst = appendIDs(append(dst, `,"input_ids":`...), c.prompt)
+	}
+	return append(dst, '}')
+}
+
+// id is the id at a position, changed if the fault of that kind strikes there: 2^33
+// more for WideID, 1 more for IDMismatch.
+func (m mangle) id(kind FaultKind, call, at int, id int32) int64 {
+	if !m.strikes(kind, call) || m.at != at {
+		return int64(id)
+	}
+	if kind == WideID {
+		return int64(id) + 1<<33
+	}
+	return int64(id) + 1
+}
+
+// counts sums the tokens of the calls; context is that of the last.
+func (sc *script) counts() (prompt, completion, context int) {
+	for i := range sc.calls {
+		c := &sc.calls[i]
+		prompt += len(c.prompt)
+		completion += len(c.output)
+		context = len(c.prompt) + len(c.output)
+	}
+	return prompt, completion, context
+}
+
+// scriptDate is when everything scripted happens: a reply does not depend on the
+// clock.
+const scriptDate = "2026-01-05T10:00:00+00:00"
+
+// appendHead writes the part of an answer that names the agent's run: messages,
+// stop reason and usage.
+func (r *scriptedRun) appendHead(dst []byte) []byte {
+	dst = append(dst, `{"messages":`...)
+	dst = append(dst, array(r.list(false))...)
+	dst = append(dst, `,"stop_reason":{"message_type":"stop_reason","stop_reason":"`...)
+	dst = append(dst, r.script.stop...)
+	prompt, completion, context := r.script.counts()
+	return fmt.Appendf(dst, `"},"usage":{"message_type":"usage_statistics","completion_tokens":%d,"prompt_tokens":%d,"total_tokens":%d,"step_count":%d,"run_ids":null,`+
+		`"cached_input_tokens":null,"cache_write_tokens":null,"reasoning_tokens":null,"context_tokens":%d},`, completion, prompt, prompt+completion, len(r.script.calls), context)
+}
+
+// list makes the run's messages: as stored, or as in the answer, which has no
+// user messages and not the text before a tool call.
+func (r *scriptedRun) list(stored bool) [][]byte {
+	var out [][]byte
+	n := 0
+	id := func() string { n++; return "message-" + draw(r.seed, "message", r.id, strconv.Itoa(n)).uuid() }
+	if stored {
+		for _, text := range r.script.user {
+			m := r.message(id(), "user_message", 0, "")
+			out = append(out, append(quote(append(m, `,"content":`...), text), '}'))
+		}
+	} else {
+		n = len(r.script.user)
+	}
+	for k := range r.script.calls {
+		c := &r.script.calls[k]
+		if c.use == nil {
+			m := r.message(id(), "assistant_message", k, "")
+			out = append(out, append(quote(append(m, `,"content":`...), strings.TrimSpace(c.text)), '}'))
+			continue
+		}
+		own := id() // one stored message gives the text and the call
+		if text := strings.TrimSpace(c.text); text != "" && (stored || r.keepsText) {
+			m := r.message(own, "assistant_message", k, "")
+			out = append(out, append(quote(append(m, `,"content":`...), text), '}'))
+		}
+		one := quote([]byte(`{"name":`), c.use.name)
+		one = quote(append(one, `,"arguments":`...), c.use.args)
+		one = append(quote(append(one, `,"tool_call_id":`...), c.use.id), '}')
+		m := r.message(own, "tool_call_message", k, "")
+		m = append(append(m, `,"tool_call":`...), one...)
+		out = append(out, append(append(append(m, `,"tool_calls":[`...), one...), "]}"...))
+
+		result := quote([]byte(`"tool_return":`), c.use.result)
+		result = quote(append(result, `,"status":"success","tool_call_id":`...), c.use.id)
+		result = append(result, `,"stdout":[],"stderr":[]`...)
+		m = r.message(id(), "tool_return_message", k, c.use.name)
+		m = append(append(append(m, ','), result...), `,"tool_returns":[{"type":"tool",`...)
+		out = append(out, append(append(m, result...), "}]}"...))
+	}
+	return out
+}
+
+// message begins a message of call k; the caller adds what is its own and closes
+// it.
+func (r *scriptedRun) message(id, kind string, k int, name string) []byte {
+	out := append([]byte(`{"id":"`+id+`","date":"`+scriptDate+`","name":`), "null"...)
+	if name != "" {
+		out = quote(out[:len(out)-len("null")], name)
+	}
+	return append(out, `,"message_type":"`+kind+`","otid":"`+id[len("message-"):]+`","sender_id":null,"step_id":"`+r.stepIDs[k]+`","is_err":null,"seq_id":null,"run_id":"`+r.id+`"`...)
+}
+
+// runState is the JSON of a finished run; a nil stop reason is null.
+func runState(id, agent, kind, status, stop, problem string, began, ended time.Time) *object {
+	o := &object{values: map[string][]byte{}}
+	o.text("id", id)
+	o.text("status", status)
+	o.text("created_at", began.UTC().Format("2006-01-02T15:04:05.000000Z"))
+	o.text("completed_at", ended.UTC().Format("2006-01-02T15:04:05.000000"))
+	o.text("agent_id", agent)
+	o.set("conversation_id", []byte("null"))
+	o.set("base_template_id", []byte("null"))
+	o.set("background", []byte("false"))
+	metadata := quote([]byte(`{"run_type":`), kind)
+	if problem != "" {
+		metadata = quote(append(metadata, `,"error":`...), problem)
+	}
+	o.set("metadata", append(metadata, '}'))
+	o.set("request_config", []byte(`{"use_assistant_message":true,"assistant_message_tool_name":"send_message","assistant_message_tool_kwarg":"message","include_return_message_types":null}`))
+	o.set("stop_reason", []byte("null"))
+	if stop != "" {
+		o.text("stop_reason", stop)
+	}
+	for _, k := range []string{"callback_url", "callback_sent_at", "callback_status_code", "callback_error", "ttft_ns", "total_duration_ns"} {
+		o.set(k, []byte("null"))
+	}
+	return o
+}
+
+// stepState is the JSON of a step.
+func stepState(id, run, agent, handle string, window, prompt, completion int, status, stop string) *object {
+	_, model := splitHandle(handle)
+	o := &object{values: map[string][]byte{}}
+	o.text("id", id)
+	o.set("origin", []byte("null"))
+	o.text("organization_id", organization)
+	o.set("provider_id", []byte("null"))
+	o.text("run_id", run)
+	o.text("agent_id", agent)
+	o.text("provider_name", "openai")
+	o.text("provider_category", "base")
+	o.text("model", model)
+	o.text("model_handle", handle)
+	o.text("model_endpoint", modelEndpoint)
+	o.set("context_window_limit", strconv.AppendInt(nil, int64(window), 10))
+	o.set("completion_tokens", strconv.AppendInt(nil, int64(completion), 10))
+	o.set("prompt_tokens", strconv.AppendInt(nil, int64(prompt), 10))
+	o.set("total_tokens", strconv.AppendInt(nil, int64(prompt+completion), 10))
+	for _, k := range []string{"cached_input_tokens", "cache_write_tokens", "reasoning_tokens", "completion_tokens_details", "prompt_tokens_details", "stop_reason"} {
+		o.set(k, []byte("null"))
+	}
+	if stop != "" {
+		o.text("stop_reason", stop)
+	}
+	o.set("tags", []byte("[]"))
+	for _, k := range []string{"tid", "trace_id", "request_id"} {
+		o.set(k, []byte("null"))
+	}
+	o.set("messages", []byte("[]"))
+	for _, k := range []string{"feedback", "project_id", "error_type", "error_data"} {
+		o.set(k, []byte("null"))
+	}
+	o.text("status", status)
+	return o
+}

@@ -1,0 +1,145 @@
+package lettasim
+
+import (
+	"net/http"
+	"regexp"
+	"strings"
+)
+
+// A route is a method and a path pattern; {} stands for one segment.
+type route struct {
+	method, pattern string
+	open            bool // exempt from the password
+	serve           func(*Server, *request) answer
+}
+
+func (r *route) name() string { return r.method + " " + strings.ReplaceAll(r.pattern, "{}", "{id}") }
+
+// routes are tried in order. Collections end in a slash, everything else does
+// not: the wrong form is redirected.
+var routes = []route{
+	{"GET", "/v1/health/", true, (*Server).health},
+	{"GET", "/v1/ready/", true, (*Server).health},
+	{"GET", "/v1/models/", false, (*Server).listModels},
+	{"GET", "/v1/models/embedding", false, empty},
+	{"GET", "/v1/providers/", false, (*Server).listProviders},
+	{"POST", "/v1/providers/", false, (*Server).createProvider},
+
+	{"GET", "/v1/agents/", false, (*Server).listAgents},
+	{"POST", "/v1/agents/", false, (*Server).createAgent},
+	{"GET", "/v1/agents/count", false, (*Server).countAgents},
+	{"POST", "/v1/agents/import", false, (*Server).importAgent},
+	{"GET", "/v1/agents/{}", false, (*Server).getAgent},
+	{"PATCH", "/v1/agents/{}", false, (*Server).patchAgent},
+	{"DELETE", "/v1/agents/{}", false, (*Server).deleteAgent},
+	{"GET", "/v1/agents/{}/export", false, (*Server).exportAgent},
+	{"PATCH", "/v1/agents/{}/reset-messages", false, (*Server).resetMessages},
+	{"GET", "/v1/agents/{}/messages", false, (*Server).agentMessages},
+	{"POST", "/v1/agents/{}/messages", false, (*Server).sendToAgent},
+	{"POST", "/v1/agents/{}/messages/cancel", false, (*Server).cancelAgent},
+	{"POST", "/v1/agents/{}/messages/async", false, notSimulated},
+	{"POST", "/v1/agents/{}/messages/stream", false, notSimulated},
+
+	{"GET", "/v1/messages/{}", false, (*Server).getMessage},
+
+	{"GET", "/v1/conversations/", false, (*Server).listConversations},
+	{"POST", "/v1/conversations/", false, (*Server).createConversation},
+	{"GET", "/v1/conversations/{}", false, (*Server).getConversation},
+	{"DELETE", "/v1/conversations/{}", false, (*Server).deleteConversation},
+	{"GET", "/v1/conversations/{}/messages", false, (*Server).conversationMessages},
+	{"POST", "/v1/conversations/{}/messages", false, (*Server).sendToConversation},
+
+	{"GET", "/v1/runs/", false, (*Server).listRuns},
+	{"GET", "/v1/runs/{}", false, (*Server).getRun},
+	{"DELETE", "/v1/runs/{}", false, (*Server).deleteRun},
+	{"GET", "/v1/runs/{}/messages", false, (*Server).runMessages},
+	{"GET", "/v1/runs/{}/steps", false, (*Server).runSteps},
+	{"GET", "/v1/runs/{}/usage", false, (*Server).runUsage},
+	{"GET", "/v1/runs/{}/metrics", false, (*Server).runMetrics},
+	{"GET", "/v1/runs/{}/trace", false, (*Server).runTrace},
+
+	{"GET", "/v1/steps/", false, (*Server).listSteps},
+	{"GET", "/v1/steps/{}", false, (*Server).getStep},
+	{"GET", "/v1/steps/{}/metrics", false, (*Server).stepMetrics},
+	{"GET", "/v1/steps/{}/trace", false, (*Server).stepTrace},
+	{"PATCH", "/v1/steps/{}/feedback", false, (*Server).stepFeedback},
+	{"GET", "/v1/steps/{}/messages", false, (*Server).stepMessages},
+
+	{"GET", "/v1/tools/", false, (*Server).listTools},
+	{"POST", "/v1/tools/", false, (*Server).createTool},
+	{"PUT", "/v1/tools/", false, (*Server).upsertTool},
+	{"GET", "/v1/tools/{}", false, (*Server).getTool},
+	{"DELETE", "/v1/tools/{}", false, (*Server).deleteTool},
+}
+
+// match finds the route of a path and what stands for its {}. allowed says that
+// the path exists under another method. /latest is the same tree as /v1.
+func match(method, path string) (found *route, args []string, allowed bool) {
+	if rest, ok := strings.CutPrefix(path, "/latest/"); ok {
+		path = "/v1/" + rest
+	}
+	for i := range routes {
+		r := &routes[i]
+		got, fits := fit(r.pattern, path)
+		if !fits {
+			continue
+		}
+		if r.method == method {
+			return r, got, true
+		}
+		allowed = true
+	}
+	return nil, nil, allowed
+}
+
+func fit(pattern, path string) (args []string, fits bool) {
+	for {
+		i := strings.Index(pattern, "{}")
+		if i < 0 {
+			return args, pattern == path
+		}
+		if !strings.HasPrefix(path, pattern[:i]) {
+			return nil, false
+		}
+		pattern, path = pattern[i+2:], path[i:]
+		end := strings.IndexByte(path, '/')
+		if end < 0 {
+			end = len(path)
+		}
+		if end == 0 {
+			return nil, false
+		}
+		args = append(args, path[:end])
+		path = path[end:]
+	}
+}
+
+// otherSlash returns the path with a slash more or less at its end, if that is a
+// route.
+func otherSlash(method, path string) (string, bool) {
+	other, had := strings.CutSuffix(path, "/")
+	if !had {
+		other = path + "/"
+	}
+	r, _, _ := match(method, other)
+	return other, r != nil
+}
+
+var uuidText = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`)
+
+// isID says whether id is prefix and a uuid.
+func isID(id, prefix string) bool {
+	rest, ok := strings.CutPrefix(id, prefix+"-")
+	return ok && uuidText.MatchString(rest)
+}
+
+func notSimulated(_ *Server, q *request) answer {
+	return detail(http.StatusNotImplemented, "lettasim does not simulate %s %s", q.Method, q.URL.Path)
+}
+
+func empty(*Server, *request) answer { return ok([]byte("[]")) }
+
+func (s *Server) health(*request) answer {
+	body := append(quote([]byte(`{"version":`), s.cfg.Version), `,"status":"ok"}`...)
+	return ok(body)
+}

@@ -1,0 +1,239 @@
+package lettasim
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"sort"
+	"time"
+)
+
+// A run is one server run: what one send did. It is finished at due, whether
+// anybody waits for it or not; until then it is created and holds nothing.
+type run struct {
+	id        string
+	order     int64
+	agent     *agent
+	requestID string // the client's x-api-request-log-id
+	due       time.Time
+	cancelled chan struct{} // closed by a cancel
+	source    runSource
+	steps     []*step
+}
+
+// A runSource knows what a finished run holds. Replayed and scripted runs differ.
+type runSource interface {
+	// state is the run's JSON, as it is when it is finished.
+	state() *object
+	// step is the JSON of step k.
+	step(k int) *object
+	// messages are the run's messages, oldest first.
+	messages() [][]byte
+	// trace is the trace of step k, or nil where there is none for good.
+	trace(k int) []byte
+}
+
+// A step is one step of a run, and what clients wrote onto it.
+type step struct {
+	id       string
+	run      *run
+	k        int
+	feedback []byte
+	tags     []byte
+}
+
+// finished says whether the run can be seen whole.
+func (s *Server) finished(r *run) bool { return !s.cfg.Now().Before(r.due) }
+
+// enter makes a run visible. Server.mu is held.
+func (s *Server) enter(r *run, stepIDs []string) {
+	s.order++
+	r.order = s.order
+	s.runs[r.id] = r
+	r.agent.runs = append(r.agent.runs, r)
+	for k, id := range stepIDs {
+		st := &step{id: id, run: r, k: k, feedback: []byte("null")}
+		r.steps = append(r.steps, st)
+		s.steps[id] = st
+	}
+}
+
+// forget removes a run with its steps. Their traces stay for a while, as a real
+// server's do for ever. Server.mu is held.
+func (s *Server) forget(r *run) {
+	delete(s.runs, r.id)
+	for _, st := range r.steps {
+		delete(s.steps, st.id)
+		source, k := r.source, st.k
+		if len(s.keptOrder) < s.cfg.KeptTraces {
+			s.keptOrder = append(s.keptOrder, st.id)
+		} else {
+			delete(s.keptTraces, s.keptOrder[s.keptNext])
+			s.keptOrder[s.keptNext] = st.id
+			s.keptNext = (s.keptNext + 1) % len(s.keptOrder)
+		}
+		s.keptTraces[st.id] = func() []byte { return source.trace(k) }
+	}
+}
+
+// stateOfRun is the run's JSON as it is now.
+func (s *Server) stateOfRun(r *run) *object {
+	o := r.source.state()
+	if !s.finished(r) {
+		o = o.clone()
+		o.text("status", "created")
+		o.set("completed_at", []byte("null"))
+		o.set("stop_reason", []byte("null"))
+		o.set("metadata", []byte(`{"run_type":"send_message"}`))
+	}
+	return o
+}
+
+func (s *Server) findRun(id string) (*run, *answer) {
+	if !isID(id, "run") {
+		a := badID("run")
+		return nil, &a
+	}
+	if r := s.runs[id]; r != nil {
+		return r, nil
+	}
+	a := detail(http.StatusNotFound, "Run not found")
+	return nil, &a
+}
+
+func (s *Server) listRuns(q *request) answer {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	query := q.URL.Query()
+	var list []*run
+	for _, r := range s.runs {
+		if id := query.Get("agent_id"); id != "" && r.agent.id != id {
+			continue
+		}
+		list = append(list, r)
+	}
+	sort.Slice(list, func(i, j int) bool { return list[i].order < list[j].order })
+	statuses := query["statuses"]
+	if query.Get("active") == "true" {
+		statuses = []string{"created", "running"}
+	}
+	stop := query.Get("stop_reason")
+	if len(statuses) > 0 || stop != "" {
+		list = slices.DeleteFunc(list, func(r *run) bool {
+			o := s.stateOfRun(r)
+			return len(statuses) > 0 && !slices.Contains(statuses, o.string("status")) || stop != "" && o.string("stop_reason") != stop
+		})
+	}
+	list = page(list, func(r *run) string { return r.id }, query, query.Get("order") == "asc", 100)
+	out := make([][]byte, len(list))
+	for i, r := range list {
+		out[i] = s.stateOfRun(r).append(nil)
+	}
+	return ok(array(out))
+}
+
+func (s *Server) getRun(q *request) answer {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r, problem := s.findRun(q.args[0])
+	if problem != nil {
+		return *problem
+	}
+	return ok(s.stateOfRun(r).append(nil))
+}
+
+// deleteRun fails as it does in 0.16.7.
+func (s *Server) deleteRun(*request) answer {
+	return detail(http.StatusInternalServerError, "An unknown error occurred")
+}
+
+func (s *Server) runMessages(q *request) answer {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r, problem := s.findRun(q.args[0])
+	if problem != nil {
+		return *problem
+	}
+	var list [][]byte
+	if s.finished(r) {
+		list = r.source.messages()
+	}
+	query := q.URL.Query()
+	return ok(array(page(list, messageID, query, query.Get("order") != "desc", 100)))
+}
+
+func (s *Server) runSteps(q *request) answer {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r, problem := s.findRun(q.args[0])
+	if problem != nil {
+		return *problem
+	}
+	var list []*step
+	if s.finished(r) {
+		list = r.steps
+	}
+	query := q.URL.Query()
+	list = page(list, func(st *step) string { return st.id }, query, query.Get("order") == "asc", 100)
+	out := make([][]byte, len(list))
+	for i, st := range list {
+		out[i] = st.state()
+	}
+	return ok(array(out))
+}
+
+// state is the step's JSON with what clients wrote onto it.
+func (st *step) state() []byte {
+	o := st.run.source.step(st.k)
+	if st.run.requestID != "" {
+		o.text("request_id", st.run.requestID)
+	}
+	if string(st.feedback) != "null" {
+		o.set("feedback", st.feedback)
+	}
+	if st.tags != nil {
+		o.set("tags", st.tags)
+	}
+	return o.append(nil)
+}
+
+// usage sums the counts of the run's steps.
+func (r *run) usage() (prompt, completion int) {
+	for _, st := range r.steps {
+		o := r.source.step(st.k)
+		var p, c int
+		_, _ = fmt.Sscan(string(o.values["prompt_tokens"]), &p)
+		_, _ = fmt.Sscan(string(o.values["completion_tokens"]), &c)
+		prompt, completion = prompt+p, completion+c
+	}
+	return prompt, completion
+}
+
+func (s *Server) runUsage(q *request) answer {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r, problem := s.findRun(q.args[0])
+	if problem != nil {
+		return *problem
+	}
+	prompt, completion := 0, 0
+	if s.finished(r) {
+		prompt, completion = r.usage()
+	}
+	return ok(fmt.Appendf(nil, `{"completion_tokens":%d,"prompt_tokens":%d,"total_tokens":%d}`, completion, prompt, prompt+completion))
+}
+
+func (s *Server) runMetrics(q *request) answer {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r, problem := s.findRun(q.args[0])
+	if problem != nil {
+		return *problem
+	}
+	return ok(fmt.Appendf(nil, `{"id":"%s","organization_id":"%s","agent_id":"%s","project_id":null,"run_start_ns":null,"run_ns":null,"num_steps":%d,"tools_used":null,"template_id":null,"base_template_id":null}`,
+		r.id, organization, r.agent.id, min(50, len(r.steps))))
+}
+
+func (s *Server) runTrace(*request) answer {
+	return detail(http.StatusNotImplemented, "Run traces need ClickHouse, which is not configured")
+}

@@ -1,0 +1,331 @@
+package lettasim
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+)
+
+// A script is what a scripted agent does in one send. It is made once and never
+// changed afterwards.
+type script struct {
+	user  []string
+	calls []call
+	stop  string
+}
+
+// A call is one generation of the made-up model.
+type call struct {
+	prompt, output []int32
+	text           string   // before the tool call, or the whole of a last call
+	use            *toolUse // nil in a last call
+	asked          int      // how many messages of its history the prompt was made of
+	messages       [][]byte // the history as its trace shows it, [:asked]
+}
+
+// A toolUse is a tool call and what the tool answered.
+type toolUse struct {
+	name, args, id   string
+	result, packaged string
+}
+
+// A history is what an agent has in its context: the ids of the prompt so far,
+// and the messages as a trace shows them. Both only grow, so that scripts can
+// point into them; where the server rewrites history a new slice is begun.
+type history struct {
+	ids      []int32
+	messages [][]byte
+}
+
+// An author writes scripts for one agent.
+type author struct {
+	shape     Script
+	r         *rng
+	system    string
+	sigs      []signature
+	keepsText bool
+	maxSteps  int
+}
+
+var (
+	wantedAnswer = regexp.MustCompile(`\[answer:([^\]]*)\]`)
+	wantedSum    = regexp.MustCompile(`(?i)(?:add\s+(-?\d+)\s+(?:and|to)\s+(-?\d+)|(-?\d+)\s*\+\s*(-?\d+))`)
+	wantedMul    = regexp.MustCompile(`(?i)(?:multiply\s+(-?\d+)\s+(?:and|by|with)\s+(-?\d+)|(-?\d+)\s*(?:\*|×|times)\s*(-?\d+))`)
+)
+
+// numbers returns the two numbers that the pattern finds.
+func numbers(p *regexp.Regexp, text string) (a, b int, found bool) {
+	m := p.FindStringSubmatch(text)
+	if m == nil {
+		return 0, 0, false
+	}
+	if m[1] == "" {
+		m[1], m[2] = m[3], m[4]
+	}
+	a, errA := strconv.Atoi(m[1])
+	b, errB := strconv.Atoi(m[2])
+	return a, b, errA == nil && errB == nil
+}
+
+// write makes the script of one send of the messages, and carries the history on.
+func (w *author) write(h *history, user []string) *script {
+	sc := &script{user: user, stop: "end_turn"}
+	if h.ids == nil {
+		h.begin(w.system, w.sigs)
+	}
+	for _, text := range user {
+		h.say("user", text)
+	}
+	n := w.r.in(w.shape.Calls)
+	if len(w.sigs) == 0 {
+		n = 1
+	}
+	if w.maxSteps > 0 && n > w.maxSteps {
+		n, sc.stop = w.maxSteps, "max_steps"
+	}
+	last := ""
+	if len(user) > 0 {
+		last = user[len(user)-1]
+	}
+	for k := range n {
+		c := call{asked: len(h.messages), messages: h.messages}
+		h.ids = appendText(append(h.ids, idStart), "assistant\n")
+		c.prompt = slices.Clip(h.ids)
+		if k < n-1 || sc.stop == "max_steps" {
+			w.callTool(&c, last)
+			w.carryOn(h, &c)
+		} else {
+			w.conclude(&c, sc, last)
+			h.ids = append(append(h.ids, c.output...), idNewline)
+			h.messages = append(h.messages, openAI("assistant", c.text, nil))
+		}
+		sc.calls = append(sc.calls, c)
+	}
+	return sc
+}
+
+func (h *history) begin(system string, sigs []signature) {
+	names := make([]string, len(sigs))
+	for i, s := range sigs {
+		names[i] = s.name
+	}
+	if len(names) > 0 {
+		system += "\n\n# Tools\n\n" + strings.Join(names, " ")
+	}
+	h.say("system", system)
+}
+
+// say adds a message of a role.
+func (h *history) say(role, text string) {
+	h.ids = appendText(append(h.ids, idStart), role+"\n"+text)
+	h.ids = append(h.ids, idEnd, idNewline)
+	h.messages = append(h.messages, openAI(role, text, nil))
+}
+
+// think appends n tokens of text.
+func (w *author) think(ids []int32, text *strings.Builder, n int) []int32 {
+	for range n {
+		word := &words[w.r.n(len(words))]
+		ids = append(ids, word.id)
+		text.WriteByte(' ')
+		text.WriteString(word.text)
+	}
+	return ids
+}
+
+// callTool writes a call of a tool, after some text.
+func (w *author) callTool(c *call, asked string) {
+	var text strings.Builder
+	c.output = w.think(nil, &text, w.r.in(w.shape.ThinkTokens))
+	c.text = text.String()
+	c.use = w.use(asked)
+	c.output = appendCall(c.output, c.use)
+}
+
+func appendCall(ids []int32, u *toolUse) []int32 {
+	ids = append(ids, idCall)
+	ids = appendText(ids, "\n{\"name\": \""+u.name+"\", \"arguments\": "+u.args+"}\n")
+	return append(ids, idCallEnd, idEnd)
+}
+
+// carryOn adds a tool call and its result to the history: with the text before
+// the call, or, where the server drops it, without.
+func (w *author) carryOn(h *history, c *call) {
+	text := c.text
+	if drift := w.r.float() < w.shape.Drift; drift && !w.keepsText && text != "" {
+		h.ids = appendCall(slices.Clip(h.ids), c.use)
+		text = ""
+	} else {
+		h.ids = append(h.ids, c.output...)
+	}
+	h.ids = appendText(append(h.ids, idNewline, idStart), "user\n")
+	h.ids = appendText(append(h.ids, idResponse, idNewline), c.use.packaged)
+	h.ids = append(h.ids, idNewline, idResponseEnd, idEnd, idNewline)
+	h.messages = append(h.messages, openAI("assistant", text, c.use), openAI("tool", c.use.packaged, c.use))
+}
+
+// use chooses a tool and its arguments.
+func (w *author) use(asked string) *toolUse {
+	sig := w.sigs[w.r.n(len(w.sigs))]
+	a, b, given := numbers(wantedSum, asked)
+	if !given {
+		a, b, given = numbers(wantedMul, asked)
+	}
+	u := &toolUse{name: sig.name, id: fmt.Sprintf("call_%08x", uint32(w.r.next()))}
+	args := []byte{'{'}
+	var numbersUsed []int
+	said := ""
+	for i, arg := range sig.args {
+		if i > 0 {
+			args = append(args, ", "...)
+		}
+		args = append(quote(args, arg.name), ": "...)
+		switch arg.kind {
+		case "integer", "number":
+			n := w.r.n(100)
+			if given && i < 2 {
+				n = [2]int{a, b}[i]
+			}
+			numbersUsed = append(numbersUsed, n)
+			args = strconv.AppendInt(args, int64(n), 10)
+		case "boolean":
+			args = append(args, "true"...)
+		case "array":
+			args = append(args, "[]"...)
+		case "object":
+			args = append(args, "{}"...)
+		default:
+			said = words[w.r.n(len(words))].text
+			args = quote(args, said)
+		}
+	}
+	u.args = string(append(args, '}'))
+	switch {
+	case sig.name == "add" && len(numbersUsed) == 2:
+		u.result = strconv.Itoa(numbersUsed[0] + numbersUsed[1])
+	case sig.name == "mul" && len(numbersUsed) == 2:
+		u.result = strconv.Itoa(numbersUsed[0] * numbersUsed[1])
+	case said != "":
+		u.result = said
+	default:
+		u.result = "done"
+	}
+	packaged := quote([]byte("{\n  \"status\": \"OK\",\n  \"message\": "), u.result)
+	u.packaged = string(append(packaged, ",\n  \"time\": \"2026-01-05 10:00:00 AM UTC+0000\"\n}"...))
+	return u
+}
+
+// conclude writes the last call: some text and the answer.
+func (w *author) conclude(c *call, sc *script, asked string) {
+	var text strings.Builder
+	c.output = w.think(nil, &text, w.r.in(w.shape.Tokens))
+	cut := w.r.float() < w.shape.Length
+	answer := w.answer(asked)
+	if cut {
+		sc.stop = "max_tokens_exceeded"
+	} else {
+		said := "\n\nThe answer is " + answer + "."
+		text.WriteString(said)
+		c.output = append(appendText(c.output, said), idEnd)
+	}
+	c.text = text.String()
+}
+
+// answer is what the task's message asks for, or, in a share of samples, not.
+func (w *author) answer(asked string) string {
+	wrong := w.r.float() < w.shape.Wrong
+	off := 1 + w.r.n(9)
+	if m := wantedAnswer.FindStringSubmatch(asked); m != nil {
+		if n, err := strconv.Atoi(m[1]); err == nil && wrong {
+			return strconv.Itoa(n + off)
+		}
+		if wrong {
+			return "unknown"
+		}
+		return m[1]
+	}
+	n := off * 7
+	if a, b, ok := numbers(wantedSum, asked); ok {
+		n = a + b
+	} else if a, b, ok := numbers(wantedMul, asked); ok {
+		n = a * b
+	}
+	if wrong {
+		n += off
+	}
+	return strconv.Itoa(n)
+}
+
+// openAI is a message as the trace of a call shows it.
+func openAI(role, text string, use *toolUse) []byte {
+	var out []byte
+	switch {
+	case role == "tool":
+		out = quote(append(quote([]byte(`{"content":`), text), `,"role":"tool","tool_call_id":`...), use.id)
+	case use != nil:
+		out = []byte(`{"content":`)
+		if text == "" {
+			out = append(out, "null"...)
+		} else {
+			out = quote(out, strings.TrimSpace(text))
+		}
+		out = quote(append(out, `,"role":"assistant","tool_calls":[{"id":`...), use.id)
+		out = quote(append(out, `,"function":{"arguments":`...), use.args)
+		out = append(quote(append(out, `,"name":`...), use.name), `},"type":"function"}]`...)
+	default:
+		out = quote(append(quote([]byte(`{"content":`), text), `,"role":`...), role)
+	}
+	return append(out, '}')
+}
+
+// A scriptCache holds the scripts of Config.BodyCache.
+type scriptCache struct{ entries []cachedScript }
+
+// A cachedScript is a script with the part of its answer that names no agent.
+type cachedScript struct {
+	once    sync.Once
+	script  *script
+	tail    []byte
+	sampled int
+	digest  string
+}
+
+// cached returns the n-th script, made at first use.
+func (s *Server) cached(n int) *cachedScript {
+	e := &s.scripts.entries[n]
+	e.once.Do(func() {
+		w := author{
+			shape: s.cfg.Script, r: draw(s.cfg.Seed, "cached", strconv.Itoa(n)),
+			system: "You are a careful assistant." + systemTail, sigs: []signature{{"add", []argument{{"a", "integer"}, {"b", "integer"}}}},
+		}
+		var h history
+		e.script = w.write(&h, []string{fmt.Sprintf("Add %d and %d.", n, n+1)})
+		e.tail = e.script.appendTail(nil, s.cfg.InputIDs, true, mangle{})
+		e.sampled, e.digest = e.script.digest()
+	})
+	return e
+}
+
+// digest counts and digests the sampled tokens.
+func (sc *script) digest() (int, string) {
+	var d Digest
+	n := 0
+	for i := range sc.calls {
+		out := sc.calls[i].output
+		lps := make([]float32, len(out))
+		for j, id := range out {
+			lps[j] = logprob(j, id)
+		}
+		d.Append(out, lps)
+		n += len(out)
+	}
+	return n, d.String()
+}
+
+// upTo is the script ended after n calls.
+func (sc *script) upTo(n int, stop string) *script {
+	return &script{user: sc.user, calls: sc.calls[:min(n, len(sc.calls))], stop: stop}
+}

@@ -1,0 +1,368 @@
+package lettasim
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"regexp"
+	"strconv"
+	"time"
+)
+
+// A send is answered in four parts: it is planned while the agent's planning lock
+// is held, its run is entered, it takes its time, and it is written. From the
+// moment its run is entered it happens, whether or not the client stays.
+
+// A sendBody is what lettasim reads of a LettaRequest.
+type sendBody struct {
+	Messages     []message       `json:"messages"`
+	Input        json.RawMessage `json:"input"`
+	MaxSteps     *int            `json:"max_steps"`
+	Streaming    bool            `json:"streaming"`
+	StreamTokens bool            `json:"stream_tokens"`
+	Background   bool            `json:"background"`
+	IncludePings *bool           `json:"include_pings"`
+	TokenIDs     bool            `json:"return_token_ids"`
+	Logprobs     bool            `json:"return_logprobs"`
+}
+
+type message struct {
+	Type    string          `json:"type"`
+	Role    string          `json:"role"`
+	Content json.RawMessage `json:"content"`
+}
+
+// A reply is a planned answer.
+type reply struct {
+	status      int
+	contentType string
+	retryAfter  time.Duration
+	run         *run   // the last one of the send, or nil
+	prepare     func() // chooses what parts makes, under Server.mu, when the time has come
+	parts       func() [][]byte
+	fault       *Fault
+	answer      Answer
+}
+
+func (s *Server) sendToAgent(q *request) answer { return s.send(q, q.args[0], false) }
+
+func (s *Server) send(q *request, agentID string, conversation bool) answer {
+	s.mu.Lock()
+	a, problem := s.findAgent(agentID)
+	var l *life
+	if a != nil {
+		if a.life == nil && a.who.task == "" && a.sends == 0 && !s.cfg.KeepIDs {
+			if l := s.lives[marker(q.body)]; l != nil {
+				s.bind(a, l)
+			}
+		}
+		l = a.life
+	}
+	s.mu.Unlock()
+
+	var body sendBody
+	if l == nil { // a replayed agent answers as recorded, whatever it is asked
+		if an := q.decode(&body); an != nil {
+			return *an
+		}
+		if an := body.check(q); an != nil {
+			return *an
+		}
+	}
+	if problem != nil {
+		return *problem
+	}
+
+	s.mu.Lock()
+	s.stats.Sends++
+	s.stats.InFlight++
+	s.stats.MaxInFlight = max(s.stats.MaxInFlight, s.stats.InFlight)
+	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		s.stats.InFlight--
+		s.mu.Unlock()
+	}()
+
+	p, early := s.plan(q, a, &body, conversation)
+	if early != nil {
+		return *early
+	}
+	if !s.wait(q, p) {
+		return answer{} // the client has gone; the run goes on
+	}
+	return s.deliver(q, p)
+}
+
+var caseMarker = regexp.MustCompile(`\[case:([^\]\\"]+)\]`)
+
+// marker is the case that a request names in its text.
+func marker(body []byte) string {
+	if m := caseMarker.FindSubmatch(body); m != nil {
+		return string(m[1])
+	}
+	return ""
+}
+
+// check refuses what the real server refuses.
+func (b *sendBody) check(q *request) *answer {
+	refuse := func(a answer) *answer { return &a }
+	given := len(b.Input) > 0 && string(b.Input) != "null"
+	switch {
+	case given == (b.Messages != nil):
+		return refuse(unprocessable("value_error", "'body'", "Value error, Either messages or input must be provided, not both"))
+	case !given && len(b.Messages) == 0:
+		return refuse(detail(http.StatusUnprocessableEntity, "Messages must not be empty"))
+	case b.Streaming && q.legacy():
+		return refuse(detail(http.StatusUnprocessableEntity, "streaming=true is only supported for SDK v1.0+ clients."))
+	case b.Streaming:
+		return refuse(detail(http.StatusNotImplemented, "lettasim does not stream: send \"streaming\": false"))
+	case b.StreamTokens || b.Background || b.IncludePings != nil && !*b.IncludePings:
+		return refuse(detail(http.StatusUnprocessableEntity, "stream_tokens, background and include_pings need streaming=true"))
+	}
+	for i, m := range b.Messages {
+		switch m.Type {
+		case "", "message":
+			if m.Role != "user" && m.Role != "system" && m.Role != "assistant" {
+				return refuse(unprocessable("literal_error", fmt.Sprintf("'body', 'messages', %d, 'role'", i), "Input should be user, system or assistant"))
+			}
+			if plainText(m.Content) == "" {
+				return refuse(detail(http.StatusBadRequest, "Message content must not be empty"))
+			}
+		case "approval", "tool_return":
+			return refuse(detail(http.StatusBadRequest, "Cannot process approval response: No tool call is currently awaiting approval. If the last approval request was already processed, this may be a duplicate."))
+		default:
+			return refuse(unprocessable("union_tag_invalid", fmt.Sprintf("'body', 'messages', %d", i), "Input tag does not match any of the expected tags"))
+		}
+	}
+	return nil
+}
+
+// texts are the user messages of the request.
+func (b *sendBody) texts() []string {
+	var out []string
+	if b.Messages == nil {
+		return append(out, plainText(b.Input))
+	}
+	for _, m := range b.Messages {
+		out = append(out, plainText(m.Content))
+	}
+	return out
+}
+
+const unknownError = "An unknown error occurred"
+
+// plan decides what the send will be answered with and enters its runs.
+func (s *Server) plan(q *request, a *agent, body *sendBody, conversation bool) (*reply, *answer) {
+	a.planning.Lock()
+	defer a.planning.Unlock()
+	s.mu.Lock()
+	n, l := a.sends, a.life
+	f := s.cfg.Faults.find(s.cfg.Seed, a.who, n, func(k FaultKind) bool { return k.ofSend(l == nil) })
+	if f != nil {
+		s.stats.Faults[f.Kind]++
+	}
+	if refused := refusal(f); refused != nil { // before there is a run
+		s.mu.Unlock()
+		return nil, refused
+	}
+	a.sends++
+	state, sigs, system := a.state, a.sigs, a.systemText()
+	s.mu.Unlock()
+
+	began := s.cfg.Now()
+	words := []string{"latency", strconv.Itoa(n)}
+	due := began.Add(s.cfg.Latency.at(s.drawFor(a.who, words...)))
+	p := &reply{
+		status: http.StatusOK, contentType: "application/json", fault: f,
+		answer: Answer{Task: a.who.task, Sample: a.who.sample, Attempt: a.who.attempt, Send: n, AgentID: a.id},
+	}
+	if f != nil {
+		p.answer.Fault = f.Kind
+	}
+	enter := func(id string, source runSource, stepIDs []string) {
+		r := &run{id: id, agent: a, requestID: q.Header.Get("x-api-request-log-id"), due: due, cancelled: make(chan struct{}), source: source}
+		p.run = r
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.agents[a.id] == a { // else it was deleted meanwhile
+			s.enter(r, stepIDs)
+		}
+	}
+	switch {
+	case f != nil && (f.Kind == EngineDown || f.Kind == NullCall):
+		s.planFailure(p, a, n, f.Kind, due, state, enter)
+	case l != nil:
+		if n >= len(l.exchanges) {
+			an := detail(http.StatusBadRequest, "lettasim: case %s has %d recorded sends; this is number %d", l.name, len(l.exchanges), n+1)
+			return nil, &an
+		}
+		s.planReplay(p, a, l, n, enter)
+	default:
+		s.planScript(p, &scriptPlan{agent: a, n: n, body: body, state: state, sigs: sigs, system: system, due: due, began: began, conversation: conversation, fault: f}, enter)
+	}
+	if p.run == nil {
+		p.run = &run{due: due, cancelled: make(chan struct{})}
+	}
+	p.answer.RunID = p.run.id
+	return p, nil
+}
+
+// refusal is the answer to a send that is refused before it makes a run.
+func refusal(f *Fault) *answer {
+	if f == nil {
+		return nil
+	}
+	var a answer
+	switch f.Kind {
+	case DatabaseFull:
+		a = detail(http.StatusInternalServerError, unknownError)
+	case Unavailable:
+		a = detail(http.StatusServiceUnavailable, "Service is temporarily unavailable. Please try again later.")
+		a.retryAfter = f.After
+	case TooMany:
+		a = answer{status: http.StatusTooManyRequests, body: []byte(`{"error":{"type":"llm_rate_limit","message":"Rate limit exceeded for LLM model provider.","detail":"(simulated)"}}`)}
+		if a.retryAfter = f.After; a.retryAfter == 0 {
+			a.retryAfter = time.Second
+		}
+	case Conflict:
+		a = detail(http.StatusConflict, "CONFLICT: the object was changed by another request; try again")
+		a.retryAfter = f.After
+	default:
+		return nil
+	}
+	return &a
+}
+
+type enterRun func(id string, source runSource, stepIDs []string)
+
+// planFailure plans a send that the engine or the model's own words made fail.
+func (s *Server) planFailure(p *reply, a *agent, n int, kind FaultKind, due time.Time, state *object, enter enterRun) {
+	ids := s.drawFor(a.who, "failed", a.id, strconv.Itoa(n))
+	r := &failedRun{
+		id: "run-" + ids.uuid(), stepID: "step-" + ids.uuid(), agent: a.id, handle: state.string("model"), window: s.cfg.ContextWindow,
+		stop: "error", errorType: "HTTPStatusError", began: s.cfg.Now(), ended: due,
+		problem: "Server error '503 Service Unavailable' for url 'http://127.0.0.1:30000/generate'\nFor more information check: https://developer.mozilla.org/en-US/docs/Web/HTTP/Status/503",
+	}
+	told := unknownError
+	p.status = http.StatusInternalServerError
+	if kind == NullCall {
+		r.stop, r.errorType = "invalid_llm_response", "ValidationError"
+		r.problem = "1 validation error for FunctionCall\narguments\n  Input should be a valid string [type=string_type, input_value=None, input_type=NoneType]\n    For further information visit https://errors.pydantic.dev/2.11/v/string_type"
+		told, p.status = r.problem, http.StatusBadRequest
+	}
+	body := detail(p.status, "%s", told).body
+	p.parts = func() [][]byte { return [][]byte{body} }
+	enter(r.id, r, []string{r.stepID})
+}
+
+// planReplay plans the n-th exchange of a life.
+func (s *Server) planReplay(p *reply, a *agent, l *life, n int, enter enterRun) {
+	x := &l.exchanges[n]
+	for _, rec := range x.runs {
+		r := &replayedRun{rec: rec, ids: a.ids}
+		ids := make([]string, len(rec.steps))
+		for k := range ids {
+			ids[k] = r.step(k).string("id")
+		}
+		enter(r.state().string("id"), r, ids)
+	}
+	p.status, p.contentType = x.status, x.contentType
+	p.parts = func() [][]byte { return [][]byte{x.body.with(a.ids)} }
+	p.answer.Sampled, p.answer.Digest = x.sampled, x.digest
+}
+
+// A scriptPlan is what planScript is given.
+type scriptPlan struct {
+	agent        *agent
+	n            int
+	body         *sendBody
+	state        *object
+	sigs         []signature
+	system       string
+	began, due   time.Time
+	conversation bool
+	fault        *Fault
+}
+
+// planScript plans a scripted send.
+func (s *Server) planScript(p *reply, in *scriptPlan, enter enterRun) {
+	a := in.agent
+	reader := agent{state: in.state}
+	tokens := !reader.plain()
+	if !in.conversation && (in.body.TokenIDs || in.body.Logprobs) {
+		tokens = tokens && in.body.TokenIDs // one flag alone turns the other off
+	}
+	words := []string{"script", a.who.task, strconv.Itoa(a.who.sample), strconv.Itoa(in.n)}
+	keep := reader.keepsReasoning()
+	var sc *script
+	var cached *cachedScript
+	if n := s.cfg.BodyCache; n > 0 {
+		cached = s.cached(draw(s.cfg.Seed, words...).n(n))
+		sc = cached.script
+	} else {
+		w := author{shape: s.cfg.Script, r: draw(s.cfg.Seed, words...), system: in.system, sigs: in.sigs, keepsText: keep}
+		if in.body.MaxSteps != nil {
+			w.maxSteps = *in.body.MaxSteps
+		}
+		sc = w.write(&a.history, in.body.texts())
+	}
+	var m mangle
+	if in.fault != nil {
+		switch in.fault.Kind {
+		case StopError:
+			sc = sc.upTo(len(sc.calls), "error")
+		case StopCancelled:
+			sc = sc.upTo(max(1, len(sc.calls)-1), "cancelled")
+		case StopUnknown:
+			sc = sc.upTo(len(sc.calls), "lost_interest")
+		default:
+			m = newMangle(in.fault.Kind, sc, draw(s.cfg.Seed, append(words, "mangle")...))
+		}
+	}
+	ids := s.drawFor(a.who, "run", a.id, strconv.Itoa(in.n))
+	r := &scriptedRun{
+		seed: s.cfg.Seed, id: "run-" + ids.uuid(), agent: a.id, handle: in.state.string("model"), window: s.cfg.ContextWindow,
+		tags: a.tags, tools: in.state.values["tools"], keepsText: keep, conversation: in.conversation,
+		began: in.began, ended: in.due, script: sc, mangle: m,
+	}
+	for range sc.calls {
+		r.stepIDs = append(r.stepIDs, "step-"+ids.uuid())
+	}
+	enter(r.id, r, r.stepIDs)
+	var final scriptedRun
+	p.prepare = func() { final = *r }
+	p.parts = func() [][]byte {
+		if cached != nil && tokens && final.mangle == (mangle{}) && final.script == cached.script {
+			return [][]byte{final.appendHead(nil), cached.tail}
+		}
+		return [][]byte{final.appendHead(nil), final.script.appendTail(nil, s.cfg.InputIDs, tokens, final.mangle)}
+	}
+	if s.cfg.KeepAnswers && tokens {
+		if cached != nil {
+			p.answer.Sampled, p.answer.Digest = cached.sampled, cached.digest
+		} else {
+			p.answer.Sampled, p.answer.Digest = sc.digest()
+		}
+	}
+}
+
+// wait lets the send take its time. It is false when the client has gone.
+func (s *Server) wait(q *request, p *reply) bool {
+	if left := p.run.due.Sub(s.cfg.Now()); left > 0 {
+		timer := time.NewTimer(left)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-p.run.cancelled:
+		case <-q.Context().Done():
+			return false
+		}
+	}
+	if p.prepare != nil {
+		s.mu.Lock()
+		p.prepare()
+		s.mu.Unlock()
+	}
+	return q.Context().Err() == nil
+}

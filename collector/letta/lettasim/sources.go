@@ -1,0 +1,187 @@
+package lettasim
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// A replayedRun is a recorded run under the ids of its agent.
+type replayedRun struct {
+	rec recordedRun
+	ids []string
+}
+
+func (r *replayedRun) state() *object {
+	o, err := parseObject(r.rec.run.with(r.ids))
+	if err != nil {
+		return &object{values: map[string][]byte{}} // cases are checked when they are loaded
+	}
+	return o
+}
+
+func (r *replayedRun) step(k int) *object {
+	o, err := parseObject(r.rec.steps[k].with(r.ids))
+	if err != nil {
+		return &object{values: map[string][]byte{}}
+	}
+	return o
+}
+
+func (r *replayedRun) messages() [][]byte {
+	out := make([][]byte, len(r.rec.messages))
+	for i, m := range r.rec.messages {
+		out[i] = m.with(r.ids)
+	}
+	return out
+}
+
+func (r *replayedRun) trace(k int) []byte {
+	if r.rec.traces[k].raw == nil {
+		return nil
+	}
+	return r.rec.traces[k].with(r.ids)
+}
+
+// A scriptedRun is the run of a script. Its script changes only when it is
+// cancelled, under Server.mu and before it is finished.
+type scriptedRun struct {
+	seed         uint64
+	id, agent    string
+	handle       string
+	window       int
+	tags         []string
+	tools        []byte
+	keepsText    bool
+	conversation bool
+	began, ended time.Time
+	stepIDs      []string
+	script       *script
+	mangle       mangle
+}
+
+// cancel ends the script after its first call.
+func (r *scriptedRun) cancel() bool {
+	r.script = r.script.upTo(1, "cancelled")
+	r.mangle = mangle{}
+	return true
+}
+
+// status is what the server makes of a stop reason.
+func (r *scriptedRun) status() string {
+	switch r.script.stop {
+	case "end_turn", "max_steps", "tool_rule", "requires_approval":
+		return "completed"
+	case "cancelled":
+		return "cancelled"
+	}
+	return "failed"
+}
+
+func (r *scriptedRun) state() *object {
+	if r.conversation { // such a run is never finished, in 0.16.7
+		o := runState(r.id, r.agent, "send_conversation_message", "created", "", "", r.began, r.ended)
+		o.set("completed_at", []byte("null"))
+		return o
+	}
+	return runState(r.id, r.agent, "send_message", r.status(), r.script.stop, "", r.began, r.ended)
+}
+
+func (r *scriptedRun) step(k int) *object {
+	if k >= len(r.script.calls) { // cut off by a cancel
+		return stepState(r.stepIDs[k], r.id, r.agent, r.handle, r.window, 0, 0, "cancelled", "cancelled")
+	}
+	c := &r.script.calls[k]
+	stop := ""
+	if k == len(r.script.calls)-1 && r.script.stop != "max_steps" {
+		stop = r.script.stop
+	}
+	return stepState(r.stepIDs[k], r.id, r.agent, r.handle, r.window, len(c.prompt), len(c.output), "success", stop)
+}
+
+func (r *scriptedRun) messages() [][]byte { return r.list(true) }
+
+// trace is the body that was not sent to the engine, and the engine's own answer.
+func (r *scriptedRun) trace(k int) []byte {
+	if k >= len(r.script.calls) || r.mangle.strikes(NaNLogprob, k) {
+		return nil
+	}
+	c := &r.script.calls[k]
+	_, model := splitHandle(r.handle)
+	id := draw(r.seed, "trace", r.stepIDs[k]).uuid()
+	out := []byte(`{"created_by_id":"` + user + `","last_updated_by_id":"` + user + `","created_at":"2026-01-05T10:00:00.000000Z","updated_at":"2026-01-05T10:00:00.000000Z","id":"provider_trace-` + id + `","request_json":{"model":`)
+	out = append(quote(out, model), `,"messages":`...)
+	out = append(out, array(c.messages[:c.asked])...)
+	out = append(out, `,"logprobs":true,"max_completion_tokens":4096,"temperature":1.0,"user":"`+user+`","parallel_tool_calls":false`...)
+	if tools := traceTools(r.tools); tools != nil {
+		out = append(append(append(out, `,"tools":`...), tools...), `,"tool_choice":"auto"`...)
+	}
+	text := c.text
+	if c.use != nil {
+		text += "<tool_call>\n{\"name\": \"" + c.use.name + "\", \"arguments\": " + c.use.args + "}\n</tool_call>"
+	}
+	out = append(quote(append(out, `},"response_json":{"text":`...), text), `,"output_ids":`...)
+	out = appendIDs(out, c.output)
+	finish := `{"type":"stop","matched":151645}`
+	if r.script.stop == "max_tokens_exceeded" && c.use == nil {
+		finish = `{"type":"length","length":4096}`
+	}
+	out = fmt.Appendf(out, `,"meta_info":{"id":"%s","finish_reason":%s,"prompt_tokens":%d,"weight_version":"default","total_retractions":0,"input_token_logprobs":[],"output_token_logprobs":[`,
+		strings.ReplaceAll(id, "-", ""), finish, len(c.prompt))
+	for i, tok := range c.output {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = appendTraceFloat(append(out, '['), logprob(i, tok))
+		out = strconv.AppendInt(append(out, ','), int64(tok), 10)
+		out = append(out, ",null]"...)
+	}
+	out = fmt.Appendf(out, `],"completion_tokens":%d,"cached_tokens":0,"e2e_latency":0.01}},"step_id":"%s","agent_id":"%s","agent_tags":`, len(c.output), r.stepIDs[k], r.agent)
+	out = quoteAll(out, r.tags)
+	return append(out, `,"call_type":"agent_step","run_id":"`+r.id+`","source":null,"org_id":"`+organization+`","user_id":"`+user+`","compaction_settings":null,"llm_config":null,"billing_context":null}`...)
+}
+
+// traceTools are the tools of an AgentState as a request names them.
+func traceTools(tools []byte) []byte {
+	var out [][]byte
+	for _, t := range split(tools) {
+		members(t, func(key string, from, to int) {
+			if key == "json_schema" {
+				out = append(out, append(append([]byte(`{"type":"function","function":`), t[from:to]...), '}'))
+			}
+		})
+	}
+	if out == nil {
+		return nil
+	}
+	return array(out)
+}
+
+// A failedRun is a run that ended with an error: one step, or none, and no
+// messages.
+type failedRun struct {
+	id, agent, handle string
+	window            int
+	stepID            string // empty: no step
+	stop              string // of the step
+	errorType         string
+	problem           string
+	began, ended      time.Time
+}
+
+func (r *failedRun) state() *object {
+	return runState(r.id, r.agent, "send_message", "failed", "", r.problem, r.began, r.ended)
+}
+
+func (r *failedRun) step(int) *object {
+	o := stepState(r.stepID, r.id, r.agent, r.handle, r.window, 0, 0, "failed", r.stop)
+	o.text("error_type", r.errorType)
+	data := quote([]byte(`{"message":`), r.problem)
+	data = quote(append(data, `,"traceback":`...), "Traceback (most recent call last):\n  (simulated)\n"+r.errorType+": "+r.problem+"\n")
+	o.set("error_data", append(data, `,"details":null}`...))
+	return o
+}
+
+func (r *failedRun) messages() [][]byte { return nil }
+func (r *failedRun) trace(int) []byte   { return nil }

@@ -1,0 +1,158 @@
+package lettasim
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+)
+
+// listSteps fails as it does in 0.16.7, whatever is asked for.
+func (s *Server) listSteps(q *request) answer {
+	order := "False"
+	if q.URL.Query().Get("order") == "asc" {
+		order = "True"
+	}
+	return detail(http.StatusBadRequest, "Argument order does not match type typing.Optional[str]; is %s of type <class 'bool'>", order)
+}
+
+// findStep returns the step of the path or what to answer instead. Server.mu is
+// held.
+func (s *Server) findStep(id string) (*step, *answer) {
+	if !isID(id, "step") {
+		a := badID("step")
+		return nil, &a
+	}
+	if st := s.steps[id]; st != nil && s.finished(st.run) {
+		return st, nil
+	}
+	a := detail(http.StatusNotFound, "Step not found")
+	return nil, &a
+}
+
+func (s *Server) getStep(q *request) answer {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st, problem := s.findStep(q.args[0])
+	if problem != nil {
+		return *problem
+	}
+	return ok(st.state())
+}
+
+func (s *Server) stepMetrics(q *request) answer {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st, problem := s.findStep(q.args[0])
+	if problem != nil {
+		return *problem
+	}
+	return ok(fmt.Appendf(nil, `{"id":"%s","organization_id":"%s","provider_id":null,"run_id":"%s","agent_id":"%s","step_start_ns":null,"llm_request_start_ns":null,"llm_request_ns":null,`+
+		`"tool_execution_ns":null,"step_ns":null,"base_template_id":null,"template_id":null,"project_id":null}`, st.id, organization, st.run.id, st.run.agent.id))
+}
+
+// stepTrace answers null for everything that it does not know, and still knows
+// the traces of deleted agents.
+func (s *Server) stepTrace(q *request) answer {
+	s.mu.Lock()
+	var trace func() []byte
+	if st := s.steps[q.args[0]]; st != nil && s.finished(st.run) {
+		trace = func() []byte { return st.run.source.trace(st.k) }
+	} else if st == nil {
+		trace = s.keptTraces[q.args[0]]
+	}
+	s.mu.Unlock()
+	if trace != nil {
+		if body := trace(); body != nil {
+			return ok(body)
+		}
+	}
+	return ok([]byte("null"))
+}
+
+func (s *Server) stepFeedback(q *request) answer {
+	var body struct {
+		Feedback *string  `json:"feedback"`
+		Tags     []string `json:"tags"`
+	}
+	if a := q.decode(&body); a != nil {
+		return *a
+	}
+	if f := body.Feedback; f != nil && *f != "positive" && *f != "negative" {
+		return unprocessable("enum", "'body', 'feedback'", "Input should be positive or negative")
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st, problem := s.findStep(q.args[0])
+	if problem != nil {
+		return *problem
+	}
+	feedback, err := json.Marshal(body.Feedback)
+	if err != nil {
+		return detail(http.StatusInternalServerError, "lettasim: internal error: %v", err)
+	}
+	st.feedback = feedback
+	if body.Tags != nil {
+		st.tags = quoteAll(nil, body.Tags)
+	}
+	return ok(st.state())
+}
+
+// stepMessages answers with the step's messages; the assistant's text comes as a
+// reasoning message here.
+func (s *Server) stepMessages(q *request) answer {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st, problem := s.findStep(q.args[0])
+	if problem != nil {
+		return *problem
+	}
+	var out [][]byte
+	for _, m := range st.run.source.messages() {
+		if member(m, "step_id") == st.id {
+			out = append(out, asReasoning(m))
+		}
+	}
+	query := q.URL.Query()
+	return ok(array(page(out, messageID, query, query.Get("order") != "desc", 100)))
+}
+
+func asReasoning(m []byte) []byte {
+	if member(m, "message_type") != "assistant_message" {
+		return m
+	}
+	o, err := parseObject(m)
+	if err != nil {
+		return m
+	}
+	r := &object{values: map[string][]byte{}}
+	for _, k := range o.keys {
+		switch k {
+		case "message_type":
+			r.text(k, "reasoning_message")
+		case "content":
+			r.text("source", "reasoner_model")
+			r.set("reasoning", o.values[k])
+			r.set("signature", []byte("null"))
+		default:
+			r.set(k, o.values[k])
+		}
+	}
+	return r.append(nil)
+}
+
+func (s *Server) agentMessages(q *request) answer {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a, problem := s.findAgent(q.args[0])
+	if problem != nil {
+		return *problem
+	}
+	list := split(a.system)
+	for _, r := range a.runs {
+		if s.finished(r) {
+			list = append(list, r.source.messages()...)
+		}
+	}
+	query := q.URL.Query()
+	return ok(array(page(list, messageID, query, query.Get("order") == "asc", 100)))
+}

@@ -1,0 +1,202 @@
+package lettasim
+
+import (
+	"encoding/json"
+	"net/http"
+	"regexp"
+	"sort"
+)
+
+const (
+	organization = "org-00000000-0000-4000-8000-000000000000"
+	user         = "user-00000000-0000-4000-8000-000000000000"
+)
+
+// A tool is one tool of the server.
+type tool struct {
+	id, name string
+	raw      []byte // as the server answers it
+}
+
+// builtinTools are there from the start; scripted agents that ask for no tools
+// get them too.
+var builtinTools = []struct{ name, source string }{
+	{"add", "def add(a: int, b: int) -> int:\n    \"\"\"Add two integers.\n\n    Args:\n        a (int): the first number\n        b (int): the second number\n    \"\"\"\n    return a + b\n"},
+	{"mul", "def mul(a: int, b: int) -> int:\n    \"\"\"Multiply two integers.\n\n    Args:\n        a (int): the first number\n        b (int): the second number\n    \"\"\"\n    return a * b\n"},
+	{"echo", "def echo(text: str) -> str:\n    \"\"\"Say it again.\n\n    Args:\n        text (str): what to say\n    \"\"\"\n    return text\n"},
+}
+
+var (
+	pythonDef = regexp.MustCompile(`(?m)^def\s+(\w+)\s*\(([^)]*)\)`)
+	pythonArg = regexp.MustCompile(`(\w+)\s*:\s*(\w+)`)
+	docFirst  = regexp.MustCompile(`"""\s*([^\n"]+)`)
+)
+
+// newTool derives a tool from its source as far as lettasim can: name, first line
+// of the docstring, and the arguments with their types. It is nil where the source
+// defines no function.
+func newTool(source string, schema json.RawMessage, r *rng) *tool {
+	def := pythonDef.FindStringSubmatch(source)
+	if def == nil {
+		return nil
+	}
+	t := &tool{id: "tool-" + r.uuid(), name: def[1]}
+	description := t.name
+	if m := docFirst.FindStringSubmatch(source); m != nil {
+		description = m[1]
+	}
+	if schema == nil {
+		schema = deriveSchema(t.name, description, def[2])
+	}
+	o := &object{values: map[string][]byte{}}
+	o.text("id", t.id)
+	o.text("tool_type", "custom")
+	o.text("description", description)
+	o.text("source_type", "json")
+	o.text("name", t.name)
+	o.set("tags", []byte("[]"))
+	o.text("source_code", source)
+	o.set("json_schema", schema)
+	o.set("args_json_schema", []byte("{}"))
+	o.set("return_char_limit", []byte("50000"))
+	for _, k := range []string{"pip_requirements", "npm_requirements", "default_requires_approval"} {
+		o.set(k, []byte("null"))
+	}
+	o.set("enable_parallel_execution", []byte("false"))
+	o.text("created_by_id", user)
+	o.text("last_updated_by_id", user)
+	o.set("metadata_", []byte("{}"))
+	o.set("project_id", []byte("null"))
+	t.raw = o.append(nil)
+	return t
+}
+
+func deriveSchema(name, description, args string) json.RawMessage {
+	types := map[string]string{"int": "integer", "float": "number", "bool": "boolean", "str": "string"}
+	out := quote([]byte(`{"name":`), name)
+	out = quote(append(out, `,"description":`...), description)
+	out = append(out, `,"parameters":{"type":"object","properties":{`...)
+	var required []string
+	for i, m := range pythonArg.FindAllStringSubmatch(args, -1) {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		kind := types[m[2]]
+		if kind == "" {
+			kind = "string"
+		}
+		out = append(quote(out, m[1]), `:{"type":"`+kind+`"}`...)
+		required = append(required, m[1])
+	}
+	out = append(out, `},"required":`...)
+	return append(quoteAll(out, required), `}}`...)
+}
+
+// A signature is what a scripted agent must know of a tool to call it.
+type signature struct {
+	name string
+	args []argument
+}
+
+type argument struct{ name, kind string }
+
+// signatures reads them from the tools of an AgentState or from client tools.
+func signatures(tools []byte) []signature {
+	var list []struct {
+		Name       string `json:"name"`
+		JSONSchema struct {
+			Parameters struct {
+				Properties map[string]struct {
+					Type any `json:"type"`
+				} `json:"properties"`
+			} `json:"parameters"`
+		} `json:"json_schema"`
+	}
+	if json.Unmarshal(tools, &list) != nil {
+		return nil
+	}
+	var out []signature
+	for _, t := range list {
+		sig := signature{name: t.Name}
+		for name, p := range t.JSONSchema.Parameters.Properties {
+			kind, _ := p.Type.(string)
+			sig.args = append(sig.args, argument{name, kind})
+		}
+		sort.Slice(sig.args, func(i, j int) bool { return sig.args[i].name < sig.args[j].name })
+		out = append(out, sig)
+	}
+	return out
+}
+
+func (s *Server) listTools(q *request) answer {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	name := q.URL.Query().Get("name")
+	var out [][]byte
+	for _, t := range s.tools {
+		if name == "" || name == t.name {
+			out = append(out, t.raw)
+		}
+	}
+	return ok(array(out))
+}
+
+func (s *Server) createTool(q *request) answer { return s.makeTool(q, false) }
+func (s *Server) upsertTool(q *request) answer { return s.makeTool(q, true) }
+
+func (s *Server) makeTool(q *request, replace bool) answer {
+	var body struct {
+		SourceCode string          `json:"source_code"`
+		JSONSchema json.RawMessage `json:"json_schema"`
+	}
+	if a := q.decode(&body); a != nil {
+		return *a
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.order++
+	t := newTool(body.SourceCode, body.JSONSchema, draw(s.cfg.Seed, "tool", body.SourceCode))
+	if t == nil {
+		return detail(http.StatusBadRequest, "Failed to create tool: no function found in the source code")
+	}
+	for i, old := range s.tools {
+		if old.name != t.name {
+			continue
+		}
+		if !replace {
+			return detail(http.StatusConflict, "Tool with name %s already exists", t.name)
+		}
+		o, err := parseObject(t.raw)
+		if err != nil {
+			return detail(http.StatusInternalServerError, "lettasim: internal error: %v", err)
+		}
+		o.text("id", old.id)
+		s.tools[i] = &tool{id: old.id, name: t.name, raw: o.append(nil)}
+		return ok(s.tools[i].raw)
+	}
+	s.tools = append(s.tools, t)
+	return ok(t.raw)
+}
+
+func (s *Server) getTool(q *request) answer {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, t := range s.tools {
+		if t.id == q.args[0] {
+			return ok(t.raw)
+		}
+	}
+	return detail(http.StatusNotFound, "Tool with id %s not found.", q.args[0])
+}
+
+func (s *Server) deleteTool(q *request) answer {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i, t := range s.tools {
+		if t.id == q.args[0] {
+			s.tools = append(s.tools[:i], s.tools[i+1:]...)
+			return ok([]byte("null"))
+		}
+	}
+	return detail(http.StatusNotFound, "Tool with id %s not found.", q.args[0])
+}
