@@ -1,0 +1,114 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/rollout-rl/rollout/collector/letta"
+	"github.com/spf13/cobra"
+)
+
+type cleanOptions struct {
+	runID          string
+	dryRun, asJSON bool
+}
+
+func (p *program) cleanCmd() *cobra.Command {
+	var o cleanOptions
+	cmd := &cobra.Command{
+		Use:   "clean RUN | --run-id ID",
+		Short: "remove the agents that a run left on the server",
+		Long: `Remove the agents that a run left on the server. Every agent of a run carries the
+run's id as a tag; no other agent is touched. The servers and the password's
+reference are those of the run, unless flags, environment or -c say otherwise.`,
+		Annotations: exits("Exit status: 0 done, 2 wrong flags, 5 the server cannot be asked or an agent could not be removed, 7 RUN is no run, 8 RUN is still being collected into."),
+		Example: `  rollout clean run1
+  rollout clean --run-id 20260101-120000-0a1b2c3d --server http://127.0.0.1:8283`,
+		Args: cobra.MaximumNArgs(1),
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.runID, "run-id", "", "the `ID` of the run, where its folder is gone")
+	f.BoolVar(&o.dryRun, "dry-run", false, "list the agents and leave them")
+	f.BoolVar(&o.asJSON, "json", false, "print one JSON line per agent")
+	load := addConfigFlags(cmd, p.getenv, "server.urls")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if (len(args) == 1) == (o.runID != "") {
+			return withHint(usageError("%s: give the folder of a run, or --run-id", cmd.CommandPath()), "see rollout clean --help")
+		}
+		l, err := load()
+		if err != nil {
+			return err
+		}
+		if len(args) == 1 {
+			info, err := readRun(args[0])
+			if err != nil {
+				return err
+			}
+			if locked(args[0]) {
+				return withExit(exitLocked, fmt.Errorf("%s: another process is collecting into it: its agents are in use", args[0]))
+			}
+			o.runID = info.ID
+			l.fromRun(info)
+		}
+		if err := l.err(); err != nil {
+			return err
+		}
+		return p.clean(cmd.Context(), l.config, &o)
+	}
+	return cmd
+}
+
+// fromRun takes the servers and the password's reference from a run, where nothing
+// else gave them.
+func (l *loader) fromRun(info runInfo) {
+	urls, password := l.byKey["server.urls"], l.byKey["server.password"]
+	if list, ok := info.Config["server"]["urls"].([]any); ok && urls.origin == "default" {
+		var texts []string
+		for _, u := range list {
+			texts = append(texts, fmt.Sprint(u))
+		}
+		l.put(urls, runFile, texts...)
+	}
+	if ref, ok := info.Config["server"]["password"].(string); ok && ref != "" && password.origin == "default" {
+		l.put(password, runFile, ref)
+	}
+}
+
+func (p *program) clean(ctx context.Context, c *config, o *cleanOptions) error {
+	clients, err := c.connect(func(text string) { p.say("%s", text) })
+	if err != nil {
+		return err
+	}
+	if len(clients) == 0 {
+		return withHint(usageError("no server"), "give one with --server URL")
+	}
+	total := 0
+	var failed []error
+	for _, client := range clients {
+		err := client.EachAgentOf(ctx, o.runID, func(a *letta.AgentState) error {
+			if !o.dryRun {
+				if err := client.DeleteAgent(ctx, a.ID); err != nil {
+					return fmt.Errorf("agent %s: %w", a.ID, err)
+				}
+			}
+			total++
+			if o.asJSON {
+				return json.NewEncoder(p.stdout).Encode(map[string]any{"server": client.BaseURL(), "agent_id": a.ID, "name": a.Name, "removed": !o.dryRun})
+			}
+			fmt.Fprintf(p.stdout, "%s %s\n", a.ID, a.Name)
+			return nil
+		})
+		if err != nil {
+			failed = append(failed, unusable(client, err))
+		}
+		client.CloseIdle()
+	}
+	did := "removed"
+	if o.dryRun {
+		did = "found"
+	}
+	p.say("%s %d agents of run %s", did, total, o.runID)
+	return errors.Join(failed...)
+}

@@ -1,0 +1,312 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/collector/letta"
+	"github.com/rollout-rl/rollout/sink"
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+)
+
+type collectOptions struct {
+	dryRun, asJSON, quiet bool
+}
+
+func (p *program) collectCmd() *cobra.Command {
+	var o collectOptions
+	cmd := &cobra.Command{
+		Use:   "collect",
+		Short: "collect rollouts: the main job",
+		Long: `Collect rollouts: make an agent for every sample of every task, send the task's
+messages, and write what the model saw and sampled as rows of token ids,
+log-probabilities and a loss mask.
+
+All settings may stand in a file (-c), in the environment (ROLLOUT_…) or on the
+command line; rollout config show lists them. Before anything is written, the tasks
+are checked and the servers are asked for the model and for token data.
+
+The first interrupt lets the samples in flight finish, the second stops at once;
+what is finished is written in both cases.`,
+		Annotations: exits(exitTable),
+		Example: `  rollout collect -c run.yaml
+  rollout collect --server http://127.0.0.1:8283 --model sglang//models/qwen3 --tasks tasks.jsonl --samples 8 --out run1`,
+		Args: exactArgs(),
+	}
+	f := cmd.Flags()
+	f.BoolVar(&o.dryRun, "dry-run", false, "check everything, say what would be done, write nothing")
+	f.BoolVar(&o.asJSON, "json", false, "print JSON lines: launch, status, commit, warning, done")
+	f.BoolVar(&o.quiet, "quiet", false, "print errors only")
+	load := addConfigFlags(cmd, p.getenv)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		l, err := load()
+		if err != nil {
+			return err
+		}
+		if len(l.bad) == 0 {
+			l.bad = l.config.checkComplete()
+		}
+		if err := l.err(); err != nil {
+			return err
+		}
+		return p.collect(cmd.Context(), l, &o)
+	}
+	return cmd
+}
+
+// A collection is a run of collect: what was checked, and what is at work.
+type collection struct {
+	config  *config
+	display *display
+	info    runInfo
+	tasks   *taskSet
+	clients []*letta.Client
+	folder  *runFolder
+
+	dataset   *sink.Dataset
+	collector *collector.Collector
+	tally     tally
+}
+
+func (p *program) collect(ctx context.Context, l *loader, o *collectOptions) error {
+	c := &collection{config: l.config, display: p.newDisplay(o.asJSON, o.quiet)}
+	parts, err := c.config.parts(p.stderr)
+	if err != nil {
+		return err
+	}
+	defer parts.close()
+	if c.config.Tokens.Tokenizer != "" {
+		c.display.say("tokens.tokenizer is not used: no source of prompts needs one yet")
+	}
+	if err := checkNewRun(c.config.Output.Dir); err != nil {
+		return err
+	}
+	c.tasks, err = checkTasks(readTasks(c.config.Tasks.File, p.stdin), c.config.Tasks.Samples, c.config.Tasks.SkipBad,
+		func(bad error) { c.display.say("left out: %v", bad) })
+	if err != nil {
+		return err
+	}
+	defer c.tasks.close()
+	c.clients, err = c.config.connect(func(text string) { c.display.say("%s", text) })
+	if err != nil {
+		return err
+	}
+	defer func() {
+		for _, client := range c.clients {
+			client.CloseIdle()
+		}
+	}()
+	backends, err := c.config.backends(c.clients)
+	if err != nil {
+		return err
+	}
+	servers, err := preflight(ctx, backends)
+	if err != nil {
+		return err
+	}
+	if c.info, err = l.describe(c.tasks, servers); err != nil {
+		return err
+	}
+	if o.dryRun {
+		return p.dryRun(c, o)
+	}
+
+	c.folder, err = createRun(c.config.Output.Dir, c.info, c.tasks)
+	if err != nil {
+		return err
+	}
+	err = c.open(parts, backends)
+	if err == nil {
+		err = c.run(ctx)
+	}
+	return errors.Join(err, c.folder.close())
+}
+
+// planned is the number of samples that the run will take up.
+func (c *config) planned(tasks *taskSet) int {
+	if c.Tasks.Limit > 0 {
+		return min(tasks.samples, c.Tasks.Limit)
+	}
+	return tasks.samples
+}
+
+// open makes the parts of the run; none of them does anything yet.
+func (c *collection) open(parts *parts, backends []*letta.Backend) error {
+	dataset, err := sink.Create(c.folder.dir, sink.Config{
+		Format:        parts.format,
+		MaxShardBytes: c.config.Output.ShardBytes,
+		MaxShardAge:   c.config.Output.ShardAge,
+		RunID:         c.info.ID,
+		Meta:          map[string]string{"rollout.config_sha256": c.info.ConfigSHA256, "rollout.server_version": c.info.Servers[0].Version},
+		Events:        sink.Events{Committed: c.committed},
+	})
+	if err != nil {
+		return withExit(exitStorage, err)
+	}
+	var endpoints []collector.Endpoint
+	for _, b := range backends {
+		endpoints = append(endpoints, collector.Endpoint{Name: b.Client().BaseURL(), Backend: b, MaxInFlight: c.config.Server.MaxInFlight})
+	}
+	c.dataset = dataset
+	c.collector, err = collector.New(collector.Config{
+		RunID:          c.info.ID,
+		Endpoints:      endpoints,
+		Samples:        c.config.Tasks.Samples,
+		Limit:          c.config.Tasks.Limit,
+		Planned:        c.tasks.samples,
+		Align:          parts.align,
+		Prompter:       parts.prompter,
+		Scorer:         parts.scorer,
+		Sink:           dataset,
+		Retries:        c.config.Run.Retries,
+		AttemptTimeout: c.config.Run.AttemptTimeout,
+		Events: collector.Events{
+			SampleFinished:  c.tally.add,
+			AttemptFinished: c.tally.attempt,
+			CloseFailed: func(a collector.Attempt, endpoint string, err error) {
+				c.display.say("agent of %s #%d not removed: %v", cut(a.Task.ID, 40), a.Index, err)
+			},
+			EndpointDown: func(endpoint string, err error) {
+				if err != nil {
+					c.display.say("%s does not answer: %v", endpoint, err)
+				} else {
+					c.display.say("%s answers again", endpoint)
+				}
+			},
+			EndpointLost: func(endpoint string, err error) { c.display.say("%s is given up: %v", endpoint, err) },
+		},
+	})
+	return err
+}
+
+// committed tells of a shard.
+func (c *collection) committed(commit sink.Commit) {
+	for _, s := range commit.Shards {
+		c.display.event("commit", map[string]any{
+			"seq": commit.Seq, "kind": s.Kind.String(), "path": s.Path, "rows": s.Rows, "bytes": s.Bytes, "samples": len(commit.Samples),
+		})
+	}
+}
+
+// run collects, writes what is finished whatever ended it, and says how it was.
+func (c *collection) run(ctx context.Context) error {
+	c.display.event("launch", map[string]any{
+		"run_id": c.info.ID, "dir": c.folder.dir, "planned": c.info.Tasks.Planned, "tasks": c.info.Tasks.Tasks,
+	})
+	began := time.Now()
+	runErr, sinkErr := c.work(ctx)
+
+	stats, written := c.collector.Stats(), c.dataset.Stats()
+	took := time.Since(began)
+	s := summarize(stats, written, &c.tally, took)
+	s.RunID, s.Dir, s.BadTasks = c.info.ID, c.folder.dir, c.tasks.bad
+	end := c.end(s, errors.Join(runErr, sinkErr))
+	s.Hints = s.hints(c.config, stats, c.tally.busy(stats, took))
+	if err := c.folder.writeJSON(reportFile, s); err != nil && end == nil {
+		end = withExit(exitStorage, err)
+	}
+	c.display.finish(s)
+	return end
+}
+
+// work runs the sink, the collector, the display and the watch over signals, and
+// returns when all of them have ended.
+func (c *collection) work(ctx context.Context) (runErr, sinkErr error) {
+	var sinks, helpers errgroup.Group
+	// The sink outlives a stop: what is finished is written.
+	sinks.Go(func() error { return c.dataset.Run(context.WithoutCancel(ctx)) })
+
+	ctx, stop := context.WithCancelCause(ctx)
+	helping, done := context.WithCancel(ctx)
+	helpers.Go(func() error {
+		c.display.run(helping, func() (collector.Stats, sink.Stats) { return c.collector.Stats(), c.dataset.Stats() })
+		return nil
+	})
+	helpers.Go(func() error {
+		watchSignals(helping, c.config.Run.Grace, func() {
+			c.display.say("draining: %s; interrupt again to stop now", c.waiting())
+			c.collector.Drain()
+		}, func(cause error) {
+			c.display.say("stopping: %v; what is finished is written", cause)
+			stop(cause)
+		})
+		return nil
+	})
+
+	runErr = c.collector.Run(ctx, c.snapshot)
+	sinkErr = c.dataset.Close(context.WithoutCancel(ctx))
+	done()
+	_ = helpers.Wait() // neither returns an error
+	stop(nil)
+	return runErr, errors.Join(sinkErr, sinks.Wait())
+}
+
+// waiting says what a drain waits for.
+func (c *collection) waiting() string {
+	s := c.collector.Stats()
+	text := fmt.Sprintf("waiting for %d samples in flight", s.InFlight)
+	if c.config.Run.Grace > 0 {
+		text += ", at most " + humanDuration(c.config.Run.Grace)
+	}
+	if s.Oldest != nil {
+		text += fmt.Sprintf(" (oldest: %s #%d, for %s)", cut(s.Oldest.TaskID, 24), s.Oldest.Index, humanDuration(time.Since(s.Oldest.Started)))
+	}
+	return text
+}
+
+// snapshot yields the tasks of the run's own copy.
+func (c *collection) snapshot(yield func(*collector.Task, error) bool) {
+	for t, err := range readTasks(c.folder.tasksPath(), nil) {
+		if !yield(&t, err) {
+			return
+		}
+	}
+}
+
+// end decides what the end of a run means, fills in the summary's word for it, and
+// returns the error with its exit code.
+func (c *collection) end(s *summary, err error) error {
+	interrupted := errors.Is(err, errInterrupted) || errors.Is(err, errGrace) || errors.Is(err, context.Canceled)
+	switch {
+	case err != nil && !interrupted:
+		s.Outcome, s.Error = "stopped", err.Error()
+		return err
+	case s.Remaining > 0:
+		s.Outcome = "interrupted"
+		return withExit(exitInterrupted, fmt.Errorf("interrupted: %d of %d samples remain", s.Remaining, s.Planned))
+	}
+	s.Outcome = "finished"
+	switch allowed := c.config.Run.FailOnError.allowed(s.Planned); {
+	case s.Failed > allowed:
+		return withHint(withExit(exitTolerance, fmt.Errorf("%d of %d samples failed, %d may", s.Failed, s.Planned, allowed)),
+			"rollout inspect "+c.folder.dir+" --failures shows why; --fail-on-error allows some")
+	case s.Failed > 0:
+		return silentError(exitFailures)
+	}
+	return nil
+}
+
+// dryRun says what would be done.
+func (p *program) dryRun(c *collection, o *collectOptions) error {
+	slots := c.config.Server.MaxInFlight * len(c.clients)
+	if o.asJSON {
+		return p.printJSON(map[string]any{
+			"event": "plan", "tasks": c.tasks.tasks, "planned": c.info.Tasks.Planned, "bad_tasks": c.tasks.bad, "servers": c.info.Servers,
+			"max_in_flight": slots, "dir": c.config.Output.Dir, "format": c.config.Output.Format, "prompts": c.config.Tokens.Prompts,
+		})
+	}
+	fmt.Fprintf(p.stdout, "tasks      %d, %d bad ones left out\n", c.tasks.tasks, c.tasks.bad)
+	fmt.Fprintf(p.stdout, "planned    %d samples\n", c.info.Tasks.Planned)
+	for _, s := range c.info.Servers {
+		fmt.Fprintf(p.stdout, "server     %s, version %s\n", s.URL, s.Version)
+	}
+	fmt.Fprintf(p.stdout, "model      %s\n", orDash(c.config.Agent.Model))
+	fmt.Fprintf(p.stdout, "in flight  %d at most\n", slots)
+	fmt.Fprintf(p.stdout, "prompts    %s\n", c.config.Tokens.Prompts)
+	fmt.Fprintf(p.stdout, "output     %s, %s\n", c.config.Output.Dir, c.config.Output.Format)
+	return nil
+}

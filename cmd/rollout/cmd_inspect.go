@@ -1,0 +1,242 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"os"
+	"strconv"
+	"text/tabwriter"
+
+	"github.com/rollout-rl/rollout/sink"
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+)
+
+type inspectOptions struct {
+	row, limit              int
+	failures, asJSON, whole bool
+	color                   string
+}
+
+func (p *program) inspectCmd() *cobra.Command {
+	o := inspectOptions{row: -1}
+	cmd := &cobra.Command{
+		Use:   "inspect RUN",
+		Short: "show the rows of a run",
+		Long: `Show the rows of a run: a table; or, with --row, one row with its tokens, span by
+span. Tokens that a trainer learns from are coloured by their log-probability, from
+green (likely) to red (unlikely); what is context is dim; sampled tokens that are
+masked out are underlined. Without colours, masked-out ones stand in parentheses.`,
+		Annotations: exits("Exit status: 0 shown, 2 no such row, 7 RUN is no run, 6 it cannot be read."),
+		Example: `  rollout inspect run1 --limit 20
+  rollout inspect run1 --row 3
+  rollout inspect run1 --failures`,
+		Args: exactArgs("RUN"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if cmd.Flags().Changed("row") && o.row < 0 {
+				return usageError("--row: %d: rows are counted from 0", o.row)
+			}
+			return p.inspect(args[0], &o)
+		},
+	}
+	f := cmd.Flags()
+	f.IntVar(&o.row, "row", -1, "show row `N` of the table, counted from 0")
+	f.IntVar(&o.limit, "limit", 0, "show the first `N` only (default: all)")
+	f.BoolVar(&o.failures, "failures", false, "show what failed instead")
+	f.BoolVar(&o.whole, "whole", false, "with --row: all tokens, also of long spans")
+	f.BoolVar(&o.asJSON, "json", false, "print JSON lines; with --row all columns of the row")
+	f.StringVar(&o.color, "color", "auto", "`WHEN` to colour: auto, always, never")
+	return cmd
+}
+
+func (p *program) inspect(dir string, o *inspectOptions) error {
+	paint, err := p.painter(o.color)
+	if err != nil {
+		return err
+	}
+	if err := needRun(dir); err != nil {
+		return err
+	}
+	log, err := sink.ReadLog(dir)
+	if err != nil {
+		return readError(dir, err)
+	}
+	switch {
+	case o.failures && o.row >= 0:
+		return p.inspectFailure(log, o)
+	case o.failures:
+		return p.inspectFailures(log, o)
+	case o.row >= 0:
+		return p.inspectRow(log, o, paint)
+	default:
+		return p.inspectRows(log, o)
+	}
+}
+
+// painter colours stdout as asked.
+func (p *program) painter(when string) (painter, error) {
+	switch when {
+	case "always":
+		return true, nil
+	case "never":
+		return false, nil
+	case "auto":
+		f, ok := p.stdout.(*os.File)
+		return painter(ok && term.IsTerminal(int(f.Fd())) && p.getenv("NO_COLOR") == ""), nil
+	}
+	return false, usageError("--color: %q is not one of auto, always, never", when)
+}
+
+// readError gives an error of the sink's reader its code.
+func readError(dir string, err error) error {
+	err = fmt.Errorf("%s: %w", dir, err)
+	switch {
+	case errors.Is(err, sink.ErrCorrupt):
+		return withHint(withExit(exitVerify, err), "rollout verify "+dir+" lists everything that is wrong")
+	case errors.Is(err, sink.ErrNewer):
+		return withHint(withExit(exitFolder, err), "use a newer rollout")
+	default:
+		return withExit(exitStorage, err)
+	}
+}
+
+// all yields what read gives for every shard of a kind, with a number counted
+// over the whole run.
+func all[T any](log *sink.Log, kind sink.Kind, read func(sink.Shard) iter.Seq2[T, error]) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		for s := range log.Shards(kind) {
+			for row, err := range read(s) {
+				if !yield(row, err) || err != nil {
+					return
+				}
+			}
+		}
+	}
+}
+
+func (p *program) inspectRows(log *sink.Log, o *inspectOptions) error {
+	w := tabwriter.NewWriter(p.stdout, 0, 0, 2, ' ', 0)
+	if !o.asJSON {
+		fmt.Fprintln(w, "row\tkey\ttask\tindex\tsegment\ttokens\ttrained\treward\tgrade\tstatus\tflags")
+	}
+	n, tokens, trained := 0, 0, 0
+	for r, err := range all(log, sink.KindData, log.Rows) {
+		if err != nil {
+			return readError(log.Dir, err)
+		}
+		if o.limit > 0 && n == o.limit {
+			break
+		}
+		t := count(r.LossMask)
+		if o.asJSON {
+			if err := p.printJSON(map[string]any{
+				"row": n, "sample_key": r.SampleKey, "task_id": r.TaskID, "sample_index": r.SampleIndex,
+				"segment_index": r.SegmentIndex, "segment_count": r.SegmentCount, "tokens": len(r.InputIDs), "trained": t,
+				"reward": r.Reward, "verification": r.Verification, "prompt_source": r.PromptSource, "status": r.Status, "flags": r.Flags,
+			}); err != nil {
+				return err
+			}
+		} else {
+			fmt.Fprintf(w, "%d\t%s\t%s\t%d\t%d/%d\t%d\t%d\t%s\t%s\t%s\t%s\n", n, shortKey(r.SampleKey), cut(r.TaskID, 32), r.SampleIndex,
+				r.SegmentIndex+1, r.SegmentCount, len(r.InputIDs), t, showReward(r.Reward), r.Verification, r.Status, list(r.Flags))
+		}
+		n++
+		tokens += len(r.InputIDs)
+		trained += t
+	}
+	if o.asJSON {
+		return nil
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	p.say("%d rows, %s tokens, %s of them trained", n, humanCount(int64(tokens)), percent(int64(trained), int64(tokens)))
+	return nil
+}
+
+func (p *program) inspectFailures(log *sink.Log, o *inspectOptions) error {
+	w := tabwriter.NewWriter(p.stdout, 0, 0, 2, ' ', 0)
+	if !o.asJSON {
+		fmt.Fprintln(w, "row\tkey\ttask\tindex\tattempt\tclass\treason\tstage\tcall\ttokens\terror")
+	}
+	n, done := 0, log.Done() // a later success supersedes a failure
+	for f, err := range all(log, sink.KindFailures, log.Failures) {
+		if err != nil {
+			return readError(log.Dir, err)
+		}
+		if o.limit > 0 && n == o.limit {
+			break
+		}
+		_, superseded := done[f.SampleKey]
+		if o.asJSON {
+			if err := p.printJSON(map[string]any{
+				"row": n, "sample_key": f.SampleKey, "task_id": f.TaskID, "sample_index": f.SampleIndex, "attempt": f.Attempt,
+				"class": f.Class, "reason": f.Reason, "stage": f.Stage, "error": f.Error, "call": f.Call,
+				"tokens": len(f.OutputIDs), "status": f.Status, "stop_reason": f.StopReason, "superseded": f.Call < 0 && superseded,
+			}); err != nil {
+				return err
+			}
+		} else {
+			call := "all"
+			if f.Call >= 0 {
+				call = strconv.Itoa(int(f.Call))
+			}
+			fmt.Fprintf(w, "%d\t%s\t%s\t%d\t%d\t%s\t%s\t%s\t%s\t%d\t%s\n", n, shortKey(f.SampleKey), cut(f.TaskID, 32), f.SampleIndex, f.Attempt,
+				f.Class, orDash(f.Reason), f.Stage, call, len(f.OutputIDs), cut(f.Error, 100))
+		}
+		n++
+	}
+	if o.asJSON {
+		return nil
+	}
+	return w.Flush()
+}
+
+func (p *program) inspectRow(log *sink.Log, o *inspectOptions, paint painter) error {
+	n := 0
+	for r, err := range all(log, sink.KindData, log.Rows) {
+		if err != nil {
+			return readError(log.Dir, err)
+		}
+		if n == o.row {
+			if o.asJSON {
+				return p.printJSON(columns(r))
+			}
+			return showRow(p.stdout, r, rowView{number: n, paint: paint, spell: decimal, whole: o.whole, width: p.width()})
+		}
+		n++
+	}
+	return usageError("--row: %d: there are %d rows", o.row, n)
+}
+
+func (p *program) inspectFailure(log *sink.Log, o *inspectOptions) error {
+	n := 0
+	for f, err := range all(log, sink.KindFailures, log.Failures) {
+		if err != nil {
+			return readError(log.Dir, err)
+		}
+		if n == o.row {
+			if o.asJSON {
+				return p.printJSON(columns(f))
+			}
+			enc := json.NewEncoder(p.stdout)
+			enc.SetIndent("", "  ")
+			enc.SetEscapeHTML(false)
+			return enc.Encode(columns(f))
+		}
+		n++
+	}
+	return usageError("--row: %d: there are %d failure rows", o.row, n)
+}
+
+// width is how wide stdout is.
+func (p *program) width() int {
+	if f, ok := p.stdout.(*os.File); ok {
+		if w, _, err := term.GetSize(int(f.Fd())); err == nil && w >= 40 {
+			return w
+		}
+	}
+	return 100
+}

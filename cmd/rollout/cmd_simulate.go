@@ -1,0 +1,239 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/rollout-rl/rollout/collector/letta/lettasim"
+	"github.com/spf13/cobra"
+)
+
+type simulateOptions struct {
+	listen, readyFile     string
+	exchanges, writeTasks string
+	latency, bodyRate     string
+	model, version        string
+	passwordRef           string
+	faults                []string
+	scripted              int
+	seed                  uint64
+	drift                 float64
+	tokens                []int
+	inputIDs, keepIDs     bool
+	asJSON                bool
+}
+
+func (p *program) simulateCmd() *cobra.Command {
+	var o simulateOptions
+	cmd := &cobra.Command{
+		Use:   "simulate",
+		Short: "a Letta server to try things against",
+		Long: `A Letta server to try things against: real HTTP, no model. It replays recorded
+exchanges and plays scripted agents; what it answers depends on the seed, the task
+and the sample alone. The URL goes to stdout; an interrupt ends it with a line of
+what it did.
+
+A fault is KIND=SHARE, KIND@TASK, KIND@TASK/SAMPLE or KIND@TASK/SAMPLE/ATTEMPT, and
+the kinds are:` + wrap(faultNames(), 80, "  ") + `
+
+A latency is 200ms, 50ms..2s, or 200ms~0.5 for a log-normal one.`,
+		Annotations: exits("Exit status: 0 after an interrupt, 2 wrong flags, 5 the address cannot be used."),
+		Example: `  rollout simulate --scripted 100 --write-tasks tasks.jsonl
+  rollout simulate --exchanges testdata/letta --input-ids --fault engine-down=0.01`,
+		Args: exactArgs(),
+		RunE: func(cmd *cobra.Command, _ []string) error { return p.simulate(cmd.Context(), &o) },
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.listen, "listen", "127.0.0.1:8283", "`ADDRESS` to listen on; port 0 takes a free one")
+	f.StringVar(&o.readyFile, "ready-file", "", "write the URL to `FILE` once the server answers")
+	f.StringVar(&o.exchanges, "exchanges", "", "replay the recorded exchanges in `DIR`")
+	f.BoolVar(&o.inputIDs, "input-ids", false, "put the prompt ids on assistant turns, as a newer server does")
+	f.BoolVar(&o.keepIDs, "keep-ids", false, "replay the recorded ids too: one agent per exchange at a time")
+	f.IntVar(&o.scripted, "scripted", 0, "write `N` tasks for scripted agents")
+	f.StringVar(&o.writeTasks, "write-tasks", "", "write tasks that this server answers to `FILE`, JSON lines")
+	f.Uint64Var(&o.seed, "seed", 1, "`N`, the seed of everything that is drawn")
+	f.StringVar(&o.latency, "latency", "", "how long a send takes, a `LATENCY` (default: no time)")
+	f.StringVar(&o.bodyRate, "body-rate", "", "bytes per second at which an answer is written, as a `SIZE` (default: no bound)")
+	f.StringArrayVar(&o.faults, "fault", nil, "a `FAULT` to inject; give it again for several")
+	f.Float64Var(&o.drift, "drift", 0, "`SHARE` of tool calls of scripted agents before which text is lost")
+	f.IntSliceVar(&o.tokens, "tokens", nil, "`MIN,MAX` sampled tokens of a scripted agent's last call")
+	f.StringVar(&o.model, "model", "", "`HANDLE` of the model (default sglang//models/qwen3)")
+	f.StringVar(&o.version, "server-version", "", "the `VERSION` that the server names (default 0.16.7)")
+	f.StringVar(&o.passwordRef, "password", "", "ask for this password, given as a `REFERENCE`: ${env:NAME} or ${file:/path}")
+	f.BoolVar(&o.asJSON, "json", false, "print JSON lines: one when ready, one at the end")
+	return cmd
+}
+
+func faultNames() string {
+	var names []string
+	for _, k := range lettasim.FaultKinds() {
+		names = append(names, string(k))
+	}
+	return strings.Join(names, ", ")
+}
+
+// wrap breaks text at spaces into lines of at most width, each after the first
+// with the indent.
+func wrap(text string, width int, indent string) string {
+	var out strings.Builder
+	out.WriteString("\n" + indent)
+	at := len(indent)
+	for i, word := range strings.Fields(text) {
+		if i > 0 && at+1+len(word) > width {
+			out.WriteString("\n" + indent)
+			at = len(indent)
+		} else if i > 0 {
+			out.WriteByte(' ')
+			at++
+		}
+		out.WriteString(word)
+		at += len(word)
+	}
+	return out.String()
+}
+
+// config turns the flags into the server's configuration, with all complaints.
+func (o *simulateOptions) config(getenv func(string) string) (lettasim.Config, error) {
+	c := lettasim.Config{Seed: o.seed, KeepIDs: o.keepIDs, InputIDs: o.inputIDs, Model: o.model, Version: o.version}
+	var bad complaints
+	complain := func(flag string, err error) {
+		if err != nil {
+			bad = append(bad, fmt.Errorf("--%s: %w", flag, err))
+		}
+	}
+	if o.exchanges != "" {
+		cases, err := lettasim.LoadCases(os.DirFS(o.exchanges), ".")
+		if err == nil && len(cases) == 0 {
+			err = fmt.Errorf("no recorded exchange (.json, .json.gz) in %s", o.exchanges)
+		}
+		complain("exchanges", err)
+		c.Cases = cases
+	}
+	if o.latency != "" {
+		l, err := lettasim.ParseLatency(o.latency)
+		complain("latency", err)
+		c.Latency = l
+	}
+	if o.bodyRate != "" {
+		n, err := parseBytes(o.bodyRate)
+		complain("body-rate", err)
+		c.BodyRate = n
+	}
+	for _, text := range o.faults {
+		f, err := lettasim.ParseFault(text)
+		complain("fault", err)
+		c.Faults = append(c.Faults, f)
+	}
+	if o.scripted < 0 {
+		complain("scripted", fmt.Errorf("%d: must be ≥ 0", o.scripted))
+	}
+	c.Script.Drift = o.drift
+	if o.tokens != nil {
+		if len(o.tokens) != 2 {
+			complain("tokens", errors.New("give two numbers: MIN,MAX"))
+		} else {
+			c.Script.Tokens = lettasim.Range{Min: o.tokens[0], Max: o.tokens[1]}
+		}
+	}
+	password, err := parseSecret(o.passwordRef, getenv)
+	complain("password", err)
+	c.Password = password.reveal()
+	if len(bad) > 0 {
+		return c, &exitError{code: exitUsage, err: bad}
+	}
+	return c, nil
+}
+
+func (p *program) simulate(ctx context.Context, o *simulateOptions) error {
+	cfg, err := o.config(p.getenv)
+	if err != nil {
+		return err
+	}
+	sim, err := lettasim.New(cfg)
+	if err != nil {
+		return withExit(exitUsage, err)
+	}
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", o.listen)
+	if err != nil {
+		return withHint(withExit(exitUnusable, err), "give another address with --listen; port 0 takes a free one")
+	}
+	url := "http://" + listener.Addr().String()
+	if o.writeTasks != "" {
+		tasks := sim.Tasks(lettasim.TaskOptions{Cases: o.exchanges != "", Scripted: o.scripted})
+		if err := os.WriteFile(o.writeTasks, tasks, 0o666); err != nil {
+			return errors.Join(withExit(exitStorage, err), listener.Close())
+		}
+	}
+
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	server := sim.HTTPServer()
+	served := make(chan error, 1) // one: Serve returns once, also when nobody waits any more
+	go func() { served <- server.Serve(listener) }()
+	if err := p.ready(o, url); err != nil {
+		return errors.Join(err, server.Close(), <-served)
+	}
+
+	select {
+	case err := <-served:
+		return err
+	case <-ctx.Done():
+	}
+	// Clients of a server that is going away get a second to read what was answered.
+	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	if server.Shutdown(grace) != nil {
+		server.Close()
+	}
+	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return p.simulated(o, sim.Stats())
+}
+
+// ready says where the server is. The file appears whole or not at all.
+func (p *program) ready(o *simulateOptions, url string) error {
+	if o.asJSON {
+		if err := p.printJSON(map[string]any{"event": "ready", "url": url}); err != nil {
+			return err
+		}
+	} else {
+		fmt.Fprintln(p.stdout, url)
+	}
+	if o.readyFile == "" {
+		return nil
+	}
+	tmp := filepath.Join(filepath.Dir(o.readyFile), "."+filepath.Base(o.readyFile)+".tmp")
+	if err := os.WriteFile(tmp, []byte(url+"\n"), 0o666); err != nil {
+		return withExit(exitStorage, err)
+	}
+	return withExit(exitStorage, os.Rename(tmp, o.readyFile))
+}
+
+// simulated says what the server did.
+func (p *program) simulated(o *simulateOptions, s lettasim.Stats) error {
+	if o.asJSON {
+		return p.printJSON(map[string]any{
+			"event": "done", "agents_created": s.AgentsCreated, "agents_deleted": s.AgentsDeleted, "agents_alive": s.AgentsAlive,
+			"sends": s.Sends, "answered": s.Answered, "max_in_flight": s.MaxInFlight, "bytes_sent": s.BytesSent, "faults": s.Faults,
+		})
+	}
+	line := fmt.Sprintf("simulated: %d sends, %d answered, %s, at most %d at once; agents: %d made, %d alive",
+		s.Sends, s.Answered, humanBytes(s.BytesSent), s.MaxInFlight, s.AgentsCreated, s.AgentsAlive)
+	for i, k := range slices.Sorted(maps.Keys(s.Faults)) {
+		line += map[bool]string{true: "; faults: ", false: ", "}[i == 0] + fmt.Sprintf("%s %d", k, s.Faults[k])
+	}
+	p.say("%s", line)
+	return nil
+}

@@ -1,0 +1,284 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/rollout-rl/rollout/collector/letta"
+	"github.com/spf13/cobra"
+)
+
+const stepsLong = `Ask a Letta server about its steps, one for each call of a model. The server is
+that of --server, ROLLOUT_SERVER_URLS or -c. --json prints what the server answered,
+one line per object.`
+
+const stepsExits = "Exit status: 0 done, 2 wrong flags, 5 the server cannot be asked or refuses"
+
+func (p *program) stepsCmd() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:         "steps",
+		Short:       "ask a server about its steps",
+		Long:        stepsLong,
+		Annotations: exits(stepsExits),
+		Args:        cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return cmd.Help()
+			}
+			return unknownVerb(cmd, args[0])
+		},
+	}
+	cmd.AddCommand(
+		p.stepsListCmd(),
+		p.stepsFeedbackCmd(),
+		p.stepCmd("get", "show one step", func(ctx context.Context, c *letta.Client, id string, o *stepsOutput) error {
+			s, err := c.Step(ctx, id)
+			if err != nil {
+				return err
+			}
+			return o.print(stepTable([]letta.Step{*s}), s)
+		}),
+		p.stepCmd("metrics", "show how long a step took", func(ctx context.Context, c *letta.Client, id string, o *stepsOutput) error {
+			m, err := c.StepMetrics(ctx, id)
+			if err != nil {
+				return err
+			}
+			return o.print(metricsTable(m), m)
+		}),
+		p.stepCmd("trace", "show the request and the answer of the model's provider", func(ctx context.Context, c *letta.Client, id string, o *stepsOutput) error {
+			t, err := c.PollStepTrace(ctx, id)
+			if err != nil {
+				return err
+			}
+			if t == nil {
+				return withHint(withExit(exitUnusable, fmt.Errorf("step %s has no trace", id)), "a trace appears a moment after the call; failed calls have none")
+			}
+			return o.print(traceTable(t), t)
+		}),
+		p.stepCmd("messages", "show the messages of a step", func(ctx context.Context, c *letta.Client, id string, o *stepsOutput) error {
+			m, err := c.StepMessages(ctx, id)
+			if err != nil {
+				return err
+			}
+			objects := make([]any, len(m))
+			for i := range m {
+				objects[i] = m[i]
+			}
+			return o.print(messagesTable(m), objects...)
+		}),
+	)
+	return cmd
+}
+
+// A stepsOutput prints what a server answered.
+type stepsOutput struct {
+	p      *program
+	asJSON bool
+}
+
+// print writes the objects as JSON lines, or the table.
+func (o *stepsOutput) print(table func(io.Writer), objects ...any) error {
+	if o.asJSON {
+		for _, v := range objects {
+			if err := o.p.printJSON(v); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	w := tabwriter.NewWriter(o.p.stdout, 0, 0, 2, ' ', 0)
+	table(w)
+	return w.Flush()
+}
+
+// ask runs a verb of steps against the one server.
+func (p *program) ask(cmd *cobra.Command, load func() (*loader, error), f func(context.Context, *letta.Client) error) error {
+	l, err := load()
+	if err != nil {
+		return err
+	}
+	if err := l.err(); err != nil {
+		return err
+	}
+	client, err := l.config.connectOne(func(text string) { p.say("%s", text) })
+	if err != nil {
+		return err
+	}
+	defer client.CloseIdle()
+	if err := f(cmd.Context(), client); err != nil {
+		return unusable(client, err)
+	}
+	return nil
+}
+
+// stepCmd is a verb that asks about one step.
+func (p *program) stepCmd(name, short string, f func(context.Context, *letta.Client, string, *stepsOutput) error) *cobra.Command {
+	o := &stepsOutput{p: p}
+	cmd := &cobra.Command{Use: name + " STEP", Short: short, Long: sentence(short) + "\n\n" + stepsLong, Args: exactArgs("STEP"), Annotations: exits(stepsExits)}
+	cmd.Flags().BoolVar(&o.asJSON, "json", false, "print what the server answered")
+	load := addConfigFlags(cmd, p.getenv, "server.urls")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		return p.ask(cmd, load, func(ctx context.Context, c *letta.Client) error { return f(ctx, c, args[0], o) })
+	}
+	return cmd
+}
+
+// sentence makes a sentence of the short text of a verb.
+func sentence(s string) string { return strings.ToUpper(s[:1]) + s[1:] + "." }
+
+func (p *program) stepsListCmd() *cobra.Command {
+	o := &stepsOutput{p: p}
+	var q letta.StepsQuery
+	cmd := &cobra.Command{Use: "list", Short: "list steps", Long: "List steps.\n\n" + stepsLong, Args: exactArgs(), Annotations: exits(stepsExits),
+		Example: "  rollout steps list --agent agent-… --server http://127.0.0.1:8283"}
+	f := cmd.Flags()
+	f.StringVar(&q.AgentID, "agent", "", "of the agent with this `ID`")
+	f.StringVar(&q.RunID, "server-run", "", "of the server run with this `ID`")
+	f.StringVar(&q.Model, "of-model", "", "of the model with this `NAME`")
+	f.StringVar(&q.Feedback, "feedback", "", "with this `FEEDBACK`: positive or negative")
+	f.StringVar(&q.After, "after", "", "after the step with this `ID`")
+	f.StringVar(&q.Before, "before", "", "before the step with this `ID`")
+	f.BoolVar(&q.Descending, "newest", false, "newest first")
+	f.IntVar(&q.Limit, "limit", 50, "`N` at most")
+	f.BoolVar(&o.asJSON, "json", false, "print what the server answered")
+	load := addConfigFlags(cmd, p.getenv, "server.urls")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if q.Feedback != "" && q.Feedback != "positive" && q.Feedback != "negative" {
+			return usageError("--feedback: %q is neither positive nor negative", q.Feedback)
+		}
+		return p.ask(cmd, load, func(ctx context.Context, c *letta.Client) error {
+			steps, err := c.Steps(ctx, q)
+			if err != nil {
+				return err
+			}
+			objects := make([]any, len(steps))
+			for i := range steps {
+				objects[i] = &steps[i]
+			}
+			return o.print(stepTable(steps), objects...)
+		})
+	}
+	return cmd
+}
+
+func (p *program) stepsFeedbackCmd() *cobra.Command {
+	o := &stepsOutput{p: p}
+	var tags []string
+	cmd := &cobra.Command{Use: "feedback STEP positive|negative|none", Short: "say what you think of a step",
+		Long: "Say what you think of a step; none takes it back.\n\n" + stepsLong, Args: exactArgs("STEP", "FEEDBACK"), Annotations: exits(stepsExits)}
+	cmd.Flags().BoolVar(&o.asJSON, "json", false, "print what the server answered")
+	cmd.Flags().StringSliceVar(&tags, "tag", nil, "a `TAG` to add; give it again for several")
+	load := addConfigFlags(cmd, p.getenv, "server.urls")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		f := letta.Feedback{Tags: tags}
+		switch args[1] {
+		case "positive", "negative":
+			f.Feedback = &args[1]
+		case "none":
+		default:
+			return usageError("feedback %q is not one of positive, negative, none", args[1])
+		}
+		return p.ask(cmd, load, func(ctx context.Context, c *letta.Client) error {
+			s, err := c.SetFeedback(ctx, args[0], f)
+			if err != nil {
+				return err
+			}
+			return o.print(stepTable([]letta.Step{*s}), s)
+		})
+	}
+	return cmd
+}
+
+func stepTable(steps []letta.Step) func(io.Writer) {
+	return func(w io.Writer) {
+		fmt.Fprintln(w, "step\tstatus\tstop\tprompt\tcompletion\tmodel\tfeedback\tserver run\terror")
+		for i := range steps {
+			s := &steps[i]
+			stop, failure := "-", "-"
+			if s.StopReason != nil {
+				stop = string(*s.StopReason)
+			}
+			if s.ErrorData != nil && s.ErrorData.Message != nil {
+				failure = cut(*s.ErrorData.Message, 60)
+			} else if s.ErrorType != nil {
+				failure = cut(*s.ErrorType, 60)
+			}
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", s.ID, shown(s.Status), stop,
+				shown(s.PromptTokens), shown(s.CompletionTokens), shown(s.ModelHandle), shown(s.Feedback), shown(s.RunID), failure)
+		}
+	}
+}
+
+func metricsTable(m *letta.StepMetrics) func(io.Writer) {
+	return func(w io.Writer) {
+		nanos := func(n *int64) string {
+			if n == nil {
+				return "-"
+			}
+			return time.Duration(*n).Round(time.Microsecond).String()
+		}
+		fmt.Fprintln(w, "step\twhole\tmodel\ttools\tserver run\tagent")
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", m.ID, nanos(m.StepNanos), nanos(m.LLMRequestNanos), nanos(m.ToolExecutionNanos), shown(m.RunID), shown(m.AgentID))
+	}
+}
+
+func traceTable(t *letta.ProviderTrace) func(io.Writer) {
+	return func(w io.Writer) {
+		fmt.Fprintf(w, "step\t%s\n", shown(t.StepID))
+		fmt.Fprintf(w, "kind\t%s\n", shown(t.CallType))
+		fmt.Fprintf(w, "agent\t%s\n", shown(t.AgentID))
+		fmt.Fprintf(w, "server run\t%s\n", shown(t.RunID))
+		fmt.Fprintf(w, "request\t%d bytes\t%s\n", len(t.RequestJSON), cut(string(t.RequestJSON), 160))
+		fmt.Fprintf(w, "answer\t%d bytes\t%s\n", len(t.ResponseJSON), cut(string(t.ResponseJSON), 160))
+	}
+}
+
+func messagesTable(messages letta.Messages) func(io.Writer) {
+	return func(w io.Writer) {
+		fmt.Fprintln(w, "message\tkind\ttext")
+		for _, m := range messages {
+			h := m.Head()
+			fmt.Fprintf(w, "%s\t%s\t%s\n", h.ID, h.MessageType, cut(messageText(m), 100))
+		}
+	}
+}
+
+// messageText is what a message says, as far as it fits a line.
+func messageText(m letta.Message) string {
+	switch m := m.(type) {
+	case *letta.SystemMessage:
+		return fmt.Sprint(m.Content)
+	case *letta.UserMessage:
+		return fmt.Sprint(m.Content)
+	case *letta.AssistantMessage:
+		return fmt.Sprint(m.Content)
+	case *letta.ReasoningMessage:
+		return m.Reasoning
+	case *letta.ToolCallMessage:
+		text := ""
+		for _, c := range m.Calls() {
+			text += shown(c.Name) + "(" + shown(c.Arguments) + ") "
+		}
+		return text
+	case *letta.ToolReturnMessage:
+		text := ""
+		for _, r := range m.Returns() {
+			text += fmt.Sprint(r.ToolReturn) + " "
+		}
+		return text
+	default:
+		return ""
+	}
+}
+
+// shown is a value that may be missing.
+func shown[T any](v *T) string {
+	if v == nil {
+		return "-"
+	}
+	return fmt.Sprint(*v)
+}

@@ -1,0 +1,73 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/rollout-rl/rollout/sink"
+	"github.com/spf13/cobra"
+)
+
+func (p *program) verifyCmd() *cobra.Command {
+	var asJSON bool
+	var o sink.VerifyOptions
+	cmd := &cobra.Command{
+		Use:   "verify RUN",
+		Short: "check every promise that a run's data makes",
+		Long: `Check every promise that a run's data makes: the commit log has no gap, every
+shard is there with its checksum and row count, no sample is in it twice, and every
+row keeps the invariants of its arrays. Nothing is changed.`,
+		Annotations: exits("Exit status: 0 all is well, 9 something is wrong and is listed on stdout, 7 RUN is no run, 6 it cannot be read."),
+		Example:     "  rollout verify run1",
+		Args:        exactArgs("RUN"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := needRun(args[0]); err != nil {
+				return err
+			}
+			r, err := sink.Verify(cmd.Context(), args[0], o)
+			if err != nil {
+				return readError(args[0], err)
+			}
+			return p.verified(args[0], r, asJSON)
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	cmd.Flags().IntVar(&o.MaxProblems, "max-problems", 100, "list `N` problems at most; all are counted")
+	cmd.Flags().IntVar(&o.VocabSize, "vocab-size", 0, "`N` ids that the vocabulary has (default: not checked)")
+	return cmd
+}
+
+func (p *program) verified(dir string, r sink.VerifyReport, asJSON bool) error {
+	problems := make([]string, len(r.Problems))
+	for i, err := range r.Problems {
+		problems[i] = err.Error()
+	}
+	if asJSON {
+		if err := p.printJSON(map[string]any{
+			"run": dir, "ok": r.ProblemCount == 0, "commits": r.Commits, "shards": r.Shards, "samples": r.Samples,
+			"failed": r.Failed, "rows": r.Rows, "failures": r.Failures, "tokens": r.Tokens, "bytes": r.Bytes,
+			"problems": problems, "problem_count": r.ProblemCount, "orphans": r.Orphans,
+		}); err != nil {
+			return err
+		}
+	} else {
+		for _, text := range problems {
+			fmt.Fprintln(p.stdout, text)
+		}
+		for _, name := range r.Orphans {
+			p.say("%s: named by no commit, not data", name)
+		}
+		state := "ok"
+		if r.ProblemCount > 0 {
+			state = fmt.Sprintf("%d problems", r.ProblemCount)
+			if hidden := r.ProblemCount - int64(len(problems)); hidden > 0 {
+				state += fmt.Sprintf(", %d of them not listed", hidden)
+			}
+		}
+		fmt.Fprintf(p.stdout, "%s: %s: %d commits, %d shards, %s; %d samples, %d of them failed; %d rows, %d failure rows; %d tokens, %d trainable\n",
+			dir, state, r.Commits, r.Shards, humanBytes(r.Bytes), r.Samples, r.Failed, r.Rows, r.Failures, r.Tokens.Total, r.Tokens.Trainable)
+	}
+	if r.ProblemCount > 0 {
+		return silentError(exitVerify)
+	}
+	return nil
+}

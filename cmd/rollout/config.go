@@ -1,0 +1,284 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/rollout-rl/rollout/collector/letta"
+)
+
+// A config is all that collect can be told. It is filled from defaults, a file,
+// the environment and flags, in that order; settings says how each field is called
+// in all four. The packages' own Configs are made from it in wire.go.
+type config struct {
+	Server struct {
+		URLs           []string
+		Password       secret
+		MaxInFlight    int // per server
+		ConnectTimeout time.Duration
+		IdleTimeout    time.Duration // between two bytes of a reply that has begun
+		Timeout        time.Duration // of one send
+	}
+	Agent struct {
+		Model, File, System string
+		Tools               []string
+		Create              json.RawMessage
+		Temperature         *float64 // nil: the server's
+		ContextWindow       int      // 0: the model's
+		Approvals           letta.ApprovalPolicy
+		Keep, KeepReasoning bool
+		MaxSteps            int // 0: the server's
+	}
+	Tasks struct {
+		File    string
+		Samples int
+		Limit   int // 0: all
+		SkipBad bool
+	}
+	Tokens struct {
+		Prompts, Drift, Tokenizer string
+		RealignMax, MaxRowTokens  int
+	}
+	Reward struct {
+		Kind, Pattern, Path string
+		Command             []string
+		Processes           int
+		Tolerance           float64
+		IgnoreCase          bool
+	}
+	Output struct {
+		Dir, Format string
+		ShardBytes  int64
+		ShardAge    time.Duration
+		Messages    bool
+	}
+	Run struct {
+		Retries        int
+		FailOnError    tolerance
+		AttemptTimeout time.Duration
+		Grace          time.Duration // 0: no bound
+	}
+}
+
+// defaultConfig is the configuration of someone who says nothing.
+func defaultConfig() *config {
+	c := new(config)
+	c.Server.MaxInFlight = 24 // a default PostgreSQL has 100 connections and dies near 30 in flight
+	c.Server.ConnectTimeout = 10 * time.Second
+	c.Server.IdleTimeout = time.Minute
+	c.Server.Timeout = 30 * time.Minute
+	c.Tasks.Samples = 1
+	c.Tokens.Prompts = "auto"
+	c.Tokens.Drift = "fork"
+	c.Tokens.RealignMax = 32
+	c.Reward.Kind = "none"
+	c.Reward.Processes = 1
+	c.Output.Format = "parquet"
+	c.Output.ShardBytes = 256 << 20
+	c.Output.ShardAge = 5 * time.Minute
+	c.Run.Retries = 2
+	c.Run.AttemptTimeout = time.Hour
+	c.Run.Grace = 5 * time.Minute
+	return c
+}
+
+// settings binds every key to its field. The order is that of config show.
+func (c *config) settings(getenv func(string) string) []*setting {
+	return []*setting{
+		listSetting("server.urls", &c.Server.URLs).with("server", "URL",
+			"a Letta server; give it again for several"),
+		secretSetting("server.password", &c.Server.Password, getenv).with("", "",
+			"the server's password, by reference: ${env:NAME} or ${file:/path}"),
+		intSetting("server.max_in_flight", &c.Server.MaxInFlight, 1).with("max-in-flight", "",
+			"samples in flight at once, per server"),
+		durationSetting("server.connect_timeout", &c.Server.ConnectTimeout, time.Millisecond).with("", "",
+			"how long a connection may take to be made"),
+		durationSetting("server.idle_timeout", &c.Server.IdleTimeout, time.Second).with("", "",
+			"how long a reply that has begun may pause"),
+		durationSetting("server.timeout", &c.Server.Timeout, time.Second).with("", "",
+			"how long one send may take in all"),
+
+		stringSetting("agent.model", &c.Agent.Model).with("model", "HANDLE",
+			"the handle of the model, as the server lists it"),
+		stringSetting("agent.file", &c.Agent.File).with("agent-file", "FILE",
+			"import this agent file (.af) for every sample instead of making an agent"),
+		stringSetting("agent.system", &c.Agent.System).with("", "",
+			"the system prompt"),
+		listSetting("agent.tools", &c.Agent.Tools).with("", "",
+			"names of tools on the server that the agent gets"),
+		optionalFloatSetting("agent.temperature", &c.Agent.Temperature).with("", "",
+			"the temperature of sampling; not set: the server's"),
+		intSetting("agent.context_window", &c.Agent.ContextWindow, 0).with("", "",
+			"the context window, in tokens; 0: the model's"),
+		textSetting("agent.approvals", &c.Agent.Approvals).with("", "stop|approve|deny",
+			"what to do when the server asks whether a tool may run"),
+		objectSetting("agent.create", &c.Agent.Create).with("", "",
+			"more fields of the request that makes an agent, as they are"),
+		boolSetting("agent.keep", &c.Agent.Keep).with("keep-agents", "",
+			"leave the agents on the server"),
+		boolSetting("agent.keep_reasoning", &c.Agent.KeepReasoning).with("", "",
+			"stop the server from deleting text before tool calls: fewer forks"),
+		intSetting("agent.max_steps", &c.Agent.MaxSteps, 0).with("", "",
+			"model calls per send at most; 0: as the server has it"),
+
+		stringSetting("tasks.file", &c.Tasks.File).with("tasks", "FILE",
+			"the tasks: .jsonl, .jsonl.gz, .jsonl.zst, .parquet, or - for standard input"),
+		intSetting("tasks.samples", &c.Tasks.Samples, 1).with("samples", "",
+			"how often each task is sampled"),
+		intSetting("tasks.limit", &c.Tasks.Limit, 0).with("limit", "",
+			"try the first N samples only; 0: all"),
+		boolSetting("tasks.skip_bad", &c.Tasks.SkipBad).with("skip-bad-tasks", "",
+			"count bad task lines and go on"),
+
+		enumSetting("tokens.prompts", &c.Tokens.Prompts, "auto", "turns", "literal").with("prompts", "",
+			"where the prompts of the calls come from"),
+		stringSetting("tokens.tokenizer", &c.Tokens.Tokenizer).with("tokenizer", "DIR",
+			"the model's tokenizer files"),
+		enumSetting("tokens.drift", &c.Tokens.Drift, "fork", "realign", "reject").with("drift", "",
+			"what to do when the server rewrote the history"),
+		intSetting("tokens.realign_max", &c.Tokens.RealignMax, 1).with("", "",
+			"with realign: how many tokens before its end an output may differ"),
+		intSetting("tokens.max_row_tokens", &c.Tokens.MaxRowTokens, 0).with("max-row-tokens", "",
+			"cut a row at the end of a turn before it is longer than this; 0: never"),
+
+		enumSetting("reward.kind", &c.Reward.Kind, "none", "exact", "contains", "regex", "number", "json", "command").with("reward", "KIND",
+			"how a finished sample is scored: none, exact, contains, regex, number, json, command"),
+		stringSetting("reward.pattern", &c.Reward.Pattern).with("", "",
+			"of regex: the pattern; its first group is compared with the answer"),
+		stringSetting("reward.path", &c.Reward.Path).with("", "",
+			"of json: the path of the value, such as $.answer"),
+		listSetting("reward.command", &c.Reward.Command).with("", "",
+			"of command: the program that scores, and its arguments"),
+		intSetting("reward.processes", &c.Reward.Processes, 1).with("", "",
+			"of command: how many of it run at once"),
+		floatSetting("reward.tolerance", &c.Reward.Tolerance).with("", "",
+			"of number: the largest difference that counts as equal"),
+		boolSetting("reward.ignore_case", &c.Reward.IgnoreCase).with("", "",
+			"of exact and contains: do not tell A from a"),
+
+		stringSetting("output.dir", &c.Output.Dir).with("out", "DIR",
+			"the folder of the run; new or empty"),
+		enumSetting("output.format", &c.Output.Format, "parquet", "arrow").with("format", "",
+			"the format of the shards"),
+		bytesSetting("output.shard_bytes", &c.Output.ShardBytes, 1<<10).with("", "",
+			"close a shard at this size"),
+		durationSetting("output.shard_age", &c.Output.ShardAge, time.Second).with("", "",
+			"close a shard at this age"),
+		boolSetting("output.messages", &c.Output.Messages).with("", "",
+			"keep the conversation, as JSON, beside its tokens"),
+
+		intSetting("run.retries", &c.Run.Retries, 0).with("retries", "",
+			"new attempts after failures of the infrastructure"),
+		textSetting("run.fail_on_error", &c.Run.FailOnError).with("fail-on-error", "N|P%",
+			"how many samples, or which share of them, may fail"),
+		durationSetting("run.attempt_timeout", &c.Run.AttemptTimeout, time.Second).with("", "",
+			"how long one attempt may take in all"),
+		durationSetting("run.grace", &c.Run.Grace, 0).with("", "",
+			"how long the samples in flight may finish after the first interrupt; 0s: as long as it takes"),
+	}
+}
+
+// check returns what is wrong with values that are fine each by itself. where
+// gives the origin of a key.
+func (c *config) check(where func(key string) string) complaints {
+	var bad complaints
+	complain := func(key, format string, args ...any) {
+		bad = append(bad, fmt.Errorf("%s%s: %s", where(key), key, fmt.Sprintf(format, args...)))
+	}
+	for _, u := range c.Server.URLs {
+		if err := checkURL(u); err != nil {
+			complain("server.urls", "%v", err)
+		}
+	}
+	if c.Reward.Kind == "regex" {
+		if c.Reward.Pattern == "" {
+			complain("reward.pattern", "reward.kind regex needs it")
+		} else if _, err := regexp.Compile(c.Reward.Pattern); err != nil {
+			complain("reward.pattern", "%v", err)
+		}
+	}
+	if c.Reward.Kind == "json" && c.Reward.Path == "" {
+		complain("reward.path", "reward.kind json needs it")
+	}
+	if c.Reward.Kind == "command" && len(c.Reward.Command) == 0 {
+		complain("reward.command", "reward.kind command needs it")
+	}
+	return bad
+}
+
+// checkComplete returns what a run needs and was not given.
+func (c *config) checkComplete() complaints {
+	var bad complaints
+	need := func(ok bool, key, flag string) {
+		if !ok {
+			bad = append(bad, fmt.Errorf("%s is not set: give --%s, or %s in the configuration file", key, flag, key))
+		}
+	}
+	need(len(c.Server.URLs) > 0, "server.urls", "server")
+	need(c.Agent.Model != "" || c.Agent.File != "", "agent.model", "model")
+	need(c.Tasks.File != "", "tasks.file", "tasks")
+	need(c.Output.Dir != "", "output.dir", "out")
+	return bad
+}
+
+// checkURL accepts http and https URLs that name a host and hold no password.
+func checkURL(text string) error {
+	u, err := url.Parse(text)
+	switch {
+	case err != nil:
+		return fmt.Errorf("no URL such as http://127.0.0.1:8283") // the error of url.Parse would print what may be a password
+	case u.User != nil:
+		return fmt.Errorf("%s: a URL holds no password; use server.password", u.Redacted())
+	case u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
+		return fmt.Errorf("%q is no URL such as http://127.0.0.1:8283", text)
+	case u.RawQuery != "" || u.Fragment != "":
+		return fmt.Errorf("%q: a server's URL has no query", text)
+	}
+	return nil
+}
+
+// A tolerance says how many samples may fail: a count, or a share of all.
+type tolerance struct {
+	count   int
+	percent float64
+	share   bool
+}
+
+func (t tolerance) String() string {
+	if t.share {
+		return strconv.FormatFloat(t.percent, 'g', -1, 64) + "%"
+	}
+	return strconv.Itoa(t.count)
+}
+
+// UnmarshalText reads "5" or "2.5%".
+func (t *tolerance) UnmarshalText(b []byte) error {
+	text := string(b)
+	if p, ok := strings.CutSuffix(text, "%"); ok {
+		f, err := strconv.ParseFloat(p, 64)
+		if err != nil || !(f >= 0 && f <= 100) {
+			return fmt.Errorf("%q is no share from 0%% to 100%%", text)
+		}
+		*t = tolerance{percent: f, share: true}
+		return nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 0 {
+		return fmt.Errorf("%q is neither a number of samples nor a share such as 5%%", text)
+	}
+	*t = tolerance{count: n}
+	return nil
+}
+
+// allowed is how many of planned samples may fail.
+func (t tolerance) allowed(planned int) int {
+	if t.share {
+		return int(t.percent / 100 * float64(planned))
+	}
+	return t.count
+}

@@ -1,0 +1,315 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"go.yaml.in/yaml/v3"
+)
+
+// A loader fills a config from its four sources and remembers which one won.
+type loader struct {
+	config   *config
+	settings []*setting
+	byKey    map[string]*setting
+	bad      complaints
+}
+
+func newLoader(getenv func(string) string) *loader {
+	l := &loader{config: defaultConfig(), byKey: map[string]*setting{}}
+	l.settings = l.config.settings(getenv)
+	for _, s := range l.settings {
+		s.origin = "default"
+		l.byKey[s.key] = s
+	}
+	return l
+}
+
+// complain adds an error about text that stands at a place.
+func (l *loader) complain(place, format string, args ...any) {
+	l.bad = append(l.bad, fmt.Errorf("%s: %s", place, fmt.Sprintf(format, args...)))
+}
+
+// put sets one setting from texts and takes the origin down.
+func (l *loader) put(s *setting, origin string, texts ...string) {
+	if s.reset != nil {
+		s.reset()
+	}
+	for _, t := range texts {
+		if err := s.set(t); err != nil {
+			l.complain(origin, "%s: %v", s.key, err)
+			return
+		}
+	}
+	s.origin = origin
+}
+
+// file reads a YAML file strictly: an unknown or repeated key is a complaint.
+func (l *loader) file(path string) error {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return withHint(usageError("configuration: %w", err), "give the path of a YAML file after -c")
+	}
+	dec := yaml.NewDecoder(bytes.NewReader(b))
+	var doc yaml.Node
+	if err := dec.Decode(&doc); err != nil {
+		if errors.Is(err, io.EOF) {
+			return nil // an empty file says nothing
+		}
+		l.complain(path, "%s", strings.TrimPrefix(err.Error(), "yaml: "))
+		return nil
+	}
+	if err := dec.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
+		l.complain(path, "more than one YAML document")
+		return nil
+	}
+	l.mapping(path, "", doc.Content[0])
+	return nil
+}
+
+// mapping walks one level of the file; prefix is "" or "server.".
+func (l *loader) mapping(path, prefix string, n *yaml.Node) {
+	if n.Kind == yaml.ScalarNode && n.Tag == "!!null" {
+		return // "server:" with nothing below it
+	}
+	if n.Kind != yaml.MappingNode {
+		l.complain(place(path, n), "%s: must be a mapping of keys", orTop(prefix))
+		return
+	}
+	seen := map[string]int{}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key, value := n.Content[i], n.Content[i+1]
+		full := prefix + key.Value
+		if line, ok := seen[full]; ok {
+			l.complain(place(path, key), "%s: given twice, first in line %d", full, line)
+			continue
+		}
+		seen[full] = key.Line
+		switch s := l.byKey[full]; {
+		case s != nil:
+			l.value(path, s, value)
+		case prefix == "" && l.isSection(full):
+			l.mapping(path, full+".", value)
+		default:
+			l.unknown(place(path, key), prefix, full)
+		}
+	}
+}
+
+// value sets one setting from a node of the file.
+func (l *loader) value(path string, s *setting, n *yaml.Node) {
+	if n.Kind == yaml.AliasNode {
+		n = n.Alias
+	}
+	at := place(path, n)
+	switch {
+	case n.Kind == yaml.ScalarNode && n.Tag == "!!null":
+		return // a key without a value keeps the default
+	case n.Kind == yaml.ScalarNode:
+		l.put(s, at, n.Value)
+	case n.Kind == yaml.SequenceNode && s.reset != nil:
+		var texts []string
+		for _, e := range n.Content {
+			if e.Kind != yaml.ScalarNode {
+				l.complain(place(path, e), "%s: must be a list of texts", s.key)
+				return
+			}
+			texts = append(texts, e.Value)
+		}
+		l.put(s, at, texts...)
+	case n.Kind == yaml.MappingNode && s.object != nil:
+		if err := s.object(n); err != nil {
+			l.complain(at, "%s: %v", s.key, err)
+			return
+		}
+		s.origin = at
+	default:
+		l.complain(at, "%s: must be %s", s.key, s.shape())
+	}
+}
+
+// unknown complains about a key that is none, with the nearest one that is.
+func (l *loader) unknown(at, prefix, full string) {
+	var same, all []string
+	for _, s := range l.settings {
+		all = append(all, s.key)
+		if strings.HasPrefix(s.key, prefix) {
+			same = append(same, s.key)
+		}
+		if section, _, _ := strings.Cut(s.key, "."); prefix == "" {
+			same = append(same, section)
+		}
+	}
+	near := nearest(strings.TrimPrefix(full, prefix), trimAll(same, prefix))
+	switch {
+	case near != "":
+		near = prefix + near
+	default:
+		// The right name in the wrong section.
+		_, last, _ := cutLast(full)
+		for _, key := range all {
+			if strings.HasSuffix(key, "."+last) {
+				near = key
+			}
+		}
+	}
+	if near == "" {
+		l.complain(at, "%s: unknown key", full)
+		return
+	}
+	l.complain(at, "%s: unknown key; did you mean %s?", full, near)
+}
+
+func cutLast(key string) (before, last string, found bool) {
+	i := strings.LastIndexByte(key, '.')
+	if i < 0 {
+		return "", key, false
+	}
+	return key[:i], key[i+1:], true
+}
+
+func trimAll(words []string, prefix string) []string {
+	out := make([]string, len(words))
+	for i, w := range words {
+		out[i] = strings.TrimPrefix(w, prefix)
+	}
+	return out
+}
+
+func (l *loader) isSection(name string) bool {
+	for _, s := range l.settings {
+		if strings.HasPrefix(s.key, name+".") {
+			return true
+		}
+	}
+	return false
+}
+
+func place(path string, n *yaml.Node) string { return fmt.Sprintf("%s:%d", path, n.Line) }
+
+func orTop(prefix string) string {
+	if prefix == "" {
+		return "the file"
+	}
+	return strings.TrimSuffix(prefix, ".")
+}
+
+// shape says in words what a setting takes in the file.
+func (s *setting) shape() string {
+	switch {
+	case s.object != nil:
+		return "a mapping"
+	case s.reset != nil:
+		return "a list of texts"
+	default:
+		return "one value"
+	}
+}
+
+// env takes every variable ROLLOUT_… that names a setting. A list is split at
+// commas. The password may be there itself: the environment is its own reference.
+func (l *loader) env(getenv func(string) string) {
+	for _, s := range l.settings {
+		text := getenv(s.env())
+		if text == "" {
+			continue
+		}
+		origin := "$" + s.env()
+		switch s.get().(type) {
+		case []string:
+			l.put(s, origin, strings.Split(text, ",")...)
+		case secret:
+			if _, _, ok := cutReference(text); !ok {
+				text = "${env:" + s.env() + "}"
+			}
+			l.put(s, origin, text)
+		default:
+			l.put(s, origin, text)
+		}
+	}
+}
+
+// A flagText keeps what a flag was given until the loader's turn comes.
+type flagText struct {
+	texts []string
+	list  bool
+	kind  string
+}
+
+func (f *flagText) String() string { return strings.Join(f.texts, ",") }
+func (f *flagText) Type() string   { return f.kind }
+func (f *flagText) Set(text string) error {
+	if !f.list {
+		f.texts = nil
+	}
+	f.texts = append(f.texts, text)
+	return nil
+}
+
+// addConfigFlags gives cmd -c and a flag for each of the settings named by keys,
+// or for every setting that has one. load, called when cmd runs, reads all four
+// sources.
+func addConfigFlags(cmd *cobra.Command, getenv func(string) string, keys ...string) (load func() (*loader, error)) {
+	flags := cmd.Flags()
+	path := flags.StringP("config", "c", "", "configuration `FILE`, YAML")
+	given := map[string]*flagText{}
+	for _, s := range newLoader(getenv).settings {
+		if s.flag == "" || len(keys) > 0 && !slices.Contains(keys, s.key) {
+			continue
+		}
+		_, isBool := s.get().(bool)
+		f := &flagText{list: s.reset != nil, kind: s.arg}
+		usage := s.doc
+		if isBool {
+			f.kind = "bool" // how pflag knows one that needs no value
+		}
+		if d := s.text(); d != "" && !isBool && d != "[]" && d != "0" {
+			usage += " (default " + d + ")"
+		}
+		added := flags.VarPF(f, s.flag, s.short, usage)
+		if isBool {
+			added.NoOptDefVal = "true"
+		}
+		given[s.key] = f
+	}
+	return func() (*loader, error) {
+		l := newLoader(getenv)
+		if *path != "" {
+			if err := l.file(*path); err != nil {
+				return nil, err
+			}
+		}
+		l.env(getenv)
+		for _, s := range l.settings {
+			if f := given[s.key]; f != nil && flags.Changed(s.flag) {
+				l.put(s, "--"+s.flag, f.texts...)
+			}
+		}
+		if len(l.bad) == 0 {
+			l.bad = l.config.check(l.where)
+		}
+		return l, nil
+	}
+}
+
+// where is the origin of a key as a prefix of a complaint.
+func (l *loader) where(key string) string {
+	if s := l.byKey[key]; s != nil && s.origin != "default" {
+		return s.origin + ": "
+	}
+	return ""
+}
+
+// err is all complaints as one error, or nil.
+func (l *loader) err() error {
+	if len(l.bad) == 0 {
+		return nil
+	}
+	return &exitError{code: exitUsage, err: l.bad}
+}

@@ -1,0 +1,257 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// loadWith runs the four sources on a file's text, an environment and flags.
+func loadWith(t *testing.T, file string, env map[string]string, flags ...string) (*loader, error) {
+	t.Helper()
+	getenv := func(name string) string { return env[name] }
+	cmd := &cobra.Command{Use: "x"}
+	load := addConfigFlags(cmd, getenv)
+	if file != "" {
+		path := filepath.Join(t.TempDir(), "run.yaml")
+		if err := os.WriteFile(path, []byte(file), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		flags = append(flags, "-c", path)
+	}
+	if err := cmd.ParseFlags(flags); err != nil {
+		t.Fatal(err)
+	}
+	return load()
+}
+
+// complaintsOf is the complaints with the folder of the file cut off.
+func complaintsOf(l *loader) []string {
+	var out []string
+	for _, err := range l.bad {
+		text := err.Error()
+		if i := strings.Index(text, "run.yaml"); i >= 0 {
+			text = text[i:]
+		}
+		out = append(out, text)
+	}
+	return out
+}
+
+func TestConfigPrecedence(t *testing.T) {
+	t.Parallel()
+	const file = "server:\n  max_in_flight: 2\n"
+	env := map[string]string{"ROLLOUT_SERVER_MAX_IN_FLIGHT": "3"}
+	for _, tt := range []struct {
+		name   string
+		file   string
+		env    map[string]string
+		flags  []string
+		want   int
+		origin string
+	}{
+		{"default", "", nil, nil, 24, "default"},
+		{"file", file, nil, nil, 2, "run.yaml:2"},
+		{"environment over file", file, env, nil, 3, "$ROLLOUT_SERVER_MAX_IN_FLIGHT"},
+		{"flag over environment", file, env, []string{"--max-in-flight", "4"}, 4, "--max-in-flight"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			l, err := loadWith(t, tt.file, tt.env, tt.flags...)
+			if err != nil || l.err() != nil {
+				t.Fatal(err, l.err())
+			}
+			if got := l.config.Server.MaxInFlight; got != tt.want {
+				t.Errorf("max_in_flight = %d, want %d", got, tt.want)
+			}
+			if got := l.byKey["server.max_in_flight"].origin; !strings.HasSuffix(got, tt.origin) {
+				t.Errorf("origin = %q, want %q", got, tt.origin)
+			}
+		})
+	}
+}
+
+func TestConfigListsReplaceEachOther(t *testing.T) {
+	t.Parallel()
+	l, err := loadWith(t, "server: {urls: [http://a, http://b]}", map[string]string{"ROLLOUT_SERVER_URLS": "http://c,http://d"}, "--server", "http://e", "--server", "http://f")
+	if err != nil || l.err() != nil {
+		t.Fatal(err, l.err())
+	}
+	if got, want := l.config.Server.URLs, []string{"http://e", "http://f"}; !slices.Equal(got, want) {
+		t.Errorf("urls = %q, want %q", got, want)
+	}
+}
+
+func TestConfigComplaints(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name, file string
+		want       []string
+	}{
+		{"unknown key", "server:\n  max_inflight: 3\n", []string{"run.yaml:2: server.max_inflight: unknown key; did you mean server.max_in_flight?"}},
+		{"unknown section", "sever:\n  urls: []\n", []string{"run.yaml:1: sever: unknown key; did you mean server?"}},
+		{"key in the wrong section", "server:\n  samples: 3\n", []string{"run.yaml:2: server.samples: unknown key; did you mean tasks.samples?"}},
+		{"nothing near", "server:\n  colour: red\n", []string{"run.yaml:2: server.colour: unknown key"}},
+		{"twice", "run:\n  retries: 1\n  retries: 2\n", []string{"run.yaml:3: run.retries: given twice, first in line 2"}},
+		{"section twice", "run:\n  retries: 1\nrun:\n  grace: 1s\n", []string{"run.yaml:3: run: given twice, first in line 1"}},
+		{"section is a text", "server: http://a\n", []string{"run.yaml:1: server: must be a mapping of keys"}},
+		{"file is a list", "- a\n", []string{"run.yaml:1: the file: must be a mapping of keys"}},
+		{"list for a value", "agent:\n  model: [a]\n", []string{"run.yaml:2: agent.model: must be one value"}},
+		{"mapping for a list", "server:\n  urls: {a: b}\n", []string{"run.yaml:2: server.urls: must be a list of texts"}},
+		{"not a number", "tasks:\n  samples: many\n", []string{`run.yaml:2: tasks.samples: "many" is no whole number`}},
+		{"too small", "server:\n  max_in_flight: 0\n", []string{"run.yaml:2: server.max_in_flight: 0: must be ≥ 1 and ≤ 2147483647"}},
+		{"enum", "output:\n  format: parket\n", []string{`run.yaml:2: output.format: "parket" is not one of parquet, arrow; did you mean parquet?`}},
+		{"duration", "server:\n  timeout: 30\n", []string{`run.yaml:2: server.timeout: "30" is no time such as 90s, 5m or 1h30m`}},
+		{"size", "output:\n  shard_bytes: big\n", []string{`run.yaml:2: output.shard_bytes: "big" is no size such as 256MiB or 1GB`}},
+		{"share", "run:\n  fail_on_error: 200%\n", []string{`run.yaml:2: run.fail_on_error: "200%" is no share from 0% to 100%`}},
+		{"secret as it is", "server:\n  password: hunter2\n", []string{"run.yaml:2: server.password: a secret must be a reference, ${env:NAME} or ${file:/path}"}},
+		{"secret unset", "server:\n  password: ${env:NOPE}\n", []string{"run.yaml:2: server.password: the environment variable NOPE is not set"}},
+		{"url with a password", "server:\n  urls: ['http://u:hunter2@h']\n", []string{"run.yaml:2: server.urls: http://u:xxxxx@h: a URL holds no password; use server.password"}},
+		{"reward without its pattern", "reward:\n  kind: regex\n", []string{"reward.pattern: reward.kind regex needs it"}},
+		{"all at once", "run:\n  retires: 1\ntasks:\n  samples: -1\nagent:\n  modle: x\n", []string{
+			"run.yaml:2: run.retires: unknown key; did you mean run.retries?",
+			"run.yaml:4: tasks.samples: -1: must be ≥ 1 and ≤ 2147483647",
+			"run.yaml:6: agent.modle: unknown key; did you mean agent.model?",
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			l, err := loadWith(t, tt.file, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := complaintsOf(l); !slices.Equal(got, tt.want) {
+				t.Errorf("complaints:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(tt.want, "\n"))
+			}
+			if exitCode(l.err()) != exitUsage {
+				t.Errorf("exit code %d, want %d", exitCode(l.err()), exitUsage)
+			}
+		})
+	}
+}
+
+func TestConfigValues(t *testing.T) {
+	t.Parallel()
+	l, err := loadWith(t, `
+server: {urls: http://one, timeout: 90s, password: "${env:PW}"}
+agent:
+  create:
+    context_window_limit: 8192
+    tags: [a, b]
+output: {shard_bytes: 1.5MiB}
+run: {fail_on_error: 2.5%}
+tokens:
+`, map[string]string{"PW": "hunter2"})
+	if err != nil || l.err() != nil {
+		t.Fatal(err, l.err())
+	}
+	c := l.config
+	if !slices.Equal(c.Server.URLs, []string{"http://one"}) || c.Server.Timeout != 90*time.Second || c.Output.ShardBytes != 3<<19 {
+		t.Errorf("config = %+v", c)
+	}
+	if got, want := string(c.Agent.Create), `{"context_window_limit":8192,"tags":["a","b"]}`; got != want {
+		t.Errorf("agent.create = %s, want %s", got, want)
+	}
+	if got := c.Run.FailOnError.allowed(200); got != 5 {
+		t.Errorf("2.5%% of 200 = %d, want 5", got)
+	}
+	if got := c.Server.Password.reveal(); got != "hunter2" {
+		t.Errorf("password = %q", got)
+	}
+	for _, format := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%d"} {
+		if text := fmt.Sprintf(format, *c); strings.Contains(text, "hunter2") || strings.Contains(text, "68756e74657232") {
+			t.Errorf("%s shows the password: %s", format, text)
+		}
+	}
+	b, err := json.Marshal(l.resolved())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(string(b), "hunter2") || !strings.Contains(string(b), "${env:PW}") {
+		t.Errorf("resolved = %s", b)
+	}
+}
+
+// The password in its own environment variable is a reference to itself.
+func TestConfigPasswordFromEnvironment(t *testing.T) {
+	t.Parallel()
+	l, err := loadWith(t, "", map[string]string{"ROLLOUT_SERVER_PASSWORD": "hunter2"})
+	if err != nil || l.err() != nil {
+		t.Fatal(err, l.err())
+	}
+	if p := l.config.Server.Password; p.reveal() != "hunter2" || p.ref != "${env:ROLLOUT_SERVER_PASSWORD}" {
+		t.Errorf("password by %q", p.ref)
+	}
+}
+
+// Every setting is documented, can be set to what it shows, and has its own flag.
+func TestConfigSettings(t *testing.T) {
+	t.Parallel()
+	l := newLoader(func(string) string { return "" })
+	flags := map[string]bool{}
+	for _, s := range l.settings {
+		if s.doc == "" {
+			t.Errorf("%s: no doc", s.key)
+		}
+		if strings.Count(s.key, ".") != 1 {
+			t.Errorf("%s: want section.name", s.key)
+		}
+		if s.flag != "" && flags[s.flag] {
+			t.Errorf("--%s: given twice", s.flag)
+		}
+		flags[s.flag] = true
+		if text := s.text(); text != "" && s.reset == nil {
+			if err := s.set(text); err != nil {
+				t.Errorf("%s: cannot be set to its default %q: %v", s.key, text, err)
+			}
+			if again := s.text(); again != text {
+				t.Errorf("%s: %q became %q", s.key, text, again)
+			}
+		}
+	}
+}
+
+// The examples are loaded as a user would load them, and are complete.
+func TestConfigExamples(t *testing.T) {
+	t.Parallel()
+	paths, err := filepath.Glob("../../configs/*.yaml")
+	if err != nil || len(paths) == 0 {
+		t.Fatalf("no configs: %v", err)
+	}
+	for _, path := range paths {
+		t.Run(filepath.Base(path), func(t *testing.T) {
+			t.Parallel()
+			env := map[string]string{"LETTA_PASSWORD": "x"}
+			l := newLoader(func(name string) string { return env[name] })
+			if err := l.file(path); err != nil {
+				t.Fatal(err)
+			}
+			bad := append(l.bad, l.config.check(l.where)...)
+			if filepath.Base(path) != "demo.yaml" { // the demo gets its server and folder by flags
+				bad = append(bad, l.config.checkComplete()...)
+			}
+			for _, err := range bad {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func TestNearest(t *testing.T) {
+	t.Parallel()
+	words := []string{"collect", "simulate", "inspect", "verify", "max-in-flight"}
+	for _, tt := range []struct{ word, want string }{
+		{"colect", "collect"}, {"simluate", "simulate"}, {"inspct", "inspect"}, {"max-inflight", "max-in-flight"}, {"xyz", ""}, {"", ""},
+	} {
+		if got := nearest(tt.word, words); got != tt.want {
+			t.Errorf("nearest(%q) = %q, want %q", tt.word, got, tt.want)
+		}
+	}
+}

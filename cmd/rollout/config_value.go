@@ -1,0 +1,295 @@
+package main
+
+import (
+	"bytes"
+	"encoding"
+	"encoding/json"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// A setting binds one key of the configuration to the field that it fills, and
+// says where its value came from.
+type setting struct {
+	key   string // dotted: server.max_in_flight
+	flag  string // without dashes; empty: no flag
+	short string // one letter, or empty
+	doc   string
+	arg   string   // the name of the value in help texts: "N", "DIR", …
+	enum  []string // the closed list of values, if there is one
+
+	// set parses one text. A list setting gets one element per call after reset.
+	set    func(text string) error
+	reset  func() // of a list; nil for a scalar
+	number bool   // may be unset, but is a number
+	// object takes a mapping of the file, for the settings that are free JSON.
+	object func(*yaml.Node) error
+	// get returns the value as JSON knows it: string, int64, float64, bool,
+	// []string, json.RawMessage, secret.
+	get func() any
+
+	origin string // "default", "run.yaml:7", "$ROLLOUT_TASKS_LIMIT", "--limit"
+}
+
+// env is the name of the environment variable of the setting.
+func (s *setting) env() string {
+	return "ROLLOUT_" + strings.ToUpper(strings.ReplaceAll(s.key, ".", "_"))
+}
+
+// text shows the value to people.
+func (s *setting) text() string {
+	switch v := s.get().(type) {
+	case nil:
+		return ""
+	case []string:
+		return "[" + strings.Join(v, ", ") + "]"
+	case json.RawMessage:
+		return string(v)
+	default:
+		return fmt.Sprint(v)
+	}
+}
+
+// The constructors of settings, one per kind of value.
+
+func stringSetting(key string, to *string) *setting {
+	return &setting{
+		key: key, arg: "TEXT",
+		set: func(s string) error { *to = s; return nil },
+		get: func() any { return *to },
+	}
+}
+
+func enumSetting(key string, to *string, values ...string) *setting {
+	s := stringSetting(key, to)
+	s.enum, s.arg = values, strings.Join(values, "|")
+	s.set = func(text string) error {
+		if !slices.Contains(values, text) {
+			near := ""
+			if n := nearest(text, values); n != "" {
+				near = "; did you mean " + n + "?"
+			}
+			return fmt.Errorf("%q is not one of %s%s", text, strings.Join(values, ", "), near)
+		}
+		*to = text
+		return nil
+	}
+	return s
+}
+
+func listSetting(key string, to *[]string) *setting {
+	return &setting{
+		key: key, arg: "TEXT",
+		reset: func() { *to = nil },
+		set:   func(s string) error { *to = append(*to, s); return nil },
+		get:   func() any { return slices.Clone(*to) },
+	}
+}
+
+func boolSetting(key string, to *bool) *setting {
+	return &setting{
+		key: key,
+		set: func(s string) (err error) {
+			if *to, err = strconv.ParseBool(s); err != nil {
+				return fmt.Errorf("%q is neither true nor false", s)
+			}
+			return nil
+		},
+		get: func() any { return *to },
+	}
+}
+
+func intSetting(key string, to *int, least int) *setting {
+	return &setting{
+		key: key, arg: "N",
+		set: func(s string) error {
+			n, err := strconv.Atoi(s)
+			if err != nil {
+				return fmt.Errorf("%q is no whole number", s)
+			}
+			if n < least || n > math.MaxInt32 {
+				return fmt.Errorf("%d: must be ≥ %d and ≤ %d", n, least, math.MaxInt32)
+			}
+			*to = n
+			return nil
+		},
+		get: func() any { return int64(*to) },
+	}
+}
+
+func durationSetting(key string, to *time.Duration, least time.Duration) *setting {
+	return &setting{
+		key: key, arg: "TIME",
+		set: func(s string) error {
+			d, err := time.ParseDuration(s)
+			if err != nil {
+				return fmt.Errorf("%q is no time such as 90s, 5m or 1h30m", s)
+			}
+			if d < least {
+				return fmt.Errorf("%s: must be ≥ %s", d, least)
+			}
+			*to = d
+			return nil
+		},
+		get: func() any { return to.String() },
+	}
+}
+
+func bytesSetting(key string, to *int64, least int64) *setting {
+	return &setting{
+		key: key, arg: "SIZE",
+		set: func(s string) error {
+			n, err := parseBytes(s)
+			if err != nil {
+				return err
+			}
+			if n < least {
+				return fmt.Errorf("%s: must be ≥ %s", s, showBytes(least))
+			}
+			*to = n
+			return nil
+		},
+		get: func() any { return showBytes(*to) },
+	}
+}
+
+// textSetting is for types that parse themselves.
+func textSetting(key string, to interface {
+	encoding.TextUnmarshaler
+	fmt.Stringer
+},
+) *setting {
+	return &setting{
+		key: key, arg: "VALUE",
+		set: func(s string) error { return to.UnmarshalText([]byte(s)) },
+		get: func() any { return to.String() },
+	}
+}
+
+func secretSetting(key string, to *secret, getenv func(string) string) *setting {
+	return &setting{
+		key: key, arg: "REFERENCE",
+		set: func(s string) (err error) { *to, err = parseSecret(s, getenv); return err },
+		get: func() any { return *to },
+	}
+}
+
+// objectSetting is free JSON; in the file it is a mapping.
+func objectSetting(key string, to *json.RawMessage) *setting {
+	return &setting{
+		key: key, arg: "JSON",
+		set: func(s string) error {
+			var m map[string]json.RawMessage
+			if err := json.Unmarshal([]byte(s), &m); err != nil || m == nil {
+				return fmt.Errorf("%q is no JSON object", s)
+			}
+			var out bytes.Buffer
+			if err := json.Compact(&out, []byte(s)); err != nil {
+				return err
+			}
+			*to = out.Bytes()
+			return nil
+		},
+		object: func(n *yaml.Node) error {
+			var m map[string]any
+			if err := n.Decode(&m); err != nil {
+				return err
+			}
+			b, err := json.Marshal(m)
+			if err != nil {
+				return err
+			}
+			*to = b
+			return nil
+		},
+		get: func() any {
+			if *to == nil {
+				return nil
+			}
+			return *to
+		},
+	}
+}
+
+func floatSetting(key string, to *float64) *setting {
+	return &setting{
+		key: key, arg: "X",
+		set: func(s string) error {
+			f, err := strconv.ParseFloat(s, 64)
+			if err != nil || f < 0 || math.IsInf(f, 0) || math.IsNaN(f) {
+				return fmt.Errorf("%q is no number ≥ 0", s)
+			}
+			*to = f
+			return nil
+		},
+		get: func() any { return *to },
+	}
+}
+
+func optionalFloatSetting(key string, to **float64) *setting {
+	var value float64
+	inner := floatSetting(key, &value)
+	return &setting{
+		key: key, arg: "X", number: true,
+		set: func(s string) error {
+			if err := inner.set(s); err != nil {
+				return err
+			}
+			*to = &value
+			return nil
+		},
+		get: func() any {
+			if *to == nil {
+				return nil
+			}
+			return **to
+		},
+	}
+}
+
+// with fills in how a setting is called on the command line, and its doc.
+func (s *setting) with(flag, arg, doc string) *setting {
+	s.flag, s.doc = flag, doc
+	if arg != "" {
+		s.arg = arg
+	}
+	return s
+}
+
+// sizes are the units of parseBytes and showBytes, largest first.
+var sizes = []struct {
+	unit  string
+	bytes int64
+}{{"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}, {"GB", 1e9}, {"MB", 1e6}, {"kB", 1e3}, {"B", 1}}
+
+// parseBytes reads "256MiB", "1GB" or a plain number of bytes.
+func parseBytes(s string) (int64, error) {
+	number, factor := s, int64(1)
+	for _, u := range sizes {
+		if rest, ok := strings.CutSuffix(s, u.unit); ok {
+			number, factor = strings.TrimSpace(rest), u.bytes
+			break
+		}
+	}
+	n, err := strconv.ParseFloat(number, 64)
+	if err != nil || n < 0 || n*float64(factor) > 1<<62 {
+		return 0, fmt.Errorf("%q is no size such as 256MiB or 1GB", s)
+	}
+	return int64(n * float64(factor)), nil
+}
+
+// showBytes is the inverse of parseBytes where it can be exact.
+func showBytes(n int64) string {
+	for _, u := range sizes {
+		if n >= u.bytes && n%u.bytes == 0 {
+			return strconv.FormatInt(n/u.bytes, 10) + u.unit
+		}
+	}
+	return strconv.FormatInt(n, 10) + "B"
+}

@@ -1,0 +1,123 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/collector/letta"
+)
+
+// clientConfig is how one of the servers is reached.
+func (c *config) clientConfig(url string, notice func(text string)) letta.ClientConfig {
+	return letta.ClientConfig{
+		BaseURL:         url,
+		Password:        letta.Secret(c.Server.Password.reveal()),
+		Version:         readVersion().Version,
+		ConnectTimeout:  c.Server.ConnectTimeout,
+		IdleBodyTimeout: c.Server.IdleTimeout,
+		SendTimeout:     c.Server.Timeout,
+		InFlight:        c.Server.MaxInFlight,
+		Notice:          notice,
+	}
+}
+
+// connect makes a client for every server. Nothing is asked yet.
+func (c *config) connect(notice func(text string)) ([]*letta.Client, error) {
+	var clients []*letta.Client
+	for _, u := range c.Server.URLs {
+		client, err := letta.NewClient(c.clientConfig(u, notice))
+		if err != nil {
+			return nil, usageError("%w", err)
+		}
+		clients = append(clients, client)
+	}
+	return clients, nil
+}
+
+// connectOne makes a client for the one server of a verb that asks only one.
+func (c *config) connectOne(notice func(text string)) (*letta.Client, error) {
+	switch len(c.Server.URLs) {
+	case 0:
+		return nil, withHint(usageError("no server"), "give one with --server URL")
+	case 1:
+	default:
+		return nil, withHint(usageError("%d servers are configured, one can be asked", len(c.Server.URLs)), "choose one with --server URL")
+	}
+	clients, err := c.connect(notice)
+	if err != nil {
+		return nil, err
+	}
+	return clients[0], nil
+}
+
+// backends makes what opens agents on each of the servers.
+func (c *config) backends(clients []*letta.Client) ([]*letta.Backend, error) {
+	agent := letta.AgentConfig{
+		Model:         c.Agent.Model,
+		System:        c.Agent.System,
+		Tools:         c.Agent.Tools,
+		Temperature:   c.Agent.Temperature,
+		ContextWindow: c.Agent.ContextWindow,
+		Create:        c.Agent.Create,
+		Keep:          c.Agent.Keep,
+		KeepReasoning: c.Agent.KeepReasoning,
+		MaxSteps:      c.Agent.MaxSteps,
+		Approvals:     c.Agent.Approvals,
+		Messages:      c.Output.Messages,
+	}
+	if c.Agent.File != "" {
+		b, err := os.ReadFile(c.Agent.File)
+		if err != nil {
+			return nil, usageError("agent.file: %w", err)
+		}
+		agent.File = b
+	}
+	var backends []*letta.Backend
+	for _, client := range clients {
+		b, err := letta.NewBackend(client, agent)
+		if err != nil {
+			return nil, usageError("%w", err)
+		}
+		backends = append(backends, b)
+	}
+	return backends, nil
+}
+
+// preflight asks every server what a run needs before anything is written: that it
+// answers, lets us in, has the model, and gives token data.
+func preflight(ctx context.Context, backends []*letta.Backend) ([]serverInfo, error) {
+	var infos []serverInfo
+	for _, b := range backends {
+		if err := b.Preflight(ctx); err != nil {
+			return nil, unusable(b.Client(), err)
+		}
+		version, err := b.Client().Version(ctx)
+		if err != nil {
+			return nil, unusable(b.Client(), err)
+		}
+		infos = append(infos, serverInfo{URL: b.Client().BaseURL(), Version: version})
+	}
+	return infos, nil
+}
+
+// unusable says which server it is about and what the user can do.
+func unusable(client *letta.Client, err error) error {
+	if !strings.Contains(err.Error(), client.BaseURL()) {
+		err = fmt.Errorf("server %s: %w", client.BaseURL(), err)
+	}
+	err = withExit(exitUnusable, err)
+	switch {
+	case errors.Is(err, collector.ErrAuth):
+		return withHint(err, "set server.password, or ROLLOUT_SERVER_PASSWORD, to the password of the server")
+	case errors.Is(err, collector.ErrConnection), errors.Is(err, collector.ErrTimeout):
+		return withHint(err, "is the server running, and is the address right? a Letta server listens on port 8283")
+	case letta.IsNotFound(err):
+		return withHint(err, "is the address that of a Letta server? it is given without /v1")
+	default:
+		return err
+	}
+}

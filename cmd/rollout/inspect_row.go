@@ -1,0 +1,193 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"math"
+	"reflect"
+	"strconv"
+	"strings"
+
+	"github.com/rollout-rl/rollout/sink"
+	"github.com/rollout-rl/rollout/tokenize"
+)
+
+// A speller says how a token is shown: as its number, or, with a tokenizer, as its
+// text.
+type speller func(id int32) string
+
+func decimal(id int32) string { return strconv.Itoa(int(id)) }
+
+// A rowView says how showRow shows.
+type rowView struct {
+	number int
+	paint  painter
+	spell  speller
+	whole  bool // also the middle of long spans
+	width  int
+}
+
+// edgeTokens is how much of both ends of a long context span is shown.
+const edgeTokens = 24
+
+// showRow writes one row: its facts, then its spans with their tokens.
+func showRow(w io.Writer, r *sink.StoredRow, v rowView) error {
+	var b bytes.Buffer
+	fact := func(name, format string, args ...any) {
+		fmt.Fprintf(&b, "%s %s\n", v.paint.dim(fmt.Sprintf("%-12s", name)), fmt.Sprintf(format, args...))
+	}
+	fact("row", "%d: task %s, sample %d of %d, attempt %d, segment %d of %d",
+		v.number, cut(r.TaskID, 60), r.SampleIndex, r.GroupSize, r.Attempt, r.SegmentIndex+1, r.SegmentCount)
+	fact("key", "%s", r.SampleKey)
+	fact("tokens", "%d: prompt %d, trained %d (%s), unscored %d, trimmed %d", len(r.InputIDs), r.PromptLength,
+		count(r.LossMask), percent(int64(count(r.LossMask)), int64(len(r.InputIDs))), r.Unscored, r.Trimmed)
+	fact("grade", "%s, prompts from %s", r.Verification, r.PromptSource)
+	fact("status", "%s (%s)%s", r.Status, r.StopReason, map[bool]string{true: ", truncated"}[r.Truncated])
+	fact("reward", "%s", showReward(r.Reward))
+	if r.RewardDetails != nil {
+		fact("", "%s", cut(*r.RewardDetails, v.width))
+	}
+	fact("model", "%s, agent %s", r.Model, r.AgentID)
+	if len(r.Flags) > 0 {
+		fact("flags", "%s", list(r.Flags))
+	}
+	if r.Divergence != nil {
+		fact("divergence", "%s", cut(*r.Divergence, 400))
+	}
+	b.WriteByte('\n')
+	for k, role := range r.TurnRoles {
+		if k+1 >= len(r.TurnOffsets) {
+			break // verify says what is wrong; showing goes as far as it can
+		}
+		showSpan(&b, r, v, tokenize.Role(role), int(r.TurnOffsets[k]), int(r.TurnOffsets[k+1]))
+	}
+	_, err := w.Write(b.Bytes())
+	return err
+}
+
+// showSpan writes the heading of span [from, to) and its tokens.
+func showSpan(b *bytes.Buffer, r *sink.StoredRow, v rowView, role tokenize.Role, from, to int) {
+	if from < 0 || from > to || to > len(r.InputIDs) || to > len(r.LossMask) || to > len(r.Logprobs) {
+		return
+	}
+	head := fmt.Sprintf("%s [%d, %d) %d tokens", role, from, to, to-from)
+	if n := count(r.LossMask[from:to]); n > 0 {
+		sum, least := 0.0, 0.0
+		for i := from; i < to; i++ {
+			if r.LossMask[i] == 1 {
+				sum += float64(r.Logprobs[i])
+				least = math.Min(least, float64(r.Logprobs[i]))
+			}
+		}
+		head += fmt.Sprintf(", %d trained, logprob mean %.3f, least %.3f", n, sum/float64(n), least)
+	}
+	b.WriteString(v.paint.bold(head))
+	b.WriteByte('\n')
+
+	sampled := role == tokenize.RoleAssistant
+	column := 0
+	put := func(plain, painted string) {
+		if column > 0 && column+1+len(plain) > v.width-2 {
+			b.WriteByte('\n')
+			column = 0
+		}
+		if column == 0 {
+			b.WriteString("  ")
+		} else {
+			b.WriteByte(' ')
+		}
+		b.WriteString(painted)
+		column += 1 + len(plain)
+	}
+	for i := from; i < to; i++ {
+		if !v.whole && !sampled && to-from > 3*edgeTokens && i == from+edgeTokens {
+			skipped := to - from - 2*edgeTokens
+			text := fmt.Sprintf("… %d more …", skipped)
+			put(text, v.paint.dim(text))
+			i += skipped
+		}
+		text := v.spell(r.InputIDs[i])
+		switch {
+		case r.LossMask[i] == 1:
+			put(text, v.paint.logprob(r.Logprobs[i], text))
+		case sampled && bool(v.paint):
+			put(text, v.paint.code("4;2", text))
+		case sampled:
+			put("("+text+")", "("+text+")")
+		default:
+			put(text, v.paint.dim(text))
+		}
+	}
+	b.WriteString("\n\n")
+}
+
+// logprob colours a token from green, certain, to red, unlikely.
+func (p painter) logprob(lp float32, s string) string {
+	shades := [...]struct {
+		above float32
+		code  string
+	}{{-0.05, "38;5;46"}, {-0.25, "38;5;118"}, {-0.7, "38;5;190"}, {-1.6, "38;5;220"}, {-3, "38;5;208"}}
+	for _, shade := range shades {
+		if lp >= shade.above {
+			return p.code(shade.code, s)
+		}
+	}
+	return p.code("38;5;196", s)
+}
+
+// columns is a stored row by the names of its columns. What JSON cannot say, a
+// NaN, is null.
+func columns(row any) map[string]any {
+	v := reflect.ValueOf(row).Elem()
+	out := make(map[string]any, v.NumField())
+	for i := range v.NumField() {
+		name, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("parquet"), ",")
+		switch f := v.Field(i).Interface().(type) {
+		case []float32:
+			list := make([]*float32, len(f))
+			for j := range f {
+				if !math.IsNaN(float64(f[j])) {
+					list[j] = &f[j]
+				}
+			}
+			out[name] = list
+		default:
+			out[name] = f
+		}
+	}
+	return out
+}
+
+func count(mask []int8) (n int) {
+	for _, m := range mask {
+		n += int(m)
+	}
+	return n
+}
+
+// shortKey shows enough of a key to tell samples apart: its first digits and its
+// index.
+func shortKey(key string) string {
+	group, index, ok := strings.Cut(key, "-")
+	if !ok || len(group) < 8 {
+		return cut(key, 16)
+	}
+	return group[:8] + "-" + index
+}
+
+func showReward(r *float64) string {
+	if r == nil {
+		return "-"
+	}
+	return strconv.FormatFloat(*r, 'g', 6, 64)
+}
+
+func list(words []string) string { return orDash(strings.Join(words, ",")) }
+
+func orDash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}

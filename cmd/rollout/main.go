@@ -1,0 +1,169 @@
+// Command rollout collects reinforcement-learning rollouts from Letta agents:
+// tasks in, aligned token ids, log-probabilities and loss masks out, in Parquet or
+// Arrow shards.
+//
+// The program is a function of its inputs, run; each verb has a file of its own,
+// cmd_<verb>.go. exit.go is the one place that turns an error into an exit code.
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+func main() {
+	os.Exit(run(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr, os.Getenv))
+}
+
+// A program holds what a verb may touch of the outside.
+type program struct {
+	stdin          io.Reader
+	stdout, stderr io.Writer
+	getenv         func(string) string
+}
+
+// run is the whole program. Data goes to stdout, talk to stderr; the result is the
+// exit code.
+func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer, getenv func(string) string) int {
+	p := &program{stdin: stdin, stdout: stdout, stderr: stderr, getenv: getenv}
+	root := p.rootCmd()
+	root.SetArgs(args)
+	root.SetIn(stdin)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	return p.report(root.ExecuteContext(ctx))
+}
+
+const rootLong = `Collect reinforcement-learning rollouts from Letta agents.
+
+Tasks go in; rows of token ids, log-probabilities and loss masks come out, as
+Parquet or Arrow shards that a trainer reads as they are.
+
+  rollout simulate --listen 127.0.0.1:8283 --scripted 40 --write-tasks tasks.jsonl
+  rollout collect --server http://127.0.0.1:8283 --model sglang//models/qwen3 --tasks tasks.jsonl --out run1
+  rollout inspect run1`
+
+// rootCmd is the command tree. Nothing in it is shared between two calls.
+func (p *program) rootCmd() *cobra.Command {
+	root := &cobra.Command{
+		Use:           "rollout",
+		Short:         "collect rollouts from Letta agents",
+		Long:          rootLong,
+		Annotations:   exits(exitTable),
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return cmd.Help()
+			}
+			return unknownVerb(cmd, args[0])
+		},
+		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
+	}
+	root.SetUsageTemplate(helpTemplate)
+	root.SetHelpTemplate("{{or .Long .Short}}\n\n{{.UsageString}}")
+	root.SetHelpCommand(&cobra.Command{Use: "no-help", Hidden: true})
+	root.SetFlagErrorFunc(flagError)
+	root.AddCommand(
+		p.collectCmd(),
+		p.simulateCmd(),
+		p.inspectCmd(),
+		p.verifyCmd(),
+		p.stepsCmd(),
+		p.cleanCmd(),
+		p.configCmd(),
+		p.versionCmd(),
+	)
+	return root
+}
+
+// unknownVerb is the error for a word that is no verb of cmd.
+func unknownVerb(cmd *cobra.Command, word string) error {
+	var verbs []string
+	for _, c := range cmd.Commands() {
+		if !c.Hidden {
+			verbs = append(verbs, c.Name())
+		}
+	}
+	hint := "the verbs are: " + strings.Join(verbs, ", ")
+	if near := nearest(word, verbs); near != "" {
+		hint = "did you mean " + near + "?"
+	}
+	return withHint(usageError("%sunknown verb %q", verb(cmd), word), hint)
+}
+
+// flagError gives a wrong flag the exit code of a usage error, and names the
+// nearest flag that exists.
+func flagError(cmd *cobra.Command, err error) error {
+	hint := "see " + cmd.CommandPath() + " --help"
+	if word, ok := strings.CutPrefix(err.Error(), "unknown flag: --"); ok {
+		var flags []string
+		cmd.Flags().VisitAll(func(f *pflag.Flag) { flags = append(flags, f.Name) })
+		if near := nearest(word, flags); near != "" {
+			hint = "did you mean --" + near + "?"
+		}
+	}
+	return withHint(usageError("%s%s", verb(cmd), err), hint)
+}
+
+// exactArgs is cobra.ExactArgs with our exit code and the names of the arguments.
+func exactArgs(names ...string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) == len(names) {
+			return nil
+		}
+		want := "takes no arguments"
+		if len(names) > 0 {
+			want = "needs " + strings.Join(names, " ")
+		}
+		return withHint(usageError("%s%s, got %d arguments", verb(cmd), want, len(args)), "see "+cmd.CommandPath()+" --help")
+	}
+}
+
+// verb is the prefix of a complaint about how cmd was called: "steps list: ".
+func verb(cmd *cobra.Command) string {
+	_, words, ok := strings.Cut(cmd.CommandPath(), " ")
+	if !ok {
+		return ""
+	}
+	return words + ": "
+}
+
+// exits attaches the exit statuses of a verb, which its help ends with.
+func exits(text string) map[string]string { return map[string]string{"exits": text} }
+
+// helpTemplate is the same for every verb: how it is called, an example, its verbs
+// or flags, the exit statuses.
+const helpTemplate = `usage: {{.UseLine}}
+{{- if .HasAvailableSubCommands}}
+
+verbs:{{range .Commands}}{{if .IsAvailableCommand}}
+  {{rpad .Name 10}} {{.Short}}{{end}}{{end}}
+{{- end}}
+{{- if .HasExample}}
+
+example:
+{{.Example}}
+{{- end}}
+{{- if .HasAvailableLocalFlags}}
+
+flags:
+{{.LocalFlags.FlagUsages | trimTrailingWhitespaces}}
+{{- end}}
+{{- with index .Annotations "exits"}}
+
+{{.}}
+{{- end}}
+`
+
+// say writes one line of talk to stderr.
+func (p *program) say(format string, args ...any) {
+	fmt.Fprintf(p.stderr, "rollout: "+format+"\n", args...)
+}

@@ -1,0 +1,201 @@
+package main
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/sink"
+)
+
+// A view is one state of a run with the rates that belong to it.
+type view struct {
+	collector.Stats
+	sink         sink.Stats
+	now          time.Time
+	rate, tokens float64 // finished samples and sampled tokens, per second
+}
+
+// done counts the samples that nothing more happens to but their commit.
+func done(s collector.Stats) int { return s.Committed + s.Failed + s.Skipped + s.Accepted }
+
+// eta is when the rest will be done at the present rate, or -1.
+func (v *view) eta() time.Duration {
+	left := v.Planned - done(v.Stats)
+	if v.rate <= 0 || left < 0 {
+		return -1
+	}
+	return time.Duration(float64(left) / v.rate * float64(time.Second))
+}
+
+// slots is how many samples may be in flight.
+func (v *view) slots() (max int) {
+	for _, e := range v.Endpoints {
+		if !e.Lost {
+			max += e.Max
+		}
+	}
+	return max
+}
+
+// line is the whole state in one line.
+func (v *view) line() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "rollout: %s/%s done, %d/%d in flight, %s samples/s, %s tokens/s",
+		humanCount(int64(done(v.Stats))), humanCount(int64(v.Planned)), v.InFlight, v.slots(), humanRate(v.rate), humanRate(v.tokens))
+	if v.Failed > 0 {
+		fmt.Fprintf(&b, ", %d failed (%s)", v.Failed, classes(v.ByClass))
+	}
+	if v.Retries > 0 {
+		fmt.Fprintf(&b, ", %d retries", v.Retries)
+	}
+	if eta := v.eta(); eta >= 0 {
+		fmt.Fprintf(&b, ", %s left", humanDuration(eta))
+	}
+	if o := v.Oldest; o != nil && v.now.Sub(o.Started) > time.Minute {
+		fmt.Fprintf(&b, ", oldest %s", v.oldest())
+	}
+	return b.String()
+}
+
+// oldest says what the sample does that is in flight for the longest time.
+func (v *view) oldest() string {
+	o := v.Oldest
+	text := fmt.Sprintf("%s #%d: %s for %s", cut(o.TaskID, 24), o.Index, o.Stage, humanDuration(v.now.Sub(o.Since)))
+	if o.Attempt > 1 {
+		text += fmt.Sprintf(", attempt %d, %s in all", o.Attempt, humanDuration(v.now.Sub(o.Started)))
+	}
+	if len(v.Endpoints) > 1 {
+		text += " at " + o.Endpoint
+	}
+	return text
+}
+
+// block is the live display, at most width columns wide.
+func (v *view) block(width int, paint painter) []string {
+	finished := done(v.Stats)
+	head := fmt.Sprintf("%s/%s", humanCount(int64(finished)), humanCount(int64(v.Planned)))
+	tail := percent(int64(finished), int64(v.Planned))
+	if eta := v.eta(); eta >= 0 {
+		tail += "  " + humanDuration(eta) + " left"
+	}
+	size := min(40, width-utf8.RuneCountInString(head)-utf8.RuneCountInString(tail)-8)
+	lines := []string{"  " + paint.bold(head) + "  " + paint.bar(finished-v.Failed, v.Failed, v.Planned, size) + "  " + tail}
+
+	flight := fmt.Sprintf("in flight %d/%d   %s samples/s   %s tokens/s", v.InFlight, v.slots(), humanRate(v.rate), humanRate(v.tokens))
+	if v.sink.Shards > 0 {
+		flight += fmt.Sprintf("   %d shards, %s", v.sink.Shards, humanBytes(v.sink.Bytes))
+	}
+	lines = append(lines, "  "+cut(flight, width-3))
+
+	if v.Failed > 0 {
+		lines = append(lines, "  "+paint.red(cut("failed "+fmt.Sprint(v.Failed)+"   "+classes(v.ByClass), width-3)))
+	}
+	if v.Retries > 0 {
+		lines = append(lines, "  "+paint.yellow(cut(fmt.Sprintf("retries %d   %s", v.Retries, classes(v.FailedByClass)), width-3)))
+	}
+	for _, e := range v.Endpoints {
+		switch {
+		case e.Lost:
+			lines = append(lines, "  "+paint.red(cut(e.Name+" was given up", width-3)))
+		case e.Down:
+			lines = append(lines, "  "+paint.red(cut(e.Name+" does not answer", width-3)))
+		}
+	}
+	if v.Oldest != nil {
+		lines = append(lines, "  "+paint.dim(cut("oldest "+v.oldest(), width-3)))
+	}
+	return lines
+}
+
+// json is the state as fields of an event.
+func (v *view) json() map[string]any {
+	out := map[string]any{
+		"planned": v.Planned, "committed": v.Committed, "failed": v.Failed, "skipped": v.Skipped, "remaining": v.Remaining,
+		"accepted": v.Accepted, "in_flight": v.InFlight, "retries": v.Retries, "by_class": classMap(v.ByClass),
+		"rows": v.Rows, "sampled": v.Sampled, "trained": v.Trained,
+		"samples_per_second": v.rate, "tokens_per_second": v.tokens,
+		"shards": v.sink.Shards, "bytes": v.sink.Bytes,
+	}
+	if eta := v.eta(); eta >= 0 {
+		out["eta_seconds"] = eta.Seconds()
+	}
+	if o := v.Oldest; o != nil {
+		out["oldest"] = map[string]any{
+			"task_id": o.TaskID, "sample_index": o.Index, "attempt": o.Attempt, "endpoint": o.Endpoint,
+			"stage": o.Stage.String(), "seconds": v.now.Sub(o.Started).Seconds(), "stage_seconds": v.now.Sub(o.Since).Seconds(),
+		}
+	}
+	return out
+}
+
+// writeEvent writes one JSON line that says what it is.
+func writeEvent(w io.Writer, name string, fields map[string]any) {
+	out := map[string]any{"event": name}
+	for k, f := range fields {
+		out[k] = f
+	}
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	_ = enc.Encode(out) // a reader that is gone is no reason to stop a run
+}
+
+// classes lists how many of each class, most first.
+func classes(m map[collector.Class]int) string {
+	var all []collector.Class
+	for c, n := range m {
+		if n > 0 {
+			all = append(all, c)
+		}
+	}
+	slices.SortFunc(all, func(a, b collector.Class) int { return cmp.Or(m[b]-m[a], int(a)-int(b)) })
+	parts := make([]string, len(all))
+	for i, c := range all {
+		parts[i] = fmt.Sprintf("%s %d", c, m[c])
+	}
+	return strings.Join(parts, ", ")
+}
+
+func classMap(m map[collector.Class]int) map[string]int {
+	out := make(map[string]int, len(m))
+	for c, n := range m {
+		out[c.String()] = n
+	}
+	return out
+}
+
+// A painter colours text where it is true.
+type painter bool
+
+func (p painter) code(code, text string) string {
+	if !p || text == "" {
+		return text
+	}
+	return "\x1b[" + code + "m" + text + "\x1b[0m"
+}
+
+func (p painter) bold(s string) string   { return p.code("1", s) }
+func (p painter) dim(s string) string    { return p.code("2", s) }
+func (p painter) red(s string) string    { return p.code("31", s) }
+func (p painter) green(s string) string  { return p.code("32", s) }
+func (p painter) yellow(s string) string { return p.code("33", s) }
+
+// bar is size columns for whole, of which good and bad are filled. Whatever is
+// there but too small to be seen gets one column.
+func (p painter) bar(good, bad, whole, size int) string {
+	if size < 4 || whole <= 0 {
+		return ""
+	}
+	g, b := good*size/whole, bad*size/whole
+	if bad > 0 && b == 0 {
+		b = 1
+	}
+	g = max(0, min(g, size-b))
+	return p.green(strings.Repeat("█", g)) + p.red(strings.Repeat("█", b)) + p.dim(strings.Repeat("░", size-g-b))
+}

@@ -1,0 +1,228 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/sink"
+	"github.com/rollout-rl/rollout/tokenize"
+)
+
+// A tally counts what only the rows themselves show. Its add is called from many
+// goroutines, for every sample once.
+type tally struct {
+	mu     sync.Mutex
+	grades map[tokenize.Grade]int
+	tokens int64 // of all rows, context included
+	rows   int
+	forks  int
+	cut    int
+	reward float64
+	scored int
+	worked time.Duration // of all attempts
+}
+
+// attempt notes how long an attempt took a place in flight.
+func (t *tally) attempt(r collector.Result) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.worked += r.Duration
+}
+
+// busy is the share of the places in flight that were in use, over the whole run.
+func (t *tally) busy(s collector.Stats, took time.Duration) float64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	places := 0
+	for _, e := range s.Endpoints {
+		places += e.Max
+	}
+	if places == 0 || took <= 0 {
+		return 0
+	}
+	return t.worked.Seconds() / (float64(places) * took.Seconds())
+}
+
+func (t *tally) add(s *tokenize.Sample) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.grades == nil {
+		t.grades = map[tokenize.Grade]int{}
+	}
+	if s.Reward != nil {
+		t.reward += *s.Reward
+		t.scored++
+	}
+	for i := range s.Rows {
+		r := &s.Rows[i]
+		t.grades[r.Grade]++
+		t.rows++
+		t.tokens += int64(len(r.InputIDs))
+		if r.Divergence != nil {
+			t.forks++
+		}
+		if r.Flags&tokenize.FlagCut != 0 {
+			t.cut++
+		}
+	}
+}
+
+// A summary is how a run ended: report.json, the last JSON line, and the text that
+// a person reads.
+type summary struct {
+	RunID   string `json:"run_id"`
+	Dir     string `json:"dir"`
+	Outcome string `json:"outcome"` // finished, interrupted, stopped
+	Error   string `json:"error,omitempty"`
+
+	// Planned is the sum of the next four.
+	Planned   int `json:"planned"`
+	Committed int `json:"committed"`
+	Failed    int `json:"failed"`
+	Skipped   int `json:"skipped"`
+	Remaining int `json:"remaining"`
+
+	FailedByClass map[string]int `json:"failed_by_class"`
+	Attempts      int            `json:"attempts"`
+	Retries       int            `json:"retries"`
+	LostCalls     int            `json:"lost_calls"`
+	AgentsLeft    int            `json:"agents_left"` // could not be removed
+	BadTasks      int            `json:"bad_tasks"`
+
+	Rows    int            `json:"rows"`
+	Empty   int            `json:"empty"` // samples without a row
+	CutRows int            `json:"cut_rows"`
+	Forks   int            `json:"forks"`
+	Tokens  int64          `json:"tokens"`
+	Sampled int64          `json:"sampled"`
+	Trained int64          `json:"trained"`
+	Grades  map[string]int `json:"grades"`
+
+	Scored     int      `json:"scored"`
+	Unscored   int      `json:"unscored"` // the scorer failed
+	MeanReward *float64 `json:"mean_reward"`
+
+	Shards  int64   `json:"shards"`
+	Bytes   int64   `json:"bytes"`
+	Seconds float64 `json:"seconds"`
+
+	Hints []string `json:"hints,omitempty"`
+
+	classes map[collector.Class]int
+}
+
+// summarize puts together what the parts of a run counted.
+func summarize(s collector.Stats, k sink.Stats, t *tally, took time.Duration) *summary {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	out := &summary{
+		Outcome: "finished",
+		Planned: s.Planned, Committed: s.Committed, Failed: s.Failed, Skipped: s.Skipped, Remaining: s.Remaining,
+		FailedByClass: classMap(s.ByClass), Attempts: s.Attempts, Retries: s.Retries, LostCalls: s.LostCalls, AgentsLeft: s.CloseFailures,
+		Rows: s.Rows, Empty: s.Empty, CutRows: t.cut, Forks: t.forks,
+		Tokens: t.tokens, Sampled: s.Sampled, Trained: s.Trained, Grades: map[string]int{},
+		Scored: t.scored, Unscored: s.Unscored,
+		Shards: k.Shards, Bytes: k.Bytes, Seconds: took.Seconds(),
+		classes: s.ByClass,
+	}
+	for g, n := range t.grades {
+		out.Grades[g.String()] = n
+	}
+	if t.scored > 0 {
+		mean := t.reward / float64(t.scored)
+		out.MeanReward = &mean
+	}
+	return out
+}
+
+// text is the summary for people. The first block adds up by itself.
+func (s *summary) text() string {
+	var b bytes.Buffer
+	line := func(name, format string, args ...any) {
+		fmt.Fprintf(&b, "  %-10s "+format+"\n", append([]any{name}, args...)...)
+	}
+	line("planned", "%7d", s.Planned)
+	line("committed", "%7d", s.Committed)
+	failed := ""
+	if s.Failed > 0 {
+		failed = "   " + classes(s.classes)
+	}
+	line("failed", "%7d%s", s.Failed, failed)
+	line("skipped", "%7d", s.Skipped)
+	line("remaining", "%7d", s.Remaining)
+	b.WriteByte('\n')
+
+	line("rows", "%s with %s tokens; %d forks, %d samples without a row", humanCount(int64(s.Rows)), humanCount(s.Tokens), s.Forks, s.Empty)
+	line("sampled", "%s tokens, %s trained (%s of the sampled, %s of the rows)",
+		humanCount(s.Sampled), humanCount(s.Trained), percent(s.Trained, s.Sampled), percent(s.Trained, s.Tokens))
+	line("grades", "%s", s.grades())
+	if s.MeanReward != nil || s.Unscored > 0 {
+		mean := "-"
+		if s.MeanReward != nil {
+			mean = fmt.Sprintf("%.4g", *s.MeanReward)
+		}
+		line("reward", "mean %s over %d samples, %d could not be scored", mean, s.Scored, s.Unscored)
+	}
+	perToken := ""
+	if s.Tokens > 0 && s.Shards > 0 {
+		perToken = fmt.Sprintf(", %.2f bytes per token", float64(s.Bytes)/float64(s.Tokens))
+	}
+	line("shards", "%d with %s%s", s.Shards, humanBytes(s.Bytes), perToken)
+	took := time.Duration(s.Seconds * float64(time.Second))
+	line("time", "%s, %s samples/s, %s sampled tokens/s, %d attempts, %d of them retries", humanDuration(took),
+		humanRate(rate(s.Committed+s.Failed, s.Seconds)), humanRate(rate(int(s.Sampled), s.Seconds)), s.Attempts, s.Retries)
+	if s.LostCalls > 0 {
+		line("lost", "%d single calls are in failures/, their samples' other calls in the data", s.LostCalls)
+	}
+	if s.AgentsLeft > 0 {
+		line("agents", "%d could not be removed: rollout clean %s", s.AgentsLeft, s.Dir)
+	}
+	return b.String()
+}
+
+func (s *summary) grades() string {
+	var parts []string
+	for _, g := range slices.Sorted(maps.Keys(s.Grades)) {
+		parts = append(parts, fmt.Sprintf("%s %d", g, s.Grades[g]))
+	}
+	return orDash(strings.Join(parts, ", "))
+}
+
+func rate(n int, seconds float64) float64 {
+	if seconds <= 0 {
+		return 0
+	}
+	return float64(n) / seconds
+}
+
+// hints says what would have made the run better, where that can be known.
+func (s *summary) hints(c *config, stats collector.Stats, busy float64) []string {
+	var out []string
+	if s.Forks*5 > s.Rows && !c.Agent.KeepReasoning && c.Agent.File == "" {
+		out = append(out, fmt.Sprintf("%d of %d rows are forks, which cost prompt tokens: agent.keep_reasoning would avoid most of them", s.Forks, s.Rows))
+	}
+	infra := 0
+	for class, n := range stats.FailedByClass {
+		if class.Retryable() {
+			infra += n
+		}
+	}
+	slots := 0
+	for _, e := range stats.Endpoints {
+		slots += e.Max
+	}
+	if busy >= 0.9 && infra == 0 && s.Planned >= 4*slots && s.Seconds >= 20 {
+		out = append(out, fmt.Sprintf("all %d places in flight were busy and the server never complained: try --max-in-flight %d "+
+			"(a Letta server with a default PostgreSQL fails near 30)", slots, 2*c.Server.MaxInFlight))
+	}
+	if n := s.FailedByClass[collector.ClassNoPrompt.String()]; n > 0 {
+		out = append(out, fmt.Sprintf("%d samples failed because the server does not say what the model was shown (no input_ids on its turns)", n))
+	}
+	return out
+}

@@ -1,0 +1,150 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/parquet-go/parquet-go"
+	"github.com/rollout-rl/rollout/collector"
+)
+
+// parquetTasks yields the tasks of a Parquet file. Columns that a task does not
+// know are left alone. Rows are read without a Go type: reading into a struct
+// turns a null into "", a number into a text and a struct into nothing, silently.
+func parquetTasks(f *os.File, name string, yield func(collector.Task, error) bool) {
+	fail := func(err error) { yield(collector.Task{}, usageError("%s: %w", name, err)) }
+	info, err := f.Stat()
+	if err != nil {
+		fail(err)
+		return
+	}
+	file, err := parquet.OpenFile(f, info.Size())
+	if err != nil {
+		fail(fmt.Errorf("not a Parquet file: %w", err))
+		return
+	}
+	if err := checkTaskColumns(file.Schema()); err != nil {
+		fail(err)
+		return
+	}
+
+	rows := parquet.NewGenericReader[any](file)
+	defer rows.Close()
+	batch := make([]any, 64)
+	for n := 1; ; {
+		got, err := rows.Read(batch)
+		for _, row := range batch[:got] {
+			t, bad := taskFromRow(row)
+			t.Source, t.Line = name, n
+			if bad != nil {
+				bad = &badTask{fmt.Sprintf("%s: row %d", name, n), bad}
+			}
+			if !yield(t, bad) {
+				return
+			}
+			n++
+		}
+		clear(batch)
+		if errors.Is(err, io.EOF) || err == nil && got == 0 {
+			return
+		}
+		if err != nil {
+			fail(err)
+			return
+		}
+	}
+}
+
+// checkTaskColumns says which columns are missing, and which there are.
+func checkTaskColumns(s *parquet.Schema) error {
+	var have []string
+	for _, f := range s.Fields() {
+		have = append(have, f.Name())
+	}
+	var missing []string
+	if !slices.Contains(have, "id") {
+		missing = append(missing, "id")
+	}
+	if !slices.Contains(have, "prompt") && !slices.Contains(have, "messages") {
+		missing = append(missing, "prompt (or messages)")
+	}
+	if missing == nil {
+		return nil
+	}
+	return withHint(usageError("no column %s; the columns are: %s", strings.Join(missing, ", no column "), strings.Join(have, ", ")),
+		"rename the columns: a task has id, prompt or messages, and perhaps answer, metadata, samples, agent")
+}
+
+// taskFromRow checks a row as a line of JSON is checked.
+func taskFromRow(row any) (collector.Task, error) {
+	columns, ok := row.(map[string]any)
+	if !ok {
+		return collector.Task{}, fmt.Errorf("a row of type %T", row)
+	}
+	fields := map[string]json.RawMessage{}
+	for _, name := range taskFields {
+		v, ok := columns[name]
+		if !ok || v == nil {
+			continue
+		}
+		v = plain(v)
+		// metadata and agent are objects; in a flat file they are their JSON.
+		if s, ok := v.(string); ok && (name == "metadata" || name == "agent") {
+			if json.Valid([]byte(s)) {
+				fields[name] = json.RawMessage(s)
+				continue
+			}
+			if name == "agent" {
+				return collector.Task{}, errors.New("agent: must be the JSON of an object of overrides")
+			}
+		}
+		b, err := json.Marshal(v)
+		if err != nil {
+			return collector.Task{}, fmt.Errorf("%s: of a type that is no JSON: %T", name, v)
+		}
+		fields[name] = b
+	}
+	return taskFromFields(fields, false)
+}
+
+// plain turns what parquet-go gives for a column into what JSON knows: bytes that
+// are text become text, and lists lose the two levels that wrap their elements.
+func plain(v any) any {
+	switch v := v.(type) {
+	case []byte:
+		if utf8.Valid(v) {
+			return string(v)
+		}
+		return v
+	case map[string]any:
+		if list, ok := v["list"].([]any); ok && len(v) == 1 {
+			out := make([]any, len(list))
+			for i, e := range list {
+				if m, ok := e.(map[string]any); ok && len(m) == 1 {
+					for _, only := range m { // called element, item or array_element
+						e = only
+					}
+				}
+				out[i] = plain(e)
+			}
+			return out
+		}
+		for k, e := range v {
+			v[k] = plain(e)
+		}
+		return v
+	case []any:
+		for i, e := range v {
+			v[i] = plain(e)
+		}
+		return v
+	default:
+		return v
+	}
+}

@@ -1,0 +1,113 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// printJSON prints one line of JSON to stdout.
+func (p *program) printJSON(v any) error {
+	enc := json.NewEncoder(p.stdout)
+	enc.SetEscapeHTML(false)
+	return enc.Encode(v)
+}
+
+// humanCount writes 1,234 and, from a hundred thousand on, 123k or 1.23M.
+func humanCount(n int64) string {
+	switch {
+	case n < 0:
+		return "-" + humanCount(-n)
+	case n < 100_000:
+		s := strconv.FormatInt(n, 10)
+		if n >= 1000 {
+			s = s[:len(s)-3] + "," + s[len(s)-3:]
+		}
+		return s
+	default:
+		return humanUnit(float64(n), 1000, "kMGT", "")
+	}
+}
+
+// humanBytes writes 512 B, 1.23 MB.
+func humanBytes(n int64) string {
+	if n < 1000 {
+		return strconv.FormatInt(n, 10) + " B"
+	}
+	return humanUnit(float64(n), 1000, " k, M, G, T", "B")
+}
+
+// humanRate writes 0.25, 12.5, 1,250 or 1.25M.
+func humanRate(f float64) string {
+	switch {
+	case f < 10:
+		return strconv.FormatFloat(f, 'f', 2, 64)
+	case f < 100:
+		return strconv.FormatFloat(f, 'f', 1, 64)
+	default:
+		return humanCount(int64(f + 0.5))
+	}
+}
+
+// humanUnit writes three digits and the unit.
+func humanUnit(f, base float64, units, suffix string) string {
+	names := strings.Split(units, ",")
+	if len(names) == 1 {
+		names = strings.Split(units, "")
+	}
+	i := -1
+	for f >= 999.5 && i+1 < len(names) {
+		f /= base
+		i++
+	}
+	digits := 0
+	if f < 9.995 {
+		digits = 2
+	} else if f < 99.95 {
+		digits = 1
+	}
+	return strconv.FormatFloat(f, 'f', digits, 64) + names[max(i, 0)] + suffix
+}
+
+// humanDuration writes 0.42s, 12.3s, 1m05s, 2h03m.
+func humanDuration(d time.Duration) string {
+	switch {
+	case d < 0:
+		return "-" + humanDuration(-d)
+	case d < 10*time.Second:
+		return strconv.FormatFloat(d.Seconds(), 'f', 2, 64) + "s"
+	case d < time.Minute:
+		return strconv.FormatFloat(d.Seconds(), 'f', 1, 64) + "s"
+	case d < time.Hour:
+		return fmt.Sprintf("%dm%02ds", int(d.Minutes()), int(d.Seconds())%60)
+	default:
+		return fmt.Sprintf("%dh%02dm", int(d.Hours()), int(d.Minutes())%60)
+	}
+}
+
+// percent writes 12.3%, and 0% for a share of nothing.
+func percent(part, whole int64) string {
+	if whole == 0 {
+		return "0%"
+	}
+	return strconv.FormatFloat(100*float64(part)/float64(whole), 'f', 1, 64) + "%"
+}
+
+// cut shortens text to width runes, the last of them an ellipsis, and keeps it on
+// one line and free of control characters: it may come from a model.
+func cut(text string, width int) string {
+	var out []rune
+	for _, r := range text {
+		if r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 {
+			r = ' '
+		}
+		if len(out) == width {
+			out[width-1] = '…'
+			break
+		}
+		out = append(out, r)
+	}
+	return string(out)
+}

@@ -1,0 +1,111 @@
+package main
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/collector/prompt"
+	"github.com/rollout-rl/rollout/collector/reward"
+	"github.com/rollout-rl/rollout/sink"
+	"github.com/rollout-rl/rollout/tokenize"
+)
+
+// The words of the configuration become the values of the packages here, and only
+// here.
+
+// parts are what a collector is made of besides servers and sink.
+type parts struct {
+	prompter collector.Prompter
+	scorer   collector.Scorer // nil: none
+	align    tokenize.AlignConfig
+	format   sink.Format
+	close    func() // ends the scorer's processes
+}
+
+// parts makes the parts that the configuration names. What a scoring program says
+// to people goes to stderr.
+func (c *config) parts(stderr io.Writer) (*parts, error) {
+	p := &parts{close: func() {}}
+	pc := prompt.Config{}
+	switch c.Tokens.Prompts {
+	case "turns":
+		pc.Force = tokenize.SourceTurns
+	case "literal":
+		pc.Force = tokenize.SourceLiteral
+	}
+	var err error
+	if p.prompter, err = prompt.New(pc); err != nil {
+		return nil, usageError("tokens.prompts: %w", err)
+	}
+	if c.Reward.Kind == "command" {
+		command, err := reward.NewCommand(reward.CommandConfig{Args: c.Reward.Command, Processes: c.Reward.Processes, Stderr: stderr})
+		if err != nil {
+			return nil, usageError("reward.command: %w", err)
+		}
+		p.scorer, p.close = command, func() { command.Close() }
+	} else if p.scorer, err = c.scorer(); err != nil {
+		return nil, err
+	}
+	p.align = tokenize.AlignConfig{MaxRowTokens: c.Tokens.MaxRowTokens}
+	if err := p.align.Drift.UnmarshalText([]byte(c.Tokens.Drift)); err != nil {
+		return nil, usageError("tokens.drift: %w", err)
+	}
+	if p.align.Drift == tokenize.DriftRealign {
+		p.align.RealignMax = c.Tokens.RealignMax
+	}
+	if err := p.format.UnmarshalText([]byte(c.Output.Format)); err != nil {
+		return nil, usageError("output.format: %w", err)
+	}
+	return p, nil
+}
+
+func (c *config) scorer() (collector.Scorer, error) {
+	switch c.Reward.Kind {
+	case "exact":
+		return reward.Exact{IgnoreCase: c.Reward.IgnoreCase}, nil
+	case "contains":
+		return reward.Contains{IgnoreCase: c.Reward.IgnoreCase}, nil
+	case "number":
+		return reward.Number{Tolerance: c.Reward.Tolerance}, nil
+	case "regex":
+		s, err := reward.NewRegex(c.Reward.Pattern)
+		if err != nil {
+			return nil, usageError("reward.pattern: %w", err)
+		}
+		return s, nil
+	case "json":
+		s, err := reward.NewJSON(c.Reward.Path)
+		if err != nil {
+			return nil, usageError("reward.path: %w", err)
+		}
+		return s, nil
+	case "none":
+		return nil, nil
+	}
+	return nil, fmt.Errorf("reward.kind %q is not wired", c.Reward.Kind)
+}
+
+// describe is run.json of a run that is about to begin.
+func (l *loader) describe(tasks *taskSet, servers []serverInfo) (runInfo, error) {
+	now := time.Now()
+	resolved := l.resolved()
+	b, err := json.Marshal(resolved)
+	if err != nil {
+		return runInfo{}, err
+	}
+	sum := sha256.Sum256(b)
+	return runInfo{
+		Version: 1, ID: newRunID(now), CreatedAt: now.UTC(), Rollout: readVersion(),
+		Config: resolved, ConfigSHA256: hex.EncodeToString(sum[:]),
+		Tasks: taskInfo{
+			File: l.config.Tasks.File, SHA256: tasks.digest, Tasks: tasks.tasks,
+			Planned: l.config.planned(tasks), Bad: tasks.bad,
+		},
+		Servers: servers,
+	}, nil
+}
