@@ -2,35 +2,55 @@ package prompt
 
 import (
 	"context"
-	"errors"
 
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
+// turnsOf is the turns of all sends, in order.
+func turnsOf(r *collector.Reply) []tokenize.Turn {
+	if len(r.Sends) == 1 {
+		return r.Sends[0].Turns
+	}
+	var all []tokenize.Turn
+	for i := range r.Sends {
+		all = append(all, r.Sends[i].Turns...)
+	}
+	return all
+}
+
 // fromTurns checks every turn and makes one call of each assistant turn. A call
 // has the prompt that its turn holds, and is quarantined where that holds none.
 func fromTurns(r *collector.Reply) ([]tokenize.Call, error) {
-	var calls []tokenize.Call
-	turns := 0
+	calls, err := tokenize.CallsFromTurns(nil, turnsOf(r))
+	if err != nil {
+		return nil, err
+	}
+	afterSends(r, calls)
+	return calls, nil
+}
+
+// afterSends says what lies before the first call of every later send: what we
+// sent. It is a user message, even where the send before ended with a tool, unless
+// the server shows it as the return of a tool, which then begins the send's turns.
+func afterSends(r *collector.Reply, calls []tokenize.Call) {
+	k := 0
 	for i := range r.Sends {
-		send := &r.Sends[i]
-		first := len(calls)
-		var err error
-		if calls, err = tokenize.CallsFromTurns(calls, send.Turns); err != nil {
-			return nil, shift(err, turns)
-		}
-		// A later send begins with what we sent: a user message, unless the server
-		// shows it as the return of a tool.
-		if i > 0 && first < len(calls) {
-			calls[first].After = tokenize.RoleUser
-			if send.Turns[0].Role == tokenize.RoleTool {
-				calls[first].After = tokenize.RoleTool
+		turns := r.Sends[i].Turns
+		first := k
+		for j := range turns {
+			if turns[j].Role == tokenize.RoleAssistant {
+				k++
 			}
 		}
-		turns += len(send.Turns)
+		if i == 0 || first == k {
+			continue
+		}
+		calls[first].After = tokenize.RoleUser
+		if turns[0].Role == tokenize.RoleTool {
+			calls[first].After = tokenize.RoleTool
+		}
 	}
-	return calls, nil
 }
 
 // fillTurns has nothing to add: fromTurns took the prompts along.
@@ -38,24 +58,11 @@ func fillTurns(context.Context, *collector.Reply, []tokenize.Call) error { retur
 
 // literal makes calls without prompts.
 func literal(encoder tokenize.TextEncoder, r *collector.Reply) ([]tokenize.Call, error) {
-	var turns []tokenize.Turn
-	if len(r.Sends) == 1 {
-		turns = r.Sends[0].Turns
-	} else {
-		for i := range r.Sends {
-			turns = append(turns, r.Sends[i].Turns...)
-		}
-	}
 	l := tokenize.Literal{Encoder: encoder}
-	return l.Calls(nil, turns)
-}
-
-// shift makes the turn of an error count from the first send.
-func shift(err error, turns int) error {
-	if e, ok := errors.AsType[*tokenize.AlignError](err); ok && e.Turn >= 0 {
-		moved := *e
-		moved.Turn += turns
-		return &moved
+	calls, err := l.Calls(nil, turnsOf(r))
+	if err != nil {
+		return nil, err
 	}
-	return err
+	afterSends(r, calls)
+	return calls, nil
 }
