@@ -31,12 +31,20 @@
 //
 //	planned = committed + failed + skipped + remaining
 //
-// which holds at every moment. Only the sink, authentication and configuration
-// end a run. Everything that Run started has returned when Run returns.
+// which holds at every moment. Only the sink, authentication, a server or model
+// that cannot be used, and servers that do not answer any more end a run, besides
+// the tolerance for failures. A server that is down for a while costs no samples.
+// Everything that Run started has returned when Run returns, and every agent that
+// it opened was closed.
+//
+// A sample is given to the sink before its agent is removed from the server. What
+// a stop cuts off remains to be done: it is no failure.
 //
 // # Reading order
 //
-// backend.go says what the collector needs from outside; task.go what comes in;
-// collector.go is the pool; attempt.go one attempt from start to end; classify.go
-// the one classification of failures; events.go and stats.go what can be seen.
+// backend.go says what the collector needs from outside; task.go what comes in, and
+// key.go how it is named; collector.go is the pool, worker.go the way of one sample
+// through its attempts, attempt.go one attempt from start to end, outcome.go what
+// becomes of it; errors.go and classify.go say what a failure is; health.go follows
+// whether servers live; events.go and stats.go are what can be seen.
 package collector
