@@ -1,0 +1,279 @@
+package sink_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"sort"
+	"strings"
+	"testing"
+
+	"github.com/rollout-rl/rollout/sink"
+	"github.com/rollout-rl/rollout/sink/sinktest"
+)
+
+// A job tells the Python scripts what was written, and where; see
+// testdata/python/expect.py.
+type job struct {
+	Sets []*set `json:"sets"`
+	Runs []run  `json:"runs"`
+}
+
+// A set is the expected content of one or several files.
+type set struct {
+	Kind    string            `json:"kind"`
+	Rows    int               `json:"rows"`
+	Columns []string          `json:"columns"`
+	Kinds   map[string]string `json:"kinds"`
+	Values  map[string][]any  `json:"values"`
+	Files   []file            `json:"files"`
+}
+
+type file struct {
+	Path       string `json:"path"`
+	Format     string `json:"format"`
+	MinBatches int    `json:"min_batches"`
+}
+
+// A run is a dataset that holds the data of a set.
+type run struct {
+	Dir string `json:"dir"`
+	Set int    `json:"set"`
+}
+
+// TestInterop writes the edge set in both formats and has other implementations
+// read it back, value for value: pyarrow, DuckDB, Hugging Face datasets, and a
+// torch DataLoader through our own rollout_data.py.
+func TestInterop(t *testing.T) {
+	t.Parallel()
+	python := interpreter(t)
+	dir := t.TempDir()
+	path := writeJob(t, dir)
+	for _, tt := range []struct {
+		script string
+		args   []string
+	}{
+		{"read_pyarrow.py", nil},
+		{"read_duckdb.py", nil},
+		{"read_datasets.py", []string{filepath.Join(dir, "cache")}},
+		{"read_torch.py", nil},
+	} {
+		t.Run(strings.TrimSuffix(tt.script, ".py"), func(t *testing.T) {
+			runPython(t, python, append([]string{filepath.Join("testdata", "python", tt.script), path}, tt.args...)...)
+		})
+	}
+}
+
+// TestPythonReader runs the tests of rollout_data.py itself.
+func TestPythonReader(t *testing.T) {
+	t.Parallel()
+	runPython(t, interpreter(t), "-m", "unittest", "discover", "-s", "python", "-p", "test_*.py")
+}
+
+func interpreter(t *testing.T) string {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("needs a Python with pyarrow, duckdb, datasets and torch, and half a minute: run without -short")
+	}
+	python := os.Getenv("ROLLOUT_PYTHON")
+	if python == "" {
+		python = filepath.Join("..", ".build", "venv", "bin", "python")
+	}
+	python, err := filepath.Abs(python)
+	if err == nil {
+		_, err = os.Stat(python)
+	}
+	if err != nil {
+		t.Fatalf("no Python for this test: run make python, or set ROLLOUT_PYTHON (%v)", err)
+	}
+	return python
+}
+
+func runPython(t *testing.T, python string, args ...string) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), python, args...)
+	cmd.Env = append(os.Environ(), "PYTHONPATH=python", "PYTHONDONTWRITEBYTECODE=1", "OMP_NUM_THREADS=1")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%s: %v\n%s", strings.Join(args, " "), err, tail(out, 4000))
+	}
+}
+
+func tail(out []byte, n int) []byte { return out[max(0, len(out)-n):] }
+
+func writeJob(t *testing.T, dir string) (path string) {
+	t.Helper()
+	meta := map[string]string{"note": "ünïcode"}
+	var rows []sink.StoredRow
+	var failures []sink.StoredFailure
+	for _, s := range sinktest.Edge() {
+		rows = append(rows, sinktest.Rows(s)...)
+		failures = append(failures, sinktest.Failures(s)...)
+	}
+	data, failed, raw := columns(t, "data", rows), columns(t, "failures", failures), columns(t, "data", rawRows())
+	j := job{Sets: []*set{data, failed, raw}}
+	for _, format := range []sink.Format{sink.Parquet, sink.Arrow} {
+		run := run{Dir: filepath.Join(dir, format.String())}
+		if err := os.Mkdir(run.Dir, 0o777); err != nil {
+			t.Fatal(err)
+		}
+		j.Runs = append(j.Runs, run)
+		sinktest.Write(t, run.Dir, sink.Config{Format: format, RowGroupTokens: 100_000, Meta: meta}, sinktest.Edge())
+		log, err := sink.ReadLog(run.Dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for s := range log.Shards(sink.KindData) {
+			data.Files = append(data.Files, file{filepath.Join(run.Dir, s.Path), s.Format.String(), 3})
+		}
+		for s := range log.Shards(sink.KindFailures) {
+			failed.Files = append(failed.Files, file{filepath.Join(run.Dir, s.Path), s.Format.String(), 1})
+		}
+
+		name := filepath.Join(dir, "raw-"+format.String())
+		f, err := os.Create(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		meta := map[string]string{"note": "ünïcode", "rollout.schema_version": "1", "rollout.kind": "data"}
+		if err := sink.WriteShard(f, format, rawRows(), 1000, meta); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Close(); err != nil {
+			t.Fatal(err)
+		}
+		raw.Files = append(raw.Files, file{name, format.String(), 3})
+	}
+	body, err := json.Marshal(j)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path = filepath.Join(dir, "job.json")
+	if err := os.WriteFile(path, body, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// rawRows are rows that no sample can have, but a column can: without a token,
+// with empty versions, with null where the row before has none and the other way
+// round, in every order.
+func rawRows() []sink.StoredRow {
+	rng := rand.New(rand.NewPCG(11, 0))
+	rows := make([]sink.StoredRow, 400)
+	for i := range rows {
+		r := &rows[i]
+		r.SampleKey = fmt.Sprintf("key-%04d", i)
+		for range rng.IntN(3) * rng.IntN(20) {
+			r.InputIDs = append(r.InputIDs, rng.Int32())
+			r.LossMask = append(r.LossMask, int8(rng.IntN(256)-128))
+			r.Logprobs = append(r.Logprobs, math.Float32frombits(rng.Uint32()))
+		}
+		arena := []int32{int32(i), -1, 3}
+		switch rng.IntN(3) {
+		case 0:
+			r.Versions = arena[len(arena):] // empty, and not null
+		case 1:
+			r.Versions = arena
+		}
+		for range rng.IntN(4) {
+			r.FinishReasons = append(r.FinishReasons, []string{"", "stop", "漢"}[rng.IntN(3)])
+			r.RunIDs = append(r.RunIDs, "")
+		}
+		r.PromptLength = int32(i)
+		maybe := func() bool { return rng.IntN(3) == 0 }
+		if maybe() {
+			r.Reward = ptr([]float64{0, 1, math.Inf(-1)}[rng.IntN(3)])
+		}
+		if maybe() {
+			r.Messages = ptr([]string{"", "{}"}[rng.IntN(2)])
+		}
+		if maybe() {
+			r.TopK = ptr(int32(rng.IntN(2)))
+		}
+		if maybe() {
+			r.TopP = ptr(float32(rng.IntN(2)))
+		}
+		r.Truncated = maybe()
+	}
+	return rows
+}
+
+func ptr[T any](v T) *T { return &v }
+
+// columns turns rows into the columns that the scripts expect: floats by their
+// bits, null as nil, sorted by key.
+func columns[T any](t *testing.T, kind string, rows []T) *set {
+	t.Helper()
+	key := func(i int) (string, int64) {
+		v := reflect.ValueOf(rows[i])
+		var segment int64
+		if f := v.FieldByName("SegmentIndex"); f.IsValid() {
+			segment = f.Int()
+		}
+		return v.FieldByName("SampleKey").String(), segment
+	}
+	order := make([]int, len(rows))
+	for i := range order {
+		order[i] = i
+	}
+	sort.Slice(order, func(a, b int) bool {
+		ka, sa := key(order[a])
+		kb, sb := key(order[b])
+		return ka < kb || ka == kb && sa < sb
+	})
+	s := &set{Kind: kind, Rows: len(rows), Kinds: map[string]string{}, Values: map[string][]any{}}
+	typ := reflect.TypeFor[T]()
+	for k := range typ.NumField() {
+		name, tags, _ := strings.Cut(typ.Field(k).Tag.Get("parquet"), ",")
+		s.Columns = append(s.Columns, name)
+		s.Kinds[name] = kindOf(typ.Field(k).Type)
+		if strings.Contains(tags, "timestamp") {
+			s.Kinds[name] = "timestamp"
+		}
+		values := make([]any, len(rows))
+		for i, at := range order {
+			values[i] = plain(reflect.ValueOf(rows[at]).Field(k), strings.Contains(tags, "optional"))
+		}
+		s.Values[name] = values
+	}
+	return s
+}
+
+func kindOf(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.Pointer:
+		return kindOf(t.Elem())
+	case reflect.Slice:
+		return "list<" + kindOf(t.Elem()) + ">"
+	}
+	return t.Kind().String()
+}
+
+func plain(v reflect.Value, nullable bool) any {
+	switch v.Kind() {
+	case reflect.Pointer:
+		if v.IsNil() {
+			return nil
+		}
+		return plain(v.Elem(), false)
+	case reflect.Slice:
+		if v.IsNil() && nullable {
+			return nil
+		}
+		list := make([]any, v.Len())
+		for i := range list {
+			list[i] = plain(v.Index(i), false)
+		}
+		return list
+	case reflect.Float32:
+		return math.Float32bits(float32(v.Float()))
+	case reflect.Float64:
+		return math.Float64bits(v.Float())
+	}
+	return v.Interface()
+}

@@ -1,0 +1,123 @@
+"""Tests of rollout_data that need no dataset written by Go."""
+
+import json
+import os
+import tempfile
+import unittest
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import rollout_data
+
+
+class Run:
+    """A run's folder with shards of n rows each."""
+
+    def __init__(self, folder, sizes, fmt="parquet"):
+        self.dir, self.seq, self.next = folder, 0, 0
+        for sub in ("data", "_commits"):
+            os.mkdir(os.path.join(folder, sub))
+        for n in sizes:
+            self.commit(self.write(n, fmt), n, fmt)
+
+    def write(self, n, fmt):
+        ids = list(range(self.next, self.next + n))
+        self.next += n
+        table = pa.table({"n": pa.array(ids, pa.int32()), "input_ids": pa.array([[i] * (i % 5) for i in ids], pa.list_(pa.int32()))})
+        path = f"data/part-{self.next}.{fmt}"
+        full = os.path.join(self.dir, path)
+        if fmt == "arrow":
+            with pa.OSFile(full, "wb") as f, pa.ipc.new_stream(f, table.schema) as w:
+                for batch in table.to_batches(max_chunksize=3):
+                    w.write_batch(batch)
+        else:
+            pq.write_table(table, full, row_group_size=3)
+        return path
+
+    def commit(self, path, n, fmt, **other):
+        self.seq += 1
+        entry = {"version": 1, "schema_version": 1, "seq": self.seq, "samples": [],
+                 "shards": [{"kind": "data", "path": path, "format": fmt, "rows": n, "tokens": {"total": 0}}]}
+        entry.update(other)
+        with open(os.path.join(self.dir, "_commits", f"{self.seq:020d}.json"), "w") as f:
+            json.dump(entry, f)
+
+
+class Test(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+
+    def numbers(self, **kwargs):
+        return [r["n"] for s in rollout_data.shards(self.folder) for r in rollout_data.rows(s, **kwargs)]
+
+    def test_files_without_commit_do_not_exist(self):
+        run = Run(self.folder, [4, 5])
+        run.write(7, "parquet")
+        open(os.path.join(self.folder, "_commits", ".tmp-x.json"), "w").close()
+        self.assertEqual(self.numbers(), list(range(9)))
+
+    def test_empty_folder(self):
+        self.assertEqual(self.numbers(), [])
+        self.assertEqual(rollout_data.table(self.folder).num_rows, 0)
+
+    def test_follow(self):
+        run = Run(self.folder, [4, 5])
+        last = list(rollout_data.commits(self.folder))[-1]["seq"]
+        self.assertEqual(list(rollout_data.commits(self.folder, after=last)), [])
+        run.commit(run.write(2, "parquet"), 2, "parquet")
+        self.assertEqual([s.rows for s in rollout_data.shards(self.folder, after=last)], [2])
+
+    def test_gap(self):
+        Run(self.folder, [1, 1, 1])
+        os.remove(os.path.join(self.folder, "_commits", f"{2:020d}.json"))
+        with self.assertRaises(rollout_data.CorruptError):
+            self.numbers()
+
+    def test_newer_version(self):
+        run = Run(self.folder, [1])
+        run.commit("data/x", 1, "parquet", schema_version=2)
+        with self.assertRaisesRegex(rollout_data.CorruptError, "newer version"):
+            self.numbers()
+
+    def test_cut_stream(self):
+        run = Run(self.folder, [])
+        path = run.write(9, "arrow")
+        run.commit(path, 12, "arrow")  # as if the last batch were gone
+        with self.assertRaisesRegex(rollout_data.CorruptError, "9 rows, the commit log says 12"):
+            self.numbers()
+
+    def test_every_step(self):
+        for fmt in ("parquet", "arrow"):
+            with tempfile.TemporaryDirectory() as folder:
+                Run(folder, [10], fmt)
+                (shard,) = rollout_data.shards(folder)
+                for step in range(1, 14):
+                    got = [[r["n"] for r in rollout_data.rows(shard, start=k, step=step)] for k in range(step)]
+                    self.assertEqual(got, [list(range(k, 10, step)) for k in range(step)], (fmt, step))
+
+    def test_values(self):
+        Run(self.folder, [12], "arrow")
+        for s in rollout_data.shards(self.folder):
+            for r in rollout_data.rows(s):
+                self.assertEqual(r["input_ids"].tolist(), [r["n"]] * (r["n"] % 5))
+                self.assertFalse(r["input_ids"].flags.writeable)
+
+    @unittest.skipIf(rollout_data.torch is None, "no torch")
+    def test_every_row_once(self):
+        Run(self.folder, [10, 1, 7, 4])
+        for by in ("shard", "row"):
+            for world in (1, 2, 3, 30):
+                got = []
+                for rank in range(world):
+                    part = [r["n"] for r in rollout_data.RolloutDataset(self.folder, by=by, rank=rank, world_size=world)]
+                    if by == "row":
+                        self.assertLessEqual(abs(len(part) - 22 / world), 1)
+                    got += part
+                self.assertEqual(sorted(got), list(range(22)), (by, world))
+
+
+if __name__ == "__main__":
+    unittest.main()
