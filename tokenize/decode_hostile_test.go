@@ -96,7 +96,7 @@ var hostile = []struct {
 	{"triples not a list", `{"turns":[{"output_token_logprobs":"x"}]}`, 35, "/turns/0/output_token_logprobs", tokenize.ErrSchema},
 	{"triple not a list", `{"turns":[{"output_token_logprobs":[-0.5]}]}`, 36, "/turns/0/output_token_logprobs/0", tokenize.ErrSchema},
 	{"triple null", `{"turns":[{"output_token_logprobs":[null]}]}`, 36, "/turns/0/output_token_logprobs/0", tokenize.ErrSchema},
-	{"empty triple", `{"turns":[{"output_token_logprobs":[[]]}]}`, 37, "/turns/0/output_token_logprobs/0/0", tokenize.ErrSyntax},
+	{"empty triple", `{"turns":[{"output_token_logprobs":[[]]}]}`, 37, "/turns/0/output_token_logprobs/0", tokenize.ErrSchema},
 	{"no id", `{"turns":[{"output_token_logprobs":[[-0.5]]}]}`, 41, "/turns/0/output_token_logprobs/0", tokenize.ErrSchema},
 	{"null id in a triple", `{"turns":[{"output_token_logprobs":[[-0.5,null,null]]}]}`, 42, "/turns/0/output_token_logprobs/0/1", tokenize.ErrSchema},
 	{"text for a number", `{"turns":[{"output_token_logprobs":[["-0.5",1,null]]}]}`, 37, "/turns/0/output_token_logprobs/0/0", tokenize.ErrSchema},

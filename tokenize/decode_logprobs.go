@@ -236,6 +236,8 @@ func (d *Decoder) triple() (v float32, id int32, err error) {
 	case c == 'n':
 		v = float32(math.NaN())
 		err = d.literal("null")
+	case c == ']':
+		return 0, 0, d.fail(ErrSchema, "a triple without a log-probability")
 	case c == '-' || c-'0' <= 9:
 		var text []byte
 		if text, err = d.number(); err == nil {

@@ -1,0 +1,78 @@
+package tokenize_test
+
+import (
+	"encoding/json"
+	"errors"
+	"testing"
+
+	"github.com/rollout-rl/rollout/tokenize"
+	"github.com/rollout-rl/rollout/tokenize/tokenizetest"
+)
+
+// FuzzDecode checks, for any bytes: nothing depends on the chopping; an error lies
+// inside the input; what is accepted is JSON and says what encoding/json says; what
+// is refused as not JSON is not, except for the few things where this decoder is
+// stricter.
+func FuzzDecode(f *testing.F) {
+	for _, h := range hostile {
+		if len(h.in) < 500 {
+			f.Add([]byte(h.in))
+		}
+	}
+	for seed, o := range []tokenizetest.Options{
+		{Tokens: 12, Turns: 3, Logprobs: true},
+		{Tokens: 12, Turns: 3, InputIDs: true, PromptTokens: 5, Spaces: true, TokenStrings: true, Logprobs: true},
+	} {
+		f.Add(tokenizetest.Reply(uint64(seed), o))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		got, err := decodeEveryWay(t, tokenize.DecoderConfig{}, b)
+		if err == nil {
+			want, err := plainReply(b)
+			if err != nil {
+				if foldedKey(b) {
+					return
+				}
+				t.Fatalf("accepted, but encoding/json says %v", err)
+			}
+			if got != want && !foldedKey(b) {
+				t.Fatalf("differs from encoding/json\n got %s\nwant %s", got, want)
+			}
+			return
+		}
+		var e *tokenize.DecodeError
+		if !errors.As(err, &e) {
+			t.Fatalf("error %v is no DecodeError", err)
+		}
+		if e.Offset < 0 || e.Offset > int64(len(b)) {
+			t.Fatalf("offset %d outside of %d bytes", e.Offset, len(b))
+		}
+		if errors.Is(err, tokenize.ErrSyntax) && json.Valid(b) {
+			t.Fatalf("refused as not JSON: %v", err)
+		}
+	})
+}
+
+// foldedKey says that encoding/json may have matched a key that is not spelled as
+// ours, or has seen a key twice in an object that we copy or skip: there the two
+// readings differ by design.
+func foldedKey(b []byte) bool {
+	var members map[string]json.RawMessage
+	if json.Unmarshal(b, &members) != nil {
+		return true
+	}
+	var turns []map[string]json.RawMessage
+	if json.Unmarshal(members["turns"], &turns) != nil {
+		return members["turns"] != nil
+	}
+	for _, turn := range turns {
+		for key := range turn {
+			switch key {
+			case "role", "input_ids", "output_ids", "output_token_logprobs", "content", "tool_name":
+			default:
+				return true
+			}
+		}
+	}
+	return false
+}
