@@ -1,0 +1,14 @@
+package bpe
+
+import "sync"
+
+// ForgetWords makes the next calls begin with empty caches.
+func (t *Tokenizer) ForgetWords() {
+	t.pool = sync.Pool{New: func() any { return new(encoder) }}
+}
+
+// The patterns that tests put into files of their own.
+const (
+	PatternO200K = patternO200K
+	PatternKimi  = patternKimi
+)

@@ -1,0 +1,331 @@
+package bpe_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rollout-rl/rollout/tokenize/bpe"
+	"github.com/rollout-rl/rollout/tokenize/bpe/bpetest"
+)
+
+var seed = flag.Uint64("seed", uint64(time.Now().UnixNano()), "seed of the random comparisons with the reference engine")
+
+// python returns the interpreter that has the reference engine.
+func python(tb testing.TB) string {
+	tb.Helper()
+	if testing.Short() {
+		tb.Skip("short: the reference engine in Python is not asked")
+	}
+	path := os.Getenv("ROLLOUT_PYTHON")
+	if path == "" {
+		path = bpetest.Path("..", "..", ".build", "venv", "bin", "python")
+	}
+	if out, err := exec.CommandContext(tb.Context(), path, "-c", "import tokenizers").CombinedOutput(); err != nil {
+		tb.Fatalf("%s has no tokenizers: %v %s\nrun make python", path, err, out)
+	}
+	return path
+}
+
+// ask gives the reference engine the lines, as JSON, and returns its answers.
+func ask[Answer, Line any](tb testing.TB, command string, file []byte, lines []Line, flags ...string) []Answer {
+	tb.Helper()
+	interpreter := python(tb)
+	path := filepath.Join(tb.TempDir(), bpe.FileJSON)
+	if err := os.WriteFile(path, file, 0o600); err != nil {
+		tb.Fatal(err)
+	}
+	var in bytes.Buffer
+	enc := json.NewEncoder(&in)
+	for _, l := range lines {
+		if err := enc.Encode(l); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	args := append([]string{filepath.Join("testdata", "python", "peer.py"), command, path}, flags...)
+	cmd := exec.CommandContext(tb.Context(), interpreter, args...)
+	var stderr bytes.Buffer
+	cmd.Stdin, cmd.Stderr = &in, &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		tb.Fatalf("peer.py %s: %v\n%s", command, err, stderr.String())
+	}
+	answers := make([]Answer, 0, len(lines))
+	for line := range bytes.Lines(out) {
+		var a Answer
+		if err := json.Unmarshal(line, &a); err != nil {
+			tb.Fatal(err)
+		}
+		answers = append(answers, a)
+	}
+	if len(answers) != len(lines) {
+		tb.Fatalf("peer.py %s: %d answers to %d lines", command, len(answers), len(lines))
+	}
+	return answers
+}
+
+// compare encodes texts with both engines.
+func compare(t *testing.T, file []byte, tok *bpe.Tokenizer, texts []string, opts bpe.EncodeOptions) {
+	t.Helper()
+	var flags []string
+	if opts.Added == bpe.AddedNotSpecial {
+		flags = append(flags, "special-as-text")
+	}
+	if opts.PostProcess {
+		flags = append(flags, "post-process")
+	}
+	want := ask[[]int32](t, "encode", file, texts, flags...)
+	bad := 0
+	for i, text := range texts {
+		if !checkIDs(t, text, encode(t, tok, text, opts), want[i]) {
+			if bad++; bad == 5 {
+				t.FailNow()
+			}
+		}
+	}
+}
+
+// TestPeerEncode: fresh random texts, the same ids as the reference engine.
+func TestPeerEncode(t *testing.T) {
+	t.Parallel()
+	t.Logf("go test ./tokenize/bpe -run 'TestPeer.*' -seed %d", *seed)
+	const texts = 20_000
+	for i, name := range bpetest.Names() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			rng := rand.New(rand.NewPCG(*seed, uint64(i)))
+			tok := bpetest.Tokenizer(t, name)
+			file := bpetest.Read(t, name, bpe.FileJSON)
+			compare(t, file, tok, hostileTexts(t, rng, texts), bpe.EncodeOptions{})
+			compare(t, file, tok, hostileTexts(t, rng, texts/10), bpe.EncodeOptions{Added: bpe.AddedNotSpecial, PostProcess: true})
+			compare(t, file, tok, corpus(t, 300_000+rng.IntN(1000)), bpe.EncodeOptions{})
+		})
+	}
+}
+
+// TestPeerDecode: fresh random ids, the same text as the reference engine.
+func TestPeerDecode(t *testing.T) {
+	t.Parallel()
+	for i, name := range bpetest.Names() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			rng := rand.New(rand.NewPCG(*seed, uint64(100+i)))
+			tok := bpetest.Tokenizer(t, name)
+			seqs := make([][]int32, 3000)
+			for k := range seqs {
+				seqs[k] = randomIDs(rng, tok, rng.IntN(40))
+			}
+			for k, want := range ask[[2]string](t, "decode", bpetest.Read(t, name, bpe.FileJSON), seqs) {
+				skipped := decode(t, tok, seqs[k], bpe.DecodeOptions{SkipSpecial: true})
+				printed := decode(t, tok, seqs[k], bpe.DecodeOptions{})
+				if got := [2]string{skipped, printed}; got != want {
+					t.Fatalf("AppendText(%v), special tokens skipped and printed = %q, want %q (seed %d)", seqs[k], got, want, *seed)
+				}
+			}
+		})
+	}
+}
+
+// randomIDs returns ids that have a token, of which some are special and many
+// are parts of characters.
+func randomIDs(rng *rand.Rand, tok *bpe.Tokenizer, n int) []int32 {
+	added := tok.Added()
+	ids := make([]int32, 0, n)
+	for len(ids) < n {
+		id := int32(rng.IntN(tok.VocabSize()))
+		switch rng.IntN(4) {
+		case 0:
+			id = added[rng.IntN(len(added))].ID
+		case 1:
+			id = int32(rng.IntN(400))
+		}
+		if tok.Has(id) {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// edit returns a stored tokenizer.json with parts replaced.
+func edit(tb testing.TB, name string, parts map[string]any) []byte {
+	tb.Helper()
+	var file map[string]json.RawMessage
+	if err := json.Unmarshal(bpetest.Read(tb, name, bpe.FileJSON), &file); err != nil {
+		tb.Fatal(err)
+	}
+	for key, v := range parts {
+		if change, ok := v.(func([]byte) []byte); ok {
+			file[key] = change(file[key])
+			continue
+		}
+		raw, err := json.Marshal(v)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		file[key] = raw
+	}
+	out, err := json.Marshal(file)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return out
+}
+
+type object = map[string]any
+
+func splitPart(pattern, behavior string, invert bool) object {
+	return object{"type": "Sequence", "pretokenizers": []object{
+		{"type": "Split", "pattern": object{"Regex": pattern}, "behavior": behavior, "invert": invert},
+		{"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": false},
+	}}
+}
+
+func template(prefix, suffix string, ids ...int) object {
+	return object{
+		"type": "TemplateProcessing",
+		"single": []object{
+			{"SpecialToken": object{"id": prefix, "type_id": 0}},
+			{"Sequence": object{"id": "A", "type_id": 0}},
+			{"SpecialToken": object{"id": suffix, "type_id": 0}},
+		},
+		"pair": []object{{"Sequence": object{"id": "A", "type_id": 0}}, {"Sequence": object{"id": "B", "type_id": 0}}},
+		"special_tokens": object{
+			prefix: object{"id": prefix, "ids": ids[:1], "tokens": []string{prefix}},
+			suffix: object{"id": suffix, "ids": ids[1:], "tokens": []string{suffix}},
+		},
+	}
+}
+
+// variants are tokenizers that no stored file is: each takes a stored vocabulary
+// through another pipeline, so that every implemented feature meets the reference
+// engine.
+func variants(tb testing.TB) map[string][]byte {
+	added := func(normalized bool) []object {
+		flags := []object{
+			{"content": "<l>", "lstrip": true}, {"content": "<r>", "rstrip": true},
+			{"content": "<lr>", "lstrip": true, "rstrip": true, "special": true},
+			{"content": "cat", "single_word": true}, {"content": " x", "rstrip": true},
+			{"content": "e\u0301a", "lstrip": true}, {"content": "catalog"}, {"content": "é"},
+			{"content": "ab", "single_word": true, "lstrip": true}, {"content": "\n", "rstrip": true},
+		}
+		var out []object
+		for i, f := range flags {
+			o := object{"id": 151643 + i, "single_word": false, "lstrip": false, "rstrip": false, "special": false, "normalized": normalized != (i%3 == 2)}
+			for k, v := range f {
+				o[k] = v
+			}
+			out = append(out, o)
+		}
+		return out
+	}
+	return map[string][]byte{
+		"gpt2 pattern": edit(tb, "qwen3", map[string]any{
+			"normalizer":    nil,
+			"pre_tokenizer": object{"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true},
+		}),
+		"o200k removed and inverted": edit(tb, "gpt-oss", map[string]any{
+			"pre_tokenizer": splitPart(bpe.PatternO200K, "Removed", true),
+			"model": func(raw []byte) []byte {
+				return bytes.Replace(raw, []byte(`"ignore_merges": true`), []byte(`"ignore_merges": false`), 1)
+			},
+		}),
+		"kimi pattern": edit(tb, "gpt-oss", map[string]any{"pre_tokenizer": splitPart(bpe.PatternKimi, "Isolated", false)}),
+		"added flags": edit(tb, "qwen3", map[string]any{
+			"added_tokens":   added(false),
+			"post_processor": template("<l>", "<r>", 151643, 151644, 5),
+		}),
+		"added flags normalized": edit(tb, "qwen3", map[string]any{
+			"normalizer":   object{"type": "Sequence", "normalizers": []object{{"type": "NFC"}}},
+			"added_tokens": added(true),
+			"post_processor": object{"type": "Sequence", "processors": []object{
+				template("<l>", "<r>", 151643, 151644), template("cat", "é", 151646, 151650),
+			}},
+		}),
+	}
+}
+
+func TestPeerVariants(t *testing.T) {
+	t.Parallel()
+	files := variants(t)
+	for name, file := range files {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			tok, err := bpe.Parse(file, bpe.Options{Experimental: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			rng := rand.New(rand.NewPCG(*seed, uint64(len(name))))
+			texts := hostileTexts(t, rng, 10_000)
+			inside := []string{"<l>", "<r>", "<lr>", "cat", " x", "éa", "e\u0301a", "catalog", "é", "ab", "\n", " ", "  ", "\u00a0", "a", "b", "x", "_", "ा", "Ⓐ", "c", "文", "々", "〇", "\u0301"}
+			for range 10_000 {
+				var b strings.Builder
+				for range 1 + rng.IntN(12) {
+					b.WriteString(inside[rng.IntN(len(inside))])
+				}
+				texts = append(texts, b.String())
+			}
+			compare(t, file, tok, texts, bpe.EncodeOptions{})
+			compare(t, file, tok, texts[9_000:11_000], bpe.EncodeOptions{Added: bpe.AddedNotSpecial, PostProcess: true})
+		})
+	}
+}
+
+// TestPeerSpeed: at least twelve times the reference engine, both on one thread,
+// on documents that neither has seen.
+func TestPeerSpeed(t *testing.T) {
+	interpreter := python(t)
+	docs := corpus(t, 3<<20)
+	raw, err := json.Marshal(docs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	list := filepath.Join(dir, "documents.json")
+	if err := os.WriteFile(list, raw, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"qwen3", "deepseek-v3"} {
+		path := filepath.Join(dir, bpe.FileJSON)
+		if err := os.WriteFile(path, bpetest.Read(t, name, bpe.FileJSON), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		out, err := exec.CommandContext(t.Context(), interpreter, filepath.Join("testdata", "python", "peer.py"), "bench", path, list).Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		theirs, err := strconv.ParseFloat(strings.TrimSpace(string(out)), 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tok := bpetest.Tokenizer(t, name)
+		best := time.Hour
+		var ids []int32
+		for range 3 {
+			tok.ForgetWords()
+			start := time.Now()
+			ids = ids[:0]
+			for _, d := range docs {
+				if ids, err = tok.AppendTokens(ids, d); err != nil {
+					t.Fatal(err)
+				}
+			}
+			best = min(best, time.Since(start))
+		}
+		size := float64(totalBytes(docs)) / 1e6
+		ratio := theirs / best.Seconds()
+		line := fmt.Sprintf("%s: %.1f MB/s cold, the reference engine %.2f MB/s: %.1f times", name, size/best.Seconds(), size/theirs, ratio)
+		t.Log(line)
+		if ratio < 12 {
+			t.Errorf("%s, want at least 12", line)
+		}
+	}
+}

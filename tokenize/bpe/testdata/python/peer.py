@@ -1,0 +1,65 @@
+"""The reference engine behind a pipe, for the tests of package bpe.
+
+usage: peer.py encode  tokenizer.json [special-as-text] [post-process]
+       peer.py decode  tokenizer.json
+       peer.py bench   tokenizer.json documents.json
+
+encode reads one JSON string per line and answers each with a line of ids. decode
+reads one JSON list of ids per line and answers with two JSON strings: special
+tokens skipped, and printed. bench prints seconds for one pass over a JSON list of
+documents, the best of three, in batches on one thread.
+"""
+import json
+import os
+import sys
+import time
+
+what, path = sys.argv[1], sys.argv[2]
+if what == "bench":
+    os.environ["RAYON_NUM_THREADS"] = "1"
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+
+import tokenizers  # noqa: E402: reads the environment
+
+want = "0.23.2"
+if tokenizers.__version__ != want:
+    sys.exit("tokenizers %s is installed, the vectors are of %s" % (tokenizers.__version__, want))
+tok = tokenizers.Tokenizer.from_file(path)
+tok.no_truncation()
+tok.no_padding()
+
+
+def batches(lines, size=2000):
+    batch = []
+    for line in lines:
+        batch.append(json.loads(line))
+        if len(batch) == size:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
+
+
+out = sys.stdout
+if what == "encode":
+    tok.encode_special_tokens = "special-as-text" in sys.argv
+    post = "post-process" in sys.argv
+    for batch in batches(sys.stdin.buffer):
+        for e in tok.encode_batch(batch, add_special_tokens=post):
+            out.write(json.dumps(e.ids, separators=(",", ":")) + "\n")
+elif what == "decode":
+    for batch in batches(sys.stdin.buffer):
+        skipped = tok.decode_batch(batch, skip_special_tokens=True)
+        printed = tok.decode_batch(batch, skip_special_tokens=False)
+        for pair in zip(skipped, printed):
+            out.write(json.dumps(pair) + "\n")
+elif what == "bench":
+    docs = json.load(open(sys.argv[3], encoding="utf-8"))
+    best = 1e9
+    for _ in range(3):
+        start = time.perf_counter()
+        tok.encode_batch(docs, add_special_tokens=False)
+        best = min(best, time.perf_counter() - start)
+    print(best)
+else:
+    sys.exit("unknown command " + what)
