@@ -143,7 +143,10 @@ func (c Config) Validate() error {
 		path  string
 		value int
 	}{
-		{"samples", c.Samples}, {"limit", c.Limit}, {"planned", c.Planned}, {"retries", c.Retries},
+		{"samples", c.Samples},
+		{"limit", c.Limit},
+		{"planned", c.Planned},
+		{"retries", c.Retries},
 		{"max_failures", c.MaxFailures},
 	} {
 		if n.value < 0 {
@@ -154,8 +157,12 @@ func (c Config) Validate() error {
 		path  string
 		value time.Duration
 	}{
-		{"backoff_min", c.BackoffMin}, {"backoff_max", c.BackoffMax}, {"retry_after_max", c.RetryAfterMax},
-		{"attempt_timeout", c.AttemptTimeout}, {"close_timeout", c.CloseTimeout}, {"outage", c.Outage},
+		{"backoff_min", c.BackoffMin},
+		{"backoff_max", c.BackoffMax},
+		{"retry_after_max", c.RetryAfterMax},
+		{"attempt_timeout", c.AttemptTimeout},
+		{"close_timeout", c.CloseTimeout},
+		{"outage", c.Outage},
 	} {
 		if d.value < 0 {
 			bad(d.path, "%v: must not be negative", d.value)

@@ -29,6 +29,7 @@ func TestCountsAddUpUnderFaults(t *testing.T) {
 }
 
 func randomRun(t *testing.T, seed uint64) {
+	t.Helper()
 	rng := rand.New(rand.NewPCG(seed, 1))
 	var mu sync.Mutex // of rng
 	roll := func(n int) int {

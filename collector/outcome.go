@@ -2,6 +2,7 @@ package collector
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"strings"
@@ -186,7 +187,7 @@ const maxErrorText = 400
 
 // line is the error as one short line.
 func line(err error) string {
-	if e, ok := err.(*AttemptError); ok { // task and attempt have columns of their own
+	if e, ok := errors.AsType[*AttemptError](err); ok { // task and attempt have columns of their own
 		err = e.Err
 	}
 	s := strings.ToValidUTF8(strings.Join(strings.Fields(err.Error()), " "), "\uFFFD")

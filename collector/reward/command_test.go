@@ -18,7 +18,8 @@ import (
 // TestMain makes the test binary a scorer when it is started as one.
 func TestMain(m *testing.M) {
 	if os.Getenv("REWARD_TEST_SCORER") == "" {
-		os.Exit(m.Run())
+		m.Run()
+		return
 	}
 	in := bufio.NewScanner(os.Stdin)
 	for n := 1; in.Scan(); n++ {
@@ -28,24 +29,24 @@ func TestMain(m *testing.M) {
 			Messages []string `json:"messages"`
 		}
 		if err := json.Unmarshal(in.Bytes(), &q); err != nil {
-			fmt.Println(`{"error":"bad question"}`)
+			fmt.Fprintln(os.Stdout, `{"error":"bad question"}`)
 			continue
 		}
 		switch q.Output {
 		case "die":
-			os.Exit(3)
+			panic("dies")
 		case "hang":
 			time.Sleep(time.Hour)
 		case "junk":
-			fmt.Println("hello")
+			fmt.Fprintln(os.Stdout, "hello")
 		case "long":
-			fmt.Println(strings.Repeat("x", 3<<20))
+			fmt.Fprintln(os.Stdout, strings.Repeat("x", 3<<20))
 		case "error":
-			fmt.Println(`{"error":"cannot judge"}`)
+			fmt.Fprintln(os.Stdout, `{"error":"cannot judge"}`)
 		case "null":
-			fmt.Println(`{"reward":null,"details":null}`)
+			fmt.Fprintln(os.Stdout, `{"reward":null,"details":null}`)
 		default:
-			fmt.Printf(`{"reward":%d,"details":{"nth":%d}}`+"\n", len(q.Output), n)
+			fmt.Fprintf(os.Stdout, `{"reward":%d,"details":{"nth":%d}}`+"\n", len(q.Output), n)
 		}
 	}
 }
@@ -80,7 +81,7 @@ func TestCommand(t *testing.T) {
 		{"ab", 2, `{"nth":2}`, ""}, // the same process
 		{"error", 0, "", "cannot judge"},
 		{"null", -1, "", ""},
-		{"die", 0, "", "exit status 3"},
+		{"die", 0, "", "exit status 2"},
 		{"abcd", 4, `{"nth":1}`, ""}, // a new one
 		{"junk", 0, "", "hello"},
 		{"a", 1, `{"nth":1}`, ""},

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -29,10 +30,8 @@ func NewJSON(path string) (*JSON, error) {
 		return nil, fmt.Errorf("reward: path %q: brackets do not match", path)
 	}
 	keys := strings.Split(strings.NewReplacer("[", ".", "]", "").Replace(strings.TrimPrefix(path, "$.")), ".")
-	for _, k := range keys {
-		if k == "" {
-			return nil, fmt.Errorf("reward: path %q: empty key", path)
-		}
+	if slices.Contains(keys, "") {
+		return nil, fmt.Errorf("reward: path %q: empty key", path)
 	}
 	return &JSON{keys}, nil
 }
