@@ -1,0 +1,238 @@
+package lettasim_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rollout-rl/rollout/collector/letta/lettasim"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const recordings = "../../../testdata/letta"
+
+// A sim is a server under test and a plain client of it.
+type sim struct {
+	*lettasim.Server
+	t      testing.TB
+	url    string
+	client *http.Client
+	header http.Header
+}
+
+func start(t testing.TB, cfg lettasim.Config) *sim {
+	t.Helper()
+	s, err := lettasim.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := httptest.NewUnstartedServer(s)
+	srv.Config.IdleTimeout = s.HTTPServer().IdleTimeout
+	srv.Start()
+	t.Cleanup(srv.Close)
+	transport := &http.Transport{DisableCompression: true, MaxIdleConnsPerHost: 64}
+	t.Cleanup(transport.CloseIdleConnections)
+	return &sim{
+		Server: s, t: t, url: srv.URL, header: http.Header{"User-Agent": {"rollout/test"}},
+		client: &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }},
+	}
+}
+
+// try sends a request and returns what came back, whole or not.
+func (s *sim) try(method, path, body string) (*http.Response, []byte, error) {
+	req, err := http.NewRequestWithContext(s.t.Context(), method, s.url+path, strings.NewReader(body))
+	if err != nil {
+		return nil, nil, err
+	}
+	req.Header = s.header.Clone()
+	resp, err := s.client.Do(req)
+	if err != nil {
+		return nil, nil, err
+	}
+	got, err := io.ReadAll(resp.Body)
+	return resp, got, errors.Join(err, resp.Body.Close())
+}
+
+// do sends a request that must be answered with the status.
+func (s *sim) do(status int, method, path, body string) []byte {
+	s.t.Helper()
+	resp, got, err := s.try(method, path, body)
+	if err != nil {
+		s.t.Fatalf("%s %s: %v", method, path, err)
+	}
+	if resp.StatusCode != status {
+		s.t.Fatalf("%s %s = %d %.300s, want %d", method, path, resp.StatusCode, got, status)
+	}
+	if resp.ContentLength != int64(len(got)) || len(resp.TransferEncoding) > 0 {
+		s.t.Fatalf("%s %s: content-length %d, transfer-encoding %v of %d bytes", method, path, resp.ContentLength, resp.TransferEncoding, len(got))
+	}
+	return got
+}
+
+// create makes an agent for an attempt and returns its id and state.
+func (s *sim) create(task string, sample, attempt int) (string, []byte) {
+	s.t.Helper()
+	state := s.do(200, "POST", "/v1/agents/", fmt.Sprintf(
+		`{"model":"sglang//models/qwen3","name":"test agent","tags":["rollout"],"metadata":{"rollout":{"task_id":%q,"sample_index":%d,"attempt":%d}}}`, task, sample, attempt))
+	return field(s.t, state, "id"), state
+}
+
+const sendBody = `{"messages":[{"role":"user","content":"Add 2 and 3."}],"return_token_ids":true,"return_logprobs":true}`
+
+func field(t testing.TB, b []byte, key string) string {
+	t.Helper()
+	var o map[string]json.RawMessage
+	if err := json.Unmarshal(b, &o); err != nil {
+		t.Fatalf("%v in %.200s", err, b)
+	}
+	var s string
+	if err := json.Unmarshal(o[key], &s); err != nil {
+		return string(o[key])
+	}
+	return s
+}
+
+func list(t testing.TB, b []byte) []json.RawMessage {
+	t.Helper()
+	var l []json.RawMessage
+	if err := json.Unmarshal(b, &l); err != nil {
+		t.Fatalf("%v in %.200s", err, b)
+	}
+	return l
+}
+
+// A recording is a case as its file holds it, read without the code under test.
+type recording struct {
+	Case         string
+	Agent        json.RawMessage
+	System       json.RawMessage
+	Conversation json.RawMessage
+	Exchanges    []struct {
+		Request struct {
+			Method, Path string
+			Body         json.RawMessage
+		}
+		Response struct {
+			Status int
+			Body   json.RawMessage
+		}
+		ModelCalls []struct {
+			Path     string
+			InputIDs []int32 `json:"input_ids"`
+			Status   int
+		} `json:"model_calls"`
+		Runs []struct {
+			Run                     json.RawMessage
+			Steps, Messages, Traces []json.RawMessage
+		}
+	}
+}
+
+func readRecordings(t testing.TB) map[string]*recording {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(recordings, "*.json.gz"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("recordings: %v, %v", files, err)
+	}
+	out := map[string]*recording{}
+	for _, file := range files {
+		b, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		z, err := gzip.NewReader(bytes.NewReader(b))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b, err = io.ReadAll(z); err != nil {
+			t.Fatal(err)
+		}
+		var r recording
+		for _, word := range []string{"[NaN,", "[-Infinity,", "[Infinity,"} { // the engine's own answers hold them
+			b = bytes.ReplaceAll(b, []byte(word), []byte("[null,"))
+		}
+		if err := json.Unmarshal(b, &r); err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+		if len(r.Exchanges) > 0 {
+			out[strings.TrimSuffix(filepath.Base(file), ".json.gz")] = &r
+		}
+	}
+	return out
+}
+
+func loadCases(t testing.TB) []*lettasim.Case {
+	t.Helper()
+	cases, err := lettasim.LoadCases(os.DirFS(recordings).(fs.FS), ".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cases
+}
+
+// An answer is the part of a reply that the tests look at.
+type answer struct {
+	Messages []struct {
+		ID      string `json:"id"`
+		Type    string `json:"message_type"`
+		RunID   string `json:"run_id"`
+		StepID  string `json:"step_id"`
+		Content string `json:"content"`
+	}
+	StopReason struct {
+		StopReason string `json:"stop_reason"`
+	} `json:"stop_reason"`
+	Usage struct {
+		Prompt     int `json:"prompt_tokens"`
+		Completion int `json:"completion_tokens"`
+		Steps      int `json:"step_count"`
+		Context    int `json:"context_tokens"`
+	}
+	Logprobs *struct {
+		Content []struct {
+			Token   string
+			Logprob float64
+		}
+	}
+	Turns []turn
+}
+
+type turn struct {
+	Role     string
+	Output   []int64      `json:"output_ids"`
+	Logprobs [][]*float64 `json:"output_token_logprobs"`
+	Content  *string
+	ToolName *string `json:"tool_name"`
+	InputIDs []int32 `json:"input_ids"`
+}
+
+func parse(t testing.TB, b []byte) *answer {
+	t.Helper()
+	a := new(answer)
+	if err := json.Unmarshal(b, a); err != nil {
+		t.Fatalf("%v in %.200s", err, b)
+	}
+	return a
+}
+
+func (a *answer) assistant() []turn {
+	var out []turn
+	for _, t := range a.Turns {
+		if t.Role == "assistant" {
+			out = append(out, t)
+		}
+	}
+	return out
+}
