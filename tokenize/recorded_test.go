@@ -1,0 +1,197 @@
+package tokenize_test
+
+import (
+	"errors"
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/rollout-rl/rollout/tokenize"
+)
+
+// recordedCalls decodes the replies of one recording and gives each call the prompt
+// that the engine really saw. It also returns the server's sums.
+func recordedCalls(t *testing.T, rec recording) ([]tokenize.Call, tokenize.Counts) {
+	t.Helper()
+	var turns []tokenize.Turn
+	var prompts [][]int32
+	var counts tokenize.Counts
+	for _, x := range rec.Exchanges {
+		if x.Response.Status != 200 {
+			continue
+		}
+		var r tokenize.Reply // kept: the turns point into it
+		if err := tokenize.NewDecoder(tokenize.DecoderConfig{}).DecodeBytes(x.Response.Body, &r); err != nil {
+			t.Fatalf("%s: %v", rec.name, err)
+		}
+		if !r.HasTurns {
+			continue
+		}
+		turns = append(turns, r.Turns...)
+		for _, m := range x.ModelCalls {
+			if m.Path == "/generate" && m.Status == 200 && len(m.Response.OutputIDs) > 0 {
+				prompts = append(prompts, m.InputIDs)
+				counts.PromptTokens += int64(len(m.InputIDs))
+				counts.CompletionTokens += int64(len(m.Response.OutputIDs))
+				counts.Steps++
+			}
+		}
+	}
+	if len(turns) == 0 {
+		return nil, counts
+	}
+	calls, err := tokenize.CallsFromTurns(nil, turns)
+	if err != nil {
+		t.Fatalf("%s: %v", rec.name, err)
+	}
+	for k := range calls {
+		if calls[k].Grade != tokenize.Quarantined || calls[k].Reason != tokenize.ReasonNoPrompt {
+			t.Errorf("%s call %d: something is claimed about a prompt that the reply does not give: %s %s", rec.name, k, calls[k].Grade, calls[k].Reason)
+		}
+	}
+	if len(calls) != len(prompts) {
+		t.Fatalf("%s: %d calls, %d prompts", rec.name, len(calls), len(prompts))
+	}
+	for k := range calls {
+		calls[k].PromptIDs, calls[k].Source, calls[k].Grade, calls[k].Reason = prompts[k], tokenize.SourceTap, tokenize.Exact, tokenize.ReasonNone
+	}
+	return calls, counts
+}
+
+// TestAlignRecorded aligns every recording under the prompts that its engine saw:
+// each sampled token is trained exactly once, with its own log-probability, behind
+// exactly the ids that the model had before it.
+func TestAlignRecorded(t *testing.T) {
+	t.Parallel()
+	pairs, continued := 0, 0
+	for _, rec := range recordings(t) {
+		calls, counts := recordedCalls(t, rec)
+		if len(calls) == 0 {
+			continue
+		}
+		if err := tokenize.CheckCounts(calls, counts); err != nil {
+			t.Errorf("%s: %v", rec.name, err)
+		}
+		rows, sum, err := tokenize.NewAligner(tokenize.AlignConfig{VocabSize: 151_936}).Align(nil, calls)
+		if err != nil {
+			t.Errorf("%s: %v", rec.name, err)
+			continue
+		}
+		if sum.Sampled != int(counts.CompletionTokens) || sum.Trained+sum.Unscored != sum.Sampled {
+			t.Errorf("%s: %+v, want all of %d tokens", rec.name, sum, counts.CompletionTokens)
+		}
+		seen := make([]bool, len(calls))
+		for i := range rows {
+			row := &rows[i]
+			if err := row.Check(151_936); err != nil {
+				t.Errorf("%s row %d: %v", rec.name, i, err)
+			}
+			k := int(row.FirstCall)
+			for s, role := range row.TurnRoles {
+				if tokenize.Role(role) != tokenize.RoleAssistant {
+					continue
+				}
+				lo, hi := row.TurnOffsets[s], row.TurnOffsets[s+1]
+				c := &calls[k]
+				if !slices.Equal(row.InputIDs[:lo], c.PromptIDs) {
+					t.Errorf("%s row %d: context of call %d is not its prompt", rec.name, i, k)
+				}
+				if !slices.Equal(row.InputIDs[lo:hi], c.OutputIDs) {
+					t.Errorf("%s row %d: output of call %d differs", rec.name, i, k)
+				}
+				for j, v := range c.Logprobs {
+					got, mask := row.Logprobs[int(lo)+j], row.LossMask[int(lo)+j]
+					if v != v && (mask != 0 || got != 0) || v == v && (mask != 1 || math.Float32bits(got) != math.Float32bits(v)) {
+						t.Errorf("%s call %d token %d: mask %d logprob %v, want %v", rec.name, k, j, mask, got, v)
+					}
+				}
+				if seen[k] {
+					t.Errorf("%s: call %d is in two rows", rec.name, k)
+				}
+				seen[k] = true
+				k++
+			}
+			if k != int(row.LastCall) {
+				t.Errorf("%s row %d: calls %d to %d, found up to %d", rec.name, i, row.FirstCall, row.LastCall, k)
+			}
+		}
+		for k := range seen {
+			if !seen[k] && len(calls[k].OutputIDs) > int(sum.Unscored) {
+				t.Errorf("%s: call %d is in no row", rec.name, k)
+			}
+			if k == 0 {
+				continue
+			}
+			pairs++
+			joined := append(slices.Clone(calls[k-1].PromptIDs), calls[k-1].OutputIDs...)
+			isPrefix := len(calls[k].PromptIDs) > len(joined) && slices.Equal(calls[k].PromptIDs[:len(joined)], joined)
+			if isPrefix {
+				continued++
+			}
+			fork := slices.ContainsFunc(rows, func(r tokenize.Row) bool { return int(r.FirstCall) == k })
+			if fork == isPrefix {
+				t.Errorf("%s call %d: fork is %v, prompt continues is %v", rec.name, k, fork, isPrefix)
+			}
+		}
+	}
+	if pairs != 48 || continued != 24 {
+		t.Errorf("%d of %d neighbouring calls continue; the recordings have 24 of 48", continued, pairs)
+	}
+}
+
+// TestRealignRecorded shows what the default protects from: what REALIGN trains of
+// the recordings.
+func TestRealignRecorded(t *testing.T) {
+	t.Parallel()
+	for _, limit := range []int{0, 9, 32} {
+		var total tokenize.Alignment
+		for _, rec := range recordings(t) {
+			calls, _ := recordedCalls(t, rec)
+			rows, sum, err := tokenize.NewAligner(tokenize.AlignConfig{Drift: tokenize.DriftRealign, RealignMax: limit}).Align(nil, calls)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range rows {
+				if err := rows[i].Check(0); err != nil {
+					t.Errorf("%s row %d: %v", rec.name, i, err)
+				}
+			}
+			total.Sampled += sum.Sampled
+			total.Trained += sum.Trained
+			total.Unscored += sum.Unscored
+			total.Trimmed += sum.Trimmed
+			total.Realigned += sum.Realigned
+			total.Forks += sum.Forks
+		}
+		if total.Sampled != total.Trained+total.Unscored+total.Trimmed {
+			t.Errorf("N=%d: %+v does not add up", limit, total)
+		}
+		if limit < 10 && total.Realigned != 0 {
+			t.Errorf("N=%d: %d breaks shorter than 10 tokens, the recordings have none", limit, total.Realigned)
+		}
+		if limit == 32 && total.Realigned == 0 {
+			t.Error("N=32 repairs nothing: the test has lost its teeth")
+		}
+		t.Logf("N=%d: %d of %d tokens trained, %d trimmed, %d forks", limit, total.Trained, total.Sampled, total.Trimmed, total.Forks)
+	}
+}
+
+// TestDriftRejectRecorded: every recording that forks is refused.
+func TestDriftRejectRecorded(t *testing.T) {
+	t.Parallel()
+	for _, rec := range recordings(t) {
+		calls, _ := recordedCalls(t, rec)
+		_, sum, err := tokenize.NewAligner(tokenize.AlignConfig{}).Align(nil, calls)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rows, _, err := tokenize.NewAligner(tokenize.AlignConfig{Drift: tokenize.DriftReject}).Align(nil, calls)
+		var e *tokenize.AlignError
+		if (sum.Forks > 0) != errors.As(err, &e) {
+			t.Errorf("%s: %d forks, reject says %v", rec.name, sum.Forks, err)
+		}
+		if e != nil && (e.Reason != tokenize.ReasonDrift || !errors.Is(err, tokenize.ErrPrefix) || len(rows) != 0) {
+			t.Errorf("%s: %v with %d rows", rec.name, err, len(rows))
+		}
+	}
+}
