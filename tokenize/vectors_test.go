@@ -1,0 +1,389 @@
+package tokenize_test
+
+import (
+	"flag"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/txtar"
+
+	"github.com/rollout-rl/rollout/tokenize"
+)
+
+var update = flag.Bool("update", false, "rewrite the want sections of testdata/align")
+
+// TestVectors runs testdata/align. A file has the sections
+//
+//	config   lines of a word and a value: drift, realign_max, max_row, vocab; or literal
+//	calls    one call per line: prompt ids, output ids, and what else there is to say
+//	reply    instead of calls: the bytes of a reply
+//	counts   the server's sums
+//	want     the outcome
+//
+// and want brackets what was sampled:
+//
+//	row 0/1 exact turns
+//	  prompt(1 2) [10 11] tool(3) [20 ~21]
+//
+// where ~ marks a token without a usable log-probability. Values are checked too:
+// a call without logprobs has -id/8.
+func TestVectors(t *testing.T) {
+	t.Parallel()
+	for name, vector := range readVectors(t) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got := vector.run(align)
+			if got == vector.want {
+				return
+			}
+			if *update {
+				vector.rewrite(t, got)
+				return
+			}
+			t.Errorf("\n got:\n%s\nwant:\n%s", got, vector.want)
+		})
+	}
+}
+
+// TestVectorsCatch is the test of the test: an aligner that is wrong in one small
+// way must be caught by some vector.
+func TestVectorsCatch(t *testing.T) {
+	t.Parallel()
+	wrong := []struct {
+		name  string
+		align aligner
+	}{
+		{"context one token short", func(cfg tokenize.AlignConfig, calls []tokenize.Call) ([]tokenize.Row, tokenize.Alignment, error) {
+			rows, sum, err := align(cfg, calls)
+			for i := range rows {
+				if r := &rows[i]; len(r.TurnRoles) > 2 {
+					r.TurnOffsets[2]--
+				}
+			}
+			return rows, sum, err
+		}},
+		{"mask shifted by one", func(cfg tokenize.AlignConfig, calls []tokenize.Call) ([]tokenize.Row, tokenize.Alignment, error) {
+			rows, sum, err := align(cfg, calls)
+			for i := range rows {
+				copy(rows[i].LossMask, rows[i].LossMask[1:])
+			}
+			return rows, sum, err
+		}},
+		{"log-probabilities slide over the missing one", func(cfg tokenize.AlignConfig, calls []tokenize.Call) ([]tokenize.Row, tokenize.Alignment, error) {
+			for k, c := range calls {
+				var kept []float32
+				for _, v := range c.Logprobs {
+					if v == v {
+						kept = append(kept, v)
+					}
+				}
+				for len(kept) < len(c.Logprobs) {
+					kept = append(kept, -1)
+				}
+				calls[k].Logprobs = kept
+			}
+			return align(cfg, calls)
+		}},
+		{"realign one token further", func(cfg tokenize.AlignConfig, calls []tokenize.Call) ([]tokenize.Row, tokenize.Alignment, error) {
+			cfg.RealignMax++
+			return align(cfg, calls)
+		}},
+		{"a row one token longer", func(cfg tokenize.AlignConfig, calls []tokenize.Call) ([]tokenize.Row, tokenize.Alignment, error) {
+			if cfg.MaxRowTokens > 0 {
+				cfg.MaxRowTokens++
+			}
+			return align(cfg, calls)
+		}},
+		{"concatenation without looking at prompts", func(cfg tokenize.AlignConfig, calls []tokenize.Call) ([]tokenize.Row, tokenize.Alignment, error) {
+			for k := range calls {
+				if calls[k].Grade < tokenize.Quarantined && calls[k].Source != tokenize.SourceLiteral {
+					calls[k].Context, calls[k].PromptIDs, calls[k].Source = nil, nil, tokenize.SourceLiteral
+				}
+			}
+			return align(cfg, calls)
+		}},
+		{"a row across a lost call", func(cfg tokenize.AlignConfig, calls []tokenize.Call) ([]tokenize.Row, tokenize.Alignment, error) {
+			var kept []tokenize.Call
+			for _, c := range calls {
+				if c.Grade < tokenize.Quarantined {
+					kept = append(kept, c)
+				}
+			}
+			return align(cfg, kept)
+		}},
+	}
+	for _, w := range wrong {
+		caught := 0
+		for _, vector := range readVectors(t) {
+			if vector.run(w.align) != vector.want {
+				caught++
+			}
+		}
+		if caught == 0 {
+			t.Errorf("no vector catches: %s", w.name)
+		}
+	}
+}
+
+type aligner func(tokenize.AlignConfig, []tokenize.Call) ([]tokenize.Row, tokenize.Alignment, error)
+
+func align(cfg tokenize.AlignConfig, calls []tokenize.Call) ([]tokenize.Row, tokenize.Alignment, error) {
+	return tokenize.NewAligner(cfg).Align(nil, calls)
+}
+
+type vector struct {
+	file    string
+	archive *txtar.Archive
+	cfg     tokenize.AlignConfig
+	calls   []tokenize.Call
+	err     error // of reading a reply
+	counts  *tokenize.Counts
+	want    string
+}
+
+func readVectors(t *testing.T) map[string]vector {
+	t.Helper()
+	files, err := filepath.Glob("../testdata/align/*.txtar")
+	if err != nil || len(files) < 30 {
+		t.Fatalf("%d vectors, %v", len(files), err)
+	}
+	vectors := map[string]vector{}
+	for _, file := range files {
+		archive, err := txtar.ParseFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		v := vector{file: file, archive: archive}
+		literal := false
+		for _, f := range archive.Files {
+			text := string(f.Data)
+			switch f.Name {
+			case "config":
+				v.cfg, literal = parseConfig(t, text)
+			case "calls":
+				for line := range strings.Lines(text) {
+					v.calls = append(v.calls, parseCall(t, line, literal))
+				}
+			case "reply":
+				var r tokenize.Reply
+				if err := tokenize.NewDecoder(tokenize.DecoderConfig{}).DecodeBytes(f.Data, &r); err != nil {
+					t.Fatalf("%s: %v", file, err)
+				}
+				v.calls, v.err = tokenize.CallsFromTurns(nil, r.Turns)
+			case "counts":
+				v.counts = new(tokenize.Counts)
+				if _, err := fmt.Sscanf(text, "prompt %d completion %d steps %d", &v.counts.PromptTokens, &v.counts.CompletionTokens, &v.counts.Steps); err != nil {
+					t.Fatalf("%s: %v", file, err)
+				}
+			case "want":
+				v.want = text
+			default:
+				t.Fatalf("%s: unknown section %q", file, f.Name)
+			}
+		}
+		vectors[strings.TrimSuffix(filepath.Base(file), ".txtar")] = v
+	}
+	return vectors
+}
+
+func parseConfig(t *testing.T, text string) (cfg tokenize.AlignConfig, literal bool) {
+	t.Helper()
+	for line := range strings.Lines(text) {
+		word, value, _ := strings.Cut(strings.TrimSpace(line), " ")
+		var err error
+		switch word {
+		case "drift":
+			err = cfg.Drift.UnmarshalText([]byte(value))
+		case "realign_max":
+			cfg.RealignMax, err = strconv.Atoi(value)
+		case "max_row":
+			cfg.MaxRowTokens, err = strconv.Atoi(value)
+		case "vocab":
+			cfg.VocabSize, err = strconv.Atoi(value)
+		case "literal":
+			literal = true
+		default:
+			t.Fatalf("unknown setting %q", word)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return cfg, literal
+}
+
+func parseCall(t *testing.T, line string, literal bool) tokenize.Call {
+	t.Helper()
+	c := tokenize.Call{Source: tokenize.SourceTurns, Version: -1, After: tokenize.RoleUser}
+	if literal {
+		c.Source, c.Grade = tokenize.SourceLiteral, tokenize.Unverified
+	}
+	words := strings.Fields(line)
+	arguments := func(i int) []string { // up to the next word that is no number
+		n := i + 1
+		for n < len(words) {
+			if _, err := strconv.ParseFloat(words[n], 64); err != nil && words[n] != "null" {
+				break
+			}
+			n++
+		}
+		return words[i+1 : n]
+	}
+	for i := 0; i < len(words); {
+		args := arguments(i)
+		var ids []int32
+		for _, a := range args {
+			v, _ := strconv.Atoi(a)
+			ids = append(ids, int32(v))
+		}
+		text := ""
+		if len(args) == 0 && i+1 < len(words) {
+			text = words[i+1]
+		}
+		next := i + 1 + len(args)
+		var err error
+		switch words[i] {
+		case "prompt":
+			c.PromptIDs = ids
+		case "context":
+			c.Context = ids
+		case "output":
+			c.OutputIDs = ids
+			for _, id := range ids {
+				c.Logprobs = append(c.Logprobs, -float32(id)/8)
+			}
+		case "logprobs":
+			for j, a := range args {
+				v, err := strconv.ParseFloat(a, 32)
+				if err != nil {
+					v = math.NaN()
+				}
+				c.Logprobs[j] = float32(v)
+			}
+		case "version":
+			c.Version = ids[0]
+		case "counted":
+			c.Source, c.Grade = tokenize.SourceStored, tokenize.CountVerified
+		case "after":
+			err, next = c.After.UnmarshalText([]byte(text)), i+2
+		case "finish":
+			c.FinishReason, next = text, i+2
+		case "lost":
+			c.Grade, next = tokenize.Quarantined, i+2
+			err = c.Reason.UnmarshalText([]byte(text))
+		default:
+			t.Fatalf("unknown word %q in %q", words[i], line)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		i = next
+	}
+	return c
+}
+
+// run aligns the calls and tells the outcome.
+func (v vector) run(align aligner) string {
+	if v.err != nil {
+		return v.err.Error() + "\n"
+	}
+	var s strings.Builder
+	if v.counts != nil {
+		if err := tokenize.CheckCounts(v.calls, *v.counts); err != nil {
+			return err.Error() + "\n"
+		}
+		s.WriteString("counts agree\n")
+	}
+	calls := append([]tokenize.Call(nil), v.calls...)
+	rows, sum, err := align(v.cfg, calls)
+	if err != nil {
+		return err.Error() + "\n"
+	}
+	fmt.Fprintf(&s, "sampled %d = trained %d + unscored %d + trimmed %d + cut %d + lost %d\n", sum.Sampled, sum.Trained, sum.Unscored, sum.Trimmed, sum.Cut, sum.Lost)
+	for _, n := range []struct {
+		name string
+		v    int
+	}{{"forks", sum.Forks}, {"realigned", sum.Realigned}, {"empty rows", sum.EmptyRows}} {
+		if n.v != 0 {
+			fmt.Fprintf(&s, "%s %d\n", n.name, n.v)
+		}
+	}
+	if len(sum.LostCalls)+len(sum.CutCalls) > 0 {
+		fmt.Fprintf(&s, "lost calls %v cut calls %v\n", sum.LostCalls, sum.CutCalls)
+	}
+	for i := range rows {
+		v.row(&s, &rows[i])
+	}
+	return s.String()
+}
+
+func (v vector) row(s *strings.Builder, r *tokenize.Row) {
+	fmt.Fprintf(s, "row %d/%d %s %s", r.SegmentIndex, r.SegmentCount, r.Grade, r.Source)
+	if r.Flags != 0 {
+		fmt.Fprintf(s, " flags %s", r.Flags)
+	}
+	if r.Truncated {
+		s.WriteString(" truncated")
+	}
+	if r.Versions != nil {
+		fmt.Fprintf(s, " versions %v", r.Versions)
+	}
+	s.WriteString("\n ")
+	k := int(r.FirstCall)
+	for i, role := range r.TurnRoles {
+		lo, hi := int(r.TurnOffsets[i]), int(r.TurnOffsets[i+1])
+		var ids []string
+		for j := lo; j < hi; j++ {
+			id := strconv.Itoa(int(r.InputIDs[j]))
+			if tokenize.Role(role) == tokenize.RoleAssistant && r.LossMask[j] == 0 {
+				id = "~" + id
+			}
+			if r.LossMask[j] == 1 && tokenize.Role(role) != tokenize.RoleAssistant {
+				id = "!" + id // never in a want
+			}
+			ids = append(ids, id)
+		}
+		if tokenize.Role(role) != tokenize.RoleAssistant {
+			fmt.Fprintf(s, " %s(%s)", tokenize.Role(role), strings.Join(ids, " "))
+			continue
+		}
+		for k < len(v.calls) && len(v.calls[k].OutputIDs) == 0 {
+			k++
+		}
+		fmt.Fprintf(s, " [%s]", strings.Join(ids, " "))
+		if k < len(v.calls) {
+			for j := lo; j < hi && j-lo < len(v.calls[k].Logprobs); j++ {
+				if r.LossMask[j] == 1 && r.Logprobs[j] != v.calls[k].Logprobs[j-lo] {
+					fmt.Fprintf(s, " wrong log-probability at %d", j)
+				}
+			}
+		}
+		k++
+	}
+	if d := r.Divergence; d != nil {
+		fmt.Fprintf(s, "\n  because %s", d.AppendJSON(nil))
+	}
+	if err := r.Check(v.cfg.VocabSize); err != nil {
+		fmt.Fprintf(s, "\n  %v", err)
+	}
+	s.WriteString("\n")
+}
+
+func (v vector) rewrite(t *testing.T, want string) {
+	t.Helper()
+	var files []txtar.File
+	for _, f := range v.archive.Files {
+		if f.Name != "want" {
+			files = append(files, f)
+		}
+	}
+	v.archive.Files = append(files, txtar.File{Name: "want", Data: []byte(want)})
+	if err := os.WriteFile(v.file, txtar.Format(v.archive), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
