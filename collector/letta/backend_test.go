@@ -1,0 +1,659 @@
+package letta_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/collector/letta"
+)
+
+// messagesOf are the user messages of a recording: the task that it answers.
+func messagesOf(t *testing.T, r *recording) []string {
+	t.Helper()
+	var texts []string
+	for _, e := range r.Exchanges {
+		var body letta.LettaRequest
+		if err := json.Unmarshal(e.Request.Body, &body); err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range body.Messages {
+			if u, ok := m.(*letta.MessageCreate); ok {
+				texts = append(texts, u.Content.String())
+			}
+		}
+	}
+	return texts
+}
+
+func attemptOf(messages []string) collector.Attempt {
+	task := &collector.Task{ID: "t-1", Messages: messages}
+	return collector.Attempt{Task: task, Key: "0123456789abcdef0123456789abcdef-0", Index: 0, GroupSize: 4, N: 2, RunID: "run-x"}
+}
+
+var model = letta.AgentConfig{Model: "sglang//models/qwen3"}
+
+// play runs the attempt of a recording and closes the agent.
+func play(t *testing.T, p *replay, c *letta.Client, cfg letta.AgentConfig, a collector.Attempt, look func(*collector.Reply, error)) {
+	t.Helper()
+	b, err := letta.NewBackend(c, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := b.Open(t.Context(), a)
+	if err != nil {
+		t.Fatalf("Open: %v", err)
+	}
+	reply, err := g.Run(t.Context())
+	look(reply, err)
+	if err := g.Close(t.Context()); err != nil {
+		t.Errorf("Close: %v", err)
+	}
+	if p.deleted != 1 {
+		t.Errorf("agent was deleted %d times, want once", p.deleted)
+	}
+}
+
+// TestRunRecorded replays lives that need nothing but messages.
+func TestRunRecorded(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name  string
+		sends int
+		stop  string
+		turns []int // per send; -1: none
+	}{
+		{"single", 1, "end_turn", []int{1}},
+		{"tool", 1, "end_turn", []int{3}},
+		{"tool-parallel", 1, "end_turn", []int{3}},
+		{"sixteen", 1, "end_turn", []int{31}},
+		{"multi", 3, "end_turn", []int{3, 3, 1}},
+		{"length", 1, "max_tokens_exceeded", []int{1}},
+		{"max-steps", 1, "max_steps", []int{6}},
+		{"empty", 1, "end_turn", []int{1}},
+		{"nan", 1, "end_turn", []int{1}},
+		{"logprobs-only", 1, "end_turn", []int{-1}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			p, c := newReplay(t, test.name)
+			play(t, p, c, model, attemptOf(messagesOf(t, p.recording)), func(r *collector.Reply, err error) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				if len(r.Sends) != test.sends || r.Sends[len(r.Sends)-1].StopReason != test.stop {
+					t.Fatalf("%d sends, the last ended with %q, want %d and %q", len(r.Sends), r.Sends[len(r.Sends)-1].StopReason, test.sends, test.stop)
+				}
+				for i, s := range r.Sends {
+					got := len(s.Turns)
+					if s.Turns == nil {
+						got = -1
+					}
+					if test.name != "multi" && got != test.turns[i] {
+						t.Errorf("send %d has %d turns, want %d", i, got, test.turns[i])
+					}
+					if s.RunID == "" {
+						t.Errorf("send %d names no server run", i)
+					}
+					tokens := int64(0)
+					for _, turn := range s.Turns {
+						tokens += int64(len(turn.OutputIDs))
+					}
+					if s.Turns != nil && tokens != s.Usage.CompletionTokens {
+						t.Errorf("send %d: %d tokens in turns, %d in usage", i, tokens, s.Usage.CompletionTokens)
+					}
+				}
+				if r.AgentID != p.agent["id"] || r.Model != "sglang//models/qwen3" || r.ServerVersion != "0.16.7" {
+					t.Errorf("reply names %s %s %s", r.AgentID, r.Model, r.ServerVersion)
+				}
+				if s := r.Sampling; s.TopP == nil || *s.TopP != 0.9 || *s.MaxNewTokens != 4096 || *s.Temperature != 1 || s.TopK != nil {
+					t.Errorf("sampling %v", s)
+				}
+			})
+			for i, body := range p.bodies {
+				var sent letta.LettaRequest
+				if err := json.Unmarshal(body, &sent); err != nil {
+					t.Fatal(err)
+				}
+				if sent.ReturnTokenIDs == nil || !*sent.ReturnTokenIDs || sent.ReturnLogprobs == nil || !*sent.ReturnLogprobs {
+					t.Errorf("send %d: flags %v %v, want both", i, sent.ReturnTokenIDs, sent.ReturnLogprobs)
+				}
+				if p.tagged[i] != "0123456789abcdef0123456789abcdef-0/2" {
+					t.Errorf("send %d is tagged %q", i, p.tagged[i])
+				}
+			}
+		})
+	}
+}
+
+// sameSends compares what was sent with what was recorded, nulls left out.
+func sameSends(t *testing.T, p *replay) {
+	t.Helper()
+	if len(p.bodies) != len(p.Exchanges) {
+		t.Errorf("%d sends, want the recorded %d", len(p.bodies), len(p.Exchanges))
+		return
+	}
+	for i, body := range p.bodies {
+		got, want := withoutNulls(jsonTree(t, body)), withoutNulls(jsonTree(t, p.Exchanges[i].Request.Body))
+		a, _ := json.Marshal(got)
+		b, _ := json.Marshal(want)
+		if string(a) != string(b) {
+			t.Errorf("send %d:\n got %s\nwant %s", i, a, b)
+		}
+	}
+}
+
+func withoutNulls(v any) any {
+	switch v := v.(type) {
+	case map[string]any:
+		for k, e := range v {
+			if e == nil {
+				delete(v, k)
+			} else {
+				v[k] = withoutNulls(e)
+			}
+		}
+	case []any:
+		for i := range v {
+			v[i] = withoutNulls(v[i])
+		}
+	}
+	return v
+}
+
+// bash is the client tool of the recordings.
+func bash(t *testing.T) letta.ClientToolConfig {
+	t.Helper()
+	var body letta.LettaRequest
+	if err := json.Unmarshal(readRecording(t, "client-tool-return").Exchanges[0].Request.Body, &body); err != nil {
+		t.Fatal(err)
+	}
+	return letta.ClientToolConfig{Tool: body.ClientTools[0]}
+}
+
+// TestMain lets the tests run this binary as a client tool.
+func TestMain(m *testing.M) {
+	if mode := os.Getenv("LETTA_TEST_TOOL"); mode != "" {
+		os.Exit(toolMain(mode))
+	}
+	os.Exit(m.Run())
+}
+
+func toolMain(mode string) int {
+	var call struct {
+		Name        string
+		Arguments   struct{ Cmd string }
+		TaskID      string `json:"task_id"`
+		ToolCallID  string `json:"tool_call_id"`
+		SampleIndex *int   `json:"sample_index"`
+	}
+	if err := json.NewDecoder(os.Stdin).Decode(&call); err != nil || call.Name != "bash" || call.TaskID != "t-1" || call.ToolCallID == "" || call.SampleIndex == nil {
+		fmt.Fprintln(os.Stderr, "bad call", err, call)
+		return 3
+	}
+	switch mode {
+	case "ls":
+		if call.Arguments.Cmd == "ls" {
+			fmt.Print("a.txt\nb.txt")
+		}
+	case "fail":
+		fmt.Print("half")
+		fmt.Fprint(os.Stderr, "no such file")
+		return 2
+	case "flood":
+		fmt.Print(strings.Repeat("x", 2<<20))
+	case "hang":
+		select {}
+	}
+	return 0
+}
+
+// self is a command that runs this binary as a tool.
+func self(t *testing.T, mode string) []string {
+	t.Helper()
+	path, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return []string{"/usr/bin/env", "LETTA_TEST_TOOL=" + mode, path}
+}
+
+func TestClientTool(t *testing.T) {
+	t.Parallel()
+	t.Run("as recorded", func(t *testing.T) {
+		t.Parallel()
+		p, c := newReplay(t, "client-tool-return")
+		cfg, tool := model, bash(t)
+		tool.Command = self(t, "ls")
+		cfg.ClientTools = []letta.ClientToolConfig{tool}
+		cfg.Messages = true
+		play(t, p, c, cfg, attemptOf(messagesOf(t, p.recording)), func(r *collector.Reply, err error) {
+			if err != nil || len(r.Sends) != 2 || !r.ClientTools || r.Output != "There are two files." {
+				t.Fatalf("Run = %+v, %v", r, err)
+			}
+			if !strings.Contains(string(r.Messages), "Look first.") || !strings.Contains(string(r.Messages), "List the files.") || !json.Valid(r.Messages) {
+				t.Errorf("messages %s", r.Messages)
+			}
+		})
+		sameSends(t, p)
+	})
+	for _, test := range []struct {
+		name   string
+		change func(*letta.ClientToolConfig)
+		class  collector.Class
+		sent   string // part of the answer
+	}{
+		{"answer", func(c *letta.ClientToolConfig) { c.Answer = new("fixed") }, collector.ClassNone, `"tool_return":"fixed","status":"success"`},
+		{"echo", func(c *letta.ClientToolConfig) {}, collector.ClassNone, `"tool_return":"{\"cmd\": \"ls\"}","status":"success"`},
+		{"exit status", func(c *letta.ClientToolConfig) { c.Command = self(t, "fail") }, collector.ClassNone, `"tool_return":"no such file","status":"error"`},
+		{"no program", func(c *letta.ClientToolConfig) { c.Command = []string{"/no/such/program"} }, collector.ClassToolError, ""},
+		{"too much", func(c *letta.ClientToolConfig) { c.Command = self(t, "flood") }, collector.ClassToolError, ""},
+		{"too long", func(c *letta.ClientToolConfig) { c.Command, c.Timeout = self(t, "hang"), 1 }, collector.ClassToolError, ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			p, c := newReplay(t, "client-tool-return")
+			cfg, tool := model, bash(t)
+			test.change(&tool)
+			cfg.ClientTools = []letta.ClientToolConfig{tool}
+			play(t, p, c, cfg, attemptOf(messagesOf(t, p.recording)), func(r *collector.Reply, err error) {
+				if got := collector.Classify(err); got != test.class {
+					t.Errorf("Run = %v, class %v, want %v", err, got, test.class)
+				}
+				if len(r.Sends) == 0 {
+					t.Error("the answered send is lost")
+				}
+			})
+			if test.sent != "" && !strings.Contains(string(p.bodies[1]), test.sent) {
+				t.Errorf("answered %s, want %s in it", p.bodies[1], test.sent)
+			}
+		})
+	}
+}
+
+func TestApprovals(t *testing.T) {
+	t.Parallel()
+	t.Run("approve", func(t *testing.T) {
+		t.Parallel()
+		p, c := newReplay(t, "approval")
+		cfg := model
+		cfg.Approvals = letta.ApprovalApprove
+		play(t, p, c, cfg, attemptOf(messagesOf(t, p.recording)), func(r *collector.Reply, err error) {
+			if err != nil || len(r.Sends) != 2 || r.Sends[1].StopReason != "end_turn" || r.ClientTools {
+				t.Errorf("Run = %+v, %v", r, err)
+			}
+		})
+		sameSends(t, p)
+	})
+	t.Run("deny", func(t *testing.T) {
+		t.Parallel()
+		p, c := newReplay(t, "approval")
+		cfg := model
+		cfg.Approvals = letta.ApprovalDeny
+		play(t, p, c, cfg, attemptOf(messagesOf(t, p.recording)), func(r *collector.Reply, err error) {
+			if err != nil || !r.ClientTools {
+				t.Errorf("Run = %+v, %v", r, err)
+			}
+		})
+		if !strings.Contains(string(p.bodies[1]), `"approve":false`) {
+			t.Errorf("answered %s", p.bodies[1])
+		}
+	})
+	t.Run("stop", func(t *testing.T) {
+		t.Parallel()
+		p, c := newReplay(t, "approval")
+		play(t, p, c, model, attemptOf([]string{"Do it.", "And then?"}), func(r *collector.Reply, err error) {
+			if err != nil || len(r.Sends) != 1 || r.Sends[0].StopReason != "requires_approval" {
+				t.Errorf("Run = %+v, %v", r, err)
+			}
+		})
+	})
+	t.Run("without end", func(t *testing.T) {
+		t.Parallel()
+		p, c := newReplay(t, "approval")
+		for range 10 {
+			p.Exchanges = append(p.Exchanges[:1:1], p.Exchanges...)
+		}
+		cfg := model
+		cfg.Approvals, cfg.MaxRounds = letta.ApprovalApprove, 3
+		play(t, p, c, cfg, attemptOf([]string{"Do it."}), func(r *collector.Reply, err error) {
+			if err != nil || len(r.Sends) != 4 || r.Sends[3].StopReason != "requires_approval" {
+				t.Errorf("%d sends, %v, want 4 that end with the question", len(r.Sends), err)
+			}
+		})
+	})
+}
+
+func TestConversation(t *testing.T) {
+	t.Parallel()
+	p, c := newReplay(t, "conversation")
+	cfg := model
+	cfg.Conversation, cfg.SystemText = true, true
+	play(t, p, c, cfg, attemptOf(messagesOf(t, p.recording)), func(r *collector.Reply, err error) {
+		if err != nil || len(r.Sends) != 2 {
+			t.Fatalf("Run = %+v, %v", r, err)
+		}
+		e := r.Evidence.(*letta.Evidence)
+		if e.Conversation == nil || !strings.Contains(e.SystemText, "AGENT_ID") || len(e.Sends) != 2 {
+			t.Errorf("evidence %+v", e)
+		}
+		steps, err := e.Steps(t.Context(), 0)
+		if err != nil || len(steps) != 2 {
+			t.Errorf("Steps = %d, %v, want 2", len(steps), err)
+		}
+		messages, err := e.Messages(t.Context(), 0)
+		if err != nil || len(messages) < 4 {
+			t.Errorf("Messages = %d, %v", len(messages), err)
+		}
+		trace, err := e.Trace(t.Context(), steps[0].ID)
+		if err != nil || trace == nil || !strings.Contains(string(trace.ResponseJSON), "output_ids") {
+			t.Errorf("Trace = %v, %v", trace, err)
+		}
+	})
+	sameSends(t, p)
+}
+
+// TestFailures: a status that says nothing is looked up before it is classed.
+func TestFailures(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name   string
+		change func(*recording)
+		class  collector.Class
+		says   string
+	}{
+		{"http-500", nil, collector.ClassUnavailable, "Server error '500 X' for url"},
+		{"tool-null-args", nil, collector.ClassMalformedCall, "validation error for FunctionCall"},
+		{"unknown-agent", nil, collector.ClassBadRequest, "not found"},
+		{"http-500", rewrite("Server error '500 X'", "Server error '503 Service Unavailable'"), collector.ClassUnavailable, "503"},
+		{"http-500", rewrite("Server error '500 X'", "Client error '429 Too Many Requests'"), collector.ClassRateLimited, "429"},
+		{"http-500", rewrite("Server error '500 X'", "Client error '400 Bad Request'"), collector.ClassContextOverflow, "400"},
+		{"http-500", rewrite("HTTPStatusError", "ConnectError", "Server error '500 X'", "All connection attempts failed"), collector.ClassUnavailable, "ConnectError"},
+		{"http-500", rewrite("HTTPStatusError", "ReadTimeout", "Server error '500 X'", ""), collector.ClassTimeoutTotal, "ReadTimeout"},
+		{"http-500", rewrite("HTTPStatusError", "OSError", "Server error '500 X'", "tokenizer unreadable"), collector.ClassServerError, "tokenizer unreadable"},
+		{"http-500", func(r *recording) { r.Exchanges[0].Runs = nil }, collector.ClassServerError, "An unknown error occurred"},
+	} {
+		t.Run(test.name+" "+test.says, func(t *testing.T) {
+			t.Parallel()
+			p, c := newReplay(t, test.name)
+			if test.change != nil {
+				test.change(p.recording)
+			}
+			play(t, p, c, model, attemptOf([]string{"Hi."}), func(r *collector.Reply, err error) {
+				if got := collector.Classify(err); got != test.class || !strings.Contains(err.Error(), test.says) {
+					t.Errorf("Run = %v, class %v, want %v with %q", err, got, test.class, test.says)
+				}
+				var api *letta.APIError
+				if !errors.As(err, &api) {
+					t.Errorf("%v does not lead to the APIError", err)
+				}
+				if r == nil || len(r.Sends) != 0 {
+					t.Errorf("reply %+v, want one without sends", r)
+				}
+			})
+		})
+	}
+}
+
+// rewrite changes what the recorded runs say of their failure.
+func rewrite(pairs ...string) func(*recording) {
+	return func(r *recording) {
+		replacer := strings.NewReplacer(pairs...)
+		for i := range r.Exchanges {
+			for j := range r.Exchanges[i].Runs {
+				run := &r.Exchanges[i].Runs[j]
+				run.Run = json.RawMessage(replacer.Replace(string(run.Run)))
+				for k := range run.Steps {
+					run.Steps[k] = json.RawMessage(replacer.Replace(string(run.Steps[k])))
+				}
+			}
+		}
+	}
+}
+
+// TestFailedLater: what was answered before an error stays.
+func TestFailedLater(t *testing.T) {
+	t.Parallel()
+	p, c := newReplay(t, "multi")
+	messages := append(messagesOf(t, p.recording), "One more.")
+	play(t, p, c, model, attemptOf(messages), func(r *collector.Reply, err error) {
+		if err == nil || len(r.Sends) != 3 || r.Output == "" {
+			t.Errorf("Run = %d sends, %v, want 3 and an error", len(r.Sends), err)
+		}
+	})
+}
+
+// TestUnanswered: a send without an answer is cancelled before its agent goes.
+func TestUnanswered(t *testing.T) {
+	t.Parallel()
+	p, c := newReplay(t, "single")
+	id := p.agent["id"].(string)
+	p.override["POST /v1/agents/"+id+"/messages"] = func(w http.ResponseWriter, r *http.Request) { panic(http.ErrAbortHandler) }
+	play(t, p, c, model, attemptOf([]string{"Hi."}), func(r *collector.Reply, err error) {
+		if collector.Classify(err) != collector.ClassConnection {
+			t.Errorf("Run = %v", err)
+		}
+	})
+	cancel := slices.Index(p.requests, "POST /v1/agents/"+id+"/messages/cancel")
+	gone := slices.Index(p.requests, "DELETE /v1/agents/"+id)
+	if cancel < 0 || gone < cancel {
+		t.Errorf("cancel is request %d, delete %d, want both in this order", cancel, gone)
+	}
+}
+
+func TestCreateBody(t *testing.T) {
+	t.Parallel()
+	p, c := newReplay(t, "single")
+	cfg := letta.AgentConfig{
+		Model: "sglang//models/qwen3", System: "Be brief.", Tools: []string{"mul"}, Tags: []string{"mine"},
+		Temperature: new(0.5), ContextWindow: 1000, KeepReasoning: true,
+		Create: json.RawMessage(`{"model":"loses","timezone":"Europe/Berlin","tags":["raw"],"metadata":{"own":1},"model_settings":{"tool_call_parser":"qwen25"}}`),
+	}
+	a := attemptOf([]string{"Hi."})
+	a.Task.Agent = json.RawMessage(`{"system":"Be long.","create":{"timezone":"UTC","hidden":true}}`)
+	play(t, p, c, cfg, a, func(r *collector.Reply, err error) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if on := r.Evidence.(*letta.Evidence).Agent.LLMConfig.EnableReasoner; on == nil || !*on {
+			t.Error("enable_reasoner is not on")
+		}
+	})
+	got, _ := json.Marshal(p.created)
+	const want = `{"agent_type":"letta_v1_agent","context_window_limit":1000,"hidden":true,"include_base_tools":false,"memory_blocks":[],` +
+		`"metadata":{"own":1,"rollout":{"attempt":2,"key":"0123456789abcdef0123456789abcdef-0","run":"run-x","sample_index":0,"task_id":"t-1"}},` +
+		`"model":"sglang//models/qwen3","model_settings":{"parallel_tool_calls":false,"provider_type":"sglang","strict":false,"temperature":0.5,"tool_call_parser":"qwen25"},` +
+		`"name":"rollout-0123456789abcdef01234567-2","system":"Be long.",` +
+		`"tags":["rollout","rollout-run:run-x","rollout-key:0123456789abcdef0123456789abcdef-0","mine","raw"],"timezone":"UTC","tools":["mul"]}`
+	if string(got) != want {
+		t.Errorf("created\n got %s\nwant %s", got, want)
+	}
+	// All of llm_config goes back, not only what we know of it.
+	if patched := p.agent["llm_config"].(map[string]any); patched["enable_reasoner"] != true || patched["model_endpoint"] == nil || patched["reasoning_effort"] != "high" {
+		t.Errorf("llm_config became %v", patched)
+	}
+}
+
+func TestImport(t *testing.T) {
+	t.Parallel()
+	p, c := newReplay(t, "single")
+	play(t, p, c, letta.AgentConfig{File: []byte(`{"agents":[]}`)}, attemptOf([]string{"Hi."}), func(r *collector.Reply, err error) {
+		if err != nil {
+			t.Fatal(err)
+		}
+	})
+	if form := p.created["form"].(string); !strings.Contains(form, `{"agents":[]}`) || !strings.Contains(form, `name="append_copy_suffix"`) {
+		t.Errorf("form %s", form)
+	}
+	if tags := fmt.Sprint(p.agent["tags"]); !strings.Contains(tags, "rollout-run:run-x") {
+		t.Errorf("tags %s", tags)
+	}
+	if meta, _ := json.Marshal(p.agent["metadata"]); !strings.Contains(string(meta), `"task_id":"t-1"`) {
+		t.Errorf("metadata %s", meta)
+	}
+}
+
+// TestRefused: an agent that will give no turns is told before anything is sent,
+// and is not left behind.
+func TestRefused(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name   string
+		change func(agent, llm map[string]any)
+		want   string
+	}{
+		{"flag", func(_, llm map[string]any) { llm["return_token_ids"] = false }, "return_token_ids"},
+		{"no flag", func(_, llm map[string]any) { delete(llm, "return_token_ids") }, "return_token_ids"},
+		{"provider", func(_, llm map[string]any) {
+			llm["handle"], llm["provider_name"] = "vllm//models/qwen3", "vllm"
+		}, "sglang"},
+		{"kind", func(agent, _ map[string]any) { agent["agent_type"] = "memgpt_v2_agent" }, "memgpt_v2_agent"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			p, c := newReplay(t, "single")
+			test.change(p.agent, p.agent["llm_config"].(map[string]any))
+			b, err := letta.NewBackend(c, model)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = b.Open(t.Context(), attemptOf([]string{"Hi."}))
+			var none *letta.NoTurnsError
+			if !errors.As(err, &none) || collector.Classify(err) != collector.ClassUnusable || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("Open = %v, want a NoTurnsError with %q", err, test.want)
+			}
+			if p.deleted != 1 {
+				t.Errorf("deleted %d agents, want 1", p.deleted)
+			}
+			if err := b.Preflight(t.Context()); collector.Classify(err) != collector.ClassUnusable {
+				t.Errorf("Preflight = %v, want unusable", err)
+			}
+		})
+	}
+	t.Run("named like sglang", func(t *testing.T) {
+		t.Parallel()
+		p, c := newReplay(t, "single")
+		llm := p.agent["llm_config"].(map[string]any)
+		llm["handle"], llm["provider_name"] = "my//models/qwen3", "Slime-SGLang"
+		b, _ := letta.NewBackend(c, model)
+		if _, err := b.Open(t.Context(), attemptOf([]string{"Hi."})); err != nil {
+			t.Errorf("Open = %v", err)
+		}
+	})
+}
+
+func TestPreflight(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name   string
+		model  string
+		change func(*replay)
+		class  collector.Class
+		want   string
+	}{
+		{"good", "sglang//models/qwen3", func(*replay) {}, collector.ClassNone, ""},
+		{"nearly", "sglang/models/qwen3", func(*replay) {}, collector.ClassUnusable, `did you mean "sglang//models/qwen3"`},
+		{"not at all", "x", func(*replay) {}, collector.ClassUnusable, "among its 2 models"},
+		{"no models", "x", func(p *replay) {
+			p.override["GET /v1/models/"] = func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write([]byte("[]")) }
+		}, collector.ClassUnusable, "lists no models"},
+		{"password", "x", func(p *replay) {
+			p.override["GET /v1/models/"] = func(w http.ResponseWriter, r *http.Request) {
+				w.WriteHeader(401)
+				_, _ = w.Write([]byte(`{"detail":"Unauthorized"}`))
+			}
+		}, collector.ClassAuth, "401: Unauthorized"},
+		{"refused", "sglang//models/qwen3", func(p *replay) {
+			p.override["POST /v1/agents/"] = func(w http.ResponseWriter, r *http.Request) {
+				w.WriteHeader(404)
+				_, _ = w.Write([]byte(`{"detail":"NOT_FOUND: tool mul"}`))
+			}
+		}, collector.ClassUnusable, "tool mul"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			p, c := newReplay(t, "single")
+			test.change(p)
+			b, err := letta.NewBackend(c, letta.AgentConfig{Model: test.model})
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = b.Preflight(t.Context())
+			if got := collector.Classify(err); got != test.class || err != nil && !strings.Contains(err.Error(), test.want) {
+				t.Errorf("Preflight = %v, class %v, want %v with %q", err, got, test.class, test.want)
+			}
+			if got, want := p.deleted, p.count("POST /v1/agents/"); test.class == collector.ClassNone && (got != want || want != 1) {
+				t.Errorf("made %d agents and deleted %d", want, got)
+			}
+		})
+	}
+}
+
+func TestTaskOverrides(t *testing.T) {
+	t.Parallel()
+	for _, bad := range []string{`{"modle":"x"}`, `[]`, `{"max_steps":-1}`, `{"approvals":"maybe"}`} {
+		_, c := newReplay(t, "single")
+		b, _ := letta.NewBackend(c, model)
+		a := attemptOf([]string{"Hi."})
+		a.Task.Agent = json.RawMessage(bad)
+		if _, err := b.Open(t.Context(), a); collector.Classify(err) != collector.ClassBadRequest {
+			t.Errorf("Open with %s = %v, want bad_request", bad, err)
+		}
+	}
+}
+
+// TestSteps: the broken list falls back to server runs, and says so once.
+func TestSteps(t *testing.T) {
+	t.Parallel()
+	p, _ := newReplay(t, "sixteen")
+	p.sends = 1
+	s := http.Handler(p)
+	var notices []string
+	c := serve(t, s.ServeHTTP, func(cfg *letta.ClientConfig) { cfg.Notice = func(text string) { notices = append(notices, text) } })
+	for _, descending := range []bool{false, true} {
+		steps, err := c.Steps(t.Context(), letta.StepsQuery{AgentID: p.agent["id"].(string), Limit: 10, Descending: descending})
+		if err != nil || len(steps) != 10 {
+			t.Fatalf("Steps = %d, %v, want 10", len(steps), err)
+		}
+		var first letta.Step
+		_ = json.Unmarshal(p.Exchanges[0].Runs[0].Steps[0], &first)
+		if (steps[0].ID == first.ID) == descending {
+			t.Errorf("descending %v begins with %s", descending, steps[0].ID)
+		}
+	}
+	if _, err := c.Steps(t.Context(), letta.StepsQuery{}); !errors.Is(err, letta.ErrStepsListBroken) {
+		t.Errorf("Steps of nothing = %v", err)
+	}
+	if len(notices) != 1 || p.count("GET /v1/steps/") != 1 {
+		t.Errorf("%d notices after %d tries, want one each", len(notices), p.count("GET /v1/steps/"))
+	}
+}
+
+// TestClean deletes only what bears the tag, whatever the server's filter does.
+func TestClean(t *testing.T) {
+	t.Parallel()
+	agents := []letta.AgentState{{ID: "agent-a", Tags: []string{"rollout", "rollout-run:r1"}}, {ID: "agent-b", Tags: []string{"precious"}}, {ID: "agent-c", Tags: []string{"rollout", "rollout-run:r2"}}}
+	for _, test := range []struct {
+		run  string
+		want []string
+	}{{"r1", []string{"agent-a"}}, {"", []string{"agent-a", "agent-c"}}, {"r3", nil}} {
+		var gone []string
+		c := serve(t, func(w http.ResponseWriter, r *http.Request) {
+			if r.Method == "DELETE" {
+				gone = append(gone, strings.TrimPrefix(r.URL.Path, "/v1/agents/"))
+				return
+			}
+			_ = json.NewEncoder(w).Encode(agents) // this server ignores tags and cursors
+		})
+		n, err := c.Clean(t.Context(), test.run)
+		if err != nil || n != len(test.want) || !slices.Equal(gone, test.want) {
+			t.Errorf("Clean(%q) = %d, %v, deleted %v, want %v", test.run, n, err, gone, test.want)
+		}
+	}
+}

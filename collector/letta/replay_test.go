@@ -1,0 +1,164 @@
+package letta_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/rollout-rl/rollout/collector/letta"
+)
+
+// A replay answers as the server of one recording did. Its n-th send gets the n-th
+// recorded answer; a case that is over answers 500.
+type replay struct {
+	*recording
+	t  *testing.T
+	mu sync.Mutex
+
+	version  string
+	agent    map[string]any // what create, GET and PATCH answer
+	requests []string       // method and path, in order
+	bodies   []json.RawMessage
+	created  map[string]any
+	sends    int
+	deleted  int
+	tagged   []string // log ids of sends
+	override map[string]http.HandlerFunc
+}
+
+func newReplay(t *testing.T, name string) (*replay, *letta.Client) {
+	t.Helper()
+	p := &replay{recording: readRecording(t, name), t: t, version: "0.16.7", override: map[string]http.HandlerFunc{}}
+	if err := json.Unmarshal(p.Agent, &p.agent); err != nil {
+		t.Fatal(err)
+	}
+	s := httptest.NewServer(p)
+	t.Cleanup(s.Close)
+	c, err := letta.NewClient(letta.ClientConfig{BaseURL: s.URL, ReadRetries: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.CloseIdle)
+	return p, c
+}
+
+func (p *replay) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, _ := io.ReadAll(r.Body)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.requests = append(p.requests, r.Method+" "+r.URL.Path)
+	give := func(v any) {
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(v)
+	}
+	if h := p.override[r.Method+" "+r.URL.Path]; h != nil {
+		h(w, r)
+		return
+	}
+	path := r.URL.Path
+	switch {
+	case path == "/v1/health/":
+		give(map[string]string{"version": p.version, "status": "ok"})
+	case path == "/v1/models/":
+		give([]map[string]string{{"handle": "sglang//models/qwen3"}, {"handle": "openai/gpt-4o"}})
+	case r.Method == "POST" && path == "/v1/agents/":
+		if err := json.Unmarshal(body, &p.created); err != nil {
+			p.t.Errorf("create body: %v", err)
+		}
+		give(p.agent)
+	case r.Method == "POST" && path == "/v1/agents/import":
+		p.created = map[string]any{"form": string(body)}
+		give(map[string][]string{"agent_ids": {p.agent["id"].(string)}})
+	case r.Method == "POST" && path == "/v1/conversations/":
+		give(p.Conversation)
+	case r.Method == "POST" && strings.HasSuffix(path, "/messages"):
+		p.bodies = append(p.bodies, body)
+		p.tagged = append(p.tagged, r.Header.Get("x-api-request-log-id"))
+		if p.sends >= len(p.Exchanges) {
+			w.WriteHeader(500)
+			return
+		}
+		e := p.Exchanges[p.sends]
+		p.sends++
+		w.WriteHeader(e.Response.Status)
+		_, _ = w.Write(e.Response.Body)
+	case strings.HasSuffix(path, "/messages/cancel"):
+		w.WriteHeader(409)
+	case strings.HasPrefix(path, "/v1/agents/") && r.Method == "PATCH":
+		var patch map[string]any
+		_ = json.Unmarshal(body, &patch)
+		for k, v := range patch {
+			p.agent[k] = v
+		}
+		give(p.agent)
+	case strings.HasPrefix(path, "/v1/agents/") && r.Method == "DELETE":
+		p.deleted++
+		give(map[string]string{"message": "deleted"})
+	case strings.HasPrefix(path, "/v1/agents/"):
+		give(p.agent)
+	case strings.HasPrefix(path, "/v1/messages/"):
+		give(p.System)
+	case path == "/v1/runs/":
+		var runs []json.RawMessage
+		for _, e := range p.Exchanges[:p.sends] {
+			for _, run := range e.Runs {
+				runs = append([]json.RawMessage{run.Run}, runs...)
+			}
+		}
+		if r.URL.Query().Get("limit") == "1" && len(runs) > 1 {
+			runs = runs[:1]
+		}
+		give(runs)
+	case path == "/v1/steps/":
+		w.WriteHeader(400)
+		_, _ = io.WriteString(w, `{"detail":"Argument order does not match type typing.Optional[str]; is False of type <class 'bool'>"}`)
+	default:
+		for _, e := range p.Exchanges {
+			for _, run := range e.Runs {
+				var head struct{ ID string }
+				_ = json.Unmarshal(run.Run, &head)
+				switch path {
+				case "/v1/runs/" + head.ID:
+					give(run.Run)
+					return
+				case "/v1/runs/" + head.ID + "/steps":
+					give(run.Steps)
+					return
+				case "/v1/runs/" + head.ID + "/messages":
+					give(run.Messages)
+					return
+				}
+				for i, s := range run.Steps {
+					_ = json.Unmarshal(s, &head)
+					switch path {
+					case "/v1/steps/" + head.ID:
+						give(s)
+						return
+					case "/v1/steps/" + head.ID + "/trace":
+						give(run.Traces[i])
+						return
+					}
+				}
+			}
+		}
+		w.WriteHeader(404)
+		_, _ = fmt.Fprintf(w, `{"detail":"NOT_FOUND: %s"}`, path)
+	}
+}
+
+func (p *replay) count(request string) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := 0
+	for _, r := range p.requests {
+		if strings.HasPrefix(r, request) {
+			n++
+		}
+	}
+	return n
+}
