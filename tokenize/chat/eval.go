@@ -1,0 +1,469 @@
+package chat
+
+import "strings"
+
+// A keyword is a named argument of a call.
+type keyword struct {
+	name string
+	v    Value
+}
+
+// args holds the arguments of a call. The slices are valid during the call only.
+type args struct {
+	pos []Value
+	kw  []keyword
+}
+
+func (a args) keyword(name string) (Value, bool) {
+	for i := range a.kw {
+		if a.kw[i].name == name {
+			return a.kw[i].v, true
+		}
+	}
+	return Value{}, false
+}
+
+func (e *constExpr) eval(*run) (Value, error) { return e.v, nil }
+
+func (e *nameExpr) eval(r *run) (Value, error) {
+	v := r.get(e.place)
+	if v.kind == Undefined && v.s == "" && v.n == 0 {
+		return undefinedName(e.name), nil
+	}
+	return v, nil
+}
+
+func (r *run) evalAll(list []expr) ([]Value, error) {
+	out := make([]Value, len(list))
+	for i, e := range list {
+		v, err := e.eval(r)
+		if err != nil {
+			return nil, err
+		}
+		out[i] = v
+	}
+	return out, r.pay(len(out), valueBytes*len(out))
+}
+
+func (e *tupleExpr) eval(r *run) (Value, error) {
+	items, err := r.evalAll(e.items)
+	return Value{kind: Tuple, ref: &seq{items: items}}, err
+}
+
+func (e *listExpr) eval(r *run) (Value, error) {
+	items, err := r.evalAll(e.items)
+	return Value{kind: List, ref: &seq{items: items}}, err
+}
+
+func (e *dictExpr) eval(r *run) (Value, error) {
+	m := NewMap(len(e.keys))
+	for i := range e.keys {
+		k, err := e.keys[i].eval(r)
+		if err != nil {
+			return Value{}, err
+		}
+		v, err := e.vals[i].eval(r)
+		if err != nil {
+			return Value{}, err
+		}
+		if !hashable(k) {
+			return Value{}, typeErrorf("unhashable type: '%s'", typeName(k))
+		}
+		m.set(k, v)
+	}
+	return MapValue(m), r.pay(len(e.keys), 2*valueBytes*len(e.keys))
+}
+
+func (e *andExpr) eval(r *run) (Value, error) {
+	a, err := e.a.eval(r)
+	if err != nil || !r.truth(a) {
+		return a, err
+	}
+	return e.b.eval(r)
+}
+
+func (e *orExpr) eval(r *run) (Value, error) {
+	a, err := e.a.eval(r)
+	if err != nil || r.truth(a) {
+		return a, err
+	}
+	return e.b.eval(r)
+}
+
+func (e *notExpr) eval(r *run) (Value, error) {
+	v, err := e.e.eval(r)
+	return BoolValue(!r.truth(v)), err
+}
+
+func (e *negExpr) eval(r *run) (Value, error) {
+	v, err := e.e.eval(r)
+	if err != nil {
+		return v, err
+	}
+	return r.negate(v)
+}
+
+func (e *posExpr) eval(r *run) (Value, error) {
+	v, err := e.e.eval(r)
+	if err != nil {
+		return v, err
+	}
+	return r.plus(v)
+}
+
+func (e *binaryExpr) eval(r *run) (Value, error) {
+	a, err := e.a.eval(r)
+	if err != nil {
+		return a, err
+	}
+	b, err := e.b.eval(r)
+	if err != nil {
+		return b, err
+	}
+	if err := r.step(); err != nil {
+		return b, err
+	}
+	r.line = e.line
+	return r.binary(e.op, a, b)
+}
+
+func (e *concatExpr) eval(r *run) (Value, error) {
+	// Every part is evaluated before any is turned into text; the text of a value
+	// cannot change in between, so one pass does.
+	start := len(r.out)
+	defer func() { r.out = r.out[:start] }()
+	vals, err := r.evalAll(e.parts)
+	if err != nil {
+		return Value{}, err
+	}
+	for _, v := range vals {
+		out, err := r.appendStr(r.out, v)
+		if err != nil {
+			return Value{}, err
+		}
+		r.out = out
+	}
+	return r.str(string(r.out[start:]))
+}
+
+func (e *compareExpr) eval(r *run) (Value, error) {
+	a, err := e.first.eval(r)
+	if err != nil {
+		return a, err
+	}
+	for i, op := range e.ops {
+		b, err := e.rest[i].eval(r)
+		if err != nil {
+			return b, err
+		}
+		if err := r.step(); err != nil {
+			return b, err
+		}
+		ok, err := r.compare(op, a, b)
+		if err != nil {
+			return b, err
+		}
+		if !ok {
+			return BoolValue(false), nil
+		}
+		a = b
+	}
+	return BoolValue(true), nil
+}
+
+func (e *condExpr) eval(r *run) (Value, error) {
+	t, err := e.test.eval(r)
+	switch {
+	case err != nil:
+		return t, err
+	case r.truth(t):
+		return e.then.eval(r)
+	case e.els != nil:
+		return e.els.eval(r)
+	}
+	return undefinedMessage("the inline if-expression evaluated to false and no else section was defined"), nil
+}
+
+func (e *attrExpr) eval(r *run) (Value, error) {
+	v, err := e.of.eval(r)
+	if err != nil {
+		return v, err
+	}
+	return r.attr(v, e.name)
+}
+
+func (e *itemExpr) eval(r *run) (Value, error) {
+	v, err := e.of.eval(r)
+	if err != nil {
+		return v, err
+	}
+	k, err := e.key.eval(r)
+	if err != nil {
+		return k, err
+	}
+	return r.item(v, k)
+}
+
+func (e *sliceExpr) eval(r *run) (Value, error) {
+	v, err := e.of.eval(r)
+	if err != nil {
+		return v, err
+	}
+	var parts [3]Value
+	for i, x := range [...]expr{e.start, e.stop, e.step} {
+		parts[i] = NoneValue()
+		if x == nil {
+			continue
+		}
+		if parts[i], err = x.eval(r); err != nil {
+			return v, err
+		}
+	}
+	return r.slice(v, parts[0], parts[1], parts[2])
+}
+
+func (e *callExpr) eval(r *run) (Value, error) { return e.evalWith(r, Value{}, false) }
+
+// evalWith calls the function; a call block adds itself as caller.
+func (e *callExpr) evalWith(r *run, caller Value, block bool) (Value, error) {
+	var fn, self Value
+	var direct methodFunc
+	if at, ok := e.fn.(*attrExpr); ok {
+		// A method that is called at once need not become a value first.
+		v, err := at.of.eval(r)
+		if err != nil {
+			return v, err
+		}
+		if direct = quickMethod(v, at.name); direct != nil {
+			self = v
+		} else if fn, err = r.attr(v, at.name); err != nil {
+			return v, err
+		}
+	} else {
+		v, err := e.fn.eval(r)
+		if err != nil {
+			return v, err
+		}
+		fn = v
+	}
+	pos, kws := len(r.stack), len(r.kws)
+	a, err := r.arguments(e)
+	if err == nil && block {
+		if _, ok := a.keyword("caller"); ok {
+			err = typeErrorf("a call block cannot give the argument 'caller'")
+		}
+		r.kws = append(r.kws, keyword{"caller", caller})
+		a.kw = r.kws[kws:]
+	}
+	var v Value
+	if err == nil {
+		err = r.step()
+	}
+	if err == nil {
+		r.line = e.line
+		if direct != nil {
+			v, err = direct(r, self, a)
+		} else {
+			v, err = r.callValue(fn, a)
+		}
+	}
+	clear(r.stack[pos:])
+	clear(r.kws[kws:])
+	r.stack, r.kws = r.stack[:pos], r.kws[:kws]
+	return v, err
+}
+
+// arguments evaluates the arguments of a call onto the stacks of the run.
+func (r *run) arguments(e *callExpr) (args, error) {
+	if e == nil {
+		return args{}, nil
+	}
+	pos, kws := len(r.stack), len(r.kws)
+	for _, x := range e.args {
+		v, err := x.eval(r)
+		if err != nil {
+			return args{}, err
+		}
+		r.stack = append(r.stack, v)
+	}
+	// Python evaluates *args before the keywords.
+	if e.dynArg != nil {
+		v, err := e.dynArg.eval(r)
+		if err != nil {
+			return args{}, err
+		}
+		items, err := r.collect(v)
+		if err != nil {
+			return args{}, err
+		}
+		r.stack = append(r.stack, items...)
+	}
+	for _, k := range e.kwargs {
+		v, err := k.e.eval(r)
+		if err != nil {
+			return args{}, err
+		}
+		r.kws = append(r.kws, keyword{k.name, v})
+	}
+	if e.dynKw != nil {
+		v, err := e.dynKw.eval(r)
+		if err != nil {
+			return args{}, err
+		}
+		m := v.Map()
+		if m == nil {
+			return args{}, typeErrorf("argument after ** must be a mapping, not %s", typeName(v))
+		}
+		for i, k := range m.keys {
+			if !k.isStr() {
+				return args{}, typeErrorf("keywords must be strings")
+			}
+			if _, ok := (args{kw: r.kws[kws:]}).keyword(k.s); ok {
+				return args{}, typeErrorf("got multiple values for keyword argument '%s'", k.s)
+			}
+			r.kws = append(r.kws, keyword{k.s, m.vals[i]})
+		}
+	}
+	a := args{pos: r.stack[pos:len(r.stack):len(r.stack)]}
+	if len(r.kws) > kws {
+		a.kw = r.kws[kws:len(r.kws):len(r.kws)]
+	}
+	return a, nil
+}
+
+func (r *run) callValue(fn Value, a args) (Value, error) {
+	switch f := fn.ref.(type) {
+	case *builtin:
+		return f.fn(r, a)
+	case *method:
+		return f.fn(r, f.of, a)
+	case *macro:
+		return r.callMacro(f, a)
+	case *joiner:
+		if !f.used {
+			f.used = true
+			return strOf(""), a.only("joiner", 0, 0)
+		}
+		return f.sep, a.only("joiner", 0, 0)
+	case *loopObject:
+		if f.loop == nil {
+			return Value{}, typeErrorf("the loop must have the 'recursive' marker to be called")
+		}
+		if len(a.pos) != 1 || len(a.kw) > 0 {
+			return Value{}, typeErrorf("a recursive loop takes one argument")
+		}
+		text, err := f.loop.recurse(r, a.pos[0], f.depth+1, f.env)
+		return strOf(text), err
+	}
+	if fn.kind == Undefined {
+		return Value{}, undefinedError(fn)
+	}
+	return Value{}, typeErrorf("'%s' object is not callable", typeName(fn))
+}
+
+func (e *filterExpr) eval(r *run) (Value, error) {
+	v, err := e.of.eval(r)
+	if err != nil {
+		return v, err
+	}
+	return e.apply(r, v)
+}
+
+func (e *filterExpr) apply(r *run, v Value) (Value, error) {
+	if err := r.step(); err != nil {
+		return v, err
+	}
+	pos, kws := len(r.stack), len(r.kws)
+	a, err := r.arguments(e.call)
+	if err == nil {
+		r.line = e.line
+		if e.fn == nil {
+			err = typeErrorf("no filter named '%s'", e.name)
+		} else {
+			v, err = e.fn(r, v, a)
+		}
+	}
+	clear(r.stack[pos:])
+	clear(r.kws[kws:])
+	r.stack, r.kws = r.stack[:pos], r.kws[:kws]
+	return v, err
+}
+
+func (e *testExpr) eval(r *run) (Value, error) {
+	v, err := e.of.eval(r)
+	if err != nil {
+		return v, err
+	}
+	if err := r.step(); err != nil {
+		return v, err
+	}
+	pos, kws := len(r.stack), len(r.kws)
+	a, err := r.arguments(e.call)
+	ok := false
+	if err == nil {
+		if e.fn == nil {
+			err = typeErrorf("no test named '%s'", e.name)
+		} else {
+			ok, err = e.fn(r, v, a)
+		}
+	}
+	clear(r.stack[pos:])
+	clear(r.kws[kws:])
+	r.stack, r.kws = r.stack[:pos], r.kws[:kws]
+	return BoolValue(ok), err
+}
+
+// bound holds the arguments of a call by the names of the parameters.
+type bound struct {
+	v   [5]Value
+	has [5]bool
+}
+
+func (b *bound) or(i int, def Value) Value {
+	if b.has[i] {
+		return b.v[i]
+	}
+	return def
+}
+
+// bind puts arguments into the order of the names, which end at a '/' for
+// parameters that have no name to a caller. A name that ends in '!' is required.
+func (a args) bind(what string, names ...string) (bound, error) {
+	var b bound
+	if len(a.pos) > len(names) {
+		return b, typeErrorf("%s takes at most %d arguments, not %d", what, len(names), len(a.pos))
+	}
+	for i, v := range a.pos {
+		b.v[i], b.has[i] = v, true
+	}
+next:
+	for _, k := range a.kw {
+		for i, n := range names {
+			if strings.TrimSuffix(n, "!") == k.name {
+				if b.has[i] {
+					return b, typeErrorf("%s got two values for argument '%s'", what, k.name)
+				}
+				b.v[i], b.has[i] = k.v, true
+				continue next
+			}
+		}
+		return b, typeErrorf("%s has no keyword argument '%s'", what, k.name)
+	}
+	for i, n := range names {
+		if strings.HasSuffix(n, "!") && !b.has[i] {
+			return b, typeErrorf("%s misses argument '%s'", what, strings.TrimSuffix(n, "!"))
+		}
+	}
+	return b, nil
+}
+
+// only is bind for callables that take positional arguments and nothing else.
+func (a args) only(what string, least, most int) error {
+	if len(a.kw) > 0 {
+		return typeErrorf("%s takes no keyword arguments", what)
+	}
+	if len(a.pos) < least || len(a.pos) > most {
+		return typeErrorf("%s takes %d to %d arguments, not %d", what, least, most, len(a.pos))
+	}
+	return nil
+}

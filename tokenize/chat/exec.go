@@ -1,0 +1,392 @@
+package chat
+
+import (
+	"errors"
+)
+
+func (r *run) exec(body []stmt) (flow, error) {
+	for _, s := range body {
+		if err := r.step(); err != nil {
+			return 0, err
+		}
+		if f, err := s.exec(r); f != flowNext || err != nil {
+			return f, err
+		}
+	}
+	return flowNext, nil
+}
+
+func (s *textStmt) exec(r *run) (flow, error) {
+	r.out = append(r.out, s.text...)
+	return 0, r.checkOutput()
+}
+
+func (s *outStmt) exec(r *run) (flow, error) {
+	r.line = s.line
+	v, err := s.e.eval(r)
+	if err != nil {
+		return 0, err
+	}
+	if v.isStr() {
+		r.out = append(r.out, v.s...)
+		return 0, r.checkOutput()
+	}
+	out, err := r.appendStr(r.out, v)
+	if err != nil {
+		return 0, err
+	}
+	r.out = out
+	return 0, r.checkOutput()
+}
+
+func (s *ifStmt) exec(r *run) (flow, error) {
+	r.line = s.line
+	v, err := s.test.eval(r)
+	if err != nil {
+		return 0, err
+	}
+	if r.truth(v) {
+		return r.exec(s.body)
+	}
+	for _, a := range s.alts {
+		r.line = a.line
+		v, err := a.test.eval(r)
+		if err != nil {
+			return 0, err
+		}
+		if r.truth(v) {
+			return r.exec(a.body)
+		}
+	}
+	return r.exec(s.els)
+}
+
+func (s *setStmt) exec(r *run) (flow, error) {
+	r.line = s.line
+	if err := r.checkTarget(&s.target); err != nil {
+		return 0, err
+	}
+	v, err := s.e.eval(r)
+	if err != nil {
+		return 0, err
+	}
+	return 0, r.assign(&s.target, v)
+}
+
+// checkTarget looks at the namespaces of a target before anything is evaluated.
+func (r *run) checkTarget(t *target) error {
+	for i := range t.parts {
+		if err := r.checkTarget(&t.parts[i]); err != nil {
+			return err
+		}
+	}
+	if t.attr == "" {
+		return nil
+	}
+	if _, ok := r.get(t.place).ref.(*namespace); !ok {
+		return errors.New("cannot assign an attribute of '" + t.name + "', which is no namespace")
+	}
+	return nil
+}
+
+func (r *run) assign(t *target, v Value) error {
+	switch {
+	case t.tuple:
+		return r.unpack(t, v)
+	case t.attr != "":
+		ns, ok := r.get(t.place).ref.(*namespace)
+		if !ok {
+			return errors.New("cannot assign an attribute of '" + t.name + "', which is no namespace")
+		}
+		ns.attrs.set(strOf(t.attr), v)
+		return r.pay(0, 2*valueBytes)
+	}
+	r.set(t.place, v)
+	return nil
+}
+
+func (r *run) unpack(t *target, v Value) error {
+	var items []Value
+	if v.kind == List || v.kind == Tuple {
+		items = v.Items()
+	} else {
+		it, err := r.iterate(v)
+		if err != nil {
+			return err
+		}
+		for {
+			x, ok, err := it.next(r)
+			if err != nil {
+				return err
+			}
+			if !ok {
+				break
+			}
+			if items = append(items, x); len(items) > len(t.parts) {
+				break
+			}
+		}
+	}
+	if len(items) != len(t.parts) {
+		return valueErrorf("%d names for %d values", len(t.parts), len(items))
+	}
+	for i := range t.parts {
+		if err := r.assign(&t.parts[i], items[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *setBlockStmt) exec(r *run) (flow, error) {
+	r.line = s.line
+	r.enter(s.frame.loads)
+	text, err := r.capture(func() error { _, err := r.exec(s.body); return err })
+	if err != nil {
+		return 0, err
+	}
+	v := strOf(text)
+	if s.filter != nil {
+		if v, err = r.filterText(s.filter, v); err != nil {
+			return 0, err
+		}
+	}
+	return 0, r.assign(&s.target, v)
+}
+
+// filterText evaluates the filters of a block on the text that it captured.
+func (r *run) filterText(e expr, text Value) (Value, error) {
+	f := e.(*filterExpr)
+	v := text
+	if f.of != nil {
+		var err error
+		if v, err = r.filterText(f.of, text); err != nil {
+			return v, err
+		}
+	}
+	return f.apply(r, v)
+}
+
+func (s *filterStmt) exec(r *run) (flow, error) {
+	r.line = s.line
+	r.enter(s.frame.loads)
+	var f flow
+	text, err := r.capture(func() error {
+		var err error
+		f, err = r.exec(s.body)
+		return err
+	})
+	if err != nil || f != flowNext {
+		return f, err // Python jumps out of the block, and its text is lost
+	}
+	v, err := r.filterText(s.filter, strOf(text))
+	if err != nil {
+		return 0, err
+	}
+	r.out, err = r.appendStr(r.out, v)
+	if err != nil {
+		return 0, err
+	}
+	return 0, r.checkOutput()
+}
+
+func (s *withStmt) exec(r *run) (flow, error) {
+	r.line = s.line
+	r.enter(s.frame.loads)
+	for i := range s.targets {
+		v, err := s.values[i].eval(r)
+		if err != nil {
+			return 0, err
+		}
+		if err := r.assign(&s.targets[i], v); err != nil {
+			return 0, err
+		}
+	}
+	return r.exec(s.body)
+}
+
+func (s *macroStmt) exec(r *run) (flow, error) {
+	r.env.kept = true
+	r.set(s.place, objectOf(&macro{body: s.macroBody, env: r.env}))
+	return 0, r.pay(0, 2*valueBytes+valueBytes*len(r.env.slots))
+}
+
+func (s *callStmt) exec(r *run) (flow, error) {
+	r.line = s.line
+	r.env.kept = true
+	caller := objectOf(&macro{body: s.macroBody, env: r.env})
+	if err := r.pay(0, valueBytes*len(r.env.slots)); err != nil {
+		return 0, err
+	}
+	v, err := s.call.evalWith(r, caller, true)
+	if err != nil {
+		return 0, err
+	}
+	r.out, err = r.appendStr(r.out, v)
+	if err != nil {
+		return 0, err
+	}
+	return 0, r.checkOutput()
+}
+
+func (s *genStmt) exec(r *run) (flow, error) {
+	v, err := r.callMacro(&macro{body: s.macroBody, env: r.env}, args{})
+	if err != nil {
+		return 0, err
+	}
+	r.out = append(r.out, v.s...)
+	return 0, r.checkOutput()
+}
+
+func (breakStmt) exec(*run) (flow, error)    { return flowBreak, nil }
+func (continueStmt) exec(*run) (flow, error) { return flowContinue, nil }
+
+func (s *forStmt) exec(r *run) (flow, error) {
+	r.line = s.line
+	v, err := s.iter.eval(r)
+	if err != nil {
+		return 0, err
+	}
+	if !s.recursive {
+		return 0, s.loop(r, v, 0)
+	}
+	text, err := s.recurse(r, v, 0, r.env)
+	if err != nil {
+		return 0, err
+	}
+	r.out = append(r.out, text...)
+	return 0, r.checkOutput()
+}
+
+// recurse runs a recursive loop once, as the function that Jinja makes of it.
+func (s *forStmt) recurse(r *run, v Value, depth int, up *env) (string, error) {
+	if err := r.call(); err != nil {
+		return "", err
+	}
+	outer := r.env
+	r.env = r.newEnv(s.slots, up)
+	text, err := r.capture(func() error { return s.loop(r, v, depth) })
+	r.dropEnv(r.env)
+	r.env = outer
+	r.depth--
+	return text, err
+}
+
+func (r *run) call() error {
+	if r.depth++; r.depth > r.t.opts.MaxDepth {
+		return limitErrorf("macros call each other more than %d deep", r.t.opts.MaxDepth)
+	}
+	return nil
+}
+
+// loop runs the body for each element. In Python, break and continue also keep
+// the loop from being counted as run, so that an else is executed after them.
+func (s *forStmt) loop(r *run, v Value, depth int) error {
+	it, err := s.source(r, v)
+	if err != nil {
+		return err
+	}
+	var lc *loopObject
+	if s.extended {
+		lc = &loopObject{it: it, of: v, loop: s, depth: depth, env: r.env.up, index: -1}
+		if s.test != nil {
+			lc.of = objectOf(it.obj)
+		}
+		if !s.recursive {
+			lc.loop = nil
+		}
+	}
+	ran := false
+	for {
+		if err := r.step(); err != nil {
+			return err
+		}
+		var x Value
+		var ok bool
+		if lc != nil {
+			x, ok, err = lc.next(r)
+		} else {
+			x, ok, err = it.next(r)
+		}
+		if err != nil {
+			return err
+		}
+		if !ok {
+			break
+		}
+		if s.target.tuple || s.target.attr != "" {
+			err = r.assign(&s.target, x)
+		} else {
+			r.set(s.target.place, x)
+		}
+		if err != nil {
+			return err
+		}
+		if lc != nil {
+			r.set(s.loopVar, objectOf(lc))
+		}
+		r.enter(s.bodyFrame.loads)
+		f, err := r.exec(s.body)
+		if err != nil {
+			return err
+		}
+		if f == flowBreak {
+			break
+		}
+		if f == flowNext {
+			ran = true
+		}
+	}
+	if ran || s.els == nil {
+		return nil
+	}
+	r.enter(s.elseFrame.loads)
+	_, err = r.exec(s.els)
+	return err
+}
+
+// source is what the loop goes over: the value, or those elements that pass the
+// test, found one at a time as the loop asks for them.
+func (s *forStmt) source(r *run, v Value) (iter, error) {
+	if s.test == nil {
+		return r.iterate(v)
+	}
+	// The test runs among the variables of this function, whoever asks the loop for
+	// its next element.
+	home := r.env
+	home.kept = true
+	var in iter
+	begun := false
+	return generator(func(r *run) (Value, bool, error) {
+		asking := r.env
+		r.env = home
+		defer func() { r.env = asking }()
+		if !begun {
+			begun = true
+			r.enter(s.testFrame.loads)
+			var err error
+			if in, err = r.iterate(v); err != nil {
+				return Value{}, false, err
+			}
+		}
+		for {
+			x, ok, err := in.next(r)
+			if err != nil || !ok {
+				return Value{}, false, err
+			}
+			if err := r.step(); err != nil {
+				return Value{}, false, err
+			}
+			if err := r.assign(&s.testTgt, x); err != nil {
+				return Value{}, false, err
+			}
+			pass, err := s.test.eval(r)
+			if err != nil {
+				return Value{}, false, err
+			}
+			if r.truth(pass) {
+				return x, true, nil
+			}
+		}
+	}), nil
+}

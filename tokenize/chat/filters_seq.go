@@ -1,0 +1,730 @@
+package chat
+
+import (
+	"errors"
+	"sort"
+	"strings"
+)
+
+// collectionFilter returns the filters that work on sequences, or nil.
+func collectionFilter(name string) filterFunc {
+	switch name {
+	case "list":
+		return filterList
+	case "items":
+		return filterItems
+	case "first":
+		return filterFirst
+	case "last":
+		return filterLast
+	case "reverse":
+		return filterReverse
+	case "sort":
+		return filterSort
+	case "dictsort":
+		return filterDictSort
+	case "unique":
+		return filterUnique
+	case "min":
+		return filterExtreme(name, cmpLt)
+	case "max":
+		return filterExtreme(name, cmpGt)
+	case "sum":
+		return filterSum
+	case "map":
+		return filterMap
+	case "select":
+		return filterSelect(name, false, true)
+	case "reject":
+		return filterSelect(name, false, false)
+	case "selectattr":
+		return filterSelect(name, true, true)
+	case "rejectattr":
+		return filterSelect(name, true, false)
+	case "groupby":
+		return filterGroupBy
+	case "batch":
+		return filterBatch
+	case "slice":
+		return filterSlice
+	}
+	return nil
+}
+
+// A getterFunc finds the attribute of an element that a filter asks for.
+type getterFunc func(Value) (Value, error)
+
+// getter follows a path such as "function.name" or 0; None gives the element
+// itself. A default other than None or the zero Value stands in for undefined.
+func (r *run) getter(path, def Value, fold bool) (getterFunc, error) {
+	keys, err := attributePath(path)
+	if err != nil {
+		return nil, err
+	}
+	hasDefault := def.kind != None && !(def.kind == Undefined && def.s == "" && def.n == 0)
+	return func(v Value) (Value, error) {
+		for _, k := range keys {
+			var err error
+			if v, err = r.item(v, k); err != nil {
+				return v, err
+			}
+			if hasDefault && v.kind == Undefined {
+				v = def
+			}
+		}
+		if fold && v.isStr() {
+			v.s = toLower(v.s)
+		}
+		return v, nil
+	}, nil
+}
+
+func attributePath(path Value) ([]Value, error) {
+	switch {
+	case path.kind == None:
+		return nil, nil
+	case !path.isStr():
+		return []Value{path}, nil
+	}
+	var keys []Value
+	for _, p := range strings.Split(path.s, ".") {
+		if p != "" && strings.IndexFunc(p, func(c rune) bool { return !isDigitRune(c) }) < 0 {
+			n, ok := parseInt(p, 10)
+			if !ok {
+				return nil, valueErrorf("bad number %s in an attribute", quote(p))
+			}
+			keys = append(keys, n)
+			continue
+		}
+		keys = append(keys, strOf(p))
+	}
+	return keys, nil
+}
+
+func filterList(r *run, v Value, a args) (Value, error) {
+	if err := a.only("list", 0, 0); err != nil {
+		return v, err
+	}
+	items, err := r.collect(v)
+	if err != nil {
+		return v, err
+	}
+	return r.list(items)
+}
+
+func filterItems(r *run, v Value, a args) (Value, error) {
+	if err := a.only("items", 0, 0); err != nil {
+		return v, err
+	}
+	pos := 0
+	return lazy(func(*run) (Value, bool, error) {
+		if v.kind == Undefined {
+			return Value{}, false, nil
+		}
+		m := v.Map()
+		if m == nil {
+			return Value{}, false, typeErrorf("can only get item pairs from a mapping")
+		}
+		if pos >= m.Len() {
+			return Value{}, false, nil
+		}
+		pos++
+		return tupleOf(m.keys[pos-1], m.vals[pos-1]), true, nil
+	}), nil
+}
+
+func filterFirst(r *run, v Value, a args) (Value, error) {
+	if err := a.only("first", 0, 0); err != nil {
+		return v, err
+	}
+	it, err := r.iterate(v)
+	if err != nil {
+		return v, err
+	}
+	x, ok, err := it.next(r)
+	if !ok && err == nil {
+		return undefinedMessage("No first item, sequence was empty."), nil
+	}
+	return x, err
+}
+
+func filterLast(r *run, v Value, a args) (Value, error) {
+	if err := a.only("last", 0, 0); err != nil {
+		return v, err
+	}
+	items, err := r.reversible(v)
+	if err != nil {
+		return v, err
+	}
+	if len(items) == 0 {
+		return undefinedMessage("No last item, sequence was empty."), nil
+	}
+	return items[len(items)-1], nil
+}
+
+// reversible returns the elements of what Python can go over backwards.
+func (r *run) reversible(v Value) ([]Value, error) {
+	switch v.kind {
+	case List, Tuple, Dict, String, Markup:
+		return r.collect(v)
+	case Undefined:
+		return nil, undefinedError(v) // it has __len__ and a __getitem__ that raises
+	}
+	switch v.ref.(type) {
+	case *interval, *view:
+		return r.collect(v)
+	}
+	return nil, typeErrorf("'%s' object is not reversible", typeName(v))
+}
+
+func filterReverse(r *run, v Value, a args) (Value, error) {
+	if err := a.only("reverse", 0, 0); err != nil {
+		return v, err
+	}
+	if v.isStr() {
+		return r.slice(v, NoneValue(), NoneValue(), IntValue(-1))
+	}
+	if v.kind == Undefined {
+		// reversed() of it is fine; there is nothing to go over.
+		return lazy(func(*run) (Value, bool, error) { return Value{}, false, nil }), nil
+	}
+	items, err := r.reversible(v)
+	list := false
+	if err != nil {
+		if items, err = r.collect(v); err != nil {
+			return v, err
+		}
+		list = true
+	}
+	out := make([]Value, len(items))
+	for i, x := range items {
+		out[len(items)-1-i] = x
+	}
+	if list {
+		return r.list(out)
+	}
+	return objectOf(&sharedIter{items: out}), r.pay(0, valueBytes*len(out))
+}
+
+// sorted sorts as Python does, stable and with < only.
+func (r *run) sorted(items []Value, key getterFunc, reverse bool) ([]Value, []Value, error) {
+	keys := make([]Value, len(items))
+	order := make([]int, len(items))
+	for i, x := range items {
+		k, err := key(x)
+		if err != nil {
+			return nil, nil, err
+		}
+		keys[i], order[i] = k, i
+	}
+	var failed error
+	sort.SliceStable(order, func(i, j int) bool {
+		if failed != nil {
+			return false
+		}
+		a, b := keys[order[i]], keys[order[j]]
+		if reverse {
+			a, b = b, a
+		}
+		less, err := r.order(cmpLt, a, b)
+		if err != nil {
+			failed = err
+		}
+		return less
+	})
+	if failed != nil {
+		return nil, nil, failed
+	}
+	out, outKeys := make([]Value, len(items)), make([]Value, len(items))
+	for i, j := range order {
+		out[i], outKeys[i] = items[j], keys[j]
+	}
+	return out, outKeys, r.pay(len(items), 3*valueBytes*len(items))
+}
+
+func filterSort(r *run, v Value, a args) (Value, error) {
+	b, err := a.bind("sort", "reverse", "case_sensitive", "attribute")
+	if err != nil {
+		return v, err
+	}
+	fold := !(b.has[1] && r.truth(b.v[1]))
+	// Several attributes with commas between them make a list to sort by.
+	var gets []getterFunc
+	for _, p := range splitAttributes(b.or(2, NoneValue())) {
+		get, err := r.getter(p, Value{}, fold)
+		if err != nil {
+			return v, err
+		}
+		gets = append(gets, get)
+	}
+	key := func(x Value) (Value, error) {
+		if len(gets) == 1 {
+			return gets[0](x)
+		}
+		out := make([]Value, len(gets))
+		for i, g := range gets {
+			var err error
+			if out[i], err = g(x); err != nil {
+				return x, err
+			}
+		}
+		return ListValue(out...), nil
+	}
+	items, err := r.collect(v)
+	if err != nil {
+		return v, err
+	}
+	out, _, err := r.sorted(items, key, b.has[0] && r.truth(b.v[0]))
+	if err != nil {
+		return v, err
+	}
+	return r.list(out)
+}
+
+func splitAttributes(v Value) []Value {
+	if !v.isStr() {
+		return []Value{v}
+	}
+	var out []Value
+	for _, p := range strings.Split(v.s, ",") {
+		out = append(out, strOf(p))
+	}
+	return out
+}
+
+func filterDictSort(r *run, v Value, a args) (Value, error) {
+	b, err := a.bind("dictsort", "case_sensitive", "by", "reverse")
+	if err != nil {
+		return v, err
+	}
+	pos := 0
+	switch by := b.or(1, strOf("key")); {
+	case by.isStr() && by.s == "key":
+	case by.isStr() && by.s == "value":
+		pos = 1
+	default:
+		return v, errors.New(`you can only sort by either "key" or "value"`)
+	}
+	m := v.Map()
+	if m == nil {
+		if v.kind == Undefined {
+			return v, undefinedError(v)
+		}
+		return v, typeErrorf("'%s' object has no attribute 'items'", typeName(v))
+	}
+	fold := !(b.has[0] && r.truth(b.v[0]))
+	pairs, err := (&view{m, 'i'}).items(r)
+	if err != nil {
+		return v, err
+	}
+	out, _, err := r.sorted(pairs, func(x Value) (Value, error) {
+		k := x.Items()[pos]
+		if fold && k.isStr() {
+			k.s = toLower(k.s)
+		}
+		return k, nil
+	}, b.has[2] && r.truth(b.v[2]))
+	if err != nil {
+		return v, err
+	}
+	return r.list(out)
+}
+
+func filterUnique(r *run, v Value, a args) (Value, error) {
+	b, err := a.bind("unique", "case_sensitive", "attribute")
+	if err != nil {
+		return v, err
+	}
+	fold := !(b.has[0] && r.truth(b.v[0]))
+	path := b.or(1, NoneValue())
+	var get getterFunc
+	var it iter
+	seen := NewMap(0)
+	return lazy(func(r *run) (Value, bool, error) {
+		if get == nil {
+			var err error
+			if get, err = r.getter(path, Value{}, fold); err != nil {
+				return Value{}, false, err
+			}
+			if it, err = r.iterate(v); err != nil {
+				return Value{}, false, err
+			}
+		}
+		for {
+			x, ok, err := it.next(r)
+			if err != nil || !ok {
+				return x, false, err
+			}
+			k, err := get(x)
+			if err != nil {
+				return x, false, err
+			}
+			if !hashable(k) {
+				return x, false, typeErrorf("unhashable type: '%s'", typeName(k))
+			}
+			if err := r.pay(1+seen.other, 2*valueBytes); err != nil {
+				return x, false, err
+			}
+			if seen.find(k) < 0 {
+				seen.set(k, NoneValue())
+				return x, true, nil
+			}
+		}
+	}), nil
+}
+
+func filterExtreme(name string, op cmpop) filterFunc {
+	return func(r *run, v Value, a args) (Value, error) {
+		b, err := a.bind(name, "case_sensitive", "attribute")
+		if err != nil {
+			return v, err
+		}
+		items, err := r.collect(v)
+		if err != nil {
+			return v, err
+		}
+		if len(items) == 0 {
+			return undefinedMessage("No aggregated item, sequence was empty."), nil
+		}
+		get, err := r.getter(b.or(1, NoneValue()), Value{}, !(b.has[0] && r.truth(b.v[0])))
+		if err != nil {
+			return v, err
+		}
+		best := items[0]
+		key, err := get(best)
+		if err != nil {
+			return v, err
+		}
+		for _, x := range items[1:] {
+			k, err := get(x)
+			if err != nil {
+				return v, err
+			}
+			better, err := r.order(op, k, key)
+			if err != nil {
+				return v, err
+			}
+			if better {
+				best, key = x, k
+			}
+		}
+		return best, nil
+	}
+}
+
+func filterSum(r *run, v Value, a args) (Value, error) {
+	b, err := a.bind("sum", "attribute", "start")
+	if err != nil {
+		return v, err
+	}
+	get, err := r.getter(b.or(0, NoneValue()), Value{}, false)
+	if err != nil {
+		return v, err
+	}
+	sum := b.or(1, IntValue(0))
+	if sum.isStr() {
+		return v, typeErrorf("sum() can't sum strings")
+	}
+	items, err := r.collect(v)
+	if err != nil {
+		return v, err
+	}
+	for _, x := range items {
+		if x, err = get(x); err != nil {
+			return v, err
+		}
+		if sum, err = r.binary(opAdd, sum, x); err != nil {
+			return v, err
+		}
+	}
+	return sum, nil
+}
+
+// keep copies the arguments of a call for a generator that outlives it.
+func (a args) keep() args {
+	return args{append([]Value(nil), a.pos...), append([]keyword(nil), a.kw...)}
+}
+
+func filterMap(_ *run, v Value, a args) (Value, error) {
+	a = a.keep()
+	var get getterFunc
+	var it iter
+	return lazy(func(r *run) (Value, bool, error) {
+		if get == nil {
+			if !r.truth(v) {
+				return Value{}, false, nil
+			}
+			var err error
+			if get, err = r.mapper(a); err != nil {
+				return Value{}, false, err
+			}
+			if it, err = r.iterate(v); err != nil {
+				return Value{}, false, err
+			}
+		}
+		x, ok, err := it.next(r)
+		if err != nil || !ok {
+			return x, false, err
+		}
+		x, err = get(x)
+		return x, err == nil, err
+	}), nil
+}
+
+// mapper is what map applies: a filter by its name, or an attribute.
+func (r *run) mapper(a args) (getterFunc, error) {
+	if len(a.pos) == 0 {
+		path, ok := a.keyword("attribute")
+		if !ok {
+			return nil, errors.New("map requires a filter argument")
+		}
+		def := NoneValue()
+		for _, k := range a.kw {
+			switch k.name {
+			case "attribute":
+			case "default":
+				def = k.v
+			default:
+				return nil, errors.New("unexpected keyword argument '" + k.name + "'")
+			}
+		}
+		return r.getter(path, def, false)
+	}
+	name, rest := a.pos[0], args{a.pos[1:], a.kw}
+	return func(x Value) (Value, error) {
+		if !name.isStr() {
+			return x, typeErrorf("no filter named by a value of type %s", typeName(name))
+		}
+		f := filterByName(name.s)
+		if f == nil {
+			if leftOutFilter(name.s) {
+				return x, typeErrorf("%w: filter '%s'", ErrUnsupported, name.s)
+			}
+			return x, typeErrorf("no filter named '%s'", name.s)
+		}
+		return f(r, x, rest)
+	}, nil
+}
+
+func filterSelect(name string, attr, want bool) filterFunc {
+	return func(_ *run, v Value, a args) (Value, error) {
+		a = a.keep()
+		var pass func(Value) (bool, error)
+		var it iter
+		return lazy(func(r *run) (Value, bool, error) {
+			if pass == nil {
+				if !r.truth(v) {
+					return Value{}, false, nil
+				}
+				var err error
+				if pass, err = r.selector(name, attr, a); err != nil {
+					return Value{}, false, err
+				}
+				if it, err = r.iterate(v); err != nil {
+					return Value{}, false, err
+				}
+			}
+			for {
+				x, ok, err := it.next(r)
+				if err != nil || !ok {
+					return x, false, err
+				}
+				if err := r.step(); err != nil {
+					return x, false, err
+				}
+				p, err := pass(x)
+				if err != nil || p == want {
+					return x, err == nil, err
+				}
+			}
+		}), nil
+	}
+}
+
+func (r *run) selector(name string, attr bool, a args) (func(Value) (bool, error), error) {
+	get := func(v Value) (Value, error) { return v, nil }
+	if attr {
+		if len(a.pos) == 0 {
+			return nil, errors.New(name + " misses the name of an attribute")
+		}
+		var err error
+		if get, err = r.getter(a.pos[0], Value{}, false); err != nil {
+			return nil, err
+		}
+		a.pos = a.pos[1:]
+	}
+	if len(a.pos) == 0 {
+		return func(v Value) (bool, error) {
+			v, err := get(v)
+			return r.truth(v), err
+		}, nil
+	}
+	by, rest := a.pos[0], args{a.pos[1:], a.kw}
+	return func(v Value) (bool, error) {
+		v, err := get(v)
+		if err != nil {
+			return false, err
+		}
+		if !by.isStr() {
+			return false, typeErrorf("no test named by a value of type %s", typeName(by))
+		}
+		t := testByName(by.s)
+		if t == nil {
+			return false, typeErrorf("no test named '%s'", by.s)
+		}
+		return t(r, v, rest)
+	}, nil
+}
+
+func filterGroupBy(r *run, v Value, a args) (Value, error) {
+	b, err := a.bind("groupby", "attribute!", "default", "case_sensitive")
+	if err != nil {
+		return v, err
+	}
+	def := b.or(1, NoneValue())
+	fold := !(b.has[2] && r.truth(b.v[2]))
+	key, err := r.getter(b.v[0], def, fold)
+	if err != nil {
+		return v, err
+	}
+	plain, err := r.getter(b.v[0], def, false)
+	if err != nil {
+		return v, err
+	}
+	items, err := r.collect(v)
+	if err != nil {
+		return v, err
+	}
+	items, keys, err := r.sorted(items, key, false)
+	if err != nil {
+		return v, err
+	}
+	var out []Value
+	for i := 0; i < len(items); {
+		j := i + 1
+		for j < len(items) {
+			eq, err := r.equal(keys[i], keys[j])
+			if err != nil {
+				return v, err
+			}
+			if !eq {
+				break
+			}
+			j++
+		}
+		k, err := plain(items[i])
+		if err != nil {
+			return v, err
+		}
+		out = append(out, Value{kind: Tuple, ref: &seq{items: []Value{k, ListValue(items[i:j:j]...)}, group: true}})
+		i = j
+	}
+	return r.list(out)
+}
+
+func filterBatch(r *run, v Value, a args) (Value, error) {
+	b, err := a.bind("batch", "linecount!", "fill_with")
+	if err != nil {
+		return v, err
+	}
+	n, fill := b.v[0], b.or(1, NoneValue())
+	var it iter
+	begun, over := false, false
+	return lazy(func(r *run) (Value, bool, error) {
+		if over {
+			return Value{}, false, nil
+		}
+		if !begun {
+			begun = true
+			var err error
+			if it, err = r.iterate(v); err != nil {
+				return Value{}, false, err
+			}
+		}
+		var line []Value
+		for {
+			full, err := r.equal(IntValue(int64(len(line))), n)
+			if err != nil {
+				return Value{}, false, err
+			}
+			if full && len(line) > 0 {
+				break
+			}
+			x, ok, err := it.next(r)
+			if err != nil {
+				return Value{}, false, err
+			}
+			if !ok {
+				over = true
+				break
+			}
+			if full { // a line count of 0: an empty line before the first element
+				line = append(line, x)
+				n = IntValue(-1)
+				return ListValue(), true, nil
+			}
+			line = append(line, x)
+		}
+		if len(line) == 0 {
+			return Value{}, false, nil
+		}
+		if over && fill.kind != None {
+			want, ok := n.small()
+			if !ok {
+				return Value{}, false, typeErrorf("batch: line count must be an int")
+			}
+			if want-int64(len(line)) > r.bytes/valueBytes {
+				return Value{}, false, limitErrorf("a batch of %d", want)
+			}
+			for int64(len(line)) < want {
+				line = append(line, fill)
+			}
+		}
+		x, err := r.list(line)
+		return x, true, err
+	}), nil
+}
+
+func filterSlice(r *run, v Value, a args) (Value, error) {
+	b, err := a.bind("slice", "slices!", "fill_with")
+	if err != nil {
+		return v, err
+	}
+	fill := b.or(1, NoneValue())
+	var items []Value
+	var slices, at, offset int64
+	begun := false
+	return lazy(func(r *run) (Value, bool, error) {
+		if !begun {
+			begun = true
+			var err error
+			if items, err = r.collect(v); err != nil {
+				return Value{}, false, err
+			}
+			n, ok := b.v[0].small()
+			if !ok {
+				return Value{}, false, typeErrorf("slice: slices must be an int")
+			}
+			if n == 0 {
+				return Value{}, false, valueErrorf("integer division or modulo by zero")
+			}
+			slices = n
+		}
+		if at >= slices {
+			return Value{}, false, nil
+		}
+		each, extra := int64(len(items))/slices, int64(len(items))%slices
+		from := offset + at*each
+		if at < extra {
+			offset++
+		}
+		to := offset + (at+1)*each
+		part := append([]Value(nil), items[from:to]...)
+		if fill.kind != None && at >= extra {
+			part = append(part, fill)
+		}
+		at++
+		x, err := r.list(part)
+		return x, true, err
+	}), nil
+}

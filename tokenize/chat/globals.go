@@ -1,0 +1,201 @@
+package chat
+
+import "fmt"
+
+// lookup finds a variable among the inputs, then among the global functions.
+func (r *run) lookup(i int) Value {
+	if !r.know[i] {
+		r.know[i] = true
+		r.ctx[i] = r.global(r.t.names[i])
+	}
+	return r.ctx[i]
+}
+
+func (r *run) global(name string) Value {
+	if r.in.Extra != nil {
+		if v, ok := r.in.Extra.Get(name); ok {
+			return v
+		}
+	}
+	none := func(v Value) Value {
+		if v.kind == Undefined {
+			return NoneValue()
+		}
+		return v
+	}
+	switch name {
+	case "messages":
+		return none(r.in.Messages)
+	case "tools":
+		return none(r.in.Tools)
+	case "documents":
+		return none(r.in.Documents)
+	case "add_generation_prompt":
+		return BoolValue(r.in.AddGenerationPrompt)
+	}
+	o := &r.t.opts
+	switch {
+	case name == "bos_token" && o.BOSToken != "":
+		return StringValue(o.BOSToken)
+	case name == "eos_token" && o.EOSToken != "":
+		return StringValue(o.EOSToken)
+	}
+	if s, ok := o.Tokens[name]; ok {
+		return StringValue(s)
+	}
+	if f := globalFunction(name); f != nil {
+		return objectOf(&builtin{name, f})
+	}
+	return Value{}
+}
+
+func globalFunction(name string) func(r *run, a args) (Value, error) {
+	switch name {
+	case "raise_exception":
+		return raiseException
+	case "strftime_now":
+		return strftimeNow
+	case "namespace":
+		return newNamespace
+	case "dict":
+		return newDict
+	case "range":
+		return newRange
+	case "cycler":
+		return newCycler
+	case "joiner":
+		return newJoiner
+	case "lipsum":
+		return func(*run, args) (Value, error) {
+			return Value{}, typeErrorf("%w: lipsum", ErrUnsupported)
+		}
+	}
+	return nil
+}
+
+func raiseException(r *run, a args) (Value, error) {
+	b, err := a.bind("raise_exception", "message!")
+	if err != nil {
+		return Value{}, err
+	}
+	s, err := r.text(b.v[0])
+	if err != nil {
+		return Value{}, err
+	}
+	return Value{}, fmt.Errorf("%w: %s", ErrRaised, s)
+}
+
+func strftimeNow(r *run, a args) (Value, error) {
+	b, err := a.bind("strftime_now", "format!")
+	if err != nil {
+		return Value{}, err
+	}
+	if !b.v[0].isStr() {
+		return Value{}, typeErrorf("strftime() argument must be str, not %s", typeName(b.v[0]))
+	}
+	if r.t.opts.Now == nil {
+		return Value{}, fmt.Errorf("%w: strftime_now without a clock in Options.Now", ErrUnsupported)
+	}
+	s, err := strftime(r.t.opts.Now(), b.v[0].s)
+	if err != nil {
+		return Value{}, err
+	}
+	return r.str(s)
+}
+
+// fill adds what dict() and namespace() take: one mapping or one sequence of
+// pairs, and keywords.
+func (r *run) fill(m *Map, a args) error {
+	if len(a.pos) > 1 {
+		return typeErrorf("dict expected at most 1 argument, got %d", len(a.pos))
+	}
+	if len(a.pos) == 1 {
+		v := a.pos[0]
+		if from := v.Map(); from != nil {
+			for i, k := range from.keys {
+				m.set(k, from.vals[i])
+			}
+		} else {
+			items, err := r.collect(v)
+			if err != nil {
+				return err
+			}
+			for _, x := range items {
+				pair, err := r.collect(x)
+				if err != nil {
+					return err
+				}
+				if len(pair) != 2 {
+					return valueErrorf("dictionary update sequence element has length %d; 2 is required", len(pair))
+				}
+				if !hashable(pair[0]) {
+					return typeErrorf("unhashable type: '%s'", typeName(pair[0]))
+				}
+				if err := r.pay(1+m.other, 0); err != nil {
+					return err
+				}
+				m.set(pair[0], pair[1])
+			}
+		}
+	}
+	for _, k := range a.kw {
+		m.Set(k.name, k.v)
+	}
+	return r.pay(m.Len(), 2*valueBytes*m.Len())
+}
+
+func newNamespace(r *run, a args) (Value, error) {
+	ns := &namespace{}
+	err := r.fill(&ns.attrs, a)
+	return objectOf(ns), err
+}
+
+func newDict(r *run, a args) (Value, error) {
+	m := NewMap(len(a.kw))
+	err := r.fill(m, a)
+	return MapValue(m), err
+}
+
+// maxRange is the longest range that the sandbox of Jinja allows.
+const maxRange = 100_000
+
+func newRange(_ *run, a args) (Value, error) {
+	if err := a.only("range", 1, 3); err != nil {
+		return Value{}, err
+	}
+	var n [3]int64
+	for i, v := range a.pos {
+		if !v.isInt() {
+			return Value{}, typeErrorf("'%s' object cannot be interpreted as an integer", typeName(v))
+		}
+		var ok bool
+		if n[i], ok = v.small(); !ok {
+			return Value{}, limitErrorf("range bound outside of 64 bits")
+		}
+	}
+	o := &interval{0, n[0], 1}
+	if len(a.pos) > 1 {
+		o.start, o.stop = n[0], n[1]
+	}
+	if len(a.pos) > 2 {
+		if o.step = n[2]; o.step == 0 {
+			return Value{}, valueErrorf("range() arg 3 must not be zero")
+		}
+	}
+	if l := o.len(); l > maxRange || l < 0 {
+		return Value{}, limitErrorf("range of more than %d", maxRange)
+	}
+	return objectOf(o), nil
+}
+
+func newCycler(_ *run, a args) (Value, error) {
+	if len(a.pos) == 0 || len(a.kw) > 0 {
+		return Value{}, typeErrorf("at least one item has to be provided")
+	}
+	return objectOf(&cycler{items: a.keep().pos}), nil
+}
+
+func newJoiner(_ *run, a args) (Value, error) {
+	b, err := a.bind("joiner", "sep")
+	return objectOf(&joiner{sep: b.or(0, strOf(", "))}), err
+}

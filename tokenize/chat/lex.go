@@ -1,0 +1,507 @@
+package chat
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// The lexer cuts a template into tokens by the rules of Jinja with trim_blocks
+// and lstrip_blocks on: a newline after a block or a comment goes away, and so
+// does the white space between the start of a line and a block or a comment.
+
+type tokenKind uint8
+
+const (
+	tokEOF tokenKind = iota
+	tokData
+	tokVarBegin
+	tokVarEnd
+	tokBlockBegin
+	tokBlockEnd
+	tokName
+	tokString
+	tokInt
+	tokFloat
+	tokOp
+)
+
+type token struct {
+	kind tokenKind
+	text string // unescaped for strings, without underscores for numbers
+	line int
+}
+
+func (t token) describe() string {
+	switch t.kind {
+	case tokEOF:
+		return "the end of the template"
+	case tokData:
+		return "text"
+	case tokVarBegin:
+		return "'{{'"
+	case tokVarEnd:
+		return "'}}'"
+	case tokBlockBegin:
+		return "'{%'"
+	case tokBlockEnd:
+		return "'%}'"
+	case tokString:
+		return "a string"
+	default:
+		return "'" + t.text + "'"
+	}
+}
+
+type lexer struct {
+	src  string
+	pos  int
+	line int
+	// lineStarting says that the last match ended with a newline, so that the text
+	// after it begins a line.
+	lineStarting bool
+	open         []byte // brackets that wait for their end
+	out          []token
+}
+
+func lex(src string) ([]token, int, error) {
+	src = strings.ReplaceAll(src, "\r\n", "\n")
+	src = strings.ReplaceAll(src, "\r", "\n")
+	src = strings.TrimSuffix(src, "\n") // keep_trailing_newline is off
+	l := &lexer{src: src, line: 1, lineStarting: true, out: make([]token, 0, len(src)/4+8)}
+	for l.pos < len(src) {
+		if err := l.root(); err != nil {
+			return nil, l.line, err
+		}
+	}
+	l.emit(tokEOF, "")
+	return l.out, l.line, nil
+}
+
+func (l *lexer) emit(k tokenKind, text string) {
+	l.out = append(l.out, token{k, text, l.line})
+}
+
+// advance moves to pos and counts the lines on the way.
+func (l *lexer) advance(pos int) {
+	l.line += strings.Count(l.src[l.pos:pos], "\n")
+	l.pos = pos
+}
+
+// root reads text up to the next tag, and the tag.
+func (l *lexer) root() error {
+	begin := l.pos
+	open := nextTag(l.src, begin)
+	if open < 0 {
+		l.emit(tokData, l.src[begin:])
+		l.advance(len(l.src))
+		return nil
+	}
+	text := l.src[begin:open]
+	kind := l.src[open+1]
+	after := open + 2
+	var sign byte
+	if after < len(l.src) && (l.src[after] == '-' || l.src[after] == '+') {
+		sign = l.src[after]
+		after++
+	}
+	if text = l.stripText(text, sign, kind == '{'); text != "" {
+		l.emit(tokData, text)
+	}
+	l.advance(open)
+	l.lineStarting = false
+	switch kind {
+	case '#':
+		return l.comment(after)
+	case '{':
+		l.emit(tokVarBegin, "")
+	default:
+		if end, ok := rawBegin(l.src, after); ok {
+			return l.raw(end)
+		}
+		l.emit(tokBlockBegin, "")
+	}
+	l.advance(after)
+	return l.tag(kind == '{')
+}
+
+func nextTag(src string, from int) int {
+	for {
+		i := strings.IndexByte(src[from:], '{')
+		if i < 0 || from+i+1 >= len(src) {
+			return -1
+		}
+		from += i
+		switch src[from+1] {
+		case '{', '%', '#':
+			return from
+		}
+		from++
+	}
+}
+
+// stripText applies the white space control of a tag to the text before it.
+func (l *lexer) stripText(text string, sign byte, variable bool) string {
+	switch {
+	case sign == '-':
+		return strings.TrimRightFunc(text, isSpace)
+	case sign == '+' || variable:
+		return text
+	}
+	start := strings.LastIndexByte(text, '\n') + 1
+	if (start > 0 || l.lineStarting) && strings.TrimLeftFunc(text[start:], isSpace) == "" {
+		return text[:start]
+	}
+	return text
+}
+
+func (l *lexer) comment(from int) error {
+	i := strings.Index(l.src[from:], "#}")
+	if i < 0 {
+		return fmt.Errorf("comment without end")
+	}
+	end := from + i
+	if end > from && (l.src[end-1] == '-' || l.src[end-1] == '+') {
+		end--
+	}
+	next, _ := l.tagEnd(end, "#}")
+	l.finish(next)
+	return nil
+}
+
+// tagEnd returns where the text goes on after the end of a tag at pos, if there
+// is one.
+func (l *lexer) tagEnd(pos int, end string) (int, bool) {
+	rest := l.src[pos:]
+	switch {
+	case strings.HasPrefix(rest, "-") && strings.HasPrefix(rest[1:], end):
+		pos += 1 + len(end)
+		return pos + len(l.src[pos:]) - len(strings.TrimLeftFunc(l.src[pos:], isSpace)), true
+	case end != "}}" && strings.HasPrefix(rest, "+") && strings.HasPrefix(rest[1:], end):
+		return pos + 1 + len(end), true
+	case strings.HasPrefix(rest, end):
+		pos += len(end)
+		if end != "}}" && pos < len(l.src) && l.src[pos] == '\n' {
+			pos++
+		}
+		return pos, true
+	}
+	return 0, false
+}
+
+func (l *lexer) finish(next int) {
+	l.lineStarting = l.src[next-1] == '\n'
+	l.advance(next)
+}
+
+// rawBegin reports whether a raw block is opened by the tag whose inside starts
+// at pos, and where its text begins.
+func rawBegin(src string, pos int) (int, bool) {
+	rest := strings.TrimLeftFunc(src[pos:], isSpace)
+	if !strings.HasPrefix(rest, "raw") {
+		return 0, false
+	}
+	rest = strings.TrimLeftFunc(rest[3:], isSpace)
+	switch {
+	case strings.HasPrefix(rest, "-%}"):
+		rest = strings.TrimLeftFunc(rest[3:], isSpace)
+	case strings.HasPrefix(rest, "%}"):
+		rest = rest[2:]
+	default:
+		return 0, false
+	}
+	return len(src) - len(rest), true
+}
+
+func (l *lexer) raw(from int) error {
+	l.finish(from)
+	for at := from; ; {
+		i := strings.Index(l.src[at:], "{%")
+		if i < 0 {
+			return fmt.Errorf("raw block without endraw")
+		}
+		open := at + i
+		p := open + 2
+		var sign byte
+		if p < len(l.src) && (l.src[p] == '-' || l.src[p] == '+') {
+			sign = l.src[p]
+			p++
+		}
+		rest := strings.TrimLeftFunc(l.src[p:], isSpace)
+		if strings.HasPrefix(rest, "endraw") {
+			rest = strings.TrimLeftFunc(rest[len("endraw"):], isSpace)
+			if next, ok := l.tagEnd(len(l.src)-len(rest), "%}"); ok {
+				if text := l.stripText(l.src[from:open], sign, false); text != "" {
+					l.emit(tokData, text)
+				}
+				l.finish(next)
+				return nil
+			}
+		}
+		at = open + 2
+	}
+}
+
+// operators holds the two-byte ones; all others are single bytes of operatorBytes.
+var operators = [...]string{"**", "//", "==", "!=", "<=", ">="}
+
+const operatorBytes = "+-*/%~<>=.,:|()[]{};"
+
+// tag reads the tokens inside a tag through its end.
+func (l *lexer) tag(variable bool) error {
+	end, endKind := "%}", tokBlockEnd
+	if variable {
+		end, endKind = "}}", tokVarEnd
+	}
+	l.open = l.open[:0]
+	for l.pos < len(l.src) {
+		if len(l.open) == 0 {
+			if next, ok := l.tagEnd(l.pos, end); ok {
+				l.emit(endKind, "")
+				l.finish(next)
+				return nil
+			}
+		}
+		rest := l.src[l.pos:]
+		if trimmed := strings.TrimLeftFunc(rest, isSpace); len(trimmed) < len(rest) {
+			l.advance(len(l.src) - len(trimmed))
+			continue
+		}
+		if err := l.inside(rest); err != nil {
+			return err
+		}
+	}
+	return nil // the parser complains about the end
+}
+
+func (l *lexer) inside(rest string) error {
+	c := rest[0]
+	r, _ := utf8.DecodeRuneInString(rest)
+	switch {
+	case c >= '0' && c <= '9':
+		l.number(rest)
+		return nil
+	case isNameRune(r):
+		n := 0
+		for i, r := range rest {
+			if !isNameRune(r) {
+				break
+			}
+			n = i + utf8.RuneLen(r)
+		}
+		l.emit(tokName, rest[:n])
+		l.advance(l.pos + n)
+		return nil
+	case c == '"' || c == '\'':
+		return l.str(rest)
+	}
+	op := ""
+	for _, o := range operators {
+		if strings.HasPrefix(rest, o) {
+			op = o
+		}
+	}
+	if op == "" {
+		if strings.IndexByte(operatorBytes, c) < 0 {
+			return fmt.Errorf("unexpected character %q", r)
+		}
+		op = rest[:1]
+	}
+	switch op {
+	case "(", "[", "{":
+		l.open = append(l.open, op[0])
+	case ")", "]", "}":
+		n := len(l.open)
+		if n == 0 {
+			return fmt.Errorf("unexpected '%s'", op)
+		}
+		if want := closing(l.open[n-1]); want != op[0] {
+			return fmt.Errorf("unexpected '%s', expected '%c'", op, want)
+		}
+		l.open = l.open[:n-1]
+	}
+	l.emit(tokOp, op)
+	l.advance(l.pos + len(op))
+	return nil
+}
+
+func closing(open byte) byte {
+	switch open {
+	case '(':
+		return ')'
+	case '[':
+		return ']'
+	}
+	return '}'
+}
+
+func isNameRune(r rune) bool {
+	return r == '_' || unicode.IsLetter(r) || unicode.IsNumber(r)
+}
+
+// number reads a literal that starts with a digit, as Jinja's two regular
+// expressions do: digits with single underscores between them.
+func (l *lexer) number(rest string) {
+	n := digits(rest, 0, isDecimal)
+	float := l.pos == 0 || l.src[l.pos-1] != '.'
+	if float {
+		e := n
+		frac := 0
+		if e+1 < len(rest) && rest[e] == '.' && isDecimal(rest[e+1]) {
+			frac = digits(rest, e+1, isDecimal)
+			e = frac
+		}
+		if exp := exponent(rest, e); exp > 0 {
+			l.numberToken(tokFloat, rest[:exp])
+			return
+		}
+		if frac > 0 {
+			l.numberToken(tokFloat, rest[:frac])
+			return
+		}
+	}
+	if rest[0] == '0' {
+		n = digits(rest, 0, func(c byte) bool { return c == '0' })
+		if len(rest) > 2 {
+			for _, b := range [...]struct {
+				letter byte
+				is     func(byte) bool
+			}{{'b', isBinary}, {'o', isOctal}, {'x', isHex}} {
+				if rest[1]|0x20 != b.letter {
+					continue
+				}
+				from := 2
+				if rest[2] == '_' && len(rest) > 3 {
+					from = 3
+				}
+				if b.is(rest[from]) {
+					n = digits(rest, from, b.is)
+				}
+			}
+		}
+	}
+	l.numberToken(tokInt, rest[:n])
+}
+
+func (l *lexer) numberToken(k tokenKind, text string) {
+	l.emit(k, strings.ReplaceAll(text, "_", ""))
+	l.advance(l.pos + len(text))
+}
+
+// digits returns the end of the run of digits at from, single underscores
+// between them allowed.
+func digits(s string, from int, is func(byte) bool) int {
+	i := from
+	for i < len(s) && (is(s[i]) || s[i] == '_' && i > from && i+1 < len(s) && is(s[i+1])) {
+		i++
+	}
+	return i
+}
+
+func exponent(s string, at int) int {
+	if at >= len(s) || s[at]|0x20 != 'e' {
+		return 0
+	}
+	at++
+	if at < len(s) && (s[at] == '+' || s[at] == '-') {
+		at++
+	}
+	if at >= len(s) || !isDecimal(s[at]) {
+		return 0
+	}
+	return digits(s, at, isDecimal)
+}
+
+func isDecimal(c byte) bool { return c >= '0' && c <= '9' }
+func isBinary(c byte) bool  { return c == '0' || c == '1' }
+func isOctal(c byte) bool   { return c >= '0' && c <= '7' }
+func isHex(c byte) bool     { return isDecimal(c) || c|0x20 >= 'a' && c|0x20 <= 'f' }
+
+func (l *lexer) str(rest string) error {
+	q := rest[0]
+	end := 1
+	for end < len(rest) && rest[end] != q {
+		if rest[end] == '\\' {
+			end++
+		}
+		end++
+	}
+	if end >= len(rest) {
+		return fmt.Errorf("string without end")
+	}
+	text, err := unescape(rest[1:end])
+	if err != nil {
+		return err
+	}
+	l.emit(tokString, text)
+	l.advance(l.pos + end + 1)
+	return nil
+}
+
+// unescape is Python's unicode-escape codec: an escape that it does not know
+// stays as it is, with its backslash.
+func unescape(s string) (string, error) {
+	if strings.IndexByte(s, '\\') < 0 {
+		return s, nil
+	}
+	var b strings.Builder
+	for i := 0; i < len(s); i++ {
+		if s[i] != '\\' {
+			b.WriteByte(s[i])
+			continue
+		}
+		i++
+		if i >= len(s) {
+			return "", fmt.Errorf("string ends with a backslash")
+		}
+		switch c := s[i]; c {
+		case '\n':
+		case '\\', '\'', '"':
+			b.WriteByte(c)
+		case 'a':
+			b.WriteByte('\a')
+		case 'b':
+			b.WriteByte('\b')
+		case 'f':
+			b.WriteByte('\f')
+		case 'n':
+			b.WriteByte('\n')
+		case 'r':
+			b.WriteByte('\r')
+		case 't':
+			b.WriteByte('\t')
+		case 'v':
+			b.WriteByte('\v')
+		case '0', '1', '2', '3', '4', '5', '6', '7':
+			n := 0
+			j := i
+			for ; j < len(s) && j < i+3 && isOctal(s[j]); j++ {
+				n = n*8 + int(s[j]-'0')
+			}
+			b.WriteRune(rune(n))
+			i = j - 1
+		case 'x', 'u', 'U':
+			width := map[byte]int{'x': 2, 'u': 4, 'U': 8}[c]
+			if i+1+width > len(s) {
+				return "", fmt.Errorf("truncated \\%c escape", c)
+			}
+			n, err := strconv.ParseUint(s[i+1:i+1+width], 16, 32)
+			if err != nil {
+				return "", fmt.Errorf("bad \\%c escape", c)
+			}
+			if n > unicode.MaxRune || n >= 0xD800 && n < 0xE000 {
+				return "", fmt.Errorf("\\%c%s is no character", c, s[i+1:i+1+width])
+			}
+			b.WriteRune(rune(n))
+			i += width
+		case 'N':
+			return "", fmt.Errorf("%w: \\N escapes", ErrUnsupported)
+		default:
+			b.WriteByte('\\')
+			b.WriteByte(c)
+		}
+	}
+	return b.String(), nil
+}

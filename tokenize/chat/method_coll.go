@@ -1,0 +1,140 @@
+package chat
+
+// dictMethod returns the method of dict of that name, or nil. Those that change
+// a dict are there to be refused by the sandbox.
+func dictMethod(name string) methodFunc {
+	switch name {
+	case "get":
+		return dictGet
+	case "items":
+		return dictView(name, 'i')
+	case "keys":
+		return dictView(name, 'k')
+	case "values":
+		return dictView(name, 'v')
+	case "copy":
+		return func(_ *run, v Value, a args) (Value, error) { return v, a.only("copy", 0, 0) }
+	case "fromkeys":
+		return func(r *run, _ Value, a args) (Value, error) { return dictFromKeys(r, a) }
+	case "clear", "pop", "popitem", "setdefault", "update":
+		return refused(name)
+	}
+	return nil
+}
+
+func refused(name string) methodFunc {
+	return func(_ *run, v Value, _ args) (Value, error) {
+		return v, typeErrorf("access to '%s' of '%s' object is unsafe", name, typeName(v))
+	}
+}
+
+func dictGet(_ *run, v Value, a args) (Value, error) {
+	if err := a.only("get", 1, 2); err != nil {
+		return v, err
+	}
+	key := a.pos[0]
+	if !hashable(key) {
+		return v, typeErrorf("unhashable type: '%s'", typeName(key))
+	}
+	if i := v.Map().find(key); i >= 0 {
+		return v.Map().vals[i], nil
+	}
+	if len(a.pos) == 2 {
+		return a.pos[1], nil
+	}
+	return NoneValue(), nil
+}
+
+func dictView(name string, kind byte) methodFunc {
+	return func(_ *run, v Value, a args) (Value, error) {
+		return objectOf(&view{v.Map(), kind}), a.only(name, 0, 0)
+	}
+}
+
+func dictFromKeys(r *run, a args) (Value, error) {
+	if err := a.only("fromkeys", 1, 2); err != nil {
+		return Value{}, err
+	}
+	keys, err := r.collect(a.pos[0])
+	if err != nil {
+		return Value{}, err
+	}
+	x := NoneValue()
+	if len(a.pos) == 2 {
+		x = a.pos[1]
+	}
+	m := NewMap(len(keys))
+	for _, k := range keys {
+		if !hashable(k) {
+			return Value{}, typeErrorf("unhashable type: '%s'", typeName(k))
+		}
+		if err := r.pay(1+m.other, 2*valueBytes); err != nil {
+			return Value{}, err
+		}
+		m.set(k, x)
+	}
+	return MapValue(m), nil
+}
+
+// listMethod returns the method of list, or of tuple, of that name, or nil.
+func listMethod(name string, list bool) methodFunc {
+	switch name {
+	case "index":
+		return seqIndex
+	case "count":
+		return seqCount
+	}
+	if !list {
+		return nil
+	}
+	switch name {
+	case "copy":
+		return func(_ *run, v Value, a args) (Value, error) { return v, a.only("copy", 0, 0) }
+	case "append", "clear", "pop", "reverse", "insert", "sort", "extend", "remove":
+		return refused(name)
+	}
+	return nil
+}
+
+func seqIndex(r *run, v Value, a args) (Value, error) {
+	if err := a.only("index", 1, 3); err != nil {
+		return v, err
+	}
+	items := v.Items()
+	limits := [2]Value{NoneValue(), NoneValue()}
+	copy(limits[:], a.pos[1:])
+	for _, x := range a.pos[1:] {
+		if !x.isInt() {
+			return v, typeErrorf("slice indices must be integers")
+		}
+	}
+	from, to, _, err := bounds(len(items), limits[0], limits[1], NoneValue())
+	if err != nil {
+		return v, err
+	}
+	c := comparer{&r.steps, r.t.opts.MaxSteps}
+	for i := from; i < to; i++ {
+		if eq, err := c.same(items[i], a.pos[0], 0); eq || err != nil {
+			return IntValue(int64(i)), err
+		}
+	}
+	return v, valueErrorf("value is not in the list")
+}
+
+func seqCount(r *run, v Value, a args) (Value, error) {
+	if err := a.only("count", 1, 1); err != nil {
+		return v, err
+	}
+	c := comparer{&r.steps, r.t.opts.MaxSteps}
+	n := int64(0)
+	for _, x := range v.Items() {
+		eq, err := c.same(x, a.pos[0], 0)
+		if err != nil {
+			return v, err
+		}
+		if eq {
+			n++
+		}
+	}
+	return IntValue(n), nil
+}

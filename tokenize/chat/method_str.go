@@ -1,0 +1,667 @@
+package chat
+
+import (
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// stringMethod returns the method of str of that name, or nil. The methods take
+// code points where Python counts them; a Markup gives a Markup back and escapes
+// what it takes in.
+func stringMethod(name string) methodFunc {
+	switch name {
+	case "strip", "lstrip", "rstrip":
+		left, right := name != "rstrip", name != "lstrip"
+		return func(r *run, v Value, a args) (Value, error) { return r.strip(name, v, a, left, right) }
+	case "split":
+		return strSplit
+	case "rsplit":
+		return strRSplit
+	case "splitlines":
+		return strSplitLines
+	case "startswith":
+		return func(r *run, v Value, a args) (Value, error) { return r.affix(name, v, a, strings.HasPrefix) }
+	case "endswith":
+		return func(r *run, v Value, a args) (Value, error) { return r.affix(name, v, a, strings.HasSuffix) }
+	case "replace":
+		return strReplace
+	case "join":
+		return strJoin
+	case "format":
+		return strFormat
+	case "format_map":
+		return strFormatMap
+	case "removeprefix":
+		return textMethod(name, func(s, arg string) string { return strings.TrimPrefix(s, arg) })
+	case "removesuffix":
+		return textMethod(name, func(s, arg string) string { return strings.TrimSuffix(s, arg) })
+	case "find", "rfind", "index", "rindex":
+		return func(r *run, v Value, a args) (Value, error) { return r.find(name, v, a) }
+	case "count":
+		return strCount
+	case "partition", "rpartition":
+		return func(r *run, v Value, a args) (Value, error) { return r.partition(name, v, a) }
+	case "ljust", "rjust", "center":
+		return func(r *run, v Value, a args) (Value, error) { return r.justify(name, v, a) }
+	case "zfill":
+		return strZFill
+	case "expandtabs":
+		return strExpandTabs
+	case "encode", "maketrans", "translate":
+		return func(_ *run, v Value, _ args) (Value, error) {
+			return v, typeErrorf("%w: method '%s' of str", ErrUnsupported, name)
+		}
+	}
+	if f := caseMethod(name); f != nil {
+		return func(r *run, v Value, a args) (Value, error) {
+			if err := a.only(name, 0, 0); err != nil {
+				return v, err
+			}
+			return r.like(v, f(v.s))
+		}
+	}
+	if f := stringPredicate(name); f != nil {
+		return func(r *run, v Value, a args) (Value, error) {
+			return BoolValue(f(v.s)), a.only(name, 0, 0)
+		}
+	}
+	return nil
+}
+
+// like is text of the kind that v is.
+func (r *run) like(v Value, s string) (Value, error) {
+	return Value{kind: v.kind, s: s}, r.pay(0, len(s))
+}
+
+func caseMethod(name string) func(string) string {
+	switch name {
+	case "lower":
+		return toLower
+	case "upper":
+		return toUpper
+	case "capitalize":
+		return capitalize
+	case "title":
+		return titleCase
+	case "swapcase":
+		return swapCase
+	case "casefold":
+		return caseFold
+	}
+	return nil
+}
+
+func textArg(what string, a args) (Value, error) {
+	if err := a.only(what, 1, 1); err != nil {
+		return Value{}, err
+	}
+	if !a.pos[0].isStr() {
+		return Value{}, typeErrorf("%s takes a str, not %s", what, typeName(a.pos[0]))
+	}
+	return a.pos[0], nil
+}
+
+func textMethod(name string, f func(s, arg string) string) methodFunc {
+	return func(r *run, v Value, a args) (Value, error) {
+		arg, err := textArg(name, a)
+		if err != nil {
+			return v, err
+		}
+		return r.like(v, f(v.s, arg.s))
+	}
+}
+
+func (r *run) strip(name string, v Value, a args, left, right bool) (Value, error) {
+	// Of Markup, whose methods are written in Python, chars is a name as well.
+	if v.kind == Markup && len(a.kw) == 1 && len(a.pos) == 0 {
+		return v, typeErrorf("%s takes no keyword arguments", name)
+	}
+	if err := a.only(name, 0, 1); err != nil {
+		return v, err
+	}
+	if err := r.pay(1+len(v.s)>>6, 0); err != nil {
+		return v, err
+	}
+	cut := isSpace
+	if len(a.pos) == 1 && a.pos[0].kind != None {
+		if !a.pos[0].isStr() {
+			return v, typeErrorf("%s arg must be None or str", name)
+		}
+		chars := a.pos[0].s
+		cut = func(c rune) bool { return strings.ContainsRune(chars, c) }
+	}
+	s := v.s
+	if left {
+		s = strings.TrimLeftFunc(s, cut)
+	}
+	if right {
+		s = strings.TrimRightFunc(s, cut)
+	}
+	return Value{kind: v.kind, s: s}, nil
+}
+
+// splitArgs are those of split and rsplit: the separator, or all white space,
+// and how often to cut.
+func splitArgs(name string, a args) (sep string, space bool, most int, err error) {
+	b, err := a.bind(name, "sep", "maxsplit")
+	if err != nil {
+		return "", false, 0, err
+	}
+	most = -1
+	if b.has[1] {
+		n, ok := b.v[1].small()
+		if !ok {
+			return "", false, 0, typeErrorf("maxsplit must be an int")
+		}
+		if n >= 0 {
+			most = int(min(n, 1<<40))
+		}
+	}
+	s := b.or(0, NoneValue())
+	switch {
+	case s.kind == None:
+		return "", true, most, nil
+	case !s.isStr():
+		return "", false, 0, typeErrorf("sep must be None or str, not %s", typeName(s))
+	case s.s == "":
+		return "", false, 0, valueErrorf("empty separator")
+	}
+	return s.s, false, most, nil
+}
+
+func (r *run) parts(v Value, parts []string) (Value, error) {
+	out := make([]Value, len(parts))
+	for i, p := range parts {
+		out[i] = Value{kind: v.kind, s: p}
+	}
+	if err := r.pay(len(out), 0); err != nil {
+		return v, err
+	}
+	return r.list(out)
+}
+
+func strSplit(r *run, v Value, a args) (Value, error) {
+	sep, space, most, err := splitArgs("split", a)
+	if err != nil {
+		return v, err
+	}
+	if err := r.pay(1+len(v.s)>>4, 0); err != nil {
+		return v, err
+	}
+	if !space {
+		if most >= 0 {
+			most++
+		}
+		return r.parts(v, strings.SplitN(v.s, sep, most))
+	}
+	var out []string
+	s := strings.TrimLeftFunc(v.s, isSpace)
+	for s != "" && (most < 0 || len(out) < most) {
+		i := strings.IndexFunc(s, isSpace)
+		if i < 0 {
+			break
+		}
+		out = append(out, s[:i])
+		s = strings.TrimLeftFunc(s[i:], isSpace)
+	}
+	if s != "" {
+		out = append(out, s) // the rest keeps the space at its end
+	}
+	return r.parts(v, out)
+}
+
+func strRSplit(r *run, v Value, a args) (Value, error) {
+	sep, space, most, err := splitArgs("rsplit", a)
+	if err != nil {
+		return v, err
+	}
+	if err := r.pay(1+len(v.s)>>4, 0); err != nil {
+		return v, err
+	}
+	var out []string
+	s := v.s
+	if space {
+		s = strings.TrimRightFunc(s, isSpace)
+	}
+	for most < 0 || len(out) < most {
+		var i, n int
+		if space {
+			i = strings.LastIndexFunc(s, isSpace)
+			if i >= 0 {
+				n = runeLen(s[i:])
+			}
+		} else {
+			i, n = strings.LastIndex(s, sep), len(sep)
+		}
+		if i < 0 {
+			break
+		}
+		out = append(out, s[i+n:])
+		s = s[:i]
+		if space {
+			s = strings.TrimRightFunc(s, isSpace)
+		}
+	}
+	if s != "" || !space {
+		out = append(out, s)
+	}
+	for i, j := 0, len(out)-1; i < j; i, j = i+1, j-1 {
+		out[i], out[j] = out[j], out[i]
+	}
+	return r.parts(v, out)
+}
+
+func strSplitLines(r *run, v Value, a args) (Value, error) {
+	b, err := a.bind("splitlines", "keepends")
+	if err != nil {
+		return v, err
+	}
+	keep := b.has[0] && r.truth(b.v[0])
+	if err := r.pay(1+len(v.s)>>4, 0); err != nil {
+		return v, err
+	}
+	return r.parts(v, splitLines(v.s, keep))
+}
+
+// splitLines cuts at all that Python takes for the end of a line.
+func splitLines(s string, keep bool) []string {
+	var out []string
+	start := 0
+	for i := 0; i < len(s); {
+		c, n := utf8.DecodeRuneInString(s[i:])
+		end := false
+		switch {
+		case c >= 0x0a && c <= 0x0d, c >= 0x1c && c <= 0x1e, c == 0x85, c == 0x2028, c == 0x2029:
+			end = true
+		}
+		if !end {
+			i += n
+			continue
+		}
+		next := i + n
+		if c == '\r' && next < len(s) && s[next] == '\n' {
+			next++
+		}
+		if keep {
+			out = append(out, s[start:next])
+		} else {
+			out = append(out, s[start:i])
+		}
+		i, start = next, next
+	}
+	if start < len(s) {
+		out = append(out, s[start:])
+	}
+	return out
+}
+
+// window cuts the part of s that optional start and end leave.
+func window(s string, a []Value) (sub string, offset int, ok bool, err error) {
+	n := utf8.RuneCountInString(s)
+	from, to := NoneValue(), NoneValue()
+	if len(a) > 0 {
+		from = a[0]
+	}
+	if len(a) > 1 {
+		to = a[1]
+	}
+	if from.kind != None {
+		if i, err := sliceIndex(from); err != nil {
+			return "", 0, false, err
+		} else if i > int64(n) {
+			return "", 0, false, nil
+		}
+	}
+	i, j, _, err := bounds(n, from, to, NoneValue())
+	if err != nil || j < i {
+		return "", 0, false, err
+	}
+	x := byteOffset(s, i)
+	return s[x : x+byteOffset(s[x:], j-i)], i, true, nil
+}
+
+func (r *run) affix(name string, v Value, a args, has func(s, x string) bool) (Value, error) {
+	if err := a.only(name, 1, 3); err != nil {
+		return v, err
+	}
+	s, ok := v.s, true
+	if len(a.pos) > 1 {
+		var err error
+		if s, _, ok, err = window(s, a.pos[1:]); err != nil {
+			return v, err
+		}
+	}
+	if x := a.pos[0]; x.isStr() {
+		return BoolValue(ok && has(s, x.s)), nil
+	} else if x.kind != Tuple {
+		return v, typeErrorf("%s first arg must be str or a tuple of str, not %s", name, typeName(x))
+	}
+	for _, x := range a.pos[0].Items() {
+		if !x.isStr() {
+			return v, typeErrorf("tuple for %s must only contain str, not %s", name, typeName(x))
+		}
+		if ok && has(s, x.s) {
+			return BoolValue(true), nil
+		}
+	}
+	return BoolValue(false), nil
+}
+
+func strReplace(r *run, v Value, a args) (Value, error) {
+	if err := a.only("replace", 2, 3); err != nil {
+		return v, err
+	}
+	if !a.pos[0].isStr() || (!a.pos[1].isStr() && v.kind != Markup) {
+		return v, typeErrorf("replace() arguments must be str")
+	}
+	n := int64(-1)
+	if len(a.pos) == 3 {
+		var ok bool
+		if n, ok = a.pos[2].small(); !ok {
+			return v, typeErrorf("replace() count must be an int")
+		}
+	}
+	with := a.pos[1]
+	if v.kind == Markup {
+		x, err := r.text(with)
+		if err != nil {
+			return v, err
+		}
+		if with.kind != Markup {
+			x = escape(x)
+		}
+		with = markupOf(x)
+	}
+	return r.replace(v, a.pos[0].s, with.s, n)
+}
+
+func (r *run) replace(v Value, old, with string, n int64) (Value, error) {
+	if err := r.pay(1+len(v.s)>>6, 0); err != nil {
+		return v, err
+	}
+	hits := strings.Count(v.s, old)
+	if n >= 0 {
+		hits = int(min(int64(hits), n))
+	}
+	if hits == 0 {
+		return v, nil
+	}
+	size := int64(len(v.s)) + int64(hits)*int64(len(with)-len(old))
+	if size > r.bytes {
+		return v, limitErrorf("values of more than %d bytes", r.t.opts.MaxValueBytes)
+	}
+	return r.like(v, strings.Replace(v.s, old, with, hits))
+}
+
+func strJoin(r *run, v Value, a args) (Value, error) {
+	if err := a.only("join", 1, 1); err != nil {
+		return v, err
+	}
+	items, err := r.collect(a.pos[0])
+	if err != nil {
+		return v, err
+	}
+	parts := make([]string, len(items))
+	for i, x := range items {
+		switch {
+		case v.kind == Markup && x.kind != Markup:
+			s, err := r.text(x)
+			if err != nil {
+				return v, err
+			}
+			parts[i] = escape(s)
+		case x.isStr():
+			parts[i] = x.s
+		default:
+			return v, typeErrorf("join: item %d is %s, not str", i, typeName(x))
+		}
+	}
+	return r.joined(v, parts)
+}
+
+// joined joins parts with v between them.
+func (r *run) joined(v Value, parts []string) (Value, error) {
+	size := int64(len(v.s)) * int64(max(len(parts)-1, 0))
+	for _, p := range parts {
+		size += int64(len(p))
+	}
+	if size > r.bytes {
+		return v, limitErrorf("values of more than %d bytes", r.t.opts.MaxValueBytes)
+	}
+	return r.like(v, strings.Join(parts, v.s))
+}
+
+func (r *run) find(name string, v Value, a args) (Value, error) {
+	if err := a.only(name, 1, 3); err != nil {
+		return v, err
+	}
+	if !a.pos[0].isStr() {
+		return v, typeErrorf("%s: must be str, not %s", name, typeName(a.pos[0]))
+	}
+	s, offset, ok, err := window(v.s, a.pos[1:])
+	if err != nil {
+		return v, err
+	}
+	i := -1
+	if ok {
+		if name[0] == 'r' {
+			i = strings.LastIndex(s, a.pos[0].s)
+		} else {
+			i = strings.Index(s, a.pos[0].s)
+		}
+	}
+	if i < 0 {
+		if strings.HasSuffix(name, "index") {
+			return v, valueErrorf("substring not found")
+		}
+		return IntValue(-1), nil
+	}
+	return IntValue(int64(offset + utf8.RuneCountInString(s[:i]))), nil
+}
+
+func strCount(_ *run, v Value, a args) (Value, error) {
+	if err := a.only("count", 1, 3); err != nil {
+		return v, err
+	}
+	if !a.pos[0].isStr() {
+		return v, typeErrorf("count: must be str, not %s", typeName(a.pos[0]))
+	}
+	s, _, ok, err := window(v.s, a.pos[1:])
+	if err != nil || !ok {
+		return IntValue(0), err
+	}
+	return IntValue(int64(strings.Count(s, a.pos[0].s))), nil
+}
+
+func (r *run) partition(name string, v Value, a args) (Value, error) {
+	sep, err := textArg(name, a)
+	if err != nil {
+		return v, err
+	}
+	if sep.s == "" {
+		return v, valueErrorf("empty separator")
+	}
+	part := func(s string) Value { return Value{kind: v.kind, s: s} }
+	i := strings.Index(v.s, sep.s)
+	if name == "rpartition" {
+		if i = strings.LastIndex(v.s, sep.s); i < 0 {
+			return tupleOf(part(""), part(""), v), nil
+		}
+	}
+	if i < 0 {
+		return tupleOf(v, part(""), part("")), nil
+	}
+	return tupleOf(part(v.s[:i]), part(sep.s), part(v.s[i+len(sep.s):])), nil
+}
+
+func (r *run) justify(name string, v Value, a args) (Value, error) {
+	if err := a.only(name, 1, 2); err != nil {
+		return v, err
+	}
+	width, ok := a.pos[0].small()
+	if !ok {
+		return v, typeErrorf("%s: width must be an int", name)
+	}
+	fill := " "
+	if len(a.pos) == 2 {
+		if !a.pos[1].isStr() || utf8.RuneCountInString(a.pos[1].s) != 1 {
+			return v, typeErrorf("the fill character must be exactly one character long")
+		}
+		if fill = a.pos[1].s; v.kind == Markup {
+			if fill = escapeValue(a.pos[1]); utf8.RuneCountInString(fill) != 1 {
+				return v, typeErrorf("the fill character must be exactly one character long")
+			}
+		}
+	}
+	n := utf8.RuneCountInString(v.s)
+	pad := width - int64(n)
+	if pad <= 0 {
+		return v, nil
+	}
+	if pad*int64(len(fill)) > r.bytes {
+		return v, limitErrorf("values of more than %d bytes", r.t.opts.MaxValueBytes)
+	}
+	left := int64(0)
+	switch name {
+	case "rjust":
+		left = pad
+	case "center":
+		left = pad/2 + pad&width&1
+	}
+	return r.like(v, strings.Repeat(fill, int(left))+v.s+strings.Repeat(fill, int(pad-left)))
+}
+
+func strZFill(r *run, v Value, a args) (Value, error) {
+	if err := a.only("zfill", 1, 1); err != nil {
+		return v, err
+	}
+	width, ok := a.pos[0].small()
+	if !ok {
+		return v, typeErrorf("zfill: width must be an int")
+	}
+	pad := width - int64(utf8.RuneCountInString(v.s))
+	if pad <= 0 {
+		return v, nil
+	}
+	if pad > r.bytes {
+		return v, limitErrorf("values of more than %d bytes", r.t.opts.MaxValueBytes)
+	}
+	sign := ""
+	rest := v.s
+	if rest != "" && (rest[0] == '+' || rest[0] == '-') {
+		sign, rest = rest[:1], rest[1:]
+	}
+	return r.like(v, sign+strings.Repeat("0", int(pad))+rest)
+}
+
+func strExpandTabs(r *run, v Value, a args) (Value, error) {
+	b, err := a.bind("expandtabs", "tabsize")
+	if err != nil {
+		return v, err
+	}
+	size, ok := b.or(0, IntValue(8)).small()
+	if !ok {
+		return v, typeErrorf("expandtabs: tabsize must be an int")
+	}
+	if size > 1<<16 {
+		return v, limitErrorf("tabs of more than %d", 1<<16)
+	}
+	var out strings.Builder
+	col := int64(0)
+	for _, c := range v.s {
+		switch c {
+		case '\t':
+			if size > 0 {
+				n := size - col%size
+				if err := r.pay(1, int(n)); err != nil {
+					return v, err
+				}
+				out.WriteString(strings.Repeat(" ", int(n)))
+				col += n
+			}
+		case '\n', '\r':
+			out.WriteRune(c)
+			col = 0
+		default:
+			out.WriteRune(c)
+			col++
+		}
+	}
+	return r.like(v, out.String())
+}
+
+func stringPredicate(name string) func(string) bool {
+	every := func(f func(rune) bool) func(string) bool {
+		return func(s string) bool { return s != "" && strings.IndexFunc(s, func(c rune) bool { return !f(c) }) < 0 }
+	}
+	switch name {
+	case "isspace":
+		return every(isSpace)
+	case "isalpha":
+		return every(unicode.IsLetter)
+	case "isdecimal":
+		return every(func(c rune) bool { return unicode.Is(unicode.Nd, c) })
+	case "isdigit":
+		return every(isDigitRune)
+	case "isnumeric":
+		return every(isNumericRune)
+	case "isalnum":
+		return every(func(c rune) bool { return unicode.IsLetter(c) || isNumericRune(c) })
+	case "isascii":
+		return isASCII
+	case "isprintable":
+		return func(s string) bool { return strings.IndexFunc(s, func(c rune) bool { return !isPrintable(c) }) < 0 }
+	case "islower":
+		return func(s string) bool { return oneCase(s, isLowerRune, isUpperRune) }
+	case "isupper":
+		return func(s string) bool { return oneCase(s, isUpperRune, isLowerRune) }
+	case "istitle":
+		return isTitle
+	case "isidentifier":
+		return func(s string) bool {
+			for i, c := range s {
+				if c != '_' && !unicode.IsLetter(c) && (i == 0 || !isNameRune(c) && !unicode.Is(unicode.Mn, c)) {
+					return false
+				}
+			}
+			return s != ""
+		}
+	}
+	return nil
+}
+
+func oneCase(s string, want, not func(rune) bool) bool {
+	found := false
+	for _, c := range s {
+		if not(c) || unicode.IsTitle(c) {
+			return false
+		}
+		found = found || want(c)
+	}
+	return found
+}
+
+func isTitle(s string) bool {
+	cased, found := false, false
+	for _, c := range s {
+		switch {
+		case isUpperRune(c) || unicode.IsTitle(c):
+			if cased {
+				return false
+			}
+			cased, found = true, true
+		case isLowerRune(c):
+			if !cased {
+				return false
+			}
+			cased, found = true, true
+		default:
+			cased = false
+		}
+	}
+	return found
+}
+
+func isLowerRune(c rune) bool { return unicode.IsLower(c) || unicode.Is(unicode.Other_Lowercase, c) }
+func isUpperRune(c rune) bool { return unicode.IsUpper(c) || unicode.Is(unicode.Other_Uppercase, c) }

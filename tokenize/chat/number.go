@@ -1,0 +1,166 @@
+package chat
+
+import (
+	"math"
+	"math/big"
+	"strconv"
+	"strings"
+	"unicode"
+)
+
+// truncFloat is int(f) of a finite f.
+func truncFloat(f float64) Value {
+	f = math.Trunc(f)
+	if math.Abs(f) < 1<<62 {
+		return IntValue(int64(f))
+	}
+	n, _ := big.NewFloat(f).Int(nil)
+	return BigValue(n)
+}
+
+// plainDigits turns the decimal digits of all scripts into ASCII ones, as int()
+// and float() take them.
+func plainDigits(s string) string {
+	if isASCII(s) {
+		return s
+	}
+	return strings.Map(func(c rune) rune {
+		if c < 0x80 || !unicode.Is(unicode.Nd, c) {
+			return c
+		}
+		zero := c
+		for zero > 0 && c-zero < 9 && unicode.Is(unicode.Nd, zero-1) {
+			zero--
+		}
+		return '0' + c - zero
+	}, s)
+}
+
+// withoutUnderscores removes the underscores between digits; others are errors.
+func withoutUnderscores(s string) (string, bool) {
+	if strings.IndexByte(s, '_') < 0 {
+		return s, true
+	}
+	alnum := func(c byte) bool { return isHex(c) || c >= 'g' && c <= 'z' || c >= 'G' && c <= 'Z' }
+	for i := range len(s) {
+		if s[i] == '_' && (i == 0 || i+1 == len(s) || !alnum(s[i-1]) || !alnum(s[i+1])) {
+			return "", false
+		}
+	}
+	return strings.ReplaceAll(s, "_", ""), true
+}
+
+// parseInt is int(s, base) of text.
+func parseInt(s string, base int) (Value, bool) {
+	if base != 0 && (base < 2 || base > 36) {
+		return Value{}, false
+	}
+	s = strings.TrimFunc(plainDigits(s), isSpace)
+	neg := false
+	if s != "" && (s[0] == '+' || s[0] == '-') {
+		neg = s[0] == '-'
+		s = s[1:]
+	}
+	prefixed := 0
+	if len(s) > 2 && s[0] == '0' {
+		switch s[1] | 0x20 {
+		case 'x':
+			prefixed = 16
+		case 'o':
+			prefixed = 8
+		case 'b':
+			prefixed = 2
+		}
+	}
+	zero := base == 0
+	switch {
+	case prefixed != 0 && (base == 0 || base == prefixed):
+		base = prefixed
+		s = s[2:]
+		s = strings.TrimPrefix(s, "_")
+		zero = false
+	case base == 0:
+		base = 10
+	}
+	s, ok := withoutUnderscores(s)
+	if !ok || s == "" || s[0] == '+' || s[0] == '-' {
+		return Value{}, false
+	}
+	if zero && len(s) > 1 && s[0] == '0' && strings.Trim(s, "0") != "" {
+		return Value{}, false
+	}
+	if base&(base-1) != 0 && len(s) > maxIntDigits || len(s) > maxIntBits {
+		return Value{}, false
+	}
+	n, ok := new(big.Int).SetString(s, base)
+	if !ok {
+		return Value{}, false
+	}
+	if neg {
+		n.Neg(n)
+	}
+	return BigValue(n), true
+}
+
+// parseFloat is float(s) of text.
+func parseFloat(s string) (float64, bool) {
+	s = strings.TrimFunc(plainDigits(s), isSpace)
+	s, ok := withoutUnderscores(s)
+	if !ok || s == "" {
+		return 0, false
+	}
+	body := strings.TrimLeft(s, "+-")
+	if len(s)-len(body) > 1 {
+		return 0, false
+	}
+	switch strings.ToLower(body) {
+	case "inf", "infinity", "nan":
+	default:
+		// Go also knows hexadecimal floats, which float() does not.
+		if strings.ContainsAny(body, "xXpPiInN") {
+			return 0, false
+		}
+	}
+	f, err := strconv.ParseFloat(s, 64)
+	if err != nil && !math.IsInf(f, 0) {
+		return 0, false
+	}
+	return f, true
+}
+
+// roundInt is round(v, n) for n < 0: to a multiple of a power of ten, half to
+// even.
+func (r *run) roundInt(v Value, n int64) (Value, error) {
+	if n < -maxIntDigits {
+		return IntValue(0), nil
+	}
+	ten := new(big.Int).Exp(big.NewInt(10), big.NewInt(-n), nil)
+	q, m := new(big.Int).DivMod(v.big(), ten, new(big.Int))
+	m.Lsh(m, 1)
+	if c := m.Cmp(ten); c > 0 || c == 0 && q.Bit(0) == 1 {
+		q.Add(q, big.NewInt(1))
+	}
+	return r.bigOp(opMul, q, ten)
+}
+
+// roundTens is round(f, -digits).
+func roundTens(f float64, digits int) (Value, error) {
+	x := new(big.Rat)
+	x.SetFloat64(f)
+	ten := new(big.Rat).SetInt(new(big.Int).Exp(big.NewInt(10), big.NewInt(int64(digits)), nil))
+	x.Quo(x, ten)
+	q, m := new(big.Int).DivMod(x.Num(), x.Denom(), new(big.Int))
+	m.Lsh(m, 1)
+	if c := m.Cmp(x.Denom()); c > 0 || c == 0 && q.Bit(0) == 1 {
+		q.Add(q, big.NewInt(1))
+	}
+	x.Mul(new(big.Rat).SetInt(q), ten)
+	g, _ := x.Float64()
+	if g == 0 {
+		g = math.Copysign(0, f)
+	}
+	if math.IsInf(g, 0) {
+		return Value{}, valueErrorf("rounded value too large to represent")
+	}
+	return FloatValue(g), nil
+}

@@ -1,0 +1,734 @@
+package chat
+
+import (
+	"math"
+	"math/big"
+	"strings"
+)
+
+type binop uint8
+
+const (
+	opAdd binop = iota
+	opSub
+	opMul
+	opDiv
+	opFloorDiv
+	opMod
+	opPow
+)
+
+var opNames = [...]string{"+", "-", "*", "/", "//", "%", "**"}
+
+type cmpop uint8
+
+const (
+	cmpEq cmpop = iota
+	cmpNe
+	cmpLt
+	cmpLe
+	cmpGt
+	cmpGe
+	cmpIn
+	cmpNotIn
+)
+
+// maxIntDigits is the number of digits up to which Python turns an int into text
+// and back; maxIntBits keeps the arithmetic on larger ones cheap.
+const (
+	maxIntDigits = 4300
+	maxIntBits   = 1 << 16
+)
+
+// truth is bool(v).
+func (r *run) truth(v Value) bool {
+	switch v.kind {
+	case Undefined, None:
+		return false
+	case Bool, Int:
+		return v.n != 0 || v.ref != nil
+	case Float:
+		return v.float() != 0
+	case String, Markup:
+		return v.s != ""
+	case List, Tuple:
+		return len(v.ref.(*seq).items) > 0
+	case Dict:
+		return v.ref.(*Map).Len() > 0
+	}
+	switch o := v.ref.(type) {
+	case *interval:
+		return o.len() > 0
+	case *view:
+		return o.of.Len() > 0
+	case *loopObject:
+		n, err := o.len(r)
+		return err != nil || n > 0
+	}
+	return true
+}
+
+func (r *run) binary(op binop, a, b Value) (Value, error) {
+	// The two commonest cases first.
+	if op == opAdd && a.kind == String && b.kind == String {
+		return r.str(a.s + b.s)
+	}
+	if a.kind == Undefined {
+		if op == opMod && b.isStr() {
+			return a, undefinedError(a)
+		}
+		return a, undefinedError(a)
+	}
+	if op == opMod && a.isStr() {
+		return r.percent(a, b)
+	}
+	if b.kind == Undefined {
+		return b, undefinedError(b)
+	}
+	if isNumber(a) && isNumber(b) {
+		if a.kind == Float || b.kind == Float {
+			return floatOp(op, a, b)
+		}
+		return r.intOp(op, a, b)
+	}
+	switch op {
+	case opAdd:
+		switch {
+		case a.isStr() && b.isStr(): // at least one is Markup, which escapes the other
+			return r.markup(escapeValue(a) + escapeValue(b))
+		case (a.kind == List || a.kind == Tuple) && a.kind == b.kind:
+			x, y := a.Items(), b.Items()
+			if err := r.pay(len(x)+len(y), valueBytes*(len(x)+len(y))); err != nil {
+				return a, err
+			}
+			return Value{kind: a.kind, ref: &seq{items: append(append(make([]Value, 0, len(x)+len(y)), x...), y...)}}, nil
+		}
+	case opMul:
+		if b.isInt() {
+			a, b = b, a
+		}
+		if a.isInt() {
+			return r.repeat(b, a)
+		}
+	}
+	return a, typeErrorf("unsupported operand types for %s: '%s' and '%s'", opNames[op], typeName(a), typeName(b))
+}
+
+func (r *run) markup(s string) (Value, error) { return markupOf(s), r.pay(0, len(s)) }
+
+func isNumber(v Value) bool { return v.kind == Int || v.kind == Float || v.kind == Bool }
+
+// repeat is a sequence times an int.
+func (r *run) repeat(v, times Value) (Value, error) {
+	n, ok := times.small()
+	if !ok {
+		if times.big().Sign() > 0 {
+			return v, limitErrorf("a value repeated %s times", times.big().Text(10))
+		}
+		n = 0
+	}
+	n = max(n, 0)
+	size := int64(0)
+	switch v.kind {
+	case String, Markup:
+		size = int64(len(v.s))
+	case List, Tuple:
+		size = valueBytes * int64(len(v.Items()))
+	default:
+		return v, typeErrorf("can't multiply '%s' by an int", typeName(v))
+	}
+	if size > 0 && n > r.bytes/size {
+		return v, limitErrorf("a value of %d bytes repeated %d times", size, n)
+	}
+	if err := r.pay(0, int(size*n)); err != nil {
+		return v, err
+	}
+	if v.isStr() {
+		return Value{kind: v.kind, s: strings.Repeat(v.s, int(n))}, nil
+	}
+	items := v.Items()
+	if len(items) == 0 {
+		return v, nil
+	}
+	out := make([]Value, 0, len(items)*int(n))
+	for range n {
+		out = append(out, items...)
+	}
+	return Value{kind: v.kind, ref: &seq{items: out}}, nil
+}
+
+func (r *run) intOp(op binop, a, b Value) (Value, error) {
+	x, ok1 := a.small()
+	y, ok2 := b.small()
+	if ok1 && ok2 {
+		switch op {
+		case opAdd:
+			if z := x + y; (z > x) == (y > 0) {
+				return IntValue(z), nil
+			}
+		case opSub:
+			if z := x - y; (z < x) == (y > 0) {
+				return IntValue(z), nil
+			}
+		case opMul:
+			if x == 0 || y == 0 {
+				return IntValue(0), nil
+			}
+			if z := x * y; z/y == x && !(x == -1 && y == math.MinInt64) && !(y == -1 && x == math.MinInt64) {
+				return IntValue(z), nil
+			}
+		case opFloorDiv, opMod:
+			if y != 0 && y != -1 {
+				q, m := x/y, x%y
+				if m != 0 && (m < 0) != (y < 0) {
+					q, m = q-1, m+y
+				}
+				if op == opMod {
+					return IntValue(m), nil
+				}
+				return IntValue(q), nil
+			}
+		}
+	}
+	return r.bigOp(op, a.big(), b.big())
+}
+
+func (r *run) bigOp(op binop, x, y *big.Int) (Value, error) {
+	if err := r.pay(1+(x.BitLen()+y.BitLen())>>6, (x.BitLen()+y.BitLen())>>3); err != nil {
+		return Value{}, err
+	}
+	z := new(big.Int)
+	switch op {
+	case opAdd:
+		z.Add(x, y)
+	case opSub:
+		z.Sub(x, y)
+	case opMul:
+		if x.BitLen()+y.BitLen() > maxIntBits {
+			return Value{}, limitErrorf("integer of more than %d bits", maxIntBits)
+		}
+		z.Mul(x, y)
+	case opDiv:
+		if y.Sign() == 0 {
+			return Value{}, valueErrorf("division by zero")
+		}
+		f, _ := new(big.Rat).SetFrac(x, y).Float64()
+		if math.IsInf(f, 0) {
+			return Value{}, valueErrorf("integer division result too large for a float")
+		}
+		if f == 0 {
+			f = 0 // Python has no -0.0 here
+		}
+		return FloatValue(f), nil
+	case opFloorDiv, opMod:
+		if y.Sign() == 0 {
+			return Value{}, valueErrorf("integer division or modulo by zero")
+		}
+		m := new(big.Int)
+		z.QuoRem(x, y, m)
+		if m.Sign() != 0 && m.Sign() != y.Sign() {
+			z.Sub(z, big.NewInt(1))
+			m.Add(m, y)
+		}
+		if op == opMod {
+			z = m
+		}
+	case opPow:
+		return r.bigPow(x, y)
+	}
+	if z.BitLen() > maxIntBits {
+		return Value{}, limitErrorf("integer of more than %d bits", maxIntBits)
+	}
+	return BigValue(z), nil
+}
+
+func (r *run) bigPow(x, y *big.Int) (Value, error) {
+	if y.Sign() < 0 {
+		return floatOp(opPow, BigValue(x), BigValue(y))
+	}
+	if x.BitLen() > 1 {
+		if !y.IsInt64() || y.Int64() > maxIntBits || int64(x.BitLen()-1)*y.Int64() > maxIntBits {
+			return Value{}, limitErrorf("integer of more than %d bits", maxIntBits)
+		}
+		bits := x.BitLen() * int(y.Int64())
+		if err := r.pay(bits>>4, bits>>3); err != nil {
+			return Value{}, err
+		}
+		return BigValue(new(big.Int).Exp(x, y, nil)), nil
+	}
+	// 0, 1 or -1 to any power.
+	switch {
+	case y.Sign() == 0 || x.Sign() > 0:
+		return IntValue(1), nil
+	case x.Sign() == 0:
+		return IntValue(0), nil
+	case y.Bit(0) == 0:
+		return IntValue(1), nil
+	}
+	return IntValue(-1), nil
+}
+
+// toFloat is float(v) of a number.
+func toFloat(v Value) (float64, error) {
+	if v.kind == Float {
+		return v.float(), nil
+	}
+	if n, ok := v.small(); ok {
+		return float64(n), nil
+	}
+	f, _ := new(big.Float).SetInt(v.big()).Float64()
+	if math.IsInf(f, 0) {
+		return 0, valueErrorf("int too large to convert to float")
+	}
+	return f, nil
+}
+
+func floatOp(op binop, a, b Value) (Value, error) {
+	x, err := toFloat(a)
+	if err != nil {
+		return a, err
+	}
+	y, err := toFloat(b)
+	if err != nil {
+		return b, err
+	}
+	switch op {
+	case opAdd:
+		return FloatValue(x + y), nil
+	case opSub:
+		return FloatValue(x - y), nil
+	case opMul:
+		return FloatValue(x * y), nil
+	case opPow:
+		return floatPow(x, y)
+	}
+	if y == 0 {
+		return a, valueErrorf("float division by zero")
+	}
+	if op == opDiv {
+		return FloatValue(x / y), nil
+	}
+	// Python's float_divmod.
+	m := math.Mod(x, y)
+	q := (x - m) / y
+	if m != 0 {
+		if (y < 0) != (m < 0) {
+			m += y
+			q--
+		}
+	} else {
+		m = math.Copysign(0, y)
+	}
+	if op == opMod {
+		return FloatValue(m), nil
+	}
+	if q == 0 {
+		return FloatValue(math.Copysign(0, x/y)), nil
+	}
+	f := math.Floor(q)
+	if q-f > 0.5 {
+		f++
+	}
+	return FloatValue(f), nil
+}
+
+func floatPow(x, y float64) (Value, error) {
+	switch {
+	case x == 0 && y < 0:
+		return Value{}, valueErrorf("0.0 cannot be raised to a negative power")
+	case x < 0 && y != math.Floor(y) && !math.IsInf(x, 0) && !math.IsInf(y, 0) && !math.IsNaN(y):
+		return Value{}, typeErrorf("%w: complex numbers", ErrUnsupported)
+	}
+	z := math.Pow(x, y)
+	if math.IsInf(z, 0) && !math.IsInf(x, 0) && !math.IsInf(y, 0) {
+		return Value{}, valueErrorf("result too large")
+	}
+	return FloatValue(z), nil
+}
+
+func (r *run) negate(v Value) (Value, error) {
+	switch {
+	case v.kind == Undefined:
+		return v, undefinedError(v)
+	case v.kind == Float:
+		return FloatValue(-v.float()), nil
+	case v.isInt():
+		return r.intOp(opSub, IntValue(0), v)
+	}
+	return v, typeErrorf("bad operand type for unary -: '%s'", typeName(v))
+}
+
+func (r *run) plus(v Value) (Value, error) {
+	switch {
+	case v.kind == Undefined:
+		return v, undefinedError(v)
+	case v.kind == Float || v.kind == Int:
+		return v, nil
+	case v.kind == Bool:
+		return IntValue(v.n), nil
+	}
+	return v, typeErrorf("bad operand type for unary +: '%s'", typeName(v))
+}
+
+func (r *run) compare(op cmpop, a, b Value) (bool, error) {
+	switch op {
+	case cmpEq, cmpNe:
+		eq, err := r.equal(a, b)
+		return eq == (op == cmpEq), err
+	case cmpIn, cmpNotIn:
+		in, err := r.contains(b, a)
+		return in == (op == cmpIn), err
+	}
+	return r.order(op, a, b)
+}
+
+// A comparer compares values within a budget of steps: shared parts can make a
+// small value exponentially large.
+type comparer struct {
+	steps *int64
+	max   int64
+}
+
+// maxWalk is how deep values may nest for comparing and printing them. Python's
+// own limit is close to it.
+const maxWalk = 900
+
+func (c comparer) pay(depth int) error {
+	if *c.steps--; *c.steps < 0 {
+		return limitErrorf("more than %d evaluation steps", c.max)
+	}
+	if depth > maxWalk {
+		return limitErrorf("values nest deeper than %d", maxWalk)
+	}
+	return nil
+}
+
+func (r *run) equal(a, b Value) (bool, error) {
+	return comparer{&r.steps, r.t.opts.MaxSteps}.equal(a, b, 0)
+}
+
+func (r *run) equalItems(a, b []Value) (bool, error) {
+	return comparer{&r.steps, r.t.opts.MaxSteps}.items(a, b, 0)
+}
+
+// equal compares keys of dicts, which are small.
+func equal(a, b Value) bool {
+	steps := int64(1 << 16)
+	eq, err := comparer{&steps, steps}.equal(a, b, 0)
+	return eq && err == nil
+}
+
+func (c comparer) equal(a, b Value, depth int) (bool, error) {
+	if err := c.pay(depth); err != nil {
+		return false, err
+	}
+	switch {
+	case a.isStr():
+		return b.isStr() && a.s == b.s, nil
+	case isNumber(a):
+		if !isNumber(b) {
+			return false, nil
+		}
+		n, ordered := compareNumbers(a, b)
+		return ordered && n == 0, nil
+	case a.kind != b.kind:
+		return false, nil
+	}
+	switch a.kind {
+	case Undefined, None:
+		return true, nil
+	case List, Tuple:
+		return c.items(a.Items(), b.Items(), depth+1)
+	case Dict:
+		x, y := a.Map(), b.Map()
+		if x == y {
+			return true, nil
+		}
+		if x.Len() != y.Len() {
+			return false, nil
+		}
+		for i, k := range x.keys {
+			j := y.find(k)
+			if j < 0 {
+				return false, nil
+			}
+			if eq, err := c.same(x.vals[i], y.vals[j], depth+1); !eq || err != nil {
+				return false, err
+			}
+		}
+		return true, nil
+	}
+	if x, ok := a.ref.(*interval); ok {
+		y, ok := b.ref.(*interval)
+		if !ok || x.len() != y.len() {
+			return false, nil
+		}
+		return x.len() == 0 || x.start == y.start && (x.len() == 1 || x.step == y.step), nil
+	}
+	if x, ok := a.ref.(*view); ok {
+		y, ok := b.ref.(*view)
+		if !ok || x.kind == 'v' || y.kind == 'v' {
+			return a.ref == b.ref, nil
+		}
+		if x.of.Len() != y.of.Len() || x.kind != y.kind {
+			return x.of.Len() == 0 && y.of.Len() == 0, nil
+		}
+		for i, k := range x.of.keys {
+			j := y.of.find(k)
+			if j < 0 {
+				return false, nil
+			}
+			if x.kind == 'i' {
+				if eq, err := c.same(x.of.vals[i], y.of.vals[j], depth+1); !eq || err != nil {
+					return false, err
+				}
+			}
+		}
+		return true, nil
+	}
+	if x, ok := a.ref.(*method); ok {
+		y, ok := b.ref.(*method)
+		return ok && x.name == y.name && identical(x.of, y.of), nil
+	}
+	return a.ref == b.ref, nil
+}
+
+// same is how containers compare elements: identity comes first, so that a NaN is
+// equal to itself.
+func (c comparer) same(a, b Value, depth int) (bool, error) {
+	if identical(a, b) {
+		return true, nil
+	}
+	return c.equal(a, b, depth)
+}
+
+func (c comparer) items(a, b []Value, depth int) (bool, error) {
+	if len(a) != len(b) {
+		return false, nil
+	}
+	if len(a) > 0 && &a[0] == &b[0] {
+		return true, nil
+	}
+	for i := range a {
+		if eq, err := c.same(a[i], b[i], depth); !eq || err != nil {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// identical is Python's is, as far as values show it: the same object, or one
+// of those that exist once.
+func identical(a, b Value) bool {
+	if a.kind != b.kind {
+		return false
+	}
+	switch a.kind {
+	case None:
+		return true
+	case Bool:
+		return a.n == b.n
+	case Int:
+		// Python keeps one object for each of the small ones.
+		return a.ref == nil && b.ref == nil && a.n == b.n && a.n >= -5 && a.n <= 256
+	case String, Markup, Float, Undefined:
+		return false
+	}
+	return a.ref == b.ref
+}
+
+// compareNumbers compares exactly: no rounding between int and float.
+func compareNumbers(a, b Value) (n int, ordered bool) {
+	if a.kind == Float && b.kind == Float {
+		x, y := a.float(), b.float()
+		switch {
+		case x < y:
+			return -1, true
+		case x > y:
+			return 1, true
+		}
+		return 0, x == y
+	}
+	if b.kind == Float {
+		n, ordered = compareNumbers(b, a)
+		return -n, ordered
+	}
+	if a.kind == Float {
+		f := a.float()
+		switch {
+		case math.IsNaN(f):
+			return 0, false
+		case math.IsInf(f, 1):
+			return 1, true
+		case math.IsInf(f, -1):
+			return -1, true
+		}
+		return new(big.Float).SetFloat64(f).Cmp(new(big.Float).SetPrec(0).SetInt(b.big())), true
+	}
+	x, ok1 := a.small()
+	y, ok2 := b.small()
+	if !ok1 || !ok2 {
+		return a.big().Cmp(b.big()), true
+	}
+	switch {
+	case x < y:
+		return -1, true
+	case x > y:
+		return 1, true
+	}
+	return 0, true
+}
+
+func (r *run) order(op cmpop, a, b Value) (bool, error) {
+	return comparer{&r.steps, r.t.opts.MaxSteps}.order(op, a, b, 0)
+}
+
+func decide(op cmpop, n int) bool {
+	switch op {
+	case cmpLt:
+		return n < 0
+	case cmpLe:
+		return n <= 0
+	case cmpGt:
+		return n > 0
+	}
+	return n >= 0
+}
+
+func (c comparer) order(op cmpop, a, b Value, depth int) (bool, error) {
+	if err := c.pay(depth); err != nil {
+		return false, err
+	}
+	switch {
+	case isNumber(a) && isNumber(b):
+		n, ordered := compareNumbers(a, b)
+		return ordered && decide(op, n), nil
+	case a.isStr() && b.isStr():
+		return decide(op, strings.Compare(a.s, b.s)), nil // UTF-8 sorts like its code points
+	case (a.kind == List || a.kind == Tuple) && a.kind == b.kind:
+		x, y := a.Items(), b.Items()
+		for i := 0; i < len(x) && i < len(y); i++ {
+			eq, err := c.same(x[i], y[i], depth+1)
+			if err != nil {
+				return false, err
+			}
+			if !eq {
+				return c.order(op, x[i], y[i], depth+1)
+			}
+		}
+		return decide(op, len(x)-len(y)), nil
+	case a.kind == Undefined:
+		return false, undefinedError(a)
+	case b.kind == Undefined:
+		return false, undefinedError(b)
+	}
+	if x, ok := a.ref.(*view); ok {
+		if y, ok := b.ref.(*view); ok && x.kind != 'v' && y.kind != 'v' {
+			return false, typeErrorf("%w: ordering of dict views", ErrUnsupported)
+		}
+	}
+	return false, typeErrorf("'%s' and '%s' cannot be ordered", typeName(a), typeName(b))
+}
+
+// contains is "x in v".
+func (r *run) contains(v, x Value) (bool, error) {
+	switch v.kind {
+	case String, Markup:
+		if !x.isStr() {
+			return false, typeErrorf("'in <string>' requires string as left operand, not %s", typeName(x))
+		}
+		return strings.Contains(v.s, x.s), r.pay(1+len(v.s)>>8, 0)
+	case Dict:
+		if !hashable(x) {
+			return false, typeErrorf("unhashable type: '%s'", typeName(x))
+		}
+		return v.Map().find(x) >= 0, nil
+	}
+	if o, ok := v.ref.(*view); ok && o.kind == 'k' {
+		if !hashable(x) {
+			return false, typeErrorf("unhashable type: '%s'", typeName(x))
+		}
+		return o.of.find(x) >= 0, nil
+	}
+	it, err := r.iterate(v)
+	if err != nil {
+		return false, typeErrorf("argument of type '%s' is not iterable", typeName(v))
+	}
+	c := comparer{&r.steps, r.t.opts.MaxSteps}
+	for {
+		y, ok, err := it.next(r)
+		if err != nil || !ok {
+			return false, err
+		}
+		if eq, err := c.same(y, x, 0); eq || err != nil {
+			return eq, err
+		}
+	}
+}
+
+// hashable reports whether v can be a key. Tuples of tuples can share parts, so
+// the look into them is bounded.
+func hashable(v Value) bool {
+	budget := 1 << 16
+	return hashableWithin(v, &budget, 0)
+}
+
+func hashableWithin(v Value, budget *int, depth int) bool {
+	if *budget--; *budget < 0 || depth > maxWalk {
+		return false
+	}
+	switch v.kind {
+	case List, Dict:
+		return false
+	case Tuple:
+		for _, x := range v.Items() {
+			if !hashableWithin(x, budget, depth+1) {
+				return false
+			}
+		}
+	case Object:
+		_, ok := v.ref.(*view)
+		return !ok
+	}
+	return true
+}
+
+func typeName(v Value) string {
+	switch v.kind {
+	case Undefined:
+		return "Undefined"
+	case None:
+		return "NoneType"
+	case Bool:
+		return "bool"
+	case Int:
+		return "int"
+	case Float:
+		return "float"
+	case String:
+		return "str"
+	case Markup:
+		return "Markup"
+	case List:
+		return "list"
+	case Tuple:
+		return "tuple"
+	case Dict:
+		return "dict"
+	}
+	switch o := v.ref.(type) {
+	case *namespace:
+		return "Namespace"
+	case *macro:
+		return "Macro"
+	case *interval:
+		return "range"
+	case *view:
+		return map[byte]string{'k': "dict_keys", 'v': "dict_values", 'i': "dict_items"}[o.kind]
+	case *sharedIter:
+		return "generator"
+	case *loopObject:
+		return "LoopContext"
+	}
+	return "builtin_function_or_method"
+}

@@ -1,0 +1,669 @@
+package chat
+
+import (
+	"math/big"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+type tupleOpts struct {
+	simple    bool // names and literals only
+	cond      bool // conditional expressions may stand without parentheses
+	parens    bool // in parentheses, where an empty tuple is fine
+	namespace bool
+	endNames  []string
+}
+
+// A nsRef is name.attr on the left of an assignment. It never survives parsing.
+type nsRef struct {
+	constExpr
+	name, attr string
+}
+
+// tuple reads an expression, or several with commas between them.
+func (p *parser) tuple(o tupleOpts) (expr, error) {
+	if err := p.enter(); err != nil {
+		return nil, err
+	}
+	defer p.leave()
+	var items []expr
+	isTuple := false
+	for {
+		if len(items) > 0 {
+			if _, err := p.expect(tokOp, ","); err != nil {
+				return nil, err
+			}
+		}
+		t := p.cur()
+		if t.kind == tokVarEnd || t.kind == tokBlockEnd || p.isOp(")") ||
+			t.kind == tokName && slices.Contains(o.endNames, t.text) {
+			break
+		}
+		var e expr
+		var err error
+		if o.simple {
+			e, err = p.primary(o.namespace)
+		} else {
+			e, err = p.expression(o.cond || o.parens)
+		}
+		if err != nil {
+			return nil, err
+		}
+		items = append(items, e)
+		if !p.isOp(",") {
+			break
+		}
+		isTuple = true
+	}
+	if !isTuple {
+		if len(items) > 0 {
+			return items[0], nil
+		}
+		if !o.parens {
+			return nil, p.failf(p.cur().line, "expected an expression, got %s", p.cur().describe())
+		}
+	}
+	return &tupleExpr{items}, nil
+}
+
+func (p *parser) expression(cond bool) (expr, error) {
+	if err := p.enter(); err != nil {
+		return nil, err
+	}
+	defer p.leave()
+	e, err := p.or()
+	if err != nil || !cond {
+		return e, err
+	}
+	for p.skipName("if") {
+		c := &condExpr{then: e}
+		if c.test, err = p.or(); err != nil {
+			return nil, err
+		}
+		if p.skipName("else") {
+			if c.els, err = p.expression(true); err != nil {
+				return nil, err
+			}
+		}
+		e = c
+	}
+	return e, nil
+}
+
+func (p *parser) or() (expr, error) {
+	a, err := p.and()
+	for err == nil && p.skipName("or") {
+		var b expr
+		b, err = p.and()
+		a = &orExpr{a, b}
+	}
+	return a, err
+}
+
+func (p *parser) and() (expr, error) {
+	a, err := p.not()
+	for err == nil && p.skipName("and") {
+		var b expr
+		b, err = p.not()
+		a = &andExpr{a, b}
+	}
+	return a, err
+}
+
+func (p *parser) not() (expr, error) {
+	if !p.isName("not") {
+		return p.compare()
+	}
+	if err := p.enter(); err != nil {
+		return nil, err
+	}
+	defer p.leave()
+	p.skip()
+	e, err := p.not()
+	return &notExpr{e}, err
+}
+
+func (p *parser) compare() (expr, error) {
+	first, err := p.sum()
+	if err != nil {
+		return nil, err
+	}
+	var c *compareExpr
+	for {
+		op, n := p.comparison()
+		if n == 0 {
+			break
+		}
+		for range n {
+			p.skip()
+		}
+		e, err := p.sum()
+		if err != nil {
+			return nil, err
+		}
+		if c == nil {
+			c = &compareExpr{first: first}
+		}
+		c.ops = append(c.ops, op)
+		c.rest = append(c.rest, e)
+	}
+	if c == nil {
+		return first, nil
+	}
+	return c, nil
+}
+
+// comparison returns the operator at the cursor and the number of its tokens, 0
+// where there is none.
+func (p *parser) comparison() (cmpop, int) {
+	switch t := p.cur(); {
+	case t.kind == tokOp:
+		switch t.text {
+		case "==":
+			return cmpEq, 1
+		case "!=":
+			return cmpNe, 1
+		case "<":
+			return cmpLt, 1
+		case "<=":
+			return cmpLe, 1
+		case ">":
+			return cmpGt, 1
+		case ">=":
+			return cmpGe, 1
+		}
+	case p.isName("in"):
+		return cmpIn, 1
+	case p.isName("not") && p.peek().kind == tokName && p.peek().text == "in":
+		return cmpNotIn, 2
+	}
+	return 0, 0
+}
+
+func (p *parser) sum() (expr, error) {
+	a, err := p.concat()
+	for err == nil {
+		line := p.cur().line
+		var op binop
+		switch {
+		case p.skipOp("+"):
+			op = opAdd
+		case p.skipOp("-"):
+			op = opSub
+		default:
+			return a, nil
+		}
+		var b expr
+		b, err = p.concat()
+		a = &binaryExpr{op, a, b, line}
+	}
+	return a, err
+}
+
+func (p *parser) concat() (expr, error) {
+	a, err := p.product()
+	if err != nil || !p.isOp("~") {
+		return a, err
+	}
+	c := &concatExpr{parts: []expr{a}}
+	for p.skipOp("~") {
+		b, err := p.product()
+		if err != nil {
+			return nil, err
+		}
+		c.parts = append(c.parts, b)
+	}
+	return c, nil
+}
+
+func (p *parser) product() (expr, error) {
+	a, err := p.power()
+	for err == nil {
+		line := p.cur().line
+		var op binop
+		switch {
+		case p.skipOp("*"):
+			op = opMul
+		case p.skipOp("/"):
+			op = opDiv
+		case p.skipOp("//"):
+			op = opFloorDiv
+		case p.skipOp("%"):
+			op = opMod
+		default:
+			return a, nil
+		}
+		var b expr
+		b, err = p.power()
+		a = &binaryExpr{op, a, b, line}
+	}
+	return a, err
+}
+
+// power is left-associative in Jinja's grammar, yet the Python that it compiles
+// to has parentheses around each pair, so it stays so.
+func (p *parser) power() (expr, error) {
+	a, err := p.unary(true)
+	for err == nil && p.isOp("**") {
+		line := p.next().line
+		var b expr
+		b, err = p.unary(true)
+		a = &binaryExpr{opPow, a, b, line}
+	}
+	return a, err
+}
+
+func (p *parser) unary(filters bool) (expr, error) {
+	var e expr
+	var err error
+	switch {
+	case p.isOp("-") || p.isOp("+"):
+		if err := p.enter(); err != nil {
+			return nil, err
+		}
+		neg := p.next().text == "-"
+		e, err = p.unary(false)
+		p.leave()
+		if neg {
+			e = &negExpr{e}
+		} else {
+			e = &posExpr{e}
+		}
+	default:
+		e, err = p.primary(false)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if e, err = p.postfix(e); err != nil || !filters {
+		return e, err
+	}
+	return p.filterChain(e)
+}
+
+func (p *parser) primary(namespace bool) (expr, error) {
+	t := p.cur()
+	switch t.kind {
+	case tokName:
+		p.skip()
+		switch t.text {
+		case "true", "True":
+			return &constExpr{BoolValue(true)}, nil
+		case "false", "False":
+			return &constExpr{BoolValue(false)}, nil
+		case "none", "None":
+			return &constExpr{NoneValue()}, nil
+		}
+		if namespace && p.skipOp(".") {
+			attr, err := p.expect(tokName, "")
+			return &nsRef{name: t.text, attr: attr.text}, err
+		}
+		return &nameExpr{name: t.text, line: t.line}, nil
+	case tokString:
+		p.skip()
+		if p.cur().kind != tokString {
+			return &constExpr{strOf(t.text)}, nil
+		}
+		var b strings.Builder
+		b.WriteString(t.text)
+		for p.cur().kind == tokString {
+			b.WriteString(p.next().text)
+		}
+		return &constExpr{strOf(b.String())}, nil
+	case tokInt:
+		p.skip()
+		return p.intLiteral(t)
+	case tokFloat:
+		p.skip()
+		f, _ := strconv.ParseFloat(t.text, 64) // out of range gives ±Inf, as in Python
+		return &constExpr{FloatValue(f)}, nil
+	}
+	switch {
+	case p.isOp("("):
+		p.skip()
+		e, err := p.tuple(tupleOpts{parens: true})
+		if err != nil {
+			return nil, err
+		}
+		_, err = p.expect(tokOp, ")")
+		return e, err
+	case p.isOp("["):
+		return p.list()
+	case p.isOp("{"):
+		return p.dict()
+	}
+	return nil, p.failf(t.line, "unexpected %s", t.describe())
+}
+
+func (p *parser) intLiteral(t token) (expr, error) {
+	text, base := t.text, 10
+	if len(text) > 2 && text[0] == '0' {
+		switch text[1] | 0x20 {
+		case 'x':
+			base = 16
+		case 'o':
+			base = 8
+		case 'b':
+			base = 2
+		}
+		if base != 10 {
+			text = text[2:]
+		}
+	}
+	if n, err := strconv.ParseInt(text, base, 64); err == nil {
+		return &constExpr{IntValue(n)}, nil
+	}
+	if base == 10 && len(text) > maxIntDigits {
+		return nil, p.failf(t.line, "integer of more than %d digits", maxIntDigits)
+	}
+	n, ok := new(big.Int).SetString(text, base)
+	if !ok {
+		return nil, p.failf(t.line, "bad integer %s", t.describe())
+	}
+	return &constExpr{BigValue(n)}, nil
+}
+
+func (p *parser) list() (expr, error) {
+	p.skip()
+	l := &listExpr{}
+	for !p.isOp("]") {
+		if len(l.items) > 0 {
+			if _, err := p.expect(tokOp, ","); err != nil {
+				return nil, err
+			}
+			if p.isOp("]") {
+				break
+			}
+		}
+		e, err := p.expression(true)
+		if err != nil {
+			return nil, err
+		}
+		l.items = append(l.items, e)
+	}
+	p.skip()
+	return l, nil
+}
+
+func (p *parser) dict() (expr, error) {
+	p.skip()
+	d := &dictExpr{}
+	for !p.isOp("}") {
+		if len(d.keys) > 0 {
+			if _, err := p.expect(tokOp, ","); err != nil {
+				return nil, err
+			}
+			if p.isOp("}") {
+				break
+			}
+		}
+		k, err := p.expression(true)
+		if err != nil {
+			return nil, err
+		}
+		if _, err := p.expect(tokOp, ":"); err != nil {
+			return nil, err
+		}
+		v, err := p.expression(true)
+		if err != nil {
+			return nil, err
+		}
+		d.keys = append(d.keys, k)
+		d.vals = append(d.vals, v)
+	}
+	p.skip()
+	return d, nil
+}
+
+// chain bounds how long a row of postfixes may be: each is a level of the tree.
+func (p *parser) chain(n int) error {
+	if n+p.depth > 8*p.max {
+		p.errLine = p.cur().line
+		return limitErrorf("source nests deeper than %d", p.max)
+	}
+	return nil
+}
+
+func (p *parser) postfix(e expr) (expr, error) {
+	for n := 0; ; n++ {
+		if err := p.chain(n); err != nil {
+			return nil, err
+		}
+		var err error
+		switch {
+		case p.isOp("."):
+			p.skip()
+			t := p.next()
+			switch t.kind {
+			case tokName:
+				e = &attrExpr{e, t.text}
+			case tokInt:
+				key, err := p.intLiteral(t)
+				if err != nil {
+					return nil, err
+				}
+				e = &itemExpr{e, key}
+			default:
+				return nil, p.failf(t.line, "expected a name or a number, got %s", t.describe())
+			}
+		case p.isOp("["):
+			e, err = p.subscript(e)
+		case p.isOp("("):
+			e, err = p.call(e)
+		default:
+			return e, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+}
+
+func (p *parser) subscript(of expr) (expr, error) {
+	p.skip()
+	var keys []expr
+	for !p.isOp("]") {
+		if len(keys) > 0 {
+			if _, err := p.expect(tokOp, ","); err != nil {
+				return nil, err
+			}
+		}
+		e, err := p.subscribed(of)
+		if err != nil {
+			return nil, err
+		}
+		keys = append(keys, e)
+	}
+	p.skip()
+	if len(keys) == 1 {
+		if s, ok := keys[0].(*sliceExpr); ok {
+			return s, nil
+		}
+		return &itemExpr{of, keys[0]}, nil
+	}
+	for _, k := range keys {
+		if _, ok := k.(*sliceExpr); ok {
+			return nil, p.failf(p.cur().line, "slice within a tuple")
+		}
+	}
+	return &itemExpr{of, &tupleExpr{keys}}, nil
+}
+
+func (p *parser) subscribed(of expr) (expr, error) {
+	s := &sliceExpr{of: of}
+	var err error
+	if !p.isOp(":") {
+		if s.start, err = p.expression(true); err != nil {
+			return nil, err
+		}
+		if !p.isOp(":") {
+			return s.start, nil
+		}
+	}
+	p.skip()
+	if !p.isOp(":") && !p.isOp("]") && !p.isOp(",") {
+		if s.stop, err = p.expression(true); err != nil {
+			return nil, err
+		}
+	}
+	if p.skipOp(":") && !p.isOp("]") && !p.isOp(",") {
+		if s.step, err = p.expression(true); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+func (p *parser) call(fn expr) (*callExpr, error) {
+	c := &callExpr{fn: fn, line: p.next().line}
+	bad := func() (*callExpr, error) {
+		return nil, p.failf(c.line, "arguments of a call in an order that Python refuses")
+	}
+	for n := 0; !p.isOp(")"); n++ {
+		if n > 0 {
+			if _, err := p.expect(tokOp, ","); err != nil {
+				return nil, err
+			}
+			if p.isOp(")") {
+				break
+			}
+		}
+		var err error
+		switch {
+		case p.isOp("*"):
+			if c.dynArg != nil || c.dynKw != nil {
+				return bad()
+			}
+			p.skip()
+			c.dynArg, err = p.expression(true)
+		case p.isOp("**"):
+			if c.dynKw != nil {
+				return bad()
+			}
+			p.skip()
+			c.dynKw, err = p.expression(true)
+		case p.cur().kind == tokName && p.peek().kind == tokOp && p.peek().text == "=":
+			if c.dynKw != nil {
+				return bad()
+			}
+			name := p.next().text
+			p.skip()
+			for _, k := range c.kwargs {
+				if k.name == name {
+					return nil, p.failf(c.line, "argument '%s' twice", name)
+				}
+			}
+			var e expr
+			e, err = p.expression(true)
+			c.kwargs = append(c.kwargs, kwarg{name, e})
+		default:
+			if c.dynArg != nil || c.dynKw != nil || c.kwargs != nil {
+				return bad()
+			}
+			var e expr
+			e, err = p.expression(true)
+			c.args = append(c.args, e)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	p.skip()
+	return c, nil
+}
+
+// filterChain reads the filters, tests and calls behind an expression.
+func (p *parser) filterChain(e expr) (expr, error) {
+	for n := 0; ; n++ {
+		if err := p.chain(n); err != nil {
+			return nil, err
+		}
+		var err error
+		switch {
+		case p.isOp("|"):
+			e, err = p.filters(e, false)
+		case p.isName("is"):
+			e, err = p.test(e)
+		case p.isOp("("):
+			e, err = p.call(e)
+		default:
+			return e, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+}
+
+// filters reads a run of filters. Inline, the first one has no bar before it.
+func (p *parser) filters(e expr, inline bool) (expr, error) {
+	for n := 0; p.isOp("|") || inline; n++ {
+		if err := p.chain(n); err != nil {
+			return nil, err
+		}
+		if !inline {
+			p.skip()
+		}
+		inline = false
+		name, line, err := p.dotted()
+		if err != nil {
+			return nil, err
+		}
+		f := &filterExpr{of: e, name: name, line: line}
+		if p.isOp("(") {
+			if f.call, err = p.call(nil); err != nil {
+				return nil, err
+			}
+		}
+		e = f
+	}
+	return e, nil
+}
+
+func (p *parser) dotted() (string, int, error) {
+	t, err := p.expect(tokName, "")
+	if err != nil {
+		return "", 0, err
+	}
+	name := t.text
+	for p.skipOp(".") {
+		part, err := p.expect(tokName, "")
+		if err != nil {
+			return "", 0, err
+		}
+		name += "." + part.text
+	}
+	return name, t.line, nil
+}
+
+func (p *parser) test(of expr) (expr, error) {
+	p.skip()
+	negated := p.skipName("not")
+	name, line, err := p.dotted()
+	if err != nil {
+		return nil, err
+	}
+	t := &testExpr{of: of, name: name, line: line}
+	switch c := p.cur(); {
+	case p.isOp("("):
+		t.call, err = p.call(nil)
+	case p.isName("is"):
+		err = p.failf(c.line, "tests cannot be chained with is")
+	case c.kind == tokString, c.kind == tokInt, c.kind == tokFloat, p.isOp("["), p.isOp("{"),
+		c.kind == tokName && c.text != "else" && c.text != "or" && c.text != "and":
+		var arg expr
+		if arg, err = p.primary(false); err == nil {
+			arg, err = p.postfix(arg)
+		}
+		t.call = &callExpr{args: []expr{arg}, line: c.line}
+	}
+	if err != nil {
+		return nil, err
+	}
+	if negated {
+		return &notExpr{t}, nil
+	}
+	return t, nil
+}
+

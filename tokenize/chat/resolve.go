@@ -1,0 +1,302 @@
+package chat
+
+import "fmt"
+
+// A resolver binds the names of a template to places, and its filters and tests
+// to functions. It keeps the first error.
+type resolver struct {
+	t     *Template
+	index map[string]int
+	err   error
+	line  int
+	// soft says that the expression stands directly in an if or a conditional
+	// expression: there an unknown filter is an error only when it is reached.
+	soft bool
+}
+
+func resolveTemplate(t *Template) (int, error) {
+	c := &resolver{t: t, index: map[string]int{}}
+	fn := &function{}
+	s := newScope(nil, fn)
+	s.visit(t.body)
+	c.body(t.body, s)
+	f := c.frame(s)
+	t.loads, t.slots = f.loads, fn.slots
+	return c.line, c.err
+}
+
+func (c *resolver) fail(line int, err error) {
+	if c.err == nil {
+		c.err, c.line = err, line
+	}
+}
+
+// frame turns what a scope knows into what entering it does.
+func (c *resolver) frame(s *scope) frame {
+	var f frame
+	for slot := range s.fn.slots { // in order, for the sake of repeatable behaviour
+		l, ok := s.loads[slot]
+		if !ok || l.kind == loadParam {
+			continue
+		}
+		out := load{kind: l.kind, slot: slot}
+		switch l.kind {
+		case loadContext:
+			out.name = c.name(l.name)
+		case loadAlias:
+			out.from = placeOf(s, l.from)
+		}
+		f.loads = append(f.loads, out)
+	}
+	return f
+}
+
+func (c *resolver) name(name string) int {
+	i, ok := c.index[name]
+	if !ok {
+		i = len(c.t.names)
+		c.t.names = append(c.t.names, name)
+		c.index[name] = i
+	}
+	return i
+}
+
+func placeOf(s *scope, r ref) place { return place{s.fn.depth - r.fn.depth, r.slot} }
+
+func (c *resolver) find(s *scope, name string, line int) place {
+	r, ok := s.find(name)
+	if !ok {
+		c.fail(line, fmt.Errorf("syntax error: name '%s' is used where Jinja cannot resolve it", name))
+		return place{}
+	}
+	return placeOf(s, r)
+}
+
+func (c *resolver) body(body []stmt, s *scope) {
+	for _, x := range body {
+		c.stmt(x, s)
+	}
+}
+
+// hard resolves what lies in a scope of its own, where an if around it no longer
+// counts.
+func (c *resolver) hard(f func()) {
+	soft := c.soft
+	c.soft = false
+	f()
+	c.soft = soft
+}
+
+func (c *resolver) stmt(x stmt, s *scope) {
+	switch x := x.(type) {
+	case *outStmt:
+		c.expr(x.e, s)
+	case *ifStmt:
+		soft := c.soft
+		c.soft = true
+		c.expr(x.test, s)
+		c.body(x.body, s)
+		for _, a := range x.alts {
+			c.stmt(a, s)
+		}
+		c.body(x.els, s)
+		c.soft = soft
+	case *forStmt:
+		c.loop(x, s)
+	case *setStmt:
+		c.target(&x.target, s)
+		c.expr(x.e, s)
+	case *setBlockStmt:
+		in := newScope(s, s.fn)
+		in.visit(x.body)
+		c.hard(func() {
+			c.body(x.body, in)
+			if x.filter != nil {
+				c.expr(x.filter, in)
+			}
+		})
+		c.target(&x.target, s)
+		x.frame = c.frame(in)
+	case *macroStmt:
+		c.macro(x.macroBody, s)
+		x.place = c.find(s, x.name, x.macroBody.line)
+	case *callStmt:
+		c.macro(x.macroBody, s)
+		c.expr(x.call, s)
+	case *genStmt:
+		c.macro(x.macroBody, s)
+	case *filterStmt:
+		in := newScope(s, s.fn)
+		in.visit(x.body)
+		in.visitExpr(x.filter)
+		c.hard(func() {
+			c.body(x.body, in)
+			c.expr(x.filter, in)
+		})
+		x.frame = c.frame(in)
+	case *withStmt:
+		in := newScope(s, s.fn)
+		for _, t := range x.targets {
+			in.visitTarget(t, true)
+		}
+		in.visit(x.body)
+		for i := range x.targets {
+			c.target(&x.targets[i], in)
+			c.expr(x.values[i], s)
+		}
+		c.hard(func() { c.body(x.body, in) })
+		x.frame = c.frame(in)
+	}
+}
+
+func (c *resolver) loop(x *forStmt, s *scope) {
+	x.extended = x.recursive || freeNames(x.body, "loop")["loop"]
+	names([]stmt{x}, func(name string, store bool) {
+		if store && name == "loop" {
+			c.fail(x.line, fmt.Errorf("syntax error: cannot assign to the variable loop within a loop"))
+		}
+	})
+	// A recursive loop is a function: each level has its own variables.
+	fn := s.fn
+	if x.recursive {
+		fn = &function{depth: s.fn.depth + 1}
+	}
+	in, els, test := newScope(s, fn), newScope(s, fn), newScope(s, fn)
+	x.loopVar = nowhere
+	if x.extended {
+		in.declare("loop")
+	}
+	in.visitTarget(x.target, true)
+	in.visit(x.body)
+	els.visit(x.els)
+	c.expr(x.iter, s)
+	x.testTgt = cloneTarget(x.target)
+	if x.test != nil {
+		test.visitTarget(x.testTgt, true)
+		test.visitExpr(x.test)
+		c.hard(func() {
+			c.target(&x.testTgt, test)
+			c.expr(x.test, test)
+		})
+	}
+	c.hard(func() {
+		c.target(&x.target, in)
+		c.body(x.body, in)
+		c.body(x.els, els)
+	})
+	if x.extended {
+		x.loopVar = c.find(in, "loop", x.line)
+	}
+	x.bodyFrame, x.elseFrame, x.testFrame = c.frame(in), c.frame(els), c.frame(test)
+	x.slots = fn.slots
+}
+
+func cloneTarget(t target) target {
+	parts := make([]target, len(t.parts))
+	for i, p := range t.parts {
+		parts[i] = cloneTarget(p)
+	}
+	t.parts = parts
+	return t
+}
+
+func (c *resolver) macro(m *macroBody, s *scope) {
+	fn := &function{depth: s.fn.depth + 1}
+	in := newScope(s, fn)
+	visit := func() {
+		for _, p := range m.params {
+			in.declare(p.name)
+		}
+		for _, p := range m.params {
+			if p.def != nil {
+				in.visitExpr(p.def)
+			}
+		}
+		in.visit(m.body)
+	}
+	visit()
+	free := freeNames(m.body, "caller", "kwargs", "varargs")
+	has := map[string]int{}
+	for i, p := range m.params {
+		has[p.name] = i + 1
+	}
+	m.caller, m.kwargs, m.varargs = nowhere, nowhere, nowhere
+	m.explicit = has["caller"] > 0
+	if free["caller"] {
+		if i := has["caller"]; i > 0 {
+			if m.params[i-1].def == nil {
+				c.fail(m.line, fmt.Errorf("syntax error: parameter 'caller' of a macro needs a default"))
+			}
+		} else {
+			m.caller = placeOf(in, in.declare("caller"))
+		}
+	}
+	if free["kwargs"] && has["kwargs"] == 0 {
+		m.kwargs = placeOf(in, in.declare("kwargs"))
+	}
+	if free["varargs"] && has["varargs"] == 0 {
+		m.varargs = placeOf(in, in.declare("varargs"))
+	}
+	visit()
+	c.hard(func() {
+		for i := range m.params {
+			p := &m.params[i]
+			p.place = c.find(in, p.name, p.line)
+			if p.def != nil {
+				c.expr(p.def, in)
+			}
+		}
+		c.body(m.body, in)
+	})
+	m.frame = c.frame(in)
+	m.slots = fn.slots
+}
+
+func (c *resolver) target(t *target, s *scope) {
+	if t.tuple {
+		for i := range t.parts {
+			c.target(&t.parts[i], s)
+		}
+		return
+	}
+	t.place = c.find(s, t.name, t.line)
+}
+
+func (c *resolver) expr(e expr, s *scope) {
+	switch e := e.(type) {
+	case *nameExpr:
+		e.place = c.find(s, e.name, e.line)
+		return
+	case *condExpr:
+		soft := c.soft
+		c.soft = true
+		eachChild(e, func(x expr) { c.expr(x, s) })
+		c.soft = soft
+		return
+	case *filterExpr:
+		e.fn = c.filter(e.name, e.line)
+	case *testExpr:
+		e.fn = c.test(e.name, e.line)
+	}
+	eachChild(e, func(x expr) { c.expr(x, s) })
+}
+
+func (c *resolver) filter(name string, line int) filterFunc {
+	f := filterByName(name)
+	switch {
+	case f != nil:
+	case leftOutFilter(name):
+		c.fail(line, fmt.Errorf("%w: filter '%s'", ErrUnsupported, name))
+	case !c.soft:
+		c.fail(line, fmt.Errorf("syntax error: no filter named '%s'", name))
+	}
+	return f
+}
+
+func (c *resolver) test(name string, line int) testFunc {
+	f := testByName(name)
+	if f == nil && !c.soft {
+		c.fail(line, fmt.Errorf("syntax error: no test named '%s'", name))
+	}
+	return f
+}

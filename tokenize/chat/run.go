@@ -1,0 +1,193 @@
+package chat
+
+import (
+	"errors"
+	"sync"
+)
+
+// A run is one render: the state that the tree works on. Runs are pooled.
+type run struct {
+	t    *Template
+	env  *env
+	in   *Input
+	ctx  []Value // by index into Template.names; filled as the template asks
+	know []bool  // which of ctx are filled
+
+	out  []byte
+	base int // what was in out before
+	line int
+
+	stack []Value // arguments of the calls under way
+	kws   []keyword
+	free  []*env
+
+	steps int64 // left
+	bytes int64 // left
+	depth int   // of functions
+}
+
+// An env holds the variables of one call of a function.
+type env struct {
+	slots []Value
+	up    *env
+	// kept says that a macro that was defined here may outlive the call.
+	kept bool
+}
+
+var runs = sync.Pool{New: func() any { return new(run) }}
+
+// Render appends the text of the conversation to dst and returns the result. On
+// an error it returns dst as it was.
+//
+// The errors are *Error. ErrRaised means that the template refused the input,
+// ErrLimit that it is too large or hostile.
+func (t *Template) Render(dst []byte, in Input) ([]byte, error) {
+	r := runs.Get().(*run)
+	defer r.release()
+	r.t, r.in = t, &in
+	r.out, r.base = dst, len(dst)
+	r.steps, r.bytes = t.opts.MaxSteps, t.opts.MaxValueBytes
+	r.ctx = resize(r.ctx, len(t.names))
+	r.know = resize(r.know, len(t.names))
+	r.env = r.newEnv(t.slots, nil)
+	if err := r.render(); err != nil {
+		var e *Error
+		if errors.As(err, &e) {
+			return dst, err
+		}
+		return dst, &Error{Template: t.name, Line: r.line, Err: err}
+	}
+	return r.out, nil
+}
+
+func (r *run) render() error {
+	r.enter(r.t.loads)
+	if _, err := r.exec(r.t.body); err != nil {
+		return err
+	}
+	return r.checkOutput()
+}
+
+// release forgets everything that the render could see and keeps the memory.
+func (r *run) release() {
+	clear(r.ctx[:cap(r.ctx)])
+	clear(r.know[:cap(r.know)])
+	clear(r.stack[:cap(r.stack)])
+	clear(r.kws[:cap(r.kws)])
+	free := r.free
+	if r.env != nil && !r.env.kept {
+		clear(r.env.slots)
+		r.env.up = nil
+		free = append(free, r.env)
+	}
+	if len(free) > 16 {
+		clear(free[16:])
+		free = free[:16]
+	}
+	*r = run{ctx: r.ctx[:0], know: r.know[:0], stack: r.stack[:0], kws: r.kws[:0], free: free}
+	runs.Put(r)
+}
+
+func resize[T any](s []T, n int) []T {
+	if cap(s) < n {
+		return make([]T, n)
+	}
+	return s[:n]
+}
+
+func (r *run) newEnv(slots int, up *env) *env {
+	if n := len(r.free); n > 0 && cap(r.free[n-1].slots) >= slots {
+		e := r.free[n-1]
+		r.free = r.free[:n-1]
+		e.slots, e.up, e.kept = e.slots[:slots], up, false
+		return e
+	}
+	return &env{slots: make([]Value, slots), up: up}
+}
+
+func (r *run) dropEnv(e *env) {
+	if e.kept {
+		return
+	}
+	clear(e.slots)
+	e.up = nil
+	r.free = append(r.free, e)
+}
+
+func (e *env) out(up int) *env {
+	for ; up > 0; up-- {
+		e = e.up
+	}
+	return e
+}
+
+func (r *run) get(p place) Value    { return r.env.out(p.up).slots[p.slot] }
+func (r *run) set(p place, v Value) { r.env.out(p.up).slots[p.slot] = v }
+
+// enter fills the slots of a scope.
+func (r *run) enter(loads []load) {
+	for i := range loads {
+		l := &loads[i]
+		var v Value
+		switch l.kind {
+		case loadContext:
+			v = r.lookup(l.name)
+		case loadAlias:
+			v = r.get(l.from)
+		}
+		r.env.slots[l.slot] = v
+	}
+}
+
+// step pays for one piece of work.
+func (r *run) step() error {
+	r.steps--
+	if r.steps < 0 {
+		return limitErrorf("more than %d evaluation steps", r.t.opts.MaxSteps)
+	}
+	return nil
+}
+
+// pay pays for n pieces of work and bytes of memory.
+func (r *run) pay(n, bytes int) error {
+	r.steps -= int64(n)
+	r.bytes -= int64(bytes)
+	if r.steps < 0 {
+		return limitErrorf("more than %d evaluation steps", r.t.opts.MaxSteps)
+	}
+	if r.bytes < 0 {
+		return limitErrorf("values of more than %d bytes", r.t.opts.MaxValueBytes)
+	}
+	return nil
+}
+
+// valueBytes is what a Value in a slice costs.
+const valueBytes = 48
+
+// str makes a string value of text that the template made.
+func (r *run) str(s string) (Value, error) {
+	return strOf(s), r.pay(0, len(s))
+}
+
+func (r *run) list(items []Value) (Value, error) {
+	return Value{kind: List, ref: &seq{items: items}}, r.pay(0, valueBytes*len(items))
+}
+
+func (r *run) checkOutput() error {
+	if len(r.out)-r.base > r.t.opts.MaxOutputBytes {
+		return limitErrorf("output of more than %d bytes", r.t.opts.MaxOutputBytes)
+	}
+	return nil
+}
+
+// capture runs f and returns what it wrote.
+func (r *run) capture(f func() error) (string, error) {
+	start := len(r.out)
+	err := f()
+	text := string(r.out[start:])
+	r.out = r.out[:start]
+	if err != nil {
+		return "", err
+	}
+	return text, r.pay(0, len(text))
+}

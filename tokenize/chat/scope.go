@@ -1,0 +1,398 @@
+package chat
+
+import (
+	"maps"
+)
+
+// Jinja decides when it compiles a template, not when it runs it, which variable
+// a name means. A loop body, a macro and a block that captures text are scopes:
+// what they set is theirs, and is forgotten at their end; what they read and do
+// not set is that of the scope around them. An if is no scope. A scope that sets
+// a name which exists outside starts with a copy of it.
+//
+// This file follows jinja2/idtracking.py closely, because its edges show in
+// output: a name that the template sets anywhere at a level is never looked up
+// among the template's inputs at a deeper one.
+//
+// Each function (the template itself, a macro, a recursive loop) has slots for
+// all variables of its scopes; a place is a slot of the function or of one
+// around it.
+
+// A place is where a variable lives: up functions out, in that slot.
+type place struct {
+	up   int
+	slot int
+}
+
+var nowhere = place{-1, -1}
+
+type loadKind uint8
+
+const (
+	loadParam   loadKind = iota // set by whoever enters the scope
+	loadContext                 // looked up among the inputs
+	loadAlias                   // copied from the scope around
+	loadMissing                 // not there yet
+)
+
+// A load says how a slot is filled when its scope is entered.
+type load struct {
+	kind loadKind
+	slot int
+	name int   // loadContext: index into Template.names
+	from place // loadAlias
+}
+
+// A frame is what entering a scope does.
+type frame struct{ loads []load }
+
+type function struct {
+	depth int
+	slots int
+}
+
+// A ref is a slot of a function, seen from nowhere in particular.
+type ref struct {
+	fn   *function
+	slot int
+}
+
+type symbolLoad struct {
+	kind loadKind
+	name string
+	from ref
+}
+
+// A scope collects what is known of the names of one scope. The branches of an
+// if work on copies, which share slots.
+type scope struct {
+	parent *scope
+	fn     *function
+	slots  map[string]int // shared by the copies: one slot for each name
+	refs   map[string]ref
+	loads  map[int]symbolLoad
+	stores map[string]bool
+}
+
+func newScope(parent *scope, fn *function) *scope {
+	return &scope{parent, fn, map[string]int{}, map[string]ref{}, map[int]symbolLoad{}, map[string]bool{}}
+}
+
+func (s *scope) branch() *scope {
+	return &scope{s.parent, s.fn, s.slots, maps.Clone(s.refs), maps.Clone(s.loads), maps.Clone(s.stores)}
+}
+
+func (s *scope) find(name string) (ref, bool) {
+	for ; s != nil; s = s.parent {
+		if r, ok := s.refs[name]; ok {
+			return r, true
+		}
+	}
+	return ref{}, false
+}
+
+func (s *scope) define(name string, l symbolLoad) ref {
+	slot, ok := s.slots[name]
+	if !ok {
+		slot = s.fn.slots
+		s.fn.slots++
+		s.slots[name] = slot
+	}
+	r := ref{s.fn, slot}
+	s.refs[name] = r
+	s.loads[slot] = l
+	return r
+}
+
+func (s *scope) declare(name string) ref {
+	s.stores[name] = true
+	return s.define(name, symbolLoad{kind: loadParam})
+}
+
+func (s *scope) load(name string) {
+	if _, ok := s.find(name); !ok {
+		s.define(name, symbolLoad{kind: loadContext, name: name})
+	}
+}
+
+func (s *scope) store(name string) {
+	s.stores[name] = true
+	if _, ok := s.refs[name]; ok {
+		return
+	}
+	if s.parent != nil {
+		if outer, ok := s.parent.find(name); ok {
+			s.define(name, symbolLoad{kind: loadAlias, from: outer})
+			return
+		}
+	}
+	s.define(name, symbolLoad{kind: loadMissing})
+}
+
+// join takes over what the branches of an if found. A name that was set in them
+// and not before has, on the other path, the value that it had outside.
+func (s *scope) join(branches ...*scope) {
+	stores := map[string]bool{}
+	for _, b := range branches {
+		maps.Copy(stores, b.stores)
+	}
+	for name := range s.stores {
+		delete(stores, name)
+	}
+	for _, b := range branches {
+		maps.Copy(s.refs, b.refs)
+		maps.Copy(s.loads, b.loads)
+		maps.Copy(s.stores, b.stores)
+	}
+	for name := range stores {
+		target, _ := s.find(name)
+		if s.parent != nil {
+			if outer, ok := s.parent.find(name); ok {
+				s.loads[target.slot] = symbolLoad{kind: loadAlias, from: outer}
+				continue
+			}
+		}
+		s.loads[target.slot] = symbolLoad{kind: loadContext, name: name}
+	}
+}
+
+// visit notes the names that statements touch in the scope s; the bodies of
+// scopes within are left out.
+func (s *scope) visit(body []stmt) {
+	for _, x := range body {
+		s.visitStmt(x)
+	}
+}
+
+func (s *scope) visitStmt(x stmt) {
+	switch x := x.(type) {
+	case *outStmt:
+		s.visitExpr(x.e)
+	case *ifStmt:
+		s.visitExpr(x.test)
+		body, alts, els := s.branch(), s.branch(), s.branch()
+		body.visit(x.body)
+		for _, a := range x.alts {
+			alts.visitStmt(a)
+		}
+		els.visit(x.els)
+		s.join(body, alts, els)
+	case *forStmt:
+		s.visitExpr(x.iter)
+	case *setStmt:
+		s.visitExpr(x.e)
+		s.visitTarget(x.target, false)
+	case *setBlockStmt:
+		s.visitTarget(x.target, false)
+	case *macroStmt:
+		s.store(x.name)
+	case *callStmt:
+		s.visitExpr(x.call)
+	case *filterStmt:
+		s.visitExpr(x.filter)
+	case *withStmt:
+		for _, v := range x.values {
+			s.visitExpr(v)
+		}
+	}
+}
+
+func (s *scope) visitExpr(e expr) {
+	if n, ok := e.(*nameExpr); ok {
+		s.load(n.name)
+		return
+	}
+	eachChild(e, s.visitExpr)
+}
+
+func (s *scope) visitTarget(t target, param bool) {
+	switch {
+	case t.tuple:
+		for _, p := range t.parts {
+			s.visitTarget(p, param)
+		}
+	case t.attr != "":
+		s.load(t.name)
+	case param:
+		s.declare(t.name)
+	default:
+		s.store(t.name)
+	}
+}
+
+// eachChild calls f for the expressions directly within e, in the order in which
+// Jinja visits them.
+func eachChild(e expr, f func(expr)) {
+	all := func(list []expr) {
+		for _, x := range list {
+			f(x)
+		}
+	}
+	some := func(list ...expr) {
+		for _, x := range list {
+			if x != nil {
+				f(x)
+			}
+		}
+	}
+	args := func(c *callExpr) {
+		if c == nil {
+			return
+		}
+		all(c.args)
+		for _, k := range c.kwargs {
+			f(k.e)
+		}
+		some(c.dynArg, c.dynKw)
+	}
+	switch e := e.(type) {
+	case *tupleExpr:
+		all(e.items)
+	case *listExpr:
+		all(e.items)
+	case *dictExpr:
+		for i := range e.keys {
+			some(e.keys[i], e.vals[i])
+		}
+	case *andExpr:
+		some(e.a, e.b)
+	case *orExpr:
+		some(e.a, e.b)
+	case *notExpr:
+		f(e.e)
+	case *negExpr:
+		f(e.e)
+	case *posExpr:
+		f(e.e)
+	case *binaryExpr:
+		some(e.a, e.b)
+	case *concatExpr:
+		all(e.parts)
+	case *compareExpr:
+		f(e.first)
+		all(e.rest)
+	case *condExpr:
+		some(e.test, e.then, e.els)
+	case *attrExpr:
+		f(e.of)
+	case *itemExpr:
+		some(e.of, e.key)
+	case *sliceExpr:
+		some(e.of, e.start, e.stop, e.step)
+	case *callExpr:
+		some(e.fn)
+		args(e)
+	case *filterExpr:
+		some(e.of)
+		args(e.call)
+	case *testExpr:
+		some(e.of)
+		args(e.call)
+	}
+}
+
+// names calls f for every name anywhere within the statements, in Jinja's order.
+func names(body []stmt, f func(name string, store bool)) {
+	var inExpr func(expr)
+	inExpr = func(e expr) {
+		if n, ok := e.(*nameExpr); ok {
+			f(n.name, false)
+			return
+		}
+		eachChild(e, inExpr)
+	}
+	var inTarget func(target)
+	inTarget = func(t target) {
+		if !t.tuple && t.attr == "" {
+			f(t.name, true)
+		}
+		for _, p := range t.parts {
+			inTarget(p)
+		}
+	}
+	var inBody func([]stmt)
+	inFunction := func(m *macroBody) {
+		for _, p := range m.params {
+			f(p.name, true)
+		}
+		for _, p := range m.params {
+			if p.def != nil {
+				inExpr(p.def)
+			}
+		}
+		inBody(m.body)
+	}
+	inBody = func(body []stmt) {
+		for _, x := range body {
+			switch x := x.(type) {
+			case *outStmt:
+				inExpr(x.e)
+			case *ifStmt:
+				inExpr(x.test)
+				inBody(x.body)
+				for _, a := range x.alts {
+					inBody([]stmt{a})
+				}
+				inBody(x.els)
+			case *forStmt:
+				inTarget(x.target)
+				inExpr(x.iter)
+				inBody(x.body)
+				inBody(x.els)
+				if x.test != nil {
+					inExpr(x.test)
+				}
+			case *setStmt:
+				inTarget(x.target)
+				inExpr(x.e)
+			case *setBlockStmt:
+				inTarget(x.target)
+				if x.filter != nil {
+					inExpr(x.filter)
+				}
+				inBody(x.body)
+			case *macroStmt:
+				inFunction(x.macroBody)
+			case *callStmt:
+				inExpr(x.call)
+				inFunction(x.macroBody)
+			case *genStmt:
+				inFunction(x.macroBody)
+			case *filterStmt:
+				inBody(x.body)
+				inExpr(x.filter)
+			case *withStmt:
+				for _, t := range x.targets {
+					inTarget(t)
+				}
+				for _, v := range x.values {
+					inExpr(v)
+				}
+				inBody(x.body)
+			}
+		}
+	}
+	inBody(body)
+}
+
+// freeNames reports which of the wanted names the statements read before they
+// set them.
+func freeNames(body []stmt, wanted ...string) map[string]bool {
+	open := map[string]bool{}
+	for _, w := range wanted {
+		open[w] = true
+	}
+	found := map[string]bool{}
+	names(body, func(name string, store bool) {
+		if !open[name] {
+			return
+		}
+		if store {
+			delete(open, name)
+			return
+		}
+		found[name] = true
+	})
+	return found
+}
+

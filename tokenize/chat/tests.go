@@ -1,0 +1,184 @@
+package chat
+
+// A testFunc is a test, the thing behind "is".
+type testFunc func(r *run, v Value, a args) (bool, error)
+
+func testByName(name string) testFunc {
+	switch name {
+	case "defined":
+		return plainTest(func(_ *run, v Value) bool { return v.kind != Undefined })
+	case "undefined":
+		return plainTest(func(_ *run, v Value) bool { return v.kind == Undefined })
+	case "none":
+		return plainTest(func(_ *run, v Value) bool { return v.kind == None })
+	case "boolean":
+		return plainTest(func(_ *run, v Value) bool { return v.kind == Bool })
+	case "true":
+		return plainTest(func(_ *run, v Value) bool { return v.kind == Bool && v.n != 0 })
+	case "false":
+		return plainTest(func(_ *run, v Value) bool { return v.kind == Bool && v.n == 0 })
+	case "integer":
+		return plainTest(func(_ *run, v Value) bool { return v.kind == Int })
+	case "float":
+		return plainTest(func(_ *run, v Value) bool { return v.kind == Float })
+	case "number":
+		return plainTest(func(_ *run, v Value) bool { return isNumber(v) })
+	case "string":
+		return plainTest(func(_ *run, v Value) bool { return v.isStr() })
+	case "mapping":
+		return plainTest(func(_ *run, v Value) bool { return v.kind == Dict })
+	case "sequence":
+		return plainTest(isSequence)
+	case "iterable":
+		return plainTest(isIterable)
+	case "callable":
+		return plainTest(isCallable)
+	case "escaped":
+		return plainTest(func(_ *run, v Value) bool { return v.kind == Markup })
+	case "lower":
+		return caseTest("islower")
+	case "upper":
+		return caseTest("isupper")
+	case "odd", "even":
+		return parity(name)
+	case "divisibleby":
+		return divisible
+	case "sameas":
+		return func(_ *run, v Value, a args) (bool, error) {
+			b, err := a.bind("sameas", "other!")
+			return sameAs(v, b.v[0]), err
+		}
+	case "in":
+		return func(r *run, v Value, a args) (bool, error) {
+			b, err := a.bind("in", "seq!")
+			if err != nil {
+				return false, err
+			}
+			return r.contains(b.v[0], v)
+		}
+	case "filter":
+		return func(r *run, v Value, a args) (bool, error) {
+			if !hashable(v) {
+				return false, typeErrorf("unhashable type: '%s'", typeName(v))
+			}
+			return v.isStr() && (filterByName(v.s) != nil || leftOutFilter(v.s)), a.only(name, 0, 0)
+		}
+	case "test":
+		return func(r *run, v Value, a args) (bool, error) {
+			if !hashable(v) {
+				return false, typeErrorf("unhashable type: '%s'", typeName(v))
+			}
+			return v.isStr() && testByName(v.s) != nil, a.only(name, 0, 0)
+		}
+	case "==", "eq", "equalto":
+		return comparison(cmpEq)
+	case "!=", "ne":
+		return comparison(cmpNe)
+	case ">", "gt", "greaterthan":
+		return comparison(cmpGt)
+	case ">=", "ge":
+		return comparison(cmpGe)
+	case "<", "lt", "lessthan":
+		return comparison(cmpLt)
+	case "<=", "le":
+		return comparison(cmpLe)
+	}
+	return nil
+}
+
+func plainTest(f func(r *run, v Value) bool) testFunc {
+	return func(r *run, v Value, a args) (bool, error) {
+		if len(a.pos)+len(a.kw) > 0 {
+			return false, typeErrorf("test takes no arguments")
+		}
+		return f(r, v), nil
+	}
+}
+
+func comparison(op cmpop) testFunc {
+	return func(r *run, v Value, a args) (bool, error) {
+		if err := a.only("comparison", 1, 1); err != nil {
+			return false, err
+		}
+		return r.compare(op, v, a.pos[0])
+	}
+}
+
+func isSequence(_ *run, v Value) bool {
+	switch v.kind {
+	case String, Markup, List, Tuple, Dict, Undefined:
+		return true
+	}
+	_, ok := v.ref.(*interval)
+	return ok && v.kind == Object
+}
+
+func isIterable(_ *run, v Value) bool {
+	switch v.kind {
+	case String, Markup, List, Tuple, Dict, Undefined:
+		return true
+	}
+	switch v.ref.(type) {
+	case *interval, *view, *sharedIter, *loopObject:
+		return true
+	}
+	return false
+}
+
+func isCallable(_ *run, v Value) bool {
+	if v.kind == Undefined {
+		return true // it has a __call__, which raises
+	}
+	switch v.ref.(type) {
+	case *builtin, *method, *macro, *loopObject, *joiner:
+		return v.kind == Object
+	}
+	return false
+}
+
+func caseTest(name string) testFunc {
+	f := stringPredicate(name)
+	return func(r *run, v Value, a args) (bool, error) {
+		if err := a.only(name, 0, 0); err != nil {
+			return false, err
+		}
+		s, err := r.text(v)
+		return f(s), err
+	}
+}
+
+func parity(name string) testFunc {
+	want := int64(0)
+	if name == "odd" {
+		want = 1
+	}
+	return func(r *run, v Value, a args) (bool, error) {
+		if err := a.only(name, 0, 0); err != nil {
+			return false, err
+		}
+		m, err := r.binary(opMod, v, IntValue(2))
+		if err != nil {
+			return false, err
+		}
+		return r.equal(m, IntValue(want))
+	}
+}
+
+func divisible(r *run, v Value, a args) (bool, error) {
+	b, err := a.bind("divisibleby", "num!")
+	if err != nil {
+		return false, err
+	}
+	m, err := r.binary(opMod, v, b.v[0])
+	if err != nil {
+		return false, err
+	}
+	return r.equal(m, IntValue(0))
+}
+
+func sameAs(a, b Value) bool {
+	if a.isStr() && a.kind == b.kind {
+		return a.s == b.s && len(a.s) < 2 // one-character strings exist once
+	}
+	return identical(a, b)
+}

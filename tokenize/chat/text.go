@@ -1,0 +1,290 @@
+package chat
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// appendStr appends str(v).
+func (r *run) appendStr(dst []byte, v Value) ([]byte, error) {
+	switch v.kind {
+	case String, Markup:
+		dst = append(dst, v.s...)
+		return dst, nil
+	case Undefined:
+		return dst, nil
+	}
+	return r.appendRepr(dst, v, 0)
+}
+
+// text is str(v) as a string.
+func (r *run) text(v Value) (string, error) {
+	if v.isStr() {
+		return v.s, nil
+	}
+	b, err := r.appendStr(nil, v)
+	if err != nil {
+		return "", err
+	}
+	return string(b), r.pay(0, len(b))
+}
+
+// appendRepr appends repr(v).
+func (r *run) appendRepr(dst []byte, v Value, depth int) ([]byte, error) {
+	if err := r.walk(dst, depth); err != nil {
+		return dst, err
+	}
+	switch v.kind {
+	case None:
+		return append(dst, "None"...), nil
+	case Undefined:
+		return append(dst, "Undefined"...), nil
+	case Bool:
+		if v.n != 0 {
+			return append(dst, "True"...), nil
+		}
+		return append(dst, "False"...), nil
+	case Int:
+		return appendInt(dst, v)
+	case Float:
+		return appendFloat(dst, v.float()), nil
+	case String:
+		return appendQuoted(dst, v.s), nil
+	case Markup:
+		return append(appendQuoted(append(dst, "Markup("...), v.s), ')'), nil
+	case List:
+		return r.appendItems(dst, v.Items(), "[", "]", depth)
+	case Tuple:
+		if len(v.Items()) == 1 {
+			return r.appendItems(dst, v.Items(), "(", ",)", depth)
+		}
+		return r.appendItems(dst, v.Items(), "(", ")", depth)
+	case Dict:
+		return r.appendDict(dst, v.Map(), depth)
+	}
+	switch o := v.ref.(type) {
+	case *namespace:
+		dst, err := r.appendDict(append(dst, "<Namespace "...), &o.attrs, depth)
+		return append(dst, '>'), err
+	case *macro:
+		if o.body.name == "caller" || o.body.name == "generation" {
+			return append(dst, "<Macro anonymous>"...), nil
+		}
+		return append(appendQuoted(append(dst, "<Macro "...), o.body.name), '>'), nil
+	case *interval:
+		if o.step == 1 {
+			return fmt.Appendf(dst, "range(%d, %d)", o.start, o.stop), nil
+		}
+		return fmt.Appendf(dst, "range(%d, %d, %d)", o.start, o.stop, o.step), nil
+	case *view:
+		items, err := o.items(r)
+		if err != nil {
+			return dst, err
+		}
+		return r.appendItems(append(dst, typeName(v)...), items, "([", "])", depth)
+	case *loopObject:
+		n, err := o.len(r)
+		return fmt.Appendf(dst, "<LoopContext %d/%d>", o.index+1, n), err
+	case *builtin:
+		return fmt.Appendf(dst, "<function %s>", o.name), nil
+	case *method:
+		return fmt.Appendf(dst, "<built-in method %s of %s object>", o.name, typeName(o.of)), nil
+	}
+	return append(append(append(dst, '<'), typeName(v)...), " object>"...), nil
+}
+
+// walk pays for one value of a text that is being built, and bounds its size.
+func (r *run) walk(dst []byte, depth int) error {
+	if depth > maxWalk {
+		return limitErrorf("values nest deeper than %d", maxWalk)
+	}
+	if len(dst)-r.base > r.t.opts.MaxOutputBytes+r.base {
+		return limitErrorf("text of more than %d bytes", r.t.opts.MaxOutputBytes)
+	}
+	return r.step()
+}
+
+func (r *run) appendItems(dst []byte, items []Value, open, end string, depth int) ([]byte, error) {
+	dst = append(dst, open...)
+	var err error
+	for i, x := range items {
+		if i > 0 {
+			dst = append(dst, ", "...)
+		}
+		if dst, err = r.appendRepr(dst, x, depth+1); err != nil {
+			return dst, err
+		}
+	}
+	return append(dst, end...), nil
+}
+
+func (r *run) appendDict(dst []byte, m *Map, depth int) ([]byte, error) {
+	dst = append(dst, '{')
+	var err error
+	for i := range m.keys {
+		if i > 0 {
+			dst = append(dst, ", "...)
+		}
+		if dst, err = r.appendRepr(dst, m.keys[i], depth+1); err != nil {
+			return dst, err
+		}
+		dst = append(dst, ": "...)
+		if dst, err = r.appendRepr(dst, m.vals[i], depth+1); err != nil {
+			return dst, err
+		}
+	}
+	return append(dst, '}'), nil
+}
+
+func appendInt(dst []byte, v Value) ([]byte, error) {
+	if n, ok := v.small(); ok {
+		return strconv.AppendInt(dst, n, 10), nil
+	}
+	s := v.big().Text(10)
+	if len(strings.TrimPrefix(s, "-")) > maxIntDigits {
+		return dst, valueErrorf("integer of more than %d digits as text", maxIntDigits)
+	}
+	return append(dst, s...), nil
+}
+
+// appendFloat appends repr of a float: the shortest digits that give it back, in
+// scientific notation from 1e16 on and below 1e-4.
+func appendFloat(dst []byte, f float64) []byte {
+	switch {
+	case math.IsNaN(f):
+		return append(dst, "nan"...)
+	case math.IsInf(f, 1):
+		return append(dst, "inf"...)
+	case math.IsInf(f, -1):
+		return append(dst, "-inf"...)
+	}
+	if a := math.Abs(f); a != 0 && (a < 1e-4 || a >= 1e16) {
+		return strconv.AppendFloat(dst, f, 'e', -1, 64)
+	}
+	start := len(dst)
+	dst = strconv.AppendFloat(dst, f, 'f', -1, 64)
+	for _, c := range dst[start:] {
+		if c == '.' {
+			return dst
+		}
+	}
+	return append(dst, ".0"...)
+}
+
+// quote is repr of a string.
+func quote(s string) string { return string(appendQuoted(nil, s)) }
+
+func appendQuoted(dst []byte, s string) []byte {
+	q := byte('\'')
+	if strings.IndexByte(s, '\'') >= 0 && strings.IndexByte(s, '"') < 0 {
+		q = '"'
+	}
+	dst = append(dst, q)
+	for _, c := range s {
+		switch {
+		case c == rune(q) || c == '\\':
+			dst = append(dst, '\\', byte(c))
+		case c == '\n':
+			dst = append(dst, `\n`...)
+		case c == '\r':
+			dst = append(dst, `\r`...)
+		case c == '\t':
+			dst = append(dst, `\t`...)
+		case c >= ' ' && c < 0x7f:
+			dst = append(dst, byte(c))
+		case isPrintable(c):
+			dst = utf8.AppendRune(dst, c)
+		case c < 0x100:
+			dst = fmt.Appendf(dst, `\x%02x`, c)
+		case c < 0x10000:
+			dst = fmt.Appendf(dst, `\u%04x`, c)
+		default:
+			dst = fmt.Appendf(dst, `\U%08x`, c)
+		}
+	}
+	return append(dst, q)
+}
+
+// isPrintable is str.isprintable of one character.
+func isPrintable(c rune) bool { return c == ' ' || unicode.IsPrint(c) }
+
+// isSpace is str.isspace of one character, and \s of Python's regular
+// expressions.
+func isSpace(c rune) bool {
+	switch {
+	case c >= 0x09 && c <= 0x0d, c >= 0x1c && c <= 0x20, c == 0x85, c == 0xa0:
+		return true
+	case c < 0x1680:
+		return false
+	}
+	return c == 0x1680 || c >= 0x2000 && c <= 0x200a || c == 0x2028 || c == 0x2029 || c == 0x202f || c == 0x205f || c == 0x3000
+}
+
+func runeLen(s string) int {
+	if s[0] < utf8.RuneSelf {
+		return 1
+	}
+	_, n := utf8.DecodeRuneInString(s)
+	return n
+}
+
+var htmlEscapes = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", "'", "&#39;", `"`, "&#34;")
+
+// escape is markupsafe.escape of plain text.
+func escape(s string) string { return htmlEscapes.Replace(s) }
+
+// escapeValue escapes a str and leaves a Markup as it is.
+func escapeValue(v Value) string {
+	if v.kind == Markup {
+		return v.s
+	}
+	return escape(v.s)
+}
+
+// isASCII decides whether bytes are characters.
+func isASCII(s string) bool {
+	for i := range len(s) {
+		if s[i] >= utf8.RuneSelf {
+			return false
+		}
+	}
+	return true
+}
+
+// byteOffset returns where character n of s begins, 0 ≤ n ≤ the number of them.
+func byteOffset(s string, n int) int {
+	for i := range s {
+		if n == 0 {
+			return i
+		}
+		n--
+	}
+	return len(s)
+}
+
+// length is len(v).
+func (r *run) length(v Value) (int, error) {
+	switch v.kind {
+	case Undefined:
+		return 0, nil
+	case String, Markup:
+		return utf8.RuneCountInString(v.s), nil
+	case List, Tuple:
+		return len(v.Items()), nil
+	case Dict:
+		return v.Map().Len(), nil
+	}
+	switch o := v.ref.(type) {
+	case *interval:
+		return int(o.len()), nil
+	case *view:
+		return o.of.Len(), nil
+	case *loopObject:
+		return o.len(r)
+	}
+	return 0, typeErrorf("object of type '%s' has no len()", typeName(v))
+}

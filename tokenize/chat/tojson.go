@@ -1,0 +1,231 @@
+package chat
+
+import (
+	"fmt"
+	"math"
+	"sort"
+	"strings"
+	"unicode/utf8"
+)
+
+// jsonStyle holds the arguments of json.dumps that a template can reach.
+type jsonStyle struct {
+	ascii    bool
+	indent   string
+	pretty   bool
+	itemSep  string
+	keySep   string
+	sortKeys bool
+}
+
+// tojson is the filter as Hugging Face defines it: json.dumps with ensure_ascii
+// off, and nothing escaped for HTML.
+func filterToJSON(r *run, v Value, a args) (Value, error) {
+	b, err := a.bind("tojson", "ensure_ascii", "indent", "separators", "sort_keys")
+	if err != nil {
+		return v, err
+	}
+	st := jsonStyle{ascii: b.has[0] && r.truth(b.v[0]), itemSep: ", ", keySep: ": ", sortKeys: b.has[3] && r.truth(b.v[3])}
+	if in := b.or(1, NoneValue()); in.kind != None {
+		st.pretty, st.itemSep = true, ","
+		switch {
+		case in.isStr():
+			st.indent = in.s
+		case in.isInt():
+			n, ok := in.small()
+			if !ok || n > 1<<16 {
+				return v, limitErrorf("indent of more than %d", 1<<16)
+			}
+			st.indent = strings.Repeat(" ", int(max(n, 0)))
+		default:
+			return v, typeErrorf("indent must be an integer or a string")
+		}
+	}
+	if sep := b.or(2, NoneValue()); sep.kind != None {
+		parts, err := r.collect(sep)
+		if err != nil {
+			return v, err
+		}
+		if len(parts) != 2 {
+			return v, valueErrorf("separators must be two")
+		}
+		if !parts[0].isStr() || !parts[1].isStr() {
+			return v, typeErrorf("separators must be strings")
+		}
+		st.itemSep, st.keySep = parts[0].s, parts[1].s
+	}
+	start := len(r.out)
+	out, err := r.appendJSON(r.out, v, &st, 0)
+	if err != nil {
+		return v, err
+	}
+	s := string(out[start:])
+	r.out = out[:start] // keeps the memory that has grown
+	return r.str(s)
+}
+
+func (r *run) appendJSON(dst []byte, v Value, st *jsonStyle, depth int) ([]byte, error) {
+	if err := r.walk(dst, depth); err != nil {
+		return dst, err
+	}
+	switch v.kind {
+	case None:
+		return append(dst, "null"...), nil
+	case Bool:
+		if v.n != 0 {
+			return append(dst, "true"...), nil
+		}
+		return append(dst, "false"...), nil
+	case Int:
+		return appendInt(dst, v)
+	case Float:
+		return appendJSONFloat(dst, v.float()), nil
+	case String, Markup:
+		return appendJSONString(dst, v.s, st.ascii), nil
+	case List, Tuple:
+		items := v.Items()
+		if len(items) == 0 {
+			return append(dst, "[]"...), nil
+		}
+		dst = append(dst, '[')
+		for i, x := range items {
+			if i > 0 {
+				dst = append(dst, st.itemSep...)
+			}
+			dst = st.newline(dst, depth+1)
+			var err error
+			if dst, err = r.appendJSON(dst, x, st, depth+1); err != nil {
+				return dst, err
+			}
+		}
+		return append(st.newline(dst, depth), ']'), nil
+	case Dict:
+		return r.appendJSONDict(dst, v.Map(), st, depth)
+	}
+	return dst, typeErrorf("object of type %s is not JSON serializable", typeName(v))
+}
+
+func (st *jsonStyle) newline(dst []byte, depth int) []byte {
+	if !st.pretty {
+		return dst
+	}
+	dst = append(dst, '\n')
+	for range depth {
+		dst = append(dst, st.indent...)
+	}
+	return dst
+}
+
+func (r *run) appendJSONDict(dst []byte, m *Map, st *jsonStyle, depth int) ([]byte, error) {
+	if m.Len() == 0 {
+		return append(dst, "{}"...), nil
+	}
+	var order []int // nil: as they are
+	if st.sortKeys {
+		for i := range m.keys {
+			order = append(order, i)
+		}
+		var failed error
+		sort.SliceStable(order, func(i, j int) bool {
+			less, err := r.order(cmpLt, m.keys[order[i]], m.keys[order[j]])
+			if err != nil {
+				failed = err
+			}
+			return less
+		})
+		if failed != nil {
+			return dst, failed
+		}
+	}
+	dst = append(dst, '{')
+	for i := range m.keys {
+		if i > 0 {
+			dst = append(dst, st.itemSep...)
+		}
+		if order != nil {
+			i = order[i]
+		}
+		dst = st.newline(dst, depth+1)
+		var err error
+		if dst, err = appendJSONKey(dst, m.keys[i], st.ascii); err != nil {
+			return dst, err
+		}
+		dst = append(dst, st.keySep...)
+		if dst, err = r.appendJSON(dst, m.vals[i], st, depth+1); err != nil {
+			return dst, err
+		}
+	}
+	return append(st.newline(dst, depth), '}'), nil
+}
+
+func appendJSONKey(dst []byte, k Value, ascii bool) ([]byte, error) {
+	switch k.kind {
+	case String, Markup:
+		return appendJSONString(dst, k.s, ascii), nil
+	case None:
+		return append(dst, `"null"`...), nil
+	case Bool:
+		if k.n != 0 {
+			return append(dst, `"true"`...), nil
+		}
+		return append(dst, `"false"`...), nil
+	case Int:
+		dst, err := appendInt(append(dst, '"'), k)
+		return append(dst, '"'), err
+	case Float:
+		return append(appendJSONFloat(append(dst, '"'), k.float()), '"'), nil
+	}
+	return dst, typeErrorf("keys must be str, int, float, bool or None, not %s", typeName(k))
+}
+
+func appendJSONFloat(dst []byte, f float64) []byte {
+	switch {
+	case math.IsNaN(f):
+		return append(dst, "NaN"...)
+	case math.IsInf(f, 1):
+		return append(dst, "Infinity"...)
+	case math.IsInf(f, -1):
+		return append(dst, "-Infinity"...)
+	}
+	return appendFloat(dst, f)
+}
+
+func appendJSONString(dst []byte, s string, ascii bool) []byte {
+	dst = append(dst, '"')
+	start := 0
+	for i := 0; i < len(s); {
+		c := s[i]
+		if c >= 0x20 && c != '"' && c != '\\' && (c < utf8.RuneSelf || !ascii) {
+			i++
+			continue
+		}
+		dst = append(dst, s[start:i]...)
+		n := 1
+		switch c {
+		case '"', '\\':
+			dst = append(dst, '\\', c)
+		case '\n':
+			dst = append(dst, `\n`...)
+		case '\r':
+			dst = append(dst, `\r`...)
+		case '\t':
+			dst = append(dst, `\t`...)
+		case '\b':
+			dst = append(dst, `\b`...)
+		case '\f':
+			dst = append(dst, `\f`...)
+		default:
+			var ch rune
+			ch, n = utf8.DecodeRuneInString(s[i:])
+			if ch >= 0x10000 {
+				ch -= 0x10000
+				dst = fmt.Appendf(dst, `\u%04x\u%04x`, 0xd800+ch>>10, 0xdc00+ch&0x3ff)
+			} else {
+				dst = fmt.Appendf(dst, `\u%04x`, ch)
+			}
+		}
+		i += n
+		start = i
+	}
+	return append(append(dst, s[start:]...), '"')
+}

@@ -1,0 +1,115 @@
+package chat_test
+
+import (
+	"compress/gzip"
+	"encoding/json"
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/rollout-rl/rollout/tokenize/chat"
+)
+
+// fixedNow is the moment at which the stored outputs were made.
+func fixedNow() time.Time { return time.Date(2026, 7, 4, 12, 30, 0, 0, time.UTC) }
+
+// testOptions are the special tokens that the stored outputs were made with.
+func testOptions() chat.Options {
+	return chat.Options{
+		BOSToken: "<s_bos>", EOSToken: "<s_eos>",
+		Tokens: map[string]string{"unk_token": "<unk>", "pad_token": "<pad>"},
+		Now:    fixedNow,
+	}
+}
+
+// stored reads one of the compressed files of testdata/chat-templates.
+func stored(tb testing.TB, name string, into any) []byte {
+	tb.Helper()
+	f, err := os.Open(filepath.Join("..", "..", "testdata", "chat-templates", name))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer f.Close()
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	b, err := io.ReadAll(z)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if into != nil {
+		if err := json.Unmarshal(b, into); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	return b
+}
+
+func templates(tb testing.TB) map[string]string {
+	tb.Helper()
+	m := map[string]string{}
+	stored(tb, "templates.json.gz", &m)
+	return m
+}
+
+// input turns the variables of a case, a JSON object, into an Input.
+func input(tb testing.TB, js []byte) chat.Input {
+	tb.Helper()
+	v, err := chat.FromJSON(js)
+	if err != nil {
+		tb.Fatalf("FromJSON(%.200s) = %v", js, err)
+	}
+	return chat.Input{Extra: v.Map()}
+}
+
+// TestStored renders every template with every conversation: the output is that
+// of Python byte for byte, and where Python raised there is an error.
+func TestStored(t *testing.T) {
+	t.Parallel()
+	var cases map[string]json.RawMessage
+	stored(t, "cases.json.gz", &cases)
+	var want map[string]map[string]struct{ Out, Err *string }
+	stored(t, "expected.json.gz", &want)
+	srcs := templates(t)
+	n, texts := 0, 0
+	for name, src := range srcs {
+		tpl, perr := chat.Parse(name, src, testOptions())
+		for id, js := range cases {
+			n++
+			w := want[name][id]
+			var got []byte
+			err := perr
+			if err == nil {
+				got, err = tpl.Render(nil, input(t, js))
+			}
+			switch {
+			case w.Out == nil && err == nil:
+				t.Errorf("%s, %s: Render succeeded, want an error as in Python: %s", name, id, *w.Err)
+			case w.Out != nil && err != nil:
+				t.Errorf("%s, %s: Render = %v, want output", name, id, err)
+			case w.Out != nil && string(got) != *w.Out:
+				t.Errorf("%s, %s: %s", name, id, firstDifference(string(got), *w.Out))
+			}
+			if w.Out != nil {
+				texts++
+			}
+		}
+	}
+	if n != 82*13 || texts != 908 {
+		t.Errorf("ran %d cases with %d outputs, want 1066 with 908", n, texts)
+	}
+}
+
+// firstDifference shows both sides around the first byte that differs.
+func firstDifference(got, want string) string {
+	i := 0
+	for i < len(got) && i < len(want) && got[i] == want[i] {
+		i++
+	}
+	cut := func(s string) string { return s[max(0, min(i-40, len(s))):min(i+40, len(s))] }
+	b, _ := json.Marshal(map[string]any{"offset": i, "got": cut(got), "want": cut(want)})
+	return string(b)
+}
