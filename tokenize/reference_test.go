@@ -97,7 +97,7 @@ func reference(cfg tokenize.AlignConfig, calls []tokenize.Call) (text string, ok
 		if c.Source == tokenize.SourceLiteral {
 			prompt = append(slices.Clone(st.virtual), c.Context...)
 		}
-		now := append(slices.Clone(prompt), c.OutputIDs...)
+		now := append(append([]int32{}, prompt...), c.OutputIDs...) // never nil
 		cut := func() {
 			cutTokens += len(c.OutputIDs)
 			cuts = append(cuts, k)
