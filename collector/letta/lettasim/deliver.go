@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 )
@@ -47,8 +48,16 @@ func (s *Server) deliver(q *request, p *reply) answer {
 	h.Set("Server", "uvicorn")
 	h.Set("Content-Type", p.contentType)
 	h.Set("Content-Length", strconv.FormatInt(announced, 10))
+	// The answer counts before it is written, so that whoever has read it finds it
+	// counted; if it cannot be written it does not count after all.
+	counts := p.status == http.StatusOK && kind != Truncated && kind != Huge && kind != Drop && kind != Stalled
+	if counts {
+		s.count(&p.answer)
+	}
 	q.w.WriteHeader(p.status)
-	whole := s.pour(q, parts, written, rate)
+	if !s.pour(q, parts, written, rate) && counts {
+		s.uncount(&p.answer)
+	}
 	switch kind {
 	case Drop:
 		flush(q.w)
@@ -58,15 +67,25 @@ func (s *Server) deliver(q *request, p *reply) answer {
 		<-q.Context().Done()
 		panic(http.ErrAbortHandler)
 	}
-	if whole && p.status == http.StatusOK && kind != Truncated && kind != Huge {
-		s.mu.Lock()
-		s.stats.Answered++
-		if s.cfg.KeepAnswers {
-			s.answers = append(s.answers, p.answer)
-		}
-		s.mu.Unlock()
-	}
 	return answer{status: p.status}
+}
+
+func (s *Server) count(a *Answer) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stats.Answered++
+	if s.cfg.KeepAnswers {
+		s.answers = append(s.answers, *a)
+	}
+}
+
+func (s *Server) uncount(a *Answer) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stats.Answered--
+	if i := slices.Index(s.answers, *a); i >= 0 {
+		s.answers = slices.Delete(s.answers, i, i+1)
+	}
 }
 
 // pad puts white space between the first and the last byte of a body of several

@@ -100,9 +100,6 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	q := &request{Request: r, w: w}
 	route, a := "unknown", answer{}
 	defer func() { // also when a fault aborts the connection
-		s.mu.Lock()
-		s.stats.Requests[route]++
-		s.mu.Unlock()
 		s.cfg.Logger.Debug("request", "route", route, "path", r.URL.Path, "status", a.status, "took", time.Since(began))
 	}()
 	a = s.dispatch(q, &route)
@@ -111,21 +108,30 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// dispatch finds the route of a request, puts its name into name, and answers.
+// dispatch finds the route of a request, puts its name into name, counts it, and
+// answers.
 func (s *Server) dispatch(q *request, name *string) answer {
 	route, args, allowed := match(q.Method, q.URL.Path)
-	if route == nil {
-		if other, ok := otherSlash(q.Method, q.URL.Path); ok {
+	other, redirected := "", false
+	switch {
+	case route != nil:
+		*name, q.args = route.name(), args
+	case !allowed:
+		if other, redirected = otherSlash(q.Method, q.URL.Path); redirected {
 			*name = "redirect"
-			return s.redirect(q, other)
 		}
-		if allowed {
-			return detail(http.StatusMethodNotAllowed, "Method Not Allowed")
-		}
-		return detail(http.StatusNotFound, "Not Found")
 	}
-	*name, q.args = route.name(), args
-	if !route.open && !s.authorized(q.Request) {
+	s.mu.Lock()
+	s.stats.Requests[*name]++
+	s.mu.Unlock()
+	switch {
+	case redirected:
+		return s.redirect(q, other)
+	case route == nil && allowed:
+		return detail(http.StatusMethodNotAllowed, "Method Not Allowed")
+	case route == nil:
+		return detail(http.StatusNotFound, "Not Found")
+	case !route.open && !s.authorized(q.Request):
 		return detail(http.StatusUnauthorized, "Unauthorized")
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(q.w, q.Request.Body, maxRequestBytes))

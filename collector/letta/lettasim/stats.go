@@ -51,7 +51,7 @@ func (s *Server) Stats() Stats {
 	return st
 }
 
-// Answers returns the answered sends in the order of their ends, where
+// Answers returns the answered sends in the order in which they were written, where
 // Config.KeepAnswers asks for it.
 func (s *Server) Answers() []Answer {
 	s.mu.Lock()

@@ -1,0 +1,121 @@
+package lettasim
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestNothingStays deletes every agent and finds the server's maps empty, but for
+// the bounded ring of traces.
+func TestNothingStays(t *testing.T) {
+	t.Parallel()
+	s, err := New(Config{KeptTraces: 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	call := func(method, path, body string) string {
+		r := httptest.NewRequest(method, path, strings.NewReader(body))
+		r.Header.Set("User-Agent", "rollout/test")
+		w := httptest.NewRecorder()
+		s.ServeHTTP(w, r)
+		if w.Code != http.StatusOK {
+			t.Fatalf("%s %s = %d %s", method, path, w.Code, w.Body)
+		}
+		return w.Body.String()
+	}
+	for i := range 60 {
+		state := call("POST", "/v1/agents/", fmt.Sprintf(`{"model":"sglang//models/qwen3","metadata":{"rollout":{"task_id":"t","sample_index":%d}}}`, i))
+		id := member([]byte(state), "id")
+		call("POST", "/v1/conversations/?agent_id="+id, "")
+		call("POST", "/v1/agents/"+id+"/messages", `{"input":"hello"}`)
+		call("DELETE", "/v1/agents/"+id, "")
+	}
+	for name, n := range map[string]int{
+		"agents": len(s.agents), "runs": len(s.runs), "steps": len(s.steps), "systems": len(s.systems), "conversations": len(s.conversations), "answers": len(s.answers),
+	} {
+		if n != 0 {
+			t.Errorf("%d %s left", n, name)
+		}
+	}
+	if len(s.keptTraces) != 10 || len(s.keptOrder) != 10 {
+		t.Errorf("%d traces in a ring of %d, want 10", len(s.keptTraces), len(s.keptOrder))
+	}
+}
+
+func TestFloatText(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		in            float32
+		answer, trace string
+	}{
+		{-2.9001324946875684e-05, "-0.000029001324946875684", "-2.9001324946875684e-05"},
+		{-2.666984926236182e-07, "-2.666984926236182e-07", "-2.666984926236182e-07"},
+		{-0.016834063455462456, "-0.016834063455462456", "-0.016834063455462456"},
+		{0, "0.0", "0.0"},
+		{-1, "-1.0", "-1.0"},
+	} {
+		if got := string(appendAnswerFloat(nil, tt.in)); got != tt.answer {
+			t.Errorf("answer of %v = %s, want %s", tt.in, got, tt.answer)
+		}
+		if got := string(appendTraceFloat(nil, tt.in)); got != tt.trace {
+			t.Errorf("trace of %v = %s, want %s", tt.in, got, tt.trace)
+		}
+	}
+}
+
+// TestLatencyDistributions draws many: the shape is what was asked for.
+func TestLatencyDistributions(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name          string
+		l             Latency
+		low, mid, top time.Duration
+	}{
+		{"constant", Latency{Low: time.Second}, time.Second, time.Second, time.Second},
+		{"uniform", Latency{Low: time.Second, High: 3 * time.Second}, time.Second, 2 * time.Second, 3 * time.Second},
+		{"lognormal", Latency{Low: time.Second, Sigma: 0.5}, 100 * time.Millisecond, time.Second, 20 * time.Second},
+		{"lognormal, cut", Latency{Low: time.Second, High: 2 * time.Second, Sigma: 2}, 0, time.Second, 2 * time.Second},
+	} {
+		below, n := 0, 4000
+		for i := range n {
+			d := tt.l.at(draw(1, tt.name, fmt.Sprint(i)))
+			if d < tt.low || d > tt.top {
+				t.Fatalf("%s: %v outside %v..%v", tt.name, d, tt.low, tt.top)
+			}
+			if d < tt.mid {
+				below++
+			}
+		}
+		if tt.name != "constant" && (below < n*45/100 || below > n*55/100) {
+			t.Errorf("%s: %d of %d below the median %v", tt.name, below, n, tt.mid)
+		}
+	}
+}
+
+func TestScan(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ in, want string }{
+		{`[]`, ``},
+		{` [ 1 , "a,]" , {"b":[1,{"c":"}\\\""}]} , null ] `, `1|"a,]"|{"b":[1,{"c":"}\\\""}]}|null`},
+		{`["\\","\""]`, `"\\"|"\""`},
+	} {
+		var got []string
+		for _, e := range split([]byte(tt.in)) {
+			got = append(got, string(e))
+		}
+		if strings.Join(got, "|") != tt.want {
+			t.Errorf("split(%s) = %s, want %s", tt.in, got, tt.want)
+		}
+	}
+	o, err := parseObject([]byte(`{ "a" : 1 , "b":{"a":"x"},"c":"q\"" }`))
+	if err != nil || string(o.append(nil)) != `{"a":1,"b":{"a":"x"},"c":"q\""}` {
+		t.Errorf("object = %s, %v", o.append(nil), err)
+	}
+	if got := string(nanToNull([]byte(`{"a":[NaN,-Infinity,1,Infinity],"b":"NaN"}`))); got != `{"a":[null,null,1,null],"b":"NaN"}` {
+		t.Errorf("nanToNull = %s", got)
+	}
+}
