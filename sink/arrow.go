@@ -201,7 +201,7 @@ func (c *countingWriter) Write(p []byte) (int, error) {
 
 // readArrow checks the schema, the end mark and the number of rows of a stream,
 // and calls yield with each row until it returns false. The rows belong to yield.
-// With a nil yield it builds no rows and looks at no values.
+// With a nil yield it builds no rows: it looks at offsets, and at no values.
 func readArrow(f File, size, rows int64, yield func(*StoredRow) bool) error {
 	return readArrowWith(f, size, rows, yield, memory.DefaultAllocator)
 }
@@ -233,9 +233,6 @@ func readArrowWith(f File, size, rows int64, yield func(*StoredRow) bool, mem me
 	for r.Next() {
 		batch := r.Record()
 		n += batch.NumRows()
-		if yield == nil {
-			continue
-		}
 		for i, c := range cols.cols {
 			l, err := arrowLayout(batch.Column(i).Data())
 			if err == nil {
@@ -244,6 +241,9 @@ func readArrowWith(f File, size, rows int64, yield func(*StoredRow) bool, mem me
 			if err != nil {
 				return fmt.Errorf("column %s: %w", cols.specs[i].name, err)
 			}
+		}
+		if yield == nil {
+			continue
 		}
 		for i := range int(batch.NumRows()) {
 			row := cols.load(i)

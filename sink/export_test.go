@@ -1,20 +1,43 @@
 package sink
 
-import "io"
+import (
+	"io"
 
-// WriteShard writes rows as a data shard, whatever rules they break: the rows of
+	"github.com/parquet-go/parquet-go"
+)
+
+// An Encoder writes rows as a data shard, whatever rules they break: the rows of
 // samples cannot have every value that a column can.
-func WriteShard(w io.Writer, format Format, rows []StoredRow, groupTokens int, meta map[string]string) error {
-	var enc encoder[StoredRow]
+type Encoder struct{ enc encoder[StoredRow] }
+
+// Encode takes one row.
+func (e Encoder) Encode(r *StoredRow) error { return e.enc.encode(r, len(r.InputIDs)) }
+
+// Close ends the shard.
+func (e Encoder) Close() error { return e.enc.close() }
+
+// An EncoderPool keeps what a writer keeps from shard to shard.
+type EncoderPool struct{ cols *columnSet }
+
+// NewEncoder begins a shard, as a writer does.
+func (p *EncoderPool) NewEncoder(w io.Writer, format Format, groupTokens int, meta map[string]string) Encoder {
 	if format == Arrow {
-		enc = newArrowEncoder(w, newColumnSet(), groupTokens, meta)
-	} else {
-		enc = newParquetEncoder[StoredRow](w, newCodec(), groupTokens, meta)
-	}
-	for i := range rows {
-		if err := enc.encode(&rows[i], len(rows[i].InputIDs)); err != nil {
-			return err
+		if p.cols == nil {
+			p.cols = newColumnSet()
 		}
+		return Encoder{newArrowEncoder(w, p.cols, groupTokens, meta)}
 	}
-	return enc.close()
+	return Encoder{newParquetEncoder[StoredRow](w, newCodec(), groupTokens, meta)}
 }
+
+// NewPlainEncoder begins a Parquet shard without compression; options may spoil it.
+func NewPlainEncoder(w io.Writer, options ...parquet.WriterOption) *parquet.GenericWriter[StoredRow] {
+	options = append([]parquet.WriterOption{parquet.DataPageVersion(2), parquet.PageBufferSize(parquetPageBytes)}, options...)
+	return parquet.NewGenericWriter[StoredRow](w, options...)
+}
+
+// The schemas, to be compared with those of files.
+var (
+	RowSchema     = schemaOf[StoredRow]
+	FailureSchema = schemaOf[StoredFailure]
+)

@@ -3,6 +3,7 @@ package sink_test
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -140,9 +141,7 @@ func writeJob(t *testing.T, dir string) (path string) {
 			t.Fatal(err)
 		}
 		meta := map[string]string{"note": "ünïcode", "rollout.schema_version": "1", "rollout.kind": "data"}
-		if err := sink.WriteShard(f, format, rawRows(), 1000, meta); err != nil {
-			t.Fatal(err)
-		}
+		writeRaw(t, f, format, rawRows(), 1000, meta)
 		if err := f.Close(); err != nil {
 			t.Fatal(err)
 		}
@@ -157,6 +156,20 @@ func writeJob(t *testing.T, dir string) (path string) {
 		t.Fatal(err)
 	}
 	return path
+}
+
+// writeRaw writes rows as a data shard, whatever rules they break.
+func writeRaw(t testing.TB, w io.Writer, format sink.Format, rows []sink.StoredRow, groupTokens int, meta map[string]string) {
+	t.Helper()
+	enc := new(sink.EncoderPool).NewEncoder(w, format, groupTokens, meta)
+	for i := range rows {
+		if err := enc.Encode(&rows[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := enc.Close(); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // rawRows are rows that no sample can have, but a column can: without a token,

@@ -1,0 +1,203 @@
+package sink_test
+
+import (
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/parquet-go/parquet-go"
+
+	"github.com/rollout-rl/rollout/sink"
+	"github.com/rollout-rl/rollout/sink/sinktest"
+	"github.com/rollout-rl/rollout/tokenize"
+)
+
+// bulk returns at least that many tokens of text-like ids in rows of 1.5 to 32
+// thousand, in spans of 50 to 2,000, of which every other one is sampled: half of
+// the tokens are masked and have no log-probability.
+func bulk(tokens int) (samples []*tokenize.Sample) {
+	b := sinktest.NewBuilder(1)
+	rng := rand.New(rand.NewPCG(2, 0))
+	for tokens > 0 {
+		want := 1500 + rng.IntN(30_500)
+		spans := []int{50 + rng.IntN(1950)}
+		for n := spans[0]; n < want || len(spans)%2 == 1; {
+			k := 50 + rng.IntN(1950)
+			spans = append(spans, k)
+			n += k
+		}
+		s := b.Sample(b.Row(spans...))
+		tokens -= len(s.Rows[0].InputIDs)
+		samples = append(samples, s)
+	}
+	return samples
+}
+
+func bulkRows(tokens int) (rows []sink.StoredRow, total int) {
+	for _, s := range bulk(tokens) {
+		rows = append(rows, sinktest.Rows(s)...)
+	}
+	for i := range rows {
+		total += len(rows[i].InputIDs)
+	}
+	return rows, total
+}
+
+// BenchmarkShard writes shards of 2 million tokens to nowhere.
+func BenchmarkShard(b *testing.B) {
+	rows, tokens := bulkRows(2_000_000)
+	for _, bb := range []struct {
+		format sink.Format
+		codec  string
+	}{{sink.Parquet, "zstd"}, {sink.Arrow, "none"}} {
+		b.Run(fmt.Sprintf("format=%s/codec=%s", bb.format, bb.codec), func(b *testing.B) {
+			b.ReportAllocs()
+			b.SetBytes(int64(tokens) * 9)
+			var pool sink.EncoderPool
+			var size int64
+			for b.Loop() {
+				size = writeShard(b, &pool, bb.format, rows)
+			}
+			b.ReportMetric(float64(tokens)*float64(b.N)/b.Elapsed().Seconds(), "tokens/s")
+			b.ReportMetric(float64(size)/float64(tokens), "bytes/token")
+		})
+	}
+}
+
+// BenchmarkAppend is the whole way to committed shards on disk, checks included.
+func BenchmarkAppend(b *testing.B) {
+	samples := bulk(2_000_000)
+	_, tokens := bulkRows(2_000_000)
+	for _, format := range []sink.Format{sink.Parquet, sink.Arrow} {
+		b.Run("format="+format.String(), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				for i, s := range samples {
+					s.Key = fmt.Sprint(i)
+				}
+				sinktest.Write(b, b.TempDir(), sink.Config{Format: format}, samples)
+			}
+			b.ReportMetric(float64(tokens)*float64(b.N)/b.Elapsed().Seconds(), "tokens/s")
+		})
+	}
+}
+
+// BenchmarkVerify reads a committed dataset back and checks every row.
+func BenchmarkVerify(b *testing.B) {
+	_, tokens := bulkRows(2_000_000)
+	for _, format := range []sink.Format{sink.Parquet, sink.Arrow} {
+		b.Run("format="+format.String(), func(b *testing.B) {
+			dir := b.TempDir()
+			sinktest.Write(b, dir, sink.Config{Format: format}, bulk(2_000_000))
+			b.ReportAllocs()
+			for b.Loop() {
+				report, err := sink.Verify(b.Context(), dir, sink.VerifyOptions{})
+				if err != nil || report.ProblemCount > 0 {
+					b.Fatal(err, report.Problems)
+				}
+			}
+			b.ReportMetric(float64(tokens)*float64(b.N)/b.Elapsed().Seconds(), "tokens/s")
+		})
+	}
+}
+
+func writeShard(tb testing.TB, pool *sink.EncoderPool, format sink.Format, rows []sink.StoredRow) int64 {
+	out := new(counter)
+	enc := pool.NewEncoder(out, format, sink.DefaultRowGroupTokens, nil)
+	for i := range rows {
+		if err := enc.Encode(&rows[i]); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	if err := enc.Close(); err != nil {
+		tb.Fatal(err)
+	}
+	return out.n
+}
+
+type counter struct{ n int64 }
+
+func (c *counter) Write(p []byte) (int, error) {
+	c.n += int64(len(p))
+	return len(p), nil
+}
+
+// TestGateParquetSize: the default encodings keep text-like data under the target.
+// With a logprob for each token it would be some 3.6.
+func TestGateParquetSize(t *testing.T) {
+	rows, tokens := bulkRows(1_000_000)
+	size := writeShard(t, new(sink.EncoderPool), sink.Parquet, rows)
+	perToken := float64(size) / float64(tokens)
+	t.Logf("%.3f bytes/token", perToken)
+	if perToken > 3.8 {
+		t.Errorf("%.2f bytes per token, want ≤ 3.8", perToken)
+	}
+}
+
+// TestGateParquetAllocs: what rows cost beyond what a shard costs, for rows of some
+// 18 thousand tokens. They are those of pages.
+func TestGateParquetAllocs(t *testing.T) {
+	rows, tokens := bulkRows(500_000)
+	var pool sink.EncoderPool
+	few := testing.AllocsPerRun(3, func() { writeShard(t, &pool, sink.Parquet, rows[:10]) })
+	all := testing.AllocsPerRun(3, func() { writeShard(t, &pool, sink.Parquet, rows) })
+	per10k := (all - few) / float64(tokens) * 10_000
+	t.Logf("%.2f allocations per 10,000 tokens, %.0f per shard", per10k, few)
+	if per10k > 3 {
+		t.Errorf("%.1f allocations per 10,000 tokens, want ≤ 3", per10k)
+	}
+}
+
+// TestGateArrowBytes: after its first shard a writer owns all the memory it needs.
+func TestGateArrowBytes(t *testing.T) {
+	rows, tokens := bulkRows(4_000_000)
+	var pool sink.EncoderPool
+	writeShard(t, &pool, sink.Arrow, rows)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	writeShard(t, &pool, sink.Arrow, rows)
+	runtime.ReadMemStats(&after)
+	allocated := after.TotalAlloc - before.TotalAlloc
+	t.Logf("%d bytes allocated for %d tokens", allocated, tokens)
+	if allocated > 1<<20 {
+		t.Errorf("%d bytes allocated, want ≤ 1 MiB", allocated)
+	}
+}
+
+// TestGateFastPath: a schema that is not the struct's makes parquet-go fall back to
+// reflection without a word. Rounds are interleaved, so both see the same machine.
+func TestGateFastPath(t *testing.T) {
+	rows, _ := bulkRows(1_000_000)
+	group := parquet.Group{} // sorts the columns by name
+	for _, f := range sink.RowSchema().Fields() {
+		group[f.Name()] = f
+	}
+	slow := parquet.NewSchema("slow", group)
+	write := func(options ...parquet.WriterOption) time.Duration {
+		start := time.Now()
+		w := sink.NewPlainEncoder(io.Discard, options...)
+		for i := range rows {
+			if _, err := w.Write(rows[i : i+1]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		return time.Since(start)
+	}
+	fast, reflected := time.Hour, time.Hour
+	for range 7 {
+		fast = min(fast, write())
+		reflected = min(reflected, write(slow))
+	}
+	ratio := reflected.Seconds() / fast.Seconds()
+	t.Logf("%.1f times as fast as by reflection: %v against %v", ratio, fast, reflected)
+	// 3.5 to 6, by how fast the machine counts levels, which both ways must.
+	if ratio < 2.5 {
+		t.Errorf("%.1f times as fast as by reflection, want ≥ 2.5", ratio)
+	}
+}

@@ -1,0 +1,182 @@
+package sink_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/rollout-rl/rollout/sink"
+	"github.com/rollout-rl/rollout/sink/sinktest"
+	"github.com/rollout-rl/rollout/tokenize"
+)
+
+// attempt writes samples one by one until something fails. It returns by key what
+// done said, and the first error of Create, Append or Close.
+func attempt(t *testing.T, dir string, cfg sink.Config, samples []*tokenize.Sample) (done map[string]error, first error) {
+	t.Helper()
+	done = map[string]error{}
+	d, err := sink.Create(dir, cfg)
+	if err != nil {
+		return done, err
+	}
+	var run sync.WaitGroup
+	var runErr error
+	run.Go(func() { runErr = d.Run(t.Context()) })
+	var mu sync.Mutex
+	accepted := map[string]bool{}
+	for _, s := range samples {
+		key := s.Key
+		err := d.Append(t.Context(), s, func(err error) {
+			mu.Lock()
+			defer mu.Unlock()
+			if _, again := done[key]; again {
+				t.Errorf("done of %s was called twice", key)
+			}
+			done[key] = err
+		})
+		if err != nil {
+			first = err
+			break
+		}
+		accepted[key] = true
+	}
+	closeErr := d.Close(context.Background())
+	run.Wait()
+	if !errors.Is(closeErr, runErr) {
+		t.Errorf("Close() = %v, Run() = %v", closeErr, runErr)
+	}
+	if first == nil {
+		first = closeErr
+	}
+	for key := range accepted {
+		if _, ok := done[key]; !ok {
+			t.Errorf("done of %s was not called", key)
+		}
+	}
+	if n := d.Stats().BytesInFlight; n != 0 && first == nil {
+		t.Errorf("%d bytes in flight at the end", n)
+	}
+	return done, first
+}
+
+func faultSamples() []*tokenize.Sample {
+	b := sinktest.NewBuilder(2)
+	both := b.Failure(10)
+	both.Status, both.Rows = "completed", []tokenize.Row{b.Row(5, 6)}
+	both.Rows[0].SegmentCount = 1
+	return []*tokenize.Sample{
+		b.Sample(b.Row(300, 200), b.Row(500, 100, 5, 1)), both, b.Sample(), b.Failure(7), b.Sample(b.Row(30, 900)),
+	}
+}
+
+// TestFaults fails each single operation in turn, once for an error that passes
+// and once for a process that dies there. Whatever happens, what is in the log is
+// whole, what was reported as committed is in it, and a second run completes it.
+func TestFaults(t *testing.T) {
+	t.Parallel()
+	for _, format := range []sink.Format{sink.Parquet, sink.Arrow} {
+		for _, dead := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/dead=%t", format, dead), func(t *testing.T) {
+				t.Parallel()
+				// Two commits: the byte limit is reached by the second sample.
+				cfg := sink.Config{Format: format, MaxShardBytes: 5000}
+				probe := &sinktest.Faults{FS: sink.OS(), At: -1}
+				cfg.FS = probe
+				if _, err := attempt(t, t.TempDir(), cfg, faultSamples()); err != nil {
+					t.Fatal(err)
+				}
+				ops := probe.Ops()
+				if len(ops) < 40 {
+					t.Fatalf("only %d operations: %q", len(ops), ops)
+				}
+				for at, op := range ops {
+					t.Run(fmt.Sprintf("%d-%s", at, op), func(t *testing.T) {
+						testFault(t, cfg, at, dead)
+					})
+				}
+			})
+		}
+	}
+}
+
+func testFault(t *testing.T, cfg sink.Config, at int, dead bool) {
+	dir := t.TempDir()
+	cfg.FS = &sinktest.Faults{FS: sink.OS(), At: at, Err: syscall.ENOSPC, Dead: dead}
+	done, err := attempt(t, dir, cfg, faultSamples())
+	if err != nil && !errors.Is(err, syscall.ENOSPC) {
+		t.Errorf("error %v does not wrap its cause", err)
+	}
+
+	// The disk as the next process finds it.
+	_, _, keys := sinktest.Read(t, dir)
+	for key, err := range done {
+		if err == nil && keys[key] != 1 {
+			t.Errorf("sample %s was reported as committed and is %d times in the log", key, keys[key])
+		}
+	}
+	var committed, missing []*tokenize.Sample
+	for _, s := range faultSamples() {
+		if keys[s.Key] > 0 {
+			committed = append(committed, s)
+		} else {
+			missing = append(missing, s)
+		}
+	}
+	sinktest.Compare(t, dir, committed)
+	report, err := sink.Verify(t.Context(), dir, sink.VerifyOptions{})
+	if err != nil || report.ProblemCount > 0 {
+		t.Errorf("Verify after the fault: %v, %v", err, report.Problems)
+	}
+	for _, name := range report.Orphans {
+		if !dead && strings.HasPrefix(filepath.Base(name), ".tmp-") && err == nil {
+			t.Logf("left behind: %s", name)
+		}
+	}
+
+	cfg.FS = nil
+	if _, err := attempt(t, dir, cfg, missing); err != nil {
+		t.Errorf("second run: %v", err)
+	}
+	sinktest.Compare(t, dir, faultSamples())
+}
+
+func TestErrorKinds(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		err    error
+		target error
+		want   bool
+	}{
+		{syscall.ENOSPC, sink.ErrFull, true},
+		{syscall.EDQUOT, sink.ErrFull, true},
+		{syscall.EACCES, sink.ErrFull, false},
+		{syscall.EACCES, sink.ErrPermission, true},
+		{syscall.EROFS, sink.ErrPermission, true},
+		{syscall.EIO, sink.ErrPermission, false},
+		{fs.ErrNotExist, fs.ErrNotExist, true},
+	} {
+		cfg := sink.Config{FS: &sinktest.Faults{FS: sink.OS(), At: 0, Err: &fs.PathError{Op: "open", Path: "x", Err: tt.err}}}
+		_, err := sink.Create(t.TempDir(), cfg)
+		var shard *sink.ShardError
+		if !errors.As(err, &shard) {
+			t.Errorf("Create() = %v, want a *ShardError", err)
+		}
+		if got := errors.Is(err, tt.target); got != tt.want {
+			t.Errorf("errors.Is(%v, %v) = %t, want %t", err, tt.target, got, tt.want)
+		}
+	}
+}
+
+func TestCreateWithoutFolder(t *testing.T) {
+	t.Parallel()
+	if _, err := sink.Create(filepath.Join(t.TempDir(), "none"), sink.Config{}); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("Create() = %v, want os.ErrNotExist", err)
+	}
+}

@@ -1,0 +1,152 @@
+package sinktest
+
+import (
+	"sync"
+
+	"github.com/rollout-rl/rollout/sink"
+)
+
+// Faults is a file system that fails at one operation. Operations are counted from
+// 0, reading ones included; a write is one operation, and half of it is done
+// before it fails.
+type Faults struct {
+	FS sink.FS
+	// At is the operation that fails with Err; all later ones as well if Dead, as
+	// for a process that was killed. Negative: none.
+	At   int
+	Err  error
+	Dead bool
+
+	mu  sync.Mutex
+	n   int
+	ops []string
+}
+
+// Ops returns the operations so far.
+func (f *Faults) Ops() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.ops
+}
+
+func (f *Faults) fail(op string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	n := f.n
+	f.n++
+	f.ops = append(f.ops, op)
+	if f.At >= 0 && (n == f.At || n > f.At && f.Dead) {
+		return f.Err
+	}
+	return nil
+}
+
+// MkdirAll makes a folder and its parents.
+func (f *Faults) MkdirAll(name string) error {
+	if err := f.fail("mkdir"); err != nil {
+		return err
+	}
+	return f.FS.MkdirAll(name)
+}
+
+// Create makes a new file.
+func (f *Faults) Create(name string) (sink.File, error) {
+	if err := f.fail("create"); err != nil {
+		return nil, err
+	}
+	file, err := f.FS.Create(name)
+	if err != nil {
+		return nil, err
+	}
+	return &faultyFile{file, f}, nil
+}
+
+// Open opens a file for reading.
+func (f *Faults) Open(name string) (sink.File, error) {
+	if err := f.fail("open"); err != nil {
+		return nil, err
+	}
+	file, err := f.FS.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	return &faultyFile{file, f}, nil
+}
+
+// Rename moves a file.
+func (f *Faults) Rename(from, to string) error {
+	if err := f.fail("rename"); err != nil {
+		return err
+	}
+	return f.FS.Rename(from, to)
+}
+
+// Link gives a file a second name.
+func (f *Faults) Link(from, to string) error {
+	if err := f.fail("link"); err != nil {
+		return err
+	}
+	return f.FS.Link(from, to)
+}
+
+// Remove deletes a file.
+func (f *Faults) Remove(name string) error {
+	if err := f.fail("remove"); err != nil {
+		return err
+	}
+	return f.FS.Remove(name)
+}
+
+// SyncDir makes the names in a folder durable.
+func (f *Faults) SyncDir(name string) error {
+	if err := f.fail("syncdir"); err != nil {
+		return err
+	}
+	return f.FS.SyncDir(name)
+}
+
+// ReadDir returns the names in a folder.
+func (f *Faults) ReadDir(name string) ([]string, error) {
+	if err := f.fail("readdir"); err != nil {
+		return nil, err
+	}
+	return f.FS.ReadDir(name)
+}
+
+type faultyFile struct {
+	sink.File
+	faults *Faults
+}
+
+func (f *faultyFile) Write(p []byte) (int, error) {
+	if err := f.faults.fail("write"); err != nil {
+		n, werr := f.File.Write(p[:len(p)/2])
+		if werr != nil {
+			return n, werr
+		}
+		return n, err
+	}
+	return f.File.Write(p)
+}
+
+func (f *faultyFile) ReadAt(p []byte, off int64) (int, error) {
+	if err := f.faults.fail("read"); err != nil {
+		return 0, err
+	}
+	return f.File.ReadAt(p, off)
+}
+
+func (f *faultyFile) Sync() error {
+	if err := f.faults.fail("sync"); err != nil {
+		return err
+	}
+	return f.File.Sync()
+}
+
+func (f *faultyFile) Close() error {
+	err := f.File.Close() // always, or tests would leak files
+	if ferr := f.faults.fail("close"); ferr != nil {
+		return ferr
+	}
+	return err
+}
