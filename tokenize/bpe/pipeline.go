@@ -225,10 +225,14 @@ func (t *Tokenizer) buildPostProcessor(f *jsonFile) error {
 		}
 		parts = s.Processors
 	}
+	templates := 0
 	for _, p := range parts {
 		switch p.name() {
 		case "null", "ByteLevel": // offsets only
 		case "TemplateProcessing":
+			if templates++; templates > 1 {
+				return unsupported("post_processor with %d templates", templates) // the reference engine panics
+			}
 			if err := t.addTemplate(p.raw); err != nil {
 				return err
 			}
@@ -239,8 +243,7 @@ func (t *Tokenizer) buildPostProcessor(f *jsonFile) error {
 	return nil
 }
 
-// addTemplate puts the special tokens of a TemplateProcessing around what is
-// there already.
+// addTemplate sets what a TemplateProcessing puts around a text.
 func (t *Tokenizer) addTemplate(raw []byte) error {
 	type special struct {
 		ID     string  `json:"id"`
@@ -291,7 +294,6 @@ func (t *Tokenizer) addTemplate(raw []byte) error {
 	if texts != 1 {
 		return unsupported("post_processor TemplateProcessing with the text %d times", texts)
 	}
-	t.prefix = append(prefix, t.prefix...)
-	t.suffix = append(t.suffix, suffix...)
+	t.prefix, t.suffix = prefix, suffix
 	return nil
 }

@@ -1,0 +1,86 @@
+package bpe_test
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/rollout-rl/rollout/tokenize/bpe"
+	"github.com/rollout-rl/rollout/tokenize/bpe/bpetest"
+)
+
+var update = flag.Bool("update", false, "rewrite the stored digests from the reference engine (with -tags differential)")
+
+const digestFile = "testdata/codepoints.sha256"
+
+// codePointTexts puts every code point of the planes where any is assigned, and
+// every 997th of the rest, into four contexts: among letters, digits and symbols;
+// doubled, before line ends, after an apostrophe; beside Chinese and marks; after
+// capitals and spaces.
+func codePointTexts() []string {
+	contexts := [...]string{
+		"a{c}b 1{c}2 !{c}! {c}\n",
+		"{c}{c}\n {c}x'{c}A{c}a\r\n",
+		"\t{c} \u4e2d{c}\u0301{c} '{c}e\n",
+		"A{c}A{c}9{c}  {c}.\n",
+	}
+	var texts []string
+	var b strings.Builder
+	for _, context := range contexts {
+		n := 0
+		for c := rune(0); c < 0x110000; c++ {
+			if 0xD800 <= c && c <= 0xDFFF || c >= 0x32000 && (c < 0xE0000 || c >= 0xE0200) && c%997 != 0 {
+				continue
+			}
+			b.WriteString(strings.ReplaceAll(context, "{c}", string(c)))
+			if n++; n == 400 {
+				texts = append(texts, b.String())
+				b.Reset()
+				n = 0
+			}
+		}
+		texts = append(texts, b.String())
+		b.Reset()
+	}
+	return texts
+}
+
+// digestIDs is the digest of the ids of all texts.
+func digestIDs(ids func(i int) []int32, texts int) string {
+	h := sha256.New()
+	var buf []byte
+	for i := range texts {
+		buf = buf[:0]
+		for _, id := range ids(i) {
+			buf = binary.LittleEndian.AppendUint32(buf, uint32(id))
+		}
+		buf = binary.LittleEndian.AppendUint32(buf, 0xFFFFFFFF)
+		h.Write(buf)
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// TestEveryCodePoint: the digest of the reference engine's ids.
+func TestEveryCodePoint(t *testing.T) {
+	t.Parallel()
+	raw, err := os.ReadFile(digestFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	texts := codePointTexts()
+	for _, name := range bpetest.Names() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			tok := bpetest.Tokenizer(t, name)
+			got := digestIDs(func(i int) []int32 { return encode(t, tok, texts[i], bpe.EncodeOptions{}) }, len(texts))
+			if line := fmt.Sprintf("%s  %s\n", got, name); !strings.Contains(string(raw), line) {
+				t.Errorf("digest %s is not the one in %s; go test -tags differential -run TestPeerEveryCodePoint shows the texts", got, digestFile)
+			}
+		})
+	}
+}
