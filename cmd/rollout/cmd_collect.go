@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/rollout-rl/rollout/collector"
@@ -70,6 +71,7 @@ type collection struct {
 	dataset   *sink.Dataset
 	collector *collector.Collector
 	tally     tally
+	draining  atomic.Bool
 }
 
 func (p *program) collect(ctx context.Context, l *loader, o *collectOptions) error {
@@ -202,6 +204,9 @@ func (c *collection) run(ctx context.Context) error {
 
 	stats, written := c.collector.Stats(), c.dataset.Stats()
 	took := time.Since(began)
+	if runErr != nil || stats.CloseFailures > 0 {
+		stats.CloseFailures = c.sweep(context.WithoutCancel(ctx), stats.CloseFailures)
+	}
 	s := summarize(stats, written, &c.tally, took)
 	s.RunID, s.Dir, s.BadTasks = c.info.ID, c.folder.dir, c.tasks.bad
 	end := c.end(s, errors.Join(runErr, sinkErr))
@@ -211,6 +216,45 @@ func (c *collection) run(ctx context.Context) error {
 	}
 	c.display.finish(s)
 	return end
+}
+
+// The bounds of sweep: how long it may take, and how long a server may need for a
+// create that was given up in the middle.
+const (
+	sweepTimeout = 30 * time.Second
+	sweepPause   = 500 * time.Millisecond
+)
+
+// sweep removes the agents that a stop left: those that could not be removed, and
+// those whose create was given up before the server had named them. left is how
+// many are known to be there; it returns how many still are.
+func (c *collection) sweep(ctx context.Context, left int) int {
+	if c.config.Agent.Keep {
+		return left
+	}
+	ctx, cancel := context.WithTimeout(ctx, sweepTimeout)
+	defer cancel()
+	removed := 0
+	for round := range 2 {
+		if round > 0 {
+			select {
+			case <-time.After(sweepPause):
+			case <-ctx.Done():
+			}
+		}
+		for _, client := range c.clients {
+			n, err := client.Clean(ctx, c.info.ID)
+			removed += n
+			if err != nil {
+				c.display.say("agents may be left on %s: %v", client.BaseURL(), err)
+				return max(0, left-removed)
+			}
+		}
+	}
+	if removed > 0 {
+		c.display.say("removed %d agents that were left on the server", removed)
+	}
+	return 0
 }
 
 // work runs the sink, the collector, the display and the watch over signals, and
@@ -223,12 +267,15 @@ func (c *collection) work(ctx context.Context) (runErr, sinkErr error) {
 	ctx, stop := context.WithCancelCause(ctx)
 	helping, done := context.WithCancel(ctx)
 	helpers.Go(func() error {
-		c.display.run(helping, func() (collector.Stats, sink.Stats) { return c.collector.Stats(), c.dataset.Stats() })
+		c.display.run(helping, func() view {
+			return view{Stats: c.collector.Stats(), sink: c.dataset.Stats(), failing: c.tally.failures(), draining: c.draining.Load()}
+		})
 		return nil
 	})
 	helpers.Go(func() error {
 		watchSignals(helping, c.config.Run.Grace, func() {
 			c.display.say("draining: %s; interrupt again to stop now", c.waiting())
+			c.draining.Store(true)
 			c.collector.Drain()
 		}, func(cause error) {
 			c.display.say("stopping: %v; what is finished is written", cause)

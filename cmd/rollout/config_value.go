@@ -88,7 +88,7 @@ func listSetting(key string, to *[]string) *setting {
 		key: key, arg: "TEXT",
 		reset: func() { *to = nil },
 		set:   func(s string) error { *to = append(*to, s); return nil },
-		get:   func() any { return slices.Clone(*to) },
+		get:   func() any { return append([]string{}, *to...) },
 	}
 }
 

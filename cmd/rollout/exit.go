@@ -63,7 +63,7 @@ func withExit(code int, err error) error {
 
 // withHint adds a way forward. The hint nearest to the cause is kept.
 func withHint(err error, hint string) error {
-	if old, ok := errors.AsType[*exitError](err); ok && old.hint != "" {
+	if hintOf(err) != "" {
 		return err
 	}
 	return &exitError{code: exitCode(err), err: err, hint: hint}
@@ -129,10 +129,29 @@ func (p *program) report(err error) int {
 	for _, line := range lines(err) {
 		p.say("%s", line)
 	}
-	if e, ok := errors.AsType[*exitError](err); ok && e.hint != "" {
-		fmt.Fprintf(p.stderr, "hint: %s\n", e.hint)
+	if hint := hintOf(err); hint != "" {
+		fmt.Fprintf(p.stderr, "hint: %s\n", hint)
 	}
 	return exitCode(err)
+}
+
+// hintOf is the first hint in the chain of err.
+func hintOf(err error) string {
+	for {
+		e, ok := errors.AsType[*exitError](err)
+		if !ok || e.hint != "" {
+			return e.text()
+		}
+		err = e.err
+	}
+}
+
+// text is the hint; no error has none.
+func (e *exitError) text() string {
+	if e == nil {
+		return ""
+	}
+	return e.hint
 }
 
 // complaints are several errors about one input, each worth a line of its own.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"io"
 	"math"
@@ -52,9 +53,7 @@ func showRow(w io.Writer, r *sink.StoredRow, v rowView) error {
 	if len(r.Flags) > 0 {
 		fact("flags", "%s", list(r.Flags))
 	}
-	if r.Divergence != nil {
-		fact("divergence", "%s", cut(*r.Divergence, 400))
-	}
+	showDivergence(fact, r.Divergence, v)
 	b.WriteByte('\n')
 	for k, role := range r.TurnRoles {
 		if k+1 >= len(r.TurnOffsets) {
@@ -64,6 +63,32 @@ func showRow(w io.Writer, r *sink.StoredRow, v rowView) error {
 	}
 	_, err := w.Write(b.Bytes())
 	return err
+}
+
+// showDivergence says why a row is not the continuation of the one before it.
+func showDivergence(fact func(name, format string, args ...any), text *string, v rowView) {
+	if text == nil {
+		return
+	}
+	var d struct {
+		Call, Offset int
+		Kind         string
+		Row, Prompt  []int32
+	}
+	if err := json.Unmarshal([]byte(*text), &d); err != nil {
+		fact("divergence", "%s", cut(*text, v.width))
+		return
+	}
+	spell := func(ids []int32) string {
+		words := make([]string, len(ids))
+		for i, id := range ids {
+			words[i] = v.spell(id)
+		}
+		return strings.Join(words, " ")
+	}
+	fact("fork", "the prompt of call %d left the row before at token %d (%s)", d.Call, d.Offset, d.Kind)
+	fact("  row", "%s …", spell(d.Row))
+	fact("  prompt", "%s …", spell(d.Prompt))
 }
 
 // showSpan writes the heading of span [from, to) and its tokens.

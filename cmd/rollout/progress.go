@@ -9,8 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/rollout-rl/rollout/collector"
-	"github.com/rollout-rl/rollout/sink"
 	"golang.org/x/term"
 )
 
@@ -64,14 +62,14 @@ func (p *program) newDisplay(asJSON, quiet bool) *display {
 
 // run shows the run until ctx is done. Only the live block is drawn at once; the
 // others wait for their time.
-func (d *display) run(ctx context.Context, stats func() (collector.Stats, sink.Stats)) {
+func (d *display) run(ctx context.Context, state func() view) {
 	if d.mode == displayQuiet {
 		return
 	}
 	tick := time.NewTicker(d.every)
 	defer tick.Stop()
 	if d.mode == displayLive {
-		d.show(stats())
+		d.show(state())
 	}
 	for {
 		select {
@@ -79,18 +77,18 @@ func (d *display) run(ctx context.Context, stats func() (collector.Stats, sink.S
 			d.clear()
 			return
 		case <-tick.C:
-			d.show(stats())
+			d.show(state())
 		}
 	}
 }
 
 // show prints one state of the run.
-func (d *display) show(s collector.Stats, k sink.Stats) {
+func (d *display) show(v view) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	now := d.now()
-	d.meter.add(now, done(s), s.Sampled)
-	v := view{Stats: s, sink: k, now: now, rate: d.meter.samples(), tokens: d.meter.tokens()}
+	v.now = d.now()
+	d.meter.add(v.now, done(v.Stats), v.Sampled)
+	v.rate, v.tokens = d.meter.samples(), d.meter.tokens()
 	switch d.mode {
 	case displayLive:
 		d.draw(v.block(d.width(), d.paint))
@@ -117,7 +115,7 @@ func (d *display) draw(lines []string) {
 // erase writes what takes the live block off the screen.
 func (d *display) erase(b *bytes.Buffer) {
 	if d.drawn > 0 {
-		fmt.Fprintf(b, "\x1b[%dA\x1b[J", d.drawn)
+		fmt.Fprintf(b, "\r\x1b[%dA\x1b[J", d.drawn)
 	}
 	d.drawn = 0
 }

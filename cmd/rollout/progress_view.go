@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -20,6 +21,30 @@ type view struct {
 	sink         sink.Stats
 	now          time.Time
 	rate, tokens float64 // finished samples and sampled tokens, per second
+	// failing is the samples that have failed, by class. Failed counts them only
+	// once they are committed, which may be minutes later.
+	failing map[string]int
+	// draining says that no sample is taken up any more.
+	draining bool
+}
+
+// failed sums failing up.
+func (v *view) failed() (n int) {
+	for _, k := range v.failing {
+		n += k
+	}
+	return n
+}
+
+// retried is the failed attempts that another one followed, or may follow.
+func (v *view) retried() map[string]int {
+	out := map[string]int{}
+	for c, n := range v.FailedByClass {
+		if c.Retryable() {
+			out[c.String()] = n
+		}
+	}
+	return out
 }
 
 // done counts the samples that nothing more happens to but their commit.
@@ -28,7 +53,7 @@ func done(s collector.Stats) int { return s.Committed + s.Failed + s.Skipped + s
 // eta is when the rest will be done at the present rate, or -1.
 func (v *view) eta() time.Duration {
 	left := v.Planned - done(v.Stats)
-	if v.rate <= 0 || left < 0 {
+	if v.rate <= 0 || left < 0 || v.draining {
 		return -1
 	}
 	return time.Duration(float64(left) / v.rate * float64(time.Second))
@@ -49,13 +74,15 @@ func (v *view) line() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "rollout: %s/%s done, %d/%d in flight, %s samples/s, %s tokens/s",
 		humanCount(int64(done(v.Stats))), humanCount(int64(v.Planned)), v.InFlight, v.slots(), humanRate(v.rate), humanRate(v.tokens))
-	if v.Failed > 0 {
-		fmt.Fprintf(&b, ", %d failed (%s)", v.Failed, classes(v.ByClass))
+	if n := v.failed(); n > 0 {
+		fmt.Fprintf(&b, ", %d failed (%s)", n, classes(v.failing))
 	}
 	if v.Retries > 0 {
 		fmt.Fprintf(&b, ", %d retries", v.Retries)
 	}
-	if eta := v.eta(); eta >= 0 {
+	if v.draining {
+		b.WriteString(", draining")
+	} else if eta := v.eta(); eta >= 0 {
 		fmt.Fprintf(&b, ", %s left", humanDuration(eta))
 	}
 	if o := v.Oldest; o != nil && v.now.Sub(o.Started) > time.Minute {
@@ -82,11 +109,13 @@ func (v *view) block(width int, paint painter) []string {
 	finished := done(v.Stats)
 	head := fmt.Sprintf("%s/%s", humanCount(int64(finished)), humanCount(int64(v.Planned)))
 	tail := percent(int64(finished), int64(v.Planned))
-	if eta := v.eta(); eta >= 0 {
+	if v.draining {
+		tail += "  draining"
+	} else if eta := v.eta(); eta >= 0 {
 		tail += "  " + humanDuration(eta) + " left"
 	}
 	size := min(40, width-utf8.RuneCountInString(head)-utf8.RuneCountInString(tail)-8)
-	lines := []string{"  " + paint.bold(head) + "  " + paint.bar(finished-v.Failed, v.Failed, v.Planned, size) + "  " + tail}
+	lines := []string{"  " + paint.bold(head) + "  " + paint.bar(finished-v.failed(), v.failed(), v.Planned, size) + "  " + tail}
 
 	flight := fmt.Sprintf("in flight %d/%d   %s samples/s   %s tokens/s", v.InFlight, v.slots(), humanRate(v.rate), humanRate(v.tokens))
 	if v.sink.Shards > 0 {
@@ -94,11 +123,11 @@ func (v *view) block(width int, paint painter) []string {
 	}
 	lines = append(lines, "  "+cut(flight, width-3))
 
-	if v.Failed > 0 {
-		lines = append(lines, "  "+paint.red(cut("failed "+fmt.Sprint(v.Failed)+"   "+classes(v.ByClass), width-3)))
+	if n := v.failed(); n > 0 {
+		lines = append(lines, "  "+paint.red(cut(fmt.Sprintf("failed %d   %s", n, classes(v.failing)), width-3)))
 	}
 	if v.Retries > 0 {
-		lines = append(lines, "  "+paint.yellow(cut(fmt.Sprintf("retries %d   %s", v.Retries, classes(v.FailedByClass)), width-3)))
+		lines = append(lines, "  "+paint.yellow(cut(fmt.Sprintf("retries %d   %s", v.Retries, classes(v.retried())), width-3)))
 	}
 	for _, e := range v.Endpoints {
 		switch {
@@ -117,11 +146,11 @@ func (v *view) block(width int, paint painter) []string {
 // json is the state as fields of an event.
 func (v *view) json() map[string]any {
 	out := map[string]any{
-		"planned": v.Planned, "committed": v.Committed, "failed": v.Failed, "skipped": v.Skipped, "remaining": v.Remaining,
-		"accepted": v.Accepted, "in_flight": v.InFlight, "retries": v.Retries, "by_class": classMap(v.ByClass),
+		"planned": v.Planned, "committed": v.Committed, "failed": v.Failed, "failing": v.failing, "skipped": v.Skipped, "remaining": v.Remaining,
+		"accepted": v.Accepted, "in_flight": v.InFlight, "retries": v.Retries, "retried": v.retried(),
 		"rows": v.Rows, "sampled": v.Sampled, "trained": v.Trained,
 		"samples_per_second": v.rate, "tokens_per_second": v.tokens,
-		"shards": v.sink.Shards, "bytes": v.sink.Bytes,
+		"shards": v.sink.Shards, "bytes": v.sink.Bytes, "draining": v.draining,
 	}
 	if eta := v.eta(); eta >= 0 {
 		out["eta_seconds"] = eta.Seconds()
@@ -147,16 +176,10 @@ func writeEvent(w io.Writer, name string, fields map[string]any) {
 }
 
 // classes lists how many of each class, most first.
-func classes(m map[collector.Class]int) string {
-	var all []collector.Class
-	for c, n := range m {
-		if n > 0 {
-			all = append(all, c)
-		}
-	}
-	slices.SortFunc(all, func(a, b collector.Class) int { return cmp.Or(m[b]-m[a], int(a)-int(b)) })
-	parts := make([]string, len(all))
-	for i, c := range all {
+func classes(m map[string]int) string {
+	names := slices.SortedFunc(maps.Keys(m), func(a, b string) int { return cmp.Or(m[b]-m[a], strings.Compare(a, b)) })
+	parts := make([]string, len(names))
+	for i, c := range names {
 		parts[i] = fmt.Sprintf("%s %d", c, m[c])
 	}
 	return strings.Join(parts, ", ")

@@ -25,7 +25,8 @@ type tally struct {
 	cut    int
 	reward float64
 	scored int
-	worked time.Duration // of all attempts
+	worked time.Duration  // of all attempts
+	failed map[string]int // samples by class, before they are committed
 }
 
 // attempt notes how long an attempt took a place in flight.
@@ -33,6 +34,13 @@ func (t *tally) attempt(r collector.Result) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.worked += r.Duration
+}
+
+// failures is how many samples have failed so far, committed or not, by class.
+func (t *tally) failures() map[string]int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return maps.Clone(t.failed)
 }
 
 // busy is the share of the places in flight that were in use, over the whole run.
@@ -53,7 +61,10 @@ func (t *tally) add(s *tokenize.Sample) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.grades == nil {
-		t.grades = map[tokenize.Grade]int{}
+		t.grades, t.failed = map[tokenize.Grade]int{}, map[string]int{}
+	}
+	if len(s.Rows) == 0 && len(s.Failures) > 0 {
+		t.failed[s.Failures[0].Class]++
 	}
 	if s.Reward != nil {
 		t.reward += *s.Reward
@@ -113,8 +124,6 @@ type summary struct {
 	Seconds float64 `json:"seconds"`
 
 	Hints []string `json:"hints,omitempty"`
-
-	classes map[collector.Class]int
 }
 
 // summarize puts together what the parts of a run counted.
@@ -129,7 +138,6 @@ func summarize(s collector.Stats, k sink.Stats, t *tally, took time.Duration) *s
 		Tokens: t.tokens, Sampled: s.Sampled, Trained: s.Trained, Grades: map[string]int{},
 		Scored: t.scored, Unscored: s.Unscored,
 		Shards: k.Shards, Bytes: k.Bytes, Seconds: took.Seconds(),
-		classes: s.ByClass,
 	}
 	for g, n := range t.grades {
 		out.Grades[g.String()] = n
@@ -151,7 +159,7 @@ func (s *summary) text() string {
 	line("committed", "%7d", s.Committed)
 	failed := ""
 	if s.Failed > 0 {
-		failed = "   " + classes(s.classes)
+		failed = "   " + classes(s.FailedByClass)
 	}
 	line("failed", "%7d%s", s.Failed, failed)
 	line("skipped", "%7d", s.Skipped)

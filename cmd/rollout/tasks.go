@@ -130,12 +130,12 @@ const maxComplaints = 20
 // checkTasks reads all tasks, checks them and spools them. Bad ones are an error
 // with a line for each, or, with skipBad, are handed to skipped and left out.
 // close removes the spool.
-func checkTasks(tasks iter.Seq2[collector.Task, error], samples int, skipBad bool, skipped func(error)) (set *taskSet, err error) {
+func checkTasks(tasks iter.Seq2[collector.Task, error], samples int, skipBad bool, skipped func(error)) (_ *taskSet, err error) {
 	f, err := os.CreateTemp("", "rollout-tasks-*.jsonl")
 	if err != nil {
 		return nil, withExit(exitStorage, err)
 	}
-	set = &taskSet{path: f.Name()}
+	set := &taskSet{path: f.Name()}
 	defer func() {
 		if err != nil {
 			f.Close()

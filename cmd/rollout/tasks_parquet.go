@@ -15,7 +15,7 @@ import (
 )
 
 // parquetTasks yields the tasks of a Parquet file. Columns that a task does not
-// know are left alone. Rows are read without a Go type: reading into a struct
+// know are left alone; the line of a task is its row, from 1. Rows are read without a Go type: reading into a struct
 // turns a null into "", a number into a text and a struct into nothing, silently.
 func parquetTasks(f *os.File, name string, yield func(collector.Task, error) bool) {
 	fail := func(err error) { yield(collector.Task{}, usageError("%s: %w", name, err)) }
@@ -43,7 +43,7 @@ func parquetTasks(f *os.File, name string, yield func(collector.Task, error) boo
 			t, bad := taskFromRow(row)
 			t.Source, t.Line = name, n
 			if bad != nil {
-				bad = &badTask{fmt.Sprintf("%s: row %d", name, n), bad}
+				bad = &badTask{fmt.Sprintf("%s:%d", name, n), bad}
 			}
 			if !yield(t, bad) {
 				return

@@ -1,0 +1,274 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/zstd"
+	"github.com/parquet-go/parquet-go"
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+var update = flag.Bool("update", false, "rewrite the expected output in the scripts")
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"rollout": main})
+}
+
+// TestScripts runs the real program, each script in a fresh folder. The commands
+// below are what the scripts need besides those of testscript.
+func TestScripts(t *testing.T) {
+	t.Parallel()
+	exchanges, err := filepath.Abs("../../testdata/letta")
+	if err != nil {
+		t.Fatal(err)
+	}
+	configs, err := filepath.Abs("../../configs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata/script",
+		UpdateScripts:       *update,
+		RequireExplicitExec: true,
+		RequireUniqueNames:  true,
+		Setup: func(e *testscript.Env) error {
+			e.Setenv("EXCHANGES", exchanges)
+			e.Setenv("CONFIGS", configs)
+			e.Setenv("TMPDIR", e.WorkDir)
+			return nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"code": scriptCode, "ready": scriptReady, "field": scriptField, "absent": scriptAbsent,
+			"pack": scriptPack, "parquet": scriptParquet, "append": scriptAppend, "lines": scriptLines, "agents": scriptAgents, "await": scriptAwait, "samerows": scriptSameRows,
+		},
+	})
+}
+
+// code N command… runs a command that must exit with N.
+func scriptCode(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: code N command…")
+	}
+	err := ts.Exec(args[1], args[2:]...)
+	got := 0
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		got = exit.ExitCode()
+	} else {
+		ts.Check(err)
+	}
+	if strconv.Itoa(got) != args[0] {
+		ts.Fatalf("exit code %d, want %s", got, args[0])
+	}
+}
+
+// ready VAR FILE waits for a file with a URL and puts it into a variable.
+func scriptReady(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: ready VAR FILE")
+	}
+	path := ts.MkAbs(args[1])
+	poll(ts, args[1], func() bool {
+		b, err := os.ReadFile(path)
+		ts.Setenv(args[0], strings.TrimSpace(string(b)))
+		return err == nil
+	})
+}
+
+// await FILE TEXT waits until a file holds the text.
+func scriptAwait(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: await FILE TEXT")
+	}
+	path := ts.MkAbs(args[0])
+	poll(ts, args[1]+" in "+args[0], func() bool {
+		b, _ := os.ReadFile(path)
+		return bytes.Contains(b, []byte(args[1]))
+	})
+}
+
+// agents N URL waits until the server has so many agents.
+func scriptAgents(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: agents N URL")
+	}
+	want, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	poll(ts, args[0]+" agents", func() bool {
+		resp, err := http.Get(args[1] + "/v1/agents/?limit=1000")
+		ts.Check(err)
+		defer resp.Body.Close()
+		var agents []json.RawMessage
+		ts.Check(json.NewDecoder(resp.Body).Decode(&agents))
+		return len(agents) >= want
+	})
+}
+
+// poll waits until done says so.
+func poll(ts *testscript.TestScript, what string, done func() bool) {
+	for deadline := time.Now().Add(30 * time.Second); !done(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			ts.Fatalf("waited in vain for %s", what)
+		}
+	}
+}
+
+// field VAR FILE KEY takes a field of the first JSON line of a file.
+func scriptField(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 3 {
+		ts.Fatalf("usage: field VAR FILE KEY")
+	}
+	var v map[string]any
+	ts.Check(json.NewDecoder(strings.NewReader(ts.ReadFile(args[1]))).Decode(&v))
+	value, ok := v[args[2]]
+	if !ok {
+		ts.Fatalf("no field %s", args[2])
+	}
+	ts.Setenv(args[0], fmt.Sprint(value))
+}
+
+// absent TEXT DIR fails when any file in the folder holds the text, and when there
+// is no file at all.
+func scriptAbsent(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: absent TEXT DIR")
+	}
+	files := 0
+	ts.Check(filepath.WalkDir(ts.MkAbs(args[1]), func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		files++
+		b, err := os.ReadFile(path)
+		if bytes.Contains(b, []byte(args[0])) {
+			return fmt.Errorf("%s holds the text", path)
+		}
+		return err
+	}))
+	if files == 0 {
+		ts.Fatalf("no file in %s", args[1])
+	}
+}
+
+// pack FILE… compresses each into FILE.gz and FILE.zst.
+func scriptPack(ts *testscript.TestScript, _ bool, args []string) {
+	for _, name := range args {
+		text := []byte(ts.ReadFile(name))
+		var gz, zs bytes.Buffer
+		g := gzip.NewWriter(&gz)
+		_, err := g.Write(text)
+		ts.Check(errors.Join(err, g.Close()))
+		z, err := zstd.NewWriter(&zs)
+		ts.Check(err)
+		_, err = z.Write(text)
+		ts.Check(errors.Join(err, z.Close()))
+		ts.Check(os.WriteFile(ts.MkAbs(name)+".gz", gz.Bytes(), 0o600))
+		ts.Check(os.WriteFile(ts.MkAbs(name)+".zst", zs.Bytes(), 0o600))
+	}
+}
+
+// parquet KIND FILE writes a Parquet file of tasks.
+func scriptParquet(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: parquet KIND FILE")
+	}
+	path := ts.MkAbs(args[1])
+	answer, one := "4", int32(1)
+	switch args[0] {
+	case "good":
+		type meta struct {
+			Level int64 `parquet:"level"`
+		}
+		type row struct {
+			ID       int64    `parquet:"id"`
+			Messages []string `parquet:"messages,list"`
+			Answer   *string  `parquet:"answer,optional"`
+			Samples  *int32   `parquet:"samples,optional"`
+			Metadata meta     `parquet:"metadata"`
+			Other    float64  `parquet:"other"`
+		}
+		ts.Check(parquet.WriteFile(path, []row{
+			{1, []string{"Add 2 and 2.", "Again."}, &answer, &one, meta{1}, 0.5},
+			{2, []string{"Hi."}, nil, nil, meta{2}, 0.5},
+		}))
+	case "no-prompt":
+		type row struct {
+			ID       string `parquet:"id"`
+			Question string `parquet:"question"`
+		}
+		ts.Check(parquet.WriteFile(path, []row{{"a", "Hi."}}))
+	case "null-prompt":
+		type row struct {
+			ID     string  `parquet:"id"`
+			Prompt *string `parquet:"prompt,optional"`
+		}
+		ts.Check(parquet.WriteFile(path, []row{{"a", &answer}, {"b", nil}, {"a", &answer}}))
+	default:
+		ts.Fatalf("unknown kind %s", args[0])
+	}
+}
+
+// append TEXT FILE… adds bytes to files.
+func scriptAppend(ts *testscript.TestScript, _ bool, args []string) {
+	for _, name := range args[1:] {
+		matches, err := filepath.Glob(ts.MkAbs(name))
+		ts.Check(err)
+		if len(matches) == 0 {
+			ts.Fatalf("no file %s", name)
+		}
+		for _, path := range matches {
+			f, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
+			ts.Check(err)
+			_, err = f.WriteString(args[0])
+			ts.Check(errors.Join(err, f.Close()))
+		}
+	}
+}
+
+// lines N FILE counts the lines of a file.
+func scriptLines(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: lines N FILE")
+	}
+	if got := strings.Count(ts.ReadFile(args[1]), "\n"); strconv.Itoa(got) != args[0] {
+		ts.Fatalf("%s has %d lines, want %s", args[1], got, args[0])
+	}
+}
+
+// samerows A B compares two listings of inspect --json, apart from the order.
+func scriptSameRows(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: samerows A B")
+	}
+	read := func(name string) []string {
+		var rows []string
+		for line := range strings.Lines(ts.ReadFile(name)) {
+			var row map[string]any
+			ts.Check(json.Unmarshal([]byte(line), &row))
+			delete(row, "row")
+			b, err := json.Marshal(row)
+			ts.Check(err)
+			rows = append(rows, string(b))
+		}
+		slices.Sort(rows)
+		return rows
+	}
+	a, b := read(args[0]), read(args[1])
+	if len(a) == 0 || !slices.Equal(a, b) {
+		ts.Fatalf("%d and %d rows, which are not the same", len(a), len(b))
+	}
+}
