@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -209,7 +210,7 @@ func (c AgentConfig) overridden(task json.RawMessage) (AgentConfig, error) {
 	if o.Temperature != nil {
 		c.Temperature = o.Temperature
 	}
-	c.Tags = append(c.Tags[:len(c.Tags):len(c.Tags)], o.Tags...)
+	c.Tags = append(slices.Clip(c.Tags), o.Tags...)
 	if !isNull(o.Create) {
 		merged, err := mergeObjects(c.Create, o.Create)
 		if err != nil {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"sync"
 
@@ -41,6 +42,14 @@ func (b *Backend) Client() *Client { return b.client }
 // *NoTurnsError. What fails halfway leaves no agent behind, unless the answer
 // that would have named it was lost; Client.Clean finds those by their tags.
 func (b *Backend) Open(ctx context.Context, a collector.Attempt) (collector.Agent, error) {
+	g, err := b.open(ctx, a)
+	if err != nil {
+		return nil, err
+	}
+	return g, nil
+}
+
+func (b *Backend) open(ctx context.Context, a collector.Attempt) (*agent, error) {
 	cfg, err := b.cfg.overridden(a.Task.Agent)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", collector.ErrRejected, err)
@@ -145,9 +154,7 @@ func (c *AgentConfig) createBody(a collector.Attempt) (json.RawMessage, error) {
 	if err := json.Unmarshal(orObject(create["metadata"]), &meta); err != nil {
 		return nil, fmt.Errorf("agent: create: metadata: %w", err)
 	}
-	for k, v := range metadata(a) {
-		meta[k] = v
-	}
+	maps.Copy(meta, metadata(a))
 	all["metadata"] = meta
 	return marshalText(all)
 }
@@ -207,7 +214,7 @@ func (b *Backend) Preflight(ctx context.Context) error {
 		return err
 	}
 	task := &collector.Task{ID: "preflight", Messages: []string{""}}
-	g, err := b.Open(ctx, collector.Attempt{Task: task, Key: "preflight", GroupSize: 1, N: 1, RunID: "preflight"})
+	g, err := b.open(ctx, collector.Attempt{Task: task, Key: "preflight", GroupSize: 1, N: 1, RunID: "preflight"})
 	if err != nil {
 		// A refusal here is a refusal for every sample.
 		if errors.Is(err, collector.ErrRejected) {
@@ -215,7 +222,7 @@ func (b *Backend) Preflight(ctx context.Context) error {
 		}
 		return err
 	}
-	return g.(*agent).discard(ctx)
+	return g.discard(ctx)
 }
 
 // checkModel says that the server does not list the model, and which it may have

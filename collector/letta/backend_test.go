@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -177,51 +176,11 @@ func bash(t *testing.T) letta.ClientToolConfig {
 	return letta.ClientToolConfig{Tool: body.ClientTools[0]}
 }
 
-// TestMain lets the tests run this binary as a client tool.
-func TestMain(m *testing.M) {
-	if mode := os.Getenv("LETTA_TEST_TOOL"); mode != "" {
-		os.Exit(toolMain(mode))
-	}
-	os.Exit(m.Run())
-}
-
-func toolMain(mode string) int {
-	var call struct {
-		Name        string
-		Arguments   struct{ Cmd string }
-		TaskID      string `json:"task_id"`
-		ToolCallID  string `json:"tool_call_id"`
-		SampleIndex *int   `json:"sample_index"`
-	}
-	if err := json.NewDecoder(os.Stdin).Decode(&call); err != nil || call.Name != "bash" || call.TaskID != "t-1" || call.ToolCallID == "" || call.SampleIndex == nil {
-		fmt.Fprintln(os.Stderr, "bad call", err, call)
-		return 3
-	}
-	switch mode {
-	case "ls":
-		if call.Arguments.Cmd == "ls" {
-			fmt.Print("a.txt\nb.txt")
-		}
-	case "fail":
-		fmt.Print("half")
-		fmt.Fprint(os.Stderr, "no such file")
-		return 2
-	case "flood":
-		fmt.Print(strings.Repeat("x", 2<<20))
-	case "hang":
-		select {}
-	}
-	return 0
-}
-
-// self is a command that runs this binary as a tool.
-func self(t *testing.T, mode string) []string {
-	t.Helper()
-	path, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return []string{"/usr/bin/env", "LETTA_TEST_TOOL=" + mode, path}
+// shell is a client tool that checks what it is given and then runs a script.
+func shell(script string) []string {
+	return []string{"/bin/sh", "-c", `in=$(cat); for want in '"name":"bash"' '"arguments":{"cmd": "ls"}' '"task_id":"t-1"' '"sample_index":0' '"tool_call_id":"call_'; do
+		case "$in" in *"$want"*) ;; *) echo "no $want in $in" >&2; exit 3;; esac; done
+		` + script}
 }
 
 func TestClientTool(t *testing.T) {
@@ -230,7 +189,7 @@ func TestClientTool(t *testing.T) {
 		t.Parallel()
 		p, c := newReplay(t, "client-tool-return")
 		cfg, tool := model, bash(t)
-		tool.Command = self(t, "ls")
+		tool.Command = shell(`printf "a.txt\nb.txt"`)
 		cfg.ClientTools = []letta.ClientToolConfig{tool}
 		cfg.Messages = true
 		play(t, p, c, cfg, attemptOf(messagesOf(t, p.recording)), func(r *collector.Reply, err error) {
@@ -251,10 +210,10 @@ func TestClientTool(t *testing.T) {
 	}{
 		{"answer", func(c *letta.ClientToolConfig) { c.Answer = new("fixed") }, collector.ClassNone, `"tool_return":"fixed","status":"success"`},
 		{"echo", func(c *letta.ClientToolConfig) {}, collector.ClassNone, `"tool_return":"{\"cmd\": \"ls\"}","status":"success"`},
-		{"exit status", func(c *letta.ClientToolConfig) { c.Command = self(t, "fail") }, collector.ClassNone, `"tool_return":"no such file","status":"error"`},
+		{"exit status", func(c *letta.ClientToolConfig) { c.Command = shell(`printf half; printf "no such file" >&2; exit 2`) }, collector.ClassNone, `"tool_return":"no such file","status":"error"`},
 		{"no program", func(c *letta.ClientToolConfig) { c.Command = []string{"/no/such/program"} }, collector.ClassToolError, ""},
-		{"too much", func(c *letta.ClientToolConfig) { c.Command = self(t, "flood") }, collector.ClassToolError, ""},
-		{"too long", func(c *letta.ClientToolConfig) { c.Command, c.Timeout = self(t, "hang"), 1 }, collector.ClassToolError, ""},
+		{"too much", func(c *letta.ClientToolConfig) { c.Command = shell(`head -c 2000000 /dev/zero`) }, collector.ClassToolError, ""},
+		{"too long", func(c *letta.ClientToolConfig) { c.Command, c.Timeout = shell(`sleep 600`), 1 }, collector.ClassToolError, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -389,8 +348,7 @@ func TestFailures(t *testing.T) {
 				if got := collector.Classify(err); got != test.class || !strings.Contains(err.Error(), test.says) {
 					t.Errorf("Run = %v, class %v, want %v with %q", err, got, test.class, test.says)
 				}
-				var api *letta.APIError
-				if !errors.As(err, &api) {
+				if _, ok := errors.AsType[*letta.APIError](err); !ok {
 					t.Errorf("%v does not lead to the APIError", err)
 				}
 				if r == nil || len(r.Sends) != 0 {
@@ -565,13 +523,13 @@ func TestPreflight(t *testing.T) {
 		}, collector.ClassUnusable, "lists no models"},
 		{"password", "x", func(p *replay) {
 			p.override["GET /v1/models/"] = func(w http.ResponseWriter, r *http.Request) {
-				w.WriteHeader(401)
+				w.WriteHeader(http.StatusUnauthorized)
 				_, _ = w.Write([]byte(`{"detail":"Unauthorized"}`))
 			}
 		}, collector.ClassAuth, "401: Unauthorized"},
 		{"refused", "sglang//models/qwen3", func(p *replay) {
 			p.override["POST /v1/agents/"] = func(w http.ResponseWriter, r *http.Request) {
-				w.WriteHeader(404)
+				w.WriteHeader(http.StatusNotFound)
 				_, _ = w.Write([]byte(`{"detail":"NOT_FOUND: tool mul"}`))
 			}
 		}, collector.ClassUnusable, "tool mul"},
@@ -597,7 +555,7 @@ func TestPreflight(t *testing.T) {
 
 func TestTaskOverrides(t *testing.T) {
 	t.Parallel()
-	for _, bad := range []string{`{"modle":"x"}`, `[]`, `{"max_steps":-1}`, `{"approvals":"maybe"}`} {
+	for _, bad := range []string{`{"colour":"x"}`, `[]`, `{"max_steps":-1}`, `{"approvals":"maybe"}`} {
 		_, c := newReplay(t, "single")
 		b, _ := letta.NewBackend(c, model)
 		a := attemptOf([]string{"Hi."})
@@ -645,7 +603,7 @@ func TestClean(t *testing.T) {
 	}{{"r1", []string{"agent-a"}}, {"", []string{"agent-a", "agent-c"}}, {"r3", nil}} {
 		var gone []string
 		c := serve(t, func(w http.ResponseWriter, r *http.Request) {
-			if r.Method == "DELETE" {
+			if r.Method == http.MethodDelete {
 				gone = append(gone, strings.TrimPrefix(r.URL.Path, "/v1/agents/"))
 				return
 			}

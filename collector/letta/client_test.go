@@ -103,7 +103,7 @@ func TestErrorShapes(t *testing.T) {
 			if !strings.Contains(e.Detail, test.detail) || len(e.Detail) > 300 || strings.ContainsAny(e.Detail, "\n\r\t") {
 				t.Errorf("detail = %q, want one line of at most 300 bytes with %q", e.Detail, test.detail)
 			}
-			if e.Op != "send" || e.Method != "POST" || e.Path != "/v1/agents/agent-1/messages" || e.RequestID != "key/1" {
+			if e.Op != "send" || e.Method != http.MethodPost || e.Path != "/v1/agents/agent-1/messages" || e.RequestID != "key/1" {
 				t.Errorf("names %q %q %q %q", e.Op, e.Method, e.Path, e.RequestID)
 			}
 			if strings.Contains(err.Error(), "collector:") || strings.Contains(err.Error(), "\n") {
@@ -186,15 +186,17 @@ type countingServer struct {
 	conns    int
 	// answer says how many requests of a connection are answered before one is
 	// read and the connection closed on it.
-	answer int
+	answer atomic.Int32
 }
 
 func newCountingServer(t *testing.T, answer int) *countingServer {
+	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &countingServer{listener: l, answer: answer}
+	s := &countingServer{listener: l}
+	s.answer.Store(int32(answer))
 	t.Cleanup(func() { _ = l.Close() })
 	go func() {
 		for {
@@ -223,7 +225,7 @@ func (s *countingServer) serve(conn net.Conn) {
 		s.mu.Lock()
 		s.requests = append(s.requests, r.Method+" "+r.URL.Path)
 		s.mu.Unlock()
-		if n >= s.answer {
+		if n >= int(s.answer.Load()) {
 			return
 		}
 		const body = `{"messages":[],"stop_reason":{"stop_reason":"end_turn"},"usage":{},"turns":[]}`
@@ -270,9 +272,7 @@ func TestSendIsNeverRepeated(t *testing.T) {
 				t.Errorf("server saw %d sends, want %d", got, want)
 			}
 			// A GET may be repeated, and is, a bounded number of times.
-			s.mu.Lock()
-			s.answer, s.requests = 0, nil
-			s.mu.Unlock()
+			s.answer.Store(0)
 			if _, err := c.Health(t.Context()); !errors.Is(err, collector.ErrConnection) {
 				t.Errorf("Health = %v, want a connection error", err)
 			}
@@ -303,7 +303,7 @@ func TestConnectionIsReused(t *testing.T) {
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case r.Method == http.MethodPost && strings.Contains(r.URL.Path, "bad"):
-			w.WriteHeader(500)
+			w.WriteHeader(http.StatusInternalServerError)
 			_, _ = io.WriteString(w, strings.Repeat("x", 100_000))
 		case r.Method == http.MethodPost && strings.Contains(r.URL.Path, "chunked"):
 			_, _ = io.WriteString(w, body[:len(body)/2])
@@ -424,6 +424,7 @@ func (l *pipeListener) dial(ctx context.Context, _, _ string) (net.Conn, error) 
 
 // inBubble runs f in fake time against a real server and transport.
 func inBubble(t *testing.T, h http.HandlerFunc, cfg letta.ClientConfig, f func(t *testing.T, c *letta.Client)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		l := newPipeListener()
 		s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -473,7 +474,7 @@ func TestTimeouts(t *testing.T) {
 			}
 		}, collector.ErrTimeout, time.Hour},
 		{"stalled refusal", func(w http.ResponseWriter, r *http.Request) {
-			w.WriteHeader(500)
+			w.WriteHeader(http.StatusInternalServerError)
 			_ = http.NewResponseController(w).Flush()
 			<-r.Context().Done()
 		}, collector.ErrServer, time.Minute},
@@ -481,6 +482,7 @@ func TestTimeouts(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			inBubble(t, test.handler, letta.ClientConfig{}, func(t *testing.T, c *letta.Client) {
+				t.Helper()
 				start := time.Now()
 				_, err := c.Send(t.Context(), "agent-1", hello(), "", new(tokenize.Reply))
 				if !errors.Is(err, test.class) {
@@ -499,6 +501,7 @@ func TestCallersContext(t *testing.T) {
 	t.Parallel()
 	stopping := errors.New("the run is stopping")
 	inBubble(t, func(w http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, letta.ClientConfig{}, func(t *testing.T, c *letta.Client) {
+		t.Helper()
 		ctx, cancel := context.WithCancelCause(t.Context())
 		time.AfterFunc(time.Second, func() { cancel(stopping) })
 		_, err := c.Send(ctx, "agent-1", hello(), "", new(tokenize.Reply))
@@ -570,7 +573,7 @@ func TestHeaders(t *testing.T) {
 	var path string
 	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		got, path = r.Header.Clone(), r.URL.EscapedPath()
-		w.WriteHeader(404)
+		w.WriteHeader(http.StatusNotFound)
 	}, func(cfg *letta.ClientConfig) {
 		cfg.BaseURL += "/some/prefix/v1/"
 		cfg.Password = "s3cret"
@@ -627,7 +630,11 @@ func TestCanary(t *testing.T) {
 		all = append(all, string(b))
 	}
 	var log strings.Builder
-	slog.New(slog.NewTextHandler(&log, nil)).Info("config", "password", cfg.Password, "config", cfg)
+	entry := slog.NewRecord(time.Time{}, slog.LevelInfo, "config", 0)
+	entry.AddAttrs(slog.Any("password", cfg.Password), slog.Any("config", cfg))
+	if err := slog.NewTextHandler(&log, nil).Handle(t.Context(), entry); err != nil {
+		t.Fatal(err)
+	}
 	all = append(all, log.String())
 	_, err = letta.NewClient(letta.ClientConfig{BaseURL: "http://user:" + canary + "@host"})
 	all = append(all, err.Error())

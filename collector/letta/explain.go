@@ -59,17 +59,17 @@ func (g *agent) explain(ctx context.Context, err error) error {
 		}
 		class = collector.ErrServer
 	}
-	found.Err = &classed{class, withoutClass{e}}
+	found.Err = &classed{class, lookedUpError{e}}
 	return found
 }
 
-// withoutClass keeps the answer in the chain of errors and takes its class out: a
+// lookedUpError keeps the answer in the chain of errors and takes its class out: a
 // 500 that has been looked up is no longer only a 500.
-type withoutClass struct{ e *APIError }
+type lookedUpError struct{ e *APIError }
 
-func (w withoutClass) Error() string { return w.e.Error() }
+func (w lookedUpError) Error() string { return w.e.Error() }
 
-func (w withoutClass) As(target any) bool {
+func (w lookedUpError) As(target any) bool {
 	if t, ok := target.(**APIError); ok {
 		*t = w.e
 		return true

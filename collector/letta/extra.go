@@ -41,8 +41,7 @@ func unmarshalKeeping(data []byte, v any, extra *Extra) error {
 // structs included. encoding/json matches names without regard to case; so does
 // this.
 func forgetKnown(t reflect.Type, all map[string]json.RawMessage) {
-	for i := range t.NumField() {
-		f := t.Field(i)
+	for f := range t.Fields() {
 		tag := f.Tag.Get("json")
 		if f.Anonymous && tag == "" {
 			forgetKnown(f.Type, all)

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -66,21 +67,21 @@ func (p *replay) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		give(map[string]string{"version": p.version, "status": "ok"})
 	case path == "/v1/models/":
 		give([]map[string]string{{"handle": "sglang//models/qwen3"}, {"handle": "openai/gpt-4o"}})
-	case r.Method == "POST" && path == "/v1/agents/":
+	case r.Method == http.MethodPost && path == "/v1/agents/":
 		if err := json.Unmarshal(body, &p.created); err != nil {
 			p.t.Errorf("create body: %v", err)
 		}
 		give(p.agent)
-	case r.Method == "POST" && path == "/v1/agents/import":
+	case r.Method == http.MethodPost && path == "/v1/agents/import":
 		p.created = map[string]any{"form": string(body)}
 		give(map[string][]string{"agent_ids": {p.agent["id"].(string)}})
-	case r.Method == "POST" && path == "/v1/conversations/":
+	case r.Method == http.MethodPost && path == "/v1/conversations/":
 		give(p.Conversation)
-	case r.Method == "POST" && strings.HasSuffix(path, "/messages"):
+	case r.Method == http.MethodPost && strings.HasSuffix(path, "/messages"):
 		p.bodies = append(p.bodies, body)
 		p.tagged = append(p.tagged, r.Header.Get("x-api-request-log-id"))
 		if p.sends >= len(p.Exchanges) {
-			w.WriteHeader(500)
+			w.WriteHeader(http.StatusInternalServerError)
 			return
 		}
 		e := p.Exchanges[p.sends]
@@ -88,15 +89,13 @@ func (p *replay) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(e.Response.Status)
 		_, _ = w.Write(e.Response.Body)
 	case strings.HasSuffix(path, "/messages/cancel"):
-		w.WriteHeader(409)
-	case strings.HasPrefix(path, "/v1/agents/") && r.Method == "PATCH":
+		w.WriteHeader(http.StatusConflict)
+	case strings.HasPrefix(path, "/v1/agents/") && r.Method == http.MethodPatch:
 		var patch map[string]any
 		_ = json.Unmarshal(body, &patch)
-		for k, v := range patch {
-			p.agent[k] = v
-		}
+		maps.Copy(p.agent, patch)
 		give(p.agent)
-	case strings.HasPrefix(path, "/v1/agents/") && r.Method == "DELETE":
+	case strings.HasPrefix(path, "/v1/agents/") && r.Method == http.MethodDelete:
 		p.deleted++
 		give(map[string]string{"message": "deleted"})
 	case strings.HasPrefix(path, "/v1/agents/"):
@@ -115,7 +114,7 @@ func (p *replay) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		give(runs)
 	case path == "/v1/steps/":
-		w.WriteHeader(400)
+		w.WriteHeader(http.StatusBadRequest)
 		_, _ = io.WriteString(w, `{"detail":"Argument order does not match type typing.Optional[str]; is False of type <class 'bool'>"}`)
 	default:
 		for _, e := range p.Exchanges {
@@ -146,7 +145,7 @@ func (p *replay) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 				}
 			}
 		}
-		w.WriteHeader(404)
+		w.WriteHeader(http.StatusNotFound)
 		_, _ = fmt.Fprintf(w, `{"detail":"NOT_FOUND: %s"}`, path)
 	}
 }

@@ -7,7 +7,7 @@ import "encoding/json"
 //
 // Source: schemas/letta_request.py:38-204 of the server, and its published
 // LettaRequest schema.
-type LettaRequest struct {
+type LettaRequest struct { //nolint:revive // the name of the published schema
 	// Messages or Input must be given, not both (else 422).
 	Messages InputMessages `json:"messages,omitempty"`
 	// Input is short for one user message.

@@ -1,12 +1,15 @@
 package letta
 
-import "encoding/json"
+import (
+	"encoding/json"
+	"slices"
+)
 
 // A LettaResponse is the answer to a send, without its turns: these are read by
 // tokenize.Decoder while the body streams in, and only the rest comes here.
 //
 // Source: schemas/letta_response.py:52-88.
-type LettaResponse struct {
+type LettaResponse struct { //nolint:revive // the name of the published schema
 	// Messages are chronological. Text that the model wrote together with a call
 	// may be missing here although the turns have it.
 	Messages   Messages          `json:"messages"`
@@ -37,8 +40,8 @@ func (r LettaResponse) MarshalJSON() ([]byte, error) {
 // RunID is the server run that made the answer, or empty: an answer without
 // messages names none.
 func (r *LettaResponse) RunID() string {
-	for i := len(r.Messages) - 1; i >= 0; i-- {
-		if id := r.Messages[i].Head().RunID; id != nil && *id != "" {
+	for _, m := range slices.Backward(r.Messages) {
+		if id := m.Head().RunID; id != nil && *id != "" {
 			return *id
 		}
 	}
@@ -61,8 +64,8 @@ func (r *LettaResponse) Pending() []ToolCall {
 
 // Output is the text of the last assistant message, or empty.
 func (r *LettaResponse) Output() string {
-	for i := len(r.Messages) - 1; i >= 0; i-- {
-		if a, ok := r.Messages[i].(*AssistantMessage); ok {
+	for _, m := range slices.Backward(r.Messages) {
+		if a, ok := m.(*AssistantMessage); ok {
 			return a.Content.String()
 		}
 	}

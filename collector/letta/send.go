@@ -52,7 +52,7 @@ func (c *Client) send(ctx context.Context, path string, req *LettaRequest, reque
 	}
 	if resp.StatusCode != http.StatusOK {
 		watched := c.watch(resp.Body, stop)
-		defer watched.Close()
+		defer watched.close()
 		return nil, c.statusError(r, resp, watched)
 	}
 	// A reply too long to be read is refused here; closing the body unread closes
@@ -71,7 +71,7 @@ func (c *Client) send(ctx context.Context, path string, req *LettaRequest, reque
 		return nil, c.transportError(ctx, r, ctx.Err())
 	}
 	watched := c.watch(resp.Body, stop)
-	defer watched.Close()
+	defer watched.close()
 	if err := decoder.Decode(watched, reply); err != nil {
 		return nil, c.transportError(ctx, r, err)
 	}

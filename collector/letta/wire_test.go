@@ -180,8 +180,8 @@ func findExtra(v reflect.Value, into map[string]int) {
 			}
 		}
 	case reflect.Struct:
-		for i := range v.NumField() {
-			if f := v.Field(i); f.Type() == extraType {
+		for _, f := range v.Fields() {
+			if f := f; f.Type() == extraType {
 				for _, k := range f.MapKeys() {
 					into[v.Type().Name()+"."+k.String()]++
 				}
@@ -265,8 +265,8 @@ func TestSchemas(t *testing.T) {
 
 func jsonNames(t reflect.Type) []string {
 	var names []string
-	for i := range t.NumField() {
-		f := t.Field(i)
+	for f := range t.Fields() {
+		f := f
 		if f.Anonymous {
 			names = append(names, jsonNames(f.Type)...)
 			continue
@@ -312,15 +312,19 @@ func TestUnions(t *testing.T) {
 		into     any
 		want     string // the kinds, in order
 	}{
-		{"messages", `[{"message_type":"system_message"},{"message_type":"user_message","content":[{"type":"text","text":"a"},{"type":"hologram","x":1}]},
+		{
+			"messages", `[{"message_type":"system_message"},{"message_type":"user_message","content":[{"type":"text","text":"a"},{"type":"hologram","x":1}]},
 			{"message_type":"assistant_message","content":"x"},{"message_type":"reasoning_message"},{"message_type":"hidden_reasoning_message","state":"redacted"},
 			{"message_type":"tool_call_message","tool_calls":{"name":"x","arguments":null,"tool_call_id":null}},{"message_type":"tool_return_message"},{"message_type":"approval_request_message"},
 			{"message_type":"approval_response_message","approvals":[{"type":"approval","approve":true},{"type":"tool"},{"type":"oracle"}]},
 			{"message_type":"summary_message"},{"message_type":"event_message"},{"message_type":"from_the_future","wisdom":42}]`,
 			new(letta.Messages),
-			"SystemMessage UserMessage AssistantMessage ReasoningMessage HiddenReasoningMessage ToolCallMessage ToolReturnMessage ApprovalRequestMessage ApprovalResponseMessage SummaryMessage EventMessage UnknownMessage"},
-		{"input", `[{"role":"user","content":"hi"},{"type":"message","role":"user","content":"hi"},{"type":"approval","approvals":[]},{"approve":true},{"type":"tool_return","tool_returns":[]},{"type":"telepathy","x":1}]`,
-			new(letta.InputMessages), "MessageCreate MessageCreate ApprovalCreate ApprovalCreate ToolReturnCreate Raw"},
+			"SystemMessage UserMessage AssistantMessage ReasoningMessage HiddenReasoningMessage ToolCallMessage ToolReturnMessage ApprovalRequestMessage ApprovalResponseMessage SummaryMessage EventMessage UnknownMessage",
+		},
+		{
+			"input", `[{"role":"user","content":"hi"},{"type":"message","role":"user","content":"hi"},{"type":"approval","approvals":[]},{"approve":true},{"type":"tool_return","tool_returns":[]},{"type":"telepathy","x":1}]`,
+			new(letta.InputMessages), "MessageCreate MessageCreate ApprovalCreate ApprovalCreate ToolReturnCreate Raw",
+		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -357,14 +361,23 @@ func TestRequestForms(t *testing.T) {
 		in   letta.LettaRequest
 		want string
 	}{
-		{"message", letta.LettaRequest{Messages: letta.InputMessages{letta.UserText("a<b")}, ReturnTokenIDs: new(true), ReturnLogprobs: new(true)},
-			`{"messages":[{"role":"user","content":"a<b"}],"return_logprobs":true,"return_token_ids":true}`},
+		{
+			"message",
+			letta.LettaRequest{Messages: letta.InputMessages{letta.UserText("a<b")}, ReturnTokenIDs: new(true), ReturnLogprobs: new(true)},
+			`{"messages":[{"role":"user","content":"a<b"}],"return_logprobs":true,"return_token_ids":true}`,
+		},
 		{"input", letta.LettaRequest{Input: letta.TextOf("hi"), MaxSteps: new(0)}, `{"input":"hi","max_steps":0}`},
 		{"parts", letta.LettaRequest{Input: letta.Content{Parts: []letta.ContentPart{&letta.TextContent{Type: "text", Text: "hi"}}}}, `{"input":[{"type":"text","text":"hi"}]}`},
-		{"tool return", letta.LettaRequest{Messages: letta.InputMessages{&letta.ToolReturnCreate{Type: "tool_return", ToolReturns: []letta.ToolReturn{{Type: "tool", Status: "success", ToolCallID: "c", ToolReturn: letta.TextOf("x")}}}}},
-			`{"messages":[{"type":"tool_return","tool_returns":[{"type":"tool","tool_return":"x","status":"success","tool_call_id":"c","stdout":null,"stderr":null}]}]}`},
-		{"approval", letta.LettaRequest{Messages: letta.InputMessages{&letta.ApprovalCreate{Type: "approval", Approvals: letta.Approvals{&letta.ApprovalReturn{Type: "approval", ToolCallID: "c"}}}}},
-			`{"messages":[{"type":"approval","approvals":[{"type":"approval","tool_call_id":"c","approve":false,"reason":null}]}]}`},
+		{
+			"tool return",
+			letta.LettaRequest{Messages: letta.InputMessages{&letta.ToolReturnCreate{Type: "tool_return", ToolReturns: []letta.ToolReturn{{Type: "tool", Status: "success", ToolCallID: "c", ToolReturn: letta.TextOf("x")}}}}},
+			`{"messages":[{"type":"tool_return","tool_returns":[{"type":"tool","tool_return":"x","status":"success","tool_call_id":"c","stdout":null,"stderr":null}]}]}`,
+		},
+		{
+			"approval",
+			letta.LettaRequest{Messages: letta.InputMessages{&letta.ApprovalCreate{Type: "approval", Approvals: letta.Approvals{&letta.ApprovalReturn{Type: "approval", ToolCallID: "c"}}}}},
+			`{"messages":[{"type":"approval","approvals":[{"type":"approval","tool_call_id":"c","approve":false,"reason":null}]}]}`,
+		},
 	} {
 		got, err := json.Marshal(test.in)
 		if text := strings.ReplaceAll(string(got), `\u003c`, "<"); err != nil || text != test.want {
