@@ -1,6 +1,7 @@
 package sink
 
 import (
+	"bytes"
 	"io"
 
 	"github.com/parquet-go/parquet-go"
@@ -41,3 +42,20 @@ var (
 	RowSchema     = schemaOf[StoredRow]
 	FailureSchema = schemaOf[StoredFailure]
 )
+
+// The ways to read a data shard.
+var (
+	ReadParquet = readParquet[StoredRow]
+	ScanParquet = scanParquet
+	ReadArrow   = readArrow
+)
+
+// NewBytesFile returns a file that holds b, for reading.
+func NewBytesFile(b []byte) File { return bytesFile{bytes.NewReader(b)} }
+
+type bytesFile struct{ *bytes.Reader }
+
+func (f bytesFile) Write([]byte) (int, error) { panic("a file for reading") }
+func (f bytesFile) Sync() error               { return nil }
+func (f bytesFile) Close() error              { return nil }
+func (f bytesFile) Size() (int64, error)      { return f.Reader.Size(), nil }

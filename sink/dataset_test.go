@@ -1,0 +1,260 @@
+package sink_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rollout-rl/rollout/sink"
+	"github.com/rollout-rl/rollout/sink/sinktest"
+	"github.com/rollout-rl/rollout/tokenize"
+)
+
+// start runs a dataset until the returned function, which gives what Run returned.
+func start(t *testing.T, ctx context.Context, d *sink.Dataset) (wait func() error) {
+	t.Helper()
+	var run sync.WaitGroup
+	var err error
+	run.Go(func() { err = d.Run(ctx) })
+	return func() error { run.Wait(); return err }
+}
+
+func create(t *testing.T, cfg sink.Config) (*sink.Dataset, string) {
+	t.Helper()
+	dir := t.TempDir()
+	d, err := sink.Create(dir, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d, dir
+}
+
+func sample() *tokenize.Sample { return samples(1)[0] }
+
+func samples(n int) (all []*tokenize.Sample) {
+	b := sinktest.NewBuilder(4)
+	for range n {
+		all = append(all, b.Sample(b.Row(100, 900)))
+	}
+	return all
+}
+
+func TestShardIsCommittedByAge(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		var committed sink.Commit
+		d, _ := create(t, sink.Config{
+			MaxShardAge: time.Minute,
+			Events:      sink.Events{Committed: func(c sink.Commit) { committed = c }},
+		})
+		wait := start(t, t.Context(), d)
+		time.Sleep(time.Hour) // an idle writer commits nothing
+		done := make(chan time.Duration, 1)
+		first := time.Now()
+		if err := d.Append(t.Context(), sample(), func(error) { done <- time.Since(first) }); err != nil {
+			t.Fatal(err)
+		}
+		if age := <-done; age != time.Minute {
+			t.Errorf("committed after %v, want one minute", age)
+		}
+		if committed.Seq != 1 || len(committed.Samples) != 1 || !committed.CreatedAt.Equal(began.Add(time.Hour+time.Minute)) {
+			t.Errorf("commit %+v", committed)
+		}
+		if err := d.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if err := wait(); err != nil {
+			t.Error(err)
+		}
+		if n := d.Stats().Commits; n != 1 {
+			t.Errorf("%d commits, want 1: nothing was open", n)
+		}
+	})
+}
+
+func TestAppendBlocks(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d, _ := create(t, sink.Config{MaxBytesInFlight: 25_000}) // two samples of some 10 kB
+		ctx, cancel := context.WithCancelCause(t.Context())
+		var returned sync.WaitGroup
+		errs := make(chan error, 5)
+		for _, s := range samples(5) {
+			returned.Go(func() { errs <- d.Append(ctx, s, func(error) { t.Error("done was called") }) })
+		}
+		synctest.Wait()
+		if n := d.Stats().BytesInFlight; n < 15_000 || n > 25_000 {
+			t.Errorf("%d bytes in flight, want those of two samples", n)
+		}
+		gone := errors.New("gone")
+		cancel(gone)
+		returned.Wait()
+		for range 5 {
+			if err := <-errs; !errors.Is(err, gone) {
+				t.Errorf("Append() = %v, want the cause", err)
+			}
+		}
+		if n := d.Stats().BytesInFlight; n != 0 {
+			t.Errorf("%d bytes in flight after all gave up", n)
+		}
+	})
+}
+
+// A sample that is larger than the bound passes alone, and what was refused once
+// can be appended again.
+func TestLargeSample(t *testing.T) {
+	t.Parallel()
+	d, dir := create(t, sink.Config{MaxBytesInFlight: 1})
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	all := samples(5)
+	for _, s := range all {
+		if err := d.Append(gone, s, nil); !errors.Is(err, context.Canceled) {
+			t.Errorf("Append() = %v, want context.Canceled", err)
+		}
+	}
+	wait := start(t, t.Context(), d)
+	for _, s := range all {
+		if err := d.Append(t.Context(), s, func(error) {}); err != nil {
+			t.Errorf("Append() = %v", err)
+		}
+	}
+	if err := d.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if err := wait(); err != nil {
+		t.Error(err)
+	}
+	sinktest.Compare(t, dir, samples(5))
+}
+
+// Ending Run's context abandons open shards; ending Close's does not.
+func TestStopNow(t *testing.T) {
+	t.Parallel()
+	d, dir := create(t, sink.Config{})
+	ctx, cancel := context.WithCancelCause(t.Context())
+	wait := start(t, ctx, d)
+	done := make(chan error, 1)
+	if err := d.Append(t.Context(), sample(), func(err error) { done <- err }); err != nil {
+		t.Fatal(err)
+	}
+	stop := errors.New("stop")
+	cancel(stop)
+	if err := <-done; !errors.Is(err, stop) {
+		t.Errorf("done(%v), want the cause", err)
+	}
+	if err := wait(); !errors.Is(err, stop) {
+		t.Errorf("Run() = %v, want the cause", err)
+	}
+	if err := d.Close(t.Context()); !errors.Is(err, stop) {
+		t.Errorf("Close() = %v, want Run's error", err)
+	}
+	if err := d.Append(t.Context(), samples(2)[1], nil); !errors.Is(err, sink.ErrClosed) || !errors.Is(err, stop) {
+		t.Errorf("Append() = %v, want ErrClosed and the cause", err)
+	}
+	sinktest.Compare(t, dir, nil)
+	report, err := sink.Verify(t.Context(), dir, sink.VerifyOptions{})
+	if err != nil || len(report.Orphans) > 0 {
+		t.Errorf("Verify: %v, orphans %q", err, report.Orphans)
+	}
+}
+
+func TestClosed(t *testing.T) {
+	t.Parallel()
+	d, dir := create(t, sink.Config{})
+	wait := start(t, t.Context(), d)
+	for _, s := range samples(2) {
+		if err := d.Append(t.Context(), s, func(err error) {
+			if err != nil {
+				t.Error(err)
+			}
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2 { // it may be called again
+		if err := d.Close(t.Context()); err != nil {
+			t.Errorf("Close() = %v", err)
+		}
+	}
+	if err := wait(); err != nil {
+		t.Errorf("Run() = %v", err)
+	}
+	if err := d.Append(t.Context(), samples(3)[2], nil); !errors.Is(err, sink.ErrClosed) {
+		t.Errorf("Append() = %v, want ErrClosed", err)
+	}
+	if err := d.Run(t.Context()); err == nil {
+		t.Error("Run ran twice")
+	}
+	sinktest.Compare(t, dir, samples(2))
+}
+
+// Two processes that write to one log take different entries.
+func TestTwoDatasetsOneLog(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	all := samples(6)
+	var both sync.WaitGroup
+	for half := range 2 {
+		both.Go(func() {
+			cfg := sink.Config{MaxShardBytes: 1, RunID: fmt.Sprintf("run%d", half)} // a commit for each sample
+			sinktest.Write(t, dir, cfg, all[half*3:half*3+3])
+		})
+	}
+	both.Wait()
+	sinktest.Compare(t, dir, samples(6))
+	log, err := sink.ReadLog(dir)
+	if err != nil || len(log.Commits) != 6 {
+		t.Errorf("ReadLog: %d commits, %v", len(log.Commits), err)
+	}
+}
+
+func TestFollow(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	log, err := sink.ReadLog(dir)
+	if err != nil || len(log.Commits) != 0 {
+		t.Fatalf("ReadLog of an empty folder: %v", err)
+	}
+	for i, s := range samples(2) {
+		sinktest.Write(t, dir, sink.Config{}, []*tokenize.Sample{s})
+		if err := log.Follow(); err != nil || len(log.Commits) != i+1 {
+			t.Errorf("Follow: %d commits, %v", len(log.Commits), err)
+		}
+	}
+}
+
+func TestConfig(t *testing.T) {
+	t.Parallel()
+	if err := (sink.Config{}).Validate(); err != nil {
+		t.Errorf("the zero Config: %v", err)
+	}
+	bad := sink.Config{
+		Format: 7, MaxShardBytes: -1, MaxShardAge: -1, MaxBytesInFlight: -1, Writers: -1, RowGroupTokens: 3, VocabSize: -1,
+		RunID: "a/b", Meta: map[string]string{"rollout.run_id": "x", "": "y"},
+	}
+	err := bad.Validate()
+	for _, field := range []string{
+		"format", "max_shard_bytes", "max_shard_age", "max_bytes_in_flight", "writers", "row_group_tokens", "vocab_size", "run_id", "meta: empty", "meta: rollout.run_id",
+	} {
+		if err == nil || !strings.Contains(err.Error(), "sink."+field) {
+			t.Errorf("no complaint about %s in: %v", field, err)
+		}
+	}
+	if _, err := sink.Create(t.TempDir(), bad); err == nil {
+		t.Error("Create accepted it")
+	}
+	var f sink.Format
+	if err := f.UnmarshalText([]byte("arrow")); err != nil || f != sink.Arrow {
+		t.Errorf("UnmarshalText(arrow) = %v, %v", f, err)
+	}
+	if err := f.UnmarshalText([]byte("csv")); err == nil || !strings.Contains(err.Error(), "parquet") {
+		t.Errorf("UnmarshalText(csv) = %v, want an error that names the formats", err)
+	}
+}

@@ -1,0 +1,256 @@
+package sink_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rollout-rl/rollout/sink"
+	"github.com/rollout-rl/rollout/sink/sinktest"
+)
+
+// A dataset on disk that a test spoils. It holds two commits: 1 with data and
+// failures, 2 with data.
+type spoiled struct {
+	t   *testing.T
+	dir string
+}
+
+func (s spoiled) entry(seq int) string {
+	return filepath.Join(s.dir, "_commits", fmt.Sprintf("%020d.json", seq))
+}
+
+func (s spoiled) write(name string, body []byte) {
+	s.t.Helper()
+	if err := os.WriteFile(name, body, 0o666); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (s spoiled) read(name string) []byte {
+	s.t.Helper()
+	body, err := os.ReadFile(name)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return body
+}
+
+// commit changes an entry.
+func (s spoiled) commit(seq int, edit func(c *sink.Commit)) {
+	s.t.Helper()
+	var c sink.Commit
+	if err := json.Unmarshal(s.read(s.entry(seq)), &c); err != nil {
+		s.t.Fatal(err)
+	}
+	edit(&c)
+	body, err := json.Marshal(c)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.write(s.entry(seq), body)
+}
+
+// shard changes the data shard of commit 1.
+func (s spoiled) shard(edit func(body []byte) []byte) {
+	s.t.Helper()
+	log, err := sink.ReadLog(s.dir)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	name := filepath.Join(s.dir, log.Commits[0].Shards[0].Path)
+	s.write(name, edit(s.read(name)))
+}
+
+// replace puts other rows in place of those of commit 1, with a commit that says
+// the right size and digest.
+func (s spoiled) replace(edit func(rows []sink.StoredRow)) {
+	s.t.Helper()
+	log, err := sink.ReadLog(s.dir)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	shard := log.Commits[0].Shards[0]
+	var rows []sink.StoredRow
+	for r, err := range log.Rows(shard) {
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		rows = append(rows, *r)
+	}
+	edit(rows)
+	var body bytes.Buffer
+	writeRaw(s.t, &body, shard.Format, rows, 1000, nil)
+	s.write(filepath.Join(s.dir, shard.Path), body.Bytes())
+	sum := sha256.Sum256(body.Bytes())
+	s.commit(1, func(c *sink.Commit) {
+		c.Shards[0].Bytes, c.Shards[0].SHA256 = int64(body.Len()), hex.EncodeToString(sum[:])
+	})
+}
+
+// rehash makes the commit say the size and digest that the shard has.
+func (s spoiled) rehash() {
+	s.t.Helper()
+	log, err := sink.ReadLog(s.dir)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	body := s.read(filepath.Join(s.dir, log.Commits[0].Shards[0].Path))
+	sum := sha256.Sum256(body)
+	s.commit(1, func(c *sink.Commit) {
+		c.Shards[0].Bytes, c.Shards[0].SHA256 = int64(len(body)), hex.EncodeToString(sum[:])
+	})
+}
+
+func TestVerifyFindsWhatIsWrong(t *testing.T) {
+	t.Parallel()
+	type S = spoiled
+	row := func(edit func(r *sink.StoredRow)) func(s S) {
+		return func(s S) { s.replace(func(rows []sink.StoredRow) { edit(&rows[1]) }) }
+	}
+	for _, tt := range []struct {
+		name  string
+		spoil func(s S)
+		want  string // in the first problem; empty: none
+	}{
+		{"nothing", func(S) {}, ""},
+		{"only rewritten", row(func(*sink.StoredRow) {}), ""},
+		{"a bit", func(s S) { s.shard(func(b []byte) []byte { b[len(b)/2] ^= 1; return b }) }, "sha256"},
+		{"a byte too many", func(s S) { s.shard(func(b []byte) []byte { return append(b, 0) }) }, "bytes, want"},
+		{"cut", func(s S) { s.shard(func(b []byte) []byte { return b[:len(b)-9] }) }, "bytes, want"},
+		{"cut and committed so", func(s S) { s.shard(func(b []byte) []byte { return b[:len(b)-9] }); s.rehash() }, "data/part-run-0-0"},
+		{"empty and committed so", func(s S) { s.shard(func([]byte) []byte { return nil }); s.rehash() }, "data/part-run-0-0"},
+		{"shard gone", func(s S) { s.shard(func(b []byte) []byte { return b }); removeAll(s, "data/part-run-0-0*") }, "no such file"},
+		{"entry gone", func(s S) { removeAll(s, "_commits/*1.json") }, "missing, but there is entry 2"},
+		{"entry torn", func(s S) { b := s.read(s.entry(1)); s.write(s.entry(1), b[:len(b)/2]) }, "unexpected end"},
+		{"entry under another number", func(s S) { s.write(s.entry(3), s.read(s.entry(2))) }, "seq is 2"},
+		{"path leads out", func(s S) { s.commit(1, func(c *sink.Commit) { c.Shards[0].Path = "data/../../x" }) }, "is not in data/"},
+		{"shard named twice", func(s S) {
+			s.commit(2, func(c *sink.Commit) {
+				s.commit(1, func(first *sink.Commit) { c.Shards, c.Samples = first.Shards, first.Samples })
+				c.Samples[0].Key = "other"
+			})
+		}, "is named twice"},
+		{"row count", func(s S) {
+			s.commit(1, func(c *sink.Commit) { c.Shards[0].Rows++; c.Samples[0].Rows++ })
+		}, "want"},
+		{"samples and rows differ", func(s S) { s.commit(1, func(c *sink.Commit) { c.Samples[0].Rows++ }) }, "samples have"},
+		{"token count", func(s S) { s.commit(1, func(c *sink.Commit) { c.Shards[0].Tokens.Trainable++ }) }, "tokens {"},
+		{"sample done twice", func(s S) {
+			s.commit(2, func(c *sink.Commit) {
+				s.commit(1, func(first *sink.Commit) { c.Samples[0].Key = first.Samples[0].Key })
+			})
+		}, "is done already"},
+		{"key", row(func(r *sink.StoredRow) { r.SampleKey = "x" }), "the commit says"},
+		{"mask", row(func(r *sink.StoredRow) { r.LossMask[0] = 1 }), "row 1"},
+		{"mask 2", row(func(r *sink.StoredRow) { r.LossMask[len(r.LossMask)-1] = 2 }), "row 1"},
+		{"logprob", row(func(r *sink.StoredRow) { r.Logprobs[len(r.Logprobs)-1] = 1 }), "row 1"},
+		{"logprob under mask 0", row(func(r *sink.StoredRow) { r.Logprobs[0] = -1 }), "row 1"},
+		{"list length", row(func(r *sink.StoredRow) { r.Logprobs = r.Logprobs[1:] }), "row 1"},
+		{"versions length", row(func(r *sink.StoredRow) { r.Versions = []int32{1} }), "row 1"},
+		{"vocabulary", row(func(r *sink.StoredRow) { r.InputIDs[0] = sinktest.Vocab }), "row 1"},
+		{"offsets", row(func(r *sink.StoredRow) { r.TurnOffsets[1]-- }), "row 1"},
+		{"segment", row(func(r *sink.StoredRow) { r.SegmentIndex = 0 }), "segment 0 of 2, want 1 of 2"},
+		{"rollout", row(func(r *sink.StoredRow) { r.RolloutID = "x" }), "rollout_id"},
+		{"status", row(func(r *sink.StoredRow) { r.Status = "error" }), "status"},
+		{"grade", row(func(r *sink.StoredRow) { r.Verification = "quarantined" }), "row 1"},
+		{"unknown grade", row(func(r *sink.StoredRow) { r.Verification = "sure" }), "sure"},
+		{"unknown source", row(func(r *sink.StoredRow) { r.PromptSource = "" }), "row 1"},
+		{"unknown flag", row(func(r *sink.StoredRow) { r.Flags = []string{"odd"} }), "odd"},
+		{"group", row(func(r *sink.StoredRow) { r.SampleIndex = r.GroupSize }), "in a group of"},
+		{"attempt", row(func(r *sink.StoredRow) { r.Attempt = 0 }), "attempt 0"},
+		{"more than was sampled", row(func(r *sink.StoredRow) { r.CompletionTokens = 40 }), "the server counted 40"},
+		{"messages", row(func(r *sink.StoredRow) { r.Messages = ptr("{") }), "messages is not JSON"},
+		{"orphans", func(s S) {
+			s.write(filepath.Join(s.dir, "data", "part-x.parquet"), nil)
+			s.write(filepath.Join(s.dir, "data", ".tmp-x"), nil)
+			s.write(filepath.Join(s.dir, "_commits", ".tmp-x"), nil)
+		}, ""},
+	} {
+		for _, format := range []sink.Format{sink.Parquet, sink.Arrow} {
+			t.Run(tt.name+"/"+format.String(), func(t *testing.T) {
+				t.Parallel()
+				s := S{t, t.TempDir()}
+				b := sinktest.NewBuilder(9)
+				first := b.Sample(b.Row(10, 20), b.Row(30, 20, 3, 1))
+				cfg := sink.Config{Format: format}
+				sinktest.Write(t, s.dir, cfg, append(samples(0), first))
+				sinktest.Write(t, s.dir, cfg, append(samples(0), b.Sample(b.Row(5, 5)), b.Failure(3)))
+				tt.spoil(s)
+				report, err := sink.Verify(t.Context(), s.dir, sink.VerifyOptions{VocabSize: sinktest.Vocab})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if tt.want == "" {
+					if report.ProblemCount > 0 {
+						t.Errorf("problems: %v", report.Problems)
+					}
+					if n := len(report.Orphans); tt.name == "orphans" && n != 3 || tt.name != "orphans" && n != 0 {
+						t.Errorf("orphans %q", report.Orphans)
+					}
+					return
+				}
+				if report.ProblemCount == 0 {
+					t.Fatal("no problem was found")
+				}
+				p := report.Problems[0]
+				if !strings.Contains(p.Error(), tt.want) || !errors.Is(p, sink.ErrCorrupt) {
+					t.Errorf("problem %v, want one with %q", p, tt.want)
+				}
+			})
+		}
+	}
+}
+
+func removeAll(s spoiled, pattern string) {
+	s.t.Helper()
+	names, err := filepath.Glob(filepath.Join(s.dir, pattern))
+	if err != nil || len(names) == 0 {
+		s.t.Fatal("nothing to remove", err)
+	}
+	if err := os.Remove(names[0]); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func TestNewerVersionIsRefused(t *testing.T) {
+	t.Parallel()
+	for _, edit := range []func(c *sink.Commit){
+		func(c *sink.Commit) { c.Version = sink.CommitVersion + 1 },
+		func(c *sink.Commit) { c.SchemaVersion = sink.SchemaVersion + 1 },
+	} {
+		s := spoiled{t, t.TempDir()}
+		sinktest.Write(t, s.dir, sink.Config{}, samples(1))
+		s.commit(1, edit)
+		_, readErr := sink.ReadLog(s.dir)
+		_, verifyErr := sink.Verify(t.Context(), s.dir, sink.VerifyOptions{})
+		_, createErr := sink.Create(s.dir, sink.Config{})
+		for _, err := range []error{readErr, verifyErr, createErr} {
+			if !errors.Is(err, sink.ErrNewer) || !strings.Contains(err.Error(), "use a newer one") {
+				t.Errorf("%v, want ErrNewer with a way forward", err)
+			}
+		}
+	}
+}
+
+func TestVerifyStops(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	sinktest.Write(t, dir, sink.Config{}, samples(3))
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := sink.Verify(ctx, dir, sink.VerifyOptions{}); !errors.Is(err, context.Canceled) {
+		t.Errorf("Verify() = %v, want context.Canceled", err)
+	}
+	if _, err := sink.Verify(t.Context(), filepath.Join(dir, "none"), sink.VerifyOptions{}); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("Verify() = %v, want os.ErrNotExist", err)
+	}
+}
