@@ -37,7 +37,8 @@ type reply struct {
 	status      int
 	contentType string
 	retryAfter  time.Duration
-	run         *run   // the last one of the send, or nil
+	run         *run // the last one of the send
+	due         time.Time
 	prepare     func() // chooses what parts makes, under Server.mu, when the time has come
 	parts       func() [][]byte
 	fault       *Fault
@@ -167,14 +168,14 @@ func (s *Server) plan(q *request, a *agent, body *sendBody, conversation bool) (
 		return nil, refused
 	}
 	a.sends++
-	state, sigs, system := a.state, a.sigs, a.systemText()
+	state, sigs, tags, system := a.state, a.sigs, a.tags, a.systemText()
 	s.mu.Unlock()
 
 	began := s.cfg.Now()
 	words := []string{"latency", strconv.Itoa(n)}
 	due := began.Add(s.cfg.Latency.at(s.drawFor(a.who, words...)))
 	p := &reply{
-		status: http.StatusOK, contentType: "application/json", fault: f,
+		status: http.StatusOK, contentType: "application/json", fault: f, due: due,
 		answer: Answer{Task: a.who.task, Sample: a.who.sample, Attempt: a.who.attempt, Send: n, AgentID: a.id},
 	}
 	if f != nil {
@@ -199,7 +200,7 @@ func (s *Server) plan(q *request, a *agent, body *sendBody, conversation bool) (
 		}
 		s.planReplay(p, a, l, n, enter)
 	default:
-		s.planScript(p, &scriptPlan{agent: a, n: n, body: body, state: state, sigs: sigs, system: system, due: due, began: began, conversation: conversation, fault: f}, enter)
+		s.planScript(p, &scriptPlan{agent: a, n: n, body: body, state: state, sigs: sigs, tags: tags, system: system, due: due, began: began, conversation: conversation, fault: f}, enter)
 	}
 	if p.run == nil {
 		p.run = &run{due: due, cancelled: make(chan struct{})}
@@ -279,6 +280,7 @@ type scriptPlan struct {
 	body         *sendBody
 	state        *object
 	sigs         []signature
+	tags         []string
 	system       string
 	began, due   time.Time
 	conversation bool
@@ -323,7 +325,7 @@ func (s *Server) planScript(p *reply, in *scriptPlan, enter enterRun) {
 	ids := s.drawFor(a.who, "run", a.id, strconv.Itoa(in.n))
 	r := &scriptedRun{
 		seed: s.cfg.Seed, id: "run-" + ids.uuid(), agent: a.id, handle: in.state.string("model"), window: s.cfg.ContextWindow,
-		tags: a.tags, tools: in.state.values["tools"], keepsText: keep, conversation: in.conversation,
+		tags: in.tags, tools: in.state.values["tools"], keepsText: keep, conversation: in.conversation,
 		began: in.began, ended: in.due, script: sc, mangle: m,
 	}
 	for range sc.calls {
@@ -349,7 +351,7 @@ func (s *Server) planScript(p *reply, in *scriptPlan, enter enterRun) {
 
 // wait lets the send take its time. It is false when the client has gone.
 func (s *Server) wait(q *request, p *reply) bool {
-	if left := p.run.due.Sub(s.cfg.Now()); left > 0 {
+	if left := p.due.Sub(s.cfg.Now()); left > 0 {
 		timer := time.NewTimer(left)
 		defer timer.Stop()
 		select {
