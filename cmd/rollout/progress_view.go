@@ -108,11 +108,15 @@ func (v *view) oldest() string {
 func (v *view) block(width int, paint painter) []string {
 	finished := done(v.Stats)
 	head := fmt.Sprintf("%s/%s", humanCount(int64(finished)), humanCount(int64(v.Planned)))
-	tail := percent(int64(finished), int64(v.Planned))
+	share := percent(int64(finished), int64(v.Planned))
+	tail := share
 	if v.draining {
 		tail += "  draining"
 	} else if eta := v.eta(); eta >= 0 {
 		tail += "  " + humanDuration(eta) + " left"
+	}
+	if utf8.RuneCountInString(head)+utf8.RuneCountInString(tail)+7 > width {
+		tail = share
 	}
 	size := min(40, width-utf8.RuneCountInString(head)-utf8.RuneCountInString(tail)-8)
 	lines := []string{"  " + paint.bold(head) + "  " + paint.bar(finished-v.failed(), v.failed(), v.Planned, size) + "  " + tail}

@@ -1,0 +1,151 @@
+package main
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/sink"
+)
+
+// midway is a run that is half done and has all that can be shown.
+func midway() view {
+	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	return view{
+		Stats: collector.Stats{
+			Planned: 2000, Committed: 800, Accepted: 190, Failed: 10, Remaining: 1190, InFlight: 47, Retries: 12,
+			FailedByClass: map[collector.Class]int{collector.ClassUnavailable: 9, collector.ClassConnection: 3, collector.ClassTokenMismatch: 8},
+			Endpoints:     []collector.EndpointStats{{Name: "http://one", InFlight: 24, Max: 24}, {Name: "http://two", InFlight: 23, Max: 24, Down: true}},
+			Oldest: &collector.InFlight{
+				TaskID: "task\x1b[31m", Index: 3, Attempt: 2, Endpoint: "http://two", Stage: collector.StageRun,
+				Since: now.Add(-12 * time.Second), Started: now.Add(-95 * time.Second),
+			},
+		},
+		sink: sink.Stats{Shards: 3, Bytes: 12_345_678}, now: now, rate: 48.2, tokens: 1_234_567,
+		failing: map[string]int{"token_mismatch": 8, "agent_error": 5},
+	}
+}
+
+func TestViewBlock(t *testing.T) {
+	t.Parallel()
+	v := midway()
+	got := strings.Join(v.block(80, false), "\n")
+	want := strings.TrimPrefix(`
+  1,000/2,000  ████████████████████░░░░░░░░░░░░░░░░░░░░  50.0%  20.7s left
+  in flight 47/48   48.2 samples/s   1.23M tokens/s   3 shards, 12.3 MB
+  failed 13   token_mismatch 8, agent_error 5
+  retries 12   unavailable 9, connection 3
+  http://two does not answer
+  oldest task [31m #3: run for 12.0s, attempt 2, 1m35s in all at http://two`, "\n")
+	if got != want {
+		t.Errorf("block:\n%s\nwant:\n%s", got, want)
+	}
+}
+
+func TestViewLine(t *testing.T) {
+	t.Parallel()
+	v := midway()
+	const want = "rollout: 1,000/2,000 done, 47/48 in flight, 48.2 samples/s, 1.23M tokens/s, " +
+		"13 failed (token_mismatch 8, agent_error 5), 12 retries, 20.7s left, oldest task [31m #3: run for 12.0s, attempt 2, 1m35s in all at http://two"
+	if got := v.line(); got != want {
+		t.Errorf("line:\n%s\nwant:\n%s", got, want)
+	}
+	v.draining = true
+	if got := v.line(); !strings.Contains(got, ", draining") || strings.Contains(got, " left") {
+		t.Errorf("draining: %s", got)
+	}
+}
+
+// No line of the block is wider than the terminal, whatever the counts are.
+func TestViewBlockFits(t *testing.T) {
+	t.Parallel()
+	for _, width := range []int{21, 40, 80, 200} {
+		v := midway()
+		v.Planned, v.Committed = 123_456_789, 99_999_999
+		for _, line := range v.block(width, false) {
+			if n := utf8.RuneCountInString(line); n > width {
+				t.Errorf("width %d: %d columns: %q", width, n, line)
+			}
+		}
+	}
+}
+
+// A display leaves nothing of the live block behind, and talk stands above it.
+func TestDisplayLive(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	d := &display{mode: displayLive, out: &out, talk: &out, width: func() int { return 80 }, now: time.Now}
+	d.show(midway())
+	d.say("hello")
+	d.show(midway())
+	d.clear()
+	if got, want := screen(out.String()), "rollout: hello"; got != want {
+		t.Errorf("screen:\n%s\nwant:\n%s", got, want)
+	}
+}
+
+// screen plays the few codes that the display uses.
+func screen(text string) string {
+	lines := []string{""}
+	for len(text) > 0 {
+		var up int
+		switch {
+		case strings.HasPrefix(text, "\r\x1b["):
+			rest := text[3:]
+			for rest[0] >= '0' && rest[0] <= '9' {
+				up = up*10 + int(rest[0]-'0')
+				rest = rest[1:]
+			}
+			lines = append(lines[:len(lines)-1-up], "")
+			text = strings.TrimPrefix(rest[1:], "\x1b[J")
+		case text[0] == '\n':
+			lines = append(lines, "")
+			text = text[1:]
+		default:
+			lines[len(lines)-1] += text[:1]
+			text = text[1:]
+		}
+	}
+	return strings.Trim(strings.Join(lines, "\n"), "\n")
+}
+
+func TestMeter(t *testing.T) {
+	t.Parallel()
+	var m meter
+	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	if m.samples() != 0 {
+		t.Error("a rate out of nothing")
+	}
+	for i := range 100 { // ten per second for 50 s, then none
+		m.add(start.Add(time.Duration(i)*time.Second), min(i, 50)*10, int64(min(i, 50)*1000))
+		if i == 40 && (m.samples() != 10 || m.tokens() != 1000) {
+			t.Errorf("rates = %v, %v, want 10, 1000", m.samples(), m.tokens())
+		}
+	}
+	if m.samples() != 0 {
+		t.Errorf("rate after half a minute of nothing = %v", m.samples())
+	}
+	if len(m.marks) > 40 {
+		t.Errorf("%d marks are kept", len(m.marks))
+	}
+}
+
+func TestHumanNumbers(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ got, want string }{
+		{humanCount(0), "0"}, {humanCount(999), "999"}, {humanCount(1000), "1,000"}, {humanCount(99_999), "99,999"},
+		{humanCount(100_000), "100k"}, {humanCount(999_600), "1.00M"}, {humanCount(1_234_567), "1.23M"}, {humanCount(12_345_678_901), "12.3G"},
+		{humanBytes(0), "0 B"}, {humanBytes(1500), "1.50 kB"}, {humanBytes(256 << 20), "268 MB"},
+		{humanRate(0.25), "0.25"}, {humanRate(12.34), "12.3"}, {humanRate(1234.5), "1,235"},
+		{humanDuration(420 * time.Millisecond), "0.42s"}, {humanDuration(65 * time.Second), "1m05s"}, {humanDuration(123 * time.Minute), "2h03m"},
+		{percent(1, 3), "33.3%"}, {percent(1, 0), "0%"}, {cut("a\nb\x1b", 10), "a b "}, {cut("日本語日本語", 4), "日本語…"},
+		{showBytes(3 << 19), "1536KiB"}, {showBytes(1000), "1kB"}, {showBytes(0), "0B"},
+	} {
+		if tt.got != tt.want {
+			t.Errorf("got %q, want %q", tt.got, tt.want)
+		}
+	}
+}
