@@ -7,6 +7,8 @@ import (
 
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/tokenize"
+	"github.com/rollout-rl/rollout/tokenize/bpe"
+	"github.com/rollout-rl/rollout/tokenize/chat"
 )
 
 // Config says where prompts come from. The zero value takes the best source that
@@ -17,44 +19,65 @@ type Config struct {
 	// Encoder encodes the texts of tools for SourceLiteral, which alone needs one.
 	// It is used from many goroutines at once.
 	Encoder tokenize.TextEncoder
+
+	// Model is the model's own template and tokenizer, with which prompts are
+	// rebuilt. Where it is nil the sources stored and trace are not there.
+	Model *Model
+}
+
+// A Model is what turns messages into the ids that the engine was given.
+type Model struct {
+	Template  *chat.Template
+	Tokenizer *bpe.Tokenizer
 }
 
 // A Prompter is a collector.Prompter. It is safe for concurrent use.
 type Prompter struct {
 	ladder  []rung
 	literal tokenize.TextEncoder // nil: climb the ladder
+	stats   counters
 }
 
-// A rung is one source: fill sets PromptIDs, Source and Grade, and clears Reason,
-// of those calls of the reply whose prompt it can prove and that have none yet.
+// A rung is one source, or two that share what they fetch: fill sets PromptIDs,
+// Source and Grade, and clears Reason, of those calls of the reply whose prompt it
+// can prove and that have none yet.
 type rung struct {
-	source tokenize.PromptSource
-	fill   func(ctx context.Context, r *collector.Reply, calls []tokenize.Call) error
-}
-
-// rungs lists the sources that can be climbed, best first.
-var rungs = [...]rung{
-	{tokenize.SourceTurns, fillTurns},
+	name string
+	fill func(ctx context.Context, r *collector.Reply, calls []tokenize.Call) error
 }
 
 // New returns a Prompter, or an error where the source cannot be had.
 func New(cfg Config) (*Prompter, error) {
+	p := new(Prompter)
+	turns := rung{"turns", fillTurns}
+	rebuilt := func(stored, trace bool) rung {
+		b := &rebuilder{model: cfg.Model, stored: stored, trace: trace, stats: &p.stats}
+		return rung{"stored messages", b.fill}
+	}
+	if cfg.Model == nil && (cfg.Force == tokenize.SourceStored || cfg.Force == tokenize.SourceTrace) {
+		return nil, fmt.Errorf("prompt: source %s needs the model's tokenizer and chat template", cfg.Force)
+	}
 	switch cfg.Force {
 	case tokenize.SourceNone:
-		return &Prompter{ladder: rungs[:]}, nil
+		p.ladder = []rung{turns}
+		if cfg.Model != nil {
+			p.ladder = append(p.ladder, rebuilt(true, true))
+		}
+	case tokenize.SourceTurns:
+		p.ladder = []rung{turns}
+	case tokenize.SourceStored:
+		p.ladder = []rung{rebuilt(true, false)}
+	case tokenize.SourceTrace:
+		p.ladder = []rung{rebuilt(false, true)}
 	case tokenize.SourceLiteral:
 		if cfg.Encoder == nil {
 			return nil, errors.New("prompt: source literal needs a tokenizer for the texts of tools")
 		}
-		return &Prompter{literal: cfg.Encoder}, nil
+		p.literal = cfg.Encoder
 	default:
-		for i, r := range rungs {
-			if r.source == cfg.Force {
-				return &Prompter{ladder: rungs[i : i+1]}, nil
-			}
-		}
 		return nil, fmt.Errorf("prompt: source %s is not there yet", cfg.Force)
 	}
+	return p, nil
 }
 
 // Prompts returns one call per assistant turn over all sends, in order. The calls
@@ -67,15 +90,26 @@ func (p *Prompter) Prompts(ctx context.Context, r *collector.Reply) ([]tokenize.
 	if err != nil {
 		return nil, err
 	}
+	if len(p.ladder) > 0 && p.ladder[0].name != "turns" {
+		forget(calls)
+	}
 	for _, g := range p.ladder {
 		if complete(calls) {
 			break
 		}
 		if err := g.fill(ctx, r, calls); err != nil {
-			return nil, fmt.Errorf("prompts from %s: %w", g.source, err)
+			return nil, fmt.Errorf("prompts from %s: %w", g.name, err)
 		}
 	}
 	return calls, nil
+}
+
+// forget drops the prompts that the turns hold: another source was asked for.
+func forget(calls []tokenize.Call) {
+	for i := range calls {
+		c := &calls[i]
+		c.PromptIDs, c.Source, c.Grade, c.Reason = nil, tokenize.SourceNone, tokenize.Quarantined, tokenize.ReasonNoPrompt
+	}
 }
 
 // complete says that no call is left for the rungs below.

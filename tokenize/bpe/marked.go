@@ -1,6 +1,9 @@
 package bpe
 
-import "unicode/utf8"
+import (
+	"errors"
+	"unicode/utf8"
+)
 
 // A Mark is a place at which a text may be cut: the ids of both parts, put
 // together, are those of the whole. It is the start of an added token that is
@@ -29,6 +32,9 @@ func (t *Tokenizer) AppendMarked(dst []int32, marks []Mark, text string, at Mark
 		if from < to {
 			var err error
 			if dst, err = t.AppendTokens(dst, text[from:to]); err != nil {
+				if e := (*PretokenError)(nil); errors.As(err, &e) {
+					e.Offset += at.Text + from
+				}
 				return dst, marks, err
 			}
 		}

@@ -1,0 +1,114 @@
+package prompt
+
+import (
+	"strings"
+
+	"github.com/rollout-rl/rollout/tokenize/chat"
+)
+
+// A message is one message as the server's native adapter gives it to the chat
+// template. Source: adapters/sglang_native_adapter.py:99-157 of letta-ai/letta.
+type message struct {
+	role    string
+	content string
+	calls   []call
+	callID  string // of a tool message: the first call that it answers
+	name    string // of a tool message: the tool of the first call
+}
+
+// A call is one tool call of an assistant's message.
+type call struct {
+	id, name string
+	args     chat.Value // the arguments, parsed with their key order and kinds of numbers
+}
+
+// value is the message as the template sees it.
+func (m *message) value(scrub bool) chat.Value {
+	d := chat.NewMap(4)
+	d.Set("role", chat.StringValue(m.role))
+	content := m.content
+	if scrub && m.role == roleAssistant && len(m.calls) > 0 {
+		content = ""
+	}
+	d.Set("content", chat.StringValue(content))
+	if len(m.calls) > 0 {
+		calls := make([]chat.Value, len(m.calls))
+		for i := range m.calls {
+			calls[i] = m.calls[i].value()
+		}
+		d.Set("tool_calls", chat.ListValue(calls...))
+	}
+	if m.callID != "" {
+		d.Set("tool_call_id", chat.StringValue(m.callID))
+	}
+	if m.role == roleTool && m.name != "" {
+		d.Set("name", chat.StringValue(m.name))
+	}
+	return chat.MapValue(d)
+}
+
+func (c *call) value() chat.Value {
+	f := chat.NewMap(2)
+	f.Set("name", chat.StringValue(c.name))
+	f.Set("arguments", c.args)
+	d := chat.NewMap(3)
+	d.Set("id", chat.StringValue(c.id))
+	d.Set("type", chat.StringValue("function"))
+	d.Set("function", chat.MapValue(f))
+	return chat.MapValue(d)
+}
+
+// The roles that the server gives to messages of the template.
+const (
+	roleSystem    = "system"
+	roleAssistant = "assistant"
+	roleTool      = "tool"
+	roleApproval  = "approval"
+)
+
+// arguments parses the text of a call's arguments. Text that does not parse
+// becomes an empty object, as in the server.
+func arguments(text string) chat.Value {
+	v, err := chat.FromJSON([]byte(text))
+	if err != nil {
+		return chat.MapValue(chat.NewMap(0))
+	}
+	return v
+}
+
+// A history is the conversation of one agent as the server holds it in memory.
+type history []message
+
+// view is the list of messages that a template is given. Scrubbing deletes the
+// text of every assistant message that has calls.
+func (h history) view(scrub bool) chat.Value {
+	list := make([]chat.Value, len(h))
+	for i := range h {
+		list[i] = h[i].value(scrub)
+	}
+	return chat.ListValue(list...)
+}
+
+// reload does to the messages what storing and loading them between two requests
+// does: NUL characters cannot be stored.
+func (h history) reload() {
+	for i := range h {
+		h[i].content = strings.ReplaceAll(h[i].content, "\x00", "")
+	}
+}
+
+// appendAssistant adds what the server stores for one generation. A message all
+// of whose calls wait for the client has the role approval, and the client's
+// answer follows it as a message without text. Nothing is stored for a generation
+// without text and calls.
+func (h history) appendAssistant(content string, calls []call, how answers) history {
+	switch {
+	case len(calls) > 0 && how.all(calls):
+		return append(h,
+			message{role: roleApproval, content: content, calls: calls},
+			message{role: roleApproval})
+	case content != "" || len(calls) > 0:
+		return append(h, message{role: roleAssistant, content: content, calls: calls})
+	}
+	return h
+}

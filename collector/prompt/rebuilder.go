@@ -1,0 +1,79 @@
+package prompt
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/collector/letta"
+	"github.com/rollout-rl/rollout/tokenize"
+)
+
+// A rebuilder is the rung of the sources stored and trace. It may be used from
+// many goroutines at once.
+type rebuilder struct {
+	model         *Model
+	stored, trace bool
+	stats         *counters
+	renderers     sync.Pool // of *renderer
+}
+
+// fill finds the prompts of the calls that have none. A reply whose backend is not
+// Letta, or that has no server run, is left as it is.
+func (b *rebuilder) fill(ctx context.Context, reply *collector.Reply, calls []tokenize.Call) error {
+	e, ok := reply.Evidence.(*letta.Evidence)
+	if !ok || len(e.Sends) != len(reply.Sends) {
+		return nil
+	}
+	for i := range e.Sends {
+		if e.Sends[i].RunID == "" {
+			return nil
+		}
+	}
+	began := time.Now()
+	defer func() { b.stats.spent.Add(int64(time.Since(began))) }()
+
+	r, _ := b.renderers.Get().(*renderer)
+	if r == nil {
+		r = &renderer{template: b.model.Template, tok: b.model.Tokenizer}
+	}
+	defer func() {
+		r.reset()
+		b.renderers.Put(r)
+	}()
+
+	w := &rebuild{evidence: e, calls: calls, r: r, stats: b.stats}
+	if err := w.load(ctx, reply); err != nil {
+		return err
+	}
+	if b.stored {
+		if err := w.fromStored(); err != nil {
+			return err
+		}
+	}
+	if b.trace && !complete(calls) {
+		r.reset()
+		if err := w.fromTraces(ctx); err != nil {
+			return err
+		}
+	}
+	w.blame()
+	return nil
+}
+
+// Stats says what rebuilding cost.
+type Stats struct {
+	// Requests is the number of extra requests: two per send, and the traces.
+	Requests int64
+	// Spent is the time that samples spent on it, requests included, summed.
+	Spent time.Duration
+}
+
+type counters struct{ requests, spent atomic.Int64 }
+
+// Stats returns what was spent so far.
+func (p *Prompter) Stats() Stats {
+	return Stats{Requests: p.stats.requests.Load(), Spent: time.Duration(p.stats.spent.Load())}
+}

@@ -1,0 +1,287 @@
+package prompt_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"io"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/collector/letta"
+	"github.com/rollout-rl/rollout/collector/letta/lettasim"
+	"github.com/rollout-rl/rollout/collector/prompt"
+	"github.com/rollout-rl/rollout/tokenize"
+	"github.com/rollout-rl/rollout/tokenize/bpe"
+	"github.com/rollout-rl/rollout/tokenize/chat"
+)
+
+const testdata = "../../testdata"
+
+// qwen3 is the model of the recordings.
+var qwen3 = sync.OnceValues(func() (*prompt.Model, error) {
+	f, err := os.Open(filepath.Join(testdata, "tokenizers/qwen3/tokenizer.json.zst"))
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	z, err := zstd.NewReader(f)
+	if err != nil {
+		return nil, err
+	}
+	defer z.Close()
+	raw, err := io.ReadAll(z)
+	if err != nil {
+		return nil, err
+	}
+	tok, err := bpe.Parse(raw, bpe.Options{})
+	if err != nil {
+		return nil, err
+	}
+	var config struct {
+		ChatTemplate string `json:"chat_template"`
+	}
+	raw, err = os.ReadFile(filepath.Join(testdata, "tokenizers/qwen3/tokenizer_config.json"))
+	if err != nil {
+		return nil, err
+	}
+	if err := json.Unmarshal(raw, &config); err != nil {
+		return nil, err
+	}
+	tmpl, err := chat.Parse("qwen3", config.ChatTemplate, chat.Options{})
+	if err != nil {
+		return nil, err
+	}
+	return &prompt.Model{Template: tmpl, Tokenizer: tok}, nil
+})
+
+// A recording is what the tests know of a recorded life that a client does not.
+type recording struct {
+	name      string
+	exchanges []struct {
+		Request struct {
+			Path string
+			Body json.RawMessage
+		}
+		ModelCalls []struct {
+			Path     string
+			InputIDs []int32 `json:"input_ids"`
+			Status   int
+			Response struct {
+				OutputIDs []int32 `json:"output_ids"`
+			}
+		} `json:"model_calls"`
+		Response struct{ Status int }
+		Runs     []struct {
+			Traces []json.RawMessage
+		}
+	}
+}
+
+func recordings(t *testing.T) []recording {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(testdata, "letta/*.json.gz"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no recordings: %v", err)
+	}
+	var all []recording
+	for _, file := range files {
+		packed, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		z, err := gzip.NewReader(bytes.NewReader(packed))
+		if err != nil {
+			t.Fatal(err)
+		}
+		raw, err := io.ReadAll(z)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var d struct {
+			Exchanges json.RawMessage
+		}
+		if err := json.Unmarshal(nanToNull(raw), &d); err != nil {
+			t.Fatal(err)
+		}
+		if d.Exchanges == nil {
+			continue
+		}
+		r := recording{name: strings.TrimSuffix(filepath.Base(file), ".json.gz")}
+		if err := json.Unmarshal(d.Exchanges, &r.exchanges); err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+		all = append(all, r)
+	}
+	return all
+}
+
+// nanToNull makes JSON of what Python writes for a number that is not one.
+func nanToNull(raw []byte) []byte {
+	for _, word := range []string{"NaN", "-Infinity", "Infinity"} {
+		raw = bytes.ReplaceAll(raw, []byte("["+word), []byte("[null"))
+		raw = bytes.ReplaceAll(raw, []byte(": "+word), []byte(": null"))
+		raw = bytes.ReplaceAll(raw, []byte(":"+word), []byte(":null"))
+	}
+	return raw
+}
+
+// A truth is what the engine received for one call that became a turn.
+type truth struct {
+	prompt   []int32
+	hasTrace bool
+}
+
+func (r *recording) truths() []truth {
+	var all []truth
+	for _, e := range r.exchanges {
+		if e.Response.Status != 200 {
+			continue
+		}
+		step := 0
+		for _, c := range e.ModelCalls {
+			if c.Path != "/generate" {
+				continue
+			}
+			if c.Status == 200 && len(c.Response.OutputIDs) > 0 {
+				traced := step < len(e.Runs[0].Traces) && !bytes.Equal(e.Runs[0].Traces[step], []byte("null"))
+				all = append(all, truth{c.InputIDs, traced})
+			}
+			step++
+		}
+	}
+	return all
+}
+
+// live plays one recorded life over HTTP, request by request, and returns what a
+// collector would hold of it. The agent lives until the test ends.
+func live(t *testing.T, cases []*lettasim.Case, rec *recording) *collector.Reply {
+	t.Helper()
+	server, err := lettasim.New(lettasim.Config{Cases: cases})
+	if err != nil {
+		t.Fatal(err)
+	}
+	web := httptest.NewServer(server)
+	t.Cleanup(web.Close)
+	client, err := letta.NewClient(letta.ClientConfig{BaseURL: web.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.CloseIdle)
+
+	ctx := t.Context()
+	agent, err := client.CreateAgent(ctx, json.RawMessage(`{"model":"sglang//models/qwen3","metadata":{"rollout":{"task_id":"`+rec.name+`"}}}`))
+	if err != nil {
+		t.Fatalf("%s: %v", rec.name, err)
+	}
+	e := &letta.Evidence{Client: client, Agent: agent}
+	if e.SystemText, err = client.SystemText(ctx, agent.MessageIDs[0]); err != nil {
+		t.Fatal(err)
+	}
+	reply := &collector.Reply{AgentID: agent.ID, Evidence: e}
+	for _, x := range rec.exchanges {
+		request, body := new(letta.LettaRequest), new(tokenize.Reply)
+		if err := json.Unmarshal(x.Request.Body, request); err != nil {
+			t.Fatal(err)
+		}
+		var answer *letta.LettaResponse
+		if strings.Contains(x.Request.Path, "/conversations/") {
+			if e.Conversation == nil {
+				if e.Conversation, err = client.CreateConversation(ctx, agent.ID); err != nil {
+					t.Fatal(err)
+				}
+			}
+			answer, err = client.SendConversation(ctx, e.Conversation.ID, request, "test", body)
+		} else {
+			answer, err = client.Send(ctx, agent.ID, request, "test", body)
+		}
+		if err != nil {
+			continue // recorded so; its turns are nowhere
+		}
+		runID := answer.RunID()
+		if runID == "" {
+			run, err := client.LastRun(ctx, agent.ID)
+			if err != nil {
+				t.Fatal(err)
+			}
+			runID = run.ID
+		}
+		e.Sends = append(e.Sends, letta.SendEvidence{Request: request, Response: answer, RunID: runID})
+		reply.Sends = append(reply.Sends, collector.Send{Turns: body.Turns, RunID: runID})
+	}
+	return reply
+}
+
+// TestRecordedPrompts rebuilds the prompt of every recorded call by each source
+// and compares it with what the engine received, id by id.
+func TestRecordedPrompts(t *testing.T) {
+	t.Parallel()
+	model, err := qwen3()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cases, err := lettasim.LoadCases(os.DirFS(testdata), "letta")
+	if err != nil {
+		t.Fatal(err)
+	}
+	type tally struct{ calls, exact, lost int }
+	for _, test := range []struct {
+		source tokenize.PromptSource
+		want   tally // over all recordings, and what cannot be known is lost
+	}{
+		{tokenize.SourceStored, tally{77, 75, 2}},
+		{tokenize.SourceTrace, tally{77, 73, 4}},
+		{tokenize.SourceNone, tally{77, 75, 2}},
+	} {
+		t.Run("source="+test.source.String(), func(t *testing.T) {
+			t.Parallel()
+			var got tally
+			for _, rec := range recordings(t) {
+				truths := rec.truths()
+				if len(truths) == 0 || rec.name == "logprobs-only" {
+					continue
+				}
+				reply := live(t, cases, &rec)
+				p, err := prompt.New(prompt.Config{Force: test.source, Model: model})
+				if err != nil {
+					t.Fatal(err)
+				}
+				calls, err := p.Prompts(t.Context(), reply)
+				if err != nil {
+					t.Errorf("%s: %v", rec.name, err)
+					continue
+				}
+				if len(calls) != len(truths) {
+					t.Errorf("%s: %d calls, recorded %d", rec.name, len(calls), len(truths))
+					continue
+				}
+				for i := range calls {
+					got.calls++
+					switch {
+					case calls[i].Grade == tokenize.Quarantined:
+						got.lost++
+						t.Logf("%s call %d: lost: %v (trace %v)", rec.name, i, calls[i].Reason, truths[i].hasTrace)
+					case !slices.Equal(calls[i].PromptIDs, truths[i].prompt):
+						t.Errorf("%s call %d: %v claims %d ids that the model did not see (it saw %d)", rec.name, i, calls[i].Source, len(calls[i].PromptIDs), len(truths[i].prompt))
+					default:
+						got.exact++
+						if calls[i].Grade != tokenize.CountVerified {
+							t.Errorf("%s call %d: grade %v", rec.name, i, calls[i].Grade)
+						}
+					}
+				}
+			}
+			if got != test.want {
+				t.Errorf("%+v, want %+v", got, test.want)
+			}
+		})
+	}
+}
