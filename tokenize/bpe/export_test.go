@@ -9,6 +9,7 @@ func (t *Tokenizer) ForgetWords() {
 
 // The patterns that tests put into files of their own.
 const (
-	PatternO200K = patternO200K
-	PatternKimi  = patternKimi
+	PatternCL100K = patternCL100K
+	PatternO200K  = patternO200K
+	PatternKimi   = patternKimi
 )

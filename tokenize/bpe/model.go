@@ -38,6 +38,7 @@ type model struct {
 const (
 	flagUsed uint8 = 1 << iota
 	flagSpecial
+	flagLiteral // spelled as it decodes, not in the byte-level alphabet
 )
 
 // A merge joins tokens a and b to c. In a tokenizer.json its rank is its place in
@@ -80,7 +81,10 @@ func (m *model) buildBytes(added []Added) error {
 	m.off = make([]uint32, top+2)
 	m.bytes = make([]byte, 0, len(m.pieces.text))
 	for id, t := range text {
-		m.bytes, _ = alpha.appendBytes(m.bytes, t)
+		var spelled bool
+		if m.bytes, spelled = alpha.appendBytes(m.bytes, t); !spelled {
+			m.flags[id] |= flagLiteral
+		}
 		m.off[id+1] = uint32(len(m.bytes))
 	}
 	return nil

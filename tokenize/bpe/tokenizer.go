@@ -134,6 +134,19 @@ func (t *Tokenizer) Bytes(id int32) ([]byte, error) {
 	return t.bytes[a:b:b], nil
 }
 
+// Piece returns the vocabulary's spelling of id, the inverse of ID; empty where no
+// token has the id.
+func (t *Tokenizer) Piece(id int32) string {
+	b, err := t.Bytes(id)
+	if err != nil {
+		return ""
+	}
+	if t.flags[id]&flagLiteral != 0 {
+		return string(b)
+	}
+	return string(appendSpelled(nil, b))
+}
+
 func (t *Tokenizer) vocabError(id int32) error {
 	return fmt.Errorf("bpe: id %d: %w of %d", id, ErrVocab, t.VocabSize())
 }

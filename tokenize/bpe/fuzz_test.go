@@ -1,0 +1,107 @@
+package bpe_test
+
+import (
+	"errors"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/rollout-rl/rollout/tokenize/bpe"
+	"github.com/rollout-rl/rollout/tokenize/bpe/bpetest"
+)
+
+// twin is a tokenizer and its slow double.
+type twin struct {
+	tok  *bpe.Tokenizer
+	slow *slowTokenizer
+}
+
+// newTwins makes each twin when it is first asked for. Some wear another pattern
+// than their file's, so that few files serve all patterns; none normalizes.
+func newTwins() []func(tb testing.TB) twin {
+	var twins []func(tb testing.TB) twin
+	slow := map[string]*slowTokenizer{}
+	for _, base := range []struct{ name, pattern string }{
+		{"llama3.1", ""}, {"deepseek-v3", ""}, {"mistral-nemo-tekken", ""},
+		{"deepseek-v3", bpe.PatternCL100K}, {"llama3.1", bpe.PatternO200K}, {"deepseek-v3", bpe.PatternKimi},
+	} {
+		var made *twin
+		twins = append(twins, func(tb testing.TB) twin {
+			if made != nil {
+				return *made
+			}
+			file := bpetest.Read(tb, base.name, bpe.FileJSON)
+			if slow[base.name] == nil {
+				slow[base.name] = newSlowTokenizer(tb, file)
+			}
+			double := *slow[base.name]
+			if base.pattern != "" {
+				file = edit(tb, base.name, map[string]any{"pre_tokenizer": splitPart(base.pattern, "Isolated", false)})
+				double.patterns = []matcher{compilePattern(tb, base.pattern)}
+			}
+			tok, err := bpe.Parse(file, bpe.Options{Experimental: true})
+			if err != nil {
+				tb.Fatal(err)
+			}
+			made = &twin{tok, &double}
+			return *made
+		})
+	}
+	return twins
+}
+
+// FuzzEncode compares with the slow tokenizer, and decodes what was encoded.
+func FuzzEncode(f *testing.F) {
+	twins := newTwins()
+	for i := range twins {
+		for _, text := range []string{
+			"", "Hello, world! It's 12345 o'clock.", "I'VE  \n\n\n been'ſ \t here\r\n", "日本語のテキスト、漢字とカナ・ー。", "über ÉCOLE naïve e\u0301",
+			"<|im_start|>user\n<|eot_id|><｜User｜><s>[INST]", "{\"a\": [1, 2.5e10, null]}//\n/\r", "a\xffb\xe2\x82\xf0\x9f\x98", "\u0301\u0301x ा ्", "〇々漢字'll𠀀",
+			"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", "HTTPServerError XMLHttpRequest ﬁ",
+		} {
+			f.Add(byte(i), text)
+		}
+	}
+	f.Fuzz(func(t *testing.T, which byte, text string) {
+		if len(text) > 2000 {
+			return
+		}
+		w := twins[int(which)%len(twins)](t)
+		got := encode(t, w.tok, text, bpe.EncodeOptions{})
+		valid := utf8.ValidString(text)
+		if valid {
+			checkIDs(t, text, got, w.slow.encode(text))
+		}
+		if back := decode(t, w.tok, got, bpe.DecodeOptions{}); valid && back != text {
+			t.Errorf("AppendText(AppendTokens(%q)) = %q", text, back)
+		}
+		plain := encode(t, w.tok, text, bpe.EncodeOptions{Added: bpe.AddedNone})
+		if back := decode(t, w.tok, plain, bpe.DecodeOptions{}); valid && back != text {
+			t.Errorf("AppendText(AppendTokens(%q, AddedNone)) = %q", text, back)
+		}
+	})
+}
+
+// FuzzLoad damages a small tokenizer.json: an error of a known kind or a
+// tokenizer that works.
+func FuzzLoad(f *testing.F) {
+	for _, file := range smallFiles() {
+		f.Add(file)
+	}
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		tok, err := bpe.Parse(raw, bpe.Options{Experimental: true})
+		if err != nil {
+			if !errors.Is(err, bpe.ErrCorrupt) && !errors.Is(err, bpe.ErrUnsupported) {
+				t.Fatalf("Parse: %v, of no known kind", err)
+			}
+			return
+		}
+		const text = "abc <s>é\u0301 12\x00"
+		ids := encode(t, tok, text, bpe.EncodeOptions{PostProcess: true})
+		for _, id := range ids {
+			if !tok.Has(id) {
+				t.Fatalf("AppendTokens gave id %d, which no token has", id)
+			}
+		}
+		decode(t, tok, ids, bpe.DecodeOptions{})
+	})
+}

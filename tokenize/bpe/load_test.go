@@ -1,0 +1,457 @@
+package bpe_test
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/rollout-rl/rollout/tokenize/bpe"
+	"github.com/rollout-rl/rollout/tokenize/bpe/bpetest"
+)
+
+// smallFile returns a tokenizer.json of 256 bytes and a few merges, with parts
+// of it changed: "model.x" changes the model.
+func smallFile(changes map[string]any) []byte {
+	vocab := map[string]int{}
+	for b := range 256 {
+		vocab[spell(byte(b))] = b
+	}
+	vocab["ab"], vocab["abc"], vocab["Ġa"] = 256, 257, 258
+	model := object{
+		"type": "BPE", "dropout": nil, "unk_token": nil, "continuing_subword_prefix": nil, "end_of_word_suffix": nil,
+		"fuse_unk": false, "byte_fallback": false, "ignore_merges": false,
+		"vocab": vocab, "merges": []any{[]string{"a", "b"}, []string{"ab", "c"}, []string{"Ġ", "a"}},
+	}
+	file := object{
+		"version": "1.0", "truncation": nil, "padding": nil, "normalizer": object{"type": "NFC"},
+		"added_tokens":   []object{{"id": 259, "content": "<s>", "single_word": false, "lstrip": false, "rstrip": false, "normalized": false, "special": true}},
+		"pre_tokenizer":  splitPart(bpe.PatternO200K, "Isolated", false),
+		"post_processor": nil, "decoder": object{"type": "ByteLevel"}, "model": model,
+	}
+	for key, v := range changes {
+		if name, ok := strings.CutPrefix(key, "model."); ok {
+			model[name] = v
+		} else {
+			file[key] = v
+		}
+	}
+	raw, err := json.Marshal(file)
+	if err != nil {
+		panic(err)
+	}
+	return raw
+}
+
+func smallFiles() [][]byte {
+	return [][]byte{
+		smallFile(nil),
+		smallFile(map[string]any{"model.merges": []string{"a b", "ab c", "Ġ a"}}),
+		smallFile(map[string]any{"post_processor": template("<s>", "<s>", 259, 259)}),
+	}
+}
+
+func TestSmallFile(t *testing.T) {
+	t.Parallel()
+	for i, raw := range smallFiles() {
+		tok, err := bpe.Parse(raw, bpe.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := []int32{257, 32, 256, 259, 256}
+		checkIDs(t, "abc ab<s>ab", encode(t, tok, "abc ab<s>ab", bpe.EncodeOptions{}), want)
+		post := want
+		if i == 2 {
+			post = append(append([]int32{259}, want...), 259)
+		}
+		checkIDs(t, "abc ab<s>ab", encode(t, tok, "abc ab<s>ab", bpe.EncodeOptions{PostProcess: true}), post)
+		if got := tok.VocabSize(); got != 260 {
+			t.Errorf("VocabSize() = %d, want 260", got)
+		}
+	}
+}
+
+// TestRefused: what is not implemented is refused by name.
+func TestRefused(t *testing.T) {
+	t.Parallel()
+	seq := func(parts ...object) object { return object{"type": "Sequence", "pretokenizers": parts} }
+	byteLevel := object{"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": false}
+	for _, test := range []struct {
+		name    string
+		changes map[string]any
+		want    string
+	}{
+		{"wordpiece", map[string]any{"model.type": "WordPiece"}, "WordPiece"},
+		{"unigram", map[string]any{"model.type": "Unigram", "model.vocab": []any{[]any{"a", -1.5}}}, "Unigram"},
+		{"byte fallback", map[string]any{"model.byte_fallback": true}, "byte_fallback"},
+		{"dropout", map[string]any{"model.dropout": 0.1}, "dropout"},
+		{"unknown token", map[string]any{"model.unk_token": "<unk>"}, "unk_token"},
+		{"fuse_unk", map[string]any{"model.fuse_unk": true}, "fuse_unk"},
+		{"prefix", map[string]any{"model.continuing_subword_prefix": "##"}, "continuing_subword_prefix"},
+		{"suffix", map[string]any{"model.end_of_word_suffix": "</w>"}, "end_of_word_suffix"},
+		{"truncation", map[string]any{"truncation": object{"max_length": 5}}, "truncation"},
+		{"padding", map[string]any{"padding": object{}}, "padding"},
+		{"normalizer", map[string]any{"normalizer": object{"type": "NFKC"}}, "normalizer NFKC"},
+		{"normalizer in a sequence", map[string]any{"normalizer": object{"type": "Sequence", "normalizers": []object{{"type": "Prepend", "prepend": "▁"}}}}, "normalizer Prepend"},
+		{"no pre-tokenizer", map[string]any{"pre_tokenizer": nil}, "pre_tokenizer null"},
+		{"metaspace", map[string]any{"pre_tokenizer": object{"type": "Metaspace"}}, "pre_tokenizer Metaspace"},
+		{"digits", map[string]any{"pre_tokenizer": seq(object{"type": "Digits"}, byteLevel)}, "pre_tokenizer Digits"},
+		{"prefix space", map[string]any{"pre_tokenizer": object{"type": "ByteLevel", "add_prefix_space": true}}, "add_prefix_space"},
+		{"pattern", map[string]any{"pre_tokenizer": splitPart(`\p{L}+`, "Isolated", false)}, `Split pattern "\\p{L}+"`},
+		{"behavior", map[string]any{"pre_tokenizer": splitPart(bpe.PatternO200K, "MergedWithNext", false)}, "MergedWithNext"},
+		{"removed", map[string]any{"pre_tokenizer": splitPart(bpe.PatternO200K, "Removed", false)}, "Removed"},
+		{"no byte level", map[string]any{"pre_tokenizer": seq(splitPart(bpe.PatternO200K, "Isolated", false)["pretokenizers"].([]object)[0])}, "want ByteLevel"},
+		{"decoder", map[string]any{"decoder": object{"type": "WordPiece"}}, "decoder WordPiece"},
+		{"no decoder", map[string]any{"decoder": nil}, "decoder null"},
+		{"post-processor", map[string]any{"post_processor": object{"type": "BertProcessing"}}, "post_processor BertProcessing"},
+		{"two templates", map[string]any{"post_processor": object{"type": "Sequence", "processors": []object{template("<s>", "<s>", 259), template("<s>", "<s>", 259)}}}, "2 templates"},
+		{"unknown part", map[string]any{"extra": 1}, `"extra"`},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			_, err := bpe.Parse(smallFile(test.changes), bpe.Options{Experimental: true})
+			if !errors.Is(err, bpe.ErrUnsupported) || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("Parse = %v, want ErrUnsupported with %q", err, test.want)
+			}
+		})
+	}
+}
+
+// TestCorrupt: files that contradict themselves.
+func TestCorrupt(t *testing.T) {
+	t.Parallel()
+	whole := string(smallFile(nil))
+	added := func(id int, content string) map[string]any {
+		return map[string]any{"added_tokens": []object{{"id": id, "content": content}}}
+	}
+	for _, test := range []struct{ name, file string }{
+		{"empty", ""},
+		{"null", "null"},
+		{"cut", whole[:len(whole)/2]},
+		{"more after the end", whole + "{}"},
+		{"invalid UTF-8", strings.Replace(whole, "abc", "ab\xff", 1)},
+		{"deep", `{"version":` + strings.Repeat("[", 100_000)},
+		{"no model", `{"version":"1.0"}`},
+		{"version twice", `{"version":"1.0","version":"1.0"}`},
+		{"token twice", strings.Replace(whole, `"abc":257`, `"ab":257`, 1)},
+		{"id twice", strings.Replace(whole, `"abc":257`, `"abc":256`, 1)},
+		{"id too high", strings.Replace(whole, `"abc":257`, `"abc":2000000000`, 1)},
+		{"id of too many digits", strings.Replace(whole, `"abc":257`, `"abc":99999999999999999999999`, 1)},
+		{"id negative", strings.Replace(whole, `"abc":257`, `"abc":-1`, 1)},
+		{"id a fraction", strings.Replace(whole, `"abc":257`, `"abc":257.5`, 1)},
+		{"merge of no tokens", string(smallFile(map[string]any{"model.merges": []string{"x y"}}))},
+		{"merge of three", string(smallFile(map[string]any{"model.merges": []string{"a b c"}}))},
+		{"merge of one", string(smallFile(map[string]any{"model.merges": [][]string{{"a"}}}))},
+		{"half a surrogate", strings.Replace(whole, `"abc"`, `"\ud800"`, 1)},
+		{"added id elsewhere", string(smallFile(added(400, "<s>")))},
+		{"added id of another", string(smallFile(added(97, "<s>")))},
+		{"added id negative", string(smallFile(added(-1, "<s>")))},
+		{"added empty", string(smallFile(added(259, "")))},
+		{"added long", string(smallFile(added(259, strings.Repeat("x", 5000))))},
+		{"added unknown flag", string(smallFile(map[string]any{"added_tokens": []object{{"id": 259, "content": "<s>", "lstripp": true}}}))},
+		{"template of an unknown id", string(smallFile(map[string]any{"post_processor": template("<s>", "x", 9999)}))},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			_, err := bpe.Parse([]byte(test.file), bpe.Options{Experimental: true})
+			if !errors.Is(err, bpe.ErrCorrupt) {
+				t.Errorf("Parse = %v, want ErrCorrupt", err)
+			}
+		})
+	}
+}
+
+// TestHoles: a vocabulary may skip ids; they have no token.
+func TestHoles(t *testing.T) {
+	t.Parallel()
+	file := strings.Replace(string(smallFile(map[string]any{"added_tokens": nil})), `"abc":257`, `"abc":5000`, 1)
+	tok, err := bpe.Parse([]byte(file), bpe.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkIDs(t, "abc", encode(t, tok, "abc", bpe.EncodeOptions{}), []int32{5000})
+	for _, id := range []int32{257, 4999, 5001, -1, 1 << 30, -1 << 31} {
+		dst := []byte("kept")
+		got, err := tok.AppendText(dst, []int32{97, id}, bpe.DecodeOptions{})
+		if !errors.Is(err, bpe.ErrVocab) || string(got) != "kept" {
+			t.Errorf("AppendText(97, %d) = %q, %v, want ErrVocab and nothing appended", id, got, err)
+		}
+		if _, err := tok.Bytes(id); !errors.Is(err, bpe.ErrVocab) {
+			t.Errorf("Bytes(%d) = %v, want ErrVocab", id, err)
+		}
+		if tok.Has(id) || tok.IsSpecial(id) {
+			t.Errorf("id %d has a token", id)
+		}
+	}
+}
+
+// TestExperimental: GLM and Kimi are refused unless asked for.
+func TestExperimental(t *testing.T) {
+	t.Parallel()
+	glm := edit(t, "llama3.1", map[string]any{
+		"added_tokens":   []object{{"id": 128000, "content": "<|endoftext|>"}, {"id": 128001, "content": "[gMASK]", "special": true}},
+		"post_processor": nil,
+	})
+	kimi := edit(t, "deepseek-v3", map[string]any{"pre_tokenizer": splitPart(bpe.PatternKimi, "Isolated", false)})
+	for name, folder := range map[bpe.Family]fstest.MapFS{
+		bpe.FamilyGLM:  {bpe.FileJSON: {Data: glm}},
+		bpe.FamilyKimi: {bpe.FileJSON: {Data: kimi}},
+		"kimi ranks":   kimiFolder(t),
+	} {
+		if _, err := bpe.Load(folder, bpe.Options{}); !errors.Is(err, bpe.ErrExperimental) {
+			t.Errorf("%s: Load = %v, want ErrExperimental", name, err)
+		}
+		tok, err := bpe.Load(folder, bpe.Options{Experimental: true})
+		if err != nil {
+			t.Errorf("%s: Load = %v", name, err)
+			continue
+		}
+		if !strings.HasPrefix(string(name), string(tok.Family())) {
+			t.Errorf("%s: Family() = %s", name, tok.Family())
+		}
+	}
+}
+
+// kimiFolder is Kimi's configuration with a rank file made of the DeepSeek
+// vocabulary: the real one is not stored.
+func kimiFolder(tb testing.TB) fstest.MapFS {
+	tb.Helper()
+	base := bpetest.Tokenizer(tb, "deepseek-v3")
+	seen := map[string]bool{}
+	var words [][]byte
+	for b := range 256 {
+		words = append(words, []byte{byte(b)})
+		seen[string([]byte{byte(b)})] = true
+	}
+	for id := range int32(base.VocabSize()) {
+		if w, err := base.Bytes(id); err == nil && len(w) > 0 && !seen[string(w)] {
+			seen[string(w)] = true
+			words = append(words, w)
+		}
+	}
+	for n := 0; len(words) < 163584; n++ { // the number of ranks places the special tokens
+		w := fmt.Appendf(nil, "\x00filler %d", n)
+		words = append(words, w)
+	}
+	var ranks strings.Builder
+	for i, w := range words[:163584] {
+		fmt.Fprintf(&ranks, "%s %d\n", base64.StdEncoding.EncodeToString(w), i)
+	}
+	return fstest.MapFS{
+		bpe.FileTiktoken: {Data: []byte(ranks.String())},
+		bpe.FileConfig:   {Data: bpetest.Read(tb, "kimi-k2", bpe.FileConfig)},
+	}
+}
+
+// TestTiktoken: ranks merge as tiktoken merges them, special tokens have their
+// places, and the input is cut where Kimi's own code cuts it.
+func TestTiktoken(t *testing.T) {
+	t.Parallel()
+	folder := kimiFolder(t)
+	tok, err := bpe.Load(folder, bpe.Options{Experimental: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ranks := map[string]int32{}
+	for line := range strings.Lines(string(folder[bpe.FileTiktoken].Data)) {
+		var word string
+		var rank int32
+		if _, err := fmt.Sscan(line, &word, &rank); err != nil {
+			t.Fatal(err)
+		}
+		raw, err := base64.StdEncoding.DecodeString(word)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ranks[string(raw)] = rank
+	}
+	split := compilePattern(t, bpe.PatternKimi)
+	slow := func(text string) (ids []int32) {
+		s := []rune(text)
+		for at := 0; at < len(s); {
+			end := at
+			split(s, at, func(e int) bool { end = e; return true })
+			ids = append(ids, tiktokenMerge(ranks, string(s[at:end]))...)
+			at = end
+		}
+		return ids
+	}
+	rng := rand.New(rand.NewPCG(7, 7))
+	for _, text := range hostileTexts(t, rng, 2000) {
+		if checkIDs(t, text, encode(t, tok, text, bpe.EncodeOptions{Added: bpe.AddedNone}), slow(text)) {
+			if back := decode(t, tok, encode(t, tok, text, bpe.EncodeOptions{}), bpe.DecodeOptions{}); back != text {
+				t.Errorf("AppendText(AppendTokens(%q)) = %q", text, back)
+			}
+		}
+	}
+	for content, id := range map[string]int32{"[BOS]": 163584, "<|im_end|>": 163586, "<|reserved_token_163600|>": 163600} {
+		if got := encode(t, tok, content, bpe.EncodeOptions{}); !slices.Equal(got, []int32{id}) {
+			t.Errorf("AppendTokens(%q) = %v, want %d", content, got, id)
+		}
+	}
+
+	letters := strings.Repeat("ab", 30_000)
+	part := encode(t, tok, letters[:25_000], bpe.EncodeOptions{})
+	rest := encode(t, tok, letters[50_000:], bpe.EncodeOptions{})
+	checkIDs(t, "60,000 letters", encode(t, tok, letters, bpe.EncodeOptions{}), slices.Concat(part, part, rest))
+	// A special token is found up to the border of two chunks, not across it.
+	text := strings.Repeat("ab ", 400_000/3)[:400_000-10] + "<|im_end|>"
+	for extra, want := range map[string]bool{"": true, "a": false, "é": false} {
+		got := encode(t, tok, extra+text, bpe.EncodeOptions{})
+		if slices.Contains(got, 163586) != want {
+			t.Errorf("special token that ends at character %d found: %v", 400_000+len([]rune(extra)), !want)
+		}
+	}
+}
+
+// tiktokenMerge is byte_pair_merge of tiktoken, in full.
+func tiktokenMerge(ranks map[string]int32, word string) []int32 {
+	if id, ok := ranks[word]; ok {
+		return []int32{id}
+	}
+	var parts []string
+	for i := range len(word) {
+		parts = append(parts, word[i:i+1])
+	}
+	for {
+		best, at := int32(1<<30), -1
+		for i := range len(parts) - 1 {
+			if r, ok := ranks[parts[i]+parts[i+1]]; ok && r < best {
+				best, at = r, i
+			}
+		}
+		if at < 0 {
+			break
+		}
+		parts[at] += parts[at+1]
+		parts = slices.Delete(parts, at+1, at+2)
+	}
+	var ids []int32
+	for _, p := range parts {
+		ids = append(ids, ranks[p])
+	}
+	return ids
+}
+
+// TestTiktokenCorrupt: a damaged rank file or configuration.
+func TestTiktokenCorrupt(t *testing.T) {
+	t.Parallel()
+	var all strings.Builder
+	for b := range 256 {
+		fmt.Fprintf(&all, "%s %d\n", base64.StdEncoding.EncodeToString([]byte{byte(b)}), b)
+	}
+	good := all.String()
+	for _, test := range []struct {
+		name, ranks, config string
+		want                error
+	}{
+		{"good", good, "{}", nil},
+		{"no rank", good + "YWI=\n", "{}", bpe.ErrCorrupt},
+		{"no base64", good + "@@ 256\n", "{}", bpe.ErrCorrupt},
+		{"rank skipped", good + "YWI= 300\n", "{}", bpe.ErrCorrupt},
+		{"token twice", good + "AA== 256\n", "{}", bpe.ErrCorrupt},
+		{"byte missing", strings.TrimPrefix(good, "AA== 0\n"), "{}", bpe.ErrCorrupt},
+		{"bad configuration", good, "{", bpe.ErrCorrupt},
+		{"special token far away", good, `{"added_tokens_decoder":{"9999":{"content":"x"}}}`, bpe.ErrCorrupt},
+		{"special token twice", good, `{"added_tokens_decoder":{"256":{"content":"x"},"257":{"content":"x"}}}`, bpe.ErrCorrupt},
+	} {
+		folder := fstest.MapFS{bpe.FileTiktoken: {Data: []byte(test.ranks)}, bpe.FileConfig: {Data: []byte(test.config)}}
+		if _, err := bpe.LoadTiktoken(folder, bpe.Options{Experimental: true}); !errors.Is(err, test.want) {
+			t.Errorf("%s: LoadTiktoken = %v, want %v", test.name, err, test.want)
+		}
+	}
+}
+
+// TestFiles: the digests are those published for the files.
+func TestFiles(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]string{
+		"qwen2.5":             "c0382117ea329cdf097041132f6d735924b697924d6f6fc3945713e96ce87539",
+		"qwen3":               "aeb13307a71acd8fe81861d94ad54ab689df773318809eed3cbe794b4492dae4",
+		"llama3.1":            "e134af98b985517b4f068e3755ae90d4e9cd2d45d328325dc503f1c6b2d06cc7",
+		"deepseek-v3":         "621ac2e32d0dba658404412318818aaa8ce8cda492e59830109d8da6b517fb41",
+		"gpt-oss":             "0614fe83cadab421296e664e1f48f4261fa8fef6e03e63bb75c20f38e37d07d3",
+		"mistral-nemo-tekken": "e11c71726323d33da7b8d6f6f269f1988931c0a52b7122bcdd8c05042974e0db",
+	} {
+		tok := bpetest.Tokenizer(t, name)
+		if got := tok.Digest(); got != want {
+			t.Errorf("%s: Digest() = %s, want %s", name, got, want)
+		}
+		if files := tok.Files(); len(files) != 1 || files[0] != (bpe.File{Name: bpe.FileJSON, SHA256: want}) {
+			t.Errorf("%s: Files() = %v", name, files)
+		}
+	}
+	if _, err := bpe.Load(fstest.MapFS{}, bpe.Options{}); err == nil || !strings.Contains(err.Error(), bpe.FileJSON) {
+		t.Errorf("Load of an empty folder = %v", err)
+	}
+}
+
+// TestLookup: pieces, ids, bytes and flags.
+func TestLookup(t *testing.T) {
+	t.Parallel()
+	tok := bpetest.Tokenizer(t, "qwen3")
+	for _, test := range []struct {
+		piece, bytes string
+		id           int32
+		special      bool
+	}{
+		{"<|im_end|>", "<|im_end|>", 151645, true},
+		{"<tool_call>", "<tool_call>", 151657, false},
+		{"Ġthe", " the", 279, false},
+		{"Ċ", "\n", 198, false},
+	} {
+		id, ok := tok.ID(test.piece)
+		if !ok || id != test.id {
+			t.Errorf("ID(%q) = %d, %v, want %d", test.piece, id, ok, test.id)
+		}
+		if got, err := tok.Bytes(test.id); err != nil || string(got) != test.bytes {
+			t.Errorf("Bytes(%d) = %q, %v, want %q", test.id, got, err, test.bytes)
+		}
+		if got := tok.Piece(test.id); got != test.piece {
+			t.Errorf("Piece(%d) = %q, want %q", test.id, got, test.piece)
+		}
+		if got := tok.IsSpecial(test.id); got != test.special {
+			t.Errorf("IsSpecial(%d) = %v", test.id, got)
+		}
+	}
+	if _, ok := tok.ID("no such token"); ok {
+		t.Error("ID found a token that is not there")
+	}
+	if n := tok.VocabSize(); n != 151669 {
+		t.Errorf("VocabSize() = %d, want 151669", n)
+	}
+	if n := len(tok.Added()); n != 26 {
+		t.Errorf("%d added tokens, want 26", n)
+	}
+}
+
+// TestLoadBounded: a file that asks for much gets an error, not memory or time.
+func TestLoadBounded(t *testing.T) {
+	var before, after runtime.MemStats
+	small := string(smallFile(nil))
+	for name, file := range map[string]string{
+		"high id":       strings.Replace(small, `"abc":257`, `"abc":4194303`, 1),
+		"deep":          strings.Repeat(`{"model":`, 1<<20),
+		"long string":   `{"model":{"vocab":{"` + strings.Repeat("a", 8<<20) + `":1}}}`,
+		"many elements": `{"added_tokens":[` + strings.Repeat("{},", 1<<20) + `{}]}`,
+	} {
+		runtime.ReadMemStats(&before)
+		start := time.Now()
+		_, err := bpe.Parse([]byte(file), bpe.Options{})
+		took := time.Since(start)
+		runtime.ReadMemStats(&after)
+		if got := after.TotalAlloc - before.TotalAlloc; got > 2<<30 {
+			t.Errorf("%s: %d bytes allocated (%v)", name, got, err)
+		}
+		if took > time.Minute {
+			t.Errorf("%s: %v (%v)", name, took, err)
+		}
+	}
+}
