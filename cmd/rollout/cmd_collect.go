@@ -331,8 +331,10 @@ func (c *collection) end(s *summary, err error) error {
 	case s.Failed > allowed:
 		return withHint(withExit(exitTolerance, fmt.Errorf("%d of %d samples failed, %d may", s.Failed, s.Planned, allowed)),
 			"rollout inspect "+c.folder.dir+" --failures shows why; --fail-on-error allows some")
-	case s.Failed > 0:
+	case s.Failed > 0 && c.display.mode == displayQuiet:
 		return silentError(exitFailures)
+	case s.Failed > 0:
+		return withExit(exitFailures, fmt.Errorf("%d of %d samples failed, %d may: rollout inspect %s --failures shows why", s.Failed, s.Planned, allowed, c.folder.dir))
 	}
 	return nil
 }

@@ -16,6 +16,7 @@ import (
 
 type inspectOptions struct {
 	row, limit              int
+	task                    string
 	failures, asJSON, whole bool
 	color                   string
 }
@@ -43,6 +44,7 @@ masked out are underlined. Without colours, masked-out ones stand in parentheses
 	}
 	f := cmd.Flags()
 	f.IntVar(&o.row, "row", -1, "show row `N` of the table, counted from 0")
+	f.StringVar(&o.task, "task", "", "rows of the task with this `ID` only; --row counts among them")
 	f.IntVar(&o.limit, "limit", 0, "show the first `N` only (default: all)")
 	f.BoolVar(&o.failures, "failures", false, "show what failed instead")
 	f.BoolVar(&o.whole, "whole", false, "with --row: all tokens, also of long spans")
@@ -63,16 +65,22 @@ func (p *program) inspect(dir string, o *inspectOptions) error {
 	if err != nil {
 		return readError(dir, err)
 	}
+	rows := all(log, sink.KindData, log.Rows, func(r *sink.StoredRow) bool { return o.task == "" || r.TaskID == o.task })
+	failures := all(log, sink.KindFailures, log.Failures, func(f *sink.StoredFailure) bool { return o.task == "" || f.TaskID == o.task })
 	switch {
 	case o.failures && o.row >= 0:
-		return p.inspectFailure(log, o)
+		err = p.inspectFailure(failures, o)
 	case o.failures:
-		return p.inspectFailures(log, o)
+		err = p.inspectFailures(failures, log.Done(), o)
 	case o.row >= 0:
-		return p.inspectRow(log, o, paint)
+		err = p.inspectRow(rows, o, paint)
 	default:
-		return p.inspectRows(log, o)
+		err = p.inspectRows(rows, o)
 	}
+	if err != nil && exitCode(err) != exitUsage {
+		return readError(dir, err)
+	}
+	return err
 }
 
 // painter colours stdout as asked.
@@ -102,13 +110,13 @@ func readError(dir string, err error) error {
 	}
 }
 
-// all yields what read gives for every shard of a kind, with a number counted
-// over the whole run.
-func all[T any](log *sink.Log, kind sink.Kind, read func(sink.Shard) iter.Seq2[T, error]) iter.Seq2[T, error] {
+// all yields what read gives for every shard of a kind and keep wants. It ends
+// after an error.
+func all[T any](log *sink.Log, kind sink.Kind, read func(sink.Shard) iter.Seq2[T, error], keep func(T) bool) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		for s := range log.Shards(kind) {
 			for row, err := range read(s) {
-				if !yield(row, err) || err != nil {
+				if (err != nil || keep(row)) && !yield(row, err) || err != nil {
 					return
 				}
 			}
@@ -116,15 +124,15 @@ func all[T any](log *sink.Log, kind sink.Kind, read func(sink.Shard) iter.Seq2[T
 	}
 }
 
-func (p *program) inspectRows(log *sink.Log, o *inspectOptions) error {
+func (p *program) inspectRows(rows iter.Seq2[*sink.StoredRow, error], o *inspectOptions) error {
 	w := tabwriter.NewWriter(p.stdout, 0, 0, 2, ' ', 0)
 	if !o.asJSON {
 		fmt.Fprintln(w, "row\tkey\ttask\tindex\tsegment\ttokens\ttrained\treward\tgrade\tstatus\tflags")
 	}
 	n, tokens, trained := 0, 0, 0
-	for r, err := range all(log, sink.KindData, log.Rows) {
+	for r, err := range rows {
 		if err != nil {
-			return readError(log.Dir, err)
+			return err
 		}
 		if o.limit > 0 && n == o.limit {
 			break
@@ -156,20 +164,20 @@ func (p *program) inspectRows(log *sink.Log, o *inspectOptions) error {
 	return nil
 }
 
-func (p *program) inspectFailures(log *sink.Log, o *inspectOptions) error {
+func (p *program) inspectFailures(failures iter.Seq2[*sink.StoredFailure, error], done map[string]struct{}, o *inspectOptions) error {
 	w := tabwriter.NewWriter(p.stdout, 0, 0, 2, ' ', 0)
 	if !o.asJSON {
 		fmt.Fprintln(w, "row\tkey\ttask\tindex\tattempt\tclass\treason\tstage\tcall\ttokens\terror")
 	}
-	n, done := 0, log.Done() // a later success supersedes a failure
-	for f, err := range all(log, sink.KindFailures, log.Failures) {
+	n := 0
+	for f, err := range failures {
 		if err != nil {
-			return readError(log.Dir, err)
+			return err
 		}
 		if o.limit > 0 && n == o.limit {
 			break
 		}
-		_, superseded := done[f.SampleKey]
+		_, superseded := done[f.SampleKey] // by a later success
 		if o.asJSON {
 			if err := p.printJSON(map[string]any{
 				"row": n, "sample_key": f.SampleKey, "task_id": f.TaskID, "sample_index": f.SampleIndex, "attempt": f.Attempt,
@@ -194,11 +202,11 @@ func (p *program) inspectFailures(log *sink.Log, o *inspectOptions) error {
 	return w.Flush()
 }
 
-func (p *program) inspectRow(log *sink.Log, o *inspectOptions, paint painter) error {
+func (p *program) inspectRow(rows iter.Seq2[*sink.StoredRow, error], o *inspectOptions, paint painter) error {
 	n := 0
-	for r, err := range all(log, sink.KindData, log.Rows) {
+	for r, err := range rows {
 		if err != nil {
-			return readError(log.Dir, err)
+			return err
 		}
 		if n == o.row {
 			if o.asJSON {
@@ -211,11 +219,11 @@ func (p *program) inspectRow(log *sink.Log, o *inspectOptions, paint painter) er
 	return usageError("--row: %d: there are %d rows", o.row, n)
 }
 
-func (p *program) inspectFailure(log *sink.Log, o *inspectOptions) error {
+func (p *program) inspectFailure(failures iter.Seq2[*sink.StoredFailure, error], o *inspectOptions) error {
 	n := 0
-	for f, err := range all(log, sink.KindFailures, log.Failures) {
+	for f, err := range failures {
 		if err != nil {
-			return readError(log.Dir, err)
+			return err
 		}
 		if n == o.row {
 			if o.asJSON {
