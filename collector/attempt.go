@@ -64,7 +64,7 @@ func (w *worker) attempt(ctx context.Context, cl *claim) (failed *tokenize.Sampl
 	}
 	t.enter(StageAppend)
 	t.gain = gainOf(s)
-	if err := w.append(ctx, s, ClassNone); err != nil {
+	if err := w.append(ctx, s, ClassNone, t.gain); err != nil {
 		return nil, t.failed(timed, err)
 	}
 	return nil, nil

@@ -155,3 +155,39 @@ func randomRun(t *testing.T, seed uint64) {
 			st.Committed, st.Failed, st.Accepted, st.InFlight, committed, failed)
 	}
 }
+
+// A run of the size of a small server farm: nothing is left behind, nothing lost.
+func TestManyInFlight(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const samples, inFlight = 2000, 512
+		b := &scripted{script: func(a collector.Attempt) step {
+			rng := rand.New(rand.NewPCG(uint64(a.Index), uint64(a.N)))
+			s := step{takes: time.Duration(1+rng.IntN(60)) * time.Second}
+			switch rng.IntN(10) {
+			case 0:
+				s.openErr = collector.ErrConnection
+			case 1:
+				s.runErr = delayed(time.Duration(rng.IntN(20)) * time.Second)
+			case 2:
+				s.runErr = collector.ErrMalformedCall
+			case 3:
+				s.closeErr = errPlain
+			}
+			return s
+		}}
+		s := &shelf{takes: time.Millisecond}
+		c := setup(t, b, s, func(cfg *collector.Config) {
+			cfg.Endpoints[0].MaxInFlight, cfg.Retries, cfg.Samples, cfg.Planned = inFlight, 3, samples, samples
+		})
+		if err := c.Run(t.Context(), tasks(1)); err != nil {
+			t.Fatal(err)
+		}
+		s.settle(nil)
+		b.check(t)
+		st := c.Stats()
+		if b.most > inFlight || b.most < inFlight*9/10 || st.Remaining != 0 || st.Failed == 0 || st.Committed+st.Failed != samples || len(s.samples) != samples {
+			t.Errorf("at most %d in flight, %d with the sink, stats %+v", b.most, len(s.samples), st)
+		}
+	})
+}

@@ -214,7 +214,7 @@ type gain struct {
 	empty            bool
 }
 
-// gainOf counts s, before the sink owns it.
+// gainOf counts s.
 func gainOf(s *tokenize.Sample) gain {
 	g := gain{rows: len(s.Rows), empty: len(s.Rows) == 0 && len(s.Failures) == 0}
 	for i := range s.Rows {

@@ -73,7 +73,7 @@ func (w *worker) sample(ctx context.Context, cl claim) (passed bool, err error) 
 			return false, err
 		case !class.Retryable():
 			w.answered()
-			return false, w.append(ctx, failed, class)
+			return false, w.append(ctx, failed, class, gainOf(failed))
 		case class == ClassRateLimited:
 			w.answered()
 		default:
@@ -95,7 +95,7 @@ func (w *worker) sample(ctx context.Context, cl claim) (passed bool, err error) 
 			cl.charged++
 		}
 		if cl.charged > c.cfg.Retries {
-			return false, w.append(ctx, failed, class)
+			return false, w.append(ctx, failed, class, gainOf(failed))
 		}
 		if err := w.wait(ctx, &cl, class, c.cfg.delay(cl.attempts, err)); err != nil {
 			return false, err
@@ -162,11 +162,11 @@ func (c *Config) delay(n int, err error) time.Duration {
 }
 
 // append gives a sample to the sink. class says why it failed; ClassNone is a
-// sample that did not.
-func (w *worker) append(ctx context.Context, s *tokenize.Sample, class Class) error {
+// sample that did not. g is what the sample adds to the counts, taken before the
+// sink owns it.
+func (w *worker) append(ctx context.Context, s *tokenize.Sample, class Class, g gain) error {
 	c, key := w.c, s.Key
 	c.cfg.Events.sampleFinished(s)
-	g := gainOf(s)
 	// Counted before Append, because done may be called before it returns.
 	tooMany := c.counters.accept(class, c.cfg.MaxFailures)
 	done := func(err error) {
