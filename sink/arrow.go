@@ -208,7 +208,8 @@ func readArrow(f File, size, rows int64, yield func(*StoredRow) bool) error {
 
 func readArrowWith(f File, size, rows int64, yield func(*StoredRow) bool, mem memory.Allocator) (err error) {
 	var yielding bool
-	// The library panics on some damaged streams.
+	// Files come here after their digest was checked, for the library believes what a
+	// stream says of its lengths. Should one be wrong all the same, it may panic.
 	defer func() {
 		if yielding {
 			return // a panic of the caller's

@@ -59,3 +59,43 @@ func (f bytesFile) Write([]byte) (int, error) { panic("a file for reading") }
 func (f bytesFile) Sync() error               { return nil }
 func (f bytesFile) Close() error              { return nil }
 func (f bytesFile) Size() (int64, error)      { return f.Reader.Size(), nil }
+
+// ArrowLeak writes and reads a stream and returns how many bytes the library did
+// not give back.
+func ArrowLeak(rows []StoredRow, batchTokens int) (int, error) {
+	mem := new(countingAllocator)
+	var body bytes.Buffer
+	enc := newArrowEncoderWith(&body, newColumnSet(), batchTokens, nil, mem)
+	for i := range rows {
+		if err := enc.encode(&rows[i], len(rows[i].InputIDs)); err != nil {
+			return 0, err
+		}
+	}
+	if err := enc.close(); err != nil {
+		return 0, err
+	}
+	for _, n := range []int{len(rows), 1} { // to the end, and not
+		k := 0
+		err := readArrowWith(NewBytesFile(body.Bytes()), int64(body.Len()), int64(len(rows)), func(*StoredRow) bool { k++; return k < n }, mem)
+		if err != nil {
+			return 0, err
+		}
+	}
+	return mem.n, nil
+}
+
+// A countingAllocator is the library's CheckedAllocator without its import, which
+// belongs to arrow.go alone.
+type countingAllocator struct{ n int }
+
+func (a *countingAllocator) Allocate(size int) []byte {
+	a.n += size
+	return make([]byte, size)
+}
+
+func (a *countingAllocator) Reallocate(size int, b []byte) []byte {
+	a.n += size - len(b)
+	return append(make([]byte, 0, size), b[:min(size, len(b))]...)[:size]
+}
+
+func (a *countingAllocator) Free(b []byte) { a.n -= len(b) }

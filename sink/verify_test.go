@@ -241,6 +241,29 @@ func TestNewerVersionIsRefused(t *testing.T) {
 	}
 }
 
+// Whichever bit is wrong, a reader learns it before the first row.
+func TestRowsOfSpoiledShard(t *testing.T) {
+	t.Parallel()
+	for _, format := range []sink.Format{sink.Parquet, sink.Arrow} {
+		s := spoiled{t, t.TempDir()}
+		sinktest.Write(t, s.dir, sink.Config{Format: format}, samples(1))
+		for i := range 100 {
+			flip := func(b []byte) []byte { b[i*7919%len(b)] ^= 1 << (i % 8); return b }
+			s.shard(flip)
+			log, err := sink.ReadLog(s.dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for row, err := range log.Rows(log.Commits[0].Shards[0]) {
+				if row != nil || !errors.Is(err, sink.ErrCorrupt) {
+					t.Errorf("%s: row %v, error %v, want a *CorruptError", format, row, err)
+				}
+			}
+			s.shard(flip)
+		}
+	}
+}
+
 func TestVerifyStops(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

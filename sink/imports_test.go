@@ -1,0 +1,47 @@
+package sink_test
+
+import (
+	"bytes"
+	"io/fs"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// One file owns the import of arrow/go, so that a change of its version is a
+// change of that file.
+func TestOneFileImportsArrow(t *testing.T) {
+	t.Parallel()
+	var owners []string
+	err := fs.WalkDir(os.DirFS(".."), ".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() && strings.HasPrefix(d.Name(), ".") && path != "." {
+			return fs.SkipDir
+		}
+		if !strings.HasSuffix(path, ".go") {
+			return nil
+		}
+		body, err := os.ReadFile("../" + path)
+		if bytes.Contains(body, []byte(`"github.com/apache/`+`arrow/`)) {
+			owners = append(owners, path)
+		}
+		return err
+	})
+	if err != nil || len(owners) != 1 || owners[0] != "sink/arrow.go" {
+		t.Errorf("arrow/go is imported by %q, want sink/arrow.go alone (%v)", owners, err)
+	}
+}
+
+// The sink must not know where samples come from.
+func TestImports(t *testing.T) {
+	t.Parallel()
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", ".").Output()
+	if err != nil {
+		t.Skipf("go list: %v", err) // a test binary that runs without the go command
+	}
+	for dep := range strings.FieldsSeq(string(out)) {
+		if rest, ok := strings.CutPrefix(dep, "github.com/rollout-rl/rollout/"); ok && !strings.HasPrefix(rest, "sink") && rest != "tokenize" {
+			t.Errorf("sink depends on %s", dep)
+		}
+	}
+}
