@@ -8,6 +8,9 @@ import (
 
 // attr is v.name: the attribute of the Python object first, then the element.
 func (r *run) attr(v Value, name string) (Value, error) {
+	if everyObjectHas(name) {
+		return undefinedMessage("access to attribute '" + name + "' of '" + typeName(v) + "' object is unsafe"), nil
+	}
 	if v.kind == Undefined {
 		return v, undefinedError(v)
 	}
@@ -25,6 +28,20 @@ func (r *run) attr(v Value, name string) (Value, error) {
 		return x, err
 	}
 	return missingAttr(v, name), nil
+}
+
+// everyObjectHas names the attributes that come before any element of a dict and
+// that the sandbox never gives away.
+func everyObjectHas(name string) bool {
+	if len(name) < 5 || name[0] != '_' || name[1] != '_' {
+		return false
+	}
+	switch name[2 : len(name)-2] {
+	case "class", "doc", "eq", "ne", "lt", "le", "gt", "ge", "hash", "str", "repr", "init", "new", "dir", "format",
+		"getattribute", "setattr", "delattr", "reduce", "reduce_ex", "sizeof", "subclasshook", "init_subclass":
+		return name[len(name)-2:] == "__"
+	}
+	return false
 }
 
 func missingAttr(v Value, name string) Value {
@@ -155,6 +172,17 @@ func (r *run) ownAttr(v Value, name string) (Value, bool, error) {
 			return IntValue(o.stop), true, nil
 		case "step":
 			return IntValue(o.step), true, nil
+		case "index", "count":
+			return objectOf(&method{v, name, func(r *run, v Value, a args) (Value, error) {
+				items, err := r.collect(v)
+				if err == nil {
+					err = a.only(name, 1, 1)
+				}
+				if err != nil {
+					return v, err
+				}
+				return listMethod(name, false)(r, ListValue(items...), a)
+			}}), true, nil
 		}
 	case *cycler:
 		switch name {

@@ -183,11 +183,17 @@ func (s *filterStmt) exec(r *run) (flow, error) {
 	if err != nil {
 		return 0, err
 	}
-	r.out, err = r.appendStr(r.out, v)
-	if err != nil {
-		return 0, err
+	return 0, r.writeText(v)
+}
+
+// writeText writes what a call or filter block gives, which Jinja does not turn
+// into text first.
+func (r *run) writeText(v Value) error {
+	if !v.isStr() {
+		return typeErrorf("a block must give a str, not %s", typeName(v))
 	}
-	return 0, r.checkOutput()
+	r.out = append(r.out, v.s...)
+	return r.checkOutput()
 }
 
 func (s *withStmt) exec(r *run) (flow, error) {
@@ -222,11 +228,7 @@ func (s *callStmt) exec(r *run) (flow, error) {
 	if err != nil {
 		return 0, err
 	}
-	r.out, err = r.appendStr(r.out, v)
-	if err != nil {
-		return 0, err
-	}
-	return 0, r.checkOutput()
+	return 0, r.writeText(v)
 }
 
 func (s *genStmt) exec(r *run) (flow, error) {

@@ -168,7 +168,7 @@ func (r *run) reversible(v Value) ([]Value, error) {
 	case List, Tuple, Dict, String, Markup:
 		return r.collect(v)
 	case Undefined:
-		return nil, undefinedError(v) // it has __len__ and a __getitem__ that raises
+		return nil, nil
 	}
 	switch v.ref.(type) {
 	case *interval, *view:
@@ -183,10 +183,6 @@ func filterReverse(r *run, v Value, a args) (Value, error) {
 	}
 	if v.isStr() {
 		return r.slice(v, NoneValue(), NoneValue(), IntValue(-1))
-	}
-	if v.kind == Undefined {
-		// reversed() of it is fine; there is nothing to go over.
-		return lazy(func(*run) (Value, bool, error) { return Value{}, false, nil }), nil
 	}
 	items, err := r.reversible(v)
 	list := false
@@ -248,7 +244,8 @@ func filterSort(r *run, v Value, a args) (Value, error) {
 		return v, err
 	}
 	fold := !(b.has[1] && r.truth(b.v[1]))
-	// Several attributes with commas between them make a list to sort by.
+	// The key is a list, one element for each attribute: lists compare equal
+	// elements without ordering them, so that two None are no error.
 	var gets []getterFunc
 	for _, p := range splitAttributes(b.or(2, NoneValue())) {
 		get, err := r.getter(p, Value{}, fold)
@@ -258,9 +255,6 @@ func filterSort(r *run, v Value, a args) (Value, error) {
 		gets = append(gets, get)
 	}
 	key := func(x Value) (Value, error) {
-		if len(gets) == 1 {
-			return gets[0](x)
-		}
 		out := make([]Value, len(gets))
 		for i, g := range gets {
 			var err error

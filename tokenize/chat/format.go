@@ -25,16 +25,16 @@ const maxField = 1 << 20
 
 // percent is text % value.
 func (r *run) percent(v, arg Value) (Value, error) {
-	var list []Value
-	single := true
+	list := []Value{arg}
 	if arg.kind == Tuple {
-		list, single = arg.Items(), false
-	} else {
-		list = []Value{arg}
+		list = arg.Items()
 	}
 	markup := v.kind == Markup
 	dict := arg.Map()
-	mapped := dict != nil || !single && false || arg.kind == List
+	// Surplus arguments are no error where Python takes the value for a mapping:
+	// whatever has a __getitem__.
+	_, isRange := arg.ref.(*interval)
+	mapped := dict != nil || arg.kind == List || arg.kind == Undefined || isRange
 	var b []byte
 	next := 0
 	take := func() (Value, error) {
@@ -58,7 +58,6 @@ func (r *run) percent(v, arg Value) (Value, error) {
 		i++
 		f := fieldSpec{prec: -1}
 		var x Value
-		have := false
 		if i < len(s) && s[i] == '(' {
 			if dict == nil {
 				return v, typeErrorf("format requires a mapping")
@@ -80,7 +79,6 @@ func (r *run) percent(v, arg Value) (Value, error) {
 				return v, valueErrorf("key %s is not there", quote(s[i+1:j-1]))
 			}
 			// From here on the arguments are this one value.
-			have, single = true, true
 			list, next = []Value{x}, 0
 			i = j
 		}
@@ -158,7 +156,6 @@ func (r *run) percent(v, arg Value) (Value, error) {
 		if x, err = take(); err != nil {
 			return v, err
 		}
-		_ = have
 		text, err := r.percentField(x, f, markup)
 		if err != nil {
 			return v, err
@@ -168,17 +165,10 @@ func (r *run) percent(v, arg Value) (Value, error) {
 			return v, err
 		}
 	}
-	if next < len(list) && dict == nil && !mapped && !(arg.kind == Object && isNamespaceLike(arg)) {
+	if next < len(list) && !mapped {
 		return v, typeErrorf("not all arguments converted during string formatting")
 	}
 	return r.like(v, string(b))
-}
-
-// isNamespaceLike reports whether Python takes the object for a mapping where it
-// looks for surplus arguments of %: one with a __getitem__ that is no str.
-func isNamespaceLike(v Value) bool {
-	_, ok := v.ref.(*interval)
-	return ok
 }
 
 func (r *run) percentField(x Value, f fieldSpec, markup bool) (string, error) {
@@ -245,7 +235,7 @@ func (r *run) percentField(x Value, f fieldSpec, markup bool) (string, error) {
 			return "", err
 		}
 		sign, digits := floatDigits(y, f)
-		return padNumber(sign, "", digits, f, math.IsNaN(y) || math.IsInf(y, 0)), nil
+		return padNumber(sign, "", digits, f), nil
 	}
 	return "", valueErrorf("unsupported format character '%c'", f.verb)
 }
@@ -302,7 +292,7 @@ func percentInt(n *big.Int, f fieldSpec) (string, error) {
 	case f.sign != 0:
 		sign = string(f.sign)
 	}
-	return padNumber(sign, prefix, digits, f, false), nil
+	return padNumber(sign, prefix, digits, f), nil
 }
 
 // floatDigits formats a float by one of the verbs e, f, g and their capitals, as
@@ -392,12 +382,11 @@ func pad(s string, f fieldSpec, align byte) string {
 }
 
 // padNumber fills a number, with zeros behind its sign where that is asked for.
-func padNumber(sign, prefix, digits string, f fieldSpec, special bool) string {
+func padNumber(sign, prefix, digits string, f fieldSpec) string {
 	if f.zero && f.align == 0 {
 		n := f.width - len(sign) - len(prefix) - len(digits)
 		return sign + prefix + strings.Repeat("0", max(n, 0)) + digits
 	}
-	_ = special
 	return pad(sign+prefix+digits, f, '>')
 }
 

@@ -666,4 +666,3 @@ func (p *parser) test(of expr) (expr, error) {
 	}
 	return t, nil
 }
-

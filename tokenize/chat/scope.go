@@ -395,4 +395,3 @@ func freeNames(body []stmt, wanted ...string) map[string]bool {
 	})
 	return found
 }
-

@@ -92,6 +92,10 @@ func (r *run) appendRepr(dst []byte, v Value, depth int) ([]byte, error) {
 	case *builtin:
 		return fmt.Appendf(dst, "<function %s>", o.name), nil
 	case *method:
+		if o.of.kind == Markup {
+			dst, err := r.appendRepr(fmt.Appendf(dst, "<bound method Markup.%s of ", o.name), o.of, depth+1)
+			return append(dst, '>'), err
+		}
 		return fmt.Appendf(dst, "<built-in method %s of %s object>", o.name, typeName(o.of)), nil
 	}
 	return append(append(append(dst, '<'), typeName(v)...), " object>"...), nil

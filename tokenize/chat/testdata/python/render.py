@@ -1,0 +1,89 @@
+"""Renders chat templates with Jinja2 as Hugging Face sets it up.
+
+Reads JSON lines. The first is an object of templates by name. Each further one
+is {"name": of a template, or "src": a template itself, "vars": {...}}; the
+answer to it is a line {"out": text} or {"err": what was raised}.
+
+Usage: python render.py < requests > answers
+"""
+
+import datetime
+import json
+import sys
+
+import jinja2
+from jinja2 import nodes
+from jinja2.ext import Extension, loopcontrols
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+if jinja2.__version__ != "3.1.6":
+    sys.exit("render.py: jinja2 3.1.6 is needed, this is " + jinja2.__version__)
+
+NOW = datetime.datetime(2026, 7, 4, 12, 30, 0)
+
+
+class Generation(Extension):
+    """The generation tag: its body is called as a macro, and printed."""
+
+    tags = {"generation"}
+
+    def parse(self, parser):
+        lineno = next(parser.stream).lineno
+        body = parser.parse_statements(["name:endgeneration"], drop_needle=True)
+        call = self.call_method("_call")
+        return nodes.CallBlock(call, [], [], body).set_lineno(lineno)
+
+    def _call(self, caller):
+        return caller()
+
+
+def raise_exception(message):
+    raise jinja2.exceptions.TemplateError(message)
+
+
+def tojson(x, ensure_ascii=False, indent=None, separators=None, sort_keys=False):
+    return json.dumps(x, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+
+
+def environment():
+    env = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols]
+    )
+    env.filters["tojson"] = tojson
+    env.globals["raise_exception"] = raise_exception
+    env.globals["strftime_now"] = lambda f: NOW.strftime(f)
+    return env
+
+
+def main():
+    env = environment()
+    sys.stdin.reconfigure(encoding="utf-8", newline="\n")
+    lines = iter(sys.stdin)
+    sources = json.loads(next(lines))
+    compiled = {}
+    for line in lines:
+        try:
+            request = json.loads(line)
+            name = request.get("name")
+            if name is None:
+                template = env.from_string(request["src"])
+            else:
+                if name not in compiled:
+                    compiled[name] = env.from_string(sources[name])
+                template = compiled[name]
+            variables = {
+                "bos_token": "<s_bos>",
+                "eos_token": "<s_eos>",
+                "unk_token": "<unk>",
+                "pad_token": "<pad>",
+                "tools": None,
+                "documents": None,
+            }
+            variables.update(request["vars"])
+            answer = {"out": template.render(**variables)}
+        except Exception as e:  # whatever it is, an engine must refuse too
+            answer = {"err": (type(e).__name__ + ": " + str(e))[:300]}
+        sys.stdout.write(json.dumps(answer) + "\n")
+
+
+main()
