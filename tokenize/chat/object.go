@@ -84,13 +84,22 @@ func (s *sharedIter) next(r *run) (Value, bool, error) {
 	if err := r.step(); err != nil {
 		return Value{}, false, err
 	}
+	// Generators can be stacked on each other without end.
+	if r.nested++; r.nested > maxGenerators {
+		return Value{}, false, limitErrorf("more than %d generators within each other", maxGenerators)
+	}
 	v, ok, err := s.fn(r)
+	r.nested--
 	if err != nil || !ok {
 		// A generator that raised or ended gives nothing any more.
 		s.fn, s.items, s.pos = nil, nil, 0
 	}
 	return v, ok, err
 }
+
+// maxGenerators is how many generators may feed each other; Python's own limit is
+// close to it.
+const maxGenerators = 900
 
 func generator(fn func(r *run) (Value, bool, error)) iter {
 	return iter{obj: &sharedIter{fn: fn}}

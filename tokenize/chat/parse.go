@@ -42,6 +42,8 @@ type parser struct {
 	// loops counts the loops that enclose the statement within its function: break
 	// and continue need one.
 	loops int
+	// ops counts the operators of the tag under way.
+	ops int
 }
 
 func (p *parser) cur() token  { return p.toks[p.i] }
@@ -134,6 +136,7 @@ func (p *parser) statements(ends []string) ([]stmt, error) {
 			out = append(out, &textStmt{t.text})
 			p.skip()
 		case tokVarBegin:
+			p.ops = 0
 			p.skip()
 			e, err := p.tuple(tupleOpts{cond: true})
 			if err != nil {
@@ -144,6 +147,7 @@ func (p *parser) statements(ends []string) ([]stmt, error) {
 			}
 			out = append(out, &outStmt{e, t.line})
 		case tokBlockBegin:
+			p.ops = 0
 			p.skip()
 			name := p.cur()
 			if name.kind == tokName && slices.Contains(ends, name.text) {

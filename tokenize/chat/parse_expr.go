@@ -77,6 +77,9 @@ func (p *parser) expression(cond bool) (expr, error) {
 		return e, err
 	}
 	for p.skipName("if") {
+		if err := p.chain(); err != nil {
+			return nil, err
+		}
 		c := &condExpr{then: e}
 		if c.test, err = p.or(); err != nil {
 			return nil, err
@@ -95,7 +98,9 @@ func (p *parser) or() (expr, error) {
 	a, err := p.and()
 	for err == nil && p.skipName("or") {
 		var b expr
-		b, err = p.and()
+		if b, err = p.and(); err == nil {
+			err = p.chain()
+		}
 		a = &orExpr{a, b}
 	}
 	return a, err
@@ -105,7 +110,9 @@ func (p *parser) and() (expr, error) {
 	a, err := p.not()
 	for err == nil && p.skipName("and") {
 		var b expr
-		b, err = p.not()
+		if b, err = p.not(); err == nil {
+			err = p.chain()
+		}
 		a = &andExpr{a, b}
 	}
 	return a, err
@@ -195,7 +202,9 @@ func (p *parser) sum() (expr, error) {
 			return a, nil
 		}
 		var b expr
-		b, err = p.concat()
+		if b, err = p.concat(); err == nil {
+			err = p.chain()
+		}
 		a = &binaryExpr{op, a, b, line}
 	}
 	return a, err
@@ -235,7 +244,9 @@ func (p *parser) product() (expr, error) {
 			return a, nil
 		}
 		var b expr
-		b, err = p.power()
+		if b, err = p.power(); err == nil {
+			err = p.chain()
+		}
 		a = &binaryExpr{op, a, b, line}
 	}
 	return a, err
@@ -248,7 +259,9 @@ func (p *parser) power() (expr, error) {
 	for err == nil && p.isOp("**") {
 		line := p.next().line
 		var b expr
-		b, err = p.unary(true)
+		if b, err = p.unary(true); err == nil {
+			err = p.chain()
+		}
 		a = &binaryExpr{opPow, a, b, line}
 	}
 	return a, err
@@ -416,18 +429,23 @@ func (p *parser) dict() (expr, error) {
 	return d, nil
 }
 
-// chain bounds how long a row of postfixes may be: each is a level of the tree.
-func (p *parser) chain(n int) error {
-	if n+p.depth > 8*p.max {
+// chain counts one operator, postfix or filter of a tag. A row of them is as many
+// levels of the tree, without any nesting of the source.
+func (p *parser) chain() error {
+	if p.ops++; p.ops > maxTagOps {
 		p.errLine = p.cur().line
-		return limitErrorf("source nests deeper than %d", p.max)
+		return limitErrorf("more than %d operators in one tag", maxTagOps)
 	}
 	return nil
 }
 
+// maxTagOps is how many operators one tag may have; the largest one seen in a
+// real template has about a hundred.
+const maxTagOps = 5000
+
 func (p *parser) postfix(e expr) (expr, error) {
-	for n := 0; ; n++ {
-		if err := p.chain(n); err != nil {
+	for {
+		if err := p.chain(); err != nil {
 			return nil, err
 		}
 		var err error
@@ -575,8 +593,8 @@ func (p *parser) call(fn expr) (*callExpr, error) {
 
 // filterChain reads the filters, tests and calls behind an expression.
 func (p *parser) filterChain(e expr) (expr, error) {
-	for n := 0; ; n++ {
-		if err := p.chain(n); err != nil {
+	for {
+		if err := p.chain(); err != nil {
 			return nil, err
 		}
 		var err error
@@ -598,8 +616,8 @@ func (p *parser) filterChain(e expr) (expr, error) {
 
 // filters reads a run of filters. Inline, the first one has no bar before it.
 func (p *parser) filters(e expr, inline bool) (expr, error) {
-	for n := 0; p.isOp("|") || inline; n++ {
-		if err := p.chain(n); err != nil {
+	for p.isOp("|") || inline {
+		if err := p.chain(); err != nil {
 			return nil, err
 		}
 		if !inline {

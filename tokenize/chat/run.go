@@ -21,9 +21,10 @@ type run struct {
 	kws   []keyword
 	free  []*env
 
-	steps int64 // left
-	bytes int64 // left
-	depth int   // of functions
+	steps  int64 // left
+	bytes  int64 // left
+	depth  int   // of functions
+	nested int   // of generators
 }
 
 // An env holds the variables of one call of a function.

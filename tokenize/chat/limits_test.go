@@ -1,0 +1,141 @@
+package chat_test
+
+import (
+	"errors"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rollout-rl/rollout/tokenize/chat"
+)
+
+// hostile are templates that would run for ever, or take all memory, or
+// overflow the stack. Each must end as an error that says which limit it met,
+// or be refused by Python's own rules.
+var hostile = []struct{ name, src string }{
+	{"loops in loops", "{% for a in range(99999) %}{% for b in range(99999) %}{% for c in range(99999) %}{% endfor %}{% endfor %}{% endfor %}"},
+	{"giant range", "{% for a in range(10 ** 18) %}{% endfor %}"},
+	{"range to the edge", "{{ range(-9223372036854775807, 9223372036854775807)|list }}"},
+	{"macro for ever", "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}"},
+	{"two macros", "{% macro f() %}{{ g() }}{% endmacro %}{% macro g() %}{{ f() }}{% endmacro %}{{ f() }}"},
+	{"macro tree", "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(60) }}"},
+	{"caller for ever", "{% macro f() %}{% call f() %}{{ caller() }}{% endcall %}{% endmacro %}{{ f() }}"},
+	{"recursive loop", "{% for x in [1] recursive %}{{ loop([1]) }}{% endfor %}"},
+	{"string times int", "{{ 'x' * 10 ** 12 }}"},
+	{"int times list", "{{ (10 ** 12) * [1, 2] }}"},
+	{"string times huge int", "{{ 'x' * 10 ** 40 }}"},
+	{"doubling text", "{% set ns = namespace(s='x' * 1000) %}{% for i in range(99) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}{{ ns.s|length }}"},
+	{"doubling lists", "{% set ns = namespace(s=[1]) %}{% for i in range(99) %}{% set ns.s = ns.s + ns.s %}{% endfor %}"},
+	{"shared lists printed", "{% set ns = namespace(s=[1]) %}{% for i in range(99) %}{% set ns.s = [ns.s, ns.s] %}{% endfor %}{{ ns.s }}"},
+	{"shared lists as JSON", "{% set ns = namespace(s=[1]) %}{% for i in range(99) %}{% set ns.s = [ns.s, ns.s] %}{% endfor %}{{ ns.s|tojson }}"},
+	{"shared lists compared", "{% set ns = namespace(s=[1], t=[1]) %}{% for i in range(99) %}{% set ns.s = [ns.s, ns.s] %}{% set ns.t = [ns.t, ns.t] %}{% endfor %}{{ ns.s == ns.t }}"},
+	{"shared tuples as key", "{% set ns = namespace(s=(1, 2)) %}{% for i in range(99) %}{% set ns.s = (ns.s, ns.s) %}{% endfor %}{{ {ns.s: 1} }}"},
+	{"deep list printed", "{% set ns = namespace(s=[]) %}{% for i in range(99999) %}{% set ns.s = [ns.s] %}{% endfor %}{{ ns.s }}"},
+	{"namespace in itself", "{% set ns = namespace() %}{% set ns.a = ns %}{{ ns }}"},
+	{"power tower", "{{ 9 ** (9 ** (9 ** 9)) }}"},
+	{"power of a power", "{{ (2 ** 60000) ** 60000 }}"},
+	{"squaring", "{% set ns = namespace(n=3) %}{% for i in range(99) %}{% set ns.n = ns.n * ns.n %}{% endfor %}{{ ns.n }}"},
+	{"negative power of a big int", "{{ (10 ** 400) ** -1 }}"},
+	{"wide field", "{{ '%999999999d' % 1 }}"},
+	{"wide field by star", "{{ '%*d' % (10 ** 15, 1) }}"},
+	{"precise field", "{{ '%.999999999f' % 1.5 }}"},
+	{"center", "{{ 'x'.center(10 ** 15) }}"},
+	{"zfill", "{{ 'x'.zfill(10 ** 15) }}"},
+	{"ljust", "{{ 'x'.ljust(10 ** 18, 'y') }}"},
+	{"expandtabs", "{{ '\\t'.expandtabs(10 ** 12) }}"},
+	{"indent", "{{ 'x\\ny'|indent(10 ** 12) }}"},
+	{"tojson indent", "{{ [1]|tojson(indent=10 ** 12) }}"},
+	{"replace nothing", "{% set s = 'x' * 1000000 %}{{ s.replace('', s) }}"},
+	{"join", "{{ ('x' * 1000000).join(range(99999)|map('string')) }}"},
+	{"batch", "{{ [1]|batch(10 ** 15, 'x')|list }}"},
+	{"slice", "{{ [1]|slice(10 ** 15)|list }}"},
+	{"endless output", "{% set s = 'x' * 1000000 %}{% for i in range(99999) %}{{ s }}{% endfor %}"},
+	{"endless text", "{% for a in range(99999) %}{% for b in range(99999) %}" + strings.Repeat("x", 5000) + "{% endfor %}{% endfor %}"},
+	{"unpacked arguments", "{% macro f() %}{{ varargs|length }}{% endmacro %}{% set ns = namespace(l=[1] * 1000000) %}{% for i in range(99999) %}{{ f(*ns.l) }}{% endfor %}"},
+	{"split in a loop", "{% set s = 'a ' * 1000000 %}{% for i in range(99999) %}{% set x = s.split() %}{% endfor %}"},
+	{"sort in a loop", "{% set l = range(99999)|list %}{% for i in range(99999) %}{% set x = l|sort %}{% endfor %}"},
+	{"generators in generators", "{% set ns = namespace(g=[1]) %}{% for i in range(999) %}{% set ns.g = ns.g|map('string') %}{% endfor %}{{ ns.g|list }}"},
+	{"many keys of tuples", "{{ range(99999)|map('list')|list }}{% for x in range(9999) %}{% for y in range(9999) %}{{ dict([((x, y), 1)]) }}{% endfor %}{% endfor %}"},
+	{"parentheses", "{{ " + strings.Repeat("(", 100000) + "1" + strings.Repeat(")", 100000) + " }}"},
+	{"brackets", "{{ " + strings.Repeat("[", 100000) + strings.Repeat("]", 100000) + " }}"},
+	{"nots", "{{ " + strings.Repeat("not ", 100000) + "1 }}"},
+	{"minuses", "{{ " + strings.Repeat("-", 100000) + "1 }}"},
+	{"ifs", strings.Repeat("{% if 1 %}", 50000) + strings.Repeat("{% endif %}", 50000)},
+	{"attributes", "{{ a" + strings.Repeat(".a", 100000) + " }}"},
+	{"filters", "{{ a" + strings.Repeat("|string", 100000) + " }}"},
+	{"conditions", "{{ " + strings.Repeat("1 if 0 else ", 50000) + "1 }}"},
+	{"sums", "{{ 1" + strings.Repeat(" + 1", 200000) + " }}{{ 1 / 0 }}"},
+	{"concatenations", "{{ 'x'" + strings.Repeat(" ~ 'x'", 100000) + " }}{{ 1 / 0 }}"},
+	{"elifs", "{% if 0 %}" + strings.Repeat("{% elif 0 %}", 50000) + "{% endif %}{{ 1 / 0 }}"},
+	{"ands", "{{ 1" + strings.Repeat(" and 1", 100000) + " }}{{ 1 / 0 }}"},
+}
+
+// TestHostile keeps every hostile template within its limits. The time is far
+// above what any of them takes, and far below for ever.
+func TestHostile(t *testing.T) {
+	opts := chat.Options{MaxSteps: 2_000_000, MaxValueBytes: 64 << 20, MaxOutputBytes: 4 << 20}
+	for _, c := range hostile {
+		t.Run(c.name, func(t *testing.T) {
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			start := time.Now()
+			tpl, err := chat.Parse("hostile", c.src, opts)
+			if err == nil {
+				_, err = tpl.Render(nil, chat.Input{})
+			}
+			took := time.Since(start)
+			runtime.ReadMemStats(&after)
+			if err == nil {
+				t.Fatal("Render succeeded, want an error")
+			}
+			var e *chat.Error
+			if !errors.As(err, &e) || e.Template != "hostile" {
+				t.Errorf("error %v (%T), want *chat.Error with the name", err, err)
+			}
+			if len(err.Error()) > 500 {
+				t.Errorf("error text of %d bytes", len(err.Error()))
+			}
+			if took > 20*time.Second {
+				t.Errorf("took %v", took)
+			}
+			if mb := (after.TotalAlloc - before.TotalAlloc) >> 20; mb > 1024 {
+				t.Errorf("allocated %d MiB in all", mb)
+			}
+			t.Logf("%v in %v", err, took)
+		})
+	}
+}
+
+func TestLimitsAreNamed(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name, src string
+		opts      chat.Options
+	}{
+		{"source", strings.Repeat("x", 101), chat.Options{MaxSourceBytes: 100}},
+		{"nesting", "{{ ((((1)))) }}", chat.Options{MaxNesting: 4}},
+		{"output", "{% for i in range(20) %}xxxxxxxxxx{% endfor %}", chat.Options{MaxOutputBytes: 100}},
+		{"values", "{{ ('x' * 200)|length }}", chat.Options{MaxValueBytes: 100}},
+		{"steps", "{% for i in range(200) %}{% endfor %}", chat.Options{MaxSteps: 100}},
+		{"depth", "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(12) }}", chat.Options{MaxDepth: 10}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			tpl, err := chat.Parse("x", c.src, c.opts)
+			if err == nil {
+				_, err = tpl.Render(nil, chat.Input{})
+			}
+			if !errors.Is(err, chat.ErrLimit) {
+				t.Errorf("error %v, want ErrLimit", err)
+			}
+			// The same template is fine within the defaults.
+			if tpl, err = chat.Parse("x", c.src, chat.Options{}); err == nil {
+				_, err = tpl.Render(nil, chat.Input{})
+			}
+			if err != nil {
+				t.Errorf("with default limits: %v", err)
+			}
+		})
+	}
+}

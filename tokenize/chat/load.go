@@ -1,0 +1,231 @@
+package chat
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path"
+	"slices"
+	"strings"
+)
+
+// A Set is the chat templates of one model: the default one, and those for a
+// special use by name.
+type Set struct {
+	byName map[string]*Template
+}
+
+// The names of templates that Hugging Face gives a meaning: the one for plain
+// conversations, and the one for conversations with tools.
+const (
+	DefaultName = "default"
+	ToolUseName = "tool_use"
+)
+
+// Names returns the names of the templates in order.
+func (s *Set) Names() []string { return slices.Sorted(maps.Keys(s.byName)) }
+
+// Named returns the template of that name, or nil.
+func (s *Set) Named(name string) *Template { return s.byName[name] }
+
+// For returns the template that Hugging Face takes for a conversation with or
+// without tools: tool_use for one with tools where there is one, else default.
+// It is nil where a model has named templates and neither of these.
+func (s *Set) For(tools bool) *Template {
+	if tools {
+		if t := s.byName[ToolUseName]; t != nil {
+			return t
+		}
+	}
+	return s.byName[DefaultName]
+}
+
+// LoadDir is Load of a folder on disk.
+func LoadDir(dir string, opts Options) (*Set, error) { return Load(os.DirFS(dir), opts) }
+
+// maxConfigBytes bounds tokenizer_config.json, which holds a thousand added
+// tokens in the largest case seen and stays below 1 MiB.
+const maxConfigBytes = 32 << 20
+
+// Load reads a model's chat templates from its folder, as transformers does:
+// chat_template.jinja and additional_chat_templates/*.jinja, else chat_template
+// in tokenizer_config.json, which is a text or a list of {name, template}, else
+// chat_template.json.
+//
+// The special tokens of tokenizer_config.json, or of special_tokens_map.json,
+// become variables of the templates, unless opts has them. A model without any
+// template is an error that wraps fs.ErrNotExist.
+func Load(fsys fs.FS, opts Options) (*Set, error) {
+	config, err := readConfig(fsys, "tokenizer_config.json")
+	if err != nil {
+		return nil, err
+	}
+	special, err := readConfig(fsys, "special_tokens_map.json")
+	if err != nil {
+		return nil, err
+	}
+	opts.Tokens = maps.Clone(opts.Tokens)
+	if opts.Tokens == nil {
+		opts.Tokens = map[string]string{}
+	}
+	addTokens(&opts, config)
+	addTokens(&opts, special)
+
+	srcs, err := sources(fsys, config, opts)
+	if err != nil {
+		return nil, err
+	}
+	s := &Set{byName: map[string]*Template{}}
+	for name, src := range srcs {
+		if s.byName[name], err = Parse(name, src, opts); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+// sources finds the texts of the templates by name.
+func sources(fsys fs.FS, config *Map, opts Options) (map[string]string, error) {
+	out := map[string]string{}
+	text, err := readLimited(fsys, "chat_template.jinja", maxSource(opts))
+	switch {
+	case err == nil:
+		out[DefaultName] = string(text)
+	case !errors.Is(err, fs.ErrNotExist):
+		return nil, fmt.Errorf("chat: %w", err)
+	}
+	more, err := fs.Glob(fsys, "additional_chat_templates/*.jinja")
+	if err != nil {
+		return nil, fmt.Errorf("chat: %w", err)
+	}
+	for _, p := range more {
+		if text, err = readLimited(fsys, p, maxSource(opts)); err != nil {
+			return nil, fmt.Errorf("chat: %w", err)
+		}
+		out[strings.TrimSuffix(path.Base(p), ".jinja")] = string(text)
+	}
+	if len(out) > 0 {
+		return out, nil
+	}
+	for _, from := range []string{"tokenizer_config.json", "chat_template.json"} {
+		m := config
+		if from != "tokenizer_config.json" {
+			if m, err = readConfig(fsys, from); err != nil {
+				return nil, err
+			}
+		}
+		if m == nil {
+			continue
+		}
+		v, ok := m.Get("chat_template")
+		if !ok || v.Kind() == None {
+			continue
+		}
+		if err := namedTemplates(out, v); err != nil {
+			return nil, fmt.Errorf("chat: %s: chat_template: %w", from, err)
+		}
+		if len(out) > 0 {
+			return out, nil
+		}
+	}
+	return nil, fmt.Errorf("chat: neither chat_template.jinja nor a chat_template in tokenizer_config.json: %w", fs.ErrNotExist)
+}
+
+// namedTemplates takes both forms of chat_template apart: a text, and a list of
+// templates with names.
+func namedTemplates(out map[string]string, v Value) error {
+	if s, ok := v.Text(); ok {
+		out[DefaultName] = s
+		return nil
+	}
+	if v.Kind() != List {
+		return fmt.Errorf("neither a text nor a list")
+	}
+	for i, x := range v.Items() {
+		m := x.Map()
+		if m == nil {
+			return fmt.Errorf("element %d is no object", i)
+		}
+		n, _ := m.Get("name")
+		t, _ := m.Get("template")
+		name, ok1 := n.Text()
+		text, ok2 := t.Text()
+		if !ok1 || !ok2 {
+			return fmt.Errorf("element %d has no name or no template", i)
+		}
+		out[name] = text
+	}
+	return nil
+}
+
+func maxSource(opts Options) int64 { return int64(opts.withDefaults().MaxSourceBytes) }
+
+// readLimited reads a file of at most limit bytes. A file that is not there
+// gives fs.ErrNotExist.
+func readLimited(fsys fs.FS, name string, limit int64) ([]byte, error) {
+	info, err := fs.Stat(fsys, name)
+	if err != nil {
+		return nil, err
+	}
+	if info.Size() > limit {
+		return nil, fmt.Errorf("%s: %w: %d bytes, at most %d", name, ErrLimit, info.Size(), limit)
+	}
+	return fs.ReadFile(fsys, name)
+}
+
+// readConfig reads a JSON object, nil where there is no such file.
+func readConfig(fsys fs.FS, name string) (*Map, error) {
+	b, err := readLimited(fsys, name, maxConfigBytes)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("chat: %w", err)
+	}
+	v, err := FromJSON(b)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	if v.Map() == nil {
+		return nil, fmt.Errorf("chat: %s: not an object", name)
+	}
+	return v.Map(), nil
+}
+
+// addTokens takes over the special tokens, which are texts or objects with the
+// text in content.
+func addTokens(opts *Options, m *Map) {
+	if m == nil {
+		return
+	}
+	for i := range m.Len() {
+		k, v := m.At(i)
+		name, _ := k.Text()
+		if !strings.HasSuffix(name, "_token") {
+			continue
+		}
+		if o := v.Map(); o != nil {
+			v, _ = o.Get("content")
+		}
+		text, ok := v.Text()
+		if !ok || text == "" {
+			continue
+		}
+		switch {
+		case name == "bos_token":
+			if opts.BOSToken == "" {
+				opts.BOSToken = text
+			}
+		case name == "eos_token":
+			if opts.EOSToken == "" {
+				opts.EOSToken = text
+			}
+		default:
+			if _, ok := opts.Tokens[name]; !ok {
+				opts.Tokens[name] = text
+			}
+		}
+	}
+}
