@@ -1,0 +1,207 @@
+package chat_test
+
+import (
+	"errors"
+	"math/big"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/rollout-rl/rollout/tokenize/chat"
+)
+
+// The behaviours here are promises, each taken from Python's Jinja2 3.1.6. Where
+// one fails, mend the code; do not fit the test to it.
+func TestSemantics(t *testing.T) {
+	t.Parallel()
+	vars := `{"d": {"b": 1, "a": 2, "items": 3}, "l": [3, 1, 2], "s": "añb", "none": 1, "x": "outer", "one": 1, "onef": 1.0, "big": 123456789012345678901234567890}`
+	for _, c := range []struct{ name, src, want string }{
+		{"key order", "{{ d }}", "{'b': 1, 'a': 2, 'items': 3}"},
+		{"int and float apart", "{{ one }} {{ onef }} {{ one == onef }} {{ [one, onef]|tojson }}", "1 1.0 True [1, 1.0]"},
+		{"big ints", "{{ big + 1 }} {{ big|tojson }} {{ -7 // 2 }} {{ -7 % 3 }} {{ 7 / 2 }}", "123456789012345678901234567891 123456789012345678901234567890 -4 2 3.5"},
+		{"floats", "{{ 1e16 }} {{ 1e15 }} {{ 0.0001 }} {{ 0.00001 }} {{ -0.0 }}", "1e+16 1000000000000000.0 0.0001 1e-05 -0.0"},
+		{"a method hides a key", "{{ d.items() is iterable }} {{ d['items'] }} {{ d.b }}", "True 3 1"},
+		{"undefined", "[{{ y }}]{{ y is defined }}{{ y|length }}{{ y|default('z') }}", "[]False0z"},
+		{"code points", "{{ s|length }}{{ s[1] }}{{ s[::-1] }}{{ s[-1:] }}", "3ñbñab"},
+		{"Markup escapes", "{{ ('<'|safe) + '<' }}{{ '<' + '<' }}{{ ('<'|safe) ~ '<' }}", "<&lt;<<<<"},
+		{"loops forget", "{% for i in l %}{% set x = i %}{% endfor %}{{ x }}", "outer"},
+		{"loops start anew", "{% for i in l %}{{ x }}{% set x = i %}{% endfor %}", "outerouterouter"},
+		{"an if is no scope", "{% if true %}{% set x = 2 %}{% endif %}{{ x }}", "2"},
+		{"set later hides the input", "{% for i in [1] %}[{{ x }}]{% endfor %}{% set x = 1 %}", "[]"},
+		{"namespace", "{% set ns = namespace(n=0) %}{% for i in l %}{% set ns.n = ns.n + i %}{% endfor %}{{ ns.n }}", "6"},
+		{"macros see late", "{% macro m() %}{{ v }}{% endmacro %}{% set v = 5 %}{{ m() }}", "5"},
+		{"generators are used up", "{% set g = l|select('gt', 1) %}{{ g|list }}{{ g|list }}", "[3, 2][]"},
+		{"loop looks ahead", "{% for i in l|select %}{{ loop.length }}{{ loop.last }}{% endfor %}", "3False3False3True"},
+		{"else after continue", "{% for i in l %}{% continue %}{% else %}E{% endfor %}", "E"},
+		{"recursive", "{% for i in [1, [2, [3]]] recursive %}{{ loop(i) if i is iterable else i }}{% endfor %}", "123"},
+		{"call", "{% macro m() %}<{{ caller(1) }}>{% endmacro %}{% call(n) m() %}{{ n }}{{ x }}{% endcall %}", "<1outer>"},
+		{"chained comparison", "{{ 1 < 2 < 3 }}{{ 1 < 3 < 2 }}{{ 'a' in 'abc' in ['abc'] }}", "TrueFalseTrue"},
+		{"tojson", `{{ {'k': ['<é>', none, true, 1.5], 2: {}}|tojson(indent=1) }}`, "{\n \"k\": [\n  \"<é>\",\n  null,\n  true,\n  1.5\n ],\n \"2\": {}\n}"},
+		{"trim and strip", "a\n  {% if true %}\n  b\n  {%- endif %}\n\nc", "a\n  b\nc"},
+		{"raw", "{% raw %}{{ x }}{% endraw %}", "{{ x }}"},
+		{"a sigma at the end", "{{ 'ΑΣ ΣΑ'|lower }}{{ 'ß'|upper }}", "ας σαSS"},
+		{"percent", "{{ '%s %r %05.1f %x' % ('a', 'b', 2.25, 255) }}", "a 'b' 002.2 ff"},
+		{"time", "{{ strftime_now('%d %b %Y') }}", "04 Jul 2026"},
+		{"generation", "{% generation %}a{% set x = 1 %}{% endgeneration %}{{ x }}", "aouter"},
+		{"unknown filter in an if", "{% if false %}{{ x|nosuch }}{% endif %}ok", "ok"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			tpl, err := chat.Parse(c.name, c.src, testOptions())
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := tpl.Render(nil, input(t, []byte(vars)))
+			if err != nil || string(got) != c.want {
+				t.Errorf("Render(%s) = %q, %v, want %q", c.src, got, err, c.want)
+			}
+		})
+	}
+}
+
+func TestErrors(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name, src string
+		line      int
+		is        error
+		text      string
+	}{
+		{"raised", "\n\n{{ raise_exception('no') }}", 3, chat.ErrRaised, "no"},
+		{"undefined attribute", "a\n{{ x.y.z }}", 2, nil, "'x' is undefined"},
+		{"str and int", "{{ 'a' + 1 }}", 1, nil, "unsupported operand types for +: 'str' and 'int'"},
+		{"in a macro", "{% macro m() %}\n{{ 1 / 0 }}{% endmacro %}\n{{ m() }}", 2, nil, "division by zero"},
+		{"append", "{{ [].append(1) }}", 1, nil, "unsafe"},
+		{"unknown tag", "x\n{% nosuch %}", 2, nil, "unknown tag 'nosuch'"},
+		{"left out tag", "{% include 'x' %}", 1, chat.ErrUnsupported, "include"},
+		{"left out filter", "\n{{ x|urlize }}", 2, chat.ErrUnsupported, "urlize"},
+		{"no clock", "{{ strftime_now('%Y') }}", 1, chat.ErrUnsupported, "Options.Now"},
+		{"unknown filter", "{{ x|nosuch }}", 1, nil, "no filter named 'nosuch'"},
+		{"not UTF-8", "a\xff", 0, nil, "not valid UTF-8"},
+		{"end is missing", "{% if x %}\n", 1, nil, "expected elif or else or endif"},
+		{"bracket", "{{ (1] }}", 1, nil, "expected ')'"},
+		{"break", "{% break %}", 1, nil, "outside of a loop"},
+		{"surrogate", `{{ '\ud83d' }}`, 1, nil, "no character"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			dst := []byte("kept")
+			tpl, err := chat.Parse("file.jinja", c.src, chat.Options{})
+			if err == nil {
+				dst, err = tpl.Render(dst, chat.Input{})
+			}
+			var e *chat.Error
+			if !errors.As(err, &e) {
+				t.Fatalf("error %v, want *chat.Error", err)
+			}
+			if e.Line != c.line || e.Template != "file.jinja" || !strings.Contains(e.Error(), c.text) || c.is != nil && !errors.Is(err, c.is) {
+				t.Errorf("error %q at line %d, want %q at line %d", err, e.Line, c.text, c.line)
+			}
+			if string(dst) != "kept" {
+				t.Errorf("dst = %q, want it as it was", dst)
+			}
+		})
+	}
+}
+
+func TestFromJSON(t *testing.T) {
+	t.Parallel()
+	print, err := chat.Parse("print", "{{ v }}", chat.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	deep := strings.Repeat("[", 902) + strings.Repeat("]", 902)
+	for _, c := range []struct{ name, js, want, err string }{
+		{"order", `{"z": 1, "a": 2, "z": 3}`, "{'z': 3, 'a': 2}", ""},
+		{"numbers", `[1, 1.0, 1e2, -0, -0.0, 1E400, 9223372036854775808, NaN, -Infinity]`, "[1, 1.0, 100.0, 0, -0.0, inf, 9223372036854775808, nan, -inf]", ""},
+		{"words", ` [true, false, null] `, "[True, False, None]", ""},
+		{"escapes", `["\u00e9\n\t\"\\\/", "\ud83d\ude42"]`, `['é\n\t"\\/', '🙂']`, ""},
+		{"empty", ``, "", "byte 0: value expected"},
+		{"two values", `1 2`, "", "byte 2: text behind"},
+		{"half a pair", `"\ud83d"`, "", "surrogate"},
+		{"wrong half", `"\ud83d\u0041"`, "", "surrogate"},
+		{"control character", "\"a\nb\"", "", "control character"},
+		{"not UTF-8", "\"a\xff\"", "", "not valid UTF-8 at byte 2"},
+		{"leading zero", `01`, "", "text behind"},
+		{"comma", `[1,]`, "", "byte 3: value expected"},
+		{"deep", deep, "", "nests deeper"},
+		{"digits", strings.Repeat("9", 4301), "", "more than 4300 digits"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			v, err := chat.FromJSON([]byte(c.js))
+			if c.err != "" {
+				if err == nil || !strings.Contains(err.Error(), c.err) {
+					t.Errorf("FromJSON(%.40s) = %v, want an error with %q", c.js, err, c.err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			m := chat.NewMap(1)
+			m.Set("v", v)
+			got, err := print.Render(nil, chat.Input{Extra: m})
+			if err != nil || string(got) != c.want {
+				t.Errorf("FromJSON(%s) prints as %s, %v, want %s", c.js, got, err, c.want)
+			}
+		})
+	}
+}
+
+// TestValues builds an input by hand and reads it back.
+func TestValues(t *testing.T) {
+	t.Parallel()
+	m := chat.NewMap(0)
+	for i, k := range strings.Split("abcdefghijklmnopqrstuvwxyz", "") { // more keys than are compared one by one
+		m.Set(k, chat.IntValue(int64(i)))
+	}
+	m.Set("c", chat.ListValue(chat.NoneValue(), chat.BoolValue(true), chat.FloatValue(2), chat.StringValue("a\xffb"), chat.BigValue(new(big.Int).Lsh(big.NewInt(1), 70))))
+	if v, ok := m.Get("z"); !ok || v.Kind() != chat.Int || m.Len() != 26 {
+		t.Errorf("Get(z) = %v, %v of %d keys", v, ok, m.Len())
+	}
+	if _, ok := m.Get("zz"); ok {
+		t.Error("Get(zz) found a key")
+	}
+	if k, _ := m.At(2); func() string { s, _ := k.Text(); return s }() != "c" {
+		t.Errorf("At(2) = %v, want c in its first place", k)
+	}
+	tpl, err := chat.Parse("x", "{{ c }}{{ messages }}{{ tools }}{{ add_generation_prompt }}{{ eos_token is defined }}", chat.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := tpl.Render(nil, chat.Input{Extra: m, AddGenerationPrompt: true})
+	if want := "[None, True, 2.0, 'a\uFFFDb', 1180591620717411303424]NoneNoneTrueFalse"; err != nil || string(got) != want {
+		t.Errorf("Render = %q, %v, want %q", got, err, want)
+	}
+}
+
+// TestConcurrent renders one template from many goroutines.
+func TestConcurrent(t *testing.T) {
+	t.Parallel()
+	srcs := templates(t)
+	for _, name := range []string{"Qwen-Qwen3-0.6B.jinja", "openai-gpt-oss-120b.jinja"} {
+		tpl, err := chat.Parse(name, srcs[name], testOptions())
+		if err != nil {
+			t.Fatal(err)
+		}
+		in := benchInput(t, 10)
+		want, err := tpl.Render(nil, in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var wg sync.WaitGroup
+		for range 8 {
+			wg.Go(func() {
+				for range 20 {
+					got, err := tpl.Render(nil, in)
+					if err != nil || string(got) != string(want) {
+						t.Errorf("%s: a render among others differs: %v", name, err)
+						return
+					}
+				}
+			})
+		}
+		wg.Wait()
+	}
+}
