@@ -4,7 +4,7 @@
 //
 // The distributions follow recordings: ids are drawn by Zipf's law from 150,000 and
 // roughly ordered by frequency, as those of byte-pair vocabularies are; one
-// log-probability in sixteen is exactly 0, a quarter are so small that they are
+// log-probability in sixteen is exactly 0, some are so small that they are
 // printed with an exponent; text has an escape every forty words or so.
 package tokenizetest
 
@@ -234,11 +234,14 @@ func (w *writer) ids(ids []int32) *writer {
 	return w.str(`]`)
 }
 
-// float prints v as Python's repr of the same double does.
+// float prints v as the server prints the same double: 0.000029, but 2.9e-6.
 func (w *writer) float(v float32) *writer {
 	f := float64(v)
-	if a := math.Abs(f); a != 0 && a < 1e-4 {
+	if a := math.Abs(f); a != 0 && a < 1e-5 {
 		w.b = strconv.AppendFloat(w.b, f, 'e', -1, 64)
+		if n := len(w.b); w.b[n-2] == '0' { // e-06
+			w.b = append(w.b[:n-2], w.b[n-1])
+		}
 		return w
 	}
 	n := len(w.b)
