@@ -81,9 +81,6 @@ func (p *program) collect(ctx context.Context, l *loader, o *collectOptions) err
 		return err
 	}
 	defer parts.close()
-	if c.config.Tokens.Tokenizer != "" {
-		c.display.say("tokens.tokenizer is not used: no source of prompts needs one yet")
-	}
 	if err := checkNewRun(c.config.Output.Dir); err != nil {
 		return err
 	}

@@ -16,7 +16,7 @@ import (
 
 type inspectOptions struct {
 	row, limit              int
-	task                    string
+	task, tokenizer         string
 	failures, asJSON, whole bool
 	color                   string
 }
@@ -47,6 +47,7 @@ masked out are underlined. Without colours, masked-out ones stand in parentheses
 	f.StringVar(&o.task, "task", "", "rows of the task with this `ID` only; --row counts among them")
 	f.IntVar(&o.limit, "limit", 0, "show the first `N` only (default: all)")
 	f.BoolVar(&o.failures, "failures", false, "show what failed instead")
+	f.StringVar(&o.tokenizer, "tokenizer", "", "with --row: show the tokens as text, by the tokenizer in `DIR`")
 	f.BoolVar(&o.whole, "whole", false, "with --row: all tokens, also of long spans")
 	f.BoolVar(&o.asJSON, "json", false, "print JSON lines; with --row all columns of the row")
 	f.StringVar(&o.color, "color", "auto", "`WHEN` to colour: auto, always, never")
@@ -203,6 +204,13 @@ func (p *program) inspectFailures(failures iter.Seq2[*sink.StoredFailure, error]
 }
 
 func (p *program) inspectRow(rows iter.Seq2[*sink.StoredRow, error], o *inspectOptions, paint painter) error {
+	spell := speller(decimal)
+	if o.tokenizer != "" {
+		var err error
+		if spell, err = loadSpeller(o.tokenizer); err != nil {
+			return err
+		}
+	}
 	n := 0
 	for r, err := range rows {
 		if err != nil {
@@ -212,7 +220,7 @@ func (p *program) inspectRow(rows iter.Seq2[*sink.StoredRow, error], o *inspectO
 			if o.asJSON {
 				return p.printJSON(columns(r))
 			}
-			return showRow(p.stdout, r, rowView{number: n, paint: paint, spell: decimal, whole: o.whole, width: p.width()})
+			return showRow(p.stdout, r, rowView{number: n, paint: paint, spell: spell, whole: o.whole, width: p.width()})
 		}
 		n++
 	}

@@ -135,10 +135,10 @@ func (c *config) settings(getenv func(string) string) []*setting {
 		boolSetting("tasks.skip_bad", &c.Tasks.SkipBad).with("skip-bad-tasks", "",
 			"count bad task lines and go on"),
 
-		enumSetting("tokens.prompts", &c.Tokens.Prompts, "auto", "turns", "literal").with("prompts", "",
-			"where the prompts of the calls come from"),
+		enumSetting("tokens.prompts", &c.Tokens.Prompts, "auto", "turns", "stored", "trace", "literal").with("prompts", "SOURCE",
+			"where the prompts of the calls come from: auto, turns, stored, trace, literal"),
 		stringSetting("tokens.tokenizer", &c.Tokens.Tokenizer).with("tokenizer", "DIR",
-			"the model's tokenizer files"),
+			"the folder with the model's tokenizer and chat template"),
 		enumSetting("tokens.drift", &c.Tokens.Drift, "fork", "realign", "reject").with("drift", "",
 			"what to do when the server rewrote the history"),
 		intSetting("tokens.realign_max", &c.Tokens.RealignMax, 1).with("", "",

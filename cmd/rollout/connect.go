@@ -68,6 +68,9 @@ func (c *config) backends(clients []*letta.Client) ([]*letta.Backend, error) {
 		MaxSteps:      c.Agent.MaxSteps,
 		Approvals:     c.Agent.Approvals,
 		Messages:      c.Output.Messages,
+		// Rebuilding prompts begins with the system message, as it is before the
+		// first send.
+		SystemText: c.Tokens.Tokenizer != "" && c.Tokens.Prompts != "turns" && c.Tokens.Prompts != "literal",
 	}
 	if c.Agent.File != "" {
 		b, err := os.ReadFile(c.Agent.File)

@@ -9,16 +9,11 @@ import (
 	"reflect"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/rollout-rl/rollout/sink"
 	"github.com/rollout-rl/rollout/tokenize"
 )
-
-// A speller says how a token is shown: as its number, or, with a tokenizer, as its
-// text.
-type speller func(id int32) string
-
-func decimal(id int32) string { return strconv.Itoa(int(id)) }
 
 // A rowView says how showRow shows.
 type rowView struct {
@@ -113,7 +108,7 @@ func showSpan(b *bytes.Buffer, r *sink.StoredRow, v rowView, role tokenize.Role,
 	sampled := role == tokenize.RoleAssistant
 	column := 0
 	put := func(plain, painted string) {
-		if column > 0 && column+1+len(plain) > v.width-2 {
+		if column > 0 && column+1+utf8.RuneCountInString(plain) > v.width-2 {
 			b.WriteByte('\n')
 			column = 0
 		}
@@ -123,7 +118,7 @@ func showSpan(b *bytes.Buffer, r *sink.StoredRow, v rowView, role tokenize.Role,
 			b.WriteByte(' ')
 		}
 		b.WriteString(painted)
-		column += 1 + len(plain)
+		column += 1 + utf8.RuneCountInString(plain)
 	}
 	for i := from; i < to; i++ {
 		if !v.whole && !sampled && to-from > 3*edgeTokens && i == from+edgeTokens {

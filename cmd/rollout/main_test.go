@@ -6,6 +6,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"io/fs"
 	"net/http"
 	"os"
@@ -49,12 +50,13 @@ func TestScripts(t *testing.T) {
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("EXCHANGES", exchanges)
 			e.Setenv("CONFIGS", configs)
+			e.Setenv("TOKENIZERS", filepath.Join(filepath.Dir(exchanges), "tokenizers"))
 			e.Setenv("TMPDIR", e.WorkDir)
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"code": scriptCode, "ready": scriptReady, "field": scriptField, "absent": scriptAbsent,
-			"pack": scriptPack, "parquet": scriptParquet, "append": scriptAppend, "lines": scriptLines, "agents": scriptAgents, "await": scriptAwait, "samerows": scriptSameRows,
+			"pack": scriptPack, "unpack": scriptUnpack, "parquet": scriptParquet, "append": scriptAppend, "lines": scriptLines, "agents": scriptAgents, "await": scriptAwait, "samerows": scriptSameRows,
 		},
 	})
 }
@@ -271,4 +273,19 @@ func scriptSameRows(ts *testscript.TestScript, neg bool, args []string) {
 	if len(a) == 0 || !slices.Equal(a, b) {
 		ts.Fatalf("%d and %d rows, which are not the same", len(a), len(b))
 	}
+}
+
+// unpack FILE.zst TO decompresses a file.
+func scriptUnpack(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: unpack FILE.zst TO")
+	}
+	f, err := os.Open(ts.MkAbs(args[0]))
+	ts.Check(err)
+	defer f.Close()
+	z, err := zstd.NewReader(f)
+	ts.Check(err)
+	defer z.Close()
+	b, err := io.ReadAll(z)
+	ts.Check(errors.Join(err, os.WriteFile(ts.MkAbs(args[1]), b, 0o600)))
 }

@@ -230,7 +230,8 @@ func (s *summary) hints(c *config, stats collector.Stats, busy float64) []string
 			"(a Letta server with a default PostgreSQL fails near 30)", slots, 2*c.Server.MaxInFlight))
 	}
 	if n := s.FailedByClass[collector.ClassNoPrompt.String()]; n > 0 {
-		out = append(out, fmt.Sprintf("%d samples failed because the server does not say what the model was shown (no input_ids on its turns)", n))
+		out = append(out, fmt.Sprintf("%d samples failed because the server does not say what the model was shown; "+
+			"with tokens.tokenizer, the folder of the model's tokenizer and chat template, it can be rebuilt", n))
 	}
 	return out
 }

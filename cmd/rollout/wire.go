@@ -32,13 +32,18 @@ type parts struct {
 func (c *config) parts(stderr io.Writer) (*parts, error) {
 	p := &parts{close: func() {}}
 	pc := prompt.Config{}
-	switch c.Tokens.Prompts {
-	case "turns":
-		pc.Force = tokenize.SourceTurns
-	case "literal":
-		pc.Force = tokenize.SourceLiteral
+	if c.Tokens.Prompts != "auto" {
+		if err := pc.Force.UnmarshalText([]byte(c.Tokens.Prompts)); err != nil {
+			return nil, usageError("tokens.prompts: %w", err)
+		}
 	}
 	var err error
+	if c.Tokens.Tokenizer != "" {
+		if pc.Model, err = loadModel(c.Tokens.Tokenizer); err != nil {
+			return nil, err
+		}
+		pc.Encoder = pc.Model.Tokenizer
+	}
 	if p.prompter, err = prompt.New(pc); err != nil {
 		return nil, usageError("tokens.prompts: %w", err)
 	}
