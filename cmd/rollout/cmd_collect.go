@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"sync/atomic"
 	"time"
 
@@ -135,12 +136,15 @@ func (c *config) planned(tasks *taskSet) int {
 
 // open makes the parts of the run; none of them does anything yet.
 func (c *collection) open(parts *parts, backends []*letta.Backend) error {
+	meta := maps.Clone(parts.digests)
+	meta["rollout.config_sha256"] = c.info.ConfigSHA256
+	meta["rollout.server_version"] = c.info.Servers[0].Version
 	dataset, err := sink.Create(c.folder.dir, sink.Config{
 		Format:        parts.format,
 		MaxShardBytes: c.config.Output.ShardBytes,
 		MaxShardAge:   c.config.Output.ShardAge,
 		RunID:         c.info.ID,
-		Meta:          map[string]string{"rollout.config_sha256": c.info.ConfigSHA256, "rollout.server_version": c.info.Servers[0].Version},
+		Meta:          meta,
 		Events:        sink.Events{Committed: c.committed},
 	})
 	if err != nil {

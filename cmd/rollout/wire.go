@@ -24,13 +24,14 @@ type parts struct {
 	scorer   collector.Scorer // nil: none
 	align    tokenize.AlignConfig
 	format   sink.Format
-	close    func() // ends the scorer's processes
+	digests  map[string]string // of the model's files, for the footers of the shards
+	close    func()            // ends the scorer's processes
 }
 
 // parts makes the parts that the configuration names. What a scoring program says
 // to people goes to stderr.
 func (c *config) parts(stderr io.Writer) (*parts, error) {
-	p := &parts{close: func() {}}
+	p := &parts{close: func() {}, digests: map[string]string{}}
 	pc := prompt.Config{}
 	if c.Tokens.Prompts != "auto" {
 		if err := pc.Force.UnmarshalText([]byte(c.Tokens.Prompts)); err != nil {
@@ -43,6 +44,7 @@ func (c *config) parts(stderr io.Writer) (*parts, error) {
 			return nil, err
 		}
 		pc.Encoder = pc.Model.Tokenizer
+		p.digests["rollout.tokenizer_sha256"] = pc.Model.Tokenizer.Digest()
 	}
 	if p.prompter, err = prompt.New(pc); err != nil {
 		return nil, usageError("tokens.prompts: %w", err)
