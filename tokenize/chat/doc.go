@@ -46,7 +46,7 @@
 //     filesizeformat, pprint, random, striptags, urlencode, urlize, wordwrap and
 //     xmlattr; the function lipsum; \N escapes
 //   - str.format with a specification after the colon, nested fields or
-//     attributes; round to None; methods of int and float but is_integer; complex
+//     attributes; methods of int and float but is_integer; complex
 //     results of **; ordering of dict views
 //   - strftime directives that the C library does not share everywhere
 //   - text that is no Unicode: half of a surrogate pair, in a template or in
@@ -54,6 +54,8 @@
 //   - what exceeds the limits of Options. Python's own limits on recursion and on
 //     the digits of an int are met at other places: macros may be nested 200 deep,
 //     values 900, an int may have 65,536 bits.
+//
+// A float to a power that is no whole number can differ in its last digit.
 //
 // Printing a function, a generator or a bound method gives its address in Python;
 // here it gives the same words without one. What is printable, and upper and

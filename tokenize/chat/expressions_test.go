@@ -1,6 +1,7 @@
 package chat_test
 
 import (
+	"regexp"
 	"strings"
 	"testing"
 
@@ -86,7 +87,7 @@ func (w *writer) filter() string {
 		"select|list", "select('odd')|list", "select('string')|list", "reject('none')|list", "select('gt', 1)|list", "selectattr('v')|list", "selectattr('k', 'equalto', 'x')|list", "rejectattr('v', 'none')|list", "selectattr('k', 'in', ['x'])|map(attribute='v')|list",
 		"dictsort", "dictsort(by='value')", "dictsort(true, reverse=true)", "items|list", "groupby('k')", "groupby('k')|map(attribute='list')|list", "batch(2)|list", "batch(2, '-')|list", "slice(2)|list", "slice(2, '-')|list",
 		"indent", "indent(2)", "indent(2, true)", "indent('> ', true, true)", "indent(first=true)", "center(20)", "truncate(8)", "truncate(5, true)", "truncate(5, true, '')", "wordcount",
-		"format(1)", "format("+arg()+")", "attr('a')", "attr('items')|string|length", "trim('a')", "nosuch", "length()", "lower(1)", "list|length", "string|length")
+		"format(1)", "format("+arg()+")", "attr('a')", "attr('real')", "trim('a')", "nosuch", "length()", "lower(1)", "list|length", "string|length")
 }
 
 func (w *writer) test() string {
@@ -178,10 +179,13 @@ func TestExpressionsAgainstPython(t *testing.T) {
 		if err == nil {
 			out, err = tpl.Render(nil, input(t, r.Vars))
 		}
+		if err != nil && strings.Contains(err.Error(), "complex numbers") {
+			continue // a documented difference
+		}
 		if answers[i].Out != nil {
 			texts++
-			if strings.Contains(*answers[i].Out, " at 0x") || strings.Contains(*answers[i].Out, "j)") {
-				continue // an address, different in every run; a complex number, which we refuse
+			if address.MatchString(*answers[i].Out) {
+				continue // an address, different in every run
 			}
 		}
 		if d := compare(answers[i], string(out), err); d != "" {
@@ -195,6 +199,9 @@ func TestExpressionsAgainstPython(t *testing.T) {
 		t.Errorf("only %d of %d templates have output", texts, len(requests))
 	}
 }
+
+// address matches what Python prints of functions, whatever a filter made of it.
+var address = regexp.MustCompile(`(?i)t 0[x0][0-9a-f]{6}`)
 
 func clipped(s string) string {
 	if len(s) > 600 {

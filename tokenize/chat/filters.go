@@ -374,7 +374,11 @@ func (r *run) round(v, p Value) (Value, error) {
 	n, ok := p.small()
 	switch {
 	case p.kind == None && v.kind == Float:
-		return v, typeErrorf("%w: round to None", ErrUnsupported)
+		f := math.RoundToEven(v.float())
+		if math.IsNaN(f) || math.IsInf(f, 0) {
+			return v, valueErrorf("cannot convert float to integer")
+		}
+		return truncFloat(f), nil
 	case !ok && p.kind != None:
 		return v, typeErrorf("precision must be an int")
 	case v.isInt():

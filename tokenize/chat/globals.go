@@ -146,6 +146,7 @@ func (r *run) fill(m *Map, a args) error {
 
 func newNamespace(r *run, a args) (Value, error) {
 	ns := &namespace{}
+	r.cyclic = true
 	err := r.fill(&ns.attrs, a)
 	return objectOf(ns), err
 }

@@ -216,8 +216,8 @@ func (r *run) bigOp(op binop, x, y *big.Int) (Value, error) {
 		if math.IsInf(f, 0) {
 			return Value{}, valueErrorf("integer division result too large for a float")
 		}
-		if f == 0 {
-			f = 0 // Python has no -0.0 here
+		if f == 0 && (x.Sign() < 0) != (y.Sign() < 0) {
+			f = math.Copysign(0, -1)
 		}
 		return FloatValue(f), nil
 	case opFloorDiv, opMod:
@@ -339,11 +339,32 @@ func floatPow(x, y float64) (Value, error) {
 	case x < 0 && y != math.Floor(y) && !math.IsInf(x, 0) && !math.IsInf(y, 0) && !math.IsNaN(y):
 		return Value{}, typeErrorf("%w: complex numbers", ErrUnsupported)
 	}
-	z := math.Pow(x, y)
+	z := power(x, y)
 	if math.IsInf(z, 0) && !math.IsInf(x, 0) && !math.IsInf(y, 0) {
 		return Value{}, valueErrorf("result too large")
 	}
 	return FloatValue(z), nil
+}
+
+// power is pow of the C library, which is rounded correctly in all but the rarest
+// cases; math.Pow is not. Whole exponents are therefore worked out in 320 bits.
+func power(x, y float64) float64 {
+	if y != math.Trunc(y) || math.Abs(y) > 1<<20 || x == 0 || math.IsInf(x, 0) || math.IsNaN(x) {
+		return math.Pow(x, y)
+	}
+	square := new(big.Float).SetPrec(320).SetFloat64(x)
+	z := new(big.Float).SetPrec(320).SetInt64(1)
+	for n := uint64(math.Abs(y)); n > 0; n >>= 1 {
+		if n&1 == 1 {
+			z.Mul(z, square)
+		}
+		square.Mul(square, square)
+	}
+	if y < 0 {
+		z.Quo(new(big.Float).SetPrec(320).SetInt64(1), z)
+	}
+	f, _ := z.Float64()
+	return f
 }
 
 func (r *run) negate(v Value) (Value, error) {

@@ -25,6 +25,9 @@ type run struct {
 	bytes  int64 // left
 	depth  int   // of functions
 	nested int   // of generators
+
+	cyclic   bool  // there is a namespace, so that values can hold themselves
+	printing []any // containers whose text is being made
 }
 
 // An env holds the variables of one call of a function.

@@ -3,6 +3,7 @@ package chat
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -57,8 +58,16 @@ func (r *run) appendRepr(dst []byte, v Value, depth int) ([]byte, error) {
 	case Markup:
 		return append(appendQuoted(append(dst, "Markup("...), v.s), ')'), nil
 	case List:
+		if r.begin(v.ref) {
+			return append(dst, "[...]"...), nil
+		}
+		defer r.end()
 		return r.appendItems(dst, v.Items(), "[", "]", depth)
 	case Tuple:
+		if r.begin(v.ref) {
+			return append(dst, "(...)"...), nil
+		}
+		defer r.end()
 		if len(v.Items()) == 1 {
 			return r.appendItems(dst, v.Items(), "(", ",)", depth)
 		}
@@ -101,6 +110,25 @@ func (r *run) appendRepr(dst []byte, v Value, depth int) ([]byte, error) {
 	return append(append(append(dst, '<'), typeName(v)...), " object>"...), nil
 }
 
+// begin notes that the text of a container is being made, and reports whether
+// that is so already: only by a namespace can a value hold itself.
+func (r *run) begin(container any) bool {
+	if !r.cyclic {
+		return false
+	}
+	if slices.Contains(r.printing, container) {
+		return true
+	}
+	r.printing = append(r.printing, container)
+	return false
+}
+
+func (r *run) end() {
+	if r.cyclic {
+		r.printing = r.printing[:len(r.printing)-1]
+	}
+}
+
 // walk pays for one value of a text that is being built, and bounds its size.
 func (r *run) walk(dst []byte, depth int) error {
 	if depth > maxWalk {
@@ -127,6 +155,10 @@ func (r *run) appendItems(dst []byte, items []Value, open, end string, depth int
 }
 
 func (r *run) appendDict(dst []byte, m *Map, depth int) ([]byte, error) {
+	if r.begin(m) {
+		return append(dst, "{...}"...), nil
+	}
+	defer r.end()
 	dst = append(dst, '{')
 	var err error
 	for i := range m.keys {
