@@ -6,8 +6,9 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/rollout-rl/rollout/collector/letta"
 	"github.com/spf13/cobra"
+
+	"github.com/rollout-rl/rollout/collector/letta"
 )
 
 type cleanOptions struct {

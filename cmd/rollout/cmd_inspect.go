@@ -9,9 +9,10 @@ import (
 	"strconv"
 	"text/tabwriter"
 
-	"github.com/rollout-rl/rollout/sink"
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
+
+	"github.com/rollout-rl/rollout/sink"
 )
 
 type inspectOptions struct {

@@ -15,8 +15,9 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 	"github.com/spf13/cobra"
+
+	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 )
 
 type simulateOptions struct {
@@ -194,7 +195,7 @@ func (p *program) simulate(ctx context.Context, o *simulateOptions) error {
 	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
 	if server.Shutdown(grace) != nil {
-		server.Close()
+		_ = server.Close() // the second try: whatever is open is cut
 	}
 	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
 		return err
@@ -231,8 +232,12 @@ func (p *program) simulated(o *simulateOptions, s lettasim.Stats) error {
 	}
 	line := fmt.Sprintf("simulated: %d sends, %d answered, %s, at most %d at once; agents: %d made, %d alive",
 		s.Sends, s.Answered, humanBytes(s.BytesSent), s.MaxInFlight, s.AgentsCreated, s.AgentsAlive)
-	for i, k := range slices.Sorted(maps.Keys(s.Faults)) {
-		line += map[bool]string{true: "; faults: ", false: ", "}[i == 0] + fmt.Sprintf("%s %d", k, s.Faults[k])
+	var faults []string
+	for _, k := range slices.Sorted(maps.Keys(s.Faults)) {
+		faults = append(faults, fmt.Sprintf("%s %d", k, s.Faults[k]))
+	}
+	if faults != nil {
+		line += "; faults: " + strings.Join(faults, ", ")
 	}
 	p.say("%s", line)
 	return nil

@@ -8,8 +8,9 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/rollout-rl/rollout/collector/letta"
 	"github.com/spf13/cobra"
+
+	"github.com/rollout-rl/rollout/collector/letta"
 )
 
 const stepsLong = `Ask a Letta server about its steps, one for each call of a model. The server is
@@ -133,8 +134,10 @@ func sentence(s string) string { return strings.ToUpper(s[:1]) + s[1:] + "." }
 func (p *program) stepsListCmd() *cobra.Command {
 	o := &stepsOutput{p: p}
 	var q letta.StepsQuery
-	cmd := &cobra.Command{Use: "list", Short: "list steps", Long: "List steps.\n\n" + stepsLong, Args: exactArgs(), Annotations: exits(stepsExits),
-		Example: "  rollout steps list --agent agent-… --server http://127.0.0.1:8283"}
+	cmd := &cobra.Command{
+		Use: "list", Short: "list steps", Long: "List steps.\n\n" + stepsLong, Args: exactArgs(), Annotations: exits(stepsExits),
+		Example: "  rollout steps list --agent agent-… --server http://127.0.0.1:8283",
+	}
 	f := cmd.Flags()
 	f.StringVar(&q.AgentID, "agent", "", "of the agent with this `ID`")
 	f.StringVar(&q.RunID, "server-run", "", "of the server run with this `ID`")
@@ -168,8 +171,10 @@ func (p *program) stepsListCmd() *cobra.Command {
 func (p *program) stepsFeedbackCmd() *cobra.Command {
 	o := &stepsOutput{p: p}
 	var tags []string
-	cmd := &cobra.Command{Use: "feedback STEP positive|negative|none", Short: "say what you think of a step",
-		Long: "Say what you think of a step; none takes it back.\n\n" + stepsLong, Args: exactArgs("STEP", "FEEDBACK"), Annotations: exits(stepsExits)}
+	cmd := &cobra.Command{
+		Use: "feedback STEP positive|negative|none", Short: "say what you think of a step",
+		Long: "Say what you think of a step; none takes it back.\n\n" + stepsLong, Args: exactArgs("STEP", "FEEDBACK"), Annotations: exits(stepsExits),
+	}
 	cmd.Flags().BoolVar(&o.asJSON, "json", false, "print what the server answered")
 	cmd.Flags().StringSliceVar(&tags, "tag", nil, "a `TAG` to add; give it again for several")
 	load := addConfigFlags(cmd, p.getenv, "server.urls")
@@ -259,17 +264,17 @@ func messageText(m letta.Message) string {
 	case *letta.ReasoningMessage:
 		return m.Reasoning
 	case *letta.ToolCallMessage:
-		text := ""
+		var parts []string
 		for _, c := range m.Calls() {
-			text += shown(c.Name) + "(" + shown(c.Arguments) + ") "
+			parts = append(parts, shown(c.Name)+"("+shown(c.Arguments)+")")
 		}
-		return text
+		return strings.Join(parts, " ")
 	case *letta.ToolReturnMessage:
-		text := ""
+		var parts []string
 		for _, r := range m.Returns() {
-			text += fmt.Sprint(r.ToolReturn) + " "
+			parts = append(parts, fmt.Sprint(r.ToolReturn))
 		}
-		return text
+		return strings.Join(parts, " ")
 	default:
 		return ""
 	}

@@ -3,8 +3,9 @@ package main
 import (
 	"fmt"
 
-	"github.com/rollout-rl/rollout/sink"
 	"github.com/spf13/cobra"
+
+	"github.com/rollout-rl/rollout/sink"
 )
 
 func (p *program) verifyCmd() *cobra.Command {

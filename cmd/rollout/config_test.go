@@ -115,10 +115,10 @@ func TestConfigComplaints(t *testing.T) {
 		{"secret unset", "server:\n  password: ${env:NOPE}\n", []string{"run.yaml:2: server.password: the environment variable NOPE is not set"}},
 		{"url with a password", "server:\n  urls: ['http://u:hunter2@h']\n", []string{"run.yaml:2: server.urls: http://u:xxxxx@h: a URL holds no password; use server.password"}},
 		{"reward without its pattern", "reward:\n  kind: regex\n", []string{"reward.pattern: reward.kind regex needs it"}},
-		{"all at once", "run:\n  retires: 1\ntasks:\n  samples: -1\nagent:\n  modle: x\n", []string{
+		{"all at once", "run:\n  retires: 1\ntasks:\n  samples: -1\nagent:\n  mdoel: x\n", []string{
 			"run.yaml:2: run.retires: unknown key; did you mean run.retries?",
 			"run.yaml:4: tasks.samples: -1: must be ≥ 1 and ≤ 2147483647",
-			"run.yaml:6: agent.modle: unknown key; did you mean agent.model?",
+			"run.yaml:6: agent.mdoel: unknown key; did you mean agent.model?",
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -248,7 +248,7 @@ func TestNearest(t *testing.T) {
 	t.Parallel()
 	words := []string{"collect", "simulate", "inspect", "verify", "max-in-flight"}
 	for _, tt := range []struct{ word, want string }{
-		{"colect", "collect"}, {"simluate", "simulate"}, {"inspct", "inspect"}, {"max-inflight", "max-in-flight"}, {"xyz", ""}, {"", ""},
+		{"colect", "collect"}, {"simulte", "simulate"}, {"inspct", "inspect"}, {"max-inflight", "max-in-flight"}, {"xyz", ""}, {"", ""},
 	} {
 		if got := nearest(tt.word, words); got != tt.want {
 			t.Errorf("nearest(%q) = %q, want %q", tt.word, got, tt.want)

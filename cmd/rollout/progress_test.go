@@ -136,13 +136,30 @@ func TestMeter(t *testing.T) {
 func TestHumanNumbers(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ got, want string }{
-		{humanCount(0), "0"}, {humanCount(999), "999"}, {humanCount(1000), "1,000"}, {humanCount(99_999), "99,999"},
-		{humanCount(100_000), "100k"}, {humanCount(999_600), "1.00M"}, {humanCount(1_234_567), "1.23M"}, {humanCount(12_345_678_901), "12.3G"},
-		{humanBytes(0), "0 B"}, {humanBytes(1500), "1.50 kB"}, {humanBytes(256 << 20), "268 MB"},
-		{humanRate(0.25), "0.25"}, {humanRate(12.34), "12.3"}, {humanRate(1234.5), "1,235"},
-		{humanDuration(420 * time.Millisecond), "0.42s"}, {humanDuration(65 * time.Second), "1m05s"}, {humanDuration(123 * time.Minute), "2h03m"},
-		{percent(1, 3), "33.3%"}, {percent(1, 0), "0%"}, {cut("a\nb\x1b", 10), "a b "}, {cut("日本語日本語", 4), "日本語…"},
-		{showBytes(3 << 19), "1536KiB"}, {showBytes(1000), "1kB"}, {showBytes(0), "0B"},
+		{humanCount(0), "0"},
+		{humanCount(999), "999"},
+		{humanCount(1000), "1,000"},
+		{humanCount(99_999), "99,999"},
+		{humanCount(100_000), "100k"},
+		{humanCount(999_600), "1.00M"},
+		{humanCount(1_234_567), "1.23M"},
+		{humanCount(12_345_678_901), "12.3G"},
+		{humanBytes(0), "0 B"},
+		{humanBytes(1500), "1.50 kB"},
+		{humanBytes(256 << 20), "268 MB"},
+		{humanRate(0.25), "0.25"},
+		{humanRate(12.34), "12.3"},
+		{humanRate(1234.5), "1,235"},
+		{humanDuration(420 * time.Millisecond), "0.42s"},
+		{humanDuration(65 * time.Second), "1m05s"},
+		{humanDuration(123 * time.Minute), "2h03m"},
+		{percent(1, 3), "33.3%"},
+		{percent(1, 0), "0%"},
+		{cut("a\nb\x1b", 10), "a b "},
+		{cut("日本語日本語", 4), "日本語…"},
+		{showBytes(3 << 19), "1536KiB"},
+		{showBytes(1000), "1kB"},
+		{showBytes(0), "0B"},
 	} {
 		if tt.got != tt.want {
 			t.Errorf("got %q, want %q", tt.got, tt.want)

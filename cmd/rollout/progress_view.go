@@ -60,13 +60,13 @@ func (v *view) eta() time.Duration {
 }
 
 // slots is how many samples may be in flight.
-func (v *view) slots() (max int) {
+func (v *view) slots() (n int) {
 	for _, e := range v.Endpoints {
 		if !e.Lost {
-			max += e.Max
+			n += e.Max
 		}
 	}
-	return max
+	return n
 }
 
 // line is the whole state in one line.
@@ -171,9 +171,7 @@ func (v *view) json() map[string]any {
 // writeEvent writes one JSON line that says what it is.
 func writeEvent(w io.Writer, name string, fields map[string]any) {
 	out := map[string]any{"event": name}
-	for k, f := range fields {
-		out[k] = f
-	}
+	maps.Copy(out, fields)
 	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)
 	_ = enc.Encode(out) // a reader that is gone is no reason to stop a run

@@ -125,7 +125,7 @@ func createRun(dir string, info runInfo, tasks *taskSet) (folder *runFolder, err
 	if err != nil {
 		return nil, err
 	}
-	defer from.Close()
+	defer func() { _ = from.Close() }() // read only
 	if err := writeDurably(dir, tasksFile, func(w io.Writer) error { _, err := io.Copy(w, from); return err }); err != nil {
 		return nil, err
 	}
@@ -160,7 +160,7 @@ func lockRun(dir string) (*os.File, error) {
 		return nil, withExit(exitStorage, err)
 	}
 	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		f.Close()
+		_ = f.Close() // nothing was written
 		if errors.Is(err, syscall.EWOULDBLOCK) {
 			return nil, withHint(withExit(exitLocked, fmt.Errorf("%s: another process is collecting into it", dir)), "wait for it, or give another folder with --out")
 		}
@@ -175,7 +175,7 @@ func locked(dir string) bool {
 	if err != nil {
 		return false
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }() // read only
 	return errors.Is(syscall.Flock(int(f.Fd()), syscall.LOCK_SH|syscall.LOCK_NB), syscall.EWOULDBLOCK)
 }
 
@@ -186,7 +186,7 @@ func writeDurably(dir, name string, write func(io.Writer) error) error {
 	if err != nil {
 		return err
 	}
-	defer os.Remove(f.Name()) // fails after the rename, as it should
+	defer func() { _ = os.Remove(f.Name()) }() // fails after the rename, as it should
 	if err := errors.Join(write(f), f.Chmod(0o644), f.Sync(), f.Close()); err != nil {
 		return err
 	}

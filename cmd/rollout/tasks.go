@@ -16,22 +16,23 @@ import (
 
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
+
 	"github.com/rollout-rl/rollout/collector"
 )
 
-// A badTask is a complaint about one task of a file; the ones after it can still
+// A badTaskError is a complaint about one task of a file; the ones after it can still
 // be read.
-type badTask struct {
+type badTaskError struct {
 	place string // tasks.jsonl:7
 	err   error
 }
 
-func (e *badTask) Error() string { return e.place + ": " + e.err.Error() }
-func (e *badTask) Unwrap() error { return e.err }
+func (e *badTaskError) Error() string { return e.place + ": " + e.err.Error() }
+func (e *badTaskError) Unwrap() error { return e.err }
 
 // readTasks yields the tasks of a file, by its name: .jsonl and anything else is
 // JSON lines, perhaps under .gz or .zst, .parquet is Parquet, and "-" is standard
-// input. After a *badTask the iteration may go on, after any other error not.
+// input. After a *badTaskError the iteration may go on, after any other error not.
 func readTasks(path string, stdin io.Reader) iter.Seq2[collector.Task, error] {
 	return func(yield func(collector.Task, error) bool) {
 		if path == "-" {
@@ -43,7 +44,7 @@ func readTasks(path string, stdin io.Reader) iter.Seq2[collector.Task, error] {
 			yield(collector.Task{}, withHint(usageError("tasks: %w", err), "give a file of tasks with --tasks, one JSON object per line"))
 			return
 		}
-		defer f.Close()
+		defer func() { _ = f.Close() }() // read only
 		name := filepath.Base(path)
 		switch ext := strings.ToLower(filepath.Ext(path)); ext {
 		case ".parquet":
@@ -54,7 +55,7 @@ func readTasks(path string, stdin io.Reader) iter.Seq2[collector.Task, error] {
 				yield(collector.Task{}, usageError("%s: not gzip: %w", name, err))
 				return
 			}
-			defer z.Close()
+			defer func() { _ = z.Close() }() // read only
 			taskLines(z, name, yield)
 		case ".zst":
 			z, err := zstd.NewReader(f, zstd.WithDecoderConcurrency(1))
@@ -89,7 +90,7 @@ func taskLines(r io.Reader, name string, yield func(collector.Task, error) bool)
 		t, err := parseTask(line)
 		t.Source, t.Line = name, n
 		if err != nil {
-			err = &badTask{fmt.Sprintf("%s:%d", name, n), err}
+			err = &badTaskError{fmt.Sprintf("%s:%d", name, n), err}
 		}
 		if !yield(t, err) {
 			return
@@ -138,7 +139,7 @@ func checkTasks(tasks iter.Seq2[collector.Task, error], samples int, skipBad boo
 	set := &taskSet{path: f.Name()}
 	defer func() {
 		if err != nil {
-			f.Close()
+			_ = f.Close() // the spool is thrown away
 			set.close()
 		}
 	}()
@@ -153,13 +154,13 @@ func checkTasks(tasks iter.Seq2[collector.Task, error], samples int, skipBad boo
 		if err == nil {
 			place := fmt.Sprintf("%s:%d", t.Source, t.Line)
 			if before, ok := first[t.ID]; ok {
-				err = &badTask{place, fmt.Errorf("id %q was used before, at %s", t.ID, before)}
+				err = &badTaskError{place, fmt.Errorf("id %q was used before, at %s", t.ID, before)}
 			} else {
 				first[t.ID] = place
 			}
 		}
 		if err != nil {
-			if _, ok := errors.AsType[*badTask](err); !ok {
+			if _, ok := errors.AsType[*badTaskError](err); !ok {
 				return nil, err
 			}
 			set.bad++
@@ -197,7 +198,7 @@ func checkTasks(tasks iter.Seq2[collector.Task, error], samples int, skipBad boo
 }
 
 // close removes the spool.
-func (s *taskSet) close() { os.Remove(s.path) }
+func (s *taskSet) close() { _ = os.Remove(s.path) } // what stays is in the temporary folder
 
 // parseTask reads one task object. It says which field is wrong.
 func parseTask(line []byte) (collector.Task, error) {

@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/parquet-go/parquet-go"
+
 	"github.com/rollout-rl/rollout/collector"
 )
 
@@ -35,7 +36,7 @@ func parquetTasks(f *os.File, name string, yield func(collector.Task, error) boo
 	}
 
 	rows := parquet.NewGenericReader[any](file)
-	defer rows.Close()
+	defer func() { _ = rows.Close() }() // read only
 	batch := make([]any, 64)
 	for n := 1; ; {
 		got, err := rows.Read(batch)
@@ -43,7 +44,7 @@ func parquetTasks(f *os.File, name string, yield func(collector.Task, error) boo
 			t, bad := taskFromRow(row)
 			t.Source, t.Line = name, n
 			if bad != nil {
-				bad = &badTask{fmt.Sprintf("%s:%d", name, n), bad}
+				bad = &badTaskError{fmt.Sprintf("%s:%d", name, n), bad}
 			}
 			if !yield(t, bad) {
 				return

@@ -54,7 +54,7 @@ func (c *config) parts(stderr io.Writer) (*parts, error) {
 		if err != nil {
 			return nil, usageError("reward.command: %w", err)
 		}
-		p.scorer, p.close = command, func() { command.Close() }
+		p.scorer, p.close = command, func() { _ = command.Close() } // every score was had
 	} else if p.scorer, err = c.scorer(); err != nil {
 		return nil, err
 	}
