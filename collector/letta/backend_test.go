@@ -178,7 +178,7 @@ func bash(t *testing.T) letta.ClientToolConfig {
 
 // shell is a client tool that checks what it is given and then runs a script.
 func shell(script string) []string {
-	return []string{"/bin/sh", "-c", `in=$(cat); for want in '"name":"bash"' '"arguments":{"cmd": "ls"}' '"task_id":"t-1"' '"sample_index":0' '"tool_call_id":"call_'; do
+	return []string{"/bin/sh", "-c", `in=$(cat); for want in '"name":"bash"' '"arguments":{"cmd":"ls"}' '"task_id":"t-1"' '"sample_index":0' '"tool_call_id":"call_'; do
 		case "$in" in *"$want"*) ;; *) echo "no $want in $in" >&2; exit 3;; esac; done
 		` + script}
 }

@@ -271,8 +271,12 @@ func TestSendIsNeverRepeated(t *testing.T) {
 			if got, want := s.count("POST"), answered+1; got != want {
 				t.Errorf("server saw %d sends, want %d", got, want)
 			}
-			// A GET may be repeated, and is, a bounded number of times.
+			// What makes something on the server is not repeated either.
 			s.answer.Store(0)
+			if _, err := c.CreateAgent(t.Context(), json.RawMessage(`{}`)); !errors.Is(err, collector.ErrConnection) || s.count("POST") != answered+2 {
+				t.Errorf("CreateAgent = %v after %d requests, want a connection error after one", err, s.count("POST")-answered-1)
+			}
+			// A GET may be repeated, and is, a bounded number of times.
 			if _, err := c.Health(t.Context()); !errors.Is(err, collector.ErrConnection) {
 				t.Errorf("Health = %v, want a connection error", err)
 			}
@@ -283,16 +287,27 @@ func TestSendIsNeverRepeated(t *testing.T) {
 	}
 }
 
-// TestNoSendAfterRedirect: following a 307 would repeat the send elsewhere.
-func TestNoSendAfterRedirect(t *testing.T) {
+// TestNoRedirect: following one would repeat a send, or turn it into a GET, and
+// carry the password elsewhere.
+func TestNoRedirect(t *testing.T) {
 	t.Parallel()
-	var seen atomic.Int32
-	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
-		seen.Add(1)
-		http.Redirect(w, r, r.URL.Path+"/", http.StatusTemporaryRedirect)
-	})
-	if _, err := c.Send(t.Context(), "agent-1", hello(), "", new(tokenize.Reply)); !errors.Is(err, collector.ErrUnusable) || seen.Load() != 1 {
-		t.Errorf("Send = %v after %d requests, want a refusal after 1", err, seen.Load())
+	for _, status := range []int{301, 302, 303, 307, 308} {
+		var seen atomic.Int32
+		c := serve(t, func(w http.ResponseWriter, r *http.Request) {
+			seen.Add(1)
+			if strings.HasSuffix(r.URL.Path, "/there") {
+				_, _ = io.WriteString(w, "{}")
+				return
+			}
+			http.Redirect(w, r, "/there", status)
+		})
+		_, err := c.Send(t.Context(), "agent-1", hello(), "", new(tokenize.Reply))
+		if !errors.Is(err, collector.ErrUnusable) || seen.Load() != 1 {
+			t.Errorf("%d: Send = %v after %d requests, want a refusal after 1", status, err, seen.Load())
+		}
+		if _, err := c.Health(t.Context()); !errors.Is(err, collector.ErrUnusable) || seen.Load() != 2 {
+			t.Errorf("%d: Health = %v after %d requests, want a refusal after 1", status, err, seen.Load()-1)
+		}
 	}
 }
 
@@ -376,8 +391,9 @@ func TestReplyTooLarge(t *testing.T) {
 				}
 			}, func(cfg *letta.ClientConfig) { cfg.MaxReplyBytes = 1 << 20 })
 			_, err := c.Send(t.Context(), "agent-1", hello(), "", new(tokenize.Reply))
-			if !errors.Is(err, tokenize.ErrTooLarge) {
-				t.Errorf("Send = %v, want ErrTooLarge", err)
+			bad, ok := errors.AsType[*tokenize.DecodeError](err)
+			if !ok || !errors.Is(err, tokenize.ErrTooLarge) || !chunked && bad.Offset != 0 {
+				t.Errorf("Send = %v, want ErrTooLarge, and nothing read where the length was told", err)
 			}
 			<-done
 			if got := written.Load(); got > 32<<20 {
