@@ -124,18 +124,20 @@ func (g *agent) converse(ctx context.Context, reply *collector.Reply) error {
 // send sends once and keeps the answer.
 func (g *agent) send(ctx context.Context, messages InputMessages, reply *collector.Reply) (*LettaResponse, error) {
 	request := g.request(messages)
-	arena := g.backend.reply()
-	g.arenas = append(g.arenas, arena)
+	var arena *tokenize.Reply
+	take := func() *tokenize.Reply {
+		arena = g.backend.reply()
+		g.arenas = append(g.arenas, arena)
+		return arena
+	}
 	id := fmt.Sprintf("%s/%d", g.attempt.Key, g.attempt.N)
 
 	sent := time.Now()
-	var answer *LettaResponse
-	var err error
+	path := agentMessages(g.state.ID)
 	if g.conversation != nil {
-		answer, err = g.client.SendConversation(ctx, g.conversation.ID, request, id, arena)
-	} else {
-		answer, err = g.client.Send(ctx, g.state.ID, request, id, arena)
+		path = conversationMessages(g.conversation.ID)
 	}
+	answer, err := g.client.send(ctx, path, request, id, take)
 	if err != nil {
 		if e := (*APIError)(nil); !errors.As(err, &e) || e.Status == 0 {
 			g.unanswered = true

@@ -19,7 +19,8 @@ import (
 // A send is never repeated, by no layer: when the connection fails, the server
 // may or may not have run the agent, and goes on running it.
 func (c *Client) Send(ctx context.Context, agentID string, req *LettaRequest, requestID string, reply *tokenize.Reply) (*LettaResponse, error) {
-	return c.send(ctx, "/v1/agents/"+seg(agentID)+"/messages", req, requestID, reply)
+	reply.Reset()
+	return c.send(ctx, agentMessages(agentID), req, requestID, func() *tokenize.Reply { return reply })
 }
 
 // SendConversation is Send on a conversation of an agent. The server ignores the
@@ -31,11 +32,17 @@ func (c *Client) SendConversation(ctx context.Context, conversationID string, re
 		copied.Streaming = new(bool)
 		req = &copied
 	}
-	return c.send(ctx, "/v1/conversations/"+seg(conversationID)+"/messages", req, requestID, reply)
+	reply.Reset()
+	return c.send(ctx, conversationMessages(conversationID), req, requestID, func() *tokenize.Reply { return reply })
 }
 
-func (c *Client) send(ctx context.Context, path string, req *LettaRequest, requestID string, reply *tokenize.Reply) (*LettaResponse, error) {
-	reply.Reset()
+func agentMessages(id string) string        { return "/v1/agents/" + seg(id) + "/messages" }
+func conversationMessages(id string) string { return "/v1/conversations/" + seg(id) + "/messages" }
+
+// send asks for the arena only when the answer is there and it is its turn to be
+// read, so that a request that waits for the model holds none: at 512 in flight
+// with 1 MB replies that is 100 MB.
+func (c *Client) send(ctx context.Context, path string, req *LettaRequest, requestID string, arena func() *tokenize.Reply) (*LettaResponse, error) {
 	body, err := marshalText(req)
 	if err != nil {
 		return nil, fmt.Errorf("send: encode: %w", err)
@@ -72,6 +79,7 @@ func (c *Client) send(ctx context.Context, path string, req *LettaRequest, reque
 	}
 	watched := c.watch(resp.Body, stop)
 	defer watched.close()
+	reply := arena()
 	if err := decoder.Decode(watched, reply); err != nil {
 		return nil, c.transportError(ctx, r, err)
 	}

@@ -1,0 +1,219 @@
+package letta
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/rollout-rl/rollout/tokenize"
+)
+
+// benchReply is an answer with the given number of tokens in turns of 4,096: some
+// 40 bytes per token.
+func benchReply(tokens int) string {
+	rnd := rand.New(rand.NewPCG(1, 2))
+	var b strings.Builder
+	b.WriteString(`{"messages":[{"id":"message-1","date":"2026-01-05T10:00:00+00:00","message_type":"assistant_message","run_id":"run-1","content":"done"}],` +
+		`"stop_reason":{"message_type":"stop_reason","stop_reason":"end_turn"},"usage":{"completion_tokens":1,"prompt_tokens":1,"total_tokens":2,"step_count":1},"logprobs":null,"turns":[`)
+	for at := 0; at < tokens; at += 4096 {
+		if at > 0 {
+			b.WriteByte(',')
+		}
+		n := min(4096, tokens-at)
+		ids := make([]int, n)
+		b.WriteString(`{"role":"assistant","output_ids":[`)
+		for i := range ids {
+			ids[i] = rnd.IntN(151936)
+			if i > 0 {
+				b.WriteByte(',')
+			}
+			b.WriteString(strconv.Itoa(ids[i]))
+		}
+		b.WriteString(`],"output_token_logprobs":[`)
+		for i, id := range ids {
+			if i > 0 {
+				b.WriteByte(',')
+			}
+			fmt.Fprintf(&b, "[%v,%d,null]", -rnd.ExpFloat64(), id)
+		}
+		b.WriteString(`],"content":"text","tool_name":null}`)
+	}
+	b.WriteString("]}")
+	return b.String()
+}
+
+// TestBenchServer is the server of BenchmarkSend, in a process of its own so that
+// its memory is not counted: it prints its address and serves until its standard
+// input ends.
+func TestBenchServer(t *testing.T) {
+	if os.Getenv("LETTA_BENCH_SERVER") == "" {
+		t.Skip("only runs as the other half of BenchmarkSend")
+	}
+	body := []byte(benchReply(25_000))
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		time.Sleep(50 * time.Millisecond) // the model
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+		_, _ = w.Write(body)
+	}), ReadHeaderTimeout: time.Minute}
+	fmt.Fprintln(os.Stderr, "http://"+l.Addr().String())
+	go func() { _, _ = io.Copy(io.Discard, os.Stdin); _ = s.Close() }()
+	_ = s.Serve(l)
+}
+
+// startBenchServer starts TestBenchServer and returns its address.
+func startBenchServer(tb testing.TB) string {
+	tb.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	cmd := exec.CommandContext(tb.Context(), self, "-test.run=^TestBenchServer$", "-test.timeout=10m")
+	cmd.Env = append(os.Environ(), "LETTA_BENCH_SERVER=1")
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	stderr, err := cmd.StderrPipe()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { _ = stdin.Close(); _ = cmd.Wait() })
+	line, err := bufio.NewReader(stderr).ReadString('\n')
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return strings.TrimSpace(line)
+}
+
+// sendMany sends until n answers were read, inFlight at a time, and returns their
+// bytes.
+func sendMany(ctx context.Context, c *Client, n, inFlight int) (int64, error) {
+	var left, total atomic.Int64
+	left.Store(int64(n))
+	arenas := make(chan *tokenize.Reply, inFlight)
+	g, ctx := errgroup.WithContext(ctx)
+	for range inFlight {
+		g.Go(func() error {
+			for left.Add(-1) >= 0 {
+				var reply *tokenize.Reply
+				take := func() *tokenize.Reply {
+					select {
+					case reply = <-arenas:
+					default:
+						reply = new(tokenize.Reply)
+					}
+					return reply
+				}
+				request := &LettaRequest{Messages: InputMessages{UserText("hi")}}
+				if _, err := c.send(ctx, agentMessages("agent-1"), request, "", take); err != nil {
+					return err
+				}
+				total.Add(reply.Bytes)
+				arenas <- reply
+			}
+			return nil
+		})
+	}
+	err := g.Wait()
+	return total.Load(), err
+}
+
+// peakMB is the largest resident size of this process since resetPeak, in MB, or
+// 0 where the system does not say.
+func peakMB() float64 {
+	b, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return 0
+	}
+	_, rest, _ := strings.Cut(string(b), "VmHWM:")
+	var kb float64
+	_, _ = fmt.Sscanf(rest, "%f", &kb)
+	return kb / 1024
+}
+
+func resetPeak() { _ = os.WriteFile("/proc/self/clear_refs", []byte("5"), 0o200) }
+
+// BenchmarkSend measures sends and the decoding of their answers, from a server in
+// another process on the same machine, with and without a bound on what is read
+// at once.
+func BenchmarkSend(b *testing.B) {
+	url := startBenchServer(b)
+	for _, inFlight := range []int{64, 512} {
+		b.Run(fmt.Sprintf("inflight=%d/body=1MB", inFlight), func(b *testing.B) {
+			c, err := NewClient(ClientConfig{BaseURL: url, InFlight: inFlight})
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer c.CloseIdle()
+			if _, err := sendMany(b.Context(), c, inFlight, inFlight); err != nil { // connect
+				b.Fatal(err)
+			}
+			runtime.GC()
+			resetPeak()
+			b.ReportAllocs()
+			b.ResetTimer()
+			start := time.Now()
+			bytes, err := sendMany(b.Context(), c, b.N, inFlight)
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.SetBytes(bytes / int64(b.N))
+			b.ReportMetric(float64(b.N)/time.Since(start).Seconds(), "replies/s")
+			b.ReportMetric(peakMB(), "peak-MB")
+		})
+	}
+}
+
+// TestSendMemory: 64 answers of 1 MB that are all there at once cost the memory of
+// the few that are read, not of all.
+func TestSendMemory(t *testing.T) {
+	const slots, inFlight = 2, 64
+	body := benchReply(25_000)
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, body) }))
+	defer s.Close()
+	c, err := NewClient(ClientConfig{BaseURL: s.URL, ReadSlots: slots, InFlight: inFlight})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.CloseIdle()
+	if _, err := sendMany(t.Context(), c, inFlight, inFlight); err != nil {
+		t.Fatal(err)
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	const n = 512
+	if _, err := sendMany(t.Context(), c, n, inFlight); err != nil {
+		t.Fatal(err)
+	}
+	runtime.ReadMemStats(&after)
+	// The server is in this process too. An arena of its own for every request in
+	// flight would be some 25 KB per send, a body of its own 1 MB.
+	const most = 100_000
+	if got := (after.TotalAlloc - before.TotalAlloc) / n; got > most {
+		t.Errorf("a send with an answer of %d bytes allocates %d bytes, want at most %d", len(body), got, most)
+	}
+}
