@@ -43,7 +43,7 @@ type step struct {
 }
 
 // finished says whether the run can be seen whole.
-func (s *Server) finished(r *run) bool { return true }
+func (s *Server) finished(r *run) bool { return !s.cfg.Now().Before(r.due) }
 
 // enter makes a run visible. Server.mu is held.
 func (s *Server) enter(r *run, stepIDs []string) {
