@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 
 	"github.com/rollout-rl/rollout/collector"
@@ -80,12 +79,10 @@ func (c *Client) send(ctx context.Context, path string, req *LettaRequest, reque
 	watched := c.watch(resp.Body, stop)
 	defer watched.close()
 	reply := arena()
+	// Decode reads to the end of the body: only then is the connection used again.
 	if err := decoder.Decode(watched, reply); err != nil {
 		return nil, c.transportError(ctx, r, err)
 	}
-	// Only a body read to its end gives the connection back.
-	_, _ = io.CopyN(io.Discard, watched, 1)
-
 	out := new(LettaResponse)
 	if err := json.Unmarshal(reply.Rest, out); err != nil {
 		return nil, &APIError{

@@ -181,7 +181,7 @@ func findExtra(v reflect.Value, into map[string]int) {
 		}
 	case reflect.Struct:
 		for _, f := range v.Fields() {
-			if f := f; f.Type() == extraType {
+			if f.Type() == extraType {
 				for _, k := range f.MapKeys() {
 					into[v.Type().Name()+"."+k.String()]++
 				}
@@ -266,7 +266,6 @@ func TestSchemas(t *testing.T) {
 func jsonNames(t reflect.Type) []string {
 	var names []string
 	for f := range t.Fields() {
-		f := f
 		if f.Anonymous {
 			names = append(names, jsonNames(f.Type)...)
 			continue
