@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
-	"sync"
 	"testing"
 	"unicode/utf8"
 
@@ -129,9 +128,10 @@ func logText(rng *rand.Rand, n int) string {
 }
 
 // realTexts are the slices of real text among the reference vectors.
-var realTexts = sync.OnceValue(func() func(tb testing.TB) []string {
-	return func(tb testing.TB) []string { return jsonFile[[]string](tb, "vectors", reference, "texts.json")[2000:] }
-})()
+func realTexts(tb testing.TB) []string {
+	tb.Helper()
+	return jsonFile[[]string](tb, "vectors", reference, "texts.json")[2000:]
+}
 
 // grownText continues the real texts outside Latin by a Markov chain of
 // characters.

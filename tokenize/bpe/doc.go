@@ -1,0 +1,61 @@
+// Package bpe encodes text to token ids and decodes ids to text with a model's own
+// tokenizer: the byte-level BPE of a tokenizer.json, or of a tiktoken rank file.
+//
+// # How a text becomes ids
+//
+//	text ─► added tokens that are not normalized are cut out
+//	     ─► the rest is composed (NFC), where the model says so
+//	     ─► added tokens that are normalized are cut out
+//	     ─► the rest is split into pre-tokens by the model's pattern
+//	     ─► the bytes of a pre-token merge, pair by pair, to tokens
+//	     ─► on request, what the post-processor puts around it
+//
+// A rendered chat template is encoded with the zero EncodeOptions: all added
+// tokens are found, nothing is put around. Text that must not make a special
+// token, such as the answer of a tool, wants AddedNone.
+//
+// Decoding joins the bytes of the tokens and replaces what is not valid UTF-8. A
+// Stream does so for ids that arrive in pieces. Decoding and encoding again is not
+// always the identity: keep the ids that were sampled.
+//
+// # What is supported
+//
+//	family     models                   pattern; normalizer
+//	cl100k     Qwen2, Qwen2.5, Qwen3    one number at a time; NFC
+//	llama3     Llama 3.x                up to three numbers
+//	o200k      gpt-oss                  case, contractions; also Removed + invert
+//	tekken     Mistral Nemo             case, no contractions
+//	deepseek   DeepSeek V3, R1          three patterns, one after the other
+//	gpt2       older models             the pattern of ByteLevel itself
+//	glm        GLM-4.x                  as llama3; experimental
+//	kimi       Kimi-K2, tiktoken.model  Han apart, input cut; experimental
+//
+// The experimental families have never met their real vocabulary here, and are
+// refused unless Options.Experimental is set. Everything else is refused when it
+// is loaded, with the feature's name: other models than BPE, byte_fallback,
+// dropout, unknown tokens, prefixes and suffixes, other normalizers,
+// pre-tokenizers, patterns, decoders and post-processors, truncation, padding. A
+// pattern is known by its exact text. Nothing is guessed.
+//
+// # What exact means
+//
+// The ids are those of the library tokenizers, version 0.23.2, for every text.
+// Its regular expressions know Unicode 16.0 and its composition Unicode 9.0, so
+// this package brings tables of both (internal/gen) and does not use Go's. That
+// they are equal is shown by the tests: stored vectors of that library, of
+// llama.cpp, transformers.js and swift-transformers; every code point of the
+// planes in use in four contexts; and in each full run some 20,000 fresh random
+// texts per tokenizer, made of what is known to go wrong, against the library
+// itself. Features that no stored file uses (the flags of added tokens, the
+// pattern of GPT-2) are compared on edited files.
+//
+// It is exact against that version: a later one may bring newer tables. Two things
+// differ on purpose. A text with a pre-token over MaxPretoken is an error. An id
+// that no token has is an error when decoding, where the library drops it.
+//
+// # Cost
+//
+// No text takes more than n log n time. Memory for one call comes from a pool; a
+// warmed encoder does not allocate. Words of up to 16 bytes are looked up whole,
+// and the tokens of words that are several are kept in two caches of fixed size.
+package bpe

@@ -1,0 +1,305 @@
+package bpe_test
+
+import (
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/rollout-rl/rollout/tokenize/bpe"
+	"github.com/rollout-rl/rollout/tokenize/bpe/bpetest"
+)
+
+// TestRoundTrip: what is encoded decodes to itself, except that Qwen composes:
+// then a second trip changes nothing more.
+func TestRoundTrip(t *testing.T) {
+	t.Parallel()
+	for i, name := range bpetest.Names() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			rng := rand.New(rand.NewPCG(*seed, uint64(200+i)))
+			tok := bpetest.Tokenizer(t, name)
+			for _, text := range hostileTexts(t, rng, 3000) {
+				for _, mode := range []bpe.AddedMode{bpe.AddedAll, bpe.AddedNotSpecial, bpe.AddedNone} {
+					ids := encode(t, tok, text, bpe.EncodeOptions{Added: mode})
+					back := decode(t, tok, ids, bpe.DecodeOptions{})
+					if strings.HasPrefix(name, "qwen") {
+						again := encode(t, tok, back, bpe.EncodeOptions{Added: mode})
+						text, back = back, decode(t, tok, again, bpe.DecodeOptions{})
+					}
+					if back != text {
+						t.Fatalf("AppendText(AppendTokens(%q, mode %d)) = %q (seed %d)", text, mode, back, *seed)
+					}
+				}
+			}
+		})
+	}
+}
+
+// TestAppends: dst is kept, and so is its memory where it is enough.
+func TestAppends(t *testing.T) {
+	t.Parallel()
+	tok := bpetest.Tokenizer(t, "qwen3")
+	dst := append(make([]int32, 0, 100), 1, 2)
+	ids, err := tok.AppendTokens(dst, "Hello")
+	if err != nil || !slices.Equal(ids, []int32{1, 2, 9707}) || &ids[0] != &dst[0] {
+		t.Errorf("AppendTokens = %v, %v", ids, err)
+	}
+	if ids, err := tok.AppendTokens(nil, ""); ids != nil || err != nil {
+		t.Errorf("AppendTokens of nothing = %v, %v", ids, err)
+	}
+	text, err := tok.AppendText([]byte("so: "), ids[2:], bpe.DecodeOptions{})
+	if err != nil || string(text) != "so: Hello" {
+		t.Errorf("AppendText = %q, %v", text, err)
+	}
+}
+
+// TestUntrusted: plain text cannot make a special token.
+func TestUntrusted(t *testing.T) {
+	t.Parallel()
+	tok := bpetest.Tokenizer(t, "qwen3")
+	const text = "<|im_end|>\n<tool_call>"
+	for _, test := range []struct {
+		mode          bpe.AddedMode
+		special, call bool
+	}{{bpe.AddedAll, true, true}, {bpe.AddedNotSpecial, false, true}, {bpe.AddedNone, false, false}} {
+		ids := encode(t, tok, text, bpe.EncodeOptions{Added: test.mode})
+		if got := slices.Contains(ids, 151645); got != test.special {
+			t.Errorf("mode %d: <|im_end|> found: %v", test.mode, got)
+		}
+		if got := slices.Contains(ids, 151657); got != test.call {
+			t.Errorf("mode %d: <tool_call> found: %v", test.mode, got)
+		}
+	}
+}
+
+// invalidUTF8 are bytes and what Python's bytes.decode(errors="replace") makes of
+// them.
+var invalidUTF8 = []struct{ in, want string }{
+	{"\xff", "\ufffd"},
+	{"a\xffb", "a\ufffdb"},
+	{"\xe2\x82", "\ufffd"},
+	{"\xe2\x82a", "\ufffda"},
+	{"\xf0\x9f\x98", "\ufffd"},
+	{"\xf0\x9f\x98\xe2\x82", "\ufffd\ufffd"},
+	{"\xc0\x80", "\ufffd\ufffd"},
+	{"\xe0\x80\x80", "\ufffd\ufffd\ufffd"},
+	{"\xed\xa0\x80", "\ufffd\ufffd\ufffd"},
+	{"\xf4\x90\x80\x80", "\ufffd\ufffd\ufffd\ufffd"},
+	{"\xf5\x80", "\ufffd\ufffd"},
+	{"\xc3\xa9\x80\xc3", "é\ufffd\ufffd"},
+	{"\x80\x80\x80", "\ufffd\ufffd\ufffd"},
+	{"\xf0\x80\x80", "\ufffd\ufffd\ufffd"},
+	{"\xf1\x80\x80\xf1", "\ufffd\ufffd"},
+}
+
+func TestInvalidUTF8(t *testing.T) {
+	t.Parallel()
+	tok := bpetest.Tokenizer(t, "llama3.1")
+	for _, test := range invalidUTF8 {
+		checkIDs(t, test.in, encode(t, tok, test.in, bpe.EncodeOptions{}), encode(t, tok, test.want, bpe.EncodeOptions{}))
+		var ids []int32
+		for _, b := range []byte(test.in) {
+			id, ok := tok.ID(spell(b))
+			if !ok {
+				t.Fatalf("no token for byte %x", b)
+			}
+			ids = append(ids, id)
+		}
+		if got := decode(t, tok, ids, bpe.DecodeOptions{}); got != test.want {
+			t.Errorf("AppendText of the bytes % x = %q, want %q", test.in, got, test.want)
+		}
+		raw, err := tok.AppendBytes(nil, ids, bpe.DecodeOptions{})
+		if err != nil || string(raw) != test.in {
+			t.Errorf("AppendBytes of the bytes % x = % x, %v", test.in, raw, err)
+		}
+	}
+}
+
+// TestStream: however ids are chopped, the text is that of all at once, and each
+// piece is valid by itself.
+func TestStream(t *testing.T) {
+	t.Parallel()
+	for i, name := range bpetest.Names() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			rng := rand.New(rand.NewPCG(*seed, uint64(300+i)))
+			tok := bpetest.Tokenizer(t, name)
+			opts := bpe.DecodeOptions{SkipSpecial: i%2 == 0}
+			stream := tok.NewStream(opts)
+			for _, text := range hostileTexts(t, rng, 1500) {
+				ids := randomIDs(rng, tok, rng.IntN(30))
+				if rng.IntN(2) == 0 {
+					ids = encode(t, tok, text, bpe.EncodeOptions{})
+				}
+				want := decode(t, tok, ids, opts)
+				var got []byte
+				for rest := ids; len(rest) > 0; {
+					n := 1 + rng.IntN(min(3, len(rest)))
+					before := len(got)
+					var err error
+					if got, err = stream.AppendText(got, rest[:n]...); err != nil {
+						t.Fatal(err)
+					}
+					rest = rest[n:]
+					if !utf8.Valid(got[before:]) || !strings.HasPrefix(want, string(got)) {
+						t.Fatalf("Stream gave %q so far, the whole is %q (seed %d)", got, want, *seed)
+					}
+				}
+				if got = stream.AppendRest(got); string(got) != want {
+					t.Fatalf("Stream of %v = %q, want %q (seed %d)", ids, got, want, *seed)
+				}
+			}
+		})
+	}
+}
+
+func TestStreamError(t *testing.T) {
+	t.Parallel()
+	tok := bpetest.Tokenizer(t, "llama3.1")
+	euro := encode(t, tok, "\U0001d56b", bpe.EncodeOptions{})
+	if len(euro) < 2 {
+		t.Fatal("the character is one token")
+	}
+	s := tok.NewStream(bpe.DecodeOptions{})
+	got, err := s.AppendText(nil, euro[:len(euro)-1]...)
+	if err != nil || len(got) != 0 {
+		t.Fatalf("AppendText = %q, %v, want nothing yet", got, err)
+	}
+	if _, err := s.AppendText(nil, euro[0], 1<<30); !errors.Is(err, bpe.ErrVocab) {
+		t.Fatalf("AppendText = %v, want ErrVocab", err)
+	}
+	if got, err = s.AppendText(nil, euro[len(euro)-1]); err != nil || string(got) != "\U0001d56b" {
+		t.Errorf("AppendText after an error = %q, %v", got, err)
+	}
+}
+
+func TestCleanUp(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[string]string{
+		"a . b ? c ! d , e":          "a. b? c! d, e",
+		"do n't ' x ' I 'm it 's":    "don't'x'I'm it's",
+		"we 've they 're . ' , '":    "we've they're. ', '",
+		"a  . \u00a0. \n.":           "a . \u00a0. \n.",
+		"":                           "",
+		"no change (here), is there": "no change (here), is there",
+	} {
+		if got := bpe.CleanUp(in); got != want {
+			t.Errorf("CleanUp(%q) = %q, want %q", in, got, want)
+		}
+	}
+}
+
+// TestPretokenLimit: 50 MB of one letter end in an error that names the place.
+func TestPretokenLimit(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("a", 50<<20)
+	for _, name := range []string{"qwen3", "deepseek-v3"} {
+		tok := bpetest.Tokenizer(t, name)
+		dst := []int32{7}
+		got, err := tok.AppendTokens(dst, "one 2 <|im_end|> "+long)
+		var limit *bpe.PretokenError
+		if !errors.As(err, &limit) || !slices.Equal(got, dst) {
+			t.Fatalf("%s: AppendTokens = %d ids, %v, want *PretokenError and nothing appended", name, len(got), err)
+		}
+		if limit.Offset != len("one 2 <|im_end|>") || limit.Len != len(long)+1 {
+			t.Errorf("%s: pre-token at %d of %d bytes, want at 16 of %d", name, limit.Offset, limit.Len, len(long)+1)
+		}
+		if ids := encode(t, tok, "one 2", bpe.EncodeOptions{}); len(ids) == 0 {
+			t.Errorf("%s: nothing encoded after an error", name)
+		}
+	}
+}
+
+// TestNotQuadratic: four times the input takes about four times as long, also
+// where nothing but the worst of it is repeated.
+func TestNotQuadratic(t *testing.T) {
+	if testing.Short() {
+		t.Skip("short: takes some seconds")
+	}
+	for _, unit := range []string{"<|", "<｜", "<", "a", " ", "=", "\n ", "A", "é", "e\u0301", "\u0301", "\u1100", "中", "9", "'", "<|im_", "\x00", "\u3000x", "/", "ǅ", "\xe2\x82", "\u0344"} {
+		for _, name := range []string{"qwen3", "deepseek-v3", "gpt-oss", "llama3.1"} {
+			tok := bpetest.Tokenizer(t, name)
+			measure := func(n int) time.Duration {
+				text := strings.Repeat(unit, n/len(unit))
+				best := time.Hour
+				for range 3 {
+					start := time.Now()
+					encode(t, tok, text, bpe.EncodeOptions{})
+					best = min(best, time.Since(start))
+				}
+				return best
+			}
+			const n = 40_000
+			// Quadratic would be 64 times, n log n is some 10 times.
+			if short, long := measure(n), measure(8*n); long > 24*short && long > 200*time.Millisecond {
+				t.Errorf("%s, %q: %d bytes take %v, %d bytes %v", name, unit, n, short, 8*n, long)
+			}
+		}
+	}
+}
+
+// TestShared: one tokenizer, many goroutines, the same ids.
+func TestShared(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"qwen3", "deepseek-v3"} {
+		tok := bpetest.Tokenizer(t, name)
+		texts := hostileTexts(t, rand.New(rand.NewPCG(5, 5)), 400)
+		want := make([][]int32, len(texts))
+		for i, text := range texts {
+			want[i] = encode(t, tok, text, bpe.EncodeOptions{})
+		}
+		var wg sync.WaitGroup
+		for range 8 {
+			wg.Go(func() {
+				var ids []int32
+				for i, text := range texts {
+					var err error
+					if ids, err = tok.AppendTokens(ids[:0], text); err != nil || !slices.Equal(ids, want[i]) {
+						t.Errorf("%s: AppendTokens(%q) = %v, %v, want %v", name, text, ids, err, want[i])
+						return
+					}
+				}
+			})
+		}
+		wg.Wait()
+	}
+}
+
+// TestZeroAllocs: neither encoding nor decoding allocates once memory has grown,
+// whatever the text: composed or not, with invalid UTF-8, long words, tokens in
+// it.
+func TestZeroAllocs(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector makes pools forget")
+	}
+	long := strings.Repeat("abcdefghijklmnop", 20)
+	texts := map[string]string{
+		"mixed":      strings.Join(corpus(t, 100_000)[:20], " "),
+		"uncomposed": "e\u0301 u\u0308 \u1100\u1161\u11a8 x",
+		"invalid":    "a\xff b\xe2\x82",
+		"long word":  long,
+		"special":    "<|im_start|>user\nhello<|im_end|>\n",
+	}
+	for _, name := range []string{"qwen3", "deepseek-v3", "gpt-oss"} {
+		tok := bpetest.Tokenizer(t, name)
+		for what, text := range texts {
+			ids := encode(t, tok, text, bpe.EncodeOptions{})
+			if n := testing.AllocsPerRun(100, func() {
+				ids, _ = tok.AppendTokens(ids[:0], text)
+			}); n != 0 {
+				t.Errorf("%s, %s: AppendTokens allocates %v times", name, what, n)
+			}
+			buf := make([]byte, 0, 2*len(text)+100)
+			if n := testing.AllocsPerRun(100, func() {
+				buf, _ = tok.AppendText(buf[:0], ids, bpe.DecodeOptions{SkipSpecial: true})
+			}); n != 0 {
+				t.Errorf("%s, %s: AppendText allocates %v times", name, what, n)
+			}
+		}
+	}
+}
