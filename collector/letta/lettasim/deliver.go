@@ -117,6 +117,9 @@ func (s *Server) pour(q *request, parts [][]byte, n, rate int64) bool {
 	for _, b := range parts {
 		for len(b) > 0 && sent < n {
 			piece := b[:min(int64(len(b)), n-sent, step)]
+			if rate > 0 && !pause(q, time.Duration(len(piece))*time.Second/time.Duration(rate)) {
+				return false
+			}
 			m, err := q.w.Write(piece)
 			sent += int64(m)
 			if err != nil {
@@ -125,9 +128,6 @@ func (s *Server) pour(q *request, parts [][]byte, n, rate int64) bool {
 			b = b[len(piece):]
 			if rate > 0 {
 				flush(q.w)
-				if !pause(q, time.Duration(len(piece))*time.Second/time.Duration(rate)) {
-					return false
-				}
 			}
 		}
 	}

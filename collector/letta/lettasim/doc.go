@@ -38,9 +38,18 @@
 // and has no steps and no messages; afterwards it is finished and has all of
 // them, whether the client waited or not, as on the real server.
 //
+// # Faults
+//
+// A [Fault] hits the attempts that it is aimed at, or a share drawn from the seed.
+// Faults of transport and service are recoverable: a second attempt at the sample
+// is spared, unless Fault.Attempts says otherwise. Faults of the data are final:
+// every attempt at the sample meets them, as a model would repeat itself.
+//
 // # Not simulated
 //
 // Streaming and asynchronous sends (501), message batches, sources, folders,
-// blocks, groups, MCP, compaction other than recorded, cancelling in the middle
-// of a send that is being answered.
+// blocks, groups, MCP, compaction other than recorded, client tools and approvals
+// other than recorded, cancelling a send of a replayed agent. The relations of
+// token ids to the model's real tokenizer: a prompt that is rebuilt from the
+// stored messages of a scripted agent has another length than the server says.
 package lettasim

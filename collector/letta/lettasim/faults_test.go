@@ -22,6 +22,7 @@ func TestFaultsOnTheWire(t *testing.T) {
 	type seen struct {
 		resp *http.Response
 		body []byte
+		took time.Duration
 		err  error
 		s    *sim
 		id   string
@@ -124,7 +125,13 @@ func TestFaultsOnTheWire(t *testing.T) {
 				t.Errorf("err = %v after %d bytes, want a deadline in mid-body", got.err, len(got.body))
 			}
 		},
-		lettasim.Slow:        reply(func(t *testing.T, a *answer) {}),
+		lettasim.Slow: func(t *testing.T, got seen) {
+			status(200, "")(t, got)
+			parse(t, got.body)
+			if least := time.Duration(len(got.body)) * time.Second / (1 << 20); got.took < least*9/10 {
+				t.Errorf("%d bytes in %v, want at least %v", len(got.body), got.took, least)
+			}
+		},
 		lettasim.CreateFails: nil, // below
 		lettasim.DeleteFails: nil,
 		lettasim.PlainAgent: func(t *testing.T, got seen) {
@@ -240,10 +247,12 @@ func TestFaultsOnTheWire(t *testing.T) {
 					t.Fatal(err)
 				}
 				req.Header = s.header.Clone()
+				began := time.Now()
 				if got.resp, got.err = s.client.Do(req); got.err == nil {
 					got.body, got.err = io.ReadAll(got.resp.Body)
 					_ = got.resp.Body.Close()
 				}
+				got.took = time.Since(began)
 				return got
 			}
 			clean := func(what string, got seen) {

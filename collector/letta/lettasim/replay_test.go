@@ -127,6 +127,9 @@ func TestRewrittenIDs(t *testing.T) {
 					t.Fatal("the agent has its recorded id")
 				}
 				system := list(t, s.do(200, "GET", "/v1/messages/"+first(t, state, "message_ids"), ""))[0]
+				if got := field(t, system, "id"); got == field(t, list(t, rec.System)[0], "id") || rec.Conversation == nil && got != first(t, state, "message_ids") {
+					t.Errorf("system message %s, message_ids %s", got, first(t, state, "message_ids"))
+				}
 				if got, want := field(t, system, "content"), field(t, list(t, rec.System)[0], "content"); got != want {
 					t.Errorf("system text = %q, want %q", got, want)
 				}

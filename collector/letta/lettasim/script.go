@@ -34,7 +34,7 @@ type toolUse struct {
 
 // A history is what an agent has in its context: the ids of the prompt so far,
 // and the messages as a trace shows them. Both only grow, so that scripts can
-// point into them; where the server rewrites history a new slice is begun.
+// point into them: text that the server drops is never put in.
 type history struct {
 	ids      []int32
 	messages [][]byte
@@ -156,7 +156,7 @@ func appendCall(ids []int32, u *toolUse) []int32 {
 func (w *author) carryOn(h *history, c *call) {
 	text := c.text
 	if drift := w.r.float() < w.shape.Drift; drift && !w.keepsText && text != "" {
-		h.ids = appendCall(slices.Clip(h.ids), c.use)
+		h.ids = appendCall(h.ids, c.use)
 		text = ""
 	} else {
 		h.ids = append(h.ids, c.output...)

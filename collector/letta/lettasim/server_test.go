@@ -471,3 +471,34 @@ func TestTasks(t *testing.T) {
 		}
 	}
 }
+
+// TestAbandonedAnswerDoesNotCount leaves in the middle of a slow body.
+func TestAbandonedAnswerDoesNotCount(t *testing.T) {
+	t.Parallel()
+	s := start(t, lettasim.Config{BodyRate: 10_000, KeepAnswers: true})
+	id, _ := s.create("slow", 0, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, "POST", s.url+"/v1/agents/"+id+"/messages", strings.NewReader(sendBody))
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := s.client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if _, err := resp.Body.Read(make([]byte, 10)); err != nil {
+		t.Fatal(err)
+	}
+	if st := s.Stats(); st.Answered != 1 || st.InFlight != 1 {
+		t.Errorf("in mid-body: %+v", st)
+	}
+	cancel()
+	for s.Stats().InFlight > 0 {
+		time.Sleep(time.Millisecond)
+	}
+	if st := s.Stats(); st.Answered != 0 || len(s.Answers()) != 0 {
+		t.Errorf("afterwards: %d answered, %d answers", st.Answered, len(s.Answers()))
+	}
+}
