@@ -2,6 +2,7 @@ package bpe_test
 
 import (
 	"errors"
+	"slices"
 	"testing"
 	"unicode/utf8"
 
@@ -81,13 +82,21 @@ func FuzzEncode(f *testing.F) {
 	})
 }
 
-// FuzzLoad damages a small tokenizer.json: an error of a known kind or a
-// tokenizer that works.
+// FuzzLoad damages a small tokenizer.json, in two places or all of it: an error of
+// a known kind, or a tokenizer that works. The input is the damage and not the
+// file, so that it stays small.
 func FuzzLoad(f *testing.F) {
-	for _, file := range smallFiles() {
-		f.Add(file)
-	}
-	f.Fuzz(func(t *testing.T, raw []byte) {
+	files := smallFiles()
+	whole := byte(len(files))
+	f.Add(byte(0), uint16(0), uint16(0), "", uint16(0), uint16(0), "")
+	f.Add(byte(1), uint16(40), uint16(5), "null", uint16(900), uint16(0), "\\ud83d\\ude00")
+	f.Add(byte(2), uint16(2000), uint16(1), "4194303", uint16(1), uint16(0), "\"model\":{},")
+	f.Add(whole, uint16(0), uint16(0), "{\"model\":{\"vocab\":{\"a\":0},\"merges\":[]}}", uint16(0), uint16(0), "")
+	f.Fuzz(func(t *testing.T, which byte, at1, cut1 uint16, put1 string, at2, cut2 uint16, put2 string) {
+		raw := []byte(put1)
+		if which %= whole + 1; which < whole {
+			raw = damage(damage(files[which], at1, cut1, put1), at2, cut2, put2)
+		}
 		tok, err := bpe.Parse(raw, bpe.Options{Experimental: true})
 		if err != nil {
 			if !errors.Is(err, bpe.ErrCorrupt) && !errors.Is(err, bpe.ErrUnsupported) {
@@ -104,4 +113,11 @@ func FuzzLoad(f *testing.F) {
 		}
 		decode(t, tok, ids, bpe.DecodeOptions{})
 	})
+}
+
+// damage returns file with up to 15 bytes from at on replaced by put.
+func damage(file []byte, at, cut uint16, put string) []byte {
+	from := int(at) % (len(file) + 1)
+	to := min(len(file), from+int(cut%16))
+	return slices.Concat(file[:from], []byte(put), file[to:])
 }
