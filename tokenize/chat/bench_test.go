@@ -11,8 +11,10 @@ import (
 // agentLoop is a conversation of n messages in the shape of an agent's: a system
 // message, a question, then calls and results in turn, about 300 bytes each.
 func agentLoop(n int) string {
-	out := []string{`{"role": "system", "content": "You are a careful agent.\n` + strings.Repeat("Follow the rules. ", 15) + `"}`,
-		`{"role": "user", "content": "How warm is it in Zürich, and what does that mean for the hike? ` + strings.Repeat("Think. ", 20) + `"}`}
+	out := []string{
+		`{"role": "system", "content": "You are a careful agent.\n` + strings.Repeat("Follow the rules. ", 15) + `"}`,
+		`{"role": "user", "content": "How warm is it in Zürich, and what does that mean for the hike? ` + strings.Repeat("Think. ", 20) + `"}`,
+	}
 	for i := 0; len(out) < n-1; i++ {
 		out = append(out,
 			fmt.Sprintf(`{"role": "assistant", "content": "Let me look it up. %s", "tool_calls": [{"id": "call%05d", "type": "function", "function": {"name": "get_weather", "arguments": {"city": "Zürich", "days": %d, "opts": {"verbose": true, "z": 1.0}}}}]}`, strings.Repeat("So. ", 40), i, i),

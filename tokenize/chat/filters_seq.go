@@ -61,7 +61,7 @@ func (r *run) getter(path, def Value, fold bool) (getterFunc, error) {
 	if err != nil {
 		return nil, err
 	}
-	hasDefault := def.kind != None && !(def.kind == Undefined && def.s == "" && def.n == 0)
+	hasDefault := def.kind != None && (def.kind != Undefined || def.s != "" || def.n != 0)
 	return func(v Value) (Value, error) {
 		for _, k := range keys {
 			var err error
@@ -87,7 +87,7 @@ func attributePath(path Value) ([]Value, error) {
 		return []Value{path}, nil
 	}
 	var keys []Value
-	for _, p := range strings.Split(path.s, ".") {
+	for p := range strings.SplitSeq(path.s, ".") {
 		if p != "" && strings.IndexFunc(p, func(c rune) bool { return !isDigitRune(c) }) < 0 {
 			n, ok := parseInt(p, 10)
 			if !ok {
@@ -243,7 +243,7 @@ func filterSort(r *run, v Value, a args) (Value, error) {
 	if err != nil {
 		return v, err
 	}
-	fold := !(b.has[1] && r.truth(b.v[1]))
+	fold := !b.has[1] || !r.truth(b.v[1])
 	// The key is a list, one element for each attribute: lists compare equal
 	// elements without ordering them, so that two None are no error.
 	var gets []getterFunc
@@ -280,7 +280,7 @@ func splitAttributes(v Value) []Value {
 		return []Value{v}
 	}
 	var out []Value
-	for _, p := range strings.Split(v.s, ",") {
+	for p := range strings.SplitSeq(v.s, ",") {
 		out = append(out, strOf(p))
 	}
 	return out
@@ -306,7 +306,7 @@ func filterDictSort(r *run, v Value, a args) (Value, error) {
 		}
 		return v, typeErrorf("'%s' object has no attribute 'items'", typeName(v))
 	}
-	fold := !(b.has[0] && r.truth(b.v[0]))
+	fold := !b.has[0] || !r.truth(b.v[0])
 	pairs, err := (&view{m, 'i'}).items(r)
 	if err != nil {
 		return v, err
@@ -329,7 +329,7 @@ func filterUnique(r *run, v Value, a args) (Value, error) {
 	if err != nil {
 		return v, err
 	}
-	fold := !(b.has[0] && r.truth(b.v[0]))
+	fold := !b.has[0] || !r.truth(b.v[0])
 	path := b.or(1, NoneValue())
 	var get getterFunc
 	var it iter
@@ -380,7 +380,7 @@ func filterExtreme(name string, op cmpop) filterFunc {
 		if len(items) == 0 {
 			return undefinedMessage("No aggregated item, sequence was empty."), nil
 		}
-		get, err := r.getter(b.or(1, NoneValue()), Value{}, !(b.has[0] && r.truth(b.v[0])))
+		get, err := r.getter(b.or(1, NoneValue()), Value{}, !b.has[0] || !r.truth(b.v[0]))
 		if err != nil {
 			return v, err
 		}
@@ -576,7 +576,7 @@ func filterGroupBy(r *run, v Value, a args) (Value, error) {
 		return v, err
 	}
 	def := b.or(1, NoneValue())
-	fold := !(b.has[2] && r.truth(b.v[2]))
+	fold := !b.has[2] || !r.truth(b.v[2])
 	key, err := r.getter(b.v[0], def, fold)
 	if err != nil {
 		return v, err
@@ -624,6 +624,7 @@ func filterBatch(r *run, v Value, a args) (Value, error) {
 	n, fill := b.v[0], b.or(1, NoneValue())
 	var it iter
 	begun, over := false, false
+	var carried []Value // the element that an empty first line pushed on
 	return lazy(func(r *run) (Value, bool, error) {
 		if over {
 			return Value{}, false, nil
@@ -635,7 +636,8 @@ func filterBatch(r *run, v Value, a args) (Value, error) {
 				return Value{}, false, err
 			}
 		}
-		var line []Value
+		line := carried
+		carried = nil
 		for {
 			full, err := r.equal(IntValue(int64(len(line))), n)
 			if err != nil {
@@ -653,7 +655,7 @@ func filterBatch(r *run, v Value, a args) (Value, error) {
 				break
 			}
 			if full { // a line count of 0: an empty line before the first element
-				line = append(line, x)
+				carried = []Value{x}
 				n = IntValue(-1)
 				return ListValue(), true, nil
 			}

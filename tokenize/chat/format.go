@@ -15,7 +15,6 @@ type fieldSpec struct {
 	sign      byte   // '+', ' ' or '-'
 	alt, zero bool
 	width     int
-	group     byte // ',' or '_' between thousands
 	prec      int  // -1: none
 	verb      byte // 0: none
 }

@@ -213,12 +213,12 @@ func addTokens(opts *Options, m *Map) {
 		if !ok || text == "" {
 			continue
 		}
-		switch {
-		case name == "bos_token":
+		switch name {
+		case "bos_token":
 			if opts.BOSToken == "" {
 				opts.BOSToken = text
 			}
-		case name == "eos_token":
+		case "eos_token":
 			if opts.EOSToken == "" {
 				opts.EOSToken = text
 			}

@@ -36,8 +36,10 @@ func TestLoad(t *testing.T) {
 		},
 		{
 			name: "jinja file wins",
-			files: fstest.MapFS{"chat_template.jinja": file("J{{ unk_token }}{{ cls_token is defined }}\n"),
-				"tokenizer_config.json": file(`{"chat_template": "C", "unk_token": "<unk>", "cls_token": null}`)},
+			files: fstest.MapFS{
+				"chat_template.jinja":   file("J{{ unk_token }}{{ cls_token is defined }}\n"),
+				"tokenizer_config.json": file(`{"chat_template": "C", "unk_token": "<unk>", "cls_token": null}`),
+			},
 			names: []string{"default"}, plain: "J<unk>False", tools: "J<unk>False",
 		},
 		{

@@ -429,7 +429,7 @@ func (b *macroBody) bind(r *run, e *env, a args) error {
 		set(b.kwargs, MapValue(m))
 	} else if used < len(a.kw) {
 		for _, k := range a.kw {
-			if !b.takes(k.name, n) && !(k.name == "caller" && callerUsed) {
+			if !b.takes(k.name, n) && (k.name != "caller" || !callerUsed) {
 				return typeErrorf("macro '%s' takes no keyword argument '%s'", b.name, k.name)
 			}
 		}

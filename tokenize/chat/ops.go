@@ -174,7 +174,7 @@ func (r *run) intOp(op binop, a, b Value) (Value, error) {
 			if x == 0 || y == 0 {
 				return IntValue(0), nil
 			}
-			if z := x * y; z/y == x && !(x == -1 && y == math.MinInt64) && !(y == -1 && x == math.MinInt64) {
+			if z := x * y; z/y == x && (x != -1 || y != math.MinInt64) && (y != -1 || x != math.MinInt64) {
 				return IntValue(z), nil
 			}
 		case opFloorDiv, opMod:
@@ -380,12 +380,12 @@ func (r *run) negate(v Value) (Value, error) {
 }
 
 func (r *run) plus(v Value) (Value, error) {
-	switch {
-	case v.kind == Undefined:
+	switch v.kind {
+	case Undefined:
 		return v, undefinedError(v)
-	case v.kind == Float || v.kind == Int:
+	case Float, Int:
 		return v, nil
-	case v.kind == Bool:
+	case Bool:
 		return IntValue(v.n), nil
 	}
 	return v, typeErrorf("bad operand type for unary +: '%s'", typeName(v))

@@ -3,6 +3,7 @@ package chat
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -170,14 +171,14 @@ func (p *parser) statements(ends []string) ([]stmt, error) {
 }
 
 func oneOf(names []string) string {
-	s := ""
+	var s strings.Builder
 	for i, n := range names {
 		if i > 0 {
-			s += " or "
+			s.WriteString(" or ")
 		}
-		s += n
+		s.WriteString(n)
 	}
-	return s
+	return s.String()
 }
 
 // body reads the end of an opening tag and the statements up to one of ends, and
@@ -395,7 +396,7 @@ func (p *parser) callBlock() (stmt, error) {
 		return nil, p.failf(c.line, "call block without a call")
 	}
 	c.call = call
-	c.macroBody.body, err = p.function("endcall")
+	c.body, err = p.function("endcall")
 	return c, err
 }
 

@@ -644,15 +644,16 @@ func (p *parser) dotted() (string, int, error) {
 	if err != nil {
 		return "", 0, err
 	}
-	name := t.text
+	var name strings.Builder
+	name.WriteString(t.text)
 	for p.skipOp(".") {
 		part, err := p.expect(tokName, "")
 		if err != nil {
 			return "", 0, err
 		}
-		name += "." + part.text
+		name.WriteString("." + part.text)
 	}
-	return name, t.line, nil
+	return name.String(), t.line, nil
 }
 
 func (p *parser) test(of expr) (expr, error) {

@@ -119,7 +119,7 @@ func (c *resolver) stmt(x stmt, s *scope) {
 		x.frame = c.frame(in)
 	case *macroStmt:
 		c.macro(x.macroBody, s)
-		x.place = c.find(s, x.name, x.macroBody.line)
+		x.place = c.find(s, x.name, x.line)
 	case *callStmt:
 		c.macro(x.macroBody, s)
 		c.expr(x.call, s)

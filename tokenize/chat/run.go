@@ -55,8 +55,7 @@ func (t *Template) Render(dst []byte, in Input) ([]byte, error) {
 	r.know = resize(r.know, len(t.names))
 	r.env = r.newEnv(t.slots, nil)
 	if err := r.render(); err != nil {
-		var e *Error
-		if errors.As(err, &e) {
+		if _, ok := errors.AsType[*Error](err); ok {
 			return dst, err
 		}
 		return dst, &Error{Template: t.name, Line: r.line, Err: err}

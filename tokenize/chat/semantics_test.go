@@ -110,7 +110,7 @@ func TestErrors(t *testing.T) {
 
 func TestFromJSON(t *testing.T) {
 	t.Parallel()
-	print, err := chat.Parse("print", "{{ v }}", chat.Options{})
+	show, err := chat.Parse("print", "{{ v }}", chat.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -145,7 +145,7 @@ func TestFromJSON(t *testing.T) {
 			}
 			m := chat.NewMap(1)
 			m.Set("v", v)
-			got, err := print.Render(nil, chat.Input{Extra: m})
+			got, err := show.Render(nil, chat.Input{Extra: m})
 			if err != nil || string(got) != c.want {
 				t.Errorf("FromJSON(%s) prints as %s, %v, want %s", c.js, got, err, c.want)
 			}
