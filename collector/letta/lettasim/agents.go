@@ -517,7 +517,7 @@ func (a *agent) systemText() string {
 // file has it, so all imports of one file have one prompt.
 func (s *Server) importAgent(q *request) answer {
 	bad := func(text string) answer { return detail(http.StatusBadRequest, "Invalid agent file: %s", text) }
-	form := q.Request.Clone(q.Context())
+	form := q.Clone(q.Context())
 	form.Body = io.NopCloser(strings.NewReader(string(q.body)))
 	if err := form.ParseMultipartForm(maxRequestBytes); err != nil {
 		return unprocessable("missing", "'body', 'file'", "Field required")

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -15,8 +14,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 	"go.uber.org/goleak"
+
+	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -32,20 +32,20 @@ type sim struct {
 	header http.Header
 }
 
-func start(t testing.TB, cfg lettasim.Config) *sim {
-	t.Helper()
+func start(tb testing.TB, cfg lettasim.Config) *sim {
+	tb.Helper()
 	s, err := lettasim.New(cfg)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	srv := httptest.NewUnstartedServer(s)
 	srv.Config.IdleTimeout = s.HTTPServer().IdleTimeout
 	srv.Start()
-	t.Cleanup(srv.Close)
+	tb.Cleanup(srv.Close)
 	transport := &http.Transport{DisableCompression: true, MaxIdleConnsPerHost: 64}
-	t.Cleanup(transport.CloseIdleConnections)
+	tb.Cleanup(transport.CloseIdleConnections)
 	return &sim{
-		Server: s, t: t, url: srv.URL, header: http.Header{"User-Agent": {"rollout/test"}},
+		Server: s, t: tb, url: srv.URL, header: http.Header{"User-Agent": {"rollout/test"}},
 		client: &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }},
 	}
 }
@@ -91,11 +91,11 @@ func (s *sim) create(task string, sample, attempt int) (string, []byte) {
 
 const sendBody = `{"messages":[{"role":"user","content":"Add 2 and 3."}],"return_token_ids":true,"return_logprobs":true}`
 
-func field(t testing.TB, b []byte, key string) string {
-	t.Helper()
+func field(tb testing.TB, b []byte, key string) string {
+	tb.Helper()
 	var o map[string]json.RawMessage
 	if err := json.Unmarshal(b, &o); err != nil {
-		t.Fatalf("%v in %.200s", err, b)
+		tb.Fatalf("%v in %.200s", err, b)
 	}
 	var s string
 	if err := json.Unmarshal(o[key], &s); err != nil {
@@ -104,11 +104,11 @@ func field(t testing.TB, b []byte, key string) string {
 	return s
 }
 
-func list(t testing.TB, b []byte) []json.RawMessage {
-	t.Helper()
+func list(tb testing.TB, b []byte) []json.RawMessage {
+	tb.Helper()
 	var l []json.RawMessage
 	if err := json.Unmarshal(b, &l); err != nil {
-		t.Fatalf("%v in %.200s", err, b)
+		tb.Fatalf("%v in %.200s", err, b)
 	}
 	return l
 }
@@ -140,31 +140,31 @@ type recording struct {
 	}
 }
 
-func readRecordings(t testing.TB) map[string]*recording {
-	t.Helper()
+func readRecordings(tb testing.TB) map[string]*recording {
+	tb.Helper()
 	files, err := filepath.Glob(filepath.Join(recordings, "*.json.gz"))
 	if err != nil || len(files) == 0 {
-		t.Fatalf("recordings: %v, %v", files, err)
+		tb.Fatalf("recordings: %v, %v", files, err)
 	}
 	out := map[string]*recording{}
 	for _, file := range files {
 		b, err := os.ReadFile(file)
 		if err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 		z, err := gzip.NewReader(bytes.NewReader(b))
 		if err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 		if b, err = io.ReadAll(z); err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 		var r recording
 		for _, word := range []string{"[NaN,", "[-Infinity,", "[Infinity,"} { // the engine's own answers hold them
 			b = bytes.ReplaceAll(b, []byte(word), []byte("[null,"))
 		}
 		if err := json.Unmarshal(b, &r); err != nil {
-			t.Fatalf("%s: %v", file, err)
+			tb.Fatalf("%s: %v", file, err)
 		}
 		if len(r.Exchanges) > 0 {
 			out[strings.TrimSuffix(filepath.Base(file), ".json.gz")] = &r
@@ -173,11 +173,11 @@ func readRecordings(t testing.TB) map[string]*recording {
 	return out
 }
 
-func loadCases(t testing.TB) []*lettasim.Case {
-	t.Helper()
-	cases, err := lettasim.LoadCases(os.DirFS(recordings).(fs.FS), ".")
+func loadCases(tb testing.TB) []*lettasim.Case {
+	tb.Helper()
+	cases, err := lettasim.LoadCases(os.DirFS(recordings), ".")
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return cases
 }
@@ -218,11 +218,11 @@ type turn struct {
 	InputIDs []int32 `json:"input_ids"`
 }
 
-func parse(t testing.TB, b []byte) *answer {
-	t.Helper()
+func parse(tb testing.TB, b []byte) *answer {
+	tb.Helper()
 	a := new(answer)
 	if err := json.Unmarshal(b, a); err != nil {
-		t.Fatalf("%v in %.200s", err, b)
+		tb.Fatalf("%v in %.200s", err, b)
 	}
 	return a
 }

@@ -43,6 +43,7 @@ func (s *Server) deliver(q *request, p *reply) answer {
 		}
 		parts = pad(parts, size-total)
 		announced, written = max(size, total), max(size, total)
+	default: // the others change what is said, not how it is written
 	}
 	h := q.w.Header()
 	h.Set("Server", "uvicorn")
@@ -58,14 +59,12 @@ func (s *Server) deliver(q *request, p *reply) answer {
 	if !s.pour(q, parts, written, rate) && counts {
 		s.uncount(&p.answer)
 	}
-	switch kind {
-	case Drop:
+	if kind == Drop || kind == Stalled {
 		flush(q.w)
+		if kind == Stalled {
+			<-q.Context().Done()
+		}
 		panic(http.ErrAbortHandler) // closes the connection
-	case Stalled:
-		flush(q.w)
-		<-q.Context().Done()
-		panic(http.ErrAbortHandler)
 	}
 	return answer{status: p.status}
 }

@@ -2,7 +2,7 @@ package lettasim
 
 import (
 	"fmt"
-	"sort"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -92,7 +92,7 @@ func FaultKinds() []FaultKind {
 	for k := range recoverable {
 		kinds = append(kinds, k)
 	}
-	sort.Slice(kinds, func(i, j int) bool { return kinds[i] < kinds[j] })
+	slices.Sort(kinds)
 	return kinds
 }
 
@@ -227,6 +227,7 @@ func (k FaultKind) ofSend(scripted bool) bool {
 		return false
 	case NoTurns, EmptyTurn, MissingTool, NullLogprobs, NaNLogprob, ShortLogprobs, SurplusLogprobs, IDMismatch, WideID, StopError, StopCancelled, StopUnknown:
 		return scripted
+	default:
+		return true
 	}
-	return true
 }

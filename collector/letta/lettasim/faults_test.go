@@ -43,6 +43,7 @@ func TestFaultsOnTheWire(t *testing.T) {
 		}
 	}
 	runs := func(t *testing.T, got seen) [][]byte {
+		t.Helper()
 		var out [][]byte
 		for _, r := range list(t, got.s.do(200, "GET", "/v1/runs/?agent_id="+got.id, "")) {
 			out = append(out, r)
@@ -74,6 +75,7 @@ func TestFaultsOnTheWire(t *testing.T) {
 	}
 	checks := map[lettasim.FaultKind]func(*testing.T, seen){
 		lettasim.EngineDown: func(t *testing.T, got seen) {
+			t.Helper()
 			status(500, `{"detail":"An unknown error occurred"}`)(t, got)
 			all := runs(t, got)
 			if len(all) != 1 || field(t, all[0], "status") != "failed" || !strings.Contains(field(t, all[0], "metadata"), "/generate") {
@@ -88,6 +90,7 @@ func TestFaultsOnTheWire(t *testing.T) {
 			}
 		},
 		lettasim.DatabaseFull: func(t *testing.T, got seen) {
+			t.Helper()
 			status(500, `{"detail":"An unknown error occurred"}`)(t, got)
 			if all := runs(t, got); len(all) != 0 {
 				t.Errorf("runs = %s, want none", all)
@@ -95,6 +98,7 @@ func TestFaultsOnTheWire(t *testing.T) {
 		},
 		lettasim.Unavailable: status(503, `{"detail":`),
 		lettasim.TooMany: func(t *testing.T, got seen) {
+			t.Helper()
 			status(429, `"llm_rate_limit"`)(t, got)
 			if after := got.resp.Header.Get("Retry-After"); after != "1" {
 				t.Errorf("Retry-After = %q", after)
@@ -102,6 +106,7 @@ func TestFaultsOnTheWire(t *testing.T) {
 		},
 		lettasim.Conflict: status(409, "CONFLICT"),
 		lettasim.Reset: func(t *testing.T, got seen) {
+			t.Helper()
 			if !errors.Is(got.err, syscall.ECONNRESET) || got.resp != nil {
 				t.Errorf("err = %v, want a reset connection", got.err)
 			}
@@ -110,22 +115,26 @@ func TestFaultsOnTheWire(t *testing.T) {
 			}
 		},
 		lettasim.Drop: func(t *testing.T, got seen) {
+			t.Helper()
 			if !errors.Is(got.err, io.ErrUnexpectedEOF) || got.resp == nil || int64(len(got.body)) >= got.resp.ContentLength || len(got.body) == 0 {
 				t.Errorf("err = %v after %d bytes, want an unexpected end", got.err, len(got.body))
 			}
 		},
 		lettasim.Truncated: func(t *testing.T, got seen) {
+			t.Helper()
 			status(200, "")(t, got)
 			if got.resp.ContentLength != int64(len(got.body)) || strings.HasSuffix(string(got.body), "]}") {
 				t.Errorf("%d bytes of %d, ends in %q", len(got.body), got.resp.ContentLength, got.body[len(got.body)-20:])
 			}
 		},
 		lettasim.Stalled: func(t *testing.T, got seen) {
+			t.Helper()
 			if !errors.Is(got.err, context.DeadlineExceeded) || len(got.body) == 0 {
 				t.Errorf("err = %v after %d bytes, want a deadline in mid-body", got.err, len(got.body))
 			}
 		},
 		lettasim.Slow: func(t *testing.T, got seen) {
+			t.Helper()
 			status(200, "")(t, got)
 			parse(t, got.body)
 			if least := time.Duration(len(got.body)) * time.Second / (1 << 20); got.took < least*9/10 {
@@ -135,7 +144,9 @@ func TestFaultsOnTheWire(t *testing.T) {
 		lettasim.CreateFails: nil, // below
 		lettasim.DeleteFails: nil,
 		lettasim.PlainAgent: func(t *testing.T, got seen) {
+			t.Helper()
 			reply(func(t *testing.T, a *answer) {
+				t.Helper()
 				if a.Turns != nil {
 					t.Error("there are turns")
 				}
@@ -145,6 +156,7 @@ func TestFaultsOnTheWire(t *testing.T) {
 			}
 		},
 		lettasim.Huge: func(t *testing.T, got seen) {
+			t.Helper()
 			status(200, "")(t, got)
 			if len(got.body) != 1<<20 {
 				t.Errorf("%d bytes", len(got.body))
@@ -152,6 +164,7 @@ func TestFaultsOnTheWire(t *testing.T) {
 			parse(t, got.body)
 		},
 		lettasim.NullCall: func(t *testing.T, got seen) {
+			t.Helper()
 			status(400, "validation error for FunctionCall")(t, got)
 			steps := list(t, got.s.do(200, "GET", "/v1/runs/"+field(t, runs(t, got)[0], "id")+"/steps", ""))
 			if field(t, steps[0], "stop_reason") != "invalid_llm_response" {
@@ -159,27 +172,33 @@ func TestFaultsOnTheWire(t *testing.T) {
 			}
 		},
 		lettasim.NoTurns: reply(func(t *testing.T, a *answer) {
+			t.Helper()
 			if a.Turns != nil || a.Usage.Completion == 0 {
 				t.Errorf("turns %v, usage %+v", a.Turns, a.Usage)
 			}
 		}),
 		lettasim.EmptyTurn: reply(func(t *testing.T, a *answer) {
+			t.Helper()
 			if ids, _, _, _, _, _ := count(a); len(a.assistant()) != a.Usage.Steps-1 || ids >= a.Usage.Completion {
 				t.Errorf("%d assistant turns, %d ids, usage %+v", len(a.assistant()), ids, a.Usage)
 			}
 		}),
 		lettasim.MissingTool: reply(func(t *testing.T, a *answer) {
+			t.Helper()
 			if len(a.Turns) != 2*a.Usage.Steps-2 || len(a.assistant()) != a.Usage.Steps {
 				t.Errorf("%d turns, %d assistant, %d steps", len(a.Turns), len(a.assistant()), a.Usage.Steps)
 			}
 		}),
 		lettasim.NullLogprobs: reply(func(t *testing.T, a *answer) {
+			t.Helper()
 			if _, _, nulls, _, _, _ := count(a); nulls != 1 {
 				t.Errorf("%d null lists", nulls)
 			}
 		}),
 		lettasim.NaNLogprob: func(t *testing.T, got seen) {
+			t.Helper()
 			reply(func(t *testing.T, a *answer) {
+				t.Helper()
 				if _, _, _, nan, _, _ := count(a); nan != 1 {
 					t.Errorf("%d null logprobs", nan)
 				}
@@ -195,28 +214,32 @@ func TestFaultsOnTheWire(t *testing.T) {
 			}
 		},
 		lettasim.ShortLogprobs: reply(func(t *testing.T, a *answer) {
+			t.Helper()
 			if ids, lps, _, _, _, _ := count(a); lps != ids-1 {
 				t.Errorf("%d ids, %d logprobs", ids, lps)
 			}
 		}),
 		lettasim.SurplusLogprobs: reply(func(t *testing.T, a *answer) {
+			t.Helper()
 			if ids, lps, _, _, off, _ := count(a); lps != ids+2 || off != 0 {
 				t.Errorf("%d ids, %d logprobs, %d differ", ids, lps, off)
 			}
 		}),
 		lettasim.IDMismatch: reply(func(t *testing.T, a *answer) {
+			t.Helper()
 			if ids, lps, _, _, off, _ := count(a); lps != ids || off != 1 {
 				t.Errorf("%d ids, %d logprobs, %d differ", ids, lps, off)
 			}
 		}),
 		lettasim.WideID: reply(func(t *testing.T, a *answer) {
+			t.Helper()
 			if _, _, _, _, off, wide := count(a); wide != 1 || off != 0 {
 				t.Errorf("%d wide ids, %d differ", wide, off)
 			}
 		}),
-		lettasim.StopError:     reply(func(t *testing.T, a *answer) { wantStop(t, a, "error") }),
-		lettasim.StopCancelled: reply(func(t *testing.T, a *answer) { wantStop(t, a, "cancelled") }),
-		lettasim.StopUnknown:   reply(func(t *testing.T, a *answer) { wantStop(t, a, "lost_interest") }),
+		lettasim.StopError:     reply(wantStop("error")),
+		lettasim.StopCancelled: reply(wantStop("cancelled")),
+		lettasim.StopUnknown:   reply(wantStop("lost_interest")),
 	}
 	for _, kind := range lettasim.FaultKinds() {
 		check, known := checks[kind]
@@ -277,10 +300,12 @@ func TestFaultsOnTheWire(t *testing.T) {
 	}
 }
 
-func wantStop(t *testing.T, a *answer, want string) {
-	t.Helper()
-	if a.StopReason.StopReason != want || len(a.assistant()) == 0 {
-		t.Errorf("stop reason %q with %d turns, want %q", a.StopReason.StopReason, len(a.assistant()), want)
+func wantStop(want string) func(*testing.T, *answer) {
+	return func(t *testing.T, a *answer) {
+		t.Helper()
+		if a.StopReason.StopReason != want || len(a.assistant()) == 0 {
+			t.Errorf("stop reason %q with %d turns, want %q", a.StopReason.StopReason, len(a.assistant()), want)
+		}
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 )
 
@@ -121,9 +122,7 @@ func parseObject(b []byte) (*object, error) {
 // clone copies the members; their bytes are shared and never written to.
 func (o *object) clone() *object {
 	c := &object{keys: append([]string(nil), o.keys...), values: make(map[string][]byte, len(o.values))}
-	for k, v := range o.values {
-		c.values[k] = v
-	}
+	maps.Copy(c.values, o.values)
 	return c
 }
 

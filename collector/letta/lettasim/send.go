@@ -36,7 +36,6 @@ type message struct {
 type reply struct {
 	status      int
 	contentType string
-	retryAfter  time.Duration
 	run         *run // the last one of the send
 	due         time.Time
 	prepare     func() // chooses what parts makes, under Server.mu, when the time has come

@@ -134,7 +134,7 @@ func (s *Server) dispatch(q *request, name *string) answer {
 	case !route.open && !s.authorized(q.Request):
 		return detail(http.StatusUnauthorized, "Unauthorized")
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(q.w, q.Request.Body, maxRequestBytes))
+	body, err := io.ReadAll(http.MaxBytesReader(q.w, q.Body, maxRequestBytes))
 	var tooLarge *http.MaxBytesError
 	switch {
 	case errors.As(err, &tooLarge):

@@ -150,10 +150,10 @@ func TestPassword(t *testing.T) {
 func TestAgentLife(t *testing.T) {
 	t.Parallel()
 	s := start(t, lettasim.Config{})
-	make := func(tags string) string {
+	newAgent := func(tags string) string {
 		return field(t, s.do(200, "POST", "/v1/agents/", `{"model":"sglang//models/qwen3","tags":`+tags+`}`), "id")
 	}
-	a, b, c := make(`["rollout","run:1"]`), make(`["rollout","run:2"]`), make(`[]`)
+	a, b, c := newAgent(`["rollout","run:1"]`), newAgent(`["rollout","run:2"]`), newAgent(`[]`)
 	for _, tt := range []struct {
 		query string
 		want  []string
@@ -328,7 +328,7 @@ func TestRunGoesOnWithoutItsClient(t *testing.T) {
 			go func() {
 				req, err := http.NewRequestWithContext(ctx, "POST", s.url+"/v1/agents/"+id+"/messages", strings.NewReader(sendBody))
 				if err == nil {
-					_, err = s.client.Do(req) //nolint:bodyclose // there is no answer
+					_, err = s.client.Do(req)
 				}
 				gone <- err
 			}()
