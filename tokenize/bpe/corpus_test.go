@@ -5,8 +5,8 @@ import (
 	"io/fs"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -56,13 +56,24 @@ func totalBytes(docs []string) int {
 	return n
 }
 
+// goroot returns where the Go distribution lies.
+func goroot(tb testing.TB) string {
+	tb.Helper()
+	out, err := exec.CommandContext(tb.Context(), "go", "env", "GOROOT").Output()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return strings.TrimSpace(string(out))
+}
+
 // goText is Go source, or only its comments, which are English.
 func goText(tb testing.TB, n int, comments bool) string {
 	tb.Helper()
 	var b strings.Builder
+	source := filepath.Join(goroot(tb), "src")
 	roots := []string{"net", "cmd/compile", "go", "encoding", "runtime", "crypto", "os", "cmd/go"}
 	for _, root := range roots {
-		err := filepath.WalkDir(filepath.Join(runtime.GOROOT(), "src", root), func(path string, d fs.DirEntry, err error) error {
+		err := filepath.WalkDir(filepath.Join(source, root), func(path string, d fs.DirEntry, err error) error {
 			if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") {
 				return err
 			}
@@ -94,7 +105,7 @@ func goText(tb testing.TB, n int, comments bool) string {
 
 func proseText(tb testing.TB, n int) string {
 	tb.Helper()
-	raw, err := os.ReadFile(filepath.Join(runtime.GOROOT(), "src", "testdata", "Isaac.Newton-Opticks.txt"))
+	raw, err := os.ReadFile(filepath.Join(goroot(tb), "src", "testdata", "Isaac.Newton-Opticks.txt"))
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -54,12 +54,20 @@ func (t *Tokenizer) AppendText(dst []byte, ids []int32, opts DecodeOptions) ([]b
 	return dst, nil
 }
 
-// CleanUp is what Python's transformers calls clean_up_tokenization: eleven
+// CleanUp is what Python's transformers calls clean_up_tokenization: ten
 // replacements, one after the other.
 func CleanUp(s string) string {
 	for _, r := range [...][2]string{
-		{" .", "."}, {" ?", "?"}, {" !", "!"}, {" ,", ","}, {" ' ", "'"},
-		{" n't", "n't"}, {" 'm", "'m"}, {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"},
+		{" .", "."},
+		{" ?", "?"},
+		{" !", "!"},
+		{" ,", ","},
+		{" ' ", "'"},
+		{" n't", "n't"},
+		{" 'm", "'m"},
+		{" 's", "'s"},
+		{" 've", "'ve"},
+		{" 're", "'re"},
 	} {
 		s = strings.ReplaceAll(s, r[0], r[1])
 	}

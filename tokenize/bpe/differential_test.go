@@ -3,6 +3,7 @@
 package bpe_test
 
 import (
+	"flag"
 	"fmt"
 	"os"
 	"strings"
@@ -11,6 +12,8 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/bpe"
 	"github.com/rollout-rl/rollout/tokenize/bpe/bpetest"
 )
+
+var update = flag.Bool("update", false, "rewrite the stored digests from the reference engine")
 
 // TestPeerEveryCodePoint asks the reference engine for every code point in four
 // contexts, live: some minutes.

@@ -17,6 +17,9 @@ import (
 // TestRoundTrip: what is encoded decodes to itself, except that Qwen composes:
 // then a second trip changes nothing more.
 func TestRoundTrip(t *testing.T) {
+	if raceEnabled {
+		t.Skip(oneGoroutine)
+	}
 	t.Parallel()
 	for i, name := range bpetest.Names() {
 		t.Run(name, func(t *testing.T) {
@@ -123,6 +126,9 @@ func TestInvalidUTF8(t *testing.T) {
 // TestStream: however ids are chopped, the text is that of all at once, and each
 // piece is valid by itself.
 func TestStream(t *testing.T) {
+	if raceEnabled {
+		t.Skip(oneGoroutine)
+	}
 	t.Parallel()
 	for i, name := range bpetest.Names() {
 		t.Run(name, func(t *testing.T) {
@@ -196,6 +202,9 @@ func TestCleanUp(t *testing.T) {
 
 // TestPretokenLimit: 50 MB of one letter end in an error that names the place.
 func TestPretokenLimit(t *testing.T) {
+	if raceEnabled {
+		t.Skip(oneGoroutine)
+	}
 	t.Parallel()
 	long := strings.Repeat("a", 50<<20)
 	for _, name := range []string{"qwen3", "deepseek-v3"} {
@@ -218,6 +227,9 @@ func TestPretokenLimit(t *testing.T) {
 // TestNotQuadratic: four times the input takes about four times as long, also
 // where nothing but the worst of it is repeated.
 func TestNotQuadratic(t *testing.T) {
+	if raceEnabled {
+		t.Skip(oneGoroutine)
+	}
 	if testing.Short() {
 		t.Skip("short: takes some seconds")
 	}

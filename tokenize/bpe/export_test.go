@@ -4,7 +4,7 @@ import "sync"
 
 // ForgetWords makes the next calls begin with empty caches.
 func (t *Tokenizer) ForgetWords() {
-	t.pool = sync.Pool{New: func() any { return new(encoder) }}
+	t.pool = sync.Pool{}
 }
 
 // The patterns that tests put into files of their own.

@@ -22,11 +22,16 @@ func newTwins() []func(tb testing.TB) twin {
 	var twins []func(tb testing.TB) twin
 	slow := map[string]*slowTokenizer{}
 	for _, base := range []struct{ name, pattern string }{
-		{"llama3.1", ""}, {"deepseek-v3", ""}, {"mistral-nemo-tekken", ""},
-		{"deepseek-v3", bpe.PatternCL100K}, {"llama3.1", bpe.PatternO200K}, {"deepseek-v3", bpe.PatternKimi},
+		{"llama3.1", ""},
+		{"deepseek-v3", ""},
+		{"mistral-nemo-tekken", ""},
+		{"deepseek-v3", bpe.PatternCL100K},
+		{"llama3.1", bpe.PatternO200K},
+		{"deepseek-v3", bpe.PatternKimi},
 	} {
 		var made *twin
 		twins = append(twins, func(tb testing.TB) twin {
+			tb.Helper()
 			if made != nil {
 				return *made
 			}
@@ -52,6 +57,9 @@ func newTwins() []func(tb testing.TB) twin {
 
 // FuzzEncode compares with the slow tokenizer, and decodes what was encoded.
 func FuzzEncode(f *testing.F) {
+	if raceEnabled {
+		f.Skip(oneGoroutine)
+	}
 	twins := newTwins()
 	for i := range twins {
 		for _, text := range []string{

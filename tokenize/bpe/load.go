@@ -38,7 +38,7 @@ func readFile(folder fs.FS, name string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }() // it was only read
 	size := 0
 	if info, err := f.Stat(); err == nil && info.Size() <= maxFileBytes {
 		size = int(info.Size())
@@ -149,7 +149,6 @@ func (t *Tokenizer) build(pieces pieceTable, merges []merge, added []Added, igno
 	t.buildMerges(merges)
 	t.buildWords(ignoreMerges)
 	t.buildAdded(added)
-	t.pool.New = func() any { return new(encoder) }
 	return nil
 }
 

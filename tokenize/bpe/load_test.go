@@ -194,6 +194,9 @@ func TestHoles(t *testing.T) {
 
 // TestExperimental: GLM and Kimi are refused unless asked for.
 func TestExperimental(t *testing.T) {
+	if raceEnabled {
+		t.Skip(oneGoroutine)
+	}
 	t.Parallel()
 	glm := edit(t, "llama3.1", map[string]any{
 		"added_tokens":   []object{{"id": 128000, "content": "<|endoftext|>"}, {"id": 128001, "content": "[gMASK]", "special": true}},
@@ -253,6 +256,9 @@ func kimiFolder(tb testing.TB) fstest.MapFS {
 // TestTiktoken: ranks merge as tiktoken merges them, special tokens have their
 // places, and the input is cut where Kimi's own code cuts it.
 func TestTiktoken(t *testing.T) {
+	if raceEnabled {
+		t.Skip(oneGoroutine)
+	}
 	t.Parallel()
 	folder := kimiFolder(t)
 	tok, err := bpe.Load(folder, bpe.Options{Experimental: true})
@@ -434,6 +440,9 @@ func TestLookup(t *testing.T) {
 
 // TestLoadBounded: a file that asks for much gets an error, not memory or time.
 func TestLoadBounded(t *testing.T) {
+	if raceEnabled {
+		t.Skip(oneGoroutine)
+	}
 	var before, after runtime.MemStats
 	small := string(smallFile(nil))
 	for name, file := range map[string]string{

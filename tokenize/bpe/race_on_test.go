@@ -3,3 +3,6 @@
 package bpe_test
 
 const raceEnabled = true
+
+// oneGoroutine is why tests are left out under the race detector.
+const oneGoroutine = "one goroutine: the race detector would see nothing, slowly"

@@ -190,6 +190,7 @@ type patternParser struct {
 }
 
 func compilePattern(tb testing.TB, pattern string) matcher {
+	tb.Helper()
 	p := &patternParser{tb: tb, s: []rune(pattern)}
 	m := p.alternatives()
 	if p.i != len(p.s) {
@@ -282,7 +283,7 @@ func (p *patternParser) set() runeSet {
 		return p.single()
 	}
 	not := p.has("^")
-	var any []runeSet
+	var union []runeSet
 	var and runeSet
 	for !p.has("]") {
 		if p.has("&&") {
@@ -297,10 +298,10 @@ func (p *patternParser) set() runeSet {
 			p.i++
 			set = func(r rune) bool { return from <= r && r <= to }
 		}
-		any = append(any, set)
+		union = append(union, set)
 	}
 	return func(r rune) bool {
-		in := slices.ContainsFunc(any, func(s runeSet) bool { return s(r) })
+		in := slices.ContainsFunc(union, func(s runeSet) bool { return s(r) })
 		return in != not && (and == nil || and(r))
 	}
 }
@@ -378,6 +379,7 @@ var readCategories = sync.OnceValues(func() (*categoryTable, error) {
 })
 
 func categories(tb testing.TB) *categoryTable {
+	tb.Helper()
 	t, err := readCategories()
 	if err != nil {
 		tb.Fatal(err)

@@ -12,6 +12,7 @@ import (
 	"testing/fstest"
 
 	"github.com/klauspost/compress/zstd"
+
 	"github.com/rollout-rl/rollout/tokenize/bpe"
 )
 
@@ -56,19 +57,31 @@ func Read(tb testing.TB, name ...string) []byte {
 
 // tokenizers keeps what Tokenizer has loaded: loading takes longer than most
 // tests, and a tokenizer does not change.
-var tokenizers sync.Map // name → func() (*bpe.Tokenizer, error)
+var tokenizers sync.Map // name → *entry
+
+type entry struct {
+	mu  sync.Mutex
+	tok *bpe.Tokenizer
+}
 
 // Tokenizer returns a stored tokenizer. It is loaded once per process and shared.
 func Tokenizer(tb testing.TB, name string) *bpe.Tokenizer {
 	tb.Helper()
-	load, _ := tokenizers.LoadOrStore(name, sync.OnceValues(func() (*bpe.Tokenizer, error) {
-		return bpe.Load(fstest.MapFS{bpe.FileJSON: {Data: Read(tb, name, bpe.FileJSON)}}, bpe.Options{})
-	}))
-	t, err := load.(func() (*bpe.Tokenizer, error))()
-	if err != nil {
-		tb.Fatal(err)
+	made, _ := tokenizers.LoadOrStore(name, new(entry))
+	e, ok := made.(*entry)
+	if !ok {
+		tb.Fatalf("%T in place of a tokenizer", made)
 	}
-	return t
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.tok == nil {
+		tok, err := bpe.Load(fstest.MapFS{bpe.FileJSON: {Data: Read(tb, name, bpe.FileJSON)}}, bpe.Options{})
+		if err != nil {
+			tb.Fatal(err)
+		}
+		e.tok = tok
+	}
+	return e.tok
 }
 
 // Folder makes a folder as a model repository has it, with tokenizer.json and

@@ -12,6 +12,7 @@ import (
 	"bytes"
 	"fmt"
 	"go/format"
+	"log"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -21,10 +22,9 @@ import (
 const maxRune = 0x110000
 
 func main() {
-	dir := "../../testdata/unicode"
-	if err := run(dir, "."); err != nil {
-		fmt.Fprintln(os.Stderr, "gen:", err)
-		os.Exit(1)
+	log.SetFlags(0)
+	if err := run("../../testdata/unicode", "."); err != nil {
+		log.Fatalln("gen:", err)
 	}
 }
 

@@ -101,7 +101,7 @@ func nfcTable(src string) ([]byte, error) {
 	var flat []rune
 	b.WriteString("\n// nfcDecomposed holds, by ascending code point, where its full canonical decomposition\n// lies in nfcRunes.\nvar nfcDecomposed = [...]struct{ r rune; at uint16; n uint8 }{\n")
 	n := 0
-	for r := rune(0); r < maxRune; r++ {
+	for r := range rune(maxRune) {
 		if _, ok := pair[r]; !ok {
 			continue
 		}
