@@ -135,8 +135,7 @@ func (t *try) sample(ctx context.Context, r *Reply) (*tokenize.Sample, error) {
 		return nil, err
 	}
 	if n := len(al.LostCalls); n > 0 && n == len(calls) {
-		reason := calls[al.LostCalls[0]].Reason
-		return nil, &tokenize.AlignError{Turn: -1, Token: -1, Reason: reason, Err: errNothingKnown}
+		return nil, nothingKnown(calls)
 	}
 	for i := range rows {
 		if r.ClientTools {
@@ -162,8 +161,15 @@ func (t *try) sample(ctx context.Context, r *Reply) (*tokenize.Sample, error) {
 	return s, nil
 }
 
-// errNothingKnown is the failure of a sample of which no call makes a row.
-var errNothingKnown = errors.New("no call of the sample can be trusted")
+// nothingKnown is the failure of a sample of which no call makes a row: that of its
+// first call.
+func nothingKnown(calls []tokenize.Call) error {
+	c := &calls[0]
+	return &tokenize.AlignError{
+		Turn: -1, Token: -1, Reason: c.Reason,
+		Err: fmt.Errorf("no call of the sample can be trusted; the first one: %s", noteOf(c)),
+	}
+}
 
 // score rewards the sample. A scorer that fails leaves the reward null; the error
 // is that of a run that is stopping.

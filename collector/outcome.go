@@ -166,11 +166,19 @@ func lostCall(k int32, call *tokenize.Call) tokenize.Failure {
 		Class:     ClassOf(call.Reason).String(),
 		Stage:     StagePrompt.String(),
 		Reason:    call.Reason.String(),
-		Error:     "the context of this call cannot be trusted",
+		Error:     shortened(noteOf(call)),
 		Call:      k,
 		OutputIDs: append([]int32(nil), call.OutputIDs...),
 		Logprobs:  appendLogprobs(nil, call.Logprobs, len(call.OutputIDs)),
 	}
+}
+
+// noteOf is what is known about why the call is quarantined.
+func noteOf(call *tokenize.Call) string {
+	if call.Note != "" {
+		return call.Note
+	}
+	return "the context of this call cannot be trusted"
 }
 
 // appendLogprobs appends n log-probabilities: those of src, NaN where it has none.
@@ -190,7 +198,12 @@ func line(err error) string {
 	if e, ok := errors.AsType[*AttemptError](err); ok { // task and attempt have columns of their own
 		err = e.Err
 	}
-	s := strings.ToValidUTF8(strings.Join(strings.Fields(err.Error()), " "), "\uFFFD")
+	return shortened(err.Error())
+}
+
+// shortened is text as one short line.
+func shortened(text string) string {
+	s := strings.ToValidUTF8(strings.Join(strings.Fields(text), " "), "\uFFFD")
 	if len(s) <= maxErrorText {
 		return s
 	}

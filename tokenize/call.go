@@ -28,6 +28,9 @@ type Call struct {
 	// Reason is set iff Grade is Quarantined. Such a call makes no row: its tokens
 	// are returned as lost, and a row never runs across it.
 	Reason Reason
+	// Note is for people: what was tried to find the prompt and how each try ended.
+	// It is empty where there is nothing to say, and no program reads it.
+	Note string
 
 	// Flags are facts about this call that its row must carry.
 	Flags Flags

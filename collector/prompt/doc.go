@@ -5,9 +5,10 @@
 // # Why there is something to find
 //
 // turns holds what was sampled and the texts of tools. It holds no prompts, and
-// the server renders the whole conversation anew for each call, so that the prompt
-// of a call is in general not the one before, plus its output, plus the tool's
-// text. A prompt is therefore known from a source that can prove it, or not at all.
+// the server renders the whole conversation anew for each call: it deletes text
+// before tool calls, prints calls anew, joins parallel results. The prompt of a
+// call is therefore in general not the one before, plus its output, plus the
+// tool's text. A prompt is known from a source that can prove it, or not at all.
 //
 // # The ladder
 //
@@ -15,12 +16,68 @@
 // above could give a prompt to, and fills in those that it can prove:
 //
 //	turns    input_ids on the assistant turn itself        exact
+//	stored   rebuilt from what the server stored           count_verified
+//	trace    rebuilt from the provider trace of a step     count_verified
 //
-// What no rung knows stays quarantined with no_prompt: the tokens of such a call
-// are kept, in failures/, and are never trained on. A rung never replaces what one
-// above it has found, and an error of a rung fails the sample.
+// Rebuilding needs the model's own chat template and tokenizer (Config.Model);
+// without them there is only turns. What no rung knows stays quarantined: its
+// tokens are kept, in failures/, and are never trained on. A rung never replaces
+// what one above it has found.
 //
 // One source stands beside the ladder, because it claims nothing: literal glues
 // the sampled ids and the tokenized texts of tools together as they are, with no
 // prompt. It is graded unverified and is used only where Config.Force says so.
+//
+// # The two recipes
+//
+// Both give the messages and tools as the server's native adapter gave them to the
+// chat template; the template and the tokenizer do the rest.
+//
+// stored replays the agent's life: the system message as it was read right after
+// the agent was made, the client's own requests, the turns, and the calls as the
+// server stored them (those, not the text that the model wrote, are printed
+// again). The tools are AgentState's in AgentState's order, then the client's.
+//
+// trace takes the OpenAI-style body that the server kept and never sent, and undoes
+// its few, known differences. A trace counts only where the output_ids of its
+// answer equal those of the turn. That of a send's last call holds the messages of
+// the earlier calls too, and is tried first, cut before each assistant message;
+// then the call's own.
+//
+// # What a count proves
+//
+// Every rebuilt prompt must have the length that the server counted for its step
+// (prompt_tokens), and every turn that of its step (completion_tokens). A rebuild
+// that goes wrong in length is always noticed. One that goes wrong and keeps the
+// length is not: count_verified is strong evidence, not identity. What is known to
+// keep the length is therefore refused outright: the system message has a new time
+// stamp after a compaction, so that no prompt after one is taken from stored, none
+// is cut from a trace on its other side, and none at all is taken from stored in
+// a conversation that was compacted, whose first system message cannot be read.
+//
+// A trace for every call, beside stored, would prove that the step belongs to the
+// turn and nothing about the prompt that stored did not already know; it costs the
+// largest request there is, and so is not fetched.
+//
+// # Reasons
+//
+//	no_prompt        nothing to rebuild from, or the template refused the messages
+//	count_mismatch   everything that was tried has another length than counted
+//	compacted        the server summarized the history before the call
+//	hole             turns and steps of a send do not match: the whole sample
+//
+// Call.Note says, for people, what was tried and how each try ended.
+//
+// # Costs
+//
+// stored costs two small requests per send (steps and messages of its run), a
+// conversation two more per sample; trace one large request per send that stored
+// did not settle, or one per call. A trace may be late: it is asked for up to three
+// times within some 200 ms. A step that ran a compaction has none for good and is
+// not asked for. Prompter.Stats adds requests and time up.
+//
+// A request that fails is an error, so that the sample is tried again on a new
+// agent; it is never a quarantine. All of it must happen before the agent is
+// deleted, because the deletion takes runs, steps and messages along: the collector
+// calls Prompts before it closes the agent.
 package prompt

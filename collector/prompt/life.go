@@ -27,6 +27,14 @@ type send struct {
 	stored   letta.Messages // of the server run, ascending
 	first    int            // index of the send's first call within the sample
 	calls    int
+	// blind says that the send names no server run, so that nothing of it could be
+	// fetched: steps and stored are empty.
+	blind bool
+	// epochs holds, per call, how many compactions the agent had before it.
+	epochs []int
+	// summarized holds, per call, whether its step ran a compaction, in which case it
+	// has no trace for good.
+	summarized []bool
 }
 
 // fate collects what became of every call that had to wait for the client, over
@@ -54,35 +62,47 @@ func (l *life) scrubs(request *letta.LettaRequest) bool {
 
 func isFalse(b *bool) bool { return b != nil && !*b }
 
-// callsOf returns the stored calls of a step. The text of the turn does not do:
-// what is stored went through the server's parser, which drops and rewrites.
+// callsOf returns the stored calls of a step: the server's own first, then those
+// that wait for the client. The text of the turn does not do: what is stored went
+// through the server's parser, which drops and rewrites.
 func (s *send) callsOf(stepID string) []call {
-	var calls []call
+	var own, waiting []call
 	for _, m := range s.stored {
-		h := m.Head()
-		if h.StepID == nil || *h.StepID != stepID {
+		if stepOf(m) != stepID {
 			continue
 		}
-		var list []letta.ToolCall
 		switch m := m.(type) {
 		case *letta.ToolCallMessage:
-			list = m.Calls()
+			own = appendCalls(own, m.Calls())
 		case *letta.ApprovalRequestMessage:
-			list = m.Calls()
+			waiting = appendCalls(waiting, m.Calls())
 		}
-		for i := range list {
-			calls = append(calls, call{
-				id:   text(list[i].ToolCallID),
-				name: text(list[i].Name),
-				args: arguments(text(list[i].Arguments)),
-			})
-		}
+	}
+	return append(own, waiting...)
+}
+
+func appendCalls(calls []call, list []letta.ToolCall) []call {
+	for i := range list {
+		c := &list[i]
+		calls = append(calls, call{id: text(c.ToolCallID), name: text(c.Name), args: arguments(text(c.Arguments))})
 	}
 	return calls
 }
 
-// returns lists the tool return messages of the send in their order: the k-th
-// belongs to the k-th tool turn.
+// stepOf is the id of the step that made the message, or empty.
+func stepOf(m letta.Message) string { return text(m.Head().StepID) }
+
+// stepIndex is the index of the send's call with the step id, or -1.
+func (s *send) stepIndex(id string) int {
+	for k := range s.steps {
+		if s.steps[k].ID == id {
+			return k
+		}
+	}
+	return -1
+}
+
+// returns lists the tool return messages of the send in their order.
 func (s *send) returns() []*letta.ToolReturnMessage {
 	var list []*letta.ToolReturnMessage
 	for _, m := range s.stored {
@@ -93,23 +113,105 @@ func (s *send) returns() []*letta.ToolReturnMessage {
 	return list
 }
 
-// compacted reports whether the server said that it summarized the history during
-// the send. It says so by a user message that is JSON of type system_alert.
-func (s *send) compacted() bool {
-	for _, list := range []letta.Messages{s.messages, s.stored} {
-		for _, m := range list {
-			switch m := m.(type) {
-			case *letta.SummaryMessage:
-				return true
-			case *letta.UserMessage:
-				var alert struct {
-					Type string `json:"type"`
-				}
-				t := m.Content.String()
-				if strings.HasPrefix(strings.TrimSpace(t), "{") && json.Unmarshal([]byte(t), &alert) == nil && alert.Type == "system_alert" {
-					return true
-				}
+// takeReturn removes from list, and returns, the first message that belongs to a
+// tool turn after call k of the send: it names the call's step. That of a turn
+// before the first call, k = -1, answers an earlier send and names a step of that
+// one.
+func (s *send) takeReturn(list []*letta.ToolReturnMessage, k int) (*letta.ToolReturnMessage, []*letta.ToolReturnMessage) {
+	for i, r := range list {
+		if s.stepIndex(stepOf(r)) == k {
+			return r, append(list[:i:i], list[i+1:]...)
+		}
+	}
+	return nil, list
+}
+
+// findCompactions sets epochs and summarized of every send.
+func (l *life) findCompactions() {
+	epoch := 0
+	for i := range l.sends {
+		s := &l.sends[i]
+		s.epochs, s.summarized = make([]int, s.calls), make([]bool, s.calls)
+		for k := range s.epochs {
+			s.epochs[k] = epoch
+		}
+		for _, a := range s.alerts() {
+			epoch++
+			if a.step >= 0 && a.step < s.calls {
+				s.summarized[a.step] = true
 			}
+			for k := a.first; k < s.calls; k++ {
+				s.epochs[k]++
+			}
+		}
+	}
+}
+
+// compacted reports whether there was any compaction.
+func (l *life) compacted() bool {
+	for i := range l.sends {
+		if len(l.sends[i].alerts()) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// An alert is the server's word that it summarized the history.
+type alert struct {
+	step  int // the call whose step did it, or -1
+	first int // the first call of the send that comes after it
+}
+
+// alerts lists the compactions of the send. The server stores a user message that
+// is JSON of type system_alert, or a summary, under the step that ran it.
+func (s *send) alerts() []alert {
+	list := s.stored
+	if len(list) == 0 {
+		list = s.messages
+	}
+	var found []alert
+	said := make(map[string]bool) // steps whose generation was seen
+	for _, m := range list {
+		id := stepOf(m)
+		switch m := m.(type) {
+		case *letta.AssistantMessage, *letta.ToolCallMessage, *letta.ApprovalRequestMessage:
+			said[id] = true
+			continue
+		case *letta.SummaryMessage:
+		case *letta.UserMessage:
+			if !isAlert(m.Content.String()) || s.sent(m.Content.String()) {
+				continue
+			}
+		default:
+			continue
+		}
+		a := alert{step: s.stepIndex(id)}
+		switch {
+		case a.step >= 0 && said[id]:
+			a.first = a.step + 1
+		case a.step >= 0:
+			a.first = a.step
+		}
+		found = append(found, a)
+	}
+	return found
+}
+
+// isAlert reports whether a user message is the server's note about a compaction.
+func isAlert(text string) bool {
+	var note struct {
+		Type string `json:"type"`
+	}
+	return strings.HasPrefix(strings.TrimSpace(text), "{") &&
+		json.Unmarshal([]byte(text), &note) == nil && note.Type == "system_alert"
+}
+
+// sent reports whether the text is one of the client's own messages.
+func (s *send) sent(text string) bool {
+	for _, m := range appendRequest(nil, s.request) {
+		if m.content == text {
+			return true
 		}
 	}
 	return false

@@ -40,7 +40,7 @@ type Prompter struct {
 
 // A rung is one source, or two that share what they fetch: fill sets PromptIDs,
 // Source and Grade, and clears Reason, of those calls of the reply whose prompt it
-// can prove and that have none yet.
+// can prove and that have none yet; of the others it says in Note why not.
 type rung struct {
 	name string
 	fill func(ctx context.Context, r *collector.Reply, calls []tokenize.Call) error
@@ -52,7 +52,7 @@ func New(cfg Config) (*Prompter, error) {
 	turns := rung{"turns", fillTurns}
 	rebuilt := func(stored, trace bool) rung {
 		b := &rebuilder{model: cfg.Model, stored: stored, trace: trace, stats: &p.stats}
-		return rung{"stored messages", b.fill}
+		return rung{"the server", b.fill}
 	}
 	if cfg.Model == nil && (cfg.Force == tokenize.SourceStored || cfg.Force == tokenize.SourceTrace) {
 		return nil, fmt.Errorf("prompt: source %s needs the model's tokenizer and chat template", cfg.Force)

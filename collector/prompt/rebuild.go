@@ -10,16 +10,26 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
+// A fetcher reads what the server keeps of a send: *letta.Evidence does it over
+// HTTP, the benchmarks out of memory.
+type fetcher interface {
+	// Steps returns the steps of send i that made tokens, Messages its stored
+	// messages, both oldest first. They block on the network.
+	Steps(ctx context.Context, i int) ([]letta.Step, error)
+	Messages(ctx context.Context, i int) (letta.Messages, error)
+	// Trace returns the trace of a step, nil where there is none.
+	Trace(ctx context.Context, stepID string) (*letta.ProviderTrace, error)
+}
+
 // A rebuild finds the prompts of one sample's calls from what the server keeps,
 // and checks each against the count of its step.
 type rebuild struct {
 	evidence *letta.Evidence
+	from     fetcher
 	life     *life
 	calls    []tokenize.Call
 	r        *renderer
 	stats    *counters
-	// why holds, per call, what was tried and how it went, for people.
-	why []string
 }
 
 // load fetches the steps and messages of every server run. It fails where a send
@@ -30,26 +40,26 @@ func (b *rebuild) load(ctx context.Context, reply *collector.Reply) error {
 	e := b.evidence
 	b.life = &life{agent: e.Agent, system: e.SystemText, sends: make([]send, len(e.Sends))}
 	if e.Conversation != nil {
-		// A conversation has a system message of its own, made by its first send.
-		c, err := e.Client.Conversation(ctx, e.Conversation.ID)
-		if err != nil {
+		if err := b.loadConversation(ctx); err != nil {
 			return err
-		}
-		if len(c.InContextMessageIDs) > 0 {
-			if b.life.system, err = e.Client.SystemText(ctx, c.InContextMessageIDs[0]); err != nil {
-				return err
-			}
 		}
 	}
 	n := 0
 	for i := range b.life.sends {
 		s := &b.life.sends[i]
 		s.request, s.messages, s.turns, s.first = e.Sends[i].Request, e.Sends[i].Response.Messages, reply.Sends[i].Turns, n
+		if s.blind = e.Sends[i].RunID == ""; s.blind {
+			n += s.count()
+			for k := range s.calls {
+				b.note(s.first+k, "send %d names no server run", i+1)
+			}
+			continue
+		}
 		var err error
-		if s.steps, err = e.Steps(ctx, i); err != nil {
+		if s.steps, err = b.from.Steps(ctx, i); err != nil {
 			return err
 		}
-		if s.stored, err = e.Messages(ctx, i); err != nil {
+		if s.stored, err = b.from.Messages(ctx, i); err != nil {
 			return err
 		}
 		b.stats.requests.Add(2)
@@ -58,8 +68,35 @@ func (b *rebuild) load(ctx context.Context, reply *collector.Reply) error {
 		}
 	}
 	b.life.fate()
-	b.why = make([]string, len(b.calls))
+	b.life.findCompactions()
 	return nil
+}
+
+// loadConversation reads the system message of the conversation, which its first
+// send made.
+func (b *rebuild) loadConversation(ctx context.Context) error {
+	e := b.evidence
+	c, err := e.Client.Conversation(ctx, e.Conversation.ID)
+	if err != nil {
+		return err
+	}
+	b.stats.requests.Add(1)
+	b.life.system = ""
+	if len(c.InContextMessageIDs) > 0 {
+		b.stats.requests.Add(1)
+		b.life.system, err = e.Client.SystemText(ctx, c.InContextMessageIDs[0])
+	}
+	return err
+}
+
+// count sets and returns the number of calls of a send by its turns alone.
+func (s *send) count() int {
+	for t := range s.turns {
+		if s.turns[t].Role == tokenize.RoleAssistant {
+			s.calls++
+		}
+	}
+	return s.calls
 }
 
 // join pairs the assistant turns of a send with its steps and returns the index of
@@ -74,8 +111,8 @@ func (b *rebuild) join(s *send) (int, error) {
 			return 0, hole(n, "call has no step in its server run")
 		}
 		step := &s.steps[s.calls]
-		if got, want := len(s.turns[t].OutputIDs), *step.CompletionTokens; int64(got) != want {
-			return 0, hole(n, "call has %d tokens, its step %s says %d", got, step.ID, want)
+		if step.CompletionTokens == nil || int64(len(s.turns[t].OutputIDs)) != *step.CompletionTokens {
+			return 0, hole(n, "call has %d tokens, its step %s says %s", len(s.turns[t].OutputIDs), step.ID, counted(step.CompletionTokens))
 		}
 		b.calls[n].StepID = step.ID
 		s.calls++
@@ -87,6 +124,13 @@ func (b *rebuild) join(s *send) (int, error) {
 	return n, nil
 }
 
+func counted(n *int64) string {
+	if n == nil {
+		return "nothing"
+	}
+	return fmt.Sprint(*n)
+}
+
 func hole(call int, format string, args ...any) error {
 	return &tokenize.AlignError{
 		Turn: call, Token: -1, Reason: tokenize.ReasonHole,
@@ -96,10 +140,26 @@ func hole(call int, format string, args ...any) error {
 
 // fromStored takes the prompts that stored messages give and whose count agrees.
 func (b *rebuild) fromStored() error {
-	return b.life.stored(func(i int, c conversation) bool {
-		ids, err := b.r.prompt(c)
-		b.take(i, ids, err, tokenize.SourceStored)
-		return true
+	switch {
+	case b.life.system == "":
+		b.noteAll("stored: the system message was not read")
+		return nil
+	case b.evidence.Conversation != nil && b.life.compacted():
+		b.noteAll("stored: the conversation was summarized, and its first system message is gone")
+		return nil
+	}
+	incomplete := false
+	return b.life.stored(func(s *send, k int, c conversation) {
+		incomplete = incomplete || len(s.stored) == 0
+		switch i := s.first + k; {
+		case s.epochs[k] > 0:
+			b.note(i, "stored: the server summarized the history before this call")
+		case incomplete && i > 0:
+			b.note(i, "stored: the server run has no messages")
+		case b.calls[i].Grade == tokenize.Quarantined:
+			ids, err := b.r.prompt(c)
+			b.take(s, k, ids, err, tokenize.SourceStored)
+		}
 	})
 }
 
@@ -109,7 +169,7 @@ func (b *rebuild) fromStored() error {
 func (b *rebuild) fromTraces(ctx context.Context) error {
 	for i := range b.life.sends {
 		s := &b.life.sends[i]
-		if b.known(s) {
+		if s.blind || b.known(s) {
 			continue
 		}
 		last, err := b.trace(ctx, s, s.calls-1)
@@ -117,10 +177,7 @@ func (b *rebuild) fromTraces(ctx context.Context) error {
 			return err
 		}
 		for k := s.calls - 1; k >= 0; k-- {
-			if b.calls[s.first+k].Grade != tokenize.Quarantined {
-				continue
-			}
-			if last != nil && b.fromTrace(last, s, k) {
+			if b.calls[s.first+k].Grade != tokenize.Quarantined || last != nil && b.fromLast(last, s, k) {
 				continue
 			}
 			if k == s.calls-1 {
@@ -132,15 +189,19 @@ func (b *rebuild) fromTraces(ctx context.Context) error {
 			}
 			if own != nil {
 				ids, err := b.r.prompt(own.conversation())
-				b.take(s.first+k, ids, err, tokenize.SourceTrace)
+				b.take(s, k, ids, err, tokenize.SourceTrace)
 			}
 		}
 	}
 	return nil
 }
 
-// fromTrace takes the prompt of call k of the send from the trace of its last call.
-func (b *rebuild) fromTrace(last *traced, s *send, k int) bool {
+// fromLast takes the prompt of call k of the send from the trace of its last call,
+// unless the history was rewritten in between.
+func (b *rebuild) fromLast(last *traced, s *send, k int) bool {
+	if s.epochs[k] != s.epochs[s.calls-1] {
+		return false
+	}
 	n := len(last.messages)
 	if back := s.calls - 1 - k; back > 0 {
 		if n = last.cut(back); n < 0 {
@@ -148,15 +209,26 @@ func (b *rebuild) fromTrace(last *traced, s *send, k int) bool {
 		}
 	}
 	ids, err := b.r.prompt(last.before(n))
-	return b.take(s.first+k, ids, err, tokenize.SourceTrace)
+	return b.take(s, k, ids, err, tokenize.SourceTrace)
 }
 
 // trace fetches the trace of call k of the send. It is nil where the server has
-// none that belongs to the call.
+// none that belongs to the call, or none that can be used.
 func (b *rebuild) trace(ctx context.Context, s *send, k int) (*traced, error) {
 	i, step := s.first+k, s.steps[k].ID
+	if s.summarized[k] {
+		b.note(i, "step %s ran a compaction and has no trace", step)
+		return nil, nil
+	}
+	system := ""
+	if o := s.request.OverrideSystem; o != nil && *o != "" {
+		if system = b.life.system; system == "" || s.epochs[k] > 0 {
+			b.note(i, "trace: the request overrode the system message, and the native one is not known")
+			return nil, nil
+		}
+	}
 	b.stats.requests.Add(1)
-	t, err := b.evidence.Trace(ctx, step)
+	t, err := b.from.Trace(ctx, step)
 	if err != nil {
 		return nil, err
 	}
@@ -164,35 +236,34 @@ func (b *rebuild) trace(ctx context.Context, s *send, k int) (*traced, error) {
 		b.note(i, "step %s has no trace", step)
 		return nil, nil
 	}
-	system := ""
-	if o := s.request.OverrideSystem; o != nil && *o != "" {
-		system = b.life.system
-	}
 	read, err := readTrace(t, b.life.how, system)
 	switch {
 	case errors.Is(err, errNotNative):
 		b.note(i, "step %s: %v", step, err)
-		return nil, nil
 	case err != nil:
 		b.note(i, "trace of step %s: %v", step, err)
-		return nil, nil
 	case !read.proves(b.calls[i].OutputIDs):
 		b.note(i, "trace of step %s answers with other tokens than the turn", step)
-		return nil, nil
+	default:
+		return read, nil
 	}
-	return read, nil
+	return nil, nil
 }
 
-// take gives call i the prompt if its length is the one that the server counted.
-func (b *rebuild) take(i int, ids []int32, err error, source tokenize.PromptSource) bool {
-	c := &b.calls[i]
-	if err != nil {
+// take gives call k of the send the prompt if its length is the one that the server
+// counted.
+func (b *rebuild) take(s *send, k int, ids []int32, err error, source tokenize.PromptSource) bool {
+	i := s.first + k
+	c, want := &b.calls[i], s.steps[k].PromptTokens
+	switch {
+	case err != nil:
 		b.note(i, "%s: %v", source, err)
 		return false
-	}
-	want := b.promptTokens(i)
-	if int64(len(ids)) != want {
-		b.note(i, "%s: rebuilt %d tokens, the server counted %d", source, len(ids), want)
+	case want == nil:
+		b.note(i, "%s: step %s has no count to compare with", source, s.steps[k].ID)
+		return false
+	case int64(len(ids)) != *want:
+		b.note(i, "%s: rebuilt %d tokens, the server counted %d", source, len(ids), *want)
 		c.Reason = tokenize.ReasonCountMismatch
 		return false
 	}
@@ -200,46 +271,36 @@ func (b *rebuild) take(i int, ids []int32, err error, source tokenize.PromptSour
 	return true
 }
 
-// promptTokens is what the step of call i counted, or -1.
-func (b *rebuild) promptTokens(i int) int64 {
-	for j := range b.life.sends {
-		s := &b.life.sends[j]
-		if i >= s.first && i < s.first+s.calls {
-			if p := s.steps[i-s.first].PromptTokens; p != nil {
-				return *p
-			}
-		}
-	}
-	return -1
-}
-
 func (b *rebuild) known(s *send) bool {
-	for k := range s.calls {
-		if b.calls[s.first+k].Grade == tokenize.Quarantined {
-			return false
-		}
-	}
-	return true
+	return complete(b.calls[s.first : s.first+s.calls])
 }
 
-// blame gives every call that is still unknown its reason: a compaction where the
-// server said that there was one at or before the call, else what the counts say.
+// blame gives the calls that are still unknown and come after a compaction that
+// reason; the others have theirs.
 func (b *rebuild) blame() {
-	compacted := false
 	for i := range b.life.sends {
 		s := &b.life.sends[i]
-		compacted = compacted || s.compacted()
 		for k := range s.calls {
-			if c := &b.calls[s.first+k]; c.Grade == tokenize.Quarantined && compacted {
+			if c := &b.calls[s.first+k]; c.Grade == tokenize.Quarantined && s.epochs[k] > 0 {
 				c.Reason = tokenize.ReasonCompacted
 			}
 		}
 	}
 }
 
+// note adds to what people are told about call i.
 func (b *rebuild) note(i int, format string, args ...any) {
-	if b.why[i] != "" {
-		b.why[i] += "; "
+	c := &b.calls[i]
+	if c.Note != "" {
+		c.Note += "; "
 	}
-	b.why[i] += fmt.Sprintf(format, args...)
+	c.Note += fmt.Sprintf(format, args...)
+}
+
+func (b *rebuild) noteAll(text string) {
+	for i := range b.calls {
+		if b.calls[i].Grade == tokenize.Quarantined {
+			b.note(i, "%s", text)
+		}
+	}
 }

@@ -21,17 +21,17 @@ type rebuilder struct {
 }
 
 // fill finds the prompts of the calls that have none. A reply whose backend is not
-// Letta, or that has no server run, is left as it is.
+// Letta is left as it is.
 func (b *rebuilder) fill(ctx context.Context, reply *collector.Reply, calls []tokenize.Call) error {
 	e, ok := reply.Evidence.(*letta.Evidence)
 	if !ok || len(e.Sends) != len(reply.Sends) {
 		return nil
 	}
-	for i := range e.Sends {
-		if e.Sends[i].RunID == "" {
-			return nil
-		}
-	}
+	return b.rebuild(ctx, e, e, reply, calls)
+}
+
+// rebuild is fill with the evidence at hand, read through from.
+func (b *rebuilder) rebuild(ctx context.Context, e *letta.Evidence, from fetcher, reply *collector.Reply, calls []tokenize.Call) error {
 	began := time.Now()
 	defer func() { b.stats.spent.Add(int64(time.Since(began))) }()
 
@@ -44,7 +44,7 @@ func (b *rebuilder) fill(ctx context.Context, reply *collector.Reply, calls []to
 		b.renderers.Put(r)
 	}()
 
-	w := &rebuild{evidence: e, calls: calls, r: r, stats: b.stats}
+	w := &rebuild{evidence: e, from: from, calls: calls, r: r, stats: b.stats}
 	if err := w.load(ctx, reply); err != nil {
 		return err
 	}
@@ -65,7 +65,8 @@ func (b *rebuilder) fill(ctx context.Context, reply *collector.Reply, calls []to
 
 // Stats says what rebuilding cost.
 type Stats struct {
-	// Requests is the number of extra requests: two per send, and the traces.
+	// Requests is the number of extra requests: two per send, two per conversation,
+	// and the traces. A trace that was late and asked for again counts once.
 	Requests int64
 	// Spent is the time that samples spent on it, requests included, summed.
 	Spent time.Duration

@@ -13,14 +13,18 @@ type conversation struct {
 
 // stored rebuilds what the template was given for every call, from the system
 // message, the client's own requests, the turns, and the calls that the server
-// stored. yield is called once per call, in order; returning false ends it.
+// stored. yield is called once per call, in order, up to the first send of which
+// nothing could be fetched.
 //
 // The history is that of the server: text that was cut out of a generation is
 // missing here as it was missing there.
-func (l *life) stored(yield func(callIndex int, c conversation) bool) error {
+func (l *life) stored(yield func(s *send, k int, c conversation)) error {
 	h := history{{role: roleSystem, content: l.system}}
 	for i := range l.sends {
 		s := &l.sends[i]
+		if s.blind {
+			return nil
+		}
 		if i > 0 {
 			h.reload()
 		}
@@ -29,23 +33,27 @@ func (l *life) stored(yield func(callIndex int, c conversation) bool) error {
 		if err != nil {
 			return err
 		}
-		h = appendRequest(h, s.request)
+		// Where the request answers waiting calls, messages beside the answers are
+		// delivered after the results, with the next call of the model.
+		asked := appendRequest(nil, s.request)
+		if !answersCalls(s.request) {
+			h, asked = append(h, asked...), nil
+		}
 
-		call, returns := 0, s.returns()
+		call, returns := -1, s.returns()
 		for t := range s.turns {
 			turn := &s.turns[t]
 			if turn.Role == tokenize.RoleAssistant {
-				if !yield(s.first+call, conversation{h.view(scrub), tools}) {
-					return nil
-				}
-				h = h.appendAssistant(turn.Content, s.callsOf(s.steps[call].ID), l.how)
+				h, asked = append(h, asked...), nil
 				call++
+				yield(s, call, conversation{h.view(scrub), tools})
+				h = h.appendAssistant(turn.Content, s.callsOf(s.steps[call].ID), l.how)
 				continue
 			}
 			m := message{role: roleTool, content: turn.Content, name: turn.ToolName}
-			if len(returns) > 0 {
-				list := returns[0].Returns()
-				returns = returns[1:]
+			var of *letta.ToolReturnMessage
+			if of, returns = s.takeReturn(returns, call); of != nil {
+				list := of.Returns()
 				m.content = visibleReturn(turn.Content, list, l.how)
 				if len(list) > 0 {
 					m.callID = list[0].ToolCallID
@@ -53,6 +61,7 @@ func (l *life) stored(yield func(callIndex int, c conversation) bool) error {
 			}
 			h = append(h, m)
 		}
+		h = append(h, asked...)
 	}
 	return nil
 }
@@ -69,4 +78,15 @@ func appendRequest(h history, r *letta.LettaRequest) history {
 		}
 	}
 	return h
+}
+
+// answersCalls reports whether a request answers calls that wait for the client.
+func answersCalls(r *letta.LettaRequest) bool {
+	for _, m := range r.Messages {
+		switch m.(type) {
+		case *letta.ToolReturnCreate, *letta.ApprovalCreate:
+			return true
+		}
+	}
+	return false
 }

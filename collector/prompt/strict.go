@@ -92,9 +92,9 @@ func nullable(v chat.Value) chat.Value {
 	}
 	null := chat.NewMap(1)
 	null.Set("type", chat.StringValue("null"))
-	if any, ok := from.Get("anyOf"); ok {
+	if either, ok := from.Get("anyOf"); ok {
 		d := copyMap(from, 0)
-		d.Set("anyOf", chat.ListValue(append(append([]chat.Value(nil), any.Items()...), chat.MapValue(null))...))
+		d.Set("anyOf", chat.ListValue(append(append([]chat.Value(nil), either.Items()...), chat.MapValue(null))...))
 		return chat.MapValue(d)
 	}
 	if ref, ok := from.Get("$ref"); ok {
