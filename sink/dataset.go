@@ -137,6 +137,7 @@ func (d *Dataset) Run(ctx context.Context) error {
 		return errors.New("sink: Run was called twice")
 	}
 	if stopped { // Close came first and did not wait
+		close(d.ended)
 		return nil
 	}
 	var g errgroup.Group

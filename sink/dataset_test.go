@@ -195,6 +195,26 @@ func TestClosed(t *testing.T) {
 	sinktest.Compare(t, dir, samples(2))
 }
 
+// A dataset that was closed before it ran is closed all the same, also when asked
+// again: nothing waits for a Run that has nothing to do.
+func TestClosedBeforeRun(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d, _ := create(t, sink.Config{})
+		if err := d.Close(t.Context()); err != nil {
+			t.Errorf("Close() = %v", err)
+		}
+		if err := d.Run(t.Context()); err != nil {
+			t.Errorf("Run() = %v", err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		if err := d.Close(ctx); err != nil {
+			t.Errorf("Close() after Run = %v", err)
+		}
+	})
+}
+
 // Two processes that write to one log take different entries.
 func TestTwoDatasetsOneLog(t *testing.T) {
 	t.Parallel()
