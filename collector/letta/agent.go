@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"strings"
 	"time"
 
@@ -25,7 +26,7 @@ type agent struct {
 
 	arenas   []*tokenize.Reply
 	evidence Evidence
-	// unanswered says that a send ended without an answer, so that the server may
+	// unanswered says that a send ended without an answer of the server, which may
 	// still be running it.
 	unanswered bool
 }
@@ -100,14 +101,14 @@ func (g *agent) converse(ctx context.Context, reply *collector.Reply) error {
 			if err != nil {
 				return err
 			}
-			if answer.StopReason.StopReason != StopRequiresApproval {
+			if answer.StopReason.StopReason != StopRequiresApproval || round >= g.cfg.MaxRounds {
 				break
 			}
 			input, client, err := g.answer(ctx, answer.Pending())
 			if err != nil {
 				return err
 			}
-			if input == nil || round >= g.cfg.MaxRounds {
+			if input == nil {
 				break
 			}
 			reply.ClientTools = reply.ClientTools || client
@@ -139,19 +140,16 @@ func (g *agent) send(ctx context.Context, messages InputMessages, reply *collect
 	}
 	answer, err := g.client.send(ctx, path, request, id, take)
 	if err != nil {
-		if e := (*APIError)(nil); !errors.As(err, &e) || e.Status == 0 {
-			g.unanswered = true
-		}
+		g.unanswered = mayRun(err)
 		return nil, g.explain(ctx, err)
 	}
 
 	runID := answer.RunID()
 	if runID == "" {
 		// An answer without messages names no run, as after an empty generation.
-		run, err := g.client.LastRun(ctx, g.state.ID)
-		if err != nil {
-			return nil, err
-		}
+		// Where the look-up fails, the tokens of the answer are kept all the same.
+		var run *Run
+		run, err = g.client.LastRun(ctx, g.state.ID)
 		if run != nil && !g.knows(run.ID) {
 			runID = run.ID
 		}
@@ -172,7 +170,21 @@ func (g *agent) send(ctx context.Context, messages InputMessages, reply *collect
 	g.evidence.Sends = append(g.evidence.Sends, SendEvidence{
 		Request: request, Response: answer, RunID: runID, Duration: time.Since(sent),
 	})
-	return answer, nil
+	return answer, err
+}
+
+// mayRun says that the server may still be running a send that ended with err: no
+// answer came, or only that of a proxy which did not wait for one.
+func mayRun(err error) bool {
+	e := (*APIError)(nil)
+	if !errors.As(err, &e) {
+		return true
+	}
+	switch e.Status {
+	case 0, http.StatusRequestTimeout, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		return true
+	}
+	return false
 }
 
 // request is the body of a send. Both token flags are always there: one alone
@@ -212,7 +224,7 @@ func (g *agent) knows(runID string) bool {
 func (g *agent) Close(ctx context.Context) error {
 	var err error
 	if g.unanswered {
-		_, _ = g.client.Cancel(ctx, g.state.ID) // 409 where nothing runs; the deletion is what counts
+		g.cancel(ctx)
 	}
 	if !g.cfg.Keep {
 		err = g.client.DeleteAgent(ctx, g.state.ID)
@@ -224,11 +236,16 @@ func (g *agent) Close(ctx context.Context) error {
 	return err
 }
 
-// discard deletes an agent that was never used, also when ctx is done.
-func (g *agent) discard(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+// cancelTimeout bounds the request to stop a run: a server that does not answer it
+// must not use up the time in which the agent is to be deleted.
+const cancelTimeout = 5 * time.Second
+
+// cancel asks the server to stop. Its answer says nothing that is needed: 409 where
+// nothing runs, and the deletion is what counts.
+func (g *agent) cancel(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, cancelTimeout)
 	defer cancel()
-	return g.client.DeleteAgent(ctx, g.state.ID)
+	_, _ = g.client.Cancel(ctx, g.state.ID)
 }
 
 // sampling is what the engine really used, where the server's version lets us

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/tokenize"
@@ -64,9 +65,28 @@ func (b *Backend) open(ctx context.Context, a collector.Attempt) (*agent, error)
 	}
 	g := &agent{backend: b, client: b.client, cfg: cfg, attempt: a, state: state, version: version}
 	if err := g.prepare(ctx); err != nil {
-		return nil, errors.Join(err, g.discard(ctx))
+		return nil, b.abandon(ctx, state.ID, err)
 	}
 	return g, nil
+}
+
+// removeTimeout bounds the deletion of an agent that was never used.
+const removeTimeout = 10 * time.Second
+
+// remove deletes an agent that was never used, also when ctx is done.
+func (b *Backend) remove(ctx context.Context, id string) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeTimeout)
+	defer cancel()
+	return b.client.DeleteAgent(ctx, id)
+}
+
+// abandon deletes an agent that cannot be used because of err. Only err says what
+// the failure is; that the agent could not be deleted is told beside it.
+func (b *Backend) abandon(ctx context.Context, id string, err error) error {
+	if left := b.remove(ctx, id); left != nil {
+		return fmt.Errorf("%w (agent %s is left on the server: %s)", err, id, left.Error())
+	}
+	return err
 }
 
 // create makes the agent, or imports it.
@@ -89,7 +109,7 @@ func (b *Backend) create(ctx context.Context, cfg AgentConfig, a collector.Attem
 	if len(ids) != 1 {
 		err := fmt.Errorf("%w: import agent: the file made %d agents, and one is needed", collector.ErrUnusable, len(ids))
 		for _, id := range ids {
-			err = errors.Join(err, b.client.DeleteAgent(context.WithoutCancel(ctx), id))
+			err = b.abandon(ctx, id, err)
 		}
 		return nil, err
 	}
@@ -101,7 +121,7 @@ func (b *Backend) create(ctx context.Context, cfg AgentConfig, a collector.Attem
 		state, err = b.client.Agent(ctx, ids[0])
 	}
 	if err != nil {
-		return nil, errors.Join(err, b.client.DeleteAgent(context.WithoutCancel(ctx), ids[0]))
+		return nil, b.abandon(ctx, ids[0], err)
 	}
 	return state, nil
 }
@@ -222,7 +242,7 @@ func (b *Backend) Preflight(ctx context.Context) error {
 		}
 		return err
 	}
-	return g.discard(ctx)
+	return b.remove(ctx, g.state.ID)
 }
 
 // checkModel says that the server does not list the model, and which it may have
