@@ -140,6 +140,9 @@ func TestGateParquetSize(t *testing.T) {
 // TestGateParquetAllocs: what rows cost beyond what a shard costs, for rows of some
 // 18 thousand tokens. They are those of pages.
 func TestGateParquetAllocs(t *testing.T) {
+	if raceEnabled {
+		t.Skip("under the race detector pools forget at random")
+	}
 	rows, tokens := bulkRows(500_000)
 	var pool sink.EncoderPool
 	few := testing.AllocsPerRun(3, func() { writeShard(t, &pool, sink.Parquet, rows[:10]) })
@@ -170,6 +173,9 @@ func TestGateArrowBytes(t *testing.T) {
 // TestGateFastPath: a schema that is not the struct's makes parquet-go fall back to
 // reflection without a word. Rounds are interleaved, so both see the same machine.
 func TestGateFastPath(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector slows both ways, not alike")
+	}
 	rows, _ := bulkRows(1_000_000)
 	group := parquet.Group{} // sorts the columns by name
 	for _, f := range sink.RowSchema().Fields() {
