@@ -1,6 +1,7 @@
 package sink
 
 import (
+	"bytes"
 	"crypto/rand"
 	"encoding/json"
 	"errors"
@@ -10,6 +11,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -128,15 +130,65 @@ func putCommit(fsys FS, dir string, c *Commit) error {
 			return err // a struct of plain fields: cannot happen
 		}
 		name := filepath.Join(dir, commitsDir, commitName(c.Seq))
-		err = putIfAbsent(fsys, name, append(body, '\n'))
-		if err == nil {
-			return nil
+		body = append(body, '\n')
+		err = putIfAbsent(fsys, name, body)
+		if errors.Is(err, fs.ErrExist) {
+			// Over a network the answer to a link that was made can be lost, and the name
+			// exists when it is asked for again. Only we write such an entry: it names our
+			// shards.
+			var ours bool
+			if ours, err = holds(fsys, name, body); err == nil && !ours {
+				c.Seq++
+				continue
+			}
+			if err == nil {
+				err = fsys.SyncDir(filepath.Dir(name))
+			}
 		}
-		if !errors.Is(err, fs.ErrExist) {
+		if err != nil {
 			return &ShardError{Path: name, Op: "commit", Err: err}
 		}
-		c.Seq++
+		return nil
 	}
+}
+
+// holds reports whether the file has exactly that content.
+func holds(fsys FS, name string, body []byte) (bool, error) {
+	f, err := fsys.Open(name)
+	if err != nil {
+		return false, err
+	}
+	got, err := readAll(f)
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	return bytes.Equal(got, body), err
+}
+
+func readAll(f File) ([]byte, error) {
+	size, err := f.Size()
+	if err != nil {
+		return nil, err
+	}
+	return io.ReadAll(io.NewSectionReader(f, 0, size))
+}
+
+// checkLinks makes sure that commits can be made in dir, before anything is
+// collected for them. There is no other way: a file made under its final name can
+// be seen half-written after a crash, and a rename replaces what is there.
+func checkLinks(fsys FS, dir string) error {
+	name := filepath.Join(dir, tempPrefix+rand.Text())
+	err := putIfAbsent(fsys, name, nil)
+	if err == nil {
+		err = fsys.Remove(name)
+	}
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, syscall.EPERM), errors.Is(err, errors.ErrUnsupported): // the first is Linux's word for it
+		err = fmt.Errorf("%w (%v): choose a folder on a file system that has them", ErrNoLinks, err)
+	}
+	return &ShardError{Path: dir, Op: "link", Err: err}
 }
 
 func putIfAbsent(fsys FS, name string, body []byte) (err error) {
@@ -172,11 +224,7 @@ func readCommit(fsys FS, dir, name string) (Commit, error) {
 		return Commit{}, corrupt(err)
 	}
 	defer f.Close() // it was read only
-	size, err := f.Size()
-	if err != nil {
-		return Commit{}, corrupt(err)
-	}
-	body, err := io.ReadAll(io.NewSectionReader(f, 0, size))
+	body, err := readAll(f)
 	if err != nil {
 		return Commit{}, corrupt(err)
 	}

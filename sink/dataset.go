@@ -73,8 +73,9 @@ type Stats struct {
 // exist, and reads its commit log where there is one: a dataset is continued by
 // creating it again. It starts nothing; the caller must call Run.
 //
-// A Config that does not Validate is an error. So is a log that cannot be read: a
-// *CorruptError, or ErrNewer.
+// A Config that does not Validate is an error. So are a log that cannot be read, a
+// *CorruptError or ErrNewer, and a folder in which no commit could be made, such
+// as one without hard links: a *ShardError.
 func Create(dir string, cfg Config) (*Dataset, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -90,6 +91,9 @@ func Create(dir string, cfg Config) (*Dataset, error) {
 	}
 	if err := cfg.FS.SyncDir(dir); err != nil {
 		return nil, &ShardError{Path: dir, Op: "sync", Err: err}
+	}
+	if err := checkLinks(cfg.FS, filepath.Join(dir, commitsDir)); err != nil {
+		return nil, err
 	}
 	log, err := readLog(cfg.FS, dir)
 	if err != nil {

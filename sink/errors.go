@@ -14,6 +14,9 @@ var (
 	ErrFull = errors.New("sink: no space left")
 	// ErrPermission means that the run's folder may not be written to.
 	ErrPermission = errors.New("sink: permission denied")
+	// ErrNoLinks means that the run's folder lies on a file system without hard
+	// links, on which no commit can be made.
+	ErrNoLinks = errors.New("sink: the file system has no hard links")
 	// ErrCommitted means that the sample's rows are already in the dataset.
 	ErrCommitted = errors.New("sink: sample is already committed")
 	// ErrClosed means that the Dataset was closed or has failed.
@@ -29,7 +32,8 @@ var (
 type ShardError struct {
 	// Path is the file, or the folder of a run.
 	Path string
-	// Op is what was tried: create, write, sync, check, rename, commit.
+	// Op is what was tried: open, create, write, sync, close, check, rename, link,
+	// commit.
 	Op  string
 	Err error
 }

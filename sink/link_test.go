@@ -1,0 +1,95 @@
+package sink_test
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/rollout-rl/rollout/sink"
+	"github.com/rollout-rl/rollout/sink/sinktest"
+)
+
+// A linkFS is the operating system's file system with another Link.
+type linkFS struct {
+	sink.FS
+	link func(from, to string) error
+}
+
+func (l linkFS) Link(from, to string) error { return l.link(from, to) }
+
+func linkError(from, to string, err error) error {
+	return &os.LinkError{Op: "link", Old: from, New: to, Err: err}
+}
+
+// Without hard links there is no commit. That is said before anything is
+// collected, with what to do, and is not taken for a missing permission.
+func TestFileSystemWithoutLinks(t *testing.T) {
+	t.Parallel()
+	for _, errno := range []error{syscall.EPERM, syscall.ENOTSUP, syscall.ENOSYS} {
+		dir := t.TempDir()
+		_, err := sink.Create(dir, sink.Config{FS: linkFS{sink.OS(), func(from, to string) error { return linkError(from, to, errno) }}})
+		var shard *sink.ShardError
+		if !errors.As(err, &shard) || !errors.Is(err, sink.ErrNoLinks) || errors.Is(err, sink.ErrPermission) {
+			t.Errorf("%v: Create() = %v, want a *ShardError of ErrNoLinks", errno, err)
+			continue
+		}
+		if !strings.Contains(err.Error(), "choose a folder") {
+			t.Errorf("%v: %q says no way forward", errno, err)
+		}
+		if names, err := fs.Glob(os.DirFS(dir), "*/*"); err != nil || len(names) > 0 {
+			t.Errorf("left behind: %q, %v", names, err)
+		}
+	}
+	_, err := sink.Create(t.TempDir(), sink.Config{FS: linkFS{sink.OS(), func(from, to string) error { return linkError(from, to, syscall.EACCES) }}})
+	if errors.Is(err, sink.ErrNoLinks) || !errors.Is(err, sink.ErrPermission) {
+		t.Errorf("Create() = %v, want ErrPermission", err)
+	}
+}
+
+// A network file system may say that the name exists because it made it itself and
+// the answer was lost. A second entry would name the same shards again: every row
+// twice.
+func TestLinkWhoseAnswerWasLost(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	lost := linkFS{sink.OS(), func(from, to string) error {
+		if err := os.Link(from, to); err != nil {
+			return err
+		}
+		if strings.HasSuffix(to, "1.json") && !strings.Contains(to, ".tmp-") {
+			return linkError(from, to, syscall.EEXIST)
+		}
+		return nil
+	}}
+	sinktest.Write(t, dir, sink.Config{FS: lost}, samples(1))
+	sinktest.Compare(t, dir, samples(1))
+}
+
+// An entry of somebody else is never taken for our own.
+func TestLinkTakenBySomebodyElse(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	var other []byte
+	stolen := linkFS{sink.OS(), func(from, to string) error {
+		if other == nil && !strings.Contains(to, ".tmp-") {
+			body, err := os.ReadFile(from)
+			if err != nil {
+				return err
+			}
+			other = bytes.Replace(body, []byte(`"writer":0`), []byte(`"writer":1`), 1)
+			if err := os.WriteFile(to, other, 0o666); err != nil {
+				return err
+			}
+		}
+		return os.Link(from, to)
+	}}
+	sinktest.Write(t, dir, sink.Config{FS: stolen}, samples(1))
+	log, err := sink.ReadLog(dir)
+	if err != nil || len(log.Commits) != 2 || log.Commits[0].Writer != 1 || log.Commits[1].Writer != 0 {
+		t.Errorf("ReadLog: %+v, %v", log.Commits, err)
+	}
+}
