@@ -1,0 +1,139 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/rollout-rl/rollout/collector/letta/lettasim"
+	"github.com/rollout-rl/rollout/sink"
+)
+
+// simModel is what the simulated server calls its model.
+const simModel = "sglang//models/qwen3"
+
+// exchangesDir holds the recorded exchanges.
+var exchangesDir = filepath.Join("..", "..", "testdata", "letta")
+
+// ran is what one run of the program left.
+type ran struct {
+	code           int
+	stdout, stderr string
+}
+
+// invoke runs the program as main does.
+func invoke(ctx context.Context, args ...string) ran {
+	var stdout, stderr bytes.Buffer
+	code := run(ctx, args, strings.NewReader(""), &stdout, &stderr, func(string) string { return "" })
+	return ran{code, stdout.String(), stderr.String()}
+}
+
+// mustRun is invoke with the exit code that must come.
+func mustRun(t *testing.T, code int, args ...string) ran {
+	t.Helper()
+	r := invoke(t.Context(), args...)
+	if r.code != code {
+		t.Fatalf("rollout %s: exit code %d, want %d\n%s%s", strings.Join(args, " "), r.code, code, r.stdout, r.stderr)
+	}
+	return r
+}
+
+// serveSim listens with a simulated server until the test ends.
+func serveSim(t *testing.T, sim *lettasim.Server) (url string) {
+	t.Helper()
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &httptest.Server{Listener: l, Config: sim.HTTPServer()}
+	s.Start()
+	t.Cleanup(s.Close)
+	return s.URL
+}
+
+// newSim is a simulated server with the recorded exchanges.
+func newSim(t *testing.T, cfg lettasim.Config) *lettasim.Server {
+	t.Helper()
+	cases, err := lettasim.LoadCases(os.DirFS(exchangesDir), ".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.Cases = cases
+	sim, err := lettasim.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sim
+}
+
+// writeFile writes a file into a new folder and returns its path.
+func writeFile(t *testing.T, name string, body []byte) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, body, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// A sampleID tells samples apart as a person would.
+type sampleID struct {
+	task  string
+	index int32
+}
+
+// A readBack is all that a run's folder holds, as our own readers give it.
+type readBack struct {
+	log      *sink.Log
+	rows     map[sampleID][]*sink.StoredRow // by segment
+	failures map[sampleID][]*sink.StoredFailure
+}
+
+// readDataset reads every committed shard of a run.
+func readDataset(t *testing.T, dir string) *readBack {
+	t.Helper()
+	log, err := sink.ReadLog(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &readBack{log: log, rows: map[sampleID][]*sink.StoredRow{}, failures: map[sampleID][]*sink.StoredFailure{}}
+	for s := range log.Shards(sink.KindData) {
+		for r, err := range log.Rows(s) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			id := sampleID{r.TaskID, r.SampleIndex}
+			d.rows[id] = append(d.rows[id], r)
+		}
+	}
+	for s := range log.Shards(sink.KindFailures) {
+		for f, err := range log.Failures(s) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			id := sampleID{f.TaskID, f.SampleIndex}
+			d.failures[id] = append(d.failures[id], f)
+		}
+	}
+	for _, rows := range d.rows {
+		slices.SortFunc(rows, func(a, b *sink.StoredRow) int { return int(a.SegmentIndex - b.SegmentIndex) })
+	}
+	return d
+}
+
+// keys counts how often each sample key is in the commit log.
+func (d *readBack) keys() map[string]int {
+	keys := map[string]int{}
+	for i := range d.log.Commits {
+		for _, s := range d.log.Commits[i].Samples {
+			keys[s.Key]++
+		}
+	}
+	return keys
+}

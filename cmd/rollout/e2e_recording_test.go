@@ -1,0 +1,260 @@
+package main
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// A recording is what the end-to-end tests read of a recorded exchange. Nothing
+// here uses the product's own decoders: what a sample must look like is worked out
+// a second time, from what the engine itself received and answered.
+type recording struct {
+	name      string
+	Exchanges []struct {
+		Request struct {
+			Body struct {
+				Messages []struct{ Type, Role string }
+			}
+		}
+		Response struct {
+			Status int
+			Body   json.RawMessage
+		}
+		ModelCalls []struct {
+			Path     string
+			Status   int
+			InputIDs []int32 `json:"input_ids"`
+			Request  struct {
+				SamplingParams struct {
+					Temperature  float64 `json:"temperature"`
+					TopP         float64 `json:"top_p"`
+					MaxNewTokens int32   `json:"max_new_tokens"`
+				} `json:"sampling_params"`
+			}
+			Response json.RawMessage
+		} `json:"model_calls"`
+	}
+}
+
+// recordings reads every recorded exchange.
+func recordings(t *testing.T) []*recording {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(exchangesDir, "*.json.gz"))
+	if err != nil || len(files) < 30 {
+		t.Fatalf("%d recordings, %v", len(files), err)
+	}
+	var all []*recording
+	for _, path := range files {
+		f, err := os.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		z, err := gzip.NewReader(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := io.ReadAll(z)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = f.Close() // read only
+		// The engine's own answers were written by Python, which knows NaN.
+		for _, word := range []string{"NaN", "-Infinity"} {
+			b = bytes.ReplaceAll(b, []byte("["+word+","), []byte("[null,"))
+		}
+		r := &recording{name: strings.TrimSuffix(filepath.Base(path), ".json.gz")}
+		if err := json.Unmarshal(b, r); err != nil {
+			t.Fatalf("%s: %v", path, err)
+		}
+		if len(r.Exchanges) > 0 {
+			all = append(all, r)
+		}
+	}
+	return all
+}
+
+// A wanted sample is what a recording implies for the sample that replays it.
+type wanted struct {
+	sends  int
+	status string // of the last send
+	reason string // stop reason of the last send
+
+	prompt, completion int64 // the server's own sums
+	steps              int32
+
+	ids      []int32    // sampled, of all calls
+	logprobs []*float64 // of ids
+	rows     []wantedRow
+	flags    []string // of every row
+
+	temperature, topP float32
+	maxNewTokens      int32
+}
+
+// A wantedRow is one training sequence, token by token.
+type wantedRow struct {
+	ids      []int32
+	mask     []int8
+	logprobs []float32
+	offsets  []int32
+	roles    []int8
+	calls    int
+	unscored int32
+	forkCall int // the call that forked, or -1
+	forkAt   int // where its prompt leaves the row before
+}
+
+const (
+	rolePrompt, roleAssistant, roleTool, roleUser = 0, 1, 2, 3
+)
+
+// want works out the sample: send by send as the rules of a rollout have it, call
+// by call as the rule of the rows has it, token by token. clientTools says whether
+// somebody answers the calls of tools that run on our side.
+func (r *recording) want(t *testing.T, clientTools bool) *wanted {
+	t.Helper()
+	w := &wanted{}
+	var open *wantedRow // the row that the next prompt may continue
+	tool := false       // a tool turn lies between the last call and the next
+	call := 0
+	for i, x := range r.Exchanges {
+		if x.Response.Status != 200 {
+			t.Fatalf("%s: send %d was answered with %d", r.name, i, x.Response.Status)
+		}
+		var body struct {
+			Turns []struct{ Role string }
+			Usage struct {
+				Prompt     int64 `json:"prompt_tokens"`
+				Completion int64 `json:"completion_tokens"`
+				Steps      int32 `json:"step_count"`
+			}
+			Stop struct {
+				Reason string `json:"stop_reason"`
+			} `json:"stop_reason"`
+		}
+		if err := json.Unmarshal(x.Response.Body, &body); err != nil {
+			t.Fatalf("%s: %v", r.name, err)
+		}
+		w.sends++
+		w.reason = body.Stop.Reason
+		w.prompt += body.Usage.Prompt
+		w.completion += body.Usage.Completion
+		w.steps += body.Usage.Steps
+
+		at := 0
+		for _, m := range x.ModelCalls {
+			if m.Path != "/generate" || m.Status != 200 {
+				continue
+			}
+			var answer struct {
+				IDs  []int32 `json:"output_ids"`
+				Meta struct {
+					Logprobs [][3]*float64 `json:"output_token_logprobs"`
+				} `json:"meta_info"`
+			}
+			if err := json.Unmarshal(m.Response, &answer); err != nil {
+				t.Fatalf("%s: %v", r.name, err)
+			}
+			for ; at < len(body.Turns) && body.Turns[at].Role == "tool"; at++ {
+				tool = true
+			}
+			at++ // the assistant turn of this call
+			p := m.Request.SamplingParams
+			w.temperature, w.topP, w.maxNewTokens = float32(p.Temperature), float32(p.TopP), p.MaxNewTokens
+
+			switch n := diverges(open, m.InputIDs); {
+			case open == nil:
+				open = newWantedRow(m.InputIDs, -1, 0)
+			case n == len(open.ids) && n < len(m.InputIDs):
+				role := int8(roleUser)
+				if tool {
+					role = roleTool
+				}
+				open.context(m.InputIDs[n:], role)
+			default:
+				w.rows = append(w.rows, *open)
+				open = newWantedRow(m.InputIDs, call, n)
+			}
+			tool = false
+			call++
+			open.calls++
+			for j, id := range answer.IDs {
+				lp := answer.Meta.Logprobs[j][0]
+				w.ids, w.logprobs = append(w.ids, id), append(w.logprobs, lp)
+				open.sampled(id, lp)
+			}
+			open.end(roleAssistant)
+		}
+		for ; at < len(body.Turns); at++ {
+			tool = tool || body.Turns[at].Role == "tool"
+		}
+		if !r.goesOn(i, w.reason, clientTools) {
+			break
+		}
+	}
+	if open != nil {
+		w.rows = append(w.rows, *open)
+	}
+	w.rows = slices.DeleteFunc(w.rows, func(r wantedRow) bool { return !slices.Contains(r.mask, 1) })
+	w.status = map[string]string{
+		"end_turn": "completed", "tool_rule": "completed", "max_steps": "max_steps", "max_tokens_exceeded": "truncated",
+	}[w.reason]
+	return w
+}
+
+// goesOn says whether another send follows send i: the next message of the task
+// only after the agent came to its own end, and an answer where the server asked a
+// question that somebody is there to answer.
+func (r *recording) goesOn(i int, stop string, clientTools bool) bool {
+	if i+1 == len(r.Exchanges) {
+		return false
+	}
+	answers := false
+	for _, m := range r.Exchanges[i+1].Request.Body.Messages {
+		answers = answers || m.Type == "approval" || m.Type == "tool_return" && clientTools
+	}
+	return stop == "end_turn" || stop == "requires_approval" && answers
+}
+
+func newWantedRow(prompt []int32, forkCall, forkAt int) *wantedRow {
+	r := &wantedRow{offsets: []int32{0}, forkCall: forkCall, forkAt: forkAt}
+	r.context(prompt, rolePrompt)
+	return r
+}
+
+func (r *wantedRow) context(ids []int32, role int8) {
+	for _, id := range ids {
+		r.ids, r.mask, r.logprobs = append(r.ids, id), append(r.mask, 0), append(r.logprobs, 0)
+	}
+	r.end(role)
+}
+
+func (r *wantedRow) sampled(id int32, logprob *float64) {
+	r.ids = append(r.ids, id)
+	if logprob == nil {
+		r.mask, r.logprobs = append(r.mask, 0), append(r.logprobs, 0)
+		r.unscored++
+		return
+	}
+	r.mask, r.logprobs = append(r.mask, 1), append(r.logprobs, float32(*logprob))
+}
+
+func (r *wantedRow) end(role int8) {
+	r.offsets, r.roles = append(r.offsets, int32(len(r.ids))), append(r.roles, role)
+}
+
+// diverges is the first position at which a prompt differs from a row.
+func diverges(r *wantedRow, prompt []int32) int {
+	n := 0
+	for r != nil && n < len(r.ids) && n < len(prompt) && r.ids[n] == prompt[n] {
+		n++
+	}
+	return n
+}
