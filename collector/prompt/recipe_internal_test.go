@@ -1,0 +1,161 @@
+package prompt
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/txtar"
+
+	"github.com/rollout-rl/rollout/collector/letta"
+	"github.com/rollout-rl/rollout/tokenize"
+	"github.com/rollout-rl/rollout/tokenize/chat"
+)
+
+var update = flag.Bool("update", false, "rewrite the want sections of testdata/recipe")
+
+// TestRecipes runs testdata/recipe: what a client holds of an agent's life, and
+// the messages and tools that the template must be given for each call. A file
+// says first whether its form was seen on a running server or only read in the
+// server's source. Then come
+//
+//	agent      AgentState
+//	system     text of the system message
+//	request    of a send; begins a new one
+//	turns      of its answer: role, content, tool_name, and the step of an assistant
+//	stored     messages of its server run
+//	trace      of the step it names; request_json is used
+//	want       what the template is given for each call, by each source
+func TestRecipes(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("testdata/recipe/*.txtar")
+	if err != nil || len(files) < 15 {
+		t.Fatalf("%d vectors, %v", len(files), err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
+			t.Parallel()
+			archive, err := txtar.ParseFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if c := string(archive.Comment); !strings.HasPrefix(c, "Seen") && !strings.HasPrefix(c, "Read") {
+				t.Errorf("%s does not say whether it was seen or read", file)
+			}
+			want, got := "", runRecipe(t, archive)
+			var rest []txtar.File
+			for _, f := range archive.Files {
+				if f.Name == "want" {
+					want = string(f.Data)
+				} else {
+					rest = append(rest, f)
+				}
+			}
+			if got == want {
+				return
+			}
+			if *update {
+				archive.Files = append(rest, txtar.File{Name: "want", Data: []byte(got)})
+				if err := os.WriteFile(file, txtar.Format(archive), 0o644); err != nil {
+					t.Fatal(err)
+				}
+				return
+			}
+			t.Errorf("\n got:\n%s\nwant:\n%s", got, want)
+		})
+	}
+}
+
+// lines prints messages and tools one per line, as JSON.
+const lines = "{% for m in messages %}{{ m | tojson }}\n{% endfor %}{% for t in tools or [] %}tool {{ t | tojson }}\n{% endfor %}"
+
+func runRecipe(t *testing.T, archive *txtar.Archive) string {
+	t.Helper()
+	into := func(data []byte, v any) {
+		t.Helper()
+		if err := json.Unmarshal(data, v); err != nil {
+			t.Fatalf("%v in %s", err, data)
+		}
+	}
+	l := &life{agent: new(letta.AgentState)}
+	var traces []*letta.ProviderTrace
+	for _, f := range archive.Files {
+		last := len(l.sends) - 1
+		switch f.Name {
+		case "agent":
+			into(f.Data, l.agent)
+		case "system":
+			l.system = strings.TrimSuffix(string(f.Data), "\n")
+		case "request":
+			l.sends = append(l.sends, send{request: new(letta.LettaRequest)})
+			into(f.Data, l.sends[last+1].request)
+		case "turns":
+			var turns []struct {
+				Role     tokenize.Role
+				Content  string
+				ToolName string `json:"tool_name"`
+				Step     string
+			}
+			into(f.Data, &turns)
+			s := &l.sends[last]
+			for _, u := range turns {
+				s.turns = append(s.turns, tokenize.Turn{Role: u.Role, Content: u.Content, ToolName: u.ToolName})
+				if u.Role == tokenize.RoleAssistant {
+					s.steps = append(s.steps, letta.Step{ID: u.Step})
+					s.calls++
+				}
+			}
+		case "stored":
+			into(f.Data, &l.sends[last].stored)
+		case "trace":
+			trace := new(letta.ProviderTrace)
+			into(f.Data, trace)
+			if trace.ResponseJSON == nil {
+				trace.ResponseJSON = json.RawMessage(`{"output_ids":[1]}`)
+			}
+			traces = append(traces, trace)
+		case "want":
+		default:
+			t.Fatalf("unknown section %q", f.Name)
+		}
+	}
+	l.fate()
+	tmpl, err := chat.Parse("lines", lines, chat.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out strings.Builder
+	show := func(title string, c conversation) {
+		text, err := tmpl.Render(nil, chat.Input{Messages: c.messages, Tools: c.tools})
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(&out, "%s\n%s", title, text)
+	}
+	n := 0
+	if err := l.stored(func(_ *send, _ int, c conversation) {
+		show(fmt.Sprintf("call %d by stored", n), c)
+		n++
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for _, trace := range traces {
+		system := ""
+		for i := range l.sends {
+			if s := &l.sends[i]; s.stepIndex(text(trace.StepID)) >= 0 && s.request.OverrideSystem != nil {
+				system = l.system
+			}
+		}
+		read, err := readTrace(trace, l.how, system)
+		if err != nil {
+			fmt.Fprintf(&out, "trace %s: %v\n", text(trace.StepID), err)
+			continue
+		}
+		show("step "+text(trace.StepID)+" by trace", read.conversation())
+	}
+	return out.String()
+}
