@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/http"
 	"strings"
 	"sync"
 	"time"
@@ -61,6 +62,9 @@ func (b *Backend) open(ctx context.Context, a collector.Attempt) (*agent, error)
 	}
 	state, err := b.create(ctx, cfg, a)
 	if err != nil {
+		if isNull(a.Task.Agent) && lacksModel(err) {
+			err = &classed{collector.ErrUnusable, err} // for every other sample as well
+		}
 		return nil, err
 	}
 	g := &agent{backend: b, client: b.client, cfg: cfg, attempt: a, state: state, version: version}
@@ -68,6 +72,12 @@ func (b *Backend) open(ctx context.Context, a collector.Attempt) (*agent, error)
 		return nil, b.abandon(ctx, state.ID, err)
 	}
 	return g, nil
+}
+
+// lacksModel says that the server does not know the handle of the model.
+func lacksModel(err error) bool {
+	e := (*APIError)(nil)
+	return errors.As(err, &e) && e.Status == http.StatusNotFound && strings.HasPrefix(e.Detail, "NOT_FOUND: Handle")
 }
 
 // removeTimeout bounds the deletion of an agent that was never used.

@@ -39,7 +39,7 @@ func (c *Client) Version(ctx context.Context) (string, error) {
 // CreateAgent.
 func (c *Client) CreateAgent(ctx context.Context, body json.RawMessage) (*AgentState, error) {
 	out := new(AgentState)
-	r := &request{op: "create agent", method: http.MethodPost, path: "/v1/agents/"}
+	r := &request{op: "create agent", method: http.MethodPost, path: "/v1/agents/", secrets: bodySecrets(body)}
 	if err := c.call(ctx, r, body, out); err != nil {
 		return nil, err
 	}

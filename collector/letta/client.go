@@ -31,6 +31,7 @@ type Client struct {
 	// 2.95 GB).
 	slots chan *tokenize.Decoder
 
+	secrets     scrubber
 	version     atomic.Pointer[string]
 	stepsBroken atomic.Bool
 
@@ -54,6 +55,7 @@ func NewClient(cfg ClientConfig) (*Client, error) {
 		base:      base.String(),
 		userAgent: "rollout/" + cfg.Version,
 		slots:     make(chan *tokenize.Decoder, cfg.ReadSlots),
+		secrets:   clientSecrets(&cfg),
 		noticed:   map[string]bool{},
 	}
 	for range cfg.ReadSlots {
@@ -94,7 +96,7 @@ func (c *Client) transport() *http.Transport {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	t := &http.Transport{
-		Proxy:               cfg.Proxy,
+		Proxy:               proxyOf(cfg.Proxy),
 		DialContext:         dial,
 		TLSHandshakeTimeout: cfg.ConnectTimeout,
 		DisableCompression:  true,
@@ -141,6 +143,8 @@ type request struct {
 	// body is JSON, or, with a contentType, something else.
 	body        []byte
 	contentType string
+	// secrets are in the body, and must not be in an error.
+	secrets []string
 }
 
 // once sends r and returns the answer, whose body the caller closes. It never
@@ -208,11 +212,12 @@ func (c *Client) statusError(r *request, resp *http.Response, body io.Reader) *A
 		Op: r.op, Method: r.method, Path: r.path, RequestID: r.id,
 		Status: resp.StatusCode, RetryAfter: retryAfter(resp.Header, time.Now()),
 	}
-	e.Code, e.Detail = parseErrorBody([]byte(c.cfg.Password.scrub(string(text))))
+	secrets := c.secrets.with(r.secrets)
+	e.Code, e.Detail = parseErrorBody(secrets.scrub(string(text)), secrets)
 	if to := resp.Header.Get("Location"); to != "" && resp.StatusCode < 400 {
-		e.Detail = oneLine(c.cfg.Password.scrub("redirected to " + to + "; give that address, without the path from /v1 on"))
+		e.Detail = oneLine(secrets.scrub("redirected to " + to + "; give that address, without the path from /v1 on"))
 	}
-	e.Err = classifyStatus(e.Status, e.Code, e.RetryAfter)
+	e.Err = classifyStatus(e)
 	return e
 }
 
@@ -280,7 +285,7 @@ func (c *Client) callOnce(ctx context.Context, r *request, out any) error {
 	if err := json.Unmarshal(b, out); err != nil {
 		return &APIError{
 			Op: r.op, Method: r.method, Path: r.path, RequestID: r.id, Status: resp.StatusCode,
-			Detail: oneLine(c.cfg.Password.scrub("answer cannot be decoded: " + err.Error())),
+			Detail: oneLine(c.secrets.with(r.secrets).scrub("answer cannot be decoded: " + err.Error())),
 			Err:    &classed{collector.ErrServer, err},
 		}
 	}

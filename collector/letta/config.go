@@ -24,7 +24,8 @@ type ClientConfig struct {
 	// Password of a server in secure mode. It is sent always when set; a server
 	// that is not in secure mode ignores it.
 	Password Secret
-	// Headers are sent with every request, for proxies in between.
+	// Headers are sent with every request, for proxies in between. Errors do not show
+	// values of eight bytes and more.
 	Headers http.Header
 	// Version goes into the User-Agent, rollout/VERSION. There is always one: a
 	// client without it gets agents without their tools.
@@ -147,7 +148,8 @@ func (c ClientConfig) Validate() error {
 	return errors.Join(errs...)
 }
 
-// parseBase checks the base URL. It never repeats one with a password in it.
+// parseBase checks the base URL. It repeats nothing of one where a password may be:
+// before the host, where "user:password@host" may stand for a scheme, or after a ?.
 func parseBase(text string) (*url.URL, error) {
 	if text == "" {
 		return nil, errors.New("letta: server address is missing, such as http://localhost:8283")
@@ -160,10 +162,10 @@ func parseBase(text string) (*url.URL, error) {
 		return nil, errors.New("letta: server address holds a user or a password; give the password apart from it")
 	}
 	if u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return nil, fmt.Errorf("letta: server address %q must begin with http:// or https://", text)
+		return nil, errors.New("letta: server address must begin with http:// or https://, such as http://localhost:8283")
 	}
 	if u.RawQuery != "" || u.Fragment != "" {
-		return nil, fmt.Errorf("letta: server address %q must not have a query or a fragment", text)
+		return nil, fmt.Errorf("letta: server address %q must not have a query or a fragment", u.Scheme+"://"+u.Host+u.Path)
 	}
 	u.Path = strings.TrimSuffix(strings.TrimRight(u.Path, "/"), "/v1")
 	u.RawPath = ""

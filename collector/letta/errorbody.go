@@ -15,8 +15,11 @@ import (
 //	{"error": {"type": "llm_timeout", "message": "text", "detail": "text"}}
 //	{"detail": "text", "run_id": "run-…"}
 //
-// and a proxy in between may answer with anything, or nothing.
-func parseErrorBody(body []byte) (code, detail string) {
+// and a proxy in between may answer with anything, or nothing. What comes out is
+// scrubbed: a text may show a secret only when its escapes are undone.
+func parseErrorBody(text string, secrets scrubber) (code, detail string) {
+	body := []byte(text)
+	oneLine := func(s string) string { return oneLine(secrets.scrub(s)) }
 	var b struct {
 		Detail  json.RawMessage `json:"detail"`
 		Error   json.RawMessage `json:"error"`
@@ -29,14 +32,14 @@ func parseErrorBody(body []byte) (code, detail string) {
 		if isNull(part) {
 			continue
 		}
-		if code, detail = parseErrorPart(part); code != "" || detail != "" {
+		if code, detail = parseErrorPart(part, oneLine); code != "" || detail != "" {
 			return code, detail
 		}
 	}
 	return "", oneLine(string(body))
 }
 
-func parseErrorPart(raw json.RawMessage) (code, detail string) {
+func parseErrorPart(raw json.RawMessage, oneLine func(string) string) (code, detail string) {
 	var text string
 	if json.Unmarshal(raw, &text) == nil {
 		return "", oneLine(text)

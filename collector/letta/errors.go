@@ -128,6 +128,7 @@ var (
 	errSendTimeout = errors.New("no complete answer within the time limit of a send")
 	errCallTimeout = errors.New("no complete answer within the time limit of a call")
 	errStalled     = errors.New("the answer stopped coming")
+	errProxy       = errors.New("the address of the proxy, as the environment gives it, cannot be used")
 )
 
 // classifyTransport says what an error that is no answer means. ctx is the
@@ -165,15 +166,29 @@ func classifyTransport(ctx context.Context, err error) error {
 
 // classifyStatus says what a status means to the run.
 //
-// A 401 or 402 whose type begins with llm_ is about the provider of the model, not
-// about the server's own password (app.py:692-793). A 409 with Retry-After is a
-// deadlock in the database; without, a refusal. A 500 says nothing by itself.
-func classifyStatus(status int, code string, retryAfter time.Duration) error {
-	aboutModel := strings.HasPrefix(code, "llm_")
+// A 401, 402 or 403 whose type begins with llm_ is about the provider of the model,
+// which will not serve any sample, and not about the server's own password
+// (app.py:692-793). A 409 is a refusal where something is pending or running, and
+// else a deadlock, a lock or a concurrent update in the database. A 500 says nothing
+// by itself.
+func classifyStatus(e *APIError) error {
+	status := e.Status
+	aboutModel := strings.HasPrefix(e.Code, "llm_")
 	switch {
-	case status == http.StatusTooManyRequests, status == http.StatusConflict && retryAfter > 0:
+	case status == http.StatusTooManyRequests:
 		return collector.ErrBusy
-	case (status == http.StatusUnauthorized || status == http.StatusForbidden) && !aboutModel:
+	case status == http.StatusConflict:
+		if e.RetryAfter == 0 && (e.Code != "" || strings.HasPrefix(e.Detail, "CONFLICT")) {
+			return collector.ErrRejected
+		}
+		return collector.ErrBusy
+	case status == http.StatusUnauthorized, status == http.StatusForbidden, status == http.StatusPaymentRequired:
+		switch {
+		case aboutModel:
+			return collector.ErrUnusable
+		case status == http.StatusPaymentRequired:
+			return collector.ErrRejected
+		}
 		return collector.ErrAuth
 	case status == http.StatusRequestTimeout, status == http.StatusGatewayTimeout:
 		return collector.ErrTimeout

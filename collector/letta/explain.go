@@ -50,8 +50,8 @@ func (g *agent) explain(ctx context.Context, err error) error {
 		return err
 	}
 	text := found.Message
-	found.Type = oneLine(found.Type)
-	found.Message = oneLine(g.client.cfg.Password.scrub(text))
+	found.Type = oneLine(g.client.secrets.scrub(found.Type))
+	found.Message = oneLine(g.client.secrets.scrub(text))
 	class := classifyRun(found.Type, text)
 	if class == nil {
 		if e.Status == http.StatusBadRequest {

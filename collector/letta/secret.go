@@ -1,8 +1,14 @@
 package letta
 
 import (
+	"cmp"
+	"encoding/json"
 	"fmt"
 	"log/slog"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -32,10 +38,83 @@ func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 // LogValue is String.
 func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
 
-// scrub removes the secret from a text that came from outside.
-func (s Secret) scrub(text string) string {
-	if len(s) == 0 || !strings.Contains(text, string(s)) {
-		return text
+// A scrubber takes secrets out of texts that came from outside, longest first.
+type scrubber []string
+
+// minHeaderSecret is how long the value of a header must be to count as a secret:
+// shorter ones are names and numbers, which would tear holes into any text.
+const minHeaderSecret = 8
+
+// clientSecrets are the password, and what own headers carry: tokens of proxies.
+func clientSecrets(cfg *ClientConfig) scrubber {
+	all := []string{string(cfg.Password)}
+	add := func(value string) {
+		if len(value) >= minHeaderSecret {
+			all = append(all, value)
+		}
 	}
-	return strings.ReplaceAll(text, string(s), hidden)
+	for _, values := range cfg.Headers {
+		for _, v := range values {
+			add(v)
+			if _, token, ok := strings.Cut(v, " "); ok { // after Bearer, Basic
+				add(token)
+			}
+		}
+	}
+	return scrubber(nil).with(all)
+}
+
+// bodySecrets are the secrets that the tools of an agent get: a server that
+// refuses the request may repeat all of it.
+func bodySecrets(body json.RawMessage) []string {
+	var b struct {
+		Secrets     map[string]string `json:"secrets"`
+		Environment map[string]string `json:"tool_exec_environment_variables"`
+	}
+	_ = json.Unmarshal(body, &b) // what is not there is no secret
+	var all []string
+	for _, m := range []map[string]string{b.Secrets, b.Environment} {
+		for _, v := range m {
+			all = append(all, v)
+		}
+	}
+	return all
+}
+
+// with adds secrets, each also as JSON and as a part of an address write it.
+func (s scrubber) with(secrets []string) scrubber {
+	s = slices.Clone(s)
+	for _, secret := range secrets {
+		if secret == "" {
+			continue
+		}
+		s = append(s, secret, url.QueryEscape(secret), url.PathEscape(secret))
+		html, _ := json.Marshal(secret) // a text can always be encoded
+		text, _ := marshalText(secret)
+		for _, quoted := range []string{string(html), string(text), strconv.QuoteToASCII(secret)} {
+			s = append(s, quoted[1:len(quoted)-1])
+		}
+	}
+	slices.SortFunc(s, func(a, b string) int { return cmp.Or(len(b)-len(a), strings.Compare(a, b)) })
+	return slices.Compact(s)
+}
+
+// scrub puts *** in place of every secret.
+func (s scrubber) scrub(text string) string {
+	for _, secret := range s {
+		text = strings.ReplaceAll(text, secret, hidden)
+	}
+	return text
+}
+
+// proxyOf hides what an unusable proxy address holds: net/http would print it, with
+// its password.
+func proxyOf(proxy func(*http.Request) (*url.URL, error)) func(*http.Request) (*url.URL, error) {
+	return func(r *http.Request) (*url.URL, error) {
+		u, err := proxy(r)
+		if err != nil {
+			return nil, errProxy
+		}
+		return u, nil
+	}
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 
-	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
@@ -87,8 +86,8 @@ func (c *Client) send(ctx context.Context, path string, req *LettaRequest, reque
 	if err := json.Unmarshal(reply.Rest, out); err != nil {
 		return nil, &APIError{
 			Op: r.op, Method: r.method, Path: r.path, RequestID: r.id, Status: resp.StatusCode,
-			Detail: oneLine(c.cfg.Password.scrub("answer cannot be decoded: " + err.Error())),
-			Err:    &classed{collector.ErrServer, err},
+			Detail: oneLine(c.secrets.scrub("answer cannot be decoded: " + err.Error())),
+			Err:    &tokenize.DecodeError{Err: err}, // the rollout was made: another would read no better
 		}
 	}
 	return out, nil

@@ -1,0 +1,120 @@
+package letta_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/collector/letta"
+	"github.com/rollout-rl/rollout/tokenize"
+)
+
+// TestEchoedSecrets: a server repeats what it was sent, in every way of writing it,
+// and no error shows any of it.
+func TestEchoedSecrets(t *testing.T) {
+	t.Parallel()
+	const (
+		password = `pa"ss\wörd`
+		token    = "proxy-token-1234567"
+		inner    = "tool-key-<&>-99"
+	)
+	shapes := []string{
+		`{"detail":%s}`, `{"error":{"type":"x","message":%s}}`, `{"detail":[{"loc":["body"],"msg":%s}]}`, `%s`, `<p>%s</p>`,
+	}
+	for i := range 2*len(shapes) - 2 { // what is not JSON has no other escapes
+		shape, ascii := shapes[i%len(shapes)], i >= len(shapes)
+		c := serve(t, func(w http.ResponseWriter, r *http.Request) {
+			body, _ := io.ReadAll(r.Body)
+			said := fmt.Sprint(strings.Repeat("x", 280), r.Header.Get("Authorization"), r.Header.Get("X-Proxy"), string(body))
+			if r.Method == http.MethodPost && r.URL.Path == "/v1/agents/" {
+				said = string(body)
+			}
+			quoted, _ := json.Marshal(said)
+			if ascii {
+				quoted = []byte(strings.ReplaceAll(strconv.QuoteToASCII(said), "p", `\u0070`))
+			}
+			w.WriteHeader(http.StatusUnprocessableEntity)
+			_, _ = fmt.Fprintf(w, shape, quoted)
+		}, func(cfg *letta.ClientConfig) {
+			cfg.Password = password
+			cfg.Headers = http.Header{"X-Proxy": {"Bearer " + token}}
+		})
+		_, sent := c.Send(t.Context(), "agent-1", hello(), "", new(tokenize.Reply))
+		_, created := c.CreateAgent(t.Context(), json.RawMessage(`{"secrets":{"KEY":"`+inner+`"},"tool_exec_environment_variables":{"B":"`+inner+`2"}}`))
+		for _, err := range []error{sent, created} {
+			for _, secret := range []string{`pa"s`, `pa\"s`, "rd", "proxy-t", "tool-key", "99"} {
+				if err == nil || strings.Contains(err.Error(), secret) {
+					t.Errorf("%s: %v shows %q", shape, err, secret)
+				}
+			}
+		}
+		if !strings.Contains(created.Error(), "***") {
+			t.Errorf("%s: %v does not repeat the request", shape, created)
+		}
+	}
+}
+
+// TestAddressSecrets: no complaint about an address shows what may be a password.
+func TestAddressSecrets(t *testing.T) {
+	t.Parallel()
+	for _, address := range []string{
+		"http://user:canary@host", "user:canary@host:8283", "http://host/?token=canary", "http://host/#canary", "http://user:canary@ho st",
+	} {
+		_, err := letta.NewClient(letta.ClientConfig{BaseURL: address})
+		if err == nil || strings.Contains(err.Error(), "canary") {
+			t.Errorf("NewClient(%q) = %v", address, err)
+		}
+	}
+	c := serve(t, http.NotFound, func(cfg *letta.ClientConfig) {
+		cfg.Proxy = func(*http.Request) (*url.URL, error) {
+			return nil, errors.New(`invalid proxy address "http://user:canary@:x"`)
+		}
+	})
+	if _, err := c.Health(t.Context()); err == nil || strings.Contains(err.Error(), "canary") || !strings.Contains(err.Error(), "proxy") {
+		t.Errorf("Health = %v", err)
+	}
+}
+
+// TestUnreadableAnswer: an answer whose rest is not what the schema says is a fault
+// of the format, which no other attempt mends.
+func TestUnreadableAnswer(t *testing.T) {
+	t.Parallel()
+	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, `{"messages":17,"turns":[]}`)
+	})
+	_, err := c.Send(t.Context(), "agent-1", hello(), "", new(tokenize.Reply))
+	if collector.Classify(err) != collector.ClassDecode || !strings.Contains(err.Error(), "cannot be decoded") {
+		t.Errorf("Send = %v, class %v, want decode", err, collector.Classify(err))
+	}
+}
+
+// TestModelGone: a model that the server lost in mid-run ends the run; one that only
+// a task names fails its sample.
+func TestModelGone(t *testing.T) {
+	t.Parallel()
+	for overrides, class := range map[string]collector.Class{
+		"": collector.ClassUnusable, "null": collector.ClassUnusable, `{"model":"sglang/other"}`: collector.ClassBadRequest,
+	} {
+		p, c := newReplay(t, "single")
+		p.override["POST /v1/agents/"] = func(w http.ResponseWriter, r *http.Request) {
+			w.WriteHeader(http.StatusNotFound)
+			_, _ = io.WriteString(w, `{"detail":"NOT_FOUND: Handle sglang//models/qwen3, must be one of []"}`)
+		}
+		b, err := letta.NewBackend(c, model)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a := attemptOf([]string{"Hi."})
+		a.Task.Agent = json.RawMessage(overrides)
+		if _, err := b.Open(t.Context(), a); collector.Classify(err) != class {
+			t.Errorf("Open with %q = %v, class %v, want %v", overrides, err, collector.Classify(err), class)
+		}
+	}
+}
