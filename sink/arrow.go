@@ -123,8 +123,19 @@ func (e *arrowEncoder) encode(row *StoredRow, tokens int) error {
 	return nil
 }
 
-// textBytes is the text of a row that can be long.
+// textBytes is the text of a row, all columns together: no column of a batch has
+// more.
 func textBytes(r *StoredRow) (n int) {
+	for _, s := range [...]string{
+		r.SampleKey, r.TaskID, r.GroupID, r.RolloutID, r.Status, r.StopReason, r.Verification, r.PromptSource, r.Model, r.AgentID,
+	} {
+		n += len(s)
+	}
+	for _, list := range [...][]string{r.FinishReasons, r.Flags, r.RunIDs, r.StepIDs} {
+		for _, s := range list {
+			n += len(s)
+		}
+	}
 	for _, s := range []*string{r.Messages, r.Metadata, r.RewardDetails, r.Divergence} {
 		if s != nil {
 			n += len(*s)

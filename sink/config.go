@@ -57,7 +57,8 @@ type Config struct {
 	Writers int
 
 	// RowGroupTokens closes a Parquet row group, or an Arrow batch, once it holds
-	// that many tokens. Default DefaultRowGroupTokens.
+	// that many tokens. Much text beside them closes it earlier, at 32 MiB of a
+	// Parquet file or 128 MiB of text in Arrow. Default DefaultRowGroupTokens.
 	RowGroupTokens int
 
 	// VocabSize is the number of ids of the model's vocabulary; a row with an id

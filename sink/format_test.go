@@ -2,7 +2,9 @@ package sink_test
 
 import (
 	"bytes"
+	"encoding/base64"
 	"math"
+	"math/rand/v2"
 	"reflect"
 	"strings"
 	"testing"
@@ -128,6 +130,39 @@ func TestRowGroups(t *testing.T) {
 	}
 	if got := len(file.RowGroups()); got < tokens/140_000 || got > tokens/100_000+1 {
 		t.Errorf("%d row groups for %d tokens", got, tokens)
+	}
+}
+
+// Much text and few tokens must neither lie in memory until the shard is closed
+// nor, in a batch of Arrow, outgrow its int32 offsets.
+func TestTextClosesGroups(t *testing.T) {
+	t.Parallel()
+	rng := rand.NewChaCha8([32]byte{})
+	raw := make([]byte, 3<<20)
+	_, _ = rng.Read(raw) // it never fails
+	text := base64.StdEncoding.EncodeToString(raw)
+	for _, tt := range []struct {
+		format sink.Format
+		row    sink.StoredRow
+	}{
+		{sink.Parquet, sink.StoredRow{Messages: &text}},
+		{sink.Arrow, sink.StoredRow{Messages: &text}},
+		{sink.Arrow, sink.StoredRow{TaskID: text}},
+		{sink.Arrow, sink.StoredRow{StepIDs: []string{text}}},
+	} {
+		var out counter
+		enc := new(sink.EncoderPool).NewEncoder(&out, tt.format, 1_000_000, nil)
+		for range 40 {
+			if err := enc.Encode(&tt.row); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if out.n < 16<<20 {
+			t.Errorf("%s: %d bytes written of 40 rows of %d bytes of text", tt.format, out.n, len(text))
+		}
+		if err := enc.Close(); err != nil {
+			t.Error(err)
+		}
 	}
 }
 

@@ -14,6 +14,10 @@ import (
 // makes no difference in speed, and readers can skip by page.
 const parquetPageBytes = 256 << 10
 
+// parquetGroupBytes closes a row group of few tokens and much text early, for it
+// lies in memory until then: failures may have no token at all.
+const parquetGroupBytes = 32 << 20
+
 // An encoder writes the rows of one shard. It belongs to one goroutine.
 type encoder[T any] interface {
 	// encode takes one row of the given number of tokens. The row's memory is the
@@ -41,6 +45,7 @@ type parquetEncoder[T any] struct {
 	one [1]T
 
 	groupTokens, openTokens int
+	flushed                 int64 // bytes of the closed row groups
 }
 
 func newParquetEncoder[T any](w io.Writer, codec *zstd.Codec, groupTokens int, meta map[string]string) *parquetEncoder[T] {
@@ -83,11 +88,12 @@ func (e *parquetEncoder[T]) encode(row *T, tokens int) error {
 		return err
 	}
 	e.openTokens += tokens
-	if e.openTokens >= e.groupTokens {
-		e.openTokens = 0
-		return e.w.Flush()
+	if e.openTokens < e.groupTokens && e.w.Size()-e.flushed < parquetGroupBytes {
+		return nil
 	}
-	return nil
+	err = e.w.Flush()
+	e.openTokens, e.flushed = 0, e.w.Size()
+	return err
 }
 
 func (e *parquetEncoder[T]) size() int64 { return e.w.Size() }
