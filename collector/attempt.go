@@ -138,6 +138,12 @@ func (t *try) sample(ctx context.Context, r *Reply) (*tokenize.Sample, error) {
 		return nil, nothingKnown(calls)
 	}
 	for i := range rows {
+		if least := cfg.Require; least != nil && rows[i].Grade > *least {
+			return nil, &tokenize.AlignError{
+				Turn: -1, Token: -1, Reason: tokenize.ReasonGrade,
+				Err: fmt.Errorf("row %d is %s, and %s is required", i, rows[i].Grade, *least),
+			}
+		}
 		if r.ClientTools {
 			rows[i].Flags |= tokenize.FlagClientToolContext
 		}

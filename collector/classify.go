@@ -27,7 +27,8 @@ import (
 //	tool_error        ErrTool                                 sample failed
 //	decode            a reply that breaks the format          sample failed
 //	no_turns          ErrNoTurns                              sample failed
-//	no_prompt         no call's prompt can be had             sample failed
+//	no_prompt         no call's prompt can be had, or proven  sample failed
+//	                  as well as Config.Require says
 //	token_mismatch    tokens that contradict each other       sample failed
 //	internal          everything else: a fault of ours        sample failed
 //	cancelled         the run was stopped                     sample remains
@@ -167,7 +168,7 @@ func ClassOf(r tokenize.Reason) Class {
 	switch r {
 	case tokenize.ReasonNone:
 		return ClassInternal // a row that breaks an invariant is a fault of ours
-	case tokenize.ReasonNoPrompt, tokenize.ReasonCompacted:
+	case tokenize.ReasonNoPrompt, tokenize.ReasonCompacted, tokenize.ReasonGrade:
 		return ClassNoPrompt
 	case tokenize.ReasonNoTurns:
 		return ClassNoTurns

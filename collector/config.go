@@ -35,6 +35,9 @@ type Config struct {
 	Sink   Sink
 	// Align says how calls become rows. Default: fork, and no bound.
 	Align tokenize.AlignConfig
+	// Require is the worst grade that a row may have. A sample with a worse one
+	// fails with tokenize.ReasonGrade, whole. Default nil: any.
+	Require *tokenize.Grade
 
 	// Retries bounds the attempts after the first that one sample gets for failures
 	// of the infrastructure. Failures of an endpoint that is down are not counted.

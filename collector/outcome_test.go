@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/collector/prompt"
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
@@ -150,6 +151,55 @@ func TestOneUnknownCallLeavesTheOthers(t *testing.T) {
 	counts(t, st, 1, 0, 0, 0)
 	if st.LostCalls != 1 || st.Sampled != 3 || st.Trained != 1 {
 		t.Errorf("lost calls, sampled, trained = %d, %d, %d, want 1, 3, 1", st.LostCalls, st.Sampled, st.Trained)
+	}
+}
+
+// oneToken encodes every text as one token.
+type oneToken struct{}
+
+func (oneToken) AppendTokens(dst []int32, _ string) ([]int32, error) { return append(dst, 7), nil }
+
+func TestRequire(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name    string
+		require *tokenize.Grade
+		literal bool
+		data    bool
+	}{
+		{"any, unverified", nil, true, true},
+		{"count_verified, unverified", new(tokenize.CountVerified), true, false},
+		{"exact, unverified", new(tokenize.Exact), true, false},
+		{"exact, exact", new(tokenize.Exact), false, true},
+		{"count_verified, exact", new(tokenize.CountVerified), false, true},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			s, st := one(t, step{}, func(cfg *collector.Config) {
+				cfg.Require = tt.require
+				if tt.literal { // claims no prompt: its rows are unverified
+					p, err := prompt.New(prompt.Config{Force: tokenize.SourceLiteral, Encoder: oneToken{}})
+					if err != nil {
+						t.Fatal(err)
+					}
+					cfg.Prompter = p
+				}
+			})
+			if tt.data {
+				if counts(t, st, 1, 0, 0, 0); len(s.Rows) == 0 {
+					t.Error("no row")
+				}
+				return
+			}
+			if counts(t, st, 0, 1, 0, 0); len(s.Rows) != 0 || len(s.Failures) != 1 {
+				t.Fatalf("%d rows, %d failures, want none and 1", len(s.Rows), len(s.Failures))
+			}
+			f := s.Failures[0]
+			if f.Class != "no_prompt" || f.Reason != "grade" || f.Call != -1 || len(f.OutputIDs) != 3 || !strings.Contains(f.Error, "unverified") {
+				t.Errorf("failure %+v", f)
+			}
+		})
 	}
 }
 

@@ -85,4 +85,5 @@ const (
 	ReasonVocab                 // an id outside the vocabulary
 	ReasonDrift                 // drift, and the configuration says reject
 	ReasonNoTurns               // the server answered without turns
+	ReasonGrade                 // a row is proven less well than the run requires
 )

@@ -198,7 +198,7 @@ func TestWords(t *testing.T) {
 			}},
 		{"grade", func(i int) enum { return tokenize.Grade(i) }, []string{"exact", "count_verified", "unverified", "quarantined"},
 			func(s string) (enum, error) { var v tokenize.Grade; err := v.UnmarshalText([]byte(s)); return v, err }},
-		{"reason", func(i int) enum { return tokenize.Reason(i) }, []string{"", "no_prompt", "count_mismatch", "length_mismatch", "id_mismatch", "no_logprobs", "hole", "compacted", "vocab", "drift", "no_turns"},
+		{"reason", func(i int) enum { return tokenize.Reason(i) }, []string{"", "no_prompt", "count_mismatch", "length_mismatch", "id_mismatch", "no_logprobs", "hole", "compacted", "vocab", "drift", "no_turns", "grade"},
 			func(s string) (enum, error) { var v tokenize.Reason; err := v.UnmarshalText([]byte(s)); return v, err }},
 		{"divergence", func(i int) enum { return tokenize.DivergenceKind(i) }, []string{"", "prompt", "context", "earlier_output", "last_output", "proper_prefix", "after_lost"},
 			func(s string) (enum, error) {
