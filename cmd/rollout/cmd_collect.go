@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"sync/atomic"
 	"time"
 
@@ -13,6 +12,7 @@ import (
 
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/letta"
+	"github.com/rollout-rl/rollout/collector/prompt"
 	"github.com/rollout-rl/rollout/sink"
 )
 
@@ -70,6 +70,7 @@ type collection struct {
 	clients []*letta.Client
 	folder  *runFolder
 
+	prompter  *prompt.Prompter
 	dataset   *sink.Dataset
 	collector *collector.Collector
 	tally     tally
@@ -109,7 +110,7 @@ func (p *program) collect(ctx context.Context, l *loader, o *collectOptions) err
 	if err != nil {
 		return err
 	}
-	if c.info, err = l.describe(c.tasks, servers); err != nil {
+	if c.info, err = l.describe(c.tasks, servers, parts.model); err != nil {
 		return err
 	}
 	if o.dryRun {
@@ -137,9 +138,13 @@ func (c *config) planned(tasks *taskSet) int {
 
 // open makes the parts of the run; none of them does anything yet.
 func (c *collection) open(parts *parts, backends []*letta.Backend) error {
-	meta := maps.Clone(parts.digests)
-	meta["rollout.config_sha256"] = c.info.ConfigSHA256
-	meta["rollout.server_version"] = c.info.Servers[0].Version
+	meta := map[string]string{
+		"rollout.config_sha256":  c.info.ConfigSHA256,
+		"rollout.server_version": c.info.Servers[0].Version,
+	}
+	if m := parts.model; m != nil {
+		meta["rollout.tokenizer_sha256"], meta["rollout.chat_template_sha256"] = m.TokenizerSHA256, m.ChatTemplateSHA256
+	}
 	dataset, err := sink.Create(c.folder.dir, sink.Config{
 		Format:        parts.format,
 		MaxShardBytes: c.config.Output.ShardBytes,
@@ -155,7 +160,7 @@ func (c *collection) open(parts *parts, backends []*letta.Backend) error {
 	for _, b := range backends {
 		endpoints = append(endpoints, collector.Endpoint{Name: b.Client().BaseURL(), Backend: b, MaxInFlight: c.config.Server.MaxInFlight})
 	}
-	c.dataset = dataset
+	c.dataset, c.prompter = dataset, parts.prompter
 	c.collector, err = collector.New(collector.Config{
 		RunID:          c.info.ID,
 		Endpoints:      endpoints,
@@ -163,6 +168,7 @@ func (c *collection) open(parts *parts, backends []*letta.Backend) error {
 		Limit:          c.config.Tasks.Limit,
 		Planned:        c.tasks.samples,
 		Align:          parts.align,
+		Require:        parts.require,
 		Prompter:       parts.prompter,
 		Scorer:         parts.scorer,
 		Sink:           dataset,
@@ -209,7 +215,7 @@ func (c *collection) run(ctx context.Context) error {
 	if runErr != nil || stats.CloseFailures > 0 {
 		stats.CloseFailures = c.sweep(context.WithoutCancel(ctx), stats.CloseFailures)
 	}
-	s := summarize(stats, written, &c.tally, took)
+	s := summarize(stats, written, c.prompter.Stats(), &c.tally, took)
 	s.RunID, s.Dir, s.BadTasks = c.info.ID, c.folder.dir, c.tasks.bad
 	end := c.end(s, errors.Join(runErr, sinkErr))
 	s.Hints = s.hints(c.config, stats, c.tally.busy(stats, took))

@@ -164,10 +164,16 @@ func (s *setting) schema() map[string]any {
 		d["type"], d["default"] = "number", v
 	case secret:
 		d["type"], d["pattern"] = "string", `^\$\{(env|file):.+\}$`
+	case map[string]string:
+		d["type"], d["additionalProperties"] = "object", map[string]any{"type": "string"}
 	default:
-		if s.object != nil {
+		switch {
+		case s.items != nil:
+			d["type"], d["items"] = "array", s.items
+			return d
+		case s.object != nil:
 			d["type"] = "object"
-			break
+			return d
 		}
 		d["type"] = "string"
 		if s.number {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/rollout-rl/rollout/collector/letta"
+	"github.com/rollout-rl/rollout/tokenize"
 )
 
 // A config is all that collect can be told. It is filled from defaults, a file,
@@ -23,16 +24,28 @@ type config struct {
 		ConnectTimeout time.Duration
 		IdleTimeout    time.Duration // between two bytes of a reply that has begun
 		Timeout        time.Duration // of one send
+		ReadSlots      int           // 0: the client's default
+		ReceiveBuffer  int64         // bytes; 0: the system's
+		Headers        headers
+		CAFile         string
+		ClientCert     string
+		ClientKey      string
 	}
 	Agent struct {
 		Model, File, System string
-		Tools               []string
+		Tools, ToolIDs      []string
+		Tags                []string
+		ClientTools         clientTools
 		Create              json.RawMessage
 		Temperature         *float64 // nil: the server's
 		ContextWindow       int      // 0: the model's
 		Approvals           letta.ApprovalPolicy
 		Keep, KeepReasoning bool
 		MaxSteps            int // 0: the server's
+		MaxRounds           int
+		Conversation        bool
+		OverrideModel       string
+		OverrideSystem      string
 	}
 	Tasks struct {
 		File    string
@@ -42,7 +55,9 @@ type config struct {
 	}
 	Tokens struct {
 		Prompts, Drift, Tokenizer string
+		Require                   string
 		RealignMax, MaxRowTokens  int
+		VocabSize                 int // 0: the tokenizer's
 	}
 	Reward struct {
 		Kind, Pattern, Path string
@@ -72,8 +87,10 @@ func defaultConfig() *config {
 	c.Server.ConnectTimeout = 10 * time.Second
 	c.Server.IdleTimeout = time.Minute
 	c.Server.Timeout = 30 * time.Minute
+	c.Agent.MaxRounds = 64
 	c.Tasks.Samples = 1
 	c.Tokens.Prompts = "auto"
+	c.Tokens.Require = "any"
 	c.Tokens.Drift = "fork"
 	c.Tokens.RealignMax = 32
 	c.Reward.Kind = "none"
@@ -102,6 +119,18 @@ func (c *config) settings(getenv func(string) string) []*setting {
 			"how long a reply that has begun may pause"),
 		durationSetting("server.timeout", &c.Server.Timeout, time.Second).with("", "",
 			"how long one send may take in all"),
+		intSetting("server.read_slots", &c.Server.ReadSlots, 0).with("", "",
+			"replies that are read at once, which bounds memory; 0: twice the cores"),
+		bytesSetting("server.receive_buffer", &c.Server.ReceiveBuffer, 0).with("", "",
+			"cap of the kernel's buffer per connection; 0B: the system's"),
+		c.Server.Headers.setting("server.headers", getenv).with("", "",
+			"headers of every request, for proxies in between; a value may be a reference"),
+		stringSetting("server.ca_file", &c.Server.CAFile).with("", "FILE",
+			"trust the authorities in this file (PEM) instead of the system's"),
+		stringSetting("server.client_cert", &c.Server.ClientCert).with("", "FILE",
+			"the certificate (PEM) that the server asks its clients for"),
+		stringSetting("server.client_key", &c.Server.ClientKey).with("", "FILE",
+			"the key (PEM) of server.client_cert"),
 
 		stringSetting("agent.model", &c.Agent.Model).with("model", "HANDLE",
 			"the handle of the model, as the server lists it"),
@@ -111,6 +140,12 @@ func (c *config) settings(getenv func(string) string) []*setting {
 			"the system prompt"),
 		listSetting("agent.tools", &c.Agent.Tools).with("", "",
 			"names of tools on the server that the agent gets"),
+		listSetting("agent.tool_ids", &c.Agent.ToolIDs).with("", "",
+			"ids of tools on the server that the agent gets"),
+		c.Agent.ClientTools.setting("agent.client_tools").with("", "",
+			"tools that run on this side: name, description, parameters, and command or answer, timeout"),
+		listSetting("agent.tags", &c.Agent.Tags).with("", "",
+			"tags of every agent, beside those that say whose it is"),
 		optionalFloatSetting("agent.temperature", &c.Agent.Temperature).with("", "",
 			"the temperature of sampling; not set: the server's"),
 		intSetting("agent.context_window", &c.Agent.ContextWindow, 0).with("", "",
@@ -125,6 +160,14 @@ func (c *config) settings(getenv func(string) string) []*setting {
 			"stop the server from deleting text before tool calls: fewer forks"),
 		intSetting("agent.max_steps", &c.Agent.MaxSteps, 0).with("", "",
 			"model calls per send at most; 0: as the server has it"),
+		intSetting("agent.max_rounds", &c.Agent.MaxRounds, 1).with("", "",
+			"answers of this side (client tools, approvals) per task message at most"),
+		boolSetting("agent.conversation", &c.Agent.Conversation).with("", "",
+			"send on a conversation of the agent"),
+		stringSetting("agent.override_model", &c.Agent.OverrideModel).with("", "HANDLE",
+			"override_model of every send; the server then samples at temperature 1"),
+		stringSetting("agent.override_system", &c.Agent.OverrideSystem).with("", "",
+			"override_system of every send; the native path of 0.16 ignores it"),
 
 		stringSetting("tasks.file", &c.Tasks.File).with("tasks", "FILE",
 			"the tasks: .jsonl, .jsonl.gz, .jsonl.zst, .parquet, or - for standard input"),
@@ -139,12 +182,16 @@ func (c *config) settings(getenv func(string) string) []*setting {
 			"where the prompts of the calls come from: auto, turns, stored, trace, literal"),
 		stringSetting("tokens.tokenizer", &c.Tokens.Tokenizer).with("tokenizer", "DIR",
 			"the folder with the model's tokenizer and chat template"),
+		enumSetting("tokens.require", &c.Tokens.Require, "any", "count_verified", "exact").with("require", "GRADE",
+			"the least grade that is written as data: any, count_verified, exact"),
 		enumSetting("tokens.drift", &c.Tokens.Drift, "fork", "realign", "reject").with("drift", "",
 			"what to do when the server rewrote the history"),
 		intSetting("tokens.realign_max", &c.Tokens.RealignMax, 1).with("", "",
 			"with realign: how many tokens before its end an output may differ"),
 		intSetting("tokens.max_row_tokens", &c.Tokens.MaxRowTokens, 0).with("max-row-tokens", "",
 			"cut a row at the end of a turn before it is longer than this; 0: never"),
+		intSetting("tokens.vocab_size", &c.Tokens.VocabSize, 0).with("", "",
+			"refuse ids from here on; 0: the tokenizer's, where one is given"),
 
 		enumSetting("reward.kind", &c.Reward.Kind, "none", "exact", "contains", "regex", "number", "json", "command").with("reward", "KIND",
 			"how a finished sample is scored: none, exact, contains, regex, number, json, command"),
@@ -195,6 +242,12 @@ func (c *config) check(where func(key string) string) complaints {
 			complain("server.urls", "%v", err)
 		}
 	}
+	if (c.Server.ClientCert == "") != (c.Server.ClientKey == "") {
+		complain("server.client_cert", "goes with server.client_key: give both or neither")
+	}
+	if least, ok := gradeOf[c.Tokens.Prompts]; ok && least > requireOf[c.Tokens.Require] {
+		complain("tokens.require", "tokens.prompts %s gives %s at best", c.Tokens.Prompts, least)
+	}
 	if c.Reward.Kind == "regex" {
 		if c.Reward.Pattern == "" {
 			complain("reward.pattern", "reward.kind regex needs it")
@@ -209,6 +262,16 @@ func (c *config) check(where func(key string) string) complaints {
 		complain("reward.command", "reward.kind command needs it")
 	}
 	return bad
+}
+
+// gradeOf is the best grade that a forced source of prompts gives.
+var gradeOf = map[string]tokenize.Grade{
+	"turns": tokenize.Exact, "stored": tokenize.CountVerified, "trace": tokenize.CountVerified, "literal": tokenize.Unverified,
+}
+
+// requireOf is the worst grade that each word of tokens.require admits.
+var requireOf = map[string]tokenize.Grade{
+	"any": tokenize.Unverified, "count_verified": tokenize.CountVerified, "exact": tokenize.Exact,
 }
 
 // checkComplete returns what a run needs and was not given.

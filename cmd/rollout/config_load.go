@@ -113,7 +113,7 @@ func (l *loader) value(path string, s *setting, n *yaml.Node) {
 		return // a key without a value keeps the default
 	case n.Kind == yaml.ScalarNode:
 		l.put(s, at, n.Value)
-	case n.Kind == yaml.SequenceNode && s.reset != nil:
+	case n.Kind == yaml.SequenceNode && s.reset != nil && s.node != yaml.SequenceNode:
 		var texts []string
 		for _, e := range n.Content {
 			if e.Kind != yaml.ScalarNode {
@@ -123,7 +123,7 @@ func (l *loader) value(path string, s *setting, n *yaml.Node) {
 			texts = append(texts, e.Value)
 		}
 		l.put(s, at, texts...)
-	case n.Kind == yaml.MappingNode && s.object != nil:
+	case s.object != nil && n.Kind == s.node:
 		if err := s.object(n); err != nil {
 			l.complain(at, "%s: %v", s.key, err)
 			return
@@ -203,8 +203,10 @@ func orTop(prefix string) string {
 // shape says in words what a setting takes in the file.
 func (s *setting) shape() string {
 	switch {
-	case s.object != nil:
+	case s.node == yaml.MappingNode:
 		return "a mapping"
+	case s.node == yaml.SequenceNode:
+		return "a list of mappings"
 	case s.reset != nil:
 		return "a list of texts"
 	default:

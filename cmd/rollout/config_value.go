@@ -28,10 +28,13 @@ type setting struct {
 	set    func(text string) error
 	reset  func() // of a list; nil for a scalar
 	number bool   // may be unset, but is a number
-	// object takes a mapping of the file, for the settings that are free JSON.
+	// object takes a node of the file of the kind node, for the settings that are
+	// more than texts.
 	object func(*yaml.Node) error
+	node   yaml.Kind
+	items  map[string]any // JSON Schema of an element, of a list of mappings
 	// get returns the value as JSON knows it: string, int64, float64, bool,
-	// []string, json.RawMessage, secret.
+	// []string, map[string]string, json.RawMessage, secret.
 	get func() any
 
 	origin string // "default", "run.yaml:7", "$ROLLOUT_TASKS_LIMIT", "--limit"
@@ -51,6 +54,9 @@ func (s *setting) text() string {
 		return "[" + strings.Join(v, ", ") + "]"
 	case json.RawMessage:
 		return string(v)
+	case map[string]string:
+		b, _ := json.Marshal(v) // texts always can
+		return string(b)
 	default:
 		return fmt.Sprint(v)
 	}
@@ -196,17 +202,10 @@ func objectSetting(key string, to *json.RawMessage) *setting {
 			*to = out.Bytes()
 			return nil
 		},
-		object: func(n *yaml.Node) error {
-			var m map[string]any
-			if err := n.Decode(&m); err != nil {
-				return err
-			}
-			b, err := json.Marshal(m)
-			if err != nil {
-				return err
-			}
-			*to = b
-			return nil
+		node: yaml.MappingNode,
+		object: func(n *yaml.Node) (err error) {
+			*to, err = jsonOf(n)
+			return err
 		},
 		get: func() any {
 			if *to == nil {

@@ -2,8 +2,11 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"strings"
 
@@ -12,7 +15,11 @@ import (
 )
 
 // clientConfig is how one of the servers is reached.
-func (c *config) clientConfig(url string, notice func(text string)) letta.ClientConfig {
+func (c *config) clientConfig(url string, notice func(text string)) (letta.ClientConfig, error) {
+	tls, err := c.tls()
+	if err != nil {
+		return letta.ClientConfig{}, err
+	}
 	return letta.ClientConfig{
 		BaseURL:         url,
 		Password:        letta.Secret(c.Server.Password.reveal()),
@@ -21,15 +28,50 @@ func (c *config) clientConfig(url string, notice func(text string)) letta.Client
 		IdleBodyTimeout: c.Server.IdleTimeout,
 		SendTimeout:     c.Server.Timeout,
 		InFlight:        c.Server.MaxInFlight,
-		Notice:          notice,
+		ReadSlots:       c.Server.ReadSlots,
+		// An int of 32 bits holds every buffer that a kernel grants.
+		ReceiveBufferBytes: int(min(c.Server.ReceiveBuffer, math.MaxInt32)),
+		Headers:            c.Server.Headers.reveal(),
+		TLS:                tls,
+		Notice:             notice,
+	}, nil
+}
+
+// tls is how a server proves who it is, and we to it; nil where nothing is said.
+func (c *config) tls() (*tls.Config, error) {
+	if c.Server.CAFile == "" && c.Server.ClientCert == "" {
+		return nil, nil
 	}
+	out := &tls.Config{MinVersion: tls.VersionTLS12}
+	if c.Server.CAFile != "" {
+		pem, err := os.ReadFile(c.Server.CAFile)
+		if err != nil {
+			return nil, usageError("server.ca_file: %w", err)
+		}
+		out.RootCAs = x509.NewCertPool()
+		if !out.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, usageError("server.ca_file: %s: no certificate in it; PEM is needed", c.Server.CAFile)
+		}
+	}
+	if c.Server.ClientCert != "" {
+		pair, err := tls.LoadX509KeyPair(c.Server.ClientCert, c.Server.ClientKey)
+		if err != nil {
+			return nil, usageError("server.client_cert: %w", err)
+		}
+		out.Certificates = []tls.Certificate{pair}
+	}
+	return out, nil
 }
 
 // connect makes a client for every server. Nothing is asked yet.
 func (c *config) connect(notice func(text string)) ([]*letta.Client, error) {
 	var clients []*letta.Client
 	for _, u := range c.Server.URLs {
-		client, err := letta.NewClient(c.clientConfig(u, notice))
+		cfg, err := c.clientConfig(u, notice)
+		if err != nil {
+			return nil, err
+		}
+		client, err := letta.NewClient(cfg)
 		if err != nil {
 			return nil, usageError("%w", err)
 		}
@@ -60,6 +102,9 @@ func (c *config) backends(clients []*letta.Client) ([]*letta.Backend, error) {
 		Model:         c.Agent.Model,
 		System:        c.Agent.System,
 		Tools:         c.Agent.Tools,
+		ToolIDs:       c.Agent.ToolIDs,
+		Tags:          c.Agent.Tags,
+		ClientTools:   c.Agent.ClientTools,
 		Temperature:   c.Agent.Temperature,
 		ContextWindow: c.Agent.ContextWindow,
 		Create:        c.Agent.Create,
@@ -67,10 +112,14 @@ func (c *config) backends(clients []*letta.Client) ([]*letta.Backend, error) {
 		KeepReasoning: c.Agent.KeepReasoning,
 		MaxSteps:      c.Agent.MaxSteps,
 		Approvals:     c.Agent.Approvals,
+		MaxRounds:     c.Agent.MaxRounds,
+		Conversation:  c.Agent.Conversation,
 		Messages:      c.Output.Messages,
+
+		OverrideModel: c.Agent.OverrideModel, OverrideSystem: c.Agent.OverrideSystem,
 		// Rebuilding prompts begins with the system message, as it is before the
 		// first send.
-		SystemText: c.Tokens.Tokenizer != "" && c.Tokens.Prompts != "turns" && c.Tokens.Prompts != "literal",
+		SystemText: c.Tokens.Tokenizer != "",
 	}
 	if c.Agent.File != "" {
 		b, err := os.ReadFile(c.Agent.File)

@@ -1,28 +1,151 @@
 package main
 
 import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
 	"os"
 	"strconv"
 	"strings"
+	"time"
+
+	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/zstd"
 
 	"github.com/rollout-rl/rollout/collector/prompt"
 	"github.com/rollout-rl/rollout/tokenize/bpe"
 	"github.com/rollout-rl/rollout/tokenize/chat"
 )
 
-// loadModel reads a model's own tokenizer and chat template from its folder.
-func loadModel(dir string) (*prompt.Model, error) {
-	tokenizer, err := bpe.Load(os.DirFS(dir), bpe.Options{})
-	if err != nil {
-		return nil, usageError("tokens.tokenizer: %s: %w", dir, err)
+// A modelInfo says in run.json which files rebuilt the prompts.
+type modelInfo struct {
+	Family             string `json:"family"`
+	VocabSize          int    `json:"vocab_size"`
+	TokenizerSHA256    string `json:"tokenizer_sha256"`
+	ChatTemplate       string `json:"chat_template"` // its name: default, tool_use
+	ChatTemplateSHA256 string `json:"chat_template_sha256"`
+}
+
+func describeModel(m *prompt.Model) *modelInfo {
+	sum := sha256.Sum256([]byte(m.Template.Source()))
+	return &modelInfo{
+		Family: string(m.Tokenizer.Family()), VocabSize: m.Tokenizer.VocabSize(), TokenizerSHA256: m.Tokenizer.Digest(),
+		ChatTemplate: m.Template.Name(), ChatTemplateSHA256: hex.EncodeToString(sum[:]),
 	}
-	templates, err := chat.LoadDir(dir, chat.Options{})
+}
+
+// loadModel reads a model's own tokenizer and chat template from its folder. The
+// errors name key, which says how the folder was given.
+func loadModel(key, dir string) (*prompt.Model, error) {
+	tokenizer, err := loadTokenizer(key, dir)
 	if err != nil {
-		return nil, usageError("tokens.tokenizer: %s: %w", dir, err)
+		return nil, err
+	}
+	templates, err := loadTemplates(key, dir)
+	if err != nil {
+		return nil, err
 	}
 	// Where a model has a template for tools, the server takes it.
-	return &prompt.Model{Template: templates.For(true), Tokenizer: tokenizer}, nil
+	template := templates.For(true)
+	if template == nil {
+		return nil, usageError("%s: %s: no template is called %s; the names are %s",
+			key, dir, chat.DefaultName, strings.Join(templates.Names(), ", "))
+	}
+	return &prompt.Model{Template: template, Tokenizer: tokenizer}, nil
 }
+
+func loadTokenizer(key, dir string) (*bpe.Tokenizer, error) {
+	tokenizer, err := bpe.Load(packedFS{os.DirFS(dir)}, bpe.Options{})
+	switch {
+	case err == nil:
+		return tokenizer, nil
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, withHint(usageError("%s: %s: %w", key, dir, err),
+			"give the folder with tokenizer.json, as the model's repository has it; tokenizer.json.gz and .zst will do")
+	}
+	return nil, usageError("%s: %s: %w", key, dir, err)
+}
+
+func loadTemplates(key, dir string) (*chat.Set, error) {
+	templates, err := chat.Load(packedFS{os.DirFS(dir)}, chat.Options{Now: time.Now})
+	if err != nil {
+		return nil, usageError("%s: %s: %w", key, dir, err)
+	}
+	return templates, nil
+}
+
+// A packedFS is a folder in which a file that is not there may be there
+// compressed, as NAME.zst or NAME.gz.
+type packedFS struct{ fs.FS }
+
+// maxUnpackedBytes bounds a file that a small one may unpack to. The largest
+// tokenizer.json that is published has some 40 MB.
+const maxUnpackedBytes = 512 << 20
+
+// Open opens the file itself where it is there.
+func (p packedFS) Open(name string) (fs.File, error) {
+	f, err := p.FS.Open(name)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return f, err
+	}
+	for _, ending := range []string{".zst", ".gz"} {
+		packed, openErr := p.FS.Open(name + ending)
+		if openErr != nil {
+			continue
+		}
+		text, err := unpack(packed, ending)
+		if err = errors.Join(err, packed.Close()); err != nil {
+			return nil, &fs.PathError{Op: "read", Path: name + ending, Err: err}
+		}
+		return &unpackedFile{Reader: bytes.NewReader(text), name: name}, nil
+	}
+	return nil, err
+}
+
+func unpack(f io.Reader, ending string) ([]byte, error) {
+	var r io.Reader
+	if ending == ".gz" {
+		z, err := gzip.NewReader(f)
+		if err != nil {
+			return nil, err
+		}
+		r = z
+	} else {
+		z, err := zstd.NewReader(f, zstd.WithDecoderMaxMemory(maxUnpackedBytes))
+		if err != nil {
+			return nil, err
+		}
+		defer z.Close()
+		r = z
+	}
+	b, err := io.ReadAll(io.LimitReader(r, maxUnpackedBytes+1))
+	if err == nil && len(b) > maxUnpackedBytes {
+		err = fmt.Errorf("unpacks to more than %s", showBytes(maxUnpackedBytes))
+	}
+	return b, err
+}
+
+// An unpackedFile is the fs.File of a text in memory.
+type unpackedFile struct {
+	*bytes.Reader
+	name string
+}
+
+func (f *unpackedFile) Stat() (fs.FileInfo, error) { return unpackedInfo{f}, nil }
+func (f *unpackedFile) Close() error               { return nil }
+
+type unpackedInfo struct{ f *unpackedFile }
+
+func (i unpackedInfo) Name() string       { return i.f.name }
+func (i unpackedInfo) Size() int64        { return i.f.Reader.Size() }
+func (i unpackedInfo) Mode() fs.FileMode  { return 0o444 }
+func (i unpackedInfo) ModTime() time.Time { return time.Time{} }
+func (i unpackedInfo) IsDir() bool        { return false }
+func (i unpackedInfo) Sys() any           { return nil }
 
 // A speller says how a token is shown: as its number, or, with a tokenizer, as its
 // text.
@@ -30,20 +153,29 @@ type speller func(id int32) string
 
 func decimal(id int32) string { return strconv.Itoa(int(id)) }
 
-// loadSpeller shows tokens as text: a space as ·, a line break and whatever cannot
-// be printed escaped.
+// loadSpeller shows tokens as text.
 func loadSpeller(dir string) (speller, error) {
-	tokenizer, err := bpe.Load(os.DirFS(dir), bpe.Options{})
+	tokenizer, err := loadTokenizer("--tokenizer", dir)
 	if err != nil {
-		return nil, usageError("--tokenizer: %s: %w", dir, err)
+		return nil, err
 	}
+	return spellerOf(tokenizer), nil
+}
+
+// spellerOf shows a space as ·, and a line break and whatever cannot be printed
+// escaped.
+func spellerOf(tokenizer *bpe.Tokenizer) speller {
 	return func(id int32) string {
 		b, err := tokenizer.Bytes(id)
 		if err != nil || len(b) == 0 {
 			return "<" + decimal(id) + ">"
 		}
-		quoted := strconv.Quote(string(b))
-		text := strings.ReplaceAll(quoted[1:len(quoted)-1], `\"`, `"`)
-		return strings.ReplaceAll(text, " ", "·")
-	}, nil
+		return strings.ReplaceAll(quoteless(string(b)), " ", "·")
+	}
+}
+
+// quoteless is text on one line, with what cannot be printed escaped.
+func quoteless(text string) string {
+	quoted := strconv.Quote(text)
+	return strings.ReplaceAll(quoted[1:len(quoted)-1], `\"`, `"`)
 }

@@ -36,6 +36,7 @@ type runInfo struct {
 	ConfigSHA256 string                    `json:"config_sha256"`
 	Tasks        taskInfo                  `json:"tasks"`
 	Servers      []serverInfo              `json:"servers"`
+	Model        *modelInfo                `json:"model,omitempty"` // where a tokenizer was given
 }
 
 type taskInfo struct {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/collector/prompt"
 	"github.com/rollout-rl/rollout/sink"
 	"github.com/rollout-rl/rollout/tokenize"
 )
@@ -17,16 +18,20 @@ import (
 // A tally counts what only the rows themselves show. Its add is called from many
 // goroutines, for every sample once.
 type tally struct {
-	mu     sync.Mutex
-	grades map[tokenize.Grade]int
-	tokens int64 // of all rows, context included
-	rows   int
-	forks  int
-	cut    int
-	reward float64
-	scored int
-	worked time.Duration  // of all attempts
-	failed map[string]int // samples by class, before they are committed
+	mu      sync.Mutex
+	grades  map[tokenize.Grade]int
+	sources map[tokenize.PromptSource]int
+	reasons map[string]int // calls quarantined by reason: single ones, and whole samples
+	most    int            // rows of one sample
+	filled  int            // samples with a row
+	tokens  int64          // of all rows, context included
+	rows    int
+	forks   int
+	cut     int
+	reward  float64
+	scored  int
+	worked  time.Duration  // of all attempts
+	failed  map[string]int // samples by class, before they are committed
 }
 
 // attempt notes how long an attempt took a place in flight.
@@ -62,6 +67,16 @@ func (t *tally) add(s *tokenize.Sample) {
 	defer t.mu.Unlock()
 	if t.grades == nil {
 		t.grades, t.failed = map[tokenize.Grade]int{}, map[string]int{}
+		t.sources, t.reasons = map[tokenize.PromptSource]int{}, map[string]int{}
+	}
+	for i := range s.Failures {
+		if reason := s.Failures[i].Reason; reason != "" {
+			t.reasons[reason]++
+		}
+	}
+	t.most = max(t.most, len(s.Rows))
+	if len(s.Rows) > 0 {
+		t.filled++
 	}
 	if len(s.Rows) == 0 && len(s.Failures) > 0 {
 		t.failed[s.Failures[0].Class]++
@@ -73,6 +88,7 @@ func (t *tally) add(s *tokenize.Sample) {
 	for i := range s.Rows {
 		r := &s.Rows[i]
 		t.grades[r.Grade]++
+		t.sources[r.Source]++
 		t.rows++
 		t.tokens += int64(len(r.InputIDs))
 		if r.Divergence != nil {
@@ -106,14 +122,26 @@ type summary struct {
 	AgentsLeft    int            `json:"agents_left"` // could not be removed
 	BadTasks      int            `json:"bad_tasks"`
 
-	Rows    int            `json:"rows"`
-	Empty   int            `json:"empty"` // samples without a row
-	CutRows int            `json:"cut_rows"`
-	Forks   int            `json:"forks"`
-	Tokens  int64          `json:"tokens"`
-	Sampled int64          `json:"sampled"`
-	Trained int64          `json:"trained"`
+	Rows    int   `json:"rows"`
+	Empty   int   `json:"empty"` // samples without a row
+	CutRows int   `json:"cut_rows"`
+	Forks   int   `json:"forks"`
+	Tokens  int64 `json:"tokens"`
+	Sampled int64 `json:"sampled"`
+	Trained int64 `json:"trained"`
+	// RowsPerSample is the mean over the samples with a row, MostRows the most that
+	// one has; TrainedShare is Trained of Sampled, ActionRatio Trained of Tokens.
+	RowsPerSample float64 `json:"rows_per_sample"`
+	MostRows      int     `json:"most_rows"`
+	TrainedShare  float64 `json:"trained_share"`
+	ActionRatio   float64 `json:"action_ratio"`
+	// Grades and Sources count rows; Reasons what was quarantined: a whole sample
+	// counts once, and so does a single call of a sample that kept its other rows.
 	Grades  map[string]int `json:"grades"`
+	Sources map[string]int `json:"prompt_sources"`
+	Reasons map[string]int `json:"quarantine_reasons"`
+	// Prompts is what finding the prompts cost beyond the rollouts themselves.
+	Prompts promptCost `json:"prompts"`
 
 	Scored     int      `json:"scored"`
 	Unscored   int      `json:"unscored"` // the scorer failed
@@ -126,8 +154,23 @@ type summary struct {
 	Hints []string `json:"hints,omitempty"`
 }
 
+// A promptCost is what it takes to rebuild prompts.
+type promptCost struct {
+	Requests  int64   `json:"requests"`
+	Seconds   float64 `json:"seconds"` // of samples' time, summed
+	MillisPer float64 `json:"ms_per_request"`
+}
+
+func costOf(s prompt.Stats) promptCost {
+	c := promptCost{Requests: s.Requests, Seconds: s.Spent.Seconds()}
+	if s.Requests > 0 {
+		c.MillisPer = 1000 * c.Seconds / float64(s.Requests)
+	}
+	return c
+}
+
 // summarize puts together what the parts of a run counted.
-func summarize(s collector.Stats, k sink.Stats, t *tally, took time.Duration) *summary {
+func summarize(s collector.Stats, k sink.Stats, ps prompt.Stats, t *tally, took time.Duration) *summary {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	out := &summary{
@@ -135,12 +178,21 @@ func summarize(s collector.Stats, k sink.Stats, t *tally, took time.Duration) *s
 		Planned: s.Planned, Committed: s.Committed, Failed: s.Failed, Skipped: s.Skipped, Remaining: s.Remaining,
 		FailedByClass: classMap(s.ByClass), Attempts: s.Attempts, Retries: s.Retries, LostCalls: s.LostCalls, AgentsLeft: s.CloseFailures,
 		Rows: s.Rows, Empty: s.Empty, CutRows: t.cut, Forks: t.forks,
-		Tokens: t.tokens, Sampled: s.Sampled, Trained: s.Trained, Grades: map[string]int{},
+		Tokens: t.tokens, Sampled: s.Sampled, Trained: s.Trained,
+		MostRows: t.most, TrainedShare: share(s.Trained, s.Sampled), ActionRatio: share(s.Trained, t.tokens),
+		Grades: map[string]int{}, Sources: map[string]int{}, Reasons: map[string]int{}, Prompts: costOf(ps),
 		Scored: t.scored, Unscored: s.Unscored,
 		Shards: k.Shards, Bytes: k.Bytes, Seconds: took.Seconds(),
 	}
 	for g, n := range t.grades {
 		out.Grades[g.String()] = n
+	}
+	for src, n := range t.sources {
+		out.Sources[src.String()] = n
+	}
+	maps.Copy(out.Reasons, t.reasons)
+	if t.filled > 0 {
+		out.RowsPerSample = float64(t.rows) / float64(t.filled)
 	}
 	if t.scored > 0 {
 		mean := t.reward / float64(t.scored)
@@ -166,10 +218,19 @@ func (s *summary) text() string {
 	line("remaining", "%7d", s.Remaining)
 	b.WriteByte('\n')
 
-	line("rows", "%s with %s tokens; %d forks, %d samples without a row", humanCount(int64(s.Rows)), humanCount(s.Tokens), s.Forks, s.Empty)
+	line("rows", "%s with %s tokens; %.2f per sample, %d at most; %d forks, %d samples without a row",
+		humanCount(int64(s.Rows)), humanCount(s.Tokens), s.RowsPerSample, s.MostRows, s.Forks, s.Empty)
 	line("sampled", "%s tokens, %s trained (%s of the sampled, %s of the rows)",
 		humanCount(s.Sampled), humanCount(s.Trained), percent(s.Trained, s.Sampled), percent(s.Trained, s.Tokens))
-	line("grades", "%s", s.grades())
+	line("grades", "%s", counted(s.Grades))
+	line("sources", "%s", counted(s.Sources))
+	if len(s.Reasons) > 0 {
+		line("quarantine", "%s", counted(s.Reasons))
+	}
+	if s.Prompts.Requests > 0 {
+		line("prompts", "%s extra requests, %s of sample time, %.3g ms each",
+			humanCount(s.Prompts.Requests), humanDuration(time.Duration(s.Prompts.Seconds*float64(time.Second))), s.Prompts.MillisPer)
+	}
 	if s.MeanReward != nil || s.Unscored > 0 {
 		mean := "-"
 		if s.MeanReward != nil {
@@ -194,12 +255,21 @@ func (s *summary) text() string {
 	return b.String()
 }
 
-func (s *summary) grades() string {
+// counted is "turns 12, stored 3".
+func counted(by map[string]int) string {
 	var parts []string
-	for _, g := range slices.Sorted(maps.Keys(s.Grades)) {
-		parts = append(parts, fmt.Sprintf("%s %d", g, s.Grades[g]))
+	for _, name := range slices.Sorted(maps.Keys(by)) {
+		parts = append(parts, fmt.Sprintf("%s %d", name, by[name]))
 	}
 	return orDash(strings.Join(parts, ", "))
+}
+
+// share is part of whole, 0 of nothing.
+func share(part, whole int64) float64 {
+	if whole == 0 {
+		return 0
+	}
+	return float64(part) / float64(whole)
 }
 
 func rate(n int, seconds float64) float64 {
@@ -229,9 +299,19 @@ func (s *summary) hints(c *config, stats collector.Stats, busy float64) []string
 		out = append(out, fmt.Sprintf("all %d places in flight were busy and the server never complained: try --max-in-flight %d "+
 			"(a Letta server with a default PostgreSQL fails near 30)", slots, 2*c.Server.MaxInFlight))
 	}
-	if n := s.FailedByClass[collector.ClassNoPrompt.String()]; n > 0 {
-		out = append(out, fmt.Sprintf("%d samples failed because the server does not say what the model was shown; "+
-			"with tokens.tokenizer, the folder of the model's tokenizer and chat template, it can be rebuilt", n))
+	if n := s.Reasons[tokenize.ReasonNoPrompt.String()]; n > 0 && c.Tokens.Tokenizer == "" && c.Tokens.Prompts != "literal" {
+		out = append(out, fmt.Sprintf("%d prompts are not known because the server does not say what the model was shown; "+
+			"with --tokenizer, the folder of the model's tokenizer and chat template, they can be rebuilt", n))
+	}
+	if n := s.Reasons[tokenize.ReasonCountMismatch.String()]; n > 0 {
+		out = append(out, fmt.Sprintf("%d rebuilt prompts disagree with the server's count: rollout doctor, given the same settings, "+
+			"says which of template, tokenizer or server differs", n))
+	}
+	if n := s.Reasons[tokenize.ReasonCompacted.String()]; n > 0 {
+		out = append(out, fmt.Sprintf("%d calls followed a compaction and cannot be known; a larger agent.context_window avoids it", n))
+	}
+	if n := s.Reasons[tokenize.ReasonGrade.String()]; n > 0 {
+		out = append(out, fmt.Sprintf("%d samples are proven less well than tokens.require %s; rollout inspect %s --failures shows how well", n, c.Tokens.Require, s.Dir))
 	}
 	return out
 }

@@ -20,18 +20,19 @@ import (
 
 // parts are what a collector is made of besides servers and sink.
 type parts struct {
-	prompter collector.Prompter
+	prompter *prompt.Prompter
 	scorer   collector.Scorer // nil: none
 	align    tokenize.AlignConfig
+	require  *tokenize.Grade // nil: any
 	format   sink.Format
-	digests  map[string]string // of the model's files, for the footers of the shards
-	close    func()            // ends the scorer's processes
+	model    *modelInfo // nil: no tokenizer was given
+	close    func()     // ends the scorer's processes
 }
 
 // parts makes the parts that the configuration names. What a scoring program says
 // to people goes to stderr.
 func (c *config) parts(stderr io.Writer) (*parts, error) {
-	p := &parts{close: func() {}, digests: map[string]string{}}
+	p := &parts{close: func() {}}
 	pc := prompt.Config{}
 	if c.Tokens.Prompts != "auto" {
 		if err := pc.Force.UnmarshalText([]byte(c.Tokens.Prompts)); err != nil {
@@ -40,14 +41,17 @@ func (c *config) parts(stderr io.Writer) (*parts, error) {
 	}
 	var err error
 	if c.Tokens.Tokenizer != "" {
-		if pc.Model, err = loadModel(c.Tokens.Tokenizer); err != nil {
+		if pc.Model, err = loadModel("tokens.tokenizer", c.Tokens.Tokenizer); err != nil {
 			return nil, err
 		}
 		pc.Encoder = pc.Model.Tokenizer
-		p.digests["rollout.tokenizer_sha256"] = pc.Model.Tokenizer.Digest()
+		p.model = describeModel(pc.Model)
 	}
 	if p.prompter, err = prompt.New(pc); err != nil {
 		return nil, usageError("tokens.prompts: %w", err)
+	}
+	if c.Tokens.Require != "any" {
+		p.require = new(requireOf[c.Tokens.Require])
 	}
 	if c.Reward.Kind == "command" {
 		command, err := reward.NewCommand(reward.CommandConfig{Args: c.Reward.Command, Processes: c.Reward.Processes, Stderr: stderr})
@@ -58,7 +62,10 @@ func (c *config) parts(stderr io.Writer) (*parts, error) {
 	} else if p.scorer, err = c.scorer(); err != nil {
 		return nil, err
 	}
-	p.align = tokenize.AlignConfig{MaxRowTokens: c.Tokens.MaxRowTokens}
+	p.align = tokenize.AlignConfig{MaxRowTokens: c.Tokens.MaxRowTokens, VocabSize: c.Tokens.VocabSize}
+	if p.align.VocabSize == 0 && pc.Model != nil {
+		p.align.VocabSize = pc.Model.Tokenizer.VocabSize()
+	}
 	if err := p.align.Drift.UnmarshalText([]byte(c.Tokens.Drift)); err != nil {
 		return nil, usageError("tokens.drift: %w", err)
 	}
@@ -98,7 +105,7 @@ func (c *config) scorer() (collector.Scorer, error) {
 }
 
 // describe is run.json of a run that is about to begin.
-func (l *loader) describe(tasks *taskSet, servers []serverInfo) (runInfo, error) {
+func (l *loader) describe(tasks *taskSet, servers []serverInfo, model *modelInfo) (runInfo, error) {
 	now := time.Now()
 	resolved := l.resolved()
 	b, err := json.Marshal(resolved)
@@ -114,5 +121,6 @@ func (l *loader) describe(tasks *taskSet, servers []serverInfo) (runInfo, error)
 			Planned: l.config.planned(tasks), Bad: tasks.bad,
 		},
 		Servers: servers,
+		Model:   model,
 	}, nil
 }

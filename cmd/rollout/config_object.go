@@ -1,0 +1,253 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/rollout-rl/rollout/collector/letta"
+)
+
+// The settings that are more than texts: headers, and tools of this side.
+
+// headers are sent with every request. A proxy's headers may hold a secret, so a
+// value is never printed: of a reference that, of anything else nothing.
+type headers map[string]headerValue
+
+type headerValue struct{ text, shown string }
+
+func (h *headers) setting(key string, getenv func(string) string) *setting {
+	return &setting{
+		key: key, arg: "JSON", node: yaml.MappingNode,
+		set: func(text string) error {
+			var m map[string]string
+			if err := json.Unmarshal([]byte(text), &m); err != nil || m == nil {
+				return errors.New("no JSON object of texts") // the text may hold a secret
+			}
+			return h.put(m, getenv)
+		},
+		object: func(n *yaml.Node) error {
+			var m map[string]string
+			if err := n.Decode(&m); err != nil {
+				return errors.New("must be a mapping of names to texts")
+			}
+			return h.put(m, getenv)
+		},
+		get: func() any {
+			shown := make(map[string]string, len(*h))
+			for name, v := range *h {
+				shown[name] = v.shown
+			}
+			return shown
+		},
+	}
+}
+
+func (h *headers) put(m map[string]string, getenv func(string) string) error {
+	*h = make(headers, len(m))
+	for name, text := range m {
+		v := headerValue{text: text, shown: hidden}
+		if _, _, ok := cutReference(text); ok {
+			s, err := parseSecret(text, getenv)
+			if err != nil {
+				return fmt.Errorf("%s: %w", name, err)
+			}
+			v = headerValue{text: s.reveal(), shown: text}
+		}
+		if strings.ContainsAny(v.text, "\r\n\x00") {
+			return fmt.Errorf("%s: holds a line break or NUL, which a header cannot carry", name)
+		}
+		(*h)[name] = v
+	}
+	return nil
+}
+
+// reveal returns the headers themselves, for the one place that sends them.
+func (h headers) reveal() http.Header {
+	out := make(http.Header, len(h))
+	for name, v := range h {
+		out.Set(name, v.text)
+	}
+	return out
+}
+
+// clientTools are tools that run on this side.
+type clientTools []letta.ClientToolConfig
+
+// A toolText is a client tool as the file has it.
+type toolText struct {
+	Name        string          `json:"name"`
+	Description *string         `json:"description"`
+	Parameters  json.RawMessage `json:"parameters"`
+	Command     []string        `json:"command"`
+	Answer      *string         `json:"answer"`
+	Timeout     *string         `json:"timeout"`
+}
+
+// toolSchema describes it as JSON Schema.
+func toolSchema() map[string]any {
+	text := map[string]any{"type": "string"}
+	return map[string]any{
+		"type": "object", "additionalProperties": false, "required": []string{"name"},
+		"properties": map[string]any{
+			"name": text, "description": text, "parameters": map[string]any{"type": "object"},
+			"command": map[string]any{"type": "array", "items": text}, "answer": text, "timeout": text,
+		},
+	}
+}
+
+func (c *clientTools) setting(key string) *setting {
+	var kept json.RawMessage
+	set := func(b []byte) error {
+		tools, err := parseClientTools(b)
+		if err != nil {
+			return err
+		}
+		*c = tools
+		var compact bytes.Buffer
+		if err := json.Compact(&compact, b); err != nil {
+			return err
+		}
+		kept = compact.Bytes()
+		return nil
+	}
+	return &setting{
+		key: key, arg: "JSON", node: yaml.SequenceNode, items: toolSchema(),
+		set: func(text string) error { return set([]byte(text)) },
+		object: func(n *yaml.Node) error {
+			b, err := jsonOf(n)
+			if err != nil {
+				return err
+			}
+			return set(b)
+		},
+		get: func() any {
+			if kept == nil {
+				return nil
+			}
+			return kept
+		},
+	}
+}
+
+// parseClientTools reads a JSON list of tools strictly.
+func parseClientTools(b []byte) (clientTools, error) {
+	var texts []toolText
+	dec := json.NewDecoder(bytes.NewReader(b))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&texts); err != nil {
+		return nil, fmt.Errorf("no list of tools: %s", strings.TrimPrefix(err.Error(), "json: "))
+	}
+	if _, err := dec.Token(); err != io.EOF {
+		return nil, errors.New("more than one JSON value")
+	}
+	var tools clientTools
+	seen := map[string]bool{}
+	for i, t := range texts {
+		if t.Name == "" || seen[t.Name] {
+			return nil, fmt.Errorf("tool %d: name %q is empty or used twice", i, t.Name)
+		}
+		seen[t.Name] = true
+		if len(t.Command) > 0 && t.Answer != nil {
+			return nil, fmt.Errorf("tool %s: has both a command and an answer", t.Name)
+		}
+		tool := letta.ClientToolConfig{
+			Tool:    letta.ClientTool{Name: t.Name, Description: t.Description, Parameters: t.Parameters},
+			Command: t.Command, Answer: t.Answer,
+		}
+		if t.Timeout != nil {
+			d, err := time.ParseDuration(*t.Timeout)
+			if err != nil || d <= 0 {
+				return nil, fmt.Errorf("tool %s: timeout: %q is no time such as 90s", t.Name, *t.Timeout)
+			}
+			tool.Timeout = d
+		}
+		tools = append(tools, tool)
+	}
+	return tools, nil
+}
+
+// maxNesting bounds what jsonOf walks: an alias may point to what holds it.
+const maxNesting = 100
+
+// jsonOf is a node of a YAML file as JSON, with its keys in the order of the file:
+// what a model is shown of a tool depends on it.
+func jsonOf(n *yaml.Node) (json.RawMessage, error) {
+	var out bytes.Buffer
+	if err := appendJSON(&out, n, maxNesting); err != nil {
+		return nil, err
+	}
+	return out.Bytes(), nil
+}
+
+func appendJSON(out *bytes.Buffer, n *yaml.Node, depth int) error {
+	if depth == 0 {
+		return fmt.Errorf("nested deeper than %d", maxNesting)
+	}
+	switch n.Kind {
+	case yaml.AliasNode:
+		return appendJSON(out, n.Alias, depth-1)
+	case yaml.MappingNode:
+		out.WriteByte('{')
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			key := n.Content[i]
+			if key.Kind != yaml.ScalarNode || key.Tag == "!!merge" {
+				return fmt.Errorf("line %d: a key must be a text", key.Line)
+			}
+			if i > 0 {
+				out.WriteByte(',')
+			}
+			if err := appendText(out, key.Value); err != nil {
+				return err
+			}
+			out.WriteByte(':')
+			if err := appendJSON(out, n.Content[i+1], depth-1); err != nil {
+				return err
+			}
+		}
+		out.WriteByte('}')
+	case yaml.SequenceNode:
+		out.WriteByte('[')
+		for i, e := range n.Content {
+			if i > 0 {
+				out.WriteByte(',')
+			}
+			if err := appendJSON(out, e, depth-1); err != nil {
+				return err
+			}
+		}
+		out.WriteByte(']')
+	default:
+		var v any
+		switch {
+		case n.Tag == "!!timestamp": // JSON has none; the text was meant
+			return appendText(out, n.Value)
+		case (n.Tag == "!!int" || n.Tag == "!!float") && json.Valid([]byte(n.Value)):
+			out.WriteString(n.Value) // 1.0 is not 1 to a chat template
+			return nil
+		}
+		if err := n.Decode(&v); err != nil {
+			return err
+		}
+		return appendText(out, v)
+	}
+	return nil
+}
+
+// appendText appends a scalar, without escaping what only HTML minds.
+func appendText(out *bytes.Buffer, v any) error {
+	enc := json.NewEncoder(out)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return err
+	}
+	out.Truncate(out.Len() - 1) // the line break
+	return nil
+}
