@@ -1,6 +1,7 @@
 package sink
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -85,10 +86,8 @@ func checkSample(s *tokenize.Sample, vocab int) error {
 			return refuse(-1, fmt.Errorf("%.40q is not UTF-8", text))
 		}
 	}
-	for _, text := range []*string{s.RewardDetails, s.Messages, s.Metadata} {
-		if text != nil && !utf8.ValidString(*text) {
-			return refuse(-1, fmt.Errorf("%.40q is not UTF-8", *text))
-		}
+	if err := checkJSON(s.RewardDetails, s.Messages, s.Metadata); err != nil {
+		return refuse(-1, err)
 	}
 	if err := checkTexts(s.RunIDs); err != nil {
 		return refuse(-1, err)
@@ -98,8 +97,14 @@ func checkSample(s *tokenize.Sample, vocab int) error {
 			return refuse(-1, err)
 		}
 	}
+	var sampled int64
 	for i := range s.Rows {
-		if err := checkRow(&s.Rows[i], i, len(s.Rows), vocab); err != nil {
+		r := &s.Rows[i]
+		if err := checkRow(r, i, len(s.Rows), vocab); err != nil {
+			return refuse(i, err)
+		}
+		sampled += sampledTokens(r)
+		if err := checkSampled(sampled, s.CompletionTokens); err != nil {
 			return refuse(i, err)
 		}
 	}
@@ -130,6 +135,42 @@ func checkRow(r *tokenize.Row, i, n, vocab int) error {
 		return err
 	}
 	return checkTexts(r.StepIDs)
+}
+
+// sampledTokens counts the tokens that the policy sampled for r.
+func sampledTokens(r *tokenize.Row) int64 {
+	n := int64(r.Unscored) + int64(r.Trimmed)
+	for _, m := range r.LossMask {
+		n += int64(m)
+	}
+	return n
+}
+
+// checkSampled compares what the rows of a sample hold so far with the server's
+// count, which is 0 where it gave none. They may hold less: rows without a
+// trainable token and calls that failed are not among them.
+func checkSampled(sampled, counted int64) error {
+	if counted > 0 && sampled > counted {
+		return fmt.Errorf("%d sampled tokens in the sample so far, the server counted %d", sampled, counted)
+	}
+	return nil
+}
+
+// checkJSON checks the columns that hold JSON.
+func checkJSON(details, messages, metadata *string) error {
+	return errors.Join(isJSON("reward_details", details), isJSON("messages", messages), isJSON("metadata", metadata))
+}
+
+func isJSON(column string, text *string) error {
+	switch {
+	case text == nil:
+		return nil
+	case !utf8.ValidString(*text):
+		return fmt.Errorf("%s is not UTF-8: %.40q", column, *text)
+	case !json.Valid([]byte(*text)):
+		return fmt.Errorf("%s is not JSON: %.40q", column, *text)
+	}
+	return nil
 }
 
 func checkTexts(list []string) error {

@@ -2,7 +2,6 @@ package sink
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -235,7 +234,7 @@ type shardCheck struct {
 }
 
 // next says which sample the next row belongs to, and which row of how many it is.
-func (s *shardCheck) next() (key string, i, n int32) {
+func (s *shardCheck) next() (of CommittedSample, i, n int32) {
 	for len(s.samples) > 0 {
 		n = s.samples[0].Rows
 		if s.kind == KindFailures {
@@ -243,20 +242,20 @@ func (s *shardCheck) next() (key string, i, n int32) {
 		}
 		if s.seen < n {
 			s.seen++
-			return s.samples[0].Key, s.seen - 1, n
+			return s.samples[0], s.seen - 1, n
 		}
 		s.samples = s.samples[1:]
 		s.seen = 0
 	}
-	return "", 0, 0
+	return CommittedSample{}, 0, 0
 }
 
 func (s *shardCheck) row(r *StoredRow) {
-	key, i, n := s.next()
+	of, i, n := s.next()
 	if i == 0 {
 		s.rollout, s.sampled = r.RolloutID, 0
 	}
-	if err := s.checkRow(r, key, int(i), int(n)); err != nil {
+	if err := s.checkRow(r, of, int(i), int(n)); err != nil {
 		s.v.problem(s.shard.Path, s.n, err)
 	}
 	s.n++
@@ -269,9 +268,20 @@ func (s *shardCheck) row(r *StoredRow) {
 	s.v.report.Tokens.add(t)
 }
 
-func (s *shardCheck) checkRow(r *StoredRow, key string, i, n int) error {
-	if r.SampleKey != key {
-		return fmt.Errorf("sample_key %q, the commit says %q", r.SampleKey, key)
+// owns returns an error if a row is of another sample or attempt.
+func (s CommittedSample) owns(key string, attempt int32) error {
+	if key != s.Key {
+		return fmt.Errorf("sample_key %q, the commit says %q", key, s.Key)
+	}
+	if attempt != s.Attempt {
+		return fmt.Errorf("attempt %d, the commit says %d", attempt, s.Attempt)
+	}
+	return nil
+}
+
+func (s *shardCheck) checkRow(r *StoredRow, of CommittedSample, i, n int) error {
+	if err := of.owns(r.SampleKey, r.Attempt); err != nil {
+		return err
 	}
 	if r.RolloutID != s.rollout {
 		return fmt.Errorf("rollout_id %q, the rows before of the sample have %q", r.RolloutID, s.rollout)
@@ -280,7 +290,7 @@ func (s *shardCheck) checkRow(r *StoredRow, key string, i, n int) error {
 		return fmt.Errorf("sample_index %d in a group of %d", r.SampleIndex, r.GroupSize)
 	}
 	if r.Attempt < 1 {
-		return fmt.Errorf("attempt %d", r.Attempt)
+		return fmt.Errorf("attempt %d: attempts count from 1", r.Attempt)
 	}
 	if err := oneOf("status", r.Status, dataStatuses); err != nil {
 		return err
@@ -292,17 +302,11 @@ func (s *shardCheck) checkRow(r *StoredRow, key string, i, n int) error {
 	if err := checkRow(&row, i, n, s.v.opts.VocabSize); err != nil {
 		return err
 	}
-	// All that was sampled is at most what the server counted: rows without a
-	// trainable token and calls that failed are not in the shard. The server's
-	// count is 0 where it gave none.
-	s.sampled += int64(r.Unscored) + int64(r.Trimmed)
-	for _, m := range r.LossMask {
-		s.sampled += int64(m)
+	s.sampled += sampledTokens(&row)
+	if err := checkSampled(s.sampled, r.CompletionTokens); err != nil {
+		return err
 	}
-	if r.CompletionTokens > 0 && s.sampled > r.CompletionTokens {
-		return fmt.Errorf("%d sampled tokens in the sample so far, the server counted %d", s.sampled, r.CompletionTokens)
-	}
-	return errors.Join(isJSON("divergence", r.Divergence), isJSON("reward_details", r.RewardDetails), isJSON("messages", r.Messages), isJSON("metadata", r.Metadata))
+	return errors.Join(isJSON("divergence", r.Divergence), checkJSON(r.RewardDetails, r.Messages, r.Metadata))
 }
 
 // tokens is the inverse of set, as far as a tokenize.Row has rules of its own. The
@@ -323,17 +327,10 @@ func (r *StoredRow) tokens() (tokenize.Row, error) {
 	return row, err
 }
 
-func isJSON(column string, text *string) error {
-	if text != nil && !json.Valid([]byte(*text)) {
-		return fmt.Errorf("%s is not JSON: %.40q", column, *text)
-	}
-	return nil
-}
-
 func (s *shardCheck) failure(f *StoredFailure) {
-	key, _, _ := s.next()
-	if f.SampleKey != key {
-		s.v.problem(s.shard.Path, s.n, fmt.Errorf("sample_key %q, the commit says %q", f.SampleKey, key))
+	of, _, _ := s.next()
+	if err := of.owns(f.SampleKey, f.Attempt); err != nil {
+		s.v.problem(s.shard.Path, s.n, err)
 	} else if f.Call < -1 {
 		s.v.problem(s.shard.Path, s.n, fmt.Errorf("call %d", f.Call))
 	}

@@ -166,7 +166,8 @@ func TestVerifyFindsWhatIsWrong(t *testing.T) {
 		{"unknown source", row(func(r *sink.StoredRow) { r.PromptSource = "" }), "row 1"},
 		{"unknown flag", row(func(r *sink.StoredRow) { r.Flags = []string{"odd"} }), "odd"},
 		{"group", row(func(r *sink.StoredRow) { r.SampleIndex = r.GroupSize }), "in a group of"},
-		{"attempt", row(func(r *sink.StoredRow) { r.Attempt = 0 }), "attempt 0"},
+		{"attempt", row(func(r *sink.StoredRow) { r.Attempt = 2 }), "attempt 2, the commit says 1"},
+		{"attempt of a failure", func(s S) { s.commit(2, func(c *sink.Commit) { c.Samples[1].Attempt = 3 }) }, "attempt 1, the commit says 3"},
 		{"more than was sampled", row(func(r *sink.StoredRow) { r.CompletionTokens = 40 }), "the server counted 40"},
 		{"messages", row(func(r *sink.StoredRow) { r.Messages = ptr("{") }), "messages is not JSON"},
 		{"orphans", func(s S) {
