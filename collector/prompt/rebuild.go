@@ -44,15 +44,13 @@ func (b *rebuild) load(ctx context.Context, reply *collector.Reply) error {
 			return err
 		}
 	}
-	n := 0
+	n, blind := 0, 0
 	for i := range b.life.sends {
 		s := &b.life.sends[i]
 		s.request, s.messages, s.turns, s.first = e.Sends[i].Request, e.Sends[i].Response.Messages, reply.Sends[i].Turns, n
 		if s.blind = e.Sends[i].RunID == ""; s.blind {
-			n += s.count()
-			for k := range s.calls {
-				b.note(s.first+k, "send %d names no server run", i+1)
-			}
+			n, blind = n+s.count(), i+1
+			b.noteSend(s, blind)
 			continue
 		}
 		var err error
@@ -65,6 +63,9 @@ func (b *rebuild) load(ctx context.Context, reply *collector.Reply) error {
 		b.stats.requests.Add(2)
 		if n, err = b.join(s); err != nil {
 			return err
+		}
+		if blind > 0 {
+			b.noteSend(s, blind)
 		}
 	}
 	b.life.fate()
@@ -295,6 +296,12 @@ func (b *rebuild) note(i int, format string, args ...any) {
 		c.Note += "; "
 	}
 	c.Note += fmt.Sprintf(format, args...)
+}
+
+func (b *rebuild) noteSend(s *send, blind int) {
+	for k := range s.calls {
+		b.note(s.first+k, "stored: send %d names no server run", blind)
+	}
 }
 
 func (b *rebuild) noteAll(text string) {

@@ -86,7 +86,7 @@ type recording struct {
 	}
 }
 
-func recordings(t *testing.T) []recording {
+func recordings(t testing.TB) []recording {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(testdata, "letta/*.json.gz"))
 	if err != nil || len(files) == 0 {
@@ -163,7 +163,7 @@ func (r *recording) truths() []truth {
 
 // live plays one recorded life over HTTP, request by request, and returns what a
 // collector would hold of it. The agent lives until the test ends.
-func live(t *testing.T, cases []*lettasim.Case, rec *recording) *collector.Reply {
+func live(t testing.TB, cases []*lettasim.Case, rec *recording) *collector.Reply {
 	t.Helper()
 	server, err := lettasim.New(lettasim.Config{Cases: cases})
 	if err != nil {

@@ -1,0 +1,29 @@
+package prompt
+
+import (
+	"context"
+
+	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/collector/letta"
+	"github.com/rollout-rl/rollout/tokenize"
+)
+
+// A Fetcher reads what the server keeps of a send.
+type Fetcher = fetcher
+
+// A Rebuilder rebuilds prompts from evidence that does not come over HTTP.
+type Rebuilder struct{ b rebuilder }
+
+// NewRebuilder returns a Rebuilder of the sources that are asked for.
+func NewRebuilder(m *Model, stored, trace bool) *Rebuilder {
+	return &Rebuilder{rebuilder{model: m, stored: stored, trace: trace, stats: new(counters)}}
+}
+
+// Prompts is Prompter.Prompts with the evidence read through from.
+func (r *Rebuilder) Prompts(ctx context.Context, from Fetcher, reply *collector.Reply) ([]tokenize.Call, error) {
+	calls, err := fromTurns(reply)
+	if err != nil {
+		return nil, err
+	}
+	return calls, r.b.rebuild(ctx, reply.Evidence.(*letta.Evidence), from, reply, calls)
+}

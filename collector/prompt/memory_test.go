@@ -1,0 +1,87 @@
+package prompt_test
+
+import (
+	"context"
+	"os"
+	"slices"
+	"testing"
+
+	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/collector/letta"
+	"github.com/rollout-rl/rollout/collector/letta/lettasim"
+	"github.com/rollout-rl/rollout/collector/prompt"
+)
+
+// A memory is what the server keeps of a life, fetched once.
+type memory struct {
+	steps    [][]letta.Step
+	messages []letta.Messages
+	traces   map[string]*letta.ProviderTrace
+	err      error // of every fetch, if set
+}
+
+var _ prompt.Fetcher = (*memory)(nil)
+
+func (m *memory) Steps(_ context.Context, i int) ([]letta.Step, error) { return m.steps[i], m.err }
+
+func (m *memory) Messages(_ context.Context, i int) (letta.Messages, error) {
+	return m.messages[i], m.err
+}
+
+func (m *memory) Trace(_ context.Context, id string) (*letta.ProviderTrace, error) {
+	return m.traces[id], m.err
+}
+
+// with returns a copy in which lists may be replaced.
+func (m *memory) with(change func(*memory)) *memory {
+	c := &memory{slices.Clone(m.steps), slices.Clone(m.messages), map[string]*letta.ProviderTrace{}, m.err}
+	for id, t := range m.traces {
+		c.traces[id] = t
+	}
+	change(c)
+	return c
+}
+
+// A known life is a recorded one, with what the server kept and the true prompts.
+type knownLife struct {
+	name   string
+	reply  *collector.Reply
+	memory *memory
+	truths []truth
+}
+
+// remembered plays the named recordings once and keeps what the server has.
+func remembered(t testing.TB, names ...string) []*knownLife {
+	t.Helper()
+	cases, err := lettasim.LoadCases(os.DirFS(testdata), "letta")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []*knownLife
+	for _, rec := range recordings(t) {
+		truths := rec.truths()
+		if len(truths) == 0 || rec.name == "logprobs-only" || len(names) > 0 && !slices.Contains(names, rec.name) {
+			continue
+		}
+		k := &knownLife{name: rec.name, reply: live(t, cases, &rec), truths: truths, memory: &memory{traces: map[string]*letta.ProviderTrace{}}}
+		e := k.reply.Evidence.(*letta.Evidence)
+		for i := range e.Sends {
+			steps, err := e.Steps(t.Context(), i)
+			if err != nil {
+				t.Fatal(err)
+			}
+			messages, err := e.Messages(t.Context(), i)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, s := range steps {
+				if k.memory.traces[s.ID], err = e.Client.StepTrace(t.Context(), s.ID); err != nil {
+					t.Fatal(err)
+				}
+			}
+			k.memory.steps, k.memory.messages = append(k.memory.steps, steps), append(k.memory.messages, messages)
+		}
+		all = append(all, k)
+	}
+	return all
+}

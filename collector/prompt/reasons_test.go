@@ -1,0 +1,208 @@
+package prompt_test
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/collector/letta"
+	"github.com/rollout-rl/rollout/collector/prompt"
+	"github.com/rollout-rl/rollout/tokenize"
+	"github.com/rollout-rl/rollout/tokenize/chat"
+)
+
+// TestReasons takes parts of the evidence away, or changes them, and says what
+// becomes of each call and what people are told.
+func TestReasons(t *testing.T) {
+	t.Parallel()
+	model, err := qwen3()
+	if err != nil {
+		t.Fatal(err)
+	}
+	raising, err := chat.Parse("model", "{{ messages[0].content }}\n{{ raise_exception('no roles') }}", chat.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lives := map[string]*knownLife{}
+	for _, k := range remembered(t, "tool-two", "multi", "compaction", "conversation") {
+		lives[k.name] = k
+	}
+	noTraces := func(m *memory) { clear(m.traces) }
+	tests := []struct {
+		name, life string
+		model      *prompt.Model
+		change     func(m *memory, e *letta.Evidence)
+		want       []string // per call: source or reason
+		note       string   // part of the last call's note
+		err        string   // or part of the error
+	}{
+		{name: "all is there", life: "tool-two", want: []string{"stored", "stored", "stored"}},
+		{
+			name: "no steps", life: "tool-two", change: func(m *memory, _ *letta.Evidence) { m.steps[0] = nil },
+			err: "turn 0 (hole): call has no step in its server run",
+		},
+		{
+			name: "a step too few", life: "tool-two", change: func(m *memory, _ *letta.Evidence) { m.steps[0] = m.steps[0][:2] },
+			err: "turn 2 (hole): call has no step",
+		},
+		{
+			name: "a step without turn", life: "tool-two", change: func(m *memory, _ *letta.Evidence) {
+				m.steps[0] = append(slices.Clone(m.steps[0]), m.steps[0][2])
+			},
+			err: "(hole): server run has 4 steps with an output, its answer 3 turns",
+		},
+		{
+			name: "another number of tokens", life: "tool-two", change: func(m *memory, _ *letta.Evidence) {
+				m.steps[0] = slices.Clone(m.steps[0])
+				m.steps[0][1].CompletionTokens = new(int64(3))
+			},
+			err: "says 3",
+		},
+		{
+			name: "no messages, but traces", life: "tool-two", change: func(m *memory, _ *letta.Evidence) { m.messages[0] = nil },
+			want: []string{"stored", "trace", "trace"},
+		},
+		{
+			name: "neither messages nor traces", life: "tool-two",
+			change: func(m *memory, _ *letta.Evidence) { m.messages[0] = nil; noTraces(m) },
+			want:   []string{"stored", "no_prompt", "no_prompt"}, note: "stored: the server run has no messages; step step-",
+		},
+		{
+			name: "no system message", life: "tool-two", change: func(m *memory, e *letta.Evidence) { e.SystemText = "" },
+			want: []string{"trace", "trace", "trace"},
+		},
+		{
+			name: "no system message and only the first trace", life: "tool-two", change: func(m *memory, e *letta.Evidence) {
+				e.SystemText = ""
+				first := m.steps[0][0].ID
+				m.traces = map[string]*letta.ProviderTrace{first: m.traces[first]}
+			},
+			want: []string{"trace", "no_prompt", "no_prompt"}, note: "stored: the system message was not read; step step-",
+		},
+		{
+			name: "another system message", life: "tool-two", change: func(m *memory, e *letta.Evidence) { e.SystemText += "!!"; noTraces(m) },
+			want: []string{"count_mismatch", "count_mismatch", "count_mismatch"}, note: "the server counted 5",
+		},
+		{
+			name: "a step without count", life: "tool-two", change: func(m *memory, _ *letta.Evidence) {
+				m.steps[0] = slices.Clone(m.steps[0])
+				m.steps[0][2].PromptTokens = nil
+			},
+			want: []string{"stored", "stored", "no_prompt"}, note: "has no count to compare with",
+		},
+		{
+			name: "traces of other calls", life: "tool-two", change: func(m *memory, e *letta.Evidence) {
+				e.SystemText = ""
+				a, b := m.steps[0][0].ID, m.steps[0][2].ID
+				m.traces[a], m.traces[b] = m.traces[b], m.traces[a]
+			},
+			want: []string{"no_prompt", "trace", "no_prompt"}, note: "answers with other tokens than the turn",
+		},
+		{
+			name: "traces that are no JSON", life: "tool-two", change: func(m *memory, e *letta.Evidence) {
+				e.SystemText = ""
+				for id := range m.traces {
+					m.traces[id] = &letta.ProviderTrace{RequestJSON: []byte("{}"), ResponseJSON: []byte("[]")}
+				}
+			},
+			want: []string{"no_prompt", "no_prompt", "no_prompt"}, note: "response_json: ",
+		},
+		{
+			name: "a template that raises", life: "tool-two", model: &prompt.Model{Template: raising, Tokenizer: model.Tokenizer},
+			want: []string{"no_prompt", "no_prompt", "no_prompt"}, note: "stored: render: chat: model:2: ",
+		},
+		{
+			name: "a second send without run", life: "multi", change: func(m *memory, e *letta.Evidence) { e.Sends[1].RunID = ""; noTraces(m) },
+			want: []string{"stored", "no_prompt", "no_prompt", "no_prompt"}, note: "stored: send 2 names no server run; step step-",
+		},
+		{
+			name: "compaction at the end of the first send", life: "compaction",
+			want: []string{"stored", "stored", "compacted", "compacted"}, note: "ran a compaction and has no trace",
+		},
+		{
+			name: "a mismatch before a compaction keeps its reason", life: "compaction",
+			change: func(m *memory, e *letta.Evidence) { e.SystemText += "!!"; noTraces(m) },
+			want:   []string{"count_mismatch", "count_mismatch", "compacted", "compacted"},
+		},
+		{
+			name: "a user who writes like the server", life: "tool-two", change: func(m *memory, e *letta.Evidence) {
+				noTraces(m)
+				text := letta.TextOf(`{"type":"system_alert"}`)
+				e.Sends[0].Request = &letta.LettaRequest{Messages: letta.InputMessages{&letta.MessageCreate{Role: "user", Content: text}}}
+				m.messages[0] = slices.Concat(letta.Messages{&letta.UserMessage{MessageHead: *m.messages[0][0].Head(), Content: text}}, m.messages[0][1:])
+			},
+			want: []string{"count_mismatch", "count_mismatch", "count_mismatch"},
+		},
+		{
+			name: "a conversation that was summarized", life: "conversation", change: func(m *memory, _ *letta.Evidence) {
+				noTraces(m)
+				last := len(m.messages) - 1
+				head := *m.messages[last][len(m.messages[last])-1].Head()
+				m.messages[last] = append(slices.Clone(m.messages[last]), &letta.UserMessage{MessageHead: head, Content: letta.TextOf(`{"type":"system_alert"}`)})
+			},
+			want: []string{"no_prompt", "no_prompt", "no_prompt", "no_prompt"}, note: "its first system message is gone",
+		},
+		{
+			name: "the server is away", life: "tool-two", change: func(m *memory, _ *letta.Evidence) { m.err = collector.ErrUnavailable },
+			err: collector.ErrUnavailable.Error(),
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			known := lives[tt.life]
+			evidence := *known.reply.Evidence.(*letta.Evidence)
+			evidence.Sends = slices.Clone(evidence.Sends)
+			reply := *known.reply
+			reply.Evidence = &evidence
+			m := known.memory.with(func(m *memory) {
+				if tt.change != nil {
+					tt.change(m, &evidence)
+				}
+			})
+			with := model
+			if tt.model != nil {
+				with = tt.model
+			}
+			calls, err := prompt.NewRebuilder(with, true, true).Prompts(t.Context(), m, &reply)
+			if tt.err != "" {
+				if err == nil || !strings.Contains(err.Error(), tt.err) {
+					t.Fatalf("error %v, want %q", err, tt.err)
+				}
+				if hole := (*tokenize.AlignError)(nil); errors.As(err, &hole) && !errors.Is(err, tokenize.ErrCounts) {
+					t.Errorf("%v does not wrap ErrCounts", err)
+				}
+				if m.err != nil && !collector.Classify(err).Retryable() {
+					t.Errorf("class %v is not tried again", collector.Classify(err))
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for i := range calls {
+				c := &calls[i]
+				if c.Grade == tokenize.Quarantined {
+					got = append(got, c.Reason.String())
+					if c.Note == "" || c.PromptIDs != nil || c.Source != tokenize.SourceNone {
+						t.Errorf("call %d: note %q, source %v, %d ids", i, c.Note, c.Source, len(c.PromptIDs))
+					}
+					continue
+				}
+				got = append(got, c.Source.String())
+				if !slices.Equal(c.PromptIDs, known.truths[i].prompt) {
+					t.Errorf("call %d claims a prompt that the model did not see", i)
+				}
+			}
+			if !slices.Equal(got, tt.want) {
+				t.Errorf("calls %q, want %q", got, tt.want)
+			}
+			if note := calls[len(calls)-1].Note; !strings.Contains(note, tt.note) {
+				t.Errorf("note %q, want %q in it", note, tt.note)
+			}
+		})
+	}
+}
