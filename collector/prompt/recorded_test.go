@@ -136,8 +136,8 @@ func nanToNull(raw []byte) []byte {
 
 // A truth is what the engine received for one call that became a turn.
 type truth struct {
-	prompt   []int32
-	hasTrace bool
+	prompt, output []int32
+	hasTrace       bool
 }
 
 func (r *recording) truths() []truth {
@@ -153,7 +153,7 @@ func (r *recording) truths() []truth {
 			}
 			if c.Status == 200 && len(c.Response.OutputIDs) > 0 {
 				traced := step < len(e.Runs[0].Traces) && !bytes.Equal(e.Runs[0].Traces[step], []byte("null"))
-				all = append(all, truth{c.InputIDs, traced})
+				all = append(all, truth{c.InputIDs, c.Response.OutputIDs, traced})
 			}
 			step++
 		}

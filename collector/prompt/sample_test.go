@@ -1,0 +1,284 @@
+package prompt_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http/httptest"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/collector/letta"
+	"github.com/rollout-rl/rollout/collector/letta/lettasim"
+	"github.com/rollout-rl/rollout/collector/prompt"
+	"github.com/rollout-rl/rollout/tokenize"
+)
+
+// A keeper is a sink that keeps its samples by task.
+type keeper struct {
+	mu      sync.Mutex
+	samples map[string]*tokenize.Sample
+}
+
+func (k *keeper) Append(_ context.Context, s *tokenize.Sample, done func(error)) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.samples[s.TaskID] = s
+	done(nil)
+	return nil
+}
+
+// asTask is the recording as a task, with what its agent needs: the collector makes
+// the requests that were recorded.
+func (r *recording) asTask(t *testing.T) (*collector.Task, letta.AgentConfig) {
+	t.Helper()
+	task := &collector.Task{ID: r.name}
+	cfg := letta.AgentConfig{Model: "sglang//models/qwen3", SystemText: true, Approvals: letta.ApprovalApprove}
+	for _, x := range r.exchanges {
+		var request letta.LettaRequest
+		if err := json.Unmarshal(x.Request.Body, &request); err != nil {
+			t.Fatal(err)
+		}
+		cfg.Conversation = strings.Contains(x.Request.Path, "/conversations/")
+		if request.OverrideModel != nil {
+			cfg.OverrideModel = *request.OverrideModel
+		}
+		if request.MaxSteps != nil {
+			cfg.MaxSteps = *request.MaxSteps
+		}
+		for i, tool := range request.ClientTools {
+			if i == len(cfg.ClientTools) {
+				cfg.ClientTools = append(cfg.ClientTools, letta.ClientToolConfig{Tool: tool})
+			}
+		}
+		for _, m := range request.Messages {
+			switch m := m.(type) {
+			case *letta.MessageCreate:
+				task.Messages = append(task.Messages, m.Content.String())
+			case *letta.ToolReturnCreate:
+				cfg.ClientTools[0].Answer = new(m.ToolReturns[0].ToolReturn.String())
+			}
+		}
+	}
+	return task, cfg
+}
+
+// TestRecordedSamples runs every recording through the whole collector and checks
+// the rows against what the engine received: each sampled token stands in exactly
+// one row, behind exactly the prompt that the model saw.
+func TestRecordedSamples(t *testing.T) {
+	t.Parallel()
+	model, err := qwen3()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cases, err := lettasim.LoadCases(os.DirFS(testdata), "letta")
+	if err != nil {
+		t.Fatal(err)
+	}
+	calls, rows := 0, 0
+	for _, rec := range recordings(t) {
+		truths := rec.truths()
+		if len(truths) == 0 || rec.name == "logprobs-only" {
+			continue
+		}
+		if rec.name == "compaction" {
+			truths = truths[:2] // the first send ends the sample
+		}
+		task, cfg := rec.asTask(t)
+		s := collect(t, cases, model, task, cfg)
+		n, err := checkSample(s, truths)
+		if err != nil {
+			t.Errorf("%s: %v", rec.name, err)
+		}
+		calls, rows = calls+n, rows+len(s.Rows)
+	}
+	// 77 calls, without those after the compaction and that of approval-pending, whose
+	// next message the server refuses.
+	if calls != 74 {
+		t.Errorf("%d calls have their true context in %d rows, want 74", calls, rows)
+	}
+	t.Logf("%d calls in %d rows", calls, rows)
+}
+
+func collect(t *testing.T, cases []*lettasim.Case, model *prompt.Model, task *collector.Task, cfg letta.AgentConfig) *tokenize.Sample {
+	t.Helper()
+	server, err := lettasim.New(lettasim.Config{Cases: cases})
+	if err != nil {
+		t.Fatal(err)
+	}
+	web := httptest.NewServer(server)
+	defer web.Close()
+	client, err := letta.NewClient(letta.ClientConfig{BaseURL: web.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.CloseIdle()
+	backend, err := letta.NewBackend(client, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	prompts, err := prompt.New(prompt.Config{Model: model})
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept := &keeper{samples: map[string]*tokenize.Sample{}}
+	c, err := collector.New(collector.Config{
+		Endpoints: []collector.Endpoint{{Name: "sim", Backend: backend, MaxInFlight: 1}}, Prompter: prompts, Sink: kept,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Run(t.Context(), func(yield func(*collector.Task, error) bool) { yield(task, nil) }); err != nil {
+		t.Fatalf("%s: %v", task.ID, err)
+	}
+	if kept.samples[task.ID] == nil {
+		t.Fatalf("%s: no sample", task.ID)
+	}
+	return kept.samples[task.ID]
+}
+
+// checkSample compares the rows of a sample with the truth and returns the number
+// of calls in them. The others must be failures.
+func checkSample(s *tokenize.Sample, truths []truth) (int, error) {
+	seen := make([]bool, len(truths))
+	for i := range s.Rows {
+		if s.Rows[i].Grade != tokenize.CountVerified {
+			return 0, fmt.Errorf("row %d is %v", i, s.Rows[i].Grade)
+		}
+		if err := checkRow(&s.Rows[i], truths, seen); err != nil {
+			return 0, fmt.Errorf("row %d: %w", i, err)
+		}
+	}
+	if len(s.Rows) == 0 && len(s.Failures) == 1 && s.Failures[0].Call == -1 {
+		var all []int32
+		for k := range truths {
+			all = append(all, truths[k].output...)
+		}
+		if f := &s.Failures[0]; !slices.Equal(f.OutputIDs, all) || f.Class == "" || f.Error == "" {
+			return 0, fmt.Errorf("a failure without class, error or tokens: %+v", f)
+		}
+		return 0, nil
+	}
+	n := 0
+	for k := range truths {
+		if seen[k] {
+			n++
+			continue
+		}
+		if !slices.ContainsFunc(s.Failures, func(f tokenize.Failure) bool {
+			return f.Call == int32(k) && slices.Equal(f.OutputIDs, truths[k].output) && f.Reason != "" && f.Error != ""
+		}) {
+			return n, fmt.Errorf("call %d is in no row and in no failure (%d failures, the first: %+v)", k, len(s.Failures), s.Failures)
+		}
+	}
+	return n, nil
+}
+
+// checkRow verifies that each output of the row stands behind the whole prompt of
+// its call.
+func checkRow(row *tokenize.Row, truths []truth, seen []bool) error {
+	k := int(row.FirstCall)
+	for i, role := range row.TurnRoles {
+		if tokenize.Role(role) != tokenize.RoleAssistant {
+			continue
+		}
+		for len(truths) > k && len(truths[k].output) == 0 {
+			k++
+		}
+		if k >= int(row.LastCall) || k >= len(truths) || seen[k] {
+			return fmt.Errorf("output %d belongs to no call, or to one that was there before", i)
+		}
+		lo, hi := row.TurnOffsets[i], row.TurnOffsets[i+1]
+		if !slices.Equal(row.InputIDs[:lo], truths[k].prompt) {
+			return fmt.Errorf("call %d stands behind %d ids that are not its %d", k, lo, len(truths[k].prompt))
+		}
+		if !slices.Equal(row.InputIDs[lo:hi], truths[k].output) {
+			return fmt.Errorf("call %d has another output", k)
+		}
+		seen[k] = true
+		k++
+	}
+	if k != int(row.LastCall) {
+		return fmt.Errorf("calls up to %d, the row says %d", k, row.LastCall)
+	}
+	return nil
+}
+
+// TestCompactedSample builds the sample of a life with compactions, which the
+// collector would end after the first send: its sums agree with the server's, whose
+// own summarizing calls are in none of them; what comes after is a failure with its
+// reason, and what came before keeps its rows.
+func TestCompactedSample(t *testing.T) {
+	t.Parallel()
+	model, err := qwen3()
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := remembered(t, "compaction")[0]
+	calls, err := prompt.NewRebuilder(model, true, true).Prompts(t.Context(), known.memory, known.reply)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var sum tokenize.Counts
+	for _, e := range known.reply.Evidence.(*letta.Evidence).Sends {
+		sum.PromptTokens += e.Response.Usage.PromptTokens
+		sum.CompletionTokens += e.Response.Usage.CompletionTokens
+		sum.Steps += e.Response.Usage.StepCount
+	}
+	if err := tokenize.CheckCounts(calls, sum); err != nil {
+		t.Errorf("CheckCounts: %v", err)
+	}
+	rows, al, err := tokenize.NewAligner(tokenize.AlignConfig{}).Align(nil, calls)
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := make([]bool, len(known.truths))
+	for i := range rows {
+		if err := checkRow(&rows[i], known.truths, seen); err != nil {
+			t.Error(err)
+		}
+	}
+	if !slices.Equal(seen, []bool{true, true, false, false}) || !slices.Equal(al.LostCalls, []int32{2, 3}) {
+		t.Errorf("calls in rows %v, lost %v", seen, al.LostCalls)
+	}
+	for _, k := range al.LostCalls {
+		if calls[k].Reason != tokenize.ReasonCompacted {
+			t.Errorf("call %d: %v, want compacted", k, calls[k].Reason)
+		}
+	}
+}
+
+// The test of the test: a row that is wrong by one token is noticed.
+func TestCheckRowNotices(t *testing.T) {
+	t.Parallel()
+	truths := []truth{{prompt: []int32{1, 2}, output: []int32{10, 11}}, {prompt: []int32{1, 2, 10, 11, 3}, output: []int32{20}}}
+	build := func() *tokenize.Row {
+		rows, _, err := tokenize.NewAligner(tokenize.AlignConfig{}).Align(nil, []tokenize.Call{
+			{Source: tokenize.SourceTurns, PromptIDs: truths[0].prompt, OutputIDs: truths[0].output, Logprobs: []float32{-1, -1}, Version: -1},
+			{Source: tokenize.SourceTurns, PromptIDs: truths[1].prompt, OutputIDs: truths[1].output, Logprobs: []float32{-1}, Version: -1, After: tokenize.RoleTool},
+		})
+		if err != nil || len(rows) != 1 {
+			t.Fatal(rows, err)
+		}
+		return &rows[0]
+	}
+	for name, plant := range map[string]func(*tokenize.Row){
+		"nothing":           func(*tokenize.Row) {},
+		"one span too long": func(r *tokenize.Row) { r.TurnOffsets[2]++ },
+		"another context":   func(r *tokenize.Row) { r.InputIDs[4] = 4 },
+		"another output":    func(r *tokenize.Row) { r.InputIDs[5] = 21 },
+		"a call too many":   func(r *tokenize.Row) { r.LastCall++ },
+		"a call too few":    func(r *tokenize.Row) { r.LastCall-- },
+	} {
+		row := build()
+		plant(row)
+		if err := checkRow(row, truths, make([]bool, 2)); (err == nil) != (name == "nothing") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
