@@ -128,9 +128,6 @@ func checkRow(r *tokenize.Row, i, n, vocab int) error {
 	if int(r.SegmentIndex) != i || int(r.SegmentCount) != n {
 		return fmt.Errorf("segment %d of %d, want %d of %d", r.SegmentIndex, r.SegmentCount, i, n)
 	}
-	if r.Source == tokenize.SourceNone || r.Source > tokenize.SourceLiteral {
-		return fmt.Errorf("prompt source %v", r.Source)
-	}
 	if err := checkTexts(r.FinishReasons); err != nil {
 		return err
 	}

@@ -162,6 +162,7 @@ func TestVerifyFindsWhatIsWrong(t *testing.T) {
 		{"rollout", row(func(r *sink.StoredRow) { r.RolloutID = "x" }), "rollout_id"},
 		{"status", row(func(r *sink.StoredRow) { r.Status = "error" }), "status"},
 		{"grade", row(func(r *sink.StoredRow) { r.Verification = "quarantined" }), "row 1"},
+		{"better than its source", row(func(r *sink.StoredRow) { r.Verification = "exact" }), "grade exact of prompt source stored"},
 		{"unknown grade", row(func(r *sink.StoredRow) { r.Verification = "sure" }), "sure"},
 		{"unknown source", row(func(r *sink.StoredRow) { r.PromptSource = "" }), "row 1"},
 		{"unknown flag", row(func(r *sink.StoredRow) { r.Flags = []string{"odd"} }), "odd"},

@@ -87,8 +87,8 @@ func NewAligner(cfg AlignConfig) *Aligner {
 // with others, save quarantined ones.
 //
 // An *AlignError means that the sample as a whole must not be trained on: ErrLength,
-// ErrNoPrompt, ErrVocab, and ErrPrefix with DriftReject. Then dst is returned as it
-// came.
+// ErrNoPrompt, ErrVocab, ErrPrefix with DriftReject, and ErrInvariant for a call
+// with a better grade than its source can prove. Then dst is returned as it came.
 func (a *Aligner) Align(dst []Row, calls []Call) ([]Row, Alignment, error) {
 	base := len(dst)
 	if err := checkCalls(calls); err != nil {
@@ -122,6 +122,9 @@ func checkCalls(calls []Call) error {
 		}
 		if len(c.Logprobs) != len(c.OutputIDs) {
 			return &AlignError{Turn: k, Token: min(len(c.Logprobs), len(c.OutputIDs)), Reason: ReasonLengthMismatch, Err: ErrLength}
+		}
+		if !c.Source.proves(c.Grade) {
+			return &AlignError{Turn: k, Token: -1, Err: &detailError{ErrInvariant, "source " + c.Source.String() + " does not prove grade " + c.Grade.String()}}
 		}
 		isLiteral := 0
 		if c.Source == SourceLiteral {

@@ -22,7 +22,9 @@ type Call struct {
 	// tool turn does, else RoleUser. Of the first call it has no meaning.
 	After Role
 
-	// Source says where PromptIDs comes from, Grade how well it is proven.
+	// Source says where PromptIDs comes from, Grade how well it is proven. Exact and
+	// SourceNone, the zero values, do not go together: Align refuses a grade that the
+	// source cannot prove.
 	Source PromptSource
 	Grade  Grade
 	// Reason is set iff Grade is Quarantined. Such a call makes no row: its tokens

@@ -82,6 +82,11 @@ func (r *Row) checkProvenance(trained int) error {
 				first = min(first, lo)
 			}
 			sampled += hi - lo
+			for i := lo; i < hi && r.Versions != nil; i++ {
+				if r.Versions[i] < -1 {
+					return rowError(k, i, ErrInvariant, "version %d", r.Versions[i])
+				}
+			}
 			continue
 		}
 		for i := lo; i < hi; i++ {
@@ -113,6 +118,8 @@ func (r *Row) checkFacts() error {
 		return rowError(-1, -1, ErrLength, "%d calls, %d finish reasons, %d step ids", calls, len(r.FinishReasons), len(r.StepIDs))
 	case r.Grade >= Quarantined:
 		return rowError(-1, -1, ErrInvariant, "grade %s", r.Grade)
+	case !r.Source.proves(r.Grade):
+		return rowError(-1, -1, ErrInvariant, "grade %s of prompt source %s", r.Grade, r.Source)
 	case r.Trimmed < 0 || (r.Trimmed > 0) != (r.Flags&FlagRealigned != 0):
 		return rowError(-1, -1, ErrInvariant, "%d tokens trimmed, flags %q", r.Trimmed, r.Flags)
 	case r.Flags&FlagCut != 0 && !r.Truncated:
@@ -131,6 +138,20 @@ func (r *Row) spanOf(i int) int {
 		}
 	}
 	return -1
+}
+
+// proves reports whether prompts from s may have grade g: the zero values, Exact
+// and SourceNone, do not go together.
+func (s PromptSource) proves(g Grade) bool {
+	switch s {
+	case SourceTurns, SourceTap:
+		return g >= Exact
+	case SourceStored, SourceTrace:
+		return g >= CountVerified
+	case SourceLiteral:
+		return g >= Unverified
+	}
+	return false
 }
 
 func rowError(span, token int, err error, format string, args ...any) error {

@@ -11,7 +11,7 @@ import (
 
 // goodRow is prompt(1 2) [10 ~11] tool(3) [20] with versions.
 func goodRow() *tokenize.Row {
-	r := &tokenize.Row{SegmentCount: 1, LastCall: 2, FinishReasons: []string{"stop", ""}, StepIDs: []string{"", ""}}
+	r := &tokenize.Row{Source: tokenize.SourceTap, SegmentCount: 1, LastCall: 2, FinishReasons: []string{"stop", ""}, StepIDs: []string{"", ""}}
 	r.AppendContext(tokenize.RolePrompt, []int32{1, 2})
 	r.AppendSampled([]int32{10, 11}, []float32{-0.5, float32(math.NaN())}, 4)
 	r.AppendContext(tokenize.RoleTool, []int32{3})
@@ -44,7 +44,7 @@ func TestRowAppend(t *testing.T) {
 		if r.Versions != nil || len(r.InputIDs) != 0 || !slices.Equal(r.TurnOffsets, []int32{0}) {
 			t.Fatalf("after Reset: %+v", r)
 		}
-		r.SegmentCount, r.LastCall = 1, 2
+		r.Source, r.SegmentCount, r.LastCall = tokenize.SourceTap, 1, 2
 		r.FinishReasons, r.StepIDs = append(r.FinishReasons, "stop", ""), append(r.StepIDs, "", "")
 		r.AppendContext(tokenize.RolePrompt, []int32{1, 2})
 		r.AppendSampled([]int32{10, 11}, []float32{-0.5}, 4) // one too few: unscored, not invented
@@ -89,6 +89,11 @@ func TestRowCheck(t *testing.T) {
 		{"no calls", func(r *tokenize.Row) { r.LastCall = 0 }, tokenize.ErrInvariant},
 		{"finish reasons", func(r *tokenize.Row) { r.FinishReasons = nil }, tokenize.ErrLength},
 		{"grade", func(r *tokenize.Row) { r.Grade = tokenize.Quarantined }, tokenize.ErrInvariant},
+		{"version below -1", func(r *tokenize.Row) { r.Versions[2] = -2 }, tokenize.ErrInvariant},
+		{"exact from nowhere", func(r *tokenize.Row) { r.Source = tokenize.SourceNone }, tokenize.ErrInvariant},
+		{"exact and rebuilt", func(r *tokenize.Row) { r.Source = tokenize.SourceStored }, tokenize.ErrInvariant},
+		{"verified and literal", func(r *tokenize.Row) { r.Source, r.Grade = tokenize.SourceLiteral, tokenize.CountVerified }, tokenize.ErrInvariant},
+		{"unknown source", func(r *tokenize.Row) { r.Source = tokenize.SourceLiteral + 1 }, tokenize.ErrInvariant},
 		{"trimmed without the flag", func(r *tokenize.Row) { r.Trimmed = 1 }, tokenize.ErrInvariant},
 		{"cut without truncated", func(r *tokenize.Row) { r.Flags = tokenize.FlagCut }, tokenize.ErrInvariant},
 		{"unknown flag", func(r *tokenize.Row) { r.Flags = 1 << 15 }, tokenize.ErrInvariant},

@@ -126,6 +126,8 @@ func TestAlignRefuses(t *testing.T) {
 	literal := tokenize.Call{Source: tokenize.SourceLiteral, Grade: tokenize.Unverified, OutputIDs: []int32{2}, Logprobs: []float32{-1}}
 	short, bare := known, known
 	short.Logprobs, bare.PromptIDs = nil, nil
+	forgotten, boasting, guessed := known, known, literal
+	forgotten.Source, boasting.Source, guessed.Grade = tokenize.SourceNone, tokenize.SourceTrace, tokenize.CountVerified
 	tests := []struct {
 		name  string
 		calls []tokenize.Call
@@ -134,6 +136,9 @@ func TestAlignRefuses(t *testing.T) {
 		{"lengths", []tokenize.Call{known, short}, tokenize.ErrLength},
 		{"no prompt", []tokenize.Call{known, bare}, tokenize.ErrNoPrompt},
 		{"mixed", []tokenize.Call{known, literal}, tokenize.ErrNoPrompt},
+		{"exact from nowhere", []tokenize.Call{known, forgotten}, tokenize.ErrInvariant},
+		{"exact and rebuilt", []tokenize.Call{boasting}, tokenize.ErrInvariant},
+		{"verified and literal", []tokenize.Call{guessed}, tokenize.ErrInvariant},
 	}
 	for _, tt := range tests {
 		before := []tokenize.Row{{StepIDs: []string{"kept"}}}

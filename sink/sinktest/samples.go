@@ -172,8 +172,12 @@ func Edge() []*tokenize.Sample {
 			r.Logprobs[3], r.Logprobs[4] = float32(math.Copysign(0, -1)), -math.SmallestNonzeroFloat32
 			r.Logprobs[5], r.Logprobs[6] = -math.MaxFloat32, 1e-6
 			r.InputIDs[0], r.InputIDs[1] = 0, Vocab-1
-			r.Grade = tokenize.Grade(i % 3)
 			r.Source = tokenize.PromptSource(1 + i%5)
+			r.Grade = max(tokenize.Grade(i%3), []tokenize.Grade{
+				tokenize.SourceStored:  tokenize.CountVerified,
+				tokenize.SourceTrace:   tokenize.CountVerified,
+				tokenize.SourceLiteral: tokenize.Unverified,
+			}[r.Source])
 			r.Flags = tokenize.Flags(i) &^ tokenize.FlagRealigned // that one goes with Trimmed
 			r.Truncated = r.Flags&tokenize.FlagCut != 0
 			if i%3 == 0 {
