@@ -65,7 +65,9 @@ func (w *worker) attempt(ctx context.Context, cl *claim) (failed *tokenize.Sampl
 	t.enter(StageAppend)
 	t.gain = gainOf(s)
 	if err := w.append(ctx, s, ClassNone, t.gain); err != nil {
-		return nil, t.failed(timed, err)
+		t.gain = gain{}
+		err = t.failed(ctx, err)
+		return t.failure(reply, err), err
 	}
 	return nil, nil
 }

@@ -58,7 +58,14 @@ type Sink interface {
 	// Append takes the sample as a whole. It blocks to push back. When it returns
 	// nil the sample is accepted and its memory belongs to the sink; done is called
 	// exactly once, from any goroutine, when the sample is in a committed shard
-	// (nil) or when the sink gave up on it. An error from Append ends the run.
+	// (nil) or when the sink gave up on it.
+	//
+	// An error ends the run, unless its chain says by a method
+	//
+	//	Refused() bool
+	//
+	// that the sink does not take this one sample because of what is in it. Then the
+	// sample fails with ClassInternal, and what is left of it is appended instead.
 	Append(ctx context.Context, s *tokenize.Sample, done func(error)) error
 }
 

@@ -19,6 +19,7 @@ type Events struct {
 	RetryWaiting func(a Attempt, c Class, delay time.Duration)
 	// SampleFinished fires when a sample is complete and before the sink takes it:
 	// the only moment at which its rows can be looked at. Nothing of it may be kept.
+	// Should the sink refuse it, it fires again with the failure that takes its place.
 	SampleFinished func(s *tokenize.Sample)
 	// SampleDone fires when the sink says what became of a sample: nil means that it
 	// is in a committed shard. It may fire after Run has returned.

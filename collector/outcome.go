@@ -160,6 +160,16 @@ func (t *try) failure(r *Reply, err error) *tokenize.Sample {
 	return s
 }
 
+// refused reports whether the sink does not take this one sample, because of what is
+// in it, and takes others.
+func refused(err error) bool {
+	r, ok := errors.AsType[interface {
+		error
+		Refused() bool
+	}](err)
+	return ok && r.Refused()
+}
+
 // lostCall is the failure of a quarantined call whose sample keeps other rows.
 func lostCall(k int32, call *tokenize.Call) tokenize.Failure {
 	return tokenize.Failure{

@@ -163,7 +163,8 @@ func (c *Config) delay(n int, err error) time.Duration {
 
 // append gives a sample to the sink. class says why it failed; ClassNone is a
 // sample that did not. g is what the sample adds to the counts, taken before the
-// sink owns it.
+// sink owns it. An error ends the run, but for the refusal of a sample that did not
+// fail.
 func (w *worker) append(ctx context.Context, s *tokenize.Sample, class Class, g gain) error {
 	c, key := w.c, s.Key
 	c.cfg.Events.sampleFinished(s)
@@ -180,6 +181,9 @@ func (w *worker) append(ctx context.Context, s *tokenize.Sample, class Class, g 
 		c.counters.refuse(class)
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
+		}
+		if class == ClassNone && refused(err) {
+			return err
 		}
 		return fmt.Errorf("%w: %w", ErrStorage, err)
 	}

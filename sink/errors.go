@@ -82,7 +82,8 @@ func (e *CorruptError) Unwrap() error { return e.Err }
 func (e *CorruptError) Is(target error) bool { return target == ErrCorrupt }
 
 // A SampleError says that Append refused a sample because it breaks a rule that
-// every row in a dataset keeps. Nothing of the sample was written.
+// every row in a dataset keeps, or because it is there already (ErrCommitted).
+// Nothing of the sample was written, and others may follow.
 type SampleError struct {
 	Key string
 	// Row is the row within the sample, or -1 where the sample itself is at fault.
@@ -99,3 +100,7 @@ func (e *SampleError) Error() string {
 
 // Unwrap returns the cause.
 func (e *SampleError) Unwrap() error { return e.Err }
+
+// Refused reports whether something in the sample is at fault: a sample without it,
+// such as a failure of the same key, would be taken. It is false for ErrCommitted.
+func (e *SampleError) Refused() bool { return !errors.Is(e.Err, ErrCommitted) }

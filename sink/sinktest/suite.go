@@ -288,7 +288,9 @@ func testContinue(t *testing.T, cfg sink.Config) {
 	for _, k := range []string{done, key} {
 		s := b.Sample(b.Row(5, 6))
 		s.Key = k
-		if err := d.Append(t.Context(), s, nil); !errors.Is(err, sink.ErrCommitted) {
+		err := d.Append(t.Context(), s, nil)
+		var known *sink.SampleError
+		if !errors.Is(err, sink.ErrCommitted) || !errors.As(err, &known) || known.Refused() {
 			t.Errorf("Append of a committed sample = %v, want ErrCommitted", err)
 		}
 	}
@@ -337,8 +339,8 @@ func testRefusals(t *testing.T, cfg sink.Config) {
 			s := b.Sample(b.Row(3, 4))
 			tt.edit(s)
 			var refused *sink.SampleError
-			if err := d.Append(t.Context(), s, nil); !errors.As(err, &refused) {
-				t.Errorf("Append() = %v, want a *SampleError", err)
+			if err := d.Append(t.Context(), s, nil); !errors.As(err, &refused) || !refused.Refused() {
+				t.Errorf("Append() = %v, want a *SampleError about the sample", err)
 			}
 		})
 	}
