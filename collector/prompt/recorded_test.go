@@ -79,8 +79,11 @@ type recording struct {
 				OutputIDs []int32 `json:"output_ids"`
 			}
 		} `json:"model_calls"`
-		Response struct{ Status int }
-		Runs     []struct {
+		Response struct {
+			Status int
+			Body   json.RawMessage
+		}
+		Runs []struct {
 			Traces []json.RawMessage
 		}
 	}

@@ -1,0 +1,136 @@
+package prompt_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/collector/letta"
+	"github.com/rollout-rl/rollout/collector/prompt"
+	"github.com/rollout-rl/rollout/tokenize"
+)
+
+// A rollout is a made-up life of one send with evidence in memory: calls calls of
+// the model, each but the last with one call of a tool, of some tokens in all. keep
+// leaves the text before tool calls in later prompts, as reasoners have it.
+func rollout(tb testing.TB, model *prompt.Model, calls, tokens int, keep bool) *knownLife {
+	tb.Helper()
+	r := rand.New(rand.NewPCG(1, uint64(calls)))
+	var agent letta.AgentState
+	if err := json.Unmarshal([]byte(`{"llm_config":{"put_inner_thoughts_in_kwargs":false,"enable_reasoner":`+fmt.Sprint(keep)+`,"max_reasoning_tokens":0},
+		"tools":[{"name":"search","json_schema":{"name":"search","description":"Search the files.","parameters":{"type":"object","properties":{"query":{"type":"string","description":"what to look for"},"limit":{"type":"integer"}},"required":["query"]}}}]}`), &agent); err != nil {
+		tb.Fatal(err)
+	}
+	m := &memory{traces: map[string]*letta.ProviderTrace{}}
+	encode := func(text string) []int32 {
+		ids, err := model.Tokenizer.AppendTokens(nil, text)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		return ids
+	}
+	words := tokens / (4 * calls) // of each of two texts: a word and what follows it are some 1.8 tokens
+	var turns []tokenize.Turn
+	var steps []letta.Step
+	var stored letta.Messages
+	completions := int64(0)
+	for k := range calls {
+		step := fmt.Sprintf("step-%d", k)
+		text := "<think>\n" + prose(r, words) + "\n</think>\n\n" + prose(r, 8)
+		said := text
+		if k < calls-1 {
+			args := fmt.Sprintf(`{"query": %q, "limit": %d}`, prose(r, 6), k)
+			said += "\n<tool_call>\n{\"name\": \"search\", \"arguments\": " + args + "}\n</tool_call>"
+			stored = append(stored, &letta.ToolCallMessage{
+				MessageHead: letta.MessageHead{StepID: &step},
+				ToolCalls:   letta.ToolCalls{{Name: new("search"), Arguments: &args, ToolCallID: new(fmt.Sprintf("call_%d", k))}},
+			})
+		}
+		ids := encode(said + "<|im_end|>")
+		logprobs := make([]float32, len(ids))
+		for i := range logprobs {
+			logprobs[i] = -0.5
+		}
+		turns = append(turns, tokenize.Turn{Role: tokenize.RoleAssistant, OutputIDs: ids, Logprobs: logprobs, Content: text, IDMismatch: -1})
+		completions += int64(len(ids))
+		steps = append(steps, letta.Step{ID: step, CompletionTokens: new(int64(len(ids))), PromptTokens: new(int64(0))})
+		if k < calls-1 {
+			result, _ := json.MarshalIndent(map[string]string{"status": "OK", "message": prose(r, words)}, "", "  ")
+			turns = append(turns, tokenize.Turn{Role: tokenize.RoleTool, Content: string(result), ToolName: "search", IDMismatch: -1})
+			stored = append(stored, &letta.ToolReturnMessage{
+				MessageHead: letta.MessageHead{StepID: &step}, ToolCallID: fmt.Sprintf("call_%d", k), ToolReturn: "x", Status: "success",
+			})
+		}
+	}
+	m.steps, m.messages = [][]letta.Step{steps}, []letta.Messages{stored}
+	e := &letta.Evidence{Agent: &agent, SystemText: prose(r, 150), Sends: []letta.SendEvidence{{
+		Request:  &letta.LettaRequest{Messages: letta.InputMessages{letta.UserText(prose(r, 40))}},
+		Response: &letta.LettaResponse{}, RunID: "run-1",
+	}}}
+	known := &knownLife{memory: m, reply: &collector.Reply{Evidence: e, Sends: []collector.Send{{Turns: turns, RunID: "run-1"}}}}
+
+	// The server's counts are those of a first try.
+	tried, err := prompt.NewRebuilder(model, true, false).Prompts(tb.Context(), m, known.reply)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	sum := int64(0)
+	for k := range tried {
+		if _, err := fmt.Sscanf(tried[k].Note, "stored: rebuilt %d tokens", steps[k].PromptTokens); err != nil {
+			tb.Fatalf("call %d: %q", k, tried[k].Note)
+		}
+		sum += *steps[k].PromptTokens
+	}
+	known.reply.Sends[0].Usage = collector.Usage{PromptTokens: sum, CompletionTokens: completions, Steps: int32(calls)}
+	return known
+}
+
+// prose is n words as they come in English and in code.
+func prose(r *rand.Rand, n int) string {
+	list := [...]string{
+		"the", "a", "of", "server", "token", "and", "call", "which", "prompt", "is", "renders", "exactly", "history", "was", "in",
+		"func", "return", "if", "nil", "err", "count", "2048", "0.5", "path/to/file.go", "however", "because", "model", "sampled", "tools", "we",
+	}
+	var s strings.Builder
+	for i := range n {
+		if i > 0 {
+			s.WriteString([...]string{" ", " ", " ", " ", ", ", ". ", "\n"}[r.IntN(7)])
+		}
+		s.WriteString(list[r.IntN(len(list))])
+	}
+	return s.String()
+}
+
+// BenchmarkRebuild renders, encodes and verifies all prompts of a rollout.
+func BenchmarkRebuild(b *testing.B) {
+	model, err := qwen3()
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, bench := range []struct {
+		calls int
+		keep  bool
+	}{{10, true}, {10, false}, {5, true}} {
+		b.Run(fmt.Sprintf("calls=%d/tokens=8k/reasoning=%v", bench.calls, bench.keep), func(b *testing.B) {
+			known := rollout(b, model, bench.calls, 8000, bench.keep)
+			r := prompt.NewRebuilder(model, true, true)
+			b.ReportAllocs()
+			tokens := 0
+			for b.Loop() {
+				calls, err := r.Prompts(b.Context(), known.memory, known.reply)
+				if err != nil {
+					b.Fatal(err)
+				}
+				last := &calls[len(calls)-1]
+				if last.Grade != tokenize.CountVerified {
+					b.Fatal(last.Note)
+				}
+				tokens = len(last.PromptIDs) + len(last.OutputIDs)
+			}
+			b.ReportMetric(float64(tokens), "tokens")
+		})
+	}
+}

@@ -1,0 +1,264 @@
+package prompt_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/collector/letta"
+	"github.com/rollout-rl/rollout/collector/prompt"
+	"github.com/rollout-rl/rollout/tokenize"
+	"github.com/rollout-rl/rollout/tokenize/chat"
+)
+
+// TestMutations changes one character of one message, or one byte of the template,
+// and rebuilds. A call must then be quarantined, or have its true prompt all the
+// same, or the change kept its count, which is then equal to what the engine
+// received: a count is not identity, and the test says how often that is.
+func TestMutations(t *testing.T) {
+	t.Parallel()
+	model, err := qwen3()
+	if err != nil {
+		t.Fatal(err)
+	}
+	trials := 3000
+	if testing.Short() || raceEnabled {
+		trials = 200
+	}
+	seed := uint64(time.Now().UnixNano())
+	r := rand.New(rand.NewPCG(seed, 0))
+	lives := remembered(t, "single", "tool", "tool-two", "tool-parallel", "tool-args-numbers", "tool-malformed", "tool-unicode",
+		"multi", "conversation", "approval", "client-tool-return", "reasoner-on", "empty", "newlines")
+
+	type tally struct{ lost, same, kept, refused int }
+	got := map[string]*tally{"template byte": {}, "system": {}, "request": {}, "turn": {}, "stored call": {}, "schema": {}}
+	kinds := []string{"template byte", "system", "request", "turn", "stored call", "schema"}
+	for range trials {
+		known := lives[r.IntN(len(lives))]
+		kind := kinds[r.IntN(len(kinds))]
+		n := got[kind]
+		with, reply, m := model, known.reply, known.memory
+		if kind == "template byte" {
+			source := []byte(model.Template.Source())
+			source[r.IntN(len(source))] ^= byte(1 + r.IntN(127))
+			tmpl, err := chat.Parse("mutated", string(source), chat.Options{MaxSteps: 200_000})
+			if err != nil {
+				n.refused++
+				continue
+			}
+			with = &prompt.Model{Template: tmpl, Tokenizer: model.Tokenizer}
+		} else if reply, m = mutated(r, known, kind); reply == nil {
+			continue // the life has nothing of the kind
+		}
+		calls, err := prompt.NewRebuilder(with, true, false).Prompts(t.Context(), m, reply)
+		if err != nil {
+			n.refused++
+			continue
+		}
+		for i := range calls {
+			truth := known.truths[i].prompt
+			switch c := &calls[i]; {
+			case c.Grade == tokenize.Quarantined:
+				n.lost++
+			case c.Grade == tokenize.Exact:
+				t.Fatalf("seed %d: %s: %s mutated, and call %d is graded exact", seed, known.name, kind, i)
+			case slices.Equal(c.PromptIDs, truth):
+				n.same++ // the change does not reach this call, or not the prompt
+			case len(c.PromptIDs) != len(truth):
+				t.Fatalf("seed %d: %s: %s mutated, and call %d claims %d ids where the model saw %d", seed, known.name, kind, i, len(c.PromptIDs), len(truth))
+			default:
+				n.kept++
+			}
+		}
+	}
+	lost := 0
+	for _, kind := range kinds {
+		n := got[kind]
+		lost += n.lost
+		t.Logf("%-13s calls lost %5d, unaffected %5d, another prompt of the same count %4d; samples refused %d", kind, n.lost, n.same, n.kept, n.refused)
+	}
+	if lost < trials/4 {
+		t.Errorf("%d calls were lost to %d mutations: they do not reach the prompts", lost, trials)
+	}
+}
+
+// mutated returns a copy of the life with one character changed, or nil.
+func mutated(r *rand.Rand, known *knownLife, kind string) (*collector.Reply, *memory) {
+	reply := *known.reply
+	reply.Sends = slices.Clone(reply.Sends)
+	e := *reply.Evidence.(*letta.Evidence)
+	e.Sends = slices.Clone(e.Sends)
+	reply.Evidence = &e
+	m := known.memory.with(func(*memory) {})
+	i := r.IntN(len(reply.Sends))
+	switch kind {
+	case "system":
+		if e.Conversation != nil {
+			return nil, nil // its own is read from the server
+		}
+		e.SystemText = changed(r, e.SystemText)
+	case "request":
+		request := *e.Sends[i].Request
+		request.Messages = slices.Clone(request.Messages)
+		c, ok := request.Messages[0].(*letta.MessageCreate)
+		if !ok {
+			return nil, nil
+		}
+		copied := *c
+		copied.Content = letta.TextOf(changed(r, c.Content.String()))
+		request.Messages[0] = &copied
+		e.Sends[i].Request = &request
+	case "turn":
+		turns := slices.Clone(reply.Sends[i].Turns)
+		t := &turns[r.IntN(len(turns))]
+		t.Content = changed(r, t.Content)
+		reply.Sends[i].Turns = turns
+	case "stored call":
+		list := slices.Clone(m.messages[i])
+		k := slices.IndexFunc(list, func(m letta.Message) bool { _, ok := m.(*letta.ToolCallMessage); return ok })
+		if k < 0 {
+			return nil, nil
+		}
+		c := *list[k].(*letta.ToolCallMessage)
+		c.ToolCalls = slices.Clone(c.ToolCalls)
+		if len(c.ToolCalls) == 0 {
+			return nil, nil
+		}
+		if of := &c.ToolCalls[0]; r.IntN(2) == 0 {
+			of.Name = new(changed(r, *of.Name))
+		} else {
+			of.Arguments = new(changed(r, *of.Arguments))
+		}
+		list[k] = &c
+		m.messages[i] = list
+	case "schema":
+		agent := *e.Agent
+		agent.Tools = slices.Clone(agent.Tools)
+		if len(agent.Tools) == 0 {
+			return nil, nil
+		}
+		tool := &agent.Tools[r.IntN(len(agent.Tools))]
+		tool.JSONSchema = []byte(changed(r, string(tool.JSONSchema)))
+		e.Agent = &agent
+	}
+	return &reply, m
+}
+
+// changed is s with one character replaced, inserted or deleted.
+func changed(r *rand.Rand, s string) string {
+	letters := []rune("aeintz AZ09.,\n\"{}<|_é漢🙂")
+	c := string(letters[r.IntN(len(letters))])
+	if s == "" {
+		return c
+	}
+	at := r.IntN(len(s))
+	for !utf8.RuneStart(s[at]) {
+		at--
+	}
+	_, size := utf8.DecodeRuneInString(s[at:])
+	switch r.IntN(3) {
+	case 0:
+		return s[:at] + c + s[at+size:]
+	case 1:
+		return s[:at] + c + s[at:]
+	}
+	return s[:at] + s[at+size:]
+}
+
+// TestMutatedTokens changes one token in the bytes of a reply. Alone it contradicts
+// its log-probability; left out with its log-probability it contradicts the step's
+// count. Where id and log-probability agree on another token nothing contradicts
+// it: that is the word of the server, and every prompt is still the true one.
+func TestMutatedTokens(t *testing.T) {
+	t.Parallel()
+	model, err := qwen3()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const seed = 7
+	r := rand.New(rand.NewPCG(seed, 1))
+	lives := map[string]*knownLife{}
+	for _, k := range remembered(t, "single", "tool", "tool-two", "tool-parallel", "reasoner-on") {
+		lives[k.name] = k
+	}
+	alone, gone, both := 0, 0, 0
+	for _, rec := range recordings(t) {
+		known := lives[rec.name]
+		if known == nil {
+			continue
+		}
+		for range 100 {
+			turns := slices.Clone(known.reply.Sends[0].Turns)
+			var said []int
+			for i := range turns {
+				if turns[i].Role == tokenize.RoleAssistant {
+					said = append(said, i)
+				}
+			}
+			i := said[r.IntN(len(said))]
+			at := r.IntN(len(turns[i].OutputIDs))
+			for _, how := range []string{"alone", "gone", "both"} {
+				body := mutateToken(t, rec.exchanges[0].Response.Body, i, at, how)
+				var got tokenize.Reply
+				if err := tokenize.NewDecoder(tokenize.DecoderConfig{}).DecodeBytes(body, &got); err != nil {
+					t.Fatal(err)
+				}
+				reply := *known.reply
+				reply.Sends = []collector.Send{{Turns: got.Turns, RunID: reply.Sends[0].RunID}}
+				calls, err := prompt.NewRebuilder(model, true, true).Prompts(t.Context(), known.memory, &reply)
+				a := (*tokenize.AlignError)(nil)
+				switch {
+				case how == "alone" && errors.As(err, &a) && a.Reason == tokenize.ReasonIDMismatch:
+					alone++
+				case how == "gone" && errors.As(err, &a) && a.Reason == tokenize.ReasonHole:
+					gone++
+				case how == "both" && err == nil:
+					both++
+					for k := range calls {
+						if calls[k].Grade == tokenize.Quarantined || !slices.Equal(calls[k].PromptIDs, known.truths[k].prompt) {
+							t.Errorf("%s call %d: %v, another prompt", rec.name, k, calls[k].Grade)
+						}
+					}
+				default:
+					t.Errorf("%s: token %d of turn %d %s: error %v", rec.name, at, i, how, err)
+				}
+			}
+		}
+	}
+	t.Logf("seed %d: refused for the log-probability's id %d, for the step's count %d; kept, with every count equal, %d", seed, alone, gone, both)
+}
+
+// mutateToken changes token at of turn i in the bytes of a reply: alone, or gone
+// with its log-probability, or both in the same way.
+func mutateToken(t *testing.T, body []byte, i, at int, how string) []byte {
+	t.Helper()
+	var reply map[string]any
+	dec := json.NewDecoder(bytes.NewReader(body))
+	dec.UseNumber() // log-probabilities keep their text
+	if err := dec.Decode(&reply); err != nil {
+		t.Fatal(err)
+	}
+	turn := reply["turns"].([]any)[i].(map[string]any)
+	ids, logprobs := turn["output_ids"].([]any), turn["output_token_logprobs"].([]any)
+	const other = 7
+	switch how {
+	case "alone":
+		ids[at] = other
+	case "gone":
+		turn["output_ids"], turn["output_token_logprobs"] = slices.Delete(ids, at, at+1), slices.Delete(logprobs, at, at+1)
+	case "both":
+		ids[at] = other
+		logprobs[at].([]any)[1] = other
+	}
+	out, err := json.Marshal(map[string]any{"turns": reply["turns"]})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
