@@ -40,7 +40,7 @@ func (w *worker) attempt(ctx context.Context, cl *claim) (failed *tokenize.Sampl
 
 	// What waits for the sink must not time out: only up to the reward is the
 	// attempt's own time.
-	timed, cancel := context.WithTimeoutCause(ctx, c.cfg.AttemptTimeout, ErrTimeout)
+	timed, cancel := context.WithTimeoutCause(ctx, c.cfg.AttemptTimeout, errOutOfTime)
 	defer cancel()
 
 	t.enter(StageOpen)
@@ -94,8 +94,8 @@ func (t *try) enter(s Stage) {
 // failed says where err came from; timed is the attempt's own context, whose end
 // is the true reason of whatever failed then.
 func (t *try) failed(timed context.Context, err error) error {
-	if cause := context.Cause(timed); errors.Is(cause, ErrTimeout) && !errors.Is(err, ErrTimeout) {
-		err = fmt.Errorf("%w after %v: %w", ErrTimeout, t.w.c.cfg.AttemptTimeout, err)
+	if errors.Is(context.Cause(timed), errOutOfTime) && !errors.Is(err, errOutOfTime) {
+		err = fmt.Errorf("%w (%v): %w", errOutOfTime, t.w.c.cfg.AttemptTimeout, err)
 	}
 	return &AttemptError{Task: t.a.Task.ID, Index: t.a.Index, Attempt: t.a.N, Stage: t.stage, Err: err}
 }

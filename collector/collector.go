@@ -73,8 +73,11 @@ type claim struct {
 
 	started  time.Time     // of the first attempt; zero before it
 	waited   time.Duration // between attempts
+	passed   bool          // by an endpoint that was lost
 	attempts int           // made so far
 	charged  int           // of them, held against the retries
+
+	busySince time.Time // the server turned it away, and nothing else came since; zero: it did not
 }
 
 // Run claims the samples of the tasks, group by group and in order, until they run
@@ -82,6 +85,10 @@ type claim struct {
 // server does not let us in, no endpoint answers any more. A failed attempt is
 // recorded, not returned; an error of the task source is returned after the samples
 // in flight are finished.
+//
+// tasks is read from one goroutine, one task at a time and no further than workers
+// are free. Run cannot interrupt it: a source that waits, for a terminal or a pipe,
+// must end by itself when the run is to stop.
 //
 // When Run returns, every goroutine that it started has returned, every agent that
 // it opened was closed, and every finished sample is with the sink. What the sink
@@ -143,6 +150,9 @@ func (c *Collector) feed(ctx context.Context, tasks iter.Seq2[*Task, error], wor
 				}
 			})
 			if skip {
+				if c.stopping(ctx) { // a long list of skipped samples need not be read to its end
+					return context.Cause(ctx)
+				}
 				continue
 			}
 			open.Add(1)
@@ -158,6 +168,16 @@ func (c *Collector) feed(ctx context.Context, tasks iter.Seq2[*Task, error], wor
 		}
 	}
 	return nil
+}
+
+// stopping says that nothing more is to be claimed.
+func (c *Collector) stopping(ctx context.Context) bool {
+	select {
+	case <-c.drain:
+		return true
+	default:
+		return ctx.Err() != nil
+	}
 }
 
 // Drain ends claiming: Run finishes what is in flight, retries included, and

@@ -40,9 +40,13 @@ type Config struct {
 	Require *tokenize.Grade
 
 	// Retries bounds the attempts after the first that one sample gets for failures
-	// of the infrastructure. Failures of an endpoint that is down are not counted.
-	// Default 0: none.
+	// of the infrastructure. Failures of an endpoint that is down are not counted, nor
+	// is being turned away by a busy one, up to BusyMax. Default 0: none.
 	Retries int
+	// BusyMax is for how long a sample may meet nothing but a busy server (429) before
+	// that is held against its retries. The attempts in between wait as after any
+	// failure, and at least as long as the server asks. Default 30m.
+	BusyMax time.Duration
 	// BackoffMin and BackoffMax bound the wait before a retry: it doubles from one to
 	// the other and half of it is random. Defaults 1s and 30s.
 	BackoffMin, BackoffMax time.Duration
@@ -89,6 +93,7 @@ func (c Config) withDefaults() Config {
 	or(&c.Samples, 1)
 	or(&c.BackoffMin, time.Second)
 	or(&c.BackoffMax, max(30*time.Second, c.BackoffMin))
+	or(&c.BusyMax, 30*time.Minute)
 	or(&c.RetryAfterMax, time.Minute)
 	or(&c.AttemptTimeout, 30*time.Minute)
 	or(&c.CloseTimeout, 30*time.Second)
@@ -162,6 +167,7 @@ func (c Config) Validate() error {
 	}{
 		{"backoff_min", c.BackoffMin},
 		{"backoff_max", c.BackoffMax},
+		{"busy_max", c.BusyMax},
 		{"retry_after_max", c.RetryAfterMax},
 		{"attempt_timeout", c.AttemptTimeout},
 		{"close_timeout", c.CloseTimeout},

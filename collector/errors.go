@@ -16,7 +16,7 @@ import (
 // anywhere in its chain. The delay counts for the retry of that attempt only.
 var (
 	// ErrBusy: the server lives and asks to be asked later (429, lock conflicts).
-	// Retried on a new agent.
+	// Retried on a new agent; up to Config.BusyMax that costs none of the retries.
 	ErrBusy = errors.New("collector: server busy")
 	// ErrUnavailable: the server, its database or its engine does not serve (503,
 	// 502, an engine that is down). Retried on a new agent. Run returns it as well
@@ -76,6 +76,23 @@ func (e *AttemptError) Error() string {
 }
 
 func (e *AttemptError) Unwrap() error { return e.Err }
+
+// errOutOfTime is the cause with which the context of an attempt ends.
+var errOutOfTime = fmt.Errorf("%w: attempt not done in time", ErrTimeout)
+
+// outOfTime says that the attempt at a rollout used up its own time: no request of
+// it failed.
+func outOfTime(err error) bool {
+	return errors.Is(err, errOutOfTime) && stageOf(err) != StageOpen
+}
+
+// stageOf is where an attempt failed.
+func stageOf(err error) Stage {
+	if e, ok := errors.AsType[*AttemptError](err); ok {
+		return e.Stage
+	}
+	return StageRun
+}
 
 // Class is the class of the failure.
 func (e *AttemptError) Class() Class { return Classify(e) }

@@ -16,6 +16,10 @@ import (
 // An answer is everything that only a working server and engine can give: a
 // finished rollout, a data failure, also "busy". While an endpoint is down, or has
 // never answered, its failures are not held against the samples.
+//
+// One sample alone does not take an endpoint down by its rollouts, however often
+// they fail: the fault may be the sample's. That no agent can be made is the
+// server's fault whoever asks.
 type health struct {
 	threshold int           // failures in a row that mean down
 	limit     time.Duration // how long it may be down
@@ -23,7 +27,10 @@ type health struct {
 	mu       sync.Mutex
 	answered bool // ever
 	streak   int
-	since    time.Time // of the streak
+	first    string // key of the sample that began the streak
+	servers  bool   // the streak cannot be the fault of that sample
+	isDown   bool
+	since    time.Time // it is down
 	lost     bool
 }
 
@@ -31,8 +38,8 @@ type health struct {
 func (h *health) answer() (wasDown bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	wasDown = h.answered && h.streak >= h.threshold
-	h.answered, h.streak = true, 0
+	wasDown = h.answered && h.isDown
+	h.answered, h.streak, h.servers, h.isDown = true, 0, false, false
 	return wasDown
 }
 
@@ -44,18 +51,21 @@ type verdict struct {
 	wentLost bool // by this failure
 }
 
-func (h *health) failure(now time.Time) verdict {
+// failure notes that an attempt at the sample with this key failed at the stage.
+func (h *health) failure(key string, at Stage, now time.Time) verdict {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.streak == 0 {
-		h.since = now
+		h.first = key
 	}
 	h.streak++
-	v := verdict{
-		charge:   h.answered && h.streak < h.threshold,
-		wentDown: h.streak == h.threshold,
+	h.servers = h.servers || at == StageOpen || key != h.first || !h.answered
+	var v verdict
+	if !h.isDown && h.servers && h.streak >= h.threshold {
+		h.isDown, h.since, v.wentDown = true, now, true
 	}
-	if !h.lost && h.streak >= h.threshold && (!h.answered || now.Sub(h.since) >= h.limit) {
+	v.charge = h.answered && !h.isDown
+	if !h.lost && h.isDown && (!h.answered || now.Sub(h.since) >= h.limit) {
 		h.lost, v.wentLost = true, true
 	}
 	v.lost = h.lost
@@ -65,5 +75,5 @@ func (h *health) failure(now time.Time) verdict {
 func (h *health) state() (down, lost bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.streak >= h.threshold, h.lost
+	return h.isDown, h.lost
 }

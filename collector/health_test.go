@@ -135,3 +135,96 @@ func TestLostEndpointPassesItsSamplesOn(t *testing.T) {
 		}
 	})
 }
+
+// What is the fault of one sample, or of rollouts that are too long, does not end
+// the run: these samples fail, however few workers there are.
+func TestSamplesThatAlwaysFailAreNoOutage(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name     string
+		bad      int // the first so many tasks
+		step     step
+		inFlight int
+		class    collector.Class
+	}{
+		{"one sample that breaks the server", 1, step{takes: 2 * time.Minute, runErr: collector.ErrServer}, 1, collector.ClassServerError},
+		{"long rollouts, one worker", 3, step{hang: true}, 1, collector.ClassTimeoutTotal},
+		{"long rollouts, as many as workers", 4, step{hang: true}, 4, collector.ClassTimeoutTotal},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				b := &scripted{script: func(a collector.Attempt) step {
+					if a.Task.ID != "good" {
+						return tt.step
+					}
+					return step{}
+				}}
+				var log []string
+				c := setup(t, b, &shelf{atOnce: true}, func(cfg *collector.Config) {
+					cfg.Endpoints[0].MaxInFlight, cfg.Retries, cfg.AttemptTimeout = tt.inFlight, 5, 10*time.Minute
+					watched(cfg, &log)
+				})
+				// The server answers before, so that it is known to live.
+				err := c.Run(t.Context(), func(yield func(*collector.Task, error) bool) {
+					if yield(&collector.Task{ID: "good", Messages: []string{"hello"}}, nil) {
+						time.Sleep(time.Minute)
+						tasks(tt.bad)(yield)
+					}
+				})
+				if err != nil {
+					t.Errorf("Run = %v", err)
+				}
+				st := c.Stats()
+				counts(t, st, 1, tt.bad, 0, 0)
+				if st.ByClass[tt.class] != tt.bad || st.Retries != 5*tt.bad || len(log) != 0 {
+					t.Errorf("by class %v, %d retries, events %v", st.ByClass, st.Retries, log)
+				}
+			})
+		})
+	}
+}
+
+// Workers of a lost endpoint take nothing up any more, also those that were idle
+// when it was lost.
+func TestLostEndpointTakesNothingUp(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		dead := &scripted{script: func(collector.Attempt) step { return step{openErr: collector.ErrConnection} }}
+		good := &scripted{script: func(collector.Attempt) step { return step{takes: time.Second} }}
+		before := -1 // attempts at the dead one when it was lost
+		c := setup(t, dead, &shelf{atOnce: true}, func(cfg *collector.Config) {
+			cfg.Endpoints = []collector.Endpoint{
+				{Name: "dead", Backend: dead, MaxInFlight: 8}, {Name: "good", Backend: good, MaxInFlight: 1},
+			}
+			cfg.Events.EndpointLost = func(string, error) {
+				dead.mu.Lock()
+				defer dead.mu.Unlock()
+				before = len(dead.opened)
+			}
+		})
+		// The dead endpoint gets three samples of the first four; five of its workers
+		// are idle when it is lost.
+		err := c.Run(t.Context(), func(yield func(*collector.Task, error) bool) {
+			for i := range 40 {
+				if i == 4 {
+					time.Sleep(10 * time.Minute)
+				}
+				if !yield(&collector.Task{ID: fmt.Sprint(i), Messages: []string{"hello"}}, nil) {
+					return
+				}
+			}
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		counts(t, c.Stats(), 40, 0, 0, 0)
+		if n := c.Stats().Claimed; n != 40 {
+			t.Errorf("%d samples claimed, want 40", n)
+		}
+		if after := len(dead.opened); before < 8 || after != before {
+			t.Errorf("%d attempts until the endpoint was lost, %d in all", before, after)
+		}
+	})
+}

@@ -43,6 +43,11 @@ func TestRetryWaits(t *testing.T) {
 			[]time.Duration{7 * time.Second, time.Second},
 		},
 		{
+			"jitter is added to the server's delay: many were told the same", 0.5,
+			[]error{delayed(7 * time.Second)},
+			[]time.Duration{7250 * time.Millisecond},
+		},
+		{
 			"a shorter delay than ours is no reason to hurry", 0,
 			[]error{delayed(time.Millisecond)},
 			[]time.Duration{500 * time.Millisecond},
@@ -130,6 +135,36 @@ func TestRetriesAreBounded(t *testing.T) {
 	})
 }
 
+// A server that is busy for ten minutes costs no retries; one that is busy without
+// end fails the sample in the end.
+func TestBusyServerCostsNoRetries(t *testing.T) {
+	t.Parallel()
+	for _, ends := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			start := time.Now()
+			b := &scripted{script: func(a collector.Attempt) step {
+				if a.Task.ID == "t1" && (!ends || time.Since(start) < 10*time.Minute) {
+					return step{openErr: delayed(3 * time.Second)}
+				}
+				return step{}
+			}}
+			c := setup(t, b, &shelf{atOnce: true}, func(cfg *collector.Config) { cfg.BusyMax, cfg.BackoffMin = 20*time.Minute, 20*time.Second })
+			if err := c.Run(t.Context(), tasks(3)); err != nil {
+				t.Fatal(err)
+			}
+			took, st := time.Since(start), c.Stats()
+			if ends {
+				counts(t, st, 3, 0, 0, 0)
+				return
+			}
+			counts(t, st, 2, 1, 0, 0)
+			if took < 20*time.Minute || took > 21*time.Minute || st.ByClass[collector.ClassRateLimited] != 1 {
+				t.Errorf("took %v, by class %v, want 20m and rate_limited", took, st.ByClass)
+			}
+		})
+	}
+}
+
 func TestOnlyInfrastructureIsRetried(t *testing.T) {
 	t.Parallel()
 	for _, class := range collector.Classes() {
@@ -146,7 +181,7 @@ func TestOnlyInfrastructureIsRetried(t *testing.T) {
 					}
 					return step{}
 				}}
-				c := setup(t, b, &shelf{atOnce: true}, func(cfg *collector.Config) { cfg.Retries, cfg.Planned = 1, 3 })
+				c := setup(t, b, &shelf{atOnce: true}, func(cfg *collector.Config) { cfg.Retries, cfg.Planned, cfg.BusyMax = 1, 3, 1 })
 				runErr := c.Run(t.Context(), tasks(3))
 				b.check(t)
 				st := c.Stats()
@@ -158,8 +193,12 @@ func TestOnlyInfrastructureIsRetried(t *testing.T) {
 					counts(t, st, 1, 0, 0, 2)
 				case class.Retryable():
 					counts(t, st, 2, 1, 0, 0)
-					if st.Retries != 1 {
-						t.Errorf("%d retries, want 1", st.Retries)
+					want := 1
+					if class == collector.ClassRateLimited {
+						want = 2 // the first is within BusyMax
+					}
+					if st.Retries != want {
+						t.Errorf("%d retries, want %d", st.Retries, want)
 					}
 				default:
 					counts(t, st, 2, 1, 0, 0)

@@ -316,3 +316,26 @@ func TestConfigComplaintsComeTogether(t *testing.T) {
 }
 
 func nan() float32 { return float32(math.NaN()) }
+
+// A drain ends the reading of tasks also where all of them are skipped.
+func TestDrainEndsSkipping(t *testing.T) {
+	t.Parallel()
+	var c *collector.Collector
+	read := 0
+	c = setup(t, &scripted{}, &shelf{atOnce: true}, func(cfg *collector.Config) {
+		cfg.Skip = func(string) bool { return true }
+	})
+	err := c.Run(t.Context(), func(yield func(*collector.Task, error) bool) {
+		for read = range 1000 {
+			if read == 3 {
+				c.Drain()
+			}
+			if !yield(&collector.Task{ID: fmt.Sprint(read), Messages: []string{"hello"}}, nil) {
+				return
+			}
+		}
+	})
+	if err != nil || read != 3 {
+		t.Errorf("Run = %v after %d tasks, want none after the drain", err, read)
+	}
+}

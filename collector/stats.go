@@ -130,9 +130,8 @@ func (c *counters) snapshot(endpoints []*endpoint) Stats {
 func (c *counters) claim(i int, cl claim, endpoint string, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.s.Claimed++
-	if cl.attempts > 0 {
-		c.s.Claimed-- // passed on by another endpoint
+	if !cl.passed {
+		c.s.Claimed++
 	}
 	c.slots[i].busy = true
 	c.slots[i].at = InFlight{TaskID: cl.task.ID, Index: cl.index, Endpoint: endpoint, Since: now, Started: now}

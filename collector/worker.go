@@ -28,7 +28,7 @@ func (w *worker) run(ctx context.Context) error {
 	w.aligner = tokenize.NewAligner(w.c.cfg.Align)
 	for {
 		if _, lost := w.ep.health.state(); lost {
-			return nil
+			return nil // one that is idle now passes the next sample on, and is here then
 		}
 		select {
 		case cl := <-w.work:
@@ -39,8 +39,6 @@ func (w *worker) run(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-		case <-w.ep.lost:
-			return nil
 		case <-w.finished:
 			return nil
 		case <-ctx.Done():
@@ -60,6 +58,9 @@ func (w *worker) sample(ctx context.Context, cl claim) (passed bool, err error) 
 		if err := ctx.Err(); err != nil {
 			return false, context.Cause(ctx)
 		}
+		if _, lost := w.ep.health.state(); lost {
+			return w.pass(ctx, cl) // given up while this sample waited
+		}
 		failed, err := w.attempt(ctx, &cl)
 		class := Classify(err)
 		charge := true
@@ -76,8 +77,11 @@ func (w *worker) sample(ctx context.Context, cl claim) (passed bool, err error) 
 			return false, w.append(ctx, failed, class, gainOf(failed))
 		case class == ClassRateLimited:
 			w.answered()
+			charge = cl.turnedAway(time.Now()) >= c.cfg.BusyMax
+		case outOfTime(err):
+			// A rollout that is too long says nothing about the server.
 		default:
-			v := w.ep.health.failure(time.Now())
+			v := w.ep.health.failure(cl.key, stageOf(err), time.Now())
 			if v.wentDown {
 				c.cfg.Events.endpointDown(w.ep.Name, err)
 			}
@@ -91,6 +95,9 @@ func (w *worker) sample(ctx context.Context, cl claim) (passed bool, err error) 
 			}
 			charge = v.charge
 		}
+		if class != ClassRateLimited {
+			cl.busySince = time.Time{}
+		}
 		if charge {
 			cl.charged++
 		}
@@ -101,6 +108,14 @@ func (w *worker) sample(ctx context.Context, cl claim) (passed bool, err error) 
 			return false, err
 		}
 	}
+}
+
+// turnedAway is for how long the sample has met nothing but a busy server.
+func (cl *claim) turnedAway(now time.Time) time.Duration {
+	if cl.busySince.IsZero() {
+		cl.busySince = now
+	}
+	return now.Sub(cl.busySince)
 }
 
 // answered notes that the endpoint's server lives.
@@ -122,6 +137,7 @@ func (w *worker) lose(cause error) error {
 
 // pass gives the sample to a worker of another endpoint.
 func (w *worker) pass(ctx context.Context, cl claim) (bool, error) {
+	cl.passed = true
 	select {
 	case w.work <- cl:
 		return true, nil
@@ -130,33 +146,40 @@ func (w *worker) pass(ctx context.Context, cl claim) (bool, error) {
 	}
 }
 
-// wait sleeps before a retry.
+// wait sleeps before a retry, unless there is to be none here.
 func (w *worker) wait(ctx context.Context, cl *claim, class Class, d time.Duration) error {
 	w.c.cfg.Events.retryWaiting(cl.attempt(w.c.cfg.RunID), class, d)
 	w.c.counters.stage(w.slot, cl.attempts, StageWait, time.Now())
-	timer := time.NewTimer(d)
+	timer, start := time.NewTimer(d), time.Now()
 	defer timer.Stop()
+	defer func() { cl.waited += time.Since(start) }()
 	select {
 	case <-timer.C:
-		cl.waited += d
+		return nil
+	case <-w.ep.lost:
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
 }
 
-// delay is the wait before the next attempt after n failed ones.
+// delay is the wait before the next attempt after n failed ones. Jitter is added to
+// what the server asks for as well: all whom it turned away were told the same.
 func (c *Config) delay(n int, err error) time.Duration {
-	d := c.BackoffMax
-	if n < 32 {
-		d = min(d, c.BackoffMin<<(n-1))
+	d := c.BackoffMin
+	for i := 1; i < n && d < c.BackoffMax; i++ {
+		d *= 2
 	}
-	d = d/2 + time.Duration(c.Jitter()*float64(d/2))
+	d = min(d, c.BackoffMax)
+	jitter := time.Duration(c.Jitter() * float64(d/2))
+	d = d/2 + jitter
 	if asked, ok := errors.AsType[interface {
 		error
 		RetryDelay() time.Duration
 	}](err); ok {
-		d = max(d, min(asked.RetryDelay(), c.RetryAfterMax))
+		if wait := min(asked.RetryDelay(), c.RetryAfterMax); wait > 0 {
+			d = max(d, wait+jitter)
+		}
 	}
 	return d
 }
