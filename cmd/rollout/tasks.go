@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
@@ -202,6 +203,11 @@ func (s *taskSet) close() { _ = os.Remove(s.path) } // what stays is in the temp
 
 // parseTask reads one task object. It says which field is wrong.
 func parseTask(line []byte) (collector.Task, error) {
+	// Decoding would replace what is broken in a prompt and keep it in metadata, which
+	// no column can hold.
+	if !utf8.Valid(line) {
+		return collector.Task{}, errors.New("not UTF-8")
+	}
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(line, &fields); err != nil {
 		if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
