@@ -13,3 +13,20 @@ const (
 	PatternO200K  = patternO200K
 	PatternKimi   = patternKimi
 )
+
+// Pretokens returns the pre-tokens of a text without added tokens.
+func (t *Tokenizer) Pretokens(s string) []string {
+	var out []string
+	for i := 0; i < len(s); {
+		end := len(s)
+		if t.family == FamilyDeepSeek {
+			end = segmentDeepSeek(s, i)
+		}
+		for segment := s[:end]; i < end; {
+			j := t.split(segment, i)
+			out = append(out, s[i:j])
+			i = j
+		}
+	}
+	return out
+}

@@ -64,7 +64,7 @@ func FuzzEncode(f *testing.F) {
 	for i := range twins {
 		for _, text := range []string{
 			"", "Hello, world! It's 12345 o'clock.", "I'VE  \n\n\n been'ſ \t here\r\n", "日本語のテキスト、漢字とカナ・ー。", "über ÉCOLE naïve e\u0301",
-			"<|im_start|>user\n<|eot_id|><｜User｜><s>[INST]", "{\"a\": [1, 2.5e10, null]}//\n/\r", "a\xffb\xe2\x82\xf0\x9f\x98", "\u0301\u0301x ा ्", "〇々漢字'll𠀀",
+			"<|im_start|>user\n<|eot_id|><｜User｜><s>[INST]", "{\"a\": [1, 2.5e10, null]}//\n/\r", "a\xffb\xe2\x82\xf0\x9f\x98", "\u0301\u0301x ा ्", "〇々漢字'll𠀀", "'ſt I'ſx !漢 \t漢é 漢's", "ア・イー゛あ゙い",
 			"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", "HTTPServerError XMLHttpRequest ﬁ",
 		} {
 			f.Add(byte(i), text)
@@ -78,6 +78,9 @@ func FuzzEncode(f *testing.F) {
 		got := encode(t, w.tok, text, bpe.EncodeOptions{})
 		valid := utf8.ValidString(text)
 		if valid {
+			if got, want := w.tok.Pretokens(text), w.slow.pretokens(text); !slices.Equal(got, want) {
+				t.Errorf("pre-tokens of %q = %q, want %q", text, got, want)
+			}
 			checkIDs(t, text, got, w.slow.encode(text))
 		}
 		if back := decode(t, w.tok, got, bpe.DecodeOptions{}); valid && back != text {

@@ -34,7 +34,7 @@ func smallFile(changes map[string]any) []byte {
 		"version": "1.0", "truncation": nil, "padding": nil, "normalizer": object{"type": "NFC"},
 		"added_tokens":   []object{{"id": 259, "content": "<s>", "single_word": false, "lstrip": false, "rstrip": false, "normalized": false, "special": true}},
 		"pre_tokenizer":  splitPart(bpe.PatternO200K, "Isolated", false),
-		"post_processor": nil, "decoder": object{"type": "ByteLevel"}, "model": model,
+		"post_processor": nil, "decoder": object{"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true, "use_regex": true}, "model": model,
 	}
 	for key, v := range changes {
 		if name, ok := strings.CutPrefix(key, "model."); ok {

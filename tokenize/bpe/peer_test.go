@@ -242,6 +242,7 @@ func variants(tb testing.TB) map[string][]byte {
 		return out
 	}
 	return map[string][]byte{
+		"added small": addedFile(),
 		"gpt2 pattern": edit(tb, "qwen3", map[string]any{
 			"normalizer":    nil,
 			"pre_tokenizer": object{"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true},
@@ -285,7 +286,7 @@ func TestPeerVariants(t *testing.T) {
 			}
 			rng := rand.New(rand.NewPCG(*seed, uint64(len(name))))
 			texts := hostileTexts(t, rng, 10_000)
-			inside := []string{"<l>", "<r>", "<lr>", "cat", " x", "éa", "e\u0301a", "catalog", "é", "ab", "\n", " ", "  ", "\u00a0", "a", "b", "x", "_", "ा", "Ⓐ", "c", "文", "々", "〇", "\u0301"}
+			inside := []string{"<a<", "<b", ">", "ca", "<l>", "<r>", "<lr>", "cat", " x", "éa", "e\u0301a", "catalog", "é", "ab", "\n", " ", "  ", "\u00a0", "a", "b", "x", "_", "ा", "Ⓐ", "c", "文", "々", "〇", "\u0301"}
 			for range 10_000 {
 				var b strings.Builder
 				for range 1 + rng.IntN(12) {

@@ -97,6 +97,14 @@ func (s *slowTokenizer) cut(text string, pass int) []int32 {
 }
 
 func (s *slowTokenizer) split(text string) []int32 {
+	var ids []int32
+	for _, piece := range s.pretokens(text) {
+		ids = append(ids, s.merge(piece)...)
+	}
+	return ids
+}
+
+func (s *slowTokenizer) pretokens(text string) []string {
 	pieces := [][]rune{[]rune(text)}
 	for _, p := range s.patterns {
 		var next [][]rune
@@ -121,11 +129,13 @@ func (s *slowTokenizer) split(text string) []int32 {
 		}
 		pieces = next
 	}
-	var ids []int32
+	var out []string
 	for _, piece := range pieces {
-		ids = append(ids, s.merge(string(piece))...)
+		if len(piece) > 0 {
+			out = append(out, string(piece))
+		}
 	}
-	return ids
+	return out
 }
 
 func (s *slowTokenizer) merge(word string) []int32 {
