@@ -95,6 +95,8 @@ func anyTurns(b []byte) (int, error) {
 	return n, nil
 }
 
+// The gates, TestGate…, measure: they run one at a time, apart from the other tests.
+
 const corpusBytes = 48 << 20
 
 var corpora = []struct {
@@ -169,9 +171,9 @@ func benchmarkBodies(b *testing.B, bodies [][]byte, run func([]byte) (int, error
 	b.ReportMetric(float64(tokens)*float64(b.N)/b.Elapsed().Seconds()/1e6, "Mtokens/s")
 }
 
-// TestDecodeZeroAllocs keeps the promise that a worker that reuses its Reply
+// TestGateDecodeAllocs keeps the promise that a worker that reuses its Reply
 // decodes without allocating, in memory and from a reader.
-func TestDecodeZeroAllocs(t *testing.T) {
+func TestGateDecodeAllocs(t *testing.T) {
 	if !tokenize.TextViews {
 		t.Skip("nounsafe: texts are copied, one allocation each")
 	}
@@ -198,8 +200,8 @@ func TestDecodeZeroAllocs(t *testing.T) {
 	}
 }
 
-// TestAlignZeroAllocs is the same for the way from turns to rows, forks included.
-func TestAlignZeroAllocs(t *testing.T) {
+// TestGateAlignAllocs is the same for the way from turns to rows, forks included.
+func TestGateAlignAllocs(t *testing.T) {
 	for _, inputIDs := range []bool{false, true} {
 		body := tokenizetest.Reply(1, tokenizetest.Options{Tokens: 3000, Turns: 7, InputIDs: inputIDs})
 		p := newPipeline()
@@ -231,9 +233,9 @@ const (
 	wantStreamRatio = 13
 )
 
-// TestDecodeRatio fails where decoding and aligning is not many times faster than
+// TestGateDecodeRatio fails where decoding and aligning is not many times faster than
 // encoding/json, best round against best round.
-func TestDecodeRatio(t *testing.T) {
+func TestGateDecodeRatio(t *testing.T) {
 	if raceEnabled {
 		t.Skip("race detector: it slows hand-written loops more than reflection")
 	}
@@ -276,10 +278,9 @@ func TestDecodeRatio(t *testing.T) {
 	}
 }
 
-// TestSlowFloats fails where the fast conversion no longer matches what servers
+// TestGateSlowFloats fails where the fast conversion no longer matches what servers
 // print; the decoder would still be right, at half the speed.
-func TestSlowFloats(t *testing.T) {
-	t.Parallel()
+func TestGateSlowFloats(t *testing.T) {
 	d := tokenize.NewDecoder(tokenize.DecoderConfig{})
 	var r tokenize.Reply
 	slow, tokens := 0, 0

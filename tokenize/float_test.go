@@ -35,7 +35,7 @@ func TestFloatExact(t *testing.T) {
 			}
 			body = append(body, '[')
 			from := len(body)
-			body = appendNumber(body, r, i%6)
+			body = appendNumber(body, r, i%7)
 			number := body[from:]
 			f, _ := strconv.ParseFloat(string(number), 64)
 			bits := math.Float32bits(float32(f))
@@ -44,7 +44,7 @@ func TestFloatExact(t *testing.T) {
 			if math.Float32bits(got) != bits {
 				t.Fatalf("Float32Of(%s) = %08x, want %08x", number, math.Float32bits(got), bits)
 			}
-			if i%6 < 2 {
+			if i%7 < 2 {
 				printed++
 				if isSlow {
 					slow++
@@ -85,6 +85,8 @@ func appendNumber(b []byte, r *rand.Rand, kind int) []byte {
 		f := math.Float32frombits(0x3a000000 + r.Uint32N(0x08000000))
 		mid := (float64(f) + float64(math.Nextafter32(f, 2*f))) / 2
 		return big.NewFloat(mid).Append(b, 'f', 10+r.IntN(40))
+	case 5: // small ones without an exponent: zeros first, the digits behind the sixteenth count
+		return big.NewFloat(-math.Pow(10, -3-9*r.Float64())).Append(b, 'f', 17+r.IntN(7))
 	default: // any decimal
 		if r.IntN(2) == 0 {
 			b = append(b, '-')
