@@ -16,9 +16,9 @@ import (
 // A rollout is a made-up life of one send with evidence in memory: calls calls of
 // the model, each but the last with one call of a tool, of some tokens in all. keep
 // leaves the text before tool calls in later prompts, as reasoners have it.
-func rollout(tb testing.TB, model *prompt.Model, calls, tokens int, keep bool) *knownLife {
+func rollout(tb testing.TB, model *prompt.Model, seed uint64, calls, tokens int, keep bool) *knownLife {
 	tb.Helper()
-	r := rand.New(rand.NewPCG(1, uint64(calls)))
+	r := rand.New(rand.NewPCG(seed, uint64(calls)))
 	var agent letta.AgentState
 	if err := json.Unmarshal([]byte(`{"llm_config":{"put_inner_thoughts_in_kwargs":false,"enable_reasoner":`+fmt.Sprint(keep)+`,"max_reasoning_tokens":0},
 		"tools":[{"name":"search","json_schema":{"name":"search","description":"Search the files.","parameters":{"type":"object","properties":{"query":{"type":"string","description":"what to look for"},"limit":{"type":"integer"}},"required":["query"]}}}]}`), &agent); err != nil {
@@ -32,7 +32,7 @@ func rollout(tb testing.TB, model *prompt.Model, calls, tokens int, keep bool) *
 		}
 		return ids
 	}
-	words := tokens / (4 * calls) // of each of two texts: a word and what follows it are some 1.8 tokens
+	words := tokens * 2 / (9 * calls) // of each of two texts: a word and what follows it are some 2.2 tokens
 	var turns []tokenize.Turn
 	var steps []letta.Step
 	var stored letta.Messages
@@ -88,6 +88,8 @@ func rollout(tb testing.TB, model *prompt.Model, calls, tokens int, keep bool) *
 	return known
 }
 
+var syllables = [...]string{"ba", "con", "der", "fi", "gre", "hol", "in", "ju", "ka", "lor", "mun", "ne", "op", "pra", "qui", "rest", "sta", "tion", "ul", "ver", "wex", "yl", "zon"}
+
 // prose is n words as they come in English and in code.
 func prose(r *rand.Rand, n int) string {
 	list := [...]string{
@@ -99,7 +101,13 @@ func prose(r *rand.Rand, n int) string {
 		if i > 0 {
 			s.WriteString([...]string{" ", " ", " ", " ", ", ", ". ", "\n"}[r.IntN(7)])
 		}
-		s.WriteString(list[r.IntN(len(list))])
+		if r.IntN(4) > 0 {
+			s.WriteString(list[r.IntN(len(list))])
+			continue
+		}
+		for range 1 + r.IntN(3) { // a word that the tokenizer has not seen before
+			s.WriteString(syllables[r.IntN(len(syllables))])
+		}
 	}
 	return s.String()
 }
@@ -115,11 +123,16 @@ func BenchmarkRebuild(b *testing.B) {
 		keep  bool
 	}{{10, true}, {10, false}, {5, true}} {
 		b.Run(fmt.Sprintf("calls=%d/tokens=8k/reasoning=%v", bench.calls, bench.keep), func(b *testing.B) {
-			known := rollout(b, model, bench.calls, 8000, bench.keep)
+			var lives []*knownLife
+			for seed := range uint64(8) {
+				lives = append(lives, rollout(b, model, seed, bench.calls, 7500+7500/bench.calls, bench.keep))
+			}
 			r := prompt.NewRebuilder(model, true, true)
 			b.ReportAllocs()
-			tokens := 0
+			tokens, n := 0, 0
 			for b.Loop() {
+				known := lives[n%len(lives)]
+				n++
 				calls, err := r.Prompts(b.Context(), known.memory, known.reply)
 				if err != nil {
 					b.Fatal(err)

@@ -159,7 +159,7 @@ func BenchmarkCollectStored(b *testing.B) {
 	}
 	for _, keep := range []bool{true, false} {
 		b.Run(fmt.Sprintf("calls=5/tokens=8k/reasoning=%v", keep), func(b *testing.B) {
-			p := newPath(b, model, rollout(b, model, 5, 8000, keep))
+			p := newPath(b, model, rollout(b, model, 1, 5, 9000, keep))
 			b.SetBytes(int64(len(p.body)))
 			b.ReportAllocs()
 			b.ResetTimer()
@@ -182,7 +182,7 @@ func cpuTime(tb testing.TB) time.Duration {
 }
 
 // TestGateRebuild promises what rebuilding costs beside the rest: a bounded number
-// of allocations per call, and no more CPU for ten calls than four times that of
+// of allocations per call, and no more CPU for ten calls than six times that of
 // encoding the text of the last one once, because consecutive prompts share their
 // ids.
 func TestGateRebuild(t *testing.T) {
@@ -193,7 +193,7 @@ func TestGateRebuild(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	known := rollout(t, model, 10, 8000, true)
+	known := rollout(t, model, 1, 10, 8000, true)
 	r := prompt.NewRebuilder(model, true, true)
 	var calls []tokenize.Call
 	once := func() {
