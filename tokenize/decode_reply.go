@@ -82,7 +82,7 @@ func (d *Decoder) reply() error {
 
 // dropRest forgets the key that turned out not to belong to Rest.
 func (d *Decoder) dropRest(length int) {
-	d.keep = -1
+	d.keep, d.restOver = -1, false // a part of the key may have been one byte too many
 	d.out.Rest = d.out.Rest[:length]
 }
 

@@ -1,6 +1,8 @@
 package tokenize_test
 
 import (
+	"errors"
+	"strings"
 	"testing"
 
 	"github.com/rollout-rl/rollout/tokenize"
@@ -67,5 +69,33 @@ func TestDecodeSynthetic(t *testing.T) {
 				t.Errorf("\n got %.3000s\nwant %.3000s", got, want)
 			}
 		})
+	}
+}
+
+// The bound of Rest counts what is kept, wherever a chunk ends: here in the middle
+// of a key that is left out.
+func TestRestBoundIgnoresChunks(t *testing.T) {
+	t.Parallel()
+	const chunk = 4096
+	kept := `{"p":"` + strings.Repeat("x", chunk-len(`{"p":"",`)-len(`"logpr`)) + `"`
+	body := kept + `,"logprobs":null,"a":1}`
+	if body[:chunk][len(kept):] != `,"logpr` {
+		t.Fatalf("the first chunk ends with %q", body[:chunk][len(kept):])
+	}
+	for _, tt := range []struct {
+		max int
+		err error
+	}{
+		{len(kept + `,"a":1`), nil},
+		{len(kept+`,"a":1`) - 1, tokenize.ErrTooLarge},
+	} {
+		d := tokenize.NewDecoder(tokenize.DecoderConfig{MaxRestBytes: tt.max, ChunkBytes: chunk})
+		var r tokenize.Reply
+		if err := d.DecodeBytes([]byte(body), &r); !errors.Is(err, tt.err) {
+			t.Errorf("max %d: DecodeBytes() = %v, want %v", tt.max, err, tt.err)
+		}
+		if err := d.Decode(strings.NewReader(body), &r); !errors.Is(err, tt.err) {
+			t.Errorf("max %d: Decode() = %v, want %v", tt.max, err, tt.err)
+		}
 	}
 }
