@@ -217,7 +217,7 @@ func (c *collection) run(ctx context.Context) error {
 	}
 	s := summarize(stats, written, c.prompter.Stats(), &c.tally, took)
 	s.RunID, s.Dir, s.BadTasks = c.info.ID, c.folder.dir, c.tasks.bad
-	end := c.end(s, errors.Join(runErr, sinkErr))
+	end := c.end(s, c.stopped(runErr, sinkErr))
 	s.Hints = s.hints(c.config, stats, c.tally.busy(stats, took))
 	if err := c.folder.writeJSON(reportFile, s); err != nil && end == nil {
 		end = withExit(exitStorage, err)
@@ -297,7 +297,34 @@ func (c *collection) work(ctx context.Context) (runErr, sinkErr error) {
 	done()
 	_ = helpers.Wait() // neither returns an error
 	stop(nil)
-	return runErr, errors.Join(sinkErr, sinks.Wait())
+	if err := sinks.Wait(); err != nil {
+		sinkErr = err // what Close says as well
+	}
+	return runErr, sinkErr
+}
+
+// stopped is what ended a run before its time: nil where nothing did. A storage that
+// failed is named once, also where the run was being interrupted meanwhile.
+func (c *collection) stopped(runErr, sinkErr error) error {
+	if sinkErr == nil {
+		return runErr
+	}
+	err := withExit(exitStorage, fmt.Errorf("storage failed: %w", sinkErr))
+	switch dir := c.folder.dir; {
+	case errors.Is(sinkErr, sink.ErrFull):
+		err = withHint(err, "make room on the disk, or collect into a folder elsewhere with --out; what is committed in "+dir+" is whole")
+	case errors.Is(sinkErr, sink.ErrPermission):
+		err = withHint(err, "give yourself the right to write into "+dir+", or collect into another folder with --out; what is committed is whole")
+	}
+	if runErr == nil || interrupted(runErr) || errors.Is(runErr, collector.ErrStorage) {
+		return err
+	}
+	return errors.Join(runErr, err)
+}
+
+// interrupted reports whether a run was ended by its user.
+func interrupted(err error) bool {
+	return errors.Is(err, errInterrupted) || errors.Is(err, errGrace) || errors.Is(err, context.Canceled)
 }
 
 // waiting says what a drain waits for.
@@ -325,9 +352,8 @@ func (c *collection) snapshot(yield func(*collector.Task, error) bool) {
 // end decides what the end of a run means, fills in the summary's word for it, and
 // returns the error with its exit code.
 func (c *collection) end(s *summary, err error) error {
-	interrupted := errors.Is(err, errInterrupted) || errors.Is(err, errGrace) || errors.Is(err, context.Canceled)
 	switch {
-	case err != nil && !interrupted:
+	case err != nil && !interrupted(err):
 		s.Outcome, s.Error = "stopped", err.Error()
 		return err
 	case s.Remaining > 0:

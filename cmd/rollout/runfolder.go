@@ -119,7 +119,7 @@ func createRun(dir string, info runInfo, tasks *taskSet) (folder *runFolder, err
 	folder = &runFolder{dir: dir, lock: lock}
 	defer func() {
 		if err != nil {
-			err = withExit(exitStorage, errors.Join(err, folder.close()))
+			err = withExit(exitStorage, errors.Join(err, lock.Close())) // folder is nil by then
 		}
 	}()
 	from, err := os.Open(tasks.path)

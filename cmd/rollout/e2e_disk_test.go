@@ -1,0 +1,201 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/collector/letta/lettasim"
+	"github.com/rollout-rl/rollout/sink"
+)
+
+// smallDisk runs a script of the shell in which $DISK is a file system of the given
+// size that nobody else sees. It ends with the script.
+//
+// The file system is a tmpfs in a mount namespace of its own, which needs root or
+// user namespaces; where neither is to be had the test is skipped and says so.
+func smallDisk(t *testing.T, size string, env []string, script string) (out string) {
+	t.Helper()
+	if runtime.GOOS != "linux" {
+		t.Skip("needs a tmpfs in a mount namespace, which is Linux's")
+	}
+	disk := t.TempDir()
+	command := func(script string) *exec.Cmd {
+		cmd := exec.CommandContext(t.Context(), "sh", "-euc", `mount -t tmpfs -o size=`+size+` none "$DISK"; `+script)
+		cmd.Env = append(append(os.Environ(), "DISK="+disk), env...)
+		cmd.Dir = t.TempDir()
+		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS, Unshareflags: syscall.CLONE_NEWNS}
+		if os.Geteuid() != 0 {
+			cmd.SysProcAttr.Cloneflags |= syscall.CLONE_NEWUSER
+			cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Geteuid(), Size: 1}}
+			cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getegid(), Size: 1}}
+		}
+		return cmd
+	}
+	if b, err := command("true").CombinedOutput(); err != nil {
+		t.Skipf("no small disk to fill: mounting a tmpfs is refused here (%v: %s); run as root, or allow user namespaces", err, bytes.TrimSpace(b))
+	}
+	b, err := command(script).CombinedOutput()
+	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	if err != nil {
+		t.Fatalf("%v\n%s", err, b)
+	}
+	return string(b)
+}
+
+// TestDiskFull fills the disk in the middle of a run, in both formats: the run ends
+// at once and says why, what was committed before stays whole, and no agent is left.
+func TestDiskFull(t *testing.T) {
+	t.Parallel()
+	for _, format := range []string{"parquet", "arrow"} {
+		t.Run(format, func(t *testing.T) {
+			t.Parallel()
+			cfg := lettasim.Config{InputIDs: true, Script: lettasim.Script{Tokens: lettasim.Range{Min: 900, Max: 1000}}}
+			var err error
+			if cfg.Latency, err = lettasim.ParseLatency("50ms"); err != nil {
+				t.Fatal(err)
+			}
+			sim := newSim(t, cfg)
+			out := smallDisk(t, "5m", []string{
+				"URL=" + serveSim(t, sim),
+				"TASKS=" + writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Scripted: 100})),
+				"CONFIG=" + writeFile(t, "run.yaml", []byte("server: {max_in_flight: 16}\ntasks: {samples: 100}\noutput: {shard_age: 1s}\n")),
+			}, `
+				code=0
+				rollout collect -c "$CONFIG" --server "$URL" --model `+simModel+` --tasks "$TASKS" --out "$DISK/run" --format `+format+` --quiet 2>err || code=$?
+				echo "exit code $code"
+				cat err
+				rollout verify "$DISK/run"
+				rollout inspect --json "$DISK/run" | wc -l
+				head -c 6m /dev/zero >"$DISK/fill" 2>/dev/null || true
+				code=0
+				rollout collect --server "$URL" --model `+simModel+` --tasks "$TASKS" --out "$DISK/second" --quiet 2>err || code=$?
+				echo "on a full disk: $code"
+				cat err
+			`)
+			for _, want := range []string{
+				`(?m)^exit code 6$`,
+				`(?m)^rollout: storage failed: shard \S+: write: .*no space left on device$`,
+				`(?m)^hint: make room on the disk, or collect into a folder elsewhere with --out; what is committed in \S+ is whole$`,
+				`(?m)^\S+/run: ok: [1-9][0-9]* commits, .*; [1-9][0-9]* samples, 0 of them failed; `,
+				`(?m)^[1-9][0-9]+$`, // rows that inspect reads
+				`(?m)^on a full disk: 6\nrollout: .*no space left on device$`,
+			} {
+				if !regexp.MustCompile(want).MatchString(out) {
+					t.Errorf("nothing matches %s", want)
+				}
+			}
+			if n := strings.Count(out, "no space left on device"); n != 2 {
+				t.Errorf("a full disk is named %d times, want 2: once for each run", n)
+			}
+			if s := sim.Stats(); s.AgentsAlive != 0 || s.AgentsCreated == 0 {
+				t.Errorf("%d of %d agents are left", s.AgentsAlive, s.AgentsCreated)
+			}
+			if t.Failed() {
+				t.Log(out)
+			}
+		})
+	}
+}
+
+// TestFolderNotWritable collects into folders that may not be written to: a file
+// system that is read only, and a folder that belongs to somebody else.
+func TestFolderNotWritable(t *testing.T) {
+	t.Parallel()
+	sim := newSim(t, lettasim.Config{InputIDs: true})
+	tasks := writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Scripted: 2}))
+	url := serveSim(t, sim)
+	t.Run("read only", func(t *testing.T) {
+		t.Parallel()
+		out := smallDisk(t, "1m", []string{"URL=" + url, "TASKS=" + tasks}, `
+			mkdir "$DISK/empty"
+			mount -o remount,ro "$DISK"
+			for dir in new empty; do
+				code=0
+				rollout collect --server "$URL" --model `+simModel+` --tasks "$TASKS" --out "$DISK/$dir" 2>&1 || code=$?
+				echo "exit code $code"
+			done
+		`)
+		if !regexp.MustCompile(`^rollout: \S+ \S+/new: read-only file system\n(hint: .*\n)?exit code 6\nrollout: open \S+/empty/lock: read-only file system\n(hint: .*\n)?exit code 6\n$`).MatchString(out) {
+			t.Error(out)
+		}
+	})
+	t.Run("permission", func(t *testing.T) {
+		t.Parallel()
+		dir := t.TempDir()
+		public, err := os.MkdirTemp("", "rollout-e2e-") // that of the test is closed to others
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = os.RemoveAll(public) })
+		bin, err := exec.LookPath("rollout")
+		if err != nil {
+			t.Fatal(err)
+		}
+		program, err := os.ReadFile(bin)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, body := range map[string][]byte{"rollout": program, "tasks.jsonl": sim.Tasks(lettasim.TaskOptions{Scripted: 2})} {
+			if err := os.WriteFile(filepath.Join(public, name), body, 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := errors.Join(os.Chmod(public, 0o755), os.Chmod(dir, 0o555), os.Chmod(filepath.Dir(dir), 0o755)); err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.CommandContext(t.Context(), filepath.Join(public, "rollout"), "collect", "--server", url, "--model", simModel,
+			"--tasks", filepath.Join(public, "tasks.jsonl"), "--out", filepath.Join(dir, "run"))
+		cmd.Dir = public
+		if os.Geteuid() == 0 { // may write anywhere: become somebody who may not
+			cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534, NoSetGroups: true}}
+		}
+		out, err := cmd.CombinedOutput()
+		if cmd.ProcessState == nil {
+			t.Skipf("the program cannot be started as another user: %v", err)
+		}
+		if code := cmd.ProcessState.ExitCode(); code != exitStorage || !regexp.MustCompile(`^rollout: mkdir \S+/run: permission denied\n(hint: .*\n)?$`).Match(out) {
+			t.Errorf("exit code %d\n%s", code, out)
+		}
+	})
+}
+
+// TestStopped: a storage that failed is named once, and also where the user was
+// interrupting the run meanwhile.
+func TestStopped(t *testing.T) {
+	t.Parallel()
+	c := &collection{folder: &runFolder{dir: "run1"}}
+	full := &sink.ShardError{Path: "p", Op: "write", Err: syscall.ENOSPC}
+	for _, tt := range []struct {
+		name            string
+		runErr, sinkErr error
+		code            int
+		text            string
+	}{
+		{"nothing", nil, nil, exitOK, ""},
+		{"storage, which stopped the run", fmt.Errorf("%w: %w", collector.ErrStorage, full), full, exitStorage, "storage failed: shard p: write: no space left on device"},
+		{"storage at the end", nil, full, exitStorage, "storage failed: shard p: write: no space left on device"},
+		{"storage while interrupted", errInterrupted, full, exitStorage, "storage failed: shard p: write: no space left on device"},
+		{"storage after another end", collector.ErrAuth, full, exitStorage, "collector: not authorized\nstorage failed: shard p: write: no space left on device"},
+		{"something else", collector.ErrAuth, nil, exitUnusable, "collector: not authorized"},
+	} {
+		err := c.stopped(tt.runErr, tt.sinkErr)
+		if tt.text == "" && err != nil || tt.text != "" && (err == nil || err.Error() != tt.text) || exitCode(err) != tt.code || interrupted(err) {
+			t.Errorf("%s: stopped() = %v with code %d, want %q with %d", tt.name, err, exitCode(err), tt.text, tt.code)
+		}
+		if (hintOf(err) != "") != (tt.sinkErr != nil) {
+			t.Errorf("%s: hint %q", tt.name, hintOf(err))
+		}
+	}
+}
