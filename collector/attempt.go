@@ -64,6 +64,7 @@ func (w *worker) attempt(ctx context.Context, cl *claim) (failed *tokenize.Sampl
 	}
 	t.enter(StageAppend)
 	t.gain = gainOf(s)
+	t.gain.leftOut = t.left
 	if err := w.append(ctx, s, ClassNone, t.gain); err != nil {
 		t.gain = gain{}
 		err = t.failed(ctx, err)
@@ -80,6 +81,7 @@ type try struct {
 	began time.Time
 	stage Stage
 	gain  gain
+	left  leftOut
 }
 
 func (cl *claim) attempt(runID string) Attempt {
@@ -132,10 +134,12 @@ func (t *try) sample(ctx context.Context, r *Reply) (*tokenize.Sample, error) {
 	if err := tokenize.CheckCounts(calls, r.counts()); err != nil {
 		return nil, err
 	}
+	r.flagClientTools(calls)
 	rows, al, err := t.w.aligner.Align(nil, calls)
 	if err != nil {
 		return nil, err
 	}
+	t.left = leftOut{cutCalls: len(al.CutCalls), cut: int64(al.Cut), emptyRows: al.EmptyRows}
 	if n := len(al.LostCalls); n > 0 && n == len(calls) {
 		return nil, nothingKnown(calls)
 	}
@@ -145,9 +149,6 @@ func (t *try) sample(ctx context.Context, r *Reply) (*tokenize.Sample, error) {
 				Turn: -1, Token: -1, Reason: tokenize.ReasonGrade,
 				Err: fmt.Errorf("row %d is %s, and %s is required", i, rows[i].Grade, *least),
 			}
-		}
-		if r.ClientTools {
-			rows[i].Flags |= tokenize.FlagClientToolContext
 		}
 		if err := rows[i].Check(cfg.Align.VocabSize); err != nil {
 			return nil, fmt.Errorf("row %d: %w", i, err)
@@ -176,6 +177,24 @@ func nothingKnown(calls []tokenize.Call) error {
 	return &tokenize.AlignError{
 		Turn: -1, Token: -1, Reason: c.Reason,
 		Err: fmt.Errorf("no call of the sample can be trusted; the first one: %s", noteOf(c)),
+	}
+}
+
+// flagClientTools flags the calls whose context holds a tool result that the client
+// made: those of the first send with one, and all later.
+func (r *Reply) flagClientTools(calls []tokenize.Call) {
+	k, seen := 0, false
+	for i := range r.Sends {
+		seen = seen || r.Sends[i].ClientTools
+		for j := range r.Sends[i].Turns {
+			if r.Sends[i].Turns[j].Role != tokenize.RoleAssistant {
+				continue
+			}
+			if seen && k < len(calls) {
+				calls[k].Flags |= tokenize.FlagClientToolContext
+			}
+			k++
+		}
 	}
 }
 

@@ -88,9 +88,6 @@ type Reply struct {
 	// Messages is the conversation as JSON, or nil when not asked for.
 	Messages json.RawMessage
 
-	// ClientTools says that a client made a tool result of this rollout.
-	ClientTools bool
-
 	// Evidence belongs to the backend; a Prompter that knows the backend reads it.
 	Evidence any
 }
@@ -104,6 +101,9 @@ type Send struct {
 	// StopReason is the server's own word.
 	StopReason string
 	Usage      Usage
+	// ClientTools says that the request held a tool result which the client made, so
+	// that the contexts of this send and of all later ones do.
+	ClientTools bool
 }
 
 // Usage holds the server's counts for one send, summed over its steps.

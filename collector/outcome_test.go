@@ -209,16 +209,58 @@ func TestSampleWithoutTrainableTokensIsCommitted(t *testing.T) {
 		r.Sends[0].Turns[0].Logprobs = []float32{nan(), nan()}
 		r.Sends[0].Turns[2].Logprobs = []float32{nan()}
 	})}, nil)
-	if len(s.Rows) != 0 || len(s.Failures) != 0 || st.Committed != 1 || st.Empty != 1 {
+	if len(s.Rows) != 0 || len(s.Failures) != 0 || st.Committed != 1 || st.Empty != 1 || st.EmptyRows != 1 {
 		t.Errorf("%d rows, %d failures, stats %+v, want an empty sample", len(s.Rows), len(s.Failures), st)
 	}
 }
 
+// The flag is on the rows whose context has a result of a client, and on no other:
+// here the third call, in the second send, sees it, and the second does not.
 func TestClientToolsAreFlagged(t *testing.T) {
 	t.Parallel()
-	s, _ := one(t, step{reply: with(func(r *collector.Reply) { r.ClientTools = true })}, nil)
-	if s.Rows[0].Flags&tokenize.FlagClientToolContext == 0 {
-		t.Error("row of a rollout with client tools is not flagged")
+	forked := func(made ...bool) func() *collector.Reply {
+		return with(func(r *collector.Reply) {
+			second := r.Sends[0]
+			r.Sends[0].StopReason = "requires_approval"
+			second.Turns = []tokenize.Turn{
+				{Role: tokenize.RoleTool, Content: "rain", IDMismatch: -1},
+				{Role: tokenize.RoleAssistant, PromptIDs: []int32{7, 8}, OutputIDs: []int32{9}, Logprobs: []float32{-1}, IDMismatch: -1},
+			}
+			second.Usage = collector.Usage{PromptTokens: 2, CompletionTokens: 1, Steps: 1}
+			r.Sends = append(r.Sends, second)
+			for i := range made {
+				r.Sends[i].ClientTools = made[i]
+			}
+		})
+	}
+	for _, tt := range []struct {
+		made []bool
+		want []bool
+	}{
+		{[]bool{false, false}, []bool{false, false}},
+		{[]bool{false, true}, []bool{false, true}},
+		{[]bool{true, false}, []bool{true, true}},
+	} {
+		s, _ := one(t, step{reply: forked(tt.made...)}, nil)
+		var got []bool
+		for i := range s.Rows {
+			got = append(got, s.Rows[i].Flags&tokenize.FlagClientToolContext != 0)
+		}
+		if !slices.Equal(got, tt.want) {
+			t.Errorf("results in sends %v: rows flagged %v, want %v", tt.made, got, tt.want)
+		}
+	}
+}
+
+// What the row limit cuts off is counted: here the second call.
+func TestCutIsCounted(t *testing.T) {
+	t.Parallel()
+	s, st := one(t, step{}, func(cfg *collector.Config) { cfg.Align.MaxRowTokens = 6 })
+	if len(s.Rows) != 1 || s.Rows[0].Flags&tokenize.FlagCut == 0 || !s.Rows[0].Truncated {
+		t.Errorf("rows %+v, want one that is cut", s.Rows)
+	}
+	if st.CutCalls != 1 || st.Cut != 1 || st.Sampled != 2 || st.Trained != 2 {
+		t.Errorf("cut %d calls, %d tokens; sampled %d, trained %d; want 1, 1, 2, 2", st.CutCalls, st.Cut, st.Sampled, st.Trained)
 	}
 }
 

@@ -48,8 +48,13 @@ type Stats struct {
 	// MaxRowTokens cut off is in none of them.
 	Rows             int
 	Sampled, Trained int64
-	// Empty counts samples that gave no row because no token can be trained on.
-	Empty int
+	// CutCalls counts the calls that MaxRowTokens cut off, and Cut their sampled
+	// tokens: they are not written anywhere. The row before them is flagged.
+	CutCalls int
+	Cut      int64
+	// EmptyRows counts rows that were left out because no token of theirs can be
+	// trained on, Empty the samples that gave no row for that reason.
+	EmptyRows, Empty int
 
 	Endpoints []EndpointStats
 	// Oldest is the sample that is in flight for the longest time, or nil.
@@ -211,6 +216,14 @@ type gain struct {
 	rows, lostCalls  int
 	sampled, trained int64
 	empty            bool
+	leftOut
+}
+
+// leftOut counts what the aligner kept out of the rows of one sample: calls beyond
+// the row limit and their sampled tokens, and rows without a token to train on.
+type leftOut struct {
+	cutCalls, emptyRows int
+	cut                 int64
 }
 
 // gainOf counts s.
@@ -241,6 +254,9 @@ func (c *counters) gained(g gain) {
 	c.s.LostCalls += g.lostCalls
 	c.s.Sampled += g.sampled
 	c.s.Trained += g.trained
+	c.s.CutCalls += g.cutCalls
+	c.s.Cut += g.cut
+	c.s.EmptyRows += g.emptyRows
 	if g.empty {
 		c.s.Empty++
 	}

@@ -95,9 +95,9 @@ func (g *agent) Run(ctx context.Context) (*collector.Reply, error) {
 
 func (g *agent) converse(ctx context.Context, reply *collector.Reply) error {
 	for _, text := range g.attempt.Task.Messages {
-		next := InputMessages{UserText(text)}
+		next, made := InputMessages{UserText(text)}, false
 		for round := 0; ; round++ {
-			answer, err := g.send(ctx, next, reply)
+			answer, err := g.send(ctx, next, made, reply)
 			if err != nil {
 				return err
 			}
@@ -111,8 +111,7 @@ func (g *agent) converse(ctx context.Context, reply *collector.Reply) error {
 			if input == nil {
 				break
 			}
-			reply.ClientTools = reply.ClientTools || client
-			next = InputMessages{input}
+			next, made = InputMessages{input}, client
 		}
 		last := reply.Sends[len(reply.Sends)-1]
 		if !StopReason(last.StopReason).Completed() {
@@ -122,8 +121,9 @@ func (g *agent) converse(ctx context.Context, reply *collector.Reply) error {
 	return nil
 }
 
-// send sends once and keeps the answer.
-func (g *agent) send(ctx context.Context, messages InputMessages, reply *collector.Reply) (*LettaResponse, error) {
+// send sends once and keeps the answer. made says that a message holds a tool result
+// of this side.
+func (g *agent) send(ctx context.Context, messages InputMessages, made bool, reply *collector.Reply) (*LettaResponse, error) {
 	request := g.request(messages)
 	var arena *tokenize.Reply
 	take := func() *tokenize.Reply {
@@ -159,6 +159,7 @@ func (g *agent) send(ctx context.Context, messages InputMessages, reply *collect
 		Usage: collector.Usage{
 			PromptTokens: answer.Usage.PromptTokens, CompletionTokens: answer.Usage.CompletionTokens, Steps: answer.Usage.StepCount,
 		},
+		ClientTools: made,
 	}
 	if arena.HasTurns {
 		send.Turns = arena.Turns

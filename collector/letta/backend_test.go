@@ -193,7 +193,7 @@ func TestClientTool(t *testing.T) {
 		cfg.ClientTools = []letta.ClientToolConfig{tool}
 		cfg.Messages = true
 		play(t, p, c, cfg, attemptOf(messagesOf(t, p.recording)), func(r *collector.Reply, err error) {
-			if err != nil || len(r.Sends) != 2 || !r.ClientTools || r.Output != "There are two files." {
+			if err != nil || len(r.Sends) != 2 || r.Sends[0].ClientTools || !r.Sends[1].ClientTools || r.Output != "There are two files." {
 				t.Fatalf("Run = %+v, %v", r, err)
 			}
 			if !strings.Contains(string(r.Messages), "Look first.") || !strings.Contains(string(r.Messages), "List the files.") || !json.Valid(r.Messages) {
@@ -244,7 +244,7 @@ func TestApprovals(t *testing.T) {
 		cfg := model
 		cfg.Approvals = letta.ApprovalApprove
 		play(t, p, c, cfg, attemptOf(messagesOf(t, p.recording)), func(r *collector.Reply, err error) {
-			if err != nil || len(r.Sends) != 2 || r.Sends[1].StopReason != "end_turn" || r.ClientTools {
+			if err != nil || len(r.Sends) != 2 || r.Sends[1].StopReason != "end_turn" || r.Sends[1].ClientTools {
 				t.Errorf("Run = %+v, %v", r, err)
 			}
 		})
@@ -256,7 +256,7 @@ func TestApprovals(t *testing.T) {
 		cfg := model
 		cfg.Approvals = letta.ApprovalDeny
 		play(t, p, c, cfg, attemptOf(messagesOf(t, p.recording)), func(r *collector.Reply, err error) {
-			if err != nil || !r.ClientTools {
+			if err != nil || r.Sends[0].ClientTools || !r.Sends[1].ClientTools {
 				t.Errorf("Run = %+v, %v", r, err)
 			}
 		})
