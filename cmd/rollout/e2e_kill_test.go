@@ -1,0 +1,129 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rollout-rl/rollout/collector/letta/lettasim"
+	"github.com/rollout-rl/rollout/sink"
+)
+
+// TestKilled kills the process in the middle of a run, in both formats. What was
+// committed is whole, what was not is read by nobody, and the agents that nobody
+// closed can be removed.
+func TestKilled(t *testing.T) {
+	t.Parallel()
+	for _, format := range []string{"parquet", "arrow"} {
+		t.Run(format, func(t *testing.T) {
+			t.Parallel()
+			cfg := lettasim.Config{InputIDs: true, KeepAnswers: true}
+			var err error
+			if cfg.Latency, err = lettasim.ParseLatency("20ms..200ms"); err != nil {
+				t.Fatal(err)
+			}
+			sim := newSim(t, cfg)
+			url := serveSim(t, sim)
+			dir := filepath.Join(t.TempDir(), "run")
+			args := []string{
+				"collect", "--server", url, "--model", simModel, "--out", dir, "--format", format, "--max-in-flight", "16", "--samples", "1000",
+				"-c", writeFile(t, "run.yaml", []byte("output: {shard_age: 1s}\n")),
+				"--tasks", writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Scripted: 50})),
+			}
+			cmd := exec.CommandContext(t.Context(), "rollout", args...)
+			var stderr bytes.Buffer
+			cmd.Stderr = &stderr
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			// Two commits, and a third shard that is being written.
+			waitFor(t, "a run in the middle", func() bool {
+				commits, _ := filepath.Glob(filepath.Join(dir, "_commits", "0*.json"))
+				open, _ := filepath.Glob(filepath.Join(dir, "data", ".tmp-*"))
+				return len(commits) >= 2 && len(open) > 0 && sim.Stats().InFlight > 0
+			})
+			if err := cmd.Process.Kill(); err != nil {
+				t.Fatal(err)
+			}
+			if err := cmd.Wait(); err == nil {
+				t.Fatalf("the run ended by itself\n%s", stderr.String())
+			}
+
+			// The folder: committed shards, and orphans that are no data.
+			log, err := sink.ReadLog(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(log.Commits) < 2 {
+				t.Fatalf("%d commits are left", len(log.Commits))
+			}
+			v := mustRun(t, exitOK, "verify", dir)
+			if !strings.Contains(v.stdout, ": ok: ") || !regexp.MustCompile(`(?m)^rollout: data/\.tmp-\S+: named by no commit, not data$`).MatchString(v.stderr) {
+				t.Errorf("verify: %s%s", v.stdout, v.stderr)
+			}
+			got := readDataset(t, dir)
+			answered := map[sampleID]bool{}
+			for _, a := range sim.Answers() {
+				answered[sampleID{a.Task, int32(a.Sample)}] = true
+			}
+			rows := 0
+			for id, r := range got.rows {
+				rows += len(r)
+				if !answered[id] {
+					t.Errorf("%v is data, and was never answered", id)
+				}
+			}
+			keys := got.keys()
+			if len(keys) == 0 || len(keys) != len(got.rows)+len(got.failures) {
+				t.Errorf("%d keys in the commit log, %d samples in the shards", len(keys), len(got.rows)+len(got.failures))
+			}
+			for key, n := range keys {
+				if n != 1 {
+					t.Errorf("sample %s is in the commit log %d times", key, n)
+				}
+			}
+			if lines := strings.Count(mustRun(t, exitOK, "inspect", dir, "--json").stdout, "\n"); lines != rows {
+				t.Errorf("inspect shows %d rows, there are %d", lines, rows)
+			}
+
+			// The server: the sends go on without us, and their agents stay.
+			waitFor(t, "the sends to end", func() bool { return sim.Stats().InFlight == 0 })
+			left := sim.Stats().AgentsAlive
+			if left == 0 {
+				t.Fatal("no agent is left: the test has lost its teeth")
+			}
+			c := mustRun(t, exitOK, "clean", dir)
+			if n := strings.Count(c.stdout, "\n"); int64(n) != left {
+				t.Errorf("clean removed %d agents, %d were left", n, left)
+			}
+			if s := sim.Stats(); s.AgentsAlive != 0 {
+				t.Errorf("%d agents are left after clean", s.AgentsAlive)
+			}
+
+			// The lock died with its process; a plain start still keeps off.
+			if r := invoke(context.WithoutCancel(t.Context()), args...); r.code != exitFolder || !strings.Contains(r.stderr, "holds a run already") {
+				t.Errorf("a second start: exit code %d\n%s", r.code, r.stderr)
+			}
+			after, err := os.ReadDir(filepath.Join(dir, "_commits"))
+			if err != nil || len(after) < len(log.Commits) {
+				t.Errorf("%d commits after all that, %v", len(after), err)
+			}
+		})
+	}
+}
+
+// waitFor waits until done says so.
+func waitFor(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); !done(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited in vain for %s", what)
+		}
+	}
+}
