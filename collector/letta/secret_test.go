@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/letta"
@@ -116,5 +118,56 @@ func TestModelGone(t *testing.T) {
 		if _, err := b.Open(t.Context(), a); collector.Classify(err) != class {
 			t.Errorf("Open with %q = %v, class %v, want %v", overrides, err, collector.Classify(err), class)
 		}
+	}
+}
+
+// TestCanary: the password shows up nowhere, even where a server repeats it.
+func TestCanary(t *testing.T) {
+	t.Parallel()
+	const canary = "canary-7f3a"
+	var notices []string
+	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Location", "http://elsewhere/?"+canary)
+		status := 400
+		if strings.Contains(r.URL.Path, "moved") {
+			status = 302
+		}
+		if strings.Contains(r.URL.Path, "fine") {
+			status = 200
+		}
+		w.WriteHeader(status)
+		_, _ = fmt.Fprintf(w, `{"detail":"Argument order: you sent %s"}`, r.Header.Get("Authorization"))
+	}, func(cfg *letta.ClientConfig) {
+		cfg.Password = canary
+		cfg.Notice = func(text string) { notices = append(notices, text) }
+	})
+	var all []string
+	for _, id := range []string{"agent-1", "moved", "fine"} {
+		_, err := c.Send(t.Context(), id, hello(), "", new(tokenize.Reply))
+		all = append(all, fmt.Sprintf("%v %+v %#v", err, err, err))
+	}
+	_, err := c.Steps(t.Context(), letta.StepsQuery{})
+	all = append(append(all, err.Error()), notices...)
+	cfg := letta.ClientConfig{BaseURL: "http://x", Password: canary}
+	all = append(all, fmt.Sprintf("%v %+v %#v %s %q", cfg, cfg, cfg, cfg.Password, cfg.Password))
+	if b, err := json.Marshal(map[string]letta.Secret{"password": canary}); err == nil {
+		all = append(all, string(b))
+	}
+	var log strings.Builder
+	entry := slog.NewRecord(time.Time{}, slog.LevelInfo, "config", 0)
+	entry.AddAttrs(slog.Any("password", cfg.Password), slog.Any("config", cfg))
+	if err := slog.NewTextHandler(&log, nil).Handle(t.Context(), entry); err != nil {
+		t.Fatal(err)
+	}
+	all = append(all, log.String())
+	_, err = letta.NewClient(letta.ClientConfig{BaseURL: "http://user:" + canary + "@host"})
+	all = append(all, err.Error())
+	for _, text := range all {
+		if strings.Contains(text, canary) {
+			t.Errorf("the password is in %q", text)
+		}
+	}
+	if len(notices) != 1 {
+		t.Errorf("%d notices, want the one about steps", len(notices))
 	}
 }

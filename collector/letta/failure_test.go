@@ -1,0 +1,196 @@
+package letta_test
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/collector/letta"
+)
+
+// TestFailures: a status that says nothing is looked up before it is classed.
+func TestFailures(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name   string
+		change func(*recording)
+		class  collector.Class
+		says   string
+	}{
+		{"http-500", nil, collector.ClassUnavailable, "Server error '500 X' for url"},
+		{"tool-null-args", nil, collector.ClassMalformedCall, "validation error for FunctionCall"},
+		{"unknown-agent", nil, collector.ClassBadRequest, "not found"},
+		{"http-500", rewrite("Server error '500 X'", "Server error '503 Service Unavailable'"), collector.ClassUnavailable, "503"},
+		{"http-500", rewrite("Server error '500 X'", "Client error '429 Too Many Requests'"), collector.ClassRateLimited, "429"},
+		{"http-500", rewrite("Server error '500 X'", "Client error '400 Bad Request'"), collector.ClassContextOverflow, "400"},
+		{"http-500", rewrite("HTTPStatusError", "ConnectError", "Server error '500 X'", "All connection attempts failed"), collector.ClassUnavailable, "ConnectError"},
+		{"http-500", rewrite("HTTPStatusError", "ReadTimeout", "Server error '500 X'", ""), collector.ClassTimeoutTotal, "ReadTimeout"},
+		{"http-500", rewrite("HTTPStatusError", "OSError", "Server error '500 X'", "tokenizer unreadable"), collector.ClassServerError, "tokenizer unreadable"},
+		{"http-500", func(r *recording) { r.Exchanges[0].Runs = nil }, collector.ClassServerError, "An unknown error occurred"},
+	} {
+		t.Run(test.name+" "+test.says, func(t *testing.T) {
+			t.Parallel()
+			p, c := newReplay(t, test.name)
+			if test.change != nil {
+				test.change(p.recording)
+			}
+			play(t, p, c, model, attemptOf([]string{"Hi."}), func(r *collector.Reply, err error) {
+				if got := collector.Classify(err); got != test.class || !strings.Contains(err.Error(), test.says) {
+					t.Errorf("Run = %v, class %v, want %v with %q", err, got, test.class, test.says)
+				}
+				if _, ok := errors.AsType[*letta.APIError](err); !ok {
+					t.Errorf("%v does not lead to the APIError", err)
+				}
+				if r == nil || len(r.Sends) != 0 {
+					t.Errorf("reply %+v, want one without sends", r)
+				}
+			})
+		})
+	}
+}
+
+// rewrite changes what the recorded runs say of their failure.
+func rewrite(pairs ...string) func(*recording) {
+	return func(r *recording) {
+		replacer := strings.NewReplacer(pairs...)
+		for i := range r.Exchanges {
+			for j := range r.Exchanges[i].Runs {
+				run := &r.Exchanges[i].Runs[j]
+				run.Run = json.RawMessage(replacer.Replace(string(run.Run)))
+				for k := range run.Steps {
+					run.Steps[k] = json.RawMessage(replacer.Replace(string(run.Steps[k])))
+				}
+			}
+		}
+	}
+}
+
+// TestFailedLater: what was answered before an error stays.
+func TestFailedLater(t *testing.T) {
+	t.Parallel()
+	p, c := newReplay(t, "multi")
+	messages := append(messagesOf(t, p.recording), "One more.")
+	play(t, p, c, model, attemptOf(messages), func(r *collector.Reply, err error) {
+		if err == nil || len(r.Sends) != 3 || r.Output == "" {
+			t.Errorf("Run = %d sends, %v, want 3 and an error", len(r.Sends), err)
+		}
+	})
+}
+
+// TestUnanswered: a send without an answer is cancelled before its agent goes.
+func TestUnanswered(t *testing.T) {
+	t.Parallel()
+	p, c := newReplay(t, "single")
+	id := p.agent["id"].(string)
+	p.override["POST /v1/agents/"+id+"/messages"] = func(w http.ResponseWriter, r *http.Request) { panic(http.ErrAbortHandler) }
+	play(t, p, c, model, attemptOf([]string{"Hi."}), func(r *collector.Reply, err error) {
+		if collector.Classify(err) != collector.ClassConnection {
+			t.Errorf("Run = %v", err)
+		}
+	})
+	cancel := slices.Index(p.requests, "POST /v1/agents/"+id+"/messages/cancel")
+	gone := slices.Index(p.requests, "DELETE /v1/agents/"+id)
+	if cancel < 0 || gone < cancel {
+		t.Errorf("cancel is request %d, delete %d, want both in this order", cancel, gone)
+	}
+}
+
+// TestRefused: an agent that will give no turns is told before anything is sent,
+// and is not left behind.
+func TestRefused(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name   string
+		change func(agent, llm map[string]any)
+		want   string
+	}{
+		{"flag", func(_, llm map[string]any) { llm["return_token_ids"] = false }, "return_token_ids"},
+		{"no flag", func(_, llm map[string]any) { delete(llm, "return_token_ids") }, "return_token_ids"},
+		{"provider", func(_, llm map[string]any) {
+			llm["handle"], llm["provider_name"] = "vllm//models/qwen3", "vllm"
+		}, "sglang"},
+		{"kind", func(agent, _ map[string]any) { agent["agent_type"] = "memgpt_v2_agent" }, "memgpt_v2_agent"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			p, c := newReplay(t, "single")
+			test.change(p.agent, p.agent["llm_config"].(map[string]any))
+			b, err := letta.NewBackend(c, model)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = b.Open(t.Context(), attemptOf([]string{"Hi."}))
+			var none *letta.NoTurnsError
+			if !errors.As(err, &none) || collector.Classify(err) != collector.ClassUnusable || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("Open = %v, want a NoTurnsError with %q", err, test.want)
+			}
+			if p.deleted != 1 {
+				t.Errorf("deleted %d agents, want 1", p.deleted)
+			}
+			if err := b.Preflight(t.Context()); collector.Classify(err) != collector.ClassUnusable {
+				t.Errorf("Preflight = %v, want unusable", err)
+			}
+		})
+	}
+	t.Run("named like sglang", func(t *testing.T) {
+		t.Parallel()
+		p, c := newReplay(t, "single")
+		llm := p.agent["llm_config"].(map[string]any)
+		llm["handle"], llm["provider_name"] = "my//models/qwen3", "Slime-SGLang"
+		b, _ := letta.NewBackend(c, model)
+		if _, err := b.Open(t.Context(), attemptOf([]string{"Hi."})); err != nil {
+			t.Errorf("Open = %v", err)
+		}
+	})
+}
+
+func TestPreflight(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name   string
+		model  string
+		change func(*replay)
+		class  collector.Class
+		want   string
+	}{
+		{"good", "sglang//models/qwen3", func(*replay) {}, collector.ClassNone, ""},
+		{"nearly", "sglang/models/qwen3", func(*replay) {}, collector.ClassUnusable, `did you mean "sglang//models/qwen3"`},
+		{"not at all", "x", func(*replay) {}, collector.ClassUnusable, "among its 2 models"},
+		{"no models", "x", func(p *replay) {
+			p.override["GET /v1/models/"] = func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write([]byte("[]")) }
+		}, collector.ClassUnusable, "lists no models"},
+		{"password", "x", func(p *replay) {
+			p.override["GET /v1/models/"] = func(w http.ResponseWriter, r *http.Request) {
+				w.WriteHeader(http.StatusUnauthorized)
+				_, _ = w.Write([]byte(`{"detail":"Unauthorized"}`))
+			}
+		}, collector.ClassAuth, "401: Unauthorized"},
+		{"refused", "sglang//models/qwen3", func(p *replay) {
+			p.override["POST /v1/agents/"] = func(w http.ResponseWriter, r *http.Request) {
+				w.WriteHeader(http.StatusNotFound)
+				_, _ = w.Write([]byte(`{"detail":"NOT_FOUND: tool mul"}`))
+			}
+		}, collector.ClassUnusable, "tool mul"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			p, c := newReplay(t, "single")
+			test.change(p)
+			b, err := letta.NewBackend(c, letta.AgentConfig{Model: test.model})
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = b.Preflight(t.Context())
+			if got := collector.Classify(err); got != test.class || err != nil && !strings.Contains(err.Error(), test.want) {
+				t.Errorf("Preflight = %v, class %v, want %v with %q", err, got, test.class, test.want)
+			}
+			if got, want := p.deleted, p.count("POST /v1/agents/"); test.class == collector.ClassNone && (got != want || want != 1) {
+				t.Errorf("made %d agents and deleted %d", want, got)
+			}
+		})
+	}
+}

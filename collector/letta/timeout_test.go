@@ -1,0 +1,199 @@
+package letta_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/collector/letta"
+	"github.com/rollout-rl/rollout/tokenize"
+)
+
+// A pipeListener is a listener without sockets, which a synctest bubble knows to
+// be blocked.
+type pipeListener struct {
+	conns chan net.Conn
+	done  chan struct{}
+}
+
+func newPipeListener() *pipeListener {
+	return &pipeListener{conns: make(chan net.Conn), done: make(chan struct{})}
+}
+
+func (l *pipeListener) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.conns:
+		return c, nil
+	case <-l.done:
+		return nil, net.ErrClosed
+	}
+}
+
+func (l *pipeListener) Close() error   { close(l.done); return nil }
+func (l *pipeListener) Addr() net.Addr { return &net.UnixAddr{Name: "pipe", Net: "unix"} }
+
+func (l *pipeListener) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	client, server := net.Pipe()
+	select {
+	case l.conns <- server:
+		return client, nil
+	case <-l.done:
+		return nil, net.ErrClosed
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// inBubble runs f in fake time against a real server and transport.
+func inBubble(t *testing.T, h http.HandlerFunc, cfg letta.ClientConfig, f func(t *testing.T, c *letta.Client)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		l := newPipeListener()
+		s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body) // only then does the server notice that the client left
+			h(w, r)
+		})}
+		served := make(chan struct{})
+		go func() { defer close(served); _ = s.Serve(l) }()
+		cfg.BaseURL, cfg.Dial = "http://letta.test", l.dial
+		cfg.Proxy = func(*http.Request) (*url.URL, error) { return nil, nil }
+		c, err := letta.NewClient(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f(t, c)
+		c.CloseIdle()
+		_ = s.Close()
+		<-served
+	})
+}
+
+func TestTimeouts(t *testing.T) {
+	t.Parallel()
+	const head = `{"messages":[],"turns":[`
+	for _, test := range []struct {
+		name    string
+		handler http.HandlerFunc
+		class   error
+		after   time.Duration
+	}{
+		{"no answer", func(w http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, collector.ErrTimeout, time.Hour},
+		{"stalled body", func(w http.ResponseWriter, r *http.Request) {
+			time.Sleep(10 * time.Minute) // the model thinks
+			_, _ = io.WriteString(w, head)
+			_ = http.NewResponseController(w).Flush()
+			<-r.Context().Done()
+		}, collector.ErrIdle, 11 * time.Minute},
+		{"trickling body", func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.WriteString(w, head)
+			for r.Context().Err() == nil {
+				_, _ = io.WriteString(w, " ")
+				_ = http.NewResponseController(w).Flush()
+				select {
+				case <-time.After(30 * time.Second):
+				case <-r.Context().Done():
+				}
+			}
+		}, collector.ErrTimeout, time.Hour},
+		{"stalled refusal", func(w http.ResponseWriter, r *http.Request) {
+			w.WriteHeader(http.StatusInternalServerError)
+			_ = http.NewResponseController(w).Flush()
+			<-r.Context().Done()
+		}, collector.ErrServer, time.Minute},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			inBubble(t, test.handler, letta.ClientConfig{}, func(t *testing.T, c *letta.Client) {
+				t.Helper()
+				start := time.Now()
+				_, err := c.Send(t.Context(), "agent-1", hello(), "", new(tokenize.Reply))
+				if !errors.Is(err, test.class) {
+					t.Errorf("Send = %v, want %v", err, test.class)
+				}
+				if took := time.Since(start); took < test.after || took > test.after+31*time.Second {
+					t.Errorf("took %v, want %v", took, test.after)
+				}
+			})
+		})
+	}
+}
+
+// TestCallersContext: what the caller ends is the caller's, not the server's.
+func TestCallersContext(t *testing.T) {
+	t.Parallel()
+	stopping := errors.New("the run is stopping")
+	inBubble(t, func(w http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, letta.ClientConfig{}, func(t *testing.T, c *letta.Client) {
+		t.Helper()
+		ctx, cancel := context.WithCancelCause(t.Context())
+		time.AfterFunc(time.Second, func() { cancel(stopping) })
+		_, err := c.Send(ctx, "agent-1", hello(), "", new(tokenize.Reply))
+		if !errors.Is(err, context.Canceled) || !errors.Is(err, stopping) || collector.Classify(err) != collector.ClassCancelled {
+			t.Errorf("Send = %v, class %v, want cancelled with its cause", err, collector.Classify(err))
+		}
+		ctx, done := context.WithTimeout(t.Context(), time.Second)
+		defer done()
+		_, err = c.Send(ctx, "agent-1", hello(), "", new(tokenize.Reply))
+		if collector.Classify(err) != collector.ClassTimeoutTotal {
+			t.Errorf("Send = %v, class %v, want timeout_total", err, collector.Classify(err))
+		}
+	})
+}
+
+// TestReadSlots: of eight answers that are there, two are being read.
+func TestReadSlots(t *testing.T) {
+	t.Parallel()
+	gate := make(chan struct{})
+	var read, most atomic.Int32
+	handler := func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, `{"messages":[],"stop_reason":{"stop_reason":"end_turn"},"usage":{},"turns":[]`)
+		_ = http.NewResponseController(w).Flush()
+		_, _ = io.WriteString(w, strings.Repeat(" ", 256<<10))
+		_ = http.NewResponseController(w).Flush()
+		// All of that has been taken off the pipe, so somebody is reading.
+		most.Store(max(most.Load(), read.Add(1)))
+		<-gate
+		read.Add(-1)
+		_, _ = io.WriteString(w, `}`)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		gate = make(chan struct{})
+		l := newPipeListener()
+		s := &http.Server{Handler: http.HandlerFunc(handler)}
+		served := make(chan struct{})
+		go func() { defer close(served); _ = s.Serve(l) }()
+		c, err := letta.NewClient(letta.ClientConfig{BaseURL: "http://letta.test", Dial: l.dial, ReadSlots: 2, Proxy: func(*http.Request) (*url.URL, error) { return nil, nil }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var wg sync.WaitGroup
+		for range 8 {
+			wg.Go(func() {
+				if _, err := c.Send(t.Context(), "agent-1", hello(), "", new(tokenize.Reply)); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		synctest.Wait()
+		if got := read.Load(); got != 2 {
+			t.Errorf("%d answers are being read at once, want 2", got)
+		}
+		close(gate)
+		wg.Wait()
+		if got := most.Load(); got != 2 {
+			t.Errorf("at most %d answers were read at once, want 2", got)
+		}
+		c.CloseIdle()
+		_ = s.Close()
+		<-served
+	})
+}
