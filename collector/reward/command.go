@@ -39,7 +39,8 @@ type CommandConfig struct {
 // where answer, metadata and conversation are null when there is none, and answers
 // with one line on its standard output:
 //
-//	{"reward":0.5,"details":{…}}    reward null: not scored; details may be left out
+//	{"reward":0.5,"details":{…}}    reward null: not scored; details may be left out,
+//	                                else they are an object
 //	{"error":"…"}                   it cannot judge
 //
 // A process gets the next line only after it answered. One that ends, answers
@@ -115,8 +116,11 @@ func (c *Command) Score(ctx context.Context, t *collector.Task, r *collector.Rep
 	case v.Error != "":
 		return collector.Reward{}, fmt.Errorf("reward: %s: %s", c.cfg.Args[0], v.Error)
 	}
-	if string(v.Details) == "null" {
+	switch {
+	case string(v.Details) == "null":
 		v.Details = nil
+	case len(v.Details) > 0 && v.Details[0] != '{':
+		return collector.Reward{}, fmt.Errorf("reward: %s: details %.80q are no JSON object", c.cfg.Args[0], v.Details)
 	}
 	return collector.Reward{Value: v.Reward, Details: v.Details}, nil
 }

@@ -43,6 +43,8 @@ func TestMain(m *testing.M) {
 			fmt.Fprintln(os.Stdout, strings.Repeat("x", 3<<20))
 		case "error":
 			fmt.Fprintln(os.Stdout, `{"error":"cannot judge"}`)
+		case "details":
+			fmt.Fprintln(os.Stdout, `{"reward":1,"details":[5]}`)
 		case "null":
 			fmt.Fprintln(os.Stdout, `{"reward":null,"details":null}`)
 		default:
@@ -81,6 +83,7 @@ func TestCommand(t *testing.T) {
 		{"ab", 2, `{"nth":2}`, ""}, // the same process
 		{"error", 0, "", "cannot judge"},
 		{"null", -1, "", ""},
+		{"details", 0, "", "no JSON object"},
 		{"die", 0, "", "exit status 2"},
 		{"abcd", 4, `{"nth":1}`, ""}, // a new one
 		{"junk", 0, "", "hello"},
