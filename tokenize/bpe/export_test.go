@@ -1,10 +1,15 @@
 package bpe
 
-import "sync"
-
-// ForgetWords makes the next calls begin with empty caches.
+// ForgetWords makes the next call of this goroutine begin with empty caches. Its
+// scratch memory stays.
 func (t *Tokenizer) ForgetWords() {
-	t.pool = sync.Pool{}
+	e, ok := t.pool.Get().(*encoder)
+	if !ok {
+		e = new(encoder)
+	}
+	clear(e.hot[:])
+	clear(e.cache[:])
+	t.pool.Put(e)
 }
 
 // The patterns that tests put into files of their own.
