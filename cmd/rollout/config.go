@@ -58,6 +58,7 @@ type config struct {
 		Require                   string
 		RealignMax, MaxRowTokens  int
 		VocabSize                 int // 0: the tokenizer's
+		Experimental              bool
 	}
 	Reward struct {
 		Kind, Pattern, Path string
@@ -182,6 +183,8 @@ func (c *config) settings(getenv func(string) string) []*setting {
 			"where the prompts of the calls come from: auto, turns, stored, trace, literal"),
 		stringSetting("tokens.tokenizer", &c.Tokens.Tokenizer).with("tokenizer", "DIR",
 			"the folder with the model's tokenizer and chat template"),
+		boolSetting("tokens.experimental", &c.Tokens.Experimental).with("experimental", "",
+			"take tokenizers whose vocabulary has not been compared with the reference"),
 		enumSetting("tokens.require", &c.Tokens.Require, "any", "count_verified", "exact").with("require", "GRADE",
 			"the least grade that is written as data: any, count_verified, exact"),
 		enumSetting("tokens.drift", &c.Tokens.Drift, "fork", "realign", "reject").with("drift", "",

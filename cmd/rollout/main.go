@@ -77,6 +77,7 @@ func (p *program) rootCmd() *cobra.Command {
 		p.inspectCmd(),
 		p.verifyCmd(),
 		p.stepsCmd(),
+		p.tokenizeCmd(),
 		p.cleanCmd(),
 		p.configCmd(),
 		p.versionCmd(),

@@ -40,8 +40,8 @@ func describeModel(m *prompt.Model) *modelInfo {
 
 // loadModel reads a model's own tokenizer and chat template from its folder. The
 // errors name key, which says how the folder was given.
-func loadModel(key, dir string) (*prompt.Model, error) {
-	tokenizer, err := loadTokenizer(key, dir)
+func loadModel(key, dir string, experimental bool) (*prompt.Model, error) {
+	tokenizer, err := loadTokenizer(key, dir, experimental)
 	if err != nil {
 		return nil, err
 	}
@@ -58,11 +58,15 @@ func loadModel(key, dir string) (*prompt.Model, error) {
 	return &prompt.Model{Template: template, Tokenizer: tokenizer}, nil
 }
 
-func loadTokenizer(key, dir string) (*bpe.Tokenizer, error) {
-	tokenizer, err := bpe.Load(packedFS{os.DirFS(dir)}, bpe.Options{})
+// loadTokenizer reads a tokenizer. experimental admits families that have not been
+// compared with the reference on their real vocabulary.
+func loadTokenizer(key, dir string, experimental bool) (*bpe.Tokenizer, error) {
+	tokenizer, err := bpe.Load(packedFS{os.DirFS(dir)}, bpe.Options{Experimental: experimental})
 	switch {
 	case err == nil:
 		return tokenizer, nil
+	case errors.Is(err, bpe.ErrExperimental):
+		return nil, withHint(usageError("%s: %s: %w", key, dir, err), "--experimental takes it all the same; compare some texts with the model's own tokenizer first")
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, withHint(usageError("%s: %s: %w", key, dir, err),
 			"give the folder with tokenizer.json, as the model's repository has it; tokenizer.json.gz and .zst will do")
@@ -155,7 +159,7 @@ func decimal(id int32) string { return strconv.Itoa(int(id)) }
 
 // loadSpeller shows tokens as text.
 func loadSpeller(dir string) (speller, error) {
-	tokenizer, err := loadTokenizer("--tokenizer", dir)
+	tokenizer, err := loadTokenizer("--tokenizer", dir, true) // nothing is encoded with it
 	if err != nil {
 		return nil, err
 	}

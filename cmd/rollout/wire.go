@@ -41,7 +41,7 @@ func (c *config) parts(stderr io.Writer) (*parts, error) {
 	}
 	var err error
 	if c.Tokens.Tokenizer != "" {
-		if pc.Model, err = loadModel("tokens.tokenizer", c.Tokens.Tokenizer); err != nil {
+		if pc.Model, err = loadModel("tokens.tokenizer", c.Tokens.Tokenizer, c.Tokens.Experimental); err != nil {
 			return nil, err
 		}
 		pc.Encoder = pc.Model.Tokenizer

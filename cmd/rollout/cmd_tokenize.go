@@ -1,0 +1,350 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/rollout-rl/rollout/tokenize/bpe"
+	"github.com/rollout-rl/rollout/tokenize/chat"
+)
+
+// tokenizeOptions are the flags that the three verbs share.
+type tokenizeOptions struct {
+	dir                         string
+	experimental, table, asJSON bool
+}
+
+func (o *tokenizeOptions) addFlags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&o.dir, "tokenizer", "", "the model's folder `DIR`, with tokenizer.json (or .gz, .zst) and chat template")
+	f.BoolVar(&o.experimental, "experimental", false, "take a tokenizer whose vocabulary has not been compared with the reference")
+	f.BoolVar(&o.table, "table", false, "print a line per token: place, id, offset in bytes, text")
+	f.BoolVar(&o.asJSON, "json", false, "print JSON")
+}
+
+func (o *tokenizeOptions) load() (*bpe.Tokenizer, error) {
+	if o.dir == "" {
+		return nil, withHint(usageError("no tokenizer"), "give the model's folder with --tokenizer DIR")
+	}
+	if o.table && o.asJSON {
+		return nil, usageError("--table and --json: choose one")
+	}
+	return loadTokenizer("--tokenizer", o.dir, o.experimental)
+}
+
+func (p *program) tokenizeCmd() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "tokenize",
+		Short: "encode, decode and render with a model's own files",
+		Long: `Encode, decode and render with a model's own tokenizer and chat template, as
+collect does where it rebuilds prompts: exactly what the model's own library gives.`,
+		Example: `  rollout tokenize encode --tokenizer models/qwen3 'Hello, world'
+  rollout tokenize encode --tokenizer models/qwen3 <text | rollout tokenize decode --tokenizer models/qwen3
+  rollout tokenize render --tokenizer models/qwen3 conversation.json --ids`,
+		Args: cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return cmd.Help()
+			}
+			return unknownVerb(cmd, args[0])
+		},
+	}
+	cmd.AddCommand(p.encodeCmd(), p.decodeCmd(), p.renderCmd())
+	return cmd
+}
+
+const tokenizeExits = "Exit status: 0 done, 2 wrong input, or a tokenizer or template that cannot be used."
+
+func (p *program) encodeCmd() *cobra.Command {
+	var o tokenizeOptions
+	var noSpecial, postProcess bool
+	cmd := &cobra.Command{
+		Use:   "encode [TEXT …]",
+		Short: "print the ids of a text",
+		Long: `Print the ids of a text: the arguments, with a space between them, or else
+standard input to its last byte, a final line break included.
+
+Special tokens in the text are found, as in a rendered chat template. Text that
+must not make one, such as the answer of a tool, wants --no-special.`,
+		Annotations: exits(tokenizeExits),
+		Example:     "  rollout tokenize encode --tokenizer models/qwen3 --table '<|im_start|>user'",
+		Args:        cobra.ArbitraryArgs,
+		RunE: func(_ *cobra.Command, args []string) error {
+			tok, err := o.load()
+			if err != nil {
+				return err
+			}
+			text, err := p.textOf(args)
+			if err != nil {
+				return err
+			}
+			opts := bpe.EncodeOptions{PostProcess: postProcess}
+			if noSpecial {
+				opts.Added = bpe.AddedNone
+			}
+			ids, err := tok.AppendTokensWith([]int32{}, text, opts)
+			if err != nil {
+				return usageError("tokenize encode: %w", err)
+			}
+			return p.printIDs(tok, ids, &o)
+		},
+	}
+	cmd.Flags().BoolVar(&noSpecial, "no-special", false, "read special tokens as plain text: for text that is not trusted")
+	cmd.Flags().BoolVar(&postProcess, "post-process", false, "put around the text what tokenizer.json says, such as <|begin_of_text|>")
+	o.addFlags(cmd)
+	return cmd
+}
+
+func (p *program) decodeCmd() *cobra.Command {
+	var o tokenizeOptions
+	var skipSpecial bool
+	cmd := &cobra.Command{
+		Use:   "decode [ID …]",
+		Short: "print the text of ids",
+		Long: `Print the text of ids: the arguments, or else standard input. Ids are a JSON list,
+or numbers with spaces or commas between them. Bytes that are no UTF-8 become U+FFFD;
+nothing is added at the end.`,
+		Annotations: exits(tokenizeExits),
+		Example:     "  rollout tokenize decode --tokenizer models/qwen3 9707 11 1879",
+		Args:        cobra.ArbitraryArgs,
+		RunE: func(_ *cobra.Command, args []string) error {
+			tok, err := o.load()
+			if err != nil {
+				return err
+			}
+			text, err := p.textOf(args)
+			if err != nil {
+				return err
+			}
+			ids, err := parseIDs(text)
+			if err != nil {
+				return usageError("tokenize decode: %w", err)
+			}
+			if skipSpecial {
+				ids = slices.DeleteFunc(ids, tok.IsSpecial)
+			}
+			b, err := tok.AppendText(nil, ids, bpe.DecodeOptions{})
+			if err != nil {
+				return usageError("tokenize decode: %w", err)
+			}
+			if o.table {
+				return p.printIDs(tok, ids, &o)
+			}
+			return p.printText(b, nil, &o)
+		},
+	}
+	cmd.Flags().BoolVar(&skipSpecial, "skip-special", false, "leave special tokens out")
+	o.addFlags(cmd)
+	return cmd
+}
+
+func (p *program) renderCmd() *cobra.Command {
+	var o tokenizeOptions
+	var noGeneration, asIDs bool
+	var name string
+	cmd := &cobra.Command{
+		Use:   "render [FILE]",
+		Short: "print what the chat template makes of a conversation",
+		Long: `Print what the chat template makes of a conversation: FILE, or else standard input.
+It is a JSON list of messages, or an object with messages and, each of them optional,
+tools, documents, and variables for the template.
+
+Of a model's named templates the one called tool_use serves conversations with tools,
+where there is one, and default all others; --template chooses.`,
+		Annotations: exits(tokenizeExits),
+		Example: `  echo '[{"role":"user","content":"Hi"}]' | rollout tokenize render --tokenizer models/qwen3
+  rollout tokenize render --tokenizer models/qwen3 conversation.json --ids`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return exactArgs("FILE")(cmd, args)
+			}
+			return nil
+		},
+		RunE: func(_ *cobra.Command, args []string) error {
+			tok, err := o.load()
+			if err != nil {
+				return err
+			}
+			templates, err := loadTemplates("--tokenizer", o.dir)
+			if err != nil {
+				return err
+			}
+			from, b := "standard input", []byte(nil)
+			if len(args) == 1 && args[0] != "-" {
+				from = args[0]
+				b, err = os.ReadFile(from)
+			} else {
+				b, err = io.ReadAll(p.stdin)
+			}
+			if err != nil {
+				return usageError("tokenize render: %w", err)
+			}
+			in, err := parseConversation(b)
+			if err != nil {
+				return usageError("tokenize render: %s: %w", from, err)
+			}
+			in.AddGenerationPrompt = !noGeneration
+			template := templates.For(len(in.Tools.Items()) > 0)
+			if name != "" {
+				template = templates.Named(name)
+			}
+			if template == nil {
+				return withHint(usageError("tokenize render: no template is called %q", orWord(name, chat.DefaultName)), "the names are "+strings.Join(templates.Names(), ", "))
+			}
+			text, err := template.Render(nil, in)
+			if err != nil {
+				return usageError("tokenize render: %w", err)
+			}
+			ids, err := tok.AppendTokens([]int32{}, string(text))
+			if err != nil {
+				return usageError("tokenize render: %w", err)
+			}
+			if asIDs || o.table {
+				return p.printIDs(tok, ids, &o)
+			}
+			return p.printText(text, ids, &o)
+		},
+	}
+	f := cmd.Flags()
+	f.BoolVar(&noGeneration, "no-generation-prompt", false, "leave out what opens the model's turn")
+	f.BoolVar(&asIDs, "ids", false, "print ids instead of text")
+	f.StringVar(&name, "template", "", "the `NAME` of the template, where a model has several")
+	o.addFlags(cmd)
+	return cmd
+}
+
+// textOf is the arguments, or standard input where there are none.
+func (p *program) textOf(args []string) (string, error) {
+	if len(args) > 0 {
+		return strings.Join(args, " "), nil
+	}
+	b, err := io.ReadAll(p.stdin)
+	return string(b), err
+}
+
+// parseIDs reads a JSON list of ids, or numbers apart from each other.
+func parseIDs(text string) ([]int32, error) {
+	ids := []int32{}
+	if t := strings.TrimSpace(text); strings.HasPrefix(t, "[") {
+		if err := json.Unmarshal([]byte(t), &ids); err != nil {
+			return nil, fmt.Errorf("no JSON list of ids: %s", strings.TrimPrefix(err.Error(), "json: "))
+		}
+		return ids, nil
+	}
+	for i, word := range strings.FieldsFunc(text, func(r rune) bool { return r == ',' || strings.ContainsRune(" \t\r\n", r) }) {
+		n, err := strconv.ParseInt(word, 10, 64)
+		if err != nil || n < 0 || n > math.MaxInt32 {
+			return nil, fmt.Errorf("id %d: %q is no token id", i, cut(word, 24))
+		}
+		ids = append(ids, int32(n))
+	}
+	return ids, nil
+}
+
+// parseConversation reads what render takes.
+func parseConversation(b []byte) (chat.Input, error) {
+	v, err := chat.FromJSON(bytes.TrimSpace(b))
+	if err != nil {
+		return chat.Input{}, err
+	}
+	in := chat.Input{Messages: v}
+	if m := v.Map(); m != nil {
+		in.Messages = chat.Value{}
+		for i := range m.Len() {
+			key, value := m.At(i)
+			switch name, _ := key.Text(); name {
+			case "messages":
+				in.Messages = value
+			case "tools":
+				in.Tools = value
+			case "documents":
+				in.Documents = value
+			case "variables":
+				if in.Extra = value.Map(); in.Extra == nil {
+					return in, fmt.Errorf("variables: must be an object")
+				}
+			default:
+				return in, fmt.Errorf("%q: unknown key; the keys are messages, tools, documents, variables", name)
+			}
+		}
+	}
+	if in.Messages.Kind() != chat.List {
+		return in, fmt.Errorf("messages: must be a list")
+	}
+	if k := in.Tools.Kind(); k != chat.List && k != chat.None && k != chat.Undefined {
+		return in, fmt.Errorf("tools: must be a list")
+	}
+	if k := in.Tools.Kind(); k == chat.None || k == chat.List && len(in.Tools.Items()) == 0 {
+		in.Tools = chat.Value{} // as the server gives no tools
+	}
+	return in, nil
+}
+
+// printIDs prints ids in the form that was asked for.
+func (p *program) printIDs(tok *bpe.Tokenizer, ids []int32, o *tokenizeOptions) error {
+	switch {
+	case o.asJSON:
+		return p.printJSON(ids)
+	case o.table:
+		spell := spellerOf(tok)
+		w := tabwriter.NewWriter(p.stdout, 0, 0, 2, ' ', 0)
+		fmt.Fprintln(w, "token\tid\toffset\ttext")
+		at := 0
+		for i, id := range ids {
+			b, err := tok.Bytes(id)
+			if err != nil {
+				return usageError("tokenize: %w", err)
+			}
+			special := ""
+			if tok.IsSpecial(id) {
+				special = "  (special)"
+			}
+			fmt.Fprintf(w, "%d\t%d\t%d\t%s%s\n", i, id, at, spell(id), special)
+			at += len(b)
+		}
+		return w.Flush()
+	}
+	out := make([]byte, 0, 7*len(ids))
+	for i, id := range ids {
+		if i > 0 {
+			out = append(out, ' ')
+		}
+		out = strconv.AppendInt(out, int64(id), 10)
+	}
+	_, err := p.stdout.Write(append(out, '\n'))
+	return err
+}
+
+// printText prints a text as it is: a line break follows on a terminal only.
+func (p *program) printText(text []byte, ids []int32, o *tokenizeOptions) error {
+	if o.asJSON {
+		out := map[string]any{"text": string(text)}
+		if ids != nil {
+			out["ids"] = ids
+		}
+		return p.printJSON(out)
+	}
+	if f, ok := p.stdout.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+		text = append(text, '\n')
+	}
+	_, err := p.stdout.Write(text)
+	return err
+}
+
+func orWord(s, otherwise string) string {
+	if s == "" {
+		return otherwise
+	}
+	return s
+}
