@@ -176,8 +176,8 @@ func arrowData(typ arrow.DataType, l layout) *array.Data {
 		}
 	}
 	var children []arrow.ArrayData
-	if l.child != nil {
-		child := arrowData(typ.(*arrow.ListType).Elem(), *l.child)
+	if list, ok := typ.(*arrow.ListType); ok {
+		child := arrowData(list.Elem(), *l.child)
 		defer child.Release()
 		children = []arrow.ArrayData{child}
 	}

@@ -105,6 +105,7 @@ func BenchmarkVerify(b *testing.B) {
 }
 
 func writeShard(tb testing.TB, pool *sink.EncoderPool, format sink.Format, rows []sink.StoredRow) int64 {
+	tb.Helper()
 	out := new(counter)
 	enc := pool.NewEncoder(out, format, sink.DefaultRowGroupTokens, nil)
 	for i := range rows {

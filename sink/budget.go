@@ -19,7 +19,7 @@ type waiter struct {
 	ready chan struct{} // closed with the bytes already taken
 }
 
-func newBudget(max int64) *budget { return &budget{max: max} }
+func newBudget(bytes int64) *budget { return &budget{max: bytes} }
 
 // fits reports whether n more bytes may be taken: more than max pass alone.
 func (b *budget) fits(n int64) bool { return b.used == 0 || b.used+n <= b.max }

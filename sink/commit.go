@@ -179,14 +179,15 @@ func readAll(f File) ([]byte, error) {
 func checkLinks(fsys FS, dir string) error {
 	name := filepath.Join(dir, tempPrefix+rand.Text())
 	err := putIfAbsent(fsys, name, nil)
-	if err == nil {
-		err = fsys.Remove(name)
+	if rerr := fsys.Remove(name); err == nil {
+		err = rerr
 	}
 	switch {
 	case err == nil:
 		return nil
 	case errors.Is(err, syscall.EPERM), errors.Is(err, errors.ErrUnsupported): // the first is Linux's word for it
-		err = fmt.Errorf("%w (%v): choose a folder on a file system that has them", ErrNoLinks, err)
+		// Not wrapped: permission is what it is not about.
+		err = fmt.Errorf("%w (%s): choose a folder on a file system that has them", ErrNoLinks, err.Error())
 	}
 	return &ShardError{Path: dir, Op: "link", Err: err}
 }
@@ -223,7 +224,7 @@ func readCommit(fsys FS, dir, name string) (Commit, error) {
 	if err != nil {
 		return Commit{}, corrupt(err)
 	}
-	defer f.Close() // it was read only
+	defer func() { _ = f.Close() }() // it was read only
 	body, err := readAll(f)
 	if err != nil {
 		return Commit{}, corrupt(err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"strconv"
 	"sync"
@@ -116,9 +117,7 @@ func Create(dir string, cfg Config) (*Dataset, error) {
 			metaRunID:         cfg.RunID,
 			metaKind:          Kind(kind).String(),
 		}
-		for k, v := range cfg.Meta {
-			meta[k] = v
-		}
+		maps.Copy(meta, cfg.Meta)
 		d.meta[kind] = meta
 	}
 	return d, nil

@@ -16,7 +16,7 @@ import (
 )
 
 // start runs a dataset until the returned function, which gives what Run returned.
-func start(t *testing.T, ctx context.Context, d *sink.Dataset) (wait func() error) {
+func start(ctx context.Context, t *testing.T, d *sink.Dataset) (wait func() error) {
 	t.Helper()
 	var run sync.WaitGroup
 	var err error
@@ -53,7 +53,7 @@ func TestShardIsCommittedByAge(t *testing.T) {
 			MaxShardAge: time.Minute,
 			Events:      sink.Events{Committed: func(c sink.Commit) { committed = c }},
 		})
-		wait := start(t, t.Context(), d)
+		wait := start(t.Context(), t, d)
 		time.Sleep(time.Hour) // an idle writer commits nothing
 		done := make(chan time.Duration, 1)
 		first := time.Now()
@@ -119,7 +119,7 @@ func TestLargeSample(t *testing.T) {
 			t.Errorf("Append() = %v, want context.Canceled", err)
 		}
 	}
-	wait := start(t, t.Context(), d)
+	wait := start(t.Context(), t, d)
 	for _, s := range all {
 		if err := d.Append(t.Context(), s, func(error) {}); err != nil {
 			t.Errorf("Append() = %v", err)
@@ -139,7 +139,7 @@ func TestStopNow(t *testing.T) {
 	t.Parallel()
 	d, dir := create(t, sink.Config{})
 	ctx, cancel := context.WithCancelCause(t.Context())
-	wait := start(t, ctx, d)
+	wait := start(ctx, t, d)
 	done := make(chan error, 1)
 	if err := d.Append(t.Context(), sample(), func(err error) { done <- err }); err != nil {
 		t.Fatal(err)
@@ -168,7 +168,7 @@ func TestStopNow(t *testing.T) {
 func TestClosed(t *testing.T) {
 	t.Parallel()
 	d, dir := create(t, sink.Config{})
-	wait := start(t, t.Context(), d)
+	wait := start(t.Context(), t, d)
 	for _, s := range samples(2) {
 		if err := d.Append(t.Context(), s, func(err error) {
 			if err != nil {

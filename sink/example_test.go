@@ -2,6 +2,7 @@ package sink_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 
@@ -27,28 +28,17 @@ func exampleSample() *tokenize.Sample {
 	}
 }
 
-// write appends one sample to the dataset in the folder dir.
-func write(ctx context.Context, dir string) error {
+// write appends one sample to the dataset in the folder dir; done learns what became
+// of it.
+func write(ctx context.Context, dir string, done func(error)) error {
 	d, err := sink.Create(dir, sink.Config{Format: sink.Arrow})
 	if err != nil {
 		return err
 	}
 	var g errgroup.Group
 	g.Go(func() error { return d.Run(ctx) })
-	err = d.Append(ctx, exampleSample(), func(err error) {
-		if err != nil {
-			fmt.Println("not written:", err)
-			return
-		}
-		fmt.Println("durable")
-	})
-	if err != nil {
-		fmt.Println("refused:", err)
-	}
-	if err := d.Close(ctx); err != nil { // commits what is open
-		return err
-	}
-	return g.Wait()
+	err = d.Append(ctx, exampleSample(), done)
+	return errors.Join(err, d.Close(ctx), g.Wait()) // Close commits what is open
 }
 
 // A dataset is created in a run's folder; Run does the work while samples are
@@ -60,7 +50,8 @@ func Example() {
 		return
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	if err := write(context.Background(), dir); err != nil {
+	done := func(err error) { fmt.Println("durable:", err == nil) }
+	if err := write(context.Background(), dir, done); err != nil {
 		fmt.Println(err)
 	}
 
@@ -80,7 +71,7 @@ func Example() {
 		}
 	}
 	// Output:
-	// durable
+	// durable: true
 	// arrow 1 row 4 tokens
 	// t1 [1 2 10 11] [0 0 1 1] [0 0 -0.25 -0.5] 1 exact
 }
@@ -93,7 +84,7 @@ func ExampleVerify() {
 		return
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	if err := write(context.Background(), dir); err != nil {
+	if err := write(context.Background(), dir, func(error) {}); err != nil {
 		fmt.Println(err)
 	}
 	report, err := sink.Verify(context.Background(), dir, sink.VerifyOptions{})
@@ -103,6 +94,5 @@ func ExampleVerify() {
 	}
 	fmt.Println(report.Samples, "sample,", report.Tokens.Trainable, "tokens to train on,", report.ProblemCount, "problems")
 	// Output:
-	// durable
 	// 1 sample, 2 tokens to train on, 0 problems
 }

@@ -36,8 +36,7 @@ func TestSchemaIsTheStructs(t *testing.T) {
 func TestNullableFieldsArePointers(t *testing.T) {
 	t.Parallel()
 	for _, typ := range []reflect.Type{reflect.TypeFor[sink.StoredRow](), reflect.TypeFor[sink.StoredFailure]()} {
-		for i := range typ.NumField() {
-			f := typ.Field(i)
+		for f := range typ.Fields() {
 			tag := f.Tag.Get("parquet")
 			optional := strings.Contains(tag, ",optional")
 			pointer := f.Type.Kind() == reflect.Pointer

@@ -159,16 +159,16 @@ func writeJob(t *testing.T, dir string) (path string) {
 }
 
 // writeRaw writes rows as a data shard, whatever rules they break.
-func writeRaw(t testing.TB, w io.Writer, format sink.Format, rows []sink.StoredRow, groupTokens int, meta map[string]string) {
-	t.Helper()
+func writeRaw(tb testing.TB, w io.Writer, format sink.Format, rows []sink.StoredRow, groupTokens int, meta map[string]string) {
+	tb.Helper()
 	enc := new(sink.EncoderPool).NewEncoder(w, format, groupTokens, meta)
 	for i := range rows {
 		if err := enc.Encode(&rows[i]); err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 	}
 	if err := enc.Close(); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 }
 
@@ -200,23 +200,21 @@ func rawRows() []sink.StoredRow {
 		r.PromptLength = int32(i)
 		maybe := func() bool { return rng.IntN(3) == 0 }
 		if maybe() {
-			r.Reward = ptr([]float64{0, 1, math.Inf(-1)}[rng.IntN(3)])
+			r.Reward = new([]float64{0, 1, math.Inf(-1)}[rng.IntN(3)])
 		}
 		if maybe() {
-			r.Messages = ptr([]string{"", "{}"}[rng.IntN(2)])
+			r.Messages = new([]string{"", "{}"}[rng.IntN(2)])
 		}
 		if maybe() {
-			r.TopK = ptr(int32(rng.IntN(2)))
+			r.TopK = new(int32(rng.IntN(2)))
 		}
 		if maybe() {
-			r.TopP = ptr(float32(rng.IntN(2)))
+			r.TopP = new(float32(rng.IntN(2)))
 		}
 		r.Truncated = maybe()
 	}
 	return rows
 }
-
-func ptr[T any](v T) *T { return &v }
 
 // columns turns rows into the columns that the scripts expect: floats by their
 // bits, null as nil, sorted by key.

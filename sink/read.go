@@ -119,7 +119,7 @@ func readShard[T any](l *Log, s Shard, kind Kind, yield func(*T, error) bool) er
 	if err != nil {
 		return corrupt(err)
 	}
-	defer f.Close() // it was read only
+	defer func() { _ = f.Close() }() // it was read only
 	// The digest first: the libraries are not made for damaged files, and may ask for
 	// any amount of memory.
 	if err := checkBytes(f, s.Bytes, s.SHA256); err != nil {
@@ -157,7 +157,7 @@ func readParquet[T any](f File, size, rows int64, yield func(*T) bool) (err erro
 		}
 	}()
 	r := parquet.NewGenericReader[T](pf)
-	defer r.Close() // it was read only
+	defer func() { _ = r.Close() }() // it was read only
 	var n int64
 	for {
 		// A few rows at a time: they can be large. Fresh memory for each, for the

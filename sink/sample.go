@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -180,10 +181,8 @@ func checkTexts(list []string) error {
 }
 
 func oneOf(what, word string, words []string) error {
-	for _, w := range words {
-		if w == word {
-			return nil
-		}
+	if slices.Contains(words, word) {
+		return nil
 	}
 	return fmt.Errorf("%s %q is not one of %q", what, word, words)
 }

@@ -90,8 +90,7 @@ func (v *verifier) problem(path string, row int64, err error) {
 	if len(v.report.Problems) >= v.opts.MaxProblems {
 		return
 	}
-	var corrupt *CorruptError
-	if !errors.As(err, &corrupt) {
+	if _, ok := errors.AsType[*CorruptError](err); !ok {
 		err = &CorruptError{Path: path, Row: row, Err: err}
 	}
 	v.report.Problems = append(v.report.Problems, err)
@@ -169,7 +168,7 @@ func (v *verifier) shard(ctx context.Context, c *Commit, s Shard) error {
 	if err != nil {
 		return err
 	}
-	defer f.Close() // it was read only
+	defer func() { _ = f.Close() }() // it was read only
 	v.report.Shards++
 	v.report.Bytes += s.Bytes
 	// The digest first: what it vouches for, the readers can take.

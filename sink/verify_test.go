@@ -170,7 +170,7 @@ func TestVerifyFindsWhatIsWrong(t *testing.T) {
 		{"attempt", row(func(r *sink.StoredRow) { r.Attempt = 2 }), "attempt 2, the commit says 1"},
 		{"attempt of a failure", func(s S) { s.commit(2, func(c *sink.Commit) { c.Samples[1].Attempt = 3 }) }, "attempt 1, the commit says 3"},
 		{"more than was sampled", row(func(r *sink.StoredRow) { r.CompletionTokens = 40 }), "the server counted 40"},
-		{"messages", row(func(r *sink.StoredRow) { r.Messages = ptr("{") }), "messages is not JSON"},
+		{"messages", row(func(r *sink.StoredRow) { r.Messages = new("{") }), "messages is not JSON"},
 		{"orphans", func(s S) {
 			s.write(filepath.Join(s.dir, "data", "part-x.parquet"), nil)
 			s.write(filepath.Join(s.dir, "data", ".tmp-x"), nil)

@@ -95,8 +95,7 @@ func ExampleAligner_Align() {
 func ExampleDecodeError() {
 	var reply tokenize.Reply
 	err := tokenize.NewDecoder(tokenize.DecoderConfig{}).DecodeBytes([]byte(`{"turns":[{"role":"assistant","output_ids":[5,-1]}]}`), &reply)
-	var e *tokenize.DecodeError
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*tokenize.DecodeError](err); ok {
 		fmt.Println(e.Offset, e.Path, errors.Is(err, tokenize.ErrRange))
 	}
 	fmt.Println(err)

@@ -40,11 +40,11 @@ type modelCall struct {
 }
 
 // recordings reads every recorded exchange.
-func recordings(t testing.TB) []recording {
-	t.Helper()
+func recordings(tb testing.TB) []recording {
+	tb.Helper()
 	files, err := filepath.Glob("../testdata/letta/*.json.gz")
 	if err != nil || len(files) == 0 {
-		t.Fatalf("no recordings: %v", err)
+		tb.Fatalf("no recordings: %v", err)
 	}
 	var all []recording
 	for _, file := range files {
@@ -54,15 +54,15 @@ func recordings(t testing.TB) []recording {
 		}
 		f, err := os.Open(file)
 		if err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 		z, err := gzip.NewReader(f)
 		if err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 		text, err := io.ReadAll(z)
 		if err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 		// An engine answered with NaN and infinities, which is not JSON; the server
 		// made them null.
@@ -71,7 +71,7 @@ func recordings(t testing.TB) []recording {
 		}
 		rec := recording{name: name}
 		if err := json.Unmarshal(text, &rec); err != nil {
-			t.Fatalf("%s: %v", name, err)
+			tb.Fatalf("%s: %v", name, err)
 		}
 		f.Close()
 		all = append(all, rec)
@@ -155,8 +155,8 @@ func renderTurn(w io.Writer, role string, prompt, output []int32, logprobs []flo
 }
 
 // renderReply is the inverse of nothing: every visible part of r as text.
-func renderReply(t testing.TB, r *tokenize.Reply) string {
-	t.Helper()
+func renderReply(tb testing.TB, r *tokenize.Reply) string {
+	tb.Helper()
 	var s strings.Builder
 	fmt.Fprintf(&s, "turns=%v\n", r.HasTurns)
 	for i := range r.Turns {
@@ -165,11 +165,11 @@ func renderReply(t testing.TB, r *tokenize.Reply) string {
 	}
 	var members map[string]json.RawMessage
 	if err := json.Unmarshal(r.Rest, &members); err != nil {
-		t.Fatalf("Rest is not JSON: %v: %.200s", err, r.Rest)
+		tb.Fatalf("Rest is not JSON: %v: %.200s", err, r.Rest)
 	}
 	rest, err := json.Marshal(members)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	fmt.Fprintf(&s, "rest=%s\n", rest)
 	return s.String()

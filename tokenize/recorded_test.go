@@ -116,7 +116,7 @@ func TestAlignRecorded(t *testing.T) {
 			}
 		}
 		for k := range seen {
-			if !seen[k] && len(calls[k].OutputIDs) > int(sum.Unscored) {
+			if !seen[k] && len(calls[k].OutputIDs) > sum.Unscored {
 				t.Errorf("%s: call %d is in no row", rec.name, k)
 			}
 			if k == 0 {

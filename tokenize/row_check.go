@@ -150,6 +150,7 @@ func (s PromptSource) proves(g Grade) bool {
 		return g >= CountVerified
 	case SourceLiteral:
 		return g >= Unverified
+	case SourceNone:
 	}
 	return false
 }

@@ -193,33 +193,54 @@ func TestWords(t *testing.T) {
 		words []string
 		read  func(string) (enum, error)
 	}{
-		{"role", func(i int) enum { return tokenize.Role(i) }, []string{"prompt", "assistant", "tool", "user"},
-			func(s string) (enum, error) { var v tokenize.Role; err := v.UnmarshalText([]byte(s)); return v, err }},
-		{"source", func(i int) enum { return tokenize.PromptSource(i) }, []string{"none", "turns", "tap", "stored", "trace", "literal"},
+		{
+			"role", func(i int) enum { return tokenize.Role(i) },
+			[]string{"prompt", "assistant", "tool", "user"},
+			func(s string) (enum, error) { var v tokenize.Role; err := v.UnmarshalText([]byte(s)); return v, err },
+		},
+		{
+			"source", func(i int) enum { return tokenize.PromptSource(i) },
+			[]string{"none", "turns", "tap", "stored", "trace", "literal"},
 			func(s string) (enum, error) {
 				var v tokenize.PromptSource
 				err := v.UnmarshalText([]byte(s))
 				return v, err
-			}},
-		{"grade", func(i int) enum { return tokenize.Grade(i) }, []string{"exact", "count_verified", "unverified", "quarantined"},
-			func(s string) (enum, error) { var v tokenize.Grade; err := v.UnmarshalText([]byte(s)); return v, err }},
-		{"reason", func(i int) enum { return tokenize.Reason(i) }, []string{"", "no_prompt", "count_mismatch", "length_mismatch", "id_mismatch", "no_logprobs", "hole", "compacted", "vocab", "drift", "no_turns", "grade"},
-			func(s string) (enum, error) { var v tokenize.Reason; err := v.UnmarshalText([]byte(s)); return v, err }},
-		{"divergence", func(i int) enum { return tokenize.DivergenceKind(i) }, []string{"", "prompt", "context", "earlier_output", "last_output", "proper_prefix", "after_lost"},
+			},
+		},
+		{
+			"grade", func(i int) enum { return tokenize.Grade(i) },
+			[]string{"exact", "count_verified", "unverified", "quarantined"},
+			func(s string) (enum, error) { var v tokenize.Grade; err := v.UnmarshalText([]byte(s)); return v, err },
+		},
+		{
+			"reason", func(i int) enum { return tokenize.Reason(i) },
+			[]string{"", "no_prompt", "count_mismatch", "length_mismatch", "id_mismatch", "no_logprobs", "hole", "compacted", "vocab", "drift", "no_turns", "grade"},
+			func(s string) (enum, error) { var v tokenize.Reason; err := v.UnmarshalText([]byte(s)); return v, err },
+		},
+		{
+			"divergence", func(i int) enum { return tokenize.DivergenceKind(i) },
+			[]string{"", "prompt", "context", "earlier_output", "last_output", "proper_prefix", "after_lost"},
 			func(s string) (enum, error) {
 				var v tokenize.DivergenceKind
 				err := v.UnmarshalText([]byte(s))
 				return v, err
-			}},
-		{"drift", func(i int) enum { return tokenize.Drift(i) }, []string{"fork", "realign", "reject"},
-			func(s string) (enum, error) { var v tokenize.Drift; err := v.UnmarshalText([]byte(s)); return v, err }},
-		{"flags", func(i int) enum {
-			if i == 0 {
-				return tokenize.Flags(0)
-			}
-			return tokenize.Flags(1 << (i - 1))
-		}, []string{"", "cut", "client_tool_context", "censored", "surplus_logprobs", "realigned", "reattached"},
-			func(s string) (enum, error) { var v tokenize.Flags; err := v.UnmarshalText([]byte(s)); return v, err }},
+			},
+		},
+		{
+			"drift", func(i int) enum { return tokenize.Drift(i) },
+			[]string{"fork", "realign", "reject"},
+			func(s string) (enum, error) { var v tokenize.Drift; err := v.UnmarshalText([]byte(s)); return v, err },
+		},
+		{
+			"flags", func(i int) enum {
+				if i == 0 {
+					return tokenize.Flags(0)
+				}
+				return tokenize.Flags(1 << (i - 1))
+			},
+			[]string{"", "cut", "client_tool_context", "censored", "surplus_logprobs", "realigned", "reattached"},
+			func(s string) (enum, error) { var v tokenize.Flags; err := v.UnmarshalText([]byte(s)); return v, err },
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

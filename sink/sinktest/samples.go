@@ -159,7 +159,7 @@ func Edge() []*tokenize.Sample {
 	})
 
 	for i, reward := range []*float64{
-		nil, ptr(0.0), ptr(1.0), ptr(math.Copysign(0, -1)), ptr(-1e300), ptr(math.Inf(1)), ptr(math.Inf(-1)), ptr(math.NaN()), ptr(5e-324), nil, nil, ptr(0.0), ptr(0.0), nil,
+		nil, new(0.0), new(1.0), new(math.Copysign(0, -1)), new(-1e300), new(math.Inf(1)), new(math.Inf(-1)), new(math.NaN()), new(5e-324), nil, nil, new(0.0), new(0.0), nil,
 	} {
 		add(b.Sample(b.Row(3, 4)), func(s *tokenize.Sample) {
 			s.Reward = reward
@@ -181,10 +181,10 @@ func Edge() []*tokenize.Sample {
 			r.Flags = tokenize.Flags(i) &^ tokenize.FlagRealigned // that one goes with Trimmed
 			r.Truncated = r.Flags&tokenize.FlagCut != 0
 			if i%3 == 0 {
-				s.Sampling.Temperature, s.Sampling.TopK = ptr(float32(0)), ptr(int32(0))
+				s.Sampling.Temperature, s.Sampling.TopK = new(float32(0)), new(int32(0))
 			}
 			if i%4 == 0 {
-				s.Sampling.TopP, s.Sampling.MaxNewTokens = ptr(float32(0.95)), ptr(int32(4096))
+				s.Sampling.TopP, s.Sampling.MaxNewTokens = new(float32(0.95)), new(int32(4096))
 			}
 			s.Status = []string{"completed", "truncated", "max_steps"}[i%3]
 		})
@@ -197,7 +197,7 @@ func Edge() []*tokenize.Sample {
 			s.Rows[0].StepIDs = []string{text}
 			s.Rows[0].FinishReasons = []string{text}
 			if i%2 == 0 {
-				s.Messages, s.Metadata, s.RewardDetails = ptr(quote(text)), ptr(quote(text)), ptr("{}")
+				s.Messages, s.Metadata, s.RewardDetails = new(quote(text)), new(quote(text)), new("{}")
 			} else {
 				s.RunIDs = nil
 			}
@@ -225,8 +225,6 @@ func Edge() []*tokenize.Sample {
 	add(b.Sample(b.Row(1, 1)), nil)
 	return all
 }
-
-func ptr[T any](v T) *T { return &v }
 
 // quote makes a JSON object that holds text.
 func quote(text string) string {
@@ -304,7 +302,7 @@ func Rows(s *tokenize.Sample) []sink.StoredRow {
 			Messages: s.Messages, Metadata: s.Metadata,
 		}
 		if r.Divergence != nil {
-			rows[i].Divergence = ptr(string(r.Divergence.AppendJSON(nil)))
+			rows[i].Divergence = new(string(r.Divergence.AppendJSON(nil)))
 		}
 	}
 	return rows

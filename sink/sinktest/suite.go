@@ -16,6 +16,7 @@ import (
 // Run is the acceptance suite: what every dataset promises, whatever cfg says of
 // format, writers and sizes. It sets cfg.VocabSize.
 func Run(t *testing.T, cfg sink.Config) {
+	t.Helper()
 	cfg.VocabSize = Vocab
 	t.Run("gives back every value", func(t *testing.T) { t.Parallel(); testValues(t, cfg) })
 	t.Run("many small shards", func(t *testing.T) { t.Parallel(); testRotation(t, cfg) })
@@ -25,17 +26,17 @@ func Run(t *testing.T, cfg sink.Config) {
 
 // Write appends the samples from several goroutines and closes the dataset. Every
 // sample must be committed.
-func Write(t testing.TB, dir string, cfg sink.Config, samples []*tokenize.Sample) sink.Stats {
-	t.Helper()
+func Write(tb testing.TB, dir string, cfg sink.Config, samples []*tokenize.Sample) sink.Stats {
+	tb.Helper()
 	d, err := sink.Create(dir, cfg)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	ctx := t.Context()
+	ctx := tb.Context()
 	var run sync.WaitGroup
 	run.Go(func() {
 		if err := d.Run(ctx); err != nil {
-			t.Errorf("Run: %v", err)
+			tb.Errorf("Run: %v", err)
 		}
 	})
 	var mu sync.Mutex
@@ -51,11 +52,11 @@ func Write(t testing.TB, dir string, cfg sink.Config, samples []*tokenize.Sample
 					defer mu.Unlock()
 					done[key]++
 					if err != nil {
-						t.Errorf("done(%s): %v", key, err)
+						tb.Errorf("done(%s): %v", key, err)
 					}
 				})
 				if err != nil {
-					t.Errorf("Append: %v", err)
+					tb.Errorf("Append: %v", err)
 				}
 			}
 		})
@@ -67,27 +68,27 @@ func Write(t testing.TB, dir string, cfg sink.Config, samples []*tokenize.Sample
 	close(work)
 	feed.Wait()
 	if err := d.Close(context.Background()); err != nil {
-		t.Errorf("Close: %v", err)
+		tb.Errorf("Close: %v", err)
 	}
 	run.Wait()
 	for key, times := range done {
 		if times != 1 {
-			t.Errorf("done of %s was called %d times", key, times)
+			tb.Errorf("done of %s was called %d times", key, times)
 		}
 	}
 	if len(done) != n {
-		t.Errorf("done was called for %d samples of %d", len(done), n)
+		tb.Errorf("done was called for %d samples of %d", len(done), n)
 	}
 	return d.Stats()
 }
 
 // Read returns all rows and failures by sample key, in the order of the log, and
 // the number of times that each key is committed.
-func Read(t testing.TB, dir string) (rows map[string][]sink.StoredRow, failures map[string][]sink.StoredFailure, keys map[string]int) {
-	t.Helper()
+func Read(tb testing.TB, dir string) (rows map[string][]sink.StoredRow, failures map[string][]sink.StoredFailure, keys map[string]int) {
+	tb.Helper()
 	log, err := sink.ReadLog(dir)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	rows, failures, keys = map[string][]sink.StoredRow{}, map[string][]sink.StoredFailure{}, map[string]int{}
 	for _, c := range log.Commits {
@@ -98,7 +99,7 @@ func Read(t testing.TB, dir string) (rows map[string][]sink.StoredRow, failures 
 	for shard := range log.Shards(sink.KindData) {
 		for row, err := range log.Rows(shard) {
 			if err != nil {
-				t.Fatal(err)
+				tb.Fatal(err)
 			}
 			rows[row.SampleKey] = append(rows[row.SampleKey], *row)
 		}
@@ -106,7 +107,7 @@ func Read(t testing.TB, dir string) (rows map[string][]sink.StoredRow, failures 
 	for shard := range log.Shards(sink.KindFailures) {
 		for f, err := range log.Failures(shard) {
 			if err != nil {
-				t.Fatal(err)
+				tb.Fatal(err)
 			}
 			failures[f.SampleKey] = append(failures[f.SampleKey], *f)
 		}
@@ -116,35 +117,35 @@ func Read(t testing.TB, dir string) (rows map[string][]sink.StoredRow, failures 
 
 // Compare checks that the dataset in dir holds exactly the samples, each value as
 // it was, floats by their bits.
-func Compare(t testing.TB, dir string, want []*tokenize.Sample) {
-	t.Helper()
-	rows, failures, keys := Read(t, dir)
+func Compare(tb testing.TB, dir string, want []*tokenize.Sample) {
+	tb.Helper()
+	rows, failures, keys := Read(tb, dir)
 	for _, s := range want {
 		if keys[s.Key] != 1 {
-			t.Errorf("sample %s is committed %d times", s.Key, keys[s.Key])
+			tb.Errorf("sample %s is committed %d times", s.Key, keys[s.Key])
 		}
 		delete(keys, s.Key)
-		compare(t, s.Key, rows[s.Key], Rows(s))
-		compare(t, s.Key, failures[s.Key], Failures(s))
+		compare(tb, s.Key, rows[s.Key], Rows(s))
+		compare(tb, s.Key, failures[s.Key], Failures(s))
 		delete(rows, s.Key)
 		delete(failures, s.Key)
 	}
 	if len(keys)+len(rows)+len(failures) > 0 {
-		t.Errorf("%d keys, %d samples with rows, %d with failures that nobody wrote", len(keys), len(rows), len(failures))
+		tb.Errorf("%d keys, %d samples with rows, %d with failures that nobody wrote", len(keys), len(rows), len(failures))
 	}
 }
 
-func compare[T any](t testing.TB, key string, got, want []T) {
-	t.Helper()
+func compare[T any](tb testing.TB, key string, got, want []T) {
+	tb.Helper()
 	if len(got) != len(want) {
-		t.Errorf("sample %s: %d rows, want %d", key, len(got), len(want))
+		tb.Errorf("sample %s: %d rows, want %d", key, len(got), len(want))
 		return
 	}
 	for i := range got {
 		g, w := reflect.ValueOf(got[i]), reflect.ValueOf(want[i])
 		for k := range g.NumField() {
 			if err := same(g.Field(k), w.Field(k)); err != nil {
-				t.Errorf("sample %s: row %d: %s: %v", key, i, g.Type().Field(k).Name, err)
+				tb.Errorf("sample %s: row %d: %s: %v", key, i, g.Type().Field(k).Name, err)
 			}
 		}
 	}
@@ -186,6 +187,7 @@ func same(g, w reflect.Value) error {
 }
 
 func testValues(t *testing.T, cfg sink.Config) {
+	t.Helper()
 	dir := t.TempDir()
 	cfg.RowGroupTokens = 50_000 // many groups, or batches
 	stats := Write(t, dir, cfg, Edge())
@@ -213,22 +215,23 @@ func testValues(t *testing.T, cfg sink.Config) {
 	}
 }
 
-func verify(t testing.TB, dir string) sink.VerifyReport {
-	t.Helper()
-	report, err := sink.Verify(t.Context(), dir, sink.VerifyOptions{VocabSize: Vocab})
+func verify(tb testing.TB, dir string) sink.VerifyReport {
+	tb.Helper()
+	report, err := sink.Verify(tb.Context(), dir, sink.VerifyOptions{VocabSize: Vocab})
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	for _, p := range report.Problems {
-		t.Errorf("Verify: %v", p)
+		tb.Errorf("Verify: %v", p)
 	}
 	if len(report.Orphans) > 0 {
-		t.Errorf("Verify: orphans %q", report.Orphans)
+		tb.Errorf("Verify: orphans %q", report.Orphans)
 	}
 	return report
 }
 
 func testRotation(t *testing.T, cfg sink.Config) {
+	t.Helper()
 	cfg.MaxShardBytes = 100_000
 	cfg.RowGroupTokens = 2000
 	cfg.Writers = max(cfg.Writers, 2)
@@ -265,6 +268,7 @@ func testRotation(t *testing.T, cfg sink.Config) {
 }
 
 func testContinue(t *testing.T, cfg sink.Config) {
+	t.Helper()
 	dir := t.TempDir()
 	b := NewBuilder(3)
 	failed := b.Failure(5)
@@ -303,6 +307,7 @@ func testContinue(t *testing.T, cfg sink.Config) {
 }
 
 func testRefusals(t *testing.T, cfg sink.Config) {
+	t.Helper()
 	for _, tt := range []struct {
 		name string
 		edit func(s *tokenize.Sample)
@@ -312,10 +317,10 @@ func testRefusals(t *testing.T, cfg sink.Config) {
 		{"attempt 0", func(s *tokenize.Sample) { s.Attempt = 0 }},
 		{"status of a failure", func(s *tokenize.Sample) { s.Status = "cancelled" }},
 		{"text that is not UTF-8", func(s *tokenize.Sample) { s.Model = "\xff" }},
-		{"messages that are not UTF-8", func(s *tokenize.Sample) { s.Messages = ptr("\xff") }},
-		{"messages that are not JSON", func(s *tokenize.Sample) { s.Messages = ptr("{") }},
-		{"metadata that is not JSON", func(s *tokenize.Sample) { s.Metadata = ptr("a") }},
-		{"reward details that are not JSON", func(s *tokenize.Sample) { s.RewardDetails = ptr("") }},
+		{"messages that are not UTF-8", func(s *tokenize.Sample) { s.Messages = new("\xff") }},
+		{"messages that are not JSON", func(s *tokenize.Sample) { s.Messages = new("{") }},
+		{"metadata that is not JSON", func(s *tokenize.Sample) { s.Metadata = new("a") }},
+		{"reward details that are not JSON", func(s *tokenize.Sample) { s.RewardDetails = new("") }},
 		{"more tokens than the server counted", func(s *tokenize.Sample) { s.CompletionTokens-- }},
 		{"step id that is not UTF-8", func(s *tokenize.Sample) { s.Rows[0].StepIDs = []string{"\xff"} }},
 		{"mask shorter than ids", func(s *tokenize.Sample) { s.Rows[0].LossMask = s.Rows[0].LossMask[1:] }},
