@@ -56,6 +56,11 @@ $(LINT): Makefile
 fuzz: ## every fuzz target for FUZZTIME (30s) each
 	.ci/fuzz.sh $(FUZZTIME)
 
+.PHONY: differential
+differential: python ## the long comparisons with the reference engines: every code point
+	$(GO) test -count 1 -tags differential -timeout 60m -v -run '^TestPeer' ./tokenize/bpe
+	$(GO) test -count 1 -v -run 'AgainstPython' ./tokenize/chat
+
 .PHONY: bench
 bench: ## every benchmark; BENCH=regexp chooses
 	$(GO) test -p 1 -run '^$$' -bench '$(BENCH)' -benchmem ./...
