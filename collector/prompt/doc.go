@@ -36,7 +36,15 @@
 // stored replays the agent's life: the system message as it was read right after
 // the agent was made, the client's own requests, the turns, and the calls as the
 // server stored them (those, not the text that the model wrote, are printed
-// again). The tools are AgentState's in AgentState's order, then the client's.
+// again). The tools are AgentState's, then the client's.
+//
+// The order of AgentState's tools is no property of the agent: the server reads them
+// without one (orm/agent.py:136), so that it changes whenever the database plans its
+// query anew, between two requests and between the agent and its first request.
+// Another order has the same length. Of an agent with several tools the order is
+// therefore taken, per send, from the trace of one of its calls; where there is none
+// the agent is read again, and where it then has another order than at first, stored
+// gives nothing.
 //
 // trace takes the OpenAI-style body that the server kept and never sent, and undoes
 // its few, known differences. A trace counts only where the output_ids of its
@@ -56,8 +64,9 @@
 // a conversation that was compacted, whose first system message cannot be read.
 //
 // A trace for every call, beside stored, would prove that the step belongs to the
-// turn and nothing about the prompt that stored did not already know; it costs the
-// largest request there is, and so is not fetched.
+// turn, and about the prompt nothing but the order of the tools, which is the same
+// in all calls of a send; it costs the largest request there is, and so one per send
+// is fetched, and none for an agent with at most one tool.
 //
 // # Reasons
 //

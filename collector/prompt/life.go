@@ -27,6 +27,13 @@ type send struct {
 	stored   letta.Messages // of the server run, ascending
 	first    int            // index of the send's first call within the sample
 	calls    int
+	// order holds the names of the tools in the order in which the server read them
+	// for this request, nil where that is AgentState's; unordered says that the order
+	// changed and is not known.
+	order     []string
+	unordered bool
+	// traces holds what was fetched, by call.
+	traces map[int]*letta.ProviderTrace
 	// blind says that the send names no server run, so that nothing of it could be
 	// fetched: steps and stored are empty.
 	blind bool

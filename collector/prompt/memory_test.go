@@ -17,6 +17,7 @@ type memory struct {
 	steps    [][]letta.Step
 	messages []letta.Messages
 	traces   map[string]*letta.ProviderTrace
+	agent    *letta.AgentState
 	err      error // of every fetch, if set
 }
 
@@ -32,9 +33,11 @@ func (m *memory) Trace(_ context.Context, id string) (*letta.ProviderTrace, erro
 	return m.traces[id], m.err
 }
 
+func (m *memory) AgentNow(context.Context) (*letta.AgentState, error) { return m.agent, m.err }
+
 // with returns a copy in which lists may be replaced.
 func (m *memory) with(change func(*memory)) *memory {
-	c := &memory{slices.Clone(m.steps), slices.Clone(m.messages), map[string]*letta.ProviderTrace{}, m.err}
+	c := &memory{slices.Clone(m.steps), slices.Clone(m.messages), map[string]*letta.ProviderTrace{}, m.agent, m.err}
 	for id, t := range m.traces {
 		c.traces[id] = t
 	}
@@ -65,6 +68,7 @@ func remembered(t testing.TB, names ...string) []*knownLife {
 		}
 		k := &knownLife{name: rec.name, reply: live(t, cases, &rec), truths: truths, memory: &memory{traces: map[string]*letta.ProviderTrace{}}}
 		e := k.reply.Evidence.(*letta.Evidence)
+		k.memory.agent = e.Agent
 		for i := range e.Sends {
 			steps, err := e.Steps(t.Context(), i)
 			if err != nil {

@@ -19,6 +19,8 @@ type fetcher interface {
 	Messages(ctx context.Context, i int) (letta.Messages, error)
 	// Trace returns the trace of a step, nil where there is none.
 	Trace(ctx context.Context, stepID string) (*letta.ProviderTrace, error)
+	// AgentNow reads the agent again.
+	AgentNow(ctx context.Context) (*letta.AgentState, error)
 }
 
 // A rebuild finds the prompts of one sample's calls from what the server keeps,
@@ -155,6 +157,8 @@ func (b *rebuild) fromStored() error {
 		switch i := s.first + k; {
 		case s.epochs[k] > 0:
 			b.note(i, "stored: the server summarized the history before this call")
+		case s.unordered:
+			b.note(i, "stored: the server reads the tools in another order than before, and that of this request is not known")
 		case incomplete && i > 0:
 			b.note(i, "stored: the server run has no messages")
 		case b.calls[i].Grade == tokenize.Quarantined:
@@ -228,8 +232,7 @@ func (b *rebuild) trace(ctx context.Context, s *send, k int) (*traced, error) {
 			return nil, nil
 		}
 	}
-	b.stats.requests.Add(1)
-	t, err := b.from.Trace(ctx, step)
+	t, err := b.fetchTrace(ctx, s, k)
 	if err != nil {
 		return nil, err
 	}

@@ -29,7 +29,7 @@ func (l *life) stored(yield func(s *send, k int, c conversation)) error {
 			h.reload()
 		}
 		scrub := l.scrubs(s.request)
-		tools, err := toolsOf(l.agent, s.request)
+		tools, err := toolsOf(l.agent, s.request, s.order)
 		if err != nil {
 			return err
 		}

@@ -12,18 +12,18 @@ import (
 const emptyParameters = `{"type":"object","properties":{}}`
 
 // toolsOf is the list of tools of one request as the template is given it: the
-// agent's in the order of AgentState, then the client's, of which one of the same
-// name takes the place of the agent's. It is Undefined where there are none.
+// agent's in the order of the names, then the client's, of which one of the same
+// name takes the place of the agent's. Tools that are not named keep AgentState's
+// order, after the others. It is Undefined where there are no tools.
 //
 // Source: agents/letta_agent_v3.py:2039-2074, helpers/tool_execution_helper.py:89.
-func toolsOf(agent *letta.AgentState, request *letta.LettaRequest) (chat.Value, error) {
+func toolsOf(agent *letta.AgentState, request *letta.LettaRequest, order []string) (chat.Value, error) {
 	client := make(map[string]bool, len(request.ClientTools))
 	for i := range request.ClientTools {
 		client[request.ClientTools[i].Name] = true
 	}
 	var list []chat.Value
-	for i := range agent.Tools {
-		t := &agent.Tools[i]
+	for _, t := range inOrder(agent.Tools, order) {
 		if client[text(t.Name)] {
 			continue
 		}

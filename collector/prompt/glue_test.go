@@ -1,0 +1,348 @@
+package prompt_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/collector/letta"
+	"github.com/rollout-rl/rollout/collector/prompt"
+	"github.com/rollout-rl/rollout/tokenize"
+	"github.com/rollout-rl/rollout/tokenize/bpe"
+	"github.com/rollout-rl/rollout/tokenize/bpe/bpetest"
+	"github.com/rollout-rl/rollout/tokenize/chat"
+)
+
+// What lies between two outputs is never put together here from parts: whole
+// prompts are rebuilt by the model's own template, and what the next prompt adds is
+// context. These tests show for each rule about such glue that it holds so.
+
+// counted rebuilds a made-up life of which the server's counts are those of a first
+// try, and aligns it.
+func counted(t *testing.T, model *prompt.Model, m *memory, reply *collector.Reply, cfg tokenize.AlignConfig) ([]tokenize.Call, []tokenize.Row, tokenize.Alignment) {
+	t.Helper()
+	r := prompt.NewRebuilder(model, true, false)
+	calls, err := r.Prompts(t.Context(), m, reply)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for k := range calls {
+		if calls[k].Grade == tokenize.CountVerified {
+			continue
+		}
+		n := new(int64(0))
+		if _, err := fmt.Sscanf(calls[k].Note, "stored: rebuilt %d tokens", n); err != nil {
+			t.Fatalf("call %d: %q", k, calls[k].Note)
+		}
+		for s := range m.steps {
+			for j := range m.steps[s] {
+				if m.steps[s][j].ID == calls[k].StepID {
+					m.steps[s][j].PromptTokens = n
+				}
+			}
+		}
+	}
+	if calls, err = r.Prompts(t.Context(), m, reply); err != nil {
+		t.Fatal(err)
+	}
+	rows, al, err := tokenize.NewAligner(cfg).Align(nil, calls)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return calls, rows, al
+}
+
+// sampled is an assistant turn with its step.
+func sampled(t *testing.T, model *prompt.Model, id, output, content string) (tokenize.Turn, letta.Step) {
+	t.Helper()
+	ids, err := model.Tokenizer.AppendTokens(nil, output)
+	if err != nil {
+		t.Fatal(err)
+	}
+	logprobs := make([]float32, len(ids))
+	for i := range logprobs {
+		logprobs[i] = -0.25
+	}
+	return tokenize.Turn{Role: tokenize.RoleAssistant, OutputIDs: ids, Logprobs: logprobs, Content: content, IDMismatch: -1},
+		letta.Step{ID: id, CompletionTokens: new(int64(len(ids))), PromptTokens: new(int64(0))}
+}
+
+// marked prints a row with what is trained in brackets.
+func marked(t *testing.T, model *prompt.Model, row *tokenize.Row) string {
+	t.Helper()
+	var s strings.Builder
+	for i, role := range row.TurnRoles {
+		lo, hi := row.TurnOffsets[i], row.TurnOffsets[i+1]
+		text, err := model.Tokenizer.AppendText(nil, row.InputIDs[lo:hi], bpe.DecodeOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := int8(0)
+		if tokenize.Role(role) == tokenize.RoleAssistant {
+			want = 1
+			text = []byte("[" + string(text) + "]")
+		}
+		if slices.ContainsFunc(row.LossMask[lo:hi], func(m int8) bool { return m != want }) {
+			t.Errorf("span %d (%v) is not all masked %d", i, tokenize.Role(role), want)
+		}
+		s.Write(text)
+	}
+	return s.String()
+}
+
+// R10: the newline that Qwen's template writes after the end of a turn, and that no
+// model samples, is context.
+func TestMissingNewline(t *testing.T) {
+	t.Parallel()
+	model, err := qwen3()
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := remembered(t, "tool")[0]
+	calls, err := prompt.NewRebuilder(model, true, false).Prompts(t.Context(), known.memory, known.reply)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows, _, err := tokenize.NewAligner(tokenize.AlignConfig{}).Align(nil, calls)
+	if err != nil || len(rows) != 1 {
+		t.Fatalf("%d rows, %v", len(rows), err)
+	}
+	row := &rows[0]
+	end, _ := model.Tokenizer.ID("<|im_end|>")
+	newline, err := model.Tokenizer.AppendTokens(nil, "\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := row.TurnOffsets[2] // the first token after the first output
+	if row.InputIDs[at-1] != end || row.LossMask[at-1] != 1 || row.InputIDs[at] != newline[0] || row.LossMask[at] != 0 {
+		t.Errorf("ids %v mask %v around the end of the output, want a sampled %d and an unsampled %d", row.InputIDs[at-1:at+1], row.LossMask[at-1:at+1], end, newline[0])
+	}
+}
+
+// R7: parallel results are one message, as the server made them one.
+func TestParallelResultsAreOneGroup(t *testing.T) {
+	t.Parallel()
+	model, err := qwen3()
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := remembered(t, "tool-parallel")[0]
+	calls, err := prompt.NewRebuilder(model, true, false).Prompts(t.Context(), known.memory, known.reply)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := model.Tokenizer.AppendText(nil, calls[1].PromptIDs, bpe.DecodeOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(string(text), "<tool_response>"); n != 1 || strings.Count(string(text), `"status": "OK"`) != 2 {
+		t.Errorf("%d tool messages in the prompt, want one with both results:\n%s", n, text)
+	}
+}
+
+// R11: the end that a truncated turn lacks is written by the template for the next
+// prompt, and is context. The first send is the recorded length stop; the second
+// is made up, because no recording goes on after one without a compaction. What was
+// recorded ends with a space, which the server strips: the next prompt forks.
+func TestTruncatedTurnIsClosed(t *testing.T) {
+	t.Parallel()
+	model, err := qwen3()
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := remembered(t, "length")[0]
+	for _, tt := range []struct {
+		name string
+		less int // tokens taken from the end of the recorded output
+		rows int
+	}{{"as recorded", 0, 2}, {"without its last space", 1, 1}} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			e := *known.reply.Evidence.(*letta.Evidence)
+			e.Sends = append(slices.Clone(e.Sends), letta.SendEvidence{
+				Request: &letta.LettaRequest{Messages: letta.InputMessages{letta.UserText("Go on.")}}, Response: &letta.LettaResponse{}, RunID: "run-2",
+			})
+			turn, step := sampled(t, model, "step-2", "Done.<|im_end|>", "Done.")
+			cut := slices.Clone(known.reply.Sends[0].Turns)
+			n := len(cut[0].OutputIDs) - tt.less
+			cut[0].OutputIDs, cut[0].Logprobs = cut[0].OutputIDs[:n], cut[0].Logprobs[:n]
+			m := known.memory.with(func(m *memory) {
+				first := m.steps[0][0]
+				first.CompletionTokens = new(int64(n))
+				m.steps = [][]letta.Step{{first}, {step}}
+				m.messages = append(m.messages, letta.Messages{&letta.UserMessage{Content: letta.TextOf("Go on.")}})
+			})
+			reply := *known.reply
+			reply.Evidence = &e
+			reply.Sends = []collector.Send{{Turns: cut, RunID: "run-1"}, {Turns: []tokenize.Turn{turn}, RunID: "run-2"}}
+			calls, rows, _ := counted(t, model, m, &reply, tokenize.AlignConfig{})
+			if !slices.Equal(calls[0].PromptIDs, known.truths[0].prompt) {
+				t.Error("the first prompt is not the recorded one")
+			}
+			if end, _ := model.Tokenizer.ID("<|im_end|>"); slices.Contains(calls[0].OutputIDs, end) {
+				t.Fatal("the recorded output is not truncated")
+			}
+			if len(rows) != tt.rows {
+				t.Fatalf("%d rows, want %d", len(rows), tt.rows)
+			}
+			last := marked(t, model, &rows[len(rows)-1])
+			if !strings.HasSuffix(last, "<|im_end|>\n<|im_start|>user\nGo on.<|im_end|>\n<|im_start|>assistant\n[Done.<|im_end|>]") {
+				t.Errorf("row %q", last)
+			}
+			if tt.rows == 1 && !strings.Contains(last, " word]<|im_end|>\n<|im_start|>user") {
+				t.Errorf("row %q: the end of the truncated output is not context", last)
+			}
+		})
+	}
+}
+
+// The recorded length stop that another call follows: a compaction lies between, so
+// that the row of the first ends truncated and the second begins one, under the
+// prompts that the engine received.
+func TestRecordedLengthStopThenCall(t *testing.T) {
+	t.Parallel()
+	known := remembered(t, "compaction")[0]
+	var calls []tokenize.Call
+	for _, truth := range known.truths {
+		c := tokenize.Call{PromptIDs: truth.prompt, OutputIDs: truth.output, Logprobs: make([]float32, len(truth.output)), Source: tokenize.SourceTap, Version: -1}
+		for i := range c.Logprobs {
+			c.Logprobs[i] = -1
+		}
+		if len(truth.output) == 4096 {
+			c.FinishReason = "length"
+		}
+		calls = append(calls, c)
+	}
+	if calls[1].FinishReason != "length" || len(calls[2].PromptIDs) <= len(calls[1].PromptIDs)+len(calls[1].OutputIDs) {
+		t.Fatal("the recording has no length stop that a longer prompt follows")
+	}
+	rows, _, err := tokenize.NewAligner(tokenize.AlignConfig{}).Align(nil, calls)
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := make([]bool, len(calls))
+	for i := range rows {
+		if err := checkRow(&rows[i], known.truths, seen); err != nil {
+			t.Errorf("row %d: %v", i, err)
+		}
+		d := rows[i].Divergence
+		if i > 0 && rows[i].FirstCall == 2 && (d == nil || d.Kind != tokenize.DivergedInPrompt || d.Offset != 81) {
+			t.Errorf("row %d: divergence %+v, want one in the system message", i, d)
+		}
+		if rows[i].Truncated != (rows[i].LastCall == 2) {
+			t.Errorf("row %d of calls %d to %d: truncated %v", i, rows[i].FirstCall, rows[i].LastCall, rows[i].Truncated)
+		}
+	}
+}
+
+// glm is GLM-4.5's template with a tokenizer that has its markers: GLM's own
+// vocabulary is not stored, and which ids the words have does not matter here.
+func glm(t *testing.T) *prompt.Model {
+	t.Helper()
+	packed, err := os.ReadFile(filepath.Join(testdata, "chat-templates/templates.json.gz"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	z, err := gzip.NewReader(bytes.NewReader(packed))
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := io.ReadAll(z)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var templates map[string]string
+	if err := json.Unmarshal(raw, &templates); err != nil {
+		t.Fatal(err)
+	}
+	tmpl, err := chat.Parse("glm-4.5", templates["zai-GLM-4.5.jinja"], chat.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := bpetest.Read(t, "qwen3", "tokenizer.json")
+	for was, is := range map[string]string{
+		"<|im_start|>": "<|system|>", "<|im_end|>": "<|user|>", "<|box_start|>": "<|assistant|>", "<|box_end|>": "<|observation|>",
+		"<|quad_start|>": "[gMASK]", "<|quad_end|>": "<sop>",
+	} {
+		file = bytes.ReplaceAll(file, []byte(was), []byte(is))
+	}
+	tok, err := bpe.Parse(file, bpe.Options{Experimental: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &prompt.Model{Template: tmpl, Tokenizer: tok}
+}
+
+// R12: a model of GLM's kind ends its turn by sampling the marker of the next role.
+// The marker stays, trained and with its log-probability, and is not written twice;
+// where the next role is another one, the row ends with it and the next prompt is
+// the real one.
+func TestRoleMarkerStop(t *testing.T) {
+	t.Parallel()
+	model := glm(t)
+	const called = "\n<think></think>\n<tool_call>add\n<arg_key>a</arg_key>\n<arg_value>2</arg_value>\n</tool_call>"
+	const result = "{\n  \"status\": \"OK\",\n  \"message\": \"5\"\n}"
+	const head = "[gMASK]<sop><|system|>\nBe brief.<|user|>\nAdd.<|assistant|>"
+	tests := []struct {
+		name, marker string
+		cfg          tokenize.AlignConfig
+		want         []string
+		trimmed      int
+	}{
+		{
+			name: "the next role", marker: "<|observation|>",
+			want: []string{head + "[" + called + "<|observation|>]\n<tool_response>\n" + result + "\n</tool_response><|assistant|>[\n<think></think>\n5<|user|>]"},
+		},
+		{
+			name: "another role", marker: "<|user|>",
+			want: []string{
+				head + "[" + called + "<|user|>]",
+				head + called + "<|observation|>\n<tool_response>\n" + result + "\n</tool_response><|assistant|>[\n<think></think>\n5<|user|>]",
+			},
+		},
+		{
+			name: "another role, realigned", marker: "<|user|>", cfg: tokenize.AlignConfig{Drift: tokenize.DriftRealign, RealignMax: 1}, trimmed: 1,
+			want: []string{head + "[" + called + "]<|observation|>\n<tool_response>\n" + result + "\n</tool_response><|assistant|>[\n<think></think>\n5<|user|>]"},
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			first, step1 := sampled(t, model, "step-1", called+tt.marker, "<think></think>")
+			second, step2 := sampled(t, model, "step-2", "\n<think></think>\n5<|user|>", "<think></think>\n5")
+			id, args := "step-1", `{"a": 2}`
+			m := &memory{
+				steps: [][]letta.Step{{step1, step2}},
+				messages: []letta.Messages{{
+					&letta.ToolCallMessage{MessageHead: letta.MessageHead{StepID: &id}, ToolCalls: letta.ToolCalls{{Name: new("add"), Arguments: &args, ToolCallID: new("c1")}}},
+					&letta.ToolReturnMessage{MessageHead: letta.MessageHead{StepID: &id}, ToolCallID: "c1"},
+				}},
+			}
+			reply := &collector.Reply{
+				Evidence: &letta.Evidence{Agent: new(letta.AgentState), SystemText: "Be brief.", Sends: []letta.SendEvidence{{
+					Request: &letta.LettaRequest{Messages: letta.InputMessages{letta.UserText("Add.")}}, Response: &letta.LettaResponse{}, RunID: "run-1",
+				}}},
+				Sends: []collector.Send{{Turns: []tokenize.Turn{first, {Role: tokenize.RoleTool, Content: result, ToolName: "add", IDMismatch: -1}, second}, RunID: "run-1"}},
+			}
+			_, rows, al := counted(t, model, m, reply, tt.cfg)
+			var got []string
+			for i := range rows {
+				got = append(got, marked(t, model, &rows[i]))
+			}
+			if !slices.Equal(got, tt.want) {
+				t.Errorf("rows\n%q\nwant\n%q", got, tt.want)
+			}
+			if al.Trimmed != tt.trimmed || al.Sampled != al.Trained+al.Trimmed {
+				t.Errorf("%+v, want %d trimmed", al, tt.trimmed)
+			}
+		})
+	}
+}
