@@ -22,8 +22,8 @@ agent:
       parameters: {type: object, properties: {cmd: {type: string, description: the command}}, required: [cmd]}
       answer: "a.txt\nb.txt"
 `)
-	if want.sends != 2 || len(want.rows) != 2 {
-		t.Errorf("the recording gives %d sends and %d rows, want 2 and 2", want.sends, len(want.rows))
+	if want.sends != 2 || len(want.rows) != 2 || want.rows[0].flags != nil || want.rows[1].flags == nil {
+		t.Errorf("the recording gives %d sends and %d rows, want 2 and 2, the second row behind the result", want.sends, len(want.rows))
 	}
 }
 
@@ -40,9 +40,6 @@ func collectRecorded(t *testing.T, name string, clientTools bool, config string)
 	all := recordings(t)
 	i := slices.IndexFunc(all, func(r *recording) bool { return r.name == name })
 	want := all[i].want(t, clientTools)
-	if clientTools {
-		want.flags = []string{"client_tool_context"}
-	}
 	sim := newSim(t, lettasim.Config{InputIDs: true})
 	counter, url := countSends(t, sim)
 	var task []byte

@@ -213,8 +213,8 @@ func checkSample(t *testing.T, want *wanted, id sampleID, got *readBack, counter
 		if r.Reward != nil {
 			bad("reward", *r.Reward, nil)
 		}
-		if !slices.Equal(r.Flags, want.flags) {
-			bad("flags", r.Flags, want.flags)
+		if !slices.Equal(r.Flags, w.flags) {
+			bad("flags", r.Flags, w.flags)
 		}
 	}
 	scored := 0

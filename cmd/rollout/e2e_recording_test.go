@@ -92,7 +92,6 @@ type wanted struct {
 	ids      []int32    // sampled, of all calls
 	logprobs []*float64 // of ids
 	rows     []wantedRow
-	flags    []string // of every row
 
 	temperature, topP float32
 	maxNewTokens      int32
@@ -107,6 +106,7 @@ type wantedRow struct {
 	roles    []int8
 	calls    int
 	unscored int32
+	flags    []string
 	forkCall int // the call that forked, or -1
 	forkAt   int // where its prompt leaves the row before
 }
@@ -124,6 +124,7 @@ func (r *recording) want(t *testing.T, clientTools bool) *wanted {
 	var open *wantedRow // the row that the next prompt may continue
 	tool := false       // a tool turn lies between the last call and the next
 	call := 0
+	client := false // a result of a tool of ours was sent
 	for i, x := range r.Exchanges {
 		if x.Response.Status != 200 {
 			t.Fatalf("%s: send %d was answered with %d", r.name, i, x.Response.Status)
@@ -143,6 +144,9 @@ func (r *recording) want(t *testing.T, clientTools bool) *wanted {
 			t.Fatalf("%s: %v", r.name, err)
 		}
 		w.sends++
+		for _, m := range x.Request.Body.Messages {
+			client = client || m.Type == "tool_return"
+		}
 		w.reason = body.Stop.Reason
 		w.prompt += body.Usage.Prompt
 		w.completion += body.Usage.Completion
@@ -185,6 +189,9 @@ func (r *recording) want(t *testing.T, clientTools bool) *wanted {
 			tool = false
 			call++
 			open.calls++
+			if client {
+				open.flags = []string{"client_tool_context"}
+			}
 			for j, id := range answer.IDs {
 				lp := answer.Meta.Logprobs[j][0]
 				w.ids, w.logprobs = append(w.ids, id), append(w.logprobs, lp)
