@@ -23,6 +23,7 @@ type scannedRow struct {
 	TurnOffsets      []int32  `parquet:"turn_offsets,list" parquet-element:",delta"`
 	TurnRoles        []int8   `parquet:"turn_roles,list"`
 	PromptLength     int32    `parquet:"prompt_length"`
+	Reward           *float64 `parquet:"reward,optional"`
 	RewardDetails    *string  `parquet:"reward_details,optional"`
 	Status           string   `parquet:"status,dict"`
 	FinishReasons    []string `parquet:"finish_reasons,list" parquet-element:",dict"`
@@ -44,7 +45,7 @@ func (s *scannedRow) row() StoredRow {
 		SampleKey: s.SampleKey, RolloutID: s.RolloutID,
 		SampleIndex: s.SampleIndex, GroupSize: s.GroupSize, Attempt: s.Attempt,
 		SegmentIndex: s.SegmentIndex, SegmentCount: s.SegmentCount,
-		TurnOffsets: s.TurnOffsets, TurnRoles: s.TurnRoles, PromptLength: s.PromptLength,
+		TurnOffsets: s.TurnOffsets, TurnRoles: s.TurnRoles, PromptLength: s.PromptLength, Reward: s.Reward,
 		RewardDetails: s.RewardDetails, Status: s.Status, FinishReasons: s.FinishReasons, Truncated: s.Truncated,
 		Verification: s.Verification, PromptSource: s.PromptSource, Divergence: s.Divergence, Flags: s.Flags,
 		Unscored: s.Unscored, Trimmed: s.Trimmed, StepIDs: s.StepIDs,
@@ -70,44 +71,61 @@ func scanParquet(f File, size, rows int64, yield func(*StoredRow) bool) (err err
 		}
 	}()
 	lists := newTokenLists(pf.Schema())
+	more := true
 	for g, group := range pf.RowGroups() {
-		n := int(group.NumRows())
-		if err := lists.read(group, n); err != nil {
+		err := scanGroup(group, lists, func(row *StoredRow) bool {
+			yielding = true
+			more = yield(row)
+			yielding = false
+			return more
+		})
+		if err != nil {
 			return fmt.Errorf("row group %d: %w", g, err)
 		}
-		r := parquet.NewGenericRowGroupReader[scannedRow](group)
-		batch := make([]scannedRow, 64)
-		at := 0
-		for {
-			k, err := r.Read(batch)
-			for i := range k {
-				if at == n {
-					return fmt.Errorf("row group %d: more than %d rows", g, n)
-				}
-				row := batch[i].row()
-				lists.set(&row, at)
-				at++
-				yielding = true
-				more := yield(&row)
-				yielding = false
-				if !more {
-					return r.Close()
-				}
+		if !more {
+			break
+		}
+	}
+	return nil
+}
+
+// scanGroup is scanParquet for one row group.
+func scanGroup(group parquet.RowGroup, lists *tokenLists, yield func(*StoredRow) bool) (err error) {
+	n := int(group.NumRows())
+	if err := lists.read(group, n); err != nil {
+		return err
+	}
+	r := parquet.NewGenericRowGroupReader[scannedRow](group)
+	defer func() {
+		if cerr := r.Close(); err == nil {
+			err = cerr
+		}
+	}()
+	batch := make([]scannedRow, 64)
+	at := 0
+	for {
+		k, err := r.Read(batch)
+		for i := range k {
+			if at == n {
+				return fmt.Errorf("more than %d rows", n)
 			}
-			clear(batch[:k])
-			if err == io.EOF {
-				break
-			}
-			if err != nil {
-				return fmt.Errorf("row group %d: %w", g, err)
+			row := batch[i].row()
+			lists.set(&row, at)
+			at++
+			if !yield(&row) {
+				return nil
 			}
 		}
-		if err := r.Close(); err != nil {
+		clear(batch[:k])
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
 			return err
 		}
-		if at != n {
-			return fmt.Errorf("row group %d: %d rows, want %d", g, at, n)
-		}
+	}
+	if at != n {
+		return fmt.Errorf("%d rows, want %d", at, n)
 	}
 	return nil
 }

@@ -28,10 +28,8 @@ type openShard[T any] struct {
 	// check reads the shard back.
 	check func(f File, size, rows int64) error
 
-	rows     int64
-	tokens   Tokens
-	rewards  rewardSum
-	versions *Range
+	rows int64
+	sums shardSums
 }
 
 // newOpenShard makes the temporary file in the folder dir. The caller must end
@@ -58,7 +56,7 @@ func (s *openShard[T]) append(row *T, tokens int) error {
 		return &ShardError{Path: s.temp, Op: "write", Err: err}
 	}
 	s.rows++
-	s.tokens.Total += int64(tokens)
+	s.sums.tokens.Total += int64(tokens)
 	return nil
 }
 
@@ -98,8 +96,8 @@ func (s *openShard[T]) seal(base string) (_ Shard, err error) {
 	}
 	return Shard{
 		Kind: s.kind, Path: s.kind.String() + "/" + name, Format: s.format,
-		Bytes: s.bytes, SHA256: sum, Rows: s.rows, Tokens: s.tokens,
-		Reward: s.rewards.summary(), PolicyVersions: s.versions,
+		Bytes: s.bytes, SHA256: sum, Rows: s.rows, Tokens: s.sums.tokens,
+		Reward: s.sums.rewards.summary(), PolicyVersions: s.sums.versions,
 	}, nil
 }
 
@@ -147,6 +145,34 @@ func checkBytes(f File, size int64, sum string) error {
 		return fmt.Errorf("sha256 %s, want %s", got, sum)
 	}
 	return nil
+}
+
+// shardSums collects what a Shard says of its rows.
+type shardSums struct {
+	tokens   Tokens
+	rewards  rewardSum
+	versions *Range
+}
+
+// add counts a row, but for its length.
+func (s *shardSums) add(r *StoredRow) {
+	s.tokens.Prompt += int64(r.PromptLength)
+	s.rewards.add(r.Reward)
+	for i, m := range r.LossMask {
+		s.tokens.Trainable += int64(m)
+		if m == 1 && i < len(r.Versions) && r.Versions[i] >= 0 {
+			s.versions = s.versions.with(r.Versions[i])
+		}
+	}
+}
+
+// with returns r widened to hold v.
+func (r *Range) with(v int32) *Range {
+	if r == nil {
+		return &Range{Min: v, Max: v}
+	}
+	r.Min, r.Max = min(r.Min, v), max(r.Max, v)
+	return r
 }
 
 // rewardSum collects the finite rewards of rows.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"path/filepath"
 	"strings"
 
@@ -45,8 +46,8 @@ type VerifyReport struct {
 
 // Verify checks every promise that the dataset in the run's folder dir makes: the
 // log has no gap; each shard is there with the size and digest that its commit
-// says; its schema is that of its version; an Arrow stream has its end mark; rows
-// and tokens add up; each row keeps every rule of tokenize.Row and belongs to the
+// says; its schema is that of its version; an Arrow stream has its end mark; rows,
+// tokens, rewards and policy versions are those that the commit sums up; each row keeps every rule of tokenize.Row and belongs to the
 // sample that the commit says, with all segments in order; no sample has more
 // sampled tokens than the server counted; no sample is done twice.
 //
@@ -191,6 +192,9 @@ func (v *verifier) shard(ctx context.Context, c *Commit, s Shard) error {
 			return ctx.Err() == nil
 		})
 	}
+	if s.Kind == KindData {
+		v.report.Tokens.add(check.sums.tokens)
+	}
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
@@ -229,7 +233,7 @@ type shardCheck struct {
 	rollout string            // rollout_id of the current sample
 	sampled int64             // tokens sampled in the current sample
 	n       int64
-	tokens  Tokens
+	sums    shardSums
 }
 
 // next says which sample the next row belongs to, and which row of how many it is.
@@ -259,12 +263,8 @@ func (s *shardCheck) row(r *StoredRow) {
 	}
 	s.n++
 	s.v.report.Rows++
-	t := Tokens{Total: int64(len(r.InputIDs)), Prompt: int64(r.PromptLength)}
-	for _, m := range r.LossMask {
-		t.Trainable += int64(m)
-	}
-	s.tokens.add(t)
-	s.v.report.Tokens.add(t)
+	s.sums.tokens.Total += int64(len(r.InputIDs))
+	s.sums.add(r)
 }
 
 // owns returns an error if a row is of another sample or attempt.
@@ -335,12 +335,30 @@ func (s *shardCheck) failure(f *StoredFailure) {
 	}
 	s.n++
 	s.v.report.Failures++
-	s.tokens.Total += int64(len(f.OutputIDs))
+	s.sums.tokens.Total += int64(len(f.OutputIDs))
 }
 
+// end compares the sums with those of the commit.
 func (s *shardCheck) end() error {
-	if s.tokens != s.shard.Tokens {
-		return fmt.Errorf("tokens %+v, the commit says %+v", s.tokens, s.shard.Tokens)
+	got, want := &s.sums, &s.shard
+	if got.tokens != want.Tokens {
+		return fmt.Errorf("tokens %+v, the commit says %+v", got.tokens, want.Tokens)
+	}
+	if !got.rewards.summary().near(want.Reward) {
+		return fmt.Errorf("rewards %+v, the commit says %+v", got.rewards.summary(), want.Reward)
+	}
+	if (got.versions == nil) != (want.PolicyVersions == nil) || got.versions != nil && *got.versions != *want.PolicyVersions {
+		return fmt.Errorf("policy versions %+v, the commit says %+v", got.versions, want.PolicyVersions)
 	}
 	return nil
+}
+
+// near compares summaries that may be of different machines: these round sums of
+// products differently.
+func (r *RewardSummary) near(o *RewardSummary) bool {
+	if r == nil || o == nil {
+		return r == o
+	}
+	within := 1e-6 * (math.Abs(r.Mean) + r.Std)
+	return r.Rows == o.Rows && math.Abs(r.Mean-o.Mean) <= within && math.Abs(r.Std-o.Std) <= within
 }

@@ -144,6 +144,9 @@ func TestVerifyFindsWhatIsWrong(t *testing.T) {
 		}, "want"},
 		{"samples and rows differ", func(s S) { s.commit(1, func(c *sink.Commit) { c.Samples[0].Rows++ }) }, "samples have"},
 		{"token count", func(s S) { s.commit(1, func(c *sink.Commit) { c.Shards[0].Tokens.Trainable++ }) }, "tokens {"},
+		{"reward", row(func(r *sink.StoredRow) { r.Reward = new(7.0) }), "rewards"},
+		{"no reward", row(func(r *sink.StoredRow) { r.Reward = nil }), "rewards"},
+		{"policy versions", func(s S) { s.commit(1, func(c *sink.Commit) { c.Shards[0].PolicyVersions = &sink.Range{Max: 1} }) }, "policy versions"},
 		{"sample done twice", func(s S) {
 			s.commit(2, func(c *sink.Commit) {
 				s.commit(1, func(first *sink.Commit) { c.Samples[0].Key = first.Samples[0].Key })

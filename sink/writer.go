@@ -116,25 +116,9 @@ func (w *writer) appendRow(a accepted, i int) error {
 	if err := w.data.append(r, len(r.InputIDs)); err != nil {
 		return err
 	}
-	w.data.tokens.Prompt += int64(r.PromptLength)
-	w.data.rewards.add(r.Reward)
-	for i, m := range r.LossMask {
-		w.data.tokens.Trainable += int64(m)
-		if m == 1 && r.Versions != nil && r.Versions[i] >= 0 {
-			w.data.versions = w.data.versions.with(r.Versions[i])
-		}
-	}
+	w.data.sums.add(r)
 	*r = StoredRow{}
 	return nil
-}
-
-// with returns r widened to hold v.
-func (r *Range) with(v int32) *Range {
-	if r == nil {
-		return &Range{Min: v, Max: v}
-	}
-	r.Min, r.Max = min(r.Min, v), max(r.Max, v)
-	return r
 }
 
 func (w *writer) appendFailure(a accepted, i int) error {
