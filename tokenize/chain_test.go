@@ -1,0 +1,191 @@
+package tokenize_test
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/rollout-rl/rollout/tokenize"
+)
+
+// A chain is a sample whose true prompts are known: each prompt is what the server
+// made of everything before it, with drift here and there, and some calls cannot be
+// known. Ids are few, so that what differs may look alike.
+func chain(r *rand.Rand) []tokenize.Call {
+	ids := func(n int) []int32 {
+		out := make([]int32, n)
+		for i := range out {
+			out[i] = int32(r.IntN(5))
+		}
+		return out
+	}
+	var calls []tokenize.Call
+	prompt := ids(1 + r.IntN(12))
+	for range 1 + r.IntN(10) {
+		c := tokenize.Call{PromptIDs: slices.Clone(prompt), OutputIDs: ids(1 + r.IntN(8)), Source: tokenize.SourceStored, Grade: tokenize.CountVerified, Version: -1}
+		for range c.OutputIDs {
+			c.Logprobs = append(c.Logprobs, -r.Float32())
+		}
+		if r.IntN(8) == 0 {
+			c.Grade, c.Reason, c.PromptIDs = tokenize.Quarantined, tokenize.ReasonCompacted, nil
+		}
+		c.After = []tokenize.Role{tokenize.RoleTool, tokenize.RoleUser}[r.IntN(2)]
+		calls = append(calls, c)
+
+		prompt = slices.Concat(prompt, c.OutputIDs)
+		switch r.IntN(8) { // what the server does to the history
+		case 0: // an id is printed otherwise
+			prompt[r.IntN(len(prompt))] = int32(r.IntN(5))
+		case 1: // something is left out
+			at := r.IntN(len(prompt))
+			prompt = slices.Delete(prompt, at, at+1+r.IntN(len(prompt)-at))
+		case 2: // something is put in
+			prompt = slices.Insert(prompt, r.IntN(len(prompt)+1), ids(1+r.IntN(3))...)
+		case 3: // the same place again
+			prompt = prompt[:len(prompt)-len(c.OutputIDs)]
+			calls[len(calls)-1].After = tokenize.RoleUser
+			if len(prompt) > 0 {
+				continue
+			}
+		}
+		prompt = append(prompt, ids(1+r.IntN(5))...)
+	}
+	return calls
+}
+
+// checkChain verifies that every sampled token stands in exactly one row, with its
+// log-probability, behind exactly the prompt of its call; and those of calls that
+// cannot be known in none.
+func checkChain(calls []tokenize.Call, rows []tokenize.Row, lost []int32) error {
+	times := make([]int, len(calls))
+	for i := range rows {
+		row := &rows[i]
+		if err := row.Check(0); err != nil {
+			return fmt.Errorf("row %d: %w", i, err)
+		}
+		k := int(row.FirstCall)
+		for s, role := range row.TurnRoles {
+			lo, hi := row.TurnOffsets[s], row.TurnOffsets[s+1]
+			if tokenize.Role(role) != tokenize.RoleAssistant {
+				if slices.Contains(row.LossMask[lo:hi], 1) {
+					return fmt.Errorf("row %d trains context", i)
+				}
+				continue
+			}
+			if k >= len(calls) {
+				return fmt.Errorf("row %d has more outputs than there are calls", i)
+			}
+			c := &calls[k]
+			if !slices.Equal(row.InputIDs[:lo], c.PromptIDs) {
+				return fmt.Errorf("row %d: call %d stands behind %v, the model saw %v", i, k, row.InputIDs[:lo], c.PromptIDs)
+			}
+			if !slices.Equal(row.InputIDs[lo:hi], c.OutputIDs) || slices.Contains(row.LossMask[lo:hi], 0) {
+				return fmt.Errorf("row %d: output of call %d is %v mask %v, want all of %v", i, k, row.InputIDs[lo:hi], row.LossMask[lo:hi], c.OutputIDs)
+			}
+			if !slices.EqualFunc(row.Logprobs[lo:hi], c.Logprobs, func(a, b float32) bool { return math.Float32bits(a) == math.Float32bits(b) }) {
+				return fmt.Errorf("row %d: log-probabilities of call %d differ", i, k)
+			}
+			times[k]++
+			k++
+		}
+		if k != int(row.LastCall) {
+			return fmt.Errorf("row %d says calls up to %d, has them up to %d", i, row.LastCall, k)
+		}
+	}
+	for k := range calls {
+		want := 1
+		if calls[k].Grade == tokenize.Quarantined {
+			want = 0
+		}
+		if times[k] != want || slices.Contains(lost, int32(k)) != (want == 0) {
+			return fmt.Errorf("call %d is in %d rows, lost %v; want it in %d", k, times[k], lost, want)
+		}
+	}
+	return nil
+}
+
+// TestChains aligns random chains.
+func TestChains(t *testing.T) {
+	t.Parallel()
+	seed := uint64(time.Now().UnixNano())
+	a := tokenize.NewAligner(tokenize.AlignConfig{})
+	forks, continued, lost := 0, 0, 0
+	for n := range 20_000 {
+		calls := chain(rand.New(rand.NewPCG(seed, uint64(n))))
+		rows, sum, err := a.Align(nil, calls)
+		if err == nil {
+			err = checkChain(calls, rows, sum.LostCalls)
+		}
+		if err != nil {
+			t.Fatalf("seed %d chain %d: %v", seed, n, err)
+		}
+		forks += sum.Forks
+		lost += len(sum.LostCalls)
+		for i := range rows {
+			continued += int(rows[i].LastCall-rows[i].FirstCall) - 1
+		}
+	}
+	if forks == 0 || continued == 0 || lost == 0 {
+		t.Errorf("%d forks, %d continued, %d lost: nothing was tested", forks, continued, lost)
+	}
+	t.Logf("seed %d: %d calls forked, %d continued, %d lost", seed, forks, continued, lost)
+}
+
+// TestChainsCatch is the test of the test: aligners with one fault each.
+func TestChainsCatch(t *testing.T) {
+	t.Parallel()
+	faults := map[string]func([]tokenize.Call) []tokenize.Call{
+		"context one token short": func(calls []tokenize.Call) []tokenize.Call {
+			for k := range calls {
+				if c := &calls[k]; len(c.PromptIDs) > 1 && k%2 == 1 {
+					c.PromptIDs = c.PromptIDs[:len(c.PromptIDs)-1]
+				}
+			}
+			return calls
+		},
+		"output glued on, whatever the prompt says": func(calls []tokenize.Call) []tokenize.Call {
+			for k := 1; k < len(calls); k++ {
+				before, c := &calls[k-1], &calls[k]
+				if seen := slices.Concat(before.PromptIDs, before.OutputIDs); before.PromptIDs != nil && len(c.PromptIDs) > len(seen) {
+					c.PromptIDs = append(seen, c.PromptIDs[len(seen):]...)
+				}
+			}
+			return calls
+		},
+		"a lost call left out and forgotten": func(calls []tokenize.Call) []tokenize.Call {
+			return slices.DeleteFunc(calls, func(c tokenize.Call) bool { return c.Grade == tokenize.Quarantined })
+		},
+		"log-probabilities of the call before": func(calls []tokenize.Call) []tokenize.Call {
+			for k := len(calls) - 1; k > 0; k-- {
+				if len(calls[k].Logprobs) == len(calls[k-1].Logprobs) {
+					calls[k].Logprobs = calls[k-1].Logprobs
+				}
+			}
+			return calls
+		},
+		"the last token left off": func(calls []tokenize.Call) []tokenize.Call {
+			for k := range calls {
+				if c := &calls[k]; len(c.OutputIDs) > 1 {
+					c.OutputIDs, c.Logprobs = c.OutputIDs[:len(c.OutputIDs)-1], c.Logprobs[:len(c.Logprobs)-1]
+				}
+			}
+			return calls
+		},
+	}
+	for name, plant := range faults {
+		caught := false
+		for n := range 500 {
+			calls := chain(rand.New(rand.NewPCG(1, uint64(n))))
+			rows, sum, err := tokenize.NewAligner(tokenize.AlignConfig{}).Align(nil, plant(slices.Clone(calls)))
+			if caught = err != nil || checkChain(calls, rows, sum.LostCalls) != nil; caught {
+				break
+			}
+		}
+		if !caught {
+			t.Errorf("not noticed: %s", name)
+		}
+	}
+}
