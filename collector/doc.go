@@ -33,7 +33,9 @@
 //
 // which holds at every moment. Only the sink, authentication, a server or model
 // that cannot be used, and servers that do not answer any more end a run, besides
-// the tolerance for failures. A server that is down for a while costs no samples.
+// the tolerance for failures. A server that is down, or busy, for a while costs no
+// samples, and a sample that fails on every try is not taken for a server that is
+// down.
 // Everything that Run started has returned when Run returns, and every agent that
 // it opened was closed.
 //
