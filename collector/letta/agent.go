@@ -315,6 +315,12 @@ func (e *Evidence) Trace(ctx context.Context, stepID string) (*ProviderTrace, er
 	return e.Client.PollStepTrace(ctx, stepID)
 }
 
+// AgentNow reads the agent again: what is in its state need not be what it was when
+// the agent was made, the order of its tools above all.
+func (e *Evidence) AgentNow(ctx context.Context) (*AgentState, error) {
+	return e.Client.Agent(ctx, e.Agent.ID)
+}
+
 // Conversed is the conversation as a JSON array: what was sent, as the request had
 // it, and the messages of the answers, in order.
 func (e *Evidence) Conversed() (json.RawMessage, error) {

@@ -40,6 +40,44 @@ func TestReasons(t *testing.T) {
 	}{
 		{name: "all is there", life: "tool-two", want: []string{"stored", "stored", "stored"}},
 		{
+			name: "the tools in another order than the agent's", life: "tool-two",
+			change: func(_ *memory, e *letta.Evidence) { reverseTools(e) },
+			want:   []string{"stored", "stored", "stored"},
+		},
+		{
+			name: "another order between two sends", life: "multi",
+			change: func(m *memory, e *letta.Evidence) {
+				reverseTools(e)
+				delete(m.traces, m.steps[2][len(m.steps[2])-1].ID)
+			},
+			want: []string{"stored", "stored", "stored", "no_prompt"}, note: "in another order than before",
+		},
+		{
+			name: "another order and a trace of the last call but one only", life: "tool-two",
+			change: func(m *memory, e *letta.Evidence) {
+				reverseTools(e)
+				delete(m.traces, m.steps[0][2].ID)
+			},
+			want: []string{"stored", "stored", "stored"},
+		},
+		{
+			name: "another order and no traces", life: "tool-two",
+			change: func(m *memory, e *letta.Evidence) { reverseTools(e); noTraces(m) },
+			want:   []string{"no_prompt", "no_prompt", "no_prompt"}, note: "in another order than before",
+		},
+		{
+			name: "traces without names of tools", life: "tool-two",
+			change: func(m *memory, e *letta.Evidence) {
+				reverseTools(e)
+				for id, t := range m.traces {
+					changed := *t
+					changed.RequestJSON = []byte(`{"messages":[],"tools":[1,{"function":2},{"function":{"name":3}}]}`)
+					m.traces[id] = &changed
+				}
+			},
+			want: []string{"no_prompt", "no_prompt", "no_prompt"}, note: "in another order than before",
+		},
+		{
 			name: "no steps", life: "tool-two", change: func(m *memory, _ *letta.Evidence) { m.steps[0] = nil },
 			err: "turn 0 (hole): call has no step in its server run",
 		},
@@ -205,4 +243,12 @@ func TestReasons(t *testing.T) {
 			}
 		})
 	}
+}
+
+// reverseTools gives the agent its tools in another order than its requests had.
+func reverseTools(e *letta.Evidence) {
+	agent := *e.Agent
+	agent.Tools = slices.Clone(agent.Tools)
+	slices.Reverse(agent.Tools)
+	e.Agent = &agent
 }

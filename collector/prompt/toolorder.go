@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/rollout-rl/rollout/collector/letta"
+	"github.com/rollout-rl/rollout/tokenize/chat"
 )
 
 // orderTries bounds the traces of a send that are asked for the order of its tools.
@@ -101,13 +102,23 @@ func (b *rebuild) fetchTrace(ctx context.Context, s *send, k int) (*letta.Provid
 func (t *traced) toolNames() []string {
 	var names []string
 	for _, tool := range t.tools.Items() {
-		if f, ok := tool.Map().Get("function"); ok {
-			name, _ := f.Map().Get("name")
-			s, _ := name.Text()
-			names = append(names, s)
+		name, ok := member(member(tool, "function"), "name").Text()
+		if !ok {
+			return nil
 		}
+		names = append(names, name)
 	}
 	return names
+}
+
+// member is the member of a dict, Undefined where v is none or has none of the name.
+func member(v chat.Value, name string) chat.Value {
+	m := v.Map()
+	if m == nil {
+		return chat.Value{}
+	}
+	value, _ := m.Get(name)
+	return value
 }
 
 func toolNames(agent *letta.AgentState) []string {
