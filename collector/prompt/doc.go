@@ -50,7 +50,8 @@
 // its few, known differences. A trace counts only where the output_ids of its
 // answer equal those of the turn. That of a send's last call holds the messages of
 // the earlier calls too, and is tried first, cut before each assistant message;
-// then the call's own.
+// then the call's own. Whatever trace was fetched for a call also gives its finish
+// reason and, where the engine numbers its weights, its version.
 //
 // # What a count proves
 //

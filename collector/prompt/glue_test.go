@@ -346,3 +346,40 @@ func TestRoleMarkerStop(t *testing.T) {
 		})
 	}
 }
+
+// A trace that was fetched also says how the engine ended the call and which
+// version of the policy it was; where none was, both are unknown.
+func TestTraceTellsTheEnd(t *testing.T) {
+	t.Parallel()
+	model, err := qwen3()
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := remembered(t, "length")[0]
+	versioned := known.memory.with(func(m *memory) {
+		for id, trace := range m.traces {
+			c := *trace
+			c.ResponseJSON = bytes.Replace(c.ResponseJSON, []byte(`"default"`), []byte(`"17"`), 1)
+			m.traces[id] = &c
+		}
+	})
+	for _, tt := range []struct {
+		name    string
+		trace   bool
+		memory  *memory
+		finish  string
+		version int32
+	}{
+		{"no trace", false, known.memory, "", -1},
+		{"a trace", true, known.memory, "length", -1},
+		{"an engine that is updated", true, versioned, "length", 17},
+	} {
+		calls, err := prompt.NewRebuilder(model, !tt.trace, tt.trace).Prompts(t.Context(), tt.memory, known.reply)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c := &calls[0]; c.FinishReason != tt.finish || c.Version != tt.version || c.Grade != tokenize.CountVerified {
+			t.Errorf("%s: finish %q, version %d, %v", tt.name, c.FinishReason, c.Version, c.Grade)
+		}
+	}
+}

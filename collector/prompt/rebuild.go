@@ -249,6 +249,9 @@ func (b *rebuild) trace(ctx context.Context, s *send, k int) (*traced, error) {
 	case !read.proves(b.calls[i].OutputIDs):
 		b.note(i, "trace of step %s answers with other tokens than the turn", step)
 	default:
+		// The engine's own answer says what turns leave out.
+		c := &b.calls[i]
+		c.FinishReason, c.Version = read.finish, read.version
 		return read, nil
 	}
 	return nil, nil

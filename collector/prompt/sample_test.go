@@ -153,6 +153,9 @@ func checkSample(s *tokenize.Sample, truths []truth) (int, error) {
 		if err := checkRow(&s.Rows[i], truths, seen); err != nil {
 			return 0, fmt.Errorf("row %d: %w", i, err)
 		}
+		if slices.Contains(s.Rows[i].StepIDs, "") {
+			return 0, fmt.Errorf("row %d: steps %q", i, s.Rows[i].StepIDs)
+		}
 	}
 	if len(s.Rows) == 0 && len(s.Failures) == 1 && s.Failures[0].Call == -1 {
 		var all []int32

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/rollout-rl/rollout/collector/letta"
@@ -18,6 +19,8 @@ type traced struct {
 	messages  []message
 	tools     chat.Value
 	outputIDs []int32
+	finish    string // the engine's word for the end of the call, or empty
+	version   int32  // of the policy, or -1
 }
 
 var errNotNative = errors.New("trace of a call that was not made on the native path")
@@ -32,6 +35,12 @@ var errNotNative = errors.New("trace of a call that was not made on the native p
 func readTrace(t *letta.ProviderTrace, how answers, system string) (*traced, error) {
 	var response struct {
 		OutputIDs []int32 `json:"output_ids"`
+		MetaInfo  struct {
+			FinishReason struct {
+				Type string `json:"type"`
+			} `json:"finish_reason"`
+			WeightVersion string `json:"weight_version"`
+		} `json:"meta_info"`
 	}
 	if err := json.Unmarshal(t.ResponseJSON, &response); err != nil {
 		return nil, fmt.Errorf("response_json: %w", err)
@@ -46,7 +55,10 @@ func readTrace(t *letta.ProviderTrace, how answers, system string) (*traced, err
 	if err := json.Unmarshal(t.RequestJSON, &request); err != nil {
 		return nil, fmt.Errorf("request_json: %w", err)
 	}
-	out := &traced{outputIDs: response.OutputIDs}
+	out := &traced{outputIDs: response.OutputIDs, finish: response.MetaInfo.FinishReason.Type, version: -1}
+	if v, err := strconv.ParseInt(response.MetaInfo.WeightVersion, 10, 32); err == nil && v >= 0 {
+		out.version = int32(v) // an engine that was never updated says "default"
+	}
 	if len(request.Tools) > 0 && string(request.Tools) != "null" {
 		tools, err := chat.FromJSON(request.Tools)
 		if err != nil {

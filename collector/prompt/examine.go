@@ -1,0 +1,118 @@
+package prompt
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/collector/letta"
+	"github.com/rollout-rl/rollout/tokenize"
+	"github.com/rollout-rl/rollout/tokenize/chat"
+)
+
+// An Examined call is everything that can be found out about the prompt of one
+// call, for a person who wants to know why counts disagree.
+type Examined struct {
+	tokenize.Call       // PromptIDs are those that the turn holds, if any
+	Counted       int64 // the step's prompt_tokens; -1 where it has none
+	// Stored and Trace are the prompts that both recipes give, whatever their count.
+	Stored, Trace Rebuilt
+	// Response is the text that the engine answered, by the trace; empty where there
+	// is none. A final stop token is not in it.
+	Response string
+}
+
+// A Rebuilt prompt is the text that the template gave and its ids, or an error.
+type Rebuilt struct {
+	Text string
+	IDs  []int32
+	Err  error // ErrNotRebuilt where the server kept nothing to rebuild it from
+}
+
+// ErrNotRebuilt says that there is nothing to rebuild a prompt from.
+var ErrNotRebuilt = errors.New("prompt: nothing to rebuild it from")
+
+// Examine rebuilds the prompt of every call by both recipes, from all traces. It
+// fetches more than a Prompter does, and fails where steps and turns do not fit.
+func Examine(ctx context.Context, m *Model, reply *collector.Reply) ([]Examined, error) {
+	e, ok := reply.Evidence.(*letta.Evidence)
+	if !ok || len(e.Sends) != len(reply.Sends) {
+		return nil, ErrNotRebuilt
+	}
+	calls, err := fromTurns(reply)
+	if err != nil {
+		return nil, err
+	}
+	w := &rebuild{evidence: e, from: e, calls: calls, stats: new(counters)}
+	if err := w.load(ctx, reply); err != nil {
+		return nil, err
+	}
+	out := make([]Examined, len(calls))
+	for i := range out {
+		out[i] = Examined{Call: calls[i], Counted: -1, Stored: Rebuilt{Err: ErrNotRebuilt}, Trace: Rebuilt{Err: ErrNotRebuilt}}
+	}
+	if w.life.system != "" {
+		err := w.life.stored(func(s *send, k int, c conversation) { out[s.first+k].Stored = m.rebuild(c) })
+		if err != nil {
+			return nil, err
+		}
+	}
+	for i := range w.life.sends {
+		s := &w.life.sends[i]
+		for k := range s.steps {
+			x := &out[s.first+k]
+			x.StepID = s.steps[k].ID
+			if n := s.steps[k].PromptTokens; n != nil {
+				x.Counted = *n
+			}
+			if err := w.examineTrace(ctx, m, s, k, x); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return out, nil
+}
+
+// examineTrace fills in what the call's own trace says.
+func (b *rebuild) examineTrace(ctx context.Context, m *Model, s *send, k int, x *Examined) error {
+	t, err := b.from.Trace(ctx, s.steps[k].ID)
+	if err != nil || t == nil {
+		return err
+	}
+	var answer struct {
+		Text string `json:"text"`
+	}
+	if json.Unmarshal(t.ResponseJSON, &answer) == nil {
+		x.Response = answer.Text
+	}
+	system := ""
+	if o := s.request.OverrideSystem; o != nil && *o != "" {
+		system = b.life.system
+	}
+	read, err := readTrace(t, b.life.how, system)
+	switch {
+	case err != nil:
+		x.Trace.Err = err
+	case !read.proves(x.OutputIDs):
+		x.Trace.Err = fmt.Errorf("trace of step %s answers with other tokens than the turn", s.steps[k].ID)
+		x.Response = ""
+	default:
+		x.Trace = m.rebuild(read.conversation())
+	}
+	return nil
+}
+
+// rebuild renders and encodes.
+func (m *Model) rebuild(c conversation) Rebuilt {
+	text, err := m.Template.Render(nil, chat.Input{Messages: c.messages, Tools: c.tools, AddGenerationPrompt: true})
+	if err != nil {
+		return Rebuilt{Err: fmt.Errorf("render: %w", err)}
+	}
+	ids, err := m.Tokenizer.AppendTokens(nil, string(text))
+	if err != nil {
+		return Rebuilt{Text: string(text), Err: fmt.Errorf("encode: %w", err)}
+	}
+	return Rebuilt{Text: string(text), IDs: ids}
+}
