@@ -15,8 +15,9 @@ const (
 	// DefaultMaxShardAge bounds how long a trainer that follows the commit log
 	// waits, and how much an interruption can lose.
 	DefaultMaxShardAge = 5 * time.Minute
-	// DefaultMaxBytesInFlight holds a few hundred samples of 8k tokens.
-	DefaultMaxBytesInFlight = 32 << 20
+	// DefaultMaxBytesInFlight holds a hundred samples of 8k tokens: enough that
+	// nobody waits while a writer compresses its pages.
+	DefaultMaxBytesInFlight = 8 << 20
 	// DefaultWriters is one: a writer takes more than 25 million tokens per second.
 	DefaultWriters = 1
 	// DefaultRowGroupTokens costs 12 MB of memory per writer; speed and size are

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"sync"
+	"sync/atomic"
 
 	"github.com/parquet-go/parquet-go/compress/zstd"
 	"golang.org/x/sync/errgroup"
@@ -32,7 +33,10 @@ type Dataset struct {
 	meta  [len(kindNames)]map[string]string
 
 	budget *budget
-	work   chan accepted // unbuffered: a sample is the caller's or a writer's, never between
+	// A sample goes from Append through work to the relay, and through hand to a
+	// writer. Both are unbuffered: it always belongs to exactly one of them.
+	work, hand chan accepted
+	alone      chan struct{} // closed when no writer is left
 
 	draining chan struct{} // closed by stop
 	ended    chan struct{} // closed when Run has returned, or will never run
@@ -49,7 +53,7 @@ type Dataset struct {
 	err     error // what Run returned
 }
 
-// accepted is a sample that a writer took.
+// accepted is a sample that Append took, and its part of the budget.
 type accepted struct {
 	sample *tokenize.Sample
 	bytes  int64
@@ -106,6 +110,8 @@ func Create(dir string, cfg Config) (*Dataset, error) {
 		codec:    newCodec(),
 		budget:   newBudget(cfg.MaxBytesInFlight),
 		work:     make(chan accepted),
+		hand:     make(chan accepted),
+		alone:    make(chan struct{}),
 		draining: make(chan struct{}),
 		ended:    make(chan struct{}),
 		keys:     log.Done(),
@@ -144,15 +150,21 @@ func (d *Dataset) Run(ctx context.Context) error {
 		return nil
 	}
 	var g errgroup.Group
+	var left atomic.Int32
+	left.Store(int32(d.cfg.Writers))
 	for n := range d.cfg.Writers {
 		g.Go(func() error {
 			err := newWriter(d, n).run(ctx)
 			if err != nil {
 				d.stop(err)
 			}
+			if left.Add(-1) == 0 {
+				close(d.alone)
+			}
 			return err
 		})
 	}
+	d.relay(ctx)
 	err := g.Wait()
 	d.mu.Lock()
 	d.err = err
@@ -163,7 +175,7 @@ func (d *Dataset) Run(ctx context.Context) error {
 
 // Append takes the sample as a whole: all of its rows and failures become part of
 // the dataset in one commit, or none does. It blocks while too many bytes are in
-// flight, while no writer is free, and before Run.
+// flight, and before Run.
 //
 // When it returns nil the sample's memory belongs to the Dataset, and done is
 // called exactly once, from another goroutine: with nil when the sample is in a

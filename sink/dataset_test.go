@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -276,5 +277,83 @@ func TestConfig(t *testing.T) {
 	}
 	if err := f.UnmarshalText([]byte("csv")); err == nil || !strings.Contains(err.Error(), "parquet") {
 		t.Errorf("UnmarshalText(csv) = %v, want an error that names the formats", err)
+	}
+}
+
+// A stuckFS makes no shard until it may.
+type stuckFS struct {
+	sink.FS
+	may chan struct{}
+}
+
+func (f stuckFS) Create(name string) (sink.File, error) {
+	if filepath.Base(filepath.Dir(name)) == "data" {
+		<-f.may
+	}
+	return f.FS.Create(name)
+}
+
+// While a writer is at work Append takes what the budget allows, and what no writer
+// took is told when Run's context ends.
+func TestAppendDoesNotWaitForWriter(t *testing.T) {
+	t.Parallel()
+	for _, drain := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			fs := stuckFS{sink.OS(), make(chan struct{})}
+			d, dir := create(t, sink.Config{FS: fs, MaxBytesInFlight: 35_000}) // three samples of some 10 kB
+			ctx, cancel := context.WithCancelCause(t.Context())
+			wait := start(ctx, t, d)
+			all := samples(4)
+			done := make(chan error, len(all))
+			for _, s := range all[:3] {
+				if err := d.Append(t.Context(), s, func(err error) { done <- err }); err != nil {
+					t.Fatal(err)
+				}
+			}
+			var returned sync.WaitGroup
+			returned.Go(func() {
+				err := d.Append(t.Context(), all[3], func(err error) { done <- err })
+				if stopped := errors.Is(err, sink.ErrClosed); !drain && !stopped || drain && err != nil {
+					t.Errorf("Append() = %v", err)
+				}
+			})
+			synctest.Wait()
+			if s := d.Stats(); s.Pending != 3 || s.BytesInFlight > 35_000 {
+				t.Errorf("%d samples and %d bytes accepted, want 3 within the budget", s.Pending, s.BytesInFlight)
+			}
+			if drain {
+				close(fs.may)
+				returned.Wait()
+				if err := d.Close(t.Context()); err != nil {
+					t.Error(err)
+				}
+				if err := wait(); err != nil {
+					t.Error(err)
+				}
+				for range 4 {
+					if err := <-done; err != nil {
+						t.Errorf("done(%v)", err)
+					}
+				}
+				sinktest.Compare(t, dir, samples(4))
+				return
+			}
+			gone := errors.New("gone")
+			cancel(gone)
+			synctest.Wait()
+			close(fs.may)
+			if err := wait(); !errors.Is(err, gone) {
+				t.Errorf("Run() = %v, want the cause", err)
+			}
+			returned.Wait()
+			for range 3 {
+				if err := <-done; !errors.Is(err, gone) {
+					t.Errorf("done(%v), want the cause", err)
+				}
+			}
+			if n := d.Stats().Pending; n != 0 {
+				t.Errorf("%d samples pending", n)
+			}
+		})
 	}
 }

@@ -49,15 +49,16 @@ func (w *writer) run(ctx context.Context) error {
 	for {
 		var err error
 		select {
-		case a := <-w.d.work:
+		case a, ok := <-w.d.hand:
+			if !ok { // drained
+				if err = w.commit(); err == nil {
+					return nil
+				}
+				break
+			}
 			err = w.take(a)
 		case <-w.age.C:
 			err = w.commit()
-		case <-w.d.draining:
-			err = w.commit()
-			if err == nil {
-				return nil
-			}
 		case <-ctx.Done():
 			err = context.Cause(ctx)
 		}
@@ -79,7 +80,6 @@ func (w *writer) take(a accepted) error {
 		Key: s.Key, Attempt: s.Attempt, Rows: int32(len(s.Rows)), Failures: int32(len(s.Failures)),
 	})
 	w.done = append(w.done, a.done)
-	w.d.pending(1)
 	for i := range s.Rows {
 		if err := w.appendRow(a, i); err != nil {
 			return err
