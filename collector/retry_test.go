@@ -148,7 +148,14 @@ func TestBusyServerCostsNoRetries(t *testing.T) {
 				}
 				return step{}
 			}}
-			c := setup(t, b, &shelf{atOnce: true}, func(cfg *collector.Config) { cfg.BusyMax, cfg.BackoffMin = 20*time.Minute, 20*time.Second })
+			c := setup(t, b, &shelf{atOnce: true}, func(cfg *collector.Config) {
+				cfg.BusyMax, cfg.BackoffMin = 20*time.Minute, 20*time.Second
+				cfg.Events.RetryWaiting = func(a collector.Attempt, _ collector.Class, d time.Duration) {
+					if d < 10*time.Second || d > 30*time.Second {
+						t.Errorf("waits %v after attempt %d, want half of 20s to 30s", d, a.N)
+					}
+				}
+			})
 			if err := c.Run(t.Context(), tasks(3)); err != nil {
 				t.Fatal(err)
 			}
