@@ -270,7 +270,8 @@ func (c *collection) sweep(ctx context.Context, left int) int {
 func (c *collection) work(ctx context.Context) (runErr, sinkErr error) {
 	var sinks, helpers errgroup.Group
 	// The sink outlives a stop: what is finished is written.
-	sinks.Go(func() error { return c.dataset.Run(context.WithoutCancel(ctx)) })
+	unstopped := context.WithoutCancel(ctx)
+	sinks.Go(func() error { return c.dataset.Run(unstopped) })
 
 	ctx, stop := context.WithCancelCause(ctx)
 	helping, done := context.WithCancel(ctx)
@@ -293,7 +294,7 @@ func (c *collection) work(ctx context.Context) (runErr, sinkErr error) {
 	})
 
 	runErr = c.collector.Run(ctx, c.snapshot)
-	sinkErr = c.dataset.Close(context.WithoutCancel(ctx))
+	sinkErr = c.dataset.Close(unstopped)
 	done()
 	_ = helpers.Wait() // neither returns an error
 	stop(nil)
