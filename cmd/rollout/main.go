@@ -74,6 +74,7 @@ func (p *program) rootCmd() *cobra.Command {
 	root.AddCommand(
 		p.collectCmd(),
 		p.simulateCmd(),
+		p.doctorCmd(),
 		p.inspectCmd(),
 		p.verifyCmd(),
 		p.stepsCmd(),

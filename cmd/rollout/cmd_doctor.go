@@ -1,0 +1,385 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/collector/letta"
+	"github.com/rollout-rl/rollout/collector/prompt"
+	"github.com/rollout-rl/rollout/tokenize"
+)
+
+type doctorOptions struct {
+	prompt, task string
+	asJSON       bool
+}
+
+func (p *program) doctorCmd() *cobra.Command {
+	var o doctorOptions
+	cmd := &cobra.Command{
+		Use:   "doctor",
+		Short: "check that a run would work, with one real call",
+		Long: `Check that a run would work: the machine, the servers, the model, and one real
+rollout per server with the run's own agent settings: of its first task, where the
+tasks are in a file; a task that makes the agent call a tool tells more. With a tokenizer, the prompt
+of every call is rebuilt by both recipes and compared with the server's count, or
+with the server's ids where it sends them; where they disagree, it says which of
+template, tokenizer or server differs, and shows the first difference.
+
+It writes nothing, and deletes the agents that it makes.`,
+		Annotations: exits("Exit status: 0 nothing is bad, 2 wrong flags or configuration, 5 something is bad."),
+		Example: `  rollout doctor -c run.yaml
+  rollout doctor --server http://127.0.0.1:8283 --model sglang//models/qwen3 --tokenizer models/qwen3 --prompt 'Add 2 and 3 with the tool.'`,
+		Args: exactArgs(),
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.prompt, "prompt", "", "the `TEXT` of the user message, instead of a task's")
+	f.StringVar(&o.task, "task", "", "the task with this `ID`, instead of the first one")
+	f.BoolVar(&o.asJSON, "json", false, "print one JSON line per check")
+	load := addConfigFlags(cmd, p.getenv, "server.urls", "server.max_in_flight", "agent.model", "agent.file",
+		"tokens.tokenizer", "tokens.experimental", "tokens.prompts", "tasks.file", "output.dir")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		l, err := load()
+		if err != nil {
+			return err
+		}
+		if len(l.bad) == 0 {
+			for _, bad := range l.config.checkComplete() {
+				if text := bad.Error(); strings.HasPrefix(text, "server.") || strings.HasPrefix(text, "agent.") {
+					l.bad = append(l.bad, bad)
+				}
+			}
+		}
+		if err := l.err(); err != nil {
+			return err
+		}
+		return p.doctor(cmd.Context(), l.config, &o)
+	}
+	return cmd
+}
+
+// A doctor makes the checks of one call and counts what is bad.
+type doctor struct {
+	p      *program
+	config *config
+	o      *doctorOptions
+	model  *prompt.Model // nil: no tokenizer was given
+	task   *collector.Task
+	bad    int
+}
+
+// findTask chooses what the agent is told.
+func (d *doctor) findTask() error {
+	file := d.config.Tasks.File
+	d.task = &collector.Task{ID: "doctor", Messages: []string{orWord(d.o.prompt, "Reply with the word ok.")}}
+	if d.o.prompt != "" || d.o.task == "" && (file == "" || file == "-") {
+		return nil
+	}
+	if file == "" || file == "-" {
+		return usageError("--task: the tasks must be in a file: give it with --tasks FILE")
+	}
+	for t, err := range readTasks(file, nil) {
+		if err != nil {
+			return err
+		}
+		if d.o.task == "" || d.o.task == t.ID {
+			d.task = &t
+			return nil
+		}
+	}
+	return usageError("--task: %s has no task %q", file, d.o.task)
+}
+
+func (p *program) doctor(ctx context.Context, c *config, o *doctorOptions) error {
+	d := &doctor{p: p, config: c, o: o}
+	d.disk()
+	d.files()
+	d.loadModel()
+	if err := d.findTask(); err != nil {
+		return err
+	}
+	clients, err := c.connect(func(text string) { p.say("%s", text) })
+	if err != nil {
+		return err
+	}
+	for _, client := range clients {
+		d.server(ctx, client)
+		client.CloseIdle()
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if d.bad > 0 {
+		return withExit(exitUnusable, fmt.Errorf("doctor: %d checks are bad", d.bad))
+	}
+	return nil
+}
+
+// The states of a check. A hint is about something that may matter.
+const (
+	stateOK   = "ok"
+	stateBad  = "bad"
+	stateHint = "hint"
+)
+
+// tell prints one check, with its details and what to do.
+func (d *doctor) tell(state, name, text string, detail []string, hint string) {
+	if state == stateBad {
+		d.bad++
+	}
+	if d.o.asJSON {
+		line := map[string]any{"check": name, "state": state, "text": text}
+		if len(detail) > 0 {
+			line["detail"] = detail
+		}
+		if hint != "" {
+			line["hint"] = hint
+		}
+		_ = d.p.printJSON(line) // a closed stdout ends the program elsewhere
+		return
+	}
+	color := map[string]string{stateOK: "32", stateBad: "31;1", stateHint: "33"}[state]
+	paint, _ := d.p.painter("auto")
+	fmt.Fprintf(d.p.stdout, "%s %-10s %s\n", paint.code(color, fmt.Sprintf("%-4s", state)), name, text)
+	for _, line := range detail {
+		fmt.Fprintf(d.p.stdout, "     %-10s %s\n", "", line)
+	}
+	if hint != "" {
+		fmt.Fprintf(d.p.stdout, "     %-10s hint: %s\n", "", hint)
+	}
+}
+
+func (d *doctor) ok(name, format string, args ...any) {
+	d.tell(stateOK, name, fmt.Sprintf(format, args...), nil, "")
+}
+
+// failed tells of an error with the hint that it has.
+func (d *doctor) failed(name string, err error) {
+	text := strings.Join(strings.Fields(err.Error()), " ")
+	d.tell(stateBad, name, strings.TrimPrefix(text, name+" "), nil, hintOf(err))
+}
+
+// leastDisk is where a run is likely to end with a full disk.
+const leastDisk = 1 << 30
+
+// disk looks at the space where the run would be.
+func (d *doctor) disk() {
+	dir, err := filepath.Abs(orWord(d.config.Output.Dir, "."))
+	if err != nil {
+		d.failed("disk", err)
+		return
+	}
+	for {
+		if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) || dir == filepath.Dir(dir) {
+			break
+		}
+		dir = filepath.Dir(dir)
+	}
+	var st syscall.Statfs_t
+	if err := syscall.Statfs(dir, &st); err != nil {
+		d.failed("disk", fmt.Errorf("%s: %w", dir, err))
+		return
+	}
+	free := int64(st.Bavail) * int64(st.Bsize)
+	if free < leastDisk {
+		d.tell(stateHint, "disk", fmt.Sprintf("%s free at %s", humanBytes(free), dir), nil, "a million tokens take some 4 MB")
+		return
+	}
+	d.ok("disk", "%s free at %s", humanBytes(free), dir)
+}
+
+// spareFiles is what a run opens beside its connections.
+const spareFiles = 64
+
+// files compares the limit on open files with the connections of a run.
+func (d *doctor) files() {
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		d.failed("files", err)
+		return
+	}
+	need := uint64(d.config.Server.MaxInFlight*len(d.config.Server.URLs) + spareFiles)
+	if limit.Cur < need {
+		d.tell(stateBad, "files", fmt.Sprintf("%d may be open, %d in flight need %d", limit.Cur, need-spareFiles, need), nil,
+			fmt.Sprintf("ulimit -n %d, or a smaller --max-in-flight", need))
+		return
+	}
+	d.ok("files", "%d may be open, %d are needed", limit.Cur, need)
+}
+
+func (d *doctor) loadModel() {
+	if d.config.Tokens.Tokenizer == "" {
+		d.tell(stateHint, "tokenizer", "none given: prompts are known only where the server sends them", nil,
+			"give the folder of the model's tokenizer and chat template with --tokenizer")
+		return
+	}
+	m, err := loadModel("tokens.tokenizer", d.config.Tokens.Tokenizer, d.config.Tokens.Experimental)
+	if err != nil {
+		d.failed("tokenizer", err)
+		return
+	}
+	d.model = m
+	info := describeModel(m)
+	d.ok("tokenizer", "%s, ids below %d, sha256 %.16s…", info.Family, info.VocabSize, info.TokenizerSHA256)
+	d.ok("template", "%s, sha256 %.16s…", info.ChatTemplate, info.ChatTemplateSHA256)
+}
+
+// server checks one server, each check only where the ones before it let it.
+func (d *doctor) server(ctx context.Context, client *letta.Client) {
+	version, err := client.Version(ctx)
+	if err != nil {
+		d.failed("server", unusable(client, err))
+		return
+	}
+	if strings.HasPrefix(version, "0.16.") {
+		d.ok("server", "%s answers, version %s", client.BaseURL(), version)
+	} else {
+		d.tell(stateHint, "server", fmt.Sprintf("%s answers, version %s", client.BaseURL(), version), nil,
+			"what is known of 0.16 may not hold for it; what cannot be proven is graded accordingly")
+	}
+	models, err := client.Models(ctx)
+	if err != nil {
+		d.failed("models", unusable(client, err))
+		return
+	}
+	d.ok("auth", "the server lets us in and lists %d models", len(models))
+
+	backends, err := d.config.backends([]*letta.Client{client})
+	if err != nil {
+		d.failed("agent", err)
+		return
+	}
+	// That the model is listed, and that an agent on it will give token data.
+	if err := backends[0].Preflight(ctx); err != nil {
+		d.failed("model", unusable(client, err))
+		return
+	}
+	d.ok("model", "%s; an agent on it gives token data", orWord(d.config.Agent.Model, "that of the agent file"))
+	d.call(ctx, client, backends[0])
+}
+
+// call lets one agent answer and looks at what came.
+func (d *doctor) call(ctx context.Context, client *letta.Client, backend *letta.Backend) {
+	ctx, cancel := context.WithTimeout(ctx, d.config.Run.AttemptTimeout)
+	defer cancel()
+	agent, err := backend.Open(ctx, collector.Attempt{Task: d.task, Key: "doctor", GroupSize: 1, N: 1, RunID: newRunID(time.Now())})
+	if err != nil {
+		d.failed("agent", unusable(client, err))
+		return
+	}
+	began := time.Now()
+	reply, err := agent.Run(ctx)
+	if err != nil {
+		d.failed("call", unusable(client, err))
+	} else {
+		d.answered(ctx, reply, time.Since(began))
+	}
+	closing, done := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
+	defer done()
+	if err := agent.Close(closing); err != nil {
+		d.failed("cleanup", unusable(client, err))
+	} else if !d.config.Agent.Keep {
+		d.ok("cleanup", "the agent is deleted")
+	}
+}
+
+// answered checks the turns of a rollout, then its prompts.
+func (d *doctor) answered(ctx context.Context, reply *collector.Reply, took time.Duration) {
+	var turns []tokenize.Turn
+	stop := "-"
+	for i := range reply.Sends {
+		turns, stop = append(turns, reply.Sends[i].Turns...), reply.Sends[i].StopReason
+	}
+	calls, err := tokenize.CallsFromTurns(nil, turns)
+	if err != nil {
+		d.failed("call", fmt.Errorf("stop reason %s: %w", stop, err))
+		return
+	}
+	sampled := 0
+	for i := range calls {
+		sampled += len(calls[i].OutputIDs)
+	}
+	d.ok("call", "%d calls with %d sampled tokens in %s, stop reason %s", len(calls), sampled, humanDuration(took), stop)
+	if d.model == nil {
+		for i := range calls {
+			if calls[i].Grade != tokenize.Exact {
+				d.tell(stateBad, "prompts", "the server does not say what the model was shown", nil, "with --tokenizer it can be rebuilt")
+				return
+			}
+		}
+		d.ok("prompts", "the server sends them: rows will be exact")
+		return
+	}
+	examined, err := prompt.Examine(ctx, d.model, reply)
+	if err != nil {
+		d.failed("prompts", err)
+		return
+	}
+	for i := range examined {
+		d.examined(i, &examined[i])
+	}
+	if by := sameDifference(examined); by != 0 {
+		d.tell(stateHint, "prompts", fmt.Sprintf("every call differs by the same %+d tokens", by), nil,
+			"the difference is in what all prompts share: the preamble, the tools, or what opens the model's turn")
+	}
+}
+
+// sameDifference is by how many tokens the stored prompts differ from the server's
+// counts, if it is the same for all of several calls; else 0.
+func sameDifference(calls []prompt.Examined) int64 {
+	if len(calls) < 2 {
+		return 0
+	}
+	by := int64(len(calls[0].Stored.IDs)) - calls[0].Counted
+	for i := range calls {
+		x := &calls[i]
+		if x.Stored.Err != nil || x.Counted < 0 || int64(len(x.Stored.IDs))-x.Counted != by {
+			return 0
+		}
+	}
+	return by
+}
+
+// examined tells of the prompt of one call.
+func (d *doctor) examined(i int, x *prompt.Examined) {
+	name := fmt.Sprintf("prompt %d", i)
+	truth := fmt.Sprintf("the server counted %d", x.Counted)
+	if len(x.PromptIDs) > 0 {
+		truth = fmt.Sprintf("the server sent %d ids", len(x.PromptIDs))
+	}
+	text := fmt.Sprintf("%s; stored gives %s, trace %s", truth, rebuiltText(x.Stored), rebuiltText(x.Trace))
+	v := diagnose(x, d.model.Tokenizer)
+	switch byTrace := x.Trace.Err == nil && int64(len(x.Trace.IDs)) == x.Counted; {
+	case v.culprit == "" && len(x.PromptIDs) > 0:
+		d.ok(name, "%s; id by id the same", text)
+	case v.culprit == "":
+		d.ok(name, "%s", text)
+	case len(x.PromptIDs) > 0:
+		// What the server sent is the truth; only rebuilding is off.
+		d.tell(stateHint, name, text+": the "+v.culprit+" differs", v.detail, "prompts come from the turns all the same, and are exact")
+	case byTrace:
+		d.tell(stateHint, name, text+": the "+v.culprit+" differs", v.detail, "")
+	default:
+		d.tell(stateBad, name, text+": the "+v.culprit+" differs", v.detail, "")
+	}
+}
+
+func rebuiltText(r prompt.Rebuilt) string {
+	switch {
+	case errors.Is(r.Err, prompt.ErrNotRebuilt):
+		return "nothing"
+	case r.Err != nil:
+		return "an error"
+	}
+	return fmt.Sprint(len(r.IDs))
+}
