@@ -73,7 +73,8 @@ type ClientToolConfig struct {
 	// input, {"name","arguments","tool_call_id","task_id","sample_index"}, and
 	// what it writes to standard output is the result. Another exit status than 0
 	// makes it a failed call, which the model is told; a program that cannot be
-	// started or is not done in time fails the sample.
+	// started or is not done in time fails the sample. Variables that hold the
+	// server's password, or a secret of a header, are not in its environment.
 	Command []string
 	// Answer is a fixed result.
 	Answer *string

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"strings"
 	"time"
@@ -105,6 +106,7 @@ func (g *agent) command(ctx context.Context, tool *ClientToolConfig, call *ToolC
 	defer cancel()
 	cmd := exec.CommandContext(timed, tool.Command[0], tool.Command[1:]...)
 	cmd.WaitDelay = time.Second // a child of the program may keep the pipes open
+	cmd.Env = g.client.secrets.without(os.Environ())
 	cmd.Stdin = bytes.NewReader(append(in, '\n'))
 	stdout, stderr := &boundedBuffer{}, &boundedBuffer{}
 	cmd.Stdout, cmd.Stderr = stdout, stderr

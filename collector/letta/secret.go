@@ -107,6 +107,17 @@ func (s scrubber) scrub(text string) string {
 	return text
 }
 
+// without leaves out the variables of an environment that hold a secret. What a
+// model asks a tool for may be its environment, and the answer becomes data.
+func (s scrubber) without(environ []string) []string {
+	return slices.DeleteFunc(slices.Clone(environ), func(variable string) bool {
+		_, value, _ := strings.Cut(variable, "=")
+		return slices.ContainsFunc(s, func(secret string) bool {
+			return value == secret || len(secret) >= minHeaderSecret && strings.Contains(value, secret)
+		})
+	})
+}
+
 // proxyOf hides what an unusable proxy address holds: net/http would print it, with
 // its password.
 func proxyOf(proxy func(*http.Request) (*url.URL, error)) func(*http.Request) (*url.URL, error) {

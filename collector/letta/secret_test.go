@@ -171,3 +171,29 @@ func TestCanary(t *testing.T) {
 		t.Errorf("%d notices, want the one about steps", len(notices))
 	}
 }
+
+// TestToolsSeeNoPassword: a model can ask a tool for its environment, and what the
+// tool says becomes data.
+func TestToolsSeeNoPassword(t *testing.T) { //nolint:paralleltest // it sets variables of the process
+	const canary = "canary-7f3a-99"
+	t.Setenv("ROLLOUT_TEST_PASSWORD", canary)
+	t.Setenv("ROLLOUT_TEST_URL", "http://x:"+canary+"@y")
+	t.Setenv("ROLLOUT_TEST_OTHER", "is kept")
+	p, c := newReplay(t, "client-tool-return")
+	c, err := letta.NewClient(letta.ClientConfig{BaseURL: c.BaseURL(), Password: canary})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.CloseIdle()
+	cfg, tool := model, bash(t)
+	tool.Command = []string{"/bin/sh", "-c", "env"}
+	cfg.ClientTools = []letta.ClientToolConfig{tool}
+	play(t, p, c, cfg, attemptOf(messagesOf(t, p.recording)), func(_ *collector.Reply, err error) {
+		if err != nil {
+			t.Fatal(err)
+		}
+	})
+	if sent := string(p.bodies[1]); strings.Contains(sent, canary) || !strings.Contains(sent, "is kept") {
+		t.Errorf("the tool answered %s", sent)
+	}
+}
