@@ -2,13 +2,11 @@ package prompt_test
 
 import (
 	"context"
-	"os"
 	"slices"
 	"testing"
 
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/letta"
-	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 	"github.com/rollout-rl/rollout/collector/prompt"
 )
 
@@ -56,7 +54,7 @@ type knownLife struct {
 // remembered plays the named recordings once and keeps what the server has.
 func remembered(t testing.TB, names ...string) []*knownLife {
 	t.Helper()
-	cases, err := lettasim.LoadCases(os.DirFS(testdata), "letta")
+	cases, err := simCases()
 	if err != nil {
 		t.Fatal(err)
 	}

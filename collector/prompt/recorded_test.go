@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http/httptest"
 	"os"
@@ -89,43 +90,57 @@ type recording struct {
 	}
 }
 
+// recordings are all of them, read once.
 func recordings(t testing.TB) []recording {
 	t.Helper()
+	all, err := readRecordings()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+var readRecordings = sync.OnceValues(func() ([]recording, error) {
 	files, err := filepath.Glob(filepath.Join(testdata, "letta/*.json.gz"))
 	if err != nil || len(files) == 0 {
-		t.Fatalf("no recordings: %v", err)
+		return nil, fmt.Errorf("no recordings: %v", err)
 	}
 	var all []recording
 	for _, file := range files {
 		packed, err := os.ReadFile(file)
 		if err != nil {
-			t.Fatal(err)
+			return nil, err
 		}
 		z, err := gzip.NewReader(bytes.NewReader(packed))
 		if err != nil {
-			t.Fatal(err)
+			return nil, err
 		}
 		raw, err := io.ReadAll(z)
 		if err != nil {
-			t.Fatal(err)
+			return nil, err
 		}
 		var d struct {
 			Exchanges json.RawMessage
 		}
 		if err := json.Unmarshal(nanToNull(raw), &d); err != nil {
-			t.Fatal(err)
+			return nil, err
 		}
 		if d.Exchanges == nil {
 			continue
 		}
 		r := recording{name: strings.TrimSuffix(filepath.Base(file), ".json.gz")}
 		if err := json.Unmarshal(d.Exchanges, &r.exchanges); err != nil {
-			t.Fatalf("%s: %v", file, err)
+			return nil, fmt.Errorf("%s: %w", file, err)
 		}
 		all = append(all, r)
 	}
-	return all
-}
+	return all, nil
+})
+
+// simCases are the recordings as the server's double plays them, read once.
+var simCases = sync.OnceValues(func() ([]*lettasim.Case, error) {
+	return lettasim.LoadCases(os.DirFS(testdata), "letta")
+})
 
 // nanToNull makes JSON of what Python writes for a number that is not one.
 func nanToNull(raw []byte) []byte {
@@ -231,7 +246,7 @@ func TestRecordedPrompts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cases, err := lettasim.LoadCases(os.DirFS(testdata), "letta")
+	cases, err := simCases()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http/httptest"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -16,6 +15,7 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 	"github.com/rollout-rl/rollout/collector/prompt"
 	"github.com/rollout-rl/rollout/tokenize"
+	"github.com/rollout-rl/rollout/tokenize/chat"
 )
 
 // A keeper is a sink that keeps its samples by task.
@@ -76,7 +76,7 @@ func TestRecordedSamples(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cases, err := lettasim.LoadCases(os.DirFS(testdata), "letta")
+	cases, err := simCases()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -253,6 +253,48 @@ func TestCompactedSample(t *testing.T) {
 		if calls[k].Reason != tokenize.ReasonCompacted {
 			t.Errorf("call %d: %v, want compacted", k, calls[k].Reason)
 		}
+	}
+}
+
+// A sample of which nothing can be known says why: what was tried, and how each try
+// ended, down to the line of the template.
+func TestFailureSaysWhatWasTried(t *testing.T) {
+	t.Parallel()
+	model, err := qwen3()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cases, err := simCases()
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := func(source string) *prompt.Model {
+		tmpl, err := chat.Parse("model", source, chat.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &prompt.Model{Template: tmpl, Tokenizer: model.Tokenizer}
+	}
+	all := recordings(t)
+	rec := all[slices.IndexFunc(all, func(r recording) bool { return r.name == "tool" })]
+	for _, tt := range []struct {
+		name, reason, want string
+		model              *prompt.Model
+	}{
+		{"another template", "count_mismatch", "the first one: stored: rebuilt 2 tokens, the server counted 377; trace: rebuilt 2 tokens, the server counted 377", template("Hi there")},
+		{"a template that raises", "no_prompt", "the first one: stored: render: chat: model:2: template raised: no", template("\n{{ raise_exception('no') }}")},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			task, cfg := rec.asTask(t)
+			s := collect(t, cases, tt.model, task, cfg)
+			if len(s.Rows) != 0 || len(s.Failures) != 1 {
+				t.Fatalf("%d rows, %d failures", len(s.Rows), len(s.Failures))
+			}
+			if f := &s.Failures[0]; f.Call != -1 || f.Reason != tt.reason || f.Stage != "align" || !strings.Contains(f.Error, tt.want) {
+				t.Errorf("failure %+v, want %q in its error", f, tt.want)
+			}
+		})
 	}
 }
 
