@@ -1,32 +1,44 @@
 #!/usr/bin/env bash
 # The demo: a simulated server that replays exchanges recorded from a real one and
-# plays some scripted agents; a collection from it; its verification; one row.
-# The run's folder, run/demo, stays.
+# plays some scripted agents; a collection from it; its verification; one row. Then
+# a server that keeps the prompts to itself, as today's do, so that they are rebuilt
+# with the model's own tokenizer and chat template, and checked against its counts.
+# The folders of the runs, run/demo and run/demo-rebuilt, stay.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 rollout=$PWD/bin/rollout
 dir=run
-rm -rf "$dir/demo" "$dir/demo-tasks.jsonl" "$dir/demo-ready"
+model=testdata/tokenizers/qwen3
+rm -rf "$dir"/demo "$dir"/demo-*
 mkdir -p "$dir"
 
 show() { printf '\n$ %s\n' "$*" >&2; }
 
-show rollout simulate --exchanges testdata/letta --input-ids --scripted 40
-"$rollout" simulate --listen 127.0.0.1:0 --exchanges testdata/letta --input-ids --scripted 40 \
-  --write-tasks "$dir/demo-tasks.jsonl" --ready-file "$dir/demo-ready" 2>"$dir/demo-server.log" &
-server=$!
-trap 'kill "$server" 2>/dev/null; wait "$server" 2>/dev/null || true' EXIT
-for _ in $(seq 100); do
-  [ -s "$dir/demo-ready" ] && break
-  kill -0 "$server" 2>/dev/null || { cat "$dir/demo-server.log" >&2; exit 1; }
-  sleep 0.1
-done
-url=$(cat "$dir/demo-ready")
+# simulate NAME FLAG… starts a server and puts its address into url.
+simulate() {
+  local name=$1
+  shift
+  show rollout simulate "$@"
+  "$rollout" simulate --listen 127.0.0.1:0 "$@" \
+    --write-tasks "$dir/demo-$name-tasks.jsonl" --ready-file "$dir/demo-$name-ready" 2>"$dir/demo-$name-server.log" &
+  local server=$!
+  servers+=("$server")
+  for _ in $(seq 100); do
+    [ -s "$dir/demo-$name-ready" ] && break
+    kill -0 "$server" 2>/dev/null || { cat "$dir/demo-$name-server.log" >&2; exit 1; }
+    sleep 0.1
+  done
+  url=$(cat "$dir/demo-$name-ready")
+}
+servers=()
+trap 'kill "${servers[@]}" 2>/dev/null; wait 2>/dev/null || true' EXIT
 
-show rollout collect -c configs/demo.yaml --server "$url" --tasks "$dir/demo-tasks.jsonl" --out "$dir/demo"
+simulate ids --exchanges testdata/letta --input-ids --scripted 40
+
+show rollout collect -c configs/demo.yaml --server "$url" --tasks "$dir/demo-ids-tasks.jsonl" --out "$dir/demo"
 # Some recorded exchanges end in an error on purpose: 3 means "finished, with failed
 # samples within the tolerance".
-"$rollout" collect -c configs/demo.yaml --server "$url" --tasks "$dir/demo-tasks.jsonl" --out "$dir/demo" || [ $? = 3 ]
+"$rollout" collect -c configs/demo.yaml --server "$url" --tasks "$dir/demo-ids-tasks.jsonl" --out "$dir/demo" || [ $? = 3 ]
 
 show rollout verify "$dir/demo"
 "$rollout" verify "$dir/demo"
@@ -34,6 +46,17 @@ show rollout verify "$dir/demo"
 show rollout inspect "$dir/demo" --limit 12
 "$rollout" inspect "$dir/demo" --limit 12
 
-show rollout inspect "$dir/demo" --row 0
-"$rollout" inspect "$dir/demo" --row 0
-printf '\nThe run is in %s: data/ holds the shards, failures/ what failed and why.\n' "$dir/demo" >&2
+# Three calls with two tools between them, as text.
+show rollout inspect "$dir/demo" --task tool-two --row 0 --tokenizer "$model"
+"$rollout" inspect "$dir/demo" --task tool-two --row 0 --tokenizer "$model"
+
+simulate rebuilt --exchanges testdata/letta
+
+show rollout doctor --server "$url" --model sglang//models/qwen3 --tokenizer "$model" --tasks "$dir/demo-rebuilt-tasks.jsonl" --task tool-two
+"$rollout" doctor --server "$url" --model sglang//models/qwen3 --tokenizer "$model" --tasks "$dir/demo-rebuilt-tasks.jsonl" --task tool-two
+
+show rollout collect -c configs/demo.yaml --prompts auto --tokenizer "$model" --require count_verified --server "$url" --tasks "$dir/demo-rebuilt-tasks.jsonl" --out "$dir/demo-rebuilt"
+"$rollout" collect -c configs/demo.yaml --prompts auto --tokenizer "$model" --require count_verified \
+  --server "$url" --tasks "$dir/demo-rebuilt-tasks.jsonl" --out "$dir/demo-rebuilt" || [ $? = 3 ]
+
+printf '\nThe runs are in %s and %s: data/ holds the shards, failures/ what failed and why.\n' "$dir/demo" "$dir/demo-rebuilt" >&2

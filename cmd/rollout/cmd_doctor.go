@@ -30,11 +30,13 @@ func (p *program) doctorCmd() *cobra.Command {
 		Use:   "doctor",
 		Short: "check that a run would work, with one real call",
 		Long: `Check that a run would work: the machine, the servers, the model, and one real
-rollout per server with the run's own agent settings: of its first task, where the
-tasks are in a file; a task that makes the agent call a tool tells more. With a tokenizer, the prompt
-of every call is rebuilt by both recipes and compared with the server's count, or
-with the server's ids where it sends them; where they disagree, it says which of
-template, tokenizer or server differs, and shows the first difference.
+rollout per server with the run's own agent settings. It is that of the first task,
+where there are tasks; one that makes the agent call a tool tells more.
+
+With a tokenizer, the prompt of every call is rebuilt by both recipes and compared
+with the server's count, or with the server's ids where it sends them. Where they
+disagree, it says which of template, tokenizer or server differs, and shows the
+first difference.
 
 It writes nothing, and deletes the agents that it makes.`,
 		Annotations: exits("Exit status: 0 nothing is bad, 2 wrong flags or configuration, 5 something is bad."),
