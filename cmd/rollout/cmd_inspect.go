@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"iter"
@@ -30,11 +29,18 @@ func (p *program) inspectCmd() *cobra.Command {
 		Long: `Show the rows of a run: a table; or, with --row, one row with its tokens, span by
 span. Tokens that a trainer learns from are coloured by their log-probability, from
 green (likely) to red (unlikely); what is context is dim; sampled tokens that are
-masked out are underlined. Without colours, masked-out ones stand in parentheses.`,
+masked out are underlined. Without colours, masked-out ones stand in parentheses. A
+row that is not the continuation of the one before it says where it parted from it,
+with both sides.
+
+With --failures, what is not in the data and why: whole samples, and single calls
+whose context could not be known, with what was tried.`,
 		Annotations: exits("Exit status: 0 shown, 2 no such row, 7 RUN is no run, 6 it cannot be read."),
 		Example: `  rollout inspect run1 --limit 20
   rollout inspect run1 --row 3
-  rollout inspect run1 --failures`,
+  rollout inspect run1 --row 3 --tokenizer models/qwen3
+  rollout inspect run1 --failures
+  rollout inspect run1 --failures --row 0`,
 		Args: exactArgs("RUN"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if cmd.Flags().Changed("row") && o.row < 0 {
@@ -49,7 +55,7 @@ masked out are underlined. Without colours, masked-out ones stand in parentheses
 	f.IntVar(&o.limit, "limit", 0, "show the first `N` only (default: all)")
 	f.BoolVar(&o.failures, "failures", false, "show what failed instead")
 	f.StringVar(&o.tokenizer, "tokenizer", "", "with --row: show the tokens as text, by the tokenizer in `DIR`")
-	f.BoolVar(&o.whole, "whole", false, "with --row: all tokens, also of long spans")
+	f.BoolVar(&o.whole, "whole", false, "with --row: all tokens, also of long spans; with --failures: all of the error")
 	f.BoolVar(&o.asJSON, "json", false, "print JSON lines; with --row all columns of the row")
 	f.StringVar(&o.color, "color", "auto", "`WHEN` to colour: auto, always, never")
 	return cmd
@@ -71,7 +77,7 @@ func (p *program) inspect(dir string, o *inspectOptions) error {
 	failures := all(log, sink.KindFailures, log.Failures, func(f *sink.StoredFailure) bool { return o.task == "" || f.TaskID == o.task })
 	switch {
 	case o.failures && o.row >= 0:
-		err = p.inspectFailure(failures, o)
+		err = p.inspectFailure(failures, o, paint)
 	case o.failures:
 		err = p.inspectFailures(failures, log.Done(), o)
 	case o.row >= 0:
@@ -82,7 +88,26 @@ func (p *program) inspect(dir string, o *inspectOptions) error {
 	if err != nil && exitCode(err) != exitUsage {
 		return readError(dir, err)
 	}
+	if err == nil && o.row < 0 && !o.asJSON {
+		p.say("%s", runTotals(log))
+	}
 	return err
+}
+
+// runTotals is a line about the whole run, by its commit log.
+func runTotals(log *sink.Log) string {
+	var rows, failures int64
+	var tokens sink.Tokens
+	for s := range log.Shards(sink.KindData) {
+		rows += s.Rows
+		tokens.Total += s.Tokens.Total
+		tokens.Trainable += s.Tokens.Trainable
+	}
+	for s := range log.Shards(sink.KindFailures) {
+		failures += s.Rows
+	}
+	return fmt.Sprintf("the run has %d samples in its data with %s rows, %s tokens, %s of them trained; and %s failure rows",
+		len(log.Done()), humanCount(rows), humanCount(tokens.Total), percent(tokens.Trainable, tokens.Total), humanCount(failures))
 }
 
 // painter colours stdout as asked.
@@ -131,7 +156,8 @@ func (p *program) inspectRows(rows iter.Seq2[*sink.StoredRow, error], o *inspect
 	if !o.asJSON {
 		fmt.Fprintln(w, "row\tkey\ttask\tindex\tsegment\ttokens\ttrained\treward\tgrade\tstatus\tflags")
 	}
-	n, tokens, trained := 0, 0, 0
+	n, tokens, trained, forks := 0, 0, 0, 0
+	grades, sources := map[string]int{}, map[string]int{}
 	for r, err := range rows {
 		if err != nil {
 			return err
@@ -155,6 +181,11 @@ func (p *program) inspectRows(rows iter.Seq2[*sink.StoredRow, error], o *inspect
 		n++
 		tokens += len(r.InputIDs)
 		trained += t
+		grades[r.Verification]++
+		sources[r.PromptSource]++
+		if r.Divergence != nil {
+			forks++
+		}
 	}
 	if o.asJSON {
 		return nil
@@ -162,7 +193,8 @@ func (p *program) inspectRows(rows iter.Seq2[*sink.StoredRow, error], o *inspect
 	if err := w.Flush(); err != nil {
 		return err
 	}
-	p.say("%d rows, %s tokens, %s of them trained", n, humanCount(int64(tokens)), percent(int64(trained), int64(tokens)))
+	p.say("%d rows, %s tokens, %s of them trained; %s; prompts from %s; %d forks",
+		n, humanCount(int64(tokens)), percent(int64(trained), int64(tokens)), counted(grades), counted(sources), forks)
 	return nil
 }
 
@@ -194,7 +226,7 @@ func (p *program) inspectFailures(failures iter.Seq2[*sink.StoredFailure, error]
 				call = strconv.Itoa(int(f.Call))
 			}
 			fmt.Fprintf(w, "%d\t%s\t%s\t%d\t%d\t%s\t%s\t%s\t%s\t%d\t%s\n", n, shortKey(f.SampleKey), cut(f.TaskID, 32), f.SampleIndex, f.Attempt,
-				f.Class, orDash(f.Reason), f.Stage, call, len(f.OutputIDs), cut(f.Error, 100))
+				f.Class, orDash(f.Reason), f.Stage, call, len(f.OutputIDs), cut(f.Error, errorWidth(o.whole)))
 		}
 		n++
 	}
@@ -204,13 +236,18 @@ func (p *program) inspectFailures(failures iter.Seq2[*sink.StoredFailure, error]
 	return w.Flush()
 }
 
+// speller is how tokens are to be shown.
+func (o *inspectOptions) speller() (speller, error) {
+	if o.tokenizer == "" {
+		return decimal, nil
+	}
+	return loadSpeller(o.tokenizer)
+}
+
 func (p *program) inspectRow(rows iter.Seq2[*sink.StoredRow, error], o *inspectOptions, paint painter) error {
-	spell := speller(decimal)
-	if o.tokenizer != "" {
-		var err error
-		if spell, err = loadSpeller(o.tokenizer); err != nil {
-			return err
-		}
+	spell, err := o.speller()
+	if err != nil {
+		return err
 	}
 	n := 0
 	for r, err := range rows {
@@ -228,7 +265,19 @@ func (p *program) inspectRow(rows iter.Seq2[*sink.StoredRow, error], o *inspectO
 	return usageError("--row: %d: there are %d rows", o.row, n)
 }
 
-func (p *program) inspectFailure(failures iter.Seq2[*sink.StoredFailure, error], o *inspectOptions) error {
+// errorWidth is how much of an error a line of the table shows.
+func errorWidth(whole bool) int {
+	if whole {
+		return 1000
+	}
+	return 100
+}
+
+func (p *program) inspectFailure(failures iter.Seq2[*sink.StoredFailure, error], o *inspectOptions, paint painter) error {
+	spell, err := o.speller()
+	if err != nil {
+		return err
+	}
 	n := 0
 	for f, err := range failures {
 		if err != nil {
@@ -238,10 +287,7 @@ func (p *program) inspectFailure(failures iter.Seq2[*sink.StoredFailure, error],
 			if o.asJSON {
 				return p.printJSON(columns(f))
 			}
-			enc := json.NewEncoder(p.stdout)
-			enc.SetIndent("", "  ")
-			enc.SetEscapeHTML(false)
-			return enc.Encode(columns(f))
+			return showFailure(p.stdout, f, rowView{number: n, paint: paint, spell: spell, whole: o.whole, width: p.width()})
 		}
 		n++
 	}

@@ -81,9 +81,79 @@ func showDivergence(fact func(name, format string, args ...any), text *string, v
 		}
 		return strings.Join(words, " ")
 	}
-	fact("fork", "the prompt of call %d left the row before at token %d (%s)", d.Call, d.Offset, d.Kind)
-	fact("  row", "%s …", spell(d.Row))
-	fact("  prompt", "%s …", spell(d.Prompt))
+	fact("divergence", "the prompt of call %d left the row before at token %d: %s", d.Call, d.Offset, divergenceText(d.Kind))
+	if len(d.Row)+len(d.Prompt) > 0 {
+		fact("  row", "%s", orWord(spell(d.Row), "ends here"))
+		fact("  prompt", "%s", orWord(spell(d.Prompt), "ends here"))
+	}
+}
+
+// divergenceText says in words where a prompt left a row.
+func divergenceText(kind string) string {
+	switch kind {
+	case "prompt":
+		return "in the prompt itself (prompt)"
+	case "context":
+		return "in the text between two outputs (context)"
+	case "earlier_output":
+		return "in an output before the last one (earlier_output)"
+	case "last_output":
+		return "in the last output (last_output)"
+	case "proper_prefix":
+		return "the prompt ends within the row, or with it (proper_prefix)"
+	case "after_lost":
+		return "the call before it could not be known (after_lost)"
+	}
+	return kind
+}
+
+// showFailure writes one failure: its facts, what is left of its tokens, its text.
+func showFailure(w io.Writer, f *sink.StoredFailure, v rowView) error {
+	var b bytes.Buffer
+	fact := func(name, format string, args ...any) {
+		fmt.Fprintf(&b, "%s %s\n", v.paint.dim(fmt.Sprintf("%-12s", name)), fmt.Sprintf(format, args...))
+	}
+	fact("failure", "%d: task %s, sample %d of %d, attempt %d", v.number, cut(f.TaskID, 60), f.SampleIndex, f.GroupSize, f.Attempt)
+	fact("key", "%s", f.SampleKey)
+	what := "the whole sample"
+	if f.Call >= 0 {
+		what = fmt.Sprintf("call %d; the other calls of the sample have rows", f.Call)
+	}
+	fact("lost", "%s", what)
+	fact("class", "%s in %s%s", f.Class, f.Stage, map[bool]string{true: ", " + f.Reason}[f.Reason != ""])
+	// An error may be long: it says all that was tried.
+	for i, part := range strings.Split(cut(f.Error, errorWidth(true)), "; ") {
+		fact(map[bool]string{true: "error"}[i == 0], "%s", part)
+	}
+	fact("status", "%s (%s), %d steps, %d prompt and %d completion tokens by the server's count",
+		f.Status, orDash(f.StopReason), f.Steps, f.PromptTokens, f.CompletionTokens)
+	fact("model", "%s, agent %s", orDash(f.Model), orDash(f.AgentID))
+	fact("sampled", "%d tokens", len(f.OutputIDs))
+	words := make([]string, 0, len(f.OutputIDs))
+	for i, id := range f.OutputIDs {
+		if !v.whole && len(f.OutputIDs) > 3*edgeTokens && i == edgeTokens {
+			words = append(words, fmt.Sprintf("… %d more …", len(f.OutputIDs)-2*edgeTokens))
+		}
+		if v.whole || len(f.OutputIDs) <= 3*edgeTokens || i < edgeTokens || i >= len(f.OutputIDs)-edgeTokens {
+			words = append(words, v.spell(id))
+		}
+	}
+	column := 0
+	for _, word := range words {
+		n := utf8.RuneCountInString(word)
+		if column > 0 && column+1+n > v.width-2 {
+			b.WriteByte('\n')
+			column = 0
+		}
+		b.WriteString(map[bool]string{true: "  ", false: " "}[column == 0])
+		b.WriteString(word)
+		column += 1 + n
+	}
+	if column > 0 {
+		b.WriteByte('\n')
+	}
+	_, err := w.Write(b.Bytes())
+	return err
 }
 
 // showSpan writes the heading of span [from, to) and its tokens.
