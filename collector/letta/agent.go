@@ -223,18 +223,19 @@ func (g *agent) knows(runID string) bool {
 // send has no answer the server is first asked to stop its run, which would go on
 // calling the model.
 func (g *agent) Close(ctx context.Context) error {
-	var err error
-	if g.unanswered {
-		g.cancel(ctx)
-	}
-	if !g.cfg.Keep {
-		err = g.client.DeleteAgent(ctx, g.state.ID)
-	}
+	// The arenas first: at hundreds in flight many wait for the server's answer to
+	// a deletion, and others read replies meanwhile.
 	for _, r := range g.arenas {
 		g.backend.recycle(r)
 	}
 	g.arenas = nil
-	return err
+	if g.unanswered {
+		g.cancel(ctx)
+	}
+	if g.cfg.Keep {
+		return nil
+	}
+	return g.client.DeleteAgent(ctx, g.state.ID)
 }
 
 // cancelTimeout bounds the request to stop a run: a server that does not answer it
