@@ -302,6 +302,7 @@ func TestAppendDoesNotWaitForWriter(t *testing.T) {
 			fs := stuckFS{sink.OS(), make(chan struct{})}
 			d, dir := create(t, sink.Config{FS: fs, MaxBytesInFlight: 35_000}) // three samples of some 10 kB
 			ctx, cancel := context.WithCancelCause(t.Context())
+			defer cancel(nil)
 			wait := start(ctx, t, d)
 			all := samples(4)
 			done := make(chan error, len(all))

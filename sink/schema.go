@@ -1,7 +1,5 @@
 package sink
 
-import "time"
-
 // SchemaVersion is the version of the columns of StoredRow and StoredFailure. A
 // column is never changed or removed within a version; a reader refuses shards of
 // a version it does not know.
@@ -140,9 +138,3 @@ type StoredFailure struct {
 	Messages *string `parquet:"messages,optional"` // JSON
 	Metadata *string `parquet:"metadata,optional"` // JSON
 }
-
-// Started returns StartedAt as a time.
-func (r *StoredRow) Started() time.Time { return time.UnixMicro(r.StartedAt).UTC() }
-
-// Started returns StartedAt as a time.
-func (f *StoredFailure) Started() time.Time { return time.UnixMicro(f.StartedAt).UTC() }
