@@ -236,10 +236,12 @@ func BenchmarkCollect(b *testing.B) {
 	}
 }
 
-// TestWholePathRatio promises that the whole path costs at most a sixth of the CPU
+// The gates, TestGate…, measure: they run one at a time, apart from the other tests.
+
+// TestGateWholePathRatio promises that the whole path costs at most a sixth of the CPU
 // of the same path on encoding/json. It runs alone, because it measures the
 // process; the cheaper side is taken at its best, the dearer one as it comes.
-func TestWholePathRatio(t *testing.T) {
+func TestGateWholePathRatio(t *testing.T) {
 	if testing.Short() || raceEnabled {
 		t.Skip("measures")
 	}
@@ -258,10 +260,10 @@ func TestWholePathRatio(t *testing.T) {
 	}
 }
 
-// TestWholePathAllocs promises a bounded number of allocations for a rollout,
+// TestGateWholePathAllocs promises a bounded number of allocations for a rollout,
 // however many tokens it has: its rows, its context, its name, the small rest of
 // the reply. What a run allocates once is left out, by the difference of two runs.
-func TestWholePathAllocs(t *testing.T) {
+func TestGateWholePathAllocs(t *testing.T) {
 	if testing.Short() || raceEnabled {
 		t.Skip("measures")
 	}

@@ -188,9 +188,9 @@ func BenchmarkSend(b *testing.B) {
 	}
 }
 
-// TestSendMemory: 64 answers of 1 MB that are all there at once cost the memory of
+// TestGateSendMemory: 64 answers of 1 MB that are all there at once cost the memory of
 // the few that are read, not of all.
-func TestSendMemory(t *testing.T) {
+func TestGateSendMemory(t *testing.T) {
 	const slots, inFlight = 2, 64
 	body := benchReply(25_000)
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, body) }))

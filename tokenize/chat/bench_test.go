@@ -92,9 +92,9 @@ func BenchmarkFromJSON(b *testing.B) {
 	}
 }
 
-// TestRenderAllocs keeps the price of a render: a 10-message conversation with
+// TestGateRenderAllocs keeps the price of a render: a 10-message conversation with
 // tools under Qwen3's template.
-func TestRenderAllocs(t *testing.T) {
+func TestGateRenderAllocs(t *testing.T) {
 	tpl, err := chat.Parse("qwen3", templates(t)["Qwen-Qwen3-0.6B.jinja"], testOptions())
 	if err != nil {
 		t.Fatal(err)
