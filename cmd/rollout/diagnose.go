@@ -56,12 +56,16 @@ func diagnose(x *prompt.Examined, tok *bpe.Tokenizer) verdict {
 		return verdict{"server", append([]string{"it showed the model other messages than it stored; the trace has them" + counts(x.Trace, x.Counted)},
 			firstPiece("trace", x.Trace.Text, "stored", x.Stored.Text)...)}
 	}
-	return verdict{"template or tokenizer", []string{
+	detail := []string{
 		fmt.Sprintf("the server counted %d tokens, ours has %d (%+d) for the same messages", x.Counted, len(ours.IDs), int64(len(ours.IDs))-x.Counted),
-		"the sampled ids decode to the engine's text, so the template is the likely one; is it the one that the engine was started with?",
-		"ours begins " + excerpt(ours.Text, 0),
-		"and ends    " + excerptEnd(ours.Text),
-	}}
+	}
+	if x.Response != "" {
+		detail = append(detail, "the sampled ids decode to the engine's text, so it is likely the template:",
+			"is it the one that the engine was started with?")
+	}
+	return verdict{"template or tokenizer", append(detail,
+		"ours begins "+strings.Replace(excerpt(ours.Text, 0), "▸", "", 1),
+		"and ends    "+excerptEnd(ours.Text))}
 }
 
 // diagnoseIDs compares ids with ids.
