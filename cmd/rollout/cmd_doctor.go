@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -39,7 +40,7 @@ disagree, it says which of template, tokenizer or server differs, and shows the
 first difference.
 
 It writes nothing, and deletes the agents that it makes.`,
-		Annotations: exits("Exit status: 0 nothing is bad, 2 wrong flags or configuration, 5 something is bad."),
+		Annotations: exits("Exit status: 0 nothing is bad, 2 wrong flags or configuration, 5 something is bad, 130 interrupted."),
 		Example: `  rollout doctor -c run.yaml
   rollout doctor --server http://127.0.0.1:8283 --model sglang//models/qwen3 --tokenizer models/qwen3 --prompt 'Add 2 and 3 with the tool.'`,
 		Args: exactArgs(),
@@ -103,6 +104,9 @@ func (d *doctor) findTask() error {
 }
 
 func (p *program) doctor(ctx context.Context, c *config, o *doctorOptions) error {
+	// An interrupt ends the call; its agent is deleted all the same.
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer stop()
 	d := &doctor{p: p, config: c, o: o}
 	d.disk()
 	d.files()
@@ -119,7 +123,7 @@ func (p *program) doctor(ctx context.Context, c *config, o *doctorOptions) error
 		client.CloseIdle()
 	}
 	if err := ctx.Err(); err != nil {
-		return err
+		return withExit(exitInterrupted, errors.New("doctor: interrupted"))
 	}
 	if d.bad > 0 {
 		return withExit(exitUnusable, fmt.Errorf("doctor: %d checks are bad", d.bad))
