@@ -2,6 +2,7 @@ package prompt_test
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"testing"
 
@@ -36,9 +37,7 @@ func (m *memory) AgentNow(context.Context) (*letta.AgentState, error) { return m
 // with returns a copy in which lists may be replaced.
 func (m *memory) with(change func(*memory)) *memory {
 	c := &memory{slices.Clone(m.steps), slices.Clone(m.messages), map[string]*letta.ProviderTrace{}, m.agent, m.err}
-	for id, t := range m.traces {
-		c.traces[id] = t
-	}
+	maps.Copy(c.traces, m.traces)
 	change(c)
 	return c
 }
@@ -52,33 +51,33 @@ type knownLife struct {
 }
 
 // remembered plays the named recordings once and keeps what the server has.
-func remembered(t testing.TB, names ...string) []*knownLife {
-	t.Helper()
+func remembered(tb testing.TB, names ...string) []*knownLife {
+	tb.Helper()
 	cases, err := simCases()
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	var all []*knownLife
-	for _, rec := range recordings(t) {
+	for _, rec := range recordings(tb) {
 		truths := rec.truths()
 		if len(truths) == 0 || rec.name == "logprobs-only" || len(names) > 0 && !slices.Contains(names, rec.name) {
 			continue
 		}
-		k := &knownLife{name: rec.name, reply: live(t, cases, &rec), truths: truths, memory: &memory{traces: map[string]*letta.ProviderTrace{}}}
+		k := &knownLife{name: rec.name, reply: live(tb, cases, &rec), truths: truths, memory: &memory{traces: map[string]*letta.ProviderTrace{}}}
 		e := k.reply.Evidence.(*letta.Evidence)
 		k.memory.agent = e.Agent
 		for i := range e.Sends {
-			steps, err := e.Steps(t.Context(), i)
+			steps, err := e.Steps(tb.Context(), i)
 			if err != nil {
-				t.Fatal(err)
+				tb.Fatal(err)
 			}
-			messages, err := e.Messages(t.Context(), i)
+			messages, err := e.Messages(tb.Context(), i)
 			if err != nil {
-				t.Fatal(err)
+				tb.Fatal(err)
 			}
 			for _, s := range steps {
-				if k.memory.traces[s.ID], err = e.Client.StepTrace(t.Context(), s.ID); err != nil {
-					t.Fatal(err)
+				if k.memory.traces[s.ID], err = e.Client.StepTrace(tb.Context(), s.ID); err != nil {
+					tb.Fatal(err)
 				}
 			}
 			k.memory.steps, k.memory.messages = append(k.memory.steps, steps), append(k.memory.messages, messages)

@@ -13,6 +13,20 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/chat"
 )
 
+// alertAfter stores the server's word that it summarized the history in the step of
+// call k of the first send.
+func alertAfter(m *memory, k int) {
+	id := m.steps[0][k].ID
+	at := 0
+	for i, message := range m.messages[0] {
+		if s := message.Head().StepID; s != nil && *s == id {
+			at = i + 1
+		}
+	}
+	note := &letta.UserMessage{MessageHead: letta.MessageHead{StepID: &id}, Content: letta.TextOf(`{"type":"system_alert"}`)}
+	m.messages[0] = slices.Insert(slices.Clone(m.messages[0]), at, letta.Message(note))
+}
+
 // TestReasons takes parts of the evidence away, or changes them, and says what
 // becomes of each call and what people are told.
 func TestReasons(t *testing.T) {
@@ -158,6 +172,29 @@ func TestReasons(t *testing.T) {
 		{
 			name: "compaction at the end of the first send", life: "compaction",
 			want: []string{"stored", "stored", "compacted", "compacted"}, note: "ran a compaction and has no trace",
+		},
+		{
+			// Nothing else changes here, so that every count would agree.
+			name: "compaction after the first call", life: "tool-two", change: func(m *memory, _ *letta.Evidence) { noTraces(m); alertAfter(m, 0) },
+			want: []string{"stored", "compacted", "compacted"}, note: "the server summarized the history before this call",
+		},
+		{
+			name: "a trace is not cut across a compaction", life: "tool-two", change: func(m *memory, e *letta.Evidence) {
+				e.SystemText = ""
+				alertAfter(m, 1)
+				last := m.steps[0][2].ID
+				m.traces = map[string]*letta.ProviderTrace{last: m.traces[last]}
+			},
+			want: []string{"no_prompt", "no_prompt", "trace"},
+		},
+		{
+			name: "an overridden system message after a compaction", life: "tool-two", change: func(m *memory, e *letta.Evidence) {
+				alertAfter(m, 0)
+				request := *e.Sends[0].Request
+				request.OverrideSystem = new("another")
+				e.Sends[0].Request = &request
+			},
+			want: []string{"stored", "compacted", "compacted"}, note: "the native one is not known",
 		},
 		{
 			name: "a mismatch before a compaction keeps its reason", life: "compaction",

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http/httptest"
@@ -91,19 +92,22 @@ type recording struct {
 }
 
 // recordings are all of them, read once.
-func recordings(t testing.TB) []recording {
-	t.Helper()
+func recordings(tb testing.TB) []recording {
+	tb.Helper()
 	all, err := readRecordings()
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return all
 }
 
 var readRecordings = sync.OnceValues(func() ([]recording, error) {
 	files, err := filepath.Glob(filepath.Join(testdata, "letta/*.json.gz"))
-	if err != nil || len(files) == 0 {
-		return nil, fmt.Errorf("no recordings: %v", err)
+	if err != nil {
+		return nil, err
+	}
+	if len(files) == 0 {
+		return nil, errors.New("no recordings")
 	}
 	var all []recording
 	for _, file := range files {
@@ -181,40 +185,40 @@ func (r *recording) truths() []truth {
 
 // live plays one recorded life over HTTP, request by request, and returns what a
 // collector would hold of it. The agent lives until the test ends.
-func live(t testing.TB, cases []*lettasim.Case, rec *recording) *collector.Reply {
-	t.Helper()
+func live(tb testing.TB, cases []*lettasim.Case, rec *recording) *collector.Reply {
+	tb.Helper()
 	server, err := lettasim.New(lettasim.Config{Cases: cases})
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	web := httptest.NewServer(server)
-	t.Cleanup(web.Close)
+	tb.Cleanup(web.Close)
 	client, err := letta.NewClient(letta.ClientConfig{BaseURL: web.URL})
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	t.Cleanup(client.CloseIdle)
+	tb.Cleanup(client.CloseIdle)
 
-	ctx := t.Context()
+	ctx := tb.Context()
 	agent, err := client.CreateAgent(ctx, json.RawMessage(`{"model":"sglang//models/qwen3","metadata":{"rollout":{"task_id":"`+rec.name+`"}}}`))
 	if err != nil {
-		t.Fatalf("%s: %v", rec.name, err)
+		tb.Fatalf("%s: %v", rec.name, err)
 	}
 	e := &letta.Evidence{Client: client, Agent: agent}
 	if e.SystemText, err = client.SystemText(ctx, agent.MessageIDs[0]); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	reply := &collector.Reply{AgentID: agent.ID, Evidence: e}
 	for _, x := range rec.exchanges {
 		request, body := new(letta.LettaRequest), new(tokenize.Reply)
 		if err := json.Unmarshal(x.Request.Body, request); err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 		var answer *letta.LettaResponse
 		if strings.Contains(x.Request.Path, "/conversations/") {
 			if e.Conversation == nil {
 				if e.Conversation, err = client.CreateConversation(ctx, agent.ID); err != nil {
-					t.Fatal(err)
+					tb.Fatal(err)
 				}
 			}
 			answer, err = client.SendConversation(ctx, e.Conversation.ID, request, "test", body)
@@ -228,7 +232,7 @@ func live(t testing.TB, cases []*lettasim.Case, rec *recording) *collector.Reply
 		if runID == "" {
 			run, err := client.LastRun(ctx, agent.ID)
 			if err != nil {
-				t.Fatal(err)
+				tb.Fatal(err)
 			}
 			runID = run.ID
 		}
