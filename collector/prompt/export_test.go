@@ -27,3 +27,17 @@ func (r *Rebuilder) Prompts(ctx context.Context, from Fetcher, reply *collector.
 	}
 	return calls, r.b.rebuild(ctx, reply.Evidence.(*letta.Evidence), from, reply, calls)
 }
+
+// Encoder encodes one text after the other with one renderer, as a sample's prompts
+// are.
+type Encoder struct{ r renderer }
+
+// NewEncoder returns an Encoder; the template must print the first message's text.
+func NewEncoder(m *Model) *Encoder {
+	return &Encoder{renderer{template: m.Template, tok: m.Tokenizer}}
+}
+
+// Encode returns the ids of the text.
+func (e *Encoder) Encode(text string) ([]int32, error) {
+	return e.r.prompt(conversation{messages: history{{role: roleSystem, content: text}}.view(false)})
+}

@@ -1,0 +1,57 @@
+package prompt_test
+
+import (
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rollout-rl/rollout/collector/prompt"
+	"github.com/rollout-rl/rollout/tokenize/chat"
+)
+
+// TestSharedPrefix encodes texts one after the other, each a little other than the
+// one before: what they share is encoded once, and the ids are those of the whole.
+func TestSharedPrefix(t *testing.T) {
+	t.Parallel()
+	model, err := qwen3()
+	if err != nil {
+		t.Fatal(err)
+	}
+	tmpl, err := chat.Parse("text", "{{ messages[0].content }}", chat.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	seed := uint64(time.Now().UnixNano())
+	r := rand.New(rand.NewPCG(seed, 0))
+	pieces := []string{"<|im_start|>", "<|im_end|>\n", "<think>", "<think", "</think>", " ", "word", " <", "<|", "\n\n", "é", "e\u0301", "123", "漢"}
+	e := prompt.NewEncoder(&prompt.Model{Template: tmpl, Tokenizer: model.Tokenizer})
+	check := func(text string) {
+		got, err := e.Encode(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := model.Tokenizer.AppendTokens(nil, text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(got, want) {
+			t.Fatalf("seed %d: %q is %v, want %v", seed, text, got, want)
+		}
+	}
+	for _, text := range []string{"x <think>", "x <think", "x <think>y", ""} {
+		check(text) // the last three bytes of what is shared may belong to another token
+	}
+	text := ""
+	for range 2000 {
+		text = strings.ToValidUTF8(text[:len(text)-r.IntN(len(text)/4+1)], "")
+		for range 1 + r.IntN(4) {
+			text += pieces[r.IntN(len(pieces))]
+		}
+		if len(text) > 400 {
+			text = ""
+		}
+		check(text)
+	}
+}
