@@ -54,6 +54,9 @@ func Examine(ctx context.Context, m *Model, reply *collector.Reply) ([]Examined,
 		out[i] = Examined{Call: calls[i], Counted: -1, Stored: Rebuilt{Err: ErrNotRebuilt}, Trace: Rebuilt{Err: ErrNotRebuilt}}
 	}
 	if w.life.system != "" {
+		if err := w.orderTools(ctx, true); err != nil {
+			return nil, err
+		}
 		err := w.life.stored(func(s *send, k int, c conversation) { out[s.first+k].Stored = m.rebuild(c) })
 		if err != nil {
 			return nil, err
@@ -77,7 +80,7 @@ func Examine(ctx context.Context, m *Model, reply *collector.Reply) ([]Examined,
 
 // examineTrace fills in what the call's own trace says.
 func (b *rebuild) examineTrace(ctx context.Context, m *Model, s *send, k int, x *Examined) error {
-	t, err := b.from.Trace(ctx, s.steps[k].ID)
+	t, err := b.fetchTrace(ctx, s, k)
 	if err != nil || t == nil {
 		return err
 	}

@@ -1,0 +1,41 @@
+package prompt_test
+
+import (
+	"os"
+	"slices"
+	"testing"
+
+	"github.com/rollout-rl/rollout/collector/letta"
+	"github.com/rollout-rl/rollout/collector/letta/lettasim"
+	"github.com/rollout-rl/rollout/collector/prompt"
+)
+
+// Both recipes give the prompt that the model saw, also where the server read the
+// tools in another order than it showed when the agent was made.
+func TestExamine(t *testing.T) {
+	t.Parallel()
+	model, err := qwen3()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cases, err := lettasim.LoadCases(os.DirFS(testdata), "letta")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, rec := range recordings(t) {
+		if rec.name != "tool-two" && rec.name != "multi" {
+			continue
+		}
+		reply := live(t, cases, &rec)
+		reverseTools(reply.Evidence.(*letta.Evidence))
+		examined, err := prompt.Examine(t.Context(), model, reply)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, want := range rec.truths() {
+			if !slices.Equal(examined[i].Stored.IDs, want.prompt) || !slices.Equal(examined[i].Trace.IDs, want.prompt) {
+				t.Errorf("%s: call %d: the model saw another prompt", rec.name, i)
+			}
+		}
+	}
+}
