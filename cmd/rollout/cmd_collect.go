@@ -74,6 +74,7 @@ type collection struct {
 	dataset   *sink.Dataset
 	collector *collector.Collector
 	tally     tally
+	metrics   *metrics
 	draining  atomic.Bool
 }
 
@@ -138,6 +139,7 @@ func (c *config) planned(tasks *taskSet) int {
 
 // open makes the parts of the run; none of them does anything yet.
 func (c *collection) open(parts *parts, backends []*letta.Backend) error {
+	c.metrics = newMetrics(readVersion().Version, func() collector.Stats { return c.collector.Stats() })
 	meta := map[string]string{
 		"rollout.config_sha256":  c.info.ConfigSHA256,
 		"rollout.server_version": c.info.Servers[0].Version,
@@ -175,8 +177,11 @@ func (c *collection) open(parts *parts, backends []*letta.Backend) error {
 		Retries:        c.config.Run.Retries,
 		AttemptTimeout: c.config.Run.AttemptTimeout,
 		Events: collector.Events{
-			SampleFinished:  c.tally.add,
-			AttemptFinished: c.tally.attempt,
+			SampleFinished: c.tally.add,
+			AttemptFinished: func(r collector.Result) {
+				c.tally.attempt(r)
+				c.metrics.attemptFinished(r)
+			},
 			CloseFailed: func(a collector.Attempt, endpoint string, err error) {
 				c.display.say("agent of %s #%d not removed: %v", cut(a.Task.ID, 40), a.Index, err)
 			},
@@ -195,6 +200,7 @@ func (c *collection) open(parts *parts, backends []*letta.Backend) error {
 
 // committed tells of a shard.
 func (c *collection) committed(commit sink.Commit) {
+	c.metrics.committed(commit)
 	for _, s := range commit.Shards {
 		c.display.event("commit", map[string]any{
 			"seq": commit.Seq, "kind": s.Kind.String(), "path": s.Path, "rows": s.Rows, "bytes": s.Bytes, "samples": len(commit.Samples),
@@ -208,6 +214,14 @@ func (c *collection) run(ctx context.Context) error {
 		"run_id": c.info.ID, "dir": c.folder.dir, "planned": c.info.Tasks.Planned, "tasks": c.info.Tasks.Tasks,
 	})
 	began := time.Now()
+	if addr := c.config.Run.MetricsAddr; addr != "" {
+		at, stop, err := c.metrics.serve(ctx, addr)
+		if err != nil {
+			return withExit(exitUsage, fmt.Errorf("run.metrics_addr: %w", err))
+		}
+		c.display.say("metrics at http://%s/metrics", at)
+		defer stop()
+	}
 	runErr, sinkErr := c.work(ctx)
 
 	stats, written := c.collector.Stats(), c.dataset.Stats()

@@ -78,6 +78,7 @@ type config struct {
 		FailOnError    tolerance
 		AttemptTimeout time.Duration
 		Grace          time.Duration // 0: no bound
+		MetricsAddr    string        // empty: none
 	}
 }
 
@@ -230,6 +231,8 @@ func (c *config) settings(getenv func(string) string) []*setting {
 			"how long one attempt may take in all"),
 		durationSetting("run.grace", &c.Run.Grace, 0).with("", "",
 			"how long the samples in flight may finish after the first interrupt; 0s: as long as it takes"),
+		stringSetting("run.metrics_addr", &c.Run.MetricsAddr).with("metrics-addr", "HOST:PORT",
+			"serve Prometheus metrics, /healthz and pprof here while collecting"),
 	}
 }
 

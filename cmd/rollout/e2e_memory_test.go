@@ -14,10 +14,10 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 )
 
-// TestManySamplesMemory watches the memory of the collecting process, the server
+// TestGateManySamplesMemory watches the memory of the collecting process, the server
 // being another one, while 512 samples are in flight: it does not grow with the
 // number of samples.
-func TestManySamplesMemory(t *testing.T) {
+func TestGateManySamplesMemory(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes 10 seconds: run without -short")
 	}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"net"
 	"net/http"
 	"net/http/pprof"
@@ -75,8 +74,8 @@ func (m *metrics) committed(c sink.Commit) {
 }
 
 // serve answers /metrics, /healthz and /debug/pprof at addr until ctx is done. It
-// returns the address that it listens on and a function that waits for its end.
-func (m *metrics) serve(ctx context.Context, addr string) (string, func() error, error) {
+// returns the address that it listens on, and a function that ends it and waits.
+func (m *metrics) serve(ctx context.Context, addr string) (at string, stop func(), err error) {
 	var lc net.ListenConfig
 	l, err := lc.Listen(ctx, "tcp", addr)
 	if err != nil {
@@ -90,16 +89,16 @@ func (m *metrics) serve(ctx context.Context, addr string) (string, func() error,
 	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
 	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
-	served := make(chan error, 1) // one result, taken by wait
-	go func() { served <- server.Serve(l) }()
-	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
-	return l.Addr().String(), func() error {
-		stop()
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		_ = server.Serve(l) // ends when the server is closed; a scrape that fails is the scraper's to report
+	}()
+	ended := context.AfterFunc(ctx, func() { _ = server.Close() })
+	return l.Addr().String(), func() {
+		ended()
 		_ = server.Close()
-		if err := <-served; !errors.Is(err, http.ErrServerClosed) {
-			return err
-		}
-		return nil
+		<-served
 	}, nil
 }
 
