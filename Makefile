@@ -58,7 +58,7 @@ fuzz: ## every fuzz target for FUZZTIME (30s) each
 
 .PHONY: differential
 differential: python ## the long comparisons with the reference engines: every code point
-	$(GO) test -count 1 -tags differential -timeout 60m -v -run '^TestPeer' ./tokenize/bpe
+	$(GO) test -count 1 -tags differential -timeout 60m -v -run '^TestPeer|^TestGatePeer' ./tokenize/bpe
 	$(GO) test -count 1 -v -run 'AgainstPython' ./tokenize/chat
 
 .PHONY: bench

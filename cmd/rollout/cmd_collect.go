@@ -296,6 +296,10 @@ func (c *collection) work(ctx context.Context) (runErr, sinkErr error) {
 		return nil
 	})
 	helpers.Go(func() error {
+		boundMemory(helping, c.config.Server.MaxInFlight*len(c.clients))
+		return nil
+	})
+	helpers.Go(func() error {
 		watchSignals(helping, c.config.Run.Grace, func() {
 			c.display.say("draining: %s; interrupt again to stop now", c.waiting())
 			c.draining.Store(true)

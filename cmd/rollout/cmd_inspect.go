@@ -183,7 +183,8 @@ func (p *program) inspectRows(rows iter.Seq2[*sink.StoredRow, error], o *inspect
 		trained += t
 		grades[r.Verification]++
 		sources[r.PromptSource]++
-		if r.Divergence != nil {
+		// A column that cannot be read is for verify to report.
+		if d, err := readDivergence(r.Divergence); err != nil || d.Kind != "" {
 			forks++
 		}
 	}

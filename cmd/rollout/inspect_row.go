@@ -60,17 +60,32 @@ func showRow(w io.Writer, r *sink.StoredRow, v rowView) error {
 	return err
 }
 
-// showDivergence says why a row is not the continuation of the one before it.
+// A storedDivergence is the divergence column of a row: the place where it forked,
+// which has a kind, and those where it was realigned.
+type storedDivergence struct {
+	divergedAt
+	Realigned []divergedAt
+}
+
+type divergedAt struct {
+	Call, Offset int
+	Kind         string
+	Row, Prompt  []int32
+}
+
+// readDivergence returns the zero value for a row without one.
+func readDivergence(text *string) (d storedDivergence, err error) {
+	if text != nil {
+		err = json.Unmarshal([]byte(*text), &d)
+	}
+	return d, err
+}
+
+// showDivergence says why a row is not the continuation of the one before it, and
+// what was realigned within it.
 func showDivergence(fact func(name, format string, args ...any), text *string, v rowView) {
-	if text == nil {
-		return
-	}
-	var d struct {
-		Call, Offset int
-		Kind         string
-		Row, Prompt  []int32
-	}
-	if err := json.Unmarshal([]byte(*text), &d); err != nil {
+	d, err := readDivergence(text)
+	if err != nil {
 		fact("divergence", "%s", cut(*text, v.width))
 		return
 	}
@@ -81,10 +96,19 @@ func showDivergence(fact func(name, format string, args ...any), text *string, v
 		}
 		return strings.Join(words, " ")
 	}
-	fact("divergence", "the prompt of call %d left the row before at token %d: %s", d.Call, d.Offset, divergenceText(d.Kind))
-	if len(d.Row)+len(d.Prompt) > 0 {
-		fact("  row", "%s", orWord(spell(d.Row), "ends here"))
-		fact("  prompt", "%s", orWord(spell(d.Prompt), "ends here"))
+	sides := func(at divergedAt, row string) {
+		if len(at.Row)+len(at.Prompt) > 0 {
+			fact("  "+row, "%s", orWord(spell(at.Row), "ends here"))
+			fact("  prompt", "%s", orWord(spell(at.Prompt), "ends here"))
+		}
+	}
+	if d.Kind != "" {
+		fact("divergence", "the prompt of call %d left the row before at token %d: %s", d.Call, d.Offset, divergenceText(d.Kind))
+		sides(d.divergedAt, "row")
+	}
+	for _, at := range d.Realigned {
+		fact("realigned", "the prompt of call %d left this row at token %d: %s", at.Call, at.Offset, divergenceText(at.Kind))
+		sides(at, "sampled")
 	}
 }
 

@@ -122,9 +122,15 @@ type summary struct {
 	AgentsLeft    int            `json:"agents_left"` // could not be removed
 	BadTasks      int            `json:"bad_tasks"`
 
-	Rows    int   `json:"rows"`
-	Empty   int   `json:"empty"` // samples without a row
-	CutRows int   `json:"cut_rows"`
+	Rows    int `json:"rows"`
+	Empty   int `json:"empty"` // samples without a row
+	CutRows int `json:"cut_rows"`
+	// What tokens.max_row_tokens cut off, which is in no other number, and the rows
+	// that were left out because no token of theirs can be trained on.
+	CutCalls  int   `json:"cut_calls"`
+	CutTokens int64 `json:"cut_tokens"`
+	EmptyRows int   `json:"empty_rows"`
+
 	Forks   int   `json:"forks"`
 	Tokens  int64 `json:"tokens"`
 	Sampled int64 `json:"sampled"`
@@ -178,6 +184,7 @@ func summarize(s collector.Stats, k sink.Stats, ps prompt.Stats, t *tally, took 
 		Planned: s.Planned, Committed: s.Committed, Failed: s.Failed, Skipped: s.Skipped, Remaining: s.Remaining,
 		FailedByClass: classMap(s.ByClass), Attempts: s.Attempts, Retries: s.Retries, LostCalls: s.LostCalls, AgentsLeft: s.CloseFailures,
 		Rows: s.Rows, Empty: s.Empty, CutRows: t.cut, Forks: t.forks,
+		CutCalls: s.CutCalls, CutTokens: s.Cut, EmptyRows: s.EmptyRows,
 		Tokens: t.tokens, Sampled: s.Sampled, Trained: s.Trained,
 		MostRows: t.most, TrainedShare: share(s.Trained, s.Sampled), ActionRatio: share(s.Trained, t.tokens),
 		Grades: map[string]int{}, Sources: map[string]int{}, Reasons: map[string]int{}, Prompts: costOf(ps),
@@ -222,6 +229,9 @@ func (s *summary) text() string {
 		humanCount(int64(s.Rows)), humanCount(s.Tokens), s.RowsPerSample, s.MostRows, s.Forks, s.Empty)
 	line("sampled", "%s tokens, %s trained (%s of the sampled, %s of the rows)",
 		humanCount(s.Sampled), humanCount(s.Trained), percent(s.Trained, s.Sampled), percent(s.Trained, s.Tokens))
+	if left := s.leftOut(); left != "" {
+		line("left out", "%s", left)
+	}
 	line("grades", "%s", counted(s.Grades))
 	line("sources", "%s", counted(s.Sources))
 	if len(s.Reasons) > 0 {
@@ -253,6 +263,19 @@ func (s *summary) text() string {
 		line("agents", "%d could not be removed: rollout clean %s", s.AgentsLeft, s.Dir)
 	}
 	return b.String()
+}
+
+// leftOut says what was sampled and is in no row and no failure; empty where there
+// is nothing of that kind.
+func (s *summary) leftOut() string {
+	var parts []string
+	if s.CutCalls > 0 {
+		parts = append(parts, fmt.Sprintf("%d calls with %s sampled tokens beyond tokens.max_row_tokens", s.CutCalls, humanCount(s.CutTokens)))
+	}
+	if s.EmptyRows > 0 {
+		parts = append(parts, fmt.Sprintf("%d rows without a token to train on", s.EmptyRows))
+	}
+	return strings.Join(parts, ", ")
 }
 
 // counted is "turns 12, stored 3".

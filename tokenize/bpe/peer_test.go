@@ -300,9 +300,9 @@ func TestPeerVariants(t *testing.T) {
 	}
 }
 
-// TestPeerSpeed: at least twelve times the reference engine, both on one thread,
+// TestGatePeerSpeed: at least twelve times the reference engine, both on one thread,
 // on documents that neither has seen.
-func TestPeerSpeed(t *testing.T) {
+func TestGatePeerSpeed(t *testing.T) {
 	interpreter := python(t)
 	docs := corpus(t, 3<<20)
 	raw, err := json.Marshal(docs)
