@@ -169,9 +169,7 @@ func (a *Aligner) call(k int) error {
 	case a.cfg.Drift == DriftReject:
 		return &AlignError{Turn: k, Token: n, Reason: ReasonDrift, Err: ErrPrefix}
 	case a.cfg.Drift == DriftRealign && a.realigns(k, n):
-		row := &a.rows[len(a.rows)-1]
-		row.trim(n)
-		row.Flags |= FlagRealigned
+		a.rows[len(a.rows)-1].realign(k, n, c.PromptIDs)
 		a.sum.Realigned++
 		return a.extend(k, c.PromptIDs[n:])
 	default:

@@ -2,7 +2,36 @@ package tokenize
 
 import "strconv"
 
-// AppendJSON appends d as one JSON object: the divergence column.
+// AppendDivergence appends what Divergence and Realigned tell as one JSON object,
+// the divergence column, and nothing where they are empty. The members of
+// Divergence come first, so one without "kind" is no fork:
+//
+//	{"call":3,"offset":812,"kind":"last_output","row":[198],"prompt":[151645]}
+//	{"call":3,"offset":812,…,"prompt":[151645],"realigned":[{"call":5,"offset":990,…}]}
+//	{"realigned":[{"call":5,"offset":990,"kind":"last_output","row":[198],"prompt":[151645]}]}
+func (r *Row) AppendDivergence(dst []byte) []byte {
+	if r.Divergence != nil {
+		dst = r.Divergence.AppendJSON(dst)
+	}
+	if len(r.Realigned) == 0 {
+		return dst
+	}
+	if r.Divergence != nil {
+		dst[len(dst)-1] = ',' // was the closing brace
+	} else {
+		dst = append(dst, '{')
+	}
+	dst = append(dst, `"realigned":[`...)
+	for i := range r.Realigned {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = r.Realigned[i].AppendJSON(dst)
+	}
+	return append(dst, `]}`...)
+}
+
+// AppendJSON appends d as one JSON object.
 //
 //	{"call":3,"offset":812,"kind":"last_output","row":[198,271],"prompt":[151645]}
 func (d *Divergence) AppendJSON(dst []byte) []byte {

@@ -44,7 +44,7 @@
 // DriftRealign repairs instead of forking where the difference begins inside the
 // last output, at most RealignMax tokens before its end: the rest of that output is
 // taken out of the row, counted in Trimmed, and what the prompt has instead follows
-// as context. The price: sampled tokens are lost, those of short outputs first, and
+// as context; Row.Realigned keeps the first ids of both. The price: sampled tokens are lost, those of short outputs first, and
 // on recorded exchanges no break is shorter than ten tokens.
 //
 // A quarantined call makes no row, closes the open one, and the next call begins a

@@ -125,7 +125,7 @@ func checkAlignment(calls []tokenize.Call, cfg tokenize.AlignConfig, rows []toke
 		if cfg.MaxRowTokens > 0 && len(r.InputIDs) > cfg.MaxRowTokens {
 			return fmt.Errorf("row %d has %d tokens, more than %d", i, len(r.InputIDs), cfg.MaxRowTokens)
 		}
-		if r.Divergence != nil && !json.Valid(r.Divergence.AppendJSON(nil)) {
+		if text := r.AppendDivergence(nil); len(text) > 0 && !json.Valid(text) {
 			return fmt.Errorf("row %d: divergence is not JSON", i)
 		}
 		for j, m := range r.LossMask {

@@ -35,6 +35,7 @@ type refRow struct {
 	call         int // of the divergence
 	cut, aligned bool
 	trimmed      int
+	repairs      []string
 }
 
 func (r *refRow) tokens() (all []refToken) {
@@ -147,6 +148,7 @@ func reference(cfg tokenize.AlignConfig, calls []tokenize.Call) (text string, ok
 				if len(last.tokens) == 0 {
 					st.row.spans = st.row.spans[:len(st.row.spans)-1]
 				}
+				st.row.repairs = append(st.row.repairs, fmt.Sprintf("%d@%d:%v>%v", k, n, refWindow(st.virtual[n:]), refWindow(prompt[n:])))
 				st.row.aligned = true
 				st.row.trimmed += len(st.virtual) - n
 				realigned++
@@ -218,6 +220,9 @@ func refTrained(r *refRow) (n int) {
 	return n
 }
 
+// refWindow is what a divergence keeps of ids.
+func refWindow(ids []int32) []int32 { return ids[:min(len(ids), tokenize.DivergenceWindow)] }
+
 func refPromptLength(r *refRow) int {
 	for i, t := range r.tokens() {
 		if t.sampled {
@@ -262,6 +267,9 @@ func refRender(s *strings.Builder, calls []tokenize.Call, r *refRow, i, n int) {
 	if r.kind != 0 {
 		fmt.Fprintf(s, " diverged=%d@%d:%s", r.call, r.offset, r.kind)
 	}
+	for _, repair := range r.repairs {
+		fmt.Fprintf(s, " realigned=%s:last_output", repair)
+	}
 	for k := r.first; k < r.last; k++ {
 		fmt.Fprintf(s, " %s/%s", calls[k].FinishReason, calls[k].StepID)
 	}
@@ -292,6 +300,9 @@ func renderAlignment(rows []tokenize.Row, sum tokenize.Alignment) string {
 			r.SegmentIndex, r.SegmentCount, r.FirstCall, r.LastCall, r.PromptLength, r.Grade, r.Source, r.Flags, r.Truncated, r.Unscored, r.Trimmed)
 		if d := r.Divergence; d != nil {
 			fmt.Fprintf(&s, " diverged=%d@%d:%s", d.Call, d.Offset, d.Kind)
+		}
+		for _, d := range r.Realigned {
+			fmt.Fprintf(&s, " realigned=%d@%d:%v>%v:%s", d.Call, d.Offset, d.Row, d.Prompt, d.Kind)
 		}
 		for k := range r.FinishReasons {
 			fmt.Fprintf(&s, " %s/%s", r.FinishReasons[k], r.StepIDs[k])

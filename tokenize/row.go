@@ -48,6 +48,11 @@ type Row struct {
 	// nil where there were none. (The row before may have been left out.)
 	Divergence *Divergence
 
+	// Realigned has one entry for each output of this row whose end REALIGN
+	// replaced, in order; empty where there was none. Row holds what was sampled,
+	// Prompt what stands there now: Offset is a place in this row.
+	Realigned []Divergence
+
 	// Unscored counts sampled tokens of this row without a usable log-probability
 	// (mask 0); Trimmed counts sampled tokens that REALIGN replaced.
 	Unscored, Trimmed int32
@@ -83,7 +88,8 @@ const (
 	FlagReattached                          // taken over from a server run that outlived its collector
 )
 
-// A Divergence is the first place where the next prompt leaves the open row.
+// A Divergence is the first place where the next prompt leaves the open row: why a
+// row begins (Row.Divergence), or what was repaired within it (Row.Realigned).
 type Divergence struct {
 	// Call is the index of the call within the sample whose prompt diverged.
 	Call int32

@@ -32,6 +32,7 @@ func (r *Row) Reset() {
 		TurnRoles:       r.TurnRoles[:0],
 		FinishReasons:   r.FinishReasons[:0],
 		StepIDs:         r.StepIDs[:0],
+		Realigned:       r.Realigned[:0],
 		spareVersions:   versions,
 		spareDivergence: divergence,
 	}
@@ -98,6 +99,22 @@ func (r *Row) extend(role Role, ids []int32, version int32) (mask []int8, logpro
 	r.TurnOffsets = append(r.TurnOffsets, int32(hi))
 	r.TurnRoles = append(r.TurnRoles, int8(role))
 	return r.LossMask[lo:], r.Logprobs[lo:]
+}
+
+// realign repairs the end of the last span, which is an output: the prompt of call k
+// leaves it at token n. It notes what lay there, then takes it back.
+func (r *Row) realign(k, n int, prompt []int32) {
+	if i := len(r.Realigned); i < cap(r.Realigned) {
+		r.Realigned = r.Realigned[:i+1] // with the memory that Reset kept
+	} else {
+		r.Realigned = append(r.Realigned, Divergence{})
+	}
+	d := r.Realigned[len(r.Realigned)-1].reuse()
+	d.Call, d.Offset, d.Kind = int32(k), int32(n), DivergedInLast
+	d.Row = window(d.Row, r.InputIDs, nil, n)
+	d.Prompt = window(d.Prompt, prompt, nil, n)
+	r.Flags |= FlagRealigned
+	r.trim(n)
 }
 
 // trim takes back the end of the last span, which is an output, from token n on,

@@ -127,6 +127,37 @@ func (r *Row) checkFacts() error {
 	case r.Flags>>len(flagWords) != 0:
 		return rowError(-1, -1, ErrInvariant, "flags %#x", uint16(r.Flags))
 	}
+	return r.checkRealigned()
+}
+
+// checkRealigned verifies what Realigned tells. It may be absent from a row that was
+// realigned: a dataset need not hold it.
+func (r *Row) checkRealigned() error {
+	if len(r.Realigned) == 0 {
+		return nil
+	}
+	if r.Flags&FlagRealigned == 0 || r.Trimmed == 0 {
+		return rowError(-1, -1, ErrInvariant, "%d realigned places, %d tokens trimmed, flags %q", len(r.Realigned), r.Trimmed, r.Flags)
+	}
+	if calls := int(r.LastCall - r.FirstCall); len(r.Realigned) >= calls {
+		return rowError(-1, -1, ErrInvariant, "%d realigned places in a row of %d calls", len(r.Realigned), calls)
+	}
+	for i := range r.Realigned {
+		d := &r.Realigned[i]
+		at := int(d.Offset)
+		switch {
+		case at < 0 || at >= len(r.InputIDs):
+			return rowError(-1, at, ErrInvariant, "realigned beyond the row's %d tokens", len(r.InputIDs))
+		case i > 0 && (d.Offset <= r.Realigned[i-1].Offset || d.Call <= r.Realigned[i-1].Call):
+			return rowError(r.spanOf(at), at, ErrInvariant, "realigned by call %d after call %d at %d", d.Call, r.Realigned[i-1].Call, r.Realigned[i-1].Offset)
+		case d.Kind != DivergedInLast:
+			return rowError(r.spanOf(at), at, ErrInvariant, "realigned in %q, not in the last output", d.Kind)
+		case len(d.Row) == 0 || len(d.Row) > DivergenceWindow || len(d.Prompt) == 0 || len(d.Prompt) > DivergenceWindow:
+			return rowError(r.spanOf(at), at, ErrInvariant, "realigned with %d ids of the row and %d of the prompt, want 1 to %d", len(d.Row), len(d.Prompt), DivergenceWindow)
+		case r.LossMask[at] != 0 || d.Prompt[0] != r.InputIDs[at] || d.Row[0] == d.Prompt[0]:
+			return rowError(r.spanOf(at), at, ErrInvariant, "realigned from %d to %d, the row has %d with mask %d", d.Row[0], d.Prompt[0], r.InputIDs[at], r.LossMask[at])
+		}
+	}
 	return nil
 }
 

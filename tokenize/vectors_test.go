@@ -365,8 +365,8 @@ func (v vector) row(s *strings.Builder, r *tokenize.Row) {
 		}
 		k++
 	}
-	if d := r.Divergence; d != nil {
-		fmt.Fprintf(s, "\n  because %s", d.AppendJSON(nil))
+	if d := r.AppendDivergence(nil); len(d) > 0 {
+		fmt.Fprintf(s, "\n  because %s", d)
 	}
 	if err := r.Check(v.cfg.VocabSize); err != nil {
 		fmt.Fprintf(s, "\n  %v", err)
