@@ -91,7 +91,7 @@ func appendNumber(b []byte, r *rand.Rand, kind int) []byte {
 		if r.IntN(2) == 0 {
 			b = append(b, '-')
 		}
-		b = strconv.AppendUint(b, r.Uint64()>>(r.IntN(64)), 10)
+		b = strconv.AppendUint(b, r.Uint64()>>r.IntN(64), 10)
 		b = append(b, '.')
 		for range 1 + r.IntN(25) {
 			b = append(b, byte('0'+r.IntN(10)))

@@ -208,16 +208,16 @@ func (p *pieces) Read(dst []byte) (int, error) {
 // decodeEveryWay decodes b whole and in every chopping, with a small and a large
 // buffer, and fails where two ways differ in anything visible. It returns the
 // rendered reply, or the error.
-func decodeEveryWay(t testing.TB, cfg tokenize.DecoderConfig, b []byte) (string, error) {
-	t.Helper()
+func decodeEveryWay(tb testing.TB, cfg tokenize.DecoderConfig, b []byte) (string, error) {
+	tb.Helper()
 	d := tokenize.NewDecoder(cfg)
 	var r tokenize.Reply
 	wantErr := d.DecodeBytes(b, &r)
 	want, slow := "", d.SlowFloats()
 	if wantErr == nil {
-		want = renderReply(t, &r)
+		want = renderReply(tb, &r)
 		if r.Bytes != int64(len(b)) {
-			t.Fatalf("Bytes = %d, want %d", r.Bytes, len(b))
+			tb.Fatalf("Bytes = %d, want %d", r.Bytes, len(b))
 		}
 	}
 	for _, chunk := range []int{1, 64 << 10} {
@@ -226,19 +226,19 @@ func decodeEveryWay(t testing.TB, cfg tokenize.DecoderConfig, b []byte) (string,
 		for _, c := range choppings {
 			err := d.Decode(c.read(b), &r)
 			if errorText(err) != errorText(wantErr) {
-				t.Fatalf("%s chunk=%d: error %q, whole %q", c.name, chunk, errorText(err), errorText(wantErr))
+				tb.Fatalf("%s chunk=%d: error %q, whole %q", c.name, chunk, errorText(err), errorText(wantErr))
 			}
 			if err != nil {
 				if len(r.Turns) != 0 || len(r.Rest) != 0 {
-					t.Fatalf("%s: a failed reply is not empty", c.name)
+					tb.Fatalf("%s: a failed reply is not empty", c.name)
 				}
 				continue
 			}
-			if got := renderReply(t, &r); got != want {
-				t.Fatalf("%s chunk=%d: differs\n got %.2000s\nwant %.2000s", c.name, chunk, got, want)
+			if got := renderReply(tb, &r); got != want {
+				tb.Fatalf("%s chunk=%d: differs\n got %.2000s\nwant %.2000s", c.name, chunk, got, want)
 			}
 			if d.SlowFloats() != slow {
-				t.Fatalf("%s chunk=%d: %d slow floats, whole %d", c.name, chunk, d.SlowFloats(), slow)
+				tb.Fatalf("%s chunk=%d: %d slow floats, whole %d", c.name, chunk, d.SlowFloats(), slow)
 			}
 		}
 	}

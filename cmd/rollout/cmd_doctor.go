@@ -196,7 +196,7 @@ func (d *doctor) disk() {
 		d.failed("disk", fmt.Errorf("%s: %w", dir, err))
 		return
 	}
-	free := int64(st.Bavail) * int64(st.Bsize)
+	free := int64(st.Bavail) * int64(st.Bsize) //nolint:unconvert // the types of both differ between systems
 	if free < leastDisk {
 		d.tell(stateHint, "disk", fmt.Sprintf("%s free at %s", humanBytes(free), dir), nil, "a million tokens take some 4 MB")
 		return

@@ -134,7 +134,7 @@ func TestFolderNotWritable(t *testing.T) {
 	t.Run("permission", func(t *testing.T) {
 		t.Parallel()
 		dir := t.TempDir()
-		public, err := os.MkdirTemp("", "rollout-e2e-") // that of the test is closed to others
+		public, err := os.MkdirTemp("", "rollout-e2e-") //nolint:usetesting // the folder of the test is closed to others
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -92,7 +92,7 @@ func TestHugeReplies(t *testing.T) {
 		t.Logf("%s: %s", name, f.Error)
 	}
 	if usage, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage); ok && runtime.GOOS == "linux" && !raceEnabled {
-		if most := int64(usage.Maxrss) << 10; most > 512<<20 {
+		if most := int64(usage.Maxrss) << 10; most > 512<<20 { //nolint:unconvert // the type differs between systems
 			t.Errorf("the process took %d MB", most>>20)
 		} else {
 			t.Logf("the process took %d MB at most", most>>20)

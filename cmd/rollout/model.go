@@ -145,7 +145,7 @@ func (f *unpackedFile) Close() error               { return nil }
 type unpackedInfo struct{ f *unpackedFile }
 
 func (i unpackedInfo) Name() string       { return i.f.name }
-func (i unpackedInfo) Size() int64        { return i.f.Reader.Size() }
+func (i unpackedInfo) Size() int64        { return i.f.Size() }
 func (i unpackedInfo) Mode() fs.FileMode  { return 0o444 }
 func (i unpackedInfo) ModTime() time.Time { return time.Time{} }
 func (i unpackedInfo) IsDir() bool        { return false }
