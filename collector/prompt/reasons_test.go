@@ -220,6 +220,30 @@ func TestReasons(t *testing.T) {
 			want: []string{"no_prompt", "no_prompt", "no_prompt", "no_prompt"}, note: "its first system message is gone",
 		},
 		{
+			// The override is in the trace, and what the engine got instead was read only
+			// after the summary had put another text of the same length in its place.
+			name: "an overridden system message in a conversation that was summarized", life: "conversation", change: func(m *memory, e *letta.Evidence) {
+				last := len(m.messages) - 1
+				head := *m.messages[last][len(m.messages[last])-1].Head()
+				m.messages[last] = append(slices.Clone(m.messages[last]), &letta.UserMessage{MessageHead: head, Content: letta.TextOf(`{"type":"system_alert"}`)})
+				for i := range e.Sends {
+					request := *e.Sends[i].Request
+					request.OverrideSystem = new("another")
+					e.Sends[i].Request = &request
+				}
+			},
+			want: []string{"no_prompt", "no_prompt", "no_prompt", "no_prompt"}, note: "its first system message is gone",
+		},
+		{
+			name: "a step twice", life: "tool-two", change: func(m *memory, _ *letta.Evidence) {
+				m.steps[0] = slices.Clone(m.steps[0])
+				again := m.steps[0][0]
+				again.CompletionTokens = m.steps[0][1].CompletionTokens
+				m.steps[0][1] = again
+			},
+			err: "twice",
+		},
+		{
 			name: "the server is away", life: "tool-two", change: func(m *memory, _ *letta.Evidence) { m.err = collector.ErrUnavailable },
 			err: collector.ErrUnavailable.Error(),
 		},

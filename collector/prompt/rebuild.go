@@ -72,6 +72,9 @@ func (b *rebuild) load(ctx context.Context, reply *collector.Reply) error {
 	}
 	b.life.fate()
 	b.life.findCompactions()
+	if e.Conversation != nil && b.life.compacted() {
+		b.life.system = "" // read after the sends: it is that of after the compaction
+	}
 	return nil
 }
 
@@ -117,6 +120,9 @@ func (b *rebuild) join(s *send) (int, error) {
 		if step.CompletionTokens == nil || int64(len(s.turns[t].OutputIDs)) != *step.CompletionTokens {
 			return 0, hole(n, "call has %d tokens, its step %s says %s", len(s.turns[t].OutputIDs), step.ID, counted(step.CompletionTokens))
 		}
+		if s.stepIndex(step.ID) != s.calls {
+			return 0, hole(n, "server run lists step %s twice", step.ID)
+		}
 		b.calls[n].StepID = step.ID
 		s.calls++
 		n++
@@ -144,11 +150,11 @@ func hole(call int, format string, args ...any) error {
 // fromStored takes the prompts that stored messages give and whose count agrees.
 func (b *rebuild) fromStored() error {
 	switch {
-	case b.life.system == "":
-		b.noteAll("stored: the system message was not read")
-		return nil
 	case b.evidence.Conversation != nil && b.life.compacted():
 		b.noteAll("stored: the conversation was summarized, and its first system message is gone")
+		return nil
+	case b.life.system == "":
+		b.noteAll("stored: the system message was not read")
 		return nil
 	}
 	incomplete := false
