@@ -22,7 +22,8 @@
 // list with a non-null field element; both formats have the same schema in pyarrow,
 // nullability and metadata included. Nullable are versions, reward, reward_details,
 // divergence, the sampling parameters, messages and metadata, and null always means
-// "unknown", never zero.
+// "unknown", never zero. In divergence alone it means "none": the row is no fork and
+// nothing in it was realigned.
 //
 // Each shard carries the key-values rollout.schema_version, rollout.run_id,
 // rollout.kind and those of Config.Meta.

@@ -20,8 +20,8 @@ func (r *StoredRow) set(s *tokenize.Sample, i int, dst []string) []string {
 	row := &s.Rows[i]
 	dst = row.Flags.AppendNames(dst)
 	var divergence *string
-	if row.Divergence != nil {
-		text := string(row.Divergence.AppendJSON(nil))
+	if row.Divergence != nil || len(row.Realigned) > 0 {
+		text := string(row.AppendDivergence(nil))
 		divergence = &text
 	}
 	*r = StoredRow{
@@ -198,7 +198,7 @@ func sampleBytes(s *tokenize.Sample) int64 {
 	for i := range s.Rows {
 		r := &s.Rows[i]
 		n += 256 + 4*len(r.InputIDs) + len(r.LossMask) + 4*len(r.Logprobs) + 4*len(r.Versions) +
-			5*len(r.TurnOffsets) + 64*(len(r.FinishReasons)+len(r.StepIDs))
+			5*len(r.TurnOffsets) + 64*(len(r.FinishReasons)+len(r.StepIDs)) + 256*len(r.Realigned)
 	}
 	for i := range s.Failures {
 		f := &s.Failures[i]

@@ -62,8 +62,10 @@ type StoredRow struct {
 	Truncated     bool     `parquet:"truncated"`
 	Verification  string   `parquet:"verification,dict"`
 	PromptSource  string   `parquet:"prompt_source,dict"`
-	// Divergence is the JSON of a tokenize.Divergence; nil for the first row of a
-	// sample.
+	// Divergence is a JSON object, as tokenize.Row.AppendDivergence writes it: call,
+	// offset, kind, row and prompt say why a row that is a fork is one; realigned
+	// lists the same five for each output whose end was replaced. Nil where there is
+	// neither, as in most rows.
 	Divergence *string  `parquet:"divergence,optional"`
 	Flags      []string `parquet:"flags,list" parquet-element:",dict"`
 	Unscored   int32    `parquet:"n_unscored"`

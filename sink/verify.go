@@ -2,6 +2,7 @@ package sink
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -305,7 +306,7 @@ func (s *shardCheck) checkRow(r *StoredRow, of CommittedSample, i, n int) error 
 	if err := checkSampled(s.sampled, r.CompletionTokens); err != nil {
 		return err
 	}
-	return errors.Join(isJSON("divergence", r.Divergence), checkJSON(r.RewardDetails, r.Messages, r.Metadata))
+	return errors.Join(checkJSON(r.RewardDetails, r.Messages, r.Metadata))
 }
 
 // tokens is the inverse of set, as far as a tokenize.Row has rules of its own. The
@@ -322,8 +323,29 @@ func (r *StoredRow) tokens() (tokenize.Row, error) {
 		row.Grade.UnmarshalText([]byte(r.Verification)),
 		row.Source.UnmarshalText([]byte(r.PromptSource)),
 		row.Flags.UnmarshalText([]byte(strings.Join(r.Flags, ","))),
+		r.realigned(&row),
 	)
 	return row, err
+}
+
+// realigned reads the places that the divergence column says were realigned, and
+// that its fork, if it is one, can be read.
+func (r *StoredRow) realigned(row *tokenize.Row) error {
+	if r.Divergence == nil {
+		return nil
+	}
+	if err := isJSON("divergence", r.Divergence); err != nil {
+		return err
+	}
+	var d struct {
+		tokenize.Divergence
+		Realigned []tokenize.Divergence
+	}
+	if err := json.Unmarshal([]byte(*r.Divergence), &d); err != nil {
+		return fmt.Errorf("divergence: %w", err)
+	}
+	row.Realigned = d.Realigned
+	return nil
 }
 
 func (s *shardCheck) failure(f *StoredFailure) {

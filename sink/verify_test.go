@@ -110,6 +110,11 @@ func (s spoiled) rehash() {
 	})
 }
 
+// realignedAt is the divergence column of a row whose output gave way at token at.
+func realignedAt(r *sink.StoredRow, at int) string {
+	return fmt.Sprintf(`{"realigned":[{"call":1,"offset":%d,"kind":"last_output","row":[%d],"prompt":[%d]}]}`, at, r.InputIDs[at]^1, r.InputIDs[at])
+}
+
 func TestVerifyFindsWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	type S = spoiled
@@ -173,6 +178,18 @@ func TestVerifyFindsWhatIsWrong(t *testing.T) {
 		{"attempt", row(func(r *sink.StoredRow) { r.Attempt = 2 }), "attempt 2, the commit says 1"},
 		{"attempt of a failure", func(s S) { s.commit(2, func(c *sink.Commit) { c.Samples[1].Attempt = 3 }) }, "attempt 1, the commit says 3"},
 		{"more than was sampled", row(func(r *sink.StoredRow) { r.CompletionTokens = 40 }), "the server counted 40"},
+		{"divergence", row(func(r *sink.StoredRow) { r.Divergence = new("{") }), "divergence is not JSON"},
+		{"divergence of no known kind", row(func(r *sink.StoredRow) { r.Divergence = new(`{"call":1,"kind":"odd"}`) }), "odd"},
+		{"realigned without the flag", row(func(r *sink.StoredRow) {
+			r.Divergence = new(realignedAt(r, 50))
+		}), "1 realigned places, 0 tokens trimmed"},
+		{"realigned", row(func(r *sink.StoredRow) {
+			r.Divergence, r.Flags, r.Trimmed = new(realignedAt(r, 50)), []string{"realigned"}, 1
+			r.CompletionTokens = 0 // not counted
+		}), ""},
+		{"realigned beyond the row", row(func(r *sink.StoredRow) {
+			r.Divergence, r.Flags, r.Trimmed = new(strings.Replace(realignedAt(r, 50), "50", "54", 1)), []string{"realigned"}, 1
+		}), "realigned beyond the row's 54 tokens"},
 		{"messages", row(func(r *sink.StoredRow) { r.Messages = new("{") }), "messages is not JSON"},
 		{"orphans", func(s S) {
 			s.write(filepath.Join(s.dir, "data", "part-x.parquet"), nil)

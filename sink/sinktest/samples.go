@@ -154,8 +154,19 @@ func Edge() []*tokenize.Sample {
 			r.Unscored++
 		}
 		r.Trimmed, r.Flags = 4, tokenize.FlagRealigned|tokenize.FlagClientToolContext
+		r.Realigned = []tokenize.Divergence{{Call: 2, Offset: 70, Kind: tokenize.DivergedInLast, Row: []int32{r.InputIDs[70] ^ 1}, Prompt: r.InputIDs[70:77]}}
 		s.CompletionTokens += int64(r.Trimmed)
 		s.Rows[2].Truncated = true
+	})
+	add(b.Sample(b.Row(6, 4, 3, 2, 1, 5)), func(s *tokenize.Sample) { // realigned twice, and no fork
+		r := &s.Rows[0]
+		r.Trimmed, r.Flags = 2, tokenize.FlagRealigned
+		s.CompletionTokens += int64(r.Trimmed)
+		for i, at := range []int32{10, 15} {
+			r.Realigned = append(r.Realigned, tokenize.Divergence{
+				Call: int32(i) + 1, Offset: at, Kind: tokenize.DivergedInLast, Row: []int32{r.InputIDs[at] ^ 1}, Prompt: r.InputIDs[at : at+1],
+			})
+		}
 	})
 
 	for i, reward := range []*float64{
@@ -301,8 +312,8 @@ func Rows(s *tokenize.Sample) []sink.StoredRow {
 			StartedAt: s.StartedAt.UnixMicro(), DurationMS: s.Duration.Milliseconds(), WorkingMS: s.Working.Milliseconds(),
 			Messages: s.Messages, Metadata: s.Metadata,
 		}
-		if r.Divergence != nil {
-			rows[i].Divergence = new(string(r.Divergence.AppendJSON(nil)))
+		if text := r.AppendDivergence(nil); len(text) > 0 {
+			rows[i].Divergence = new(string(text))
 		}
 	}
 	return rows
