@@ -39,6 +39,11 @@
 // Everything that Run started has returned when Run returns, and every agent that
 // it opened was closed.
 //
+// Where a prompt is not what came before it, the row that it began or was repaired in
+// keeps the place and both sides (tokenize.Row's Divergence and Realigned). Where a
+// rebuilt prompt disagrees with its count, the failure's error has both counts. What
+// Align.MaxRowTokens cut off is only counted, in Stats.
+//
 // A sample is given to the sink before its agent is removed from the server. What
 // a stop cuts off remains to be done: it is no failure.
 //

@@ -1,0 +1,55 @@
+package main
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/collector/prompt"
+	"github.com/rollout-rl/rollout/sink"
+)
+
+// What was sampled and is in no row and no failure is told, in one line and only
+// where there is some.
+func TestSummaryLeftOut(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name  string
+		stats collector.Stats
+		want  string // the line; empty: none
+		json  string
+	}{
+		{"nothing", collector.Stats{}, "", `"cut_calls":0,"cut_tokens":0,"empty_rows":0,`},
+		{
+			"cut",
+			collector.Stats{CutCalls: 2, Cut: 345},
+			"2 calls with 345 sampled tokens beyond tokens.max_row_tokens",
+			`"cut_calls":2,"cut_tokens":345,"empty_rows":0,`,
+		},
+		{"empty", collector.Stats{EmptyRows: 3}, "3 rows without a token to train on", `"cut_calls":0,"cut_tokens":0,"empty_rows":3,`},
+		{
+			"both",
+			collector.Stats{CutCalls: 1, Cut: 7, EmptyRows: 1},
+			"1 calls with 7 sampled tokens beyond tokens.max_row_tokens, 1 rows without a token to train on",
+			`"cut_calls":1,"cut_tokens":7,"empty_rows":1,`,
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			s := summarize(tt.stats, sink.Stats{}, prompt.Stats{}, new(tally), 0)
+			want := ""
+			if tt.want != "" {
+				want = "  left out   " + tt.want + "\n"
+			}
+			text := s.text()
+			if !strings.Contains(text, want) || strings.Contains(text, "left out") != (want != "") {
+				t.Errorf("text() lacks, or should not have, %q:\n%s", want, text)
+			}
+			body, err := json.Marshal(s)
+			if err != nil || !strings.Contains(string(body), tt.json) {
+				t.Errorf("JSON lacks %s: %s, %v", tt.json, body, err)
+			}
+		})
+	}
+}
