@@ -262,7 +262,7 @@ func TestArrowCut(t *testing.T) {
 }
 
 // The Arrow library gives back all memory that it takes.
-func TestArrowMemory(t *testing.T) {
+func TestGateArrowMemory(t *testing.T) {
 	t.Parallel()
 	rows, _ := bulkRows(100_000)
 	if leaked, err := sink.ArrowLeak(rows, 20_000); leaked != 0 || err != nil {
