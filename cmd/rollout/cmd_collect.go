@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"sync/atomic"
 	"time"
 
@@ -75,6 +76,7 @@ type collection struct {
 	collector *collector.Collector
 	tally     tally
 	metrics   *metrics
+	scrapes   net.Listener // of the metrics; nil: none
 	draining  atomic.Bool
 }
 
@@ -113,6 +115,13 @@ func (p *program) collect(ctx context.Context, l *loader, o *collectOptions) err
 	}
 	if c.info, err = l.describe(c.tasks, servers, parts.model); err != nil {
 		return err
+	}
+	// Before the folder is there: a run that cannot begin leaves none.
+	if addr := c.config.Run.MetricsAddr; addr != "" {
+		if c.scrapes, err = new(net.ListenConfig).Listen(ctx, "tcp", addr); err != nil {
+			return withHint(usageError("run.metrics_addr: %w", err), "give another address with --metrics-addr; port 0 takes a free one")
+		}
+		defer func() { _ = c.scrapes.Close() }() // closed already where it served
 	}
 	if o.dryRun {
 		return p.dryRun(c, o)
@@ -214,13 +223,9 @@ func (c *collection) run(ctx context.Context) error {
 		"run_id": c.info.ID, "dir": c.folder.dir, "planned": c.info.Tasks.Planned, "tasks": c.info.Tasks.Tasks,
 	})
 	began := time.Now()
-	if addr := c.config.Run.MetricsAddr; addr != "" {
-		at, stop, err := c.metrics.serve(ctx, addr)
-		if err != nil {
-			return withExit(exitUsage, fmt.Errorf("run.metrics_addr: %w", err))
-		}
-		c.display.say("metrics at http://%s/metrics", at)
-		defer stop()
+	if c.scrapes != nil {
+		defer c.metrics.serve(ctx, c.scrapes)()
+		c.display.say("metrics at http://%s/metrics", c.scrapes.Addr())
 	}
 	runErr, sinkErr := c.work(ctx)
 

@@ -73,14 +73,9 @@ func (m *metrics) committed(c sink.Commit) {
 	}
 }
 
-// serve answers /metrics, /healthz and /debug/pprof at addr until ctx is done. It
-// returns the address that it listens on, and a function that ends it and waits.
-func (m *metrics) serve(ctx context.Context, addr string) (at string, stop func(), err error) {
-	var lc net.ListenConfig
-	l, err := lc.Listen(ctx, "tcp", addr)
-	if err != nil {
-		return "", nil, err
-	}
+// serve answers /metrics, /healthz and /debug/pprof on l until ctx is done, and
+// closes it. It returns a function that ends it and waits.
+func (m *metrics) serve(ctx context.Context, l net.Listener) (stop func()) {
 	mux := http.NewServeMux()
 	mux.Handle("/metrics", promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{}))
 	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) })
@@ -95,11 +90,11 @@ func (m *metrics) serve(ctx context.Context, addr string) (at string, stop func(
 		_ = server.Serve(l) // ends when the server is closed; a scrape that fails is the scraper's to report
 	}()
 	ended := context.AfterFunc(ctx, func() { _ = server.Close() })
-	return l.Addr().String(), func() {
+	return func() {
 		ended()
 		_ = server.Close()
 		<-served
-	}, nil
+	}
 }
 
 // statsCollector turns a snapshot of the collector's counters into metrics.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -24,12 +25,12 @@ func TestMetrics(t *testing.T) {
 	})
 	m.attemptFinished(collector.Result{Duration: 3 * time.Second})
 	m.committed(sink.Commit{CreatedAt: time.Unix(1000, 0), Shards: []sink.Shard{{Bytes: 77}}})
-	at, stop, err := m.serve(t.Context(), "127.0.0.1:0")
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer stop()
-	resp, err := http.Get("http://" + at + "/metrics")
+	defer m.serve(t.Context(), l)()
+	resp, err := http.Get("http://" + l.Addr().String() + "/metrics")
 	if err != nil {
 		t.Fatal(err)
 	}
