@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/url"
 	"regexp"
@@ -302,11 +303,14 @@ func checkURL(text string) error {
 	case err != nil:
 		return fmt.Errorf("no URL such as http://127.0.0.1:8283") // the error of url.Parse would print what may be a password
 	case u.User != nil:
-		return fmt.Errorf("%s: a URL holds no password; use server.password", u.Redacted())
+		return fmt.Errorf("%s://%s: a URL holds no user and no password; use server.password", u.Scheme, u.Host)
 	case u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
+		if strings.ContainsAny(text, "@?#") {
+			return errors.New("no URL such as http://127.0.0.1:8283") // what stands before or behind these may be a secret
+		}
 		return fmt.Errorf("%q is no URL such as http://127.0.0.1:8283", text)
 	case u.RawQuery != "" || u.Fragment != "":
-		return fmt.Errorf("%q: a server's URL has no query", text)
+		return fmt.Errorf("%s://%s: a server's URL has neither query nor fragment", u.Scheme, u.Host)
 	}
 	return nil
 }

@@ -48,7 +48,7 @@ func (c *config) parts(stderr io.Writer) (*parts, error) {
 		p.model = describeModel(pc.Model)
 	}
 	if p.prompter, err = prompt.New(pc); err != nil {
-		return nil, usageError("tokens.prompts: %w", err)
+		return nil, withHint(usageError("tokens.prompts: %w", err), "give the folder with the model's tokenizer and chat template with --tokenizer")
 	}
 	if c.Tokens.Require != "any" {
 		p.require = new(requireOf[c.Tokens.Require])
