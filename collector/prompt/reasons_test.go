@@ -50,9 +50,10 @@ func TestReasons(t *testing.T) {
 		change     func(m *memory, e *letta.Evidence)
 		want       []string // per call: source or reason
 		note       string   // part of the last call's note
+		finish     string   // the last call's finish reason
 		err        string   // or part of the error
 	}{
-		{name: "all is there", life: "tool-two", want: []string{"stored", "stored", "stored"}},
+		{name: "all is there", life: "tool-two", want: []string{"stored", "stored", "stored"}, finish: "stop"},
 		{
 			name: "the tools in another order than the agent's", life: "tool-two",
 			change: func(_ *memory, e *letta.Evidence) { reverseTools(e) },
@@ -298,6 +299,9 @@ func TestReasons(t *testing.T) {
 			}
 			if !slices.Equal(got, tt.want) {
 				t.Errorf("calls %q, want %q", got, tt.want)
+			}
+			if tt.finish != "" && calls[len(calls)-1].FinishReason != tt.finish {
+				t.Errorf("finish reason %q, want %q", calls[len(calls)-1].FinishReason, tt.finish)
 			}
 			if note := calls[len(calls)-1].Note; !strings.Contains(note, tt.note) {
 				t.Errorf("note %q, want %q in it", note, tt.note)

@@ -71,9 +71,11 @@ func (b *rebuild) tracedOrder(ctx context.Context, s *send) ([]string, error) {
 			continue
 		}
 		read, err := readTrace(t, b.life.how, "")
-		if err != nil || !read.proves(b.calls[s.first+k].OutputIDs) {
+		c := &b.calls[s.first+k]
+		if err != nil || !read.proves(c.OutputIDs) {
 			continue
 		}
+		c.FinishReason, c.Version = read.finish, read.version
 		if names := read.toolNames(); len(names) > 0 {
 			return names, nil
 		}
