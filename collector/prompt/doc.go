@@ -62,7 +62,8 @@
 // keep the length is therefore refused outright: the system message has a new time
 // stamp after a compaction, so that no prompt after one is taken from stored, none
 // is cut from a trace on its other side, and none at all is taken from stored in
-// a conversation that was compacted, whose first system message cannot be read.
+// a conversation that was compacted, whose first system message cannot be read: nor is
+// one from its traces where the request overrode that message.
 //
 // A trace for every call, beside stored, would prove that the step belongs to the
 // turn, and about the prompt nothing but the order of the tools, which is the same

@@ -69,7 +69,8 @@ func (b *rebuilder) rebuild(ctx context.Context, e *letta.Evidence, from fetcher
 // Stats says what rebuilding cost.
 type Stats struct {
 	// Requests is the number of extra requests: two per send, two per conversation,
-	// one for the order of an agent's tools, and the traces. A trace that was late and asked for again counts once.
+	// one for the order of an agent's tools, and the traces. A trace that was late and
+	// asked for again counts once.
 	Requests int64
 	// Spent is the time that samples spent on it, requests included, summed.
 	Spent time.Duration
