@@ -224,9 +224,9 @@ func TestPretokenLimit(t *testing.T) {
 	}
 }
 
-// TestNotQuadratic: four times the input takes about four times as long, also
+// TestGateNotQuadratic: four times the input takes about four times as long, also
 // where nothing but the worst of it is repeated.
-func TestNotQuadratic(t *testing.T) {
+func TestGateNotQuadratic(t *testing.T) {
 	if raceEnabled {
 		t.Skip(oneGoroutine)
 	}
@@ -248,8 +248,15 @@ func TestNotQuadratic(t *testing.T) {
 			}
 			const n = 40_000
 			// Quadratic would be 64 times, n log n is some 10 times.
-			if short, long := measure(n), measure(8*n); long > 24*short && long > 200*time.Millisecond {
-				t.Errorf("%s, %q: %d bytes take %v, %d bytes %v", name, unit, n, short, 8*n, long)
+			for try := 1; ; try++ { // a busy machine may disturb one measurement, not three
+				short, long := measure(n), measure(8*n)
+				if long <= 24*short || long <= 200*time.Millisecond {
+					break
+				}
+				if try == 3 {
+					t.Errorf("%s, %q: %d bytes take %v, %d bytes %v", name, unit, n, short, 8*n, long)
+					break
+				}
 			}
 		}
 	}

@@ -125,7 +125,7 @@ func (r *run) repeat(v, times Value) (Value, error) {
 		if times.big().Sign() > 0 {
 			return v, limitErrorf("a value repeated %s times", times.big().Text(10))
 		}
-		n = 0
+		return v, valueErrorf("cannot fit 'int' into an index-sized integer") // Python does not look at the sign
 	}
 	n = max(n, 0)
 	size := int64(0)

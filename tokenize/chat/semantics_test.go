@@ -76,6 +76,7 @@ func TestErrors(t *testing.T) {
 		{"str and int", "{{ 'a' + 1 }}", 1, nil, "unsupported operand types for +: 'str' and 'int'"},
 		{"in a macro", "{% macro m() %}\n{{ 1 / 0 }}{% endmacro %}\n{{ m() }}", 2, nil, "division by zero"},
 		{"append", "{{ [].append(1) }}", 1, nil, "unsafe"},
+		{"repeated by a huge negative int", "{{ 'a' * -100000000000000000000 }}", 1, nil, "cannot fit 'int' into an index-sized integer"},
 		{"unknown tag", "x\n{% nosuch %}", 2, nil, "unknown tag 'nosuch'"},
 		{"left out tag", "{% include 'x' %}", 1, chat.ErrUnsupported, "include"},
 		{"left out filter", "\n{{ x|urlize }}", 2, chat.ErrUnsupported, "urlize"},
