@@ -59,7 +59,7 @@ fuzz: ## every fuzz target for FUZZTIME (30s) each
 .PHONY: differential
 differential: python ## the long comparisons with the reference engines: every code point
 	$(GO) test -count 1 -tags differential -timeout 60m -v -run '^TestPeer|^TestGatePeer' ./tokenize/bpe
-	$(GO) test -count 1 -v -run 'AgainstPython' ./tokenize/chat
+	$(GO) test -count 1 -v -run 'AgainstPython' -timeout 60m ./tokenize/chat -args -expressions 100000
 
 .PHONY: bench
 bench: ## every benchmark; BENCH=regexp chooses

@@ -1,6 +1,7 @@
 package chat_test
 
 import (
+	"flag"
 	"regexp"
 	"strings"
 	"testing"
@@ -164,7 +165,7 @@ func TestExpressionsAgainstPython(t *testing.T) {
 	t.Parallel()
 	w := &writer{talker{Rand: source(t)}}
 	var requests []request
-	for i := range expressions {
+	for i := range *expressions {
 		src := "{{ " + w.expr(1+w.IntN(3)) + " }}"
 		if i%2 == 1 {
 			src = "{% set ns = namespace(a=1) %}" + w.template(2)
@@ -217,7 +218,8 @@ func clipped(s string) string {
 	return s
 }
 
-const (
-	expressions = 6000
-	maxShown    = 25
-)
+// expressions is how many random templates are compared; the long comparison asks
+// for more.
+var expressions = flag.Int("expressions", 2000, "random templates to compare")
+
+const maxShown = 25
