@@ -141,6 +141,17 @@ func readShard[T any](l *Log, s Shard, kind Kind, yield func(*T, error) bool) er
 	return nil
 }
 
+// libraryPanic, deferred, turns a panic of the Parquet library on damaged bytes
+// into an error. A panic of the caller's own, while it is yielded to, goes on.
+func libraryPanic(yielding *bool, err *error) {
+	if *yielding {
+		return
+	}
+	if r := recover(); r != nil {
+		*err = fmt.Errorf("parquet: %v", r)
+	}
+}
+
 // readParquet calls yield with each row until it returns false.
 func readParquet[T any](f File, size, rows int64, yield func(*T) bool) (err error) {
 	pf, err := openParquet[T](f, size, rows)
@@ -148,14 +159,7 @@ func readParquet[T any](f File, size, rows int64, yield func(*T) bool) (err erro
 		return err
 	}
 	var yielding bool
-	defer func() {
-		if yielding {
-			return // a panic of the caller's
-		}
-		if r := recover(); r != nil {
-			err = fmt.Errorf("parquet: %v", r)
-		}
-	}()
+	defer libraryPanic(&yielding, &err)
 	r := parquet.NewGenericReader[T](pf)
 	defer func() { _ = r.Close() }() // it was read only
 	var n int64

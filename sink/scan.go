@@ -62,14 +62,7 @@ func scanParquet(f File, size, rows int64, yield func(*StoredRow) bool) (err err
 		return err
 	}
 	var yielding bool
-	defer func() {
-		if yielding {
-			return // a panic of the caller's
-		}
-		if r := recover(); r != nil {
-			err = fmt.Errorf("parquet: %v", r)
-		}
-	}()
+	defer libraryPanic(&yielding, &err)
 	lists := newTokenLists(pf.Schema())
 	more := true
 	for g, group := range pf.RowGroups() {

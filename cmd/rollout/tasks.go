@@ -189,7 +189,7 @@ func checkTasks(tasks iter.Seq2[collector.Task, error], samples int, skipBad boo
 	case len(bad) > 0:
 		return nil, &exitError{code: exitUsage, err: bad, hint: "mend the tasks, or leave the bad ones out with --skip-bad-tasks"}
 	case set.tasks == 0:
-		return nil, usageError("no task in the tasks file")
+		return nil, &exitError{code: exitUsage, err: errors.New("there is no task in what tasks.file names"), hint: "give a file with at least one task a line, as {\"id\": \"t1\", \"prompt\": \"…\"}"}
 	}
 	if err := errors.Join(w.Flush(), f.Close()); err != nil {
 		return nil, withExit(exitStorage, err)

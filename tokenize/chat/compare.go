@@ -1,0 +1,372 @@
+package chat
+
+// What == and < and in mean: Python's order and equality of values, within bounds.
+
+import (
+	"math"
+	"math/big"
+	"strings"
+)
+
+func (r *run) compare(op cmpop, a, b Value) (bool, error) {
+	switch op {
+	case cmpEq, cmpNe:
+		eq, err := r.equal(a, b)
+		return eq == (op == cmpEq), err
+	case cmpIn, cmpNotIn:
+		in, err := r.contains(b, a)
+		return in == (op == cmpIn), err
+	}
+	return r.order(op, a, b)
+}
+
+// A comparer compares values within a budget of steps: shared parts can make a
+// small value exponentially large.
+type comparer struct {
+	steps *int64
+	max   int64
+}
+
+// maxWalk is how deep values may nest for comparing and printing them. Python's
+// own limit is close to it.
+const maxWalk = 900
+
+func (c comparer) pay(depth int) error {
+	if *c.steps--; *c.steps < 0 {
+		return limitErrorf("more than %d evaluation steps", c.max)
+	}
+	if depth > maxWalk {
+		return limitErrorf("values nest deeper than %d", maxWalk)
+	}
+	return nil
+}
+
+func (r *run) equal(a, b Value) (bool, error) {
+	return comparer{&r.steps, r.t.opts.MaxSteps}.equal(a, b, 0)
+}
+
+func (r *run) equalItems(a, b []Value) (bool, error) {
+	return comparer{&r.steps, r.t.opts.MaxSteps}.items(a, b, 0)
+}
+
+// equal compares keys of dicts, which are small.
+func equal(a, b Value) bool {
+	steps := int64(1 << 16)
+	eq, err := comparer{&steps, steps}.equal(a, b, 0)
+	return eq && err == nil
+}
+
+func (c comparer) equal(a, b Value, depth int) (bool, error) {
+	if err := c.pay(depth); err != nil {
+		return false, err
+	}
+	switch {
+	case a.isStr():
+		return b.isStr() && a.s == b.s, nil
+	case isNumber(a):
+		if !isNumber(b) {
+			return false, nil
+		}
+		n, ordered := compareNumbers(a, b)
+		return ordered && n == 0, nil
+	case a.kind != b.kind:
+		return false, nil
+	}
+	switch a.kind {
+	case Undefined, None:
+		return true, nil
+	case List, Tuple:
+		return c.items(a.Items(), b.Items(), depth+1)
+	case Dict:
+		x, y := a.Map(), b.Map()
+		if x == y {
+			return true, nil
+		}
+		if x.Len() != y.Len() {
+			return false, nil
+		}
+		for i, k := range x.keys {
+			j := y.find(k)
+			if j < 0 {
+				return false, nil
+			}
+			if eq, err := c.same(x.vals[i], y.vals[j], depth+1); !eq || err != nil {
+				return false, err
+			}
+		}
+		return true, nil
+	}
+	if x, ok := a.ref.(*interval); ok {
+		y, ok := b.ref.(*interval)
+		if !ok || x.len() != y.len() {
+			return false, nil
+		}
+		return x.len() == 0 || x.start == y.start && (x.len() == 1 || x.step == y.step), nil
+	}
+	if x, ok := a.ref.(*view); ok {
+		y, ok := b.ref.(*view)
+		if !ok || x.kind == 'v' || y.kind == 'v' {
+			return a.ref == b.ref, nil
+		}
+		if x.of.Len() != y.of.Len() || x.kind != y.kind {
+			return x.of.Len() == 0 && y.of.Len() == 0, nil
+		}
+		for i, k := range x.of.keys {
+			j := y.of.find(k)
+			if j < 0 {
+				return false, nil
+			}
+			if x.kind == 'i' {
+				if eq, err := c.same(x.of.vals[i], y.of.vals[j], depth+1); !eq || err != nil {
+					return false, err
+				}
+			}
+		}
+		return true, nil
+	}
+	if x, ok := a.ref.(*method); ok {
+		y, ok := b.ref.(*method)
+		return ok && x.name == y.name && identical(x.of, y.of), nil
+	}
+	return a.ref == b.ref, nil
+}
+
+// same is how containers compare elements: identity comes first, so that a NaN is
+// equal to itself.
+func (c comparer) same(a, b Value, depth int) (bool, error) {
+	if identical(a, b) {
+		return true, nil
+	}
+	return c.equal(a, b, depth)
+}
+
+func (c comparer) items(a, b []Value, depth int) (bool, error) {
+	if len(a) != len(b) {
+		return false, nil
+	}
+	if len(a) > 0 && &a[0] == &b[0] {
+		return true, nil
+	}
+	for i := range a {
+		if eq, err := c.same(a[i], b[i], depth); !eq || err != nil {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// identical is Python's is, as far as values show it: the same object, or one
+// of those that exist once.
+func identical(a, b Value) bool {
+	if a.kind != b.kind {
+		return false
+	}
+	switch a.kind {
+	case None:
+		return true
+	case Bool:
+		return a.n == b.n
+	case Int:
+		// Python keeps one object for each of the small ones.
+		return a.ref == nil && b.ref == nil && a.n == b.n && a.n >= -5 && a.n <= 256
+	case String, Markup, Float, Undefined:
+		return false
+	}
+	return a.ref == b.ref
+}
+
+// compareNumbers compares exactly: no rounding between int and float.
+func compareNumbers(a, b Value) (n int, ordered bool) {
+	if a.kind == Float && b.kind == Float {
+		x, y := a.float(), b.float()
+		switch {
+		case x < y:
+			return -1, true
+		case x > y:
+			return 1, true
+		}
+		return 0, x == y
+	}
+	if b.kind == Float {
+		n, ordered = compareNumbers(b, a)
+		return -n, ordered
+	}
+	if a.kind == Float {
+		f := a.float()
+		switch {
+		case math.IsNaN(f):
+			return 0, false
+		case math.IsInf(f, 1):
+			return 1, true
+		case math.IsInf(f, -1):
+			return -1, true
+		}
+		return new(big.Float).SetFloat64(f).Cmp(new(big.Float).SetPrec(0).SetInt(b.big())), true
+	}
+	x, ok1 := a.small()
+	y, ok2 := b.small()
+	if !ok1 || !ok2 {
+		return a.big().Cmp(b.big()), true
+	}
+	switch {
+	case x < y:
+		return -1, true
+	case x > y:
+		return 1, true
+	}
+	return 0, true
+}
+
+func (r *run) order(op cmpop, a, b Value) (bool, error) {
+	return comparer{&r.steps, r.t.opts.MaxSteps}.order(op, a, b, 0)
+}
+
+func decide(op cmpop, n int) bool {
+	switch op {
+	case cmpLt:
+		return n < 0
+	case cmpLe:
+		return n <= 0
+	case cmpGt:
+		return n > 0
+	}
+	return n >= 0
+}
+
+func (c comparer) order(op cmpop, a, b Value, depth int) (bool, error) {
+	if err := c.pay(depth); err != nil {
+		return false, err
+	}
+	switch {
+	case isNumber(a) && isNumber(b):
+		n, ordered := compareNumbers(a, b)
+		return ordered && decide(op, n), nil
+	case a.isStr() && b.isStr():
+		return decide(op, strings.Compare(a.s, b.s)), nil // UTF-8 sorts like its code points
+	case (a.kind == List || a.kind == Tuple) && a.kind == b.kind:
+		x, y := a.Items(), b.Items()
+		for i := 0; i < len(x) && i < len(y); i++ {
+			eq, err := c.same(x[i], y[i], depth+1)
+			if err != nil {
+				return false, err
+			}
+			if !eq {
+				return c.order(op, x[i], y[i], depth+1)
+			}
+		}
+		return decide(op, len(x)-len(y)), nil
+	case a.kind == Undefined:
+		return false, undefinedError(a)
+	case b.kind == Undefined:
+		return false, undefinedError(b)
+	}
+	if x, ok := a.ref.(*view); ok {
+		if y, ok := b.ref.(*view); ok && x.kind != 'v' && y.kind != 'v' {
+			return false, typeErrorf("%w: ordering of dict views", ErrUnsupported)
+		}
+	}
+	return false, typeErrorf("'%s' and '%s' cannot be ordered", typeName(a), typeName(b))
+}
+
+// contains is "x in v".
+func (r *run) contains(v, x Value) (bool, error) {
+	switch v.kind {
+	case String, Markup:
+		if !x.isStr() {
+			return false, typeErrorf("'in <string>' requires string as left operand, not %s", typeName(x))
+		}
+		return strings.Contains(v.s, x.s), r.pay(1+len(v.s)>>8, 0)
+	case Dict:
+		if !hashable(x) {
+			return false, typeErrorf("unhashable type: '%s'", typeName(x))
+		}
+		return v.Map().find(x) >= 0, nil
+	}
+	if o, ok := v.ref.(*view); ok && o.kind == 'k' {
+		if !hashable(x) {
+			return false, typeErrorf("unhashable type: '%s'", typeName(x))
+		}
+		return o.of.find(x) >= 0, nil
+	}
+	it, err := r.iterate(v)
+	if err != nil {
+		return false, typeErrorf("argument of type '%s' is not iterable", typeName(v))
+	}
+	c := comparer{&r.steps, r.t.opts.MaxSteps}
+	for {
+		y, ok, err := it.next(r)
+		if err != nil || !ok {
+			return false, err
+		}
+		if eq, err := c.same(y, x, 0); eq || err != nil {
+			return eq, err
+		}
+	}
+}
+
+// hashable reports whether v can be a key. Tuples of tuples can share parts, so
+// the look into them is bounded.
+func hashable(v Value) bool {
+	budget := 1 << 16
+	return hashableWithin(v, &budget, 0)
+}
+
+func hashableWithin(v Value, budget *int, depth int) bool {
+	if *budget--; *budget < 0 || depth > maxWalk {
+		return false
+	}
+	switch v.kind {
+	case List, Dict:
+		return false
+	case Tuple:
+		for _, x := range v.Items() {
+			if !hashableWithin(x, budget, depth+1) {
+				return false
+			}
+		}
+	case Object:
+		_, ok := v.ref.(*view)
+		return !ok
+	}
+	return true
+}
+
+func typeName(v Value) string {
+	switch v.kind {
+	case Undefined:
+		return "Undefined"
+	case None:
+		return "NoneType"
+	case Bool:
+		return "bool"
+	case Int:
+		return "int"
+	case Float:
+		return "float"
+	case String:
+		return "str"
+	case Markup:
+		return "Markup"
+	case List:
+		return "list"
+	case Tuple:
+		return "tuple"
+	case Dict:
+		return "dict"
+	}
+	switch o := v.ref.(type) {
+	case *namespace:
+		return "Namespace"
+	case *macro:
+		return "Macro"
+	case *interval:
+		return "range"
+	case *view:
+		return map[byte]string{'k': "dict_keys", 'v': "dict_values", 'i': "dict_items"}[o.kind]
+	case *sharedIter:
+		return "generator"
+	case *loopObject:
+		return "LoopContext"
+	}
+	return "builtin_function_or_method"
+}
