@@ -57,17 +57,25 @@ func benchReply(tokens int) string {
 	return b.String()
 }
 
-// TestBenchServer is the server of BenchmarkSend, in a process of its own so that
-// its memory is not counted: it prints its address and serves until its standard
-// input ends.
-func TestBenchServer(t *testing.T) {
-	if os.Getenv("LETTA_BENCH_SERVER") == "" {
-		t.Skip("only runs as the other half of BenchmarkSend")
+// TestMain lets the test binary be the server of BenchmarkSend too, in a process of
+// its own so that its memory is not counted.
+func TestMain(m *testing.M) {
+	if os.Getenv(benchServerEnv) != "" {
+		benchServer()
+		return
 	}
+	m.Run()
+}
+
+const benchServerEnv = "LETTA_BENCH_SERVER"
+
+// benchServer prints its address and serves until its standard input ends.
+func benchServer() {
 	body := []byte(benchReply(25_000))
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		t.Fatal(err)
+		fmt.Fprintln(os.Stderr, err)
+		return
 	}
 	s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
@@ -81,15 +89,15 @@ func TestBenchServer(t *testing.T) {
 	_ = s.Serve(l)
 }
 
-// startBenchServer starts TestBenchServer and returns its address.
+// startBenchServer starts benchServer and returns its address.
 func startBenchServer(tb testing.TB) string {
 	tb.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		tb.Fatal(err)
 	}
-	cmd := exec.CommandContext(tb.Context(), self, "-test.run=^TestBenchServer$", "-test.timeout=10m")
-	cmd.Env = append(os.Environ(), "LETTA_BENCH_SERVER=1")
+	cmd := exec.CommandContext(tb.Context(), self)
+	cmd.Env = append(os.Environ(), benchServerEnv+"=1")
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		tb.Fatal(err)
