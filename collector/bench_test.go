@@ -243,7 +243,7 @@ func BenchmarkCollect(b *testing.B) {
 // process; the cheaper side is taken at its best, the dearer one as it comes.
 func TestGateWholePathRatio(t *testing.T) {
 	if testing.Short() || raceEnabled {
-		t.Skip("measures")
+		t.Skip("measures for some seconds: run without -short")
 	}
 	all := corpora(t, 24<<20, tokenizetest.Options{Logprobs: true})
 	n := 4 * len(all) // so many that opening and sealing the shard do not count
@@ -265,7 +265,7 @@ func TestGateWholePathRatio(t *testing.T) {
 // the reply. What a run allocates once is left out, by the difference of two runs.
 func TestGateWholePathAllocs(t *testing.T) {
 	if testing.Short() || raceEnabled {
-		t.Skip("measures")
+		t.Skip("measures for some seconds: run without -short")
 	}
 	const most = 90
 	all := corpora(t, 8<<20, tokenizetest.Options{})

@@ -189,7 +189,7 @@ func cpuTime(tb testing.TB) time.Duration {
 // ids.
 func TestGateRebuild(t *testing.T) {
 	if testing.Short() || raceEnabled {
-		t.Skip("measures")
+		t.Skip("measures for some seconds: run without -short")
 	}
 	model, err := qwen3()
 	if err != nil {
