@@ -3,7 +3,6 @@ package chat_test
 import (
 	"encoding/json"
 	"flag"
-	"fmt"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -341,5 +340,3 @@ func (k *talker) variables() string {
 	}
 	return o.String()
 }
-
-func (k *talker) String() string { return fmt.Sprint(k.variables()) }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
-	"os"
 	"path"
 	"slices"
 	"strings"
@@ -41,9 +40,6 @@ func (s *Set) For(tools bool) *Template {
 	}
 	return s.byName[DefaultName]
 }
-
-// LoadDir is Load of a folder on disk.
-func LoadDir(dir string, opts Options) (*Set, error) { return Load(os.DirFS(dir), opts) }
 
 // maxConfigBytes bounds tokenizer_config.json, which holds a thousand added
 // tokens in the largest case seen and stays below 1 MiB.

@@ -3,7 +3,6 @@
 package bpetest
 
 import (
-	"bytes"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -82,17 +81,4 @@ func Tokenizer(tb testing.TB, name string) *bpe.Tokenizer {
 		e.tok = tok
 	}
 	return e.tok
-}
-
-// Folder makes a folder as a model repository has it, with tokenizer.json and
-// tokenizer_config.json, and returns its path. It lasts as long as the test.
-func Folder(tb testing.TB, name string) string {
-	tb.Helper()
-	dir := tb.TempDir()
-	for _, f := range []string{bpe.FileJSON, bpe.FileConfig} {
-		if err := os.WriteFile(filepath.Join(dir, f), bytes.Clone(Read(tb, name, f)), 0o644); err != nil {
-			tb.Fatal(err)
-		}
-	}
-	return dir
 }
