@@ -17,6 +17,9 @@ type Backend interface {
 
 // An Agent lives for one attempt. Its methods are called from one goroutine.
 type Agent interface {
+	// ID is the server's name of the agent.
+	ID() string
+
 	// Run sends the task's messages, answers what the server asks in between, and
 	// fetches all evidence that must be had before Close. No send is ever
 	// repeated. Where some sends were answered before an error came, it returns

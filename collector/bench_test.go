@@ -59,6 +59,8 @@ func (b *bodies) Open(context.Context, collector.Attempt) (collector.Agent, erro
 	return m, nil
 }
 
+func (m *machine) ID() string { return "agent-bench" }
+
 func (m *machine) Run(context.Context) (*collector.Reply, error) {
 	turns, rest, err := m.b.decode(m, m.body)
 	if err != nil {

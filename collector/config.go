@@ -28,6 +28,13 @@ type Config struct {
 	// Skip says that a sample is not to be taken up, because an earlier run has it.
 	// It is called once per sample, from one goroutine. Default nil: none is.
 	Skip func(key string) bool
+	// Left says what earlier processes left of a sample. Default nil: nothing.
+	Left func(key string) Left
+	// RetryFailed takes up only the samples that the dataset has as failed. Default:
+	// only those that it does not have.
+	RetryFailed bool
+	// Journal remembers attempts for the next process. Default nil: none does.
+	Journal Journal
 
 	Prompter Prompter
 	// Scorer rewards finished rollouts. Default nil: no reward.

@@ -51,6 +51,10 @@ var (
 	// ErrNoTurns: the answer holds no token data. The sample fails.
 	ErrNoTurns = errors.New("collector: reply without turns")
 
+	// ErrGone: nothing of an attempt of an earlier process can be taken over. Another
+	// attempt is made, and costs none of the retries.
+	ErrGone = errors.New("collector: nothing left to take over")
+
 	// ErrAuth: the server does not let us in. Ends the run.
 	ErrAuth = errors.New("collector: not authorized")
 	// ErrUnusable: server, model or agent cannot give what the run needs whatever

@@ -15,6 +15,8 @@ type parrot struct{}
 
 func (parrot) Open(context.Context, collector.Attempt) (collector.Agent, error) { return parrot{}, nil }
 
+func (parrot) ID() string { return "agent-1" }
+
 func (parrot) Run(context.Context) (*collector.Reply, error) {
 	return &collector.Reply{
 		Output: "hello",

@@ -73,6 +73,8 @@ type scriptedAgent struct {
 	reply *collector.Reply
 }
 
+func (g *scriptedAgent) ID() string { return "agent-" + collector.RolloutID(g.a.Key, g.a.N) }
+
 func (g *scriptedAgent) Run(ctx context.Context) (*collector.Reply, error) {
 	wait := g.step.takes
 	if g.step.hang {

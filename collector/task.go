@@ -31,4 +31,7 @@ type Attempt struct {
 	N int
 	// RunID is the id of this run of the collector.
 	RunID string
+	// ServerRun, where set, is told of each server run that the attempt starts, as
+	// soon as its id is known. It must not block.
+	ServerRun func(id string)
 }

@@ -71,6 +71,9 @@ func (g *agent) prepare(ctx context.Context) error {
 	return nil
 }
 
+// ID is the server's name of the agent.
+func (g *agent) ID() string { return g.state.ID }
+
 // Run sends the messages of the task, one after the other, the next one only
 // after the agent came to its own end; and answers what the server asks meanwhile.
 func (g *agent) Run(ctx context.Context) (*collector.Reply, error) {

@@ -82,6 +82,8 @@ func typed(list letta.Messages) letta.Messages {
 func (p *path) Open(context.Context, collector.Attempt) (collector.Agent, error) { return p, nil }
 func (p *path) Close(context.Context) error                                      { return nil }
 
+func (p *path) ID() string { return "agent-bench" }
+
 func (p *path) Run(context.Context) (*collector.Reply, error) {
 	if err := p.decoder.DecodeBytes(p.body, &p.arena); err != nil {
 		return nil, err
