@@ -1,0 +1,326 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rollout-rl/rollout/sink"
+)
+
+// What the tests of whole runs share: processes of the program that can be killed, a
+// log of what was sent to a server, and samples without what differs from run to run.
+
+// A lockedBuffer can be read while a process writes into it.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// A process is one life of the program.
+type process struct {
+	cmd            *exec.Cmd
+	stdout, stderr lockedBuffer
+	ended          chan struct{} // closed when it has
+	code           int           // once it has; -1: by a signal
+}
+
+// startProgram starts bin; env is added to the environment of the test.
+func startProgram(t *testing.T, bin string, env []string, args ...string) *process {
+	t.Helper()
+	p := &process{cmd: exec.CommandContext(t.Context(), bin, args...), ended: make(chan struct{})}
+	p.cmd.Env = append(os.Environ(), env...)
+	p.cmd.Stdout, p.cmd.Stderr = &p.stdout, &p.stderr
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		defer close(p.ended)
+		err := p.cmd.Wait()
+		p.code = p.cmd.ProcessState.ExitCode()
+		if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
+			p.code = -2
+		}
+	}()
+	return p
+}
+
+// wait returns the exit code, and kills a process that takes longer than it may.
+func (p *process) wait(t *testing.T, within time.Duration) int {
+	t.Helper()
+	select {
+	case <-p.ended:
+		return p.code
+	case <-time.After(within):
+		p.kill()
+		t.Fatalf("%v has not ended within %v\n%s", p.cmd.Args, within, p.said())
+		return 0
+	}
+}
+
+// kill is kill -9; it returns when the process is gone.
+func (p *process) kill() {
+	_ = p.cmd.Process.Kill() // it may have ended
+	<-p.ended
+}
+
+// alive says whether it has not ended.
+func (p *process) alive() bool {
+	select {
+	case <-p.ended:
+		return false
+	default:
+		return true
+	}
+}
+
+func (p *process) said() string { return p.stdout.String() + p.stderr.String() }
+
+// A sent is one send of messages to an agent, as the server saw it.
+type sent struct {
+	id           sampleID
+	attempt      int
+	began, ended time.Time // ended is zero while it goes on
+	status       int       // 0: no answer, the connection was cut
+}
+
+// A sendLog stands before a server and remembers every send: the server's own
+// knowledge of what was run twice.
+type sendLog struct {
+	server http.Handler
+	mu     sync.Mutex
+	agents map[string]sent // by agent id: the sample and the attempt
+	sends  []*sent
+}
+
+func newSendLog(server http.Handler) *sendLog {
+	return &sendLog{server: server, agents: map[string]sent{}}
+}
+
+func (l *sendLog) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodPost {
+		l.server.ServeHTTP(w, r)
+		return
+	}
+	path := strings.Trim(r.URL.Path, "/")
+	parts := strings.Split(path, "/")
+	switch {
+	case path == "v1/agents":
+		l.create(w, r)
+	case len(parts) == 4 && parts[1] == "agents" && parts[3] == "messages":
+		l.mu.Lock()
+		s := l.agents[parts[2]]
+		s.began = time.Now()
+		l.sends = append(l.sends, &s)
+		l.mu.Unlock()
+		seen := &seenWriter{ResponseWriter: w}
+		defer func() { // a cut connection is a panic
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			s.ended, s.status = time.Now(), seen.status
+		}()
+		l.server.ServeHTTP(seen, r)
+	default:
+		l.server.ServeHTTP(w, r)
+	}
+}
+
+// create remembers which sample the new agent is for.
+func (l *sendLog) create(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return // the client died
+	}
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	var asked struct {
+		Metadata struct {
+			Rollout struct {
+				Task    string `json:"task_id"`
+				Sample  int32  `json:"sample_index"`
+				Attempt int    `json:"attempt"`
+			} `json:"rollout"`
+		} `json:"metadata"`
+	}
+	_ = json.Unmarshal(body, &asked) // what is no agent is refused by the server
+	seen := &seenWriter{ResponseWriter: w, kept: new(bytes.Buffer)}
+	l.server.ServeHTTP(seen, r)
+	var made struct {
+		ID string `json:"id"`
+	}
+	if json.Unmarshal(seen.kept.Bytes(), &made) == nil && made.ID != "" {
+		of := asked.Metadata.Rollout
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.agents[made.ID] = sent{id: sampleID{of.Task, of.Sample}, attempt: of.Attempt}
+	}
+}
+
+// all are the sends so far, by sample.
+func (l *sendLog) all() map[sampleID][]sent {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	all := map[sampleID][]sent{}
+	for _, s := range l.sends {
+		all[s.id] = append(all[s.id], *s)
+	}
+	return all
+}
+
+// open is how many sends go on.
+func (l *sendLog) open() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := 0
+	for _, s := range l.sends {
+		if s.ended.IsZero() {
+			n++
+		}
+	}
+	return n
+}
+
+// A seenWriter remembers the status and, where asked for, the body.
+type seenWriter struct {
+	http.ResponseWriter
+	status int
+	kept   *bytes.Buffer
+}
+
+func (w *seenWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+func (w *seenWriter) WriteHeader(status int) {
+	w.status = status
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w *seenWriter) Write(p []byte) (int, error) {
+	if w.status == 0 {
+		w.status = http.StatusOK
+	}
+	if w.kept != nil {
+		w.kept.Write(p)
+	}
+	return w.ResponseWriter.Write(p)
+}
+
+// logical is what a run says of each sample, as a text: all columns but the physical
+// ones, which tell who made a row and when. Of a failure only what the model's tokens
+// decide is left, for its error may name an agent.
+func (d *readBack) logical(t *testing.T) map[sampleID]string {
+	t.Helper()
+	all := map[sampleID]string{}
+	for id, rows := range d.rows {
+		for _, stored := range rows {
+			r := *stored
+			r.AgentID, r.RunIDs, r.StepIDs, r.RolloutID = "", nil, nil, ""
+			r.Attempt, r.StartedAt, r.DurationMS, r.WorkingMS = 0, 0, 0, 0
+			all[id] += asText(t, r)
+		}
+	}
+	for id, failures := range d.failures {
+		for _, f := range failures {
+			all[id] += asText(t, struct {
+				SampleKey, Class, Stage string
+				GroupSize, Call         int32
+				OutputIDs               []int32
+			}{f.SampleKey, f.Class, f.Stage, f.GroupSize, f.Call, f.OutputIDs})
+		}
+	}
+	return all
+}
+
+func asText(t *testing.T, v any) string {
+	t.Helper()
+	b, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b) + "\n"
+}
+
+// sameSamples compares two runs that must differ in nothing but physical columns.
+func sameSamples(t *testing.T, got, want map[sampleID]string) {
+	t.Helper()
+	ids := map[sampleID]bool{}
+	for id := range got {
+		ids[id] = true
+	}
+	for id := range want {
+		ids[id] = true
+	}
+	wrong := 0
+	for id := range ids {
+		a, b := got[id], want[id]
+		if a == b {
+			continue
+		}
+		if wrong++; wrong > 3 {
+			continue
+		}
+		t.Errorf("%v differs: %s", id, firstDifference(a, b))
+	}
+	if wrong > 0 {
+		t.Errorf("%d of %d samples differ", wrong, len(ids))
+	}
+}
+
+// firstDifference shows where two texts part.
+func firstDifference(a, b string) string {
+	i := 0
+	for i < len(a) && i < len(b) && a[i] == b[i] {
+		i++
+	}
+	part := func(s string) string { return s[min(max(0, i-80), len(s)):min(len(s), i+80)] }
+	return "at byte " + strconv.Itoa(i) + ": got …" + part(a) + "…, want …" + part(b) + "…"
+}
+
+// keysOf are the identities of samples by their keys in the shards.
+func (d *readBack) keysOf() map[string]sampleID {
+	ids := map[string]sampleID{}
+	for id, rows := range d.rows {
+		ids[rows[0].SampleKey] = id
+	}
+	for id, failures := range d.failures {
+		ids[failures[0].SampleKey] = id
+	}
+	return ids
+}
+
+// committedKeys are the keys of the commit log of a folder, sorted.
+func committedKeys(t *testing.T, dir string) []string {
+	t.Helper()
+	log, err := sink.ReadLog(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var keys []string
+	for i := range log.Commits {
+		for _, s := range log.Commits[i].Samples {
+			keys = append(keys, s.Key)
+		}
+	}
+	slices.Sort(keys)
+	return keys
+}
