@@ -1,0 +1,61 @@
+//go:build failpoint
+
+package failpoint
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+)
+
+// Enabled reports whether the program was built with the tag.
+const Enabled = true
+
+// Variable is what chooses the step.
+const Variable = "ROLLOUT_FAILPOINT"
+
+// point is the chosen step; left counts down to its hit.
+type point struct {
+	name Name
+	left atomic.Int64
+}
+
+// chosen is read once. A choice that is wrong must not look like a run that was
+// not killed.
+var chosen = sync.OnceValue(func() *point {
+	name, hit, counted := strings.Cut(os.Getenv(Variable), ":")
+	p := &point{name: Name(name)}
+	n := int64(1)
+	if counted {
+		var err error
+		if n, err = strconv.ParseInt(hit, 10, 64); err != nil || n < 1 {
+			panic(fmt.Sprintf("failpoint: %s: %q is no number of a hit", Variable, hit))
+		}
+	}
+	if name != "" && !slices.Contains(Names(), p.name) {
+		panic(fmt.Sprintf("failpoint: %s: %q is none of %q", Variable, name, Names()))
+	}
+	p.left.Store(n)
+	return p
+})
+
+// Hit says that the process is at that step now. It does not return if that is
+// where it is to die.
+func Hit(name Name) {
+	p := chosen()
+	if p.name != name || p.left.Add(-1) != 0 {
+		return
+	}
+	self, err := os.FindProcess(os.Getpid())
+	if err == nil {
+		err = self.Kill()
+	}
+	if err != nil {
+		panic(fmt.Sprintf("failpoint: %s: %v", name, err))
+	}
+	select {} // the signal may take a moment
+}

@@ -1,0 +1,38 @@
+package failpoint
+
+// A Name is the name of a step.
+type Name string
+
+// The steps, in the order in which a run comes to them.
+const (
+	RecoverStarted  Name = "recover.started"  // the log is read, nothing is changed
+	RecoverOrphans  Name = "recover.orphans"  // leftovers are removed or set aside
+	RecoverReplayed Name = "recover.replayed" // what the write-ahead log held is committed
+	RecoverDone     Name = "recover.done"     // the write-ahead log is empty
+
+	WALWritten Name = "wal.written" // a sample is in the file, and not durable
+	WALSynced  Name = "wal.synced"  // it is durable, and nobody knows
+	WALAcked   Name = "wal.acked"   // Append returns
+	WALDeleted Name = "wal.deleted" // a segment is gone
+
+	ShardCreated   Name = "shard.created"
+	ShardWritten   Name = "shard.written"
+	ShardSynced    Name = "shard.synced"
+	ShardVerified  Name = "shard.verified"
+	ShardRenamed   Name = "shard.renamed"
+	ShardDirSynced Name = "shard.dir_synced"
+
+	CommitWritten Name = "commit.written" // the entry is durable under a temporary name
+	CommitLinked  Name = "commit.linked"  // it has its own
+	CommitSynced  Name = "commit.synced"  // which is durable
+)
+
+// Names returns all names: a test goes through them.
+func Names() []Name {
+	return []Name{
+		RecoverStarted, RecoverOrphans, RecoverReplayed, RecoverDone,
+		WALWritten, WALSynced, WALAcked, WALDeleted,
+		ShardCreated, ShardWritten, ShardSynced, ShardVerified, ShardRenamed, ShardDirSynced,
+		CommitWritten, CommitLinked, CommitSynced,
+	}
+}

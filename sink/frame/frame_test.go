@@ -1,0 +1,379 @@
+package frame_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/rollout-rl/rollout/sink/frame"
+)
+
+var header = frame.Header{Kind: "test", Version: 3}
+
+// file writes payloads, those of a batch before one sync, and returns the bytes and
+// the offset of each frame.
+func file(tb testing.TB, batches ...[]string) (body []byte, at []int64) {
+	tb.Helper()
+	var buf bytes.Buffer
+	w, err := frame.NewWriter(&buf, header)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	for _, batch := range batches {
+		for _, payload := range batch {
+			at = append(at, w.Size())
+			if err := w.Write([]byte(payload)); err != nil {
+				tb.Fatal(err)
+			}
+		}
+		w.Synced()
+	}
+	if w.Size() != int64(buf.Len()) {
+		tb.Errorf("Size() = %d, the file has %d bytes", w.Size(), buf.Len())
+	}
+	return buf.Bytes(), at
+}
+
+// read returns everything that a reader says of a file: payloads, and damage in
+// words.
+func read(tb testing.TB, body []byte) (payloads []string, damage []error) {
+	tb.Helper()
+	r, err := frame.NewReader(bytes.NewReader(body), int64(len(body)), header)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	at := int64(0)
+	if len(body) > 0 {
+		at = frame.HeaderSize
+	}
+	err = frame.Salvage(r, func(payload []byte, err error) error {
+		switch {
+		case err == nil:
+			payloads = append(payloads, string(payload))
+			at += frame.Overhead + int64(len(payload))
+		default:
+			from, n := extent(tb, err)
+			if from != 0 && from != at || n < 1 {
+				tb.Errorf("damage %v, after %d bytes", err, at)
+			}
+			at = from + n
+			damage = append(damage, err)
+		}
+		return nil
+	})
+	if err != nil {
+		tb.Error(err)
+	}
+	if at != int64(len(body)) {
+		tb.Errorf("frames and damage cover %d bytes of %d", at, len(body))
+	}
+	return payloads, damage
+}
+
+func extent(tb testing.TB, err error) (from, n int64) {
+	tb.Helper()
+	if e, ok := errors.AsType[*frame.TornError](err); ok {
+		return e.Offset, e.Bytes
+	}
+	e, ok := errors.AsType[*frame.CorruptError](err)
+	if !ok {
+		tb.Fatalf("%v is no damage", err)
+	}
+	return e.Offset, e.Bytes
+}
+
+func isTorn(err error) bool { _, ok := errors.AsType[*frame.TornError](err); return ok }
+
+func flat(batches [][]string) (all []string) { return slices.Concat(batches...) }
+
+// contents have empty payloads, text, bytes that look like frames, and one that is
+// longer than what a reader reads at once.
+func contents(tb testing.TB) [][]string {
+	tb.Helper()
+	inner, _ := file(tb, []string{"a frame in a payload"})
+	return [][]string{
+		{"a", ""}, {"three", "\xffRL\xfe\x01\x00\x00\x00", string(inner)}, {strings.Repeat("l", 300)}, {"e", "end"},
+	}
+}
+
+func TestReadBack(t *testing.T) {
+	t.Parallel()
+	for _, batches := range [][][]string{nil, {{""}}, contents(t), {{strings.Repeat("long", 100_000), "short"}, {"x"}}} {
+		body, _ := file(t, batches...)
+		got, damage := read(t, body)
+		if !slices.Equal(got, flat(batches)) || len(damage) > 0 {
+			t.Errorf("read %d payloads of %d, damage %v", len(got), len(flat(batches)), damage)
+		}
+	}
+}
+
+// A file that ends anywhere holds the frames that were whole, and what is left of
+// the next one is torn: nothing is ever loud, because nothing is missing that a
+// later frame vouches for.
+func TestCutAtEveryByte(t *testing.T) {
+	t.Parallel()
+	batches := contents(t)
+	body, at := file(t, batches...)
+	for cut := range body {
+		whole := 0
+		for i := range at {
+			end := int64(len(body))
+			if i+1 < len(at) {
+				end = at[i+1]
+			}
+			if int64(cut) >= end {
+				whole++
+			}
+		}
+		got, damage := read(t, body[:cut])
+		if !slices.Equal(got, flat(batches)[:whole]) {
+			t.Errorf("cut at %d: %d payloads, want %d", cut, len(got), whole)
+		}
+		clean := cut == 0 || cut == frame.HeaderSize || slices.Contains(at, int64(cut))
+		if clean != (len(damage) == 0) || len(damage) > 1 || len(damage) == 1 && !isTorn(damage[0]) {
+			t.Errorf("cut at %d: damage %v, clean is %t", cut, damage, clean)
+		}
+	}
+}
+
+// TestFlipEveryBit: whatever bit turns, its frame is not read, all others are, and
+// it is loud exactly if a later sync vouches for it.
+func TestFlipEveryBit(t *testing.T) {
+	t.Parallel()
+	batches := contents(t)
+	body, at := file(t, batches...)
+	all := flat(batches)
+	for bit := range len(body) * 8 {
+		flipped := bytes.Clone(body)
+		flipped[bit/8] ^= 1 << (bit % 8)
+		hit := -1 // the header
+		for i := range at {
+			if int64(bit/8) >= at[i] {
+				hit = i
+			}
+		}
+		want, offset := slices.Clone(all), int64(0)
+		if hit >= 0 {
+			want, offset = slices.Delete(want, hit, hit+1), at[hit]
+		}
+		last := hit >= len(all)-len(batches[len(batches)-1]) // its batch
+		got, damage := read(t, flipped)
+		if !slices.Equal(got, want) {
+			t.Fatalf("bit %d of frame %d: read %q, want %q", bit, hit, got, want)
+		}
+		if len(damage) != 1 || isTorn(damage[0]) != last {
+			t.Fatalf("bit %d of frame %d: damage %v, want one, torn is %t", bit, hit, damage, last)
+		}
+		if from, _ := extent(t, damage[0]); from != offset {
+			t.Fatalf("bit %d of frame %d: damage at %d, want %d", bit, hit, from, offset)
+		}
+	}
+}
+
+// Zeros are what a file system leaves of a tail whose length became durable before
+// its content.
+func TestZeroTail(t *testing.T) {
+	t.Parallel()
+	batches := contents(t)
+	body, at := file(t, batches...)
+	for _, n := range []int{1, 19, 20, 4096, 200_000} {
+		got, damage := read(t, append(bytes.Clone(body), make([]byte, n)...))
+		if !slices.Equal(got, flat(batches)) || len(damage) != 1 || !isTorn(damage[0]) {
+			t.Errorf("%d zeros: %d payloads, damage %v", n, len(got), damage)
+		}
+	}
+	zeroed := bytes.Clone(body)
+	clear(zeroed[at[len(at)-1]+3:])
+	got, damage := read(t, zeroed)
+	if len(got) != len(at)-1 || len(damage) != 1 || !isTorn(damage[0]) {
+		t.Errorf("zeros instead of the last frame: %d payloads, damage %v", len(got), damage)
+	}
+}
+
+// Before the first sync nothing vouches for the header either.
+func TestHeaderTorn(t *testing.T) {
+	t.Parallel()
+	body, _ := file(t, []string{"a", "b"})
+	clear(body[:frame.HeaderSize])
+	got, damage := read(t, body)
+	if !slices.Equal(got, []string{"a", "b"}) || len(damage) != 1 || !isTorn(damage[0]) {
+		t.Errorf("read %q, damage %v", got, damage)
+	}
+}
+
+func TestRefused(t *testing.T) {
+	t.Parallel()
+	body, _ := file(t, []string{"a"})
+	framing := bytes.Clone(body)
+	binary.LittleEndian.PutUint16(framing[16:], frame.Version+1)
+	binary.LittleEndian.PutUint32(framing[28:], crc32.Checksum(framing[:28], crc32.MakeTable(crc32.Castagnoli)))
+	for _, tt := range []struct {
+		name string
+		body []byte
+		want frame.Header
+		err  error
+		text string
+	}{
+		{"newer kind", body, frame.Header{Kind: "test", Version: 2}, frame.ErrNewer, "version 3"},
+		{"newer framing", framing, header, frame.ErrNewer, "framing of version 2"},
+		{"another kind", body, frame.Header{Kind: "journal", Version: 3}, nil, `kind "test", want "journal"`},
+	} {
+		_, err := frame.NewReader(bytes.NewReader(tt.body), int64(len(tt.body)), tt.want)
+		if err == nil || tt.err != nil && !errors.Is(err, tt.err) || !strings.Contains(err.Error(), tt.text) {
+			t.Errorf("%s: %v", tt.name, err)
+		}
+	}
+	r, err := frame.NewReader(bytes.NewReader(body), int64(len(body)), frame.Header{Kind: "test", Version: 9})
+	if err != nil || r.Header() != header {
+		t.Errorf("an older version: %+v, %v", r.Header(), err)
+	}
+	for _, h := range []frame.Header{{Version: 1}, {Kind: "too long a kind", Version: 1}, {Kind: "test"}} {
+		if _, err := frame.NewWriter(io.Discard, h); err == nil {
+			t.Errorf("NewWriter took %+v", h)
+		}
+	}
+}
+
+// brokenWriter takes some bytes and then fails once.
+type brokenWriter struct{ left int }
+
+func (b *brokenWriter) Write(p []byte) (int, error) {
+	if b.left -= len(p); b.left < 0 {
+		b.left = 1 << 20
+		return len(p) / 2, io.ErrClosedPipe
+	}
+	return len(p), nil
+}
+
+// A Writer that failed writes nothing more: half a frame would lie in between.
+func TestWriteError(t *testing.T) {
+	t.Parallel()
+	w, err := frame.NewWriter(&brokenWriter{left: frame.HeaderSize + 50}, header)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []error{nil, io.ErrClosedPipe, io.ErrClosedPipe} {
+		if err := w.Write(make([]byte, 20)); !errors.Is(err, want) {
+			t.Errorf("Write %d = %v, want %v", i, err, want)
+		}
+	}
+}
+
+// A file that is shorter than it was said to be, or cannot be read, is no damage.
+func TestReadError(t *testing.T) {
+	t.Parallel()
+	body, _ := file(t, []string{strings.Repeat("x", 1000)})
+	r, err := frame.NewReader(bytes.NewReader(body[:500]), int64(len(body)), header)
+	if err == nil {
+		_, err = r.Next()
+	}
+	if !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("%v, want io.ErrUnexpectedEOF", err)
+	}
+}
+
+func FuzzFrame(f *testing.F) {
+	body, _ := file(f, contents(f)...)
+	f.Add(body, uint16(0), byte(0))
+	f.Add(body, uint16(40), byte(1))
+	f.Add(body[:50], uint16(20), byte(0x80))
+	f.Add([]byte("\xffRL\xfe"), uint16(2), byte(2))
+	f.Fuzz(func(t *testing.T, body []byte, at uint16, flip byte) {
+		if len(body) > 0 {
+			body = bytes.Clone(body)
+			body[int(at)%len(body)] ^= flip
+		}
+		if _, err := frame.NewReader(bytes.NewReader(body), int64(len(body)), header); err != nil {
+			return
+		}
+		payloads, _ := read(t, body) // it checks that each byte is told of once
+		var again bytes.Buffer
+		w, err := frame.NewWriter(&again, header)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range payloads {
+			if err := w.Write([]byte(p)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got, damage := read(t, again.Bytes()); !slices.Equal(got, payloads) || len(damage) > 0 {
+			t.Errorf("what was salvaged reads %q, want %q, damage %v", got, payloads, damage)
+		}
+	})
+}
+
+// TestGateAllocs: a frame costs no allocation to write, nor to read.
+func TestGateAllocs(t *testing.T) {
+	payload := make([]byte, 5000)
+	w, err := frame.NewWriter(io.Discard, header)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := testing.AllocsPerRun(100, func() {
+		if err := w.Write(payload); err != nil {
+			t.Fatal(err)
+		}
+		w.Synced()
+	}); n > 0 {
+		t.Errorf("%.1f allocations per frame written, want 0", n)
+	}
+	body, _ := file(t, slices.Repeat([]string{string(payload)}, 200))
+	r, err := frame.NewReader(bytes.NewReader(body), int64(len(body)), header)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Next(); err != nil {
+		t.Fatal(err)
+	}
+	if n := testing.AllocsPerRun(100, func() {
+		if _, err := r.Next(); err != nil {
+			t.Fatal(err)
+		}
+	}); n > 0 {
+		t.Errorf("%.1f allocations per frame read, want 0", n)
+	}
+}
+
+func BenchmarkWrite(b *testing.B) {
+	for _, n := range []int{100, 80_000} {
+		b.Run(fmt.Sprintf("payload=%d", n), func(b *testing.B) {
+			payload := make([]byte, n)
+			w, err := frame.NewWriter(io.Discard, header)
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.ReportAllocs()
+			b.SetBytes(int64(n))
+			for b.Loop() {
+				if err := w.Write(payload); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+func BenchmarkRead(b *testing.B) {
+	body, _ := file(b, slices.Repeat([]string{strings.Repeat("x", 80_000)}, 100))
+	b.ReportAllocs()
+	b.SetBytes(int64(len(body)))
+	for b.Loop() {
+		r, err := frame.NewReader(bytes.NewReader(body), int64(len(body)), header)
+		if err != nil {
+			b.Fatal(err)
+		}
+		for err == nil {
+			_, err = r.Next()
+		}
+		if err != io.EOF {
+			b.Fatal(err)
+		}
+	}
+}

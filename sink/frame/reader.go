@@ -1,0 +1,234 @@
+package frame
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// window is how much a Reader reads at once.
+const window = 64 << 10
+
+// A Reader reads the frames of a file.
+type Reader struct {
+	r    io.ReaderAt
+	size int64
+	h    Header
+	at   int64 // where the next frame begins
+
+	buf  []byte // the bytes of the file from base on
+	base int64
+	sums summer
+
+	broken  error // what is wrong with the header, until Next told it
+	scanned bool
+	durable int64 // once scanned: what the whole frames vouch for
+}
+
+// NewReader reads the header of a file of size bytes. An error wraps ErrNewer
+// where a newer version wrote it, is a *CorruptError where it is of another kind,
+// or says why it could not be read. A damaged header is for Next to tell.
+func NewReader(r io.ReaderAt, size int64, want Header) (*Reader, error) {
+	f := &Reader{r: r, size: size, h: want}
+	if size == 0 {
+		return f, nil
+	}
+	b, err := f.bytes(0, min(size, HeaderSize))
+	if err != nil {
+		return nil, err
+	}
+	h, framing, err := parseHeader(b)
+	switch {
+	case err != nil:
+		f.broken = fmt.Errorf("header: %w", err)
+		return f, nil
+	case framing > Version:
+		return nil, fmt.Errorf("framing of version %d, this program knows %d; use a newer one: %w", framing, Version, ErrNewer)
+	case h.Kind != want.Kind:
+		return nil, &CorruptError{Bytes: size, Err: fmt.Errorf("a file of kind %q, want %q", h.Kind, want.Kind)}
+	case h.Version > want.Version:
+		return nil, fmt.Errorf("%s of version %d, this program knows %d; use a newer one: %w", h.Kind, h.Version, want.Version, ErrNewer)
+	}
+	f.h = h
+	f.at = HeaderSize
+	return f, nil
+}
+
+// Header returns the file's header, or what NewReader was asked for where it is
+// damaged.
+func (f *Reader) Header() Header { return f.h }
+
+// Offset is where the next frame begins.
+func (f *Reader) Offset() int64 { return f.at }
+
+// Next returns the payload of the next frame, valid until the next call. At the
+// end it returns io.EOF.
+//
+// A *TornError and a *CorruptError stand for bytes that are not a whole frame. The
+// Reader is past them then: calling Next again goes on with the next whole frame,
+// wherever that is. Any other error says that the file could not be read.
+func (f *Reader) Next() ([]byte, error) {
+	if f.broken != nil {
+		err := f.broken
+		f.broken = nil
+		return nil, f.damage(err)
+	}
+	if f.at == f.size {
+		return nil, io.EOF
+	}
+	payload, _, err := f.parse(f.at)
+	if isDamage(err) {
+		return nil, f.damage(err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	f.at += Overhead + int64(len(payload))
+	return payload, nil
+}
+
+// damage passes over what lies at the Reader's offset and is no frame, and returns
+// what to say of it.
+func (f *Reader) damage(why error) error {
+	from := f.at
+	next, err := f.find(from + 1)
+	if err != nil {
+		return err
+	}
+	if !f.scanned {
+		if err := f.scan(next); err != nil {
+			return err
+		}
+	}
+	f.at = next
+	if f.durable > from {
+		return &CorruptError{Offset: from, Bytes: next - from, Err: why}
+	}
+	return &TornError{Offset: from, Bytes: next - from}
+}
+
+// find returns the offset of the first whole frame at or after from, or the size.
+func (f *Reader) find(from int64) (int64, error) {
+	for from+Overhead <= f.size {
+		b, err := f.bytes(from, Overhead)
+		if err != nil {
+			return 0, err
+		}
+		i := bytes.Index(b, []byte(mark))
+		if i < 0 {
+			from += int64(len(b) - len(mark) + 1)
+			continue
+		}
+		from += int64(i)
+		_, _, err = f.parse(from)
+		if err == nil {
+			return from, nil
+		}
+		if !isDamage(err) {
+			return 0, err
+		}
+		from++
+	}
+	return f.size, nil
+}
+
+// scan notes what all whole frames from one of them on vouch for.
+func (f *Reader) scan(from int64) error {
+	f.scanned = true
+	for from < f.size {
+		payload, synced, err := f.parse(from)
+		switch {
+		case err == nil:
+			f.durable = max(f.durable, synced)
+			from += Overhead + int64(len(payload))
+		case isDamage(err):
+			if from, err = f.find(from + 1); err != nil {
+				return err
+			}
+		default:
+			return err
+		}
+	}
+	return nil
+}
+
+// parse returns the frame at an offset.
+func (f *Reader) parse(at int64) (payload []byte, synced int64, err error) {
+	if f.size-at < Overhead {
+		return nil, 0, errShort
+	}
+	b, err := f.bytes(at, Overhead)
+	if err != nil {
+		return nil, 0, err
+	}
+	if string(b[:len(mark)]) != mark {
+		return nil, 0, errMark
+	}
+	n := int64(binary.LittleEndian.Uint32(b[4:]))
+	if n > f.size-at-Overhead {
+		return nil, 0, errShort
+	}
+	// Before the payload is read: a length that is wrong must not cost its memory,
+	// and no frame vouches for what follows it.
+	vouched := binary.LittleEndian.Uint64(b[8:])
+	if vouched > uint64(at) {
+		return nil, 0, errSum
+	}
+	if b, err = f.bytes(at, Overhead+n); err != nil {
+		return nil, 0, err
+	}
+	b = b[:Overhead+n]
+	if binary.LittleEndian.Uint32(b[16:]) != f.sums.sum(at, b[:16], b[Overhead:]) {
+		return nil, 0, errSum
+	}
+	return b[Overhead:], int64(vouched), nil
+}
+
+// bytes returns at least n bytes from an offset on, which the file must have. They
+// are valid until the next call.
+func (f *Reader) bytes(at, n int64) ([]byte, error) {
+	if at >= f.base && at+n <= f.base+int64(len(f.buf)) {
+		return f.buf[at-f.base:], nil
+	}
+	want := max(n, min(window, f.size-at))
+	if int64(cap(f.buf)) < want {
+		f.buf = make([]byte, want)
+	}
+	f.buf = f.buf[:want]
+	f.base = at
+	got, err := f.r.ReadAt(f.buf, at)
+	if int64(got) == want {
+		return f.buf, nil
+	}
+	f.buf = f.buf[:0]
+	if err == nil || errors.Is(err, io.EOF) {
+		err = io.ErrUnexpectedEOF // it was longer when it was opened
+	}
+	return nil, err
+}
+
+func isDamage(err error) bool {
+	return errors.Is(err, errShort) || errors.Is(err, errMark) || errors.Is(err, errSum)
+}
+
+// Salvage calls yield with the payload of every whole frame, valid until it
+// returns, and with a *TornError or *CorruptError for every part between them that
+// is none. It goes on until the end of the file, or until yield returns an error.
+func Salvage(r *Reader, yield func(payload []byte, damage error) error) error {
+	for {
+		payload, err := r.Next()
+		if err == io.EOF {
+			return nil
+		}
+		_, torn := errors.AsType[*TornError](err)
+		_, corrupt := errors.AsType[*CorruptError](err)
+		if err != nil && !torn && !corrupt {
+			return err
+		}
+		if err := yield(payload, err); err != nil {
+			return err
+		}
+	}
+}
