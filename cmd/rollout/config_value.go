@@ -211,9 +211,35 @@ func objectSetting(key string, to *json.RawMessage) *setting {
 			if *to == nil {
 				return nil
 			}
-			return *to
+			return withoutSecrets(*to)
 		},
 	}
+}
+
+// withoutSecrets hides the values of the two fields in which the server takes the
+// secrets of an agent's tools.
+func withoutSecrets(object json.RawMessage) json.RawMessage {
+	var fields map[string]json.RawMessage
+	if json.Unmarshal(object, &fields) != nil {
+		return object
+	}
+	found := false
+	for _, field := range []string{"secrets", "tool_exec_environment_variables"} {
+		var secrets map[string]json.RawMessage
+		if json.Unmarshal(fields[field], &secrets) != nil || len(secrets) == 0 {
+			continue
+		}
+		for name := range secrets {
+			secrets[name] = json.RawMessage(`"` + hidden + `"`)
+		}
+		fields[field], _ = json.Marshal(secrets) // texts can always be encoded
+		found = true
+	}
+	if !found {
+		return object
+	}
+	b, _ := json.Marshal(fields)
+	return b
 }
 
 func floatSetting(key string, to *float64) *setting {

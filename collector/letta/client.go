@@ -215,10 +215,21 @@ func (c *Client) statusError(r *request, resp *http.Response, body io.Reader) *A
 	secrets := c.secrets.with(r.secrets)
 	e.Code, e.Detail = parseErrorBody(secrets.scrub(string(text)), secrets)
 	if to := resp.Header.Get("Location"); to != "" && resp.StatusCode < 400 {
-		e.Detail = oneLine(secrets.scrub("redirected to " + to + "; give that address, without the path from /v1 on"))
+		e.Detail = oneLine(secrets.scrub("redirected to " + withoutParameters(to) + "; give that address, without the path from /v1 on"))
 	}
 	e.Err = classifyStatus(e)
 	return e
+}
+
+// withoutParameters leaves out of an address what may be a secret of the one who sent
+// it: user, query and fragment.
+func withoutParameters(address string) string {
+	u, err := url.Parse(address)
+	if err != nil {
+		return "an address that is none"
+	}
+	u.User, u.RawQuery, u.ForceQuery, u.Fragment = nil, "", false, ""
+	return u.String()
 }
 
 // call sends a small request and decodes the answer into out, unless out is nil.

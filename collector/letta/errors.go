@@ -161,7 +161,30 @@ func classifyTransport(ctx context.Context, err error) error {
 		errors.As(err, &verification) || errors.As(err, &record) {
 		return &classed{collector.ErrUnusable, err}
 	}
-	return &classed{collector.ErrConnection, err}
+	return &classed{collector.ErrConnection, unquoted(err)}
+}
+
+// An unquotedError reads without what it quotes.
+type unquotedError struct {
+	text  string
+	cause error
+}
+
+func (e *unquotedError) Error() string { return e.text }
+func (e *unquotedError) Unwrap() error { return e.cause }
+
+// unquoted leaves out what net/http quotes of an answer that is no HTTP: it may be the
+// value of a header, and so a secret.
+func unquoted(err error) error {
+	text := err.Error()
+	if !strings.HasPrefix(text, "net/http: ") {
+		return err
+	}
+	before, _, quotes := strings.Cut(text, `"`)
+	if !quotes {
+		return err
+	}
+	return &unquotedError{strings.TrimRight(before, ": ") + " (its text is not shown)", err}
 }
 
 // classifyStatus says what a status means to the run.

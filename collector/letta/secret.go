@@ -2,6 +2,7 @@ package letta
 
 import (
 	"cmp"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"log/slog"
@@ -81,7 +82,8 @@ func bodySecrets(body json.RawMessage) []string {
 	return all
 }
 
-// with adds secrets, each also as JSON and as a part of an address write it.
+// with adds secrets, each also as JSON, a part of an address, a page and Base64
+// write it.
 func (s scrubber) with(secrets []string) scrubber {
 	s = slices.Clone(s)
 	for _, secret := range secrets {
@@ -94,9 +96,30 @@ func (s scrubber) with(secrets []string) scrubber {
 		for _, quoted := range []string{string(html), string(text), strconv.QuoteToASCII(secret)} {
 			s = append(s, quoted[1:len(quoted)-1])
 		}
+		for _, apostrophe := range []string{"&#39;", "&#x27;"} {
+			for _, quote := range []string{"&#34;", "&quot;"} {
+				s = append(s, strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", `"`, quote, "'", apostrophe).Replace(secret))
+			}
+		}
+		if len(secret) >= minHeaderSecret {
+			s = appendBase64(s, secret)
+		}
 	}
 	slices.SortFunc(s, func(a, b string) int { return cmp.Or(len(b)-len(a), strings.Compare(a, b)) })
 	return slices.Compact(s)
+}
+
+// appendBase64 adds what every text that holds the secret has in common when it is
+// encoded. What stands before the secret shifts it by a part of a character, and the
+// characters at its ends depend on its neighbours too.
+func appendBase64(s scrubber, secret string) scrubber {
+	for shift := range 3 {
+		first, last := (8*shift+5)/6, 8*(shift+len(secret))/6
+		for _, encoding := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
+			s = append(s, encoding.EncodeToString(append(make([]byte, shift), secret...))[first:last])
+		}
+	}
+	return s
 }
 
 // scrub puts *** in place of every secret.
