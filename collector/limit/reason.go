@@ -1,0 +1,54 @@
+package limit
+
+import "fmt"
+
+// A Reason says why the limit changed. Its name is a metric label and a word of the
+// log, and the list is closed.
+type Reason uint8
+
+// The reasons.
+const (
+	None        Reason = iota
+	SlowStart          // up: doubled after a clean round
+	Growth             // up: 5 % after a clean round
+	NoGain             // down: the last growth made nothing faster, and is taken back
+	RateLimited        // cut: 429
+	Unavailable        // cut: 503
+	Connection         // cut: refused or reset
+	Overload           // cut: several samples at once met a server error
+	KVHigh             // cut: the engine's KV cache is above 0.8
+	KVFull             // cut: it is above 0.9
+	Preemption         // cut: the engine put running requests back into its queue
+
+	numReasons
+)
+
+var reasonNames = [numReasons]string{
+	"none", "slow_start", "growth", "no_gain", "rate_limited", "unavailable", "connection", "overload",
+	"kv_high", "kv_full", "preemption",
+}
+
+func (r Reason) String() string {
+	if r < numReasons {
+		return reasonNames[r]
+	}
+	return fmt.Sprintf("reason(%d)", uint8(r))
+}
+
+// Reasons lists every reason for a change.
+func Reasons() []Reason {
+	all := make([]Reason, 0, numReasons-1)
+	for r := None + 1; r < numReasons; r++ {
+		all = append(all, r)
+	}
+	return all
+}
+
+// A Change is a step of the limit. The zero Change is none.
+type Change struct {
+	From, To int
+	Reason   Reason
+}
+
+// Made says that the limit is another one now.
+func (c Change) Made() bool { return c.From != c.To }

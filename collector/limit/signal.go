@@ -1,0 +1,97 @@
+package limit
+
+import (
+	"slices"
+	"time"
+)
+
+// Refused tells that the server turned a request away: why is RateLimited,
+// Unavailable or Connection.
+func (c *Controller) Refused(now time.Time, why Reason) Change {
+	return c.cut(now, cutBy, why)
+}
+
+// Faulted tells that the server failed, or did not answer in time, for the sample
+// with this key while inFlight samples were in flight. By itself that only keeps the
+// round from counting: the fault may be anything. But a server that is asked too much
+// may have no other word for it (PostgreSQL out of connections is a plain 500 in
+// Letta). So where serverError is set, the limit is in use, and as many as a tenth of
+// it, at least three, different samples met one within 5 s, it is cut.
+func (c *Controller) Faulted(now time.Time, key string, inFlight int, serverError bool) Change {
+	c.begin(now)
+	c.round.faults++
+	if !serverError {
+		return Change{}
+	}
+	c.bursts = slices.DeleteFunc(c.bursts, func(f fault) bool { return f.key == key || now.Sub(f.at) > burstWithin })
+	c.bursts = append(c.bursts, fault{key, now})
+	open, _ := c.Open(now)
+	if float64(inFlight) < bindShare*float64(open) || len(c.bursts) < max(burstLeast, int(burstShare*float64(c.limit))) {
+		return Change{}
+	}
+	c.round.faults-- // cut counts it
+	return c.cut(now, cutBy, Overload)
+}
+
+// A fault is a server error that a sample met.
+type fault struct {
+	key string
+	at  time.Time
+}
+
+// Numbers at which the engine's state matters.
+const (
+	kvGrow, kvHigh, kvFull = 0.6, 0.8, 0.9
+
+	queueShare  = 0.1 // of the limit waiting in the engine's queue
+	engineFresh = 15 * time.Second
+	engineGone  = 5 * time.Minute
+)
+
+// An Engine is one look at the metrics of an inference engine. A negative number is
+// one that the engine does not give.
+type Engine struct {
+	// KVUsage is the part of the KV cache that is in use, 0 to 1: of several engines
+	// the highest.
+	KVUsage float64
+	// Waiting is the number of requests in the queue.
+	Waiting float64
+	// Preemptions counts the running requests that had to make room since the engine
+	// started.
+	Preemptions float64
+}
+
+// engine is the last look at the engine.
+type engine struct {
+	Engine
+	at      time.Time // zero: never looked at
+	counted bool      // Preemptions is one that the next can be compared with
+}
+
+// bars says that nothing may grow for what is known of the engine.
+func (e *engine) bars(now time.Time, limit int) bool {
+	age := now.Sub(e.at)
+	switch {
+	case e.at.IsZero(), age > engineGone:
+		return false // not watched, or not any more
+	case age > engineFresh:
+		return true
+	}
+	return e.KVUsage > kvGrow || e.Waiting > queueShare*float64(limit)
+}
+
+// Polled tells what a look at the engine's metrics showed. A look that failed is not
+// told at all.
+func (c *Controller) Polled(now time.Time, e Engine) Change {
+	last := c.engine
+	c.engine = engine{Engine: e, at: now, counted: e.Preemptions >= 0}
+	switch {
+	case last.counted && e.Preemptions > last.Preemptions:
+		return c.cut(now, cutBy, Preemption)
+	case e.KVUsage > kvFull:
+		return c.cut(now, cutBy, KVFull)
+	case e.KVUsage > kvHigh:
+		return c.cut(now, trimBy, KVHigh)
+	}
+	return Change{}
+}
