@@ -14,16 +14,21 @@ import (
 // sink and removes the agent. Nothing is removed before the sink has the sample.
 //
 // Where it fails it returns an *AttemptError and, in a sample that owns its
-// memory, what is left of the tokens.
+// memory, what is left of the tokens. Afterwards cl.left says whether an attempt of
+// an earlier process is still to be taken over, and cl.alive whether an agent may be
+// left on the server.
 func (w *worker) attempt(ctx context.Context, cl *claim) (failed *tokenize.Sample, err error) {
 	c := w.c
-	cl.attempts++
+	if err := w.next(cl); err != nil {
+		return nil, err
+	}
 	a := cl.attempt(c.cfg.RunID)
+	ctx, endSpan := span(ctx, c.cfg.Events.AttemptSpan, a, w.ep.Name)
 	t := &try{w: w, a: a, cl: cl, began: time.Now()}
 	if cl.started.IsZero() {
 		cl.started = t.began
 	}
-	c.counters.attempt(a.N)
+	c.counters.attempt(a.Kind)
 	c.cfg.Events.attemptStarted(a, w.ep.Name)
 	defer func() {
 		class := Classify(err)
@@ -31,11 +36,13 @@ func (w *worker) attempt(ctx context.Context, cl *claim) (failed *tokenize.Sampl
 			class = ClassCancelled
 		}
 		c.counters.attemptFailed(class)
+		took := time.Since(t.began)
 		c.cfg.Events.attemptFinished(Result{
 			Attempt: a, Endpoint: w.ep.Name, Err: err, Class: class,
-			Started: t.began, Duration: time.Since(t.began),
+			Started: t.began, Duration: took, Working: took - t.waited, FirstAnswer: t.firstAnswer,
 			Sampled: t.gain.sampled, Trained: t.gain.trained, Rows: t.gain.rows,
 		})
+		endSpan(err)
 	}()
 
 	// What waits for the sink must not time out: only up to the reward is the
@@ -44,18 +51,28 @@ func (w *worker) attempt(ctx context.Context, cl *claim) (failed *tokenize.Sampl
 	defer cancel()
 
 	t.enter(StageOpen)
-	agent, err := w.ep.Backend.Open(timed, a)
+	agent, err := t.open(timed)
+	if agent != nil {
+		defer t.close(ctx, agent)
+	}
 	if err != nil {
+		cl.alive = agent == nil && ctx.Err() != nil // it was being made
 		err = t.failed(timed, err)
 		return t.failure(nil, err), err
 	}
-	defer t.close(ctx, agent)
 
 	t.enter(StageRun)
 	reply, err := agent.Run(timed)
+	if reply != nil {
+		t.firstAnswer = reply.FirstAnswer
+	}
 	if err != nil {
 		err = t.failed(timed, err)
 		return t.failure(reply, err), err
+	}
+	if a.Kind == KindReattach {
+		c.counters.reattached(false)
+		c.cfg.Events.reattached(a, w.ep.Name, nil)
 	}
 	s, err := t.sample(timed, reply)
 	if err != nil {
@@ -65,10 +82,16 @@ func (w *worker) attempt(ctx context.Context, cl *claim) (failed *tokenize.Sampl
 	t.enter(StageAppend)
 	t.gain = gainOf(s)
 	t.gain.leftOut = t.left
-	if err := w.append(ctx, s, ClassNone, t.gain); err != nil {
+	asked := time.Now()
+	err = w.append(ctx, cl, s, ClassNone, t.gain)
+	t.waited += time.Since(asked)
+	if err != nil {
 		t.gain = gain{}
 		err = t.failed(ctx, err)
 		return t.failure(reply, err), err
+	}
+	if err := w.end(cl, ClassNone, false); err != nil {
+		return nil, t.failed(ctx, err)
 	}
 	return nil, nil
 }
@@ -82,10 +105,13 @@ type try struct {
 	stage Stage
 	gain  gain
 	left  leftOut
+
+	waited      time.Duration // for room, and for the sink
+	firstAnswer time.Duration
 }
 
 func (cl *claim) attempt(runID string) Attempt {
-	return Attempt{Task: cl.task, Key: cl.key, Index: cl.index, GroupSize: cl.groupSize, N: cl.attempts, RunID: runID}
+	return Attempt{Task: cl.task, Key: cl.key, Index: cl.index, GroupSize: cl.groupSize, N: cl.attempts, Kind: cl.kind, RunID: runID}
 }
 
 func (t *try) enter(s Stage) {
@@ -108,7 +134,11 @@ func (t *try) close(ctx context.Context, agent Agent) {
 	t.enter(StageClose)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.cfg.CloseTimeout)
 	defer cancel()
-	if err := agent.Close(ctx); err != nil {
+	err := agent.Close(ctx)
+	if t.cl.alive = err != nil; !t.cl.alive {
+		t.cl.left = nil // there is nothing any more to take over
+	}
+	if err != nil {
 		c.counters.update(func(s *Stats) { s.CloseFailures++ })
 		c.cfg.Events.closeFailed(t.a, t.w.ep.Name, err)
 		c.cfg.Logger.WarnContext(ctx, "agent not removed", "endpoint", t.w.ep.Name, "sample_key", t.a.Key, "error", err)
@@ -144,6 +174,9 @@ func (t *try) sample(ctx context.Context, r *Reply) (*tokenize.Sample, error) {
 		return nil, nothingKnown(calls)
 	}
 	for i := range rows {
+		if t.a.Kind == KindReattach {
+			rows[i].Flags |= tokenize.FlagReattached
+		}
 		if least := cfg.Require; least != nil && rows[i].Grade > *least {
 			return nil, &tokenize.AlignError{
 				Turn: -1, Token: -1, Reason: tokenize.ReasonGrade,

@@ -3,6 +3,7 @@ package collector
 import (
 	"context"
 	"encoding/json"
+	"time"
 
 	"github.com/rollout-rl/rollout/tokenize"
 )
@@ -81,6 +82,10 @@ type Reply struct {
 
 	// Sends holds one entry per request that was answered with 200, in order.
 	Sends []Send
+
+	// FirstAnswer is how long the first send took until the server answered it; 0
+	// where that is not known.
+	FirstAnswer time.Duration
 
 	// Sampling says what the engine really used where the server's version lets
 	// us know, else nil fields.

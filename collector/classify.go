@@ -11,34 +11,43 @@ import (
 
 // A Class is the one classification of failures. Its name is at once the metric
 // label, the class column of failures/, the line of the summary and, through
-// Retryable and Fatal, what the run does.
+// Retryable, Rerollable and Fatal, what the run does.
 //
 //	class             said by                                 then
-//	timeout_total     ErrTimeout, a deadline                  new attempt
-//	timeout_idle      ErrIdle                                 new attempt
-//	rate_limited      ErrBusy                                 new attempt, after the server's delay
-//	unavailable       ErrUnavailable                          new attempt
-//	connection        ErrConnection, an early end of the body new attempt
-//	server_error      ErrServer                               new attempt
+//	timeout_total     ErrTimeout, a deadline                  retry
+//	timeout_idle      ErrIdle                                 retry
+//	rate_limited      ErrBusy                                 retry, after the server's delay
+//	unavailable       ErrUnavailable                          retry
+//	connection        ErrConnection, an early end of the body retry
+//	server_error      ErrServer                               retry
+//	lost              ErrGone                                 retry, at no cost
 //	bad_request       ErrRejected                             sample failed
-//	malformed_call    ErrMalformedCall                        sample failed
-//	context_overflow  ErrContextOverflow                      sample failed
-//	agent_error       ErrAgent, a stop reason that is one     sample failed
-//	tool_error        ErrTool                                 sample failed
+//	malformed_call    ErrMalformedCall                        roll again, or sample failed
+//	context_overflow  ErrContextOverflow                      roll again, or sample failed
+//	agent_error       ErrAgent, a stop reason that is one     roll again, or sample failed
+//	tool_error        ErrTool                                 roll again, or sample failed
 //	decode            a reply that breaks the format          sample failed
 //	no_turns          ErrNoTurns                              sample failed
-//	no_prompt         no call's prompt can be had, or proven  sample failed
+//	no_prompt         no call's prompt can be had, or proven  roll again, or sample failed
 //	                  as well as Config.Require says
-//	token_mismatch    tokens that contradict each other       sample failed
+//	token_mismatch    tokens that contradict each other       roll again, or sample failed
 //	internal          everything else: a fault of ours        sample failed
+//	censored          ErrCensored                             sample cut by the tail policy
 //	cancelled         the run was stopped                     sample remains
 //	auth              ErrAuth                                 run ends
 //	unusable          ErrUnusable                             run ends
 //	storage           ErrStorage                              run ends
+//
+// A retry is for what the infrastructure did; Config.Retries bounds it, and a good
+// sample after it is drawn as any other. To roll again is for what the policy did in
+// this one rollout; Config.DataRetries bounds it. It shifts the distribution of the
+// data: of a task on which the policy often fails it leaves only the rollouts on
+// which it did not. What no other roll can mend (a reply that breaks the format, a
+// request that is refused) is never rolled again.
 type Class uint8
 
-// The classes. The list is closed: a new kind of failure is added here, in
-// classNames and in both switches below, and nowhere else.
+// The classes. The list is closed: a new kind of failure is added here and in
+// classes, and nowhere else.
 const (
 	ClassNone Class = iota // not a failure
 	ClassTimeoutTotal
@@ -47,6 +56,7 @@ const (
 	ClassUnavailable
 	ClassConnection
 	ClassServerError
+	ClassLost
 	ClassBadRequest
 	ClassMalformedCall
 	ClassContextOverflow
@@ -57,6 +67,7 @@ const (
 	ClassNoPrompt
 	ClassTokenMismatch
 	ClassInternal
+	ClassCensored
 	ClassCancelled
 	ClassAuth
 	ClassUnusable
@@ -65,17 +76,60 @@ const (
 	numClasses
 )
 
-var classNames = [numClasses]string{
-	"none", "timeout_total", "timeout_idle", "rate_limited", "unavailable", "connection", "server_error",
-	"bad_request", "malformed_call", "context_overflow", "agent_error", "tool_error", "decode", "no_turns",
-	"no_prompt", "token_mismatch", "internal", "cancelled", "auth", "unusable", "storage",
+// A remedy is what is done after a failure.
+type remedy uint8
+
+const (
+	remedyNone  remedy = iota // the sample fails, or remains
+	remedyRetry               // another attempt, out of Config.Retries
+	remedyRoll                // another attempt, out of Config.DataRetries
+	remedyEnd                 // the run ends
+)
+
+var classes = [numClasses]struct {
+	name   string
+	remedy remedy
+}{
+	ClassNone:            {"none", remedyNone},
+	ClassTimeoutTotal:    {"timeout_total", remedyRetry},
+	ClassTimeoutIdle:     {"timeout_idle", remedyRetry},
+	ClassRateLimited:     {"rate_limited", remedyRetry},
+	ClassUnavailable:     {"unavailable", remedyRetry},
+	ClassConnection:      {"connection", remedyRetry},
+	ClassServerError:     {"server_error", remedyRetry},
+	ClassLost:            {"lost", remedyRetry},
+	ClassBadRequest:      {"bad_request", remedyNone},
+	ClassMalformedCall:   {"malformed_call", remedyRoll},
+	ClassContextOverflow: {"context_overflow", remedyRoll},
+	ClassAgentError:      {"agent_error", remedyRoll},
+	ClassToolError:       {"tool_error", remedyRoll},
+	ClassDecode:          {"decode", remedyNone},
+	ClassNoTurns:         {"no_turns", remedyNone},
+	ClassNoPrompt:        {"no_prompt", remedyRoll},
+	ClassTokenMismatch:   {"token_mismatch", remedyRoll},
+	ClassInternal:        {"internal", remedyNone},
+	ClassCensored:        {"censored", remedyNone},
+	ClassCancelled:       {"cancelled", remedyNone},
+	ClassAuth:            {"auth", remedyEnd},
+	ClassUnusable:        {"unusable", remedyEnd},
+	ClassStorage:         {"storage", remedyEnd},
 }
 
 func (c Class) String() string {
 	if c < numClasses {
-		return classNames[c]
+		return classes[c].name
 	}
 	return fmt.Sprintf("class(%d)", uint8(c))
+}
+
+// ClassNamed is the class with this name, as files and labels have it.
+func ClassNamed(name string) (Class, bool) {
+	for c := range classes {
+		if classes[c].name == name {
+			return Class(c), true
+		}
+	}
+	return ClassNone, false
 }
 
 // Classes lists every class of failure, in the order of the table.
@@ -87,32 +141,18 @@ func Classes() []Class {
 	return all
 }
 
+func (c Class) is(r remedy) bool { return c < numClasses && classes[c].remedy == r }
+
 // Retryable says that the failure lies in the infrastructure, so that another
 // attempt on a new agent may succeed.
-func (c Class) Retryable() bool {
-	switch c {
-	case ClassTimeoutTotal, ClassTimeoutIdle, ClassRateLimited, ClassUnavailable, ClassConnection, ClassServerError:
-		return true
-	case ClassNone, ClassBadRequest, ClassMalformedCall, ClassContextOverflow, ClassAgentError, ClassToolError,
-		ClassDecode, ClassNoTurns, ClassNoPrompt, ClassTokenMismatch, ClassInternal, ClassCancelled,
-		ClassAuth, ClassUnusable, ClassStorage, numClasses:
-		return false
-	}
-	return false
-}
+func (c Class) Retryable() bool { return c.is(remedyRetry) }
+
+// Rerollable says that the failure lies in what the policy did in this rollout, so
+// that another one may go well.
+func (c Class) Rerollable() bool { return c.is(remedyRoll) }
 
 // Fatal says that no other sample can do better, so that the run ends.
-func (c Class) Fatal() bool {
-	switch c {
-	case ClassAuth, ClassUnusable, ClassStorage:
-		return true
-	case ClassNone, ClassTimeoutTotal, ClassTimeoutIdle, ClassRateLimited, ClassUnavailable, ClassConnection,
-		ClassServerError, ClassBadRequest, ClassMalformedCall, ClassContextOverflow, ClassAgentError, ClassToolError,
-		ClassDecode, ClassNoTurns, ClassNoPrompt, ClassTokenMismatch, ClassInternal, ClassCancelled, numClasses:
-		return false
-	}
-	return false
-}
+func (c Class) Fatal() bool { return c.is(remedyEnd) }
 
 // sentinels in the order in which they are looked for: what ends the run first,
 // then what is most specific. A deadline comes after the sentinels because a
@@ -124,6 +164,8 @@ var sentinels = [...]struct {
 	{ErrStorage, ClassStorage},
 	{ErrAuth, ClassAuth},
 	{ErrUnusable, ClassUnusable},
+	{ErrCensored, ClassCensored},
+	{ErrGone, ClassLost},
 	{ErrNoTurns, ClassNoTurns},
 	{ErrMalformedCall, ClassMalformedCall},
 	{ErrContextOverflow, ClassContextOverflow},

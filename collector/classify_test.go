@@ -30,6 +30,8 @@ var causes = map[collector.Class]error{
 	collector.ClassNoPrompt:        &tokenize.AlignError{Reason: tokenize.ReasonNoPrompt, Err: tokenize.ErrNoPrompt},
 	collector.ClassTokenMismatch:   &tokenize.AlignError{Reason: tokenize.ReasonIDMismatch, Err: tokenize.ErrIDMismatch},
 	collector.ClassInternal:        errPlain,
+	collector.ClassLost:            collector.ErrGone,
+	collector.ClassCensored:        collector.ErrCensored,
 	collector.ClassAuth:            collector.ErrAuth,
 	collector.ClassUnusable:        collector.ErrUnusable,
 	collector.ClassStorage:         collector.ErrStorage,
@@ -77,8 +79,8 @@ func TestClassesAreClosed(t *testing.T) {
 			t.Errorf("class %d: word %q is empty or taken", uint8(c), c)
 		}
 		seen[c.String()] = true
-		if c.Retryable() && c.Fatal() {
-			t.Errorf("%v is retryable and fatal", c)
+		if got, ok := collector.ClassNamed(c.String()); got != c || !ok {
+			t.Errorf("ClassNamed(%q) = %v, %v", c, got, ok)
 		}
 		if _, ok := causes[c]; !ok && c != collector.ClassCancelled {
 			t.Errorf("%v: nothing makes it", c)

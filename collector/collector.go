@@ -3,8 +3,8 @@ package collector
 import (
 	"context"
 	"errors"
-	"fmt"
 	"iter"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -31,6 +31,7 @@ type endpoint struct {
 	Endpoint
 	health health
 	lost   chan struct{} // closed when it is given up
+	bound  chan claim    // open attempts of an earlier process here; closed after the last
 }
 
 // New makes a Collector; it starts nothing.
@@ -41,7 +42,7 @@ func New(cfg Config) (*Collector, error) {
 	cfg = cfg.withDefaults()
 	c := &Collector{cfg: cfg, drain: make(chan struct{})}
 	for i, e := range cfg.Endpoints {
-		ep := &endpoint{Endpoint: e, lost: make(chan struct{})}
+		ep := &endpoint{Endpoint: e, lost: make(chan struct{}), bound: make(chan claim)}
 		ep.health.threshold = max(e.MaxInFlight, 3)
 		ep.health.limit = cfg.Outage
 		c.endpoints = append(c.endpoints, ep)
@@ -74,10 +75,23 @@ type claim struct {
 	started  time.Time     // of the first attempt; zero before it
 	waited   time.Duration // between attempts
 	passed   bool          // by an endpoint that was lost
-	attempts int           // made so far
-	charged  int           // of them, held against the retries
+	attempts int           // the number of the last one, in this process or an earlier one
+	tries    int           // attempts of this process
+	charged  int           // attempts held against the retries
+	rerolled int           // attempts held against the data retries
+
+	kind    Kind         // of the attempt that comes next, or is made
+	left    *OpenAttempt // to be taken over by it, else nil
+	alive   bool         // its agent may live after its end
+	failed  Class        // of the failure that the dataset has, where that is to be mended
+	settled bool         // the sink has the sample
 
 	busySince time.Time // the server turned it away, and nothing else came since; zero: it did not
+}
+
+// endpoint is the index of the endpoint with this name, or -1.
+func (c *Collector) endpoint(name string) int {
+	return slices.IndexFunc(c.endpoints, func(e *endpoint) bool { return e.Name == name })
 }
 
 // Run claims the samples of the tasks, group by group and in order, until they run
@@ -86,9 +100,13 @@ type claim struct {
 // recorded, not returned; an error of the task source is returned after the samples
 // in flight are finished.
 //
-// tasks is read from one goroutine, one task at a time and no further than workers
-// are free. Run cannot interrupt it: a source that waits, for a terminal or a pipe,
-// must end by itself when the run is to stop.
+// tasks is read from one goroutine, one task at a time. Run cannot interrupt it: a
+// source that waits, for a terminal or a pipe, must end by itself when the run is to
+// stop. Without Config.Left it is read once, and no further than workers are free.
+// With it, tasks must yield the same tasks each time that it is ranged over: it is
+// read once to its end, to count what the dataset has, and again for the groups that
+// were begun, which come first, and for the rest. Of the samples with an open attempt
+// it is then the endpoint of that attempt that takes them, before all others.
 //
 // When Run returns, every goroutine that it started has returned, every agent that
 // it opened was closed, and every finished sample is with the sink. What the sink
@@ -109,7 +127,8 @@ func (c *Collector) Run(ctx context.Context, tasks iter.Seq2[*Task, error]) erro
 	var open sync.WaitGroup // claims on their way or in hands; a lost endpoint passes its own on
 	g.Go(func() error {
 		defer close(finished)
-		err := c.feed(ctx, tasks, work, &open)
+		f := &feed{c: c, tasks: tasks, work: work, open: &open}
+		err := f.run(ctx)
 		open.Wait()
 		return err
 	})
@@ -122,52 +141,6 @@ func (c *Collector) Run(ctx context.Context, tasks iter.Seq2[*Task, error]) erro
 		}
 	}
 	return g.Wait()
-}
-
-// feed sends the samples of the tasks to the workers.
-func (c *Collector) feed(ctx context.Context, tasks iter.Seq2[*Task, error], work chan<- claim, open *sync.WaitGroup) error {
-	read := 0
-	for t, err := range tasks {
-		if err != nil {
-			return fmt.Errorf("task source: %w", err)
-		}
-		size := c.cfg.Samples
-		if t.Samples > 0 {
-			size = t.Samples
-		}
-		group := GroupID(t)
-		for i := range size {
-			if read == c.limited(read+1) {
-				return nil
-			}
-			read++
-			cl := claim{task: t, group: group, key: sampleKey(group, i), index: i, groupSize: size}
-			skip := c.cfg.Skip != nil && c.cfg.Skip(cl.key)
-			c.counters.update(func(s *Stats) {
-				s.Planned = max(s.Planned, read)
-				if skip {
-					s.Skipped++
-				}
-			})
-			if skip {
-				if c.stopping(ctx) { // a long list of skipped samples need not be read to its end
-					return context.Cause(ctx)
-				}
-				continue
-			}
-			open.Add(1)
-			select {
-			case work <- cl:
-			case <-c.drain:
-				open.Done()
-				return nil
-			case <-ctx.Done():
-				open.Done()
-				return context.Cause(ctx)
-			}
-		}
-	}
-	return nil
 }
 
 // stopping says that nothing more is to be claimed.

@@ -25,13 +25,13 @@ type Config struct {
 	// Planned is the number of samples that the tasks give, where it is known before
 	// Run; Limit still applies. Default 0: planned counts what was read so far.
 	Planned int
-	// Skip says that a sample is not to be taken up, because an earlier run has it.
-	// It is called once per sample, from one goroutine. Default nil: none is.
-	Skip func(key string) bool
-	// Left says what earlier processes left of a sample. Default nil: nothing.
+	// Left says what earlier processes left of a sample, as it was before Run: what
+	// this run does must not change its answer. It is called from one goroutine.
+	// Default nil: nothing was left, and the tasks are read once instead of up to
+	// three times.
 	Left func(key string) Left
-	// RetryFailed takes up only the samples that the dataset has as failed. Default:
-	// only those that it does not have.
+	// RetryFailed takes up only the samples that the dataset has as failed, each with
+	// its budgets anew. Default: only those that the dataset does not have.
 	RetryFailed bool
 	// Journal remembers attempts for the next process. Default nil: none does.
 	Journal Journal
@@ -50,6 +50,11 @@ type Config struct {
 	// of the infrastructure. Failures of an endpoint that is down are not counted, nor
 	// is being turned away by a busy one, up to BusyMax. Default 0: none.
 	Retries int
+	// DataRetries bounds the attempts that one sample gets for failures of the data
+	// (Class.Rerollable), besides Retries. To roll again until it goes well shifts the
+	// distribution: of the tasks on which the policy often fails, the dataset then
+	// holds only what went well. The attempt column tells those rows. Default 0: none.
+	DataRetries int
 	// BusyMax is for how long a sample may meet nothing but a busy server (429) before
 	// that is held against its retries. The attempts in between wait as after any
 	// failure, and at least as long as the server asks. Default 30m.
@@ -162,6 +167,7 @@ func (c Config) Validate() error {
 		{"limit", c.Limit},
 		{"planned", c.Planned},
 		{"retries", c.Retries},
+		{"data_retries", c.DataRetries},
 		{"max_failures", c.MaxFailures},
 	} {
 		if n.value < 0 {

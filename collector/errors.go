@@ -55,6 +55,10 @@ var (
 	// attempt is made, and costs none of the retries.
 	ErrGone = errors.New("collector: nothing left to take over")
 
+	// ErrCensored: the tail policy cut the rollout off. The sample counts as skipped,
+	// and a failure row keeps what is left of its tokens.
+	ErrCensored = errors.New("collector: cut by the tail policy")
+
 	// ErrAuth: the server does not let us in. Ends the run.
 	ErrAuth = errors.New("collector: not authorized")
 	// ErrUnusable: server, model or agent cannot give what the run needs whatever

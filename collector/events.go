@@ -1,6 +1,7 @@
 package collector
 
 import (
+	"context"
 	"time"
 
 	"github.com/rollout-rl/rollout/tokenize"
@@ -15,6 +16,15 @@ type Events struct {
 	// AttemptFinished fires once per attempt that was started, after its agent was
 	// removed. Its Result may be kept.
 	AttemptFinished func(r Result)
+	// Reattached fires when it is known whether an attempt of an earlier process could
+	// be taken over: nil where it was, else an error that wraps ErrGone, and a new
+	// attempt is made.
+	Reattached func(a Attempt, endpoint string, err error)
+	// SampleSpan and AttemptSpan fire when a sample is taken up and when an attempt
+	// at it begins. What happens in it gets the context that they return, which must
+	// be derived from ctx; the function that they return is called at its end, with
+	// the error that ended it. a.N is the number of the first attempt that is made.
+	SampleSpan, AttemptSpan func(ctx context.Context, a Attempt, endpoint string) (context.Context, func(error))
 	// RetryWaiting fires before the wait between two attempts.
 	RetryWaiting func(a Attempt, c Class, delay time.Duration)
 	// SampleFinished fires when a sample is complete and before the sink takes it:
@@ -45,6 +55,11 @@ type Result struct {
 	// stages, the removal of the agent included.
 	Started  time.Time
 	Duration time.Duration
+	// Working is Duration without what the attempt waited for: room, and the sink.
+	Working time.Duration
+	// FirstAnswer is the time from the first send to the server's answer to it, where
+	// the backend says it; else 0.
+	FirstAnswer time.Duration
 	// Sampled and Trained count tokens: what the policy sampled, and what of it has
 	// a loss mask of 1. Rows counts the training sequences.
 	Sampled, Trained int64
@@ -61,6 +76,20 @@ func (e *Events) attemptFinished(r Result) {
 	if e.AttemptFinished != nil {
 		e.AttemptFinished(r)
 	}
+}
+
+func (e *Events) reattached(a Attempt, endpoint string, err error) {
+	if e.Reattached != nil {
+		e.Reattached(a, endpoint, err)
+	}
+}
+
+// span begins a span, or does nothing where there is none to begin.
+func span(ctx context.Context, begin func(context.Context, Attempt, string) (context.Context, func(error)), a Attempt, endpoint string) (context.Context, func(error)) {
+	if begin == nil {
+		return ctx, func(error) {}
+	}
+	return begin(ctx, a, endpoint)
 }
 
 func (e *Events) retryWaiting(a Attempt, c Class, d time.Duration) {

@@ -97,7 +97,7 @@ func randomRun(t *testing.T, seed uint64) {
 			cfg.Limit = 1 + roll(n*samples)
 		}
 		if roll(4) == 0 {
-			cfg.Skip = func(string) bool { return roll(3) == 0 }
+			cfg.Left = func(string) collector.Left { return collector.Left{Done: roll(3) == 0} }
 		}
 		cfg.Jitter = func() float64 { return float64(roll(100)) / 100 }
 		cfg.Events = collector.Events{
@@ -150,7 +150,7 @@ func randomRun(t *testing.T, seed uint64) {
 	}
 	st := c.Stats()
 	identity(t, st)
-	if st.Committed != committed || st.Failed != failed || st.Accepted != 0 || st.InFlight != 0 {
+	if st.Committed-st.Earlier.Committed != committed || st.Failed != failed || st.Accepted != 0 || st.InFlight != 0 {
 		t.Errorf("committed %d, failed %d, accepted %d, in flight %d; the sink has %d and %d",
 			st.Committed, st.Failed, st.Accepted, st.InFlight, committed, failed)
 	}

@@ -15,19 +15,21 @@ type Journal interface {
 	// ServerRun notes a run of the server that the attempt started.
 	ServerRun(key string, attempt int, runID string) error
 	// End notes how the attempt ended: ClassNone where the sink has the sample.
-	// An attempt that a stop cut off, and whose server run may go on, has no end.
+	// charged says that it was held against the budget of its class. An attempt that
+	// was cut off and whose agent may live has no end.
 	End(key string, attempt int, class Class, charged bool) error
 }
 
-// Left is what earlier processes left of a sample.
+// Left is what earlier processes left of a sample. Its zero value is a sample that
+// nobody began.
 type Left struct {
 	// Done says that the dataset holds the sample; Failed is the class of its
 	// failure where the dataset holds only that.
 	Done   bool
 	Failed Class
-	// Attempts is the number of the last attempt that was begun, and Charged how
-	// many were held against the retries.
-	Attempts, Charged int
+	// Attempts is the number of the last attempt that was begun, Charged how many
+	// were held against the retries, and Rerolled how many against the data retries.
+	Attempts, Charged, Rerolled int
 	// Open is the last attempt where it has no outcome.
 	Open *OpenAttempt
 }

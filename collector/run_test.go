@@ -258,7 +258,7 @@ func TestSkipLimitAndPlanned(t *testing.T) {
 	tests := []struct {
 		name                                  string
 		planned, limit                        int
-		skip                                  bool
+		left                                  bool
 		committed, failed, skipped, remaining int
 	}{
 		{"unknown plan", 0, 0, false, 6, 0, 0, 0},
@@ -267,7 +267,7 @@ func TestSkipLimitAndPlanned(t *testing.T) {
 		{"plan too high", 8, 0, false, 6, 0, 0, 2},
 		{"limit", 6, 4, false, 4, 0, 0, 0},
 		{"limit above", 6, 40, false, 6, 0, 0, 0},
-		{"skip", 6, 0, true, 3, 0, 3, 0},
+		{"left done", 6, 0, true, 6, 0, 0, 0},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -275,8 +275,8 @@ func TestSkipLimitAndPlanned(t *testing.T) {
 			b, s := &scripted{}, &shelf{atOnce: true}
 			c := setup(t, b, s, func(cfg *collector.Config) {
 				cfg.Samples, cfg.Planned, cfg.Limit = 2, tt.planned, tt.limit
-				if tt.skip {
-					cfg.Skip = func(key string) bool { return strings.HasSuffix(key, "-1") }
+				if tt.left {
+					cfg.Left = func(key string) collector.Left { return collector.Left{Done: strings.HasSuffix(key, "-1")} }
 				}
 			})
 			if err := c.Run(t.Context(), tasks(3)); err != nil {
@@ -317,13 +317,13 @@ func TestConfigComplaintsComeTogether(t *testing.T) {
 
 func nan() float32 { return float32(math.NaN()) }
 
-// A drain ends the reading of tasks also where all of them are skipped.
-func TestDrainEndsSkipping(t *testing.T) {
+// A drain ends the reading of tasks also where all of them are done.
+func TestDrainEndsTheSurvey(t *testing.T) {
 	t.Parallel()
 	var c *collector.Collector
 	read := 0
 	c = setup(t, &scripted{}, &shelf{atOnce: true}, func(cfg *collector.Config) {
-		cfg.Skip = func(string) bool { return true }
+		cfg.Left = func(string) collector.Left { return collector.Left{Done: true} }
 	})
 	err := c.Run(t.Context(), func(yield func(*collector.Task, error) bool) {
 		for read = range 1000 {

@@ -19,8 +19,13 @@ type Stats struct {
 	Planned int
 	// Committed counts samples in a committed shard, also those without any row;
 	// Failed those that failed for good and whose failure row is in one. Skipped
-	// counts samples that Config.Skip left out. Remaining is the rest.
+	// counts samples that the tail policy cut. Remaining is the rest. What earlier
+	// processes did is counted as well, as far as Run has read the tasks.
 	Committed, Failed, Skipped, Remaining int
+	// Earlier is the part of them that this process found done. A failed sample that is
+	// to be mended is Failed until it is taken up; then it remains until it is
+	// committed or fails again, and where neither comes it is Failed as before.
+	Earlier Earlier
 	// Accepted is the part of Remaining that is finished and that the sink holds
 	// without having committed it. It gets to 0 when the sink is closed.
 	Accepted int
@@ -34,10 +39,14 @@ type Stats struct {
 	// failed is not in it: LostCalls counts those.
 	ByClass   map[Class]int
 	LostCalls int
-	// Attempts counts attempts started, Retries those of them that were not the
-	// first of their sample, FailedByClass every failed attempt.
-	Attempts, Retries int
-	FailedByClass     map[Class]int
+	// Attempts counts attempts started, and FailedByClass those of them that failed.
+	// InfraRetries and DataRetries are of those kinds, and Retries is their sum.
+	// Like all that follow they count what this process does.
+	Attempts, Retries, InfraRetries, DataRetries int
+	FailedByClass                                map[Class]int
+	// Reattached counts the attempts of earlier processes that were taken over, Gone
+	// those of which nothing could be.
+	Reattached, Gone int
 	// CloseFailures counts agents that could not be removed.
 	CloseFailures int
 	// Unscored counts samples whose scorer failed.
@@ -59,6 +68,11 @@ type Stats struct {
 	Endpoints []EndpointStats
 	// Oldest is the sample that is in flight for the longest time, or nil.
 	Oldest *InFlight
+}
+
+// Earlier counts what earlier processes of a run did.
+type Earlier struct {
+	Committed, Failed, Skipped int
 }
 
 // EndpointStats is the part of one endpoint in a run.
@@ -137,17 +151,85 @@ func (c *counters) claim(i int, cl claim, endpoint string, now time.Time) {
 	defer c.mu.Unlock()
 	if !cl.passed {
 		c.s.Claimed++
+		c.undone(cl.failed, -1)
 	}
 	c.slots[i].busy = true
 	c.slots[i].at = InFlight{TaskID: cl.task.ID, Index: cl.index, Endpoint: endpoint, Since: now, Started: now}
 }
 
-func (c *counters) attempt(n int) {
+// planned notes that so many samples were read.
+func (c *counters) planned(n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.s.Planned = max(c.s.Planned, n)
+}
+
+// survey counts what earlier processes left of the nth sample, and says whether it is
+// to be taken up.
+func (c *counters) survey(n int, left *Left, retryFailed bool) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.s.Planned = max(c.s.Planned, n)
+	switch {
+	case left.Done:
+		c.s.Committed++
+		c.s.Earlier.Committed++
+		return false
+	case left.Failed != ClassNone:
+		c.undone(left.Failed, 1)
+		return retryFailed
+	}
+	return !retryFailed
+}
+
+// undone adds n to the failures of earlier processes with this class.
+func (c *counters) undone(class Class, n int) {
+	switch class {
+	case ClassNone:
+	case ClassCensored:
+		c.s.Skipped += n
+		c.s.Earlier.Skipped += n
+	default:
+		c.failures += n
+		c.s.Failed += n
+		c.s.Earlier.Failed += n
+		c.s.ByClass[class] += n
+		if c.s.ByClass[class] == 0 {
+			delete(c.s.ByClass, class)
+		}
+	}
+}
+
+// giveBack undoes the claim of a failed sample that was not mended.
+func (c *counters) giveBack(failed Class) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.undone(failed, 1)
+}
+
+func (c *counters) attempt(k Kind) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.s.Attempts++
-	if n > 1 {
+	switch k {
+	case KindFirst, KindReattach:
+	case KindInfraRetry:
 		c.s.Retries++
+		c.s.InfraRetries++
+	case KindDataRetry:
+		c.s.Retries++
+		c.s.DataRetries++
+	}
+}
+
+// reattached counts an attempt of an earlier process.
+func (c *counters) reattached(gone bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if gone {
+		c.s.Gone++
+	} else {
+		c.s.Reattached++
 	}
 }
 
@@ -179,7 +261,7 @@ func (c *counters) accept(class Class, maxFailures int) (tooMany bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.s.Accepted++
-	if class == ClassNone {
+	if class == ClassNone || class == ClassCensored {
 		return false
 	}
 	c.failures++
@@ -191,20 +273,24 @@ func (c *counters) refuse(class Class) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.s.Accepted--
-	if class != ClassNone {
+	if class != ClassNone && class != ClassCensored {
 		c.failures--
 	}
 }
 
-// done counts what the sink says about a sample that it accepted.
-func (c *counters) done(class Class, err error) {
+// done counts what the sink says about a sample that it accepted. before is the class
+// of the failure that the dataset has of it.
+func (c *counters) done(class, before Class, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.s.Accepted--
 	switch {
-	case err != nil: // it remains
+	case err != nil: // it remains, or is what it was
+		c.undone(before, 1)
 	case class == ClassNone:
 		c.s.Committed++
+	case class == ClassCensored:
+		c.s.Skipped++
 	default:
 		c.s.Failed++
 		c.s.ByClass[class]++

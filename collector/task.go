@@ -1,6 +1,9 @@
 package collector
 
-import "encoding/json"
+import (
+	"encoding/json"
+	"fmt"
+)
 
 // A Task says what to do. It is immutable once it was read.
 type Task struct {
@@ -27,11 +30,37 @@ type Attempt struct {
 	// Key is the sample key, Index the repetition within the group of GroupSize.
 	Key              string
 	Index, GroupSize int
-	// N counts attempts from 1.
+	// N counts attempts from 1, over all processes of a run.
 	N int
+	// Kind says why it is made.
+	Kind Kind
 	// RunID is the id of this run of the collector.
 	RunID string
 	// ServerRun, where set, is told of each server run that the attempt starts, as
 	// soon as its id is known. It must not block.
 	ServerRun func(id string)
 }
+
+// A Kind says why an attempt is made. Its name is the label of metrics.
+type Kind uint8
+
+// The kinds. A retry that an earlier process left to do is an infra_retry, unless
+// its sample is one that failed by its data.
+const (
+	KindFirst      Kind = iota // the first of its sample
+	KindInfraRetry             // after a failure of the infrastructure
+	KindDataRetry              // after a failure of the data: a re-roll
+	KindReattach               // takes over an attempt of an earlier process
+)
+
+var kindNames = [...]string{"first", "infra_retry", "data_retry", "reattach"}
+
+func (k Kind) String() string {
+	if int(k) < len(kindNames) {
+		return kindNames[k]
+	}
+	return fmt.Sprintf("kind(%d)", uint8(k))
+}
+
+// Kinds lists every kind of attempt.
+func Kinds() []Kind { return []Kind{KindFirst, KindInfraRetry, KindDataRetry, KindReattach} }

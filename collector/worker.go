@@ -26,23 +26,31 @@ type worker struct {
 // only when the whole run must stop.
 func (w *worker) run(ctx context.Context) error {
 	w.aligner = tokenize.NewAligner(w.c.cfg.Align)
+	bound, work := (<-chan claim)(w.ep.bound), (<-chan claim)(nil) // what was left here comes first
 	for {
 		if _, lost := w.ep.health.state(); lost {
 			return nil // one that is idle now passes the next sample on, and is here then
 		}
+		var cl claim
+		var ok bool
 		select {
-		case cl := <-w.work:
-			passed, err := w.sample(ctx, cl)
-			if !passed {
-				w.open.Done()
+		case cl, ok = <-bound:
+			if !ok {
+				bound, work = nil, w.work
+				continue
 			}
-			if err != nil {
-				return err
-			}
+		case cl = <-work:
 		case <-w.finished:
 			return nil
 		case <-ctx.Done():
 			return context.Cause(ctx)
+		}
+		passed, err := w.sample(ctx, cl)
+		if !passed {
+			w.open.Done()
+		}
+		if err != nil {
+			return err
 		}
 	}
 }
@@ -53,7 +61,15 @@ func (w *worker) run(ctx context.Context) error {
 func (w *worker) sample(ctx context.Context, cl claim) (passed bool, err error) {
 	c := w.c
 	c.counters.claim(w.slot, cl, w.ep.Name, time.Now())
-	defer c.counters.release(w.slot)
+	ctx, endSpan := span(ctx, c.cfg.Events.SampleSpan, cl.upcoming(c.cfg.RunID), w.ep.Name)
+	var last error // of its last attempt
+	defer func() {
+		if !passed && !cl.settled {
+			c.counters.giveBack(cl.failed)
+		}
+		c.counters.release(w.slot)
+		endSpan(last)
+	}()
 	for {
 		if err := ctx.Err(); err != nil {
 			return false, context.Cause(ctx)
@@ -62,19 +78,35 @@ func (w *worker) sample(ctx context.Context, cl claim) (passed bool, err error) 
 			return w.pass(ctx, cl) // given up while this sample waited
 		}
 		failed, err := w.attempt(ctx, &cl)
-		class := Classify(err)
+		last = err
+		class, a := Classify(err), cl.attempt(c.cfg.RunID)
 		charge := true
 		switch {
 		case err == nil:
 			w.answered()
 			return false, nil
 		case ctx.Err() != nil:
+			w.stopped(ctx, &cl, ClassCancelled)
 			return false, context.Cause(ctx) // the sample remains
 		case class.Fatal():
+			w.stopped(ctx, &cl, class)
 			return false, err
+		case class == ClassLost && cl.kind == KindReattach:
+			w.answered()
+			if err := w.gone(&cl, a.N, err); err != nil {
+				return false, err
+			}
+			continue
+		case class.Rerollable() && cl.rerolled < c.cfg.DataRetries:
+			w.answered()
+			cl.rerolled++
+			if err := w.retry(&cl, class, true); err != nil {
+				return false, err
+			}
+			continue
 		case !class.Retryable():
 			w.answered()
-			return false, w.append(ctx, failed, class, gainOf(failed))
+			return false, w.fail(ctx, &cl, failed, class, false)
 		case class == ClassRateLimited:
 			w.answered()
 			charge = cl.turnedAway(time.Now()) >= c.cfg.BusyMax
@@ -87,10 +119,14 @@ func (w *worker) sample(ctx context.Context, cl claim) (passed bool, err error) 
 			}
 			if v.wentLost {
 				if err := w.lose(err); err != nil {
+					w.stopped(ctx, &cl, class)
 					return false, err
 				}
 			}
 			if v.lost {
+				if err := w.retry(&cl, class, false); err != nil {
+					return false, err
+				}
 				return w.pass(ctx, cl)
 			}
 			charge = v.charge
@@ -102,11 +138,44 @@ func (w *worker) sample(ctx context.Context, cl claim) (passed bool, err error) 
 			cl.charged++
 		}
 		if cl.charged > c.cfg.Retries {
-			return false, w.append(ctx, failed, class, gainOf(failed))
+			return false, w.fail(ctx, &cl, failed, class, charge)
 		}
-		if err := w.wait(ctx, &cl, class, c.cfg.delay(cl.attempts, err)); err != nil {
+		if err := w.retry(&cl, class, charge); err != nil {
 			return false, err
 		}
+		if err := w.wait(ctx, &cl, a, class, c.cfg.delay(cl.tries, err)); err != nil {
+			return false, err
+		}
+	}
+}
+
+// fail gives the failure of the sample to the sink, and then notes the end of its last
+// attempt: where the process dies in between, the dataset knows better.
+func (w *worker) fail(ctx context.Context, cl *claim, failed *tokenize.Sample, class Class, charged bool) error {
+	if err := w.append(ctx, cl, failed, class, gainOf(failed)); err != nil {
+		return err
+	}
+	return w.end(cl, class, charged)
+}
+
+// retry notes the end of an attempt before another one. An attempt that is still to be
+// taken over has none: the server did not let us see it yet.
+func (w *worker) retry(cl *claim, class Class, charged bool) error {
+	if cl.left != nil {
+		return nil
+	}
+	cl.kind = kindAfter(class, cl.attempts)
+	return w.end(cl, class, charged)
+}
+
+// stopped notes the end of an attempt that a stop of the run cut off, unless its agent
+// may live: then the next process looks for it. So does one that finds no note.
+func (w *worker) stopped(ctx context.Context, cl *claim, class Class) {
+	if cl.left != nil || cl.alive {
+		return
+	}
+	if err := w.end(cl, class, false); err != nil {
+		w.c.cfg.Logger.WarnContext(ctx, "end of attempt not noted", "endpoint", w.ep.Name, "sample_key", cl.key, "error", err)
 	}
 }
 
@@ -146,10 +215,10 @@ func (w *worker) pass(ctx context.Context, cl claim) (bool, error) {
 	}
 }
 
-// wait sleeps before a retry, unless there is to be none here.
-func (w *worker) wait(ctx context.Context, cl *claim, class Class, d time.Duration) error {
-	w.c.cfg.Events.retryWaiting(cl.attempt(w.c.cfg.RunID), class, d)
-	w.c.counters.stage(w.slot, cl.attempts, StageWait, time.Now())
+// wait sleeps after attempt a, unless there is to be no other here.
+func (w *worker) wait(ctx context.Context, cl *claim, a Attempt, class Class, d time.Duration) error {
+	w.c.cfg.Events.retryWaiting(a, class, d)
+	w.c.counters.stage(w.slot, a.N, StageWait, time.Now())
 	timer, start := time.NewTimer(d), time.Now()
 	defer timer.Stop()
 	defer func() { cl.waited += time.Since(start) }()
@@ -184,17 +253,17 @@ func (c *Config) delay(n int, err error) time.Duration {
 	return d
 }
 
-// append gives a sample to the sink. class says why it failed; ClassNone is a
+// append gives the sample of the claim to the sink. class says why it failed; ClassNone is a
 // sample that did not. g is what the sample adds to the counts, taken before the
 // sink owns it. An error ends the run, but for the refusal of a sample that did not
 // fail.
-func (w *worker) append(ctx context.Context, s *tokenize.Sample, class Class, g gain) error {
-	c, key := w.c, s.Key
+func (w *worker) append(ctx context.Context, cl *claim, s *tokenize.Sample, class Class, g gain) error {
+	c, key, before := w.c, cl.key, cl.failed
 	c.cfg.Events.sampleFinished(s)
 	// Counted before Append, because done may be called before it returns.
 	tooMany := c.counters.accept(class, c.cfg.MaxFailures)
 	done := func(err error) {
-		c.counters.done(class, err)
+		c.counters.done(class, before, err)
 		if err != nil {
 			(*c.stop.Load())(fmt.Errorf("%w: %w", ErrStorage, err))
 		}
@@ -210,6 +279,7 @@ func (w *worker) append(ctx context.Context, s *tokenize.Sample, class Class, g 
 		}
 		return fmt.Errorf("%w: %w", ErrStorage, err)
 	}
+	cl.settled = true
 	c.counters.gained(g)
 	if tooMany {
 		return fmt.Errorf("%w: more than %d failed", ErrTolerance, c.cfg.MaxFailures)

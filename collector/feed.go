@@ -1,0 +1,229 @@
+package collector
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"sync"
+)
+
+// A feed sends the samples of the tasks to the workers.
+//
+// Where nothing was left by an earlier process the tasks are read once, and their
+// samples sent in order. Else they are read up to three times, so that what was begun
+// ends first and no list of samples has to be kept:
+//
+//	1  survey   every sample is looked up, and what the dataset has of it counted
+//	            → open attempts, each to the endpoint where it was made
+//	2  begun    the other samples of the groups that have any of the above
+//	3  rest     the groups that nobody began
+//
+// What is kept is one byte per sample, and the claims of the open attempts, which are
+// no more than an earlier process had in flight.
+type feed struct {
+	c     *Collector
+	tasks iter.Seq2[*Task, error]
+	work  chan<- claim
+	open  *sync.WaitGroup // claims on their way or in hands; a lost endpoint passes its own on
+}
+
+// A due says when a sample is to be sent. It is what the survey keeps of a sample.
+type due uint8
+
+const (
+	dueNever due = iota // the dataset has it, it is not asked for, or it is an open attempt
+	dueBegun            // with the groups that were begun
+	dueRest
+)
+
+// run sends what there is to send, and returns when the last claim was taken: with
+// the error of the task source, or the reason why the run stops.
+func (f *feed) run(ctx context.Context) error {
+	if f.c.cfg.Left == nil {
+		for _, ep := range f.c.endpoints {
+			close(ep.bound)
+		}
+		return f.all(ctx)
+	}
+	s, surveyErr := f.survey(ctx)
+	var bound sync.WaitGroup
+	defer bound.Wait()
+	for i, ep := range f.c.endpoints {
+		bound.Go(func() { f.bound(ctx, ep, s.open[i]) })
+	}
+	for _, cl := range s.stray {
+		if ok, err := f.send(ctx, cl); !ok {
+			return err
+		}
+	}
+	for _, d := range []due{dueBegun, dueRest} {
+		if err := f.some(ctx, s.dues, d); err != nil {
+			return err
+		}
+	}
+	return surveyErr
+}
+
+// samples goes through the samples of the tasks in order, as far as Limit lets it,
+// until do returns false. It returns the error of the task source.
+func (f *feed) samples(do func(n int, cl claim) bool) error {
+	c, n := f.c, 0
+	for t, err := range f.tasks {
+		if err != nil {
+			return fmt.Errorf("task source: %w", err)
+		}
+		size := c.cfg.Samples
+		if t.Samples > 0 {
+			size = t.Samples
+		}
+		group := GroupID(t)
+		for i := range size {
+			if n == c.limited(n+1) {
+				return nil
+			}
+			if !do(n, claim{task: t, group: group, key: sampleKey(group, i), index: i, groupSize: size}) {
+				return nil
+			}
+			n++
+		}
+	}
+	return nil
+}
+
+// all sends every sample.
+func (f *feed) all(ctx context.Context) (err error) {
+	sourceErr := f.samples(func(n int, cl claim) (ok bool) {
+		f.c.counters.planned(n + 1)
+		ok, err = f.send(ctx, cl)
+		return ok
+	})
+	if err != nil {
+		return err
+	}
+	return sourceErr
+}
+
+// A survey is what the first reading of the tasks finds.
+type survey struct {
+	dues  []due     // by the number of the sample
+	open  [][]claim // open attempts, by the index of their endpoint
+	stray []claim   // open attempts of endpoints that are not there any more
+}
+
+// survey looks up every sample. The error is that of the task source: what comes
+// before it is good.
+func (f *feed) survey(ctx context.Context) (*survey, error) {
+	c := f.c
+	s := &survey{open: make([][]claim, len(c.endpoints))}
+	first, group, begun := 0, "", false // the group in progress: its first sample, and whether it was begun
+	closeGroup := func() {
+		for i := first; begun && i < len(s.dues); i++ {
+			if s.dues[i] == dueRest {
+				s.dues[i] = dueBegun
+			}
+		}
+		first, begun = len(s.dues), false
+	}
+	err := f.samples(func(n int, cl claim) bool {
+		if cl.group != group {
+			closeGroup()
+			group = cl.group
+		}
+		left := c.cfg.Left(cl.key)
+		begun = begun || left.Done || left.Failed != ClassNone || left.Attempts > 0
+		d := dueRest
+		switch {
+		case !c.counters.survey(n+1, &left, c.cfg.RetryFailed):
+			d = dueNever
+		case left.Open != nil:
+			d = dueNever
+			cl.take(&left)
+			if i := c.endpoint(left.Open.Endpoint); i >= 0 {
+				s.open[i] = append(s.open[i], cl)
+			} else {
+				s.stray = append(s.stray, cl)
+			}
+		}
+		s.dues = append(s.dues, d)
+		return !c.stopping(ctx) // a long list need not be read to its end
+	})
+	closeGroup()
+	if ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	return s, err
+}
+
+// some sends the samples that are due now.
+func (f *feed) some(ctx context.Context, dues []due, now due) (err error) {
+	last := -1
+	for n := range dues {
+		if dues[n] == now {
+			last = n
+		}
+	}
+	if last < 0 {
+		return nil
+	}
+	sourceErr := f.samples(func(n int, cl claim) (ok bool) {
+		if n > last {
+			return false
+		}
+		if dues[n] != now {
+			if ctx.Err() != nil {
+				err = context.Cause(ctx)
+			}
+			return !f.c.stopping(ctx)
+		}
+		left := f.c.cfg.Left(cl.key)
+		cl.take(&left)
+		ok, err = f.send(ctx, cl)
+		return ok
+	})
+	if err != nil {
+		return err
+	}
+	return sourceErr
+}
+
+// send gives the claim to a worker of any endpoint. It returns false when nothing
+// more is to be sent.
+func (f *feed) send(ctx context.Context, cl claim) (bool, error) {
+	f.open.Add(1)
+	select {
+	case f.work <- cl:
+		return true, nil
+	case <-f.c.drain:
+		f.open.Done()
+		return false, nil
+	case <-ctx.Done():
+		f.open.Done()
+		return false, context.Cause(ctx)
+	}
+}
+
+// bound gives the claims to workers of their endpoint, and to any when that is lost.
+// Until it closes ep.bound, the workers of the endpoint take nothing else.
+func (f *feed) bound(ctx context.Context, ep *endpoint, claims []claim) {
+	sent := 0
+	func() {
+		defer close(ep.bound)
+		for ; sent < len(claims); sent++ {
+			f.open.Add(1)
+			select {
+			case ep.bound <- claims[sent]:
+				continue
+			case <-ep.lost:
+			case <-f.c.drain:
+			case <-ctx.Done():
+			}
+			f.open.Done()
+			return
+		}
+	}()
+	for _, cl := range claims[sent:] {
+		if ok, _ := f.send(ctx, cl); !ok {
+			return // the other half of the feed has the error
+		}
+	}
+}
