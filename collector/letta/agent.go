@@ -29,6 +29,18 @@ type agent struct {
 	// unanswered says that a send ended without an answer of the server, which may
 	// still be running it.
 	unanswered bool
+
+	// known are the server runs of the attempt that were told to Attempt.ServerRun.
+	known map[string]bool
+	// taken says that an earlier process made the agent; resumed, that this one sent to
+	// it. queue are the server runs that were found and are not in the reply yet, head
+	// what the server keeps of the first, once it was waited for.
+	taken, resumed bool
+	left           collector.OpenAttempt
+	queue          []Run
+	head           *memory
+	// guessed says that nothing may be sent any more: see recollection.
+	guessed bool
 }
 
 // prepare does what must be done between making the agent and the first send.
@@ -53,13 +65,18 @@ func (g *agent) prepare(ctx context.Context) error {
 			return err
 		}
 	}
-	if g.cfg.Conversation {
+	if g.cfg.Conversation && g.conversation == nil {
 		conversation, err := g.client.CreateConversation(ctx, g.state.ID)
 		if err != nil {
 			return err
 		}
 		g.conversation = conversation
 	}
+	return g.gather(ctx)
+}
+
+// gather reads what must be known before the first send.
+func (g *agent) gather(ctx context.Context) error {
 	g.evidence = Evidence{Client: g.client, Agent: g.state, Conversation: g.conversation}
 	if g.cfg.SystemText && len(g.state.MessageIDs) > 0 {
 		text, err := g.client.SystemText(ctx, g.state.MessageIDs[0])
@@ -85,6 +102,9 @@ func (g *agent) Run(ctx context.Context) (*collector.Reply, error) {
 		reply.Model = g.cfg.OverrideModel
 	}
 	err := g.converse(ctx, reply)
+	if err == nil && g.taken {
+		err = g.settle(ctx, reply)
+	}
 	if len(g.evidence.Sends) > 0 {
 		reply.Output = g.evidence.Sends[len(g.evidence.Sends)-1].Response.Output()
 	}
@@ -100,14 +120,18 @@ func (g *agent) converse(ctx context.Context, reply *collector.Reply) error {
 	for _, text := range g.attempt.Task.Messages {
 		next, made := InputMessages{UserText(text)}, false
 		for round := 0; ; round++ {
-			answer, err := g.send(ctx, next, made, reply)
+			exchange := g.send
+			if len(g.queue) > 0 {
+				exchange = g.recall
+			}
+			answer, err := exchange(ctx, next, made, reply)
 			if err != nil {
 				return err
 			}
 			if answer.StopReason.StopReason != StopRequiresApproval || round >= g.cfg.MaxRounds {
 				break
 			}
-			input, client, err := g.answer(ctx, answer.Pending())
+			input, client, err := g.reaction(ctx, answer.Pending())
 			if err != nil {
 				return err
 			}
@@ -127,11 +151,14 @@ func (g *agent) converse(ctx context.Context, reply *collector.Reply) error {
 // send sends once and keeps the answer. made says that a message holds a tool result
 // of this side.
 func (g *agent) send(ctx context.Context, messages InputMessages, made bool, reply *collector.Reply) (*LettaResponse, error) {
+	if g.guessed {
+		return nil, gone("agent %s: the text of its last tool is not known to the last character", g.state.ID)
+	}
+	g.resumed = g.taken
 	request := g.request(messages)
 	var arena *tokenize.Reply
 	take := func() *tokenize.Reply {
-		arena = g.backend.reply()
-		g.arenas = append(g.arenas, arena)
+		arena = g.arena()
 		return arena
 	}
 	id := fmt.Sprintf("%s/%d", g.attempt.Key, g.attempt.N)
@@ -157,6 +184,17 @@ func (g *agent) send(ctx context.Context, messages InputMessages, made bool, rep
 			runID = run.ID
 		}
 	}
+	g.learned(runID)
+	took := time.Since(sent)
+	if len(reply.Sends) == 0 {
+		reply.FirstAnswer = took
+	}
+	g.keep(reply, request, answer, arena, runID, took, made)
+	return answer, err
+}
+
+// keep adds an answered send to the reply and to the evidence.
+func (g *agent) keep(reply *collector.Reply, request *LettaRequest, answer *LettaResponse, arena *tokenize.Reply, runID string, took time.Duration, made bool) {
 	send := collector.Send{
 		RunID: runID, StopReason: string(answer.StopReason.StopReason),
 		Usage: collector.Usage{
@@ -171,10 +209,7 @@ func (g *agent) send(ctx context.Context, messages InputMessages, made bool, rep
 		}
 	}
 	reply.Sends = append(reply.Sends, send)
-	g.evidence.Sends = append(g.evidence.Sends, SendEvidence{
-		Request: request, Response: answer, RunID: runID, Duration: time.Since(sent),
-	})
-	return answer, err
+	g.evidence.Sends = append(g.evidence.Sends, SendEvidence{Request: request, Response: answer, RunID: runID, Duration: took})
 }
 
 // mayRun says that the server may still be running a send that ended with err: no

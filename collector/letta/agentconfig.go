@@ -63,6 +63,21 @@ type AgentConfig struct {
 
 	// Messages keeps the conversation as JSON in the Reply.
 	Messages bool
+
+	// NoRecover gives up a send whose connection was lost. Else its server run is looked
+	// up, and taken over as that of an earlier process is: see Backend.Reattach.
+	NoRecover bool
+	// SilentAfter is when a server run that adds no step, and a send without an answer,
+	// is looked up and told to Progress; and so again every time it has passed.
+	// Default 5 min.
+	SilentAfter time.Duration
+	// StuckAfter is when a server run that adds no step, and whose answer nobody waits
+	// for any more, is given up: well above the server's 300 s for one call of the model
+	// and 180 s for a tool. Default 15 min.
+	StuckAfter time.Duration
+	// Progress, where set, is told about server runs that are looked up. It is called
+	// from many goroutines and must not block.
+	Progress func(Progress)
 }
 
 // A ClientToolConfig is a tool that runs on this side: Command, or Answer, or
@@ -119,6 +134,12 @@ func (c AgentConfig) withDefaults() AgentConfig {
 	if c.MaxRounds == 0 {
 		c.MaxRounds = 64
 	}
+	if c.SilentAfter == 0 {
+		c.SilentAfter = 5 * time.Minute
+	}
+	if c.StuckAfter == 0 {
+		c.StuckAfter = 15 * time.Minute
+	}
 	return c
 }
 
@@ -146,6 +167,9 @@ func (c AgentConfig) Validate() error {
 	}
 	if c.MaxRounds < 0 {
 		add("max rounds %d: must not be negative", c.MaxRounds)
+	}
+	if c.SilentAfter < 0 || c.StuckAfter < 0 {
+		add("silent after %v, stuck after %v: must not be negative", c.SilentAfter, c.StuckAfter)
 	}
 	if int(c.Approvals) >= len(approvalNames) {
 		add("approvals %v: unknown", c.Approvals)

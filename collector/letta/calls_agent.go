@@ -199,6 +199,14 @@ func (c *Client) CreateConversation(ctx context.Context, agentID string) (*Conve
 	return out, nil
 }
 
+// Conversations lists the conversations of an agent, in the server's order.
+func (c *Client) Conversations(ctx context.Context, agentID string) ([]Conversation, error) {
+	var out []Conversation
+	r := &request{op: "list conversations", method: http.MethodGet, path: "/v1/conversations/", query: url.Values{"agent_id": {agentID}}}
+	err := c.call(ctx, r, nil, &out)
+	return out, err
+}
+
 // Conversation returns a conversation.
 func (c *Client) Conversation(ctx context.Context, id string) (*Conversation, error) {
 	out := new(Conversation)

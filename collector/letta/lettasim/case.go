@@ -202,13 +202,21 @@ func newLife(c *Case, inputIDs bool) *life {
 		}
 		e.sampled, e.digest = digestTurns(body)
 		e.body = newTemplate(body, &l.ids)
+		traced := prompts
+		if !inputIDs {
+			traced = nil
+		}
 		for _, r := range x.Runs {
 			rr := recordedRun{run: newTemplate(r.Run, &l.ids)}
 			for i, step := range r.Steps {
 				rr.steps = append(rr.steps, newTemplate(step, &l.ids))
+				var prompt []int32
+				if len(traced) > 0 && sampledStep(step) {
+					prompt, traced = traced[0], traced[1:]
+				}
 				var trace template
 				if i < len(r.Traces) && !bytes.Equal(r.Traces[i], []byte("null")) {
-					trace = newTemplate(r.Traces[i], &l.ids)
+					trace = newTemplate(withTracedPrompt(r.Traces[i], prompt), &l.ids)
 				}
 				rr.traces = append(rr.traces, trace)
 			}
@@ -257,6 +265,30 @@ func withInputIDs(body []byte, prompts [][]int32) []byte {
 	})
 	out = append(out, turns[last:]...)
 	return append(out, body[to:]...)
+}
+
+// sampledStep says that a step has an output.
+func sampledStep(step []byte) bool {
+	var s struct {
+		Completion int `json:"completion_tokens"`
+	}
+	return json.Unmarshal(step, &s) == nil && s.Completion > 0
+}
+
+// withTracedPrompt returns the trace with the prompt as the last member of its
+// request, where there is one.
+func withTracedPrompt(trace []byte, prompt []int32) []byte {
+	at := 0
+	members(trace, func(key string, from, to int) {
+		if key == "request_json" && trace[to-1] == '}' {
+			at = to - 1
+		}
+	})
+	if prompt == nil || at == 0 {
+		return trace
+	}
+	out := appendIDs(append(append([]byte(nil), trace[:at]...), `,"input_ids":`...), prompt)
+	return append(out, trace[at:]...)
 }
 
 // digestTurns counts and digests the sampled tokens of an answer.

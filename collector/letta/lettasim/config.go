@@ -18,7 +18,9 @@ type Config struct {
 	// KeepIDs replays the ids of the recording too. A case then has one living
 	// agent at a time: a second create is refused with 409.
 	KeepIDs bool
-	// InputIDs puts the prompt ids on assistant turns, as a newer server does.
+	// InputIDs puts the prompt ids on assistant turns, as a newer server does, and into
+	// the request_json of provider traces, so that a send whose answer was lost can be
+	// taken from its traces as exactly as from its answer.
 	InputIDs bool
 
 	// Script shapes the scripted agents.

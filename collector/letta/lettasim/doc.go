@@ -14,7 +14,7 @@
 // case can be sampled many times: never inside turns, and never inside the text
 // that the model saw. [Config.KeepIDs] turns even that off. With
 // [Config.InputIDs] assistant turns also carry the recorded prompt ids, as a
-// newer server would send them.
+// newer server would send them, and so do provider traces, in request_json.input_ids.
 //
 // A scripted agent is made up. What it answers is a pure function of the seed,
 // the task id, the sample index and the messages sent, whatever the order and

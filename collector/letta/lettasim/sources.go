@@ -59,6 +59,7 @@ type scriptedRun struct {
 	stepIDs      []string
 	script       *script
 	mangle       mangle
+	inputIDs     bool // in traces
 }
 
 // cancel ends the script after its first call.
@@ -116,6 +117,9 @@ func (r *scriptedRun) trace(k int) []byte {
 	out = append(out, `,"logprobs":true,"max_completion_tokens":4096,"temperature":1.0,"user":"`+user+`","parallel_tool_calls":false`...)
 	if tools := traceTools(r.tools); tools != nil {
 		out = append(append(append(out, `,"tools":`...), tools...), `,"tool_choice":"auto"`...)
+	}
+	if r.inputIDs {
+		out = appendIDs(append(out, `,"input_ids":`...), c.prompt)
 	}
 	text := c.text
 	if c.use != nil {

@@ -1,0 +1,205 @@
+package prompt_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"reflect"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/collector/letta"
+	"github.com/rollout-rl/rollout/collector/letta/lettasim"
+	"github.com/rollout-rl/rollout/collector/prompt"
+	"github.com/rollout-rl/rollout/tokenize"
+)
+
+// A cut server answers as the simulated one does, but for the n-th send, from 1: the
+// agent does its work, and the connection ends without an answer.
+type cut struct {
+	next  http.Handler
+	n     int64
+	sends atomic.Int64
+}
+
+func (c *cut) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/messages") && c.sends.Add(1) == c.n {
+		c.next.ServeHTTP(httptest.NewRecorder(), r)
+		panic(http.ErrAbortHandler)
+	}
+	c.next.ServeHTTP(w, r)
+}
+
+// A told rollout is a reply with its calls, or why there is none.
+type told struct {
+	reply *collector.Reply
+	calls []tokenize.Call
+	err   error
+}
+
+// rollOut plays a recording. Where cutAt is not 0, the answer to that send is lost
+// together with the process that waits for it, and another one takes over.
+func rollOut(t *testing.T, rec *recording, model *prompt.Model, inputIDs bool, cutAt int64) told {
+	t.Helper()
+	cases, err := simCases()
+	if err != nil {
+		t.Fatal(err)
+	}
+	sim, err := lettasim.New(lettasim.Config{Cases: cases, InputIDs: inputIDs})
+	if err != nil {
+		t.Fatal(err)
+	}
+	web := httptest.NewServer(&cut{next: sim, n: cutAt})
+	t.Cleanup(web.Close)
+	task, cfg := rec.asTask(t)
+	cfg.NoRecover = true // the process that waits for the answer dies
+	a := collector.Attempt{Task: task, Key: "key-" + rec.name, GroupSize: 1, N: 1, RunID: "run"}
+	open := func() *letta.Backend {
+		client, err := letta.NewClient(letta.ClientConfig{BaseURL: web.URL, ReadRetries: -1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(client.CloseIdle)
+		backend, err := letta.NewBackend(client, cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return backend
+	}
+	agent, err := open().Open(t.Context(), a)
+	if err != nil {
+		return told{err: err}
+	}
+	reply, err := agent.Run(t.Context())
+	if cutAt > 0 {
+		if !errors.Is(err, collector.ErrConnection) {
+			t.Fatalf("%s: cut at send %d: %v", rec.name, cutAt, err)
+		}
+		left := collector.OpenAttempt{N: 1}
+		if cutAt%2 == 0 {
+			left.AgentID = agent.ID() // else by its tags
+		}
+		agent, err = open().Reattach(t.Context(), a, left)
+		if err != nil {
+			return told{err: err}
+		}
+		reply, err = agent.Run(t.Context())
+	}
+	out := told{reply: reply, err: err}
+	if err == nil && reply.Sends[0].Turns != nil {
+		p, err := prompt.New(prompt.Config{Model: model})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if out.calls, err = p.Prompts(t.Context(), reply); err != nil {
+			t.Fatalf("%s: prompts: %v", rec.name, err)
+		}
+	}
+	t.Cleanup(func() {
+		if err := agent.Close(context.WithoutCancel(t.Context())); err != nil {
+			t.Error(err)
+		}
+		if alive := sim.Stats().AgentsAlive; alive != 0 {
+			t.Errorf("%s: %d agents left", rec.name, alive)
+		}
+	})
+	return out
+}
+
+// TestReattachRecorded kills the client of every recorded life after each of its
+// sends was accepted. What another process takes over is what the answer would have
+// said, to the last token and prompt, or it is given up with a reason.
+func TestReattachRecorded(t *testing.T) {
+	t.Parallel()
+	model, err := qwen3()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, inputIDs := range []bool{false, true} {
+		t.Run(fmt.Sprintf("input_ids=%v", inputIDs), func(t *testing.T) {
+			t.Parallel()
+			equal, given := 0, map[string]string{}
+			for _, rec := range recordings(t) {
+				if rec.name == "bad-body" || rec.name == "unknown-agent" {
+					continue // refused before there is anything to take over
+				}
+				whole := rollOut(t, &rec, model, inputIDs, 0)
+				sends := 1
+				if whole.err == nil {
+					sends = len(whole.reply.Sends)
+				}
+				for n := 1; n <= sends; n++ {
+					again := rollOut(t, &rec, model, inputIDs, int64(n))
+					if errors.Is(again.err, collector.ErrGone) {
+						given[fmt.Sprintf("%s %d", rec.name, n)] = again.err.Error()
+						continue
+					}
+					if diff := differ(whole, again); diff != "" {
+						t.Errorf("%s, cut at send %d: %s", rec.name, n, diff)
+						continue
+					}
+					equal++
+				}
+			}
+			t.Logf("%d sends taken over and equal, %d given up: %v", equal, len(given), given)
+			if equal != 32 || len(given) != len(notRemembered) {
+				t.Errorf("%d sends taken over and equal, want 32; %d given up, want %d", equal, len(given), len(notRemembered))
+			}
+			for name, why := range notRemembered {
+				if !strings.Contains(given[name], why) {
+					t.Errorf("%s: %q, want %q", name, given[name], why)
+				}
+			}
+		})
+	}
+}
+
+// notRemembered are the sends of which the server does not keep every token, and why.
+var notRemembered = map[string]string{
+	"compaction 1":     "has no trace", // two of one step: the server finds none
+	"nan 1":            "has no trace", // its column takes no NaN
+	"logprobs-only 1":  "holds no tokens",
+	"http-500 1":       "is failed and names no stop reason: Server error '500 X'",
+	"tool-null-args 1": "is failed and names no stop reason: 1 validation error",
+}
+
+// differ says how two rollouts differ, or nothing.
+func differ(a, b told) string {
+	if a.err != nil || b.err != nil {
+		if fmt.Sprint(a.err) == fmt.Sprint(b.err) {
+			return ""
+		}
+		return fmt.Sprintf("errors: %v and %v", a.err, b.err)
+	}
+	ra, rb := *a.reply, *b.reply
+	ea, eb := ra.Evidence.(*letta.Evidence), rb.Evidence.(*letta.Evidence)
+	ra.Evidence, rb.Evidence = nil, nil
+	ra.FirstAnswer, rb.FirstAnswer = 0, 0
+	if !reflect.DeepEqual(ra, rb) {
+		return fmt.Sprintf("replies:\n%.3000s\n%.3000s", fmt.Sprintf("%+v", ra), fmt.Sprintf("%+v", rb))
+	}
+	if ea.SystemText != eb.SystemText || len(ea.Sends) != len(eb.Sends) {
+		return "system texts or numbers of sends"
+	}
+	for i := range ea.Sends {
+		x, y := &ea.Sends[i], &eb.Sends[i]
+		x.Response.Logprobs, y.Response.Logprobs = nil, nil
+		x.Response.Usage.ContextTokens, y.Response.Usage.ContextTokens = nil, nil
+		for _, pair := range [][2]any{{x.Request, y.Request}, {x.Response, y.Response}, {x.RunID, y.RunID}} {
+			p, errP := json.Marshal(pair[0])
+			q, errQ := json.Marshal(pair[1])
+			if errP != nil || errQ != nil || string(p) != string(q) {
+				return fmt.Sprintf("evidence of send %d:\n%s\n%s", i, p, q)
+			}
+		}
+	}
+	if !reflect.DeepEqual(a.calls, b.calls) {
+		return fmt.Sprintf("calls:\n%+v\n%+v", a.calls, b.calls)
+	}
+	return ""
+}
