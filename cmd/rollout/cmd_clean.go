@@ -22,8 +22,9 @@ func (p *program) cleanCmd() *cobra.Command {
 		Use:   "clean RUN | --run-id ID",
 		Short: "remove the agents that a run left on the server",
 		Long: `Remove the agents that a run left on the server. Every agent of a run carries the
-run's id as a tag; no other agent is touched. The servers and the password's
-reference are those of the run, unless flags, environment or -c say otherwise.`,
+run's id as a tag; no other agent is touched. The servers and how they are reached
+(password, headers, certificates) are those of the run, unless flags, environment or
+-c say otherwise.`,
 		Annotations: exits("Exit status: 0 done, 2 wrong flags, 5 the server cannot be asked or an agent could not be removed, 7 RUN is no run, 8 RUN is still being collected into."),
 		Example: `  rollout clean run1
   rollout clean --run-id 20260101-120000-0a1b2c3d --server http://127.0.0.1:8283`,
@@ -38,20 +39,23 @@ reference are those of the run, unless flags, environment or -c say otherwise.`,
 		if (len(args) == 1) == (o.runID != "") {
 			return withHint(usageError("%s: give the folder of a run, or --run-id", cmd.CommandPath()), "see rollout clean --help")
 		}
-		l, err := load()
-		if err != nil {
-			return err
-		}
-		if len(args) == 1 {
+		l, err := load(func(l *loader) error {
+			if len(args) == 0 {
+				return nil
+			}
 			info, err := readRun(args[0])
 			if err != nil {
 				return err
 			}
-			if locked(args[0]) {
-				return withExit(exitLocked, fmt.Errorf("%s: another process is collecting into it: its agents are in use", args[0]))
+			if h, held := locked(args[0]); held {
+				return lockedError(args[0], h, "its agents are in use; wait for it")
 			}
 			o.runID = info.ID
-			l.fromRun(info)
+			l.fromRun(&info, "server")
+			return nil
+		})
+		if err != nil {
+			return err
 		}
 		if err := l.err(); err != nil {
 			return err
@@ -59,22 +63,6 @@ reference are those of the run, unless flags, environment or -c say otherwise.`,
 		return p.clean(cmd.Context(), l.config, &o)
 	}
 	return cmd
-}
-
-// fromRun takes the servers and the password's reference from a run, where nothing
-// else gave them.
-func (l *loader) fromRun(info runInfo) {
-	urls, password := l.byKey["server.urls"], l.byKey["server.password"]
-	if list, ok := info.Config["server"]["urls"].([]any); ok && urls.origin == "default" {
-		var texts []string
-		for _, u := range list {
-			texts = append(texts, fmt.Sprint(u))
-		}
-		l.put(urls, runFile, texts...)
-	}
-	if ref, ok := info.Config["server"]["password"].(string); ok && ref != "" && password.origin == "default" {
-		l.put(password, runFile, ref)
-	}
 }
 
 func (p *program) clean(ctx context.Context, c *config, o *cleanOptions) error {

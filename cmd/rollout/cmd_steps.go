@@ -97,7 +97,7 @@ func (o *stepsOutput) print(table func(io.Writer), objects ...any) error {
 }
 
 // ask runs a verb of steps against the one server.
-func (p *program) ask(cmd *cobra.Command, load func() (*loader, error), f func(context.Context, *letta.Client) error) error {
+func (p *program) ask(cmd *cobra.Command, load func(...func(*loader) error) (*loader, error), f func(context.Context, *letta.Client) error) error {
 	l, err := load()
 	if err != nil {
 		return err

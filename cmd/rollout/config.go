@@ -76,7 +76,9 @@ type config struct {
 	}
 	Run struct {
 		Retries        int
+		DataRetries    int
 		FailOnError    tolerance
+		MaxFailures    int // 0: no limit
 		AttemptTimeout time.Duration
 		Grace          time.Duration // 0: no bound
 		MetricsAddr    string        // empty: none
@@ -214,7 +216,7 @@ func (c *config) settings(getenv func(string) string) []*setting {
 			"of exact and contains: do not tell A from a"),
 
 		stringSetting("output.dir", &c.Output.Dir).with("out", "DIR",
-			"the folder of the run; new or empty"),
+			"the folder of the run: new or empty, or, with --resume, that of a run"),
 		enumSetting("output.format", &c.Output.Format, "parquet", "arrow").with("format", "",
 			"the format of the shards"),
 		bytesSetting("output.shard_bytes", &c.Output.ShardBytes, 1<<10).with("", "",
@@ -226,8 +228,12 @@ func (c *config) settings(getenv func(string) string) []*setting {
 
 		intSetting("run.retries", &c.Run.Retries, 0).with("retries", "",
 			"new attempts after failures of the infrastructure"),
+		intSetting("run.data_retries", &c.Run.DataRetries, 0).with("data-retries", "",
+			"new attempts after failures of the data, which shifts what is collected towards what goes well"),
 		textSetting("run.fail_on_error", &c.Run.FailOnError).with("fail-on-error", "N|P%",
 			"how many samples, or which share of them, may fail"),
+		intSetting("run.max_failures", &c.Run.MaxFailures, 0).with("max-failures", "",
+			"end the run once more samples than this have failed; 0: never"),
 		durationSetting("run.attempt_timeout", &c.Run.AttemptTimeout, time.Second).with("", "",
 			"how long one attempt may take in all"),
 		durationSetting("run.grace", &c.Run.Grace, 0).with("", "",

@@ -256,8 +256,8 @@ func (f *flagText) Set(text string) error {
 
 // addConfigFlags gives cmd -c and a flag for each of the settings named by keys,
 // or for every setting that has one. load, called when cmd runs, reads all four
-// sources.
-func addConfigFlags(cmd *cobra.Command, getenv func(string) string, keys ...string) (load func() (*loader, error)) {
+// sources; then, before the whole is checked, it calls the functions that it is given.
+func addConfigFlags(cmd *cobra.Command, getenv func(string) string, keys ...string) (load func(then ...func(*loader) error) (*loader, error)) {
 	flags := cmd.Flags()
 	path := flags.StringP("config", "c", "", "configuration `FILE`, YAML")
 	given := map[string]*flagText{}
@@ -280,7 +280,7 @@ func addConfigFlags(cmd *cobra.Command, getenv func(string) string, keys ...stri
 		}
 		given[s.key] = f
 	}
-	return func() (*loader, error) {
+	return func(then ...func(*loader) error) (*loader, error) {
 		l := newLoader(getenv)
 		if *path != "" {
 			if err := l.file(*path); err != nil {
@@ -291,6 +291,11 @@ func addConfigFlags(cmd *cobra.Command, getenv func(string) string, keys ...stri
 		for _, s := range l.settings {
 			if f := given[s.key]; f != nil && flags.Changed(s.flag) {
 				l.put(s, "--"+s.flag, f.texts...)
+			}
+		}
+		for _, f := range then {
+			if err := f(l); err != nil {
+				return nil, err
 			}
 		}
 		if len(l.bad) == 0 {

@@ -141,7 +141,7 @@ func (c *config) backends(clients []*letta.Client) ([]*letta.Backend, error) {
 
 // preflight asks every server what a run needs before anything is written: that it
 // answers, lets us in, has the model, and gives token data.
-func preflight(ctx context.Context, backends []*letta.Backend) ([]serverInfo, error) {
+func preflight(ctx context.Context, backends []*letta.Backend, model string) ([]serverInfo, error) {
 	var infos []serverInfo
 	for _, b := range backends {
 		if err := b.Preflight(ctx); err != nil {
@@ -151,9 +151,31 @@ func preflight(ctx context.Context, backends []*letta.Backend) ([]serverInfo, er
 		if err != nil {
 			return nil, unusable(b.Client(), err)
 		}
-		infos = append(infos, serverInfo{URL: b.Client().BaseURL(), Version: version})
+		info := serverInfo{URL: b.Client().BaseURL(), Version: version}
+		if model != "" {
+			models, err := b.Client().Models(ctx)
+			if err != nil {
+				return nil, unusable(b.Client(), err)
+			}
+			info.Model = describeServerModel(model, models)
+		}
+		infos = append(infos, info)
 	}
 	return infos, nil
+}
+
+// describeServerModel is what a server says about the model of that handle.
+func describeServerModel(handle string, models []letta.Model) *serverModel {
+	for i := range models {
+		if m := &models[i]; m.Handle == handle {
+			name := m.Model
+			if name == "" {
+				name = m.Name
+			}
+			return &serverModel{Handle: handle, Name: name, ContextWindow: m.ContextWindow, EndpointType: m.ModelEndpointType}
+		}
+	}
+	return nil
 }
 
 // unusable says which server it is about and what the user can do.

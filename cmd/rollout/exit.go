@@ -31,13 +31,13 @@ const exitTable = `Exit status:
     1  internal error
     2  wrong flags, configuration or tasks
     3  finished; some samples failed, no more than --fail-on-error allows
-    4  more samples failed than --fail-on-error allows (default: none)
+    4  more samples failed than --fail-on-error (default: none) or --max-failures allows
     5  server or model not usable
     6  storage failed: disk full, permission denied
-    7  the folder is foreign, or holds a run already
+    7  the folder is foreign, holds a run already, or its run cannot be resumed so
     8  the folder is locked by another process
     9  verify found something wrong
-  130  interrupted`
+  130  interrupted; collect --resume goes on`
 
 // An exitError gives an error its exit code and, where there is one, a way
 // forward for the user.

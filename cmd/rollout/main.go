@@ -26,12 +26,14 @@ type program struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
 	getenv         func(string) string
+	// abort ends the process at once, for one who interrupts it for the third time.
+	abort func()
 }
 
 // run is the whole program. Data goes to stdout, talk to stderr; the result is the
 // exit code.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer, getenv func(string) string) int {
-	p := &program{stdin: stdin, stdout: stdout, stderr: stderr, getenv: getenv}
+	p := &program{stdin: stdin, stdout: stdout, stderr: stderr, getenv: getenv, abort: func() { os.Exit(exitInterrupted) }}
 	root := p.rootCmd()
 	root.SetArgs(args)
 	root.SetIn(stdin)
@@ -77,6 +79,7 @@ func (p *program) rootCmd() *cobra.Command {
 		p.doctorCmd(),
 		p.inspectCmd(),
 		p.verifyCmd(),
+		p.failuresCmd(),
 		p.stepsCmd(),
 		p.tokenizeCmd(),
 		p.cleanCmd(),

@@ -24,8 +24,23 @@ type view struct {
 	// failing is the samples that have failed, by class. Failed counts them only
 	// once they are committed, which may be minutes later.
 	failing map[string]int
-	// draining says that no sample is taken up any more.
-	draining bool
+	// draining says that no sample is taken up any more, stopping that those in
+	// flight are ended. until is when the grace time of a drain is over; zero: never.
+	draining, stopping bool
+	until              time.Time
+}
+
+// end says how the run is being ended; empty where it is not.
+func (v *view) end() string {
+	switch {
+	case v.stopping:
+		return "stopping"
+	case !v.draining:
+		return ""
+	case v.until.IsZero():
+		return fmt.Sprintf("draining %d", v.InFlight)
+	}
+	return fmt.Sprintf("draining %d, at most %s", v.InFlight, humanDuration(max(0, v.until.Sub(v.now)).Round(time.Second)))
 }
 
 // failed sums failing up.
@@ -80,28 +95,15 @@ func (v *view) line() string {
 	if v.Retries > 0 {
 		fmt.Fprintf(&b, ", %d retries", v.Retries)
 	}
-	if v.draining {
-		b.WriteString(", draining")
+	if end := v.end(); end != "" {
+		b.WriteString(", " + end)
 	} else if eta := v.eta(); eta >= 0 {
 		fmt.Fprintf(&b, ", %s left", humanDuration(eta))
 	}
 	if o := v.Oldest; o != nil && v.now.Sub(o.Started) > time.Minute {
-		fmt.Fprintf(&b, ", oldest %s", v.oldest())
+		fmt.Fprintf(&b, ", oldest %s", v.doing(v.Oldest))
 	}
 	return b.String()
-}
-
-// oldest says what the sample does that is in flight for the longest time.
-func (v *view) oldest() string {
-	o := v.Oldest
-	text := fmt.Sprintf("%s #%d: %s for %s", cut(o.TaskID, 24), o.Index, o.Stage, humanDuration(v.now.Sub(o.Since)))
-	if o.Attempt > 1 {
-		text += fmt.Sprintf(", attempt %d, %s in all", o.Attempt, humanDuration(v.now.Sub(o.Started)))
-	}
-	if len(v.Endpoints) > 1 {
-		text += " at " + o.Endpoint
-	}
-	return text
 }
 
 // block is the live display, at most width columns wide.
@@ -110,8 +112,8 @@ func (v *view) block(width int, paint painter) []string {
 	head := fmt.Sprintf("%s/%s", humanCount(int64(finished)), humanCount(int64(v.Planned)))
 	share := percent(int64(finished), int64(v.Planned))
 	tail := share
-	if v.draining {
-		tail += "  draining"
+	if end := v.end(); end != "" {
+		tail += "  " + end
 	} else if eta := v.eta(); eta >= 0 {
 		tail += "  " + humanDuration(eta) + " left"
 	}
@@ -142,7 +144,7 @@ func (v *view) block(width int, paint painter) []string {
 		}
 	}
 	if v.Oldest != nil {
-		lines = append(lines, "  "+paint.dim(cut("oldest "+v.oldest(), width-3)))
+		lines = append(lines, "  "+paint.dim(cut("oldest "+v.doing(v.Oldest), width-3)))
 	}
 	return lines
 }
@@ -154,7 +156,10 @@ func (v *view) json() map[string]any {
 		"accepted": v.Accepted, "in_flight": v.InFlight, "retries": v.Retries, "retried": v.retried(),
 		"rows": v.Rows, "sampled": v.Sampled, "trained": v.Trained,
 		"samples_per_second": v.rate, "tokens_per_second": v.tokens,
-		"shards": v.sink.Shards, "bytes": v.sink.Bytes, "draining": v.draining,
+		"shards": v.sink.Shards, "bytes": v.sink.Bytes, "draining": v.draining, "stopping": v.stopping,
+	}
+	if v.draining && !v.stopping && !v.until.IsZero() {
+		out["grace_seconds"] = max(0, v.until.Sub(v.now)).Seconds()
 	}
 	if eta := v.eta(); eta >= 0 {
 		out["eta_seconds"] = eta.Seconds()

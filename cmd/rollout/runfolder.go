@@ -23,26 +23,55 @@ const (
 	reportFile = "report.json"
 )
 
-// A runInfo is run.json: what a run was told, written once, before it starts. It
-// holds no secret.
+// runVersion is the version of run.json. A newer one is refused.
+const runVersion = 1
+
+// A runInfo is run.json: what a run was told, written before it starts and again
+// before it is continued. It holds no secret.
 type runInfo struct {
-	Version   int          `json:"version"` // of this file: 1
+	Version   int          `json:"version"` // of this file: runVersion
 	ID        string       `json:"id"`
 	CreatedAt time.Time    `json:"created_at"`
-	Rollout   buildVersion `json:"rollout"`
-	// Config is the resolved configuration by section, a secret being its reference,
-	// and ConfigSHA256 the digest of its JSON.
-	Config       map[string]map[string]any `json:"config"`
-	ConfigSHA256 string                    `json:"config_sha256"`
-	Tasks        taskInfo                  `json:"tasks"`
-	Servers      []serverInfo              `json:"servers"`
-	Model        *modelInfo                `json:"model,omitempty"` // where a tokenizer was given
+	Rollout   buildVersion `json:"rollout"` // that began the run
+	// Config is the resolved configuration of the last invocation, and ConfigSHA256
+	// the digest of its JSON.
+	Config       configValues `json:"config"`
+	ConfigSHA256 string       `json:"config_sha256"`
+	// Identity is what a run has to keep for as long as it lives.
+	Identity identity     `json:"identity"`
+	Tasks    taskInfo     `json:"tasks"`
+	Servers  []serverInfo `json:"servers"`         // of the last invocation
+	Model    *modelInfo   `json:"model,omitempty"` // where a tokenizer was given
+	// Invocations are the processes that collected into the run, the first one first.
+	Invocations []invocation `json:"invocations"`
 }
+
+// configValues is a configuration by section, a secret being its reference. Values
+// are kept as they were written: the order of keys in an object may matter.
+type configValues map[string]map[string]json.RawMessage
+
+// An invocation is one process that collected into a run.
+type invocation struct {
+	StartedAt    time.Time    `json:"started_at"`
+	Rollout      buildVersion `json:"rollout"`
+	PID          int          `json:"pid"`
+	Host         string       `json:"host"`
+	ConfigSHA256 string       `json:"config_sha256"`
+	Planned      int          `json:"planned"`
+	RetryFailed  bool         `json:"retry_failed,omitempty"`
+	Log          string       `json:"log"` // its file, relative to the folder
+}
+
+// lastLog is the log of the last invocation.
+func (i *runInfo) lastLog() string { return i.Invocations[len(i.Invocations)-1].Log }
 
 type taskInfo struct {
 	File   string `json:"file"`
 	SHA256 string `json:"sha256"` // of tasks.jsonl
-	Tasks  int    `json:"tasks"`
+	// GrewFrom is the digest that tasks.jsonl had before, where it has grown since the
+	// run began. A process that died in between left that file.
+	GrewFrom string `json:"grew_from,omitempty"`
+	Tasks    int    `json:"tasks"`
 	// Planned is the number of samples after the limit; Bad counts lines left out.
 	Planned int `json:"planned"`
 	Bad     int `json:"bad"`
@@ -51,6 +80,18 @@ type taskInfo struct {
 type serverInfo struct {
 	URL     string `json:"url"`
 	Version string `json:"version"`
+	// Model is what the server says about the model; nil where agents are imported
+	// from a file that names it.
+	Model *serverModel `json:"model,omitempty"`
+}
+
+// A serverModel is the part of a server's word about a model that decides what is
+// sampled. Where the engine runs may change.
+type serverModel struct {
+	Handle        string `json:"handle"`
+	Name          string `json:"name"`
+	ContextWindow int64  `json:"context_window"`
+	EndpointType  string `json:"endpoint_type,omitempty"`
 }
 
 // newRunID is a name that sorts by time and meets no other.
@@ -63,7 +104,7 @@ func newRunID(now time.Time) string {
 // A runFolder is a run's folder that this process owns.
 type runFolder struct {
 	dir  string
-	lock *os.File
+	lock *runLock
 }
 
 // checkNewRun says whether a run could be created in dir, and changes nothing.
@@ -83,11 +124,11 @@ func checkNewRun(dir string) error {
 		case name == lockFile, name == tasksFile, strings.HasPrefix(name, ".tmp-"):
 			// A start that ended before run.json left nothing to lose.
 		case name == runFile:
-			if locked(dir) {
-				return withHint(withExit(exitLocked, fmt.Errorf("%s: another process is collecting into it", dir)), "wait for it, or give another folder with --out")
+			if h, held := locked(dir); held {
+				return lockedError(dir, h, "wait for it, or give another folder with --out")
 			}
 			return withHint(withExit(exitFolder, fmt.Errorf("%s: holds a run already", dir)),
-				"give another folder with --out; rollout inspect "+dir+" shows what is in this one")
+				"continue it with: "+resumeCommand(dir))
 		default:
 			foreign = append(foreign, name)
 		}
@@ -119,21 +160,58 @@ func createRun(dir string, info runInfo, tasks *taskSet) (folder *runFolder, err
 	folder = &runFolder{dir: dir, lock: lock}
 	defer func() {
 		if err != nil {
-			err = withExit(exitStorage, errors.Join(err, lock.Close())) // folder is nil by then
+			err = withExit(exitStorage, errors.Join(err, lock.close())) // folder is nil by then
 		}
 	}()
-	from, err := os.Open(tasks.path)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = from.Close() }() // read only
-	if err := writeDurably(dir, tasksFile, func(w io.Writer) error { _, err := io.Copy(w, from); return err }); err != nil {
-		return nil, err
-	}
-	if err := os.Chmod(filepath.Join(dir, tasksFile), 0o444); err != nil {
+	if err := folder.writeTasks(tasks); err != nil {
 		return nil, err
 	}
 	return folder, folder.writeJSON(runFile, info)
+}
+
+// openRun takes the lock of a folder that holds a run.
+func openRun(dir string) (*runFolder, error) {
+	if err := needRun(dir); err != nil {
+		return nil, err
+	}
+	lock, err := lockRun(dir)
+	if err != nil {
+		return nil, err
+	}
+	return &runFolder{dir: dir, lock: lock}, nil
+}
+
+// hasRun reports whether dir is the folder of a run, by the file that makes it one.
+func hasRun(dir string) bool {
+	_, err := os.Lstat(filepath.Join(dir, runFile))
+	return err == nil
+}
+
+// resumeCommand is what to type to continue the run in dir.
+func resumeCommand(dir string) string { return "rollout collect --resume --out " + shellWord(dir) }
+
+// shellWord is text as one word of a shell's command line.
+func shellWord(text string) string {
+	plain := func(r rune) bool {
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("/._-+=:,@%", r) || r >= 0x80
+	}
+	if text != "" && strings.IndexFunc(text, func(r rune) bool { return !plain(r) }) < 0 {
+		return text
+	}
+	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
+}
+
+// writeTasks makes tasks the snapshot of the run.
+func (f *runFolder) writeTasks(tasks *taskSet) error {
+	from, err := os.Open(tasks.path)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = from.Close() }() // read only
+	if err := writeDurably(f.dir, tasksFile, func(w io.Writer) error { _, err := io.Copy(w, from); return err }); err != nil {
+		return err
+	}
+	return os.Chmod(f.tasksPath(), 0o444)
 }
 
 // writeJSON writes a file of the folder durably.
@@ -149,36 +227,8 @@ func (f *runFolder) writeJSON(name string, v any) error {
 // tasksPath is the snapshot of the tasks.
 func (f *runFolder) tasksPath() string { return filepath.Join(f.dir, tasksFile) }
 
-// close gives the folder up. The lock file stays: removing it would let two
-// processes lock two files of one name.
-func (f *runFolder) close() error { return f.lock.Close() }
-
-// lockRun takes the lock of a run's folder; the system drops it when the process
-// ends, whatever ends it.
-func lockRun(dir string) (*os.File, error) {
-	f, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_CREATE|os.O_RDWR, 0o666)
-	if err != nil {
-		return nil, withExit(exitStorage, err)
-	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		_ = f.Close() // nothing was written
-		if errors.Is(err, syscall.EWOULDBLOCK) {
-			return nil, withHint(withExit(exitLocked, fmt.Errorf("%s: another process is collecting into it", dir)), "wait for it, or give another folder with --out")
-		}
-		return nil, withExit(exitStorage, fmt.Errorf("lock %s: %w", dir, err))
-	}
-	return f, nil
-}
-
-// locked reports whether another process holds the lock of a run's folder.
-func locked(dir string) bool {
-	f, err := os.Open(filepath.Join(dir, lockFile))
-	if err != nil {
-		return false
-	}
-	defer func() { _ = f.Close() }() // read only
-	return errors.Is(syscall.Flock(int(f.Fd()), syscall.LOCK_SH|syscall.LOCK_NB), syscall.EWOULDBLOCK)
-}
+// close gives the folder up.
+func (f *runFolder) close() error { return f.lock.close() }
 
 // writeDurably makes dir/name appear whole: written aside, synced, renamed, and
 // the folder synced.
@@ -220,8 +270,9 @@ func readRun(dir string) (runInfo, error) {
 	if err := json.Unmarshal(b, &info); err != nil {
 		return info, withExit(exitFolder, fmt.Errorf("%s: %w", filepath.Join(dir, runFile), err))
 	}
-	if info.Version != 1 {
-		return info, withExit(exitFolder, fmt.Errorf("%s: version %d; this program knows 1", filepath.Join(dir, runFile), info.Version))
+	if info.Version != runVersion {
+		return info, withHint(withExit(exitFolder, fmt.Errorf("%s: version %d; this program knows %d", filepath.Join(dir, runFile), info.Version, runVersion)),
+			"use a newer rollout")
 	}
 	return info, nil
 }

@@ -35,8 +35,8 @@ func TestRunFolder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !locked(dir) {
-		t.Error("a run in progress is not locked")
+	if h, held := locked(dir); !held || h.PID != os.Getpid() {
+		t.Errorf("a run in progress is locked: %v, by %v; want by process %d", held, h, os.Getpid())
 	}
 	if _, err := createRun(dir, runInfo{Version: 1, ID: "two"}, tasks); exitCode(err) != exitLocked {
 		t.Errorf("a second run gives %d, want %d: %v", exitCode(err), exitLocked, err)
@@ -44,8 +44,8 @@ func TestRunFolder(t *testing.T) {
 	if err := folder.close(); err != nil {
 		t.Fatal(err)
 	}
-	if locked(dir) {
-		t.Error("a run that has ended is locked")
+	if h, held := locked(dir); held {
+		t.Errorf("a run that has ended is locked by %v", h)
 	}
 	if _, err := createRun(dir, runInfo{Version: 1, ID: "two"}, tasks); exitCode(err) != exitFolder {
 		t.Errorf("a folder with a run gives %d, want %d: %v", exitCode(err), exitFolder, err)

@@ -131,10 +131,10 @@ agent:
 		t.Fatal(err)
 	}
 	if strings.Contains(string(b), "canary") || strings.Contains(string(b), "blue") {
-		t.Errorf("run.json holds the value of a header: %v", info.Config["server"]["headers"])
+		t.Errorf("run.json holds the value of a header: %s", info.Config["server"]["headers"])
 	}
 	if !strings.Contains(string(b), "${env:TOKEN}") {
-		t.Errorf("run.json does not hold the reference of a header: %v", info.Config["server"]["headers"])
+		t.Errorf("run.json does not hold the reference of a header: %s", info.Config["server"]["headers"])
 	}
 }
 

@@ -3,8 +3,6 @@ package main
 import (
 	"bufio"
 	"bytes"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -132,23 +130,13 @@ const maxComplaints = 20
 // checkTasks reads all tasks, checks them and spools them. Bad ones are an error
 // with a line for each, or, with skipBad, are handed to skipped and left out.
 // close removes the spool.
-func checkTasks(tasks iter.Seq2[collector.Task, error], samples int, skipBad bool, skipped func(error)) (_ *taskSet, err error) {
-	f, err := os.CreateTemp("", "rollout-tasks-*.jsonl")
+func checkTasks(tasks iter.Seq2[collector.Task, error], samples int, skipBad bool, skipped func(error)) (*taskSet, error) {
+	spool, err := newSpool()
 	if err != nil {
-		return nil, withExit(exitStorage, err)
+		return nil, err
 	}
-	set := &taskSet{path: f.Name()}
-	defer func() {
-		if err != nil {
-			_ = f.Close() // the spool is thrown away
-			set.close()
-		}
-	}()
-
-	sum := sha256.New()
-	w := bufio.NewWriterSize(io.MultiWriter(f, sum), 64<<10)
-	enc := json.NewEncoder(w)
-	enc.SetEscapeHTML(false)
+	defer spool.discard()
+	set := &spool.set
 	first := map[string]string{}
 	var bad complaints
 	for t, err := range tasks {
@@ -172,14 +160,8 @@ func checkTasks(tasks iter.Seq2[collector.Task, error], samples int, skipBad boo
 			}
 			continue
 		}
-		set.tasks++
-		if t.Samples > 0 {
-			set.samples += t.Samples
-		} else {
-			set.samples += samples
-		}
-		if err := enc.Encode(taskLine{t.ID, t.Messages, t.Answer, t.Metadata, t.Samples, t.Agent}); err != nil {
-			return nil, withExit(exitStorage, err)
+		if err := spool.add(&t, samples); err != nil {
+			return nil, err
 		}
 	}
 	if set.bad > maxComplaints && !skipBad {
@@ -191,11 +173,7 @@ func checkTasks(tasks iter.Seq2[collector.Task, error], samples int, skipBad boo
 	case set.tasks == 0:
 		return nil, &exitError{code: exitUsage, err: errors.New("there is no task in what tasks.file names"), hint: "give a file with at least one task a line, as {\"id\": \"t1\", \"prompt\": \"…\"}"}
 	}
-	if err := errors.Join(w.Flush(), f.Close()); err != nil {
-		return nil, withExit(exitStorage, err)
-	}
-	set.digest = hex.EncodeToString(sum.Sum(nil))
-	return set, nil
+	return spool.finish()
 }
 
 // close removes the spool.

@@ -6,6 +6,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"os"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/rollout-rl/rollout/collector"
@@ -104,23 +107,51 @@ func (c *config) scorer() (collector.Scorer, error) {
 	return nil, fmt.Errorf("reward.kind %q is not wired", c.Reward.Kind)
 }
 
-// describe is run.json of a run that is about to begin.
-func (l *loader) describe(tasks *taskSet, servers []serverInfo, model *modelInfo) (runInfo, error) {
+// describe is run.json of a run that is about to begin; one that is
+// continued, which had describes, keeps its id and its beginning.
+func (l *loader) describe(had *runInfo, id identity, tasks *taskSet, servers []serverInfo, model *modelInfo) (runInfo, error) {
 	now := time.Now()
-	resolved := l.resolved()
-	b, err := json.Marshal(resolved)
+	info := runInfo{Version: runVersion, ID: newRunID(now), CreatedAt: now.UTC(), Rollout: readVersion()}
+	if had != nil {
+		info = *had
+	}
+	info.Config = configValues{}
+	for _, s := range l.settings {
+		section, name, _ := strings.Cut(s.key, ".")
+		if info.Config[section] == nil {
+			info.Config[section] = map[string]json.RawMessage{}
+		}
+		raw, err := s.json()
+		if err != nil {
+			return info, err
+		}
+		info.Config[section][name] = raw
+	}
+	b, err := json.Marshal(info.Config)
 	if err != nil {
-		return runInfo{}, err
+		return info, err
 	}
 	sum := sha256.Sum256(b)
-	return runInfo{
-		Version: 1, ID: newRunID(now), CreatedAt: now.UTC(), Rollout: readVersion(),
-		Config: resolved, ConfigSHA256: hex.EncodeToString(sum[:]),
-		Tasks: taskInfo{
-			File: l.config.Tasks.File, SHA256: tasks.digest, Tasks: tasks.tasks,
-			Planned: l.config.planned(tasks), Bad: tasks.bad,
-		},
-		Servers: servers,
-		Model:   model,
-	}, nil
+	info.ConfigSHA256 = hex.EncodeToString(sum[:])
+	info.Identity, info.Servers, info.Model = id, servers, model
+	before := info.Tasks
+	info.Tasks = taskInfo{
+		File: l.config.Tasks.File, SHA256: tasks.digest, Tasks: tasks.tasks,
+		Planned: l.config.planned(tasks), Bad: tasks.bad,
+	}
+	if had != nil {
+		if info.Tasks.GrewFrom = before.GrewFrom; before.SHA256 != tasks.digest {
+			info.Tasks.GrewFrom = before.SHA256
+		}
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown host"
+	}
+	n := len(info.Invocations) + 1
+	info.Invocations = append(slices.Clone(info.Invocations), invocation{
+		StartedAt: now.UTC(), Rollout: readVersion(), PID: os.Getpid(), Host: host,
+		ConfigSHA256: info.ConfigSHA256, Planned: info.Tasks.Planned, Log: logName(n),
+	})
+	return info, nil
 }

@@ -1,0 +1,255 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/sink"
+)
+
+type failuresOptions struct {
+	class       string
+	limit       int
+	all, asJSON bool
+}
+
+func (p *program) failuresCmd() *cobra.Command {
+	var o failuresOptions
+	cmd := &cobra.Command{
+		Use:   "failures RUN",
+		Short: "group and list the samples that a run failed to collect",
+		Long: `Group the samples that a run failed to collect by the class of the failure and the
+stage that it happened in, and list them. A sample whose failure a later attempt put
+right is not among them, nor is a single call that is missing in a sample whose other
+calls are data; --all takes both as well.
+
+rollout collect --retry-failed takes up again what is listed here. It works while the
+run is being collected; what is not in a shard yet is not seen.`,
+		Annotations: exits("Exit status: 0 shown, 2 wrong flags, 7 RUN is no run, 6 it cannot be read, 9 it is damaged."),
+		Example: `  rollout failures run1
+  rollout failures run1 --class token_mismatch --limit 0
+  rollout failures run1 --json
+  rollout collect --retry-failed --out run1`,
+		Args: exactArgs("RUN"),
+		RunE: func(_ *cobra.Command, args []string) error { return p.failures(args[0], &o) },
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.class, "class", "", "failures of this `CLASS` only")
+	f.IntVar(&o.limit, "limit", 20, "list the first `N` only; 0: all")
+	f.BoolVar(&o.all, "all", false, "also what a later attempt put right, and single calls")
+	f.BoolVar(&o.asJSON, "json", false, "print one JSON line per failure, and no groups (no limit, unless it is given)")
+	inner := cmd.RunE
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if o.limit < 0 {
+			return usageError("--limit: %d: must be ≥ 0", o.limit)
+		}
+		if o.asJSON && !cmd.Flags().Changed("limit") {
+			o.limit = 0
+		}
+		return inner(cmd, args)
+	}
+	return cmd
+}
+
+// A failed is one failure of a run.
+type failed struct {
+	sink.StoredFailure
+	// superseded says that a later attempt put it right, or failed in its turn.
+	superseded bool
+}
+
+func (p *program) failures(dir string, o *failuresOptions) error {
+	if o.class != "" {
+		if _, ok := classOf(o.class); !ok {
+			var names []string
+			for _, c := range collector.Classes() {
+				names = append(names, c.String())
+			}
+			return withHint(usageError("--class: %q is no class of failures", o.class), "the classes are: "+strings.Join(names, ", "))
+		}
+	}
+	if err := needRun(dir); err != nil {
+		return err
+	}
+	log, err := sink.ReadLog(dir)
+	if err != nil {
+		return readError(dir, err)
+	}
+	groups := map[groupName]*failureGroup{}
+	var list []failed // those that are printed
+	shown := 0
+	for f, err := range failuresOf(log, o.all) {
+		if err != nil {
+			return readError(dir, err)
+		}
+		if o.class != "" && f.Class != o.class {
+			continue
+		}
+		if shown++; o.limit > 0 && shown > o.limit {
+			if o.asJSON {
+				break
+			}
+		} else if o.asJSON {
+			if err := p.printJSON(f.json()); err != nil {
+				return err
+			}
+		} else {
+			list = append(list, *f)
+		}
+		addFailure(groups, f)
+	}
+	if o.asJSON {
+		return nil
+	}
+	if len(groups) == 0 {
+		p.say("%s: nothing has failed", dir)
+		return nil
+	}
+	if err := p.showGroups(groups); err != nil {
+		return err
+	}
+	fmt.Fprintln(p.stdout)
+	w := tabwriter.NewWriter(p.stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "key\ttask\tindex\tattempt\tclass\tstage\treason\tcall\terror")
+	for i := range list {
+		f := &list[i]
+		call := "all"
+		if f.Call >= 0 {
+			call = fmt.Sprint(f.Call)
+		}
+		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%s\t%s\t%s\t%s\t%s\n", shortKey(f.SampleKey), cut(f.TaskID, 32), f.SampleIndex, f.Attempt,
+			f.Class, f.Stage, orDash(f.Reason), call, cut(f.Error, 80))
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	if hidden := shown - len(list); hidden > 0 {
+		p.say("%d more are not listed: --limit 0 lists all", hidden)
+	}
+	return nil
+}
+
+// failuresOf yields the failures of a run in the order of the commits: of samples
+// that have failed and not succeeded since, the last one; or, with all, every one. A
+// failure is valid until the next.
+func failuresOf(log *sink.Log, all bool) iter.Seq2[*failed, error] {
+	return func(yield func(*failed, error) bool) {
+		last := lastCommits(log)
+		for s := range log.Shards(sink.KindFailures) {
+			for row, err := range log.FailureFacts(s) {
+				if err != nil {
+					yield(nil, err)
+					return
+				}
+				l := last[row.SampleKey]
+				f := &failed{StoredFailure: *row, superseded: row.Call < 0 && (!l.Failed() || l.Attempt != row.Attempt)}
+				if !all && (f.superseded || f.Call >= 0) {
+					continue
+				}
+				if !yield(f, nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// lastCommits is what the log says last about each sample that is in failures/: a
+// success once there is one.
+func lastCommits(log *sink.Log) map[string]sink.CommittedSample {
+	last := map[string]sink.CommittedSample{}
+	for i := range log.Commits {
+		for _, s := range log.Commits[i].Samples {
+			if s.Failures > 0 {
+				last[s.Key] = s
+			}
+		}
+	}
+	for i := range log.Commits {
+		for _, s := range log.Commits[i].Samples {
+			if _, ok := last[s.Key]; ok && !s.Failed() {
+				last[s.Key] = s
+			}
+		}
+	}
+	return last
+}
+
+func (f *failed) json() map[string]any {
+	return map[string]any{
+		"sample_key": f.SampleKey, "task_id": f.TaskID, "sample_index": f.SampleIndex, "attempt": f.Attempt,
+		"class": f.Class, "stage": f.Stage, "reason": f.Reason, "error": f.Error, "call": f.Call,
+		"status": f.Status, "stop_reason": f.StopReason, "agent_id": f.AgentID, "superseded": f.superseded,
+	}
+}
+
+// A groupName is what the failures of a group have in common.
+type groupName struct{ class, stage, reason string }
+
+// A failureGroup counts failures.
+type failureGroup struct {
+	samples, calls int
+	example        string // an error
+}
+
+func addFailure(groups map[groupName]*failureGroup, f *failed) {
+	name := groupName{f.Class, f.Stage, f.Reason}
+	g := groups[name]
+	if g == nil {
+		g = &failureGroup{example: f.Error}
+		groups[name] = g
+	}
+	if f.Call < 0 {
+		g.samples++
+	} else {
+		g.calls++
+	}
+}
+
+// showGroups prints the groups, the largest first.
+func (p *program) showGroups(groups map[groupName]*failureGroup) error {
+	names := make([]groupName, 0, len(groups))
+	for n := range groups {
+		names = append(names, n)
+	}
+	slices.SortFunc(names, func(a, b groupName) int {
+		return cmp.Or(groups[b].samples-groups[a].samples, groups[b].calls-groups[a].calls,
+			strings.Compare(a.class, b.class), strings.Compare(a.stage, b.stage), strings.Compare(a.reason, b.reason))
+	})
+	w := tabwriter.NewWriter(p.stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "samples\tcalls\tclass\tstage\treason\tcause\texample")
+	for _, n := range names {
+		g := groups[n]
+		fmt.Fprintf(w, "%d\t%d\t%s\t%s\t%s\t%s\t%s\n", g.samples, g.calls, n.class, n.stage, orDash(n.reason), cause(n.class), cut(g.example, 60))
+	}
+	return w.Flush()
+}
+
+// cause says where a class of failures comes from.
+func cause(name string) string {
+	switch c, ok := classOf(name); {
+	case !ok:
+		return "-"
+	case c.Retryable():
+		return "infrastructure"
+	default:
+		return "data"
+	}
+}
+
+// classOf is the class of that name.
+func classOf(name string) (collector.Class, bool) {
+	for _, c := range collector.Classes() {
+		if c.String() == name {
+			return c, true
+		}
+	}
+	return collector.ClassNone, false
+}

@@ -1,0 +1,374 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/collector/letta"
+	"github.com/rollout-rl/rollout/collector/prompt"
+	"github.com/rollout-rl/rollout/sink"
+	"github.com/rollout-rl/rollout/tokenize"
+)
+
+// A collection is an invocation of collect: what was checked, and what is at work.
+type collection struct {
+	config  *config
+	display *display
+	info    runInfo
+	tasks   *taskSet
+	clients []*letta.Client
+	folder  *runFolder
+	log     *runLog
+	// retryFailed takes up the samples that have failed instead of those that remain.
+	retryFailed bool
+
+	prompter  *prompt.Prompter
+	dataset   *sink.Dataset
+	collector *collector.Collector
+	tally     tally
+	metrics   *metrics
+	scrapes   net.Listener // of the metrics; nil: none
+	abort     func()       // ends the process; nil in tests
+
+	// What other goroutines ask for at any time.
+	phase   atomic.Value // string: what is done at this moment
+	running atomic.Pointer[running]
+	ending  atomic.Int32 // 0, endDrain or endStop
+	until   atomic.Int64 // when the grace time is over, in Unix nanoseconds; 0: never
+}
+
+// running is there once a collection is at work.
+type running struct{ began time.Time }
+
+// The values of collection.ending.
+const (
+	endDrain = 1 + iota
+	endStop
+)
+
+// open makes the parts of the run; none of them does anything yet.
+func (c *collection) open(parts *parts, backends []*letta.Backend) error {
+	c.metrics = newMetrics(readVersion().Version, func() collector.Stats { return c.collector.Stats() })
+	meta := map[string]string{
+		"rollout.config_sha256":  c.info.ConfigSHA256,
+		"rollout.server_version": c.info.Servers[0].Version,
+	}
+	if m := parts.model; m != nil {
+		meta["rollout.tokenizer_sha256"], meta["rollout.chat_template_sha256"] = m.TokenizerSHA256, m.ChatTemplateSHA256
+	}
+	dataset, err := sink.Create(c.folder.dir, sink.Config{
+		Format:        parts.format,
+		MaxShardBytes: c.config.Output.ShardBytes,
+		MaxShardAge:   c.config.Output.ShardAge,
+		RunID:         c.info.ID,
+		Meta:          meta,
+		Events:        sink.Events{Committed: c.committed},
+	})
+	if err != nil {
+		return withExit(exitStorage, err)
+	}
+	// The log as recovery left it.
+	held, err := readLedger(c.folder.dir)
+	if err != nil {
+		return readError(c.folder.dir, err)
+	}
+	var endpoints []collector.Endpoint
+	for _, b := range backends {
+		endpoints = append(endpoints, collector.Endpoint{Name: b.Client().BaseURL(), Backend: b, MaxInFlight: c.config.Server.MaxInFlight})
+	}
+	c.dataset, c.prompter = dataset, parts.prompter
+	c.collector, err = collector.New(collector.Config{
+		RunID:     c.info.ID,
+		Endpoints: endpoints,
+		Samples:   c.config.Tasks.Samples,
+		Limit:     c.config.Tasks.Limit,
+		Planned:   c.tasks.samples,
+		Align:     parts.align,
+		Require:   parts.require,
+		Prompter:  parts.prompter,
+		Scorer:    parts.scorer,
+		Sink:      dataset,
+		Left: func(key string) (left collector.Left) {
+			held.add(key, &left)
+			return left
+		},
+		RetryFailed:    c.retryFailed,
+		Retries:        c.config.Run.Retries,
+		DataRetries:    c.config.Run.DataRetries,
+		MaxFailures:    c.config.Run.MaxFailures,
+		AttemptTimeout: c.config.Run.AttemptTimeout,
+		Events: collector.Events{
+			SampleFinished: func(s *tokenize.Sample) {
+				c.tally.add(s)
+				c.log.failed(s)
+			},
+			AttemptFinished: func(r collector.Result) {
+				c.tally.attempt(r)
+				c.metrics.attemptFinished(r)
+			},
+			RetryWaiting: c.log.retry,
+			CloseFailed: func(a collector.Attempt, endpoint string, err error) {
+				c.log.agentLeft(a, endpoint, err)
+				c.display.say("agent of %s #%d not removed: %v", cut(a.Task.ID, 40), a.Index, err)
+			},
+			EndpointDown: func(endpoint string, err error) {
+				c.log.endpointDown(endpoint, err)
+				if err != nil {
+					c.display.say("%s does not answer: %v", endpoint, err)
+				} else {
+					c.display.say("%s answers again", endpoint)
+				}
+			},
+			EndpointLost: func(endpoint string, err error) {
+				c.log.endpointLost(endpoint, err)
+				c.display.say("%s is given up: %v", endpoint, err)
+			},
+		},
+	})
+	return err
+}
+
+// committed tells of a shard.
+func (c *collection) committed(commit sink.Commit) {
+	c.metrics.committed(commit)
+	c.log.committed(commit)
+	for _, s := range commit.Shards {
+		c.display.event("commit", map[string]any{
+			"seq": commit.Seq, "kind": s.Kind.String(), "path": s.Path, "rows": s.Rows, "bytes": s.Bytes, "samples": len(commit.Samples),
+		})
+	}
+}
+
+// run collects, writes what is finished whatever ended it, and says how it was.
+func (c *collection) run(ctx context.Context) error {
+	c.display.event("launch", map[string]any{
+		"run_id": c.info.ID, "dir": c.folder.dir, "planned": c.info.Tasks.Planned, "tasks": c.info.Tasks.Tasks,
+	})
+	c.log.Info("launch", "run_id", c.info.ID, "resumed", len(c.info.Invocations) > 1, "planned", c.info.Tasks.Planned,
+		"tasks", c.info.Tasks.Tasks, "version", readVersion().Version, "config_sha256", c.info.ConfigSHA256)
+	began := time.Now()
+	if c.scrapes != nil {
+		defer c.metrics.serve(ctx, c.scrapes)()
+		c.display.say("metrics at http://%s/metrics", c.scrapes.Addr())
+	}
+	c.phase.Store("collecting")
+	c.running.Store(&running{began})
+	runErr, sinkErr := c.work(ctx)
+
+	c.phase.Store("ending")
+	stats, written := c.collector.Stats(), c.dataset.Stats()
+	took := time.Since(began)
+	if runErr != nil || stats.CloseFailures > 0 {
+		stats.CloseFailures = c.sweep(context.WithoutCancel(ctx), stats.CloseFailures)
+	}
+	s := summarize(stats, written, c.prompter.Stats(), &c.tally, took)
+	s.RunID, s.Dir, s.BadTasks = c.info.ID, c.folder.dir, c.tasks.bad
+	end := c.end(s, c.stopped(runErr, sinkErr))
+	s.Hints = s.hints(c.config, stats, c.tally.busy(stats, took))
+	c.log.status(stats)
+	c.log.ended(s.Outcome, end)
+	if err := c.folder.writeJSON(reportFile, s); err != nil && end == nil {
+		end = withExit(exitStorage, err)
+	}
+	c.display.finish(s)
+	return end
+}
+
+// The bounds of sweep: how long it may take, and how long a server may need for a
+// create that was given up in the middle.
+const (
+	sweepTimeout = 30 * time.Second
+	sweepPause   = 500 * time.Millisecond
+)
+
+// sweep removes the agents that a stop left: those that could not be removed, and
+// those whose create was given up before the server had named them. left is how
+// many are known to be there; it returns how many still are.
+func (c *collection) sweep(ctx context.Context, left int) int {
+	if c.config.Agent.Keep {
+		return left
+	}
+	ctx, cancel := context.WithTimeout(ctx, sweepTimeout)
+	defer cancel()
+	removed := 0
+	for round := range 2 {
+		if round > 0 {
+			select {
+			case <-time.After(sweepPause):
+			case <-ctx.Done():
+			}
+		}
+		for _, client := range c.clients {
+			n, err := client.Clean(ctx, c.info.ID)
+			removed += n
+			if err != nil {
+				c.display.say("agents may be left on %s: %v", client.BaseURL(), err)
+				return max(0, left-removed)
+			}
+		}
+	}
+	if removed > 0 {
+		c.display.say("removed %d agents that were left on the server", removed)
+	}
+	return 0
+}
+
+// work runs the sink, the collector, the display and the watch over signals, and
+// returns when all of them have ended.
+func (c *collection) work(ctx context.Context) (runErr, sinkErr error) {
+	var sinks, helpers errgroup.Group
+	// The sink outlives a stop: what is finished is written. So do those who tell.
+	unstopped := context.WithoutCancel(ctx)
+	sinks.Go(func() error { return c.dataset.Run(unstopped) })
+
+	ctx, stop := context.WithCancelCause(ctx)
+	helping, done := context.WithCancel(unstopped)
+	helpers.Go(func() error {
+		c.display.run(helping, c.view)
+		return nil
+	})
+	helpers.Go(func() error {
+		c.log.follow(helping, c.collector.Stats)
+		return nil
+	})
+	helpers.Go(func() error {
+		boundMemory(helping, c.config.Server.MaxInFlight*len(c.clients))
+		return nil
+	})
+	helpers.Go(func() error {
+		watchSignals(helping, c.config.Run.Grace, stops{drain: c.drain, stop: func(cause error) { c.halt(cause, stop) }, abort: c.leave})
+		return nil
+	})
+
+	runErr = c.collector.Run(ctx, c.snapshot)
+	c.phase.Store("writing what is finished")
+	sinkErr = c.dataset.Close(unstopped)
+	done()
+	_ = helpers.Wait() // none returns an error
+	stop(nil)
+	if err := sinks.Wait(); err != nil {
+		sinkErr = err // what Close says as well
+	}
+	return runErr, sinkErr
+}
+
+// drain is the first stop: nothing more is taken up.
+func (c *collection) drain() {
+	if grace := c.config.Run.Grace; grace > 0 {
+		c.until.Store(time.Now().Add(grace).UnixNano())
+	}
+	c.ending.Store(endDrain)
+	c.phase.Store("draining")
+	c.log.Info("drain")
+	c.display.say("draining: %s; interrupt again to stop now", c.waiting())
+	c.collector.Drain()
+}
+
+// halt is the second stop: what is in flight ends, and remains.
+func (c *collection) halt(cause error, stop func(error)) {
+	c.ending.Store(endStop)
+	c.phase.Store("stopping")
+	c.log.Info("stop", "cause", cause.Error())
+	c.display.say("stopping: %v; what is finished is written; interrupt again to leave at once", cause)
+	stop(cause)
+}
+
+// leave is the third stop. What is finished is in the folder all the same.
+func (c *collection) leave() {
+	c.log.Error("end", "outcome", "aborted", "exit", exitInterrupted)
+	c.display.say("leaving at once; continue with: %s", resumeCommand(c.folder.dir))
+	if c.abort != nil {
+		c.abort()
+	}
+}
+
+// view is the state of the run at this moment.
+func (c *collection) view() view {
+	v := view{Stats: c.collector.Stats(), sink: c.dataset.Stats(), failing: c.tally.failures()}
+	v.draining, v.stopping = c.ending.Load() >= endDrain, c.ending.Load() == endStop
+	if n := c.until.Load(); n != 0 {
+		v.until = time.Unix(0, n)
+	}
+	return v
+}
+
+// stopped is what ended a run before its time: nil where nothing did. A storage that
+// failed is named once, also where the run was being interrupted meanwhile.
+func (c *collection) stopped(runErr, sinkErr error) error {
+	if sinkErr == nil {
+		return runErr
+	}
+	err := withExit(exitStorage, fmt.Errorf("storage failed: %w", sinkErr))
+	switch dir := c.folder.dir; {
+	case errors.Is(sinkErr, sink.ErrFull):
+		err = withHint(err, "make room on the disk, or collect into a folder elsewhere with --out; what is committed in "+dir+" is whole")
+	case errors.Is(sinkErr, sink.ErrPermission):
+		err = withHint(err, "give yourself the right to write into "+dir+", or collect into another folder with --out; what is committed is whole")
+	}
+	if runErr == nil || interrupted(runErr) || errors.Is(runErr, collector.ErrStorage) {
+		return err
+	}
+	return errors.Join(runErr, err)
+}
+
+// interrupted reports whether a run was ended by its user.
+func interrupted(err error) bool {
+	return errors.Is(err, errInterrupted) || errors.Is(err, errGrace) || errors.Is(err, context.Canceled)
+}
+
+// waiting says what a drain waits for.
+func (c *collection) waiting() string {
+	s := c.collector.Stats()
+	text := fmt.Sprintf("waiting for %d samples in flight", s.InFlight)
+	if c.config.Run.Grace > 0 {
+		text += ", at most " + humanDuration(c.config.Run.Grace)
+	}
+	if s.Oldest != nil {
+		text += fmt.Sprintf(" (oldest: %s #%d, for %s)", cut(s.Oldest.TaskID, 24), s.Oldest.Index, humanDuration(time.Since(s.Oldest.Started)))
+	}
+	return text
+}
+
+// snapshot yields the tasks of the run's own copy.
+func (c *collection) snapshot(yield func(*collector.Task, error) bool) {
+	for t, err := range readTasks(c.folder.tasksPath(), nil) {
+		if !yield(&t, err) {
+			return
+		}
+	}
+}
+
+// end decides what the end of a run means, fills in the summary's word for it, and
+// returns the error with its exit code.
+func (c *collection) end(s *summary, err error) error {
+	switch {
+	case err != nil && !interrupted(err):
+		s.Outcome, s.Error = "stopped", err.Error()
+		if s.Remaining > 0 {
+			err = withHint(err, "mend that, then continue with: "+resumeCommand(c.folder.dir))
+		}
+		return err
+	case s.Remaining > 0:
+		s.Outcome = "interrupted"
+		return withHint(withExit(exitInterrupted, fmt.Errorf("interrupted: %d of %d samples remain", s.Remaining, s.Planned)),
+			"continue with: "+resumeCommand(c.folder.dir))
+	}
+	s.Outcome = "finished"
+	switch allowed := c.config.Run.FailOnError.allowed(s.Planned); {
+	case s.Failed > allowed:
+		return withHint(withExit(exitTolerance, fmt.Errorf("%d of %d samples failed, %d may", s.Failed, s.Planned, allowed)),
+			"rollout failures "+shellWord(c.folder.dir)+" shows why; collect --retry-failed tries them again; --fail-on-error allows some")
+	case s.Failed > 0 && c.display.mode == displayQuiet:
+		return silentError(exitFailures)
+	case s.Failed > 0:
+		return withExit(exitFailures, fmt.Errorf("%d of %d samples failed, %d may: rollout failures %s shows why", s.Failed, s.Planned, allowed, shellWord(c.folder.dir)))
+	}
+	return nil
+}

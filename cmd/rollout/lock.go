@@ -1,0 +1,123 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+// A holder says who holds the lock of a run's folder. It is what the lock file
+// says, for people: the lock itself is the system's, which drops it when the process
+// ends, whatever ends it.
+type holder struct {
+	PID       int       `json:"pid"`
+	Host      string    `json:"host"`
+	StartedAt time.Time `json:"started_at"`
+}
+
+// String is empty for the holder that is not known.
+func (h holder) String() string {
+	if h.PID == 0 {
+		return ""
+	}
+	return fmt.Sprintf("process %d on %s, since %s", h.PID, h.Host, h.StartedAt.Local().Format("2006-01-02 15:04:05"))
+}
+
+// A runLock is the lock of a run's folder, held by this process.
+type runLock struct {
+	file *os.File
+	// stale is who held it before and ended without giving it up.
+	stale holder
+}
+
+// How often, and how long apart, the lock is asked for while it is held by no one
+// who says who they are.
+const (
+	lockTries = 10
+	lockPause = 20 * time.Millisecond
+)
+
+// lockRun takes the lock of a run's folder. Another process that holds it is an
+// error with exitLocked that says who it is.
+func lockRun(dir string) (*runLock, error) {
+	f, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_CREATE|os.O_RDWR, 0o666)
+	if err != nil {
+		return nil, withExit(exitStorage, err)
+	}
+	var held holder
+	for range lockTries {
+		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if held = readHolder(f); !errors.Is(err, syscall.EWOULDBLOCK) || held.PID != 0 {
+			break
+		}
+		time.Sleep(lockPause) // held by no collector: locked asks in this moment
+	}
+	if err != nil {
+		_ = f.Close() // nothing was written
+		if errors.Is(err, syscall.EWOULDBLOCK) {
+			return nil, lockedError(dir, held, "wait for it, or give another folder with --out")
+		}
+		return nil, withExit(exitStorage, fmt.Errorf("lock %s: %w", dir, err))
+	}
+	l := &runLock{file: f, stale: held}
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown host"
+	}
+	b, err := json.Marshal(holder{os.Getpid(), host, time.Now().UTC().Truncate(time.Second)})
+	if err == nil {
+		err = errors.Join(f.Truncate(0), writeAtStart(f, append(b, '\n')))
+	}
+	if err != nil {
+		return nil, withExit(exitStorage, errors.Join(fmt.Errorf("lock %s: %w", dir, err), f.Close()))
+	}
+	return l, nil
+}
+
+func writeAtStart(f *os.File, b []byte) error {
+	_, err := f.WriteAt(b, 0)
+	return err
+}
+
+// close gives the lock up. The file stays: removing it would let two processes lock
+// two files of one name. It is emptied, which tells this end from a sudden one.
+func (l *runLock) close() error {
+	return errors.Join(l.file.Truncate(0), l.file.Close())
+}
+
+// readHolder reads who holds, or held, the lock; what cannot be read is no one.
+func readHolder(f *os.File) (h holder) {
+	b, err := io.ReadAll(io.NewSectionReader(f, 0, 4096))
+	if err == nil && json.Unmarshal(b, &h) != nil {
+		return holder{}
+	}
+	return h
+}
+
+// locked reports whether another process holds the lock of a run's folder, and
+// which.
+func locked(dir string) (holder, bool) {
+	f, err := os.Open(filepath.Join(dir, lockFile))
+	if err != nil {
+		return holder{}, false
+	}
+	defer func() { _ = f.Close() }() // read only
+	if !errors.Is(syscall.Flock(int(f.Fd()), syscall.LOCK_SH|syscall.LOCK_NB), syscall.EWOULDBLOCK) {
+		return holder{}, false
+	}
+	return readHolder(f), true
+}
+
+// lockedError is the refusal of a folder that another process collects into.
+func lockedError(dir string, h holder, hint string) error {
+	text := dir + ": another process is collecting into it"
+	if who := h.String(); who != "" {
+		text += ": " + who
+	}
+	return withHint(withExit(exitLocked, errors.New(text)), hint)
+}

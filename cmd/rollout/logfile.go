@@ -1,0 +1,171 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/sink"
+	"github.com/rollout-rl/rollout/tokenize"
+)
+
+// logsDir is the folder of the logs of a run, one file per invocation.
+const logsDir = "logs"
+
+// logName is the file of the n-th invocation of a run, relative to its folder.
+func logName(n int) string { return fmt.Sprintf("%s/collect-%04d.jsonl", logsDir, n) }
+
+// A runLog is what a run did, as JSON lines of log/slog, for machines and for later.
+// It holds no secret, and nothing that a person or a model wrote: no prompt, no
+// answer, and no error text that a server may have filled with either.
+type runLog struct {
+	*slog.Logger
+	file *os.File // nil: nothing is kept
+}
+
+// discardLog keeps nothing.
+func discardLog() *runLog { return &runLog{Logger: slog.New(slog.DiscardHandler)} }
+
+// openLog opens a log of a run's folder. What secrets says is replaced wherever it
+// should appear all the same.
+func openLog(dir, name string, secrets []string) (*runLog, error) {
+	path := filepath.Join(dir, filepath.FromSlash(name))
+	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o666)
+	if err != nil {
+		return nil, err
+	}
+	var pairs []string
+	for _, s := range secrets {
+		if len(s) >= shortestSecret {
+			pairs = append(pairs, s, hidden)
+		}
+	}
+	hide := strings.NewReplacer(pairs...)
+	replace := func(_ []string, a slog.Attr) slog.Attr {
+		switch v := a.Value.Any().(type) {
+		case string:
+			a.Value = slog.StringValue(hide.Replace(v))
+		case error:
+			a.Value = slog.StringValue(hide.Replace(v.Error()))
+		}
+		return a
+	}
+	return &runLog{Logger: slog.New(slog.NewJSONHandler(f, &slog.HandlerOptions{ReplaceAttr: replace})), file: f}, nil
+}
+
+// shortestSecret is the length from which on a text is looked for. What is shorter
+// is no secret, and would be found in other words.
+const shortestSecret = 5
+
+// secrets are the values that no artefact of a run may hold.
+func (c *config) secrets() []string {
+	out := []string{c.Server.Password.reveal()}
+	for _, v := range c.Server.Headers {
+		out = append(out, v.text)
+	}
+	return out
+}
+
+func (l *runLog) close() error {
+	if l.file == nil {
+		return nil
+	}
+	return l.file.Close()
+}
+
+// statusEvery is how often the log says how far the run is.
+const statusEvery = 10 * time.Second
+
+// follow logs the state of the run from time to time until ctx is done.
+func (l *runLog) follow(ctx context.Context, stats func() collector.Stats) {
+	tick := time.NewTicker(statusEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			l.status(stats())
+		}
+	}
+}
+
+func (l *runLog) status(s collector.Stats) {
+	l.Info("status", "in_flight", s.InFlight, "committed", s.Committed, "failed", s.Failed, "skipped", s.Skipped, "remaining", s.Remaining,
+		"accepted", s.Accepted, "attempts", s.Attempts, "retries", s.Retries, "sampled_tokens", s.Sampled, "trained_tokens", s.Trained)
+}
+
+func (l *runLog) committed(c sink.Commit) {
+	var rows, tokens int64
+	for _, s := range c.Shards {
+		if s.Kind == sink.KindData {
+			rows += s.Rows
+			tokens += s.Tokens.Total
+		}
+	}
+	l.Info("commit", "seq", c.Seq, "samples", len(c.Samples), "rows", rows, "tokens", tokens)
+}
+
+func (l *runLog) retry(a collector.Attempt, class collector.Class, delay time.Duration) {
+	l.Warn("retry", "sample_key", a.Key, "attempt", a.N, "class", class.String(), "delay_s", delay.Seconds())
+}
+
+// failed logs a sample that failed for good.
+func (l *runLog) failed(s *tokenize.Sample) {
+	if len(s.Rows) > 0 || len(s.Failures) == 0 {
+		return
+	}
+	f := &s.Failures[0]
+	l.Warn("sample failed", "sample_key", s.Key, "attempt", s.Attempt, "class", f.Class, "stage", f.Stage, "reason", f.Reason, "agent_id", s.AgentID)
+}
+
+func (l *runLog) endpointDown(endpoint string, err error) {
+	if err == nil {
+		l.Info("endpoint up", "endpoint", endpoint)
+		return
+	}
+	l.Warn("endpoint down", append([]any{"endpoint", endpoint}, errorAttrs(err)...)...)
+}
+
+func (l *runLog) endpointLost(endpoint string, err error) {
+	l.Error("endpoint given up", append([]any{"endpoint", endpoint}, errorAttrs(err)...)...)
+}
+
+func (l *runLog) agentLeft(a collector.Attempt, endpoint string, err error) {
+	l.Warn("agent not removed", append([]any{"sample_key", a.Key, "attempt", a.N, "endpoint", endpoint}, errorAttrs(err)...)...)
+}
+
+// ended is the last line of a log.
+func (l *runLog) ended(outcome string, err error) {
+	attrs := []any{"outcome", outcome, "exit", exitCode(err)}
+	if s, ok := errors.AsType[silentError](err); ok {
+		attrs[3] = int(s)
+	}
+	if err == nil {
+		l.Info("end", attrs...)
+		return
+	}
+	l.Error("end", append(attrs, errorAttrs(err)...)...)
+}
+
+// errorAttrs are the class of an error and, where no server can have written it, its
+// text.
+func errorAttrs(err error) []any {
+	class := collector.Classify(err)
+	attrs := []any{"class", class.String()}
+	switch class {
+	case collector.ClassConnection, collector.ClassStorage, collector.ClassTimeoutTotal, collector.ClassTimeoutIdle, collector.ClassCancelled:
+		attrs = append(attrs, "error", cut(err.Error(), 400))
+	default:
+	}
+	return attrs
+}

@@ -1,0 +1,119 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+)
+
+// An earlierRun is the run that an invocation continues.
+type earlierRun struct {
+	info   runInfo
+	folder *runFolder // nil for a dry run, which locks nothing
+}
+
+// findRun opens the run in the configured folder and fills what nothing else gave
+// from it. Where there is none it returns nil: --resume begins one then.
+func (p *program) findRun(l *loader, o *collectOptions) (*earlierRun, error) {
+	dir := l.config.Output.Dir
+	switch {
+	case dir == "":
+		return nil, withHint(usageError("output.dir is not set: which run is to be continued?"), "give its folder with --out")
+	case !hasRun(dir):
+		if o.retryFailed {
+			return nil, withHint(withExit(exitFolder, fmt.Errorf("%s: holds no run whose failures could be retried", dir)), "give the folder of a run with --out")
+		}
+		return nil, nil
+	}
+	e := new(earlierRun)
+	var err error
+	if !o.dryRun {
+		if e.folder, err = openRun(dir); err != nil {
+			return nil, err
+		}
+		if s := e.folder.lock.stale; s.PID != 0 {
+			p.say("%s: was left by a sudden end (%s)", dir, s)
+		}
+	} else if h, held := locked(dir); held {
+		return nil, lockedError(dir, h, "wait for it")
+	}
+	if e.info, err = readRun(dir); err != nil {
+		return nil, errors.Join(err, e.close())
+	}
+	l.fromRun(&e.info, "")
+	return e, nil
+}
+
+func (e *earlierRun) close() error {
+	if e == nil || e.folder == nil {
+		return nil
+	}
+	return e.folder.close()
+}
+
+// tasksAgain reads the tasks of a run that is continued: those that were given, or
+// the run's own, with more samples where more were asked for. What the run cannot
+// take is in the complaints.
+func (p *program) tasksAgain(c *collection, l *loader, e *earlierRun) (_ *taskSet, bad complaints, err error) {
+	dir := c.config.Output.Dir
+	snapshot := (&runFolder{dir: dir}).tasksPath()
+	switch digest, err := digestFile(snapshot); {
+	case err != nil:
+		return nil, nil, withExit(exitFolder, fmt.Errorf("%s: the run's tasks: %w", dir, err))
+	case digest == e.info.Tasks.GrewFrom:
+		e.info.Tasks.SHA256 = digest // the process that let it grow died before the file was there
+	case digest != e.info.Tasks.SHA256:
+		return nil, nil, withHint(withExit(exitFolder, fmt.Errorf("%s: %s is not the file that the run wrote: its digest differs", dir, tasksFile)),
+			"put the run's own "+tasksFile+" back; other tasks are given with --tasks")
+	}
+	path := c.config.Tasks.File
+	if l.byKey["tasks.file"].given() == "" {
+		path = snapshot
+	}
+	given, err := checkTasks(readTasks(path, p.stdin), c.config.Tasks.Samples, c.config.Tasks.SkipBad,
+		func(bad error) { c.display.say("left out: %v", bad) })
+	if err != nil {
+		return nil, nil, err
+	}
+	defer given.close()
+	had, err := e.info.samples()
+	if err != nil {
+		return nil, nil, err
+	}
+	set, bad, err := grow(snapshot, given, had, c.config.Tasks.Samples)
+	if err != nil || bad != nil {
+		return nil, bad, err
+	}
+	if path == snapshot {
+		set.bad = e.info.Tasks.Bad
+	}
+	planned := c.config.planned(set)
+	switch cut := planned < set.samples; {
+	case planned < e.info.Tasks.Planned:
+		bad = append(bad, fmt.Errorf("tasks.limit: the run has %d samples planned, you gave %d", e.info.Tasks.Planned, planned))
+	case cut && c.config.Tasks.Samples > had:
+		// The first N samples would be others than before.
+		bad = append(bad, fmt.Errorf("tasks.limit: %d samples of a task, where the run has %d, need all of them: lift the limit with --limit 0", c.config.Tasks.Samples, had))
+	}
+	if bad != nil {
+		set.close()
+		return nil, bad, nil
+	}
+	return set, nil, nil
+}
+
+// samples is how many samples a task of the run has that does not say.
+func (i *runInfo) samples() (int, error) {
+	l := newLoader(func(string) string { return "" })
+	l.fromRun(i, "tasks")
+	return l.config.Tasks.Samples, l.err()
+}
+
+// update writes what an invocation changes in a run: run.json first, which knows
+// both digests of the tasks, then the tasks where they have grown.
+func (f *runFolder) update(info runInfo, tasks *taskSet, had *runInfo) error {
+	err := f.writeJSON(runFile, info)
+	if err == nil && tasks.digest != had.Tasks.SHA256 {
+		err = f.writeTasks(tasks)
+	}
+	return withExit(exitStorage, err)
+}
