@@ -1,0 +1,262 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rollout-rl/rollout/collector/letta/lettasim"
+)
+
+// A gateway passes connections on to a server, until the test cuts them.
+type gateway struct {
+	to   string // host:port
+	addr string // its own
+	mu   sync.Mutex
+	in   net.Listener // nil while it is down
+	open map[net.Conn]bool
+}
+
+func newGateway(t *testing.T, to string) *gateway {
+	t.Helper()
+	g := &gateway{to: strings.TrimPrefix(to, "http://"), addr: "127.0.0.1:0", open: map[net.Conn]bool{}}
+	g.up(t)
+	t.Cleanup(g.down)
+	return g
+}
+
+func (g *gateway) url() string { return "http://" + g.addr }
+
+// up listens, always at the same address.
+func (g *gateway) up(t *testing.T) {
+	t.Helper()
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", g.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.addr, g.in = l.Addr().String(), l
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go g.pass(conn)
+		}
+	}()
+}
+
+// pass copies both ways until one side ends.
+func (g *gateway) pass(client net.Conn) {
+	server, err := net.Dial("tcp", g.to)
+	if err != nil {
+		_ = client.Close()
+		return
+	}
+	g.mu.Lock()
+	g.open[client], g.open[server] = true, true
+	g.mu.Unlock()
+	done := make(chan struct{}, 2)
+	for _, pair := range [][2]net.Conn{{client, server}, {server, client}} {
+		go func() {
+			_, _ = io.Copy(pair[0], pair[1])
+			done <- struct{}{}
+		}()
+	}
+	<-done
+	g.mu.Lock()
+	delete(g.open, client)
+	delete(g.open, server)
+	g.mu.Unlock()
+	_ = errors.Join(client.Close(), server.Close())
+	<-done
+}
+
+// cut resets every connection, and returns how many there were.
+func (g *gateway) cut() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for conn := range g.open {
+		if tcp, ok := conn.(*net.TCPConn); ok {
+			_ = tcp.SetLinger(0)
+		}
+		_ = conn.Close()
+	}
+	return len(g.open) / 2
+}
+
+// down refuses connections and cuts those that are open.
+func (g *gateway) down() {
+	g.mu.Lock()
+	if g.in != nil {
+		_ = g.in.Close()
+		g.in = nil
+	}
+	g.mu.Unlock()
+	g.cut()
+}
+
+// TestUnreachable: a server that is not there ends the run before it begins, with a
+// text that says which server and why.
+func TestUnreachable(t *testing.T) {
+	t.Parallel()
+	closed, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	refusing := closed.Addr().String()
+	if err := closed.Close(); err != nil {
+		t.Fatal(err)
+	}
+	tasks := writeFile(t, "tasks.jsonl", []byte(`{"id":"a","prompt":"Hi."}`+"\n"))
+	for _, tt := range []struct{ name, url, want string }{
+		{"name", "http://no-such-host.invalid", `no-such-host\.invalid.*(no such host|server misbehaving|timeout|temporary failure)`},
+		{"refused", "http://" + refusing, regexp.QuoteMeta(refusing) + `.*connection refused`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			dir := filepath.Join(t.TempDir(), "run")
+			began := time.Now()
+			r := invoke(t.Context(), "collect", "--server", tt.url, "--model", simModel, "--tasks", tasks, "--out", dir)
+			if r.code != exitUnusable || !regexp.MustCompile(tt.want).MatchString(r.stderr) || !strings.Contains(r.stderr, tt.url) {
+				t.Errorf("exit code %d, want %d and %s\n%s", r.code, exitUnusable, tt.want, r.stderr)
+			}
+			if took := time.Since(began); took > 30*time.Second {
+				t.Errorf("it took %v to say so", took)
+			}
+			if entries, _ := filepath.Glob(dir + "/*"); entries != nil {
+				t.Errorf("a run that never began left %v", entries)
+			}
+			t.Log(strings.TrimSpace(r.stderr))
+		})
+	}
+}
+
+// TestFaultByFault has each recoverable fault hit first attempts:
+// all become data, and are what they are without it.
+func TestFaultByFault(t *testing.T) {
+	t.Parallel()
+	const tasks = 12
+	collect := func(t *testing.T, faults lettasim.Faults) (map[sampleID]string, *lettasim.Server) {
+		t.Helper()
+		sim := newSim(t, lettasim.Config{InputIDs: true, Script: killScript(), Faults: faults})
+		dir := filepath.Join(t.TempDir(), "run")
+		mustRun(t, exitOK, "collect", "--server", serveSim(t, sim), "--model", simModel, "--out", dir, "--quiet", "--max-in-flight", "12",
+			"--tasks", writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Scripted: tasks})),
+			"-c", writeFile(t, "run.yaml", []byte("server: {idle_timeout: 1s}\n")))
+		return readDataset(t, dir).logical(t), sim
+	}
+	want, _ := collect(t, nil)
+	for _, kind := range lettasim.FaultKinds() {
+		if !kind.Recoverable() {
+			continue
+		}
+		t.Run(string(kind), func(t *testing.T) {
+			t.Parallel()
+			got, sim := collect(t, lettasim.Faults{{Kind: kind, Rate: 0.4, After: time.Second}})
+			sameSamples(t, got, want)
+			if n := sim.Stats().Faults[kind]; n < 2 {
+				t.Errorf("%d faults for %d samples", n, tasks)
+			}
+		})
+	}
+}
+
+// TestConnectionsCut resets every connection again and again while the server works.
+func TestConnectionsCut(t *testing.T) {
+	t.Parallel()
+	const tasks, samples = 10, 6
+	latency, err := lettasim.ParseLatency("100ms..600ms")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sim := newSim(t, lettasim.Config{InputIDs: true, Script: killScript(), Latency: latency})
+	sends := newSendLog(sim)
+	g := newGateway(t, serveHandler(t, sim, sends))
+	dir := filepath.Join(t.TempDir(), "run")
+	p := startProgram(t, "rollout", nil, "collect", "--server", g.url(), "--model", simModel, "--out", dir, "--quiet", "--max-in-flight", "10",
+		"--tasks", writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Scripted: tasks})), "--samples", fmt.Sprint(samples), "--retries", "10")
+	cut := 0
+	for range 5 {
+		time.Sleep(400 * time.Millisecond)
+		if p.alive() {
+			cut += g.cut()
+		}
+	}
+	if code := p.wait(t, time.Minute); code != exitOK {
+		t.Errorf("exit code %d\n%s", code, p.said())
+	}
+	got := readDataset(t, dir)
+	if len(got.rows) != tasks*samples || len(got.failures) != 0 {
+		t.Errorf("%d samples are data and %d failed", len(got.rows), len(got.failures))
+	}
+	n := 0
+	for _, list := range sends.all() {
+		n += len(list)
+	}
+	if cut < 10 {
+		t.Errorf("%d connections were cut: the test has lost its teeth", cut)
+	}
+	t.Logf("%d samples, %d connections cut, %d sends", tasks*samples, cut, n)
+}
+
+// TestStormOfRefusals has a server that refuses a send every 2 seconds and asks to come
+// back after 89. That is for the send that was refused: the others go on.
+func TestStormOfRefusals(t *testing.T) {
+	t.Parallel()
+	const tasks, samples = 50, 4
+	latency, err := lettasim.ParseLatency("200ms..400ms")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sim := newSim(t, lettasim.Config{InputIDs: true, Script: killScript(), Latency: latency})
+	var last atomic.Int64
+	var refused atomic.Int64
+	began := time.Now()
+	url := serveHandler(t, sim, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/messages") {
+			now := time.Since(began).Milliseconds()
+			if was := last.Load(); now-was >= 2000 && last.CompareAndSwap(was, now) {
+				refused.Add(1)
+				w.Header().Set("Retry-After", "89")
+				w.WriteHeader(http.StatusTooManyRequests)
+				return
+			}
+		}
+		sim.ServeHTTP(w, r)
+	}))
+	dir := filepath.Join(t.TempDir(), "run")
+	p := startProgram(t, "rollout", nil, "collect", "--server", url, "--model", simModel, "--out", dir, "--quiet", "--max-in-flight", "10",
+		"--tasks", writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Scripted: tasks})), "--samples", fmt.Sprint(samples))
+	waitFor(t, "all but the refused samples", func() bool {
+		return sim.Stats().Answered >= tasks*samples-refused.Load() || !p.alive()
+	})
+	took := time.Since(began)
+	if n := refused.Load(); n < 2 {
+		t.Errorf("%d sends were refused: the test has lost its teeth", n)
+	}
+	for range 2 { // the second does not wait for those that wait
+		_ = p.cmd.Process.Signal(syscall.SIGINT)
+		time.Sleep(300 * time.Millisecond)
+	}
+	if code := p.wait(t, time.Minute); code != exitInterrupted {
+		t.Errorf("exit code %d\n%s", code, p.said())
+	}
+	got := readDataset(t, dir)
+	if left := tasks*samples - len(got.rows); int64(left) != refused.Load() {
+		t.Errorf("%d samples are left, %d were refused", left, refused.Load())
+	}
+	t.Logf("%d samples in %v, %d refused", len(got.rows), took.Round(time.Millisecond), refused.Load())
+}
