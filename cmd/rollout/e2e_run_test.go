@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"slices"
@@ -15,7 +17,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 	"github.com/rollout-rl/rollout/sink"
+	"github.com/rollout-rl/rollout/tokenize"
 )
 
 // What the tests of whole runs share: processes of the program that can be killed, a
@@ -97,6 +101,39 @@ func (p *process) alive() bool {
 }
 
 func (p *process) said() string { return p.stdout.String() + p.stderr.String() }
+
+// serveHandler listens with what stands before a simulated server until the test ends.
+func serveHandler(t *testing.T, sim *lettasim.Server, handler http.Handler) (url string) {
+	t.Helper()
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := sim.HTTPServer()
+	server.Handler = handler
+	s := &httptest.Server{Listener: l, Config: server}
+	s.Start()
+	t.Cleanup(func() {
+		s.CloseClientConnections()
+		s.Close()
+	})
+	return s.URL
+}
+
+// killScript is what the server plays in all tests with kills.
+func killScript() lettasim.Script {
+	return lettasim.Script{Calls: lettasim.Range{Min: 1, Max: 3}, Drift: 0.2, Length: 0.05, Wrong: 0.3, Tokens: lettasim.Range{Min: 24, Max: 120}}
+}
+
+// reportedDone are the keys of the samples that a run's files call done.
+func reportedDone(t *testing.T, dir string) map[string]bool {
+	t.Helper()
+	done := map[string]bool{}
+	for _, key := range committedKeys(t, dir) {
+		done[key] = true
+	}
+	return done
+}
 
 // A sent is one send of messages to an agent, as the server saw it.
 type sent struct {
@@ -236,6 +273,7 @@ func (d *readBack) logical(t *testing.T) map[sampleID]string {
 			r := *stored
 			r.AgentID, r.RunIDs, r.StepIDs, r.RolloutID = "", nil, nil, ""
 			r.Attempt, r.StartedAt, r.DurationMS, r.WorkingMS = 0, 0, 0, 0
+			r.Flags = slices.DeleteFunc(slices.Clone(r.Flags), func(f string) bool { return f == tokenize.FlagReattached.String() })
 			all[id] += asText(t, r)
 		}
 	}
