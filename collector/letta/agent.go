@@ -41,6 +41,8 @@ type agent struct {
 	head           *memory
 	// guessed says that nothing may be sent any more: see recollection.
 	guessed bool
+	// outage says that the server could not be reached while a run was looked up.
+	outage bool
 }
 
 // prepare does what must be done between making the agent and the first send.
@@ -168,9 +170,15 @@ func (g *agent) send(ctx context.Context, messages InputMessages, made bool, rep
 	if g.conversation != nil {
 		path = conversationMessages(g.conversation.ID)
 	}
-	answer, err := g.client.send(ctx, path, request, id, take)
+	answer, err := g.post(ctx, path, request, id, take)
 	if err != nil {
 		g.unanswered = mayRun(err)
+		if lost(err) && !g.cfg.NoRecover && ctx.Err() == nil {
+			answer, err = g.recover(ctx, err, messages, made, reply)
+			if err == nil {
+				return answer, nil
+			}
+		}
 		return nil, g.explain(ctx, err)
 	}
 

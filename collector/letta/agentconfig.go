@@ -75,6 +75,10 @@ type AgentConfig struct {
 	// for any more, is given up: well above the server's 300 s for one call of the model
 	// and 180 s for a tool. Default 15 min.
 	StuckAfter time.Duration
+	// LostAfter is how long after the end of its server run a silent send may still
+	// begin to be answered. Then it is given up, and its tokens are taken from the
+	// server's memory. Default 30 s.
+	LostAfter time.Duration
 	// Progress, where set, is told about server runs that are looked up. It is called
 	// from many goroutines and must not block.
 	Progress func(Progress)
@@ -137,6 +141,9 @@ func (c AgentConfig) withDefaults() AgentConfig {
 	if c.SilentAfter == 0 {
 		c.SilentAfter = 5 * time.Minute
 	}
+	if c.LostAfter == 0 {
+		c.LostAfter = 30 * time.Second
+	}
 	if c.StuckAfter == 0 {
 		c.StuckAfter = 15 * time.Minute
 	}
@@ -168,8 +175,8 @@ func (c AgentConfig) Validate() error {
 	if c.MaxRounds < 0 {
 		add("max rounds %d: must not be negative", c.MaxRounds)
 	}
-	if c.SilentAfter < 0 || c.StuckAfter < 0 {
-		add("silent after %v, stuck after %v: must not be negative", c.SilentAfter, c.StuckAfter)
+	if c.SilentAfter < 0 || c.StuckAfter < 0 || c.LostAfter < 0 {
+		add("silent after %v, stuck after %v, lost after %v: must not be negative", c.SilentAfter, c.StuckAfter, c.LostAfter)
 	}
 	if int(c.Approvals) >= len(approvalNames) {
 		add("approvals %v: unknown", c.Approvals)

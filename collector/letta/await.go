@@ -61,6 +61,17 @@ func (g *agent) await(ctx context.Context, id string) (*memory, error) {
 			err = g.patiently(ctx, func() (err error) { m.messages, err = g.client.RunMessages(ctx, id); return err })
 			return m, err
 		}
+		if g.outage {
+			// A send runs within the server's process and dies with it.
+			return nil, gone("server run %s is %s, and the server was down", id, m.run.Status)
+		}
+		if steps < 0 {
+			grew, err = g.lastSign(ctx, m.run)
+			if err != nil {
+				return nil, err
+			}
+			steps = len(m.steps)
+		}
 		if len(m.steps) != steps {
 			steps, grew = len(m.steps), time.Now()
 		}
@@ -78,6 +89,34 @@ func (g *agent) await(ctx context.Context, id string) (*memory, error) {
 			return nil, fmt.Errorf("waiting for server run %s: %w", id, err)
 		}
 	}
+}
+
+// lastSign is when the server was last seen at work on a run: when it began or stored
+// a message, by the server's clock. It is now where that is not known.
+func (g *agent) lastSign(ctx context.Context, run *Run) (time.Time, error) {
+	now := time.Now()
+	offset, ok := g.client.clock()
+	if !ok || run.CreatedAt == nil {
+		return now, nil
+	}
+	last, err := run.CreatedAt.Time()
+	if err != nil {
+		return now, nil //nolint:nilerr // a form that is not known says nothing
+	}
+	var messages Messages
+	err = g.patiently(ctx, func() (err error) { messages, err = g.client.RunMessages(ctx, run.ID); return err })
+	if err != nil {
+		return now, err
+	}
+	for _, m := range messages {
+		if at, err := m.Head().Date.Time(); err == nil && at.After(last) {
+			last = at
+		}
+	}
+	if last = last.Add(-offset); last.After(now) {
+		return now, nil
+	}
+	return last, nil
 }
 
 // over says that the server does nothing more for the run.

@@ -34,6 +34,9 @@ type Client struct {
 	secrets     scrubber
 	version     atomic.Pointer[string]
 	stepsBroken atomic.Bool
+	// ahead is by how much the server's clock is ahead of ours, to the second, by the
+	// last answer with a date.
+	ahead atomic.Pointer[time.Duration]
 
 	mu      sync.Mutex
 	noticed map[string]bool
@@ -183,7 +186,23 @@ func (c *Client) once(ctx context.Context, r *request) (*http.Response, error) {
 	if r.id != "" {
 		req.Header.Set("x-api-request-log-id", r.id)
 	}
-	return c.http.Do(req)
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	if at, err := http.ParseTime(resp.Header.Get("Date")); err == nil {
+		ahead := time.Until(at)
+		c.ahead.Store(&ahead)
+	}
+	return resp, nil
+}
+
+// clock is by how much the server's clock is ahead of ours, where that is known.
+func (c *Client) clock() (ahead time.Duration, ok bool) {
+	if p := c.ahead.Load(); p != nil {
+		return *p, true
+	}
+	return 0, false
 }
 
 // unrewindable is a body of a kind for which http.NewRequest sets no GetBody.

@@ -44,7 +44,7 @@ func TestCancelledClose(t *testing.T) {
 		}
 		inBubble(t, handler, letta.ClientConfig{}, func(t *testing.T, c *letta.Client) {
 			t.Helper()
-			b, err := letta.NewBackend(c, letta.AgentConfig{Model: "sglang/m"})
+			b, err := letta.NewBackend(c, letta.AgentConfig{Model: "sglang/m", NoRecover: true})
 			if err != nil {
 				t.Fatal(err)
 			}

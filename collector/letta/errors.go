@@ -140,7 +140,7 @@ func classifyTransport(ctx context.Context, err error) error {
 	}
 	if cause := context.Cause(ctx); cause != nil {
 		switch {
-		case errors.Is(cause, errStalled):
+		case errors.Is(cause, errStalled), errors.Is(cause, errAnswerLost):
 			return &classed{collector.ErrIdle, cause}
 		case errors.Is(cause, errSendTimeout), errors.Is(cause, errCallTimeout):
 			return &classed{collector.ErrTimeout, cause}

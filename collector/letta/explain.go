@@ -35,6 +35,12 @@ func (g *agent) explain(ctx context.Context, err error) error {
 	if lookErr != nil || run == nil || g.knows(run.ID) {
 		return err
 	}
+	return g.runError(ctx, run, e)
+}
+
+// runError is the failure of a send explained by what the failed run and its last
+// step say.
+func (g *agent) runError(ctx context.Context, run *Run, e *APIError) error {
 	found := &ServerRunError{RunID: run.ID, Message: run.Failure()}
 	if steps, lookErr := g.client.RunSteps(ctx, run.ID); lookErr == nil && len(steps) > 0 {
 		last := &steps[len(steps)-1]
@@ -47,7 +53,7 @@ func (g *agent) explain(ctx context.Context, err error) error {
 		}
 	}
 	if found.Message == "" && found.Type == "" {
-		return err
+		return e
 	}
 	text := found.Message
 	found.Type = oneLine(g.client.secrets.scrub(found.Type))
@@ -55,7 +61,7 @@ func (g *agent) explain(ctx context.Context, err error) error {
 	class := classifyRun(found.Type, text)
 	if class == nil {
 		if e.Status == http.StatusBadRequest {
-			return err // a plain refusal, and it says why
+			return e // a plain refusal, and it says why
 		}
 		class = collector.ErrServer
 	}

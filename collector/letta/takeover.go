@@ -3,6 +3,7 @@ package letta
 import (
 	"context"
 	"errors"
+	"net"
 	"slices"
 	"time"
 
@@ -156,6 +157,9 @@ func (g *agent) patiently(ctx context.Context, look func() error) error {
 	began := time.Now()
 	for pause := time.Second; ; pause = min(2*pause, lastLook) {
 		err := look()
+		if dial := (*net.OpError)(nil); errors.As(err, &dial) && dial.Op == "dial" {
+			g.outage = true
+		}
 		if err == nil || ctx.Err() != nil || !passing(err) || time.Since(began) > patience {
 			return err
 		}
