@@ -24,7 +24,8 @@ func (w *worker) attempt(ctx context.Context, cl *claim) (failed *tokenize.Sampl
 	}
 	a := cl.attempt(c.cfg.RunID)
 	ctx, endSpan := span(ctx, c.cfg.Events.AttemptSpan, a, w.ep.Name)
-	t := &try{w: w, a: a, cl: cl, began: time.Now()}
+	t := &try{w: w, a: a, cl: cl, began: time.Now(), admitted: cl.admitted}
+	cl.admitted = 0
 	if cl.started.IsZero() {
 		cl.started = t.began
 	}
@@ -39,7 +40,7 @@ func (w *worker) attempt(ctx context.Context, cl *claim) (failed *tokenize.Sampl
 		took := time.Since(t.began)
 		c.cfg.Events.attemptFinished(Result{
 			Attempt: a, Endpoint: w.ep.Name, Err: err, Class: class,
-			Started: t.began, Duration: took, Working: took - t.waited, FirstAnswer: t.firstAnswer,
+			Started: t.began, Duration: took, Working: took - t.waited, FirstAnswer: t.firstAnswer, Admission: t.admitted,
 			Sampled: t.gain.sampled, Trained: t.gain.trained, Rows: t.gain.rows,
 		})
 		endSpan(err)
@@ -59,6 +60,9 @@ func (w *worker) attempt(ctx context.Context, cl *claim) (failed *tokenize.Sampl
 		cl.alive = agent == nil && ctx.Err() != nil // it was being made
 		err = t.failed(timed, err)
 		return t.failure(nil, err), err
+	}
+	if w.ep.health.opened() {
+		w.answered()
 	}
 
 	t.enter(StageRun)
@@ -106,7 +110,8 @@ type try struct {
 	gain  gain
 	left  leftOut
 
-	waited      time.Duration // for room, and for the sink
+	admitted    time.Duration // for so long it waited for room before
+	waited      time.Duration // for the sink
 	firstAnswer time.Duration
 }
 

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/rollout-rl/rollout/collector/limit"
 )
 
 // A Collector runs the samples of tasks on a pool of workers: MaxInFlight per
@@ -30,6 +32,8 @@ type Collector struct {
 type endpoint struct {
 	Endpoint
 	health health
+	gate   gate
+	hands  atomic.Int64  // samples in the hands of its workers
 	lost   chan struct{} // closed when it is given up
 	bound  chan claim    // open attempts of an earlier process here; closed after the last
 }
@@ -43,8 +47,12 @@ func New(cfg Config) (*Collector, error) {
 	c := &Collector{cfg: cfg, drain: make(chan struct{})}
 	for i, e := range cfg.Endpoints {
 		ep := &endpoint{Endpoint: e, lost: make(chan struct{}), bound: make(chan claim)}
-		ep.health.threshold = max(e.MaxInFlight, 3)
 		ep.health.limit = cfg.Outage
+		ep.gate.max = e.MaxInFlight
+		ep.gate.changed = func(ch limit.Change) { cfg.Events.limitChanged(e.Name, ch) }
+		if cfg.Adaptive {
+			ep.gate.limiter = limit.New(limit.Config{Max: e.MaxInFlight, Group: cfg.Samples})
+		}
 		c.endpoints = append(c.endpoints, ep)
 		for range e.MaxInFlight {
 			c.counters.slots = append(c.counters.slots, slot{endpoint: i})
@@ -73,6 +81,8 @@ type claim struct {
 	groupSize int
 
 	started  time.Time     // of the first attempt; zero before it
+	offered  time.Time     // to the workers
+	admitted time.Duration // for so long it waited for room, before the next attempt
 	waited   time.Duration // between attempts
 	passed   bool          // by an endpoint that was lost
 	attempts int           // the number of the last one, in this process or an earlier one
@@ -85,6 +95,10 @@ type claim struct {
 	alive   bool         // its agent may live after its end
 	failed  Class        // of the failure that the dataset has, where that is to be mended
 	settled bool         // the sink has the sample
+
+	permit *permit // to be worked on; nil while it waits
+	streak *streak // in which the last failure was, and what it was charged in it
+	lent   int
 
 	busySince time.Time // the server turned it away, and nothing else came since; zero: it did not
 }
@@ -132,6 +146,11 @@ func (c *Collector) Run(ctx context.Context, tasks iter.Seq2[*Task, error]) erro
 		open.Wait()
 		return err
 	})
+	defer func() {
+		for _, ep := range c.endpoints {
+			ep.gate.close()
+		}
+	}()
 	slot := 0
 	for _, ep := range c.endpoints {
 		for range ep.MaxInFlight {

@@ -36,6 +36,11 @@ type Config struct {
 	// Journal remembers attempts for the next process. Default nil: none does.
 	Journal Journal
 
+	// Adaptive finds out how many samples an endpoint can take at a time, up to its
+	// MaxInFlight: it starts with 32, and package limit says how it goes on. Default:
+	// as many as MaxInFlight at once.
+	Adaptive bool
+
 	Prompter Prompter
 	// Scorer rewards finished rollouts. Default nil: no reward.
 	Scorer Scorer
@@ -89,7 +94,8 @@ type Endpoint struct {
 	// Name tells endpoints apart in events and metrics.
 	Name    string
 	Backend Backend
-	// MaxInFlight is the number of workers. Default 24: a Letta server with a
+	// MaxInFlight is the number of workers: so many samples are in hand at most, those
+	// that wait for a retry included. Default 24: a Letta server with a
 	// default PostgreSQL fails near 30 agents at a time.
 	MaxInFlight int
 }

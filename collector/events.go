@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/rollout-rl/rollout/collector/limit"
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
@@ -39,6 +40,9 @@ type Events struct {
 	// EndpointDown fires when so many attempts in a row failed at an endpoint that
 	// the server is taken to be down, and with nil when it is back.
 	EndpointDown func(endpoint string, err error)
+	// LimitChanged fires when Adaptive changed how many samples may be worked on at the
+	// endpoint; reason is the name of a limit.Reason. In order for one endpoint.
+	LimitChanged func(endpoint string, from, to int, reason string)
 	// EndpointLost fires when an endpoint is given up for this run.
 	EndpointLost func(endpoint string, err error)
 }
@@ -55,6 +59,9 @@ type Result struct {
 	// stages, the removal of the agent included.
 	Started  time.Time
 	Duration time.Duration
+	// Admission is for how long the sample waited for room before the attempt began;
+	// the wait between attempts is not in it.
+	Admission time.Duration
 	// Working is Duration without what the attempt waited for: room, and the sink.
 	Working time.Duration
 	// FirstAnswer is the time from the first send to the server's answer to it, where
@@ -119,6 +126,12 @@ func (e *Events) closeFailed(a Attempt, endpoint string, err error) {
 func (e *Events) endpointDown(endpoint string, err error) {
 	if e.EndpointDown != nil {
 		e.EndpointDown(endpoint, err)
+	}
+}
+
+func (e *Events) limitChanged(endpoint string, ch limit.Change) {
+	if e.LimitChanged != nil {
+		e.LimitChanged(endpoint, ch.From, ch.To, ch.Reason.String())
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"iter"
 	"sync"
+	"time"
 )
 
 // A feed sends the samples of the tasks to the workers.
@@ -189,6 +190,7 @@ func (f *feed) some(ctx context.Context, dues []due, now due) (err error) {
 // send gives the claim to a worker of any endpoint. It returns false when nothing
 // more is to be sent.
 func (f *feed) send(ctx context.Context, cl claim) (bool, error) {
+	cl.offered = time.Now()
 	f.open.Add(1)
 	select {
 	case f.work <- cl:
@@ -210,6 +212,7 @@ func (f *feed) bound(ctx context.Context, ep *endpoint, claims []claim) {
 		defer close(ep.bound)
 		for ; sent < len(claims); sent++ {
 			f.open.Add(1)
+			claims[sent].offered = time.Now()
 			select {
 			case ep.bound <- claims[sent]:
 				continue

@@ -19,19 +19,30 @@ import (
 //
 // One sample alone does not take an endpoint down by its rollouts, however often
 // they fail: the fault may be the sample's. That no agent can be made is the
-// server's fault whoever asks.
+// server's fault whoever asks. Where that is how it failed last, an agent that is made
+// is answer enough.
+//
+// Threshold failures are as many as samples are worked on at a time, at least three. What
+// the first of them cost the samples they get back when the endpoint goes down.
 type health struct {
-	threshold int           // failures in a row that mean down
-	limit     time.Duration // how long it may be down
+	limit time.Duration // how long it may be down
 
 	mu       sync.Mutex
-	answered bool // ever
-	streak   int
-	first    string // key of the sample that began the streak
-	servers  bool   // the streak cannot be the fault of that sample
+	answered bool    // ever
+	open     bool    // the last failure was that no agent could be made
+	streak   *streak // failures without an answer between them, or nil
+	first    string  // key of the sample that began the streak
+	servers  bool    // the streak cannot be the fault of that sample
 	isDown   bool
 	since    time.Time // it is down
 	lost     bool
+}
+
+// A streak is a number of failures without an answer between them.
+type streak struct {
+	n    int
+	down bool          // it took the endpoint down; to be read after over
+	over chan struct{} // closed by that, or by an answer
 }
 
 // answer says that the server lives, and whether it was taken to be down.
@@ -39,30 +50,55 @@ func (h *health) answer() (wasDown bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	wasDown = h.answered && h.isDown
-	h.answered, h.streak, h.servers, h.isDown = true, 0, false, false
+	if h.streak != nil && !h.streak.down {
+		close(h.streak.over)
+	}
+	h.answered, h.streak, h.servers, h.isDown = true, nil, false, false
 	return wasDown
 }
 
-// A verdict is what a failure of the infrastructure means.
-type verdict struct {
-	charge   bool // the sample pays with one of its retries
-	wentDown bool // this failure was the one that took the endpoint down
-	lost     bool // the endpoint is given up
-	wentLost bool // by this failure
-}
-
-// failure notes that an attempt at the sample with this key failed at the stage.
-func (h *health) failure(key string, at Stage, now time.Time) verdict {
+// opened says that an agent was made, and whether that is an answer.
+func (h *health) opened() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.streak == 0 {
-		h.first = key
+	return h.answered && h.isDown && h.open
+}
+
+// known says that the server answered before.
+func (h *health) known() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.answered
+}
+
+// minStreak is how many failures in a row mean down at least.
+const minStreak = 3
+
+// A verdict is what a failure of the infrastructure means.
+type verdict struct {
+	charge   bool    // the sample pays with one of its retries
+	streak   *streak // and gets it back if this takes the endpoint down
+	wentDown bool    // this failure was the one that took the endpoint down
+	lost     bool    // the endpoint is given up
+	wentLost bool    // by this failure
+}
+
+// failure notes that an attempt at the sample with this key failed at the stage, while
+// as many samples as working are in hand, or may be worked on.
+func (h *health) failure(key string, at Stage, working int, now time.Time) verdict {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.streak == nil {
+		h.streak, h.first = &streak{over: make(chan struct{})}, key
 	}
-	h.streak++
+	h.streak.n++
+	h.open = at == StageOpen
 	h.servers = h.servers || at == StageOpen || key != h.first || !h.answered
-	var v verdict
-	if !h.isDown && h.servers && h.streak >= h.threshold {
+	v := verdict{streak: h.streak}
+	if !h.isDown && h.servers && h.streak.n >= max(working, minStreak) {
 		h.isDown, h.since, v.wentDown = true, now, true
+		h.streak.down = true
+		close(h.streak.over)
 	}
 	v.charge = h.answered && !h.isDown
 	if !h.lost && h.isDown && (!h.answered || now.Sub(h.since) >= h.limit) {

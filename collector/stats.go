@@ -47,6 +47,9 @@ type Stats struct {
 	// Reattached counts the attempts of earlier processes that were taken over, Gone
 	// those of which nothing could be.
 	Reattached, Gone int
+	// AdmissionWait sums for how long samples waited for room: the next one in line, and
+	// those whose retry was due.
+	AdmissionWait time.Duration
 	// CloseFailures counts agents that could not be removed.
 	CloseFailures int
 	// Unscored counts samples whose scorer failed.
@@ -77,9 +80,12 @@ type Earlier struct {
 
 // EndpointStats is the part of one endpoint in a run.
 type EndpointStats struct {
-	Name     string
-	InFlight int
-	Max      int
+	Name string
+	// InFlight counts the samples in hand. Waiting is the part of them that waits
+	// between two attempts, for its time to come or for room.
+	InFlight, Waiting int
+	// Limit is how many may be worked on at a time now, and Max how many ever.
+	Limit, Max int
 	// Down says that the server is taken to be down, Lost that it was given up.
 	Down, Lost bool
 }
@@ -128,7 +134,7 @@ func (c *counters) snapshot(endpoints []*endpoint) Stats {
 	s.Remaining = s.Planned - s.Committed - s.Failed - s.Skipped
 	s.Endpoints = make([]EndpointStats, len(endpoints))
 	for i, e := range endpoints {
-		s.Endpoints[i] = EndpointStats{Name: e.Name, Max: e.MaxInFlight}
+		s.Endpoints[i] = EndpointStats{Name: e.Name, Limit: e.gate.limit(), Max: e.MaxInFlight}
 		s.Endpoints[i].Down, s.Endpoints[i].Lost = e.health.state()
 	}
 	for i := range c.slots {
@@ -138,6 +144,9 @@ func (c *counters) snapshot(endpoints []*endpoint) Stats {
 		}
 		s.InFlight++
 		s.Endpoints[sl.endpoint].InFlight++
+		if sl.at.Attempt > 0 && sl.at.Stage == StageWait {
+			s.Endpoints[sl.endpoint].Waiting++
+		}
 		if s.Oldest == nil || sl.at.Started.Before(s.Oldest.Started) {
 			at := sl.at
 			s.Oldest = &at

@@ -19,6 +19,7 @@ type worker struct {
 	work     chan claim
 	finished <-chan struct{} // closed when no sample is open any more
 	open     *sync.WaitGroup
+	bound    <-chan claim // what was left here, which comes first; nil after the last
 	aligner  *tokenize.Aligner
 }
 
@@ -26,24 +27,11 @@ type worker struct {
 // only when the whole run must stop.
 func (w *worker) run(ctx context.Context) error {
 	w.aligner = tokenize.NewAligner(w.c.cfg.Align)
-	bound, work := (<-chan claim)(w.ep.bound), (<-chan claim)(nil) // what was left here comes first
+	w.bound = w.ep.bound
 	for {
-		if _, lost := w.ep.health.state(); lost {
-			return nil // one that is idle now passes the next sample on, and is here then
-		}
-		var cl claim
-		var ok bool
-		select {
-		case cl, ok = <-bound:
-			if !ok {
-				bound, work = nil, w.work
-				continue
-			}
-		case cl = <-work:
-		case <-w.finished:
-			return nil
-		case <-ctx.Done():
-			return context.Cause(ctx)
+		cl, ok := w.claim(ctx)
+		if !ok {
+			return context.Cause(ctx) // or nil: there is nothing left to do
 		}
 		passed, err := w.sample(ctx, cl)
 		if !passed {
@@ -61,6 +49,12 @@ func (w *worker) run(ctx context.Context) error {
 func (w *worker) sample(ctx context.Context, cl claim) (passed bool, err error) {
 	c := w.c
 	c.counters.claim(w.slot, cl, w.ep.Name, time.Now())
+	w.ep.hands.Add(1)
+	defer w.ep.hands.Add(-1)
+	defer func() { w.ep.gate.leave(cl.permit) }()
+	if err := w.room(ctx, &cl, cl.offered); err != nil {
+		return false, err
+	}
 	ctx, endSpan := span(ctx, c.cfg.Events.SampleSpan, cl.upcoming(c.cfg.RunID), w.ep.Name)
 	var last error // of its last attempt
 	defer func() {
@@ -80,7 +74,11 @@ func (w *worker) sample(ctx context.Context, cl claim) (passed bool, err error) 
 		failed, err := w.attempt(ctx, &cl)
 		last = err
 		class, a := Classify(err), cl.attempt(c.cfg.RunID)
+		if ctx.Err() == nil {
+			w.ep.gate.heed(cl.key, class)
+		}
 		charge := true
+		var row *streak // of failures of the server that this one is part of
 		switch {
 		case err == nil:
 			w.answered()
@@ -113,8 +111,11 @@ func (w *worker) sample(ctx context.Context, cl claim) (passed bool, err error) 
 		case outOfTime(err):
 			// A rollout that is too long says nothing about the server.
 		default:
-			v := w.ep.health.failure(cl.key, stageOf(err), time.Now())
+			v := w.ep.health.failure(cl.key, stageOf(err), w.ep.working(), time.Now())
+			cl.repay()
+			row = v.streak
 			if v.wentDown {
+				w.ep.gate.goDown()
 				c.cfg.Events.endpointDown(w.ep.Name, err)
 			}
 			if v.wentLost {
@@ -135,7 +136,10 @@ func (w *worker) sample(ctx context.Context, cl claim) (passed bool, err error) 
 			cl.busySince = time.Time{}
 		}
 		if charge {
-			cl.charged++
+			cl.charge(row)
+		}
+		if cl.charged > c.cfg.Retries && w.mourn(ctx, &cl, row) {
+			charge = false
 		}
 		if cl.charged > c.cfg.Retries {
 			return false, w.fail(ctx, &cl, failed, class, charge)
@@ -190,6 +194,7 @@ func (cl *claim) turnedAway(now time.Time) time.Duration {
 // answered notes that the endpoint's server lives.
 func (w *worker) answered() {
 	if w.ep.health.answer() {
+		w.ep.gate.goUp()
 		w.c.cfg.Events.endpointDown(w.ep.Name, nil)
 	}
 }
@@ -206,7 +211,8 @@ func (w *worker) lose(cause error) error {
 
 // pass gives the sample to a worker of another endpoint.
 func (w *worker) pass(ctx context.Context, cl claim) (bool, error) {
-	cl.passed = true
+	w.ep.gate.leave(cl.permit)
+	cl.passed, cl.permit, cl.streak, cl.lent, cl.offered = true, nil, nil, 0, time.Now()
 	select {
 	case w.work <- cl:
 		return true, nil
@@ -215,13 +221,30 @@ func (w *worker) pass(ctx context.Context, cl claim) (bool, error) {
 	}
 }
 
-// wait sleeps after attempt a, unless there is to be no other here.
+// wait sleeps after attempt a, unless there is to be no other here. For the first
+// moment of it the sample keeps its permit, so that a server that turns all away is
+// not offered one sample after the other.
 func (w *worker) wait(ctx context.Context, cl *claim, a Attempt, class Class, d time.Duration) error {
 	w.c.cfg.Events.retryWaiting(a, class, d)
 	w.c.counters.stage(w.slot, a.N, StageWait, time.Now())
-	timer, start := time.NewTimer(d), time.Now()
-	defer timer.Stop()
+	start := time.Now()
 	defer func() { cl.waited += time.Since(start) }()
+	moment := min(d, time.Second)
+	if err := w.sleep(ctx, moment); err != nil {
+		return err
+	}
+	w.ep.gate.leave(cl.permit)
+	cl.permit = nil
+	if err := w.sleep(ctx, d-moment); err != nil {
+		return err
+	}
+	return w.room(ctx, cl, time.Now())
+}
+
+// sleep lets d pass, unless the endpoint is lost.
+func (w *worker) sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
 	select {
 	case <-timer.C:
 		return nil

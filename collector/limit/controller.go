@@ -154,6 +154,15 @@ func (c *Controller) Open(now time.Time) (n int, next time.Time) {
 	return c.open, next
 }
 
+// Reopen lets the samples of a server that is back in from a few on, as after a
+// growth.
+func (c *Controller) Reopen(now time.Time) {
+	c.open = 0
+	c.openAt = now.Add(-openEvery)
+	c.round = round{began: now}
+	c.Open(now)
+}
+
 // Done tells that the server finished a sample, whatever the sample is worth, while
 // inFlight samples were in flight, this one included.
 func (c *Controller) Done(now time.Time, inFlight int) Change {

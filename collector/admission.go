@@ -1,0 +1,292 @@
+package collector
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/rollout-rl/rollout/collector/limit"
+)
+
+// A gate bounds how many samples of an endpoint are worked on at a time, by the limit
+// of its controller. A worker needs a permit before it takes a sample up, and gives it
+// back when the sample is done and while it waits for its retry: then it stays in the
+// hands of its worker, but costs the server nothing.
+//
+//	worker                     gate
+//	enter(fresh) ───────────►  waits for room
+//	select claim   ◄────────   permit, idle
+//	use            ───────────► permit, used
+//	attempt … leave ─────────►  room for the next: samples that were begun come first
+//
+// While the server is down there is room for one every few seconds, to see whether it
+// is back. Then what is open grows from a few again.
+type gate struct {
+	max     int
+	changed func(limit.Change)
+
+	told sync.Mutex // held while changed is called, so that changes come in order; before mu
+
+	mu           sync.Mutex
+	limiter      *limit.Controller // nil: the limit is max
+	held, used   int               // permits that are out, and those of them with a sample
+	idle         []*permit         // out without one, the latest last
+	again, fresh []*waiter         // who waits, the longest first
+	timer        *time.Timer       // admits again when more is open by then
+	down         bool
+	probeAt      time.Time // when the next is admitted while down
+}
+
+// A waiter waits for a permit.
+type waiter struct{ got chan *permit }
+
+// A permit lets a worker work on one sample. The fields belong to the gate.
+type permit struct {
+	taken chan struct{} // closed when an idle one was given to somebody else
+	gone  bool          // taken, or given back
+	used  bool
+	probe bool
+}
+
+// A server that is down is tried again probeEvery after a try failed, and where one
+// says nothing for probeMore: rollouts may take long.
+const (
+	probeEvery = 5 * time.Second
+	probeMore  = 30 * time.Second
+)
+
+// enter waits for room: for a sample that was begun, or else for one to be taken up.
+// It returns nil when one of the channels is closed first.
+func (g *gate) enter(ctx context.Context, again bool, closed ...<-chan struct{}) *permit {
+	w := &waiter{got: make(chan *permit, 1)}
+	g.mu.Lock()
+	if again {
+		g.again = append(g.again, w)
+	} else {
+		g.fresh = append(g.fresh, w)
+	}
+	g.admit(time.Now())
+	g.mu.Unlock()
+	var a, b <-chan struct{}
+	if len(closed) > 0 {
+		a = closed[0]
+	}
+	if len(closed) > 1 {
+		b = closed[1]
+	}
+	select {
+	case p := <-w.got:
+		return p
+	case <-a:
+	case <-b:
+	case <-ctx.Done():
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	same := func(o *waiter) bool { return o == w }
+	g.again, g.fresh = slices.DeleteFunc(g.again, same), slices.DeleteFunc(g.fresh, same)
+	select {
+	case p := <-w.got: // in the same moment
+		g.giveBack(p, time.Now())
+	default:
+	}
+	return nil
+}
+
+// use notes that the permit has a sample now. It returns false where the permit is
+// gone, because a sample that was begun needed it or the limit fell.
+func (g *gate) use(p *permit) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if p.gone {
+		return false
+	}
+	now := time.Now()
+	if open, _ := g.open(now); g.held > open && !p.probe {
+		g.giveBack(p, now)
+		return false
+	}
+	g.idle = slices.DeleteFunc(g.idle, func(o *permit) bool { return o == p })
+	p.used = true
+	g.used++
+	return true
+}
+
+// leave gives the permit back. nil is none.
+func (g *gate) leave(p *permit) {
+	if p == nil {
+		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.giveBack(p, time.Now())
+}
+
+func (g *gate) giveBack(p *permit, now time.Time) {
+	if p.gone {
+		return
+	}
+	g.drop(p)
+	if p.probe {
+		g.probeAt = now.Add(probeEvery)
+	}
+	g.admit(now)
+}
+
+// drop takes the permit out of all counts.
+func (g *gate) drop(p *permit) {
+	p.gone = true
+	g.held--
+	if p.used {
+		g.used--
+		return
+	}
+	g.idle = slices.DeleteFunc(g.idle, func(o *permit) bool { return o == p })
+}
+
+// open is how many permits may be out, and when it will be more.
+func (g *gate) open(now time.Time) (int, time.Time) {
+	if g.limiter == nil {
+		return g.max, time.Time{}
+	}
+	return g.limiter.Open(now)
+}
+
+// admit gives permits to those who wait, as far as there is room.
+func (g *gate) admit(now time.Time) {
+	open, next := g.open(now)
+	for len(g.again)+len(g.fresh) > 0 {
+		if g.down {
+			if next = g.probeAt; now.Before(next) {
+				break
+			}
+			g.probeAt = now.Add(probeMore)
+		} else if g.held >= open {
+			if len(g.again) == 0 || len(g.idle) == 0 {
+				break
+			}
+			g.take(g.idle[len(g.idle)-1])
+		}
+		from := &g.again
+		if len(*from) == 0 {
+			from = &g.fresh
+		}
+		w := (*from)[0]
+		*from = slices.Delete(*from, 0, 1)
+		p := &permit{taken: make(chan struct{}), probe: g.down}
+		g.held++
+		g.idle = append(g.idle, p)
+		w.got <- p
+	}
+	if g.timer != nil {
+		g.timer.Stop()
+		g.timer = nil
+	}
+	if len(g.again)+len(g.fresh) > 0 && next.After(now) {
+		g.timer = time.AfterFunc(next.Sub(now), func() {
+			g.mu.Lock()
+			defer g.mu.Unlock()
+			g.admit(time.Now())
+		})
+	}
+}
+
+// take takes an idle permit away.
+func (g *gate) take(p *permit) {
+	g.drop(p)
+	close(p.taken)
+}
+
+// goDown ends taking up samples but for one at a time.
+func (g *gate) goDown() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.down, g.probeAt = true, time.Now().Add(probeEvery)
+	for len(g.idle) > 0 {
+		g.take(g.idle[0])
+	}
+	g.admit(time.Now())
+}
+
+// goUp lets samples in again, a few at first.
+func (g *gate) goUp() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.down = false
+	if g.limiter != nil {
+		g.limiter.Reopen(time.Now())
+	}
+	g.admit(time.Now())
+}
+
+// tell tells the controller what happened, and the world what it makes of it. used is
+// the number of samples that are worked on.
+func (g *gate) tell(what func(c *limit.Controller, now time.Time, used int) limit.Change) {
+	g.told.Lock()
+	defer g.told.Unlock()
+	g.mu.Lock()
+	if g.limiter == nil || g.down {
+		g.mu.Unlock()
+		return
+	}
+	now := time.Now()
+	ch := what(g.limiter, now, g.used)
+	if ch.Made() {
+		g.admit(now)
+	}
+	g.mu.Unlock()
+	if ch.Made() {
+		g.changed(ch)
+	}
+}
+
+// close stops the timer.
+func (g *gate) close() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.timer != nil {
+		g.timer.Stop()
+	}
+}
+
+// limit is the limit now.
+func (g *gate) limit() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.limiter == nil {
+		return g.max
+	}
+	return g.limiter.Limit()
+}
+
+// heed tells the gate what the end of an attempt says about how much the server can
+// take.
+func (g *gate) heed(key string, class Class) {
+	g.tell(func(c *limit.Controller, now time.Time, used int) limit.Change {
+		switch class {
+		case ClassRateLimited:
+			return c.Refused(now, limit.RateLimited)
+		case ClassUnavailable:
+			return c.Refused(now, limit.Unavailable)
+		case ClassConnection:
+			return c.Refused(now, limit.Connection)
+		case ClassServerError:
+			return c.Faulted(now, key, used, true)
+		case ClassTimeoutTotal, ClassTimeoutIdle:
+			return c.Faulted(now, key, used, false)
+		case ClassLost, ClassCancelled, ClassCensored, ClassInternal, ClassAuth, ClassUnusable, ClassStorage:
+			return limit.Change{} // nothing
+		default:
+			return c.Done(now, used)
+		}
+	})
+}
+
+// Engine tells what a look at the metrics of the engine behind an endpoint showed. It
+// may be called at any time and from any goroutine; a look that failed is not told.
+func (c *Collector) Engine(endpoint string, e limit.Engine) {
+	if i := c.endpoint(endpoint); i >= 0 {
+		c.endpoints[i].gate.tell(func(l *limit.Controller, now time.Time, _ int) limit.Change { return l.Polled(now, e) })
+	}
+}
