@@ -67,7 +67,7 @@ type failed struct {
 
 func (p *program) failures(dir string, o *failuresOptions) error {
 	if o.class != "" {
-		if _, ok := classOf(o.class); !ok {
+		if _, ok := collector.ClassNamed(o.class); !ok {
 			var names []string
 			for _, c := range collector.Classes() {
 				names = append(names, c.String())
@@ -234,22 +234,14 @@ func (p *program) showGroups(groups map[groupName]*failureGroup) error {
 
 // cause says where a class of failures comes from.
 func cause(name string) string {
-	switch c, ok := classOf(name); {
+	switch c, ok := collector.ClassNamed(name); {
 	case !ok:
 		return "-"
 	case c.Retryable():
 		return "infrastructure"
+	case c == collector.ClassCensored:
+		return "tail policy"
 	default:
 		return "data"
 	}
-}
-
-// classOf is the class of that name.
-func classOf(name string) (collector.Class, bool) {
-	for _, c := range collector.Classes() {
-		if c.String() == name {
-			return c, true
-		}
-	}
-	return collector.ClassNone, false
 }

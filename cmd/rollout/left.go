@@ -5,9 +5,14 @@ import (
 	"github.com/rollout-rl/rollout/sink"
 )
 
-// A ledger is what the dataset holds of the samples of a run: the class of the
-// failure of each that has failed, and ClassNone of those that are done.
-type ledger map[string]collector.Class
+// A ledger is what the dataset holds of the samples of a run, by their keys.
+type ledger map[string]entry
+
+// An entry is what the dataset holds of one sample.
+type entry struct {
+	failed  collector.Class // ClassNone: the sample is done
+	attempt int32           // the last one
+}
 
 // readLedger reads it off the commit log of a run's folder.
 func readLedger(dir string) (ledger, error) {
@@ -18,11 +23,16 @@ func readLedger(dir string) (ledger, error) {
 	l := ledger{}
 	for i := range log.Commits {
 		for _, s := range log.Commits[i].Samples {
-			if before, ok := l[s.Key]; s.Failed() && (!ok || before != collector.ClassNone) {
-				l[s.Key] = collector.ClassInternal
-			} else if !s.Failed() {
-				l[s.Key] = collector.ClassNone
+			e, seen := l[s.Key]
+			done := seen && e.failed == collector.ClassNone
+			e.attempt = max(e.attempt, s.Attempt)
+			switch {
+			case !s.Failed():
+				e.failed = collector.ClassNone
+			case !done:
+				e.failed = collector.ClassInternal
 			}
+			l[s.Key] = e
 		}
 	}
 	for s := range log.Shards(sink.KindFailures) {
@@ -30,8 +40,9 @@ func readLedger(dir string) (ledger, error) {
 			if err != nil {
 				return nil, err
 			}
-			if before, ok := l[f.SampleKey]; ok && before != collector.ClassNone && f.Call < 0 {
-				l[f.SampleKey] = failedClass(f.Class)
+			if e := l[f.SampleKey]; e.failed != collector.ClassNone && f.Call < 0 {
+				e.failed = failedClass(f.Class)
+				l[f.SampleKey] = e
 			}
 		}
 	}
@@ -41,7 +52,7 @@ func readLedger(dir string) (ledger, error) {
 // failedClass is the class of a failure; one that a newer program wrote is internal
 // to this one.
 func failedClass(name string) collector.Class {
-	if c, ok := classOf(name); ok {
+	if c, ok := collector.ClassNamed(name); ok {
 		return c
 	}
 	return collector.ClassInternal
@@ -49,15 +60,16 @@ func failedClass(name string) collector.Class {
 
 // add says of a sample what the dataset holds.
 func (l ledger) add(key string, left *collector.Left) {
-	if class, ok := l[key]; ok {
-		left.Done, left.Failed = class == collector.ClassNone, class
+	if e, ok := l[key]; ok {
+		left.Done, left.Failed = e.failed == collector.ClassNone, e.failed
+		left.Attempts = max(left.Attempts, int(e.attempt))
 	}
 }
 
 // count is how many samples the dataset holds, and how many failures.
 func (l ledger) count() (committed, failed int) {
-	for _, class := range l {
-		if class == collector.ClassNone {
+	for _, e := range l {
+		if e.failed == collector.ClassNone {
 			committed++
 		} else {
 			failed++

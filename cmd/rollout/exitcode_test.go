@@ -1,0 +1,261 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rollout-rl/rollout/collector/letta/lettasim"
+)
+
+// started is the built program at work.
+type started struct {
+	*exec.Cmd
+	stderr string // a file
+}
+
+// start starts the built program; exit waits for its end.
+func start(t *testing.T, args ...string) *started {
+	t.Helper()
+	s := &started{Cmd: exec.CommandContext(t.Context(), "rollout", args...), stderr: filepath.Join(t.TempDir(), "stderr")}
+	f, err := os.Create(s.stderr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = f.Close() })
+	s.Stderr = f
+	if err := s.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// said is what it has written to stderr so far.
+func (s *started) said(t *testing.T) string {
+	t.Helper()
+	b, err := os.ReadFile(s.stderr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// signal sends one and waits until stderr holds the text.
+func (s *started) signal(t *testing.T, sig os.Signal, until string) {
+	t.Helper()
+	if err := s.Process.Signal(sig); err != nil {
+		t.Fatal(err)
+	}
+	if until != "" {
+		waitFor(t, until, func() bool { return strings.Contains(s.said(t), until) })
+	}
+}
+
+func (s *started) exit(t *testing.T) int {
+	t.Helper()
+	err := s.Wait()
+	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	return s.ProcessState.ExitCode()
+}
+
+// TestExitCodes provokes every code of the table with the built program, and finds
+// each in the help.
+func TestExitCodes(t *testing.T) {
+	t.Parallel()
+	sim := newSim(t, lettasim.Config{InputIDs: true})
+	url := serveSim(t, sim)
+	dir := t.TempDir()
+	tasks := writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Scripted: 2}))
+	// Two tasks, one of which fails.
+	failing := newSim(t, lettasim.Config{InputIDs: true, Faults: mustFaults(t, "short-logprobs@scripted-0001")})
+	failingURL := serveSim(t, failing)
+	collect := func(url, out string, more ...string) []string {
+		return append([]string{"collect", "--server", url, "--model", simModel, "--tasks", tasks, "--out", filepath.Join(dir, out)}, more...)
+	}
+	for _, args := range [][]string{collect(url, "good"), collect(url, "broken")} {
+		mustRun(t, exitOK, args...)
+	}
+	shards, err := filepath.Glob(filepath.Join(dir, "broken", "data", "part-*"))
+	if err != nil || len(shards) == 0 {
+		t.Fatalf("shards %v, %v", shards, err)
+	}
+	if err := os.Truncate(shards[0], 100); err != nil {
+		t.Fatal(err)
+	}
+	held, err := lockRun(filepath.Join(dir, "good"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = held.close() }() // of a test
+
+	help := mustRun(t, exitOK, "collect", "--help").stdout
+	for _, tt := range []struct {
+		name string
+		code int
+		args []string
+		want string // of stderr
+	}{
+		{"all is committed", exitOK, collect(url, "new"), "committed        2"},
+		{"stdout is closed", exitInternal, nil, "bad file descriptor"},
+		{"unknown flag", exitUsage, []string{"collect", "--resme"}, "did you mean --resume?"},
+		{"some failed", exitFailures, collect(failingURL, "some", "--fail-on-error", "1"), "1 of 2 samples failed, 1 may"},
+		{"too many failed", exitTolerance, collect(failingURL, "many"), "1 of 2 samples failed, 0 may"},
+		{"no server", exitUnusable, collect("http://127.0.0.1:1", "none"), "is the server running"},
+		{"no room for the folder", exitStorage, append(collect(url, "x"), "--out", "/proc/rollout"), "/proc/rollout"},
+		{"a run is there", exitFolder, collect(url, "broken"), "--resume"},
+		{"another run", exitFolder, collect(url, "broken", "--resume", "--drift", "reject"), "tokens.drift: the run has fork, you gave reject"},
+		{"locked", exitLocked, collect(url, "good", "--resume"), fmt.Sprintf("process %d on ", os.Getpid())},
+		{"damaged", exitVerify, []string{"verify", filepath.Join(dir, "broken")}, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			args := tt.args
+			var cmd *started
+			if args == nil {
+				cmd = startClosed(t)
+			} else {
+				cmd = start(t, args...)
+			}
+			if code := cmd.exit(t); code != tt.code || !strings.Contains(cmd.said(t), tt.want) {
+				t.Errorf("exit code %d, want %d with %q\n%s", code, tt.code, tt.want, cmd.said(t))
+			}
+			if !strings.Contains(help, fmt.Sprintf("\n  %3d  ", tt.code)) {
+				t.Errorf("the help does not say what %d means", tt.code)
+			}
+		})
+	}
+}
+
+// startClosed starts a verb that prints, with a stdout that cannot be written to.
+func startClosed(t *testing.T) *started {
+	t.Helper()
+	read, write, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = errors.Join(read.Close(), write.Close()) }() // the program has its own
+	s := &started{Cmd: exec.CommandContext(t.Context(), "rollout", "config", "show"), stderr: filepath.Join(t.TempDir(), "stderr")}
+	f, err := os.Create(s.stderr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = f.Close() })
+	s.Stderr, s.Stdout = f, read // the end that takes nothing
+	if err := s.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func mustFaults(t *testing.T, texts ...string) lettasim.Faults {
+	t.Helper()
+	var faults lettasim.Faults
+	for _, text := range texts {
+		f, err := lettasim.ParseFault(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		faults = append(faults, f)
+	}
+	return faults
+}
+
+// TestThreeInterrupts takes a run through its three stops. Whichever ends it, the
+// code is the same, and the run goes on from there.
+func TestThreeInterrupts(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name    string
+		signals []os.Signal
+		latency string
+		want    string
+	}{
+		{"drained", []os.Signal{os.Interrupt}, "300ms", "of 200 samples remain"},
+		{"stopped", []os.Signal{syscall.SIGTERM, syscall.SIGTERM}, "10m", "of 200 samples remain"},
+		{"left", []os.Signal{os.Interrupt, os.Interrupt, os.Interrupt}, "10m", "leaving at once"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			cfg := lettasim.Config{InputIDs: true}
+			var err error
+			if cfg.Latency, err = lettasim.ParseLatency(tt.latency); err != nil {
+				t.Fatal(err)
+			}
+			sim := newSim(t, cfg)
+			var slow atomic.Bool // to remove agents: a stop takes its time then
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.Method == http.MethodDelete && slow.Load() {
+					<-r.Context().Done()
+				}
+				sim.ServeHTTP(w, r)
+			}))
+			t.Cleanup(server.Close)
+			dir := filepath.Join(t.TempDir(), "run")
+			args := []string{
+				"collect", "--server", server.URL, "--model", simModel, "--out", dir, "--max-in-flight", "8",
+				"--tasks", writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Scripted: 200})),
+			}
+			run := start(t, args...)
+			waitFor(t, "sends", func() bool { return sim.Stats().InFlight > 0 })
+			slow.Store(tt.name == "left")
+			said := []string{"draining: waiting for ", "stopping: interrupted", "leaving at once"}
+			for i, sig := range tt.signals {
+				run.signal(t, sig, said[i])
+			}
+			if code := run.exit(t); code != exitInterrupted || !strings.Contains(run.said(t), tt.want) {
+				t.Errorf("exit code %d, want %d with %q\n%s", code, exitInterrupted, tt.want, run.said(t))
+			}
+			if !strings.Contains(run.said(t), "rollout collect --resume --out "+dir) {
+				t.Errorf("nothing says how to go on:\n%s", run.said(t))
+			}
+			slow.Store(false)
+			again := invoke(t.Context(), "collect", "--resume", "--out", dir, "--dry-run")
+			if again.code != exitOK || !strings.Contains(again.stdout, "planned    200 samples, ") {
+				t.Errorf("a dry resume: exit code %d\n%s%s", again.code, again.stdout, again.stderr)
+			}
+		})
+	}
+}
+
+// An end that nobody could announce is noticed by who comes next.
+func TestStaleLock(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	text := []byte(`{"pid":4711,"host":"other","started_at":"2026-01-02T03:04:05Z"}`)
+	if err := os.WriteFile(filepath.Join(dir, lockFile), text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	l, err := lockRun(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if l.stale.PID != 4711 || l.stale.Host != "other" || !l.stale.StartedAt.Equal(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)) {
+		t.Errorf("stale = %v", l.stale)
+	}
+	if _, err := lockRun(dir); exitCode(err) != exitLocked || !strings.Contains(err.Error(), fmt.Sprintf("process %d on ", os.Getpid())) {
+		t.Errorf("a second lock: %v", err)
+	}
+	if err := l.close(); err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(filepath.Join(dir, lockFile))
+	if err != nil || !bytes.Equal(b, nil) {
+		t.Errorf("after an orderly end the lock says %q, %v", b, err)
+	}
+	if l, err = lockRun(dir); err != nil || l.stale.PID != 0 {
+		t.Errorf("a lock after an orderly end: %v, %v", l, err)
+	} else if err := l.close(); err != nil {
+		t.Fatal(err)
+	}
+}
