@@ -139,8 +139,10 @@ func reportedDone(t *testing.T, dir string) map[string]bool {
 type sent struct {
 	id           sampleID
 	attempt      int
+	agent        string
 	began, ended time.Time // ended is zero while it goes on
 	status       int       // 0: no answer, the connection was cut
+	deleted      time.Time // when its agent was; zero: never
 }
 
 // A sendLog stands before a server and remembers every send: the server's own
@@ -150,20 +152,26 @@ type sendLog struct {
 	mu     sync.Mutex
 	agents map[string]sent // by agent id: the sample and the attempt
 	sends  []*sent
+	last   map[string]*sent // by agent id
 }
 
 func newSendLog(server http.Handler) *sendLog {
-	return &sendLog{server: server, agents: map[string]sent{}}
+	return &sendLog{server: server, agents: map[string]sent{}, last: map[string]*sent{}}
 }
 
 func (l *sendLog) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if r.Method != http.MethodPost {
-		l.server.ServeHTTP(w, r)
-		return
-	}
 	path := strings.Trim(r.URL.Path, "/")
 	parts := strings.Split(path, "/")
 	switch {
+	case r.Method == http.MethodDelete && len(parts) == 3 && parts[1] == "agents":
+		l.mu.Lock()
+		if s := l.last[parts[2]]; s != nil && s.deleted.IsZero() {
+			s.deleted = time.Now()
+		}
+		l.mu.Unlock()
+		l.server.ServeHTTP(w, r)
+	case r.Method != http.MethodPost:
+		l.server.ServeHTTP(w, r)
 	case path == "v1/agents":
 		l.create(w, r)
 	case len(parts) == 4 && parts[1] == "agents" && parts[3] == "messages":
@@ -171,6 +179,7 @@ func (l *sendLog) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s := l.agents[parts[2]]
 		s.began = time.Now()
 		l.sends = append(l.sends, &s)
+		l.last[parts[2]] = &s
 		l.mu.Unlock()
 		seen := &seenWriter{ResponseWriter: w}
 		defer func() { // a cut connection is a panic
@@ -210,7 +219,7 @@ func (l *sendLog) create(w http.ResponseWriter, r *http.Request) {
 		of := asked.Metadata.Rollout
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		l.agents[made.ID] = sent{id: sampleID{of.Task, of.Sample}, attempt: of.Attempt}
+		l.agents[made.ID] = sent{id: sampleID{of.Task, of.Sample}, attempt: of.Attempt, agent: made.ID}
 	}
 }
 
