@@ -13,6 +13,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/rollout-rl/rollout/sink/failpoint"
 )
 
 // CommitVersion is the version of the commit entries. A reader refuses newer ones.
@@ -100,6 +102,9 @@ type CommittedSample struct {
 	Attempt  int32  `json:"attempt"`
 	Rows     int32  `json:"rows"`
 	Failures int32  `json:"failures"`
+	// Class is why a sample failed as a whole: that of its first failure. Empty for
+	// others.
+	Class string `json:"class,omitempty"`
 }
 
 // Failed reports whether the sample failed as a whole.
@@ -131,7 +136,7 @@ func putCommit(fsys FS, dir string, c *Commit) error {
 		}
 		name := filepath.Join(dir, commitsDir, commitName(c.Seq))
 		body = append(body, '\n')
-		err = putIfAbsent(fsys, name, body)
+		err = putIfAbsent(fsys, name, body, failpoint.Hit)
 		if errors.Is(err, fs.ErrExist) {
 			// Over a network the answer to a link that was made can be lost, and the name
 			// exists when it is asked for again. Only we write such an entry: it names our
@@ -178,7 +183,7 @@ func readAll(f File) ([]byte, error) {
 // be seen half-written after a crash, and a rename replaces what is there.
 func checkLinks(fsys FS, dir string) error {
 	name := filepath.Join(dir, tempPrefix+rand.Text())
-	err := putIfAbsent(fsys, name, nil)
+	err := putIfAbsent(fsys, name, nil, func(failpoint.Name) {})
 	if rerr := fsys.Remove(name); err == nil {
 		err = rerr
 	}
@@ -192,7 +197,9 @@ func checkLinks(fsys FS, dir string) error {
 	return &ShardError{Path: dir, Op: "link", Err: err}
 }
 
-func putIfAbsent(fsys FS, name string, body []byte) (err error) {
+// putIfAbsent makes a file of that name and content, durably, or fails with
+// fs.ErrExist. hit is told how far it is.
+func putIfAbsent(fsys FS, name string, body []byte, hit func(failpoint.Name)) error {
 	dir := filepath.Dir(name)
 	temp := filepath.Join(dir, tempPrefix+rand.Text()+".json")
 	f, err := fsys.Create(temp)
@@ -207,13 +214,21 @@ func putIfAbsent(fsys FS, name string, body []byte) (err error) {
 		err = cerr
 	}
 	if err == nil {
+		hit(failpoint.CommitWritten)
 		err = fsys.Link(temp, name)
+	}
+	if err == nil {
+		hit(failpoint.CommitLinked)
 	}
 	_ = fsys.Remove(temp) // a leftover is an orphan that no reader looks at
 	if err != nil {
 		return err
 	}
-	return fsys.SyncDir(dir)
+	if err := fsys.SyncDir(dir); err != nil {
+		return err
+	}
+	hit(failpoint.CommitSynced)
+	return nil
 }
 
 // readCommit reads one entry. Errors are *CorruptError, or wrap ErrNewer.

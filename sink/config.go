@@ -89,12 +89,32 @@ type Config struct {
 }
 
 // Events holds functions that are told what happens; each may be nil. They are
-// called from the goroutines of the writers, must not block, and must not call
+// called from the goroutines of Run, must not block, and must not call
 // the Dataset's Close.
 type Events struct {
 	// Committed is called once per commit, after its entry is durable and before
-	// the done functions of its samples are called.
+	// the done functions of its samples are called. Commits that Create made are
+	// not told: Recovered counts them.
 	Committed func(Commit)
+	// Sealed is called before Committed, with what the commit took.
+	Sealed func(SealTimes)
+	// Synced is called after each sync of the write-ahead log that made samples
+	// durable, with the time that it took and what it wrote.
+	Synced func(took time.Duration, samples int, bytes int64)
+}
+
+// SealTimes says what the steps of one commit took, its shards together.
+type SealTimes struct {
+	// Encode is the end of the shards' encoding, Sync the syncs of files and
+	// folders, Check the reading back, Commit the names and the entry of the log.
+	Encode, Sync, Check, Commit time.Duration
+}
+
+// add adds the time since start to one of the sums, and returns the time.
+func (*SealTimes) add(sum *time.Duration, start time.Time) time.Time {
+	now := time.Now()
+	*sum += now.Sub(start)
+	return now
 }
 
 // withDefaults returns a copy with every zero field set to its default.

@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"maps"
 	"path/filepath"
 	"strconv"
 	"sync"
-	"sync/atomic"
 
 	"github.com/parquet-go/parquet-go/compress/zstd"
 	"golang.org/x/sync/errgroup"
@@ -33,10 +33,11 @@ type Dataset struct {
 	meta  [len(kindNames)]map[string]string
 
 	budget *budget
-	// A sample goes from Append through work to the relay, and through hand to a
-	// writer. Both are unbuffered: it always belongs to exactly one of them.
-	work, hand chan accepted
-	alone      chan struct{} // closed when no writer is left
+	// A sample goes from Append to the write-ahead log, and through a queue to the
+	// writer that its key belongs to.
+	wal       *wal
+	seed      maphash.Seed
+	recovered Recovery
 
 	draining chan struct{} // closed by stop
 	ended    chan struct{} // closed when Run has returned, or will never run
@@ -58,6 +59,9 @@ type accepted struct {
 	sample *tokenize.Sample
 	bytes  int64
 	done   func(error)
+	// durable gets the outcome of the write-ahead log, which never waits for it.
+	durable chan error
+	segment *segment // that holds the sample; nil for one that recovery found
 }
 
 // Stats is a snapshot of what a Dataset has done since Create.
@@ -68,8 +72,11 @@ type Stats struct {
 	// counts the samples that failed as a whole.
 	Samples, Failed, Rows, Failures int64
 	Tokens                          Tokens
-	// Pending counts samples that were accepted and are not committed yet.
+	// Pending counts samples that are durable and not committed yet.
 	Pending int64
+	// WALBytes is the size of the write-ahead log now, WALSyncs how often it was
+	// synced.
+	WALBytes, WALSyncs int64
 	// BytesInFlight is the memory of accepted samples that were not yet encoded.
 	BytesInFlight int64
 }
@@ -89,7 +96,7 @@ func Create(dir string, cfg Config) (*Dataset, error) {
 	if _, err := cfg.FS.ReadDir(dir); err != nil {
 		return nil, &ShardError{Path: dir, Op: "open", Err: err}
 	}
-	for _, sub := range []string{dataDir, failuresDir, commitsDir} {
+	for _, sub := range []string{dataDir, failuresDir, commitsDir, walDir} {
 		if err := cfg.FS.MkdirAll(filepath.Join(dir, sub)); err != nil {
 			return nil, &ShardError{Path: dir, Op: "create", Err: err}
 		}
@@ -109,9 +116,7 @@ func Create(dir string, cfg Config) (*Dataset, error) {
 		cfg:      cfg,
 		codec:    newCodec(),
 		budget:   newBudget(cfg.MaxBytesInFlight),
-		work:     make(chan accepted),
-		hand:     make(chan accepted),
-		alone:    make(chan struct{}),
+		seed:     maphash.MakeSeed(),
 		draining: make(chan struct{}),
 		ended:    make(chan struct{}),
 		keys:     log.Done(),
@@ -125,6 +130,10 @@ func Create(dir string, cfg Config) (*Dataset, error) {
 		}
 		maps.Copy(meta, cfg.Meta)
 		d.meta[kind] = meta
+	}
+	d.wal = newWAL(d, cfg.Writers)
+	if err := d.recover(log); err != nil {
+		return nil, err
 	}
 	return d, nil
 }
@@ -150,21 +159,10 @@ func (d *Dataset) Run(ctx context.Context) error {
 		return nil
 	}
 	var g errgroup.Group
-	var left atomic.Int32
-	left.Store(int32(d.cfg.Writers))
 	for n := range d.cfg.Writers {
-		g.Go(func() error {
-			err := newWriter(d, n).run(ctx)
-			if err != nil {
-				d.stop(err)
-			}
-			if left.Add(-1) == 0 {
-				close(d.alone)
-			}
-			return err
-		})
+		g.Go(func() error { return newWriter(d, n).run(ctx) })
 	}
-	d.relay(ctx)
+	g.Go(func() error { return d.wal.run(ctx) })
 	err := g.Wait()
 	d.mu.Lock()
 	d.err = err
@@ -193,9 +191,12 @@ func (d *Dataset) Append(ctx context.Context, s *tokenize.Sample, done func(erro
 	n := sampleBytes(s)
 	err := d.budget.acquire(ctx, n, d.draining)
 	if err == nil {
+		durable := make(chan error, 1)
 		select {
-		case d.work <- accepted{s, n, done}:
-			return nil
+		case d.wal.in <- accepted{sample: s, bytes: n, done: done, durable: durable}:
+			if err = <-durable; err == nil {
+				return nil
+			}
 		case <-d.draining:
 			err = errStopped
 		case <-ctx.Done():
@@ -208,6 +209,25 @@ func (d *Dataset) Append(ctx context.Context, s *tokenize.Sample, done func(erro
 		err = d.whyStopped()
 	}
 	return err
+}
+
+// deliver hands a durable sample to its writer: always the same for one key, so
+// that a failure is never committed after the success that follows it.
+func (d *Dataset) deliver(a accepted) {
+	d.pending(1)
+	q := d.wal.queues[maphash.String(d.seed, a.sample.Key)%uint64(len(d.wal.queues))]
+	if err := q.push(a); err != nil {
+		d.drop([]accepted{a}, err)
+	}
+}
+
+// drop tells samples that no writer took that none will.
+func (d *Dataset) drop(list []accepted, err error) {
+	d.pending(-len(list))
+	for _, a := range list {
+		d.budget.release(a.bytes)
+		a.done(err)
+	}
 }
 
 // claim makes sure that no sample is committed after it was done. A sample that
@@ -231,9 +251,6 @@ func (d *Dataset) unclaim(s *tokenize.Sample) {
 		d.mu.Unlock()
 	}
 }
-
-// failed is CommittedSample.Failed of a sample to come.
-func failed(s *tokenize.Sample) bool { return len(s.Rows) == 0 && len(s.Failures) > 0 }
 
 // Close ends the dataset: Append accepts nothing any more, open shards are sealed
 // and committed, and Run returns. Close returns Run's error, or the cause of ctx
@@ -286,6 +303,9 @@ func (d *Dataset) Stats() Stats {
 	defer d.mu.Unlock()
 	s := d.stats
 	s.BytesInFlight = d.budget.inUse()
+	d.wal.mu.Lock()
+	defer d.wal.mu.Unlock()
+	s.WALBytes, s.WALSyncs = d.wal.bytes, d.wal.syncs
 	return s
 }
 

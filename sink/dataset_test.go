@@ -3,7 +3,6 @@ package sink_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -214,26 +213,6 @@ func TestClosedBeforeRun(t *testing.T) {
 			t.Errorf("Close() after Run = %v", err)
 		}
 	})
-}
-
-// Two processes that write to one log take different entries.
-func TestTwoDatasetsOneLog(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	all := samples(6)
-	var both sync.WaitGroup
-	for half := range 2 {
-		both.Go(func() {
-			cfg := sink.Config{MaxShardBytes: 1, RunID: fmt.Sprintf("run%d", half)} // a commit for each sample
-			sinktest.Write(t, dir, cfg, all[half*3:half*3+3])
-		})
-	}
-	both.Wait()
-	sinktest.Compare(t, dir, samples(6))
-	log, err := sink.ReadLog(dir)
-	if err != nil || len(log.Commits) != 6 {
-		t.Errorf("ReadLog: %d commits, %v", len(log.Commits), err)
-	}
 }
 
 func TestFollow(t *testing.T) {

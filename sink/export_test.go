@@ -3,6 +3,7 @@ package sink
 import (
 	"bytes"
 	"io"
+	"time"
 
 	"github.com/parquet-go/parquet-go"
 )
@@ -36,6 +37,9 @@ func NewPlainEncoder(w io.Writer, options ...parquet.WriterOption) *parquet.Gene
 	options = append([]parquet.WriterOption{parquet.DataPageVersion(2), parquet.PageBufferSize(parquetPageBytes)}, options...)
 	return parquet.NewGenericWriter[StoredRow](w, options...)
 }
+
+// SetSyncEvery sets the time between syncs of the write-ahead log, before Run.
+func (d *Dataset) SetSyncEvery(every time.Duration) { d.wal.every = every }
 
 // The schemas, to be compared with those of files.
 var (

@@ -17,53 +17,60 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// attempt writes samples one by one until something fails. It returns by key what
-// done said, and the first error of Create, Append or Close.
-func attempt(t *testing.T, dir string, cfg sink.Config, samples []*tokenize.Sample) (done map[string]error, first error) {
+// An outcome is what a process learned about its samples before it ended.
+type outcome struct {
+	durable map[string]bool  // Append returned nil
+	done    map[string]error // what done said
+	err     error            // the first of Create, Append and Close
+}
+
+// attempt writes samples one by one until something fails.
+func attempt(t *testing.T, dir string, cfg sink.Config, samples []*tokenize.Sample) outcome {
 	t.Helper()
-	done = map[string]error{}
+	o := outcome{durable: map[string]bool{}, done: map[string]error{}}
 	d, err := sink.Create(dir, cfg)
 	if err != nil {
-		return done, err
+		o.err = err
+		return o
 	}
+	d.SetSyncEvery(0)
 	var run sync.WaitGroup
 	var runErr error
 	run.Go(func() { runErr = d.Run(t.Context()) })
 	var mu sync.Mutex
-	accepted := map[string]bool{}
 	for _, s := range samples {
 		key := s.Key
 		err := d.Append(t.Context(), s, func(err error) {
 			mu.Lock()
 			defer mu.Unlock()
-			if _, again := done[key]; again {
+			if _, again := o.done[key]; again {
 				t.Errorf("done of %s was called twice", key)
 			}
-			done[key] = err
+			o.done[key] = err
 		})
 		if err != nil {
-			first = err
+			o.err = err
 			break
 		}
-		accepted[key] = true
+		o.durable[key] = true
 	}
 	closeErr := d.Close(context.Background())
 	run.Wait()
 	if !errors.Is(closeErr, runErr) {
 		t.Errorf("Close() = %v, Run() = %v", closeErr, runErr)
 	}
-	if first == nil {
-		first = closeErr
+	if o.err == nil {
+		o.err = closeErr
 	}
-	for key := range accepted {
-		if _, ok := done[key]; !ok {
+	for key := range o.durable {
+		if _, ok := o.done[key]; !ok {
 			t.Errorf("done of %s was not called", key)
 		}
 	}
-	if n := d.Stats().BytesInFlight; n != 0 && first == nil {
-		t.Errorf("%d bytes in flight at the end", n)
+	if s := d.Stats(); s.BytesInFlight != 0 || s.Pending != 0 {
+		t.Errorf("%d bytes in flight, %d samples pending at the end", s.BytesInFlight, s.Pending)
 	}
-	return done, first
+	return o
 }
 
 func faultSamples() []*tokenize.Sample {
@@ -89,8 +96,8 @@ func TestFaults(t *testing.T) {
 				cfg := sink.Config{Format: format, MaxShardBytes: 5000}
 				probe := &sinktest.Faults{FS: sink.OS(), At: -1}
 				cfg.FS = probe
-				if _, err := attempt(t, t.TempDir(), cfg, faultSamples()); err != nil {
-					t.Fatal(err)
+				if o := attempt(t, t.TempDir(), cfg, faultSamples()); o.err != nil {
+					t.Fatal(o.err)
 				}
 				ops := probe.Ops()
 				if len(ops) < 40 {
@@ -110,16 +117,42 @@ func testFault(t *testing.T, cfg sink.Config, at int, op string, dead bool) {
 	t.Helper()
 	dir := t.TempDir()
 	cfg.FS = &sinktest.Faults{FS: sink.OS(), At: at, Err: syscall.ENOSPC, Dead: dead}
-	done, err := attempt(t, dir, cfg, faultSamples())
-	if err != nil && !errors.Is(err, syscall.ENOSPC) {
-		t.Errorf("error %v does not wrap its cause", err)
+	o := attempt(t, dir, cfg, faultSamples())
+	if o.err != nil && !errors.Is(o.err, syscall.ENOSPC) {
+		t.Errorf("error %v does not wrap its cause", o.err)
 	}
 
 	// The disk as the next process finds it.
 	_, _, keys := sinktest.Read(t, dir)
-	for key, err := range done {
+	for key, err := range o.done {
 		if err == nil && keys[key] != 1 {
 			t.Errorf("sample %s was reported as committed and is %d times in the log", key, keys[key])
+		}
+	}
+	report, err := sink.Verify(t.Context(), dir, sink.VerifyOptions{})
+	if err != nil || report.ProblemCount > 0 {
+		t.Errorf("Verify after the fault: %v, %v", err, report.Problems)
+	}
+	for _, name := range report.Orphans {
+		if !dead && op != "remove" && strings.HasPrefix(filepath.Base(name), ".tmp-") {
+			t.Errorf("left behind by a process that could have removed it: %s", name)
+		}
+	}
+	cfg.FS = nil
+	completed(t, dir, cfg, o)
+}
+
+// completed opens the dataset again, checks that all that was durable is in it, and
+// writes the rest.
+func completed(t *testing.T, dir string, cfg sink.Config, o outcome) {
+	t.Helper()
+	if _, err := sink.Create(dir, cfg); err != nil {
+		t.Fatalf("the next process: %v", err)
+	}
+	_, _, keys := sinktest.Read(t, dir)
+	for key := range o.durable {
+		if keys[key] != 1 {
+			t.Errorf("sample %s was durable and is %d times in the log", key, keys[key])
 		}
 	}
 	var committed, missing []*tokenize.Sample
@@ -131,21 +164,14 @@ func testFault(t *testing.T, cfg sink.Config, at int, op string, dead bool) {
 		}
 	}
 	sinktest.Compare(t, dir, committed)
-	report, err := sink.Verify(t.Context(), dir, sink.VerifyOptions{})
-	if err != nil || report.ProblemCount > 0 {
-		t.Errorf("Verify after the fault: %v, %v", err, report.Problems)
-	}
-	for _, name := range report.Orphans {
-		if !dead && op != "remove" && strings.HasPrefix(filepath.Base(name), ".tmp-") {
-			t.Errorf("left behind by a process that could have removed it: %s", name)
-		}
-	}
-
-	cfg.FS = nil
-	if _, err := attempt(t, dir, cfg, missing); err != nil {
-		t.Errorf("second run: %v", err)
+	if o := attempt(t, dir, cfg, missing); o.err != nil {
+		t.Errorf("second run: %v", o.err)
 	}
 	sinktest.Compare(t, dir, faultSamples())
+	report, err := sink.Verify(t.Context(), dir, sink.VerifyOptions{})
+	if err != nil || report.ProblemCount > 0 || len(report.Orphans) > 0 || report.WAL != (sink.WALReport{}) {
+		t.Errorf("Verify at the end: %v, %v, orphans %q, write-ahead log %+v", err, report.Problems, report.Orphans, report.WAL)
+	}
 }
 
 func TestErrorKinds(t *testing.T) {

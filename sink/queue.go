@@ -1,53 +1,75 @@
 package sink
 
-import (
-	"context"
-	"slices"
-)
+import "sync"
 
-// relay takes samples from Append and hands them to the writers in order. Without
-// it a collector's worker would wait for as long as a writer compresses pages; how
-// much may wait here instead is the budget's to say.
-//
-// It runs until the dataset drains and the writers have all that was accepted, ctx
-// is done, or no writer is left, and tells the samples that nobody took why.
-func (d *Dataset) relay(ctx context.Context) {
-	var queue []accepted
-	draining := d.draining
-	take := d.work
-	for {
-		var hand chan accepted
-		var first accepted
-		switch {
-		case len(queue) > 0:
-			hand, first = d.hand, queue[0]
-		case take == nil:
-			close(d.hand)
-			return
-		}
-		select {
-		case a := <-take:
-			d.pending(1)
-			queue = append(queue, a)
-		case hand <- first:
-			queue = slices.Delete(queue, 0, 1)
-		case <-draining:
-			draining, take = nil, nil
-		case <-ctx.Done():
-			d.drop(queue, context.Cause(ctx))
-			return
-		case <-d.alone:
-			d.drop(queue, d.whyStopped())
-			return
-		}
-	}
+// A queue holds the samples that are durable and wait for one writer, in the order
+// of the write-ahead log. Pushing never blocks: how much may wait is the budget's
+// to say.
+type queue struct {
+	// ready holds a token while there is something to pop, the end included. Only
+	// the writer takes it.
+	ready chan struct{}
+
+	mu   sync.Mutex
+	list []accepted
+	head int // list[:head] is popped
+	end  bool
+	gone error // why the writer is gone; nil while it is not
 }
 
-// drop tells samples that no writer took that none will.
-func (d *Dataset) drop(queue []accepted, err error) {
-	d.pending(-len(queue))
-	for _, a := range queue {
-		d.budget.release(a.bytes)
-		a.done(err)
+func newQueue() *queue { return &queue{ready: make(chan struct{}, 1)} }
+
+// push adds a sample. It returns why not where the writer is gone.
+func (q *queue) push(a accepted) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.gone != nil {
+		return q.gone
+	}
+	q.list = append(q.list, a)
+	q.signal()
+	return nil
+}
+
+// close says that no sample will follow.
+func (q *queue) close() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.end = true
+	q.signal()
+}
+
+// pop returns the next sample. ok is false where there is none; ended, when there
+// will be none either.
+func (q *queue) pop() (a accepted, ok, ended bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.head < len(q.list) {
+		a, ok = q.list[q.head], true
+		q.list[q.head] = accepted{}
+		q.head++
+	}
+	if q.head == len(q.list) {
+		q.list, q.head = q.list[:0], 0
+	}
+	if len(q.list) > 0 || q.end {
+		q.signal()
+	}
+	return a, ok, !ok && q.end
+}
+
+// leave says that the writer is gone, and why, and returns what it did not take.
+func (q *queue) leave(why error) []accepted {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	rest := q.list[q.head:]
+	q.list, q.head, q.gone = nil, 0, why
+	return rest
+}
+
+func (q *queue) signal() {
+	select {
+	case q.ready <- struct{}{}:
+	default:
 	}
 }

@@ -187,6 +187,17 @@ func oneOf(what, word string, words []string) error {
 	return fmt.Errorf("%s %q is not one of %q", what, word, words)
 }
 
+// failed is CommittedSample.Failed of a sample to come.
+func failed(s *tokenize.Sample) bool { return len(s.Rows) == 0 && len(s.Failures) > 0 }
+
+// class is CommittedSample.Class of a sample to come.
+func class(s *tokenize.Sample) string {
+	if !failed(s) {
+		return ""
+	}
+	return s.Failures[0].Class
+}
+
 // sampleBytes is the memory that a sample holds, roughly.
 func sampleBytes(s *tokenize.Sample) int64 {
 	n := 512

@@ -9,6 +9,9 @@ import (
 	"io"
 	"math"
 	"path/filepath"
+	"time"
+
+	"github.com/rollout-rl/rollout/sink/failpoint"
 )
 
 // tempPrefix marks files that are being written. No reader looks at them.
@@ -40,6 +43,7 @@ func newOpenShard[T any](fs FS, dir string, kind Kind, format Format) (*openShar
 	if err != nil {
 		return nil, &ShardError{Path: temp, Op: "create", Err: err}
 	}
+	failpoint.Hit(failpoint.ShardCreated)
 	return &openShard[T]{fs: fs, kind: kind, format: format, temp: temp, file: f, hash: sha256.New()}, nil
 }
 
@@ -63,8 +67,8 @@ func (s *openShard[T]) append(row *T, tokens int) error {
 // seal ends the file, makes it durable, reads it back, and gives it its name,
 // which base begins. The folder's entry is not yet durable and no commit names
 // the shard. After an error the shard is as after abandon.
-func (s *openShard[T]) seal(base string) (_ Shard, err error) {
-	op := "write"
+func (s *openShard[T]) seal(base string, took *SealTimes) (_ Shard, err error) {
+	op, start := "write", time.Now()
 	defer func() {
 		if err != nil {
 			s.abandon()
@@ -74,10 +78,14 @@ func (s *openShard[T]) seal(base string) (_ Shard, err error) {
 	if err := s.enc.close(); err != nil {
 		return Shard{}, err
 	}
+	failpoint.Hit(failpoint.ShardWritten)
+	start = took.add(&took.Encode, start)
 	op = "sync"
 	if err := s.file.Sync(); err != nil {
 		return Shard{}, err
 	}
+	failpoint.Hit(failpoint.ShardSynced)
+	start = took.add(&took.Sync, start)
 	op = "close"
 	f := s.file
 	s.file = nil
@@ -89,11 +97,15 @@ func (s *openShard[T]) seal(base string) (_ Shard, err error) {
 	if err := s.readBack(sum); err != nil {
 		return Shard{}, err
 	}
+	failpoint.Hit(failpoint.ShardVerified)
+	start = took.add(&took.Check, start)
 	op = "rename"
 	name := fmt.Sprintf("%s-%s%s", base, sum[:8], s.format.ext())
 	if err := s.fs.Rename(s.temp, filepath.Join(filepath.Dir(s.temp), name)); err != nil {
 		return Shard{}, err
 	}
+	failpoint.Hit(failpoint.ShardRenamed)
+	took.add(&took.Commit, start)
 	return Shard{
 		Kind: s.kind, Path: s.kind.String() + "/" + name, Format: s.format,
 		Bytes: s.bytes, SHA256: sum, Rows: s.rows, Tokens: s.sums.tokens,

@@ -37,6 +37,9 @@ type VerifyReport struct {
 	// Rows, Failures and Tokens were counted in the shards, not taken from the log.
 	Rows, Failures int64
 	Tokens         Tokens
+	// WAL is what the write-ahead log holds: of a run that is at work, or was
+	// interrupted.
+	WAL WALReport
 	// Problems are *CorruptError, the first MaxProblems of ProblemCount.
 	Problems     []error
 	ProblemCount int64
@@ -50,7 +53,8 @@ type VerifyReport struct {
 // says; its schema is that of its version; an Arrow stream has its end mark; rows,
 // tokens, rewards and policy versions are those that the commit sums up; each row keeps every rule of tokenize.Row and belongs to the
 // sample that the commit says, with all segments in order; no sample has more
-// sampled tokens than the server counted; no sample is done twice.
+// sampled tokens than the server counted; no sample is done twice; the write-ahead
+// log can be read. It changes nothing.
 //
 // It returns an error when it cannot do so: the folder cannot be read, ctx is
 // done, or a newer version of the program wrote it (ErrNewer).
@@ -61,7 +65,10 @@ func Verify(ctx context.Context, dir string, opts VerifyOptions) (VerifyReport, 
 	if opts.FS == nil {
 		opts.FS = OS()
 	}
-	v := &verifier{fs: opts.FS, dir: dir, opts: opts, named: map[string]bool{}, done: map[string]bool{}}
+	v := &verifier{
+		fs: opts.FS, dir: dir, opts: opts,
+		named: map[string]bool{}, done: map[string]bool{}, known: attemptsOf(nil),
+	}
 	if _, err := v.fs.ReadDir(dir); err != nil {
 		return v.report, err
 	}
@@ -74,6 +81,9 @@ func Verify(ctx context.Context, dir string, opts VerifyOptions) (VerifyReport, 
 			v.report.Failed++
 		}
 	}
+	if err := v.wal(ctx); err != nil {
+		return v.report, err
+	}
 	return v.report, v.orphans()
 }
 
@@ -84,6 +94,7 @@ type verifier struct {
 	report VerifyReport
 	named  map[string]bool // paths that a commit names
 	done   map[string]bool // by sample key: done, or failed so far
+	known  attempts        // the same, for what the write-ahead log holds
 }
 
 // problem notes what is wrong with a file, or with one row of it.
@@ -138,6 +149,7 @@ func (v *verifier) log(ctx context.Context) error {
 func (v *verifier) commit(ctx context.Context, path string, c *Commit) error {
 	v.report.Commits++
 	for _, s := range c.Samples {
+		v.known.add(s.Key, s.Attempt, s.Failed())
 		done, seen := v.done[s.Key]
 		switch {
 		case done:
@@ -207,7 +219,7 @@ func (v *verifier) shard(ctx context.Context, c *Commit, s Shard) error {
 
 // orphans lists the files that no commit names.
 func (v *verifier) orphans() error {
-	for _, sub := range []string{dataDir, failuresDir, commitsDir} {
+	for _, sub := range []string{dataDir, failuresDir, commitsDir, walDir} {
 		names, err := v.fs.ReadDir(filepath.Join(v.dir, sub))
 		if errors.Is(err, fs.ErrNotExist) {
 			continue

@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"path/filepath"
 	"time"
+
+	"github.com/rollout-rl/rollout/sink/failpoint"
+	"github.com/rollout-rl/rollout/tokenize"
 )
 
 // maxCommitSamples bounds an entry of the log to some megabytes, also where
@@ -21,9 +24,11 @@ type writer struct {
 	failures *openShard[StoredFailure] // nil before the first failure
 	columns  *columnSet                // arenas of Arrow batches, kept from shard to shard
 
-	// samples and done belong together: what the next commit holds.
+	// samples and done belong together: what the next commit holds. logged says
+	// which segments of the write-ahead log hold them.
 	samples []CommittedSample
 	done    []func(error)
+	logged  []logged
 	age     *time.Timer // runs while samples is not empty
 
 	row     StoredRow
@@ -32,38 +37,48 @@ type writer struct {
 	sealed  int // shards so far, for their names
 }
 
+// logged counts samples of a segment.
+type logged struct {
+	segment *segment
+	n       int
+}
+
 func newWriter(d *Dataset, id int) *writer {
-	w := &writer{d: d, id: id}
+	w := &writer{d: d, id: id, age: time.NewTimer(d.cfg.MaxShardAge)}
+	w.age.Stop()
 	if d.cfg.Format == Arrow {
 		w.columns = newColumnSet()
 	}
 	return w
 }
 
-// run takes samples until the dataset drains or ctx is done. It returns with
+// run takes samples from its queue until that ends or ctx is done. It returns with
 // nothing open and every done called.
 func (w *writer) run(ctx context.Context) error {
-	w.age = time.NewTimer(w.d.cfg.MaxShardAge)
-	w.age.Stop()
 	defer w.age.Stop()
+	q := w.d.wal.queues[w.id]
 	for {
 		var err error
 		select {
-		case a, ok := <-w.d.hand:
-			if !ok { // drained
+		case <-q.ready:
+			a, ok, ended := q.pop()
+			switch {
+			case ok:
+				err = w.take(a)
+			case ended:
 				if err = w.commit(); err == nil {
 					return nil
 				}
-				break
 			}
-			err = w.take(a)
 		case <-w.age.C:
 			err = w.commit()
 		case <-ctx.Done():
 			err = context.Cause(ctx)
 		}
 		if err != nil {
+			w.d.stop(err)
 			w.giveUp(err)
+			w.d.drop(q.leave(err), err)
 			return err
 		}
 	}
@@ -77,24 +92,41 @@ func (w *writer) take(a accepted) error {
 	}
 	s := a.sample
 	w.samples = append(w.samples, CommittedSample{
-		Key: s.Key, Attempt: s.Attempt, Rows: int32(len(s.Rows)), Failures: int32(len(s.Failures)),
+		Key: s.Key, Attempt: s.Attempt, Rows: int32(len(s.Rows)), Failures: int32(len(s.Failures)), Class: class(s),
 	})
 	w.done = append(w.done, a.done)
+	w.log(a.segment)
+	err := w.encode(s)
+	w.d.budget.release(a.bytes)
+	if err == nil && w.full() {
+		err = w.commit()
+	}
+	return err
+}
+
+func (w *writer) encode(s *tokenize.Sample) error {
 	for i := range s.Rows {
-		if err := w.appendRow(a, i); err != nil {
+		if err := w.appendRow(s, i); err != nil {
 			return err
 		}
 	}
 	for i := range s.Failures {
-		if err := w.appendFailure(a, i); err != nil {
+		if err := w.appendFailure(s, i); err != nil {
 			return err
 		}
 	}
-	w.d.budget.release(a.bytes)
-	if w.full() {
-		return w.commit()
-	}
 	return nil
+}
+
+// log notes that the segment is needed until the next commit.
+func (w *writer) log(s *segment) {
+	if s == nil {
+		return
+	}
+	if n := len(w.logged); n == 0 || w.logged[n-1].segment != s {
+		w.logged = append(w.logged, logged{segment: s})
+	}
+	w.logged[len(w.logged)-1].n++
 }
 
 func (w *writer) full() bool {
@@ -103,15 +135,15 @@ func (w *writer) full() bool {
 		w.failures != nil && w.failures.enc.size() >= w.d.cfg.MaxShardBytes
 }
 
-func (w *writer) appendRow(a accepted, i int) error {
+func (w *writer) appendRow(s *tokenize.Sample, i int) error {
 	if w.data == nil {
-		s, err := w.openData()
+		shard, err := w.openData()
 		if err != nil {
 			return err
 		}
-		w.data = s
+		w.data = shard
 	}
-	w.strings = w.row.set(a.sample, i, w.strings[:0])
+	w.strings = w.row.set(s, i, w.strings[:0])
 	r := &w.row
 	if err := w.data.append(r, len(r.InputIDs)); err != nil {
 		return err
@@ -121,15 +153,15 @@ func (w *writer) appendRow(a accepted, i int) error {
 	return nil
 }
 
-func (w *writer) appendFailure(a accepted, i int) error {
+func (w *writer) appendFailure(s *tokenize.Sample, i int) error {
 	if w.failures == nil {
-		s, err := w.openFailures()
+		shard, err := w.openFailures()
 		if err != nil {
 			return err
 		}
-		w.failures = s
+		w.failures = shard
 	}
-	w.failure.set(a.sample, i)
+	w.failure.set(s, i)
 	err := w.failures.append(&w.failure, len(w.failure.OutputIDs))
 	w.failure = StoredFailure{}
 	return err
@@ -170,6 +202,8 @@ func (w *writer) commit() error {
 		return nil
 	}
 	d := w.d
+	d.wal.next()
+	var took SealTimes
 	c := Commit{
 		Version: CommitVersion, RunID: d.cfg.RunID, Writer: w.id, SchemaVersion: SchemaVersion,
 		Shards: []Shard{}, Samples: w.samples,
@@ -178,7 +212,7 @@ func (w *writer) commit() error {
 	w.sealed++
 	if s := w.data; s != nil {
 		w.data = nil
-		shard, err := s.seal(base)
+		shard, err := s.seal(base, &took)
 		if err != nil {
 			return err
 		}
@@ -186,21 +220,32 @@ func (w *writer) commit() error {
 	}
 	if s := w.failures; s != nil {
 		w.failures = nil
-		shard, err := s.seal(base)
+		shard, err := s.seal(base, &took)
 		if err != nil {
 			return err
 		}
 		c.Shards = append(c.Shards, shard)
 	}
+	start := time.Now()
 	for _, s := range c.Shards {
 		dir := filepath.Join(d.dir, s.Kind.String())
 		if err := d.cfg.FS.SyncDir(dir); err != nil {
 			return &ShardError{Path: dir, Op: "sync", Err: err}
 		}
 	}
+	failpoint.Hit(failpoint.ShardDirSynced)
+	start = took.add(&took.Sync, start)
 	c.CreatedAt = d.cfg.Now().UTC()
 	if err := d.commit(&c); err != nil {
 		return err
+	}
+	took.add(&took.Commit, start)
+	for _, l := range w.logged {
+		d.wal.committed(l.segment, l.n)
+	}
+	w.logged = nil
+	if d.cfg.Events.Sealed != nil {
+		d.cfg.Events.Sealed(took)
 	}
 	d.cfg.Logger.Info("committed", "seq", c.Seq, "samples", len(c.Samples), "shards", len(c.Shards))
 	if d.cfg.Events.Committed != nil {
@@ -229,5 +274,5 @@ func (w *writer) giveUp(err error) {
 	for _, f := range w.done {
 		f(err)
 	}
-	w.samples, w.done = nil, nil
+	w.samples, w.done, w.logged = nil, nil, nil // the write-ahead log keeps them
 }

@@ -43,7 +43,7 @@ func Write(tb testing.TB, dir string, cfg sink.Config, samples []*tokenize.Sampl
 	done := make(map[string]int)
 	work := make(chan *tokenize.Sample)
 	var feed sync.WaitGroup
-	for range 4 {
+	for range 64 { // they share the syncs of the write-ahead log
 		feed.Go(func() {
 			for s := range work {
 				key := s.Key
@@ -209,7 +209,7 @@ func testValues(t *testing.T, cfg sink.Config) {
 			}
 		}
 	}
-	want.Commits, want.Shards, want.Bytes = stats.Commits, stats.Shards, stats.Bytes
+	want.Commits, want.Shards, want.Bytes, want.WALSyncs = stats.Commits, stats.Shards, stats.Bytes, stats.WALSyncs
 	if stats != want {
 		t.Errorf("Stats() = %+v, want %+v", stats, want)
 	}
@@ -224,8 +224,8 @@ func verify(tb testing.TB, dir string) sink.VerifyReport {
 	for _, p := range report.Problems {
 		tb.Errorf("Verify: %v", p)
 	}
-	if len(report.Orphans) > 0 {
-		tb.Errorf("Verify: orphans %q", report.Orphans)
+	if len(report.Orphans) > 0 || report.WAL != (sink.WALReport{}) {
+		tb.Errorf("Verify: orphans %q, write-ahead log %+v", report.Orphans, report.WAL)
 	}
 	return report
 }

@@ -1,0 +1,187 @@
+package sink
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"strings"
+
+	"github.com/rollout-rl/rollout/sink/failpoint"
+)
+
+// orphansDir holds what recovery set aside. Nothing reads it.
+const orphansDir = "orphans"
+
+// shardPrefix begins the name of every shard.
+const shardPrefix = "part-"
+
+// A Recovery says what Create found of a process that had not come to its end, and
+// did with it. The zero value: there was nothing.
+type Recovery struct {
+	// Temporaries counts files that were being written and were removed.
+	Temporaries int
+	// Orphans are shards that no commit names, where they lie now, relative to the
+	// run's folder. Their samples were in the write-ahead log.
+	Orphans []string
+	// Segments counts segments of the write-ahead log. Of the samples in them,
+	// Replayed were committed now, in Commits commits; Known were already.
+	Segments        int
+	Replayed, Known int64
+	Commits         int64
+	// TornBytes is how much of the write-ahead log was never durable, and dropped.
+	TornBytes int64
+}
+
+// Recovered says what Create did.
+func (d *Dataset) Recovered() Recovery { return d.recovered }
+
+// recover brings the folder to the state of a dataset that was closed: all that
+// the write-ahead log holds is in commits, and nothing else is left. It may be cut
+// short at any moment and begins again then.
+func (d *Dataset) recover(log *Log) error {
+	failpoint.Hit(failpoint.RecoverStarted)
+	// What the log says may be in memory only, if the process died between a link
+	// and its sync: it must be true on disk before a segment goes that it replaces.
+	for _, sub := range []string{dataDir, failuresDir, commitsDir} {
+		if err := d.cfg.FS.SyncDir(filepath.Join(d.dir, sub)); err != nil {
+			return &ShardError{Path: filepath.Join(d.dir, sub), Op: "sync", Err: err}
+		}
+	}
+	if err := d.clearLeftovers(log); err != nil {
+		return err
+	}
+	failpoint.Hit(failpoint.RecoverOrphans)
+	if err := d.replay(log); err != nil {
+		return err
+	}
+	failpoint.Hit(failpoint.RecoverDone)
+	return nil
+}
+
+// clearLeftovers removes temporary files and sets uncommitted shards aside.
+func (d *Dataset) clearLeftovers(log *Log) error {
+	named := map[string]bool{}
+	for _, c := range log.Commits {
+		for _, s := range c.Shards {
+			named[s.Path] = true
+		}
+	}
+	for _, sub := range []string{dataDir, failuresDir, commitsDir, walDir} {
+		dir := filepath.Join(d.dir, sub)
+		names, err := d.cfg.FS.ReadDir(dir)
+		if err != nil {
+			return &ShardError{Path: dir, Op: "open", Err: err}
+		}
+		for _, name := range names {
+			path := filepath.Join(dir, name)
+			switch {
+			case strings.HasPrefix(name, tempPrefix):
+				if err := d.cfg.FS.Remove(path); err != nil {
+					return &ShardError{Path: path, Op: "remove", Err: err}
+				}
+				d.recovered.Temporaries++
+			case (sub == dataDir || sub == failuresDir) && strings.HasPrefix(name, shardPrefix) && !named[sub+"/"+name]:
+				aside := orphansDir + "/" + sub + "-" + name
+				if err := setAside(d.cfg.FS, d.dir, sub+"/"+name, aside, d.cfg.FS.Rename); err != nil {
+					return err
+				}
+				d.recovered.Orphans = append(d.recovered.Orphans, aside)
+			}
+		}
+	}
+	return nil
+}
+
+// setAside gives a file a name in orphans/, by moving or by linking it. Both names
+// are relative to the run's folder dir.
+func setAside(fsys FS, dir, path, aside string, move func(from, to string) error) error {
+	to := filepath.Join(dir, filepath.FromSlash(aside))
+	err := fsys.MkdirAll(filepath.Dir(to))
+	if err == nil {
+		err = fsys.SyncDir(dir)
+	}
+	if err == nil {
+		err = move(filepath.Join(dir, filepath.FromSlash(path)), to)
+	}
+	if err == nil {
+		err = fsys.SyncDir(filepath.Dir(to))
+	}
+	if err != nil {
+		return &ShardError{Path: to, Op: "set aside", Err: err}
+	}
+	return nil
+}
+
+// replay commits what the write-ahead log holds and no commit does, straight from
+// it: its segments are deleted when all of it is in commits, not before.
+func (d *Dataset) replay(log *Log) error {
+	names, err := walSegments(d.cfg.FS, d.dir)
+	if err != nil {
+		return &ShardError{Path: filepath.Join(d.dir, walDir), Op: "open", Err: err}
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	events := d.cfg.Events
+	d.cfg.Events = Events{} // whoever listens is not ready before Create returns
+	defer func() { d.cfg.Events = events }()
+
+	known := attemptsOf(log.Commits)
+	w := newWriter(d, 0)
+	for i, name := range names {
+		if err := d.replaySegment(w, known, name, i == len(names)-1); err != nil {
+			w.giveUp(err)
+			return err
+		}
+	}
+	if err := w.commit(); err != nil {
+		w.giveUp(err)
+		return err
+	}
+	d.recovered.Commits = d.stats.Commits
+	d.stats = Stats{}
+	failpoint.Hit(failpoint.RecoverReplayed)
+	for _, name := range names {
+		path := filepath.Join(d.dir, walDir, name)
+		if err := d.cfg.FS.Remove(path); err != nil {
+			return &ShardError{Path: path, Op: "remove", Err: err}
+		}
+		failpoint.Hit(failpoint.WALDeleted)
+	}
+	d.recovered.Segments = len(names)
+	return nil
+}
+
+func (d *Dataset) replaySegment(w *writer, known attempts, name string, last bool) error {
+	err := readSegment(d.cfg.FS, d.dir, name, last, func(part segmentPart) error {
+		switch {
+		case part.torn != nil:
+			d.recovered.TornBytes += part.torn.Bytes
+			return nil
+		case part.corrupt != nil:
+			return corruptSegment(name, part.corrupt)
+		case known.has(part.sample):
+			d.recovered.Known++
+			return nil
+		}
+		s := part.sample
+		known.add(s.Key, s.Attempt, failed(s))
+		if !failed(s) {
+			d.keys[s.Key] = struct{}{}
+		}
+		d.recovered.Replayed++
+		d.pending(1)
+		return w.take(accepted{sample: s, done: func(error) {}})
+	})
+	var shard *ShardError
+	switch {
+	case err == nil, errors.Is(err, ErrNewer), errors.As(err, &shard):
+		return err
+	case errors.Is(err, ErrCorrupt):
+		return fmt.Errorf("%w (`rollout verify --repair %s` keeps all that is whole)", err, d.dir)
+	case errors.Is(err, fs.ErrNotExist):
+		err = fmt.Errorf("%w: is another process at work on the folder?", err)
+	}
+	return &ShardError{Path: filepath.Join(d.dir, walDir, name), Op: "open", Err: err}
+}

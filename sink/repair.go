@@ -1,0 +1,147 @@
+package sink
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"slices"
+
+	"github.com/rollout-rl/rollout/sink/frame"
+)
+
+// A RepairPlan says what Apply will do to a dataset whose write-ahead log is
+// damaged, so that Create takes it again.
+type RepairPlan struct {
+	// Segments are those that are damaged. With none there is nothing to do.
+	Segments []SegmentRepair
+
+	fs  FS
+	dir string
+}
+
+// A SegmentRepair is one damaged segment. A new one will hold all of its samples
+// that are whole; the damaged file is kept.
+type SegmentRepair struct {
+	// Path is the segment, Aside where it will be kept, both relative to the run's
+	// folder.
+	Path, Aside string
+	// Samples counts those that are whole.
+	Samples int
+	// Damage are the parts that are not, in order; LostBytes is their sum. Samples
+	// that lay there were reported done: their keys are not in the dataset, so a
+	// resumed run collects them again.
+	Damage    []*frame.CorruptError
+	LostBytes int64
+
+	name string
+	last bool
+}
+
+// PlanRepair looks at the write-ahead log in the run's folder dir and changes
+// nothing. fsys is nil for the operating system's. No other process may be at work
+// on the folder.
+//
+// It returns an error when the folder cannot be read, or a newer version of the
+// program wrote it (ErrNewer).
+func PlanRepair(fsys FS, dir string) (*RepairPlan, error) {
+	if fsys == nil {
+		fsys = OS()
+	}
+	p := &RepairPlan{fs: fsys, dir: dir}
+	taken, err := fsys.ReadDir(filepath.Join(dir, orphansDir))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	names, err := walSegments(fsys, dir)
+	if err != nil {
+		return nil, err
+	}
+	for i, name := range names {
+		s := SegmentRepair{Path: walDir + "/" + name, name: name, last: i == len(names)-1}
+		aside := walDir + "-" + name
+		for k := 2; slices.Contains(taken, aside); k++ { // of an earlier repair
+			aside = fmt.Sprintf("%s-%d-%s", walDir, k, name)
+		}
+		s.Aside = orphansDir + "/" + aside
+		err := readSegment(fsys, dir, name, s.last, func(part segmentPart) error {
+			switch {
+			case part.corrupt != nil:
+				s.Damage = append(s.Damage, part.corrupt)
+				s.LostBytes += part.corrupt.Bytes
+			case part.sample != nil:
+				s.Samples++
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+		if len(s.Damage) > 0 {
+			p.Segments = append(p.Segments, s)
+		}
+	}
+	return p, nil
+}
+
+// Apply does what the plan says. It may be cut short at any moment and planned
+// again: at no time is a sample that is whole in no file.
+func (p *RepairPlan) Apply() error {
+	for _, s := range p.Segments {
+		if err := p.repair(s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// repair writes the new segment, gives the damaged one its second name, and then
+// puts the new one in its place.
+func (p *RepairPlan) repair(s SegmentRepair) error {
+	dir := filepath.Join(p.dir, walDir)
+	path := filepath.Join(dir, s.name)
+	temp := filepath.Join(dir, tempPrefix+rand.Text()+walExt)
+	err := p.salvage(s, temp)
+	if err == nil {
+		err = setAside(p.fs, p.dir, s.Path, s.Aside, p.fs.Link)
+	}
+	if err == nil {
+		err = p.fs.Rename(temp, path)
+	}
+	if err == nil {
+		err = p.fs.SyncDir(dir)
+	}
+	if err != nil {
+		_ = p.fs.Remove(temp) // recovery removes it as well
+		return &ShardError{Path: path, Op: "repair", Err: err}
+	}
+	return nil
+}
+
+// salvage writes all whole frames of a segment to a new file.
+func (p *RepairPlan) salvage(s SegmentRepair, temp string) (err error) {
+	f, err := p.fs.Create(temp)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if cerr := f.Close(); err == nil {
+			err = cerr
+		}
+	}()
+	w, err := frame.NewWriter(f, frame.Header{Kind: walKind, Version: WALVersion})
+	if err != nil {
+		return err
+	}
+	err = readSegment(p.fs, p.dir, s.name, s.last, func(part segmentPart) error {
+		if part.sample == nil {
+			return nil
+		}
+		return w.Write(part.payload)
+	})
+	if err != nil {
+		return err
+	}
+	return f.Sync()
+}

@@ -1,0 +1,51 @@
+package sink
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+)
+
+// A WALReport is what Verify found in the write-ahead log.
+type WALReport struct {
+	Segments int
+	// Pending counts samples that are durable and in no commit: the next Create, or
+	// the process that is at work, will commit them.
+	Pending int64
+	// TornBytes is what the next Create will drop: it was never durable. No problem.
+	TornBytes int64
+}
+
+// wal reads the segments. Damage is a problem, which RepairPlan mends. A process
+// that is at work may delete a segment at any moment.
+func (v *verifier) wal(ctx context.Context) error {
+	names, err := walSegments(v.fs, v.dir)
+	if err != nil {
+		return err
+	}
+	for i, name := range names {
+		v.named[walDir+"/"+name] = true
+		err := readSegment(v.fs, v.dir, name, i == len(names)-1, func(part segmentPart) error {
+			switch {
+			case part.torn != nil:
+				v.report.WAL.TornBytes += part.torn.Bytes
+			case part.corrupt != nil:
+				v.problem(walDir+"/"+name, -1, part.corrupt)
+			case !v.known.has(part.sample):
+				v.known.add(part.sample.Key, part.sample.Attempt, failed(part.sample))
+				v.report.WAL.Pending++
+			}
+			return context.Cause(ctx)
+		})
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			continue
+		case errors.Is(err, ErrNewer), ctx.Err() != nil:
+			return err
+		case err != nil:
+			v.problem(walDir+"/"+name, -1, err)
+		}
+		v.report.WAL.Segments++
+	}
+	return nil
+}

@@ -1,0 +1,272 @@
+package sink
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/rollout-rl/rollout/sink/failpoint"
+	"github.com/rollout-rl/rollout/sink/frame"
+)
+
+const (
+	walDir  = "wal"
+	walKind = "wal"
+	walExt  = ".wal"
+)
+
+// syncEvery is the time between two syncs of the write-ahead log: what a sample
+// waits at most for the others that share its sync.
+const syncEvery = 20 * time.Millisecond
+
+// A wal is the write-ahead log of a Dataset. All its files belong to the goroutine
+// of run; other goroutines give it samples through in, and tell it when they are
+// in commits.
+type wal struct {
+	d      *Dataset
+	every  time.Duration
+	in     chan accepted // unbuffered: a sample always belongs to one side
+	turn   chan struct{} // asks for a new segment; one request is as good as many
+	queues []*queue
+
+	// of run
+	file    File // of cur; nil between segments
+	frames  *frame.Writer
+	cur     *segment
+	named   bool // cur's name is durable
+	encoder sampleEncoder
+	batch   []accepted // written, not durable
+	batched int64      // their bytes
+	last    time.Time  // when the last sync began
+	turning bool       // a new segment is wanted after this batch
+	number  int64      // of the next segment
+
+	mu    sync.Mutex
+	bytes int64 // of all segments
+	syncs int64
+}
+
+// A segment is one file of the write-ahead log.
+type segment struct {
+	path string
+
+	// guarded by wal.mu
+	bytes   int64
+	pending int  // samples that are not in a commit
+	closed  bool // nothing will be written to it any more
+}
+
+func newWAL(d *Dataset, writers int) *wal {
+	w := &wal{d: d, every: syncEvery, in: make(chan accepted), turn: make(chan struct{}, 1), number: 1}
+	for range writers {
+		w.queues = append(w.queues, newQueue())
+	}
+	return w
+}
+
+// segmentName is the name of segment n; names sort as numbers do.
+func segmentName(n int64) string { return fmt.Sprintf("%08d%s", n, walExt) }
+
+// segmentNumber is the inverse of segmentName.
+func segmentNumber(name string) (n int64, ok bool) {
+	digits, found := strings.CutSuffix(name, walExt)
+	if !found {
+		return 0, false
+	}
+	n, err := strconv.ParseInt(digits, 10, 64)
+	return n, err == nil && n > 0 && name == segmentName(n)
+}
+
+// run writes samples until the dataset drains or ctx is done, and syncs them in
+// groups. When it returns, everyone whose sample it took knows how it went.
+//
+// A failed write or sync is final: what a file holds after it is not known, and
+// syncing it again may say that all is well. Nothing of that group is durable then.
+func (w *wal) run(ctx context.Context) error {
+	timer := time.NewTimer(time.Hour)
+	timer.Stop()
+	defer timer.Stop()
+	defer w.endSegment()
+	for {
+		var err error
+		select {
+		case a := <-w.in:
+			if len(w.batch) == 0 {
+				timer.Reset(max(0, w.every-time.Since(w.last))) // a lone sample does not wait
+			}
+			w.batch = append(w.batch, a)
+			err = w.write(a)
+		case <-timer.C:
+			err = w.sync()
+		case <-w.turn:
+			if w.turning = len(w.batch) > 0; !w.turning {
+				w.endSegment()
+			}
+		case <-w.d.draining:
+			if err = w.sync(); err == nil {
+				w.close()
+				return nil
+			}
+		case <-ctx.Done():
+			// What is written becomes durable all the same. The writers end with ctx.
+			if err = w.sync(); err == nil {
+				return nil
+			}
+		}
+		if err != nil {
+			w.fail(err)
+			w.close()
+			return err
+		}
+	}
+}
+
+// close ends the segment before the queues: the last commit deletes it.
+func (w *wal) close() {
+	w.endSegment()
+	for _, q := range w.queues {
+		q.close()
+	}
+}
+
+func (w *wal) write(a accepted) error {
+	if w.file == nil {
+		if err := w.open(); err != nil {
+			return err
+		}
+	}
+	before := w.frames.Size()
+	if err := w.frames.End(w.encoder.append(w.frames.Begin(), a.sample)); err != nil {
+		return &ShardError{Path: w.cur.path, Op: "write", Err: err}
+	}
+	failpoint.Hit(failpoint.WALWritten)
+	w.grow(w.frames.Size()-before, 1)
+	w.batch[len(w.batch)-1].segment = w.cur
+	return nil
+}
+
+// grow counts what was written to the open segment.
+func (w *wal) grow(bytes int64, samples int) {
+	w.batched += bytes
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.cur.bytes += bytes
+	w.cur.pending += samples
+	w.bytes += bytes
+}
+
+func (w *wal) open() error {
+	path := filepath.Join(w.d.dir, walDir, segmentName(w.number))
+	f, err := w.d.cfg.FS.Create(path)
+	if err != nil {
+		return &ShardError{Path: path, Op: "create", Err: err}
+	}
+	w.file, w.cur, w.named = f, &segment{path: path}, false
+	w.number++
+	if w.frames, err = frame.NewWriter(f, frame.Header{Kind: walKind, Version: WALVersion}); err != nil {
+		return &ShardError{Path: path, Op: "write", Err: err}
+	}
+	w.grow(frame.HeaderSize, 0)
+	return nil
+}
+
+// sync makes what was written durable, hands it to the writers, and lets Append
+// return.
+func (w *wal) sync() error {
+	if len(w.batch) == 0 {
+		return nil
+	}
+	w.last = time.Now()
+	if err := w.file.Sync(); err != nil {
+		return &ShardError{Path: w.cur.path, Op: "sync", Err: err}
+	}
+	if !w.named { // the file's name, once
+		if err := w.d.cfg.FS.SyncDir(filepath.Dir(w.cur.path)); err != nil {
+			return &ShardError{Path: w.cur.path, Op: "sync", Err: err}
+		}
+		w.named = true
+	}
+	w.frames.Synced()
+	failpoint.Hit(failpoint.WALSynced)
+	w.mu.Lock()
+	w.syncs++
+	w.mu.Unlock()
+	if synced := w.d.cfg.Events.Synced; synced != nil {
+		synced(time.Since(w.last), len(w.batch), w.batched)
+	}
+	for _, a := range w.batch {
+		w.d.deliver(a)
+		a.durable <- nil
+	}
+	failpoint.Hit(failpoint.WALAcked)
+	clear(w.batch)
+	w.batch, w.batched = w.batch[:0], 0
+	if w.turning {
+		w.turning = false
+		w.endSegment()
+	}
+	return nil
+}
+
+// fail tells those whose samples are not durable, and stops the dataset. The
+// segment stays: it may hold some of them, and earlier ones.
+func (w *wal) fail(err error) {
+	w.d.stop(err)
+	for _, a := range w.batch {
+		a.durable <- err
+	}
+	w.batch = nil
+}
+
+// endSegment closes the open segment. Its last commit deletes it.
+func (w *wal) endSegment() {
+	if w.file == nil {
+		return
+	}
+	_ = w.file.Close() // all that counts in it is synced
+	w.file = nil
+	w.mu.Lock()
+	w.cur.closed = true
+	empty := w.cur.pending == 0
+	w.mu.Unlock()
+	if empty {
+		w.remove(w.cur)
+	}
+}
+
+// next asks for a new segment: a shard is being closed. The request may come when
+// there is nothing to end.
+func (w *wal) next() {
+	select {
+	case w.turn <- struct{}{}:
+	default:
+	}
+}
+
+// committed says that n samples of a segment are in a durable commit. The last one
+// deletes it.
+func (w *wal) committed(s *segment, n int) {
+	w.mu.Lock()
+	s.pending -= n
+	empty := s.closed && s.pending == 0
+	w.mu.Unlock()
+	if empty {
+		w.remove(s)
+	}
+}
+
+// remove deletes a segment that nobody needs. One that comes back, because the
+// removal was not durable, or stays, is found to be in commits by recovery.
+func (w *wal) remove(s *segment) {
+	if err := w.d.cfg.FS.Remove(s.path); err != nil {
+		w.d.cfg.Logger.Warn("segment not removed", "path", s.path, "error", err)
+	}
+	failpoint.Hit(failpoint.WALDeleted)
+	w.mu.Lock()
+	w.bytes -= s.bytes
+	w.mu.Unlock()
+}

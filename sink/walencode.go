@@ -1,0 +1,237 @@
+package sink
+
+import (
+	"encoding/binary"
+	"math"
+	"slices"
+
+	"github.com/rollout-rl/rollout/tokenize"
+)
+
+// This file is the format of a sample in the write-ahead log: the fields of
+// tokenize.Sample, Row, Failure and Divergence in the order of their declarations,
+// as below. Nothing is lost: a nil list is not an empty one, a NaN keeps its bits.
+//
+//	number     varint, zig-zag where it may be negative
+//	text       length, bytes
+//	list       0 if nil, else 1 + length, and the elements: int32 and float32 as
+//	           four bytes each, little-endian
+//	pointer    0 if nil, else 1 and the value; a float64 is eight bytes
+//	time       seconds since 1970, nanoseconds
+//
+// A row's mask has long runs, and its log-probabilities are 0 where the mask is. So
+// the two are written as one:
+//
+//	loss_mask  0 0 0 0 0 0 1 1 1 0 0 1 1      ► 1  4 runs: 6 3 2 2, from the first 0 on
+//	logprobs   0 0 0 0 0 0 a b c 0 0 d e      ►    a b c d e
+//
+// or, for a row that is not so, as 0 and two lists.
+
+// WALVersion is the version of the write-ahead log. A reader refuses newer ones.
+const WALVersion = 1
+
+// How a row's mask and log-probabilities are written.
+const (
+	asLists = 0
+	asRuns  = 1
+)
+
+// A sampleEncoder appends samples. It keeps what it computes with.
+type sampleEncoder struct{ runs []int }
+
+func (e *sampleEncoder) append(b []byte, s *tokenize.Sample) []byte {
+	for _, text := range [...]string{s.Key, s.TaskID, s.GroupID, s.RolloutID} {
+		b = appendText(b, text)
+	}
+	b = appendInts(b, s.Index, s.GroupSize, s.Attempt)
+	b = appendLen(b, len(s.Rows), s.Rows == nil)
+	for i := range s.Rows {
+		b = e.appendRow(b, &s.Rows[i])
+	}
+	b = appendLen(b, len(s.Failures), s.Failures == nil)
+	for i := range s.Failures {
+		b = appendFailure(b, &s.Failures[i])
+	}
+	b = appendPointer(b, s.Reward, func(b []byte, v float64) []byte {
+		return binary.LittleEndian.AppendUint64(b, math.Float64bits(v))
+	})
+	b = appendPointer(b, s.RewardDetails, appendText)
+	b = appendText(appendText(b, s.Status), s.StopReason)
+	b = appendPointer(b, s.Sampling.Temperature, appendFloat32)
+	b = appendPointer(b, s.Sampling.TopP, appendFloat32)
+	b = appendPointer(b, s.Sampling.TopK, appendInt)
+	b = appendPointer(b, s.Sampling.MaxNewTokens, appendInt)
+	b = appendText(appendText(b, s.Model), s.AgentID)
+	b = appendTexts(b, s.RunIDs)
+	b = binary.AppendVarint(b, s.PromptTokens)
+	b = binary.AppendVarint(b, s.CompletionTokens)
+	b = appendInt(b, s.Steps)
+	b = binary.AppendVarint(b, s.StartedAt.Unix())
+	b = binary.AppendUvarint(b, uint64(s.StartedAt.Nanosecond()))
+	b = binary.AppendVarint(b, int64(s.Duration))
+	b = binary.AppendVarint(b, int64(s.Working))
+	b = appendPointer(b, s.Messages, appendText)
+	return appendPointer(b, s.Metadata, appendText)
+}
+
+func (e *sampleEncoder) appendRow(b []byte, r *tokenize.Row) []byte {
+	b = appendInt32s(b, r.InputIDs)
+	b = e.appendScored(b, r)
+	b = appendInt32s(b, r.Versions)
+	b = appendInt32s(b, r.TurnOffsets)
+	b = appendInt8s(b, r.TurnRoles)
+	b = appendInts(b, r.PromptLength, r.SegmentIndex, r.SegmentCount)
+	b = append(b, byte(r.Grade), byte(r.Source))
+	b = appendPointer(b, r.Divergence, appendDivergence)
+	b = appendLen(b, len(r.Realigned), r.Realigned == nil)
+	for _, d := range r.Realigned {
+		b = appendDivergence(b, d)
+	}
+	b = appendInts(b, r.Unscored, r.Trimmed)
+	truncated := byte(0)
+	if r.Truncated {
+		truncated = 1
+	}
+	b = append(b, truncated)
+	b = binary.AppendUvarint(b, uint64(r.Flags))
+	b = appendInts(b, r.FirstCall, r.LastCall)
+	return appendTexts(appendTexts(b, r.FinishReasons), r.StepIDs)
+}
+
+// appendScored appends the mask and the log-probabilities.
+func (e *sampleEncoder) appendScored(b []byte, r *tokenize.Row) []byte {
+	if !e.findRuns(r) {
+		return appendFloat32s(appendInt8s(append(b, asLists), r.LossMask), r.Logprobs)
+	}
+	b = binary.AppendUvarint(append(b, asRuns), uint64(len(e.runs)))
+	for _, n := range e.runs {
+		b = binary.AppendUvarint(b, uint64(n))
+	}
+	at := 0
+	for i, n := range e.runs {
+		if i%2 == 1 {
+			b = appendFloats(b, r.Logprobs[at:at+n])
+		}
+		at += n
+	}
+	return b
+}
+
+// findRuns sets runs to the lengths of the mask's runs, those of zeros first. It
+// returns false where that would not say all of the row.
+func (e *sampleEncoder) findRuns(r *tokenize.Row) bool {
+	mask, logprobs := r.LossMask, r.Logprobs
+	if len(mask) != len(r.InputIDs) || len(logprobs) != len(mask) || mask == nil || logprobs == nil {
+		return false
+	}
+	e.runs = e.runs[:0]
+	want := int8(0)
+	for at := 0; at < len(mask); want ^= 1 {
+		end := at
+		for end < len(mask) && mask[end] == want {
+			end++
+		}
+		if end == at && at > 0 {
+			return false // neither 0 nor 1
+		}
+		if want == 0 {
+			var bits uint32
+			for _, lp := range logprobs[at:end] {
+				bits |= math.Float32bits(lp)
+			}
+			if bits != 0 {
+				return false
+			}
+		}
+		e.runs = append(e.runs, end-at)
+		if end == at && mask[at] != 1 {
+			return false
+		}
+		at = end
+	}
+	return true
+}
+
+func appendFailure(b []byte, f *tokenize.Failure) []byte {
+	for _, text := range [...]string{f.Class, f.Stage, f.Reason, f.Error} {
+		b = appendText(b, text)
+	}
+	b = appendInt(b, f.Call)
+	b = appendFloat32s(appendInt32s(b, f.OutputIDs), f.Logprobs)
+	return appendText(b, f.Text)
+}
+
+func appendDivergence(b []byte, d tokenize.Divergence) []byte {
+	b = append(appendInts(b, d.Call, d.Offset), byte(d.Kind))
+	return appendInt32s(appendInt32s(b, d.Row), d.Prompt)
+}
+
+func appendPointer[T any](b []byte, v *T, value func([]byte, T) []byte) []byte {
+	if v == nil {
+		return append(b, 0)
+	}
+	return value(append(b, 1), *v)
+}
+
+func appendLen(b []byte, n int, isNil bool) []byte {
+	if isNil {
+		return append(b, 0)
+	}
+	return binary.AppendUvarint(b, uint64(n)+1)
+}
+
+func appendInt(b []byte, v int32) []byte { return binary.AppendVarint(b, int64(v)) }
+
+func appendInts(b []byte, values ...int32) []byte {
+	for _, v := range values {
+		b = appendInt(b, v)
+	}
+	return b
+}
+
+func appendFloat32(b []byte, v float32) []byte {
+	return binary.LittleEndian.AppendUint32(b, math.Float32bits(v))
+}
+
+func appendText(b []byte, s string) []byte {
+	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
+}
+
+func appendTexts(b []byte, list []string) []byte {
+	b = appendLen(b, len(list), list == nil)
+	for _, s := range list {
+		b = appendText(b, s)
+	}
+	return b
+}
+
+func appendInt8s(b []byte, list []int8) []byte {
+	b = slices.Grow(appendLen(b, len(list), list == nil), len(list))
+	for _, v := range list {
+		b = append(b, byte(v))
+	}
+	return b
+}
+
+func appendInt32s(b []byte, list []int32) []byte {
+	b = slices.Grow(appendLen(b, len(list), list == nil), 4*len(list))
+	at := len(b)
+	b = b[:at+4*len(list)]
+	for to := b[at:]; len(list) > 0 && len(to) >= 4; to, list = to[4:], list[1:] {
+		binary.LittleEndian.PutUint32(to, uint32(list[0]))
+	}
+	return b
+}
+
+func appendFloat32s(b []byte, list []float32) []byte {
+	return appendFloats(appendLen(b, len(list), list == nil), list)
+}
+
+func appendFloats(b []byte, list []float32) []byte {
+	at := len(b)
+	b = slices.Grow(b, 4*len(list))[:at+4*len(list)]
+	for to := b[at:]; len(list) > 0 && len(to) >= 4; to, list = to[4:], list[1:] {
+		binary.LittleEndian.PutUint32(to, math.Float32bits(list[0]))
+	}
+	return b
+}

@@ -1,0 +1,130 @@
+package sink
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"slices"
+
+	"github.com/rollout-rl/rollout/sink/frame"
+	"github.com/rollout-rl/rollout/tokenize"
+)
+
+// walSegments returns the names of the segments, in the order in which they were
+// written.
+func walSegments(fsys FS, dir string) ([]string, error) {
+	names, err := fsys.ReadDir(filepath.Join(dir, walDir))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	names = slices.DeleteFunc(names, func(name string) bool {
+		_, ok := segmentNumber(name)
+		return !ok
+	})
+	return names, nil
+}
+
+// A segmentPart is a frame of a segment, or what lies between two.
+type segmentPart struct {
+	sample  *tokenize.Sample // nil where there is damage
+	payload []byte           // of a frame, valid until yield returns
+	// torn was never durable, and nobody was told that it is. corrupt was, and is
+	// broken: a *frame.CorruptError.
+	torn    *frame.TornError
+	corrupt *frame.CorruptError
+}
+
+// readSegment calls yield with each part of a segment, until its end or an error of
+// yield. last says that no segment was begun after it: only there can an end be
+// torn, for each is synced to its end before the next one.
+func readSegment(fsys FS, dir, name string, last bool, yield func(segmentPart) error) (err error) {
+	f, err := fsys.Open(filepath.Join(dir, walDir, name))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }() // it was read only
+	size, err := f.Size()
+	if err != nil {
+		return err
+	}
+	r, err := frame.NewReader(f, size, frame.Header{Kind: walKind, Version: WALVersion})
+	if errors.Is(err, frame.ErrNewer) {
+		return fmt.Errorf("%s/%s: %w: %w", walDir, name, ErrNewer, err)
+	}
+	if corrupt, ok := errors.AsType[*frame.CorruptError](err); ok {
+		return yield(segmentPart{corrupt: corrupt})
+	}
+	if err != nil {
+		return err
+	}
+	at := r.Offset()
+	return frame.Salvage(r, func(payload []byte, damage error) error {
+		part := segmentPart{payload: payload}
+		if damage == nil {
+			s, err := decodeSample(payload)
+			if err != nil {
+				part.payload = nil
+				part.corrupt = &frame.CorruptError{Offset: at, Bytes: frame.Overhead + int64(len(payload)), Err: err}
+			}
+			part.sample = s
+		}
+		part.torn, _ = errors.AsType[*frame.TornError](damage)
+		if corrupt, ok := errors.AsType[*frame.CorruptError](damage); ok {
+			part.corrupt = corrupt
+		}
+		if t := part.torn; t != nil && !last {
+			part.torn, part.corrupt = nil, &frame.CorruptError{Offset: t.Offset, Bytes: t.Bytes, Err: errors.New("a later segment exists, so it was whole")}
+		}
+		at = r.Offset()
+		return yield(part)
+	})
+}
+
+// corruptSegment is what Create and Verify say of damage in the write-ahead log.
+func corruptSegment(name string, damage *frame.CorruptError) error {
+	return &CorruptError{Path: walDir + "/" + name, Row: -1, Err: damage}
+}
+
+// attempts is what a log says of samples: which keys are done, and which attempts
+// failed. A sample of the write-ahead log that is among them is in a commit.
+type attempts struct {
+	done   map[string]struct{}
+	failed map[attemptID]struct{}
+}
+
+type attemptID struct {
+	key string
+	n   int32
+}
+
+func attemptsOf(commits []Commit) attempts {
+	a := attempts{done: map[string]struct{}{}, failed: map[attemptID]struct{}{}}
+	for _, c := range commits {
+		for _, s := range c.Samples {
+			a.add(s.Key, s.Attempt, s.Failed())
+		}
+	}
+	return a
+}
+
+func (a attempts) add(key string, n int32, failed bool) {
+	if failed {
+		a.failed[attemptID{key, n}] = struct{}{}
+	} else {
+		a.done[key] = struct{}{}
+	}
+}
+
+// has reports whether a sample is in a commit, or may never be: a failure of a key
+// that is done.
+func (a attempts) has(s *tokenize.Sample) bool {
+	if _, ok := a.done[s.Key]; ok {
+		return true
+	}
+	_, ok := a.failed[attemptID{s.Key, s.Attempt}]
+	return ok && failed(s)
+}
