@@ -25,6 +25,11 @@ const (
 	CommitWritten Name = "commit.written" // the entry is durable under a temporary name
 	CommitLinked  Name = "commit.linked"  // it has its own
 	CommitSynced  Name = "commit.synced"  // which is durable
+
+	JournalBegin Name = "journal.begin" // an attempt is noted, and no agent made
+	JournalAgent Name = "journal.agent" // its agent is
+	JournalRun   Name = "journal.run"   // a server run of it is
+	JournalEnd   Name = "journal.end"   // its end is, and the agent is there
 )
 
 // Names returns all names: a test goes through them.
@@ -34,5 +39,6 @@ func Names() []Name {
 		WALWritten, WALSynced, WALAcked, WALDeleted,
 		ShardCreated, ShardWritten, ShardSynced, ShardVerified, ShardRenamed, ShardDirSynced,
 		CommitWritten, CommitLinked, CommitSynced,
+		JournalBegin, JournalAgent, JournalRun, JournalEnd,
 	}
 }

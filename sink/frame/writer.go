@@ -80,7 +80,11 @@ func (w *Writer) write(b []byte) error {
 
 // Synced says that all that was written so far is durable now. The frames that
 // follow vouch for it.
-func (w *Writer) Synced() { w.synced = w.size }
+func (w *Writer) Synced() { w.SyncedTo(w.size) }
+
+// SyncedTo says that the first size bytes are durable now, where more were written
+// while they were synced.
+func (w *Writer) SyncedTo(size int64) { w.synced = max(w.synced, min(size, w.size)) }
 
 // Size is the length of the file.
 func (w *Writer) Size() int64 { return w.size }

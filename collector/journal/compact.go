@@ -1,0 +1,79 @@
+package journal
+
+import (
+	"bufio"
+	"errors"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/rollout-rl/rollout/sink/frame"
+)
+
+// The size of an entry of a sample, about, and how many times larger than what it
+// comes to a journal is before it is worth while to write that anew.
+const (
+	entrySize = 60
+	worth     = 4
+)
+
+// removeTemporary removes what compactions left that were cut off.
+func removeTemporary(dir string) error {
+	names, err := filepath.Glob(filepath.Join(dir, "*"+suffix+temporary))
+	for _, name := range names {
+		err = errors.Join(err, os.Remove(name))
+	}
+	return err
+}
+
+// write makes a segment of the state, durably.
+func (s *state) write(path string) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+	if err != nil {
+		return err
+	}
+	buf := bufio.NewWriterSize(f, 1<<20)
+	w, err := frame.NewWriter(buf, header)
+	if err == nil {
+		now := time.Now()
+		err = s.entries(func(e Entry, k id) error {
+			e.Time = now
+			return w.End(e.append(w.Begin(), k))
+		})
+	}
+	return errors.Join(err, buf.Flush(), f.Sync(), f.Close())
+}
+
+// compact puts old segments together where that is worth while, or where they are
+// damaged:
+//
+//	write  N.journal.tmp   sums of every sample, and the open attempts; sync
+//	rename to N.journal    the last of them; sync the folder
+//	remove 1 to N-1
+//
+// Wherever it is cut off, what is read afterwards comes to the same: sums replace
+// what older segments say.
+func (j *Journal) compact(dir string, old []segment) error {
+	live := int64(len(j.left.samples)+3*len(j.left.open)) * entrySize
+	if len(j.found.Damaged) == 0 && (j.found.Bytes < j.cfg.CompactAt || j.found.Bytes < worth*live) {
+		return nil
+	}
+	last := old[len(old)-1]
+	tmp := last.path + temporary
+	if err := j.left.write(tmp); err != nil {
+		return err
+	}
+	if err := os.Rename(tmp, last.path); err != nil {
+		return err
+	}
+	if err := syncDir(dir); err != nil {
+		return err
+	}
+	for _, seg := range old[:len(old)-1] {
+		if err := os.Remove(seg.path); err != nil {
+			return err
+		}
+	}
+	j.found.Compacted = true
+	return syncDir(dir)
+}

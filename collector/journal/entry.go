@@ -1,0 +1,202 @@
+package journal
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/rollout-rl/rollout/collector"
+)
+
+// An Op says what an Entry tells.
+type Op uint8
+
+// The ops. Their numbers are part of the file format.
+const (
+	OpBegin Op = 1 + iota // an attempt is about to be made
+	OpAgent               // its agent
+	OpRun                 // a server run of it
+	OpEnd                 // how it ended
+	OpSums                // what compacted entries of a sample came to
+)
+
+var opNames = [...]string{OpBegin: "begin", OpAgent: "agent", OpRun: "run", OpEnd: "end", OpSums: "sums"}
+
+func (o Op) String() string {
+	if o >= OpBegin && int(o) < len(opNames) {
+		return opNames[o]
+	}
+	return fmt.Sprintf("op(%d)", uint8(o))
+}
+
+// An Entry is one note of a journal.
+type Entry struct {
+	// Process is the number of the process that wrote it, from 1.
+	Process int
+	// Time is that of its wall clock, in milliseconds.
+	Time time.Time
+	Op   Op
+	// Key is the sample's, Attempt the number of the attempt.
+	Key     string
+	Attempt int
+
+	Kind     collector.Kind // OpBegin
+	Endpoint string         // OpBegin
+	ID       string         // OpAgent, OpRun
+	// Class is the name of the class of OpEnd: "none" for a sample that the sink has.
+	Class   string
+	Charged bool // OpEnd
+
+	sums counts // OpSums
+}
+
+// counts is what was paid for a sample.
+type counts struct{ charged, rerolled int }
+
+// An id is a sample key as it is kept: the group, and the index in it.
+type id struct {
+	group [16]byte
+	index uint32
+}
+
+// idOf is the inverse of id.String. It refuses every other spelling.
+func idOf(key string) (id, error) {
+	var k id
+	group, index, _ := strings.Cut(key, "-")
+	n, err := strconv.ParseUint(index, 10, 32)
+	if len(group) != 2*len(k.group) || err != nil {
+		return id{}, fmt.Errorf("%q is no sample key", key)
+	}
+	if _, err := hex.Decode(k.group[:], []byte(group)); err != nil {
+		return id{}, fmt.Errorf("%q is no sample key: %w", key, err)
+	}
+	k.index = uint32(n)
+	if k.String() != key {
+		return id{}, fmt.Errorf("%q is no sample key: that would be %q", key, k)
+	}
+	return k, nil
+}
+
+func (k id) String() string {
+	var text [2*len(k.group) + 11]byte
+	hex.Encode(text[:], k.group[:])
+	text[2*len(k.group)] = '-'
+	return string(strconv.AppendUint(text[:2*len(k.group)+1], uint64(k.index), 10))
+}
+
+// append appends the entry, whose sample is k, as it stands in a file.
+func (e *Entry) append(dst []byte, k id) []byte {
+	dst = append(dst, byte(e.Op))
+	dst = binary.AppendUvarint(dst, uint64(e.Time.UnixMilli()))
+	dst = append(dst, k.group[:]...)
+	dst = binary.AppendUvarint(dst, uint64(k.index))
+	dst = binary.AppendUvarint(dst, uint64(e.Attempt))
+	switch e.Op {
+	case OpBegin:
+		dst = append(dst, byte(e.Kind))
+		dst = appendText(dst, e.Endpoint)
+	case OpAgent, OpRun:
+		dst = appendText(dst, e.ID)
+	case OpEnd:
+		charged := byte(0)
+		if e.Charged {
+			charged = 1
+		}
+		dst = appendText(append(dst, charged), e.Class)
+	case OpSums:
+		dst = binary.AppendUvarint(dst, uint64(e.sums.charged))
+		dst = binary.AppendUvarint(dst, uint64(e.sums.rerolled))
+	}
+	return dst
+}
+
+func appendText(dst []byte, s string) []byte {
+	return append(binary.AppendUvarint(dst, uint64(len(s))), s...)
+}
+
+// parse reads an entry. It takes only what append writes. Key is not set: it is that
+// of the id.
+func parse(payload []byte) (Entry, id, error) {
+	p := parser{rest: payload}
+	e := Entry{Op: Op(p.byte())}
+	var k id
+	e.Time = time.UnixMilli(int64(p.uvarint(1 << 53)))
+	copy(k.group[:], p.bytes(len(k.group)))
+	k.index = uint32(p.uvarint(1<<32 - 1))
+	e.Attempt = int(p.uvarint(1<<31 - 1))
+	switch e.Op {
+	case OpBegin:
+		e.Kind = collector.Kind(p.byte())
+		if int(e.Kind) >= len(collector.Kinds()) {
+			p.fail(fmt.Errorf("unknown kind %d", e.Kind))
+		}
+		e.Endpoint = p.text()
+	case OpAgent, OpRun:
+		e.ID = p.text()
+	case OpEnd:
+		charged := p.byte()
+		if charged > 1 {
+			p.fail(fmt.Errorf("charged is %d, want 0 or 1", charged))
+		}
+		e.Charged, e.Class = charged == 1, p.text()
+	case OpSums:
+		e.sums.charged, e.sums.rerolled = int(p.uvarint(maxPaid)), int(p.uvarint(maxPaid))
+	default:
+		p.fail(fmt.Errorf("unknown %v", e.Op))
+	}
+	if len(p.rest) > 0 {
+		p.fail(fmt.Errorf("%d bytes too many", len(p.rest)))
+	}
+	return e, k, p.err
+}
+
+// A parser takes values off the front of an entry, and keeps the first complaint.
+type parser struct {
+	rest []byte
+	err  error
+}
+
+var errShort = errors.New("it ends early")
+
+func (p *parser) fail(err error) {
+	if p.err == nil {
+		p.err = err
+	}
+	p.rest = nil
+}
+
+func (p *parser) bytes(n int) []byte {
+	if len(p.rest) < n {
+		p.fail(errShort)
+		return nil
+	}
+	b := p.rest[:n]
+	p.rest = p.rest[n:]
+	return b
+}
+
+func (p *parser) byte() byte {
+	if b := p.bytes(1); b != nil {
+		return b[0]
+	}
+	return 0
+}
+
+// uvarint refuses numbers above most, and spellings longer than they need to be.
+func (p *parser) uvarint(most uint64) uint64 {
+	v, n := binary.Uvarint(p.rest)
+	if n <= 0 || v > most || n > 1 && p.rest[n-1] == 0 {
+		p.fail(errors.New("a number is cut off, too long or too large"))
+		return 0
+	}
+	p.rest = p.rest[n:]
+	return v
+}
+
+func (p *parser) text() string {
+	return string(p.bytes(int(p.uvarint(1 << 20))))
+}

@@ -1,0 +1,54 @@
+package journal
+
+import (
+	"bytes"
+	"testing"
+	"time"
+
+	"github.com/rollout-rl/rollout/collector"
+)
+
+// The numbers in files do not change.
+func TestNumbersAreFixed(t *testing.T) {
+	t.Parallel()
+	for i, k := range []collector.Kind{collector.KindFirst, collector.KindInfraRetry, collector.KindDataRetry, collector.KindReattach} {
+		if int(k) != i {
+			t.Errorf("kind %v is %d, want %d", k, k, i)
+		}
+	}
+	e := Entry{Op: OpEnd, Time: time.UnixMilli(300), Attempt: 2, Class: "lost", Charged: true}
+	want := "\x04\xac\x02" + "0123456789abcdef" + "\x05" + "\x02" + "\x01" + "\x04lost"
+	if got := e.append(nil, id{[16]byte([]byte("0123456789abcdef")), 5}); string(got) != want {
+		t.Errorf("entry = %q, want %q", got, want)
+	}
+}
+
+// FuzzParse: no bytes break the reader, and what it takes is what append writes.
+func FuzzParse(f *testing.F) {
+	k := id{[16]byte([]byte("0123456789abcdef")), 70_000}
+	at := time.UnixMilli(1_790_000_000_000)
+	for _, e := range []Entry{
+		{Op: OpBegin, Time: at, Attempt: 1, Kind: collector.KindReattach, Endpoint: "http://localhost:8283"},
+		{Op: OpAgent, Time: at, Attempt: 2, ID: "agent-1"},
+		{Op: OpRun, Time: at, Attempt: 300, ID: ""},
+		{Op: OpEnd, Time: at, Attempt: 1, Class: "none"},
+		{Op: OpSums, Time: at, Attempt: 7, sums: counts{charged: 3, rerolled: maxPaid}},
+	} {
+		f.Add(e.append(nil, k))
+	}
+	f.Add([]byte{})
+	f.Add(bytes.Repeat([]byte{0xff}, 64))
+	f.Fuzz(func(t *testing.T, payload []byte) {
+		e, k, err := parse(payload)
+		if err != nil {
+			return
+		}
+		if got := e.append(nil, k); !bytes.Equal(got, payload) {
+			t.Errorf("%+v of %v: written %x, read %x", e, k, got, payload)
+		}
+		if again, err := idOf(k.String()); err != nil || again != k {
+			t.Errorf("idOf(%v) = %v, %v", k, again, err)
+		}
+		newState().add(&e, k)
+	})
+}

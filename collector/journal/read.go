@@ -1,0 +1,145 @@
+package journal
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"iter"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/rollout-rl/rollout/sink/frame"
+)
+
+// header is that of every segment.
+var header = frame.Header{Kind: "journal", Version: 1}
+
+const (
+	suffix     = ".journal"
+	temporary  = ".tmp"
+	nameDigits = 8
+)
+
+// A segment is the file of one process.
+type segment struct {
+	process int
+	path    string
+}
+
+func segmentAt(dir string, process int) segment {
+	return segment{process, filepath.Join(dir, fmt.Sprintf("%0*d%s", nameDigits, process, suffix))}
+}
+
+// segments lists the files of a journal in order. A folder that is not there has none.
+func segments(dir string) ([]segment, error) {
+	files, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var all []segment
+	for _, f := range files { // sorted by name
+		digits, ok := strings.CutSuffix(f.Name(), suffix)
+		n, err := strconv.Atoi(digits)
+		if !ok || err != nil || n < 1 || segmentAt(dir, n).path != filepath.Join(dir, f.Name()) {
+			continue
+		}
+		all = append(all, segmentAt(dir, n))
+	}
+	return all, nil
+}
+
+// Read goes through the entries of the journal in dir, process by process; within one
+// in the order in which they were written. It may be called while a run writes, and
+// ends then with what was written so far.
+//
+// What was being written when a process or the machine stopped is passed over. Damage
+// to what was durable comes as an error that holds a *frame.CorruptError, with an
+// Entry that has no Op; whoever goes on gets all that is whole behind it. After any
+// other error there is nothing more.
+func Read(dir string) iter.Seq2[Entry, error] {
+	return func(yield func(Entry, error) bool) {
+		all, err := segments(dir)
+		if err != nil {
+			yield(Entry{}, fmt.Errorf("journal: %w", err))
+			return
+		}
+		for _, seg := range all {
+			stopped := errors.New("stopped")
+			err := seg.read(func(e *Entry, k id, damage error) error {
+				if damage == nil {
+					e.Key = k.String()
+				} else if _, torn := errors.AsType[*frame.TornError](damage); torn {
+					return nil
+				}
+				if !yield(*e, damage) {
+					return stopped
+				}
+				return nil
+			})
+			switch {
+			case err == stopped:
+				return
+			case errors.Is(err, fs.ErrNotExist): // compacted just now
+			case err != nil:
+				yield(Entry{}, err)
+				return
+			}
+		}
+	}
+}
+
+// read calls yield with every entry of the segment, without its Key, and with every
+// damage, as package frame tells it. Errors name the file.
+func (s segment) read(yield func(e *Entry, k id, damage error) error) error {
+	f, err := os.Open(s.path)
+	if err != nil {
+		return fmt.Errorf("journal: %w", err)
+	}
+	defer func() { _ = f.Close() }() // read only
+	info, err := f.Stat()
+	if err != nil {
+		return fmt.Errorf("journal: %w", err)
+	}
+	r, err := frame.NewReader(f, info.Size(), header)
+	if err != nil {
+		return fmt.Errorf("journal: %s: %w", s.path, err)
+	}
+	for {
+		at := r.Offset()
+		payload, err := r.Next()
+		var e Entry
+		var k id
+		switch {
+		case err == io.EOF:
+			return nil
+		case err == nil:
+			if e, k, err = parse(payload); err != nil {
+				e = Entry{}
+				err = &frame.CorruptError{Offset: at, Bytes: int64(len(payload)) + frame.Overhead, Err: err}
+			}
+		case !isDamage(err):
+			return fmt.Errorf("journal: %s: %w", s.path, err)
+		}
+		e.Process = s.process
+		if err != nil {
+			err = fmt.Errorf("journal: %s: %w", s.path, err)
+		}
+		if err := yield(&e, k, err); err != nil {
+			return err
+		}
+	}
+}
+
+func isDamage(err error) bool {
+	if _, ok := errors.AsType[*frame.TornError](err); ok {
+		return true
+	}
+	_, ok := errors.AsType[*frame.CorruptError](err)
+	return ok
+}

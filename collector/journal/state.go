@@ -1,0 +1,112 @@
+package journal
+
+import (
+	"slices"
+
+	"github.com/rollout-rl/rollout/collector"
+)
+
+// A state is what entries come to: for each sample what was paid, and the open
+// attempts apart, which are few. A sample costs some fifty bytes.
+type state struct {
+	samples map[id]sample
+	open    map[id]*collector.OpenAttempt
+}
+
+type sample struct {
+	attempts          uint32
+	charged, rerolled uint16 // up to maxPaid
+}
+
+// maxPaid is where counting ends: above every budget that anybody sets.
+const maxPaid = 1<<16 - 1
+
+func newState() *state {
+	return &state{samples: make(map[id]sample), open: make(map[id]*collector.OpenAttempt)}
+}
+
+// add takes the next entry. What comes late, for an attempt before the last, is only
+// counted.
+func (s *state) add(e *Entry, k id) {
+	sm := s.samples[k]
+	open := s.open[k]
+	if open != nil && open.N != e.Attempt {
+		open = nil
+	}
+	switch e.Op {
+	case OpBegin:
+		if uint32(e.Attempt) <= sm.attempts {
+			return
+		}
+		sm.attempts = uint32(e.Attempt)
+		s.open[k] = &collector.OpenAttempt{N: e.Attempt, Endpoint: e.Endpoint}
+	case OpAgent:
+		if open != nil {
+			open.AgentID = e.ID
+		}
+		return
+	case OpRun:
+		if open != nil && !slices.Contains(open.ServerRuns, e.ID) {
+			open.ServerRuns = append(open.ServerRuns, e.ID)
+		}
+		return
+	case OpEnd:
+		if open != nil {
+			delete(s.open, k)
+		}
+		if !e.Charged {
+			return
+		}
+		paid := &sm.charged
+		if class, _ := collector.ClassNamed(e.Class); class.Rerollable() {
+			paid = &sm.rerolled
+		}
+		if *paid < maxPaid {
+			*paid++
+		}
+	case OpSums:
+		delete(s.open, k)
+		sm = sample{attempts: uint32(e.Attempt), charged: uint16(e.sums.charged), rerolled: uint16(e.sums.rerolled)}
+	}
+	s.samples[k] = sm
+}
+
+// left is what the entries say of a sample.
+func (s *state) left(k id) collector.Left {
+	sm := s.samples[k]
+	return collector.Left{
+		Attempts: int(sm.attempts), Charged: int(sm.charged), Rerolled: int(sm.rerolled),
+		Open: s.open[k],
+	}
+}
+
+// entries calls yield with the entries that make this state of none.
+func (s *state) entries(yield func(Entry, id) error) error {
+	for k, sm := range s.samples {
+		open := s.open[k]
+		sums := Entry{Op: OpSums, Attempt: int(sm.attempts), sums: counts{int(sm.charged), int(sm.rerolled)}}
+		if open != nil {
+			sums.Attempt-- // its own entry brings the number
+		}
+		if err := yield(sums, k); err != nil {
+			return err
+		}
+		if open == nil {
+			continue
+		}
+		all := []Entry{{Op: OpBegin, Endpoint: open.Endpoint}}
+		if open.AgentID != "" {
+			all = append(all, Entry{Op: OpAgent, ID: open.AgentID})
+		}
+		for _, run := range open.ServerRuns {
+			all = append(all, Entry{Op: OpRun, ID: run})
+		}
+		for _, e := range all {
+			e.Attempt = open.N
+			if err := yield(e, k); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
