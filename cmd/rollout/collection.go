@@ -174,7 +174,7 @@ func (c *collection) run(ctx context.Context) error {
 	s.Hints = s.hints(c.config, stats, c.tally.busy(stats, took))
 	c.log.status(stats)
 	c.log.ended(s.Outcome, end)
-	if err := c.folder.writeJSON(reportFile, s); err != nil && end == nil {
+	if err := writeReport(c.folder, s); err != nil && end == nil {
 		end = withExit(exitStorage, err)
 	}
 	c.display.finish(s)

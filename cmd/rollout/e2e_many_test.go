@@ -122,14 +122,17 @@ func checkMany(t *testing.T, sim *lettasim.Server, dir string, total int) {
 		t.Errorf("%d commits: too few to say anything about several", len(got.log.Commits))
 	}
 
-	var report summary
+	var written struct {
+		Last summary `json:"last_invocation"`
+	}
 	b, err := os.ReadFile(filepath.Join(dir, reportFile))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := json.Unmarshal(b, &report); err != nil {
+	if err := json.Unmarshal(b, &written); err != nil {
 		t.Fatal(err)
 	}
+	report := written.Last
 	classes := map[string]int{}
 	for id, failures := range got.failures {
 		if len(failures) != 1 || len(got.rows[id]) > 0 {

@@ -78,6 +78,7 @@ func (p *program) rootCmd() *cobra.Command {
 		p.simulateCmd(),
 		p.doctorCmd(),
 		p.inspectCmd(),
+		p.reportCmd(),
 		p.verifyCmd(),
 		p.failuresCmd(),
 		p.stepsCmd(),

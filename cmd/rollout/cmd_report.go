@@ -1,0 +1,85 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/report"
+)
+
+type reportOptions struct {
+	html   string
+	asJSON bool
+	pass   float64
+}
+
+func (p *program) reportCmd() *cobra.Command {
+	var o reportOptions
+	cmd := &cobra.Command{
+		Use:   "report RUN",
+		Short: "say how a run went",
+		Long: `Say how a run went, from its files alone: what became of every sample, failures by
+class and what to do about them, rewards and pass@k, lengths, truncation, how well
+the data are proven, times, tokens per second, what the controller of concurrency
+did, the slowest samples. It works while the run is being collected and after it was
+killed.
+
+collect writes it into the folder when it ends, as report.json and report.html. The
+page is one file that needs nothing else. Without flags a short form is printed.`,
+		Annotations: exits("Exit status: 0 written, 2 wrong flags, 7 RUN is no run, 6 it cannot be read, 9 its commit log is damaged."),
+		Example: `  rollout report run1
+  rollout report run1 --html report.html
+  rollout report run1 --json | jq .coverage`,
+		Args: exactArgs("RUN"),
+		RunE: func(_ *cobra.Command, args []string) error { return p.showReport(args[0], &o) },
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.html, "html", "", "write the page to `FILE`, or to stdout with -")
+	f.BoolVar(&o.asJSON, "json", false, "print the whole report as one JSON object")
+	f.Float64Var(&o.pass, "pass", report.DefaultPass, "a reward of at least `X` is a pass, for pass@k")
+	return cmd
+}
+
+func (p *program) showReport(dir string, o *reportOptions) error {
+	if o.asJSON && o.html == "-" {
+		return usageError("--json and --html -: both would go to stdout")
+	}
+	if math.IsNaN(o.pass) || math.IsInf(o.pass, 0) {
+		return usageError("--pass: %v is no reward", o.pass)
+	}
+	_, running := locked(dir)
+	r, err := readReport(dir, o.pass, running)
+	if err != nil {
+		return err
+	}
+	switch o.html {
+	case "":
+	case "-":
+		return report.Page(p.stdout, r)
+	default:
+		name, err := filepath.Abs(o.html)
+		if err != nil {
+			return withExit(exitStorage, err)
+		}
+		if err := writeDurably(filepath.Dir(name), filepath.Base(name), func(w io.Writer) error { return report.Page(w, r) }); err != nil {
+			return withExit(exitStorage, fmt.Errorf("%s: %w", o.html, err))
+		}
+		p.say("wrote %s", o.html)
+		if !o.asJSON {
+			return nil
+		}
+	}
+	if o.asJSON {
+		return p.printJSON(r)
+	}
+	fmt.Fprint(p.stdout, report.Text(r))
+	if _, err := os.Stat(filepath.Join(dir, reportPage)); err != nil {
+		p.say("rollout report %s --html FILE writes the whole as a page", dir)
+	}
+	return nil
+}

@@ -1,0 +1,107 @@
+package report
+
+import (
+	"math"
+	"slices"
+)
+
+// A Distribution sums up one number over many rows or samples. Percentiles are by
+// the nearest rank: each is one of the values.
+type Distribution struct {
+	Count int     `json:"count"`
+	Mean  float64 `json:"mean"`
+	Std   float64 `json:"std"` // of the population
+	Min   float64 `json:"min"`
+	P10   float64 `json:"p10"`
+	P50   float64 `json:"p50"`
+	P90   float64 `json:"p90"`
+	P99   float64 `json:"p99"`
+	Max   float64 `json:"max"`
+	// Bins hold every value once: [From, To), the last one To as well.
+	Bins []Bin `json:"bins"`
+}
+
+// A Bin counts the values between its ends.
+type Bin struct {
+	From  float64 `json:"from"`
+	To    float64 `json:"to"`
+	Count int     `json:"count"`
+}
+
+// The bins of a histogram: each value on its own where there are few, as with
+// rewards of 0 and 1, else a round width.
+const (
+	fewValues = 12
+	maxBins   = 24
+)
+
+// distribute sums values up; they are sorted in place. No value: nil.
+func distribute(values []float64) *Distribution {
+	if len(values) == 0 {
+		return nil
+	}
+	slices.Sort(values)
+	n := float64(len(values))
+	d := &Distribution{Count: len(values), Min: values[0], Max: values[len(values)-1]}
+	for _, v := range values {
+		d.Mean += v / n
+	}
+	for _, v := range values {
+		d.Std += (v - d.Mean) * (v - d.Mean) / n
+	}
+	d.Std = math.Sqrt(d.Std)
+	rank := func(p float64) float64 { return values[max(0, int(math.Ceil(p*n))-1)] }
+	d.P10, d.P50, d.P90, d.P99 = rank(.1), rank(.5), rank(.9), rank(.99)
+	d.Bins = bins(values)
+	return d
+}
+
+// bins counts sorted values.
+func bins(values []float64) []Bin {
+	var few []Bin
+	for _, v := range values {
+		if k := len(few); k > 0 && few[k-1].From == v {
+			few[k-1].Count++
+			continue
+		}
+		if len(few) == fewValues {
+			few = nil
+			break
+		}
+		few = append(few, Bin{From: v, To: v, Count: 1})
+	}
+	if few != nil {
+		return few
+	}
+	low, high := values[0], values[len(values)-1]
+	width := roundStep((high - low) / maxBins)
+	start := math.Floor(low/width) * width
+	out := make([]Bin, 0, maxBins+2)
+	for i := 0; ; i++ {
+		b := Bin{From: start + float64(i)*width, To: start + float64(i+1)*width}
+		out = append(out, b)
+		if b.To > high {
+			break
+		}
+	}
+	at := 0
+	for _, v := range values {
+		for at < len(out)-1 && v >= out[at].To {
+			at++
+		}
+		out[at].Count++
+	}
+	return out
+}
+
+// roundStep is the least of 1, 2, 2.5 and 5 times a power of ten that is not below
+// x, which must be positive.
+func roundStep(x float64) float64 {
+	p := math.Pow(10, math.Floor(math.Log10(x)))
+	for _, m := range []float64{1, 2, 2.5, 5} {
+		if x <= m*p*(1+1e-9) {
+			return m * p
+		}
+	}
+	return 10 * p
+}

@@ -1,0 +1,194 @@
+package report_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/report"
+	"github.com/rollout-rl/rollout/sink"
+	"github.com/rollout-rl/rollout/sink/sinktest"
+	"github.com/rollout-rl/rollout/tokenize"
+)
+
+// epoch is when the runs of these tests began.
+var epoch = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+// A folder is a run that a test makes by hand.
+type folder struct {
+	t       *testing.T
+	dir     string
+	b       *sinktest.Builder
+	samples []*tokenize.Sample
+	logs    int
+}
+
+func newFolder(t *testing.T) *folder {
+	t.Helper()
+	return &folder{t: t, dir: t.TempDir(), b: sinktest.NewBuilder(5)}
+}
+
+// sample adds a sample of one row: prompt and sampled tokens as given.
+func (f *folder) sample(task string, index, size int, reward *float64, prompt, sampled int) *tokenize.Sample {
+	s := f.b.Sample(f.b.Row(prompt, sampled))
+	f.name(s, task, index, size)
+	s.Reward = reward
+	f.samples = append(f.samples, s)
+	return s
+}
+
+// failure adds a sample that failed.
+func (f *folder) failure(task string, index, size int, class, text string) *tokenize.Sample {
+	s := f.b.Failure(0)
+	f.name(s, task, index, size)
+	s.Failures[0].Class, s.Failures[0].Stage, s.Failures[0].Reason, s.Failures[0].Error = class, "run", "", text
+	f.samples = append(f.samples, s)
+	return s
+}
+
+func (f *folder) name(s *tokenize.Sample, task string, index, size int) {
+	s.TaskID, s.GroupID, s.Index, s.GroupSize = task, "g-"+task, int32(index), int32(size)
+	s.Key = fmt.Sprintf("%s-%d", s.GroupID, index)
+	s.RolloutID = fmt.Sprintf("%s/%d", s.Key, s.Attempt)
+	s.StartedAt = epoch
+}
+
+// write commits what was added so far.
+func (f *folder) write(format sink.Format) {
+	f.t.Helper()
+	sinktest.Write(f.t, f.dir, sink.Config{Format: format}, f.samples)
+	f.samples = nil
+}
+
+// log writes the log of one invocation: lines of a moment, in seconds after epoch,
+// a message, and attributes.
+func (f *folder) log(lines ...logLine) {
+	f.t.Helper()
+	f.logs++
+	var text strings.Builder
+	for _, l := range lines {
+		m := map[string]any{"time": epoch.Add(time.Duration(l.at * float64(time.Second))), "level": "INFO", "msg": l.msg}
+		for k, v := range l.attrs {
+			m[k] = v
+		}
+		b, err := json.Marshal(m)
+		if err != nil {
+			f.t.Fatal(err)
+		}
+		text.Write(append(b, '\n'))
+	}
+	f.put(fmt.Sprintf("logs/collect-%04d.jsonl", f.logs), text.String())
+}
+
+type logLine struct {
+	at    float64
+	msg   string
+	attrs map[string]any
+}
+
+func (f *folder) put(name, text string) {
+	f.t.Helper()
+	path := filepath.Join(f.dir, name)
+	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
+		f.t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+func (f *folder) read(planned int) *report.Report {
+	f.t.Helper()
+	r, err := report.Read(f.dir, report.Run{
+		ID: "20260301-120000-0badcafe", CreatedAt: epoch, Now: epoch.Add(time.Hour), Planned: planned, Tasks: planned / 4,
+		Model: "sglang//models/qwen3", Servers: []string{"http://127.0.0.1:8283"}, Program: "v1", Pass: report.DefaultPass,
+	})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return r
+}
+
+func page(t *testing.T, r *report.Report) string {
+	t.Helper()
+	var b strings.Builder
+	if err := report.Page(&b, r); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+func ptr[T any](v T) *T { return &v }
+
+// bigRun is a run with something of everything.
+func bigRun(t *testing.T) *folder {
+	t.Helper()
+	f := newFolder(t)
+	rng := rand.New(rand.NewPCG(1, 2))
+	at := 0.0
+	for task := range 150 {
+		skill := rng.Float64()
+		for i := range 8 {
+			at += rng.Float64() * 3
+			name := fmt.Sprintf("gsm8k-train-%05d", task)
+			seconds := 4 + 30*math.Exp(rng.NormFloat64()*.7)
+			if rng.IntN(14) == 0 {
+				class := []string{"timeout_total", "connection", "agent_error", "no_prompt"}[rng.IntN(4)]
+				s := f.failure(name, i, 8, class, `<script>alert("pwned by a model")</script> & more: `+class)
+				s.StartedAt, s.Duration = epoch.Add(time.Duration(at*1e9)), time.Duration(seconds*1e9)
+				continue
+			}
+			var reward *float64
+			if rng.IntN(40) > 0 {
+				reward = ptr(0.0)
+				if rng.Float64() < skill {
+					reward = ptr(1.0)
+				}
+			}
+			s := f.sample(name, i, 8, reward, 180+rng.IntN(400), 50+int(400*math.Exp(rng.NormFloat64()*.6)))
+			s.StartedAt = epoch.Add(time.Duration(at * 1e9))
+			s.Duration = time.Duration(seconds * 1e9)
+			s.Working = time.Duration(seconds * 0.8 * 1e9)
+			if rng.IntN(10) == 0 {
+				s.Status, s.StopReason = "truncated", "max_tokens_exceeded"
+			}
+			if rng.IntN(12) == 0 {
+				s.Attempt = 2
+				s.RolloutID = s.Key + "/2"
+			}
+		}
+	}
+	f.write(sink.Parquet)
+	var lines []logLine
+	lines = append(lines, logLine{0, "launch", map[string]any{"run_id": "x", "resumed": false, "planned": 1200}})
+	limit := map[string]int{"http://10.0.0.1:8283": 32, "http://10.0.0.2:8283": 32}
+	for e, n := range limit {
+		lines = append(lines, logLine{0, "limit changed", map[string]any{"endpoint": e, "from": 0, "to": n, "reason": "start"}})
+	}
+	for s := 0.0; s < at; s += 10 {
+		lines = append(lines, logLine{s, "status", map[string]any{"in_flight": limit["http://10.0.0.1:8283"] + limit["http://10.0.0.2:8283"] - rng.IntN(6)}})
+		for e, n := range limit {
+			to, reason := n+max(1, n/20), "growth"
+			switch {
+			case rng.IntN(12) == 0:
+				to, reason = n*8/10, "rate_limited"
+				lines = append(lines, logLine{s, "retry", map[string]any{"class": "rate_limited", "delay_s": 2.5}})
+			case rng.IntN(3) > 0:
+				continue
+			}
+			lines = append(lines, logLine{s, "limit changed", map[string]any{"endpoint": e, "from": n, "to": to, "reason": reason}})
+			limit[e] = to
+		}
+	}
+	half := len(lines) / 2
+	f.log(lines[:half]...)
+	rest := append([]logLine{{lines[half].at, "launch", map[string]any{"resumed": true, "planned": 1200}}}, lines[half:]...)
+	f.log(append(rest, logLine{at, "end", map[string]any{"outcome": "finished", "exit": 4, "duplicates_refused": 0}})...)
+	return f
+}

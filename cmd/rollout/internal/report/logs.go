@@ -1,0 +1,191 @@
+package report
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// The bounds of what a report keeps of the logs.
+const (
+	maxLogLine  = 64 << 10 // longer lines are none of those that are looked for
+	maxChanges  = 1000
+	maxInFlight = 480
+)
+
+// A logLine is a line of logs/, as far as a report looks at it.
+type logLine struct {
+	Time time.Time `json:"time"`
+	Msg  string    `json:"msg"`
+
+	Resumed   bool `json:"resumed"`   // launch
+	InFlight  int  `json:"in_flight"` // status
+	ExitCode  *int `json:"exit"`      // end
+	Duplicate *int `json:"duplicates_refused"`
+
+	Outcome  string  `json:"outcome"`
+	Endpoint string  `json:"endpoint"` // limit changed
+	From     int     `json:"from"`
+	To       int     `json:"to"`
+	Reason   string  `json:"reason"`
+	Class    string  `json:"class"` // retry
+	Delay    float64 `json:"delay_s"`
+}
+
+// A diary gathers what the logs say.
+type diary struct {
+	report    *Report
+	endpoints map[string]*EndpointLimit
+	order     []string
+	every     int // of the status lines, one in every is kept
+	statuses  int
+}
+
+// readLogs goes through the logs of every invocation, in order. A run without logs
+// has none of what they say.
+func readLogs(dir string, r *Report) {
+	d := &diary{report: r, endpoints: map[string]*EndpointLimit{}, every: 1}
+	names, err := filepath.Glob(filepath.Join(dir, "logs", "collect-*.jsonl")) // sorted
+	if err != nil {
+		return // the pattern is right
+	}
+	for _, name := range names {
+		if err := d.file(name); err != nil {
+			r.Problems = append(r.Problems, fmt.Sprintf("log not read to its end: %v", err))
+		}
+	}
+	for _, name := range d.order {
+		r.Controller.Endpoints = append(r.Controller.Endpoints, *d.endpoints[name])
+	}
+}
+
+func (d *diary) file(name string) error {
+	f, err := os.Open(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }() // read only
+	in := Invocation{Log: filepath.Base(name)}
+	b := bufio.NewReaderSize(f, maxLogLine)
+	for {
+		text, err := b.ReadSlice('\n')
+		for errors.Is(err, bufio.ErrBufferFull) {
+			text = nil
+			_, err = b.ReadSlice('\n')
+		}
+		if err != nil { // a last line without an end was being written
+			if in.Log != "" && !in.Started.IsZero() {
+				d.report.Invocations = append(d.report.Invocations, in)
+			}
+			if errors.Is(err, io.EOF) {
+				return nil
+			}
+			return err
+		}
+		var l logLine
+		if json.Unmarshal(text, &l) != nil || l.Time.IsZero() {
+			continue
+		}
+		if in.Started.IsZero() {
+			in.Started = l.Time.UTC()
+		}
+		in.Ended = l.Time.UTC()
+		d.line(&l, &in)
+	}
+}
+
+func (d *diary) line(l *logLine, in *Invocation) {
+	r := d.report
+	switch l.Msg {
+	case "launch":
+		in.Resumed = l.Resumed
+	case "end":
+		in.Outcome, in.Exit = l.Outcome, l.ExitCode
+		if l.Duplicate != nil {
+			n := int64(*l.Duplicate)
+			if r.Storage.Duplicates != nil {
+				n += *r.Storage.Duplicates
+			}
+			r.Storage.Duplicates = &n
+		}
+	case "status":
+		d.status(Point{At: l.Time.UTC(), Value: float64(l.InFlight)})
+	case "limit changed":
+		d.changed(LimitChange{At: l.Time.UTC(), Endpoint: l.Endpoint, From: l.From, To: l.To, Reason: l.Reason})
+	case "retry":
+		if r.Retries.ByClass == nil {
+			r.Retries.ByClass = map[string]int{}
+		}
+		r.Retries.ByClass[l.Class]++
+		r.Retries.Logged++
+		r.Retries.WaitSeconds += l.Delay
+	}
+}
+
+// status keeps every so many of the points, so that there are never too many.
+func (d *diary) status(p Point) {
+	d.statuses++
+	if (d.statuses-1)%d.every != 0 {
+		return
+	}
+	points := append(d.report.Controller.InFlight, p)
+	if len(points) > maxInFlight {
+		kept := points[:0]
+		for i := 0; i < len(points); i += 2 {
+			kept = append(kept, points[i])
+		}
+		points = kept
+		d.every *= 2
+	}
+	d.report.Controller.InFlight = points
+}
+
+func (d *diary) changed(c LimitChange) {
+	k := &d.report.Controller
+	e := d.endpoints[c.Endpoint]
+	if e == nil {
+		e = &EndpointLimit{Endpoint: c.Endpoint, Min: c.To, Max: c.To}
+		d.endpoints[c.Endpoint] = e
+		d.order = append(d.order, c.Endpoint)
+	}
+	e.Min, e.Max, e.Last = min(e.Min, c.To), max(e.Max, c.To), c.To
+	if c.From != 0 { // 0: the limit that it began with
+		e.Changes++
+		if c.To < c.From {
+			e.Cuts++
+		}
+		if k.Reasons == nil {
+			k.Reasons = map[string]int{}
+		}
+		k.Reasons[c.Reason]++
+	}
+	if len(k.Changes) == maxChanges {
+		k.Changes = append(k.Changes[:0], k.Changes[1:]...)
+		k.LeftOut++
+	}
+	k.Changes = append(k.Changes, c)
+}
+
+// walBytes is the size of what lies in wal/.
+func walBytes(dir string) (n int64) {
+	entries, err := os.ReadDir(filepath.Join(dir, "wal"))
+	if err != nil {
+		return 0 // there is none
+	}
+	for _, e := range entries {
+		if info, err := e.Info(); err == nil && info.Mode().IsRegular() && !strings.HasPrefix(e.Name(), ".") {
+			n += info.Size()
+		}
+	}
+	return n
+}

@@ -1,0 +1,75 @@
+package report
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/rollout-rl/rollout/sink"
+)
+
+// DefaultPass is the reward that counts as a pass: 1, which is what a task that is
+// solved gets from every scorer of ours. A sample that was solved in part has less.
+const DefaultPass = 1
+
+// A Run is what run.json says, and what the caller knows of the folder.
+type Run struct {
+	ID        string
+	CreatedAt time.Time
+	Model     string
+	Servers   []string
+	// Tasks and Planned count tasks and samples.
+	Tasks, Planned int
+	// Running says that a process is collecting into the folder.
+	Running bool
+	// Program is the version of the program that makes the report, Now its clock.
+	Program string
+	Now     time.Time
+	// Pass is the least reward of a pass.
+	Pass float64
+	// LastInvocation is taken over as it is.
+	LastInvocation json.RawMessage
+}
+
+// Read makes the report of the run in dir. It changes nothing. An error is one of
+// the commit log; whatever else cannot be read is listed in Problems.
+//
+// It holds the commit log in memory, and some 100 bytes per sample.
+func Read(dir string, run Run) (*Report, error) {
+	log, err := sink.ReadLog(dir)
+	if err != nil {
+		return nil, err
+	}
+	r := &Report{
+		Version: Version, RunID: run.ID, CreatedAt: run.CreatedAt.UTC(), WrittenAt: run.Now.UTC(), Program: run.Program,
+		Model: run.Model, Servers: run.Servers, Tasks: run.Tasks, LastInvocation: run.LastInvocation,
+	}
+	r.Coverage.Planned = run.Planned
+	r.Storage = storageOf(log)
+	r.Storage.WALBytes = walBytes(dir)
+	readLogs(dir, r)
+	newSurvey(r, log, run.Pass).run()
+	switch {
+	case run.Running:
+		r.State = "running"
+	case r.Coverage.Remaining == 0:
+		r.State = "complete"
+	default:
+		r.State = "incomplete"
+	}
+	return r, nil
+}
+
+func storageOf(log *sink.Log) Storage {
+	s := Storage{Commits: len(log.Commits)}
+	for shard := range log.Shards(sink.KindData) {
+		s.DataShards++
+		s.DataBytes += shard.Bytes
+		s.Tokens += shard.Tokens.Total
+		s.Trainable += shard.Tokens.Trainable
+	}
+	for shard := range log.Shards(sink.KindFailures) {
+		s.FailureShards++
+		s.FailureBytes += shard.Bytes
+	}
+	return s
+}

@@ -1,0 +1,352 @@
+package report
+
+import (
+	"cmp"
+	"container/heap"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/sink"
+)
+
+// censored is the class of the samples that the tail policy cut: skipped, not
+// failed.
+const censored = "censored"
+
+// maxSlow is how many of the slowest samples a report names.
+const maxSlow = 20
+
+// maxExample bounds the error that stands for a class.
+const maxExample = 300
+
+// A survey goes through the rows of a run, one at a time. It keeps some 100 bytes
+// per sample and nothing per token.
+type survey struct {
+	pass   float64
+	log    *sink.Log
+	report *Report
+
+	done   map[string]struct{}
+	groups map[string]*group
+
+	rewards                                      []float64
+	attempts                                     map[int]*attemptSum
+	prompt, sequence, completion, calls, rowsPer []float64
+	total, working, failedTotal                  []float64
+	cutTotal, cutCompletion                      []float64
+	line                                         *timeline
+
+	failed  map[string]failure // by key, the last one
+	slowest slowHeap
+	rows    int // of all data shards so far, also those that could not be read
+}
+
+type attemptSum struct {
+	samples, scored int
+	sum             float64
+}
+
+// A failure is what became of a sample that is not done.
+type failure struct {
+	class, stage, error string
+	slow                Slow
+	completion          float64
+	started             time.Time
+}
+
+func newSurvey(r *Report, log *sink.Log, pass float64) *survey {
+	return &survey{
+		pass: pass, log: log, report: r, done: log.Done(), groups: map[string]*group{}, attempts: map[int]*attemptSum{},
+		line: newTimeline(), failed: map[string]failure{},
+	}
+}
+
+// run reads every shard. One that cannot be read is a problem of the report.
+func (s *survey) run() {
+	r := s.report
+	t := &r.Truncation
+	t.Status, t.Stop, t.Flags = map[string]int{}, map[string]int{}, map[string]int{}
+	r.Proof = Proof{Grades: map[string]int{}, Sources: map[string]int{}}
+	r.Failures.Reasons = map[string]int{}
+	r.Retries.Attempts = map[int]int{}
+	for shard := range s.log.Shards(sink.KindData) {
+		at := s.rows
+		for row, err := range s.log.Facts(shard) {
+			if err != nil {
+				s.problem(err)
+				break
+			}
+			s.row(row, at)
+			at++
+		}
+		s.rows += int(shard.Rows)
+	}
+	for shard := range s.log.Shards(sink.KindFailures) {
+		for f, err := range s.log.FailureFacts(shard) {
+			if err != nil {
+				s.problem(err)
+				break
+			}
+			s.failure(f)
+		}
+	}
+	s.finish()
+}
+
+func (s *survey) problem(err error) {
+	s.report.Problems = append(s.report.Problems, fmt.Sprintf("not counted: %v", err))
+}
+
+// row takes row number at of the dataset. The rows of a sample lie one after the
+// other, the first one with SegmentIndex 0.
+func (s *survey) row(row *sink.StoredRow, at int) {
+	r := s.report
+	r.Lengths.Rows++
+	s.prompt = append(s.prompt, float64(row.PromptLength))
+	if n := len(row.TurnOffsets); n > 0 {
+		s.sequence = append(s.sequence, float64(row.TurnOffsets[n-1]))
+	}
+	r.Proof.Grades[row.Verification]++
+	r.Proof.Sources[row.PromptSource]++
+	for _, f := range row.Flags {
+		r.Truncation.Flags[f]++
+	}
+	r.Truncation.UnscoredTokens += int64(row.Unscored)
+	r.Truncation.TrimmedTokens += int64(row.Trimmed)
+	if row.SegmentIndex == 0 {
+		s.sample(row, at)
+	}
+}
+
+func (s *survey) sample(row *sink.StoredRow, at int) {
+	r := s.report
+	r.Truncation.Samples++
+	if row.Truncated {
+		r.Truncation.Truncated++
+	}
+	r.Truncation.Status[row.Status]++
+	r.Truncation.Stop[row.StopReason]++
+	r.Retries.Attempts[int(row.Attempt)]++
+	s.completion = append(s.completion, float64(row.CompletionTokens))
+	s.calls = append(s.calls, float64(row.Steps))
+	s.rowsPer = append(s.rowsPer, float64(row.SegmentCount))
+	seconds, working := float64(row.DurationMS)/1e3, float64(row.WorkingMS)/1e3
+	s.total, s.working = append(s.total, seconds), append(s.working, working)
+	started := time.UnixMicro(row.StartedAt).UTC()
+	s.line.add(started, started.Add(time.Duration(row.DurationMS)*time.Millisecond), row.CompletionTokens)
+
+	g := s.groups[row.GroupID]
+	if g == nil {
+		g = &group{}
+		s.groups[row.GroupID] = g
+	}
+	g.size = max(g.size, int(row.GroupSize))
+	g.samples++
+	a := s.attempts[int(row.Attempt)]
+	if a == nil {
+		a = &attemptSum{}
+		s.attempts[int(row.Attempt)] = a
+	}
+	a.samples++
+	if v := row.Reward; v != nil && !math.IsNaN(*v) && !math.IsInf(*v, 0) {
+		s.rewards = append(s.rewards, *v)
+		g.reward(*v, s.pass)
+		a.scored++
+		a.sum += *v
+	} else {
+		r.Rewards.Unscored++
+	}
+	s.slow(Slow{
+		Row: at, SampleKey: row.SampleKey, TaskID: row.TaskID, Index: int(row.SampleIndex), Attempt: int(row.Attempt),
+		Seconds: seconds, Working: working, Calls: int(row.Steps), Completion: row.CompletionTokens,
+		Status: row.Status, AgentID: row.AgentID,
+	})
+}
+
+func (s *survey) failure(f *sink.StoredFailure) {
+	r := s.report
+	if f.Reason != "" {
+		r.Failures.Reasons[f.Reason]++
+	}
+	_, done := s.done[f.SampleKey]
+	switch {
+	case f.Call >= 0:
+		if done {
+			r.Coverage.LostCalls++
+		}
+		return
+	case done:
+		r.Coverage.Superseded++
+		return
+	}
+	s.failed[f.SampleKey] = failure{
+		class: f.Class, stage: f.Stage, error: shorten(f.Error, maxExample), completion: float64(f.CompletionTokens),
+		started: time.UnixMicro(f.StartedAt).UTC(),
+		slow: Slow{
+			Row: -1, SampleKey: f.SampleKey, TaskID: f.TaskID, Index: int(f.SampleIndex), Attempt: int(f.Attempt),
+			Seconds: float64(f.DurationMS) / 1e3, Working: float64(f.WorkingMS) / 1e3, Calls: int(f.Steps),
+			Completion: f.CompletionTokens, Status: f.Class, AgentID: f.AgentID,
+		},
+	}
+}
+
+// finish turns what was gathered into the report's numbers.
+func (s *survey) finish() {
+	r := s.report
+	s.finishFailures()
+	r.Coverage.Committed = len(s.done)
+	r.Coverage.Empty = max(0, len(s.done)-r.Truncation.Samples)
+	c := &r.Coverage
+	c.Holds = c.Committed+c.Failed+c.Skipped <= c.Planned
+	c.Remaining = max(0, c.Planned-c.Committed-c.Failed-c.Skipped)
+
+	r.Rewards.Pass = s.pass
+	for _, v := range s.rewards {
+		if v >= s.pass {
+			r.Rewards.Passed++
+		}
+	}
+	r.Rewards.Scored = len(s.rewards)
+	r.Rewards.PassAtK = passes(s.groups)
+	r.Groups = groupsOf(s.groups)
+	for _, n := range slices.Sorted(maps.Keys(s.attempts)) {
+		a := s.attempts[n]
+		out := AttemptReward{Attempt: n, Samples: a.samples, Scored: a.scored}
+		if a.scored > 0 {
+			mean := a.sum / float64(a.scored)
+			out.Mean = &mean
+		}
+		r.Rewards.ByAttempt = append(r.Rewards.ByAttempt, out)
+	}
+	if len(s.cutTotal) > 0 {
+		kept := TailSide{Samples: len(s.total), Seconds: distribute(s.total), Completion: distribute(s.completion)}
+		cut := TailSide{Samples: len(s.cutTotal), Seconds: distribute(s.cutTotal), Completion: distribute(s.cutCompletion)}
+		r.Tail = &TailBias{Kept: kept, Cut: cut}
+	}
+	r.Rewards.All = distribute(s.rewards)
+	l := &r.Lengths
+	l.Prompt, l.Sequence, l.Completion = distribute(s.prompt), distribute(s.sequence), distribute(s.completion)
+	l.Calls, l.RowsPer = distribute(s.calls), distribute(s.rowsPer)
+	r.Time.Total, r.Time.Working, r.Time.Failed = distribute(s.total), distribute(s.working), distribute(s.failedTotal)
+	if r.Throughput = s.line.series(); r.Throughput != nil {
+		first, last := s.line.begun, s.line.end
+		r.Time.First, r.Time.Last = &first, &last
+	}
+	r.Slowest = s.slowest.sorted()
+}
+
+func (s *survey) finishFailures() {
+	r := s.report
+	classes := map[string]*FailureClass{}
+	for _, key := range slices.Sorted(maps.Keys(s.failed)) {
+		f := s.failed[key]
+		s.line.add(f.started, f.started.Add(time.Duration(f.slow.Seconds*float64(time.Second))), int64(f.completion))
+		if f.class == censored {
+			r.Coverage.Skipped++
+			s.cutTotal, s.cutCompletion = append(s.cutTotal, f.slow.Seconds), append(s.cutCompletion, f.completion)
+			continue
+		}
+		r.Coverage.Failed++
+		r.Retries.Attempts[f.slow.Attempt]++
+		s.failedTotal = append(s.failedTotal, f.slow.Seconds)
+		s.slow(f.slow)
+		c := classes[f.class]
+		if c == nil {
+			c = &FailureClass{Class: f.class, Stages: map[string]int{}, Example: f.error, Advice: Advice(f.class)}
+			classes[f.class] = c
+		}
+		c.Samples++
+		c.Stages[f.stage]++
+	}
+	for _, c := range classes {
+		r.Failures.Classes = append(r.Failures.Classes, *c)
+	}
+	slices.SortFunc(r.Failures.Classes, func(a, b FailureClass) int {
+		return cmp.Or(cmp.Compare(b.Samples, a.Samples), cmp.Compare(a.Class, b.Class))
+	})
+}
+
+// slow keeps the slowest.
+func (s *survey) slow(c Slow) {
+	if len(s.slowest) < maxSlow {
+		heap.Push(&s.slowest, c)
+	} else if c.Seconds > s.slowest[0].Seconds {
+		s.slowest[0] = c
+		heap.Fix(&s.slowest, 0)
+	}
+}
+
+// A slowHeap has the fastest of the slowest on top.
+type slowHeap []Slow
+
+func (h slowHeap) Len() int           { return len(h) }
+func (h slowHeap) Less(i, j int) bool { return h[i].Seconds < h[j].Seconds }
+func (h slowHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
+
+// Push and Pop are heap.Interface's.
+func (h *slowHeap) Push(v any) {
+	if s, ok := v.(Slow); ok {
+		*h = append(*h, s)
+	}
+}
+
+// Pop takes the last one.
+func (h *slowHeap) Pop() any {
+	last := (*h)[len(*h)-1]
+	*h = (*h)[:len(*h)-1]
+	return last
+}
+
+func (h slowHeap) sorted() []Slow {
+	slices.SortFunc(h, func(a, b Slow) int {
+		return cmp.Or(cmp.Compare(b.Seconds, a.Seconds), cmp.Compare(a.SampleKey, b.SampleKey))
+	})
+	return h
+}
+
+// shorten cuts text to n bytes or a little less.
+func shorten(text string, n int) string {
+	if len(text) <= n {
+		return text
+	}
+	cut := 0
+	for i := range text {
+		if i > n-len("…") {
+			break
+		}
+		cut = i
+	}
+	return text[:cut] + "…"
+}
+
+// Advice says what to do about a class of failures.
+func Advice(class string) string {
+	if text, ok := advice[class]; ok {
+		return text
+	}
+	return "See the error, and rollout inspect RUN --failures."
+}
+
+// advice by class. Every class of collector that a sample can fail with has one.
+var advice = map[string]string{
+	collector.ClassTimeoutTotal.String():    "The sample took longer than run.attempt_timeout. Raise it, or give the agent fewer steps.",
+	collector.ClassTimeoutIdle.String():     "The server went silent in the middle of a reply. Look at the server's log and load; lower server.max_in_flight.",
+	collector.ClassRateLimited.String():     "The server asked to slow down. Lower server.max_in_flight, or add servers.",
+	collector.ClassUnavailable.String():     "The server or its model engine was down. When it is up again, collect the rest with --retry-failed.",
+	collector.ClassConnection.String():      "The connection broke. Look at the network and proxies between here and the server; then --retry-failed.",
+	collector.ClassServerError.String():     "The server failed by itself. Its log says why (a full PostgreSQL and a dead engine look alike); then --retry-failed.",
+	collector.ClassBadRequest.String():      "The server refused the request. Look at the task and the agent's settings; a retry fails the same way.",
+	collector.ClassMalformedCall.String():   "The model made a tool call that cannot be read. That is the model's doing: other sampling or a fixed template helps.",
+	collector.ClassContextOverflow.String(): "The conversation outgrew the context window. Raise agent.context_window, or make the task shorter.",
+	collector.ClassAgentError.String():      "The agent ended with an error of its own. rollout inspect RUN --failures shows the conversation's end.",
+	collector.ClassToolError.String():       "A client tool failed. Look at the tool.",
+	collector.ClassDecode.String():          "A reply broke the format of the token data. rollout doctor shows whether server and program fit together.",
+	collector.ClassNoTurns.String():         "The server sent no token data. The model must be served by SGLang natively; rollout doctor checks that.",
+	collector.ClassNoPrompt.String():        "What the model was shown cannot be known, or not as surely as tokens.require wants. Give --tokenizer; see the reasons.",
+	collector.ClassTokenMismatch.String():   "Token data contradict each other. rollout doctor, given the same settings, says which of template, tokenizer or server differs.",
+	collector.ClassInternal.String():        "A fault of this program. Please report it with the error.",
+}

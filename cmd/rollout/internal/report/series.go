@@ -1,0 +1,85 @@
+package report
+
+import (
+	"time"
+)
+
+// maxSteps bounds what a series holds, however long the run.
+const maxSteps = 96
+
+// A timeline adds values up by the moment. When it spans too many steps, a step
+// becomes twice as long.
+type timeline struct {
+	step       int64 // seconds
+	low, high  int64 // steps
+	tokens     map[int64]float64
+	samples    map[int64]float64
+	begun, end time.Time
+}
+
+func newTimeline() *timeline {
+	return &timeline{step: 1, tokens: map[int64]float64{}, samples: map[int64]float64{}}
+}
+
+// add notes a sample that ended.
+func (t *timeline) add(started, ended time.Time, tokens int64) {
+	if t.begun.IsZero() || started.Before(t.begun) {
+		t.begun = started
+	}
+	if ended.After(t.end) {
+		t.end = ended
+	}
+	at := floorDiv(ended.Unix(), t.step)
+	if len(t.samples) == 0 {
+		t.low, t.high = at, at
+	}
+	t.low, t.high = min(t.low, at), max(t.high, at)
+	t.tokens[at] += float64(tokens)
+	t.samples[at]++
+	for t.high-t.low+1 > maxSteps {
+		t.double()
+	}
+}
+
+func (t *timeline) double() {
+	t.step *= 2
+	for _, m := range []*map[int64]float64{&t.tokens, &t.samples} {
+		next := make(map[int64]float64, len(*m)/2)
+		for at, v := range *m {
+			next[floorDiv(at, 2)] += v
+		}
+		*m = next
+	}
+	t.low, t.high = floorDiv(t.low, 2), floorDiv(t.high, 2)
+}
+
+func floorDiv(a, b int64) int64 {
+	q := a / b
+	if a%b < 0 {
+		q--
+	}
+	return q
+}
+
+// series is nil where nothing ended.
+func (t *timeline) series() *Series {
+	if len(t.samples) == 0 {
+		return nil
+	}
+	low := min(t.low, floorDiv(t.begun.Unix(), t.step))
+	for t.high-low+1 > maxSteps {
+		t.double()
+		low = min(t.low, floorDiv(t.begun.Unix(), t.step))
+	}
+	s := &Series{Start: time.Unix(low*t.step, 0).UTC(), Step: float64(t.step)}
+	var tokens float64
+	for at := low; at <= t.high; at++ {
+		s.Tokens = append(s.Tokens, t.tokens[at])
+		s.Samples = append(s.Samples, t.samples[at])
+		tokens += t.tokens[at]
+	}
+	if span := t.end.Sub(t.begun).Seconds(); span > 0 {
+		s.TokensPerSecond = tokens / span
+	}
+	return s
+}

@@ -1,0 +1,57 @@
+package report
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Text is the short form of a report, for a terminal.
+func Text(r *Report) string {
+	var b strings.Builder
+	line := func(name, format string, args ...any) {
+		fmt.Fprintf(&b, "%-11s %s\n", name, strings.ReplaceAll(fmt.Sprintf(format, args...), nbsp, " "))
+	}
+	c := r.Coverage
+	line("run", "%s, %s", r.RunID, r.State)
+	line("planned", "%9s", count(c.Planned))
+	line("committed", "%9s  %s", count(c.Committed), share(c.Committed, c.Planned))
+	line("failed", "%9s  %s", count(c.Failed), share(c.Failed, c.Planned))
+	line("skipped", "%9s  %s", count(c.Skipped), share(c.Skipped, c.Planned))
+	line("remaining", "%9s  %s", count(c.Remaining), share(c.Remaining, c.Planned))
+	for _, f := range r.Failures.Classes {
+		line("", "%9s  %s: %s", count(f.Samples), f.Class, f.Advice)
+	}
+	if d := r.Rewards.All; d != nil {
+		line("reward", "mean %s, std %s over %s samples; %s not scored", value(d.Mean), value(d.Std), count(d.Count), count(r.Rewards.Unscored))
+		var ks []string
+		for _, k := range r.Rewards.PassAtK {
+			ks = append(ks, fmt.Sprintf("pass@%d %.3f", k.K, k.Value))
+		}
+		line("", "%s (a pass is a reward of at least %s)", strings.Join(ks, ", "), value(r.Rewards.Pass))
+		line("groups", "%s of %s scored ones have one reward for all samples", count(r.Groups.ZeroVariance), count(r.Groups.Scored))
+	} else {
+		line("reward", "none: no sample was scored")
+	}
+	spread := func(name string, d *Distribution, show func(float64) string) {
+		if d != nil {
+			line(name, "p50 %s, p90 %s, p99 %s, max %s", show(d.P50), show(d.P90), show(d.P99), show(d.Max))
+		}
+	}
+	spread("row tokens", r.Lengths.Sequence, amount)
+	spread("sampled", r.Lengths.Completion, amount)
+	spread("time", r.Time.Total, seconds)
+	spread("working", r.Time.Working, seconds)
+	if s := r.Throughput; s != nil && s.TokensPerSecond > 0 {
+		line("rate", "%s sampled tokens/s from the first start to the last end", amount(s.TokensPerSecond))
+	}
+	if t := r.Truncation; t.Truncated > 0 {
+		line("truncated", "%s of %s samples", count(t.Truncated), count(t.Samples))
+	}
+	line("data", "%s in %s shards, %s tokens", size(r.Storage.DataBytes), count(r.Storage.DataShards), count(r.Storage.Tokens))
+	for _, n := range notes(r) {
+		if n.Mood != "good" {
+			line("note", "%s", n.Text)
+		}
+	}
+	return b.String()
+}

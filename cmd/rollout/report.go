@@ -1,0 +1,83 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/report"
+)
+
+// reportPage is the report for people; reportFile is the same for programs.
+const reportPage = "report.html"
+
+// writeReport writes report.json and report.html of a run that has just ended, from
+// its files. last is what this process knows beyond them.
+func writeReport(folder *runFolder, last *summary) error {
+	r, err := readReport(folder.dir, report.DefaultPass, false)
+	if err != nil {
+		return err
+	}
+	if last != nil {
+		if r.LastInvocation, err = json.Marshal(last); err != nil {
+			return err // a struct of plain fields: cannot happen
+		}
+	}
+	if err := folder.writeJSON(reportFile, r); err != nil {
+		return err
+	}
+	return writeDurably(folder.dir, reportPage, func(w io.Writer) error { return report.Page(w, r) })
+}
+
+// readReport makes the report of the run in dir as it is now. running says that
+// another process is collecting into it.
+func readReport(dir string, pass float64, running bool) (*report.Report, error) {
+	info, err := readRun(dir)
+	if err != nil {
+		return nil, err
+	}
+	run := report.Run{
+		ID: info.ID, CreatedAt: info.CreatedAt, Tasks: info.Tasks.Tasks, Planned: info.Tasks.Planned,
+		Running: running, Program: readVersion().Version, Now: time.Now(), Pass: pass,
+	}
+	// What is shown of the configuration is no more than names.
+	_ = json.Unmarshal(info.Config["agent"]["model"], &run.Model)
+	for _, s := range info.Servers {
+		run.Servers = append(run.Servers, s.URL)
+	}
+	if run.LastInvocation, err = lastInvocation(dir); err != nil {
+		return nil, err
+	}
+	r, err := report.Read(dir, run)
+	if err != nil {
+		return nil, readError(dir, err)
+	}
+	return r, nil
+}
+
+// lastInvocation is what the report that lies in dir says of the last process.
+func lastInvocation(dir string) (json.RawMessage, error) {
+	b, err := os.ReadFile(filepath.Join(dir, reportFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, withExit(exitStorage, err)
+	}
+	var old struct {
+		Version int             `json:"version"`
+		Last    json.RawMessage `json:"last_invocation"`
+	}
+	if err := json.Unmarshal(b, &old); err != nil {
+		return nil, nil //nolint:nilerr // a report of another form is written over
+	}
+	if old.Version > report.Version {
+		return nil, withExit(exitFolder, fmt.Errorf("%s: version %d; this program knows %d", filepath.Join(dir, reportFile), old.Version, report.Version))
+	}
+	return old.Last, nil
+}
