@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -38,24 +39,18 @@ func (l *line) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // accept lets the server have the request and loses the connection at once.
 func (l *line) accept(w http.ResponseWriter, r *http.Request) {
-	body := new(strings.Builder)
-	_, _ = fmt.Fprint(body, mustRead(r))
-	again := httptest.NewRequest(r.Method, r.URL.String(), strings.NewReader(body.String()))
+	again := httptest.NewRequest(r.Method, r.URL.String(), strings.NewReader(mustRead(r)))
 	again.Header = r.Header.Clone()
-	l.work.Go(func() { l.sim.ServeHTTP(httptest.NewRecorder(), again) })
+	l.work.Go(func() { l.sim.ServeHTTP(severed{}, again) })
 	panic(http.ErrAbortHandler)
 }
 
 func mustRead(r *http.Request) string {
-	var b strings.Builder
-	buf := make([]byte, 4096)
-	for {
-		n, err := r.Body.Read(buf)
-		b.Write(buf[:n])
-		if err != nil {
-			return b.String()
-		}
+	b, err := io.ReadAll(r.Body)
+	if err != nil {
+		return err.Error()
 	}
+	return string(b)
 }
 
 // simulated starts a simulated server behind a line.
@@ -335,4 +330,22 @@ func TestServerRestarts(t *testing.T) {
 		t.Errorf("%v, want the lost connection and why its run is gone", err)
 	}
 	closeAgent(t, g)
+}
+
+func contains(err error, text string) bool { return err != nil && strings.Contains(err.Error(), text) }
+
+func readCloser(text string) io.ReadCloser { return io.NopCloser(strings.NewReader(text)) }
+
+// severed is where an answer goes that nobody waits for.
+type severed struct{}
+
+func (severed) Header() http.Header       { return http.Header{} }
+func (severed) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
+func (severed) WriteHeader(int)           {}
+
+func sameTurns(t *testing.T, got, want collector.Send) {
+	t.Helper()
+	if !reflect.DeepEqual(got.Turns, want.Turns) || got.Usage != want.Usage || got.StopReason != want.StopReason {
+		t.Errorf("send differs:\n got %.600s\nwant %.600s", fmt.Sprintf("%+v", got), fmt.Sprintf("%+v", want))
+	}
 }

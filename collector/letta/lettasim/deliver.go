@@ -2,6 +2,7 @@ package lettasim
 
 import (
 	"bytes"
+	"fmt"
 	"net"
 	"net/http"
 	"slices"
@@ -53,11 +54,11 @@ func (s *Server) deliver(q *request, p *reply) answer {
 	// counted; if it cannot be written it does not count after all.
 	counts := p.status == http.StatusOK && kind != Truncated && kind != Huge && kind != Drop && kind != Stalled
 	if counts {
-		s.count(&p.answer)
+		s.count(p)
 	}
 	q.w.WriteHeader(p.status)
 	if !s.pour(q, parts, written, rate) && counts {
-		s.uncount(&p.answer)
+		s.uncount(p)
 	}
 	if kind == Drop || kind == Stalled {
 		flush(q.w)
@@ -69,22 +70,53 @@ func (s *Server) deliver(q *request, p *reply) answer {
 	return answer{status: p.status}
 }
 
-func (s *Server) count(a *Answer) {
+func (s *Server) count(p *reply) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.stats.Answered++
+	p.run.told = true
 	if s.cfg.KeepAnswers {
-		s.answers = append(s.answers, *a)
+		s.answers = append(s.answers, p.answer)
 	}
 }
 
-func (s *Server) uncount(a *Answer) {
+func (s *Server) uncount(p *reply) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.stats.Answered--
-	if i := slices.Index(s.answers, *a); i >= 0 {
+	p.run.told = false
+	if i := slices.Index(s.answers, p.answer); i >= 0 {
 		s.answers = slices.Delete(s.answers, i, i+1)
 	}
+}
+
+// countTrace notes that the trace of a step was handed out, and with the last one the
+// answer that was not.
+func (s *Server) countTrace(st *step) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := st.run
+	if r.traced == nil {
+		r.traced = map[int]bool{}
+	}
+	r.traced[st.k] = true
+	if r.told || r.answer.RunID == "" || !s.cfg.KeepAnswers {
+		return
+	}
+	for _, other := range r.steps {
+		var sampled int
+		_, _ = fmt.Sscan(string(r.source.step(other.k).values["completion_tokens"]), &sampled)
+		if sampled > 0 && !r.traced[other.k] {
+			return
+		}
+	}
+	r.told = true
+	a := r.answer
+	a.Traced = true
+	if a.Fault.ofConnection() {
+		a.Fault = ""
+	}
+	s.answers = append(s.answers, a)
 }
 
 // pad puts white space between the first and the last byte of a body of several

@@ -45,6 +45,9 @@
 // is spared, unless Fault.Attempts says otherwise. Faults of the data are final:
 // every attempt at the sample meets them, as a model would repeat itself.
 //
+// Faults of the data show in traces too, as the engine answered them: where turns are
+// missing or null, so is what the trace would say.
+//
 // # Not simulated
 //
 // Streaming and asynchronous sends (501), message batches, sources, folders,

@@ -27,6 +27,8 @@ const (
 	Conflict FaultKind = "conflict"
 	// Reset resets the connection before any header.
 	Reset FaultKind = "reset"
+	// Lost closes the connection before the send is taken: there is no run.
+	Lost FaultKind = "lost"
 	// Drop closes the connection in the middle of the body; the run completes.
 	Drop FaultKind = "drop"
 	// Truncated cuts the body in the middle and says its true length.
@@ -79,11 +81,22 @@ const (
 
 // recoverable says of every kind whether a later attempt is spared.
 var recoverable = map[FaultKind]bool{
-	EngineDown: true, DatabaseFull: true, Unavailable: true, TooMany: true, Conflict: true, Reset: true, Drop: true,
+	EngineDown: true, DatabaseFull: true, Unavailable: true, TooMany: true, Conflict: true, Reset: true, Lost: true, Drop: true,
 	Truncated: true, Stalled: true, Slow: true, CreateFails: true, DeleteFails: true,
 	PlainAgent: false, Huge: false, NullCall: false, NoTurns: false, EmptyTurn: false, MissingTool: false,
 	NullLogprobs: false, NaNLogprob: false, ShortLogprobs: false, SurplusLogprobs: false, IDMismatch: false, WideID: false,
 	StopError: false, StopCancelled: false, StopUnknown: false,
+}
+
+// ofConnection says that the fault is one of how an answer is written, and not of what
+// it says.
+func (k FaultKind) ofConnection() bool {
+	switch k {
+	case Reset, Drop, Truncated, Stalled, Slow, Huge:
+		return true
+	default:
+		return false
+	}
 }
 
 // FaultKinds lists all kinds by name.
@@ -134,14 +147,19 @@ type Aim struct {
 type Faults []Fault
 
 // ParseFault reads KIND=RATE, or KIND@TASK, KIND@TASK/SAMPLE and
-// KIND@TASK/SAMPLE/ATTEMPT.
+// KIND@TASK/SAMPLE/ATTEMPT. Options may follow a rate, as in
+// too-many=0.2:after=89s,attempts=3,send=-1,bytes=100.
 func ParseFault(s string) (Fault, error) {
 	if kind, rate, ok := strings.Cut(s, "="); ok && !strings.Contains(kind, "@") {
+		rate, options, _ := strings.Cut(rate, ":")
 		r, err := strconv.ParseFloat(rate, 64)
 		if err != nil {
 			return Fault{}, fmt.Errorf("lettasim: fault %q: rate %q: want a share from 0 to 1", s, rate)
 		}
 		f := Fault{Kind: FaultKind(kind), Rate: r}
+		if err := f.parseOptions(options); err != nil {
+			return Fault{}, fmt.Errorf("lettasim: fault %q: %w", s, err)
+		}
 		return f, f.validate()
 	}
 	kind, aim, ok := strings.Cut(s, "@")
@@ -165,6 +183,29 @@ func ParseFault(s string) (Fault, error) {
 	}
 	f := Fault{Kind: FaultKind(kind), Aim: []Aim{a}}
 	return f, f.validate()
+}
+
+func (f *Fault) parseOptions(text string) (err error) {
+	for option := range strings.SplitSeq(text, ",") {
+		name, value, _ := strings.Cut(option, "=")
+		switch name {
+		case "":
+		case "after":
+			f.After, err = time.ParseDuration(value)
+		case "attempts":
+			f.Attempts, err = strconv.Atoi(value)
+		case "send":
+			f.Send, err = strconv.Atoi(value)
+		case "bytes":
+			f.Bytes, err = strconv.ParseInt(value, 10, 64)
+		default:
+			return fmt.Errorf("option %q: there are after, attempts, send and bytes", name)
+		}
+		if err != nil {
+			return fmt.Errorf("option %s: %q: %w", name, value, err)
+		}
+	}
+	return nil
 }
 
 func (f Fault) validate() error {

@@ -114,6 +114,12 @@ func TestFaultsOnTheWire(t *testing.T) {
 				t.Errorf("runs = %s, want one that completed", all)
 			}
 		},
+		lettasim.Lost: func(t *testing.T, got seen) {
+			t.Helper()
+			if all := runs(t, got); got.err == nil || got.resp != nil || len(all) != 0 {
+				t.Errorf("err = %v, runs = %s, want a lost connection and no run", got.err, all)
+			}
+		},
 		lettasim.Drop: func(t *testing.T, got seen) {
 			t.Helper()
 			if !errors.Is(got.err, io.ErrUnexpectedEOF) || got.resp == nil || int64(len(got.body)) >= got.resp.ContentLength || len(got.body) == 0 {

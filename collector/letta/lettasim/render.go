@@ -70,42 +70,8 @@ func (sc *script) appendTail(dst []byte, inputIDs, tokens bool, m mangle) []byte
 
 // appendTurn writes the assistant turn of call k.
 func (c *call) appendTurn(dst []byte, k int, inputIDs bool, m mangle) []byte {
-	dst = append(dst, `{"role":"assistant","output_ids":[`...)
-	for i, id := range c.output {
-		if i > 0 {
-			dst = append(dst, ',')
-		}
-		dst = strconv.AppendInt(dst, m.id(WideID, k, i, id), 10)
-	}
-	dst = append(dst, `],"output_token_logprobs":`...)
-	if m.strikes(NullLogprobs, k) {
-		dst = append(dst, "null"...)
-	} else {
-		dst = append(dst, '[')
-		n := len(c.output)
-		if m.strikes(ShortLogprobs, k) {
-			n--
-		}
-		for i, id := range c.output[:n] {
-			if i > 0 {
-				dst = append(dst, ',')
-			}
-			dst = append(dst, '[')
-			if m.strikes(NaNLogprob, k) && m.at == i {
-				dst = append(dst, "null"...)
-			} else {
-				dst = appendAnswerFloat(dst, logprob(i, id))
-			}
-			dst = append(dst, ',')
-			wide := m.id(WideID, k, i, id)
-			dst = strconv.AppendInt(dst, m.id(IDMismatch, k, i, 0)+wide, 10)
-			dst = append(dst, ",null]"...)
-		}
-		if m.strikes(SurplusLogprobs, k) {
-			dst = append(dst, `,[-0.5,11,null],[-0.25,13,null]`...)
-		}
-		dst = append(dst, ']')
-	}
+	dst = c.appendOutput(append(dst, `{"role":"assistant","output_ids":`...), k, m)
+	dst = c.appendLogprobs(append(dst, `,"output_token_logprobs":`...), k, m, appendAnswerFloat)
 	dst = append(dst, `,"content":`...)
 	if text := strings.TrimSpace(c.text); text == "" {
 		dst = append(dst, "null"...)
@@ -117,6 +83,49 @@ func (c *call) appendTurn(dst []byte, k int, inputIDs bool, m mangle) []byte {
 		dst = appendIDs(append(dst, `,"input_ids":`...), c.prompt)
 	}
 	return append(dst, '}')
+}
+
+// appendOutput writes the sampled ids of call k.
+func (c *call) appendOutput(dst []byte, k int, m mangle) []byte {
+	dst = append(dst, '[')
+	for i, id := range c.output {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = strconv.AppendInt(dst, m.id(WideID, k, i, id), 10)
+	}
+	return append(dst, ']')
+}
+
+// appendLogprobs writes the triples of call k; float prints as answers or as traces do.
+func (c *call) appendLogprobs(dst []byte, k int, m mangle, float func([]byte, float32) []byte) []byte {
+	if m.strikes(NullLogprobs, k) {
+		return append(dst, "null"...)
+	}
+	dst = append(dst, '[')
+	n := len(c.output)
+	if m.strikes(ShortLogprobs, k) {
+		n--
+	}
+	for i, id := range c.output[:n] {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = append(dst, '[')
+		if m.strikes(NaNLogprob, k) && m.at == i {
+			dst = append(dst, "null"...)
+		} else {
+			dst = float(dst, logprob(i, id))
+		}
+		dst = append(dst, ',')
+		wide := m.id(WideID, k, i, id)
+		dst = strconv.AppendInt(dst, m.id(IDMismatch, k, i, 0)+wide, 10)
+		dst = append(dst, ",null]"...)
+	}
+	if m.strikes(SurplusLogprobs, k) {
+		dst = append(dst, `,[-0.5,11,null],[-0.25,13,null]`...)
+	}
+	return append(dst, ']')
 }
 
 // id is the id at a position, changed if the fault of that kind strikes there: 2^33

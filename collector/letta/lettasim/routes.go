@@ -78,8 +78,12 @@ func match(method, path string) (found *route, args []string, allowed bool) {
 	if rest, ok := strings.CutPrefix(path, "/latest/"); ok {
 		path = "/v1/" + rest
 	}
-	for i := range routes {
-		r := &routes[i]
+	table := routes
+	if strings.HasPrefix(path, "/sim/") {
+		table = adminRoutes
+	}
+	for i := range table {
+		r := &table[i]
 		got, fits := fit(r.pattern, path)
 		if !fits {
 			continue

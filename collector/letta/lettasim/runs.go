@@ -19,6 +19,11 @@ type run struct {
 	cancelled chan struct{} // closed by a cancel
 	source    runSource
 	steps     []*step
+	// answer is what counts once the tokens are handed out; told says that they were.
+	// traced holds the steps whose trace was.
+	answer Answer
+	told   bool
+	traced map[int]bool
 }
 
 // A runSource knows what a finished run holds. Replayed and scripted runs differ.

@@ -162,6 +162,11 @@ func (s *Server) plan(q *request, a *agent, body *sendBody, conversation bool) (
 	if f != nil {
 		s.stats.Faults[f.Kind]++
 	}
+	if f != nil && f.Kind == Lost {
+		s.mu.Unlock()
+		reset(q.w)
+		return nil, &answer{}
+	}
 	if refused := refusal(f); refused != nil { // before there is a run
 		s.mu.Unlock()
 		return nil, refused
@@ -205,6 +210,11 @@ func (s *Server) plan(q *request, a *agent, body *sendBody, conversation bool) (
 		p.run = &run{due: due, cancelled: make(chan struct{})}
 	}
 	p.answer.RunID = p.run.id
+	if p.status == http.StatusOK {
+		s.mu.Lock()
+		p.run.answer = p.answer
+		s.mu.Unlock()
+	}
 	return p, nil
 }
 

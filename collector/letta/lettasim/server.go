@@ -37,6 +37,7 @@ type Server struct {
 	anonymous     int // agents created without metadata
 	stats         Stats
 	answers       []Answer
+	refusing      *answer // to everything, or nil
 }
 
 // New makes a server. It starts no goroutine and listens nowhere.
@@ -133,6 +134,12 @@ func (s *Server) dispatch(q *request, name *string) answer {
 		return detail(http.StatusNotFound, "Not Found")
 	case !route.open && !s.authorized(q.Request):
 		return detail(http.StatusUnauthorized, "Unauthorized")
+	}
+	if strings.HasPrefix(q.URL.Path, "/sim/") {
+		return route.serve(s, q)
+	}
+	if a := s.refused(); a != nil {
+		return *a
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(q.w, q.Body, maxRequestBytes))
 	var tooLarge *http.MaxBytesError

@@ -2,7 +2,6 @@ package lettasim
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 )
@@ -105,7 +104,7 @@ func (r *scriptedRun) messages() [][]byte { return r.list(true) }
 
 // trace is the body that was not sent to the engine, and the engine's own answer.
 func (r *scriptedRun) trace(k int) []byte {
-	if k >= len(r.script.calls) || r.mangle.strikes(NaNLogprob, k) {
+	if k >= len(r.script.calls) || r.mangle.strikes(NaNLogprob, k) || r.mangle.strikes(EmptyTurn, k) {
 		return nil
 	}
 	c := &r.script.calls[k]
@@ -125,23 +124,18 @@ func (r *scriptedRun) trace(k int) []byte {
 	if c.use != nil {
 		text += "<tool_call>\n{\"name\": \"" + c.use.name + "\", \"arguments\": " + c.use.args + "}\n</tool_call>"
 	}
-	out = append(quote(append(out, `},"response_json":{"text":`...), text), `,"output_ids":`...)
-	out = appendIDs(out, c.output)
+	out = quote(append(out, `},"response_json":{"text":`...), text)
+	if r.mangle.kind != NoTurns { // such an answer was not made on the native path
+		out = c.appendOutput(append(out, `,"output_ids":`...), k, r.mangle)
+	}
 	finish := `{"type":"stop","matched":151645}`
 	if r.script.stop == "max_tokens_exceeded" && c.use == nil {
 		finish = `{"type":"length","length":4096}`
 	}
-	out = fmt.Appendf(out, `,"meta_info":{"id":"%s","finish_reason":%s,"prompt_tokens":%d,"weight_version":"default","total_retractions":0,"input_token_logprobs":[],"output_token_logprobs":[`,
+	out = fmt.Appendf(out, `,"meta_info":{"id":"%s","finish_reason":%s,"prompt_tokens":%d,"weight_version":"default","total_retractions":0,"input_token_logprobs":[],"output_token_logprobs":`,
 		strings.ReplaceAll(id, "-", ""), finish, len(c.prompt))
-	for i, tok := range c.output {
-		if i > 0 {
-			out = append(out, ',')
-		}
-		out = appendTraceFloat(append(out, '['), logprob(i, tok))
-		out = strconv.AppendInt(append(out, ','), int64(tok), 10)
-		out = append(out, ",null]"...)
-	}
-	out = fmt.Appendf(out, `],"completion_tokens":%d,"cached_tokens":0,"e2e_latency":0.01}},"step_id":"%s","agent_id":"%s","agent_tags":`, len(c.output), r.stepIDs[k], r.agent)
+	out = c.appendLogprobs(out, k, r.mangle, appendTraceFloat)
+	out = fmt.Appendf(out, `,"completion_tokens":%d,"cached_tokens":0,"e2e_latency":0.01}},"step_id":"%s","agent_id":"%s","agent_tags":`, len(c.output), r.stepIDs[k], r.agent)
 	out = quoteAll(out, r.tags)
 	return append(out, `,"call_type":"agent_step","run_id":"`+r.id+`","source":null,"org_id":"`+organization+`","user_id":"`+user+`","compaction_settings":null,"llm_config":null,"billing_context":null}`...)
 }

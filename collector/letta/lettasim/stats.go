@@ -19,6 +19,8 @@ type Stats struct {
 	MaxInFlight int64
 	// BytesSent counts body bytes of all answers.
 	BytesSent int64
+	// Refused counts the requests that met [Server.Refuse].
+	Refused int64
 	// Faults counts the injected faults by kind.
 	Faults map[FaultKind]int64
 	// Requests counts requests by method and route, such as
@@ -26,7 +28,8 @@ type Stats struct {
 	Requests map[string]int64
 }
 
-// An Answer is one send that was answered with 200, in full.
+// An Answer is one send whose tokens were handed out in full: answered with 200, or,
+// where that answer was lost, shown by the traces of all its steps.
 type Answer struct {
 	Task            string
 	Sample, Attempt int
@@ -37,8 +40,11 @@ type Answer struct {
 	// Digest is the [Digest] of what was sampled. Of an answer with a fault of the
 	// data it is that of the answer without the fault.
 	Digest string
-	// Fault is what was injected into the answer, or empty.
+	// Fault is what was injected into the answer, or empty. That of a connection does
+	// not show in traces.
 	Fault FaultKind
+	// Traced says that the tokens were taken from traces.
+	Traced bool
 }
 
 // Stats returns the counts so far.
@@ -51,7 +57,7 @@ func (s *Server) Stats() Stats {
 	return st
 }
 
-// Answers returns the answered sends in the order in which they were written, where
+// Answers returns the answers in the order in which they were handed out, where
 // Config.KeepAnswers asks for it.
 func (s *Server) Answers() []Answer {
 	s.mu.Lock()

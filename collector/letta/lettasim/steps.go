@@ -55,7 +55,8 @@ func (s *Server) stepMetrics(q *request) answer {
 func (s *Server) stepTrace(q *request) answer {
 	s.mu.Lock()
 	var trace func() []byte
-	if st := s.steps[q.args[0]]; st != nil && s.finished(st.run) {
+	st := s.steps[q.args[0]]
+	if st != nil && s.finished(st.run) {
 		trace = func() []byte { return st.run.source.trace(st.k) }
 	} else if st == nil {
 		trace = s.keptTraces[q.args[0]]
@@ -63,6 +64,9 @@ func (s *Server) stepTrace(q *request) answer {
 	s.mu.Unlock()
 	if trace != nil {
 		if body := trace(); body != nil {
+			if st != nil {
+				s.countTrace(st)
+			}
 			return ok(body)
 		}
 	}

@@ -1,0 +1,72 @@
+package lettasim
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+)
+
+// The routes below /sim/ are the simulator's own: a test whose server is another
+// process reads there what the API of this package says. No real server has them, and
+// they need no password.
+//
+//	GET  /sim/answers   Server.Answers, as a JSON array
+//	GET  /sim/stats     Server.Stats
+//	POST /sim/refuse    Server.Refuse: ?status=503&retry_after=89s, ?status=0 ends it
+var adminRoutes = []route{
+	{"GET", "/sim/answers", true, (*Server).tellAnswers},
+	{"GET", "/sim/stats", true, (*Server).tellStats},
+	{"POST", "/sim/refuse", true, (*Server).setRefusal},
+}
+
+func (s *Server) tellAnswers(*request) answer { return tell(s.Answers()) }
+func (s *Server) tellStats(*request) answer   { return tell(s.Stats()) }
+
+func tell(v any) answer {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return detail(http.StatusInternalServerError, "lettasim: internal error: %v", err)
+	}
+	return ok(b)
+}
+
+func (s *Server) setRefusal(q *request) answer {
+	query := q.URL.Query()
+	status, err := strconv.Atoi(query.Get("status"))
+	if err != nil || status != 0 && (status < 400 || status > 599) {
+		return detail(http.StatusBadRequest, "status: want 0, or 400 to 599")
+	}
+	var after time.Duration
+	if text := query.Get("retry_after"); text != "" {
+		if after, err = time.ParseDuration(text); err != nil {
+			return detail(http.StatusBadRequest, "retry_after: want a duration such as 89s")
+		}
+	}
+	s.Refuse(status, after)
+	return ok([]byte(`{}`))
+}
+
+// Refuse makes the server answer every request of the API with the status and, where
+// it is positive, a Retry-After, until it is called with 0. Runs that were begun go on.
+func (s *Server) Refuse(status int, retryAfter time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.refusing = nil
+	if status != 0 {
+		a := detail(status, "%s", fmt.Sprintf("(simulated) %s", http.StatusText(status)))
+		a.retryAfter = retryAfter
+		s.refusing = &a
+	}
+}
+
+// refused is the answer of a server that refuses everything, or nil.
+func (s *Server) refused() *answer {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.refusing != nil {
+		s.stats.Refused++
+	}
+	return s.refusing
+}

@@ -1,0 +1,151 @@
+package lettasim_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rollout-rl/rollout/collector/letta/lettasim"
+)
+
+// answersOf reads /sim/answers.
+func answersOf(t *testing.T, s *sim) []lettasim.Answer {
+	t.Helper()
+	var all []lettasim.Answer
+	if err := json.Unmarshal(s.do(200, "GET", "/sim/answers", ""), &all); err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// TestTracedAnswers: an answer that was lost counts once all traces of its run were
+// read, and once only; one that was given is not counted again.
+func TestTracedAnswers(t *testing.T) {
+	t.Parallel()
+	s := start(t, lettasim.Config{
+		KeepAnswers: true, InputIDs: true, Password: "secret", Script: lettasim.Script{Calls: lettasim.Range{Min: 3, Max: 3}},
+		Faults: lettasim.Faults{{Kind: lettasim.Drop, Aim: []lettasim.Aim{{Task: "hit", Sample: 1}}}},
+	})
+	s.header.Set("Authorization", "Bearer secret")
+	for sample := range 2 {
+		id, _ := s.create("hit", sample, 1)
+		_, _, err := s.try("POST", "/v1/agents/"+id+"/messages", sendBody)
+		if (err != nil) != (sample == 1) {
+			t.Fatalf("sample %d: %v", sample, err)
+		}
+		run := field(t, list(t, s.do(200, "GET", "/v1/runs/?agent_id="+id, ""))[0], "id")
+		steps := list(t, s.do(200, "GET", "/v1/runs/"+run+"/steps?order=asc", ""))
+		for k, step := range steps {
+			if n := len(answersOf(t, s)); n != 1 {
+				t.Fatalf("sample %d: %d answers before trace %d, want 1", sample, n, k)
+			}
+			s.do(200, "GET", "/v1/steps/"+field(t, step, "id")+"/trace", "")
+		}
+		all := answersOf(t, s)
+		if len(all) != sample+1 || all[sample].Sample != sample || all[sample].Traced != (sample == 1) || all[sample].Fault != "" ||
+			all[sample].RunID != run || all[sample].Sampled == 0 || all[sample].Digest == "" {
+			t.Errorf("sample %d: answers %+v", sample, all)
+		}
+	}
+	s.header.Del("Authorization")
+	s.do(401, "GET", "/v1/agents/", "")
+	if n := len(answersOf(t, s)); n != 2 {
+		t.Errorf("without the password %d answers are told", n)
+	}
+	s.do(404, "GET", "/sim/", "")
+	s.do(405, "GET", "/sim/refuse", "")
+}
+
+// TestRefuse turns the whole API away for a while.
+func TestRefuse(t *testing.T) {
+	t.Parallel()
+	s := start(t, lettasim.Config{})
+	id, _ := s.create("t", 0, 1)
+	s.do(200, "POST", "/sim/refuse?status=429&retry_after=89s", "")
+	for _, path := range []string{"/v1/health/", "/v1/agents/" + id, "/v1/runs/"} {
+		resp, _, err := s.try("GET", path, "")
+		if err != nil || resp.StatusCode != http.StatusTooManyRequests || resp.Header.Get("Retry-After") != "89" {
+			t.Errorf("GET %s = %v, %v", path, resp, err)
+		}
+	}
+	if n := s.Stats().Refused; n != 3 {
+		t.Errorf("%d refused, want 3", n)
+	}
+	s.do(400, "POST", "/sim/refuse?status=200", "")
+	s.do(400, "POST", "/sim/refuse?status=503&retry_after=soon", "")
+	s.do(200, "POST", "/sim/refuse?status=0", "")
+	s.do(200, "GET", "/v1/agents/"+id, "")
+	if !strings.Contains(string(s.do(200, "GET", "/sim/stats", "")), `"Refused":3`) {
+		t.Error("the counts are not told")
+	}
+}
+
+// TestTracesHoldTheFault: what the engine answered wrong is wrong in the trace too.
+func TestTracesHoldTheFault(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []lettasim.FaultKind{
+		lettasim.NoTurns, lettasim.EmptyTurn, lettasim.NullLogprobs, lettasim.NaNLogprob, lettasim.ShortLogprobs,
+		lettasim.SurplusLogprobs, lettasim.IDMismatch, lettasim.WideID,
+	} {
+		t.Run(string(kind), func(t *testing.T) {
+			t.Parallel()
+			sound := func(cfg lettasim.Config) int {
+				cfg.Script = lettasim.Script{Calls: lettasim.Range{Min: 3, Max: 3}}
+				s := start(t, cfg)
+				id, _ := s.create("t", 0, 1)
+				s.do(200, "POST", "/v1/agents/"+id+"/messages", sendBody)
+				run := field(t, list(t, s.do(200, "GET", "/v1/runs/?agent_id="+id, ""))[0], "id")
+				n := 0
+				for _, step := range list(t, s.do(200, "GET", "/v1/runs/"+run+"/steps?order=asc", "")) {
+					var trace struct {
+						Response struct {
+							OutputIDs []int64 `json:"output_ids"`
+							Meta      struct {
+								Logprobs [][]*float64 `json:"output_token_logprobs"`
+							} `json:"meta_info"`
+						} `json:"response_json"`
+					}
+					if err := json.Unmarshal(s.do(200, "GET", "/v1/steps/"+field(t, step, "id")+"/trace", ""), &trace); err != nil {
+						t.Fatal(err)
+					}
+					ids, lps := trace.Response.OutputIDs, trace.Response.Meta.Logprobs
+					good := len(ids) > 0 && len(lps) == len(ids)
+					for i := range min(len(ids), len(lps)) {
+						good = good && ids[i] < 1<<31 && int64(*lps[i][1]) == ids[i]
+					}
+					if good {
+						n++
+					}
+				}
+				return n
+			}
+			if n := sound(lettasim.Config{}); n != 3 {
+				t.Fatalf("%d traces without a fault, want 3", n)
+			}
+			want := 2
+			if kind == lettasim.NoTurns {
+				want = 0
+			}
+			if n := sound(lettasim.Config{Faults: lettasim.Faults{{Kind: kind, Rate: 1}}}); n != want {
+				t.Errorf("%d traces are sound, want %d", n, want)
+			}
+		})
+	}
+}
+
+func TestFaultOptions(t *testing.T) {
+	t.Parallel()
+	f, err := lettasim.ParseFault("too-many=0.2:after=89s,attempts=3,send=-1,bytes=7")
+	want := fmt.Sprintf("%+v", lettasim.Fault{Kind: lettasim.TooMany, Rate: 0.2, After: 89 * time.Second, Attempts: 3, Send: -1, Bytes: 7})
+	if err != nil || fmt.Sprintf("%+v", f) != want {
+		t.Errorf("%+v, %v, want %s", f, err, want)
+	}
+	for _, text := range []string{"too-many=0.2:later=1s", "too-many=0.2:after=x", "too-many=0.2:send"} {
+		if _, err := lettasim.ParseFault(text); err == nil {
+			t.Errorf("%s: no error", text)
+		}
+	}
+}
