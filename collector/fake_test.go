@@ -19,7 +19,7 @@ type step struct {
 	openErr, runErr, closeErr error
 	takes                     time.Duration // Run
 	closing                   time.Duration // Close, unless its context ends first
-	hang                      bool          // Run waits for the end of its context
+	hang, opening             bool          // Run, or Open, waits for the end of its context
 	reply                     func() *collector.Reply
 }
 
@@ -35,10 +35,14 @@ type scripted struct {
 	most     int // in flight at a time
 }
 
-func (b *scripted) Open(_ context.Context, a collector.Attempt) (collector.Agent, error) {
+func (b *scripted) Open(ctx context.Context, a collector.Attempt) (collector.Agent, error) {
 	var s step
 	if b.script != nil {
 		s = b.script(a)
+	}
+	if s.opening {
+		<-ctx.Done()
+		return nil, fmt.Errorf("create: %w", ctx.Err())
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()

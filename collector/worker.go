@@ -52,11 +52,8 @@ func (w *worker) sample(ctx context.Context, cl claim) (passed bool, err error) 
 	w.ep.hands.Add(1)
 	defer w.ep.hands.Add(-1)
 	defer func() { w.ep.gate.leave(cl.permit) }()
-	if err := w.room(ctx, &cl, cl.offered); err != nil {
-		return false, err
-	}
-	ctx, endSpan := span(ctx, c.cfg.Events.SampleSpan, cl.upcoming(c.cfg.RunID), w.ep.Name)
 	var last error // of its last attempt
+	endSpan := func(error) {}
 	defer func() {
 		if !passed && !cl.settled {
 			c.counters.giveBack(cl.failed)
@@ -64,6 +61,10 @@ func (w *worker) sample(ctx context.Context, cl claim) (passed bool, err error) 
 		c.counters.release(w.slot)
 		endSpan(last)
 	}()
+	if err := w.room(ctx, &cl, cl.offered); err != nil {
+		return false, err
+	}
+	ctx, endSpan = span(ctx, c.cfg.Events.SampleSpan, cl.upcoming(c.cfg.RunID), w.ep.Name)
 	for {
 		if err := ctx.Err(); err != nil {
 			return false, context.Cause(ctx)
@@ -276,9 +277,9 @@ func (c *Config) delay(n int, err error) time.Duration {
 	return d
 }
 
-// append gives the sample of the claim to the sink. class says why it failed; ClassNone is a
-// sample that did not. g is what the sample adds to the counts, taken before the
-// sink owns it. An error ends the run, but for the refusal of a sample that did not
+// append gives the sample of the claim to the sink. class says why it failed;
+// ClassNone is a sample that did not. g is what the sample adds to the counts, taken
+// before the sink owns it. An error ends the run, but for the refusal of a sample that did not
 // fail.
 func (w *worker) append(ctx context.Context, cl *claim, s *tokenize.Sample, class Class, g gain) error {
 	c, key, before := w.c, cl.key, cl.failed
