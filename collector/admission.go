@@ -45,7 +45,7 @@ type waiter struct{ got chan *permit }
 type permit struct {
 	taken chan struct{} // closed when an idle one was given to somebody else
 	gone  bool          // taken, or given back
-	used  bool
+	used  bool          // it has a sample; from the start where it was given to one
 	probe bool
 }
 
@@ -99,8 +99,8 @@ func (g *gate) enter(ctx context.Context, again bool, closed ...<-chan struct{})
 func (g *gate) use(p *permit) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if p.gone {
-		return false
+	if p.gone || p.used {
+		return p.used
 	}
 	now := time.Now()
 	if open, _ := g.open(now); g.held > open && !p.probe {
@@ -168,16 +168,17 @@ func (g *gate) admit(now time.Time) {
 			}
 			g.take(g.idle[len(g.idle)-1])
 		}
-		from := &g.again
-		if len(*from) == 0 {
-			from = &g.fresh
-		}
-		w := (*from)[0]
-		*from = slices.Delete(*from, 0, 1)
 		p := &permit{taken: make(chan struct{}), probe: g.down}
 		g.held++
-		g.idle = append(g.idle, p)
-		w.got <- p
+		from := &g.fresh
+		if len(g.again) > 0 {
+			from, p.used = &g.again, true
+			g.used++
+		} else {
+			g.idle = append(g.idle, p)
+		}
+		(*from)[0].got <- p
+		*from = slices.Delete(*from, 0, 1)
 	}
 	if g.timer != nil {
 		g.timer.Stop()

@@ -1,0 +1,387 @@
+package collector_test
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/collector/limit"
+)
+
+// adaptive makes the endpoint find its limit, up to most.
+func adaptive(most int) func(*collector.Config) {
+	return func(cfg *collector.Config) { cfg.Adaptive, cfg.Endpoints[0].MaxInFlight = true, most }
+}
+
+// A load counts what a server has to do at a time.
+type load struct {
+	mu        sync.Mutex
+	now, most int
+}
+
+func (l *load) add(n int) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.now += n
+	l.most = max(l.most, l.now)
+	return l.now
+}
+
+// A server that turns away all above 20 at a time, each for 89 s. The limit comes
+// down to what it takes, no sample is lost, and nothing freezes.
+func TestLimitFollowsAServerThatTurnsAway(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var busy load
+		b := &scripted{}
+		b.script = func(collector.Attempt) step {
+			if busy.add(1) > 20 {
+				busy.add(-1)
+				return step{openErr: delayed(89 * time.Second)}
+			}
+			time.AfterFunc(10*time.Second, func() { busy.add(-1) })
+			return step{takes: 10 * time.Second}
+		}
+		limits := []int{32}
+		c := setup(t, b, &shelf{atOnce: true}, func(cfg *collector.Config) {
+			adaptive(256)(cfg)
+			cfg.Events.LimitChanged = func(endpoint string, from, to int, reason string) {
+				if endpoint != "a" || from != limits[len(limits)-1] || from == to {
+					t.Errorf("%s: %d → %d (%s) after %v", endpoint, from, to, reason, limits)
+				}
+				limits = append(limits, to)
+			}
+		})
+		start := time.Now()
+		if err := c.Run(t.Context(), tasks(4000)); err != nil {
+			t.Fatal(err)
+		}
+		b.check(t)
+		st := c.Stats()
+		counts(t, st, 4000, 0, 0, 0)
+		if l := st.Endpoints[0].Limit; l < 10 || l > 26 || len(limits) < 3 || limits[len(limits)-1] != l {
+			t.Errorf("limit %d after %v, want about 20", l, limits)
+		}
+		// 20 at a time would take 2000 s.
+		if took := time.Since(start); took > 3000*time.Second {
+			t.Errorf("took %v", took)
+		}
+	})
+}
+
+// One Letta process: 5 rollouts per second, however many it has. The limit does not
+// run to its most.
+func TestLimitStaysWhereThroughputIsFlat(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		free := time.Now()
+		b := &scripted{script: func(collector.Attempt) step {
+			mu.Lock()
+			defer mu.Unlock()
+			if now := time.Now(); free.Before(now) {
+				free = now
+			}
+			free = free.Add(200 * time.Millisecond)
+			return step{takes: time.Until(free)}
+		}}
+		c := setup(t, b, &shelf{atOnce: true}, adaptive(512))
+		if err := c.Run(t.Context(), tasks(10000)); err != nil {
+			t.Fatal(err)
+		}
+		if b.most > 64 || c.Stats().Endpoints[0].Limit > 40 {
+			t.Errorf("at most %d in flight, limit %d", b.most, c.Stats().Endpoints[0].Limit)
+		}
+	})
+}
+
+// A sample that waits for its retry leaves its place to others; when its time has
+// come it goes before samples that were not begun.
+func TestRetryGivesItsPlaceBack(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := &scripted{script: func(a collector.Attempt) step {
+			if a.N == 1 && a.Task.ID < "t2" { // t0, t1 and t10 to t19
+				return step{openErr: delayed(30 * time.Second)}
+			}
+			return step{takes: 20 * time.Second}
+		}}
+		var mu sync.Mutex
+		var order []string
+		start := time.Now()
+		c := setup(t, b, &shelf{atOnce: true}, func(cfg *collector.Config) {
+			adaptive(200)(cfg)
+			cfg.Events.AttemptStarted = func(a collector.Attempt, _ string) {
+				mu.Lock()
+				defer mu.Unlock()
+				order = append(order, fmt.Sprintf("%s/%d %v", a.Task.ID, a.N, time.Since(start)))
+			}
+		})
+		go func() {
+			time.Sleep(10 * time.Second)
+			e := c.Stats().Endpoints[0]
+			// One refusal cut the limit from 32 to 25; 12 wait and 25 are at work.
+			if e.Limit != 25 || e.Waiting != 12 || e.InFlight-e.Waiting > 32 || e.InFlight-e.Waiting < 25 || e.Max != 200 {
+				t.Errorf("%+v, want a limit of 25, 12 that wait and the others at work", e)
+			}
+		}()
+		if err := c.Run(t.Context(), tasks(90)); err != nil {
+			t.Fatal(err)
+		}
+		b.check(t)
+		counts(t, c.Stats(), 90, 0, 0, 0)
+		// At 30 s the 12 are due; room comes at 40 s and goes to them.
+		at40, again := 0, 0
+		for _, o := range order {
+			var name string
+			var n int
+			var when string
+			if _, err := fmt.Sscanf(o, "%3s/%d %s", &name, &n, &when); err != nil {
+				fmt.Sscanf(o, "%2s/%d %s", &name, &n, &when)
+			}
+			if d, _ := time.ParseDuration(when); d >= 30*time.Second && d < 42*time.Second {
+				at40++
+				if n == 2 && at40 <= 12 {
+					again++
+				}
+			}
+		}
+		if again != 12 {
+			t.Errorf("%d of the first 12 that got room after 30s were retries: %v", again, order)
+		}
+	})
+}
+
+// Permits that wait for a sample are no reason for one that was begun to wait.
+func TestIdleWorkersMakeRoom(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := &scripted{script: func(a collector.Attempt) step {
+			if a.N < 3 {
+				return step{openErr: delayed(10 * time.Second)}
+			}
+			return step{takes: time.Second}
+		}}
+		c := setup(t, b, &shelf{atOnce: true}, adaptive(100))
+		start := time.Now()
+		if err := c.Run(t.Context(), tasks(1)); err != nil {
+			t.Fatal(err)
+		}
+		counts(t, c.Stats(), 1, 0, 0, 0)
+		if took := time.Since(start); took != 21*time.Second {
+			t.Errorf("took %v, want two waits and the rollout: 21s", took)
+		}
+	})
+}
+
+func TestAdmissionWait(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := &scripted{script: func(collector.Attempt) step { return step{takes: 10 * time.Second} }}
+		var waits []time.Duration
+		s := &shelf{atOnce: true}
+		c := setup(t, b, s, func(cfg *collector.Config) {
+			cfg.Events.AttemptFinished = func(r collector.Result) { waits = append(waits, r.Admission) }
+		})
+		if err := c.Run(t.Context(), tasks(3)); err != nil {
+			t.Fatal(err)
+		}
+		want := []time.Duration{0, 10 * time.Second, 10 * time.Second}
+		if st := c.Stats(); !slices.Equal(waits, want) || st.AdmissionWait != 20*time.Second {
+			t.Errorf("waited %v, %v in all, want %v", waits, st.AdmissionWait, want)
+		}
+		for _, sample := range s.samples {
+			if sample.Working != 10*time.Second || sample.Duration != 10*time.Second {
+				t.Errorf("%s took %v, working %v: what waits to be taken up is in neither", sample.TaskID, sample.Duration, sample.Working)
+			}
+		}
+	})
+}
+
+// A server that dies for a minute with all samples in mid-flight: nothing is lost
+// although no sample has a retry to lose, and it is not stormed meanwhile.
+func TestServerDownForAMinute(t *testing.T) {
+	t.Parallel()
+	for _, adapt := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			start := time.Now()
+			down := func() bool { s := time.Since(start); return s >= 125*time.Second && s < 185*time.Second }
+			tries := 0
+			b := &scripted{}
+			b.script = func(collector.Attempt) step {
+				if down() {
+					tries++
+					return step{openErr: fmt.Errorf("dial: %w", collector.ErrConnection)}
+				}
+				if s := time.Since(start); s > 115*time.Second && s < 125*time.Second { // its end finds no server
+					return step{takes: 125*time.Second - s, runErr: fmt.Errorf("read: %w", collector.ErrConnection)}
+				}
+				return step{takes: 10 * time.Second}
+			}
+			var log []string
+			c := setup(t, b, &shelf{atOnce: true}, func(cfg *collector.Config) {
+				cfg.Endpoints[0].MaxInFlight, cfg.Adaptive = 16, adapt
+				cfg.Retries = 0
+				cfg.Events.EndpointDown = func(_ string, err error) {
+					log = append(log, fmt.Sprintf("%v %v", err == nil, time.Since(start).Round(time.Second)))
+				}
+			})
+			if err := c.Run(t.Context(), func(yield func(*collector.Task, error) bool) {
+				for i := range 600 {
+					if i%16 == 3 {
+						time.Sleep(time.Second) // so that they are not in step
+					}
+					if !yield(&collector.Task{ID: fmt.Sprint(i), Messages: []string{"hello"}}, nil) {
+						return
+					}
+				}
+			}); err != nil {
+				t.Fatal(err)
+			}
+			b.check(t)
+			st := c.Stats()
+			counts(t, st, 600, 0, 0, 0)
+			if tries < 10 || tries > 14 {
+				t.Errorf("tried %d times in a minute, want about every 5 s", tries)
+			}
+			if len(log) != 2 || log[0] != "false 2m5s" {
+				t.Errorf("down and up: %v", log)
+			}
+			if len(log) == 2 && log[1] > "true 3m10s" {
+				t.Errorf("down and up: %v: want it noticed within 5 s, and not at the end of a rollout", log)
+			}
+		})
+	}
+}
+
+// The engine behind a server that lives is gone: agents can be made and no rollout
+// ends well. To make an agent is no answer then.
+func TestEngineDownIsNotAnsweredByAnAgent(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		attempts := 0
+		b := &scripted{script: func(collector.Attempt) step {
+			if s := time.Since(start); s >= time.Minute && s < 2*time.Minute {
+				attempts++
+				return step{takes: 100 * time.Millisecond, runErr: collector.ErrServer}
+			}
+			return step{takes: 5 * time.Second}
+		}}
+		var log []string
+		c := setup(t, b, &shelf{atOnce: true}, func(cfg *collector.Config) {
+			cfg.Endpoints[0].MaxInFlight, cfg.Retries = 8, 1
+			watched(cfg, &log)
+		})
+		if err := c.Run(t.Context(), tasks(400)); err != nil {
+			t.Fatal(err)
+		}
+		counts(t, c.Stats(), 400, 0, 0, 0)
+		if attempts > 8+8+12 || !slices.Equal(log, []string{"a down 1m0s", "a up 2m0s"}) {
+			t.Errorf("%d attempts while it was down: %v", attempts, log)
+		}
+	})
+}
+
+// A probe that says nothing for long does not keep all others waiting.
+func TestSlowProbeIsNotAlone(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		b := &scripted{}
+		b.script = func(collector.Attempt) step {
+			switch s := time.Since(start); {
+			case s < time.Minute:
+				return step{takes: 10 * time.Second}
+			case s < 70*time.Second:
+				return step{runErr: collector.ErrServer}
+			case s < 80*time.Second:
+				return step{takes: 20 * time.Minute} // the first one after the outage is a long one
+			}
+			return step{takes: 10 * time.Second}
+		}
+		c := setup(t, b, &shelf{atOnce: true}, func(cfg *collector.Config) { cfg.Endpoints[0].MaxInFlight, cfg.Retries = 4, 2 })
+		if err := c.Run(t.Context(), tasks(100)); err != nil {
+			t.Fatal(err)
+		}
+		counts(t, c.Stats(), 100, 0, 0, 0)
+		if took := time.Since(start); took > 22*time.Minute {
+			t.Errorf("took %v: the others waited for the long one", took)
+		}
+	})
+}
+
+// A sample that breaks its server every time fails, and is not taken for an outage:
+// one without retries a moment after its failure.
+func TestOneBadSampleFailsAfterAMoment(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := &scripted{script: func(a collector.Attempt) step {
+			if a.Task.ID == "t5" {
+				return step{takes: time.Second, runErr: collector.ErrServer}
+			}
+			return step{takes: time.Second}
+		}}
+		c := setup(t, b, &shelf{atOnce: true}, func(cfg *collector.Config) { cfg.Endpoints[0].MaxInFlight = 4 })
+		if err := c.Run(t.Context(), tasks(20)); err != nil {
+			t.Fatal(err)
+		}
+		counts(t, c.Stats(), 19, 1, 0, 0)
+	})
+}
+
+// What the engine's metrics say reaches the limit of its endpoint.
+func TestEngineMetricsReachTheLimit(t *testing.T) {
+	t.Parallel()
+	c := setup(t, &scripted{}, &shelf{}, adaptive(100))
+	c.Engine("another", limit.Engine{KVUsage: 0.95})
+	if l := c.Stats().Endpoints[0].Limit; l != 32 {
+		t.Errorf("limit %d, want 32: it was another endpoint's", l)
+	}
+	c.Engine("a", limit.Engine{KVUsage: 0.95})
+	if l := c.Stats().Endpoints[0].Limit; l != 25 {
+		t.Errorf("limit %d, want 25", l)
+	}
+}
+
+// Samples of open groups come first also where a limit is in the way: across
+// endpoints they are taken up in the order of the tasks.
+func TestOrderAcrossEndpoints(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		slow := func(collector.Attempt) step { return step{takes: 7 * time.Second} }
+		quick := func(collector.Attempt) step { return step{takes: 2 * time.Second} }
+		a, b := &scripted{script: slow}, &scripted{script: quick}
+		var mu sync.Mutex
+		var order []string
+		c := setup(t, a, &shelf{atOnce: true}, func(cfg *collector.Config) {
+			cfg.Endpoints = []collector.Endpoint{{Name: "a", Backend: a, MaxInFlight: 40}, {Name: "b", Backend: b, MaxInFlight: 3}}
+			cfg.Adaptive, cfg.Samples = true, 4
+			cfg.Events.AttemptStarted = func(a collector.Attempt, _ string) {
+				mu.Lock()
+				defer mu.Unlock()
+				order = append(order, a.Task.ID)
+			}
+		})
+		if err := c.Run(t.Context(), tasks(50)); err != nil {
+			t.Fatal(err)
+		}
+		seen := make(map[string]int)
+		for i, id := range order {
+			seen[id]++
+			// No sample of a task is taken up long before those of the one before it.
+			var n int
+			fmt.Sscanf(id, "t%d", &n)
+			if d := i - 4*n; d < -3 || d > 6 {
+				t.Fatalf("%s came as number %d", id, i)
+			}
+		}
+		if len(seen) != 50 {
+			t.Errorf("%d tasks", len(seen))
+		}
+	})
+}
