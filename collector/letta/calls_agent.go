@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 )
 
 // Health asks whether the server lives and which version it is. It needs no
@@ -123,8 +124,18 @@ func (c *Client) Agents(ctx context.Context, tags []string, after string, limit 
 // runs where runID is empty, and returns how many. It looks at the tags of each
 // agent itself and never deletes one without them.
 func (c *Client) Clean(ctx context.Context, runID string) (int, error) {
+	return c.CleanRun(ctx, runID, nil)
+}
+
+// CleanRun is Clean without the agents that keep chooses: those of attempts that are
+// to be taken over. It is given id, name, tags, metadata and time of creation of an
+// agent, no more. A nil keep keeps none.
+func (c *Client) CleanRun(ctx context.Context, runID string, keep func(*AgentState) bool) (int, error) {
 	deleted := 0
 	err := c.EachAgentOf(ctx, runID, func(a *AgentState) error {
+		if keep != nil && keep(a) {
+			return nil
+		}
 		if err := c.DeleteAgent(ctx, a.ID); err != nil {
 			return fmt.Errorf("agent %s: %w", a.ID, err)
 		}
@@ -132,6 +143,17 @@ func (c *Client) Clean(ctx context.Context, runID string) (int, error) {
 		return nil
 	})
 	return deleted, err
+}
+
+// AttemptOf says which attempt made an agent of ours, by its tags and metadata: the
+// sample's key, and the number of the attempt, or 0.
+func AttemptOf(a *AgentState) (key string, attempt int) {
+	for _, tag := range a.Tags {
+		if k, ok := strings.CutPrefix(tag, TagKey("")); ok {
+			key = k
+		}
+	}
+	return key, attemptOf(a.Metadata)
 }
 
 // EachAgentOf calls f for every agent of a run, or of all runs where runID is

@@ -166,6 +166,9 @@ func (c *Client) once(ctx context.Context, r *request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
+	if c.cfg.Inject != nil {
+		c.cfg.Inject(ctx, req.Header)
+	}
 	for name, values := range c.cfg.Headers {
 		for _, v := range values {
 			req.Header.Add(name, v)
@@ -291,7 +294,9 @@ func mayRepeat(r *request, err error) bool {
 		errors.Is(err, collector.ErrBusy) || errors.Is(err, collector.ErrServer)
 }
 
-func (c *Client) callOnce(ctx context.Context, r *request, out any) error {
+func (c *Client) callOnce(ctx context.Context, r *request, out any) (err error) {
+	ctx, seen := c.observe(ctx, r)
+	defer func() { seen.done(err) }()
 	ctx, cancel := context.WithTimeoutCause(ctx, c.cfg.CallTimeout, errCallTimeout)
 	defer cancel()
 	ctx, stop := context.WithCancelCause(ctx)
@@ -302,6 +307,8 @@ func (c *Client) callOnce(ctx context.Context, r *request, out any) error {
 	}
 	body := c.watch(resp.Body, stop)
 	defer body.close()
+	seen.answered(resp)
+	seen.reads(body)
 	if resp.StatusCode < 200 || resp.StatusCode > 299 {
 		return c.statusError(r, resp, body)
 	}
@@ -356,11 +363,14 @@ type watchedBody struct {
 	body  io.ReadCloser
 	idle  time.Duration
 	timer *time.Timer
+	read  int64
 }
 
 func (w *watchedBody) Read(p []byte) (int, error) {
 	w.timer.Reset(w.idle)
-	return w.body.Read(p)
+	n, err := w.body.Read(p)
+	w.read += int64(n)
+	return n, err
 }
 
 // close ends the watch. What closing a body for reading says concerns nobody.

@@ -70,6 +70,15 @@ type ClientConfig struct {
 	// A send, or anything else that changes something, is never repeated.
 	ReadRetries int
 
+	// Inject, where set, may add headers to a request, such as traceparent. What the
+	// client itself sets wins. It is called from many goroutines.
+	Inject func(ctx context.Context, h http.Header)
+	// Observe, where set, is called before each request, also before one that is
+	// repeated. The context that it returns is the request's, the function, which may be
+	// nil, is called with what came of it. It is called from many goroutines and must
+	// not block.
+	Observe func(ctx context.Context, op, method string) (context.Context, func(Exchange))
+
 	// Notice, where set, is told once about each thing that a person may want to
 	// know about this server. It must not block.
 	Notice func(text string)

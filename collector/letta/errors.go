@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -160,6 +161,9 @@ func classifyTransport(ctx context.Context, err error) error {
 	if errors.As(err, &unknownAuthority) || errors.As(err, &wrongHost) || errors.As(err, &invalid) ||
 		errors.As(err, &verification) || errors.As(err, &record) {
 		return &classed{collector.ErrUnusable, err}
+	}
+	if dns := (*net.DNSError)(nil); errors.As(err, &dns) {
+		return &classed{collector.ErrConnection, fmt.Errorf("the host name %q cannot be resolved: %w", dns.Name, err)}
 	}
 	return &classed{collector.ErrConnection, unquoted(err)}
 }

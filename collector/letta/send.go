@@ -40,13 +40,15 @@ func conversationMessages(id string) string { return "/v1/conversations/" + seg(
 // send asks for the arena only when the answer is there and it is its turn to be
 // read, so that a request that waits for the model holds none: at 512 in flight
 // with 1 MB replies that is 100 MB.
-func (c *Client) send(ctx context.Context, path string, req *LettaRequest, requestID string, arena func() *tokenize.Reply) (*LettaResponse, error) {
+func (c *Client) send(ctx context.Context, path string, req *LettaRequest, requestID string, arena func() *tokenize.Reply) (_ *LettaResponse, err error) {
 	body, err := marshalText(req)
 	if err != nil {
 		return nil, fmt.Errorf("send: encode: %w", err)
 	}
 	r := &request{op: "send", method: http.MethodPost, path: path, id: requestID, body: body}
 
+	ctx, seen := c.observe(ctx, r)
+	defer func() { seen.done(err) }()
 	ctx, cancel := context.WithTimeoutCause(ctx, c.cfg.SendTimeout, errSendTimeout)
 	defer cancel()
 	ctx, stop := context.WithCancelCause(ctx)
@@ -55,9 +57,11 @@ func (c *Client) send(ctx context.Context, path string, req *LettaRequest, reque
 	if err != nil {
 		return nil, c.transportError(ctx, r, err)
 	}
+	seen.answered(resp)
 	if resp.StatusCode != http.StatusOK {
 		watched := c.watch(resp.Body, stop)
 		defer watched.close()
+		seen.reads(watched)
 		return nil, c.statusError(r, resp, watched)
 	}
 	// A reply too long to be read is refused here; closing the body unread closes
@@ -77,6 +81,7 @@ func (c *Client) send(ctx context.Context, path string, req *LettaRequest, reque
 	}
 	watched := c.watch(resp.Body, stop)
 	defer watched.close()
+	seen.reads(watched)
 	reply := arena()
 	// Decode reads to the end of the body: only then is the connection used again.
 	if err := decoder.Decode(watched, reply); err != nil {

@@ -1,0 +1,178 @@
+package letta_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/collector/letta"
+	"github.com/rollout-rl/rollout/collector/letta/lettasim"
+	"github.com/rollout-rl/rollout/tokenize"
+)
+
+type spanKey struct{}
+
+// TestObserve: every request is seen once with what came of it, and carries what is
+// injected.
+func TestObserve(t *testing.T) {
+	t.Parallel()
+	cfg := lettasim.Config{Faults: lettasim.Faults{
+		{Kind: lettasim.Truncated, Aim: []lettasim.Aim{{Task: "cut", Sample: -1}}},
+		{Kind: lettasim.TooMany, Aim: []lettasim.Aim{{Task: "busy", Sample: -1}}, After: 89 * time.Second},
+	}}
+	var mu sync.Mutex
+	var seen []letta.Exchange
+	var parents []string
+	l, web := simulated(t, cfg, nil)
+	front := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		parents = append(parents, r.Header.Get("Traceparent")+" "+r.Header.Get("User-Agent"))
+		mu.Unlock()
+		l.ServeHTTP(w, r)
+	})
+	web.Config.Handler = front
+	client, err := letta.NewClient(letta.ClientConfig{
+		BaseURL: web.URL, ReadRetries: -1, Version: "test",
+		Inject: func(ctx context.Context, h http.Header) {
+			op, _ := ctx.Value(spanKey{}).(string)
+			h.Set("Traceparent", "00-"+strings.ReplaceAll(op, " ", "_"))
+			h.Set("User-Agent", "other")
+		},
+		Observe: func(ctx context.Context, op, _ string) (context.Context, func(letta.Exchange)) {
+			return context.WithValue(ctx, spanKey{}, op), func(x letta.Exchange) {
+				mu.Lock()
+				defer mu.Unlock()
+				seen = append(seen, x)
+			}
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.CloseIdle)
+	for _, test := range []struct {
+		task  string
+		code  int
+		class collector.Class
+		delay time.Duration
+	}{
+		{"good", 200, collector.ClassNone, 0},
+		{"cut", 200, collector.ClassConnection, 0},
+		{"busy", 429, collector.ClassRateLimited, 89 * time.Second},
+	} {
+		state, err := client.CreateAgent(t.Context(), []byte(`{"model":"sglang//models/qwen3","metadata":{"rollout":{"task_id":"`+test.task+`"}}}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = client.Send(t.Context(), state.ID, &letta.LettaRequest{Messages: letta.InputMessages{letta.UserText("Add 1 and 2.")}}, "", new(tokenize.Reply))
+		if collector.Classify(err) != test.class {
+			t.Errorf("%s: %v", test.task, err)
+		}
+		mu.Lock()
+		x := seen[len(seen)-1]
+		mu.Unlock()
+		if x.Op != "send" || x.Method != "POST" || x.Code != test.code || x.Class != test.class || x.Bytes == 0 || x.Duration <= 0 || x.Started.IsZero() || !errors.Is(err, x.Err) {
+			t.Errorf("%s: %+v", test.task, x)
+		}
+		if e := (*letta.APIError)(nil); test.delay > 0 && (!errors.As(err, &e) || e.RetryAfter != test.delay) {
+			t.Errorf("%s: retry after %v", test.task, err)
+		}
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	want := []string{"create_agent", "send", "create_agent", "send", "create_agent", "send"}
+	if len(seen) != len(want) || len(parents) != len(want) {
+		t.Fatalf("%d exchanges of %d requests, want %d", len(seen), len(parents), len(want))
+	}
+	for i, op := range want {
+		if parents[i] != "00-"+op+" rollout/test" {
+			t.Errorf("request %d has %q, want %q and our own User-Agent", i, parents[i], "00-"+op)
+		}
+	}
+}
+
+// TestOps: the list of words is that of the source.
+func TestOps(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	word := regexp.MustCompile(`(?:&request\{op: |messagePages\(ctx, )"([^"]+)"`)
+	var used []string
+	for _, f := range files {
+		b, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.HasSuffix(f, "_test.go") {
+			continue
+		}
+		for _, m := range word.FindAllStringSubmatch(string(b), -1) {
+			used = append(used, m[1])
+		}
+	}
+	slices.Sort(used)
+	if used = slices.Compact(used); !slices.Equal(used, letta.Ops()) {
+		t.Errorf("Ops = %q\nused %q", letta.Ops(), used)
+	}
+}
+
+// TestNoSuchHost: a name that does not resolve is a failure of the connection, and says
+// which name.
+func TestNoSuchHost(t *testing.T) {
+	t.Parallel()
+	c, err := letta.NewClient(letta.ClientConfig{
+		BaseURL: "http://letta.invalid:8283", ReadRetries: -1,
+		Proxy: func(*http.Request) (*url.URL, error) { return nil, nil },
+		Dial: func(_ context.Context, network, address string) (net.Conn, error) {
+			host, _, _ := net.SplitHostPort(address)
+			return nil, &net.OpError{Op: "dial", Net: network, Err: &net.DNSError{Err: "no such host", Name: host, IsNotFound: true}}
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = c.Health(t.Context())
+	if collector.Classify(err) != collector.ClassConnection || !contains(err, `the host name "letta.invalid" cannot be resolved`) {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestCleanRun keeps the agents of attempts that are to be taken over.
+func TestCleanRun(t *testing.T) {
+	t.Parallel()
+	l, web := simulated(t, lettasim.Config{}, nil)
+	b := backendAt(t, web.URL, letta.AgentConfig{})
+	for n := 1; n <= 3; n++ {
+		orphan(t, b, n)
+	}
+	kept := 0
+	n, err := b.Client().CleanRun(t.Context(), "run-r", func(a *letta.AgentState) bool {
+		key, attempt := letta.AttemptOf(a)
+		if key != "sums-0001" {
+			t.Errorf("agent of key %q", key)
+		}
+		if attempt == 2 {
+			kept++
+		}
+		return attempt == 2
+	})
+	if err != nil || n != 2 || kept != 1 || l.sim.Stats().AgentsAlive != 1 {
+		t.Errorf("%d deleted, %d kept, %d alive, %v; want 2, 1 and 1", n, kept, l.sim.Stats().AgentsAlive, err)
+	}
+	if n, err = b.Client().CleanRun(t.Context(), "run-r", nil); err != nil || n != 1 {
+		t.Errorf("%d deleted, %v", n, err)
+	}
+}
