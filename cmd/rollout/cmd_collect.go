@@ -147,7 +147,10 @@ func (p *program) collect(ctx context.Context, l *loader, earlier *earlierRun, o
 	defer func() { _ = c.log.close() }() // every line was written
 	err = c.open(parts, backends)
 	if err == nil {
-		err = c.run(ctx)
+		return c.run(ctx)
+	}
+	if c.journal != nil {
+		err = errors.Join(err, c.journal.Close())
 	}
 	return err
 }

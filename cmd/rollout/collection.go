@@ -5,15 +5,18 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"path/filepath"
 	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/collector/journal"
 	"github.com/rollout-rl/rollout/collector/letta"
 	"github.com/rollout-rl/rollout/collector/prompt"
 	"github.com/rollout-rl/rollout/sink"
+	"github.com/rollout-rl/rollout/sink/frame"
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
@@ -31,17 +34,27 @@ type collection struct {
 
 	prompter  *prompt.Prompter
 	dataset   *sink.Dataset
+	journal   *journal.Journal
+	leftovers *leftovers
 	collector *collector.Collector
 	tally     tally
 	metrics   *metrics
 	scrapes   net.Listener // of the metrics; nil: none
 	abort     func()       // ends the process; nil in tests
+	recovery  recovery
 
 	// What other goroutines ask for at any time.
 	phase   atomic.Value // string: what is done at this moment
 	running atomic.Pointer[running]
 	ending  atomic.Int32 // 0, endDrain or endStop
 	until   atomic.Int64 // when the grace time is over, in Unix nanoseconds; 0: never
+}
+
+// A recovery counts what earlier processes left: samples in the write-ahead log, and
+// attempts without an end.
+type recovery struct {
+	Samples int64
+	Open    int
 }
 
 // running is there once a collection is at work.
@@ -72,13 +85,18 @@ func (c *collection) open(parts *parts, backends []*letta.Backend) error {
 		Events:        sink.Events{Committed: c.committed},
 	})
 	if err != nil {
-		return withExit(exitStorage, err)
+		return openError(c.folder.dir, err)
 	}
-	// The log as recovery left it.
+	// The commit log as recovery left it.
 	held, err := readLedger(c.folder.dir)
 	if err != nil {
 		return readError(c.folder.dir, err)
 	}
+	if c.journal, err = journal.Open(filepath.Join(c.folder.dir, journalDir), journal.Config{}); err != nil {
+		return openError(c.folder.dir, err)
+	}
+	c.leftovers = newLeftovers(c.journal, held)
+	c.recovered(dataset.Recovered(), c.journal.Found())
 	var endpoints []collector.Endpoint
 	for _, b := range backends {
 		endpoints = append(endpoints, collector.Endpoint{Name: b.Client().BaseURL(), Backend: b, MaxInFlight: c.config.Server.MaxInFlight})
@@ -95,24 +113,32 @@ func (c *collection) open(parts *parts, backends []*letta.Backend) error {
 		Prompter:  parts.prompter,
 		Scorer:    parts.scorer,
 		Sink:      dataset,
-		Left: func(key string) (left collector.Left) {
+		Left: func(key string) collector.Left {
+			left := c.journal.Left(key)
 			held.add(key, &left)
 			return left
 		},
+		Journal:        c.journal,
 		RetryFailed:    c.retryFailed,
 		Retries:        c.config.Run.Retries,
 		DataRetries:    c.config.Run.DataRetries,
 		MaxFailures:    c.config.Run.MaxFailures,
 		AttemptTimeout: c.config.Run.AttemptTimeout,
+		Adaptive:       c.config.Server.Adaptive,
+		Logger:         c.log.Logger,
 		Events: collector.Events{
 			SampleFinished: func(s *tokenize.Sample) {
 				c.tally.add(s)
 				c.log.failed(s)
 			},
+			AttemptStarted: func(a collector.Attempt, _ string) { c.leftovers.started(a) },
 			AttemptFinished: func(r collector.Result) {
+				c.leftovers.finished(r.Attempt)
 				c.tally.attempt(r)
 				c.metrics.attemptFinished(r)
 			},
+			Reattached:   c.log.reattached,
+			LimitChanged: c.log.limitChanged,
 			RetryWaiting: c.log.retry,
 			CloseFailed: func(a collector.Attempt, endpoint string, err error) {
 				c.log.agentLeft(a, endpoint, err)
@@ -146,6 +172,36 @@ func (c *collection) committed(commit sink.Commit) {
 	}
 }
 
+// recovered tells what an earlier process left in the folder.
+func (c *collection) recovered(r sink.Recovery, found journal.Found) {
+	if r.Segments == 0 && r.Temporaries == 0 && len(r.Orphans) == 0 && found.Open == 0 && len(found.Torn) == 0 {
+		return
+	}
+	c.log.Info("recovered", "samples", r.Replayed, "commits", r.Commits, "segments", r.Segments, "torn_bytes", r.TornBytes,
+		"temporaries", r.Temporaries, "orphans", len(r.Orphans), "open_attempts", len(c.leftovers.open))
+	c.recovery = recovery{Samples: r.Replayed, Open: len(c.leftovers.open)}
+	text := fmt.Sprintf("recovered: %d finished samples from the write-ahead log", r.Replayed)
+	if n := len(c.leftovers.open); n > 0 {
+		text += fmt.Sprintf("; %d attempts were in flight and are looked for on the servers", n)
+	}
+	if n := len(r.Orphans); n > 0 {
+		text += fmt.Sprintf("; %d shards that no commit names are in orphans/", n)
+	}
+	c.display.say("%s", text)
+}
+
+// openError is the error of a folder whose files cannot be taken up again.
+func openError(dir string, err error) error {
+	if _, damaged := errors.AsType[*frame.CorruptError](err); damaged || errors.Is(err, sink.ErrCorrupt) {
+		return withHint(withExit(exitVerify, fmt.Errorf("%s: %w", dir, err)),
+			"rollout verify "+shellWord(dir)+" lists what is damaged; rollout verify --repair keeps all that is whole")
+	}
+	if errors.Is(err, sink.ErrNewer) || errors.Is(err, frame.ErrNewer) {
+		return withHint(withExit(exitFolder, fmt.Errorf("%s: %w", dir, err)), "use a newer rollout")
+	}
+	return withExit(exitStorage, err)
+}
+
 // run collects, writes what is finished whatever ended it, and says how it was.
 func (c *collection) run(ctx context.Context) error {
 	c.display.event("launch", map[string]any{
@@ -153,6 +209,9 @@ func (c *collection) run(ctx context.Context) error {
 	})
 	c.log.Info("launch", "run_id", c.info.ID, "resumed", len(c.info.Invocations) > 1, "planned", c.info.Tasks.Planned,
 		"tasks", c.info.Tasks.Tasks, "version", readVersion().Version, "config_sha256", c.info.ConfigSHA256)
+	for _, e := range c.collector.Stats().Endpoints {
+		c.log.limitChanged(e.Name, 0, e.Limit, "start")
+	}
 	began := time.Now()
 	if c.scrapes != nil {
 		defer c.metrics.serve(ctx, c.scrapes)()
@@ -163,9 +222,10 @@ func (c *collection) run(ctx context.Context) error {
 	runErr, sinkErr := c.work(ctx)
 
 	c.phase.Store("ending")
+	c.leftovers.settled()
 	stats, written := c.collector.Stats(), c.dataset.Stats()
 	took := time.Since(began)
-	if runErr != nil || stats.CloseFailures > 0 {
+	if runErr != nil || stats.CloseFailures > 0 || len(c.info.Invocations) > 1 {
 		stats.CloseFailures = c.sweep(context.WithoutCancel(ctx), stats.CloseFailures)
 	}
 	s := summarize(stats, written, c.prompter.Stats(), &c.tally, took)
@@ -189,7 +249,8 @@ const (
 )
 
 // sweep removes the agents that a stop left: those that could not be removed, and
-// those whose create was given up before the server had named them. left is how
+// those whose create was given up before the server had named them. Agents of attempts
+// that the next process may take over stay. left is how
 // many are known to be there; it returns how many still are.
 func (c *collection) sweep(ctx context.Context, left int) int {
 	if c.config.Agent.Keep {
@@ -206,7 +267,7 @@ func (c *collection) sweep(ctx context.Context, left int) int {
 			}
 		}
 		for _, client := range c.clients {
-			n, err := client.Clean(ctx, c.info.ID)
+			n, err := c.leftovers.clear(ctx, client, c.info.ID)
 			removed += n
 			if err != nil {
 				c.display.say("agents may be left on %s: %v", client.BaseURL(), err)
@@ -239,6 +300,10 @@ func (c *collection) work(ctx context.Context) (runErr, sinkErr error) {
 		return nil
 	})
 	helpers.Go(func() error {
+		c.clearLeftovers(ctx) // not for longer than the run goes on
+		return nil
+	})
+	helpers.Go(func() error {
 		boundMemory(helping, c.config.Server.MaxInFlight*len(c.clients))
 		return nil
 	})
@@ -249,10 +314,10 @@ func (c *collection) work(ctx context.Context) (runErr, sinkErr error) {
 
 	runErr = c.collector.Run(ctx, c.snapshot)
 	c.phase.Store("writing what is finished")
-	sinkErr = c.dataset.Close(unstopped)
+	sinkErr = errors.Join(c.dataset.Close(unstopped), c.journal.Close())
 	done()
-	_ = helpers.Wait() // none returns an error
 	stop(nil)
+	_ = helpers.Wait() // none returns an error
 	if err := sinks.Wait(); err != nil {
 		sinkErr = err // what Close says as well
 	}
@@ -291,7 +356,7 @@ func (c *collection) leave() {
 
 // view is the state of the run at this moment.
 func (c *collection) view() view {
-	v := view{Stats: c.collector.Stats(), sink: c.dataset.Stats(), failing: c.tally.failures()}
+	v := view{Stats: c.collector.Stats(), sink: c.dataset.Stats(), failing: c.tally.failures(), recovery: c.recovery}
 	v.draining, v.stopping = c.ending.Load() >= endDrain, c.ending.Load() == endStop
 	if n := c.until.Load(); n != 0 {
 		v.until = time.Unix(0, n)

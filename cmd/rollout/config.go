@@ -22,6 +22,7 @@ type config struct {
 		URLs           []string
 		Password       secret
 		MaxInFlight    int // per server
+		Adaptive       bool
 		ConnectTimeout time.Duration
 		IdleTimeout    time.Duration // between two bytes of a reply that has begun
 		Timeout        time.Duration // of one send
@@ -89,6 +90,7 @@ type config struct {
 func defaultConfig() *config {
 	c := new(config)
 	c.Server.MaxInFlight = 24 // a default PostgreSQL has 100 connections and dies near 30 in flight
+	c.Server.Adaptive = true
 	c.Server.ConnectTimeout = 10 * time.Second
 	c.Server.IdleTimeout = time.Minute
 	c.Server.Timeout = 30 * time.Minute
@@ -117,7 +119,9 @@ func (c *config) settings(getenv func(string) string) []*setting {
 		secretSetting("server.password", &c.Server.Password, getenv).with("", "",
 			"the server's password, by reference: ${env:NAME} or ${file:/path}"),
 		intSetting("server.max_in_flight", &c.Server.MaxInFlight, 1).with("max-in-flight", "",
-			"samples in flight at once, per server"),
+			"samples in flight at once, per server, at most"),
+		boolSetting("server.adaptive", &c.Server.Adaptive).with("", "",
+			"find out how many the server can work on, up to max_in_flight; false: so many from the start"),
 		durationSetting("server.connect_timeout", &c.Server.ConnectTimeout, time.Millisecond).with("", "",
 			"how long a connection may take to be made"),
 		durationSetting("server.idle_timeout", &c.Server.IdleTimeout, time.Second).with("", "",

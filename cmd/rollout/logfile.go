@@ -100,7 +100,11 @@ func (l *runLog) follow(ctx context.Context, stats func() collector.Stats) {
 }
 
 func (l *runLog) status(s collector.Stats) {
-	l.Info("status", "in_flight", s.InFlight, "committed", s.Committed, "failed", s.Failed, "skipped", s.Skipped, "remaining", s.Remaining,
+	limit := 0
+	for _, e := range s.Endpoints {
+		limit += e.Limit
+	}
+	l.Info("status", "in_flight", s.InFlight, "limit", limit, "committed", s.Committed, "failed", s.Failed, "skipped", s.Skipped, "remaining", s.Remaining,
 		"accepted", s.Accepted, "attempts", s.Attempts, "retries", s.Retries, "sampled_tokens", s.Sampled, "trained_tokens", s.Trained)
 }
 
@@ -117,6 +121,20 @@ func (l *runLog) committed(c sink.Commit) {
 
 func (l *runLog) retry(a collector.Attempt, class collector.Class, delay time.Duration) {
 	l.Warn("retry", "sample_key", a.Key, "attempt", a.N, "class", class.String(), "delay_s", delay.Seconds())
+}
+
+func (l *runLog) limitChanged(endpoint string, from, to int, reason string) {
+	l.Info("limit changed", "endpoint", endpoint, "from", from, "to", to, "reason", reason)
+}
+
+// reattached logs whether an attempt of an earlier process could be taken over.
+func (l *runLog) reattached(a collector.Attempt, endpoint string, err error) {
+	attrs := []any{"sample_key", a.Key, "attempt", a.N, "endpoint", endpoint}
+	if err == nil {
+		l.Info("reattached", attrs...)
+		return
+	}
+	l.Warn("not reattached", append(attrs, errorAttrs(err)...)...)
 }
 
 // failed logs a sample that failed for good.

@@ -18,7 +18,7 @@ func midway() view {
 		Stats: collector.Stats{
 			Planned: 2000, Committed: 800, Accepted: 190, Failed: 10, Remaining: 1190, InFlight: 47, Retries: 12,
 			FailedByClass: map[collector.Class]int{collector.ClassUnavailable: 9, collector.ClassConnection: 3, collector.ClassTokenMismatch: 8},
-			Endpoints:     []collector.EndpointStats{{Name: "http://one", InFlight: 24, Max: 24}, {Name: "http://two", InFlight: 23, Max: 24, Down: true}},
+			Endpoints:     []collector.EndpointStats{{Name: "http://one", InFlight: 24, Limit: 24, Max: 24}, {Name: "http://two", InFlight: 23, Limit: 24, Max: 24, Down: true}},
 			Oldest: &collector.InFlight{
 				TaskID: "task\x1b[31m", Index: 3, Attempt: 2, Endpoint: "http://two", Stage: collector.StageRun,
 				Since: now.Add(-12 * time.Second), Started: now.Add(-95 * time.Second),

@@ -28,6 +28,7 @@ type view struct {
 	// flight are ended. until is when the grace time of a drain is over; zero: never.
 	draining, stopping bool
 	until              time.Time
+	recovery           recovery
 }
 
 // end says how the run is being ended; empty where it is not.
@@ -74,14 +75,33 @@ func (v *view) eta() time.Duration {
 	return time.Duration(float64(left) / v.rate * float64(time.Second))
 }
 
-// slots is how many samples may be in flight.
+// slots is how many samples may be in flight at this moment.
 func (v *view) slots() (n int) {
+	for _, e := range v.Endpoints {
+		if !e.Lost {
+			n += e.Limit
+		}
+	}
+	return n
+}
+
+// most is how many samples may ever be in flight.
+func (v *view) most() (n int) {
 	for _, e := range v.Endpoints {
 		if !e.Lost {
 			n += e.Max
 		}
 	}
 	return n
+}
+
+// flight is how many samples are in flight, of how many that may be.
+func (v *view) flight() string {
+	text := fmt.Sprintf("%d/%d", v.InFlight, v.slots())
+	if most := v.most(); most != v.slots() {
+		text += fmt.Sprintf(" (limit, at most %d)", most)
+	}
+	return text
 }
 
 // line is the whole state in one line.
@@ -123,7 +143,7 @@ func (v *view) block(width int, paint painter) []string {
 	size := min(40, width-utf8.RuneCountInString(head)-utf8.RuneCountInString(tail)-8)
 	lines := []string{"  " + paint.bold(head) + "  " + paint.bar(finished-v.failed(), v.failed(), v.Planned, size) + "  " + tail}
 
-	flight := fmt.Sprintf("in flight %d/%d   %s samples/s   %s tokens/s", v.InFlight, v.slots(), humanRate(v.rate), humanRate(v.tokens))
+	flight := fmt.Sprintf("in flight %s   %s samples/s   %s tokens/s", v.flight(), humanRate(v.rate), humanRate(v.tokens))
 	if v.sink.Shards > 0 {
 		flight += fmt.Sprintf("   %d shards, %s", v.sink.Shards, humanBytes(v.sink.Bytes))
 	}
@@ -134,6 +154,9 @@ func (v *view) block(width int, paint painter) []string {
 	}
 	if v.Retries > 0 {
 		lines = append(lines, "  "+paint.yellow(cut(fmt.Sprintf("retries %d   %s", v.Retries, classes(v.retried())), width-3)))
+	}
+	if text := v.recoveredText(); text != "" {
+		lines = append(lines, "  "+cut(text, width-3))
 	}
 	for _, e := range v.Endpoints {
 		switch {
@@ -149,6 +172,28 @@ func (v *view) block(width int, paint painter) []string {
 	return lines
 }
 
+// recoveredText says what was taken over from earlier processes; empty where nothing
+// was.
+func (v *view) recoveredText() string {
+	var parts []string
+	if v.recovery.Samples > 0 {
+		parts = append(parts, fmt.Sprintf("%d from the log", v.recovery.Samples))
+	}
+	if v.recovery.Open > 0 {
+		parts = append(parts, fmt.Sprintf("%d of %d in flight taken over", v.Reattached, v.recovery.Open))
+		if v.Gone > 0 {
+			parts = append(parts, fmt.Sprintf("%d gone", v.Gone))
+		}
+	}
+	if e := v.Earlier; e.Committed+e.Failed > 0 {
+		parts = append(parts, fmt.Sprintf("%s done before", humanCount(int64(e.Committed+e.Failed))))
+	}
+	if parts == nil {
+		return ""
+	}
+	return "resumed   " + strings.Join(parts, ", ")
+}
+
 // json is the state as fields of an event.
 func (v *view) json() map[string]any {
 	out := map[string]any{
@@ -157,6 +202,7 @@ func (v *view) json() map[string]any {
 		"rows": v.Rows, "sampled": v.Sampled, "trained": v.Trained,
 		"samples_per_second": v.rate, "tokens_per_second": v.tokens,
 		"shards": v.sink.Shards, "bytes": v.sink.Bytes, "draining": v.draining, "stopping": v.stopping,
+		"limit": v.slots(), "reattached": v.Reattached, "gone": v.Gone, "earlier": v.Earlier.Committed + v.Earlier.Failed,
 	}
 	if v.draining && !v.stopping && !v.until.IsZero() {
 		out["grace_seconds"] = max(0, v.until.Sub(v.now)).Seconds()

@@ -21,6 +21,7 @@ const (
 	tasksFile  = "tasks.jsonl"
 	lockFile   = "lock"
 	reportFile = "report.json"
+	journalDir = "journal"
 )
 
 // runVersion is the version of run.json. A newer one is refused.

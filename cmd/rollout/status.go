@@ -37,13 +37,14 @@ func (v *view) status(oldest []collector.InFlight) []string {
 		lines = append(lines, fmt.Sprintf("  %-10s %s", name, fmt.Sprintf(format, args...)))
 	}
 	line("samples", "%d planned = %d committed + %d failed + %d skipped + %d remaining", v.Planned, v.Committed, v.Failed, v.Skipped, v.Remaining)
-	line("in flight", "%d of at most %d; %d finished and not in a shard yet", v.InFlight, v.slots(), v.Accepted)
+	line("in flight", "%d of at most %d; %d finished and not in a shard yet", v.InFlight, v.most(), v.Accepted)
 	if n := v.failed(); n > 0 {
 		line("failed", "%s", classes(v.failing))
 	}
 	line("attempts", "%d, %d of them retries (%s)", v.Attempts, v.Retries, orDash(classes(v.retried())))
-	if pending := v.pendingWAL(); pending != "" {
-		line("wal", "%s", pending)
+	line("log", "%d samples wait in the write-ahead log (%s) for their shard", v.sink.Pending, humanBytes(v.sink.WALBytes))
+	if text := v.recoveredText(); text != "" {
+		line("resumed", "%s", strings.TrimSpace(strings.TrimPrefix(text, "resumed")))
 	}
 	if end := v.end(); end != "" {
 		line("end", "%s", end)
@@ -56,7 +57,7 @@ func (v *view) status(oldest []collector.InFlight) []string {
 		case e.Down:
 			state = "does not answer: nothing new is sent to it until it does"
 		}
-		line("server", "%s: %d in flight, limit %s; %s", e.Name, e.InFlight, v.limit(e), state)
+		line("server", "%s: %d in flight, %d of them waiting for a retry; limit %d of %d; %s", e.Name, e.InFlight, e.Waiting, e.Limit, e.Max, state)
 	}
 	for i := range oldest {
 		o := &oldest[i]
@@ -80,12 +81,6 @@ func (v *view) doing(o *collector.InFlight) string {
 	}
 	return text
 }
-
-// limit is how many samples an endpoint may work on at this moment.
-func (v *view) limit(e collector.EndpointStats) string { return fmt.Sprint(e.Max) }
-
-// pendingWAL says what waits in the write-ahead log; empty where nothing does.
-func (v *view) pendingWAL() string { return "" }
 
 // block writes lines of talk below a head, above the live block.
 func (d *display) block(head string, lines []string) {

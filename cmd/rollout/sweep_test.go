@@ -20,7 +20,7 @@ func TestSweep(t *testing.T) {
 	}
 	server := httptest.NewServer(sim)
 	t.Cleanup(server.Close)
-	c := &collection{config: defaultConfig(), display: &display{mode: displayQuiet, talk: io.Discard}, info: runInfo{ID: "mine"}}
+	c := &collection{config: defaultConfig(), display: &display{mode: displayQuiet, talk: io.Discard}, info: runInfo{ID: "mine"}, leftovers: &leftovers{}}
 	c.config.Server.URLs = []string{server.URL}
 	c.config.Agent.Model = "sglang//models/qwen3"
 	if c.clients, err = c.config.connect(nil); err != nil {
