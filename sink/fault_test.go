@@ -94,9 +94,9 @@ func TestFaults(t *testing.T) {
 				t.Parallel()
 				// Two commits: the byte limit is reached by the second sample.
 				cfg := sink.Config{Format: format, MaxShardBytes: 5000}
-				probe := &sinktest.Faults{FS: sink.OS(), At: -1}
+				probe := &sinktest.Faults{FS: sinktest.NewPowerCut("run", 0), At: -1}
 				cfg.FS = probe
-				if o := attempt(t, t.TempDir(), cfg, faultSamples()); o.err != nil {
+				if o := attempt(t, "run", cfg, faultSamples()); o.err != nil {
 					t.Fatal(o.err)
 				}
 				ops := probe.Ops()
@@ -115,14 +115,15 @@ func TestFaults(t *testing.T) {
 
 func testFault(t *testing.T, cfg sink.Config, at int, op string, dead bool) {
 	t.Helper()
-	dir := t.TempDir()
-	cfg.FS = &sinktest.Faults{FS: sink.OS(), At: at, Err: syscall.ENOSPC, Dead: dead}
-	o := attempt(t, dir, cfg, faultSamples())
+	disk := sinktest.NewPowerCut("run", 0) // its power stays on
+	cfg.FS = &sinktest.Faults{FS: disk, At: at, Err: syscall.ENOSPC, Dead: dead}
+	o := attempt(t, "run", cfg, faultSamples())
 	if o.err != nil && !errors.Is(o.err, syscall.ENOSPC) {
 		t.Errorf("error %v does not wrap its cause", o.err)
 	}
 
 	// The disk as the next process finds it.
+	dir := dump(t, disk)
 	_, _, keys := sinktest.Read(t, dir)
 	for key, err := range o.done {
 		if err == nil && keys[key] != 1 {
@@ -138,17 +139,27 @@ func testFault(t *testing.T, cfg sink.Config, at int, op string, dead bool) {
 			t.Errorf("left behind by a process that could have removed it: %s", name)
 		}
 	}
-	cfg.FS = nil
-	completed(t, dir, cfg, o)
+	cfg.FS = disk
+	completed(t, disk, cfg, o)
+}
+
+func dump(t *testing.T, disk *sinktest.PowerCut) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := disk.Dump(dir); err != nil {
+		t.Fatal(err)
+	}
+	return dir
 }
 
 // completed opens the dataset again, checks that all that was durable is in it, and
 // writes the rest.
-func completed(t *testing.T, dir string, cfg sink.Config, o outcome) {
+func completed(t *testing.T, disk *sinktest.PowerCut, cfg sink.Config, o outcome) {
 	t.Helper()
-	if _, err := sink.Create(dir, cfg); err != nil {
+	if _, err := sink.Create("run", cfg); err != nil {
 		t.Fatalf("the next process: %v", err)
 	}
+	dir := dump(t, disk)
 	_, _, keys := sinktest.Read(t, dir)
 	for key := range o.durable {
 		if keys[key] != 1 {
@@ -164,9 +175,10 @@ func completed(t *testing.T, dir string, cfg sink.Config, o outcome) {
 		}
 	}
 	sinktest.Compare(t, dir, committed)
-	if o := attempt(t, dir, cfg, missing); o.err != nil {
+	if o := attempt(t, "run", cfg, missing); o.err != nil {
 		t.Errorf("second run: %v", o.err)
 	}
+	dir = dump(t, disk)
 	sinktest.Compare(t, dir, faultSamples())
 	report, err := sink.Verify(t.Context(), dir, sink.VerifyOptions{})
 	if err != nil || report.ProblemCount > 0 || len(report.Orphans) > 0 || report.WAL != (sink.WALReport{}) {

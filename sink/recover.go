@@ -41,12 +41,10 @@ func (d *Dataset) Recovered() Recovery { return d.recovered }
 // short at any moment and begins again then.
 func (d *Dataset) recover(log *Log) error {
 	failpoint.Hit(failpoint.RecoverStarted)
-	// What the log says may be in memory only, if the process died between a link
-	// and its sync: it must be true on disk before a segment goes that it replaces.
-	for _, sub := range []string{dataDir, failuresDir, commitsDir} {
-		if err := d.cfg.FS.SyncDir(filepath.Join(d.dir, sub)); err != nil {
-			return &ShardError{Path: filepath.Join(d.dir, sub), Op: "sync", Err: err}
-		}
+	// The last entry may be in memory only, if the process died between its link and
+	// the sync: it must be true on disk before a segment goes that it replaces.
+	if err := d.cfg.FS.SyncDir(filepath.Join(d.dir, commitsDir)); err != nil {
+		return &ShardError{Path: filepath.Join(d.dir, commitsDir), Op: "sync", Err: err}
 	}
 	if err := d.clearLeftovers(log); err != nil {
 		return err

@@ -1,0 +1,197 @@
+package sink_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/rollout-rl/rollout/sink"
+	"github.com/rollout-rl/rollout/sink/sinktest"
+	"github.com/rollout-rl/rollout/tokenize"
+)
+
+// An attempt of a sample, as a commit names it.
+type attemptID struct {
+	key string
+	n   int32
+}
+
+func idOf(s *tokenize.Sample) attemptID { return attemptID{s.Key, s.Attempt} }
+
+// cutSamples are three sequences of samples, of which each is appended in order:
+// among them keys that fail and then succeed.
+func cutSamples() (lines [3][]*tokenize.Sample) {
+	b := sinktest.NewBuilder(11)
+	for i := range lines {
+		fails := b.Failure(3)
+		again := b.Sample(b.Row(20, 30))
+		again.Key, again.Attempt = fails.Key, 2
+		again.RolloutID = fmt.Sprintf("%s/%d", again.Key, again.Attempt)
+		lines[i] = []*tokenize.Sample{b.Sample(b.Row(40, 300)), fails, again, b.Sample(b.Row(2, 5), b.Row(400, 9))}
+	}
+	return lines
+}
+
+// live runs a process on the file system until it has appended all samples that are
+// not in the log yet, or the power is cut. It adds to durable what Append returned
+// nil for, and returns what ended it.
+func live(t *testing.T, fs sink.FS, cfg sink.Config, lines [3][]*tokenize.Sample, durable map[attemptID]bool) error {
+	t.Helper()
+	cfg.FS = fs
+	d, err := sink.Create("run", cfg)
+	if err != nil {
+		return err
+	}
+	d.SetSyncEvery(0)
+	var run, feed sync.WaitGroup
+	run.Go(func() { _ = d.Run(t.Context()) }) // Close returns it as well
+	var mu sync.Mutex
+	for _, line := range lines {
+		feed.Go(func() {
+			for _, s := range line {
+				mu.Lock()
+				there := durable[idOf(s)]
+				mu.Unlock()
+				if there {
+					continue
+				}
+				err := d.Append(t.Context(), s, func(error) {})
+				if err != nil && !errors.Is(err, sink.ErrCommitted) {
+					return
+				}
+				mu.Lock()
+				durable[idOf(s)] = true
+				mu.Unlock()
+			}
+		})
+	}
+	feed.Wait()
+	err = d.Close(context.Background())
+	run.Wait()
+	return err
+}
+
+// inLog counts the attempts that the log on the file system names.
+func inLog(t *testing.T, fs *sinktest.PowerCut) map[attemptID]int {
+	t.Helper()
+	dir := dump(t, fs)
+	report, err := sink.Verify(t.Context(), dir, sink.VerifyOptions{})
+	if err != nil || report.ProblemCount > 0 {
+		t.Fatalf("Verify: %v, %v", err, report.Problems)
+	}
+	if len(report.Orphans) > 0 || report.WAL != (sink.WALReport{}) {
+		t.Errorf("recovery left orphans %q, write-ahead log %+v", report.Orphans, report.WAL)
+	}
+	log, err := sink.ReadLog(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := map[attemptID]int{}
+	for _, c := range log.Commits {
+		for _, s := range c.Samples {
+			n[attemptID{s.Key, s.Attempt}]++
+		}
+	}
+	return n
+}
+
+// TestPowerCut cuts the power at every operation of a run with many commits, or
+// kills the process there; cuts the recovery in turn, some times; and looks at what
+// is there when one comes to its end: each attempt that was reported durable once,
+// none twice.
+func TestPowerCut(t *testing.T) {
+	t.Parallel()
+	lines := cutSamples()
+	cfg := sink.Config{MaxShardBytes: 2500, Writers: 2, RowGroupTokens: 1000}
+	probe := sinktest.NewPowerCut("run", 0)
+	probe.CutAt(-1)
+	if err := live(t, probe, cfg, lines, map[attemptID]bool{}); err != nil {
+		t.Fatal(err)
+	}
+	steps := len(probe.Steps())
+	rounds := 2
+	if testing.Short() {
+		rounds = 1
+	}
+	t.Logf("%d operations", steps)
+	for at := range steps {
+		t.Run(fmt.Sprintf("at=%d", at), func(t *testing.T) {
+			t.Parallel()
+			for round := range rounds {
+				cutOnce(t, cfg, lines, at, uint64(round))
+			}
+		})
+	}
+}
+
+func cutOnce(t *testing.T, cfg sink.Config, lines [3][]*tokenize.Sample, at int, seed uint64) {
+	t.Helper()
+	rng := rand.New(rand.NewPCG(seed, uint64(at)))
+	fs := sinktest.NewPowerCut("run", rng.Uint64())
+	durable := map[attemptID]bool{}
+	fs.CutAt(at)
+	err := live(t, fs, cfg, lines, durable)
+	if err != nil && !errors.Is(err, sinktest.ErrPower) {
+		t.Fatalf("seed %d: %v does not wrap its cause", seed, err)
+	}
+	for range rng.IntN(4) {
+		back(rng, fs)
+		fs.CutAt(rng.IntN(60))
+		_, err := sink.Create("run", withFS(cfg, fs))
+		if err != nil && !errors.Is(err, sinktest.ErrPower) {
+			t.Fatalf("seed %d: recovery: %v", seed, err)
+		}
+	}
+	back(rng, fs)
+	if _, err := sink.Create("run", withFS(cfg, fs)); err != nil {
+		t.Fatalf("seed %d: the last recovery: %v", seed, err)
+	}
+	n := inLog(t, fs)
+	for id := range durable {
+		if n[id] == 0 {
+			t.Errorf("seed %d: %v was durable and is lost", seed, id)
+		}
+	}
+	once(t, n)
+	fs.Kill()
+	for id := range n {
+		durable[id] = true
+	}
+	if err := live(t, fs, cfg, lines, durable); err != nil {
+		t.Fatalf("seed %d: the run that continues: %v", seed, err)
+	}
+	n = inLog(t, fs)
+	once(t, n)
+	for _, s := range slices.Concat(lines[:]...) {
+		if n[idOf(s)] == 0 && !(s.Attempt == 1 && len(s.Failures) > 0) { // a failure that came too late is refused
+			t.Errorf("seed %d: %v is not in the complete dataset", seed, idOf(s))
+		}
+	}
+}
+
+// back starts the machine again, or the process alone.
+func back(rng *rand.Rand, fs *sinktest.PowerCut) {
+	if rng.IntN(3) == 0 {
+		fs.Kill()
+	} else {
+		fs.Restart()
+	}
+}
+
+func withFS(cfg sink.Config, fs sink.FS) sink.Config {
+	cfg.FS = fs
+	return cfg
+}
+
+func once(t *testing.T, n map[attemptID]int) {
+	t.Helper()
+	for id, times := range n {
+		if times > 1 {
+			t.Errorf("%v is %d times in the log", id, times)
+		}
+	}
+}

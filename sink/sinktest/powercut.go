@@ -1,0 +1,373 @@
+package sinktest
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+
+	"github.com/rollout-rl/rollout/sink"
+)
+
+// ErrPower is what every operation returns once the power is cut.
+var ErrPower = errors.New("sinktest: the power is cut")
+
+// sector is what a disk writes as a whole.
+const sector = 512
+
+// A PowerCut is a file system in memory that forgets, as a disk may, what was not
+// synced: the content of files but for File.Sync, names but for SyncDir. At a power
+// cut each name and each sector that was not synced is there or not, by the seed.
+//
+// It knows one folder, and what is made in it.
+type PowerCut struct {
+	mu    sync.Mutex
+	rng   *rand.Rand
+	root  string
+	names map[string]*inode // as processes see them
+	disk  map[string]*inode // as they were synced
+	ops   int
+	cutAt int // -1: never
+	boot  int // files of an earlier one are closed
+	steps []string
+}
+
+// An inode is a file or a folder.
+type inode struct {
+	folder bool
+	data   []byte
+	synced int // the length that is durable; files only grow
+}
+
+// NewPowerCut returns a file system that holds the empty folder root.
+func NewPowerCut(root string, seed uint64) *PowerCut {
+	folder := &inode{folder: true}
+	return &PowerCut{
+		rng: rand.New(rand.NewPCG(seed, 1)), root: root, cutAt: -1,
+		names: map[string]*inode{root: folder}, disk: map[string]*inode{root: folder},
+	}
+}
+
+// CutAt cuts the power at the nth operation from now, from 0. That operation may
+// still happen, in part or as a whole, but nobody learns of it.
+func (p *PowerCut) CutAt(n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.ops, p.steps, p.cutAt = 0, nil, n
+}
+
+// Steps returns the operations since the last CutAt or Restart.
+func (p *PowerCut) Steps() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.steps)
+}
+
+// Kill is a Restart of the process alone: the operating system keeps what it has,
+// synced or not.
+func (p *PowerCut) Kill() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.boot++
+	p.ops, p.steps, p.cutAt = 0, nil, -1
+}
+
+// Restart brings the power back. What is on disk then stays as it is until it is
+// written again, and is durable.
+func (p *PowerCut) Restart() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.boot++
+	p.ops, p.steps, p.cutAt = 0, nil, -1
+
+	var all []string
+	for name := range p.names {
+		all = append(all, name)
+	}
+	for name := range p.disk {
+		all = append(all, name)
+	}
+	slices.Sort(all) // maps have no order, seeds do; folders come before what is in them
+	left := map[string]*inode{}
+	for _, name := range slices.Compact(all) {
+		node := p.disk[name]
+		if now := p.names[name]; now != node && p.rng.IntN(2) == 0 {
+			node = now
+		}
+		if node != nil && (name == p.root || left[filepath.Dir(name)] != nil) {
+			left[name] = node
+		}
+	}
+	seen := map[*inode]bool{}
+	for _, name := range slices.Compact(all) {
+		if node := left[name]; node != nil && !seen[node] {
+			seen[node] = true
+			node.tear(p.rng)
+		}
+	}
+	p.names = left
+	p.disk = map[string]*inode{}
+	for name, node := range left {
+		p.disk[name] = node
+	}
+}
+
+// tear decides what is left of the bytes that were not synced: all, nothing, a
+// part, or some sectors of a part, with zeros between.
+func (n *inode) tear(rng *rand.Rand) {
+	tail := len(n.data) - n.synced
+	switch rng.IntN(4) {
+	case 0:
+		n.data = n.data[:n.synced]
+	case 1:
+	default:
+		n.data = slices.Clone(n.data[:n.synced+rng.IntN(tail+1)])
+		if rng.IntN(2) == 0 {
+			break
+		}
+		for at := n.synced; at < len(n.data); {
+			end := min((at/sector+1)*sector, len(n.data))
+			if rng.IntN(2) == 0 {
+				clear(n.data[at:end])
+			}
+			at = end
+		}
+	}
+	n.synced = len(n.data)
+}
+
+// Dump writes what processes see into a folder of the operating system.
+func (p *PowerCut) Dump(dir string) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var names []string
+	for name := range p.names {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		rel, err := filepath.Rel(p.root, name)
+		if err != nil {
+			return err
+		}
+		to := filepath.Join(dir, rel)
+		if p.names[name].folder {
+			err = os.MkdirAll(to, 0o777)
+		} else {
+			err = os.WriteFile(to, p.names[name].data, 0o666)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// step is the beginning of an operation. happens says whether it takes place, err
+// what is said of it.
+func (p *PowerCut) step(op string) (happens bool, err error) {
+	n := p.ops
+	p.ops++
+	p.steps = append(p.steps, op)
+	if p.cutAt < 0 || n < p.cutAt {
+		return true, nil
+	}
+	return n == p.cutAt && p.rng.IntN(2) == 0, ErrPower
+}
+
+// do runs an operation under the lock.
+func (p *PowerCut) do(op, name string, act func() error) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	happens, err := p.step(op)
+	if happens {
+		if aerr := act(); err == nil {
+			err = aerr
+		}
+	}
+	if err == nil || errors.Is(err, ErrPower) {
+		return err
+	}
+	return &fs.PathError{Op: op, Path: name, Err: err}
+}
+
+// MkdirAll makes a folder and its parents.
+func (p *PowerCut) MkdirAll(name string) error {
+	return p.do("mkdir", name, func() error {
+		for ; p.names[name] == nil; name = filepath.Dir(name) {
+			p.names[name] = &inode{folder: true}
+		}
+		return nil
+	})
+}
+
+// Create makes a new file.
+func (p *PowerCut) Create(name string) (f sink.File, err error) {
+	err = p.do("create", name, func() error {
+		if p.names[name] != nil {
+			return fs.ErrExist
+		}
+		if p.names[filepath.Dir(name)] == nil {
+			return fs.ErrNotExist
+		}
+		node := &inode{}
+		p.names[name] = node
+		f = &powerFile{p, node, p.boot}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+// Open opens a file for reading.
+func (p *PowerCut) Open(name string) (f sink.File, err error) {
+	err = p.do("open", name, func() error {
+		node := p.names[name]
+		if node == nil {
+			return fs.ErrNotExist
+		}
+		f = &powerFile{p, node, p.boot}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+// Rename moves a file.
+func (p *PowerCut) Rename(from, to string) error {
+	return p.do("rename", from, func() error {
+		if p.names[from] == nil || p.names[filepath.Dir(to)] == nil {
+			return fs.ErrNotExist
+		}
+		p.names[to] = p.names[from]
+		delete(p.names, from)
+		return nil
+	})
+}
+
+// Link gives a file a second name.
+func (p *PowerCut) Link(from, to string) error {
+	return p.do("link", from, func() error {
+		if p.names[from] == nil || p.names[filepath.Dir(to)] == nil {
+			return fs.ErrNotExist
+		}
+		if p.names[to] != nil {
+			return fs.ErrExist
+		}
+		p.names[to] = p.names[from]
+		return nil
+	})
+}
+
+// Remove deletes a name.
+func (p *PowerCut) Remove(name string) error {
+	return p.do("remove", name, func() error {
+		if p.names[name] == nil {
+			return fs.ErrNotExist
+		}
+		delete(p.names, name)
+		return nil
+	})
+}
+
+// SyncDir makes the names in a folder durable.
+func (p *PowerCut) SyncDir(name string) error {
+	return p.do("syncdir", name, func() error {
+		if p.names[name] == nil {
+			return fs.ErrNotExist
+		}
+		for path := range p.disk {
+			if path != p.root && filepath.Dir(path) == name {
+				delete(p.disk, path)
+			}
+		}
+		for path, node := range p.names {
+			if path != p.root && filepath.Dir(path) == name {
+				p.disk[path] = node
+			}
+		}
+		return nil
+	})
+}
+
+// ReadDir returns the names in a folder.
+func (p *PowerCut) ReadDir(name string) (names []string, err error) {
+	err = p.do("readdir", name, func() error {
+		if p.names[name] == nil {
+			return fs.ErrNotExist
+		}
+		for path := range p.names {
+			if path != p.root && filepath.Dir(path) == name {
+				names = append(names, filepath.Base(path))
+			}
+		}
+		slices.Sort(names)
+		return nil
+	})
+	return names, err
+}
+
+// A powerFile is an open file of a PowerCut.
+type powerFile struct {
+	p    *PowerCut
+	node *inode
+	boot int
+}
+
+func (f *powerFile) do(op string, act func() error) error {
+	return f.p.do(op, "", func() error {
+		if f.boot != f.p.boot {
+			return ErrPower
+		}
+		return act()
+	})
+}
+
+func (f *powerFile) Write(b []byte) (n int, err error) {
+	err = f.do("write", func() error {
+		n = len(b)
+		f.node.data = append(f.node.data, b...)
+		return nil
+	})
+	return n, err
+}
+
+func (f *powerFile) ReadAt(b []byte, off int64) (n int, err error) {
+	eof := false
+	err = f.do("read", func() error {
+		if off < int64(len(f.node.data)) {
+			n = copy(b, f.node.data[off:])
+		}
+		eof = n < len(b)
+		return nil
+	})
+	if err == nil && eof {
+		err = io.EOF
+	}
+	return n, err
+}
+
+func (f *powerFile) Sync() error {
+	return f.do("sync", func() error {
+		f.node.synced = len(f.node.data)
+		return nil
+	})
+}
+
+func (f *powerFile) Close() error { return f.do("close", func() error { return nil }) }
+
+func (f *powerFile) Size() (n int64, err error) {
+	err = f.do("size", func() error {
+		n = int64(len(f.node.data))
+		return nil
+	})
+	return n, err
+}
