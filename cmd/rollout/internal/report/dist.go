@@ -44,8 +44,9 @@ func distribute(values []float64) *Distribution {
 	n := float64(len(values))
 	d := &Distribution{Count: len(values), Min: values[0], Max: values[len(values)-1]}
 	for _, v := range values {
-		d.Mean += v / n
+		d.Mean += v
 	}
+	d.Mean /= n
 	for _, v := range values {
 		d.Std += (v - d.Mean) * (v - d.Mean) / n
 	}

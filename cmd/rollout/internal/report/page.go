@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"time"
 
+	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
 )
 
@@ -182,7 +183,7 @@ func notes(r *Report) (out []note) {
 		say("warn", "%s of %s rows (%s) are unverified: nothing could be checked about their prompts.", count(n), count(r.Lengths.Rows), share(n, r.Lengths.Rows))
 	}
 	if t := r.Truncation; t.Truncated*20 > t.Samples {
-		say("warn", "%s of the samples were truncated.", share(t.Truncated, t.Samples))
+		say("warn", "%s of the samples have a row that was cut at tokens.max_row_tokens.", share(t.Truncated, t.Samples))
 	}
 	if g := r.Groups; g.Scored > 0 && g.ZeroVariance*2 > g.Scored {
 		say("warn", "%s of the scored groups have one reward for all samples, and teach nothing.", share(g.ZeroVariance, g.Scored))
@@ -296,10 +297,15 @@ func (p *page) rewards() {
 		return
 	}
 	var xy plotter.XYs
+	var ks plot.ConstantTicks
 	for _, k := range w.PassAtK {
 		xy = append(xy, plotter.XY{X: float64(k.K), Y: k.Value})
+		ks = append(ks, plot.Tick{Value: float64(k.K), Label: strconv.Itoa(k.K)})
 	}
-	p.PassPlot = lines("pass@k", "k", "pass@k", []line{{xy: xy}}, 1)
+	p.PassPlot = lines("pass@k", "k", "share of groups", []line{{xy: xy}}, func(q *plot.Plot) {
+		q.X.Scale, q.X.Tick.Marker = plot.LogScale{}, ks
+		q.Y.Max = 1
+	})
 }
 
 func (p *page) lengths() {
@@ -329,23 +335,30 @@ func (p *page) times() {
 			p.TimeRows = append(p.TimeRows, row)
 		}
 	}
-	p.TimePlots = present(histogram("Time per sample", "seconds", t.Total, "samples"), p.throughput())
+	p.TimePlots = append(present(histogram("Time per sample", "seconds", t.Total, "samples")), p.throughput()...)
 }
 
-// throughput is over the time since the first sample began.
-func (p *page) throughput() *figure {
+// throughput is over the time since the first sample began. A sample counts when it
+// ends.
+func (p *page) throughput() []*figure {
 	s := p.R.Throughput
 	if s == nil || len(s.Tokens) < 2 {
 		return nil
 	}
 	unit, per := elapsed(time.Duration(float64(len(s.Tokens)) * s.Step * float64(time.Second)))
-	var xy plotter.XYs
-	for i, tokens := range s.Tokens {
-		xy = append(xy, plotter.XY{X: float64(i) * s.Step / per, Y: tokens / s.Step})
+	since := unit + " since " + s.Start.Format("2006-01-02 15:04:05")
+	curve := func(values []float64, scale float64) []line {
+		var xy plotter.XYs
+		for i, v := range values {
+			xy = append(xy, plotter.XY{X: float64(i) * s.Step / per, Y: v * scale})
+		}
+		last := xy[len(xy)-1].Y
+		return []line{{xy: append(xy, plotter.XY{X: float64(len(values)) * s.Step / per, Y: last}), step: true, area: true}}
 	}
-	xy = append(xy, plotter.XY{X: float64(len(s.Tokens)) * s.Step / per, Y: xy[len(xy)-1].Y})
-	return lines("Sampled tokens per second, when samples ended", unit+" since "+s.Start.Format("2006-01-02 15:04:05"), "tokens/s",
-		[]line{{xy: xy, step: true, area: true}}, 0)
+	return present(
+		lines("Sampled tokens per second", since, "tokens/s", curve(s.Tokens, 1/s.Step), nil),
+		lines("Samples ended per minute", since, "samples/min", curve(s.Samples, 60/s.Step), nil),
+	)
 }
 
 // control draws the limits and what was in flight over the time of the logs.
@@ -397,8 +410,8 @@ func (p *page) control() {
 		title += fmt.Sprintf(" (%d more endpoints in the table)", n)
 	}
 	p.ControlPlots = present(
-		lines(title, since, "samples", limits, 0),
-		lines("Samples in flight", since, "samples", []line{{xy: flight, area: true}}, 0),
+		lines(title, since, "samples", limits, nil),
+		lines("Samples in flight", since, "samples", []line{{xy: flight, area: true}}, nil),
 	)
 }
 

@@ -110,8 +110,8 @@ func histogram(title, unit string, d *Distribution, what string) *figure {
 	return &f
 }
 
-// lines draws lines from 0 on.
-func lines(title, x, y string, all []line, limit float64) *figure {
+// lines draws lines from 0 on. What else the plot needs, edit does; it may be nil.
+func lines(title, x, y string, all []line, edit func(*plot.Plot)) *figure {
 	p := newPlot(x, y)
 	n := 0
 	for i, l := range all {
@@ -136,17 +136,16 @@ func lines(title, x, y string, all []line, limit float64) *figure {
 		return nil
 	}
 	p.Y.Min = 0
-	if limit > 0 {
-		p.Y.Max = limit
-	} else {
-		p.Y.Max = top(p.Y.Max)
-	}
+	p.Y.Max = top(p.Y.Max)
 	if n > 1 {
 		p.Y.Max *= 1 + .14*float64(n) // room for the names
 		p.Legend.YOffs = 2
 	}
 	if p.X.Max <= p.X.Min {
 		p.X.Max = p.X.Min + 1
+	}
+	if edit != nil {
+		edit(p)
 	}
 	f := drawn(p, title)
 	return &f
@@ -170,7 +169,8 @@ func (n ticks) Ticks(low, high float64) (out []plot.Tick) {
 	}
 	step := roundStep((high - low) / float64(n))
 	for i := math.Ceil(low/step - 1e-9); i*step <= high+1e-9*step; i++ {
-		out = append(out, plot.Tick{Value: i * step, Label: short(i * step)})
+		v := i*step + 0 // no negative zero
+		out = append(out, plot.Tick{Value: v, Label: short(v)})
 	}
 	return out
 }

@@ -155,7 +155,8 @@ type Lengths struct {
 
 // Truncation is over samples, but for Flags and Unscored.
 type Truncation struct {
-	Samples   int            `json:"samples"`
+	Samples int `json:"samples"`
+	// Truncated counts samples with a row that was cut at its limit of tokens.
 	Truncated int            `json:"truncated"`
 	Status    map[string]int `json:"status,omitempty"`
 	Stop      map[string]int `json:"stop_reasons,omitempty"`

@@ -42,7 +42,8 @@ type survey struct {
 
 	failed  map[string]failure // by key, the last one
 	slowest slowHeap
-	rows    int // of all data shards so far, also those that could not be read
+	cut     bool // a row of the sample that is being read was truncated
+	rows    int  // of all data shards so far, also those that could not be read
 }
 
 type attemptSum struct {
@@ -119,15 +120,17 @@ func (s *survey) row(row *sink.StoredRow, at int) {
 	r.Truncation.TrimmedTokens += int64(row.Trimmed)
 	if row.SegmentIndex == 0 {
 		s.sample(row, at)
+		s.cut = false
+	}
+	if row.Truncated && !s.cut {
+		r.Truncation.Truncated++
+		s.cut = true
 	}
 }
 
 func (s *survey) sample(row *sink.StoredRow, at int) {
 	r := s.report
 	r.Truncation.Samples++
-	if row.Truncated {
-		r.Truncation.Truncated++
-	}
 	r.Truncation.Status[row.Status]++
 	r.Truncation.Stop[row.StopReason]++
 	r.Retries.Attempts[int(row.Attempt)]++
@@ -348,5 +351,6 @@ var advice = map[string]string{
 	collector.ClassNoTurns.String():         "The server sent no token data. The model must be served by SGLang natively; rollout doctor checks that.",
 	collector.ClassNoPrompt.String():        "What the model was shown cannot be known, or not as surely as tokens.require wants. Give --tokenizer; see the reasons.",
 	collector.ClassTokenMismatch.String():   "Token data contradict each other. rollout doctor, given the same settings, says which of template, tokenizer or server differs.",
+	collector.ClassLost.String():            "The attempt of an earlier process could not be taken over. Collect the sample again with --retry-failed.",
 	collector.ClassInternal.String():        "A fault of this program. Please report it with the error.",
 }
