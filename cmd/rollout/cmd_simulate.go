@@ -106,7 +106,7 @@ func wrap(text string, width int, indent string) string {
 
 // config turns the flags into the server's configuration, with all complaints.
 func (o *simulateOptions) config(getenv func(string) string) (lettasim.Config, error) {
-	c := lettasim.Config{Seed: o.seed, KeepIDs: o.keepIDs, InputIDs: o.inputIDs, Model: o.model, Version: o.version}
+	c := lettasim.Config{Seed: o.seed, KeepIDs: o.keepIDs, InputIDs: o.inputIDs, Model: o.model, Version: o.version, KeepAnswers: true}
 	var bad complaints
 	complain := func(flag string, err error) {
 		if err != nil {
