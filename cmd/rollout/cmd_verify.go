@@ -9,29 +9,57 @@ import (
 )
 
 func (p *program) verifyCmd() *cobra.Command {
-	var asJSON bool
+	var asJSON, repair, dryRun bool
 	var o sink.VerifyOptions
 	cmd := &cobra.Command{
 		Use:   "verify RUN",
 		Short: "check every promise that a run's data makes",
 		Long: `Check every promise that a run's data makes: the commit log has no gap, every
 shard is there with its checksum and row count, no sample is in it twice, and every
-row keeps the invariants of its arrays. Nothing is changed.`,
-		Annotations: exits("Exit status: 0 all is well, 9 something is wrong and is listed on stdout, 7 RUN is no run, 6 it cannot be read."),
-		Example:     "  rollout verify run1",
+row keeps the invariants of its arrays; what waits in the write-ahead log and in the
+journal can be read. Nothing is changed, and the run may be at work.
+
+With --repair, a damaged write-ahead log or journal is mended first: it is said what
+is damaged and what can be kept, then all that is whole is kept, and the damaged file
+is set aside. What was lost is collected again by collect --resume. Damaged shards and
+commits cannot be mended.`,
+		Annotations: exits("Exit status: 0 all is well, 9 something is wrong and is listed on stdout, 7 RUN is no run, 6 it cannot be read, 8 with --repair: RUN is being collected into."),
+		Example: `  rollout verify run1
+  rollout verify run1 --repair --dry-run
+  rollout verify run1 --repair`,
 		Args:        exactArgs("RUN"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := needRun(args[0]); err != nil {
 				return err
 			}
+			if dryRun && !repair {
+				return withHint(usageError("--dry-run goes with --repair"), "verify changes nothing anyway")
+			}
+			if repair {
+				damaged, err := p.repair(args[0], dryRun)
+				if err != nil {
+					return err
+				}
+				if dryRun {
+					if damaged {
+						return silentError(exitVerify)
+					}
+					return nil
+				}
+			}
 			r, err := sink.Verify(cmd.Context(), args[0], o)
 			if err != nil {
 				return readError(args[0], err)
+			}
+			if err := journalProblems(args[0], &r); err != nil {
+				return err
 			}
 			return p.verified(args[0], r, asJSON)
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	cmd.Flags().BoolVar(&repair, "repair", false, "mend a damaged write-ahead log or journal first, after saying what will be done")
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "with --repair: say what would be done, and do nothing")
 	cmd.Flags().IntVar(&o.MaxProblems, "max-problems", 100, "list `N` problems at most; all are counted")
 	cmd.Flags().IntVar(&o.VocabSize, "vocab-size", 0, "`N` ids that the vocabulary has (default: not checked)")
 	return cmd
@@ -47,6 +75,7 @@ func (p *program) verified(dir string, r sink.VerifyReport, asJSON bool) error {
 			"run": dir, "ok": r.ProblemCount == 0, "commits": r.Commits, "shards": r.Shards, "samples": r.Samples,
 			"failed": r.Failed, "rows": r.Rows, "failures": r.Failures, "tokens": r.Tokens, "bytes": r.Bytes,
 			"problems": problems, "problem_count": r.ProblemCount, "orphans": r.Orphans,
+			"wal_segments": r.WAL.Segments, "wal_pending": r.WAL.Pending, "wal_torn_bytes": r.WAL.TornBytes,
 		}); err != nil {
 			return err
 		}
@@ -56,6 +85,9 @@ func (p *program) verified(dir string, r sink.VerifyReport, asJSON bool) error {
 		}
 		for _, name := range r.Orphans {
 			p.say("%s: named by no commit, not data", name)
+		}
+		if r.WAL.Pending > 0 {
+			p.say("%d samples wait in the write-ahead log for their shard", r.WAL.Pending)
 		}
 		state := "ok"
 		if r.ProblemCount > 0 {

@@ -187,7 +187,7 @@ func (c *collection) recovered(r sink.Recovery, found journal.Found) {
 	if n := len(r.Orphans); n > 0 {
 		text += fmt.Sprintf("; %d shards that no commit names are in orphans/", n)
 	}
-	c.display.say("%s", text)
+	c.display.note("%s", text)
 }
 
 // openError is the error of a folder whose files cannot be taken up again.
@@ -215,7 +215,7 @@ func (c *collection) run(ctx context.Context) error {
 	began := time.Now()
 	if c.scrapes != nil {
 		defer c.metrics.serve(ctx, c.scrapes)()
-		c.display.say("metrics at http://%s/metrics", c.scrapes.Addr())
+		c.display.note("metrics at http://%s/metrics", c.scrapes.Addr())
 	}
 	c.phase.Store("collecting")
 	c.running.Store(&running{began})
@@ -276,7 +276,7 @@ func (c *collection) sweep(ctx context.Context, left int) int {
 		}
 	}
 	if removed > 0 {
-		c.display.say("removed %d agents that were left on the server", removed)
+		c.display.note("removed %d agents that were left on the server", removed)
 	}
 	return 0
 }

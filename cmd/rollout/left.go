@@ -21,6 +21,7 @@ func readLedger(dir string) (ledger, error) {
 		return nil, err
 	}
 	l := ledger{}
+	unnamed := false // a commit of a program that did not say why samples failed
 	for i := range log.Commits {
 		for _, s := range log.Commits[i].Samples {
 			e, seen := l[s.Key]
@@ -30,10 +31,14 @@ func readLedger(dir string) (ledger, error) {
 			case !s.Failed():
 				e.failed = collector.ClassNone
 			case !done:
-				e.failed = collector.ClassInternal
+				e.failed = failedClass(s.Class)
+				unnamed = unnamed || s.Class == ""
 			}
 			l[s.Key] = e
 		}
+	}
+	if !unnamed {
+		return l, nil
 	}
 	for s := range log.Shards(sink.KindFailures) {
 		for f, err := range log.FailureFacts(s) {

@@ -102,7 +102,7 @@ func (c *collection) clearLeftovers(ctx context.Context) {
 		}
 		c.log.Info("leftover agents removed", "endpoint", client.BaseURL(), "agents", n)
 		if n > 0 {
-			c.display.say("removed %d agents that an earlier process left on %s", n, client.BaseURL())
+			c.display.note("removed %d agents that an earlier process left on %s", n, client.BaseURL())
 		}
 		if err != nil {
 			c.log.Warn("leftover agents not removed", append([]any{"endpoint", client.BaseURL()}, errorAttrs(err)...)...)

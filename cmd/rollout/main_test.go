@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -22,6 +23,8 @@ import (
 	"github.com/klauspost/compress/zstd"
 	"github.com/parquet-go/parquet-go"
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/rollout-rl/rollout/sink"
 )
 
 var update = flag.Bool("update", false, "rewrite the expected output in the scripts")
@@ -55,7 +58,7 @@ func TestScripts(t *testing.T) {
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"code": scriptCode, "ready": scriptReady, "field": scriptField, "absent": scriptAbsent,
+			"durable": scriptDurable, "flip": scriptFlip, "code": scriptCode, "ready": scriptReady, "field": scriptField, "absent": scriptAbsent,
 			"pack": scriptPack, "unpack": scriptUnpack, "parquet": scriptParquet, "append": scriptAppend, "lines": scriptLines, "agents": scriptAgents, "await": scriptAwait, "samerows": scriptSameRows,
 		},
 	})
@@ -101,6 +104,44 @@ func scriptAwait(ts *testscript.TestScript, neg bool, args []string) {
 		b, _ := os.ReadFile(path)
 		return bytes.Contains(b, []byte(args[1]))
 	})
+}
+
+// durable N RUN waits until N samples of a run are durable.
+func scriptDurable(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: durable N RUN")
+	}
+	want, err := strconv.ParseInt(args[0], 10, 64)
+	ts.Check(err)
+	poll(ts, args[0]+" durable samples in "+args[1], func() bool {
+		r, err := sink.Verify(context.Background(), ts.MkAbs(args[1]), sink.VerifyOptions{})
+		return err == nil && r.WAL.Pending+r.Samples >= want
+	})
+}
+
+// flip OFFSET FILE… inverts one byte of each.
+func scriptFlip(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: flip OFFSET FILE…")
+	}
+	at, err := strconv.ParseInt(args[0], 10, 64)
+	ts.Check(err)
+	for _, pattern := range args[1:] {
+		names, err := filepath.Glob(ts.MkAbs(pattern))
+		ts.Check(err)
+		if len(names) == 0 {
+			ts.Fatalf("no file %s", pattern)
+		}
+		for _, name := range names {
+			f, err := os.OpenFile(name, os.O_RDWR, 0)
+			ts.Check(err)
+			b := make([]byte, 1)
+			_, err = f.ReadAt(b, at)
+			ts.Check(err)
+			_, err = f.WriteAt([]byte{^b[0]}, at)
+			ts.Check(errors.Join(err, f.Close()))
+		}
+	}
 }
 
 // agents N URL waits until the server has so many agents.

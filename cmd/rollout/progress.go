@@ -144,6 +144,13 @@ func (d *display) say(format string, args ...any) {
 	}
 }
 
+// note is say, for what need not be known.
+func (d *display) note(format string, args ...any) {
+	if d.mode != displayQuiet {
+		d.say(format, args...)
+	}
+}
+
 // event writes a JSON line, in JSON mode only.
 func (d *display) event(name string, fields map[string]any) {
 	if d.mode != displayJSON {
