@@ -207,26 +207,32 @@ func (f *feed) send(ctx context.Context, cl claim) (bool, error) {
 // bound gives the claims to workers of their endpoint, and to any when that is lost.
 // Until it closes ep.bound, the workers of the endpoint take nothing else.
 func (f *feed) bound(ctx context.Context, ep *endpoint, claims []claim) {
-	sent := 0
-	func() {
-		defer close(ep.bound)
-		for ; sent < len(claims); sent++ {
-			f.open.Add(1)
-			claims[sent].offered = time.Now()
-			select {
-			case ep.bound <- claims[sent]:
-				continue
-			case <-ep.lost:
-			case <-f.c.drain:
-			case <-ctx.Done():
-			}
-			f.open.Done()
-			return
-		}
-	}()
-	for _, cl := range claims[sent:] {
+	rest := f.sendBound(ctx, ep, claims)
+	close(ep.bound)
+	for _, cl := range rest {
 		if ok, _ := f.send(ctx, cl); !ok {
 			return // the other half of the feed has the error
 		}
 	}
+}
+
+// sendBound returns the claims that are left when the endpoint is lost. What a drain
+// or a stop leaves is for the next process: no other endpoint is to have it.
+func (f *feed) sendBound(ctx context.Context, ep *endpoint, claims []claim) []claim {
+	for i := range claims {
+		f.open.Add(1)
+		claims[i].offered = time.Now()
+		select {
+		case ep.bound <- claims[i]:
+			continue
+		case <-ep.lost:
+			f.open.Done()
+			return claims[i:]
+		case <-f.c.drain:
+		case <-ctx.Done():
+		}
+		f.open.Done()
+		return nil
+	}
+	return nil
 }
