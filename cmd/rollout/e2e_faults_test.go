@@ -206,6 +206,9 @@ func TestConnectionsCut(t *testing.T) {
 	for _, list := range sends.all() {
 		n += len(list)
 	}
+	if n > tasks*samples*21/20 {
+		t.Errorf("%d sends for %d samples: what the server had begun was made again", n, tasks*samples)
+	}
 	if cut < 10 {
 		t.Errorf("%d connections were cut: the test has lost its teeth", cut)
 	}

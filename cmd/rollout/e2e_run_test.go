@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,6 +18,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/collector/journal"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 	"github.com/rollout-rl/rollout/sink"
 	"github.com/rollout-rl/rollout/tokenize"
@@ -125,14 +128,21 @@ func killScript() lettasim.Script {
 	return lettasim.Script{Calls: lettasim.Range{Min: 1, Max: 3}, Drift: 0.2, Length: 0.05, Wrong: 0.3, Tokens: lettasim.Range{Min: 24, Max: 120}}
 }
 
-// reportedDone are the keys of the samples that a run's files call done.
-func reportedDone(t *testing.T, dir string) map[string]bool {
+// reportedDone adds the keys of the samples that a run's files call done: those in the
+// commit log, and those of which the journal says that the dataset has them.
+func reportedDone(t *testing.T, dir string, done map[string]bool) {
 	t.Helper()
-	done := map[string]bool{}
 	for _, key := range committedKeys(t, dir) {
 		done[key] = true
 	}
-	return done
+	for e, err := range journal.Read(filepath.Join(dir, journalDir)) {
+		if err != nil {
+			t.Errorf("the journal: %v", err)
+		}
+		if e.Op == journal.OpEnd && e.Class == collector.ClassNone.String() {
+			done[e.Key] = true
+		}
+	}
 }
 
 // A sent is one send of messages to an agent, as the server saw it.
