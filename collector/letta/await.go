@@ -41,6 +41,7 @@ const (
 // adds none for SilentAfter is told to Progress.
 func (g *agent) await(ctx context.Context, id string) (*memory, error) {
 	g.learned(id)
+	g.unanswered = true // Close asks the server to stop a run that was not waited for to its end
 	m := &memory{}
 	grew, steps, told := time.Now(), -1, time.Now()
 	for pause := firstLook; ; pause = min(pause*3/2, lastLook) {
@@ -58,6 +59,7 @@ func (g *agent) await(ctx context.Context, id string) (*memory, error) {
 			}
 		}
 		if over || g.conversation != nil && endedByStep(m.steps) {
+			g.unanswered = false
 			err = g.patiently(ctx, func() (err error) { m.messages, err = g.client.RunMessages(ctx, id); return err })
 			return m, err
 		}
@@ -77,7 +79,6 @@ func (g *agent) await(ctx context.Context, id string) (*memory, error) {
 		}
 		silent := time.Since(grew)
 		if silent > g.cfg.StuckAfter {
-			g.unanswered = true // it may run on: Close asks the server to stop it
 			return nil, gone("server run %s is %s and did nothing for %v", id, m.run.Status, silent.Round(time.Second))
 		}
 		if silent > g.cfg.SilentAfter && time.Since(told) > g.cfg.SilentAfter {
@@ -85,7 +86,6 @@ func (g *agent) await(ctx context.Context, id string) (*memory, error) {
 			g.progress(id, steps, silent)
 		}
 		if err := sleep(ctx, pause-pause/8+rand.N(pause/4+1)); err != nil { //nolint:gosec // jitter needs no secrecy
-			g.unanswered = true
 			return nil, fmt.Errorf("waiting for server run %s: %w", id, err)
 		}
 	}

@@ -40,8 +40,23 @@
 // twice, a repeated tool return makes the model run again behind a message that
 // nobody wrote (agents/helpers.py:231-286). So the body of a send cannot be
 // rewound, which keeps net/http from repeating it, redirects are not followed, and
-// nothing here tries again. When a connection fails, the run goes on without us:
-// Close cancels it and deletes the agent.
+// nothing here tries again.
+//
+// # Answers that were not read
+//
+// A run goes on without anybody who waits for it. Where the connection is lost, the
+// answer never comes, or the process dies and another one calls Backend.Reattach, the
+// run is looked up and waited for, and its answer is made from what the server keeps:
+//
+//	tokens, log-probabilities      response_json of each step's trace
+//	texts of tools, as packaged    request_json of the trace of the next step
+//	texts, calls, stored messages  messages of the run
+//	stop reason, counts            the run and its steps
+//
+// It equals the answer, or is not made: a step without a trace (a compaction, a NaN), a
+// failed run, counts that contradict each other are collector.ErrGone, with the reason.
+// So is whatever the server did beyond what the task asked for. Close cancels a run
+// that was not waited for to its end, and deletes the agent.
 //
 // # Errors
 //
@@ -54,5 +69,6 @@
 // request.go, response.go, message*.go, agentstate.go, step.go and trace.go are
 // the wire; extra.go says how unknown fields are kept; client.go and send.go are
 // the HTTP; calls_*.go the calls; backend.go, agent.go, answer.go and explain.go
-// one attempt.
+// one attempt; recover.go, reattach.go, takeover.go, await.go and memory*.go one whose
+// answer was not read.
 package letta

@@ -1,9 +1,12 @@
 package letta_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -272,4 +275,107 @@ func TestLateRequest(t *testing.T) {
 		t.Errorf("%v, want gone", err)
 	}
 	closeAgent(t, g)
+}
+
+// TestToolsRunOnce: a result that a client tool gave before its process died is taken
+// from the server.
+func TestToolsRunOnce(t *testing.T) {
+	t.Parallel()
+	cases, err := lettasim.LoadCases(os.DirFS("../../testdata"), "letta")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for cutAt := int64(1); cutAt <= 2; cutAt++ {
+		t.Run(fmt.Sprint(cutAt), func(t *testing.T) {
+			t.Parallel()
+			_, web := simulated(t, lettasim.Config{Cases: cases}, func(l *line, n int64, w http.ResponseWriter, r *http.Request) {
+				if n == cutAt {
+					l.accept(w, r)
+				}
+				l.sim.ServeHTTP(w, r)
+			})
+			ran := filepath.Join(t.TempDir(), "ran")
+			cfg := letta.AgentConfig{NoRecover: true, ClientTools: []letta.ClientToolConfig{{
+				Tool:    letta.ClientTool{Name: "bash"},
+				Command: []string{"sh", "-c", `echo run >> "$0"; printf 'a.txt\nb.txt'`, ran},
+			}}}
+			a := attemptOf([]string{"What files are there?"})
+			a.Task.ID = "client-tool-return"
+			a.Task.Messages = messagesOf(t, readRecording(t, "client-tool-return"))
+			g, err := backendAt(t, web.URL, cfg).Open(t.Context(), a)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := g.Run(t.Context()); !errors.Is(err, collector.ErrConnection) {
+				t.Fatal(err)
+			}
+			g, err = backendAt(t, web.URL, cfg).Reattach(t.Context(), a, collector.OpenAttempt{N: a.N, AgentID: g.ID()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			reply, err := g.Run(t.Context())
+			if err != nil || len(reply.Sends) != 2 || !reply.Sends[1].ClientTools || reply.Sends[0].ClientTools {
+				t.Errorf("%+v, %v", reply, err)
+			}
+			if b, err := os.ReadFile(ran); err != nil || string(b) != "run\n" {
+				t.Errorf("the tool ran %q, %v, want once", b, err)
+			}
+			closeAgent(t, g)
+		})
+	}
+}
+
+// TestOldRun: a run of which the server has shown no sign for long is not waited for,
+// by the server's own clock.
+func TestOldRun(t *testing.T) {
+	t.Parallel()
+	const behind = 20 * time.Minute
+	for _, test := range []struct {
+		name   string
+		date   time.Duration // of the server's clock
+		gone   bool
+		before time.Duration
+	}{
+		{"old run", 0, true, time.Hour},
+		{"slow clock", -behind, false, 1500 * time.Millisecond},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			cfg := lettasim.Config{
+				Latency: lettasim.Latency{Low: test.before},
+				Now:     func() time.Time { return time.Now().Add(-behind) },
+			}
+			l, web := simulated(t, cfg, func(l *line, n int64, w http.ResponseWriter, r *http.Request) {
+				if n == 1 {
+					l.accept(w, r)
+				}
+				l.sim.ServeHTTP(w, r)
+			})
+			web.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("Date", time.Now().Add(test.date).UTC().Format(http.TimeFormat))
+				l.ServeHTTP(w, r)
+			})
+			first := backendAt(t, web.URL, letta.AgentConfig{NoRecover: true})
+			g, err := first.Open(t.Context(), scripted(1))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := g.Run(t.Context()); !errors.Is(err, collector.ErrConnection) {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			defer cancel()
+			if g, err = backendAt(t, web.URL, letta.AgentConfig{}).Reattach(ctx, scripted(1), collector.OpenAttempt{N: 1}); err != nil {
+				t.Fatal(err)
+			}
+			_, err = g.Run(ctx)
+			if errors.Is(err, collector.ErrGone) != test.gone || !test.gone && err != nil || test.gone && !contains(err, "did nothing for 20m") {
+				t.Errorf("%v", err)
+			}
+			closeAgent(t, g)
+			if n := l.sim.Stats().AgentsAlive; n != 0 {
+				t.Errorf("%d agents are left", n)
+			}
+		})
+	}
 }

@@ -94,7 +94,6 @@ func (g *agent) recover(ctx context.Context, cause error, messages InputMessages
 		return nil, notRecovered(ctx, cause, err)
 	}
 	if m.run.Status == "failed" && m.run.StopReason == nil {
-		g.unanswered = false
 		if e := (*APIError)(nil); errors.As(cause, &e) {
 			return nil, g.runError(ctx, m.run, e)
 		}
@@ -104,7 +103,6 @@ func (g *agent) recover(ctx context.Context, cause error, messages InputMessages
 	if err != nil {
 		return nil, notRecovered(ctx, cause, err)
 	}
-	g.unanswered = false
 	return answer, nil
 }
 

@@ -37,12 +37,24 @@ func (l *line) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	l.sim.ServeHTTP(w, r)
 }
 
-// accept lets the server have the request and loses the connection at once.
+// accept loses the connection as soon as the server has begun to work on the request.
 func (l *line) accept(w http.ResponseWriter, r *http.Request) {
+	before := l.runs(r)
 	again := httptest.NewRequest(r.Method, r.URL.String(), strings.NewReader(mustRead(r)))
 	again.Header = r.Header.Clone()
 	l.work.Go(func() { l.sim.ServeHTTP(severed{}, again) })
+	for l.runs(r) == before {
+		time.Sleep(time.Millisecond)
+	}
 	panic(http.ErrAbortHandler)
+}
+
+// runs counts the server runs of the agent that r sends to.
+func (l *line) runs(r *http.Request) int {
+	w := httptest.NewRecorder()
+	agent := strings.Split(r.URL.Path, "/")[3]
+	l.sim.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/v1/runs/?limit=1000&agent_id="+agent, nil))
+	return strings.Count(w.Body.String(), `"agent_id"`)
 }
 
 func mustRead(r *http.Request) string {
@@ -138,15 +150,17 @@ func sameReply(t *testing.T, got, want *collector.Reply) {
 func TestLostConnections(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []lettasim.FaultKind{lettasim.Reset, lettasim.Drop, lettasim.Truncated, lettasim.Stalled} {
-		for send := range 2 {
-			t.Run(fmt.Sprintf("%s %d", kind, send), func(t *testing.T) {
+		for at := range 4 {
+			send, conversation := at%2, at > 1
+			t.Run(fmt.Sprintf("%s %d conversation=%v", kind, send, conversation), func(t *testing.T) {
 				t.Parallel()
+				agents := letta.AgentConfig{Conversation: conversation}
 				a := scripted(1)
 				var told []string
 				a.ServerRun = func(id string) { told = append(told, id) }
 				cfg := lettasim.Config{Faults: lettasim.Faults{{Kind: kind, Rate: 1, Send: send}}}
 				l, web := simulated(t, cfg, nil)
-				reply, err := rollout(t, backendAt(t, web.URL, letta.AgentConfig{}), a)
+				reply, err := rollout(t, backendAt(t, web.URL, agents), a)
 				if err != nil {
 					t.Fatal(err)
 				}
