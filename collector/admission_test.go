@@ -376,7 +376,7 @@ func TestOrderAcrossEndpoints(t *testing.T) {
 			// No sample of a task is taken up long before those of the one before it.
 			var n int
 			fmt.Sscanf(id, "t%d", &n)
-			if d := i - 4*n; d < -20 || d > 24 { // those that are taken up at one moment begin in any order
+			if d := i - 4*n; d < -43 || d > 43 { // those that are taken up at one moment begin in any order
 				t.Fatalf("%s came as number %d", id, i)
 			}
 		}

@@ -51,14 +51,18 @@ func (w *worker) attempt(ctx context.Context, cl *claim) (failed *tokenize.Sampl
 	timed, cancel := context.WithTimeoutCause(ctx, c.cfg.AttemptTimeout, errOutOfTime)
 	defer cancel()
 
+	// The tail policy cuts rollouts, and not what is made of those that are done.
+	rolling, done := c.untilCut(timed)
+	defer done()
+
 	t.enter(StageOpen)
-	agent, err := t.open(timed)
+	agent, err := t.open(rolling)
 	if agent != nil {
 		defer t.close(ctx, agent)
 	}
 	if err != nil {
 		cl.alive = agent == nil && ctx.Err() != nil // it was being made
-		err = t.failed(timed, err)
+		err = t.failed(rolling, err)
 		return t.failure(nil, err), err
 	}
 	if w.ep.health.opened() {
@@ -66,12 +70,12 @@ func (w *worker) attempt(ctx context.Context, cl *claim) (failed *tokenize.Sampl
 	}
 
 	t.enter(StageRun)
-	reply, err := agent.Run(timed)
+	reply, err := agent.Run(rolling)
 	if reply != nil {
 		t.firstAnswer = reply.FirstAnswer
 	}
 	if err != nil {
-		err = t.failed(timed, err)
+		err = t.failed(rolling, err)
 		return t.failure(reply, err), err
 	}
 	if a.Kind == KindReattach {
@@ -127,6 +131,9 @@ func (t *try) enter(s Stage) {
 // failed says where err came from; timed is the attempt's own context, whose end
 // is the true reason of whatever failed then.
 func (t *try) failed(timed context.Context, err error) error {
+	if errors.Is(context.Cause(timed), ErrCensored) && !errors.Is(err, ErrCensored) {
+		err = fmt.Errorf("%w: %w", ErrCensored, err)
+	}
 	if errors.Is(context.Cause(timed), errOutOfTime) && !errors.Is(err, errOutOfTime) {
 		err = fmt.Errorf("%w (%v): %w", errOutOfTime, t.w.c.cfg.AttemptTimeout, err)
 	}

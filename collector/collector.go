@@ -20,6 +20,7 @@ type Collector struct {
 	cfg       Config
 	endpoints []*endpoint
 	counters  counters
+	tail      tail
 
 	drainOnce sync.Once
 	drain     chan struct{} // closed by Drain
@@ -45,6 +46,7 @@ func New(cfg Config) (*Collector, error) {
 	}
 	cfg = cfg.withDefaults()
 	c := &Collector{cfg: cfg, drain: make(chan struct{})}
+	c.tail.done, c.tail.rolling = make(chan struct{}), make(map[int]context.CancelCauseFunc)
 	for i, e := range cfg.Endpoints {
 		ep := &endpoint{Endpoint: e, lost: make(chan struct{}), bound: make(chan claim)}
 		ep.health.limit = cfg.Outage
@@ -159,7 +161,15 @@ func (c *Collector) Run(ctx context.Context, tasks iter.Seq2[*Task, error]) erro
 			slot++
 		}
 	}
-	return g.Wait()
+	if c.cfg.Tail.Kind == TailDeadline {
+		timer := time.AfterFunc(c.cfg.Tail.Deadline, c.cutTail)
+		defer timer.Stop()
+	}
+	err := g.Wait()
+	if err == nil {
+		c.endTail()
+	}
+	return err
 }
 
 // stopping says that nothing more is to be claimed.
@@ -181,5 +191,7 @@ func (c *Collector) Drain() {
 // Stats is a snapshot of the run; it may be taken at any time, also before and
 // after Run.
 func (c *Collector) Stats() Stats {
-	return c.counters.snapshot(c.endpoints)
+	s := c.counters.snapshot(c.endpoints)
+	c.skipRest(&s)
+	return s
 }

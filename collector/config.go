@@ -77,6 +77,8 @@ type Config struct {
 	// Outage is how long an endpoint may be down before it is given up. One that
 	// never answered is given up at once. Default 2m.
 	Outage time.Duration
+	// Tail says what becomes of the last samples. Default: they are waited for.
+	Tail Tail
 	// MaxFailures ends the run with ErrTolerance when more samples failed.
 	// Default 0: no limit.
 	MaxFailures int
@@ -195,6 +197,11 @@ func (c Config) Validate() error {
 		if d.value < 0 {
 			bad(d.path, "%v: must not be negative", d.value)
 		}
+	}
+	if err := c.Tail.validate(); err != nil {
+		bad("tail", "%v", err)
+	} else if c.Tail.Kind == TailOversample && c.Planned == 0 {
+		bad("tail", "oversample needs the number of samples, which is not known")
 	}
 	if c.BackoffMax < c.BackoffMin {
 		bad("backoff_max", "%v: is less than backoff_min %v", c.BackoffMax, c.BackoffMin)

@@ -47,6 +47,7 @@ func (f *feed) run(ctx context.Context) error {
 		return f.all(ctx)
 	}
 	s, surveyErr := f.survey(ctx)
+	f.c.wellDone(f.c.Stats().Earlier.Committed)
 	var bound sync.WaitGroup
 	defer bound.Wait()
 	for i, ep := range f.c.endpoints {

@@ -43,10 +43,11 @@ func (w *worker) claim(ctx context.Context) (claim, bool) {
 }
 
 // room sees to it that the sample may be worked on: by the permit that it was claimed
-// with, or by waiting for another. It may be without one where the endpoint is lost.
+// with, or by waiting for another. It may be without one where the endpoint is lost or the tail
+// was cut.
 func (w *worker) room(ctx context.Context, cl *claim, since time.Time) error {
 	for cl.permit == nil || !w.ep.gate.use(cl.permit) {
-		cl.permit = w.ep.gate.enter(ctx, true, w.ep.lost)
+		cl.permit = w.ep.gate.enter(ctx, true, w.ep.lost, w.c.tail.done)
 		if cl.permit != nil {
 			continue
 		}

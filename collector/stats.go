@@ -19,13 +19,17 @@ type Stats struct {
 	Planned int
 	// Committed counts samples in a committed shard, also those without any row;
 	// Failed those that failed for good and whose failure row is in one. Skipped
-	// counts samples that the tail policy cut. Remaining is the rest. What earlier
+	// counts samples that the tail policy cut, and once Run has ended with such a cut
+	// also those that were never taken up. Remaining is the rest. What earlier
 	// processes did is counted as well, as far as Run has read the tasks.
 	Committed, Failed, Skipped, Remaining int
 	// Earlier is the part of them that this process found done. A failed sample that is
 	// to be mended is Failed until it is taken up; then it remains until it is
 	// committed or fails again, and where neither comes it is Failed as before.
 	Earlier Earlier
+	// Censored and Unstarted are the parts of Skipped: the samples whose failure row says
+	// that they were cut, and those without a row, which a later run may take up.
+	Censored, Unstarted int
 	// Accepted is the part of Remaining that is finished and that the sink holds
 	// without having committed it. It gets to 0 when the sink is closed.
 	Accepted int
@@ -69,8 +73,10 @@ type Stats struct {
 	EmptyRows, Empty int
 
 	Endpoints []EndpointStats
-	// Oldest is the sample that is in flight for the longest time, or nil.
-	Oldest *InFlight
+	// Oldest is the sample that is in flight for the longest time, or nil; Stillest the
+	// one that has been in its stage for the longest time, those that wait for a retry
+	// left out.
+	Oldest, Stillest *InFlight
 }
 
 // Earlier counts what earlier processes of a run did.
@@ -84,6 +90,8 @@ type EndpointStats struct {
 	// InFlight counts the samples in hand. Waiting is the part of them that waits
 	// between two attempts, for its time to come or for room.
 	InFlight, Waiting int
+	// Stages counts InFlight by what is done.
+	Stages map[Stage]int
 	// Limit is how many may be worked on at a time now, and Max how many ever.
 	Limit, Max int
 	// Down says that the server is taken to be down, Lost that it was given up.
@@ -105,7 +113,7 @@ type InFlight struct {
 // time and never while anything else is called.
 type counters struct {
 	mu    sync.Mutex
-	s     Stats // without Remaining, Endpoints and Oldest
+	s     Stats // without Remaining, Endpoints, Oldest and Stillest
 	slots []slot
 	// failures counts failed samples that the sink accepted or is about to.
 	failures int
@@ -134,7 +142,7 @@ func (c *counters) snapshot(endpoints []*endpoint) Stats {
 	s.Remaining = s.Planned - s.Committed - s.Failed - s.Skipped
 	s.Endpoints = make([]EndpointStats, len(endpoints))
 	for i, e := range endpoints {
-		s.Endpoints[i] = EndpointStats{Name: e.Name, Limit: e.gate.limit(), Max: e.MaxInFlight}
+		s.Endpoints[i] = EndpointStats{Name: e.Name, Limit: e.gate.limit(), Max: e.MaxInFlight, Stages: map[Stage]int{}}
 		s.Endpoints[i].Down, s.Endpoints[i].Lost = e.health.state()
 	}
 	for i := range c.slots {
@@ -144,12 +152,17 @@ func (c *counters) snapshot(endpoints []*endpoint) Stats {
 		}
 		s.InFlight++
 		s.Endpoints[sl.endpoint].InFlight++
+		s.Endpoints[sl.endpoint].Stages[sl.at.Stage]++
 		if sl.at.Attempt > 0 && sl.at.Stage == StageWait {
 			s.Endpoints[sl.endpoint].Waiting++
 		}
 		if s.Oldest == nil || sl.at.Started.Before(s.Oldest.Started) {
 			at := sl.at
 			s.Oldest = &at
+		}
+		if sl.at.Stage != StageWait && (s.Stillest == nil || sl.at.Since.Before(s.Stillest.Since)) {
+			at := sl.at
+			s.Stillest = &at
 		}
 	}
 	return s

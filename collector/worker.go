@@ -65,14 +65,18 @@ func (w *worker) sample(ctx context.Context, cl claim) (passed bool, err error) 
 		return false, err
 	}
 	ctx, endSpan = span(ctx, c.cfg.Events.SampleSpan, cl.upcoming(c.cfg.RunID), w.ep.Name)
+	var failed *tokenize.Sample // what its last attempt left
 	for {
 		if err := ctx.Err(); err != nil {
 			return false, context.Cause(ctx)
 		}
+		if c.cut() {
+			return false, w.censor(ctx, &cl, failed, true)
+		}
 		if _, lost := w.ep.health.state(); lost {
 			return w.pass(ctx, cl) // given up while this sample waited
 		}
-		failed, err := w.attempt(ctx, &cl)
+		failed, err = w.attempt(ctx, &cl)
 		last = err
 		class, a := Classify(err), cl.attempt(c.cfg.RunID)
 		if ctx.Err() == nil {
@@ -90,6 +94,8 @@ func (w *worker) sample(ctx context.Context, cl claim) (passed bool, err error) 
 		case class.Fatal():
 			w.stopped(ctx, &cl, class)
 			return false, err
+		case class == ClassCensored:
+			return false, w.censor(ctx, &cl, failed, false)
 		case class == ClassLost && cl.kind == KindReattach:
 			w.answered()
 			if err := w.gone(&cl, a.N, err); err != nil {
@@ -251,6 +257,8 @@ func (w *worker) sleep(ctx context.Context, d time.Duration) error {
 		return nil
 	case <-w.ep.lost:
 		return nil
+	case <-w.c.tail.done:
+		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
@@ -282,7 +290,7 @@ func (c *Config) delay(n int, err error) time.Duration {
 // before the sink owns it. An error ends the run, but for the refusal of a sample that did not
 // fail.
 func (w *worker) append(ctx context.Context, cl *claim, s *tokenize.Sample, class Class, g gain) error {
-	c, key, before := w.c, cl.key, cl.failed
+	c, key, before, took := w.c, cl.key, cl.failed, s.Duration
 	c.cfg.Events.sampleFinished(s)
 	// Counted before Append, because done may be called before it returns.
 	tooMany := c.counters.accept(class, c.cfg.MaxFailures)
@@ -305,6 +313,10 @@ func (w *worker) append(ctx context.Context, cl *claim, s *tokenize.Sample, clas
 	}
 	cl.settled = true
 	c.counters.gained(g)
+	c.measured(class, took, g.sampled)
+	if class == ClassNone {
+		c.wellDone(1)
+	}
 	if tooMany {
 		return fmt.Errorf("%w: more than %d failed", ErrTolerance, c.cfg.MaxFailures)
 	}

@@ -1,0 +1,294 @@
+package collector
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/rollout-rl/rollout/tokenize"
+)
+
+// A Tail says what becomes of the last samples, which take the longest. The zero Tail
+// waits for them.
+//
+// To cut them saves much of the time and biases the data: what is kept is shorter, in
+// time and in tokens, than what the policy does. So it is never the default, what was
+// cut has a failure row with class censored, and Collector.Tail says how kept and cut
+// samples differ.
+type Tail struct {
+	Kind TailKind
+	// Deadline is the time from the start of Run to the cut, of TailDeadline.
+	Deadline time.Duration
+	// Factor says by how much more samples were planned than are needed, of
+	// TailOversample: the cut comes when Planned / Factor of them, rounded up, went well.
+	// Above 1.
+	Factor float64
+}
+
+// A TailKind is what makes a Tail cut.
+type TailKind uint8
+
+// The kinds.
+const (
+	TailWait       TailKind = iota // nothing is cut
+	TailDeadline                   // cut after a time
+	TailOversample                 // cut when enough samples went well
+)
+
+var tailKinds = [...]string{"wait", "deadline", "oversample"}
+
+func (k TailKind) String() string {
+	if int(k) < len(tailKinds) {
+		return tailKinds[k]
+	}
+	return fmt.Sprintf("tail(%d)", uint8(k))
+}
+
+// String is the text that ParseTail reads.
+func (t Tail) String() string {
+	switch t.Kind {
+	case TailDeadline:
+		return "deadline=" + t.Deadline.String()
+	case TailOversample:
+		return "oversample=" + strconv.FormatFloat(t.Factor, 'g', -1, 64)
+	case TailWait:
+	}
+	return t.Kind.String()
+}
+
+// ParseTail reads wait, deadline=DURATION or oversample=FACTOR.
+func ParseTail(text string) (Tail, error) {
+	kind, value, _ := strings.Cut(text, "=")
+	var t Tail
+	var err error
+	switch kind {
+	case "wait":
+		if value == "" {
+			return t, nil
+		}
+		err = errors.New("wait takes no value")
+	case "deadline":
+		t.Kind = TailDeadline
+		t.Deadline, err = time.ParseDuration(value)
+	case "oversample":
+		t.Kind = TailOversample
+		t.Factor, err = strconv.ParseFloat(value, 64)
+	default:
+		err = errors.New("no such policy")
+	}
+	if err == nil {
+		err = t.validate()
+	}
+	if err != nil {
+		return Tail{}, fmt.Errorf("tail %q: %w: want wait, deadline=2h or oversample=1.05", text, err)
+	}
+	return t, nil
+}
+
+func (t Tail) validate() error {
+	switch t.Kind {
+	case TailWait:
+		return nil
+	case TailDeadline:
+		if t.Deadline <= 0 {
+			return fmt.Errorf("deadline %v: must be more than 0", t.Deadline)
+		}
+		return nil
+	case TailOversample:
+		if !(t.Factor > 1) || math.IsInf(t.Factor, 0) { // NaN is not
+			return fmt.Errorf("factor %v: must be above 1", t.Factor)
+		}
+		return nil
+	}
+	return fmt.Errorf("kind %v: there is none", t.Kind)
+}
+
+// need is how many samples must go well of so many that are planned.
+func (t Tail) need(planned int) int { return int(math.Ceil(float64(planned)/t.Factor - 1e-9)) }
+
+// tail cuts, and remembers what was kept and what was cut.
+type tail struct {
+	done chan struct{} // closed by the cut
+
+	mu         sync.Mutex
+	isCut      bool
+	over       bool                            // and Run has ended
+	rolling    map[int]context.CancelCauseFunc // of the attempts in progress, by number
+	next       int
+	good       int // samples that went well, those of earlier processes included
+	kept, lost []measure
+}
+
+// A measure is what a sample took.
+type measure struct {
+	took    time.Duration
+	sampled int64
+}
+
+// cutTail ends claiming, and what is in flight up to its reply.
+func (c *Collector) cutTail() {
+	t := &c.tail
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.isCut || t.over {
+		return
+	}
+	t.isCut = true
+	close(t.done)
+	c.Drain()
+	for _, cancel := range t.rolling {
+		cancel(ErrCensored)
+	}
+}
+
+// endTail notes that Run has ended as it should.
+func (c *Collector) endTail() {
+	c.tail.mu.Lock()
+	defer c.tail.mu.Unlock()
+	c.tail.over = true
+}
+
+// skipRest makes of a run whose tail was cut one without remaining samples: what was
+// not taken up is skipped as well.
+func (c *Collector) skipRest(s *Stats) {
+	c.tail.mu.Lock()
+	defer c.tail.mu.Unlock()
+	s.Censored = s.Skipped
+	if c.tail.isCut && c.tail.over {
+		s.Unstarted = s.Remaining - s.Accepted
+		s.Skipped += s.Unstarted
+		s.Remaining -= s.Unstarted
+	}
+}
+
+// wellDone counts samples that went well, and cuts when they are enough.
+func (c *Collector) wellDone(n int) {
+	if c.cfg.Tail.Kind != TailOversample {
+		return
+	}
+	c.tail.mu.Lock()
+	c.tail.good += n
+	enough := c.tail.good >= c.cfg.Tail.need(c.limited(c.cfg.Planned))
+	c.tail.mu.Unlock()
+	if enough {
+		c.cutTail()
+	}
+}
+
+// measured remembers a sample that the sink has.
+func (c *Collector) measured(class Class, took time.Duration, sampled int64) {
+	if c.cfg.Tail.Kind == TailWait || class != ClassNone && class != ClassCensored {
+		return
+	}
+	c.tail.mu.Lock()
+	if m := (measure{took, sampled}); class == ClassNone {
+		c.tail.kept = append(c.tail.kept, m)
+	} else {
+		c.tail.lost = append(c.tail.lost, m)
+	}
+	c.tail.mu.Unlock()
+}
+
+// cut says that the tail was cut.
+func (c *Collector) cut() bool {
+	select {
+	case <-c.tail.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// untilCut is ctx, which the cut ends with ErrCensored as well. The function that it
+// returns must be called.
+func (c *Collector) untilCut(ctx context.Context) (context.Context, func()) {
+	t := &c.tail
+	ctx, cancel := context.WithCancelCause(ctx)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.isCut {
+		cancel(ErrCensored)
+	}
+	t.next++
+	n := t.next
+	t.rolling[n] = cancel
+	return ctx, func() {
+		cancel(nil)
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		delete(t.rolling, n)
+	}
+}
+
+// TailStats says what a Tail kept and what it cut, of the samples of this process.
+type TailStats struct {
+	// Cut says that the cut came; where it did not, nothing is biased.
+	Cut bool
+	// Kept measures the samples that went well. Censored measures those that were cut:
+	// what they had taken by then, so that the true values are higher.
+	Kept, Censored Measures
+}
+
+// Measures are of N samples. Duration is from a sample's first attempt to its end,
+// waits between attempts included. Sampled counts the policy's tokens, of the
+// Known samples of which there are any: a rollout that is cut in its first send has
+// shown none.
+type Measures struct {
+	N                         int
+	MeanDuration, P50Duration time.Duration
+	Known                     int
+	MeanSampled, P50Sampled   float64
+}
+
+// Tail says what the tail policy did so far. It sorts what it counted: not for every
+// line of a progress display.
+func (c *Collector) Tail() TailStats {
+	c.tail.mu.Lock()
+	defer c.tail.mu.Unlock()
+	return TailStats{Cut: c.tail.isCut, Kept: measuresOf(c.tail.kept), Censored: measuresOf(c.tail.lost)}
+}
+
+func measuresOf(all []measure) Measures {
+	m := Measures{N: len(all)}
+	if m.N == 0 {
+		return m
+	}
+	took, sampled := make([]time.Duration, 0, m.N), make([]int64, 0, m.N)
+	var sumTook time.Duration
+	var sumSampled int64
+	for _, one := range all {
+		took = append(took, one.took)
+		sumTook += one.took
+		if one.sampled > 0 {
+			sampled = append(sampled, one.sampled)
+			sumSampled += one.sampled
+		}
+	}
+	slices.Sort(took)
+	slices.Sort(sampled)
+	m.MeanDuration, m.P50Duration = sumTook/time.Duration(m.N), took[m.N/2]
+	if m.Known = len(sampled); m.Known > 0 {
+		m.MeanSampled, m.P50Sampled = float64(sumSampled)/float64(m.Known), float64(sampled[m.Known/2])
+	}
+	return m
+}
+
+// censor gives the sample to the sink as one that was cut, with what its last attempt
+// left. ended says that the end of that is noted. A sample without an attempt in this
+// process has nothing to give: a later run may take it up.
+func (w *worker) censor(ctx context.Context, cl *claim, failed *tokenize.Sample, ended bool) error {
+	if failed == nil {
+		return nil
+	}
+	failed.Failures[0].Class = ClassCensored.String()
+	if ended {
+		return w.append(ctx, cl, failed, ClassCensored, gainOf(failed))
+	}
+	return w.fail(ctx, cl, failed, ClassCensored, false)
+}

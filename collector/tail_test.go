@@ -1,0 +1,226 @@
+package collector_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rollout-rl/rollout/collector"
+)
+
+func TestParseTail(t *testing.T) {
+	t.Parallel()
+	good := map[string]collector.Tail{
+		"wait":            {},
+		"deadline=2h0m0s": {Kind: collector.TailDeadline, Deadline: 2 * time.Hour},
+		"oversample=1.05": {Kind: collector.TailOversample, Factor: 1.05},
+	}
+	for text, want := range good {
+		if got, err := collector.ParseTail(text); err != nil || got != want {
+			t.Errorf("ParseTail(%q) = %+v, %v, want %+v", text, got, err, want)
+		}
+		if got := want.String(); got != text {
+			t.Errorf("String of %+v = %q, want %q", want, got, text)
+		}
+	}
+	for _, text := range []string{"", "cut", "wait=1", "deadline", "deadline=0s", "deadline=-1h", "deadline=5", "oversample", "oversample=1", "oversample=NaN", "oversample=+Inf", "oversample=0.9"} {
+		if got, err := collector.ParseTail(text); err == nil || got != (collector.Tail{}) || !strings.Contains(err.Error(), "oversample=1.05") {
+			t.Errorf("ParseTail(%q) = %+v, %v, want an error that says what is right", text, got, err)
+		}
+	}
+	_, err := collector.New(collector.Config{Tail: collector.Tail{Kind: collector.TailOversample, Factor: 1.1}})
+	if err == nil || !strings.Contains(err.Error(), "collector.tail: oversample needs the number of samples") {
+		t.Errorf("New = %v", err)
+	}
+}
+
+// slowTail makes task i take i minutes, so that the last ones are the longest.
+func slowTail(a collector.Attempt) step {
+	var n int
+	fmt.Sscanf(a.Task.ID, "t%d", &n)
+	return step{takes: time.Duration(n+1) * time.Minute}
+}
+
+func TestTailWaitsByDefault(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := setup(t, &scripted{script: slowTail}, &shelf{atOnce: true}, func(cfg *collector.Config) { cfg.Endpoints[0].MaxInFlight = 10 })
+		if err := c.Run(t.Context(), tasks(10)); err != nil {
+			t.Fatal(err)
+		}
+		counts(t, c.Stats(), 10, 0, 0, 0)
+		if tail := c.Tail(); tail != (collector.TailStats{}) {
+			t.Errorf("tail %+v, want nothing", tail)
+		}
+	})
+}
+
+func TestTailDeadline(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b, s := &scripted{script: slowTail}, &shelf{atOnce: true}
+		c := setup(t, b, s, func(cfg *collector.Config) {
+			cfg.Endpoints[0].MaxInFlight, cfg.Planned, cfg.MaxFailures, cfg.Retries = 5, 20, 1, 3
+			cfg.Tail = collector.Tail{Kind: collector.TailDeadline, Deadline: 5*time.Minute + 30*time.Second}
+		})
+		start := time.Now()
+		if err := c.Run(t.Context(), tasks(20)); err != nil {
+			t.Fatalf("Run = %v: what is cut is no failure", err)
+		}
+		b.check(t)
+		if took := time.Since(start); took != 5*time.Minute+30*time.Second {
+			t.Errorf("took %v, want the deadline", took)
+		}
+		// t0 to t4 are done by minute 5; t5 to t9 began at 1, 2, … 5.
+		st := c.Stats()
+		counts(t, st, 5, 0, 15, 0)
+		if st.Censored != 5 || st.Unstarted != 10 || st.FailedByClass[collector.ClassCensored] != 5 || len(st.ByClass) != 0 || st.Retries != 0 {
+			t.Errorf("censored %d, unstarted %d, attempts by class %v, by class %v", st.Censored, st.Unstarted, st.FailedByClass, st.ByClass)
+		}
+		rows := 0
+		for _, sample := range s.samples {
+			if len(sample.Failures) == 1 {
+				rows++
+				if f := sample.Failures[0]; f.Class != "censored" || f.Stage != "run" || sample.Status != "error" {
+					t.Errorf("%s: failure %+v", sample.TaskID, f)
+				}
+			}
+		}
+		if rows != 5 {
+			t.Errorf("%d failure rows, want 5", rows)
+		}
+		tail := c.Tail()
+		want := collector.TailStats{
+			Cut:      true,
+			Kept:     collector.Measures{N: 5, MeanDuration: 3 * time.Minute, P50Duration: 3 * time.Minute, Known: 5, MeanSampled: 3, P50Sampled: 3},
+			Censored: collector.Measures{N: 5, MeanDuration: 150 * time.Second, P50Duration: 150 * time.Second},
+		}
+		if tail != want {
+			t.Errorf("tail %+v\nwant %+v", tail, want)
+		}
+	})
+}
+
+func TestTailOversample(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := &scripted{script: func(a collector.Attempt) step {
+			s := slowTail(a)
+			if a.Task.ID == "t2" { // does not go well, and so does not count
+				s.runErr = collector.ErrRejected
+			}
+			return s
+		}}
+		c := setup(t, b, &shelf{atOnce: true}, func(cfg *collector.Config) {
+			cfg.Endpoints[0].MaxInFlight, cfg.Planned = 21, 21
+			cfg.Tail = collector.Tail{Kind: collector.TailOversample, Factor: 1.05}
+		})
+		if err := c.Run(t.Context(), tasks(21)); err != nil {
+			t.Fatal(err)
+		}
+		b.check(t)
+		counts(t, c.Stats(), 20, 1, 0, 0)
+		if c.Tail().Kept.N != 20 {
+			t.Errorf("kept %+v", c.Tail().Kept)
+		}
+
+		start := time.Now()
+		b = &scripted{script: slowTail}
+		c = setup(t, b, &shelf{atOnce: true}, func(cfg *collector.Config) {
+			cfg.Endpoints[0].MaxInFlight, cfg.Planned = 21, 21
+			cfg.Tail = collector.Tail{Kind: collector.TailOversample, Factor: 1.3}
+		})
+		if err := c.Run(t.Context(), tasks(21)); err != nil {
+			t.Fatal(err)
+		}
+		b.check(t)
+		counts(t, c.Stats(), 17, 0, 4, 0) // 21 / 1.3 = 16.2
+		if took := time.Since(start); took != 17*time.Minute {
+			t.Errorf("took %v, want 17m", took)
+		}
+	})
+}
+
+// A sample that waits for its retry when the tail is cut keeps what its last attempt
+// left, as cut.
+func TestTailCutsWhatWaits(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b, s := &scripted{script: func(a collector.Attempt) step {
+			if a.Task.ID == "t0" {
+				return step{takes: time.Second, runErr: collector.ErrServer, reply: goodReply}
+			}
+			return step{takes: time.Hour}
+		}}, &shelf{atOnce: true}
+		c := setup(t, b, s, func(cfg *collector.Config) {
+			cfg.Endpoints[0].MaxInFlight, cfg.Planned, cfg.Retries = 2, 5, 3
+			cfg.BackoffMin, cfg.BackoffMax = time.Hour, time.Hour
+			cfg.Tail = collector.Tail{Kind: collector.TailDeadline, Deadline: time.Minute}
+		})
+		if err := c.Run(t.Context(), tasks(5)); err != nil {
+			t.Fatal(err)
+		}
+		b.check(t)
+		counts(t, c.Stats(), 0, 0, 5, 0)
+		if len(s.samples) != 2 {
+			t.Fatalf("%d rows, want those of t0 and t1", len(s.samples))
+		}
+		for _, sample := range s.samples {
+			f := sample.Failures[0]
+			if f.Class != "censored" || sample.TaskID == "t0" && (len(f.OutputIDs) != 3 || f.Stage != "run") {
+				t.Errorf("%s: %+v", sample.TaskID, f)
+			}
+		}
+		if tail := c.Tail(); tail.Censored.N != 2 || tail.Censored.Known != 1 || tail.Censored.MeanSampled != 3 {
+			t.Errorf("tail %+v", tail)
+		}
+	})
+}
+
+// A run that is stopped after a cut leaves what was in flight as remaining.
+func TestTailOfAStoppedRun(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		full := errors.New("full")
+		c := setup(t, &scripted{script: slowTail}, &shelf{err: func(int) error { return full }}, func(cfg *collector.Config) {
+			cfg.Endpoints[0].MaxInFlight, cfg.Planned = 3, 10
+			cfg.Tail = collector.Tail{Kind: collector.TailDeadline, Deadline: 30 * time.Second}
+		})
+		if err := c.Run(t.Context(), tasks(10)); !errors.Is(err, full) {
+			t.Errorf("Run = %v", err)
+		}
+		counts(t, c.Stats(), 0, 0, 0, 10)
+	})
+}
+
+// What an earlier process committed counts towards what is needed.
+func TestTailOfAResumedRun(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := &scripted{script: slowTail}
+		left := make(map[string]collector.Left)
+		for i := range 8 {
+			key := collector.SampleKey(&collector.Task{ID: fmt.Sprintf("t%d", i), Messages: []string{"hello"}}, 0)
+			left[key] = collector.Left{Done: true}
+			if i == 0 {
+				left[key] = collector.Left{Failed: collector.ClassCensored}
+			}
+		}
+		c := setup(t, b, &shelf{atOnce: true}, func(cfg *collector.Config) {
+			cfg.Endpoints[0].MaxInFlight, cfg.Planned = 3, 12
+			cfg.Tail = collector.Tail{Kind: collector.TailOversample, Factor: 1.5} // 8
+			cfg.Left = func(key string) collector.Left { return left[key] }
+		})
+		if err := c.Run(t.Context(), tasks(12)); err != nil {
+			t.Fatal(err)
+		}
+		st := c.Stats()
+		counts(t, st, 8, 0, 4, 0)
+		if st.Unstarted != 2 && st.Unstarted != 1 { // t8 was the one missing; t9 and t10 were cut
+			t.Errorf("censored %d, unstarted %d", st.Censored, st.Unstarted)
+		}
+	})
+}
