@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/parquet-go/parquet-go"
+
+	"github.com/rollout-rl/rollout/tokenize"
 )
 
 // An Encoder writes rows as a data shard, whatever rules they break: the rows of
@@ -40,6 +42,12 @@ func NewPlainEncoder(w io.Writer, options ...parquet.WriterOption) *parquet.Gene
 
 // SetSyncEvery sets the time between syncs of the write-ahead log, before Run.
 func (d *Dataset) SetSyncEvery(every time.Duration) { d.wal.every = every }
+
+// AppendSample and DecodeSample are the format of the write-ahead log.
+func AppendSample(dst []byte, s *tokenize.Sample) []byte { return new(sampleEncoder).append(dst, s) }
+
+// DecodeSample is the inverse of AppendSample.
+var DecodeSample = decodeSample
 
 // The schemas, to be compared with those of files.
 var (
