@@ -122,6 +122,15 @@ const (
 
 var stageNames = [...]string{"wait", "open", "run", "prompt", "align", "score", "append", "close"}
 
+// Stages lists every stage.
+func Stages() []Stage {
+	all := make([]Stage, len(stageNames))
+	for i := range all {
+		all[i] = Stage(i)
+	}
+	return all
+}
+
 func (s Stage) String() string {
 	if int(s) < len(stageNames) {
 		return stageNames[s]
