@@ -34,6 +34,8 @@ type gate struct {
 	idle         []*permit         // out without one, the latest last
 	again, fresh []*waiter         // who waits, the longest first
 	timer        *time.Timer       // admits again when more is open by then
+	engine       limit.Engine      // as it was seen last
+	engineAt     time.Time         // zero: never
 	down         bool
 	probeAt      time.Time // when the next is admitted while down
 }
@@ -261,6 +263,13 @@ func (g *gate) limit() int {
 	return g.limiter.Limit()
 }
 
+// seen is the engine as it was seen last, and when.
+func (g *gate) seen() (limit.Engine, time.Time) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.engine, g.engineAt
+}
+
 // heed tells the gate what the end of an attempt says about how much the server can
 // take.
 func (g *gate) heed(key string, class Class) {
@@ -288,6 +297,10 @@ func (g *gate) heed(key string, class Class) {
 // may be called at any time and from any goroutine; a look that failed is not told.
 func (c *Collector) Engine(endpoint string, e limit.Engine) {
 	if i := c.endpoint(endpoint); i >= 0 {
-		c.endpoints[i].gate.tell(func(l *limit.Controller, now time.Time, _ int) limit.Change { return l.Polled(now, e) })
+		g := &c.endpoints[i].gate
+		g.mu.Lock()
+		g.engine, g.engineAt = e, time.Now()
+		g.mu.Unlock()
+		g.tell(func(l *limit.Controller, now time.Time, _ int) limit.Change { return l.Polled(now, e) })
 	}
 }

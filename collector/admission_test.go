@@ -343,8 +343,8 @@ func TestEngineMetricsReachTheLimit(t *testing.T) {
 		t.Errorf("limit %d, want 32: it was another endpoint's", l)
 	}
 	c.Engine("a", limit.Engine{KVUsage: 0.95})
-	if l := c.Stats().Endpoints[0].Limit; l != 25 {
-		t.Errorf("limit %d, want 25", l)
+	if e := c.Stats().Endpoints[0]; e.Limit != 25 || e.Engine.KVUsage != 0.95 || e.EngineSeen.IsZero() {
+		t.Errorf("%+v, want a limit of 25 and what was seen", e)
 	}
 }
 

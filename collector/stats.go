@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rollout-rl/rollout/collector/limit"
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
@@ -94,6 +95,9 @@ type EndpointStats struct {
 	Stages map[Stage]int
 	// Limit is how many may be worked on at a time now, and Max how many ever.
 	Limit, Max int
+	// Engine is what Collector.Engine was told last, at EngineSeen; zero: never.
+	Engine     limit.Engine
+	EngineSeen time.Time
 	// Down says that the server is taken to be down, Lost that it was given up.
 	Down, Lost bool
 }
@@ -143,6 +147,7 @@ func (c *counters) snapshot(endpoints []*endpoint) Stats {
 	s.Endpoints = make([]EndpointStats, len(endpoints))
 	for i, e := range endpoints {
 		s.Endpoints[i] = EndpointStats{Name: e.Name, Limit: e.gate.limit(), Max: e.MaxInFlight, Stages: map[Stage]int{}}
+		s.Endpoints[i].Engine, s.Endpoints[i].EngineSeen = e.gate.seen()
 		s.Endpoints[i].Down, s.Endpoints[i].Lost = e.health.state()
 	}
 	for i := range c.slots {

@@ -1,0 +1,204 @@
+// Package engine reads what an inference engine's own metrics say about how full it
+// is, for package limit.
+//
+// It knows the names of two engines. Where a page has several series of a name (one
+// per rank or model), the fullest cache counts, and queues and preemptions are summed;
+// so it is with several pages.
+//
+//	                SGLang (--enable-metrics)            vLLM
+//	KV cache used   sglang:token_usage                   vllm:kv_cache_usage_perc, vllm:gpu_cache_usage_perc
+//	queue           sglang:num_queue_reqs                vllm:num_requests_waiting
+//	preemptions     sglang:num_retracted_requests_total  vllm:num_preemptions_total
+//	                sglang:num_retracted_reqs
+//
+// The last name of SGLang is a gauge of its older versions, for what was retracted just
+// now: its values are added up here.
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net/http"
+	"net/url"
+	"time"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+
+	"github.com/rollout-rl/rollout/collector/limit"
+)
+
+// Config says where to look and what to do with it.
+type Config struct {
+	// URLs are the pages with metrics of the engines that work together, in the text
+	// format of Prometheus. At least one.
+	URLs []string
+	// Every is the time between two looks. Default 5s. A look takes at most as long.
+	Every time.Duration
+	// Client makes the requests. Default: one of its own.
+	Client *http.Client
+	// Seen is called with every look at all pages, and Failed where one could not be
+	// read; from one goroutine. Both are optional, and may take their time.
+	Seen   func(limit.Engine)
+	Failed func(error)
+}
+
+// A Poller looks at the metrics of engines again and again.
+type Poller struct {
+	cfg     Config
+	retired []float64 // what was added up of the gauge, by page
+}
+
+// New makes a Poller; it starts nothing.
+func New(cfg Config) (*Poller, error) {
+	var errs []error
+	if len(cfg.URLs) == 0 {
+		errs = append(errs, errors.New("engine metrics: no URL given"))
+	}
+	for i, text := range cfg.URLs {
+		if u, err := url.Parse(text); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+			errs = append(errs, fmt.Errorf("engine metrics: URL %d: want one like http://host:30000/metrics", i+1))
+		}
+	}
+	if cfg.Every < 0 {
+		errs = append(errs, fmt.Errorf("engine metrics: every %v: must not be negative", cfg.Every))
+	}
+	if len(errs) > 0 {
+		return nil, errors.Join(errs...)
+	}
+	if cfg.Every == 0 {
+		cfg.Every = 5 * time.Second
+	}
+	if cfg.Client == nil {
+		cfg.Client = &http.Client{}
+	}
+	return &Poller{cfg: cfg, retired: make([]float64, len(cfg.URLs))}, nil
+}
+
+// Run looks until ctx is done, and then returns nil.
+func (p *Poller) Run(ctx context.Context) error {
+	tick := time.NewTicker(p.cfg.Every)
+	defer tick.Stop()
+	for {
+		e, err := p.Look(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil && p.cfg.Failed != nil:
+			p.cfg.Failed(err)
+		case err == nil && p.cfg.Seen != nil:
+			p.cfg.Seen(e)
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// Look reads all pages once. It is not to be called while Run runs.
+func (p *Poller) Look(ctx context.Context) (limit.Engine, error) {
+	ctx, cancel := context.WithTimeout(ctx, p.cfg.Every)
+	defer cancel()
+	all := limit.Engine{KVUsage: -1, Waiting: -1, Preemptions: -1}
+	for i, page := range p.cfg.URLs {
+		one, err := p.page(ctx, i, page)
+		if err != nil {
+			return limit.Engine{}, fmt.Errorf("engine metrics: %s: %w", place(page), err)
+		}
+		all.KVUsage = max(all.KVUsage, one.KVUsage)
+		all.Waiting = plus(all.Waiting, one.Waiting)
+		all.Preemptions = plus(all.Preemptions, one.Preemptions)
+	}
+	return all, nil
+}
+
+// plus adds, where a negative number is an unknown one.
+func plus(a, b float64) float64 {
+	switch {
+	case a < 0:
+		return b
+	case b < 0:
+		return a
+	}
+	return a + b
+}
+
+// place is a page for error texts: without a password and without a query.
+func place(page string) string {
+	u, err := url.Parse(page)
+	if err != nil {
+		return "?"
+	}
+	return u.Scheme + "://" + u.Host + u.Path
+}
+
+// maxPageBytes bounds a page: real ones have some hundred kilobytes.
+const maxPageBytes = 16 << 20
+
+func (p *Poller) page(ctx context.Context, i int, page string) (limit.Engine, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, page, nil)
+	if err != nil {
+		return limit.Engine{}, errors.New("not a URL")
+	}
+	req.Header.Set("Accept", "text/plain;version=0.0.4")
+	resp, err := p.cfg.Client.Do(req)
+	if err != nil {
+		if u := (*url.Error)(nil); errors.As(err, &u) {
+			err = u.Err // the rest repeats the address
+		}
+		return limit.Engine{}, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if resp.StatusCode != http.StatusOK {
+		return limit.Engine{}, fmt.Errorf("status %d", resp.StatusCode)
+	}
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(io.LimitReader(resp.Body, maxPageBytes))
+	if err != nil {
+		return limit.Engine{}, fmt.Errorf("not in the text format of Prometheus: %w", err)
+	}
+	return p.read(i, families)
+}
+
+func (p *Poller) read(i int, families map[string]*dto.MetricFamily) (limit.Engine, error) {
+	e := limit.Engine{
+		KVUsage:     first(families, highest, "sglang:token_usage", "vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc"),
+		Waiting:     first(families, plus, "sglang:num_queue_reqs", "vllm:num_requests_waiting"),
+		Preemptions: first(families, plus, "sglang:num_retracted_requests_total", "vllm:num_preemptions_total"),
+	}
+	if e.Preemptions < 0 {
+		if now := first(families, plus, "sglang:num_retracted_reqs"); now >= 0 {
+			p.retired[i] += now
+			e.Preemptions = p.retired[i]
+		}
+	}
+	if e.KVUsage < 0 && e.Waiting < 0 && e.Preemptions < 0 {
+		return e, errors.New("no metric that is known here: SGLang needs --enable-metrics")
+	}
+	return e, nil
+}
+
+// first is what join makes of the series of the first family that is there, or -1.
+func first(families map[string]*dto.MetricFamily, join func(a, b float64) float64, names ...string) float64 {
+	for _, name := range names {
+		all := -1.0
+		for _, m := range families[name].GetMetric() {
+			v := m.GetGauge().GetValue() + m.GetCounter().GetValue() + m.GetUntyped().GetValue() // one of them is there
+			if v >= 0 && !math.IsInf(v, 0) {
+				all = join(all, v)
+			}
+		}
+		if all >= 0 {
+			return all
+		}
+	}
+	return -1
+}
+
+func highest(a, b float64) float64 { return max(a, b) }
