@@ -56,6 +56,9 @@ func (m *memory) rebuild(ctx context.Context, g *agent, inputs int, scrubbed boo
 	if err != nil {
 		return nil, err
 	}
+	if err := m.checkSteps(); err != nil {
+		return nil, err
+	}
 	calls, err := m.calls(ctx, g)
 	if err != nil {
 		return nil, err
@@ -86,6 +89,22 @@ func (m *memory) stopReason(g *agent) (StopReason, error) {
 		return "", gone("server run %s is %s and names no stop reason: %s", m.run.ID, m.run.Status, why)
 	}
 	return "", gone("server run %s is %s: %s", m.run.ID, m.run.Status, stop)
+}
+
+// checkSteps says that a stored message was made by a step that is not listed.
+func (m *memory) checkSteps() error {
+	for _, msg := range m.messages {
+		switch msg.(type) {
+		case *AssistantMessage, *ToolCallMessage, *ApprovalRequestMessage:
+		default:
+			continue // what was sent; and a result may name a step of an earlier run
+		}
+		id := deref(msg.Head().StepID)
+		if !slices.ContainsFunc(m.steps, func(s Step) bool { return s.ID == id }) {
+			return gone("server run %s has a message of step %q, and does not list it", m.run.ID, id)
+		}
+	}
+	return nil
 }
 
 // calls reads the trace of every step with an output.
