@@ -231,6 +231,10 @@ func (k *killRun) checkSends(t *testing.T, got *readBack) {
 			}
 		}
 	}
+	// Those that met a fault besides are made again by right.
+	if open > 40 && rerun*4 > open {
+		t.Errorf("%d of %d sends that were open at a kill were made again", rerun, open)
+	}
 	t.Logf("%d samples, %d kills, %d sends; %d after another that failed or that a kill cut off; %d were open at a kill, %d of them were made again", k.total, len(k.kills), sends, again, open, rerun)
 }
 
