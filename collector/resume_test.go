@@ -341,6 +341,65 @@ func TestReattachWaitsForItsServer(t *testing.T) {
 	})
 }
 
+// An attempt that was taken over and then failed is over once its agent is removed: the
+// next one is a new one.
+func TestReattachedAttemptFails(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := &revived{scripted: scripted{script: func(a collector.Attempt) step {
+			if a.Task.ID == "t1" && a.Kind == collector.KindReattach {
+				return step{runErr: collector.ErrServer}
+			}
+			return step{}
+		}}}
+		s, j := &shelf{atOnce: true}, &notebook{}
+		c := setup(t, b, s, func(cfg *collector.Config) {
+			cfg.Retries, cfg.Journal = 1, j
+			cfg.Left = lefts(map[string]collector.Left{"t0-0": openAt("a", 1), "t1-0": openAt("a", 3)})
+		})
+		if err := c.Run(t.Context(), tasks(2)); err != nil {
+			t.Fatal(err)
+		}
+		b.check(t)
+		st := c.Stats()
+		counts(t, st, 2, 0, 0, 0)
+		if st.Reattached != 1 || st.Gone != 0 || st.InfraRetries != 1 || len(b.reattached) != 2 || s.samples[1].Attempt != 4 {
+			t.Errorf("reattached %d in %d tries, gone %d, infra retries %d, attempt %d", st.Reattached, len(b.reattached), st.Gone, st.InfraRetries, s.samples[1].Attempt)
+		}
+		for _, line := range []string{"end t1-0/3 server_error true", "begin t1-0/4 infra_retry at a"} {
+			if !slices.Contains(j.lines, line) {
+				t.Errorf("journal lacks %q: %q", line, j.lines)
+			}
+		}
+	})
+}
+
+// Open attempts of an endpoint that is given up are made again at another.
+func TestOpenAttemptsOfLostEndpoint(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		dead := &revived{scripted: scripted{script: func(collector.Attempt) step { return step{openErr: collector.ErrConnection} }}}
+		b, s := &revived{}, &shelf{atOnce: true}
+		left := map[string]collector.Left{}
+		for i := range 8 {
+			left[fmt.Sprintf("t%d-0", i)] = openAt("dead", 2)
+		}
+		c := setup(t, b, s, func(cfg *collector.Config) {
+			cfg.Endpoints = []collector.Endpoint{{Name: "dead", Backend: dead, MaxInFlight: 2}, {Name: "b", Backend: b, MaxInFlight: 2}}
+			cfg.Left, cfg.Planned, cfg.Outage = lefts(left), 10, time.Minute
+		})
+		if err := c.Run(t.Context(), tasks(10)); err != nil {
+			t.Fatal(err)
+		}
+		b.check(t)
+		st := c.Stats()
+		counts(t, st, 10, 0, 0, 0)
+		if st.Gone != 8 || st.Reattached != 0 || !st.Endpoints[0].Lost {
+			t.Errorf("gone %d, reattached %d, endpoints %+v", st.Gone, st.Reattached, st.Endpoints)
+		}
+	})
+}
+
 func TestRetryFailedMendsOnlyFailures(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

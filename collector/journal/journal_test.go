@@ -306,8 +306,8 @@ func TestDamage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The writer never saw a sync between two entries of one process, so that nothing
-	// vouches for the first: an entry that cannot be read stands for damage.
+	// Whether there was a sync between the two entries of a process is not known: an
+	// entry that cannot be read is damage in any case.
 	bad := damaged(t, body)
 	if err := os.WriteFile(path, bad, 0o666); err != nil {
 		t.Fatal(err)
@@ -341,6 +341,35 @@ func TestDamage(t *testing.T) {
 		t.Errorf("afterwards %+v, found %+v", got, j.Found())
 	}
 	closed(t, j)
+}
+
+// What a sync made durable is vouched for by what is noted next.
+func TestDamageBeforeSyncIsLoud(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		j := open(t, dir, journal.Config{})
+		for n := 1; n <= 3; n++ {
+			if err := j.Begin(collector.Attempt{Key: key(0, 0), N: n}, "a"); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second) // a sync
+		}
+		closed(t, j)
+		path := filepath.Join(dir, "00000001.journal")
+		body, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body[frame.HeaderSize+frame.Overhead+2] ^= 1
+		if err := os.WriteFile(path, body, 0o666); err != nil {
+			t.Fatal(err)
+		}
+		_, err = journal.Open(dir, journal.Config{})
+		if c, ok := errors.AsType[*frame.CorruptError](err); !ok || c.Offset != frame.HeaderSize {
+			t.Errorf("Open = %v, want damage at %d", err, frame.HeaderSize)
+		}
+	})
 }
 
 // damaged is the file with an op that nobody knows in its first entry.
