@@ -95,7 +95,7 @@ func (p *program) collect(ctx context.Context, l *loader, earlier *earlierRun, o
 			client.CloseIdle()
 		}
 	}()
-	backends, err := c.config.backends(c.clients)
+	backends, err := c.config.backends(c.clients, c.progress)
 	if err != nil {
 		return err
 	}

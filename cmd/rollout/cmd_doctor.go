@@ -260,7 +260,7 @@ func (d *doctor) server(ctx context.Context, client *letta.Client) {
 	}
 	d.ok("auth", "the server lets us in and lists %d models", len(models))
 
-	backends, err := d.config.backends([]*letta.Client{client})
+	backends, err := d.config.backends([]*letta.Client{client}, nil)
 	if err != nil {
 		d.failed("agent", err)
 		return

@@ -131,7 +131,6 @@ func (c *collection) open(parts *parts, backends []*letta.Backend) error {
 				c.tally.add(s)
 				c.log.failed(s)
 			},
-			AttemptStarted: func(a collector.Attempt, _ string) { c.leftovers.started(a) },
 			AttemptFinished: func(r collector.Result) {
 				c.leftovers.finished(r.Attempt)
 				c.tally.attempt(r)
@@ -222,7 +221,6 @@ func (c *collection) run(ctx context.Context) error {
 	runErr, sinkErr := c.work(ctx)
 
 	c.phase.Store("ending")
-	c.leftovers.settled()
 	stats, written := c.collector.Stats(), c.dataset.Stats()
 	took := time.Since(began)
 	if runErr != nil || stats.CloseFailures > 0 || len(c.info.Invocations) > 1 {
@@ -230,6 +228,7 @@ func (c *collection) run(ctx context.Context) error {
 	}
 	s := summarize(stats, written, c.prompter.Stats(), &c.tally, took)
 	s.RunID, s.Dir, s.BadTasks = c.info.ID, c.folder.dir, c.tasks.bad
+	s.Invocation, s.Recovered, s.OpenFound = len(c.info.Invocations), c.recovery.Samples, c.recovery.Open
 	end := c.end(s, c.stopped(runErr, sinkErr))
 	s.Hints = s.hints(c.config, stats, c.tally.busy(stats, took))
 	c.log.status(stats)
@@ -267,7 +266,7 @@ func (c *collection) sweep(ctx context.Context, left int) int {
 			}
 		}
 		for _, client := range c.clients {
-			n, err := c.leftovers.clear(ctx, client, c.info.ID)
+			n, err := client.CleanRun(ctx, c.info.ID, c.leftovers.waiting)
 			removed += n
 			if err != nil {
 				c.display.say("agents may be left on %s: %v", client.BaseURL(), err)
@@ -416,6 +415,9 @@ func (c *collection) end(s *summary, err error) error {
 	switch {
 	case err != nil && !interrupted(err):
 		s.Outcome, s.Error = "stopped", err.Error()
+		if errors.Is(err, collector.ErrTolerance) {
+			err = withHint(err, "rollout failures "+shellWord(c.folder.dir)+" shows why; --max-failures allows more; go on with: "+resumeCommand(c.folder.dir))
+		}
 		if s.Remaining > 0 {
 			err = withHint(err, "mend that, then continue with: "+resumeCommand(c.folder.dir))
 		}

@@ -96,8 +96,9 @@ func (c *config) connectOne(notice func(text string)) (*letta.Client, error) {
 	return clients[0], nil
 }
 
-// backends makes what opens agents on each of the servers.
-func (c *config) backends(clients []*letta.Client) ([]*letta.Backend, error) {
+// backends makes what opens agents on each of the servers. progress, where it is not
+// nil, is told of sends of which nothing is heard.
+func (c *config) backends(clients []*letta.Client, progress func(letta.Progress)) ([]*letta.Backend, error) {
 	agent := letta.AgentConfig{
 		Model:         c.Agent.Model,
 		System:        c.Agent.System,
@@ -115,6 +116,7 @@ func (c *config) backends(clients []*letta.Client) ([]*letta.Backend, error) {
 		MaxRounds:     c.Agent.MaxRounds,
 		Conversation:  c.Agent.Conversation,
 		Messages:      c.Output.Messages,
+		Progress:      progress,
 
 		OverrideModel: c.Agent.OverrideModel, OverrideSystem: c.Agent.OverrideSystem,
 		// Rebuilding prompts begins with the system message, as it is before the

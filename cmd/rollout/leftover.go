@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
-	"strings"
 	"sync"
 
 	"github.com/rollout-rl/rollout/collector"
@@ -15,32 +13,23 @@ import (
 // process that is dead, for an attempt that nobody takes over. Its methods are called
 // from many goroutines.
 type leftovers struct {
+	// last is the number of the last attempt at a sample that an earlier process began.
+	last func(key string) int
+
 	mu sync.Mutex
-	// open holds the keys of attempts of earlier processes that may be taken over.
-	open map[string]struct{}
-	// begun holds the keys of attempts of this process, for as long as agents are
-	// looked for while it makes some; nil: not any more.
-	begun map[string]struct{}
+	// open holds the attempts of earlier processes that may be taken over, by key.
+	open map[string]int
 }
 
 func newLeftovers(j *journal.Journal, held ledger) *leftovers {
-	l := &leftovers{open: map[string]struct{}{}, begun: map[string]struct{}{}}
-	j.OpenAttempts(func(key string, _ collector.OpenAttempt) bool {
+	l := &leftovers{last: func(key string) int { return j.Left(key).Attempts }, open: map[string]int{}}
+	j.OpenAttempts(func(key string, open collector.OpenAttempt) bool {
 		if e, ok := held[key]; !ok || e.failed != collector.ClassNone {
-			l.open[key] = struct{}{}
+			l.open[key] = open.N
 		}
 		return true
 	})
 	return l
-}
-
-// started notes an attempt before its agent is made.
-func (l *leftovers) started(a collector.Attempt) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.begun != nil {
-		l.begun[a.Key] = struct{}{}
-	}
 }
 
 // finished notes an attempt after its agent was removed.
@@ -50,53 +39,30 @@ func (l *leftovers) finished(a collector.Attempt) {
 	delete(l.open, a.Key)
 }
 
-// foreign reports whether the agent belongs to nobody.
-func (l *leftovers) foreign(a *letta.AgentState) bool {
-	key := ""
-	for _, tag := range a.Tags {
-		if k, ok := strings.CutPrefix(tag, letta.TagKey("")); ok {
-			key = k
-		}
-	}
+// waiting reports whether the agent's attempt may still be taken over.
+func (l *leftovers) waiting(a *letta.AgentState) bool {
+	key, n := letta.AttemptOf(a)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	_, open := l.open[key]
-	_, begun := l.begun[key]
-	return !open && !begun
+	open, ok := l.open[key]
+	return ok && (n == 0 || n == open)
 }
 
-// settled ends the noting of attempts.
-func (l *leftovers) settled() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.begun = nil
-}
-
-// clear removes the agents of the run that belong to nobody from a server, and
-// returns how many.
-func (l *leftovers) clear(ctx context.Context, client *letta.Client, runID string) (removed int, err error) {
-	err = client.EachAgentOf(ctx, runID, func(a *letta.AgentState) error {
-		if ctx.Err() != nil || !l.foreign(a) {
-			return ctx.Err()
-		}
-		if err := client.DeleteAgent(ctx, a.ID); err != nil {
-			return fmt.Errorf("agent %s: %w", a.ID, err)
-		}
-		removed++
-		return nil
-	})
-	return removed, err
+// living reports whether the agent may be at work: for an attempt of this process, or
+// for one that may be taken over. An agent that does not say its attempt may be both.
+func (l *leftovers) living(a *letta.AgentState) bool {
+	key, n := letta.AttemptOf(a)
+	return n == 0 || n > l.last(key) || l.waiting(a)
 }
 
 // clearLeftovers removes what earlier processes of the run left on the servers, while
 // the run goes on.
 func (c *collection) clearLeftovers(ctx context.Context) {
-	defer c.leftovers.settled()
 	if len(c.info.Invocations) == 1 || c.config.Agent.Keep {
 		return
 	}
 	for _, client := range c.clients {
-		n, err := c.leftovers.clear(ctx, client, c.info.ID)
+		n, err := client.CleanRun(ctx, c.info.ID, c.leftovers.living)
 		if ctx.Err() != nil {
 			return // the end of the run looks again
 		}
@@ -109,4 +75,10 @@ func (c *collection) clearLeftovers(ctx context.Context) {
 			c.display.say("agents of an earlier process may be left on %s: %v", client.BaseURL(), err)
 		}
 	}
+}
+
+// progress logs a send of which nothing is heard, and what its steps say.
+func (c *collection) progress(p letta.Progress) {
+	c.log.Info("silent send", "sample_key", p.Key, "attempt", p.Attempt, "agent_id", p.AgentID, "server_run_id", p.RunID,
+		"steps", p.Steps, "silent_s", p.Silent.Seconds())
 }

@@ -115,6 +115,17 @@ type summary struct {
 	Skipped   int `json:"skipped"`
 	Remaining int `json:"remaining"`
 
+	// Earlier is the part of them that earlier processes did. Of their samples this
+	// one found Recovered in the write-ahead log, and OpenFound attempts in flight, of
+	// which it took over Reattached; Gone could not be. All numbers below are of this
+	// invocation, the Invocation-th of the run.
+	Earlier    earlier `json:"earlier"`
+	Invocation int     `json:"invocation"`
+	Recovered  int64   `json:"recovered"`
+	OpenFound  int     `json:"open_found"`
+	Reattached int     `json:"reattached"`
+	Gone       int     `json:"gone"`
+
 	FailedByClass map[string]int `json:"failed_by_class"`
 	Attempts      int            `json:"attempts"`
 	Retries       int            `json:"retries"`
@@ -160,6 +171,13 @@ type summary struct {
 	Hints []string `json:"hints,omitempty"`
 }
 
+// earlier counts what earlier processes of the run did.
+type earlier struct {
+	Committed int `json:"committed"`
+	Failed    int `json:"failed"`
+	Skipped   int `json:"skipped"`
+}
+
 // A promptCost is what it takes to rebuild prompts.
 type promptCost struct {
 	Requests  int64   `json:"requests"`
@@ -182,6 +200,7 @@ func summarize(s collector.Stats, k sink.Stats, ps prompt.Stats, t *tally, took 
 	out := &summary{
 		Outcome: "finished",
 		Planned: s.Planned, Committed: s.Committed, Failed: s.Failed, Skipped: s.Skipped, Remaining: s.Remaining,
+		Earlier: earlier(s.Earlier), Reattached: s.Reattached, Gone: s.Gone,
 		FailedByClass: classMap(s.ByClass), Attempts: s.Attempts, Retries: s.Retries, LostCalls: s.LostCalls, AgentsLeft: s.CloseFailures,
 		Rows: s.Rows, Empty: s.Empty, CutRows: t.cut, Forks: t.forks,
 		CutCalls: s.CutCalls, CutTokens: s.Cut, EmptyRows: s.EmptyRows,
@@ -225,6 +244,10 @@ func (s *summary) text() string {
 	line("remaining", "%7d", s.Remaining)
 	b.WriteByte('\n')
 
+	if s.Invocation > 1 {
+		line("resumed", "%s; what follows is of invocation %d alone", s.resumed(), s.Invocation)
+	}
+
 	line("rows", "%s with %s tokens; %.2f per sample, %d at most; %d forks, %d samples without a row",
 		humanCount(int64(s.Rows)), humanCount(s.Tokens), s.RowsPerSample, s.MostRows, s.Forks, s.Empty)
 	line("sampled", "%s tokens, %s trained (%s of the sampled, %s of the rows)",
@@ -255,7 +278,7 @@ func (s *summary) text() string {
 	line("shards", "%d with %s%s", s.Shards, humanBytes(s.Bytes), perToken)
 	took := time.Duration(s.Seconds * float64(time.Second))
 	line("time", "%s, %s samples/s, %s sampled tokens/s, %d attempts, %d of them retries", humanDuration(took),
-		humanRate(rate(s.Committed+s.Failed, s.Seconds)), humanRate(rate(int(s.Sampled), s.Seconds)), s.Attempts, s.Retries)
+		humanRate(rate(s.Committed+s.Failed-s.Earlier.Committed-s.Earlier.Failed, s.Seconds)), humanRate(rate(int(s.Sampled), s.Seconds)), s.Attempts, s.Retries)
 	if s.LostCalls > 0 {
 		line("lost", "%d single calls are in failures/, their samples' other calls in the data", s.LostCalls)
 	}
@@ -263,6 +286,22 @@ func (s *summary) text() string {
 		line("agents", "%d could not be removed: rollout clean %s", s.AgentsLeft, s.Dir)
 	}
 	return b.String()
+}
+
+// resumed says what was taken over from earlier processes.
+func (s *summary) resumed() string {
+	before := s.Earlier.Committed + s.Earlier.Failed
+	text := fmt.Sprintf("%s samples done before and %s now", humanCount(int64(before)), humanCount(int64(max(0, s.Committed+s.Failed-before))))
+	if s.Recovered > 0 {
+		text += fmt.Sprintf("; %d of them were in the write-ahead log", s.Recovered)
+	}
+	if s.OpenFound > 0 {
+		text += fmt.Sprintf("; %d of %d attempts in flight taken over", s.Reattached, s.OpenFound)
+		if s.Gone > 0 {
+			text += fmt.Sprintf(", %d gone", s.Gone)
+		}
+	}
+	return text
 }
 
 // leftOut says what was sampled and is in no row and no failure; empty where there
