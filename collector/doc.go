@@ -47,11 +47,26 @@
 // A sample is given to the sink before its agent is removed from the server. What
 // a stop cuts off remains to be done: it is no failure.
 //
+// # Admission
+//
+// A sample is worked on when its endpoint has room for it. How much room there is, is
+// MaxInFlight, or what package limit finds out up to it. What was begun goes before
+// what was not, a sample that waits for its retry makes room for another, and while a
+// server is down one sample every few seconds sees whether it is back.
+//
+// # Memory
+//
+// A worker holds at most one reply and the rows made of it, from the end of its read
+// until the sink has them: MaxInFlight of them per endpoint where the sink is slow. How
+// many bodies are read at a time is the backend's to bound, and how many bytes of
+// accepted samples wait for their shard is the sink's.
+//
 // # Reading order
 //
 // backend.go says what the collector needs from outside; task.go what comes in, and
 // key.go how it is named; collector.go is the pool, worker.go the way of one sample
-// through its attempts, attempt.go one attempt from start to end, outcome.go what
+// through its attempts, room.go and admission.go how it gets its turn, attempt.go one
+// attempt from start to end, outcome.go what
 // becomes of it; errors.go and classify.go say what a failure is; health.go follows
-// whether servers live; events.go and stats.go are what can be seen.
+// whether servers live, tail.go ends what takes longest; events.go and stats.go are what can be seen.
 package collector

@@ -285,7 +285,7 @@ func (c *Controller) grow(now time.Time) Change {
 	to := min(max(c.limit+1, int(math.Round(growBy*float64(c.limit)))), c.max)
 	if free {
 		to = min(to, c.proven)
-		c.baseL, c.base = to, rate{}
+		c.baseL = to
 		if to == c.proven {
 			c.phase = settling
 		}

@@ -448,3 +448,63 @@ func TestReasonNames(t *testing.T) {
 		t.Errorf("%d reasons, want 10 and none", len(seen)-1)
 	}
 }
+
+// A rate that was counted long ago is not what growth is compared with: on a server
+// that became slower it would find no gain.
+func TestBaseIsOfThePresent(t *testing.T) {
+	t.Parallel()
+	each := 2 * time.Second
+	srv := server{even: true, perSecond: func(n int) float64 { return float64(n) / each.Seconds() }, kvPer: 1.0 / 40}
+	w := newWorld(t, limit.Config{Max: 64}, srv, 1)
+	w.run(30 * time.Minute) // the engine is too full to grow
+	each *= 3
+	w.run(10 * time.Minute)
+	if l := w.c.Limit(); l != 32 {
+		t.Fatalf("limit %d", l)
+	}
+	w.srv.kvPer = 1e-9
+	w.run(5 * time.Minute)
+	if l := w.c.Limit(); l != 64 || len(w.changes) != 1 {
+		t.Errorf("limit %d after %v, want 64 at once", l, w.changes)
+	}
+}
+
+// On the way back after a cut other limits are counted, and samples that were started
+// under them end after it: neither passes for the rate of the limit that it leads to.
+func TestBaseAfterACut(t *testing.T) {
+	t.Parallel()
+	c := at(limit.Config{Max: 512, Start: 100})
+	want(t, "cut", c.Refused(c.at, limit.RateLimited), 100, 80, limit.RateLimited)
+	for range 20 { // 5 per second on the way
+		if c.Limit() < 99 {
+			c.finish(c.Limit(), time.Duration(c.Limit())*200*time.Millisecond)
+		}
+	}
+	if c.Limit() != 99 {
+		t.Fatalf("limit %d, want one less than where it was cut", c.Limit())
+	}
+	c.finish(99, 20*time.Second) // begun on the way
+	// From here on 20 per second, whatever the limit.
+	for range 100 {
+		n := max(c.Limit(), 16)
+		c.finish(n, time.Duration(n)*50*time.Millisecond)
+		if c.Limit() > 130 {
+			t.Fatalf("limit %d on a server that is flat", c.Limit())
+		}
+	}
+	if c.Limit() != 99 {
+		t.Errorf("limit %d on a server that is flat, want 99", c.Limit())
+	}
+}
+
+func TestReopen(t *testing.T) {
+	t.Parallel()
+	c := at(limit.Config{Max: 100, Start: 40})
+	c.Reopen(c.at)
+	for _, want := range []int{4, 8, 12} {
+		if n, next := c.Open(c.at); n != want || next != c.at.Add(5*time.Second) || c.Limit() != 40 {
+			t.Errorf("open %d of %d, want %d", n, c.Limit(), want)
+		}
+		c.sleep(5 * time.Second)
+	}
+}
