@@ -13,7 +13,7 @@ const (
 	// nothing, small enough that a few hundred shards feed many workers evenly.
 	DefaultMaxShardBytes = 256 << 20
 	// DefaultMaxShardAge bounds how long a trainer that follows the commit log
-	// waits, and how much an interruption can lose.
+	// waits, and how much of the write-ahead log recovery may have to read.
 	DefaultMaxShardAge = 5 * time.Minute
 	// DefaultMaxBytesInFlight holds a hundred samples of 8k tokens: enough that
 	// nobody waits while a writer compresses its pages.

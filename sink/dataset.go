@@ -16,7 +16,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A Dataset takes samples and makes them durable. Create opens it, Run works, and
+// A Dataset takes samples, makes them durable, and commits them. Create opens it, Run works, and
 // Close ends it:
 //
 //	d, err := sink.Create(dir, cfg)
@@ -83,11 +83,14 @@ type Stats struct {
 
 // Create makes the folders of a dataset in the run's folder dir, which must
 // exist, and reads its commit log where there is one: a dataset is continued by
-// creating it again. It starts nothing; the caller must call Run.
+// creating it again. What an earlier process left is brought to its end first, as
+// the package documentation says; that takes as long as writing the samples of its
+// open shards. No other process may have the dataset open. Create starts nothing;
+// the caller must call Run.
 //
-// A Config that does not Validate is an error. So are a log that cannot be read, a
-// *CorruptError or ErrNewer, and a folder in which no commit could be made, such
-// as one without hard links: a *ShardError.
+// A Config that does not Validate is an error. So are a log or a write-ahead log
+// that cannot be read, a *CorruptError or ErrNewer, and a folder in which no commit
+// could be made, such as one without hard links: a *ShardError.
 func Create(dir string, cfg Config) (*Dataset, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -144,8 +147,9 @@ func Create(dir string, cfg Config) (*Dataset, error) {
 //
 // When a write fails, the other writers still commit what they hold; Append and
 // Close return the error as well. When ctx is done, open shards are abandoned:
-// their samples' done gets the cause. To stop without losing them, call Close and
-// only then end ctx. Run can be called once.
+// their samples' done gets the cause, and the write-ahead log keeps them for the
+// next Create. To commit them now, call Close and only then end ctx. Run can be
+// called once.
 func (d *Dataset) Run(ctx context.Context) error {
 	d.mu.Lock()
 	again, stopped := d.running, d.stopped
@@ -172,15 +176,19 @@ func (d *Dataset) Run(ctx context.Context) error {
 }
 
 // Append takes the sample as a whole: all of its rows and failures become part of
-// the dataset in one commit, or none does. It blocks while too many bytes are in
-// flight, and before Run.
+// the dataset in one commit, or none does. It returns nil when the sample is
+// durable: it will be in the dataset, whatever happens to the process. That takes a
+// sync, which it shares with others, and up to 20 ms. It blocks longer while too many
+// bytes are in flight, and before Run; ctx ends that, but not the wait for a sync.
 //
 // When it returns nil the sample's memory belongs to the Dataset, and done is
-// called exactly once, from another goroutine: with nil when the sample is in a
-// durable commit, else with the reason why it never will be. done must not block.
-// When Append returns an error, done is not called and the sample is the caller's
-// again: a *SampleError says that the sample breaks a rule, or is committed
-// already (ErrCommitted), and others may follow; after any other error, none can.
+// called exactly once, from another goroutine, maybe before Append returns: with nil
+// when the sample is in a durable commit, else with the reason why it is not now;
+// then the next Create commits it. done must not block. When Append returns an
+// error, done is not called and the sample is the caller's again: a *SampleError
+// says that the sample breaks a rule, or is committed already (ErrCommitted), and
+// others may follow; after any other error, none can, and the sample may be durable
+// or not.
 func (d *Dataset) Append(ctx context.Context, s *tokenize.Sample, done func(error)) error {
 	if err := checkSample(s, d.cfg.VocabSize); err != nil {
 		return err
@@ -221,7 +229,7 @@ func (d *Dataset) deliver(a accepted) {
 	}
 }
 
-// drop tells samples that no writer took that none will.
+// drop tells samples that no writer took that none will now.
 func (d *Dataset) drop(list []accepted, err error) {
 	d.pending(-len(list))
 	for _, a := range list {

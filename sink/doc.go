@@ -1,7 +1,7 @@
-// Package sink makes finished samples durable: rows go into Parquet or Arrow
-// shards, what failed into shards of its own, and a commit log says which of them
-// exist. Whoever reads — Log, Verify, python/rollout_data.py — follows the log and
-// nothing else.
+// Package sink makes finished samples durable: they go into a write-ahead log, from
+// there rows into Parquet or Arrow shards, what failed into shards of its own, and a
+// commit log says which of them exist. Whoever reads — Log, Verify,
+// python/rollout_data.py — follows the commit log and nothing else.
 //
 // # Schema
 //
@@ -30,19 +30,54 @@
 //
 // # Files
 //
+//	RUN/wal/00000001.wal                     samples that no commit holds yet
 //	RUN/data/part-<run>-<writer>-<n>-<hash8>.parquet   or .arrows: rows
 //	RUN/failures/part-<run>-<writer>-<n>-<hash8>.parquet   failures, Parquet always
 //	RUN/_commits/00000000000000000001.json   the log, one entry per commit, no gap
-//	RUN/{data,failures,_commits}/.tmp-*      being written, or left behind
+//	RUN/{wal,data,failures,_commits}/.tmp-*  being written, or left behind
+//	RUN/orphans/                             what recovery and repair set aside
 //
-// hash8 begins the file's SHA-256. An entry is a Commit in JSON: at most one shard
-// of data and one of failures with their sizes, digests and counts, and the samples
-// that they hold. The files of a commit never change.
+// hash8 begins the file's SHA-256. An entry is a Commit in JSON of CommitVersion: at
+// most one shard of data and one of failures with their sizes, digests and counts,
+// and the samples that they hold. The files of a commit never change.
 //
 // A Parquet shard is written with zstd at its fastest level, pages of 256 KB,
 // version 2, and row groups that are closed by tokens. An Arrow shard is an IPC
 // stream, uncompressed so that it can be mapped, in batches closed by tokens; it
 // ends with the mark ff ff ff ff 00 00 00 00.
+//
+// A segment of the write-ahead log is a file of package frame, of kind "wal" and
+// WALVersion. A payload is one sample, all of it: the fields of tokenize.Sample, one
+// after the other, as walencode.go says. Tokens that were not sampled have no
+// log-probability, so a sample is smaller than its arrays: some 6 bytes per token
+// where half are sampled, and below 1.05 times its raw bytes whatever is sampled.
+//
+//	┌────────┬───────────┬───────────┬──────────┬───────────┐
+//	│ header │ frame: s1 │ frame: s2 │ … s3 …   │ frame: s4 │   s1 s2 | s3 s4: two syncs
+//	└────────┴───────────┴───────────┴──────────┴───────────┘
+//
+// A reader refuses what a newer version of the program wrote (ErrNewer): entries,
+// shards and segments.
+//
+// # A sample's way
+//
+//	Append ──► wal/ ──┬─ sync ─► Append returns nil: the sample is durable
+//	                  │
+//	                  └──► queue of a writer ──► open shards ──► commit ─► done(nil)
+//	                       chosen by the key                     └─► its segment goes
+//
+// The write-ahead log is synced in groups: the sync of a sample that comes after a
+// pause begins at once, and the next one 20 ms later at the earliest, for all that
+// came in between. So there is at most one sync in 20 ms, and a sample waits for
+// no longer than that and the sync itself. (A segment's first sync syncs its folder
+// as well.) All samples of one key go to one writer, so a failure is never committed
+// after the success that follows it.
+//
+// A segment ends when a writer begins to close its shards, and is deleted when all
+// of its samples are in commits: as a rule one segment per open shard. When a write
+// or a sync of the log fails, none of the samples that waited for it are reported
+// durable, nothing is tried again — a second sync may call good what the first one
+// lost — and the run ends.
 //
 // # Commit protocol
 //
@@ -57,11 +92,12 @@
 //  5. fsync of the folders
 //  6. _commits/.tmp-… is written, fsync
 //  7. link to _commits/<seq>.json          ◄── the commit: all of it exists now
-//  8. fsync of _commits, then done(nil) for each sample
+//  8. fsync of _commits
+//  9. segments whose last sample this was are deleted; done(nil) for each sample
 //
-// Linking fails where the name exists, so of two processes that write to one log
-// each gets an entry of its own, and the entry was complete before it had a name.
-// A sample without rows and failures is committed too: its key is in the entry.
+// Linking fails where the name exists: no entry is ever replaced, and each was
+// complete before it had a name. A sample without rows and failures is committed
+// too: its key is in the entry.
 //
 // Shards are sealed when they have grown to Config.MaxShardBytes, when their first
 // sample is Config.MaxShardAge old, and by Close. A sample's rows are never split.
@@ -75,20 +111,46 @@
 //
 // A sample key is done once a commit holds rows of it, or holds it without rows and
 // failures; Append refuses it from then on (ErrCommitted). A key with failures only
-// has failed, and a later success supersedes it.
+// has failed, and a later success supersedes it. Two failures of one key have
+// different attempts: key and attempt are how recovery knows a failure again.
+//
+// What is promised: a sample whose Append returned nil is in the dataset once, after
+// whatever kills the process or cuts the power, when a dataset was created on the
+// folder again. One whose Append was cut short may be there, or not.
 //
 // # Recovery
 //
-// After a crash at any moment, creating the dataset again continues it: the log is
-// whole, and what no entry names is ignored by every reader and listed by Verify as
-// orphans. What is not here yet: samples in open shards are lost with the process
-// (there is no write-ahead log, so the caller must collect again whatever done was
-// not called for), and orphans are not moved aside or adopted.
+// Create brings the folder to the state of a dataset that was closed, before it
+// returns; Recovered says what it did. It can be cut short at any moment and begins
+// again then:
+//
+//  1. fsync of _commits: what the log says is true on disk before anything relies
+//     on it
+//  2. temporary files are removed; shards that no entry names move to orphans/
+//  3. samples of the write-ahead log that no entry names are committed to new
+//     shards, straight from their segment
+//  4. the segments are deleted
+//
+// Uncommitted shards are not adopted: all of their samples are in the write-ahead
+// log, and writing them again takes less than proving that a shard is what its
+// entry would have said.
+//
+// A segment's torn end was never reported durable and is dropped. Damage to what was
+// durable is another matter: Create refuses the folder with a *CorruptError that
+// holds file and offset. PlanRepair says what can be saved, and Apply saves it.
+//
+// When the context of Run ends, open shards are abandoned and done gets the cause,
+// but nothing that Append returned nil for is lost: the next Create commits it.
+// Close commits everything and leaves no segment.
+//
+// One process at a time may have a dataset open; that is the caller's to see to, as
+// with a lock. Readers may come and go.
 //
 // # Memory and goroutines
 //
 // Append blocks while more than Config.MaxBytesInFlight of accepted samples are not
 // yet encoded. A writer holds one open row group, some 12 MB, or one Arrow batch,
-// some 9 bytes per token of Config.RowGroupTokens. Run owns all goroutines, one per
-// writer; each file belongs to one of them.
+// some 9 bytes per token of Config.RowGroupTokens; the write-ahead log holds the
+// largest sample encoded, up to 4 MB of it for good. Run owns all goroutines, one
+// per writer and one for the write-ahead log; each file belongs to one of them.
 package sink

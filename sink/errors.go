@@ -27,13 +27,13 @@ var (
 	ErrNewer = errors.New("sink: written by a newer version")
 )
 
-// A ShardError says that a shard, or its commit, could not be written. It ends
-// the run: storage is not negotiable.
+// A ShardError says that a shard, its commit, or the write-ahead log could not be
+// written. It ends the run: storage is not negotiable.
 type ShardError struct {
 	// Path is the file, or the folder of a run.
 	Path string
 	// Op is what was tried: open, create, write, sync, close, check, rename, link,
-	// commit.
+	// commit, remove, set aside, repair.
 	Op  string
 	Err error
 }
@@ -57,8 +57,9 @@ func (e *ShardError) Is(target error) bool {
 	return false
 }
 
-// A CorruptError says that a committed file is not what its commit says, or that
-// a commit entry cannot be read.
+// A CorruptError says that a committed file is not what its commit says, that a
+// commit entry cannot be read, or that a segment of the write-ahead log is damaged:
+// then it wraps a *frame.CorruptError, which knows the offset.
 type CorruptError struct {
 	// Path is the file, relative to the run's folder where that is known.
 	Path string

@@ -43,8 +43,14 @@ func NewPlainEncoder(w io.Writer, options ...parquet.WriterOption) *parquet.Gene
 // SetSyncEvery sets the time between syncs of the write-ahead log, before Run.
 func (d *Dataset) SetSyncEvery(every time.Duration) { d.wal.every = every }
 
-// AppendSample and DecodeSample are the format of the write-ahead log.
-func AppendSample(dst []byte, s *tokenize.Sample) []byte { return new(sampleEncoder).append(dst, s) }
+// A SampleEncoder encodes samples, as the write-ahead log does.
+type SampleEncoder struct{ enc sampleEncoder }
+
+// Append appends a sample.
+func (e *SampleEncoder) Append(dst []byte, s *tokenize.Sample) []byte { return e.enc.append(dst, s) }
+
+// AppendSample is Append of a new encoder.
+func AppendSample(dst []byte, s *tokenize.Sample) []byte { return new(SampleEncoder).Append(dst, s) }
 
 // DecodeSample is the inverse of AppendSample.
 var DecodeSample = decodeSample
