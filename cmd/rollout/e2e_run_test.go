@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -281,6 +282,9 @@ func (w *seenWriter) Write(p []byte) (int, error) {
 	return w.ResponseWriter.Write(p)
 }
 
+// physicalIDs are the ids that a server gives anew to what is made again.
+var physicalIDs = regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`)
+
 // logical is what a run says of each sample, as a text: all columns but the physical
 // ones, which tell who made a row and when. Of a failure only what the model's tokens
 // decide is left, for its error may name an agent.
@@ -293,6 +297,10 @@ func (d *readBack) logical(t *testing.T) map[sampleID]string {
 			r.AgentID, r.RunIDs, r.StepIDs, r.RolloutID = "", nil, nil, ""
 			r.Attempt, r.StartedAt, r.DurationMS, r.WorkingMS = 0, 0, 0, 0
 			r.Flags = slices.DeleteFunc(slices.Clone(r.Flags), func(f string) bool { return f == tokenize.FlagReattached.String() })
+			if r.Messages != nil {
+				text := physicalIDs.ReplaceAllString(*r.Messages, "id")
+				r.Messages = &text
+			}
 			all[id] += asText(t, r)
 		}
 	}
