@@ -119,6 +119,9 @@ func (p *program) collect(ctx context.Context, l *loader, earlier *earlierRun, o
 		return err
 	}
 	c.info.Invocations[len(c.info.Invocations)-1].RetryFailed = o.retryFailed
+	if err := c.watchEngine(); err != nil {
+		return err
+	}
 	// Before the folder is there: a run that cannot begin leaves none.
 	if addr := c.config.Run.MetricsAddr; addr != "" {
 		if c.scrapes, err = new(net.ListenConfig).Listen(ctx, "tcp", addr); err != nil {

@@ -14,6 +14,8 @@ import (
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/journal"
 	"github.com/rollout-rl/rollout/collector/letta"
+	"github.com/rollout-rl/rollout/collector/limit"
+	"github.com/rollout-rl/rollout/collector/limit/engine"
 	"github.com/rollout-rl/rollout/collector/prompt"
 	"github.com/rollout-rl/rollout/sink"
 	"github.com/rollout-rl/rollout/sink/frame"
@@ -38,6 +40,7 @@ type collection struct {
 	leftovers *leftovers
 	collector *collector.Collector
 	tally     tally
+	engine    *engine.Poller // nil: no engine is watched
 	metrics   *metrics
 	scrapes   net.Listener // of the metrics; nil: none
 	abort     func()       // ends the process; nil in tests
@@ -125,6 +128,7 @@ func (c *collection) open(parts *parts, backends []*letta.Backend) error {
 		MaxFailures:    c.config.Run.MaxFailures,
 		AttemptTimeout: c.config.Run.AttemptTimeout,
 		Adaptive:       c.config.Server.Adaptive,
+		Tail:           c.config.Run.Tail.Tail,
 		Logger:         c.log.Logger,
 		Events: collector.Events{
 			SampleFinished: func(s *tokenize.Sample) {
@@ -158,6 +162,39 @@ func (c *collection) open(parts *parts, backends []*letta.Backend) error {
 		},
 	})
 	return err
+}
+
+// watchEngine makes what reads the metrics of the inference engine.
+func (c *collection) watchEngine() (err error) {
+	if len(c.config.Server.EngineMetrics) == 0 {
+		return nil
+	}
+	failing := false // of one goroutine
+	c.engine, err = engine.New(engine.Config{
+		URLs: c.config.Server.EngineMetrics,
+		Seen: func(e limit.Engine) {
+			if failing {
+				failing = false
+				c.log.Info("engine metrics back")
+				c.display.say("the engine's metrics can be read again")
+			}
+			for _, client := range c.clients {
+				c.collector.Engine(client.BaseURL(), e)
+			}
+		},
+		Failed: func(err error) {
+			if failing {
+				return
+			}
+			failing = true
+			c.log.Warn("engine metrics", "error", err)
+			c.display.say("the engine's metrics cannot be read, and nothing grows meanwhile: %v", err)
+		},
+	})
+	if err != nil {
+		return usageError("server.engine_metrics: %w", err)
+	}
+	return nil
 }
 
 // committed tells of a shard.
@@ -230,6 +267,8 @@ func (c *collection) run(ctx context.Context) error {
 	s.RunID, s.Dir, s.BadTasks = c.info.ID, c.folder.dir, c.tasks.bad
 	s.Invocation, s.Recovered, s.OpenFound = len(c.info.Invocations), c.recovery.Samples, c.recovery.Open
 	end := c.end(s, c.stopped(runErr, sinkErr))
+	s.addTail(c.config.Run.Tail.String(), stats.Unstarted, c.collector.Tail())
+	c.log.tail(s.Tail)
 	s.Hints = s.hints(c.config, stats, c.tally.busy(stats, took))
 	c.log.status(stats)
 	c.log.ended(s.Outcome, end)
@@ -302,6 +341,9 @@ func (c *collection) work(ctx context.Context) (runErr, sinkErr error) {
 		c.clearLeftovers(ctx) // not for longer than the run goes on
 		return nil
 	})
+	if c.engine != nil {
+		helpers.Go(func() error { return c.engine.Run(helping) }) // nil when it is done
+	}
 	helpers.Go(func() error {
 		boundMemory(helping, c.config.Server.MaxInFlight*len(c.clients))
 		return nil

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/letta"
 	"github.com/rollout-rl/rollout/tokenize"
 )
@@ -23,6 +24,7 @@ type config struct {
 		Password       secret
 		MaxInFlight    int // per server
 		Adaptive       bool
+		EngineMetrics  []string // URLs
 		ConnectTimeout time.Duration
 		IdleTimeout    time.Duration // between two bytes of a reply that has begun
 		Timeout        time.Duration // of one send
@@ -82,7 +84,8 @@ type config struct {
 		MaxFailures    int // 0: no limit
 		AttemptTimeout time.Duration
 		Grace          time.Duration // 0: no bound
-		MetricsAddr    string        // empty: none
+		Tail           tailPolicy
+		MetricsAddr    string // empty: none
 	}
 }
 
@@ -122,6 +125,8 @@ func (c *config) settings(getenv func(string) string) []*setting {
 			"samples in flight at once, per server, at most"),
 		boolSetting("server.adaptive", &c.Server.Adaptive).with("", "",
 			"find out how many the server can work on, up to max_in_flight; false: so many from the start"),
+		listSetting("server.engine_metrics", &c.Server.EngineMetrics).with("engine-metrics", "URL",
+			"Prometheus metrics of the inference engine, which then bound what is in flight as well; again for several"),
 		durationSetting("server.connect_timeout", &c.Server.ConnectTimeout, time.Millisecond).with("", "",
 			"how long a connection may take to be made"),
 		durationSetting("server.idle_timeout", &c.Server.IdleTimeout, time.Second).with("", "",
@@ -238,6 +243,8 @@ func (c *config) settings(getenv func(string) string) []*setting {
 			"how many samples, or which share of them, may fail"),
 		intSetting("run.max_failures", &c.Run.MaxFailures, 0).with("max-failures", "",
 			"end the run once more samples than this have failed; 0: never"),
+		textSetting("run.tail", &c.Run.Tail).with("tail", "POLICY",
+			"wait for the last samples, or cut them: wait, deadline=2h, oversample=1.05; a cut biases the data towards short rollouts"),
 		durationSetting("run.attempt_timeout", &c.Run.AttemptTimeout, time.Second).with("", "",
 			"how long one attempt may take in all"),
 		durationSetting("run.grace", &c.Run.Grace, 0).with("", "",
@@ -257,6 +264,11 @@ func (c *config) check(where func(key string) string) complaints {
 	for _, u := range c.Server.URLs {
 		if err := checkURL(u); err != nil {
 			complain("server.urls", "%v", err)
+		}
+	}
+	for _, u := range c.Server.EngineMetrics {
+		if err := checkURL(u); err != nil {
+			complain("server.engine_metrics", "%v", err)
 		}
 	}
 	if (c.Server.ClientCert == "") != (c.Server.ClientKey == "") {
@@ -323,6 +335,15 @@ func checkURL(text string) error {
 		return fmt.Errorf("%s://%s: a server's URL has neither query nor fragment", u.Scheme, u.Host)
 	}
 	return nil
+}
+
+// A tailPolicy is a collector.Tail that a configuration can give.
+type tailPolicy struct{ collector.Tail }
+
+// UnmarshalText reads what String writes.
+func (t *tailPolicy) UnmarshalText(b []byte) (err error) {
+	t.Tail, err = collector.ParseTail(string(b))
+	return err
 }
 
 // A tolerance says how many samples may fail: a count, or a share of all.

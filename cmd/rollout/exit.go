@@ -27,7 +27,7 @@ const (
 
 // exitTable is the part of every help text that says what the codes mean.
 const exitTable = `Exit status:
-    0  everything that was planned is committed
+    0  everything that was planned is committed, or cut by --tail
     1  internal error
     2  wrong flags, configuration or tasks
     3  finished; some samples failed, no more than --fail-on-error allows
@@ -36,7 +36,7 @@ const exitTable = `Exit status:
     6  storage failed: disk full, permission denied
     7  the folder is foreign, holds a run already, or its run cannot be resumed so
     8  the folder is locked by another process
-    9  verify found something wrong
+    9  the run's files are damaged; verify lists what is wrong
   130  interrupted; collect --resume goes on`
 
 // An exitError gives an error its exit code and, where there is one, a way

@@ -162,6 +162,15 @@ func (l *runLog) agentLeft(a collector.Attempt, endpoint string, err error) {
 	l.Warn("agent not removed", append([]any{"sample_key", a.Key, "attempt", a.N, "endpoint", endpoint}, errorAttrs(err)...)...)
 }
 
+// tail logs what a cut kept and what it did not.
+func (l *runLog) tail(t *tailSummary) {
+	if t == nil {
+		return
+	}
+	l.Info("tail", "policy", t.Policy, "kept", t.Kept.Samples, "kept_mean_s", t.Kept.MeanSeconds, "kept_mean_tokens", t.Kept.MeanTokens,
+		"cut", t.Cut.Samples, "cut_mean_s", t.Cut.MeanSeconds, "cut_mean_tokens", t.Cut.MeanTokens, "unstarted", t.Unstarted)
+}
+
 // ended is the last line of a log.
 func (l *runLog) ended(outcome string, err error) {
 	attrs := []any{"outcome", outcome, "exit", exitCode(err)}

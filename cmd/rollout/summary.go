@@ -168,7 +168,54 @@ type summary struct {
 	Bytes   int64   `json:"bytes"`
 	Seconds float64 `json:"seconds"`
 
+	// Tail says how the tail policy biased the data; nil where it cut nothing.
+	Tail *tailSummary `json:"tail,omitempty"`
+
 	Hints []string `json:"hints,omitempty"`
+}
+
+// A tailSummary compares what a cut kept with what it did not. Of what was cut it says
+// what it had come to by then.
+type tailSummary struct {
+	Policy string     `json:"policy"`
+	Kept   tailLength `json:"kept"`
+	Cut    tailLength `json:"cut"`
+	// Unstarted counts the samples that were never taken up: nothing is known of them.
+	Unstarted int `json:"unstarted"`
+}
+
+// A tailLength is how long samples took and were. Tokens are those of the Known
+// samples that had shown any.
+type tailLength struct {
+	Samples       int     `json:"samples"`
+	MeanSeconds   float64 `json:"mean_seconds"`
+	MedianSeconds float64 `json:"median_seconds"`
+	Known         int     `json:"known"`
+	MeanTokens    float64 `json:"mean_tokens"`
+	MedianTokens  float64 `json:"median_tokens"`
+}
+
+// addTail notes what the tail policy did.
+func (s *summary) addTail(policy string, unstarted int, t collector.TailStats) {
+	if !t.Cut {
+		return
+	}
+	length := func(m collector.Measures) tailLength {
+		return tailLength{m.N, m.MeanDuration.Seconds(), m.P50Duration.Seconds(), m.Known, m.MeanSampled, m.P50Sampled}
+	}
+	s.Tail = &tailSummary{Policy: policy, Kept: length(t.Kept), Cut: length(t.Censored), Unstarted: unstarted}
+}
+
+func (l tailLength) String() string {
+	seconds := func(f float64) string { return humanDuration(time.Duration(f * float64(time.Second))) }
+	text := fmt.Sprintf("%s samples, %s on average (median %s)", humanCount(int64(l.Samples)), seconds(l.MeanSeconds), seconds(l.MedianSeconds))
+	if l.Known > 0 {
+		text += fmt.Sprintf(", %s sampled tokens (median %s)", humanCount(int64(l.MeanTokens)), humanCount(int64(l.MedianTokens)))
+		if l.Known < l.Samples {
+			text += fmt.Sprintf(" of the %d that had any", l.Known)
+		}
+	}
+	return text
 }
 
 // earlier counts what earlier processes of the run did.
@@ -240,7 +287,11 @@ func (s *summary) text() string {
 		failed = "   " + classes(s.FailedByClass)
 	}
 	line("failed", "%7d%s", s.Failed, failed)
-	line("skipped", "%7d", s.Skipped)
+	skipped := ""
+	if s.Skipped > 0 {
+		skipped = "   cut by the tail policy"
+	}
+	line("skipped", "%7d%s", s.Skipped, skipped)
 	line("remaining", "%7d", s.Remaining)
 	b.WriteByte('\n')
 
@@ -279,6 +330,11 @@ func (s *summary) text() string {
 	took := time.Duration(s.Seconds * float64(time.Second))
 	line("time", "%s, %s samples/s, %s sampled tokens/s, %d attempts, %d of them retries", humanDuration(took),
 		humanRate(rate(s.Committed+s.Failed-s.Earlier.Committed-s.Earlier.Failed, s.Seconds)), humanRate(rate(int(s.Sampled), s.Seconds)), s.Attempts, s.Retries)
+	if t := s.Tail; t != nil {
+		line("tail", "%s cut the end of the run: what is kept is biased towards what ends soon", t.Policy)
+		line("  kept", "%s", t.Kept)
+		line("  cut", "%s, by then; %d more never began", t.Cut, t.Unstarted)
+	}
 	if s.LostCalls > 0 {
 		line("lost", "%d single calls are in failures/, their samples' other calls in the data", s.LostCalls)
 	}
