@@ -7,6 +7,8 @@ import (
 	"net"
 
 	"github.com/spf13/cobra"
+
+	"github.com/rollout-rl/rollout/collector/letta"
 )
 
 type collectOptions struct {
@@ -86,7 +88,11 @@ func (p *program) collect(ctx context.Context, l *loader, earlier *earlierRun, o
 		return err
 	}
 	defer c.tasks.close()
-	c.clients, err = c.config.connect(func(text string) { c.display.say("%s", text) })
+	c.metrics = newMetrics(readVersion().Version, c.vitals)
+	c.clients, err = c.config.connectWatched(func(text string) { c.display.say("%s", text) }, func(endpoint string, cfg *letta.ClientConfig) {
+		c.metrics.endpoint(endpoint)
+		cfg.Observe = c.metrics.watch(endpoint)
+	})
 	if err != nil {
 		return err
 	}

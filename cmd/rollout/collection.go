@@ -71,7 +71,6 @@ const (
 
 // open makes the parts of the run; none of them does anything yet.
 func (c *collection) open(parts *parts, backends []*letta.Backend) error {
-	c.metrics = newMetrics(readVersion().Version, func() collector.Stats { return c.collector.Stats() })
 	meta := map[string]string{
 		"rollout.config_sha256":  c.info.ConfigSHA256,
 		"rollout.server_version": c.info.Servers[0].Version,
@@ -85,7 +84,7 @@ func (c *collection) open(parts *parts, backends []*letta.Backend) error {
 		MaxShardAge:   c.config.Output.ShardAge,
 		RunID:         c.info.ID,
 		Meta:          meta,
-		Events:        sink.Events{Committed: c.committed},
+		Events:        sink.Events{Committed: c.committed, Sealed: c.metrics.sealed, Synced: c.metrics.synced},
 	})
 	if err != nil {
 		return openError(c.folder.dir, err)
@@ -134,15 +133,26 @@ func (c *collection) open(parts *parts, backends []*letta.Backend) error {
 			SampleFinished: func(s *tokenize.Sample) {
 				c.tally.add(s)
 				c.log.failed(s)
+				c.metrics.sampleFinished(s)
 			},
+			AttemptStarted: c.metrics.attemptStarted,
 			AttemptFinished: func(r collector.Result) {
 				c.leftovers.finished(r.Attempt)
 				c.tally.attempt(r)
 				c.metrics.attemptFinished(r)
 			},
-			Reattached:   c.log.reattached,
-			LimitChanged: c.log.limitChanged,
-			RetryWaiting: c.log.retry,
+			Reattached: func(a collector.Attempt, endpoint string, err error) {
+				c.log.reattached(a, endpoint, err)
+				c.metrics.reattached(a, endpoint, err)
+			},
+			LimitChanged: func(endpoint string, from, to int, reason string) {
+				c.log.limitChanged(endpoint, from, to, reason)
+				c.metrics.limitChanged(endpoint, from, to, reason)
+			},
+			RetryWaiting: func(a collector.Attempt, class collector.Class, delay time.Duration) {
+				c.log.retry(a, class, delay)
+				c.metrics.retryWaiting(a, class, delay)
+			},
 			CloseFailed: func(a collector.Attempt, endpoint string, err error) {
 				c.log.agentLeft(a, endpoint, err)
 				c.display.say("agent of %s #%d not removed: %v", cut(a.Task.ID, 40), a.Index, err)
@@ -180,6 +190,7 @@ func (c *collection) watchEngine() (err error) {
 			}
 			for _, client := range c.clients {
 				c.collector.Engine(client.BaseURL(), e)
+				c.metrics.engine(client.BaseURL(), e)
 			}
 		},
 		Failed: func(err error) {
@@ -195,6 +206,14 @@ func (c *collection) watchEngine() (err error) {
 		return usageError("server.engine_metrics: %w", err)
 	}
 	return nil
+}
+
+// vitals is where the metrics look. Before the run is at work there is nothing.
+func (c *collection) vitals() vitals {
+	if c.running.Load() == nil {
+		return vitals{}
+	}
+	return vitals{collector: c.collector.Stats, sink: c.dataset.Stats, dir: c.folder.dir}
 }
 
 // committed tells of a shard.
@@ -250,7 +269,7 @@ func (c *collection) run(ctx context.Context) error {
 	}
 	began := time.Now()
 	if c.scrapes != nil {
-		defer c.metrics.serve(ctx, c.scrapes)()
+		defer c.metrics.serve(ctx, c.scrapes, func() error { return c.vitals().ready() })()
 		c.display.note("metrics at http://%s/metrics", c.scrapes.Addr())
 	}
 	c.phase.Store("collecting")

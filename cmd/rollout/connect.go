@@ -65,6 +65,12 @@ func (c *config) tls() (*tls.Config, error) {
 
 // connect makes a client for every server. Nothing is asked yet.
 func (c *config) connect(notice func(text string)) ([]*letta.Client, error) {
+	return c.connectWatched(notice, nil)
+}
+
+// connectWatched is connect where watch, given the name of an endpoint and the
+// configuration of its client, may add what looks at its requests.
+func (c *config) connectWatched(notice func(text string), watch func(endpoint string, cfg *letta.ClientConfig)) ([]*letta.Client, error) {
 	var clients []*letta.Client
 	for _, u := range c.Server.URLs {
 		cfg, err := c.clientConfig(u, notice)
@@ -72,6 +78,10 @@ func (c *config) connect(notice func(text string)) ([]*letta.Client, error) {
 			return nil, err
 		}
 		client, err := letta.NewClient(cfg)
+		if err == nil && watch != nil {
+			watch(client.BaseURL(), &cfg) // by the name that the run calls it
+			client, err = letta.NewClient(cfg)
+		}
 		if err != nil {
 			return nil, usageError("%w", err)
 		}

@@ -2,158 +2,405 @@ package main
 
 import (
 	"context"
-	"net"
 	"net/http"
-	"net/http/pprof"
+	"runtime"
+	"strconv"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/collector/letta"
+	"github.com/rollout-rl/rollout/collector/limit"
 	"github.com/rollout-rl/rollout/sink"
+	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// metrics renders the counters of a run for Prometheus. Names and units follow
-// its naming rules; ids of runs, samples, agents and tasks are never labels, so the
-// number of series does not grow with the run.
+// metrics renders a run for Prometheus. Names and units follow its naming rules. Ids
+// of runs, samples, agents and tasks, and texts of errors, are never labels: every
+// label has a closed list of values, or one per endpoint, so the number of series does
+// not grow with the run. Most series are there from the start, at zero.
+//
+// What happens is counted here, as it happens; what stands in a snapshot is read when
+// it is scraped (metrics_stats.go). Counters count what this process does: a run that
+// is resumed begins at zero, and says in rollout_samples_earlier what it found.
 type metrics struct {
 	registry *prometheus.Registry
-	attempt  *prometheus.HistogramVec
-	commit   prometheus.Gauge
-	bytes    *prometheus.CounterVec
-	shards   *prometheus.CounterVec
+
+	// Of samples.
+	duration, working *prometheus.HistogramVec // by outcome
+	reward            prometheus.Histogram
+	turns             prometheus.Histogram
+	tokens            *prometheus.HistogramVec // by kind
+	prompted          atomic.Int64
+	truncated         *prometheus.CounterVec // by reason
+	failures          *prometheus.CounterVec // by class
+	groups            *prometheus.CounterVec // by outcome, reason
+	open              openGroups
+
+	// Of attempts.
+	attempts  *prometheus.CounterVec   // by class: the kind of attempt
+	attempt   *prometheus.HistogramVec // by outcome
+	admission prometheus.Histogram
+	first     *prometheus.HistogramVec // by endpoint
+	taken     *prometheus.CounterVec   // by endpoint, reason
+	waited    *prometheus.CounterVec   // by reason
+
+	// Of requests and endpoints.
+	requests *prometheus.CounterVec   // by endpoint, method, code
+	exchange *prometheus.HistogramVec // by endpoint, method
+	changes  *prometheus.CounterVec   // by endpoint, direction, reason
+	kv       *prometheus.GaugeVec     // by endpoint
+	queue    *prometheus.GaugeVec     // by endpoint
+
+	// Of storage.
+	commit prometheus.Gauge
+	bytes  *prometheus.CounterVec   // by format, kind
+	shards *prometheus.CounterVec   // by format, kind
+	seal   *prometheus.HistogramVec // by stage
+	fsync  prometheus.Histogram
 }
 
-// newMetrics returns metrics that read stats when they are scraped.
-func newMetrics(version string, stats func() collector.Stats) *metrics {
-	m := &metrics{
-		registry: prometheus.NewRegistry(),
-		attempt: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name:    "rollout_attempt_duration_seconds",
-			Help:    "Wall time of one attempt, the removal of its agent included.",
-			Buckets: prometheus.ExponentialBuckets(1, 2, 13),
+// vitals are where the metrics look when they are scraped. Each may be nil: it is not
+// known yet.
+type vitals struct {
+	collector func() collector.Stats
+	sink      func() sink.Stats
+	dir       string // where the run is stored
+}
 
-			NativeHistogramBucketFactor: 1.1,
-		}, []string{"outcome"}),
-		commit: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "rollout_last_commit_timestamp_seconds", Help: "When the last shard was committed.",
-		}),
-		shards: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "rollout_shards_committed_total", Help: "Shards in the commit log.",
-		}, []string{"kind"}),
-		bytes: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "rollout_shard_bytes_total", Help: "Bytes of committed shards.",
-		}, []string{"kind"}),
+// The buckets of durations: a second to over an hour, and a millisecond to a minute.
+var (
+	longBuckets  = prometheus.ExponentialBuckets(1, 2, 13)
+	shortBuckets = prometheus.ExponentialBuckets(0.001, 4, 9)
+)
+
+// rewardBuckets are -1 to 1 by a tenth. Their sum by steps would not meet 0.
+func rewardBuckets() (b []float64) {
+	for i := -10; i <= 10; i++ {
+		b = append(b, float64(i)/10)
 	}
-	build := prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "rollout_build_info", Help: "Always 1.", ConstLabels: prometheus.Labels{"version": version},
-	})
-	build.Set(1)
-	m.registry.MustRegister(m.attempt, m.commit, m.shards, m.bytes, build, statsCollector(stats),
+	return b
+}
+
+// nativeFactor is the resolution of native histograms, for servers that want them.
+const nativeFactor = 1.1
+
+// newMetrics returns metrics that look at what now returns when they are scraped.
+func newMetrics(version string, now func() vitals) *metrics {
+	m := &metrics{registry: prometheus.NewRegistry(), open: openGroups{groups: map[string]*openGroup{}}}
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+		m.registry.MustRegister(c)
+		return c
+	}
+	gauge := func(name, help string, labels ...string) *prometheus.GaugeVec {
+		g := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
+		m.registry.MustRegister(g)
+		return g
+	}
+	histogram := func(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
+		h := prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: name, Help: help, Buckets: buckets, NativeHistogramBucketFactor: nativeFactor,
+			NativeHistogramMaxBucketNumber: 160, NativeHistogramMinResetDuration: time.Hour,
+		}, labels)
+		m.registry.MustRegister(h)
+		return h
+	}
+	one := func(name, help string, buckets []float64) prometheus.Histogram {
+		return histogram(name, help, buckets).WithLabelValues().(prometheus.Histogram)
+	}
+
+	m.duration = histogram("rollout_sample_duration_seconds", "Wall time of samples, retries included.", longBuckets, "outcome")
+	m.working = histogram("rollout_sample_working_seconds", "Time of samples without queueing and backoff.", longBuckets, "outcome")
+	m.reward = one("rollout_reward", "Rewards of scored samples.", rewardBuckets())
+	m.turns = one("rollout_turns", "Calls of the model per sample, as the server counts them.", prometheus.ExponentialBuckets(1, 2, 9))
+	m.tokens = histogram("rollout_sample_tokens", "Tokens per sample, as the server counts them.", prometheus.ExponentialBuckets(16, 4, 9), "kind")
+	m.truncated = counter("rollout_truncated_total", "Samples that ended at a limit.", "reason")
+	m.failures = counter("rollout_failures_total", "Samples that failed for good, by class.", "class")
+	m.groups = counter("rollout_groups_total", "Groups of which every sample has ended in this process.", "outcome", "reason")
+
+	m.attempts = counter("rollout_attempts_total", "Attempts that were started, by why.", "class")
+	m.attempt = histogram("rollout_attempt_duration_seconds", "Wall time of one attempt, the removal of its agent included.", longBuckets, "outcome")
+	m.admission = one("rollout_admission_wait_seconds", "Time that attempts waited for room at an endpoint.", prometheus.ExponentialBuckets(0.01, 4, 9))
+	m.first = histogram("rollout_time_to_first_event_seconds", "Time from the first send of an attempt to the server's answer to it.", longBuckets, "endpoint")
+	m.taken = counter("rollout_stream_reconnects_total", "Attempts of earlier processes that were looked for on the servers: taken over, or gone.", "endpoint", "reason")
+	m.waited = counter("rollout_retry_wait_seconds_total", "Time that retries were put off, by the failure before them.", "reason")
+
+	m.requests = counter("rollout_http_requests_total", "Requests by the status of their answer; error: none came.", "endpoint", "method", "code")
+	m.exchange = histogram("rollout_http_request_duration_seconds", "Time until all of an answer was read; sends, which last as long as the rollout, left out.", shortBuckets, "endpoint", "method")
+	m.changes = counter("rollout_concurrency_changes_total", "Changes of an endpoint's limit.", "endpoint", "direction", "reason")
+	m.kv = gauge("rollout_engine_kv_cache_usage_ratio", "Part of the engine's KV cache that is in use, where it is polled.", "endpoint")
+	m.queue = gauge("rollout_engine_requests_waiting", "Requests in the engine's queue, where it is polled.", "endpoint")
+
+	m.commit = gauge("rollout_last_commit_timestamp_seconds", "When the last shard was committed; 0: none yet.").WithLabelValues()
+	m.shards = counter("rollout_shards_committed_total", "Shards in the commit log.", "format", "kind")
+	m.bytes = counter("rollout_shard_bytes_total", "Bytes of committed shards.", "format", "kind")
+	m.seal = histogram("rollout_shard_commit_duration_seconds", "What a commit took, by stage.", shortBuckets, "stage")
+	m.fsync = one("rollout_wal_fsync_duration_seconds", "Syncs of the write-ahead log.", prometheus.ExponentialBuckets(0.0001, 4, 9))
+
+	build := gauge("rollout_build_info", "Always 1.", "version", "go_version", "schema_version")
+	build.WithLabelValues(version, runtime.Version(), strconv.Itoa(sink.SchemaVersion)).Set(1)
+	m.registry.MustRegister(snapshots{now, &m.prompted},
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	m.begin()
 	return m
 }
 
-// attemptFinished and committed are events of the collector and of the sink.
+// The outcomes of samples and groups, and what ends a sample early.
+const (
+	outcomeCommitted = "committed"
+	outcomeFailed    = "failed"
+	outcomeSkipped   = "skipped"
+
+	groupComplete = "complete"
+	groupPartial  = "partial"
+
+	reasonZeroVariance = "zero_variance"
+	reasonOther        = "other"
+
+	reasonMaxSteps     = "max_steps"
+	reasonMaxTokens    = "max_tokens"
+	reasonMaxRowTokens = "max_row_tokens"
+)
+
+// begin makes the series whose labels are known, so that a rate has a start.
+func (m *metrics) begin() {
+	for _, outcome := range []string{outcomeCommitted, outcomeFailed, outcomeSkipped} {
+		m.duration.WithLabelValues(outcome)
+		m.working.WithLabelValues(outcome)
+	}
+	for _, kind := range []string{"prompt", "completion"} {
+		m.tokens.WithLabelValues(kind)
+	}
+	for _, reason := range []string{reasonMaxSteps, reasonMaxTokens, reasonMaxRowTokens} {
+		m.truncated.WithLabelValues(reason)
+	}
+	m.attempt.WithLabelValues("finished")
+	for _, c := range collector.Classes() {
+		m.failures.WithLabelValues(c.String())
+		m.attempt.WithLabelValues(c.String())
+		if c.Retryable() || c.Rerollable() {
+			m.waited.WithLabelValues(c.String())
+		}
+	}
+	for _, outcome := range []string{groupComplete, groupPartial} {
+		for _, reason := range []string{reasonZeroVariance, reasonOther} {
+			m.groups.WithLabelValues(outcome, reason)
+		}
+	}
+	for _, k := range collector.Kinds() {
+		m.attempts.WithLabelValues(k.String())
+	}
+	for _, f := range []sink.Format{sink.Parquet, sink.Arrow} {
+		for _, k := range []sink.Kind{sink.KindData, sink.KindFailures} {
+			m.shards.WithLabelValues(f.String(), k.String())
+			m.bytes.WithLabelValues(f.String(), k.String())
+		}
+	}
+	for _, stage := range []string{"encode", "sync", "check", "commit"} {
+		m.seal.WithLabelValues(stage)
+	}
+}
+
+// endpoint makes the series of one endpoint.
+func (m *metrics) endpoint(name string) {
+	m.first.WithLabelValues(name)
+	m.taken.WithLabelValues(name, "taken_over")
+	m.taken.WithLabelValues(name, "gone")
+	for _, r := range limit.Reasons() {
+		for _, direction := range []string{"up", "down"} {
+			m.changes.WithLabelValues(name, direction, r.String())
+		}
+	}
+}
+
+// sampleFinished is the collector's event of a sample that goes to the sink.
+func (m *metrics) sampleFinished(s *tokenize.Sample) {
+	outcome := outcomeCommitted
+	if len(s.Rows) == 0 && len(s.Failures) > 0 {
+		outcome = outcomeFailed
+		class := s.Failures[0].Class
+		if class == collector.ClassCensored.String() {
+			outcome = outcomeSkipped
+		}
+		if _, ok := collector.ClassNamed(class); ok && outcome == outcomeFailed {
+			m.failures.WithLabelValues(class).Inc()
+		}
+	}
+	m.duration.WithLabelValues(outcome).Observe(s.Duration.Seconds())
+	m.working.WithLabelValues(outcome).Observe(s.Working.Seconds())
+	m.prompted.Add(s.PromptTokens)
+	if group, ended := m.open.add(s, outcome == outcomeCommitted); ended {
+		m.groups.WithLabelValues(group.outcome(), group.reason()).Inc()
+	}
+	if outcome != outcomeCommitted {
+		return
+	}
+	m.turns.Observe(float64(s.Steps))
+	m.tokens.WithLabelValues("prompt").Observe(float64(s.PromptTokens))
+	m.tokens.WithLabelValues("completion").Observe(float64(s.CompletionTokens))
+	if s.Reward != nil {
+		m.reward.Observe(*s.Reward)
+	}
+	switch s.Status {
+	case "truncated":
+		m.truncated.WithLabelValues(reasonMaxTokens).Inc()
+	case "max_steps":
+		m.truncated.WithLabelValues(reasonMaxSteps).Inc()
+	}
+	for i := range s.Rows {
+		if s.Rows[i].Truncated {
+			m.truncated.WithLabelValues(reasonMaxRowTokens).Inc()
+			break
+		}
+	}
+}
+
+// attemptStarted, attemptFinished, reattached, retryWaiting and limitChanged are the
+// collector's events.
+func (m *metrics) attemptStarted(a collector.Attempt, _ string) {
+	m.attempts.WithLabelValues(a.Kind.String()).Inc()
+}
+
 func (m *metrics) attemptFinished(r collector.Result) {
 	outcome := "finished"
 	if r.Err != nil {
 		outcome = r.Class.String()
 	}
 	m.attempt.WithLabelValues(outcome).Observe(r.Duration.Seconds())
+	m.admission.Observe(r.Admission.Seconds())
+	if r.FirstAnswer > 0 {
+		m.first.WithLabelValues(r.Endpoint).Observe(r.FirstAnswer.Seconds())
+	}
 }
 
+func (m *metrics) reattached(_ collector.Attempt, endpoint string, err error) {
+	reason := "taken_over"
+	if err != nil {
+		reason = "gone"
+	}
+	m.taken.WithLabelValues(endpoint, reason).Inc()
+}
+
+func (m *metrics) retryWaiting(_ collector.Attempt, c collector.Class, delay time.Duration) {
+	m.waited.WithLabelValues(c.String()).Add(delay.Seconds())
+}
+
+func (m *metrics) limitChanged(endpoint string, from, to int, reason string) {
+	direction := "up"
+	if to < from {
+		direction = "down"
+	}
+	m.changes.WithLabelValues(endpoint, direction, reason).Inc()
+}
+
+// engine is what an endpoint's engine says of itself; what is below 0 is not known.
+func (m *metrics) engine(endpoint string, e limit.Engine) {
+	if e.KVUsage >= 0 {
+		m.kv.WithLabelValues(endpoint).Set(e.KVUsage)
+	}
+	if e.Waiting >= 0 {
+		m.queue.WithLabelValues(endpoint).Set(e.Waiting)
+	}
+}
+
+// exchanged notes a request to an endpoint.
+func (m *metrics) exchanged(endpoint string, e letta.Exchange) {
+	m.requests.WithLabelValues(endpoint, e.Method, codeLabel(e.Code)).Inc()
+	if e.Op != "send" {
+		m.exchange.WithLabelValues(endpoint, e.Method).Observe(e.Duration.Seconds())
+	}
+}
+
+// codeLabel is a status as a label: one that HTTP does not know is no label, for a
+// server can invent any number.
+func codeLabel(code int) string {
+	switch {
+	case code == 0:
+		return "error"
+	case http.StatusText(code) == "":
+		return "other"
+	}
+	return strconv.Itoa(code)
+}
+
+// committed, sealed and synced are events of the sink.
 func (m *metrics) committed(c sink.Commit) {
 	m.commit.Set(float64(c.CreatedAt.UnixMilli()) / 1e3)
 	for _, s := range c.Shards {
-		m.shards.WithLabelValues(s.Kind.String()).Inc()
-		m.bytes.WithLabelValues(s.Kind.String()).Add(float64(s.Bytes))
+		m.shards.WithLabelValues(s.Format.String(), s.Kind.String()).Inc()
+		m.bytes.WithLabelValues(s.Format.String(), s.Kind.String()).Add(float64(s.Bytes))
 	}
 }
 
-// serve answers /metrics, /healthz and /debug/pprof on l until ctx is done, and
-// closes it. It returns a function that ends it and waits.
-func (m *metrics) serve(ctx context.Context, l net.Listener) (stop func()) {
-	mux := http.NewServeMux()
-	mux.Handle("/metrics", promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{}))
-	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) })
-	mux.HandleFunc("/debug/pprof/", pprof.Index)
-	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
-	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
-	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
-	served := make(chan struct{})
-	go func() {
-		defer close(served)
-		_ = server.Serve(l) // ends when the server is closed; a scrape that fails is the scraper's to report
-	}()
-	ended := context.AfterFunc(ctx, func() { _ = server.Close() })
-	return func() {
-		ended()
-		_ = server.Close()
-		<-served
-	}
+func (m *metrics) sealed(t sink.SealTimes) {
+	m.seal.WithLabelValues("encode").Observe(t.Encode.Seconds())
+	m.seal.WithLabelValues("sync").Observe(t.Sync.Seconds())
+	m.seal.WithLabelValues("check").Observe(t.Check.Seconds())
+	m.seal.WithLabelValues("commit").Observe(t.Commit.Seconds())
 }
 
-// statsCollector turns a snapshot of the collector's counters into metrics.
-type statsCollector func() collector.Stats
+func (m *metrics) synced(took time.Duration, _ int, _ int64) { m.fsync.Observe(took.Seconds()) }
 
-var (
-	descPlanned   = prometheus.NewDesc("rollout_samples_planned", "Samples that this run is to collect.", nil, nil)
-	descSamples   = prometheus.NewDesc("rollout_samples_total", "Samples by what became of them.", []string{"outcome"}, nil)
-	descRemaining = prometheus.NewDesc("rollout_samples_remaining", "Samples that are neither committed, failed nor skipped.", nil, nil)
-	descInFlight  = prometheus.NewDesc("rollout_samples_in_flight", "Samples that an endpoint works on.", []string{"endpoint"}, nil)
-	descLimit     = prometheus.NewDesc("rollout_concurrency_limit", "Samples that an endpoint may work on at once.", []string{"endpoint"}, nil)
-	descDown      = prometheus.NewDesc("rollout_breaker_open", "1 while a server is taken to be down.", []string{"endpoint"}, nil)
-	descFailures  = prometheus.NewDesc("rollout_failures_total", "Failed samples by class.", []string{"class"}, nil)
-	descAttempts  = prometheus.NewDesc("rollout_attempts_total", "Attempts: the first of a sample, or a retry.", []string{"class"}, nil)
-	descTokens    = prometheus.NewDesc("rollout_tokens_total", "Tokens: sampled by the policy, and trainable.", []string{"kind"}, nil)
-	descRows      = prometheus.NewDesc("rollout_rows_total", "Training sequences that the sink accepted.", nil, nil)
-	descOldest    = prometheus.NewDesc("rollout_oldest_in_flight_seconds", "Age of the sample that is in flight for the longest time.", nil, nil)
-)
+// openGroups are the groups of which this process has seen some samples end, and not
+// all. Open groups are finished first, so there are few.
+type openGroups struct {
+	mu     sync.Mutex
+	groups map[string]*openGroup
+}
 
-// Describe sends nothing: which classes of failures there are shows with time.
-func (statsCollector) Describe(chan<- *prometheus.Desc) {}
+type openGroup struct {
+	left, scored, lost int
+	reward             float64
+	differ             bool
+}
 
-// Collect sends one snapshot.
-func (f statsCollector) Collect(ch chan<- prometheus.Metric) {
-	s := f()
-	send := func(d *prometheus.Desc, kind prometheus.ValueType, v float64, labels ...string) {
-		ch <- prometheus.MustNewConstMetric(d, kind, v, labels...)
+// add notes a sample that has ended; ended says that it was the last of its group.
+func (o *openGroups) add(s *tokenize.Sample, kept bool) (g *openGroup, ended bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	g = o.groups[s.GroupID]
+	if g == nil {
+		g = &openGroup{left: int(s.GroupSize)}
+		o.groups[s.GroupID] = g
 	}
-	count := func(d *prometheus.Desc, v int64, labels ...string) {
-		send(d, prometheus.CounterValue, float64(v), labels...)
+	g.left--
+	if !kept {
+		g.lost++
 	}
-	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
-		send(d, prometheus.GaugeValue, v, labels...)
+	if s.Reward != nil && kept {
+		g.differ = g.differ || g.scored > 0 && *s.Reward != g.reward
+		g.reward = *s.Reward
+		g.scored++
 	}
-	gauge(descPlanned, float64(s.Planned))
-	gauge(descRemaining, float64(s.Remaining))
-	count(descSamples, int64(s.Committed), "committed")
-	count(descSamples, int64(s.Failed), "failed")
-	count(descSamples, int64(s.Skipped), "skipped")
-	count(descAttempts, int64(s.Attempts-s.Retries), "first")
-	count(descAttempts, int64(s.Retries), "retry")
-	count(descTokens, s.Sampled, "sampled")
-	count(descTokens, s.Trained, "trainable")
-	count(descRows, int64(s.Rows))
-	for class, n := range s.ByClass {
-		count(descFailures, int64(n), class.String())
+	if g.left > 0 {
+		return g, false
 	}
-	for _, e := range s.Endpoints {
-		gauge(descInFlight, float64(e.InFlight), e.Name)
-		gauge(descLimit, float64(e.Max), e.Name)
-		down := 0.0
-		if e.Down || e.Lost {
-			down = 1
-		}
-		gauge(descDown, down, e.Name)
+	delete(o.groups, s.GroupID)
+	return g, true
+}
+
+func (g *openGroup) outcome() string {
+	if g.lost > 0 {
+		return groupPartial
 	}
-	oldest := 0.0
-	if s.Oldest != nil {
-		oldest = time.Since(s.Oldest.Started).Seconds()
+	return groupComplete
+}
+
+func (g *openGroup) reason() string {
+	if g.scored > 1 && !g.differ {
+		return reasonZeroVariance
 	}
-	gauge(descOldest, oldest)
+	return reasonOther
+}
+
+// watch is what a client of the endpoint tells of its requests.
+func (m *metrics) watch(endpoint string) func(context.Context, string, string) (context.Context, func(letta.Exchange)) {
+	return func(ctx context.Context, _, _ string) (context.Context, func(letta.Exchange)) {
+		return ctx, func(e letta.Exchange) { m.exchanged(endpoint, e) }
+	}
 }

@@ -1,0 +1,78 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/pprof"
+	"syscall"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/rollout-rl/rollout/collector"
+)
+
+// serve answers /metrics, /healthz, /readyz and /debug/pprof on l until ctx is done,
+// and closes it. It returns a function that ends it and waits. ready says why the run
+// cannot work at the moment.
+func (m *metrics) serve(ctx context.Context, l net.Listener, ready func() error) (stop func()) {
+	mux := http.NewServeMux()
+	mux.Handle("/metrics", promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{EnableOpenMetrics: true}))
+	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) })
+	mux.HandleFunc("/readyz", func(w http.ResponseWriter, _ *http.Request) {
+		if err := ready(); err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		_, _ = w.Write([]byte("ok\n"))
+	})
+	mux.HandleFunc("/debug/pprof/", pprof.Index)
+	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
+	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		_ = server.Serve(l) // ends when the server is closed; a scrape that fails is the scraper's to report
+	}()
+	ended := context.AfterFunc(ctx, func() { _ = server.Close() })
+	return func() {
+		ended()
+		_ = server.Close()
+		<-served
+	}
+}
+
+// writable is the mode of access(2) that asks for the right to write.
+const writable = 2
+
+// ready says why a run cannot work: no endpoint is up, or nothing can be written where
+// it is stored. Nil: it can.
+func (v vitals) ready() error {
+	if v.collector == nil || v.sink == nil {
+		return errors.New("not started")
+	}
+	if err := endpointsUp(v.collector()); err != nil {
+		return err
+	}
+	if err := syscall.Access(v.dir, writable); err != nil {
+		return fmt.Errorf("storage: %w", err)
+	}
+	if free, ok := diskFree(v.dir); ok && free == 0 {
+		return fmt.Errorf("storage: %w", syscall.ENOSPC)
+	}
+	return nil
+}
+
+func endpointsUp(s collector.Stats) error {
+	for _, e := range s.Endpoints {
+		if !e.Down && !e.Lost {
+			return nil
+		}
+	}
+	return fmt.Errorf("none of %d endpoints is up", len(s.Endpoints))
+}

@@ -1,0 +1,126 @@
+package main
+
+import (
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/sink"
+)
+
+// snapshots turns what the collector and the sink show into metrics, when they are
+// scraped.
+type snapshots struct {
+	now      func() vitals
+	prompted *atomic.Int64 // tokens, as the server counts them
+}
+
+var (
+	descPlanned   = prometheus.NewDesc("rollout_samples_planned", "Samples that this run is to collect.", nil, nil)
+	descSamples   = prometheus.NewDesc("rollout_samples_total", "Samples by what became of them in this process.", []string{"outcome"}, nil)
+	descEarlier   = prometheus.NewDesc("rollout_samples_earlier", "Samples that this process found done, by what became of them.", []string{"outcome"}, nil)
+	descRemaining = prometheus.NewDesc("rollout_samples_remaining", "Samples that are neither committed, failed nor skipped.", nil, nil)
+	descInFlight  = prometheus.NewDesc("rollout_samples_in_flight", "Samples that an endpoint has in hand, by what is done.", []string{"endpoint", "stage"}, nil)
+	descLimit     = prometheus.NewDesc("rollout_concurrency_limit", "Samples that an endpoint may work on at once.", []string{"endpoint"}, nil)
+	descCeiling   = prometheus.NewDesc("rollout_concurrency_ceiling", "The most that the limit of an endpoint can become.", []string{"endpoint"}, nil)
+	descDown      = prometheus.NewDesc("rollout_breaker_open", "1 while a server is taken to be down.", []string{"endpoint"}, nil)
+	descTokens    = prometheus.NewDesc("rollout_tokens_total", "Tokens: of prompts, every call counting all that it was shown; sampled by the policy; and of these, those that a trainer learns from.", []string{"kind"}, nil)
+	descRows      = prometheus.NewDesc("rollout_rows_total", "Training sequences that the sink accepted.", nil, nil)
+	descOldest    = prometheus.NewDesc("rollout_oldest_in_flight_seconds", "Age of the sample that is in flight for the longest time; 0: none is.", nil, nil)
+	descIdle      = prometheus.NewDesc("rollout_sample_idle_seconds_max", "Time since anything was heard of the sample that is silent for the longest time; 0: none is in flight.", nil, nil)
+	descLeft      = prometheus.NewDesc("rollout_agents_left_total", "Agents that could not be removed from the server.", nil, nil)
+	descWAL       = prometheus.NewDesc("rollout_wal_bytes", "Size of the write-ahead log.", nil, nil)
+	descRecords   = prometheus.NewDesc("rollout_wal_records", "Samples in the write-ahead log that are in no shard yet.", nil, nil)
+	descDisk      = prometheus.NewDesc("rollout_disk_free_bytes", "Room that is left where the run is stored.", nil, nil)
+)
+
+// Describe sends what Collect may send.
+func (snapshots) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{
+		descPlanned, descSamples, descEarlier, descRemaining, descInFlight, descLimit, descCeiling, descDown, descTokens, descRows,
+		descOldest, descIdle, descLeft, descWAL, descRecords, descDisk,
+	} {
+		ch <- d
+	}
+}
+
+// Collect sends one snapshot.
+func (f snapshots) Collect(ch chan<- prometheus.Metric) {
+	v := f.now()
+	out := sender(ch)
+	out.count(descTokens, f.prompted.Load(), "prompt")
+	if v.collector != nil {
+		out.collector(v.collector())
+	}
+	if v.sink != nil {
+		out.sink(v.sink())
+	}
+	if free, ok := diskFree(v.dir); ok {
+		out.gauge(descDisk, float64(free))
+	}
+}
+
+type sender chan<- prometheus.Metric
+
+func (out sender) gauge(d *prometheus.Desc, v float64, labels ...string) {
+	out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+}
+
+func (out sender) count(d *prometheus.Desc, v int64, labels ...string) {
+	out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
+}
+
+func (out sender) collector(s collector.Stats) {
+	out.gauge(descPlanned, float64(s.Planned))
+	out.gauge(descRemaining, float64(s.Remaining))
+	e := s.Earlier
+	out.count(descSamples, int64(s.Committed-e.Committed), outcomeCommitted)
+	out.count(descSamples, int64(s.Failed-e.Failed), outcomeFailed)
+	out.count(descSamples, int64(s.Skipped-e.Skipped), outcomeSkipped)
+	out.gauge(descEarlier, float64(e.Committed), outcomeCommitted)
+	out.gauge(descEarlier, float64(e.Failed), outcomeFailed)
+	out.gauge(descEarlier, float64(e.Skipped), outcomeSkipped)
+	out.count(descTokens, s.Sampled, "completion")
+	out.count(descTokens, s.Trained, "trainable")
+	out.count(descRows, int64(s.Rows))
+	out.count(descLeft, int64(s.CloseFailures))
+	for _, e := range s.Endpoints {
+		for _, stage := range collector.Stages() {
+			out.gauge(descInFlight, float64(e.Stages[stage]), e.Name, stage.String())
+		}
+		out.gauge(descLimit, float64(e.Limit), e.Name)
+		out.gauge(descCeiling, float64(e.Max), e.Name)
+		down := 0.0
+		if e.Down || e.Lost {
+			down = 1
+		}
+		out.gauge(descDown, down, e.Name)
+	}
+	oldest, idle := 0.0, 0.0
+	if s.Oldest != nil {
+		oldest = time.Since(s.Oldest.Started).Seconds()
+	}
+	if s.Stillest != nil {
+		idle = time.Since(s.Stillest.Since).Seconds()
+	}
+	out.gauge(descOldest, oldest)
+	out.gauge(descIdle, idle)
+}
+
+func (out sender) sink(s sink.Stats) {
+	out.gauge(descWAL, float64(s.WALBytes))
+	out.gauge(descRecords, float64(s.Pending))
+}
+
+// diskFree is how much a user may still write where dir is; ok is false where nobody
+// says.
+func diskFree(dir string) (free uint64, ok bool) {
+	var fs syscall.Statfs_t
+	if dir == "" || syscall.Statfs(dir, &fs) != nil {
+		return 0, false
+	}
+	return fs.Bavail * uint64(fs.Bsize), true //nolint:gosec // a block has a size
+}
