@@ -104,10 +104,11 @@ type leakyServer struct {
 	seen map[string]int // how often each kind was played
 }
 
-// Each kind of leak, and whether a second attempt is spared.
+// Each kind of leak, and whether a second attempt is spared. Of those that look like a
+// server that is down only one is not: several would be taken for one.
 var leakKinds = map[string]bool{
-	"error": false, "validation": false, "page": false, "busy": true, "create": true,
-	"bad-header": false, "bad-status": false, "bad-length": false, "bad-encoding": false, "engine": false,
+	"error": false, "validation": false, "page": false, "engine": false, "bad-header": false,
+	"busy": true, "create": true, "failed": true, "bad-status": true, "bad-length": true, "bad-encoding": true,
 }
 
 func (l *leakyServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -167,8 +168,10 @@ func (l *leakyServer) leak(w http.ResponseWriter, r *http.Request, kind string, 
 	switch kind {
 	case "error":
 		fail(http.StatusBadRequest, told.String())
-	case "validation", "create":
-		fail(http.StatusInternalServerError, "Input should be valid: "+string(body))
+	case "validation":
+		fail(http.StatusUnprocessableEntity, "Input should be valid: "+string(body)+told.String())
+	case "create", "failed":
+		fail(http.StatusInternalServerError, "Input should be valid: "+string(body)+told.String())
 	case "engine": // the secret at the place where a long text is cut
 		fail(http.StatusBadRequest, strings.Repeat("x", 290)+canaries["password"])
 	case "busy":
@@ -234,7 +237,7 @@ func TestCanary(t *testing.T) {
 
 	var tasks bytes.Buffer
 	for kind := range leakKinds {
-		fmt.Fprintf(&tasks, `{"id":"leak-%s","prompt":"Add 2 and 3. [leak:%s]","answer":"5"}`+"\n", kind, kind)
+		fmt.Fprintf(&tasks, `{"id":"leak-%s","prompt":"Add 2 and 3. [leak:%s]","answer":"5","samples":1}`+"\n", kind, kind)
 	}
 	tasks.Write(sim.Tasks(lettasim.TaskOptions{Scripted: 40}))
 	// A redirect ends a run: it has one of its own.
@@ -247,7 +250,7 @@ server:
 agent:
   model: %s
   create: {tool_exec_environment_variables: {API_KEY: %s}, secrets: {TOKEN: %s}}
-run: {fail_on_error: 50%%, metrics_addr: "127.0.0.1:0"}
+run: {fail_on_error: 50%%, retries: 1, metrics_addr: "127.0.0.1:0"}
 output: {shard_age: 1s, messages: true}
 reward: {kind: number}
 tasks: {samples: 2}
@@ -291,25 +294,35 @@ tasks: {samples: 2}
 	if crashed.code != -1 {
 		t.Fatalf("the run ended by itself: %d\n%s", crashed.code, crashed.said())
 	}
-	resumed := run(append([]string{"collect"}, append(slices.Clone(base[:4]), "--out", dir+"b")...)...)
+	resumed := run(append([]string{"collect", "--resume"}, base...)...)
 	scrapes = scrapeAll(t, resumed, say)
 	if code := finish(resumed); code != exitFailures {
 		t.Errorf("resumed: exit code %d, want %d\n%s", code, exitFailures, resumed.said())
 	}
 	<-scrapes
-	dir += "b"
-
 	elsewhere := append(slices.Clone(base[:2]), "--tasks", redirect, "--out", filepath.Join(t.TempDir(), "redirected"))
 	for _, command := range [][]string{
 		append([]string{"collect"}, elsewhere...), {"verify", dir}, {"inspect", dir, "--json"}, {"inspect", dir, "--failures"}, {"inspect", dir, "--failures", "--json"},
-
+		{"failures", dir}, {"failures", dir, "--json"}, {"report", dir}, append([]string{"collect", "--resume", "--retry-failed"}, base...),
 		append([]string{"config", "show"}, base...), append([]string{"collect", "--dry-run", "--out", dir + "2"}, base[:4]...),
-		append([]string{"doctor"}, base[:4]...), {"clean", dir}, append([]string{"collect"}, base...),
+		append([]string{"doctor"}, base[:4]...), append([]string{"collect"}, base...),
 	} {
 		p := run(command...)
 		if code := finish(p); code == exitInternal || code == exitUsage {
 			t.Errorf("%v: exit code %d\n%s", command, code, p.said())
 		}
+	}
+	headers, err := json.Marshal(map[string]string{"X-Gateway-Key": canaries["header by file"], "X-Other-Key": canaries["header as it is"]})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if code := finish(startProgram(t, "rollout", append(env, "ROLLOUT_SERVER_HEADERS="+string(headers)), "clean", dir)); code != exitOK {
+		t.Errorf("clean: exit code %d", code)
+	}
+	// A run keeps no value of a secret that was not given by reference, and says so.
+	forgetful := run("collect", "--resume", "--out", dir)
+	if code := finish(forgetful); code != exitUsage || !strings.Contains(forgetful.said(), "server.headers") || !strings.Contains(forgetful.said(), "agent.create") {
+		t.Errorf("resumed from %s alone: exit code %d\n%s", runFile, code, forgetful.said())
 	}
 	checkNoLeaks(t, "at the end", dir, said)
 
@@ -318,14 +331,12 @@ tasks: {samples: 2}
 		if leaky.seen[kind] == 0 {
 			t.Errorf("no leak of kind %s: the test has lost its teeth", kind)
 		}
-		for i := range int32(2) {
-			id := sampleID{"leak-" + kind, i}
-			if failed := len(got.failures[id]) > 0; failed == spared {
-				t.Errorf("%v: failed is %v", id, failed)
-			}
-			for _, f := range got.failures[id] {
-				t.Logf("%s: %s: %s", kind, f.Class, f.Error)
-			}
+		id := sampleID{"leak-" + kind, 0}
+		if failed := len(got.failures[id]) > 0; failed == spared {
+			t.Errorf("%v: failed is %v", id, failed)
+		}
+		for _, f := range got.failures[id] {
+			t.Logf("%s: %s: %s", kind, f.Class, f.Error)
 		}
 	}
 	if text := said["metrics"]; !strings.Contains(text, "rollout_samples_total") {

@@ -275,6 +275,8 @@ func (l *loader) put1(s *setting, raw json.RawMessage) error {
 		}
 	case bytes.Contains(raw, []byte(`"`+hidden+`"`)) && s.key == "server.headers":
 		return errors.New("the run does not keep the values of headers: give " + s.env() + ", or the file again; a reference such as ${env:NAME} is kept")
+	case bytes.Contains(raw, []byte(`"`+hidden+`"`)) && s.key == "agent.create":
+		return errors.New("the run does not keep the secrets of the agent's tools: give " + s.env() + ", or the file again")
 	}
 	if s.reset != nil {
 		s.reset()
