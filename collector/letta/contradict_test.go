@@ -35,6 +35,9 @@ func TestContradictions(t *testing.T) {
 		says       string // empty: no contradiction
 	}{
 		{"nothing", "/trace", replace(`"cached_tokens":0`, `"cached_tokens":1`), ""},
+		{"later by a second", "/messages", func(b []byte) []byte {
+			return bytes.ReplaceAll(b, []byte("2026-01-05T10:00:00"), []byte("2026-01-05T10:00:01"))
+		}, ""},
 		{"a token less", "/trace", replace(`"output_ids":\[\d+,`, `"output_ids":[`), "tokens, the step counted"},
 		{"no token is a number", "/trace", replace(`"output_ids":\[\d+,`, `"output_ids":["a",`), "expected a token id"},
 		{"a prompt token less", "/trace", replace(`"input_ids":\[\d+,`, `"input_ids":[`), "which the step did not count"},
@@ -57,7 +60,8 @@ func TestContradictions(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			_, web := simulated(t, lettasim.Config{Script: lettasim.Script{Calls: lettasim.Range{Min: 3, Max: 3}}}, nil)
+			cfg := lettasim.Config{Script: lettasim.Script{Calls: lettasim.Range{Min: 3, Max: 3}}}
+			_, web := simulated(t, cfg, nil)
 			whole := web.Config.Handler
 			changed := 0
 			run := regexp.MustCompile(`^/v1/runs/run-[^/]*` + test.path + `$`)
@@ -88,11 +92,46 @@ func TestContradictions(t *testing.T) {
 			case changed == 0:
 				t.Error("nothing was changed")
 			case test.says == "":
-				if err != nil || len(reply.Sends) != 2 {
-					t.Errorf("%v", err)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for i, send := range undisturbed(t, cfg, scripted(1)).Sends {
+					sameTurns(t, reply.Sends[i], send)
 				}
 			case !errors.Is(err, collector.ErrGone) || !contains(err, test.says):
 				t.Errorf("%v, want gone: %s", err, test.says)
+			}
+			closeAgent(t, g)
+		})
+	}
+}
+
+// TestLastToolText: the text of a tool after which the model was not called is known but
+// for its time, so that nothing may be sent after it.
+func TestLastToolText(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		stop string
+		gone bool
+	}{{"max_steps", false}, {"tool_rule", true}} {
+		t.Run(test.stop, func(t *testing.T) {
+			t.Parallel()
+			l, web := simulated(t, lettasim.Config{Script: lettasim.Script{Calls: lettasim.Range{Min: 3, Max: 3}}}, nil)
+			web.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				rec := httptest.NewRecorder()
+				l.ServeHTTP(rec, r)
+				_, _ = w.Write(bytes.ReplaceAll(rec.Body.Bytes(), []byte(`"stop_reason":"max_steps"`), []byte(`"stop_reason":"`+test.stop+`"`)))
+			})
+			b := backendAt(t, web.URL, letta.AgentConfig{MaxSteps: 2})
+			orphan(t, b, 1, "Add 2 and 3.")
+			sends := l.sim.Stats().Sends
+			g, err := b.Reattach(t.Context(), scripted(1), collector.OpenAttempt{N: 1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			reply, err := g.Run(t.Context())
+			if errors.Is(err, collector.ErrGone) != test.gone || len(reply.Sends) != 1 || len(reply.Sends[0].Turns) != 4 || l.sim.Stats().Sends != sends {
+				t.Errorf("%d sends in the reply, %v", len(reply.Sends), err)
 			}
 			closeAgent(t, g)
 		})
