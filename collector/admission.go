@@ -233,12 +233,8 @@ func (g *gate) tell(what func(c *limit.Controller, now time.Time, used int) limi
 		g.mu.Unlock()
 		return
 	}
-	now := time.Now()
-	ch := what(g.limiter, now, g.used)
-	if ch.Made() {
-		g.admit(now)
-	}
-	g.mu.Unlock()
+	ch := what(g.limiter, time.Now(), g.used)
+	g.mu.Unlock() // what is admitted for it, is when the sample leaves
 	if ch.Made() {
 		g.changed(ch)
 	}

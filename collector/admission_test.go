@@ -385,3 +385,136 @@ func TestOrderAcrossEndpoints(t *testing.T) {
 		}
 	})
 }
+
+// What the ends of attempts say about how much a server can take.
+func TestWhatCutsTheLimit(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		err    error
+		bad    int // so many of 40 samples fail with it, in the same moment, once
+		reason string
+	}{
+		{collector.ErrBusy, 1, "rate_limited"},
+		{collector.ErrUnavailable, 1, "unavailable"},
+		{collector.ErrConnection, 1, "connection"},
+		{collector.ErrServer, 3, "overload"},
+		{collector.ErrServer, 2, ""},
+		{collector.ErrTimeout, 20, ""},
+		{collector.ErrIdle, 20, ""},
+		{collector.ErrRejected, 20, ""},
+		{collector.ErrAgent, 20, ""},
+		{errPlain, 20, ""},
+	}
+	for _, tt := range tests {
+		t.Run(fmt.Sprintf("%v/%d", tt.err, tt.bad), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				b := &scripted{script: func(a collector.Attempt) step {
+					var n int
+					fmt.Sscanf(a.Task.ID, "t%d", &n)
+					if n < tt.bad && a.N == 1 {
+						return step{takes: time.Minute, runErr: tt.err}
+					}
+					return step{takes: 2 * time.Minute}
+				}}
+				var cuts []string
+				c := setup(t, b, &shelf{atOnce: true}, func(cfg *collector.Config) {
+					adaptive(500)(cfg)
+					cfg.Retries = 1
+					cfg.Events.LimitChanged = func(_ string, from, to int, reason string) {
+						if to < from {
+							cuts = append(cuts, reason)
+						}
+					}
+				})
+				if err := c.Run(t.Context(), tasks(40)); err != nil {
+					t.Fatal(err)
+				}
+				if tt.reason == "" && len(cuts) > 0 || tt.reason != "" && !slices.Equal(cuts, []string{tt.reason}) {
+					t.Errorf("cuts %q, want %q", cuts, tt.reason)
+				}
+			})
+		})
+	}
+}
+
+// An outage is no sign of load: the limit is what it was before, but for the one cut
+// of the moment in which it began. When the server is back, it does not get all samples
+// at once.
+func TestLimitAfterAnOutage(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		b := &scripted{}
+		b.script = func(collector.Attempt) step {
+			if s := time.Since(start); s >= time.Minute && s < 3*time.Minute {
+				return step{openErr: collector.ErrConnection}
+			}
+			return step{takes: 20 * time.Second}
+		}
+		c := setup(t, b, &shelf{atOnce: true}, func(cfg *collector.Config) {
+			adaptive(32)(cfg)
+			cfg.Outage = 10 * time.Minute
+		})
+		var after []int
+		go func() {
+			time.Sleep(3*time.Minute + 5*time.Second) // the next probe has come
+			for range 3 {
+				time.Sleep(5 * time.Second)
+				b.mu.Lock()
+				after = append(after, b.inFlight)
+				b.mu.Unlock()
+			}
+			if l := c.Stats().Endpoints[0].Limit; l != 25 {
+				t.Errorf("limit %d after the outage, want 25", l)
+			}
+		}()
+		if err := c.Run(t.Context(), tasks(600)); err != nil {
+			t.Fatal(err)
+		}
+		counts(t, c.Stats(), 600, 0, 0, 0)
+		for i, n := range after {
+			if n < 3 || n > 3*(i+3) {
+				t.Errorf("in flight every 5 s after the server was back: %v, want about 3 more each time", after)
+				break
+			}
+		}
+	})
+}
+
+// Workers that wait for a sample when the server goes down take none up.
+func TestIdleWorkersWaitWhileDown(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		tries := 0
+		b := &scripted{script: func(collector.Attempt) step {
+			if s := time.Since(start); s >= time.Minute && s < 2*time.Minute {
+				tries++
+				return step{openErr: collector.ErrConnection}
+			}
+			return step{takes: time.Second}
+		}}
+		c := setup(t, b, &shelf{atOnce: true}, func(cfg *collector.Config) { cfg.Endpoints[0].MaxInFlight, cfg.Retries = 20, 3 })
+		err := c.Run(t.Context(), func(yield func(*collector.Task, error) bool) {
+			for i := range 30 {
+				switch i {
+				case 3:
+					time.Sleep(time.Minute) // 17 workers are idle, and the others soon
+				case 6:
+					time.Sleep(time.Second) // these three took it down
+				}
+				if !yield(&collector.Task{ID: fmt.Sprint(i), Messages: []string{"hello"}}, nil) {
+					return
+				}
+			}
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		counts(t, c.Stats(), 30, 0, 0, 0)
+		if tries > 3+12 {
+			t.Errorf("tried %d times in a minute of outage", tries)
+		}
+	})
+}

@@ -66,7 +66,7 @@ func (w *worker) attempt(ctx context.Context, cl *claim) (failed *tokenize.Sampl
 		return t.failure(nil, err), err
 	}
 	if w.ep.health.opened() {
-		w.answered()
+		w.answered(time.Now())
 	}
 
 	t.enter(StageRun)
@@ -74,6 +74,7 @@ func (w *worker) attempt(ctx context.Context, cl *claim) (failed *tokenize.Sampl
 	if reply != nil {
 		t.firstAnswer = reply.FirstAnswer
 	}
+	cl.replied = time.Now()
 	if err != nil {
 		err = t.failed(rolling, err)
 		return t.failure(reply, err), err

@@ -98,6 +98,8 @@ type claim struct {
 	failed  Class        // of the failure that the dataset has, where that is to be mended
 	settled bool         // the sink has the sample
 
+	replied time.Time // when the last attempt's rollout ended
+
 	permit *permit // to be worked on; nil while it waits
 	streak *streak // in which the last failure was, and what it was charged in it
 	lent   int

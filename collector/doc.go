@@ -47,6 +47,40 @@
 // A sample is given to the sink before its agent is removed from the server. What
 // a stop cuts off remains to be done: it is no failure.
 //
+// # Over the life of a process
+//
+// A run goes on in the next process where one was killed, by what two files know: the
+// dataset has the samples, and the journal what the servers may still be doing.
+//
+//	attempt          journal                  dataset      killed here, the next process
+//	                                                       makes it
+//	  │              Begin  key/1 at a                     finds no agent: key/2
+//	  ├─ Open        Agent  key/1 agent                    looks for the agent, by tags
+//	  ├─ Run         Run    key/1 server run               waits for it and takes its tokens
+//	  ├─ prompts, rows, reward                             the same, from what the server keeps
+//	  ├─ Append                               durable      has it: nothing is left to do
+//	  │              End    key/1 none                     "
+//	  └─ Close                                             ", and clean removes the agent
+//
+// Config.Left tells both. Where they disagree the dataset is right. Its done and failed
+// samples are counted and not taken up, open attempts go first, and to the endpoint
+// where they were made, then the groups that were begun, then the rest. A Reattacher
+// takes an open attempt over under its own number; where nothing can be taken over, or
+// its endpoint is not there any more, another attempt is made and none of the retries
+// charged. No number is given twice, so of two attempts at a sample it is always plain
+// which is the later.
+//
+// A stop closes what it can, and notes those attempts as cancelled. What it cannot
+// close stays open in the journal, as after a kill.
+//
+// # Two budgets
+//
+// Config.Retries is for what the infrastructure did, Config.DataRetries for what the
+// policy did: Class says which is which. The first costs nothing but time. The second
+// picks: of a task on which the policy fails half the time, rolling again keeps the half
+// that went well, and the dataset shows a policy that is better than it is. It is 0
+// unless asked for, and the attempt column shows where it was used.
+//
 // # Admission
 //
 // A sample is worked on when its endpoint has room for it. How much room there is, is
@@ -66,7 +100,8 @@
 // backend.go says what the collector needs from outside; task.go what comes in, and
 // key.go how it is named; collector.go is the pool, worker.go the way of one sample
 // through its attempts, room.go and admission.go how it gets its turn, attempt.go one
-// attempt from start to end, outcome.go what
-// becomes of it; errors.go and classify.go say what a failure is; health.go follows
-// whether servers live, tail.go ends what takes longest; events.go and stats.go are what can be seen.
+// attempt from start to end, outcome.go what becomes of it; left.go says what is known
+// of earlier processes, feed.go in which order it is taken up, takeover.go how it goes
+// on; errors.go and classify.go say what a failure is; health.go follows whether servers
+// live, tail.go ends what takes longest; events.go and stats.go are what can be seen.
 package collector

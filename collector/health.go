@@ -40,15 +40,22 @@ type health struct {
 
 // A streak is a number of failures without an answer between them.
 type streak struct {
-	n    int
-	down bool          // it took the endpoint down; to be read after over
-	over chan struct{} // closed by that, or by an answer
+	n     int
+	began time.Time
+	down  bool          // it took the endpoint down; to be read after over
+	over  chan struct{} // closed by that, or by an answer
 }
 
-// answer says that the server lives, and whether it was taken to be down.
-func (h *health) answer() (wasDown bool) {
+// answer says that the server lived at the moment then, and whether it was taken to be
+// down. An answer from before the first of a streak of failures, which only was worked
+// on until now, says nothing about them.
+func (h *health) answer(then time.Time) (wasDown bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if h.streak != nil && !then.After(h.streak.began) {
+		h.answered = true
+		return false
+	}
 	wasDown = h.answered && h.isDown
 	if h.streak != nil && !h.streak.down {
 		close(h.streak.over)
@@ -89,7 +96,7 @@ func (h *health) failure(key string, at Stage, working int, now time.Time) verdi
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.streak == nil {
-		h.streak, h.first = &streak{over: make(chan struct{})}, key
+		h.streak, h.first = &streak{began: now, over: make(chan struct{})}, key
 	}
 	h.streak.n++
 	h.open = at == StageOpen

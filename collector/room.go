@@ -101,7 +101,8 @@ func (cl *claim) repay() {
 }
 
 // mournFor is how long a sample without retries left waits for the verdict on its
-// endpoint: the requests of a server that dies end at about the same moment.
+// endpoint: the requests of a server that dies end at about the same moment, and
+// answers that it gave before may be among them.
 const mournFor = time.Second
 
 // mourn waits a moment before the sample is given up, and reports whether its failures
@@ -112,12 +113,23 @@ func (w *worker) mourn(ctx context.Context, cl *claim, row *streak) bool {
 	}
 	timer := time.NewTimer(mournFor)
 	defer timer.Stop()
-	select {
-	case <-row.over:
-		cl.repay()
-		return row.down
-	case <-timer.C:
-	case <-ctx.Done():
+	over := row.over
+	for {
+		select {
+		case <-over:
+			over = nil
+			if !row.down {
+				continue // an answer: it may be an older one
+			}
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+		break
 	}
-	return false
+	if down, _ := w.ep.health.state(); !down {
+		return false
+	}
+	cl.charged -= cl.lent
+	cl.streak, cl.lent = nil, 0
+	return true
 }

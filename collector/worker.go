@@ -86,7 +86,7 @@ func (w *worker) sample(ctx context.Context, cl claim) (passed bool, err error) 
 		var row *streak // of failures of the server that this one is part of
 		switch {
 		case err == nil:
-			w.answered()
+			w.answered(cl.replied)
 			return false, nil
 		case ctx.Err() != nil:
 			w.stopped(ctx, &cl, ClassCancelled)
@@ -97,23 +97,23 @@ func (w *worker) sample(ctx context.Context, cl claim) (passed bool, err error) 
 		case class == ClassCensored:
 			return false, w.censor(ctx, &cl, failed, false)
 		case class == ClassLost && cl.kind == KindReattach:
-			w.answered()
+			w.answered(time.Now())
 			if err := w.gone(&cl, a.N, err); err != nil {
 				return false, err
 			}
 			continue
 		case class.Rerollable() && cl.rerolled < c.cfg.DataRetries:
-			w.answered()
+			w.answered(time.Now())
 			cl.rerolled++
 			if err := w.retry(&cl, class, true); err != nil {
 				return false, err
 			}
 			continue
 		case !class.Retryable():
-			w.answered()
+			w.answered(time.Now())
 			return false, w.fail(ctx, &cl, failed, class, false)
 		case class == ClassRateLimited:
-			w.answered()
+			w.answered(time.Now())
 			charge = cl.turnedAway(time.Now()) >= c.cfg.BusyMax
 		case outOfTime(err):
 			// A rollout that is too long says nothing about the server.
@@ -198,9 +198,9 @@ func (cl *claim) turnedAway(now time.Time) time.Duration {
 	return now.Sub(cl.busySince)
 }
 
-// answered notes that the endpoint's server lives.
-func (w *worker) answered() {
-	if w.ep.health.answer() {
+// answered notes that the endpoint's server lived then.
+func (w *worker) answered(then time.Time) {
+	if w.ep.health.answer(then) {
 		w.ep.gate.goUp()
 		w.c.cfg.Events.endpointDown(w.ep.Name, nil)
 	}
