@@ -8,6 +8,8 @@ LINT    := $(BIN)/golangci-lint
 LINT_V  := v2.15.0
 FUZZTIME ?= 30s
 BENCH   ?= .
+KILLS   ?= 200
+SOAK    ?= 10m
 
 export CGO_ENABLED ?= 0
 export ROLLOUT_PYTHON ?= $(CURDIR)/$(PYTHON)
@@ -51,6 +53,14 @@ lint: $(LINT) ## golangci-lint, and 32-bit vet of the core
 $(LINT): Makefile
 	GOBIN=$(CURDIR)/$(BIN) $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(LINT_V)
 	@touch $@
+
+.PHONY: killtest
+killtest: python ## kill the collector KILLS (200) times and resume it: nothing lost, nothing twice
+	ROLLOUT_KILLS=$(KILLS) $(GO) test -count 1 -timeout 60m -v -run '^TestKill' ./cmd/rollout
+
+.PHONY: soak
+soak: ## collect for SOAK (10m) with 1,000 samples in flight: memory, goroutines and files stay flat
+	ROLLOUT_SOAK=$(SOAK) $(GO) test -count 1 -timeout 60m -v -run '^TestSoak' ./cmd/rollout
 
 .PHONY: fuzz
 fuzz: ## every fuzz target for FUZZTIME (30s) each
