@@ -22,7 +22,8 @@ func (p *program) cleanCmd() *cobra.Command {
 		Use:   "clean RUN | --run-id ID",
 		Short: "remove the agents that a run left on the server",
 		Long: `Remove the agents that a run left on the server. Every agent of a run carries the
-run's id as a tag; no other agent is touched. The servers and how they are reached
+run's id as a tag; no other agent is touched. What the server still does for the run
+goes too: collect --resume would have taken it over. The servers and how they are reached
 (password, headers, certificates) are those of the run, unless flags, environment or
 -c say otherwise.`,
 		Annotations: exits("Exit status: 0 done, 2 wrong flags, 5 the server cannot be asked or an agent could not be removed, 7 RUN is no run, 8 RUN is still being collected into."),

@@ -261,6 +261,7 @@ func openError(dir string, err error) error {
 func (c *collection) run(ctx context.Context) error {
 	c.display.event("launch", map[string]any{
 		"run_id": c.info.ID, "dir": c.folder.dir, "planned": c.info.Tasks.Planned, "tasks": c.info.Tasks.Tasks,
+		"resumed": len(c.info.Invocations) > 1,
 	})
 	c.log.Info("launch", "run_id", c.info.ID, "resumed", len(c.info.Invocations) > 1, "planned", c.info.Tasks.Planned,
 		"tasks", c.info.Tasks.Tasks, "version", readVersion().Version, "config_sha256", c.info.ConfigSHA256)
@@ -279,14 +280,15 @@ func (c *collection) run(ctx context.Context) error {
 	c.phase.Store("ending")
 	stats, written := c.collector.Stats(), c.dataset.Stats()
 	took := time.Since(began)
-	if runErr != nil || stats.CloseFailures > 0 || len(c.info.Invocations) > 1 {
+	tail := c.collector.Tail()
+	if runErr != nil || stats.CloseFailures > 0 || len(c.info.Invocations) > 1 || tail.Cut {
 		stats.CloseFailures = c.sweep(context.WithoutCancel(ctx), stats.CloseFailures)
 	}
 	s := summarize(stats, written, c.prompter.Stats(), &c.tally, took)
 	s.RunID, s.Dir, s.BadTasks = c.info.ID, c.folder.dir, c.tasks.bad
 	s.Invocation, s.Recovered, s.OpenFound = len(c.info.Invocations), c.recovery.Samples, c.recovery.Open
 	end := c.end(s, c.stopped(runErr, sinkErr))
-	s.addTail(c.config.Run.Tail.String(), stats.Unstarted, c.collector.Tail())
+	s.addTail(c.config.Run.Tail.String(), stats.Unstarted, tail)
 	c.log.tail(s.Tail)
 	s.Hints = s.hints(c.config, stats, c.tally.busy(stats, took))
 	c.log.status(stats)
@@ -483,6 +485,10 @@ func (c *collection) end(s *summary, err error) error {
 			err = withHint(err, "mend that, then continue with: "+resumeCommand(c.folder.dir))
 		}
 		return err
+	case s.Remaining > 0 && c.retryFailed && err == nil && c.ending.Load() == 0:
+		s.Outcome = "retried"
+		return withHint(withExit(exitInterrupted, fmt.Errorf("%d of %d samples remain: --retry-failed took up only those that had failed", s.Remaining, s.Planned)),
+			"continue with: "+resumeCommand(c.folder.dir))
 	case s.Remaining > 0:
 		s.Outcome = "interrupted"
 		return withHint(withExit(exitInterrupted, fmt.Errorf("interrupted: %d of %d samples remain", s.Remaining, s.Planned)),

@@ -117,9 +117,7 @@ func (l *loader) changes(had *runInfo, now identity, model *modelInfo) complaint
 		}
 		before, ok := had.Identity.Settings[s.key]
 		if !ok { // the setting is younger than the run
-			if raw, err := defaults.byKey[s.key].json(); err == nil {
-				before = raw
-			}
+			before, _ = defaults.byKey[s.key].json() // a default can be written
 		}
 		if before = compact(before); !bytes.Equal(before, given) {
 			bad = append(bad, differs(s.key, showValue(before), showValue(given), s.given()))

@@ -105,7 +105,7 @@ func (t *tally) add(s *tokenize.Sample) {
 type summary struct {
 	RunID   string `json:"run_id"`
 	Dir     string `json:"dir"`
-	Outcome string `json:"outcome"` // finished, interrupted, stopped
+	Outcome string `json:"outcome"` // finished, interrupted, stopped, retried
 	Error   string `json:"error,omitempty"`
 
 	// Planned is the sum of the next four.

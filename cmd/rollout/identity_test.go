@@ -1,0 +1,239 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// configured is a loader with a configuration file's text.
+func configured(t *testing.T, text string) *loader {
+	t.Helper()
+	l := newLoader(func(name string) string { return map[string]string{"CANARY": "canary-secret"}[name] })
+	if err := l.file(writeFile(t, "run.yaml", []byte(text))); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.err(); err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// described is run.json of a run with that configuration, as it is read back.
+func described(t *testing.T, l *loader, model *modelInfo) *runInfo {
+	t.Helper()
+	id, err := l.identity(model)
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := l.describe(nil, id, &taskSet{}, nil, model)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if err := (&runFolder{dir: dir}).writeJSON(runFile, info); err != nil {
+		t.Fatal(err)
+	}
+	if info, err = readRun(dir); err != nil {
+		t.Fatal(err)
+	}
+	return &info
+}
+
+const fullConfig = `
+server: {urls: ["http://a", "http://b"], password: "${env:CANARY}", headers: {X-Gate: "${env:CANARY}"}, max_in_flight: 7}
+agent:
+  model: m
+  system: "Be <brief> & kind."
+  temperature: 0.7
+  client_tools:
+    - {name: bash, parameters: {zeta: 1.0, alpha: true}, command: [cat], timeout: 5s}
+  create: {zeta: 1, alpha: [1.50, "x"]}
+tasks: {samples: 4, limit: 9}
+reward: {kind: number, tolerance: 0.001}
+run: {fail_on_error: 5%, tail: oversample=1.05, grace: 90s}
+output: {shard_bytes: 1MiB, messages: true}
+`
+
+// A run gives back every setting, and is the same run then.
+func TestSettingsComeBackFromARun(t *testing.T) {
+	t.Parallel()
+	was := configured(t, fullConfig)
+	info := described(t, was, nil)
+	again := newLoader(func(name string) string { return map[string]string{"CANARY": "canary-secret"}[name] })
+	again.fromRun(info, "")
+	if err := again.err(); err != nil {
+		t.Fatal(err)
+	}
+	for i, s := range again.settings {
+		if s.key == "output.dir" {
+			continue
+		}
+		if got, want := s.text(), was.settings[i].text(); got != want {
+			t.Errorf("%s = %s, was %s", s.key, got, want)
+		}
+	}
+	if again.config.Server.Password.reveal() != "canary-secret" || again.config.Server.Headers.reveal().Get("X-Gate") != "canary-secret" {
+		t.Error("a reference was not followed")
+	}
+	id, err := again.identity(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if id.SHA256 != info.Identity.SHA256 {
+		t.Error("the identity is another one")
+	}
+	if bad := again.changes(info, id, nil); bad != nil {
+		t.Errorf("changes: %v", bad)
+	}
+}
+
+// Every setting that rows depend on is compared, every other one is not.
+func TestIdentity(t *testing.T) {
+	t.Parallel()
+	agentFile := writeFile(t, "agent.af", []byte("{}"))
+	model := &modelInfo{TokenizerSHA256: "aaaaaaaaaaaaaaaa", ChatTemplateSHA256: "cccc"}
+	for _, tt := range []struct {
+		name   string
+		config string
+		model  *modelInfo
+		want   []string // what each complaint begins with; none: the run goes on
+	}{
+		{"the same", fullConfig, model, nil},
+		{"what may change", strings.NewReplacer("max_in_flight: 7", "max_in_flight: 8", `"http://b"`, `"http://c"`, "5%", "0", "1.05", "1.5",
+			"1MiB, messages", "2MiB, format: arrow, messages", "brief>", "brief>").Replace(fullConfig), model, nil},
+		{"agent", strings.Replace(fullConfig, "kind.", "kind!", 1), model, []string{"agent.system: the run has Be <brief> & kind., you gave Be <brief> & kind!"}},
+		{"two", strings.NewReplacer("0.7", "0.8", "messages: true", "messages: false").Replace(fullConfig), model,
+			[]string{"agent.temperature: the run has 0.7, you gave 0.8", "output.messages: the run has true, you gave false"}},
+		{"the order of a tool's parameters", strings.Replace(fullConfig, "zeta: 1.0, alpha: true", "alpha: true, zeta: 1.0", 1), model, []string{"agent.client_tools: "}},
+		{"reward", strings.Replace(fullConfig, "0.001", "0.01", 1), model, []string{"reward.tolerance: the run has 0.001, you gave 0.01"}},
+		{"no tokenizer", fullConfig, nil, []string{"tokens.tokenizer: the run has sha256 aaaaaaaaaaaa, you gave no tokenizer"}},
+		{"template", fullConfig, &modelInfo{TokenizerSHA256: model.TokenizerSHA256, ChatTemplateSHA256: "dddd"},
+			[]string{"tokens.tokenizer: chat template: the run has sha256 cccc, you gave sha256 dddd"}},
+		{"agent file", strings.Replace(fullConfig, "model: m", "model: m\n  file: "+agentFile, 1), model, []string{"agent.file: the run has no agent file, you gave sha256 44136fa355b3"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			info := described(t, configured(t, fullConfig), model)
+			l := configured(t, tt.config)
+			id, err := l.identity(tt.model)
+			if err != nil {
+				t.Fatal(err)
+			}
+			bad := l.changes(info, id, tt.model)
+			if len(bad) != len(tt.want) {
+				t.Fatalf("changes: %v, want %q", bad, tt.want)
+			}
+			for i, err := range bad {
+				if !strings.HasPrefix(err.Error(), tt.want[i]) {
+					t.Errorf("change %d: %v, want %s…", i, err, tt.want[i])
+				}
+			}
+			if same := id.SHA256 == info.Identity.SHA256; same != (len(tt.want) == 0) {
+				t.Errorf("the digest is the same: %v", same)
+			}
+		})
+	}
+}
+
+func TestServerChanges(t *testing.T) {
+	t.Parallel()
+	m := func(window int64) *serverModel { return &serverModel{Handle: "h", Name: "n", ContextWindow: window} }
+	had := []serverInfo{{"http://a", "0.16.7", m(32)}, {"http://b", "0.16.8", m(32)}}
+	for _, tt := range []struct {
+		name        string
+		now         serverInfo
+		bad, notice string
+	}{
+		{"the same", serverInfo{"http://b", "0.16.8", m(32)}, "", ""},
+		{"another server", serverInfo{"http://c", "0.16.7", m(32)}, "", ""},
+		{"a patch", serverInfo{"http://a", "0.16.9", m(32)}, "", "server http://a has version 0.16.9; the run was begun with 0.16.7"},
+		{"a release", serverInfo{"http://a", "0.17.0", m(32)}, "server http://a: the run has version 0.16.7, this one is 0.17.0", ""},
+		{"a window", serverInfo{"http://a", "0.16.7", m(16)}, "server http://a: model h: the run has context window 32, this server 16", ""},
+		{"no word on the model", serverInfo{"http://a", "0.16.7", nil}, "", ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			bad, notices := serverChanges(had, []serverInfo{tt.now})
+			if got := bad.Error(); got != tt.bad {
+				t.Errorf("refused: %q, want %q", got, tt.bad)
+			}
+			if got := strings.Join(notices, "\n"); got != tt.notice {
+				t.Errorf("noticed: %q, want %q", got, tt.notice)
+			}
+		})
+	}
+}
+
+// A process that died between the two files of a growth leaves a run that goes on.
+func TestGrowthCutShort(t *testing.T) {
+	t.Parallel()
+	p := &program{stdin: strings.NewReader("")}
+	l := configured(t, "tasks: {samples: 2}\n")
+	c := &collection{config: l.config, display: &display{mode: displayQuiet}}
+	dir := filepath.Join(t.TempDir(), "run")
+	c.config.Output.Dir = dir
+	id, err := l.identity(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	begin := spooled(t)
+	info, err := l.describe(nil, id, begin, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	folder, err := createRun(dir, info, begin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = folder.close() }() // of a test
+
+	more := writeFile(t, "more.jsonl", []byte(`{"id":"b","prompt":"Ho."}`+"\n"+`{"id":"a","prompt":"Hi."}`+"\n"))
+	l.put(l.byKey["tasks.file"], "--tasks", more)
+	grow := func() *taskSet {
+		t.Helper()
+		had, err := readRun(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		set, bad, err := p.tasksAgain(c, l, &earlierRun{info: had, folder: folder})
+		if err != nil || bad != nil {
+			t.Fatal(err, bad)
+		}
+		t.Cleanup(set.close)
+		if b, _ := os.ReadFile(set.path); !strings.HasPrefix(string(b), `{"id":"a",`) || set.tasks != 2 || set.samples != 4 {
+			t.Errorf("%d tasks, %d samples:\n%s", set.tasks, set.samples, b)
+		}
+		if info, err = l.describe(&had, id, set, nil, nil); err != nil {
+			t.Fatal(err)
+		}
+		return set
+	}
+	grow()
+	if err := folder.writeJSON(runFile, info); err != nil { // and no tasks
+		t.Fatal(err)
+	}
+	set := grow()
+	had, err := readRun(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	had.Tasks.SHA256 = begin.digest
+	if err := folder.update(info, set, &had); err != nil {
+		t.Fatal(err)
+	}
+	if grow(); len(info.Invocations) != 4 {
+		t.Errorf("%d invocations", len(info.Invocations))
+	}
+	if err := os.WriteFile(filepath.Join(dir, "x"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(filepath.Join(dir, "x"), folder.tasksPath()); err != nil {
+		t.Fatal(err)
+	}
+	had, _ = readRun(dir)
+	if _, _, err := p.tasksAgain(c, l, &earlierRun{info: had, folder: folder}); exitCode(err) != exitFolder {
+		t.Errorf("a snapshot that someone changed: %v", err)
+	}
+}
