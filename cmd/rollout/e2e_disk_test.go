@@ -56,6 +56,7 @@ func smallDisk(t *testing.T, size string, env []string, script string) (out stri
 
 // TestDiskFull fills the disk in the middle of a run, in both formats: the run ends
 // at once and says why, what was committed before stays whole, and no agent is left.
+// When there is room again the run goes on, and loses nothing.
 func TestDiskFull(t *testing.T) {
 	t.Parallel()
 	for _, format := range []string{"parquet", "arrow"} {
@@ -70,7 +71,7 @@ func TestDiskFull(t *testing.T) {
 			out := smallDisk(t, "5m", []string{
 				"URL=" + serveSim(t, sim),
 				"TASKS=" + writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Scripted: 100})),
-				"CONFIG=" + writeFile(t, "run.yaml", []byte("server: {max_in_flight: 16}\ntasks: {samples: 100}\noutput: {shard_age: 1s}\n")),
+				"CONFIG=" + writeFile(t, "run.yaml", []byte("server: {max_in_flight: 16, adaptive: false}\ntasks: {samples: 20}\noutput: {shard_bytes: 512KiB}\n")),
 			}, `
 				code=0
 				rollout collect -c "$CONFIG" --server "$URL" --model `+simModel+` --tasks "$TASKS" --out "$DISK/run" --format `+format+` --quiet 2>err || code=$?
@@ -83,14 +84,20 @@ func TestDiskFull(t *testing.T) {
 				rollout collect --server "$URL" --model `+simModel+` --tasks "$TASKS" --out "$DISK/second" --quiet 2>err || code=$?
 				echo "on a full disk: $code"
 				cat err
+				rm "$DISK/fill"
+				mount -o remount,size=200m "$DISK"
+				rollout collect -c "$CONFIG" --server "$URL" --model `+simModel+` --tasks "$TASKS" --out "$DISK/run" --format `+format+` --quiet --resume
+				rollout verify "$DISK/run"
+				rollout inspect --json "$DISK/run" | wc -l
 			`)
 			for _, want := range []string{
 				`(?m)^exit code 6$`,
-				`(?m)^rollout: storage failed: shard \S+: write: .*no space left on device$`,
+				`(?m)^rollout: storage failed: shard \S+/(data|wal)/\S+: (write|sync|create): .*no space left on device$`,
 				`(?m)^hint: make room on the disk, or collect into a folder elsewhere with --out; what is committed in \S+ is whole$`,
 				`(?m)^\S+/run: ok: [1-9][0-9]* commits, .*; [1-9][0-9]* samples, 0 of them failed; `,
 				`(?m)^[1-9][0-9]+$`, // rows that inspect reads
 				`(?m)^on a full disk: 6\nrollout: .*no space left on device$`,
+				`(?m)^\S+/run: ok: [1-9][0-9]* commits, .*; 2000 samples, 0 of them failed; `,
 			} {
 				if !regexp.MustCompile(want).MatchString(out) {
 					t.Errorf("nothing matches %s", want)

@@ -64,7 +64,7 @@ func TestManySamples(t *testing.T) {
 	}
 	sim := newSim(t, cfg)
 	taskFile := writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Scripted: tasks}))
-	config := writeFile(t, "run.yaml", []byte("server: {idle_timeout: 1s}\noutput: {shard_age: 1s}\nrun: {retries: 3, fail_on_error: 50%}\n"))
+	config := writeFile(t, "run.yaml", []byte("server: {idle_timeout: 1s, adaptive: false}\noutput: {shard_age: 1s}\nrun: {retries: 3, fail_on_error: 50%}\n"))
 	dir := filepath.Join(t.TempDir(), "run")
 
 	alive := int64(0)

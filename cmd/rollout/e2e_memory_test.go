@@ -37,7 +37,7 @@ func TestGateManySamplesMemory(t *testing.T) {
 	url := serveSim(t, sim)
 	dir := filepath.Join(t.TempDir(), "run")
 	cmd := exec.CommandContext(t.Context(), "rollout", "collect", "--server", url, "--model", simModel, "--out", dir,
-		"-c", writeFile(t, "run.yaml", []byte("output: {shard_age: 1s}\n")),
+		"-c", writeFile(t, "run.yaml", []byte("output: {shard_age: 1s}\nserver: {adaptive: false}\n")),
 		"--tasks", writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Scripted: tasks})),
 		"--samples", fmt.Sprint(samples), "--max-in-flight", fmt.Sprint(inFlight), "--quiet")
 	cmd.Env = append(os.Environ(), "GOGC=25") // so that what is resident is what is used

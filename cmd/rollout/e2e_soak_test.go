@@ -76,7 +76,7 @@ func TestSoak(t *testing.T) { //nolint:paralleltest // it has the machine for it
 	sim := newSim(t, cfg)
 	dir := filepath.Join(t.TempDir(), "run")
 	p := startProgram(t, "rollout", []string{"GOGC=50"}, "collect", "--server", serveSim(t, sim), "--model", simModel, "--out", dir,
-		"-c", writeFile(t, "run.yaml", []byte("output: {shard_age: 10s}\nrun: {fail_on_error: 1%}\n")),
+		"-c", writeFile(t, "run.yaml", []byte("server: {adaptive: false}\noutput: {shard_age: 10s}\nrun: {fail_on_error: 1%}\n")),
 		"--tasks", writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Scripted: 1 + int(long.Seconds())*10})),
 		"--samples", "8", "--max-in-flight", fmt.Sprint(inFlight), "--metrics-addr", "127.0.0.1:0")
 	var metrics string
@@ -157,7 +157,7 @@ func TestReplyDelay(t *testing.T) { //nolint:paralleltest // it has the machine 
 	sends := newSendLog(sim)
 	dir := filepath.Join(t.TempDir(), "run")
 	p := startProgram(t, "rollout", nil, "collect", "--server", serveHandler(t, sim, sends), "--model", simModel, "--out", dir, "--quiet",
-		"--tasks", writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Scripted: tasks})), "--samples", fmt.Sprint(samples), "--max-in-flight", fmt.Sprint(inFlight))
+		"--tasks", writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Scripted: tasks})), "--samples", fmt.Sprint(samples), "--max-in-flight", fmt.Sprint(inFlight), "-c", writeFile(t, "run.yaml", []byte("server: {adaptive: false}\n")))
 	if code := p.wait(t, 5*time.Minute); code != exitOK {
 		t.Fatalf("exit code %d\n%s", code, p.said())
 	}
