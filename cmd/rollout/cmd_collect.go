@@ -89,9 +89,14 @@ func (p *program) collect(ctx context.Context, l *loader, earlier *earlierRun, o
 	}
 	defer c.tasks.close()
 	c.metrics = newMetrics(readVersion().Version, c.vitals)
+	if c.tracing, err = newTracing(p.getenv, c.display.say); err != nil {
+		return err
+	}
+	defer c.tracing.stop(ctx)
 	c.clients, err = c.config.connectWatched(func(text string) { c.display.say("%s", text) }, func(endpoint string, cfg *letta.ClientConfig) {
 		c.metrics.endpoint(endpoint)
 		cfg.Observe = c.metrics.watch(endpoint)
+		c.tracing.watch(endpoint, cfg)
 	})
 	if err != nil {
 		return err

@@ -42,6 +42,7 @@ type collection struct {
 	tally     tally
 	engine    *engine.Poller // nil: no engine is watched
 	metrics   *metrics
+	tracing   *tracing     // nil: no spans are wanted
 	scrapes   net.Listener // of the metrics; nil: none
 	abort     func()       // ends the process; nil in tests
 	recovery  recovery
@@ -129,7 +130,7 @@ func (c *collection) open(parts *parts, backends []*letta.Backend) error {
 		Adaptive:       c.config.Server.Adaptive,
 		Tail:           c.config.Run.Tail.Tail,
 		Logger:         c.log.Logger,
-		Events: collector.Events{
+		Events: c.tracing.events(collector.Events{
 			SampleFinished: func(s *tokenize.Sample) {
 				c.tally.add(s)
 				c.log.failed(s)
@@ -169,7 +170,7 @@ func (c *collection) open(parts *parts, backends []*letta.Backend) error {
 				c.log.endpointLost(endpoint, err)
 				c.display.say("%s is given up: %v", endpoint, err)
 			},
-		},
+		}),
 	})
 	return err
 }

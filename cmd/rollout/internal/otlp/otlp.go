@@ -1,0 +1,264 @@
+// Package otlp sends spans to an OpenTelemetry collector, as the environment says:
+// OTLP over HTTP, in protobuf.
+//
+//	OTEL_EXPORTER_OTLP_ENDPOINT             /v1/traces is added; http://localhost:4318
+//	OTEL_EXPORTER_OTLP_TRACES_ENDPOINT      taken as it is
+//	OTEL_EXPORTER_OTLP[_TRACES]_HEADERS     name=value, commas between, percent-encoded
+//	OTEL_EXPORTER_OTLP[_TRACES]_TIMEOUT     milliseconds; 10,000
+//	OTEL_EXPORTER_OTLP[_TRACES]_COMPRESSION gzip or none
+//	OTEL_EXPORTER_OTLP[_TRACES]_CERTIFICATE PEM file of the authorities to trust
+//	OTEL_EXPORTER_OTLP[_TRACES]_PROTOCOL    http/protobuf: there is no other here
+//	OTEL_TRACES_EXPORTER                    otlp or none
+//	OTEL_SDK_DISABLED                       true: nothing is sent
+//
+// It stands in for the library's otlptracehttp, which links all of gRPC: 5.6 MB of a
+// program, where this and the rest of the SDK take 1.8. It is the transport only; spans
+// are encoded by the library.
+package otlp
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
+	"google.golang.org/protobuf/proto"
+)
+
+const (
+	defaultEndpoint = "http://localhost:4318"
+	tracesPath      = "v1/traces"
+	defaultTimeout  = 10 * time.Second
+
+	// An upload that is refused for now is tried again until its time is over, at first
+	// after firstPause.
+	firstPause = 500 * time.Millisecond
+	maxPause   = 5 * time.Second
+	// maxAnswer bounds what is read of an answer, which nobody looks at.
+	maxAnswer = 64 << 10
+)
+
+// A Client uploads spans: an otlptrace.Client. It holds no goroutine of its own.
+type Client struct {
+	url     string
+	headers http.Header // may hold secrets
+	timeout time.Duration
+	gzip    bool
+	http    *http.Client
+	failed  func(error)
+}
+
+// FromEnv returns the client that the environment asks for, and nil where it asks for
+// none. failed is told of each upload that is given up; the error names no address and
+// no header, for both may hold secrets. It must not block.
+func FromEnv(getenv func(string) string, failed func(error)) (*Client, error) {
+	env := func(name string) string {
+		if v := getenv("OTEL_EXPORTER_OTLP_TRACES_" + name); v != "" {
+			return v
+		}
+		return getenv("OTEL_EXPORTER_OTLP_" + name)
+	}
+	exporter := strings.TrimSpace(getenv("OTEL_TRACES_EXPORTER"))
+	switch {
+	case strings.EqualFold(getenv("OTEL_SDK_DISABLED"), "true"), exporter == "none":
+		return nil, nil
+	case exporter == "" && env("ENDPOINT") == "":
+		return nil, nil
+	case exporter != "" && exporter != "otlp":
+		return nil, fmt.Errorf("OTEL_TRACES_EXPORTER: %q: must be otlp or none", exporter)
+	}
+	c := &Client{timeout: defaultTimeout, headers: http.Header{}, failed: failed}
+	if p := env("PROTOCOL"); p != "" && p != "http/protobuf" {
+		return nil, fmt.Errorf("OTEL_EXPORTER_OTLP_PROTOCOL: %q: must be http/protobuf; collectors take it at port 4318", p)
+	}
+	var errs []error
+	var err error
+	if c.url, err = endpoint(getenv); err != nil {
+		errs = append(errs, err)
+	}
+	if err := readHeaders(env("HEADERS"), c.headers); err != nil {
+		errs = append(errs, err)
+	}
+	if v := env("TIMEOUT"); v != "" {
+		ms, err := strconv.ParseInt(v, 10, 32)
+		if err != nil || ms <= 0 {
+			errs = append(errs, fmt.Errorf("OTEL_EXPORTER_OTLP_TIMEOUT: %q: must be a number of milliseconds", v))
+		}
+		c.timeout = time.Duration(ms) * time.Millisecond
+	}
+	switch v := env("COMPRESSION"); v {
+	case "", "none":
+	case "gzip":
+		c.gzip = true
+	default:
+		errs = append(errs, fmt.Errorf("OTEL_EXPORTER_OTLP_COMPRESSION: %q: must be gzip or none", v))
+	}
+	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, MaxIdleConnsPerHost: 1, IdleConnTimeout: time.Minute, ForceAttemptHTTP2: true}
+	if name := env("CERTIFICATE"); name != "" {
+		pool, err := readAuthorities(name)
+		if err != nil {
+			errs = append(errs, err)
+		}
+		transport.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: pool}
+	}
+	c.http = &http.Client{
+		Transport: transport,
+		// A redirect would take the headers along.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// endpoint is the address of the collector. Its text is in no error: it may hold a
+// password.
+func endpoint(getenv func(string) string) (string, error) {
+	name, text := "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+	whole := text != ""
+	if !whole {
+		name, text = "OTEL_EXPORTER_OTLP_ENDPOINT", getenv("OTEL_EXPORTER_OTLP_ENDPOINT")
+	}
+	if text == "" {
+		text = defaultEndpoint
+	}
+	u, err := url.Parse(text)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return "", fmt.Errorf("%s: must be a URL such as %s", name, defaultEndpoint)
+	}
+	if !whole {
+		u = u.JoinPath(tracesPath)
+	}
+	return u.String(), nil
+}
+
+func readHeaders(list string, into http.Header) error {
+	for pair := range strings.SplitSeq(list, ",") {
+		if strings.TrimSpace(pair) == "" {
+			continue
+		}
+		name, value, ok := strings.Cut(pair, "=")
+		value, err := url.PathUnescape(strings.TrimSpace(value))
+		if name = strings.TrimSpace(name); !ok || name == "" || err != nil {
+			return errors.New("OTEL_EXPORTER_OTLP_HEADERS: must be name=value, with commas between, percent-encoded")
+		}
+		into.Set(name, value)
+	}
+	return nil
+}
+
+func readAuthorities(name string) (*x509.CertPool, error) {
+	pem, err := os.ReadFile(name)
+	if err != nil {
+		return nil, fmt.Errorf("OTEL_EXPORTER_OTLP_CERTIFICATE: %w", err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("OTEL_EXPORTER_OTLP_CERTIFICATE: %s: no certificate in it; PEM is needed", name)
+	}
+	return pool, nil
+}
+
+// Start is otlptrace.Client's; there is nothing to start.
+func (c *Client) Start(context.Context) error { return nil }
+
+// Stop closes idle connections.
+func (c *Client) Stop(context.Context) error {
+	c.http.CloseIdleConnections()
+	return nil
+}
+
+// UploadTraces sends spans. What cannot be sent is lost and told to failed: a trace is
+// no reason for a run to end, so it returns nil.
+func (c *Client) UploadTraces(ctx context.Context, spans []*tracepb.ResourceSpans) error {
+	if len(spans) == 0 {
+		return nil
+	}
+	if err := c.upload(ctx, spans); err != nil && c.failed != nil {
+		c.failed(err)
+	}
+	return nil
+}
+
+func (c *Client) upload(ctx context.Context, spans []*tracepb.ResourceSpans) error {
+	// On the wire a TracesData is an ExportTraceServiceRequest; the latter's package
+	// would bring gRPC along.
+	body, err := proto.Marshal(&tracepb.TracesData{ResourceSpans: spans})
+	if err != nil {
+		return err
+	}
+	if c.gzip {
+		var b bytes.Buffer
+		w := gzip.NewWriter(&b)
+		_, werr := w.Write(body)
+		if err := errors.Join(werr, w.Close()); err != nil {
+			return err
+		}
+		body = b.Bytes()
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	pause := firstPause
+	for {
+		wait, err := c.post(ctx, body)
+		if err == nil || wait < 0 {
+			return err
+		}
+		timer := time.NewTimer(max(wait, pause))
+		select {
+		case <-timer.C:
+			pause = min(2*pause, maxPause)
+		case <-ctx.Done():
+			timer.Stop()
+			return err
+		}
+	}
+}
+
+// post makes one request. wait is how long to wait before another one, negative where
+// there is to be none.
+func (c *Client) post(ctx context.Context, body []byte) (wait time.Duration, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url, bytes.NewReader(body))
+	if err != nil {
+		return -1, errors.New("spans: the request cannot be made")
+	}
+	for name, values := range c.headers {
+		req.Header[name] = values
+	}
+	req.Header.Set("Content-Type", "application/x-protobuf")
+	if c.gzip {
+		req.Header.Set("Content-Encoding", "gzip")
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		if u, ok := errors.AsType[*url.Error](err); ok {
+			err = u.Err // without the address
+		}
+		return 0, fmt.Errorf("spans: %w", err)
+	}
+	defer func() { _ = resp.Body.Close() }() // read only
+	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, maxAnswer))
+	switch resp.StatusCode {
+	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		seconds, _ := strconv.Atoi(resp.Header.Get("Retry-After")) // 0 where it is none
+		wait = time.Duration(max(0, seconds)) * time.Second
+	default:
+		wait = -1
+	}
+	if resp.StatusCode/100 == 2 {
+		return wait, nil
+	}
+	return wait, fmt.Errorf("spans: the collector answered %s", http.StatusText(resp.StatusCode))
+}

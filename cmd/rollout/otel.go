@@ -1,0 +1,185 @@
+package main
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/sdk/resource"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/otlp"
+	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/collector/letta"
+)
+
+// flushTimeout bounds how long the end of a run waits for the last spans.
+const flushTimeout = 5 * time.Second
+
+// tracing makes the spans of a run:
+//
+//	rollout.sample             task, sample index, key
+//	  └─ rollout.attempt       number, kind, endpoint; its error's class
+//	       └─ create agent     an HTTP request, as letta calls it; its status
+//	       └─ invoke_agent     a send
+//
+// and forwards the trace to the server in the headers traceparent and tracestate. The
+// attributes hold no prompt, no answer and no text of an error. A nil *tracing, which
+// is what there is where the environment does not ask for spans, makes none and costs
+// nothing.
+type tracing struct {
+	provider *sdktrace.TracerProvider
+	tracer   trace.Tracer
+	headers  propagation.TraceContext
+}
+
+// newTracing is nil where the environment asks for no spans. say tells people, once,
+// that spans are lost.
+func newTracing(getenv func(string) string, say func(format string, args ...any)) (*tracing, error) {
+	var once sync.Once
+	client, err := otlp.FromEnv(getenv, func(err error) {
+		once.Do(func() { say("spans are lost: %v", err) })
+	})
+	if err != nil {
+		return nil, usageError("%w", err)
+	}
+	if client == nil {
+		return nil, nil
+	}
+	provider := sdktrace.NewTracerProvider(
+		sdktrace.WithBatcher(otlptrace.NewUnstarted(client)), // it drops what does not fit, and never blocks
+		sdktrace.WithResource(resourceOf(getenv)),
+	)
+	return &tracing{provider: provider, tracer: provider.Tracer("github.com/rollout-rl/rollout")}, nil
+}
+
+// resourceOf says what makes the spans.
+func resourceOf(getenv func(string) string) *resource.Resource {
+	name := getenv("OTEL_SERVICE_NAME")
+	attrs := []attribute.KeyValue{attribute.String("service.version", readVersion().Version)}
+	for pair := range strings.SplitSeq(getenv("OTEL_RESOURCE_ATTRIBUTES"), ",") {
+		key, value, ok := strings.Cut(strings.TrimSpace(pair), "=")
+		if value, err := url.PathUnescape(value); ok && err == nil && key != "" {
+			if key == "service.name" && name == "" {
+				name = value
+				continue
+			}
+			attrs = append(attrs, attribute.String(key, value))
+		}
+	}
+	if name == "" {
+		name = "rollout"
+	}
+	return resource.NewSchemaless(append(attrs, attribute.String("service.name", name))...)
+}
+
+// stop sends what was not sent yet.
+func (t *tracing) stop(ctx context.Context) {
+	if t == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushTimeout)
+	defer cancel()
+	_ = t.provider.Shutdown(ctx) // what is lost was said by then
+}
+
+// events adds the collector's hooks.
+func (t *tracing) events(e collector.Events) collector.Events {
+	if t != nil {
+		e.SampleSpan, e.AttemptSpan = t.sample, t.attempt
+	}
+	return e
+}
+
+func (t *tracing) sample(ctx context.Context, a collector.Attempt, endpoint string) (context.Context, func(error)) {
+	ctx, span := t.tracer.Start(ctx, "rollout.sample", trace.WithAttributes(
+		attribute.String("rollout.run_id", a.RunID),
+		attribute.String("rollout.sample_key", a.Key),
+		attribute.String("rollout.task_id", a.Task.ID),
+		attribute.Int("rollout.sample_index", a.Index),
+		attribute.Int("rollout.group_size", a.GroupSize),
+		attribute.String("rollout.endpoint", endpoint),
+	))
+	return ctx, ending(span)
+}
+
+func (t *tracing) attempt(ctx context.Context, a collector.Attempt, endpoint string) (context.Context, func(error)) {
+	ctx, span := t.tracer.Start(ctx, "rollout.attempt", trace.WithAttributes(
+		attribute.String("rollout.sample_key", a.Key),
+		attribute.Int("rollout.attempt", a.N),
+		attribute.String("rollout.attempt.kind", a.Kind.String()),
+		attribute.String("rollout.endpoint", endpoint),
+	))
+	return ctx, ending(span)
+}
+
+// ending ends a span with the class of what ended it.
+func ending(span trace.Span) func(error) {
+	return func(err error) {
+		if err != nil {
+			fail(span, collector.Classify(err).String())
+		}
+		span.End()
+	}
+}
+
+func fail(span trace.Span, class string) {
+	span.SetAttributes(attribute.String("error.type", class))
+	span.SetStatus(codes.Error, class)
+}
+
+// watch adds a span for each request that belongs to an attempt to what observe does.
+func (t *tracing) watch(endpoint string, cfg *letta.ClientConfig) {
+	if t == nil {
+		return
+	}
+	host := ""
+	if u, err := url.Parse(endpoint); err == nil {
+		host = u.Host
+	}
+	observe := cfg.Observe
+	cfg.Observe = func(ctx context.Context, op, method string) (context.Context, func(letta.Exchange)) {
+		var end func(letta.Exchange)
+		if observe != nil {
+			ctx, end = observe(ctx, op, method)
+		}
+		if !trace.SpanContextFromContext(ctx).IsValid() {
+			return ctx, end // a request of the run itself
+		}
+		name := op
+		attrs := []attribute.KeyValue{attribute.String("http.request.method", method), attribute.String("server.address", host)}
+		if op == "send" {
+			name = "invoke_agent"
+			attrs = append(attrs, attribute.String("gen_ai.operation.name", name))
+		}
+		ctx, span := t.tracer.Start(ctx, name, trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(attrs...))
+		return ctx, func(e letta.Exchange) {
+			if e.Code != 0 {
+				span.SetAttributes(attribute.Int("http.response.status_code", e.Code))
+			}
+			span.SetAttributes(attribute.Int64("http.response.body.size", e.Bytes))
+			switch {
+			case e.Code >= http.StatusBadRequest:
+				fail(span, strconv.Itoa(e.Code))
+			case e.Err != nil:
+				fail(span, e.Class.String())
+			}
+			span.End()
+			if end != nil {
+				end(e)
+			}
+		}
+	}
+	cfg.Inject = func(ctx context.Context, h http.Header) {
+		t.headers.Inject(ctx, propagation.HeaderCarrier(h))
+	}
+}

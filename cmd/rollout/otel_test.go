@@ -1,0 +1,300 @@
+package main
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+
+	commonpb "go.opentelemetry.io/proto/otlp/common/v1"
+	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/collector/letta"
+	"github.com/rollout-rl/rollout/collector/letta/lettasim"
+)
+
+// A receiver is an OpenTelemetry collector that keeps what it gets.
+type receiver struct {
+	*httptest.Server
+	mu     sync.Mutex
+	bodies []byte
+	header http.Header
+	path   string
+	spans  map[string]*tracepb.Span // by id
+	res    map[string]string
+}
+
+func newReceiver(t *testing.T) *receiver {
+	t.Helper()
+	r := &receiver{spans: map[string]*tracepb.Span{}, res: map[string]string{}}
+	r.Server = httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
+		body := io.Reader(req.Body)
+		if req.Header.Get("Content-Encoding") == "gzip" {
+			z, err := gzip.NewReader(req.Body)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			body = z
+		}
+		b, err := io.ReadAll(body)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		var data tracepb.TracesData
+		if err := proto.Unmarshal(b, &data); err != nil {
+			t.Error(err)
+			return
+		}
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.bodies = append(r.bodies, b...)
+		r.header, r.path = req.Header, req.URL.Path
+		for _, rs := range data.GetResourceSpans() {
+			for _, a := range rs.GetResource().GetAttributes() {
+				r.res[a.GetKey()] = a.GetValue().GetStringValue()
+			}
+			for _, ss := range rs.GetScopeSpans() {
+				for _, s := range ss.GetSpans() {
+					r.spans[string(s.GetSpanId())] = s
+				}
+			}
+		}
+	}))
+	t.Cleanup(r.Close)
+	return r
+}
+
+func attr(s *tracepb.Span, key string) *commonpb.AnyValue {
+	for _, a := range s.GetAttributes() {
+		if a.GetKey() == key {
+			return a.GetValue()
+		}
+	}
+	return nil
+}
+
+// A tracedServer is a simulated server that notes the headers of its requests.
+type tracedServer struct {
+	url     string
+	mu      sync.Mutex
+	parents map[string]bool // traceparent
+	plain   int             // requests without one
+}
+
+func newTracedServer(t *testing.T, faults ...string) (s *tracedServer, tasks string) {
+	t.Helper()
+	cfg := lettasim.Config{InputIDs: true, Seed: 3}
+	for _, text := range faults {
+		f, err := lettasim.ParseFault(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg.Faults = append(cfg.Faults, f)
+	}
+	sim, err := lettasim.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s = &tracedServer{parents: map[string]bool{}}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.mu.Lock()
+		if p := r.Header.Get("Traceparent"); p != "" {
+			s.parents[p] = true
+		} else {
+			s.plain++
+		}
+		s.mu.Unlock()
+		sim.HTTPServer().Handler.ServeHTTP(w, r)
+	}))
+	t.Cleanup(server.Close)
+	s.url = server.URL
+	return s, writeFile(t, "tasks.jsonl", []byte(`{"id":"one","prompt":"canary-prompt [rollout:calls=2]"}`+"\n"+`{"id":"two","prompt":"canary-prompt"}`+"\n"))
+}
+
+// collectTraced collects with an environment and returns the exit code and stderr.
+func collectTraced(t *testing.T, server *tracedServer, tasks string, env map[string]string, args ...string) (int, string) {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	all := append([]string{"collect", "--server", server.url, "--model", simModel, "--tasks", tasks, "--prompts", "turns", "--out", filepath.Join(t.TempDir(), "run")}, args...)
+	code := run(t.Context(), all, strings.NewReader(""), &stdout, &stderr, func(name string) string { return env[name] })
+	return code, stderr.String()
+}
+
+// A run makes the spans of every sample, attempt and request, as one trace per sample
+// that goes on in the server.
+func TestSpans(t *testing.T) {
+	t.Parallel()
+	server, tasks := newTracedServer(t, "too-many@one/0/1")
+	r := newReceiver(t)
+	code, stderr := collectTraced(t, server, tasks, map[string]string{
+		"OTEL_EXPORTER_OTLP_ENDPOINT":    r.URL + "/prefix",
+		"OTEL_EXPORTER_OTLP_HEADERS":     "authorization=Bearer%20canary-token",
+		"OTEL_EXPORTER_OTLP_COMPRESSION": "gzip",
+		"OTEL_RESOURCE_ATTRIBUTES":       "deployment.environment=test%20bed",
+	})
+	if code != exitOK {
+		t.Fatalf("exit code %d\n%s", code, stderr)
+	}
+	if strings.Contains(stderr, "canary") {
+		t.Errorf("a secret is on stderr:\n%s", stderr)
+	}
+	if r.path != "/prefix/v1/traces" || r.header.Get("Authorization") != "Bearer canary-token" || r.header.Get("Content-Type") != "application/x-protobuf" {
+		t.Errorf("%s %v", r.path, r.header)
+	}
+	if r.res["service.name"] != "rollout" || r.res["service.version"] == "" || r.res["deployment.environment"] != "test bed" {
+		t.Errorf("resource %v", r.res)
+	}
+	if bytes.Contains(r.bodies, []byte("canary-prompt")) {
+		t.Error("a prompt is in the spans")
+	}
+	count := map[string]int{}
+	failed := 0
+	for _, s := range r.spans {
+		count[s.GetName()]++
+		parent := r.spans[string(s.GetParentSpanId())]
+		want := "rollout.attempt"
+		switch s.GetName() {
+		case "rollout.sample":
+			want = ""
+			if attr(s, "rollout.task_id").GetStringValue() == "" || attr(s, "rollout.run_id").GetStringValue() == "" {
+				t.Errorf("attributes %v", s.GetAttributes())
+			}
+		case "rollout.attempt":
+			want = "rollout.sample"
+			if s.GetStatus().GetCode() == tracepb.Status_STATUS_CODE_ERROR {
+				failed++
+				if attr(s, "error.type").GetStringValue() != "rate_limited" {
+					t.Errorf("a failed attempt: %v", s.GetAttributes())
+				}
+			}
+		case "invoke_agent":
+			if c := attr(s, "http.response.status_code").GetIntValue(); c != 200 && c != 429 {
+				t.Errorf("status %d", c)
+			}
+		}
+		if parent.GetName() != want {
+			t.Errorf("%s is under %q, want %q", s.GetName(), parent.GetName(), want)
+		}
+		if parent != nil && !bytes.Equal(parent.GetTraceId(), s.GetTraceId()) {
+			t.Errorf("%s is in another trace than %s", s.GetName(), parent.GetName())
+		}
+	}
+	if count["rollout.sample"] != 2 || count["rollout.attempt"] != 3 || failed != 1 || count["invoke_agent"] != 3 || count["create agent"] != 3 {
+		t.Errorf("spans %v, %d failed attempts", count, failed)
+	}
+	// What the server got names a span of ours.
+	server.mu.Lock()
+	defer server.mu.Unlock()
+	for p := range server.parents {
+		parts := strings.Split(p, "-")
+		found := false
+		for id, s := range r.spans {
+			found = found || len(parts) == 4 && parts[2] == hexOf(id) && parts[1] == hexOf(string(s.GetTraceId()))
+		}
+		if !found {
+			t.Errorf("traceparent %s names no span", p)
+		}
+	}
+	if len(server.parents) < 8 {
+		t.Errorf("%d requests carried a traceparent", len(server.parents))
+	}
+}
+
+func hexOf(b string) string {
+	const digits = "0123456789abcdef"
+	var out strings.Builder
+	for i := range len(b) {
+		out.WriteByte(digits[b[i]>>4])
+		out.WriteByte(digits[b[i]&15])
+	}
+	return out.String()
+}
+
+// Without the environment there is nothing: no hook, no header, no goroutine, no
+// memory.
+func TestNoSpansWithoutEnvironment(t *testing.T) {
+	for _, env := range []map[string]string{
+		{},
+		{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1", "OTEL_SDK_DISABLED": "true"},
+		{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1", "OTEL_TRACES_EXPORTER": "none"},
+		{"OTEL_SERVICE_NAME": "x"},
+	} {
+		before := runtime.NumGoroutine()
+		tr, err := newTracing(func(name string) string { return env[name] }, nil)
+		if err != nil || tr != nil {
+			t.Fatalf("%v: %v, %v", env, tr, err)
+		}
+		if after := runtime.NumGoroutine(); after > before {
+			t.Errorf("%v: %d goroutines more", env, after-before)
+		}
+		var cfg letta.ClientConfig
+		tr.watch("http://a", &cfg)
+		if e := tr.events(collector.Events{}); e.SampleSpan != nil || e.AttemptSpan != nil || cfg.Observe != nil || cfg.Inject != nil {
+			t.Errorf("%v: hooks are there", env)
+		}
+		if n := testing.AllocsPerRun(100, func() { tr.events(collector.Events{}); tr.stop(context.Background()) }); n != 0 {
+			t.Errorf("%v: %v allocations", env, n)
+		}
+	}
+	server, tasks := newTracedServer(t)
+	if code, stderr := collectTraced(t, server, tasks, nil); code != exitOK {
+		t.Fatalf("exit code %d\n%s", code, stderr)
+	}
+	server.mu.Lock()
+	defer server.mu.Unlock()
+	if len(server.parents) != 0 || server.plain == 0 {
+		t.Errorf("%d requests carried a traceparent, %d none", len(server.parents), server.plain)
+	}
+}
+
+// A collector that is not there takes nothing from the run: it is said once.
+func TestSpansAreLost(t *testing.T) {
+	t.Parallel()
+	server, tasks := newTracedServer(t)
+	code, stderr := collectTraced(t, server, tasks, map[string]string{
+		"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://user:canary-password@127.0.0.1:1/x",
+		"OTEL_EXPORTER_OTLP_TIMEOUT":         "50",
+	})
+	if code != exitOK || strings.Count(stderr, "spans are lost: spans: ") != 1 || strings.Contains(stderr, "canary") {
+		t.Errorf("exit code %d\n%s", code, stderr)
+	}
+}
+
+// What the environment gets wrong is a usage error, which shows no secret.
+func TestSpanSettings(t *testing.T) {
+	t.Parallel()
+	notPEM := writeFile(t, "ca.pem", []byte("canary-key"))
+	for _, tc := range []struct {
+		name, key, value, want string
+	}{
+		{"exporter", "OTEL_TRACES_EXPORTER", "zipkin", "must be otlp or none"},
+		{"protocol", "OTEL_EXPORTER_OTLP_PROTOCOL", "grpc", "must be http/protobuf"},
+		{"endpoint", "OTEL_EXPORTER_OTLP_ENDPOINT", "canary:4317", "OTEL_EXPORTER_OTLP_ENDPOINT: must be a URL"},
+		{"headers", "OTEL_EXPORTER_OTLP_HEADERS", "canary", "must be name=value"},
+		{"timeout", "OTEL_EXPORTER_OTLP_TIMEOUT", "10s", "number of milliseconds"},
+		{"compression", "OTEL_EXPORTER_OTLP_COMPRESSION", "zstd", "must be gzip or none"},
+		{"certificate", "OTEL_EXPORTER_OTLP_CERTIFICATE", notPEM, "PEM is needed"},
+		{"no certificate", "OTEL_EXPORTER_OTLP_CERTIFICATE", filepath.Join(t.TempDir(), "none"), "no such file"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			env := map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1"}
+			env[tc.key] = tc.value
+			_, err := newTracing(func(name string) string { return env[name] }, nil)
+			if err == nil || exitCode(err) != exitUsage || !strings.Contains(err.Error(), tc.want) || strings.Contains(err.Error(), "canary") {
+				t.Errorf("error %v, want one about %q", err, tc.want)
+			}
+		})
+	}
+}
