@@ -65,7 +65,7 @@ func (g *agent) await(ctx context.Context, id string) (*memory, error) {
 		}
 		if g.outage {
 			// A send runs within the server's process and dies with it.
-			return nil, gone("server run %s is %s, and the server was down", id, m.run.Status)
+			return nil, gone("server run %s is %s, and the server was down", id, g.said(m.run.Status))
 		}
 		if steps < 0 {
 			grew, err = g.lastSign(ctx, m.run)
@@ -79,7 +79,7 @@ func (g *agent) await(ctx context.Context, id string) (*memory, error) {
 		}
 		silent := time.Since(grew)
 		if silent > g.cfg.StuckAfter {
-			return nil, gone("server run %s is %s and did nothing for %v", id, m.run.Status, silent.Round(time.Second))
+			return nil, gone("server run %s is %s and did nothing for %v", id, g.said(m.run.Status), silent.Round(time.Second))
 		}
 		if silent > g.cfg.SilentAfter && time.Since(told) > g.cfg.SilentAfter {
 			told = time.Now()

@@ -85,11 +85,13 @@ func (m *memory) stopReason(g *agent) (StopReason, error) {
 	case StopEndTurn, StopToolRule, StopMaxSteps, StopMaxTokensExceeded, StopRequiresApproval:
 		return stop, nil
 	case "":
-		why := oneLine(g.client.secrets.scrub(m.run.Failure()))
-		return "", gone("server run %s is %s and names no stop reason: %s", m.run.ID, m.run.Status, why)
+		return "", gone("server run %s is %s and names no stop reason: %s", m.run.ID, g.said(m.run.Status), g.said(m.run.Failure()))
 	}
-	return "", gone("server run %s is %s: %s", m.run.ID, m.run.Status, stop)
+	return "", gone("server run %s is %s: %s", m.run.ID, g.said(m.run.Status), g.said(string(stop)))
 }
+
+// said is a text of the server that an error may show.
+func (g *agent) said(text string) string { return oneLine(g.client.secrets.scrub(text)) }
 
 // checkSteps says that a stored message was made by a step that is not listed.
 func (m *memory) checkSteps() error {
@@ -113,7 +115,7 @@ func (m *memory) calls(ctx context.Context, g *agent) ([]recalledCall, error) {
 	for i := range m.steps {
 		s := &m.steps[i]
 		if status := deref(s.Status); status != "success" {
-			return nil, gone("step %s is %s", s.ID, status)
+			return nil, gone("step %s is %s", s.ID, g.said(status))
 		}
 		if s.CompletionTokens == nil || *s.CompletionTokens == 0 {
 			continue
