@@ -26,6 +26,7 @@ type logLine struct {
 	Msg  string    `json:"msg"`
 
 	Resumed   bool `json:"resumed"`   // launch
+	Unstarted int  `json:"unstarted"` // tail
 	InFlight  int  `json:"in_flight"` // status
 	ExitCode  *int `json:"exit"`      // end
 	Duplicate *int `json:"duplicates_refused"`
@@ -109,6 +110,9 @@ func (d *diary) line(l *logLine, in *Invocation) {
 	switch l.Msg {
 	case "launch":
 		in.Resumed = l.Resumed
+		r.Coverage.Unstarted = 0 // what was skipped before is taken up again
+	case "tail":
+		r.Coverage.Unstarted = l.Unstarted
 	case "end":
 		in.Outcome, in.Exit = l.Outcome, l.ExitCode
 		if l.Duplicate != nil {

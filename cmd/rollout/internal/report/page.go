@@ -253,8 +253,11 @@ func parts(c Coverage) []part {
 		{Name: "skipped", Key: "k", Count: c.Skipped, Note: "cut by the tail policy"},
 		{Name: "remaining", Key: "r", Count: c.Remaining},
 	}
-	if c.Skipped == 0 {
+	switch {
+	case c.Skipped == 0:
 		out[2].Note = ""
+	case c.Unstarted > 0:
+		out[2].Note += ", " + count(c.Unstarted) + " of them before they were begun"
 	}
 	whole := c.Committed + c.Failed + c.Skipped + c.Remaining
 	at := 0

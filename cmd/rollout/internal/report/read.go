@@ -47,7 +47,9 @@ func Read(dir string, run Run) (*Report, error) {
 	r.Storage = storageOf(log)
 	r.Storage.WALBytes = walBytes(dir)
 	readLogs(dir, r)
-	newSurvey(r, log, run.Pass).run()
+	s := newSurvey(r, log, run.Pass)
+	s.run()
+	readJournal(dir, r, s.done)
 	switch {
 	case run.Running:
 		r.State = "running"

@@ -65,8 +65,10 @@ type Coverage struct {
 	Planned   int `json:"planned"`
 	Committed int `json:"committed"`
 	Failed    int `json:"failed"`
-	// Skipped counts samples that the tail policy cut.
+	// Skipped counts samples that the tail policy cut; Unstarted is the part of them that
+	// were never taken up.
 	Skipped   int `json:"skipped"`
+	Unstarted int `json:"unstarted"`
 	Remaining int `json:"remaining"`
 	// Holds is false where the folder holds more samples than were planned.
 	Holds bool `json:"holds"`
@@ -240,7 +242,8 @@ type Retries struct {
 	ByClass     map[string]int `json:"by_class,omitempty"`
 	Logged      int            `json:"logged"`
 	WaitSeconds float64        `json:"wait_seconds"`
-	// Open counts attempts that were begun and have no outcome; nil: no journal.
+	// Open counts attempts that were begun and have no outcome: they are at work, or
+	// their process died. Nil: no journal.
 	Open *int `json:"open,omitempty"`
 }
 

@@ -11,6 +11,7 @@ import (
 	"maps"
 	"math"
 	"os"
+	"path/filepath"
 	"regexp"
 	"runtime"
 	"strings"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/report"
 	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/collector/journal"
 	"github.com/rollout-rl/rollout/sink"
 	"github.com/rollout-rl/rollout/tokenize"
 )
@@ -213,6 +215,60 @@ func TestLogs(t *testing.T) {
 	}
 	if html := page(t, r); !strings.Contains(html, "killed: its log has no end") || !strings.Contains(html, "interrupted, exit 130") {
 		t.Error("the page does not say how the invocations ended")
+	}
+}
+
+// Attempts without an outcome are those that a killed process left.
+func TestOpenAttempts(t *testing.T) {
+	t.Parallel()
+	f := newFolder(t)
+	if r := f.read(9); r.Retries.Open != nil {
+		t.Error("attempts are counted without a journal")
+	}
+	key := func(i int) string { return fmt.Sprintf("%032x-%d", 1, i) }
+	j, err := journal.Open(filepath.Join(f.dir, "journal"), journal.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3 {
+		for n := 1; n <= 2; n++ {
+			task := &collector.Task{ID: "t"}
+			if err := j.Begin(collector.Attempt{Task: task, Key: key(i), Index: i, GroupSize: 4, N: n, RunID: "r"}, "http://a"); err != nil {
+				t.Fatal(err)
+			}
+			if i == 0 || n == 1 {
+				if err := j.End(key(i), n, collector.ClassConnection, true); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+	if err := j.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s := f.sample("t", 2, 4, nil, 5, 5) // it is done: the end of its attempt got lost
+	s.Key = key(2)
+	f.write(sink.Parquet)
+	r := f.read(9)
+	if r.Retries.Open == nil || *r.Retries.Open != 1 || len(r.Problems) != 0 {
+		t.Errorf("open attempts %v, want 1; %v", r.Retries.Open, r.Problems)
+	}
+	if !strings.Contains(page(t, r), "1 attempts were begun and have no outcome yet") {
+		t.Error("the page does not say so")
+	}
+}
+
+// What the tail policy never began is skipped, until a later process takes it up.
+func TestUnstarted(t *testing.T) {
+	t.Parallel()
+	f := newFolder(t)
+	f.log(logLine{0, "launch", nil}, logLine{9, "tail", map[string]any{"policy": "deadline=1m0s", "unstarted": 3}}, logLine{10, "end", nil})
+	if c := f.read(10).Coverage; c.Skipped != 3 || c.Unstarted != 3 || c.Remaining != 7 {
+		t.Errorf("coverage %+v", c)
+	}
+	f.log(logLine{20, "launch", map[string]any{"resumed": true}})
+	if c := f.read(10).Coverage; c.Skipped != 0 || c.Remaining != 10 {
+		t.Errorf("coverage of the resumed run %+v", c)
 	}
 }
 

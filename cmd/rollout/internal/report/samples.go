@@ -204,6 +204,7 @@ func (s *survey) finish() {
 	r.Coverage.Committed = len(s.done)
 	r.Coverage.Empty = max(0, len(s.done)-r.Truncation.Samples)
 	c := &r.Coverage
+	c.Skipped += c.Unstarted
 	c.Holds = c.Committed+c.Failed+c.Skipped <= c.Planned
 	c.Remaining = max(0, c.Planned-c.Committed-c.Failed-c.Skipped)
 

@@ -1,0 +1,41 @@
+package report
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/rollout-rl/rollout/collector/journal"
+)
+
+// readJournal counts the attempts that have no outcome, of samples that are not done.
+// It keeps a few bytes for each attempt that was in flight at one time.
+func readJournal(dir string, r *Report, done map[string]struct{}) {
+	dir = filepath.Join(dir, "journal")
+	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+		return
+	}
+	open := map[string]struct{}{}
+	for e, err := range journal.Read(dir) {
+		if err != nil {
+			r.Problems = append(r.Problems, fmt.Sprintf("not counted: journal: %v", err))
+			continue
+		}
+		switch e.Op {
+		case journal.OpBegin:
+			open[e.Key] = struct{}{}
+		case journal.OpEnd:
+			delete(open, e.Key)
+		default: // ids, and what was paid: no beginning and no end
+		}
+	}
+	n := 0
+	for key := range open {
+		if _, ok := done[key]; !ok {
+			n++
+		}
+	}
+	r.Retries.Open = &n
+}
