@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,8 +17,8 @@ import (
 )
 
 // TestKilled kills the process in the middle of a run, in both formats. What was
-// committed is whole, what was not is read by nobody, and the agents that nobody
-// closed can be removed.
+// committed is whole, what was finished waits in the write-ahead log and is committed by
+// the next process, and the agents that nobody closed can be removed.
 func TestKilled(t *testing.T) {
 	t.Parallel()
 	for _, format := range []string{"parquet", "arrow"} {
@@ -63,6 +64,12 @@ func TestKilled(t *testing.T) {
 			if len(log.Commits) < 2 {
 				t.Fatalf("%d commits are left", len(log.Commits))
 			}
+			waiting := int64(0)
+			if r, err := sink.Verify(t.Context(), dir, sink.VerifyOptions{}); err != nil {
+				t.Fatal(err)
+			} else if waiting = r.WAL.Pending; waiting == 0 {
+				t.Fatal("nothing waits in the write-ahead log: the test has lost its teeth")
+			}
 			v := mustRun(t, exitOK, "verify", dir)
 			if !strings.Contains(v.stdout, ": ok: ") || !regexp.MustCompile(`(?m)^rollout: data/\.tmp-\S+: named by no commit, not data$`).MatchString(v.stderr) {
 				t.Errorf("verify: %s%s", v.stdout, v.stderr)
@@ -106,13 +113,44 @@ func TestKilled(t *testing.T) {
 				t.Errorf("%d agents are left after clean", s.AgentsAlive)
 			}
 
-			// The lock died with its process; a plain start still keeps off.
-			if r := invoke(context.WithoutCancel(t.Context()), args...); r.code != exitFolder || !strings.Contains(r.stderr, "holds a run already") {
+			// The lock died with its process; a plain start still keeps off, and says how
+			// to go on.
+			if r := invoke(context.WithoutCancel(t.Context()), args...); r.code != exitFolder || !strings.Contains(r.stderr, "rollout collect --resume --out "+dir) {
 				t.Errorf("a second start: exit code %d\n%s", r.code, r.stderr)
 			}
 			after, err := os.ReadDir(filepath.Join(dir, "_commits"))
-			if err != nil || len(after) < len(log.Commits) {
+			if err != nil || len(after) != len(log.Commits) {
 				t.Errorf("%d commits after all that, %v", len(after), err)
+			}
+
+			// The next process commits what waited before it does anything else. What was in
+			// flight is gone with its agents, and is made again.
+			again := start(t, "collect", "--resume", "--out", dir)
+			waitFor(t, "sends again", func() bool { return sim.Stats().InFlight > 0 })
+			again.signal(t, os.Interrupt, "draining")
+			if code := again.exit(t); code != exitInterrupted {
+				t.Fatalf("resumed: exit code %d\n%s", code, again.said(t))
+			}
+			if want := fmt.Sprintf("recovered: %d finished samples from the write-ahead log; ", waiting); !strings.Contains(again.said(t), want) {
+				t.Errorf("nothing says %q:\n%s", want, again.said(t))
+			}
+			mustRun(t, exitOK, "verify", dir)
+			whole := readDataset(t, dir).keys()
+			for key, n := range whole {
+				if n != 1 {
+					t.Errorf("sample %s is in the commit log %d times", key, n)
+				}
+			}
+			for key := range keys {
+				if whole[key] == 0 {
+					t.Errorf("sample %s was committed, and is lost", key)
+				}
+			}
+			if n := len(whole); int64(n) < int64(len(keys))+waiting {
+				t.Errorf("%d samples after %d that were committed and %d that waited", n, len(keys), waiting)
+			}
+			if s := sim.Stats(); s.AgentsAlive != 0 {
+				t.Errorf("%d agents are left", s.AgentsAlive)
 			}
 		})
 	}

@@ -87,7 +87,7 @@ func (d *display) show(v view) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	v.now = d.now()
-	d.meter.add(v.now, done(v.Stats), v.Sampled)
+	d.meter.add(v.now, doneNow(v.Stats), v.Sampled)
 	v.rate, v.tokens = d.meter.samples(), d.meter.tokens()
 	switch d.mode {
 	case displayLive:

@@ -59,6 +59,32 @@ func TestViewLine(t *testing.T) {
 	}
 }
 
+// A run that was resumed and is being ended says so, and counts the grace time down.
+func TestViewOfAResumedRun(t *testing.T) {
+	t.Parallel()
+	v := midway()
+	v.Endpoints = []collector.EndpointStats{{Name: "http://one", InFlight: 24, Limit: 32, Max: 64}}
+	v.Earlier = collector.Earlier{Committed: 700, Failed: 10}
+	v.recovery, v.Reattached, v.Gone = recovery{Samples: 12, Open: 40}, 38, 1
+	v.failing, v.Retries, v.Oldest = nil, 0, nil
+	v.draining, v.until = true, v.now.Add(252*time.Second)
+	got := strings.Join(v.block(92, false), "\n")
+	want := strings.TrimPrefix(`
+  1,000/2,000  ████████████████████░░░░░░░░░░░░░░░░░░░░  50.0%  draining 47, at most 4m12s
+  in flight 47/32, may grow to 64   48.2 samples/s   1.23M tokens/s   3 shards, 12.3 MB
+  resumed   710 done before (12 from the write-ahead log), 38 of 40 in flight taken over, …`, "\n")
+	if got != want {
+		t.Errorf("block:\n%s\nwant:\n%s", got, want)
+	}
+	v.stopping = true
+	if line := v.line(); !strings.HasSuffix(line, ", stopping") {
+		t.Errorf("line: %s", line)
+	}
+	if doneNow(v.Stats) != 290 {
+		t.Errorf("done now = %d, want 290: the rate is that of this process", doneNow(v.Stats))
+	}
+}
+
 // No line of the block is wider than the terminal, whatever the counts are.
 func TestViewBlockFits(t *testing.T) {
 	t.Parallel()

@@ -66,6 +66,11 @@ func (v *view) retried() map[string]int {
 // done counts the samples that nothing more happens to but their commit.
 func done(s collector.Stats) int { return s.Committed + s.Failed + s.Skipped + s.Accepted }
 
+// doneNow is done without what earlier processes did.
+func doneNow(s collector.Stats) int {
+	return done(s) - s.Earlier.Committed - s.Earlier.Failed - s.Earlier.Skipped
+}
+
 // eta is when the rest will be done at the present rate, or -1.
 func (v *view) eta() time.Duration {
 	left := v.Planned - done(v.Stats)
@@ -99,7 +104,7 @@ func (v *view) most() (n int) {
 func (v *view) flight() string {
 	text := fmt.Sprintf("%d/%d", v.InFlight, v.slots())
 	if most := v.most(); most != v.slots() {
-		text += fmt.Sprintf(" (limit, at most %d)", most)
+		text += fmt.Sprintf(", may grow to %d", most)
 	}
 	return text
 }
@@ -176,17 +181,18 @@ func (v *view) block(width int, paint painter) []string {
 // was.
 func (v *view) recoveredText() string {
 	var parts []string
-	if v.recovery.Samples > 0 {
-		parts = append(parts, fmt.Sprintf("%d from the log", v.recovery.Samples))
+	if e := v.Earlier; e.Committed+e.Failed > 0 {
+		text := humanCount(int64(e.Committed+e.Failed)) + " done before"
+		if v.recovery.Samples > 0 {
+			text += fmt.Sprintf(" (%s from the write-ahead log)", humanCount(v.recovery.Samples))
+		}
+		parts = append(parts, text)
 	}
 	if v.recovery.Open > 0 {
 		parts = append(parts, fmt.Sprintf("%d of %d in flight taken over", v.Reattached, v.recovery.Open))
 		if v.Gone > 0 {
 			parts = append(parts, fmt.Sprintf("%d gone", v.Gone))
 		}
-	}
-	if e := v.Earlier; e.Committed+e.Failed > 0 {
-		parts = append(parts, fmt.Sprintf("%s done before", humanCount(int64(e.Committed+e.Failed))))
 	}
 	if parts == nil {
 		return ""
