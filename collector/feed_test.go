@@ -1,0 +1,41 @@
+package collector_test
+
+import (
+	"runtime"
+	"testing"
+
+	"github.com/rollout-rl/rollout/collector"
+)
+
+// What is kept of a sample that was looked up is one byte and a little, whatever is
+// known of it.
+func TestSurveyMemory(t *testing.T) {
+	const groups, samples, bound = 20_000, 16, 4
+	var before, most runtime.MemStats
+	n := 0
+	c := setup(t, &scripted{}, &shelf{atOnce: true}, func(cfg *collector.Config) {
+		cfg.Samples = samples
+		cfg.Left = func(string) collector.Left {
+			n++
+			switch {
+			case n == 1:
+				runtime.GC()
+				runtime.ReadMemStats(&before)
+			case n == groups*samples:
+				runtime.GC()
+				runtime.ReadMemStats(&most)
+			}
+			return collector.Left{Done: n%3 > 0, Failed: collector.ClassDecode, Attempts: 1}
+		}
+	})
+	if err := c.Run(t.Context(), tasks(groups)); err != nil {
+		t.Fatal(err)
+	}
+	if per := (float64(most.HeapAlloc) - float64(before.HeapAlloc)) / (groups * samples); per > bound {
+		t.Errorf("%.1f bytes are kept per sample, want at most %d", per, bound)
+	}
+	st := c.Stats()
+	if st.Remaining != 0 || st.Committed+st.Failed != groups*samples {
+		t.Errorf("stats %+v", st)
+	}
+}
