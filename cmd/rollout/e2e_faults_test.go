@@ -263,3 +263,85 @@ func TestStormOfRefusals(t *testing.T) {
 	}
 	t.Logf("%d samples in %v, %d refused", len(got.rows), took.Round(time.Millisecond), refused.Load())
 }
+
+// TestServerDownAndBack takes the server's address away for some seconds in the middle
+// of a run, while the server itself works on: nothing fails, and what it was working on
+// is taken over.
+func TestServerDownAndBack(t *testing.T) {
+	t.Parallel()
+	const tasks, samples = 10, 8
+	latency, err := lettasim.ParseLatency("500ms..2s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sim := newSim(t, lettasim.Config{InputIDs: true, Script: killScript(), Latency: latency})
+	sends := newSendLog(sim)
+	g := newGateway(t, serveHandler(t, sim, sends))
+	dir := filepath.Join(t.TempDir(), "run")
+	p := startProgram(t, "rollout", nil, "collect", "--server", g.url(), "--model", simModel, "--out", dir, "--max-in-flight", "10",
+		"--tasks", writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Scripted: tasks})), "--samples", fmt.Sprint(samples))
+	waitFor(t, "samples in flight", func() bool { return sim.Stats().InFlight >= 10 && sim.Stats().Answered >= 10 || !p.alive() })
+	g.down()
+	time.Sleep(8 * time.Second)
+	before := sim.Stats().Sends
+	if !p.alive() {
+		t.Fatalf("the run ended with exit code %d\n%s", p.code, p.said())
+	}
+	g.up(t)
+	if code := p.wait(t, time.Minute); code != exitOK {
+		t.Errorf("exit code %d\n%s", code, p.said())
+	}
+	got := readDataset(t, dir)
+	if len(got.rows) != tasks*samples || len(got.failures) != 0 {
+		t.Errorf("%d samples are data and %d failed", len(got.rows), len(got.failures))
+	}
+	n := 0
+	for _, list := range sends.all() {
+		n += len(list)
+	}
+	if n > tasks*samples+3 || before > tasks*samples-20 {
+		t.Errorf("%d sends for %d samples, %d of them before the server was back", n, tasks*samples, before)
+	}
+	t.Logf("%d samples, %d sends, %d of them before the server was back", tasks*samples, n, before)
+}
+
+// TestServerGone takes the server away for good and stops the run: it ends at once,
+// keeps what is finished, and goes on when there is a server again.
+func TestServerGone(t *testing.T) {
+	t.Parallel()
+	const tasks, samples = 10, 8
+	latency, err := lettasim.ParseLatency("200ms..600ms")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sim := newSim(t, lettasim.Config{InputIDs: true, Script: killScript(), Latency: latency})
+	g := newGateway(t, serveHandler(t, sim, sim))
+	dir := filepath.Join(t.TempDir(), "run")
+	args := []string{
+		"collect", "--server", g.url(), "--model", simModel, "--out", dir, "--max-in-flight", "10", "--quiet", "--resume",
+		"--tasks", writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Scripted: tasks})), "--samples", fmt.Sprint(samples),
+	}
+	p := startProgram(t, "rollout", nil, args...)
+	waitFor(t, "samples in flight", func() bool { return sim.Stats().InFlight >= 10 && sim.Stats().Answered >= 10 || !p.alive() })
+	g.down()
+	for range 2 {
+		time.Sleep(time.Second)
+		_ = p.cmd.Process.Signal(syscall.SIGINT)
+	}
+	if code := p.wait(t, 45*time.Second); code != exitInterrupted {
+		t.Errorf("exit code %d\n%s", code, p.said())
+	}
+	mustRun(t, exitOK, "verify", dir)
+	if left := readDataset(t, dir); len(left.rows) < 5 || len(left.failures) > 0 {
+		t.Errorf("%d samples are data and %d failed", len(left.rows), len(left.failures))
+	}
+	g.up(t)
+	mustRun(t, exitOK, args...)
+	if got := readDataset(t, dir); len(got.rows) != tasks*samples || len(got.failures) > 0 {
+		t.Errorf("after the resume %d samples are data and %d failed", len(got.rows), len(got.failures))
+	}
+	waitFor(t, "no agent to be left", func() bool { return sim.Stats().AgentsAlive == 0 })
+	if n := sim.Stats().Sends; n > tasks*samples {
+		t.Logf("%d sends for %d samples", n, tasks*samples)
+	}
+}
