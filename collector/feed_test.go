@@ -17,11 +17,11 @@ func TestSurveyMemory(t *testing.T) {
 		cfg.Samples = samples
 		cfg.Left = func(string) collector.Left {
 			n++
-			switch {
-			case n == 1:
+			switch n {
+			case 1:
 				runtime.GC()
 				runtime.ReadMemStats(&before)
-			case n == groups*samples:
+			case groups * samples:
 				runtime.GC()
 				runtime.ReadMemStats(&most)
 			}
