@@ -160,10 +160,14 @@ func TestTailCutsWhatWaits(t *testing.T) {
 			cfg.BackoffMin, cfg.BackoffMax = time.Hour, time.Hour
 			cfg.Tail = collector.Tail{Kind: collector.TailDeadline, Deadline: time.Minute}
 		})
+		start := time.Now()
 		if err := c.Run(t.Context(), tasks(5)); err != nil {
 			t.Fatal(err)
 		}
 		b.check(t)
+		if took := time.Since(start); took != time.Minute {
+			t.Errorf("took %v, want 1m", took)
+		}
 		counts(t, c.Stats(), 0, 0, 5, 0)
 		if len(s.samples) != 2 {
 			t.Fatalf("%d rows, want those of t0 and t1", len(s.samples))

@@ -391,7 +391,11 @@ func TestGrowthWithoutGainIsPutOff(t *testing.T) {
 // apart, and every change says why.
 func TestWhateverIsTold(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(200) {
+	seeds := uint64(200)
+	if testing.Short() {
+		seeds = 20
+	}
+	for seed := range seeds {
 		rnd := rand.New(rand.NewPCG(seed, 2))
 		most := 1 + rnd.IntN(300)
 		c := at(limit.Config{Max: most, Start: rnd.IntN(400), Group: rnd.IntN(20)})

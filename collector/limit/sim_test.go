@@ -167,7 +167,11 @@ func TestControllerAgainstServers(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			for seed := range uint64(5) {
+			seeds := uint64(5)
+			if testing.Short() {
+				seeds = 1
+			}
+			for seed := range seeds {
 				w := newWorld(t, limit.Config{Max: tt.max}, tt.srv, seed)
 				w.run(time.Duration(tt.hours * float64(time.Hour)))
 				l := w.c.Limit()
