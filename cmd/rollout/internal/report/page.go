@@ -43,6 +43,7 @@ type page struct {
 	LengthPlots, TimePlots, ControlPlots          []*figure
 	Changes                                       []LimitChange
 	Runs                                          []invocationRow
+	Open                                          int // attempts without an outcome
 }
 
 // A note is something that a reader must not miss. Mood is good, warn or bad.
@@ -123,7 +124,7 @@ func newPage(r *Report) *page {
 		Reasons: sharesOf("Quarantined, by reason", r.Failures.Reasons),
 		Status:  sharesOf("Samples by status", r.Truncation.Status),
 		Stop:    sharesOf("Samples by stop reason", r.Truncation.Stop),
-		Flags:   sharesOf("Rows by flag", r.Truncation.Flags),
+		Flags:   partsOf("Rows by flag", r.Truncation.Flags, r.Lengths.Rows),
 		Grades:  sharesOf("Rows by grade", r.Proof.Grades),
 		Sources: sharesOf("Rows by the source of their prompts", r.Proof.Sources),
 
@@ -135,6 +136,9 @@ func newPage(r *Report) *page {
 		attempts["attempt "+strconv.Itoa(n)] = samples
 	}
 	p.Attempts = sharesOf("Samples by the attempt that counted", attempts)
+	if n := r.Retries.Open; n != nil {
+		p.Open = *n
+	}
 	p.rewards()
 	p.lengths()
 	p.times()
@@ -176,8 +180,8 @@ func notes(r *Report) (out []note) {
 	if c.Remaining > 0 && r.State != "running" {
 		say("bad", "%s samples remain: rollout collect --resume goes on.", count(c.Remaining))
 	}
-	if r.Storage.WALBytes > 0 && r.State != "running" {
-		say("warn", "%s in the write-ahead log are durable and in no shard yet; --resume commits them. They are counted as remaining here.", size(r.Storage.WALBytes))
+	if c.Durable > 0 {
+		say("warn", "%s of the remaining samples have ended: they are durable in the write-ahead log, and in no shard yet.", count(c.Durable))
 	}
 	if n := r.Proof.Grades["unverified"]; n > 0 {
 		say("warn", "%s of %s rows (%s) are unverified: nothing could be checked about their prompts.", count(n), count(r.Lengths.Rows), share(n, r.Lengths.Rows))
@@ -253,6 +257,9 @@ func parts(c Coverage) []part {
 		{Name: "skipped", Key: "k", Count: c.Skipped, Note: "cut by the tail policy"},
 		{Name: "remaining", Key: "r", Count: c.Remaining},
 	}
+	if c.Durable > 0 {
+		out[3].Note = count(c.Durable) + " of them have ended and are in the write-ahead log"
+	}
 	switch {
 	case c.Skipped == 0:
 		out[2].Note = ""
@@ -278,11 +285,16 @@ func num2(v float64) string { return strconv.FormatFloat(v, 'f', 2, 64) }
 
 // sharesOf is a table of counts, the largest first; an empty name is a dash.
 func sharesOf(title string, by map[string]int) shares {
-	s := shares{Title: title}
 	whole := 0
 	for _, n := range by {
 		whole += n
 	}
+	return partsOf(title, by, whole)
+}
+
+// partsOf is sharesOf where the counts are parts of a whole that is known.
+func partsOf(title string, by map[string]int, whole int) shares {
+	s := shares{Title: title}
 	for _, name := range slices.SortedFunc(maps.Keys(by), func(a, b string) int {
 		return cmp.Or(cmp.Compare(by[b], by[a]), cmp.Compare(a, b))
 	}) {

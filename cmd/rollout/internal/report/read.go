@@ -35,9 +35,30 @@ type Run struct {
 //
 // It holds the commit log in memory, and some 100 bytes per sample.
 func Read(dir string, run Run) (*Report, error) {
+	// What is in the write-ahead log may be committed while it is read, and be seen twice
+	// or not at all: then again, but not for ever.
+	for try := 0; ; try++ {
+		r, log, err := read(dir, run)
+		if err != nil {
+			return nil, err
+		}
+		had := len(log.Commits)
+		if err := log.Follow(); err != nil {
+			return nil, err
+		}
+		if len(log.Commits) == had || try == maxTries {
+			return r, nil
+		}
+	}
+}
+
+// maxTries bounds how often a run that is at work is read again.
+const maxTries = 3
+
+func read(dir string, run Run) (*Report, *sink.Log, error) {
 	log, err := sink.ReadLog(dir)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	r := &Report{
 		Version: Version, RunID: run.ID, CreatedAt: run.CreatedAt.UTC(), WrittenAt: run.Now.UTC(), Program: run.Program,
@@ -58,7 +79,7 @@ func Read(dir string, run Run) (*Report, error) {
 	default:
 		r.State = "incomplete"
 	}
-	return r, nil
+	return r, log, nil
 }
 
 func storageOf(log *sink.Log) Storage {

@@ -70,6 +70,9 @@ type Coverage struct {
 	Skipped   int `json:"skipped"`
 	Unstarted int `json:"unstarted"`
 	Remaining int `json:"remaining"`
+	// Durable is the part of Remaining that has ended, is in the write-ahead log and in
+	// no shard yet. Whatever this report says of samples with rows, it says of these too.
+	Durable int `json:"durable"`
 	// Holds is false where the folder holds more samples than were planned.
 	Holds bool `json:"holds"`
 	// Empty is the part of Committed that has no row; Superseded counts failures that
@@ -249,7 +252,7 @@ type Retries struct {
 
 // Slow is one of the slowest samples.
 type Slow struct {
-	Row        int     `json:"row"` // as rollout inspect counts; -1: it failed
+	Row        int     `json:"row"` // as rollout inspect counts; -1: it failed, -2: it is in no shard yet
 	SampleKey  string  `json:"sample_key"`
 	TaskID     string  `json:"task_id"`
 	Index      int     `json:"sample_index"`
@@ -271,7 +274,7 @@ type Storage struct {
 	FailureBytes  int64 `json:"failure_bytes"`
 	Tokens        int64 `json:"tokens"`
 	Trainable     int64 `json:"trainable_tokens"`
-	// WALBytes is the size of wal/: durable samples that are in no shard yet.
+	// WALBytes is the size of wal/, which holds the samples of open shards.
 	WALBytes int64 `json:"wal_bytes"`
 	// Duplicates counts samples that came again and were refused; nil: not recorded.
 	Duplicates *int64 `json:"duplicates_refused,omitempty"`

@@ -15,6 +15,7 @@ import (
 	"regexp"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -215,6 +216,42 @@ func TestLogs(t *testing.T) {
 	}
 	if html := page(t, r); !strings.Contains(html, "killed: its log has no end") || !strings.Contains(html, "interrupted, exit 130") {
 		t.Error("the page does not say how the invocations ended")
+	}
+}
+
+// Samples that are durable and in no shard yet are seen, and remain.
+func TestDurableSamples(t *testing.T) {
+	t.Parallel()
+	f := newFolder(t)
+	f.sample("a", 0, 3, ptr(1.0), 5, 5)
+	f.write(sink.Parquet)
+	d, err := sink.Create(f.dir, sink.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ended sync.WaitGroup
+	ended.Go(func() { _ = d.Run(t.Context()) })
+	for _, s := range []*tokenize.Sample{f.sample("a", 1, 3, ptr(0.0), 5, 50), f.failure("a", 2, 3, "agent_error", "x")} {
+		if err := d.Append(t.Context(), s, func(error) {}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := f.read(4)
+	if c := r.Coverage; c.Committed != 1 || c.Failed != 0 || c.Remaining != 3 || c.Durable != 2 || !c.Holds || c.Empty != 0 {
+		t.Errorf("coverage %+v", c)
+	}
+	if r.Rewards.Scored != 2 || r.Lengths.Rows != 2 || r.Lengths.Completion.Max != 50 || r.Slowest[0].Row != -2 && r.Slowest[1].Row != -2 {
+		t.Errorf("the durable sample is not in the numbers: %+v", r.Rewards)
+	}
+	if text := report.Text(r); !strings.Contains(text, "2 of them durable and in no shard yet") {
+		t.Error(text)
+	}
+	if err := d.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ended.Wait()
+	if c := f.read(4).Coverage; c.Committed != 2 || c.Failed != 1 || c.Durable != 0 || c.Remaining != 1 {
+		t.Errorf("coverage after the commit %+v", c)
 	}
 }
 

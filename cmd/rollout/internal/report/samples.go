@@ -42,6 +42,7 @@ type survey struct {
 
 	failed  map[string]failure // by key, the last one
 	slowest slowHeap
+	held    int  // samples with rows in shards
 	cut     bool // a row of the sample that is being read was truncated
 	rows    int  // of all data shards so far, also those that could not be read
 }
@@ -95,14 +96,34 @@ func (s *survey) run() {
 			s.failure(f)
 		}
 	}
+	s.waiting()
 	s.finish()
+}
+
+// inNoShard is the number of a row that is in the write-ahead log only.
+const inNoShard = -2
+
+// waiting takes what is durable and in no shard yet.
+func (s *survey) waiting() {
+	for w, err := range s.log.Waiting() {
+		if err != nil {
+			s.problem(err)
+			continue
+		}
+		if _, failed := s.failed[w.Key]; !failed {
+			s.report.Coverage.Durable++
+		}
+		for i := range w.Rows {
+			s.row(&w.Rows[i], inNoShard)
+		}
+	}
 }
 
 func (s *survey) problem(err error) {
 	s.report.Problems = append(s.report.Problems, fmt.Sprintf("not counted: %v", err))
 }
 
-// row takes row number at of the dataset. The rows of a sample lie one after the
+// row takes row number at of the dataset, or inNoShard. The rows of a sample lie one after the
 // other, the first one with SegmentIndex 0.
 func (s *survey) row(row *sink.StoredRow, at int) {
 	r := s.report
@@ -131,6 +152,9 @@ func (s *survey) row(row *sink.StoredRow, at int) {
 func (s *survey) sample(row *sink.StoredRow, at int) {
 	r := s.report
 	r.Truncation.Samples++
+	if at != inNoShard {
+		s.held++
+	}
 	r.Truncation.Status[row.Status]++
 	r.Truncation.Stop[row.StopReason]++
 	r.Retries.Attempts[int(row.Attempt)]++
@@ -202,7 +226,7 @@ func (s *survey) finish() {
 	r := s.report
 	s.finishFailures()
 	r.Coverage.Committed = len(s.done)
-	r.Coverage.Empty = max(0, len(s.done)-r.Truncation.Samples)
+	r.Coverage.Empty = max(0, len(s.done)-s.held)
 	c := &r.Coverage
 	c.Skipped += c.Unstarted
 	c.Holds = c.Committed+c.Failed+c.Skipped <= c.Planned

@@ -17,7 +17,11 @@ func Text(r *Report) string {
 	line("committed", "%9s  %s", count(c.Committed), share(c.Committed, c.Planned))
 	line("failed", "%9s  %s", count(c.Failed), share(c.Failed, c.Planned))
 	line("skipped", "%9s  %s", count(c.Skipped), share(c.Skipped, c.Planned))
-	line("remaining", "%9s  %s", count(c.Remaining), share(c.Remaining, c.Planned))
+	durable := ""
+	if c.Durable > 0 {
+		durable = ", " + count(c.Durable) + " of them durable and in no shard yet"
+	}
+	line("remaining", "%9s  %s%s", count(c.Remaining), share(c.Remaining, c.Planned), durable)
 	for _, f := range r.Failures.Classes {
 		line("", "%9s  %s: %s", count(f.Samples), f.Class, f.Advice)
 	}

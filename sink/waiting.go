@@ -1,0 +1,72 @@
+package sink
+
+import (
+	"errors"
+	"io/fs"
+	"iter"
+
+	"github.com/rollout-rl/rollout/tokenize"
+)
+
+// A WaitingSample is one of the write-ahead log that no commit holds yet: it is
+// durable, and the process that is at work, or the next Create, commits it. Its rows
+// and failures are those that the shards will have.
+type WaitingSample struct {
+	Key      string
+	Rows     []StoredRow
+	Failures []StoredFailure
+}
+
+// Waiting returns the samples of the write-ahead log that are in no commit of l, one
+// at a time; each is the caller's. Damage is an error, a *CorruptError, after which
+// others may follow.
+//
+// A process at work commits them and deletes their segments at any moment: whoever
+// wants to see each sample in one place calls Follow afterwards, and begins again where
+// there are new commits.
+func (l *Log) Waiting() iter.Seq2[WaitingSample, error] {
+	return func(yield func(WaitingSample, error) bool) {
+		names, err := walSegments(l.fs, l.Dir)
+		if err != nil {
+			yield(WaitingSample{}, err)
+			return
+		}
+		known := attemptsOf(l.Commits)
+		stop := errors.New("stop")
+		for i, name := range names {
+			err := readSegment(l.fs, l.Dir, name, i == len(names)-1, func(part segmentPart) error {
+				more := true
+				switch {
+				case part.torn != nil: // never durable
+				case part.corrupt != nil:
+					more = yield(WaitingSample{}, corruptSegment(name, part.corrupt))
+				case !known.has(part.sample):
+					known.add(part.sample.Key, part.sample.Attempt, failed(part.sample))
+					more = yield(waiting(part.sample), nil)
+				}
+				if !more {
+					return stop
+				}
+				return nil
+			})
+			switch {
+			case err == stop:
+				return
+			case err == nil, errors.Is(err, fs.ErrNotExist): // committed and deleted just now
+			case !yield(WaitingSample{}, err):
+				return
+			}
+		}
+	}
+}
+
+func waiting(s *tokenize.Sample) WaitingSample {
+	w := WaitingSample{Key: s.Key, Rows: make([]StoredRow, len(s.Rows)), Failures: make([]StoredFailure, len(s.Failures))}
+	for i := range w.Rows {
+		w.Rows[i].set(s, i, nil)
+	}
+	for i := range w.Failures {
+		w.Failures[i].set(s, i)
+	}
+	return w
+}

@@ -1,0 +1,61 @@
+package sink_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rollout-rl/rollout/sink"
+)
+
+// What is durable and not committed is seen by whoever reads, once, with its rows;
+// once it is committed it is in the log instead.
+func TestWaiting(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d, dir := create(t, sink.Config{MaxShardAge: time.Minute})
+		wait := start(t.Context(), t, d)
+		all := samples(3)
+		keys := map[string]int{}
+		for _, s := range all {
+			keys[s.Key] = len(s.Rows[0].InputIDs)
+			if err := d.Append(t.Context(), s, func(error) {}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		log, err := sink.ReadLog(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		count := func() (n int) {
+			for w, err := range log.Waiting() {
+				if err != nil {
+					t.Fatal(err)
+				}
+				if len(w.Rows) != 1 || len(w.Rows[0].InputIDs) != keys[w.Key] || w.Rows[0].SampleKey != w.Key || w.Rows[0].Verification == "" {
+					t.Errorf("%s: %d rows", w.Key, len(w.Rows))
+				}
+				n++
+			}
+			return n
+		}
+		if n := count(); n != 3 {
+			t.Errorf("%d samples wait, want 3", n)
+		}
+		for range log.Waiting() {
+			break // no more are read
+		}
+		if err := d.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := wait(); err != nil {
+			t.Fatal(err)
+		}
+		if err := log.Follow(); err != nil {
+			t.Fatal(err)
+		}
+		if n := count(); n != 0 || len(log.Done()) != 3 {
+			t.Errorf("%d samples wait, %d are done", n, len(log.Done()))
+		}
+	})
+}
