@@ -518,3 +518,24 @@ func TestIdleWorkersWaitWhileDown(t *testing.T) {
 		}
 	})
 }
+
+// A limit that falls holds for workers that were let in before it fell and have no
+// sample yet.
+func TestCutHoldsForIdleWorkers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := &scripted{script: func(collector.Attempt) step { return step{takes: time.Minute} }}
+		c := setup(t, b, &shelf{atOnce: true}, adaptive(32))
+		err := c.Run(t.Context(), func(yield func(*collector.Task, error) bool) {
+			time.Sleep(time.Second)
+			c.Engine("a", limit.Engine{KVUsage: 0.95})
+			tasks(40)(yield)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b.most != 25 {
+			t.Errorf("at most %d in flight, want 25", b.most)
+		}
+	})
+}
