@@ -1,0 +1,85 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/sink"
+	"github.com/rollout-rl/rollout/tokenize"
+)
+
+// The log is one JSON object per line, with the messages and fields that report reads;
+// it holds no secret, and no text that a server or a model wrote.
+func TestLog(t *testing.T) {
+	t.Parallel()
+	const secret, prose = `canary "secret"`, "canary prose"
+	dir := t.TempDir()
+	l, err := openLog(dir, logName(3), []string{secret, "a", ""})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := collector.Attempt{Key: "k-0", N: 2, Task: &collector.Task{ID: prose, Messages: []string{prose}}}
+	server := fmt.Errorf("%w: %s", collector.ErrServer, prose)
+	l.retry(a, collector.ClassConnection, 1500*time.Millisecond)
+	l.limitChanged("http://a", 32, 25, "rate_limited")
+	l.endpointDown("http://a", fmt.Errorf("%w: dial %s refused", collector.ErrConnection, secret))
+	l.endpointDown("http://a", nil)
+	l.endpointLost("http://a", server)
+	l.agentLeft(a, "http://a", server)
+	l.reattached(a, "http://a", server)
+	l.failed(&tokenize.Sample{Key: "k-0", Attempt: 2, Failures: []tokenize.Failure{{Class: "agent_error", Stage: "run", Error: prose, Text: prose}}})
+	l.committed(sink.Commit{Seq: 4, Samples: make([]sink.CommittedSample, 2), Shards: []sink.Shard{
+		{Kind: sink.KindData, Rows: 3, Tokens: sink.Tokens{Total: 50}}, {Kind: sink.KindFailures, Rows: 1, Tokens: sink.Tokens{Total: 7}},
+	}})
+	l.status(collector.Stats{InFlight: 1, Committed: 2, Failed: 3, Skipped: 4, Remaining: 5, Sampled: 6, Trained: 7})
+	l.Info("anything", "error", errors.New("with "+secret))
+	l.ended("finished", withExit(exitFailures, server))
+	if err := l.close(); err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(filepath.Join(dir, "logs", "collect-0003.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := string(b)
+	if quoted, _ := json.Marshal(secret); strings.Contains(text, strings.Trim(string(quoted), `"`)) || strings.Contains(text, "canary") {
+		t.Errorf("the log holds what it must not:\n%s", text)
+	}
+	want := []string{
+		`{"msg":"retry","sample_key":"k-0","attempt":2,"class":"connection","delay_s":1.5}`,
+		`{"msg":"limit changed","endpoint":"http://a","from":32,"to":25,"reason":"rate_limited"}`,
+		`{"msg":"endpoint down","endpoint":"http://a","class":"connection","error":"collector: connection failed: dial *** refused"}`,
+		`{"msg":"endpoint up","endpoint":"http://a"}`,
+		`{"msg":"endpoint given up","endpoint":"http://a","class":"server_error"}`,
+		`{"msg":"agent not removed","sample_key":"k-0","attempt":2,"endpoint":"http://a","class":"server_error"}`,
+		`{"msg":"not reattached","sample_key":"k-0","attempt":2,"endpoint":"http://a","class":"server_error"}`,
+		`{"msg":"sample failed","sample_key":"k-0","attempt":2,"class":"agent_error","stage":"run","reason":"","agent_id":""}`,
+		`{"msg":"commit","seq":4,"samples":2,"rows":3,"tokens":50}`,
+		`{"msg":"status","in_flight":1,"limit":0,"committed":2,"failed":3,"skipped":4,"remaining":5,"accepted":0,"attempts":0,"retries":0,"sampled_tokens":6,"trained_tokens":7}`,
+		`{"msg":"anything","error":"with ***"}`,
+		`{"msg":"end","outcome":"finished","exit":3,"class":"server_error"}`,
+	}
+	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
+	if len(lines) != len(want) {
+		t.Fatalf("%d lines, want %d:\n%s", len(lines), len(want), text)
+	}
+	for i, line := range lines {
+		var head struct {
+			Time  time.Time
+			Level string
+		}
+		if err := json.Unmarshal([]byte(line), &head); err != nil || head.Time.IsZero() || head.Level == "" {
+			t.Errorf("line %d: %v: %s", i, err, line)
+		}
+		if got := "{" + line[strings.Index(line, `"msg"`):]; got != want[i] {
+			t.Errorf("line %d:\n%s\nwant:\n%s", i, got, want[i])
+		}
+	}
+}
