@@ -1,7 +1,9 @@
 package collector
 
 import (
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -22,6 +24,12 @@ import (
 // server's fault whoever asks. Where that is how it failed last, an agent that is made
 // is answer enough.
 //
+// Nor do several, where the server answers something else meanwhile: when the endpoint
+// goes down, and whenever a sample was let in to see whether it is back and failed, a
+// check is made (see check.go). If that is answered, the failures since the last answer
+// are the samples' own: they are suspects, pay for each failure from then on, and take
+// no endpoint down.
+//
 // Threshold failures are as many as samples are worked on at a time, at least three. What
 // the first of them cost the samples they get back when the endpoint goes down.
 type health struct {
@@ -36,14 +44,17 @@ type health struct {
 	isDown   bool
 	since    time.Time // it is down
 	lost     bool
+	suspects map[string]bool // keys of samples that fail where others do not
 }
 
 // A streak is a number of failures without an answer between them.
 type streak struct {
 	n     int
+	keys  []string // of the samples that failed
 	began time.Time
 	down  bool          // it took the endpoint down; to be read after over
 	over  chan struct{} // closed by that, or by an answer
+	own   atomic.Bool   // the failures turned out to be the samples' own
 }
 
 // answer says that the server lived at the moment then, and whether it was taken to be
@@ -95,10 +106,16 @@ type verdict struct {
 func (h *health) failure(key string, at Stage, working int, now time.Time) verdict {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if h.suspects[key] {
+		return verdict{charge: true, lost: h.lost}
+	}
 	if h.streak == nil {
 		h.streak, h.first = &streak{began: now, over: make(chan struct{})}, key
 	}
 	h.streak.n++
+	if !slices.Contains(h.streak.keys, key) {
+		h.streak.keys = append(h.streak.keys, key)
+	}
 	h.open = at == StageOpen
 	h.servers = h.servers || at == StageOpen || key != h.first || !h.answered
 	v := verdict{streak: h.streak}
@@ -108,11 +125,41 @@ func (h *health) failure(key string, at Stage, working int, now time.Time) verdi
 		close(h.streak.over)
 	}
 	v.charge = h.answered && !h.isDown
-	if !h.lost && h.isDown && (!h.answered || now.Sub(h.since) >= h.limit) {
+	if !h.lost && h.isDown && now.Sub(h.since) >= h.limit {
 		h.lost, v.wentLost = true, true
 	}
 	v.lost = h.lost
 	return v
+}
+
+// condemn says that a check failed too, and reports whether that is the end of an
+// endpoint that never answered.
+func (h *health) condemn() (wentLost bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	wentLost = h.isDown && !h.answered && !h.lost
+	h.lost = h.lost || wentLost
+	return wentLost
+}
+
+// acquit says that the server answered a check while the endpoint was taken to be
+// down: what failed is to blame itself.
+func (h *health) acquit() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.suspects == nil {
+		h.suspects = make(map[string]bool)
+	}
+	if h.streak != nil {
+		for _, key := range h.streak.keys {
+			h.suspects[key] = true
+		}
+		h.streak.own.Store(true)
+		if !h.streak.down {
+			close(h.streak.over)
+		}
+	}
+	h.answered, h.streak, h.servers, h.isDown = true, nil, false, false
 }
 
 func (h *health) state() (down, lost bool) {

@@ -92,7 +92,7 @@ func (cl *claim) repay() {
 	}
 	select {
 	case <-cl.streak.over:
-		if cl.streak.down {
+		if cl.streak.down && !cl.streak.own.Load() {
 			cl.charged -= cl.lent
 		}
 		cl.streak, cl.lent = nil, 0

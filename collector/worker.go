@@ -121,10 +121,7 @@ func (w *worker) sample(ctx context.Context, cl claim) (passed bool, err error) 
 			v := w.ep.health.failure(cl.key, stageOf(err), w.ep.working(), time.Now())
 			cl.repay()
 			row = v.streak
-			if v.wentDown {
-				w.ep.gate.goDown()
-				c.cfg.Events.endpointDown(w.ep.Name, err)
-			}
+			w.suspect(ctx, &cl, &v, err)
 			if v.wentLost {
 				if err := w.lose(err); err != nil {
 					w.stopped(ctx, &cl, class)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -343,5 +344,47 @@ func TestServerGone(t *testing.T) {
 	waitFor(t, "no agent to be left", func() bool { return sim.Stats().AgentsAlive == 0 })
 	if n := sim.Stats().Sends; n > tasks*samples {
 		t.Logf("%d sends for %d samples", n, tasks*samples)
+	}
+}
+
+// TestPoison has tasks that kill their request, as a prompt can that the engine does
+// not survive. At the end of a run nothing else is left, and the server looks as if it
+// were down: it is not, and the run ends, with those samples as failures.
+func TestPoison(t *testing.T) {
+	t.Parallel()
+	const poison, samples = 5, 2
+	sim := newSim(t, lettasim.Config{InputIDs: true, Script: killScript()})
+	url := serveHandler(t, sim, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/messages") {
+			body, _ := io.ReadAll(r.Body)
+			if bytes.Contains(body, []byte("poison")) {
+				w.WriteHeader(http.StatusBadGateway)
+				return
+			}
+			r.Body = io.NopCloser(bytes.NewReader(body))
+		}
+		sim.ServeHTTP(w, r)
+	}))
+	var poisoned bytes.Buffer
+	for i := range poison {
+		fmt.Fprintf(&poisoned, `{"id":"poison-%d","prompt":"poison"}`+"\n", i)
+	}
+	for name, tasks := range map[string][]byte{
+		"with others": append(sim.Tasks(lettasim.TaskOptions{Scripted: 10}), poisoned.Bytes()...),
+		"alone":       poisoned.Bytes(), // as after a resume
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := filepath.Join(t.TempDir(), "run")
+			p := startProgram(t, "rollout", nil, "collect", "--server", url, "--model", simModel, "--out", dir, "--quiet", "--samples", fmt.Sprint(samples),
+				"--tasks", writeFile(t, "tasks.jsonl", tasks), "--fail-on-error", "100%", "--max-in-flight", "8")
+			if code := p.wait(t, 90*time.Second); code != exitFailures {
+				t.Errorf("exit code %d, want %d\n%s", code, exitFailures, p.said())
+			}
+			got := readDataset(t, dir)
+			if len(got.failures) != poison*samples || len(got.rows) != (bytes.Count(tasks, []byte("\n"))-poison)*samples {
+				t.Errorf("%d samples failed and %d are data", len(got.failures), len(got.rows))
+			}
+		})
 	}
 }
