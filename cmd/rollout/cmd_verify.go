@@ -27,7 +27,7 @@ commits cannot be mended.`,
 		Example: `  rollout verify run1
   rollout verify run1 --repair --dry-run
   rollout verify run1 --repair`,
-		Args:        exactArgs("RUN"),
+		Args: exactArgs("RUN"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := needRun(args[0]); err != nil {
 				return err

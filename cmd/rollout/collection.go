@@ -301,46 +301,6 @@ func (c *collection) run(ctx context.Context) error {
 	return end
 }
 
-// The bounds of sweep: how long it may take, and how long a server may need for a
-// create that was given up in the middle.
-const (
-	sweepTimeout = 30 * time.Second
-	sweepPause   = 500 * time.Millisecond
-)
-
-// sweep removes the agents that a stop left: those that could not be removed, and
-// those whose create was given up before the server had named them. Agents of attempts
-// that the next process may take over stay. left is how
-// many are known to be there; it returns how many still are.
-func (c *collection) sweep(ctx context.Context, left int) int {
-	if c.config.Agent.Keep {
-		return left
-	}
-	ctx, cancel := context.WithTimeout(ctx, sweepTimeout)
-	defer cancel()
-	removed := 0
-	for round := range 2 {
-		if round > 0 {
-			select {
-			case <-time.After(sweepPause):
-			case <-ctx.Done():
-			}
-		}
-		for _, client := range c.clients {
-			n, err := client.CleanRun(ctx, c.info.ID, c.leftovers.waiting)
-			removed += n
-			if err != nil {
-				c.display.say("agents may be left on %s: %v", client.BaseURL(), err)
-				return max(0, left-removed)
-			}
-		}
-	}
-	if removed > 0 {
-		c.display.note("removed %d agents that were left on the server", removed)
-	}
-	return 0
-}
-
 // work runs the sink, the collector, the display and the watch over signals, and
 // returns when all of them have ended.
 func (c *collection) work(ctx context.Context) (runErr, sinkErr error) {
@@ -387,36 +347,6 @@ func (c *collection) work(ctx context.Context) (runErr, sinkErr error) {
 	return runErr, sinkErr
 }
 
-// drain is the first stop: nothing more is taken up.
-func (c *collection) drain() {
-	if grace := c.config.Run.Grace; grace > 0 {
-		c.until.Store(time.Now().Add(grace).UnixNano())
-	}
-	c.ending.Store(endDrain)
-	c.phase.Store("draining")
-	c.log.Info("drain")
-	c.display.say("draining: %s; interrupt again to stop now", c.waiting())
-	c.collector.Drain()
-}
-
-// halt is the second stop: what is in flight ends, and remains.
-func (c *collection) halt(cause error, stop func(error)) {
-	c.ending.Store(endStop)
-	c.phase.Store("stopping")
-	c.log.Info("stop", "cause", cause.Error())
-	c.display.say("stopping: %v; what is finished is written; interrupt again to leave at once", cause)
-	stop(cause)
-}
-
-// leave is the third stop. What is finished is in the folder all the same.
-func (c *collection) leave() {
-	c.log.Error("end", "outcome", "aborted", "exit", exitInterrupted)
-	c.display.say("leaving at once; continue with: %s", resumeCommand(c.folder.dir))
-	if c.abort != nil {
-		c.abort()
-	}
-}
-
 // view is the state of the run at this moment.
 func (c *collection) view() view {
 	v := view{Stats: c.collector.Stats(), sink: c.dataset.Stats(), failing: c.tally.failures(), recovery: c.recovery}
@@ -427,43 +357,6 @@ func (c *collection) view() view {
 	return v
 }
 
-// stopped is what ended a run before its time: nil where nothing did. A storage that
-// failed is named once, also where the run was being interrupted meanwhile.
-func (c *collection) stopped(runErr, sinkErr error) error {
-	if sinkErr == nil {
-		return runErr
-	}
-	err := withExit(exitStorage, fmt.Errorf("storage failed: %w", sinkErr))
-	switch dir := c.folder.dir; {
-	case errors.Is(sinkErr, sink.ErrFull):
-		err = withHint(err, "make room on the disk, or collect into a folder elsewhere with --out; what is committed in "+dir+" is whole")
-	case errors.Is(sinkErr, sink.ErrPermission):
-		err = withHint(err, "give yourself the right to write into "+dir+", or collect into another folder with --out; what is committed is whole")
-	}
-	if runErr == nil || interrupted(runErr) || errors.Is(runErr, collector.ErrStorage) {
-		return err
-	}
-	return errors.Join(runErr, err)
-}
-
-// interrupted reports whether a run was ended by its user.
-func interrupted(err error) bool {
-	return errors.Is(err, errInterrupted) || errors.Is(err, errGrace) || errors.Is(err, context.Canceled)
-}
-
-// waiting says what a drain waits for.
-func (c *collection) waiting() string {
-	s := c.collector.Stats()
-	text := fmt.Sprintf("waiting for %d samples in flight", s.InFlight)
-	if c.config.Run.Grace > 0 {
-		text += ", at most " + humanDuration(c.config.Run.Grace)
-	}
-	if s.Oldest != nil {
-		text += fmt.Sprintf(" (oldest: %s #%d, for %s)", cut(s.Oldest.TaskID, 24), s.Oldest.Index, humanDuration(time.Since(s.Oldest.Started)))
-	}
-	return text
-}
-
 // snapshot yields the tasks of the run's own copy.
 func (c *collection) snapshot(yield func(*collector.Task, error) bool) {
 	for t, err := range readTasks(c.folder.tasksPath(), nil) {
@@ -471,39 +364,4 @@ func (c *collection) snapshot(yield func(*collector.Task, error) bool) {
 			return
 		}
 	}
-}
-
-// end decides what the end of a run means, fills in the summary's word for it, and
-// returns the error with its exit code.
-func (c *collection) end(s *summary, err error) error {
-	switch {
-	case err != nil && !interrupted(err):
-		s.Outcome, s.Error = "stopped", err.Error()
-		if errors.Is(err, collector.ErrTolerance) {
-			err = withHint(err, "rollout failures "+shellWord(c.folder.dir)+" shows why; --max-failures allows more; go on with: "+resumeCommand(c.folder.dir))
-		}
-		if s.Remaining > 0 {
-			err = withHint(err, "mend that, then continue with: "+resumeCommand(c.folder.dir))
-		}
-		return err
-	case s.Remaining > 0 && c.retryFailed && err == nil && c.ending.Load() == 0:
-		s.Outcome = "retried"
-		return withHint(withExit(exitInterrupted, fmt.Errorf("%d of %d samples remain: --retry-failed took up only those that had failed", s.Remaining, s.Planned)),
-			"continue with: "+resumeCommand(c.folder.dir))
-	case s.Remaining > 0:
-		s.Outcome = "interrupted"
-		return withHint(withExit(exitInterrupted, fmt.Errorf("interrupted: %d of %d samples remain", s.Remaining, s.Planned)),
-			"continue with: "+resumeCommand(c.folder.dir))
-	}
-	s.Outcome = "finished"
-	switch allowed := c.config.Run.FailOnError.allowed(s.Planned); {
-	case s.Failed > allowed:
-		return withHint(withExit(exitTolerance, fmt.Errorf("%d of %d samples failed, %d may", s.Failed, s.Planned, allowed)),
-			"rollout failures "+shellWord(c.folder.dir)+" shows why; collect --retry-failed tries them again; --fail-on-error allows some")
-	case s.Failed > 0 && c.display.mode == displayQuiet:
-		return silentError(exitFailures)
-	case s.Failed > 0:
-		return withExit(exitFailures, fmt.Errorf("%d of %d samples failed, %d may: rollout failures %s shows why", s.Failed, s.Planned, allowed, shellWord(c.folder.dir)))
-	}
-	return nil
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"sync"
+	"time"
 
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/journal"
@@ -81,4 +82,44 @@ func (c *collection) clearLeftovers(ctx context.Context) {
 func (c *collection) progress(p letta.Progress) {
 	c.log.Info("silent send", "sample_key", p.Key, "attempt", p.Attempt, "agent_id", p.AgentID, "server_run_id", p.RunID,
 		"steps", p.Steps, "silent_s", p.Silent.Seconds())
+}
+
+// The bounds of sweep: how long it may take, and how long a server may need for a
+// create that was given up in the middle.
+const (
+	sweepTimeout = 30 * time.Second
+	sweepPause   = 500 * time.Millisecond
+)
+
+// sweep removes the agents that a stop left: those that could not be removed, and
+// those whose create was given up before the server had named them. Agents of attempts
+// that the next process may take over stay. left is how
+// many are known to be there; it returns how many still are.
+func (c *collection) sweep(ctx context.Context, left int) int {
+	if c.config.Agent.Keep {
+		return left
+	}
+	ctx, cancel := context.WithTimeout(ctx, sweepTimeout)
+	defer cancel()
+	removed := 0
+	for round := range 2 {
+		if round > 0 {
+			select {
+			case <-time.After(sweepPause):
+			case <-ctx.Done():
+			}
+		}
+		for _, client := range c.clients {
+			n, err := client.CleanRun(ctx, c.info.ID, c.leftovers.waiting)
+			removed += n
+			if err != nil {
+				c.display.say("agents may be left on %s: %v", client.BaseURL(), err)
+				return max(0, left-removed)
+			}
+		}
+	}
+	if removed > 0 {
+		c.display.note("removed %d agents that were left on the server", removed)
+	}
+	return 0
 }

@@ -174,50 +174,6 @@ type summary struct {
 	Hints []string `json:"hints,omitempty"`
 }
 
-// A tailSummary compares what a cut kept with what it did not. Of what was cut it says
-// what it had come to by then.
-type tailSummary struct {
-	Policy string     `json:"policy"`
-	Kept   tailLength `json:"kept"`
-	Cut    tailLength `json:"cut"`
-	// Unstarted counts the samples that were never taken up: nothing is known of them.
-	Unstarted int `json:"unstarted"`
-}
-
-// A tailLength is how long samples took and were. Tokens are those of the Known
-// samples that had shown any.
-type tailLength struct {
-	Samples       int     `json:"samples"`
-	MeanSeconds   float64 `json:"mean_seconds"`
-	MedianSeconds float64 `json:"median_seconds"`
-	Known         int     `json:"known"`
-	MeanTokens    float64 `json:"mean_tokens"`
-	MedianTokens  float64 `json:"median_tokens"`
-}
-
-// addTail notes what the tail policy did.
-func (s *summary) addTail(policy string, unstarted int, t collector.TailStats) {
-	if !t.Cut {
-		return
-	}
-	length := func(m collector.Measures) tailLength {
-		return tailLength{m.N, m.MeanDuration.Seconds(), m.P50Duration.Seconds(), m.Known, m.MeanSampled, m.P50Sampled}
-	}
-	s.Tail = &tailSummary{Policy: policy, Kept: length(t.Kept), Cut: length(t.Censored), Unstarted: unstarted}
-}
-
-func (l tailLength) String() string {
-	seconds := func(f float64) string { return humanDuration(time.Duration(f * float64(time.Second))) }
-	text := fmt.Sprintf("%s samples, %s on average (median %s)", humanCount(int64(l.Samples)), seconds(l.MeanSeconds), seconds(l.MedianSeconds))
-	if l.Known > 0 {
-		text += fmt.Sprintf(", %s sampled tokens (median %s)", humanCount(int64(l.MeanTokens)), humanCount(int64(l.MedianTokens)))
-		if l.Known < l.Samples {
-			text += fmt.Sprintf(" of the %d that had any", l.Known)
-		}
-	}
-	return text
-}
-
 // earlier counts what earlier processes of the run did.
 type earlier struct {
 	Committed int `json:"committed"`

@@ -1,0 +1,115 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/sink"
+)
+
+// How a collection is ended, and what its end means.
+
+// drain is the first stop: nothing more is taken up.
+func (c *collection) drain() {
+	if grace := c.config.Run.Grace; grace > 0 {
+		c.until.Store(time.Now().Add(grace).UnixNano())
+	}
+	c.ending.Store(endDrain)
+	c.phase.Store("draining")
+	c.log.Info("drain")
+	c.display.say("draining: %s; interrupt again to stop now", c.waiting())
+	c.collector.Drain()
+}
+
+// halt is the second stop: what is in flight ends, and remains.
+func (c *collection) halt(cause error, stop func(error)) {
+	c.ending.Store(endStop)
+	c.phase.Store("stopping")
+	c.log.Info("stop", "cause", cause.Error())
+	c.display.say("stopping: %v; what is finished is written; interrupt again to leave at once", cause)
+	stop(cause)
+}
+
+// leave is the third stop. What is finished is in the folder all the same.
+func (c *collection) leave() {
+	c.log.Error("end", "outcome", "aborted", "exit", exitInterrupted)
+	c.display.say("leaving at once; continue with: %s", resumeCommand(c.folder.dir))
+	if c.abort != nil {
+		c.abort()
+	}
+}
+
+// stopped is what ended a run before its time: nil where nothing did. A storage that
+// failed is named once, also where the run was being interrupted meanwhile.
+func (c *collection) stopped(runErr, sinkErr error) error {
+	if sinkErr == nil {
+		return runErr
+	}
+	err := withExit(exitStorage, fmt.Errorf("storage failed: %w", sinkErr))
+	switch dir := c.folder.dir; {
+	case errors.Is(sinkErr, sink.ErrFull):
+		err = withHint(err, "make room on the disk, or collect into a folder elsewhere with --out; what is committed in "+dir+" is whole")
+	case errors.Is(sinkErr, sink.ErrPermission):
+		err = withHint(err, "give yourself the right to write into "+dir+", or collect into another folder with --out; what is committed is whole")
+	}
+	if runErr == nil || interrupted(runErr) || errors.Is(runErr, collector.ErrStorage) {
+		return err
+	}
+	return errors.Join(runErr, err)
+}
+
+// interrupted reports whether a run was ended by its user.
+func interrupted(err error) bool {
+	return errors.Is(err, errInterrupted) || errors.Is(err, errGrace) || errors.Is(err, context.Canceled)
+}
+
+// waiting says what a drain waits for.
+func (c *collection) waiting() string {
+	s := c.collector.Stats()
+	text := fmt.Sprintf("waiting for %d samples in flight", s.InFlight)
+	if c.config.Run.Grace > 0 {
+		text += ", at most " + humanDuration(c.config.Run.Grace)
+	}
+	if s.Oldest != nil {
+		text += fmt.Sprintf(" (oldest: %s #%d, for %s)", cut(s.Oldest.TaskID, 24), s.Oldest.Index, humanDuration(time.Since(s.Oldest.Started)))
+	}
+	return text
+}
+
+// end decides what the end of a run means, fills in the summary's word for it, and
+// returns the error with its exit code.
+func (c *collection) end(s *summary, err error) error {
+	switch {
+	case err != nil && !interrupted(err):
+		s.Outcome, s.Error = "stopped", err.Error()
+		if errors.Is(err, collector.ErrTolerance) {
+			err = withHint(err, "rollout failures "+shellWord(c.folder.dir)+" shows why; --max-failures allows more; go on with: "+resumeCommand(c.folder.dir))
+		}
+		if s.Remaining > 0 {
+			err = withHint(err, "mend that, then continue with: "+resumeCommand(c.folder.dir))
+		}
+		return err
+	case s.Remaining > 0 && c.retryFailed && err == nil && c.ending.Load() == 0:
+		s.Outcome = "retried"
+		return withHint(withExit(exitInterrupted, fmt.Errorf("%d of %d samples remain: --retry-failed took up only those that had failed", s.Remaining, s.Planned)),
+			"continue with: "+resumeCommand(c.folder.dir))
+	case s.Remaining > 0:
+		s.Outcome = "interrupted"
+		return withHint(withExit(exitInterrupted, fmt.Errorf("interrupted: %d of %d samples remain", s.Remaining, s.Planned)),
+			"continue with: "+resumeCommand(c.folder.dir))
+	}
+	s.Outcome = "finished"
+	switch allowed := c.config.Run.FailOnError.allowed(s.Planned); {
+	case s.Failed > allowed:
+		return withHint(withExit(exitTolerance, fmt.Errorf("%d of %d samples failed, %d may", s.Failed, s.Planned, allowed)),
+			"rollout failures "+shellWord(c.folder.dir)+" shows why; collect --retry-failed tries them again; --fail-on-error allows some")
+	case s.Failed > 0 && c.display.mode == displayQuiet:
+		return silentError(exitFailures)
+	case s.Failed > 0:
+		return withExit(exitFailures, fmt.Errorf("%d of %d samples failed, %d may: rollout failures %s shows why", s.Failed, s.Planned, allowed, shellWord(c.folder.dir)))
+	}
+	return nil
+}
