@@ -32,8 +32,8 @@ type metrics struct {
 
 	// Of samples.
 	duration, working *prometheus.HistogramVec // by outcome
-	reward            prometheus.Histogram
-	turns             prometheus.Histogram
+	reward            prometheus.Observer
+	turns             prometheus.Observer
 	tokens            *prometheus.HistogramVec // by kind
 	prompted          atomic.Int64
 	truncated         *prometheus.CounterVec // by reason
@@ -44,7 +44,7 @@ type metrics struct {
 	// Of attempts.
 	attempts  *prometheus.CounterVec   // by class: the kind of attempt
 	attempt   *prometheus.HistogramVec // by outcome
-	admission prometheus.Histogram
+	admission prometheus.Observer
 	first     *prometheus.HistogramVec // by endpoint
 	taken     *prometheus.CounterVec   // by endpoint, reason
 	waited    *prometheus.CounterVec   // by reason
@@ -61,7 +61,7 @@ type metrics struct {
 	bytes  *prometheus.CounterVec   // by format, kind
 	shards *prometheus.CounterVec   // by format, kind
 	seal   *prometheus.HistogramVec // by stage
-	fsync  prometheus.Histogram
+	fsync  prometheus.Observer
 }
 
 // vitals are where the metrics look when they are scraped. Each may be nil: it is not
@@ -110,8 +110,8 @@ func newMetrics(version string, now func() vitals) *metrics {
 		m.registry.MustRegister(h)
 		return h
 	}
-	one := func(name, help string, buckets []float64) prometheus.Histogram {
-		return histogram(name, help, buckets).WithLabelValues().(prometheus.Histogram)
+	one := func(name, help string, buckets []float64) prometheus.Observer {
+		return histogram(name, help, buckets).WithLabelValues()
 	}
 
 	m.duration = histogram("rollout_sample_duration_seconds", "Wall time of samples, retries included.", longBuckets, "outcome")

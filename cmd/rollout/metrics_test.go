@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -72,7 +73,7 @@ func happen(m *metrics, n int) {
 			Key: a.Key, GroupID: fmt.Sprint("secret-lost-", i), GroupSize: 1,
 			Failures: []tokenize.Failure{{Class: class.String(), Error: "secret-text"}},
 		})
-		_, end := watch(nil, "send", "POST") //nolint:staticcheck // the context is passed on only
+		_, end := watch(context.Background(), "send", "POST")
 		end(letta.Exchange{Op: "send", Method: methods[i%3], Code: []int{200, 429, 500, 0, 600 + i}[i%5], Duration: time.Second})
 		end(letta.Exchange{Op: "get run", Method: methods[i%3], Code: 200, Duration: time.Second})
 		m.committed(sink.Commit{CreatedAt: time.Unix(1000, 0), Shards: []sink.Shard{{Bytes: 77, Path: fmt.Sprint("secret-path-", i)}}})
@@ -375,7 +376,7 @@ func TestDashboardAndAlertsFitTheMetrics(t *testing.T) {
 			used[series[name].GetName()] = true
 		}
 		for _, g := range grouping.FindAllStringSubmatch(expr, -1) {
-			for _, l := range strings.Split(g[1], ",") {
+			for l := range strings.SplitSeq(g[1], ",") {
 				if l = strings.TrimSpace(l); !labels[l] {
 					t.Errorf("%s: there is no label %q", where, l)
 				}

@@ -25,6 +25,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"os"
@@ -234,9 +235,7 @@ func (c *Client) post(ctx context.Context, body []byte) (wait time.Duration, err
 	if err != nil {
 		return -1, errors.New("spans: the request cannot be made")
 	}
-	for name, values := range c.headers {
-		req.Header[name] = values
-	}
+	maps.Copy(req.Header, c.headers)
 	req.Header.Set("Content-Type", "application/x-protobuf")
 	if c.gzip {
 		req.Header.Set("Content-Encoding", "gzip")

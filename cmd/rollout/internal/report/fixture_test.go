@@ -3,6 +3,7 @@ package report_test
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -74,9 +75,7 @@ func (f *folder) log(lines ...logLine) {
 	var text strings.Builder
 	for _, l := range lines {
 		m := map[string]any{"time": epoch.Add(time.Duration(l.at * float64(time.Second))), "level": "INFO", "msg": l.msg}
-		for k, v := range l.attrs {
-			m[k] = v
-		}
+		maps.Copy(m, l.attrs)
 		b, err := json.Marshal(m)
 		if err != nil {
 			f.t.Fatal(err)
@@ -124,8 +123,6 @@ func page(t *testing.T, r *report.Report) string {
 	return b.String()
 }
 
-func ptr[T any](v T) *T { return &v }
-
 // bigRun is a run with something of everything.
 func bigRun(t *testing.T) *folder {
 	t.Helper()
@@ -146,9 +143,9 @@ func bigRun(t *testing.T) *folder {
 			}
 			var reward *float64
 			if rng.IntN(40) > 0 {
-				reward = ptr(0.0)
+				reward = new(0.0)
 				if rng.Float64() < skill {
-					reward = ptr(1.0)
+					reward = new(1.0)
 				}
 			}
 			s := f.sample(name, i, 8, reward, 180+rng.IntN(400), 50+int(400*math.Exp(rng.NormFloat64()*.6)))

@@ -44,13 +44,13 @@ func newPlot(x, y string) *plot.Plot {
 	for _, a := range []*plot.Axis{&p.X, &p.Y} {
 		a.Label.TextStyle.Font, a.Label.TextStyle.Color = face, inkText
 		a.Tick.Label.Font, a.Tick.Label.Color = face, inkText
-		a.Tick.LineStyle.Color, a.LineStyle.Color = inkAxis, inkAxis
-		a.LineStyle.Width, a.Tick.LineStyle.Width = 1, 1
+		a.Tick.Color, a.Color = inkAxis, inkAxis
+		a.Width, a.Tick.Width = 1, 1
 		a.Tick.Length = 3
 		a.Padding = 0
 	}
 	p.X.Tick.Marker, p.Y.Tick.Marker = ticks(5), ticks(4)
-	p.Y.LineStyle.Width, p.Y.Tick.LineStyle.Width = 0, 0
+	p.Y.Width, p.Y.Tick.Width = 0, 0
 	p.Legend.TextStyle.Font, p.Legend.TextStyle.Color = face, inkText
 	p.Legend.Top, p.Legend.Padding = true, 2
 	grid := plotter.NewGrid()
@@ -94,7 +94,7 @@ func histogram(title, unit string, d *Distribution, what string) *figure {
 	if single {
 		p.X.Min, p.X.Max = -.6, float64(len(d.Bins))-.4
 		p.X.Tick.Marker = plot.ConstantTicks(names)
-		p.X.Tick.LineStyle.Width = 0
+		p.X.Tick.Width = 0
 		if labels, err := plotter.NewLabels(counts); err == nil && len(d.Bins) <= 8 {
 			for i := range labels.TextStyle {
 				labels.TextStyle[i].Font, labels.TextStyle[i].Color = p.X.Tick.Label.Font, inkLabel

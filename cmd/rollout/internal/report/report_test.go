@@ -33,25 +33,25 @@ func TestReadCounts(t *testing.T) {
 		t.Run(format.String(), func(t *testing.T) {
 			t.Parallel()
 			f := newFolder(t)
-			for i, reward := range []*float64{ptr(1.0), ptr(0.0), ptr(0.5), nil} { // 1 of 3 scored passes
+			for i, reward := range []*float64{new(1.0), new(0.0), new(0.5), nil} { // 1 of 3 scored passes
 				s := f.sample("a", i, 4, reward, 10*(i+1), 100)
 				s.Duration, s.Working = time.Duration(i+1)*time.Second, time.Second
 				s.Attempt = int32(1 + i/3)
 				s.RolloutID = fmt.Sprintf("%s/%d", s.Key, s.Attempt)
 			}
 			for i := range 2 { // no variance, all pass
-				f.sample("b", i, 4, ptr(2.0), 50, 200)
+				f.sample("b", i, 4, new(2.0), 50, 200)
 			}
-			f.sample("c", 0, 4, ptr(math.NaN()), 60, 5)
+			f.sample("c", 0, 4, new(math.NaN()), 60, 5)
 			f.failure("b", 2, 4, "no_prompt", "first words")
 			f.failure("b", 3, 4, "no_prompt", "other words")
 			f.failure("c", 1, 4, "agent_error", "oops")
 			f.failure("c", 2, 4, "censored", "cut by the tail policy").Duration = 9 * time.Second
 			f.failure("c", 3, 4, "connection", "will succeed later")
-			lost := f.sample("d", 0, 4, ptr(0.0), 70, 5)
+			lost := f.sample("d", 0, 4, new(0.0), 70, 5)
 			lost.Failures = []tokenize.Failure{{Class: "no_prompt", Stage: "prompt", Reason: "compacted", Call: 3}}
 			f.write(format)
-			f.sample("c", 3, 4, ptr(0.0), 60, 5)
+			f.sample("c", 3, 4, new(0.0), 60, 5)
 			f.write(format)
 
 			r := f.read(16)
@@ -223,7 +223,7 @@ func TestLogs(t *testing.T) {
 func TestDurableSamples(t *testing.T) {
 	t.Parallel()
 	f := newFolder(t)
-	f.sample("a", 0, 3, ptr(1.0), 5, 5)
+	f.sample("a", 0, 3, new(1.0), 5, 5)
 	f.write(sink.Parquet)
 	d, err := sink.Create(f.dir, sink.Config{})
 	if err != nil {
@@ -231,7 +231,7 @@ func TestDurableSamples(t *testing.T) {
 	}
 	var ended sync.WaitGroup
 	ended.Go(func() { _ = d.Run(t.Context()) })
-	for _, s := range []*tokenize.Sample{f.sample("a", 1, 3, ptr(0.0), 5, 50), f.failure("a", 2, 3, "agent_error", "x")} {
+	for _, s := range []*tokenize.Sample{f.sample("a", 1, 3, new(0.0), 5, 50), f.failure("a", 2, 3, "agent_error", "x")} {
 		if err := d.Append(t.Context(), s, func(error) {}); err != nil {
 			t.Fatal(err)
 		}
@@ -334,7 +334,7 @@ func TestPageEscapes(t *testing.T) {
 	t.Parallel()
 	const evil = `<script>alert(1)</script>"><img src=x onerror=alert(2)>'&amp;{{.}}]]>--><style>*{display:none}</style>`
 	f := newFolder(t)
-	f.sample(evil, 0, 1, ptr(1.0), 5, 5).StopReason = evil
+	f.sample(evil, 0, 1, new(1.0), 5, 5).StopReason = evil
 	f.failure("b", 0, 1, evil, evil)
 	f.write(sink.Parquet)
 	f.log(logLine{0, "limit changed", map[string]any{"endpoint": evil, "from": 0, "to": 3, "reason": "start"}},
@@ -460,14 +460,14 @@ func TestEmptyRun(t *testing.T) {
 func TestDamagedShard(t *testing.T) {
 	t.Parallel()
 	f := newFolder(t)
-	f.sample("a", 0, 2, ptr(1.0), 5, 5)
+	f.sample("a", 0, 2, new(1.0), 5, 5)
 	f.write(sink.Parquet)
 	log, err := sink.ReadLog(f.dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	damaged := log.Commits[0].Shards[0].Path
-	f.sample("a", 1, 2, ptr(1.0), 5, 5)
+	f.sample("a", 1, 2, new(1.0), 5, 5)
 	f.write(sink.Parquet)
 	f.put(damaged, "not parquet")
 	r := f.read(2)
@@ -516,7 +516,7 @@ func TestGateReportMemory(t *testing.T) {
 	measure := func(sampled int) uint64 {
 		f := newFolder(t)
 		for i := range 400 {
-			f.sample(fmt.Sprint("t", i), 0, 1, ptr(1.0), 10, sampled)
+			f.sample(fmt.Sprint("t", i), 0, 1, new(1.0), 10, sampled)
 		}
 		f.write(sink.Parquet)
 		var before, after runtime.MemStats
