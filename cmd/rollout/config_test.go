@@ -258,6 +258,29 @@ func TestConfigExamples(t *testing.T) {
 	}
 }
 
+// collect.yaml names every setting, if only in a comment.
+func TestConfigExampleIsWhole(t *testing.T) {
+	t.Parallel()
+	b, err := os.ReadFile("../../configs/collect.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	section := ""
+	named := map[string]bool{}
+	for line := range strings.Lines(string(b)) {
+		if word, _, ok := strings.Cut(line, ":"); ok && line[0] != ' ' && line[0] != '#' {
+			section = word
+		} else if word, _, ok := strings.Cut(strings.TrimLeft(line, " #"), ":"); ok {
+			named[section+"."+word] = true
+		}
+	}
+	for _, s := range newLoader(func(string) string { return "" }).settings {
+		if !named[s.key] {
+			t.Errorf("%s is not in it", s.key)
+		}
+	}
+}
+
 func TestNearest(t *testing.T) {
 	t.Parallel()
 	words := []string{"collect", "simulate", "inspect", "verify", "max-in-flight"}
