@@ -282,7 +282,9 @@ func (c *collection) run(ctx context.Context) error {
 	stats, written := c.collector.Stats(), c.dataset.Stats()
 	took := time.Since(began)
 	tail := c.collector.Tail()
-	if runErr != nil || stats.CloseFailures > 0 || len(c.info.Invocations) > 1 || tail.Cut {
+	// A request that failed may have made an agent whose name nobody was told.
+	unsure := stats.InfraRetries > 0 || stats.Failed > 0
+	if runErr != nil || stats.CloseFailures > 0 || len(c.info.Invocations) > 1 || tail.Cut || unsure {
 		stats.CloseFailures = c.sweep(context.WithoutCancel(ctx), stats.CloseFailures)
 	}
 	s := summarize(stats, written, c.prompter.Stats(), &c.tally, took)

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -386,5 +387,28 @@ func TestPoison(t *testing.T) {
 				t.Errorf("%d samples failed and %d are data", len(got.failures), len(got.rows))
 			}
 		})
+	}
+}
+
+// TestAgentNobodyKnows has the answers to some creates lost on the way: the agents were
+// made, and nobody was told their ids. None is left at the end.
+func TestAgentNobodyKnows(t *testing.T) {
+	t.Parallel()
+	const tasks = 20
+	sim := newSim(t, lettasim.Config{InputIDs: true, Script: killScript()})
+	var creates, lost atomic.Int64
+	url := serveHandler(t, sim, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost && strings.Trim(r.URL.Path, "/") == "v1/agents" && creates.Add(1)%5 == 0 {
+			lost.Add(1)
+			sim.ServeHTTP(httptest.NewRecorder(), r)
+			panic(http.ErrAbortHandler)
+		}
+		sim.ServeHTTP(w, r)
+	}))
+	dir := filepath.Join(t.TempDir(), "run")
+	mustRun(t, exitOK, "collect", "--server", url, "--model", simModel, "--out", dir, "--quiet",
+		"--tasks", writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Scripted: tasks})))
+	if s := sim.Stats(); s.AgentsAlive != 0 || lost.Load() < 3 {
+		t.Errorf("%d of %d agents are left, of %d nobody was told", s.AgentsAlive, s.AgentsCreated, lost.Load())
 	}
 }
