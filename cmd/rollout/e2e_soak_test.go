@@ -142,10 +142,10 @@ func TestSoak(t *testing.T) { //nolint:paralleltest // it has the machine for it
 	t.Logf("%d samples answered in %v, at most %d in flight", sim.Stats().Answered, long, sim.Stats().MaxInFlight)
 }
 
-// TestReplyDelay reports how long a finished reply takes until its sample is durable,
+// TestSoakReplyDelay reports how long a finished reply takes until its sample is durable,
 // with 200 in flight: from the last byte that the server wrote to the removal of the
 // agent, which follows the sample's being durable. Both on the server's clock.
-func TestReplyDelay(t *testing.T) { //nolint:paralleltest // it has the machine for itself
+func TestSoakReplyDelay(t *testing.T) { //nolint:paralleltest // it has the machine for itself
 	soakTime(t)
 	const tasks, samples, inFlight = 250, 8, 200
 	cfg := lettasim.Config{InputIDs: true, BodyCache: 256, Script: lettasim.Script{Tokens: lettasim.Range{Min: 400, Max: 800}}}
