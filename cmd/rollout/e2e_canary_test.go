@@ -268,10 +268,10 @@ tasks: {samples: 2}
 	base := []string{"-c", writeFile(t, "run.yaml", []byte(config)), "--tasks", writeFile(t, "tasks.jsonl", tasks.Bytes()), "--out", dir}
 	run := func(command ...string) *process { return startProgram(t, "rollout", env, command...) }
 	said := map[string]string{} // by what said it
-	var once sync.Mutex
+	var mu sync.Mutex
 	say := func(what, text string) {
-		once.Lock()
-		defer once.Unlock()
+		mu.Lock()
+		defer mu.Unlock()
 		said[what] += text
 	}
 	finish := func(p *process) int {
@@ -352,11 +352,10 @@ func scrapeAll(t *testing.T, p *process, say func(what, text string)) (done <-ch
 		defer close(ended)
 		client := &http.Client{Timeout: 2 * time.Second, Transport: &http.Transport{DisableKeepAlives: true, DialContext: (&net.Dialer{Timeout: time.Second}).DialContext}}
 		for ; p.alive(); time.Sleep(50 * time.Millisecond) {
-			_, rest, ok := strings.Cut(p.said(), "http://127.0.0.1:")
-			_, rest, metrics := strings.Cut(p.said(), "metrics at http://")
-			addr, _, _ := strings.Cut(rest, "/metrics")
-			if !ok || !metrics {
-				continue
+			_, rest, ok := strings.Cut(p.said(), "metrics at http://")
+			addr, _, whole := strings.Cut(rest, "/metrics")
+			if !ok || !whole {
+				continue // not yet
 			}
 			for _, path := range []string{"metrics", "healthz", "readyz", "debug/pprof/cmdline", "debug/pprof/goroutine?debug=2"} {
 				resp, err := client.Get("http://" + addr + "/" + path)
