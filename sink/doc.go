@@ -129,7 +129,7 @@
 //  2. temporary files are removed; shards that no entry names move to orphans/
 //  3. samples of the write-ahead log that no entry names are committed to new
 //     shards, straight from their segment
-//  4. the segments are deleted
+//  4. the segments are deleted, fsync of wal
 //
 // Uncommitted shards are not adopted: all of their samples are in the write-ahead
 // log, and writing them again takes less than proving that a shard is what its

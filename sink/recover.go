@@ -53,6 +53,11 @@ func (d *Dataset) recover(log *Log) error {
 	if err := d.replay(log); err != nil {
 		return err
 	}
+	// Segments count from 1 again: one that came back with a higher number, now or
+	// from an earlier process, would make the torn end of a new one look like damage.
+	if err := d.cfg.FS.SyncDir(filepath.Join(d.dir, walDir)); err != nil {
+		return &ShardError{Path: filepath.Join(d.dir, walDir), Op: "sync", Err: err}
+	}
 	failpoint.Hit(failpoint.RecoverDone)
 	return nil
 }
