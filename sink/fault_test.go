@@ -116,8 +116,12 @@ func TestFaults(t *testing.T) {
 func testFault(t *testing.T, cfg sink.Config, at int, op string, dead bool) {
 	t.Helper()
 	disk := sinktest.NewPowerCut("run", 0) // its power stays on
-	cfg.FS = &sinktest.Faults{FS: disk, At: at, Err: syscall.ENOSPC, Dead: dead}
+	faults := &sinktest.Faults{FS: disk, At: at, Err: syscall.ENOSPC, Dead: dead}
+	cfg.FS = faults
 	o := attempt(t, "run", cfg, faultSamples())
+	if ops := faults.Ops(); at < len(ops) {
+		op = ops[at] // the write-ahead log and the writer take turns as they like
+	}
 	if o.err != nil && !errors.Is(o.err, syscall.ENOSPC) {
 		t.Errorf("error %v does not wrap its cause", o.err)
 	}
