@@ -26,6 +26,11 @@ func (q *queue) push(a accepted) error {
 	if q.gone != nil {
 		return q.gone
 	}
+	if q.head > len(q.list)/2 { // a queue that is never empty does not grow for ever
+		n := copy(q.list, q.list[q.head:])
+		clear(q.list[n:])
+		q.list, q.head = q.list[:n], 0
+	}
 	q.list = append(q.list, a)
 	q.signal()
 	return nil

@@ -1,0 +1,33 @@
+package sink
+
+import (
+	"testing"
+
+	"github.com/rollout-rl/rollout/tokenize"
+)
+
+// A writer that is always a little behind never empties its queue. The order stays,
+// and the memory is that of what waits.
+func TestQueueThatIsNeverEmpty(t *testing.T) {
+	t.Parallel()
+	q := newQueue()
+	push := func(n int) {
+		if err := q.push(accepted{sample: &tokenize.Sample{Index: int32(n)}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const behind = 5
+	for n := range behind {
+		push(n)
+	}
+	for n := range 10_000 {
+		push(n + behind)
+		a, ok, ended := q.pop()
+		if !ok || ended || a.sample.Index != int32(n) {
+			t.Fatalf("pop() = %v, %t, %t, want sample %d", a.sample, ok, ended, n)
+		}
+	}
+	if c := cap(q.list); c > 16*behind {
+		t.Errorf("room for %d samples, %d wait", c, behind)
+	}
+}
