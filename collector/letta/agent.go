@@ -39,7 +39,7 @@ type agent struct {
 	left           collector.OpenAttempt
 	queue          []Run
 	head           *memory
-	// guessed says that nothing may be sent any more: see recollection.
+	// guessed says that nothing may come after the last send: see recollection.
 	guessed bool
 	// outage says that the server could not be reached while a run was looked up.
 	outage bool
@@ -154,7 +154,7 @@ func (g *agent) converse(ctx context.Context, reply *collector.Reply) error {
 // of this side.
 func (g *agent) send(ctx context.Context, messages InputMessages, made bool, reply *collector.Reply) (*LettaResponse, error) {
 	if g.guessed {
-		return nil, gone("agent %s: the text of its last tool is not known to the last character", g.state.ID)
+		return nil, g.guessedText()
 	}
 	g.resumed = g.taken
 	request := g.request(messages)

@@ -231,7 +231,7 @@ func agentName(a collector.Attempt) string {
 // Preflight tries everything that a run needs of the server, in the order in which
 // a person would want to hear of it: that the server answers, that it lets us in,
 // that it has the model, and that an agent on it will give token data. One agent
-// is made and deleted.
+// is made and deleted, and so are those that earlier preflights left behind.
 func (b *Backend) Preflight(ctx context.Context) error {
 	if _, err := b.client.Health(ctx); err != nil {
 		return fmt.Errorf("server %s: %w", b.client.base, err)
@@ -243,8 +243,8 @@ func (b *Backend) Preflight(ctx context.Context) error {
 	if err := checkModel(b.cfg.Model, models); err != nil {
 		return err
 	}
-	task := &collector.Task{ID: "preflight", Messages: []string{""}}
-	g, err := b.open(ctx, collector.Attempt{Task: task, Key: "preflight", GroupSize: 1, N: 1, RunID: "preflight"})
+	task := &collector.Task{ID: preflight, Messages: []string{""}}
+	g, err := b.open(ctx, collector.Attempt{Task: task, Key: preflight, GroupSize: 1, N: 1, RunID: preflight})
 	if err != nil {
 		// A refusal here is a refusal for every sample.
 		if errors.Is(err, collector.ErrRejected) {
@@ -252,7 +252,35 @@ func (b *Backend) Preflight(ctx context.Context) error {
 		}
 		return err
 	}
-	return b.remove(ctx, g.state.ID)
+	if err := b.remove(ctx, g.state.ID); err != nil {
+		return err
+	}
+	b.clearPreflights(ctx)
+	return nil
+}
+
+// preflight is the key and the run of the agents that Preflight makes.
+const preflight = "preflight"
+
+// preflightAge is the age at which such an agent belongs to nobody: it is made and
+// deleted within seconds.
+const preflightAge = 10 * time.Minute
+
+// clearPreflights deletes the agents of preflights that were killed in the middle, or
+// whose create lost its answer: no run looks for them. That it fails says nothing about
+// the run that is to begin.
+func (b *Backend) clearPreflights(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, removeTimeout)
+	defer cancel()
+	ahead, _ := b.client.clock()
+	before := time.Now().Add(ahead - preflightAge)
+	_, _ = b.client.CleanRun(ctx, preflight, func(a *AgentState) bool {
+		if a.CreatedAt == nil {
+			return true
+		}
+		at, err := a.CreatedAt.Time()
+		return err != nil || at.After(before)
+	})
 }
 
 // checkModel says that the server does not list the model, and which it may have

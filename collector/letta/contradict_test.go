@@ -3,10 +3,12 @@ package letta_test
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"regexp"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -112,9 +114,10 @@ func TestLastToolText(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		stop string
+		sent int // messages, by the process that died
 		gone bool
-	}{{"max_steps", false}, {"tool_rule", true}} {
-		t.Run(test.stop, func(t *testing.T) {
+	}{{"max_steps", 1, false}, {"tool_rule", 1, true}, {"tool_rule", 2, true}} {
+		t.Run(fmt.Sprint(test.stop, test.sent), func(t *testing.T) {
 			t.Parallel()
 			l, web := simulated(t, lettasim.Config{Script: lettasim.Script{Calls: lettasim.Range{Min: 3, Max: 3}}}, nil)
 			web.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -123,7 +126,7 @@ func TestLastToolText(t *testing.T) {
 				_, _ = w.Write(bytes.ReplaceAll(rec.Body.Bytes(), []byte(`"stop_reason":"max_steps"`), []byte(`"stop_reason":"`+test.stop+`"`)))
 			})
 			b := backendAt(t, web.URL, letta.AgentConfig{MaxSteps: 2})
-			orphan(t, b, 1, "Add 2 and 3.")
+			orphan(t, b, 1, scripted(1).Task.Messages[:test.sent]...)
 			sends := l.sim.Stats().Sends
 			g, err := b.Reattach(t.Context(), scripted(1), collector.OpenAttempt{N: 1})
 			if err != nil {
@@ -135,6 +138,94 @@ func TestLastToolText(t *testing.T) {
 			}
 			closeAgent(t, g)
 		})
+	}
+}
+
+// TestSystemTextOfThen: an agent's tools may have changed its system text before it was
+// taken over. The text of then is that which the first call was given.
+func TestSystemTextOfThen(t *testing.T) {
+	t.Parallel()
+	l, web := simulated(t, lettasim.Config{}, nil)
+	cfg := letta.AgentConfig{SystemText: true}
+	g, err := backendAt(t, web.URL, cfg).Open(t.Context(), scripted(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, err := g.Run(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var changed atomic.Bool
+	web.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		rec := httptest.NewRecorder()
+		l.ServeHTTP(rec, r)
+		body := rec.Body.Bytes()
+		if strings.HasPrefix(r.URL.Path, "/v1/messages/") {
+			body = bytes.ReplaceAll(body, []byte("careful"), []byte("useless"))
+			changed.Store(true)
+		}
+		_, _ = w.Write(body)
+	})
+	again, err := backendAt(t, web.URL, cfg).Reattach(t.Context(), scripted(1), collector.OpenAttempt{N: 1, AgentID: g.ID()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	after, err := again.Run(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, want := after.Evidence.(*letta.Evidence).SystemText, before.Evidence.(*letta.Evidence).SystemText
+	if got != want || want == "" || !changed.Load() {
+		t.Errorf("system text %q, want %q", got, want)
+	}
+	closeAgent(t, again)
+}
+
+// TestForeignAgents: a server that takes one tag for enough lists the agents of other
+// samples. They are not taken for that of the attempt, and not deleted.
+func TestForeignAgents(t *testing.T) {
+	t.Parallel()
+	l, web := simulated(t, lettasim.Config{}, nil)
+	web.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		q := r.URL.Query()
+		q.Del("match_all_tags")
+		r.URL.RawQuery = q.Encode()
+		l.ServeHTTP(w, r)
+	})
+	b := backendAt(t, web.URL, letta.AgentConfig{})
+	g, err := b.Open(t.Context(), scripted(2))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if other, err := b.Reattach(t.Context(), scripted(1), collector.OpenAttempt{N: 1}); !errors.Is(err, collector.ErrGone) {
+		t.Errorf("took agent %v, %v, want gone: that is one of another sample", other, err)
+	}
+	if n := l.sim.Stats().AgentsAlive; n != 1 {
+		t.Errorf("%d agents are left, want that of the other sample", n)
+	}
+	closeAgent(t, g)
+}
+
+// TestRepeatedSend: a proxy that lost the connection sent the request again. Neither of
+// the two runs had the context that the task says.
+func TestRepeatedSend(t *testing.T) {
+	t.Parallel()
+	_, web := simulated(t, lettasim.Config{}, func(l *line, n int64, w http.ResponseWriter, r *http.Request) {
+		if n != 2 {
+			l.sim.ServeHTTP(w, r)
+			return
+		}
+		body := mustRead(r)
+		for range 2 {
+			again := r.Clone(r.Context())
+			again.Body = readCloser(body)
+			l.sim.ServeHTTP(severed{}, again)
+		}
+		panic(http.ErrAbortHandler)
+	})
+	reply, err := rollout(t, backendAt(t, web.URL, letta.AgentConfig{}), scripted(1))
+	if collector.Classify(err) != collector.ClassConnection || !contains(err, "3 server runs for 2 sends") || len(reply.Sends) != 1 {
+		t.Errorf("%d sends in the reply, %v, want the lost connection and why it cannot be made good", len(reply.Sends), err)
 	}
 }
 

@@ -194,3 +194,33 @@ func TestPreflight(t *testing.T) {
 		})
 	}
 }
+
+// TestPreflightLeftovers: a preflight that was killed leaves an agent that no run looks
+// for. The next one removes it, and nothing else.
+func TestPreflightLeftovers(t *testing.T) {
+	t.Parallel()
+	p, c := newReplay(t, "single")
+	ours, other := []string{letta.TagAll, letta.TagRun("preflight")}, []string{letta.TagAll, letta.TagRun("r")}
+	now := time.Now().UTC()
+	p.override["GET /v1/agents/"] = func(w http.ResponseWriter, r *http.Request) {
+		if tags := r.URL.Query()["tags"]; len(tags) != 1 || tags[0] != letta.TagRun("preflight") {
+			t.Errorf("listed the agents with %q", tags)
+		}
+		_ = json.NewEncoder(w).Encode([]map[string]any{
+			{"id": "agent-old", "tags": ours, "created_at": now.Add(-time.Hour)},
+			{"id": "agent-young", "tags": ours, "created_at": now.Add(-time.Minute)},
+			{"id": "agent-undated", "tags": ours},
+			{"id": "agent-other", "tags": other, "created_at": now.Add(-time.Hour)},
+		})
+	}
+	b, err := letta.NewBackend(c, letta.AgentConfig{Model: "sglang//models/qwen3"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Preflight(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if p.count("DELETE /v1/agents/agent-old") != 1 || p.deleted != 2 {
+		t.Errorf("%d agents were deleted by %q, want its own and the old one", p.deleted, p.requests)
+	}
+}

@@ -14,8 +14,11 @@ type recollection struct {
 	turns    []byte // the JSON of an answer with nothing but turns
 	// guessed says that the text of the last tool has a time stamp that may be a
 	// second late: no later prompt shows what the model would have been given. It is
-	// in no prompt then, and nothing may be sent after it.
+	// in no prompt then, and nothing may come after it.
 	guessed bool
+	// system is the system text that the first call was given, nil where its trace
+	// shows none.
+	system *string
 }
 
 // A recalled call is one call of the model: its step and what the trace says of it.
@@ -68,6 +71,9 @@ func (m *memory) rebuild(ctx context.Context, g *agent, inputs int, scrubbed boo
 		StopReason: StopReasonMessage{MessageType: "stop_reason", StopReason: stop},
 		Usage:      m.usage(),
 	}}
+	if shown := calls[0].request.Messages; len(shown) > 0 && (shown[0].Role == "system" || shown[0].Role == "developer") {
+		r.system = new(shown[0].Content.String())
+	}
 	err = r.writeTurns(m, calls, g.state)
 	return r, err
 }

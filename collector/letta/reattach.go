@@ -73,6 +73,8 @@ func (b *Backend) findAgent(ctx context.Context, cfg AgentConfig, a collector.At
 	if err != nil {
 		return "", err
 	}
+	// A server that takes one tag for enough lists the agents of other samples too.
+	found = slices.DeleteFunc(found, func(s AgentState) bool { return !hasAll(s.Tags, tags) })
 	id := left.AgentID
 	for i := range found {
 		if id == "" && attemptOf(found[i].Metadata) == left.N {
@@ -81,7 +83,7 @@ func (b *Backend) findAgent(ctx context.Context, cfg AgentConfig, a collector.At
 	}
 	for i := range found {
 		other := &found[i]
-		if other.ID == id || cfg.Keep || !hasAll(other.Tags, tags) {
+		if other.ID == id || cfg.Keep {
 			continue
 		}
 		if err := b.client.DeleteAgent(ctx, other.ID); err != nil {

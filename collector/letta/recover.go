@@ -85,7 +85,10 @@ func lost(err error) bool {
 // of the send, with the reason.
 func (g *agent) recover(ctx context.Context, cause error, messages InputMessages, made bool, reply *collector.Reply) (*LettaResponse, error) {
 	g.outage = false
-	run, err := g.newRun(ctx)
+	run, err := g.newRun(ctx, len(reply.Sends))
+	if errors.Is(err, collector.ErrGone) {
+		return nil, notRecovered(ctx, cause, err)
+	}
 	if err != nil || run == nil {
 		return nil, cause // it may never have come to the server
 	}
@@ -120,23 +123,26 @@ func notRecovered(ctx context.Context, cause, why error) error {
 	return &recoverError{cause, why}
 }
 
-// newRun is the run of the agent that no answer belongs to. A request that was just
-// lost may still be on its way: it is looked for several times.
-func (g *agent) newRun(ctx context.Context) (*Run, error) {
+// newRun is the run of the agent after those of the sends that were answered. A request
+// that was just lost may still be on its way: it is looked for several times. Several
+// new runs are no answer: a proxy that lost the connection sent the request again, and
+// what one of them was given as context holds pieces of the other.
+func (g *agent) newRun(ctx context.Context, answered int) (*Run, error) {
 	const tries, pause = 4, 500 * time.Millisecond
 	for i := 1; ; i++ {
-		var run *Run
+		var runs []Run
 		err := g.patiently(ctx, func() (err error) {
-			run, err = g.client.LastRun(ctx, g.state.ID)
+			runs, err = g.serverRuns(ctx)
 			return err
 		})
-		if err != nil {
+		switch {
+		case err != nil:
 			return nil, err
-		}
-		if run != nil && !g.knows(run.ID) {
-			return run, nil
-		}
-		if i == tries {
+		case len(runs) > answered+1:
+			return nil, gone("agent %s has %d server runs for %d sends", g.state.ID, len(runs), answered+1)
+		case len(runs) == answered+1:
+			return &runs[answered], nil
+		case i == tries:
 			return nil, nil
 		}
 		if err := sleep(ctx, pause); err != nil {

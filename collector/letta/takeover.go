@@ -13,6 +13,9 @@ import (
 
 // recall takes the next server run of an earlier process for the answer to messages.
 func (g *agent) recall(ctx context.Context, messages InputMessages, made bool, reply *collector.Reply) (*LettaResponse, error) {
+	if g.guessed {
+		return nil, g.guessedText()
+	}
 	m, err := g.peek(ctx)
 	if err != nil {
 		return nil, err
@@ -55,8 +58,17 @@ func (g *agent) remember(ctx context.Context, m *memory, messages InputMessages,
 		return nil, err
 	}
 	g.guessed = r.guessed
+	if len(reply.Sends) == 0 && r.system != nil && g.evidence.SystemText != "" && g.conversation == nil && g.cfg.OverrideSystem == "" {
+		g.evidence.SystemText = *r.system // not what the agent's tools made of it since
+	}
 	g.keep(reply, request, r.response, arena, m.run.ID, m.duration(), made)
 	return r.response, nil
+}
+
+// guessedText is why nothing may come after a send that was rebuilt to a guess: its
+// text would be in the prompts of what comes.
+func (g *agent) guessedText() error {
+	return gone("agent %s: the text of its last tool is not known to the last character", g.state.ID)
 }
 
 // duration is how long the run took, by the server's clock.

@@ -112,10 +112,12 @@ func (h *history) begin(system string, sigs []signature) {
 	for i, s := range sigs {
 		names[i] = s.name
 	}
+	text := system
 	if len(names) > 0 {
-		system += "\n\n# Tools\n\n" + strings.Join(names, " ")
+		text += "\n\n# Tools\n\n" + strings.Join(names, " ") // by the template: the message has none
 	}
-	h.say("system", system)
+	h.ids = append(appendText(append(h.ids, idStart), "system\n"+text), idEnd, idNewline)
+	h.messages = append(h.messages, openAI("system", system, nil))
 }
 
 // say adds a message of a role.
