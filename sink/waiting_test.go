@@ -1,6 +1,8 @@
 package sink_test
 
 import (
+	"os"
+	"path/filepath"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -45,6 +47,7 @@ func TestWaiting(t *testing.T) {
 		for range log.Waiting() {
 			break // no more are read
 		}
+		segments := readFiles(t, filepath.Join(dir, "wal"))
 		if err := d.Close(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -57,5 +60,30 @@ func TestWaiting(t *testing.T) {
 		if n := count(); n != 0 || len(log.Done()) != 3 {
 			t.Errorf("%d samples wait, %d are done", n, len(log.Done()))
 		}
+		// A process that was killed before it could delete the segments.
+		for name, body := range segments {
+			if err := os.WriteFile(name, body, 0o666); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if n := count(); n != 0 || len(segments) == 0 {
+			t.Errorf("%d samples wait in %d segments, all of which are committed", n, len(segments))
+		}
 	})
+}
+
+// readFiles reads every file of a folder.
+func readFiles(t *testing.T, dir string) map[string][]byte {
+	t.Helper()
+	names, err := filepath.Glob(filepath.Join(dir, "*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string][]byte{}
+	for _, name := range names {
+		if all[name], err = os.ReadFile(name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return all
 }

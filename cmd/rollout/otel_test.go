@@ -263,7 +263,7 @@ func TestSpansAreLost(t *testing.T) {
 	t.Parallel()
 	server, tasks := newTracedServer(t)
 	code, stderr := collectTraced(t, server, tasks, map[string]string{
-		"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://user:canary-password@127.0.0.1:1/x",
+		"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://user:canary-password@127.0.0.1:1/canary-token",
 		"OTEL_EXPORTER_OTLP_TIMEOUT":         "50",
 	})
 	if code != exitOK || strings.Count(stderr, "spans are lost: spans: ") != 1 || strings.Contains(stderr, "canary") {
