@@ -82,10 +82,14 @@ type model map[string]collector.Left
 
 func (m model) add(n note) {
 	l := m[n.key]
+	begun := n.n > l.Attempts
+	if begun {
+		l.Attempts, l.Open = n.n, nil
+	}
 	at := l.Open != nil && l.Open.N == n.n
 	switch {
-	case n.op == journal.OpBegin && n.n > l.Attempts:
-		l.Attempts, l.Open = n.n, &collector.OpenAttempt{N: n.n, Endpoint: n.text}
+	case n.op == journal.OpBegin && begun:
+		l.Open = &collector.OpenAttempt{N: n.n, Endpoint: n.text}
 	case n.op == journal.OpAgent && at:
 		l.Open.AgentID = n.text
 	case n.op == journal.OpRun && at && !slices.Contains(l.Open.ServerRuns, n.text):
@@ -372,8 +376,60 @@ func TestDamageBeforeSyncIsLoud(t *testing.T) {
 	})
 }
 
+// TestBeginLost: a power cut may keep what an attempt noted and take its begin. Its
+// number is not given again: an agent may bear it.
+func TestBeginLost(t *testing.T) {
+	t.Parallel()
+	for _, op := range []journal.Op{journal.OpAgent, journal.OpRun, journal.OpEnd} {
+		dir := t.TempDir()
+		j := open(t, dir, journal.Config{})
+		for _, n := range []note{
+			{op: journal.OpBegin, key: key(0, 0), n: 1, text: "a"},
+			{op: journal.OpBegin, key: key(0, 0), n: 2, text: "a"},
+			{op: op, key: key(0, 0), n: 2, text: "x"},
+		} {
+			if err := n.write(j); err != nil {
+				t.Fatal(err)
+			}
+		}
+		closed(t, j)
+		path := filepath.Join(dir, "00000001.journal")
+		body, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body = rewritten(t, body, func(i int, payload []byte) []byte {
+			if i == 1 {
+				return nil
+			}
+			return payload
+		})
+		if err := os.WriteFile(path, body, 0o666); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 { // as it is, and compacted
+			again := open(t, dir, journal.Config{CompactAt: 1})
+			if left := again.Left(key(0, 0)); left.Attempts != 2 || left.Open != nil {
+				t.Errorf("%v of attempt 2: %+v, want two attempts, none of them open", op, left)
+			}
+			closed(t, again)
+		}
+	}
+}
+
 // damaged is the file with an op that nobody knows in its first entry.
 func damaged(t *testing.T, body []byte) []byte {
+	t.Helper()
+	return rewritten(t, body, func(i int, payload []byte) []byte {
+		if i == 0 {
+			payload[0] = 99
+		}
+		return payload
+	})
+}
+
+// rewritten is the file with what change makes of each entry; of nil, nothing.
+func rewritten(t *testing.T, body []byte, change func(i int, payload []byte) []byte) []byte {
 	t.Helper()
 	h := frame.Header{Kind: "journal", Version: 1}
 	r, err := frame.NewReader(bytes.NewReader(body), int64(len(body)), h)
@@ -385,16 +441,16 @@ func damaged(t *testing.T, body []byte) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	first := true
+	i := 0
 	err = frame.Salvage(r, func(payload []byte, err error) error {
 		if err != nil {
 			return err
 		}
-		payload = bytes.Clone(payload)
-		if first {
-			payload[0] = 99
+		payload = change(i, bytes.Clone(payload))
+		i++
+		if payload == nil {
+			return nil
 		}
-		first = false
 		return w.Write(payload)
 	})
 	if err != nil {

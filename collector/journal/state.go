@@ -26,36 +26,40 @@ func newState() *state {
 }
 
 // add takes the next entry. What comes late, for an attempt before the last, is only
-// counted.
+// counted. An attempt whose begin a power cut took keeps its number all the same: an
+// agent may bear it.
 func (s *state) add(e *Entry, k id) {
 	sm := s.samples[k]
 	open := s.open[k]
 	if open != nil && open.N != e.Attempt {
 		open = nil
 	}
+	unseen := uint32(e.Attempt) > sm.attempts
+	if unseen {
+		sm.attempts = uint32(e.Attempt)
+		delete(s.open, k) // the one before was over
+		open = nil
+	}
 	switch e.Op {
 	case OpBegin:
-		if uint32(e.Attempt) <= sm.attempts {
+		if !unseen {
 			return
 		}
-		sm.attempts = uint32(e.Attempt)
 		s.open[k] = &collector.OpenAttempt{N: e.Attempt, Endpoint: e.Endpoint}
 	case OpAgent:
 		if open != nil {
 			open.AgentID = e.ID
 		}
-		return
 	case OpRun:
 		if open != nil && !slices.Contains(open.ServerRuns, e.ID) {
 			open.ServerRuns = append(open.ServerRuns, e.ID)
 		}
-		return
 	case OpEnd:
 		if open != nil {
 			delete(s.open, k)
 		}
 		if !e.Charged {
-			return
+			break
 		}
 		paid := &sm.charged
 		if class, _ := collector.ClassNamed(e.Class); class.Rerollable() {
