@@ -282,10 +282,18 @@ func TestToleranceEndsTheRun(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := &scripted{script: func(collector.Attempt) step { return step{runErr: collector.ErrRejected} }}
-		c := setup(t, b, &shelf{atOnce: true}, func(cfg *collector.Config) { cfg.MaxFailures, cfg.Planned = 3, 10 })
+		j := &notebook{}
+		c := setup(t, b, &shelf{atOnce: true}, func(cfg *collector.Config) {
+			cfg.MaxFailures, cfg.Planned, cfg.Journal = 3, 10, j
+			cfg.Endpoints[0].MaxInFlight = 1
+		})
 		if err := c.Run(t.Context(), tasks(10)); !errors.Is(err, collector.ErrTolerance) {
 			t.Errorf("Run = %v, want %v", err, collector.ErrTolerance)
 		}
 		counts(t, c.Stats(), 0, 4, 0, 6)
+		// What the sink has is noted, that of the last one as well.
+		if last := j.lines[len(j.lines)-1]; last != "end t3-0/1 bad_request false" {
+			t.Errorf("the last note is %q, want the end of the fourth sample", last)
+		}
 	})
 }

@@ -160,10 +160,11 @@ func (w *worker) sample(ctx context.Context, cl claim) (passed bool, err error) 
 // fail gives the failure of the sample to the sink, and then notes the end of its last
 // attempt: where the process dies in between, the dataset knows better.
 func (w *worker) fail(ctx context.Context, cl *claim, failed *tokenize.Sample, class Class, charged bool) error {
-	if err := w.append(ctx, cl, failed, class, gainOf(failed)); err != nil {
+	err := w.append(ctx, cl, failed, class, gainOf(failed))
+	if !cl.settled {
 		return err
 	}
-	return w.end(cl, class, charged)
+	return errors.Join(err, w.end(cl, class, charged)) // also where it was one failure too many
 }
 
 // retry notes the end of an attempt before another one. An attempt that is still to be
