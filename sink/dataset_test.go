@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -227,6 +228,29 @@ func TestFollow(t *testing.T) {
 		if err := log.Follow(); err != nil || len(log.Commits) != i+1 {
 			t.Errorf("Follow: %d commits, %v", len(log.Commits), err)
 		}
+	}
+}
+
+// No two shards have one number, also those of other processes: a name never depends
+// on its digest alone.
+func TestShardNumbers(t *testing.T) {
+	t.Parallel()
+	b := sinktest.NewBuilder(5)
+	dir := interrupted(t, []*tokenize.Sample{b.Sample(b.Row(3, 4))}, sink.Config{})
+	for range 3 { // the first of them recovers
+		sinktest.Write(t, dir, sink.Config{}, []*tokenize.Sample{b.Sample(b.Row(5, 6))})
+	}
+	log, err := sink.ReadLog(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var numbers []string
+	for s := range log.Shards(sink.KindData) {
+		numbers = append(numbers, s.Path[:strings.LastIndexByte(s.Path, '-')])
+	}
+	want := []string{"data/part-run-0-0", "data/part-run-0-1", "data/part-run-0-2", "data/part-run-0-3"}
+	if !slices.Equal(numbers, want) {
+		t.Errorf("shards are %q, want %q", numbers, want)
 	}
 }
 

@@ -37,9 +37,10 @@
 //	RUN/{wal,data,failures,_commits}/.tmp-*  being written, or left behind
 //	RUN/orphans/                             what recovery and repair set aside
 //
-// hash8 begins the file's SHA-256. An entry is a Commit in JSON of CommitVersion: at
-// most one shard of data and one of failures with their sizes, digests and counts,
-// and the samples that they hold. The files of a commit never change.
+// No two commits of one writer have the same n; hash8 begins the file's SHA-256. An
+// entry is a Commit in JSON of CommitVersion: at most one shard of data and one of
+// failures with their sizes, digests and counts, and the samples that they hold. The
+// files of a commit never change.
 //
 // A Parquet shard is written with zstd at its fastest level, pages of 256 KB,
 // version 2, and row groups that are closed by tokens. An Arrow shard is an IPC

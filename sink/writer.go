@@ -34,7 +34,7 @@ type writer struct {
 	row     StoredRow
 	failure StoredFailure
 	strings []string
-	sealed  int // shards so far, for their names
+	sealed  int64 // the number in the next shards' names
 }
 
 // logged counts samples of a segment.
@@ -44,7 +44,12 @@ type logged struct {
 }
 
 func newWriter(d *Dataset, id int) *writer {
-	w := &writer{d: d, id: id, age: time.NewTimer(d.cfg.MaxShardAge)}
+	// Never one that an earlier process had committed: a rename replaces what is there,
+	// and the digest's 32 bits in the name are not enough for every run.
+	d.logMu.Lock()
+	sealed := d.nextSeq - 1
+	d.logMu.Unlock()
+	w := &writer{d: d, id: id, age: time.NewTimer(d.cfg.MaxShardAge), sealed: sealed}
 	w.age.Stop()
 	if d.cfg.Format == Arrow {
 		w.columns = newColumnSet()
