@@ -47,6 +47,7 @@ func TestContradictions(t *testing.T) {
 		{"no trace", "/trace", func([]byte) []byte { return []byte("null") }, "has no trace"},
 		{"no result of a tool", "/trace", replace(`"role":"tool","tool_call_id":"call_`, `"role":"tool","tool_call_id":"other_`), "does not show the result of call"},
 		{"a step counts more", "/steps", replace(`"completion_tokens":(\d+)`, `"completion_tokens":1$1`), "tokens, the step counted"},
+		{"a step counts nothing", "/steps", replace(`"completion_tokens":\d+`, `"completion_tokens":null`), "does not say how many tokens"},
 		{"a failed step", "/steps", replace(`"status":"success"`, `"status":"failed"`), "is failed"},
 		{"a step is missing", "/steps", func(b []byte) []byte {
 			return append([]byte("["), b[bytes.Index(b, []byte("},{"))+2:]...)

@@ -123,7 +123,10 @@ func (m *memory) calls(ctx context.Context, g *agent) ([]recalledCall, error) {
 		if status := deref(s.Status); status != "success" {
 			return nil, gone("step %s is %s", s.ID, g.said(status))
 		}
-		if s.CompletionTokens == nil || *s.CompletionTokens == 0 {
+		if s.CompletionTokens == nil {
+			return nil, gone("step %s does not say how many tokens it made", s.ID)
+		}
+		if *s.CompletionTokens == 0 {
 			continue
 		}
 		t, err := g.lateTrace(ctx, s.ID)
