@@ -14,6 +14,9 @@ import (
 //	RetryDelay() time.Duration // 0: the server named no delay
 //
 // anywhere in its chain. The delay counts for the retry of that attempt only.
+//
+// What is rolled again fails the sample where Config.DataRetries, 0 by default, allows
+// no more.
 var (
 	// ErrBusy: the server lives and asks to be asked later (429, lock conflicts).
 	// Retried on a new agent; up to Config.BusyMax that costs none of the retries.
@@ -38,15 +41,16 @@ var (
 	// sample fails; another attempt would be refused as well.
 	ErrRejected = errors.New("collector: request rejected")
 	// ErrMalformedCall: the model wrote a tool call that the server cannot read, and
-	// the server gave up the rollout for it. The sample fails.
+	// the server gave up the rollout for it. Rolled again as Config.DataRetries says.
 	ErrMalformedCall = errors.New("collector: malformed tool call")
-	// ErrContextOverflow: the conversation outgrew the context window. The sample
-	// fails.
+	// ErrContextOverflow: the conversation outgrew the context window. Rolled again
+	// as Config.DataRetries says.
 	ErrContextOverflow = errors.New("collector: context window exceeded")
 	// ErrAgent: the server answered and says that the rollout went wrong (stop
-	// reason error, cancelled, …). The sample fails.
+	// reason error, cancelled, …). Rolled again as Config.DataRetries says.
 	ErrAgent = errors.New("collector: agent ended with an error")
-	// ErrTool: a tool on our side of the wire failed. The sample fails.
+	// ErrTool: a tool on our side of the wire failed. Rolled again as
+	// Config.DataRetries says.
 	ErrTool = errors.New("collector: client tool failed")
 	// ErrNoTurns: the answer holds no token data. The sample fails.
 	ErrNoTurns = errors.New("collector: reply without turns")
