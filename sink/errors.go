@@ -39,7 +39,12 @@ type ShardError struct {
 }
 
 func (e *ShardError) Error() string {
-	return "shard " + e.Path + ": " + e.Op + ": " + e.Err.Error()
+	err := e.Err
+	// The operating system names the file and the call once more.
+	if p, ok := err.(*fs.PathError); ok && p.Path == e.Path {
+		err = p.Err
+	}
+	return e.Path + ": " + e.Op + ": " + err.Error()
 }
 
 // Unwrap returns the cause.

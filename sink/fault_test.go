@@ -216,6 +216,24 @@ func TestErrorKinds(t *testing.T) {
 	}
 }
 
+// A person reads which file, what was tried, and what came of it, each once; the file
+// may be of the write-ahead log.
+func TestErrorText(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		err  sink.ShardError
+		want string
+	}{
+		{sink.ShardError{Path: "run/wal/00000001.wal", Op: "sync", Err: syscall.EIO}, "run/wal/00000001.wal: sync: input/output error"},
+		{sink.ShardError{Path: "run/data/x", Op: "create", Err: &fs.PathError{Op: "open", Path: "run/data/x", Err: syscall.EACCES}}, "run/data/x: create: permission denied"},
+		{sink.ShardError{Path: "run", Op: "create", Err: &fs.PathError{Op: "mkdir", Path: "run/wal", Err: syscall.EACCES}}, "run: create: mkdir run/wal: permission denied"},
+	} {
+		if got := tt.err.Error(); got != tt.want {
+			t.Errorf("Error() = %q, want %q", got, tt.want)
+		}
+	}
+}
+
 func TestCreateWithoutFolder(t *testing.T) {
 	t.Parallel()
 	if _, err := sink.Create(filepath.Join(t.TempDir(), "none"), sink.Config{}); !errors.Is(err, os.ErrNotExist) {
