@@ -92,7 +92,7 @@ func TestDiskFull(t *testing.T) {
 			`)
 			for _, want := range []string{
 				`(?m)^exit code 6$`,
-				`(?m)^rollout: storage failed: shard \S+/(data|wal)/\S+: (write|sync|create): .*no space left on device$`,
+				`(?m)^rollout: storage failed: \S+/(data|wal)/\S+: (write|sync|create): .*no space left on device$`,
 				`(?m)^hint: make room on the disk, or collect into a folder elsewhere with --out; what is committed in \S+ is whole$`,
 				`(?m)^\S+/run: ok: [1-9][0-9]* commits, .*; [1-9][0-9]* samples, 0 of them failed; `,
 				`(?m)^[1-9][0-9]+$`, // rows that inspect reads
@@ -191,10 +191,10 @@ func TestStopped(t *testing.T) {
 		text            string
 	}{
 		{"nothing", nil, nil, exitOK, ""},
-		{"storage, which stopped the run", fmt.Errorf("%w: %w", collector.ErrStorage, full), full, exitStorage, "storage failed: shard p: write: no space left on device"},
-		{"storage at the end", nil, full, exitStorage, "storage failed: shard p: write: no space left on device"},
-		{"storage while interrupted", errInterrupted, full, exitStorage, "storage failed: shard p: write: no space left on device"},
-		{"storage after another end", collector.ErrAuth, full, exitStorage, "collector: not authorized\nstorage failed: shard p: write: no space left on device"},
+		{"storage, which stopped the run", fmt.Errorf("%w: %w", collector.ErrStorage, full), full, exitStorage, "storage failed: p: write: no space left on device"},
+		{"storage at the end", nil, full, exitStorage, "storage failed: p: write: no space left on device"},
+		{"storage while interrupted", errInterrupted, full, exitStorage, "storage failed: p: write: no space left on device"},
+		{"storage after another end", collector.ErrAuth, full, exitStorage, "collector: not authorized\nstorage failed: p: write: no space left on device"},
 		{"something else", collector.ErrAuth, nil, exitUnusable, "collector: not authorized"},
 	} {
 		err := c.stopped(tt.runErr, tt.sinkErr)
