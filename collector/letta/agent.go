@@ -107,6 +107,7 @@ func (g *agent) Run(ctx context.Context) (*collector.Reply, error) {
 	if err == nil && g.taken {
 		err = g.settle(ctx, reply)
 	}
+	err = g.missing(err)
 	if len(g.evidence.Sends) > 0 {
 		reply.Output = g.evidence.Sends[len(g.evidence.Sends)-1].Response.Output()
 	}

@@ -230,6 +230,42 @@ func TestRepeatedSend(t *testing.T) {
 	}
 }
 
+// TestDeletedMeanwhile: an agent that is deleted while it is taken over is gone. That is
+// no refusal of the task.
+func TestDeletedMeanwhile(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name   string
+		sent   int
+		before string // in the path of the request before which it is deleted
+	}{
+		{"before its system text is read", 1, "/v1/messages/"},
+		{"before the first send", 0, "/messages"},
+		{"before its messages are read", 1, "/messages"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			l, web := simulated(t, lettasim.Config{}, nil)
+			b := backendAt(t, web.URL, letta.AgentConfig{SystemText: test.before == "/v1/messages/"})
+			id := orphan(t, b, 1, scripted(1).Task.Messages[:test.sent]...)
+			web.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if strings.Contains(r.URL.Path, test.before) {
+					l.ServeHTTP(severed{}, httptest.NewRequest(http.MethodDelete, "/v1/agents/"+id, nil))
+				}
+				l.ServeHTTP(w, r)
+			})
+			g, err := b.Reattach(t.Context(), scripted(1), collector.OpenAttempt{N: 1, AgentID: id})
+			if err == nil {
+				_, err = g.Run(t.Context())
+				closeAgent(t, g)
+			}
+			if collector.Classify(err) != collector.ClassLost {
+				t.Errorf("%s: %v, want gone", collector.Classify(err), err)
+			}
+		})
+	}
+}
+
 // TestNoServer: a request that never left this machine is not looked for.
 func TestNoServer(t *testing.T) {
 	t.Parallel()

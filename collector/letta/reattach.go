@@ -55,7 +55,7 @@ func (b *Backend) reattach(ctx context.Context, a collector.Attempt, left collec
 	for _, run := range left.ServerRuns {
 		g.known[run] = true
 	}
-	if err := g.prepareAgain(ctx); err != nil {
+	if err := g.missing(g.prepareAgain(ctx)); err != nil {
 		if !errors.Is(err, collector.ErrGone) || cfg.Keep {
 			return nil, err // to be tried again, or to be looked at
 		}
@@ -173,6 +173,15 @@ func (g *agent) serverRuns(ctx context.Context) ([]Run, error) {
 		return nil, err
 	}
 	return runs, nil
+}
+
+// missing is err, as one that wraps collector.ErrGone where an agent that was taken over
+// is not there any more, or something of it: another attempt may go well.
+func (g *agent) missing(err error) error {
+	if !g.taken || !IsNotFound(err) || errors.Is(err, collector.ErrGone) {
+		return err
+	}
+	return gone("agent %s: %w", g.state.ID, err)
 }
 
 // gone is an error that wraps collector.ErrGone.
