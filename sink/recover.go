@@ -179,10 +179,8 @@ func (d *Dataset) replaySegment(w *writer, known attempts, name string, last boo
 	})
 	var shard *ShardError
 	switch {
-	case err == nil, errors.Is(err, ErrNewer), errors.As(err, &shard):
+	case err == nil, errors.Is(err, ErrNewer), errors.Is(err, ErrCorrupt), errors.As(err, &shard):
 		return err
-	case errors.Is(err, ErrCorrupt):
-		return fmt.Errorf("%w (`rollout verify --repair %s` keeps all that is whole)", err, d.dir)
 	case errors.Is(err, fs.ErrNotExist):
 		err = fmt.Errorf("%w: is another process at work on the folder?", err)
 	}

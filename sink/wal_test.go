@@ -320,7 +320,7 @@ func TestRepair(t *testing.T) {
 	if !ok || !errors.Is(err, sink.ErrCorrupt) {
 		t.Fatalf("Create() = %v, want a *frame.CorruptError", err)
 	}
-	for _, part := range []string{"wal/00000001.wal", fmt.Sprintf("offset %d", damage.Offset), "rollout verify --repair " + dir} {
+	for _, part := range []string{"wal/00000001.wal", fmt.Sprintf("offset %d", damage.Offset)} {
 		if !strings.Contains(err.Error(), part) {
 			t.Errorf("%q does not say %q", err, part)
 		}

@@ -64,6 +64,9 @@ of which there may be more, in any order. Everything else may change.`,
 			l.bad = l.config.checkComplete()
 		}
 		if err := l.err(); err != nil {
+			if o.resume && earlier == nil {
+				err = withHint(err, l.config.Output.Dir+" holds no run that could be continued, and one that begins needs these: is --out the folder that you mean?")
+			}
 			return err
 		}
 		return p.collect(cmd.Context(), l, earlier, &o)

@@ -1,11 +1,14 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/spf13/cobra"
 
 	"github.com/rollout-rl/rollout/sink"
+	"github.com/rollout-rl/rollout/sink/frame"
 )
 
 func (p *program) verifyCmd() *cobra.Command {
@@ -91,16 +94,25 @@ func (p *program) verified(dir string, r sink.VerifyReport, asJSON bool) error {
 		}
 		state := "ok"
 		if r.ProblemCount > 0 {
-			state = fmt.Sprintf("%d problems", r.ProblemCount)
+			state = plural(r.ProblemCount, "problem")
 			if hidden := r.ProblemCount - int64(len(problems)); hidden > 0 {
 				state += fmt.Sprintf(", %d of them not listed", hidden)
 			}
 		}
 		fmt.Fprintf(p.stdout, "%s: %s: %d commits, %d shards, %s; %d samples, %d of them failed; %d rows, %d failure rows; %d tokens, %d trainable\n",
 			dir, state, r.Commits, r.Shards, humanBytes(r.Bytes), r.Samples, r.Failed, r.Rows, r.Failures, r.Tokens.Total, r.Tokens.Trainable)
+		if slices.ContainsFunc(r.Problems, mendable) {
+			fmt.Fprintf(p.stderr, "hint: %s\n", repairHint(dir))
+		}
 	}
 	if r.ProblemCount > 0 {
 		return silentError(exitVerify)
 	}
 	return nil
+}
+
+// mendable reports whether verify --repair can do something about a problem.
+func mendable(problem error) bool {
+	_, ok := errors.AsType[*frame.CorruptError](problem)
+	return ok
 }

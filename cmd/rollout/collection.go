@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -180,10 +181,11 @@ func (c *collection) watchEngine() (err error) {
 	if len(c.config.Server.EngineMetrics) == 0 {
 		return nil
 	}
-	failing := false // of one goroutine
+	failing, seen := false, false // of one goroutine
 	c.engine, err = engine.New(engine.Config{
 		URLs: c.config.Server.EngineMetrics,
 		Seen: func(e limit.Engine) {
+			seen = true
 			if failing {
 				failing = false
 				c.log.Info("engine metrics back")
@@ -200,7 +202,11 @@ func (c *collection) watchEngine() (err error) {
 			}
 			failing = true
 			c.log.Warn("engine metrics", "error", err)
-			c.display.say("the engine's metrics cannot be read, and nothing grows meanwhile: %v", err)
+			if seen {
+				c.display.say("the engine's metrics cannot be read any more: for 5 minutes nothing grows without them: %v", err)
+			} else {
+				c.display.say("the engine's metrics cannot be read, and bound nothing until they can: %v", err)
+			}
 		},
 	})
 	if err != nil {
@@ -236,21 +242,29 @@ func (c *collection) recovered(r sink.Recovery, found journal.Found) {
 	c.log.Info("recovered", "samples", r.Replayed, "commits", r.Commits, "segments", r.Segments, "torn_bytes", r.TornBytes,
 		"temporaries", r.Temporaries, "orphans", len(r.Orphans), "open_attempts", len(c.leftovers.open))
 	c.recovery = recovery{Samples: r.Replayed, Open: len(c.leftovers.open)}
-	text := fmt.Sprintf("recovered: %d finished samples from the write-ahead log", r.Replayed)
+	var parts []string
+	if r.Replayed > 0 {
+		parts = append(parts, plural(r.Replayed, "finished sample")+" from the write-ahead log")
+	}
 	if n := len(c.leftovers.open); n > 0 {
-		text += fmt.Sprintf("; %d attempts were in flight and are looked for on the servers", n)
+		parts = append(parts, plural(int64(n), "attempt")+" that an earlier process had in flight, looked for on the servers now")
 	}
 	if n := len(r.Orphans); n > 0 {
-		text += fmt.Sprintf("; %d shards that no commit names are in orphans/", n)
+		parts = append(parts, plural(int64(n), "file")+" that no commit names, now in orphans/")
 	}
-	c.display.note("%s", text)
+	if parts != nil {
+		c.display.note("recovered: %s", strings.Join(parts, "; "))
+	}
 }
 
 // openError is the error of a folder whose files cannot be taken up again.
 func openError(dir string, err error) error {
-	if _, damaged := errors.AsType[*frame.CorruptError](err); damaged || errors.Is(err, sink.ErrCorrupt) {
+	if _, damaged := errors.AsType[*frame.CorruptError](err); damaged {
+		return withHint(withExit(exitVerify, fmt.Errorf("%s: %w", dir, err)), repairHint(dir))
+	}
+	if errors.Is(err, sink.ErrCorrupt) {
 		return withHint(withExit(exitVerify, fmt.Errorf("%s: %w", dir, err)),
-			"rollout verify "+shellWord(dir)+" lists what is damaged; rollout verify --repair keeps all that is whole")
+			"rollout verify "+shellWord(dir)+" lists what is damaged; a commit or a shard cannot be mended: put a copy back, or begin another run with --out")
 	}
 	if errors.Is(err, sink.ErrNewer) || errors.Is(err, frame.ErrNewer) {
 		return withHint(withExit(exitFolder, fmt.Errorf("%s: %w", dir, err)), "use a newer rollout")
@@ -290,6 +304,9 @@ func (c *collection) run(ctx context.Context) error {
 	s := summarize(stats, written, c.prompter.Stats(), &c.tally, took)
 	s.RunID, s.Dir, s.BadTasks = c.info.ID, c.folder.dir, c.tasks.bad
 	s.Invocation, s.Recovered, s.OpenFound = len(c.info.Invocations), c.recovery.Samples, c.recovery.Open
+	if sinkErr != nil {
+		s.Durable = durable(c.folder.dir)
+	}
 	end := c.end(s, c.stopped(runErr, sinkErr))
 	s.addTail(c.config.Run.Tail.String(), stats.Unstarted, tail)
 	c.log.tail(s.Tail)

@@ -51,14 +51,29 @@ func (c *collection) stopped(runErr, sinkErr error) error {
 	err := withExit(exitStorage, fmt.Errorf("storage failed: %w", sinkErr))
 	switch dir := c.folder.dir; {
 	case errors.Is(sinkErr, sink.ErrFull):
-		err = withHint(err, "make room on the disk, or collect into a folder elsewhere with --out; what is committed in "+dir+" is whole")
+		err = withHint(err, "make room on the disk, then continue with: "+resumeCommand(dir)+"; what is finished is kept")
 	case errors.Is(sinkErr, sink.ErrPermission):
-		err = withHint(err, "give yourself the right to write into "+dir+", or collect into another folder with --out; what is committed is whole")
+		err = withHint(err, "give yourself the right to write into "+dir+", then continue with: "+resumeCommand(dir)+"; what is finished is kept")
 	}
 	if runErr == nil || interrupted(runErr) || errors.Is(runErr, collector.ErrStorage) {
 		return err
 	}
 	return errors.Join(runErr, err)
+}
+
+// durable is how many samples wait in the write-ahead log of a run for their shard. What
+// cannot be read is not counted: it is only told, and the next process reads it again.
+func durable(dir string) (n int) {
+	log, err := sink.ReadLog(dir)
+	if err != nil {
+		return 0
+	}
+	for _, err := range log.Waiting() {
+		if err == nil {
+			n++
+		}
+	}
+	return n
 }
 
 // interrupted reports whether a run was ended by its user.
@@ -94,7 +109,11 @@ func (c *collection) end(s *summary, err error) error {
 		return err
 	case s.Remaining > 0 && c.retryFailed && err == nil && c.ending.Load() == 0:
 		s.Outcome = "retried"
-		return withHint(withExit(exitInterrupted, fmt.Errorf("%d of %d samples remain: --retry-failed took up only those that had failed", s.Remaining, s.Planned)),
+		none := ""
+		if s.Attempts == 0 {
+			none = ", and there were none"
+		}
+		return withHint(withExit(exitInterrupted, fmt.Errorf("%d of %d samples remain: --retry-failed took up only those that had failed%s", s.Remaining, s.Planned, none)),
 			"continue with: "+resumeCommand(c.folder.dir))
 	case s.Remaining > 0:
 		s.Outcome = "interrupted"

@@ -47,7 +47,7 @@ const (
 func lockRun(dir string) (*runLock, error) {
 	f, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_CREATE|os.O_RDWR, 0o666)
 	if err != nil {
-		return nil, withExit(exitStorage, err)
+		return nil, withHint(withExit(exitStorage, err), "whoever works on a run must be able to write into its folder")
 	}
 	var held holder
 	for range lockTries {

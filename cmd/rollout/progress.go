@@ -25,7 +25,7 @@ type display struct {
 	now   func() time.Time
 
 	mu    sync.Mutex
-	drawn int // lines of the live block that stand on the screen
+	drawn []int // columns of the lines of the live block that stand on the screen
 	meter meter
 }
 
@@ -107,17 +107,22 @@ func (d *display) draw(lines []string) {
 	for _, l := range lines {
 		b.WriteString(l)
 		b.WriteByte('\n')
+		d.drawn = append(d.drawn, visible(l))
 	}
-	d.drawn = len(lines)
 	_, _ = d.out.Write(b.Bytes()) // a terminal that is gone is no reason to stop a run
 }
 
-// erase writes what takes the live block off the screen.
+// erase writes what takes the live block off the screen. A terminal that became
+// narrower since has wrapped its lines.
 func (d *display) erase(b *bytes.Buffer) {
-	if d.drawn > 0 {
-		fmt.Fprintf(b, "\r\x1b[%dA\x1b[J", d.drawn)
+	width, rows := d.width(), 0
+	for _, n := range d.drawn {
+		rows += max(1, (n+width-1)/width)
 	}
-	d.drawn = 0
+	if rows > 0 {
+		fmt.Fprintf(b, "\r\x1b[%dA\x1b[J", rows)
+	}
+	d.drawn = d.drawn[:0]
 }
 
 func (d *display) clear() {
@@ -169,12 +174,21 @@ func (d *display) finish(s *summary) {
 	case displayJSON:
 		writeEvent(d.out, "done", map[string]any{"summary": s})
 	case displayPlain, displayLive:
-		fmt.Fprintf(d.talk, "rollout: run %s in %s: %s\n\n%s\n", s.RunID, s.Dir, s.Outcome, s.text())
+		fmt.Fprintf(d.talk, "rollout: run %s in %s: %s\n\n%s\n", s.RunID, s.Dir, s.Outcome, d.folded(s.text()))
 		for _, hint := range s.Hints {
 			fmt.Fprintf(d.talk, "hint: %s\n", hint)
 		}
 	case displayQuiet:
 	}
+}
+
+// folded folds lines that begin with a name, as those of a summary do, on a terminal;
+// elsewhere a line is a line.
+func (d *display) folded(text string) string {
+	if d.mode != displayLive {
+		return text
+	}
+	return fold(text, d.width()-1, len("  committed  "))
 }
 
 // A meter turns counts into rates over the last half minute.

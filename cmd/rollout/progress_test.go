@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -48,7 +49,7 @@ func TestViewBlock(t *testing.T) {
 func TestViewLine(t *testing.T) {
 	t.Parallel()
 	v := midway()
-	const want = "rollout: 1,000/2,000 done, 47/48 in flight, 48.2 samples/s, 1.23M tokens/s, " +
+	const want = "rollout: 1,000/2,000 done, in flight 47/48, 48.2 samples/s, 1.23M tokens/s, " +
 		"13 failed (token_mismatch 8, agent_error 5), 12 retries, 20.7s left, oldest task [31m #3: run for 12.0s, attempt 2, 1m35s in all at http://two"
 	if got := v.line(); got != want {
 		t.Errorf("line:\n%s\nwant:\n%s", got, want)
@@ -70,8 +71,8 @@ func TestViewOfAResumedRun(t *testing.T) {
 	v.draining, v.until = true, v.now.Add(252*time.Second)
 	got := strings.Join(v.block(92, false), "\n")
 	want := strings.TrimPrefix(`
-  1,000/2,000  ████████████████████░░░░░░░░░░░░░░░░░░░░  50.0%  draining 47, at most 4m12s
-  in flight 47/32, may grow to 64   48.2 samples/s   1.23M tokens/s   3 shards, 12.3 MB
+  1,000/2,000  █████████████████░░░░░░░░░░░░░░░░░  50.0%  draining, 47 to go, at most 4m12s
+  in flight 47   48.2 samples/s   1.23M tokens/s   3 shards, 12.3 MB
   resumed   710 done before (12 from the write-ahead log), 38 of 40 in flight taken over, …`, "\n")
 	if got != want {
 		t.Errorf("block:\n%s\nwant:\n%s", got, want)
@@ -110,6 +111,66 @@ func TestDisplayLive(t *testing.T) {
 	d.clear()
 	if got, want := screen(out.String()), "rollout: hello"; got != want {
 		t.Errorf("screen:\n%s\nwant:\n%s", got, want)
+	}
+}
+
+// The same on a terminal that was made narrower meanwhile, and so wrapped the block.
+func TestDisplayResized(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	width := 80
+	d := &display{mode: displayLive, out: &out, talk: &out, width: func() int { return width }, now: time.Now, paint: true}
+	v := midway()
+	d.show(v)
+	rows := 0
+	for _, line := range v.block(80, false) {
+		rows += (utf8.RuneCountInString(line) + 29) / 30
+	}
+	out.Reset()
+	width = 30
+	d.say("hello")
+	if want := fmt.Sprintf("\r\x1b[%dA\x1b[J", rows); !strings.HasPrefix(out.String(), want) {
+		t.Errorf("erased with %q, want %q: the %d rows that it takes now", out.String(), want, rows)
+	}
+}
+
+// What is folded has every word, in lines that fit where the words do.
+func TestFold(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ name, text, want string }{
+		{"short", "  a  one two\n", "  a  one two\n"},
+		{"exact", "  a  one two three\n", "  a  one two three\n"},
+		{"long", "  a  one two three four five six\n\nb\n", "  a  one two three\n     four five six\n\nb\n"},
+		{"no end", "  a  one two three four", "  a  one two three\n     four"},
+		{"wide runes", "  ä  öne twö thrée fóur", "  ä  öne twö thrée\n     fóur"},
+		{"one word", "  a  onetwothreefourfivesix seven", "  a  onetwothreefourfivesix seven"},
+	} {
+		if got := fold(tt.text, 18, 5); got != tt.want {
+			t.Errorf("%s:\n%q, want\n%q", tt.name, got, tt.want)
+		}
+	}
+	if n := visible(painter(true).red("fünf!") + "\n"); n != 6 {
+		t.Errorf("visible = %d, want 6", n)
+	}
+}
+
+// How many may be in flight is only said where it says something.
+func TestViewFlight(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name       string
+		limit, max int
+		draining   bool
+		want       string
+	}{
+		{"no limit but the highest", 24, 24, false, "23/24"},
+		{"a limit", 19, 24, false, "23, limit 19 of 24"},
+		{"draining", 19, 24, true, "23"},
+	} {
+		v := view{Stats: collector.Stats{InFlight: 23, Endpoints: []collector.EndpointStats{{Limit: tt.limit, Max: tt.max}}}, draining: tt.draining}
+		if got := v.flight(); got != tt.want {
+			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
+		}
 	}
 }
 

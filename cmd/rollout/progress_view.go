@@ -39,9 +39,9 @@ func (v *view) end() string {
 	case !v.draining:
 		return ""
 	case v.until.IsZero():
-		return fmt.Sprintf("draining %d", v.InFlight)
+		return fmt.Sprintf("draining, %d to go", v.InFlight)
 	}
-	return fmt.Sprintf("draining %d, at most %s", v.InFlight, humanDuration(max(0, v.until.Sub(v.now)).Round(time.Second)))
+	return fmt.Sprintf("draining, %d to go, at most %s", v.InFlight, humanDuration(max(0, v.until.Sub(v.now)).Round(time.Second)))
 }
 
 // failed sums failing up.
@@ -100,20 +100,24 @@ func (v *view) most() (n int) {
 	return n
 }
 
-// flight is how many samples are in flight, of how many that may be.
+// flight is how many samples are in flight, and of how many that may be. After a cut
+// there are more than the limit says, until enough of them are done.
 func (v *view) flight() string {
-	text := fmt.Sprintf("%d/%d", v.InFlight, v.slots())
-	if most := v.most(); most != v.slots() {
-		text += fmt.Sprintf(", may grow to %d", most)
+	limit, most := v.slots(), v.most()
+	switch {
+	case v.draining: // the limit is for what is taken up
+		return fmt.Sprint(v.InFlight)
+	case limit == most:
+		return fmt.Sprintf("%d/%d", v.InFlight, most)
 	}
-	return text
+	return fmt.Sprintf("%d, limit %d of %d", v.InFlight, limit, most)
 }
 
 // line is the whole state in one line.
 func (v *view) line() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "rollout: %s/%s done, %d/%d in flight, %s samples/s, %s tokens/s",
-		humanCount(int64(done(v.Stats))), humanCount(int64(v.Planned)), v.InFlight, v.slots(), humanRate(v.rate), humanRate(v.tokens))
+	fmt.Fprintf(&b, "rollout: %s/%s done, in flight %s, %s samples/s, %s tokens/s",
+		humanCount(int64(done(v.Stats))), humanCount(int64(v.Planned)), v.flight(), humanRate(v.rate), humanRate(v.tokens))
 	if n := v.failed(); n > 0 {
 		fmt.Fprintf(&b, ", %d failed (%s)", n, classes(v.failing))
 	}
@@ -158,7 +162,7 @@ func (v *view) block(width int, paint painter) []string {
 		lines = append(lines, "  "+paint.red(cut(fmt.Sprintf("failed %d   %s", n, classes(v.failing)), width-3)))
 	}
 	if v.Retries > 0 {
-		lines = append(lines, "  "+paint.yellow(cut(fmt.Sprintf("retries %d   %s", v.Retries, classes(v.retried())), width-3)))
+		lines = append(lines, "  "+paint.yellow(cut(fmt.Sprintf("retries %d   %s", v.Retries, cmp.Or(classes(v.retried()), "of what an earlier process cut off or lost")), width-3)))
 	}
 	if text := v.recoveredText(); text != "" {
 		lines = append(lines, "  "+cut(text, width-3))

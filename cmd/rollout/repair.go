@@ -31,8 +31,8 @@ func (p *program) repair(dir string, dryRun bool) (damaged bool, err error) {
 		return false, nil
 	}
 	for _, s := range plan.Segments {
-		p.say("%s: %d bytes in %d places cannot be read; %d samples are whole and are kept; the damaged file goes to %s",
-			s.Path, s.LostBytes, len(s.Damage), s.Samples, s.Aside)
+		p.say("%s: %d bytes in %s cannot be read; %s whole and kept; the damaged file goes to %s",
+			s.Path, s.LostBytes, plural(int64(len(s.Damage)), "place"), plural(int64(s.Samples), "sample"), s.Aside)
 		for _, d := range s.Damage {
 			p.say("%s: %v", s.Path, d)
 		}
@@ -41,7 +41,7 @@ func (p *program) repair(dir string, dryRun bool) (damaged bool, err error) {
 		p.say("%v", err)
 	}
 	if len(notes) > 0 {
-		p.say("%s: %d places cannot be read; every entry that is whole is kept", journalDir, len(notes))
+		p.say("%s: %s cannot be read; every entry that is whole is kept", journalDir, plural(int64(len(notes)), "place"))
 	}
 	if dryRun {
 		return true, nil
@@ -60,6 +60,11 @@ func (p *program) repair(dir string, dryRun bool) (damaged bool, err error) {
 	}
 	p.say("%s: repaired; %s collects again what was lost", dir, resumeCommand(dir))
 	return true, nil
+}
+
+// repairHint is what to do about a damaged write-ahead log or journal.
+func repairHint(dir string) string {
+	return "rollout verify --repair " + shellWord(dir) + " keeps all that is whole; --dry-run says what that is"
 }
 
 // journalDamage lists what cannot be read in the journal of a run.

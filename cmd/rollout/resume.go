@@ -22,7 +22,7 @@ func (p *program) findRun(l *loader, o *collectOptions) (*earlierRun, error) {
 		if o.retryFailed {
 			return nil, withHint(withExit(exitFolder, fmt.Errorf("%s: holds no run whose failures could be retried", dir)), "give the folder of a run with --out")
 		}
-		return nil, nil
+		return nil, checkNewRun(dir)
 	}
 	e := new(earlierRun)
 	var err error
@@ -30,7 +30,7 @@ func (p *program) findRun(l *loader, o *collectOptions) (*earlierRun, error) {
 		if e.folder, err = openRun(dir); err != nil {
 			return nil, err
 		}
-		if s := e.folder.lock.stale; s.PID != 0 {
+		if s := e.folder.lock.stale; s.PID != 0 && !o.quiet {
 			p.say("%s: was left by a sudden end (%s)", dir, s)
 		}
 	} else if h, held := locked(dir); held {

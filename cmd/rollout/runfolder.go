@@ -22,6 +22,8 @@ const (
 	lockFile   = "lock"
 	reportFile = "report.json"
 	journalDir = "journal"
+
+	temporary = ".tmp-" // how the name of a file begins that is being written
 )
 
 // runVersion is the version of run.json. A newer one is refused.
@@ -122,7 +124,7 @@ func checkNewRun(dir string) error {
 	var foreign []string
 	for _, e := range entries {
 		switch name := e.Name(); {
-		case name == lockFile, name == tasksFile, strings.HasPrefix(name, ".tmp-"):
+		case name == lockFile, name == tasksFile, strings.HasPrefix(name, temporary):
 			// A start that ended before run.json left nothing to lose.
 		case name == runFile:
 			if h, held := locked(dir); held {
@@ -179,7 +181,22 @@ func openRun(dir string) (*runFolder, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &runFolder{dir: dir, lock: lock}, nil
+	f := &runFolder{dir: dir, lock: lock}
+	if err := f.clear(); err != nil {
+		return nil, withExit(exitStorage, errors.Join(err, f.close()))
+	}
+	return f, nil
+}
+
+// clear removes what writeDurably left where a process died in it.
+func (f *runFolder) clear() error {
+	entries, err := os.ReadDir(f.dir)
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), temporary) {
+			err = errors.Join(err, os.Remove(filepath.Join(f.dir, e.Name())))
+		}
+	}
+	return err
 }
 
 // hasRun reports whether dir is the folder of a run, by the file that makes it one.
@@ -234,7 +251,7 @@ func (f *runFolder) close() error { return f.lock.close() }
 // writeDurably makes dir/name appear whole: written aside, synced, renamed, and
 // the folder synced.
 func writeDurably(dir, name string, write func(io.Writer) error) error {
-	f, err := os.CreateTemp(dir, ".tmp-"+name+"-*")
+	f, err := os.CreateTemp(dir, temporary+name+"-*")
 	if err != nil {
 		return err
 	}

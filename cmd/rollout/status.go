@@ -90,6 +90,6 @@ func (d *display) block(head string, lines []string) {
 	if d.mode == displayLive {
 		d.erase(&b)
 	}
-	fmt.Fprintf(&b, "rollout: %s\n%s\n", head, strings.Join(lines, "\n"))
+	fmt.Fprintf(&b, "rollout: %s\n%s\n", head, d.folded(strings.Join(lines, "\n")))
 	_, _ = d.talk.Write(b.Bytes()) // a terminal that is gone is no reason to stop a run
 }

@@ -114,6 +114,9 @@ type summary struct {
 	Failed    int `json:"failed"`
 	Skipped   int `json:"skipped"`
 	Remaining int `json:"remaining"`
+	// Durable is the part of Remaining that is finished, where the storage failed: it
+	// waits in the write-ahead log for its shard, which the next invocation makes.
+	Durable int `json:"durable,omitempty"`
 
 	// Earlier is the part of them that earlier processes did. Of their samples this
 	// one found Recovered in the write-ahead log, and OpenFound attempts in flight, of
@@ -248,10 +251,18 @@ func (s *summary) text() string {
 		skipped = "   cut by the tail policy"
 	}
 	line("skipped", "%7d%s", s.Skipped, skipped)
-	line("remaining", "%7d", s.Remaining)
+	durable := ""
+	if s.Durable > 0 {
+		durable = fmt.Sprintf("   %d of them finished, in the write-ahead log", s.Durable)
+	}
+	line("remaining", "%7d%s", s.Remaining, durable)
 	b.WriteByte('\n')
 
-	if s.Invocation > 1 {
+	switch {
+	case s.Invocation > 1 && s.Attempts == 0 && s.Shards == 0:
+		line("resumed", "%s; invocation %d had nothing to do", s.resumed(), s.Invocation)
+		return b.String()
+	case s.Invocation > 1:
 		line("resumed", "%s; what follows is of invocation %d alone", s.resumed(), s.Invocation)
 	}
 

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // printJSON prints one line of JSON to stdout.
@@ -93,6 +94,56 @@ func percent(part, whole int64) string {
 		return "0%"
 	}
 	return strconv.FormatFloat(100*float64(part)/float64(whole), 'f', 1, 64) + "%"
+}
+
+// visible is how many columns a line takes on a terminal, its colours left out.
+func visible(line string) int {
+	n := 0
+	for rest := line; rest != ""; {
+		if code, after, ok := strings.Cut(rest, "m"); ok && strings.HasPrefix(code, "\x1b[") {
+			rest = after
+			continue
+		}
+		_, size := utf8.DecodeRuneInString(rest)
+		rest = rest[size:]
+		n++
+	}
+	return n
+}
+
+// fold breaks the lines of text that are longer than width between two words, and
+// indents what follows.
+func fold(text string, width, indent int) string {
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		for visible(line) > width+1 { // and the end of the line
+			at, seen := 0, 0
+			for i, r := range line {
+				if seen > width {
+					break
+				}
+				if r == ' ' && seen > indent {
+					at = i
+				}
+				seen++
+			}
+			if at == 0 {
+				break // a word that is too long
+			}
+			b.WriteString(line[:at] + "\n")
+			line = strings.Repeat(" ", indent) + line[at+1:]
+		}
+		b.WriteString(line)
+	}
+	return b.String()
+}
+
+// plural is "1 place" or "2 places".
+func plural(n int64, one string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return humanCount(n) + " " + one + "s"
 }
 
 // cut shortens text to width runes, the last of them an ellipsis, and keeps it on
