@@ -90,10 +90,10 @@
 //
 // # Memory
 //
-// A worker holds at most one reply and the rows made of it, from the end of its read
-// until the sink has them: MaxInFlight of them per endpoint where the sink is slow. How
-// many bodies are read at a time is the backend's to bound, and how many bytes of
-// accepted samples wait for their shard is the sink's.
+// A worker holds the replies of one attempt and the rows made of them, from the end of
+// their reading until the sink has the rows. How many bytes of replies are held at once,
+// also where the sink is slow, is the backend's to bound, and how many bytes of accepted
+// samples wait for their shard is the sink's.
 //
 // # Reading order
 //

@@ -25,6 +25,7 @@ type agent struct {
 	version      string
 
 	arenas   []*tokenize.Reply
+	held     int64 // of the backend's room for replies
 	evidence Evidence
 	// unanswered says that a send ended without an answer of the server, which may
 	// still be running it.
@@ -171,7 +172,7 @@ func (g *agent) send(ctx context.Context, messages InputMessages, made bool, rep
 	if g.conversation != nil {
 		path = conversationMessages(g.conversation.ID)
 	}
-	answer, err := g.post(ctx, path, request, id, take)
+	answer, err := g.post(ctx, path, request, id, g.room, take)
 	if err != nil {
 		g.unanswered = mayRun(err)
 		if lost(err) && !g.cfg.NoRecover && ctx.Err() == nil {
@@ -266,6 +267,13 @@ func (g *agent) knows(runID string) bool {
 	return false
 }
 
+// room waits for room for a reply. What is taken is given back by Close.
+func (g *agent) room(ctx context.Context, length int64) error {
+	taken, err := g.backend.room.take(ctx, length, g.held == 0)
+	g.held += taken
+	return err
+}
+
 // Close deletes the agent, unless it is to be kept, and frees the arenas. Where a
 // send has no answer the server is first asked to stop its run, which would go on
 // calling the model.
@@ -276,6 +284,8 @@ func (g *agent) Close(ctx context.Context) error {
 		g.backend.recycle(r)
 	}
 	g.arenas = nil
+	g.backend.room.give(g.held)
+	g.held = 0
 	if g.unanswered {
 		g.cancel(ctx)
 	}

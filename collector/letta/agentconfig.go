@@ -64,6 +64,11 @@ type AgentConfig struct {
 	// Messages keeps the conversation as JSON in the Reply.
 	Messages bool
 
+	// MaxHeldBytes bounds the replies that agents of one backend hold, in bytes on the
+	// wire: beyond it answers wait in the connections until other agents were closed. It
+	// is counted against SendTimeout. Default 256 MiB.
+	MaxHeldBytes int64
+
 	// NoRecover gives up a send whose connection was lost. Else its server run is looked
 	// up, and taken over as that of an earlier process is: see Backend.Reattach.
 	NoRecover bool
@@ -138,6 +143,9 @@ func (c AgentConfig) withDefaults() AgentConfig {
 	if c.MaxRounds == 0 {
 		c.MaxRounds = 64
 	}
+	if c.MaxHeldBytes == 0 {
+		c.MaxHeldBytes = 256 << 20
+	}
 	if c.SilentAfter == 0 {
 		c.SilentAfter = 5 * time.Minute
 	}
@@ -174,6 +182,9 @@ func (c AgentConfig) Validate() error {
 	}
 	if c.MaxRounds < 0 {
 		add("max rounds %d: must not be negative", c.MaxRounds)
+	}
+	if c.MaxHeldBytes < 0 {
+		add("max held bytes %d: must not be negative", c.MaxHeldBytes)
 	}
 	if c.SilentAfter < 0 || c.StuckAfter < 0 || c.LostAfter < 0 {
 		add("silent after %v, stuck after %v, lost after %v: must not be negative", c.SilentAfter, c.StuckAfter, c.LostAfter)

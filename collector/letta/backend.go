@@ -21,6 +21,7 @@ type Backend struct {
 	client *Client
 	cfg    AgentConfig
 
+	room *replyRoom
 	// replies are arenas between two attempts.
 	replies sync.Pool
 }
@@ -30,7 +31,8 @@ func NewBackend(client *Client, cfg AgentConfig) (*Backend, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	return &Backend{client: client, cfg: cfg.withDefaults()}, nil
+	cfg = cfg.withDefaults()
+	return &Backend{client: client, cfg: cfg, room: newReplyRoom(cfg.MaxHeldBytes)}, nil
 }
 
 // Client is the client that the backend uses.

@@ -31,8 +31,9 @@
 //	body ─► tokenize.Decoder ─► turns in a tokenize.Reply
 //	                        └─► Rest ─► LettaResponse: messages, stop reason, usage
 //
-// Memory is bounded by how many bodies are being read, ClientConfig.ReadSlots, and
-// not by how many requests are in flight.
+// Memory is bounded by how many bodies are being read, ClientConfig.ReadSlots, and by
+// the bytes of replies that agents hold until they are closed,
+// AgentConfig.MaxHeldBytes; not by how many requests are in flight.
 //
 // # No send is ever repeated
 //

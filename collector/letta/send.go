@@ -18,7 +18,7 @@ import (
 // may or may not have run the agent, and goes on running it.
 func (c *Client) Send(ctx context.Context, agentID string, req *LettaRequest, requestID string, reply *tokenize.Reply) (*LettaResponse, error) {
 	reply.Reset()
-	return c.send(ctx, agentMessages(agentID), req, requestID, func() *tokenize.Reply { return reply })
+	return c.send(ctx, agentMessages(agentID), req, requestID, noRoom, func() *tokenize.Reply { return reply })
 }
 
 // SendConversation is Send on a conversation of an agent. The server ignores the
@@ -31,16 +31,19 @@ func (c *Client) SendConversation(ctx context.Context, conversationID string, re
 		req = &copied
 	}
 	reply.Reset()
-	return c.send(ctx, conversationMessages(conversationID), req, requestID, func() *tokenize.Reply { return reply })
+	return c.send(ctx, conversationMessages(conversationID), req, requestID, noRoom, func() *tokenize.Reply { return reply })
 }
 
 func agentMessages(id string) string        { return "/v1/agents/" + seg(id) + "/messages" }
 func conversationMessages(id string) string { return "/v1/conversations/" + seg(id) + "/messages" }
 
-// send asks for the arena only when the answer is there and it is its turn to be
+// noRoom is the room of a caller who bounds nothing.
+func noRoom(context.Context, int64) error { return nil }
+
+// send asks for room, with the length of the answer or -1, and for the arena only when the answer is there and it is its turn to be
 // read, so that a request that waits for the model holds none: at 512 in flight
 // with 1 MB replies that is 100 MB.
-func (c *Client) send(ctx context.Context, path string, req *LettaRequest, requestID string, arena func() *tokenize.Reply) (_ *LettaResponse, err error) {
+func (c *Client) send(ctx context.Context, path string, req *LettaRequest, requestID string, room func(context.Context, int64) error, arena func() *tokenize.Reply) (_ *LettaResponse, err error) {
 	body, err := marshalText(req)
 	if err != nil {
 		return nil, fmt.Errorf("send: encode: %w", err)
@@ -71,6 +74,10 @@ func (c *Client) send(ctx context.Context, path string, req *LettaRequest, reque
 		return nil, c.transportError(ctx, r, err)
 	}
 
+	if err := room(ctx, resp.ContentLength); err != nil {
+		_ = resp.Body.Close()
+		return nil, c.transportError(ctx, r, err)
+	}
 	var decoder *tokenize.Decoder
 	select {
 	case decoder = <-c.slots:
