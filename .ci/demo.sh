@@ -3,7 +3,8 @@
 # plays some scripted agents; a collection from it; its verification; one row. Then
 # a server that keeps the prompts to itself, as today's do, so that they are rebuilt
 # with the model's own tokenizer and chat template, and checked against its counts.
-# The folders of the runs, run/demo and run/demo-rebuilt, stay.
+# Last a collection that is killed in the middle and continued. The folders of the
+# runs, run/demo, run/demo-rebuilt and run/demo-killed, stay.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 rollout=$PWD/bin/rollout
@@ -59,4 +60,19 @@ show rollout collect -c configs/demo.yaml --prompts auto --tokenizer "$model" --
 "$rollout" collect -c configs/demo.yaml --prompts auto --tokenizer "$model" --require count_verified \
   --server "$url" --tasks "$dir/demo-rebuilt-tasks.jsonl" --out "$dir/demo-rebuilt" || [ $? = 3 ]
 
-printf '\nThe runs are in %s and %s: data/ holds the shards, failures/ what failed and why.\n' "$dir/demo" "$dir/demo-rebuilt" >&2
+simulate killed --input-ids --scripted 60 --latency 300ms..900ms
+
+show rollout collect --server "$url" --model sglang//models/qwen3 --tasks "$dir/demo-killed-tasks.jsonl" --samples 4 --out "$dir/demo-killed" '& sleep 3; kill -9 $!'
+"$rollout" collect --server "$url" --model sglang//models/qwen3 --tasks "$dir/demo-killed-tasks.jsonl" --samples 4 --out "$dir/demo-killed" &
+collecting=$!
+sleep 3
+kill -9 "$collecting"
+wait "$collecting" 2>/dev/null || true
+
+show rollout collect --resume --out "$dir/demo-killed"
+"$rollout" collect --resume --out "$dir/demo-killed"
+
+show rollout verify "$dir/demo-killed"
+"$rollout" verify "$dir/demo-killed"
+
+printf '\nThe runs are in %s, %s and %s: data/ holds the shards, failures/ what failed and why, report.html the run as a page.\n' "$dir/demo" "$dir/demo-rebuilt" "$dir/demo-killed" >&2
