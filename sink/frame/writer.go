@@ -55,7 +55,7 @@ func (w *Writer) Begin() []byte {
 func (w *Writer) End(buf []byte) error {
 	w.buf = buf
 	payload := buf[Overhead:]
-	if len(payload) > math.MaxUint32 {
+	if uint64(len(payload)) > math.MaxUint32 {
 		return fmt.Errorf("frame: a payload of %d bytes: must be < 4 GiB", len(payload))
 	}
 	copy(buf, mark)
