@@ -228,3 +228,84 @@ func TestTailOfAResumedRun(t *testing.T) {
 		}
 	})
 }
+
+// An attempt that begins in the moment of the cut is cut as well.
+func TestTailCutsWhatBegins(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b, s := &scripted{script: func(collector.Attempt) step { return step{takes: time.Hour} }}, &shelf{atOnce: true}
+		c := setup(t, b, s, func(cfg *collector.Config) {
+			cfg.Planned = 3
+			cfg.Tail = collector.Tail{Kind: collector.TailDeadline, Deadline: time.Minute}
+			cfg.Events.AttemptStarted = func(collector.Attempt, string) { time.Sleep(2 * time.Minute) }
+		})
+		start := time.Now()
+		if err := c.Run(t.Context(), tasks(3)); err != nil {
+			t.Fatal(err)
+		}
+		b.check(t)
+		if took := time.Since(start); took != 2*time.Minute {
+			t.Errorf("took %v, want the 2m until the attempt is under way", took)
+		}
+		st := c.Stats()
+		counts(t, st, 0, 0, 3, 0)
+		if st.Censored != 1 || st.Unstarted != 2 {
+			t.Errorf("censored %d, unstarted %d, want 1 and 2", st.Censored, st.Unstarted)
+		}
+	})
+}
+
+// A deadline that comes after the end of Run cuts nothing, however Run ended.
+func TestTailDeadlineAfterTheEnd(t *testing.T) {
+	t.Parallel()
+	full := errors.New("full")
+	for _, tt := range []struct {
+		name string
+		err  error
+	}{{"finished", nil}, {"stopped", full}} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				c := setup(t, &scripted{script: slowTail}, &shelf{atOnce: true, err: func(int) error { return tt.err }}, func(cfg *collector.Config) {
+					cfg.Endpoints[0].MaxInFlight, cfg.Planned = 3, 3
+					cfg.Tail = collector.Tail{Kind: collector.TailDeadline, Deadline: time.Hour}
+				})
+				if err := c.Run(t.Context(), tasks(3)); !errors.Is(err, tt.err) {
+					t.Fatalf("Run = %v, want %v", err, tt.err)
+				}
+				before := c.Stats()
+				time.Sleep(2 * time.Hour)
+				if after := c.Stats(); c.Tail().Cut || after.Skipped != 0 || after.Remaining != before.Remaining {
+					t.Errorf("cut %v; skipped %d, remaining %d, want none and %d as at the end", c.Tail().Cut, after.Skipped, after.Remaining, before.Remaining)
+				}
+			})
+		})
+	}
+}
+
+// A deadline in the moment in which samples end: each is kept or cut, and the counts
+// add up.
+func TestTailCutAsSamplesEnd(t *testing.T) {
+	t.Parallel()
+	for range 30 {
+		synctest.Test(t, func(t *testing.T) {
+			b, s := &scripted{script: func(collector.Attempt) step { return step{takes: time.Minute} }}, &shelf{atOnce: true}
+			c := setup(t, b, s, func(cfg *collector.Config) {
+				cfg.Endpoints[0].MaxInFlight, cfg.Planned = 4, 8
+				cfg.Tail = collector.Tail{Kind: collector.TailDeadline, Deadline: 2 * time.Minute}
+			})
+			if err := c.Run(t.Context(), tasks(8)); err != nil {
+				t.Fatal(err)
+			}
+			b.check(t)
+			st, tail := c.Stats(), c.Tail()
+			identity(t, st)
+			if st.Remaining != 0 || st.Committed != tail.Kept.N || st.Censored != tail.Censored.N || st.Committed+st.Censored != len(s.samples) {
+				t.Errorf("%d committed, %d censored, %d remaining; measured %+v; %d samples in the sink", st.Committed, st.Censored, st.Remaining, tail, len(s.samples))
+			}
+			if !tail.Cut && st.Skipped > 0 {
+				t.Errorf("%d skipped without a cut", st.Skipped)
+			}
+		})
+	}
+}
