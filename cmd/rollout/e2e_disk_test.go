@@ -74,7 +74,7 @@ func TestDiskFull(t *testing.T) {
 				"CONFIG=" + writeFile(t, "run.yaml", []byte("server: {max_in_flight: 16, adaptive: false}\ntasks: {samples: 20}\noutput: {shard_bytes: 512KiB}\n")),
 			}, `
 				code=0
-				rollout collect -c "$CONFIG" --server "$URL" --model `+simModel+` --tasks "$TASKS" --out "$DISK/run" --format `+format+` --quiet 2>err || code=$?
+				rollout collect -c "$CONFIG" --server "$URL" --model `+simModel+` --tasks "$TASKS" --out "$DISK/run" --format `+format+` 2>err || code=$?
 				echo "exit code $code"
 				cat err
 				rollout verify "$DISK/run"
@@ -93,7 +93,8 @@ func TestDiskFull(t *testing.T) {
 			for _, want := range []string{
 				`(?m)^exit code 6$`,
 				`(?m)^rollout: storage failed: \S+/(data|wal)/\S+: (write|sync|create): .*no space left on device$`,
-				`(?m)^hint: make room on the disk, or collect into a folder elsewhere with --out; what is committed in \S+ is whole$`,
+				`(?m)^  remaining +[0-9]+   [1-9][0-9]* of them finished, in the write-ahead log$`,
+				`(?m)^hint: make room on the disk, then continue with: rollout collect --resume --out \S+; what is finished is kept$`,
 				`(?m)^\S+/run: ok: [1-9][0-9]* commits, .*; [1-9][0-9]* samples, 0 of them failed; `,
 				`(?m)^[1-9][0-9]+$`, // rows that inspect reads
 				`(?m)^on a full disk: 6\nrollout: .*no space left on device$`,

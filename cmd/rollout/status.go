@@ -39,7 +39,7 @@ func (v *view) status(oldest []collector.InFlight) []string {
 	line("samples", "%d planned = %d committed + %d failed + %d skipped + %d remaining", v.Planned, v.Committed, v.Failed, v.Skipped, v.Remaining)
 	line("in flight", "%d of at most %d; %d finished and not in a shard yet", v.InFlight, v.most(), v.Accepted)
 	if n := v.failed(); n > 0 {
-		line("failed", "%s", classes(v.failing))
+		line("failed", "%d so far, in a shard or not: %s", n, classes(v.failing))
 	}
 	line("attempts", "%d, %d of them retries (%s)", v.Attempts, v.Retries, orDash(classes(v.retried())))
 	line("log", "%d samples wait in the write-ahead log (%s) for their shard", v.sink.Pending, humanBytes(v.sink.WALBytes))
