@@ -180,7 +180,9 @@ func (k *killRun) check(t *testing.T, want map[sampleID]string) {
 	}
 	sameSamples(t, got.logical(t), want)
 	k.checkSends(t, got)
-	waitFor(t, "the agents of dead attempts to be removed", func() bool { return k.sim.Stats().AgentsAlive == 0 })
+	if left := agentsLeft(t, k.sim); left != nil {
+		t.Errorf("%d agents are left: %v", len(left), left)
+	}
 }
 
 // checkSends looks at every sample that was sent twice: either the send before it
@@ -235,7 +237,15 @@ func (k *killRun) checkSends(t *testing.T, got *readBack) {
 	if open > 40 && rerun*4 > open {
 		t.Errorf("%d of %d sends that were open at a kill were made again", rerun, open)
 	}
-	t.Logf("%d samples, %d kills, %d sends; %d after another that failed or that a kill cut off; %d were open at a kill, %d of them were made again", k.total, len(k.kills), sends, again, open, rerun)
+	faults := int64(0)
+	for _, n := range k.sim.Stats().Faults {
+		faults += n
+	}
+	// Each second send has a fault or a kill before it; nearly all have a fault.
+	if int64(again) > faults+int64(len(k.kills)) {
+		t.Errorf("%d sends were made again, for %d faults and %d kills", again, faults, len(k.kills))
+	}
+	t.Logf("%d samples, %d kills, %d faults, %d sends; %d of them after another; %d were open at a kill, %d of them were made again", k.total, len(k.kills), faults, sends, again, open, rerun)
 }
 
 // withoutKills collects the same samples in one life, without recoverable faults.

@@ -146,6 +146,28 @@ func reportedDone(t *testing.T, dir string, done map[string]bool) {
 	}
 }
 
+// agentsLeft are the agents on the server that belong to a run. The agent of a preflight
+// that was killed belongs to none; a later preflight removes it.
+func agentsLeft(t *testing.T, sim *lettasim.Server) (left []string) {
+	t.Helper()
+	list := httptest.NewRecorder()
+	sim.ServeHTTP(list, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/v1/agents/?limit=1000", nil))
+	var agents []struct {
+		Metadata struct {
+			Rollout struct{ Run, Key string }
+		}
+	}
+	if err := json.Unmarshal(list.Body.Bytes(), &agents); err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range agents {
+		if of := a.Metadata.Rollout; of.Run != "preflight" {
+			left = append(left, of.Key)
+		}
+	}
+	return left
+}
+
 // A sent is one send of messages to an agent, as the server saw it.
 type sent struct {
 	id           sampleID
