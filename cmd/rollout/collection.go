@@ -139,7 +139,7 @@ func (c *collection) open(parts *parts, backends []*letta.Backend) error {
 			},
 			AttemptStarted: c.metrics.attemptStarted,
 			AttemptFinished: func(r collector.Result) {
-				c.leftovers.finished(r.Attempt)
+				c.leftovers.finished(r.Attempt, r.Err)
 				c.tally.attempt(r)
 				c.metrics.attemptFinished(r)
 			},

@@ -131,7 +131,7 @@ func TestKilled(t *testing.T) {
 			if code := again.exit(t); code != exitInterrupted {
 				t.Fatalf("resumed: exit code %d\n%s", code, again.said(t))
 			}
-			if want := fmt.Sprintf("recovered: %d finished samples from the write-ahead log; ", waiting); !strings.Contains(again.said(t), want) {
+			if want := fmt.Sprintf("recovered: %s from the write-ahead log; ", plural(waiting, "finished sample")); !strings.Contains(again.said(t), want) {
 				t.Errorf("nothing says %q:\n%s", want, again.said(t))
 			}
 			mustRun(t, exitOK, "verify", dir)

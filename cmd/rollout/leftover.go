@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -33,8 +34,12 @@ func newLeftovers(j *journal.Journal, held ledger) *leftovers {
 	return l
 }
 
-// finished notes an attempt after its agent was removed.
-func (l *leftovers) finished(a collector.Attempt) {
+// finished notes an attempt that ended. One that could not be taken over, because its
+// server did not answer or the run was being stopped, may still be.
+func (l *leftovers) finished(a collector.Attempt, err error) {
+	if a.Kind == collector.KindReattach && err != nil && !errors.Is(err, collector.ErrGone) {
+		return
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.open, a.Key)
