@@ -41,7 +41,7 @@ type ShardError struct {
 func (e *ShardError) Error() string {
 	err := e.Err
 	// The operating system names the file and the call once more.
-	if p, ok := err.(*fs.PathError); ok && p.Path == e.Path {
+	if p, ok := errors.AsType[*fs.PathError](err); ok && err == error(p) && p.Path == e.Path {
 		err = p.Err
 	}
 	return e.Path + ": " + e.Op + ": " + err.Error()

@@ -161,21 +161,21 @@ func (d *Dataset) replaySegment(w *writer, known attempts, name string, last boo
 		switch {
 		case part.torn != nil:
 			d.recovered.TornBytes += part.torn.Bytes
-			return nil
 		case part.corrupt != nil:
 			return corruptSegment(name, part.corrupt)
 		case known.has(part.sample):
 			d.recovered.Known++
-			return nil
+		default:
+			s := part.sample
+			known.add(s.Key, s.Attempt, failed(s))
+			if !failed(s) {
+				d.keys[s.Key] = struct{}{}
+			}
+			d.recovered.Replayed++
+			d.pending(1)
+			return w.take(accepted{sample: s, done: func(error) {}})
 		}
-		s := part.sample
-		known.add(s.Key, s.Attempt, failed(s))
-		if !failed(s) {
-			d.keys[s.Key] = struct{}{}
-		}
-		d.recovered.Replayed++
-		d.pending(1)
-		return w.take(accepted{sample: s, done: func(error) {}})
+		return nil
 	})
 	var shard *ShardError
 	switch {

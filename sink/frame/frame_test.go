@@ -53,18 +53,17 @@ func read(tb testing.TB, body []byte) (payloads []string, damage []error) {
 		at = frame.HeaderSize
 	}
 	err = frame.Salvage(r, func(payload []byte, err error) error {
-		switch {
-		case err == nil:
+		if err == nil {
 			payloads = append(payloads, string(payload))
 			at += frame.Overhead + int64(len(payload))
-		default:
-			from, n := extent(tb, err)
-			if from != 0 && from != at || n < 1 {
-				tb.Errorf("damage %v, after %d bytes", err, at)
-			}
-			at = from + n
-			damage = append(damage, err)
+			return nil
 		}
+		from, n := extent(tb, err)
+		if from != 0 && from != at || n < 1 {
+			tb.Errorf("damage %v, after %d bytes", err, at)
+		}
+		at = from + n
+		damage = append(damage, err)
 		return nil
 	})
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -109,11 +110,7 @@ func (p *PowerCut) Restart() {
 			node.tear(p.rng)
 		}
 	}
-	p.names = left
-	p.disk = map[string]*inode{}
-	for name, node := range left {
-		p.disk[name] = node
-	}
+	p.names, p.disk = left, maps.Clone(left)
 }
 
 // tear decides what is left of the bytes that were not synced: all, nothing, a
