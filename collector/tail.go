@@ -228,7 +228,8 @@ func (c *Collector) untilCut(ctx context.Context) (context.Context, func()) {
 
 // TailStats says what a Tail kept and what it cut, of the samples of this process.
 type TailStats struct {
-	// Cut says that the cut came; where it did not, nothing is biased.
+	// Cut says that the cut came; where it did not, nothing is biased. It may have found
+	// nothing left to cut.
 	Cut bool
 	// Kept measures the samples that went well. Censored measures those that were cut:
 	// what they had taken by then, so that the true values are higher.
@@ -286,7 +287,10 @@ func (w *worker) censor(ctx context.Context, cl *claim, failed *tokenize.Sample,
 	if failed == nil {
 		return nil
 	}
-	failed.Failures[0].Class = ClassCensored.String()
+	f := &failed.Failures[0]
+	if f.Class != ClassCensored.String() { // it waited for its retry
+		f.Class, f.Error = ClassCensored.String(), shortened(ErrCensored.Error()+" after: "+f.Error)
+	}
 	if ended {
 		return w.append(ctx, cl, failed, ClassCensored, gainOf(failed))
 	}

@@ -13,7 +13,7 @@ func TestTailNeed(t *testing.T) {
 		want    int
 	}{
 		{"exact in binary", 1.25, 100, 80},
-		{"just above in binary", 1.05, 63, 60},
+		{"just above in binary", 1.14, 57, 50},
 		{"just below in binary", 1.1, 33, 30},
 		{"a million", 1.05, 1_050_000, 1_000_000},
 		{"rounded up", 1.3, 100, 77},

@@ -28,9 +28,10 @@ type tailLength struct {
 	MedianTokens  float64 `json:"median_tokens"`
 }
 
-// addTail notes what the tail policy did.
+// addTail notes what the tail policy did. A cut that came when all had ended cut
+// nothing.
 func (s *summary) addTail(policy string, unstarted int, t collector.TailStats) {
-	if !t.Cut {
+	if !t.Cut || t.Censored.N == 0 && unstarted == 0 {
 		return
 	}
 	length := func(m collector.Measures) tailLength {

@@ -10,6 +10,28 @@ import (
 	"github.com/rollout-rl/rollout/sink"
 )
 
+// A cut is told where it cut something: a last sample that failed by itself leaves none.
+func TestSummaryTail(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name      string
+		tail      collector.TailStats
+		unstarted int
+		want      bool
+	}{
+		{"no cut", collector.TailStats{Kept: collector.Measures{N: 3}}, 0, false},
+		{"nothing left to cut", collector.TailStats{Cut: true, Kept: collector.Measures{N: 3}}, 0, false},
+		{"one in flight", collector.TailStats{Cut: true, Censored: collector.Measures{N: 1}}, 0, true},
+		{"one that never began", collector.TailStats{Cut: true}, 1, true},
+	} {
+		var s summary
+		s.addTail("deadline=1h", tt.unstarted, tt.tail)
+		if told := s.Tail != nil; told != tt.want {
+			t.Errorf("%s: told %v, want %v", tt.name, told, tt.want)
+		}
+	}
+}
+
 // What was sampled and is in no row and no failure is told, in one line and only
 // where there is some.
 func TestSummaryLeftOut(t *testing.T) {
