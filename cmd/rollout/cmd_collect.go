@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -114,7 +115,9 @@ func (p *program) collect(ctx context.Context, l *loader, earlier *earlierRun, o
 		return err
 	}
 	c.phase.Store("asking the servers")
-	servers, err := preflight(ctx, backends, c.config.Agent.Model)
+	servers, err := preflight(ctx, backends, c.config.Agent.Model, func(server string, err error, wait time.Duration) {
+		c.display.say("%s cannot be asked now, trying again in %v: %v", server, wait, err)
+	})
 	if err != nil {
 		return err
 	}

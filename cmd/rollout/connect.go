@@ -7,8 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"net/http"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/letta"
@@ -152,28 +154,91 @@ func (c *config) backends(clients []*letta.Client, progress func(letta.Progress)
 }
 
 // preflight asks every server what a run needs before anything is written: that it
-// answers, lets us in, has the model, and gives token data.
-func preflight(ctx context.Context, backends []*letta.Backend, model string) ([]serverInfo, error) {
+// answers, lets us in, has the model, and gives token data. One that cannot be used
+// ends it, however many others there are. What may pass is tried a few times; again is
+// told before each.
+func preflight(ctx context.Context, backends []*letta.Backend, model string, again func(server string, err error, wait time.Duration)) ([]serverInfo, error) {
 	var infos []serverInfo
 	for _, b := range backends {
-		if err := b.Preflight(ctx); err != nil {
+		var info serverInfo
+		err := tryAgain(ctx, func() (err error) {
+			info, err = askServer(ctx, b, model)
+			return err
+		}, func(err error, wait time.Duration) { again(b.Client().BaseURL(), err, wait) })
+		switch {
+		case ctx.Err() != nil:
+			return nil, context.Cause(ctx)
+		case err != nil:
 			return nil, unusable(b.Client(), err)
-		}
-		version, err := b.Client().Version(ctx)
-		if err != nil {
-			return nil, unusable(b.Client(), err)
-		}
-		info := serverInfo{URL: b.Client().BaseURL(), Version: version}
-		if model != "" {
-			models, err := b.Client().Models(ctx)
-			if err != nil {
-				return nil, unusable(b.Client(), err)
-			}
-			info.Model = describeServerModel(model, models)
 		}
 		infos = append(infos, info)
 	}
 	return infos, nil
+}
+
+// askServer is the preflight of one server.
+func askServer(ctx context.Context, b *letta.Backend, model string) (serverInfo, error) {
+	if err := b.Preflight(ctx); err != nil {
+		return serverInfo{}, err
+	}
+	version, err := b.Client().Version(ctx)
+	if err != nil {
+		return serverInfo{}, err
+	}
+	info := serverInfo{URL: b.Client().BaseURL(), Version: version}
+	if model != "" {
+		models, err := b.Client().Models(ctx)
+		if err != nil {
+			return serverInfo{}, err
+		}
+		info.Model = describeServerModel(model, models)
+	}
+	return info, nil
+}
+
+// The bounds of tryAgain: a server that is not there is given up after seconds, and
+// one that lets every request time out is not asked for minutes.
+const (
+	preflightTries = 3
+	preflightPause = time.Second // then twice as long
+	preflightMost  = 30 * time.Second
+	preflightAsked = 5 * time.Second // of a Retry-After, at most
+)
+
+// tryAgain asks again where an error may pass: nobody may be there to start an
+// unattended run again.
+func tryAgain(ctx context.Context, ask func() error, again func(err error, wait time.Duration)) error {
+	began := time.Now()
+	for try, pause := 1, preflightPause; ; try, pause = try+1, 2*pause {
+		err := ask()
+		if err == nil || try == preflightTries || !mayPass(err) || ctx.Err() != nil || time.Since(began) > preflightMost {
+			return err
+		}
+		wait := pause
+		if e, ok := errors.AsType[*letta.APIError](err); ok {
+			wait = max(wait, min(e.RetryDelay(), preflightAsked))
+		}
+		again(err, wait)
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// mayPass reports whether an error is about the moment and not about the server: no
+// connection, no room, no answer in time, or a failure of its own.
+func mayPass(err error) bool {
+	switch collector.Classify(err) {
+	case collector.ClassConnection, collector.ClassRateLimited, collector.ClassUnavailable, collector.ClassTimeoutTotal, collector.ClassTimeoutIdle:
+		return true
+	case collector.ClassServerError:
+		e, ok := errors.AsType[*letta.APIError](err)
+		return ok && e.Status >= http.StatusInternalServerError // and not an answer that cannot be read
+	default:
+		return false
+	}
 }
 
 // describeServerModel is what a server says about the model of that handle.

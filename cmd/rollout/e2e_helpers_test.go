@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"net"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -47,11 +48,17 @@ func mustRun(t *testing.T, code int, args ...string) ran {
 // serveSim listens with a simulated server until the test ends.
 func serveSim(t *testing.T, sim *lettasim.Server) (url string) {
 	t.Helper()
+	return serve(t, sim.HTTPServer())
+}
+
+// serve listens with the server until the test ends.
+func serve(t *testing.T, server *http.Server) (url string) {
+	t.Helper()
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &httptest.Server{Listener: l, Config: sim.HTTPServer()}
+	s := &httptest.Server{Listener: l, Config: server}
 	s.Start()
 	t.Cleanup(s.Close)
 	return s.URL
