@@ -302,8 +302,15 @@ tasks: {samples: 2}
 	<-scrapes
 	elsewhere := append(slices.Clone(base[:2]), "--tasks", redirect, "--out", filepath.Join(t.TempDir(), "redirected"))
 	for _, command := range [][]string{
-		append([]string{"collect"}, elsewhere...), {"verify", dir}, {"inspect", dir, "--json"}, {"inspect", dir, "--failures"}, {"inspect", dir, "--failures", "--json"},
-		{"failures", dir}, {"failures", dir, "--json"}, {"report", dir}, append([]string{"collect", "--resume", "--retry-failed"}, base...),
+		append([]string{"collect"}, elsewhere...),
+		{"verify", dir},
+		{"inspect", dir, "--json"},
+		{"inspect", dir, "--failures"},
+		{"inspect", dir, "--failures", "--json"},
+		{"failures", dir},
+		{"failures", dir, "--json"},
+		{"report", dir},
+		append([]string{"collect", "--resume", "--retry-failed"}, base...),
 		append([]string{"config", "show"}, base...), append([]string{"collect", "--dry-run", "--out", dir + "2"}, base[:4]...),
 		append([]string{"doctor"}, base[:4]...), append([]string{"collect"}, base...),
 	} {

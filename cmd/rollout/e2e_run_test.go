@@ -267,19 +267,6 @@ func (l *sendLog) all() map[sampleID][]sent {
 	return all
 }
 
-// open is how many sends go on.
-func (l *sendLog) open() int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	n := 0
-	for _, s := range l.sends {
-		if s.ended.IsZero() {
-			n++
-		}
-	}
-	return n
-}
-
 // A seenWriter remembers the status and, where asked for, the body.
 type seenWriter struct {
 	http.ResponseWriter

@@ -92,8 +92,9 @@ func (m *memory) stopReason(g *agent) (StopReason, error) {
 		return stop, nil
 	case "":
 		return "", gone("server run %s is %s and names no stop reason: %s", m.run.ID, g.said(m.run.Status), g.said(m.run.Failure()))
+	default:
+		return "", gone("server run %s is %s: %s", m.run.ID, g.said(m.run.Status), g.said(string(stop)))
 	}
-	return "", gone("server run %s is %s: %s", m.run.ID, g.said(m.run.Status), g.said(string(stop)))
 }
 
 // said is a text of the server that an error may show.

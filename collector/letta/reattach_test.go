@@ -85,7 +85,7 @@ func TestReattachMany(t *testing.T) {
 			g, err := second.Reattach(t.Context(), scripted(i), left)
 			if err != nil {
 				errs[i] = err
-				return nil
+				return nil //nolint:nilerr // it is in errs
 			}
 			replies[i], errs[i] = g.Run(t.Context())
 			t.Cleanup(func() { closeAgent(t, g) })

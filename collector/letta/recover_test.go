@@ -321,7 +321,7 @@ func TestServerRestarts(t *testing.T) {
 	}
 	address := listener.Addr().String()
 	first := &http.Server{Handler: sim}
-	go first.Serve(listener) //nolint:errcheck // it is closed below
+	go first.Serve(listener)
 	b := backendAt(t, "http://"+address, letta.AgentConfig{})
 	g, err := b.Open(t.Context(), scripted(1))
 	if err != nil {

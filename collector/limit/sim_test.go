@@ -159,7 +159,8 @@ func TestControllerAgainstServers(t *testing.T) {
 		{"503 above 20", 512, server{perSecond: room(10 * time.Second), refuses: 20, why: limit.Unavailable}, 2, 12, 26, 32, limit.Unavailable},
 		{
 			"PostgreSQL full at 30, which says 500", 512,
-			server{perSecond: flat(5), bursts: 29}, 2, 15, 32, 32, limit.Overload,
+			server{perSecond: flat(5), bursts: 29},
+			2, 15, 32, 32, limit.Overload,
 		},
 		{"KV cache full at 200", 1024, server{perSecond: room(10 * time.Second), kvPer: 1.0 / 200}, 2, 100, 170, 0, limit.SlowStart},
 		{"metrics stall at once", 512, server{perSecond: room(10 * time.Second), kvPer: 1.0 / 2000, stalls: 10 * time.Second}, 2, 512, 512, 0, limit.SlowStart},
