@@ -56,7 +56,7 @@ $(LINT): Makefile
 
 .PHONY: killtest
 killtest: python ## kill the collector KILLS (200) times and resume it: nothing lost, nothing twice
-	ROLLOUT_KILLS=$(KILLS) $(GO) test -count 1 -timeout 60m -v -run '^TestKill' ./cmd/rollout
+	ROLLOUT_KILLS=$(KILLS) $(GO) test -count 1 -timeout 60m -v -run '^TestKill|^TestTakenOver' ./cmd/rollout
 
 .PHONY: soak
 soak: ## collect for SOAK (10m) with 1,000 samples in flight: memory, goroutines and files stay flat
