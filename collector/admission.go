@@ -2,8 +2,10 @@ package collector
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/rollout-rl/rollout/collector/limit"
@@ -268,7 +270,7 @@ func (g *gate) seen() (limit.Engine, time.Time) {
 
 // heed tells the gate what the end of an attempt says about how much the server can
 // take.
-func (g *gate) heed(key string, class Class) {
+func (g *gate) heed(key string, class Class, err error) {
 	g.tell(func(c *limit.Controller, now time.Time, used int) limit.Change {
 		switch class {
 		case ClassRateLimited:
@@ -276,7 +278,10 @@ func (g *gate) heed(key string, class Class) {
 		case ClassUnavailable:
 			return c.Refused(now, limit.Unavailable)
 		case ClassConnection:
-			return c.Refused(now, limit.Connection)
+			if errors.Is(err, syscall.ECONNREFUSED) {
+				return c.Refused(now, limit.Connection)
+			}
+			return c.Lost(now, key)
 		case ClassServerError:
 			return c.Faulted(now, key, used, true)
 		case ClassTimeoutTotal, ClassTimeoutIdle:

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -394,7 +395,9 @@ func TestWhatCutsTheLimit(t *testing.T) {
 	}{
 		{collector.ErrBusy, 1, "rate_limited"},
 		{collector.ErrUnavailable, 1, "unavailable"},
-		{collector.ErrConnection, 1, "connection"},
+		{fmt.Errorf("%w: %w", collector.ErrConnection, syscall.ECONNREFUSED), 1, "connection"},
+		{fmt.Errorf("%w: %w", collector.ErrConnection, syscall.ECONNRESET), 1, ""},
+		{fmt.Errorf("%w: %w", collector.ErrConnection, syscall.ECONNRESET), 2, "connection"},
 		{collector.ErrServer, 3, "overload"},
 		{collector.ErrServer, 2, ""},
 		{collector.ErrTimeout, 20, ""},

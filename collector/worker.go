@@ -80,7 +80,7 @@ func (w *worker) sample(ctx context.Context, cl claim) (passed bool, err error) 
 		last = err
 		class, a := Classify(err), cl.attempt(c.cfg.RunID)
 		if ctx.Err() == nil {
-			w.ep.gate.heed(cl.key, class)
+			w.ep.gate.heed(cl.key, class, err)
 		}
 		charge := true
 		var row *streak // of failures of the server that this one is part of

@@ -36,6 +36,10 @@ const (
 	burstWithin = 5 * time.Second // server errors that count as one burst
 	burstLeast  = 3
 	burstShare  = 0.1 // of the limit
+
+	lossWithin = 15 * time.Second // lost connections that count together
+	lossLeast  = 2
+	lossShare  = 0.05 // of what ended meanwhile
 )
 
 // Config is what a Controller needs to know.
@@ -83,7 +87,9 @@ type Controller struct {
 	round round
 
 	lastCut time.Time
-	bursts  []fault
+	bursts  []fault // server errors of late
+	losses  []fault // lost connections of late
+	lately  tally   // samples finished of late
 	engine  engine
 }
 
@@ -167,6 +173,7 @@ func (c *Controller) Reopen(now time.Time) {
 // inFlight samples were in flight, this one included.
 func (c *Controller) Done(now time.Time, inFlight int) Change {
 	c.begin(now)
+	c.lately.add(now)
 	c.round.done++
 	if open, _ := c.Open(now); float64(inFlight) >= bindShare*float64(open) {
 		c.round.bound++

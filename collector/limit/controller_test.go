@@ -246,6 +246,51 @@ func TestBurstOfServerErrors(t *testing.T) {
 	want(t, "a tenth", c.Faulted(c.at, "9", 100, true), 100, 80, limit.Overload)
 }
 
+// One connection that is lost says nothing about how much the server can take, however
+// often that is; several samples that lose theirs at once do.
+func TestLostConnections(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name  string
+		keys  []string
+		apart time.Duration
+		ended int // samples that finish between one and the next
+		to    int
+	}{
+		{"one", []string{"a"}, 0, 0, 100},
+		{"two at once", []string{"a", "b"}, 0, 0, 80},
+		{"two within 15 s", []string{"a", "b"}, 14 * time.Second, 0, 80},
+		{"minutes apart", []string{"a", "b", "c", "d", "e", "f", "g", "h"}, 30 * time.Second, 0, 100},
+		{"of one sample, over and over", []string{"a", "a", "a", "a"}, time.Second, 0, 100},
+		{"few of many", []string{"a", "b", "c", "d", "e", "f"}, 5 * time.Second, 100, 100},
+		{"many of many", []string{"a", "b", "c", "d"}, 5 * time.Second, 10, 80},
+		{"again, once they were paid for", []string{"a", "b", "c"}, 14 * time.Second, 0, 80},
+		{"on and on", []string{"a", "b", "c", "d"}, 8 * time.Second, 0, 64},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			c := at(limit.Config{Max: 512, Start: 100})
+			for _, key := range tt.keys {
+				if ch := c.Lost(c.at, key); ch.Made() && ch.Reason != limit.Connection {
+					t.Errorf("cut for %v", ch.Reason)
+				}
+				if tt.ended == 0 {
+					c.sleep(tt.apart)
+					continue
+				}
+				for range tt.ended { // never all of the limit: nothing grows
+					c.sleep(tt.apart / time.Duration(tt.ended))
+					c.Done(c.at, 1)
+				}
+			}
+			if c.Limit() != tt.to {
+				t.Errorf("limit %d, want %d", c.Limit(), tt.to)
+			}
+		})
+	}
+}
+
 func engine(kv, waiting, preempted float64) limit.Engine {
 	return limit.Engine{KVUsage: kv, Waiting: waiting, Preemptions: preempted}
 }

@@ -27,7 +27,8 @@
 //
 // # Cuts
 //
-//	429, 503, connection refused or reset    ×0.8
+//	429, 503, connection refused             ×0.8
+//	several samples at once lost theirs      ×0.8
 //	several samples at once met a 500        ×0.8
 //	engine: KV cache above 0.9, preemptions  ×0.8
 //	engine: KV cache above 0.8               ×0.95
@@ -35,7 +36,9 @@
 // Cuts are at least 15 s apart, by this clock alone: what a server asks for in
 // Retry-After delays that one request and is not known here, so that hints that are
 // longer than the time between them freeze nothing. Latency never cuts. A single
-// server error, or a timeout, only spoils its round.
+// server error, a single connection that was reset, or a timeout, only spoils its
+// round. Several at once are, of server errors, three samples and a tenth of the limit
+// within 5 s; of lost connections, two samples and a twentieth of what ended within 15 s.
 //
 // Engine metrics bar growth while the KV cache is above 0.6 or requests queue. They
 // hold for 15 s: without a newer poll nothing grows, and after 5 minutes without one

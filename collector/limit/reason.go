@@ -14,7 +14,7 @@ const (
 	NoGain             // down: the last growth made nothing faster, and is taken back
 	RateLimited        // cut: 429
 	Unavailable        // cut: 503
-	Connection         // cut: refused or reset
+	Connection         // cut: refused, or lost by several samples at once
 	Overload           // cut: several samples at once met a server error
 	KVHigh             // cut: the engine's KV cache is above 0.8
 	KVFull             // cut: it is above 0.9

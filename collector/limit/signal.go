@@ -6,7 +6,7 @@ import (
 )
 
 // Refused tells that the server turned a request away: why is RateLimited,
-// Unavailable or Connection.
+// Unavailable, or Connection where it took none.
 func (c *Controller) Refused(now time.Time, why Reason) Change {
 	return c.cut(now, cutBy, why)
 }
@@ -33,7 +33,55 @@ func (c *Controller) Faulted(now time.Time, key string, inFlight int, serverErro
 	return c.cut(now, cutBy, Overload)
 }
 
-// A fault is a server error that a sample met.
+// Lost tells that a connection was reset or ended early under the sample with this key.
+// One alone only keeps the round from counting: proxies and networks lose connections
+// that nobody asked too much of. Where at least two different samples lost one within
+// 15 s, and they are a twentieth of all that ended in that time, it is a cut.
+func (c *Controller) Lost(now time.Time, key string) Change {
+	c.begin(now)
+	c.round.faults++
+	c.losses = slices.DeleteFunc(c.losses, func(f fault) bool { return f.key == key || now.Sub(f.at) >= lossWithin })
+	c.losses = append(c.losses, fault{key, now})
+	n := float64(len(c.losses))
+	if n < lossLeast || n < lossShare*(n+c.lately.count(now)) {
+		return Change{}
+	}
+	c.round.faults-- // cut counts it
+	ch := c.cut(now, cutBy, Connection)
+	if ch.Made() {
+		c.losses = c.losses[:0] // they are paid for
+	}
+	return ch
+}
+
+// A tally counts what happened in the last lossWithin, to the accuracy of a rate that
+// is even within each of the two spans that it keeps.
+type tally struct {
+	began     time.Time // of the present span
+	now, past float64
+}
+
+// turn begins a new span where the present one is over.
+func (t *tally) turn(now time.Time) {
+	switch age := now.Sub(t.began); {
+	case age >= 2*lossWithin:
+		*t = tally{began: now}
+	case age >= lossWithin:
+		*t = tally{began: t.began.Add(lossWithin), past: t.now}
+	}
+}
+
+func (t *tally) add(now time.Time) {
+	t.turn(now)
+	t.now++
+}
+
+func (t *tally) count(now time.Time) float64 {
+	t.turn(now)
+	return t.now + t.past*(1-float64(now.Sub(t.began))/float64(lossWithin))
+}
+
+// A fault is a failure of the server or of a connection that a sample met.
 type fault struct {
 	key string
 	at  time.Time
