@@ -47,11 +47,14 @@ type collection struct {
 	scrapes   net.Listener // of the metrics; nil: none
 	abort     func()       // ends the process; nil in tests
 	recovery  recovery
+	agentLeft atomic.Bool // it was told that an agent could not be removed
 
 	// What other goroutines ask for at any time.
 	phase   atomic.Value // string: what is done at this moment
 	running atomic.Pointer[running]
 	ending  atomic.Int32 // 0, endDrain or endStop
+	over    atomic.Bool  // nothing is in flight any more
+	late    atomic.Bool  // and was interrupted since
 	until   atomic.Int64 // when the grace time is over, in Unix nanoseconds; 0: never
 }
 
@@ -151,13 +154,15 @@ func (c *collection) open(parts *parts, backends []*letta.Backend) error {
 				c.log.limitChanged(endpoint, from, to, reason)
 				c.metrics.limitChanged(endpoint, from, to, reason)
 			},
-			RetryWaiting: func(a collector.Attempt, class collector.Class, delay time.Duration) {
-				c.log.retry(a, class, delay)
-				c.metrics.retryWaiting(a, class, delay)
+			RetryWaiting: func(a collector.Attempt, err error, delay time.Duration) {
+				c.log.retry(a, err, delay)
+				c.metrics.retryWaiting(a, collector.Classify(err), delay)
 			},
 			CloseFailed: func(a collector.Attempt, endpoint string, err error) {
 				c.log.agentLeft(a, endpoint, err)
-				c.display.say("agent of %s #%d not removed: %v", cut(a.Task.ID, 40), a.Index, err)
+				if !c.agentLeft.Swap(true) { // a server that dies may leave hundreds
+					c.display.say("agent of %s #%d not removed: %v; more like this go to the log, and their number to the summary", cut(a.Task.ID, 40), a.Index, err)
+				}
 			},
 			EndpointDown: func(endpoint string, err error) {
 				c.log.endpointDown(endpoint, err)
@@ -290,7 +295,10 @@ func (c *collection) run(ctx context.Context) error {
 	}
 	c.phase.Store("collecting")
 	c.running.Store(&running{began})
-	runErr, sinkErr := c.work(ctx)
+	working, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	defer c.watch(context.WithoutCancel(ctx), stop)() // to the very end: a person may lose patience there too
+	runErr, sinkErr := c.work(working)
 
 	c.phase.Store("ending")
 	stats, written := c.collector.Stats(), c.dataset.Stats()
@@ -320,15 +328,15 @@ func (c *collection) run(ctx context.Context) error {
 	return end
 }
 
-// work runs the sink, the collector, the display and the watch over signals, and
-// returns when all of them have ended.
+// work runs the sink, the collector and the display, and returns when all of them have
+// ended.
 func (c *collection) work(ctx context.Context) (runErr, sinkErr error) {
 	var sinks, helpers errgroup.Group
 	// The sink outlives a stop: what is finished is written. So do those who tell.
 	unstopped := context.WithoutCancel(ctx)
 	sinks.Go(func() error { return c.dataset.Run(unstopped) })
 
-	ctx, stop := context.WithCancelCause(ctx)
+	ctx, stop := context.WithCancel(ctx)
 	helping, done := context.WithCancel(unstopped)
 	helpers.Go(func() error {
 		c.display.run(helping, c.view)
@@ -349,16 +357,13 @@ func (c *collection) work(ctx context.Context) (runErr, sinkErr error) {
 		boundMemory(helping, c.config.Server.MaxInFlight*len(c.clients))
 		return nil
 	})
-	helpers.Go(func() error {
-		watchSignals(helping, c.config.Run.Grace, stops{drain: c.drain, stop: func(cause error) { c.halt(cause, stop) }, abort: c.leave})
-		return nil
-	})
 
 	runErr = c.collector.Run(ctx, c.snapshot)
+	c.over.Store(true)
 	c.phase.Store("writing what is finished")
 	sinkErr = errors.Join(c.dataset.Close(unstopped), c.journal.Close())
 	done()
-	stop(nil)
+	stop()
 	_ = helpers.Wait() // none returns an error
 	if err := sinks.Wait(); err != nil {
 		sinkErr = err // what Close says as well

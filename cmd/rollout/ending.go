@@ -12,8 +12,37 @@ import (
 
 // How a collection is ended, and what its end means.
 
+// watch turns interrupts into the stops below, until the function that it returns is
+// called.
+func (c *collection) watch(ctx context.Context, stop func(error)) (end func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		watchSignals(ctx, c.config.Run.Grace, stops{drain: c.drain, stop: func(cause error) { c.halt(cause, stop) }, abort: c.leave})
+	}()
+	return func() {
+		cancel()
+		<-ended
+	}
+}
+
+// tooLate is any stop when nothing is in flight any more: there is nothing to end but
+// the end itself, for one who insists.
+func (c *collection) tooLate() {
+	if c.late.Swap(true) {
+		c.leave()
+		return
+	}
+	c.display.say("ending: what is finished is being written, and leftover agents removed; interrupt again to leave at once")
+}
+
 // drain is the first stop: nothing more is taken up.
 func (c *collection) drain() {
+	if c.over.Load() {
+		c.tooLate()
+		return
+	}
 	if grace := c.config.Run.Grace; grace > 0 {
 		c.until.Store(time.Now().Add(grace).UnixNano())
 	}
@@ -26,6 +55,13 @@ func (c *collection) drain() {
 
 // halt is the second stop: what is in flight ends, and remains.
 func (c *collection) halt(cause error, stop func(error)) {
+	switch over := c.over.Load(); {
+	case over && errors.Is(cause, errGrace):
+		return
+	case over:
+		c.tooLate()
+		return
+	}
 	c.ending.Store(endStop)
 	c.phase.Store("stopping")
 	c.log.Info("stop", "cause", cause.Error())

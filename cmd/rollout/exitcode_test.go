@@ -228,6 +228,53 @@ func TestThreeInterrupts(t *testing.T) {
 	}
 }
 
+// TestInterruptAtTheEnd interrupts a run that is done and looks for agents that it may
+// have left: once is heard and changes nothing, twice leaves.
+func TestInterruptAtTheEnd(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name string
+		said []string
+		want int
+	}{
+		{"once", []string{"ending: what is finished is being written"}, exitOK},
+		{"twice", []string{"ending: what is finished is being written", "leaving at once"}, exitInterrupted},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			// After an attempt that failed, agents are looked for.
+			sim := newSim(t, lettasim.Config{InputIDs: true, Faults: mustFaults(t, "unavailable@scripted-0001/0/1")})
+			looking, release := make(chan struct{}, 10), make(chan struct{})
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.Method == http.MethodGet && r.URL.Query().Has("tags") && sim.Stats().Answered == 4 {
+					looking <- struct{}{}
+					select {
+					case <-release:
+					case <-r.Context().Done():
+					}
+				}
+				sim.ServeHTTP(w, r)
+			}))
+			t.Cleanup(server.Close)
+			dir := filepath.Join(t.TempDir(), "run")
+			run := start(t, "collect", "--server", server.URL, "--model", simModel, "--out", dir,
+				"--tasks", writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Scripted: 4})))
+			waitFor(t, "a look for agents", func() bool { return len(looking) > 0 })
+			for _, said := range tt.said {
+				run.signal(t, os.Interrupt, said)
+			}
+			close(release)
+			if code := run.exit(t); code != tt.want {
+				t.Errorf("exit code %d, want %d\n%s", code, tt.want, run.said(t))
+			}
+			if _, err := os.Stat(filepath.Join(dir, reportFile)); (err == nil) != (tt.want == exitOK) {
+				t.Errorf("report: %v", err)
+			}
+			mustRun(t, exitOK, "verify", dir)
+		})
+	}
+}
+
 // An end that nobody could announce is noticed by who comes next.
 func TestStaleLock(t *testing.T) {
 	t.Parallel()
