@@ -183,6 +183,13 @@ func (f failingFile) Sync() error {
 func interrupted(t *testing.T, all []*tokenize.Sample, cfg sink.Config) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
+	interruptedIn(t, dir, all, cfg)
+	return dir
+}
+
+// interruptedIn is interrupted in a folder that may hold commits already.
+func interruptedIn(t *testing.T, dir string, all []*tokenize.Sample, cfg sink.Config) {
+	t.Helper()
 	d, err := sink.Create(dir, cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -200,7 +207,6 @@ func interrupted(t *testing.T, all []*tokenize.Sample, cfg sink.Config) (dir str
 	if err := wait(); !errors.Is(err, killed) {
 		t.Errorf("Run() = %v, want the cause", err)
 	}
-	return dir
 }
 
 func segments(t *testing.T, dir string) []string {

@@ -1,0 +1,115 @@
+package sink_test
+
+import (
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rollout-rl/rollout/sink"
+	"github.com/rollout-rl/rollout/sink/sinktest"
+)
+
+// A jumpy clock is set anew by set; between that it goes on like the system's.
+type jumpyClock struct {
+	mu  sync.Mutex
+	off time.Duration
+}
+
+func (c *jumpyClock) now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return time.Now().Round(0).Add(c.off)
+}
+
+func (c *jumpyClock) jump(by time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.off += by
+}
+
+// A clock that is set while a dataset is at work dates commits, and does nothing else:
+// shards grow as old as they did, the log is in the order of its numbers, readers and
+// a recovery ask no date.
+func TestClockJumps(t *testing.T) {
+	t.Parallel()
+	const year = 365 * 24 * time.Hour
+	jumps := []time.Duration{-time.Hour, 24 * time.Hour, -year, 3 * year, -40 * year, 0}
+	for _, format := range []sink.Format{sink.Parquet, sink.Arrow} {
+		dir, clock := t.TempDir(), &jumpyClock{}
+		all := samples(len(jumps) + 3)
+		cfg := sink.Config{Format: format, MaxShardAge: time.Minute, Now: clock.now}
+		var dated []time.Time // as they were committed
+		synctest.Test(t, func(t *testing.T) {
+			cfg := cfg
+			cfg.Events.Committed = func(c sink.Commit) { dated = append(dated, c.CreatedAt) }
+			d, err := sink.Create(dir, cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			wait := start(t.Context(), t, d)
+			for i, by := range jumps {
+				done := make(chan time.Duration, 1)
+				began := time.Now()
+				if err := d.Append(t.Context(), all[i], func(error) { done <- time.Since(began) }); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(20 * time.Second)
+				clock.jump(by) // while the shard is open
+				if age := <-done; age != time.Minute {
+					t.Errorf("a jump by %v: committed after %v, want one minute", by, age)
+				}
+			}
+			if err := d.Close(t.Context()); err != nil {
+				t.Error(err)
+			}
+			if err := wait(); err != nil {
+				t.Error(err)
+			}
+		})
+
+		// A sudden end, and a recovery long before it; then one more.
+		left := all[len(jumps) : len(jumps)+2]
+		interruptedIn(t, dir, left, cfg)
+		clock.jump(-year)
+		d, err := sink.Create(dir, cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := d.Recovered(); got.Replayed != int64(len(left)) || got.Commits != 1 {
+			t.Errorf("Recovered() = %+v, want the %d samples in one commit", got, len(left))
+		}
+		sinktest.Write(t, dir, cfg, all[len(all)-1:])
+
+		log, err := sink.ReadLog(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var keys, want []string
+		var times []time.Time
+		for i, c := range log.Commits {
+			if c.Seq != int64(i+1) {
+				t.Errorf("commit %d of the log is number %d", i+1, c.Seq)
+			}
+			times = append(times, c.CreatedAt)
+			for _, s := range c.Samples {
+				keys = append(keys, s.Key)
+			}
+		}
+		for _, s := range samples(len(all)) {
+			want = append(want, s.Key)
+		}
+		if !slices.Equal(keys, want) {
+			t.Errorf("the log holds %q, want %q in the order of the commits", keys, want)
+		}
+		if slices.IsSortedFunc(times, time.Time.Compare) || !slices.EqualFunc(times[:len(dated)], dated, time.Time.Equal) {
+			t.Errorf("commits are dated %v, the clock said %v and went back", times, dated)
+		}
+		report, err := sink.Verify(t.Context(), dir, sink.VerifyOptions{})
+		if err != nil || report.ProblemCount > 0 || len(report.Orphans) > 0 || report.Samples != int64(len(all)) {
+			t.Errorf("Verify: %v, %q, %d samples, want %d", err, report.Problems, report.Samples, len(all))
+		}
+		sinktest.Compare(t, dir, samples(len(all)))
+	}
+}
