@@ -91,7 +91,7 @@ func (k id) String() string {
 // append appends the entry, whose sample is k, as it stands in a file.
 func (e *Entry) append(dst []byte, k id) []byte {
 	dst = append(dst, byte(e.Op))
-	dst = binary.AppendUvarint(dst, uint64(e.Time.UnixMilli()))
+	dst = binary.AppendUvarint(dst, uint64(min(max(0, e.Time.UnixMilli()), maxMilli))) // a clock may say anything
 	dst = append(dst, k.group[:]...)
 	dst = binary.AppendUvarint(dst, uint64(k.index))
 	dst = binary.AppendUvarint(dst, uint64(e.Attempt))
@@ -114,6 +114,9 @@ func (e *Entry) append(dst []byte, k id) []byte {
 	return dst
 }
 
+// maxMilli is the latest time of an entry: what a reader takes.
+const maxMilli = 1 << 53
+
 func appendText(dst []byte, s string) []byte {
 	return append(binary.AppendUvarint(dst, uint64(len(s))), s...)
 }
@@ -124,7 +127,7 @@ func parse(payload []byte) (Entry, id, error) {
 	p := parser{rest: payload}
 	e := Entry{Op: Op(p.byte())}
 	var k id
-	e.Time = time.UnixMilli(int64(p.uvarint(1 << 53)))
+	e.Time = time.UnixMilli(int64(p.uvarint(maxMilli)))
 	copy(k.group[:], p.bytes(len(k.group)))
 	k.index = uint32(p.uvarint(1<<32 - 1))
 	e.Attempt = int(p.uvarint(1<<31 - 1))

@@ -23,6 +23,24 @@ func TestNumbersAreFixed(t *testing.T) {
 	}
 }
 
+// Whatever the clock says, an entry can be read again: its time is for people, and no
+// reason to lose what it says.
+func TestTimesOfBadClocks(t *testing.T) {
+	t.Parallel()
+	for at, want := range map[time.Time]int64{
+		{}:                      0, // the year 1
+		time.UnixMilli(-1):      0,
+		time.UnixMilli(0):       0,
+		time.UnixMilli(1 << 60): maxMilli,
+	} {
+		e := Entry{Op: OpAgent, Time: at, Attempt: 3, ID: "agent-1"}
+		got, _, err := parse(e.append(nil, id{}))
+		if err != nil || got.Time.UnixMilli() != want || got.ID != e.ID || got.Attempt != e.Attempt {
+			t.Errorf("at %v: read as %+v, %v", at, got, err)
+		}
+	}
+}
+
 // FuzzParse: no bytes break the reader, and what it takes is what append writes.
 func FuzzParse(f *testing.F) {
 	k := id{[16]byte([]byte("0123456789abcdef")), 70_000}

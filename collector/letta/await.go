@@ -113,10 +113,9 @@ func (g *agent) lastSign(ctx context.Context, run *Run) (time.Time, error) {
 			last = at
 		}
 	}
-	if last = last.Add(-offset); last.After(now) {
-		return now, nil
-	}
-	return last, nil
+	// Counted from our now, whose monotonic part makes it safe from a clock that is set
+	// while the run is waited for.
+	return now.Add(-max(0, now.Sub(last.Add(-offset)))), nil
 }
 
 // over says that the server does nothing more for the run.

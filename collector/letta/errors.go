@@ -231,7 +231,7 @@ func classifyStatus(e *APIError) error {
 	return collector.ErrRejected
 }
 
-// retryAfter reads the header: seconds, or a date.
+// retryAfter reads the header: seconds, or a date, which is by the server's clock.
 func retryAfter(h http.Header, now time.Time) time.Duration {
 	text := h.Get("Retry-After")
 	if text == "" {
@@ -241,6 +241,9 @@ func retryAfter(h http.Header, now time.Time) time.Duration {
 		return time.Duration(min(s, maxRetryAfter.Seconds()) * float64(time.Second))
 	}
 	if at, err := http.ParseTime(text); err == nil {
+		if date, err := http.ParseTime(h.Get("Date")); err == nil {
+			now = date // ours may be days off
+		}
 		return min(max(at.Sub(now), 0), maxRetryAfter)
 	}
 	return 0
