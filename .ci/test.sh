@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs go test with the given arguments, shows each package's line and every skip
-# with its reason, and counts. On failure it shows the tests that failed.
+# with its reason, and counts. On failure it shows what the tests that failed said.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 mkdir -p .build
@@ -8,7 +8,17 @@ log=$(mktemp .build/test-XXXXXX.log)
 go test -v "$@" 2>&1 | tee "$log" | grep -E '^(ok|FAIL|\?|panic:)[[:space:]]'
 status=${PIPESTATUS[0]}
 if [ "$status" != 0 ]; then
-  grep -vE '^[[:space:]]*(=== |--- PASS)' "$log" | grep -vE '^(ok|\?)[[:space:]]' | tail -n 400
+  # The first pass learns which tests failed, the second prints their lines and all
+  # that belongs to no test: build errors, panics, races.
+  awk '
+    FNR == NR { if ($1 == "---" && $2 == "FAIL:") failed[$3] = 1; next }
+    $1 == "===" { of = $3; next }
+    $1 == "---" { of = $3; if ($2 == "FAIL:") print; next }
+    /^(ok|\?|PASS|FAIL)([[:space:]]|$)/ { of = ""; next }
+    of == "" || failed[of] { print }
+  ' "$log" "$log" | tail -n 600
+  echo 'Failed:'
+  grep -E '^[[:space:]]*--- FAIL' "$log"
 fi
 grep -E -B1 '^[[:space:]]*--- SKIP' "$log" | grep -vE '^(--$|=== )'
 printf '%d passed, %d failed, %d skipped\n' \
