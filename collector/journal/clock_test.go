@@ -1,0 +1,83 @@
+package journal_test
+
+import (
+	"encoding/binary"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/collector/journal"
+)
+
+// The order of a journal is that of its file. Whatever its times say, it comes to the
+// same: as it is, compacted by a process with another clock, and to a report.
+func TestClockJumps(t *testing.T) {
+	t.Parallel()
+	rng := rand.New(rand.NewPCG(11, 4))
+	dir, keys, m := t.TempDir(), someKeys(12), model{}
+	for process := range 3 {
+		j := open(t, dir, journal.Config{})
+		notes := randomNotes(rng, keys, 200)
+		for i := range 4 { // which stay open
+			notes = append(notes, note{op: journal.OpBegin, key: keys[4*process+i], n: 5, text: "a"})
+		}
+		for _, n := range notes {
+			if err := n.write(j); err != nil {
+				t.Fatal(err)
+			}
+			m.add(n)
+		}
+		closed(t, j)
+	}
+	want := entries(t, dir)
+	names, err := filepath.Glob(filepath.Join(dir, "*.journal"))
+	if err != nil || len(names) != 3 {
+		t.Fatalf("segments %v, %v", names, err)
+	}
+	// Each segment is a day, or a year, before the one before it, and within it the clock
+	// goes back an hour or forth a day all the time.
+	began := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	for s, name := range names {
+		body, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body = rewritten(t, body, func(i int, payload []byte) []byte {
+			at := began.AddDate(-s*s, 0, -s).Add(time.Duration(i%7)*24*time.Hour - time.Duration(i)*time.Hour)
+			_, n := binary.Uvarint(payload[1:])
+			rest := payload[1+n:]
+			return append(binary.AppendUvarint(payload[:1:1], uint64(at.UnixMilli())), rest...)
+		})
+		if err := os.WriteFile(name, body, 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	got := entries(t, dir)
+	if slices.IsSortedFunc(got, func(a, b journal.Entry) int { return a.Time.Compare(b.Time) }) {
+		t.Fatal("the times are in order: the test shows nothing")
+	}
+	for i := range got {
+		got[i].Time = want[i].Time
+	}
+	if !slices.Equal(got, want) {
+		t.Error("Read gives other entries, or in another order")
+	}
+	for _, cfg := range []journal.Config{{}, {CompactAt: 1}, {}} { // compacted by the second
+		j := open(t, dir, cfg)
+		m.check(t, j, keys)
+		if j.Found().Compacted != (cfg.CompactAt == 1) {
+			t.Errorf("found %+v", j.Found())
+		}
+		n := note{op: journal.OpBegin, key: keys[0], n: m[keys[0]].Attempts + 1, kind: collector.KindInfraRetry, text: "a"}
+		if err := n.write(j); err != nil { // dated now, years after the others
+			t.Fatal(err)
+		}
+		m.add(n)
+		closed(t, j)
+	}
+}

@@ -1,0 +1,254 @@
+package journal_test
+
+import (
+	"bytes"
+	"errors"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/collector/journal"
+	"github.com/rollout-rl/rollout/sink/frame"
+)
+
+// A journal that ends at any byte holds the notes whose last byte it has: what a kill
+// leaves is a prefix, never a hole and never a complaint.
+func TestCutAtEveryByte(t *testing.T) {
+	t.Parallel()
+	dir, keys := t.TempDir(), someKeys(4)
+	j := open(t, dir, journal.Config{})
+	notes := randomNotes(rand.New(rand.NewPCG(3, 3)), keys, 25)
+	path := filepath.Join(dir, "00000001.journal")
+	var ends []int64
+	for _, n := range notes {
+		if err := n.write(j); err != nil {
+			t.Fatal(err)
+		}
+		info, err := os.Stat(path) // in the file before the call returns
+		if err != nil {
+			t.Fatal(err)
+		}
+		ends = append(ends, info.Size())
+	}
+	closed(t, j)
+	body, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for cut := range len(body) + 1 {
+		m, whole := model{}, 0
+		for i, n := range notes {
+			if ends[i] <= int64(cut) {
+				m.add(n)
+				whole++
+			}
+		}
+		at := filepath.Join(t.TempDir(), "00000001.journal")
+		if err := os.WriteFile(at, body[:cut], 0o666); err != nil {
+			t.Fatal(err)
+		}
+		if got := entries(t, filepath.Dir(at)); len(got) != whole {
+			t.Fatalf("cut at %d: read %d entries, want %d", cut, len(got), whole)
+		}
+		j := open(t, filepath.Dir(at), journal.Config{})
+		m.check(t, j, keys)
+		clean := cut == 0 || cut == frame.HeaderSize || slices.Contains(ends, int64(cut))
+		if f := j.Found(); f.Entries != whole || clean != (len(f.Torn) == 0) || len(f.Damaged) > 0 || f.Process != 2 {
+			t.Fatalf("cut at %d: found %+v, want %d entries, clean is %t", cut, f, whole, clean)
+		}
+		closed(t, j)
+	}
+}
+
+// Damage to what was durable is loud, with file and offset; Salvage takes the rest,
+// and leaves a journal without it.
+func TestDamage(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	j := open(t, dir, journal.Config{SyncEvery: time.Nanosecond})
+	k := key(0, 0)
+	for n := 1; n <= 3; n++ {
+		if err := j.Begin(collector.Attempt{Key: k, N: n}, "a"); err != nil {
+			t.Fatal(err)
+		}
+		if err := j.End(k, n, collector.ClassConnection, true); err != nil {
+			t.Fatal(err)
+		}
+		closed(t, j) // durable
+		j = open(t, dir, journal.Config{})
+	}
+	closed(t, j)
+
+	path := filepath.Join(dir, "00000002.journal")
+	body, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Whether there was a sync between the two entries of a process is not known: an
+	// entry that cannot be read is damage in any case.
+	bad := damaged(t, body)
+	if err := os.WriteFile(path, bad, 0o666); err != nil {
+		t.Fatal(err)
+	}
+
+	_, err = journal.Open(dir, journal.Config{})
+	c, ok := errors.AsType[*frame.CorruptError](err)
+	if !ok || c.Offset != frame.HeaderSize || !bytes.Contains([]byte(err.Error()), []byte(path)) {
+		t.Fatalf("Open = %v, want one with %s and offset %d", err, path, frame.HeaderSize)
+	}
+	whole, damage := 0, 0
+	for e, err := range journal.Read(dir) {
+		switch {
+		case err != nil:
+			damage++
+		case e.Op != 0:
+			whole++
+		}
+	}
+	if whole != 5 || damage != 1 {
+		t.Errorf("Read gave %d entries and %d complaints, want 5 and 1", whole, damage)
+	}
+
+	j = open(t, dir, journal.Config{Salvage: true})
+	if got := j.Left(k); got.Attempts != 3 || got.Charged != 3 || got.Open != nil || !j.Found().Compacted || len(j.Found().Damaged) != 1 {
+		t.Errorf("salvaged %+v, found %+v", got, j.Found())
+	}
+	closed(t, j)
+	j = open(t, dir, journal.Config{})
+	if got := j.Left(k); got.Attempts != 3 || got.Charged != 3 || len(j.Found().Damaged) != 0 {
+		t.Errorf("afterwards %+v, found %+v", got, j.Found())
+	}
+	closed(t, j)
+}
+
+// What a sync made durable is vouched for by what is noted next.
+func TestDamageBeforeSyncIsLoud(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		j := open(t, dir, journal.Config{})
+		for n := 1; n <= 3; n++ {
+			if err := j.Begin(collector.Attempt{Key: key(0, 0), N: n}, "a"); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second) // a sync
+		}
+		closed(t, j)
+		path := filepath.Join(dir, "00000001.journal")
+		body, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body[frame.HeaderSize+frame.Overhead+2] ^= 1
+		if err := os.WriteFile(path, body, 0o666); err != nil {
+			t.Fatal(err)
+		}
+		_, err = journal.Open(dir, journal.Config{})
+		if c, ok := errors.AsType[*frame.CorruptError](err); !ok || c.Offset != frame.HeaderSize {
+			t.Errorf("Open = %v, want damage at %d", err, frame.HeaderSize)
+		}
+	})
+}
+
+// TestBeginLost: a power cut may keep what an attempt noted and take its begin. Its
+// number is not given again: an agent may bear it.
+func TestBeginLost(t *testing.T) {
+	t.Parallel()
+	for _, op := range []journal.Op{journal.OpAgent, journal.OpRun, journal.OpEnd} {
+		dir := t.TempDir()
+		j := open(t, dir, journal.Config{})
+		for _, n := range []note{
+			{op: journal.OpBegin, key: key(0, 0), n: 1, text: "a"},
+			{op: journal.OpBegin, key: key(0, 0), n: 2, text: "a"},
+			{op: op, key: key(0, 0), n: 2, text: "x"},
+		} {
+			if err := n.write(j); err != nil {
+				t.Fatal(err)
+			}
+		}
+		closed(t, j)
+		path := filepath.Join(dir, "00000001.journal")
+		body, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body = rewritten(t, body, func(i int, payload []byte) []byte {
+			if i == 1 {
+				return nil
+			}
+			return payload
+		})
+		if err := os.WriteFile(path, body, 0o666); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 { // as it is, and compacted
+			again := open(t, dir, journal.Config{CompactAt: 1})
+			if left := again.Left(key(0, 0)); left.Attempts != 2 || left.Open != nil {
+				t.Errorf("%v of attempt 2: %+v, want two attempts, none of them open", op, left)
+			}
+			closed(t, again)
+		}
+	}
+}
+
+// damaged is the file with an op that nobody knows in its first entry.
+func damaged(t *testing.T, body []byte) []byte {
+	t.Helper()
+	return rewritten(t, body, func(i int, payload []byte) []byte {
+		if i == 0 {
+			payload[0] = 99
+		}
+		return payload
+	})
+}
+
+// rewritten is the file with what change makes of each entry; of nil, nothing.
+func rewritten(t *testing.T, body []byte, change func(i int, payload []byte) []byte) []byte {
+	t.Helper()
+	h := frame.Header{Kind: "journal", Version: 1}
+	r, err := frame.NewReader(bytes.NewReader(body), int64(len(body)), h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var buf bytes.Buffer
+	w, err := frame.NewWriter(&buf, h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := 0
+	err = frame.Salvage(r, func(payload []byte, err error) error {
+		if err != nil {
+			return err
+		}
+		payload = change(i, bytes.Clone(payload))
+		i++
+		if payload == nil {
+			return nil
+		}
+		return w.Write(payload)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return buf.Bytes()
+}
+
+func TestNewerIsRefused(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	var buf bytes.Buffer
+	if _, err := frame.NewWriter(&buf, frame.Header{Kind: "journal", Version: 2}); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "00000001.journal"), buf.Bytes(), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := journal.Open(dir, journal.Config{Salvage: true}); !errors.Is(err, frame.ErrNewer) {
+		t.Errorf("Open = %v, want %v", err, frame.ErrNewer)
+	}
+}

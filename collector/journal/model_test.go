@@ -1,0 +1,159 @@
+package journal_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/collector/journal"
+)
+
+func key(task, index int) string {
+	return collector.SampleKey(&collector.Task{ID: fmt.Sprint("t", task), Messages: []string{"hello"}}, index)
+}
+
+func open(tb testing.TB, dir string, cfg journal.Config) *journal.Journal {
+	tb.Helper()
+	j, err := journal.Open(dir, cfg)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return j
+}
+
+func closed(tb testing.TB, j *journal.Journal) {
+	tb.Helper()
+	if err := j.Close(); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// A note is one call of a Journal.
+type note struct {
+	op      journal.Op
+	key     string
+	n       int
+	kind    collector.Kind
+	text    string // endpoint, agent, run
+	class   collector.Class
+	charged bool
+}
+
+func (n note) write(j *journal.Journal) error {
+	switch n.op {
+	case journal.OpBegin:
+		return j.Begin(collector.Attempt{Key: n.key, N: n.n, Kind: n.kind}, n.text)
+	case journal.OpAgent:
+		return j.Agent(n.key, n.n, n.text)
+	case journal.OpRun:
+		return j.ServerRun(n.key, n.n, n.text)
+	default:
+		return j.End(n.key, n.n, n.class, n.charged)
+	}
+}
+
+// entry is what Read says of the note.
+func (n note) entry(process int, at time.Time) journal.Entry {
+	e := journal.Entry{Process: process, Time: at, Op: n.op, Key: n.key, Attempt: n.n}
+	switch n.op {
+	case journal.OpBegin:
+		e.Kind, e.Endpoint = n.kind, n.text
+	case journal.OpEnd:
+		e.Class, e.Charged = n.class.String(), n.charged
+	default:
+		e.ID = n.text
+	}
+	return e
+}
+
+// The model: what notes come to, in the plainest way.
+type model map[string]collector.Left
+
+func (m model) add(n note) {
+	l := m[n.key]
+	begun := n.n > l.Attempts
+	if begun {
+		l.Attempts, l.Open = n.n, nil
+	}
+	at := l.Open != nil && l.Open.N == n.n
+	switch {
+	case n.op == journal.OpBegin && begun:
+		l.Open = &collector.OpenAttempt{N: n.n, Endpoint: n.text}
+	case n.op == journal.OpAgent && at:
+		l.Open.AgentID = n.text
+	case n.op == journal.OpRun && at && !slices.Contains(l.Open.ServerRuns, n.text):
+		l.Open.ServerRuns = append(l.Open.ServerRuns, n.text)
+	case n.op == journal.OpEnd:
+		if at {
+			l.Open = nil
+		}
+		if n.charged && n.class.Rerollable() {
+			l.Rerolled++
+		} else if n.charged {
+			l.Charged++
+		}
+	}
+	m[n.key] = l
+}
+
+func (m model) check(t *testing.T, j *journal.Journal, keys []string) {
+	t.Helper()
+	for _, k := range keys {
+		if got, want := j.Left(k), m[k]; !reflect.DeepEqual(got, want) {
+			t.Fatalf("Left(%s) = %+v %+v, want %+v %+v", k, got, got.Open, want, want.Open)
+		}
+	}
+	found := map[string]collector.OpenAttempt{}
+	j.OpenAttempts(func(k string, open collector.OpenAttempt) bool { found[k] = open; return true })
+	for k, l := range m {
+		if open, ok := found[k]; ok != (l.Open != nil) || ok && !reflect.DeepEqual(open, *l.Open) {
+			t.Fatalf("open attempts of %s: %+v, want %+v", k, open, l.Open)
+		}
+	}
+	known := 0
+	for _, l := range m {
+		if l.Attempts+l.Charged+l.Rerolled > 0 {
+			known++
+		}
+	}
+	if f := j.Found(); f.Open != len(found) || f.Samples != known {
+		t.Errorf("found %d samples, %d open, want %d, %d", f.Samples, f.Open, known, len(found))
+	}
+}
+
+// randomNotes are not only those of a well-behaved collector.
+func randomNotes(rng *rand.Rand, keys []string, n int) []note {
+	classes := collector.Classes()
+	notes := make([]note, n)
+	for i := range notes {
+		notes[i] = note{
+			op: journal.OpBegin + journal.Op(rng.IntN(4)), key: keys[rng.IntN(len(keys))], n: 1 + rng.IntN(4),
+			kind: collector.Kind(rng.IntN(4)), text: fmt.Sprint("name-", rng.IntN(6)),
+			class: classes[rng.IntN(len(classes))], charged: rng.IntN(2) == 0,
+		}
+	}
+	return notes
+}
+
+func someKeys(n int) []string {
+	keys := make([]string, n)
+	for i := range keys {
+		keys[i] = key(i/3, i%3*70_000)
+	}
+	return keys
+}
+
+func entries(t *testing.T, dir string) (all []journal.Entry) {
+	t.Helper()
+	for e, err := range journal.Read(dir) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, e)
+	}
+	return all
+}
