@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/letta"
 )
 
@@ -45,7 +46,7 @@ of which there may be more, in any order. Everything else may change.`,
 	f := cmd.Flags()
 	f.BoolVar(&o.dryRun, "dry-run", false, "check everything, say what would be done, write nothing")
 	f.BoolVar(&o.resume, "resume", false, "continue the run in the folder, or begin it where there is none")
-	f.BoolVar(&o.retryFailed, "retry-failed", false, "continue the run in the folder with the samples that have failed, and only those")
+	f.BoolVar(&o.retryFailed, "retry-failed", false, "continue the run in the folder with the samples that have failed or were cut, and only those; none is cut unless --tail is given again")
 	f.BoolVar(&o.asJSON, "json", false, "print JSON lines: launch, status, commit, warning, done")
 	f.BoolVar(&o.quiet, "quiet", false, "print errors only")
 	load := addConfigFlags(cmd, p.getenv)
@@ -77,6 +78,9 @@ of which there may be more, in any order. Everything else may change.`,
 
 func (p *program) collect(ctx context.Context, l *loader, earlier *earlierRun, o *collectOptions) error {
 	c := &collection{config: l.config, display: p.newDisplay(o.asJSON, o.quiet), log: discardLog(), abort: p.abort, retryFailed: o.retryFailed}
+	if c.tail = c.config.Run.Tail.Tail; o.retryFailed && l.byKey["run.tail"].given() == "" {
+		c.tail = collector.Tail{}
+	}
 	c.phase.Store("checking the tasks")
 	defer watchStatus(c.showStatus)()
 	parts, err := c.config.parts(p.stderr)

@@ -34,6 +34,9 @@ type collection struct {
 	log     *runLog
 	// retryFailed takes up the samples that have failed instead of those that remain.
 	retryFailed bool
+	// tail is the policy of this invocation: run.tail, but that samples whose retry is
+	// asked for are not cut by what their run was begun with.
+	tail collector.Tail
 
 	prompter  *prompt.Prompter
 	dataset   *sink.Dataset
@@ -132,7 +135,7 @@ func (c *collection) open(parts *parts, backends []*letta.Backend) error {
 		MaxFailures:    c.config.Run.MaxFailures,
 		AttemptTimeout: c.config.Run.AttemptTimeout,
 		Adaptive:       c.config.Server.Adaptive,
-		Tail:           c.config.Run.Tail.Tail,
+		Tail:           c.tail,
 		Logger:         c.log.Logger,
 		Events: c.tracing.events(collector.Events{
 			SampleFinished: func(s *tokenize.Sample) {
@@ -316,7 +319,7 @@ func (c *collection) run(ctx context.Context) error {
 		s.Durable = durable(c.folder.dir)
 	}
 	end := c.end(s, c.stopped(runErr, sinkErr))
-	s.addTail(c.config.Run.Tail.String(), stats.Unstarted, tail)
+	s.addTail(c.tail.String(), stats.Unstarted, tail)
 	c.log.tail(s.Tail)
 	s.Hints = s.hints(c.config, stats, c.tally.busy(stats, took))
 	c.log.status(stats)
