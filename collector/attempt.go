@@ -153,8 +153,10 @@ func (t *try) close(ctx context.Context, agent Agent) {
 	}
 	if err != nil {
 		c.counters.update(func(s *Stats) { s.CloseFailures++ })
+		if c.cfg.Events.CloseFailed == nil {
+			c.cfg.Logger.WarnContext(ctx, "agent not removed", "endpoint", t.w.ep.Name, "sample_key", t.a.Key, "error", err)
+		}
 		c.cfg.Events.closeFailed(t.a, t.w.ep.Name, err)
-		c.cfg.Logger.WarnContext(ctx, "agent not removed", "endpoint", t.w.ep.Name, "sample_key", t.a.Key, "error", err)
 	}
 }
 

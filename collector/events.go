@@ -26,8 +26,9 @@ type Events struct {
 	// be derived from ctx; the function that they return is called at its end, with
 	// the error that ended it. a.N is the number of the first attempt that is made.
 	SampleSpan, AttemptSpan func(ctx context.Context, a Attempt, endpoint string) (context.Context, func(error))
-	// RetryWaiting fires before the wait between two attempts.
-	RetryWaiting func(a Attempt, c Class, delay time.Duration)
+	// RetryWaiting fires before the wait between two attempts. err is the *AttemptError
+	// of the one that failed.
+	RetryWaiting func(a Attempt, err error, delay time.Duration)
 	// SampleFinished fires when a sample is complete and before the sink takes it:
 	// the only moment at which its rows can be looked at. Nothing of it may be kept.
 	// Should the sink refuse it, it fires again with the failure that takes its place.
@@ -35,7 +36,8 @@ type Events struct {
 	// SampleDone fires when the sink says what became of a sample: nil means that it
 	// is in a committed shard. It may fire after Run has returned.
 	SampleDone func(key string, err error)
-	// CloseFailed fires when an agent could not be removed.
+	// CloseFailed fires when an agent could not be removed. Without it Config.Logger
+	// takes that.
 	CloseFailed func(a Attempt, endpoint string, err error)
 	// EndpointDown fires when so many attempts in a row failed at an endpoint that
 	// the server is taken to be down, and with nil when it is back.
@@ -99,9 +101,9 @@ func span(ctx context.Context, begin func(context.Context, Attempt, string) (con
 	return begin(ctx, a, endpoint)
 }
 
-func (e *Events) retryWaiting(a Attempt, c Class, d time.Duration) {
+func (e *Events) retryWaiting(a Attempt, err error, d time.Duration) {
 	if e.RetryWaiting != nil {
-		e.RetryWaiting(a, c, d)
+		e.RetryWaiting(a, err, d)
 	}
 }
 

@@ -105,7 +105,7 @@ func randomRun(t *testing.T, seed uint64) {
 			AttemptFinished: func(collector.Result) { check() },
 			SampleFinished:  func(*tokenize.Sample) { check() },
 			SampleDone:      func(string, error) { check() },
-			RetryWaiting:    func(collector.Attempt, collector.Class, time.Duration) { check() },
+			RetryWaiting:    func(collector.Attempt, error, time.Duration) { check() },
 		}
 	})
 	c = cc

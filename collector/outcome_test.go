@@ -350,8 +350,8 @@ func TestEventsOfAnAttempt(t *testing.T) {
 			AttemptFinished: func(r collector.Result) {
 				log = append(log, fmt.Sprintf("finish %d: %v, %d rows, %d of %d tokens", r.Attempt.N, r.Class, r.Rows, r.Trained, r.Sampled))
 			},
-			RetryWaiting: func(a collector.Attempt, c collector.Class, _ time.Duration) {
-				log = append(log, fmt.Sprintf("wait %d: %v", a.N, c))
+			RetryWaiting: func(a collector.Attempt, err error, _ time.Duration) {
+				log = append(log, fmt.Sprintf("wait %d: %v", a.N, collector.Classify(err)))
 			},
 			SampleFinished: func(s *tokenize.Sample) { log = append(log, fmt.Sprintf("sample of %d rows", len(s.Rows))) },
 			SampleDone:     func(_ string, err error) { log = append(log, fmt.Sprintf("done: %v", err)) },

@@ -75,7 +75,7 @@ func TestRetryWaits(t *testing.T) {
 					cfg.Retries = len(tt.errs)
 					cfg.BackoffMin, cfg.BackoffMax, cfg.RetryAfterMax = time.Second, 8*time.Second, 10*time.Second
 					cfg.Jitter = func() float64 { return tt.jitter }
-					cfg.Events.RetryWaiting = func(_ collector.Attempt, _ collector.Class, d time.Duration) { got = append(got, d) }
+					cfg.Events.RetryWaiting = func(_ collector.Attempt, _ error, d time.Duration) { got = append(got, d) }
 				})
 				start := time.Now()
 				if err := c.Run(t.Context(), tasks(1)); err != nil {
@@ -150,7 +150,7 @@ func TestBusyServerCostsNoRetries(t *testing.T) {
 			}}
 			c := setup(t, b, &shelf{atOnce: true}, func(cfg *collector.Config) {
 				cfg.BusyMax, cfg.BackoffMin = 20*time.Minute, 20*time.Second
-				cfg.Events.RetryWaiting = func(a collector.Attempt, _ collector.Class, d time.Duration) {
+				cfg.Events.RetryWaiting = func(a collector.Attempt, _ error, d time.Duration) {
 					if d < 10*time.Second || d > 30*time.Second {
 						t.Errorf("waits %v after attempt %d, want half of 20s to 30s", d, a.N)
 					}

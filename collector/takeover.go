@@ -45,7 +45,7 @@ func kindAfter(class Class, n int) Kind {
 // where that can be taken over from here, else a new one.
 func (w *worker) next(cl *claim) error {
 	if cl.left != nil && !w.reattaches(cl.left) {
-		if err := w.gone(cl, cl.left.N, fmt.Errorf("%w: it was made at %q", ErrGone, cl.left.Endpoint)); err != nil {
+		if err := w.gone(cl, cl.left.N, ownError{fmt.Errorf("%w: it was made at %q", ErrGone, cl.left.Endpoint)}); err != nil {
 			return err
 		}
 	}

@@ -151,7 +151,7 @@ func (w *worker) sample(ctx context.Context, cl claim) (passed bool, err error) 
 		if err := w.retry(&cl, class, charge); err != nil {
 			return false, err
 		}
-		if err := w.wait(ctx, &cl, a, class, c.cfg.delay(cl.tries, err)); err != nil {
+		if err := w.wait(ctx, &cl, a, err, c.cfg.delay(cl.tries, err)); err != nil {
 			return false, err
 		}
 	}
@@ -226,11 +226,11 @@ func (w *worker) pass(ctx context.Context, cl claim) (bool, error) {
 	}
 }
 
-// wait sleeps after attempt a, unless there is to be no other here. For the first
+// wait sleeps after attempt a, which failed with err, unless there is to be no other here. For the first
 // moment of it the sample keeps its permit, so that a server that turns all away is
 // not offered one sample after the other.
-func (w *worker) wait(ctx context.Context, cl *claim, a Attempt, class Class, d time.Duration) error {
-	w.c.cfg.Events.retryWaiting(a, class, d)
+func (w *worker) wait(ctx context.Context, cl *claim, a Attempt, err error, d time.Duration) error {
+	w.c.cfg.Events.retryWaiting(a, err, d)
 	w.c.counters.stage(w.slot, a.N, StageWait, time.Now())
 	start := time.Now()
 	defer func() { cl.waited += time.Since(start) }()

@@ -119,8 +119,9 @@ func (l *runLog) committed(c sink.Commit) {
 	l.Info("commit", "seq", c.Seq, "samples", len(c.Samples), "rows", rows, "tokens", tokens)
 }
 
-func (l *runLog) retry(a collector.Attempt, class collector.Class, delay time.Duration) {
-	l.Warn("retry", "sample_key", a.Key, "attempt", a.N, "class", class.String(), "delay_s", delay.Seconds())
+// retry logs how an attempt failed, before the wait for the next.
+func (l *runLog) retry(a collector.Attempt, err error, delay time.Duration) {
+	l.Warn("retry", append([]any{"sample_key", a.Key, "attempt", a.N, "delay_s", delay.Seconds()}, errorAttrs(err)...)...)
 }
 
 func (l *runLog) limitChanged(endpoint string, from, to int, reason string) {
@@ -171,28 +172,33 @@ func (l *runLog) tail(t *tailSummary) {
 		"cut", t.Cut.Samples, "cut_mean_s", t.Cut.MeanSeconds, "cut_mean_tokens", t.Cut.MeanTokens, "unstarted", t.Unstarted)
 }
 
-// ended is the last line of a log.
+// ended is the last line of a log. What its user ended, or allowed to fail, is no error
+// of the run's; an error that only says so has no class.
 func (l *runLog) ended(outcome string, err error) {
-	attrs := []any{"outcome", outcome, "exit", exitCode(err)}
+	code := exitCode(err)
 	if s, ok := errors.AsType[silentError](err); ok {
-		attrs[3] = int(s)
+		code = int(s)
 	}
-	if err == nil {
-		l.Info("end", attrs...)
-		return
+	level := slog.LevelError
+	switch code {
+	case exitOK:
+		level = slog.LevelInfo
+	case exitInterrupted, exitFailures:
+		level = slog.LevelWarn
 	}
-	l.Error("end", append(attrs, errorAttrs(err)...)...)
+	attrs := []any{"outcome", outcome, "exit", code}
+	if class := collector.Classify(err); err != nil && (class != collector.ClassInternal && class != collector.ClassCancelled || code == exitInternal) {
+		attrs = append(attrs, errorAttrs(err)...)
+	}
+	l.Log(context.Background(), level, "end", attrs...)
 }
 
-// errorAttrs are the class of an error and, where no server can have written it, its
-// text.
+// errorAttrs are the class of an error and what is known of it without the words of a
+// server.
 func errorAttrs(err error) []any {
-	class := collector.Classify(err)
-	attrs := []any{"class", class.String()}
-	switch class {
-	case collector.ClassConnection, collector.ClassStorage, collector.ClassTimeoutTotal, collector.ClassTimeoutIdle, collector.ClassCancelled:
-		attrs = append(attrs, "error", cut(err.Error(), 400))
-	default:
+	attrs := []any{"class", collector.Classify(err).String()}
+	if text := collector.OwnWords(err); text != "" {
+		attrs = append(attrs, "error", text)
 	}
 	return attrs
 }

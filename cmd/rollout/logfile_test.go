@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/collector/letta"
 	"github.com/rollout-rl/rollout/sink"
 	"github.com/rollout-rl/rollout/tokenize"
 )
@@ -27,7 +28,8 @@ func TestLog(t *testing.T) {
 	}
 	a := collector.Attempt{Key: "k-0", N: 2, Task: &collector.Task{ID: prose, Messages: []string{prose}}}
 	server := fmt.Errorf("%w: %s", collector.ErrServer, prose)
-	l.retry(a, collector.ClassConnection, 1500*time.Millisecond)
+	l.retry(a, fmt.Errorf("%w: reset", collector.ErrConnection), 1500*time.Millisecond)
+	l.retry(a, fmt.Errorf("send: %w", &letta.APIError{Op: "send", Status: 503, Code: prose, Detail: prose, Err: collector.ErrUnavailable}), time.Second)
 	l.limitChanged("http://a", 32, 25, "rate_limited")
 	l.endpointDown("http://a", fmt.Errorf("%w: dial %s refused", collector.ErrConnection, secret))
 	l.endpointDown("http://a", nil)
@@ -53,7 +55,8 @@ func TestLog(t *testing.T) {
 		t.Errorf("the log holds what it must not:\n%s", text)
 	}
 	want := []string{
-		`{"msg":"retry","sample_key":"k-0","attempt":2,"class":"connection","delay_s":1.5}`,
+		`{"msg":"retry","sample_key":"k-0","attempt":2,"delay_s":1.5,"class":"connection","error":"collector: connection failed: reset"}`,
+		`{"msg":"retry","sample_key":"k-0","attempt":2,"delay_s":1,"class":"unavailable","error":"send: 503 Service Unavailable"}`,
 		`{"msg":"limit changed","endpoint":"http://a","from":32,"to":25,"reason":"rate_limited"}`,
 		`{"msg":"endpoint down","endpoint":"http://a","class":"connection","error":"collector: connection failed: dial *** refused"}`,
 		`{"msg":"endpoint up","endpoint":"http://a"}`,
@@ -80,6 +83,39 @@ func TestLog(t *testing.T) {
 		}
 		if got := "{" + line[strings.Index(line, `"msg"`):]; got != want[i] {
 			t.Errorf("line %d:\n%s\nwant:\n%s", i, got, want[i])
+		}
+	}
+}
+
+// The last line of a log is an error only where the run met one.
+func TestLogEnd(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name, outcome string
+		err           error
+		want          string
+	}{
+		{"finished", "finished", nil, `"level":"INFO","msg":"end","outcome":"finished","exit":0}`},
+		{"interrupted", "interrupted", withExit(exitInterrupted, errors.New("interrupted: 3 of 4 samples remain")), `"level":"WARN","msg":"end","outcome":"interrupted","exit":130}`},
+		{"stopped", "interrupted", withExit(exitInterrupted, errInterrupted), `"level":"WARN","msg":"end","outcome":"interrupted","exit":130}`},
+		{"some failed", "finished", withExit(exitFailures, errors.New("1 of 4 samples failed, 2 may")), `"level":"WARN","msg":"end","outcome":"finished","exit":3}`},
+		{"and nothing is said", "finished", silentError(exitFailures), `"level":"WARN","msg":"end","outcome":"finished","exit":3}`},
+		{"too many failed", "finished", withExit(exitTolerance, errors.New("3 of 4 samples failed, 2 may")), `"level":"ERROR","msg":"end","outcome":"finished","exit":4}`},
+		{"no server", "stopped", fmt.Errorf("%w: refused", collector.ErrConnection), `"level":"ERROR","msg":"end","outcome":"stopped","exit":5,"class":"connection","error":"collector: connection failed: refused"}`},
+		{"a fault of ours", "stopped", errors.New("canary"), `"level":"ERROR","msg":"end","outcome":"stopped","exit":1,"class":"internal"}`},
+	} {
+		dir := t.TempDir()
+		l, err := openLog(dir, logName(1), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.ended(tt.outcome, tt.err)
+		if err := l.close(); err != nil {
+			t.Fatal(err)
+		}
+		b, err := os.ReadFile(filepath.Join(dir, logName(1)))
+		if err != nil || !strings.HasSuffix(strings.TrimSpace(string(b)), tt.want) {
+			t.Errorf("%s: %v\n%swant …%s", tt.name, err, b, tt.want)
 		}
 	}
 }

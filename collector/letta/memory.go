@@ -98,7 +98,7 @@ func (m *memory) stopReason(g *agent) (StopReason, error) {
 }
 
 // said is a text of the server that an error may show.
-func (g *agent) said(text string) string { return oneLine(g.client.secrets.scrub(text)) }
+func (g *agent) said(text string) theirs { return theirs(oneLine(g.client.secrets.scrub(text))) }
 
 // checkSteps says that a stored message was made by a step that is not listed.
 func (m *memory) checkSteps() error {

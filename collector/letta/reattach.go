@@ -183,8 +183,3 @@ func (g *agent) missing(err error) error {
 	}
 	return gone("agent %s: %w", g.state.ID, err)
 }
-
-// gone is an error that wraps collector.ErrGone.
-func gone(format string, args ...any) error {
-	return fmt.Errorf("%w: "+format, append([]any{collector.ErrGone}, args...)...)
-}
