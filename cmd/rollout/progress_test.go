@@ -71,7 +71,7 @@ func TestViewOfAResumedRun(t *testing.T) {
 	v.draining, v.until = true, v.now.Add(252*time.Second)
 	got := strings.Join(v.block(92, false), "\n")
 	want := strings.TrimPrefix(`
-  1,000/2,000  █████████████████░░░░░░░░░░░░░░░░░  50.0%  draining, 47 to go, at most 4m12s
+  1,000/2,000  ████████████████░░░░░░░░░░░░░░░░░  50.0%  draining, 47 to go, at most 4m12s
   in flight 47   48.2 samples/s   1.23M tokens/s   3 shards, 12.3 MB
   resumed   710 done before (12 from the write-ahead log), 38 of 40 in flight taken over, …`, "\n")
 	if got != want {

@@ -349,21 +349,6 @@ func counted(by map[string]int) string {
 	return orDash(strings.Join(parts, ", "))
 }
 
-// share is part of whole, 0 of nothing.
-func share(part, whole int64) float64 {
-	if whole == 0 {
-		return 0
-	}
-	return float64(part) / float64(whole)
-}
-
-func rate(n int, seconds float64) float64 {
-	if seconds <= 0 {
-		return 0
-	}
-	return float64(n) / seconds
-}
-
 // hints says what would have made the run better, where that can be known.
 func (s *summary) hints(c *config, stats collector.Stats, busy float64) []string {
 	var out []string
