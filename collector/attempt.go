@@ -179,7 +179,7 @@ func (t *try) sample(ctx context.Context, r *Reply) (*tokenize.Sample, error) {
 	if err := tokenize.CheckCounts(calls, r.counts()); err != nil {
 		return nil, err
 	}
-	r.flagClientTools(calls)
+	r.flagCalls(calls)
 	rows, al, err := t.w.aligner.Align(nil, calls)
 	if err != nil {
 		return nil, err
@@ -189,9 +189,6 @@ func (t *try) sample(ctx context.Context, r *Reply) (*tokenize.Sample, error) {
 		return nil, nothingKnown(calls)
 	}
 	for i := range rows {
-		if t.a.Kind == KindReattach {
-			rows[i].Flags |= tokenize.FlagReattached
-		}
 		if least := cfg.Require; least != nil && rows[i].Grade > *least {
 			return nil, &tokenize.AlignError{
 				Turn: -1, Token: -1, Reason: tokenize.ReasonGrade,
@@ -228,18 +225,24 @@ func nothingKnown(calls []tokenize.Call) error {
 	}
 }
 
-// flagClientTools flags the calls whose context holds a tool result that the client
-// made: those of the first send with one, and all later.
-func (r *Reply) flagClientTools(calls []tokenize.Call) {
-	k, seen := 0, false
+// flagCalls flags the calls whose context holds a tool result that the client made, and
+// those that were taken from the server's memory: those of the first such send, and all
+// later.
+func (r *Reply) flagCalls(calls []tokenize.Call) {
+	k, flags := 0, tokenize.Flags(0)
 	for i := range r.Sends {
-		seen = seen || r.Sends[i].ClientTools
+		if r.Sends[i].ClientTools {
+			flags |= tokenize.FlagClientToolContext
+		}
+		if r.Sends[i].Recalled {
+			flags |= tokenize.FlagReattached
+		}
 		for j := range r.Sends[i].Turns {
 			if r.Sends[i].Turns[j].Role != tokenize.RoleAssistant {
 				continue
 			}
-			if seen && k < len(calls) {
-				calls[k].Flags |= tokenize.FlagClientToolContext
+			if k < len(calls) {
+				calls[k].Flags |= flags
 			}
 			k++
 		}

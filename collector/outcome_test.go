@@ -214,11 +214,11 @@ func TestSampleWithoutTrainableTokensIsCommitted(t *testing.T) {
 	}
 }
 
-// The flag is on the rows whose context has a result of a client, and on no other:
-// here the third call, in the second send, sees it, and the second does not.
-func TestClientToolsAreFlagged(t *testing.T) {
+// What is flagged of a send is so on its rows and on those after it, which have it in
+// their context, and on no other: here the third call is in the second send.
+func TestSendsAreFlagged(t *testing.T) {
 	t.Parallel()
-	forked := func(made ...bool) func() *collector.Reply {
+	forked := func(flag tokenize.Flags, made ...bool) func() *collector.Reply {
 		return with(func(r *collector.Reply) {
 			second := r.Sends[0]
 			r.Sends[0].StopReason = "requires_approval"
@@ -229,7 +229,8 @@ func TestClientToolsAreFlagged(t *testing.T) {
 			second.Usage = collector.Usage{PromptTokens: 2, CompletionTokens: 1, Steps: 1}
 			r.Sends = append(r.Sends, second)
 			for i := range made {
-				r.Sends[i].ClientTools = made[i]
+				r.Sends[i].ClientTools = made[i] && flag == tokenize.FlagClientToolContext
+				r.Sends[i].Recalled = made[i] && flag == tokenize.FlagReattached
 			}
 		})
 	}
@@ -241,13 +242,18 @@ func TestClientToolsAreFlagged(t *testing.T) {
 		{[]bool{false, true}, []bool{false, true}},
 		{[]bool{true, false}, []bool{true, true}},
 	} {
-		s, _ := one(t, step{reply: forked(tt.made...)}, nil)
-		var got []bool
-		for i := range s.Rows {
-			got = append(got, s.Rows[i].Flags&tokenize.FlagClientToolContext != 0)
-		}
-		if !slices.Equal(got, tt.want) {
-			t.Errorf("results in sends %v: rows flagged %v, want %v", tt.made, got, tt.want)
+		for _, flag := range []tokenize.Flags{tokenize.FlagClientToolContext, tokenize.FlagReattached} {
+			s, _ := one(t, step{reply: forked(flag, tt.made...)}, nil)
+			var got []bool
+			for i := range s.Rows {
+				got = append(got, s.Rows[i].Flags == flag)
+				if s.Rows[i].Flags&^flag != 0 {
+					t.Errorf("flags %v, of which only %v was said", s.Rows[i].Flags, flag)
+				}
+			}
+			if !slices.Equal(got, tt.want) {
+				t.Errorf("%v in sends %v: rows flagged %v, want %v", flag, tt.made, got, tt.want)
+			}
 		}
 	}
 }

@@ -63,9 +63,8 @@ func TestOpenAttemptsFirstThenBegunGroups(t *testing.T) {
 			t.Errorf("reattached %d, gone %d %v, attempts %d, retries %d", st.Reattached, st.Gone, late, st.Attempts, st.Retries)
 		}
 		for _, sample := range s.samples {
-			taken := sample.Key == keyOf(3, 1) || sample.Key == keyOf(4, 0)
-			if (sample.Rows[0].Flags&tokenize.FlagReattached != 0) != taken {
-				t.Errorf("%s: flags %v, taken over is %t", taskOf(sample.Key), sample.Rows[0].Flags, taken)
+			if sample.Rows[0].Flags&tokenize.FlagReattached != 0 { // all answers were received
+				t.Errorf("%s: flags %v", taskOf(sample.Key), sample.Rows[0].Flags)
 			}
 		}
 		// What was noted by the process that made the attempt is not noted again.

@@ -85,7 +85,7 @@ const (
 	FlagCensored                            // cut by the tail policy
 	FlagSurplusLogprobs                     // more log-probabilities than ids, the first ones equal (R3)
 	FlagRealigned                           // REALIGN replaced the end of an output
-	FlagReattached                          // taken over from a server run that outlived its collector
+	FlagReattached                          // tokens from the server's memory of a run whose answer was not received
 )
 
 // A Divergence is the first place where the next prompt leaves the open row: why a

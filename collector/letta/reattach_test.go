@@ -209,6 +209,9 @@ func TestReattachFinds(t *testing.T) {
 				want := undisturbed(t, lettasim.Config{}, scripted(1))
 				for i := range want.Sends {
 					sameTurns(t, reply.Sends[i], want.Sends[i])
+					if recalled := i < len(test.sent); reply.Sends[i].Recalled != recalled {
+						t.Errorf("send %d: recalled %v, want %v", i, reply.Sends[i].Recalled, recalled)
+					}
 				}
 			}
 			closeAgent(t, g)

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -135,11 +136,15 @@ func undisturbed(t *testing.T, cfg lettasim.Config, a collector.Attempt) *collec
 	return reply
 }
 
-// sameReply compares all but times and evidence.
+// sameReply compares all but times, evidence, and whether the answers were received.
 func sameReply(t *testing.T, got, want *collector.Reply) {
 	t.Helper()
 	x, y := *got, *want
 	x.Evidence, y.Evidence, x.FirstAnswer, y.FirstAnswer = nil, nil, 0, 0
+	x.Sends = slices.Clone(x.Sends)
+	for i := range x.Sends {
+		x.Sends[i].Recalled = false
+	}
 	if !reflect.DeepEqual(x, y) {
 		t.Errorf("reply differs:\n got %.600s\nwant %.600s", fmt.Sprintf("%+v", x), fmt.Sprintf("%+v", y))
 	}
@@ -168,6 +173,11 @@ func TestLostConnections(t *testing.T) {
 				s := l.sim.Stats()
 				if s.Sends != 2 || s.AgentsCreated != 1 || s.Faults[kind] != 1 {
 					t.Errorf("%d sends, %d agents, %d faults; want 2, 1 and 1", s.Sends, s.AgentsCreated, s.Faults[kind])
+				}
+				for i, s := range reply.Sends {
+					if s.Recalled != (i == send) {
+						t.Errorf("send %d: recalled %v", i, s.Recalled)
+					}
 				}
 				if len(told) != 2 || told[0] != reply.Sends[0].RunID || told[1] != reply.Sends[1].RunID {
 					t.Errorf("told of runs %v, want those of the two sends", told)
