@@ -27,6 +27,7 @@ type config struct {
 		EngineMetrics  []string // URLs
 		ConnectTimeout time.Duration
 		IdleTimeout    time.Duration // between two bytes of a reply that has begun
+		StuckAfter     time.Duration // without a step of a server run that is looked up
 		Timeout        time.Duration // of one send
 		ReadSlots      int           // 0: the client's default
 		ReceiveBuffer  int64         // bytes; 0: the system's
@@ -96,6 +97,7 @@ func defaultConfig() *config {
 	c.Server.Adaptive = true
 	c.Server.ConnectTimeout = 10 * time.Second
 	c.Server.IdleTimeout = time.Minute
+	c.Server.StuckAfter = 15 * time.Minute
 	c.Server.Timeout = 30 * time.Minute
 	c.Agent.MaxRounds = 64
 	c.Tasks.Samples = 1
@@ -133,6 +135,8 @@ func (c *config) settings(getenv func(string) string) []*setting {
 			"how long a reply that has begun may pause"),
 		durationSetting("server.timeout", &c.Server.Timeout, time.Second).with("", "",
 			"how long one send may take in all"),
+		durationSetting("server.stuck_after", &c.Server.StuckAfter, time.Second).with("", "",
+			"when a server run that is taken over, after a kill or a lost connection, and adds no step is given up; above the longest call of the model"),
 		intSetting("server.read_slots", &c.Server.ReadSlots, 0).with("", "",
 			"replies that are read at once, which bounds memory; 0: twice the cores"),
 		bytesSetting("server.receive_buffer", &c.Server.ReceiveBuffer, 0).with("", "",

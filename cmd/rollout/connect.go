@@ -129,6 +129,7 @@ func (c *config) backends(clients []*letta.Client, progress func(letta.Progress)
 		Conversation:  c.Agent.Conversation,
 		Messages:      c.Output.Messages,
 		Progress:      progress,
+		StuckAfter:    c.Server.StuckAfter,
 
 		OverrideModel: c.Agent.OverrideModel, OverrideSystem: c.Agent.OverrideSystem,
 		// Rebuilding prompts begins with the system message, as it is before the
