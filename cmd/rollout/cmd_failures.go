@@ -26,9 +26,9 @@ func (p *program) failuresCmd() *cobra.Command {
 		Use:   "failures RUN",
 		Short: "group and list the samples that a run failed to collect",
 		Long: `Group the samples that a run failed to collect by the class of the failure and the
-stage that it happened in, and list them. A sample whose failure a later attempt put
-right is not among them, nor is a single call that is missing in a sample whose other
-calls are data; --all takes both as well.
+stage that it happened in, and list them. Single calls that are missing in samples
+whose other calls are data are grouped apart. --all lists them as well, and samples
+whose failure a later attempt put right.
 
 rollout collect --retry-failed takes up again what is listed here. It works while the
 run is being collected; what is not in a shard yet is not seen.`,
@@ -83,13 +83,21 @@ func (p *program) failures(dir string, o *failuresOptions) error {
 		return readError(dir, err)
 	}
 	groups := map[groupName]*failureGroup{}
-	var list []failed // those that are printed
+	var list []failed                                                 // those that are printed
+	calls, partial := map[groupName]*failureGroup{}, map[string]int{} // single calls, and how many by sample
 	shown := 0
-	for f, err := range failuresOf(log, o.all) {
+	for f, err := range failuresOf(log) {
 		if err != nil {
 			return readError(dir, err)
 		}
 		if o.class != "" && f.Class != o.class {
+			continue
+		}
+		if !o.all && f.Call >= 0 {
+			addFailure(calls, f)
+			partial[f.SampleKey]++
+		}
+		if !o.all && (f.superseded || f.Call >= 0) {
 			continue
 		}
 		if shown++; o.limit > 0 && shown > o.limit {
@@ -108,9 +116,13 @@ func (p *program) failures(dir string, o *failuresOptions) error {
 	if o.asJSON {
 		return nil
 	}
-	if len(groups) == 0 {
+	switch {
+	case len(groups) == 0 && len(calls) == 0:
 		p.say("%s: nothing has failed", dir)
 		return nil
+	case len(groups) == 0:
+		p.say("%s: no sample has failed", dir)
+		return p.showCalls(calls, partial)
 	}
 	if err := p.showGroups(groups); err != nil {
 		return err
@@ -133,13 +145,26 @@ func (p *program) failures(dir string, o *failuresOptions) error {
 	if hidden := shown - len(list); hidden > 0 {
 		p.say("%d more are not listed: --limit 0 lists all", hidden)
 	}
-	return nil
+	if len(calls) == 0 {
+		return nil
+	}
+	fmt.Fprintln(p.stdout)
+	return p.showCalls(calls, partial)
 }
 
-// failuresOf yields the failures of a run in the order of the commits: of samples
-// that have failed and not succeeded since, the last one; or, with all, every one. A
-// failure is valid until the next.
-func failuresOf(log *sink.Log, all bool) iter.Seq2[*failed, error] {
+// showCalls prints what single calls of samples failed with that have rows all the same.
+func (p *program) showCalls(groups map[groupName]*failureGroup, samples map[string]int) error {
+	n := 0
+	for _, calls := range samples {
+		n += calls
+	}
+	fmt.Fprintf(p.stdout, "%s of %s that have rows; --all lists them\n", plural(int64(n), "single call"), plural(int64(len(samples)), "sample"))
+	return p.showGroups(groups)
+}
+
+// failuresOf yields all failures of a run in the order of the commits. A failure is
+// valid until the next.
+func failuresOf(log *sink.Log) iter.Seq2[*failed, error] {
 	return func(yield func(*failed, error) bool) {
 		last := lastCommits(log)
 		for s := range log.Shards(sink.KindFailures) {
@@ -150,9 +175,6 @@ func failuresOf(log *sink.Log, all bool) iter.Seq2[*failed, error] {
 				}
 				l := last[row.SampleKey]
 				f := &failed{StoredFailure: *row, superseded: row.Call < 0 && (!l.Failed() || l.Attempt != row.Attempt)}
-				if !all && (f.superseded || f.Call >= 0) {
-					continue
-				}
 				if !yield(f, nil) {
 					return
 				}

@@ -1,0 +1,62 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rollout-rl/rollout/sink"
+	"github.com/rollout-rl/rollout/sink/sinktest"
+	"github.com/rollout-rl/rollout/tokenize"
+)
+
+// Single calls that are missing in samples with rows are not what failed, and are not
+// nothing either.
+func TestFailuresOfSingleCalls(t *testing.T) {
+	t.Parallel()
+	lost := func(call int32) tokenize.Failure {
+		return tokenize.Failure{Class: "no_prompt", Stage: "prompt", Reason: "prompt_unavailable", Error: "unknown", Call: call}
+	}
+	run := func(t *testing.T, withFailure bool) string {
+		t.Helper()
+		b, dir := sinktest.NewBuilder(1), t.TempDir()
+		whole, partial, more := b.Sample(b.Row(4, 3)), b.Sample(b.Row(4, 3)), b.Sample(b.Row(4, 3))
+		partial.Failures = []tokenize.Failure{lost(1), lost(2)}
+		more.Failures = []tokenize.Failure{lost(0)}
+		samples := []*tokenize.Sample{whole, partial, more}
+		if withFailure {
+			samples = append(samples, b.Failure(3))
+		}
+		sinktest.Write(t, dir, sink.Config{}, samples)
+		if err := os.WriteFile(filepath.Join(dir, runFile), fmt.Appendf(nil, `{"version": %d}`, runVersion), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		return dir
+	}
+	const calls = "3 single calls of 2 samples that have rows; --all lists them\nsamples  calls  class"
+	for _, tt := range []struct {
+		name    string
+		failure bool
+		args    []string
+		out     string // what stdout has, "!": what it has not
+		err     string
+	}{
+		{"only those", false, nil, calls, ": no sample has failed\n"},
+		{"of a class", false, []string{"--class", "no_prompt"}, calls, ": no sample has failed\n"},
+		{"of another class", false, []string{"--class", "no_turns"}, "!single", ": nothing has failed\n"},
+		{"beside a sample", true, nil, "\n\n" + calls, ""},
+		{"all of it", true, []string{"--all"}, "!single", ""},
+		{"for programs", false, []string{"--json"}, "!no_prompt", ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			r := mustRun(t, exitOK, append([]string{"failures", run(t, tt.failure)}, tt.args...)...)
+			want, not := strings.CutPrefix(tt.out, "!")
+			if strings.Contains(r.stdout, want) == not || !strings.HasSuffix(r.stderr, tt.err) {
+				t.Errorf("want %q and %q:\n%s%s", tt.out, tt.err, r.stdout, r.stderr)
+			}
+		})
+	}
+}
