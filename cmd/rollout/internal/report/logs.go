@@ -47,6 +47,7 @@ type diary struct {
 	order     []string
 	every     int // of the status lines, one in every is kept
 	statuses  int
+	clock     clock
 }
 
 // readLogs goes through the logs of every invocation, in order. A run without logs
@@ -62,6 +63,7 @@ func readLogs(dir string, r *Report) {
 			r.Problems = append(r.Problems, fmt.Sprintf("log not read to its end: %v", err))
 		}
 	}
+	r.ClockJumps = d.clock.jumps
 	for _, name := range d.order {
 		r.Controller.Endpoints = append(r.Controller.Endpoints, *d.endpoints[name])
 	}
@@ -97,10 +99,12 @@ func (d *diary) file(name string) error {
 		if json.Unmarshal(text, &l) != nil || l.Time.IsZero() {
 			continue
 		}
+		at := l.Time.UTC()
 		if in.Started.IsZero() {
-			in.Started = l.Time.UTC()
+			in.Started = at
 		}
-		in.Ended = l.Time.UTC()
+		in.Seconds += d.clock.passed(in.Log, &l, at)
+		in.Ended = at
 		d.line(&l, &in)
 	}
 }

@@ -150,7 +150,7 @@ func newPage(r *Report) *page {
 }
 
 func invocation(in Invocation, running bool) invocationRow {
-	row := invocationRow{Invocation: in, Lasted: seconds(in.Ended.Sub(in.Started).Seconds()), End: in.Outcome}
+	row := invocationRow{Invocation: in, Lasted: seconds(in.Seconds), End: in.Outcome}
 	switch {
 	case in.Outcome != "":
 		if in.Exit != nil {
@@ -169,6 +169,9 @@ func notes(r *Report) (out []note) {
 	say := func(mood, format string, args ...any) { out = append(out, note{fmt.Sprintf(format, args...), mood}) }
 	for _, text := range r.Problems {
 		say("bad", "%s", text)
+	}
+	for _, text := range clockNotes(r) {
+		say("warn", "%s", text)
 	}
 	c := r.Coverage
 	if !c.Holds {
@@ -228,7 +231,11 @@ func tiles(r *Report) []tile {
 		out = append(out, tile{Name: "median time per sample", Value: seconds(d.P50), Note: "p99 " + seconds(d.P99)})
 	}
 	if s := r.Throughput; s != nil && s.TokensPerSecond > 0 {
-		out = append(out, tile{Name: "sampled tokens per second", Value: amount(s.TokensPerSecond), Note: "first start to last end"})
+		note := "first start to last end"
+		if len(r.ClockJumps) > 0 {
+			note = "over the time of the invocations"
+		}
+		out = append(out, tile{Name: "sampled tokens per second", Value: amount(s.TokensPerSecond), Note: note})
 	}
 	if r.Storage.Tokens > 0 {
 		out = append(out, tile{Name: "data", Value: size(r.Storage.DataBytes), Note: fmt.Sprintf("%.2f bytes per token", r.Storage.BytesPerToken())})

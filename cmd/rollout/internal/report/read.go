@@ -70,6 +70,7 @@ func read(dir string, run Run) (*Report, *sink.Log, error) {
 	readLogs(dir, r)
 	s := newSurvey(r, log, run.Pass)
 	s.run()
+	r.rate()
 	readJournal(dir, r, s.done)
 	switch {
 	case run.Running:

@@ -52,6 +52,9 @@ type Report struct {
 	Tail       *TailBias  `json:"tail_bias,omitempty"` // nil: nothing was cut
 
 	Invocations []Invocation `json:"invocations,omitempty"`
+	// ClockJumps are the first of those that the logs show. Throughput's mean is over the
+	// time of the invocations then.
+	ClockJumps []ClockJump `json:"clock_jumps,omitempty"`
 	// Problems are what could not be read; the numbers leave it out.
 	Problems []string `json:"problems,omitempty"`
 	// LastInvocation is what the last process that ended in order said of itself.
@@ -195,7 +198,7 @@ type Series struct {
 	Tokens  []float64 `json:"tokens"`
 	Samples []float64 `json:"samples"`
 	// TokensPerSecond is the mean from the first start to the last end, pauses between
-	// invocations included.
+	// invocations included; but see Report.ClockJumps.
 	TokensPerSecond float64 `json:"tokens_per_second"`
 }
 
@@ -306,8 +309,19 @@ type Invocation struct {
 	Log     string    `json:"log"`
 	Started time.Time `json:"started"`
 	Ended   time.Time `json:"ended"` // its last line
-	Resumed bool      `json:"resumed"`
+	// Seconds are from the one to the other, without the jumps of the clock.
+	Seconds float64 `json:"seconds"`
+	Resumed bool    `json:"resumed"`
 	// Outcome and Exit are empty where the process did not end in order.
 	Outcome string `json:"outcome,omitempty"`
 	Exit    *int   `json:"exit,omitempty"`
+}
+
+// A ClockJump is a place of a log where the times of its lines do not go on: the clock
+// was set, or the machine slept.
+type ClockJump struct {
+	Log string    `json:"log"` // of the line after it
+	At  time.Time `json:"at"`  // by the clock after it
+	// Seconds by which the clock went ahead, or back where that is negative.
+	Seconds float64 `json:"seconds"`
 }

@@ -1,0 +1,83 @@
+package report
+
+import (
+	"fmt"
+	"time"
+)
+
+// What of the times of log lines is no jump: lines of several goroutines come a little
+// out of order, and between two status lines are ten seconds.
+const (
+	maxDisorder = 2 * time.Second
+	maxSilence  = 10 * time.Minute
+	maxJumps    = 20 // that a report names
+)
+
+// A clock goes through the lines of all logs, in order, and finds the jumps of the clock
+// that dated them.
+type clock struct {
+	log   string
+	last  time.Time
+	beats bool // the log has come to its status lines
+	jumps []ClockJump
+}
+
+// passed is how many seconds of an invocation went by before the next line. A jump is
+// none of them.
+func (c *clock) passed(log string, l *logLine, at time.Time) float64 {
+	first := c.log != log
+	by := at.Sub(c.last)
+	known := !c.last.IsZero()
+	back := known && by < -maxDisorder
+	ahead := !first && c.beats && by > maxSilence
+	c.beats = !first && c.beats || l.Msg == "status"
+	c.log, c.last = log, at
+	switch {
+	case back || ahead:
+		if len(c.jumps) < maxJumps {
+			c.jumps = append(c.jumps, ClockJump{Log: log, At: at, Seconds: by.Seconds()})
+		}
+		return 0
+	case first || !known:
+		return 0
+	}
+	return max(0, by.Seconds())
+}
+
+// clockNotes say what times cannot be relied on.
+func clockNotes(r *Report) (out []string) {
+	for _, j := range r.ClockJumps {
+		what := fmt.Sprintf("went back by %s", seconds(-j.Seconds))
+		if j.Seconds > 0 {
+			what = fmt.Sprintf("went ahead by %s, or the machine slept", seconds(j.Seconds))
+		}
+		out = append(out, fmt.Sprintf("The clock %s (%s, %s). Durations were measured without the clock and hold; moments do not fit together.", what, j.Log, moment(j.At)))
+	}
+	if t := r.Time; t.First != nil && t.First.Before(r.CreatedAt.Add(-maxSkew)) {
+		out = append(out, fmt.Sprintf("A sample is dated %s, before the run was made: the clock was set since, and what is shown over time does not fit together.", moment(*t.First)))
+	}
+	if t := r.Time; t.Last != nil && t.Last.After(r.WrittenAt.Add(maxSkew)) {
+		out = append(out, fmt.Sprintf("A sample is dated %s, after this report: the clock was set since, and what is shown over time does not fit together.", moment(*t.Last)))
+	}
+	return out
+}
+
+// maxSkew is by how much the clocks of two machines may differ unnoticed.
+const maxSkew = time.Minute
+
+// rate is the mean over the time of the invocations where the clock jumped: from the
+// first start to the last end may be years then.
+func (r *Report) rate() {
+	var worked float64
+	for _, in := range r.Invocations {
+		worked += in.Seconds
+	}
+	s := r.Throughput
+	if s == nil || len(r.ClockJumps) == 0 || worked <= 0 {
+		return
+	}
+	s.TokensPerSecond = 0
+	for _, n := range s.Tokens {
+		s.TokensPerSecond += n / worked
+	}
+}
