@@ -55,10 +55,10 @@ type collection struct {
 	// What other goroutines ask for at any time.
 	phase   atomic.Value // string: what is done at this moment
 	running atomic.Pointer[running]
-	ending  atomic.Int32 // 0, endDrain or endStop
-	over    atomic.Bool  // nothing is in flight any more
-	late    atomic.Bool  // and was interrupted since
-	until   atomic.Int64 // when the grace time is over, in Unix nanoseconds; 0: never
+	ending  atomic.Int32              // 0, endDrain or endStop
+	over    atomic.Bool               // nothing is in flight any more
+	late    atomic.Bool               // and was interrupted since
+	until   atomic.Pointer[time.Time] // when the grace time is over; nil: never
 }
 
 // A recovery counts what earlier processes left: samples in the write-ahead log, and
@@ -378,8 +378,8 @@ func (c *collection) work(ctx context.Context) (runErr, sinkErr error) {
 func (c *collection) view() view {
 	v := view{Stats: c.collector.Stats(), sink: c.dataset.Stats(), failing: c.tally.failures(), recovery: c.recovery}
 	v.draining, v.stopping = c.ending.Load() >= endDrain, c.ending.Load() == endStop
-	if n := c.until.Load(); n != 0 {
-		v.until = time.Unix(0, n)
+	if until := c.until.Load(); until != nil {
+		v.until = *until
 	}
 	return v
 }

@@ -44,7 +44,8 @@ func (c *collection) drain() {
 		return
 	}
 	if grace := c.config.Run.Grace; grace > 0 {
-		c.until.Store(time.Now().Add(grace).UnixNano())
+		until := time.Now().Add(grace) // with its monotonic part: the clock may be set
+		c.until.Store(&until)
 	}
 	c.ending.Store(endDrain)
 	c.phase.Store("draining")
