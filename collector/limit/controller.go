@@ -37,7 +37,7 @@ const (
 	burstLeast  = 3
 	burstShare  = 0.1 // of the limit
 
-	lossWithin = 15 * time.Second // lost connections that count together
+	lossWithin = debounce // lost connections that count together: none for two cuts
 	lossLeast  = 2
 	lossShare  = 0.05 // of what ended meanwhile
 )

@@ -264,7 +264,7 @@ func TestLostConnections(t *testing.T) {
 		{"of one sample, over and over", []string{"a", "a", "a", "a"}, time.Second, 0, 100},
 		{"few of many", []string{"a", "b", "c", "d", "e", "f"}, 5 * time.Second, 100, 100},
 		{"many of many", []string{"a", "b", "c", "d"}, 5 * time.Second, 10, 80},
-		{"again, once they were paid for", []string{"a", "b", "c"}, 14 * time.Second, 0, 80},
+		{"none for two cuts", []string{"a", "b", "c"}, 8 * time.Second, 0, 80},
 		{"on and on", []string{"a", "b", "c", "d"}, 8 * time.Second, 0, 64},
 	}
 	for _, tt := range tests {

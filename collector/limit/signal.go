@@ -47,11 +47,7 @@ func (c *Controller) Lost(now time.Time, key string) Change {
 		return Change{}
 	}
 	c.round.faults-- // cut counts it
-	ch := c.cut(now, cutBy, Connection)
-	if ch.Made() {
-		c.losses = c.losses[:0] // they are paid for
-	}
-	return ch
+	return c.cut(now, cutBy, Connection)
 }
 
 // A tally counts what happened in the last lossWithin, to the accuracy of a rate that
