@@ -11,9 +11,9 @@ import (
 	"github.com/rollout-rl/rollout/collector"
 )
 
-type ownWords struct{ error }
+type ownWordsError struct{ error }
 
-func (ownWords) OwnWords() string { return "in short" }
+func (ownWordsError) OwnWords() string { return "in short" }
 
 // Only what no server can have written is shown of an error.
 func TestOwnWords(t *testing.T) {
@@ -25,8 +25,8 @@ func TestOwnWords(t *testing.T) {
 		want string
 	}{
 		{"none", nil, ""},
-		{"its own, wherever it is", fmt.Errorf("run: %w", ownWords{fmt.Errorf("%w: %s", collector.ErrServer, prose)}), "in short"},
-		{"also of a class that is shown", fmt.Errorf("run: %w", ownWords{fmt.Errorf("%w: %s", collector.ErrConnection, prose)}), "in short"},
+		{"its own, wherever it is", fmt.Errorf("run: %w", ownWordsError{fmt.Errorf("%w: %s", collector.ErrServer, prose)}), "in short"},
+		{"also of a class that is shown", fmt.Errorf("run: %w", ownWordsError{fmt.Errorf("%w: %s", collector.ErrConnection, prose)}), "in short"},
 		{"a lost connection", &collector.AttemptError{Task: prose, Err: fmt.Errorf("%w: reset", collector.ErrConnection)}, "collector: connection failed: reset"},
 		{"a server's text", fmt.Errorf("%w: %s", collector.ErrServer, prose), ""},
 		{"no one knows whose", errors.New(prose), ""},

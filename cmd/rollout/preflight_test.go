@@ -18,7 +18,7 @@ func TestPreflightTriesAgain(t *testing.T) {
 	reset := func(w http.ResponseWriter) {
 		conn, _, err := http.NewResponseController(w).Hijack()
 		if err == nil {
-			_ = conn.(*net.TCPConn).SetLinger(0) //nolint:forcetypeassert // of a plain server
+			_ = conn.(*net.TCPConn).SetLinger(0)
 			_ = conn.Close()
 		}
 	}

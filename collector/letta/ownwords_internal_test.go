@@ -25,8 +25,10 @@ func TestOwnWords(t *testing.T) {
 		{"one without a name", &APIError{Op: "send", Status: 599, Detail: prose, Err: collector.ErrServer}, "send: 599"},
 		{"no answer", reset, "send: read: connection reset by peer"},
 		{"an answer that cannot be read", &APIError{Op: "send", Err: &classed{collector.ErrServer, errors.New(prose)}}, "send: failed"},
-		{"a server run", &ServerRunError{RunID: "run-1", Type: prose, Message: prose, Err: &APIError{Op: "send", Status: 500, Err: collector.ErrServer}},
-			"send: 500 Internal Server Error, and server run run-1 failed"},
+		{
+			"a server run", &ServerRunError{RunID: "run-1", Type: prose, Message: prose, Err: &APIError{Op: "send", Status: 500, Err: collector.ErrServer}},
+			"send: 500 Internal Server Error, and server run run-1 failed",
+		},
 		{"gone", gone("server run %s is %s and did nothing for %v", "run-1", theirs("created"), "15m0s"), "server run run-1 is created and did nothing for 15m0s"},
 		{"gone, in words of the server", gone("server run %s is %s: %s", "run-1", theirs(prose), theirs("llm_api_error")), "server run run-1 is …: llm_api_error"},
 		{"gone, for a call", gone("agent %s: %w", "agent-1", refused), "agent agent-1: agent: 404 Not Found"},
