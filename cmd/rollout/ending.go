@@ -72,7 +72,7 @@ func (c *collection) halt(cause error, stop func(error)) {
 
 // leave is the third stop. What is finished is in the folder all the same.
 func (c *collection) leave() {
-	c.log.Error("end", "outcome", "aborted", "exit", exitInterrupted)
+	c.log.Warn("end", "outcome", "aborted", "exit", exitInterrupted)
 	c.display.say("leaving at once; continue with: %s", resumeCommand(c.folder.dir))
 	if c.abort != nil {
 		c.abort()
