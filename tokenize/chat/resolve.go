@@ -273,12 +273,59 @@ func (c *resolver) expr(e expr, s *scope) {
 		eachChild(e, func(x expr) { c.expr(x, s) })
 		c.soft = soft
 		return
+	case *orExpr:
+		c.shortCircuit(e.a, e.b, true, s)
+		return
+	case *andExpr:
+		c.shortCircuit(e.a, e.b, false, s)
+		return
 	case *filterExpr:
 		e.fn = c.filter(e.name, e.line)
 	case *testExpr:
 		e.fn = c.test(e.name, e.line)
 	}
 	eachChild(e, func(x expr) { c.expr(x, s) })
+}
+
+// shortCircuit resolves a and b, where b counts for nothing when a is what decides.
+// jinja2 replaces the whole by a constant then, so that it never sees what b names
+// (optimizer.py, Or.as_const and And.as_const).
+func (c *resolver) shortCircuit(a, b expr, decides bool, s *scope) {
+	c.expr(a, s)
+	soft := c.soft
+	if truth, known := constTruth(a); known && truth == decides {
+		c.soft = true
+	}
+	c.expr(b, s)
+	c.soft = soft
+}
+
+// constTruth is the truth of an expression of literals; known is false for all others.
+func constTruth(e expr) (truth, known bool) {
+	all := func(lists ...[]expr) bool {
+		for _, list := range lists {
+			for _, x := range list {
+				if _, known := constTruth(x); !known {
+					return false
+				}
+			}
+		}
+		return true
+	}
+	switch e := e.(type) {
+	case *constExpr:
+		return new(run).truth(e.v), true
+	case *tupleExpr:
+		return len(e.items) > 0, all(e.items)
+	case *listExpr:
+		return len(e.items) > 0, all(e.items)
+	case *dictExpr:
+		return len(e.keys) > 0, all(e.keys, e.vals)
+	case *notExpr:
+		truth, known = constTruth(e.e)
+		return !truth, known
+	}
+	return false, false
 }
 
 func (c *resolver) filter(name string, line int) filterFunc {

@@ -48,6 +48,7 @@ func TestSemantics(t *testing.T) {
 		{"time", "{{ strftime_now('%d %b %Y') }}", "04 Jul 2026"},
 		{"generation", "{% generation %}a{% set x = 1 %}{% endgeneration %}{{ x }}", "aouter"},
 		{"unknown filter in an if", "{% if false %}{{ x|nosuch }}{% endif %}ok", "ok"},
+		{"unknown names behind what decides", "{{ [1, 'a'] or x|nosuch }}{{ not [2] and x is nosuch }}{{ {1: ()} or (x|nosuch) }}", "[1, 'a']False{1: ()}"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -82,6 +83,8 @@ func TestErrors(t *testing.T) {
 		{"left out filter", "\n{{ x|urlize }}", 2, chat.ErrUnsupported, "urlize"},
 		{"no clock", "{{ strftime_now('%Y') }}", 1, chat.ErrUnsupported, "Options.Now"},
 		{"unknown filter", "{{ x|nosuch }}", 1, nil, "no filter named 'nosuch'"},
+		{"unknown filter behind what does not decide", "{{ [] or x|nosuch }}", 1, nil, "no filter named 'nosuch'"},
+		{"unknown filter behind what is not known", "{{ [x] or x|nosuch }}", 1, nil, "no filter named 'nosuch'"},
 		{"not UTF-8", "a\xff", 0, nil, "not valid UTF-8"},
 		{"end is missing", "{% if x %}\n", 1, nil, "expected elif or else or endif"},
 		{"bracket", "{{ (1] }}", 1, nil, "expected ')'"},
