@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"reflect"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -139,7 +140,7 @@ func TestReattachRecorded(t *testing.T) {
 						given[fmt.Sprintf("%s %d", rec.name, n)] = again.err.Error()
 						continue
 					}
-					if diff := differ(whole, again); diff != "" {
+					if diff := differ(whole, again, n); diff != "" {
 						t.Errorf("%s, cut at send %d: %s", rec.name, n, diff)
 						continue
 					}
@@ -169,7 +170,7 @@ var notRemembered = map[string]string{
 }
 
 // differ says how two rollouts differ, or nothing.
-func differ(a, b told) string {
+func differ(a, b told, cut int) string {
 	if a.err != nil || b.err != nil {
 		if fmt.Sprint(a.err) == fmt.Sprint(b.err) {
 			return ""
@@ -180,6 +181,23 @@ func differ(a, b told) string {
 	ea, eb := ra.Evidence.(*letta.Evidence), rb.Evidence.(*letta.Evidence)
 	ra.Evidence, rb.Evidence = nil, nil
 	ra.FirstAnswer, rb.FirstAnswer = 0, 0
+	ra.Sends, rb.Sends = slices.Clone(ra.Sends), slices.Clone(rb.Sends)
+	recalled := 0
+	if len(ra.Sends) != len(rb.Sends) {
+		return fmt.Sprintf("%d and %d sends", len(ra.Sends), len(rb.Sends))
+	}
+	for i := range rb.Sends {
+		if ra.Sends[i].Recalled {
+			return fmt.Sprintf("send %d of an undisturbed attempt is from the server's memory", i)
+		}
+		if rb.Sends[i].Recalled {
+			recalled++
+		}
+		rb.Sends[i].Recalled = false
+	}
+	if recalled != cut { // the process died at that send, and knew no answer of those before
+		return fmt.Sprintf("%d sends say that they are from the server's memory, want %d", recalled, cut)
+	}
 	if !reflect.DeepEqual(ra, rb) {
 		return fmt.Sprintf("replies:\n%.3000s\n%.3000s", fmt.Sprintf("%+v", ra), fmt.Sprintf("%+v", rb))
 	}
