@@ -28,7 +28,7 @@ demo: build ## collect from a simulated server that replays recorded exchanges, 
 	.ci/demo.sh
 
 .PHONY: test
-test: python ## all tests, those that need Python included
+test: python promtool ## all tests, those that need Python and promtool included
 	$(GO) vet ./...
 	.ci/test.sh -skip '^TestGate' ./...
 	.ci/test.sh -p 1 -count 1 -run '^TestGate' ./...
@@ -44,6 +44,10 @@ race: ## the short tests under the race detector (needs a C compiler)
 .PHONY: python
 python: ## make the Python environment of the interoperability tests
 	.ci/python.sh
+
+.PHONY: promtool
+promtool: ## install promtool, which checks the alerts and the dashboard
+	.ci/promtool.sh
 
 .PHONY: lint
 lint: $(LINT) ## golangci-lint, and 32-bit vet of the core
