@@ -109,22 +109,32 @@ func (l *Log) Failures(s Shard) iter.Seq2[*StoredFailure, error] {
 	}
 }
 
+// openChecked opens a shard whose size and digest are those of its commit. They come
+// first: the libraries are not made for damaged files, and may ask for any amount of
+// memory.
+func (l *Log) openChecked(s Shard) (File, error) {
+	f, err := l.fs.Open(filepath.Join(l.Dir, filepath.FromSlash(s.Path)))
+	if err != nil {
+		return nil, err
+	}
+	if err := checkBytes(f, s.Bytes, s.SHA256); err != nil {
+		_ = f.Close() // it was read only
+		return nil, err
+	}
+	return f, nil
+}
+
 // readShard returns an error only if yield did not end the rows.
 func readShard[T any](l *Log, s Shard, kind Kind, yield func(*T, error) bool) error {
 	corrupt := func(err error) error { return &CorruptError{Path: s.Path, Row: -1, Err: err} }
 	if s.Kind != kind {
 		return corrupt(fmt.Errorf("a shard of %s, want %s", s.Kind, kind))
 	}
-	f, err := l.fs.Open(filepath.Join(l.Dir, filepath.FromSlash(s.Path)))
+	f, err := l.openChecked(s)
 	if err != nil {
 		return corrupt(err)
 	}
 	defer func() { _ = f.Close() }() // it was read only
-	// The digest first: the libraries are not made for damaged files, and may ask for
-	// any amount of memory.
-	if err := checkBytes(f, s.Bytes, s.SHA256); err != nil {
-		return corrupt(err)
-	}
 	more := func(row *T) bool { return yield(row, nil) }
 	if s.Format == Arrow {
 		rows, ok := any(more).(func(*StoredRow) bool)
