@@ -129,7 +129,7 @@ func readError(dir string, err error) error {
 	err = fmt.Errorf("%s: %w", dir, err)
 	switch {
 	case errors.Is(err, sink.ErrCorrupt):
-		return withHint(withExit(exitVerify, err), "rollout verify "+dir+" lists everything that is wrong")
+		return withHint(withExit(exitVerify, err), "rollout verify "+shellWord(dir)+" lists everything that is wrong")
 	case errors.Is(err, sink.ErrNewer):
 		return withHint(withExit(exitFolder, err), "use a newer rollout")
 	default:

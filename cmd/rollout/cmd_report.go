@@ -79,7 +79,7 @@ func (p *program) showReport(dir string, o *reportOptions) error {
 	}
 	fmt.Fprint(p.stdout, report.Text(r))
 	if _, err := os.Stat(filepath.Join(dir, reportPage)); err != nil {
-		p.say("rollout report %s --html FILE writes the whole as a page", dir)
+		p.say("rollout report %s --html FILE writes the whole as a page", shellWord(dir))
 	}
 	return nil
 }

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+	"unicode"
+	"unicode/utf8"
 )
 
 // The files of a run's folder that belong to the command; the sink owns the rest.
@@ -208,15 +210,33 @@ func hasRun(dir string) bool {
 // resumeCommand is what to type to continue the run in dir.
 func resumeCommand(dir string) string { return "rollout collect --resume --out " + shellWord(dir) }
 
-// shellWord is text as one word of a shell's command line.
-func shellWord(text string) string {
+// shellWord is a path as a shell takes it, for a command that a person may copy.
+func shellWord(path string) string {
+	if strings.HasPrefix(path, "-") {
+		path = "./" + path // no flag
+	}
 	plain := func(r rune) bool {
-		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("/._-+=:,@%", r) || r >= 0x80
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("/._-+:,@%", r) || r >= 0x80
 	}
-	if text != "" && strings.IndexFunc(text, func(r rune) bool { return !plain(r) }) < 0 {
-		return text
+	switch {
+	case !utf8.ValidString(path) || strings.IndexFunc(path, func(r rune) bool { return !unicode.IsGraphic(r) }) >= 0:
+		var b strings.Builder
+		for _, r := range []byte(path) {
+			switch {
+			case r < ' ' || r >= 0x7f:
+				fmt.Fprintf(&b, `\x%02x`, r)
+			case r == '\'' || r == '\\':
+				b.WriteByte('\\')
+				fallthrough
+			default:
+				b.WriteByte(r)
+			}
+		}
+		return "$'" + b.String() + "'"
+	case path != "" && strings.IndexFunc(path, func(r rune) bool { return !plain(r) }) < 0:
+		return path
 	}
-	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
+	return "'" + strings.ReplaceAll(path, "'", `'\''`) + "'"
 }
 
 // writeTasks makes tasks the snapshot of the run.
@@ -251,7 +271,7 @@ func (f *runFolder) close() error { return f.lock.close() }
 // writeDurably makes dir/name appear whole: written aside, synced, renamed, and
 // the folder synced.
 func writeDurably(dir, name string, write func(io.Writer) error) error {
-	f, err := os.CreateTemp(dir, temporary+name+"-*")
+	f, err := os.CreateTemp(dir, temporary+"*")
 	if err != nil {
 		return err
 	}

@@ -306,7 +306,7 @@ func (s *summary) text() string {
 		line("lost", "%d single calls are in failures/, their samples' other calls in the data", s.LostCalls)
 	}
 	if s.AgentsLeft > 0 {
-		line("agents", "%d could not be removed: rollout clean %s", s.AgentsLeft, s.Dir)
+		line("agents", "%d could not be removed: rollout clean %s", s.AgentsLeft, shellWord(s.Dir))
 	}
 	return b.String()
 }
@@ -381,7 +381,7 @@ func (s *summary) hints(c *config, stats collector.Stats, busy float64) []string
 		out = append(out, fmt.Sprintf("%d calls followed a compaction and cannot be known; a larger agent.context_window avoids it", n))
 	}
 	if n := s.Reasons[tokenize.ReasonGrade.String()]; n > 0 {
-		out = append(out, fmt.Sprintf("%d samples are proven less well than tokens.require %s; rollout inspect %s --failures shows how well", n, c.Tokens.Require, s.Dir))
+		out = append(out, fmt.Sprintf("%d samples are proven less well than tokens.require %s; rollout inspect %s --failures shows how well", n, c.Tokens.Require, shellWord(s.Dir)))
 	}
 	return out
 }

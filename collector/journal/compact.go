@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/rollout-rl/rollout/sink/frame"
@@ -19,9 +20,11 @@ const (
 
 // removeTemporary removes what compactions left that were cut off.
 func removeTemporary(dir string) error {
-	names, err := filepath.Glob(filepath.Join(dir, "*"+suffix+temporary))
-	for _, name := range names {
-		err = errors.Join(err, os.Remove(name))
+	files, err := os.ReadDir(dir)
+	for _, f := range files {
+		if strings.HasSuffix(f.Name(), suffix+temporary) {
+			err = errors.Join(err, os.Remove(filepath.Join(dir, f.Name())))
+		}
 	}
 	return err
 }

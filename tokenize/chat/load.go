@@ -92,15 +92,20 @@ func sources(fsys fs.FS, config *Map, opts Options) (map[string]string, error) {
 	case !errors.Is(err, fs.ErrNotExist):
 		return nil, fmt.Errorf("chat: %w", err)
 	}
-	more, err := fs.Glob(fsys, "additional_chat_templates/*.jinja")
-	if err != nil {
+	const folder = "additional_chat_templates"
+	more, err := fs.ReadDir(fsys, folder)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("chat: %w", err)
 	}
-	for _, p := range more {
-		if text, err = readLimited(fsys, p, maxSource(opts)); err != nil {
+	for _, f := range more {
+		name, ok := strings.CutSuffix(f.Name(), ".jinja")
+		if !ok {
+			continue
+		}
+		if text, err = readLimited(fsys, path.Join(folder, f.Name()), maxSource(opts)); err != nil {
 			return nil, fmt.Errorf("chat: %w", err)
 		}
-		out[strings.TrimSuffix(path.Base(p), ".jinja")] = string(text)
+		out[name] = string(text)
 	}
 	if len(out) > 0 {
 		return out, nil

@@ -54,12 +54,16 @@ type diary struct {
 // has none of what they say.
 func readLogs(dir string, r *Report) {
 	d := &diary{report: r, endpoints: map[string]*EndpointLimit{}, every: 1}
-	names, err := filepath.Glob(filepath.Join(dir, "logs", "collect-*.jsonl")) // sorted
-	if err != nil {
-		return // the pattern is right
+	logs := filepath.Join(dir, "logs")
+	files, err := os.ReadDir(logs) // sorted
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		r.Problems = append(r.Problems, fmt.Sprintf("logs not read: %v", err))
 	}
-	for _, name := range names {
-		if err := d.file(name); err != nil {
+	for _, f := range files {
+		if name := f.Name(); !strings.HasPrefix(name, "collect-") || !strings.HasSuffix(name, ".jsonl") {
+			continue
+		}
+		if err := d.file(filepath.Join(logs, f.Name())); err != nil {
 			r.Problems = append(r.Problems, fmt.Sprintf("log not read to its end: %v", err))
 		}
 	}
