@@ -110,7 +110,7 @@ func Create(dir string, cfg Config) (*Dataset, error) {
 	if err := checkLinks(cfg.FS, filepath.Join(dir, commitsDir)); err != nil {
 		return nil, err
 	}
-	log, err := readLog(cfg.FS, dir)
+	log, err := readLog(cfg.FS, dir, cfg.RunID)
 	if err != nil {
 		return nil, err
 	}

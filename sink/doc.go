@@ -42,6 +42,19 @@
 // failures with their sizes, digests and counts, and the samples that they hold. The
 // files of a commit never change.
 //
+// An entry is one line and ends with its own checksum, the SHA-256 of all bytes of the
+// file before that comma:
+//
+//	{"version":2,"seq":1,"run_id":"…",…,"samples":[…],"sha256":"<64 hex digits>"}\n
+//	└───────────── these bytes are hashed ──────────┘
+//
+// Every later version keeps the checksum in this place: a reader checks it before it
+// looks at the version, so a damaged version is not taken for a newer one. Entries of
+// version 1 have no checksum; they are read, but with no member that version 1 lacks.
+// All entries of a log have one run_id. Two members are reserved: epoch, for logs with
+// several writing processes, may be there and is checked; replaces, for merged shards,
+// is refused as newer, because a reader that passed over it would read rows twice.
+//
 // A Parquet shard is written with zstd at its fastest level, pages of 256 KB,
 // version 2, and row groups that are closed by tokens. An Arrow shard is an IPC
 // stream, uncompressed so that it can be mapped, in batches closed by tokens; it

@@ -55,6 +55,12 @@ func AppendSample(dst []byte, s *tokenize.Sample) []byte { return new(SampleEnco
 // DecodeSample is the inverse of AppendSample.
 var DecodeSample = decodeSample
 
+// EncodeCommit returns the bytes of an entry, with its checksum; DecodeCommit reads them.
+var (
+	EncodeCommit = encodeCommit
+	DecodeCommit = decodeCommit
+)
+
 // The schemas, to be compared with those of files.
 var (
 	RowSchema     = schemaOf[StoredRow]

@@ -1,7 +1,7 @@
 package sink_test
 
 import (
-	"bytes"
+	"encoding/json"
 	"errors"
 	"io/fs"
 	"os"
@@ -80,7 +80,14 @@ func TestLinkTakenBySomebodyElse(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			other = bytes.Replace(body, []byte(`"writer":0`), []byte(`"writer":1`), 1)
+			var c sink.Commit
+			if err := json.Unmarshal(body, &c); err != nil {
+				return err
+			}
+			c.Writer = 1
+			if other, err = sink.EncodeCommit(&c); err != nil {
+				return err
+			}
 			if err := os.WriteFile(to, other, 0o666); err != nil {
 				return err
 			}

@@ -18,16 +18,19 @@ type Log struct {
 	// Commits are in order, Seq 1 first.
 	Commits []Commit
 
-	fs FS
+	fs  FS
+	seq sequence
 }
 
 // ReadLog reads the commit log of the run's folder dir. A folder without one has
-// no commits. A log with a gap or an entry that cannot be read is a
-// *CorruptError; one with an entry of a newer version wraps ErrNewer.
-func ReadLog(dir string) (*Log, error) { return readLog(OS(), dir) }
+// no commits. A log with a gap, with an entry that cannot be read, whose checksum is
+// wrong or that is of another run than the first one is a *CorruptError; one with an
+// entry of a newer version wraps ErrNewer.
+func ReadLog(dir string) (*Log, error) { return readLog(OS(), dir, "") }
 
-func readLog(fsys FS, dir string) (*Log, error) {
-	log := &Log{Dir: dir, fs: fsys}
+// readLog is ReadLog of the run with that id; empty: of any one run.
+func readLog(fsys FS, dir, runID string) (*Log, error) {
+	log := &Log{Dir: dir, fs: fsys, seq: sequence{runID: runID}}
 	return log, log.Follow()
 }
 
@@ -54,6 +57,9 @@ func (l *Log) Follow() error {
 		c, err := readCommit(l.fs, l.Dir, name)
 		if err != nil {
 			return err
+		}
+		if err := l.seq.add(&c); err != nil {
+			return &CorruptError{Path: commitsDir + "/" + name, Row: -1, Err: err}
 		}
 		l.Commits = append(l.Commits, c)
 	}

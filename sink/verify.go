@@ -21,6 +21,8 @@ type VerifyOptions struct {
 	// VocabSize is the number of ids of the vocabulary; 0 means unknown, and only
 	// negative ids are problems.
 	VocabSize int
+	// RunID is the run that all entries must be of. Empty: that of the first entry.
+	RunID string
 	// MaxProblems bounds VerifyReport.Problems. Default DefaultMaxProblems.
 	MaxProblems int
 	// FS is the file system. Default: the operating system's.
@@ -49,7 +51,7 @@ type VerifyReport struct {
 }
 
 // Verify checks every promise that the dataset in the run's folder dir makes: the
-// log has no gap; each shard is there with the size and digest that its commit
+// log has no gap; each entry has its checksum and is of the run; each shard is there with the size and digest that its commit
 // says; its schema is that of its version; an Arrow stream has its end mark; rows,
 // tokens, rewards and policy versions are those that the commit sums up; each row keeps every rule of tokenize.Row and belongs to the
 // sample that the commit says, with all segments in order; no sample has more
@@ -68,6 +70,7 @@ func Verify(ctx context.Context, dir string, opts VerifyOptions) (VerifyReport, 
 	v := &verifier{
 		fs: opts.FS, dir: dir, opts: opts,
 		named: map[string]bool{}, done: map[string]bool{}, known: attemptsOf(nil),
+		seq: sequence{runID: opts.RunID},
 	}
 	if _, err := v.fs.ReadDir(dir); err != nil {
 		return v.report, err
@@ -95,6 +98,7 @@ type verifier struct {
 	named  map[string]bool // paths that a commit names
 	done   map[string]bool // by sample key: done, or failed so far
 	known  attempts        // the same, for what the write-ahead log holds
+	seq    sequence        // what the entries have to agree on
 }
 
 // problem notes what is wrong with a file, or with one row of it.
@@ -137,6 +141,10 @@ func (v *verifier) log(ctx context.Context) error {
 		if err != nil {
 			v.problem(path, -1, err)
 			continue
+		}
+		if err := v.seq.add(&c); err != nil {
+			v.problem(path, -1, err)
+			continue // its samples are not this run's
 		}
 		if err := v.commit(ctx, path, &c); err != nil {
 			return err

@@ -52,7 +52,7 @@ func (s spoiled) commit(seq int, edit func(c *sink.Commit)) {
 		s.t.Fatal(err)
 	}
 	edit(&c)
-	body, err := json.Marshal(c)
+	body, err := sink.EncodeCommit(&c)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -137,6 +137,9 @@ func TestVerifyFindsWhatIsWrong(t *testing.T) {
 		{"entry gone", func(s S) { removeAll(s, "_commits/*1.json") }, "missing, but there is entry 2"},
 		{"entry torn", func(s S) { b := s.read(s.entry(1)); s.write(s.entry(1), b[:len(b)/2]) }, "unexpected end"},
 		{"entry under another number", func(s S) { s.write(s.entry(3), s.read(s.entry(2))) }, "seq is 2"},
+		{"entry of another run", func(s S) { s.commit(2, func(c *sink.Commit) { c.RunID = "other" }) }, `of run "other"`},
+		{"writer that lost its place", func(s S) { s.commit(1, func(c *sink.Commit) { c.Epoch = 2 }) }, "epoch 0 after epoch 2"},
+		{"negative epoch", func(s S) { s.commit(1, func(c *sink.Commit) { c.Epoch = -1 }) }, "must be ≥ 0"},
 		{"path leads out", func(s S) { s.commit(1, func(c *sink.Commit) { c.Shards[0].Path = "data/../../x" }) }, "is not in data/"},
 		{"shard named twice", func(s S) {
 			s.commit(2, func(c *sink.Commit) {
@@ -248,6 +251,7 @@ func TestNewerVersionIsRefused(t *testing.T) {
 	for _, edit := range []func(c *sink.Commit){
 		func(c *sink.Commit) { c.Version = sink.CommitVersion + 1 },
 		func(c *sink.Commit) { c.SchemaVersion = sink.SchemaVersion + 1 },
+		func(c *sink.Commit) { c.Replaces = []int64{1} },
 	} {
 		s := spoiled{t, t.TempDir()}
 		sinktest.Write(t, s.dir, sink.Config{}, samples(1))

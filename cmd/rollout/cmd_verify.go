@@ -17,10 +17,11 @@ func (p *program) verifyCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "verify RUN",
 		Short: "check every promise that a run's data makes",
-		Long: `Check every promise that a run's data makes: the commit log has no gap, every
-shard is there with its checksum and row count, no sample is in it twice, and every
-row keeps the invariants of its arrays; what waits in the write-ahead log and in the
-journal can be read. Nothing is changed, and the run may be at work.
+		Long: `Check every promise that a run's data makes: the commit log has no gap, and its
+entries, all of this run, have their checksums; every shard is there with its checksum
+and row count; no sample is in it twice, and every row keeps the invariants of its
+arrays; what waits in the write-ahead log and in the journal can be read. Nothing is
+changed, and the run may be at work.
 
 With --repair, a damaged write-ahead log or journal is mended first: it is said what
 is damaged and what can be kept, then all that is whole is kept, and the damaged file
@@ -32,9 +33,11 @@ commits cannot be mended.`,
   rollout verify run1 --repair`,
 		Args: exactArgs("RUN"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := needRun(args[0]); err != nil {
+			info, err := readRun(args[0])
+			if err != nil {
 				return err
 			}
+			o.RunID = info.ID
 			if dryRun && !repair {
 				return withHint(usageError("--dry-run goes with --repair"), "verify changes nothing anyway")
 			}

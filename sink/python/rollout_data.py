@@ -10,7 +10,9 @@ it where you need it.
 A run's folder holds shards in data/ and a commit log in _commits/. A shard exists
 only if an entry of the log names it: never list data/ yourself, for it may hold
 what an interrupted run left behind. The log grows while rollouts are collected;
-what it names never changes.
+what it names never changes. Every entry has a checksum, and so has every file that
+it names: what differs is a CorruptError. Whoever trusts the disk and wants each
+Arrow file mapped without being read once before passes check="size".
 
 A row is a dict by column name. The columns with an entry per token are numpy
 arrays of length T, unshifted and unpadded:
@@ -27,6 +29,7 @@ Arrays of Arrow shards are read-only views of the mapped file: no copy is made.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -46,10 +49,12 @@ except ImportError:  # everything but RolloutDataset and collate works
         return None
 
 
-COMMIT_VERSION = 1
+COMMIT_VERSION = 2
 SCHEMA_VERSION = 1
 
 _ENTRY = re.compile(r"^\d{20}\.json$")
+# An entry of version 2 ends so: the SHA-256 of all bytes before that comma.
+_SUM = re.compile(rb',"sha256":"([^"]{64})"}\n\Z')
 
 
 class Shard(NamedTuple):
@@ -61,10 +66,33 @@ class Shard(NamedTuple):
     rows: int
     tokens: int
     commit: int  # seq of the entry
+    bytes: Optional[int] = None  # None: the entry does not say
+    sha256: Optional[str] = None
 
 
 class CorruptError(Exception):
     """The log or a shard is not what it should be; `rollout verify` says more."""
+
+
+def _read_entry(path: str) -> Dict[str, Any]:
+    """One entry, after its checksum."""
+    with open(path, "rb") as f:
+        body = f.read()
+    end = _SUM.search(body)
+    # The checksum first: a damaged version must not look like another one.
+    if end and hashlib.sha256(body[: end.start()]).hexdigest().encode() != end.group(1):
+        raise CorruptError(f"{path}: the checksum of the entry is wrong; rollout verify says more")
+    try:
+        entry = json.loads(body)
+        version, schema = entry["version"], entry["schema_version"]
+        newer = version > COMMIT_VERSION or schema > SCHEMA_VERSION
+    except (ValueError, KeyError, TypeError) as err:
+        raise CorruptError(f"{path}: cannot be read: {err!r}; rollout verify says more") from err
+    if newer or "replaces" in entry:
+        raise CorruptError(f"{path}: written by a newer version of rollout; use its rollout_data.py")
+    if (version >= 2) != bool(end):
+        raise CorruptError(f"{path}: an entry of version {version} has {'no' if end else 'a'} checksum; rollout verify says more")
+    return entry
 
 
 def commits(run_dir: str, after: int = 0) -> Iterator[Dict[str, Any]]:
@@ -75,16 +103,19 @@ def commits(run_dir: str, after: int = 0) -> Iterator[Dict[str, Any]]:
     folder = os.path.join(run_dir, "_commits")
     if not os.path.isdir(folder):
         return
+    run_id = None
     for name in sorted(n for n in os.listdir(folder) if _ENTRY.match(n)):
         seq = int(name[:20])
         if seq <= after:
             continue
         if seq != after + 1:
             raise CorruptError(f"{folder}: entry {after + 1} is missing")
-        with open(os.path.join(folder, name), encoding="utf-8") as f:
-            entry = json.load(f)
-        if entry["version"] > COMMIT_VERSION or entry["schema_version"] > SCHEMA_VERSION:
-            raise CorruptError(f"{folder}/{name}: written by a newer version of rollout; use its rollout_data.py")
+        entry = _read_entry(os.path.join(folder, name))
+        if entry["seq"] != seq:
+            raise CorruptError(f"{folder}/{name}: the entry is number {entry['seq']}")
+        run_id = run_id or entry.get("run_id")
+        if entry.get("run_id") != run_id:
+            raise CorruptError(f"{folder}/{name}: the entry is of run {entry.get('run_id')!r}, the log of run {run_id!r}")
         yield entry
         after = seq
 
@@ -95,7 +126,7 @@ def shards(run_dir: str, kind: str = "data", after: int = 0) -> List[Shard]:
         Shard(
             path=os.path.join(run_dir, *s["path"].split("/")),
             format=s["format"], kind=s["kind"], rows=s["rows"],
-            tokens=s["tokens"]["total"], commit=entry["seq"],
+            tokens=s["tokens"]["total"], commit=entry["seq"], bytes=s.get("bytes"), sha256=s.get("sha256"),
         )
         for entry in commits(run_dir, after)
         for s in entry["shards"]
@@ -103,12 +134,37 @@ def shards(run_dir: str, kind: str = "data", after: int = 0) -> List[Shard]:
     ]
 
 
-def batches(shard: Shard, columns: Optional[Sequence[str]] = None) -> Iterator[pa.RecordBatch]:
+def check_shard(shard: Shard, check: str = "sha256") -> None:
+    """Raise CorruptError unless the file is the one that was committed.
+
+    check="sha256" reads all of it, at the speed of the disk or some GB/s from memory;
+    check="size" looks at its size only.
+    """
+    if check not in ("sha256", "size"):
+        raise ValueError(f"check={check!r}: must be 'sha256' or 'size'")
+    try:
+        size = os.path.getsize(shard.path)
+        if shard.bytes is not None and size != shard.bytes:
+            raise CorruptError(f"{shard.path}: {size} bytes, the commit log says {shard.bytes}; rollout verify says more")
+        if check == "size" or shard.sha256 is None:
+            return
+        digest = hashlib.sha256()
+        with open(shard.path, "rb", buffering=0) as f:
+            while block := f.read(1 << 20):
+                digest.update(block)
+    except FileNotFoundError as err:
+        raise CorruptError(f"{shard.path}: is missing, the commit log names it; rollout verify says more") from err
+    if digest.hexdigest() != shard.sha256:
+        raise CorruptError(f"{shard.path}: sha256 {digest.hexdigest()}, the commit log says {shard.sha256}; rollout verify says more")
+
+
+def batches(shard: Shard, columns: Optional[Sequence[str]] = None, check: str = "sha256") -> Iterator[pa.RecordBatch]:
     """Yield the record batches of a shard; columns=None means all.
 
-    An Arrow shard is mapped into memory and its batches are views; of a Parquet
-    shard one row group at a time is decoded.
+    The file is checked first, see check_shard. An Arrow shard is mapped into memory
+    and its batches are views; of a Parquet shard one row group at a time is decoded.
     """
+    check_shard(shard, check)
     n = 0
     if shard.format == "arrow":
         with pa.memory_map(shard.path) as source, pa.ipc.open_stream(source) as reader:
@@ -126,9 +182,9 @@ def batches(shard: Shard, columns: Optional[Sequence[str]] = None) -> Iterator[p
         raise CorruptError(f"{shard.path}: {n} rows, the commit log says {shard.rows}")
 
 
-def table(run_dir: str, kind: str = "data", columns: Optional[Sequence[str]] = None) -> pa.Table:
+def table(run_dir: str, kind: str = "data", columns: Optional[Sequence[str]] = None, check: str = "sha256") -> pa.Table:
     """All committed rows as one table, for looking at data rather than training."""
-    parts = [b for s in shards(run_dir, kind) for b in batches(s, columns)]
+    parts = [b for s in shards(run_dir, kind) for b in batches(s, columns, check)]
     if not parts:
         return pa.table({})
     schema = parts[0].schema.remove_metadata()
@@ -147,10 +203,12 @@ def _getter(column: pa.Array):
     return lambda i: values[offsets[i] : offsets[i + 1]] if column[i].is_valid else None
 
 
-def rows(shard: Shard, columns: Optional[Sequence[str]] = None, start: int = 0, step: int = 1) -> Iterator[Dict[str, Any]]:
+def rows(
+    shard: Shard, columns: Optional[Sequence[str]] = None, start: int = 0, step: int = 1, check: str = "sha256"
+) -> Iterator[Dict[str, Any]]:
     """Yield every step-th row of a shard from start on, as dicts."""
     at = 0  # of the batch's first row in the shard
-    for batch in batches(shard, columns):
+    for batch in batches(shard, columns, check):
         get = [(name, _getter(batch.column(i))) for i, name in enumerate(batch.schema.names)]
         first = start - at if start > at else (start - at) % step
         for i in range(first, batch.num_rows, step):
@@ -165,7 +223,8 @@ class RolloutDataset(IterableDataset):
     DataLoaders. by="shard" gives each of them whole files, the i-th to the worker
     i modulo their number: the fastest, but some stay empty if there are fewer
     files than workers. by="row" gives each every n-th row of every file: even, at
-    the price of each decoding all of a Parquet file (an Arrow file costs nothing).
+    the price of each decoding all of a Parquet file (an Arrow file costs its check).
+    Each file is checked before its rows, see check_shard: check="size" is faster.
 
     rank and world_size are those of torch.distributed where it is initialised.
     The log is read anew by each iteration, so an epoch sees what was committed
@@ -179,13 +238,16 @@ class RolloutDataset(IterableDataset):
         by: str = "shard",
         rank: Optional[int] = None,
         world_size: Optional[int] = None,
+        check: str = "sha256",
     ):
         if torch is None:
             raise ImportError("RolloutDataset needs torch; rows() and table() do not")
         if by not in ("shard", "row"):
             raise ValueError(f"by={by!r}: must be 'shard' or 'row'")
         self.run_dirs = [run_dirs] if isinstance(run_dirs, (str, os.PathLike)) else list(run_dirs)
-        self.columns, self.by = columns, by
+        if check not in ("sha256", "size"):
+            raise ValueError(f"check={check!r}: must be 'sha256' or 'size'")
+        self.columns, self.by, self.check = columns, by, check
         if rank is None or world_size is None:
             dist = torch.distributed
             on = dist.is_available() and dist.is_initialized()
@@ -201,9 +263,9 @@ class RolloutDataset(IterableDataset):
         for i, shard in enumerate(files):
             if self.by == "shard":
                 if i % count == number:
-                    yield from rows(shard, self.columns)
+                    yield from rows(shard, self.columns, check=self.check)
             else:
-                yield from rows(shard, self.columns, start=(number - seen) % count, step=count)
+                yield from rows(shard, self.columns, start=(number - seen) % count, step=count, check=self.check)
                 seen += shard.rows
 
 

@@ -1,5 +1,6 @@
 """Tests of rollout_data that need no dataset written by Go."""
 
+import hashlib
 import json
 import os
 import tempfile
@@ -37,11 +38,21 @@ class Run:
 
     def commit(self, path, n, fmt, **other):
         self.seq += 1
-        entry = {"version": 1, "schema_version": 1, "seq": self.seq, "samples": [],
-                 "shards": [{"kind": "data", "path": path, "format": fmt, "rows": n, "tokens": {"total": 0}}]}
+        shard = {"kind": "data", "path": path, "format": fmt, "rows": n, "tokens": {"total": 0}}
+        if os.path.exists(os.path.join(self.dir, path)):
+            with open(os.path.join(self.dir, path), "rb") as f:
+                body = f.read()
+            shard.update(bytes=len(body), sha256=hashlib.sha256(body).hexdigest())
+        entry = {"version": 2, "seq": self.seq, "run_id": "r", "schema_version": 1, "shards": [shard], "samples": []}
         entry.update(other)
-        with open(os.path.join(self.dir, "_commits", f"{self.seq:020d}.json"), "w") as f:
-            json.dump(entry, f)
+        body = json.dumps(entry, separators=(",", ":")).encode()[:-1]
+        if entry["version"] > 1:
+            body += b',"sha256":"' + hashlib.sha256(body).hexdigest().encode() + b'"'
+        with open(self.entry(self.seq), "wb") as f:
+            f.write(body + b"}\n")
+
+    def entry(self, seq):
+        return os.path.join(self.dir, "_commits", f"{seq:020d}.json")
 
 
 class Test(unittest.TestCase):
@@ -82,10 +93,62 @@ class Test(unittest.TestCase):
         with self.assertRaisesRegex(rollout_data.CorruptError, "newer version"):
             self.numbers()
 
+    def test_replaces(self):
+        run = Run(self.folder, [1])
+        run.commit(run.write(1, "parquet"), 1, "parquet", replaces=[1])
+        with self.assertRaisesRegex(rollout_data.CorruptError, "newer version"):
+            self.numbers()
+
+    def test_old_entries(self):
+        run = Run(self.folder, [])
+        run.commit(run.write(3, "parquet"), 3, "parquet", version=1)
+        run.commit(run.write(2, "parquet"), 2, "parquet")
+        self.assertEqual(self.numbers(), list(range(5)))
+
+    def test_entry_of_another_run(self):
+        run = Run(self.folder, [1])
+        run.commit(run.write(1, "parquet"), 1, "parquet", run_id="other")
+        with self.assertRaisesRegex(rollout_data.CorruptError, "of run 'other'"):
+            self.numbers()
+
+    def test_every_byte_of_an_entry(self):
+        run = Run(self.folder, [2])
+        with open(run.entry(1), "rb") as f:
+            body = f.read()
+        for at in range(len(body)):
+            for bad in (body[:at] + bytes([body[at] ^ 1]) + body[at + 1:], body[:at] + bytes([body[at] ^ 0x40]) + body[at + 1:],
+                        body[:at], body[:at] + body[at + 1:]):
+                with open(run.entry(1), "wb") as f:
+                    f.write(bad)
+                with self.assertRaises(rollout_data.CorruptError, msg=(at, bad)):
+                    list(rollout_data.commits(self.folder))
+
+    def test_damaged_shard(self):
+        for fmt in ("parquet", "arrow"):
+            with tempfile.TemporaryDirectory() as folder:
+                run = Run(folder, [10], fmt)
+                (shard,) = rollout_data.shards(folder)
+                with open(shard.path, "rb") as f:
+                    body = f.read()
+                for what, bad in (("sha256", body[:50] + bytes([body[50] ^ 1]) + body[51:]), ("bytes", body[:-1]), ("bytes", body + b"x"), ("missing", None)):
+                    os.remove(shard.path)
+                    if bad is not None:
+                        with open(shard.path, "wb") as f:
+                            f.write(bad)
+                    with self.assertRaisesRegex(rollout_data.CorruptError, what):
+                        list(rollout_data.rows(shard))
+                    if what != "sha256":
+                        with self.assertRaisesRegex(rollout_data.CorruptError, what):
+                            list(rollout_data.rows(shard, check="size"))
+                    if bad is None:
+                        run.write(0, fmt)
+        with self.assertRaisesRegex(ValueError, "must be 'sha256' or 'size'"):
+            rollout_data.check_shard(shard, check="none")
+
     def test_cut_stream(self):
         run = Run(self.folder, [])
         path = run.write(9, "arrow")
-        run.commit(path, 12, "arrow")  # as if the last batch were gone
+        run.commit(path, 12, "arrow")  # as if the last batch were gone, and the digest were of what is left
         with self.assertRaisesRegex(rollout_data.CorruptError, "9 rows, the commit log says 12"):
             self.numbers()
 

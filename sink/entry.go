@@ -1,0 +1,180 @@
+package sink
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+)
+
+// An entry ends with its checksum: the SHA-256, in lower-case hex, of all bytes of the
+// file before the comma. Nothing is decoded to check it, and no byte is left out.
+const (
+	sumBegin = `,"sha256":"`
+	sumEnd   = "\"}\n"
+	sumLen   = len(sumBegin) + 2*sha256.Size + len(sumEnd)
+)
+
+// encodeCommit returns the bytes of an entry, and sets its checksum.
+func encodeCommit(c *Commit) ([]byte, error) {
+	c.SHA256 = ""
+	body, err := json.Marshal(c)
+	if err != nil {
+		return nil, err
+	}
+	body = body[:len(body)-1] // the brace
+	sum := sha256.Sum256(body)
+	c.SHA256 = hex.EncodeToString(sum[:])
+	return fmt.Appendf(body, "%s%s%s", sumBegin, c.SHA256, sumEnd), nil
+}
+
+// checkSum compares an entry with the checksum at its end. summed reports whether
+// there is one.
+func checkSum(body []byte) (summed bool, err error) {
+	at := len(body) - sumLen
+	if at < 0 || !bytes.HasPrefix(body[at:], []byte(sumBegin)) || !bytes.HasSuffix(body, []byte(sumEnd)) {
+		return false, nil
+	}
+	sum := sha256.Sum256(body[:at])
+	says := body[at+len(sumBegin) : len(body)-len(sumEnd)]
+	if want := hex.EncodeToString(sum[:]); want != string(says) {
+		return true, fmt.Errorf("the checksum of the entry is wrong: it says sha256 %s, its bytes have %s", says, want)
+	}
+	return true, nil
+}
+
+// readCommit reads one entry. Errors are *CorruptError, or wrap ErrNewer.
+func readCommit(fsys FS, dir, name string) (Commit, error) {
+	path := commitsDir + "/" + name
+	corrupt := func(err error) error { return &CorruptError{Path: path, Row: -1, Err: err} }
+	f, err := fsys.Open(filepath.Join(dir, commitsDir, name))
+	if err != nil {
+		return Commit{}, corrupt(err)
+	}
+	defer func() { _ = f.Close() }() // it was read only
+	body, err := readAll(f)
+	if err != nil {
+		return Commit{}, corrupt(err)
+	}
+	c, err := decodeCommit(body)
+	if errors.Is(err, ErrNewer) {
+		return Commit{}, fmt.Errorf("%s: %w", path, err)
+	}
+	if err == nil {
+		err = c.check(name)
+	}
+	if err != nil {
+		return Commit{}, corrupt(err)
+	}
+	return c, nil
+}
+
+// decodeCommit is the inverse of encodeCommit, and reads version 1 as well. An error
+// wraps ErrNewer where a newer version of the program wrote the entry.
+func decodeCommit(body []byte) (c Commit, err error) {
+	// The checksum first, for all versions: a damaged version must not look like a newer
+	// one, nor like the one that has no checksum.
+	summed, err := checkSum(body)
+	if err != nil {
+		return c, err
+	}
+	// Then the version: what a newer entry means is not ours to guess.
+	var version struct {
+		Version       int             `json:"version"`
+		SchemaVersion int             `json:"schema_version"`
+		Replaces      json.RawMessage `json:"replaces"`
+	}
+	if err := json.Unmarshal(body, &version); err != nil {
+		return c, err
+	}
+	switch {
+	case version.Version > CommitVersion || version.SchemaVersion > SchemaVersion:
+		return c, fmt.Errorf("commit version %d, schema version %d: this program knows %d and %d; use a newer one: %w",
+			version.Version, version.SchemaVersion, CommitVersion, SchemaVersion, ErrNewer)
+	case version.Version > 1 && !summed:
+		return c, errors.New("the entry has no checksum at its end")
+	case version.Version == 1 && summed:
+		return c, errors.New("an entry of version 1 has no checksum, this one has")
+	case len(version.Replaces) > 0:
+		return c, fmt.Errorf("the entry replaces others, which this program cannot read; use a newer one: %w", ErrNewer)
+	}
+	dec := json.NewDecoder(bytes.NewReader(body))
+	if version.Version == 1 {
+		dec.DisallowUnknownFields() // nothing vouches for a name
+	}
+	if err := dec.Decode(&c); err != nil {
+		return c, err
+	}
+	if _, err := dec.Token(); err != io.EOF {
+		return c, errors.New("there is more behind the entry")
+	}
+	return c, nil
+}
+
+// check looks at what an entry says about itself.
+func (c *Commit) check(name string) error {
+	if c.Version < 1 || c.SchemaVersion < 1 {
+		return fmt.Errorf("commit version %d, schema version %d: both must be ≥ 1", c.Version, c.SchemaVersion)
+	}
+	if commitName(c.Seq) != name {
+		return fmt.Errorf("seq is %d", c.Seq)
+	}
+	if c.Writer < 0 || c.Epoch < 0 {
+		return fmt.Errorf("writer %d, epoch %d: both must be ≥ 0", c.Writer, c.Epoch)
+	}
+	var kinds [len(kindNames)]int64
+	for _, s := range c.Shards {
+		if kinds[s.Kind] > 0 {
+			return fmt.Errorf("two shards of %s", s.Kind)
+		}
+		if !filepath.IsLocal(filepath.FromSlash(s.Path)) || filepath.ToSlash(filepath.Dir(s.Path)) != s.Kind.String() {
+			return fmt.Errorf("shard path %q is not in %s/", s.Path, s.Kind)
+		}
+		if s.Rows < 1 {
+			return fmt.Errorf("shard %s has %d rows", s.Path, s.Rows)
+		}
+		kinds[s.Kind] = s.Rows
+	}
+	var rows, failures int64
+	for _, s := range c.Samples {
+		if s.Key == "" || s.Rows < 0 || s.Failures < 0 {
+			return fmt.Errorf("sample %q has %d rows and %d failures", s.Key, s.Rows, s.Failures)
+		}
+		rows += int64(s.Rows)
+		failures += int64(s.Failures)
+	}
+	if rows != kinds[KindData] || failures != kinds[KindFailures] {
+		return fmt.Errorf("samples have %d rows and %d failures, shards %d and %d", rows, failures, kinds[KindData], kinds[KindFailures])
+	}
+	return nil
+}
+
+// A sequence is what the entries of a log have to agree on.
+type sequence struct {
+	runID  string // empty: that of the first entry
+	epochs map[int]int64
+}
+
+// add takes the next entry. An error says how it does not belong to those before.
+func (s *sequence) add(c *Commit) error {
+	if s.runID == "" {
+		s.runID = c.RunID
+	}
+	if c.RunID != s.runID {
+		return fmt.Errorf("the entry is of run %q, the log of run %q", c.RunID, s.runID)
+	}
+	if last := s.epochs[c.Writer]; c.Epoch < last {
+		return fmt.Errorf("writer %d commits in epoch %d after epoch %d: it had lost its place", c.Writer, c.Epoch, last)
+	}
+	if c.Epoch > 0 {
+		if s.epochs == nil {
+			s.epochs = map[int]int64{}
+		}
+		s.epochs[c.Writer] = c.Epoch
+	}
+	return nil
+}

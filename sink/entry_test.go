@@ -1,0 +1,195 @@
+package sink_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rollout-rl/rollout/sink"
+	"github.com/rollout-rl/rollout/sink/sinktest"
+)
+
+// entryOf is the first entry of a dataset with rows, failures, rewards and a class.
+func entryOf(t *testing.T) (dir string, body []byte) {
+	t.Helper()
+	dir = t.TempDir()
+	b := sinktest.NewBuilder(5)
+	sinktest.Write(t, dir, sink.Config{RunID: "20260101-120000-0a1b2c3d"}, append(samples(0), b.Sample(b.Row(10, 20), b.Row(30, 20, 3, 1)), b.Failure(3), b.Sample()))
+	body, err := os.ReadFile(filepath.Join(dir, "_commits", "00000000000000000001.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir, body
+}
+
+// Whatever single byte of an entry changes, goes or comes: the entry is refused, also
+// where it is JSON as before, and never as one of a newer version. A key that differs in
+// one letter would be another sample, and its rows would be collected again.
+func TestEveryByteOfAnEntryCounts(t *testing.T) {
+	t.Parallel()
+	_, body := entryOf(t)
+	if _, err := sink.DecodeCommit(body); err != nil {
+		t.Fatal(err)
+	}
+	valid := 0
+	refused := func(what string, at int, bad []byte) {
+		t.Helper()
+		if json.Valid(bad) {
+			valid++
+		}
+		if c, err := sink.DecodeCommit(bad); err == nil || errors.Is(err, sink.ErrNewer) {
+			t.Errorf("byte %d %s: %+v, %v", at, what, c, err)
+		}
+	}
+	bad := bytes.Clone(body)
+	for at, was := range body {
+		for v := range 256 {
+			if byte(v) != was {
+				bad[at] = byte(v)
+				refused(fmt.Sprintf("as %q", byte(v)), at, bad)
+			}
+		}
+		bad[at] = was
+		refused("gone", at, append(bytes.Clone(body[:at]), body[at+1:]...))
+		for _, v := range []byte{0, ' ', '\n', '"', '0', '9', 'a', ',', '}'} {
+			refused(fmt.Sprintf("preceded by %q", v), at, append(append(bytes.Clone(body[:at]), v), body[at:]...))
+		}
+		refused("the first that is cut", at, body[:at])
+	}
+	refused("a newline more", len(body), append(bytes.Clone(body), '\n'))
+	if valid < 10*len(body) {
+		t.Errorf("only %d of the changes leave JSON", valid)
+	}
+}
+
+// What an entry is refused for beyond single bytes, and how it is said.
+func TestEntryRefused(t *testing.T) {
+	t.Parallel()
+	_, body := entryOf(t)
+	var c sink.Commit
+	if err := json.Unmarshal(body, &c); err != nil {
+		t.Fatal(err)
+	}
+	plain := func(edit func(c *sink.Commit)) []byte {
+		c := c
+		c.Version, c.SHA256 = 1, ""
+		edit(&c)
+		b, err := json.Marshal(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return append(b, '\n')
+	}
+	summed := func(edit func(c *sink.Commit)) []byte {
+		c := c
+		edit(&c)
+		b, err := sink.EncodeCommit(&c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	for _, tt := range []struct {
+		name, want string
+		newer      bool
+		body       []byte
+	}{
+		{"version 1 as it was written", "", false, plain(func(*sink.Commit) {})},
+		{"version 1 with a name that nobody wrote", "unknown field", false, bytes.Replace(plain(func(*sink.Commit) {}), []byte(`"attempt"`), []byte(`"attempu"`), 1)},
+		{"version 1 with a checksum", "has no checksum, this one has", false, summed(func(c *sink.Commit) { c.Version = 1 })},
+		{"version 1 with something behind it", "after top-level value", false, append(plain(func(*sink.Commit) {}), "{}"...)},
+		{"version 2 without a checksum", "has no checksum", false, plain(func(c *sink.Commit) { c.Version = 2 })},
+		{"checksum in another place", "has no checksum at its end", false, plain(func(c *sink.Commit) { c.Version, c.SHA256 = 2, strings.Repeat("0", 64) })[1:]},
+		{"newer, with a checksum", "use a newer one", true, summed(func(c *sink.Commit) { c.Version = 3 })},
+		{"newer, and its checksum is wrong", "the checksum of the entry is wrong", false, bytes.Replace(summed(func(*sink.Commit) {}), []byte(`"version":2`), []byte(`"version":3`), 1)},
+		{"replaces", "replaces others", true, summed(func(c *sink.Commit) { c.Replaces = []int64{1} })},
+		{"replaces nothing, said so", "replaces others", true, plain(func(*sink.Commit) {})},
+	} {
+		if tt.name == "replaces nothing, said so" { // an old entry never has it
+			tt.body = bytes.Replace(tt.body, []byte(`"samples":`), []byte(`"replaces":[],"samples":`), 1)
+		}
+		if tt.name == "checksum in another place" {
+			tt.body = append([]byte("{"), tt.body...)
+			tt.body = append(bytes.TrimSuffix(tt.body, []byte("}\n")), " }\n"...)
+		}
+		_, err := sink.DecodeCommit(tt.body)
+		if (err == nil) != (tt.want == "") || err != nil && (!strings.Contains(err.Error(), tt.want) || errors.Is(err, sink.ErrNewer) != tt.newer) {
+			t.Errorf("%s: %v, want %q, newer %t", tt.name, err, tt.want, tt.newer)
+		}
+	}
+}
+
+// A log that an earlier version of the program began is continued: old entries are read
+// and stay as they are, new ones have checksums.
+func TestOldEntriesAreRead(t *testing.T) {
+	t.Parallel()
+	dir, body := entryOf(t)
+	var c sink.Commit
+	if err := json.Unmarshal(body, &c); err != nil {
+		t.Fatal(err)
+	}
+	c.Version, c.SHA256 = 1, ""
+	old, err := json.Marshal(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := filepath.Join(dir, "_commits", "00000000000000000001.json")
+	if err := os.WriteFile(name, append(old, '\n'), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	b := sinktest.NewBuilder(6)
+	sinktest.Write(t, dir, sink.Config{RunID: c.RunID}, append(samples(0), b.Sample(b.Row(10, 20))))
+	report, err := sink.Verify(t.Context(), dir, sink.VerifyOptions{RunID: c.RunID})
+	if err != nil || report.ProblemCount > 0 || report.Commits != 2 {
+		t.Fatalf("Verify: %+v, %v", report, err)
+	}
+	log, err := sink.ReadLog(dir)
+	if err != nil || log.Commits[0].Version != 1 || log.Commits[1].Version != sink.CommitVersion || log.Commits[1].SHA256 == "" {
+		t.Errorf("%+v, %v", log.Commits, err)
+	}
+}
+
+// A commit of another run is found by whoever reads the log, and refused by whoever
+// continues it.
+func TestEntryOfAnotherRun(t *testing.T) {
+	t.Parallel()
+	dir, _ := entryOf(t)
+	b := sinktest.NewBuilder(6)
+	if _, err := sink.Create(dir, sink.Config{RunID: "other"}); !errors.Is(err, sink.ErrCorrupt) || !strings.Contains(err.Error(), `the log of run "other"`) {
+		t.Errorf("Create: %v", err)
+	}
+	report, err := sink.Verify(t.Context(), dir, sink.VerifyOptions{RunID: "other"})
+	if err != nil || report.ProblemCount == 0 {
+		t.Errorf("Verify: %+v, %v", report, err)
+	}
+	// The second entry of another run, under its own number.
+	from := t.TempDir()
+	sinktest.Write(t, from, sink.Config{RunID: "other"}, append(samples(0), b.Sample(b.Row(1, 2))))
+	sinktest.Write(t, from, sink.Config{RunID: "other"}, append(samples(0), b.Sample(b.Row(1, 3))))
+	for _, pattern := range []string{"_commits/*2.json", "data/part-other-0-1*"} {
+		names, err := filepath.Glob(filepath.Join(from, pattern))
+		if err != nil || len(names) != 1 {
+			t.Fatal(names, err)
+		}
+		rel, _ := filepath.Rel(from, names[0])
+		if err := os.Link(names[0], filepath.Join(dir, rel)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, readErr := sink.ReadLog(dir)
+	_, createErr := sink.Create(dir, sink.Config{RunID: "20260101-120000-0a1b2c3d"})
+	report, err = sink.Verify(t.Context(), dir, sink.VerifyOptions{})
+	if err != nil || report.ProblemCount == 0 {
+		t.Fatalf("Verify: %+v, %v", report, err)
+	}
+	for _, err := range []error{readErr, createErr, report.Problems[0]} {
+		if !errors.Is(err, sink.ErrCorrupt) || !strings.Contains(err.Error(), `is of run "other"`) {
+			t.Errorf("%v", err)
+		}
+	}
+}
