@@ -12,9 +12,6 @@ import (
 	"slices"
 	"strconv"
 	"time"
-
-	"gonum.org/v1/plot"
-	"gonum.org/v1/plot/plotter"
 )
 
 //go:embed page.html
@@ -318,16 +315,13 @@ func (p *page) rewards() {
 	if len(w.PassAtK) < 2 {
 		return
 	}
-	var xy plotter.XYs
-	var ks plot.ConstantTicks
+	var points []point
+	x := axis{name: "k", low: 1, high: float64(w.PassAtK[len(w.PassAtK)-1].K), log: true}
 	for _, k := range w.PassAtK {
-		xy = append(xy, plotter.XY{X: float64(k.K), Y: k.Value})
-		ks = append(ks, plot.Tick{Value: float64(k.K), Label: strconv.Itoa(k.K)})
+		points = append(points, point{float64(k.K), k.Value})
+		x.ticks = append(x.ticks, tick{float64(k.K), strconv.Itoa(k.K)})
 	}
-	p.PassPlot = lines("pass@k", "k", "share of groups", []line{{xy: xy}}, func(q *plot.Plot) {
-		q.X.Scale, q.X.Tick.Marker = plot.LogScale{}, ks
-		q.Y.Max = 1
-	})
+	p.PassPlot = drawLines("pass@k", x, axis{name: "share of groups", high: 1, ticks: ticks(0, 1, 4)}, []line{{points: points}})
 }
 
 func (p *page) lengths() {
@@ -370,16 +364,16 @@ func (p *page) throughput() []*figure {
 	unit, per := elapsed(time.Duration(float64(len(s.Tokens)) * s.Step * float64(time.Second)))
 	since := unit + " since " + s.Start.Format("2006-01-02 15:04:05")
 	curve := func(values []float64, scale float64) []line {
-		var xy plotter.XYs
+		var points []point
 		for i, v := range values {
-			xy = append(xy, plotter.XY{X: float64(i) * s.Step / per, Y: v * scale})
+			points = append(points, point{float64(i) * s.Step / per, v * scale})
 		}
-		last := xy[len(xy)-1].Y
-		return []line{{xy: append(xy, plotter.XY{X: float64(len(values)) * s.Step / per, Y: last}), step: true, area: true}}
+		last := points[len(points)-1].y
+		return []line{{points: append(points, point{float64(len(values)) * s.Step / per, last}), step: true, area: true}}
 	}
 	return present(
-		lines("Sampled tokens per second", since, "tokens/s", curve(s.Tokens, 1/s.Step), nil),
-		lines("Samples ended per minute", since, "samples/min", curve(s.Samples, 60/s.Step), nil),
+		lines("Sampled tokens per second", since, "tokens/s", curve(s.Tokens, 1/s.Step)),
+		lines("Samples ended per minute", since, "samples/min", curve(s.Samples, 60/s.Step)),
 	)
 }
 
@@ -409,9 +403,9 @@ func (p *page) control() {
 	unit, per := elapsed(last.Sub(first))
 	since := unit + " since " + first.Format("2006-01-02 15:04:05")
 	x := func(t time.Time) float64 { return t.Sub(first).Seconds() / per }
-	var flight plotter.XYs
+	var flight []point
 	for _, q := range k.InFlight {
-		flight = append(flight, plotter.XY{X: x(q.At), Y: q.Value})
+		flight = append(flight, point{x(q.At), q.Value})
 	}
 	var limits []line
 	shown := k.Endpoints[:min(len(k.Endpoints), len(lineInks))]
@@ -419,11 +413,11 @@ func (p *page) control() {
 		l := line{name: e.Endpoint, step: true}
 		for _, c := range k.Changes {
 			if c.Endpoint == e.Endpoint {
-				l.xy = append(l.xy, plotter.XY{X: x(c.At), Y: float64(c.To)})
+				l.points = append(l.points, point{x(c.At), float64(c.To)})
 			}
 		}
-		if n := len(l.xy); n > 0 {
-			l.xy = append(l.xy, plotter.XY{X: x(last), Y: l.xy[n-1].Y})
+		if n := len(l.points); n > 0 {
+			l.points = append(l.points, point{x(last), l.points[n-1].y})
 		}
 		limits = append(limits, l)
 	}
@@ -432,8 +426,8 @@ func (p *page) control() {
 		title += fmt.Sprintf(" (%d more endpoints in the table)", n)
 	}
 	p.ControlPlots = present(
-		lines(title, since, "samples", limits, nil),
-		lines("Samples in flight", since, "samples", []line{{xy: flight, area: true}}, nil),
+		lines(title, since, "samples", limits),
+		lines("Samples in flight", since, "samples", []line{{points: flight, area: true}}),
 	)
 }
 

@@ -1,192 +1,166 @@
 package report
 
 import (
-	"html/template"
+	"fmt"
 	"math"
-	"strconv"
+	"strings"
 	"time"
-
-	"gonum.org/v1/plot"
-	"gonum.org/v1/plot/font"
-	"gonum.org/v1/plot/plotter"
-	"gonum.org/v1/plot/vg"
-	"gonum.org/v1/plot/vg/draw"
 )
 
-// The size of a plot in CSS pixels. It is as wide as a telephone, so that letters
-// keep their size there; wider pages have more plots in a line.
-const (
-	plotWidth  = 360
-	plotHeight = 190
-	fontSize   = 11
-)
-
-// A figure is a plot with its caption.
-type figure struct {
-	Title string
-	SVG   template.HTML // made by a canvas, which escapes text
-}
+// lineInks are the colours of several lines in one plot.
+var lineInks = []string{"s1", "s2", "s3", "s4"}
 
 // A line is one line of a plot.
 type line struct {
-	name string
-	xy   plotter.XYs
-	step bool // the value holds until the next point
-	area bool
+	name   string
+	points []point
+	step   bool // the value holds until the next point
+	area   bool
 }
 
-// newPlot is an empty plot in our style.
-func newPlot(x, y string) *plot.Plot {
-	p := plot.New()
-	p.BackgroundColor = nil
-	p.X.Label.Text, p.Y.Label.Text = x, y
-	face := font.Font{Typeface: "Liberation", Variant: "Sans", Size: fontSize}
-	for _, a := range []*plot.Axis{&p.X, &p.Y} {
-		a.Label.TextStyle.Font, a.Label.TextStyle.Color = face, inkText
-		a.Tick.Label.Font, a.Tick.Label.Color = face, inkText
-		a.Tick.Color, a.Color = inkAxis, inkAxis
-		a.Width, a.Tick.Width = 1, 1
-		a.Tick.Length = 3
-		a.Padding = 0
-	}
-	p.X.Tick.Marker, p.Y.Tick.Marker = ticks(5), ticks(4)
-	p.Y.Width, p.Y.Tick.Width = 0, 0
-	p.Legend.TextStyle.Font, p.Legend.TextStyle.Color = face, inkText
-	p.Legend.Top, p.Legend.Padding = true, 2
-	grid := plotter.NewGrid()
-	grid.Vertical.Color, grid.Vertical.Width = nil, 0
-	grid.Horizontal.Color, grid.Horizontal.Width = inkGrid, 1
-	p.Add(grid)
-	return p
-}
+type point struct{ x, y float64 }
 
-// drawn draws p; the right edge is kept free for half a tick label.
-func drawn(p *plot.Plot, title string) figure {
-	c := newCanvas(plotWidth, plotHeight)
-	area := draw.New(c)
-	area = draw.Crop(area, 0, -14, 2, -6)
-	p.Draw(area)
-	return figure{Title: title, SVG: template.HTML(c.svg(title))} //nolint:gosec // the canvas escapes all text
-}
+// Where the counts of a histogram are written out, and where a line's points have
+// titles.
+const (
+	maxCounts = 8
+	maxTitles = 100
+)
 
 // histogram draws bins; those of single values stand apart and bear their count.
 func histogram(title, unit string, d *Distribution, what string) *figure {
 	if d == nil {
 		return nil
 	}
-	p := newPlot(unit, what)
-	h := &plotter.Histogram{FillColor: inkBar}
-	single := d.Bins[0].From == d.Bins[0].To
-	var names []plot.Tick
-	var counts plotter.XYLabels
+	most := 0
+	for _, b := range d.Bins {
+		most = max(most, b.Count)
+	}
+	high := top(float64(most))
+	x := axis{name: unit, low: d.Bins[0].From, high: d.Bins[len(d.Bins)-1].To}
+	single := x.low == d.Bins[0].To
+	if single { // one place for each value
+		x.low, x.high = -.6, float64(len(d.Bins))-.4
+		for i, b := range d.Bins {
+			x.ticks = append(x.ticks, tick{float64(i), short(b.From)})
+		}
+	} else {
+		x.ticks = ticks(x.low, x.high, 5)
+	}
+	c := newChart(x, axis{name: what, high: high, ticks: ticks(0, high, 4)}, 0)
 	for i, b := range d.Bins {
-		from, to := b.From, b.To
+		from, to, says := b.From, b.To, short(b.From)+" to "+short(b.To)
 		if single {
-			from, to = float64(i)-.35, float64(i)+.35
-			names = append(names, plot.Tick{Value: float64(i), Label: short(b.From)})
-			counts.XYs = append(counts.XYs, plotter.XY{X: float64(i), Y: float64(b.Count)})
-			counts.Labels = append(counts.Labels, short(float64(b.Count)))
+			from, to, says = float64(i)-.35, float64(i)+.35, value(b.From)
 		}
-		h.Bins = append(h.Bins, plotter.HistogramBin{Min: from, Max: to, Weight: float64(b.Count)})
-	}
-	h.LineStyle = draw.LineStyle{Color: ink("bg"), Width: 1} // keeps neighbours apart
-	p.Add(h)
-	if single {
-		p.X.Min, p.X.Max = -.6, float64(len(d.Bins))-.4
-		p.X.Tick.Marker = plot.ConstantTicks(names)
-		p.X.Tick.Width = 0
-		if labels, err := plotter.NewLabels(counts); err == nil && len(d.Bins) <= 8 {
-			for i := range labels.TextStyle {
-				labels.TextStyle[i].Font, labels.TextStyle[i].Color = p.X.Tick.Label.Font, inkLabel
-				labels.TextStyle[i].XAlign, labels.TextStyle[i].YAlign = draw.XCenter, draw.YBottom
-			}
-			labels.Offset = vg.Point{Y: 2}
-			p.Add(labels)
+		c.box("f s1", from, to, 0, float64(b.Count), 1, fmt.Sprintf("%s: %s %s", says, count(b.Count), what))
+		if single && len(d.Bins) <= maxCounts {
+			c.text("lb m", c.x.place(float64(i)), c.y.place(float64(b.Count))-3, short(float64(b.Count)))
 		}
 	}
-	p.Y.Min = 0
-	p.Y.Max = top(p.Y.Max)
-	f := drawn(p, title)
-	return &f
+	return c.figure(title)
 }
 
-// lines draws lines from 0 on. What else the plot needs, edit does; it may be nil.
-func lines(title, x, y string, all []line, edit func(*plot.Plot)) *figure {
-	p := newPlot(x, y)
-	n := 0
+// lines draws lines from 0 on, up to what is highest of them.
+func lines(title, x, y string, all []line) *figure {
+	high := 0.0
+	for _, l := range all {
+		for _, p := range l.points {
+			high = max(high, p.y)
+		}
+	}
+	high = top(high)
+	low, end := extent(all)
+	return drawLines(title, axis{name: x, low: low, high: end, ticks: ticks(low, end, 5)}, axis{name: y, high: high, ticks: ticks(0, high, 4)}, all)
+}
+
+// extent is from the first to the last x of lines.
+func extent(all []line) (low, high float64) {
+	low, high = math.Inf(1), math.Inf(-1)
+	for _, l := range all {
+		for _, p := range l.points {
+			low, high = min(low, p.x), max(high, p.x)
+		}
+	}
+	if high <= low {
+		high = low + 1
+	}
+	return low, high
+}
+
+// drawLines draws lines within two axes; without a point there is no figure.
+func drawLines(title string, x, y axis, all []line) *figure {
+	named, drawn := 0, 0
+	for _, l := range all {
+		if len(l.points) > 0 {
+			drawn++
+		}
+	}
+	if drawn == 0 {
+		return nil
+	}
+	if len(all) > 1 {
+		named = drawn
+	}
+	c := newChart(x, y, named)
+	row := 0
 	for i, l := range all {
-		if len(l.xy) == 0 {
+		if len(l.points) == 0 {
 			continue
 		}
-		n++
-		c := lineInks[i%len(lineInks)]
-		k := &plotter.Line{XYs: l.xy, LineStyle: draw.LineStyle{Color: c, Width: 1.6}}
-		if l.step {
-			k.StepStyle = plotter.PostStep
-		}
+		ink := lineInks[i%len(lineInks)]
+		d := c.trace(&l)
 		if l.area {
-			k.FillColor = inkArea
+			c.path("f a1", fmt.Sprintf("%sV%sH%sZ", d, num(c.y.from), num(c.x.place(l.points[0].x))), "")
 		}
-		p.Add(k)
-		if len(all) > 1 {
-			p.Legend.Add(l.name, k)
-		}
-	}
-	if n == 0 {
-		return nil
-	}
-	p.Y.Min = 0
-	p.Y.Max = top(p.Y.Max)
-	if n > 1 {
-		p.Y.Max *= 1 + .14*float64(n) // room for the names
-		p.Legend.YOffs = 2
-	}
-	if p.X.Max <= p.X.Min {
-		p.X.Max = p.X.Min + 1
-	}
-	if edit != nil {
-		edit(p)
-	}
-	f := drawn(p, title)
-	return &f
-}
-
-// top leaves some air above the highest value.
-func top(v float64) float64 {
-	if v <= 0 || math.IsInf(v, 0) {
-		return 1
-	}
-	return v * 1.12
-}
-
-// ticks marks about n round values.
-type ticks int
-
-// Ticks is plot.Ticker's.
-func (n ticks) Ticks(low, high float64) (out []plot.Tick) {
-	if high <= low {
-		return nil
-	}
-	step := roundStep((high - low) / float64(n))
-	for i := math.Ceil(low/step - 1e-9); i*step <= high+1e-9*step; i++ {
-		v := i*step + 0 // no negative zero
-		out = append(out, plot.Tick{Value: v, Label: short(v)})
-	}
-	return out
-}
-
-// short writes a number for an axis: 0.25, 1,200 as 1.2k, 3.4M.
-func short(v float64) string {
-	abs := math.Abs(v)
-	for _, u := range []struct {
-		unit  string
-		value float64
-	}{{"G", 1e9}, {"M", 1e6}, {"k", 1e3}} {
-		if abs >= u.value {
-			return strconv.FormatFloat(v/u.value, 'g', 3, 64) + u.unit
+		c.path("l w "+ink, d, l.name)
+		if named > 0 {
+			at := float64(topMargin + row*legendLine + legendLine/2)
+			c.path("l w "+ink, fmt.Sprintf("M%s %sh-20", num(c.x.to), num(at)), "")
+			c.text("t e", c.x.to-25, at+4, shorten(l.name, 44))
+			row++
 		}
 	}
-	return strconv.FormatFloat(math.Round(v*1e4)/1e4, 'g', 4, 64)
+	if len(all) == 1 && len(all[0].points) <= maxTitles {
+		c.titles(&all[0])
+	}
+	return c.figure(title)
+}
+
+// trace is the path of a line.
+func (c *chart) trace(l *line) string {
+	var d strings.Builder
+	for i, p := range l.points {
+		x, y := num(c.x.place(p.x)), num(c.y.place(p.y))
+		switch {
+		case i == 0:
+			fmt.Fprintf(&d, "M%s %s", x, y)
+		case l.step:
+			fmt.Fprintf(&d, "H%sV%s", x, y)
+		default:
+			fmt.Fprintf(&d, "L%s %s", x, y)
+		}
+	}
+	return d.String()
+}
+
+// titles lays a box over the part of the drawing that is nearest to each point, or for
+// which its value holds, to say what it is.
+func (c *chart) titles(l *line) {
+	for i, p := range l.points {
+		from, to := p.x, p.x
+		if i > 0 && !l.step {
+			from = (l.points[i-1].x + p.x) / 2
+		}
+		if i+1 < len(l.points) {
+			if to = l.points[i+1].x; !l.step {
+				to = (p.x + to) / 2
+			}
+		}
+		if from < to {
+			c.box("f h", from, to, 0, c.y.high, 0, fmt.Sprintf("%s %s: %s %s", short(p.x), c.x.name, value(p.y), c.y.name))
+		}
+	}
 }
 
 // elapsed is a clock for an axis that spans d.

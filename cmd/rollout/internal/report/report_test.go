@@ -412,15 +412,20 @@ func TestPlots(t *testing.T) {
 					continue
 				}
 				names := strings.Fields(a.Value)
-				selector := "." + strings.Join(names, ".") + " {"
+				selectors := []string{"." + strings.Join(names, ".") + " {"}
 				switch {
 				case e.Name.Local == "text":
-					selector = "text." + names[0] + " {"
+					selectors = nil
+					for _, name := range names {
+						selectors = append(selectors, "text."+name+" {")
+					}
 				case len(names) == 1:
-					selector = ".bar ." + names[0] + " {"
+					selectors = []string{".bar ." + names[0] + " {"}
 				}
-				if !strings.Contains(css, selector) {
-					t.Errorf("<%s class=%q> has no rule %q", e.Name.Local, a.Value, selector)
+				for _, selector := range selectors {
+					if !strings.Contains(css, selector) {
+						t.Errorf("<%s class=%q> has no rule %q", e.Name.Local, a.Value, selector)
+					}
 				}
 			}
 		}
