@@ -14,8 +14,9 @@ import (
 	"github.com/rollout-rl/rollout/collector/limit"
 )
 
-// A Collector runs the samples of tasks on a pool of workers: MaxInFlight per
-// endpoint, each bound to its endpoint. It is made by New and runs once.
+// A Collector runs the samples of tasks on workers, each bound to its endpoint: as many
+// as samples are in flight there, and MaxInFlight at most. It is made by New and runs
+// once.
 type Collector struct {
 	cfg       Config
 	endpoints []*endpoint
@@ -47,7 +48,7 @@ func New(cfg Config) (*Collector, error) {
 	cfg = cfg.withDefaults()
 	c := &Collector{cfg: cfg, drain: make(chan struct{})}
 	c.tail.done, c.tail.rolling = make(chan struct{}), make(map[int]context.CancelCauseFunc)
-	for i, e := range cfg.Endpoints {
+	for _, e := range cfg.Endpoints {
 		ep := &endpoint{Endpoint: e, lost: make(chan struct{}), bound: make(chan claim)}
 		ep.health.limit = cfg.Outage
 		ep.gate.max = e.MaxInFlight
@@ -56,9 +57,6 @@ func New(cfg Config) (*Collector, error) {
 			ep.gate.limiter = limit.New(limit.Config{Max: e.MaxInFlight, Group: cfg.Samples})
 		}
 		c.endpoints = append(c.endpoints, ep)
-		for range e.MaxInFlight {
-			c.counters.slots = append(c.counters.slots, slot{endpoint: i})
-		}
 	}
 	c.living.Store(int64(len(c.endpoints)))
 	c.counters.s.ByClass = make(map[Class]int)
@@ -155,13 +153,8 @@ func (c *Collector) Run(ctx context.Context, tasks iter.Seq2[*Task, error]) erro
 			ep.gate.close()
 		}
 	}()
-	slot := 0
-	for _, ep := range c.endpoints {
-		for range ep.MaxInFlight {
-			w := &worker{c: c, ep: ep, slot: slot, work: work, finished: finished, open: &open}
-			g.Go(func() error { return w.run(ctx) }) // non-nil only when the run must stop
-			slot++
-		}
+	for i := range c.endpoints {
+		c.newCrew(ctx, i, worker{work: work, finished: finished, open: &open}, g.Go).begin()
 	}
 	if c.cfg.Tail.Kind == TailDeadline {
 		timer := time.AfterFunc(c.cfg.Tail.Deadline, c.cutTail)

@@ -96,8 +96,8 @@ type Endpoint struct {
 	// Name tells endpoints apart in events and metrics.
 	Name    string
 	Backend Backend
-	// MaxInFlight is the number of workers: so many samples are in hand at most, those
-	// that wait for a retry included. Default 24: a Letta server with a
+	// MaxInFlight bounds the samples in hand, those that wait for a retry included.
+	// It costs nothing by itself: what a run takes follows what is in flight. Default 24: a Letta server with a
 	// default PostgreSQL fails near 30 agents at a time.
 	MaxInFlight int
 }

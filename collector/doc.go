@@ -90,6 +90,9 @@
 //
 // # Memory
 //
+// Workers are made as samples need them, so that what a run holds follows what is in
+// flight, and not MaxInFlight: a limit of ten million is no reason for memory.
+//
 // A worker holds the replies of one attempt and the rows made of them, from the end of
 // their reading until the sink has the rows. How many bytes of replies are held at once,
 // also where the sink is slow, is the backend's to bound, and how many bytes of accepted
@@ -98,7 +101,7 @@
 // # Reading order
 //
 // backend.go says what the collector needs from outside; task.go what comes in, and
-// key.go how it is named; collector.go is the pool, worker.go the way of one sample
+// key.go how it is named; collector.go is the run, crew.go its workers, worker.go the way of one sample
 // through its attempts, room.go and admission.go how it gets its turn, attempt.go one
 // attempt from start to end, outcome.go what becomes of it; left.go says what is known
 // of earlier processes, feed.go in which order it is taken up, takeover.go how it goes

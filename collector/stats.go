@@ -173,6 +173,14 @@ func (c *counters) snapshot(endpoints []*endpoint) Stats {
 	return s
 }
 
+// slot adds a slot for a worker of the endpoint with this index.
+func (c *counters) slot(endpoint int) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.slots = append(c.slots, slot{endpoint: endpoint})
+	return len(c.slots) - 1
+}
+
 func (c *counters) claim(i int, cl claim, endpoint string, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

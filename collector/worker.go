@@ -11,10 +11,12 @@ import (
 )
 
 // A worker takes one sample at a time through its attempts. It is bound to its
-// endpoint, so the number of workers bounds what is in flight there.
+// endpoint, so the number of workers, which its crew bounds, bounds what is in flight
+// there.
 type worker struct {
 	c        *Collector
 	ep       *endpoint
+	crew     *crew
 	slot     int // its place in counters.slots
 	work     chan claim
 	finished <-chan struct{} // closed when no sample is open any more
@@ -33,6 +35,7 @@ func (w *worker) run(ctx context.Context) error {
 		if !ok {
 			return context.Cause(ctx) // or nil: there is nothing left to do
 		}
+		w.crew.took()
 		passed, err := w.sample(ctx, cl)
 		if !passed {
 			w.open.Done()
@@ -40,6 +43,7 @@ func (w *worker) run(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		w.crew.back()
 	}
 }
 

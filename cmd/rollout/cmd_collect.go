@@ -140,6 +140,11 @@ func (p *program) collect(ctx context.Context, l *loader, earlier *earlierRun, o
 		return err
 	}
 	c.info.Invocations[len(c.info.Invocations)-1].RetryFailed = o.retryFailed
+	planned, lowered := c.info.Tasks.Planned, ""
+	c.inFlight, lowered = c.config.inFlight(planned, len(c.clients), thisMachine())
+	if lowered != "" && (c.inFlight < planned || l.byKey["server.max_in_flight"].given() != "") {
+		c.display.note("%s", lowered) // but not that a small run needs less than the default
+	}
 	if err := c.watchEngine(); err != nil {
 		return err
 	}
@@ -223,7 +228,7 @@ func (p *program) dryRun(c *collection, o *collectOptions, resumed bool) error {
 		}
 	}
 	committed, failed := held.count()
-	slots := c.config.Server.MaxInFlight * len(c.clients)
+	slots := c.inFlight * len(c.clients)
 	if o.asJSON {
 		return p.printJSON(map[string]any{
 			"event": "plan", "tasks": c.tasks.tasks, "planned": c.info.Tasks.Planned, "bad_tasks": c.tasks.bad, "servers": c.info.Servers,

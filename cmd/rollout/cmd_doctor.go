@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -204,9 +205,6 @@ func (d *doctor) disk() {
 	d.ok("disk", "%s free at %s", humanBytes(free), dir)
 }
 
-// spareFiles is what a run opens beside its connections.
-const spareFiles = 64
-
 // files compares the limit on open files with the connections of a run.
 func (d *doctor) files() {
 	var limit syscall.Rlimit
@@ -214,7 +212,8 @@ func (d *doctor) files() {
 		d.failed("files", err)
 		return
 	}
-	need := uint64(d.config.Server.MaxInFlight*len(d.config.Server.URLs) + spareFiles)
+	servers := max(1, len(d.config.Server.URLs))
+	need := uint64(min(d.config.Server.MaxInFlight, math.MaxInt32))*uint64(servers) + spareFiles
 	if limit.Cur < need {
 		d.tell(stateBad, "files", fmt.Sprintf("%d may be open, %d in flight need %d", limit.Cur, need-spareFiles, need), nil,
 			fmt.Sprintf("ulimit -n %d, or a smaller --max-in-flight", need))

@@ -32,6 +32,8 @@ type collection struct {
 	clients []*letta.Client
 	folder  *runFolder
 	log     *runLog
+	// inFlight is how many samples may be in flight per server: see config.inFlight.
+	inFlight int
 	// retryFailed takes up the samples that have failed instead of those that remain.
 	retryFailed bool
 	// tail is the policy of this invocation: run.tail, but that samples whose retry is
@@ -109,7 +111,7 @@ func (c *collection) open(parts *parts, backends []*letta.Backend) error {
 	c.recovered(dataset.Recovered(), c.journal.Found())
 	var endpoints []collector.Endpoint
 	for _, b := range backends {
-		endpoints = append(endpoints, collector.Endpoint{Name: b.Client().BaseURL(), Backend: b, MaxInFlight: c.config.Server.MaxInFlight})
+		endpoints = append(endpoints, collector.Endpoint{Name: b.Client().BaseURL(), Backend: b, MaxInFlight: c.inFlight})
 	}
 	c.dataset, c.prompter = dataset, parts.prompter
 	c.collector, err = collector.New(collector.Config{
@@ -357,7 +359,7 @@ func (c *collection) work(ctx context.Context) (runErr, sinkErr error) {
 		helpers.Go(func() error { return c.engine.Run(helping) }) // nil when it is done
 	}
 	helpers.Go(func() error {
-		boundMemory(helping, c.config.Server.MaxInFlight*len(c.clients))
+		boundMemory(helping, c.inFlight*len(c.clients))
 		return nil
 	})
 

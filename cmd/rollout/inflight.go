@@ -1,0 +1,99 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"math"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// How many samples may be in flight: what the user allows, and no more than can be.
+
+// spareFiles is what a run opens beside its connections.
+const spareFiles = 64
+
+// bytesInFlight is what a sample in flight costs at least: stacks and buffers of its
+// requests, here and in the kernel.
+const bytesInFlight = 128 << 10
+
+// A machine is what a run may use of this one.
+type machine struct {
+	files  uint64 // open at once
+	memory uint64 // bytes; 0: not known
+}
+
+// thisMachine looks at the limits of this process. A limit that cannot be read bounds
+// nothing.
+func thisMachine() machine {
+	m := machine{files: math.MaxUint64}
+	var limit syscall.Rlimit
+	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit) == nil {
+		m.files = limit.Cur
+	}
+	m.memory = meminfo("/proc/meminfo")
+	if top, ok := number("/sys/fs/cgroup/memory.max"); ok {
+		used, _ := number("/sys/fs/cgroup/memory.current")
+		if left := top - min(top, used); m.memory == 0 || left < m.memory {
+			m.memory = max(left, 1)
+		}
+	}
+	return m
+}
+
+// meminfo is the memory that is available without swapping, in bytes, as Linux says it;
+// 0 where it does not.
+func meminfo(path string) uint64 {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return 0
+	}
+	for s := bufio.NewScanner(bytes.NewReader(b)); s.Scan(); {
+		text, ok := strings.CutPrefix(s.Text(), "MemAvailable:")
+		if !ok {
+			continue
+		}
+		if kib, err := strconv.ParseUint(strings.TrimSpace(strings.TrimSuffix(text, "kB")), 10, 64); err == nil {
+			return kib << 10
+		}
+	}
+	return 0
+}
+
+// number reads a file that holds one number.
+func number(path string) (uint64, bool) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return 0, false
+	}
+	n, err := strconv.ParseUint(strings.TrimSpace(string(b)), 10, 64)
+	return n, err == nil
+}
+
+// inFlight is how many samples may be in flight per server: max_in_flight, but no more
+// than are planned, and than this machine has files and memory for. why says in one line
+// what lowered it; it is empty where nothing did.
+func (c *config) inFlight(planned, servers int, m machine) (n int, why string) {
+	asked := c.Server.MaxInFlight
+	n = asked
+	lower := func(to uint64, format string, args ...any) {
+		if to = max(to, 1); to < uint64(n) {
+			n = int(to)
+			why = fmt.Sprintf("max_in_flight %d is lowered to %d: ", asked, n) + fmt.Sprintf(format, args...)
+		}
+	}
+	lower(uint64(max(planned, 0)), "the run has %d samples", planned)
+	spare := uint64(spareFiles)
+	if c.Reward.Kind == "command" {
+		spare += 3 * uint64(c.Reward.Processes)
+	}
+	per := uint64(max(servers, 1))
+	lower((m.files-min(m.files, spare))/per, "%d files may be open at once (ulimit -n)", m.files)
+	if m.memory > 0 {
+		lower(m.memory/2/bytesInFlight/per, "%s of memory are free, and half of it is for samples in flight", humanBytes(int64(min(m.memory, math.MaxInt64))))
+	}
+	return n, why
+}

@@ -1,0 +1,73 @@
+package main
+
+import (
+	"bytes"
+	"math"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/rollout-rl/rollout/collector/letta/lettasim"
+)
+
+func TestInFlightIsBounded(t *testing.T) {
+	t.Parallel()
+	roomy := machine{files: math.MaxUint64}
+	for _, tt := range []struct {
+		name             string
+		asked            int
+		planned, servers int
+		processes        int // of a scoring program
+		m                machine
+		want             int
+		why              string
+	}{
+		{"as asked", 24, 100, 2, 0, roomy, 24, ""},
+		{"few samples", 10_000_000, 6, 1, 0, roomy, 6, "max_in_flight 10000000 is lowered to 6: the run has 6 samples"},
+		{"few files", 5000, 9000, 2, 0, machine{files: 1024}, 480, "max_in_flight 5000 is lowered to 480: 1024 files may be open at once (ulimit -n)"},
+		{"a scoring program needs some", 5000, 9000, 2, 20, machine{files: 1024}, 450, "max_in_flight 5000 is lowered to 450: 1024 files may be open at once (ulimit -n)"},
+		{"hardly a file", 24, 100, 3, 0, machine{files: 20}, 1, "max_in_flight 24 is lowered to 1: 20 files may be open at once (ulimit -n)"},
+		{"little memory", 5000, 9000, 1, 0, machine{files: 1 << 20, memory: 256 << 20}, 1024, "max_in_flight 5000 is lowered to 1024: 268 MB of memory are free, and half of it is for samples in flight"},
+		{"what bounds most is named", 5000, 600, 1, 0, machine{files: 164, memory: 256 << 20}, 100, "max_in_flight 5000 is lowered to 100: 164 files may be open at once (ulimit -n)"},
+		{"nothing to do", 24, 0, 1, 0, roomy, 1, "max_in_flight 24 is lowered to 1: the run has 0 samples"},
+	} {
+		c := defaultConfig()
+		c.Server.MaxInFlight = tt.asked
+		if tt.processes > 0 {
+			c.Reward.Kind, c.Reward.Processes = "command", tt.processes
+		}
+		if n, why := c.inFlight(tt.planned, tt.servers, tt.m); n != tt.want || why != tt.why {
+			t.Errorf("%s: %d, %q, want %d, %q", tt.name, n, why, tt.want, tt.why)
+		}
+	}
+	if m := thisMachine(); m.files == 0 || runtime.GOOS == "linux" && m.memory == 0 {
+		t.Errorf("this machine has %+v", m)
+	}
+}
+
+// Ten million may be in flight, and six are: it is said in one line, and costs nothing.
+func TestGateMemoryOfMillionsInFlight(t *testing.T) {
+	sim := newSim(t, lettasim.Config{InputIDs: true, Script: killScript()})
+	dir := filepath.Join(t.TempDir(), "run")
+	cmd := exec.CommandContext(t.Context(), "rollout", "collect", "--server", serveSim(t, sim), "--model", simModel, "--out", dir,
+		"--tasks", writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Scripted: 50})), "--limit", "6", "--max-in-flight", "10000000")
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("%v\n%s", err, stderr.String())
+	}
+	if n := strings.Count(stderr.String(), "max_in_flight"); n != 1 || !strings.Contains(stderr.String(), "max_in_flight 10000000 is lowered to 6: the run has 6 samples\n") {
+		t.Errorf("it is said %d times:\n%s", n, stderr.String())
+	}
+	usage, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage)
+	if !ok || runtime.GOOS != "linux" || raceEnabled {
+		t.Skip("needs the resident memory of a process as Linux gives it, without the race detector")
+	}
+	if most := usage.Maxrss << 10; most > 128<<20 {
+		t.Errorf("the process took %d MB", most>>20)
+	}
+	t.Logf("%d MB", usage.Maxrss>>10)
+}
