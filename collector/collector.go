@@ -22,6 +22,7 @@ type Collector struct {
 	endpoints []*endpoint
 	counters  counters
 	tail      tail
+	barren    barren
 
 	drainOnce sync.Once
 	drain     chan struct{} // closed by Drain
@@ -112,7 +113,8 @@ func (c *Collector) endpoint(name string) int {
 
 // Run claims the samples of the tasks, group by group and in order, until they run
 // out, Drain is called, ctx is done, or the run cannot go on: the sink fails, a
-// server does not let us in, no endpoint answers any more. A failed attempt is
+// server does not let us in, no endpoint answers any more, or the first samples all
+// failed for a reason that is also that of the next ones (BarrenError). A failed attempt is
 // recorded, not returned; an error of the task source is returned after the samples
 // in flight are finished.
 //

@@ -47,7 +47,10 @@ func (f *feed) run(ctx context.Context) error {
 		return f.all(ctx)
 	}
 	s, surveyErr := f.survey(ctx)
-	f.c.wellDone(f.c.Stats().Earlier.Committed)
+	if n := f.c.Stats().Earlier.Committed; n > 0 {
+		f.c.wellDone(n)
+		f.c.barren.gaveRow()
+	}
 	var bound sync.WaitGroup
 	defer bound.Wait()
 	for i, ep := range f.c.endpoints {

@@ -115,7 +115,10 @@ func (w *worker) sample(ctx context.Context, cl claim) (passed bool, err error) 
 			continue
 		case !class.Retryable():
 			w.answered(time.Now())
-			return false, w.fail(ctx, &cl, failed, class, false)
+			if err := w.fail(ctx, &cl, failed, class, false); err != nil {
+				return false, err
+			}
+			return false, c.barren.failed(cl.group, class, err)
 		case class == ClassRateLimited:
 			w.answered(time.Now())
 			charge = cl.turnedAway(time.Now()) >= c.cfg.BusyMax
@@ -318,6 +321,9 @@ func (w *worker) append(ctx context.Context, cl *claim, s *tokenize.Sample, clas
 	c.measured(class, took, g.sampled)
 	if class == ClassNone {
 		c.wellDone(1)
+	}
+	if g.rows > 0 {
+		c.barren.gaveRow()
 	}
 	if tooMany {
 		return fmt.Errorf("%w: more than %d failed", ErrTolerance, c.cfg.MaxFailures)

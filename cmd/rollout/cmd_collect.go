@@ -36,7 +36,8 @@ the third leaves at once; what is finished is kept in all three cases. SIGUSR1 p
 what is going on. Whatever ended a run, kill -9 included, --resume --out DIR continues
 it: its settings and tasks are those of the run, unless they are given again. What a
 row depends on must stay: agent.*, tokens.*, reward.*, output.messages, and the tasks,
-of which there may be more, in any order. Everything else may change.`,
+of which there may be more, in any order. Everything else may change, and so may
+tokens.* while the run has no row yet; a tokenizer may be added to a run that had none.`,
 		Annotations: exits(exitTable),
 		Example: `  rollout collect -c run.yaml
   rollout collect --resume --out run1
@@ -158,6 +159,9 @@ func (p *program) collect(ctx context.Context, l *loader, earlier *earlierRun, o
 	if o.dryRun {
 		return p.dryRun(c, o, earlier != nil)
 	}
+	if err := c.tryServers(ctx, parts, backends, earlier); err != nil {
+		return err
+	}
 
 	if earlier != nil {
 		// The folder is closed by who opened it.
@@ -188,7 +192,14 @@ func (p *program) collect(ctx context.Context, l *loader, earlier *earlierRun, o
 // what its rows depend on, do not fit is refused, with every difference.
 func (p *program) takeTasks(c *collection, l *loader, earlier *earlierRun, id identity, model *modelInfo) (err error) {
 	if earlier != nil {
-		bad := l.changes(&earlier.info, id, model)
+		rows, err := hasRows(c.config.Output.Dir)
+		if err != nil {
+			return err
+		}
+		bad := l.changes(&earlier.info, id, model, rows)
+		if had := earlier.info.Model; bad == nil && !had.same(model) {
+			c.display.note("prompts are rebuilt with tokenizer %s from now on, and with %s before", orNone(shortDigest(model.tokenizer()), "none"), orNone(shortDigest(had.tokenizer()), "none"))
+		}
 		tasks, more, err := p.tasksAgain(c, l, earlier)
 		if err == nil {
 			err = refuseResume(c.config.Output.Dir, append(bad, more...))
@@ -232,7 +243,7 @@ func (p *program) dryRun(c *collection, o *collectOptions, resumed bool) error {
 	if o.asJSON {
 		return p.printJSON(map[string]any{
 			"event": "plan", "tasks": c.tasks.tasks, "planned": c.info.Tasks.Planned, "bad_tasks": c.tasks.bad, "servers": c.info.Servers,
-			"max_in_flight": slots, "dir": c.config.Output.Dir, "format": c.config.Output.Format, "prompts": c.config.Tokens.Prompts,
+			"max_in_flight": slots, "dir": c.config.Output.Dir, "format": c.config.Output.Format, "prompts": c.config.Tokens.Prompts, "preflight": c.config.Run.Preflight,
 			"resumed": resumed, "committed": committed, "failed": failed,
 		})
 	}
@@ -248,6 +259,9 @@ func (p *program) dryRun(c *collection, o *collectOptions, resumed bool) error {
 	fmt.Fprintf(p.stdout, "model      %s\n", orDash(c.config.Agent.Model))
 	fmt.Fprintf(p.stdout, "in flight  %d at most\n", slots)
 	fmt.Fprintf(p.stdout, "prompts    %s\n", c.config.Tokens.Prompts)
+	if c.config.Run.Preflight == preflightCall {
+		fmt.Fprintln(p.stdout, "preflight  one call of the model per server, when the run begins; rollout doctor makes it now")
+	}
 	fmt.Fprintf(p.stdout, "output     %s, %s\n", c.config.Output.Dir, c.config.Output.Format)
 	return nil
 }

@@ -50,7 +50,7 @@ the kinds are:` + wrap(faultNames(), 80, "  ") + `
 
 A latency is 200ms, 50ms..2s, or 200ms~0.5 for a log-normal one.`,
 		Annotations: exits("Exit status: 0 after an interrupt, 2 wrong flags, 5 the address cannot be used."),
-		Example: `  rollout simulate --scripted 100 --write-tasks tasks.jsonl
+		Example: `  rollout simulate --input-ids --scripted 100 --write-tasks tasks.jsonl
   rollout simulate --exchanges testdata/letta --input-ids --fault engine-down=0.01`,
 		Args: exactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error { return p.simulate(cmd.Context(), &o) },

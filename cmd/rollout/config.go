@@ -79,6 +79,7 @@ type config struct {
 		Messages    bool
 	}
 	Run struct {
+		Preflight      string
 		Retries        int
 		DataRetries    int
 		FailOnError    tolerance
@@ -110,6 +111,7 @@ func defaultConfig() *config {
 	c.Output.Format = "parquet"
 	c.Output.ShardBytes = 256 << 20
 	c.Output.ShardAge = 5 * time.Minute
+	c.Run.Preflight = preflightCall
 	c.Run.Retries = 2
 	c.Run.AttemptTimeout = time.Hour
 	c.Run.Grace = 5 * time.Minute
@@ -239,6 +241,8 @@ func (c *config) settings(getenv func(string) string) []*setting {
 		boolSetting("output.messages", &c.Output.Messages).with("", "",
 			"keep the conversation, as JSON, beside its tokens"),
 
+		enumSetting("run.preflight", &c.Run.Preflight, preflightCall, preflightConnect).with("preflight", "",
+			"what is tried before a run begins: call lets every server make one call of the model and refuses a run without rows; connect makes no call"),
 		intSetting("run.retries", &c.Run.Retries, 0).with("retries", "",
 			"new attempts after failures of the infrastructure"),
 		intSetting("run.data_retries", &c.Run.DataRetries, 0).with("data-retries", "",

@@ -81,7 +81,7 @@ func newKillRun(t *testing.T, bin string, o killOptions) *killRun {
 		o.format = "parquet"
 	}
 	config := "server: {" + o.server + "idle_timeout: 1s, urls: [" + url + "]}\noutput: {shard_age: 1s, shard_bytes: 64KiB}\n" +
-		"reward: {kind: number}\nrun: {fail_on_error: 100%, retries: 5}\n"
+		"reward: {kind: number}\nrun: {fail_on_error: 100%, retries: 5, preflight: connect}\n" // lives are short, and sends are counted
 	k.args = []string{
 		"-c", writeFile(t, "run.yaml", []byte(config)), "--model", simModel, "--out", k.dir, "--format", o.format,
 		"--tasks", writeFile(t, "tasks.jsonl", k.sim.Tasks(lettasim.TaskOptions{Scripted: o.tasks})),

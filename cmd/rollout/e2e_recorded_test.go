@@ -307,18 +307,25 @@ func checkLeft(t *testing.T, want *wanted, id sampleID, f *sink.StoredFailure) {
 
 // TestRecordedWithoutPrompts collects the recorded answers byte for byte, as the
 // released server gives them, and without the model's tokenizer: no prompt can be
-// known, so nothing is claimed, and nothing is lost.
+// known, so nothing is claimed, and nothing is lost. The run is refused, and one that
+// is not tried before ends by itself, until it is gone on with.
 func TestRecordedWithoutPrompts(t *testing.T) {
 	t.Parallel()
 	sim := newSim(t, lettasim.Config{KeepIDs: true})
 	counter, url := countSends(t, sim)
 	tasks := writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Cases: true}))
 	dir := filepath.Join(t.TempDir(), "run")
-	r := mustRun(t, exitFailures, "collect", "--server", url, "--model", simModel, "--tasks", tasks, "--out", dir, "--retries", "1", "--fail-on-error", "100%")
-	mustRun(t, exitOK, "verify", dir)
-	if !strings.Contains(r.stderr, "hint: 27 ") {
-		t.Errorf("nothing says what would help:\n%s", r.stderr)
+	args := []string{"collect", "--server", url, "--model", simModel, "--tasks", tasks, "--out", dir, "--retries", "1", "--fail-on-error", "100%"}
+	if r := mustRun(t, exitUnusable, args...); hasRun(dir) || !strings.Contains(r.stderr, "add --tokenizer DIR") {
+		t.Errorf("a run is there, or nothing says what would help:\n%s", r.stderr)
 	}
+	// One at a time, so that none is given back when the run ends.
+	args = append(args, "--preflight", "connect", "--max-in-flight", "1")
+	if r := mustRun(t, exitUnusable, args...); !strings.Contains(r.stderr, "16 samples failed with no_prompt and none gave a row: ") || !strings.Contains(r.stderr, "add --tokenizer DIR") {
+		t.Errorf("nothing says why it ended and what would help:\n%s", r.stderr)
+	}
+	mustRun(t, exitFailures, append(args, "--resume")...)
+	mustRun(t, exitOK, "verify", dir)
 	got := readDataset(t, dir)
 	all := recordings(t)
 	if len(got.rows) != 0 || len(got.failures) != len(all) {

@@ -43,7 +43,7 @@ func TestStuckAfter(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")
 	r := mustRun(t, exitOK, "collect", "--server", serve(t, server), "--model", simModel, "--out", dir,
 		"--tasks", writeFile(t, "tasks.jsonl", []byte(`{"id":"a","prompt":"Hi."}`+"\n")),
-		"-c", writeFile(t, "run.yaml", []byte("server: {stuck_after: 1s}\n")))
+		"-c", writeFile(t, "run.yaml", []byte("server: {stuck_after: 1s}\nrun: {preflight: connect}\n"))) // the first send is that of the sample
 	log, err := os.ReadFile(filepath.Join(dir, logName(1)))
 	if err != nil || !strings.Contains(string(log), "did nothing for ") {
 		t.Errorf("the first run was waited for: %v\n%s%s", err, log, r.stderr)

@@ -140,6 +140,13 @@ func (c *collection) end(s *summary, err error) error {
 		if errors.Is(err, collector.ErrTolerance) {
 			err = withHint(err, "rollout failures "+shellWord(c.folder.dir)+" shows why; --max-failures allows more; go on with: "+resumeCommand(c.folder.dir))
 		}
+		if barren, ok := errors.AsType[*collector.BarrenError](err); ok {
+			dir, remedy := shellWord(c.folder.dir), c.config.remedy(barren.Reason)
+			if remedy == "" {
+				remedy = "rollout failures " + dir + " shows why; mend that"
+			}
+			err = withHint(err, remedy+"; then rollout collect --retry-failed --out "+dir+" takes up what failed, and "+resumeCommand(c.folder.dir)+" the rest")
+		}
 		if s.Remaining > 0 {
 			err = withHint(err, "mend that, then continue with: "+resumeCommand(c.folder.dir))
 		}

@@ -32,7 +32,7 @@ const exitTable = `Exit status:
     2  wrong flags, configuration or tasks
     3  finished; some samples failed, no more than --fail-on-error allows
     4  more samples failed than --fail-on-error (default: none) or --max-failures allows
-    5  server or model not usable
+    5  server or model not usable, or no sample would give a row
     6  storage failed: disk full, permission denied
     7  the folder is foreign, holds a run already, or its run cannot be resumed so
     8  the folder is locked by another process

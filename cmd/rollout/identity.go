@@ -12,7 +12,8 @@ import (
 )
 
 // An identity is what the rows of a run depend on besides its tasks: a run that is
-// continued must have the same. Everything else may change.
+// continued must have the same, but for what loader.changes lets pass. Everything else
+// may change.
 type identity struct {
 	// SHA256 is the digest of the fields below and of the tokenizer and template.
 	SHA256 string `json:"sha256"`
@@ -85,6 +86,11 @@ func (m *modelInfo) template() string {
 	return m.ChatTemplateSHA256
 }
 
+// same reports whether prompts are rebuilt alike with both.
+func (m *modelInfo) same(other *modelInfo) bool {
+	return m.tokenizer() == other.tokenizer() && m.template() == other.template()
+}
+
 // json is the value as run.json holds it.
 func (s *setting) json() (json.RawMessage, error) {
 	v := s.get()
@@ -106,13 +112,15 @@ func encodeJSON(v any) (json.RawMessage, error) {
 }
 
 // changes compares the run with what continues it, and names every difference that
-// rows would show.
-func (l *loader) changes(had *runInfo, now identity, model *modelInfo) complaints {
+// rows would show. rows says that the dataset holds one: as long as it does not, tokens.*
+// may change, since no row was made with what it said before. A tokenizer may be given
+// later to a run that had none, also where there are rows: none of them used one.
+func (l *loader) changes(had *runInfo, now identity, model *modelInfo, rows bool) complaints {
 	var bad complaints
 	defaults := newLoader(func(string) string { return "" })
 	for _, s := range l.settings {
 		given, kept := now.Settings[s.key]
-		if !kept {
+		if !kept || !rows && strings.HasPrefix(s.key, "tokens.") {
 			continue
 		}
 		before, ok := had.Identity.Settings[s.key]
@@ -127,11 +135,14 @@ func (l *loader) changes(had *runInfo, now identity, model *modelInfo) complaint
 		bad = append(bad, differs("agent.file", orNone(shortDigest(had.Identity.AgentFileSHA256), "no agent file"),
 			orNone(shortDigest(now.AgentFileSHA256), "no agent file"), l.byKey["agent.file"].given()))
 	}
+	if !rows || had.Model == nil {
+		return bad
+	}
 	from := l.byKey["tokens.tokenizer"].given()
 	if a, b := had.Model.tokenizer(), model.tokenizer(); a != b {
 		bad = append(bad, differs("tokens.tokenizer", orNone(shortDigest(a), "no tokenizer"), orNone(shortDigest(b), "no tokenizer"), from))
 	}
-	if a, b := had.Model.template(), model.template(); a != b && had.Model != nil && model != nil {
+	if a, b := had.Model.template(), model.template(); a != b && model != nil {
 		bad = append(bad, differs("tokens.tokenizer: chat template", shortDigest(a), shortDigest(b), from))
 	}
 	return bad
@@ -236,7 +247,7 @@ func refuseResume(dir string, bad complaints) error {
 	}
 	return &exitError{
 		code: exitFolder, err: bad,
-		hint: "a run keeps its tasks and everything that its rows depend on; " + resumeCommand(dir) + " takes all of it from the run, and --out NEW begins another run",
+		hint: "a run keeps its tasks and, from its first row on, everything that its rows depend on; " + resumeCommand(dir) + " takes all of it from the run, and --out NEW begins another run",
 	}
 }
 

@@ -84,7 +84,7 @@ func TestSettingsComeBackFromARun(t *testing.T) {
 	if id.SHA256 != info.Identity.SHA256 {
 		t.Error("the identity is another one")
 	}
-	if bad := again.changes(info, id, nil); bad != nil {
+	if bad := again.changes(info, id, nil, true); bad != nil {
 		t.Errorf("changes: %v", bad)
 	}
 }
@@ -125,7 +125,7 @@ func TestIdentity(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			bad := l.changes(info, id, tt.model)
+			bad := l.changes(info, id, tt.model, true)
 			if len(bad) != len(tt.want) {
 				t.Fatalf("changes: %v, want %q", bad, tt.want)
 			}
@@ -136,6 +136,43 @@ func TestIdentity(t *testing.T) {
 			}
 			if same := id.SHA256 == info.Identity.SHA256; same != (len(tt.want) == 0) {
 				t.Errorf("the digest is the same: %v", same)
+			}
+		})
+	}
+}
+
+// As long as there is no row, what rows are made with may change; and who had no
+// tokenizer may get one.
+func TestTokensMayChange(t *testing.T) {
+	t.Parallel()
+	qwen := &modelInfo{TokenizerSHA256: "aaaaaaaaaaaaaaaa", ChatTemplateSHA256: "cccc"}
+	llama := &modelInfo{TokenizerSHA256: "bbbbbbbbbbbbbbbb", ChatTemplateSHA256: "dddd"}
+	turns := fullConfig + "tokens: {prompts: turns}\n"
+	for _, tt := range []struct {
+		name     string
+		had, now *modelInfo
+		before   string // configuration
+		rows     bool
+		want     int // complaints
+	}{
+		{"a tokenizer is added", nil, qwen, fullConfig, false, 0},
+		{"a tokenizer is added to rows that used none", nil, qwen, fullConfig, true, 0},
+		{"a wrong tokenizer is replaced", llama, qwen, fullConfig, false, 0},
+		{"rows used another one", llama, qwen, fullConfig, true, 2},
+		{"a tokenizer is taken away", qwen, nil, fullConfig, true, 1},
+		{"another source, no row", nil, qwen, turns, false, 0},
+		{"another source than that of the rows", nil, qwen, turns, true, 1},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			info := described(t, configured(t, tt.before), tt.had)
+			l := configured(t, fullConfig)
+			id, err := l.identity(tt.now)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if bad := l.changes(info, id, tt.now, tt.rows); len(bad) != tt.want {
+				t.Errorf("%d complaints, want %d: %v", len(bad), tt.want, bad)
 			}
 		})
 	}

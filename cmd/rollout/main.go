@@ -47,7 +47,7 @@ const rootLong = `Collect reinforcement-learning rollouts from Letta agents.
 Tasks go in; rows of token ids, log-probabilities and loss masks come out, as
 Parquet or Arrow shards that a trainer reads as they are.
 
-  rollout simulate --listen 127.0.0.1:8283 --scripted 40 --write-tasks tasks.jsonl
+  rollout simulate --listen 127.0.0.1:8283 --input-ids --scripted 40 --write-tasks tasks.jsonl
   rollout collect --server http://127.0.0.1:8283 --model sglang//models/qwen3 --tasks tasks.jsonl --out run1
   rollout inspect run1`
 

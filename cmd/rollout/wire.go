@@ -24,6 +24,7 @@ import (
 // parts are what a collector is made of besides servers and sink.
 type parts struct {
 	prompter *prompt.Prompter
+	prompts  prompt.Config    // of prompter
 	scorer   collector.Scorer // nil: none
 	align    tokenize.AlignConfig
 	require  *tokenize.Grade // nil: any
@@ -53,6 +54,7 @@ func (c *config) parts(stderr io.Writer) (*parts, error) {
 	if p.prompter, err = prompt.New(pc); err != nil {
 		return nil, withHint(usageError("tokens.prompts: %w", err), "give the folder with the model's tokenizer and chat template with --tokenizer")
 	}
+	p.prompts = pc
 	if c.Tokens.Require != "any" {
 		p.require = new(requireOf[c.Tokens.Require])
 	}

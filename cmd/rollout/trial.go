@@ -1,0 +1,244 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/collector/letta"
+	"github.com/rollout-rl/rollout/collector/prompt"
+	"github.com/rollout-rl/rollout/tokenize"
+)
+
+// The values of run.preflight.
+const (
+	preflightCall    = "call"    // every server makes one real call of the model
+	preflightConnect = "connect" // an agent is made, and not spoken to
+)
+
+// The bounds of a trial: a call of the model takes seconds, and that of a thinking model
+// on a slow engine up to minutes. One that takes longer proves nothing, and the run
+// begins without it.
+const (
+	trialTimeout = 2 * time.Minute
+	trialQuiet   = 3 * time.Second // then it is said what is waited for
+)
+
+// A trial finds out, before anything is written, whether a run would give rows: each
+// server makes one real call of the model, and what comes is judged as a sample is. Its
+// message is the first one of the run's first task, because that is what the model will
+// be shown. A trial that fails for a reason of its own (the server is busy, the task is
+// bad, time runs out) says nothing and does not keep the run from beginning.
+type trial struct {
+	config  *config
+	prompts prompt.Config
+	judge   collector.Config
+	task    *collector.Task
+	note    func(format string, args ...any) // tells people
+
+	timeout, quiet time.Duration
+}
+
+// tryServers makes the trial on every server that has not proved itself in this run.
+func (c *collection) tryServers(ctx context.Context, parts *parts, backends []*letta.Backend, earlier *earlierRun) error {
+	if c.config.Run.Preflight == preflightConnect {
+		return nil
+	}
+	proven, err := earlier.proven(c.config.Output.Dir, parts.model)
+	if err != nil {
+		return err
+	}
+	task, err := c.tasks.first()
+	if err != nil {
+		return err
+	}
+	// A Prompter of its own: what it costs is none of the run's costs.
+	prompter, err := prompt.New(parts.prompts)
+	if err != nil {
+		return err
+	}
+	t := &trial{
+		config: c.config, prompts: parts.prompts, task: task, note: c.display.note, timeout: trialTimeout, quiet: trialQuiet,
+		judge: collector.Config{Prompter: prompter, Align: parts.align, Require: parts.require},
+	}
+	c.phase.Store("trying a call of the model")
+
+	// An interrupt ends the call, and its agent is removed; another one ends the process.
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	defer context.AfterFunc(ctx, stop)()
+	var g errgroup.Group
+	refused := make([]error, len(backends))
+	for i, b := range backends {
+		if proven[c.info.Servers[i].URL] == c.info.Servers[i].Version {
+			continue
+		}
+		g.Go(func() error {
+			refused[i] = t.server(ctx, b, c.info.Servers[i].Version)
+			return nil
+		})
+	}
+	_ = g.Wait() // none returns an error
+	if ctx.Err() != nil {
+		return withExit(exitInterrupted, errors.New("interrupted before the run began: nothing was written"))
+	}
+	for _, err := range refused {
+		if err != nil {
+			return err // the first one: with many servers it is the same for all
+		}
+	}
+	return nil
+}
+
+// proven are the versions, by URL, of the servers that this run was begun with, where it
+// has rows and keeps its tokenizer: what gave rows gives rows.
+func (e *earlierRun) proven(dir string, model *modelInfo) (map[string]string, error) {
+	if e == nil || !e.info.Model.same(model) {
+		return nil, nil
+	}
+	has, err := hasRows(dir)
+	if err != nil || !has {
+		return nil, err
+	}
+	out := map[string]string{}
+	for _, s := range e.info.Servers {
+		out[s.URL] = s.Version
+	}
+	return out, nil
+}
+
+// first is the first task.
+func (s *taskSet) first() (*collector.Task, error) {
+	for t, err := range readTasks(s.path, nil) {
+		return &t, err
+	}
+	return nil, errors.New("the copy of the tasks is empty")
+}
+
+// server makes the trial on one server. Its error says why the run would have no rows.
+func (t *trial) server(ctx context.Context, b *letta.Backend, version string) error {
+	url := b.Client().BaseURL()
+	defer time.AfterFunc(t.quiet, func() {
+		t.note("waiting for %s to answer one call of the model, at most %s; --preflight connect leaves that out", url, t.timeout)
+	}).Stop()
+	within, cancel := context.WithTimeoutCause(ctx, t.timeout, fmt.Errorf("%w: no answer within %v", collector.ErrTimeout, t.timeout))
+	defer cancel()
+	try, judged := 0, false
+	err := tryAgain(within, func() error {
+		try++
+		return b.Try(within, t.task, try, func(ctx context.Context, reply *collector.Reply) error {
+			err := t.look(ctx, reply)
+			judged = err == nil || collector.ReasonOf(err) != tokenize.ReasonNone
+			return err
+		})
+	}, func(err error, wait time.Duration) {
+		t.note("%s: a call of the model failed, trying again in %v: %v", url, wait, err)
+	})
+	switch {
+	case err == nil, ctx.Err() != nil:
+		return nil
+	case judged:
+		if refusal := t.refusal(url, version, err); refusal != nil {
+			return refusal
+		}
+	case collector.Classify(err).Fatal():
+		return unusable(b.Client(), err)
+	}
+	t.note("%s: whether its calls can be trained on could not be tried, and the run begins without that: %v", url, err)
+	return nil
+}
+
+// look judges the reply as that of a sample. One that cannot be data comes back as an
+// error; a *mismatchError says more of a prompt that has another length than counted.
+func (t *trial) look(ctx context.Context, reply *collector.Reply) error {
+	// Only one call was asked for, and no question is answered: that the rollout goes on
+	// does not make it a bad one.
+	if n := len(reply.Sends); n > 0 && letta.StopReason(reply.Sends[n-1].StopReason) == letta.StopRequiresApproval {
+		reply.Sends[n-1].StopReason = string(letta.StopMaxSteps)
+	}
+	err := collector.CheckReply(ctx, t.judge, t.task, reply)
+	if collector.ReasonOf(err) != tokenize.ReasonCountMismatch || t.prompts.Model == nil {
+		return err
+	}
+	if examined, e := prompt.Examine(ctx, t.prompts.Model, reply); e == nil {
+		for i := range examined {
+			if v := diagnose(&examined[i], t.prompts.Model.Tokenizer); v.culprit != "" {
+				return &mismatchError{v, err}
+			}
+		}
+	}
+	return err
+}
+
+// A mismatchError is a prompt that was rebuilt to another length than the server counted,
+// with what differs.
+type mismatchError struct {
+	verdict verdict
+	err     error
+}
+
+func (e *mismatchError) Error() string {
+	return "a rebuilt prompt has another length than the server counted: the " + e.verdict.culprit + " differs"
+}
+func (e *mismatchError) Unwrap() error { return e.err }
+
+// refusal is what to say of a server whose calls give no rows for the reason in err; nil
+// where another call of it may give some.
+func (t *trial) refusal(url, version string, err error) error {
+	what := err.Error()
+	switch reason := collector.ReasonOf(err); reason {
+	case tokenize.ReasonNoPrompt:
+		switch {
+		case t.config.Tokens.Prompts == "turns":
+			what = "--prompts turns takes only what the server sends, and it sends no input_ids"
+		case t.config.Tokens.Tokenizer == "":
+			what = "the server sends no input_ids, and without a tokenizer prompts cannot be rebuilt"
+		}
+		what = "what the model was shown is not known: " + what
+	case tokenize.ReasonGrade:
+		what = "tokens.require is " + t.config.Tokens.Require + ": " + what
+	case tokenize.ReasonCountMismatch, tokenize.ReasonVocab, tokenize.ReasonNoTurns:
+	default:
+		return nil
+	}
+	bad := complaints{fmt.Errorf("server %s, version %s: one call of the model was tried, and the run would have no rows: %s", url, orDash(version), what)}
+	if m, ok := errors.AsType[*mismatchError](err); ok {
+		for _, line := range m.verdict.detail {
+			bad = append(bad, errors.New(line))
+		}
+	}
+	return withHint(withExit(exitUnusable, bad), t.config.remedy(collector.ReasonOf(err)))
+}
+
+// remedy is what to add or to leave out where samples fail for the reason; empty where
+// nothing of that kind helps.
+func (c *config) remedy(reason tokenize.Reason) string {
+	const addTokenizer = "add --tokenizer DIR, the folder of the model's tokenizer and chat template, or use a server that sends input_ids"
+	switch reason {
+	case tokenize.ReasonNoPrompt:
+		switch {
+		case c.Tokens.Prompts == "turns":
+			return "leave --prompts turns out and " + addTokenizer
+		case c.Tokens.Tokenizer == "":
+			return addTokenizer
+		case c.Tokens.Prompts != "auto":
+			return "leave --prompts " + c.Tokens.Prompts + " out: then every source is tried"
+		}
+		return "rollout doctor, given the same settings, shows what the server keeps of a call"
+	case tokenize.ReasonCountMismatch, tokenize.ReasonVocab:
+		return "give the tokenizer and the chat template that the engine was started with; rollout doctor, given the same settings, shows every call"
+	case tokenize.ReasonGrade:
+		return "a lower --require takes such rows"
+	case tokenize.ReasonNoTurns:
+		return "is the model of a provider of type sglang, and does no proxy in between cut answers? rollout doctor, given the same settings, says more"
+	default:
+		return ""
+	}
+}

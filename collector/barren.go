@@ -1,0 +1,104 @@
+package collector
+
+import (
+	"fmt"
+	"sync"
+
+	"github.com/rollout-rl/rollout/tokenize"
+)
+
+// A BarrenError ends a run whose first samples all failed for one reason that the next
+// ones would fail for as well: a tokenizer that is missing or another model's, a server
+// that gives no token data, a request that is refused. What the policy did (a malformed
+// call, a context that it outgrew) is no such reason. It wraps ErrUnusable.
+type BarrenError struct {
+	Samples int // so many failed
+	Class   Class
+	Reason  tokenize.Reason // ReasonNone where the class says it all
+	Err     error           // of the last one
+}
+
+func (e *BarrenError) Error() string {
+	what := e.Class.String()
+	if e.Reason != tokenize.ReasonNone {
+		what = e.Reason.String()
+	}
+	return fmt.Sprintf("%d samples failed with %s and none gave a row: %s", e.Samples, what, line(e.Err))
+}
+
+// Unwrap returns ErrUnusable.
+func (e *BarrenError) Unwrap() error { return ErrUnusable }
+
+// The bounds of a barren run. One task may be bad by itself, and all samples of its group
+// are worked on at the same time: so several groups must have failed, or very many
+// samples.
+const (
+	barrenSamples = 16
+	barrenGroups  = 3
+	barrenMost    = 256
+)
+
+// barren watches the first samples of a run, until one gives a row.
+type barren struct {
+	mu     sync.Mutex
+	over   bool // a row was had, in this process or an earlier one
+	causes map[cause]*causeCount
+}
+
+type cause struct {
+	class  Class
+	reason tokenize.Reason
+}
+
+type causeCount struct {
+	samples int
+	groups  map[string]bool // no more than barrenGroups
+}
+
+// systemic reports whether a failure of this class is likely to be that of every sample.
+func (c Class) systemic() bool {
+	switch c {
+	case ClassBadRequest, ClassToolError, ClassDecode, ClassNoTurns, ClassNoPrompt, ClassTokenMismatch, ClassInternal:
+		return true
+	default:
+		return false
+	}
+}
+
+// gaveRow ends the watch.
+func (b *barren) gaveRow() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.over, b.causes = true, nil
+}
+
+// failed counts a sample of the group that failed for good with err. It returns a
+// *BarrenError, once, when the run is not worth going on with.
+func (b *barren) failed(group string, class Class, err error) error {
+	if !class.systemic() {
+		return nil
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.over {
+		return nil
+	}
+	why := cause{class, reasonOf(err)}
+	n := b.causes[why]
+	if n == nil {
+		if b.causes == nil {
+			b.causes = map[cause]*causeCount{}
+		}
+		n = &causeCount{groups: map[string]bool{}}
+		b.causes[why] = n
+	}
+	n.samples++
+	if len(n.groups) < barrenGroups {
+		n.groups[group] = true
+	}
+	if n.samples < barrenMost && (n.samples < barrenSamples || len(n.groups) < barrenGroups) {
+		return nil
+	}
+	b.over = true
+	return &BarrenError{Samples: n.samples, Class: class, Reason: why.reason, Err: err}
+}

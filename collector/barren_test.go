@@ -1,0 +1,108 @@
+package collector_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/tokenize"
+)
+
+// noPrompt is the reply of a server that keeps its prompts to itself.
+func noPrompt() *collector.Reply {
+	return with(func(r *collector.Reply) {
+		for i := range r.Sends[0].Turns {
+			r.Sends[0].Turns[i].PromptIDs = nil
+		}
+	})()
+}
+
+// A run whose first samples all fail for the same reason ends, and says which; whatever
+// may be about the task or the policy alone does not end it.
+func TestBarrenRun(t *testing.T) {
+	t.Parallel()
+	const samples = 400
+	for _, tt := range []struct {
+		name   string
+		group  int // samples of a task
+		step   func(n int) step
+		failed int // when the run ends; 0: it goes to its end
+	}{
+		{"no prompt is known", 1, func(int) step { return step{reply: noPrompt} }, 16},
+		{"refused", 4, func(int) step { return step{openErr: collector.ErrRejected} }, 16},
+		{"failures of the policy in between", 1, func(n int) step {
+			if n%2 == 0 {
+				return step{runErr: collector.ErrMalformedCall}
+			}
+			return step{reply: noPrompt}
+		}, 32},
+		{"another reason in between", 1, func(n int) step {
+			if n%3 == 0 {
+				return step{runErr: collector.ErrTool}
+			}
+			return step{reply: noPrompt}
+		}, 24},
+		{"one sample gave rows", 1, func(n int) step {
+			if n == 15 {
+				return step{}
+			}
+			return step{reply: noPrompt}
+		}, 0},
+		{"the policy", 1, func(int) step { return step{runErr: collector.ErrMalformedCall} }, 0},
+		{"overlong", 1, func(int) step { return step{runErr: collector.ErrContextOverflow} }, 0},
+		{"the first task alone is bad", 64, func(n int) step {
+			if n < 64 {
+				return step{reply: noPrompt}
+			}
+			return step{}
+		}, 0},
+		{"the first two tasks", 64, func(n int) step { return step{reply: noPrompt} }, 129},
+		{"very many of one task", 400, func(n int) step { return step{reply: noPrompt} }, 256},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			n := -1 // one worker
+			b, s := &scripted{script: func(collector.Attempt) step { n++; return tt.step(n) }}, &shelf{atOnce: true}
+			c := setup(t, b, s, func(cfg *collector.Config) { cfg.Samples, cfg.Planned = tt.group, samples/tt.group*tt.group })
+			err := c.Run(t.Context(), tasks(samples/tt.group))
+			b.check(t)
+			st := c.Stats()
+			identity(t, st)
+			if tt.failed == 0 {
+				if err != nil || st.Remaining != 0 {
+					t.Errorf("ended with %v, %d remain", err, st.Remaining)
+				}
+				return
+			}
+			barren, ok := errors.AsType[*collector.BarrenError](err)
+			if !ok || !errors.Is(err, collector.ErrUnusable) {
+				t.Fatalf("ended with %v, want a BarrenError", err)
+			}
+			if st.Failed != tt.failed || st.Committed != 0 || st.Remaining != st.Planned-tt.failed || len(s.samples) != tt.failed {
+				t.Errorf("%d failed, %d remain of %d, %d with the sink; want %d failed and with the sink", st.Failed, st.Remaining, st.Planned, len(s.samples), tt.failed)
+			}
+			if reason := barren.Reason; reason == tokenize.ReasonNoPrompt && !strings.Contains(err.Error(), "samples failed with no_prompt and none gave a row: ") {
+				t.Errorf("said %q", err)
+			}
+		})
+	}
+}
+
+// What an earlier process committed is proof enough.
+func TestBarrenRunWithRows(t *testing.T) {
+	t.Parallel()
+	b, s := &scripted{script: func(collector.Attempt) step { return step{reply: noPrompt} }}, &shelf{atOnce: true}
+	first := true
+	c := setup(t, b, s, func(cfg *collector.Config) {
+		cfg.Left = func(string) collector.Left {
+			left := collector.Left{Done: first}
+			first = false
+			return left
+		}
+	})
+	if err := c.Run(t.Context(), tasks(100)); err != nil {
+		t.Fatal(err)
+	}
+	counts(t, c.Stats(), 1, 99, 0, 0)
+}
