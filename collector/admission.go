@@ -282,7 +282,7 @@ func (g *gate) heed(key string, class Class, err error) {
 				return c.Refused(now, limit.Connection)
 			}
 			return c.Lost(now, key)
-		case ClassServerError:
+		case ClassServerError, ClassAborted: // an engine without memory aborts too
 			return c.Faulted(now, key, used, true)
 		case ClassTimeoutTotal, ClassTimeoutIdle:
 			return c.Faulted(now, key, used, false)

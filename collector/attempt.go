@@ -180,6 +180,9 @@ func (t *try) sample(ctx context.Context, r *Reply) (*tokenize.Sample, error) {
 		return nil, err
 	}
 	r.flagCalls(calls)
+	if err := checkEnds(s, calls); err != nil {
+		return nil, err
+	}
 	rows, al, err := t.w.aligner.Align(nil, calls)
 	if err != nil {
 		return nil, err
@@ -198,9 +201,6 @@ func (t *try) sample(ctx context.Context, r *Reply) (*tokenize.Sample, error) {
 		if err := rows[i].Check(cfg.Align.VocabSize); err != nil {
 			return nil, fmt.Errorf("row %d: %w", i, err)
 		}
-	}
-	if n := len(rows); n > 0 && s.Status == StatusTruncated {
-		rows[n-1].Truncated = true
 	}
 	s.Rows = rows
 	for _, k := range al.LostCalls {

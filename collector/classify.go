@@ -20,6 +20,7 @@ import (
 //	unavailable       ErrUnavailable                          retry
 //	connection        ErrConnection, an early end of the body retry
 //	server_error      ErrServer                               retry
+//	aborted           ErrAborted, a finish reason abort       retry
 //	lost              ErrGone                                 retry, at no cost
 //	bad_request       ErrRejected                             sample failed
 //	malformed_call    ErrMalformedCall                        roll again, or sample failed
@@ -56,6 +57,7 @@ const (
 	ClassUnavailable
 	ClassConnection
 	ClassServerError
+	ClassAborted
 	ClassLost
 	ClassBadRequest
 	ClassMalformedCall
@@ -97,6 +99,7 @@ var classes = [numClasses]struct {
 	ClassUnavailable:     {"unavailable", remedyRetry},
 	ClassConnection:      {"connection", remedyRetry},
 	ClassServerError:     {"server_error", remedyRetry},
+	ClassAborted:         {"aborted", remedyRetry},
 	ClassLost:            {"lost", remedyRetry},
 	ClassBadRequest:      {"bad_request", remedyNone},
 	ClassMalformedCall:   {"malformed_call", remedyRoll},
@@ -178,6 +181,7 @@ var sentinels = [...]struct {
 	{ErrUnavailable, ClassUnavailable},
 	{ErrConnection, ClassConnection},
 	{ErrServer, ClassServerError},
+	{ErrAborted, ClassAborted},
 	{context.DeadlineExceeded, ClassTimeoutTotal},
 	{context.Canceled, ClassCancelled},
 	{io.ErrUnexpectedEOF, ClassConnection},

@@ -20,6 +20,7 @@ var causes = map[collector.Class]error{
 	collector.ClassUnavailable:     collector.ErrUnavailable,
 	collector.ClassConnection:      collector.ErrConnection,
 	collector.ClassServerError:     collector.ErrServer,
+	collector.ClassAborted:         collector.ErrAborted,
 	collector.ClassBadRequest:      collector.ErrRejected,
 	collector.ClassMalformedCall:   collector.ErrMalformedCall,
 	collector.ClassContextOverflow: collector.ErrContextOverflow,

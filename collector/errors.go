@@ -37,6 +37,10 @@ var (
 	// run explains nothing). Retried on a new agent.
 	ErrServer = errors.New("collector: server error")
 
+	// ErrAborted: the engine gave a call of the model up in the middle, as for an update
+	// of its weights, and the server went on with what there was. Retried on a new agent.
+	ErrAborted = errors.New("collector: the engine gave a call up in the middle")
+
 	// ErrRejected: the server understood the request and refuses it (4xx). The
 	// sample fails; another attempt would be refused as well.
 	ErrRejected = errors.New("collector: request rejected")

@@ -26,7 +26,7 @@ const (
 //
 //	end_turn, tool_rule     completed
 //	max_steps               max_steps
-//	max_tokens_exceeded     truncated
+//	max_tokens_exceeded     truncated: length ended the last call
 //	cancelled               cancelled
 //	error, invalid_tool_call, an open requires_approval, all others   error
 func StatusOf(stopReason string) string {
@@ -56,6 +56,21 @@ func checkEnd(s *tokenize.Sample, r *Reply) error {
 		if r.Sends[i].Turns == nil {
 			return fmt.Errorf("%w: send %d of %d", ErrNoTurns, i+1, len(r.Sends))
 		}
+	}
+	return nil
+}
+
+// checkEnds refuses a call that the engine gave up in the middle: the server takes what
+// there is for the end of a turn, and the policy did not end it. It completes what is
+// known of the last call by what the server says of the whole rollout.
+func checkEnds(s *tokenize.Sample, calls []tokenize.Call) error {
+	for k := range calls {
+		if calls[k].FinishReason == tokenize.FinishAbort {
+			return fmt.Errorf("%w: call %d of %d, after %d tokens", ErrAborted, k+1, len(calls), len(calls[k].OutputIDs))
+		}
+	}
+	if n := len(calls); n > 0 && s.Status == StatusTruncated && calls[n-1].FinishReason == "" {
+		calls[n-1].FinishReason = tokenize.FinishLength
 	}
 	return nil
 }

@@ -25,6 +25,31 @@
 // "unknown", never zero. In divergence alone it means "none": the row is no fork and
 // nothing in it was realigned.
 //
+// # How a row ends
+//
+// Three things can end a row or a sample before the policy does, and each has one
+// place of its own:
+//
+//	we cut the row                  flags: cut        truncated   at tokens.max_row_tokens, always at the
+//	                                                              end of an output; the rest is in no row
+//	the engine's limit of tokens    flags: length     truncated   max_new_tokens, or the end of the context,
+//	ended the row's last output                                   ended it; finish_reasons ends with length
+//	the steps of the sample         status: max_steps             every output of its rows is whole
+//	were used up
+//
+// truncated is cut or length, so it says that the row's end is none that the policy
+// chose. It is about the row's last output alone: an output in the middle that the limit
+// ended has length in finish_reasons, and the row goes on after it. status is truncated
+// where length ended the whole sample, which then is in its last row as well. A context
+// that the next prompt does not fit into is a failure of class context_overflow.
+//
+// finish_reasons has the engine's word for each call of the row where that is proven: by
+// the call's trace, by as many tokens as the engine was asked for at most (length), by
+// the server's stop reason (length), or by a last id at which the engine is known to
+// stop (stop). Empty is unknown, and so a row whose last finish reason is empty may be
+// truncated although truncated is false. What the engine gave up in the middle (abort)
+// is no data: the sample is tried again, and fails with class aborted in the end.
+//
 // Each shard carries the key-values rollout.schema_version, rollout.run_id,
 // rollout.kind and those of Config.Meta.
 //

@@ -57,11 +57,14 @@ type StoredRow struct {
 	RewardDetails *string  `parquet:"reward_details,optional"` // JSON
 	Status        string   `parquet:"status,dict"`
 	StopReason    string   `parquet:"stop_reason,dict"`
-	// FinishReasons has one entry per call of the row, empty where unknown.
+	// FinishReasons has one entry per call of the row: stop, length, or another word of
+	// the engine; empty where unknown. A call that ended with abort is in no row.
 	FinishReasons []string `parquet:"finish_reasons,list" parquet-element:",dict"`
-	Truncated     bool     `parquet:"truncated"`
-	Verification  string   `parquet:"verification,dict"`
-	PromptSource  string   `parquet:"prompt_source,dict"`
+	// Truncated is true where Flags holds cut or length, and nowhere else. See "How a
+	// row ends" of the package.
+	Truncated    bool   `parquet:"truncated"`
+	Verification string `parquet:"verification,dict"`
+	PromptSource string `parquet:"prompt_source,dict"`
 	// Divergence is a JSON object, as tokenize.Row.AppendDivergence writes it: call,
 	// offset, kind, row and prompt say why a row that is a fork is one; realigned
 	// lists the same five for each output whose end was replaced. Nil where there is
@@ -80,6 +83,7 @@ type StoredRow struct {
 	Model   string   `parquet:"model,dict"`
 	AgentID string   `parquet:"agent_id"`
 	RunIDs  []string `parquet:"run_ids,list"`
+	// StepIDs has one entry per call of the row, empty where unknown.
 	StepIDs []string `parquet:"step_ids,list"`
 
 	// The server's own sums over the sample.

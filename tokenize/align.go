@@ -264,7 +264,10 @@ func (a *Aligner) append(row *Row, k int, role Role, context []int32) error {
 	row.FinishReasons = append(row.FinishReasons, c.FinishReason)
 	row.StepIDs = append(row.StepIDs, c.StepID)
 	row.Flags |= c.Flags
-	row.Truncated = c.FinishReason == "length"
+	row.Flags &^= FlagLength // of an output that is not the last any more
+	if row.Truncated = c.FinishReason == FinishLength; row.Truncated {
+		row.Flags |= FlagLength
+	}
 	if c.Grade > row.Grade {
 		row.Grade, row.Source = c.Grade, c.Source
 	}

@@ -40,11 +40,19 @@ type Call struct {
 	// Version is the policy version, or -1 where unknown. The zero value is a
 	// version: set it.
 	Version int32
-	// FinishReason is the engine's word, or empty where unknown.
+	// FinishReason is the engine's word for the end of the output, or empty where
+	// unknown: FinishStop, FinishLength, FinishAbort, or another word of the engine.
 	FinishReason string
 	// StepID is the server's name of the call, or empty where unknown.
 	StepID string
 }
+
+// The finish reasons that mean something here. An engine may have more words.
+const (
+	FinishStop   = "stop"   // the model ended the output
+	FinishLength = "length" // its limit of tokens did, or the end of the context
+	FinishAbort  = "abort"  // the engine gave the call up in the middle: never data
+)
 
 // A PromptSource says where the prompt of a call comes from.
 type PromptSource uint8

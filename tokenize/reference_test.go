@@ -255,7 +255,11 @@ func refRender(s *strings.Builder, calls []tokenize.Call, r *refRow, i, n int) {
 	if r.aligned {
 		flags |= tokenize.FlagRealigned
 	}
-	truncated := r.cut || calls[r.last-1].FinishReason == "length"
+	byLength := calls[r.last-1].FinishReason == "length"
+	if byLength {
+		flags |= tokenize.FlagLength
+	}
+	truncated := r.cut || byLength
 	unscored := 0
 	for _, t := range tokens {
 		if t.sampled && t.mask == 0 {

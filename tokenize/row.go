@@ -57,8 +57,11 @@ type Row struct {
 	// (mask 0); Trimmed counts sampled tokens that REALIGN replaced.
 	Unscored, Trimmed int32
 
-	// Truncated says that the row does not end where the rollout did: the engine's
-	// length stop, or a cut at the row limit (then Flags holds FlagCut).
+	// Truncated says that the row's end is known not to be one that the policy chose:
+	// the row was cut at the row limit (FlagCut), or the engine's limit of tokens
+	// ended its last output (FlagLength). It says nothing of outputs before the last,
+	// nor of a rollout that used up its steps, which is the sample's Status. Where it
+	// is false and the last of FinishReasons is empty, the end is not known.
 	Truncated bool
 
 	// Flags is a subset of the closed list of flags.
@@ -67,7 +70,8 @@ type Row struct {
 	// FirstCall and LastCall are the indexes of the row's calls within the sample,
 	// [FirstCall, LastCall).
 	FirstCall, LastCall int32
-	// FinishReasons and StepIDs have one entry per call; empty where unknown.
+	// FinishReasons and StepIDs have one entry per call; empty where unknown. See
+	// Call.FinishReason.
 	FinishReasons, StepIDs []string
 
 	// memory kept by Reset for fields that are nil when empty
@@ -80,12 +84,13 @@ type Flags uint16
 
 // The flags. Their names, as written to the flags column, are in flagNames.
 const (
-	FlagCut               Flags = 1 << iota // cut at the row limit, at a turn's end
+	FlagCut               Flags = 1 << iota // cut by us at the row limit, at the end of an output
 	FlagClientToolContext                   // a client-made tool result that the model saw as empty text
 	FlagCensored                            // cut by the tail policy
 	FlagSurplusLogprobs                     // more log-probabilities than ids, the first ones equal (R3)
 	FlagRealigned                           // REALIGN replaced the end of an output
 	FlagReattached                          // tokens from the server's memory of a run whose answer was not received
+	FlagLength                              // the engine's limit of tokens ended the row's last output
 )
 
 // A Divergence is the first place where the next prompt leaves the open row: why a

@@ -124,6 +124,8 @@ func (r *Row) checkFacts() error {
 		return rowError(-1, -1, ErrInvariant, "%d tokens trimmed, flags %q", r.Trimmed, r.Flags)
 	case r.Flags&FlagCut != 0 && !r.Truncated:
 		return rowError(-1, -1, ErrInvariant, "cut and not truncated")
+	case r.Flags&FlagLength != 0 && (!r.Truncated || r.FinishReasons[calls-1] != FinishLength):
+		return rowError(-1, -1, ErrInvariant, "flag length, truncated %v, and the last call ended with %q", r.Truncated, r.FinishReasons[calls-1])
 	case r.Flags>>len(flagWords) != 0:
 		return rowError(-1, -1, ErrInvariant, "flags %#x", uint16(r.Flags))
 	}

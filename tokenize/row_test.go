@@ -96,6 +96,10 @@ func TestRowCheck(t *testing.T) {
 		{"unknown source", func(r *tokenize.Row) { r.Source = tokenize.SourceLiteral + 1 }, tokenize.ErrInvariant},
 		{"trimmed without the flag", func(r *tokenize.Row) { r.Trimmed = 1 }, tokenize.ErrInvariant},
 		{"cut without truncated", func(r *tokenize.Row) { r.Flags = tokenize.FlagCut }, tokenize.ErrInvariant},
+		{"length without truncated", func(r *tokenize.Row) { r.Flags = tokenize.FlagLength }, tokenize.ErrInvariant},
+		{"length of another end", func(r *tokenize.Row) {
+			r.Flags, r.Truncated, r.FinishReasons = tokenize.FlagLength, true, []string{"length", "stop"}
+		}, tokenize.ErrInvariant},
 		{"unknown flag", func(r *tokenize.Row) { r.Flags = 1 << 15 }, tokenize.ErrInvariant},
 	}
 	for _, tt := range tests {

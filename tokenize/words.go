@@ -14,7 +14,7 @@ var (
 	reasonWords     = [...]string{"", "no_prompt", "count_mismatch", "length_mismatch", "id_mismatch", "no_logprobs", "hole", "compacted", "vocab", "drift", "no_turns", "grade"}
 	divergenceWords = [...]string{"", "prompt", "context", "earlier_output", "last_output", "proper_prefix", "after_lost"}
 	driftWords      = [...]string{"fork", "realign", "reject"}
-	flagWords       = [...]string{"cut", "client_tool_context", "censored", "surplus_logprobs", "realigned", "reattached"}
+	flagWords       = [...]string{"cut", "client_tool_context", "censored", "surplus_logprobs", "realigned", "reattached", "length"}
 )
 
 // word returns the word of value i, or one that shows a broken value.

@@ -232,7 +232,7 @@ func tryAgain(ctx context.Context, ask func() error, again func(err error, wait 
 // connection, no room, no answer in time, or a failure of its own.
 func mayPass(err error) bool {
 	switch collector.Classify(err) {
-	case collector.ClassConnection, collector.ClassRateLimited, collector.ClassUnavailable, collector.ClassTimeoutTotal, collector.ClassTimeoutIdle:
+	case collector.ClassAborted, collector.ClassConnection, collector.ClassRateLimited, collector.ClassUnavailable, collector.ClassTimeoutTotal, collector.ClassTimeoutIdle:
 		return true
 	case collector.ClassServerError:
 		e, ok := errors.AsType[*letta.APIError](err)

@@ -185,8 +185,11 @@ func checkSample(t *testing.T, want *wanted, id sampleID, got *readBack, counter
 		if len(r.FinishReasons) != w.calls || len(r.StepIDs) != w.calls {
 			bad("calls", fmt.Sprint(len(r.FinishReasons), len(r.StepIDs)), w.calls)
 		}
-		if cut := want.status == "truncated" && i == len(rows)-1; r.Truncated != cut {
-			bad("truncated", r.Truncated, cut)
+		if !slices.Equal(r.FinishReasons, w.finish) {
+			bad("finish_reasons", r.FinishReasons, w.finish)
+		}
+		if r.Truncated != w.truncated() {
+			bad("truncated", r.Truncated, w.truncated())
 		}
 		checkDivergence(t, id, i, r, w, want)
 

@@ -105,6 +105,7 @@ type wantedRow struct {
 	offsets  []int32
 	roles    []int8
 	calls    int
+	finish   []string // the engine's words
 	unscored int32
 	flags    []string
 	forkCall int // the call that forked, or -1
@@ -161,6 +162,9 @@ func (r *recording) want(t *testing.T, clientTools bool) *wanted {
 				IDs  []int32 `json:"output_ids"`
 				Meta struct {
 					Logprobs [][3]*float64 `json:"output_token_logprobs"`
+					Finish   struct {
+						Type string
+					} `json:"finish_reason"`
 				} `json:"meta_info"`
 			}
 			if err := json.Unmarshal(m.Response, &answer); err != nil {
@@ -189,6 +193,7 @@ func (r *recording) want(t *testing.T, clientTools bool) *wanted {
 			tool = false
 			call++
 			open.calls++
+			open.finish = append(open.finish, answer.Meta.Finish.Type)
 			if client {
 				open.flags = []string{"client_tool_context"}
 			}
@@ -210,6 +215,11 @@ func (r *recording) want(t *testing.T, clientTools bool) *wanted {
 		w.rows = append(w.rows, *open)
 	}
 	w.rows = slices.DeleteFunc(w.rows, func(r wantedRow) bool { return !slices.Contains(r.mask, 1) })
+	for i := range w.rows {
+		if r := &w.rows[i]; r.truncated() {
+			r.flags = append(r.flags, "length")
+		}
+	}
 	w.status = map[string]string{
 		"end_turn": "completed", "tool_rule": "completed", "max_steps": "max_steps", "max_tokens_exceeded": "truncated",
 	}[w.reason]
@@ -235,6 +245,9 @@ func newWantedRow(prompt []int32, forkCall, forkAt int) *wantedRow {
 	r.context(prompt, rolePrompt)
 	return r
 }
+
+// truncated says that the engine's limit ended the row's last output.
+func (r *wantedRow) truncated() bool { return r.finish[len(r.finish)-1] == "length" }
 
 func (r *wantedRow) context(ids []int32, role int8) {
 	for _, id := range ids {

@@ -246,16 +246,17 @@ func (m *metrics) sampleFinished(s *tokenize.Sample) {
 	if s.Reward != nil {
 		m.reward.Observe(*s.Reward)
 	}
-	switch s.Status {
-	case "truncated":
-		m.truncated.WithLabelValues(reasonMaxTokens).Inc()
-	case "max_steps":
-		m.truncated.WithLabelValues(reasonMaxSteps).Inc()
-	}
+	var flags tokenize.Flags
 	for i := range s.Rows {
-		if s.Rows[i].Truncated {
-			m.truncated.WithLabelValues(reasonMaxRowTokens).Inc()
-			break
+		flags |= s.Rows[i].Flags
+	}
+	for reason, is := range map[string]bool{
+		reasonMaxSteps:     s.Status == collector.StatusMaxSteps,
+		reasonMaxTokens:    s.Status == collector.StatusTruncated || flags&tokenize.FlagLength != 0,
+		reasonMaxRowTokens: flags&tokenize.FlagCut != 0,
+	} {
+		if is {
+			m.truncated.WithLabelValues(reason).Inc()
 		}
 	}
 }

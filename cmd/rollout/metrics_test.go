@@ -67,7 +67,7 @@ func happen(m *metrics, n int) {
 		m.sampleFinished(&tokenize.Sample{
 			Key: a.Key, TaskID: task.ID, GroupID: fmt.Sprint("secret-group-", i/2), GroupSize: 2, AgentID: fmt.Sprint("secret-agent-", i),
 			Reward: &reward, Status: []string{"completed", "truncated", "max_steps"}[i%3], StopReason: fmt.Sprint("secret-stop-", i),
-			Rows: []tokenize.Row{{Truncated: i%2 == 0}}, PromptTokens: 10, CompletionTokens: int64(i), Steps: 2, Duration: time.Second,
+			Rows: []tokenize.Row{{Truncated: i%2 == 0, Flags: []tokenize.Flags{tokenize.FlagCut, 0}[i%2]}}, PromptTokens: 10, CompletionTokens: int64(i), Steps: 2, Duration: time.Second,
 		})
 		m.sampleFinished(&tokenize.Sample{
 			Key: a.Key, GroupID: fmt.Sprint("secret-lost-", i), GroupSize: 1,

@@ -28,6 +28,7 @@ type tally struct {
 	rows    int
 	forks   int
 	cut     int
+	ends    sampleEnds
 	reward  float64
 	scored  int
 	worked  time.Duration  // of all attempts
@@ -85,6 +86,7 @@ func (t *tally) add(s *tokenize.Sample) {
 		t.reward += *s.Reward
 		t.scored++
 	}
+	t.ends.add(s)
 	for i := range s.Rows {
 		r := &s.Rows[i]
 		t.grades[r.Grade]++
@@ -144,6 +146,9 @@ type summary struct {
 	CutCalls  int   `json:"cut_calls"`
 	CutTokens int64 `json:"cut_tokens"`
 	EmptyRows int   `json:"empty_rows"`
+
+	// Ends counts the samples with data that did not end as the policy chose.
+	Ends sampleEnds `json:"ends"`
 
 	Forks   int   `json:"forks"`
 	Tokens  int64 `json:"tokens"`
@@ -209,7 +214,7 @@ func summarize(s collector.Stats, k sink.Stats, ps prompt.Stats, t *tally, took 
 		Earlier: earlier(s.Earlier), Reattached: s.Reattached, Gone: s.Gone,
 		FailedByClass: classMap(s.ByClass), Attempts: s.Attempts, Retries: s.Retries, LostCalls: s.LostCalls, AgentsLeft: s.CloseFailures,
 		Rows: s.Rows, Empty: s.Empty, CutRows: t.cut, Forks: t.forks,
-		CutCalls: s.CutCalls, CutTokens: s.Cut, EmptyRows: s.EmptyRows,
+		CutCalls: s.CutCalls, CutTokens: s.Cut, EmptyRows: s.EmptyRows, Ends: t.ends,
 		Tokens: t.tokens, Sampled: s.Sampled, Trained: s.Trained,
 		MostRows: t.most, TrainedShare: share(s.Trained, s.Sampled), ActionRatio: share(s.Trained, t.tokens),
 		Grades: map[string]int{}, Sources: map[string]int{}, Reasons: map[string]int{}, Prompts: costOf(ps),
@@ -272,6 +277,9 @@ func (s *summary) text() string {
 		humanCount(s.Sampled), humanCount(s.Trained), percent(s.Trained, s.Sampled), percent(s.Trained, s.Tokens))
 	if left := s.leftOut(); left != "" {
 		line("left out", "%s", left)
+	}
+	if ends := s.Ends.text(); ends != "" {
+		line("ends", "%s", ends)
 	}
 	line("grades", "%s", counted(s.Grades))
 	line("sources", "%s", counted(s.Sources))

@@ -70,6 +70,21 @@
 // in all calls of a send; it costs the largest request there is, and so one per send
 // is fetched, and none for an agent with at most one tool.
 //
+// # Steps and ends
+//
+// step_id of an answer's messages names the step of each call, where there are as many
+// steps among them as turns, or as turns that said or called something; the results of
+// tools, which may name a step of an earlier send, must agree. Only where a call said
+// nothing the list of steps is asked for.
+//
+// How a call ended is in no answer: the server hides length behind a tool call, and takes
+// an output that the engine aborted for the end of a turn. It is known from the call's
+// trace where one was fetched; it is length where the output has as many tokens as the
+// engine was asked for; and stop where its last id is one at which a trace showed the
+// engine to stop. Of a call that ends in no such id the trace is fetched, two per sample
+// at most, and none any more once eight in a row were not there. What stays unknown is
+// empty.
+//
 // # Reasons
 //
 //	no_prompt        nothing to rebuild from, or the template refused the messages

@@ -45,7 +45,7 @@ func Examine(ctx context.Context, m *Model, reply *collector.Reply) ([]Examined,
 	if err != nil {
 		return nil, err
 	}
-	w := &rebuild{evidence: e, from: e, calls: calls, stats: new(counters)}
+	w := &rebuild{evidence: e, from: e, calls: calls, stats: new(counters), ends: new(ends)}
 	if err := w.load(ctx, reply); err != nil {
 		return nil, err
 	}

@@ -16,7 +16,7 @@ type Rebuilder struct{ b rebuilder }
 
 // NewRebuilder returns a Rebuilder of the sources that are asked for.
 func NewRebuilder(m *Model, stored, trace bool) *Rebuilder {
-	return &Rebuilder{rebuilder{model: m, stored: stored, trace: trace, stats: new(counters)}}
+	return &Rebuilder{rebuilder{model: m, stored: stored, trace: trace, stats: new(counters), ends: new(ends)}}
 }
 
 // Prompts is Prompter.Prompts with the evidence read through from.

@@ -35,6 +35,7 @@ type Model struct {
 type Prompter struct {
 	ladder  []rung
 	literal tokenize.TextEncoder // nil: climb the ladder
+	ends    ends
 	stats   counters
 }
 
@@ -51,7 +52,7 @@ func New(cfg Config) (*Prompter, error) {
 	p := new(Prompter)
 	turns := rung{"turns", fillTurns}
 	rebuilt := func(stored, trace bool) rung {
-		b := &rebuilder{model: cfg.Model, stored: stored, trace: trace, stats: &p.stats}
+		b := &rebuilder{model: cfg.Model, stored: stored, trace: trace, stats: &p.stats, ends: &p.ends}
 		return rung{"the server", b.fill}
 	}
 	if cfg.Model == nil && (cfg.Force == tokenize.SourceStored || cfg.Force == tokenize.SourceTrace) {
@@ -83,13 +84,27 @@ func New(cfg Config) (*Prompter, error) {
 // Prompts returns one call per assistant turn over all sends, in order. The calls
 // point into r.
 func (p *Prompter) Prompts(ctx context.Context, r *collector.Reply) ([]tokenize.Call, error) {
+	calls, err := p.prompts(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	listSteps(ctx, r, calls, &p.stats)
+	p.ends.fill(ctx, r, calls, &p.stats)
+	return calls, nil
+}
+
+// prompts is Prompts without the ends of the calls.
+func (p *Prompter) prompts(ctx context.Context, r *collector.Reply) ([]tokenize.Call, error) {
 	if p.literal != nil {
-		return literal(p.literal, r)
+		calls, err := literal(p.literal, r)
+		nameSteps(r, calls)
+		return calls, err
 	}
 	calls, err := fromTurns(r)
 	if err != nil {
 		return nil, err
 	}
+	nameSteps(r, calls)
 	if len(p.ladder) > 0 && p.ladder[0].name != "turns" {
 		forget(calls)
 	}

@@ -32,6 +32,7 @@ type rebuild struct {
 	calls    []tokenize.Call
 	r        *renderer
 	stats    *counters
+	ends     *ends
 }
 
 // load fetches the steps and messages of every server run. It fails where a send
@@ -258,6 +259,7 @@ func (b *rebuild) trace(ctx context.Context, s *send, k int) (*traced, error) {
 		// The engine's own answer says what turns leave out.
 		c := &b.calls[i]
 		c.FinishReason, c.Version = read.finish, read.version
+		b.ends.learn(read)
 		return read, nil
 	}
 	return nil, nil

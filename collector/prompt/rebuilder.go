@@ -17,6 +17,7 @@ type rebuilder struct {
 	model         *Model
 	stored, trace bool
 	stats         *counters
+	ends          *ends
 	renderers     sync.Pool // of *renderer
 }
 
@@ -44,7 +45,7 @@ func (b *rebuilder) rebuild(ctx context.Context, e *letta.Evidence, from fetcher
 		b.renderers.Put(r)
 	}()
 
-	w := &rebuild{evidence: e, from: from, calls: calls, r: r, stats: b.stats}
+	w := &rebuild{evidence: e, from: from, calls: calls, r: r, stats: b.stats, ends: b.ends}
 	if err := w.load(ctx, reply); err != nil {
 		return err
 	}

@@ -79,6 +79,9 @@ type recording struct {
 			Status   int
 			Response struct {
 				OutputIDs []int32 `json:"output_ids"`
+				MetaInfo  struct {
+					FinishReason struct{ Type string } `json:"finish_reason"`
+				} `json:"meta_info"`
 			}
 		} `json:"model_calls"`
 		Response struct {

@@ -76,6 +76,7 @@ func (b *rebuild) tracedOrder(ctx context.Context, s *send) ([]string, error) {
 			continue
 		}
 		c.FinishReason, c.Version = read.finish, read.version
+		b.ends.learn(read)
 		if names := read.toolNames(); len(names) > 0 {
 			return names, nil
 		}

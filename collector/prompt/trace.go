@@ -20,6 +20,7 @@ type traced struct {
 	tools     chat.Value
 	outputIDs []int32
 	finish    string // the engine's word for the end of the call, or empty
+	matched   int32  // the id at which it says to have stopped, or -1
 	version   int32  // of the policy, or -1
 }
 
@@ -33,15 +34,7 @@ var errNotNative = errors.New("trace of a call that was not made on the native p
 // with override_system has its override in the trace, and the native path ignores
 // it.
 func readTrace(t *letta.ProviderTrace, how answers, system string) (*traced, error) {
-	var response struct {
-		OutputIDs []int32 `json:"output_ids"`
-		MetaInfo  struct {
-			FinishReason struct {
-				Type string `json:"type"`
-			} `json:"finish_reason"`
-			WeightVersion string `json:"weight_version"`
-		} `json:"meta_info"`
-	}
+	var response traceResponse
 	if err := json.Unmarshal(t.ResponseJSON, &response); err != nil {
 		return nil, fmt.Errorf("response_json: %w", err)
 	}
@@ -55,10 +48,7 @@ func readTrace(t *letta.ProviderTrace, how answers, system string) (*traced, err
 	if err := json.Unmarshal(t.RequestJSON, &request); err != nil {
 		return nil, fmt.Errorf("request_json: %w", err)
 	}
-	out := &traced{outputIDs: response.OutputIDs, finish: response.MetaInfo.FinishReason.Type, version: -1}
-	if v, err := strconv.ParseInt(response.MetaInfo.WeightVersion, 10, 32); err == nil && v >= 0 {
-		out.version = int32(v) // an engine that was never updated says "default"
-	}
+	out := response.traced()
 	if len(request.Tools) > 0 && string(request.Tools) != "null" {
 		tools, err := chat.FromJSON(request.Tools)
 		if err != nil {
@@ -96,6 +86,29 @@ func readTrace(t *letta.ProviderTrace, how answers, system string) (*traced, err
 		out.messages[0].content = system
 	}
 	return out, nil
+}
+
+// A traceResponse is what is read of the engine's own answer.
+type traceResponse struct {
+	OutputIDs []int32 `json:"output_ids"`
+	MetaInfo  struct {
+		FinishReason struct {
+			Type    string          `json:"type"`
+			Matched json.RawMessage `json:"matched"` // an id, or a text
+		} `json:"finish_reason"`
+		WeightVersion string `json:"weight_version"`
+	} `json:"meta_info"`
+}
+
+func (r *traceResponse) traced() *traced {
+	t := &traced{outputIDs: r.OutputIDs, finish: r.MetaInfo.FinishReason.Type, matched: -1, version: -1}
+	if v, err := strconv.ParseInt(r.MetaInfo.WeightVersion, 10, 32); err == nil && v >= 0 {
+		t.version = int32(v) // an engine that was never updated says "default"
+	}
+	if id, err := strconv.ParseInt(string(r.MetaInfo.FinishReason.Matched), 10, 32); err == nil && id >= 0 {
+		t.matched = int32(id)
+	}
+	return t
 }
 
 // joinReturns makes one message of neighbouring tool messages: the server keeps

@@ -42,10 +42,14 @@ const (
 	// DeleteFails answers the first deletion of the agent with 500; the agent
 	// stays.
 	DeleteFails FaultKind = "delete-fails"
+	// Abort ends the last call of a send in the middle, as an engine does that is given
+	// new weights. The answer says end_turn; only the trace says abort. It needs a
+	// scripted agent.
+	Abort FaultKind = "abort"
 )
 
 // The faults of the data. They are final: every attempt at the sample meets
-// them. Those from EmptyTurn on need a scripted agent.
+// them. Those from LengthCall on need a scripted agent.
 const (
 	// PlainAgent makes an agent without token flags, whose sends have no turns.
 	PlainAgent FaultKind = "plain-agent"
@@ -56,6 +60,9 @@ const (
 	NullCall FaultKind = "null-call"
 	// NoTurns answers 200 with turns null.
 	NoTurns FaultKind = "no-turns"
+	// LengthCall ends the first call of a send at the engine's limit of tokens, right
+	// behind a tool call, which hides it: only the trace says length.
+	LengthCall FaultKind = "length-call"
 	// EmptyTurn leaves out one assistant turn; steps and usage still count it.
 	EmptyTurn FaultKind = "empty-turn"
 	// MissingTool leaves out one tool turn.
@@ -82,8 +89,8 @@ const (
 // recoverable says of every kind whether a later attempt is spared.
 var recoverable = map[FaultKind]bool{
 	EngineDown: true, DatabaseFull: true, Unavailable: true, TooMany: true, Conflict: true, Reset: true, Lost: true, Drop: true,
-	Truncated: true, Stalled: true, Slow: true, CreateFails: true, DeleteFails: true,
-	PlainAgent: false, Huge: false, NullCall: false, NoTurns: false, EmptyTurn: false, MissingTool: false,
+	Truncated: true, Stalled: true, Slow: true, CreateFails: true, DeleteFails: true, Abort: true,
+	PlainAgent: false, Huge: false, NullCall: false, NoTurns: false, LengthCall: false, EmptyTurn: false, MissingTool: false,
 	NullLogprobs: false, NaNLogprob: false, ShortLogprobs: false, SurplusLogprobs: false, IDMismatch: false, WideID: false,
 	StopError: false, StopCancelled: false, StopUnknown: false,
 }
@@ -266,7 +273,7 @@ func (k FaultKind) ofSend(scripted bool) bool {
 	switch k {
 	case CreateFails, DeleteFails, PlainAgent:
 		return false
-	case NoTurns, EmptyTurn, MissingTool, NullLogprobs, NaNLogprob, ShortLogprobs, SurplusLogprobs, IDMismatch, WideID, StopError, StopCancelled, StopUnknown:
+	case Abort, LengthCall, NoTurns, EmptyTurn, MissingTool, NullLogprobs, NaNLogprob, ShortLogprobs, SurplusLogprobs, IDMismatch, WideID, StopError, StopCancelled, StopUnknown:
 		return scripted
 	default:
 		return true

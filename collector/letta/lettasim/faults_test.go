@@ -2,10 +2,12 @@ package lettasim_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -72,6 +74,25 @@ func TestFaultsOnTheWire(t *testing.T) {
 			}
 		}
 		return
+	}
+	// endsOf is how the engine said that the calls of the only run ended, by their traces.
+	endsOf := func(t *testing.T, got seen) []string {
+		t.Helper()
+		var ends []string
+		for _, st := range list(t, got.s.do(200, "GET", "/v1/runs/"+field(t, runs(t, got)[0], "id")+"/steps?order=asc", "")) {
+			var trace struct {
+				Response struct {
+					Meta struct {
+						Finish struct{ Type string } `json:"finish_reason"`
+					} `json:"meta_info"`
+				} `json:"response_json"`
+			}
+			if err := json.Unmarshal(got.s.do(200, "GET", "/v1/steps/"+field(t, st, "id")+"/trace", ""), &trace); err != nil {
+				t.Fatal(err)
+			}
+			ends = append(ends, trace.Response.Meta.Finish.Type)
+		}
+		return ends
 	}
 	checks := map[lettasim.FaultKind]func(*testing.T, seen){
 		lettasim.EngineDown: func(t *testing.T, got seen) {
@@ -183,6 +204,25 @@ func TestFaultsOnTheWire(t *testing.T) {
 				t.Errorf("turns %v, usage %+v", a.Turns, a.Usage)
 			}
 		}),
+		lettasim.Abort: func(t *testing.T, got seen) {
+			t.Helper()
+			reply(wantStop("end_turn"))(t, got)
+			if ends := endsOf(t, got); ends[len(ends)-1] != "abort" || slices.Contains(ends[:len(ends)-1], "abort") {
+				t.Errorf("calls ended with %q", ends)
+			}
+		},
+		lettasim.LengthCall: func(t *testing.T, got seen) {
+			t.Helper()
+			reply(func(t *testing.T, a *answer) {
+				t.Helper()
+				if n := len(a.assistant()[0].Output); n != 4096 || a.Turns[1].Role != "tool" {
+					t.Errorf("the first call has %d tokens, then comes %s", n, a.Turns[1].Role)
+				}
+			})(t, got)
+			if ends := endsOf(t, got); ends[0] != "length" || slices.Contains(ends[1:], "length") {
+				t.Errorf("calls ended with %q", ends)
+			}
+		},
 		lettasim.EmptyTurn: reply(func(t *testing.T, a *answer) {
 			t.Helper()
 			if ids, _, _, _, _, _ := count(a); len(a.assistant()) != a.Usage.Steps-1 || ids >= a.Usage.Completion {

@@ -21,6 +21,7 @@ type script struct {
 type call struct {
 	prompt, output []int32
 	text           string   // before the tool call, or the whole of a last call
+	end            string   // the engine's finish reason as JSON; empty: a stop
 	use            *toolUse // nil in a last call
 	asked          int      // how many messages of its history the prompt was made of
 	messages       [][]byte // the history as its trace shows it, [:asked]
@@ -48,7 +49,16 @@ type author struct {
 	sigs      []signature
 	keepsText bool
 	maxSteps  int
+	fault     FaultKind // Abort, LengthCall, or none
 }
+
+// The ends of a call that are not a stop.
+const (
+	endLength = `{"type":"length","length":4096}`
+	endAbort  = `{"type":"abort","message":"Abort in process"}`
+
+	maxNewTokens = 4096 // what the server asks the engine for
+)
 
 var (
 	wantedAnswer = regexp.MustCompile(`\[answer:([^\]]*)\]`)
@@ -95,7 +105,7 @@ func (w *author) write(h *history, user []string) *script {
 		h.ids = appendText(append(h.ids, idStart), "assistant\n")
 		c.prompt = slices.Clip(h.ids)
 		if k < n-1 || sc.stop == "max_steps" {
-			w.callTool(&c, last)
+			w.callTool(&c, last, k == 0 && w.fault == LengthCall)
 			w.carryOn(h, &c)
 		} else {
 			w.conclude(&c, sc, last)
@@ -138,13 +148,20 @@ func (w *author) think(ids []int32, text *strings.Builder, n int) []int32 {
 	return ids
 }
 
-// callTool writes a call of a tool, after some text.
-func (w *author) callTool(c *call, asked string) {
+// callTool writes a call of a tool, after some text. full ends it at the engine's limit
+// of tokens.
+func (w *author) callTool(c *call, asked string, full bool) {
 	var text strings.Builder
 	c.output = w.think(nil, &text, w.r.in(w.shape.ThinkTokens))
-	c.text = text.String()
 	c.use = w.use(asked)
-	c.output = appendCall(c.output, c.use)
+	tail := appendCall(nil, c.use)
+	if full {
+		tail = tail[:len(tail)-1] // without the end
+		c.output = w.think(c.output, &text, max(0, maxNewTokens-len(tail)-len(c.output)))
+		c.end = endLength
+	}
+	c.text = text.String()
+	c.output = append(c.output, tail...)
 }
 
 func appendCall(ids []int32, u *toolUse) []int32 {
@@ -226,9 +243,12 @@ func (w *author) conclude(c *call, sc *script, asked string) {
 	c.output = w.think(nil, &text, w.r.in(w.shape.Tokens))
 	cut := w.r.float() < w.shape.Length
 	answer := w.answer(asked)
-	if cut {
-		sc.stop = "max_tokens_exceeded"
-	} else {
+	switch {
+	case w.fault == Abort:
+		c.end = endAbort
+	case cut:
+		sc.stop, c.end = "max_tokens_exceeded", endLength
+	default:
 		said := "\n\nThe answer is " + answer + "."
 		text.WriteString(said)
 		c.output = append(appendText(c.output, said), idEnd)

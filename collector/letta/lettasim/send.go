@@ -313,6 +313,9 @@ func (s *Server) planScript(p *reply, in *scriptPlan, enter enterRun) {
 		sc = cached.script
 	} else {
 		w := author{shape: s.cfg.Script, r: draw(s.cfg.Seed, words...), system: in.system, sigs: in.sigs, keepsText: keep}
+		if in.fault != nil {
+			w.fault = in.fault.Kind
+		}
 		if in.body.MaxSteps != nil {
 			w.maxSteps = *in.body.MaxSteps
 		}
@@ -327,6 +330,7 @@ func (s *Server) planScript(p *reply, in *scriptPlan, enter enterRun) {
 			sc = sc.upTo(max(1, len(sc.calls)-1), "cancelled")
 		case StopUnknown:
 			sc = sc.upTo(len(sc.calls), "lost_interest")
+		case Abort, LengthCall: // in the script
 		default:
 			m = newMangle(in.fault.Kind, sc, draw(s.cfg.Seed, append(words, "mangle")...))
 		}

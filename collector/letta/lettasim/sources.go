@@ -128,9 +128,9 @@ func (r *scriptedRun) trace(k int) []byte {
 	if r.mangle.kind != NoTurns { // such an answer was not made on the native path
 		out = c.appendOutput(append(out, `,"output_ids":`...), k, r.mangle)
 	}
-	finish := `{"type":"stop","matched":151645}`
-	if r.script.stop == "max_tokens_exceeded" && c.use == nil {
-		finish = `{"type":"length","length":4096}`
+	finish := c.end
+	if finish == "" {
+		finish = `{"type":"stop","matched":151645}`
 	}
 	out = fmt.Appendf(out, `,"meta_info":{"id":"%s","finish_reason":%s,"prompt_tokens":%d,"weight_version":"default","total_retractions":0,"input_token_logprobs":[],"output_token_logprobs":`,
 		strings.ReplaceAll(id, "-", ""), finish, len(c.prompt))

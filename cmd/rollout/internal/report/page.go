@@ -34,6 +34,7 @@ type page struct {
 	Parts  []part
 
 	Reasons, Status, Stop, Flags, Grades, Sources shares
+	Ends                                          []string // sentences
 	LimitReasons, Attempts, RetryClasses          shares
 	RewardPlot, PassPlot                          *figure
 	LengthRows, TimeRows                          []spreadRow
@@ -121,6 +122,7 @@ func newPage(r *Report) *page {
 		Reasons: sharesOf("Quarantined, by reason", r.Failures.Reasons),
 		Status:  sharesOf("Samples by status", r.Truncation.Status),
 		Stop:    sharesOf("Samples by stop reason", r.Truncation.Stop),
+		Ends:    r.Truncation.ends(),
 		Flags:   partsOf("Rows by flag", r.Truncation.Flags, r.Lengths.Rows),
 		Grades:  sharesOf("Rows by grade", r.Proof.Grades),
 		Sources: sharesOf("Rows by the source of their prompts", r.Proof.Sources),
@@ -186,8 +188,11 @@ func notes(r *Report) (out []note) {
 	if n := r.Proof.Grades["unverified"]; n > 0 {
 		say("warn", "%s of %s rows (%s) are unverified: nothing could be checked about their prompts.", count(n), count(r.Lengths.Rows), share(n, r.Lengths.Rows))
 	}
-	if t := r.Truncation; t.Truncated*20 > t.Samples {
-		say("warn", "%s of the samples have a row that was cut at tokens.max_row_tokens.", share(t.Truncated, t.Samples))
+	if t := r.Truncation; t.Cut*20 > t.Samples {
+		say("warn", "%s of the samples have a row that was cut at tokens.max_row_tokens.", share(t.Cut, t.Samples))
+	}
+	if t := r.Truncation; t.Length*20 > t.Samples {
+		say("warn", "%s of the samples have a row whose last output the engine's limit of tokens ended.", share(t.Length, t.Samples))
 	}
 	if g := r.Groups; g.Scored > 0 && g.ZeroVariance*2 > g.Scored {
 		say("warn", "%s of the scored groups have one reward for all samples, and teach nothing.", share(g.ZeroVariance, g.Scored))

@@ -164,14 +164,34 @@ type Lengths struct {
 // Truncation is over samples, but for Flags and Unscored.
 type Truncation struct {
 	Samples int `json:"samples"`
-	// Truncated counts samples with a row that was cut at its limit of tokens.
-	Truncated int            `json:"truncated"`
-	Status    map[string]int `json:"status,omitempty"`
-	Stop      map[string]int `json:"stop_reasons,omitempty"`
-	Flags     map[string]int `json:"flags,omitempty"` // rows
+	// Truncated counts samples with a row whose end the policy did not choose: Cut those
+	// with a row that was cut at tokens.max_row_tokens, Length those with a row whose
+	// last output the engine's limit of tokens ended. A sample may be both.
+	Truncated int `json:"truncated"`
+	Cut       int `json:"cut"`
+	Length    int `json:"length"`
+	// MaxSteps counts samples that used up their steps. Their rows are not truncated.
+	MaxSteps int            `json:"max_steps"`
+	Status   map[string]int `json:"status,omitempty"`
+	Stop     map[string]int `json:"stop_reasons,omitempty"`
+	Flags    map[string]int `json:"flags,omitempty"` // rows
 	// UnscoredTokens have no log-probability, TrimmedTokens were replaced.
 	UnscoredTokens int64 `json:"unscored_tokens"`
 	TrimmedTokens  int64 `json:"trimmed_tokens"`
+}
+
+// ends says, one sentence each, which samples did not end as the policy chose.
+func (t *Truncation) ends() []string {
+	var out []string
+	say := func(n int, what string) {
+		if n > 0 {
+			out = append(out, count(n)+" of "+count(t.Samples)+" samples "+what)
+		}
+	}
+	say(t.Cut, "have a row that was cut at tokens.max_row_tokens")
+	say(t.Length, "have a row whose last output the engine's limit of tokens ended")
+	say(t.MaxSteps, "used up their steps")
+	return out
 }
 
 // Proof counts rows.

@@ -1,6 +1,7 @@
 package report_test
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
@@ -115,25 +116,68 @@ func TestReadCounts(t *testing.T) {
 	}
 }
 
-// A sample with several cut rows is one.
+// A sample with several rows that were cut is one, and what we cut is not what the
+// engine's limit ended, nor what used up its steps.
 func TestTruncatedSamples(t *testing.T) {
 	t.Parallel()
 	f := newFolder(t)
-	for i, cut := range [][]bool{{false, true, true}, {false, false}, {true}} {
+	const cut, length = tokenize.FlagCut, tokenize.FlagLength
+	for i, flags := range [][]tokenize.Flags{{0, cut, cut}, {0, 0}, {cut}, {length}, {length, 0}, {length | cut}} {
 		s := f.b.Sample()
-		for _, c := range cut {
+		for _, flag := range flags {
 			row := f.b.Row(10, 5)
-			row.Truncated = c
-			row.SegmentIndex, row.SegmentCount = int32(len(s.Rows)), int32(len(cut))
+			if row.Flags, row.Truncated = flag, flag != 0; flag&length != 0 {
+				row.FinishReasons[len(row.FinishReasons)-1] = tokenize.FinishLength
+			}
+			row.SegmentIndex, row.SegmentCount = int32(len(s.Rows)), int32(len(flags))
 			s.Rows = append(s.Rows, row)
 			s.CompletionTokens += 5
 		}
-		f.name(s, "t", i, 3)
+		if i == 1 {
+			s.Status, s.StopReason = "max_steps", "max_steps"
+		}
+		f.name(s, "t", i, 6)
 		f.samples = append(f.samples, s)
 	}
 	f.write(sink.Parquet)
-	if r := f.read(3).Truncation; r.Truncated != 2 || r.Samples != 3 {
-		t.Errorf("%d of %d samples, want 2 of 3", r.Truncated, r.Samples)
+	r := f.read(6)
+	if e := r.Truncation; e.Truncated != 5 || e.Cut != 3 || e.Length != 3 || e.MaxSteps != 1 || e.Samples != 6 {
+		t.Errorf("%+v, want 5 of 6 truncated: 3 cut and 3 by length; 1 out of steps", e)
+	}
+	text := report.Text(r)
+	for _, want := range []string{
+		"ends        3 of 6 samples have a row that was cut at tokens.max_row_tokens\n",
+		"            3 of 6 samples have a row whose last output the engine's limit of tokens ended\n",
+		"            1 of 6 samples used up their steps\n",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q is not in\n%s", want, text)
+		}
+	}
+}
+
+// A run that cut nothing is not said to have cut anything: what the engine's limit
+// ended is something else.
+func TestNothingWasCut(t *testing.T) {
+	t.Parallel()
+	f := newFolder(t)
+	s := f.b.Sample()
+	row := f.b.Row(10, 5)
+	row.Truncated = true // as written before there was a flag for it
+	row.SegmentCount = 1
+	s.Rows, s.CompletionTokens = append(s.Rows, row), 5
+	f.name(s, "t", 0, 1)
+	f.samples = append(f.samples, s)
+	f.write(sink.Parquet)
+	r := f.read(1)
+	var page bytes.Buffer
+	if err := report.Page(&page, r); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{"text": report.Text(r), "page": page.String()} {
+		if strings.Contains(text, "max_row_tokens") || !strings.Contains(text, "limit of tokens ended") {
+			t.Errorf("the %s blames tokens.max_row_tokens, or does not name the engine's limit:\n%s", name, text)
+		}
 	}
 }
 

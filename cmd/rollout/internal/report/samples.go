@@ -11,6 +11,7 @@ import (
 
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/sink"
+	"github.com/rollout-rl/rollout/tokenize"
 )
 
 // censored is the class of the samples that the tail policy cut: skipped, not
@@ -43,7 +44,7 @@ type survey struct {
 	failed  map[string]failure // by key, the last one
 	slowest slowHeap
 	held    int  // samples with rows in shards
-	cut     bool // a row of the sample that is being read was truncated
+	ended   ends // what was counted of the sample that is being read
 	rows    int  // of all data shards so far, also those that could not be read
 }
 
@@ -141,17 +142,33 @@ func (s *survey) row(row *sink.StoredRow, at int) {
 	r.Truncation.TrimmedTokens += int64(row.Trimmed)
 	if row.SegmentIndex == 0 {
 		s.sample(row, at)
-		s.cut = false
 	}
-	if row.Truncated && !s.cut {
-		r.Truncation.Truncated++
-		s.cut = true
+	cut := slices.Contains(row.Flags, tokenize.FlagCut.String())
+	once(row.Truncated, &s.ended.truncated, &r.Truncation.Truncated)
+	once(cut, &s.ended.cut, &r.Truncation.Cut)
+	// Rows of before the flag length say it by being truncated and not cut.
+	length := slices.Contains(row.Flags, tokenize.FlagLength.String()) || row.Truncated && !cut
+	once(length, &s.ended.length, &r.Truncation.Length)
+}
+
+// ends says which ends of the rows of one sample were counted.
+type ends struct{ truncated, cut, length bool }
+
+// once counts what is so, the first time.
+func once(is bool, counted *bool, n *int) {
+	if is && !*counted {
+		*counted = true
+		*n++
 	}
 }
 
 func (s *survey) sample(row *sink.StoredRow, at int) {
 	r := s.report
+	s.ended = ends{}
 	r.Truncation.Samples++
+	if row.Status == collector.StatusMaxSteps {
+		r.Truncation.MaxSteps++
+	}
 	if at != inNoShard {
 		s.held++
 	}
@@ -367,6 +384,7 @@ var advice = map[string]string{
 	collector.ClassUnavailable.String():     "The server or its model engine was down. When it is up again, collect the rest with --retry-failed.",
 	collector.ClassConnection.String():      "The connection broke. Look at the network and proxies between here and the server; then --retry-failed.",
 	collector.ClassServerError.String():     "The server failed by itself. Its log says why (a full PostgreSQL and a dead engine look alike); then --retry-failed.",
+	collector.ClassAborted.String():         "The model engine gave calls up in the middle, as for new weights or a lack of memory. Look at its log; then --retry-failed.",
 	collector.ClassBadRequest.String():      "The server refused the request. Look at the task and the agent's settings; a retry fails the same way.",
 	collector.ClassMalformedCall.String():   "The model made a tool call that cannot be read. That is the model's doing: other sampling or a fixed template helps.",
 	collector.ClassContextOverflow.String(): "The conversation outgrew the context window. Raise agent.context_window, or make the task shorter.",

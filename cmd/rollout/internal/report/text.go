@@ -48,8 +48,8 @@ func Text(r *Report) string {
 	if s := r.Throughput; s != nil && s.TokensPerSecond > 0 {
 		line("rate", "%s sampled tokens/s from the first start to the last end", amount(s.TokensPerSecond))
 	}
-	if t := r.Truncation; t.Truncated > 0 {
-		line("truncated", "%s of %s samples have a row that was cut at tokens.max_row_tokens", count(t.Truncated), count(t.Samples))
+	for i, text := range r.Truncation.ends() {
+		line([]string{"ends", ""}[min(i, 1)], "%s", text)
 	}
 	line("data", "%s in %s shards, %s tokens", size(r.Storage.DataBytes), count(r.Storage.DataShards), count(r.Storage.Tokens))
 	for _, n := range notes(r) {

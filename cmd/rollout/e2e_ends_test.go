@@ -1,0 +1,88 @@
+package main
+
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/rollout-rl/rollout/collector/letta/lettasim"
+)
+
+// TestAbortedIsNoData: what the engine gave up in the middle is no data, though the
+// server calls it the end of a turn. A sample that is always given up fails as the
+// infrastructure's, with its tokens; the others are as ever.
+func TestAbortedIsNoData(t *testing.T) {
+	t.Parallel()
+	sim := newSim(t, lettasim.Config{InputIDs: true, Script: killScript(), Faults: lettasim.Faults{
+		{Kind: lettasim.Abort, Aim: []lettasim.Aim{{Task: "scripted-0002", Sample: -1}}, Attempts: 99},
+	}})
+	dir := filepath.Join(t.TempDir(), "run")
+	r := mustRun(t, exitFailures, "collect", "--server", serveSim(t, sim), "--model", simModel, "--out", dir, "--retries", "1",
+		"--tasks", writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Scripted: 6})))
+	mustRun(t, exitOK, "verify", dir)
+	got := readDataset(t, dir)
+	id := sampleID{"scripted-0002", 0}
+	if len(got.rows[id]) > 0 || len(got.failures[id]) != 1 || len(got.rows) != 5 {
+		t.Fatalf("%d samples have rows, the aborted one has %d rows and %d failures\n%s", len(got.rows), len(got.rows[id]), len(got.failures[id]), r.stderr)
+	}
+	f := got.failures[id][0]
+	if f.Class != "aborted" || f.Status != "error" || f.Attempt < 2 || len(f.OutputIDs) == 0 || !strings.Contains(f.Error, "gave a call up") {
+		t.Errorf("class %s, status %s, attempt %d, %d tokens: %s", f.Class, f.Status, f.Attempt, len(f.OutputIDs), f.Error)
+	}
+}
+
+// TestEndsOfRows collects samples whose outputs were cut by the engine, also behind a
+// tool call, and asks whether rows, summary and report say the same of them. The server
+// puts the prompts on the turns, and nothing is rebuilt.
+func TestEndsOfRows(t *testing.T) {
+	t.Parallel()
+	script := lettasim.Script{Calls: lettasim.Range{Min: 2, Max: 3}, Drift: 0.5, Length: 0.4}
+	sim := newSim(t, lettasim.Config{InputIDs: true, Script: script, Faults: lettasim.Faults{{Kind: lettasim.LengthCall, Rate: 0.4}}})
+	dir := filepath.Join(t.TempDir(), "run")
+	r := mustRun(t, exitOK, "collect", "--server", serveSim(t, sim), "--model", simModel, "--out", dir,
+		"-c", writeFile(t, "run.yaml", []byte("agent: {keep: true, tools: [add]}\n")),
+		"--tasks", writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Scripted: 24})))
+	mustRun(t, exitOK, "verify", dir)
+	steps := map[string]bool{}
+	length, middle := 0, 0 // samples with a truncated row, rows with an earlier output at the limit
+	for id, rows := range readDataset(t, dir).rows {
+		cut := false
+		for _, row := range rows {
+			n := len(row.FinishReasons)
+			if slices.Contains(row.FinishReasons, "") || slices.Contains(row.StepIDs, "") || len(row.StepIDs) != n {
+				t.Errorf("%v: calls ended with %q, steps %q", id, row.FinishReasons, row.StepIDs)
+			}
+			for _, step := range row.StepIDs {
+				if steps[step] {
+					t.Errorf("%v: step %s twice", id, step)
+				}
+				steps[step] = true
+			}
+			last := row.FinishReasons[n-1] == "length"
+			if row.Truncated != last || slices.Contains(row.Flags, "length") != last || slices.Contains(row.Flags, "cut") {
+				t.Errorf("%v: truncated %v, flags %q, calls ended with %q", id, row.Truncated, row.Flags, row.FinishReasons)
+			}
+			cut = cut || last
+			if slices.Contains(row.FinishReasons[:n-1], "length") {
+				middle++
+			}
+		}
+		if cut {
+			length++
+		}
+		if last := rows[len(rows)-1]; (last.Status == "truncated") != last.Truncated {
+			t.Errorf("%v: status %s, the last row is truncated: %v", id, last.Status, last.Truncated)
+		}
+	}
+	if length < 4 || middle < 2 {
+		t.Fatalf("%d samples with a truncated row and %d rows with the limit in the middle are too few to say anything", length, middle)
+	}
+	if !strings.Contains(r.stderr, "by the engine's limit of tokens") || strings.Contains(r.stderr, "max_row_tokens") {
+		t.Errorf("the summary says\n%s", r.stderr)
+	}
+	text := mustRun(t, exitOK, "report", dir).stdout
+	if strings.Contains(text, "max_row_tokens") || !strings.Contains(text, "limit of tokens ended") {
+		t.Errorf("the report says\n%s", text)
+	}
+}

@@ -1,0 +1,53 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/tokenize"
+)
+
+// sampleEnds counts the samples with rows that did not end as the policy chose, by what
+// ended them. A sample may count in several.
+type sampleEnds struct {
+	Cut      int `json:"cut"`       // a row was cut at tokens.max_row_tokens
+	Length   int `json:"length"`    // the engine's limit of tokens ended a row's last output
+	MaxSteps int `json:"max_steps"` // the steps were used up
+}
+
+func (e *sampleEnds) add(s *tokenize.Sample) {
+	if len(s.Rows) == 0 {
+		return
+	}
+	var flags tokenize.Flags
+	for i := range s.Rows {
+		flags |= s.Rows[i].Flags
+	}
+	if flags&tokenize.FlagCut != 0 {
+		e.Cut++
+	}
+	if flags&tokenize.FlagLength != 0 {
+		e.Length++
+	}
+	if s.Status == collector.StatusMaxSteps {
+		e.MaxSteps++
+	}
+}
+
+// text is empty where every sample ended as the policy chose.
+func (e *sampleEnds) text() string {
+	var parts []string
+	say := func(n int, what string) {
+		if n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, what))
+		}
+	}
+	say(e.Cut, "cut at tokens.max_row_tokens")
+	say(e.Length, "by the engine's limit of tokens")
+	say(e.MaxSteps, "by their number of steps")
+	if parts == nil {
+		return ""
+	}
+	return "samples that did not end by themselves: " + strings.Join(parts, ", ")
+}

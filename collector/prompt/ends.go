@@ -1,0 +1,126 @@
+package prompt
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/collector/letta"
+	"github.com/rollout-rl/rollout/tokenize"
+)
+
+const (
+	// endTries bounds the traces of a sample that are asked for how a call ended.
+	endTries = 2
+	// endMisses in a row, and no trace is asked for that any more: the server keeps none.
+	endMisses = 8
+)
+
+// ends finds out how calls ended. Answers do not say it: the server hides that the
+// engine's limit ended an output where a tool call was parsed, and calls an output that
+// the engine gave up in the middle the end of a turn (sglang_native_adapter.py:350).
+//
+// It remembers the ids at which the engine was seen to stop, so that a trace is needed
+// only for a call that ends in no such id. It is safe for concurrent use.
+type ends struct {
+	mu     sync.RWMutex
+	stops  []int32 // ids at which traces say that the model stopped; a handful
+	misses atomic.Int32
+}
+
+// learn notes the id that the engine matched, where a trace proves it.
+func (e *ends) learn(t *traced) {
+	n := len(t.outputIDs)
+	if t.finish != tokenize.FinishStop || n == 0 || t.matched != t.outputIDs[n-1] || e.stopsAt(t.matched) {
+		return
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.stops = append(e.stops, t.matched)
+}
+
+func (e *ends) stopsAt(id int32) bool {
+	e.mu.RLock()
+	defer e.mu.RUnlock()
+	return slices.Contains(e.stops, id)
+}
+
+// fill gives the calls their finish reasons, as far as they are proven:
+//
+//	said by the call's own trace, where one was fetched
+//	length   as many tokens as the engine was asked for at most
+//	stop     the last id is one at which the engine stops
+//	else     what the call's trace says, of the last calls first
+//
+// A call that an answer proves to be ended by length is left to the collector.
+func (e *ends) fill(ctx context.Context, r *collector.Reply, calls []tokenize.Call, stats *counters) {
+	evidence, _ := r.Evidence.(*letta.Evidence)
+	said, tries := stopReasons(r, len(calls)), 0
+	for k := len(calls) - 1; k >= 0; k-- {
+		c := &calls[k]
+		if c.FinishReason != "" || len(c.OutputIDs) == 0 {
+			continue
+		}
+		switch most := r.Sampling.MaxNewTokens; {
+		case collector.StatusOf(said[k]) == collector.StatusTruncated:
+			continue
+		case most != nil && len(c.OutputIDs) >= int(*most) && said[k] == "":
+			c.FinishReason = tokenize.FinishLength
+			continue
+		case e.stopsAt(c.OutputIDs[len(c.OutputIDs)-1]):
+			c.FinishReason = tokenize.FinishStop
+			continue
+		}
+		if c.StepID == "" || evidence == nil || evidence.Client == nil || tries >= endTries || e.misses.Load() >= endMisses {
+			continue
+		}
+		tries++
+		stats.requests.Add(1)
+		e.look(ctx, evidence, c)
+	}
+}
+
+// stopReasons returns, per call, the stop reason of the send that ended with it, empty
+// where another turn follows in its send.
+func stopReasons(r *collector.Reply, calls int) []string {
+	said := make([]string, calls)
+	k := 0
+	for i := range r.Sends {
+		turns := r.Sends[i].Turns
+		k += assistantTurns(turns)
+		if n := len(turns); n > 0 && turns[n-1].Role == tokenize.RoleAssistant && k <= calls {
+			said[k-1] = r.Sends[i].StopReason
+		}
+	}
+	return said
+}
+
+// look reads the trace of a call for how it ended. That there is none, or that it cannot
+// be read, is no failure of the sample: the end is not known then.
+func (e *ends) look(ctx context.Context, evidence *letta.Evidence, c *tokenize.Call) {
+	t, err := evidence.Trace(ctx, c.StepID)
+	if err != nil || t == nil {
+		e.misses.Add(1)
+		return
+	}
+	read, err := readEnd(t)
+	if err != nil || !read.proves(c.OutputIDs) {
+		e.misses.Add(1)
+		return
+	}
+	e.misses.Store(0)
+	c.FinishReason = read.finish // and not its version: a row has those of all its calls, or none
+	e.learn(read)
+}
+
+// readEnd reads what a trace says of the engine's answer, without its messages.
+func readEnd(t *letta.ProviderTrace) (*traced, error) {
+	var response traceResponse
+	if err := json.Unmarshal(t.ResponseJSON, &response); err != nil {
+		return nil, err
+	}
+	return response.traced(), nil
+}

@@ -1,0 +1,286 @@
+package prompt_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/collector/letta"
+	"github.com/rollout-rl/rollout/collector/letta/lettasim"
+	"github.com/rollout-rl/rollout/collector/prompt"
+	"github.com/rollout-rl/rollout/tokenize"
+)
+
+// TestStepsOfRecordings: what the messages of an answer say of steps is what the list
+// of steps says, or nothing.
+func TestStepsOfRecordings(t *testing.T) {
+	t.Parallel()
+	cases, err := lettasim.LoadCases(os.DirFS(testdata), "letta")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := prompt.New(prompt.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	named, unnamed := 0, map[string]int{}
+	for _, rec := range recordings(t) {
+		if len(rec.truths()) == 0 {
+			continue
+		}
+		reply := live(t, cases, &rec)
+		calls, err := p.Prompts(t.Context(), reply)
+		if err != nil {
+			t.Errorf("%s: %v", rec.name, err)
+			continue
+		}
+		e := reply.Evidence.(*letta.Evidence)
+		k := 0
+		for i := range e.Sends {
+			if e.Sends[i].RunID == "" {
+				continue // of the only send that names no run; it has one call
+			}
+			steps, err := e.Steps(t.Context(), i)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, s := range steps {
+				if k == len(calls) {
+					break
+				}
+				switch calls[k].StepID {
+				case s.ID:
+					named++
+				case "":
+					unnamed[rec.name]++
+				default:
+					t.Errorf("%s: call %d is said to be step %s, it is %s", rec.name, k, calls[k].StepID, s.ID)
+				}
+				k++
+			}
+		}
+	}
+	if len(unnamed) > 0 || named < 70 {
+		t.Errorf("%d calls have their step, without one are %v", named, unnamed)
+	}
+}
+
+// TestEndsOfRecordings: finish reasons are those of the engine that was recorded, also
+// where only the answer was there to say so.
+func TestEndsOfRecordings(t *testing.T) {
+	t.Parallel()
+	cases, err := lettasim.LoadCases(os.DirFS(testdata), "letta")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := prompt.New(prompt.Config{}) // one for all: what it learned of one serves the next
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := 0
+	for _, rec := range recordings(t) {
+		var want []string
+		for _, x := range rec.exchanges {
+			for _, c := range x.ModelCalls {
+				if x.Response.Status == 200 && c.Path == "/generate" && c.Status == 200 && len(c.Response.OutputIDs) > 0 {
+					want = append(want, c.Response.MetaInfo.FinishReason.Type)
+				}
+			}
+		}
+		if len(want) == 0 {
+			continue
+		}
+		reply := live(t, cases, &rec)
+		calls, err := p.Prompts(t.Context(), reply)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range calls {
+			if got := calls[i].FinishReason; got != "" && got != want[i] {
+				t.Errorf("%s: call %d ended with %q, the engine said %q", rec.name, i, got, want[i])
+			} else if got != "" {
+				known++
+			} else if want[i] != "length" { // the collector knows by the stop reason
+				t.Logf("%s: call %d: not known, the engine said %q", rec.name, i, want[i])
+			}
+		}
+	}
+	if known < 70 {
+		t.Errorf("%d finish reasons are known, want nearly all", known)
+	}
+	if n := p.Stats().Requests; n > 6 {
+		t.Errorf("it took %d traces to know them", n)
+	}
+}
+
+// counter counts the requests for traces.
+type traceCounter struct {
+	http.Handler
+	mu     sync.Mutex
+	traces int
+	none   bool // answer that there is no trace
+}
+
+func (c *traceCounter) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if strings.HasSuffix(r.URL.Path, "/trace") {
+		c.mu.Lock()
+		c.traces++
+		c.mu.Unlock()
+		if c.none {
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = w.Write([]byte("null"))
+			return
+		}
+	}
+	c.Handler.ServeHTTP(w, r)
+}
+
+// TestEnds rolls out against a server that hides how calls ended, over HTTP, with
+// prompts from the turns.
+func TestEnds(t *testing.T) {
+	t.Parallel()
+	add := json.RawMessage(`{"tools":["add"]}`)
+	script := lettasim.Script{Calls: lettasim.Range{Min: 3, Max: 3}}
+	for _, tt := range []struct {
+		name   string
+		fault  lettasim.FaultKind
+		script lettasim.Script
+		none   bool // the server keeps no traces
+		want   []string
+		traces int // at most, for ten samples
+	}{
+		{name: "a stop", script: script, want: []string{"stop", "stop", "stop"}, traces: 1},
+		{name: "given up by the engine", fault: lettasim.Abort, script: script, want: []string{"stop", "stop", "abort"}, traces: 11},
+		{name: "the limit behind a tool call", fault: lettasim.LengthCall, script: script, want: []string{"length", "stop", "stop"}, traces: 1},
+		{
+			name: "the limit", script: lettasim.Script{Calls: lettasim.Range{Min: 2, Max: 2}, Length: 1},
+			want: []string{"stop", ""}, traces: 1, // the collector takes it from the stop reason
+		},
+		{name: "the limit behind a tool call, no traces", fault: lettasim.LengthCall, script: script, none: true, want: []string{"length", "", ""}, traces: 8 * 3},
+		{name: "given up, no traces", fault: lettasim.Abort, script: script, none: true, want: []string{"", "", ""}, traces: 8 * 3},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			cfg := lettasim.Config{InputIDs: true, Script: tt.script}
+			if tt.fault != "" {
+				cfg.Faults = lettasim.Faults{{Kind: tt.fault, Rate: 1}}
+			}
+			sim, err := lettasim.New(cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			counter := &traceCounter{Handler: sim, none: tt.none}
+			web := httptest.NewServer(counter)
+			t.Cleanup(web.Close)
+			client, err := letta.NewClient(letta.ClientConfig{BaseURL: web.URL})
+			if err != nil {
+				t.Fatal(err)
+			}
+			backend, err := letta.NewBackend(client, letta.AgentConfig{Model: "sglang//models/qwen3", Create: add})
+			if err != nil {
+				t.Fatal(err)
+			}
+			p, err := prompt.New(prompt.Config{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range 10 {
+				g, err := backend.Open(t.Context(), collector.Attempt{
+					Task: &collector.Task{ID: "t", Messages: []string{"Add 3 and 4."}}, Key: "key", Index: i, GroupSize: 10, N: 1, RunID: "run",
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				reply, err := g.Run(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				calls, err := p.Prompts(t.Context(), reply)
+				if err != nil {
+					t.Fatal(err)
+				}
+				var got, steps []string
+				for k := range calls {
+					got, steps = append(got, calls[k].FinishReason), append(steps, calls[k].StepID)
+				}
+				if !slices.Equal(got, tt.want) {
+					t.Errorf("sample %d: calls ended with %q, want %q", i, got, tt.want)
+				}
+				if slices.Contains(steps, "") || len(slices.Compact(slices.Sorted(slices.Values(steps)))) != len(steps) {
+					t.Errorf("sample %d: steps %q", i, steps)
+				}
+				if err := g.Close(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if counter.traces > tt.traces {
+				t.Errorf("%d requests for traces, want at most %d", counter.traces, tt.traces)
+			}
+		})
+	}
+}
+
+// TestUncertainSteps: where messages and turns do not fit together, no call is given
+// the step of another.
+func TestUncertainSteps(t *testing.T) {
+	t.Parallel()
+	said := func(kind, step string) string {
+		return `{"message_type":"` + kind + `_message","id":"message-x","step_id":"` + step + `","content":"c","reasoning":"","tool_return":"","status":"success","tool_call_id":"c1"}`
+	}
+	assistant := func(content string) tokenize.Turn {
+		return tokenize.Turn{Role: tokenize.RoleAssistant, Content: content, OutputIDs: []int32{1}, Logprobs: []float32{-1}, IDMismatch: -1}
+	}
+	tool := tokenize.Turn{Role: tokenize.RoleTool, Content: "r"}
+	for _, tt := range []struct {
+		name     string
+		turns    []tokenize.Turn
+		messages []string
+		want     []string
+	}{
+		{"one to one", []tokenize.Turn{assistant(""), tool, assistant("c")}, []string{said("tool_call", "a"), said("tool_return", "a"), said("assistant", "b")}, []string{"a", "b"}},
+		{"text and call are one step", []tokenize.Turn{assistant("x"), tool, assistant("c")}, []string{said("assistant", "a"), said("tool_call", "a"), said("tool_return", "a"), said("assistant", "b")}, []string{"a", "b"}},
+		{"a return names an earlier step", []tokenize.Turn{tool, assistant("c")}, []string{said("tool_return", "old"), said("assistant", "b")}, []string{"b"}},
+		{"nothing said at the end", []tokenize.Turn{assistant(""), tool, assistant("")}, []string{said("tool_call", "a"), said("tool_return", "a")}, []string{"a", ""}},
+		{"nothing said at first", []tokenize.Turn{assistant(""), assistant("c")}, []string{said("assistant", "b")}, []string{"", "b"}},
+		{"a call that waits", []tokenize.Turn{assistant("")}, []string{said("approval_request", "a")}, []string{"a"}},
+		{"a turn is missing", []tokenize.Turn{assistant("c")}, []string{said("tool_call", "a"), said("tool_return", "a"), said("assistant", "b")}, []string{""}},
+		{"a message is missing", []tokenize.Turn{assistant(""), tool, assistant("c")}, []string{said("assistant", "b")}, []string{"", ""}},
+		{"the return of another", []tokenize.Turn{assistant("x"), tool, assistant("c")}, []string{said("tool_call", "a"), said("assistant", "b"), said("tool_return", "b")}, []string{"", ""}},
+		{"mixed up", []tokenize.Turn{assistant("x"), assistant("y"), assistant("z")}, []string{said("assistant", "a"), said("assistant", "b"), said("assistant", "a")}, []string{"", "", ""}},
+		{"no step", []tokenize.Turn{assistant("x")}, []string{said("assistant", "")}, []string{""}},
+		{"no messages", []tokenize.Turn{assistant("x")}, nil, []string{""}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			var messages letta.Messages
+			if err := json.Unmarshal([]byte("["+strings.Join(tt.messages, ",")+"]"), &messages); err != nil {
+				t.Fatal(err)
+			}
+			reply := &collector.Reply{
+				Sends:    []collector.Send{{Turns: tt.turns}},
+				Evidence: &letta.Evidence{Sends: []letta.SendEvidence{{Response: &letta.LettaResponse{Messages: messages}}}},
+			}
+			p, err := prompt.New(prompt.Config{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			calls, err := p.Prompts(t.Context(), reply)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for k := range calls {
+				got = append(got, calls[k].StepID)
+			}
+			if !slices.Equal(got, tt.want) {
+				t.Errorf("steps %q, want %q", got, tt.want)
+			}
+		})
+	}
+}
