@@ -86,13 +86,14 @@
 // ends with the mark ff ff ff ff 00 00 00 00.
 //
 // A segment of the write-ahead log is a file of package frame, of kind "wal" and
-// WALVersion. A payload is one sample, all of it: the fields of tokenize.Sample, one
-// after the other, as walencode.go says. Tokens that were not sampled have no
+// WALVersion, that bears its number. After each sync a mark says so; the mark of a
+// segment is durable before the next segment is begun. A payload is one sample, all of
+// it: the fields of tokenize.Sample, one after the other, as walencode.go says. Tokens that were not sampled have no
 // log-probability, so a sample is smaller than its arrays: some 6 bytes per token
 // where half are sampled, and below 1.05 times its raw bytes whatever is sampled.
 //
 //	┌────────┬───────────┬───────────┬──────────┬───────────┐
-//	│ header │ frame: s1 │ frame: s2 │ … s3 …   │ frame: s4 │   s1 s2 | s3 s4: two syncs
+//	│ header │ frame: s1 │ frame: s2 │ mark     │ frame: s3 │   s1 s2: one sync; s3: not yet
 //	└────────┴───────────┴───────────┴──────────┴───────────┘
 //
 // A reader refuses what a newer version of the program wrote (ErrNewer): entries,
@@ -109,8 +110,8 @@
 // pause begins at once, and the next one 20 ms later at the earliest, for all that
 // came in between. So there is at most one sync in 20 ms, and a sample waits for
 // no longer than that and the sync itself. (A segment's first sync syncs its folder
-// as well.) All samples of one key go to one writer, so a failure is never committed
-// after the success that follows it.
+// as well, and the segment before once more.) All samples of one key go to one writer,
+// so a failure is never committed after the success that follows it.
 //
 // A segment ends when a writer begins to close its shards, and is deleted when all
 // of its samples are in commits: as a rule one segment per open shard. When a write
@@ -174,9 +175,11 @@
 // log, and writing them again takes less than proving that a shard is what its
 // entry would have said.
 //
-// A segment's torn end was never reported durable and is dropped. Damage to what was
-// durable is another matter: Create refuses the folder with a *CorruptError that
-// holds file and offset. PlanRepair says what can be saved, and Apply saves it.
+// The torn end of the last segment — a frame that is short, or of which sectors are zeros,
+// and no whole frame says that it was durable — was never reported durable and is
+// dropped. Everything else that cannot be read is damage, and so is any end of an earlier
+// segment but the one that was written: Create refuses the folder with a *CorruptError
+// that holds file and offset. PlanRepair says what can be saved, and Apply saves it.
 //
 // When the context of Run ends, open shards are abandoned and done gets the cause,
 // but nothing that Append returned nil for is lost: the next Create commits it.

@@ -243,7 +243,7 @@ func putSegments(t *testing.T, disk *sinktest.PowerCut, bodies ...[]byte) {
 		if cerr != nil {
 			t.Fatal(cerr)
 		}
-		_, werr := f.Write(body)
+		_, werr := f.Write(renumbered(body, uint64(i+1)))
 		err = errors.Join(err, werr, f.Sync(), f.Close())
 	}
 	if err = errors.Join(err, disk.SyncDir("run/wal")); err != nil {

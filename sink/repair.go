@@ -130,7 +130,8 @@ func (p *RepairPlan) salvage(s SegmentRepair, temp string) (err error) {
 			err = cerr
 		}
 	}()
-	w, err := frame.NewWriter(f, frame.Header{Kind: walKind, Version: WALVersion})
+	number, _ := segmentNumber(s.name)
+	w, err := frame.NewWriter(f, walHeader(number))
 	if err != nil {
 		return err
 	}
@@ -140,6 +141,9 @@ func (p *RepairPlan) salvage(s SegmentRepair, temp string) (err error) {
 		}
 		return w.Write(part.payload)
 	})
+	if err == nil {
+		err = w.Synced() // true before the file has its name
+	}
 	if err != nil {
 		return err
 	}

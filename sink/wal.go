@@ -35,6 +35,7 @@ type wal struct {
 
 	// of run
 	file    File // of cur; nil between segments
+	ended   File // of cur between segments; nil where it is gone
 	frames  *frame.Writer
 	cur     *segment
 	named   bool // cur's name is durable
@@ -68,6 +69,11 @@ func newWAL(d *Dataset, writers int) *wal {
 	return w
 }
 
+// walHeader is the header of segment n.
+func walHeader(n int64) frame.Header {
+	return frame.Header{Kind: walKind, Version: WALVersion, Number: uint64(n)}
+}
+
 // segmentName is the name of segment n; names sort as numbers do.
 func segmentName(n int64) string { return fmt.Sprintf("%08d%s", n, walExt) }
 
@@ -90,6 +96,7 @@ func (w *wal) run(ctx context.Context) error {
 	timer := time.NewTimer(time.Hour)
 	timer.Stop()
 	defer timer.Stop()
+	defer func() { _ = w.forget() }() // no segment follows
 	defer w.endSegment()
 	for {
 		var err error
@@ -160,14 +167,18 @@ func (w *wal) grow(bytes int64, samples int) {
 }
 
 func (w *wal) open() error {
+	if err := w.seal(); err != nil {
+		return err
+	}
 	path := filepath.Join(w.d.dir, walDir, segmentName(w.number))
 	f, err := w.d.cfg.FS.Create(path)
 	if err != nil {
 		return &ShardError{Path: path, Op: "create", Err: err}
 	}
 	w.file, w.cur, w.named = f, &segment{path: path}, false
+	w.frames, err = frame.NewWriter(f, walHeader(w.number))
 	w.number++
-	if w.frames, err = frame.NewWriter(f, frame.Header{Kind: walKind, Version: WALVersion}); err != nil {
+	if err != nil {
 		return &ShardError{Path: path, Op: "write", Err: err}
 	}
 	w.grow(frame.HeaderSize, 0)
@@ -190,7 +201,6 @@ func (w *wal) sync() error {
 		}
 		w.named = true
 	}
-	w.frames.Synced()
 	failpoint.Hit(failpoint.WALSynced)
 	w.mu.Lock()
 	w.syncs++
@@ -204,7 +214,14 @@ func (w *wal) sync() error {
 	}
 	failpoint.Hit(failpoint.WALAcked)
 	clear(w.batch)
-	w.batch, w.batched = w.batch[:0], 0
+	w.batch = w.batch[:0]
+	// From now on a reader knows that all of this was durable: damage to it is loud.
+	before := w.frames.Size()
+	if err := w.frames.Synced(); err != nil {
+		return &ShardError{Path: w.cur.path, Op: "write", Err: err}
+	}
+	w.grow(w.frames.Size()-before, 0)
+	w.batched = 0
 	if w.turning {
 		w.turning = false
 		w.endSegment()
@@ -222,20 +239,45 @@ func (w *wal) fail(err error) {
 	w.batch = nil
 }
 
-// endSegment closes the open segment. Its last commit deletes it.
+// endSegment ends the open segment. Its last commit deletes it.
 func (w *wal) endSegment() {
 	if w.file == nil {
 		return
 	}
-	_ = w.file.Close() // all that counts in it is synced
-	w.file = nil
+	w.ended, w.file = w.file, nil
 	w.mu.Lock()
 	w.cur.closed = true
 	empty := w.cur.pending == 0
 	w.mu.Unlock()
 	if empty {
+		_ = w.forget() // all that counts in it is in commits
 		w.remove(w.cur)
 	}
+}
+
+// seal makes the last mark of the segment before durable: where a segment follows, a
+// reader misses whatever is cut off.
+func (w *wal) seal() error {
+	if w.ended == nil {
+		return nil
+	}
+	if err := w.ended.Sync(); err != nil {
+		return &ShardError{Path: w.cur.path, Op: "sync", Err: err}
+	}
+	return w.forget()
+}
+
+// forget closes the segment before.
+func (w *wal) forget() error {
+	if w.ended == nil {
+		return nil
+	}
+	f := w.ended
+	w.ended = nil
+	if err := f.Close(); err != nil {
+		return &ShardError{Path: w.cur.path, Op: "close", Err: err}
+	}
+	return nil
 }
 
 // next asks for a new segment: a shard is being closed. The request may come when

@@ -46,7 +46,9 @@ func logOnly(tb testing.TB, dir string, samples []*tokenize.Sample) (bytes int64
 				tb.Fatal(err)
 			}
 			synced = w.Size()
-			w.Synced()
+			if err := w.Synced(); err != nil {
+				tb.Fatal(err)
+			}
 		}
 	}
 	if err := f.Close(); err != nil {

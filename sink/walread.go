@@ -39,8 +39,8 @@ type segmentPart struct {
 }
 
 // readSegment calls yield with each part of a segment, until its end or an error of
-// yield. last says that no segment was begun after it: only there can an end be
-// torn, for each is synced to its end before the next one.
+// yield. last says that no segment was begun after it: only there can an end be torn or
+// missing, for each is synced to its end, with a mark there, before the next one.
 func readSegment(fsys FS, dir, name string, last bool, yield func(segmentPart) error) (err error) {
 	f, err := fsys.Open(filepath.Join(dir, walDir, name))
 	if err != nil {
@@ -51,7 +51,8 @@ func readSegment(fsys FS, dir, name string, last bool, yield func(segmentPart) e
 	if err != nil {
 		return err
 	}
-	r, err := frame.NewReader(f, size, frame.Header{Kind: walKind, Version: WALVersion})
+	number, _ := segmentNumber(name)
+	r, err := frame.NewReader(f, size, walHeader(number))
 	if errors.Is(err, frame.ErrNewer) {
 		return fmt.Errorf("%s/%s: %w: %w", walDir, name, ErrNewer, err)
 	}
@@ -61,8 +62,8 @@ func readSegment(fsys FS, dir, name string, last bool, yield func(segmentPart) e
 	if err != nil {
 		return err
 	}
-	at := r.Offset()
-	return frame.Salvage(r, func(payload []byte, damage error) error {
+	at, damaged := r.Offset(), false
+	err = frame.Salvage(r, func(payload []byte, damage error) error {
 		part := segmentPart{payload: payload}
 		if damage == nil {
 			s, err := decodeSample(payload)
@@ -79,9 +80,13 @@ func readSegment(fsys FS, dir, name string, last bool, yield func(segmentPart) e
 		if t := part.torn; t != nil && !last {
 			part.torn, part.corrupt = nil, &frame.CorruptError{Offset: t.Offset, Bytes: t.Bytes, Err: errors.New("a later segment exists, so it was whole")}
 		}
-		at = r.Offset()
+		at, damaged = r.Offset(), part.corrupt != nil
 		return yield(part)
 	})
+	if err != nil || last || damaged || r.Ended() {
+		return err
+	}
+	return yield(segmentPart{corrupt: &frame.CorruptError{Offset: size, Err: errors.New("its end is missing: a later segment exists, so it was whole")}})
 }
 
 // corruptSegment is what Create and Verify say of damage in the write-ahead log.

@@ -30,19 +30,22 @@ func removeTemporary(dir string) error {
 }
 
 // write makes a segment of the state, durably.
-func (s *state) write(path string) error {
+func (s *state) write(path string, process int) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
 	if err != nil {
 		return err
 	}
 	buf := bufio.NewWriterSize(f, 1<<20)
-	w, err := frame.NewWriter(buf, header)
+	w, err := frame.NewWriter(buf, header(process))
 	if err == nil {
 		now := time.Now()
 		err = s.entries(func(e Entry, k id) error {
 			e.Time = now
 			return w.End(e.append(w.Begin(), k))
 		})
+	}
+	if err == nil {
+		err = w.Synced() // true before the file has its name
 	}
 	return errors.Join(err, buf.Flush(), f.Sync(), f.Close())
 }
@@ -63,7 +66,7 @@ func (j *Journal) compact(dir string, old []segment) error {
 	}
 	last := old[len(old)-1]
 	tmp := last.path + temporary
-	if err := j.left.write(tmp); err != nil {
+	if err := j.left.write(tmp, last.process); err != nil {
 		return err
 	}
 	if err := os.Rename(tmp, last.path); err != nil {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -40,10 +41,11 @@ func TestCutAtEveryByte(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	ends = append(ends, markEnds(body)...)
 	for cut := range len(body) + 1 {
 		m, whole := model{}, 0
 		for i, n := range notes {
-			if ends[i] <= int64(cut) {
+			if ends[i] <= int64(cut) { // ends has those of the notes first
 				m.add(n)
 				whole++
 			}
@@ -63,6 +65,65 @@ func TestCutAtEveryByte(t *testing.T) {
 		}
 		closed(t, j)
 	}
+}
+
+// markEnds is where the marks of syncs end.
+func markEnds(body []byte) (ends []int64) {
+	for at := 0; ; {
+		i := bytes.Index(body[at:], []byte("\xffRS\xfe"))
+		if i < 0 {
+			return ends
+		}
+		at += i + frame.Overhead
+		ends = append(ends, int64(at))
+	}
+}
+
+// The last notes of a process are vouched for as well, by the mark of the last sync: a
+// changed bit is loud wherever it is. A segment that bears the number of another process
+// is no journal of ours: what it says would be counted twice.
+func TestDamageAnywhereIsLoud(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	j := open(t, dir, journal.Config{})
+	for n := 1; n <= 3; n++ {
+		if err := j.Begin(collector.Attempt{Key: key(0, 0), N: n}, "a"); err != nil {
+			t.Fatal(err)
+		}
+		if err := j.End(key(0, 0), n, collector.ClassConnection, true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	closed(t, j)
+	path := filepath.Join(dir, "00000001.journal")
+	body, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	loud := func(what string) {
+		t.Helper()
+		_, err := journal.Open(dir, journal.Config{})
+		if _, ok := errors.AsType[*frame.CorruptError](err); !ok {
+			t.Fatalf("%s: Open = %v, want damage", what, err)
+		}
+	}
+	for bit := 0; bit < 8*len(body); bit += 11 {
+		flipped := bytes.Clone(body)
+		flipped[bit/8] ^= 1 << (bit % 8)
+		if at := len(body) - frame.Overhead; bit/8 >= at+4 && bit/8 < at+8 {
+			continue // the length of the last mark: as if it had not been written to its end
+		}
+		if err := os.WriteFile(path, flipped, 0o666); err != nil {
+			t.Fatal(err)
+		}
+		loud("bit " + strconv.Itoa(bit))
+	}
+	for name, b := range map[string][]byte{path: body, filepath.Join(dir, "00000003.journal"): body} {
+		if err := os.WriteFile(name, b, 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	loud("copied to another number")
 }
 
 // Damage to what was durable is loud, with file and offset; Salvage takes the rest,
@@ -216,7 +277,7 @@ func rewritten(t *testing.T, body []byte, change func(i int, payload []byte) []b
 		t.Fatal(err)
 	}
 	var buf bytes.Buffer
-	w, err := frame.NewWriter(&buf, h)
+	w, err := frame.NewWriter(&buf, r.Header())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -93,7 +93,7 @@ func Open(dir string, cfg Config) (_ *Journal, err error) {
 	if n := len(old); n > 0 {
 		j.found.Process = old[n-1].process + 1
 	}
-	if j.file, j.w, err = create(segmentAt(dir, j.found.Process).path); err != nil {
+	if j.file, j.w, err = create(segmentAt(dir, j.found.Process)); err != nil {
 		return nil, fmt.Errorf("journal: %w", err)
 	}
 	if err := syncDir(dir); err != nil {
@@ -104,12 +104,12 @@ func Open(dir string, cfg Config) (_ *Journal, err error) {
 }
 
 // create begins a file of frames.
-func create(path string) (*os.File, *frame.Writer, error) {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+func create(s segment) (*os.File, *frame.Writer, error) {
+	f, err := os.OpenFile(s.path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
 	if err != nil {
 		return nil, nil, err
 	}
-	w, err := frame.NewWriter(f, header)
+	w, err := frame.NewWriter(f, header(s.process))
 	if err != nil {
 		return nil, nil, errors.Join(err, f.Close())
 	}
@@ -240,7 +240,10 @@ func (j *Journal) sync() {
 		j.err = errors.Join(j.err, err)
 		return
 	}
-	j.w.SyncedTo(size)
+	// From now on a reader knows that all of this was durable: damage to it is loud.
+	if err := j.w.SyncedTo(size); err != nil {
+		j.err = errors.Join(j.err, err)
+	}
 }
 
 // Close syncs what was noted and closes the file. A journal into which nothing was

@@ -14,8 +14,10 @@ import (
 	"github.com/rollout-rl/rollout/sink/frame"
 )
 
-// header is that of every segment.
-var header = frame.Header{Kind: "journal", Version: 1}
+// header is that of the segment of a process.
+func header(process int) frame.Header {
+	return frame.Header{Kind: "journal", Version: 1, Number: uint64(process)}
+}
 
 const (
 	suffix     = ".journal"
@@ -106,7 +108,7 @@ func (s segment) read(yield func(e *Entry, k id, damage error) error) error {
 	if err != nil {
 		return fmt.Errorf("journal: %w", err)
 	}
-	r, err := frame.NewReader(f, info.Size(), header)
+	r, err := frame.NewReader(f, info.Size(), header(s.process))
 	if err != nil {
 		return fmt.Errorf("journal: %s: %w", s.path, err)
 	}

@@ -8,8 +8,9 @@ import (
 	"strings"
 )
 
-// Version is the version of the framing that this package writes.
-const Version = 1
+// Version is the version of the framing that this package writes. Version 2 added the
+// marks and the number of the file; version 1 is still read.
+const Version = 2
 
 // The sizes of what is not payload.
 const (
@@ -19,7 +20,9 @@ const (
 
 const (
 	magic   = "rollout\x1a"
-	mark    = "\xffRL\xfe" // no text holds it: it is not UTF-8
+	mark    = "\xffRL\xfe" // begins a frame; no text holds it: it is not UTF-8
+	synced  = "\xffRS\xfe" // begins a frame without payload: a mark of a sync
+	begins  = "\xffR"      // what both begin with
 	kindLen = 8
 )
 
@@ -35,6 +38,10 @@ type Header struct {
 	Kind string
 	// Version is that of the payloads, from 1.
 	Version uint16
+	// Number tells the file from others of its kind, from 1: a file that bears another
+	// number than its name is not where it was written. 0: it has none, or of NewReader:
+	// any will do.
+	Number uint64
 }
 
 // A TornError is a part of a file that was never durable: it was being written
@@ -48,15 +55,19 @@ func (e *TornError) Error() string {
 	return fmt.Sprintf("offset %d: %d bytes were not written to their end", e.Offset, e.Bytes)
 }
 
-// A CorruptError is a part of a file that was durable and is broken.
+// A CorruptError is a part of a file that was durable and is broken, or that no end of
+// a process or a machine leaves behind.
 type CorruptError struct {
 	// Offset is where it begins, Bytes how far it is to the next whole frame or to
-	// the end of the file.
+	// the end of the file; 0 where what should come there is missing.
 	Offset, Bytes int64
 	Err           error
 }
 
 func (e *CorruptError) Error() string {
+	if e.Bytes == 0 {
+		return fmt.Sprintf("offset %d: %v", e.Offset, e.Err)
+	}
 	return fmt.Sprintf("offset %d: %d bytes are damaged: %v", e.Offset, e.Bytes, e.Err)
 }
 
@@ -71,7 +82,7 @@ func appendHeader(dst []byte, h Header) []byte {
 	dst = append(dst, make([]byte, kindLen-len(h.Kind))...)
 	dst = binary.LittleEndian.AppendUint16(dst, Version)
 	dst = binary.LittleEndian.AppendUint16(dst, h.Version)
-	dst = append(dst, make([]byte, 8)...)
+	dst = binary.LittleEndian.AppendUint64(dst, h.Number)
 	return binary.LittleEndian.AppendUint32(dst, crc32.Checksum(dst[at:], castagnoli))
 }
 
@@ -88,6 +99,7 @@ func parseHeader(b []byte) (h Header, framing uint16, err error) {
 	}
 	h.Kind = strings.TrimRight(string(b[8:8+kindLen]), "\x00")
 	h.Version = binary.LittleEndian.Uint16(b[18:])
+	h.Number = binary.LittleEndian.Uint64(b[20:])
 	return h, binary.LittleEndian.Uint16(b[16:]), nil
 }
 

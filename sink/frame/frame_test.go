@@ -20,24 +20,43 @@ var header = frame.Header{Kind: "test", Version: 3}
 // the offset of each frame.
 func file(tb testing.TB, batches ...[]string) (body []byte, at []int64) {
 	tb.Helper()
+	body, at, _ = marked(tb, true, batches...)
+	return body, at
+}
+
+// marked is file with the offsets of the marks. Without synced the last batch has no
+// sync.
+func marked(tb testing.TB, synced bool, batches ...[]string) (body []byte, at, marks []int64) {
+	tb.Helper()
 	var buf bytes.Buffer
 	w, err := frame.NewWriter(&buf, header)
 	if err != nil {
 		tb.Fatal(err)
 	}
-	for _, batch := range batches {
+	for i, batch := range batches {
 		for _, payload := range batch {
 			at = append(at, w.Size())
 			if err := w.Write([]byte(payload)); err != nil {
 				tb.Fatal(err)
 			}
 		}
-		w.Synced()
+		if i+1 == len(batches) && !synced {
+			break
+		}
+		for range 2 { // the second has nothing to say
+			before := w.Size()
+			if err := w.Synced(); err != nil {
+				tb.Fatal(err)
+			}
+			if w.Size() > before {
+				marks = append(marks, before)
+			}
+		}
 	}
 	if w.Size() != int64(buf.Len()) {
 		tb.Errorf("Size() = %d, the file has %d bytes", w.Size(), buf.Len())
 	}
-	return buf.Bytes(), at
+	return buf.Bytes(), at, marks
 }
 
 // read returns everything that a reader says of a file: payloads, and damage in
@@ -48,7 +67,7 @@ func read(tb testing.TB, body []byte) (payloads []string, damage []error) {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	at := int64(0)
+	at, marks := int64(0), 0
 	if len(body) > 0 {
 		at = frame.HeaderSize
 	}
@@ -56,9 +75,15 @@ func read(tb testing.TB, body []byte) (payloads []string, damage []error) {
 		if err == nil {
 			payloads = append(payloads, string(payload))
 			at += frame.Overhead + int64(len(payload))
+			for ; at < r.Offset(); at += frame.Overhead {
+				marks++
+			}
 			return nil
 		}
 		from, n := extent(tb, err)
+		for ; from > at && from != 0; at += frame.Overhead {
+			marks++
+		}
 		if from != 0 && from != at || n < 1 {
 			tb.Errorf("damage %v, after %d bytes", err, at)
 		}
@@ -69,8 +94,11 @@ func read(tb testing.TB, body []byte) (payloads []string, damage []error) {
 	if err != nil {
 		tb.Error(err)
 	}
-	if at != int64(len(body)) {
-		tb.Errorf("frames and damage cover %d bytes of %d", at, len(body))
+	for ; at < r.Offset(); at += frame.Overhead {
+		marks++
+	}
+	if at != int64(len(body)) || marks > bytes.Count(body, []byte("\xffRS\xfe")) {
+		tb.Errorf("frames, damage and %d marks cover %d bytes of %d", marks, at, len(body))
 	}
 	return payloads, damage
 }
@@ -118,15 +146,12 @@ func TestReadBack(t *testing.T) {
 func TestCutAtEveryByte(t *testing.T) {
 	t.Parallel()
 	batches := contents(t)
-	body, at := file(t, batches...)
+	body, at, marks := marked(t, true, batches...)
+	ends := slices.Sorted(slices.Values(slices.Concat(at, marks)))
 	for cut := range body {
 		whole := 0
 		for i := range at {
-			end := int64(len(body))
-			if i+1 < len(at) {
-				end = at[i+1]
-			}
-			if int64(cut) >= end {
+			if end := at[i] + frame.Overhead + int64(len(flat(batches)[i])); int64(cut) >= end {
 				whole++
 			}
 		}
@@ -134,44 +159,174 @@ func TestCutAtEveryByte(t *testing.T) {
 		if !slices.Equal(got, flat(batches)[:whole]) {
 			t.Errorf("cut at %d: %d payloads, want %d", cut, len(got), whole)
 		}
-		clean := cut == 0 || cut == frame.HeaderSize || slices.Contains(at, int64(cut))
+		clean := cut == 0 || cut == frame.HeaderSize || slices.Contains(ends, int64(cut))
 		if clean != (len(damage) == 0) || len(damage) > 1 || len(damage) == 1 && !isTorn(damage[0]) {
 			t.Errorf("cut at %d: damage %v, clean is %t", cut, damage, clean)
 		}
 	}
 }
 
-// TestFlipEveryBit: whatever bit turns, its frame is not read, all others are, and
-// it is loud exactly if a later sync vouches for it.
+// TestFlipEveryBit: whatever bit turns, its frame is not read, all others are, and it is
+// loud, also where no sync vouches for it: a stop changes no bit. Only a length that
+// leads beyond the end of such a frame is the word of a write that was cut short.
 func TestFlipEveryBit(t *testing.T) {
 	t.Parallel()
 	batches := contents(t)
-	body, at := file(t, batches...)
 	all := flat(batches)
-	for bit := range len(body) * 8 {
-		flipped := bytes.Clone(body)
-		flipped[bit/8] ^= 1 << (bit % 8)
-		hit := -1 // the header
-		for i := range at {
-			if int64(bit/8) >= at[i] {
-				hit = i
+	for _, synced := range []bool{true, false} {
+		body, at, marks := marked(t, synced, batches...)
+		for bit := range len(body) * 8 {
+			flipped := bytes.Clone(body)
+			flipped[bit/8] ^= 1 << (bit % 8)
+			hit, offset := -1, int64(0) // the header
+			for i := range at {
+				if int64(bit/8) >= at[i] {
+					hit, offset = i, at[i]
+				}
+			}
+			want := slices.Clone(all)
+			for _, m := range marks {
+				if int64(bit/8) >= m && int64(bit/8) < m+frame.Overhead {
+					hit, offset = -1, m
+				}
+			}
+			if hit >= 0 {
+				want = slices.Delete(want, hit, hit+1)
+			}
+			length := offset > 0 && int64(bit/8) >= offset+4 && int64(bit/8) < offset+8
+			vouched := len(marks) > 0 && offset < marks[len(marks)-1]
+			mayTear := length && !vouched && (hit == len(all)-1 || hit < 0)
+			got, damage := read(t, flipped)
+			if !slices.Equal(got, want) {
+				t.Fatalf("bit %d of frame %d: read %q, want %q", bit, hit, got, want)
+			}
+			if len(damage) != 1 || isTorn(damage[0]) && !mayTear {
+				t.Fatalf("bit %d of frame %d, synced %t: damage %v, want one that is loud", bit, hit, synced, damage)
+			}
+			if from, _ := extent(t, damage[0]); from != offset {
+				t.Fatalf("bit %d of frame %d: damage at %d, want %d", bit, hit, from, offset)
 			}
 		}
-		want, offset := slices.Clone(all), int64(0)
-		if hit >= 0 {
-			want, offset = slices.Delete(want, hit, hit+1), at[hit]
+	}
+}
+
+// What is appended, and was not begun by us, is nothing that a stop leaves.
+func TestJunkBehind(t *testing.T) {
+	t.Parallel()
+	batches := contents(t)
+	body, _ := file(t, batches...)
+	for _, junk := range []string{"x", "\xffR?", "hello, world: this is no frame", "\xffRL\xfe but no frame, and longer than one"} {
+		got, damage := read(t, append(bytes.Clone(body), junk...))
+		if !slices.Equal(got, flat(batches)) || len(damage) != 1 || isTorn(damage[0]) && !strings.HasPrefix(junk, "\xffRL\xfe") {
+			t.Errorf("%q behind: %d payloads, damage %v", junk, len(got), damage)
 		}
-		last := hit >= len(all)-len(batches[len(batches)-1]) // its batch
-		got, damage := read(t, flipped)
-		if !slices.Equal(got, want) {
-			t.Fatalf("bit %d of frame %d: read %q, want %q", bit, hit, got, want)
+	}
+}
+
+// A power cut may take a whole sector of what was not synced, and keep what is behind
+// it. It may not do so to what was synced.
+func TestSectorsNotWritten(t *testing.T) {
+	t.Parallel()
+	long := []string{strings.Repeat("a", 700), strings.Repeat("b", 2000), strings.Repeat("c", 90)}
+	body, at, _ := marked(t, false, []string{"first"}, long)
+	for sector := 0; sector*512 < len(body); sector++ {
+		lost := bytes.Clone(body)
+		from := max(sector*512, int(at[1]))
+		clear(lost[from:min((sector+1)*512, len(lost))])
+		got, damage := read(t, lost)
+		if len(damage) == 0 || len(got)+2 < 4-len(damage) || got[0] != "first" {
+			t.Errorf("sector %d: %d payloads, damage %v", sector, len(got), damage)
 		}
-		if len(damage) != 1 || isTorn(damage[0]) != last {
-			t.Fatalf("bit %d of frame %d: damage %v, want one, torn is %t", bit, hit, damage, last)
+		for _, d := range damage {
+			if !isTorn(d) {
+				t.Errorf("sector %d: %v, want torn", sector, d)
+			}
 		}
-		if from, _ := extent(t, damage[0]); from != offset {
-			t.Fatalf("bit %d of frame %d: damage at %d, want %d", bit, hit, from, offset)
+	}
+	body, _, _ = marked(t, true, []string{"first"}, long)
+	clear(body[1024:1536])
+	if _, damage := read(t, body); len(damage) != 1 || isTorn(damage[0]) {
+		t.Errorf("a sector of what was synced: damage %v, want one that is loud", damage)
+	}
+}
+
+// A file under the name of another says so, and its frames can be had all the same.
+func TestNumber(t *testing.T) {
+	t.Parallel()
+	numbered := frame.Header{Kind: "test", Version: 3, Number: 7}
+	var buf bytes.Buffer
+	w, err := frame.NewWriter(&buf, numbered)
+	if err == nil {
+		err = errors.Join(w.Write([]byte("a")), w.Synced())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []uint64{0, 7, 8} {
+		r, err := frame.NewReader(bytes.NewReader(buf.Bytes()), int64(buf.Len()), frame.Header{Kind: "test", Version: 3, Number: want})
+		if err != nil || r.Header() != numbered {
+			t.Fatalf("%+v, %v", r.Header(), err)
 		}
+		n, damage := 0, error(nil)
+		if err := frame.Salvage(r, func(_ []byte, err error) error {
+			if err != nil {
+				damage = err
+			} else {
+				n++
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		_, loud := errors.AsType[*frame.CorruptError](damage)
+		if n != 1 || loud != (want == 8) || !r.Ended() {
+			t.Errorf("read as number %d: %d frames, %v, ended %t", want, n, damage, r.Ended())
+		}
+	}
+}
+
+// Ended is true of a file that a mark closes, and of no other.
+func TestEnded(t *testing.T) {
+	t.Parallel()
+	batches := contents(t)
+	body, _, marks := marked(t, true, batches...)
+	for cut := range len(body) + 1 {
+		r, err := frame.NewReader(bytes.NewReader(body[:cut]), int64(cut), header)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := frame.Salvage(r, func([]byte, error) error { return nil }); err != nil {
+			t.Fatal(err)
+		}
+		want := slices.Contains(marks, int64(cut-frame.Overhead))
+		if r.Ended() != want {
+			t.Errorf("cut at %d: Ended is %t, want %t", cut, r.Ended(), want)
+		}
+	}
+}
+
+// old is the file as version 1 of the framing wrote it: without marks and number.
+func old(tb testing.TB, payloads ...string) []byte {
+	tb.Helper()
+	body, _, _ := marked(tb, false, payloads)
+	binary.LittleEndian.PutUint16(body[16:], 1)
+	binary.LittleEndian.PutUint32(body[28:], crc32.Checksum(body[:28], crc32.MakeTable(crc32.Castagnoli)))
+	return body
+}
+
+func TestVersionOneIsRead(t *testing.T) {
+	t.Parallel()
+	body := old(t, "a", "b")
+	got, damage := read(t, body)
+	if !slices.Equal(got, []string{"a", "b"}) || len(damage) > 0 {
+		t.Errorf("read %q, damage %v", got, damage)
+	}
+	r, err := frame.NewReader(bytes.NewReader(body), int64(len(body)), frame.Header{Kind: "test", Version: 3, Number: 5})
+	if err == nil {
+		err = frame.Salvage(r, func(_ []byte, err error) error { return err })
+	}
+	if err != nil || !r.Ended() {
+		t.Errorf("as number 5: %v, ended %t", err, r.Ended())
 	}
 }
 
@@ -188,7 +343,7 @@ func TestZeroTail(t *testing.T) {
 		}
 	}
 	zeroed := bytes.Clone(body)
-	clear(zeroed[at[len(at)-1]+3:])
+	clear(zeroed[at[len(at)-1]:]) // the mark as well
 	got, damage := read(t, zeroed)
 	if len(got) != len(at)-1 || len(damage) != 1 || !isTorn(damage[0]) {
 		t.Errorf("zeros instead of the last frame: %d payloads, damage %v", len(got), damage)
@@ -198,7 +353,7 @@ func TestZeroTail(t *testing.T) {
 // Before the first sync nothing vouches for the header either.
 func TestHeaderTorn(t *testing.T) {
 	t.Parallel()
-	body, _ := file(t, []string{"a", "b"})
+	body, _, _ := marked(t, false, []string{"a", "b"})
 	clear(body[:frame.HeaderSize])
 	got, damage := read(t, body)
 	if !slices.Equal(got, []string{"a", "b"}) || len(damage) != 1 || !isTorn(damage[0]) {
@@ -220,7 +375,7 @@ func TestRefused(t *testing.T) {
 		text string
 	}{
 		{"newer kind", body, frame.Header{Kind: "test", Version: 2}, frame.ErrNewer, "version 3"},
-		{"newer framing", framing, header, frame.ErrNewer, "framing of version 2"},
+		{"newer framing", framing, header, frame.ErrNewer, "framing of version 3"},
 		{"another kind", body, frame.Header{Kind: "journal", Version: 3}, nil, `kind "test", want "journal"`},
 	} {
 		_, err := frame.NewReader(bytes.NewReader(tt.body), int64(len(tt.body)), tt.want)
@@ -319,7 +474,9 @@ func TestGateAllocs(t *testing.T) {
 		if err := w.Write(payload); err != nil {
 			t.Fatal(err)
 		}
-		w.Synced()
+		if err := w.Synced(); err != nil {
+			t.Fatal(err)
+		}
 	}); n > 0 {
 		t.Errorf("%.1f allocations per frame written, want 0", n)
 	}

@@ -11,6 +11,9 @@ import (
 // window is how much a Reader reads at once.
 const window = 64 << 10
 
+// sector is the least that a disk writes as a whole.
+const sector = 512
+
 // A Reader reads the frames of a file.
 type Reader struct {
 	r    io.ReaderAt
@@ -22,7 +25,10 @@ type Reader struct {
 	base int64
 	sums summer
 
-	broken  error // what is wrong with the header, until Next told it
+	framing uint16        // the version; 0: not known
+	broken  error         // what is wrong with the header, until Next told it
+	other   *CorruptError // the file is another one, until Next told it
+	ended   bool          // the last frame so far is a mark for all before it
 	scanned bool
 	durable int64 // once scanned: what the whole frames vouch for
 }
@@ -51,8 +57,11 @@ func NewReader(r io.ReaderAt, size int64, want Header) (*Reader, error) {
 	case h.Version > want.Version:
 		return nil, fmt.Errorf("%s of version %d, this program knows %d; use a newer one: %w", h.Kind, h.Version, want.Version, ErrNewer)
 	}
-	f.h = h
+	f.h, f.framing = h, framing
 	f.at = HeaderSize
+	if want.Number != 0 && framing > 1 && h.Number != want.Number {
+		f.other = &CorruptError{Bytes: HeaderSize, Err: fmt.Errorf("it was written as number %d, and has the name of number %d", h.Number, want.Number)}
+	}
 	return f, nil
 }
 
@@ -63,30 +72,45 @@ func (f *Reader) Header() Header { return f.h }
 // Offset is where the next frame begins.
 func (f *Reader) Offset() int64 { return f.at }
 
+// Ended reports, once Next returned io.EOF, whether the file ends with a mark that says
+// that all before it is durable. It is true of framing 1, which has no marks.
+func (f *Reader) Ended() bool { return f.ended || f.framing == 1 }
+
 // Next returns the payload of the next frame, valid until the next call. At the
-// end it returns io.EOF.
+// end it returns io.EOF. Marks are passed over.
 //
-// A *TornError and a *CorruptError stand for bytes that are not a whole frame. The
-// Reader is past them then: calling Next again goes on with the next whole frame,
-// wherever that is. Any other error says that the file could not be read.
+// A *TornError and a *CorruptError stand for bytes that are not a whole frame, or for a
+// file that is not the one that it should be. The Reader is past them then: calling
+// Next again goes on with the next whole frame, wherever that is. Any other error says
+// that the file could not be read.
 func (f *Reader) Next() ([]byte, error) {
 	if f.broken != nil {
 		err := f.broken
 		f.broken = nil
 		return nil, f.damage(err)
 	}
-	if f.at == f.size {
-		return nil, io.EOF
-	}
-	payload, _, err := f.parse(f.at)
-	if isDamage(err) {
-		return nil, f.damage(err)
-	}
-	if err != nil {
+	if f.other != nil {
+		err := f.other
+		f.other = nil
 		return nil, err
 	}
-	f.at += Overhead + int64(len(payload))
-	return payload, nil
+	for f.at < f.size {
+		at := f.at
+		p, err := f.parse(at)
+		if isDamage(err) {
+			f.ended = false
+			return nil, f.damage(err)
+		}
+		if err != nil {
+			return nil, err
+		}
+		f.at += Overhead + int64(len(p.payload))
+		f.ended = p.mark && p.synced == at
+		if !p.mark {
+			return p.payload, nil
+		}
+	}
+	return nil, io.EOF
 }
 
 // damage passes over what lies at the Reader's offset and is no frame, and returns
@@ -103,10 +127,47 @@ func (f *Reader) damage(why error) error {
 		}
 	}
 	f.at = next
-	if f.durable > from {
-		return &CorruptError{Offset: from, Bytes: next - from, Err: why}
+	if f.durable <= from {
+		torn, err := f.unwritten(from, next, why)
+		if err != nil {
+			return err
+		}
+		if torn {
+			return &TornError{Offset: from, Bytes: next - from}
+		}
 	}
-	return &TornError{Offset: from, Bytes: next - from}
+	return &CorruptError{Offset: from, Bytes: next - from, Err: why}
+}
+
+// unwritten reports whether a part that nobody vouches for is what a process or a
+// machine leaves that stopped while it was written: the file ends within a frame, or a
+// sector is zeros because it never came to the disk. A disk keeps a sector or does not;
+// it changes none of its bytes.
+func (f *Reader) unwritten(from, next int64, why error) (bool, error) {
+	if next == f.size && errors.Is(why, errShort) {
+		n := min(int64(len(mark)), next-from)
+		b, err := f.bytes(from, n)
+		if err != nil {
+			return false, err
+		}
+		for _, begin := range []string{mark, synced, magic} {
+			if string(b[:n]) == begin[:n] && (begin == magic) == (from == 0) {
+				return true, nil
+			}
+		}
+	}
+	for at := from; at < next; {
+		end := min((at/sector+1)*sector, next)
+		b, err := f.bytes(at, end-at)
+		if err != nil {
+			return false, err
+		}
+		if len(bytes.TrimLeft(b[:end-at], "\x00")) == 0 {
+			return true, nil
+		}
+		at = end
+	}
+	return false, nil
 }
 
 // find returns the offset of the first whole frame at or after from, or the size.
@@ -116,13 +177,13 @@ func (f *Reader) find(from int64) (int64, error) {
 		if err != nil {
 			return 0, err
 		}
-		i := bytes.Index(b, []byte(mark))
+		i := bytes.Index(b, []byte(begins))
 		if i < 0 {
-			from += int64(len(b) - len(mark) + 1)
+			from += int64(len(b) - len(begins) + 1)
 			continue
 		}
 		from += int64(i)
-		_, _, err = f.parse(from)
+		_, err = f.parse(from)
 		if err == nil {
 			return from, nil
 		}
@@ -138,11 +199,11 @@ func (f *Reader) find(from int64) (int64, error) {
 func (f *Reader) scan(from int64) error {
 	f.scanned = true
 	for from < f.size {
-		payload, synced, err := f.parse(from)
+		p, err := f.parse(from)
 		switch {
 		case err == nil:
-			f.durable = max(f.durable, synced)
-			from += Overhead + int64(len(payload))
+			f.durable = max(f.durable, p.synced)
+			from += Overhead + int64(len(p.payload))
 		case isDamage(err):
 			if from, err = f.find(from + 1); err != nil {
 				return err
@@ -154,36 +215,50 @@ func (f *Reader) scan(from int64) error {
 	return nil
 }
 
+// parsed is a whole frame.
+type parsed struct {
+	payload []byte
+	synced  int64
+	mark    bool // it has no payload, and says only what is durable
+}
+
 // parse returns the frame at an offset.
-func (f *Reader) parse(at int64) (payload []byte, synced int64, err error) {
+func (f *Reader) parse(at int64) (p parsed, err error) {
 	if f.size-at < Overhead {
-		return nil, 0, errShort
+		return p, errShort
 	}
 	b, err := f.bytes(at, Overhead)
 	if err != nil {
-		return nil, 0, err
-	}
-	if string(b[:len(mark)]) != mark {
-		return nil, 0, errMark
+		return p, err
 	}
 	n := int64(binary.LittleEndian.Uint32(b[4:]))
+	switch string(b[:len(mark)]) {
+	case mark:
+	case synced:
+		if p.mark = true; n > 0 {
+			return p, errMark
+		}
+	default:
+		return p, errMark
+	}
 	if n > f.size-at-Overhead {
-		return nil, 0, errShort
+		return p, errShort
 	}
 	// Before the payload is read: a length that is wrong must not cost its memory,
 	// and no frame vouches for what follows it.
 	vouched := binary.LittleEndian.Uint64(b[8:])
 	if vouched > uint64(at) {
-		return nil, 0, errSum
+		return p, errSum
 	}
 	if b, err = f.bytes(at, Overhead+n); err != nil {
-		return nil, 0, err
+		return p, err
 	}
 	b = b[:Overhead+n]
 	if binary.LittleEndian.Uint32(b[16:]) != f.sums.sum(at, b[:16], b[Overhead:]) {
-		return nil, 0, errSum
+		return p, errSum
 	}
-	return b[Overhead:], int64(vouched), nil
+	p.payload, p.synced = b[Overhead:], int64(vouched)
+	return p, nil
 }
 
 // bytes returns at least n bytes from an offset on, which the file must have. They

@@ -10,12 +10,13 @@ import (
 // A Writer appends frames to a file. Each is written as a whole, by one Write.
 // When they become durable is the caller's to decide, and to tell with Synced.
 type Writer struct {
-	w      io.Writer
-	size   int64
-	synced int64
-	buf    []byte
-	sums   summer
-	err    error // the first; the file's end is unknown from then on
+	w       io.Writer
+	size    int64
+	synced  int64 // what is durable
+	vouched int64 // up to where a mark, or nothing but marks, says so
+	buf     []byte
+	sums    summer
+	err     error // the first; the file's end is unknown from then on
 }
 
 // keepBuffer is the largest buffer that a Writer keeps from frame to frame.
@@ -58,10 +59,15 @@ func (w *Writer) End(buf []byte) error {
 	if uint64(len(payload)) > math.MaxUint32 {
 		return fmt.Errorf("frame: a payload of %d bytes: must be < 4 GiB", len(payload))
 	}
-	copy(buf, mark)
-	binary.LittleEndian.PutUint32(buf[4:], uint32(len(payload)))
+	return w.seal(mark, buf)
+}
+
+// seal fills in what stands before the payload, and writes the frame.
+func (w *Writer) seal(begin string, buf []byte) error {
+	copy(buf, begin)
+	binary.LittleEndian.PutUint32(buf[4:], uint32(len(buf)-Overhead))
 	binary.LittleEndian.PutUint64(buf[8:], uint64(w.synced))
-	binary.LittleEndian.PutUint32(buf[16:], w.sums.sum(w.size, buf[:16], payload))
+	binary.LittleEndian.PutUint32(buf[16:], w.sums.sum(w.size, buf[:16], buf[Overhead:]))
 	return w.write(buf)
 }
 
@@ -78,13 +84,24 @@ func (w *Writer) write(b []byte) error {
 	return err
 }
 
-// Synced says that all that was written so far is durable now. The frames that
-// follow vouch for it.
-func (w *Writer) Synced() { w.SyncedTo(w.size) }
+// Synced says that all that was written so far is durable now. It writes a mark that
+// says so, for the frames before it; the mark itself need not be durable.
+func (w *Writer) Synced() error { return w.SyncedTo(w.size) }
 
 // SyncedTo says that the first size bytes are durable now, where more were written
 // while they were synced.
-func (w *Writer) SyncedTo(size int64) { w.synced = max(w.synced, min(size, w.size)) }
+func (w *Writer) SyncedTo(size int64) error {
+	w.synced = max(w.synced, min(size, w.size))
+	if w.synced <= max(w.vouched, HeaderSize) {
+		return w.err // there is no new frame to vouch for
+	}
+	all := w.synced == w.size
+	err := w.seal(synced, w.Begin())
+	if w.vouched = w.synced; all {
+		w.vouched = w.size
+	}
+	return err
+}
 
 // Size is the length of the file.
 func (w *Writer) Size() int64 { return w.size }
