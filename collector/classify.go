@@ -214,7 +214,7 @@ func ClassOf(r tokenize.Reason) Class {
 	switch r {
 	case tokenize.ReasonNone:
 		return ClassInternal // a row that breaks an invariant is a fault of ours
-	case tokenize.ReasonNoPrompt, tokenize.ReasonCompacted, tokenize.ReasonGrade:
+	case tokenize.ReasonNoPrompt, tokenize.ReasonCompacted, tokenize.ReasonGrade, tokenize.ReasonToolOrder:
 		return ClassNoPrompt
 	case tokenize.ReasonNoTurns:
 		return ClassNoTurns

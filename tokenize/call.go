@@ -75,7 +75,7 @@ type Grade uint8
 const (
 	Exact         Grade = iota // the engine's own prompt ids are known
 	CountVerified              // rebuilt, and every length agrees with the server's count
-	Unverified                 // nothing could be checked
+	Unverified                 // not proven: nothing could be checked, or not all that must be
 	Quarantined                // a check failed or the prompt is unknown: never data
 )
 
@@ -96,4 +96,5 @@ const (
 	ReasonDrift                 // drift, and the configuration says reject
 	ReasonNoTurns               // the server answered without turns
 	ReasonGrade                 // a row is proven less well than the run requires
+	ReasonToolOrder             // nothing shows in which order the model was given its tools
 )

@@ -54,8 +54,10 @@
 // # How well a context is proven
 //
 //	Exact          the engine's own prompt ids: SourceTurns, SourceTap
-//	CountVerified  rebuilt, and every length agrees with the server's count
-//	Unverified     nothing could be checked: SourceLiteral
+//	CountVerified  rebuilt, every length agrees with the server's count, and what keeps
+//	               the length is bound to the request
+//	Unverified     nothing could be checked: SourceLiteral; or rebuilt with the right
+//	               length, and not bound to the request
 //	Quarantined    a check failed or the prompt is unknown: never data
 //
 // A row has the worst grade of its calls.

@@ -11,7 +11,7 @@ var (
 	roleWords       = [...]string{"prompt", "assistant", "tool", "user"}
 	sourceWords     = [...]string{"none", "turns", "tap", "stored", "trace", "literal"}
 	gradeWords      = [...]string{"exact", "count_verified", "unverified", "quarantined"}
-	reasonWords     = [...]string{"", "no_prompt", "count_mismatch", "length_mismatch", "id_mismatch", "no_logprobs", "hole", "compacted", "vocab", "drift", "no_turns", "grade"}
+	reasonWords     = [...]string{"", "no_prompt", "count_mismatch", "length_mismatch", "id_mismatch", "no_logprobs", "hole", "compacted", "vocab", "drift", "no_turns", "grade", "tool_order"}
 	divergenceWords = [...]string{"", "prompt", "context", "earlier_output", "last_output", "proper_prefix", "after_lost"}
 	driftWords      = [...]string{"fork", "realign", "reject"}
 	flagWords       = [...]string{"cut", "client_tool_context", "censored", "surplus_logprobs", "realigned", "reattached", "length"}

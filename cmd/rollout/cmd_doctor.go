@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -333,10 +334,27 @@ func (d *doctor) answered(ctx context.Context, reply *collector.Reply, took time
 	for i := range examined {
 		d.examined(i, &examined[i])
 	}
+	if i := slices.IndexFunc(examined, func(x prompt.Examined) bool { return doubted(&x) }); i >= 0 {
+		state := stateBad
+		if d.config.Tokens.Require == "any" {
+			state = stateHint
+		}
+		hint := ""
+		if examined[i].Reason == tokenize.ReasonToolOrder {
+			hint = prompt.ToolOrderHint
+		}
+		d.tell(state, "proof", examined[i].Doubt, nil, hint)
+	}
 	if by := sameDifference(examined); by != 0 {
 		d.tell(stateHint, "prompts", fmt.Sprintf("every call differs by the same %+d tokens", by), nil,
 			"the difference is in what all prompts share: the preamble, the tools, or what opens the model's turn")
 	}
+}
+
+// doubted reports whether neither what the turn holds nor its own trace gives the
+// prompt of a call, and what is stored does not count as proven.
+func doubted(x *prompt.Examined) bool {
+	return x.Doubt != "" && len(x.PromptIDs) == 0 && (x.Unlike != "" || x.Trace.Err != nil || int64(len(x.Trace.IDs)) != x.Counted)
 }
 
 // sameDifference is by how many tokens the stored prompts differ from the server's

@@ -103,7 +103,7 @@ func defaultConfig() *config {
 	c.Agent.MaxRounds = 64
 	c.Tasks.Samples = 1
 	c.Tokens.Prompts = "auto"
-	c.Tokens.Require = "any"
+	c.Tokens.Require = "auto"
 	c.Tokens.Drift = "fork"
 	c.Tokens.RealignMax = 32
 	c.Reward.Kind = "none"
@@ -204,8 +204,8 @@ func (c *config) settings(getenv func(string) string) []*setting {
 			"the folder with the model's tokenizer and chat template"),
 		boolSetting("tokens.experimental", &c.Tokens.Experimental).with("experimental", "",
 			"take tokenizers whose vocabulary has not been compared with the reference"),
-		enumSetting("tokens.require", &c.Tokens.Require, "any", "count_verified", "exact").with("require", "GRADE",
-			"the least grade that is written as data: any, count_verified, exact"),
+		enumSetting("tokens.require", &c.Tokens.Require, "auto", "any", "count_verified", "exact").with("require", "GRADE",
+			"the least grade that is written as data: auto, any, count_verified, exact; auto: count_verified, and what --prompts literal gives"),
 		enumSetting("tokens.drift", &c.Tokens.Drift, "fork", "realign", "reject").with("drift", "",
 			"what to do when the server rewrote the history"),
 		intSetting("tokens.realign_max", &c.Tokens.RealignMax, 1).with("", "",
@@ -282,7 +282,7 @@ func (c *config) check(where func(key string) string) complaints {
 	if (c.Server.ClientCert == "") != (c.Server.ClientKey == "") {
 		complain("server.client_cert", "goes with server.client_key: give both or neither")
 	}
-	if least, ok := gradeOf[c.Tokens.Prompts]; ok && least > requireOf[c.Tokens.Require] {
+	if least, ok := gradeOf[c.Tokens.Prompts]; ok && least > c.require() {
 		complain("tokens.require", "tokens.prompts %s gives %s at best", c.Tokens.Prompts, least)
 	}
 	if c.Reward.Kind == "regex" {
@@ -306,9 +306,16 @@ var gradeOf = map[string]tokenize.Grade{
 	"turns": tokenize.Exact, "stored": tokenize.CountVerified, "trace": tokenize.CountVerified, "literal": tokenize.Unverified,
 }
 
-// requireOf is the worst grade that each word of tokens.require admits.
-var requireOf = map[string]tokenize.Grade{
-	"any": tokenize.Unverified, "count_verified": tokenize.CountVerified, "exact": tokenize.Exact,
+// require is the worst grade that tokens.require admits. Only who says any, or forces
+// a source that proves nothing, gets rows that are not proven.
+func (c *config) require() tokenize.Grade {
+	switch {
+	case c.Tokens.Require == "exact":
+		return tokenize.Exact
+	case c.Tokens.Require == "any", c.Tokens.Require == "auto" && c.Tokens.Prompts == "literal":
+		return tokenize.Unverified
+	}
+	return tokenize.CountVerified
 }
 
 // checkComplete returns what a run needs and was not given.

@@ -53,7 +53,7 @@ func diagnose(x *prompt.Examined, tok *bpe.Tokenizer) verdict {
 		return diagnoseIDs(x, ours, tok)
 	}
 	if x.Stored.Err == nil && x.Trace.Err == nil && x.Stored.Text != x.Trace.Text {
-		return verdict{"server", append([]string{"it showed the model other messages than it stored; the trace has them" + counts(x.Trace, x.Counted)},
+		return verdict{"server", append([]string{"it showed the model other messages than it stored; the trace has them" + counts(x)},
 			firstPiece("trace", x.Trace.Text, "stored", x.Stored.Text)...)}
 	}
 	detail := []string{
@@ -92,12 +92,15 @@ func diagnoseIDs(x *prompt.Examined, ours prompt.Rebuilt, tok *bpe.Tokenizer) ve
 	return verdict{"template", append([]string{"the rendered texts differ"}, pieces...)}
 }
 
-// counts says whether a rebuilt prompt has the server's count.
-func counts(r prompt.Rebuilt, counted int64) string {
-	if int64(len(r.IDs)) == counted {
-		return ", and its count agrees: auto takes it"
+// counts says whether the prompt that the trace gives has the server's count.
+func counts(x *prompt.Examined) string {
+	switch {
+	case int64(len(x.Trace.IDs)) != x.Counted:
+		return fmt.Sprintf(", and its count is another too: %d, the server counted %d", len(x.Trace.IDs), x.Counted)
+	case x.Unlike != "":
+		return ", and its count agrees, but " + x.Unlike
 	}
-	return fmt.Sprintf(", and its count is another too: %d, the server counted %d", len(r.IDs), counted)
+	return ", and its count agrees: auto takes it"
 }
 
 func firstUndecodable(tok *bpe.Tokenizer, ids []int32) int {

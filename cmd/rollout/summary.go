@@ -388,6 +388,9 @@ func (s *summary) hints(c *config, stats collector.Stats, busy float64) []string
 	if n := s.Reasons[tokenize.ReasonCompacted.String()]; n > 0 {
 		out = append(out, fmt.Sprintf("%d calls followed a compaction and cannot be known; a larger agent.context_window avoids it", n))
 	}
+	if n := s.Reasons[tokenize.ReasonToolOrder.String()]; n > 0 {
+		out = append(out, fmt.Sprintf("of %d prompts nothing shows in which order the model was given its tools: %s", n, prompt.ToolOrderHint))
+	}
 	if n := s.Reasons[tokenize.ReasonGrade.String()]; n > 0 {
 		out = append(out, fmt.Sprintf("%d samples are proven less well than tokens.require %s; rollout inspect %s --failures shows how well", n, c.Tokens.Require, shellWord(s.Dir)))
 	}

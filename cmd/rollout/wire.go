@@ -27,7 +27,7 @@ type parts struct {
 	prompts  prompt.Config    // of prompter
 	scorer   collector.Scorer // nil: none
 	align    tokenize.AlignConfig
-	require  *tokenize.Grade // nil: any
+	require  *tokenize.Grade
 	format   sink.Format
 	model    *modelInfo // nil: no tokenizer was given
 	close    func()     // ends the scorer's processes
@@ -36,8 +36,8 @@ type parts struct {
 // parts makes the parts that the configuration names. What a scoring program says
 // to people goes to stderr.
 func (c *config) parts(stderr io.Writer) (*parts, error) {
-	p := &parts{close: func() {}}
-	pc := prompt.Config{}
+	p := &parts{close: func() {}, require: new(c.require())}
+	pc := prompt.Config{Unverified: c.Tokens.Require == "any"}
 	if c.Tokens.Prompts != "auto" {
 		if err := pc.Force.UnmarshalText([]byte(c.Tokens.Prompts)); err != nil {
 			return nil, usageError("tokens.prompts: %w", err)
@@ -55,9 +55,6 @@ func (c *config) parts(stderr io.Writer) (*parts, error) {
 		return nil, withHint(usageError("tokens.prompts: %w", err), "give the folder with the model's tokenizer and chat template with --tokenizer")
 	}
 	p.prompts = pc
-	if c.Tokens.Require != "any" {
-		p.require = new(requireOf[c.Tokens.Require])
-	}
 	if c.Reward.Kind == "command" {
 		command, err := reward.NewCommand(reward.CommandConfig{Args: c.Reward.Command, Processes: c.Reward.Processes, Stderr: stderr})
 		if err != nil {

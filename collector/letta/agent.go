@@ -80,7 +80,7 @@ func (g *agent) prepare(ctx context.Context) error {
 
 // gather reads what must be known before the first send.
 func (g *agent) gather(ctx context.Context) error {
-	g.evidence = Evidence{Client: g.client, Agent: g.state, Conversation: g.conversation}
+	g.evidence = Evidence{Client: g.client, Agent: g.state, Conversation: g.conversation, Late: len(g.queue) > 0}
 	if g.cfg.SystemText && len(g.state.MessageIDs) > 0 {
 		text, err := g.client.SystemText(ctx, g.state.MessageIDs[0])
 		if err != nil {
@@ -334,6 +334,9 @@ type Evidence struct {
 	// SystemText is the text of the system message right after the agent was made,
 	// where AgentConfig.SystemText asked for it.
 	SystemText string
+	// Late says that Agent and SystemText were read after a request was sent to the
+	// agent: they need not be what that request was given.
+	Late bool
 	// Sends has one entry per Reply.Sends, in the same order.
 	Sends []SendEvidence
 }
@@ -373,10 +376,14 @@ func (e *Evidence) Trace(ctx context.Context, stepID string) (*ProviderTrace, er
 	return e.Client.PollStepTrace(ctx, stepID)
 }
 
-// AgentNow reads the agent again: what is in its state need not be what it was when
-// the agent was made, the order of its tools above all.
-func (e *Evidence) AgentNow(ctx context.Context) (*AgentState, error) {
-	return e.Client.Agent(ctx, e.Agent.ID)
+// AgentNow reads the agent and the text of its system message again.
+func (e *Evidence) AgentNow(ctx context.Context) (*AgentState, string, error) {
+	now, err := e.Client.Agent(ctx, e.Agent.ID)
+	if err != nil || len(now.MessageIDs) == 0 {
+		return now, "", err
+	}
+	system, err := e.Client.SystemText(ctx, now.MessageIDs[0])
+	return now, system, err
 }
 
 // Conversed is the conversation as a JSON array: what was sent, as the request had

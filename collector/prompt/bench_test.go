@@ -70,6 +70,7 @@ func rollout(tb testing.TB, model *prompt.Model, seed uint64, calls, tokens int,
 		Request:  &letta.LettaRequest{Messages: letta.InputMessages{letta.UserText(prose(r, 40))}},
 		Response: &letta.LettaResponse{}, RunID: "run-1",
 	}}}
+	m.agent, m.system = e.Agent, e.SystemText
 	known := &knownLife{memory: m, reply: &collector.Reply{Evidence: e, Sends: []collector.Send{{Turns: turns, RunID: "run-1"}}}}
 
 	// The server's counts are those of a first try.

@@ -17,6 +17,12 @@ import (
 type Examined struct {
 	tokenize.Call       // PromptIDs are those that the turn holds, if any
 	Counted       int64 // the step's prompt_tokens; -1 where it has none
+	// Doubt says why Stored does not count as proven, whatever its length; Reason then
+	// is the one that the call would be quarantined for. It is empty where it counts.
+	Doubt string
+	// Unlike says what in the trace is not the agent's, so that Trace does not count
+	// either. It is empty where nothing is.
+	Unlike string
 	// Stored and Trace are the prompts that both recipes give, whatever their count.
 	Stored, Trace Rebuilt
 	// Response is the text that the engine answered, by the trace; empty where there
@@ -54,10 +60,15 @@ func Examine(ctx context.Context, m *Model, reply *collector.Reply) ([]Examined,
 		out[i] = Examined{Call: calls[i], Counted: -1, Stored: Rebuilt{Err: ErrNotRebuilt}, Trace: Rebuilt{Err: ErrNotRebuilt}}
 	}
 	if w.life.system != "" {
-		if err := w.orderTools(ctx, true); err != nil {
+		if err := w.findWitnesses(ctx); err != nil {
 			return nil, err
 		}
-		err := w.life.stored(func(s *send, k int, c conversation) { out[s.first+k].Stored = m.rebuild(c) })
+		err := w.life.stored(func(s *send, k int, c conversation) {
+			x := &out[s.first+k]
+			if x.Stored = m.rebuild(c); s.doubt != nil {
+				x.Doubt, x.Reason = s.doubt.note, s.doubt.reason
+			}
+		})
 		if err != nil {
 			return nil, err
 		}
@@ -90,11 +101,15 @@ func (b *rebuild) examineTrace(ctx context.Context, m *Model, s *send, k int, x 
 	if json.Unmarshal(t.ResponseJSON, &answer) == nil {
 		x.Response = answer.Text
 	}
-	system := ""
-	if o := s.request.OverrideSystem; o != nil && *o != "" {
-		system = b.life.system
+	read, err := readTrace(t, b.life.how, b.systemOver(s))
+	if err == nil {
+		tools, changed := given(read.tools, b.life.agent, s.request)
+		if changed != nil {
+			x.Unlike = changed.Error() // its text may show why all the same
+		} else {
+			read.tools = tools
+		}
 	}
-	read, err := readTrace(t, b.life.how, system)
 	switch {
 	case err != nil:
 		x.Trace.Err = err

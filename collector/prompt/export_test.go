@@ -19,6 +19,12 @@ func NewRebuilder(m *Model, stored, trace bool) *Rebuilder {
 	return &Rebuilder{rebuilder{model: m, stored: stored, trace: trace, stats: new(counters), ends: new(ends)}}
 }
 
+// Unverified gives prompts that are not proven as well.
+func (r *Rebuilder) Unverified() *Rebuilder {
+	r.b.unverified = true
+	return r
+}
+
 // Prompts is Prompter.Prompts with the evidence read through from.
 func (r *Rebuilder) Prompts(ctx context.Context, from Fetcher, reply *collector.Reply) ([]tokenize.Call, error) {
 	calls, err := fromTurns(reply)

@@ -29,13 +29,13 @@ import (
 // try, and aligns it.
 func counted(t *testing.T, model *prompt.Model, m *memory, reply *collector.Reply, cfg tokenize.AlignConfig) ([]tokenize.Call, []tokenize.Row, tokenize.Alignment) {
 	t.Helper()
-	r := prompt.NewRebuilder(model, true, false)
+	r := prompt.NewRebuilder(model, true, false).Unverified() // what is made up has no traces
 	calls, err := r.Prompts(t.Context(), m, reply)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for k := range calls {
-		if calls[k].Grade == tokenize.CountVerified {
+		if calls[k].Grade != tokenize.Quarantined {
 			continue
 		}
 		n := new(int64(0))
@@ -175,6 +175,7 @@ func TestTruncatedTurnIsClosed(t *testing.T) {
 			n := len(cut[0].OutputIDs) - tt.less
 			cut[0].OutputIDs, cut[0].Logprobs = cut[0].OutputIDs[:n], cut[0].Logprobs[:n]
 			m := known.memory.with(func(m *memory) {
+				clear(m.traces) // that of the recording has the whole output
 				first := m.steps[0][0]
 				first.CompletionTokens = new(int64(n))
 				m.steps = [][]letta.Step{{first}, {step}}
@@ -332,6 +333,8 @@ func TestRoleMarkerStop(t *testing.T) {
 				}}},
 				Sends: []collector.Send{{Turns: []tokenize.Turn{first, {Role: tokenize.RoleTool, Content: result, ToolName: "add", IDMismatch: -1}, second}, RunID: "run-1"}},
 			}
+			e := reply.Evidence.(*letta.Evidence)
+			m.agent, m.system = e.Agent, e.SystemText
 			_, rows, al := counted(t, model, m, reply, tt.cfg)
 			var got []string
 			for i := range rows {
@@ -363,22 +366,25 @@ func TestTraceTellsTheEnd(t *testing.T) {
 			m.traces[id] = &c
 		}
 	})
+	untraced := known.memory.with(func(m *memory) { clear(m.traces) })
 	for _, tt := range []struct {
 		name    string
 		trace   bool
 		memory  *memory
 		finish  string
 		version int32
+		grade   tokenize.Grade
 	}{
-		{"no trace", false, known.memory, "", -1},
-		{"a trace", true, known.memory, "length", -1},
-		{"an engine that is updated", true, versioned, "length", 17},
+		{"no trace", false, untraced, "", -1, tokenize.Unverified},
+		{"a trace for the order of the tools", false, known.memory, "length", -1, tokenize.CountVerified},
+		{"a trace", true, known.memory, "length", -1, tokenize.CountVerified},
+		{"an engine that is updated", true, versioned, "length", 17, tokenize.CountVerified},
 	} {
-		calls, err := prompt.NewRebuilder(model, !tt.trace, tt.trace).Prompts(t.Context(), tt.memory, known.reply)
+		calls, err := prompt.NewRebuilder(model, !tt.trace, tt.trace).Unverified().Prompts(t.Context(), tt.memory, known.reply)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if c := &calls[0]; c.FinishReason != tt.finish || c.Version != tt.version || c.Grade != tokenize.CountVerified {
+		if c := &calls[0]; c.FinishReason != tt.finish || c.Version != tt.version || c.Grade != tt.grade {
 			t.Errorf("%s: finish %q, version %d, %v", tt.name, c.FinishReason, c.Version, c.Grade)
 		}
 	}

@@ -27,11 +27,11 @@ type send struct {
 	stored   letta.Messages // of the server run, ascending
 	first    int            // index of the send's first call within the sample
 	calls    int
-	// order holds the names of the tools in the order in which the server read them
-	// for this request, nil where that is AgentState's; unordered says that the order
-	// changed and is not known.
-	order     []string
-	unordered bool
+	// witness is a trace of this send, of its call shown: it shows what all calls of
+	// the send were given. It is nil where there is none.
+	witness *traced
+	shown   int
+	doubt   *doubt // nil: what stored gives is proven by its count
 	// traces holds what was fetched, by call.
 	traces map[int]*letta.ProviderTrace
 	// blind says that the send names no server run, so that nothing of it could be

@@ -17,6 +17,7 @@ type memory struct {
 	messages []letta.Messages
 	traces   map[string]*letta.ProviderTrace
 	agent    *letta.AgentState
+	system   string
 	err      error // of every fetch, if set
 }
 
@@ -32,11 +33,13 @@ func (m *memory) Trace(_ context.Context, id string) (*letta.ProviderTrace, erro
 	return m.traces[id], m.err
 }
 
-func (m *memory) AgentNow(context.Context) (*letta.AgentState, error) { return m.agent, m.err }
+func (m *memory) AgentNow(context.Context) (*letta.AgentState, string, error) {
+	return m.agent, m.system, m.err
+}
 
 // with returns a copy in which lists may be replaced.
 func (m *memory) with(change func(*memory)) *memory {
-	c := &memory{slices.Clone(m.steps), slices.Clone(m.messages), map[string]*letta.ProviderTrace{}, m.agent, m.err}
+	c := &memory{slices.Clone(m.steps), slices.Clone(m.messages), map[string]*letta.ProviderTrace{}, m.agent, m.system, m.err}
 	maps.Copy(c.traces, m.traces)
 	change(c)
 	return c
@@ -65,7 +68,7 @@ func remembered(tb testing.TB, names ...string) []*knownLife {
 		}
 		k := &knownLife{name: rec.name, reply: live(tb, cases, &rec), truths: truths, memory: &memory{traces: map[string]*letta.ProviderTrace{}}}
 		e := k.reply.Evidence.(*letta.Evidence)
-		k.memory.agent = e.Agent
+		k.memory.agent, k.memory.system = e.Agent, e.SystemText
 		for i := range e.Sends {
 			steps, err := e.Steps(tb.Context(), i)
 			if err != nil {

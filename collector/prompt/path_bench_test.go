@@ -117,7 +117,9 @@ func (p *path) Messages(context.Context, int) (letta.Messages, error) {
 
 func (p *path) Trace(context.Context, string) (*letta.ProviderTrace, error) { return nil, nil }
 
-func (p *path) AgentNow(context.Context) (*letta.AgentState, error) { return p.evidence.Agent, nil }
+func (p *path) AgentNow(context.Context) (*letta.AgentState, string, error) {
+	return p.evidence.Agent, p.evidence.SystemText, nil
+}
 
 // collectPath takes n samples from bytes to a committed Parquet shard, on one
 // worker.

@@ -20,6 +20,10 @@ type Config struct {
 	// It is used from many goroutines at once.
 	Encoder tokenize.TextEncoder
 
+	// Unverified gives calls also prompts that are rebuilt with the right length and not
+	// shown to be the model's, graded unverified. Default: such calls are quarantined.
+	Unverified bool
+
 	// Model is the model's own template and tokenizer, with which prompts are
 	// rebuilt. Where it is nil the sources stored and trace are not there.
 	Model *Model
@@ -30,6 +34,10 @@ type Model struct {
 	Template  *chat.Template
 	Tokenizer *bpe.Tokenizer
 }
+
+// ToolOrderHint says what can be done about calls with tokenize.ReasonToolOrder.
+const ToolOrderHint = "let the server keep traces (LETTA_TRACK_PROVIDER_TRACE=true, its default), or give the agent one tool, " +
+	"or take the rows as unverified with --require any"
 
 // A Prompter is a collector.Prompter. It is safe for concurrent use.
 type Prompter struct {
@@ -52,7 +60,7 @@ func New(cfg Config) (*Prompter, error) {
 	p := new(Prompter)
 	turns := rung{"turns", fillTurns}
 	rebuilt := func(stored, trace bool) rung {
-		b := &rebuilder{model: cfg.Model, stored: stored, trace: trace, stats: &p.stats, ends: &p.ends}
+		b := &rebuilder{model: cfg.Model, stored: stored, trace: trace, unverified: cfg.Unverified, stats: &p.stats, ends: &p.ends}
 		return rung{"the server", b.fill}
 	}
 	if cfg.Model == nil && (cfg.Force == tokenize.SourceStored || cfg.Force == tokenize.SourceTrace) {

@@ -65,7 +65,7 @@ func TestReasons(t *testing.T) {
 				reverseTools(e)
 				delete(m.traces, m.steps[2][len(m.steps[2])-1].ID)
 			},
-			want: []string{"stored", "stored", "stored", "no_prompt"}, note: "in another order than before",
+			want: []string{"stored", "stored", "stored", "tool_order"}, note: "stored: no trace of this request shows in which order the server read the agent's 2 tools; step step-",
 		},
 		{
 			name: "another order and a trace of the last call but one only", life: "tool-two",
@@ -78,7 +78,13 @@ func TestReasons(t *testing.T) {
 		{
 			name: "another order and no traces", life: "tool-two",
 			change: func(m *memory, e *letta.Evidence) { reverseTools(e); noTraces(m) },
-			want:   []string{"no_prompt", "no_prompt", "no_prompt"}, note: "in another order than before",
+			want:   []string{"tool_order", "tool_order", "tool_order"}, note: "no trace of this request shows in which order",
+		},
+		{
+			// That the agent has the order in which it was made when it is read again says
+			// nothing about the request in between.
+			name: "no traces, and all is as it was", life: "tool-two", change: func(m *memory, _ *letta.Evidence) { noTraces(m) },
+			want: []string{"tool_order", "tool_order", "tool_order"}, note: "no trace of this request shows in which order",
 		},
 		{
 			name: "traces without names of tools", life: "tool-two",
@@ -90,7 +96,7 @@ func TestReasons(t *testing.T) {
 					m.traces[id] = &changed
 				}
 			},
-			want: []string{"no_prompt", "no_prompt", "no_prompt"}, note: "in another order than before",
+			want: []string{"no_prompt", "no_prompt", "no_prompt"}, note: `stored: its trace shows a tool "", which the agent did not have`,
 		},
 		{
 			name: "no steps", life: "tool-two", change: func(m *memory, _ *letta.Evidence) { m.steps[0] = nil },
@@ -120,7 +126,7 @@ func TestReasons(t *testing.T) {
 		{
 			name: "neither messages nor traces", life: "tool-two",
 			change: func(m *memory, _ *letta.Evidence) { m.messages[0] = nil; noTraces(m) },
-			want:   []string{"stored", "no_prompt", "no_prompt"}, note: "stored: the server run has no messages; step step-",
+			want:   []string{"tool_order", "no_prompt", "no_prompt"}, note: "stored: the server run has no messages; step step-",
 		},
 		{
 			name: "no system message", life: "tool-two", change: func(m *memory, e *letta.Evidence) { e.SystemText = "" },
@@ -168,7 +174,7 @@ func TestReasons(t *testing.T) {
 		},
 		{
 			name: "a second send without run", life: "multi", change: func(m *memory, e *letta.Evidence) { e.Sends[1].RunID = ""; noTraces(m) },
-			want: []string{"stored", "no_prompt", "no_prompt", "no_prompt"}, note: "stored: send 2 names no server run; step step-",
+			want: []string{"tool_order", "no_prompt", "no_prompt", "no_prompt"}, note: "stored: send 2 names no server run; step step-",
 		},
 		{
 			name: "compaction at the end of the first send", life: "compaction",
@@ -177,7 +183,7 @@ func TestReasons(t *testing.T) {
 		{
 			// Nothing else changes here, so that every count would agree.
 			name: "compaction after the first call", life: "tool-two", change: func(m *memory, _ *letta.Evidence) { noTraces(m); alertAfter(m, 0) },
-			want: []string{"stored", "compacted", "compacted"}, note: "the server summarized the history before this call",
+			want: []string{"tool_order", "compacted", "compacted"}, note: "the server summarized the history before this call",
 		},
 		{
 			name: "a trace is not cut across a compaction", life: "tool-two", change: func(m *memory, e *letta.Evidence) {
@@ -195,7 +201,7 @@ func TestReasons(t *testing.T) {
 				request.OverrideSystem = new("another")
 				e.Sends[0].Request = &request
 			},
-			want: []string{"stored", "compacted", "compacted"}, note: "the native one is not known",
+			want: []string{"tool_order", "compacted", "compacted"}, note: "the native one is not known",
 		},
 		{
 			name: "a mismatch before a compaction keeps its reason", life: "compaction",

@@ -19,8 +19,8 @@ type fetcher interface {
 	Messages(ctx context.Context, i int) (letta.Messages, error)
 	// Trace returns the trace of a step, nil where there is none.
 	Trace(ctx context.Context, stepID string) (*letta.ProviderTrace, error)
-	// AgentNow reads the agent again.
-	AgentNow(ctx context.Context) (*letta.AgentState, error)
+	// AgentNow reads the agent and the text of its system message again.
+	AgentNow(ctx context.Context) (*letta.AgentState, string, error)
 }
 
 // A rebuild finds the prompts of one sample's calls from what the server keeps,
@@ -33,6 +33,12 @@ type rebuild struct {
 	r        *renderer
 	stats    *counters
 	ends     *ends
+	// again says what of the agent had changed when it was read again, nil where that
+	// was not done.
+	again *string
+	// unproven holds, by call, the prompts that stored gives, that have the right length
+	// and are not shown to be the model's. It is nil where there are none.
+	unproven map[int][]int32
 }
 
 // load fetches the steps and messages of every server run. It fails where a send
@@ -159,20 +165,58 @@ func (b *rebuild) fromStored() error {
 		return nil
 	}
 	incomplete := false
-	return b.life.stored(func(s *send, k int, c conversation) {
+	err := b.life.stored(func(s *send, k int, c conversation) {
 		incomplete = incomplete || len(s.stored) == 0
 		switch i := s.first + k; {
 		case s.epochs[k] > 0:
 			b.note(i, "stored: the server summarized the history before this call")
-		case s.unordered:
-			b.note(i, "stored: the server reads the tools in another order than before, and that of this request is not known")
 		case incomplete && i > 0:
 			b.note(i, "stored: the server run has no messages")
-		case b.calls[i].Grade == tokenize.Quarantined:
+		default:
 			ids, err := b.r.prompt(c)
-			b.take(s, k, ids, err, tokenize.SourceStored)
+			if b.calls[i].Grade == tokenize.Quarantined {
+				b.take(s, k, ids, err, tokenize.SourceStored)
+			}
+			if err == nil && s.witness != nil && k == s.shown {
+				b.testify(s, c)
+			}
 		}
 	})
+	b.takeBack()
+	return err
+}
+
+// takeBack takes the prompts of the sends that are doubted from their calls.
+func (b *rebuild) takeBack() {
+	for i := range b.life.sends {
+		s := &b.life.sends[i]
+		if s.doubt == nil {
+			continue
+		}
+		for k := range s.calls {
+			c := &b.calls[s.first+k]
+			if c.Source != tokenize.SourceStored {
+				continue
+			}
+			if !s.doubt.wrong {
+				if b.unproven == nil {
+					b.unproven = make(map[int][]int32)
+				}
+				b.unproven[s.first+k] = c.PromptIDs
+			}
+			c.PromptIDs, c.Source, c.Grade, c.Reason = nil, tokenize.SourceNone, tokenize.Quarantined, s.doubt.reason
+			b.note(s.first+k, "stored: %s", s.doubt.note)
+		}
+	}
+}
+
+// takeUnproven gives the calls that are still unknown the prompts that are not proven.
+func (b *rebuild) takeUnproven() {
+	for i, ids := range b.unproven {
+		if c := &b.calls[i]; c.Grade == tokenize.Quarantined {
+			c.PromptIDs, c.Source, c.Grade, c.Reason = ids, tokenize.SourceStored, tokenize.Unverified, tokenize.ReasonNone
+		}
+	}
 }
 
 // fromTraces takes the prompts of the calls that are still unknown from provider
@@ -211,7 +255,7 @@ func (b *rebuild) fromTraces(ctx context.Context) error {
 // fromLast takes the prompt of call k of the send from the trace of its last call,
 // unless the history was rewritten in between.
 func (b *rebuild) fromLast(last *traced, s *send, k int) bool {
-	if s.epochs[k] != s.epochs[s.calls-1] {
+	if s.epochs[k] != s.epochs[s.calls-1] || k < s.calls-1 && chooses(b.life.agent) {
 		return false
 	}
 	n := len(last.messages)
@@ -232,11 +276,15 @@ func (b *rebuild) trace(ctx context.Context, s *send, k int) (*traced, error) {
 		b.note(i, "step %s ran a compaction and has no trace", step)
 		return nil, nil
 	}
-	system := ""
-	if o := s.request.OverrideSystem; o != nil && *o != "" {
-		if system = b.life.system; system == "" || s.epochs[k] > 0 {
+	system := b.systemOver(s)
+	if overrides(s.request) {
+		if system == "" || s.epochs[k] > 0 {
 			b.note(i, "trace: the request overrode the system message, and the native one is not known")
 			return nil, nil
+		}
+		if why, _, err := b.steady(ctx); err != nil || why != "" {
+			b.note(i, "trace: the request overrode the system message: %s", why)
+			return nil, err
 		}
 	}
 	t, err := b.fetchTrace(ctx, s, k)
@@ -255,12 +303,17 @@ func (b *rebuild) trace(ctx context.Context, s *send, k int) (*traced, error) {
 		b.note(i, "trace of step %s: %v", step, err)
 	case !read.proves(b.calls[i].OutputIDs):
 		b.note(i, "trace of step %s answers with other tokens than the turn", step)
+	case read.shortened:
+		b.note(i, "trace of step %s has the text of a tool cut", step)
 	default:
 		// The engine's own answer says what turns leave out.
 		c := &b.calls[i]
 		c.FinishReason, c.Version = read.finish, read.version
 		b.ends.learn(read)
-		return read, nil
+		if read.tools, err = given(read.tools, b.life.agent, s.request); err == nil {
+			return read, nil
+		}
+		b.note(i, "trace of step %s: %v", step, err)
 	}
 	return nil, nil
 }

@@ -16,6 +16,7 @@ import (
 type rebuilder struct {
 	model         *Model
 	stored, trace bool
+	unverified    bool // give prompts that are not proven as well
 	stats         *counters
 	ends          *ends
 	renderers     sync.Pool // of *renderer
@@ -50,7 +51,7 @@ func (b *rebuilder) rebuild(ctx context.Context, e *letta.Evidence, from fetcher
 		return err
 	}
 	if b.stored {
-		if err := w.orderTools(ctx, b.trace); err != nil {
+		if err := w.findWitnesses(ctx); err != nil {
 			return err
 		}
 		if err := w.fromStored(); err != nil {
@@ -64,14 +65,17 @@ func (b *rebuilder) rebuild(ctx context.Context, e *letta.Evidence, from fetcher
 		}
 	}
 	w.blame()
+	if b.unverified {
+		w.takeUnproven()
+	}
 	return nil
 }
 
 // Stats says what rebuilding cost.
 type Stats struct {
-	// Requests is the number of extra requests: two per send, two per conversation,
-	// one for the order of an agent's tools, and the traces. A trace that was late and
-	// asked for again counts once.
+	// Requests is the number of extra requests: two per send, two per conversation, two
+	// to read an agent again, and the traces. A trace that was late and asked for again
+	// counts once.
 	Requests int64
 	// Spent is the time that samples spent on it, requests included, summed.
 	Spent time.Duration

@@ -262,9 +262,11 @@ func TestRecordedPrompts(t *testing.T) {
 		source tokenize.PromptSource
 		want   tally // over all recordings, and what cannot be known is lost
 	}{
-		{tokenize.SourceStored, tally{77, 75, 2}},
+		// The prompt of nan is rebuilt to the id, and nothing shows that it was: the one
+		// trace that shows the order of its two tools is lost with the NaN.
+		{tokenize.SourceStored, tally{77, 74, 3}},
 		{tokenize.SourceTrace, tally{77, 73, 4}},
-		{tokenize.SourceNone, tally{77, 75, 2}},
+		{tokenize.SourceNone, tally{77, 74, 3}},
 	} {
 		t.Run("source="+test.source.String(), func(t *testing.T) {
 			t.Parallel()

@@ -9,6 +9,7 @@ import (
 // A conversation is what a template is given for one call.
 type conversation struct {
 	messages, tools chat.Value
+	history         history // what messages is made of, where stored gives it
 }
 
 // stored rebuilds what the template was given for every call, from the system
@@ -29,9 +30,14 @@ func (l *life) stored(yield func(s *send, k int, c conversation)) error {
 			h.reload()
 		}
 		scrub := l.scrubs(s.request)
-		tools, err := toolsOf(l.agent, s.request, s.order)
-		if err != nil {
-			return err
+		var tools chat.Value
+		if s.witness != nil {
+			tools = s.witness.tools
+		} else {
+			var err error
+			if tools, err = toolsOf(l.agent, s.request); err != nil {
+				return err
+			}
 		}
 		// Where the request answers waiting calls, messages beside the answers are
 		// delivered after the results, with the next call of the model.
@@ -46,7 +52,7 @@ func (l *life) stored(yield func(s *send, k int, c conversation)) error {
 			if turn.Role == tokenize.RoleAssistant {
 				h, asked = append(h, asked...), nil
 				call++
-				yield(s, call, conversation{h.view(scrub), tools})
+				yield(s, call, conversation{h.view(scrub), tools, h})
 				h = h.appendAssistant(turn.Content, s.callsOf(s.steps[call].ID), l.how)
 				continue
 			}

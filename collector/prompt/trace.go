@@ -22,6 +22,7 @@ type traced struct {
 	finish    string // the engine's word for the end of the call, or empty
 	matched   int32  // the id at which it says to have stopped, or -1
 	version   int32  // of the policy, or -1
+	shortened bool   // the text of a tool is cut
 }
 
 var errNotNative = errors.New("trace of a call that was not made on the native path")
@@ -66,6 +67,7 @@ func readTrace(t *letta.ProviderTrace, how answers, system string) (*traced, err
 				n++
 			}
 			out.messages = append(out.messages, joinReturns(request.Messages[i:i+n], how))
+			out.shortened = out.shortened || cutMark.MatchString(out.messages[len(out.messages)-1].content)
 			i += n - 1
 			continue
 		}
@@ -131,7 +133,7 @@ func (t *traced) conversation() conversation { return t.before(len(t.messages)) 
 
 // before is what it was given when only the first n messages were there.
 func (t *traced) before(n int) conversation {
-	return conversation{history(t.messages[:n]).view(false), t.tools}
+	return conversation{history(t.messages[:n]).view(false), t.tools, nil}
 }
 
 // cut returns the number of messages before the k-th last generation, k ≥ 1, or -1

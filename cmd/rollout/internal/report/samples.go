@@ -392,7 +392,7 @@ var advice = map[string]string{
 	collector.ClassToolError.String():       "A client tool failed. Look at the tool.",
 	collector.ClassDecode.String():          "A reply broke the format of the token data. rollout doctor shows whether server and program fit together.",
 	collector.ClassNoTurns.String():         "The server sent no token data. The model must be served by SGLang natively; rollout doctor checks that.",
-	collector.ClassNoPrompt.String():        "What the model was shown cannot be known, or not as surely as tokens.require wants. Give --tokenizer; see the reasons.",
+	collector.ClassNoPrompt.String():        "What the model was shown cannot be known, or not as surely as tokens.require wants. Give --tokenizer, and let the server keep traces; see the reasons.",
 	collector.ClassTokenMismatch.String():   "Token data contradict each other. rollout doctor, given the same settings, says which of template, tokenizer or server differs.",
 	collector.ClassLost.String():            "The attempt of an earlier process could not be taken over. Collect the sample again with --retry-failed.",
 	collector.ClassInternal.String():        "A fault of this program. Please report it with the error.",

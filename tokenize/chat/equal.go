@@ -1,0 +1,29 @@
+package chat
+
+import "slices"
+
+// Equal reports whether a and b are the same data, as JSON has it: the same kinds,
+// dicts with the same keys in the same order, 1 and 1.0 not the same. Objects that a
+// template makes for itself equal nothing.
+func (v Value) Equal(o Value) bool {
+	if v.kind != o.kind {
+		return false
+	}
+	switch v.kind {
+	case Undefined, None:
+		return true
+	case Bool, Float:
+		return v.n == o.n
+	case Int:
+		return v.big().Cmp(o.big()) == 0
+	case String, Markup:
+		return v.s == o.s
+	case List, Tuple:
+		return slices.EqualFunc(v.Items(), o.Items(), Value.Equal)
+	case Dict:
+		a, b := v.Map(), o.Map()
+		return slices.EqualFunc(a.keys, b.keys, Value.Equal) && slices.EqualFunc(a.vals, b.vals, Value.Equal)
+	case Object:
+	}
+	return false
+}

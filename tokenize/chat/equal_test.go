@@ -1,0 +1,40 @@
+package chat_test
+
+import (
+	"testing"
+
+	"github.com/rollout-rl/rollout/tokenize/chat"
+)
+
+// Values are equal where their JSON is the same but for how numbers and strings are
+// written, and where the keys stand in the same order.
+func TestEqual(t *testing.T) {
+	t.Parallel()
+	const doc = `{"name":"a\u00e9","n":[1,2.5,null,true,99999999999999999999],"o":{}}`
+	for other, want := range map[string]bool{
+		`{"name": "aé", "n": [1, 25e-1, null, true, 99999999999999999999], "o": {}}`: true,
+		`{"n":[1,2.5,null,true,99999999999999999999],"name":"aé","o":{}}`:            false,
+		`{"name":"aé","n":[1.0,2.5,null,true,99999999999999999999],"o":{}}`:          false,
+		`{"name":"aé","n":[1,2.5,null,1,99999999999999999999],"o":{}}`:               false,
+		`{"name":"aé","n":[1,2.5,null,true,99999999999999999998],"o":{}}`:            false,
+		`{"name":"aé","n":[1,2.5,null,true],"o":{}}`:                                 false,
+		`{"name":"aé","n":[1,2.5,null,true,99999999999999999999],"o":{"p":1}}`:       false,
+		`{"name":"ae","n":[1,2.5,null,true,99999999999999999999],"o":{}}`:            false,
+		`[]`: false,
+	} {
+		a, err := chat.FromJSON([]byte(doc))
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := chat.FromJSON([]byte(other))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if a.Equal(b) != want || b.Equal(a) != want || !b.Equal(b) {
+			t.Errorf("%s: equal %v, want %v", other, !want, want)
+		}
+	}
+	if (chat.Value{}).Equal(chat.NoneValue()) || !(chat.Value{}).Equal(chat.Value{}) {
+		t.Error("undefined is itself only")
+	}
+}
