@@ -29,7 +29,7 @@ type config struct {
 		IdleTimeout    time.Duration // between two bytes of a reply that has begun
 		StuckAfter     time.Duration // without a step of a server run that is looked up
 		Timeout        time.Duration // of one send
-		ReadSlots      int           // 0: the client's default
+		ReadBytes      int64         // of replies that are read at once
 		ReceiveBuffer  int64         // bytes; 0: the system's
 		Headers        headers
 		CAFile         string
@@ -100,6 +100,7 @@ func defaultConfig() *config {
 	c.Server.IdleTimeout = time.Minute
 	c.Server.StuckAfter = 15 * time.Minute
 	c.Server.Timeout = 30 * time.Minute
+	c.Server.ReadBytes = 32 << 20
 	c.Agent.MaxRounds = 64
 	c.Tasks.Samples = 1
 	c.Tokens.Prompts = "auto"
@@ -139,8 +140,8 @@ func (c *config) settings(getenv func(string) string) []*setting {
 			"how long one send may take in all"),
 		durationSetting("server.stuck_after", &c.Server.StuckAfter, time.Second).with("", "",
 			"when a server run that is taken over, after a kill or a lost connection, and adds no step is given up; above the longest call of the model"),
-		intSetting("server.read_slots", &c.Server.ReadSlots, 0).with("", "",
-			"replies that are read at once, which bounds memory; 0: twice the cores"),
+		bytesSetting("server.read_bytes", &c.Server.ReadBytes, 1<<20).with("", "",
+			"replies that are read at once, in bytes, which bounds memory; a larger one is read alone"),
 		bytesSetting("server.receive_buffer", &c.Server.ReceiveBuffer, 0).with("", "",
 			"cap of the kernel's buffer per connection; 0B: the system's"),
 		c.Server.Headers.setting("server.headers", getenv).with("", "",

@@ -134,8 +134,17 @@ func (l *loader) value(path string, s *setting, n *yaml.Node) {
 	}
 }
 
+// removed says what became of settings that there were.
+var removed = map[string]string{
+	"server.read_slots": "what is read at once is bounded in bytes now, by server.read_bytes; leave it out for the default",
+}
+
 // unknown complains about a key that is none, with the nearest one that is.
 func (l *loader) unknown(at, prefix, full string) {
+	if why := removed[full]; why != "" {
+		l.complain(at, "%s: there is no such setting any more: %s", full, why)
+		return
+	}
 	var same, all []string
 	for _, s := range l.settings {
 		all = append(all, s.key)

@@ -98,6 +98,10 @@ func TestConfigComplaints(t *testing.T) {
 		{"unknown key", "server:\n  max_inflight: 3\n", []string{"run.yaml:2: server.max_inflight: unknown key; did you mean server.max_in_flight?"}},
 		{"unknown section", "sever:\n  urls: []\n", []string{"run.yaml:1: sever: unknown key; did you mean server?"}},
 		{"key in the wrong section", "server:\n  samples: 3\n", []string{"run.yaml:2: server.samples: unknown key; did you mean tasks.samples?"}},
+		{
+			"a setting that there was", "server:\n  read_slots: 4\n",
+			[]string{"run.yaml:2: server.read_slots: there is no such setting any more: what is read at once is bounded in bytes now, by server.read_bytes; leave it out for the default"},
+		},
 		{"nothing near", "server:\n  colour: red\n", []string{"run.yaml:2: server.colour: unknown key"}},
 		{"twice", "run:\n  retries: 1\n  retries: 2\n", []string{"run.yaml:3: run.retries: given twice, first in line 2"}},
 		{"section twice", "run:\n  retries: 1\nrun:\n  grace: 1s\n", []string{"run.yaml:3: run: given twice, first in line 1"}},

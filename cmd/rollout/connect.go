@@ -30,7 +30,7 @@ func (c *config) clientConfig(url string, notice func(text string)) (letta.Clien
 		IdleBodyTimeout: c.Server.IdleTimeout,
 		SendTimeout:     c.Server.Timeout,
 		InFlight:        c.Server.MaxInFlight,
-		ReadSlots:       c.Server.ReadSlots,
+		ReadBytes:       c.Server.ReadBytes,
 		// An int of 32 bits holds every buffer that a kernel grants.
 		ReceiveBufferBytes: int(min(c.Server.ReceiveBuffer, math.MaxInt32)),
 		Headers:            c.Server.Headers.reveal(),

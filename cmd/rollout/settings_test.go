@@ -88,7 +88,7 @@ func TestAgentSettingsReachTheServer(t *testing.T) {
 	code, talk, dir := collectFrom(t, server.URL, `
 server:
   headers: {X-Team: blue, X-Gate: "${env:TOKEN}"}
-  read_slots: 1
+  read_bytes: 1MiB
   receive_buffer: 64KiB
 agent:
   tags: [mine]

@@ -203,7 +203,7 @@ func TestGateSendMemory(t *testing.T) {
 	body := benchReply(25_000)
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, body) }))
 	defer s.Close()
-	c, err := NewClient(ClientConfig{BaseURL: s.URL, ReadSlots: slots, InFlight: inFlight})
+	c, err := NewClient(ClientConfig{BaseURL: s.URL, ReadBytes: slots * chunkedBytes, InFlight: inFlight})
 	if err != nil {
 		t.Fatal(err)
 	}

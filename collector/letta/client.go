@@ -25,11 +25,12 @@ type Client struct {
 	userAgent string
 	http      *http.Client
 
-	// slots holds the decoders: who has one may read a reply. There are ReadSlots
-	// of them, so memory is bounded by the replies that are being read and not by
-	// the requests in flight (4,096 in flight with 1 MB replies: 226 MB instead of
-	// 2.95 GB).
-	slots chan *tokenize.Decoder
+	// reading bounds the bytes of the replies that are being read, ReadBytes, so that
+	// memory follows them and not the requests in flight. Bytes, and not replies: a
+	// reply that comes slowly keeps others from being read by its size alone.
+	reading *replyRoom
+	// decoders between two replies.
+	decoders sync.Pool
 
 	secrets     scrubber
 	version     atomic.Pointer[string]
@@ -57,12 +58,9 @@ func NewClient(cfg ClientConfig) (*Client, error) {
 		cfg:       cfg,
 		base:      base.String(),
 		userAgent: "rollout/" + cfg.Version,
-		slots:     make(chan *tokenize.Decoder, cfg.ReadSlots),
+		reading:   newReplyRoom(cfg.ReadBytes),
 		secrets:   clientSecrets(&cfg),
 		noticed:   map[string]bool{},
-	}
-	for range cfg.ReadSlots {
-		c.slots <- tokenize.NewDecoder(cfg.Decoder)
 	}
 	c.http = &http.Client{
 		Transport: c.transport(),

@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"runtime"
 	"strings"
 	"time"
 
@@ -40,8 +39,8 @@ type ClientConfig struct {
 
 	// ConnectTimeout bounds dialing and the TLS handshake, each. Default 10 s.
 	ConnectTimeout time.Duration
-	// SendTimeout bounds a send from start to end, queueing for a read slot
-	// included. Default 1 h; never below a minute or so: a send may stall for 60 s
+	// SendTimeout bounds a send from start to end, the wait for
+	// its turn to be read included. Default 1 h; never below a minute or so: a send may stall for 60 s
 	// on a healthy server.
 	SendTimeout time.Duration
 	// CallTimeout bounds every other request. Default 2 min.
@@ -53,9 +52,10 @@ type ClientConfig struct {
 	// InFlight is how many requests run at once: so many idle connections are kept.
 	// Default 64. It limits nothing.
 	InFlight int
-	// ReadSlots is how many replies are read and decoded at once; the others wait
-	// in the kernel. It bounds memory. Default 2×GOMAXPROCS.
-	ReadSlots int
+	// ReadBytes bounds the replies that are read and decoded at once, in bytes on the
+	// wire; the others wait in the kernel. A larger reply is read alone, one that does
+	// not say its length counts as 1 MiB. Default 32 MiB.
+	ReadBytes int64
 	// ReceiveBufferBytes caps the kernel's buffer of each connection, so that
 	// waiting replies push back instead of filling memory. It also caps one
 	// connection at that many bytes per round trip. Default 0: the system's.
@@ -97,8 +97,8 @@ func (c ClientConfig) withDefaults() ClientConfig {
 	if c.InFlight == 0 {
 		c.InFlight = 64
 	}
-	if c.ReadSlots == 0 {
-		c.ReadSlots = 2 * runtime.GOMAXPROCS(0)
+	if c.ReadBytes == 0 {
+		c.ReadBytes = 32 << 20
 	}
 	if c.MaxReplyBytes == 0 {
 		c.MaxReplyBytes = 128 << 20
@@ -134,8 +134,8 @@ func (c ClientConfig) Validate() error {
 	if c.InFlight < 0 {
 		add("in flight %d: must not be negative", c.InFlight)
 	}
-	if c.ReadSlots < 0 {
-		add("read slots %d: must not be negative", c.ReadSlots)
+	if c.ReadBytes < 0 {
+		add("%d bytes of replies read at once: must not be negative", c.ReadBytes)
 	}
 	if c.ReceiveBufferBytes < 0 {
 		add("receive buffer of %d bytes: must not be negative", c.ReceiveBufferBytes)

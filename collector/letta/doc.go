@@ -31,7 +31,7 @@
 //	body ─► tokenize.Decoder ─► turns in a tokenize.Reply
 //	                        └─► Rest ─► LettaResponse: messages, stop reason, usage
 //
-// Memory is bounded by how many bodies are being read, ClientConfig.ReadSlots, and by
+// Memory is bounded by how much is being read, ClientConfig.ReadBytes, and by
 // the bytes of replies that agents hold until they are closed,
 // AgentConfig.MaxHeldBytes; not by how many requests are in flight.
 //

@@ -1,7 +1,6 @@
 package letta
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"regexp"
@@ -149,8 +148,8 @@ func packaged(message *ToolReturnMessage, returns []ToolReturn, state *AgentStat
 
 // decode reads the turns into the arena and compares them with the counts of the
 // steps.
-func (r *recollection) decode(ctx context.Context, m *memory, c *Client, arena *tokenize.Reply) error {
-	if err := c.decodeTurns(ctx, r.turns, arena); err != nil {
+func (r *recollection) decode(m *memory, c *Client, arena *tokenize.Reply) error {
+	if err := c.decodeTurns(r.turns, arena); err != nil {
 		return gone("traces of server run %s: %w", m.run.ID, err)
 	}
 	k := 0
@@ -175,13 +174,9 @@ func (r *recollection) decode(ctx context.Context, m *memory, c *Client, arena *
 	return nil
 }
 
-// decodeTurns decodes an answer that is in memory, when a read slot is free.
-func (c *Client) decodeTurns(ctx context.Context, body []byte, arena *tokenize.Reply) error {
-	select {
-	case d := <-c.slots:
-		defer func() { c.slots <- d }()
-		return d.DecodeBytes(body, arena)
-	case <-ctx.Done():
-		return &classed{ctx.Err(), context.Cause(ctx)}
-	}
+// decodeTurns decodes an answer that is in memory.
+func (c *Client) decodeTurns(body []byte, arena *tokenize.Reply) error {
+	d := c.decoder()
+	defer c.decoders.Put(d)
+	return d.DecodeBytes(body, arena)
 }

@@ -9,11 +9,12 @@ import (
 // chunkedBytes is what a reply whose length the server does not say is taken to need.
 const chunkedBytes = 1 << 20
 
-// replyRoom bounds the bytes of replies that the agents of a backend hold, from before
-// they are read until Close. Without it a sink that is slower than the servers would
-// fill the memory with one reply per sample in flight.
+// replyRoom bounds bytes of replies: those that a client reads at once, and those that
+// the agents of a backend hold, from before they are read until Close. Without the
+// latter a sink that is slower than the servers would fill the memory with one reply per
+// sample in flight.
 //
-// Only the first reply of an agent waits. Were later ones to wait as well, agents that
+// Of those that are held, only the first reply of an agent waits. Were later ones to wait as well, agents that
 // each hold one reply could wait for each other; they are counted where there is room.
 type replyRoom struct {
 	size int64

@@ -78,20 +78,8 @@ func (c *Client) send(ctx context.Context, path string, req *LettaRequest, reque
 		_ = resp.Body.Close()
 		return nil, c.transportError(ctx, r, err)
 	}
-	var decoder *tokenize.Decoder
-	select {
-	case decoder = <-c.slots:
-		defer func() { c.slots <- decoder }()
-	case <-ctx.Done():
-		_ = resp.Body.Close()
-		return nil, c.transportError(ctx, r, ctx.Err())
-	}
-	watched := c.watch(resp.Body, stop)
-	defer watched.close()
-	seen.reads(watched)
-	reply := arena()
-	// Decode reads to the end of the body: only then is the connection used again.
-	if err := decoder.Decode(watched, reply); err != nil {
+	reply, err := c.read(ctx, resp, stop, seen, arena)
+	if err != nil {
 		return nil, c.transportError(ctx, r, err)
 	}
 	out := new(LettaResponse)
@@ -103,4 +91,30 @@ func (c *Client) send(ctx context.Context, path string, req *LettaRequest, reque
 		}
 	}
 	return out, nil
+}
+
+// read decodes the body of an answer when there is room for it among those that are
+// being read.
+func (c *Client) read(ctx context.Context, resp *http.Response, stop context.CancelCauseFunc, seen *observed, arena func() *tokenize.Reply) (*tokenize.Reply, error) {
+	taken, err := c.reading.take(ctx, resp.ContentLength, true)
+	if err != nil {
+		_ = resp.Body.Close()
+		return nil, err
+	}
+	defer c.reading.give(taken)
+	watched := c.watch(resp.Body, stop)
+	defer watched.close()
+	seen.reads(watched)
+	reply := arena()
+	decoder := c.decoder()
+	defer c.decoders.Put(decoder)
+	// Decode reads to the end of the body: only then is the connection used again.
+	return reply, decoder.Decode(watched, reply)
+}
+
+func (c *Client) decoder() *tokenize.Decoder {
+	if d, ok := c.decoders.Get().(*tokenize.Decoder); ok {
+		return d
+	}
+	return tokenize.NewDecoder(c.cfg.Decoder)
 }

@@ -54,7 +54,7 @@ func (g *agent) remember(ctx context.Context, m *memory, messages InputMessages,
 		return nil, err
 	}
 	arena := g.arena()
-	if err := r.decode(ctx, m, g.client, arena); err != nil {
+	if err := r.decode(m, g.client, arena); err != nil {
 		return nil, err
 	}
 	g.guessed = r.guessed

@@ -149,8 +149,9 @@ func TestCallersContext(t *testing.T) {
 	})
 }
 
-// TestReadSlots: of eight answers that are there, two are being read.
-func TestReadSlots(t *testing.T) {
+// TestReadBytes: of eight answers that are there, as many are being read as fit: two,
+// as one that does not say its length counts as 1 MiB.
+func TestReadBytes(t *testing.T) {
 	t.Parallel()
 	gate := make(chan struct{})
 	var read, most atomic.Int32
@@ -171,7 +172,7 @@ func TestReadSlots(t *testing.T) {
 		s := &http.Server{Handler: http.HandlerFunc(handler)}
 		served := make(chan struct{})
 		go func() { defer close(served); _ = s.Serve(l) }()
-		c, err := letta.NewClient(letta.ClientConfig{BaseURL: "http://letta.test", Dial: l.dial, ReadSlots: 2, Proxy: func(*http.Request) (*url.URL, error) { return nil, nil }})
+		c, err := letta.NewClient(letta.ClientConfig{BaseURL: "http://letta.test", Dial: l.dial, ReadBytes: 2 << 20, Proxy: func(*http.Request) (*url.URL, error) { return nil, nil }})
 		if err != nil {
 			t.Fatal(err)
 		}
