@@ -38,6 +38,14 @@ func (w *worker) attempt(ctx context.Context, cl *claim) (failed *tokenize.Sampl
 		}
 		c.counters.attemptFailed(class)
 		took := time.Since(t.began)
+		cl.took, cl.why = 0, ""
+		if t.stage > StageOpen {
+			cl.took = max(took, t.rolled)
+		}
+		if e, ok := errors.AsType[*recallError](err); ok {
+			cl.why = e.word
+		}
+		c.counters.ended(err == nil, cl.took)
 		c.cfg.Events.attemptFinished(Result{
 			Attempt: a, Endpoint: w.ep.Name, Err: err, Class: class,
 			Started: t.began, Duration: took, Working: took - t.waited, FirstAnswer: t.firstAnswer, Admission: t.admitted,
@@ -74,16 +82,17 @@ func (w *worker) attempt(ctx context.Context, cl *claim) (failed *tokenize.Sampl
 	if reply != nil {
 		t.firstAnswer = reply.FirstAnswer
 	}
+	t.rolled = reply.took()
 	cl.replied = time.Now()
 	if err != nil {
 		err = t.failed(rolling, err)
 		return t.failure(reply, err), err
 	}
-	if a.Kind == KindReattach {
+	s, err := t.sample(timed, reply)
+	if a.Kind == KindReattach && !errors.Is(err, ErrGone) {
 		c.counters.reattached(false)
 		c.cfg.Events.reattached(a, w.ep.Name, nil)
 	}
-	s, err := t.sample(timed, reply)
 	if err != nil {
 		err = t.failed(timed, err)
 		return t.failure(reply, err), err
@@ -116,6 +125,7 @@ type try struct {
 	left  leftOut
 
 	admitted    time.Duration // for so long it waited for room before
+	rolled      time.Duration // for so long the server worked on it
 	waited      time.Duration // for the sink
 	firstAnswer time.Duration
 }
@@ -172,8 +182,12 @@ func (t *try) sample(ctx context.Context, r *Reply) (*tokenize.Sample, error) {
 	t.enter(StagePrompt)
 	calls, err := cfg.Prompter.Prompts(ctx, r)
 	if err != nil {
+		if ctx.Err() == nil {
+			err = t.lesserEvidence(r, err)
+		}
 		return nil, err
 	}
+	t.w.c.along.note(r, calls)
 
 	t.enter(StageAlign)
 	if err := tokenize.CheckCounts(calls, r.counts()); err != nil {
@@ -188,6 +202,9 @@ func (t *try) sample(ctx context.Context, r *Reply) (*tokenize.Sample, error) {
 		return nil, err
 	}
 	t.left = leftOut{cutCalls: len(al.CutCalls), cut: int64(al.Cut), emptyRows: al.EmptyRows}
+	if e := t.lesser(r, calls); e != nil && (!e.part || t.affords(e)) {
+		return nil, e
+	}
 	if n := len(al.LostCalls); n > 0 && n == len(calls) {
 		return nil, nothingKnown(calls)
 	}

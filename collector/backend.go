@@ -115,6 +115,12 @@ type Send struct {
 	// Recalled says that the answer was not received: its turns are taken from the
 	// server's memory of the run.
 	Recalled bool
+	// Lost is what cost this process the answer of a recalled send; nil: an earlier
+	// process sent it.
+	Lost error
+	// Duration is how long the server took, by its own clock where the answer was not
+	// received; 0 where that is not known.
+	Duration time.Duration
 }
 
 // Usage holds the server's counts for one send, summed over its steps.

@@ -40,7 +40,9 @@ import (
 //	storage           ErrStorage                              run ends
 //
 // A retry is for what the infrastructure did; Config.Retries bounds it, and a good
-// sample after it is drawn as any other. To roll again is for what the policy did in
+// sample after it is drawn as any other, but for its length: see Stats.Rerolls. Where an
+// answer was lost and the server's memory of it gives less, the class is that of what
+// cost the answer, and the reason says what is missing. To roll again is for what the policy did in
 // this one rollout; Config.DataRetries bounds it. It shifts the distribution of the
 // data: of a task on which the policy often fails it leaves only the rollouts on
 // which it did not. What no other roll can mend (a reply that breaks the format, a

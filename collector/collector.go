@@ -23,6 +23,7 @@ type Collector struct {
 	counters  counters
 	tail      tail
 	barren    barren
+	along     along
 
 	drainOnce sync.Once
 	drain     chan struct{} // closed by Drain
@@ -62,6 +63,8 @@ func New(cfg Config) (*Collector, error) {
 	c.living.Store(int64(len(c.endpoints)))
 	c.counters.s.ByClass = make(map[Class]int)
 	c.counters.s.FailedByClass = make(map[Class]int)
+	c.counters.s.Rerolls = make(map[string]Rerolls)
+	c.along.known = cfg.TurnsHavePrompts
 	c.counters.s.Planned = c.limited(cfg.Planned)
 	return c, nil
 }
@@ -92,12 +95,15 @@ type claim struct {
 	rerolled int           // attempts held against the data retries
 
 	kind    Kind         // of the attempt that comes next, or is made
+	paid    int          // charged, when the attempt of an earlier process was found
 	left    *OpenAttempt // to be taken over by it, else nil
 	alive   bool         // its agent may live after its end
 	failed  Class        // of the failure that the dataset has, where that is to be mended
 	settled bool         // the sink has the sample
 
-	replied time.Time // when the last attempt's rollout ended
+	replied time.Time     // when the last attempt's rollout ended
+	took    time.Duration // for so long that was under way; 0: it never was
+	why     string        // it is made again, where its class does not say so
 
 	permit *permit // to be worked on; nil while it waits
 	streak *streak // in which the last failure was, and what it was charged in it
@@ -189,6 +195,9 @@ func (c *Collector) Drain() {
 // after Run.
 func (c *Collector) Stats() Stats {
 	s := c.counters.snapshot(c.endpoints)
+	if !c.along.do() {
+		s.Downgraded = 0 // an answer would have been proven no better
+	}
 	c.skipRest(&s)
 	return s
 }

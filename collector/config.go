@@ -45,6 +45,12 @@ type Config struct {
 	// Scorer rewards finished rollouts. Default nil: no reward.
 	Scorer Scorer
 	Sink   Sink
+	// TurnsHavePrompts says whether answers bring the prompts of their calls along
+	// (tokenize.SourceTurns), where that is known before Run. What is taken from a
+	// server's memory need not have them, and is made again where they are missed.
+	// Default nil: found out from the first answer that is received; until then it is
+	// taken to be so.
+	TurnsHavePrompts *bool
 	// Align says how calls become rows. Default: fork, and no bound.
 	Align tokenize.AlignConfig
 	// Require is the worst grade that a row may have. A sample with a worse one

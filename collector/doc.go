@@ -66,9 +66,19 @@
 // samples are counted and not taken up, open attempts go first, and to the endpoint
 // where they were made, then the groups that were begun, then the rest. A Reattacher
 // takes an open attempt over under its own number; where nothing can be taken over, or
-// its endpoint is not there any more, another attempt is made and none of the retries
-// charged. No number is given twice, so of two attempts at a sample it is always plain
-// which is the later.
+// it cannot be looked for, or its endpoint is not there any more, another attempt is made
+// and none of the retries charged. No number is given twice, so of two attempts at a
+// sample it is always plain which is the later.
+//
+// What is taken over is never worth less than a new attempt: the end of a process costs
+// no sample. A server may bring the prompts of its calls along with an answer and keep
+// them nowhere; what is taken from its memory then has none, or only rebuilt ones. Where
+// that leaves out a call, or is proven less well than Config.Require asks for, and an
+// answer might do better, the rollout counts as gone and is rolled again. What an answer
+// would lack as well (a call after a compaction whose prompts are rebuilt, tokens that
+// contradict each other) is judged as that of an answer. Whether answers bring prompts
+// along is seen from those that were received, in this process or, by
+// Config.TurnsHavePrompts, in an earlier one; until that is known a new attempt finds out.
 //
 // A stop closes what it can, and notes those attempts as cancelled. What it cannot
 // close stays open in the journal, as after a kill.
@@ -76,10 +86,25 @@
 // # Two budgets
 //
 // Config.Retries is for what the infrastructure did, Config.DataRetries for what the
-// policy did: Class says which is which. The first costs nothing but time. The second
-// picks: of a task on which the policy fails half the time, rolling again keeps the half
-// that went well, and the dataset shows a policy that is better than it is. It is 0
-// unless asked for, and the attempt column shows where it was used.
+// policy did: Class says which is which. The second picks: of a task on which the policy
+// fails half the time, rolling again keeps the half that went well, and the dataset shows
+// a policy that is better than it is. It is 0 unless asked for, and the attempt column
+// shows where it was used.
+//
+//	what was lost                               rolled again, at the cost of
+//	a process, whatever it had in flight        nothing
+//	an answer, of which the server's memory     one of Retries, as any lost connection;
+//	gives less than the answer had              where none is left and other calls of the
+//	                                            sample make rows, those are kept
+//	a call that an answer would lack too        as Class says of its reason
+//
+// The first costs time, and is not free of bias either: a rollout that takes long is in
+// flight for long and is lost more often, so what is rolled again for the network's sake
+// leaves the dataset short of long rollouts. Where answers can be taken from the server's
+// memory in full that does not happen. Stats.Rerolls counts what was rolled again by
+// reason with how long it had taken, and Stats.Kept those that became data: where the
+// former took longer on the mean, that much is missing. Rows that were kept although
+// their answer would have been proven better are in Stats.Downgraded.
 //
 // # Admission
 //
@@ -105,6 +130,6 @@
 // through its attempts, room.go and admission.go how it gets its turn, attempt.go one
 // attempt from start to end, outcome.go what becomes of it; left.go says what is known
 // of earlier processes, feed.go in which order it is taken up, takeover.go how it goes
-// on; errors.go and classify.go say what a failure is; health.go follows whether servers
+// on, recall.go what is done about an answer that was lost; errors.go and classify.go say what a failure is; health.go follows whether servers
 // live, tail.go ends what takes longest; events.go and stats.go are what can be seen.
 package collector

@@ -59,8 +59,8 @@ var (
 	// ErrNoTurns: the answer holds no token data. The sample fails.
 	ErrNoTurns = errors.New("collector: reply without turns")
 
-	// ErrGone: nothing of an attempt of an earlier process can be taken over. Another
-	// attempt is made, and costs none of the retries.
+	// ErrGone: nothing of an attempt of an earlier process can be taken over, or less than
+	// a new attempt gives. Another attempt is made, and costs none of the retries.
 	ErrGone = errors.New("collector: nothing left to take over")
 
 	// ErrCensored: the tail policy cut the rollout off. The sample counts as skipped,

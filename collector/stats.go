@@ -52,6 +52,17 @@ type Stats struct {
 	// Reattached counts the attempts of earlier processes that were taken over, Gone
 	// those of which nothing could be.
 	Reattached, Gone int
+	// Rerolls counts the rollouts that were under way when the infrastructure lost them,
+	// and were made again at the cost of Config.Retries or at none, by why: the class of
+	// the failure, or, where an answer was lost and the server's memory of it gives less,
+	// the reason of what is missing. Kept counts those that became data. A rollout that
+	// takes longer is lost more often: where the mean of Rerolls is above that of Kept,
+	// the data is short of long ones.
+	Rerolls map[string]Rerolls
+	Kept    Rerolls
+	// Downgraded counts rows that are proven less well because their answer was lost:
+	// answers bring their prompts along, and the server's memory does not.
+	Downgraded int
 	// AdmissionWait sums for how long samples waited for room: the next one in line, and
 	// those whose retry was due.
 	AdmissionWait time.Duration
@@ -143,6 +154,7 @@ func (c *counters) snapshot(endpoints []*endpoint) Stats {
 	s := c.s
 	s.ByClass = maps.Clone(c.s.ByClass)
 	s.FailedByClass = maps.Clone(c.s.FailedByClass)
+	s.Rerolls = maps.Clone(c.s.Rerolls)
 	s.Remaining = s.Planned - s.Committed - s.Failed - s.Skipped
 	s.Endpoints = make([]EndpointStats, len(endpoints))
 	for i, e := range endpoints {
@@ -268,6 +280,29 @@ func (c *counters) reattached(gone bool) {
 	}
 }
 
+// ended counts an attempt that was under way for so long, where it became data.
+func (c *counters) ended(kept bool, took time.Duration) {
+	if !kept {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.s.Kept.add(took)
+}
+
+// rerolled counts the claim's last attempt, which is made again.
+func (c *counters) rerolled(cl *claim, class Class) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	why := cl.why
+	if why == "" {
+		why = class.String()
+	}
+	r := c.s.Rerolls[why]
+	r.add(cl.took)
+	c.s.Rerolls[why] = r
+}
+
 func (c *counters) attemptFailed(class Class) {
 	if class == ClassNone || class == ClassCancelled {
 		return
@@ -335,6 +370,7 @@ func (c *counters) done(class, before Class, err error) {
 // A gain is what one sample adds to the counts of rows and tokens.
 type gain struct {
 	rows, lostCalls  int
+	lesser           int // rows of lost answers that are not exact
 	sampled, trained int64
 	empty            bool
 	leftOut
@@ -356,6 +392,9 @@ func gainOf(s *tokenize.Sample) gain {
 			g.trained += int64(m)
 		}
 		g.sampled += int64(r.Unscored) + int64(r.Trimmed)
+		if r.Flags&tokenize.FlagReattached != 0 && r.Grade != tokenize.Exact {
+			g.lesser++
+		}
 	}
 	g.sampled += g.trained
 	for i := range s.Failures {
@@ -372,6 +411,7 @@ func (c *counters) gained(g gain) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.s.Rows += g.rows
+	c.s.Downgraded += g.lesser
 	c.s.LostCalls += g.lostCalls
 	c.s.Sampled += g.sampled
 	c.s.Trained += g.trained

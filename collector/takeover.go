@@ -2,6 +2,7 @@ package collector
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 )
@@ -9,12 +10,12 @@ import (
 // take notes what earlier processes left of the sample.
 func (cl *claim) take(left *Left) {
 	cl.attempts, cl.charged, cl.rerolled = left.Attempts, left.Charged, left.Rerolled
-	cl.left, cl.failed = left.Open, left.Failed
+	cl.paid, cl.left, cl.failed = left.Charged, left.Open, left.Failed
 	if cl.left != nil {
 		cl.attempts = max(cl.attempts, cl.left.N) // no number twice, whatever Left says
 	}
 	if cl.failed != ClassNone {
-		cl.charged, cl.rerolled = 0, 0
+		cl.charged, cl.rerolled, cl.paid = 0, 0, 0
 	}
 	cl.kind = kindAfter(cl.failed, cl.attempts)
 }
@@ -50,6 +51,7 @@ func (w *worker) next(cl *claim) error {
 		}
 	}
 	cl.alive = false
+	cl.took, cl.why = 0, ""
 	cl.tries++
 	if cl.left != nil {
 		cl.attempts, cl.kind = cl.left.N, KindReattach
@@ -68,11 +70,17 @@ func (w *worker) reattaches(left *OpenAttempt) bool {
 	return ok && left.Endpoint == w.ep.Name
 }
 
-// gone gives open attempt n up: nothing of it can be taken over.
+// gone gives open attempt n up: nothing of it can be taken over. What looking for it was
+// charged is given back.
 func (w *worker) gone(cl *claim, n int, err error) error {
 	last := cl.attempts
 	cl.attempts, cl.kind = n, KindReattach
 	w.c.counters.reattached(true)
+	w.c.counters.rerolled(cl, ClassLost)
+	if !errors.Is(err, ErrGone) {
+		err = fmt.Errorf("%w: %w", ErrGone, err)
+	}
+	cl.charged = cl.paid
 	w.c.cfg.Events.reattached(cl.attempt(w.c.cfg.RunID), w.ep.Name, err)
 	ended := w.end(cl, ClassLost, false)
 	cl.left, cl.kind, cl.attempts = nil, KindInfraRetry, last

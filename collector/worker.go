@@ -100,7 +100,8 @@ func (w *worker) sample(ctx context.Context, cl claim) (passed bool, err error) 
 			return false, err
 		case class == ClassCensored:
 			return false, w.censor(ctx, &cl, failed, false)
-		case class == ClassLost && cl.kind == KindReattach:
+		case cl.kind == KindReattach && (class == ClassLost || stageOf(err) == StageOpen && !class.Retryable()):
+			// A refusal to look for it is none of a new attempt.
 			w.answered(time.Now())
 			if err := w.gone(&cl, a.N, err); err != nil {
 				return false, err
@@ -119,6 +120,8 @@ func (w *worker) sample(ctx context.Context, cl claim) (passed bool, err error) 
 				return false, err
 			}
 			return false, c.barren.failed(cl.group, class, err)
+		case isRecallError(err):
+			w.answered(cl.replied) // the rollout came to its end: only its answer was lost
 		case class == ClassRateLimited:
 			w.answered(time.Now())
 			charge = cl.turnedAway(time.Now()) >= c.cfg.BusyMax
@@ -152,6 +155,12 @@ func (w *worker) sample(ctx context.Context, cl claim) (passed bool, err error) 
 		if cl.charged > c.cfg.Retries && w.mourn(ctx, &cl, row) {
 			charge = false
 		}
+		if cl.charged > c.cfg.Retries && cl.kind == KindReattach && stageOf(err) == StageOpen {
+			if err := w.gone(&cl, a.N, err); err != nil { // it could not even be looked for
+				return false, err
+			}
+			continue
+		}
 		if cl.charged > c.cfg.Retries {
 			return false, w.fail(ctx, &cl, failed, class, charge)
 		}
@@ -179,6 +188,9 @@ func (w *worker) fail(ctx context.Context, cl *claim, failed *tokenize.Sample, c
 func (w *worker) retry(cl *claim, class Class, charged bool) error {
 	if cl.left != nil {
 		return nil
+	}
+	if class.Retryable() && cl.took > 0 {
+		w.c.counters.rerolled(cl, class)
 	}
 	cl.kind = kindAfter(class, cl.attempts)
 	return w.end(cl, class, charged)

@@ -210,7 +210,7 @@ func (g *agent) keep(reply *collector.Reply, request *LettaRequest, answer *Lett
 		Usage: collector.Usage{
 			PromptTokens: answer.Usage.PromptTokens, CompletionTokens: answer.Usage.CompletionTokens, Steps: answer.Usage.StepCount,
 		},
-		ClientTools: made,
+		ClientTools: made, Duration: took,
 	}
 	if arena.HasTurns {
 		send.Turns = arena.Turns

@@ -106,6 +106,7 @@ func (g *agent) recover(ctx context.Context, cause error, messages InputMessages
 	if err != nil {
 		return nil, notRecovered(ctx, cause, err)
 	}
+	reply.Sends[len(reply.Sends)-1].Lost = cause
 	return answer, nil
 }
 

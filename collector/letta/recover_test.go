@@ -141,9 +141,12 @@ func sameReply(t *testing.T, got, want *collector.Reply) {
 	t.Helper()
 	x, y := *got, *want
 	x.Evidence, y.Evidence, x.FirstAnswer, y.FirstAnswer = nil, nil, 0, 0
-	x.Sends = slices.Clone(x.Sends)
+	x.Sends, y.Sends = slices.Clone(x.Sends), slices.Clone(y.Sends)
 	for i := range x.Sends {
-		x.Sends[i].Recalled = false
+		x.Sends[i].Recalled, x.Sends[i].Lost, x.Sends[i].Duration = false, nil, 0
+	}
+	for i := range y.Sends {
+		y.Sends[i].Duration = 0
 	}
 	if !reflect.DeepEqual(x, y) {
 		t.Errorf("reply differs:\n got %.600s\nwant %.600s", fmt.Sprintf("%+v", x), fmt.Sprintf("%+v", y))
@@ -177,6 +180,9 @@ func TestLostConnections(t *testing.T) {
 				for i, s := range reply.Sends {
 					if s.Recalled != (i == send) {
 						t.Errorf("send %d: recalled %v", i, s.Recalled)
+					}
+					if c := collector.Classify(s.Lost); s.Recalled != c.Retryable() {
+						t.Errorf("send %d: lost to %v", i, s.Lost)
 					}
 				}
 				if len(told) != 2 || told[0] != reply.Sends[0].RunID || told[1] != reply.Sends[1].RunID {

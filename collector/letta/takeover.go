@@ -13,6 +13,20 @@ import (
 
 // recall takes the next server run of an earlier process for the answer to messages.
 func (g *agent) recall(ctx context.Context, messages InputMessages, made bool, reply *collector.Reply) (*LettaResponse, error) {
+	answer, err := g.recallNext(ctx, messages, made, reply)
+	return answer, g.unreadable(ctx, err)
+}
+
+// unreadable is err, as one that wraps collector.ErrGone where a look-up was refused or
+// its answer cannot be read: a new attempt makes no such look-up.
+func (g *agent) unreadable(ctx context.Context, err error) error {
+	if class := collector.Classify(err); err == nil || ctx.Err() != nil || class.Retryable() || class.Fatal() {
+		return err
+	}
+	return gone("agent %s: %w", g.state.ID, err)
+}
+
+func (g *agent) recallNext(ctx context.Context, messages InputMessages, made bool, reply *collector.Reply) (*LettaResponse, error) {
 	if g.guessed {
 		return nil, g.guessedText()
 	}
@@ -105,7 +119,7 @@ func (g *agent) reaction(ctx context.Context, pending []ToolCall) (input InputMe
 	}
 	m, err := g.peek(ctx)
 	if err != nil {
-		return nil, false, err
+		return nil, false, g.unreadable(ctx, err)
 	}
 	messages, client := m.asked()
 	if len(messages) != 1 || !answersAll(messages[0], pending) {

@@ -193,7 +193,11 @@ func differ(a, b told, cut int) string {
 		if rb.Sends[i].Recalled {
 			recalled++
 		}
+		if rb.Sends[i].Lost != nil || ra.Sends[i].Duration <= 0 {
+			return fmt.Sprintf("send %d: lost to %v, and took %v undisturbed", i, rb.Sends[i].Lost, ra.Sends[i].Duration)
+		}
 		rb.Sends[i].Recalled = false
+		ra.Sends[i].Duration, rb.Sends[i].Duration = 0, 0
 	}
 	if recalled != cut { // the process died at that send, and knew no answer of those before
 		return fmt.Sprintf("%d sends say that they are from the server's memory, want %d", recalled, cut)

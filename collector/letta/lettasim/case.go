@@ -175,7 +175,7 @@ type recordedRun struct {
 	traces   []template
 }
 
-func newLife(c *Case, inputIDs bool) *life {
+func newLife(c *Case, inputIDs, tracedIDs bool) *life {
 	l := &life{name: c.Name}
 	l.agent = newTemplate(c.rec.Agent, &l.ids)
 	l.system = newTemplate(c.rec.System, &l.ids)
@@ -203,7 +203,7 @@ func newLife(c *Case, inputIDs bool) *life {
 		e.sampled, e.digest = digestTurns(body)
 		e.body = newTemplate(body, &l.ids)
 		traced := prompts
-		if !inputIDs {
+		if !tracedIDs {
 			traced = nil
 		}
 		for _, r := range x.Runs {

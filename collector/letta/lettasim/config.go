@@ -22,6 +22,9 @@ type Config struct {
 	// the request_json of provider traces, so that a send whose answer was lost can be
 	// taken from its traces as exactly as from its answer.
 	InputIDs bool
+	// BareTraces leaves the prompt ids out of traces all the same, as 0.16.7 does: what a
+	// lost answer held of them is then nowhere.
+	BareTraces bool
 
 	// Script shapes the scripted agents.
 	Script Script

@@ -339,7 +339,7 @@ func (s *Server) planScript(p *reply, in *scriptPlan, enter enterRun) {
 	r := &scriptedRun{
 		seed: s.cfg.Seed, id: "run-" + ids.uuid(), agent: a.id, handle: in.state.string("model"), window: s.cfg.ContextWindow,
 		tags: in.tags, tools: in.state.values["tools"], keepsText: keep, conversation: in.conversation,
-		began: in.began, ended: in.due, script: sc, mangle: m, inputIDs: s.cfg.InputIDs,
+		began: in.began, ended: in.due, script: sc, mangle: m, inputIDs: s.cfg.InputIDs && !s.cfg.BareTraces,
 	}
 	for range sc.calls {
 		r.stepIDs = append(r.stepIDs, "step-"+ids.uuid())

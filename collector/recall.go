@@ -1,0 +1,238 @@
+package collector
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/rollout-rl/rollout/tokenize"
+)
+
+// An answer that was not received is taken from the server's memory of its run, which
+// may know less than the answer did: a server that sends the prompts along with its
+// answers need not keep them. A sample is not to suffer for what the network lost, so
+// what a memory lacks and an answer has makes no failure of the sample and no hole in it:
+// the rollout is rolled again, as after any answer that was lost.
+
+// along remembers whether received answers bring the prompts of their calls.
+type along struct {
+	seen  atomic.Int32 // 0: none was received yet, 1: they do not, 2: they do
+	known *bool        // what the caller knows
+}
+
+// note looks at the calls of the sends that were received. One prompt that came along
+// is proof for good; that none came may be one server's way of several.
+func (a *along) note(r *Reply, calls []tokenize.Call) {
+	r.eachCall(calls, func(s *Send, c *tokenize.Call) {
+		switch {
+		case s.Recalled:
+		case c.Source == tokenize.SourceTurns:
+			a.seen.Store(2)
+		default:
+			a.seen.CompareAndSwap(0, 1)
+		}
+	})
+}
+
+// may says that an answer might bring the prompts: a new attempt finds out.
+func (a *along) may() bool {
+	seen := a.seen.Load()
+	return seen == 2 || seen == 0 && (a.known == nil || *a.known)
+}
+
+// do says that answers are known to bring the prompts.
+func (a *along) do() bool {
+	seen := a.seen.Load()
+	return seen == 2 || seen == 0 && a.known != nil && *a.known
+}
+
+// eachCall goes through the calls with the send of each.
+func (r *Reply) eachCall(calls []tokenize.Call, do func(s *Send, c *tokenize.Call)) {
+	k := 0
+	for i := range r.Sends {
+		s := &r.Sends[i]
+		for j := range s.Turns {
+			if s.Turns[j].Role != tokenize.RoleAssistant {
+				continue
+			}
+			if k < len(calls) {
+				do(s, &calls[k])
+			}
+			k++
+		}
+	}
+}
+
+// recalled says that a send is from the server's memory.
+func (r *Reply) recalled() bool {
+	return slices.ContainsFunc(r.Sends, func(s Send) bool { return s.Recalled })
+}
+
+// took is for how long the server is known to have worked on the reply; r may be nil.
+func (r *Reply) took() (d time.Duration) {
+	if r == nil {
+		return 0
+	}
+	for i := range r.Sends {
+		d += r.Sends[i].Duration
+	}
+	return d
+}
+
+// A recallError says that the server's memory of a rollout does not give what an answer
+// would have. It is the failure that cost the answer: ErrGone where that was the end of
+// an earlier process.
+type recallError struct {
+	cause error
+	why   error // a *tokenize.AlignError where tokens cannot be used
+	word  string
+	part  bool // the other calls of the sample make rows
+}
+
+func (e *recallError) Error() string {
+	return "the answer was lost, and what the server keeps of it gives less than an answer: " + e.why.Error() + "; lost to: " + e.cause.Error()
+}
+
+func (e *recallError) Unwrap() []error { return []error{e.cause, e.why} }
+
+func isRecallError(err error) bool {
+	_, ok := errors.AsType[*recallError](err)
+	return ok
+}
+
+// lesser compares the calls that are taken from the server's memory with what is
+// required, and returns what they lack and an answer might have; nil where that is
+// nothing. What the calls of an answer would lack as well is no matter of this.
+func (t *try) lesser(r *Reply, calls []tokenize.Call) *recallError {
+	c := t.w.c
+	if !c.along.may() {
+		return nil
+	}
+	var e *recallError
+	var first tokenize.Call
+	lost, bad := 0, 0
+	r.eachCall(calls, func(s *Send, call *tokenize.Call) {
+		quarantined := call.Grade == tokenize.Quarantined
+		if quarantined {
+			lost++
+		}
+		if !s.Recalled || !quarantined && (c.cfg.Require == nil || call.Grade <= *c.cfg.Require) {
+			return
+		}
+		if bad++; bad == 1 {
+			e, first = lostTo(s), *call
+		}
+		if s.Lost == nil {
+			e.cause = ErrGone // an earlier process sent it, and its end costs nothing
+		}
+	})
+	if e == nil {
+		return nil
+	}
+	reason := first.Reason
+	var note error
+	if first.Grade == tokenize.Quarantined {
+		note = errors.New(noteOf(&first))
+		e.part = lost < len(calls)
+	} else {
+		reason = tokenize.ReasonGrade
+		note = fmt.Errorf("it is %s, and %s is required", first.Grade, *c.cfg.Require)
+	}
+	e.word = reason.String()
+	e.why = &tokenize.AlignError{Turn: -1, Token: -1, Reason: reason, Err: fmt.Errorf("%d of %d calls; the first one: %w", bad, len(calls), note)}
+	return e
+}
+
+// lesserEvidence is lesser where the prompts could not even be looked for, because of
+// err, which it returns where that is no matter of the server's memory. Of an answer
+// that brings them along nothing is looked for.
+func (t *try) lesserEvidence(r *Reply, err error) error {
+	if !t.w.c.along.may() || !r.recalled() {
+		return err
+	}
+	class := Classify(err)
+	align, is := errors.AsType[*tokenize.AlignError](err)
+	if class.Retryable() || class.Fatal() || class == ClassCancelled || class == ClassCensored || is && align.Reason != tokenize.ReasonHole {
+		return err
+	}
+	var e *recallError
+	for i := range r.Sends {
+		if s := &r.Sends[i]; s.Recalled && (e == nil || s.Lost == nil) {
+			e = lostTo(s)
+		}
+	}
+	e.why, e.word = hidden{err}, tokenize.ReasonNoPrompt.String()
+	if is {
+		e.why, e.word = err, align.Reason.String()
+	}
+	return e
+}
+
+// hidden is an error whose class is no matter.
+type hidden struct{ err error }
+
+func (h hidden) Error() string { return h.err.Error() }
+
+// lostTo begins the error of a send whose answer was lost.
+func lostTo(s *Send) *recallError {
+	cause := s.Lost
+	switch {
+	case cause == nil:
+		cause = ErrGone
+	case !Classify(cause).Retryable():
+		cause = fmt.Errorf("%w: %w", ErrConnection, cause)
+	}
+	return &recallError{cause: cause}
+}
+
+// affords says that the sample has an attempt left for a rollout that is made again. To
+// take over what an earlier process left costs none.
+func (t *try) affords(e *recallError) bool {
+	return !t.w.c.cut() && (errors.Is(e.cause, ErrGone) && t.a.Kind == KindReattach || t.cl.charged < t.w.c.cfg.Retries)
+}
+
+// A Rerolls counts rollouts that were under way and were made again.
+type Rerolls struct {
+	N int
+	// Timed is how many of them had a duration that is known, and Time its sum: from
+	// making the agent, or by the server's clock where an earlier process made it.
+	Timed int
+	Time  time.Duration
+}
+
+// Mean is the mean duration; 0 where none is known.
+func (r Rerolls) Mean() time.Duration {
+	if r.Timed == 0 {
+		return 0
+	}
+	return r.Time / time.Duration(r.Timed)
+}
+
+func (r *Rerolls) add(took time.Duration) {
+	r.N++
+	if took > 0 {
+		r.Timed++
+		r.Time += took
+	}
+}
+
+// RerollReasons lists every key of Stats.Rerolls.
+func RerollReasons() []string {
+	var all []string
+	for _, c := range Classes() {
+		if c.Retryable() {
+			all = append(all, c.String())
+		}
+	}
+	for r := tokenize.ReasonNone + 1; ; r++ {
+		word, err := r.MarshalText()
+		if err != nil {
+			return all // that was the last
+		}
+		if ClassOf(r) == ClassNoPrompt || r == tokenize.ReasonCountMismatch || r == tokenize.ReasonHole {
+			all = append(all, string(word))
+		}
+	}
+}
