@@ -109,6 +109,10 @@ func (c *collection) open(parts *parts, backends []*letta.Backend) error {
 	}
 	c.leftovers = newLeftovers(c.journal, held)
 	c.recovered(dataset.Recovered(), c.journal.Found())
+	along, err := turnsHavePrompts(c.config, c.folder.dir, parts.model)
+	if err != nil {
+		return err
+	}
 	var endpoints []collector.Endpoint
 	for _, b := range backends {
 		endpoints = append(endpoints, collector.Endpoint{Name: b.Client().BaseURL(), Backend: b, MaxInFlight: c.inFlight})
@@ -122,9 +126,12 @@ func (c *collection) open(parts *parts, backends []*letta.Backend) error {
 		Planned:   c.tasks.samples,
 		Align:     parts.align,
 		Require:   parts.require,
-		Prompter:  parts.prompter,
-		Scorer:    parts.scorer,
-		Sink:      dataset,
+
+		TurnsHavePrompts: along,
+
+		Prompter: parts.prompter,
+		Scorer:   parts.scorer,
+		Sink:     dataset,
 		Left: func(key string) collector.Left {
 			left := c.journal.Left(key)
 			held.add(key, &left)
@@ -154,6 +161,9 @@ func (c *collection) open(parts *parts, backends []*letta.Backend) error {
 			Reattached: func(a collector.Attempt, endpoint string, err error) {
 				c.log.reattached(a, endpoint, err)
 				c.metrics.reattached(a, endpoint, err)
+				if err != nil {
+					c.leftovers.finished(a, err)
+				}
 			},
 			LimitChanged: func(endpoint string, from, to int, reason string) {
 				c.log.limitChanged(endpoint, from, to, reason)

@@ -19,6 +19,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/klauspost/compress/zstd"
+
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 	"github.com/rollout-rl/rollout/sink/failpoint"
 )
@@ -27,6 +29,7 @@ import (
 // collects from.
 type killRun struct {
 	bin   string
+	road  string
 	sim   *lettasim.Server
 	sends *sendLog
 	dir   string
@@ -47,11 +50,32 @@ type killed struct {
 
 // killOptions shape a run that is to be killed.
 type killOptions struct {
+	road                     string // where prompts come from
 	tasks, samples, inFlight int
 	latency                  string
 	faults                   lettasim.Faults
 	server                   string // more of that section of the configuration
 	format                   string
+}
+
+// The roads from an answer to its prompts. On each a lost answer is worth something else.
+const (
+	roadTraced  = ""        // answers bring their prompts along, and traces keep them
+	roadTurns   = "turns"   // answers bring them along, and nothing keeps them: what is lost is made again
+	roadRebuilt = "rebuilt" // they are rebuilt with a tokenizer, from answers and traces alike
+)
+
+// rebuildable are the recorded exchanges that are played where prompts are rebuilt.
+var rebuildable = []string{"single", "tool", "tool-two", "multi", "tool-text", "tool-parallel", "tool-unicode", "length", "newlines", "tool-args-compact"}
+
+// cutFaults have every tenth reply end in the middle of its body, and every twentieth
+// say a false length: whether it is a first attempt or a second. Those of a rollout with
+// several sends are all cut.
+func cutFaults() lettasim.Faults {
+	return lettasim.Faults{
+		{Kind: lettasim.Drop, Rate: 0.1, Attempts: 3, Send: -1},
+		{Kind: lettasim.Truncated, Rate: 0.05, Attempts: 3, Send: -1},
+	}
 }
 
 // killFaults are the faults that both ways of a run meet alike, and those after which
@@ -69,12 +93,15 @@ func killFaults() lettasim.Faults {
 // newKillRun makes the run; nothing is started.
 func newKillRun(t *testing.T, bin string, o killOptions) *killRun {
 	t.Helper()
-	cfg := lettasim.Config{InputIDs: true, Script: killScript(), Faults: o.faults, KeptTraces: 1 << 16, KeepAnswers: true}
+	cfg := lettasim.Config{
+		InputIDs: o.road != roadRebuilt, BareTraces: o.road != roadTraced,
+		Script: killScript(), Faults: o.faults, KeptTraces: 1 << 16, KeepAnswers: true,
+	}
 	var err error
 	if cfg.Latency, err = lettasim.ParseLatency(o.latency); err != nil {
 		t.Fatal(err)
 	}
-	k := &killRun{bin: bin, sim: newSim(t, cfg), dir: filepath.Join(t.TempDir(), "run"), total: o.tasks * o.samples, done: map[string]bool{}}
+	k := &killRun{bin: bin, road: o.road, sim: newSim(t, cfg), dir: filepath.Join(t.TempDir(), "run"), total: o.tasks * o.samples, done: map[string]bool{}}
 	k.sends = newSendLog(k.sim)
 	url := serveHandler(t, k.sim, k.sends)
 	if o.format == "" {
@@ -82,12 +109,71 @@ func newKillRun(t *testing.T, bin string, o killOptions) *killRun {
 	}
 	config := "server: {" + o.server + "idle_timeout: 1s, urls: [" + url + "]}\noutput: {shard_age: 1s, shard_bytes: 64KiB}\n" +
 		"reward: {kind: number}\nrun: {fail_on_error: 100%, retries: 5, preflight: connect}\n" // lives are short, and sends are counted
+	tasks := k.sim.Tasks(lettasim.TaskOptions{Scripted: o.tasks})
+	if o.road == roadRebuilt {
+		tasks = recordedTasks(t, k.sim, o.tasks)
+	}
 	k.args = []string{
 		"-c", writeFile(t, "run.yaml", []byte(config)), "--model", simModel, "--out", k.dir, "--format", o.format,
-		"--tasks", writeFile(t, "tasks.jsonl", k.sim.Tasks(lettasim.TaskOptions{Scripted: o.tasks})),
+		"--tasks", writeFile(t, "tasks.jsonl", tasks),
 		"--samples", strconv.Itoa(o.samples), "--max-in-flight", strconv.Itoa(o.inFlight),
 	}
+	if o.road == roadRebuilt {
+		k.args = append(k.args, "--tokenizer", modelFolder(t))
+	}
 	return k
+}
+
+// recordedTasks are n tasks that play recorded exchanges.
+func recordedTasks(t *testing.T, sim *lettasim.Server, n int) []byte {
+	t.Helper()
+	byName := map[string][]byte{}
+	for line := range bytes.Lines(sim.Tasks(lettasim.TaskOptions{Cases: true})) {
+		var task struct{ ID string }
+		if err := json.Unmarshal(line, &task); err != nil {
+			t.Fatal(err)
+		}
+		byName[task.ID] = line
+	}
+	var out []byte
+	for i := range n {
+		name := rebuildable[i%len(rebuildable)]
+		line := byName[name]
+		if line == nil {
+			t.Fatalf("there is no recorded exchange %s", name)
+		}
+		out = append(out, bytes.Replace(line, fmt.Appendf(nil, "%q", name), fmt.Appendf(nil, "%q", fmt.Sprintf("%s#%d", name, i)), 1)...)
+	}
+	return out
+}
+
+// modelFolder holds the tokenizer and the chat template of the recorded model.
+func modelFolder(t *testing.T) string {
+	t.Helper()
+	from, dir := filepath.Join("..", "..", "testdata", "tokenizers", "qwen3"), t.TempDir()
+	packed, err := os.ReadFile(filepath.Join(from, "tokenizer.json.zst"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	z, err := zstd.NewReader(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer z.Close()
+	tokenizer, err := z.DecodeAll(packed, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, err := os.ReadFile(filepath.Join(from, "tokenizer_config.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, b := range map[string][]byte{"tokenizer.json": tokenizer, "tokenizer_config.json": config} {
+		if err := os.WriteFile(filepath.Join(dir, name), b, 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
 }
 
 // start begins the next life.
@@ -201,6 +287,9 @@ func (k *killRun) checkSends(t *testing.T, got *readBack) {
 	}
 	answered := map[attempt]bool{} // in full
 	for _, a := range k.sim.Answers() {
+		if a.Traced && k.road == roadTurns {
+			continue // its prompts are nowhere
+		}
 		answered[attempt{sampleID{a.Task, int32(a.Sample)}, a.Attempt}] = true
 	}
 	sends, again, open, rerun := 0, 0, 0, 0
@@ -217,8 +306,8 @@ func (k *killRun) checkSends(t *testing.T, got *readBack) {
 			if cut {
 				open++
 			}
-			if i+1 == len(list) {
-				continue
+			if i+1 == len(list) || list[i+1].agent == list[i].agent {
+				continue // the last one, or the next message of the task
 			}
 			again++
 			if cut {
@@ -238,16 +327,21 @@ func (k *killRun) checkSends(t *testing.T, got *readBack) {
 		}
 	}
 	// Those that met a fault besides are made again by right.
-	if open > 40 && rerun*4 > open {
+	if open > 40 && rerun*4 > open && k.road != roadTurns {
 		t.Errorf("%d of %d sends that were open at a kill were made again", rerun, open)
 	}
 	faults := int64(0)
 	for _, n := range k.sim.Stats().Faults {
 		faults += n
 	}
-	// Each second send has a fault or a kill before it; nearly all have a fault.
-	if int64(again) > faults+int64(len(k.kills)) {
-		t.Errorf("%d sends were made again, for %d faults and %d kills", again, faults, len(k.kills))
+	// Each second send has a fault or a kill before it; nearly all have a fault, but where
+	// what was open at a kill is made again.
+	most := faults + int64(len(k.kills))
+	if k.road == roadTurns {
+		most = faults + int64(open)
+	}
+	if int64(again) > most {
+		t.Errorf("%d sends were made again, for %d faults, %d kills and %d sends open at them", again, faults, len(k.kills), open)
 	}
 	t.Logf("%d samples, %d kills, %d faults, %d sends; %d of them after another; %d were open at a kill, %d of them were made again", k.total, len(k.kills), faults, sends, again, open, rerun)
 }
@@ -268,9 +362,25 @@ func withoutKills(t *testing.T, o killOptions) map[sampleID]string {
 // TestKillRandom kills the program at random moments, resumes it each time, and
 // compares the end with what the server knows that it answered. ROLLOUT_KILLS is the
 // least number of kills, ROLLOUT_SEED chooses the moments.
+//
+// It does so where prompts come with the answers and nothing keeps them, and where they
+// are rebuilt; each with replies that are cut. Nothing may be lost, nothing be there
+// twice, and nothing fail that did not fail without a kill and without a cut.
 func TestKillRandom(t *testing.T) {
 	t.Parallel()
-	kills, long := 12, false
+	for _, road := range []string{roadTurns, roadRebuilt} {
+		t.Run(road, func(t *testing.T) {
+			if os.Getenv("ROLLOUT_KILLS") == "" {
+				t.Parallel()
+			}
+			killRandom(t, road)
+		})
+	}
+}
+
+func killRandom(t *testing.T, road string) {
+	t.Helper()
+	kills, long := 8, false
 	if text := os.Getenv("ROLLOUT_KILLS"); text != "" {
 		var err error
 		if kills, err = strconv.Atoi(text); err != nil {
@@ -293,16 +403,12 @@ func TestKillRandom(t *testing.T) {
 	if long {
 		bin = buildProgram(t)
 	}
-	o := killOptions{tasks: 8 + 3*kills, samples: 4, inFlight: 16, latency: "50ms..400ms", faults: killFaults(), format: []string{"parquet", "arrow"}[r.IntN(2)]}
+	o := killOptions{road: road, tasks: 8 + 3*kills, samples: 4, inFlight: 16, latency: "50ms..400ms", faults: append(killFaults(), cutFaults()...), format: []string{"parquet", "arrow"}[r.IntN(2)]}
 	want := withoutKills(t, o)
 	k := newKillRun(t, bin, o)
 	for {
 		p := k.start(t)
-		select {
-		case <-p.ended:
-		case <-time.After(k.moment(r, kills)):
-			p.kill()
-		}
+		k.live(p, r, kills)
 		if p.code == -1 {
 			k.died(t, p)
 			if r.IntN(3) == 0 { // the server gets on meanwhile
@@ -327,16 +433,25 @@ func TestKillRandom(t *testing.T) {
 	}
 }
 
-// moment is how long the next life may be: most are short, some see commits; when there
-// were enough kills the run may end.
-func (k *killRun) moment(r *rand.Rand, kills int) time.Duration {
-	if len(k.kills) >= kills {
-		return time.Minute
+// live kills the process at a random moment: now and then while it starts, else some
+// time after it has begun to work. When there were enough kills it may end by itself.
+func (k *killRun) live(p *process, r *rand.Rand, kills int) {
+	rest, worked := time.Duration(r.IntN(500))*time.Millisecond, k.sends.worked.Load()
+	switch {
+	case len(k.kills) >= kills:
+		rest = 5 * time.Minute
+	case r.IntN(5) == 0:
+		rest /= 4
+	default:
+		for began := time.Now(); p.alive() && k.sends.worked.Load() == worked && time.Since(began) < time.Minute; {
+			time.Sleep(2 * time.Millisecond)
+		}
 	}
-	if r.IntN(5) == 0 {
-		return time.Duration(r.IntN(120)) * time.Millisecond // while starting
+	select {
+	case <-p.ended:
+	case <-time.After(rest):
+		p.kill()
 	}
-	return time.Duration(100+r.IntN(500)) * time.Millisecond
 }
 
 // TestKillAtSteps kills the program at each named step of the protocol, at the first

@@ -16,6 +16,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -182,6 +183,7 @@ type sent struct {
 // knowledge of what was run twice.
 type sendLog struct {
 	server http.Handler
+	worked atomic.Int64 // sends, and look-ups of server runs
 	mu     sync.Mutex
 	agents map[string]sent // by agent id: the sample and the attempt
 	sends  []*sent
@@ -195,6 +197,9 @@ func newSendLog(server http.Handler) *sendLog {
 func (l *sendLog) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	path := strings.Trim(r.URL.Path, "/")
 	parts := strings.Split(path, "/")
+	if strings.HasPrefix(path, "v1/runs") || len(parts) == 4 && parts[3] == "messages" {
+		l.worked.Add(1)
+	}
 	switch {
 	case r.Method == http.MethodDelete && len(parts) == 3 && parts[1] == "agents":
 		l.mu.Lock()

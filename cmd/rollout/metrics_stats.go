@@ -32,6 +32,9 @@ var (
 	descOldest    = prometheus.NewDesc("rollout_oldest_in_flight_seconds", "Age of the sample that is in flight for the longest time; 0: none is.", nil, nil)
 	descIdle      = prometheus.NewDesc("rollout_sample_idle_seconds_max", "Time since anything was heard of the sample that is silent for the longest time; 0: none is in flight.", nil, nil)
 	descLeft      = prometheus.NewDesc("rollout_agents_left_total", "Agents that could not be removed from the server.", nil, nil)
+	descRerolls   = prometheus.NewDesc("rollout_rerolls_total", "Rollouts under way that the infrastructure lost and that were made again, by why.", []string{"reason"}, nil)
+	descRerolled  = prometheus.NewDesc("rollout_reroll_seconds_total", "Time that those rollouts had taken, as far as it is known.", []string{"reason"}, nil)
+	descLesser    = prometheus.NewDesc("rollout_rows_downgraded_total", "Rows that are proven less well because their answer was lost.", nil, nil)
 	descWAL       = prometheus.NewDesc("rollout_wal_bytes", "Size of the write-ahead log.", nil, nil)
 	descRecords   = prometheus.NewDesc("rollout_wal_records", "Samples in the write-ahead log that are in no shard yet.", nil, nil)
 	descDisk      = prometheus.NewDesc("rollout_disk_free_bytes", "Room that is left where the run is stored.", nil, nil)
@@ -41,7 +44,7 @@ var (
 func (snapshots) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		descPlanned, descSamples, descEarlier, descRemaining, descInFlight, descLimit, descCeiling, descDown, descTokens, descRows,
-		descOldest, descIdle, descLeft, descWAL, descRecords, descDisk,
+		descOldest, descIdle, descLeft, descRerolls, descRerolled, descLesser, descWAL, descRecords, descDisk,
 	} {
 		ch <- d
 	}
@@ -73,6 +76,10 @@ func (out sender) count(d *prometheus.Desc, v int64, labels ...string) {
 	out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
 }
 
+func (out sender) seconds(d *prometheus.Desc, v time.Duration, labels ...string) {
+	out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, v.Seconds(), labels...)
+}
+
 func (out sender) collector(s collector.Stats) {
 	out.gauge(descPlanned, float64(s.Planned))
 	out.gauge(descRemaining, float64(s.Remaining))
@@ -87,6 +94,12 @@ func (out sender) collector(s collector.Stats) {
 	out.count(descTokens, s.Trained, "trainable")
 	out.count(descRows, int64(s.Rows))
 	out.count(descLeft, int64(s.CloseFailures))
+	out.count(descLesser, int64(s.Downgraded))
+	for _, reason := range collector.RerollReasons() {
+		r := s.Rerolls[reason]
+		out.count(descRerolls, int64(r.N), reason)
+		out.seconds(descRerolled, r.Time, reason)
+	}
 	for _, e := range s.Endpoints {
 		for _, stage := range collector.Stages() {
 			out.gauge(descInFlight, float64(e.Stages[stage]), e.Name, stage.String())

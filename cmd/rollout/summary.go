@@ -135,8 +135,15 @@ type summary struct {
 	Attempts      int            `json:"attempts"`
 	Retries       int            `json:"retries"`
 	LostCalls     int            `json:"lost_calls"`
-	AgentsLeft    int            `json:"agents_left"` // could not be removed
-	BadTasks      int            `json:"bad_tasks"`
+	// Rerolls counts rollouts that were under way when the infrastructure lost them, and
+	// were made again; by the class of the failure or, where an answer was lost and the
+	// server's memory of it gives less, by what is missing. Kept are those that became
+	// data. Downgraded counts rows that are proven less well because their answer was lost.
+	Rerolls    map[string]rerollCount `json:"rerolls"`
+	Kept       rerollCount            `json:"kept"`
+	Downgraded int                    `json:"downgraded_rows"`
+	AgentsLeft int                    `json:"agents_left"` // could not be removed
+	BadTasks   int                    `json:"bad_tasks"`
 
 	Rows    int `json:"rows"`
 	Empty   int `json:"empty"` // samples without a row
@@ -213,6 +220,7 @@ func summarize(s collector.Stats, k sink.Stats, ps prompt.Stats, t *tally, took 
 		Planned: s.Planned, Committed: s.Committed, Failed: s.Failed, Skipped: s.Skipped, Remaining: s.Remaining,
 		Earlier: earlier(s.Earlier), Reattached: s.Reattached, Gone: s.Gone,
 		FailedByClass: classMap(s.ByClass), Attempts: s.Attempts, Retries: s.Retries, LostCalls: s.LostCalls, AgentsLeft: s.CloseFailures,
+		Rerolls: rerollMap(s.Rerolls), Kept: countRerolls(s.Kept), Downgraded: s.Downgraded,
 		Rows: s.Rows, Empty: s.Empty, CutRows: t.cut, Forks: t.forks,
 		CutCalls: s.CutCalls, CutTokens: s.Cut, EmptyRows: s.EmptyRows, Ends: t.ends,
 		Tokens: t.tokens, Sampled: s.Sampled, Trained: s.Trained,
@@ -282,6 +290,9 @@ func (s *summary) text() string {
 		line("ends", "%s", ends)
 	}
 	line("grades", "%s", counted(s.Grades))
+	if s.Downgraded > 0 {
+		line("", "%d rows are not exact because their answer was lost: the server's memory of it holds no prompts", s.Downgraded)
+	}
 	line("sources", "%s", counted(s.Sources))
 	if len(s.Reasons) > 0 {
 		line("quarantine", "%s", counted(s.Reasons))
@@ -305,6 +316,9 @@ func (s *summary) text() string {
 	took := time.Duration(s.Seconds * float64(time.Second))
 	line("time", "%s, %s samples/s, %s sampled tokens/s, %d attempts, %d of them retries", humanDuration(took),
 		humanRate(rate(s.Committed+s.Failed-s.Earlier.Committed-s.Earlier.Failed, s.Seconds)), humanRate(rate(int(s.Sampled), s.Seconds)), s.Attempts, s.Retries)
+	if len(s.Rerolls) > 0 {
+		line("rerolled", "%s", s.rerolled())
+	}
 	if t := s.Tail; t != nil {
 		line("tail", "%s cut the end of the run: what is kept is biased towards what ends soon", t.Policy)
 		line("  kept", "%s", t.Kept)

@@ -198,6 +198,9 @@ func (t *Truncation) ends() []string {
 type Proof struct {
 	Grades  map[string]int `json:"grades,omitempty"`
 	Sources map[string]int `json:"prompt_sources,omitempty"`
+	// Downgraded rows are not exact because their answer was lost: those of answers that
+	// were received are.
+	Downgraded int `json:"downgraded,omitempty"`
 }
 
 // Time is over the samples with at least one row, but for Failed.

@@ -43,6 +43,8 @@ type survey struct {
 
 	failed  map[string]failure // by key, the last one
 	slowest slowHeap
+	lesser  int  // rows of lost answers that are not exact
+	along   bool // received answers brought their prompts along
 	held    int  // samples with rows in shards
 	ended   ends // what was counted of the sample that is being read
 	rows    int  // of all data shards so far, also those that could not be read
@@ -135,6 +137,12 @@ func (s *survey) row(row *sink.StoredRow, at int) {
 	}
 	r.Proof.Grades[row.Verification]++
 	r.Proof.Sources[row.PromptSource]++
+	switch recalled := slices.Contains(row.Flags, tokenize.FlagReattached.String()); {
+	case recalled && row.Verification != tokenize.Exact.String():
+		s.lesser++
+	case !recalled && row.PromptSource == tokenize.SourceTurns.String():
+		s.along = true
+	}
 	for _, f := range row.Flags {
 		r.Truncation.Flags[f]++
 	}
@@ -242,6 +250,9 @@ func (s *survey) failure(f *sink.StoredFailure) {
 func (s *survey) finish() {
 	r := s.report
 	s.finishFailures()
+	if s.along {
+		r.Proof.Downgraded = s.lesser
+	}
 	r.Coverage.Committed = len(s.done)
 	r.Coverage.Empty = max(0, len(s.done)-s.held)
 	c := &r.Coverage

@@ -1,0 +1,90 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/sink"
+	"github.com/rollout-rl/rollout/tokenize"
+)
+
+// A rerollCount is how many rollouts were under way, and for how long on the mean.
+type rerollCount struct {
+	N     int     `json:"n"`
+	Timed int     `json:"timed"` // those whose duration is known
+	Mean  float64 `json:"mean_seconds"`
+}
+
+func countRerolls(r collector.Rerolls) rerollCount {
+	return rerollCount{N: r.N, Timed: r.Timed, Mean: r.Mean().Seconds()}
+}
+
+func rerollMap(by map[string]collector.Rerolls) map[string]rerollCount {
+	out := map[string]rerollCount{}
+	for reason, r := range by {
+		out[reason] = countRerolls(r)
+	}
+	return out
+}
+
+// rerolled says what the infrastructure lost, and how long that took beside what was
+// kept: the longer a rollout, the more often it is lost.
+func (s *summary) rerolled() string {
+	n, timed, sum := 0, 0, 0.0
+	var parts []string
+	for _, reason := range slices.Sorted(maps.Keys(s.Rerolls)) {
+		r := s.Rerolls[reason]
+		n, timed, sum = n+r.N, timed+r.Timed, sum+r.Mean*float64(r.Timed)
+		part := fmt.Sprintf("%s %d", reason, r.N)
+		if r.Timed > 0 {
+			part += " of " + humanDuration(seconds(r.Mean))
+		}
+		parts = append(parts, part)
+	}
+	text := fmt.Sprintf("%d rollouts under way were lost and made again: %s", n, strings.Join(parts, ", "))
+	if timed > 0 && s.Kept.Timed > 0 {
+		text += fmt.Sprintf("; they took %s on the mean, those kept %s", humanDuration(seconds(sum/float64(timed))), humanDuration(seconds(s.Kept.Mean)))
+	}
+	return text
+}
+
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+
+// turnsHavePrompts says whether the servers' answers bring their prompts along; nil where
+// nothing is known. Without a tokenizer prompts come in no other way. Else the run's own
+// rows tell, of which the last shard is looked at.
+func turnsHavePrompts(c *config, dir string, model *modelInfo) (*bool, error) {
+	switch c.Tokens.Prompts {
+	case "auto":
+	case tokenize.SourceTurns.String():
+		return new(true), nil
+	default:
+		return new(false), nil
+	}
+	if model == nil {
+		return new(true), nil
+	}
+	log, err := sink.ReadLog(dir)
+	if err != nil {
+		return nil, openError(dir, err)
+	}
+	var last sink.Shard
+	for last = range log.Shards(sink.KindData) {
+	}
+	if last.Rows == 0 {
+		return nil, nil
+	}
+	for row, err := range log.Facts(last) {
+		if err != nil {
+			return nil, nil //nolint:nilerr // verify says what is damaged; here it is only not known
+		}
+		if !slices.Contains(row.Flags, tokenize.FlagReattached.String()) {
+			return new(row.PromptSource == tokenize.SourceTurns.String()), nil
+		}
+	}
+	return nil, nil
+}
