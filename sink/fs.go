@@ -2,6 +2,7 @@ package sink
 
 import (
 	"io"
+	"io/fs"
 	"os"
 )
 
@@ -38,23 +39,27 @@ type File interface {
 }
 
 // OS returns the file system of the operating system.
-func OS() FS { return osFS{} }
+func OS() FS { return OSMode(0o666) }
 
-type osFS struct{}
+// OSMode is OS, but that files are made with this mode, before the umask. Who may read
+// them may enter their folder.
+func OSMode(mode fs.FileMode) FS { return osFS{mode} }
+
+type osFS struct{ mode fs.FileMode }
 
 type osFile struct{ *os.File }
 
-func (osFS) MkdirAll(name string) error   { return os.MkdirAll(name, 0o777) }
+func (f osFS) MkdirAll(name string) error { return os.MkdirAll(name, f.mode|f.mode&0o444>>2) }
 func (osFS) Rename(from, to string) error { return os.Rename(from, to) }
 func (osFS) Link(from, to string) error   { return os.Link(from, to) }
 func (osFS) Remove(name string) error     { return os.Remove(name) }
 
-func (osFS) Create(name string) (File, error) {
-	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o666)
+func (f osFS) Create(name string) (File, error) {
+	file, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, f.mode)
 	if err != nil {
 		return nil, err
 	}
-	return osFile{f}, nil
+	return osFile{file}, nil
 }
 
 func (osFS) Open(name string) (File, error) {

@@ -93,10 +93,12 @@ func (p *program) collect(ctx context.Context, l *loader, earlier *earlierRun, o
 	if err != nil {
 		return err
 	}
-	if err := p.takeTasks(c, l, earlier, id, parts.model); err != nil {
+	started := p.whileStarting(func() { c.giveUp(earlier) })
+	defer started()
+	defer c.giveUp(earlier)
+	if err := p.takeTasks(c, l, earlier, o, id, parts.model); err != nil {
 		return err
 	}
-	defer c.tasks.close()
 	c.metrics = newMetrics(readVersion().Version, c.vitals)
 	if c.tracing, err = newTracing(p.getenv, c.display.say); err != nil {
 		return err
@@ -163,18 +165,17 @@ func (p *program) collect(ctx context.Context, l *loader, earlier *earlierRun, o
 		return err
 	}
 
+	started() // from here on what is there can be continued
 	if earlier != nil {
-		// The folder is closed by who opened it.
-		c.folder = earlier.folder
 		err = c.folder.update(c.info, c.tasks, had)
-	} else if c.folder, err = createRun(c.config.Output.Dir, c.info, c.tasks); err == nil {
-		defer func() { _ = c.folder.close() }() // the lock goes with the process at the latest
+	} else {
+		err = c.folder.create(c.info, c.tasks)
 	}
 	if err != nil {
 		return err
 	}
 	c.phase.Store("opening the folder")
-	if c.log, err = openLog(c.folder.dir, c.info.lastLog(), c.config.secrets()); err != nil {
+	if c.log, err = openLog(c.folder.dir, c.info.lastLog(), c.folder.mode, c.config.secrets()); err != nil {
 		return withExit(exitStorage, err)
 	}
 	defer func() { _ = c.log.close() }() // every line was written
@@ -190,8 +191,9 @@ func (p *program) collect(ctx context.Context, l *loader, earlier *earlierRun, o
 
 // takeTasks reads and checks the tasks. A run that is continued and that they, or
 // what its rows depend on, do not fit is refused, with every difference.
-func (p *program) takeTasks(c *collection, l *loader, earlier *earlierRun, id identity, model *modelInfo) (err error) {
+func (p *program) takeTasks(c *collection, l *loader, earlier *earlierRun, o *collectOptions, id identity, model *modelInfo) (err error) {
 	if earlier != nil {
+		c.folder = earlier.folder
 		rows, err := hasRows(c.config.Output.Dir)
 		if err != nil {
 			return err
@@ -205,20 +207,35 @@ func (p *program) takeTasks(c *collection, l *loader, earlier *earlierRun, id id
 			err = refuseResume(c.config.Output.Dir, append(bad, more...))
 		}
 		if err != nil {
-			if tasks != nil {
-				tasks.close()
-			}
+			tasks.close()
 			return err
 		}
 		c.tasks = tasks
 		return nil
 	}
-	if err := checkNewRun(c.config.Output.Dir); err != nil {
+	check := p.taskCheck(c)
+	if o.dryRun {
+		err = checkNewRun(c.config.Output.Dir)
+	} else if c.folder, err = beginRun(c.config.Output.Dir, c.config.fileMode()); err == nil {
+		check.dir, check.mode = c.folder.dir, c.folder.mode
+	}
+	if err != nil {
 		return err
 	}
-	c.tasks, err = checkTasks(readTasks(c.config.Tasks.File, p.stdin), c.config.Tasks.Samples, c.config.Tasks.SkipBad,
-		func(bad error) { c.display.say("left out: %v", bad) })
+	c.tasks, err = check.run(readTasks(c.config.Tasks.File, p.stdin))
 	return err
+}
+
+// giveUp leaves nothing of a run that did not begin, and gives the folder of every other
+// one up.
+func (c *collection) giveUp(earlier *earlierRun) {
+	switch {
+	case c.folder == nil:
+	case earlier != nil:
+		_ = c.folder.clear() // the next process would; the folder is closed by who opened it
+	default:
+		_ = c.folder.abandon() // the lock goes with the process at the latest
+	}
 }
 
 // planned is the number of samples that the run will take up.

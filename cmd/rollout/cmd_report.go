@@ -66,7 +66,7 @@ func (p *program) showReport(dir string, o *reportOptions) error {
 		if err != nil {
 			return withExit(exitStorage, err)
 		}
-		if err := writeDurably(filepath.Dir(name), filepath.Base(name), func(w io.Writer) error { return report.Page(w, r) }); err != nil {
+		if err := writeDurably(filepath.Dir(name), filepath.Base(name), 0o666, func(w io.Writer) error { return report.Page(w, r) }); err != nil {
 			return withExit(exitStorage, fmt.Errorf("%s: %w", o.html, err))
 		}
 		p.say("wrote %s", o.html)

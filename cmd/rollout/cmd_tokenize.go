@@ -183,7 +183,7 @@ where there is one, and default all others; --template chooses.`,
 			from, b := "standard input", []byte(nil)
 			if len(args) == 1 && args[0] != "-" {
 				from = args[0]
-				b, err = os.ReadFile(from)
+				b, err = readInput(from, maxModelFileBytes, inputWait)
 			} else {
 				b, err = io.ReadAll(p.stdin)
 			}

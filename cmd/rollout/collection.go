@@ -93,6 +93,7 @@ func (c *collection) open(parts *parts, backends []*letta.Backend) error {
 		MaxShardBytes: c.config.Output.ShardBytes,
 		MaxShardAge:   c.config.Output.ShardAge,
 		RunID:         c.info.ID,
+		FS:            sink.OSMode(c.folder.mode),
 		Meta:          meta,
 		Events:        sink.Events{Committed: c.committed, Sealed: c.metrics.sealed, Synced: c.metrics.synced},
 	})
@@ -104,7 +105,7 @@ func (c *collection) open(parts *parts, backends []*letta.Backend) error {
 	if err != nil {
 		return readError(c.folder.dir, err)
 	}
-	if c.journal, err = journal.Open(filepath.Join(c.folder.dir, journalDir), journal.Config{}); err != nil {
+	if c.journal, err = journal.Open(filepath.Join(c.folder.dir, journalDir), journal.Config{Mode: c.folder.mode}); err != nil {
 		return openError(c.folder.dir, err)
 	}
 	c.leftovers = newLeftovers(c.journal, held)
@@ -305,7 +306,7 @@ func (c *collection) run(ctx context.Context) error {
 	}
 	began := time.Now()
 	if c.scrapes != nil {
-		defer c.metrics.serve(ctx, c.scrapes, func() error { return c.vitals().ready() })()
+		defer c.metrics.serve(ctx, c.scrapes, c.config.Run.MetricsPprof, func() error { return c.vitals().ready() })()
 		c.display.note("metrics at http://%s/metrics", c.scrapes.Addr())
 	}
 	c.phase.Store("collecting")

@@ -77,6 +77,7 @@ type config struct {
 		ShardBytes  int64
 		ShardAge    time.Duration
 		Messages    bool
+		Share       string
 	}
 	Run struct {
 		Preflight      string
@@ -88,6 +89,7 @@ type config struct {
 		Grace          time.Duration // 0: no bound
 		Tail           tailPolicy
 		MetricsAddr    string // empty: none
+		MetricsPprof   bool
 	}
 }
 
@@ -113,6 +115,7 @@ func defaultConfig() *config {
 	c.Output.ShardBytes = 256 << 20
 	c.Output.ShardAge = 5 * time.Minute
 	c.Run.Preflight = preflightCall
+	c.Output.Share = shareNone
 	c.Run.Retries = 2
 	c.Run.AttemptTimeout = time.Hour
 	c.Run.Grace = 5 * time.Minute
@@ -239,6 +242,8 @@ func (c *config) settings(getenv func(string) string) []*setting {
 			"close a shard at this size"),
 		durationSetting("output.shard_age", &c.Output.ShardAge, time.Second).with("", "",
 			"close a shard at this age"),
+		enumSetting("output.share", &c.Output.Share, shareNone, shareGroup, shareAll).with("share", "",
+			"who else may read the run's folder: none, the group, or all; as far as the umask lets them"),
 		boolSetting("output.messages", &c.Output.Messages).with("", "",
 			"keep the conversation, as JSON, beside its tokens"),
 
@@ -259,7 +264,9 @@ func (c *config) settings(getenv func(string) string) []*setting {
 		durationSetting("run.grace", &c.Run.Grace, 0).with("", "",
 			"how long the samples in flight may finish after the first interrupt; 0s: as long as it takes"),
 		stringSetting("run.metrics_addr", &c.Run.MetricsAddr).with("metrics-addr", "HOST:PORT",
-			"serve Prometheus metrics, /healthz and pprof here while collecting"),
+			"serve Prometheus metrics, /healthz and /readyz here while collecting"),
+		boolSetting("run.metrics_pprof", &c.Run.MetricsPprof).with("metrics-pprof", "",
+			"serve Go's profiles at run.metrics_addr as well, under /debug/pprof/"),
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 
@@ -52,7 +51,7 @@ func (l *loader) put(s *setting, origin string, texts ...string) {
 
 // file reads a YAML file strictly: an unknown or repeated key is a complaint.
 func (l *loader) file(path string) error {
-	b, err := os.ReadFile(path)
+	b, err := readInput(path, maxConfigBytes, inputWait)
 	if err != nil {
 		return withHint(usageError("configuration: %w", err), "give the path of a YAML file after -c")
 	}
@@ -65,12 +64,34 @@ func (l *loader) file(path string) error {
 		l.complain(path, "%s", strings.TrimPrefix(err.Error(), "yaml: "))
 		return nil
 	}
+	if values := countNodes(&doc, 0); values > maxConfigNodes {
+		l.complain(path, "its aliases make it more than %d values", maxConfigNodes)
+		return nil
+	}
 	if err := dec.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
 		l.complain(path, "more than one YAML document")
 		return nil
 	}
 	l.mapping(path, "", doc.Content[0])
 	return nil
+}
+
+// maxConfigNodes is how many values a file may come to once its aliases are followed.
+const maxConfigNodes = 100_000
+
+// countNodes counts the nodes below n, aliases followed, up to just above maxConfigNodes.
+func countNodes(n *yaml.Node, seen int) int {
+	if n.Kind == yaml.AliasNode {
+		n = n.Alias
+	}
+	seen++
+	for _, e := range n.Content {
+		if seen > maxConfigNodes {
+			break
+		}
+		seen = countNodes(e, seen)
+	}
+	return seen
 }
 
 // mapping walks one level of the file; prefix is "" or "server.".

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"math"
 	"net/http"
-	"os"
 	"strings"
 	"time"
 
@@ -46,7 +45,7 @@ func (c *config) tls() (*tls.Config, error) {
 	}
 	out := &tls.Config{MinVersion: tls.VersionTLS12}
 	if c.Server.CAFile != "" {
-		pem, err := os.ReadFile(c.Server.CAFile)
+		pem, err := readInput(c.Server.CAFile, maxPEMBytes, inputWait)
 		if err != nil {
 			return nil, usageError("server.ca_file: %w", err)
 		}
@@ -56,7 +55,15 @@ func (c *config) tls() (*tls.Config, error) {
 		}
 	}
 	if c.Server.ClientCert != "" {
-		pair, err := tls.LoadX509KeyPair(c.Server.ClientCert, c.Server.ClientKey)
+		cert, err := readInput(c.Server.ClientCert, maxPEMBytes, inputWait)
+		if err != nil {
+			return nil, usageError("server.client_cert: %w", err)
+		}
+		key, err := readInput(c.Server.ClientKey, maxPEMBytes, inputWait)
+		if err != nil {
+			return nil, usageError("server.client_key: %w", err)
+		}
+		pair, err := tls.X509KeyPair(cert, key)
 		if err != nil {
 			return nil, usageError("server.client_cert: %w", err)
 		}
@@ -137,7 +144,7 @@ func (c *config) backends(clients []*letta.Client, progress func(letta.Progress)
 		SystemText: c.Tokens.Tokenizer != "",
 	}
 	if c.Agent.File != "" {
-		b, err := os.ReadFile(c.Agent.File)
+		b, err := readInput(c.Agent.File, maxAgentFileBytes, inputWait)
 		if err != nil {
 			return nil, usageError("agent.file: %w", err)
 		}

@@ -250,7 +250,7 @@ server:
 agent:
   model: %s
   create: {tool_exec_environment_variables: {API_KEY: %s}, secrets: {TOKEN: %s}}
-run: {fail_on_error: 50%%, retries: 1, metrics_addr: "127.0.0.1:0"}
+run: {fail_on_error: 50%%, retries: 1, metrics_addr: "127.0.0.1:0", metrics_pprof: true}
 output: {shard_age: 1s, messages: true}
 reward: {kind: number}
 tasks: {samples: 2}

@@ -94,7 +94,7 @@ func TestExitCodes(t *testing.T) {
 	if err := os.Truncate(shards[0], 100); err != nil {
 		t.Fatal(err)
 	}
-	held, err := lockRun(filepath.Join(dir, "good"))
+	held, err := lockRun(filepath.Join(dir, "good"), 0o600)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -283,14 +283,14 @@ func TestStaleLock(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, lockFile), text, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	l, err := lockRun(dir)
+	l, err := lockRun(dir, 0o600)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if l.stale.PID != 4711 || l.stale.Host != "other" || !l.stale.StartedAt.Equal(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)) {
 		t.Errorf("stale = %v", l.stale)
 	}
-	if _, err := lockRun(dir); exitCode(err) != exitLocked || !strings.Contains(err.Error(), fmt.Sprintf("process %d on ", os.Getpid())) {
+	if _, err := lockRun(dir, 0o600); exitCode(err) != exitLocked || !strings.Contains(err.Error(), fmt.Sprintf("process %d on ", os.Getpid())) {
 		t.Errorf("a second lock: %v", err)
 	}
 	if err := l.close(); err != nil {
@@ -300,7 +300,7 @@ func TestStaleLock(t *testing.T) {
 	if err != nil || !bytes.Equal(b, nil) {
 		t.Errorf("after an orderly end the lock says %q, %v", b, err)
 	}
-	if l, err = lockRun(dir); err != nil || l.stale.PID != 0 {
+	if l, err = lockRun(dir, 0o600); err != nil || l.stale.PID != 0 {
 		t.Errorf("a lock after an orderly end: %v, %v", l, err)
 	} else if err := l.close(); err != nil {
 		t.Fatal(err)

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 )
 
@@ -52,7 +51,7 @@ func (l *loader) identity(model *modelInfo) (identity, error) {
 		id.Settings[s.key] = raw
 	}
 	if path := l.config.Agent.File; path != "" {
-		b, err := os.ReadFile(path)
+		b, err := readInput(path, maxAgentFileBytes, inputWait)
 		if err != nil {
 			return id, usageError("agent.file: %w", err)
 		}

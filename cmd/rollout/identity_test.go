@@ -219,16 +219,19 @@ func TestGrowthCutShort(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	begin := spooled(t)
-	info, err := l.describe(nil, id, begin, nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	folder, err := createRun(dir, info, begin)
+	folder, err := beginRun(dir, 0o600)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = folder.close() }() // of a test
+	begin := spooled(t, dir)
+	info, err := l.describe(nil, id, begin, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := folder.create(info, begin); err != nil {
+		t.Fatal(err)
+	}
 
 	more := writeFile(t, "more.jsonl", []byte(`{"id":"b","prompt":"Ho."}`+"\n"+`{"id":"a","prompt":"Hi."}`+"\n"))
 	l.put(l.byKey["tasks.file"], "--tasks", more)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -44,10 +45,18 @@ const (
 
 // lockRun takes the lock of a run's folder. Another process that holds it is an
 // error with exitLocked that says who it is.
-func lockRun(dir string) (*runLock, error) {
-	f, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_CREATE|os.O_RDWR, 0o666)
+func lockRun(dir string, mode fs.FileMode) (*runLock, error) {
+	path := filepath.Join(dir, lockFile)
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, mode)
+	if errors.Is(err, syscall.ELOOP) {
+		return nil, foreignLock(path, "a symbolic link")
+	}
 	if err != nil {
 		return nil, withHint(withExit(exitStorage, err), "whoever works on a run must be able to write into its folder")
+	}
+	if info, err := f.Stat(); err == nil && !info.Mode().IsRegular() {
+		_ = f.Close() // nothing was written
+		return nil, foreignLock(path, "no regular file")
 	}
 	var held holder
 	for range lockTries {
@@ -64,6 +73,10 @@ func lockRun(dir string) (*runLock, error) {
 		}
 		return nil, withExit(exitStorage, fmt.Errorf("lock %s: %w", dir, err))
 	}
+	if !sameFile(f, path) { // the start that made the folder was given up meanwhile
+		_ = f.Close() // nothing was written
+		return nil, withHint(withExit(exitLocked, fmt.Errorf("%s: another process has just given up a run in it", dir)), "try again")
+	}
 	l := &runLock{file: f, stale: held}
 	host, err := os.Hostname()
 	if err != nil {
@@ -77,6 +90,22 @@ func lockRun(dir string) (*runLock, error) {
 		return nil, withExit(exitStorage, errors.Join(fmt.Errorf("lock %s: %w", dir, err), f.Close()))
 	}
 	return l, nil
+}
+
+// foreignLock is the refusal of a lock that is not a file of ours: what it leads to would
+// be overwritten.
+func foreignLock(path, what string) error {
+	return withHint(withExit(exitFolder, fmt.Errorf("%s: is %s, and no lock of a run", path, what)), "remove it, or give another folder with --out")
+}
+
+// sameFile reports whether path still names f.
+func sameFile(f *os.File, path string) bool {
+	a, err := f.Stat()
+	if err != nil {
+		return false
+	}
+	b, err := os.Lstat(path)
+	return err == nil && os.SameFile(a, b)
 }
 
 func writeAtStart(f *os.File, b []byte) error {
@@ -102,7 +131,7 @@ func readHolder(f *os.File) (h holder) {
 // locked reports whether another process holds the lock of a run's folder, and
 // which.
 func locked(dir string) (holder, bool) {
-	f, err := os.Open(filepath.Join(dir, lockFile))
+	f, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return holder{}, false
 	}

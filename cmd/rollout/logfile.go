@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/rollout-rl/rollout/collector"
@@ -34,12 +36,12 @@ func discardLog() *runLog { return &runLog{Logger: slog.New(slog.DiscardHandler)
 
 // openLog opens a log of a run's folder. What secrets says is replaced wherever it
 // should appear all the same.
-func openLog(dir, name string, secrets []string) (*runLog, error) {
+func openLog(dir, name string, mode fs.FileMode, secrets []string) (*runLog, error) {
 	path := filepath.Join(dir, filepath.FromSlash(name))
-	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
+	if err := mkdirAll(filepath.Dir(path), mode); err != nil {
 		return nil, err
 	}
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o666)
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY|syscall.O_NOFOLLOW, mode)
 	if err != nil {
 		return nil, err
 	}

@@ -22,7 +22,7 @@ func TestLog(t *testing.T) {
 	t.Parallel()
 	const secret, prose = `canary "secret"`, "canary prose"
 	dir := t.TempDir()
-	l, err := openLog(dir, logName(3), []string{secret, "a", ""})
+	l, err := openLog(dir, logName(3), 0o600, []string{secret, "a", ""})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,7 +105,7 @@ func TestLogEnd(t *testing.T) {
 		{"a fault of ours", "stopped", errors.New("canary"), `"level":"ERROR","msg":"end","outcome":"stopped","exit":1,"class":"internal"}`},
 	} {
 		dir := t.TempDir()
-		l, err := openLog(dir, logName(1), nil)
+		l, err := openLog(dir, logName(1), 0o600, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

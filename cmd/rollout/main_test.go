@@ -260,6 +260,15 @@ func scriptParquet(ts *testscript.TestScript, neg bool, args []string) {
 			Prompt *string `parquet:"prompt,optional"`
 		}
 		ts.Check(parquet.WriteFile(path, []row{{"a", &answer}, {"b", nil}, {"a", &answer}}))
+	case "binary":
+		type row struct {
+			ID     string `parquet:"id"`
+			Prompt []byte `parquet:"prompt"`
+			Meta   string `parquet:"metadata"`
+		}
+		ts.Check(parquet.WriteFile(path, []row{
+			{"a", []byte("text"), "{}"}, {"b", []byte("caf\xe9"), "{}"}, {"c\xff", []byte("text"), "{}"}, {"d", []byte("text"), `{"k": 1, "k": 2}`}, {"e", []byte("text"), `"\ud800"`},
+		}))
 	default:
 		ts.Fatalf("unknown kind %s", args[0])
 	}

@@ -15,10 +15,10 @@ import (
 	"github.com/rollout-rl/rollout/collector"
 )
 
-// serve answers /metrics, /healthz, /readyz and /debug/pprof on l until ctx is done,
-// and closes it. It returns a function that ends it and waits. ready says why the run
+// serve answers /metrics, /healthz, /readyz and, where profiles is set, /debug/pprof on l
+// until ctx is done, and closes it. It returns a function that ends it and waits. ready says why the run
 // cannot work at the moment.
-func (m *metrics) serve(ctx context.Context, l net.Listener, ready func() error) (stop func()) {
+func (m *metrics) serve(ctx context.Context, l net.Listener, profiles bool, ready func() error) (stop func()) {
 	mux := http.NewServeMux()
 	mux.Handle("/metrics", promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{EnableOpenMetrics: true}))
 	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) })
@@ -29,10 +29,12 @@ func (m *metrics) serve(ctx context.Context, l net.Listener, ready func() error)
 		}
 		_, _ = w.Write([]byte("ok\n"))
 	})
-	mux.HandleFunc("/debug/pprof/", pprof.Index)
-	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
-	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
-	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	if profiles {
+		mux.HandleFunc("/debug/pprof/", pprof.Index)
+		mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+		mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
+		mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	}
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
 	served := make(chan struct{})
 	go func() {

@@ -93,13 +93,13 @@ func busyMetrics(t *testing.T, samples int) *metrics {
 }
 
 // scrape serves m and gets one of its pages.
-func scrape(t *testing.T, m *metrics, ready func() error, path string) (code int, body string) {
+func scrape(t *testing.T, m *metrics, profiles bool, ready func() error, path string) (code int, body string) {
 	t.Helper()
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer m.serve(t.Context(), l, ready)()
+	defer m.serve(t.Context(), l, profiles, ready)()
 	resp, err := http.Get("http://" + l.Addr().String() + path)
 	if err != nil {
 		t.Fatal(err)
@@ -115,7 +115,7 @@ func scrape(t *testing.T, m *metrics, ready func() error, path string) (code int
 // What is scraped is what was counted, and no id becomes a label.
 func TestMetrics(t *testing.T) {
 	t.Parallel()
-	_, body := scrape(t, busyMetrics(t, 6), nil, "/metrics")
+	_, body := scrape(t, busyMetrics(t, 6), false, nil, "/metrics")
 	for _, line := range []string{
 		"rollout_samples_planned 20",
 		`rollout_samples_total{outcome="committed"} 4`, // in this process
@@ -230,7 +230,7 @@ func TestOpenGroups(t *testing.T) {
 // Names, types and helps keep Prometheus' rules.
 func TestMetricsLint(t *testing.T) {
 	t.Parallel()
-	_, body := scrape(t, busyMetrics(t, 30), nil, "/metrics")
+	_, body := scrape(t, busyMetrics(t, 30), false, nil, "/metrics")
 	var ours bytes.Buffer
 	for line := range strings.Lines(body) {
 		name := strings.TrimPrefix(strings.TrimPrefix(line, "# HELP "), "# TYPE ")
@@ -272,15 +272,21 @@ func TestReadiness(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
 			m := newMetrics("v1", func() vitals { return tc.v })
-			code, body := scrape(t, m, tc.v.ready, "/readyz")
+			code, body := scrape(t, m, false, tc.v.ready, "/readyz")
 			if tc.want == "" && code != http.StatusOK || tc.want != "" && (code != http.StatusServiceUnavailable || !strings.HasPrefix(body, tc.want)) {
 				t.Errorf("%d %q, want %q", code, body, tc.want)
 			}
-			if code, _ := scrape(t, m, tc.v.ready, "/healthz"); code != http.StatusOK {
+			if code, _ := scrape(t, m, false, tc.v.ready, "/healthz"); code != http.StatusOK {
 				t.Errorf("/healthz: %d", code)
 			}
-			if code, _ := scrape(t, m, tc.v.ready, "/debug/pprof/cmdline"); code != http.StatusNotFound {
+			if code, _ := scrape(t, m, true, tc.v.ready, "/debug/pprof/cmdline"); code != http.StatusNotFound {
 				t.Errorf("/debug/pprof/cmdline: %d: it would show arguments", code)
+			}
+			// Profiles are served to nobody who did not ask for them.
+			for profiles, want := range map[bool]int{false: http.StatusNotFound, true: http.StatusOK} {
+				if code, _ := scrape(t, m, profiles, tc.v.ready, "/debug/pprof/goroutine?debug=1"); code != want {
+					t.Errorf("/debug/pprof/goroutine with profiles %v: %d, want %d", profiles, code, want)
+				}
 			}
 		})
 	}

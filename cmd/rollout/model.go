@@ -9,6 +9,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -61,7 +62,7 @@ func loadModel(key, dir string, experimental bool) (*prompt.Model, error) {
 // loadTokenizer reads a tokenizer. experimental admits families that have not been
 // compared with the reference on their real vocabulary.
 func loadTokenizer(key, dir string, experimental bool) (*bpe.Tokenizer, error) {
-	tokenizer, err := bpe.Load(packedFS{os.DirFS(dir)}, bpe.Options{Experimental: experimental})
+	tokenizer, err := bpe.Load(packedFS{modelFolder(dir)}, bpe.Options{Experimental: experimental})
 	switch {
 	case err == nil:
 		return tokenizer, nil
@@ -75,11 +76,37 @@ func loadTokenizer(key, dir string, experimental bool) (*bpe.Tokenizer, error) {
 }
 
 func loadTemplates(key, dir string) (*chat.Set, error) {
-	templates, err := chat.Load(packedFS{os.DirFS(dir)}, chat.Options{Now: time.Now})
+	templates, err := chat.Load(packedFS{modelFolder(dir)}, chat.Options{Now: time.Now})
 	if err != nil {
 		return nil, usageError("%s: %s: %w", key, dir, err)
 	}
 	return templates, nil
+}
+
+// A modelFolder is a folder whose files are read with a bound, and pipes in it with a
+// deadline.
+type modelFolder string
+
+// Open opens a file of the folder.
+func (m modelFolder) Open(name string) (fs.File, error) {
+	if !fs.ValidPath(name) {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrInvalid}
+	}
+	path := filepath.Join(string(m), filepath.FromSlash(name))
+	info, err := os.Stat(path)
+	switch {
+	case err != nil:
+		return nil, err
+	case info.IsDir():
+		return os.Open(path) // a folder of templates
+	case info.Mode().IsRegular() && info.Size() <= maxModelFileBytes:
+		return os.Open(path)
+	}
+	b, err := readInput(path, maxModelFileBytes, inputWait)
+	if err != nil {
+		return nil, err
+	}
+	return &unpackedFile{Reader: bytes.NewReader(b), name: name}, nil
 }
 
 // A packedFS is a folder in which a file that is not there may be there

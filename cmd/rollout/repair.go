@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 
 	"github.com/rollout-rl/rollout/collector/journal"
@@ -13,7 +14,12 @@ import (
 // repair says what is damaged in the write-ahead log and the journal of a run, and
 // what will be kept, and then keeps it. It reports whether anything was damaged.
 func (p *program) repair(dir string, dryRun bool) (damaged bool, err error) {
-	lock, err := lockRun(dir)
+	folder, err := os.Stat(dir)
+	if err != nil {
+		return false, withExit(exitStorage, err)
+	}
+	mode := (&config{}).sharedAs(shareOf(folder)).fileMode()
+	lock, err := lockRun(dir, mode)
 	if err != nil {
 		return false, err
 	}

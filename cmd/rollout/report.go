@@ -31,7 +31,7 @@ func writeReport(folder *runFolder, last *summary) error {
 	if err := folder.writeJSON(reportFile, r); err != nil {
 		return err
 	}
-	return writeDurably(folder.dir, reportPage, func(w io.Writer) error { return report.Page(w, r) })
+	return writeDurably(folder.dir, reportPage, folder.mode, func(w io.Writer) error { return report.Page(w, r) })
 }
 
 // readReport makes the report of the run in dir as it is now. running says that

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"os"
 )
 
 // An earlierRun is the run that an invocation continues.
@@ -27,7 +28,7 @@ func (p *program) findRun(l *loader, o *collectOptions) (*earlierRun, error) {
 	e := new(earlierRun)
 	var err error
 	if !o.dryRun {
-		if e.folder, err = openRun(dir); err != nil {
+		if e.folder, err = openRun(dir, l.config.fileMode()); err != nil {
 			return nil, err
 		}
 		if s := e.folder.lock.stale; s.PID != 0 && !o.quiet {
@@ -40,6 +41,14 @@ func (p *program) findRun(l *loader, o *collectOptions) (*earlierRun, error) {
 		return nil, errors.Join(err, e.close())
 	}
 	l.fromRun(&e.info, "")
+	if s := l.byKey["output.share"]; s.origin == "default" {
+		if folder, err := os.Stat(dir); err == nil { // of a program that did not know the setting
+			l.put(s, runFile, shareOf(folder))
+		}
+	}
+	if e.folder != nil {
+		e.folder.mode = l.config.fileMode()
+	}
 	return e, nil
 }
 
@@ -65,26 +74,13 @@ func (p *program) tasksAgain(c *collection, l *loader, e *earlierRun) (_ *taskSe
 		return nil, nil, withHint(withExit(exitFolder, fmt.Errorf("%s: %s is not the file that the run wrote: its digest differs", dir, tasksFile)),
 			"put the run's own "+tasksFile+" back; other tasks are given with --tasks")
 	}
-	path := c.config.Tasks.File
-	if l.byKey["tasks.file"].given() == "" {
-		path = snapshot
-	}
-	given, err := checkTasks(readTasks(path, p.stdin), c.config.Tasks.Samples, c.config.Tasks.SkipBad,
-		func(bad error) { c.display.say("left out: %v", bad) })
-	if err != nil {
-		return nil, nil, err
-	}
-	defer given.close()
 	had, err := e.info.samples()
 	if err != nil {
 		return nil, nil, err
 	}
-	set, bad, err := grow(snapshot, given, had, c.config.Tasks.Samples)
+	set, bad, err := p.tasksNow(c, l, e, snapshot, had)
 	if err != nil || bad != nil {
 		return nil, bad, err
-	}
-	if path == snapshot {
-		set.bad = e.info.Tasks.Bad
 	}
 	planned := c.config.planned(set)
 	switch cut := planned < set.samples; {
@@ -101,6 +97,62 @@ func (p *program) tasksAgain(c *collection, l *loader, e *earlierRun) (_ *taskSe
 	return set, nil, nil
 }
 
+// tasksNow is the snapshot of a run with what is given now. Tasks that are those of the
+// run cost one reading, and none where nothing was given.
+func (p *program) tasksNow(c *collection, l *loader, e *earlierRun, snapshot string, had int) (_ *taskSet, bad complaints, err error) {
+	same := &taskSet{path: snapshot, own: true, digest: e.info.Tasks.SHA256, tasks: e.info.Tasks.Tasks, samples: e.info.Tasks.Samples, bad: e.info.Tasks.Bad}
+	check := p.taskCheck(c)
+	given := l.byKey["tasks.file"].given() != ""
+	if !given && check.samples == had && same.samples > 0 {
+		return same, nil, nil
+	}
+	path := snapshot
+	if given {
+		path = c.config.Tasks.File
+		if e.folder != nil {
+			check.dir, check.mode = e.folder.dir, e.folder.mode
+		}
+	}
+	fewer := check.samples < had
+	if given || fewer {
+		check.marks = map[taskHash]taskMark{}
+	}
+	now, err := check.run(readTasks(path, p.stdin))
+	if err != nil {
+		return nil, nil, err
+	}
+	defer now.close()
+	unchanged := !given || now.digest == same.digest
+	if !unchanged || fewer {
+		g := growth{old: snapshot, given: now, marks: check.marks, had: had, now: check.samples}
+		if g.spool, err = newSpool(check.dir, check.mode); err != nil {
+			return nil, nil, err
+		}
+		set, bad, err := g.grow()
+		if !unchanged || err != nil || bad != nil {
+			return set, bad, err
+		}
+		set.close()
+	}
+	same.tasks, same.samples = now.tasks, now.samples
+	if given {
+		same.bad = now.bad
+	}
+	return same, nil, nil
+}
+
+// taskCheck is how the tasks of this invocation are checked, without a folder for them.
+func (p *program) taskCheck(c *collection) *taskCheck {
+	check := &taskCheck{
+		samples: c.config.Tasks.Samples, skipBad: c.config.Tasks.SkipBad,
+		skipped: func(bad error) { c.display.say("left out: %v", bad) },
+	}
+	if c.config.Tasks.File == "-" { // which may have no end
+		check.limit = c.config.Tasks.Limit
+	}
+	return check
+}
+
 // samples is how many samples a task of the run has that does not say.
 func (i *runInfo) samples() (int, error) {
 	l := newLoader(func(string) string { return "" })
@@ -112,7 +164,7 @@ func (i *runInfo) samples() (int, error) {
 // both digests of the tasks, then the tasks where they have grown.
 func (f *runFolder) update(info runInfo, tasks *taskSet, had *runInfo) error {
 	err := f.writeJSON(runFile, info)
-	if err == nil && tasks.digest != had.Tasks.SHA256 {
+	if err == nil && !tasks.own {
 		err = f.writeTasks(tasks)
 	}
 	return withExit(exitStorage, err)

@@ -77,6 +77,9 @@ type taskInfo struct {
 	// run began. A process that died in between left that file.
 	GrewFrom string `json:"grew_from,omitempty"`
 	Tasks    int    `json:"tasks"`
+	// Samples is the number of samples of all tasks; 0: the run is of a program that did
+	// not say.
+	Samples int `json:"samples,omitempty"`
 	// Planned is the number of samples after the limit; Bad counts lines left out.
 	Planned int `json:"planned"`
 	Bad     int `json:"bad"`
@@ -109,7 +112,9 @@ func newRunID(now time.Time) string {
 // A runFolder is a run's folder that this process owns.
 type runFolder struct {
 	dir  string
+	mode fs.FileMode // of the files that are made in it
 	lock *runLock
+	made []string // the folders that beginRun made, the innermost first
 }
 
 // checkNewRun says whether a run could be created in dir, and changes nothing.
@@ -149,41 +154,74 @@ func checkNewRun(dir string) error {
 	return nil
 }
 
-// createRun makes the folder of a new run and locks it. The snapshot of the tasks
-// is durable before run.json, so a folder with run.json has its tasks.
-func createRun(dir string, info runInfo, tasks *taskSet) (folder *runFolder, err error) {
+// beginRun makes the folder of a new run and locks it. Until create, abandon leaves
+// nothing of it.
+func beginRun(dir string, mode fs.FileMode) (*runFolder, error) {
 	if err := checkNewRun(dir); err != nil {
 		return nil, err
 	}
-	if err := os.MkdirAll(dir, 0o777); err != nil {
-		return nil, withExit(exitStorage, err)
-	}
-	lock, err := lockRun(dir)
-	if err != nil {
-		return nil, err
-	}
-	folder = &runFolder{dir: dir, lock: lock}
-	defer func() {
-		if err != nil {
-			err = withExit(exitStorage, errors.Join(err, lock.close())) // folder is nil by then
+	f := &runFolder{dir: dir, mode: mode}
+	for parent := filepath.Clean(dir); ; parent = filepath.Dir(parent) {
+		if _, err := os.Lstat(parent); err == nil || parent == filepath.Dir(parent) {
+			break
 		}
-	}()
-	if err := folder.writeTasks(tasks); err != nil {
-		return nil, err
+		f.made = append(f.made, parent)
 	}
-	return folder, folder.writeJSON(runFile, info)
+	err := mkdirAll(dir, mode)
+	if err == nil {
+		f.lock, err = lockRun(dir, mode)
+	}
+	if err == nil {
+		if hasRun(dir) { // made by another process, between the check and the lock
+			err = checkNewRun(dir)
+		}
+		err = errors.Join(err, f.clear())
+	}
+	if err != nil {
+		return nil, withExit(exitStorage, errors.Join(err, f.abandon()))
+	}
+	return f, nil
+}
+
+// create makes the folder that of a run. The snapshot of the tasks is durable before
+// run.json, so a folder with run.json has its tasks.
+func (f *runFolder) create(info runInfo, tasks *taskSet) error {
+	err := f.writeTasks(tasks)
+	if err == nil {
+		err = f.writeJSON(runFile, info)
+	}
+	return withExit(exitStorage, err)
+}
+
+// abandon removes what beginRun made, where no run has come of it, and gives the lock up.
+func (f *runFolder) abandon() error {
+	if f.lock == nil {
+		return nil
+	}
+	if hasRun(f.dir) {
+		return f.close()
+	}
+	err := f.clear()
+	if f.made != nil {
+		// Under the lock: who opens the file now finds that it has no name any more.
+		err = errors.Join(err, os.Remove(filepath.Join(f.dir, lockFile)))
+		for _, dir := range f.made {
+			_ = os.Remove(dir) // unless somebody put something there
+		}
+	}
+	return errors.Join(err, f.close())
 }
 
 // openRun takes the lock of a folder that holds a run.
-func openRun(dir string) (*runFolder, error) {
+func openRun(dir string, mode fs.FileMode) (*runFolder, error) {
 	if err := needRun(dir); err != nil {
 		return nil, err
 	}
-	lock, err := lockRun(dir)
+	lock, err := lockRun(dir, mode)
 	if err != nil {
 		return nil, err
 	}
-	f := &runFolder{dir: dir, lock: lock}
+	f := &runFolder{dir: dir, mode: mode, lock: lock}
 	if err := f.clear(); err != nil {
 		return nil, withExit(exitStorage, errors.Join(err, f.close()))
 	}
@@ -239,22 +277,26 @@ func shellWord(path string) string {
 	return "'" + strings.ReplaceAll(path, "'", `'\''`) + "'"
 }
 
-// writeTasks makes tasks the snapshot of the run.
+// writeTasks makes tasks the snapshot of the run. They are where they were spooled: in
+// the run's folder.
 func (f *runFolder) writeTasks(tasks *taskSet) error {
-	from, err := os.Open(tasks.path)
+	info, err := os.Stat(tasks.path)
+	if err == nil {
+		err = os.Chmod(tasks.path, info.Mode().Perm()&^0o222)
+	}
+	if err == nil {
+		err = os.Rename(tasks.path, f.tasksPath())
+	}
 	if err != nil {
 		return err
 	}
-	defer func() { _ = from.Close() }() // read only
-	if err := writeDurably(f.dir, tasksFile, func(w io.Writer) error { _, err := io.Copy(w, from); return err }); err != nil {
-		return err
-	}
-	return os.Chmod(f.tasksPath(), 0o444)
+	tasks.own, tasks.path = true, f.tasksPath()
+	return syncDir(f.dir)
 }
 
 // writeJSON writes a file of the folder durably.
 func (f *runFolder) writeJSON(name string, v any) error {
-	return writeDurably(f.dir, name, func(w io.Writer) error {
+	return writeDurably(f.dir, name, f.mode, func(w io.Writer) error {
 		enc := json.NewEncoder(w)
 		enc.SetIndent("", "  ")
 		enc.SetEscapeHTML(false)
@@ -270,23 +312,44 @@ func (f *runFolder) close() error { return f.lock.close() }
 
 // writeDurably makes dir/name appear whole: written aside, synced, renamed, and
 // the folder synced.
-func writeDurably(dir, name string, write func(io.Writer) error) error {
-	f, err := os.CreateTemp(dir, temporary+"*")
+func writeDurably(dir, name string, mode fs.FileMode, write func(io.Writer) error) error {
+	f, err := createTemporary(dir, "", mode) // name may be as long as a name can be
 	if err != nil {
 		return err
 	}
 	defer func() { _ = os.Remove(f.Name()) }() // fails after the rename, as it should
-	if err := errors.Join(write(f), f.Chmod(0o644), f.Sync(), f.Close()); err != nil {
+	if err := errors.Join(write(f), f.Sync(), f.Close()); err != nil {
 		return err
 	}
 	if err := os.Rename(f.Name(), filepath.Join(dir, name)); err != nil {
 		return err
 	}
+	return syncDir(dir)
+}
+
+// createTemporary makes a file in dir that is to become another one. prefix says which.
+func createTemporary(dir, prefix string, mode fs.FileMode) (*os.File, error) {
+	return os.OpenFile(filepath.Join(dir, temporary+prefix+rand.Text()), os.O_RDWR|os.O_CREATE|os.O_EXCL, mode)
+}
+
+func syncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
 		return err
 	}
 	return errors.Join(d.Sync(), d.Close())
+}
+
+// mkdirAll makes a folder for files of that mode, and its parents as the umask has them.
+func mkdirAll(dir string, mode fs.FileMode) error {
+	if err := os.MkdirAll(filepath.Dir(dir), 0o777); err != nil {
+		return err
+	}
+	err := os.Mkdir(dir, folderMode(mode))
+	if errors.Is(err, fs.ErrExist) {
+		return nil // it stays as it is
+	}
+	return err
 }
 
 // needRun is an error unless dir is the folder of a run.

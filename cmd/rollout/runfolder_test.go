@@ -13,9 +13,10 @@ import (
 )
 
 // spooled is a checked task set of one task.
-func spooled(t *testing.T) *taskSet {
+func spooled(t *testing.T, dir string) *taskSet {
 	t.Helper()
-	set, err := checkTasks(tasksOf(`{"id":"a","prompt":"Hi."}`), 3, false, nil)
+	check := taskCheck{samples: 3, dir: dir, mode: 0o600}
+	set, err := check.run(tasksOf(`{"id":"a","prompt":"Hi."}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,15 +31,17 @@ func tasksOf(lines ...string) iter.Seq2[collector.Task, error] {
 func TestRunFolder(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "a", "run")
-	tasks := spooled(t)
-	folder, err := createRun(dir, runInfo{Version: 1, ID: "one"}, tasks)
+	folder, err := beginRun(dir, 0o600)
 	if err != nil {
+		t.Fatal(err)
+	}
+	if err := folder.create(runInfo{Version: 1, ID: "one"}, spooled(t, dir)); err != nil {
 		t.Fatal(err)
 	}
 	if h, held := locked(dir); !held || h.PID != os.Getpid() {
 		t.Errorf("a run in progress is locked: %v, by %v; want by process %d", held, h, os.Getpid())
 	}
-	if _, err := createRun(dir, runInfo{Version: 1, ID: "two"}, tasks); exitCode(err) != exitLocked {
+	if _, err := beginRun(dir, 0o600); exitCode(err) != exitLocked {
 		t.Errorf("a second run gives %d, want %d: %v", exitCode(err), exitLocked, err)
 	}
 	if err := folder.close(); err != nil {
@@ -47,7 +50,7 @@ func TestRunFolder(t *testing.T) {
 	if h, held := locked(dir); held {
 		t.Errorf("a run that has ended is locked by %v", h)
 	}
-	if _, err := createRun(dir, runInfo{Version: 1, ID: "two"}, tasks); exitCode(err) != exitFolder {
+	if _, err := beginRun(dir, 0o600); exitCode(err) != exitFolder {
 		t.Errorf("a folder with a run gives %d, want %d: %v", exitCode(err), exitFolder, err)
 	}
 	info, err := readRun(dir)
@@ -69,8 +72,11 @@ func TestRunFolderAfterABrokenStart(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	folder, err := createRun(dir, runInfo{Version: 1, ID: "one"}, spooled(t))
+	folder, err := beginRun(dir, 0o600)
 	if err != nil {
+		t.Fatal(err)
+	}
+	if err := folder.create(runInfo{Version: 1, ID: "one"}, spooled(t, dir)); err != nil {
 		t.Fatal(err)
 	}
 	if err := folder.close(); err != nil {
@@ -84,12 +90,13 @@ func TestRunFolderAfterABrokenStart(t *testing.T) {
 func TestCheckTasks(t *testing.T) {
 	t.Parallel()
 	var left []string
-	set, err := checkTasks(tasksOf(
+	check := taskCheck{samples: 4, skipBad: true, skipped: func(err error) { left = append(left, err.Error()) }, dir: t.TempDir(), mode: 0o600}
+	set, err := check.run(tasksOf(
 		"\xef\xbb\xbf"+`{"id":"a","prompt":"<b>&","samples":2}`,
 		`{"id":"a","prompt":"again"}`,
 		`{"id":7,"messages":["x","y"],"answer":true,"metadata":[1, 2],"agent":{"max_steps": 3}}`,
 		`{"id":"c","prompt":null}`,
-	), 4, true, func(err error) { left = append(left, err.Error()) })
+	))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +115,7 @@ func TestCheckTasks(t *testing.T) {
 		t.Errorf("snapshot:\n%s\nwant:\n%s", got, want)
 	}
 	// The snapshot reads as what it was made of.
-	again, err := checkTasks(readTasks(set.path, nil), 4, false, nil)
+	again, err := check.run(readTasks(set.path, nil))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,7 +128,7 @@ func TestCheckTasks(t *testing.T) {
 // The number of complaints is bounded, their count is not.
 func TestCheckTasksManyBad(t *testing.T) {
 	t.Parallel()
-	_, err := checkTasks(tasksOf(strings.Repeat("x\n", 100)), 1, false, nil)
+	_, err := new(taskCheck).run(tasksOf(strings.Repeat("x\n", 100)))
 	got := lines(err)
 	if len(got) != maxComplaints+1 || got[maxComplaints].Error() != "and 80 more bad tasks" {
 		t.Errorf("%d complaints, the last %v", len(got), got[len(got)-1])

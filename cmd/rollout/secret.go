@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"os"
 	"strings"
 )
 
@@ -48,7 +47,7 @@ func parseSecret(text string, getenv func(string) string) (secret, error) {
 		}
 		return secret{ref: text, value: v}, nil
 	}
-	b, err := os.ReadFile(name)
+	b, err := readInput(name, maxSecretBytes, inputWait)
 	if err != nil {
 		return secret{}, err
 	}

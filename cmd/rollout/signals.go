@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"os/signal"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -79,4 +80,28 @@ func watchStatus(show func()) (end func()) {
 		close(done)
 		<-ended
 	}
+}
+
+// whileStarting ends the program on an interrupt, whatever it waits for: a server, or a
+// standard input without an end. clean runs before. It ends when the function that it
+// returns is called, which may be called again.
+func (p *program) whileStarting(clean func()) (end func()) {
+	got := make(chan os.Signal, 1)
+	signal.Notify(got, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	done, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		select {
+		case <-got:
+			clean()
+			p.say("interrupted before the run began")
+			p.abort()
+		case <-done:
+		}
+	}()
+	return sync.OnceFunc(func() {
+		signal.Stop(got)
+		close(done)
+		<-ended
+	})
 }

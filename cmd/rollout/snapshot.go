@@ -3,108 +3,227 @@ package main
 import (
 	"bufio"
 	"crypto/sha256"
+	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash"
 	"io"
+	"io/fs"
+	"iter"
 	"os"
 	"strings"
 
 	"github.com/rollout-rl/rollout/collector"
 )
 
-// How the snapshot of a run's tasks grows. A run that is continued may be given
-// its tasks in another order, more of them, and more samples of each. It may not
-// lose one, nor may one change: its samples are in the dataset.
+// How the tasks of a run are checked and kept, and how they grow. A run that is
+// continued may be given its tasks in another order, more of them, and more samples of
+// each. It may not lose one, nor may one change: its samples are in the dataset.
 
-// A storedTask is what has to stay of a task.
-type storedTask struct {
-	group   string
-	rest    [16]byte // digest of answer and metadata, which rows and rewards show
-	samples int      // 0: the run's
-	seen    bool     // in the snapshot
+// A taskSet is the checked tasks of a run, spooled to a file so that standard input and
+// huge files need no memory.
+type taskSet struct {
+	// path is the file; empty where nothing was to be written. own says that it is the
+	// run's snapshot as it is, and not a spool.
+	path   string
+	own    bool
+	digest string // sha256 of the snapshot, hex; empty without a file
+	// tasks and samples count what is to be done, without a limit; bad the lines that
+	// were left out.
+	tasks, samples, bad int
 }
 
-func storedTaskOf(t *collector.Task) storedTask {
-	h := sha256.New()
-	enc := json.NewEncoder(h)
-	_ = enc.Encode(t.Answer)   // a hash takes everything, and a text always can
-	_ = enc.Encode(t.Metadata) // compact JSON since it was read
-	return storedTask{group: collector.GroupID(t), rest: [16]byte(h.Sum(nil)), samples: t.Samples}
-}
-
-// grow returns the snapshot of old with what now adds to it: its tasks in their
-// order, then the new ones. samplesHad and samplesNow are the samples of a task that
-// does not say its own. What a run cannot lose is in the complaints.
-func grow(old string, now *taskSet, samplesHad, samplesNow int) (_ *taskSet, bad complaints, err error) {
-	given := make(map[string]storedTask, now.tasks)
-	for t, err := range readTasks(now.path, nil) {
-		if err != nil {
-			return nil, nil, err
-		}
-		given[t.ID] = storedTaskOf(&t)
+// close removes the spool.
+func (s *taskSet) close() {
+	if s != nil && s.path != "" && !s.own {
+		_ = os.Remove(s.path) // what stays is removed by the next process
 	}
-	spool, err := newSpool()
+}
+
+// A taskHash is the beginning of the SHA-256 of a task's id, which is what is kept of ids.
+type taskHash [16]byte
+
+func hashOf(id string) taskHash {
+	sum := sha256.Sum256([]byte(id))
+	return taskHash(sum[:16])
+}
+
+// A taskMark is what has to stay of a task.
+type taskMark struct {
+	content [16]byte // digest of all but the number of samples
+	samples int32    // 0: the run's
+}
+
+func markOf(t *collector.Task) taskMark {
+	h := sha256.New()
+	var n [8]byte
+	field := func(b []byte) {
+		binary.LittleEndian.PutUint64(n[:], uint64(len(b)))
+		h.Write(n[:])
+		h.Write(b)
+	}
+	field([]byte(collector.GroupID(t)))
+	if t.Answer != nil {
+		field([]byte(*t.Answer))
+	}
+	h.Write([]byte{0xff})
+	field(t.Metadata) // compact JSON since it was read
+	return taskMark{content: [16]byte(h.Sum(nil)), samples: int32(t.Samples)}
+}
+
+// maxComplaints is how many bad tasks are named; the others are counted.
+const maxComplaints = 20
+
+// A taskCheck says how tasks are checked.
+type taskCheck struct {
+	samples int // of a task that does not say its own
+	// limit ends the reading once so many samples are planned; 0: never.
+	limit   int
+	skipBad bool
+	skipped func(error) // is told what skipBad leaves out
+	// dir is where the spool goes; empty: there is none. mode is that of the file.
+	dir  string
+	mode fs.FileMode
+	// marks gets what has to stay of each task, where it is not nil.
+	marks map[taskHash]taskMark
+}
+
+// run reads all tasks, checks them and spools them. Bad ones are an error with a line
+// for each, or, with skipBad, are left out.
+func (c *taskCheck) run(tasks iter.Seq2[collector.Task, error]) (*taskSet, error) {
+	spool, err := newSpool(c.dir, c.mode)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	defer spool.discard()
-	var removed, changed, fewer []string
-	for t, err := range readTasks(old, nil) {
+	set := &spool.set
+	first := map[taskHash]uint32{} // lines, by id
+	var bad complaints
+	for t, err := range tasks {
+		if err == nil {
+			id := hashOf(t.ID)
+			if line, ok := first[id]; ok {
+				err = &badTaskError{fmt.Sprintf("%s:%d", t.Source, t.Line), fmt.Errorf("id %q was used before, at %s:%d", t.ID, t.Source, line)}
+			} else {
+				first[id] = uint32(t.Line)
+				if c.marks != nil {
+					c.marks[id] = markOf(&t)
+				}
+			}
+		}
+		if err != nil {
+			if _, ok := errors.AsType[*badTaskError](err); !ok {
+				return nil, err
+			}
+			set.bad++
+			if c.skipBad {
+				c.skipped(err)
+			} else if set.bad <= maxComplaints {
+				bad = append(bad, err)
+			}
+			continue
+		}
+		if err := spool.add(&t, c.samples); err != nil {
+			return nil, err
+		}
+		if c.limit > 0 && set.samples >= c.limit {
+			break
+		}
+	}
+	if set.bad > maxComplaints && !c.skipBad {
+		bad = append(bad, fmt.Errorf("and %d more bad tasks", set.bad-maxComplaints))
+	}
+	switch {
+	case len(bad) > 0:
+		return nil, &exitError{code: exitUsage, err: bad, hint: "mend the tasks, or leave the bad ones out with --skip-bad-tasks"}
+	case set.tasks == 0:
+		return nil, &exitError{code: exitUsage, err: errors.New("there is no task in what tasks.file names"), hint: "give a file with at least one task a line, as {\"id\": \"t1\", \"prompt\": \"…\"}"}
+	}
+	return spool.finish()
+}
+
+// A growth brings the snapshot of a run and the tasks that are given now together.
+type growth struct {
+	old   string   // the snapshot
+	given *taskSet // checked
+	// marks are those of given; grow takes out what the snapshot has.
+	marks           map[taskHash]taskMark
+	had, now        int // samples of a task that does not say its own
+	spool           *spool
+	removed, change []string
+	fewer           []string
+}
+
+// grow returns the snapshot with what is given added to it: its tasks in their order, then
+// the new ones. What a run cannot lose is in the complaints.
+func (g *growth) grow() (_ *taskSet, bad complaints, err error) {
+	defer g.spool.discard()
+	for t, err := range readTasks(g.old, nil) {
 		if err != nil {
 			return nil, nil, withExit(exitFolder, err)
 		}
-		n, ok := given[t.ID]
-		had := storedTaskOf(&t)
+		id := hashOf(t.ID)
+		n, ok := g.marks[id]
+		if !ok {
+			g.removed = append(g.removed, t.ID)
+			continue
+		}
+		delete(g.marks, id)
 		switch {
-		case !ok:
-			removed = append(removed, t.ID)
-			continue
-		case n.group != had.group, n.rest != had.rest:
-			changed = append(changed, t.ID)
-		case samplesOf(n.samples, samplesNow) < samplesOf(t.Samples, samplesHad):
-			fewer = append(fewer, t.ID)
+		case n.content != markOf(&t).content:
+			g.change = append(g.change, t.ID)
+		case samplesOf(int(n.samples), g.now) < samplesOf(t.Samples, g.had):
+			g.fewer = append(g.fewer, t.ID)
 		}
-		n.seen = true
-		given[t.ID] = n
-		t.Samples = n.samples
-		if err := spool.add(&t, samplesNow); err != nil {
+		t.Samples = int(n.samples)
+		if err := g.spool.add(&t, g.now); err != nil {
 			return nil, nil, err
 		}
 	}
-	for t, err := range readTasks(now.path, nil) {
-		if err != nil {
-			return nil, nil, err
+	if bad := g.complaints(); bad != nil {
+		return nil, bad, nil
+	}
+	if g.given.path == "" {
+		for _, n := range g.marks {
+			g.spool.count(int(n.samples), g.now)
 		}
-		if given[t.ID].seen {
-			continue
-		}
-		if err := spool.add(&t, samplesNow); err != nil {
-			return nil, nil, err
+	} else if len(g.marks) > 0 {
+		for t, err := range readTasks(g.given.path, nil) {
+			if err != nil {
+				return nil, nil, err
+			}
+			if _, isNew := g.marks[hashOf(t.ID)]; !isNew {
+				continue
+			}
+			if err := g.spool.add(&t, g.now); err != nil {
+				return nil, nil, err
+			}
 		}
 	}
+	set, err := g.spool.finish()
+	if err != nil {
+		return nil, nil, err
+	}
+	set.bad = g.given.bad
+	return set, nil, nil
+}
+
+func (g *growth) complaints() (bad complaints) {
 	for _, c := range []struct {
 		ids  []string
 		what string
 	}{
-		{removed, "are not among those that you gave"},
-		{changed, "have other messages, agent, answer or metadata than those that you gave"},
-		{fewer, "have more samples in the run than you gave"},
+		{g.removed, "are not among those that you gave"},
+		{g.change, "have other messages, agent, answer or metadata than those that you gave"},
+		{g.fewer, "have more samples in the run than you gave"},
 	} {
 		if len(c.ids) > 0 {
 			bad = append(bad, fmt.Errorf("tasks: %d of the run's %s: %s", len(c.ids), c.what, firstFew(c.ids)))
 		}
 	}
-	if bad != nil {
-		return nil, bad, nil
-	}
-	set, err := spool.finish()
-	if err != nil {
-		return nil, nil, err
-	}
-	set.bad = now.bad
-	return set, nil, nil
+	return bad
 }
 
 func samplesOf(own, run int) int {
@@ -127,49 +246,63 @@ func firstFew(ids []string) string {
 	return strings.Join(shown, ", ")
 }
 
-// A spool takes checked tasks to a file of its own.
+// A spool takes checked tasks to a file, or only counts them.
 type spool struct {
-	file *os.File
+	file *os.File // nil: there is none
 	w    *bufio.Writer
 	enc  *json.Encoder
-	sum  interface{ Sum([]byte) []byte }
+	sum  hash.Hash
 	set  taskSet
 	done bool
 }
 
-func newSpool() (*spool, error) {
-	f, err := os.CreateTemp("", "rollout-tasks-*.jsonl")
+// newSpool makes a spool in the run's folder dir: one that is left there, by a process
+// that was killed, is removed by the next. Without dir it has no file.
+func newSpool(dir string, mode fs.FileMode) (*spool, error) {
+	if dir == "" {
+		return new(spool), nil
+	}
+	f, err := createTemporary(dir, tasksFile+"-", mode)
 	if err != nil {
 		return nil, withExit(exitStorage, err)
 	}
-	sum := sha256.New()
-	s := &spool{file: f, sum: sum, set: taskSet{path: f.Name()}}
-	s.w = bufio.NewWriterSize(io.MultiWriter(f, sum), 64<<10)
+	s := &spool{file: f, sum: sha256.New(), set: taskSet{path: f.Name()}}
+	s.w = bufio.NewWriterSize(io.MultiWriter(f, s.sum), 64<<10)
 	s.enc = json.NewEncoder(s.w)
 	s.enc.SetEscapeHTML(false)
 	return s, nil
 }
 
-// add writes one task. samples is how many it has where it does not say.
-func (s *spool) add(t *collector.Task, samples int) error {
+// count takes a task whose content does not matter.
+func (s *spool) count(own, samples int) {
 	s.set.tasks++
-	s.set.samples += samplesOf(t.Samples, samples)
+	s.set.samples += samplesOf(own, samples)
+}
+
+// add takes one task. samples is how many it has where it does not say.
+func (s *spool) add(t *collector.Task, samples int) error {
+	s.count(t.Samples, samples)
+	if s.file == nil {
+		return nil
+	}
 	return withExit(exitStorage, s.enc.Encode(taskLine{t.ID, t.Messages, t.Answer, t.Metadata, t.Samples, t.Agent}))
 }
 
-// finish returns the tasks that were added.
+// finish returns the tasks that were added, durably.
 func (s *spool) finish() (*taskSet, error) {
-	if err := errors.Join(s.w.Flush(), s.file.Close()); err != nil {
-		return nil, withExit(exitStorage, err)
+	if s.file != nil {
+		if err := errors.Join(s.w.Flush(), s.file.Sync(), s.file.Close()); err != nil {
+			return nil, withExit(exitStorage, err)
+		}
+		s.set.digest = hex.EncodeToString(s.sum.Sum(nil))
 	}
 	s.done = true
-	s.set.digest = hex.EncodeToString(s.sum.Sum(nil))
 	return &s.set, nil
 }
 
 // discard removes the file, unless finish gave it away.
 func (s *spool) discard() {
-	if !s.done {
+	if !s.done && s.file != nil {
 		_ = s.file.Close() // it is thrown away
 		s.set.close()
 	}

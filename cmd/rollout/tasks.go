@@ -8,10 +8,10 @@ import (
 	"fmt"
 	"io"
 	"iter"
-	"os"
 	"path/filepath"
+	"slices"
 	"strings"
-	"unicode/utf8"
+	"unicode"
 
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
@@ -38,18 +38,18 @@ func readTasks(path string, stdin io.Reader) iter.Seq2[collector.Task, error] {
 			taskLines(stdin, "stdin", yield)
 			return
 		}
-		f, err := os.Open(path)
+		in, err := openInput(path, inputWait)
 		if err != nil {
 			yield(collector.Task{}, withHint(usageError("tasks: %w", err), "give a file of tasks with --tasks, one JSON object per line"))
 			return
 		}
-		defer func() { _ = f.Close() }() // read only
+		defer func() { _ = in.Close() }() // read only
 		name := filepath.Base(path)
 		switch ext := strings.ToLower(filepath.Ext(path)); ext {
 		case ".parquet":
-			parquetTasks(f, name, yield)
+			parquetTasks(in.file, name, yield)
 		case ".gz":
-			z, err := gzip.NewReader(f)
+			z, err := gzip.NewReader(in)
 			if err != nil {
 				yield(collector.Task{}, usageError("%s: not gzip: %w", name, err))
 				return
@@ -57,7 +57,7 @@ func readTasks(path string, stdin io.Reader) iter.Seq2[collector.Task, error] {
 			defer func() { _ = z.Close() }() // read only
 			taskLines(z, name, yield)
 		case ".zst":
-			z, err := zstd.NewReader(f, zstd.WithDecoderConcurrency(1))
+			z, err := zstd.NewReader(in, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxTaskBytes))
 			if err != nil {
 				yield(collector.Task{}, usageError("%s: not zstd: %w", name, err))
 				return
@@ -65,7 +65,7 @@ func readTasks(path string, stdin io.Reader) iter.Seq2[collector.Task, error] {
 			defer z.Close()
 			taskLines(z, name, yield)
 		default:
-			taskLines(f, name, yield)
+			taskLines(in, name, yield)
 		}
 	}
 }
@@ -76,10 +76,20 @@ const maxTaskBytes = 64 << 20
 
 // taskLines yields the tasks of JSON lines.
 func taskLines(r io.Reader, name string, yield func(collector.Task, error) bool) {
-	lines := bufio.NewScanner(r)
-	lines.Buffer(make([]byte, 64<<10), maxTaskBytes)
-	for n := 1; lines.Scan(); n++ {
-		line := bytes.TrimSpace(lines.Bytes())
+	lines := bufio.NewReaderSize(r, 64<<10)
+	// Binary files and UTF-16 have zeros near their beginning: no line is looked for then.
+	head, err := lines.Peek(1)
+	if err == nil {
+		head, _ = lines.Peek(min(lines.Buffered(), 4096))
+	}
+	if bytes.IndexByte(head, 0) >= 0 {
+		yield(collector.Task{}, usageError("%s: holds NUL bytes: a binary file or UTF-16, where JSON lines in UTF-8 are wanted", name))
+		return
+	}
+	scan := bufio.NewScanner(lines)
+	scan.Buffer(make([]byte, 64<<10), maxTaskBytes)
+	for n := 1; scan.Scan(); n++ {
+		line := bytes.TrimSpace(scan.Bytes())
 		if n == 1 {
 			line = bytes.TrimPrefix(line, []byte("\xef\xbb\xbf"))
 		}
@@ -95,7 +105,7 @@ func taskLines(r io.Reader, name string, yield func(collector.Task, error) bool)
 			return
 		}
 	}
-	if err := lines.Err(); err != nil {
+	if err := scan.Err(); err != nil {
 		if errors.Is(err, bufio.ErrTooLong) {
 			err = fmt.Errorf("a line of more than %s: these are no JSON lines", showBytes(maxTaskBytes))
 		}
@@ -114,162 +124,127 @@ type taskLine struct {
 	Agent    json.RawMessage `json:"agent,omitempty"`
 }
 
-// A taskSet is the checked tasks of a run, spooled to a file of its own so that
-// standard input and huge files need no memory.
-type taskSet struct {
-	path   string
-	digest string // sha256 of the snapshot, hex
-	// Tasks and Samples count what is to be done; Skipped the samples beyond the
-	// limit and Bad the lines that were left out.
-	tasks, samples, bad int
-}
-
-// maxComplaints is how many bad tasks are named; the others are counted.
-const maxComplaints = 20
-
-// checkTasks reads all tasks, checks them and spools them. Bad ones are an error
-// with a line for each, or, with skipBad, are handed to skipped and left out.
-// close removes the spool.
-func checkTasks(tasks iter.Seq2[collector.Task, error], samples int, skipBad bool, skipped func(error)) (*taskSet, error) {
-	spool, err := newSpool()
-	if err != nil {
-		return nil, err
-	}
-	defer spool.discard()
-	set := &spool.set
-	first := map[string]string{}
-	var bad complaints
-	for t, err := range tasks {
-		if err == nil {
-			place := fmt.Sprintf("%s:%d", t.Source, t.Line)
-			if before, ok := first[t.ID]; ok {
-				err = &badTaskError{place, fmt.Errorf("id %q was used before, at %s", t.ID, before)}
-			} else {
-				first[t.ID] = place
-			}
-		}
-		if err != nil {
-			if _, ok := errors.AsType[*badTaskError](err); !ok {
-				return nil, err
-			}
-			set.bad++
-			if skipBad {
-				skipped(err)
-			} else if set.bad <= maxComplaints {
-				bad = append(bad, err)
-			}
-			continue
-		}
-		if err := spool.add(&t, samples); err != nil {
-			return nil, err
-		}
-	}
-	if set.bad > maxComplaints && !skipBad {
-		bad = append(bad, fmt.Errorf("and %d more bad tasks", set.bad-maxComplaints))
-	}
-	switch {
-	case len(bad) > 0:
-		return nil, &exitError{code: exitUsage, err: bad, hint: "mend the tasks, or leave the bad ones out with --skip-bad-tasks"}
-	case set.tasks == 0:
-		return nil, &exitError{code: exitUsage, err: errors.New("there is no task in what tasks.file names"), hint: "give a file with at least one task a line, as {\"id\": \"t1\", \"prompt\": \"…\"}"}
-	}
-	return spool.finish()
-}
-
-// close removes the spool.
-func (s *taskSet) close() { _ = os.Remove(s.path) } // what stays is in the temporary folder
-
 // parseTask reads one task object. It says which field is wrong.
 func parseTask(line []byte) (collector.Task, error) {
-	// Decoding would replace what is broken in a prompt and keep it in metadata, which
-	// no column can hold.
-	if !utf8.Valid(line) {
-		return collector.Task{}, errors.New("not UTF-8")
-	}
-	var fields map[string]json.RawMessage
-	if err := json.Unmarshal(line, &fields); err != nil {
-		if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
-			return collector.Task{}, fmt.Errorf("no JSON object: %s at byte %d", strings.TrimPrefix(syntax.Error(), "json: "), syntax.Offset)
+	if line[0] != '{' {
+		if err := scanJSON(line, nil); err != nil {
+			return collector.Task{}, fmt.Errorf("no JSON object: %w", err)
 		}
 		return collector.Task{}, errors.New("no JSON object")
 	}
-	if fields == nil {
-		return collector.Task{}, errors.New("no JSON object")
+	var fields taskFields
+	var unknown error
+	err := scanJSON(line, func(name string, value json.RawMessage) {
+		if i := slices.Index(taskFieldNames[:], name); i >= 0 {
+			fields[i] = value
+		} else if unknown == nil {
+			unknown = unknownField(name)
+		}
+	})
+	_, strict := errors.AsType[*jsonError](err)
+	switch {
+	case strict, errors.Is(err, errNotUTF8):
+		return collector.Task{}, err
+	case err != nil:
+		return collector.Task{}, fmt.Errorf("no JSON object: %w", err)
+	case unknown != nil:
+		return collector.Task{}, unknown
 	}
-	return taskFromFields(fields, true)
+	return fields.task()
 }
 
-// taskFields are the names that a task may use.
-var taskFields = [...]string{"id", "prompt", "messages", "answer", "metadata", "samples", "agent"}
+// taskFieldNames are the names that a task may use.
+var taskFieldNames = [...]string{"id", "prompt", "messages", "answer", "metadata", "samples", "agent"}
 
-// taskFromFields builds a task. A null field is as good as none. With strict, a
-// name that is no field is an error.
-func taskFromFields(fields map[string]json.RawMessage, strict bool) (collector.Task, error) {
+// The places of the names.
+const (
+	fieldID = iota
+	fieldPrompt
+	fieldMessages
+	fieldAnswer
+	fieldMetadata
+	fieldSamples
+	fieldAgent
+)
+
+// taskFields are the values of a task's fields, scanned JSON. A null field is as good as
+// none.
+type taskFields [len(taskFieldNames)]json.RawMessage
+
+// maxIDBytes is the longest id. An id is in every row of its task, in logs and in messages.
+const maxIDBytes = 1024
+
+// task builds the task that the fields give.
+func (f *taskFields) task() (collector.Task, error) {
 	var t collector.Task
-	get := func(name string) json.RawMessage {
-		if v := fields[name]; len(v) > 0 && string(v) != "null" {
-			return v
-		}
-		return nil
-	}
-	if strict {
-		for name := range fields {
-			if err := knownField(name); err != nil {
-				return t, err
-			}
+	for i, v := range f {
+		if string(v) == "null" {
+			f[i] = nil
 		}
 	}
-
-	id := get("id")
-	if id == nil {
+	if f[fieldID] == nil {
 		return t, errors.New("id: is missing")
 	}
-	text, ok := scalarText(id)
-	if !ok || text == "" {
+	var ok bool
+	if t.ID, ok = scalarText(f[fieldID]); !ok || t.ID == "" || f[fieldID][0] != '"' && strings.Trim(t.ID, "-0123456789") != "" {
 		return t, errors.New("id: must be a text or a whole number, and not empty")
 	}
-	t.ID = text
+	if len(t.ID) > maxIDBytes {
+		return t, fmt.Errorf("id: has %d bytes, at most %d are taken", len(t.ID), maxIDBytes)
+	}
+	if strings.IndexFunc(t.ID, unicode.IsControl) >= 0 {
+		return t, errors.New("id: holds a control character")
+	}
 
-	prompt, messages := get("prompt"), get("messages")
+	prompt, messages := f[fieldPrompt], f[fieldMessages]
 	switch {
 	case prompt != nil && messages != nil:
 		return t, errors.New("prompt and messages: give one of them")
 	case prompt != nil:
-		var s string
-		if err := json.Unmarshal(prompt, &s); err != nil || s == "" {
+		s, ok := jsonText(prompt)
+		if !ok || s == "" {
 			return t, errors.New("prompt: must be a text, and not empty")
+		}
+		if strings.IndexByte(s, 0) >= 0 {
+			return t, fmt.Errorf("prompt: %w", errNUL)
 		}
 		t.Messages = []string{s}
 	case messages != nil:
-		var list []json.RawMessage
-		if err := json.Unmarshal(messages, &list); err != nil || len(list) == 0 {
-			return t, errors.New("messages: must be a list of the user's messages, at least one")
-		}
-		for i, m := range list {
-			var s *string
-			if err := json.Unmarshal(m, &s); err != nil || s == nil || *s == "" {
-				return t, fmt.Errorf("messages[%d]: must be a text, and not empty", i)
+		var bad error
+		ok := elements(messages, func(m json.RawMessage) {
+			s, ok := jsonText(m)
+			if bad == nil && (!ok || s == "") {
+				bad = fmt.Errorf("messages[%d]: must be a text, and not empty", len(t.Messages))
 			}
-			t.Messages = append(t.Messages, *s)
+			if bad == nil && strings.IndexByte(s, 0) >= 0 {
+				bad = fmt.Errorf("messages[%d]: %w", len(t.Messages), errNUL)
+			}
+			t.Messages = append(t.Messages, s)
+		})
+		if bad != nil {
+			return t, bad
+		}
+		if !ok || len(t.Messages) == 0 {
+			return t, errors.New("messages: must be a list of the user's messages, at least one")
 		}
 	default:
 		return t, errors.New("prompt: is missing (or messages)")
 	}
 
-	if v := get("answer"); v != nil {
+	if v := f[fieldAnswer]; v != nil {
 		s, ok := scalarText(v)
 		if !ok {
 			return t, errors.New("answer: must be a text, a number or a boolean")
 		}
 		t.Answer = &s
 	}
-	if v := get("samples"); v != nil {
+	if v := f[fieldSamples]; v != nil {
 		if err := json.Unmarshal(v, &t.Samples); err != nil || t.Samples < 1 || t.Samples > 1<<20 {
 			return t, errors.New("samples: must be a whole number ≥ 1")
 		}
 	}
-	t.Metadata = compact(get("metadata"))
-	if v := get("agent"); v != nil {
+	t.Metadata = compact(f[fieldMetadata])
+	if v := f[fieldAgent]; v != nil {
 		if v[0] != '{' {
 			return t, errors.New("agent: must be an object of overrides")
 		}
@@ -278,16 +253,14 @@ func taskFromFields(fields map[string]json.RawMessage, strict bool) (collector.T
 	return t, nil
 }
 
-func knownField(name string) error {
-	for _, f := range taskFields {
-		if f == name {
-			return nil
-		}
+// errNUL is why a message cannot be sent as it is.
+var errNUL = errors.New("holds a NUL character, which the server drops when it stores the message")
+
+func unknownField(name string) error {
+	if near := nearest(name, taskFieldNames[:]); near != "" {
+		return fmt.Errorf("%s: unknown field; did you mean %s?", cut(name, 60), near)
 	}
-	if near := nearest(name, taskFields[:]); near != "" {
-		return fmt.Errorf("%s: unknown field; did you mean %s?", name, near)
-	}
-	return fmt.Errorf("%s: unknown field; what is your own belongs into metadata", name)
+	return fmt.Errorf("%s: unknown field; what is your own belongs into metadata", cut(name, 60))
 }
 
 // scalarText is the text of a JSON string, number or boolean.
@@ -296,9 +269,7 @@ func scalarText(v json.RawMessage) (string, bool) {
 	case '{', '[':
 		return "", false
 	case '"':
-		var s string
-		err := json.Unmarshal(v, &s)
-		return s, err == nil
+		return jsonText(v)
 	default:
 		return string(v), true
 	}

@@ -68,6 +68,11 @@ func checkTaskColumns(s *parquet.Schema) error {
 	for _, f := range s.Fields() {
 		have = append(have, f.Name())
 	}
+	for i, name := range have {
+		if slices.Contains(taskFieldNames[:], name) && slices.Contains(have[:i], name) {
+			return withHint(usageError("two columns are called %s; the columns are: %s", name, strings.Join(have, ", ")), "drop or rename one of them")
+		}
+	}
 	var missing []string
 	if !slices.Contains(have, "id") {
 		missing = append(missing, "id")
@@ -88,20 +93,28 @@ func taskFromRow(row any) (collector.Task, error) {
 	if !ok {
 		return collector.Task{}, fmt.Errorf("a row of type %T", row)
 	}
-	fields := map[string]json.RawMessage{}
-	for _, name := range taskFields {
+	var fields taskFields
+	for i, name := range taskFieldNames {
 		v, ok := columns[name]
 		if !ok || v == nil {
 			continue
 		}
-		v = plain(v)
+		v, err := plain(v)
+		if err != nil {
+			return collector.Task{}, fmt.Errorf("%s: %w", name, err)
+		}
 		// metadata and agent are objects; in a flat file they are their JSON.
-		if s, ok := v.(string); ok && (name == "metadata" || name == "agent") {
-			if json.Valid([]byte(s)) {
-				fields[name] = json.RawMessage(s)
+		if s, ok := v.(string); ok && (i == fieldMetadata || i == fieldAgent) {
+			text := []byte(strings.TrimSpace(s))
+			err := scanJSON(text, nil)
+			_, strict := errors.AsType[*jsonError](err)
+			switch {
+			case err == nil:
+				fields[i] = text
 				continue
-			}
-			if name == "agent" {
+			case strict:
+				return collector.Task{}, fmt.Errorf("%s: %w", name, err)
+			case i == fieldAgent:
 				return collector.Task{}, errors.New("agent: must be the JSON of an object of overrides")
 			}
 		}
@@ -109,20 +122,24 @@ func taskFromRow(row any) (collector.Task, error) {
 		if err != nil {
 			return collector.Task{}, fmt.Errorf("%s: of a type that is no JSON: %T", name, v)
 		}
-		fields[name] = b
+		fields[i] = b
 	}
-	return taskFromFields(fields, false)
+	return fields.task()
 }
 
-// plain turns what parquet-go gives for a column into what JSON knows: bytes that
-// are text become text, and lists lose the two levels that wrap their elements.
-func plain(v any) any {
+// plain turns what parquet-go gives for a column into what JSON knows: bytes become the
+// text that they are, and lists lose the two levels that wrap their elements. Bytes that
+// are no text are an error.
+func plain(v any) (any, error) {
+	var err error
 	switch v := v.(type) {
 	case []byte:
-		if utf8.Valid(v) {
-			return string(v)
+		return plain(string(v))
+	case string:
+		if !utf8.ValidString(v) {
+			return nil, errNotUTF8
 		}
-		return v
+		return v, nil
 	case map[string]any:
 		if list, ok := v["list"].([]any); ok && len(v) == 1 {
 			out := make([]any, len(list))
@@ -132,20 +149,26 @@ func plain(v any) any {
 						e = only
 					}
 				}
-				out[i] = plain(e)
+				if out[i], err = plain(e); err != nil {
+					return nil, err
+				}
 			}
-			return out
+			return out, nil
 		}
 		for k, e := range v {
-			v[k] = plain(e)
+			if v[k], err = plain(e); err != nil {
+				return nil, err
+			}
 		}
-		return v
+		return v, nil
 	case []any:
 		for i, e := range v {
-			v[i] = plain(e)
+			if v[i], err = plain(e); err != nil {
+				return nil, err
+			}
 		}
-		return v
+		return v, nil
 	default:
-		return v
+		return v, nil
 	}
 }

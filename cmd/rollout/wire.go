@@ -135,7 +135,7 @@ func (l *loader) describe(had *runInfo, id identity, tasks *taskSet, servers []s
 	info.Identity, info.Servers, info.Model = id, servers, model
 	before := info.Tasks
 	info.Tasks = taskInfo{
-		File: l.config.Tasks.File, SHA256: tasks.digest, Tasks: tasks.tasks,
+		File: l.config.Tasks.File, SHA256: tasks.digest, Tasks: tasks.tasks, Samples: tasks.samples,
 		Planned: l.config.planned(tasks), Bad: tasks.bad,
 	}
 	if had != nil {

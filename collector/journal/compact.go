@@ -3,6 +3,7 @@ package journal
 import (
 	"bufio"
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -30,8 +31,8 @@ func removeTemporary(dir string) error {
 }
 
 // write makes a segment of the state, durably.
-func (s *state) write(path string, process int) error {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+func (s *state) write(path string, process int, mode fs.FileMode) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {
 		return err
 	}
@@ -66,7 +67,7 @@ func (j *Journal) compact(dir string, old []segment) error {
 	}
 	last := old[len(old)-1]
 	tmp := last.path + temporary
-	if err := j.left.write(tmp, last.process); err != nil {
+	if err := j.left.write(tmp, last.process, j.cfg.Mode); err != nil {
 		return err
 	}
 	if err := os.Rename(tmp, last.path); err != nil {

@@ -3,6 +3,7 @@ package journal
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"sync"
@@ -24,11 +25,17 @@ type Config struct {
 	// Salvage takes what is whole of a damaged journal, and puts it together without
 	// the damage. Default: Open fails.
 	Salvage bool
+	// Mode is that of the files, before the umask; who may read them may enter the
+	// folder. Default 0666.
+	Mode fs.FileMode
 }
 
 func (c Config) withDefaults() Config {
 	if c.SyncEvery <= 0 {
 		c.SyncEvery = 20 * time.Millisecond
+	}
+	if c.Mode == 0 {
+		c.Mode = 0o666
 	}
 	if c.CompactAt <= 0 {
 		c.CompactAt = 256 << 20
@@ -75,7 +82,7 @@ type Found struct {
 // wraps frame.ErrNewer; nothing is changed then. Close must be called.
 func Open(dir string, cfg Config) (_ *Journal, err error) {
 	cfg = cfg.withDefaults()
-	if err := os.MkdirAll(dir, 0o777); err != nil {
+	if err := os.MkdirAll(dir, cfg.Mode|cfg.Mode&0o444>>2); err != nil {
 		return nil, fmt.Errorf("journal: %w", err)
 	}
 	old, err := segments(dir)
@@ -93,7 +100,7 @@ func Open(dir string, cfg Config) (_ *Journal, err error) {
 	if n := len(old); n > 0 {
 		j.found.Process = old[n-1].process + 1
 	}
-	if j.file, j.w, err = create(segmentAt(dir, j.found.Process)); err != nil {
+	if j.file, j.w, err = create(segmentAt(dir, j.found.Process), cfg.Mode); err != nil {
 		return nil, fmt.Errorf("journal: %w", err)
 	}
 	if err := syncDir(dir); err != nil {
@@ -104,8 +111,8 @@ func Open(dir string, cfg Config) (_ *Journal, err error) {
 }
 
 // create begins a file of frames.
-func create(s segment) (*os.File, *frame.Writer, error) {
-	f, err := os.OpenFile(s.path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+func create(s segment, mode fs.FileMode) (*os.File, *frame.Writer, error) {
+	f, err := os.OpenFile(s.path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {
 		return nil, nil, err
 	}
