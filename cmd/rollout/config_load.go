@@ -64,7 +64,7 @@ func (l *loader) file(path string) error {
 		l.complain(path, "%s", strings.TrimPrefix(err.Error(), "yaml: "))
 		return nil
 	}
-	if values := countNodes(&doc, 0); values > maxConfigNodes {
+	if values := countNodes(&doc, 0, 0); values > maxConfigNodes {
 		l.complain(path, "its aliases make it more than %d values", maxConfigNodes)
 		return nil
 	}
@@ -79,17 +79,18 @@ func (l *loader) file(path string) error {
 // maxConfigNodes is how many values a file may come to once its aliases are followed.
 const maxConfigNodes = 100_000
 
-// countNodes counts the nodes below n, aliases followed, up to just above maxConfigNodes.
-func countNodes(n *yaml.Node, seen int) int {
+// countNodes adds the nodes of n, aliases followed, to seen, up to just above
+// maxConfigNodes. What is nested without end is another complaint.
+func countNodes(n *yaml.Node, seen, depth int) int {
 	if n.Kind == yaml.AliasNode {
 		n = n.Alias
 	}
 	seen++
 	for _, e := range n.Content {
-		if seen > maxConfigNodes {
+		if seen > maxConfigNodes || depth > 2*maxNesting {
 			break
 		}
-		seen = countNodes(e, seen)
+		seen = countNodes(e, seen, depth+1)
 	}
 	return seen
 }
