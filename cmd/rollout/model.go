@@ -62,7 +62,7 @@ func loadModel(key, dir string, experimental bool) (*prompt.Model, error) {
 // loadTokenizer reads a tokenizer. experimental admits families that have not been
 // compared with the reference on their real vocabulary.
 func loadTokenizer(key, dir string, experimental bool) (*bpe.Tokenizer, error) {
-	tokenizer, err := bpe.Load(packedFS{modelFolder(dir)}, bpe.Options{Experimental: experimental})
+	tokenizer, err := bpe.Load(packedFS{modelFiles(dir)}, bpe.Options{Experimental: experimental})
 	switch {
 	case err == nil:
 		return tokenizer, nil
@@ -76,19 +76,19 @@ func loadTokenizer(key, dir string, experimental bool) (*bpe.Tokenizer, error) {
 }
 
 func loadTemplates(key, dir string) (*chat.Set, error) {
-	templates, err := chat.Load(packedFS{modelFolder(dir)}, chat.Options{Now: time.Now})
+	templates, err := chat.Load(packedFS{modelFiles(dir)}, chat.Options{Now: time.Now})
 	if err != nil {
 		return nil, usageError("%s: %s: %w", key, dir, err)
 	}
 	return templates, nil
 }
 
-// A modelFolder is a folder whose files are read with a bound, and pipes in it with a
+// A modelFiles is a folder whose files are read with a bound, and pipes in it with a
 // deadline.
-type modelFolder string
+type modelFiles string
 
 // Open opens a file of the folder.
-func (m modelFolder) Open(name string) (fs.File, error) {
+func (m modelFiles) Open(name string) (fs.File, error) {
 	if !fs.ValidPath(name) {
 		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrInvalid}
 	}
