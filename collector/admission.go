@@ -23,9 +23,11 @@ import (
 //	attempt … leave ─────────►  room for the next: samples that were begun come first
 //
 // While the server is down there is room for one every few seconds, to see whether it
-// is back. Then what is open grows from a few again.
+// is back; for none where its pulse sees to that. Then what is open grows from a few
+// again.
 type gate struct {
 	max     int
+	pulsed  bool
 	changed func(limit.Change)
 
 	told sync.Mutex // held while changed is called, so that changes come in order; before mu
@@ -61,7 +63,7 @@ const (
 )
 
 // enter waits for room: for a sample that was begun, or else for one to be taken up.
-// It returns nil when one of the channels is closed first.
+// It returns nil when one of the channels, three at most, is closed first.
 func (g *gate) enter(ctx context.Context, again bool, closed ...<-chan struct{}) *permit {
 	w := &waiter{got: make(chan *permit, 1)}
 	g.mu.Lock()
@@ -72,18 +74,14 @@ func (g *gate) enter(ctx context.Context, again bool, closed ...<-chan struct{})
 	}
 	g.admit(time.Now())
 	g.mu.Unlock()
-	var a, b <-chan struct{}
-	if len(closed) > 0 {
-		a = closed[0]
-	}
-	if len(closed) > 1 {
-		b = closed[1]
-	}
+	var ends [3]<-chan struct{}
+	copy(ends[:], closed)
 	select {
 	case p := <-w.got:
 		return p
-	case <-a:
-	case <-b:
+	case <-ends[0]:
+	case <-ends[1]:
+	case <-ends[2]:
 	case <-ctx.Done():
 	}
 	g.mu.Lock()
@@ -162,6 +160,10 @@ func (g *gate) admit(now time.Time) {
 	open, next := g.open(now)
 	for len(g.again)+len(g.fresh) > 0 {
 		if g.down {
+			if g.pulsed {
+				next = time.Time{}
+				break
+			}
 			if next = g.probeAt; now.Before(next) {
 				break
 			}
@@ -274,12 +276,12 @@ func (g *gate) heed(key string, class Class, err error) {
 	g.tell(func(c *limit.Controller, now time.Time, used int) limit.Change {
 		switch class {
 		case ClassRateLimited:
-			return c.Refused(now, limit.RateLimited)
+			return c.Refused(now, key, limit.RateLimited)
 		case ClassUnavailable:
-			return c.Refused(now, limit.Unavailable)
+			return c.Refused(now, key, limit.Unavailable)
 		case ClassConnection:
 			if errors.Is(err, syscall.ECONNREFUSED) {
-				return c.Refused(now, limit.Connection)
+				return c.Refused(now, key, limit.Connection)
 			}
 			return c.Lost(now, key)
 		case ClassServerError, ClassAborted: // an engine without memory aborts too

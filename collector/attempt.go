@@ -64,28 +64,38 @@ func (w *worker) attempt(ctx context.Context, cl *claim) (failed *tokenize.Sampl
 	defer done()
 
 	t.enter(StageOpen)
-	agent, err := t.open(rolling)
+	// Nothing is lost where a server that is down is asked no longer for an agent, nor
+	// where one that is dark for long is not waited for.
+	opening, running, opened, ran := rolling, rolling, func() {}, func() {}
+	if len(c.endpoints) > 1 && cl.left == nil {
+		opening, opened = untilMoved(rolling, &w.ep.away)
+		running, ran = untilMoved(rolling, &w.ep.dark)
+	}
+	defer opened()
+	defer ran()
+	agent, err := t.open(opening)
 	if agent != nil {
 		defer t.close(ctx, agent)
 	}
 	if err != nil {
 		cl.alive = agent == nil && ctx.Err() != nil // it was being made
-		err = t.failed(rolling, err)
+		err = t.failed(opening, err)
 		return t.failure(nil, err), err
 	}
+	opened()
 	if w.ep.health.opened() {
 		w.answered(time.Now())
 	}
 
 	t.enter(StageRun)
-	reply, err := agent.Run(rolling)
+	reply, err := agent.Run(running)
 	if reply != nil {
 		t.firstAnswer = reply.FirstAnswer
 	}
 	t.rolled = reply.took()
 	cl.replied = time.Now()
 	if err != nil {
-		err = t.failed(rolling, err)
+		err = t.failed(running, err)
 		return t.failure(reply, err), err
 	}
 	s, err := t.sample(timed, reply)
@@ -144,6 +154,9 @@ func (t *try) enter(s Stage) {
 func (t *try) failed(timed context.Context, err error) error {
 	if errors.Is(context.Cause(timed), ErrCensored) && !errors.Is(err, ErrCensored) {
 		err = fmt.Errorf("%w: %w", ErrCensored, err)
+	}
+	if errors.Is(context.Cause(timed), errMoved) && !errors.Is(err, errMoved) {
+		err = fmt.Errorf("%w: %w", errMoved, err)
 	}
 	if errors.Is(context.Cause(timed), errOutOfTime) && !errors.Is(err, errOutOfTime) {
 		err = fmt.Errorf("%w (%v): %w", errOutOfTime, t.w.c.cfg.AttemptTimeout, err)

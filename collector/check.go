@@ -20,7 +20,7 @@ const checkTimeout = time.Minute
 // check reports whether the server is known to work.
 func (w *worker) check(ctx context.Context) bool {
 	checker, ok := w.ep.Backend.(Checker)
-	if !ok {
+	if !ok || w.ping(ctx) != nil {
 		return false
 	}
 	ctx, cancel := context.WithTimeout(ctx, min(checkTimeout, w.c.cfg.AttemptTimeout))
@@ -41,12 +41,14 @@ func (w *worker) suspect(ctx context.Context, cl *claim, v *verdict, cause error
 	if !v.wentDown && !probe || v.lost {
 		if v.wentDown {
 			w.c.cfg.Events.endpointDown(w.ep.Name, cause)
+			w.c.shift()
 		}
 		return
 	}
 	if w.check(ctx) {
 		w.ep.health.acquit()
 		w.ep.gate.goUp()
+		w.c.shift()
 		v.charge = true
 		if !v.wentDown {
 			w.c.cfg.Events.endpointDown(w.ep.Name, nil)
@@ -55,8 +57,9 @@ func (w *worker) suspect(ctx context.Context, cl *claim, v *verdict, cause error
 	}
 	if v.wentDown {
 		w.c.cfg.Events.endpointDown(w.ep.Name, cause)
+		w.c.shift()
 	}
-	if ctx.Err() == nil && w.ep.health.condemn() {
+	if ctx.Err() == nil && !w.ep.pulsed && w.ep.health.condemn() {
 		v.lost, v.wentLost = true, true
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/rollout-rl/rollout/collector/limit"
+	"github.com/rollout-rl/rollout/tokenize"
 )
 
 // A Collector runs the samples of tasks on workers, each bound to its endpoint: as many
@@ -24,6 +25,8 @@ type Collector struct {
 	tail      tail
 	barren    barren
 	along     along
+	relay     relay
+	shifting  sync.Mutex // of the endpoints' flags
 
 	drainOnce sync.Once
 	drain     chan struct{} // closed by Drain
@@ -39,7 +42,12 @@ type endpoint struct {
 	gate   gate
 	hands  atomic.Int64  // samples in the hands of its workers
 	lost   chan struct{} // closed when it is given up
-	bound  chan claim    // open attempts of an earlier process here; closed after the last
+	pulsed bool          // its server is asked whether it answers: see pulse
+
+	away    flag       // it is down and another endpoint is up: samples move there
+	overdue flag       // and so it is for Config.Outage
+	dark    flag       // and does not answer at all
+	bound   chan claim // open attempts of an earlier process here; closed after the last
 }
 
 // New makes a Collector; it starts nothing.
@@ -49,6 +57,7 @@ func New(cfg Config) (*Collector, error) {
 	}
 	cfg = cfg.withDefaults()
 	c := &Collector{cfg: cfg, drain: make(chan struct{})}
+	c.relay = relay{in: make(chan claim), out: make(chan claim)}
 	c.tail.done, c.tail.rolling = make(chan struct{}), make(map[int]context.CancelCauseFunc)
 	for _, e := range cfg.Endpoints {
 		ep := &endpoint{Endpoint: e, lost: make(chan struct{}), bound: make(chan claim)}
@@ -59,6 +68,10 @@ func New(cfg Config) (*Collector, error) {
 			ep.gate.limiter = limit.New(limit.Config{Max: e.MaxInFlight, Group: cfg.Samples})
 		}
 		c.endpoints = append(c.endpoints, ep)
+	}
+	for _, ep := range c.endpoints {
+		ep.pulsed = c.pulsed(ep)
+		ep.gate.pulsed = ep.pulsed
 	}
 	c.living.Store(int64(len(c.endpoints)))
 	c.counters.s.ByClass = make(map[Class]int)
@@ -88,7 +101,7 @@ type claim struct {
 	offered  time.Time     // to the workers
 	admitted time.Duration // for so long it waited for room, before the next attempt
 	waited   time.Duration // between attempts
-	passed   bool          // by an endpoint that was lost
+	passed   bool          // by another endpoint
 	attempts int           // the number of the last one, in this process or an earlier one
 	tries    int           // attempts of this process
 	charged  int           // attempts held against the retries
@@ -101,15 +114,16 @@ type claim struct {
 	failed  Class        // of the failure that the dataset has, where that is to be mended
 	settled bool         // the sink has the sample
 
-	replied time.Time     // when the last attempt's rollout ended
-	took    time.Duration // for so long that was under way; 0: it never was
-	why     string        // it is made again, where its class does not say so
+	replied time.Time        // when the last attempt's rollout ended
+	took    time.Duration    // for so long that was under way; 0: it never was
+	why     string           // it is made again, where its class does not say so
+	rest    *tokenize.Sample // what the last attempt left, which failed
 
 	permit *permit // to be worked on; nil while it waits
 	streak *streak // in which the last failure was, and what it was charged in it
 	lent   int
 
-	busySince time.Time // the server turned it away, and nothing else came since; zero: it did not
+	refused refusals // by a busy server, since anything else came
 }
 
 // endpoint is the index of the endpoint with this name, or -1.
@@ -161,8 +175,17 @@ func (c *Collector) Run(ctx context.Context, tasks iter.Seq2[*Task, error]) erro
 			ep.gate.close()
 		}
 	}()
-	for i := range c.endpoints {
-		c.newCrew(ctx, i, worker{work: work, finished: finished, open: &open}, g.Go).begin()
+	base := worker{c: c, work: work, finished: finished, open: &open}
+	if len(c.endpoints) > 1 {
+		g.Go(func() error { return c.relay.run(ctx, c, finished, &open) })
+	}
+	for i, ep := range c.endpoints {
+		c.newCrew(ctx, i, base, g.Go).begin()
+		if ep.pulsed {
+			asks := base
+			asks.ep = ep
+			g.Go(func() error { return asks.pulse(ctx) })
+		}
 	}
 	if c.cfg.Tail.Kind == TailDeadline {
 		timer := time.AfterFunc(c.cfg.Tail.Deadline, c.cutTail)
@@ -185,8 +208,9 @@ func (c *Collector) stopping(ctx context.Context) bool {
 	}
 }
 
-// Drain ends claiming: Run finishes what is in flight, retries included, and
-// returns. To stop at once, cancel Run's context.
+// Drain ends claiming: Run finishes the attempts that are in flight and returns. What
+// only waits, for its retry or for room, is not waited for: it remains. To stop at once,
+// cancel Run's context.
 func (c *Collector) Drain() {
 	c.drainOnce.Do(func() { close(c.drain) })
 }

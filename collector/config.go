@@ -68,7 +68,9 @@ type Config struct {
 	DataRetries int
 	// BusyMax is for how long a sample may meet nothing but a busy server (429) before
 	// that is held against its retries. The attempts in between wait as after any
-	// failure, and at least as long as the server asks. Default 30m.
+	// failure, and at least as long as the server asks. Where the server has
+	// room for a Checker's check right after it turned the sample away, time and again,
+	// that is held against it earlier. Default 30m.
 	BusyMax time.Duration
 	// BackoffMin and BackoffMax bound the wait before a retry: it doubles from one to
 	// the other and half of it is random. Defaults 1s and 30s.
@@ -81,7 +83,9 @@ type Config struct {
 	// CloseTimeout bounds the removal of one agent. Default 30s.
 	CloseTimeout time.Duration
 	// Outage is how long an endpoint may be down before it is given up. One that
-	// never answered is given up at once. Default 2m.
+	// never answered is given up at once. Where another one is up its samples move
+	// there at once, and an endpoint that can be asked without a sample (Pinger and
+	// Checker) is not given up: it takes part again when it is back. Default 2m.
 	Outage time.Duration
 	// Tail says what becomes of the last samples. Default: they are waited for.
 	Tail Tail

@@ -35,7 +35,8 @@
 // that cannot be used, and servers that do not answer any more end a run, besides
 // the tolerance for failures. A server that is down, or busy, for a while costs no
 // samples, and a sample that fails on every try is not taken for a server that is
-// down.
+// down. Where there are several servers, the samples of one that is down go on at the
+// others within seconds.
 // Everything that Run started has returned when Run returns, and every agent that
 // it opened was closed.
 //
@@ -111,7 +112,11 @@
 // A sample is worked on when its endpoint has room for it. How much room there is, is
 // MaxInFlight, or what package limit finds out up to it. What was begun goes before
 // what was not, a sample that waits for its retry makes room for another, and while a
-// server is down one sample every few seconds sees whether it is back.
+// server is down one sample every few seconds sees whether it is back. Where another
+// server is up the samples do not wait for that: what waits for its retry, what has no
+// agent yet and what lost its connection moves there, and the server is asked without a
+// sample, by a ping and a check (Pinger, Checker), every five seconds. Only open
+// attempts wait for their own server, for Config.Outage.
 //
 // # Memory
 //
@@ -126,10 +131,12 @@
 // # Reading order
 //
 // backend.go says what the collector needs from outside; task.go what comes in, and
-// key.go how it is named; collector.go is the run, crew.go its workers, worker.go the way of one sample
-// through its attempts, room.go and admission.go how it gets its turn, attempt.go one
-// attempt from start to end, outcome.go what becomes of it; left.go says what is known
-// of earlier processes, feed.go in which order it is taken up, takeover.go how it goes
-// on, recall.go what is done about an answer that was lost; errors.go and classify.go say what a failure is; health.go follows whether servers
-// live, tail.go ends what takes longest; events.go and stats.go are what can be seen.
+// key.go how it is named; collector.go is the run, crew.go its workers, worker.go the way
+// of one sample through its attempts, room.go and admission.go how it gets its turn,
+// move.go how it gets to another endpoint, attempt.go one attempt from start to end,
+// outcome.go what becomes of it; left.go says what is known of earlier processes, feed.go
+// in which order it is taken up, takeover.go how it goes on, recall.go what is done about
+// an answer that was lost; errors.go and classify.go say what a failure is; health.go and
+// pulse.go follow whether servers live, busy.go whether they are busy, tail.go ends what
+// takes longest; events.go and stats.go are what can be seen.
 package collector

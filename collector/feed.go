@@ -232,6 +232,9 @@ func (f *feed) sendBound(ctx context.Context, ep *endpoint, claims []claim) []cl
 		case <-ep.lost:
 			f.open.Done()
 			return claims[i:]
+		case <-ep.overdue.raised().Done():
+			f.open.Done()
+			return claims[i:]
 		case <-f.c.drain:
 		case <-ctx.Done():
 		}

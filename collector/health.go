@@ -67,7 +67,7 @@ func (h *health) answer(then time.Time) (wasDown bool) {
 		h.answered = true
 		return false
 	}
-	wasDown = h.answered && h.isDown
+	wasDown = h.isDown
 	if h.streak != nil && !h.streak.down {
 		close(h.streak.over)
 	}
@@ -103,7 +103,8 @@ type verdict struct {
 
 // failure notes that an attempt at the sample with this key failed at the stage, while
 // as many samples as working are in hand, or may be worked on.
-func (h *health) failure(key string, at Stage, working int, now time.Time) verdict {
+// kept says that the endpoint is not lost by that: its pulse decides.
+func (h *health) failure(key string, at Stage, working int, kept bool, now time.Time) verdict {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.suspects[key] {
@@ -125,11 +126,46 @@ func (h *health) failure(key string, at Stage, working int, now time.Time) verdi
 		close(h.streak.over)
 	}
 	v.charge = h.answered && !h.isDown
-	if !h.lost && h.isDown && now.Sub(h.since) >= h.limit {
+	if !h.lost && !kept && h.isDown && now.Sub(h.since) >= h.limit {
 		h.lost, v.wentLost = true, true
 	}
 	v.lost = h.lost
 	return v
+}
+
+// silent says that the server does not answer at all, and reports whether it was taken
+// to be up.
+func (h *health) silent(now time.Time) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.isDown || h.lost {
+		return false
+	}
+	if h.streak == nil {
+		h.streak = &streak{began: now, over: make(chan struct{})}
+	}
+	// Answers from before are none, and an agent that is made is one.
+	h.streak.began, h.streak.down, h.open = now, true, true
+	close(h.streak.over)
+	h.isDown, h.since = true, now
+	return true
+}
+
+// late reports whether the server is down for so long that it may be given up, and
+// whether it never answered.
+func (h *health) late(now time.Time) (late, never bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.isDown && now.Sub(h.since) >= h.limit, h.isDown && !h.answered
+}
+
+// lose gives the endpoint up, and reports whether it was not before.
+func (h *health) lose() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	was := h.lost
+	h.lost = true
+	return !was
 }
 
 // condemn says that a check failed too, and reports whether that is the end of an

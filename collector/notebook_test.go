@@ -52,13 +52,21 @@ func keyOf(task, index int) string {
 
 var names = sync.OnceValue(func() map[string]string {
 	m := map[string]string{}
-	for task := range 50 {
-		for index := range 8 {
+	for task := range 800 {
+		for index := range samplesOf(task) {
 			m[keyOf(task, index)] = fmt.Sprintf("t%d-%d", task, index)
 		}
 	}
 	return m
 })
+
+// samplesOf keeps the table of names small: only the first tasks have many samples.
+func samplesOf(task int) int {
+	if task < 50 {
+		return 8
+	}
+	return 1
+}
 
 func taskOf(key string) string { return names()[key] }
 

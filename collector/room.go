@@ -13,12 +13,18 @@ func (w *worker) claim(ctx context.Context) (claim, bool) {
 		if p == nil {
 			return claim{}, false
 		}
-		work := w.work
+		work, moved := w.work, w.c.relay.out
 		if w.bound != nil {
-			work = nil
+			work, moved = nil, nil
 		}
 		var cl claim
 		ok := false
+		select { // what comes from another endpoint was begun
+		case cl = <-moved:
+			cl.permit = p
+			return cl, true
+		default:
+		}
 		select {
 		case cl, ok = <-w.bound:
 			if !ok {
@@ -26,6 +32,7 @@ func (w *worker) claim(ctx context.Context) (claim, bool) {
 				w.ep.gate.leave(p)
 				continue
 			}
+		case cl, ok = <-moved:
 		case cl, ok = <-work:
 		case <-p.taken:
 			continue
@@ -43,11 +50,12 @@ func (w *worker) claim(ctx context.Context) (claim, bool) {
 }
 
 // room sees to it that the sample may be worked on: by the permit that it was claimed
-// with, or by waiting for another. It may be without one where the endpoint is lost or the tail
-// was cut.
+// with, or by waiting for another. It is without one where the sample is not to be
+// worked on here any more, or not now: see moves.
 func (w *worker) room(ctx context.Context, cl *claim, since time.Time) error {
+	away := w.awayFor(cl).raised().Done()
 	for cl.permit == nil || !w.ep.gate.use(cl.permit) {
-		cl.permit = w.ep.gate.enter(ctx, true, w.ep.lost, w.c.tail.done)
+		cl.permit = w.ep.gate.enter(ctx, true, w.ep.lost, w.c.drain, away)
 		if cl.permit != nil {
 			continue
 		}

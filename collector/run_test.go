@@ -122,7 +122,7 @@ func TestDrainFinishesWhatIsInFlight(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := &scripted{script: func(a collector.Attempt) step {
-			if a.N == 1 && a.Task.ID == "t1" { // needs a retry after the drain
+			if a.N == 1 && a.Task.ID == "t1" { // would need a retry after the drain, and remains
 				return step{takes: time.Minute, runErr: collector.ErrConnection}
 			}
 			return step{takes: time.Minute}
@@ -137,8 +137,52 @@ func TestDrainFinishesWhatIsInFlight(t *testing.T) {
 			t.Fatal(err)
 		}
 		b.check(t)
-		counts(t, c.Stats(), 3, 0, 0, 7)
+		counts(t, c.Stats(), 2, 0, 0, 8)
 	})
+}
+
+// What only waits when the run is drained is not waited for: it remains, with its budget
+// as it was.
+func TestDrainGivesBackWhatWaits(t *testing.T) {
+	t.Parallel()
+	for _, servers := range []int{1, 2} {
+		synctest.Test(t, func(t *testing.T) {
+			b := &scripted{script: func(a collector.Attempt) step {
+				switch a.Task.ID {
+				case "t0":
+					return step{openErr: delayed(5 * time.Minute)} // waits for its time
+				case "t1":
+					return step{runErr: collector.ErrServer}
+				case "t2", "t3":
+					return step{takes: 90 * time.Second}
+				}
+				return step{takes: time.Hour}
+			}}
+			j := &notebook{}
+			c := setup(t, b, &shelf{atOnce: true}, func(cfg *collector.Config) {
+				cfg.Endpoints[0].MaxInFlight, cfg.Retries, cfg.Planned, cfg.Journal = 4/servers, 5, 10, j
+				if servers == 2 {
+					cfg.Endpoints = append(cfg.Endpoints, collector.Endpoint{Name: "b", Backend: b, MaxInFlight: 2})
+				}
+				cfg.BackoffMin, cfg.BackoffMax, cfg.RetryAfterMax = 5*time.Minute, 5*time.Minute, time.Hour
+			})
+			time.AfterFunc(time.Minute, c.Drain)
+			start := time.Now()
+			if err := c.Run(t.Context(), tasks(10)); err != nil {
+				t.Fatal(err)
+			}
+			b.check(t)
+			counts(t, c.Stats(), 2, 0, 0, 8)
+			if took := time.Since(start); took != 90*time.Second {
+				t.Errorf("took %v, want the 90 s of what is at work", took)
+			}
+			for _, start := range []string{"end t0-0/1 rate_limited false", "end t1-0/1 server_error "} {
+				if !slices.ContainsFunc(j.lines, func(l string) bool { return strings.HasPrefix(l, start) }) {
+					t.Errorf("journal lacks %q: %q", start, j.lines)
+				}
+			}
+		})
+	}
 }
 
 func TestCancelKeepsItsCause(t *testing.T) {

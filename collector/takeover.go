@@ -95,6 +95,9 @@ func (t *try) open(ctx context.Context) (Agent, error) {
 	if c.cfg.Journal != nil {
 		a.ServerRun = c.serverRun(&a, left)
 	}
+	if away := t.w.ep.away.raised(); left == nil && len(c.endpoints) > 1 && away.Err() == nil {
+		a.Away = away.Done()
+	}
 	var agent Agent
 	var err error
 	if left != nil {

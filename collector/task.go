@@ -39,6 +39,9 @@ type Attempt struct {
 	// ServerRun, where set, is told of each server run that the attempt starts, as
 	// soon as its id is known. It must not block.
 	ServerRun func(id string)
+	// Away is closed when the server is taken to be down and another can make the
+	// sample: what waits for the server to be back gives up then. Nil: never.
+	Away <-chan struct{}
 }
 
 // A Kind says why an attempt is made. Its name is the label of metrics.

@@ -65,26 +65,39 @@ func (w *worker) sample(ctx context.Context, cl claim) (passed bool, err error) 
 		c.counters.release(w.slot)
 		endSpan(last)
 	}()
-	if err := w.room(ctx, &cl, cl.offered); err != nil {
-		return false, err
-	}
-	ctx, endSpan = span(ctx, c.cfg.Events.SampleSpan, cl.upcoming(c.cfg.RunID), w.ep.Name)
-	var failed *tokenize.Sample // what its last attempt left
-	for {
-		if err := ctx.Err(); err != nil {
+	failed := cl.rest // what its last attempt left
+	cl.rest = nil
+	spanned := false
+	for since := cl.offered; ; since = time.Now() {
+		switch {
+		case ctx.Err() != nil:
 			return false, context.Cause(ctx)
-		}
-		if c.cut() {
+		case c.cut():
 			return false, w.censor(ctx, &cl, failed, true)
+		case c.stopping(ctx):
+			return false, nil // it remains
+		case w.moves(&cl):
+			cl.rest = failed
+			return w.pass(ctx, cl)
 		}
-		if _, lost := w.ep.health.state(); lost {
-			return w.pass(ctx, cl) // given up while this sample waited
+		if err := w.room(ctx, &cl, since); err != nil {
+			return false, err
+		}
+		if cl.permit == nil {
+			continue // the run ends, or its server is down
+		}
+		if !spanned {
+			ctx, endSpan = span(ctx, c.cfg.Events.SampleSpan, cl.upcoming(c.cfg.RunID), w.ep.Name)
+			spanned = true
 		}
 		failed, err = w.attempt(ctx, &cl)
 		last = err
 		class, a := Classify(err), cl.attempt(c.cfg.RunID)
-		if ctx.Err() == nil {
+		if ctx.Err() == nil && class != ClassRateLimited {
 			w.ep.gate.heed(cl.key, class, err)
+		}
+		if class != ClassRateLimited {
+			cl.refused = refusals{}
 		}
 		charge := true
 		var row *streak // of failures of the server that this one is part of
@@ -124,11 +137,16 @@ func (w *worker) sample(ctx context.Context, cl claim) (passed bool, err error) 
 			w.answered(cl.replied) // the rollout came to its end: only its answer was lost
 		case class == ClassRateLimited:
 			w.answered(time.Now())
-			charge = cl.turnedAway(time.Now()) >= c.cfg.BusyMax
+			charge = w.turnedAway(ctx, &cl)
+			if cl.refused.cleared == 0 { // else there was room
+				w.ep.gate.heed(cl.key, class, err)
+			}
+		case moved(err):
+			charge = false
 		case outOfTime(err):
 			// A rollout that is too long says nothing about the server.
 		default:
-			v := w.ep.health.failure(cl.key, stageOf(err), w.ep.working(), time.Now())
+			v := w.ep.health.failure(cl.key, stageOf(err), w.ep.working(), w.ep.pulsed, time.Now())
 			cl.repay()
 			row = v.streak
 			w.suspect(ctx, &cl, &v, err)
@@ -142,12 +160,10 @@ func (w *worker) sample(ctx context.Context, cl claim) (passed bool, err error) 
 				if err := w.retry(&cl, class, false); err != nil {
 					return false, err
 				}
+				cl.rest = failed
 				return w.pass(ctx, cl)
 			}
 			charge = v.charge
-		}
-		if class != ClassRateLimited {
-			cl.busySince = time.Time{}
 		}
 		if charge {
 			cl.charge(row)
@@ -166,6 +182,9 @@ func (w *worker) sample(ctx context.Context, cl claim) (passed bool, err error) 
 		}
 		if err := w.retry(&cl, class, charge); err != nil {
 			return false, err
+		}
+		if w.moves(&cl) || c.stopping(ctx) {
+			continue
 		}
 		if err := w.wait(ctx, &cl, a, err, c.cfg.delay(cl.tries, err)); err != nil {
 			return false, err
@@ -207,18 +226,11 @@ func (w *worker) stopped(ctx context.Context, cl *claim, class Class) {
 	}
 }
 
-// turnedAway is for how long the sample has met nothing but a busy server.
-func (cl *claim) turnedAway(now time.Time) time.Duration {
-	if cl.busySince.IsZero() {
-		cl.busySince = now
-	}
-	return now.Sub(cl.busySince)
-}
-
 // answered notes that the endpoint's server lived then.
 func (w *worker) answered(then time.Time) {
 	if w.ep.health.answer(then) {
 		w.ep.gate.goUp()
+		w.c.shift()
 		w.c.cfg.Events.endpointDown(w.ep.Name, nil)
 	}
 }
@@ -226,6 +238,7 @@ func (w *worker) answered(then time.Time) {
 // lose gives the endpoint up, and with the last one the run.
 func (w *worker) lose(cause error) error {
 	close(w.ep.lost)
+	w.c.shift()
 	w.c.cfg.Events.endpointLost(w.ep.Name, cause)
 	if w.c.living.Add(-1) == 0 {
 		return fmt.Errorf("%w: no endpoint answers: %w", ErrUnavailable, cause)
@@ -233,19 +246,7 @@ func (w *worker) lose(cause error) error {
 	return nil
 }
 
-// pass gives the sample to a worker of another endpoint.
-func (w *worker) pass(ctx context.Context, cl claim) (bool, error) {
-	w.ep.gate.leave(cl.permit)
-	cl.passed, cl.permit, cl.streak, cl.lent, cl.offered = true, nil, nil, 0, time.Now()
-	select {
-	case w.work <- cl:
-		return true, nil
-	case <-ctx.Done():
-		return false, context.Cause(ctx)
-	}
-}
-
-// wait sleeps after attempt a, which failed with err, unless there is to be no other here. For the first
+// wait sleeps after attempt a, which failed with err, as long as the sample is to be made again here. For the first
 // moment of it the sample keeps its permit, so that a server that turns all away is
 // not offered one sample after the other.
 func (w *worker) wait(ctx context.Context, cl *claim, a Attempt, err error, d time.Duration) error {
@@ -254,19 +255,16 @@ func (w *worker) wait(ctx context.Context, cl *claim, a Attempt, err error, d ti
 	start := time.Now()
 	defer func() { cl.waited += time.Since(start) }()
 	moment := min(d, time.Second)
-	if err := w.sleep(ctx, moment); err != nil {
+	if err := w.sleep(ctx, cl, moment); err != nil {
 		return err
 	}
 	w.ep.gate.leave(cl.permit)
 	cl.permit = nil
-	if err := w.sleep(ctx, d-moment); err != nil {
-		return err
-	}
-	return w.room(ctx, cl, time.Now())
+	return w.sleep(ctx, cl, d-moment)
 }
 
-// sleep lets d pass, unless the endpoint is lost.
-func (w *worker) sleep(ctx context.Context, d time.Duration) error {
+// sleep lets d pass, unless the sample moves or the run is drained.
+func (w *worker) sleep(ctx context.Context, cl *claim, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
@@ -274,7 +272,9 @@ func (w *worker) sleep(ctx context.Context, d time.Duration) error {
 		return nil
 	case <-w.ep.lost:
 		return nil
-	case <-w.c.tail.done:
+	case <-w.awayFor(cl).raised().Done():
+		return nil
+	case <-w.c.drain:
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)

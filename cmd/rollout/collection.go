@@ -144,6 +144,7 @@ func (c *collection) open(parts *parts, backends []*letta.Backend) error {
 		DataRetries:    c.config.Run.DataRetries,
 		MaxFailures:    c.config.Run.MaxFailures,
 		AttemptTimeout: c.config.Run.AttemptTimeout,
+		BusyMax:        c.config.Run.BusyPatience,
 		Adaptive:       c.config.Server.Adaptive,
 		Tail:           c.tail,
 		Logger:         c.log.Logger,

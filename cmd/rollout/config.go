@@ -86,6 +86,7 @@ type config struct {
 		FailOnError    tolerance
 		MaxFailures    int // 0: no limit
 		AttemptTimeout time.Duration
+		BusyPatience   time.Duration
 		Grace          time.Duration // 0: no bound
 		Tail           tailPolicy
 		MetricsAddr    string // empty: none
@@ -118,6 +119,7 @@ func defaultConfig() *config {
 	c.Output.Share = shareNone
 	c.Run.Retries = 2
 	c.Run.AttemptTimeout = time.Hour
+	c.Run.BusyPatience = 30 * time.Minute
 	c.Run.Grace = 5 * time.Minute
 	return c
 }
@@ -261,6 +263,8 @@ func (c *config) settings(getenv func(string) string) []*setting {
 			"wait for the last samples, or cut them: wait, deadline=2h, oversample=1.05; a cut biases the data towards short rollouts"),
 		durationSetting("run.attempt_timeout", &c.Run.AttemptTimeout, time.Second).with("", "",
 			"how long one attempt may take in all"),
+		durationSetting("run.busy_patience", &c.Run.BusyPatience, time.Second).with("", "",
+			"how long a sample that meets nothing but a busy server (429) is tried at no cost; less where the server has room for others"),
 		durationSetting("run.grace", &c.Run.Grace, 0).with("", "",
 			"how long the samples in flight may finish after the first interrupt; 0s: as long as it takes"),
 		stringSetting("run.metrics_addr", &c.Run.MetricsAddr).with("metrics-addr", "HOST:PORT",

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/rollout-rl/rollout/collector"
@@ -121,7 +122,7 @@ func interrupted(err error) bool {
 // waiting says what a drain waits for.
 func (c *collection) waiting() string {
 	s := c.collector.Stats()
-	text := fmt.Sprintf("waiting for %d samples in flight", s.InFlight)
+	text := "waiting for " + works(s)
 	if c.config.Run.Grace > 0 {
 		text += ", at most " + humanDuration(c.config.Run.Grace)
 	}
@@ -129,6 +130,47 @@ func (c *collection) waiting() string {
 		text += fmt.Sprintf(" (oldest: %s #%d, for %s)", cut(s.Oldest.TaskID, 24), s.Oldest.Index, humanDuration(time.Since(s.Oldest.Started)))
 	}
 	return text
+}
+
+// works says what is done with the samples in flight. What only waits is not waited for,
+// and so not counted.
+func works(s collector.Stats) string {
+	var inFlight, scored, written, removed int
+	for _, e := range s.Endpoints {
+		for stage, n := range e.Stages {
+			switch stage {
+			case collector.StageWait:
+			case collector.StageScore:
+				scored += n
+			case collector.StageAppend:
+				written += n
+			case collector.StageClose:
+				removed += n
+			default:
+				inFlight += n
+			}
+		}
+	}
+	var parts []string
+	for _, p := range []struct {
+		n    int
+		what string
+	}{{inFlight, "in flight"}, {scored, "being scored"}, {written, "being written"}, {removed, "whose agent is being removed"}} {
+		if p.n == 0 {
+			continue
+		}
+		of := ""
+		if len(parts) == 0 {
+			if of = " samples"; p.n == 1 {
+				of = " sample"
+			}
+		}
+		parts = append(parts, fmt.Sprintf("%d%s %s", p.n, of, p.what))
+	}
+	if parts == nil {
+		return "what is finished to be written"
+	}
+	return strings.Join(parts, ", ")
 }
 
 // end decides what the end of a run means, fills in the summary's word for it, and

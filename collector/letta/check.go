@@ -30,4 +30,13 @@ func (b *Backend) Check(ctx context.Context, runID string) (err error) {
 	return err
 }
 
-var _ collector.Checker = (*Backend)(nil)
+// Ping asks the server whether it is well, which costs it nothing.
+func (b *Backend) Ping(ctx context.Context) error {
+	_, err := b.client.Health(ctx)
+	return err
+}
+
+var (
+	_ collector.Checker = (*Backend)(nil)
+	_ collector.Pinger  = (*Backend)(nil)
+)

@@ -179,7 +179,8 @@ func (g *agent) settle(ctx context.Context, reply *collector.Reply) error {
 // patience is for how long a server that does not answer look-ups is asked again.
 const patience = 2 * time.Minute
 
-// patiently repeats a look-up that fails for a reason that may pass.
+// patiently repeats a look-up that fails for a reason that may pass. It gives up where
+// another server makes the sample meanwhile.
 func (g *agent) patiently(ctx context.Context, look func() error) error {
 	began := time.Now()
 	for pause := time.Second; ; pause = min(2*pause, lastLook) {
@@ -190,9 +191,15 @@ func (g *agent) patiently(ctx context.Context, look func() error) error {
 		if err == nil || ctx.Err() != nil || !passing(err) || time.Since(began) > patience {
 			return err
 		}
-		if sleep(ctx, pause) != nil {
-			return err
+		timer := time.NewTimer(pause)
+		select {
+		case <-timer.C:
+			continue
+		case <-g.attempt.Away:
+		case <-ctx.Done():
 		}
+		timer.Stop()
+		return err
 	}
 }
 

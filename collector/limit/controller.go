@@ -91,6 +91,9 @@ type Controller struct {
 	losses  []fault // lost connections of late
 	lately  tally   // samples finished of late
 	engine  engine
+
+	finished int            // samples, ever
+	turned   map[string]int // samples that were turned away: what finished was then
 }
 
 // A round counts until as many samples are finished as the limit says.
@@ -174,6 +177,7 @@ func (c *Controller) Reopen(now time.Time) {
 func (c *Controller) Done(now time.Time, inFlight int) Change {
 	c.begin(now)
 	c.lately.add(now)
+	c.finished++
 	c.round.done++
 	if open, _ := c.Open(now); float64(inFlight) >= bindShare*float64(open) {
 		c.round.bound++

@@ -102,32 +102,32 @@ func TestSlowStartDoubles(t *testing.T) {
 func TestAfterACutItGrowsByAFewPercent(t *testing.T) {
 	t.Parallel()
 	c := at(limit.Config{Max: 512, Start: 100})
-	want(t, "429", c.Refused(c.at, limit.RateLimited), 100, 80, limit.RateLimited)
+	want(t, "429", c.Refused(c.at, "1", limit.RateLimited), 100, 80, limit.RateLimited)
 	want(t, "clean rounds", c.rounds(2), 80, 84, limit.Growth)
 	want(t, "and one", c.rounds(2), 84, 88, limit.Growth)
 
 	c = at(limit.Config{Max: 512, Start: 10})
-	want(t, "503", c.Refused(c.at, limit.Unavailable), 10, 8, limit.Unavailable)
+	want(t, "503", c.Refused(c.at, "2", limit.Unavailable), 10, 8, limit.Unavailable)
 	want(t, "at least one more", c.rounds(4), 8, 9, limit.Growth)
 }
 
 func TestCutsAreApart(t *testing.T) {
 	t.Parallel()
 	c := at(limit.Config{Max: 100, Start: 100})
-	want(t, "first", c.Refused(c.at, limit.Connection), 100, 80, limit.Connection)
+	want(t, "first", c.Refused(c.at, "3", limit.Connection), 100, 80, limit.Connection)
 	for range 7 {
 		c.sleep(2 * time.Second)
-		none(t, "within 15 s", c.Refused(c.at, limit.RateLimited))
+		none(t, "within 15 s", c.Refused(c.at, "4", limit.RateLimited))
 	}
 	c.sleep(time.Second)
-	want(t, "after 15 s", c.Refused(c.at, limit.RateLimited), 80, 64, limit.RateLimited)
+	want(t, "after 15 s", c.Refused(c.at, "5", limit.RateLimited), 80, 64, limit.RateLimited)
 
 	c = at(limit.Config{Max: 3})
 	for _, to := range []int{2, 1} {
-		want(t, "small", c.Refused(c.at, limit.RateLimited), to+1, to, limit.RateLimited)
+		want(t, "small", c.Refused(c.at, "6", limit.RateLimited), to+1, to, limit.RateLimited)
 		c.sleep(15 * time.Second)
 	}
-	none(t, "never below one", c.Refused(c.at, limit.RateLimited))
+	none(t, "never below one", c.Refused(c.at, "7", limit.RateLimited))
 }
 
 // Refusals every 2 s, each of which asks for 89 s, for ten minutes: the limit goes to
@@ -137,9 +137,9 @@ func TestStormOfRefusals(t *testing.T) {
 	t.Parallel()
 	c := at(limit.Config{Max: 256})
 	cuts := 0
-	for range 300 {
+	for i := range 300 {
 		c.sleep(2 * time.Second)
-		if c.Refused(c.at, limit.RateLimited).Made() {
+		if c.Refused(c.at, fmt.Sprint(i), limit.RateLimited).Made() {
 			cuts++
 		}
 		none(t, "growth in the storm", c.Done(c.at, c.Limit()))
@@ -396,7 +396,7 @@ func TestGrowthOpensInSteps(t *testing.T) {
 	if n, _ := c.Open(c.at); n != 46 {
 		t.Errorf("open %d after an hour in which nobody asked, want one step more: 46", n)
 	}
-	want(t, "cut", c.Refused(c.at, limit.RateLimited), 64, 51, limit.RateLimited)
+	want(t, "cut", c.Refused(c.at, "9", limit.RateLimited), 64, 51, limit.RateLimited)
 	if n, _ := c.Open(c.at); n != 46 {
 		t.Errorf("open %d after the cut, want what was open", n)
 	}
@@ -453,7 +453,7 @@ func TestWhateverIsTold(t *testing.T) {
 			case p < 970:
 				ch = c.Done(c.at, rnd.IntN(2*before+1))
 			case p < 975:
-				ch = c.Refused(c.at, limit.Unavailable)
+				ch = c.Refused(c.at, fmt.Sprint(rnd.IntN(20)), limit.Unavailable)
 			case p < 985:
 				ch = c.Faulted(c.at, fmt.Sprint(rnd.IntN(20)), rnd.IntN(before+1), rnd.IntN(2) == 0)
 			default:
@@ -523,7 +523,7 @@ func TestBaseIsOfThePresent(t *testing.T) {
 func TestBaseAfterACut(t *testing.T) {
 	t.Parallel()
 	c := at(limit.Config{Max: 512, Start: 100})
-	want(t, "cut", c.Refused(c.at, limit.RateLimited), 100, 80, limit.RateLimited)
+	want(t, "cut", c.Refused(c.at, "11", limit.RateLimited), 100, 80, limit.RateLimited)
 	for range 20 { // 5 per second on the way
 		if c.Limit() < 99 {
 			c.finish(c.Limit(), time.Duration(c.Limit())*200*time.Millisecond)
@@ -555,5 +555,25 @@ func TestReopen(t *testing.T) {
 			t.Errorf("open %d of %d, want %d", n, c.Limit(), want)
 		}
 		c.sleep(5 * time.Second)
+	}
+}
+
+// A sample that the server turns away whatever the limit is, while others are finished,
+// costs one cut and not the limit; where nothing is finished meanwhile it says what it
+// seems to say.
+func TestOneSampleThatIsTurnedAway(t *testing.T) {
+	t.Parallel()
+	for _, why := range []limit.Reason{limit.RateLimited, limit.Unavailable} {
+		c := at(limit.Config{Max: 16})
+		want(t, "first", c.Refused(c.at, "bad", why), 16, 12, why)
+		for range 24 {
+			c.sleep(20 * time.Second)
+			c.Done(c.at, c.Limit())
+			none(t, "again", c.Refused(c.at, "bad", why))
+		}
+		c.sleep(20 * time.Second)
+		want(t, "another", c.Refused(c.at, "other", why), 12, 9, why)
+		c.sleep(20 * time.Second)
+		want(t, "nothing was finished", c.Refused(c.at, "bad", why), 9, 7, why)
 	}
 }

@@ -5,11 +5,25 @@ import (
 	"time"
 )
 
-// Refused tells that the server turned a request away: why is RateLimited,
-// Unavailable, or Connection where it took none.
-func (c *Controller) Refused(now time.Time, why Reason) Change {
+// Refused tells that the server turned a request of the sample with this key away: why
+// is RateLimited, Unavailable, or Connection where it took none. A sample that is turned
+// away again, after others were finished meanwhile, is one that the server does not take
+// whatever the limit is: that is no cut.
+func (c *Controller) Refused(now time.Time, key string, why Reason) Change {
+	finished, again := c.turned[key]
+	if c.turned == nil || len(c.turned) >= maxTurned {
+		c.turned = make(map[string]int)
+	}
+	c.turned[key] = c.finished
+	if again && c.finished > finished && why != Connection {
+		return Change{}
+	}
 	return c.cut(now, cutBy, why)
 }
+
+// maxTurned bounds the samples that are remembered as turned away: more than ever wait
+// for a retry. To forget them costs a cut.
+const maxTurned = 4096
 
 // Faulted tells that the server failed, or did not answer in time, for the sample
 // with this key while inFlight samples were in flight. By itself that only keeps the

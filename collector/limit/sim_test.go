@@ -101,7 +101,8 @@ func (w *world) admit() {
 	for w.inFlight < open {
 		switch {
 		case w.srv.refuses > 0 && w.inFlight >= w.srv.refuses:
-			w.note(w.c.Refused(w.at, w.srv.why))
+			w.keys++
+			w.note(w.c.Refused(w.at, string(rune(w.keys)), w.srv.why))
 			return // it is tried again later
 		case w.srv.bursts > 0 && w.inFlight >= w.srv.bursts:
 			for range open - w.inFlight {

@@ -1,0 +1,52 @@
+package main
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rollout-rl/rollout/collector/letta/lettasim"
+)
+
+// TestDeadServersSamplesMove takes one of two servers away in the middle of a run, for
+// good: what was at work there goes on at the other within seconds, and nobody pays.
+func TestDeadServersSamplesMove(t *testing.T) {
+	t.Parallel()
+	const tasks, samples = 10, 12
+	latency, err := lettasim.ParseLatency("300ms..900ms")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := lettasim.Config{InputIDs: true, Script: killScript(), Latency: latency}
+	dies, stays := newSim(t, cfg), newSim(t, cfg)
+	g := newGateway(t, serveSim(t, dies))
+	dir := filepath.Join(t.TempDir(), "run")
+	p := startProgram(t, "rollout", nil, "collect", "--server", g.url(), "--server", serveSim(t, stays), "--model", simModel, "--out", dir,
+		"--max-in-flight", "6", "--retries", "0", "--samples", fmt.Sprint(samples),
+		"--tasks", writeFile(t, "tasks.jsonl", dies.Tasks(lettasim.TaskOptions{Scripted: tasks})))
+	waitFor(t, "samples in flight", func() bool { return dies.Stats().InFlight >= 6 && dies.Stats().Answered >= 6 || !p.alive() })
+	g.down()
+	gone := time.Now()
+	if code := p.wait(t, 90*time.Second); code != exitOK {
+		t.Errorf("exit code %d\n%s", code, p.said())
+	}
+	took := time.Since(gone)
+	got := readDataset(t, dir)
+	if len(got.rows) != tasks*samples || len(got.failures) != 0 {
+		t.Errorf("%d samples are data and %d failed", len(got.rows), len(got.failures))
+	}
+	for key, n := range got.keys() {
+		if n != 1 {
+			t.Errorf("sample %s is there %d times", key, n)
+		}
+	}
+	if took > time.Minute {
+		t.Errorf("the run took %v more: what was at the dead server waited", took)
+	}
+	if !strings.Contains(p.said(), g.url()+" does not answer") {
+		t.Errorf("nobody was told:\n%s", p.said())
+	}
+	t.Logf("%v after the server was gone", took.Round(time.Millisecond))
+}

@@ -1,0 +1,284 @@
+package collector_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/tokenize"
+)
+
+// A host is a server that is away for some time: it refuses, or, silent, takes
+// connections and never answers. What it works on when that begins ends with it.
+type host struct {
+	revived
+	silent bool
+	takes  time.Duration
+	away   func(now time.Duration) bool
+	start  time.Time
+
+	mu2    sync.Mutex
+	begun  []time.Duration // attempts
+	checks int
+}
+
+func (h *host) isAway() bool { return h.away != nil && h.away(time.Since(h.start)) }
+
+func newHost(takes time.Duration, silent bool, away func(time.Duration) bool) *host {
+	h := &host{silent: silent, takes: takes, away: away, start: time.Now()}
+	h.script = func(collector.Attempt) step {
+		h.mu2.Lock()
+		h.begun = append(h.begun, time.Since(h.start))
+		h.mu2.Unlock()
+		switch now := time.Since(h.start); {
+		case h.isAway() && silent:
+			return step{opening: true}
+		case h.isAway():
+			return step{openErr: collector.ErrConnection}
+		case h.away != nil && !h.away(now) && h.away(now+takes):
+			for end := now; ; end += time.Second { // it dies in the middle
+				if h.away(end) {
+					return step{takes: end - now, runErr: collector.ErrConnection, hang: silent}
+				}
+			}
+		}
+		return step{takes: takes}
+	}
+	return h
+}
+
+func (h *host) answer(ctx context.Context) error {
+	switch {
+	case h.isAway() && h.silent:
+		<-ctx.Done()
+		return ctx.Err()
+	case h.isAway():
+		return collector.ErrConnection
+	}
+	return nil
+}
+
+func (h *host) Ping(ctx context.Context) error { return h.answer(ctx) }
+
+func (h *host) Check(ctx context.Context, _ string) error {
+	h.checks++
+	return h.answer(ctx)
+}
+
+// after counts the attempts that began in a span of time.
+func (h *host) after(from, to time.Duration) (n int) {
+	for _, at := range h.begun {
+		if at >= from && at < to {
+			n++
+		}
+	}
+	return n
+}
+
+// inOrder fails the test where an attempt was begun twice under one number, or a later
+// one has a lower number.
+func inOrder(t *testing.T, j *notebook) {
+	t.Helper()
+	last := map[string]int{}
+	for _, line := range j.lines {
+		var key string
+		var n int
+		if text, ok := strings.CutPrefix(line, "begin "); ok {
+			key, text, _ = strings.Cut(text, "/")
+			_, _ = fmt.Sscan(text, &n)
+			if n != last[key]+1 {
+				t.Errorf("%s after attempt %d", line, last[key])
+			}
+			last[key] = n
+		}
+	}
+}
+
+// TestDeadServersSamplesMove: one of two servers dies in the middle, for good or for
+// three minutes, by refusing or by never answering. Its samples go on at the other one
+// within seconds, none of them pays for it, and when it is back it takes part again.
+func TestDeadServersSamplesMove(t *testing.T) {
+	t.Parallel()
+	const dies = 61 * time.Second
+	for _, tt := range []struct {
+		name   string
+		silent bool
+		back   time.Duration // 0: never
+		within time.Duration // what was in hand goes on at the other one
+		took   time.Duration // at most
+	}{
+		// 16 at a time until it dies, then 8: 160 s after it for the 128 that are left.
+		{"refuses, for good", false, 0, 15 * time.Second, dies + 190*time.Second},
+		{"refuses, and is back", false, dies + 3*time.Minute, 15 * time.Second, dies + 190*time.Second},
+		{"silent, for good", true, 0, 3 * time.Minute, dies + 5*time.Minute},
+		{"silent, and is back", true, dies + 5*time.Minute, 3 * time.Minute, dies + 6*time.Minute},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				away := func(now time.Duration) bool { return now >= dies && (tt.back == 0 || now < tt.back) }
+				dead, good := newHost(10*time.Second, tt.silent, away), newHost(10*time.Second, false, nil)
+				n := 220
+				if tt.back > 0 {
+					n = 700 // so that there is something left when it is back
+					tt.took = time.Hour
+				}
+				j, s := &notebook{}, &shelf{atOnce: true}
+				var log []string
+				c := setup(t, dead, s, func(cfg *collector.Config) {
+					cfg.Endpoints = []collector.Endpoint{{Name: "dead", Backend: dead, MaxInFlight: 8}, {Name: "good", Backend: good, MaxInFlight: 8}}
+					cfg.Journal, cfg.Planned = j, n
+					watched(cfg, &log)
+				})
+				start := time.Now()
+				if err := c.Run(t.Context(), tasks(n)); err != nil {
+					t.Fatal(err)
+				}
+				dead.check(t)
+				good.check(t)
+				inOrder(t, j)
+				st := c.Stats()
+				counts(t, st, n, 0, 0, 0) // although there are no retries
+				if took := time.Since(start); took > tt.took {
+					t.Errorf("took %v, want at most %v", took, tt.took)
+				}
+				if slices.ContainsFunc(s.samples, func(s *tokenize.Sample) bool { return s.Attempt > 2 }) {
+					t.Error("a sample needed a third attempt")
+				}
+				for _, sample := range s.samples {
+					if sample.Attempt == 2 && sample.StartedAt.Before(start.Add(dies)) && sample.Duration > tt.within+30*time.Second {
+						t.Errorf("%s took %v in all", sample.TaskID, sample.Duration)
+					}
+				}
+				end := tt.back
+				if tt.back == 0 {
+					end = time.Hour
+				}
+				if n := dead.after(dies+40*time.Second, end); n > 0 {
+					t.Errorf("%d samples were sent to the dead server", n)
+				}
+				if n := dead.after(tt.back, time.Hour); tt.back > 0 && n < 50 {
+					t.Errorf("%d samples were sent to the server after it was back", n)
+				}
+				if st.Endpoints[0].Lost || dead.checks > 50 {
+					t.Errorf("lost %v, %d checks", st.Endpoints[0].Lost, dead.checks)
+				}
+			})
+		})
+	}
+}
+
+// TestWaitingSamplesMoveFromASilentServer: what is not sent yet does not wait for the
+// time limit of a request.
+func TestWaitingSamplesMoveFromASilentServer(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		dead, good := newHost(time.Second, true, func(time.Duration) bool { return true }), newHost(time.Second, false, nil)
+		s := &shelf{atOnce: true}
+		c := setup(t, dead, s, func(cfg *collector.Config) {
+			cfg.Endpoints = []collector.Endpoint{{Name: "dead", Backend: dead, MaxInFlight: 8}, {Name: "good", Backend: good, MaxInFlight: 8}}
+		})
+		start := time.Now()
+		if err := c.Run(t.Context(), tasks(100)); err != nil {
+			t.Fatal(err)
+		}
+		counts(t, c.Stats(), 100, 0, 0, 0)
+		if took := time.Since(start); took > 40*time.Second {
+			t.Errorf("took %v: two pings of 10 s tell that it does not answer", took)
+		}
+	})
+}
+
+// TestSamplesComeBack: first one server is away, then only the other. The samples are
+// always where one is up.
+func TestSamplesComeBack(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		a := newHost(10*time.Second, false, func(now time.Duration) bool { return now >= 31*time.Second && now < 130*time.Second })
+		b := newHost(10*time.Second, false, func(now time.Duration) bool { return now >= 101*time.Second })
+		j := &notebook{}
+		c := setup(t, a, &shelf{atOnce: true}, func(cfg *collector.Config) {
+			cfg.Endpoints = []collector.Endpoint{{Name: "a", Backend: a, MaxInFlight: 8}, {Name: "b", Backend: b, MaxInFlight: 8}}
+			cfg.Journal = j
+		})
+		start := time.Now()
+		if err := c.Run(t.Context(), tasks(112)); err != nil { // 48 at both, 56 at b alone, the rest at a
+			t.Fatal(err)
+		}
+		inOrder(t, j)
+		counts(t, c.Stats(), 112, 0, 0, 0)
+		if took := time.Since(start); took > 4*time.Minute {
+			t.Errorf("took %v", took)
+		}
+	})
+}
+
+// TestNoServerAnswersEndsTheRun: with all servers away for Outage the run ends, whoever
+// went first.
+func TestNoServerAnswersEndsTheRun(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		a := newHost(10*time.Second, false, func(now time.Duration) bool { return now >= 31*time.Second })
+		b := newHost(10*time.Second, true, func(now time.Duration) bool { return now >= 10*time.Minute })
+		c := setup(t, a, &shelf{atOnce: true}, func(cfg *collector.Config) {
+			cfg.Endpoints = []collector.Endpoint{{Name: "a", Backend: a, MaxInFlight: 4}, {Name: "b", Backend: b, MaxInFlight: 4}}
+			cfg.Outage, cfg.Planned = 3*time.Minute, 10000
+		})
+		start := time.Now()
+		err := c.Run(t.Context(), tasks(10000))
+		if collector.Classify(err) != collector.ClassUnavailable {
+			t.Errorf("Run = %v", err)
+		}
+		if took := time.Since(start); took < 13*time.Minute || took > 15*time.Minute {
+			t.Errorf("took %v, want 10m and the 3m of an outage", took)
+		}
+		a.check(t)
+		b.check(t)
+		if st := c.Stats(); st.Failed != 0 || st.Remaining < 9000 {
+			t.Errorf("failed %d, remaining %d", st.Failed, st.Remaining)
+		}
+	})
+}
+
+// TestOpenAttemptsWaitForTheirServer: what only one server can give is waited for, as
+// long as an outage may take; then it is made anew.
+func TestOpenAttemptsWaitForTheirServer(t *testing.T) {
+	t.Parallel()
+	for _, back := range []time.Duration{time.Minute, time.Hour} {
+		synctest.Test(t, func(t *testing.T) {
+			a := newHost(time.Second, false, func(now time.Duration) bool { return now < back })
+			b := newHost(30*time.Second, false, nil)
+			j := &notebook{}
+			left := map[string]collector.Left{}
+			for i := range 6 {
+				left[fmt.Sprintf("t%d-0", i)] = openAt("a", 2)
+			}
+			c := setup(t, a, &shelf{atOnce: true}, func(cfg *collector.Config) {
+				cfg.Endpoints = []collector.Endpoint{{Name: "a", Backend: a, MaxInFlight: 4}, {Name: "b", Backend: b, MaxInFlight: 4}}
+				cfg.Journal, cfg.Left, cfg.Planned = j, lefts(left), 49
+			})
+			start := time.Now()
+			if err := c.Run(t.Context(), tasks(49)); err != nil {
+				t.Fatal(err)
+			}
+			st := c.Stats()
+			counts(t, st, 49, 0, 0, 0)
+			want := 6
+			if back == time.Hour {
+				want = 0
+			}
+			if st.Reattached != want || st.Gone != 6-want {
+				t.Errorf("reattached %d, gone %d, want %d and %d", st.Reattached, st.Gone, want, 6-want)
+			}
+			if took := time.Since(start); took > 8*time.Minute {
+				t.Errorf("took %v", took)
+			}
+		})
+	}
+}
