@@ -202,6 +202,8 @@ func (t *trial) refusal(url, version string, err error) error {
 			what = "the server sends no input_ids, and without a tokenizer prompts cannot be rebuilt"
 		}
 		what = "what the model was shown is not known: " + what
+	case tokenize.ReasonToolOrder:
+		what = "what the model was shown is not known: " + what
 	case tokenize.ReasonGrade:
 		what = "tokens.require is " + t.config.Tokens.Require + ": " + what
 	case tokenize.ReasonCountMismatch, tokenize.ReasonVocab, tokenize.ReasonNoTurns:
@@ -234,6 +236,8 @@ func (c *config) remedy(reason tokenize.Reason) string {
 		return "rollout doctor, given the same settings, shows what the server keeps of a call"
 	case tokenize.ReasonCountMismatch, tokenize.ReasonVocab:
 		return "give the tokenizer and the chat template that the engine was started with; rollout doctor, given the same settings, shows every call"
+	case tokenize.ReasonToolOrder:
+		return prompt.ToolOrderHint
 	case tokenize.ReasonGrade:
 		return "a lower --require takes such rows"
 	case tokenize.ReasonNoTurns:

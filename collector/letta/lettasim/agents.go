@@ -33,6 +33,7 @@ type agent struct {
 	sends    int
 	runs     []*run
 	spared   bool // a deletion failed already
+	looks    [lookKinds]int
 
 	// planning is held while a reply is planned: the sends of one agent see each
 	// other's history in the order in which they came.
@@ -95,7 +96,7 @@ func (s *Server) createAgent(q *request) answer {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return ok(s.stateOf(a).append(nil))
+	return ok(s.look(a, LookCreate).state(s.stateOf(a)).append(nil))
 }
 
 // makeAgent makes an agent and enters it.
@@ -324,7 +325,7 @@ func (s *Server) getAgent(q *request) answer {
 	if problem != nil {
 		return *problem
 	}
-	o := s.stateOf(a)
+	o := s.look(a, LookAgent).state(s.stateOf(a))
 	if !q.legacy() {
 		include := q.URL.Query()["include"]
 		for _, relation := range []string{"blocks", "tools", "sources", "tags", "secrets", "identities"} {
@@ -638,7 +639,7 @@ func (s *Server) getMessage(q *request) answer {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if a := s.systems[q.args[0]]; a != nil {
-		return ok(a.system)
+		return ok(s.look(a, LookSystem).text(a.system))
 	}
 	for _, r := range s.runs {
 		if s.finished(r) {

@@ -164,7 +164,11 @@ type exchange struct {
 	runs        []recordedRun
 	sampled     int
 	digest      string
+	calls       []recordedCall
 }
+
+// A recordedCall is what the engine was given and answered.
+type recordedCall struct{ prompt, output []int32 }
 
 // A recordedRun holds one server run of an exchange; traces has the length of
 // steps, and an empty template where the server has none.
@@ -195,6 +199,7 @@ func newLife(c *Case, inputIDs, tracedIDs bool) *life {
 			}
 			if m.Path == "/generate" && m.Status == 200 && json.Unmarshal(m.Response, &reply) == nil && len(reply.OutputIDs) > 0 {
 				prompts = append(prompts, m.InputIDs)
+				e.calls = append(e.calls, recordedCall{m.InputIDs, reply.OutputIDs})
 			}
 		}
 		if inputIDs {

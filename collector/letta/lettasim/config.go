@@ -26,6 +26,16 @@ type Config struct {
 	// lost answer held of them is then nowhere.
 	BareTraces bool
 
+	// NoTraces is a server that keeps no traces (LETTA_TRACK_PROVIDER_TRACE=false).
+	NoTraces bool
+	// Face, if not nil, says what each look at a replayed agent shows. It is called
+	// with a lock held, and must not block.
+	Face func(Look) Face
+	// Prompt makes of a recorded prompt the one that the model is given under a face; it
+	// knows the model's tokenizer and template, which lettasim does not. Where it is set
+	// [Server.Given] remembers every call.
+	Prompt func(recorded []int32, f Face) []int32
+
 	// Script shapes the scripted agents.
 	Script Script
 	// BodyCache, if positive, is the number of different scripts that exist: the

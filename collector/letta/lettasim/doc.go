@@ -38,6 +38,13 @@
 // and has no steps and no messages; afterwards it is finished and has all of
 // them, whether the client waited or not, as on the real server.
 //
+// # What does not stay
+//
+// [Config.Face] plays a server on which replayed agents change behind the client's back
+// without changing a length: the order of their tools, their system message, the texts
+// of their tools, at any look. The traces of a send show what that send was given, and
+// [Server.Given] has its true prompts. [Config.NoTraces] keeps no traces.
+//
 // # Faults
 //
 // A [Fault] hits the attempts that it is aimed at, or a share drawn from the seed.

@@ -269,8 +269,12 @@ func (s *Server) planFailure(p *reply, a *agent, n int, kind FaultKind, due time
 // planReplay plans the n-th exchange of a life.
 func (s *Server) planReplay(p *reply, a *agent, l *life, n int, enter enterRun) {
 	x := &l.exchanges[n]
+	s.mu.Lock()
+	f := s.look(a, LookSend)
+	s.give(a, n, f)
+	s.mu.Unlock()
 	for _, rec := range x.runs {
-		r := &replayedRun{rec: rec, ids: a.ids}
+		r := &replayedRun{rec: rec, ids: a.ids, face: f}
 		ids := make([]string, len(rec.steps))
 		for k := range ids {
 			ids[k] = r.step(k).string("id")

@@ -38,6 +38,7 @@ type Server struct {
 	stats         Stats
 	answers       []Answer
 	refusing      *answer // to everything, or nil
+	given         []Given
 }
 
 // New makes a server. It starts no goroutine and listens nowhere.

@@ -8,8 +8,9 @@ import (
 
 // A replayedRun is a recorded run under the ids of its agent.
 type replayedRun struct {
-	rec recordedRun
-	ids []string
+	rec  recordedRun
+	ids  []string
+	face Face
 }
 
 func (r *replayedRun) state() *object {
@@ -40,7 +41,7 @@ func (r *replayedRun) trace(k int) []byte {
 	if r.rec.traces[k].raw == nil {
 		return nil
 	}
-	return r.rec.traces[k].with(r.ids)
+	return r.face.trace(r.rec.traces[k].with(r.ids))
 }
 
 // A scriptedRun is the run of a script. Its script changes only when it is

@@ -62,7 +62,7 @@ func (s *Server) stepTrace(q *request) answer {
 		trace = s.keptTraces[q.args[0]]
 	}
 	s.mu.Unlock()
-	if trace != nil {
+	if trace != nil && !s.cfg.NoTraces {
 		if body := trace(); body != nil {
 			if st != nil {
 				s.countTrace(st)

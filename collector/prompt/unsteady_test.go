@@ -1,0 +1,217 @@
+package prompt_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/collector/letta"
+	"github.com/rollout-rl/rollout/collector/letta/lettasim"
+	"github.com/rollout-rl/rollout/collector/prompt"
+	"github.com/rollout-rl/rollout/tokenize"
+	"github.com/rollout-rl/rollout/tokenize/bpe"
+)
+
+// faced is the prompt that the model is given instead of a recorded one: the text with
+// another text in it, and the lines of Qwen3's list of tools in another order. It knows
+// neither recipe.
+func faced(tb testing.TB, model *prompt.Model) func([]int32, lettasim.Face) []int32 {
+	return func(recorded []int32, f lettasim.Face) []int32 {
+		text, err := model.Tokenizer.AppendText(nil, recorded, bpe.DecodeOptions{})
+		if err != nil {
+			tb.Error(err)
+		}
+		head, rest, _ := strings.Cut(string(text), "<tools>\n")
+		list, tail, _ := strings.Cut(rest, "\n</tools>")
+		lines := strings.Split(list, "\n")
+		k := f.Rotate % len(lines)
+		lines = slices.Concat(lines[k:], lines[:k])
+		out := head + "<tools>\n" + strings.Join(lines, "\n") + "\n</tools>" + tail
+		if f.Old != "" {
+			out = strings.ReplaceAll(out, f.Old, f.New)
+		}
+		ids, err := model.Tokenizer.AppendTokens(nil, out)
+		if err != nil || len(ids) != len(recorded) {
+			tb.Errorf("%d ids where %d were recorded, %v: the change does not keep the length", len(ids), len(recorded), err)
+		}
+		return ids
+	}
+}
+
+// TestUnsteadyAgents collects over HTTP from a server on which agents change behind the
+// client's back without changing a length, and compares every context with what the
+// model was given. What is graded is right; what nothing shows is not graded.
+func TestUnsteadyAgents(t *testing.T) {
+	t.Parallel()
+	model, err := qwen3()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cases, err := simCases()
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := func(kind lettasim.LookKind, f lettasim.Face) func() func(lettasim.Look) lettasim.Face {
+		return func() func(lettasim.Look) lettasim.Face {
+			return func(l lettasim.Look) lettasim.Face {
+				if l.Kind == kind {
+					return f
+				}
+				return lettasim.Face{}
+			}
+		}
+	}
+	flip := func() func(lettasim.Look) lettasim.Face {
+		r := rand.New(rand.NewPCG(9, 1))
+		return func(lettasim.Look) lettasim.Face { return lettasim.Face{Rotate: r.IntN(2)} }
+	}
+	turn, stamp, described := lettasim.Face{Rotate: 1}, lettasim.Face{Old: ":21 AM UTC", New: ":22 AM UTC"}, lettasim.Face{Old: "the first number", New: "the other number"}
+	const samples = 12 // a run whose first 16 give no row ends
+	for _, tt := range []struct {
+		name, life string
+		face       func() func(lettasim.Look) lettasim.Face
+		noTraces   bool
+		unverified bool
+		graded     int    // samples whose rows are all count_verified and right
+		reason     string // of the others
+		source     tokenize.PromptSource
+	}{
+		{name: "as recorded", life: "tool-two", face: at(lettasim.LookSend, lettasim.Face{}), graded: samples, source: tokenize.SourceStored},
+		{name: "tools flip at every look", life: "tool-two", face: flip, graded: samples, source: tokenize.SourceStored},
+		{name: "tools flip at every look, four calls in three sends", life: "multi", face: flip, graded: samples, source: tokenize.SourceStored},
+		{name: "tools flip at every look, a conversation", life: "conversation", face: flip, graded: samples, source: tokenize.SourceStored},
+		{name: "tools flip at every look, sixteen calls", life: "sixteen", face: flip, graded: samples, source: tokenize.SourceStored},
+		{name: "tools flip for the request only", life: "tool-two", face: at(lettasim.LookSend, turn), graded: samples, source: tokenize.SourceStored},
+		{name: "tools flip after the create", life: "tool-two", face: at(lettasim.LookCreate, turn), graded: samples, source: tokenize.SourceStored},
+		{name: "no traces, nothing changes", life: "tool-two", face: at(lettasim.LookSend, lettasim.Face{}), noTraces: true, reason: "tool_order"},
+		{name: "no traces, tools flip at every look", life: "tool-two", face: flip, noTraces: true, reason: "tool_order"},
+		{name: "no traces, tools flip for the request only", life: "tool-two", face: at(lettasim.LookSend, turn), noTraces: true, reason: "tool_order"},
+		{name: "no traces, tools flip after the create", life: "tool-two", face: at(lettasim.LookCreate, turn), noTraces: true, reason: "tool_order"},
+		{name: "no traces, three sends", life: "multi", face: flip, noTraces: true, reason: "tool_order"},
+		{name: "no traces, unverified rows", life: "tool-two", face: flip, noTraces: true, unverified: true},
+		{name: "the system message of the request is another", life: "tool-two", face: at(lettasim.LookSend, stamp), graded: samples, source: tokenize.SourceTrace},
+		{name: "the system message was another before", life: "tool-two", face: at(lettasim.LookSystem, stamp), graded: samples, source: tokenize.SourceTrace},
+		{name: "a tool is described otherwise for the request", life: "tool-two", face: at(lettasim.LookSend, described), reason: "no_prompt"},
+		{name: "a tool was described otherwise before", life: "tool-two", face: at(lettasim.LookCreate, described), reason: "no_prompt"},
+		{name: "a tool is described otherwise, unverified rows", life: "tool-two", face: at(lettasim.LookSend, described), unverified: true, reason: "no_prompt"},
+		{name: "one tool, no traces, nothing changes", life: "tool-list", face: at(lettasim.LookSend, lettasim.Face{}), noTraces: true, graded: samples, source: tokenize.SourceStored},
+		{name: "one tool, no traces, the system message is another now", life: "tool-list", face: func() func(lettasim.Look) lettasim.Face {
+			return func(l lettasim.Look) lettasim.Face {
+				if l.Kind == lettasim.LookSend || l.Kind == lettasim.LookSystem && l.N > 0 {
+					return lettasim.Face{Old: " AM UTC", New: " PM UTC"}
+				}
+				return lettasim.Face{}
+			}
+		}, noTraces: true, unverified: true, reason: "no_prompt"},
+		{name: "one tool, no traces, it is described otherwise now", life: "tool-list", face: func() func(lettasim.Look) lettasim.Face {
+			return func(l lettasim.Look) lettasim.Face {
+				if l.Kind != lettasim.LookCreate {
+					return lettasim.Face{Old: "List", New: "Show"}
+				}
+				return lettasim.Face{}
+			}
+		}, noTraces: true, reason: "no_prompt"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			sim, err := lettasim.New(lettasim.Config{Cases: cases, Face: tt.face(), Prompt: faced(t, model), NoTraces: tt.noTraces})
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := collectMany(t, sim, model, tt.life, samples, tt.unverified)
+			given := map[string][]truth{}
+			for _, g := range sim.Given() {
+				given[g.AgentID] = append(given[g.AgentID], truth{prompt: g.InputIDs, output: g.Output})
+			}
+			graded, unverified, wrong, contexts := 0, 0, 0, 0
+			for _, s := range got {
+				seen := make([]bool, 16)
+				for i := range s.Rows {
+					row := &s.Rows[i]
+					contexts++
+					err := checkRow(row, given[s.AgentID], seen)
+					switch {
+					case err != nil && row.Grade == tokenize.CountVerified:
+						wrong++
+						t.Logf("row %d, %v: %v", i, row.Grade, err)
+					case row.Grade == tokenize.Unverified:
+						unverified++
+					case row.Grade != tokenize.CountVerified || row.Source != tt.source:
+						t.Errorf("row %d is %v from %v, want %v", i, row.Grade, row.Source, tt.source)
+					}
+				}
+				if len(s.Rows) > 0 && len(s.Failures) == 0 {
+					graded++
+					continue
+				}
+				for i := range s.Failures {
+					if f := &s.Failures[i]; f.Reason != tt.reason || f.Class != "no_prompt" {
+						t.Errorf("failure %s/%s, want no_prompt/%s: %s", f.Class, f.Reason, tt.reason, f.Error)
+					}
+				}
+			}
+			if wrong > 0 {
+				t.Errorf("%d of %d rows are count_verified with a context that the model did not see", wrong, contexts)
+			}
+			if tt.unverified && tt.reason == "" {
+				if unverified != contexts || graded != samples {
+					t.Errorf("%d of %d rows are unverified in %d samples, want all", unverified, contexts, graded)
+				}
+			} else if graded != tt.graded || unverified > 0 {
+				t.Errorf("%d of %d samples have graded rows, want %d; %d rows are unverified", graded, samples, tt.graded, unverified)
+			}
+		})
+	}
+}
+
+// collectMany collects n samples of one recorded life at once.
+func collectMany(t *testing.T, sim *lettasim.Server, model *prompt.Model, life string, n int, unverified bool) map[string]*tokenize.Sample {
+	t.Helper()
+	web := httptest.NewServer(sim)
+	defer web.Close()
+	client, err := letta.NewClient(letta.ClientConfig{BaseURL: web.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.CloseIdle()
+	all := recordings(t)
+	rec := all[slices.IndexFunc(all, func(r recording) bool { return r.name == life })]
+	task, cfg := rec.asTask(t)
+	backend, err := letta.NewBackend(client, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	prompts, err := prompt.New(prompt.Config{Model: model, Unverified: unverified})
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept := &keeper{samples: map[string]*tokenize.Sample{}}
+	c, err := collector.New(collector.Config{
+		Endpoints: []collector.Endpoint{{Name: "sim", Backend: backend, MaxInFlight: 8}}, Prompter: prompts, Sink: kept, Planned: n,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var made atomic.Int64
+	err = c.Run(t.Context(), func(yield func(*collector.Task, error) bool) {
+		for made.Load() < int64(n) {
+			one := *task
+			one.ID = fmt.Sprintf("%s#%d", life, made.Add(1))
+			if !yield(&one, nil) {
+				return
+			}
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(kept.samples) != n {
+		t.Fatalf("%d samples, want %d", len(kept.samples), n)
+	}
+	return kept.samples
+}
