@@ -35,7 +35,7 @@ goes too: collect --resume would have taken it over. The servers and how they ar
 	f.StringVar(&o.runID, "run-id", "", "the `ID` of the run, where its folder is gone")
 	f.BoolVar(&o.dryRun, "dry-run", false, "list the agents and leave them")
 	f.BoolVar(&o.asJSON, "json", false, "print one JSON line per agent")
-	load := addConfigFlags(cmd, p.getenv, "server.urls")
+	load := addConfigFlags(cmd, p.getenv, p.environ, "server.urls")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if (len(args) == 1) == (o.runID != "") {
 			return withHint(usageError("%s: give the folder of a run, or --run-id", cmd.CommandPath()), "see rollout clean --help")

@@ -50,7 +50,7 @@ tokens.* while the run has no row yet; a tokenizer may be added to a run that ha
 	f.BoolVar(&o.retryFailed, "retry-failed", false, "continue the run in the folder with the samples that have failed or were cut, and only those; none is cut unless --tail is given again")
 	f.BoolVar(&o.asJSON, "json", false, "print JSON lines: launch, status, commit, warning, done")
 	f.BoolVar(&o.quiet, "quiet", false, "print errors only")
-	load := addConfigFlags(cmd, p.getenv)
+	load := addConfigFlags(cmd, p.getenv, p.environ)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
 		var earlier *earlierRun // nil: the run is new
 		defer func() { err = errors.Join(err, earlier.close()) }()

@@ -41,7 +41,7 @@ func (p *program) configShowCmd() *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&origin, "origin", false, "say where each value comes from")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
-	load := addConfigFlags(cmd, p.getenv)
+	load := addConfigFlags(cmd, p.getenv, p.environ)
 	cmd.RunE = func(*cobra.Command, []string) error {
 		l, err := load()
 		if err != nil {
@@ -76,7 +76,7 @@ asked and nothing is written.`,
 		Example:     "  rollout config check -c run.yaml",
 		Args:        exactArgs(),
 	}
-	load := addConfigFlags(cmd, p.getenv)
+	load := addConfigFlags(cmd, p.getenv, p.environ)
 	cmd.RunE = func(*cobra.Command, []string) error {
 		l, err := load()
 		if err != nil {

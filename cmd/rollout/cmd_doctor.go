@@ -51,7 +51,7 @@ It writes nothing, and deletes the agents that it makes.`,
 	f.StringVar(&o.prompt, "prompt", "", "the `TEXT` of the user message, instead of a task's")
 	f.StringVar(&o.task, "task", "", "the task with this `ID`, instead of the first one")
 	f.BoolVar(&o.asJSON, "json", false, "print one JSON line per check")
-	load := addConfigFlags(cmd, p.getenv, "server.urls", "server.max_in_flight", "agent.model", "agent.file",
+	load := addConfigFlags(cmd, p.getenv, p.environ, "server.urls", "server.max_in_flight", "agent.model", "agent.file",
 		"tokens.tokenizer", "tokens.experimental", "tasks.file", "output.dir")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		l, err := load()

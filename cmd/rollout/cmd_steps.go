@@ -121,7 +121,7 @@ func (p *program) stepCmd(name, short string, f func(context.Context, *letta.Cli
 	o := &stepsOutput{p: p}
 	cmd := &cobra.Command{Use: name + " STEP", Short: short, Long: sentence(short) + "\n\n" + stepsLong, Args: exactArgs("STEP"), Annotations: exits(stepsExits)}
 	cmd.Flags().BoolVar(&o.asJSON, "json", false, "print what the server answered")
-	load := addConfigFlags(cmd, p.getenv, "server.urls")
+	load := addConfigFlags(cmd, p.getenv, p.environ, "server.urls")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		return p.ask(cmd, load, func(ctx context.Context, c *letta.Client) error { return f(ctx, c, args[0], o) })
 	}
@@ -148,7 +148,7 @@ func (p *program) stepsListCmd() *cobra.Command {
 	f.BoolVar(&q.Descending, "newest", false, "newest first")
 	f.IntVar(&q.Limit, "limit", 50, "`N` at most")
 	f.BoolVar(&o.asJSON, "json", false, "print what the server answered")
-	load := addConfigFlags(cmd, p.getenv, "server.urls")
+	load := addConfigFlags(cmd, p.getenv, p.environ, "server.urls")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if q.Feedback != "" && q.Feedback != "positive" && q.Feedback != "negative" {
 			return usageError("--feedback: %q is neither positive nor negative", q.Feedback)
@@ -177,7 +177,7 @@ func (p *program) stepsFeedbackCmd() *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&o.asJSON, "json", false, "print what the server answered")
 	cmd.Flags().StringSliceVar(&tags, "tag", nil, "a `TAG` to add; give it again for several")
-	load := addConfigFlags(cmd, p.getenv, "server.urls")
+	load := addConfigFlags(cmd, p.getenv, p.environ, "server.urls")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		f := letta.Feedback{Tags: tags}
 		switch args[1] {

@@ -4,7 +4,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"net/url"
+	"path"
 	"regexp"
 	"strconv"
 	"strings"
@@ -281,10 +283,16 @@ func (c *config) check(where func(key string) string) complaints {
 	complain := func(key, format string, args ...any) {
 		bad = append(bad, fmt.Errorf("%s%s: %s", where(key), key, fmt.Sprintf(format, args...)))
 	}
+	servers := map[string]string{}
 	for _, u := range c.Server.URLs {
 		if err := checkURL(u); err != nil {
 			complain("server.urls", "%v", err)
+			continue
 		}
+		if before, ok := servers[sameURL(u)]; ok {
+			complain("server.urls", "%s and %s are one server: max_in_flight would be exceeded there", before, u)
+		}
+		servers[sameURL(u)] = u
 	}
 	for _, u := range c.Server.EngineMetrics {
 		if err := checkURL(u); err != nil {
@@ -362,6 +370,19 @@ func checkURL(text string) error {
 		return fmt.Errorf("%s://%s: a server's URL has neither query nor fragment", u.Scheme, u.Host)
 	}
 	return nil
+}
+
+// sameURL is a URL in the one spelling that all of its spellings share.
+func sameURL(text string) string {
+	u, err := url.Parse(text)
+	if err != nil {
+		return text
+	}
+	host, port := strings.TrimSuffix(strings.ToLower(u.Hostname()), "."), u.Port()
+	if port == "" {
+		port = map[string]string{"http": "80", "https": "443"}[u.Scheme]
+	}
+	return u.Scheme + "://" + net.JoinHostPort(host, port) + path.Clean("/"+u.EscapedPath())
 }
 
 // A tailPolicy is a collector.Tail that a configuration can give.

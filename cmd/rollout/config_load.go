@@ -18,10 +18,11 @@ type loader struct {
 	settings []*setting
 	byKey    map[string]*setting
 	bad      complaints
+	getenv   func(string) string
 }
 
 func newLoader(getenv func(string) string) *loader {
-	l := &loader{config: defaultConfig(), byKey: map[string]*setting{}}
+	l := &loader{config: defaultConfig(), byKey: map[string]*setting{}, getenv: getenv}
 	l.settings = l.config.settings(getenv)
 	for _, s := range l.settings {
 		s.origin = "default"
@@ -268,6 +269,32 @@ func (l *loader) env(getenv func(string) string) {
 	}
 }
 
+// unknownVariables complains about variables that look like settings and are none: those
+// that begin as the settings of a section do, or are a few letters away from one. A
+// variable that a reference names is its user's, and every other ROLLOUT_ that of another
+// program.
+func (l *loader) unknownVariables(environ []string, asked map[string]bool) {
+	var names []string
+	for _, s := range l.settings {
+		names = append(names, s.env())
+	}
+	for _, variable := range environ {
+		name, value, _ := strings.Cut(variable, "=")
+		short, ours := strings.CutPrefix(name, "ROLLOUT_")
+		if !ours || value == "" || asked[name] {
+			continue
+		}
+		near := nearest(name, names)
+		section, _, inSection := strings.Cut(strings.ToLower(short), "_")
+		switch {
+		case near != "":
+			l.complain("$"+cut(name, 60), "is no setting; did you mean %s?", near)
+		case inSection && l.isSection(section):
+			l.complain("$"+cut(name, 60), "is no setting; rollout config show lists them")
+		}
+	}
+}
+
 // A flagText keeps what a flag was given until the loader's turn comes.
 type flagText struct {
 	texts []string
@@ -287,8 +314,8 @@ func (f *flagText) Set(text string) error {
 
 // addConfigFlags gives cmd -c and a flag for each of the settings named by keys,
 // or for every setting that has one. load, called when cmd runs, reads all four
-// sources; then, before the whole is checked, it calls the functions that it is given.
-func addConfigFlags(cmd *cobra.Command, getenv func(string) string, keys ...string) (load func(then ...func(*loader) error) (*loader, error)) {
+// sources, and complains about variables in environ that look like settings; then, before the whole is checked, it calls the functions that it is given.
+func addConfigFlags(cmd *cobra.Command, getenv func(string) string, environ []string, keys ...string) (load func(then ...func(*loader) error) (*loader, error)) {
 	flags := cmd.Flags()
 	path := flags.StringP("config", "c", "", "configuration `FILE`, YAML")
 	given := map[string]*flagText{}
@@ -312,7 +339,12 @@ func addConfigFlags(cmd *cobra.Command, getenv func(string) string, keys ...stri
 		given[s.key] = f
 	}
 	return func(then ...func(*loader) error) (*loader, error) {
-		l := newLoader(getenv)
+		asked := map[string]bool{}
+		l := newLoader(func(name string) string {
+			asked[name] = true
+			return getenv(name)
+		})
+		getenv := l.getenv
 		if *path != "" {
 			if err := l.file(*path); err != nil {
 				return nil, err
@@ -329,6 +361,7 @@ func addConfigFlags(cmd *cobra.Command, getenv func(string) string, keys ...stri
 				return nil, err
 			}
 		}
+		l.unknownVariables(environ, asked)
 		if len(l.bad) == 0 {
 			l.bad = l.config.check(l.where)
 		}

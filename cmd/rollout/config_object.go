@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -28,6 +30,9 @@ func (h *headers) setting(key string, getenv func(string) string) *setting {
 		key: key, arg: "JSON", node: yaml.MappingNode,
 		set: func(text string) error {
 			var m map[string]string
+			if err, ambiguous := errors.AsType[*jsonError](scanJSON([]byte(text), nil)); ambiguous {
+				return err
+			}
 			if err := json.Unmarshal([]byte(text), &m); err != nil || m == nil {
 				return errors.New("no JSON object of texts") // the text may hold a secret
 			}
@@ -52,7 +57,16 @@ func (h *headers) setting(key string, getenv func(string) string) *setting {
 
 func (h *headers) put(m map[string]string, getenv func(string) string) error {
 	*h = make(headers, len(m))
-	for name, text := range m {
+	spelled := make(map[string]string, len(m))
+	for _, name := range slices.Sorted(maps.Keys(m)) {
+		text := m[name]
+		if name == "" || strings.IndexFunc(name, func(r rune) bool { return !headerNameRune(r) }) >= 0 {
+			return fmt.Errorf("%q is no name of a header: letters, digits and any of !#$%%&'*+-.^_`|~", name)
+		}
+		if before, twice := spelled[http.CanonicalHeaderKey(name)]; twice {
+			return fmt.Errorf("%s and %s are one header", before, name)
+		}
+		spelled[http.CanonicalHeaderKey(name)] = name
 		v := headerValue{text: text, shown: hidden}
 		if _, _, ok := cutReference(text); ok {
 			s, err := parseSecret(text, getenv)
@@ -61,12 +75,17 @@ func (h *headers) put(m map[string]string, getenv func(string) string) error {
 			}
 			v = headerValue{text: s.reveal(), shown: text}
 		}
-		if strings.ContainsAny(v.text, "\r\n\x00") {
-			return fmt.Errorf("%s: holds a line break or NUL, which a header cannot carry", name)
+		if strings.IndexFunc(v.text, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }) >= 0 {
+			return fmt.Errorf("%s: holds a line break, NUL or another control character, which a header cannot carry", name)
 		}
 		(*h)[name] = v
 	}
 	return nil
+}
+
+// headerNameRune reports whether a name of a header may have r (RFC 9110, token).
+func headerNameRune(r rune) bool {
+	return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("!#$%&'*+-.^_`|~", r)
 }
 
 // reveal returns the headers themselves, for the one place that sends them.
@@ -139,6 +158,9 @@ func (c *clientTools) setting(key string) *setting {
 
 // parseClientTools reads a JSON list of tools strictly.
 func parseClientTools(b []byte) (clientTools, error) {
+	if err, ambiguous := errors.AsType[*jsonError](scanJSON(b, nil)); ambiguous {
+		return nil, err
+	}
 	var texts []toolText
 	dec := json.NewDecoder(bytes.NewReader(b))
 	dec.DisallowUnknownFields()
@@ -182,6 +204,9 @@ const maxNesting = 100
 func jsonOf(n *yaml.Node) (json.RawMessage, error) {
 	var out bytes.Buffer
 	if err := appendJSON(&out, n, maxNesting); err != nil {
+		return nil, err
+	}
+	if err := scanJSON(out.Bytes(), nil); err != nil {
 		return nil, err
 	}
 	return out.Bytes(), nil

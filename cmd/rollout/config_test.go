@@ -18,7 +18,7 @@ func loadWith(t *testing.T, file string, env map[string]string, flags ...string)
 	t.Helper()
 	getenv := func(name string) string { return env[name] }
 	cmd := &cobra.Command{Use: "x"}
-	load := addConfigFlags(cmd, getenv)
+	load := addConfigFlags(cmd, getenv, nil)
 	if file != "" {
 		path := filepath.Join(t.TempDir(), "run.yaml")
 		if err := os.WriteFile(path, []byte(file), 0o600); err != nil {
@@ -121,7 +121,17 @@ func TestConfigComplaints(t *testing.T) {
 		{"url with a key", "server:\n  urls: ['http://h:1/?key=hunter2']\n", []string{"run.yaml:2: server.urls: http://h:1: a server's URL has neither query nor fragment"}},
 		{"url with a password", "server:\n  urls: ['http://u:hunter2@h']\n", []string{"run.yaml:2: server.urls: http://h: a URL holds no user and no password; use server.password"}},
 		{"url with a key as its user", "server:\n  urls: ['http://hunter2@h']\n", []string{"run.yaml:2: server.urls: http://h: a URL holds no user and no password; use server.password"}},
-		{"header that cannot be sent", "server:\n  headers: {X-A: \"a\\nb\"}\n", []string{"run.yaml:2: server.headers: X-A: holds a line break or NUL, which a header cannot carry"}},
+		{"header that cannot be sent", "server:\n  headers: {X-A: \"a\\nb\"}\n", []string{"run.yaml:2: server.headers: X-A: holds a line break, NUL or another control character, which a header cannot carry"}},
+		{"header's name with a line break", "server:\n  headers: {\"X-A\\r\\nX-B\": \"a\"}\n", []string{`run.yaml:2: server.headers: "X-A\r\nX-B" is no name of a header: letters, digits and any of !#$%&'*+-.^_` + "`|~"}},
+		{"one header twice", "server:\n  headers: {X-A: \"a\", x-a: \"b\"}\n", []string{"run.yaml:2: server.headers: X-A and x-a are one header"}},
+		{"a key of an object twice", "agent:\n  create: {a: {b: 1, \"b\": 2}}\n", []string{"run.yaml:2: agent.create: b: given twice in one object"}},
+		{
+			"one server thrice", "server:\n  urls: [http://LETTA:80/v/, \"http://letta/v\", \"http://letta.:80/x/../v\", \"https://letta/v\"]\n",
+			[]string{
+				"run.yaml:2: server.urls: http://LETTA:80/v/ and http://letta/v are one server: max_in_flight would be exceeded there",
+				"run.yaml:2: server.urls: http://letta/v and http://letta.:80/x/../v are one server: max_in_flight would be exceeded there",
+			},
+		},
 		{"header is a list", "server:\n  headers: [a]\n", []string{"run.yaml:2: server.headers: must be a mapping"}},
 		{"header unset", "server:\n  headers: {X-A: '${env:NOPE}'}\n", []string{"run.yaml:2: server.headers: X-A: the environment variable NOPE is not set"}},
 		{"client tools are a mapping", "agent:\n  client_tools: {name: a}\n", []string{"run.yaml:2: agent.client_tools: must be a list of mappings"}},

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -191,6 +192,9 @@ func objectSetting(key string, to *json.RawMessage) *setting {
 	return &setting{
 		key: key, arg: "JSON",
 		set: func(s string) error {
+			if err, ambiguous := errors.AsType[*jsonError](scanJSON([]byte(s), nil)); ambiguous {
+				return err
+			}
 			var m map[string]json.RawMessage
 			if err := json.Unmarshal([]byte(s), &m); err != nil || m == nil {
 				return fmt.Errorf("%q is no JSON object", s)

@@ -18,7 +18,8 @@ import (
 )
 
 func main() {
-	os.Exit(run(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr, os.Getenv))
+	p := &program{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, getenv: os.Getenv, environ: os.Environ()}
+	os.Exit(p.run(context.Background(), os.Args[1:]))
 }
 
 // A program holds what a verb may touch of the outside.
@@ -26,6 +27,7 @@ type program struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
 	getenv         func(string) string
+	environ        []string // what is set, as os.Environ has it; nil: only what is asked for counts
 	// abort ends the process at once, for one who interrupts it for the third time.
 	abort func()
 }
@@ -33,12 +35,16 @@ type program struct {
 // run is the whole program. Data goes to stdout, talk to stderr; the result is the
 // exit code.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer, getenv func(string) string) int {
-	p := &program{stdin: stdin, stdout: stdout, stderr: stderr, getenv: getenv, abort: func() { os.Exit(exitInterrupted) }}
+	return (&program{stdin: stdin, stdout: stdout, stderr: stderr, getenv: getenv}).run(ctx, args)
+}
+
+func (p *program) run(ctx context.Context, args []string) int {
+	p.abort = func() { os.Exit(exitInterrupted) }
 	root := p.rootCmd()
 	root.SetArgs(args)
-	root.SetIn(stdin)
-	root.SetOut(stdout)
-	root.SetErr(stderr)
+	root.SetIn(p.stdin)
+	root.SetOut(p.stdout)
+	root.SetErr(p.stderr)
 	return p.report(root.ExecuteContext(ctx))
 }
 
