@@ -102,14 +102,13 @@ func isRecallError(err error) bool {
 	return ok
 }
 
-// lesser compares the calls that are taken from the server's memory with what is
-// required, and returns what they lack and an answer might have; nil where that is
-// nothing. What the calls of an answer would lack as well is no matter of this.
+// lesser compares the calls that are taken from the server's memory, or that are worth
+// less because the rollout was taken over, with what is required. It returns what they
+// lack and those of a new attempt might have; nil where that is nothing. What a new
+// attempt would lack as well is no matter of this.
 func (t *try) lesser(r *Reply, calls []tokenize.Call) *recallError {
 	c := t.w.c
-	if !c.along.may() {
-		return nil
-	}
+	along := c.along.may()
 	var e *recallError
 	var first tokenize.Call
 	lost, bad := 0, 0
@@ -118,13 +117,14 @@ func (t *try) lesser(r *Reply, calls []tokenize.Call) *recallError {
 		if quarantined {
 			lost++
 		}
-		if !s.Recalled || !quarantined && (c.cfg.Require == nil || call.Grade <= *c.cfg.Require) {
+		fails := quarantined || c.cfg.Require != nil && call.Grade > *c.cfg.Require
+		if ours := s.Recalled && along || call.TakenOver; !ours || !fails {
 			return
 		}
 		if bad++; bad == 1 {
 			e, first = lostTo(s), *call
 		}
-		if s.Lost == nil {
+		if s.Lost == nil || call.TakenOver {
 			e.cause = ErrGone // an earlier process sent it, and its end costs nothing
 		}
 	})

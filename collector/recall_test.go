@@ -37,7 +37,7 @@ func lostOfTwo(to error) func() *collector.Reply {
 }
 
 // A rebuilding prompter rebuilds what comes without a prompt, but where its step ran a
-// compaction: the text of such a turn is "compacted".
+// compaction, or its agent was read too late: the text of such a turn says so.
 type rebuilding struct {
 	collector.Prompter
 	err error // of rebuilding anything
@@ -61,6 +61,8 @@ func (p rebuilding) Prompts(ctx context.Context, r *collector.Reply) ([]tokenize
 				return nil, p.err
 			case turn.Content == "compacted":
 				c.Reason = tokenize.ReasonCompacted
+			case turn.Content == "late":
+				c.TakenOver = true
 			default:
 				c.PromptIDs, c.Source, c.Grade, c.Reason = good[j].PromptIDs, tokenize.SourceStored, tokenize.CountVerified, tokenize.ReasonNone
 			}
@@ -152,6 +154,13 @@ func TestLostAnswersAreRolledAgain(t *testing.T) {
 		{
 			"compacted for an answer too", false, compacted, func(cfg *collector.Config) { cfg.Retries, cfg.TurnsHavePrompts = 1, new(false) },
 			want{attempt: 1, rows: 1, lostCalls: 1},
+		},
+		{
+			"read too late to be proven", true, with(func(r *collector.Reply) {
+				forgetPrompts(&r.Sends[0], nil)
+				r.Sends[0].Turns[0].Content = "late"
+			}), func(cfg *collector.Config) { cfg.TurnsHavePrompts = new(false) },
+			want{attempt: 4, rerolled: "no_prompt", rows: 1, gone: 1},
 		},
 		{
 			"the server refuses to show what it keeps", false, lost(cut), func(cfg *collector.Config) {

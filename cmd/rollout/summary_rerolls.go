@@ -80,7 +80,7 @@ func turnsHavePrompts(c *config, dir string, model *modelInfo) (*bool, error) {
 	}
 	for row, err := range log.Facts(last) {
 		if err != nil {
-			return nil, nil //nolint:nilerr // verify says what is damaged; here it is only not known
+			return nil, nil // verify says what is damaged; here it is only not known
 		}
 		if !slices.Contains(row.Flags, tokenize.FlagReattached.String()) {
 			return new(row.PromptSource == tokenize.SourceTurns.String()), nil

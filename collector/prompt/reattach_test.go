@@ -45,7 +45,7 @@ type told struct {
 
 // rollOut plays a recording. Where cutAt is not 0, the answer to that send is lost
 // together with the process that waits for it, and another one takes over.
-func rollOut(t *testing.T, rec *recording, model *prompt.Model, inputIDs bool, cutAt int64) told {
+func rollOut(t *testing.T, rec *recording, model *prompt.Model, inputIDs bool, cutAt int64, change ...func(*letta.AgentConfig)) told {
 	t.Helper()
 	cases, err := simCases()
 	if err != nil {
@@ -59,6 +59,9 @@ func rollOut(t *testing.T, rec *recording, model *prompt.Model, inputIDs bool, c
 	t.Cleanup(web.Close)
 	task, cfg := rec.asTask(t)
 	cfg.NoRecover = true // the process that waits for the answer dies
+	for _, f := range change {
+		f(&cfg)
+	}
 	a := collector.Attempt{Task: task, Key: "key-" + rec.name, GroupSize: 1, N: 1, RunID: "run"}
 	open := func() *letta.Backend {
 		client, err := letta.NewClient(letta.ClientConfig{BaseURL: web.URL, ReadRetries: -1})
@@ -157,6 +160,43 @@ func TestReattachRecorded(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestReattachOverridden: where the request overrode the system message no trace shows
+// the one that the model was given, and an agent that is read after the request need not
+// have it any more. What is taken over is not proven then, and says that a new rollout
+// would be.
+func TestReattachOverridden(t *testing.T) {
+	t.Parallel()
+	model, err := qwen3()
+	if err != nil {
+		t.Fatal(err)
+	}
+	override := func(cfg *letta.AgentConfig) { cfg.OverrideSystem = "Be brief." }
+	tried := 0
+	for _, rec := range recordings(t) {
+		if rec.name != "single" && rec.name != "tool" && rec.name != "length" {
+			continue
+		}
+		tried++
+		whole, again := rollOut(t, &rec, model, false, 0, override), rollOut(t, &rec, model, false, 1, override)
+		for k, c := range whole.calls {
+			if c.Grade != tokenize.CountVerified || c.TakenOver {
+				t.Errorf("%s: call %d is %s: %s", rec.name, k, c.Grade, c.Note)
+			}
+		}
+		if again.err != nil || len(again.calls) != len(whole.calls) {
+			t.Errorf("%s: %d calls taken over, %v", rec.name, len(again.calls), again.err)
+		}
+		for k, c := range again.calls {
+			if c.Grade != tokenize.Quarantined || !c.TakenOver {
+				t.Errorf("%s: call %d, taken over, is %s, and a new one would be better: %v; %s", rec.name, k, c.Grade, c.TakenOver, c.Note)
+			}
+		}
+	}
+	if tried != 3 {
+		t.Errorf("%d recordings were tried", tried)
 	}
 }
 

@@ -205,6 +205,7 @@ func (b *rebuild) takeBack() {
 				b.unproven[s.first+k] = c.PromptIDs
 			}
 			c.PromptIDs, c.Source, c.Grade, c.Reason = nil, tokenize.SourceNone, tokenize.Quarantined, s.doubt.reason
+			c.TakenOver = s.doubt.late
 			b.note(s.first+k, "stored: %s", s.doubt.note)
 		}
 	}
@@ -284,6 +285,7 @@ func (b *rebuild) trace(ctx context.Context, s *send, k int) (*traced, error) {
 		}
 		if why, _, err := b.steady(ctx); err != nil || why != "" {
 			b.note(i, "trace: the request overrode the system message: %s", why)
+			b.calls[i].TakenOver = why == lateWhy
 			return nil, err
 		}
 	}
@@ -335,7 +337,7 @@ func (b *rebuild) take(s *send, k int, ids []int32, err error, source tokenize.P
 		c.Reason = tokenize.ReasonCountMismatch
 		return false
 	}
-	c.PromptIDs, c.Source, c.Grade, c.Reason = ids, source, tokenize.CountVerified, tokenize.ReasonNone
+	c.PromptIDs, c.Source, c.Grade, c.Reason, c.TakenOver = ids, source, tokenize.CountVerified, tokenize.ReasonNone, false
 	return true
 }
 

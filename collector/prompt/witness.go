@@ -17,6 +17,8 @@ import (
 type doubt struct {
 	reason tokenize.Reason
 	note   string
+	// late says that nothing shows it only because the agent was taken over.
+	late bool
 	// wrong says that something shows the prompts to be others, and not only that
 	// nothing shows them to be these.
 	wrong bool
@@ -69,13 +71,13 @@ func (b *rebuild) findWitness(ctx context.Context, s *send) error {
 		}
 		c := &b.calls[s.first+k]
 		if !read.proves(c.OutputIDs) {
-			s.doubt = &doubt{tokenize.ReasonNoPrompt, "the trace of step " + s.steps[k].ID + " answers with other tokens than the turn", true}
+			s.doubt = &doubt{tokenize.ReasonNoPrompt, "the trace of step " + s.steps[k].ID + " answers with other tokens than the turn", false, true}
 			return nil
 		}
 		c.FinishReason, c.Version = read.finish, read.version
 		b.ends.learn(read)
 		if read.tools, err = given(read.tools, b.life.agent, s.request); err != nil {
-			s.doubt = &doubt{tokenize.ReasonNoPrompt, err.Error(), true}
+			s.doubt = &doubt{tokenize.ReasonNoPrompt, err.Error(), false, true}
 			return nil
 		}
 		s.witness, s.shown = read, k
@@ -116,7 +118,7 @@ func (b *rebuild) doubtUnshown(ctx context.Context, s *send) error {
 		if err != nil || why == "" {
 			return err
 		}
-		s.doubt = &doubt{tokenize.ReasonNoPrompt, why, changed}
+		s.doubt = &doubt{reason: tokenize.ReasonNoPrompt, note: why, wrong: changed, late: why == lateWhy}
 		if b.life.compacted() {
 			s.doubt.reason = tokenize.ReasonCompacted
 		}
@@ -124,20 +126,24 @@ func (b *rebuild) doubtUnshown(ctx context.Context, s *send) error {
 	return nil
 }
 
+const (
+	unshown = "no trace of this request shows the system message, and "
+	lateWhy = unshown + "the agent was read after a request"
+)
+
 // steady says why the agent as it was before the first send need not be what the
 // server gave to the model; it is empty where the agent and its system message are
 // the same when they are read again. changed says that they are not.
 func (b *rebuild) steady(ctx context.Context) (why string, changed bool, err error) {
-	const unshown = "no trace of this request shows the system message, and "
 	switch e := b.evidence; {
 	case e.Conversation != nil:
 		return unshown + "that of a conversation is made by the first request", false, nil
-	case e.Late:
-		return unshown + "the agent was read after a request", false, nil
 	case len(b.life.agent.Blocks) > 0:
 		return unshown + "the agent has memory blocks, which may be edited at any time", false, nil
 	case b.life.compacted():
 		return unshown + "the server wrote a new one when it summarized the history", false, nil
+	case e.Late: // the last: of what comes before a new rollout knows no more
+		return lateWhy, false, nil
 	}
 	if b.again == nil {
 		b.stats.requests.Add(2)
@@ -181,9 +187,9 @@ func (b *rebuild) testify(s *send, c conversation) {
 	same, err := b.r.same(w)
 	switch {
 	case err != nil:
-		s.doubt = &doubt{tokenize.ReasonNoPrompt, "the trace of its step: " + err.Error(), false}
+		s.doubt = &doubt{tokenize.ReasonNoPrompt, "the trace of its step: " + err.Error(), false, false}
 	case !same:
-		s.doubt = &doubt{tokenize.ReasonNoPrompt, "the trace of step " + s.steps[s.shown].ID + " shows another text", true}
+		s.doubt = &doubt{tokenize.ReasonNoPrompt, "the trace of step " + s.steps[s.shown].ID + " shows another text", false, true}
 	}
 }
 

@@ -1,0 +1,107 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rollout-rl/rollout/collector/letta/lettasim"
+	"github.com/rollout-rl/rollout/tokenize"
+)
+
+// TestLostAnswers collects from a server that brings its prompts along with its answers
+// and keeps them nowhere, through a connection that cuts every tenth reply in its middle
+// and gives every twentieth a false length. No sample fails for that. What the rows lack
+// then is rolled again where it is asked for, and counted where it is not.
+func TestLostAnswers(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name     string
+		recorded bool // with a tokenizer
+		args     []string
+		rerolled string // for this reason; empty: not
+		grade    tokenize.Grade
+	}{
+		{"no tokenizer", false, nil, "no_prompt", tokenize.Exact},
+		{"exact rows are required", true, []string{"--require", "exact"}, "grade", tokenize.Exact},
+		{"rebuilt ones will do", true, nil, "", tokenize.CountVerified},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			const tasks, samples = 20, 10
+			sim := newSim(t, lettasim.Config{InputIDs: true, BareTraces: true, Script: killScript(), Faults: lettasim.Faults{
+				{Kind: lettasim.Drop, Rate: 0.1}, {Kind: lettasim.Truncated, Rate: 0.05},
+			}})
+			lines := sim.Tasks(lettasim.TaskOptions{Scripted: tasks})
+			if tt.recorded {
+				lines = recordedTasks(t, sim, tasks)
+				tt.args = append(tt.args, "--tokenizer", modelFolder(t))
+			}
+			dir := filepath.Join(t.TempDir(), "run")
+			r := mustRun(t, exitOK, append([]string{
+				"collect", "--server", serveSim(t, sim), "--model", simModel, "--out", dir, "--samples", fmt.Sprint(samples),
+				"--tasks", writeFile(t, "tasks.jsonl", lines), "-c", writeFile(t, "run.yaml", []byte("run: {preflight: connect}\n")),
+			}, tt.args...)...)
+			mustRun(t, exitOK, "verify", dir)
+
+			lost := 0
+			for _, n := range sim.Stats().Faults {
+				lost += int(n)
+			}
+			got := readDataset(t, dir)
+			if len(got.rows) != tasks*samples || len(got.failures) != 0 || lost < tasks*samples/20 {
+				t.Errorf("%d samples are data and %d failed; %d answers were lost", len(got.rows), len(got.failures), lost)
+			}
+			lesser := 0
+			for _, rows := range got.rows {
+				for _, row := range rows {
+					if row.Verification != tokenize.Exact.String() {
+						lesser++
+					}
+				}
+			}
+			if (lesser > 0) != (tt.grade != tokenize.Exact) {
+				t.Errorf("%d rows are not exact", lesser)
+			}
+
+			b, err := os.ReadFile(filepath.Join(dir, reportFile))
+			if err != nil {
+				t.Fatal(err)
+			}
+			var report struct {
+				Proof struct{ Downgraded int } `json:"verification"`
+				Last  struct {
+					Rerolls       map[string]rerollCount
+					Kept          rerollCount
+					Downgraded    int            `json:"downgraded_rows"`
+					FailedByClass map[string]int `json:"failed_by_class"`
+				} `json:"last_invocation"`
+			}
+			if err := json.Unmarshal(b, &report); err != nil {
+				t.Fatal(err)
+			}
+			last := report.Last
+			if last.Downgraded != lesser || report.Proof.Downgraded != lesser {
+				t.Errorf("%d rows are less than exact; the run says %d, its report %d", lesser, last.Downgraded, report.Proof.Downgraded)
+			}
+			if last.Kept.N != tasks*samples || last.Kept.Mean <= 0 {
+				t.Errorf("kept: %+v", last.Kept)
+			}
+			again := last.Rerolls[tt.rerolled]
+			if tt.rerolled == "" && len(last.Rerolls) > 0 || tt.rerolled != "" && (again.N != lost || again.Timed != lost || len(last.Rerolls) != 1) {
+				t.Errorf("%d answers were lost; rolled again: %+v", lost, last.Rerolls)
+			}
+			for text, want := range map[string]bool{
+				fmt.Sprintf("%d rollouts under way were lost and made again: %s %d of ", lost, tt.rerolled, lost): tt.rerolled != "",
+				fmt.Sprintf("%d rows are not exact because their answer was lost", lesser):                        lesser > 0,
+			} {
+				if strings.Contains(r.stderr, text) != want {
+					t.Errorf("%q is told: %v, want %v\n%s", text, !want, want, r.stderr)
+				}
+			}
+		})
+	}
+}
