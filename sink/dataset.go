@@ -89,7 +89,8 @@ type Stats struct {
 // the caller must call Run.
 //
 // A Config that does not Validate is an error. So are a log or a write-ahead log
-// that cannot be read, a *CorruptError or ErrNewer, and a folder in which no commit
+// that cannot be read, or is of another run, and a committed file that is missing or has
+// another size, a *CorruptError or ErrNewer, and a folder in which no commit
 // could be made, such as one without hard links: a *ShardError.
 func Create(dir string, cfg Config) (*Dataset, error) {
 	if err := cfg.Validate(); err != nil {
@@ -112,6 +113,9 @@ func Create(dir string, cfg Config) (*Dataset, error) {
 	}
 	log, err := readLog(cfg.FS, dir, cfg.RunID)
 	if err != nil {
+		return nil, err
+	}
+	if err := log.CheckSizes(); err != nil {
 		return nil, err
 	}
 	d := &Dataset{

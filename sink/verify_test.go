@@ -290,6 +290,74 @@ func TestRowsOfSpoiledShard(t *testing.T) {
 	}
 }
 
+// What is missing or has another size is refused by whoever continues the dataset, before
+// anything is changed; a byte that differs is found by CheckDigests.
+func TestCommittedFilesAreChecked(t *testing.T) {
+	t.Parallel()
+	for _, format := range []sink.Format{sink.Parquet, sink.Arrow} {
+		s := spoiled{t, t.TempDir()}
+		cfg := sink.Config{Format: format}
+		sinktest.Write(t, s.dir, cfg, append(samples(1), sinktest.NewBuilder(8).Failure(4)))
+		log, err := sink.ReadLog(s.dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(log.Commits) != 1 || len(log.Commits[0].Shards) != 2 {
+			t.Fatalf("%+v", log.Commits)
+		}
+		for _, shard := range log.Commits[0].Shards {
+			name := filepath.Join(s.dir, shard.Path)
+			body := s.read(name)
+			flipped := bytes.Clone(body)
+			flipped[len(body)/2] ^= 1
+			for _, tt := range []struct {
+				name, sizes, digests string
+				body                 []byte
+			}{
+				{"whole", "", "", body},
+				{"missing", "is missing, and a commit names it", "no such file", nil},
+				{"cut", "bytes, its commit says", "bytes, want", body[:len(body)-1]},
+				{"longer", "bytes, its commit says", "bytes, want", append(bytes.Clone(body), 0)},
+				{"a bit", "", "sha256", flipped},
+			} {
+				if err := os.Remove(name); err != nil {
+					t.Fatal(err)
+				}
+				if tt.body != nil {
+					s.write(name, tt.body)
+				}
+				is := func(what string, err error, want string) {
+					t.Helper()
+					if (err == nil) != (want == "") || err != nil && (!errors.Is(err, sink.ErrCorrupt) || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), shard.Path)) {
+						t.Errorf("%s, %s, %s: %v, want %q", shard.Path, tt.name, what, err, want)
+					}
+				}
+				is("CheckSizes", log.CheckSizes(), tt.sizes)
+				_, err := sink.Create(s.dir, cfg)
+				is("Create", err, tt.sizes)
+				var found error
+				read := 0
+				if err := log.CheckDigests(t.Context(), func(n int) { read += n }, func(err error) { found = errors.Join(found, err) }); err != nil {
+					t.Error(err)
+				}
+				is("CheckDigests", found, tt.digests)
+				if read == 0 {
+					t.Error("the pace of reading was not asked for")
+				}
+				if tt.body == nil {
+					s.write(name, body)
+				}
+			}
+			s.write(name, body)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := log.CheckDigests(ctx, nil, func(err error) { t.Error(err) }); !errors.Is(err, context.Canceled) {
+			t.Errorf("%v, want context.Canceled", err)
+		}
+	}
+}
+
 func TestVerifyStops(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

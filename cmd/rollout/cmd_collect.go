@@ -179,7 +179,9 @@ func (p *program) collect(ctx context.Context, l *loader, earlier *earlierRun, o
 		return withExit(exitStorage, err)
 	}
 	defer func() { _ = c.log.close() }() // every line was written
-	err = c.open(parts, backends)
+	if err = c.checkFirst(ctx); err == nil {
+		err = c.open(parts, backends)
+	}
 	if err == nil {
 		return c.run(ctx)
 	}

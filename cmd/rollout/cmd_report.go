@@ -31,7 +31,7 @@ killed.
 
 collect writes it into the folder when it ends, as report.json and report.html. The
 page is one file that needs nothing else. Without flags a short form is printed.`,
-		Annotations: exits("Exit status: 0 written, 2 wrong flags, 7 RUN is no run, 6 it cannot be read, 9 its commit log is damaged."),
+		Annotations: exits("Exit status: 0 written, 2 wrong flags, 7 RUN is no run, 6 it cannot be read, 9 its files are damaged: what could be read is written."),
 		Example: `  rollout report run1
   rollout report run1 --html report.html
   rollout report run1 --json | jq .coverage`,
@@ -57,6 +57,14 @@ func (p *program) showReport(dir string, o *reportOptions) error {
 	if err != nil {
 		return err
 	}
+	if err := p.printReport(dir, r, o); err != nil || len(r.Damage) == 0 {
+		return err
+	}
+	return damageError(dir, r.Damage)
+}
+
+// printReport writes the report as it was asked for.
+func (p *program) printReport(dir string, r *report.Report, o *reportOptions) error {
 	switch o.html {
 	case "":
 	case "-":

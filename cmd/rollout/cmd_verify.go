@@ -17,11 +17,11 @@ func (p *program) verifyCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "verify RUN",
 		Short: "check every promise that a run's data makes",
-		Long: `Check every promise that a run's data makes: the commit log has no gap, and its
-entries, all of this run, have their checksums; every shard is there with its checksum
-and row count; no sample is in it twice, and every row keeps the invariants of its
-arrays; what waits in the write-ahead log and in the journal can be read. Nothing is
-changed, and the run may be at work.
+		Long: `Check every promise that a run's data makes: run.json and the tasks are those that the
+run wrote; the commit log has no gap, and its entries, all of this run, have their
+checksums; every shard is there with its checksum and row count; no sample is in it
+twice, and every row keeps the invariants of its arrays; what waits in the write-ahead
+log and in the journal can be read. Nothing is changed, and the run may be at work.
 
 With --repair, a damaged write-ahead log or journal is mended first: it is said what
 is damaged and what can be kept, then all that is whole is kept, and the damaged file
@@ -59,6 +59,13 @@ commits cannot be mended.`,
 			}
 			if err := journalProblems(args[0], &r); err != nil {
 				return err
+			}
+			if _, err := checkSnapshot(args[0], &info); err != nil {
+				if exitCode(err) != exitVerify {
+					return err
+				}
+				r.Problems = append(r.Problems, err)
+				r.ProblemCount++
 			}
 			return p.verified(args[0], r, asJSON)
 		},

@@ -52,6 +52,7 @@ type collection struct {
 	scrapes   net.Listener // of the metrics; nil: none
 	abort     func()       // ends the process; nil in tests
 	recovery  recovery
+	damaged   fileCheck
 	agentLeft atomic.Bool // it was told that an agent could not be removed
 
 	// What other goroutines ask for at any time.
@@ -281,17 +282,21 @@ func (c *collection) recovered(r sink.Recovery, found journal.Found) {
 
 // openError is the error of a folder whose files cannot be taken up again.
 func openError(dir string, err error) error {
-	if _, damaged := errors.AsType[*frame.CorruptError](err); damaged {
-		return withHint(withExit(exitVerify, fmt.Errorf("%s: %w", dir, err)), repairHint(dir))
-	}
-	if errors.Is(err, sink.ErrCorrupt) {
-		return withHint(withExit(exitVerify, fmt.Errorf("%s: %w", dir, err)),
-			"rollout verify "+shellWord(dir)+" lists what is damaged; a commit or a shard cannot be mended: put a copy back, or begin another run with --out")
+	if _, damaged := errors.AsType[*frame.CorruptError](err); damaged || errors.Is(err, sink.ErrCorrupt) {
+		return damageError(dir, []error{err})
 	}
 	if errors.Is(err, sink.ErrNewer) || errors.Is(err, frame.ErrNewer) {
 		return withHint(withExit(exitFolder, fmt.Errorf("%s: %w", dir, err)), "use a newer rollout")
 	}
 	return withExit(exitStorage, err)
+}
+
+// damageHint is what to do about damage to a run's files.
+func damageHint(dir string, damage error) string {
+	if mendable(damage) {
+		return repairHint(dir)
+	}
+	return "rollout verify " + shellWord(dir) + " lists what is damaged; a commit or a shard cannot be mended: put a copy back, or begin another run with --out"
 }
 
 // run collects, writes what is finished whatever ended it, and says how it was.
@@ -337,8 +342,13 @@ func (c *collection) run(ctx context.Context) error {
 	c.log.tail(s.Tail)
 	s.Hints = s.hints(c.config, stats, c.tally.busy(stats, took))
 	c.log.status(stats)
+	end = c.endDamaged(s, nil, end)
 	c.log.ended(s.Outcome, end)
-	if err := writeReport(c.folder, s); err != nil && end == nil {
+	damage, err := writeReport(c.folder, s)
+	if len(c.damaged.found()) == 0 {
+		end = c.endDamaged(s, damage, end)
+	}
+	if err != nil && end == nil {
 		end = withExit(exitStorage, err)
 	}
 	c.display.finish(s)
@@ -375,7 +385,14 @@ func (c *collection) work(ctx context.Context) (runErr, sinkErr error) {
 		return nil
 	})
 
+	checking, checked := context.WithCancel(ctx)
+	helpers.Go(func() error {
+		c.checkBeside(checking) // not for longer than there is to collect
+		return nil
+	})
+
 	runErr = c.collector.Run(ctx, c.snapshot)
+	checked()
 	c.over.Store(true)
 	c.phase.Store("writing what is finished")
 	sinkErr = errors.Join(c.dataset.Close(unstopped), c.journal.Close())

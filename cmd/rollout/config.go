@@ -83,6 +83,7 @@ type config struct {
 	}
 	Run struct {
 		Preflight      string
+		Check          string
 		Retries        int
 		DataRetries    int
 		FailOnError    tolerance
@@ -119,6 +120,7 @@ func defaultConfig() *config {
 	c.Output.ShardAge = 5 * time.Minute
 	c.Run.Preflight = preflightCall
 	c.Output.Share = shareNone
+	c.Run.Check = checkSizes
 	c.Run.Retries = 2
 	c.Run.AttemptTimeout = time.Hour
 	c.Run.BusyPatience = 30 * time.Minute
@@ -253,6 +255,8 @@ func (c *config) settings(getenv func(string) string) []*setting {
 
 		enumSetting("run.preflight", &c.Run.Preflight, preflightCall, preflightConnect).with("preflight", "",
 			"what is tried before a run begins: call lets every server make one call of the model and refuses a run without rows; connect makes no call"),
+		enumSetting("run.check", &c.Run.Check, checkSizes, checkFull).with("check", "",
+			"how the files of a run that is continued are checked before it goes on: sizes, with the digests compared while it collects; full, with all digests first"),
 		intSetting("run.retries", &c.Run.Retries, 0).with("retries", "",
 			"new attempts after failures of the infrastructure"),
 		intSetting("run.data_retries", &c.Run.DataRetries, 0).with("data-retries", "",

@@ -573,7 +573,9 @@ func TestNewerVersions(t *testing.T) {
 	})
 	p.kill()
 	k.died(t, p)
-	object := func(b []byte) []byte { return regexp.MustCompile(`"version": ?1`).ReplaceAll(b, []byte(`"version":2`)) }
+	object := func(b []byte) []byte {
+		return resummed(regexp.MustCompile(`"version": ?2`).ReplaceAll(b, []byte(`"version":3`)))
+	}
 	header := func(at int) func([]byte) []byte {
 		return func(b []byte) []byte {
 			b[at]++

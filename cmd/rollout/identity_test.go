@@ -32,7 +32,7 @@ func described(t *testing.T, l *loader, model *modelInfo) *runInfo {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	if err := (&runFolder{dir: dir}).writeJSON(runFile, info); err != nil {
+	if err := (&runFolder{dir: dir}).writeRun(info); err != nil {
 		t.Fatal(err)
 	}
 	if info, err = readRun(dir); err != nil {
@@ -255,7 +255,7 @@ func TestGrowthCutShort(t *testing.T) {
 		return set
 	}
 	grow()
-	if err := folder.writeJSON(runFile, info); err != nil { // and no tasks
+	if err := folder.writeRun(info); err != nil { // and no tasks
 		t.Fatal(err)
 	}
 	set := grow()
@@ -277,7 +277,7 @@ func TestGrowthCutShort(t *testing.T) {
 		t.Fatal(err)
 	}
 	had, _ = readRun(dir)
-	if _, _, err := p.tasksAgain(c, l, &earlierRun{info: had, folder: folder}); exitCode(err) != exitFolder {
+	if _, _, err := p.tasksAgain(c, l, &earlierRun{info: had, folder: folder}); exitCode(err) != exitVerify {
 		t.Errorf("a snapshot that someone changed: %v", err)
 	}
 }

@@ -17,21 +17,22 @@ import (
 const reportPage = "report.html"
 
 // writeReport writes report.json and report.html of a run that has just ended, from
-// its files. last is what this process knows beyond them.
-func writeReport(folder *runFolder, last *summary) error {
+// its files. last is what this process knows beyond them. It returns what is damaged of
+// what it read.
+func writeReport(folder *runFolder, last *summary) (damage []error, err error) {
 	r, err := readReport(folder.dir, report.DefaultPass, false)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if last != nil {
 		if r.LastInvocation, err = json.Marshal(last); err != nil {
-			return err // a struct of plain fields: cannot happen
+			return nil, err // a struct of plain fields: cannot happen
 		}
 	}
 	if err := folder.writeJSON(reportFile, r); err != nil {
-		return err
+		return r.Damage, err
 	}
-	return writeDurably(folder.dir, reportPage, folder.mode, func(w io.Writer) error { return report.Page(w, r) })
+	return r.Damage, writeDurably(folder.dir, reportPage, folder.mode, func(w io.Writer) error { return report.Page(w, r) })
 }
 
 // readReport makes the report of the run in dir as it is now. running says that

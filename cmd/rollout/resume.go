@@ -65,15 +65,11 @@ func (e *earlierRun) close() error {
 func (p *program) tasksAgain(c *collection, l *loader, e *earlierRun) (_ *taskSet, bad complaints, err error) {
 	dir := c.config.Output.Dir
 	snapshot := (&runFolder{dir: dir}).tasksPath()
-	switch digest, err := digestFile(snapshot); {
-	case err != nil:
-		return nil, nil, withExit(exitFolder, fmt.Errorf("%s: the run's tasks: %w", dir, err))
-	case digest == e.info.Tasks.GrewFrom:
-		e.info.Tasks.SHA256 = digest // the process that let it grow died before the file was there
-	case digest != e.info.Tasks.SHA256:
-		return nil, nil, withHint(withExit(exitFolder, fmt.Errorf("%s: %s is not the file that the run wrote: its digest differs", dir, tasksFile)),
-			"put the run's own "+tasksFile+" back; other tasks are given with --tasks")
+	digest, err := checkSnapshot(dir, &e.info)
+	if err != nil {
+		return nil, nil, err
 	}
+	e.info.Tasks.SHA256 = digest
 	had, err := e.info.samples()
 	if err != nil {
 		return nil, nil, err
@@ -163,7 +159,7 @@ func (i *runInfo) samples() (int, error) {
 // update writes what an invocation changes in a run: run.json first, which knows
 // both digests of the tasks, then the tasks where they have grown.
 func (f *runFolder) update(info runInfo, tasks *taskSet, had *runInfo) error {
-	err := f.writeJSON(runFile, info)
+	err := f.writeRun(info)
 	if err == nil && !tasks.own {
 		err = f.writeTasks(tasks)
 	}

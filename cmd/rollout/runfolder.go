@@ -28,8 +28,9 @@ const (
 	temporary = ".tmp-" // how the name of a file begins that is being written
 )
 
-// runVersion is the version of run.json. A newer one is refused.
-const runVersion = 1
+// runVersion is the version of run.json that is written: 2 added the checksum. Version 1
+// is still read, a newer one is refused.
+const runVersion = 2
 
 // A runInfo is run.json: what a run was told, written before it starts and again
 // before it is continued. It holds no secret.
@@ -49,6 +50,8 @@ type runInfo struct {
 	Model    *modelInfo   `json:"model,omitempty"` // where a tokenizer was given
 	// Invocations are the processes that collected into the run, the first one first.
 	Invocations []invocation `json:"invocations"`
+	// SHA256 is the checksum of the file; see encodeRun. Empty in version 1.
+	SHA256 string `json:"sha256,omitempty"`
 }
 
 // configValues is a configuration by section, a secret being its reference. Values
@@ -188,7 +191,7 @@ func beginRun(dir string, mode fs.FileMode) (*runFolder, error) {
 func (f *runFolder) create(info runInfo, tasks *taskSet) error {
 	err := f.writeTasks(tasks)
 	if err == nil {
-		err = f.writeJSON(runFile, info)
+		err = f.writeRun(info)
 	}
 	return withExit(exitStorage, err)
 }
@@ -368,12 +371,22 @@ func readRun(dir string) (runInfo, error) {
 	if err != nil {
 		return info, withExit(exitStorage, err)
 	}
-	if err := json.Unmarshal(b, &info); err != nil {
-		return info, withExit(exitFolder, fmt.Errorf("%s: %w", filepath.Join(dir, runFile), err))
+	path := filepath.Join(dir, runFile)
+	summed, err := checkRunSum(b)
+	if err == nil {
+		err = json.Unmarshal(b, &info)
 	}
-	if info.Version != runVersion {
-		return info, withHint(withExit(exitFolder, fmt.Errorf("%s: version %d; this program knows %d", filepath.Join(dir, runFile), info.Version, runVersion)),
+	switch {
+	case err != nil:
+	case info.Version > runVersion:
+		return info, withHint(withExit(exitFolder, fmt.Errorf("%s: version %d; this program knows %d", path, info.Version, runVersion)),
 			"use a newer rollout")
+	case info.Version < 1 || summed != (info.Version > 1):
+		err = fmt.Errorf("version %d, which is not what any rollout wrote", info.Version)
+	}
+	if err != nil {
+		return info, withHint(withExit(exitVerify, fmt.Errorf("%s: is damaged: %w", path, err)),
+			"the file cannot be mended: put a copy back; the rows in the folder can be read without it, see sink/python")
 	}
 	return info, nil
 }

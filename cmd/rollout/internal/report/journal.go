@@ -2,7 +2,6 @@ package report
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -20,7 +19,7 @@ func readJournal(dir string, r *Report, done map[string]struct{}) {
 	open := map[string]struct{}{}
 	for e, err := range journal.Read(dir) {
 		if err != nil {
-			r.Problems = append(r.Problems, fmt.Sprintf("not counted: journal: %v", err))
+			r.problem("not counted: ", err)
 			continue
 		}
 		switch e.Op {

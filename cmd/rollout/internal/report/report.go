@@ -57,6 +57,8 @@ type Report struct {
 	ClockJumps []ClockJump `json:"clock_jumps,omitempty"`
 	// Problems are what could not be read; the numbers leave it out.
 	Problems []string `json:"problems,omitempty"`
+	// Damage are those of them that say that a file is not what was written.
+	Damage []error `json:"-"`
 	// LastInvocation is what the last process that ended in order said of itself.
 	LastInvocation json.RawMessage `json:"last_invocation,omitempty"`
 }

@@ -3,6 +3,7 @@ package report
 import (
 	"cmp"
 	"container/heap"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/sink"
+	"github.com/rollout-rl/rollout/sink/frame"
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
@@ -122,8 +124,16 @@ func (s *survey) waiting() {
 	}
 }
 
+// problem notes what could not be read.
+func (r *Report) problem(what string, err error) {
+	r.Problems = append(r.Problems, fmt.Sprintf("%s%v", what, err))
+	if _, ok := errors.AsType[*frame.CorruptError](err); ok || errors.Is(err, sink.ErrCorrupt) {
+		r.Damage = append(r.Damage, err)
+	}
+}
+
 func (s *survey) problem(err error) {
-	s.report.Problems = append(s.report.Problems, fmt.Sprintf("not counted: %v", err))
+	s.report.problem("not counted: ", err)
 }
 
 // row takes row number at of the dataset, or inNoShard. The rows of a sample lie one after the

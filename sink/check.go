@@ -1,0 +1,106 @@
+package sink
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+)
+
+// CheckSizes compares existence and size of every committed file with its commit, which
+// takes some microseconds per file. The error is a *CorruptError for the first one that
+// differs and says how many there are, or says which file cannot be looked at.
+func (l *Log) CheckSizes() error {
+	var first *CorruptError
+	n := 0
+	for i := range l.Commits {
+		for _, s := range l.Commits[i].Shards {
+			err := l.checkSize(s)
+			corrupt, ok := errors.AsType[*CorruptError](err)
+			if err != nil && !ok {
+				return err
+			}
+			if ok {
+				if n++; first == nil {
+					first = corrupt
+				}
+			}
+		}
+	}
+	switch n {
+	case 0:
+		return nil
+	case 1:
+		return first
+	}
+	return &CorruptError{Path: first.Path, Row: -1, Err: fmt.Errorf("%w; %d committed files are missing or have another size", first.Err, n)}
+}
+
+func (l *Log) checkSize(s Shard) error {
+	path := filepath.Join(l.Dir, filepath.FromSlash(s.Path))
+	f, err := l.fs.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return &CorruptError{Path: s.Path, Row: -1, Err: errors.New("is missing, and a commit names it")}
+	}
+	if err != nil {
+		return &ShardError{Path: path, Op: "open", Err: err}
+	}
+	size, err := f.Size()
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	if err != nil {
+		return &ShardError{Path: path, Op: "open", Err: err}
+	}
+	if size != s.Bytes {
+		return &CorruptError{Path: s.Path, Row: -1, Err: fmt.Errorf("%d bytes, its commit says %d", size, s.Bytes)}
+	}
+	return nil
+}
+
+// CheckDigests reads every committed file and compares it with its digest. It calls
+// found with a *CorruptError for each that differs, and, where pace is not nil, pace
+// after every 256 KB or less that were read: it may sleep. It returns early, with its
+// cause, only when ctx is done.
+func (l *Log) CheckDigests(ctx context.Context, pace func(bytes int), found func(error)) error {
+	for i := range l.Commits {
+		for _, s := range l.Commits[i].Shards {
+			err := l.checkDigest(ctx, s, pace)
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			if err != nil {
+				found(&CorruptError{Path: s.Path, Row: -1, Err: err})
+			}
+		}
+	}
+	return nil
+}
+
+func (l *Log) checkDigest(ctx context.Context, s Shard, pace func(bytes int)) error {
+	f, err := l.fs.Open(filepath.Join(l.Dir, filepath.FromSlash(s.Path)))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }() // it was read only
+	return checkBytes(&pacedFile{File: f, ctx: ctx, pace: pace}, s.Bytes, s.SHA256)
+}
+
+// A pacedFile is a file whose reading can be slowed down and ended.
+type pacedFile struct {
+	File
+	ctx  context.Context //nolint:containedctx // of one call of checkDigest
+	pace func(bytes int)
+}
+
+func (f *pacedFile) ReadAt(p []byte, at int64) (int, error) {
+	if err := context.Cause(f.ctx); err != nil {
+		return 0, err
+	}
+	n, err := f.File.ReadAt(p, at)
+	if f.pace != nil {
+		f.pace(n)
+	}
+	return n, err
+}
