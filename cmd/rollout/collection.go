@@ -42,6 +42,7 @@ type collection struct {
 
 	prompter  *prompt.Prompter
 	dataset   *sink.Dataset
+	kill      func() // ends the scorer's processes
 	journal   *journal.Journal
 	leftovers *leftovers
 	collector *collector.Collector
@@ -119,7 +120,7 @@ func (c *collection) open(parts *parts, backends []*letta.Backend) error {
 	for _, b := range backends {
 		endpoints = append(endpoints, collector.Endpoint{Name: b.Client().BaseURL(), Backend: b, MaxInFlight: c.inFlight})
 	}
-	c.dataset, c.prompter = dataset, parts.prompter
+	c.dataset, c.prompter, c.kill = dataset, parts.prompter, parts.kill
 	c.collector, err = collector.New(collector.Config{
 		RunID:     c.info.ID,
 		Endpoints: endpoints,

@@ -71,6 +71,7 @@ type config struct {
 		Kind, Pattern, Path string
 		Command             []string
 		Processes           int
+		Timeout             time.Duration // of one score by a command
 		Tolerance           float64
 		IgnoreCase          bool
 	}
@@ -115,6 +116,7 @@ func defaultConfig() *config {
 	c.Tokens.RealignMax = 32
 	c.Reward.Kind = "none"
 	c.Reward.Processes = 1
+	c.Reward.Timeout = time.Minute
 	c.Output.Format = "parquet"
 	c.Output.ShardBytes = 256 << 20
 	c.Output.ShardAge = 5 * time.Minute
@@ -235,6 +237,8 @@ func (c *config) settings(getenv func(string) string) []*setting {
 			"of command: the program that scores, and its arguments"),
 		intSetting("reward.processes", &c.Reward.Processes, 1).with("", "",
 			"of command: how many of it run at once"),
+		durationSetting("reward.timeout", &c.Reward.Timeout, time.Millisecond).with("", "",
+			"of command: how long it may take for one score; then it is killed with what it started, and the sample has no reward"),
 		floatSetting("reward.tolerance", &c.Reward.Tolerance).with("", "",
 			"of number: the largest difference that counts as equal"),
 		boolSetting("reward.ignore_case", &c.Reward.IgnoreCase).with("", "",

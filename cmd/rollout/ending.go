@@ -69,12 +69,14 @@ func (c *collection) halt(cause error, stop func(error)) {
 	c.log.Info("stop", "cause", cause.Error())
 	c.display.say("stopping: %v; what is finished is written; interrupt again to leave at once", cause)
 	stop(cause)
+	c.kill() // what a scorer started may hold it as long as it likes
 }
 
 // leave is the third stop. What is finished is in the folder all the same.
 func (c *collection) leave() {
 	c.log.Warn("end", "outcome", "aborted", "exit", exitInterrupted)
 	c.display.say("leaving at once; continue with: %s", resumeCommand(c.folder.dir))
+	c.kill()
 	if c.abort != nil {
 		c.abort()
 	}

@@ -26,7 +26,7 @@ type identity struct {
 // tasks, samples and limit the run keeps what was planned; see snapshot.go.
 func keptSetting(key string) bool {
 	switch key {
-	case "agent.keep", "reward.processes", "tokens.experimental":
+	case "agent.keep", "reward.processes", "reward.timeout", "tokens.experimental":
 		return false // rows are the same either way
 	case "agent.file", "tokens.tokenizer":
 		return false // the content counts, wherever it lies

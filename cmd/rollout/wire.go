@@ -30,13 +30,14 @@ type parts struct {
 	require  *tokenize.Grade
 	format   sink.Format
 	model    *modelInfo // nil: no tokenizer was given
-	close    func()     // ends the scorer's processes
+	close    func()     // ends the scorer's processes, which may take some seconds
+	kill     func()     // ends them at once
 }
 
 // parts makes the parts that the configuration names. What a scoring program says
 // to people goes to stderr.
 func (c *config) parts(stderr io.Writer) (*parts, error) {
-	p := &parts{close: func() {}, require: new(c.require())}
+	p := &parts{close: func() {}, kill: func() {}, require: new(c.require())}
 	pc := prompt.Config{Unverified: c.Tokens.Require == "any"}
 	if c.Tokens.Prompts != "auto" {
 		if err := pc.Force.UnmarshalText([]byte(c.Tokens.Prompts)); err != nil {
@@ -56,11 +57,11 @@ func (c *config) parts(stderr io.Writer) (*parts, error) {
 	}
 	p.prompts = pc
 	if c.Reward.Kind == "command" {
-		command, err := reward.NewCommand(reward.CommandConfig{Args: c.Reward.Command, Processes: c.Reward.Processes, Stderr: stderr})
+		command, err := reward.NewCommand(reward.CommandConfig{Args: c.Reward.Command, Processes: c.Reward.Processes, Timeout: c.Reward.Timeout, Stderr: stderr})
 		if err != nil {
 			return nil, usageError("reward.command: %w", err)
 		}
-		p.scorer, p.close = command, func() { _ = command.Close() } // every score was had
+		p.scorer, p.kill, p.close = command, command.Kill, func() { _ = command.Close() } // every score was had
 	} else if p.scorer, err = c.scorer(); err != nil {
 		return nil, err
 	}

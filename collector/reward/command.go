@@ -27,33 +27,43 @@ type CommandConfig struct {
 	Processes int
 	// Timeout bounds one score. Default 1m.
 	Timeout time.Duration
-	// Stderr takes what the program says to people. Default nil: nothing does.
+	// Stderr takes what the program says to people, up to 256 kB of each process.
+	// Default nil: nothing does.
 	Stderr io.Writer
 }
 
 // Command scores by a program that lives as long as the run. For each rollout it
 // gets one line on its standard input,
 //
-//	{"task_id":"t1","messages":["…"],"answer":"…","metadata":{…},"output":"…","conversation":[…]}
+//	{"id":7,"task_id":"t1","messages":["…"],"answer":"…","metadata":{…},"output":"…","conversation":[…]}
 //
 // where answer, metadata and conversation are null when there is none, and answers
 // with one line on its standard output:
 //
 //	{"reward":0.5,"details":{…}}    reward null: not scored; details may be left out,
-//	                                else they are an object
+//	                                else they are an object; id may be repeated
 //	{"error":"…"}                   it cannot judge
 //
 // A process gets the next line only after it answered. One that ends, answers
-// something else, or takes too long is killed and replaced; that rollout stays
-// without a reward, because nobody knows what the program did with it.
+// something else, to another id, or more than one line, or takes too long is killed and
+// replaced; that rollout stays without a reward, because nobody knows what the program
+// did with it. A line that comes unasked is found before the next question, so that no
+// rollout gets the reward of another one.
+//
+// A process is killed with its process group: with all that it started, unless that made
+// itself a group of its own.
 //
 // A Command is safe for concurrent use; rollouts wait for a free process.
 type Command struct {
 	cfg  CommandConfig
 	free chan *process // nil: a process that is yet to be started
 
-	closeOnce sync.Once
-	closed    chan struct{}
+	closeOnce, killOnce sync.Once
+	closed, killed      chan struct{}
+
+	mu    sync.Mutex
+	alive map[*process]bool
+	asked int64
 }
 
 // NewCommand makes a Command; processes start when they are first needed.
@@ -70,7 +80,10 @@ func NewCommand(cfg CommandConfig) (*Command, error) {
 	if cfg.Timeout == 0 {
 		cfg.Timeout = time.Minute
 	}
-	c := &Command{cfg: cfg, free: make(chan *process, cfg.Processes), closed: make(chan struct{})}
+	c := &Command{
+		cfg: cfg, free: make(chan *process, cfg.Processes),
+		closed: make(chan struct{}), killed: make(chan struct{}), alive: make(map[*process]bool),
+	}
 	for range cfg.Processes {
 		c.free <- nil
 	}
@@ -78,6 +91,7 @@ func NewCommand(cfg CommandConfig) (*Command, error) {
 }
 
 type question struct {
+	ID           int64           `json:"id"`
 	TaskID       string          `json:"task_id"`
 	Messages     []string        `json:"messages"`
 	Answer       *string         `json:"answer"`
@@ -87,6 +101,7 @@ type question struct {
 }
 
 type verdict struct {
+	ID      *int64          `json:"id"`
 	Reward  *float64        `json:"reward"`
 	Details json.RawMessage `json:"details"`
 	Error   string          `json:"error"`
@@ -94,7 +109,8 @@ type verdict struct {
 
 // Score asks a process.
 func (c *Command) Score(ctx context.Context, t *collector.Task, r *collector.Reply) (collector.Reward, error) {
-	line, err := json.Marshal(question{t.ID, t.Messages, t.Answer, t.Metadata, r.Output, r.Messages})
+	id := c.nextID()
+	line, err := json.Marshal(question{id, t.ID, t.Messages, t.Answer, t.Metadata, r.Output, r.Messages})
 	if err != nil {
 		return collector.Reward{}, fmt.Errorf("reward: task %s: %w", t.ID, err)
 	}
@@ -102,13 +118,15 @@ func (c *Command) Score(ctx context.Context, t *collector.Task, r *collector.Rep
 	select {
 	case p = <-c.free:
 	case <-c.closed:
-		return collector.Reward{}, errors.New("reward: command is closed")
+		return collector.Reward{}, errClosed
+	case <-c.killed:
+		return collector.Reward{}, errClosed
 	case <-ctx.Done():
 		return collector.Reward{}, context.Cause(ctx)
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, c.cfg.Timeout, fmt.Errorf("no answer within %v", c.cfg.Timeout))
 	defer cancel()
-	v, p, err := c.ask(ctx, p, append(line, '\n'))
+	v, p, err := c.ask(ctx, p, id, append(line, '\n'))
 	c.free <- p // never blocks: it has room for every process
 	switch {
 	case err != nil:
@@ -125,11 +143,63 @@ func (c *Command) Score(ctx context.Context, t *collector.Task, r *collector.Rep
 	return collector.Reward{Value: v.Reward, Details: v.Details}, nil
 }
 
+var errClosed = errors.New("reward: command is closed")
+
+func (c *Command) nextID() int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.asked++
+	return c.asked
+}
+
+// start starts a process, unless all of them are to be ended.
+func (c *Command) start() (*process, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	select {
+	case <-c.killed:
+		return nil, errClosed
+	default:
+	}
+	p, err := start(&c.cfg)
+	if err == nil {
+		c.alive[p] = true
+	}
+	return p, err
+}
+
+// end waits for the end of a process that was killed, or whose input was closed.
+func (c *Command) end(p *process) error {
+	err := p.wait()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.alive, p)
+	return err
+}
+
+// Kill ends all processes at once, with what they started: scores in progress fail, and
+// no process is started any more. Close is still to be called.
+func (c *Command) Kill() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.killOnce.Do(func() { close(c.killed) })
+	for p := range c.alive {
+		p.kill()
+	}
+}
+
 // ask returns the process to keep: nil after one that cannot be trusted any more.
-func (c *Command) ask(ctx context.Context, p *process, line []byte) (verdict, *process, error) {
+func (c *Command) ask(ctx context.Context, p *process, id int64, line []byte) (verdict, *process, error) {
+	if p != nil {
+		if unasked := p.unasked(); unasked != "" {
+			p.kill()
+			_ = c.end(p) // what it says of itself is said
+			return verdict{}, nil, fmt.Errorf("wrote %.80q without being asked", unasked)
+		}
+	}
 	if p == nil {
 		var err error
-		if p, err = start(&c.cfg); err != nil {
+		if p, err = c.start(); err != nil {
 			return verdict{}, nil, err
 		}
 	}
@@ -144,34 +214,77 @@ func (c *Command) ask(ctx context.Context, p *process, line []byte) (verdict, *p
 			err = fmt.Errorf("answer %.80q: %w", answer, err)
 		}
 	}
-	if err != nil {
-		p.kill()
-		ended := p.wait()
-		if ctx.Err() != nil {
-			return v, nil, context.Cause(ctx)
-		}
-		if errors.Is(err, io.EOF) && ended != nil {
-			err = fmt.Errorf("ended without an answer: %w", ended)
-		}
-		return v, nil, err
+	switch {
+	case err != nil:
+	case v.ID != nil && *v.ID != id:
+		err = fmt.Errorf("answer %.80q: it is to question %d, and %d was asked", answer, *v.ID, id)
+	case p.r.Buffered() > 0:
+		rest, _ := p.r.Peek(p.r.Buffered())
+		err = fmt.Errorf("answered more than one line: %.80q after %.80q", rest, answer)
 	}
-	return v, p, nil
+	if err == nil {
+		return v, p, nil
+	}
+	// A program that closed its output may be about to end: its own status says more.
+	killed := false
+	if errors.Is(err, io.EOF) && ctx.Err() == nil {
+		select {
+		case <-p.exited():
+		case <-time.After(lastWords):
+			killed = true
+		}
+	}
+	p.kill()
+	ended := c.end(p)
+	switch {
+	case ctx.Err() != nil:
+		return v, nil, context.Cause(ctx)
+	case c.isKilled():
+		return v, nil, errClosed
+	case killed:
+		return v, nil, errors.New("closed its standard output, or its input, without an answer, and did not end")
+	case errors.Is(err, io.EOF) && ended != nil:
+		return v, nil, fmt.Errorf("ended without an answer: %w", ended)
+	case errors.Is(err, io.EOF):
+		return v, nil, errors.New("ended without an answer")
+	}
+	return v, nil, err
 }
 
-// Close ends the processes: it closes their input, and kills what is still there
-// after the timeout. It waits for scores in progress.
+// lastWords is how long a program that closed its output may take to end by itself.
+const lastWords = 200 * time.Millisecond
+
+func (c *Command) isKilled() bool {
+	select {
+	case <-c.killed:
+		return true
+	default:
+		return false
+	}
+}
+
+// closeWithin is how long all processes together may take to end once their input is
+// closed: there is nothing left to score.
+const closeWithin = 5 * time.Second
+
+// Close ends the processes: it closes their input, and kills what is still there after
+// five seconds, or the timeout of a score where that is less. It waits for scores in
+// progress.
 func (c *Command) Close() error {
 	c.closeOnce.Do(func() {
 		close(c.closed)
+		var all []*process
 		for range c.cfg.Processes {
-			p := <-c.free
-			if p == nil {
-				continue
+			if p := <-c.free; p != nil {
+				_ = p.in.Close()
+				all = append(all, p)
 			}
-			timer := time.AfterFunc(c.cfg.Timeout, p.kill)
-			_ = p.in.Close()
-			_ = p.wait() // its exit status says nothing about any reward
-			timer.Stop()
+		}
+		timer := time.AfterFunc(min(closeWithin, c.cfg.Timeout), c.Kill)
+		defer timer.Stop()
+		for _, p := range all {
+			_ = c.end(p)     // its exit status says nothing about any reward
+			killGroup(p.cmd) // what it started and left
 		}
 	})
 	return nil
@@ -184,7 +297,9 @@ type process struct {
 	out *os.File
 	r   *bufio.Reader
 
-	killOnce sync.Once
+	killOnce, waitOnce sync.Once
+	done               chan struct{} // closed when it has ended
+	ended              error         // its status, after that
 }
 
 // maxAnswer bounds one line of a program: a reward and its details are small.
@@ -192,7 +307,9 @@ const maxAnswer = 1 << 20
 
 func start(cfg *CommandConfig) (*process, error) {
 	cmd := exec.Command(cfg.Args[0], cfg.Args[1:]...) //nolint:noctx // it outlives every context: Close ends it
-	cmd.Env, cmd.Dir, cmd.Stderr = cfg.Env, cfg.Dir, cfg.Stderr
+	cmd.Env, cmd.Dir = cfg.Env, cfg.Dir
+	cmd.Stderr = &talk{to: cfg.Stderr, name: cfg.Args[0], left: maxTalk}
+	ownGroup(cmd)
 	cmd.WaitDelay = time.Second // for a grandchild that holds stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -210,7 +327,20 @@ func start(cfg *CommandConfig) (*process, error) {
 		_ = in.Close()
 		return nil, err
 	}
-	return &process{cmd: cmd, in: in, out: out, r: bufio.NewReaderSize(out, 64<<10)}, nil
+	return &process{cmd: cmd, in: in, out: out, r: bufio.NewReaderSize(out, 64<<10), done: make(chan struct{})}, nil
+}
+
+// unasked is what the program wrote since its last answer; empty where that is nothing.
+func (p *process) unasked() string {
+	if p.r.Buffered() == 0 {
+		if p.out.SetReadDeadline(time.Now().Add(time.Millisecond)) != nil {
+			return "" // no pipe that can be asked
+		}
+		_, _ = p.r.Peek(1) // an end is found by the next question
+		_ = p.out.SetReadDeadline(time.Time{})
+	}
+	b, _ := p.r.Peek(p.r.Buffered())
+	return string(b)
 }
 
 // exchange writes a line and reads one. A program that answers without reading its
@@ -234,18 +364,29 @@ func (p *process) exchange(line []byte) ([]byte, error) {
 	}
 }
 
-// kill ends the program at once. It may be called at any time, and twice.
+// kill ends the program at once, and what it started. It may be called at any time, and twice.
 func (p *process) kill() {
 	p.killOnce.Do(func() {
-		_ = p.cmd.Process.Kill()
+		killGroup(p.cmd)
 		_ = p.in.Close()
 		_ = p.out.Close()
 	})
 }
 
+// exited is closed when the program has ended.
+func (p *process) exited() <-chan struct{} {
+	p.waitOnce.Do(func() {
+		go func() {
+			defer close(p.done)
+			p.ended = p.cmd.Wait()
+		}()
+	})
+	return p.done
+}
+
 // wait returns how the program ended, and frees what it held.
 func (p *process) wait() error {
-	err := p.cmd.Wait()
+	<-p.exited()
 	_ = p.out.Close()
-	return err
+	return p.ended
 }

@@ -2,10 +2,12 @@ package reward_test
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"os"
+	"os/exec"
 	"strings"
 	"sync"
 	"testing"
@@ -27,6 +29,7 @@ func TestMain(m *testing.M) {
 			Output   string   `json:"output"`
 			Answer   *string  `json:"answer"`
 			Messages []string `json:"messages"`
+			ID       int64    `json:"id"`
 		}
 		if err := json.Unmarshal(in.Bytes(), &q); err != nil {
 			fmt.Fprintln(os.Stdout, `{"error":"bad question"}`)
@@ -37,6 +40,49 @@ func TestMain(m *testing.M) {
 			panic("dies")
 		case "hang":
 			time.Sleep(time.Hour)
+		case "echo": // with the id that was asked
+			fmt.Fprintf(os.Stdout, `{"id":%d,"reward":1}`+"\n", q.ID)
+		case "another": // with that of another question
+			fmt.Fprintf(os.Stdout, `{"id":%d,"reward":1}`+"\n", q.ID-1)
+		case "twice":
+			fmt.Fprint(os.Stdout, `{"reward":1}`+"\n"+`{"reward":0}`+"\n")
+		case "late": // a second answer after the first was taken
+			fmt.Fprintln(os.Stdout, `{"reward":1}`)
+			time.Sleep(50 * time.Millisecond)
+			fmt.Fprintln(os.Stdout, `{"reward":0}`)
+		case "flood": // one line without an end
+			for {
+				if _, err := os.Stdout.Write(bytes.Repeat([]byte("x"), 1<<16)); err != nil {
+					return
+				}
+			}
+		case "lines": // lines without an end
+			for {
+				if _, err := fmt.Fprintln(os.Stdout, `{"reward":1}`); err != nil {
+					return
+				}
+			}
+		case "stderr": // says more than anybody reads
+			for range 64 {
+				fmt.Fprintln(os.Stderr, strings.Repeat("loud ", 1<<14))
+			}
+			fmt.Fprintln(os.Stdout, `{"reward":1}`)
+		case "shut": // closes its output and goes on
+			_ = os.Stdout.Close()
+			time.Sleep(time.Hour)
+		case "deaf": // reads nothing any more
+			fmt.Fprintln(os.Stdout, `{"reward":1}`)
+			time.Sleep(time.Hour)
+		case "family": // hangs, and so does what it started, with what that started
+			child := exec.Command("sh", "-c", "sleep 3600 & echo $$ $! >>"+os.Getenv("REWARD_TEST_PIDS")+"; wait")
+			child.Stderr = os.Stderr // which would keep a wait for the program from ending
+			if err := child.Start(); err != nil {
+				panic(err)
+			}
+			time.Sleep(time.Hour)
+		case "middle":
+			fmt.Fprint(os.Stdout, `{"rew`)
+			os.Exit(3)
 		case "junk":
 			fmt.Fprintln(os.Stdout, "hello")
 		case "long":

@@ -1,0 +1,199 @@
+package reward_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/collector/reward"
+)
+
+// A program that misbehaves costs one reward, in a bounded time, and says why in words;
+// the rollout after it has its own reward.
+func TestHostileCommands(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		output string
+		err    string // of the score; empty: it is good
+		next   string // of the one after it
+	}{
+		{"echo", "", ""},
+		{"another", "it is to question 0, and 1 was asked", ""},
+		{"twice", "answered more than one line", ""},
+		{"late", "", `wrote "{\"reward\":0}\n" without being asked`},
+		{"flood", "longer than 1048576 bytes", ""},
+		{"shut", "closed its standard output", ""},
+		{"deaf", "", "no answer within 2s"},
+		{"middle", "ended without an answer: exit status 3", ""},
+		{"hang", "no answer within 2s", ""},
+		{"stderr", "", ""},
+	} {
+		t.Run(tt.output, func(t *testing.T) {
+			t.Parallel()
+			c := command(t, reward.CommandConfig{Timeout: 2 * time.Second})
+			began := time.Now()
+			score := func(output, want string) {
+				t.Helper()
+				r, err := c.Score(t.Context(), &collector.Task{}, &collector.Reply{Output: output})
+				switch {
+				case want != "" && (err == nil || !strings.Contains(err.Error(), want)):
+					t.Errorf("%s: %v, want %q", output, err, want)
+				case want == "" && (err != nil || r.Value == nil || *r.Value != 1):
+					t.Errorf("%s: %v, %v, want 1", output, r.Value, err)
+				}
+			}
+			score(tt.output, tt.err)
+			time.Sleep(100 * time.Millisecond) // the rollout that comes next takes longer
+			score("1", tt.next)                // one byte: 1
+			score("1", "")                     // the one after that is right in any case
+			if took := time.Since(began); took > 20*time.Second {
+				t.Errorf("it took %v", took)
+			}
+		})
+	}
+}
+
+// A program that writes answers without an end gives no rollout a reward of another: it is
+// found with the first answer, or before the second question.
+func TestCommandThatAnswersWithoutEnd(t *testing.T) {
+	t.Parallel()
+	c := command(t, reward.CommandConfig{Timeout: 20 * time.Second})
+	_, first := c.Score(t.Context(), &collector.Task{}, &collector.Reply{Output: "lines"})
+	time.Sleep(50 * time.Millisecond)
+	_, second := c.Score(t.Context(), &collector.Task{}, &collector.Reply{Output: "1"})
+	if (first == nil) == (second == nil) {
+		t.Errorf("scores: %v and %v, want one of them to tell", first, second)
+	}
+}
+
+// What a program says to people is bounded.
+func TestLoudCommand(t *testing.T) {
+	t.Parallel()
+	var said lockedBuffer
+	c := command(t, reward.CommandConfig{Timeout: 20 * time.Second, Stderr: &said})
+	if _, err := c.Score(t.Context(), &collector.Task{}, &collector.Reply{Output: "stderr"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if n := said.len(); n < 200<<10 || n > 300<<10 || !strings.Contains(said.text(), "the rest is left out") {
+		t.Errorf("%d bytes were passed on", n)
+	}
+}
+
+// TestCommandDiesWithItsFamily: what a program started does not outlive it, whether its
+// time is over or all are to end at once.
+func TestCommandDiesWithItsFamily(t *testing.T) {
+	for _, how := range []string{"timeout", "kill", "close"} {
+		t.Run(how, func(t *testing.T) {
+			pids := filepath.Join(t.TempDir(), "pids")
+			t.Setenv("REWARD_TEST_PIDS", pids)
+			timeout := time.Minute
+			if how != "kill" {
+				timeout = 2 * time.Second
+			}
+			c := command(t, reward.CommandConfig{Timeout: timeout})
+			scored := make(chan error, 1)
+			go func() {
+				_, err := c.Score(t.Context(), &collector.Task{}, &collector.Reply{Output: "family"})
+				scored <- err
+			}()
+			var child, grandchild int
+			for end := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+				b, _ := os.ReadFile(pids)
+				if n, _ := fmt.Sscan(string(b), &child, &grandchild); n == 2 {
+					break
+				}
+				if time.Now().After(end) {
+					t.Fatal("the program started nothing")
+				}
+			}
+			began := time.Now()
+			if how == "kill" {
+				c.Kill()
+			}
+			if err := <-scored; err == nil {
+				t.Error("Score = nil, want an error")
+			}
+			if err := c.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if took := time.Since(began); took > 10*time.Second {
+				t.Errorf("it took %v", took)
+			}
+			for _, pid := range []int{child, grandchild} {
+				gone := func() bool { return errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) || zombie(pid) }
+				for end := time.Now().Add(5 * time.Second); !gone() && time.Now().Before(end); {
+					time.Sleep(10 * time.Millisecond)
+				}
+				if !gone() {
+					t.Errorf("process %d lives", pid)
+					_ = syscall.Kill(pid, syscall.SIGKILL)
+				}
+			}
+		})
+	}
+}
+
+// zombie reports whether a process has ended and nobody has asked how: here that is up to
+// the system.
+func zombie(pid int) bool {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	_, rest, ok := strings.Cut(string(b), ") ")
+	return err == nil && ok && strings.HasPrefix(rest, "Z")
+}
+
+// Programs that do not end when there is nothing left to score hold nobody: all of them
+// together cost the seconds of one.
+func TestCloseOfHungCommands(t *testing.T) {
+	t.Parallel()
+	c := command(t, reward.CommandConfig{Processes: 4, Timeout: time.Hour})
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			if _, err := c.Score(t.Context(), &collector.Task{}, &collector.Reply{Output: "deaf"}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	began := time.Now()
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if took := time.Since(began); took > 9*time.Second {
+		t.Errorf("Close took %v, want about 5s", took)
+	}
+}
+
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(b)
+}
+
+func (l *lockedBuffer) len() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Len()
+}
+
+func (l *lockedBuffer) text() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
