@@ -253,12 +253,12 @@ func (d *doctor) server(ctx context.Context, client *letta.Client) {
 		d.tell(stateHint, "server", fmt.Sprintf("%s answers, version %s", client.BaseURL(), version), nil,
 			"what is known of 0.16 may not hold for it; what cannot be proven is graded accordingly")
 	}
-	models, err := client.Models(ctx)
+	found, err := client.FindModel(ctx, d.config.Agent.Model)
 	if err != nil {
 		d.failed("models", unusable(client, err))
 		return
 	}
-	d.ok("auth", "the server lets us in and lists %d models", len(models))
+	d.ok("auth", "the server lets us in and lists %d models", found.Count)
 
 	backends, err := d.config.backends([]*letta.Client{client}, nil)
 	if err != nil {

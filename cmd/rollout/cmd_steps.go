@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -141,7 +142,7 @@ func (p *program) stepsListCmd() *cobra.Command {
 	f := cmd.Flags()
 	f.StringVar(&q.AgentID, "agent", "", "of the agent with this `ID`")
 	f.StringVar(&q.RunID, "server-run", "", "of the server run with this `ID`")
-	f.StringVar(&q.Model, "of-model", "", "of the model with this `NAME`")
+	f.StringVar(&q.Model, "of-model", "", "of the model with this `NAME` or handle")
 	f.StringVar(&q.Feedback, "feedback", "", "with this `FEEDBACK`: positive or negative")
 	f.StringVar(&q.After, "after", "", "after the step with this `ID`")
 	f.StringVar(&q.Before, "before", "", "before the step with this `ID`")
@@ -153,8 +154,16 @@ func (p *program) stepsListCmd() *cobra.Command {
 		if q.Feedback != "" && q.Feedback != "positive" && q.Feedback != "negative" {
 			return usageError("--feedback: %q is neither positive nor negative", q.Feedback)
 		}
+		for _, name := range []string{"agent", "server-run", "of-model", "feedback", "after", "before"} {
+			if flag := cmd.Flags().Lookup(name); flag.Changed && flag.Value.String() == "" {
+				return usageError("--%s: it is empty; leave it out where it does not matter", name)
+			}
+		}
 		return p.ask(cmd, load, func(ctx context.Context, c *letta.Client) error {
 			steps, err := c.Steps(ctx, q)
+			if errors.Is(err, letta.ErrStepsListBroken) {
+				return withHint(withExit(exitUnusable, err), "give --agent or --server-run")
+			}
 			if err != nil {
 				return err
 			}

@@ -195,11 +195,11 @@ func askServer(ctx context.Context, b *letta.Backend, model string) (serverInfo,
 	}
 	info := serverInfo{URL: b.Client().BaseURL(), Version: version}
 	if model != "" {
-		models, err := b.Client().Models(ctx)
+		found, err := b.Client().FindModel(ctx, model)
 		if err != nil {
 			return serverInfo{}, err
 		}
-		info.Model = describeServerModel(model, models)
+		info.Model = describeServerModel(found.Model)
 	}
 	return info, nil
 }
@@ -249,18 +249,16 @@ func mayPass(err error) bool {
 	}
 }
 
-// describeServerModel is what a server says about the model of that handle.
-func describeServerModel(handle string, models []letta.Model) *serverModel {
-	for i := range models {
-		if m := &models[i]; m.Handle == handle {
-			name := m.Model
-			if name == "" {
-				name = m.Name
-			}
-			return &serverModel{Handle: handle, Name: name, ContextWindow: m.ContextWindow, EndpointType: m.ModelEndpointType}
-		}
+// describeServerModel is what a server says about a model; nil where it has none.
+func describeServerModel(m *letta.Model) *serverModel {
+	if m == nil {
+		return nil
 	}
-	return nil
+	name := m.Model
+	if name == "" {
+		name = m.Name
+	}
+	return &serverModel{Handle: m.Handle, Name: name, ContextWindow: m.ContextWindow, EndpointType: m.ModelEndpointType}
 }
 
 // unusable says which server it is about and what the user can do.

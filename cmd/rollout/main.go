@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -129,6 +130,9 @@ func flagError(cmd *cobra.Command, err error) error {
 func exactArgs(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) == len(names) {
+			if i := slices.Index(args, ""); i >= 0 {
+				return withHint(usageError("%s%s is empty", verb(cmd), names[i]), "see "+cmd.CommandPath()+" --help")
+			}
 			return nil
 		}
 		want := "takes no arguments"

@@ -168,11 +168,11 @@ func (g *agent) send(ctx context.Context, messages InputMessages, made bool, rep
 	id := fmt.Sprintf("%s/%d", g.attempt.Key, g.attempt.N)
 
 	sent := time.Now()
-	path := agentMessages(g.state.ID)
+	to := agentMessages(g.state.ID)
 	if g.conversation != nil {
-		path = conversationMessages(g.conversation.ID)
+		to = conversationMessages(g.conversation.ID)
 	}
-	answer, err := g.post(ctx, path, request, id, g.room, take)
+	answer, err := g.post(ctx, to, request, id, g.room, take)
 	if err != nil {
 		g.unanswered = mayRun(err)
 		if lost(err) && !g.cfg.NoRecover && ctx.Err() == nil {

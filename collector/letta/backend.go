@@ -69,6 +69,9 @@ func (b *Backend) open(ctx context.Context, a collector.Attempt) (*agent, error)
 		}
 		return nil, err
 	}
+	if state.ID == "" {
+		return nil, fmt.Errorf("%w: the server made an agent and did not say which", collector.ErrServer)
+	}
 	g := &agent{backend: b, client: b.client, cfg: cfg, attempt: a, state: state, version: version}
 	if err := g.prepare(ctx); err != nil {
 		return nil, b.abandon(ctx, state.ID, err)
@@ -238,11 +241,11 @@ func (b *Backend) Preflight(ctx context.Context) error {
 	if _, err := b.client.Health(ctx); err != nil {
 		return fmt.Errorf("server %s: %w", b.client.base, err)
 	}
-	models, err := b.client.Models(ctx)
+	found, err := b.client.FindModel(ctx, b.cfg.Model)
 	if err != nil {
 		return fmt.Errorf("server %s: %w", b.client.base, err)
 	}
-	if err := checkModel(b.cfg.Model, models); err != nil {
+	if err := checkModel(b.cfg.Model, found); err != nil {
 		return err
 	}
 	task := &collector.Task{ID: preflight, Messages: []string{""}}
@@ -287,26 +290,16 @@ func (b *Backend) clearPreflights(ctx context.Context) {
 
 // checkModel says that the server does not list the model, and which it may have
 // been.
-func checkModel(handle string, models []Model) error {
-	if handle == "" {
-		return nil
-	}
-	best, distance := "", len(handle)
-	for _, m := range models {
-		if m.Handle == handle {
-			return nil
-		}
-		if d := editDistance(handle, m.Handle); d < distance {
-			best, distance = m.Handle, d
-		}
-	}
+func checkModel(handle string, found *FoundModel) error {
 	switch {
-	case len(models) == 0:
+	case handle == "" || found.Model != nil:
+		return nil
+	case found.Count == 0:
 		return fmt.Errorf("%w: model %q: the server lists no models; make a provider of type sglang, or refresh it", collector.ErrUnusable, handle)
-	case best != "":
-		return fmt.Errorf("%w: model %q: the server does not list it; did you mean %q", collector.ErrUnusable, handle, best)
+	case found.Nearest != "":
+		return fmt.Errorf("%w: model %q: the server does not list it; did you mean %q", collector.ErrUnusable, handle, oneLine(found.Nearest))
 	}
-	return fmt.Errorf("%w: model %q: the server does not list it among its %d models", collector.ErrUnusable, handle, len(models))
+	return fmt.Errorf("%w: model %q: the server does not list it among its %d models", collector.ErrUnusable, handle, found.Count)
 }
 
 // editDistance is the number of bytes to insert, delete or replace.

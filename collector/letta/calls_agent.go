@@ -16,7 +16,7 @@ import (
 // password.
 func (c *Client) Health(ctx context.Context) (*Health, error) {
 	out := new(Health)
-	if err := c.call(ctx, &request{op: "health", method: http.MethodGet, path: "/v1/health/"}, nil, out); err != nil {
+	if err := c.call(ctx, &request{op: "health", method: http.MethodGet, target: at("/v1/health/")}, nil, out); err != nil {
 		return nil, err
 	}
 	c.version.Store(&out.Version)
@@ -40,7 +40,7 @@ func (c *Client) Version(ctx context.Context) (string, error) {
 // CreateAgent.
 func (c *Client) CreateAgent(ctx context.Context, body json.RawMessage) (*AgentState, error) {
 	out := new(AgentState)
-	r := &request{op: "create agent", method: http.MethodPost, path: "/v1/agents/", secrets: bodySecrets(body)}
+	r := &request{op: "create agent", method: http.MethodPost, target: at("/v1/agents/"), secrets: bodySecrets(body)}
 	if err := c.call(ctx, r, body, out); err != nil {
 		return nil, err
 	}
@@ -58,7 +58,7 @@ func (c *Client) ImportAgent(ctx context.Context, file []byte, fields map[string
 	var out struct {
 		AgentIDs []string `json:"agent_ids"`
 	}
-	r := &request{op: "import agent", method: http.MethodPost, path: "/v1/agents/import", body: body, contentType: contentType}
+	r := &request{op: "import agent", method: http.MethodPost, target: at("/v1/agents/import"), body: body, contentType: contentType}
 	if err := c.call(ctx, r, nil, &out); err != nil {
 		return nil, err
 	}
@@ -68,14 +68,14 @@ func (c *Client) ImportAgent(ctx context.Context, file []byte, fields map[string
 // ExportAgent returns the agent as an agent file (.af).
 func (c *Client) ExportAgent(ctx context.Context, id string) (json.RawMessage, error) {
 	var out json.RawMessage
-	err := c.call(ctx, &request{op: "export agent", method: http.MethodGet, path: "/v1/agents/" + seg(id) + "/export"}, nil, &out)
+	err := c.call(ctx, &request{op: "export agent", method: http.MethodGet, target: at("/v1/agents/{}/export", id)}, nil, &out)
 	return out, err
 }
 
 // Agent returns the state of an agent.
 func (c *Client) Agent(ctx context.Context, id string) (*AgentState, error) {
 	out := new(AgentState)
-	err := c.call(ctx, &request{op: "get agent", method: http.MethodGet, path: "/v1/agents/" + seg(id)}, nil, out)
+	err := c.call(ctx, &request{op: "get agent", method: http.MethodGet, target: at("/v1/agents/{}", id)}, nil, out)
 	if err != nil {
 		return nil, err
 	}
@@ -85,7 +85,7 @@ func (c *Client) Agent(ctx context.Context, id string) (*AgentState, error) {
 // PatchAgent changes the fields that patch has.
 func (c *Client) PatchAgent(ctx context.Context, id string, patch any) (*AgentState, error) {
 	out := new(AgentState)
-	err := c.call(ctx, &request{op: "change agent", method: http.MethodPatch, path: "/v1/agents/" + seg(id)}, patch, out)
+	err := c.call(ctx, &request{op: "change agent", method: http.MethodPatch, target: at("/v1/agents/{}", id)}, patch, out)
 	if err != nil {
 		return nil, err
 	}
@@ -95,7 +95,7 @@ func (c *Client) PatchAgent(ctx context.Context, id string, patch any) (*AgentSt
 // DeleteAgent deletes an agent, and with it its server runs, steps and messages.
 // An agent that is not there is no error.
 func (c *Client) DeleteAgent(ctx context.Context, id string) error {
-	err := c.call(ctx, &request{op: "delete agent", method: http.MethodDelete, path: "/v1/agents/" + seg(id)}, nil, nil)
+	err := c.call(ctx, &request{op: "delete agent", method: http.MethodDelete, target: at("/v1/agents/{}", id)}, nil, nil)
 	if IsNotFound(err) {
 		return nil
 	}
@@ -116,7 +116,7 @@ func (c *Client) Agents(ctx context.Context, tags []string, after string, limit 
 		q.Set("after", after)
 	}
 	var out []AgentState
-	err := c.call(ctx, &request{op: "list agents", method: http.MethodGet, path: "/v1/agents/", query: q}, nil, &out)
+	err := c.call(ctx, &request{op: "list agents", method: http.MethodGet, target: at("/v1/agents/"), query: q}, nil, &out)
 	return out, err
 }
 
@@ -213,8 +213,11 @@ func TagKey(key string) string { return "rollout-key:" + key }
 
 // CreateConversation makes a conversation of an agent.
 func (c *Client) CreateConversation(ctx context.Context, agentID string) (*Conversation, error) {
+	if err := needID("create conversation", agentID); err != nil {
+		return nil, err
+	}
 	out := new(Conversation)
-	r := &request{op: "create conversation", method: http.MethodPost, path: "/v1/conversations/", query: url.Values{"agent_id": {agentID}}}
+	r := &request{op: "create conversation", method: http.MethodPost, target: at("/v1/conversations/"), query: url.Values{"agent_id": {agentID}}}
 	if err := c.call(ctx, r, struct{}{}, out); err != nil {
 		return nil, err
 	}
@@ -223,8 +226,11 @@ func (c *Client) CreateConversation(ctx context.Context, agentID string) (*Conve
 
 // Conversations lists the conversations of an agent, in the server's order.
 func (c *Client) Conversations(ctx context.Context, agentID string) ([]Conversation, error) {
+	if err := needID("list conversations", agentID); err != nil {
+		return nil, err
+	}
 	var out []Conversation
-	r := &request{op: "list conversations", method: http.MethodGet, path: "/v1/conversations/", query: url.Values{"agent_id": {agentID}}}
+	r := &request{op: "list conversations", method: http.MethodGet, target: at("/v1/conversations/"), query: url.Values{"agent_id": {agentID}}}
 	err := c.call(ctx, r, nil, &out)
 	return out, err
 }
@@ -232,7 +238,7 @@ func (c *Client) Conversations(ctx context.Context, agentID string) ([]Conversat
 // Conversation returns a conversation.
 func (c *Client) Conversation(ctx context.Context, id string) (*Conversation, error) {
 	out := new(Conversation)
-	err := c.call(ctx, &request{op: "get conversation", method: http.MethodGet, path: "/v1/conversations/" + seg(id)}, nil, out)
+	err := c.call(ctx, &request{op: "get conversation", method: http.MethodGet, target: at("/v1/conversations/{}", id)}, nil, out)
 	if err != nil {
 		return nil, err
 	}
@@ -244,7 +250,7 @@ func (c *Client) Conversation(ctx context.Context, id string) (*Conversation, er
 // puts a new text there.
 func (c *Client) SystemText(ctx context.Context, messageID string) (string, error) {
 	var out Messages
-	err := c.call(ctx, &request{op: "get message", method: http.MethodGet, path: "/v1/messages/" + seg(messageID)}, nil, &out)
+	err := c.call(ctx, &request{op: "get message", method: http.MethodGet, target: at("/v1/messages/{}", messageID)}, nil, &out)
 	if err != nil {
 		return "", err
 	}
@@ -264,7 +270,7 @@ func (c *Client) Cancel(ctx context.Context, agentID string, runIDs ...string) (
 		in = map[string][]string{"run_ids": runIDs}
 	}
 	var out map[string]string
-	r := &request{op: "cancel", method: http.MethodPost, path: "/v1/agents/" + seg(agentID) + "/messages/cancel"}
+	r := &request{op: "cancel", method: http.MethodPost, target: at("/v1/agents/{}/messages/cancel", agentID)}
 	err := c.call(ctx, r, in, &out)
 	return out, err
 }

@@ -34,12 +34,15 @@ func (c *Client) Runs(ctx context.Context, query RunsQuery) ([]Run, error) {
 		q.Set("limit", strconv.Itoa(query.Limit))
 	}
 	var out []Run
-	err := c.call(ctx, &request{op: "list runs", method: http.MethodGet, path: "/v1/runs/", query: q}, nil, &out)
+	err := c.call(ctx, &request{op: "list runs", method: http.MethodGet, target: at("/v1/runs/"), query: q}, nil, &out)
 	return out, err
 }
 
 // LastRun is the newest server run of an agent, or nil where it has none.
 func (c *Client) LastRun(ctx context.Context, agentID string) (*Run, error) {
+	if err := needID("list runs", agentID); err != nil {
+		return nil, err
+	}
 	runs, err := c.Runs(ctx, RunsQuery{AgentID: agentID, Limit: 1})
 	if err != nil || len(runs) == 0 {
 		return nil, err
@@ -50,7 +53,7 @@ func (c *Client) LastRun(ctx context.Context, agentID string) (*Run, error) {
 // Run returns a server run.
 func (c *Client) Run(ctx context.Context, id string) (*Run, error) {
 	out := new(Run)
-	if err := c.call(ctx, &request{op: "get run", method: http.MethodGet, path: "/v1/runs/" + seg(id)}, nil, out); err != nil {
+	if err := c.call(ctx, &request{op: "get run", method: http.MethodGet, target: at("/v1/runs/{}", id)}, nil, out); err != nil {
 		return nil, err
 	}
 	return out, nil
@@ -62,7 +65,7 @@ func (c *Client) RunSteps(ctx context.Context, id string) ([]Step, error) {
 		q := url.Values{"order": {"asc"}, "limit": {strconv.Itoa(limit)}}
 		set(q, "after", after)
 		var out []Step
-		err := c.call(ctx, &request{op: "list steps of run", method: http.MethodGet, path: "/v1/runs/" + seg(id) + "/steps", query: q}, nil, &out)
+		err := c.call(ctx, &request{op: "list steps of run", method: http.MethodGet, target: at("/v1/runs/{}/steps", id), query: q}, nil, &out)
 		return out, err
 	}, func(s *Step) string { return s.ID })
 }
@@ -72,19 +75,19 @@ func (c *Client) RunSteps(ctx context.Context, id string) ([]Step, error) {
 //
 // A stored message may come as several of this list, with one id; none is lost.
 func (c *Client) RunMessages(ctx context.Context, id string) (Messages, error) {
-	return c.messagePages(ctx, "list messages of run", "/v1/runs/"+seg(id)+"/messages")
+	return c.messagePages(ctx, "list messages of run", at("/v1/runs/{}/messages", id))
 }
 
 // messagePages pages through messages. It does not drop repeated ids, because
 // what the assistant said and what it called share one.
-func (c *Client) messagePages(ctx context.Context, op, path string) (Messages, error) {
+func (c *Client) messagePages(ctx context.Context, op string, of target) (Messages, error) {
 	const size = 1000
 	var all Messages
 	for after := ""; ; {
 		q := url.Values{"order": {"asc"}, "limit": {strconv.Itoa(size)}}
 		set(q, "after", after)
 		var page Messages
-		if err := c.call(ctx, &request{op: op, method: http.MethodGet, path: path, query: q}, nil, &page); err != nil {
+		if err := c.call(ctx, &request{op: op, method: http.MethodGet, target: of, query: q}, nil, &page); err != nil {
 			return nil, err
 		}
 		all = append(all, page...)
@@ -102,7 +105,7 @@ func (c *Client) messagePages(ctx context.Context, op, path string) (Messages, e
 // RunUsage returns the sums over the steps of a server run.
 func (c *Client) RunUsage(ctx context.Context, id string) (*UsageStatistics, error) {
 	out := new(UsageStatistics)
-	if err := c.call(ctx, &request{op: "usage of run", method: http.MethodGet, path: "/v1/runs/" + seg(id) + "/usage"}, nil, out); err != nil {
+	if err := c.call(ctx, &request{op: "usage of run", method: http.MethodGet, target: at("/v1/runs/{}/usage", id)}, nil, out); err != nil {
 		return nil, err
 	}
 	return out, nil

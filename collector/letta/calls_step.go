@@ -3,22 +3,29 @@ package letta
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/rollout-rl/rollout/collector"
 )
 
 // A StepsQuery chooses steps. Where the server's own list is broken (0.16.7), a
-// RunID or an AgentID is needed, and only they and Limit are heeded.
+// RunID or an AgentID is needed, and Start and End cannot be heeded: a step does not say
+// when it was.
 type StepsQuery struct {
 	RunID   string
 	AgentID string
 
+	// Before and After are ids of steps: what is listed before the one, and after the
+	// other, in the order that is asked for.
 	Before, After string
 	Start, End    time.Time
-	Model         string
+	Model         string // the model's name, or its handle
 	TraceIDs      []string
 	Feedback      string // positive, negative
 	HasFeedback   *bool
@@ -31,12 +38,14 @@ type StepsQuery struct {
 }
 
 // ErrStepsListBroken is wrapped where the server cannot list steps and the query
-// names neither a server run nor an agent to go by.
-var ErrStepsListBroken = errors.New("letta: this server cannot list steps; name a server run or an agent")
+// names neither a server run nor an agent to go by, or asks for what the lists of server
+// runs do not say.
+var ErrStepsListBroken = errors.New("letta: this server cannot list steps")
 
 // Steps lists steps. In 0.16.7 the server's list call always answers 400 (a bool
 // goes where a text is expected, steps.py:61); then the steps of the server run,
-// or of the agent's newest runs, are taken instead, and Notice is told once.
+// or of the agent's runs, are asked for instead and chosen from here, and Notice is told
+// once. Steps of one server run are always had so: the list call knows no runs.
 func (c *Client) Steps(ctx context.Context, query StepsQuery) ([]Step, error) {
 	if query.Limit <= 0 {
 		query.Limit = 50
@@ -51,40 +60,88 @@ func (c *Client) Steps(ctx context.Context, query StepsQuery) ([]Step, error) {
 		c.notice("this server's list of steps is broken (" + e.Detail + "); going by server runs instead")
 	}
 	switch {
+	case query.RunID == "" && query.AgentID == "":
+		return nil, fmt.Errorf("%w: name a server run or an agent", ErrStepsListBroken)
+	case !query.Start.IsZero() || !query.End.IsZero():
+		return nil, fmt.Errorf("%w by their time; name a server run or an agent, without times", ErrStepsListBroken)
 	case query.RunID != "":
 		return c.stepsOfRuns(ctx, query, []string{query.RunID})
-	case query.AgentID != "":
-		runs, err := c.Runs(ctx, RunsQuery{AgentID: query.AgentID, Ascending: !query.Descending, Limit: 1000})
-		if err != nil {
-			return nil, err
-		}
-		ids := make([]string, len(runs))
-		for i := range runs {
-			ids[i] = runs[i].ID
-		}
-		return c.stepsOfRuns(ctx, query, ids)
 	}
-	return nil, ErrStepsListBroken
+	runs, err := pages(1000, func(after string, limit int) ([]Run, error) {
+		return c.Runs(ctx, RunsQuery{AgentID: query.AgentID, Ascending: !query.Descending, Limit: limit, After: after})
+	}, func(r *Run) string { return r.ID })
+	if err != nil {
+		return nil, err
+	}
+	ids := make([]string, len(runs))
+	for i := range runs {
+		ids[i] = runs[i].ID
+	}
+	return c.stepsOfRuns(ctx, query, ids)
 }
 
+// stepsOfRuns lists those steps of the runs, in their order, that the query chooses.
 func (c *Client) stepsOfRuns(ctx context.Context, query StepsQuery, runs []string) ([]Step, error) {
 	var all []Step
+	begun := query.After == ""
 	for _, id := range runs {
 		steps, err := c.RunSteps(ctx, id)
 		if err != nil {
 			return nil, err
 		}
 		if query.Descending {
-			for i, j := 0, len(steps)-1; i < j; i, j = i+1, j-1 {
-				steps[i], steps[j] = steps[j], steps[i]
+			slices.Reverse(steps)
+		}
+		for i := range steps {
+			s := &steps[i]
+			switch {
+			case query.Before != "" && s.ID == query.Before:
+				if !begun {
+					return nil, fmt.Errorf("list steps: %w", unknownStep(query.After, "before step "+query.Before))
+				}
+				return all, nil
+			case s.ID == query.After:
+				begun = true
+			case begun && len(all) < query.Limit && query.takes(s):
+				all = append(all, *s)
 			}
 		}
-		all = append(all, steps...)
-		if len(all) >= query.Limit {
-			return all[:query.Limit], nil
+		// With Before it must be seen that there is such a step.
+		if len(all) == query.Limit && query.Before == "" {
+			break
 		}
 	}
+	switch {
+	case !begun:
+		return nil, fmt.Errorf("list steps: %w", unknownStep(query.After, "among them"))
+	case query.Before != "":
+		return nil, fmt.Errorf("list steps: %w", unknownStep(query.Before, "among them"))
+	}
 	return all, nil
+}
+
+func unknownStep(id, where string) error {
+	return &classed{collector.ErrRejected, fmt.Errorf("there is no step %s %s", id, where)}
+}
+
+// takes says that the query, but for its place in the list, chooses the step.
+func (q *StepsQuery) takes(s *Step) bool {
+	has := s.Feedback != nil && *s.Feedback != ""
+	switch {
+	case q.Model != "" && deref(s.Model) != q.Model && deref(s.ModelHandle) != q.Model:
+		return false
+	case q.Feedback != "" && deref(s.Feedback) != q.Feedback:
+		return false
+	case q.HasFeedback != nil && *q.HasFeedback != has:
+		return false
+	case q.ProjectID != "" && deref(s.ProjectID) != q.ProjectID:
+		return false
+	case len(q.TraceIDs) > 0 && !slices.Contains(q.TraceIDs, deref(s.TraceID)):
+		return false
+	case q.AgentID != "" && deref(s.AgentID) != q.AgentID:
+		return false
+	}
+	return !slices.ContainsFunc(q.Tags, func(t string) bool { return !slices.Contains(s.Tags, t) })
 }
 
 func (c *Client) listSteps(ctx context.Context, query StepsQuery) ([]Step, error) {
@@ -111,14 +168,14 @@ func (c *Client) listSteps(ctx context.Context, query StepsQuery) ([]Step, error
 		q.Add("tags", t)
 	}
 	var out []Step
-	err := c.call(ctx, &request{op: "list steps", method: http.MethodGet, path: "/v1/steps/", query: q}, nil, &out)
+	err := c.call(ctx, &request{op: "list steps", method: http.MethodGet, target: at("/v1/steps/"), query: q}, nil, &out)
 	return out, err
 }
 
 // Step returns a step.
 func (c *Client) Step(ctx context.Context, id string) (*Step, error) {
 	out := new(Step)
-	if err := c.call(ctx, &request{op: "get step", method: http.MethodGet, path: "/v1/steps/" + seg(id)}, nil, out); err != nil {
+	if err := c.call(ctx, &request{op: "get step", method: http.MethodGet, target: at("/v1/steps/{}", id)}, nil, out); err != nil {
 		return nil, err
 	}
 	return out, nil
@@ -127,7 +184,7 @@ func (c *Client) Step(ctx context.Context, id string) (*Step, error) {
 // StepMetrics returns the times of a step.
 func (c *Client) StepMetrics(ctx context.Context, id string) (*StepMetrics, error) {
 	out := new(StepMetrics)
-	err := c.call(ctx, &request{op: "metrics of step", method: http.MethodGet, path: "/v1/steps/" + seg(id) + "/metrics"}, nil, out)
+	err := c.call(ctx, &request{op: "metrics of step", method: http.MethodGet, target: at("/v1/steps/{}/metrics", id)}, nil, out)
 	if err != nil {
 		return nil, err
 	}
@@ -139,7 +196,7 @@ func (c *Client) StepMetrics(ctx context.Context, id string) (*StepMetrics, erro
 // outlive their agent.
 func (c *Client) StepTrace(ctx context.Context, id string) (*ProviderTrace, error) {
 	var out *ProviderTrace
-	err := c.call(ctx, &request{op: "trace of step", method: http.MethodGet, path: "/v1/steps/" + seg(id) + "/trace"}, nil, &out)
+	err := c.call(ctx, &request{op: "trace of step", method: http.MethodGet, target: at("/v1/steps/{}/trace", id)}, nil, &out)
 	return out, err
 }
 
@@ -165,7 +222,7 @@ func (c *Client) PollStepTrace(ctx context.Context, id string) (*ProviderTrace, 
 // SetFeedback stores what a person thinks of a step.
 func (c *Client) SetFeedback(ctx context.Context, id string, f Feedback) (*Step, error) {
 	out := new(Step)
-	err := c.call(ctx, &request{op: "feedback of step", method: http.MethodPatch, path: "/v1/steps/" + seg(id) + "/feedback"}, f, out)
+	err := c.call(ctx, &request{op: "feedback of step", method: http.MethodPatch, target: at("/v1/steps/{}/feedback", id)}, f, out)
 	if err != nil {
 		return nil, err
 	}
@@ -175,5 +232,5 @@ func (c *Client) SetFeedback(ctx context.Context, id string, f Feedback) (*Step,
 // StepMessages returns the messages of a step, oldest first. What the assistant
 // said comes as ReasoningMessage here (steps.py:158).
 func (c *Client) StepMessages(ctx context.Context, id string) (Messages, error) {
-	return c.messagePages(ctx, "messages of step", "/v1/steps/"+seg(id)+"/messages")
+	return c.messagePages(ctx, "messages of step", at("/v1/steps/{}/messages", id))
 }

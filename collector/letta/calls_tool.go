@@ -10,7 +10,7 @@ import (
 // CreateTool makes a tool. One of that name must not exist.
 func (c *Client) CreateTool(ctx context.Context, t *ToolCreate) (*Tool, error) {
 	out := new(Tool)
-	if err := c.call(ctx, &request{op: "create tool", method: http.MethodPost, path: "/v1/tools/"}, t, out); err != nil {
+	if err := c.call(ctx, &request{op: "create tool", method: http.MethodPost, target: at("/v1/tools/")}, t, out); err != nil {
 		return nil, err
 	}
 	return out, nil
@@ -19,7 +19,7 @@ func (c *Client) CreateTool(ctx context.Context, t *ToolCreate) (*Tool, error) {
 // UpsertTool makes a tool, or changes the one of that name.
 func (c *Client) UpsertTool(ctx context.Context, t *ToolCreate) (*Tool, error) {
 	out := new(Tool)
-	if err := c.call(ctx, &request{op: "upsert tool", method: http.MethodPut, path: "/v1/tools/"}, t, out); err != nil {
+	if err := c.call(ctx, &request{op: "upsert tool", method: http.MethodPut, target: at("/v1/tools/")}, t, out); err != nil {
 		return nil, err
 	}
 	return out, nil
@@ -33,22 +33,55 @@ func (c *Client) Tools(ctx context.Context) ([]Tool, error) {
 			q.Set("after", after)
 		}
 		var out []Tool
-		err := c.call(ctx, &request{op: "list tools", method: http.MethodGet, path: "/v1/tools/", query: q}, nil, &out)
+		err := c.call(ctx, &request{op: "list tools", method: http.MethodGet, target: at("/v1/tools/"), query: q}, nil, &out)
 		return out, err
 	}, func(t *Tool) string { return t.ID })
 }
 
-// Models lists the models of the server.
-func (c *Client) Models(ctx context.Context) ([]Model, error) {
-	var out []Model
-	err := c.call(ctx, &request{op: "list models", method: http.MethodGet, path: "/v1/models/"}, nil, &out)
-	return out, err
+// A FoundModel is what FindModel found.
+type FoundModel struct {
+	// Model is the model with the handle, nil where there is none. It has no Extra.
+	Model *Model
+	// Nearest is the handle that is written most like it, where there is none; it may be
+	// empty.
+	Nearest string
+	// Count is how many models the server lists.
+	Count int
+}
+
+// FindModel looks for a model by its handle. The list of models is not kept: a server
+// may have hundreds of thousands.
+func (c *Client) FindModel(ctx context.Context, handle string) (*FoundModel, error) {
+	type plain Model
+	found, distance := new(FoundModel), 0
+	models := &eachOf[plain]{
+		start: func() { *found, distance = FoundModel{}, len(handle) },
+		each: func(m *plain) {
+			found.Count++
+			switch {
+			case m.Handle == handle && found.Model == nil:
+				found.Model = (*Model)(m)
+			case found.Model == nil && max(len(m.Handle)-len(handle), len(handle)-len(m.Handle)) < distance:
+				if d := editDistance(handle, m.Handle); d < distance {
+					found.Nearest, distance = m.Handle, d
+				}
+			}
+		},
+	}
+	if err := c.call(ctx, &request{op: "list models", method: http.MethodGet, target: at("/v1/models/")}, nil, models); err != nil {
+		return nil, err
+	}
+	return found, nil
 }
 
 // Providers lists the providers of models.
 func (c *Client) Providers(ctx context.Context) ([]Provider, error) {
 	var out []Provider
-	err := c.call(ctx, &request{op: "list providers", method: http.MethodGet, path: "/v1/providers/"}, nil, &out)
+	providers := &eachOf[Provider]{
+		start: func() { out = nil },
+		each:  func(p *Provider) { out = append(out, *p) },
+	}
+	err := c.call(ctx, &request{op: "list providers", method: http.MethodGet, target: at("/v1/providers/")}, nil, providers)
 	return out, err
 }
 

@@ -138,7 +138,7 @@ func (c *Client) notice(text string) {
 type request struct {
 	op     string // in words, for errors
 	method string
-	path   string // from /v1 on, ids escaped
+	target target
 	query  url.Values
 	id     string // x-api-request-log-id, or empty
 	// body is JSON, or, with a contentType, something else.
@@ -152,7 +152,7 @@ type request struct {
 // repeats: the body cannot be rewound (no GetBody) and there is no
 // Idempotency-Key, so net/http does not either.
 func (c *Client) once(ctx context.Context, r *request) (*http.Response, error) {
-	address := c.base + r.path
+	address := c.base + r.target.path
 	if len(r.query) > 0 {
 		address += "?" + r.query.Encode()
 	}
@@ -220,7 +220,7 @@ func (u *unrewindable) Read(p []byte) (int, error) {
 
 // transportError is an APIError without an answer.
 func (c *Client) transportError(ctx context.Context, r *request, err error) *APIError {
-	return &APIError{Op: r.op, Method: r.method, Path: r.path, RequestID: r.id, Err: classifyTransport(ctx, err)}
+	return &APIError{Op: r.op, Method: r.method, Path: r.target.path, RequestID: r.id, Err: classifyTransport(ctx, err)}
 }
 
 // statusError makes an APIError of an answer and reads its body, as far as a
@@ -229,7 +229,7 @@ func (c *Client) statusError(r *request, resp *http.Response, body io.Reader) *A
 	text, _ := io.ReadAll(io.LimitReader(body, 64<<10)) // what came before a failure still says something
 	_, _ = io.CopyN(io.Discard, body, 256<<10)          // so that the connection can be used again
 	e := &APIError{
-		Op: r.op, Method: r.method, Path: r.path, RequestID: r.id,
+		Op: r.op, Method: r.method, Path: r.target.path, RequestID: r.id,
 		Status: resp.StatusCode, RetryAfter: retryAfter(resp.Header, time.Now()),
 	}
 	secrets := c.secrets.with(r.secrets)
@@ -255,6 +255,9 @@ func withoutParameters(address string) string {
 // call sends a small request and decodes the answer into out, unless out is nil.
 // GET and DELETE are repeated a few times where that may help.
 func (c *Client) call(ctx context.Context, r *request, in, out any) error {
+	if r.target.err != nil {
+		return fmt.Errorf("%s: %w", r.op, r.target.err)
+	}
 	if in != nil {
 		b, err := marshalText(in)
 		if err != nil {
@@ -310,32 +313,42 @@ func (c *Client) callOnce(ctx context.Context, r *request, out any) (err error) 
 	if resp.StatusCode < 200 || resp.StatusCode > 299 {
 		return c.statusError(r, resp, body)
 	}
-	b, err := c.readAll(resp, body)
-	if err != nil {
+	undecoded := error(nil)
+	if list, ok := out.(list); ok {
+		undecoded, err = list.decode(body)
+	} else if err = c.checkLength(resp); err == nil {
+		undecoded, err = c.decodeWhole(body, out)
+	}
+	switch {
+	case err != nil:
 		return c.transportError(ctx, r, err)
-	}
-	if out == nil {
-		return nil
-	}
-	if err := json.Unmarshal(b, out); err != nil {
+	case undecoded != nil:
 		return &APIError{
-			Op: r.op, Method: r.method, Path: r.path, RequestID: r.id, Status: resp.StatusCode,
-			Detail: oneLine(c.secrets.with(r.secrets).scrub("answer cannot be decoded: " + err.Error())),
-			Err:    &classed{collector.ErrServer, err},
+			Op: r.op, Method: r.method, Path: r.target.path, RequestID: r.id, Status: resp.StatusCode,
+			Detail: oneLine(c.secrets.with(r.secrets).scrub("answer cannot be decoded: " + undecoded.Error())),
+			Err:    &classed{collector.ErrServer, undecoded},
 		}
 	}
 	return nil
 }
 
-func (c *Client) readAll(resp *http.Response, body io.Reader) ([]byte, error) {
-	if err := c.checkLength(resp); err != nil {
-		return nil, err
-	}
+// decodeWhole reads an answer and decodes it into out, unless out is nil. err is why it
+// could not be read, undecoded why it could not be decoded.
+func (c *Client) decodeWhole(body io.Reader, out any) (undecoded, err error) {
 	b, err := io.ReadAll(io.LimitReader(body, c.cfg.MaxReplyBytes+1))
-	if err == nil && int64(len(b)) > c.cfg.MaxReplyBytes {
-		return nil, &tokenize.DecodeError{Offset: c.cfg.MaxReplyBytes, Err: fmt.Errorf("answer of more than %d bytes: %w", c.cfg.MaxReplyBytes, tokenize.ErrTooLarge)}
+	switch {
+	case err != nil:
+		return nil, err
+	case int64(len(b)) > c.cfg.MaxReplyBytes:
+		return nil, tooLong(c.cfg.MaxReplyBytes)
+	case out == nil:
+		return nil, nil
 	}
-	return b, err
+	return json.Unmarshal(b, out), nil
+}
+
+func tooLong(most int64) error {
+	return &tokenize.DecodeError{Offset: most, Err: fmt.Errorf("answer of more than %d bytes: %w", most, tokenize.ErrTooLarge)}
 }
 
 // checkLength refuses an answer that says itself that it is too long, before any
@@ -376,9 +389,6 @@ func (w *watchedBody) close() {
 	w.timer.Stop()
 	_ = w.body.Close()
 }
-
-// seg is an id as a part of a path.
-func seg(id string) string { return url.PathEscape(id) }
 
 // formFile encodes a form with one file.
 func formFile(name string, content []byte, fields map[string]string) (body []byte, contentType string, err error) {

@@ -17,7 +17,7 @@ var errAnswerLost = errors.New("the server run is over, and its answer does not 
 
 // post sends, and looks the send up where it is silent for long: its run is told to
 // Progress, and once that is over the answer must begin within LostAfter.
-func (g *agent) post(ctx context.Context, path string, request *LettaRequest, id string, room func(context.Context, int64) error, take func() *tokenize.Reply) (*LettaResponse, error) {
+func (g *agent) post(ctx context.Context, to target, request *LettaRequest, id string, room func(context.Context, int64) error, take func() *tokenize.Reply) (*LettaResponse, error) {
 	ctx, giveUp := context.WithCancelCause(ctx)
 	defer giveUp(nil)
 	answered, stop := context.WithCancel(ctx)
@@ -34,7 +34,7 @@ func (g *agent) post(ctx context.Context, path string, request *LettaRequest, id
 		}
 	}()
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotFirstResponseByte: stop})
-	return g.client.send(ctx, path, request, id, room, take)
+	return g.client.send(ctx, to, request, id, room, take)
 }
 
 // watch looks the newest run of the agent up until the answer begins.

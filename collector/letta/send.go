@@ -34,8 +34,8 @@ func (c *Client) SendConversation(ctx context.Context, conversationID string, re
 	return c.send(ctx, conversationMessages(conversationID), req, requestID, noRoom, func() *tokenize.Reply { return reply })
 }
 
-func agentMessages(id string) string        { return "/v1/agents/" + seg(id) + "/messages" }
-func conversationMessages(id string) string { return "/v1/conversations/" + seg(id) + "/messages" }
+func agentMessages(id string) target        { return at("/v1/agents/{}/messages", id) }
+func conversationMessages(id string) target { return at("/v1/conversations/{}/messages", id) }
 
 // noRoom is the room of a caller who bounds nothing.
 func noRoom(context.Context, int64) error { return nil }
@@ -43,12 +43,15 @@ func noRoom(context.Context, int64) error { return nil }
 // send asks for room, with the length of the answer or -1, and for the arena only when the answer is there and it is its turn to be
 // read, so that a request that waits for the model holds none: at 512 in flight
 // with 1 MB replies that is 100 MB.
-func (c *Client) send(ctx context.Context, path string, req *LettaRequest, requestID string, room func(context.Context, int64) error, arena func() *tokenize.Reply) (_ *LettaResponse, err error) {
+func (c *Client) send(ctx context.Context, to target, req *LettaRequest, requestID string, room func(context.Context, int64) error, arena func() *tokenize.Reply) (_ *LettaResponse, err error) {
+	if to.err != nil {
+		return nil, fmt.Errorf("send: %w", to.err)
+	}
 	body, err := marshalText(req)
 	if err != nil {
 		return nil, fmt.Errorf("send: encode: %w", err)
 	}
-	r := &request{op: "send", method: http.MethodPost, path: path, id: requestID, body: body}
+	r := &request{op: "send", method: http.MethodPost, target: to, id: requestID, body: body}
 
 	ctx, seen := c.observe(ctx, r)
 	defer func() { seen.done(err) }()
@@ -85,7 +88,7 @@ func (c *Client) send(ctx context.Context, path string, req *LettaRequest, reque
 	out := new(LettaResponse)
 	if err := json.Unmarshal(reply.Rest, out); err != nil {
 		return nil, &APIError{
-			Op: r.op, Method: r.method, Path: r.path, RequestID: r.id, Status: resp.StatusCode,
+			Op: r.op, Method: r.method, Path: r.target.path, RequestID: r.id, Status: resp.StatusCode,
 			Detail: oneLine(c.secrets.scrub("answer cannot be decoded: " + err.Error())),
 			Err:    &tokenize.DecodeError{Err: err}, // the rollout was made: another would read no better
 		}

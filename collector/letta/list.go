@@ -1,0 +1,96 @@
+package letta
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/rollout-rl/rollout/tokenize"
+)
+
+// A list is an answer that is decoded element by element, so that a long one needs the
+// memory of what is kept of it. err is why it could not be read, undecoded why it could
+// not be decoded.
+type list interface {
+	decode(body io.Reader) (undecoded, err error)
+}
+
+// An eachOf gives each element of an array to each. A request that is repeated begins
+// again with start.
+type eachOf[T any] struct {
+	start func()
+	each  func(*T)
+}
+
+// maxListBytes bounds a list, which is not held, and maxElementBytes one element of it.
+const (
+	maxListBytes    = 1 << 30
+	maxElementBytes = 4 << 20
+)
+
+func (l *eachOf[T]) decode(body io.Reader) (undecoded, err error) {
+	in := &boundedReader{r: body, most: maxListBytes, element: maxElementBytes}
+	undecoded = l.elements(json.NewDecoder(in), in)
+	if in.err != nil { // what the decoder says of it is about the end of the text
+		return nil, in.err
+	}
+	return undecoded, nil
+}
+
+func (l *eachOf[T]) elements(d *json.Decoder, in *boundedReader) error {
+	l.start()
+	switch t, err := d.Token(); {
+	case err != nil:
+		return err
+	case t == nil:
+		return nil // null is an empty list
+	case t != json.Delim('['):
+		return fmt.Errorf("%v where a list is expected", t)
+	}
+	for d.More() {
+		var v T
+		in.since = 0
+		if err := d.Decode(&v); err != nil {
+			return err
+		}
+		l.each(&v)
+	}
+	if _, err := d.Token(); err != nil { // the end of the list
+		return err
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return errors.New("something follows the list")
+	}
+	return nil
+}
+
+// A boundedReader reads no more than most bytes, and no more than element of them since
+// since was set to 0, and keeps the error that is not the end.
+type boundedReader struct {
+	r             io.Reader
+	most, element int64
+	read, since   int64
+	err           error
+}
+
+func (b *boundedReader) Read(p []byte) (int, error) {
+	if b.err != nil {
+		return 0, b.err
+	}
+	n, err := b.r.Read(p)
+	b.read += int64(n)
+	b.since += int64(n)
+	switch {
+	case b.read > b.most:
+		b.err = tooLong(b.most)
+	case b.since > b.element:
+		b.err = &tokenize.DecodeError{Offset: b.read, Err: fmt.Errorf("an element of a list of more than %d bytes: %w", b.element, tokenize.ErrTooLarge)}
+	case err != nil && !errors.Is(err, io.EOF):
+		b.err = err
+	}
+	if b.err != nil {
+		return 0, b.err
+	}
+	return n, err
+}

@@ -1,0 +1,220 @@
+package letta_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/collector/letta"
+	"github.com/rollout-rl/rollout/tokenize"
+)
+
+// withIDs are all calls that put an id into a path, or ask for what belongs to one.
+var withIDs = map[string]func(context.Context, *letta.Client, string) error{
+	"ExportAgent": func(ctx context.Context, c *letta.Client, id string) error {
+		_, err := c.ExportAgent(ctx, id)
+		return err
+	},
+	"Agent": func(ctx context.Context, c *letta.Client, id string) error { _, err := c.Agent(ctx, id); return err },
+	"PatchAgent": func(ctx context.Context, c *letta.Client, id string) error {
+		_, err := c.PatchAgent(ctx, id, struct{}{})
+		return err
+	},
+	"DeleteAgent": func(ctx context.Context, c *letta.Client, id string) error { return c.DeleteAgent(ctx, id) },
+	"Conversation": func(ctx context.Context, c *letta.Client, id string) error {
+		_, err := c.Conversation(ctx, id)
+		return err
+	},
+	"SystemText": func(ctx context.Context, c *letta.Client, id string) error {
+		_, err := c.SystemText(ctx, id)
+		return err
+	},
+	"Cancel":   func(ctx context.Context, c *letta.Client, id string) error { _, err := c.Cancel(ctx, id); return err },
+	"Run":      func(ctx context.Context, c *letta.Client, id string) error { _, err := c.Run(ctx, id); return err },
+	"RunSteps": func(ctx context.Context, c *letta.Client, id string) error { _, err := c.RunSteps(ctx, id); return err },
+	"RunMessages": func(ctx context.Context, c *letta.Client, id string) error {
+		_, err := c.RunMessages(ctx, id)
+		return err
+	},
+	"RunUsage": func(ctx context.Context, c *letta.Client, id string) error { _, err := c.RunUsage(ctx, id); return err },
+	"Step":     func(ctx context.Context, c *letta.Client, id string) error { _, err := c.Step(ctx, id); return err },
+	"StepMetrics": func(ctx context.Context, c *letta.Client, id string) error {
+		_, err := c.StepMetrics(ctx, id)
+		return err
+	},
+	"StepTrace": func(ctx context.Context, c *letta.Client, id string) error {
+		_, err := c.StepTrace(ctx, id)
+		return err
+	},
+	"StepMessages": func(ctx context.Context, c *letta.Client, id string) error {
+		_, err := c.StepMessages(ctx, id)
+		return err
+	},
+	"SetFeedback": func(ctx context.Context, c *letta.Client, id string) error {
+		_, err := c.SetFeedback(ctx, id, letta.Feedback{})
+		return err
+	},
+	"Send": func(ctx context.Context, c *letta.Client, id string) error {
+		_, err := c.Send(ctx, id, hello(), "", new(tokenize.Reply))
+		return err
+	},
+	"SendConversation": func(ctx context.Context, c *letta.Client, id string) error {
+		_, err := c.SendConversation(ctx, id, hello(), "", new(tokenize.Reply))
+		return err
+	},
+}
+
+// inQueries are those that put it into a query.
+var inQueries = map[string]func(context.Context, *letta.Client, string) error{
+	"LastRun": func(ctx context.Context, c *letta.Client, id string) error { _, err := c.LastRun(ctx, id); return err },
+	"CreateConversation": func(ctx context.Context, c *letta.Client, id string) error {
+		_, err := c.CreateConversation(ctx, id)
+		return err
+	},
+	"Conversations": func(ctx context.Context, c *letta.Client, id string) error {
+		_, err := c.Conversations(ctx, id)
+		return err
+	},
+}
+
+// TestIDsInPaths: whatever is in an id, it is one part of the path; and an empty one
+// sends nothing, as it would be about everything.
+func TestIDsInPaths(t *testing.T) {
+	t.Parallel()
+	var asked []string
+	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		asked = append(asked, r.RequestURI)
+		w.WriteHeader(http.StatusNotFound)
+	})
+	for name, call := range withIDs {
+		for id, want := range map[string]string{
+			"a/b": "/a%2Fb", "..": "/%2E%2E", ".": "/%2E", "../agents/": "/..%2Fagents%2F", "x?y=1": "/x%3Fy=1", "x#y": "/x%23y", "100%": "/100%25",
+			"a b": "/a%20b", "é\n": "/%C3%A9%0A", "{}": "/%7B%7D",
+		} {
+			asked = nil
+			_ = call(t.Context(), c, id)
+			if len(asked) == 0 {
+				t.Errorf("%s(%q) asks nothing", name, id)
+			}
+			for _, uri := range asked {
+				path, _, _ := strings.Cut(uri, "?")
+				if parts := strings.Count(path, "/"); !strings.Contains(path+"/", want+"/") || parts < 3 || parts > 5 || strings.Contains(path, "{}") {
+					t.Errorf("%s(%q) asks %s, want %q as one part of it", name, id, uri, want)
+				}
+			}
+		}
+	}
+	for _, calls := range []map[string]func(context.Context, *letta.Client, string) error{withIDs, inQueries} {
+		for name, call := range calls {
+			asked = nil
+			err := call(t.Context(), c, "")
+			if err == nil || !strings.Contains(err.Error(), "the id is empty") || !errors.Is(err, collector.ErrRejected) || len(asked) > 0 {
+				t.Errorf("%s of no id asks %q: %v", name, asked, err)
+			}
+		}
+	}
+}
+
+// TestGateManyModels: a list of 200,000 models costs next to no memory, and what it is
+// asked for is found in it. Not parallel: it reads the memory of the process.
+func TestGateManyModels(t *testing.T) {
+	const models = 200_000
+	served := 0
+	c := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		var b []byte
+		b = append(b, '[')
+		for i := range models {
+			b = fmt.Appendf(b, `{"handle":"sglang/model-%06d","name":"model-%06d","model":"model-%06d","model_endpoint":"http://10.0.0.5:30000/v1","model_endpoint_type":"openai","provider_name":"sglang","context_window":%d,"put_inner_thoughts_in_kwargs":false,"temperature":1.0,"strict":false,"tags":["a","b"],"display_name":"%s"}`,
+				i, i, i, 1000+i, strings.Repeat("x", 200))
+			if i < models-1 {
+				b = append(b, ',')
+			}
+			if len(b) > 1<<16 || i == models-1 {
+				served += len(b)
+				_, _ = w.Write(b)
+				b = b[:0]
+			}
+		}
+		_, _ = w.Write([]byte{']'})
+	})
+	runtime.GC()
+	var before runtime.MemStats
+	runtime.ReadMemStats(&before)
+	most := uint64(0)
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			var now runtime.MemStats
+			runtime.ReadMemStats(&now)
+			most = max(most, now.HeapInuse)
+			runtime.Gosched()
+		}
+	}()
+	found, err := c.FindModel(t.Context(), "sglang/model-123456")
+	close(stop)
+	<-stopped
+	if err != nil {
+		t.Fatal(err)
+	}
+	if found.Count != models || found.Model == nil || found.Model.ContextWindow != 1000+123456 {
+		t.Errorf("found %+v", found)
+	}
+	grown := int64(most) - int64(before.HeapInuse)
+	t.Logf("%.0f MB of models took %.1f MB", float64(served)/1e6, float64(grown)/1e6)
+	if grown > 32<<20 {
+		t.Errorf("the list of %d bytes took %d bytes of memory", served, grown)
+	}
+}
+
+// TestFindModel: what a list may be, and what it may not be.
+func TestFindModel(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name, body, want, err string
+		count                 int
+	}{
+		{name: "found", body: `[{"handle":"a/b"},{"handle":"c/d","name":"n"}]`, want: "c/d", count: 2},
+		{name: "near", body: `[{"handle":"a/b"},{"handle":"c/e"}]`, want: "near c/e", count: 2},
+		{name: "nothing near", body: `[{"handle":"zzzzzzzz"}]`, want: "near ", count: 1},
+		{name: "empty", body: ` [ ] `, want: "near "},
+		{name: "null", body: `null`, want: "near "},
+		{name: "no list", body: `{"detail":"x"}`, err: "list is expected"},
+		{name: "cut", body: `[{"handle":"a/b"},`, err: "cannot be decoded"},
+		{name: "no JSON", body: `[{"handle":"a/b"},{]`, err: "cannot be decoded"},
+		{name: "more behind it", body: `[{"handle":"c/d"}] x`, err: "follows the list"},
+		{name: "a huge element", body: `[{"handle":"` + strings.Repeat("x", 6<<20) + `"}]`, err: "an element of a list"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			c := serve(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(tt.body)) }, func(cfg *letta.ClientConfig) { cfg.ReadRetries = -1 })
+			found, err := c.FindModel(t.Context(), "c/d")
+			if tt.err != "" {
+				if err == nil || !strings.Contains(err.Error(), tt.err) {
+					t.Errorf("%v, want %q", err, tt.err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := "near " + found.Nearest
+			if found.Model != nil {
+				got = found.Model.Handle
+			}
+			if got != tt.want || found.Count != tt.count {
+				t.Errorf("%q of %d, want %q of %d", got, found.Count, tt.want, tt.count)
+			}
+		})
+	}
+}
