@@ -267,6 +267,9 @@ func unusable(client *letta.Client, err error) error {
 		err = fmt.Errorf("server %s: %w", client.BaseURL(), err)
 	}
 	err = withExit(exitUnusable, err)
+	if run, ok := errors.AsType[*letta.ServerRunError](err); ok && run.Engine != "" {
+		return withHint(err, "the Letta server is there: look at the model engine behind it, and at its log")
+	}
 	switch {
 	case errors.Is(err, collector.ErrAuth):
 		return withHint(err, "set server.password, or ROLLOUT_SERVER_PASSWORD, to the password of the server")

@@ -101,6 +101,9 @@ type ServerRunError struct {
 	Type string
 	// Message is its text on one line, at most 300 bytes.
 	Message string
+	// Engine says that it was the inference engine behind the server that failed, or
+	// could not be reached by it: its address, or "address unknown"; else it is empty.
+	Engine string
 	// Err wraps the *APIError of the send and a sentinel of package collector.
 	Err error
 }
@@ -111,7 +114,15 @@ func (e *ServerRunError) Error() string {
 	if e.Type != "" {
 		what = e.Type + ": " + what
 	}
-	return "send: the server run failed: " + what
+	switch {
+	case e.Engine == "":
+		return "send: the server run failed: " + what
+	case isUnreached(e.Type, e.Message):
+		return "send: the server answers, and cannot reach its model engine (" + e.Engine + "): " + what
+	case engineStatus(e.Message) >= 400 && engineStatus(e.Message) < 500:
+		return "send: the model engine (" + e.Engine + ") refused the call, its log says why: " + what
+	}
+	return "send: the server answers, and its model engine (" + e.Engine + ") failed: " + what
 }
 
 // Unwrap returns Err.

@@ -42,8 +42,10 @@ func (g *agent) explain(ctx context.Context, err error) error {
 // step say.
 func (g *agent) runError(ctx context.Context, run *Run, e *APIError) error {
 	found := &ServerRunError{RunID: run.ID, Message: run.Failure()}
-	if steps, lookErr := g.client.RunSteps(ctx, run.ID); lookErr == nil && len(steps) > 0 {
-		last := &steps[len(steps)-1]
+	steps, lookErr := g.client.RunSteps(ctx, run.ID)
+	var last *Step
+	if lookErr == nil && len(steps) > 0 {
+		last = &steps[len(steps)-1]
 		found.StepID, found.Type = last.ID, deref(last.ErrorType)
 		if last.ErrorData != nil && deref(last.ErrorData.Message) != "" {
 			found.Message = deref(last.ErrorData.Message)
@@ -56,9 +58,13 @@ func (g *agent) runError(ctx context.Context, run *Run, e *APIError) error {
 		return e
 	}
 	text := found.Message
+	found.Engine = engineOf(g.client.secrets, found.Type, text, last)
 	found.Type = oneLine(g.client.secrets.scrub(found.Type))
 	found.Message = oneLine(g.client.secrets.scrub(text))
 	class := classifyRun(found.Type, text)
+	if engineStatus(text) == http.StatusBadRequest && g.outgrown(steps) {
+		class = collector.ErrContextOverflow
+	}
 	if class == nil {
 		if e.Status == http.StatusBadRequest {
 			return e // a plain refusal, and it says why
@@ -97,30 +103,93 @@ func classifyRun(kind, text string) error {
 			return collector.ErrBusy
 		case status >= 500:
 			return collector.ErrUnavailable
-		case status == http.StatusBadRequest, status == http.StatusRequestEntityTooLarge:
-			// All other fields of the engine's request are constants of the server.
+		case saysOverflow(lower):
 			return collector.ErrContextOverflow
+		case status == http.StatusBadRequest, status == http.StatusRequestEntityTooLarge, status == http.StatusUnprocessableEntity:
+			return collector.ErrRejected // its reason is in no text of the server
 		}
 		return collector.ErrServer
 	}
-	for _, word := range []string{"context length", "context window", "context_length", "maximum context", "longer than the model"} {
-		if strings.Contains(lower, word) {
-			return collector.ErrContextOverflow
-		}
+	if saysOverflow(lower) {
+		return collector.ErrContextOverflow
 	}
 	switch {
 	case strings.HasSuffix(kind, "Timeout"), strings.Contains(kind, "TimeoutError"):
 		return collector.ErrTimeout
-	case strings.HasPrefix(kind, "Connect"), strings.HasPrefix(kind, "Read"), strings.HasPrefix(kind, "Write"),
-		strings.HasPrefix(kind, "RemoteProtocol"), strings.HasPrefix(kind, "Pool"), strings.HasPrefix(kind, "Network"):
-		return collector.ErrUnavailable
-	case strings.Contains(lower, "connection attempts failed"), strings.Contains(lower, "server disconnected"),
-		strings.Contains(lower, "connection refused"), strings.Contains(lower, "too many clients"):
+	case isUnreached(kind, text), strings.Contains(lower, "connection refused"), strings.Contains(lower, "too many clients"):
 		return collector.ErrUnavailable
 	case kind == string(StopInvalidLLMResponse), strings.HasPrefix(kind, "JSONDecode"), strings.HasPrefix(lower, "expecting value"):
 		return collector.ErrServer
 	}
 	return nil
+}
+
+// saysOverflow says that a text, in lower case, is about the context's length.
+func saysOverflow(lower string) bool {
+	for _, word := range []string{"context length", "context window", "context_length", "maximum context", "longer than the model"} {
+		if strings.Contains(lower, word) {
+			return true
+		}
+	}
+	return false
+}
+
+// isUnreached recognizes what httpx says, in the server, of an engine to which there is
+// no connection, or which lost it.
+func isUnreached(kind, text string) bool {
+	for _, prefix := range []string{"Connect", "Read", "Write", "RemoteProtocol", "Pool", "Network"} {
+		if strings.HasPrefix(kind, prefix) {
+			return true
+		}
+	}
+	return strings.Contains(text, "ll connection attempts failed") || strings.Contains(text, "erver disconnected")
+}
+
+// engineOf is the address of the engine where the failure is one of it, else empty. last
+// is the step that failed, or nil.
+func engineOf(secrets scrubber, kind, text string, last *Step) string {
+	if engineStatus(text) == 0 && !isUnreached(kind, text) {
+		return ""
+	}
+	address := ""
+	if _, rest, ok := strings.Cut(text, " for url '"); ok {
+		address, _, _ = strings.Cut(rest, "'")
+	} else if last != nil {
+		address = deref(last.ModelEndpoint)
+	}
+	if address == "" {
+		return "address unknown"
+	}
+	return oneLine(secrets.scrub(withoutParameters(address)))
+}
+
+// outgrown says that the conversation, as far as it was counted before the last step,
+// leaves less of the context window than the engine is asked for: such a call SGLang
+// refuses with 400. The server does not keep the engine's own reason.
+func (g *agent) outgrown(steps []Step) bool {
+	if len(steps) == 0 {
+		return false
+	}
+	last := &steps[len(steps)-1]
+	window, grown := g.state.LLMConfig.ContextWindow, int64(0)
+	if last.ContextWindowLimit != nil {
+		window = *last.ContextWindowLimit
+	}
+	if n := len(g.evidence.Sends); n > 0 {
+		if tokens := g.evidence.Sends[n-1].Response.Usage.ContextTokens; tokens != nil {
+			grown = *tokens
+		}
+	}
+	for i := range steps[:len(steps)-1] {
+		if tokens := steps[i].TotalTokens; tokens != nil && *tokens > 0 {
+			grown = *tokens
+		}
+	}
+	most := int64(0)
+	if n := sampling(g.version, &g.state.LLMConfig, "").MaxNewTokens; n != nil {
+		most = int64(*n)
+	}
+	return window > 0 && grown > 0 && grown+most >= window
 }
 
 // isMalformedCall recognizes pydantic's complaint about the model's call, such as

@@ -3,6 +3,7 @@ package letta_test
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -27,8 +28,16 @@ func TestFailures(t *testing.T) {
 		{"unknown-agent", nil, collector.ClassBadRequest, "not found"},
 		{"http-500", rewrite("Server error '500 X'", "Server error '503 Service Unavailable'"), collector.ClassUnavailable, "503"},
 		{"http-500", rewrite("Server error '500 X'", "Client error '429 Too Many Requests'"), collector.ClassRateLimited, "429"},
-		{"http-500", rewrite("Server error '500 X'", "Client error '400 Bad Request'"), collector.ClassContextOverflow, "400"},
-		{"http-500", rewrite("HTTPStatusError", "ConnectError", "Server error '500 X'", "All connection attempts failed"), collector.ClassUnavailable, "ConnectError"},
+		{"http-500", rewrite("Server error '500 X'", "Client error '400 Bad Request'"), collector.ClassBadRequest, "the model engine (http://127.0.0.1:30000/generate) refused the call, its log says why: HTTPStatusError: Client error '400"},
+		{"http-500", grown(27_000, rewrite("Server error '500 X'", "Client error '400 Bad Request'")), collector.ClassBadRequest, "400"},
+		{"http-500", grown(28_000, rewrite("Server error '500 X'", "Client error '400 Bad Request'")), collector.ClassContextOverflow, "400"},
+		{"http-500", grown(28_000, rewrite("Server error '500 X'", "Server error '503 Service Unavailable'")), collector.ClassUnavailable, "503"},
+		{"http-500", rewrite("HTTPStatusError", "ValueError", "Server error '500 X'", "This model's maximum context length is 9 tokens"), collector.ClassContextOverflow, "maximum context"},
+		{"http-500", rewrite("Server error '500 X'", "Client error '413 Too Large'"), collector.ClassBadRequest, "413"},
+		{
+			"http-500", rewrite("HTTPStatusError", "ConnectError", "Server error '500 X' for url 'http://127.0.0.1:30000/generate'", "All connection attempts failed"), collector.ClassUnavailable,
+			"the server answers, and cannot reach its model engine (http://127.0.0.1:30000/v1): ConnectError: All connection attempts failed",
+		},
 		{"http-500", rewrite("HTTPStatusError", "ReadTimeout", "Server error '500 X'", ""), collector.ClassTimeoutTotal, "ReadTimeout"},
 		{"http-500", rewrite("HTTPStatusError", "OSError", "Server error '500 X'", "tokenizer unreadable"), collector.ClassServerError, "tokenizer unreadable"},
 		{"http-500", func(r *recording) { r.Exchanges[0].Runs = nil }, collector.ClassServerError, "An unknown error occurred"},
@@ -51,6 +60,18 @@ func TestFailures(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// grown puts a step before the one that failed, after which the context had so many
+// tokens; the window has 32,000, and 4,096 are asked for.
+func grown(tokens int, change func(*recording)) func(*recording) {
+	return func(r *recording) {
+		change(r)
+		run := &r.Exchanges[0].Runs[0]
+		ok := strings.NewReplacer(`"step-ae9b`, `"step-0000`, `"total_tokens":0`, fmt.Sprintf(`"total_tokens":%d`, tokens),
+			`"status":"failed"`, `"status":"success"`).Replace(strings.ReplaceAll(string(run.Steps[0]), `": `, `":`))
+		run.Steps = append([]json.RawMessage{json.RawMessage(ok)}, run.Steps...)
 	}
 }
 
