@@ -280,7 +280,7 @@ func (r *Reply) flagCalls(calls []tokenize.Call) {
 }
 
 // score rewards the sample. A scorer that fails leaves the reward null; the error
-// is that of a run that is stopping.
+// is that of a run that is stopping, or is to stop because no sample can be scored.
 func (t *try) score(ctx context.Context, s *tokenize.Sample, r *Reply) error {
 	scorer := t.w.c.cfg.Scorer
 	if scorer == nil {
@@ -291,8 +291,10 @@ func (t *try) score(ctx context.Context, s *tokenize.Sample, r *Reply) error {
 	if ctx.Err() == context.Canceled {
 		return context.Cause(ctx)
 	}
+	if err := t.w.c.scored(t.a, err); err != nil {
+		return err
+	}
 	if err != nil {
-		t.w.c.counters.update(func(s *Stats) { s.Unscored++ })
 		reward = Reward{Details: errorDetails(err)}
 	}
 	if reward.Value != nil {

@@ -92,6 +92,9 @@ type Config struct {
 	// MaxFailures ends the run with ErrTolerance when more samples failed.
 	// Default 0: no limit.
 	MaxFailures int
+	// MaxUnscored ends the run with a *ScorerError when the Scorer failed on more samples
+	// than this and has scored none. Default 0: no limit.
+	MaxUnscored int
 
 	Events Events
 	// Logger takes what no return value can carry. Default nil: nothing is logged.
@@ -187,6 +190,7 @@ func (c Config) Validate() error {
 		{"retries", c.Retries},
 		{"data_retries", c.DataRetries},
 		{"max_failures", c.MaxFailures},
+		{"max_unscored", c.MaxUnscored},
 	} {
 		if n.value < 0 {
 			bad(n.path, "%d: must not be negative", n.value)

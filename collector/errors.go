@@ -67,6 +67,10 @@ var (
 	// and a failure row keeps what is left of its tokens.
 	ErrCensored = errors.New("collector: cut by the tail policy")
 
+	// ErrNoAnswer: the task holds nothing that its samples could be scored by. A Scorer
+	// says so; the samples have no reward, and nothing has failed.
+	ErrNoAnswer = errors.New("collector: nothing to score by")
+
 	// ErrAuth: the server does not let us in. Ends the run.
 	ErrAuth = errors.New("collector: not authorized")
 	// ErrUnusable: server, model or agent cannot give what the run needs whatever
@@ -74,7 +78,8 @@ var (
 	ErrUnusable = errors.New("collector: server or model not usable")
 	// ErrStorage: the sink does not take samples any more. Ends the run.
 	ErrStorage = errors.New("collector: storage failed")
-	// ErrTolerance: more samples failed than the configuration allows. Ends the run.
+	// ErrTolerance: more samples failed, or could not be scored, than the configuration
+	// allows. Ends the run.
 	ErrTolerance = errors.New("collector: more failures than allowed")
 )
 

@@ -39,6 +39,8 @@ type Events struct {
 	// CloseFailed fires when an agent could not be removed. Without it Config.Logger
 	// takes that.
 	CloseFailed func(a Attempt, endpoint string, err error)
+	// ScoreFailed fires when the scorer failed on a sample, which then has no reward.
+	ScoreFailed func(a Attempt, err error)
 	// EndpointDown fires when so many attempts in a row failed at an endpoint that
 	// the server is taken to be down, and with nil when it is back.
 	EndpointDown func(endpoint string, err error)
@@ -122,6 +124,12 @@ func (e *Events) sampleDone(key string, err error) {
 func (e *Events) closeFailed(a Attempt, endpoint string, err error) {
 	if e.CloseFailed != nil {
 		e.CloseFailed(a, endpoint, err)
+	}
+}
+
+func (e *Events) scoreFailed(a Attempt, err error) {
+	if e.ScoreFailed != nil {
+		e.ScoreFailed(a, err)
 	}
 }
 

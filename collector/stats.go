@@ -68,8 +68,9 @@ type Stats struct {
 	AdmissionWait time.Duration
 	// CloseFailures counts agents that could not be removed.
 	CloseFailures int
-	// Unscored counts samples whose scorer failed.
-	Unscored int
+	// Unscored counts samples that could not be scored, and ScorerFailures the part of
+	// them whose scorer failed: the others' tasks hold nothing to score by.
+	Unscored, ScorerFailures int
 
 	// Rows, Sampled and Trained count what the sink accepted: training sequences,
 	// sampled tokens of rows and failures, and tokens with a loss mask of 1. What
@@ -132,6 +133,7 @@ type counters struct {
 	slots []slot
 	// failures counts failed samples that the sink accepted or is about to.
 	failures int
+	scored   bool // a sample was
 }
 
 // A slot is what one worker does. It is busy while task is set.

@@ -27,9 +27,13 @@ type Tail struct {
 	Deadline time.Duration
 	// Factor says by how much more samples were planned than are needed, of
 	// TailOversample: the cut comes when Planned / Factor of them, rounded up, went well.
-	// Above 1.
+	// Above 1, and at most MaxTailFactor.
 	Factor float64
 }
+
+// MaxTailFactor is the largest Tail.Factor: it leaves a quarter of what was planned. What
+// is larger is more likely 105 for 1.05, which would leave a hundredth.
+const MaxTailFactor = 4
 
 // A TailKind is what makes a Tail cut.
 type TailKind uint8
@@ -101,8 +105,8 @@ func (t Tail) validate() error {
 		}
 		return nil
 	case TailOversample:
-		if !(t.Factor > 1) || math.IsInf(t.Factor, 0) { // NaN is not
-			return fmt.Errorf("factor %v: must be above 1", t.Factor)
+		if !(t.Factor > 1 && t.Factor <= MaxTailFactor) { // NaN is not
+			return fmt.Errorf("factor %v: must be above 1 and at most %d; 1.05 plans 5 %% more samples than are needed", t.Factor, MaxTailFactor)
 		}
 		return nil
 	}
@@ -111,6 +115,18 @@ func (t Tail) validate() error {
 
 // need is how many samples must go well of so many that are planned.
 func (t Tail) need(planned int) int { return int(math.Ceil(float64(planned)/t.Factor - 1e-9)) }
+
+// MaySkip is how many of so many planned samples the policy may leave out at most.
+func (t Tail) MaySkip(planned int) int {
+	switch t.Kind {
+	case TailOversample:
+		return planned - t.need(planned)
+	case TailDeadline:
+		return planned
+	default:
+		return 0
+	}
+}
 
 // tail cuts, and remembers what was kept and what was cut.
 type tail struct {

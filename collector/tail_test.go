@@ -26,7 +26,7 @@ func TestParseTail(t *testing.T) {
 			t.Errorf("String of %+v = %q, want %q", want, got, text)
 		}
 	}
-	for _, text := range []string{"", "cut", "wait=1", "deadline", "deadline=0s", "deadline=-1h", "deadline=5", "oversample", "oversample=1", "oversample=NaN", "oversample=+Inf", "oversample=0.9"} {
+	for _, text := range []string{"", "cut", "wait=1", "deadline", "deadline=0s", "deadline=-1h", "deadline=5", "oversample", "oversample=1", "oversample=NaN", "oversample=+Inf", "oversample=105", "oversample=4.01", "oversample=1e9", "oversample=0.9"} {
 		if got, err := collector.ParseTail(text); err == nil || got != (collector.Tail{}) || !strings.Contains(err.Error(), "oversample=1.05") {
 			t.Errorf("ParseTail(%q) = %+v, %v, want an error that says what is right", text, got, err)
 		}

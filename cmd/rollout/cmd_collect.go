@@ -96,6 +96,9 @@ func (p *program) collect(ctx context.Context, l *loader, earlier *earlierRun, o
 	started := p.whileStarting(func() { c.giveUp(earlier) })
 	defer started()
 	defer c.giveUp(earlier)
+	if c.fit, err = c.config.taskFit(parts.scorer); err != nil {
+		return err
+	}
 	if err := p.takeTasks(c, l, earlier, o, id, parts.model); err != nil {
 		return err
 	}
@@ -161,11 +164,10 @@ func (p *program) collect(ctx context.Context, l *loader, earlier *earlierRun, o
 	if o.dryRun {
 		return p.dryRun(c, o, earlier != nil)
 	}
+	started() // an interrupt ends the trial by itself, and then what is there can be continued
 	if err := c.tryServers(ctx, parts, backends, earlier); err != nil {
 		return err
 	}
-
-	started() // from here on what is there can be continued
 	if earlier != nil {
 		err = c.folder.update(c.info, c.tasks, had)
 	} else {
@@ -224,8 +226,10 @@ func (p *program) takeTasks(c *collection, l *loader, earlier *earlierRun, o *co
 	if err != nil {
 		return err
 	}
-	c.tasks, err = check.run(readTasks(c.config.Tasks.File, p.stdin))
-	return err
+	if c.tasks, err = check.run(c.fit.read(readTasks(c.config.Tasks.File, p.stdin))); err != nil {
+		return err
+	}
+	return c.fit.scorable(c.config.Reward.Kind, c.display.note)
 }
 
 // giveUp leaves nothing of a run that did not begin, and gives the folder of every other

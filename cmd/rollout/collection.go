@@ -29,6 +29,7 @@ type collection struct {
 	display *display
 	info    runInfo
 	tasks   *taskSet
+	fit     *taskFit
 	clients []*letta.Client
 	folder  *runFolder
 	log     *runLog
@@ -40,21 +41,22 @@ type collection struct {
 	// asked for are not cut by what their run was begun with.
 	tail collector.Tail
 
-	prompter  *prompt.Prompter
-	dataset   *sink.Dataset
-	kill      func() // ends the scorer's processes
-	journal   *journal.Journal
-	leftovers *leftovers
-	collector *collector.Collector
-	tally     tally
-	engine    *engine.Poller // nil: no engine is watched
-	metrics   *metrics
-	tracing   *tracing     // nil: no spans are wanted
-	scrapes   net.Listener // of the metrics; nil: none
-	abort     func()       // ends the process; nil in tests
-	recovery  recovery
-	damaged   fileCheck
-	agentLeft atomic.Bool // it was told that an agent could not be removed
+	prompter    *prompt.Prompter
+	dataset     *sink.Dataset
+	kill        func() // ends the scorer's processes
+	journal     *journal.Journal
+	leftovers   *leftovers
+	collector   *collector.Collector
+	tally       tally
+	engine      *engine.Poller // nil: no engine is watched
+	metrics     *metrics
+	tracing     *tracing     // nil: no spans are wanted
+	scrapes     net.Listener // of the metrics; nil: none
+	abort       func()       // ends the process; nil in tests
+	recovery    recovery
+	damaged     fileCheck
+	agentLeft   atomic.Bool // it was told that an agent could not be removed
+	scoreFailed atomic.Bool // it was told that a sample could not be scored
 
 	// What other goroutines ask for at any time.
 	phase   atomic.Value // string: what is done at this moment
@@ -74,6 +76,10 @@ type recovery struct {
 
 // running is there once a collection is at work.
 type running struct{ began time.Time }
+
+// leastUnscored is with how many samples a scorer must fail, and with every sample, before
+// the run is ended: one that starts slowly may fail on the first.
+const leastUnscored = 16
 
 // The values of collection.ending.
 const (
@@ -145,6 +151,7 @@ func (c *collection) open(parts *parts, backends []*letta.Backend) error {
 		Retries:        c.config.Run.Retries,
 		DataRetries:    c.config.Run.DataRetries,
 		MaxFailures:    c.config.Run.MaxFailures,
+		MaxUnscored:    max(leastUnscored, c.config.Run.FailOnError.allowed(c.info.Tasks.Planned)+1) - 1,
 		AttemptTimeout: c.config.Run.AttemptTimeout,
 		BusyMax:        c.config.Run.BusyPatience,
 		Adaptive:       c.config.Server.Adaptive,
@@ -167,6 +174,12 @@ func (c *collection) open(parts *parts, backends []*letta.Backend) error {
 				c.metrics.reattached(a, endpoint, err)
 				if err != nil {
 					c.leftovers.finished(a, err)
+				}
+			},
+			ScoreFailed: func(a collector.Attempt, err error) {
+				c.log.scoreFailed(a, err)
+				if !c.scoreFailed.Swap(true) { // a scorer that is broken fails on every sample
+					c.display.say("%s #%d could not be scored and has no reward: %v; more like this go to the log, and their number to the summary", cut(a.Task.ID, 40), a.Index, err)
 				}
 			},
 			LimitChanged: func(endpoint string, from, to int, reason string) {

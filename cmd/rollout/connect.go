@@ -118,6 +118,24 @@ func (c *config) connectOne(notice func(text string)) (*letta.Client, error) {
 // backends makes what opens agents on each of the servers. progress, where it is not
 // nil, is told of sends of which nothing is heard.
 func (c *config) backends(clients []*letta.Client, progress func(letta.Progress)) ([]*letta.Backend, error) {
+	agent, err := c.agentConfig()
+	if err != nil {
+		return nil, err
+	}
+	agent.Progress = progress
+	var backends []*letta.Backend
+	for _, client := range clients {
+		b, err := letta.NewBackend(client, agent)
+		if err != nil {
+			return nil, usageError("%w", err)
+		}
+		backends = append(backends, b)
+	}
+	return backends, nil
+}
+
+// agentConfig says how the agents of the run are made.
+func (c *config) agentConfig() (letta.AgentConfig, error) {
 	agent := letta.AgentConfig{
 		Model:         c.Agent.Model,
 		System:        c.Agent.System,
@@ -135,7 +153,6 @@ func (c *config) backends(clients []*letta.Client, progress func(letta.Progress)
 		MaxRounds:     c.Agent.MaxRounds,
 		Conversation:  c.Agent.Conversation,
 		Messages:      c.Output.Messages,
-		Progress:      progress,
 		StuckAfter:    c.Server.StuckAfter,
 
 		OverrideModel: c.Agent.OverrideModel, OverrideSystem: c.Agent.OverrideSystem,
@@ -146,19 +163,11 @@ func (c *config) backends(clients []*letta.Client, progress func(letta.Progress)
 	if c.Agent.File != "" {
 		b, err := readInput(c.Agent.File, maxAgentFileBytes, inputWait)
 		if err != nil {
-			return nil, usageError("agent.file: %w", err)
+			return agent, usageError("agent.file: %w", err)
 		}
 		agent.File = b
 	}
-	var backends []*letta.Backend
-	for _, client := range clients {
-		b, err := letta.NewBackend(client, agent)
-		if err != nil {
-			return nil, usageError("%w", err)
-		}
-		backends = append(backends, b)
-	}
-	return backends, nil
+	return agent, nil
 }
 
 // preflight asks every server what a run needs before anything is written: that it

@@ -181,6 +181,9 @@ func (c *collection) end(s *summary, err error) error {
 	switch {
 	case err != nil && !interrupted(err):
 		s.Outcome, s.Error = "stopped", err.Error()
+		if _, ok := errors.AsType[*collector.ScorerError](err); ok {
+			err = withHint(err, "mend what scores ("+c.config.Reward.Kind+"), then go on with: "+resumeCommand(c.folder.dir)+"; what has no reward yet keeps none")
+		}
 		if errors.Is(err, collector.ErrTolerance) {
 			err = withHint(err, "rollout failures "+shellWord(c.folder.dir)+" shows why; --max-failures allows more; go on with: "+resumeCommand(c.folder.dir))
 		}
@@ -209,14 +212,50 @@ func (c *collection) end(s *summary, err error) error {
 			"continue with: "+resumeCommand(c.folder.dir))
 	}
 	s.Outcome = "finished"
-	switch allowed := c.config.Run.FailOnError.allowed(s.Planned); {
-	case s.Failed > allowed:
-		return withHint(withExit(exitTolerance, fmt.Errorf("%d of %d samples failed, %d may", s.Failed, s.Planned, allowed)),
-			"rollout failures "+shellWord(c.folder.dir)+" shows why; collect --retry-failed tries them again; --fail-on-error allows some")
-	case s.Failed > 0 && c.display.mode == displayQuiet:
+	return c.finished(s)
+}
+
+// finished is the error of a run that took up all that it should; nil where that went as
+// it was told.
+func (c *collection) finished(s *summary) error {
+	dir, allowed := shellWord(c.folder.dir), c.config.Run.FailOnError.allowed(s.Planned)
+	lost, said := s.Failed+s.ScorerFailures, fmt.Sprintf("%d of %d samples failed", s.Failed, s.Planned)
+	switch {
+	case s.ScorerFailures > 0 && s.Failed > 0:
+		said += fmt.Sprintf(" and %d could not be scored", s.ScorerFailures)
+	case s.ScorerFailures > 0:
+		said = fmt.Sprintf("%d of %d samples could not be scored", s.ScorerFailures, s.Planned)
+	}
+	said += fmt.Sprintf(", %d may", allowed)
+	hint := "rollout failures " + dir + " shows why; collect --retry-failed tries them again; --fail-on-error allows some"
+	if s.Failed == 0 {
+		hint = "rollout inspect " + dir + " --row N shows why, under reward; --fail-on-error allows some"
+	}
+	told := c.tail.MaySkip(s.Planned)
+	switch {
+	case lost > allowed:
+		return withHint(withExit(exitTolerance, errors.New(said)), hint)
+	case s.Skipped > told:
+		return withHint(withExit(exitTolerance, fmt.Errorf("%d of %d samples were cut, --tail %s cuts %d at most", s.Skipped, s.Planned, c.tail, told)),
+			"an earlier process cut the others: rollout collect --retry-failed --out "+dir+" takes them up")
+	case !c.hasRows(s):
+		return withHint(withExit(exitTolerance, fmt.Errorf("no row came of %d samples: %d were cut by --tail, %d have no token to train on", s.Planned, s.Skipped, s.Empty)),
+			"rollout report "+dir+" says more; what was cut is taken up by rollout collect --retry-failed --out "+dir)
+	case lost > 0 && c.display.mode == displayQuiet:
 		return silentError(exitFailures)
-	case s.Failed > 0:
-		return withExit(exitFailures, fmt.Errorf("%d of %d samples failed, %d may: rollout failures %s shows why", s.Failed, s.Planned, allowed, shellWord(c.folder.dir)))
+	case lost > 0 && s.Failed == 0:
+		return withExit(exitFailures, errors.New(said))
+	case lost > 0:
+		return withExit(exitFailures, fmt.Errorf("%s: rollout failures %s shows why", said, dir))
 	}
 	return nil
+}
+
+// hasRows reports whether the run has any row. What cannot be read is not for here to say.
+func (c *collection) hasRows(s *summary) bool {
+	if s.Rows > 0 || s.Planned == s.Failed { // those that failed were told of
+		return true
+	}
+	has, err := hasRows(c.folder.dir)
+	return has || err != nil
 }

@@ -30,8 +30,9 @@ const exitTable = `Exit status:
     0  everything that was planned is committed, or cut by --tail
     1  internal error
     2  wrong flags, configuration or tasks
-    3  finished; some samples failed, no more than --fail-on-error allows
-    4  more samples failed than --fail-on-error (default: none) or --max-failures allows
+    3  finished; some samples failed or could not be scored, no more than --fail-on-error allows
+    4  more of them than --fail-on-error (default: none) or --max-failures allows, more
+       cut than --tail says, or no row at all
     5  server or model not usable, or no sample would give a row
     6  storage failed: disk full, permission denied
     7  the folder is foreign, holds a run already, or its run cannot be resumed so

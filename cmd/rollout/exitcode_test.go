@@ -203,7 +203,7 @@ func TestThreeInterrupts(t *testing.T) {
 			t.Cleanup(server.Close)
 			dir := filepath.Join(t.TempDir(), "run")
 			args := []string{
-				"collect", "--server", server.URL, "--model", simModel, "--out", dir, "--max-in-flight", "8",
+				"collect", "--server", server.URL, "--model", simModel, "--out", dir, "--max-in-flight", "8", "--preflight", "connect",
 				"--tasks", writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Scripted: 200})),
 			}
 			run := start(t, args...)
@@ -257,7 +257,7 @@ func TestInterruptAtTheEnd(t *testing.T) {
 			}))
 			t.Cleanup(server.Close)
 			dir := filepath.Join(t.TempDir(), "run")
-			run := start(t, "collect", "--server", server.URL, "--model", simModel, "--out", dir,
+			run := start(t, "collect", "--server", server.URL, "--model", simModel, "--out", dir, "--preflight", "connect",
 				"--tasks", writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Scripted: 4})))
 			waitFor(t, "a look for agents", func() bool { return len(looking) > 0 })
 			for _, said := range tt.said {

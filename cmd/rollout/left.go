@@ -86,22 +86,9 @@ func (l ledger) count() (committed, failed int) {
 // hasRows reports whether the dataset of a run holds a row: in a shard, or in the
 // write-ahead log, of which the next process makes one.
 func hasRows(dir string) (bool, error) {
-	log, err := sink.ReadLog(dir)
+	has, err := sink.HasRows(dir)
 	if err != nil {
 		return false, openError(dir, err)
 	}
-	for s := range log.Shards(sink.KindData) {
-		if s.Rows > 0 {
-			return true, nil
-		}
-	}
-	for w, err := range log.Waiting() {
-		if err != nil {
-			return false, openError(dir, err)
-		}
-		if len(w.Rows) > 0 {
-			return true, nil
-		}
-	}
-	return false, nil
+	return has, nil
 }

@@ -161,6 +161,10 @@ func (l *runLog) endpointLost(endpoint string, err error) {
 	l.Error("endpoint given up", append([]any{"endpoint", endpoint}, errorAttrs(err)...)...)
 }
 
+func (l *runLog) scoreFailed(a collector.Attempt, err error) {
+	l.Warn("not scored", "sample_key", a.Key, "attempt", a.N, "error", err.Error())
+}
+
 func (l *runLog) agentLeft(a collector.Attempt, endpoint string, err error) {
 	l.Warn("agent not removed", append([]any{"sample_key", a.Key, "attempt", a.N, "endpoint", endpoint}, errorAttrs(err)...)...)
 }

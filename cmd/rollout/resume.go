@@ -113,7 +113,11 @@ func (p *program) tasksNow(c *collection, l *loader, e *earlierRun, snapshot str
 	if given || fewer {
 		check.marks = map[taskHash]taskMark{}
 	}
-	now, err := check.run(readTasks(path, p.stdin))
+	read := readTasks(path, p.stdin)
+	if given { // those of the run were looked at when they were
+		read = c.fit.read(read)
+	}
+	now, err := check.run(read)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -175,9 +175,12 @@ type summary struct {
 	// Prompts is what finding the prompts cost beyond the rollouts themselves.
 	Prompts promptCost `json:"prompts"`
 
-	Scored     int      `json:"scored"`
-	Unscored   int      `json:"unscored"` // the scorer failed
-	MeanReward *float64 `json:"mean_reward"`
+	Scored   int `json:"scored"`
+	Unscored int `json:"unscored"`
+	// ScorerFailures is the part of Unscored on which the scorer failed; the tasks of the
+	// others hold nothing to score by.
+	ScorerFailures int      `json:"scorer_failures"`
+	MeanReward     *float64 `json:"mean_reward"`
 
 	Shards  int64   `json:"shards"`
 	Bytes   int64   `json:"bytes"`
@@ -226,7 +229,7 @@ func summarize(s collector.Stats, k sink.Stats, ps prompt.Stats, t *tally, took 
 		Tokens: t.tokens, Sampled: s.Sampled, Trained: s.Trained,
 		MostRows: t.most, TrainedShare: share(s.Trained, s.Sampled), ActionRatio: share(s.Trained, t.tokens),
 		Grades: map[string]int{}, Sources: map[string]int{}, Reasons: map[string]int{}, Prompts: costOf(ps),
-		Scored: t.scored, Unscored: s.Unscored,
+		Scored: t.scored, Unscored: s.Unscored, ScorerFailures: s.ScorerFailures,
 		Shards: k.Shards, Bytes: k.Bytes, Seconds: took.Seconds(),
 	}
 	for g, n := range t.grades {

@@ -71,7 +71,7 @@ func (c *collection) tryServers(ctx context.Context, parts *parts, backends []*l
 	c.phase.Store("trying a call of the model")
 
 	// An interrupt ends the call, and its agent is removed; another one ends the process.
-	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	defer context.AfterFunc(ctx, stop)()
 	var g errgroup.Group
@@ -87,7 +87,7 @@ func (c *collection) tryServers(ctx context.Context, parts *parts, backends []*l
 	}
 	_ = g.Wait() // none returns an error
 	if ctx.Err() != nil {
-		return withExit(exitInterrupted, errors.New("interrupted before the run began: nothing was written"))
+		return withExit(exitInterrupted, errors.New("interrupted before the run began"))
 	}
 	for _, err := range refused {
 		if err != nil {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"slices"
 	"strings"
 	"time"
@@ -57,6 +58,9 @@ func (c *config) parts(stderr io.Writer) (*parts, error) {
 	}
 	p.prompts = pc
 	if c.Reward.Kind == "command" {
+		if _, err := exec.LookPath(c.Reward.Command[0]); err != nil {
+			return nil, usageError("reward.command: %w", err)
+		}
 		command, err := reward.NewCommand(reward.CommandConfig{Args: c.Reward.Command, Processes: c.Reward.Processes, Timeout: c.Reward.Timeout, Stderr: stderr})
 		if err != nil {
 			return nil, usageError("reward.command: %w", err)

@@ -10,5 +10,7 @@
 //
 // All but None and Command reward 1 or 0. The output is the text of the last
 // assistant message. A scorer that cannot judge returns an error: the reward is
-// then null, which is not 0, and the sample is kept.
+// then null, which is not 0, and the sample is kept. Where the task is why, as one without
+// an answer, the error wraps collector.ErrNoAnswer, and Check says so before the run; any
+// other error is a failure of the scorer.
 package reward

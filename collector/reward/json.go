@@ -36,11 +36,14 @@ func NewJSON(path string) (*JSON, error) {
 	return &JSON{keys}, nil
 }
 
+// Check wants an answer.
+func (*JSON) Check(t *collector.Task) error { return needAnswer(t) }
+
 // Score compares. The answer is read as JSON, and as a plain string where it is
 // none. An output without the value gets 0.
 func (j *JSON) Score(_ context.Context, t *collector.Task, r *collector.Reply) (collector.Reward, error) {
-	if t.Answer == nil {
-		return collector.Reward{}, errNoAnswer
+	if err := j.Check(t); err != nil {
+		return collector.Reward{}, err
 	}
 	root, err := parse(block(r.Output))
 	if err != nil {

@@ -49,16 +49,24 @@ func isWord(b byte) bool {
 	return b == '_' || b >= '0' && b <= '9' || b|0x20 >= 'a' && b|0x20 <= 'z' || b >= 0x80
 }
 
+// Check wants an answer with a number.
+func (Number) Check(t *collector.Task) error {
+	if err := needAnswer(t); err != nil {
+		return err
+	}
+	if _, ok := lastNumber(*t.Answer); !ok {
+		return fmt.Errorf("reward: the answer %.40q holds no number: %w", *t.Answer, collector.ErrNoAnswer)
+	}
+	return nil
+}
+
 // Score compares; an answer without a number is an error, an output without one
 // gets 0.
 func (n Number) Score(_ context.Context, t *collector.Task, r *collector.Reply) (collector.Reward, error) {
-	if t.Answer == nil {
-		return collector.Reward{}, errNoAnswer
+	if err := n.Check(t); err != nil {
+		return collector.Reward{}, err
 	}
-	want, ok := lastNumber(*t.Answer)
-	if !ok {
-		return collector.Reward{}, fmt.Errorf("reward: the answer %.40q holds no number", *t.Answer)
-	}
+	want, _ := lastNumber(*t.Answer)
 	got, ok := lastNumber(r.Output)
 	if !ok {
 		return binary(false), nil

@@ -2,7 +2,6 @@ package reward
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"regexp"
 	"strings"
@@ -11,7 +10,21 @@ import (
 )
 
 // errNoAnswer is the error of a scorer that compares with an answer.
-var errNoAnswer = errors.New("reward: the task has no answer to compare with")
+var errNoAnswer = fmt.Errorf("reward: the task has no answer to compare with: %w", collector.ErrNoAnswer)
+
+// A Checker is a Scorer that can say before a run whether it will be able to score a task.
+type Checker interface {
+	// Check returns an error that wraps collector.ErrNoAnswer where it will not.
+	Check(t *collector.Task) error
+}
+
+// needAnswer is the check of a scorer that takes any answer.
+func needAnswer(t *collector.Task) error {
+	if t.Answer == nil {
+		return errNoAnswer
+	}
+	return nil
+}
 
 // binary is the reward 1 or 0.
 func binary(right bool) collector.Reward {
@@ -36,10 +49,13 @@ type Exact struct {
 	IgnoreCase bool
 }
 
+// Check wants an answer.
+func (Exact) Check(t *collector.Task) error { return needAnswer(t) }
+
 // Score compares; a task without an answer is an error.
 func (e Exact) Score(_ context.Context, t *collector.Task, r *collector.Reply) (collector.Reward, error) {
-	if t.Answer == nil {
-		return collector.Reward{}, errNoAnswer
+	if err := e.Check(t); err != nil {
+		return collector.Reward{}, err
 	}
 	got, want := strings.TrimSpace(r.Output), strings.TrimSpace(*t.Answer)
 	if e.IgnoreCase {
@@ -54,15 +70,23 @@ type Contains struct {
 	IgnoreCase bool
 }
 
+// Check wants an answer that is not empty.
+func (Contains) Check(t *collector.Task) error {
+	if err := needAnswer(t); err != nil {
+		return err
+	}
+	if strings.TrimSpace(*t.Answer) == "" {
+		return fmt.Errorf("reward: the answer is empty, and every output contains it: %w", collector.ErrNoAnswer)
+	}
+	return nil
+}
+
 // Score searches; a task without an answer, or with an empty one, is an error.
 func (c Contains) Score(_ context.Context, t *collector.Task, r *collector.Reply) (collector.Reward, error) {
-	if t.Answer == nil {
-		return collector.Reward{}, errNoAnswer
+	if err := c.Check(t); err != nil {
+		return collector.Reward{}, err
 	}
 	got, want := r.Output, strings.TrimSpace(*t.Answer)
-	if want == "" {
-		return collector.Reward{}, errors.New("reward: the answer is empty: every output contains it")
-	}
 	if c.IgnoreCase {
 		got, want = strings.ToLower(got), strings.ToLower(want)
 	}

@@ -1,0 +1,83 @@
+package main
+
+import (
+	"fmt"
+	"iter"
+
+	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/collector/letta"
+	"github.com/rollout-rl/rollout/collector/reward"
+)
+
+// A taskFit looks at tasks while they are read, for what only the settings of the run
+// can say: whether their agents can be made so, and whether they can be scored.
+type taskFit struct {
+	agent  letta.AgentConfig
+	scorer reward.Checker // nil: it scores whatever comes
+	agents map[string]error
+
+	tasks, unscorable int
+}
+
+func (c *config) taskFit(scorer collector.Scorer) (*taskFit, error) {
+	agent, err := c.agentConfig()
+	if err != nil {
+		return nil, err
+	}
+	k := &taskFit{agent: agent, agents: map[string]error{}}
+	k.scorer, _ = scorer.(reward.Checker)
+	return k, nil
+}
+
+// maxAgents bounds how many different agents of tasks are remembered.
+const maxAgents = 1 << 12
+
+// read yields the tasks; one whose agent cannot be is a bad one. A nil one looks at nothing.
+func (k *taskFit) read(tasks iter.Seq2[collector.Task, error]) iter.Seq2[collector.Task, error] {
+	if k == nil {
+		return tasks
+	}
+	return func(yield func(collector.Task, error) bool) {
+		for t, err := range tasks {
+			if err == nil {
+				err = k.check(&t)
+			}
+			if !yield(t, err) {
+				return
+			}
+		}
+	}
+}
+
+func (k *taskFit) check(t *collector.Task) error {
+	if t.Agent != nil {
+		err, seen := k.agents[string(t.Agent)]
+		if !seen {
+			err = k.agent.CheckOverrides(t.Agent)
+			if len(k.agents) < maxAgents {
+				k.agents[string(t.Agent)] = err
+			}
+		}
+		if err != nil {
+			return &badTaskError{fmt.Sprintf("%s:%d", t.Source, t.Line), err}
+		}
+	}
+	k.tasks++
+	if k.scorer != nil && k.scorer.Check(t) != nil {
+		k.unscorable++
+	}
+	return nil
+}
+
+// scorable is the error of tasks of which none can be scored, and tells of some.
+func (k *taskFit) scorable(kind string, note func(format string, args ...any)) error {
+	switch {
+	case k.unscorable == 0:
+	case k.unscorable == k.tasks:
+		return withHint(usageError("reward.kind %s compares with the answer of a task, and none of the %d tasks has one that it can compare with", kind, k.tasks),
+			"give the tasks an answer, or leave --reward out")
+	default:
+		note("%d of %d tasks have no answer that reward.kind %s can compare with: their samples get no reward", k.unscorable, k.tasks, kind)
+	}
+	return nil
+}

@@ -1,0 +1,50 @@
+package collector
+
+import (
+	"errors"
+	"fmt"
+)
+
+// A ScorerError ends a run whose Scorer failed on every sample so far. It wraps
+// ErrTolerance. The samples before are in the dataset, without a reward; the one that it
+// ended with remains.
+type ScorerError struct {
+	Samples int   // so many could not be scored
+	Err     error // of the last one
+}
+
+func (e *ScorerError) Error() string {
+	return fmt.Sprintf("%d samples could not be scored, and none was: %s", e.Samples, line(e.Err))
+}
+
+// Unwrap returns ErrTolerance.
+func (e *ScorerError) Unwrap() error { return ErrTolerance }
+
+// scored counts what the scorer made of a sample: nil where it gave a reward, or none on
+// purpose. The error ends the run.
+func (c *Collector) scored(a Attempt, err error) error {
+	failed := err != nil && !errors.Is(err, ErrNoAnswer)
+	n, over := 0, false
+	c.counters.update(func(s *Stats) {
+		if err != nil {
+			s.Unscored++
+		}
+		if failed {
+			s.ScorerFailures++
+		}
+		if err == nil {
+			c.counters.scored = true
+		}
+		n = s.ScorerFailures
+		over = failed && !c.counters.scored && c.cfg.MaxUnscored > 0 && n > c.cfg.MaxUnscored
+	})
+	if failed {
+		c.cfg.Events.scoreFailed(a, err)
+	}
+	if !over {
+		return nil
+	}
+	stop := &ScorerError{Samples: n, Err: err}
+	(*c.stop.Load())(stop)
+	return stop
+}
