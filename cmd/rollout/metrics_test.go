@@ -36,6 +36,7 @@ func busyRun(dir string) vitals {
 		collector: func() collector.Stats {
 			return collector.Stats{
 				Planned: 20, Committed: 9, Failed: 3, Skipped: 1, Remaining: 7, Sampled: 100, Trained: 90, Rows: 5,
+				Rerolls: map[string]collector.Rerolls{"no_prompt": {N: 3, Timed: 2, Time: 90 * time.Second}}, Downgraded: 4,
 				Earlier:   collector.Earlier{Committed: 5, Failed: 1},
 				Endpoints: []collector.EndpointStats{{Name: "http://a", InFlight: 3, Limit: 12, Max: 24, Down: true, Stages: map[collector.Stage]int{collector.StageRun: 3}}},
 				Oldest:    &collector.InFlight{TaskID: "secret-task", Started: time.Now().Add(-time.Hour)},
@@ -124,6 +125,10 @@ func TestMetrics(t *testing.T) {
 		`rollout_samples_earlier{outcome="committed"} 5`,
 		`rollout_samples_earlier{outcome="failed"} 1`,
 		"rollout_samples_remaining 7",
+		`rollout_rerolls_total{reason="no_prompt"} 3`,
+		`rollout_rerolls_total{reason="connection"} 0`,
+		`rollout_reroll_seconds_total{reason="no_prompt"} 90`,
+		"rollout_rows_downgraded_total 4",
 		`rollout_samples_in_flight{endpoint="http://a",stage="run"} 3`,
 		`rollout_samples_in_flight{endpoint="http://a",stage="open"} 0`,
 		`rollout_concurrency_limit{endpoint="http://a"} 12`,

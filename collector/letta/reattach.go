@@ -18,8 +18,9 @@ import (
 // Run of the Agent that it returns waits for the server runs of the agent, takes
 // what they made from the server's memory of them (see memory.rebuild), and goes on
 // with the task from there. An agent to which nothing was sent starts from the first
-// message. Where the server does not remember every token, or its memory contradicts
-// itself, the error wraps collector.ErrGone.
+// message. Where the server does not remember every token, its memory contradicts
+// itself, or it refuses to show it, the error wraps collector.ErrGone; where the run ended
+// because of what the model wrote, it is the failure that the send would have had.
 func (b *Backend) Reattach(ctx context.Context, a collector.Attempt, left collector.OpenAttempt) (collector.Agent, error) {
 	g, err := b.reattach(ctx, a, left)
 	if err != nil {

@@ -1,9 +1,11 @@
 package letta
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net"
+	"net/http"
 	"slices"
 	"time"
 
@@ -20,7 +22,7 @@ func (g *agent) recall(ctx context.Context, messages InputMessages, made bool, r
 // unreadable is err, as one that wraps collector.ErrGone where a look-up was refused or
 // its answer cannot be read: a new attempt makes no such look-up.
 func (g *agent) unreadable(ctx context.Context, err error) error {
-	if class := collector.Classify(err); err == nil || ctx.Err() != nil || class.Retryable() || class.Fatal() {
+	if class := collector.Classify(err); err == nil || ctx.Err() != nil || class.Retryable() || class.Rerollable() || class.Fatal() {
 		return err
 	}
 	return gone("agent %s: %w", g.state.ID, err)
@@ -35,7 +37,7 @@ func (g *agent) recallNext(ctx context.Context, messages InputMessages, made boo
 		return nil, err
 	}
 	if _, err := m.stopReason(g); err != nil {
-		return nil, err
+		return nil, cmp.Or(g.policyFailed(ctx, m.run), err)
 	}
 	if asked, _ := m.asked(); !sameInput(asked, messages) {
 		return nil, gone("server run %s was asked for something else than message %d of the task", m.run.ID, len(reply.Sends)+1)
@@ -46,6 +48,20 @@ func (g *agent) recallNext(ctx context.Context, messages InputMessages, made boo
 	}
 	g.queue, g.head = g.queue[1:], nil
 	return answer, nil
+}
+
+// policyFailed is the failure of a run that ended because of what the model wrote; nil
+// where it ended for another reason. Such a rollout is not gone: to make it again for
+// nothing would spare the policy a failure whenever a process died with it.
+func (g *agent) policyFailed(ctx context.Context, run *Run) error {
+	if run.Status != "failed" || run.StopReason != nil {
+		return nil
+	}
+	err := g.runError(ctx, run, &APIError{Op: "send", Status: http.StatusInternalServerError, Detail: "the answer was lost", Err: collector.ErrServer})
+	if !collector.Classify(err).Rerollable() {
+		return nil
+	}
+	return err
 }
 
 // peek waits for the next server run of the queue.

@@ -127,7 +127,7 @@ func TestReattachRecorded(t *testing.T) {
 	for _, inputIDs := range []bool{false, true} {
 		t.Run(fmt.Sprintf("input_ids=%v", inputIDs), func(t *testing.T) {
 			t.Parallel()
-			equal, given := 0, map[string]string{}
+			equal, failed, given := 0, 0, map[string]string{}
 			for _, rec := range recordings(t) {
 				if rec.name == "bad-body" || rec.name == "unknown-agent" {
 					continue // refused before there is anything to take over
@@ -143,6 +143,10 @@ func TestReattachRecorded(t *testing.T) {
 						given[fmt.Sprintf("%s %d", rec.name, n)] = again.err.Error()
 						continue
 					}
+					if class := collector.Classify(again.err); class.Rerollable() && class == collector.Classify(whole.err) {
+						failed++ // and not spared for the end of a process
+						continue
+					}
 					if diff := differ(whole, again, n); diff != "" {
 						t.Errorf("%s, cut at send %d: %s", rec.name, n, diff)
 						continue
@@ -151,6 +155,9 @@ func TestReattachRecorded(t *testing.T) {
 				}
 			}
 			t.Logf("%d sends taken over and equal, %d given up: %v", equal, len(given), given)
+			if failed != 1 { // tool-null-args
+				t.Errorf("%d rollouts failed as they do undisturbed, want 1", failed)
+			}
 			if equal != 32 || len(given) != len(notRemembered) {
 				t.Errorf("%d sends taken over and equal, want 32; %d given up, want %d", equal, len(given), len(notRemembered))
 			}
@@ -202,11 +209,10 @@ func TestReattachOverridden(t *testing.T) {
 
 // notRemembered are the sends of which the server does not keep every token, and why.
 var notRemembered = map[string]string{
-	"compaction 1":     "has no trace", // two of one step: the server finds none
-	"nan 1":            "has no trace", // its column takes no NaN
-	"logprobs-only 1":  "holds no tokens",
-	"http-500 1":       "is failed and names no stop reason: Server error '500 X'",
-	"tool-null-args 1": "is failed and names no stop reason: 1 validation error",
+	"compaction 1":    "has no trace", // two of one step: the server finds none
+	"nan 1":           "has no trace", // its column takes no NaN
+	"logprobs-only 1": "holds no tokens",
+	"http-500 1":      "is failed and names no stop reason: Server error '500 X'",
 }
 
 // differ says how two rollouts differ, or nothing.
