@@ -85,8 +85,58 @@ func rollout(tb testing.TB, model *prompt.Model, seed uint64, calls, tokens int,
 		}
 		sum += *steps[k].PromptTokens
 	}
+	traceLast(tb, known, keep)
 	known.reply.Sends[0].Usage = collector.Usage{PromptTokens: sum, CompletionTokens: completions, Steps: int32(calls)}
 	return known
+}
+
+// traceLast gives the last call of a made-up rollout its trace.
+func traceLast(tb testing.TB, known *knownLife, keep bool) {
+	tb.Helper()
+	e, turns, steps := known.reply.Evidence.(*letta.Evidence), known.reply.Sends[0].Turns, known.memory.steps[0]
+	messages := []any{
+		map[string]any{"role": "system", "content": e.SystemText},
+		map[string]any{"role": "user", "content": e.Sends[0].Request.Messages[0].(*letta.MessageCreate).Content.String()},
+	}
+	calls := map[string]letta.ToolCalls{}
+	for _, m := range known.memory.messages[0] {
+		if c, is := m.(*letta.ToolCallMessage); is {
+			calls[*c.StepID] = c.ToolCalls
+		}
+	}
+	last := &turns[len(turns)-1]
+	for i, k := 0, 0; i < len(turns)-1; i++ {
+		t := &turns[i]
+		if t.Role == tokenize.RoleTool {
+			messages = append(messages, map[string]any{"role": "tool", "content": t.Content, "tool_call_id": fmt.Sprintf("call_%d", k-1)})
+			continue
+		}
+		m := map[string]any{"role": "assistant", "content": t.Content}
+		if !keep {
+			m["content"] = nil
+		}
+		for _, c := range calls[steps[k].ID] {
+			m["tool_calls"] = []any{map[string]any{"id": c.ToolCallID, "type": "function", "function": map[string]any{"name": c.Name, "arguments": c.Arguments}}}
+		}
+		messages = append(messages, m)
+		k++
+	}
+	logprobs := make([][3]any, len(last.OutputIDs))
+	for i, id := range last.OutputIDs {
+		logprobs[i] = [3]any{last.Logprobs[i], id, nil}
+	}
+	request, err := json.Marshal(map[string]any{"messages": messages, "tools": []any{map[string]any{"type": "function", "function": e.Agent.Tools[0].JSONSchema}}})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	response, err := json.Marshal(map[string]any{
+		"text": last.Content, "output_ids": last.OutputIDs,
+		"meta_info": map[string]any{"finish_reason": map[string]any{"type": "stop", "matched": 151645}, "output_token_logprobs": logprobs},
+	})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	known.memory.traces[steps[len(steps)-1].ID] = &letta.ProviderTrace{RequestJSON: request, ResponseJSON: response}
 }
 
 var syllables = [...]string{"ba", "con", "der", "fi", "gre", "hol", "in", "ju", "ka", "lor", "mun", "ne", "op", "pra", "qui", "rest", "sta", "tion", "ul", "ver", "wex", "yl", "zon"}

@@ -232,7 +232,7 @@ func TestGateRebuild(t *testing.T) {
 		}
 	}
 	once()
-	const mostAllocs = 2400 // of 10 calls; 2028 when this was written
+	const mostAllocs = 3000 // of 10 calls; 2656 when this was written, some 600 of them for the trace
 	if n := testing.AllocsPerRun(10, once); n > mostAllocs {
 		t.Errorf("%.0f allocations for ten calls, want ≤ %d", n, mostAllocs)
 	}
