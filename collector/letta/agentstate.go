@@ -36,7 +36,8 @@ type AgentState struct {
 	// Memory is deprecated in favour of Blocks.
 	Memory json.RawMessage   `json:"memory"`
 	Blocks []json.RawMessage `json:"blocks"`
-	// Tools are in the order of the prompt, which need not be the order asked for.
+	// Tools are in no order: the server reads them without one, anew for every request,
+	// so that a prompt may have them in another. Neither is it the order asked for.
 	// The list is empty for a client without a User-Agent.
 	Tools []Tool `json:"tools"`
 	// Sources is deprecated.

@@ -200,14 +200,25 @@ func (c *Client) StepTrace(ctx context.Context, id string) (*ProviderTrace, erro
 	return out, err
 }
 
+// traceless is how many traces in a row must be missing, with none there so far, before
+// a server is taken for one that keeps none.
+const traceless = 8
+
 // PollStepTrace is StepTrace, tried up to three times within some 200 ms where
-// the trace may only be late.
+// the trace may only be late. A server that seems to keep none is asked once.
 func (c *Client) PollStepTrace(ctx context.Context, id string) (*ProviderTrace, error) {
 	const tries, pause = 3, 100 * time.Millisecond
 	for i := 1; ; i++ {
 		t, err := c.StepTrace(ctx, id)
-		if t != nil || err != nil || i == tries {
-			return t, err
+		switch {
+		case t != nil:
+			c.traced.Store(true)
+			return t, nil
+		case err != nil:
+			return nil, err
+		case i == tries, !c.traced.Load() && c.untraced.Load() >= traceless:
+			c.untraced.Add(1)
+			return nil, nil
 		}
 		timer := time.NewTimer(pause)
 		select {

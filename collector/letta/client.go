@@ -35,6 +35,8 @@ type Client struct {
 	secrets     scrubber
 	version     atomic.Pointer[string]
 	stepsBroken atomic.Bool
+	traced      atomic.Bool  // a trace was there once
+	untraced    atomic.Int64 // traces that were not there
 	// ahead is by how much the server's clock is ahead of ours, to the second, by the
 	// last answer with a date.
 	ahead atomic.Pointer[time.Duration]

@@ -38,14 +38,6 @@
 // server stored them (those, not the text that the model wrote, are printed
 // again). The tools are AgentState's, then the client's.
 //
-// The order of AgentState's tools is no property of the agent: the server reads them
-// without one (orm/agent.py:136), so that it changes whenever the database plans its
-// query anew, between two requests and between the agent and its first request.
-// Another order has the same length. Of an agent with several tools the order is
-// therefore taken, per send, from the trace of one of its calls; where there is none
-// the agent is read again, and where it then has another order than at first, stored
-// gives nothing.
-//
 // trace takes the OpenAI-style body that the server kept and never sent, and undoes
 // its few, known differences. A trace counts only where the output_ids of its
 // answer equal those of the turn. That of a send's last call holds the messages of
@@ -58,17 +50,72 @@
 // Every rebuilt prompt must have the length that the server counted for its step
 // (prompt_tokens), and every turn that of its step (completion_tokens). A rebuild
 // that goes wrong in length is always noticed. One that goes wrong and keeps the
-// length is not: count_verified is strong evidence, not identity. What is known to
-// keep the length is therefore refused outright: the system message has a new time
-// stamp after a compaction, so that no prompt after one is taken from stored, none
-// is cut from a trace on its other side, and none at all is taken from stored in
-// a conversation that was compacted, whose first system message cannot be read: nor is
-// one from its traces where the request overrode that message.
+// length is not: what may change without the length must be bound to the request, or
+// the prompt is not count_verified. Several tools in another order have one length, and
+// so have two time stamps, two words of one token, and true and false.
 //
-// A trace for every call, beside stored, would prove that the step belongs to the
-// turn, and about the prompt nothing but the order of the tools, which is the same
-// in all calls of a send; it costs the largest request there is, and so one per send
-// is fetched, and none for an agent with at most one tool.
+// # How a prompt is bound to its request
+//
+// The server loads agent, tools and messages once per request and makes every call of
+// the request from them (agents.py:1731, letta_agent_v3.py:264-297: agent_state is set
+// nowhere else; the tools of a call are picked from it, _get_valid_tools; a system
+// message is compiled anew only after a compaction, letta_agent_v2.py:763). One trace of
+// the request therefore speaks for all of its calls before a compaction. It is the last
+// call's, or one of the two before it where that has none. stored takes the order of the
+// tools from it, rebuilds its call, and compares the text of both as the template prints
+// them; where they differ, stored gives nothing for the request, and the traces are
+// tried. AgentState read again says nothing about a request in between, and is used only
+// where the request has no trace and nothing in its prompts changes by itself.
+//
+//	what                             with a trace of the request          without one
+//	order of several tools           taken from it                        tool_order
+//	order of client tools            the request's own, after the agent's the same
+//	which tools (tool rules)         own trace of each call               tool_order
+//	names, descriptions, parameters  compared, by content                 agent read again
+//	strict, parallel and reasoner    shown in parameters, calls, texts    agent read again
+//	flags, response_format
+//	order of a tool's members        AgentState's: a trace orders anew    AgentState's
+//	system text, its time stamp,     compared                             read again; never with
+//	counts and ids, timezone                                              blocks, a conversation,
+//	                                                                      or after a compaction
+//	memory blocks, own and shared    in the system text: compared         quarantined
+//	override_system, client_skills   the native path ignores them; the    system text as above
+//	                                 system text is read again
+//	override_model                   the request's own: no scrubbing      the same
+//	user messages                    compared                             the request's own
+//	calls as stored, tools' texts    compared, up to the traced call      the reply's and the run's,
+//	                                                                      which only an edit of a
+//	                                                                      stored message changes
+//	text cut in a trace (5,000       the whole text, if the count agrees; the turn's
+//	characters and more)             never a prompt from that trace
+//	sampled tokens                   equal those of the trace             the turn's
+//	history before the request       compared                             as each of the above
+//	agent edited, attached, detached compared                             agent read again
+//	agent taken over from a dead     compared                             quarantined: what is read
+//	process                                                               then was read too late
+//	after a compaction               from a trace of a call after it      compacted
+//	template, tokenizer, model       not bound: the count, and doctor, which compares ids where
+//	behind the same handle           the server sends them, and the engine's text elsewhere
+//
+// agent read again: AgentState and system message, after the last send, must be what they
+// were before the first; what was changed and changed back between, by somebody who edits
+// this one agent, is not seen. An agent with memory blocks is never proven so: a block
+// is edited by the agent's own tools and by those of other agents that share it, each
+// time compiling the system message anew, with the old time stamp
+// (block_manager.py:60-69), so that it may come back to the letter.
+//
+// A tool that a trace shows with another content, or that the agent did not have, was
+// changed after the agent was made. Its prompts are quarantined: the trace does not tell
+// in which order the server wrote its members.
+//
+// With Config.Unverified, which --require any sets, a prompt of the right length that
+// nothing shows is given as unverified; one that something contradicts never is.
+//
+// The source stored, forced, reads traces all the same, as witnesses; it takes no prompt
+// from them. The price of a witness is one request per send, the largest there is beside
+// the send itself (6 to 65 KB, 20 to 65 ms on a busy server), and 0.4 ms of CPU for 8k
+// tokens. It is paid for agents with one tool as well, for whom the two requests that
+// read the agent again cost as much and show less.
 //
 // # Steps and ends
 //
@@ -87,7 +134,9 @@
 //
 // # Reasons
 //
-//	no_prompt        nothing to rebuild from, or the template refused the messages
+//	no_prompt        nothing to rebuild from, the template refused the messages, or a
+//	                 trace shows another text
+//	tool_order       the length agrees, and nothing shows the order of several tools
 //	count_mismatch   everything that was tried has another length than counted
 //	compacted        the server summarized the history before the call
 //	hole             turns and steps of a send do not match: the whole sample
@@ -96,9 +145,10 @@
 //
 // # Costs
 //
-// stored costs two small requests per send (steps and messages of its run), a
-// conversation two more per sample; trace one large request per send that stored
-// did not settle, or one per call. A trace may be late: it is asked for up to three
+// stored costs two small requests per send (steps and messages of its run) and the
+// trace of one call, a conversation two more per sample, an agent without traces two
+// more per sample; trace one large request per send that stored did not settle, or one
+// per call. A trace may be late: it is asked for up to three
 // times within some 200 ms. A step that ran a compaction has none for good and is
 // not asked for. Prompter.Stats adds requests and time up.
 //

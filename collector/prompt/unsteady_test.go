@@ -215,3 +215,27 @@ func collectMany(t *testing.T, sim *lettasim.Server, model *prompt.Model, life s
 	}
 	return kept.samples
 }
+
+// A server that keeps no traces is not waited for, request by request.
+func TestTracelessServer(t *testing.T) {
+	t.Parallel()
+	model, err := qwen3()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cases, err := simCases()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const samples = 40
+	for none, most := range map[bool]int64{false: samples, true: samples + 2*16} { // some are asked for at once before it is known
+		sim, err := lettasim.New(lettasim.Config{Cases: cases, NoTraces: none})
+		if err != nil {
+			t.Fatal(err)
+		}
+		collectMany(t, sim, model, "single", samples, true)
+		if n := sim.Stats().Requests["GET /v1/steps/{id}/trace"]; n > most || n < samples {
+			t.Errorf("no traces %v: %d requests for traces of %d calls, want at most %d", none, n, samples, most)
+		}
+	}
+}

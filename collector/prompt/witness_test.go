@@ -1,0 +1,238 @@
+package prompt_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/rollout-rl/rollout/collector/letta"
+	"github.com/rollout-rl/rollout/collector/prompt"
+	"github.com/rollout-rl/rollout/tokenize"
+	"github.com/rollout-rl/rollout/tokenize/bpe"
+)
+
+// edited makes the true prompt of call k of the life another, by its text, and gives
+// the step its count.
+func edited(tb testing.TB, model *prompt.Model, known *knownLife, m *memory, k int, edit func(text string) string) []int32 {
+	tb.Helper()
+	text, err := model.Tokenizer.AppendText(nil, known.truths[k].prompt, bpe.DecodeOptions{})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	ids, err := model.Tokenizer.AppendTokens(nil, edit(string(text)))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	m.steps[0] = slices.Clone(m.steps[0])
+	m.steps[0][k].PromptTokens = new(int64(len(ids)))
+	return ids
+}
+
+// A trace writes the members of a tool in an order of its own. The model was given them
+// in the tool's, which nothing but AgentState has.
+func TestMembersOfATool(t *testing.T) {
+	t.Parallel()
+	model, err := qwen3()
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := remembered(t, "tool-two")[0]
+	e := *known.reply.Evidence.(*letta.Evidence)
+	agent := *e.Agent
+	agent.Tools = slices.Clone(agent.Tools)
+	e.Agent = &agent
+	reply := *known.reply
+	reply.Evidence = &e
+	description := `"description": "Multiply two integers.", `
+	at := slices.IndexFunc(agent.Tools, func(tool letta.Tool) bool { return *tool.Name == "mul" })
+	var schema struct {
+		Name, Description json.RawMessage
+		Parameters        json.RawMessage
+	}
+	if err := json.Unmarshal(agent.Tools[at].JSONSchema, &schema); err != nil {
+		t.Fatal(err)
+	}
+	agent.Tools[at].JSONSchema = slices.Concat([]byte(`{"description":`), schema.Description, []byte(`,"name":`), schema.Name, []byte(`,"parameters":`), schema.Parameters, []byte("}"))
+	var want [][]int32
+	m := known.memory.with(func(m *memory) {
+		m.agent = &agent
+		for k := range known.truths {
+			want = append(want, edited(t, model, known, m, k, func(text string) string {
+				return strings.Replace(text, `"function": {"name": "mul", `+description, `"function": {`+description+`"name": "mul", `, 1)
+			}))
+		}
+	})
+	if slices.Equal(want[0], known.truths[0].prompt) || len(want[0]) != len(known.truths[0].prompt) {
+		t.Fatalf("%d ids for %d: the test changes nothing, or the length", len(want[0]), len(known.truths[0].prompt))
+	}
+	for _, stored := range []bool{true, false} {
+		calls, err := prompt.NewRebuilder(model, stored, true).Prompts(t.Context(), m, &reply)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for k := range calls {
+			if calls[k].Grade != tokenize.CountVerified || !slices.Equal(calls[k].PromptIDs, want[k]) {
+				t.Errorf("stored %v: call %d is %v from %v, with its true prompt %v; %s", stored, k, calls[k].Grade, calls[k].Source, slices.Equal(calls[k].PromptIDs, want[k]), calls[k].Note)
+			}
+		}
+	}
+}
+
+// Where the agent's tool rules give each call other tools, the trace of one call says
+// nothing about another, although their lengths agree.
+func TestToolRules(t *testing.T) {
+	t.Parallel()
+	model, err := qwen3()
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := remembered(t, "tool-two")[0]
+	e := *known.reply.Evidence.(*letta.Evidence)
+	agent := *e.Agent
+	e.Agent = &agent
+	reply := *known.reply
+	reply.Evidence = &e
+	only := func(k int) string { return [...]string{"add", "mul"}[k%2] }
+	var want [][]int32
+	m := known.memory.with(func(m *memory) {
+		m.agent = &agent
+		for k := range known.truths {
+			want = append(want, edited(t, model, known, m, k, func(text string) string {
+				head, rest, _ := strings.Cut(text, "<tools>\n")
+				list, tail, _ := strings.Cut(rest, "\n</tools>")
+				for line := range strings.SplitSeq(list, "\n") {
+					if strings.Contains(line, `"name": "`+only(k)+`"`) {
+						return head + "<tools>\n" + line + "\n</tools>" + tail
+					}
+				}
+				t.Fatalf("no tool %s in %s", only(k), list)
+				return ""
+			}))
+			trace := *m.traces[m.steps[0][k].ID]
+			var body map[string]json.RawMessage
+			var tools []json.RawMessage
+			if json.Unmarshal(trace.RequestJSON, &body) != nil || json.Unmarshal(body["tools"], &tools) != nil {
+				t.Fatal("the trace has no tools")
+			}
+			tools = slices.DeleteFunc(tools, func(raw json.RawMessage) bool { return !bytes.Contains(raw, []byte(only(k)+`"`)) })
+			body["tools"], _ = json.Marshal(tools)
+			trace.RequestJSON, _ = json.Marshal(body)
+			m.traces[m.steps[0][k].ID] = &trace
+		}
+	})
+	for _, tt := range []struct {
+		name   string
+		rules  string
+		traces []int
+		want   []string
+	}{
+		{"a trace of every call", `{"type":"constrain_child_tools"}`, []int{0, 1, 2}, []string{"trace", "trace", "trace"}},
+		{"that of the last call", `{"type":"run_first"}`, []int{2}, []string{"", "", "trace"}},
+		{"a rule that nobody knows", `{"type":"new_rule"}`, []int{1, 2}, []string{"", "trace", "trace"}},
+	} {
+		agent.ToolRules = []json.RawMessage{json.RawMessage(tt.rules)}
+		some := m.with(func(m *memory) {
+			for k := range known.truths {
+				if !slices.Contains(tt.traces, k) {
+					delete(m.traces, m.steps[0][k].ID)
+				}
+			}
+		})
+		calls, err := prompt.NewRebuilder(model, true, true).Prompts(t.Context(), some, &reply)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for k := range calls {
+			c := &calls[k]
+			if tt.want[k] == "" && c.Grade == tokenize.Quarantined {
+				continue
+			}
+			if c.Source.String() != tt.want[k] || c.Grade != tokenize.CountVerified || !slices.Equal(c.PromptIDs, want[k]) {
+				t.Errorf("%s: call %d is %v from %v, with its true prompt %v; %s", tt.name, k, c.Grade, c.Source, slices.Equal(c.PromptIDs, want[k]), c.Note)
+			}
+		}
+	}
+}
+
+// TestReadAgain changes what an agent with one tool is when it is read after its
+// request, of which there is no trace.
+func TestReadAgain(t *testing.T) {
+	t.Parallel()
+	model, err := qwen3()
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := remembered(t, "tool-list")[0]
+	block := []json.RawMessage{json.RawMessage(`{"id":"block-1","label":"human","value":"x"}`)}
+	for _, tt := range []struct {
+		name   string
+		before func(e *letta.Evidence)
+		now    func(m *memory)
+		trace  bool
+		want   string // part of the note; empty: proven
+	}{
+		{name: "nothing is another"},
+		{name: "its system message", now: func(m *memory) { m.system += "!" }, want: "the agent's system message is another"},
+		{name: "its tool", now: func(m *memory) {
+			m.agent.Tools = slices.Clone(m.agent.Tools)
+			m.agent.Tools[0].JSONSchema = bytes.ReplaceAll(m.agent.Tools[0].JSONSchema, []byte("a"), []byte("b"))
+		}, want: "the agent's list of tools is another"},
+		{name: "one tool more", now: func(m *memory) { m.agent.Tools = append(slices.Clone(m.agent.Tools), letta.Tool{}) }, want: "list of tools is another"},
+		{name: "a flag", now: func(m *memory) { m.agent.LLMConfig.Strict = new(true) }, want: "the agent's llm_config is another"},
+		{name: "a rule", now: func(m *memory) { m.agent.ToolRules = block }, want: "list of tool rules is another"},
+		{name: "a block came", now: func(m *memory) { m.agent.Blocks = block }, want: "list of memory blocks is another"},
+		{name: "it has a block", before: func(e *letta.Evidence) { e.Agent.Blocks = block }, now: func(m *memory) { m.agent.Blocks = block }, want: "the agent has memory blocks"},
+		{name: "it was read late", before: func(e *letta.Evidence) { e.Late = true }, want: "the agent was read after a request"},
+		{name: "it was read late, and there is a trace", before: func(e *letta.Evidence) { e.Late = true }, trace: true},
+		{name: "it has a block, and there is a trace", before: func(e *letta.Evidence) { e.Agent.Blocks = block }, trace: true},
+		{
+			name: "the trace shows an override", trace: true,
+			before: func(e *letta.Evidence) { override(e) }, now: func(m *memory) { m.system += "!" }, want: "the agent's system message is another",
+		},
+		{name: "the trace shows an override, nothing is another", trace: true, before: func(e *letta.Evidence) { override(e) }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			e := *known.reply.Evidence.(*letta.Evidence)
+			e.Sends = slices.Clone(e.Sends)
+			before, now := *e.Agent, *e.Agent
+			e.Agent = &before
+			if tt.before != nil {
+				tt.before(&e)
+			}
+			m := known.memory.with(func(m *memory) {
+				m.agent = &now
+				if tt.now != nil {
+					tt.now(m)
+				}
+				if !tt.trace {
+					clear(m.traces)
+				}
+			})
+			reply := *known.reply
+			reply.Evidence = &e
+			calls, err := prompt.NewRebuilder(model, true, true).Prompts(t.Context(), m, &reply)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for k := range calls {
+				c := &calls[k]
+				switch {
+				case tt.want == "" && (c.Grade != tokenize.CountVerified || !slices.Equal(c.PromptIDs, known.truths[k].prompt)):
+					t.Errorf("call %d is %v; %s", k, c.Grade, c.Note)
+				case tt.want != "" && (c.Reason != tokenize.ReasonNoPrompt || !strings.Contains(c.Note, tt.want)):
+					t.Errorf("call %d is %v/%v, want no_prompt; %s", k, c.Grade, c.Reason, c.Note)
+				}
+			}
+		})
+	}
+}
+
+// override makes the first request one that overrode the system message.
+func override(e *letta.Evidence) {
+	request := *e.Sends[0].Request
+	request.OverrideSystem = new("another")
+	e.Sends[0].Request = &request
+}
