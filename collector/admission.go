@@ -253,6 +253,19 @@ func (g *gate) close() {
 	}
 }
 
+// topped is what the growth to the highest limit was good for, nil where nothing is known.
+func (g *gate) topped() *limit.Gain {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.limiter == nil {
+		return nil
+	}
+	if gain, ok := g.limiter.Topped(); ok {
+		return &gain
+	}
+	return nil
+}
+
 // limit is the limit now.
 func (g *gate) limit() int {
 	g.mu.Lock()

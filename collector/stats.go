@@ -107,6 +107,9 @@ type EndpointStats struct {
 	Stages map[Stage]int
 	// Limit is how many may be worked on at a time now, and Max how many ever.
 	Limit, Max int
+	// Topped is what the growth of Limit to Max was measured to be good for; nil where
+	// that was not measured, or did not pay off.
+	Topped *limit.Gain
 	// Engine is what Collector.Engine was told last, at EngineSeen; zero: never.
 	Engine     limit.Engine
 	EngineSeen time.Time
@@ -160,7 +163,7 @@ func (c *counters) snapshot(endpoints []*endpoint) Stats {
 	s.Remaining = s.Planned - s.Committed - s.Failed - s.Skipped
 	s.Endpoints = make([]EndpointStats, len(endpoints))
 	for i, e := range endpoints {
-		s.Endpoints[i] = EndpointStats{Name: e.Name, Limit: e.gate.limit(), Max: e.MaxInFlight, Stages: map[Stage]int{}}
+		s.Endpoints[i] = EndpointStats{Name: e.Name, Limit: e.gate.limit(), Max: e.MaxInFlight, Topped: e.gate.topped(), Stages: map[Stage]int{}}
 		s.Endpoints[i].Engine, s.Endpoints[i].EngineSeen = e.gate.seen()
 		s.Endpoints[i].Down, s.Endpoints[i].Lost = e.health.state()
 	}

@@ -166,7 +166,6 @@ func (c *collection) open(parts *parts, backends []*letta.Backend) error {
 			AttemptStarted: c.metrics.attemptStarted,
 			AttemptFinished: func(r collector.Result) {
 				c.leftovers.finished(r.Attempt, r.Err)
-				c.tally.attempt(r)
 				c.metrics.attemptFinished(r)
 			},
 			Reattached: func(a collector.Attempt, endpoint string, err error) {
@@ -354,7 +353,7 @@ func (c *collection) run(ctx context.Context) error {
 	end := c.end(s, c.stopped(runErr, sinkErr))
 	s.addTail(c.tail.String(), stats.Unstarted, tail)
 	c.log.tail(s.Tail)
-	s.Hints = s.hints(c.config, stats, c.tally.busy(stats, took))
+	s.Hints = s.hints(c.config, stats)
 	c.log.status(stats)
 	end = c.endDamaged(s, nil, end)
 	c.log.ended(s.Outcome, end)

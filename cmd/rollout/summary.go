@@ -31,15 +31,7 @@ type tally struct {
 	ends    sampleEnds
 	reward  float64
 	scored  int
-	worked  time.Duration  // of all attempts
 	failed  map[string]int // samples by class, before they are committed
-}
-
-// attempt notes how long an attempt took a place in flight.
-func (t *tally) attempt(r collector.Result) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.worked += r.Duration
 }
 
 // failures is how many samples have failed so far, committed or not, by class.
@@ -47,20 +39,6 @@ func (t *tally) failures() map[string]int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return maps.Clone(t.failed)
-}
-
-// busy is the share of the places in flight that were in use, over the whole run.
-func (t *tally) busy(s collector.Stats, took time.Duration) float64 {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	places := 0
-	for _, e := range s.Endpoints {
-		places += e.Max
-	}
-	if places == 0 || took <= 0 {
-		return 0
-	}
-	return t.worked.Seconds() / (float64(places) * took.Seconds())
 }
 
 func (t *tally) add(s *tokenize.Sample) {
@@ -375,24 +353,19 @@ func counted(by map[string]int) string {
 }
 
 // hints says what would have made the run better, where that can be known.
-func (s *summary) hints(c *config, stats collector.Stats, busy float64) []string {
+func (s *summary) hints(c *config, stats collector.Stats) []string {
 	var out []string
 	if s.Forks*5 > s.Rows && !c.Agent.KeepReasoning && c.Agent.File == "" {
 		out = append(out, fmt.Sprintf("%d of %d rows are forks, which cost prompt tokens: agent.keep_reasoning would avoid most of them", s.Forks, s.Rows))
 	}
-	infra := 0
-	for class, n := range stats.FailedByClass {
-		if class.Retryable() {
-			infra += n
-		}
-	}
-	slots := 0
 	for _, e := range stats.Endpoints {
-		slots += e.Max
-	}
-	if busy >= 0.9 && infra == 0 && s.Planned >= 4*slots && s.Seconds >= 20 {
-		out = append(out, fmt.Sprintf("all %d places in flight were busy and the server never complained: try --max-in-flight %d "+
-			"(a Letta server with a default PostgreSQL fails near 30)", slots, 2*c.Server.MaxInFlight))
+		// Only what the limit's controller measured, and saw to hold to the end, says
+		// that more in flight may be faster.
+		if g := e.Topped; g != nil && !e.Down && !e.Lost {
+			out = append(out, fmt.Sprintf("%s finished %s samples/s with %d in flight and %s with %d, the most that server.max_in_flight allows: "+
+				"--max-in-flight %d may be faster still (a Letta server with a default PostgreSQL fails near 30)",
+				e.Name, humanRate(g.After), g.To, humanRate(g.Before), g.From, g.To+max(1, g.To/4)))
+		}
 	}
 	if n := s.Reasons[tokenize.ReasonNoPrompt.String()]; n > 0 && c.Tokens.Tokenizer == "" && c.Tokens.Prompts != "literal" {
 		out = append(out, fmt.Sprintf("%d prompts are not known because the server does not say what the model was shown; "+

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/collector/limit"
 	"github.com/rollout-rl/rollout/collector/prompt"
 	"github.com/rollout-rl/rollout/sink"
 )
@@ -73,5 +74,32 @@ func TestSummaryLeftOut(t *testing.T) {
 				t.Errorf("JSON lacks %s: %s, %v", tt.json, body, err)
 			}
 		})
+	}
+}
+
+// TestHintOfMore: more in flight is advised where the controller of the limit measured
+// that the last growth paid off, and not because all places were busy.
+func TestHintOfMore(t *testing.T) {
+	t.Parallel()
+	c := defaultConfig()
+	s := &summary{Planned: 1000, Committed: 1000, Rows: 1000, Seconds: 3600}
+	busy := collector.EndpointStats{Name: "http://a", Limit: 24, Max: 24}
+	gained := busy
+	gained.Topped = &limit.Gain{From: 16, To: 24, Before: 1.5, After: 2.25}
+	down := gained
+	down.Down = true
+	for _, tt := range []struct {
+		name     string
+		endpoint collector.EndpointStats
+		want     string
+	}{
+		{"nothing measured", busy, ""},
+		{"measured", gained, "http://a finished 2.25 samples/s with 24 in flight and 1.50 with 16, the most that server.max_in_flight allows: --max-in-flight 30 may be faster still"},
+		{"measured before it went down", down, ""},
+	} {
+		hints := strings.Join(s.hints(c, collector.Stats{Endpoints: []collector.EndpointStats{tt.endpoint}}), "\n")
+		if tt.want == "" && strings.Contains(hints, "in-flight") || !strings.Contains(hints, tt.want) {
+			t.Errorf("%s: %q, want %q", tt.name, hints, tt.want)
+		}
 	}
 }

@@ -85,6 +85,7 @@ type Controller struct {
 	hold  int  // counted rounds until the next growth that must be proven
 	wait  int  // what hold becomes after a growth without gain
 	round round
+	gain  Gain // of the last growth, where it was proven and nothing was lowered since
 
 	lastCut time.Time
 	bursts  []fault // server errors of late
@@ -163,6 +164,20 @@ func (c *Controller) Open(now time.Time) (n int, next time.Time) {
 	return c.open, next
 }
 
+// A Gain is what a growth of the limit was measured to be good for: samples per second,
+// Before at the limit From and After at To.
+type Gain struct {
+	From, To      int
+	Before, After float64
+}
+
+// Topped tells what the growth to the highest limit that Config allows was good for. ok
+// is false where that was not measured, or did not pay off, or the limit is lower now:
+// then nothing is known of what a higher one would do.
+func (c *Controller) Topped() (g Gain, ok bool) {
+	return c.gain, c.gain.To == c.max && c.limit == c.max
+}
+
 // Reopen lets the samples of a server that is back in from a few on, as after a
 // growth.
 func (c *Controller) Reopen(now time.Time) {
@@ -231,6 +246,7 @@ func (c *Controller) next(now time.Time, n int, took time.Duration) Change {
 		switch c.judge() {
 		case gained:
 			c.proven = max(c.proven, c.limit)
+			c.gain = Gain{c.baseL, c.limit, c.base.perSecond(), c.now.perSecond()}
 			c.baseL, c.base, c.phase = c.limit, c.now, steady
 			c.hold = 0
 			return c.grow(now)
@@ -319,7 +335,7 @@ func (c *Controller) rise(now time.Time, to int, why Reason) Change {
 // set lowers the limit and lets the samples in flight settle.
 func (c *Controller) set(now time.Time, to int, why Reason) Change {
 	ch := Change{c.limit, to, why}
-	c.limit, c.baseL = to, to
+	c.limit, c.baseL, c.gain = to, to, Gain{}
 	c.open = min(c.open, to)
 	c.phase, c.round, c.base = settling, round{began: now}, rate{}
 	return ch

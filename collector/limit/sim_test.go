@@ -194,3 +194,38 @@ func TestControllerAgainstServers(t *testing.T) {
 		})
 	}
 }
+
+// TestTopped: that the highest limit paid off is told where it was measured, and holds;
+// never where the limit began there, or where a higher one made nothing faster.
+func TestTopped(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name string
+		max  int
+		srv  server
+		want bool
+	}{
+		{"room for all", 64, server{perSecond: room(10 * time.Second), even: true}, true},
+		{"it began at the most", 24, server{perSecond: room(10 * time.Second), even: true}, false},
+		{"flat: more bought nothing", 48, server{perSecond: flat(0.9), even: true}, false},
+		{"a little: 3 % for half as many again", 48, server{perSecond: func(n int) float64 { return 0.9 + 0.03*float64(n-32)/16 }, even: true}, false},
+		{"429 above 50", 64, server{perSecond: room(10 * time.Second), refuses: 50, why: limit.RateLimited}, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, limit.Config{Max: tt.max}, tt.srv, 1)
+			w.run(3 * time.Hour)
+			g, ok := w.c.Topped()
+			if ok != tt.want {
+				t.Fatalf("topped %v with %+v at limit %d, want %v", ok, g, w.c.Limit(), tt.want)
+			}
+			if ok && (g.To != tt.max || g.From >= g.To || g.After < 1.2*g.Before || math.Abs(g.After-float64(g.To)/10) > 0.2*g.After) {
+				t.Errorf("gain %+v, want what the server does at %d and fewer", g, tt.max)
+			}
+			w.c.Polled(w.at.Add(time.Hour), limit.Engine{KVUsage: 0.95})
+			if g, ok := w.c.Topped(); ok {
+				t.Errorf("still %+v after a cut", g)
+			}
+		})
+	}
+}
