@@ -34,7 +34,8 @@ func (p *program) doctorCmd() *cobra.Command {
 		Short: "check that a run would work, with one real call",
 		Long: `Check that a run would work: the machine, the servers, the model, and one real
 rollout per server with the run's own agent settings. It is that of the first task,
-where there are tasks; one that makes the agent call a tool tells more.
+where there are tasks. An agent with tools that called none in it is asked to call one,
+because a template may go wrong there only; --prompt and --task ask for one rollout.
 
 With a tokenizer, the prompt of every call is rebuilt by both recipes and compared
 with the server's count, or with the server's ids where it sends them. Where they
@@ -86,7 +87,7 @@ type doctor struct {
 // findTask chooses what the agent is told.
 func (d *doctor) findTask() error {
 	file := d.config.Tasks.File
-	d.task = &collector.Task{ID: "doctor", Messages: []string{orWord(d.o.prompt, "Reply with the word ok.")}}
+	d.task = &collector.Task{ID: "doctor", Messages: []string{orWord(d.o.prompt, doctorText)}}
 	if d.o.prompt != "" || d.o.task == "" && (file == "" || file == "-") {
 		return nil
 	}
@@ -271,17 +272,41 @@ func (d *doctor) server(ctx context.Context, client *letta.Client) {
 		return
 	}
 	d.ok("model", "%s; an agent on it gives token data", orWord(d.config.Agent.Model, "that of the agent file"))
-	d.call(ctx, client, backends[0])
+	used, all := d.call(ctx, client, backends[0], d.task)
+	if all && !used && d.o.prompt == "" && d.o.task == "" && d.task.ID != "doctor" {
+		// The first task's rollout said nothing of tools.
+		used, _ = d.call(ctx, client, backends[0], &collector.Task{ID: "doctor", Messages: []string{doctorText}, Agent: d.task.Agent})
+	}
+	if all && !used {
+		d.tell(stateHint, "tools", "no tool was called: what the template makes of calls and results was not compared", nil,
+			"give a text that makes the agent call one, with --prompt")
+	}
 }
 
-// call lets one agent answer and looks at what came.
-func (d *doctor) call(ctx context.Context, client *letta.Client, backend *letta.Backend) {
+// What doctor says to an agent of which nobody says what it is to do: to one without a
+// tool something that tokenizers cut in different ways.
+const (
+	doctorText = `Reply with the word ok. Do not mind the rest: 3.14159, 2026-01-05T10:00:00Z, naïve café, 日本語, Привет, {"a": [1, 2.5, null]}, if (x >= 10) { return y; }`
+	doctorTool = "Call the tool %s once, with any arguments that fit. Then reply with the word ok."
+)
+
+// call lets one agent answer and looks at what came. It reports whether a tool was called,
+// and whether all went well with an agent that has tools.
+func (d *doctor) call(ctx context.Context, client *letta.Client, backend *letta.Backend, task *collector.Task) (used, all bool) {
 	ctx, cancel := context.WithTimeout(ctx, d.config.Run.AttemptTimeout)
 	defer cancel()
-	agent, err := backend.Open(ctx, collector.Attempt{Task: d.task, Key: "doctor", GroupSize: 1, N: 1, RunID: newRunID(time.Now())})
+	agent, err := backend.Open(ctx, collector.Attempt{Task: task, Key: "doctor", GroupSize: 1, N: 1, RunID: newRunID(time.Now())})
 	if err != nil {
 		d.failed("agent", unusable(client, err))
-		return
+		return false, false
+	}
+	var tools []string
+	if a, ok := agent.(interface{ Tools() []string }); ok {
+		tools = a.Tools()
+	}
+	if len(tools) > 0 && task.Messages[0] == doctorText {
+		task.Messages[0] = fmt.Sprintf(doctorTool, tools[0]) // of a task of ours, for this agent
+		defer func() { task.Messages[0] = doctorText }()
 	}
 	began := time.Now()
 	reply, err := agent.Run(ctx)
@@ -289,6 +314,10 @@ func (d *doctor) call(ctx context.Context, client *letta.Client, backend *letta.
 		d.failed("call", unusable(client, err))
 	} else {
 		d.answered(ctx, reply, time.Since(began))
+		all = len(tools) > 0
+		for i := range reply.Sends {
+			used = used || slices.ContainsFunc(reply.Sends[i].Turns, func(t tokenize.Turn) bool { return t.Role == tokenize.RoleTool })
+		}
 	}
 	closing, done := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
 	defer done()
@@ -297,6 +326,7 @@ func (d *doctor) call(ctx context.Context, client *letta.Client, backend *letta.
 	} else if !d.config.Agent.Keep {
 		d.ok("cleanup", "the agent is deleted")
 	}
+	return used, all
 }
 
 // answered checks the turns of a rollout, then its prompts.

@@ -355,7 +355,7 @@ func (c *config) checkComplete() complaints {
 		}
 	}
 	need(len(c.Server.URLs) > 0, "server.urls", "server")
-	need(c.Agent.Model != "" || c.Agent.File != "", "agent.model", "model")
+	need(c.Agent.Model != "" || c.Agent.File != "", "agent.model", "model, or an agent file with --agent-file")
 	need(c.Tasks.File != "", "tasks.file", "tasks")
 	need(c.Output.Dir != "", "output.dir", "out")
 	return bad

@@ -94,6 +94,19 @@ func (g *agent) gather(ctx context.Context) error {
 // ID is the server's name of the agent.
 func (g *agent) ID() string { return g.state.ID }
 
+// Tools are the names of the tools that the model is told of: the agent's, then those of
+// this side.
+func (g *agent) Tools() []string {
+	var names []string
+	for i := range g.state.Tools {
+		names = append(names, deref(g.state.Tools[i].Name))
+	}
+	for i := range g.cfg.ClientTools {
+		names = append(names, g.cfg.ClientTools[i].Tool.Name)
+	}
+	return names
+}
+
 // Run sends the messages of the task, one after the other, the next one only
 // after the agent came to its own end; and answers what the server asks meanwhile.
 func (g *agent) Run(ctx context.Context) (*collector.Reply, error) {

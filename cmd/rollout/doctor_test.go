@@ -1,0 +1,93 @@
+package main
+
+import (
+	"bytes"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rollout-rl/rollout/collector/letta/lettasim"
+)
+
+// Without tasks doctor has its agent call a tool: a template that goes wrong only in what
+// it makes of a tool's result is found.
+func TestDoctorUsesATool(t *testing.T) {
+	t.Parallel()
+	sim := newSim(t, lettasim.Config{})
+	var sent bytes.Buffer
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		switch {
+		case r.Method != http.MethodPost:
+		case r.URL.Path == "/v1/agents/": // it lives the recorded life of an agent that calls add
+			body = bytes.ReplaceAll(body, []byte(`"task_id":"doctor"`), []byte(`"task_id":"tool"`))
+		case strings.HasSuffix(r.URL.Path, "/messages"):
+			sent.Write(body) // one at a time
+		}
+		r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+		sim.ServeHTTP(w, r)
+	}))
+	t.Cleanup(server.Close)
+
+	qwen := filepath.Join("..", "..", "testdata", "tokenizers", "qwen3")
+	args := []string{"doctor", "--server", server.URL, "--model", simModel, "--tokenizer"}
+	// The recorded agent was asked for something else, which only the trace shows.
+	r := mustRun(t, exitOK, append(args, qwen)...)
+	if !strings.Contains(sent.String(), "Call the tool ") {
+		t.Errorf("the agent was told %s", sent.String())
+	}
+	if strings.Contains(r.stdout, "no tool was called") || !strings.Contains(r.stdout, "2 calls with ") {
+		t.Errorf("doctor says\n%s", r.stdout)
+	}
+
+	other := t.TempDir()
+	for _, name := range []string{"tokenizer.json.zst", "tokenizer_config.json"} {
+		b, err := os.ReadFile(filepath.Join(qwen, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if name == "tokenizer_config.json" {
+			changed := bytes.ReplaceAll(b, []byte("<tool_response>"), []byte("<tool_result>"))
+			if bytes.Equal(changed, b) {
+				t.Fatal("the template says nothing of results")
+			}
+			b = changed
+		}
+		if err := os.WriteFile(filepath.Join(other, name), b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r = mustRun(t, exitUnusable, append(args, other)...)
+	if !strings.Contains(r.stdout, "bad  prompt 1 ") || strings.Contains(r.stdout, "bad  prompt 0 ") {
+		t.Errorf("doctor says\n%s", r.stdout)
+	}
+}
+
+// An agent file is enough: it names the model.
+func TestAgentFileAlone(t *testing.T) {
+	t.Parallel()
+	sim := newSim(t, lettasim.Config{InputIDs: true})
+	url := serveSim(t, sim)
+	file := writeFile(t, "agent.af", []byte(`{"agents":[{"name":"x","model":"`+simModel+`","system":"You are.","llm_config":{"handle":"`+simModel+`"},"tools":[],"messages":[]}]}`))
+	tasks := writeFile(t, "tasks.jsonl", []byte(`{"id":"a","prompt":"Hi."}`+"\n"))
+	dir := filepath.Join(t.TempDir(), "run")
+	args := []string{"--server", url, "--agent-file", file, "--tasks", tasks, "--out", dir}
+	mustRun(t, exitOK, append([]string{"doctor"}, args...)...)
+	mustRun(t, exitOK, append([]string{"config", "check"}, args...)...)
+	mustRun(t, exitOK, append([]string{"collect", "--dry-run"}, args...)...)
+	mustRun(t, exitOK, append([]string{"collect"}, args...)...)
+	if got := readDataset(t, dir); len(got.rows) != 1 {
+		t.Errorf("%d samples have rows", len(got.rows))
+	}
+	mustRun(t, exitOK, "collect", "--resume", "--out", dir)
+	if r := mustRun(t, exitUsage, "collect", "--server", url, "--tasks", tasks, "--out", dir+"2"); !strings.Contains(r.stderr, "or an agent file with --agent-file") {
+		t.Errorf("neither model nor file: %s", r.stderr)
+	}
+}
