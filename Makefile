@@ -9,6 +9,7 @@ LINT_V  := v2.15.0
 FUZZTIME ?= 30s
 BENCH   ?= .
 KILLS   ?= 200
+DAMAGES ?= 400
 SOAK    ?= 10m
 
 export CGO_ENABLED ?= 0
@@ -61,6 +62,10 @@ $(LINT): Makefile
 .PHONY: killtest
 killtest: python ## kill the collector KILLS (200) times and resume it: nothing lost, nothing twice
 	ROLLOUT_KILLS=$(KILLS) $(GO) test -count 1 -timeout 60m -v -run '^TestKill|^TestTakenOver' ./cmd/rollout
+
+.PHONY: damage
+damage: ## damage files of runs DAMAGES (400) times: found or harmless, nothing lost, nothing twice
+	ROLLOUT_DAMAGES=$(DAMAGES) $(GO) test -count 1 -timeout 60m -v -run '^TestDamage' ./cmd/rollout
 
 .PHONY: soak
 soak: ## collect for SOAK (10m) with 1,000 samples in flight: memory, goroutines and files stay flat

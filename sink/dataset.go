@@ -118,6 +118,11 @@ func Create(dir string, cfg Config) (*Dataset, error) {
 	if err := log.CheckSizes(); err != nil {
 		return nil, err
 	}
+	if lost, err := log.lostShards(); err != nil {
+		return nil, err
+	} else if len(lost) > 0 {
+		return nil, lostCommit(lost[0])
+	}
 	d := &Dataset{
 		dir:      dir,
 		cfg:      cfg,

@@ -171,6 +171,12 @@
 //     shards, straight from their segment
 //  4. the segments are deleted, fsync of wal
 //
+// Before it, and before anything is changed, Create makes sure that the folder is the one
+// that was left: every entry is read, every committed file is there with its size, and a
+// shard that no entry names holds no sample that is nowhere else — if it does, the last
+// entry of the log is gone, which leaves no gap (ErrLostCommit). Digests are for
+// Log.CheckDigests and Verify.
+//
 // Uncommitted shards are not adopted: all of their samples are in the write-ahead
 // log, and writing them again takes less than proving that a shard is what its
 // entry would have said.

@@ -104,6 +104,9 @@ func (e *parquetEncoder[T]) close() error { return e.w.Close() }
 // types, encodings and nullability.
 func schemaOf[T any]() *parquet.Schema { return parquet.SchemaOf(*new(T)) }
 
+// anyRows stands for the number of rows of a file of which no commit says it.
+const anyRows = -1
+
 // openParquet reads the footer of a shard of T and checks it against the schema
 // and what the commit says.
 func openParquet[T any](f File, size, rows int64) (pf *parquet.File, err error) {
@@ -120,7 +123,7 @@ func openParquet[T any](f File, size, rows int64) (pf *parquet.File, err error) 
 	if want := schemaOf[T](); !parquet.EqualNodes(pf.Schema(), want) {
 		return nil, fmt.Errorf("schema differs from schema version %d: %s", SchemaVersion, schemaDifference(pf.Schema(), want))
 	}
-	if pf.NumRows() != rows {
+	if pf.NumRows() != rows && rows != anyRows {
 		return nil, fmt.Errorf("%d rows, want %d", pf.NumRows(), rows)
 	}
 	return pf, nil

@@ -7,15 +7,20 @@ import (
 	"io/fs"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/rollout-rl/rollout/sink/frame"
 )
 
 // A RepairPlan says what Apply will do to a dataset whose write-ahead log is
-// damaged, so that Create takes it again.
+// damaged, or whose last entries are missing, so that Create takes it again.
 type RepairPlan struct {
-	// Segments are those that are damaged. With none there is nothing to do.
+	// Segments are those that are damaged. Without them and Lost there is nothing to do.
 	Segments []SegmentRepair
+	// Lost are shards whose entry is missing at the end of the log (ErrLostCommit),
+	// relative to the run's folder: they are set aside, and a resumed run collects their
+	// samples again. None where the log cannot be read.
+	Lost []string
 
 	fs  FS
 	dir string
@@ -82,6 +87,11 @@ func PlanRepair(fsys FS, dir string) (*RepairPlan, error) {
 			p.Segments = append(p.Segments, s)
 		}
 	}
+	if log, err := readLog(fsys, dir, ""); err == nil {
+		if p.Lost, err = log.lostShards(); err != nil {
+			return nil, err
+		}
+	}
 	return p, nil
 }
 
@@ -90,6 +100,11 @@ func PlanRepair(fsys FS, dir string) (*RepairPlan, error) {
 func (p *RepairPlan) Apply() error {
 	for _, s := range p.Segments {
 		if err := p.repair(s); err != nil {
+			return err
+		}
+	}
+	for _, path := range p.Lost {
+		if err := setAside(p.fs, p.dir, path, orphansDir+"/"+strings.Replace(path, "/", "-", 1), p.fs.Rename); err != nil {
 			return err
 		}
 	}

@@ -149,14 +149,23 @@ func checkBytes(f File, size int64, sum string) error {
 	if got != size {
 		return fmt.Errorf("%d bytes, want %d", got, size)
 	}
-	h := sha256.New()
-	if _, err := io.CopyBuffer(h, io.NewSectionReader(f, 0, size), make([]byte, 256<<10)); err != nil {
+	digest, err := digestOf(f, size)
+	if err != nil {
 		return err
 	}
-	if got := hex.EncodeToString(h.Sum(nil)); got != sum {
-		return fmt.Errorf("sha256 %s, want %s", got, sum)
+	if digest != sum {
+		return fmt.Errorf("sha256 %s, want %s", digest, sum)
 	}
 	return nil
+}
+
+// digestOf is the SHA-256 of the first size bytes of a file, in lower-case hex.
+func digestOf(f File, size int64) (string, error) {
+	h := sha256.New()
+	if _, err := io.CopyBuffer(h, io.NewSectionReader(f, 0, size), make([]byte, 256<<10)); err != nil {
+		return "", err
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
 // shardSums collects what a Shard says of its rows.

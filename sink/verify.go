@@ -56,7 +56,7 @@ type VerifyReport struct {
 // tokens, rewards and policy versions are those that the commit sums up; each row keeps every rule of tokenize.Row and belongs to the
 // sample that the commit says, with all segments in order; no sample has more
 // sampled tokens than the server counted; no sample is done twice; the write-ahead
-// log can be read. It changes nothing.
+// log can be read; no shard without a commit holds samples that are nowhere else. It changes nothing.
 //
 // It returns an error when it cannot do so: the folder cannot be read, ctx is
 // done, or a newer version of the program wrote it (ErrNewer).
@@ -241,7 +241,15 @@ func (v *verifier) orphans() error {
 			}
 		}
 	}
-	return nil
+	log, err := readLog(v.fs, v.dir, v.opts.RunID)
+	if err != nil {
+		return nil //nolint:nilerr // it was told of; what a broken log names is not known
+	}
+	lost, err := log.lostShards()
+	for _, path := range lost {
+		v.problem(path, -1, lostCommit(path))
+	}
+	return err
 }
 
 // A shardCheck goes through the rows of one shard along the samples of its commit.

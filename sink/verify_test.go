@@ -135,6 +135,7 @@ func TestVerifyFindsWhatIsWrong(t *testing.T) {
 		{"empty and committed so", func(s S) { s.shard(func([]byte) []byte { return nil }); s.rehash() }, "data/part-run-0-0"},
 		{"shard gone", func(s S) { s.shard(func(b []byte) []byte { return b }); removeAll(s, "data/part-run-0-0*") }, "no such file"},
 		{"entry gone", func(s S) { removeAll(s, "_commits/*1.json") }, "missing, but there is entry 2"},
+		{"last entry gone", func(s S) { removeAll(s, "_commits/*2.json") }, "no commit names it, and its samples are nowhere else"},
 		{"entry torn", func(s S) { b := s.read(s.entry(1)); s.write(s.entry(1), b[:len(b)/2]) }, "unexpected end"},
 		{"entry under another number", func(s S) { s.write(s.entry(3), s.read(s.entry(2))) }, "seq is 2"},
 		{"entry of another run", func(s S) { s.commit(2, func(c *sink.Commit) { c.RunID = "other" }) }, `of run "other"`},
@@ -286,6 +287,40 @@ func TestRowsOfSpoiledShard(t *testing.T) {
 				}
 			}
 			s.shard(flip)
+		}
+	}
+}
+
+// The last entries of a log leave no gap when they go. Their shards do: what they hold is
+// nowhere else. Repair sets them aside, and their samples can be collected again.
+func TestLastEntryIsMissed(t *testing.T) {
+	t.Parallel()
+	for _, format := range []sink.Format{sink.Parquet, sink.Arrow} {
+		s := spoiled{t, t.TempDir()}
+		cfg := sink.Config{Format: format}
+		b := sinktest.NewBuilder(9)
+		first, second := append(samples(0), b.Sample(b.Row(10, 20))), append(samples(0), b.Sample(b.Row(5, 5)), b.Failure(3))
+		sinktest.Write(t, s.dir, cfg, first)
+		sinktest.Write(t, s.dir, cfg, second)
+		removeAll(s, "_commits/*2.json")
+		_, err := sink.Create(s.dir, cfg)
+		if !errors.Is(err, sink.ErrLostCommit) || !errors.Is(err, sink.ErrCorrupt) {
+			t.Errorf("Create: %v", err)
+		}
+		plan, err := sink.PlanRepair(nil, s.dir)
+		if err != nil || len(plan.Lost) != 2 || len(plan.Segments) != 0 {
+			t.Fatalf("PlanRepair: %+v, %v", plan, err)
+		}
+		if err := plan.Apply(); err != nil {
+			t.Fatal(err)
+		}
+		if names, err := filepath.Glob(filepath.Join(s.dir, "orphans", "*")); err != nil || len(names) != 2 {
+			t.Errorf("set aside: %q, %v", names, err)
+		}
+		sinktest.Write(t, s.dir, cfg, second)
+		report, err := sink.Verify(t.Context(), s.dir, sink.VerifyOptions{})
+		if err != nil || report.ProblemCount > 0 || report.Samples != 3 {
+			t.Errorf("collected again: %v, %v, %d samples", err, report.Problems, report.Samples)
 		}
 	}
 }

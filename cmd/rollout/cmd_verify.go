@@ -25,8 +25,9 @@ log and in the journal can be read. Nothing is changed, and the run may be at wo
 
 With --repair, a damaged write-ahead log or journal is mended first: it is said what
 is damaged and what can be kept, then all that is whole is kept, and the damaged file
-is set aside. What was lost is collected again by collect --resume. Damaged shards and
-commits cannot be mended.`,
+is set aside. So is a shard whose entry is missing at the end of the commit log. What
+was lost is collected again by collect --resume. Damaged shards and commits cannot be
+mended.`,
 		Annotations: exits("Exit status: 0 all is well, 9 something is wrong and is listed on stdout, 7 RUN is no run, 6 it cannot be read, 8 with --repair: RUN is being collected into."),
 		Example: `  rollout verify run1
   rollout verify run1 --repair --dry-run
@@ -124,5 +125,5 @@ func (p *program) verified(dir string, r sink.VerifyReport, asJSON bool) error {
 // mendable reports whether verify --repair can do something about a problem.
 func mendable(problem error) bool {
 	_, ok := errors.AsType[*frame.CorruptError](problem)
-	return ok
+	return ok || errors.Is(problem, sink.ErrLostCommit)
 }

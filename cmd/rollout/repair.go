@@ -32,7 +32,7 @@ func (p *program) repair(dir string, dryRun bool) (damaged bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	if len(plan.Segments) == 0 && len(notes) == 0 {
+	if len(plan.Segments) == 0 && len(plan.Lost) == 0 && len(notes) == 0 {
 		p.say("%s: neither the write-ahead log nor the journal is damaged: there is nothing to repair", dir)
 		return false, nil
 	}
@@ -42,6 +42,9 @@ func (p *program) repair(dir string, dryRun bool) (damaged bool, err error) {
 		for _, d := range s.Damage {
 			p.say("%s: %v", s.Path, d)
 		}
+	}
+	for _, path := range plan.Lost {
+		p.say("%s: the entry that named it is missing at the end of the commit log; the file goes to orphans/", path)
 	}
 	for _, err := range notes {
 		p.say("%v", err)

@@ -1,0 +1,250 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rollout-rl/rollout/collector/letta/lettasim"
+)
+
+// A damagedRun is the folder of a run that was killed, to be copied and damaged: of an
+// invocation that ended in order there are commits, a report and a log, of one that was
+// killed commits, samples in the write-ahead log, a journal and a lock.
+type damagedRun struct {
+	*killRun
+	base  string
+	want  map[sampleID]string
+	keys  []string // in its commit log
+	files map[string][]string
+}
+
+// fileClasses are the kinds of file of a run's folder, by pattern. Each is damaged as often
+// as any other.
+var fileClasses = []string{
+	"run.json", "tasks.jsonl", "report.json", "report.html", "lock", "logs/*", "journal/*", "wal/*", "data/*", "failures/*", "_commits/*",
+}
+
+func newDamagedRun(t *testing.T, format string) *damagedRun {
+	t.Helper()
+	o := killOptions{tasks: 12, samples: 3, inFlight: 6, latency: "5ms..40ms", format: format, faults: lettasim.Faults{
+		{Kind: lettasim.NullCall, Rate: 0.1}, {Kind: lettasim.StopError, Rate: 0.1},
+	}}
+	d := &damagedRun{want: withoutKills(t, o), killRun: newKillRun(t, "rollout", o), files: map[string][]string{}}
+	if r := invoke(t.Context(), append([]string{"collect", "--quiet", "--limit", "12"}, d.args...)...); r.code != exitOK && r.code != exitFailures {
+		t.Fatalf("exit code %d\n%s", r.code, r.stderr)
+	}
+	d.base, d.lives = d.dir, 1
+	commits := len(committedKeys(t, d.base))
+	d.args = append(d.args, "--limit", "0")
+	p := d.start(t)
+	waitFor(t, "samples in the write-ahead log, and a commit", func() bool {
+		return durable(d.base) > 2 && len(committedKeys(t, d.base)) >= commits || !p.alive()
+	})
+	p.kill()
+	d.died(t, p)
+	d.keys = committedKeys(t, d.base)
+	for _, class := range fileClasses {
+		names, err := fs.Glob(os.DirFS(d.base), class)
+		if err != nil || len(names) == 0 {
+			t.Fatalf("the run has no %s: %v", class, err)
+		}
+		d.files[class] = names
+	}
+	return d
+}
+
+// damage does something to a random file of the run in dir, and says what.
+func (d *damagedRun) damage(t *testing.T, r *rand.Rand, dir string) string {
+	t.Helper()
+	class := fileClasses[r.IntN(len(fileClasses))]
+	names := d.files[class]
+	name := names[r.IntN(len(names))]
+	path := filepath.Join(dir, name)
+	body, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write := func(path string, body []byte) {
+		t.Helper()
+		_ = os.Remove(path) // it may be read-only
+		if err := os.WriteFile(path, body, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	at := 0
+	if len(body) > 0 {
+		at = r.IntN(len(body))
+	}
+	kind := []string{"bit", "byte", "cut", "zero", "delete", "copy", "swap", "junk"}[r.IntN(8)]
+	switch bad := bytes.Clone(body); kind {
+	case "bit":
+		if len(bad) > 0 {
+			bad[at] ^= 1 << r.IntN(8)
+		}
+		write(path, bad)
+	case "byte":
+		if len(bad) > 0 {
+			bad[at] ^= byte(1 + r.IntN(255))
+		}
+		write(path, bad)
+	case "cut":
+		write(path, bad[:at])
+	case "zero":
+		clear(bad[at:min(len(bad), at+1+r.IntN(600))])
+		write(path, bad)
+	case "delete":
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+	case "copy": // under a name that such a file could have
+		at = 0
+		write(nextName(dir, name, r), body)
+	case "swap":
+		other := names[r.IntN(len(names))]
+		kind += " with " + other
+		theirs, err := os.ReadFile(filepath.Join(dir, other))
+		if err != nil {
+			t.Fatal(err)
+		}
+		write(path, theirs)
+		write(filepath.Join(dir, other), body)
+	case "junk":
+		junk := make([]byte, 1+r.IntN(100))
+		for i := range junk {
+			junk[i] = byte(r.IntN(256))
+		}
+		write(path, append(bad, junk...))
+	}
+	return fmt.Sprintf("%s: %s at %d of %d", name, kind, at, len(body))
+}
+
+// nextName is where a copy of a file goes: the next number, or another digest.
+func nextName(dir, name string, r *rand.Rand) string {
+	digits := regexp.MustCompile(`0{3,}[0-9]+`)
+	number := digits.FindString(name)
+	if number == "" {
+		return filepath.Join(dir, filepath.Dir(name), "x"+filepath.Base(name))
+	}
+	n, _ := strconv.Atoi(number)
+	for {
+		n++
+		to := filepath.Join(dir, strings.Replace(name, number, fmt.Sprintf("%0*d", len(number), n), 1))
+		if _, err := os.Lstat(to); err != nil && r.IntN(2) == 0 {
+			return to
+		}
+	}
+}
+
+// TestDamage damages a random file of a run in a random way, and runs the verbs over it.
+// Each ends with 0, or the status of a run with failed samples, and then the run holds
+// every sample once with the rows that it should have; or with 9; or with 7 where the file
+// that makes a folder a run is gone. None ends by itself. ROLLOUT_DAMAGES is how often,
+// ROLLOUT_SEED chooses what.
+func TestDamage(t *testing.T) {
+	t.Parallel()
+	n := 24
+	if text := os.Getenv("ROLLOUT_DAMAGES"); text != "" {
+		var err error
+		if n, err = strconv.Atoi(text); err != nil {
+			t.Fatal(err)
+		}
+	} else if testing.Short() {
+		n = 10
+	}
+	seed := uint64(time.Now().UnixNano())
+	if text := os.Getenv("ROLLOUT_SEED"); text != "" {
+		var err error
+		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Logf("ROLLOUT_SEED=%d", seed)
+	for i, format := range []string{"parquet", "arrow"} {
+		d := newDamagedRun(t, format)
+		found := map[int]int{}
+		r := rand.New(rand.NewPCG(seed, uint64(i)))
+		for range n / 2 {
+			dir := filepath.Join(t.TempDir(), "run")
+			if err := os.CopyFS(dir, os.DirFS(d.base)); err != nil {
+				t.Fatal(err)
+			}
+			found[d.check(t, dir, d.damage(t, r, dir))]++
+			if err := os.RemoveAll(dir); err != nil {
+				t.Fatal(err)
+			}
+		}
+		t.Logf("%s: of %d damages, by the exit status of collect --resume: %v", format, n/2, found)
+	}
+}
+
+// check runs the verbs over a damaged run, and returns the exit code of collect.
+func (d *damagedRun) check(t *testing.T, dir, what string) int {
+	t.Helper()
+	wrong := func(r ran, verb, format string, args ...any) {
+		t.Helper()
+		t.Errorf("%s: %s: exit code %d: %s\n%s%s", what, verb, r.code, fmt.Sprintf(format, args...), tailOf(r.stdout), tailOf(r.stderr))
+	}
+	gone := strings.HasPrefix(what, "run.json: delete")
+	allowed := func(r ran, verb string, codes ...int) {
+		t.Helper()
+		if gone {
+			codes = []int{exitFolder}
+		}
+		if !slices.Contains(codes, r.code) || strings.Contains(r.stdout+r.stderr, "goroutine ") {
+			wrong(r, verb, "want one of %v", codes)
+		}
+	}
+	verified := invoke(t.Context(), "verify", dir)
+	allowed(verified, "verify", exitOK, exitVerify)
+	if verified.code == exitOK {
+		keys := committedKeys(t, dir)
+		for _, key := range d.keys {
+			if !slices.Contains(keys, key) {
+				wrong(verified, "verify", "sample %s was committed and is gone", key)
+				break
+			}
+		}
+	}
+	for _, verb := range []string{"inspect", "report", "failures"} {
+		allowed(invoke(t.Context(), verb, dir), verb, exitOK, exitVerify)
+	}
+	args := slices.Clone(d.args)
+	args[slices.Index(args, d.base)] = dir
+	r := invoke(t.Context(), append([]string{"collect", "--quiet", "--resume"}, args...)...)
+	allowed(r, "collect", exitOK, exitFailures, exitVerify)
+	if verified.code == exitVerify && r.code != exitVerify {
+		wrong(r, "collect", "verify found damage:\n%s", tailOf(verified.stdout+verified.stderr))
+	}
+	if r.code != exitOK && r.code != exitFailures {
+		return r.code
+	}
+	if v := invoke(t.Context(), "verify", dir); v.code != exitOK {
+		wrong(v, "verify at the end", "want 0")
+		return r.code
+	}
+	got := readDataset(t, dir)
+	for key, n := range got.keys() {
+		if n != 1 {
+			wrong(r, "collect", "sample %s is in the commit log %d times", key, n)
+		}
+	}
+	failedBefore := t.Failed()
+	sameSamples(t, got.logical(t), d.want)
+	if t.Failed() && !failedBefore {
+		wrong(r, "collect", "the samples are not those of a run without damage")
+	}
+	return r.code
+}
+
+// tailOf is the end of a text.
+func tailOf(text string) string { return text[max(0, len(text)-1500):] }
