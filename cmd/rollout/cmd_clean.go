@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
 	"github.com/rollout-rl/rollout/collector/letta"
 )
 
@@ -87,7 +88,7 @@ func (p *program) clean(ctx context.Context, c *config, o *cleanOptions) error {
 			if o.asJSON {
 				return json.NewEncoder(p.stdout).Encode(map[string]any{"server": client.BaseURL(), "agent_id": a.ID, "name": a.Name, "removed": !o.dryRun})
 			}
-			fmt.Fprintf(p.stdout, "%s %s\n", a.ID, a.Name)
+			tame.Fprintf(p.stdout, "%s %s\n", a.ID, a.Name)
 			return nil
 		})
 		if err != nil {

@@ -3,12 +3,12 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/letta"
 )
@@ -84,7 +84,7 @@ func (p *program) collect(ctx context.Context, l *loader, earlier *earlierRun, o
 	}
 	c.phase.Store("checking the tasks")
 	defer watchStatus(c.showStatus)()
-	parts, err := c.config.parts(p.stderr)
+	parts, err := c.config.parts(tame.Raw(p.stderr))
 	if err != nil {
 		return err
 	}
@@ -270,21 +270,21 @@ func (p *program) dryRun(c *collection, o *collectOptions, resumed bool) error {
 			"resumed": resumed, "committed": committed, "failed": failed,
 		})
 	}
-	fmt.Fprintf(p.stdout, "tasks      %d, %d bad ones left out\n", c.tasks.tasks, c.tasks.bad)
-	fmt.Fprintf(p.stdout, "planned    %d samples", c.info.Tasks.Planned)
+	tame.Fprintf(p.stdout, "tasks      %d, %d bad ones left out\n", c.tasks.tasks, c.tasks.bad)
+	tame.Fprintf(p.stdout, "planned    %d samples", c.info.Tasks.Planned)
 	if resumed {
-		fmt.Fprintf(p.stdout, ", %d of them committed, %d failed", committed, failed)
+		tame.Fprintf(p.stdout, ", %d of them committed, %d failed", committed, failed)
 	}
-	fmt.Fprintln(p.stdout)
+	tame.Fprintf(p.stdout, "\n")
 	for _, s := range c.info.Servers {
-		fmt.Fprintf(p.stdout, "server     %s, version %s\n", s.URL, s.Version)
+		tame.Fprintf(p.stdout, "server     %s, version %s\n", s.URL, s.Version)
 	}
-	fmt.Fprintf(p.stdout, "model      %s\n", orDash(c.config.Agent.Model))
-	fmt.Fprintf(p.stdout, "in flight  %d at most\n", slots)
-	fmt.Fprintf(p.stdout, "prompts    %s\n", c.config.Tokens.Prompts)
+	tame.Fprintf(p.stdout, "model      %s\n", orDash(c.config.Agent.Model))
+	tame.Fprintf(p.stdout, "in flight  %d at most\n", slots)
+	tame.Fprintf(p.stdout, "prompts    %s\n", c.config.Tokens.Prompts)
 	if c.config.Run.Preflight == preflightCall {
-		fmt.Fprintln(p.stdout, "preflight  one call of the model per server, when the run begins; rollout doctor makes it now")
+		tame.Fprintf(p.stdout, "preflight  one call of the model per server, when the run begins; rollout doctor makes it now\n")
 	}
-	fmt.Fprintf(p.stdout, "output     %s, %s\n", c.config.Output.Dir, c.config.Output.Format)
+	tame.Fprintf(p.stdout, "output     %s, %s\n", c.config.Output.Dir, c.config.Output.Format)
 	return nil
 }

@@ -2,13 +2,14 @@ package main
 
 import (
 	"encoding/json"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
+
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
 )
 
 func (p *program) configCmd() *cobra.Command {
@@ -56,9 +57,9 @@ func (p *program) configShowCmd() *cobra.Command {
 		w := tabwriter.NewWriter(p.stdout, 0, 0, 2, ' ', 0)
 		for _, s := range l.settings {
 			if origin {
-				fmt.Fprintf(w, "%s\t%s\t%s\n", s.key, s.text(), s.origin)
+				tame.Fprintf(w, "%s\t%s\t%s\n", s.key, s.text(), s.origin)
 			} else {
-				fmt.Fprintf(w, "%s\t%s\n", s.key, s.text())
+				tame.Fprintf(w, "%s\t%s\n", s.key, s.text())
 			}
 		}
 		return w.Flush()
@@ -88,7 +89,7 @@ asked and nothing is written.`,
 		if err := l.err(); err != nil {
 			return err
 		}
-		fmt.Fprintln(p.stdout, "ok")
+		tame.Fprintf(p.stdout, "ok\n")
 		return nil
 	}
 	return cmd

@@ -16,6 +16,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/letta"
 	"github.com/rollout-rl/rollout/collector/prompt"
@@ -159,12 +160,12 @@ func (d *doctor) tell(state, name, text string, detail []string, hint string) {
 	}
 	color := map[string]string{stateOK: "32", stateBad: "31;1", stateHint: "33"}[state]
 	paint, _ := d.p.painter("auto")
-	fmt.Fprintf(d.p.stdout, "%s %-10s %s\n", paint.code(color, fmt.Sprintf("%-4s", state)), name, text)
+	tame.Fprintf(d.p.stdout, "%s %-10s %s\n", paint.code(color, fmt.Sprintf("%-4s", state)), name, text)
 	for _, line := range detail {
-		fmt.Fprintf(d.p.stdout, "     %-10s %s\n", "", line)
+		tame.Fprintf(d.p.stdout, "     %-10s %s\n", "", line)
 	}
 	if hint != "" {
-		fmt.Fprintf(d.p.stdout, "     %-10s hint: %s\n", "", hint)
+		tame.Fprintf(d.p.stdout, "     %-10s hint: %s\n", "", hint)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/sink"
 )
@@ -127,16 +128,16 @@ func (p *program) failures(dir string, o *failuresOptions) error {
 	if err := p.showGroups(groups); err != nil {
 		return err
 	}
-	fmt.Fprintln(p.stdout)
+	tame.Fprintf(p.stdout, "\n")
 	w := tabwriter.NewWriter(p.stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "key\ttask\tindex\tattempt\tclass\tstage\treason\tcall\terror")
+	tame.Fprintf(w, "key\ttask\tindex\tattempt\tclass\tstage\treason\tcall\terror\n")
 	for i := range list {
 		f := &list[i]
 		call := "all"
 		if f.Call >= 0 {
 			call = fmt.Sprint(f.Call)
 		}
-		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%s\t%s\t%s\t%s\t%s\n", shortKey(f.SampleKey), cut(f.TaskID, 32), f.SampleIndex, f.Attempt,
+		tame.Fprintf(w, "%s\t%s\t%d\t%d\t%s\t%s\t%s\t%s\t%s\n", shortKey(f.SampleKey), cut(f.TaskID, 32), f.SampleIndex, f.Attempt,
 			f.Class, f.Stage, orDash(f.Reason), call, cut(f.Error, 80))
 	}
 	if err := w.Flush(); err != nil {
@@ -148,7 +149,7 @@ func (p *program) failures(dir string, o *failuresOptions) error {
 	if len(calls) == 0 {
 		return nil
 	}
-	fmt.Fprintln(p.stdout)
+	tame.Fprintf(p.stdout, "\n")
 	return p.showCalls(calls, partial)
 }
 
@@ -158,7 +159,7 @@ func (p *program) showCalls(groups map[groupName]*failureGroup, samples map[stri
 	for _, calls := range samples {
 		n += calls
 	}
-	fmt.Fprintf(p.stdout, "%s of %s that have rows; --all lists them\n", plural(int64(n), "single call"), plural(int64(len(samples)), "sample"))
+	tame.Fprintf(p.stdout, "%s of %s that have rows; --all lists them\n", plural(int64(n), "single call"), plural(int64(len(samples)), "sample"))
 	return p.showGroups(groups)
 }
 
@@ -246,10 +247,10 @@ func (p *program) showGroups(groups map[groupName]*failureGroup) error {
 			strings.Compare(a.class, b.class), strings.Compare(a.stage, b.stage), strings.Compare(a.reason, b.reason))
 	})
 	w := tabwriter.NewWriter(p.stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "samples\tcalls\tclass\tstage\treason\tcause\texample")
+	tame.Fprintf(w, "samples\tcalls\tclass\tstage\treason\tcause\texample\n")
 	for _, n := range names {
 		g := groups[n]
-		fmt.Fprintf(w, "%d\t%d\t%s\t%s\t%s\t%s\t%s\n", g.samples, g.calls, n.class, n.stage, orDash(n.reason), cause(n.class), cut(g.example, 60))
+		tame.Fprintf(w, "%d\t%d\t%s\t%s\t%s\t%s\t%s\n", g.samples, g.calls, n.class, n.stage, orDash(n.reason), cause(n.class), cut(g.example, 60))
 	}
 	return w.Flush()
 }

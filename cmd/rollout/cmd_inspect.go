@@ -4,13 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"os"
 	"strconv"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
 	"github.com/rollout-rl/rollout/sink"
 )
 
@@ -114,12 +114,17 @@ func runTotals(log *sink.Log) string {
 func (p *program) painter(when string) (painter, error) {
 	switch when {
 	case "always":
+		p.stdout.Colours()
 		return true, nil
 	case "never":
 		return false, nil
 	case "auto":
-		f, ok := p.stdout.(*os.File)
-		return painter(ok && term.IsTerminal(int(f.Fd())) && p.getenv("NO_COLOR") == ""), nil
+		f, ok := tame.File(p.stdout)
+		if !ok || !term.IsTerminal(int(f.Fd())) || p.getenv("NO_COLOR") != "" {
+			return false, nil
+		}
+		p.stdout.Colours()
+		return true, nil
 	}
 	return false, usageError("--color: %q is not one of auto, always, never", when)
 }
@@ -154,7 +159,7 @@ func all[T any](log *sink.Log, kind sink.Kind, read func(sink.Shard) iter.Seq2[T
 func (p *program) inspectRows(rows iter.Seq2[*sink.StoredRow, error], o *inspectOptions) error {
 	w := tabwriter.NewWriter(p.stdout, 0, 0, 2, ' ', 0)
 	if !o.asJSON {
-		fmt.Fprintln(w, "row\tkey\ttask\tindex\tsegment\ttokens\ttrained\treward\tgrade\tstatus\tflags")
+		tame.Fprintf(w, "row\tkey\ttask\tindex\tsegment\ttokens\ttrained\treward\tgrade\tstatus\tflags\n")
 	}
 	n, tokens, trained, forks := 0, 0, 0, 0
 	grades, sources := map[string]int{}, map[string]int{}
@@ -175,7 +180,7 @@ func (p *program) inspectRows(rows iter.Seq2[*sink.StoredRow, error], o *inspect
 				return err
 			}
 		} else {
-			fmt.Fprintf(w, "%d\t%s\t%s\t%d\t%d/%d\t%d\t%d\t%s\t%s\t%s\t%s\n", n, shortKey(r.SampleKey), cut(r.TaskID, 32), r.SampleIndex,
+			tame.Fprintf(w, "%d\t%s\t%s\t%d\t%d/%d\t%d\t%d\t%s\t%s\t%s\t%s\n", n, shortKey(r.SampleKey), cut(r.TaskID, 32), r.SampleIndex,
 				r.SegmentIndex+1, r.SegmentCount, len(r.InputIDs), t, showReward(r.Reward), r.Verification, r.Status, list(r.Flags))
 		}
 		n++
@@ -202,7 +207,7 @@ func (p *program) inspectRows(rows iter.Seq2[*sink.StoredRow, error], o *inspect
 func (p *program) inspectFailures(failures iter.Seq2[*sink.StoredFailure, error], done map[string]struct{}, o *inspectOptions) error {
 	w := tabwriter.NewWriter(p.stdout, 0, 0, 2, ' ', 0)
 	if !o.asJSON {
-		fmt.Fprintln(w, "row\tkey\ttask\tindex\tattempt\tclass\treason\tstage\tcall\ttokens\terror")
+		tame.Fprintf(w, "row\tkey\ttask\tindex\tattempt\tclass\treason\tstage\tcall\ttokens\terror\n")
 	}
 	n := 0
 	for f, err := range failures {
@@ -226,7 +231,7 @@ func (p *program) inspectFailures(failures iter.Seq2[*sink.StoredFailure, error]
 			if f.Call >= 0 {
 				call = strconv.Itoa(int(f.Call))
 			}
-			fmt.Fprintf(w, "%d\t%s\t%s\t%d\t%d\t%s\t%s\t%s\t%s\t%d\t%s\n", n, shortKey(f.SampleKey), cut(f.TaskID, 32), f.SampleIndex, f.Attempt,
+			tame.Fprintf(w, "%d\t%s\t%s\t%d\t%d\t%s\t%s\t%s\t%s\t%d\t%s\n", n, shortKey(f.SampleKey), cut(f.TaskID, 32), f.SampleIndex, f.Attempt,
 				f.Class, orDash(f.Reason), f.Stage, call, len(f.OutputIDs), cut(f.Error, errorWidth(o.whole)))
 		}
 		n++
@@ -297,7 +302,7 @@ func (p *program) inspectFailure(failures iter.Seq2[*sink.StoredFailure, error],
 
 // width is how wide stdout is.
 func (p *program) width() int {
-	if f, ok := p.stdout.(*os.File); ok {
+	if f, ok := tame.File(p.stdout); ok {
 		if w, _, err := term.GetSize(int(f.Fd())); err == nil && w >= 40 {
 			return w
 		}

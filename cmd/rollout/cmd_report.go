@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/report"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
 )
 
 type reportOptions struct {
@@ -85,7 +86,7 @@ func (p *program) printReport(dir string, r *report.Report, o *reportOptions) er
 	if o.asJSON {
 		return p.printJSON(r)
 	}
-	fmt.Fprint(p.stdout, report.Text(r))
+	tame.Fprintf(p.stdout, "%s", tame.Own(report.Text(r)))
 	if _, err := os.Stat(filepath.Join(dir, reportPage)); err != nil {
 		p.say("rollout report %s --html FILE writes the whole as a page", shellWord(dir))
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 )
 
@@ -210,7 +211,7 @@ func (p *program) ready(o *simulateOptions, url string) error {
 			return err
 		}
 	} else {
-		fmt.Fprintln(p.stdout, url)
+		tame.Fprintf(p.stdout, "%s\n", url)
 	}
 	if o.readyFile == "" {
 		return nil

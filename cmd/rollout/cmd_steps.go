@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
 	"github.com/rollout-rl/rollout/collector/letta"
 )
 
@@ -209,7 +210,7 @@ func (p *program) stepsFeedbackCmd() *cobra.Command {
 
 func stepTable(steps []letta.Step) func(io.Writer) {
 	return func(w io.Writer) {
-		fmt.Fprintln(w, "step\tstatus\tstop\tprompt\tcompletion\tmodel\tfeedback\tserver run\terror")
+		tame.Fprintf(w, "step\tstatus\tstop\tprompt\tcompletion\tmodel\tfeedback\tserver run\terror\n")
 		for i := range steps {
 			s := &steps[i]
 			stop, failure := "-", "-"
@@ -221,7 +222,7 @@ func stepTable(steps []letta.Step) func(io.Writer) {
 			} else if s.ErrorType != nil {
 				failure = cut(*s.ErrorType, 60)
 			}
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", s.ID, shown(s.Status), stop,
+			tame.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", s.ID, shown(s.Status), stop,
 				shown(s.PromptTokens), shown(s.CompletionTokens), shown(s.ModelHandle), shown(s.Feedback), shown(s.RunID), failure)
 		}
 	}
@@ -235,28 +236,28 @@ func metricsTable(m *letta.StepMetrics) func(io.Writer) {
 			}
 			return time.Duration(*n).Round(time.Microsecond).String()
 		}
-		fmt.Fprintln(w, "step\twhole\tmodel\ttools\tserver run\tagent")
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", m.ID, nanos(m.StepNanos), nanos(m.LLMRequestNanos), nanos(m.ToolExecutionNanos), shown(m.RunID), shown(m.AgentID))
+		tame.Fprintf(w, "step\twhole\tmodel\ttools\tserver run\tagent\n")
+		tame.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", m.ID, nanos(m.StepNanos), nanos(m.LLMRequestNanos), nanos(m.ToolExecutionNanos), shown(m.RunID), shown(m.AgentID))
 	}
 }
 
 func traceTable(t *letta.ProviderTrace) func(io.Writer) {
 	return func(w io.Writer) {
-		fmt.Fprintf(w, "step\t%s\n", shown(t.StepID))
-		fmt.Fprintf(w, "kind\t%s\n", shown(t.CallType))
-		fmt.Fprintf(w, "agent\t%s\n", shown(t.AgentID))
-		fmt.Fprintf(w, "server run\t%s\n", shown(t.RunID))
-		fmt.Fprintf(w, "request\t%d bytes\t%s\n", len(t.RequestJSON), cut(string(t.RequestJSON), 160))
-		fmt.Fprintf(w, "answer\t%d bytes\t%s\n", len(t.ResponseJSON), cut(string(t.ResponseJSON), 160))
+		tame.Fprintf(w, "step\t%s\n", shown(t.StepID))
+		tame.Fprintf(w, "kind\t%s\n", shown(t.CallType))
+		tame.Fprintf(w, "agent\t%s\n", shown(t.AgentID))
+		tame.Fprintf(w, "server run\t%s\n", shown(t.RunID))
+		tame.Fprintf(w, "request\t%d bytes\t%s\n", len(t.RequestJSON), cut(string(t.RequestJSON), 160))
+		tame.Fprintf(w, "answer\t%d bytes\t%s\n", len(t.ResponseJSON), cut(string(t.ResponseJSON), 160))
 	}
 }
 
 func messagesTable(messages letta.Messages) func(io.Writer) {
 	return func(w io.Writer) {
-		fmt.Fprintln(w, "message\tkind\ttext")
+		tame.Fprintf(w, "message\tkind\ttext\n")
 		for _, m := range messages {
 			h := m.Head()
-			fmt.Fprintf(w, "%s\t%s\t%s\n", h.ID, h.MessageType, cut(messageText(m), 100))
+			tame.Fprintf(w, "%s\t%s\t%s\n", h.ID, h.MessageType, cut(messageText(m), 100))
 		}
 	}
 }

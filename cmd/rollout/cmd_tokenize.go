@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
 	"github.com/rollout-rl/rollout/tokenize/bpe"
 	"github.com/rollout-rl/rollout/tokenize/chat"
 )
@@ -299,7 +299,7 @@ func (p *program) printIDs(tok *bpe.Tokenizer, ids []int32, o *tokenizeOptions) 
 	case o.table:
 		spell := spellerOf(tok)
 		w := tabwriter.NewWriter(p.stdout, 0, 0, 2, ' ', 0)
-		fmt.Fprintln(w, "token\tid\toffset\ttext")
+		tame.Fprintf(w, "token\tid\toffset\ttext\n")
 		at := 0
 		for i, id := range ids {
 			b, err := tok.Bytes(id)
@@ -310,7 +310,7 @@ func (p *program) printIDs(tok *bpe.Tokenizer, ids []int32, o *tokenizeOptions) 
 			if tok.IsSpecial(id) {
 				special = "  (special)"
 			}
-			fmt.Fprintf(w, "%d\t%d\t%d\t%s%s\n", i, id, at, spell(id), special)
+			tame.Fprintf(w, "%d\t%d\t%d\t%s%s\n", i, id, at, spell(id), special)
 			at += len(b)
 		}
 		return w.Flush()
@@ -326,7 +326,8 @@ func (p *program) printIDs(tok *bpe.Tokenizer, ids []int32, o *tokenizeOptions) 
 	return err
 }
 
-// printText prints a text as it is: a line break follows on a terminal only.
+// printText prints a text as it is. On a terminal it shows what could move the cursor
+// there, and a line break follows.
 func (p *program) printText(text []byte, ids []int32, o *tokenizeOptions) error {
 	if o.asJSON {
 		out := map[string]any{"text": string(text)}
@@ -335,10 +336,11 @@ func (p *program) printText(text []byte, ids []int32, o *tokenizeOptions) error 
 		}
 		return p.printJSON(out)
 	}
-	if f, ok := p.stdout.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
-		text = append(text, '\n')
+	out := tame.Raw(p.stdout)
+	if f, ok := tame.File(p.stdout); ok && term.IsTerminal(int(f.Fd())) {
+		text, out = append(text, '\n'), p.stdout
 	}
-	_, err := p.stdout.Write(text)
+	_, err := out.Write(text)
 	return err
 }
 

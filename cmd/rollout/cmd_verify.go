@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
 	"github.com/rollout-rl/rollout/sink"
 	"github.com/rollout-rl/rollout/sink/frame"
 )
@@ -95,7 +96,7 @@ func (p *program) verified(dir string, r sink.VerifyReport, asJSON bool) error {
 		}
 	} else {
 		for _, text := range problems {
-			fmt.Fprintln(p.stdout, text)
+			tame.Fprintf(p.stdout, "%s\n", text)
 		}
 		for _, name := range r.Orphans {
 			p.say("%s: named by no commit, not data", name)
@@ -110,10 +111,10 @@ func (p *program) verified(dir string, r sink.VerifyReport, asJSON bool) error {
 				state += fmt.Sprintf(", %d of them not listed", hidden)
 			}
 		}
-		fmt.Fprintf(p.stdout, "%s: %s: %d commits, %d shards, %s; %d samples, %d of them failed; %d rows, %d failure rows; %d tokens, %d trainable\n",
+		tame.Fprintf(p.stdout, "%s: %s: %d commits, %d shards, %s; %d samples, %d of them failed; %d rows, %d failure rows; %d tokens, %d trainable\n",
 			dir, state, r.Commits, r.Shards, humanBytes(r.Bytes), r.Samples, r.Failed, r.Rows, r.Failures, r.Tokens.Total, r.Tokens.Trainable)
 		if slices.ContainsFunc(r.Problems, mendable) {
-			fmt.Fprintf(p.stderr, "hint: %s\n", repairHint(dir))
+			tame.Fprintf(p.stderr, "hint: %s\n", repairHint(dir))
 		}
 	}
 	if r.ProblemCount > 0 {

@@ -2,11 +2,12 @@ package main
 
 import (
 	"encoding/json"
-	"fmt"
 	"runtime"
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
+
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
 )
 
 // A buildVersion says what this binary was built from.
@@ -30,13 +31,13 @@ func (p *program) versionCmd() *cobra.Command {
 			if asJSON {
 				return json.NewEncoder(p.stdout).Encode(v)
 			}
-			fmt.Fprintf(p.stdout, "rollout %s %s %s\n", v.Version, v.Go, v.Platform)
+			tame.Fprintf(p.stdout, "rollout %s %s %s\n", v.Version, v.Go, v.Platform)
 			if v.Revision != "" {
 				dirty := ""
 				if v.Modified {
 					dirty = " (modified)"
 				}
-				fmt.Fprintf(p.stdout, "commit %s of %s%s\n", v.Revision, v.Time, dirty)
+				tame.Fprintf(p.stdout, "commit %s of %s%s\n", v.Revision, v.Time, dirty)
 			}
 			return nil
 		},

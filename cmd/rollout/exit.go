@@ -7,6 +7,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
 	"github.com/rollout-rl/rollout/collector"
 )
 
@@ -131,7 +132,7 @@ func (p *program) report(err error) int {
 		p.say("%s", line)
 	}
 	if hint := hintOf(err); hint != "" {
-		fmt.Fprintf(p.stderr, "hint: %s\n", hint)
+		tame.Fprintf(p.stderr, "hint: %s\n", hint)
 	}
 	return exitCode(err)
 }
@@ -168,10 +169,22 @@ func (c complaints) Error() string {
 
 func (c complaints) Unwrap() []error { return c }
 
-// lines returns what to print for err: the complaints one by one, or the error.
-func lines(err error) []error {
+// lines returns what to print for err: the complaints one by one, or the errors that
+// were joined, or the error.
+func lines(err error) (out []error) {
 	if many, ok := errors.AsType[complaints](err); ok {
 		return many
 	}
-	return []error{err}
+	top := err
+	if e, ok := top.(*exitError); ok {
+		top = e.err
+	}
+	joined, ok := top.(interface{ Unwrap() []error })
+	if !ok || len(joined.Unwrap()) == 0 || errors.Join(joined.Unwrap()...).Error() != err.Error() {
+		return []error{err}
+	}
+	for _, err := range joined.Unwrap() {
+		out = append(out, lines(err)...)
+	}
+	return out
 }

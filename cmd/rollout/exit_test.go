@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/sink"
 )
@@ -40,7 +41,7 @@ func TestExitCode(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			var stderr bytes.Buffer
-			p := &program{stderr: &stderr}
+			p := &program{stderr: tame.NewWriter(&stderr)}
 			if got := p.report(tt.err); got != tt.want {
 				t.Errorf("exit code of %v = %d, want %d", tt.err, got, tt.want)
 			}
@@ -59,12 +60,15 @@ func TestReport(t *testing.T) {
 		{"a hint", withHint(usageError("x"), "do y"), "rollout: x\nhint: do y\n"},
 		{"the inner hint is kept", withHint(fmt.Errorf("z: %w", withHint(usageError("x"), "do y")), "do w"), "rollout: z: x\nhint: do y\n"},
 		{"complaints", &exitError{code: exitUsage, err: complaints{errors.New("x"), errors.New("y")}, hint: "mend"}, "rollout: x\nrollout: y\nhint: mend\n"},
+		{"joined", withHint(errors.Join(errors.New("x"), usageError("y")), "do z"), "rollout: x\nrollout: y\nhint: do z\n"},
+		{"two causes", fmt.Errorf("%w: %w", errors.New("x"), errors.New("y")), "rollout: x: y\n"},
+		{"lines of a server", fmt.Errorf("x: %w", errors.New("\x1b[2J\r\nrollout: all is well\n")), `rollout: x: \u001b[2J rollout: all is well` + "\n"},
 		{"silent", silentError(3), ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			var stderr bytes.Buffer
-			p := &program{stderr: &stderr}
+			p := &program{stderr: tame.NewWriter(&stderr)}
 			p.report(tt.err)
 			if got := stderr.String(); got != tt.want {
 				t.Errorf("report:\n%s\nwant:\n%s", got, tt.want)

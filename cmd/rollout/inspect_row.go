@@ -11,6 +11,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
 	"github.com/rollout-rl/rollout/sink"
 	"github.com/rollout-rl/rollout/tokenize"
 )
@@ -31,7 +32,7 @@ const edgeTokens = 24
 func showRow(w io.Writer, r *sink.StoredRow, v rowView) error {
 	var b bytes.Buffer
 	fact := func(name, format string, args ...any) {
-		fmt.Fprintf(&b, "%s %s\n", v.paint.dim(fmt.Sprintf("%-12s", name)), fmt.Sprintf(format, args...))
+		tame.Fprintf(&b, "%s %s\n", v.paint.dim(fmt.Sprintf("%-12s", name)), fmt.Sprintf(format, args...))
 	}
 	fact("row", "%d: task %s, sample %d of %d, attempt %d, segment %d of %d",
 		v.number, cut(r.TaskID, 60), r.SampleIndex, r.GroupSize, r.Attempt, r.SegmentIndex+1, r.SegmentCount)
@@ -135,7 +136,7 @@ func divergenceText(kind string) string {
 func showFailure(w io.Writer, f *sink.StoredFailure, v rowView) error {
 	var b bytes.Buffer
 	fact := func(name, format string, args ...any) {
-		fmt.Fprintf(&b, "%s %s\n", v.paint.dim(fmt.Sprintf("%-12s", name)), fmt.Sprintf(format, args...))
+		tame.Fprintf(&b, "%s %s\n", v.paint.dim(fmt.Sprintf("%-12s", name)), fmt.Sprintf(format, args...))
 	}
 	fact("failure", "%d: task %s, sample %d of %d, attempt %d", v.number, cut(f.TaskID, 60), f.SampleIndex, f.GroupSize, f.Attempt)
 	fact("key", "%s", f.SampleKey)
@@ -170,7 +171,7 @@ func showFailure(w io.Writer, f *sink.StoredFailure, v rowView) error {
 			column = 0
 		}
 		b.WriteString(map[bool]string{true: "  ", false: " "}[column == 0])
-		b.WriteString(word)
+		b.WriteString(tame.Text(word, tame.MaxText))
 		column += 1 + n
 	}
 	if column > 0 {
@@ -196,12 +197,12 @@ func showSpan(b *bytes.Buffer, r *sink.StoredRow, v rowView, role tokenize.Role,
 		}
 		head += fmt.Sprintf(", %d trained, logprob mean %.3f, least %.3f", n, sum/float64(n), least)
 	}
-	b.WriteString(v.paint.bold(head))
+	b.WriteString(string(v.paint.bold(head)))
 	b.WriteByte('\n')
 
 	sampled := role == tokenize.RoleAssistant
 	column := 0
-	put := func(plain, painted string) {
+	put := func(plain string, painted tame.Own) {
 		if column > 0 && column+1+utf8.RuneCountInString(plain) > v.width-2 {
 			b.WriteByte('\n')
 			column = 0
@@ -211,7 +212,7 @@ func showSpan(b *bytes.Buffer, r *sink.StoredRow, v rowView, role tokenize.Role,
 		} else {
 			b.WriteByte(' ')
 		}
-		b.WriteString(painted)
+		b.WriteString(string(painted))
 		column += 1 + utf8.RuneCountInString(plain)
 	}
 	for i := from; i < to; i++ {
@@ -228,7 +229,7 @@ func showSpan(b *bytes.Buffer, r *sink.StoredRow, v rowView, role tokenize.Role,
 		case sampled && bool(v.paint):
 			put(text, v.paint.code("4;2", text))
 		case sampled:
-			put("("+text+")", "("+text+")")
+			put("("+text+")", tame.Own("("+tame.Text(text, tame.MaxText)+")"))
 		default:
 			put(text, v.paint.dim(text))
 		}
@@ -237,7 +238,7 @@ func showSpan(b *bytes.Buffer, r *sink.StoredRow, v rowView, role tokenize.Role,
 }
 
 // logprob colours a token from green, certain, to red, unlikely.
-func (p painter) logprob(lp float32, s string) string {
+func (p painter) logprob(lp float32, s string) tame.Own {
 	shades := [...]struct {
 		above float32
 		code  string

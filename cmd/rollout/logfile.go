@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/sink"
 	"github.com/rollout-rl/rollout/tokenize"
@@ -61,7 +62,7 @@ func openLog(dir, name string, mode fs.FileMode, secrets []string) (*runLog, err
 		}
 		return a
 	}
-	return &runLog{Logger: slog.New(slog.NewJSONHandler(f, &slog.HandlerOptions{ReplaceAttr: replace})), file: f}, nil
+	return &runLog{Logger: slog.New(slog.NewJSONHandler(tame.NewWriter(f), &slog.HandlerOptions{ReplaceAttr: replace})), file: f}, nil
 }
 
 // shortestSecret is the length from which on a text is looked for. What is shorter

@@ -8,7 +8,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"os"
 	"slices"
@@ -16,17 +15,19 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
 )
 
 func main() {
-	p := &program{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, getenv: os.Getenv, environ: os.Environ()}
+	p := &program{stdin: os.Stdin, stdout: tame.NewWriter(os.Stdout), stderr: tame.NewWriter(os.Stderr), getenv: os.Getenv, environ: os.Environ()}
 	os.Exit(p.run(context.Background(), os.Args[1:]))
 }
 
 // A program holds what a verb may touch of the outside.
 type program struct {
 	stdin          io.Reader
-	stdout, stderr io.Writer
+	stdout, stderr *tame.Writer // nothing that is not fit to be shown passes
 	getenv         func(string) string
 	environ        []string // what is set, as os.Environ has it; nil: only what is asked for counts
 	// abort ends the process at once, for one who interrupts it for the third time.
@@ -36,7 +37,7 @@ type program struct {
 // run is the whole program. Data goes to stdout, talk to stderr; the result is the
 // exit code.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer, getenv func(string) string) int {
-	return (&program{stdin: stdin, stdout: stdout, stderr: stderr, getenv: getenv}).run(ctx, args)
+	return (&program{stdin: stdin, stdout: tame.NewWriter(stdout), stderr: tame.NewWriter(stderr), getenv: getenv}).run(ctx, args)
 }
 
 func (p *program) run(ctx context.Context, args []string) int {
@@ -46,7 +47,9 @@ func (p *program) run(ctx context.Context, args []string) int {
 	root.SetIn(p.stdin)
 	root.SetOut(p.stdout)
 	root.SetErr(p.stderr)
-	return p.report(root.ExecuteContext(ctx))
+	code := p.report(root.ExecuteContext(ctx))
+	_, _ = p.stdout.Flush(), p.stderr.Flush() // of characters that were cut off
+	return code
 }
 
 const rootLong = `Collect reinforcement-learning rollouts from Letta agents.
@@ -181,5 +184,5 @@ flags:
 
 // say writes one line of talk to stderr.
 func (p *program) say(format string, args ...any) {
-	fmt.Fprintf(p.stderr, "rollout: "+format+"\n", args...)
+	tame.Fprintf(p.stderr, "rollout: "+format+"\n", args...)
 }

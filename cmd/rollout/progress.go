@@ -3,13 +3,13 @@ package main
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"io"
-	"os"
 	"sync"
 	"time"
 
 	"golang.org/x/term"
+
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
 )
 
 // A display shows a run while it goes on, in one of four ways: a live block on a
@@ -41,7 +41,7 @@ const (
 // newDisplay chooses the way by the flags and by what stderr is.
 func (p *program) newDisplay(asJSON, quiet bool) *display {
 	d := &display{mode: displayPlain, every: 10 * time.Second, out: p.stderr, talk: p.stderr, now: time.Now, width: func() int { return 80 }}
-	f, isFile := p.stderr.(*os.File)
+	f, isFile := tame.File(p.stderr)
 	switch {
 	case asJSON:
 		d.mode, d.out, d.every = displayJSON, p.stdout, 5*time.Second
@@ -49,6 +49,7 @@ func (p *program) newDisplay(asJSON, quiet bool) *display {
 		d.mode = displayQuiet
 	case isFile && term.IsTerminal(int(f.Fd())) && p.getenv("TERM") != "dumb":
 		d.mode, d.every = displayLive, 200*time.Millisecond
+		p.stderr.Colours()
 		d.paint = painter(p.getenv("NO_COLOR") == "")
 		d.width = func() int {
 			if w, _, err := term.GetSize(int(f.Fd())); err == nil && w > 20 {
@@ -95,7 +96,7 @@ func (d *display) show(v view) {
 	case displayJSON:
 		writeEvent(d.out, "status", v.json())
 	case displayPlain:
-		fmt.Fprintln(d.out, v.line())
+		tame.Fprintf(d.out, "%s\n", v.line())
 	case displayQuiet:
 	}
 }
@@ -120,7 +121,7 @@ func (d *display) erase(b *bytes.Buffer) {
 		rows += max(1, (n+width-1)/width)
 	}
 	if rows > 0 {
-		fmt.Fprintf(b, "\r\x1b[%dA\x1b[J", rows)
+		tame.Fprintf(b, "\r\x1b[%dA\x1b[J", rows)
 	}
 	d.drawn = d.drawn[:0]
 }
@@ -137,12 +138,12 @@ func (d *display) clear() {
 func (d *display) say(format string, args ...any) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	text := fmt.Sprintf(format, args...)
+	text := tame.Sprintf(format, args...)
 	var b bytes.Buffer
 	if d.mode == displayLive {
 		d.erase(&b)
 	}
-	fmt.Fprintf(&b, "rollout: %s\n", text)
+	tame.Fprintf(&b, "rollout: %s\n", text)
 	_, _ = d.talk.Write(b.Bytes())
 	if d.mode == displayJSON {
 		writeEvent(d.out, "warning", map[string]any{"text": text})
@@ -174,9 +175,9 @@ func (d *display) finish(s *summary) {
 	case displayJSON:
 		writeEvent(d.out, "done", map[string]any{"summary": s})
 	case displayPlain, displayLive:
-		fmt.Fprintf(d.talk, "rollout: run %s in %s: %s\n\n%s\n", s.RunID, s.Dir, s.Outcome, d.folded(s.text()))
+		tame.Fprintf(d.talk, "rollout: run %s in %s: %s\n\n%s\n", s.RunID, s.Dir, s.Outcome, tame.Own(d.folded(s.text())))
 		for _, hint := range s.Hints {
-			fmt.Fprintf(d.talk, "hint: %s\n", hint)
+			tame.Fprintf(d.talk, "hint: %s\n", hint)
 		}
 	case displayQuiet:
 	}

@@ -40,7 +40,7 @@ func TestViewBlock(t *testing.T) {
   failed 13   token_mismatch 8, agent_error 5
   retries 12   unavailable 9, connection 3
   http://two does not answer
-  oldest task [31m #3: run for 12.0s, attempt 2, 1m35s in all at http://two`, "\n")
+  oldest task\u001b[31m #3: run for 12.0s, attempt 2, 1m35s in all at http://t…`, "\n")
 	if got != want {
 		t.Errorf("block:\n%s\nwant:\n%s", got, want)
 	}
@@ -50,7 +50,7 @@ func TestViewLine(t *testing.T) {
 	t.Parallel()
 	v := midway()
 	const want = "rollout: 1,000/2,000 done, in flight 47/48, 48.2 samples/s, 1.23M tokens/s, " +
-		"13 failed (token_mismatch 8, agent_error 5), 12 retries, 20.7s left, oldest task [31m #3: run for 12.0s, attempt 2, 1m35s in all at http://two"
+		"13 failed (token_mismatch 8, agent_error 5), 12 retries, 20.7s left, oldest task\\u001b[31m #3: run for 12.0s, attempt 2, 1m35s in all at http://two"
 	if got := v.line(); got != want {
 		t.Errorf("line:\n%s\nwant:\n%s", got, want)
 	}
@@ -149,7 +149,7 @@ func TestFold(t *testing.T) {
 			t.Errorf("%s:\n%q, want\n%q", tt.name, got, tt.want)
 		}
 	}
-	if n := visible(painter(true).red("fünf!") + "\n"); n != 6 {
+	if n := visible(string(painter(true).red("fünf!") + "\n")); n != 6 {
 		t.Errorf("visible = %d, want 6", n)
 	}
 }
@@ -242,7 +242,7 @@ func TestHumanNumbers(t *testing.T) {
 		{humanDuration(123 * time.Minute), "2h03m"},
 		{percent(1, 3), "33.3%"},
 		{percent(1, 0), "0%"},
-		{cut("a\nb\x1b", 10), "a b "},
+		{cut("a\nb\x1b", 10), `a b\u001b`},
 		{cut("日本語日本語", 4), "日本語…"},
 		{showBytes(3 << 19), "1536KiB"},
 		{showBytes(1000), "1kB"},

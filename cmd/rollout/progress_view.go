@@ -11,6 +11,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/sink"
 )
@@ -116,21 +117,21 @@ func (v *view) flight() string {
 // line is the whole state in one line.
 func (v *view) line() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "rollout: %s/%s done, in flight %s, %s samples/s, %s tokens/s",
+	tame.Fprintf(&b, "rollout: %s/%s done, in flight %s, %s samples/s, %s tokens/s",
 		humanCount(int64(done(v.Stats))), humanCount(int64(v.Planned)), v.flight(), humanRate(v.rate), humanRate(v.tokens))
 	if n := v.failed(); n > 0 {
-		fmt.Fprintf(&b, ", %d failed (%s)", n, classes(v.failing))
+		tame.Fprintf(&b, ", %d failed (%s)", n, classes(v.failing))
 	}
 	if v.Retries > 0 {
-		fmt.Fprintf(&b, ", %d retries", v.Retries)
+		tame.Fprintf(&b, ", %d retries", v.Retries)
 	}
 	if end := v.end(); end != "" {
 		b.WriteString(", " + end)
 	} else if eta := v.eta(); eta >= 0 {
-		fmt.Fprintf(&b, ", %s left", humanDuration(eta))
+		tame.Fprintf(&b, ", %s left", humanDuration(eta))
 	}
 	if o := v.Oldest; o != nil && v.now.Sub(o.Started) > time.Minute {
-		fmt.Fprintf(&b, ", oldest %s", v.doing(v.Oldest))
+		tame.Fprintf(&b, ", oldest %s", v.doing(v.Oldest))
 	}
 	return b.String()
 }
@@ -150,7 +151,7 @@ func (v *view) block(width int, paint painter) []string {
 		tail = share
 	}
 	size := min(40, width-utf8.RuneCountInString(head)-utf8.RuneCountInString(tail)-8)
-	lines := []string{"  " + paint.bold(head) + "  " + paint.bar(finished-v.failed(), v.failed(), v.Planned, size) + "  " + tail}
+	lines := []string{string("  "+paint.bold(head)+"  "+paint.bar(finished-v.failed(), v.failed(), v.Planned, size)) + "  " + tail}
 
 	flight := fmt.Sprintf("in flight %s   %s samples/s   %s tokens/s", v.flight(), humanRate(v.rate), humanRate(v.tokens))
 	if v.sink.Shards > 0 {
@@ -159,10 +160,10 @@ func (v *view) block(width int, paint painter) []string {
 	lines = append(lines, "  "+cut(flight, width-3))
 
 	if n := v.failed(); n > 0 {
-		lines = append(lines, "  "+paint.red(cut(fmt.Sprintf("failed %d   %s", n, classes(v.failing)), width-3)))
+		lines = append(lines, string("  "+paint.red(cut(fmt.Sprintf("failed %d   %s", n, classes(v.failing)), width-3))))
 	}
 	if v.Retries > 0 {
-		lines = append(lines, "  "+paint.yellow(cut(fmt.Sprintf("retries %d   %s", v.Retries, cmp.Or(classes(v.retried()), "of what an earlier process cut off or lost")), width-3)))
+		lines = append(lines, string("  "+paint.yellow(cut(fmt.Sprintf("retries %d   %s", v.Retries, cmp.Or(classes(v.retried()), "of what an earlier process cut off or lost")), width-3))))
 	}
 	if text := v.recoveredText(); text != "" {
 		lines = append(lines, "  "+cut(text, width-3))
@@ -170,13 +171,13 @@ func (v *view) block(width int, paint painter) []string {
 	for _, e := range v.Endpoints {
 		switch {
 		case e.Lost:
-			lines = append(lines, "  "+paint.red(cut(e.Name+" was given up", width-3)))
+			lines = append(lines, string("  "+paint.red(cut(e.Name+" was given up", width-3))))
 		case e.Down:
-			lines = append(lines, "  "+paint.red(cut(e.Name+" does not answer", width-3)))
+			lines = append(lines, string("  "+paint.red(cut(e.Name+" does not answer", width-3))))
 		}
 	}
 	if v.Oldest != nil {
-		lines = append(lines, "  "+paint.dim(cut("oldest "+v.doing(v.Oldest), width-3)))
+		lines = append(lines, string("  "+paint.dim(cut("oldest "+v.doing(v.Oldest), width-3))))
 	}
 	return lines
 }
@@ -259,22 +260,23 @@ func classMap(m map[collector.Class]int) map[string]int {
 // A painter colours text where it is true.
 type painter bool
 
-func (p painter) code(code, text string) string {
+func (p painter) code(code, text string) tame.Own {
+	text = tame.Text(text, tame.MaxText)
 	if !p || text == "" {
-		return text
+		return tame.Own(text)
 	}
-	return "\x1b[" + code + "m" + text + "\x1b[0m"
+	return tame.Own("\x1b[" + code + "m" + text + "\x1b[0m")
 }
 
-func (p painter) bold(s string) string   { return p.code("1", s) }
-func (p painter) dim(s string) string    { return p.code("2", s) }
-func (p painter) red(s string) string    { return p.code("31", s) }
-func (p painter) green(s string) string  { return p.code("32", s) }
-func (p painter) yellow(s string) string { return p.code("33", s) }
+func (p painter) bold(s string) tame.Own   { return p.code("1", s) }
+func (p painter) dim(s string) tame.Own    { return p.code("2", s) }
+func (p painter) red(s string) tame.Own    { return p.code("31", s) }
+func (p painter) green(s string) tame.Own  { return p.code("32", s) }
+func (p painter) yellow(s string) tame.Own { return p.code("33", s) }
 
 // bar is size columns for whole, of which good and bad are filled. Whatever is
 // there but too small to be seen gets one column.
-func (p painter) bar(good, bad, whole, size int) string {
+func (p painter) bar(good, bad, whole, size int) tame.Own {
 	if size < 4 || whole <= 0 {
 		return ""
 	}

@@ -15,6 +15,8 @@ import (
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
 )
 
 // The files of a run's folder that belong to the command; the sink owns the rest.
@@ -265,7 +267,7 @@ func shellWord(path string) string {
 		for _, r := range []byte(path) {
 			switch {
 			case r < ' ' || r >= 0x7f:
-				fmt.Fprintf(&b, `\x%02x`, r)
+				tame.Fprintf(&b, `\x%02x`, r)
 			case r == '\'' || r == '\\':
 				b.WriteByte('\\')
 				fallthrough

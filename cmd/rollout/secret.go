@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"strings"
 )
 
@@ -25,7 +26,7 @@ func (s secret) String() string {
 // GoString, MarshalText and Format keep the value out of every way of printing.
 func (s secret) GoString() string             { return s.String() }
 func (s secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
-func (s secret) Format(f fmt.State, _ rune)   { fmt.Fprint(f, s.String()) }
+func (s secret) Format(f fmt.State, _ rune)   { _, _ = io.WriteString(f, s.String()) }
 
 // reveal returns the value itself, for the one place that sends it.
 func (s secret) reveal() string { return s.value }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
 	"github.com/rollout-rl/rollout/collector"
 )
 
@@ -90,6 +91,6 @@ func (d *display) block(head string, lines []string) {
 	if d.mode == displayLive {
 		d.erase(&b)
 	}
-	fmt.Fprintf(&b, "rollout: %s\n%s\n", head, d.folded(strings.Join(lines, "\n")))
+	tame.Fprintf(&b, "rollout: %s\n%s\n", head, tame.Own(d.folded(strings.Join(lines, "\n"))))
 	_, _ = d.talk.Write(b.Bytes()) // a terminal that is gone is no reason to stop a run
 }

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/prompt"
 	"github.com/rollout-rl/rollout/sink"
@@ -231,7 +232,7 @@ func summarize(s collector.Stats, k sink.Stats, ps prompt.Stats, t *tally, took 
 func (s *summary) text() string {
 	var b bytes.Buffer
 	line := func(name, format string, args ...any) {
-		fmt.Fprintf(&b, "  %-10s "+format+"\n", append([]any{name}, args...)...)
+		tame.Fprintf(&b, "  %-10s "+format+"\n", append([]any{name}, args...)...)
 	}
 	line("planned", "%7d", s.Planned)
 	line("committed", "%7d", s.Committed)

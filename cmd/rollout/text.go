@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
 )
 
 // printJSON prints one line of JSON to stdout.
@@ -161,19 +163,5 @@ func plural(n int64, one string) string {
 	return humanCount(n) + " " + one + "s"
 }
 
-// cut shortens text to width runes, the last of them an ellipsis, and keeps it on
-// one line and free of control characters: it may come from a model.
-func cut(text string, width int) string {
-	var out []rune
-	for _, r := range text {
-		if r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 {
-			r = ' '
-		}
-		if len(out) == width {
-			out[width-1] = '…'
-			break
-		}
-		out = append(out, r)
-	}
-	return string(out)
-}
+// cut shortens text to width columns, on one line.
+func cut(text string, width int) string { return tame.Text(text, width) }

@@ -7,6 +7,8 @@ import (
 	"math"
 	"strconv"
 	"strings"
+
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
 )
 
 // The size of a plot in CSS pixels, and what of it is beside the drawing itself. It is
@@ -108,7 +110,7 @@ func (c *chart) path(class, d, title string) {
 		fmt.Fprintf(&c.out, `<path class="%s" d="%s"/>`, class, d)
 		return
 	}
-	fmt.Fprintf(&c.out, `<path class="%s" d="%s"><title>%s</title></path>`, class, d, html.EscapeString(title))
+	fmt.Fprintf(&c.out, `<path class="%s" d="%s"><title>%s</title></path>`, class, d, html.EscapeString(tame.Text(title, maxName)))
 }
 
 // box fills what lies between two values of x and two of y.

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	_ "embed" // the page and its style
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"html/template"
 	"io"
@@ -12,6 +13,8 @@ import (
 	"slices"
 	"strconv"
 	"time"
+
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
 )
 
 //go:embed page.html
@@ -80,7 +83,7 @@ type invocationRow struct {
 
 // Page writes the report as one HTML page that needs nothing else: no script, no
 // font, no image, and nothing from the network. Whatever a model, a task or a
-// server may have written is escaped.
+// server may have written is escaped, and what cannot be seen of it is made visible.
 func Page(w io.Writer, r *Report) error {
 	t, err := template.New("page").Funcs(template.FuncMap{
 		"count": countAny,
@@ -88,12 +91,13 @@ func Page(w io.Writer, r *Report) error {
 		"seconds": seconds, "size": size, "moment": moment, "value": value, "amount": amount,
 		"deref":   func(v *float64) string { return value(*v) },
 		"ratio":   func(v float64) string { return strconv.FormatFloat(v, 'f', 3, 64) },
-		"shorten": func(s string) string { return shorten(s, 80) },
+		"shorten": func(s string) string { return tame.Text(s, 80) },
 	}).Parse(pageHTML)
 	if err != nil {
 		return err // a mistake in page.html: every test finds it
 	}
-	return t.Execute(w, newPage(r))
+	out := tame.NewWriter(w)
+	return errors.Join(t.Execute(out, newPage(r)), out.Flush())
 }
 
 // countAny is count for what the template has.
@@ -165,7 +169,7 @@ func invocation(in Invocation, running bool) invocationRow {
 
 // notes come worst first.
 func notes(r *Report) (out []note) {
-	say := func(mood, format string, args ...any) { out = append(out, note{fmt.Sprintf(format, args...), mood}) }
+	say := func(mood, format string, args ...any) { out = append(out, note{tame.Sprintf(format, args...), mood}) }
 	for _, text := range r.Problems {
 		say("bad", "%s", text)
 	}
@@ -295,6 +299,9 @@ func parts(c Coverage) []part {
 
 func num2(v float64) string { return strconv.FormatFloat(v, 'f', 2, 64) }
 
+// maxName is how much is shown of a name that a server may have given.
+const maxName = 120
+
 // sharesOf is a table of counts, the largest first; an empty name is a dash.
 func sharesOf(title string, by map[string]int) shares {
 	whole := 0
@@ -311,7 +318,7 @@ func partsOf(title string, by map[string]int, whole int) shares {
 		return cmp.Or(cmp.Compare(by[b], by[a]), cmp.Compare(a, b))
 	}) {
 		s.Rows = append(s.Rows, shareRow{
-			Name: cmp.Or(name, "–"), Count: by[name], Share: share(by[name], whole), Width: num2(100 * float64(by[name]) / float64(whole)),
+			Name: cmp.Or(tame.Text(name, maxName), "–"), Count: by[name], Share: share(by[name], whole), Width: num2(100 * float64(by[name]) / float64(whole)),
 		})
 	}
 	return s

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/sink"
 	"github.com/rollout-rl/rollout/sink/frame"
@@ -246,7 +247,7 @@ func (s *survey) failure(f *sink.StoredFailure) {
 		return
 	}
 	s.failed[f.SampleKey] = failure{
-		class: f.Class, stage: f.Stage, error: shorten(f.Error, maxExample), completion: float64(f.CompletionTokens),
+		class: f.Class, stage: f.Stage, error: tame.Text(f.Error, maxExample), completion: float64(f.CompletionTokens),
 		started: time.UnixMicro(f.StartedAt).UTC(),
 		slow: Slow{
 			Row: -1, SampleKey: f.SampleKey, TaskID: f.TaskID, Index: int(f.SampleIndex), Attempt: int(f.Attempt),
@@ -372,21 +373,6 @@ func (h slowHeap) sorted() []Slow {
 		return cmp.Or(cmp.Compare(b.Seconds, a.Seconds), cmp.Compare(a.SampleKey, b.SampleKey))
 	})
 	return h
-}
-
-// shorten cuts text to n bytes or a little less.
-func shorten(text string, n int) string {
-	if len(text) <= n {
-		return text
-	}
-	cut := 0
-	for i := range text {
-		if i > n-len("…") {
-			break
-		}
-		cut = i
-	}
-	return text[:cut] + "…"
 }
 
 // Advice says what to do about a class of failures.

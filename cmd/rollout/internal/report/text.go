@@ -3,13 +3,15 @@ package report
 import (
 	"fmt"
 	"strings"
+
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
 )
 
 // Text is the short form of a report, for a terminal.
 func Text(r *Report) string {
 	var b strings.Builder
 	line := func(name, format string, args ...any) {
-		fmt.Fprintf(&b, "%-11s %s\n", name, strings.ReplaceAll(fmt.Sprintf(format, args...), nbsp, " "))
+		tame.Fprintf(&b, "%-11s %s\n", name, strings.ReplaceAll(fmt.Sprintf(format, args...), nbsp, " "))
 	}
 	c := r.Coverage
 	line("run", "%s, %s", r.RunID, r.State)
