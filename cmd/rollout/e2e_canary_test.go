@@ -241,7 +241,7 @@ func TestCanary(t *testing.T) {
 	}
 	tasks.Write(sim.Tasks(lettasim.TaskOptions{Scripted: 40}))
 	// A redirect ends a run: it has one of its own.
-	redirect := writeFile(t, "tasks.jsonl", []byte(`{"id":"leak-redirect","prompt":"[leak:redirect]"}`+"\n"))
+	redirect := writeFile(t, "tasks.jsonl", []byte(`{"id":"leak-redirect","prompt":"[leak:redirect]","answer":"5"}`+"\n"))
 	config := fmt.Sprintf(`
 server:
   urls: [%s]
@@ -302,7 +302,8 @@ tasks: {samples: 2}
 	<-scrapes
 	elsewhere := append(slices.Clone(base[:2]), "--tasks", redirect, "--out", filepath.Join(t.TempDir(), "redirected"))
 	for _, command := range [][]string{
-		append([]string{"collect"}, elsewhere...),
+		append([]string{"collect"}, elsewhere...), // refused by the call before it
+		append([]string{"collect", "--preflight", "connect"}, elsewhere...),
 		{"verify", dir},
 		{"inspect", dir, "--json"},
 		{"inspect", dir, "--failures"},
