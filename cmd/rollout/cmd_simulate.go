@@ -33,6 +33,7 @@ type simulateOptions struct {
 	drift                 float64
 	tokens                []int
 	inputIDs, keepIDs     bool
+	noTraces              bool
 	asJSON                bool
 }
 
@@ -61,6 +62,7 @@ A latency is 200ms, 50ms..2s, or 200ms~0.5 for a log-normal one.`,
 	f.StringVar(&o.readyFile, "ready-file", "", "write the URL to `FILE` once the server answers")
 	f.StringVar(&o.exchanges, "exchanges", "", "replay the recorded exchanges in `DIR`")
 	f.BoolVar(&o.inputIDs, "input-ids", false, "put the prompt ids on assistant turns, as a newer server does")
+	f.BoolVar(&o.noTraces, "no-traces", false, "keep no provider traces, as a server with LETTA_TRACK_PROVIDER_TRACE=false")
 	f.BoolVar(&o.keepIDs, "keep-ids", false, "replay the recorded ids too: one agent per exchange at a time")
 	f.IntVar(&o.scripted, "scripted", 0, "write `N` tasks for scripted agents")
 	f.StringVar(&o.writeTasks, "write-tasks", "", "write tasks that this server answers to `FILE`, JSON lines")
@@ -107,7 +109,7 @@ func wrap(text string, width int, indent string) string {
 
 // config turns the flags into the server's configuration, with all complaints.
 func (o *simulateOptions) config(getenv func(string) string) (lettasim.Config, error) {
-	c := lettasim.Config{Seed: o.seed, KeepIDs: o.keepIDs, InputIDs: o.inputIDs, Model: o.model, Version: o.version, KeepAnswers: true}
+	c := lettasim.Config{Seed: o.seed, KeepIDs: o.keepIDs, InputIDs: o.inputIDs, NoTraces: o.noTraces, Model: o.model, Version: o.version, KeepAnswers: true}
 	var bad complaints
 	complain := func(flag string, err error) {
 		if err != nil {

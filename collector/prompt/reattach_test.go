@@ -47,11 +47,19 @@ type told struct {
 // together with the process that waits for it, and another one takes over.
 func rollOut(t *testing.T, rec *recording, model *prompt.Model, inputIDs bool, cutAt int64, change ...func(*letta.AgentConfig)) told {
 	t.Helper()
+	out, _ := rollOutOn(t, rec, model, lettasim.Config{InputIDs: inputIDs}, cutAt, change...)
+	return out
+}
+
+// rollOutOn is rollOut on a server of that configuration.
+func rollOutOn(t *testing.T, rec *recording, model *prompt.Model, config lettasim.Config, cutAt int64, change ...func(*letta.AgentConfig)) (told, *lettasim.Server) {
+	t.Helper()
 	cases, err := simCases()
 	if err != nil {
 		t.Fatal(err)
 	}
-	sim, err := lettasim.New(lettasim.Config{Cases: cases, InputIDs: inputIDs})
+	config.Cases = cases
+	sim, err := lettasim.New(config)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +85,7 @@ func rollOut(t *testing.T, rec *recording, model *prompt.Model, inputIDs bool, c
 	}
 	agent, err := open().Open(t.Context(), a)
 	if err != nil {
-		return told{err: err}
+		return told{err: err}, sim
 	}
 	reply, err := agent.Run(t.Context())
 	if cutAt > 0 {
@@ -90,7 +98,7 @@ func rollOut(t *testing.T, rec *recording, model *prompt.Model, inputIDs bool, c
 		}
 		agent, err = open().Reattach(t.Context(), a, left)
 		if err != nil {
-			return told{err: err}
+			return told{err: err}, sim
 		}
 		reply, err = agent.Run(t.Context())
 	}
@@ -112,7 +120,7 @@ func rollOut(t *testing.T, rec *recording, model *prompt.Model, inputIDs bool, c
 			t.Errorf("%s: %d agents left", rec.name, alive)
 		}
 	})
-	return out
+	return out, sim
 }
 
 // TestReattachRecorded kills the client of every recorded life after each of its

@@ -1,6 +1,7 @@
 package prompt_test
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http/httptest"
@@ -237,5 +238,56 @@ func TestTracelessServer(t *testing.T) {
 		if n := sim.Stats().Requests["GET /v1/steps/{id}/trace"]; n > most || n < samples {
 			t.Errorf("no traces %v: %d requests for traces of %d calls, want at most %d", none, n, samples, most)
 		}
+	}
+}
+
+// TestUnsteadyTakenOver: what is taken over from a dead process obeys the same rule. Its
+// agent is read when its tools may already stand in another order.
+func TestUnsteadyTakenOver(t *testing.T) {
+	t.Parallel()
+	model, err := qwen3()
+	if err != nil {
+		t.Fatal(err)
+	}
+	graded, others := 0, 0
+	for _, rec := range recordings(t) {
+		if rec.name != "tool-two" && rec.name != "multi" {
+			continue
+		}
+		for cutAt := int64(1); cutAt <= int64(len(rec.exchanges)); cutAt++ {
+			for _, f := range []lettasim.Face{{}, {Old: ":21 AM UTC", New: ":22 AM UTC"}, {Old: "the first number", New: "the other number"}} {
+				for _, kind := range []lettasim.LookKind{lettasim.LookAgent, lettasim.LookSend} {
+					config := lettasim.Config{Prompt: faced(t, model), Face: func(l lettasim.Look) lettasim.Face {
+						if l.Kind != kind {
+							return lettasim.Face{Rotate: l.N}
+						}
+						return lettasim.Face{Rotate: l.N + 1, Old: f.Old, New: f.New}
+					}}
+					got, sim := rollOutOn(t, &rec, model, config, cutAt)
+					if errors.Is(got.err, collector.ErrGone) {
+						others++ // collected anew
+						continue
+					}
+					if got.err != nil {
+						t.Fatal(got.err)
+					}
+					given := sim.Given()
+					for k := range got.calls {
+						switch c := &got.calls[k]; {
+						case c.Grade == tokenize.Quarantined:
+							others++
+						case slices.Equal(c.PromptIDs, given[k].InputIDs):
+							graded++
+						default:
+							t.Errorf("%s, cut at send %d, %+v at look %d: call %d is %v from %v with a prompt that the model did not see", rec.name, cutAt, f, kind, k, c.Grade, c.Source)
+						}
+					}
+				}
+			}
+		}
+	}
+	t.Logf("%d calls are graded and right, %d are not graded", graded, others)
+	if graded < 50 {
+		t.Errorf("%d calls are graded, want most", graded)
 	}
 }
