@@ -16,19 +16,25 @@ func TestAbortedIsNoData(t *testing.T) {
 	t.Parallel()
 	sim := newSim(t, lettasim.Config{InputIDs: true, Script: killScript(), Faults: lettasim.Faults{
 		{Kind: lettasim.Abort, Aim: []lettasim.Aim{{Task: "scripted-0002", Sample: -1}}, Attempts: 99},
+		{Kind: lettasim.AbortEarly, Aim: []lettasim.Aim{{Task: "scripted-0004", Sample: -1}}, Attempts: 99},
 	}})
 	dir := filepath.Join(t.TempDir(), "run")
-	r := mustRun(t, exitFailures, "collect", "--server", serveSim(t, sim), "--model", simModel, "--out", dir, "--retries", "1",
+	r := mustRun(t, exitFailures, "collect", "--server", serveSim(t, sim), "--model", simModel, "--out", dir, "--retries", "1", "--fail-on-error", "50%",
 		"--tasks", writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Scripted: 6})))
 	mustRun(t, exitOK, "verify", dir)
 	got := readDataset(t, dir)
-	id := sampleID{"scripted-0002", 0}
-	if len(got.rows[id]) > 0 || len(got.failures[id]) != 1 || len(got.rows) != 5 {
-		t.Fatalf("%d samples have rows, the aborted one has %d rows and %d failures\n%s", len(got.rows), len(got.rows[id]), len(got.failures[id]), r.stderr)
-	}
-	f := got.failures[id][0]
-	if f.Class != "aborted" || f.Status != "error" || f.Attempt < 2 || len(f.OutputIDs) == 0 || !strings.Contains(f.Error, "gave a call up") {
-		t.Errorf("class %s, status %s, attempt %d, %d tokens: %s", f.Class, f.Status, f.Attempt, len(f.OutputIDs), f.Error)
+	for _, task := range []string{"scripted-0002", "scripted-0004"} {
+		id := sampleID{task, 0}
+		if len(got.rows[id]) > 0 || len(got.failures[id]) != 1 || len(got.rows) != 4 {
+			t.Fatalf("%d samples have rows, %s has %d rows and %d failures\n%s", len(got.rows), task, len(got.rows[id]), len(got.failures[id]), r.stderr)
+		}
+		f := got.failures[id][0]
+		if f.Class != "aborted" || f.Status != "error" || f.Attempt < 2 || !strings.Contains(f.Error, "gave a call up") {
+			t.Errorf("%s: class %s, status %s, attempt %d: %s", task, f.Class, f.Status, f.Attempt, f.Error)
+		}
+		if task == "scripted-0002" && len(f.OutputIDs) == 0 {
+			t.Error("nothing is left of the tokens")
+		}
 	}
 }
 

@@ -213,6 +213,9 @@ func (g *agent) send(ctx context.Context, messages InputMessages, made bool, rep
 		reply.FirstAnswer = took
 	}
 	g.keep(reply, request, answer, arena, runID, took, made)
+	if err == nil {
+		err = g.aborted(ctx, answer, arena, runID)
+	}
 	return answer, err
 }
 

@@ -128,6 +128,9 @@ func (m *memory) calls(ctx context.Context, g *agent) ([]recalledCall, error) {
 			return nil, gone("step %s does not say how many tokens it made", s.ID)
 		}
 		if *s.CompletionTokens == 0 {
+			if g.gaveUp(ctx, s.ID) {
+				return nil, gone("the engine gave the call of step %s up", s.ID)
+			}
 			continue
 		}
 		t, err := g.lateTrace(ctx, s.ID)

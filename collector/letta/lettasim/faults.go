@@ -46,6 +46,9 @@ const (
 	// new weights. The answer says end_turn; only the trace says abort. It needs a
 	// scripted agent.
 	Abort FaultKind = "abort"
+	// AbortEarly is Abort before the call made a token: the answer has no turn and no
+	// message of it.
+	AbortEarly FaultKind = "abort-early"
 )
 
 // The faults of the data. They are final: every attempt at the sample meets
@@ -89,7 +92,7 @@ const (
 // recoverable says of every kind whether a later attempt is spared.
 var recoverable = map[FaultKind]bool{
 	EngineDown: true, DatabaseFull: true, Unavailable: true, TooMany: true, Conflict: true, Reset: true, Lost: true, Drop: true,
-	Truncated: true, Stalled: true, Slow: true, CreateFails: true, DeleteFails: true, Abort: true,
+	Truncated: true, Stalled: true, Slow: true, CreateFails: true, DeleteFails: true, Abort: true, AbortEarly: true,
 	PlainAgent: false, Huge: false, NullCall: false, NoTurns: false, LengthCall: false, EmptyTurn: false, MissingTool: false,
 	NullLogprobs: false, NaNLogprob: false, ShortLogprobs: false, SurplusLogprobs: false, IDMismatch: false, WideID: false,
 	StopError: false, StopCancelled: false, StopUnknown: false,
@@ -273,7 +276,7 @@ func (k FaultKind) ofSend(scripted bool) bool {
 	switch k {
 	case CreateFails, DeleteFails, PlainAgent:
 		return false
-	case Abort, LengthCall, NoTurns, EmptyTurn, MissingTool, NullLogprobs, NaNLogprob, ShortLogprobs, SurplusLogprobs, IDMismatch, WideID, StopError, StopCancelled, StopUnknown:
+	case Abort, AbortEarly, LengthCall, NoTurns, EmptyTurn, MissingTool, NullLogprobs, NaNLogprob, ShortLogprobs, SurplusLogprobs, IDMismatch, WideID, StopError, StopCancelled, StopUnknown:
 		return scripted
 	default:
 		return true

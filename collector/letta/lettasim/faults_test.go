@@ -211,6 +211,19 @@ func TestFaultsOnTheWire(t *testing.T) {
 				t.Errorf("calls ended with %q", ends)
 			}
 		},
+		lettasim.AbortEarly: func(t *testing.T, got seen) {
+			t.Helper()
+			reply(func(t *testing.T, a *answer) {
+				t.Helper()
+				wantStop("end_turn")(t, a)
+				if len(a.assistant()) != 2 || a.Usage.Steps != 3 {
+					t.Errorf("%d assistant turns, %d steps", len(a.assistant()), a.Usage.Steps)
+				}
+			})(t, got)
+			if ends := endsOf(t, got); ends[2] != "abort" {
+				t.Errorf("calls ended with %q", ends)
+			}
+		},
 		lettasim.LengthCall: func(t *testing.T, got seen) {
 			t.Helper()
 			reply(func(t *testing.T, a *answer) {

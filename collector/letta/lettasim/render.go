@@ -55,7 +55,7 @@ func (sc *script) appendTail(dst []byte, inputIDs, tokens bool, m mangle) []byte
 	}
 	for k := range sc.calls {
 		c := &sc.calls[k]
-		if !m.strikes(EmptyTurn, k) {
+		if !m.strikes(EmptyTurn, k) && len(c.output) > 0 {
 			next()
 			dst = c.appendTurn(dst, k, inputIDs, m)
 		}
@@ -183,6 +183,9 @@ func (r *scriptedRun) list(stored bool) [][]byte {
 	}
 	for k := range r.script.calls {
 		c := &r.script.calls[k]
+		if c.use == nil && len(c.output) == 0 {
+			continue // nothing is stored of what said nothing
+		}
 		if c.use == nil {
 			m := r.message(id(), "assistant_message", k, "")
 			out = append(out, append(quote(append(m, `,"content":`...), strings.TrimSpace(c.text)), '}'))

@@ -49,7 +49,7 @@ type author struct {
 	sigs      []signature
 	keepsText bool
 	maxSteps  int
-	fault     FaultKind // Abort, LengthCall, or none
+	fault     FaultKind // Abort, AbortEarly, LengthCall, or none
 }
 
 // The ends of a call that are not a stop.
@@ -246,6 +246,9 @@ func (w *author) conclude(c *call, sc *script, asked string) {
 	switch {
 	case w.fault == Abort:
 		c.end = endAbort
+	case w.fault == AbortEarly:
+		c.output, c.end = nil, endAbort
+		return // without a text
 	case cut:
 		sc.stop, c.end = "max_tokens_exceeded", endLength
 	default:

@@ -334,7 +334,7 @@ func (s *Server) planScript(p *reply, in *scriptPlan, enter enterRun) {
 			sc = sc.upTo(max(1, len(sc.calls)-1), "cancelled")
 		case StopUnknown:
 			sc = sc.upTo(len(sc.calls), "lost_interest")
-		case Abort, LengthCall: // in the script
+		case Abort, AbortEarly, LengthCall: // in the script
 		default:
 			m = newMangle(in.fault.Kind, sc, draw(s.cfg.Seed, append(words, "mangle")...))
 		}
