@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"path/filepath"
 )
 
@@ -82,37 +81,40 @@ func decodeCommit(body []byte) (c Commit, err error) {
 	if err != nil {
 		return c, err
 	}
-	// Then the version: what a newer entry means is not ours to guess.
-	var version struct {
-		Version       int             `json:"version"`
-		SchemaVersion int             `json:"schema_version"`
-		Replaces      json.RawMessage `json:"replaces"`
-	}
-	if err := json.Unmarshal(body, &version); err != nil {
-		return c, err
+	// Then the version: what a newer entry means is not ours to guess, nor is why it cannot
+	// be read. Entries are many, so only what is not read as it should be is read twice.
+	err = json.Unmarshal(body, &c)
+	if err != nil {
+		var version struct {
+			Version       int             `json:"version"`
+			SchemaVersion int             `json:"schema_version"`
+			Replaces      json.RawMessage `json:"replaces"`
+		}
+		if json.Unmarshal(body, &version) != nil {
+			return c, err
+		}
+		c.Version, c.SchemaVersion = version.Version, version.SchemaVersion
+		if len(version.Replaces) > 0 {
+			c.Replaces = []int64{}
+		}
 	}
 	switch {
-	case version.Version > CommitVersion || version.SchemaVersion > SchemaVersion:
+	case c.Version > CommitVersion || c.SchemaVersion > SchemaVersion:
 		return c, fmt.Errorf("commit version %d, schema version %d: this program knows %d and %d; use a newer one: %w",
-			version.Version, version.SchemaVersion, CommitVersion, SchemaVersion, ErrNewer)
-	case version.Version > 1 && !summed:
+			c.Version, c.SchemaVersion, CommitVersion, SchemaVersion, ErrNewer)
+	case c.Version > 1 && !summed:
 		return c, errors.New("the entry has no checksum at its end")
-	case version.Version == 1 && summed:
+	case c.Version == 1 && summed:
 		return c, errors.New("an entry of version 1 has no checksum, this one has")
-	case len(version.Replaces) > 0:
+	case c.Replaces != nil:
 		return c, fmt.Errorf("the entry replaces others, which this program cannot read; use a newer one: %w", ErrNewer)
-	}
-	dec := json.NewDecoder(bytes.NewReader(body))
-	if version.Version == 1 {
-		dec.DisallowUnknownFields() // nothing vouches for a name
-	}
-	if err := dec.Decode(&c); err != nil {
+	case err != nil || c.Version > 1:
 		return c, err
 	}
-	if _, err := dec.Token(); err != io.EOF {
-		return c, errors.New("there is more behind the entry")
-	}
-	return c, nil
+	// Nothing vouches for the names in version 1.
+	dec := json.NewDecoder(bytes.NewReader(body))
+	dec.DisallowUnknownFields()
+	return c, dec.Decode(&c)
 }
 
 // check looks at what an entry says about itself.
