@@ -50,6 +50,10 @@ python: ## make the Python environment of the interoperability tests
 promtool: ## install promtool, which checks the alerts and the dashboard
 	.ci/promtool.sh
 
+.PHONY: hostile
+hostile: ## the program against every bad server, on each of its requests
+	HOSTILE=all $(GO) test -p 1 -count 1 -timeout 30m -run '^TestGateHostileServers$$' ./cmd/rollout
+
 .PHONY: lint
 lint: $(LINT) ## golangci-lint, and 32-bit vet of the core
 	$(LINT) run ./...

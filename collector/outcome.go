@@ -167,12 +167,27 @@ func (t *try) failure(r *Reply, err error) *tokenize.Sample {
 				}
 			}
 		}
-		f.Text = strings.Clone(strings.Join(text, "\n"))
+		f.Text = strings.Clone(cutText(strings.Join(text, "\n"), maxFailureText))
 	}
 	s.Failures = []tokenize.Failure{f}
 	s.Duration = time.Since(t.cl.started)
 	s.Working = s.Duration - t.cl.waited
 	return s
+}
+
+// maxFailureText bounds Failure.Text: the ids hold all that was sampled, and a text of
+// megabytes is a server's, not a model's.
+const maxFailureText = 1 << 20
+
+// cutText is text up to so many bytes, at the end of a character.
+func cutText(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	for !utf8.RuneStart(text[most]) {
+		most--
+	}
+	return text[:most]
 }
 
 // refused reports whether the sink does not take this one sample, because of what is

@@ -66,7 +66,7 @@ type AgentConfig struct {
 
 	// MaxHeldBytes bounds the replies that agents of one backend hold, in bytes on the
 	// wire: beyond it answers wait in the connections until other agents were closed. It
-	// is counted against SendTimeout. Default 256 MiB.
+	// is counted against SendTimeout. Default 128 MiB.
 	MaxHeldBytes int64
 
 	// NoRecover gives up a send whose connection was lost. Else its server run is looked
@@ -144,7 +144,7 @@ func (c AgentConfig) withDefaults() AgentConfig {
 		c.MaxRounds = 64
 	}
 	if c.MaxHeldBytes == 0 {
-		c.MaxHeldBytes = 256 << 20
+		c.MaxHeldBytes = 128 << 20
 	}
 	if c.SilentAfter == 0 {
 		c.SilentAfter = 5 * time.Minute

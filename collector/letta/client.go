@@ -32,6 +32,12 @@ type Client struct {
 	// decoders between two replies.
 	decoders sync.Pool
 
+	// large holds one element for each large answer to a call that is being read.
+	large chan struct{}
+	// unsized holds an element while a reply that does not say its length is being
+	// read beyond chunkedBytes: one at a time, whatever it becomes.
+	unsized chan struct{}
+
 	secrets     scrubber
 	version     atomic.Pointer[string]
 	stepsBroken atomic.Bool
@@ -62,6 +68,8 @@ func NewClient(cfg ClientConfig) (*Client, error) {
 		userAgent: "rollout/" + cfg.Version,
 		reading:   newReplyRoom(cfg.ReadBytes),
 		secrets:   clientSecrets(&cfg),
+		large:     make(chan struct{}, largeCalls),
+		unsized:   make(chan struct{}, 1),
 		noticed:   map[string]bool{},
 	}
 	c.http = &http.Client{
@@ -318,8 +326,8 @@ func (c *Client) callOnce(ctx context.Context, r *request, out any) (err error) 
 	undecoded := error(nil)
 	if list, ok := out.(list); ok {
 		undecoded, err = list.decode(body)
-	} else if err = c.checkLength(resp); err == nil {
-		undecoded, err = c.decodeWhole(body, out)
+	} else if err = checkLength(resp, c.cfg.MaxCallBytes); err == nil {
+		undecoded, err = c.decodeWhole(ctx, body, out)
 	}
 	switch {
 	case err != nil:
@@ -334,15 +342,34 @@ func (c *Client) callOnce(ctx context.Context, r *request, out any) (err error) 
 	return nil
 }
 
+// Answers to calls above largeCall bytes are read a few at a time.
+const (
+	largeCall  = 1 << 20
+	largeCalls = 2
+)
+
 // decodeWhole reads an answer and decodes it into out, unless out is nil. err is why it
 // could not be read, undecoded why it could not be decoded.
-func (c *Client) decodeWhole(body io.Reader, out any) (undecoded, err error) {
-	b, err := io.ReadAll(io.LimitReader(body, c.cfg.MaxReplyBytes+1))
+func (c *Client) decodeWhole(ctx context.Context, body io.Reader, out any) (undecoded, err error) {
+	most := c.cfg.MaxCallBytes
+	b, err := io.ReadAll(io.LimitReader(body, min(largeCall, most+1)))
+	if err == nil && len(b) == largeCall {
+		// Few need as much; a server that gives it to all must not fill the memory.
+		select {
+		case c.large <- struct{}{}:
+			defer func() { <-c.large }()
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+		var rest []byte
+		rest, err = io.ReadAll(io.LimitReader(body, most+1-int64(len(b))))
+		b = append(b, rest...)
+	}
 	switch {
 	case err != nil:
 		return nil, err
-	case int64(len(b)) > c.cfg.MaxReplyBytes:
-		return nil, tooLong(c.cfg.MaxReplyBytes)
+	case int64(len(b)) > most:
+		return nil, tooLong(most)
 	case out == nil:
 		return nil, nil
 	}
@@ -355,12 +382,12 @@ func tooLong(most int64) error {
 
 // checkLength refuses an answer that says itself that it is too long, before any
 // of it is read.
-func (c *Client) checkLength(resp *http.Response) error {
-	if resp.ContentLength <= c.cfg.MaxReplyBytes {
+func checkLength(resp *http.Response, most int64) error {
+	if resp.ContentLength <= most {
 		return nil
 	}
 	return &tokenize.DecodeError{Err: fmt.Errorf("answer of %d bytes, more than the %d allowed: %w",
-		resp.ContentLength, c.cfg.MaxReplyBytes, tokenize.ErrTooLarge)}
+		resp.ContentLength, most, tokenize.ErrTooLarge)}
 }
 
 // watch returns the body under a timer: stop is called with errStalled when no

@@ -60,8 +60,12 @@ type ClientConfig struct {
 	// waiting replies push back instead of filling memory. It also caps one
 	// connection at that many bytes per round trip. Default 0: the system's.
 	ReceiveBufferBytes int
-	// MaxReplyBytes bounds every answer. Default 128 MiB.
+	// MaxReplyBytes bounds the answer to a send, and a list that is read one by one.
+	// Default 64 MiB.
 	MaxReplyBytes int64
+	// MaxCallBytes bounds every other answer: what the server keeps of a rollout is
+	// seldom a megabyte. Default 16 MiB, or MaxReplyBytes where that is less.
+	MaxCallBytes int64
 	// Decoder bounds what is in a reply; its MaxReplyBytes is the one above.
 	Decoder tokenize.DecoderConfig
 
@@ -101,7 +105,10 @@ func (c ClientConfig) withDefaults() ClientConfig {
 		c.ReadBytes = 32 << 20
 	}
 	if c.MaxReplyBytes == 0 {
-		c.MaxReplyBytes = 128 << 20
+		c.MaxReplyBytes = 64 << 20
+	}
+	if c.MaxCallBytes == 0 {
+		c.MaxCallBytes = min(16<<20, c.MaxReplyBytes)
 	}
 	if c.ReadRetries == 0 {
 		c.ReadRetries = 2

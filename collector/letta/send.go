@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 
 	"github.com/rollout-rl/rollout/tokenize"
@@ -72,7 +73,7 @@ func (c *Client) send(ctx context.Context, to target, req *LettaRequest, request
 	}
 	// A reply too long to be read is refused here; closing the body unread closes
 	// the connection.
-	if err := c.checkLength(resp); err != nil {
+	if err := checkLength(resp, c.cfg.MaxReplyBytes); err != nil {
 		_ = resp.Body.Close()
 		return nil, c.transportError(ctx, r, err)
 	}
@@ -108,11 +109,46 @@ func (c *Client) read(ctx context.Context, resp *http.Response, stop context.Can
 	watched := c.watch(resp.Body, stop)
 	defer watched.close()
 	seen.reads(watched)
+	body := &unsizedBody{ctx: ctx, from: watched, turn: c.unsized, free: chunkedBytes}
+	defer body.done()
+	if resp.ContentLength >= 0 {
+		body.free = resp.ContentLength
+	}
 	reply := arena()
 	decoder := c.decoder()
 	defer c.decoders.Put(decoder)
 	// Decode reads to the end of the body: only then is the connection used again.
-	return reply, decoder.Decode(watched, reply)
+	return reply, decoder.Decode(body, reply)
+}
+
+// An unsizedBody is a body that has room for so many bytes, and beyond them waits until it
+// is the only one of its kind.
+type unsizedBody struct {
+	ctx  context.Context //nolint:containedctx // that of the one send whose body it is
+	from io.Reader
+	turn chan struct{}
+	free int64
+	has  bool // its turn
+}
+
+func (b *unsizedBody) Read(p []byte) (int, error) {
+	if b.free <= 0 && !b.has {
+		select {
+		case b.turn <- struct{}{}:
+			b.has = true
+		case <-b.ctx.Done():
+			return 0, b.ctx.Err()
+		}
+	}
+	n, err := b.from.Read(p)
+	b.free -= int64(n)
+	return n, err
+}
+
+func (b *unsizedBody) done() {
+	if b.has {
+		<-b.turn
+	}
 }
 
 func (c *Client) decoder() *tokenize.Decoder {
