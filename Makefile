@@ -63,6 +63,14 @@ $(LINT): Makefile
 	GOBIN=$(CURDIR)/$(BIN) $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(LINT_V)
 	@touch $@
 
+.PHONY: licenses
+licenses: ## write the third-party licences anew, after a change of go.mod
+	$(GO) test -count 1 -run '^TestLicenses$$' ./cmd/rollout/internal/licenses -update
+
+.PHONY: vuln
+vuln: ## known vulnerabilities in what the binary calls; fails on a finding
+	.ci/vuln.sh
+
 .PHONY: killtest
 killtest: python ## kill the collector KILLS (200) times and resume it: nothing lost, nothing twice
 	ROLLOUT_KILLS=$(KILLS) $(GO) test -count 1 -timeout 60m -v -run '^TestKill|^TestTakenOver' ./cmd/rollout

@@ -2,11 +2,13 @@ package main
 
 import (
 	"encoding/json"
+	"io"
 	"runtime"
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/licenses"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
 )
 
@@ -21,12 +23,19 @@ type buildVersion struct {
 }
 
 func (p *program) versionCmd() *cobra.Command {
-	var asJSON bool
+	var asJSON, texts bool
 	cmd := &cobra.Command{
 		Use:   "version",
 		Short: "say what this binary is",
 		Args:  exactArgs(),
 		RunE: func(*cobra.Command, []string) error {
+			if texts {
+				if asJSON {
+					return usageError("version: --json and --licenses: give one of them")
+				}
+				_, err := io.WriteString(p.stdout, licenses.Text)
+				return err
+			}
 			v := readVersion()
 			if asJSON {
 				return json.NewEncoder(p.stdout).Encode(v)
@@ -43,6 +52,7 @@ func (p *program) versionCmd() *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	cmd.Flags().BoolVar(&texts, "licenses", false, "print the licences of all that this binary is built from")
 	return cmd
 }
 
