@@ -1,0 +1,228 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rollout-rl/rollout/collector/letta/lettasim"
+)
+
+// A docBlock is lines of a document that a person would type one after the other.
+type docBlock struct {
+	from  string // README.md, rollout collect --help, sink/doc.go
+	lines []string
+}
+
+// docBlocks finds every block of commands in the README, in all help texts and in the
+// package comments.
+func docBlocks(t *testing.T) []docBlock {
+	t.Helper()
+	var all []docBlock
+	// In a help text and in a comment a block is indented and begins with the program.
+	indented := func(from string, lines []string) {
+		open := false
+		for _, line := range lines {
+			text := strings.TrimPrefix(strings.TrimSpace(line), "$ ")
+			is := line != strings.TrimLeft(line, " \t") && (strings.HasPrefix(text, "rollout ") || strings.Contains(text, "| rollout "))
+			if is && !open {
+				all = append(all, docBlock{from: from})
+			}
+			if open = is; is {
+				b := &all[len(all)-1]
+				b.lines = append(b.lines, text)
+			}
+		}
+	}
+	b, err := os.ReadFile(filepath.Join("..", "..", "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	inside := false
+	for line := range strings.Lines(string(b)) {
+		switch line = strings.TrimRight(line, "\n"); {
+		case line == "```sh":
+			inside = true
+			all = append(all, docBlock{from: "README.md"})
+		case line == "```":
+			inside = false
+		case inside && strings.TrimSpace(line) != "":
+			last := &all[len(all)-1]
+			last.lines = append(last.lines, line)
+		}
+	}
+	var walk func(cmd *cobra.Command)
+	walk = func(cmd *cobra.Command) {
+		from := cmd.CommandPath() + " --help"
+		indented(from, strings.Split(cmd.Long, "\n"))
+		for _, line := range strings.Split(cmd.Example, "\n") { // each stands for itself
+			if line = strings.TrimSpace(line); line != "" {
+				all = append(all, docBlock{from, []string{line}})
+			}
+		}
+		for _, sub := range cmd.Commands() {
+			walk(sub)
+		}
+	}
+	walk((&program{getenv: func(string) string { return "" }}).rootCmd())
+	err = filepath.WalkDir(filepath.Join("..", ".."), func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			if d != nil && strings.HasPrefix(d.Name(), ".") && len(d.Name()) > 2 {
+				return filepath.SkipDir
+			}
+			return err
+		}
+		if !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+			return nil
+		}
+		f, err := os.Open(path)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		var comment []string
+		for s := bufio.NewScanner(f); s.Scan(); {
+			line := s.Text()
+			if strings.HasPrefix(line, "package ") {
+				indented(strings.TrimPrefix(path, "../../"), comment)
+				return nil
+			}
+			comment = append(comment, strings.TrimPrefix(strings.TrimPrefix(line, "//"), " "))
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// elsewhere names the lines that do not run here, with the reason. What a line is when
+// it begins with one of them counts.
+var elsewhere = map[string]string{
+	"make demo":                           "a step of .ci/run, which wants its rows too",
+	"make test":                           "this is one of its tests",
+	"rollout steps list --agent agent-… ": "agent-… stands for an id; steps_clean.txtar lists those of a real agent",
+}
+
+// TestDocumentedCommands runs every command that a document or a help text shows, as it
+// stands there, in a folder that has what it names. It must end with 0, and a block that
+// collects must leave rows. Only addresses are put in, and what the machine may lack is
+// left off.
+func TestDocumentedCommands(t *testing.T) {
+	t.Parallel()
+	blocks := docBlocks(t)
+	if len(blocks) < 35 {
+		t.Fatalf("%d blocks were found: where are the others?", len(blocks))
+	}
+	sim := newSim(t, lettasim.Config{InputIDs: true})
+	url := serveSim(t, sim)
+	// The run that is there has a failure: the second attempt at that sample goes well.
+	failing := serveSim(t, newSim(t, lettasim.Config{InputIDs: true, Faults: mustFaults(t, "short-logprobs@scripted-0002/0/1")}))
+	base := t.TempDir()
+	testdata, err := filepath.Abs(filepath.Join("..", "..", "testdata"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{
+		"tasks.jsonl":       string(sim.Tasks(lettasim.TaskOptions{Scripted: 6})),
+		"run.yaml":          "server: {urls: [" + failing + "]}\nagent: {model: " + simModel + "}\ntasks: {file: tasks.jsonl}\noutput: {dir: run1}\nrun: {fail_on_error: 1}\n",
+		"conversation.json": `[{"role": "user", "content": "Hi"}]`,
+		"text":              "Hello, world",
+	} {
+		if err := os.WriteFile(filepath.Join(base, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(os.Symlink(testdata, filepath.Join(base, "testdata")), os.Symlink(filepath.Join(testdata, "tokenizers"), filepath.Join(base, "models"))); err != nil {
+		t.Fatal(err)
+	}
+	shell(t, base, exitFailures, "rollout collect -c run.yaml --quiet")
+
+	for i, b := range blocks {
+		t.Run(fmt.Sprintf("%d %s", i, strings.Fields(b.from)[0]), func(t *testing.T) {
+			t.Parallel()
+			dir := filepath.Join(t.TempDir(), "here")
+			shell(t, base, 0, "cp -a . "+dir)
+			server, collected := url, false
+			for _, line := range b.lines {
+				if reason := named(line); reason != "" {
+					t.Logf("%s: %s: not here: %s", b.from, line, reason)
+					continue
+				}
+				line = strings.ReplaceAll(line, "http://127.0.0.1:8283", server)
+				line, _, _ = strings.Cut(line, "| jq ") // it may not be installed
+				switch {
+				case strings.HasPrefix(line, "rollout simulate "):
+					server = startSimulate(t, dir, line)
+					continue
+				case strings.HasPrefix(line, "rollout collect "):
+					collected = true
+					if !strings.Contains(line, "--resume") && !strings.Contains(line, "--retry-failed") {
+						if err := os.RemoveAll(filepath.Join(dir, "run1")); err != nil {
+							t.Fatal(err)
+						}
+					}
+				}
+				want := 0
+				if line == "rollout collect -c run.yaml" || strings.Contains(line, "--resume") {
+					want = exitFailures // the one that fails is within what may
+				}
+				shell(t, dir, want, line)
+			}
+			if has, err := hasRows(filepath.Join(dir, "run1")); collected && (!has || err != nil) {
+				t.Errorf("%s: %q: rows: %v, %v", b.from, b.lines, has, err)
+			}
+		})
+	}
+}
+
+func named(line string) string {
+	for begin, reason := range elsewhere {
+		if strings.HasPrefix(line, begin) {
+			return reason
+		}
+	}
+	return ""
+}
+
+// shell runs a line in a folder, which must end with the code.
+func shell(t *testing.T, dir string, code int, line string) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "sh", "-c", line)
+	cmd.Dir = dir
+	out, _ := cmd.CombinedOutput() // the code says it
+	if got := cmd.ProcessState.ExitCode(); got != code {
+		t.Fatalf("%s: exit code %d, want %d\n%s", line, got, code, out)
+	}
+}
+
+// startSimulate runs rollout simulate as the line says, on a free port, until the test
+// ends, which it must outlive.
+func startSimulate(t *testing.T, dir, line string) (url string) {
+	t.Helper()
+	line = strings.Replace(line, "--listen 127.0.0.1:8283", "", 1)
+	cmd := exec.CommandContext(t.Context(), "sh", "-c", strings.Replace(line, "rollout simulate", "exec rollout simulate --listen 127.0.0.1:0 --ready-file ready", 1))
+	cmd.Dir = dir
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait() // killed
+	})
+	waitFor(t, "the server of "+line, func() bool {
+		b, err := os.ReadFile(filepath.Join(dir, "ready"))
+		url = strings.TrimSpace(string(b))
+		return err == nil && cmd.ProcessState == nil
+	})
+	return url
+}
