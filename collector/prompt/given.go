@@ -56,8 +56,8 @@ func given(shown chat.Value, agent *letta.AgentState, request *letta.LettaReques
 func sameTool(shown, ours chat.Value) bool {
 	for _, key := range []string{"name", "description", "parameters"} {
 		a, b := member(shown, key), member(ours, key)
-		absent := func(v chat.Value) bool { return v.Kind() == chat.Undefined || v.Kind() == chat.None }
-		if !a.Equal(b) && !(absent(a) && absent(b)) {
+		there := func(v chat.Value) bool { return v.Kind() != chat.Undefined && v.Kind() != chat.None }
+		if !a.Equal(b) && (there(a) || there(b)) {
 			return false
 		}
 	}

@@ -22,6 +22,7 @@ import (
 // another text in it, and the lines of Qwen3's list of tools in another order. It knows
 // neither recipe.
 func faced(tb testing.TB, model *prompt.Model) func([]int32, lettasim.Face) []int32 {
+	tb.Helper()
 	return func(recorded []int32, f lettasim.Face) []int32 {
 		text, err := model.Tokenizer.AppendText(nil, recorded, bpe.DecodeOptions{})
 		if err != nil {

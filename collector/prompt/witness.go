@@ -76,12 +76,12 @@ func (b *rebuild) findWitness(ctx context.Context, s *send) error {
 		}
 		c.FinishReason, c.Version = read.finish, read.version
 		b.ends.learn(read)
-		if read.tools, err = given(read.tools, b.life.agent, s.request); err != nil {
-			s.doubt = &doubt{tokenize.ReasonNoPrompt, err.Error(), false, true}
-			return nil
+		if read.tools, err = given(read.tools, b.life.agent, s.request); err == nil {
+			s.witness, s.shown = read, k
+		} else {
+			s.doubt = &doubt{reason: tokenize.ReasonNoPrompt, note: err.Error(), wrong: true}
 		}
-		s.witness, s.shown = read, k
-		return nil
+		break
 	}
 	return nil
 }
