@@ -90,7 +90,7 @@ func (l *Log) checkDigest(ctx context.Context, s Shard, pace func(bytes int)) er
 // A pacedFile is a file whose reading can be slowed down and ended.
 type pacedFile struct {
 	File
-	ctx  context.Context //nolint:containedctx // of one call of checkDigest
+	ctx  context.Context // of one call of checkDigest
 	pace func(bytes int)
 }
 

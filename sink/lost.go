@@ -26,7 +26,7 @@ func (l *Log) lostShards() ([]string, error) {
 	known := attemptsOf(nil)
 	for w, err := range l.Waiting() {
 		if err != nil {
-			return nil, nil //nolint:nilerr // damage there is told of elsewhere, and what it took is not known
+			return nil, nil // damage there is told of elsewhere, and what it took is not known
 		}
 		known.done[w.Key] = struct{}{}
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -13,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -24,9 +26,7 @@ import (
 	"github.com/parquet-go/parquet-go"
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"crypto/sha256"
 	"github.com/rollout-rl/rollout/sink"
-	"regexp"
 )
 
 var update = flag.Bool("update", false, "rewrite the expected output in the scripts")
