@@ -81,6 +81,14 @@ func decodeCommit(body []byte) (c Commit, err error) {
 	if err != nil {
 		return c, err
 	}
+	if rest, samples, ok := cutSamples(body); ok {
+		body = rest
+		defer func() {
+			if err == nil {
+				c.Samples = samples
+			}
+		}()
+	}
 	// Then the version: what a newer entry means is not ours to guess, nor is why it cannot
 	// be read. Entries are many, so only what is not read as it should be is read twice.
 	err = json.Unmarshal(body, &c)

@@ -1,0 +1,77 @@
+package sink
+
+import (
+	"encoding/json"
+	"reflect"
+	"testing"
+)
+
+// What is read without encoding/json is what encoding/json reads, and what it does not
+// read is left to it.
+func checkCutSamples(t *testing.T, body []byte) {
+	t.Helper()
+	rest, samples, ok := cutSamples(body)
+	if !ok {
+		return
+	}
+	var want, got Commit
+	wantErr, err := json.Unmarshal(body, &want), json.Unmarshal(rest, &got)
+	if (wantErr == nil) != (err == nil) {
+		t.Fatalf("%q: %v; with its samples %v", body, err, wantErr)
+	}
+	if err != nil {
+		return
+	}
+	if got.Samples == nil {
+		got.Samples = samples
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Fatalf("%q:\n%+v\nwant:\n%+v", body, got, want)
+	}
+}
+
+func FuzzCutSamples(f *testing.F) {
+	for _, c := range []Commit{
+		{},
+		{Version: 1, Seq: 1, Samples: []CommittedSample{{Key: "0123456789abcdef0123456789abcdef-0", Attempt: 1, Rows: 2}}},
+		{Shards: []Shard{{Path: `data/x,"samples":[{"key":"`}}, Samples: []CommittedSample{{Key: "a", Attempt: -1, Failures: 1, Class: "decode"}, {Key: "<b>", Rows: 1 << 30}}},
+		{Samples: []CommittedSample{{Key: "a"}, {Key: `"`}}},
+	} {
+		b, err := json.Marshal(c)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b)
+	}
+	for _, text := range []string{
+		`{"seq":1,"samples":[{"key":"a","attempt":01,"rows":1,"failures":0}]}`, `{"seq":1,"samples":[{"key":"a","attempt":1,"rows":1,"failures":0},]}`,
+		`{"seq":1,"samples":[{"key":"a","attempt":2147483648,"rows":1,"failures":0}]}`, `{"seq":1,"samples":[{"key":"a","attempt":1,"rows":1,"failures":-0}]}`,
+		`{"seq":1,"samples":[{"key":"a","rows":1,"failures":0}]}`, `{"seq":1,"samples":[{"key":"a","attempt":1,"rows":1,"failures":0}],"sha256":"x"}`,
+	} {
+		f.Add([]byte(text))
+	}
+	f.Fuzz(checkCutSamples)
+}
+
+// TestGateEntryAllocs: a sample of an entry costs one allocation, its key, and no more
+// memory than its key and its place in the list.
+func TestGateEntryAllocs(t *testing.T) {
+	const samples = 10_000
+	c := Commit{Version: CommitVersion, Seq: 1, RunID: "run", SchemaVersion: SchemaVersion}
+	for i := range samples {
+		c.Samples = append(c.Samples, CommittedSample{Key: "0123456789abcdef0123456789abcdef-0", Attempt: int32(i), Rows: 1})
+	}
+	body, err := encodeCommit(&c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	allocs := testing.AllocsPerRun(3, func() {
+		got, err := decodeCommit(body)
+		if err != nil || len(got.Samples) != samples {
+			t.Fatalf("%d samples, %v", len(got.Samples), err)
+		}
+	})
+	if most := 1.1 * samples; allocs > most {
+		t.Errorf("%.0f allocations for %d samples, want at most %.0f", allocs, samples, most)
+	}
+}
