@@ -46,7 +46,7 @@ type Dataset struct {
 	nextSeq int64
 
 	mu      sync.Mutex
-	keys    map[string]struct{} // samples that are done, or on their way
+	keys    keySet // samples that are done, or on their way
 	stats   Stats
 	stopped bool
 	cause   error // why it stopped; nil: Close
@@ -111,7 +111,7 @@ func Create(dir string, cfg Config) (*Dataset, error) {
 	if err := checkLinks(cfg.FS, filepath.Join(dir, commitsDir)); err != nil {
 		return nil, err
 	}
-	log, err := readLog(cfg.FS, dir, cfg.RunID)
+	log, err := readLog(cfg.FS, dir, cfg.RunID, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -123,6 +123,15 @@ func Create(dir string, cfg Config) (*Dataset, error) {
 	} else if len(lost) > 0 {
 		return nil, lostCommit(lost[0])
 	}
+	var keys keySet
+	for i := range log.Commits {
+		for _, s := range log.Commits[i].Samples {
+			if !s.Failed() {
+				keys.log = append(keys.log, IDOf(s.Key))
+			}
+		}
+	}
+	keys.sorted()
 	d := &Dataset{
 		dir:      dir,
 		cfg:      cfg,
@@ -131,7 +140,7 @@ func Create(dir string, cfg Config) (*Dataset, error) {
 		seed:     maphash.MakeSeed(),
 		draining: make(chan struct{}),
 		ended:    make(chan struct{}),
-		keys:     log.Done(),
+		keys:     keys,
 		nextSeq:  int64(len(log.Commits)) + 1,
 	}
 	for kind := range d.meta {
@@ -252,11 +261,11 @@ func (d *Dataset) drop(list []accepted, err error) {
 func (d *Dataset) claim(s *tokenize.Sample) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if _, ok := d.keys[s.Key]; ok {
+	if d.keys.has(s.Key) {
 		return &SampleError{Key: s.Key, Row: -1, Err: ErrCommitted}
 	}
 	if !failed(s) {
-		d.keys[s.Key] = struct{}{}
+		d.keys.add(s.Key)
 	}
 	return nil
 }
@@ -264,7 +273,7 @@ func (d *Dataset) claim(s *tokenize.Sample) error {
 func (d *Dataset) unclaim(s *tokenize.Sample) {
 	if !failed(s) {
 		d.mu.Lock()
-		delete(d.keys, s.Key)
+		d.keys.remove(s.Key)
 		d.mu.Unlock()
 	}
 }

@@ -18,19 +18,24 @@ type Log struct {
 	// Commits are in order, Seq 1 first.
 	Commits []Commit
 
-	fs  FS
-	seq sequence
+	fs   FS
+	seq  sequence
+	each func(*Commit) // is called with every commit, whose samples are dropped then; nil: they stay
 }
 
 // ReadLog reads the commit log of the run's folder dir. A folder without one has
 // no commits. A log with a gap, with an entry that cannot be read, whose checksum is
 // wrong or that is of another run than the first one is a *CorruptError; one with an
 // entry of a newer version wraps ErrNewer.
-func ReadLog(dir string) (*Log, error) { return readLog(OS(), dir, "") }
+func ReadLog(dir string) (*Log, error) { return readLog(OS(), dir, "", nil) }
+
+// ReadLogEach is ReadLog for logs of millions of samples: it calls each with every commit,
+// in order, and keeps the commits without their Samples. What each is given is its own.
+func ReadLogEach(dir string, each func(*Commit)) (*Log, error) { return readLog(OS(), dir, "", each) }
 
 // readLog is ReadLog of the run with that id; empty: of any one run.
-func readLog(fsys FS, dir, runID string) (*Log, error) {
-	log := &Log{Dir: dir, fs: fsys, seq: sequence{runID: runID}}
+func readLog(fsys FS, dir, runID string, each func(*Commit)) (*Log, error) {
+	log := &Log{Dir: dir, fs: fsys, seq: sequence{runID: runID}, each: each}
 	return log, log.Follow()
 }
 
@@ -60,6 +65,10 @@ func (l *Log) Follow() error {
 		}
 		if err := l.seq.add(&c); err != nil {
 			return &CorruptError{Path: commitsDir + "/" + name, Row: -1, Err: err}
+		}
+		if l.each != nil {
+			l.each(&c)
+			c.Samples = nil
 		}
 		l.Commits = append(l.Commits, c)
 	}

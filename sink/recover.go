@@ -169,7 +169,7 @@ func (d *Dataset) replaySegment(w *writer, known attempts, name string, last boo
 			s := part.sample
 			known.add(s.Key, s.Attempt, failed(s))
 			if !failed(s) {
-				d.keys[s.Key] = struct{}{}
+				d.keys.add(s.Key)
 			}
 			d.recovered.Replayed++
 			d.pending(1)

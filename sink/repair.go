@@ -87,7 +87,7 @@ func PlanRepair(fsys FS, dir string) (*RepairPlan, error) {
 			p.Segments = append(p.Segments, s)
 		}
 	}
-	if log, err := readLog(fsys, dir, ""); err == nil {
+	if log, err := readLog(fsys, dir, "", nil); err == nil {
 		if p.Lost, err = log.lostShards(); err != nil {
 			return nil, err
 		}

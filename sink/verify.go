@@ -241,7 +241,7 @@ func (v *verifier) orphans() error {
 			}
 		}
 	}
-	log, err := readLog(v.fs, v.dir, v.opts.RunID)
+	log, err := readLog(v.fs, v.dir, v.opts.RunID, nil)
 	if err != nil {
 		return nil //nolint:nilerr // it was told of; what a broken log names is not known
 	}

@@ -87,6 +87,19 @@ const (
 	endStop
 )
 
+// lookUp says of a sample what earlier processes left. It is nil where there is nothing:
+// then the tasks are read once, and the first samples begin at once.
+func (c *collection) lookUp(held ledger) func(key string) collector.Left {
+	if len(held) == 0 && c.journal.Found().Samples == 0 && !c.retryFailed {
+		return nil
+	}
+	return func(key string) collector.Left {
+		left := c.journal.Left(key)
+		held.add(key, &left)
+		return left
+	}
+}
+
 // open makes the parts of the run; none of them does anything yet.
 func (c *collection) open(parts *parts, backends []*letta.Backend) error {
 	meta := map[string]string{
@@ -138,14 +151,10 @@ func (c *collection) open(parts *parts, backends []*letta.Backend) error {
 
 		TurnsHavePrompts: along,
 
-		Prompter: parts.prompter,
-		Scorer:   parts.scorer,
-		Sink:     dataset,
-		Left: func(key string) collector.Left {
-			left := c.journal.Left(key)
-			held.add(key, &left)
-			return left
-		},
+		Prompter:       parts.prompter,
+		Scorer:         parts.scorer,
+		Sink:           dataset,
+		Left:           c.lookUp(held),
 		Journal:        c.journal,
 		RetryFailed:    c.retryFailed,
 		Retries:        c.config.Run.Retries,

@@ -1,42 +1,51 @@
 package main
 
 import (
+	"cmp"
+	"slices"
+
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/sink"
 )
 
-// A ledger is what the dataset holds of the samples of a run, by their keys.
-type ledger map[string]entry
+// A ledger is what the dataset holds of the samples of a run, sorted by their keys.
+type ledger []entry
 
-// An entry is what the dataset holds of one sample.
+// An entry is what the dataset holds of one sample, in 32 bytes.
 type entry struct {
-	failed  collector.Class // ClassNone: the sample is done
-	attempt int32           // the last one
+	key     sink.KeyID
+	nth     uint32 // of the log, while it is read
+	attempt int32  // the last one
+	failed  uint8  // a collector.Class; ClassNone: the sample is done
+	unnamed bool   // a commit of a program that did not say why samples failed
 }
+
+// class is why the sample failed; ClassNone: it is done.
+func (e *entry) class() collector.Class { return collector.Class(e.failed) }
 
 // readLedger reads it off the commit log of a run's folder.
 func readLedger(dir string) (ledger, error) {
-	log, err := sink.ReadLog(dir)
+	var l ledger
+	log, err := sink.ReadLogEach(dir, func(c *sink.Commit) {
+		l = slices.Grow(l, len(c.Samples))
+		for _, s := range c.Samples {
+			e := entry{key: sink.IDOf(s.Key), nth: uint32(len(l)), attempt: s.Attempt}
+			if s.Failed() {
+				e.failed, e.unnamed = uint8(failedClass(s.Class)), s.Class == ""
+			}
+			l = append(l, e)
+		}
+	})
 	if err != nil {
 		return nil, err
 	}
-	l := ledger{}
-	unnamed := false // a commit of a program that did not say why samples failed
-	for i := range log.Commits {
-		for _, s := range log.Commits[i].Samples {
-			e, seen := l[s.Key]
-			done := seen && e.failed == collector.ClassNone
-			e.attempt = max(e.attempt, s.Attempt)
-			switch {
-			case !s.Failed():
-				e.failed = collector.ClassNone
-			case !done:
-				e.failed = failedClass(s.Class)
-				unnamed = unnamed || s.Class == ""
-			}
-			l[s.Key] = e
+	slices.SortFunc(l, func(a, b entry) int {
+		if c := a.key.Compare(b.key); c != 0 {
+			return c
 		}
-	}
+		return cmp.Compare(a.nth, b.nth)
+	})
+	l, unnamed := l.fold()
 	if !unnamed {
 		return l, nil
 	}
@@ -45,13 +54,43 @@ func readLedger(dir string) (ledger, error) {
 			if err != nil {
 				return nil, err
 			}
-			if e := l[f.SampleKey]; e.failed != collector.ClassNone && f.Call < 0 {
-				e.failed = failedClass(f.Class)
-				l[f.SampleKey] = e
+			if e := l.find(f.SampleKey); e != nil && e.class() != collector.ClassNone && f.Call < 0 {
+				e.failed = uint8(failedClass(f.Class))
 			}
 		}
 	}
 	return l, nil
+}
+
+// fold makes one entry of all that are of one sample: a success stays one, and of
+// failures the last counts.
+func (l ledger) fold() (_ ledger, unnamed bool) {
+	n := 0
+	for _, e := range l {
+		if n > 0 && l[n-1].key == e.key {
+			last := &l[n-1]
+			last.attempt = max(last.attempt, e.attempt)
+			if last.class() != collector.ClassNone {
+				last.failed, last.unnamed = e.failed, e.unnamed
+			}
+			continue
+		}
+		l[n] = e
+		n++
+	}
+	for i := range l[:n] {
+		unnamed = unnamed || l[i].unnamed
+	}
+	return l[:n], unnamed
+}
+
+// find is the entry of a sample, or nil.
+func (l ledger) find(key string) *entry {
+	i, ok := slices.BinarySearchFunc(l, sink.IDOf(key), func(e entry, id sink.KeyID) int { return e.key.Compare(id) })
+	if !ok {
+		return nil
+	}
+	return &l[i]
 }
 
 // failedClass is the class of a failure; one that a newer program wrote is internal
@@ -65,16 +104,16 @@ func failedClass(name string) collector.Class {
 
 // add says of a sample what the dataset holds.
 func (l ledger) add(key string, left *collector.Left) {
-	if e, ok := l[key]; ok {
-		left.Done, left.Failed = e.failed == collector.ClassNone, e.failed
+	if e := l.find(key); e != nil {
+		left.Done, left.Failed = e.class() == collector.ClassNone, e.class()
 		left.Attempts = max(left.Attempts, int(e.attempt))
 	}
 }
 
 // count is how many samples the dataset holds, and how many failures.
 func (l ledger) count() (committed, failed int) {
-	for _, e := range l {
-		if e.failed == collector.ClassNone {
+	for i := range l {
+		if l[i].class() == collector.ClassNone {
 			committed++
 		} else {
 			failed++

@@ -68,7 +68,7 @@ func turnsHavePrompts(c *config, dir string, model *modelInfo) (*bool, error) {
 	if model == nil {
 		return new(true), nil
 	}
-	log, err := sink.ReadLog(dir)
+	log, err := sink.ReadLogEach(dir, func(*sink.Commit) {})
 	if err != nil {
 		return nil, openError(dir, err)
 	}

@@ -1,0 +1,104 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/collector/journal"
+	"github.com/rollout-rl/rollout/sink"
+	"github.com/rollout-rl/rollout/sink/sinktest"
+)
+
+// finishRun puts the first done samples of a run that was begun, one per task, into
+// its dataset and its journal, as if an earlier process had collected them.
+func finishRun(t testing.TB, dir string, done int) {
+	t.Helper()
+	info, err := readRun(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dataset, err := sink.Create(dir, sink.Config{RunID: info.ID, MaxShardBytes: 16 << 20, MaxShardAge: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	notes, err := journal.Open(filepath.Join(dir, journalDir), journal.Config{SyncEvery: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	work := make(chan collector.Task)
+	var g errgroup.Group
+	g.Go(func() error { return dataset.Run(t.Context()) })
+	var writers errgroup.Group
+	for range 64 {
+		b := sinktest.NewBuilder(1)
+		writers.Go(func() error {
+			for task := range work {
+				s := b.Sample(b.Row(60, 40))
+				s.Key, s.TaskID, s.GroupID = collector.SampleKey(&task, 0), task.ID, collector.GroupID(&task)
+				s.Index, s.GroupSize, s.RolloutID = 0, 1, collector.RolloutID(s.Key, 1)
+				if err := writeNotes(notes, s.Key); err != nil {
+					return err
+				}
+				if err := dataset.Append(t.Context(), s, func(error) {}); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	n := 0
+	for task, err := range readTasks((&runFolder{dir: dir}).tasksPath(), nil) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n++; n > done {
+			break
+		}
+		if n > 1 { // the first was collected
+			work <- task
+		}
+	}
+	close(work)
+	for _, wait := range []func() error{writers.Wait, func() error { return dataset.Close(t.Context()) }, g.Wait, notes.Close} {
+		if err := wait(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// writeNotes notes an attempt that went well.
+func writeNotes(j *journal.Journal, key string) error {
+	if err := j.Begin(collector.Attempt{Key: key, N: 1}, "http://127.0.0.1:8283"); err != nil {
+		return err
+	}
+	if err := j.Agent(key, 1, "agent-7f3c2f0e-9a5c-4c0e-8d6b-0123456789ab"); err != nil {
+		return err
+	}
+	if err := j.ServerRun(key, 1, "run-7f3c2f0e-9a5c-4c0e-8d6b-0123456789ab"); err != nil {
+		return err
+	}
+	return j.End(key, 1, collector.ClassNone, false)
+}
+
+// manyTasks writes a file of n tasks, the first of which the simulated server plays.
+func manyTasks(t testing.TB, n int) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "many.jsonl")
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range n {
+		fmt.Fprintf(f, "{\"id\": \"scripted-%07d\", \"prompt\": \"Question %d: what is %d plus %d? Think step by step and answer.\", \"answer\": \"%d\"}\n", i, i, i, i*7%1000, i+i*7%1000)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
