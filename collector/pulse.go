@@ -79,7 +79,7 @@ func (w *worker) lookFor(ctx context.Context) error {
 		return nil
 	}
 	if ctx.Err() != nil {
-		return nil
+		return nil //nolint:nilerr // the run ends
 	}
 	if err == nil {
 		err = ErrUnavailable

@@ -87,7 +87,7 @@ func (w *worker) sample(ctx context.Context, cl claim) (passed bool, err error) 
 			continue // the run ends, or its server is down
 		}
 		if !spanned {
-			ctx, endSpan = span(ctx, c.cfg.Events.SampleSpan, cl.upcoming(c.cfg.RunID), w.ep.Name)
+			ctx, endSpan = span(ctx, c.cfg.Events.SampleSpan, cl.upcoming(c.cfg.RunID), w.ep.Name) //nolint:fatcontext // once
 			spanned = true
 		}
 		failed, err = w.attempt(ctx, &cl)

@@ -47,7 +47,7 @@ func TestHungScorer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, word := range strings.Fields(string(b)) {
+	for word := range strings.FieldsSeq(string(b)) {
 		var pid int
 		if _, err := fmt.Sscan(word, &pid); err != nil {
 			t.Fatal(err)
