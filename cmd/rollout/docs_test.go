@@ -63,7 +63,7 @@ func docBlocks(t *testing.T) []docBlock {
 	walk = func(cmd *cobra.Command) {
 		from := cmd.CommandPath() + " --help"
 		indented(from, strings.Split(cmd.Long, "\n"))
-		for _, line := range strings.Split(cmd.Example, "\n") { // each stands for itself
+		for line := range strings.SplitSeq(cmd.Example, "\n") { // each stands for itself
 			if line = strings.TrimSpace(line); line != "" {
 				all = append(all, docBlock{from, []string{line}})
 			}

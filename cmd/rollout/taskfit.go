@@ -71,9 +71,9 @@ func (k *taskFit) check(t *collector.Task) error {
 
 // scorable is the error of tasks of which none can be scored, and tells of some.
 func (k *taskFit) scorable(kind string, note func(format string, args ...any)) error {
-	switch {
-	case k.unscorable == 0:
-	case k.unscorable == k.tasks:
+	switch k.unscorable {
+	case 0:
+	case k.tasks:
 		return withHint(usageError("reward.kind %s compares with the answer of a task, and none of the %d tasks has one that it can compare with", kind, k.tasks),
 			"give the tasks an answer, or leave --reward out")
 	default:

@@ -21,7 +21,7 @@ func TestCheckOverrides(t *testing.T) {
 		{plain, `null`, ""},
 		{plain, `{"model":"n","system":"s","tools":["a"],"tool_ids":[],"tags":["x"],"temperature":0.5,"context_window":9,"create":{"a":1},"keep_reasoning":true,"max_steps":3,"override_system":"o","override_model":"p","approvals":"deny"}`, ""},
 		{plain, `{"tools":null,"temperature":null,"model":null}`, ""},
-		{plain, `{"modle":"n"}`, "agent of the task: modle: unknown member; did you mean model?; the members are: model, system, tools, "},
+		{plain, `{"max_step":3}`, "agent of the task: max_step: unknown member; did you mean max_steps?; the members are: model, system, tools, "},
 		{plain, `{"keep":true}`, "agent of the task: keep: unknown member; the members are: "},
 		{plain, `{"max_steps":"3"}`, "agent of the task: max_steps: must be a whole number"},
 		{plain, `{"max_steps":1.5}`, "agent of the task: max_steps: must be a whole number"},
