@@ -5,7 +5,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 db=${GOVULNDB:-https://vuln.go.dev}
-version=${GOVULNCHECK_VERSION:-v1.9.0}
+version=${GOVULNCHECK_VERSION:-v1.8.0}
 if [[ $db == http* ]] && ! curl --silent --fail --output /dev/null --max-time 20 "$db/index/db.json"; then
   echo "vuln: NOT CHECKED: the vulnerability database at $db cannot be reached from here" >&2
   exit 0
