@@ -134,8 +134,13 @@ func TestHostileServer(t *testing.T) {
 		for _, verb := range [][]string{
 			append([]string{"doctor"}, agent...),
 			append([]string{"collect", "--tasks", tasks, "--out", run, "--keep-agents", "--fail-on-error", "2"}, agent...),
-			{"inspect", run}, {"inspect", run, "--row", "0"}, {"inspect", run, "--failures", "--whole"}, {"failures", run, "--all"}, {"report", run},
-			{"report", run, "--html", "-"}, {"verify", run},
+			{"inspect", run},
+			{"inspect", run, "--row", "0"},
+			{"inspect", run, "--failures", "--whole"},
+			{"failures", run, "--all"},
+			{"report", run},
+			{"report", run, "--html", "-"},
+			{"verify", run},
 			{"clean", run, "--dry-run"},
 		} {
 			r := invoke(t.Context(), verb...)
@@ -164,7 +169,10 @@ func TestHostileServer(t *testing.T) {
 		for _, verb := range [][]string{
 			append([]string{"doctor", "--json"}, agent...),
 			append([]string{"collect", "--resume", "--retry-failed", "--json", "--tasks", tasks, "--out", run, "--keep-agents", "--fail-on-error", "2"}, agent...),
-			{"inspect", run, "--json"}, {"inspect", run, "--row", "0", "--json"}, {"failures", run, "--json", "--all"}, {"report", run, "--json"},
+			{"inspect", run, "--json"},
+			{"inspect", run, "--row", "0", "--json"},
+			{"failures", run, "--json", "--all"},
+			{"report", run, "--json"},
 			{"clean", run, "--json"},
 		} {
 			r := invoke(t.Context(), verb...)

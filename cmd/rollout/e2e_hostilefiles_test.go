@@ -21,10 +21,21 @@ import (
 func assertTameVerbs(t *testing.T, where, run string) {
 	t.Helper()
 	for _, verb := range [][]string{
-		{"inspect", run}, {"inspect", run, "--row", "0"}, {"inspect", run, "--row", "0", "--whole"}, {"inspect", run, "--failures"},
-		{"inspect", run, "--failures", "--row", "0"}, {"inspect", run, "--failures", "--row", "1"},
-		{"failures", run}, {"failures", run, "--all"}, {"report", run}, {"report", run, "--html", "-"}, {"verify", run}, {"verify", run, "--repair", "--dry-run"},
-		{"collect", "--resume", "--dry-run", "--out", run}, {"collect", "--resume", "--out", run}, {"clean", run, "--dry-run"},
+		{"inspect", run},
+		{"inspect", run, "--row", "0"},
+		{"inspect", run, "--row", "0", "--whole"},
+		{"inspect", run, "--failures"},
+		{"inspect", run, "--failures", "--row", "0"},
+		{"inspect", run, "--failures", "--row", "1"},
+		{"failures", run},
+		{"failures", run, "--all"},
+		{"report", run},
+		{"report", run, "--html", "-"},
+		{"verify", run},
+		{"verify", run, "--repair", "--dry-run"},
+		{"collect", "--resume", "--dry-run", "--out", run},
+		{"collect", "--resume", "--out", run},
+		{"clean", run, "--dry-run"},
 	} {
 		r := invoke(t.Context(), verb...)
 		assertTame(t, fmt.Sprintf("%s: %q", where, verb), r.stdout+r.stderr)
@@ -60,9 +71,9 @@ func spoilStrings(v reflect.Value) {
 			v.Set(reflect.ValueOf(new(`{"text":"` + "\u202e\u2066" + `"}`)))
 		}
 	case reflect.Struct:
-		for i := range v.NumField() {
-			if v.Field(i).CanSet() {
-				spoilStrings(v.Field(i))
+		for _, f := range v.Fields() {
+			if f.CanSet() {
+				spoilStrings(f)
 			}
 		}
 	case reflect.Slice:
@@ -207,12 +218,27 @@ func TestHostileFiles(t *testing.T) {
 	})
 	t.Run("arguments", func(t *testing.T) {
 		for _, args := range [][]string{
-			{hostileText}, {"collect", "--" + hostileText}, {"collect", "--samples", hostileText}, {"collect", "--drift", hostileText}, {"inspect", hostileName},
-			{"collect", "--server", hostileText, "--model", hostileText, "--tasks", hostileName, "--out", hostileName}, {"verify", hostileName}, {"report", hostileName},
-			{"report", run, "--html", hostileName + "/x"}, {"inspect", run, "--color", hostileText}, {"inspect", run, "--row", "0", "--tokenizer", hostileName},
-			{"steps", "get", hostileText, "--server", url}, {"steps", "list", "--agent", hostileText, "--server", url}, {"steps", "feedback", "x", hostileText, "--server", url},
-			{"clean", "--run-id", hostileText, "--server", url}, {"simulate", "--fault", hostileText}, {"simulate", "--listen", hostileText}, {"tokenize", "--tokenizer", hostileName},
-			{"doctor", "--server", url, "--model", hostileText}, {"doctor", "--server", url, "--model", simModel, "--prompt", hostileText}, {"version", hostileText},
+			{hostileText},
+			{"collect", "--" + hostileText},
+			{"collect", "--samples", hostileText},
+			{"collect", "--drift", hostileText},
+			{"inspect", hostileName},
+			{"collect", "--server", hostileText, "--model", hostileText, "--tasks", hostileName, "--out", hostileName},
+			{"verify", hostileName},
+			{"report", hostileName},
+			{"report", run, "--html", hostileName + "/x"},
+			{"inspect", run, "--color", hostileText},
+			{"inspect", run, "--row", "0", "--tokenizer", hostileName},
+			{"steps", "get", hostileText, "--server", url},
+			{"steps", "list", "--agent", hostileText, "--server", url},
+			{"steps", "feedback", "x", hostileText, "--server", url},
+			{"clean", "--run-id", hostileText, "--server", url},
+			{"simulate", "--fault", hostileText},
+			{"simulate", "--listen", hostileText},
+			{"tokenize", "--tokenizer", hostileName},
+			{"doctor", "--server", url, "--model", hostileText},
+			{"doctor", "--server", url, "--model", simModel, "--prompt", hostileText},
+			{"version", hostileText},
 		} {
 			r := invoke(t.Context(), args...)
 			assertTame(t, fmt.Sprintf("%q", args), r.stdout+r.stderr)

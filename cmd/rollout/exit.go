@@ -176,7 +176,7 @@ func lines(err error) (out []error) {
 		return many
 	}
 	top := err
-	if e, ok := top.(*exitError); ok {
+	for e, ok := errors.AsType[*exitError](top); ok && error(e) == top; e, ok = errors.AsType[*exitError](top) {
 		top = e.err
 	}
 	joined, ok := top.(interface{ Unwrap() []error })

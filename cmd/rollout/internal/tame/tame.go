@@ -47,11 +47,11 @@ func Text(s string, width int) string {
 	for s != "" {
 		r, size := utf8.DecodeRuneInString(s)
 		at := len(out)
-		switch {
-		case r == '\n' || r == '\r':
+		switch r {
+		case '\n', '\r':
 			out = append(out, ' ')
 			size = len(s) - len(strings.TrimLeft(s, " \t\r\n")) // and so does what indents the next
-		case r == '\t':
+		case '\t':
 			out = append(out, ' ')
 		default:
 			out = appendShown(out, s[:size], r)

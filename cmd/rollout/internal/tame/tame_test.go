@@ -20,7 +20,7 @@ func TestText(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ name, in, want string }{
 		{"ASCII", `a "b" <c> \d`, `a "b" <c> \d`},
-		{"letters", "zürich 数据 👩‍👩‍👧 سلام می‌خواهم e\u0301", "zürich 数据 👩‍👩‍👧 سلام می‌خواهم e\u0301"},
+		{"letters", "zürich 数据 👩\u200d👩\u200d👧 سلام می\u200cخواهم e\u0301", "zürich 数据 👩\u200d👩\u200d👧 سلام می\u200cخواهم e\u0301"},
 		{"spaces", "a\u00a0b\u3000c", "a\u00a0b\u3000c"},
 		{"colour", "\x1b[31mred\x1b[0m", `\u001b[31mred\u001b[0m`},
 		{"title", "\x1b]0;mine\a", `\u001b]0;mine\u0007`},
