@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -35,11 +36,15 @@ func finishRun(t testing.TB, dir string, done int) {
 	var g errgroup.Group
 	g.Go(func() error { return dataset.Run(t.Context()) })
 	var writers errgroup.Group
-	for range 64 {
-		b := sinktest.NewBuilder(1)
+	var mine sync.Mutex // of the builder
+	b := sinktest.NewBuilder(1)
+	rows := b.Row(60, 40)
+	for range 256 {
 		writers.Go(func() error {
 			for task := range work {
-				s := b.Sample(b.Row(60, 40))
+				mine.Lock()
+				s := b.Sample(rows)
+				mine.Unlock()
 				s.Key, s.TaskID, s.GroupID = collector.SampleKey(&task, 0), task.ID, collector.GroupID(&task)
 				s.Index, s.GroupSize, s.RolloutID = 0, 1, collector.RolloutID(s.Key, 1)
 				if err := writeNotes(notes, s.Key); err != nil {
