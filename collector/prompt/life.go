@@ -31,6 +31,7 @@ type send struct {
 	// the send were given. It is nil where there is none.
 	witness *traced
 	shown   int
+	heard   bool   // the witness was compared with what stored gives for its call
 	doubt   *doubt // nil: what stored gives is proven by its count
 	// traces holds what was fetched, by call.
 	traces map[int]*letta.ProviderTrace

@@ -186,10 +186,14 @@ func (b *rebuild) fromStored() error {
 	return err
 }
 
-// takeBack takes the prompts of the sends that are doubted from their calls.
+// takeBack takes the prompts of the sends that are doubted from their calls. A send is
+// doubted also where its witness could not be compared with anything.
 func (b *rebuild) takeBack() {
 	for i := range b.life.sends {
 		s := &b.life.sends[i]
+		if s.doubt == nil && s.witness != nil && !s.heard {
+			s.doubt = &doubt{reason: tokenize.ReasonNoPrompt, note: "the trace of step " + s.steps[s.shown].ID + " could not be compared: its prompt was not rebuilt"}
+		}
 		if s.doubt == nil {
 			continue
 		}

@@ -183,6 +183,7 @@ func (b *rebuild) fetchTrace(ctx context.Context, s *send, k int) (*letta.Provid
 // what the trace shows, as the template prints both, and doubts the send where they
 // differ. The prompt of c must be the last one that was rendered.
 func (b *rebuild) testify(s *send, c conversation) {
+	s.heard = true
 	w := conversation{history(s.witness.like(c.history)).view(false), s.witness.tools, nil}
 	same, err := b.r.same(w)
 	switch {

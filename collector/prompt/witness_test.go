@@ -156,6 +156,33 @@ func TestToolRules(t *testing.T) {
 	}
 }
 
+// TestWitnessNotHeard: what a trace shows cannot be compared where the call that it is of
+// cannot be rebuilt. The other calls of its request are not proven then.
+func TestWitnessNotHeard(t *testing.T) {
+	t.Parallel()
+	model, err := qwen3()
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := remembered(t, "tool-two")[0]
+	e := *known.reply.Evidence.(*letta.Evidence)
+	reply := *known.reply
+	reply.Evidence = &e
+	system := e.SystemText
+	e.SystemText = "Not what the model was given. " + system
+	m := known.memory.with(func(m *memory) {
+		edited(t, model, known, m, 0, func(text string) string { return strings.Replace(text, system, e.SystemText, 1) })
+		m.messages[0] = nil // so that only the first call can be rebuilt
+	})
+	calls, err := prompt.NewRebuilder(model, true, false).Prompts(t.Context(), m, &reply)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c := &calls[0]; c.Grade != tokenize.Quarantined || c.Reason != tokenize.ReasonNoPrompt || !strings.Contains(c.Note, "could not be compared") {
+		t.Errorf("the first call is %v/%v; %s", c.Grade, c.Reason, c.Note)
+	}
+}
+
 // TestReadAgain changes what an agent with one tool is when it is read after its
 // request, of which there is no trace.
 func TestReadAgain(t *testing.T) {
