@@ -110,27 +110,24 @@ func (w *worker) pass(ctx context.Context, cl claim) (bool, error) {
 type relay struct{ in, out chan claim }
 
 // run passes samples on until finished is closed. What waits here when the run is
-// drained is given back: it remains. Where the tail was cut it is cut as well.
+// drained is given back: it remains. Where the tail was cut it is cut as well, up to the
+// first that the sink does not take.
 func (r *relay) run(ctx context.Context, c *Collector, finished <-chan struct{}, open *sync.WaitGroup) error {
 	var waiting []claim
-	back := func() error {
+	back := func() (err error) {
 		for len(waiting) > 0 {
 			cl := waiting[0]
 			waiting = waiting[1:]
 			w := worker{c: c, ep: c.endpoints[0]}
-			var err error
-			if c.cut() && ctx.Err() == nil {
+			if err == nil && c.cut() && ctx.Err() == nil {
 				err = w.censor(ctx, &cl, cl.rest, true)
 			}
 			if !cl.settled {
 				c.counters.giveBack(cl.failed)
 			}
-			open.Done()
-			if err != nil {
-				return err
-			}
+			open.Done() // of every one, also after an error: Run waits for it
 		}
-		return nil
+		return err
 	}
 	for {
 		if c.stopping(ctx) {

@@ -2,6 +2,7 @@ package collector_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -281,4 +282,30 @@ func TestOpenAttemptsWaitForTheirServer(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestTailCutBetweenServers: samples are on their way to another server when the tail is
+// cut, and the sink does not take them. The run ends with the sink's error.
+func TestTailCutBetweenServers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		dead := newHost(10*time.Second, false, func(now time.Duration) bool { return now >= 31*time.Second })
+		busy := newHost(time.Hour, false, nil)
+		busy.script = func(collector.Attempt) step { return step{takes: time.Hour, closing: time.Minute} } // nothing finds room there
+		full := func(n int) error {                                                                        // but for what the dead one gave before
+			if n < 24 {
+				return nil
+			}
+			return errors.New("disk full")
+		}
+		c := setup(t, dead, &shelf{atOnce: true, err: full}, func(cfg *collector.Config) {
+			cfg.Endpoints = []collector.Endpoint{{Name: "dead", Backend: dead, MaxInFlight: 8}, {Name: "busy", Backend: busy, MaxInFlight: 1}}
+			cfg.Planned = 100
+			cfg.Tail = collector.Tail{Kind: collector.TailDeadline, Deadline: 2 * time.Minute}
+		})
+		if err := c.Run(t.Context(), tasks(100)); !errors.Is(err, collector.ErrStorage) {
+			t.Errorf("Run = %v", err)
+		}
+		identity(t, c.Stats())
+	})
 }
