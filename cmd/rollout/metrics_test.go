@@ -519,6 +519,8 @@ tests:
         values: '1000000x60'
       - series: 'rollout_agents_left_total{instance="i"}'
         values: '0+5x60'
+      - series: 'rollout_rerolls_total{instance="i",job="j",reason="connection"}'
+        values: '0+1x60'
     promql_expr_test:
       - expr: 'count by (alertname) (ALERTS{alertstate="firing"})'
         eval_time: 50m
@@ -531,6 +533,7 @@ tests:
           - {labels: '{alertname="RolloutServerDown"}', value: 1}
           - {labels: '{alertname="RolloutDiskLow"}', value: 1}
           - {labels: '{alertname="RolloutAgentsLeft"}', value: 1}
+          - {labels: '{alertname="RolloutRerolls"}', value: 1}
   - interval: 1m
     input_series:
       - series: 'rollout_sample_idle_seconds_max{instance="i"}'
@@ -559,6 +562,8 @@ tests:
         values: '100000000000x60'
       - series: 'rollout_agents_left_total{instance="i"}'
         values: '3x60'
+      - series: 'rollout_rerolls_total{instance="i",job="j",reason="connection"}'
+        values: '0+1x60'
     promql_expr_test:
       - expr: 'count by (alertname) (ALERTS)'
         eval_time: 50m
