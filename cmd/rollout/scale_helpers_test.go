@@ -28,7 +28,7 @@ func finishRun(t testing.TB, dir string, done int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	notes, err := journal.Open(filepath.Join(dir, journalDir), journal.Config{SyncEvery: time.Minute})
+	notes, err := journal.Open(filepath.Join(dir, journalDir), journal.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
