@@ -76,10 +76,14 @@ func (c *Collector) othersUp(but *endpoint) bool {
 
 // moves reports whether the sample is to be worked on at another endpoint. An open
 // attempt stays with the server that has its agent until that is down for
-// Config.Outage: only there can it be taken over.
+// Config.Outage: only there can it be taken over. The sample that is to see whether the
+// server is back stays too.
 func (w *worker) moves(cl *claim) bool {
 	if _, lost := w.ep.health.state(); lost {
 		return true
+	}
+	if cl.permit != nil && cl.permit.probe {
+		return false
 	}
 	return w.awayFor(cl).isUp()
 }

@@ -309,3 +309,28 @@ func TestTailCutBetweenServers(t *testing.T) {
 		identity(t, c.Stats())
 	})
 }
+
+// TestSilentBackendComesBack: a server that only samples can ask is tried by one of them
+// every few seconds, also while another one takes the rest.
+func TestSilentBackendComesBack(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		a := newHost(10*time.Second, false, func(now time.Duration) bool { return now >= 31*time.Second && now < 90*time.Second })
+		b := newHost(10*time.Second, false, nil)
+		only := func(h *host) collector.Backend { return struct{ collector.Backend }{h} } // no Ping, no Check
+		c := setup(t, a, &shelf{atOnce: true}, func(cfg *collector.Config) {
+			cfg.Endpoints = []collector.Endpoint{{Name: "a", Backend: only(a), MaxInFlight: 8}, {Name: "b", Backend: only(b), MaxInFlight: 8}}
+		})
+		if err := c.Run(t.Context(), tasks(400)); err != nil {
+			t.Fatal(err)
+		}
+		st := c.Stats()
+		counts(t, st, 400, 0, 0, 0)
+		if n := a.after(40*time.Second, 90*time.Second); n == 0 || n > 11 {
+			t.Errorf("%d samples were sent to see whether it is back", n)
+		}
+		if n := a.after(90*time.Second, time.Hour); n < 50 || st.Endpoints[0].Lost {
+			t.Errorf("%d samples were sent after it was back; lost %v", n, st.Endpoints[0].Lost)
+		}
+	})
+}
