@@ -31,7 +31,8 @@ func (e *BarrenError) Unwrap() error { return ErrUnusable }
 
 // The bounds of a barren run. One task may be bad by itself, and all samples of its group
 // are worked on at the same time: so several groups must have failed, or very many
-// samples.
+// samples. What is refused fails at once, and a good rollout takes minutes: so as many
+// must have failed as are still in hand, or very many.
 const (
 	barrenSamples = 16
 	barrenGroups  = 3
@@ -72,9 +73,10 @@ func (b *barren) gaveRow() {
 	b.over, b.causes = true, nil
 }
 
-// failed counts a sample of the group that failed for good with err. It returns a
-// *BarrenError, once, when the run is not worth going on with.
-func (b *barren) failed(group string, class Class, err error) error {
+// failed counts a sample of the group that failed for good with err, while so many are in
+// hand, it included. It returns a *BarrenError, once, when the run is not worth going on
+// with.
+func (b *barren) failed(group string, class Class, hands int, err error) error {
 	if !class.systemic() {
 		return nil
 	}
@@ -96,7 +98,7 @@ func (b *barren) failed(group string, class Class, err error) error {
 	if len(n.groups) < barrenGroups {
 		n.groups[group] = true
 	}
-	if n.samples < barrenMost && (n.samples < barrenSamples || len(n.groups) < barrenGroups) {
+	if n.samples < barrenMost && (n.samples < max(barrenSamples, hands) || len(n.groups) < barrenGroups) {
 		return nil
 	}
 	b.over = true

@@ -2,8 +2,11 @@ package collector_test
 
 import (
 	"errors"
+	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/tokenize"
@@ -105,4 +108,22 @@ func TestBarrenRunWithRows(t *testing.T) {
 		t.Fatal(err)
 	}
 	counts(t, c.Stats(), 1, 99, 0, 0)
+}
+
+// Some bad tasks, which are refused at once, do not end a run whose good ones take long.
+func TestBarrenRunOfSlowSamples(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := &scripted{script: func(a collector.Attempt) step {
+			if n, _ := strconv.Atoi(a.Task.ID[1:]); n%4 == 0 {
+				return step{openErr: collector.ErrRejected}
+			}
+			return step{takes: time.Minute}
+		}}
+		c := setup(t, b, &shelf{atOnce: true}, func(cfg *collector.Config) { cfg.Endpoints[0].MaxInFlight = 100 })
+		if err := c.Run(t.Context(), tasks(400)); err != nil {
+			t.Fatal(err)
+		}
+		counts(t, c.Stats(), 300, 100, 0, 0)
+	})
 }

@@ -126,6 +126,14 @@ type claim struct {
 	refused refusals // by a busy server, since anything else came
 }
 
+// hands is how many samples are in the hands of workers.
+func (c *Collector) hands() (n int) {
+	for _, ep := range c.endpoints {
+		n += int(ep.hands.Load())
+	}
+	return n
+}
+
 // endpoint is the index of the endpoint with this name, or -1.
 func (c *Collector) endpoint(name string) int {
 	return slices.IndexFunc(c.endpoints, func(e *endpoint) bool { return e.Name == name })

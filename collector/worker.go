@@ -132,7 +132,7 @@ func (w *worker) sample(ctx context.Context, cl claim) (passed bool, err error) 
 			if err := w.fail(ctx, &cl, failed, class, false); err != nil {
 				return false, err
 			}
-			return false, c.barren.failed(cl.group, class, err)
+			return false, c.barren.failed(cl.group, class, c.hands(), err)
 		case isRecallError(err):
 			w.answered(cl.replied) // the rollout came to its end: only its answer was lost
 		case class == ClassRateLimited:
