@@ -18,23 +18,23 @@ import (
 
 // finishRun puts the first done samples of a run that was begun, one per task, into
 // its dataset and its journal, as if an earlier process had collected them.
-func finishRun(t testing.TB, dir string, done int) {
-	t.Helper()
+func finishRun(tb testing.TB, dir string, done int) {
+	tb.Helper()
 	info, err := readRun(dir)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	dataset, err := sink.Create(dir, sink.Config{RunID: info.ID, MaxShardBytes: 16 << 20, MaxShardAge: time.Hour})
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	notes, err := journal.Open(filepath.Join(dir, journalDir), journal.Config{})
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	work := make(chan collector.Task)
 	var g errgroup.Group
-	g.Go(func() error { return dataset.Run(t.Context()) })
+	g.Go(func() error { return dataset.Run(tb.Context()) })
 	var writers errgroup.Group
 	var mine sync.Mutex // of the builder
 	b := sinktest.NewBuilder(1)
@@ -50,7 +50,7 @@ func finishRun(t testing.TB, dir string, done int) {
 				if err := writeNotes(notes, s.Key); err != nil {
 					return err
 				}
-				if err := dataset.Append(t.Context(), s, func(error) {}); err != nil {
+				if err := dataset.Append(tb.Context(), s, func(error) {}); err != nil {
 					return err
 				}
 			}
@@ -60,7 +60,7 @@ func finishRun(t testing.TB, dir string, done int) {
 	n := 0
 	for task, err := range readTasks((&runFolder{dir: dir}).tasksPath(), nil) {
 		if err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 		if n++; n > done {
 			break
@@ -70,9 +70,9 @@ func finishRun(t testing.TB, dir string, done int) {
 		}
 	}
 	close(work)
-	for _, wait := range []func() error{writers.Wait, func() error { return dataset.Close(t.Context()) }, g.Wait, notes.Close} {
+	for _, wait := range []func() error{writers.Wait, func() error { return dataset.Close(tb.Context()) }, g.Wait, notes.Close} {
 		if err := wait(); err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 	}
 }
@@ -92,18 +92,18 @@ func writeNotes(j *journal.Journal, key string) error {
 }
 
 // manyTasks writes a file of n tasks, the first of which the simulated server plays.
-func manyTasks(t testing.TB, n int) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "many.jsonl")
+func manyTasks(tb testing.TB, n int) string {
+	tb.Helper()
+	path := filepath.Join(tb.TempDir(), "many.jsonl")
 	f, err := os.Create(path)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	for i := range n {
 		fmt.Fprintf(f, "{\"id\": \"scripted-%07d\", \"prompt\": \"Question %d: what is %d plus %d? Think step by step and answer.\", \"answer\": \"%d\"}\n", i, i, i, i*7%1000, i+i*7%1000)
 	}
 	if err := f.Close(); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return path
 }

@@ -41,7 +41,8 @@ func TestCharts(t *testing.T) {
 		{"no rate", lines("Rate", "s", "tokens/s", []line{{points: series(5, func(int) float64 { return 0 }), step: true, area: true}}), []string{"<title>2 s: 0 tokens/s</title>"}},
 		{"steps", lines("Rate", "s", "tokens/s", []line{{points: series(9, func(i int) float64 { return math.Exp(float64(i)) }), step: true}}), []string{"<title>3 s: 20.09 tokens/s</title>"}},
 		{"two", lines("Limit", "s", "samples", []line{
-			{name: "http://a", points: series(9, func(i int) float64 { return float64(i) })}, {name: "none"},
+			{name: "http://a", points: series(9, func(i int) float64 { return float64(i) })},
+			{name: "none"},
 			{name: "<b>", points: series(3, func(i int) float64 { return 1e9 })},
 		}), []string{"<title>http://a</title>", "<title>&lt;b&gt;</title>"}},
 	} {

@@ -47,8 +47,16 @@ func TestText(t *testing.T) {
 		width int
 		want  string
 	}{
-		{"hello", 5, "hello"}, {"hello", 4, "hel…"}, {"hello", 1, "…"}, {"hello", 0, ""},
-		{"fünfe", 5, "fünfe"}, {"fünfer", 5, "fünf…"}, {"\x1b[31m", 8, `\u001b[…`}, {"\x1b[31m", 6, `…`}, {"a\x1b[31m", 9, `a\u001b[…`}, {"abc\n", 3, "abc"},
+		{"hello", 5, "hello"},
+		{"hello", 4, "hel…"},
+		{"hello", 1, "…"},
+		{"hello", 0, ""},
+		{"fünfe", 5, "fünfe"},
+		{"fünfer", 5, "fünf…"},
+		{"\x1b[31m", 8, `\u001b[…`},
+		{"\x1b[31m", 6, `…`},
+		{"a\x1b[31m", 9, `a\u001b[…`},
+		{"abc\n", 3, "abc"},
 	} {
 		if got := tame.Text(tt.in, tt.width); got != tt.want {
 			t.Errorf("%q to %d: %q, want %q", tt.in, tt.width, got, tt.want)
