@@ -350,11 +350,12 @@ const (
 
 // decodeWhole reads an answer and decodes it into out, unless out is nil. err is why it
 // could not be read, undecoded why it could not be decoded.
-func (c *Client) decodeWhole(ctx context.Context, body io.Reader, out any) (undecoded, err error) {
+func (c *Client) decodeWhole(ctx context.Context, body *watchedBody, out any) (undecoded, err error) {
 	most := c.cfg.MaxCallBytes
 	b, err := io.ReadAll(io.LimitReader(body, min(largeCall, most+1)))
 	if err == nil && len(b) == largeCall {
 		// Few need as much; a server that gives it to all must not fill the memory.
+		body.pause()
 		select {
 		case c.large <- struct{}{}:
 			defer func() { <-c.large }()
@@ -412,6 +413,10 @@ func (w *watchedBody) Read(p []byte) (int, error) {
 	w.read += int64(n)
 	return n, err
 }
+
+// pause ends the watch until the next Read: what waits for others to be read waits for
+// nothing that the server does.
+func (w *watchedBody) pause() { w.timer.Stop() }
 
 // close ends the watch. What closing a body for reading says concerns nobody.
 func (w *watchedBody) close() {

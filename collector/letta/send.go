@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 
 	"github.com/rollout-rl/rollout/tokenize"
@@ -125,7 +124,7 @@ func (c *Client) read(ctx context.Context, resp *http.Response, stop context.Can
 // is the only one of its kind.
 type unsizedBody struct {
 	ctx  context.Context //nolint:containedctx // that of the one send whose body it is
-	from io.Reader
+	from *watchedBody
 	turn chan struct{}
 	free int64
 	has  bool // its turn
@@ -133,6 +132,7 @@ type unsizedBody struct {
 
 func (b *unsizedBody) Read(p []byte) (int, error) {
 	if b.free <= 0 && !b.has {
+		b.from.pause()
 		select {
 		case b.turn <- struct{}{}:
 			b.has = true
