@@ -121,7 +121,7 @@ func TestReasons(t *testing.T) {
 		},
 		{
 			name: "no messages, but traces", life: "tool-two", change: func(m *memory, _ *letta.Evidence) { m.messages[0] = nil },
-			want: []string{"stored", "trace", "trace"},
+			want: []string{"trace", "trace", "trace"},
 		},
 		{
 			name: "neither messages nor traces", life: "tool-two",
