@@ -29,7 +29,8 @@ log-probabilities and a loss mask.
 
 All settings may stand in a file (-c), in the environment (ROLLOUT_…) or on the
 command line; rollout config show lists them. Before anything is written, the tasks
-are checked and the servers are asked for the model and for token data.
+are checked, and every server makes one call of the model: a run that would have no
+rows is refused, with what to add.
 
 The first interrupt lets the samples in flight finish, the second stops at once, and
 the third leaves at once; what is finished is kept in all three cases. SIGUSR1 prints
@@ -161,6 +162,9 @@ func (p *program) collect(ctx context.Context, l *loader, earlier *earlierRun, o
 		}
 		defer func() { _ = c.scrapes.Close() }() // closed already where it served
 	}
+	if err := c.checkFirst(ctx); err != nil {
+		return err
+	}
 	if o.dryRun {
 		return p.dryRun(c, o, earlier != nil)
 	}
@@ -181,10 +185,7 @@ func (p *program) collect(ctx context.Context, l *loader, earlier *earlierRun, o
 		return withExit(exitStorage, err)
 	}
 	defer func() { _ = c.log.close() }() // every line was written
-	if err = c.checkFirst(ctx); err == nil {
-		err = c.open(parts, backends)
-	}
-	if err == nil {
+	if err = c.open(parts, backends); err == nil {
 		return c.run(ctx)
 	}
 	if c.journal != nil {

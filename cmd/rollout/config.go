@@ -266,11 +266,11 @@ func (c *config) settings(getenv func(string) string) []*setting {
 		intSetting("run.data_retries", &c.Run.DataRetries, 0).with("data-retries", "",
 			"new attempts after failures of the data, which shifts what is collected towards what goes well"),
 		textSetting("run.fail_on_error", &c.Run.FailOnError).with("fail-on-error", "N|P%",
-			"how many samples, or which share of them, may fail"),
+			"how many samples, or which share of them, may fail or stay without a score"),
 		intSetting("run.max_failures", &c.Run.MaxFailures, 0).with("max-failures", "",
 			"end the run once more samples than this have failed; 0: never"),
 		textSetting("run.tail", &c.Run.Tail).with("tail", "POLICY",
-			"wait for the last samples, or cut them: wait, deadline=2h, oversample=1.05; a cut biases the data towards short rollouts"),
+			"wait for the last samples, or cut them: wait, deadline=2h, oversample=1.05 (4 at most); a cut biases the data towards short rollouts"),
 		durationSetting("run.attempt_timeout", &c.Run.AttemptTimeout, time.Second).with("", "",
 			"how long one attempt may take in all"),
 		durationSetting("run.busy_patience", &c.Run.BusyPatience, time.Second).with("", "",
@@ -325,6 +325,9 @@ func (c *config) check(where func(key string) string) complaints {
 	}
 	if c.Reward.Kind == "command" && len(c.Reward.Command) == 0 {
 		complain("reward.command", "reward.kind command needs it")
+	}
+	if c.Run.MetricsPprof && c.Run.MetricsAddr == "" {
+		complain("run.metrics_pprof", "the profiles are served at run.metrics_addr: give that too")
 	}
 	return bad
 }

@@ -47,7 +47,7 @@ func (c *collection) checkFirst(ctx context.Context) error {
 	if c.config.Run.Check != checkFull || len(c.info.Invocations) < 2 {
 		return nil
 	}
-	dir := c.folder.dir
+	dir := c.config.Output.Dir
 	c.phase.Store("reading the files of the run")
 	log, err := sink.ReadLog(dir)
 	if err != nil {
@@ -59,9 +59,6 @@ func (c *collection) checkFirst(ctx context.Context) error {
 	damage := c.damaged.found()
 	if len(damage) == 0 {
 		return nil
-	}
-	for _, err := range damage {
-		c.log.Error("damage", "error", err)
 	}
 	return damageError(dir, damage)
 }
