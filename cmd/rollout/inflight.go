@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -35,11 +36,8 @@ func thisMachine() machine {
 		m.files = limit.Cur
 	}
 	m.memory = meminfo("/proc/meminfo")
-	if top, ok := number("/sys/fs/cgroup/memory.max"); ok {
-		used, _ := number("/sys/fs/cgroup/memory.current")
-		if left := top - min(top, used); m.memory == 0 || left < m.memory {
-			m.memory = max(left, 1)
-		}
+	if left, ok := cgroupMemory("/sys/fs/cgroup"); ok && (m.memory == 0 || left < m.memory) {
+		m.memory = max(left, 1)
 	}
 	return m
 }
@@ -47,20 +45,41 @@ func thisMachine() machine {
 // meminfo is the memory that is available without swapping, in bytes, as Linux says it;
 // 0 where it does not.
 func meminfo(path string) uint64 {
+	kib, _ := field(path, "MemAvailable:")
+	return kib << 10
+}
+
+// cgroupMemory is how much memory the control group in dir may still take, in bytes. What
+// its files take in the page cache counts as free: the kernel gives it back, and a group
+// that reads much is always near its limit with it. ok is false where there is no limit.
+func cgroupMemory(dir string) (left uint64, ok bool) {
+	top, ok := number(filepath.Join(dir, "memory.max"))
+	if !ok {
+		return 0, false
+	}
+	used, _ := number(filepath.Join(dir, "memory.current"))
+	for _, cached := range []string{"inactive_file", "active_file"} {
+		n, _ := field(filepath.Join(dir, "memory.stat"), cached)
+		used -= min(used, n)
+	}
+	return top - min(top, used), true
+}
+
+// field is the number behind a name, in a file of one name and one number a line.
+func field(path, name string) (uint64, bool) {
 	b, err := os.ReadFile(path)
 	if err != nil {
-		return 0
+		return 0, false
 	}
 	for s := bufio.NewScanner(bytes.NewReader(b)); s.Scan(); {
-		text, ok := strings.CutPrefix(s.Text(), "MemAvailable:")
-		if !ok {
+		words := strings.Fields(s.Text())
+		if len(words) < 2 || words[0] != name {
 			continue
 		}
-		if kib, err := strconv.ParseUint(strings.TrimSpace(strings.TrimSuffix(text, "kB")), 10, 64); err == nil {
-			return kib << 10
-		}
+		n, err := strconv.ParseUint(words[1], 10, 64)
+		return n, err == nil
 	}
-	return 0
+	return 0, false
 }
 
 // number reads a file that holds one number.

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"math"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
@@ -44,6 +45,31 @@ func TestInFlightIsBounded(t *testing.T) {
 	}
 	if m := thisMachine(); m.files == 0 || runtime.GOOS == "linux" && m.memory == 0 {
 		t.Errorf("this machine has %+v", m)
+	}
+}
+
+// The page cache of a container fills its limit, and is given back when memory is needed.
+func TestPageCacheIsFreeMemory(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write := func(name, text string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if left, ok := cgroupMemory(dir); ok {
+		t.Errorf("no group leaves %d", left)
+	}
+	write("memory.max", "max\n")
+	if left, ok := cgroupMemory(dir); ok {
+		t.Errorf("no limit leaves %d", left)
+	}
+	write("memory.max", "4294967296\n")
+	write("memory.current", "4294963200\n")
+	write("memory.stat", "anon 300000000\nfile 3900000000\nshmem 100000000\ninactive_file 3000000000\nactive_file 800000000\n")
+	if left, ok := cgroupMemory(dir); !ok || left != 4096+3_800_000_000 {
+		t.Errorf("%d, %v, want the cache and what is not used", left, ok)
 	}
 }
 
