@@ -141,10 +141,10 @@ func (c *Collector) endpoint(name string) int {
 
 // Run claims the samples of the tasks, group by group and in order, until they run
 // out, Drain is called, ctx is done, or the run cannot go on: the sink fails, a
-// server does not let us in, no endpoint answers any more, or the first samples all
-// failed for a reason that is also that of the next ones (BarrenError). A failed attempt is
-// recorded, not returned; an error of the task source is returned after the samples
-// in flight are finished.
+// server refuses our credentials, no endpoint answers any more, or the first samples all
+// failed for a reason that the next ones would fail for too (BarrenError). A failed
+// attempt is recorded, not returned; an error of the task source is returned after the
+// samples in flight are finished.
 //
 // tasks is read from one goroutine, one task at a time. Run cannot interrupt it: a
 // source that waits, for a terminal or a pipe, must end by itself when the run is to

@@ -71,7 +71,7 @@ var (
 	// says so; the samples have no reward, and nothing has failed.
 	ErrNoAnswer = errors.New("collector: nothing to score by")
 
-	// ErrAuth: the server does not let us in. Ends the run.
+	// ErrAuth: the server refuses our credentials. Ends the run.
 	ErrAuth = errors.New("collector: not authorized")
 	// ErrUnusable: server, model or agent cannot give what the run needs whatever
 	// is sent: an unknown model, an agent that will never give turns. Ends the run.

@@ -20,9 +20,8 @@ import (
 // never answered, its failures are not held against the samples.
 //
 // One sample alone does not take an endpoint down by its rollouts, however often
-// they fail: the fault may be the sample's. That no agent can be made is the
-// server's fault whoever asks. Where that is how it failed last, an agent that is made
-// is answer enough.
+// they fail: the fault may be the sample's. Failing to create an agent always counts
+// against the server. After such a failure, one successful create marks it up again.
 //
 // Nor do several, where the server answers something else meanwhile: when the endpoint
 // goes down, and whenever a sample was let in to see whether it is back and failed, a

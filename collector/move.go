@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// A flag is raised for a while. Who waits for that takes its context, which is done as
-// long as the flag is up, and ends when it is raised.
+// A flag is up or down. raised gives the context of a flag, which is done as soon as, and
+// as long as, the flag is up.
 type flag struct {
 	mu   sync.Mutex
 	ctx  context.Context //nolint:containedctx // it is no request's: it stands for the flag
@@ -38,7 +38,7 @@ func (f *flag) set(up bool) {
 }
 
 // shift raises and lowers the flags that tell the samples of an endpoint whether to move
-// to another. It is called after each change of what is up.
+// to another. It must be called after each change of an endpoint's health.
 func (c *Collector) shift() {
 	c.shifting.Lock()
 	defer c.shifting.Unlock()

@@ -42,8 +42,8 @@ func kindAfter(class Class, n int) Kind {
 	return KindInfraRetry
 }
 
-// next makes the claim that of its next attempt: the open one of an earlier process,
-// where that can be taken over from here, else a new one.
+// next advances the claim to its next attempt: the open one of an earlier process, where
+// this worker can take it over, else a new one.
 func (w *worker) next(cl *claim) error {
 	if cl.left != nil && !w.reattaches(cl.left) {
 		if err := w.gone(cl, cl.left.N, ownError{fmt.Errorf("%w: it was made at %q", ErrGone, cl.left.Endpoint)}); err != nil {

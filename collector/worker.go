@@ -246,9 +246,9 @@ func (w *worker) lose(cause error) error {
 	return nil
 }
 
-// wait sleeps after attempt a, which failed with err, as long as the sample is to be made again here. For the first
-// moment of it the sample keeps its permit, so that a server that turns all away is
-// not offered one sample after the other.
+// wait sleeps for d after attempt a failed with err; it returns early where the sample
+// moves or the run is drained. For the first second the sample keeps its permit, so that
+// a server that turns all away is not offered one sample after the other.
 func (w *worker) wait(ctx context.Context, cl *claim, a Attempt, err error, d time.Duration) error {
 	w.c.cfg.Events.retryWaiting(a, err, d)
 	w.c.counters.stage(w.slot, a.N, StageWait, time.Now())

@@ -32,14 +32,12 @@ type agent struct {
 	unanswered bool
 
 	// known are the server runs of the attempt that were told to Attempt.ServerRun.
-	known map[string]bool
-	// taken says that an earlier process made the agent; resumed, that this one sent to
-	// it. queue are the server runs that were found and are not in the reply yet, head
-	// what the server keeps of the first, once it was waited for.
-	taken, resumed bool
-	left           collector.OpenAttempt
-	queue          []Run
-	head           *memory
+	known   map[string]bool
+	taken   bool // an earlier process made the agent
+	resumed bool // and this process sent to it
+	left    collector.OpenAttempt
+	queue   []Run   // server runs that were found and are not in the reply yet
+	head    *memory // of the first in queue; nil until it was waited for
 	// guessed says that nothing may come after the last send: see recollection.
 	guessed bool
 	// outage says that the server could not be reached while a run was looked up.

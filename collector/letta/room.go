@@ -14,8 +14,9 @@ const chunkedBytes = 1 << 20
 // latter a sink that is slower than the servers would fill the memory with one reply per
 // sample in flight.
 //
-// Of those that are held, only the first reply of an agent waits. Were later ones to wait as well, agents that
-// each hold one reply could wait for each other; they are counted where there is room.
+// Of those that are held, only the first reply of an agent waits. Were later ones to wait
+// as well, agents that each hold one reply could wait for each other. Later ones are
+// counted where there is room.
 type replyRoom struct {
 	size int64
 	free *semaphore.Weighted // serves those who wait in order

@@ -40,9 +40,10 @@ func conversationMessages(id string) target { return at("/v1/conversations/{}/me
 // noRoom is the room of a caller who bounds nothing.
 func noRoom(context.Context, int64) error { return nil }
 
-// send asks for room, with the length of the answer or -1, and for the arena only when the answer is there and it is its turn to be
-// read, so that a request that waits for the model holds none: at 512 in flight
-// with 1 MB replies that is 100 MB.
+// send posts a request and decodes its answer. It asks for room, with the length of the
+// answer or -1, when the answer begins, and for the arena when it is its turn to be read,
+// so that a request that waits for the model holds none: at 512 in flight with 1 MB
+// replies that is 100 MB.
 func (c *Client) send(ctx context.Context, to target, req *LettaRequest, requestID string, room func(context.Context, int64) error, arena func() *tokenize.Reply) (_ *LettaResponse, err error) {
 	if to.err != nil {
 		return nil, fmt.Errorf("send: %w", to.err)
