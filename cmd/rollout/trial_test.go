@@ -38,14 +38,16 @@ func newTrial(t *testing.T, sim *lettasim.Server) (_ *trial, _ *letta.Backend, s
 		defer mu.Unlock()
 		lines = append(lines, fmt.Sprintf(format, args...))
 	}
-	return &trial{
-			config: c, judge: collector.Config{Prompter: prompter}, task: &collector.Task{ID: "a", Messages: []string{"Hi.", "And again."}},
-			note: say, timeout: trialTimeout, quiet: trialQuiet,
-		}, backends[0], func() string {
-			mu.Lock()
-			defer mu.Unlock()
-			return strings.Join(lines, "\n")
-		}
+	one := &trial{
+		config: c, judge: collector.Config{Prompter: prompter}, task: &collector.Task{ID: "a", Messages: []string{"Hi.", "And again."}},
+		note: say, timeout: trialTimeout, quiet: trialQuiet,
+	}
+	said = func() string {
+		mu.Lock()
+		defer mu.Unlock()
+		return strings.Join(lines, "\n")
+	}
+	return one, backends[0], said
 }
 
 // A slow engine is waited for, with words and not for ever; then the run begins, and the
