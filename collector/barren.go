@@ -2,6 +2,7 @@ package collector
 
 import (
 	"fmt"
+	"strings"
 	"sync"
 
 	"github.com/rollout-rl/rollout/tokenize"
@@ -23,7 +24,7 @@ func (e *BarrenError) Error() string {
 	if e.Reason != tokenize.ReasonNone {
 		what = e.Reason.String()
 	}
-	return fmt.Sprintf("%d samples failed with %s and none gave a row: %s", e.Samples, what, line(e.Err))
+	return fmt.Sprintf("%d samples failed with %s and none gave a row: %s", e.Samples, what, strings.TrimPrefix(line(e.Err), "("+what+"): ")) // said already
 }
 
 // Unwrap returns ErrUnusable.

@@ -11,7 +11,7 @@ import (
 )
 
 // The values of run.check. Existence and size of every committed file are looked at in
-// any case, before a run is continued.
+// any case, before anything is collected.
 const (
 	checkSizes = "sizes" // digests are compared while the run goes on
 	checkFull  = "full"  // digests are compared before it goes on

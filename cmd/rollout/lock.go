@@ -48,15 +48,18 @@ const (
 func lockRun(dir string, mode fs.FileMode) (*runLock, error) {
 	path := filepath.Join(dir, lockFile)
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, mode)
-	if errors.Is(err, syscall.ELOOP) {
+	switch {
+	case errors.Is(err, syscall.ELOOP):
 		return nil, foreignLock(path, "a symbolic link")
+	case errors.Is(err, syscall.EISDIR):
+		return nil, foreignLock(path, "a folder")
 	}
 	if err != nil {
 		return nil, withHint(withExit(exitStorage, err), "whoever works on a run must be able to write into its folder")
 	}
 	if info, err := f.Stat(); err == nil && !info.Mode().IsRegular() {
 		_ = f.Close() // nothing was written
-		return nil, foreignLock(path, "no regular file")
+		return nil, foreignLock(path, "not a regular file")
 	}
 	var held holder
 	for range lockTries {
@@ -95,7 +98,7 @@ func lockRun(dir string, mode fs.FileMode) (*runLock, error) {
 // foreignLock is the refusal of a lock that is not a file of ours: what it leads to would
 // be overwritten.
 func foreignLock(path, what string) error {
-	return withHint(withExit(exitFolder, fmt.Errorf("%s: is %s, and no lock of a run", path, what)), "remove it, or give another folder with --out")
+	return withHint(withExit(exitFolder, fmt.Errorf("%s: is %s, and not the lock of a run", path, what)), "remove it, or give another folder with --out")
 }
 
 // sameFile reports whether path still names f.
