@@ -111,7 +111,8 @@ func Create(dir string, cfg Config) (*Dataset, error) {
 	if err := checkLinks(cfg.FS, filepath.Join(dir, commitsDir)); err != nil {
 		return nil, err
 	}
-	log, err := readLog(cfg.FS, dir, cfg.RunID, nil)
+	var keys keySet
+	log, err := readLog(cfg.FS, dir, cfg.RunID, keys.take)
 	if err != nil {
 		return nil, err
 	}
@@ -122,14 +123,6 @@ func Create(dir string, cfg Config) (*Dataset, error) {
 		return nil, err
 	} else if len(lost) > 0 {
 		return nil, lostCommit(lost[0])
-	}
-	var keys keySet
-	for i := range log.Commits {
-		for _, s := range log.Commits[i].Samples {
-			if !s.Failed() {
-				keys.log = append(keys.log, IDOf(s.Key))
-			}
-		}
 	}
 	keys.sorted()
 	d := &Dataset{

@@ -42,6 +42,16 @@ type keySet struct {
 	added map[KeyID]struct{}
 }
 
+// take takes the samples of a commit that are done.
+func (s *keySet) take(c *Commit) {
+	s.log = slices.Grow(s.log, len(c.Samples))
+	for i := range c.Samples {
+		if !c.Samples[i].Failed() {
+			s.log = append(s.log, IDOf(c.Samples[i].Key))
+		}
+	}
+}
+
 // sorted must be called after the last key was put into log.
 func (s *keySet) sorted() {
 	slices.SortFunc(s.log, KeyID.Compare)

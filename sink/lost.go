@@ -23,20 +23,18 @@ func (l *Log) lostShards() ([]string, error) {
 	}
 	// First the write-ahead log, then the commits since: a process that is at work moves
 	// samples in that order.
-	known := attemptsOf(nil)
+	known := newAttempts()
 	for w, err := range l.Waiting() {
 		if err != nil {
 			return nil, nil // damage there is told of elsewhere, and what it took is not known
 		}
-		known.done[w.Key] = struct{}{}
+		known.done[IDOf(w.Key)] = struct{}{}
 	}
 	if err := l.Follow(); err != nil {
 		return nil, err
 	}
-	for i := range l.Commits {
-		for _, s := range l.Commits[i].Samples {
-			known.done[s.Key] = struct{}{}
-		}
+	if err := l.samples(func(s *CommittedSample) { known.done[IDOf(s.Key)] = struct{}{} }); err != nil {
+		return nil, err
 	}
 	if left, err = l.unnamed(); err != nil {
 		return nil, err
@@ -93,7 +91,7 @@ func (l *Log) strange(path string, known attempts) (strange string) {
 		return ""
 	}
 	look := func(key string) bool {
-		if _, ok := known.done[key]; !ok {
+		if _, ok := known.done[IDOf(key)]; !ok {
 			strange = key
 		}
 		return strange == ""

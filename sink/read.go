@@ -31,6 +31,8 @@ func ReadLog(dir string) (*Log, error) { return readLog(OS(), dir, "", nil) }
 
 // ReadLogEach is ReadLog for logs of millions of samples: it calls each with every commit,
 // in order, and keeps the commits without their Samples. What each is given is its own.
+// Done of such a Log is empty; Waiting reads the entries once more where there is a
+// write-ahead log.
 func ReadLogEach(dir string, each func(*Commit)) (*Log, error) { return readLog(OS(), dir, "", each) }
 
 // readLog is ReadLog of the run with that id; empty: of any one run.
@@ -71,6 +73,25 @@ func (l *Log) Follow() error {
 			c.Samples = nil
 		}
 		l.Commits = append(l.Commits, c)
+	}
+	return nil
+}
+
+// samples calls take with every sample of the commits that were read. Those that were
+// dropped it reads again.
+func (l *Log) samples(take func(*CommittedSample)) error {
+	for i := range l.Commits {
+		samples := l.Commits[i].Samples
+		if l.each != nil {
+			c, err := readCommit(l.fs, l.Dir, commitName(l.Commits[i].Seq))
+			if err != nil {
+				return err
+			}
+			samples = c.Samples
+		}
+		for k := range samples {
+			take(&samples[k])
+		}
 	}
 	return nil
 }

@@ -130,7 +130,10 @@ func (d *Dataset) replay(log *Log) error {
 	d.cfg.Events = Events{} // whoever listens is not ready before Create returns
 	defer func() { d.cfg.Events = events }()
 
-	known := attemptsOf(log.Commits)
+	known, err := log.attempts()
+	if err != nil {
+		return err
+	}
 	w := newWriter(d, 0)
 	for i, name := range names {
 		if err := d.replaySegment(w, known, name, i == len(names)-1); err != nil {

@@ -69,7 +69,7 @@ func Verify(ctx context.Context, dir string, opts VerifyOptions) (VerifyReport, 
 	}
 	v := &verifier{
 		fs: opts.FS, dir: dir, opts: opts,
-		named: map[string]bool{}, done: map[string]bool{}, known: attemptsOf(nil),
+		named: map[string]bool{}, done: map[string]bool{}, known: newAttempts(),
 		seq: sequence{runID: opts.RunID},
 	}
 	if _, err := v.fs.ReadDir(dir); err != nil {

@@ -31,7 +31,14 @@ func (l *Log) Waiting() iter.Seq2[WaitingSample, error] {
 			yield(WaitingSample{}, err)
 			return
 		}
-		known := attemptsOf(l.Commits)
+		if len(names) == 0 {
+			return
+		}
+		known, err := l.attempts()
+		if err != nil {
+			yield(WaitingSample{}, err)
+			return
+		}
 		stop := errors.New("stop")
 		for i, name := range names {
 			err := readSegment(l.fs, l.Dir, name, i == len(names)-1, func(part segmentPart) error {

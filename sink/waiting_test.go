@@ -69,7 +69,66 @@ func TestWaiting(t *testing.T) {
 		if n := count(); n != 0 || len(segments) == 0 {
 			t.Errorf("%d samples wait in %d segments, all of which are committed", n, len(segments))
 		}
+		// Also for a log that did not keep its samples.
+		if log, err = sink.ReadLogEach(dir, func(*sink.Commit) {}); err != nil {
+			t.Fatal(err)
+		}
+		if n := count(); n != 0 {
+			t.Errorf("%d samples wait of a log without its samples, all of which are committed", n)
+		}
 	})
+}
+
+// A dataset that was closed is continued with one reading of its log, and of no shard.
+func TestGateCreateReads(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d, dir := create(t, sink.Config{MaxShardAge: time.Minute})
+		wait := start(t.Context(), t, d)
+		for _, s := range samples(3) {
+			if err := d.Append(t.Context(), s, func(error) {}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := d.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := wait(); err != nil {
+			t.Fatal(err)
+		}
+		opened := openedFS{sink.OS(), map[string]int{}}
+		cfg := sink.Config{MaxShardAge: time.Minute, FS: opened}
+		if _, err := sink.Create(dir, cfg); err != nil {
+			t.Fatal(err)
+		}
+		entries := 0
+		for name, n := range opened.files {
+			switch filepath.Base(filepath.Dir(name)) {
+			case "_commits":
+				if entries++; n > 1 {
+					t.Errorf("%s was read %d times", name, n)
+				}
+			case "data", "failures":
+				if n > 1 { // its size
+					t.Errorf("%s was opened %d times", name, n)
+				}
+			}
+		}
+		if entries == 0 {
+			t.Error("no entry was read")
+		}
+	})
+}
+
+// An openedFS counts what is opened.
+type openedFS struct {
+	sink.FS
+	files map[string]int
+}
+
+func (f openedFS) Open(name string) (sink.File, error) {
+	f.files[name]++
+	return f.FS.Open(name)
 }
 
 // readFiles reads every file of a folder.

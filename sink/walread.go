@@ -97,39 +97,41 @@ func corruptSegment(name string, damage *frame.CorruptError) error {
 // attempts is what a log says of samples: which keys are done, and which attempts
 // failed. A sample of the write-ahead log that is among them is in a commit.
 type attempts struct {
-	done   map[string]struct{}
+	done   map[KeyID]struct{}
 	failed map[attemptID]struct{}
 }
 
 type attemptID struct {
-	key string
+	key KeyID
 	n   int32
 }
 
-func attemptsOf(commits []Commit) attempts {
-	a := attempts{done: map[string]struct{}{}, failed: map[attemptID]struct{}{}}
-	for _, c := range commits {
-		for _, s := range c.Samples {
-			a.add(s.Key, s.Attempt, s.Failed())
-		}
-	}
-	return a
+func newAttempts() attempts {
+	return attempts{done: map[KeyID]struct{}{}, failed: map[attemptID]struct{}{}}
+}
+
+// attempts is what the log says of samples.
+func (l *Log) attempts() (attempts, error) {
+	a := newAttempts()
+	err := l.samples(func(s *CommittedSample) { a.add(s.Key, s.Attempt, s.Failed()) })
+	return a, err
 }
 
 func (a attempts) add(key string, n int32, failed bool) {
 	if failed {
-		a.failed[attemptID{key, n}] = struct{}{}
+		a.failed[attemptID{IDOf(key), n}] = struct{}{}
 	} else {
-		a.done[key] = struct{}{}
+		a.done[IDOf(key)] = struct{}{}
 	}
 }
 
 // has reports whether a sample is in a commit, or may never be: a failure of a key
 // that is done.
 func (a attempts) has(s *tokenize.Sample) bool {
-	if _, ok := a.done[s.Key]; ok {
+	id := IDOf(s.Key)
+	if _, ok := a.done[id]; ok {
 		return true
 	}
-	_, ok := a.failed[attemptID{s.Key, s.Attempt}]
+	_, ok := a.failed[attemptID{id, s.Attempt}]
 	return ok && failed(s)
 }

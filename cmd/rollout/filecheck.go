@@ -49,7 +49,7 @@ func (c *collection) checkFirst(ctx context.Context) error {
 	}
 	dir := c.config.Output.Dir
 	c.phase.Store("reading the files of the run")
-	log, err := sink.ReadLog(dir)
+	log, err := sink.ReadLogEach(dir, func(*sink.Commit) {}) // of its samples nothing is asked
 	if err != nil {
 		return openError(dir, err)
 	}
@@ -70,7 +70,7 @@ func (c *collection) checkBeside(ctx context.Context) {
 	if c.config.Run.Check == checkFull || len(c.info.Invocations) < 2 {
 		return
 	}
-	log, err := sink.ReadLog(c.folder.dir)
+	log, err := sink.ReadLogEach(c.folder.dir, func(*sink.Commit) {}) // of its samples nothing is asked
 	if err != nil {
 		c.foundDamage(err)
 		return
