@@ -168,9 +168,9 @@ func (t *try) failed(timed context.Context, err error) error {
 func (t *try) close(ctx context.Context, agent Agent) {
 	c := t.w.c
 	t.enter(StageClose)
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.cfg.CloseTimeout)
-	defer cancel()
+	ctx, done := t.w.ep.removals.begin(context.WithoutCancel(ctx), c.cfg.CloseTimeout)
 	err := agent.Close(ctx)
+	done(err)
 	if t.cl.alive = err != nil; !t.cl.alive {
 		t.cl.left = nil // there is nothing any more to take over
 	}

@@ -38,11 +38,12 @@ type Collector struct {
 // An endpoint is a configured one with what is known about it.
 type endpoint struct {
 	Endpoint
-	health health
-	gate   gate
-	hands  atomic.Int64  // samples in the hands of its workers
-	lost   chan struct{} // closed when it is given up
-	pulsed bool          // its server is asked whether it answers: see pulse
+	health   health
+	gate     gate
+	removals removals
+	hands    atomic.Int64  // samples in the hands of its workers
+	lost     chan struct{} // closed when it is given up
+	pulsed   bool          // its server is asked whether it answers: see pulse
 
 	away    flag       // it is down and another endpoint is up: samples move there
 	overdue flag       // and so it is for Config.Outage

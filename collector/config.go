@@ -80,7 +80,9 @@ type Config struct {
 	// AttemptTimeout bounds an attempt from making the agent to the reward; waiting
 	// for the sink is not in it. Default 30m.
 	AttemptTimeout time.Duration
-	// CloseTimeout bounds the removal of one agent. Default 30s.
+	// CloseTimeout bounds the removal of one agent. Default 30s. Where one took that
+	// long and none went well meanwhile, the next get a thirtieth of it, and now and
+	// then one a sixth, until one goes well.
 	CloseTimeout time.Duration
 	// Outage is how long an endpoint may be down before it is given up. One that
 	// never answered is given up at once. Where another one is up its samples move

@@ -115,6 +115,8 @@ type EndpointStats struct {
 	EngineSeen time.Time
 	// Down says that the server is taken to be down, Lost that it was given up.
 	Down, Lost bool
+	// Mute says that it does not answer the removal of agents: see Config.CloseTimeout.
+	Mute bool
 }
 
 // InFlight is a sample that an endpoint works on.
@@ -166,6 +168,7 @@ func (c *counters) snapshot(endpoints []*endpoint) Stats {
 		s.Endpoints[i] = EndpointStats{Name: e.Name, Limit: e.gate.limit(), Max: e.MaxInFlight, Topped: e.gate.topped(), Stages: map[Stage]int{}}
 		s.Endpoints[i].Engine, s.Endpoints[i].EngineSeen = e.gate.seen()
 		s.Endpoints[i].Down, s.Endpoints[i].Lost = e.health.state()
+		s.Endpoints[i].Mute = e.removals.mute.isUp()
 	}
 	for i := range c.slots {
 		sl := &c.slots[i]

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -351,7 +352,9 @@ func (c *collection) run(ctx context.Context) error {
 	// A request that failed may have made an agent whose name nobody was told.
 	unsure := stats.InfraRetries > 0 || stats.Failed > 0
 	if runErr != nil || stats.CloseFailures > 0 || len(c.info.Invocations) > 1 || tail.Cut || unsure {
-		stats.CloseFailures = c.sweep(context.WithoutCancel(ctx), stats.CloseFailures)
+		stats.CloseFailures = c.sweep(context.WithoutCancel(ctx), stats.CloseFailures, func(name string) bool {
+			return slices.ContainsFunc(stats.Endpoints, func(e collector.EndpointStats) bool { return e.Name == name && e.Mute })
+		})
 	}
 	s := summarize(stats, written, c.prompter.Stats(), &c.tally, took)
 	s.RunID, s.Dir, s.BadTasks = c.info.ID, c.folder.dir, c.tasks.bad

@@ -258,6 +258,7 @@ func badServers() []badServer {
 			time.Sleep(time.Second)
 			w.WriteHeader(http.StatusInternalServerError)
 		}, []int{exitOK, exitUnusable}},
+		{"silence", []string{onDelete}, onConn(func(conn net.Conn) { _, _ = io.Copy(io.Discard, conn) }), []int{exitOK}},
 	}
 }
 

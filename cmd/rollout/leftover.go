@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -98,12 +99,23 @@ const (
 
 // sweep removes the agents that a stop left: those that could not be removed, and
 // those whose create was given up before the server had named them. Agents of attempts
-// that the next process may take over stay. left is how
-// many are known to be there; it returns how many still are.
-func (c *collection) sweep(ctx context.Context, left int) int {
+// that the next process may take over stay. A server that is mute, that is, did not
+// answer such requests in the run, is not asked once more; one that fails keeps no other
+// from being swept. left is how many are known to be there; it returns how many still
+// are.
+func (c *collection) sweep(ctx context.Context, left int, mute func(endpoint string) bool) int {
 	if c.config.Agent.Keep {
 		return left
 	}
+	var clients []*letta.Client
+	for _, client := range c.clients {
+		if mute(client.BaseURL()) {
+			c.display.say("agents are left on %s: it does not answer their removal", client.BaseURL())
+			continue
+		}
+		clients = append(clients, client)
+	}
+	failed := make([]bool, len(clients))
 	ctx, cancel := context.WithTimeout(ctx, sweepTimeout)
 	defer cancel()
 	removed := 0
@@ -114,17 +126,22 @@ func (c *collection) sweep(ctx context.Context, left int) int {
 			case <-ctx.Done():
 			}
 		}
-		for _, client := range c.clients {
+		for i, client := range clients {
+			if failed[i] {
+				continue
+			}
 			n, err := client.CleanRun(ctx, c.info.ID, c.leftovers.waiting)
 			removed += n
-			if err != nil {
+			if failed[i] = err != nil; failed[i] {
 				c.display.say("agents may be left on %s: %v", client.BaseURL(), err)
-				return max(0, left-removed)
 			}
 		}
 	}
 	if removed > 0 {
 		c.display.note("removed %d agents that were left on the server", removed)
+	}
+	if len(clients) < len(c.clients) || slices.Contains(failed, true) {
+		return max(0, left-removed)
 	}
 	return 0
 }

@@ -56,18 +56,18 @@ func TestLeftovers(t *testing.T) {
 	if got, want := alive(), []string{"dead/3", "open/2"}; !slices.Equal(got, want) {
 		t.Errorf("at work: %q are left, want %q", got, want)
 	}
-	c.sweep(t.Context(), 0)
+	c.sweep(t.Context(), 0, answering)
 	if got, want := alive(), []string{"open/2"}; !slices.Equal(got, want) {
 		t.Errorf("at the end: %q are left, want %q", got, want)
 	}
 	taken := collector.Attempt{Key: "open", N: 2, Kind: collector.KindReattach}
 	c.leftovers.finished(taken, collector.ErrUnavailable)
-	c.sweep(t.Context(), 0)
+	c.sweep(t.Context(), 0, answering)
 	if got, want := alive(), []string{"open/2"}; !slices.Equal(got, want) {
 		t.Errorf("while its server did not answer: %q are left, want %q", got, want)
 	}
 	c.leftovers.finished(taken, nil)
-	c.sweep(t.Context(), 0)
+	c.sweep(t.Context(), 0, answering)
 	if got := alive(); len(got) != 0 {
 		t.Errorf("once it was taken over: %q are left", got)
 	}

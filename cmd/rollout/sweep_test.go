@@ -37,15 +37,22 @@ func TestSweep(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if left := c.sweep(t.Context(), 0); left != 0 {
+	if left := c.sweep(t.Context(), 0, answering); left != 0 {
 		t.Errorf("sweep left %d", left)
 	}
 	if alive := sim.Stats().AgentsAlive; alive != 1 {
 		t.Errorf("%d agents alive, want 1: the other run's", alive)
 	}
-	c.config.Agent.Keep, c.info.ID = true, "other"
-	c.sweep(t.Context(), 0)
+	c.info.ID = "other"
+	if left := c.sweep(t.Context(), 3, func(endpoint string) bool { return endpoint == server.URL }); left != 3 {
+		t.Errorf("of 3 agents on a mute server %d are said to be left", left)
+	}
+	c.config.Agent.Keep = true
+	c.sweep(t.Context(), 0, answering)
 	if alive := sim.Stats().AgentsAlive; alive != 1 {
 		t.Errorf("agent.keep is not heeded")
 	}
 }
+
+// answering says that no server is mute.
+func answering(string) bool { return false }

@@ -310,13 +310,18 @@ func (g *agent) Close(ctx context.Context) error {
 }
 
 // cancelTimeout bounds the request to stop a run: a server that does not answer it
-// must not use up the time in which the agent is to be deleted.
+// must not use up the time in which the agent is to be deleted, of which it gets half
+// at most.
 const cancelTimeout = 5 * time.Second
 
 // cancel asks the server to stop. Its answer says nothing that is needed: 409 where
 // nothing runs, and the deletion is what counts.
 func (g *agent) cancel(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, cancelTimeout)
+	limit := cancelTimeout
+	if end, ok := ctx.Deadline(); ok {
+		limit = min(limit, time.Until(end)/2)
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	_, _ = g.client.Cancel(ctx, g.state.ID)
 }

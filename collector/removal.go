@@ -1,0 +1,69 @@
+package collector
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// removals bounds the removal of agents at an endpoint, so that a server that does not
+// answer it costs a run one Config.CloseTimeout, and not one for each of its samples.
+//
+// A removal that failed late, while none went well, makes the endpoint mute. While it is
+// mute, removals get little time, those in progress as well; now and then one gets more,
+// for a server that is only slow. One that goes well ends that. What is not removed is
+// left to the end of the run, or to a person.
+type removals struct {
+	mute flag
+
+	mu    sync.Mutex
+	last  time.Time // when an agent was removed
+	tried time.Time // when one was last waited for with patience
+}
+
+// The parts of Config.CloseTimeout that a removal gets at a mute endpoint: 1 s and 5 s
+// of the default, the latter every 10 s. A removal that failed is late after lateRemoval
+// of it, for also a client's own time limit and repetitions may end it.
+const (
+	shortRemoval   = 30
+	patientRemoval = 6
+	betweenPatient = 3
+	lateRemoval    = 4
+)
+
+// begin returns a context for one removal that may take the limit, and a function that
+// must be called with its result.
+func (r *removals) begin(ctx context.Context, limit time.Duration) (context.Context, func(error)) {
+	began, may := time.Now(), limit
+	mute := r.mute.raised()
+	if mute.Err() != nil {
+		may = limit / shortRemoval
+		r.mu.Lock()
+		if began.Sub(r.tried) >= limit/betweenPatient {
+			r.tried, may = began, limit/patientRemoval
+		}
+		r.mu.Unlock()
+	}
+	ctx, cancel := context.WithTimeout(ctx, may)
+	hurry := func() bool { return true }
+	if may == limit {
+		hurry = context.AfterFunc(mute, func() { time.AfterFunc(limit/shortRemoval, cancel) })
+	}
+	return ctx, func(err error) {
+		late := ctx.Err() != nil || time.Since(began) >= limit/lateRemoval
+		hurry()
+		cancel()
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		switch {
+		case err == nil:
+			r.last = time.Now()
+			r.mute.set(false)
+		case late && !r.last.After(began):
+			if !r.mute.isUp() {
+				r.tried = time.Now()
+			}
+			r.mute.set(true)
+		}
+	}
+}
