@@ -52,7 +52,7 @@ promtool: ## install promtool, which checks the alerts and the dashboard
 
 .PHONY: hostile
 hostile: ## the program against every bad server, on each of its requests
-	HOSTILE=all $(GO) test -p 1 -count 1 -timeout 30m -run '^TestGateHostileServers$$' ./cmd/rollout
+	HOSTILE=all $(GO) test -p 1 -count 1 -timeout 30m -parallel 8 -run '^TestGateHostileServers$$' ./cmd/rollout
 
 .PHONY: lint
 lint: $(LINT) ## golangci-lint, and 32-bit vet of the core

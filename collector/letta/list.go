@@ -23,9 +23,11 @@ type eachOf[T any] struct {
 	each  func(*T)
 }
 
-// maxListBytes bounds a list, which is not held, and maxElementBytes one element of it.
+// maxListBytes and maxElements bound a list, which is not held, and maxElementBytes one
+// element of it.
 const (
-	maxListBytes    = 1 << 30
+	maxElements     = 1 << 20
+	maxListBytes    = 256 << 20
 	maxElementBytes = 4 << 20
 )
 
@@ -48,7 +50,10 @@ func (l *eachOf[T]) elements(d *json.Decoder, in *boundedReader) error {
 	case t != json.Delim('['):
 		return fmt.Errorf("%v where a list is expected", t)
 	}
-	for d.More() {
+	for n := 0; d.More(); n++ {
+		if n == maxElements {
+			return fmt.Errorf("a list of more than %d elements: %w", maxElements, tokenize.ErrTooLarge)
+		}
 		var v T
 		in.since = 0
 		if err := d.Decode(&v); err != nil {

@@ -2,9 +2,14 @@ package letta
 
 import (
 	"context"
+	"time"
 
 	"github.com/rollout-rl/rollout/collector"
 )
+
+// tryCloseTimeout bounds the removal of the agent of a Try: a run waits for it before it
+// begins.
+const tryCloseTimeout = 10 * time.Second
 
 // Try makes an agent for the task as an attempt does, sends it the first message of the
 // task, and lets the model answer with one call. look sees the reply while the agent is
@@ -25,7 +30,7 @@ func (b *Backend) Try(ctx context.Context, task *collector.Task, try int, look f
 	}
 	g.cfg.MaxSteps, g.cfg.MaxRounds, g.cfg.Keep, g.cfg.NoRecover = 1, 0, false, true
 	defer func() {
-		fresh, done := context.WithTimeout(context.WithoutCancel(ctx), checkCloseTimeout)
+		fresh, done := context.WithTimeout(context.WithoutCancel(ctx), tryCloseTimeout)
 		defer done()
 		_ = g.Close(fresh) // what stays is removed by a later preflight
 	}()
