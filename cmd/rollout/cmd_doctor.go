@@ -208,7 +208,8 @@ func (d *doctor) disk() {
 	d.ok("disk", "%s free at %s", humanBytes(free), dir)
 }
 
-// files compares the limit on open files with the connections of a run.
+// files compares the limit on open files with the connections of a run. Where they are
+// too few a run has fewer samples in flight.
 func (d *doctor) files() {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
@@ -217,9 +218,9 @@ func (d *doctor) files() {
 	}
 	servers := max(1, len(d.config.Server.URLs))
 	need := uint64(min(d.config.Server.MaxInFlight, math.MaxInt32))*uint64(servers) + spareFiles
-	if limit.Cur < need {
-		d.tell(stateBad, "files", fmt.Sprintf("%d may be open, %d in flight need %d", limit.Cur, need-spareFiles, need), nil,
-			fmt.Sprintf("ulimit -n %d, or a smaller --max-in-flight", need))
+	if n, why := d.config.inFlight(math.MaxInt, servers, machine{files: limit.Cur}); why != "" {
+		d.tell(stateHint, "files", fmt.Sprintf("%d may be open, %d are needed: collect has %d samples in flight per server, not %d", limit.Cur, need, n, d.config.Server.MaxInFlight), nil,
+			fmt.Sprintf("ulimit -n %d allows all", need))
 		return
 	}
 	d.ok("files", "%d may be open, %d are needed", limit.Cur, need)
