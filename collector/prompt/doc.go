@@ -63,8 +63,8 @@
 // the request therefore speaks for all of its calls before a compaction. It is the last
 // call's, or one of the two before it where that has none. stored takes the order of the
 // tools from it, rebuilds its call, and compares the text of both as the template prints
-// them; where they differ, stored gives nothing for the request, and the traces are
-// tried. AgentState read again says nothing about a request in between, and is used only
+// them; where they differ, or the call cannot be rebuilt, stored gives nothing for the
+// request, and the traces are tried. AgentState read again says nothing about a request in between, and is used only
 // where the request has no trace and nothing in its prompts changes by itself.
 //
 //	what                             with a trace of the request          without one
