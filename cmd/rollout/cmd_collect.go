@@ -198,7 +198,7 @@ func (p *program) collect(ctx context.Context, l *loader, earlier *earlierRun, o
 // what its rows depend on, do not fit is refused, with every difference.
 func (p *program) takeTasks(c *collection, l *loader, earlier *earlierRun, o *collectOptions, id identity, model *modelInfo) (err error) {
 	if earlier != nil {
-		c.folder = earlier.folder
+		c.takeFolder(earlier.folder)
 		rows, err := hasRows(c.config.Output.Dir)
 		if err != nil {
 			return err
@@ -221,8 +221,12 @@ func (p *program) takeTasks(c *collection, l *loader, earlier *earlierRun, o *co
 	check := p.taskCheck(c)
 	if o.dryRun {
 		err = checkNewRun(c.config.Output.Dir)
-	} else if c.folder, err = beginRun(c.config.Output.Dir, c.config.fileMode()); err == nil {
-		check.dir, check.mode = c.folder.dir, c.folder.mode
+	} else {
+		var folder *runFolder
+		if folder, err = beginRun(c.config.Output.Dir, c.config.fileMode()); err == nil {
+			c.takeFolder(folder)
+			check.dir, check.mode = folder.dir, folder.mode
+		}
 	}
 	if err != nil {
 		return err
@@ -233,15 +237,20 @@ func (p *program) takeTasks(c *collection, l *loader, earlier *earlierRun, o *co
 	return c.fit.scorable(c.config.Reward.Kind, c.display.note)
 }
 
+func (c *collection) takeFolder(f *runFolder) {
+	c.folder = f
+	c.toGiveUp.Store(f)
+}
+
 // giveUp leaves nothing of a run that did not begin, and gives the folder of every other
 // one up.
 func (c *collection) giveUp(earlier *earlierRun) {
-	switch {
-	case c.folder == nil:
+	switch folder := c.toGiveUp.Load(); { // an interrupt asks while the folder is made
+	case folder == nil:
 	case earlier != nil:
-		_ = c.folder.clear() // the next process would; the folder is closed by who opened it
+		_ = folder.clear() // the next process would; the folder is closed by who opened it
 	default:
-		_ = c.folder.abandon() // the lock goes with the process at the latest
+		_ = folder.abandon() // the lock goes with the process at the latest
 	}
 }
 

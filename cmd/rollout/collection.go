@@ -60,12 +60,13 @@ type collection struct {
 	scoreFailed atomic.Bool // it was told that a sample could not be scored
 
 	// What other goroutines ask for at any time.
-	phase   atomic.Value // string: what is done at this moment
-	running atomic.Pointer[running]
-	ending  atomic.Int32              // 0, endDrain or endStop
-	over    atomic.Bool               // nothing is in flight any more
-	late    atomic.Bool               // and was interrupted since
-	until   atomic.Pointer[time.Time] // when the grace time is over; nil: never
+	toGiveUp atomic.Pointer[runFolder] // folder, for giveUp; nil: there is none yet
+	phase    atomic.Value              // string: what is done at this moment
+	running  atomic.Pointer[running]
+	ending   atomic.Int32              // 0, endDrain or endStop
+	over     atomic.Bool               // nothing is in flight any more
+	late     atomic.Bool               // and was interrupted since
+	until    atomic.Pointer[time.Time] // when the grace time is over; nil: never
 }
 
 // A recovery counts what earlier processes left: samples in the write-ahead log, and

@@ -24,7 +24,7 @@ func (p *program) repair(dir string, dryRun bool) (damaged bool, err error) {
 		return false, err
 	}
 	defer func() { err = errors.Join(err, lock.close()) }()
-	plan, err := sink.PlanRepair(nil, dir)
+	plan, err := sink.PlanRepair(sink.OSMode(mode), dir)
 	if err != nil {
 		return false, readError(dir, err)
 	}
@@ -59,7 +59,7 @@ func (p *program) repair(dir string, dryRun bool) (damaged bool, err error) {
 		return true, withExit(exitStorage, fmt.Errorf("%s: repair: %w", dir, err))
 	}
 	if len(notes) > 0 {
-		j, err := journal.Open(filepath.Join(dir, journalDir), journal.Config{Salvage: true})
+		j, err := journal.Open(filepath.Join(dir, journalDir), journal.Config{Salvage: true, Mode: mode})
 		if err == nil {
 			err = j.Close()
 		}
