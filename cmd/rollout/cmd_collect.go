@@ -85,7 +85,7 @@ func (p *program) collect(ctx context.Context, l *loader, earlier *earlierRun, o
 	}
 	c.phase.Store("checking the tasks")
 	defer watchStatus(c.showStatus)()
-	parts, err := c.config.parts(tame.Raw(p.stderr))
+	parts, err := c.config.parts(p.stderr)
 	if err != nil {
 		return err
 	}
