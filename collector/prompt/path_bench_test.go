@@ -212,9 +212,9 @@ func cpuTime(tb testing.TB) time.Duration {
 }
 
 // TestGateRebuild promises what rebuilding costs beside the rest: a bounded number
-// of allocations per call, and no more CPU for ten calls than six times that of
-// encoding the text of the last one once, because consecutive prompts share their
-// ids.
+// of allocations per call, and no more CPU for ten calls than eight times that of
+// encoding the text of the last one once, because consecutive prompts share their ids;
+// reading and comparing the trace is a quarter of it.
 func TestGateRebuild(t *testing.T) {
 	if testing.Short() || raceEnabled {
 		t.Skip("measures for some seconds: run without -short")
@@ -259,7 +259,7 @@ func TestGateRebuild(t *testing.T) {
 		}
 	})
 	t.Logf("ten calls rebuilt in %v, the last prompt encoded in %v, ratio %.1f", whole, encode, float64(whole)/float64(encode))
-	if whole > 6*encode {
-		t.Errorf("ten calls cost %v, more than 6 × %v", whole, encode)
+	if whole > 8*encode {
+		t.Errorf("ten calls cost %v, more than 8 × %v", whole, encode)
 	}
 }
