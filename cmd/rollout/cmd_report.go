@@ -54,7 +54,7 @@ func (p *program) showReport(dir string, o *reportOptions) error {
 		return usageError("--pass: %v is no reward", o.pass)
 	}
 	_, running := locked(dir)
-	r, err := readReport(dir, o.pass, running)
+	r, err := readReport(dir, o.pass, running, false)
 	if err != nil {
 		return err
 	}

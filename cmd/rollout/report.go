@@ -20,7 +20,7 @@ const reportPage = "report.html"
 // its files. last is what this process knows beyond them. It returns what is damaged of
 // what it read.
 func writeReport(folder *runFolder, last *summary) (damage []error, err error) {
-	r, err := readReport(folder.dir, report.DefaultPass, false)
+	r, err := readReport(folder.dir, report.DefaultPass, false, true)
 	if err != nil {
 		return nil, err
 	}
@@ -36,8 +36,9 @@ func writeReport(folder *runFolder, last *summary) (damage []error, err error) {
 }
 
 // readReport makes the report of the run in dir as it is now. running says that
-// another process is collecting into it.
-func readReport(dir string, pass float64, running bool) (*report.Report, error) {
+// another process is collecting into it, again that the numbers of the report that lies
+// there may be taken over where nothing was collected since.
+func readReport(dir string, pass float64, running, again bool) (*report.Report, error) {
 	info, err := readRun(dir)
 	if err != nil {
 		return nil, err
@@ -51,8 +52,15 @@ func readReport(dir string, pass float64, running bool) (*report.Report, error) 
 	for _, s := range info.Servers {
 		run.Servers = append(run.Servers, s.URL)
 	}
-	if run.LastInvocation, err = lastInvocation(dir); err != nil {
+	last, err := lastReport(dir)
+	if err != nil {
 		return nil, err
+	}
+	if last != nil {
+		run.LastInvocation = last.LastInvocation
+	}
+	if again {
+		run.Last = last
 	}
 	r, err := report.Read(dir, run)
 	if err != nil {
@@ -61,8 +69,8 @@ func readReport(dir string, pass float64, running bool) (*report.Report, error) 
 	return r, nil
 }
 
-// lastInvocation is what the report that lies in dir says of the last process.
-func lastInvocation(dir string) (json.RawMessage, error) {
+// lastReport is the report that lies in dir; nil: there is none, or it has another form.
+func lastReport(dir string) (*report.Report, error) {
 	b, err := os.ReadFile(filepath.Join(dir, reportFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -70,15 +78,13 @@ func lastInvocation(dir string) (json.RawMessage, error) {
 	if err != nil {
 		return nil, withExit(exitStorage, err)
 	}
-	var old struct {
-		Version int             `json:"version"`
-		Last    json.RawMessage `json:"last_invocation"`
-	}
-	if err := json.Unmarshal(b, &old); err != nil {
-		return nil, nil //nolint:nilerr // a report of another form is written over
-	}
+	old := new(report.Report)
+	err = json.Unmarshal(b, old)
 	if old.Version > report.Version {
 		return nil, withExit(exitFolder, fmt.Errorf("%s: version %d; this program knows %d", filepath.Join(dir, reportFile), old.Version, report.Version))
 	}
-	return old.Last, nil
+	if err != nil {
+		return nil, nil //nolint:nilerr // it is written over
+	}
+	return old, nil
 }

@@ -11,7 +11,7 @@ import (
 
 // readJournal counts the attempts that have no outcome, of samples that are not done.
 // It keeps a few bytes for each attempt that was in flight at one time.
-func readJournal(dir string, r *Report, done map[string]struct{}) {
+func readJournal(dir string, r *Report, done keys) {
 	dir = filepath.Join(dir, "journal")
 	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
 		return
@@ -32,7 +32,7 @@ func readJournal(dir string, r *Report, done map[string]struct{}) {
 	}
 	n := 0
 	for key := range open {
-		if _, ok := done[key]; !ok {
+		if !done.has(key) {
 			n++
 		}
 	}

@@ -59,6 +59,9 @@ type Report struct {
 	Problems []string `json:"problems,omitempty"`
 	// Damage are those of them that say that a file is not what was written.
 	Damage []error `json:"-"`
+	// Basis names what the numbers about samples come of; a report with the same one has the
+	// same numbers. Empty: they come of more than commits, or not all could be read.
+	Basis string `json:"basis,omitempty"`
 	// LastInvocation is what the last process that ended in order said of itself.
 	LastInvocation json.RawMessage `json:"last_invocation,omitempty"`
 }

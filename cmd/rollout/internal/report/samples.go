@@ -34,7 +34,7 @@ type survey struct {
 	log    *sink.Log
 	report *Report
 
-	done   map[string]struct{}
+	done   keys
 	groups map[string]*group
 
 	rewards                                      []float64
@@ -66,9 +66,9 @@ type failure struct {
 	started             time.Time
 }
 
-func newSurvey(r *Report, log *sink.Log, pass float64) *survey {
+func newSurvey(r *Report, log *sink.Log, done keys, pass float64) *survey {
 	return &survey{
-		pass: pass, log: log, report: r, done: log.Done(), groups: map[string]*group{}, attempts: map[int]*attemptSum{},
+		pass: pass, log: log, report: r, done: done, groups: map[string]*group{}, attempts: map[int]*attemptSum{},
 		line: newTimeline(), failed: map[string]failure{},
 	}
 }
@@ -235,7 +235,7 @@ func (s *survey) failure(f *sink.StoredFailure) {
 	if f.Reason != "" {
 		r.Failures.Reasons[f.Reason]++
 	}
-	_, done := s.done[f.SampleKey]
+	done := s.done.has(f.SampleKey)
 	switch {
 	case f.Call >= 0:
 		if done {

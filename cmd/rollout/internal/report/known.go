@@ -1,0 +1,83 @@
+package report
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"hash"
+	"slices"
+
+	"github.com/rollout-rl/rollout/sink"
+)
+
+// What a report takes of the commit log, and what it takes of the report before it.
+
+// keys are those of the samples that are done, in 20 bytes each.
+type keys []sink.KeyID
+
+func (k keys) has(key string) bool {
+	_, ok := slices.BinarySearchFunc(k, sink.IDOf(key), sink.KeyID.Compare)
+	return ok
+}
+
+// readLog reads the commit log of the run in dir, and the keys of what is done. entries is
+// a digest of all that the log says of samples and shards.
+func readLog(dir string) (_ *sink.Log, done keys, entries string, err error) {
+	sum := sha256.New()
+	log, err := sink.ReadLogEach(dir, func(c *sink.Commit) {
+		done = slices.Grow(done, len(c.Samples))
+		for i := range c.Samples {
+			s := &c.Samples[i]
+			if !s.Failed() {
+				done = append(done, sink.IDOf(s.Key))
+			}
+		}
+		addEntry(sum, c)
+	})
+	if err != nil {
+		return nil, nil, "", err
+	}
+	slices.SortFunc(done, sink.KeyID.Compare)
+	return log, slices.Compact(done), hex.EncodeToString(sum.Sum(nil)), nil
+}
+
+func addEntry(sum hash.Hash, c *sink.Commit) {
+	var line []byte
+	for _, s := range c.Shards {
+		line = fmt.Appendf(line[:0], "%s %s\n", s.Path, s.SHA256)
+		sum.Write(line)
+	}
+	for i := range c.Samples {
+		s := &c.Samples[i]
+		line = append(append(line[:0], s.Key...), ' ')
+		line = fmt.Append(line, s.Attempt)
+		line = append(append(append(line, ' '), s.Class...), '\n')
+		sum.Write(line)
+	}
+}
+
+// basisOf names all that the numbers of r that are about samples come of. It is empty
+// where some of them are in no commit yet, or the clock jumped: then the logs count too.
+func basisOf(r *Report, run *Run, entries string) string {
+	if r.Storage.WALBytes > 0 || len(r.ClockJumps) > 0 {
+		return ""
+	}
+	return fmt.Sprintf("%s/%d/%d/%d/%v/%s", run.Program, r.Version, run.Planned, r.Coverage.Unstarted, run.Pass, entries)
+}
+
+// takeOver takes what the last report says of samples, where it is of the same dataset
+// and every file of it is what was written.
+func (r *Report) takeOver(last *Report, log *sink.Log) bool {
+	if last == nil || r.Basis == "" || last.Basis != r.Basis || len(last.ClockJumps) > 0 {
+		return false
+	}
+	damaged := false
+	if err := log.CheckDigests(context.Background(), nil, func(error) { damaged = true }); err != nil || damaged {
+		return false
+	}
+	r.Coverage, r.Failures, r.Rewards, r.Groups, r.Lengths = last.Coverage, last.Failures, last.Rewards, last.Groups, last.Lengths
+	r.Truncation, r.Proof, r.Time, r.Throughput = last.Truncation, last.Proof, last.Time, last.Throughput
+	r.Retries.Attempts, r.Slowest, r.Tail = last.Retries.Attempts, last.Slowest, last.Tail
+	return true
+}
