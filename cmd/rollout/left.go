@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"slices"
+	"sort"
 
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/sink"
@@ -86,8 +87,9 @@ func (l ledger) fold() (_ ledger, unnamed bool) {
 
 // find is the entry of a sample, or nil.
 func (l ledger) find(key string) *entry {
-	i, ok := slices.BinarySearchFunc(l, sink.IDOf(key), func(e entry, id sink.KeyID) int { return e.key.Compare(id) })
-	if !ok {
+	id := sink.IDOf(key)
+	i := sort.Search(len(l), func(i int) bool { return l[i].key.Compare(id) >= 0 }) // copies no entry
+	if i == len(l) || l[i].key != id {
 		return nil
 	}
 	return &l[i]
