@@ -56,8 +56,8 @@ simulate rebuilt --exchanges testdata/letta
 show rollout doctor --server "$url" --model sglang//models/qwen3 --tokenizer "$model" --tasks "$dir/demo-rebuilt-tasks.jsonl" --task tool-two
 "$rollout" doctor --server "$url" --model sglang//models/qwen3 --tokenizer "$model" --tasks "$dir/demo-rebuilt-tasks.jsonl" --task tool-two
 
-show rollout collect -c configs/demo.yaml --prompts auto --tokenizer "$model" --require count_verified --server "$url" --tasks "$dir/demo-rebuilt-tasks.jsonl" --out "$dir/demo-rebuilt"
-"$rollout" collect -c configs/demo.yaml --prompts auto --tokenizer "$model" --require count_verified \
+show rollout collect -c configs/demo.yaml --reward none --prompts auto --tokenizer "$model" --require count_verified --server "$url" --tasks "$dir/demo-rebuilt-tasks.jsonl" --out "$dir/demo-rebuilt"
+"$rollout" collect -c configs/demo.yaml --reward none --prompts auto --tokenizer "$model" --require count_verified \
   --server "$url" --tasks "$dir/demo-rebuilt-tasks.jsonl" --out "$dir/demo-rebuilt" || [ $? = 3 ]
 
 simulate killed --input-ids --scripted 60 --latency 300ms..900ms
