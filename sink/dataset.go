@@ -124,7 +124,7 @@ func Create(dir string, cfg Config) (*Dataset, error) {
 	} else if len(lost) > 0 {
 		return nil, lostCommit(lost[0])
 	}
-	keys.sorted()
+	keys.sorted(dir)
 	d := &Dataset{
 		dir:      dir,
 		cfg:      cfg,

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/rollout-rl/rollout/sink/mapped"
 )
 
 // A KeyID stands for a sample key in 20 bytes, so that millions of keys can be kept without
@@ -36,25 +38,27 @@ func IDOf(key string) (id KeyID) {
 func (id KeyID) Compare(other KeyID) int { return bytes.Compare(id[:], other[:]) }
 
 // keySet is the set of the samples that are done, or on their way: those of the log sorted,
-// 20 bytes each, and those of this process in a map.
+// 20 bytes each and mapped where they are many, and those of this process in a map.
 type keySet struct {
-	log   []KeyID
+	read  []KeyID // off the log, until they are sorted
+	log   *mapped.Sorted[KeyID]
 	added map[KeyID]struct{}
 }
 
 // take takes the samples of a commit that are done.
 func (s *keySet) take(c *Commit) {
-	s.log = slices.Grow(s.log, len(c.Samples))
+	s.read = slices.Grow(s.read, len(c.Samples))
 	for i := range c.Samples {
 		if !c.Samples[i].Failed() {
-			s.log = append(s.log, IDOf(c.Samples[i].Key))
+			s.read = append(s.read, IDOf(c.Samples[i].Key))
 		}
 	}
 }
 
-// sorted must be called after the last key was put into log.
-func (s *keySet) sorted() {
-	slices.SortFunc(s.log, KeyID.Compare)
+// sorted must be called after the last commit was taken. dir is the folder of the run.
+func (s *keySet) sorted(dir string) {
+	slices.SortFunc(s.read, KeyID.Compare)
+	s.log, s.read = mapped.New(dir, s.read), nil
 	s.added = map[KeyID]struct{}{}
 }
 
@@ -63,7 +67,7 @@ func (s *keySet) has(key string) bool {
 	if _, ok := s.added[id]; ok {
 		return true
 	}
-	_, ok := slices.BinarySearchFunc(s.log, id, KeyID.Compare)
+	_, ok := s.log.Search(func(k *KeyID) int { return k.Compare(id) })
 	return ok
 }
 

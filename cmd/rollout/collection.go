@@ -92,7 +92,7 @@ const (
 // lookUp says of a sample what earlier processes left. It is nil where there is nothing:
 // then the tasks are read once, and the first samples begin at once.
 func (c *collection) lookUp(held ledger) func(key string) collector.Left {
-	if len(held) == 0 && c.journal.Found().Samples == 0 && !c.retryFailed {
+	if held.Len() == 0 && c.journal.Found().Samples == 0 && !c.retryFailed {
 		return nil
 	}
 	return func(key string) collector.Left {

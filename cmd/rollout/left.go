@@ -7,10 +7,12 @@ import (
 
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/sink"
+	"github.com/rollout-rl/rollout/sink/mapped"
 )
 
-// A ledger is what the dataset holds of the samples of a run, sorted by their keys.
-type ledger []entry
+// A ledger is what the dataset holds of the samples of a run, sorted by their keys and
+// mapped where they are many.
+type ledger struct{ *mapped.Sorted[entry] }
 
 // An entry is what the dataset holds of one sample, in 32 bytes.
 type entry struct {
@@ -26,7 +28,7 @@ func (e *entry) class() collector.Class { return collector.Class(e.failed) }
 
 // readLedger reads it off the commit log of a run's folder.
 func readLedger(dir string) (ledger, error) {
-	var l ledger
+	var l entries
 	log, err := sink.ReadLogEach(dir, func(c *sink.Commit) {
 		l = slices.Grow(l, len(c.Samples))
 		for _, s := range c.Samples {
@@ -38,7 +40,7 @@ func readLedger(dir string) (ledger, error) {
 		}
 	})
 	if err != nil {
-		return nil, err
+		return ledger{}, err
 	}
 	slices.SortFunc(l, func(a, b entry) int {
 		if c := a.key.Compare(b.key); c != 0 {
@@ -48,24 +50,27 @@ func readLedger(dir string) (ledger, error) {
 	})
 	l, unnamed := l.fold()
 	if !unnamed {
-		return l, nil
+		return ledger{mapped.New(dir, l)}, nil
 	}
 	for s := range log.Shards(sink.KindFailures) {
 		for f, err := range log.FailureFacts(s) {
 			if err != nil {
-				return nil, err
+				return ledger{}, err
 			}
 			if e := l.find(f.SampleKey); e != nil && e.class() != collector.ClassNone && f.Call < 0 {
 				e.failed = uint8(failedClass(f.Class))
 			}
 		}
 	}
-	return l, nil
+	return ledger{mapped.New(dir, l)}, nil
 }
+
+// entries are those of a ledger that is being read.
+type entries []entry
 
 // fold makes one entry of all that are of one sample: a success stays one, and of
 // failures the last counts.
-func (l ledger) fold() (_ ledger, unnamed bool) {
+func (l entries) fold() (_ entries, unnamed bool) {
 	n := 0
 	for _, e := range l {
 		if n > 0 && l[n-1].key == e.key {
@@ -86,13 +91,19 @@ func (l ledger) fold() (_ ledger, unnamed bool) {
 }
 
 // find is the entry of a sample, or nil.
-func (l ledger) find(key string) *entry {
+func (l entries) find(key string) *entry {
 	id := sink.IDOf(key)
 	i := sort.Search(len(l), func(i int) bool { return l[i].key.Compare(id) >= 0 }) // copies no entry
 	if i == len(l) || l[i].key != id {
 		return nil
 	}
 	return &l[i]
+}
+
+// find is the entry of a sample, if there is one.
+func (l ledger) find(key string) (entry, bool) {
+	id := sink.IDOf(key)
+	return l.Search(func(e *entry) int { return e.key.Compare(id) })
 }
 
 // failedClass is the class of a failure; one that a newer program wrote is internal
@@ -106,7 +117,7 @@ func failedClass(name string) collector.Class {
 
 // add says of a sample what the dataset holds.
 func (l ledger) add(key string, left *collector.Left) {
-	if e := l.find(key); e != nil {
+	if e, ok := l.find(key); ok {
 		left.Done, left.Failed = e.class() == collector.ClassNone, e.class()
 		left.Attempts = max(left.Attempts, int(e.attempt))
 	}
@@ -114,13 +125,13 @@ func (l ledger) add(key string, left *collector.Left) {
 
 // count is how many samples the dataset holds, and how many failures.
 func (l ledger) count() (committed, failed int) {
-	for i := range l {
-		if l[i].class() == collector.ClassNone {
+	l.Each(func(e *entry) {
+		if e.class() == collector.ClassNone {
 			committed++
 		} else {
 			failed++
 		}
-	}
+	})
 	return committed, failed
 }
 

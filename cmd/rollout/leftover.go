@@ -27,7 +27,7 @@ type leftovers struct {
 func newLeftovers(j *journal.Journal, held ledger) *leftovers {
 	l := &leftovers{last: func(key string) int { return j.Left(key).Attempts }, open: map[string]int{}}
 	j.OpenAttempts(func(key string, open collector.OpenAttempt) bool {
-		if e := held.find(key); e == nil || e.class() != collector.ClassNone {
+		if e, ok := held.find(key); !ok || e.class() != collector.ClassNone {
 			l.open[key] = open.N
 		}
 		return true

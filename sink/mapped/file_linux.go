@@ -1,0 +1,28 @@
+package mapped
+
+import (
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// mapFile writes raw to a file without a name in dir and maps it for reading. It
+// returns nil where that cannot be done.
+func mapFile(dir string, raw []byte) []byte {
+	fd, err := unix.Open(dir, unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return nil
+	}
+	f := os.NewFile(uintptr(fd), "index")
+	defer func() { _ = f.Close() }() // the mapping keeps the file
+	if _, err := f.Write(raw); err != nil {
+		return nil
+	}
+	mem, err := unix.Mmap(int(f.Fd()), 0, len(raw), unix.PROT_READ, unix.MAP_SHARED)
+	if err != nil {
+		return nil
+	}
+	return mem
+}
+
+func unmap(mem []byte) { _ = unix.Munmap(mem) } // of a mapping of ours: cannot fail
