@@ -24,6 +24,10 @@ help: ## print this
 build: ## build bin/rollout
 	$(GO) build -trimpath -o bin/rollout ./cmd/rollout
 
+.PHONY: archive
+archive: build ## make bin/rollout.tar.gz: the program, its licence and those of what it contains
+	tar -czf bin/rollout.tar.gz -C bin rollout -C .. LICENSE README.md -C cmd/rollout/internal/licenses licenses.txt
+
 .PHONY: demo
 demo: build ## collect from a simulated server that replays recorded exchanges, and show the result
 	.ci/demo.sh
