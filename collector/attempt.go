@@ -264,7 +264,7 @@ func (r *Reply) flagCalls(calls []tokenize.Call) {
 		if r.Sends[i].ClientTools {
 			flags |= tokenize.FlagClientToolContext
 		}
-		if r.Sends[i].Recalled {
+		if r.Sends[i].FromRecord {
 			flags |= tokenize.FlagReattached
 		}
 		for j := range r.Sends[i].Turns {

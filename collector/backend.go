@@ -112,9 +112,9 @@ type Send struct {
 	// ClientTools says that the request held a tool result which the client made, so
 	// that the contexts of this send and of all later ones do.
 	ClientTools bool
-	// Recalled says that the answer was not received: its turns are taken from the
+	// FromRecord says that the answer was not received: its turns are taken from the
 	// server's memory of the run.
-	Recalled bool
+	FromRecord bool
 	// Lost is what cost this process the answer of a recalled send; nil: an earlier
 	// process sent it.
 	Lost error

@@ -230,7 +230,7 @@ func TestSendsAreFlagged(t *testing.T) {
 			r.Sends = append(r.Sends, second)
 			for i := range made {
 				r.Sends[i].ClientTools = made[i] && flag == tokenize.FlagClientToolContext
-				r.Sends[i].Recalled = made[i] && flag == tokenize.FlagReattached
+				r.Sends[i].FromRecord = made[i] && flag == tokenize.FlagReattached
 			}
 		})
 	}

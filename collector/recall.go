@@ -27,7 +27,7 @@ type along struct {
 func (a *along) note(r *Reply, calls []tokenize.Call) {
 	r.eachCall(calls, func(s *Send, c *tokenize.Call) {
 		switch {
-		case s.Recalled:
+		case s.FromRecord:
 		case c.Source == tokenize.SourceTurns:
 			a.seen.Store(2)
 		default:
@@ -67,7 +67,7 @@ func (r *Reply) eachCall(calls []tokenize.Call, do func(s *Send, c *tokenize.Cal
 
 // recalled says that a send is from the server's memory.
 func (r *Reply) recalled() bool {
-	return slices.ContainsFunc(r.Sends, func(s Send) bool { return s.Recalled })
+	return slices.ContainsFunc(r.Sends, func(s Send) bool { return s.FromRecord })
 }
 
 // took is for how long the server is known to have worked on the reply; r may be nil.
@@ -118,7 +118,7 @@ func (t *try) lesser(r *Reply, calls []tokenize.Call) *recallError {
 			lost++
 		}
 		fails := quarantined || c.cfg.Require != nil && call.Grade > *c.cfg.Require
-		if ours := s.Recalled && along || call.TakenOver; !ours || !fails {
+		if ours := s.FromRecord && along || call.TakenOver; !ours || !fails {
 			return
 		}
 		if bad++; bad == 1 {
@@ -159,7 +159,7 @@ func (t *try) lesserEvidence(r *Reply, err error) error {
 	}
 	var e *recallError
 	for i := range r.Sends {
-		if s := &r.Sends[i]; s.Recalled && (e == nil || s.Lost == nil) {
+		if s := &r.Sends[i]; s.FromRecord && (e == nil || s.Lost == nil) {
 			e = lostTo(s)
 		}
 	}

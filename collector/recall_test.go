@@ -20,7 +20,7 @@ func lost(to error) func() *collector.Reply {
 }
 
 func forgetPrompts(s *collector.Send, to error) {
-	s.Recalled, s.Lost, s.Duration = true, to, 40*time.Second
+	s.FromRecord, s.Lost, s.Duration = true, to, 40*time.Second
 	s.Turns = slices.Clone(s.Turns)
 	for i := range s.Turns {
 		s.Turns[i].PromptIDs = nil

@@ -86,10 +86,10 @@ type Stats struct {
 	EmptyRows, Empty int
 
 	Endpoints []EndpointStats
-	// Oldest is the sample that is in flight for the longest time, or nil; Stillest the
+	// Oldest is the sample that is in flight for the longest time, or nil; LongestInStage the
 	// one that has been in its stage for the longest time, those that wait for a retry
 	// left out.
-	Oldest, Stillest *InFlight
+	Oldest, LongestInStage *InFlight
 }
 
 // Earlier counts what earlier processes of a run did.
@@ -134,7 +134,7 @@ type InFlight struct {
 // time and never while anything else is called.
 type counters struct {
 	mu    sync.Mutex
-	s     Stats // without Remaining, Endpoints, Oldest and Stillest
+	s     Stats // without Remaining, Endpoints, Oldest and LongestInStage
 	slots []slot
 	// failures counts failed samples that the sink accepted or is about to.
 	failures int
@@ -185,9 +185,9 @@ func (c *counters) snapshot(endpoints []*endpoint) Stats {
 			at := sl.at
 			s.Oldest = &at
 		}
-		if sl.at.Stage != StageWait && (s.Stillest == nil || sl.at.Since.Before(s.Stillest.Since)) {
+		if sl.at.Stage != StageWait && (s.LongestInStage == nil || sl.at.Since.Before(s.LongestInStage.Since)) {
 			at := sl.at
-			s.Stillest = &at
+			s.LongestInStage = &at
 		}
 	}
 	return s

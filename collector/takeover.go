@@ -46,7 +46,7 @@ func kindAfter(class Class, n int) Kind {
 // this worker can take it over, else a new one.
 func (w *worker) next(cl *claim) error {
 	if cl.left != nil && !w.reattaches(cl.left) {
-		if err := w.gone(cl, cl.left.N, ownError{fmt.Errorf("%w: it was made at %q", ErrGone, cl.left.Endpoint)}); err != nil {
+		if err := w.gone(cl, cl.left.N, safeError{fmt.Errorf("%w: it was made at %q", ErrGone, cl.left.Endpoint)}); err != nil {
 			return err
 		}
 	}

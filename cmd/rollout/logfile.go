@@ -204,7 +204,7 @@ func (l *runLog) ended(outcome string, err error) {
 // server.
 func errorAttrs(err error) []any {
 	attrs := []any{"class", collector.Classify(err).String()}
-	if text := collector.OwnWords(err); text != "" {
+	if text := collector.Redacted(err); text != "" {
 		attrs = append(attrs, "error", text)
 	}
 	return attrs

@@ -116,8 +116,8 @@ func (out sender) collector(s collector.Stats) {
 	if s.Oldest != nil {
 		oldest = time.Since(s.Oldest.Started).Seconds()
 	}
-	if s.Stillest != nil {
-		idle = time.Since(s.Stillest.Since).Seconds()
+	if s.LongestInStage != nil {
+		idle = time.Since(s.LongestInStage.Since).Seconds()
 	}
 	out.gauge(descOldest, oldest)
 	out.gauge(descIdle, idle)

@@ -11,11 +11,11 @@ import (
 )
 
 // theirs is a text of the server in an error: free of secrets, and not to be shown
-// where only collector.OwnWords are.
+// where only collector.Redacted texts are.
 type theirs string
 
-// OwnWords says what was tried and what came of it, without the server's text.
-func (e *APIError) OwnWords() string {
+// Redacted says what was tried and what came of it, without the server's text.
+func (e *APIError) Redacted() string {
 	if e.Status != 0 {
 		text := http.StatusText(e.Status)
 		if text != "" {
@@ -23,28 +23,28 @@ func (e *APIError) OwnWords() string {
 		}
 		return e.Op + ": " + strconv.Itoa(e.Status) + text
 	}
-	if why := collector.OwnWords(e.Err); why != "" {
+	if why := collector.Redacted(e.Err); why != "" {
 		return e.Op + ": " + why
 	}
 	return e.Op + ": failed"
 }
 
-// OwnWords says that the server run failed, and not why.
-func (e *ServerRunError) OwnWords() string {
+// Redacted says that the server run failed, and not why.
+func (e *ServerRunError) Redacted() string {
 	words := "the server run failed"
 	if e.RunID != "" {
 		words = "server run " + e.RunID + " failed"
 	}
-	if of := collector.OwnWords(e.Err); of != "" {
+	if of := collector.Redacted(e.Err); of != "" {
 		words = of + ", and " + words
 	}
 	return words
 }
 
-// OwnWords is both of them in their own words.
-func (e *recoverError) OwnWords() string {
-	words := collector.OwnWords(e.cause)
-	if why := collector.OwnWords(e.why); why != "" {
+// Redacted is the redacted text of both.
+func (e *recoverError) Redacted() string {
+	words := collector.Redacted(e.cause)
+	if why := collector.Redacted(e.why); why != "" {
 		words += " (" + why + ")"
 	}
 	return words
@@ -58,8 +58,8 @@ type goneError struct {
 
 func (e *goneError) Unwrap() error { return e.error }
 
-// OwnWords is the error without what a server wrote.
-func (e *goneError) OwnWords() string { return e.own }
+// Redacted is the error without what a server wrote.
+func (e *goneError) Redacted() string { return e.own }
 
 // gone is an error that wraps collector.ErrGone. What of args is theirs, and what
 // errors among them quote, is not among its own words.
@@ -70,7 +70,7 @@ func gone(format string, args ...any) error {
 		case theirs:
 			own[i] = known(string(a))
 		case error:
-			own[i] = errors.New(cmp.Or(collector.OwnWords(a), "an error")) // for a %w
+			own[i] = errors.New(cmp.Or(collector.Redacted(a), "an error")) // for a %w
 		default:
 			own[i] = a
 		}

@@ -11,7 +11,7 @@ import (
 
 // What an error says in its own words holds no text of the server, and still says what
 // happened; the whole of it stays for a person.
-func TestOwnWords(t *testing.T) {
+func TestRedacted(t *testing.T) {
 	t.Parallel()
 	const prose = "canary prose"
 	refused := &APIError{Op: "agent", Status: 404, Code: prose, Detail: prose, Err: collector.ErrRejected}
@@ -36,7 +36,7 @@ func TestOwnWords(t *testing.T) {
 		{"lost, and not recovered", &recoverError{reset, gone("step %s is %s", "step-1", theirs(prose))}, "send: read: connection reset by peer (step step-1 is …)"},
 	} {
 		wrapped := &collector.AttemptError{Task: prose, Err: fmt.Errorf("x: %w", tt.err)}
-		if got := collector.OwnWords(wrapped); got != tt.want {
+		if got := collector.Redacted(wrapped); got != tt.want {
 			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
 		}
 		if strings.HasPrefix(tt.name, "gone") != errors.Is(tt.err, collector.ErrGone) {

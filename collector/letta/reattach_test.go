@@ -209,8 +209,8 @@ func TestReattachFinds(t *testing.T) {
 				want := undisturbed(t, lettasim.Config{}, scripted(1))
 				for i := range want.Sends {
 					sameTurns(t, reply.Sends[i], want.Sends[i])
-					if recalled := i < len(test.sent); reply.Sends[i].Recalled != recalled {
-						t.Errorf("send %d: recalled %v, want %v", i, reply.Sends[i].Recalled, recalled)
+					if fromRecord := i < len(test.sent); reply.Sends[i].FromRecord != fromRecord {
+						t.Errorf("send %d: from the record %v, want %v", i, reply.Sends[i].FromRecord, fromRecord)
 					}
 				}
 			}

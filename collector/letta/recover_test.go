@@ -143,7 +143,7 @@ func sameReply(t *testing.T, got, want *collector.Reply) {
 	x.Evidence, y.Evidence, x.FirstAnswer, y.FirstAnswer = nil, nil, 0, 0
 	x.Sends, y.Sends = slices.Clone(x.Sends), slices.Clone(y.Sends)
 	for i := range x.Sends {
-		x.Sends[i].Recalled, x.Sends[i].Lost, x.Sends[i].Duration = false, nil, 0
+		x.Sends[i].FromRecord, x.Sends[i].Lost, x.Sends[i].Duration = false, nil, 0
 	}
 	for i := range y.Sends {
 		y.Sends[i].Duration = 0
@@ -178,10 +178,10 @@ func TestLostConnections(t *testing.T) {
 					t.Errorf("%d sends, %d agents, %d faults; want 2, 1 and 1", s.Sends, s.AgentsCreated, s.Faults[kind])
 				}
 				for i, s := range reply.Sends {
-					if s.Recalled != (i == send) {
-						t.Errorf("send %d: recalled %v", i, s.Recalled)
+					if s.FromRecord != (i == send) {
+						t.Errorf("send %d: from the record %v", i, s.FromRecord)
 					}
-					if c := collector.Classify(s.Lost); s.Recalled != c.Retryable() {
+					if c := collector.Classify(s.Lost); s.FromRecord != c.Retryable() {
 						t.Errorf("send %d: lost to %v", i, s.Lost)
 					}
 				}

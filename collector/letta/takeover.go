@@ -92,7 +92,7 @@ func (g *agent) remember(ctx context.Context, m *memory, messages InputMessages,
 		g.evidence.SystemText = *r.system // not what the agent's tools made of it since
 	}
 	g.keep(reply, request, r.response, arena, m.run.ID, m.duration(), made)
-	reply.Sends[len(reply.Sends)-1].Recalled = true
+	reply.Sends[len(reply.Sends)-1].FromRecord = true
 	return r.response, nil
 }
 

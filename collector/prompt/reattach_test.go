@@ -241,16 +241,16 @@ func differ(a, b told, cut int) string {
 		return fmt.Sprintf("%d and %d sends", len(ra.Sends), len(rb.Sends))
 	}
 	for i := range rb.Sends {
-		if ra.Sends[i].Recalled {
+		if ra.Sends[i].FromRecord {
 			return fmt.Sprintf("send %d of an undisturbed attempt is from the server's memory", i)
 		}
-		if rb.Sends[i].Recalled {
+		if rb.Sends[i].FromRecord {
 			recalled++
 		}
 		if rb.Sends[i].Lost != nil || ra.Sends[i].Duration <= 0 {
 			return fmt.Sprintf("send %d: lost to %v, and took %v undisturbed", i, rb.Sends[i].Lost, ra.Sends[i].Duration)
 		}
-		rb.Sends[i].Recalled = false
+		rb.Sends[i].FromRecord = false
 		ra.Sends[i].Duration, rb.Sends[i].Duration = 0, 0
 	}
 	if recalled != cut { // the process died at that send, and knew no answer of those before

@@ -11,12 +11,12 @@ import (
 	"github.com/rollout-rl/rollout/collector"
 )
 
-type ownWordsError struct{ error }
+type redactedError struct{ error }
 
-func (ownWordsError) OwnWords() string { return "in short" }
+func (redactedError) Redacted() string { return "in short" }
 
 // Only what no server can have written is shown of an error.
-func TestOwnWords(t *testing.T) {
+func TestRedacted(t *testing.T) {
 	t.Parallel()
 	const prose = "canary prose"
 	for _, tt := range []struct {
@@ -25,13 +25,13 @@ func TestOwnWords(t *testing.T) {
 		want string
 	}{
 		{"none", nil, ""},
-		{"its own, wherever it is", fmt.Errorf("run: %w", ownWordsError{fmt.Errorf("%w: %s", collector.ErrServer, prose)}), "in short"},
-		{"also of a class that is shown", fmt.Errorf("run: %w", ownWordsError{fmt.Errorf("%w: %s", collector.ErrConnection, prose)}), "in short"},
+		{"its own, wherever it is", fmt.Errorf("run: %w", redactedError{fmt.Errorf("%w: %s", collector.ErrServer, prose)}), "in short"},
+		{"also of a class that is shown", fmt.Errorf("run: %w", redactedError{fmt.Errorf("%w: %s", collector.ErrConnection, prose)}), "in short"},
 		{"a lost connection", &collector.AttemptError{Task: prose, Err: fmt.Errorf("%w: reset", collector.ErrConnection)}, "collector: connection failed: reset"},
 		{"a server's text", fmt.Errorf("%w: %s", collector.ErrServer, prose), ""},
 		{"no one knows whose", errors.New(prose), ""},
 	} {
-		if got := collector.OwnWords(tt.err); got != tt.want {
+		if got := collector.Redacted(tt.err); got != tt.want {
 			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
 		}
 	}
