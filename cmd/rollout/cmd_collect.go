@@ -11,6 +11,7 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/letta"
+	"github.com/rollout-rl/rollout/sink"
 )
 
 type collectOptions struct {
@@ -264,14 +265,14 @@ func (c *config) planned(tasks *taskSet) int {
 
 // dryRun says what would be done.
 func (p *program) dryRun(c *collection, o *collectOptions, resumed bool) error {
-	var held ledger
+	var held *sink.Ledger
 	if resumed {
 		var err error
-		if held, err = readLedger(c.config.Output.Dir); err != nil {
+		if held, err = sink.ReadLedger(c.config.Output.Dir); err != nil {
 			return readError(c.config.Output.Dir, err)
 		}
 	}
-	committed, failed := held.count()
+	committed, failed := held.Counts()
 	slots := c.inFlight * len(c.clients)
 	if o.asJSON {
 		return p.printJSON(map[string]any{

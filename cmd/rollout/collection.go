@@ -89,19 +89,6 @@ const (
 	endStop
 )
 
-// lookUp says of a sample what earlier processes left. It is nil where there is nothing:
-// then the tasks are read once, and the first samples begin at once.
-func (c *collection) lookUp(held ledger) func(key string) collector.Left {
-	if held.Len() == 0 && c.journal.Found().Samples == 0 && !c.retryFailed {
-		return nil
-	}
-	return func(key string) collector.Left {
-		left := c.journal.Left(key)
-		held.add(key, &left)
-		return left
-	}
-}
-
 // open makes the parts of the run; none of them does anything yet.
 func (c *collection) open(parts *parts, backends []*letta.Backend) error {
 	meta := map[string]string{
@@ -124,7 +111,7 @@ func (c *collection) open(parts *parts, backends []*letta.Backend) error {
 		return openError(c.folder.dir, err)
 	}
 	// The commit log as recovery left it.
-	held, err := readLedger(c.folder.dir)
+	held, err := sink.ReadLedger(c.folder.dir)
 	if err != nil {
 		return readError(c.folder.dir, err)
 	}
@@ -132,6 +119,10 @@ func (c *collection) open(parts *parts, backends []*letta.Backend) error {
 		return openError(c.folder.dir, err)
 	}
 	c.leftovers = newLeftovers(c.journal, held)
+	left := c.journal.Resume(held)
+	if left == nil && c.retryFailed {
+		left = c.journal.Left // of a run in which nothing has failed: nothing is to be done
+	}
 	c.recovered(dataset.Recovered(), c.journal.Found())
 	along, err := turnsHavePrompts(c.config, c.folder.dir, parts.model)
 	if err != nil {
@@ -156,7 +147,7 @@ func (c *collection) open(parts *parts, backends []*letta.Backend) error {
 		Prompter:       parts.prompter,
 		Scorer:         parts.scorer,
 		Sink:           dataset,
-		Left:           c.lookUp(held),
+		Left:           left,
 		Journal:        c.journal,
 		RetryFailed:    c.retryFailed,
 		Retries:        c.config.Run.Retries,

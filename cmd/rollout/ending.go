@@ -259,3 +259,13 @@ func (c *collection) hasRows(s *summary) bool {
 	has, err := hasRows(c.folder.dir)
 	return has || err != nil
 }
+
+// hasRows reports whether the dataset of a run holds a row: in a shard, or in the
+// write-ahead log, of which the next process makes one.
+func hasRows(dir string) (bool, error) {
+	has, err := sink.HasRows(dir)
+	if err != nil {
+		return false, openError(dir, err)
+	}
+	return has, nil
+}

@@ -10,6 +10,7 @@ import (
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/journal"
 	"github.com/rollout-rl/rollout/collector/letta"
+	"github.com/rollout-rl/rollout/sink"
 )
 
 // leftovers knows which agents of the run on the servers belong to nobody: made by a
@@ -24,14 +25,11 @@ type leftovers struct {
 	open map[string]int
 }
 
-func newLeftovers(j *journal.Journal, held ledger) *leftovers {
+func newLeftovers(j *journal.Journal, held *sink.Ledger) *leftovers {
 	l := &leftovers{last: func(key string) int { return j.Left(key).Attempts }, open: map[string]int{}}
-	j.OpenAttempts(func(key string, open collector.OpenAttempt) bool {
-		if e, ok := held.find(key); !ok || e.class() != collector.ClassNone {
-			l.open[key] = open.N
-		}
-		return true
-	})
+	for key, open := range j.OpenAttempts(held) {
+		l.open[key] = open.N
+	}
 	return l
 }
 

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
+	"github.com/rollout-rl/rollout/sink"
 )
 
 // The own state of a run at scale: what a task and a done sample cost, in allocations and
@@ -104,11 +105,11 @@ func TestGateLedgerBytes(t *testing.T) {
 	mustRun(t, exitOK, "collect", "--server", url, "--model", simModel, "--tasks", manyTasks(t, done), "--limit", "1", "--prompts", "turns", "--out", dir, "--quiet")
 	finishRun(t, dir, done)
 	before := heap()
-	l, err := readLedger(dir)
+	l, err := sink.ReadLedger(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if committed, failed := l.count(); committed != done || failed != 0 {
+	if committed, failed := l.Counts(); committed != done || failed != 0 {
 		t.Fatalf("%d committed and %d failed, want %d and 0", committed, failed, done)
 	}
 	each := float64(heap()-before) / done

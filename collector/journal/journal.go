@@ -165,16 +165,6 @@ func (j *Journal) Left(key string) collector.Left {
 	return j.left.left(k)
 }
 
-// OpenAttempts calls yield with every open attempt that Open found, in no order, until
-// it returns false.
-func (j *Journal) OpenAttempts(yield func(key string, open collector.OpenAttempt) bool) {
-	for k, open := range j.left.open {
-		if !yield(k.String(), *open) {
-			return
-		}
-	}
-}
-
 // Found says what Open found.
 func (j *Journal) Found() Found { return j.found }
 

@@ -2,6 +2,7 @@ package journal_test
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"reflect"
 	"slices"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/journal"
+	"github.com/rollout-rl/rollout/sink"
 )
 
 func key(task, index int) string {
@@ -107,8 +109,7 @@ func (m model) check(t *testing.T, j *journal.Journal, keys []string) {
 			t.Fatalf("Left(%s) = %+v %+v, want %+v %+v", k, got, got.Open, want, want.Open)
 		}
 	}
-	found := map[string]collector.OpenAttempt{}
-	j.OpenAttempts(func(k string, open collector.OpenAttempt) bool { found[k] = open; return true })
+	found := maps.Collect(j.OpenAttempts((*sink.Ledger)(nil)))
 	for k, l := range m {
 		if open, ok := found[k]; ok != (l.Open != nil) || ok && !reflect.DeepEqual(open, *l.Open) {
 			t.Fatalf("open attempts of %s: %+v, want %+v", k, open, l.Open)

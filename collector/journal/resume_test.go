@@ -1,0 +1,70 @@
+package journal_test
+
+import (
+	"maps"
+	"slices"
+	"testing"
+
+	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/collector/journal"
+	"github.com/rollout-rl/rollout/sink"
+)
+
+var _ journal.Dataset = (*sink.Ledger)(nil)
+
+// A dataset is what a test says that it holds: the class of each sample's failure.
+type dataset map[string]string
+
+func (d dataset) Len() int { return len(d) }
+
+func (d dataset) Find(key string) (attempt int, class string, ok bool) {
+	class, ok = d[key]
+	return 2, class, ok
+}
+
+// What the dataset holds and what the journal knows come together: an attempt at a sample
+// that is done is not open, whatever the journal says.
+func TestResume(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	j := open(t, dir, journal.Config{})
+	if j.Resume(dataset{}) != nil {
+		t.Error("a new run has something to resume")
+	}
+	for i := range 3 {
+		if err := j.Begin(collector.Attempt{Key: key(0, i), N: 3}, "a"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	closed(t, j)
+	j = open(t, dir, journal.Config{})
+	defer closed(t, j)
+	if j.Resume(dataset{}) == nil {
+		t.Error("open attempts are not resumed")
+	}
+	held := dataset{key(0, 0): "", key(0, 1): "decode", key(1, 0): "", key(1, 1): "made by a newer program", key(1, 2): sink.UnknownClass}
+	left := j.Resume(held)
+	for _, tt := range []struct {
+		key      string
+		done     bool
+		failed   collector.Class
+		attempts int
+		open     bool
+	}{
+		{key(0, 0), true, collector.ClassNone, 3, true},
+		{key(0, 1), false, collector.ClassDecode, 3, true},
+		{key(0, 2), false, collector.ClassNone, 3, true},
+		{key(1, 0), true, collector.ClassNone, 2, false},
+		{key(1, 1), false, collector.ClassInternal, 2, false},
+		{key(1, 2), false, collector.ClassInternal, 2, false},
+		{key(1, 3), false, collector.ClassNone, 0, false},
+	} {
+		if l := left(tt.key); l.Done != tt.done || l.Failed != tt.failed || l.Attempts != tt.attempts || (l.Open != nil) != tt.open {
+			t.Errorf("%s: %+v, want %+v", tt.key, l, tt)
+		}
+	}
+	got := slices.Sorted(maps.Keys(maps.Collect(j.OpenAttempts(held))))
+	if want := slices.Sorted(slices.Values([]string{key(0, 1), key(0, 2)})); !slices.Equal(got, want) {
+		t.Errorf("open: %q, want %q", got, want)
+	}
+}

@@ -1,0 +1,172 @@
+package sink
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"sort"
+
+	"github.com/rollout-rl/rollout/sink/mapped"
+)
+
+// UnknownClass is the class of a failed sample of which neither the commit log nor a
+// shard says why it failed.
+const UnknownClass = "unknown"
+
+// A Ledger says of every sample what a dataset holds: a success, a failure, or nothing.
+// It takes 32 bytes a sample, mapped from a file where there are many. A Ledger never
+// changes and is safe for concurrent use; a nil one is empty.
+type Ledger struct {
+	entries *mapped.Sorted[ledgerEntry]
+	classes []string // by ledgerEntry.class
+}
+
+// A ledgerEntry is what the dataset holds of one sample.
+type ledgerEntry struct {
+	key     KeyID
+	nth     uint32 // place in the log, while that is read
+	attempt int32  // the last one
+	class   uint16 // index into Ledger.classes; 0: the sample is done
+	unnamed bool   // it failed, and its commit does not say why
+}
+
+func (e *ledgerEntry) done() bool { return e.class == 0 }
+
+// ReadLedger reads the commit log of the run's folder dir. Its errors are those of
+// [ReadLog]. Samples of the write-ahead log are not in it: read it after [Create], which
+// commits them.
+func ReadLedger(dir string) (*Ledger, error) {
+	b := ledgerBuilder{classes: []string{""}, index: map[string]uint16{}}
+	log, err := ReadLogEach(dir, b.add)
+	if err != nil {
+		return nil, err
+	}
+	if unnamed := b.fold(); unnamed {
+		if err := b.nameFailures(log); err != nil {
+			return nil, err
+		}
+	}
+	return b.ledger(dir), nil
+}
+
+// Len returns the number of samples that the dataset holds.
+func (l *Ledger) Len() int {
+	if l == nil {
+		return 0
+	}
+	return l.entries.Len()
+}
+
+// Find returns the last attempt that the dataset holds of a sample, and the class of its
+// failure: empty where the sample is done. ok is false where the dataset holds nothing
+// of it. A failed sample is one to be tried again.
+func (l *Ledger) Find(key string) (attempt int, class string, ok bool) {
+	if l == nil {
+		return 0, "", false
+	}
+	id := IDOf(key)
+	e, ok := l.entries.Search(func(e *ledgerEntry) int { return e.key.Compare(id) })
+	return int(e.attempt), l.classes[e.class], ok
+}
+
+// Counts returns how many samples are done, and how many have failed.
+func (l *Ledger) Counts() (done, failed int) {
+	if l == nil {
+		return 0, 0
+	}
+	l.entries.Each(func(e *ledgerEntry) {
+		if e.done() {
+			done++
+		} else {
+			failed++
+		}
+	})
+	return done, failed
+}
+
+// A ledgerBuilder makes a Ledger.
+type ledgerBuilder struct {
+	entries []ledgerEntry
+	classes []string
+	index   map[string]uint16 // of a class in classes
+}
+
+// ledger returns the Ledger of the entries, which fold has sorted.
+func (b *ledgerBuilder) ledger(dir string) *Ledger {
+	return &Ledger{entries: mapped.New(dir, b.entries), classes: b.classes}
+}
+
+// add takes the samples of the next commit.
+func (b *ledgerBuilder) add(c *Commit) {
+	b.entries = slices.Grow(b.entries, len(c.Samples))
+	for _, s := range c.Samples {
+		e := ledgerEntry{key: IDOf(s.Key), nth: uint32(len(b.entries)), attempt: s.Attempt}
+		if s.Failed() {
+			e.class, e.unnamed = b.classOf(s.Class), s.Class == ""
+		}
+		b.entries = append(b.entries, e)
+	}
+}
+
+// classOf returns the number of a class of failure.
+func (b *ledgerBuilder) classOf(name string) uint16 {
+	if name == "" {
+		name = UnknownClass
+	}
+	n, ok := b.index[name]
+	if !ok {
+		if len(b.classes) >= math.MaxUint16 && name != UnknownClass {
+			return b.classOf(UnknownClass) // no program has so many
+		}
+		n = uint16(len(b.classes))
+		b.index[name] = n
+		b.classes = append(b.classes, name)
+	}
+	return n
+}
+
+// fold sorts the entries and makes one of all that are of one sample: a success stays
+// one, and the last of several failures counts. It reports whether a failure is
+// unnamed.
+func (b *ledgerBuilder) fold() (unnamed bool) {
+	l := b.entries
+	slices.SortFunc(l, func(a, b ledgerEntry) int {
+		if c := a.key.Compare(b.key); c != 0 {
+			return c
+		}
+		return cmp.Compare(a.nth, b.nth)
+	})
+	n := 0
+	for _, e := range l {
+		if n > 0 && l[n-1].key == e.key {
+			last := &l[n-1]
+			last.attempt = max(last.attempt, e.attempt)
+			if !last.done() {
+				last.class, last.unnamed = e.class, e.unnamed
+			}
+			continue
+		}
+		l[n] = e
+		n++
+	}
+	b.entries = l[:n]
+	return slices.ContainsFunc(b.entries, func(e ledgerEntry) bool { return e.unnamed })
+}
+
+// nameFailures takes the classes of failures from the shards, for commits that do not
+// say them.
+func (b *ledgerBuilder) nameFailures(log *Log) error {
+	for s := range log.Shards(KindFailures) {
+		for f, err := range log.FailureFacts(s) {
+			if err != nil {
+				return err
+			}
+			id := IDOf(f.SampleKey)
+			i := sort.Search(len(b.entries), func(i int) bool { return b.entries[i].key.Compare(id) >= 0 }) // copies no entry
+			if i < len(b.entries) && b.entries[i].key == id && !b.entries[i].done() && f.Call < 0 {
+				b.entries[i].class = b.classOf(f.Class)
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,132 @@
+package sink
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/rollout-rl/rollout/tokenize"
+)
+
+// keep commits samples, each as a commit of its own, and returns the run's folder.
+func keep(t *testing.T, samples ...*tokenize.Sample) string {
+	t.Helper()
+	dir := t.TempDir()
+	for _, s := range samples {
+		d, err := Create(dir, Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ran := make(chan error, 1)
+		go func() { ran <- d.Run(t.Context()) }()
+		if err := d.Append(t.Context(), s, func(error) {}); err != nil {
+			t.Fatal(err)
+		}
+		if err := d.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-ran; err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+func sampleOf(key string, attempt int32, class string) *tokenize.Sample {
+	s := &tokenize.Sample{Key: key, GroupSize: 1, Attempt: attempt, Status: "completed"}
+	if class != "" {
+		s.Status = "error"
+		s.Failures = []tokenize.Failure{{Class: class, Call: -1}}
+	}
+	return s
+}
+
+// A success stays one, of failures the last counts, and a class that the log does not say
+// is taken from the shards.
+func TestLedger(t *testing.T) {
+	t.Parallel()
+	dir := keep(t,
+		sampleOf("mended", 1, "decode"), sampleOf("mended", 3, ""),
+		sampleOf("done", 1, ""),
+		sampleOf("failed", 1, "decode"), sampleOf("failed", 2, "server"),
+	)
+	want := map[string]struct {
+		attempt int
+		class   string
+	}{"mended": {3, ""}, "done": {1, ""}, "failed": {2, "server"}}
+	check := func(l *Ledger) {
+		t.Helper()
+		for key, w := range want {
+			if attempt, class, ok := l.Find(key); !ok || attempt != w.attempt || class != w.class {
+				t.Errorf("Find(%s) = %d, %q, %v, want %d, %q", key, attempt, class, ok, w.attempt, w.class)
+			}
+		}
+		if _, class, ok := l.Find("nobody"); ok || class != "" {
+			t.Errorf("Find of a sample that is not there: %q, %v", class, ok)
+		}
+		if done, failed := l.Counts(); l.Len() != 3 || done != 2 || failed != 1 {
+			t.Errorf("%d samples, %d done, %d failed, want 3, 2, 1", l.Len(), done, failed)
+		}
+	}
+	l, err := ReadLedger(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	check(l)
+
+	// As an old program wrote the log: without classes.
+	log, err := ReadLog(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := ledgerBuilder{classes: []string{""}, index: map[string]uint16{}}
+	for i := range log.Commits {
+		for k := range log.Commits[i].Samples {
+			log.Commits[i].Samples[k].Class = ""
+		}
+		b.add(&log.Commits[i])
+	}
+	if !b.fold() {
+		t.Fatal("no failure is unnamed")
+	}
+	want["failed"] = struct {
+		attempt int
+		class   string
+	}{2, UnknownClass}
+	check(b.ledger(dir))
+	if err := b.nameFailures(log); err != nil {
+		t.Fatal(err)
+	}
+	want["failed"] = struct {
+		attempt int
+		class   string
+	}{2, "server"}
+	check(b.ledger(dir))
+
+	var none *Ledger
+	if _, _, ok := none.Find("done"); ok || none.Len() != 0 {
+		t.Error("a nil ledger holds something")
+	}
+}
+
+// A log may be damaged by hand, or of a program that makes classes up: a ledger holds any
+// number of them.
+func TestLedgerManyClasses(t *testing.T) {
+	t.Parallel()
+	b := ledgerBuilder{classes: []string{""}, index: map[string]uint16{}}
+	const n = 70_000
+	c := Commit{}
+	for i := range n {
+		c.Samples = append(c.Samples, CommittedSample{Key: fmt.Sprint(i), Attempt: 1, Failures: 1, Class: fmt.Sprint("class ", i)})
+	}
+	b.add(&c)
+	b.fold()
+	l := b.ledger(t.TempDir())
+	for i := range n {
+		if _, class, ok := l.Find(fmt.Sprint(i)); !ok || class != fmt.Sprint("class ", i) && class != UnknownClass {
+			t.Fatalf("sample %d: %q, %v", i, class, ok)
+		}
+	}
+	if done, failed := l.Counts(); done != 0 || failed != n {
+		t.Errorf("%d done, %d failed", done, failed)
+	}
+}
