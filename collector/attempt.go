@@ -4,10 +4,27 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/rollout-rl/rollout/tokenize"
 )
+
+// A try is an attempt in progress.
+type try struct {
+	w     *worker
+	a     Attempt
+	cl    *claim
+	began time.Time
+	stage Stage
+	gain  gain
+	left  leftOut
+
+	admitted    time.Duration // for so long it waited for room before
+	rolled      time.Duration // for so long the server worked on it
+	waited      time.Duration // for the sink
+	firstAnswer time.Duration
+}
 
 // attempt is one attempt from start to end: it opens an agent, lets it run, finds
 // the prompts, builds and checks the rows, scores them, gives the sample to the
@@ -124,29 +141,72 @@ func (w *worker) attempt(ctx context.Context, cl *claim) (failed *tokenize.Sampl
 	return nil, nil
 }
 
-// A try is an attempt in progress.
-type try struct {
-	w     *worker
-	a     Attempt
-	cl    *claim
-	began time.Time
-	stage Stage
-	gain  gain
-	left  leftOut
-
-	admitted    time.Duration // for so long it waited for room before
-	rolled      time.Duration // for so long the server worked on it
-	waited      time.Duration // for the sink
-	firstAnswer time.Duration
-}
-
 func (cl *claim) attempt(runID string) Attempt {
 	return Attempt{Task: cl.task, Key: cl.key, Index: cl.index, GroupSize: cl.groupSize, N: cl.attempts, Kind: cl.kind, RunID: runID}
+}
+
+// next advances the claim to its next attempt: the open one of an earlier process, where
+// this worker can take it over, else a new one.
+func (w *worker) next(cl *claim) error {
+	if cl.left != nil && !w.reattaches(cl.left) {
+		if err := w.gone(cl, cl.left.N, safeError{fmt.Errorf("%w: it was made at %q", ErrGone, cl.left.Endpoint)}); err != nil {
+			return err
+		}
+	}
+	cl.alive = false
+	cl.took, cl.why = 0, ""
+	cl.tries++
+	if cl.left != nil {
+		cl.attempts, cl.kind = cl.left.N, KindReattach
+		return nil
+	}
+	cl.attempts++
+	if j := w.c.cfg.Journal; j != nil {
+		return journaled(j.Begin(cl.attempt(w.c.cfg.RunID), w.ep.Name))
+	}
+	return nil
 }
 
 func (t *try) enter(s Stage) {
 	t.stage = s
 	t.w.c.counters.stage(t.w.slot, t.a.N, s, time.Now())
+}
+
+// open makes the agent of the attempt, or finds the one that an earlier process made,
+// and notes it.
+func (t *try) open(ctx context.Context) (Agent, error) {
+	c, left := t.w.c, t.cl.left
+	a := t.a
+	if c.cfg.Journal != nil {
+		a.ServerRun = c.serverRun(&a, left)
+	}
+	if away := t.w.ep.away.raised(); left == nil && len(c.endpoints) > 1 && away.Err() == nil {
+		a.Away = away.Done()
+	}
+	var agent Agent
+	var err error
+	if left != nil {
+		agent, err = t.w.ep.Backend.(Reattacher).Reattach(ctx, a, *left) //nolint:forcetypeassert // next has looked
+	} else {
+		agent, err = t.w.ep.Backend.Open(ctx, a)
+	}
+	if err != nil || c.cfg.Journal == nil || left != nil && left.AgentID == agent.ID() {
+		return agent, err
+	}
+	return agent, journaled(c.cfg.Journal.Agent(a.Key, a.N, agent.ID()))
+}
+
+// serverRun notes the server runs of the attempt but for those that are known.
+func (c *Collector) serverRun(a *Attempt, left *OpenAttempt) func(id string) {
+	key, n := a.Key, a.N
+	return func(id string) {
+		if left != nil && slices.Contains(left.ServerRuns, id) {
+			return
+		}
+		if err := c.cfg.Journal.ServerRun(key, n, id); err != nil {
+			(*c.stop.Load())(journaled(err))
+		}
+	}
 }
 
 // failed says where err came from; timed is the attempt's own context, whose end
@@ -164,146 +224,29 @@ func (t *try) failed(timed context.Context, err error) error {
 	return &AttemptError{Task: t.a.Task.ID, Index: t.a.Index, Attempt: t.a.N, Stage: t.stage, Err: err}
 }
 
-// close removes the agent, in a time of its own: also when the run is stopping.
-func (t *try) close(ctx context.Context, agent Agent) {
-	c := t.w.c
-	t.enter(StageClose)
-	ctx, done := t.w.ep.removals.begin(context.WithoutCancel(ctx), c.cfg.CloseTimeout)
-	err := agent.Close(ctx)
-	done(err)
-	if t.cl.alive = err != nil; !t.cl.alive {
-		t.cl.left = nil // there is nothing any more to take over
-	}
-	if err != nil {
-		c.counters.update(func(s *Stats) { s.CloseFailures++ })
-		if c.cfg.Events.CloseFailed == nil {
-			c.cfg.Logger.WarnContext(ctx, "agent not removed", "endpoint", t.w.ep.Name, "sample_key", t.a.Key, "error", err)
-		}
-		c.cfg.Events.closeFailed(t.a, t.w.ep.Name, err)
-	}
-}
-
-// sample makes a sample of a reply: its rows, checked, and its reward. It owns
-// all of its memory.
-func (t *try) sample(ctx context.Context, r *Reply) (*tokenize.Sample, error) {
-	cfg := &t.w.c.cfg
-	s := t.facts(r)
-	if err := checkEnd(s, r); err != nil {
-		return nil, err
-	}
-
-	t.enter(StagePrompt)
-	calls, err := cfg.Prompter.Prompts(ctx, r)
-	if err != nil {
-		if ctx.Err() == nil {
-			err = t.lesserEvidence(r, err)
-		}
-		return nil, err
-	}
-	t.w.c.along.note(r, calls)
-
-	t.enter(StageAlign)
-	if err := tokenize.CheckCounts(calls, r.counts()); err != nil {
-		return nil, err
-	}
-	r.flagCalls(calls)
-	if err := checkEnds(s, calls); err != nil {
-		return nil, err
-	}
-	rows, al, err := t.w.aligner.Align(nil, calls)
-	if err != nil {
-		return nil, err
-	}
-	t.left = leftOut{cutCalls: len(al.CutCalls), cut: int64(al.Cut), emptyRows: al.EmptyRows}
-	if e := t.lesser(r, calls); e != nil && (!e.part || t.affords(e)) {
-		return nil, e
-	}
-	if n := len(al.LostCalls); n > 0 && n == len(calls) {
-		return nil, nothingKnown(calls)
-	}
-	for i := range rows {
-		if least := cfg.Require; least != nil && rows[i].Grade > *least {
-			return nil, &tokenize.AlignError{
-				Turn: -1, Token: -1, Reason: tokenize.ReasonGrade,
-				Err: fmt.Errorf("row %d is %s, and %s is required", i, rows[i].Grade, *least),
-			}
-		}
-		if err := rows[i].Check(cfg.Align.VocabSize); err != nil {
-			return nil, fmt.Errorf("row %d: %w", i, err)
-		}
-	}
-	s.Rows = rows
-	for _, k := range al.LostCalls {
-		s.Failures = append(s.Failures, lostCall(k, &calls[k]))
-	}
-
-	if err := t.score(ctx, s, r); err != nil {
-		return nil, err
-	}
-	s.Duration = time.Since(t.cl.started)
-	s.Working = s.Duration - t.cl.waited
-	return s, nil
-}
-
-// nothingKnown is the failure of a sample of which no call makes a row: that of its
-// first call.
-func nothingKnown(calls []tokenize.Call) error {
-	c := &calls[0]
-	return &tokenize.AlignError{
-		Turn: -1, Token: -1, Reason: c.Reason,
-		Err: fmt.Errorf("no call of the sample can be trusted; the first one: %s", noteOf(c)),
-	}
-}
-
-// flagCalls flags the calls whose context holds a tool result that the client made, and
-// those that were taken from the server's memory: those of the first such send, and all
-// later.
-func (r *Reply) flagCalls(calls []tokenize.Call) {
-	k, flags := 0, tokenize.Flags(0)
-	for i := range r.Sends {
-		if r.Sends[i].ClientTools {
-			flags |= tokenize.FlagClientToolContext
-		}
-		if r.Sends[i].FromRecord {
-			flags |= tokenize.FlagReattached
-		}
-		for j := range r.Sends[i].Turns {
-			if r.Sends[i].Turns[j].Role != tokenize.RoleAssistant {
-				continue
-			}
-			if k < len(calls) {
-				calls[k].Flags |= flags
-			}
-			k++
-		}
-	}
-}
-
-// score rewards the sample. A scorer that fails leaves the reward null; the error
-// is that of a run that is stopping, or is to stop because no sample can be scored.
-func (t *try) score(ctx context.Context, s *tokenize.Sample, r *Reply) error {
-	scorer := t.w.c.cfg.Scorer
-	if scorer == nil {
-		return nil
-	}
-	t.enter(StageScore)
-	reward, err := scorer.Score(ctx, t.a.Task, r)
-	if ctx.Err() == context.Canceled {
-		return context.Cause(ctx)
-	}
-	if err := t.w.c.scored(t.a, err); err != nil {
-		return err
-	}
-	if err != nil {
-		reward = Reward{Details: errorDetails(err)}
-	}
-	if reward.Value != nil {
-		v := *reward.Value
-		s.Reward = &v
-	}
-	if len(reward.Details) > 0 {
-		d := string(reward.Details)
-		s.RewardDetails = &d
+// end notes how the attempt ended.
+func (w *worker) end(cl *claim, class Class, charged bool) error {
+	if j := w.c.cfg.Journal; j != nil {
+		return journaled(j.End(cl.key, cl.attempts, class, charged))
 	}
 	return nil
+}
+
+// stopped notes the end of an attempt that a stop of the run cut off, unless its agent
+// may live: then the next process looks for it. So does one that finds no note.
+func (w *worker) stopped(ctx context.Context, cl *claim, class Class) {
+	if cl.left != nil || cl.alive {
+		return
+	}
+	if err := w.end(cl, class, false); err != nil {
+		w.c.cfg.Logger.WarnContext(ctx, "end of attempt not noted", "endpoint", w.ep.Name, "sample_key", cl.key, "error", err)
+	}
+}
+
+// journaled is the error of a run whose journal failed.
+func journaled(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%w: journal: %w", ErrStorage, err)
 }

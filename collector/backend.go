@@ -3,7 +3,6 @@ package collector
 import (
 	"context"
 	"encoding/json"
-	"time"
 
 	"github.com/rollout-rl/rollout/tokenize"
 )
@@ -33,6 +32,35 @@ type Agent interface {
 	// the Reply. It is called exactly once, also after a failed Run and also when
 	// the run is stopping: ctx is then a fresh one with its own time limit.
 	Close(ctx context.Context) error
+}
+
+// A Reattacher is a Backend that can take over an attempt of an earlier process.
+type Reattacher interface {
+	// Reattach finds the agent of the attempt, by its tags where left does not
+	// name it, and returns it. Run of that Agent waits for what the server still
+	// does, takes what it finished from the server's own memory of it, and goes on
+	// with the task from there. Where nothing can be taken over it removes what is
+	// left on the server and returns an error that wraps ErrGone; so does Run,
+	// where what the server remembers does not give every token.
+	Reattach(ctx context.Context, a Attempt, left OpenAttempt) (Agent, error)
+}
+
+// A Pinger is a Backend that can say at once whether its server answers at all. Where
+// there are several endpoints, one that does not answer is taken to be down although no
+// attempt has failed yet: connections that hang, and servers that accept and never
+// answer, would take minutes.
+type Pinger interface {
+	// Ping asks for something that costs the server nothing.
+	Ping(ctx context.Context) error
+}
+
+// A Checker is a Backend that can say whether its server works at all. Samples that
+// fail for ever on a server that works, such as a prompt that it cannot take, look like
+// a server that is down when nothing else is left to do.
+type Checker interface {
+	// Check has an agent of the run's kind answer something that nobody keeps. An
+	// error is classified as that of an attempt is.
+	Check(ctx context.Context, runID string) error
 }
 
 // A Prompter finds the prompt of every call of a reply. The calls may point into
@@ -73,58 +101,45 @@ type Sink interface {
 	Append(ctx context.Context, s *tokenize.Sample, done func(error)) error
 }
 
-// A Reply is all that one attempt's agent answered.
-type Reply struct {
-	// AgentID names the agent; Model is the handle that it was made with.
-	AgentID, Model string
-	// ServerVersion is what the server calls itself, or empty.
-	ServerVersion string
-
-	// Sends holds one entry per request that was answered with 200, in order.
-	Sends []Send
-
-	// FirstAnswer is how long the first send took until the server answered it; 0
-	// where that is not known.
-	FirstAnswer time.Duration
-
-	// Sampling says what the engine really used where the server's version lets
-	// us know, else nil fields.
-	Sampling tokenize.Sampling
-
-	// Output is the text of the last assistant message, for scorers.
-	Output string
-	// Messages is the conversation as JSON, or nil when not asked for.
-	Messages json.RawMessage
-
-	// Evidence belongs to the backend; a Prompter that knows the backend reads it.
-	Evidence any
+// A Journal remembers attempts beyond the life of the process, so that the next
+// one on the same run finds what was left on the servers and gives no two attempts
+// one number. Its methods are called from many goroutines. Each returns once the
+// note outlives the process; that it outlives the machine may take some
+// milliseconds more. An error ends the run.
+type Journal interface {
+	// Begin notes that the attempt is about to be made at the endpoint.
+	Begin(a Attempt, endpoint string) error
+	// Agent notes which agent the attempt made.
+	Agent(key string, attempt int, agentID string) error
+	// ServerRun notes a run of the server that the attempt started.
+	ServerRun(key string, attempt int, runID string) error
+	// End notes how the attempt ended: ClassNone where the sink has the sample.
+	// charged says that it was held against the budget of its class. An attempt that
+	// was cut off and whose agent may live has no end.
+	End(key string, attempt int, class Class, charged bool) error
 }
 
-// A Send is the answer to one request.
-type Send struct {
-	// Turns as the server sent them; nil where it sent none.
-	Turns []tokenize.Turn
-	// RunID is the server run; empty where the answer names none.
-	RunID string
-	// StopReason is the server's own word.
-	StopReason string
-	Usage      Usage
-	// ClientTools says that the request held a tool result which the client made, so
-	// that the contexts of this send and of all later ones do.
-	ClientTools bool
-	// FromRecord says that the answer was not received: its turns are taken from the
-	// server's memory of the run.
-	FromRecord bool
-	// Lost is what cost this process the answer of a recalled send; nil: an earlier
-	// process sent it.
-	Lost error
-	// Duration is how long the server took, by its own clock where the answer was not
-	// received; 0 where that is not known.
-	Duration time.Duration
+// Left is what earlier processes left of a sample. Its zero value is a sample that
+// nobody began.
+type Left struct {
+	// Done says that the dataset holds the sample; Failed is the class of its
+	// failure where the dataset holds only that.
+	Done   bool
+	Failed Class
+	// Attempts is the number of the last attempt that was begun, Charged how many
+	// were held against the retries, and Rerolled how many against the data retries.
+	Attempts, Charged, Rerolled int
+	// Open is the last attempt where it has no outcome.
+	Open *OpenAttempt
 }
 
-// Usage holds the server's counts for one send, summed over its steps.
-type Usage struct {
-	PromptTokens, CompletionTokens int64
-	Steps                          int32
+// An OpenAttempt is one whose process died. Its agent may live, and its server
+// run may go on.
+type OpenAttempt struct {
+	N        int
+	Endpoint string // where it was made
+	// AgentID is empty where the process died before it was known. ServerRuns are
+	// those that are known, in order.
+	AgentID    string
+	ServerRuns []string
 }

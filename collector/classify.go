@@ -226,14 +226,3 @@ func ClassOf(r tokenize.Reason) Class {
 	}
 	return ClassInternal
 }
-
-// reasonOf is the word for a quarantine behind err, if there is one.
-func reasonOf(err error) tokenize.Reason {
-	if a, ok := errors.AsType[*tokenize.AlignError](err); ok {
-		return a.Reason
-	}
-	if errors.Is(err, ErrNoTurns) {
-		return tokenize.ReasonNoTurns
-	}
-	return tokenize.ReasonNone
-}

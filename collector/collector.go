@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"iter"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -12,7 +11,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/rollout-rl/rollout/collector/limit"
-	"github.com/rollout-rl/rollout/tokenize"
 )
 
 // A Collector runs the samples of tasks on workers, each bound to its endpoint: as many
@@ -33,22 +31,6 @@ type Collector struct {
 	started   atomic.Bool
 	living    atomic.Int64                            // endpoints that are not lost
 	stop      atomic.Pointer[context.CancelCauseFunc] // of the Run in progress
-}
-
-// An endpoint is a configured one with what is known about it.
-type endpoint struct {
-	Endpoint
-	health   health
-	gate     gate
-	removals removals
-	hands    atomic.Int64  // samples in the hands of its workers
-	lost     chan struct{} // closed when it is given up
-	pulsed   bool          // its server is asked whether it answers: see pulse
-
-	away    flag       // it is down and another endpoint is up: samples move there
-	overdue flag       // and so it is for Config.Outage
-	dark    flag       // and does not answer at all
-	bound   chan claim // open attempts of an earlier process here; closed after the last
 }
 
 // New makes a Collector; it starts nothing.
@@ -88,56 +70,6 @@ func (c *Collector) limited(n int) int {
 		return min(n, c.cfg.Limit)
 	}
 	return n
-}
-
-// A claim is one sample in somebody's hands.
-type claim struct {
-	task      *Task
-	group     string
-	key       string
-	index     int
-	groupSize int
-
-	started  time.Time     // of the first attempt; zero before it
-	offered  time.Time     // to the workers
-	admitted time.Duration // for so long it waited for room, before the next attempt
-	waited   time.Duration // between attempts
-	passed   bool          // by another endpoint
-	attempts int           // the number of the last one, in this process or an earlier one
-	tries    int           // attempts of this process
-	charged  int           // attempts held against the retries
-	rerolled int           // attempts held against the data retries
-
-	kind    Kind         // of the attempt that comes next, or is made
-	paid    int          // charged, when the attempt of an earlier process was found
-	left    *OpenAttempt // to be taken over by it, else nil
-	alive   bool         // its agent may live after its end
-	failed  Class        // of the failure that the dataset has, where that is to be mended
-	settled bool         // the sink has the sample
-
-	replied time.Time        // when the last attempt's rollout ended
-	took    time.Duration    // for so long that was under way; 0: it never was
-	why     string           // it is made again, where its class does not say so
-	rest    *tokenize.Sample // what the last attempt left, which failed
-
-	permit *permit // to be worked on; nil while it waits
-	streak *streak // in which the last failure was, and what it was charged in it
-	lent   int
-
-	refused refusals // by a busy server, since anything else came
-}
-
-// hands is how many samples are in the hands of workers.
-func (c *Collector) hands() (n int) {
-	for _, ep := range c.endpoints {
-		n += int(ep.hands.Load())
-	}
-	return n
-}
-
-// endpoint is the index of the endpoint with this name, or -1.
-func (c *Collector) endpoint(name string) int {
-	return slices.IndexFunc(c.endpoints, func(e *endpoint) bool { return e.Name == name })
 }
 
 // Run claims the samples of the tasks, group by group and in order, until they run

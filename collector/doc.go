@@ -130,13 +130,13 @@
 //
 // # Reading order
 //
-// backend.go says what the collector needs from outside; task.go what comes in, and
-// key.go how it is named; collector.go is the run, crew.go its workers, worker.go the way
-// of one sample through its attempts, room.go and admission.go how it gets its turn,
-// move.go how it gets to another endpoint, attempt.go one attempt from start to end,
-// outcome.go what becomes of it; left.go says what is known of earlier processes, feed.go
-// in which order it is taken up, takeover.go how it goes on, recall.go what is done about
-// an answer that was lost; errors.go and classify.go say what a failure is; health.go and
-// pulse.go follow whether servers live, busy.go whether they are busy, tail.go ends what
-// takes longest; events.go and stats.go are what can be seen.
+// backend.go says what the collector needs from outside, and reply.go what an agent
+// answers; task.go what comes in and how it is named; collector.go is the run, feed.go the
+// order in which samples are taken up; worker.go the way of one sample through its
+// attempts, gate.go how it gets its turn, relay.go how it gets to another endpoint;
+// attempt.go is one attempt from start to end, outcome.go and score.go what becomes of it,
+// takeover.go the attempt of an earlier process, lostanswer.go an answer that was lost,
+// removal.go the end of an agent; errors.go and classify.go say what a failure is;
+// health.go and endpoint.go follow whether servers live; tail.go ends what takes longest,
+// barren.go a run that gives nothing; events.go and stats.go are what can be seen.
 package collector

@@ -3,6 +3,10 @@ package collector
 import (
 	"errors"
 	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/rollout-rl/rollout/tokenize"
 )
 
 // The sentinels say what a failure means to the run. A backend, a prompter and a
@@ -98,6 +102,9 @@ func (e *AttemptError) Error() string {
 
 func (e *AttemptError) Unwrap() error { return e.Err }
 
+// Class is the class of the failure.
+func (e *AttemptError) Class() Class { return Classify(e) }
+
 // errOutOfTime is the cause with which the context of an attempt ends.
 var errOutOfTime = fmt.Errorf("%w: attempt not done in time", ErrTimeout)
 
@@ -114,9 +121,6 @@ func stageOf(err error) Stage {
 	}
 	return StageRun
 }
-
-// Class is the class of the failure.
-func (e *AttemptError) Class() Class { return Classify(e) }
 
 // A Stage is a step of an attempt. Its name is the stage column of failures/.
 type Stage uint8
@@ -150,3 +154,78 @@ func (s Stage) String() string {
 	}
 	return fmt.Sprintf("stage(%d)", uint8(s))
 }
+
+// ReasonOf is why the tokens of a sample that failed with err cannot be trusted;
+// tokenize.ReasonNone where that is not why it failed.
+func ReasonOf(err error) tokenize.Reason { return reasonOf(err) }
+
+// reasonOf is the word for a quarantine behind err, if there is one.
+func reasonOf(err error) tokenize.Reason {
+	if a, ok := errors.AsType[*tokenize.AlignError](err); ok {
+		return a.Reason
+	}
+	if errors.Is(err, ErrNoTurns) {
+		return tokenize.ReasonNoTurns
+	}
+	return tokenize.ReasonNone
+}
+
+// maxErrorText bounds Failure.Error: enough for a person, small beside a row.
+const maxErrorText = 400
+
+// line is the error as one short line.
+func line(err error) string {
+	if e, ok := errors.AsType[*AttemptError](err); ok { // task and attempt have columns of their own
+		err = e.Err
+	}
+	return shortened(err.Error())
+}
+
+// shortened is text as one short line.
+func shortened(text string) string {
+	s := strings.ToValidUTF8(strings.Join(strings.Fields(text), " "), "\uFFFD")
+	if len(s) <= maxErrorText {
+		return s
+	}
+	cut := maxErrorText - len("…")
+	for !utf8.RuneStart(s[cut]) {
+		cut--
+	}
+	return s[:cut] + "…"
+}
+
+// Redacted returns the text of an error for places where nothing that a server, a model
+// or a person wrote may appear, such as a log that is kept. It is empty where no text is
+// known to be safe. Redacted does not look for secrets.
+//
+// An error that has such a text returns it from a method
+//
+//	Redacted() string // one line
+//
+// The first such error in the chain counts. Of the others, Redacted shows only the
+// classes connection, timeout_total, timeout_idle, cancelled and storage: these come
+// without an answer, so they quote none.
+func Redacted(err error) string {
+	if err == nil {
+		return ""
+	}
+	if e, ok := errors.AsType[interface {
+		error
+		Redacted() string
+	}](err); ok {
+		return shortened(e.Redacted())
+	}
+	switch Classify(err) {
+	case ClassConnection, ClassTimeoutTotal, ClassTimeoutIdle, ClassCancelled, ClassStorage:
+		return line(err)
+	default:
+		return ""
+	}
+}
+
+// A safeError is an error whose whole text may be shown.
+type safeError struct{ error }
+
+func (e safeError) Redacted() string { return e.Error() }
+
+func (e safeError) Unwrap() error { return e.error }

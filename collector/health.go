@@ -1,6 +1,7 @@
 package collector
 
 import (
+	"context"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -201,4 +202,140 @@ func (h *health) state() (down, lost bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.isDown, h.lost
+}
+
+// suspect has the endpoint checked after a failure that took it down, or of a sample
+// that was let in to see whether it is back. Where the server works, the endpoint is
+// not down; where it does not, and never did, it is lost.
+func (w *worker) suspect(ctx context.Context, cl *claim, v *verdict, cause error) {
+	probe := cl.permit != nil && cl.permit.probe
+	if v.wentDown {
+		w.ep.gate.goDown()
+	}
+	if !v.wentDown && !probe || v.lost {
+		if v.wentDown {
+			w.c.cfg.Events.endpointDown(w.ep.Name, cause)
+			w.c.shift()
+		}
+		return
+	}
+	if w.check(ctx) {
+		w.ep.health.acquit()
+		w.ep.gate.goUp()
+		w.c.shift()
+		v.charge = true
+		if !v.wentDown {
+			w.c.cfg.Events.endpointDown(w.ep.Name, nil)
+		}
+		return
+	}
+	if v.wentDown {
+		w.c.cfg.Events.endpointDown(w.ep.Name, cause)
+		w.c.shift()
+	}
+	if ctx.Err() == nil && !w.ep.pulsed && w.ep.health.condemn() {
+		v.lost, v.wentLost = true, true
+	}
+}
+
+// A refusals is a row of refusals by a busy server that one sample met without any other
+// answer.
+type refusals struct {
+	since   time.Time // the first; zero: it met none
+	n       int
+	cleared int // of the last, those after which the server had room for a check
+}
+
+// A server that turns a sample away time and again, and right afterwards has room for
+// something else, is not busy. After checkAfter refusals each one is followed by a
+// check. A place may become free just then, so that it takes clearAfter of them in a row
+// until the refusals are the sample's own.
+const (
+	checkAfter = 5
+	clearAfter = 3
+)
+
+// turnedAway notes that the server is too busy for the sample, and reports whether that
+// is held against it: the server is busy for longer than Config.BusyMax, or turns only
+// this sample away.
+func (w *worker) turnedAway(ctx context.Context, cl *claim) bool {
+	r := &cl.refused
+	if r.since.IsZero() {
+		r.since = time.Now()
+	}
+	r.n++
+	switch {
+	case time.Since(r.since) >= w.c.cfg.BusyMax:
+		return true
+	case r.n < checkAfter:
+		return false
+	case w.check(ctx):
+		r.cleared++
+	default:
+		r.cleared = 0
+	}
+	return r.cleared >= clearAfter
+}
+
+// charge holds the last attempt against the retries: for now, where it is part of a
+// streak that may yet take the endpoint down.
+func (cl *claim) charge(row *streak) {
+	cl.charged++
+	switch {
+	case row == nil:
+	case cl.streak == row:
+		cl.lent++
+	default:
+		cl.streak, cl.lent = row, 1
+	}
+}
+
+// repay takes back what the sample was charged in a streak that took the endpoint
+// down.
+func (cl *claim) repay() {
+	if cl.streak == nil {
+		return
+	}
+	select {
+	case <-cl.streak.over:
+		if cl.streak.down && !cl.streak.own.Load() {
+			cl.charged -= cl.lent
+		}
+		cl.streak, cl.lent = nil, 0
+	default:
+	}
+}
+
+// mournFor is how long a sample without retries left waits for the verdict on its
+// endpoint: the requests of a server that dies end at about the same moment, and
+// answers that it gave before may be among them.
+const mournFor = time.Second
+
+// mourn waits a moment before the sample is given up, and reports whether its failures
+// were those of an endpoint that went down.
+func (w *worker) mourn(ctx context.Context, cl *claim, row *streak) bool {
+	if row == nil {
+		return false
+	}
+	timer := time.NewTimer(mournFor)
+	defer timer.Stop()
+	over := row.over
+	for {
+		select {
+		case <-over:
+			over = nil
+			if !row.down {
+				continue // an answer: it may be an older one
+			}
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+		break
+	}
+	if down, _ := w.ep.health.state(); !down {
+		return false
+	}
+	cl.charged -= cl.lent
+	cl.streak, cl.lent = nil, 0
+	return true
 }

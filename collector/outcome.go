@@ -1,8 +1,8 @@
 package collector
 
 import (
+	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math"
 	"strings"
@@ -12,79 +12,76 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// The values of the status column.
-const (
-	StatusCompleted = "completed"
-	StatusMaxSteps  = "max_steps"
-	StatusTruncated = "truncated"
-	StatusCancelled = "cancelled" // failures only
-	StatusError     = "error"     // failures only
-)
+// sample makes a sample of a reply: its rows, checked, and its reward. It owns
+// all of its memory.
+func (t *try) sample(ctx context.Context, r *Reply) (*tokenize.Sample, error) {
+	cfg := &t.w.c.cfg
+	s := t.facts(r)
+	if err := checkEnd(s, r); err != nil {
+		return nil, err
+	}
 
-// StatusOf is the status of a rollout whose last send ended with the stop reason.
-// Completed, max_steps and truncated rollouts are data, the others failures.
-//
-//	end_turn, tool_rule     completed
-//	max_steps               max_steps
-//	max_tokens_exceeded     truncated: length ended the last call
-//	cancelled               cancelled
-//	error, invalid_tool_call, an open requires_approval, all others   error
-func StatusOf(stopReason string) string {
-	switch stopReason {
-	case "end_turn", "tool_rule":
-		return StatusCompleted
-	case "max_steps":
-		return StatusMaxSteps
-	case "max_tokens_exceeded":
-		return StatusTruncated
-	case "cancelled":
-		return StatusCancelled
+	t.enter(StagePrompt)
+	calls, err := cfg.Prompter.Prompts(ctx, r)
+	if err != nil {
+		if ctx.Err() == nil {
+			err = t.lesserEvidence(r, err)
+		}
+		return nil, err
 	}
-	return StatusError
-}
+	t.w.c.along.note(r, calls)
 
-// checkEnd refuses a reply that ended badly or holds no token data. One send
-// without turns is enough: its tokens would be missing in the middle.
-func checkEnd(s *tokenize.Sample, r *Reply) error {
-	if len(r.Sends) == 0 {
-		return fmt.Errorf("%w: nothing was answered", ErrNoTurns)
+	t.enter(StageAlign)
+	if err := tokenize.CheckCounts(calls, r.counts()); err != nil {
+		return nil, err
 	}
-	if s.Status == StatusCancelled || s.Status == StatusError {
-		return fmt.Errorf("%w: stop reason %q", ErrAgent, s.StopReason)
+	r.flagCalls(calls)
+	if err := checkEnds(s, calls); err != nil {
+		return nil, err
 	}
-	for i := range r.Sends {
-		if r.Sends[i].Turns == nil {
-			return fmt.Errorf("%w: send %d of %d", ErrNoTurns, i+1, len(r.Sends))
+	rows, al, err := t.w.aligner.Align(nil, calls)
+	if err != nil {
+		return nil, err
+	}
+	t.left = leftOut{cutCalls: len(al.CutCalls), cut: int64(al.Cut), emptyRows: al.EmptyRows}
+	if e := t.lesser(r, calls); e != nil && (!e.part || t.affords(e)) {
+		return nil, e
+	}
+	if n := len(al.LostCalls); n > 0 && n == len(calls) {
+		return nil, nothingKnown(calls)
+	}
+	for i := range rows {
+		if least := cfg.Require; least != nil && rows[i].Grade > *least {
+			return nil, &tokenize.AlignError{
+				Turn: -1, Token: -1, Reason: tokenize.ReasonGrade,
+				Err: fmt.Errorf("row %d is %s, and %s is required", i, rows[i].Grade, *least),
+			}
+		}
+		if err := rows[i].Check(cfg.Align.VocabSize); err != nil {
+			return nil, fmt.Errorf("row %d: %w", i, err)
 		}
 	}
-	return nil
+	s.Rows = rows
+	for _, k := range al.LostCalls {
+		s.Failures = append(s.Failures, lostCall(k, &calls[k]))
+	}
+
+	if err := t.score(ctx, s, r); err != nil {
+		return nil, err
+	}
+	s.Duration = time.Since(t.cl.started)
+	s.Working = s.Duration - t.cl.waited
+	return s, nil
 }
 
-// checkEnds refuses a call that the engine gave up in the middle: the server takes what
-// there is for the end of a turn, and the policy did not end it. It completes what is
-// known of the last call by what the server says of the whole rollout.
-func checkEnds(s *tokenize.Sample, calls []tokenize.Call) error {
-	for k := range calls {
-		if calls[k].FinishReason == tokenize.FinishAbort {
-			return fmt.Errorf("%w: call %d of %d, after %d tokens", ErrAborted, k+1, len(calls), len(calls[k].OutputIDs))
-		}
+// nothingKnown is the failure of a sample of which no call makes a row: that of its
+// first call.
+func nothingKnown(calls []tokenize.Call) error {
+	c := &calls[0]
+	return &tokenize.AlignError{
+		Turn: -1, Token: -1, Reason: c.Reason,
+		Err: fmt.Errorf("no call of the sample can be trusted; the first one: %s", noteOf(c)),
 	}
-	if n := len(calls); n > 0 && s.Status == StatusTruncated && calls[n-1].FinishReason == "" {
-		calls[n-1].FinishReason = tokenize.FinishLength
-	}
-	return nil
-}
-
-// counts sums the server's own counts over the sends.
-func (r *Reply) counts() tokenize.Counts {
-	var sum tokenize.Counts
-	for i := range r.Sends {
-		u := &r.Sends[i].Usage
-		sum.PromptTokens += u.PromptTokens
-		sum.CompletionTokens += u.CompletionTokens
-		sum.Steps += u.Steps
-	}
-	return sum
 }
 
 // facts makes a sample with all that is known besides rows and reward. r may be
@@ -190,16 +187,6 @@ func cutText(text string, most int) string {
 	return text[:most]
 }
 
-// refused reports whether the sink does not take this one sample, because of what is
-// in it, and takes others.
-func refused(err error) bool {
-	r, ok := errors.AsType[interface {
-		error
-		Refused() bool
-	}](err)
-	return ok && r.Refused()
-}
-
 // lostCall is the failure of a quarantined call whose sample keeps other rows.
 func lostCall(k int32, call *tokenize.Call) tokenize.Failure {
 	return tokenize.Failure{
@@ -230,36 +217,20 @@ func appendLogprobs(dst, src []float32, n int) []float32 {
 	return dst
 }
 
-// maxErrorText bounds Failure.Error: enough for a person, small beside a row.
-const maxErrorText = 400
-
-// line is the error as one short line.
-func line(err error) string {
-	if e, ok := errors.AsType[*AttemptError](err); ok { // task and attempt have columns of their own
-		err = e.Err
+// CheckReply reports whether a reply to task would be data: it finds the prompts and
+// builds and checks the rows as an attempt does. Nothing is scored and nothing is kept.
+// Of cfg it uses Prompter, Align and Require. The error is that with which an attempt
+// would fail; Classify and ReasonOf read it.
+func CheckReply(ctx context.Context, cfg Config, task *Task, r *Reply) error {
+	cfg = cfg.withDefaults()
+	cfg.Scorer = nil
+	c := &Collector{cfg: cfg}
+	c.counters.slots = make([]slot, 1)
+	t := &try{
+		w:  &worker{c: c, aligner: tokenize.NewAligner(cfg.Align)},
+		a:  Attempt{Task: task, GroupSize: 1, N: 1},
+		cl: &claim{task: task, started: time.Now()},
 	}
-	return shortened(err.Error())
-}
-
-// shortened is text as one short line.
-func shortened(text string) string {
-	s := strings.ToValidUTF8(strings.Join(strings.Fields(text), " "), "\uFFFD")
-	if len(s) <= maxErrorText {
-		return s
-	}
-	cut := maxErrorText - len("…")
-	for !utf8.RuneStart(s[cut]) {
-		cut--
-	}
-	return s[:cut] + "…"
-}
-
-func errorDetails(err error) json.RawMessage {
-	raw, merr := json.Marshal(struct {
-		Error string `json:"error"`
-	}{line(err)})
-	if merr != nil {
-		return nil
-	}
-	return raw
+	_, err := t.sample(ctx, r)
+	return err
 }

@@ -47,6 +47,108 @@ func (w *worker) run(ctx context.Context) error {
 	}
 }
 
+// A claim is one sample in somebody's hands.
+type claim struct {
+	task      *Task
+	group     string
+	key       string
+	index     int
+	groupSize int
+
+	started  time.Time     // of the first attempt; zero before it
+	offered  time.Time     // to the workers
+	admitted time.Duration // for so long it waited for room, before the next attempt
+	waited   time.Duration // between attempts
+	passed   bool          // by another endpoint
+	attempts int           // the number of the last one, in this process or an earlier one
+	tries    int           // attempts of this process
+	charged  int           // attempts held against the retries
+	rerolled int           // attempts held against the data retries
+
+	kind    Kind         // of the attempt that comes next, or is made
+	paid    int          // charged, when the attempt of an earlier process was found
+	left    *OpenAttempt // to be taken over by it, else nil
+	alive   bool         // its agent may live after its end
+	failed  Class        // of the failure that the dataset has, where that is to be mended
+	settled bool         // the sink has the sample
+
+	replied time.Time        // when the last attempt's rollout ended
+	took    time.Duration    // for so long that was under way; 0: it never was
+	why     string           // it is made again, where its class does not say so
+	rest    *tokenize.Sample // what the last attempt left, which failed
+
+	permit *permit // to be worked on; nil while it waits
+	streak *streak // in which the last failure was, and what it was charged in it
+	lent   int
+
+	refused refusals // by a busy server, since anything else came
+}
+
+// claim waits for room at the endpoint and then for a sample. It returns false where
+// there is nothing left to do for this worker: the run ends, or its endpoint is lost.
+func (w *worker) claim(ctx context.Context) (claim, bool) {
+	for {
+		p := w.ep.gate.enter(ctx, false, w.finished, w.ep.lost)
+		if p == nil {
+			return claim{}, false
+		}
+		work, moved := w.work, w.c.relay.out
+		if w.bound != nil {
+			work, moved = nil, nil
+		}
+		var cl claim
+		ok := false
+		select { // what comes from another endpoint was begun
+		case cl = <-moved:
+			cl.permit = p
+			return cl, true
+		default:
+		}
+		select {
+		case cl, ok = <-w.bound:
+			if !ok {
+				w.bound = nil
+				w.ep.gate.leave(p)
+				continue
+			}
+		case cl, ok = <-moved:
+		case cl, ok = <-work:
+		case <-p.taken:
+			continue
+		case <-w.ep.lost:
+		case <-w.finished:
+		case <-ctx.Done():
+		}
+		if !ok {
+			w.ep.gate.leave(p)
+			return claim{}, false
+		}
+		cl.permit = p
+		return cl, true
+	}
+}
+
+// room sees to it that the sample may be worked on: by the permit that it was claimed
+// with, or by waiting for another. It is without one where the sample is not to be
+// worked on here any more, or not now: see moves.
+func (w *worker) room(ctx context.Context, cl *claim, since time.Time) error {
+	away := w.awayFor(cl).raised().Done()
+	for cl.permit == nil || !w.ep.gate.use(cl.permit) {
+		cl.permit = w.ep.gate.enter(ctx, true, w.ep.lost, w.c.drain, away)
+		if cl.permit != nil {
+			continue
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		return nil
+	}
+	waited := time.Since(since)
+	cl.admitted += waited
+	w.c.counters.update(func(s *Stats) { s.AdmissionWait += waited })
+	return nil
+}
+
 // sample makes attempts until the sink has the sample or its failure. It reports
 // whether it passed the sample on to another worker instead, and the error that
 // ends the run.
@@ -192,16 +294,6 @@ func (w *worker) sample(ctx context.Context, cl claim) (passed bool, err error) 
 	}
 }
 
-// fail gives the failure of the sample to the sink, and then notes the end of its last
-// attempt: where the process dies in between, the dataset knows better.
-func (w *worker) fail(ctx context.Context, cl *claim, failed *tokenize.Sample, class Class, charged bool) error {
-	err := w.append(ctx, cl, failed, class, gainOf(failed))
-	if !cl.settled {
-		return err
-	}
-	return errors.Join(err, w.end(cl, class, charged)) // also where it was one failure too many
-}
-
 // retry notes the end of an attempt before another one. An attempt that is still to be
 // taken over has none: the server did not let us see it yet.
 func (w *worker) retry(cl *claim, class Class, charged bool) error {
@@ -213,37 +305,6 @@ func (w *worker) retry(cl *claim, class Class, charged bool) error {
 	}
 	cl.kind = kindAfter(class, cl.attempts)
 	return w.end(cl, class, charged)
-}
-
-// stopped notes the end of an attempt that a stop of the run cut off, unless its agent
-// may live: then the next process looks for it. So does one that finds no note.
-func (w *worker) stopped(ctx context.Context, cl *claim, class Class) {
-	if cl.left != nil || cl.alive {
-		return
-	}
-	if err := w.end(cl, class, false); err != nil {
-		w.c.cfg.Logger.WarnContext(ctx, "end of attempt not noted", "endpoint", w.ep.Name, "sample_key", cl.key, "error", err)
-	}
-}
-
-// answered notes that the endpoint's server lived then.
-func (w *worker) answered(then time.Time) {
-	if w.ep.health.answer(then) {
-		w.ep.gate.goUp()
-		w.c.shift()
-		w.c.cfg.Events.endpointDown(w.ep.Name, nil)
-	}
-}
-
-// lose gives the endpoint up, and with the last one the run.
-func (w *worker) lose(cause error) error {
-	close(w.ep.lost)
-	w.c.shift()
-	w.c.cfg.Events.endpointLost(w.ep.Name, cause)
-	if w.c.living.Add(-1) == 0 {
-		return fmt.Errorf("%w: no endpoint answers: %w", ErrUnavailable, cause)
-	}
-	return nil
 }
 
 // wait sleeps for d after attempt a failed with err; it returns early where the sample
@@ -302,6 +363,16 @@ func (c *Config) delay(n int, err error) time.Duration {
 	return d
 }
 
+// fail gives the failure of the sample to the sink, and then notes the end of its last
+// attempt: where the process dies in between, the dataset knows better.
+func (w *worker) fail(ctx context.Context, cl *claim, failed *tokenize.Sample, class Class, charged bool) error {
+	err := w.append(ctx, cl, failed, class, gainOf(failed))
+	if !cl.settled {
+		return err
+	}
+	return errors.Join(err, w.end(cl, class, charged)) // also where it was one failure too many
+}
+
 // append gives the sample of the claim to the sink. class says why it failed;
 // ClassNone is a sample that did not. g is what the sample adds to the counts, taken
 // before the sink owns it. An error ends the run, but for the refusal of a sample that did not
@@ -341,4 +412,66 @@ func (w *worker) append(ctx context.Context, cl *claim, s *tokenize.Sample, clas
 		return fmt.Errorf("%w: more than %d failed", ErrTolerance, c.cfg.MaxFailures)
 	}
 	return nil
+}
+
+// refused reports whether the sink does not take this one sample, because of what is
+// in it, and takes others.
+func refused(err error) bool {
+	r, ok := errors.AsType[interface {
+		error
+		Refused() bool
+	}](err)
+	return ok && r.Refused()
+}
+
+// A crew is the workers of one endpoint. They are made as samples need them: one of
+// them waits for a sample, and the one that gets it makes the next, up to the
+// endpoint's MaxInFlight. So the memory of a run follows what is in flight, and not
+// what might be.
+type crew struct {
+	most  int
+	start func() // starts one worker
+
+	mu      sync.Mutex
+	n, idle int
+}
+
+// begin starts the first worker.
+func (c *crew) begin() {
+	c.n, c.idle = 1, 1
+	c.start()
+}
+
+// took notes that a worker has a sample, and sees to it that another waits for the next.
+func (c *crew) took() {
+	c.mu.Lock()
+	c.idle--
+	more := c.idle == 0 && c.n < c.most
+	if more {
+		c.n++
+		c.idle++
+	}
+	c.mu.Unlock()
+	if more {
+		c.start()
+	}
+}
+
+// back notes that a worker waits for a sample again.
+func (c *crew) back() {
+	c.mu.Lock()
+	c.idle++
+	c.mu.Unlock()
+}
+
+// newCrew makes the crew of an endpoint. spawn runs a function in a goroutine whose end
+// Run waits for.
+func (c *Collector) newCrew(ctx context.Context, at int, base worker, spawn func(func() error)) *crew {
+	w := &crew{most: c.endpoints[at].MaxInFlight}
+	w.start = func() {
+		one := base
+		one.c, one.ep, one.crew, one.slot = c, c.endpoints[at], w, c.counters.slot(at)
+		spawn(func() error { return one.run(ctx) }) // non-nil only when the run must stop
+	}
+	return w
 }

@@ -3,9 +3,7 @@ package collector
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"sync/atomic"
-	"time"
 
 	"github.com/rollout-rl/rollout/tokenize"
 )
@@ -46,39 +44,6 @@ func (a *along) may() bool {
 func (a *along) do() bool {
 	seen := a.seen.Load()
 	return seen == 2 || seen == 0 && a.known != nil && *a.known
-}
-
-// eachCall goes through the calls with the send of each.
-func (r *Reply) eachCall(calls []tokenize.Call, do func(s *Send, c *tokenize.Call)) {
-	k := 0
-	for i := range r.Sends {
-		s := &r.Sends[i]
-		for j := range s.Turns {
-			if s.Turns[j].Role != tokenize.RoleAssistant {
-				continue
-			}
-			if k < len(calls) {
-				do(s, &calls[k])
-			}
-			k++
-		}
-	}
-}
-
-// recalled says that a send is from the server's memory.
-func (r *Reply) recalled() bool {
-	return slices.ContainsFunc(r.Sends, func(s Send) bool { return s.FromRecord })
-}
-
-// took is for how long the server is known to have worked on the reply; r may be nil.
-func (r *Reply) took() (d time.Duration) {
-	if r == nil {
-		return 0
-	}
-	for i := range r.Sends {
-		d += r.Sends[i].Duration
-	}
-	return d
 }
 
 // A recallError says that the server's memory of a rollout does not give what an answer
@@ -191,48 +156,4 @@ func lostTo(s *Send) *recallError {
 // take over what an earlier process left costs none.
 func (t *try) affords(e *recallError) bool {
 	return !t.w.c.cut() && (errors.Is(e.cause, ErrGone) && t.a.Kind == KindReattach || t.cl.charged < t.w.c.cfg.Retries)
-}
-
-// A Rerolls counts rollouts that were under way and were made again.
-type Rerolls struct {
-	N int
-	// Timed is how many of them had a duration that is known, and Time its sum: from
-	// making the agent, or by the server's clock where an earlier process made it.
-	Timed int
-	Time  time.Duration
-}
-
-// Mean is the mean duration; 0 where none is known.
-func (r Rerolls) Mean() time.Duration {
-	if r.Timed == 0 {
-		return 0
-	}
-	return r.Time / time.Duration(r.Timed)
-}
-
-func (r *Rerolls) add(took time.Duration) {
-	r.N++
-	if took > 0 {
-		r.Timed++
-		r.Time += took
-	}
-}
-
-// RerollReasons lists every key of Stats.Rerolls.
-func RerollReasons() []string {
-	var all []string
-	for _, c := range Classes() {
-		if c.Retryable() {
-			all = append(all, c.String())
-		}
-	}
-	for r := tokenize.ReasonNone + 1; ; r++ {
-		word, err := r.MarshalText()
-		if err != nil {
-			return all // that was the last
-		}
-		if ClassOf(r) == ClassNoPrompt || r == tokenize.ReasonCountMismatch || r == tokenize.ReasonHole {
-			all = append(all, string(word))
-		}
-	}
 }

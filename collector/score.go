@@ -1,8 +1,12 @@
 package collector
 
 import (
+	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+
+	"github.com/rollout-rl/rollout/tokenize"
 )
 
 // A ScorerError ends a run whose Scorer failed on every sample so far. It wraps
@@ -19,6 +23,35 @@ func (e *ScorerError) Error() string {
 
 // Unwrap returns ErrTolerance.
 func (e *ScorerError) Unwrap() error { return ErrTolerance }
+
+// score rewards the sample. A scorer that fails leaves the reward null; the error
+// is that of a run that is stopping, or is to stop because no sample can be scored.
+func (t *try) score(ctx context.Context, s *tokenize.Sample, r *Reply) error {
+	scorer := t.w.c.cfg.Scorer
+	if scorer == nil {
+		return nil
+	}
+	t.enter(StageScore)
+	reward, err := scorer.Score(ctx, t.a.Task, r)
+	if ctx.Err() == context.Canceled {
+		return context.Cause(ctx)
+	}
+	if err := t.w.c.scored(t.a, err); err != nil {
+		return err
+	}
+	if err != nil {
+		reward = Reward{Details: errorDetails(err)}
+	}
+	if reward.Value != nil {
+		v := *reward.Value
+		s.Reward = &v
+	}
+	if len(reward.Details) > 0 {
+		d := string(reward.Details)
+		s.RewardDetails = &d
+	}
+	return nil
+}
 
 // scored counts what the scorer made of a sample: nil where it gave a reward, or none on
 // purpose. The error ends the run.
@@ -47,4 +80,14 @@ func (c *Collector) scored(a Attempt, err error) error {
 	stop := &ScorerError{Samples: n, Err: err}
 	(*c.stop.Load())(stop)
 	return stop
+}
+
+func errorDetails(err error) json.RawMessage {
+	raw, merr := json.Marshal(struct {
+		Error string `json:"error"`
+	}{line(err)})
+	if merr != nil {
+		return nil
+	}
+	return raw
 }

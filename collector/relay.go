@@ -2,77 +2,11 @@ package collector
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"sync"
 	"time"
 )
-
-// A flag is up or down. raised gives the context of a flag, which is done as soon as, and
-// as long as, the flag is up.
-type flag struct {
-	mu   sync.Mutex
-	ctx  context.Context //nolint:containedctx // it is no request's: it stands for the flag
-	stop context.CancelFunc
-}
-
-func (f *flag) raised() context.Context {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.ctx == nil {
-		f.ctx, f.stop = context.WithCancel(context.Background())
-	}
-	return f.ctx
-}
-
-func (f *flag) isUp() bool { return f.raised().Err() != nil }
-
-func (f *flag) set(up bool) {
-	ctx := f.raised()
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	switch is := ctx.Err() != nil; {
-	case up && !is:
-		f.stop()
-	case !up && is:
-		f.ctx = nil
-	}
-}
-
-// shift raises and lowers the flags that tell the samples of an endpoint whether to move
-// to another. It must be called after each change of an endpoint's health.
-func (c *Collector) shift() {
-	c.shifting.Lock()
-	defer c.shifting.Unlock()
-	for _, ep := range c.endpoints {
-		down, lost := ep.health.state()
-		away := down && !lost && c.othersUp(ep)
-		ep.away.set(away)
-		if !away {
-			ep.overdue.set(false)
-			ep.dark.set(false)
-		}
-	}
-}
-
-// overdue raises the flags of an endpoint that is down for Config.Outage, where another
-// one is up.
-func (c *Collector) overdue(ep *endpoint, dark bool) {
-	c.shifting.Lock()
-	defer c.shifting.Unlock()
-	if ep.away.isUp() {
-		ep.overdue.set(true)
-		ep.dark.set(dark)
-	}
-}
-
-// othersUp reports whether another endpoint than this one works.
-func (c *Collector) othersUp(but *endpoint) bool {
-	for _, ep := range c.endpoints {
-		if down, lost := ep.health.state(); ep != but && !down && !lost {
-			return true
-		}
-	}
-	return false
-}
 
 // moves reports whether the sample is to be worked on at another endpoint. An open
 // attempt stays with the server that has its agent until that is down for
@@ -158,5 +92,30 @@ func (r *relay) run(ctx context.Context, c *Collector, finished <-chan struct{},
 		case <-ctx.Done():
 			return back()
 		}
+	}
+}
+
+// errMoved is the cause of an attempt that was given up because its server is down and
+// another can make it.
+var errMoved = fmt.Errorf("%w: it is down, and another server takes the sample", ErrUnavailable)
+
+// moved reports whether the attempt ended because its server is down.
+func moved(err error) bool { return errors.Is(err, errMoved) }
+
+// untilMoved is ctx, which ends with errMoved when one of the flags is raised that were
+// not up before. The function that it returns must be called.
+func untilMoved(ctx context.Context, flags ...*flag) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	var stops []func() bool
+	for _, f := range flags {
+		if raised := f.raised(); raised.Err() == nil {
+			stops = append(stops, context.AfterFunc(raised, func() { cancel(errMoved) }))
+		}
+	}
+	return ctx, func() {
+		for _, stop := range stops {
+			stop()
+		}
+		cancel(nil)
 	}
 }

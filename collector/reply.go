@@ -1,0 +1,198 @@
+package collector
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/rollout-rl/rollout/tokenize"
+)
+
+// A Reply is all that one attempt's agent answered.
+type Reply struct {
+	// AgentID names the agent; Model is the handle that it was made with.
+	AgentID, Model string
+	// ServerVersion is what the server calls itself, or empty.
+	ServerVersion string
+
+	// Sends holds one entry per request that was answered with 200, in order.
+	Sends []Send
+
+	// FirstAnswer is how long the first send took until the server answered it; 0
+	// where that is not known.
+	FirstAnswer time.Duration
+
+	// Sampling says what the engine really used where the server's version lets
+	// us know, else nil fields.
+	Sampling tokenize.Sampling
+
+	// Output is the text of the last assistant message, for scorers.
+	Output string
+	// Messages is the conversation as JSON, or nil when not asked for.
+	Messages json.RawMessage
+
+	// Evidence belongs to the backend; a Prompter that knows the backend reads it.
+	Evidence any
+}
+
+// A Send is the answer to one request.
+type Send struct {
+	// Turns as the server sent them; nil where it sent none.
+	Turns []tokenize.Turn
+	// RunID is the server run; empty where the answer names none.
+	RunID string
+	// StopReason is the server's own word.
+	StopReason string
+	Usage      Usage
+	// ClientTools says that the request held a tool result which the client made, so
+	// that the contexts of this send and of all later ones do.
+	ClientTools bool
+	// FromRecord says that the answer was not received: its turns are taken from the
+	// server's memory of the run.
+	FromRecord bool
+	// Lost is what cost this process the answer of a recalled send; nil: an earlier
+	// process sent it.
+	Lost error
+	// Duration is how long the server took, by its own clock where the answer was not
+	// received; 0 where that is not known.
+	Duration time.Duration
+}
+
+// Usage holds the server's counts for one send, summed over its steps.
+type Usage struct {
+	PromptTokens, CompletionTokens int64
+	Steps                          int32
+}
+
+// counts sums the server's own counts over the sends.
+func (r *Reply) counts() tokenize.Counts {
+	var sum tokenize.Counts
+	for i := range r.Sends {
+		u := &r.Sends[i].Usage
+		sum.PromptTokens += u.PromptTokens
+		sum.CompletionTokens += u.CompletionTokens
+		sum.Steps += u.Steps
+	}
+	return sum
+}
+
+// eachCall goes through the calls with the send of each.
+func (r *Reply) eachCall(calls []tokenize.Call, do func(s *Send, c *tokenize.Call)) {
+	k := 0
+	for i := range r.Sends {
+		s := &r.Sends[i]
+		for j := range s.Turns {
+			if s.Turns[j].Role != tokenize.RoleAssistant {
+				continue
+			}
+			if k < len(calls) {
+				do(s, &calls[k])
+			}
+			k++
+		}
+	}
+}
+
+// flagCalls flags the calls whose context holds a tool result that the client made, and
+// those that were taken from the server's memory: those of the first such send, and all
+// later.
+func (r *Reply) flagCalls(calls []tokenize.Call) {
+	k, flags := 0, tokenize.Flags(0)
+	for i := range r.Sends {
+		if r.Sends[i].ClientTools {
+			flags |= tokenize.FlagClientToolContext
+		}
+		if r.Sends[i].FromRecord {
+			flags |= tokenize.FlagReattached
+		}
+		for j := range r.Sends[i].Turns {
+			if r.Sends[i].Turns[j].Role != tokenize.RoleAssistant {
+				continue
+			}
+			if k < len(calls) {
+				calls[k].Flags |= flags
+			}
+			k++
+		}
+	}
+}
+
+// recalled says that a send is from the server's memory.
+func (r *Reply) recalled() bool {
+	return slices.ContainsFunc(r.Sends, func(s Send) bool { return s.FromRecord })
+}
+
+// took is for how long the server is known to have worked on the reply; r may be nil.
+func (r *Reply) took() (d time.Duration) {
+	if r == nil {
+		return 0
+	}
+	for i := range r.Sends {
+		d += r.Sends[i].Duration
+	}
+	return d
+}
+
+// The values of the status column.
+const (
+	StatusCompleted = "completed"
+	StatusMaxSteps  = "max_steps"
+	StatusTruncated = "truncated"
+	StatusCancelled = "cancelled" // failures only
+	StatusError     = "error"     // failures only
+)
+
+// StatusOf is the status of a rollout whose last send ended with the stop reason.
+// Completed, max_steps and truncated rollouts are data, the others failures.
+//
+//	end_turn, tool_rule     completed
+//	max_steps               max_steps
+//	max_tokens_exceeded     truncated: length ended the last call
+//	cancelled               cancelled
+//	error, invalid_tool_call, an open requires_approval, all others   error
+func StatusOf(stopReason string) string {
+	switch stopReason {
+	case "end_turn", "tool_rule":
+		return StatusCompleted
+	case "max_steps":
+		return StatusMaxSteps
+	case "max_tokens_exceeded":
+		return StatusTruncated
+	case "cancelled":
+		return StatusCancelled
+	}
+	return StatusError
+}
+
+// checkEnd refuses a reply that ended badly or holds no token data. One send
+// without turns is enough: its tokens would be missing in the middle.
+func checkEnd(s *tokenize.Sample, r *Reply) error {
+	if len(r.Sends) == 0 {
+		return fmt.Errorf("%w: nothing was answered", ErrNoTurns)
+	}
+	if s.Status == StatusCancelled || s.Status == StatusError {
+		return fmt.Errorf("%w: stop reason %q", ErrAgent, s.StopReason)
+	}
+	for i := range r.Sends {
+		if r.Sends[i].Turns == nil {
+			return fmt.Errorf("%w: send %d of %d", ErrNoTurns, i+1, len(r.Sends))
+		}
+	}
+	return nil
+}
+
+// checkEnds refuses a call that the engine gave up in the middle: the server takes what
+// there is for the end of a turn, and the policy did not end it. It completes what is
+// known of the last call by what the server says of the whole rollout.
+func checkEnds(s *tokenize.Sample, calls []tokenize.Call) error {
+	for k := range calls {
+		if calls[k].FinishReason == tokenize.FinishAbort {
+			return fmt.Errorf("%w: call %d of %d, after %d tokens", ErrAborted, k+1, len(calls), len(calls[k].OutputIDs))
+		}
+	}
+	if n := len(calls); n > 0 && s.Status == StatusTruncated && calls[n-1].FinishReason == "" {
+		calls[n-1].FinishReason = tokenize.FinishLength
+	}
+	return nil
+}
