@@ -1,0 +1,560 @@
+package letta
+
+import (
+	"fmt"
+	"math/bits"
+	"strconv"
+	"strings"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+// A scanner reads one JSON text from front to back, each byte once. What it returns
+// are pieces of the text, which therefore is a string: nobody can change it later.
+//
+// Its outcome is that of encoding/json: the same texts are refused, the last of several
+// members with one name wins, null leaves a value as it is, bytes that are not UTF-8
+// become U+FFFD, and arrays and objects nest up to maxNesting. The names of members
+// come without regard to case, see members.
+//
+// The first error stays: after it the scanner is at the end of its text, so callers
+// check err once, at the end.
+type scanner struct {
+	text  string
+	i     int // text[i:] was not read yet
+	depth int // arrays and objects around text[i]
+	err   error
+
+	// exact says that the name of the last member was written as members gives it.
+	exact bool
+	// escaped holds the strings that had to be unescaped, one behind the other.
+	escaped strings.Builder
+}
+
+// maxNesting is the limit of encoding/json.
+const maxNesting = 10_000
+
+// newScanner returns a scanner of text.
+func newScanner(text string) *scanner {
+	if !utf8.ValidString(text) {
+		text = validText(text)
+	}
+	return &scanner{text: text}
+}
+
+// validText puts U+FFFD in place of each byte that is not UTF-8.
+func validText(text string) string {
+	var b strings.Builder
+	for _, r := range text {
+		b.WriteRune(r)
+	}
+	return b.String()
+}
+
+// end says that nothing follows, and returns the error of the whole text.
+func (s *scanner) end() error {
+	if s.err == nil && s.space() != 0 {
+		s.expected("the end")
+	}
+	return s.err
+}
+
+// A scanError says what is wrong with a JSON text, and where.
+type scanError struct {
+	path   string // members and elements from the outside in, each with ": " behind it
+	offset int
+	what   string
+}
+
+func (e *scanError) Error() string {
+	return e.path + e.what + " (byte " + strconv.Itoa(e.offset) + ")"
+}
+
+// fail keeps the first error and goes to the end of the text.
+func (s *scanner) fail(what string) {
+	if s.err == nil {
+		s.err = &scanError{offset: s.i, what: what}
+	}
+	s.text = s.text[:0]
+	s.i = 0
+}
+
+// expected is fail where the text is not JSON.
+func (s *scanner) expected(what string) {
+	if s.i >= len(s.text) {
+		s.fail("not JSON: the text ends where " + what + " is expected")
+		return
+	}
+	s.fail(fmt.Sprintf("not JSON: %q where %s is expected", s.text[s.i:s.i+1], what))
+}
+
+// mismatch is fail where another type is expected than that of the value that begins
+// with c.
+func (s *scanner) mismatch(want string, c byte) {
+	found := ""
+	switch {
+	case c == '"':
+		found = "a string"
+	case c == '{':
+		found = "an object"
+	case c == '[':
+		found = "a list"
+	case c == 't' || c == 'f':
+		found = "a boolean"
+	case c == '-' || c-'0' <= 9:
+		found = "a number"
+	default:
+		s.expected(want)
+		return
+	}
+	s.fail(found + " where " + want + " is expected")
+}
+
+// under puts a member or an element in front of the path of the error.
+func (s *scanner) under(where string) {
+	if e, is := s.err.(*scanError); is { //nolint:errorlint // made here, never wrapped
+		e.path = where + ": " + e.path
+	}
+}
+
+// space skips white space and returns the byte behind it, which it does not consume:
+// 0 at the end of the text, 1 for a control character.
+func (s *scanner) space() byte {
+	for s.i < len(s.text) {
+		c := s.text[s.i]
+		if c > ' ' {
+			return c
+		}
+		if c != ' ' && c != '\n' && c != '\t' && c != '\r' {
+			return 1
+		}
+		s.i++
+	}
+	return 0
+}
+
+// members reads an object and calls yield with the name of each member, in lower case
+// where it is written otherwise: encoding/json matches names without regard to case, and
+// all of ours are in lower case. yield reads the value; one that it leaves is skipped.
+// Null has no members.
+func (s *scanner) members(yield func(name string) bool) {
+	switch c := s.space(); c {
+	case '{':
+	case 'n':
+		s.literal("null")
+		return
+	default:
+		s.mismatch("an object", c)
+		return
+	}
+	if !s.enter() {
+		return
+	}
+	if s.space() == '}' {
+		s.leave()
+		return
+	}
+	for {
+		if s.space() != '"' {
+			s.expected("a name")
+			return
+		}
+		name := s.name()
+		if s.space() != ':' {
+			s.expected("':'")
+			return
+		}
+		s.i++
+		s.space()
+		at := s.i
+		more := yield(name)
+		if s.i == at && s.err == nil {
+			s.skip()
+		}
+		if s.err != nil {
+			s.under(name)
+			return
+		}
+		if !more {
+			return
+		}
+		switch s.space() {
+		case ',':
+			s.i++
+		case '}':
+			s.leave()
+			return
+		default:
+			s.expected("',' or '}'")
+			return
+		}
+	}
+}
+
+// elements reads an array and calls yield with the index of each element. yield reads
+// it; one that it leaves is skipped. Null has no elements.
+func (s *scanner) elements(yield func(i int) bool) {
+	switch c := s.space(); c {
+	case '[':
+	case 'n':
+		s.literal("null")
+		return
+	default:
+		s.mismatch("a list", c)
+		return
+	}
+	if !s.enter() {
+		return
+	}
+	if s.space() == ']' {
+		s.leave()
+		return
+	}
+	for n := 0; ; n++ {
+		s.space()
+		at := s.i
+		more := yield(n)
+		if s.i == at && s.err == nil {
+			s.skip()
+		}
+		if s.err != nil {
+			s.under("element " + strconv.Itoa(n))
+			return
+		}
+		if !more {
+			return
+		}
+		switch s.space() {
+		case ',':
+			s.i++
+		case ']':
+			s.leave()
+			return
+		default:
+			s.expected("',' or ']'")
+			return
+		}
+	}
+}
+
+// enter goes past the bracket that opens an array or an object.
+func (s *scanner) enter() bool {
+	if s.depth == maxNesting {
+		s.fail("not JSON: nested too deeply")
+		return false
+	}
+	s.depth++
+	s.i++
+	return true
+}
+
+// leave goes past the bracket that closes it.
+func (s *scanner) leave() {
+	s.depth--
+	s.i++
+}
+
+// name reads the name of a member in lower case.
+func (s *scanner) name() string {
+	name := s.string()
+	s.exact = true
+	for i := range len(name) {
+		if c := name[i]; c-'A' < 26 || c >= utf8.RuneSelf {
+			s.exact = false
+			return strings.Map(foldRune, name)
+		}
+	}
+	return name
+}
+
+// foldRune is the small ASCII letter that a rune is equal to without regard to case.
+func foldRune(r rune) rune {
+	switch {
+	case r >= 'A' && r <= 'Z':
+		return r + 'a' - 'A'
+	case r == '\u017f': // long s
+		return 's'
+	case r == '\u212a': // Kelvin sign
+		return 'k'
+	}
+	return r
+}
+
+// null reads a null where there is one.
+func (s *scanner) null() bool {
+	if s.space() != 'n' {
+		return false
+	}
+	s.literal("null")
+	return true
+}
+
+// raw reads a value of any type and returns its text.
+func (s *scanner) raw() RawJSON {
+	s.space()
+	from, text := s.i, s.text
+	s.skip()
+	if s.err != nil {
+		return ""
+	}
+	return RawJSON(text[from:s.i])
+}
+
+// skip reads a value of any type.
+func (s *scanner) skip() {
+	switch c := s.space(); c {
+	case '"':
+		s.skipString()
+	case '{':
+		s.members(func(string) bool { return true })
+	case '[':
+		s.elements(func(int) bool { return true })
+	case 't':
+		s.literal("true")
+	case 'f':
+		s.literal("false")
+	case 'n':
+		s.literal("null")
+	default:
+		if c != '-' && c-'0' > 9 {
+			s.expected("a value")
+			return
+		}
+		s.number()
+	}
+}
+
+// literal reads null, true or false.
+func (s *scanner) literal(word string) {
+	if !strings.HasPrefix(s.text[s.i:], word) {
+		s.expected(word)
+		return
+	}
+	s.i += len(word)
+}
+
+// number reads a number and returns its text.
+func (s *scanner) number() string {
+	text, i := s.text, s.i
+	digits := func() bool {
+		from := i
+		for i < len(text) && text[i]-'0' <= 9 {
+			i++
+		}
+		return i > from
+	}
+	if i < len(text) && text[i] == '-' {
+		i++
+	}
+	if i < len(text) && text[i] == '0' {
+		i++
+	} else if !digits() {
+		s.i = i
+		s.expected("a digit")
+		return ""
+	}
+	if i < len(text) && text[i] == '.' {
+		if i++; !digits() {
+			s.i = i
+			s.expected("a digit")
+			return ""
+		}
+	}
+	if i < len(text) && text[i]|0x20 == 'e' {
+		if i++; i < len(text) && (text[i] == '+' || text[i] == '-') {
+			i++
+		}
+		if !digits() {
+			s.i = i
+			s.expected("a digit")
+			return ""
+		}
+	}
+	from := s.i
+	s.i = i
+	return text[from:i]
+}
+
+// string reads a string, of which text[i] is the opening quote.
+func (s *scanner) string() string {
+	from := s.i + 1
+	i := plainEnd(s.text, from)
+	if i < len(s.text) && s.text[i] == '"' {
+		s.i = i + 1
+		return s.text[from:i]
+	}
+	return s.unescape(from, i)
+}
+
+// skipString reads a string, of which text[i] is the opening quote, and forgets it.
+func (s *scanner) skipString() {
+	text, i := s.text, s.i+1
+	for {
+		i = plainEnd(text, i)
+		if i >= len(text) {
+			s.i = len(text)
+			s.expected("the end of a string")
+			return
+		}
+		switch text[i] {
+		case '"':
+			s.i = i + 1
+			return
+		case '\\':
+			_, n := escape(text[i:])
+			if n == 0 {
+				s.badEscape(i)
+				return
+			}
+			i += n
+		default:
+			s.i = i
+			s.fail("not JSON: a control character in a string")
+			return
+		}
+	}
+}
+
+// unescape reads a string that began at from and has its first special byte at i.
+func (s *scanner) unescape(from, i int) string {
+	text, start := s.text, s.escaped.Len()
+	for {
+		start = s.room(start, i-from)
+		s.escaped.WriteString(text[from:i])
+		if i >= len(text) {
+			s.i = len(text)
+			s.expected("the end of a string")
+			return ""
+		}
+		switch text[i] {
+		case '"':
+			s.i = i + 1
+			return s.escaped.String()[start:]
+		case '\\':
+			r, n := escape(text[i:])
+			if n == 0 {
+				s.badEscape(i)
+				return ""
+			}
+			s.escaped.WriteRune(r)
+			from = i + n
+			i = plainEnd(text, from)
+		default:
+			s.i = i
+			s.fail("not JSON: a control character in a string")
+			return ""
+		}
+	}
+}
+
+// room makes room for n more bytes and one rune behind the string that begins at start,
+// and returns where it begins then. What was there before stays where it is.
+func (s *scanner) room(start, n int) int {
+	n += utf8.UTFMax
+	if s.escaped.Cap()-s.escaped.Len() >= n {
+		return start
+	}
+	const least = 4 << 10
+	begun := s.escaped.String()[start:]
+	size := max(least, 2*s.escaped.Cap(), 2*(len(begun)+n))
+	if most := len(begun) + len(s.text) - s.i + utf8.UTFMax; size > most { // no string is longer unescaped
+		size = max(most, len(begun)+n)
+	}
+	s.escaped.Reset()
+	s.escaped.Grow(size)
+	s.escaped.WriteString(begun)
+	return 0
+}
+
+func (s *scanner) badEscape(i int) {
+	s.i = i
+	s.fail("not JSON: an unknown escape in a string")
+}
+
+// escape reads the escape sequence at the start of text and returns its length, 0 where
+// there is none. As in encoding/json, half of a surrogate pair becomes U+FFFD.
+func escape(text string) (r rune, n int) {
+	if len(text) < 2 {
+		return 0, 0
+	}
+	switch c := text[1]; c {
+	case '"', '\\', '/':
+		return rune(c), 2
+	case 'b':
+		return '\b', 2
+	case 'f':
+		return '\f', 2
+	case 'n':
+		return '\n', 2
+	case 'r':
+		return '\r', 2
+	case 't':
+		return '\t', 2
+	case 'u':
+	default:
+		return 0, 0
+	}
+	r = hex4(text[2:])
+	switch {
+	case r < 0:
+		return 0, 0
+	case !utf16.IsSurrogate(r):
+		return r, 6
+	}
+	if rest := text[6:]; len(rest) >= 6 && rest[0] == '\\' && rest[1] == 'u' {
+		if pair := utf16.DecodeRune(r, hex4(rest[2:])); pair != utf8.RuneError {
+			return pair, 12
+		}
+	}
+	return utf8.RuneError, 6
+}
+
+// hex4 reads four hexadecimal digits, -1 where there are none.
+func hex4(text string) rune {
+	if len(text) < 4 {
+		return -1
+	}
+	var r rune
+	for i := range 4 {
+		c := text[i]
+		switch {
+		case c-'0' <= 9:
+			c -= '0'
+		case c|0x20-'a' < 6:
+			c = c | 0x20 - 'a' + 10
+		default:
+			return -1
+		}
+		r = r<<4 | rune(c)
+	}
+	return r
+}
+
+const (
+	lowBits  = 0x0101010101010101
+	highBits = 0x8080808080808080
+)
+
+// plainEnd is the index of the next quote, backslash or control character of text from i
+// on, or its length. It looks at eight bytes at a time: see tokenize, special.
+func plainEnd(text string, i int) int {
+	for i+8 <= len(text) {
+		w := load64(text, i)
+		q := w ^ '"'*lowBits
+		e := w ^ '\\'*lowBits
+		if m := ((q-lowBits)&^q | (e-lowBits)&^e | (w-' '*lowBits)&^w) & highBits; m != 0 {
+			return i + bits.TrailingZeros64(m)>>3
+		}
+		i += 8
+	}
+	for i < len(text) && text[i] != '"' && text[i] != '\\' && text[i] >= ' ' {
+		i++
+	}
+	return i
+}
+
+func load64(text string, i int) uint64 {
+	b := text[i : i+8]
+	return uint64(b[0]) | uint64(b[1])<<8 | uint64(b[2])<<16 | uint64(b[3])<<24 |
+		uint64(b[4])<<32 | uint64(b[5])<<40 | uint64(b[6])<<48 | uint64(b[7])<<56
+}

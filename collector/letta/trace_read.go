@@ -1,0 +1,199 @@
+package letta
+
+import "strings"
+
+// A TraceResponse is what a trace keeps of the engine's own answer. Its lists are text:
+// the ids are read where they are needed, the log-probabilities by whoever takes them for
+// an answer.
+type TraceResponse struct {
+	// Text is what the engine answered, without a final stop token.
+	Text string
+	// OutputIDs is the list of sampled ids: null or empty where the call was not made on
+	// the native path.
+	OutputIDs RawJSON
+	// Logprobs is the list of meta_info.output_token_logprobs.
+	Logprobs RawJSON
+	// Finish is the engine's word for the end of the call, or empty; Matched is the id, or
+	// the text, at which it stopped.
+	Finish  string
+	Matched RawJSON
+	// Version is the version of the policy, as text: "default" where the engine was never
+	// updated.
+	Version string
+}
+
+// Response reads response_json. It is read anew by every call of it.
+func (t *ProviderTrace) Response() (*TraceResponse, error) {
+	r := new(TraceResponse)
+	s := newScanner(string(t.ResponseJSON))
+	r.read(s)
+	if err := s.end(); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+func (r *TraceResponse) read(s *scanner) {
+	for name := range s.members {
+		switch name {
+		case "text":
+			s.str(&r.Text)
+		case "output_ids":
+			r.OutputIDs = s.raw()
+		case "meta_info":
+			for name := range s.members {
+				switch name {
+				case "output_token_logprobs":
+					r.Logprobs = s.raw()
+				case "weight_version":
+					s.str(&r.Version)
+				case "finish_reason":
+					for name := range s.members {
+						switch name {
+						case "type":
+							s.str(&r.Finish)
+						case "matched":
+							r.Matched = s.raw()
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+// AppendIDs appends the sampled ids to dst. After an error dst is returned as it came.
+func (r *TraceResponse) AppendIDs(dst []int32) ([]int32, error) {
+	if r.OutputIDs.IsNull() {
+		return dst, nil
+	}
+	s, n := newScanner(string(r.OutputIDs)), len(dst)
+	for range s.elements {
+		var id int32
+		s.int32(&id)
+		dst = append(dst, id)
+	}
+	if err := s.end(); err != nil {
+		return dst[:n], err
+	}
+	return dst, nil
+}
+
+// A TraceRequest is what a trace keeps of the request: an OpenAI-style body that was never
+// sent. Its members are text, so that a trace whose messages nobody needs builds none.
+type TraceRequest struct {
+	// Messages is the list that ReadMessages reads.
+	Messages RawJSON
+	// Tools is the list of tools in the order in which the model was given them.
+	Tools RawJSON
+	// InputIDs is the prompt itself. Server 0.16.7 does not keep it.
+	InputIDs RawJSON
+}
+
+// Request reads request_json. It is read anew by every call of it.
+func (t *ProviderTrace) Request() (*TraceRequest, error) {
+	r := new(TraceRequest)
+	s := newScanner(string(t.RequestJSON))
+	r.read(s)
+	if err := s.end(); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+func (r *TraceRequest) read(s *scanner) {
+	for name := range s.members {
+		switch name {
+		case "messages":
+			r.Messages = s.raw()
+		case "tools":
+			r.Tools = s.raw()
+		case "input_ids":
+			r.InputIDs = s.raw()
+		}
+	}
+}
+
+// A TraceMessage is one message of a TraceRequest.
+type TraceMessage struct {
+	Role string
+	// Content is the text of the content: that of its text parts, joined by newlines.
+	Content    string
+	Name       string
+	ToolCallID string
+	ToolCalls  []TraceCall
+}
+
+// A TraceCall is a call of a tool.
+type TraceCall struct{ ID, Name, Arguments string }
+
+// ReadMessages reads the messages.
+func (r *TraceRequest) ReadMessages() ([]TraceMessage, error) {
+	if r.Messages.IsNull() {
+		return nil, nil
+	}
+	var list []TraceMessage
+	s := newScanner(string(r.Messages))
+	listOf(s, &list)
+	if err := s.end(); err != nil {
+		return nil, err
+	}
+	return list, nil
+}
+
+func (m *TraceMessage) read(s *scanner) {
+	for name := range s.members {
+		switch name {
+		case "role":
+			s.str(&m.Role)
+		case "content":
+			m.Content = s.content()
+		case "name":
+			s.str(&m.Name)
+		case "tool_call_id":
+			s.str(&m.ToolCallID)
+		case "tool_calls":
+			listOf(s, &m.ToolCalls)
+		}
+	}
+}
+
+func (c *TraceCall) read(s *scanner) {
+	for name := range s.members {
+		switch name {
+		case "id":
+			s.str(&c.ID)
+		case "function":
+			for name := range s.members {
+				switch name {
+				case "name":
+					s.str(&c.Name)
+				case "arguments":
+					s.str(&c.Arguments)
+				}
+			}
+		}
+	}
+}
+
+// content reads a content, a string, a list of parts or null, and returns its text.
+func (s *scanner) content() string {
+	if s.space() != '[' {
+		var text string
+		s.str(&text)
+		return text
+	}
+	var texts []string
+	for range s.elements {
+		var text string
+		kind := s.union("type", func() { text = "" }, func(kind, name string) {
+			if kind == "text" && name == "text" {
+				s.str(&text)
+			}
+		})
+		if kind == "text" {
+			texts = append(texts, text)
+		}
+	}
+	return strings.Join(texts, "\n")
+}

@@ -1,0 +1,348 @@
+package letta
+
+import (
+	"compress/gzip"
+	"encoding/json"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+// The reference below reads a trace with encoding/json. What it takes and refuses is what
+// the readers of this package must take and refuse.
+type referenceResponse struct {
+	Text      string          `json:"text"`
+	OutputIDs json.RawMessage `json:"output_ids"`
+	MetaInfo  struct {
+		FinishReason struct {
+			Type    string          `json:"type"`
+			Matched json.RawMessage `json:"matched"`
+		} `json:"finish_reason"`
+		WeightVersion string          `json:"weight_version"`
+		Logprobs      json.RawMessage `json:"output_token_logprobs"`
+	} `json:"meta_info"`
+}
+
+func (r *referenceResponse) plain() *TraceResponse {
+	return &TraceResponse{
+		Text: r.Text, OutputIDs: kept(r.OutputIDs), Logprobs: kept(r.MetaInfo.Logprobs),
+		Finish: r.MetaInfo.FinishReason.Type, Matched: kept(r.MetaInfo.FinishReason.Matched), Version: r.MetaInfo.WeightVersion,
+	}
+}
+
+type referenceRequest struct {
+	Messages json.RawMessage `json:"messages"`
+	Tools    json.RawMessage `json:"tools"`
+	InputIDs json.RawMessage `json:"input_ids"`
+}
+
+type referenceTraceMessage struct {
+	Role       string           `json:"role"`
+	Content    referenceContent `json:"content"`
+	Name       string           `json:"name"`
+	ToolCallID string           `json:"tool_call_id"`
+	ToolCalls  []struct {
+		ID       string `json:"id"`
+		Function struct {
+			Name      string `json:"name"`
+			Arguments string `json:"arguments"`
+		} `json:"function"`
+	} `json:"tool_calls"`
+}
+
+func (m *referenceTraceMessage) plain() TraceMessage {
+	out := TraceMessage{Role: m.Role, Content: string(m.Content), Name: m.Name, ToolCallID: m.ToolCallID}
+	if m.ToolCalls != nil {
+		out.ToolCalls = []TraceCall{}
+	}
+	for _, c := range m.ToolCalls {
+		out.ToolCalls = append(out.ToolCalls, TraceCall{c.ID, c.Function.Name, c.Function.Arguments})
+	}
+	return out
+}
+
+// referenceContent is the text of a content.
+type referenceContent string
+
+func (c *referenceContent) UnmarshalJSON(b []byte) error {
+	*c = ""
+	if b[0] != '[' {
+		return json.Unmarshal(b, (*string)(c))
+	}
+	var raws []json.RawMessage
+	if err := json.Unmarshal(b, &raws); err != nil {
+		return err
+	}
+	var texts []string
+	for _, raw := range raws {
+		switch kind, err := referenceKind(raw, "type"); {
+		case err != nil:
+			return err
+		case kind != "text":
+			continue
+		}
+		var part struct {
+			Text string `json:"text"`
+		}
+		if err := json.Unmarshal(raw, &part); err != nil {
+			return err
+		}
+		texts = append(texts, part.Text)
+	}
+	*c = referenceContent(strings.Join(texts, "\n"))
+	return nil
+}
+
+// referenceKind is the text of the member that tells the kinds of a union apart.
+func referenceKind(raw json.RawMessage, tag string) (kind string, err error) {
+	var all map[string]json.RawMessage
+	if err := json.Unmarshal(raw, &all); err != nil {
+		return "", err
+	}
+	if all[tag] != nil {
+		err = json.Unmarshal(all[tag], &kind)
+	}
+	return kind, err
+}
+
+// sameTrace compares both ways of reading one trace.
+func sameTrace(t *testing.T, text []byte) {
+	t.Helper()
+	trace := &ProviderTrace{RequestJSON: text, ResponseJSON: text}
+
+	var response referenceResponse
+	wantErr := json.Unmarshal(text, &response)
+	got, err := trace.Response()
+	if (err != nil) != (wantErr != nil) {
+		t.Errorf("Response(%.300q) = %v, encoding/json says %v", text, err, wantErr)
+	}
+	if err == nil && wantErr == nil {
+		if want := response.plain(); *got != *want {
+			t.Errorf("Response(%.300q)\n = %+v\nwant %+v", text, got, want)
+		}
+		var ids []int32
+		wantErr := error(nil)
+		if got.OutputIDs != "" {
+			wantErr = json.Unmarshal([]byte(got.OutputIDs), &ids)
+		}
+		gotIDs, err := got.AppendIDs(nil)
+		if (err != nil) != (wantErr != nil) || err == nil && !(len(gotIDs) == 0 && len(ids) == 0) && !reflect.DeepEqual(gotIDs, ids) {
+			t.Errorf("AppendIDs(%.300q) = %v, %v, want %v, %v", got.OutputIDs, gotIDs, err, ids, wantErr)
+		}
+	}
+
+	var request referenceRequest
+	wantErr = json.Unmarshal(text, &request)
+	gotRequest, err := trace.Request()
+	if (err != nil) != (wantErr != nil) {
+		t.Errorf("Request(%.300q) = %v, encoding/json says %v", text, err, wantErr)
+	}
+	if err != nil || wantErr != nil {
+		return
+	}
+	if want := (&TraceRequest{kept(request.Messages), kept(request.Tools), kept(request.InputIDs)}); *gotRequest != *want {
+		t.Errorf("Request(%.300q)\n = %+v\nwant %+v", text, gotRequest, want)
+	}
+	var messages []referenceTraceMessage
+	if request.Messages != nil {
+		wantErr = json.Unmarshal(request.Messages, &messages)
+	}
+	list, err := gotRequest.ReadMessages()
+	if (err != nil) != (wantErr != nil) {
+		t.Errorf("ReadMessages(%.300q) = %v, encoding/json says %v", request.Messages, err, wantErr)
+	}
+	if err != nil || wantErr != nil {
+		return
+	}
+	var want []TraceMessage
+	for i := range messages {
+		want = append(want, messages[i].plain())
+	}
+	if !(len(list) == 0 && len(want) == 0) && !reflect.DeepEqual(list, want) {
+		t.Errorf("ReadMessages(%.300q)\n = %+v\nwant %+v", request.Messages, list, want)
+	}
+}
+
+// kept is the text of a value as it is kept: encoding/json leaves bytes that are not UTF-8 in
+// a json.RawMessage.
+func kept(raw json.RawMessage) RawJSON { return RawJSON(validText(string(raw))) }
+
+// recordedTexts are the JSON texts of one kind in all recordings, as pick gives them.
+func recordedTexts(tb testing.TB, pick func(r *recordedLife) []json.RawMessage) []json.RawMessage {
+	tb.Helper()
+	paths, err := filepath.Glob("../../testdata/letta/*.json.gz")
+	if err != nil || len(paths) < 30 {
+		tb.Fatalf("found %d recordings (%v)", len(paths), err)
+	}
+	var all []json.RawMessage
+	for _, path := range paths {
+		f, err := os.Open(path)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		z, err := gzip.NewReader(f)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		b, err := io.ReadAll(z)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		_ = f.Close()
+		for _, word := range []string{"[NaN,", "[-Infinity,", "[Infinity,"} {
+			b = []byte(strings.ReplaceAll(string(b), word, "[null,"))
+		}
+		life := new(recordedLife)
+		if err := json.Unmarshal(b, life); err != nil {
+			tb.Fatalf("%s: %v", path, err)
+		}
+		all = append(all, pick(life)...)
+	}
+	if len(all) == 0 {
+		tb.Fatal("the recordings hold nothing of this kind")
+	}
+	return all
+}
+
+// A recordedLife is what the tests of this package need of a recording.
+type recordedLife struct {
+	Agent     json.RawMessage `json:"agent"`
+	Exchanges []struct {
+		Response struct {
+			Status int             `json:"status"`
+			Body   json.RawMessage `json:"body"`
+		} `json:"response"`
+		Runs []struct {
+			Run      json.RawMessage   `json:"run"`
+			Steps    []json.RawMessage `json:"steps"`
+			Messages json.RawMessage   `json:"messages"`
+			Traces   []json.RawMessage `json:"traces"`
+		} `json:"runs"`
+	} `json:"exchanges"`
+}
+
+// recordedTraces are the request and the response of every recorded trace.
+func recordedTraces(tb testing.TB) []json.RawMessage {
+	return recordedTexts(tb, func(r *recordedLife) (all []json.RawMessage) {
+		for _, e := range r.Exchanges {
+			for _, run := range e.Runs {
+				for _, trace := range run.Traces {
+					var t struct {
+						Request  json.RawMessage `json:"request_json"`
+						Response json.RawMessage `json:"response_json"`
+					}
+					if err := json.Unmarshal(trace, &t); err != nil {
+						tb.Fatal(err)
+					}
+					all = append(all, t.Request, t.Response)
+				}
+			}
+		}
+		return all
+	})
+}
+
+// mutated changes a JSON text in one place: some of the results are JSON, and some are not.
+func mutated(r *rand.Rand, text []byte) []byte {
+	if len(text) == 0 {
+		return text
+	}
+	// A place near a quote is more telling than one within a long text.
+	at := r.IntN(len(text))
+	if r.IntN(3) > 0 {
+		if i := strings.IndexByte(string(text[at:]), '"'); i >= 0 {
+			at += i
+		}
+	}
+	put := func(from, to int, with string) []byte {
+		return append(append(append([]byte(nil), text[:from]...), with...), text[to:]...)
+	}
+	switch r.IntN(8) {
+	case 0: // another value in place of one
+		values := []string{"null", "true", "0", "-1.5e3", `""`, "[]", "{}", "1e999", "9223372036854775808", `"\ud800"`, "[[null]]", `{"type":"text"}`}
+		if i := strings.IndexByte(string(text[at:]), ':'); i >= 0 {
+			from := at + i + 1
+			if raw := valueAt(text[from:]); raw > 0 {
+				return put(from, from+raw, values[r.IntN(len(values))])
+			}
+		}
+	case 1: // a member twice
+		if i := strings.IndexAny(string(text[at:]), "{,"); i >= 0 {
+			from := at + i + 1
+			if raw := valueAt(text[from:]); raw > 0 && from+raw < len(text) && text[from+raw] == ':' {
+				value := valueAt(text[from+raw+1:])
+				member := string(text[from : from+raw+1+value])
+				if r.IntN(2) == 0 {
+					member = string(text[from:from+raw]) + ":null"
+				}
+				return put(from, from, member+",")
+			}
+		}
+	case 2: // the case of a letter
+		if c := text[at]; c >= 'a' && c <= 'z' {
+			return put(at, at+1, string(rune(c-32)))
+		}
+		return put(at, min(at+2, len(text)), "\"S")
+	case 3: // not UTF-8, and half of a rune
+		return put(at, at, []string{"\xff", "\xc3", "\xed\xa0\x80", "é"}[r.IntN(4)])
+	case 4: // an escape
+		return put(at, at, []string{`\u0041`, `\ud83d\ude00`, `\ude00`, `\x`, `\"`, `\n`, "\n", `\ud83d\u0041`}[r.IntN(8)])
+	case 5: // an end
+		return text[:at]
+	case 6: // a piece less
+		return put(at, min(len(text), at+1+r.IntN(8)), "")
+	}
+	return put(at, at+1, string(rune(32+r.IntN(95))))
+}
+
+// valueAt is the length of the value that text begins with, 0 where there is none.
+func valueAt(text []byte) int {
+	d := json.NewDecoder(strings.NewReader(string(text)))
+	var raw json.RawMessage
+	if d.Decode(&raw) != nil {
+		return 0
+	}
+	return int(d.InputOffset())
+}
+
+func TestTraceAsBefore(t *testing.T) {
+	t.Parallel()
+	r := rand.New(rand.NewPCG(1, 2))
+	texts := recordedTraces(t)
+	for _, text := range texts {
+		sameTrace(t, text)
+	}
+	rounds := 20_000
+	if testing.Short() {
+		rounds = 2_000
+	}
+	for range rounds {
+		text := texts[r.IntN(len(texts))]
+		if len(text) > 20_000 && r.IntN(10) > 0 {
+			continue
+		}
+		text = mutated(r, text)
+		if r.IntN(2) == 0 {
+			text = mutated(r, text)
+		}
+		if sameTrace(t, text); t.Failed() {
+			return
+		}
+	}
+}
+
+// FuzzTrace compares with encoding/json.
+func FuzzTrace(f *testing.F) {
+	for _, text := range recordedTraces(f) {
+		if len(text) < 8<<10 {
+			f.Add([]byte(text))
+		}
+	}
+	f.Add([]byte(`{"messages":[{"content":[{"text":"a","type":"text"},{"type":"x","type":"text","text":1}],"role":null}]}`))
+	f.Add([]byte(`{"meta_info":{"finish_reason":{"type":"stop","MATCHED":1}},"Output_Ids":[1,null]}`))
+	f.Fuzz(func(t *testing.T, text []byte) { sameTrace(t, text) })
+}
