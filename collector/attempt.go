@@ -115,7 +115,7 @@ func (w *worker) attempt(ctx context.Context, cl *claim) (failed *tokenize.Sampl
 		err = t.failed(running, err)
 		return t.failure(reply, err), err
 	}
-	s, err := t.sample(timed, reply)
+	s, err := t.sample(timed, reply, agent.Prompts)
 	if a.Kind == KindReattach && !errors.Is(err, ErrGone) {
 		c.counters.reattached(false)
 		c.cfg.Events.reattached(a, w.ep.Name, nil)

@@ -28,6 +28,13 @@ type Agent interface {
 	// The Reply and everything it points to is valid until Close returns.
 	Run(ctx context.Context) (*Reply, error)
 
+	// Prompts returns one Call per assistant turn of the reply, in order, with the
+	// prompt that the model was shown. The calls may point into the Reply. A call whose
+	// prompt is not known is Quarantined with its reason. An error means that the whole
+	// sample cannot be used (a *tokenize.AlignError with a Reason), or that what the
+	// server keeps of it could not be read.
+	Prompts(ctx context.Context, r *Reply) ([]tokenize.Call, error)
+
 	// Close removes the agent from the server, unless it is to be kept, and frees
 	// the Reply. It is called exactly once, also after a failed Run and also when
 	// the run is stopping: ctx is then a fresh one with its own time limit.
@@ -61,15 +68,6 @@ type Checker interface {
 	// Check has an agent of the run's kind answer something that nobody keeps. An
 	// error is classified as that of an attempt is.
 	Check(ctx context.Context, runID string) error
-}
-
-// A Prompter finds the prompt of every call of a reply. The calls may point into
-// the Reply and into memory of their own.
-type Prompter interface {
-	// Prompts returns one Call per assistant turn, in order. A call whose prompt
-	// cannot be had is Quarantined with its reason; an error means that the whole
-	// sample is (a *tokenize.AlignError with a Reason), or that fetching failed.
-	Prompts(ctx context.Context, r *Reply) ([]tokenize.Call, error)
 }
 
 // A Scorer rewards a finished rollout.

@@ -27,8 +27,9 @@ import (
 
 // A bodies backend answers attempt after attempt with the next of its bodies.
 type bodies struct {
-	all    [][]byte
-	decode func(m *machine, body []byte) ([]tokenize.Turn, []byte, error)
+	all     [][]byte
+	decode  func(m *machine, body []byte) ([]tokenize.Turn, []byte, error)
+	prompts promptsFunc
 
 	mu   sync.Mutex
 	next int
@@ -85,6 +86,10 @@ func (m *machine) Run(context.Context) (*collector.Reply, error) {
 	}
 	m.out = collector.Reply{AgentID: "agent-1", Model: "test/model", Sends: m.send[:]}
 	return &m.out, nil
+}
+
+func (m *machine) Prompts(ctx context.Context, r *collector.Reply) ([]tokenize.Call, error) {
+	return m.b.prompts(ctx, r)
 }
 
 func (m *machine) Close(context.Context) error {
@@ -154,10 +159,7 @@ func (fixed) AppendTokens(dst []int32, _ string) ([]int32, error) {
 // of them.
 func collect(tb testing.TB, b *bodies, source tokenize.PromptSource, workers, n int) collector.Stats {
 	tb.Helper()
-	p, err := prompt.New(prompt.Config{Force: source, Encoder: fixed{}})
-	if err != nil {
-		tb.Fatal(err)
-	}
+	b.prompts = promptsOf(tb, prompt.Config{Force: source, Encoder: fixed{}})
 	d, err := sink.Create(tb.TempDir(), sink.Config{})
 	if err != nil {
 		tb.Fatal(err)
@@ -165,7 +167,7 @@ func collect(tb testing.TB, b *bodies, source tokenize.PromptSource, workers, n 
 	sinks := newCrowd(d)
 	c, err := collector.New(collector.Config{
 		Endpoints: []collector.Endpoint{{Name: "memory", Backend: b, MaxInFlight: workers}},
-		Planned:   n, Prompter: p, Sink: sinks,
+		Planned:   n, Sink: sinks,
 	})
 	if err != nil {
 		tb.Fatal(err)

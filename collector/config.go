@@ -11,7 +11,7 @@ import (
 )
 
 // Config says what a Collector does. The zero value of a field means its default;
-// Endpoints, Prompter and Sink have none.
+// Endpoints and Sink have none.
 type Config struct {
 	// RunID names this run on the servers. Default: empty.
 	RunID string
@@ -41,7 +41,6 @@ type Config struct {
 	// as many as MaxInFlight at once.
 	Adaptive bool
 
-	Prompter Prompter
 	// Scorer rewards finished rollouts. Default nil: no reward.
 	Scorer Scorer
 	Sink   Sink
@@ -175,9 +174,6 @@ func (c Config) Validate() error {
 		if e.MaxInFlight < 0 {
 			bad(at+".max_in_flight", "%d: must be ≥ 1", e.MaxInFlight)
 		}
-	}
-	if c.Prompter == nil {
-		bad("prompter", "is nil")
 	}
 	if c.Sink == nil {
 		bad("sink", "is nil")

@@ -20,7 +20,7 @@
 //
 // # From a task to a row
 //
-//	tasks ─► claim ─► attempt ─► Agent.Run ─► Reply ─► Prompter ─► calls ─► Aligner ─► rows ─► Scorer ─► Sink
+//	tasks ─► claim ─► attempt ─► Agent.Run ─► Reply ─► Prompts ──► calls ─► Aligner ─► rows ─► Scorer ─► Sink
 //	                     │                                                                        ▲
 //	                     └── failure ── Classify ── retry on a new agent, or a failure row ───────┘
 //

@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"github.com/rollout-rl/rollout/collector"
-	"github.com/rollout-rl/rollout/collector/prompt"
 	"github.com/rollout-rl/rollout/collector/reward"
 	"github.com/rollout-rl/rollout/tokenize"
 )
@@ -31,6 +30,10 @@ func (parrot) Run(context.Context) (*collector.Reply, error) {
 	}, nil
 }
 
+func (parrot) Prompts(_ context.Context, r *collector.Reply) ([]tokenize.Call, error) {
+	return tokenize.CallsFromTurns(nil, r.Sends[0].Turns)
+}
+
 func (parrot) Close(context.Context) error { return nil }
 
 // printer is a sink that shows what it gets.
@@ -43,17 +46,11 @@ func (printer) Append(_ context.Context, s *tokenize.Sample, done func(error)) e
 	return nil
 }
 
-// A collector is put together from a backend, a prompter, a scorer and a sink.
+// A collector is put together from a backend, a scorer and a sink.
 func Example() {
-	prompts, err := prompt.New(prompt.Config{})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
 	c, err := collector.New(collector.Config{
 		Endpoints: []collector.Endpoint{{Name: "local", Backend: parrot{}, MaxInFlight: 1}},
 		Samples:   2,
-		Prompter:  prompts,
 		Scorer:    reward.Exact{},
 		Sink:      printer{},
 	})

@@ -21,12 +21,14 @@ type step struct {
 	closing                   time.Duration // Close, unless its context ends first
 	hang, opening             bool          // Run, or Open, waits for the end of its context
 	reply                     func() *collector.Reply
+	prompts                   promptsFunc // nil: the backend's
 }
 
 // A scripted backend does what its script says about each attempt, and keeps
 // count of what the collector does to it.
 type scripted struct {
-	script func(a collector.Attempt) step
+	script  func(a collector.Attempt) step
+	prompts promptsFunc // nil: fromTurns
 
 	mu       sync.Mutex
 	opened   []string // rollout ids, in order
@@ -53,6 +55,28 @@ func (b *scripted) Open(ctx context.Context, a collector.Attempt) (collector.Age
 	b.inFlight++
 	b.most = max(b.most, b.inFlight)
 	return &scriptedAgent{b: b, a: a, step: s}, nil
+}
+
+// A promptsFunc is the Prompts of every agent of a backend.
+type promptsFunc func(context.Context, *collector.Reply) ([]tokenize.Call, error)
+
+// promptsOf finds prompts as cfg says, of replies whose server keeps nothing.
+func promptsOf(tb testing.TB, cfg prompt.Config) promptsFunc {
+	tb.Helper()
+	p, err := prompt.New(cfg)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return func(ctx context.Context, r *collector.Reply) ([]tokenize.Call, error) { return p.Prompts(ctx, r, nil) }
+}
+
+// fromTurns takes the prompts that the turns hold.
+func fromTurns(ctx context.Context, r *collector.Reply) ([]tokenize.Call, error) {
+	p, err := prompt.New(prompt.Config{})
+	if err != nil {
+		return nil, err
+	}
+	return p.Prompts(ctx, r, nil)
 }
 
 // check fails the test unless every agent was closed exactly once.
@@ -97,6 +121,16 @@ func (g *scriptedAgent) Run(ctx context.Context) (*collector.Reply, error) {
 		g.reply = goodReply()
 	}
 	return g.reply, g.step.runErr
+}
+
+func (g *scriptedAgent) Prompts(ctx context.Context, r *collector.Reply) ([]tokenize.Call, error) {
+	switch {
+	case g.step.prompts != nil:
+		return g.step.prompts(ctx, r)
+	case g.b.prompts != nil:
+		return g.b.prompts(ctx, r)
+	}
+	return fromTurns(ctx, r)
 }
 
 // Close spoils the reply, which is valid only until now.
@@ -218,14 +252,9 @@ func tasks(n int) iter.Seq2[*collector.Task, error] {
 // half of each wait is left out. edit may change everything.
 func setup(t *testing.T, b collector.Backend, s collector.Sink, edit func(*collector.Config)) *collector.Collector {
 	t.Helper()
-	p, err := prompt.New(prompt.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
 	cfg := collector.Config{
 		RunID:     "run",
 		Endpoints: []collector.Endpoint{{Name: "a", Backend: b, MaxInFlight: 1}},
-		Prompter:  p,
 		Sink:      s,
 		Jitter:    func() float64 { return 0 },
 	}

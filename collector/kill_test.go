@@ -386,6 +386,10 @@ func (v *visit) Run(ctx context.Context) (*collector.Reply, error) {
 	return reply, err
 }
 
+func (v *visit) Prompts(ctx context.Context, r *collector.Reply) ([]tokenize.Call, error) {
+	return fromTurns(ctx, r)
+}
+
 func (v *visit) Close(context.Context) error {
 	return v.b.p.step(func() error {
 		if v.b.p.faults && v.b.p.w.fate("close"+v.ID()).IntN(12) == 0 {

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/rollout-rl/rollout/collector"
-	"github.com/rollout-rl/rollout/collector/prompt"
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
@@ -39,12 +38,11 @@ func lostOfTwo(to error) func() *collector.Reply {
 // A rebuilding prompter rebuilds what comes without a prompt, but where its step ran a
 // compaction, or its agent was read too late: the text of such a turn says so.
 type rebuilding struct {
-	collector.Prompter
 	err error // of rebuilding anything
 }
 
 func (p rebuilding) Prompts(ctx context.Context, r *collector.Reply) ([]tokenize.Call, error) {
-	calls, err := p.Prompter.Prompts(ctx, r)
+	calls, err := fromTurns(ctx, r)
 	if err != nil {
 		return nil, err
 	}
@@ -70,6 +68,11 @@ func (p rebuilding) Prompts(ctx context.Context, r *collector.Reply) ([]tokenize
 		}
 	}
 	return calls, nil
+}
+
+// setPrompts lets the agents of cfg's revived backend rebuild prompts.
+func setPrompts(cfg *collector.Config, p rebuilding) {
+	cfg.Endpoints[0].Backend.(*revived).prompts = p.Prompts //nolint:forcetypeassert // it is one
 }
 
 // An answer that was lost costs a retry of the infrastructure, or none where a process
@@ -164,13 +167,14 @@ func TestLostAnswersAreRolledAgain(t *testing.T) {
 		},
 		{
 			"the server refuses to show what it keeps", false, lost(cut), func(cfg *collector.Config) {
-				cfg.Retries, cfg.Prompter = 1, rebuilding{cfg.Prompter, collector.ErrRejected}
+				cfg.Retries = 1
+				setPrompts(cfg, rebuilding{collector.ErrRejected})
 			},
 			want{attempt: 2, rerolled: "no_prompt", rows: 1},
 		},
 		{
 			"what the server keeps does not fit together", true, lost(nil), func(cfg *collector.Config) {
-				cfg.Prompter = rebuilding{cfg.Prompter, &tokenize.AlignError{Turn: 1, Token: -1, Reason: tokenize.ReasonHole, Err: errPlain}}
+				setPrompts(cfg, rebuilding{&tokenize.AlignError{Turn: 1, Token: -1, Reason: tokenize.ReasonHole, Err: errPlain}})
 			},
 			want{attempt: 4, rerolled: "hole", rows: 1, gone: 1},
 		},
@@ -199,12 +203,11 @@ func TestLostAnswersAreRolledAgain(t *testing.T) {
 				s, j := &shelf{atOnce: true}, &notebook{}
 				c := setup(t, b, s, func(cfg *collector.Config) {
 					cfg.Left, cfg.Journal = lefts(left), j
-					plain := cfg.Prompter
 					if tt.edit != nil {
 						tt.edit(cfg)
 					}
-					if cfg.Prompter == plain && (cfg.Require != nil || cfg.TurnsHavePrompts != nil) {
-						cfg.Prompter = rebuilding{Prompter: plain}
+					if b.prompts == nil && (cfg.Require != nil || cfg.TurnsHavePrompts != nil) {
+						setPrompts(cfg, rebuilding{})
 					}
 				})
 				if err := c.Run(t.Context(), tasks(1)); err != nil {
@@ -263,12 +266,9 @@ func TestAnswersShowWhatTheyBring(t *testing.T) {
 			}
 			return step{reply: bare}
 		}}
-		p, err := prompt.New(prompt.Config{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		b.prompts = rebuilding{}.Prompts
 		c := setup(t, b, &shelf{atOnce: true}, func(cfg *collector.Config) {
-			cfg.Retries, cfg.Require, cfg.Prompter, cfg.BackoffMin, cfg.BackoffMax = 3, &exact, rebuilding{Prompter: p}, 1, 1
+			cfg.Retries, cfg.Require, cfg.BackoffMin, cfg.BackoffMax = 3, &exact, 1, 1
 		})
 		if err := c.Run(t.Context(), tasks(2)); err != nil {
 			t.Fatal(err)

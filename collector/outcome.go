@@ -13,8 +13,8 @@ import (
 )
 
 // sample makes a sample of a reply: its rows, checked, and its reward. It owns
-// all of its memory.
-func (t *try) sample(ctx context.Context, r *Reply) (*tokenize.Sample, error) {
+// all of its memory. prompts is the Prompts of the agent.
+func (t *try) sample(ctx context.Context, r *Reply, prompts func(context.Context, *Reply) ([]tokenize.Call, error)) (*tokenize.Sample, error) {
 	cfg := &t.w.c.cfg
 	s := t.facts(r)
 	if err := checkEnd(s, r); err != nil {
@@ -22,7 +22,7 @@ func (t *try) sample(ctx context.Context, r *Reply) (*tokenize.Sample, error) {
 	}
 
 	t.enter(StagePrompt)
-	calls, err := cfg.Prompter.Prompts(ctx, r)
+	calls, err := prompts(ctx, r)
 	if err != nil {
 		if ctx.Err() == nil {
 			err = t.lesserEvidence(r, err)
@@ -219,9 +219,9 @@ func appendLogprobs(dst, src []float32, n int) []float32 {
 
 // CheckReply reports whether a reply to task would be data: it finds the prompts and
 // builds and checks the rows as an attempt does. Nothing is scored and nothing is kept.
-// Of cfg it uses Prompter, Align and Require. The error is that with which an attempt
-// would fail; Classify and ReasonOf read it.
-func CheckReply(ctx context.Context, cfg Config, task *Task, r *Reply) error {
+// prompts does what Agent.Prompts does. Of cfg it uses Align and Require. The error is
+// that with which an attempt would fail; Classify and ReasonOf read it.
+func CheckReply(ctx context.Context, cfg Config, task *Task, r *Reply, prompts func(context.Context, *Reply) ([]tokenize.Call, error)) error {
 	cfg = cfg.withDefaults()
 	cfg.Scorer = nil
 	c := &Collector{cfg: cfg}
@@ -231,6 +231,6 @@ func CheckReply(ctx context.Context, cfg Config, task *Task, r *Reply) error {
 		a:  Attempt{Task: task, GroupSize: 1, N: 1},
 		cl: &claim{task: task, started: time.Now()},
 	}
-	_, err := t.sample(ctx, r)
+	_, err := t.sample(ctx, r, prompts)
 	return err
 }

@@ -176,23 +176,18 @@ func TestRequire(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			s, st := one(t, step{}, func(cfg *collector.Config) {
-				cfg.Require = tt.require
-				if tt.literal { // claims no prompt: its rows are unverified
-					p, err := prompt.New(prompt.Config{Force: tokenize.SourceLiteral, Encoder: oneToken{}})
-					if err != nil {
-						t.Fatal(err)
-					}
-					cfg.Prompter = p
-				}
-			})
+			var st step
+			if tt.literal { // claims no prompt: its rows are unverified
+				st.prompts = promptsOf(t, prompt.Config{Force: tokenize.SourceLiteral, Encoder: oneToken{}})
+			}
+			s, stats := one(t, st, func(cfg *collector.Config) { cfg.Require = tt.require })
 			if tt.data {
-				if counts(t, st, 1, 0, 0, 0); len(s.Rows) == 0 {
+				if counts(t, stats, 1, 0, 0, 0); len(s.Rows) == 0 {
 					t.Error("no row")
 				}
 				return
 			}
-			if counts(t, st, 0, 1, 0, 0); len(s.Rows) != 0 || len(s.Failures) != 1 {
+			if counts(t, stats, 0, 1, 0, 0); len(s.Rows) != 0 || len(s.Failures) != 1 {
 				t.Fatalf("%d rows, %d failures, want none and 1", len(s.Rows), len(s.Failures))
 			}
 			f := s.Failures[0]

@@ -31,9 +31,6 @@ type Reply struct {
 	Output string
 	// Messages is the conversation as JSON, or nil when not asked for.
 	Messages json.RawMessage
-
-	// Evidence belongs to the backend; a Prompter that knows the backend reads it.
-	Evidence any
 }
 
 // A Send is the answer to one request.

@@ -122,7 +122,7 @@ func (p *program) collect(ctx context.Context, l *loader, earlier *earlierRun, o
 			client.CloseIdle()
 		}
 	}()
-	backends, err := c.config.backends(c.clients, c.progress)
+	backends, err := c.config.backends(c.clients, parts.prompter, c.progress)
 	if err != nil {
 		return err
 	}

@@ -83,6 +83,8 @@ type doctor struct {
 	model  *prompt.Model // nil: no tokenizer was given
 	task   *collector.Task
 	bad    int
+	// calls are those of the last reply, with what is found out about their prompts.
+	calls []prompt.Examined
 }
 
 // findTask chooses what the agent is told.
@@ -263,7 +265,7 @@ func (d *doctor) server(ctx context.Context, client *letta.Client) {
 	}
 	d.ok("auth", "the server lets us in and lists %d models", found.Count)
 
-	backends, err := d.config.backends([]*letta.Client{client}, nil)
+	backends, err := d.config.backends([]*letta.Client{client}, d, nil)
 	if err != nil {
 		d.failed("agent", err)
 		return
@@ -315,7 +317,7 @@ func (d *doctor) call(ctx context.Context, client *letta.Client, backend *letta.
 	if err != nil {
 		d.failed("call", unusable(client, err))
 	} else {
-		d.answered(ctx, reply, time.Since(began))
+		d.answered(ctx, agent, reply, time.Since(began))
 		all = len(tools) > 0
 		for i := range reply.Sends {
 			used = used || slices.ContainsFunc(reply.Sends[i].Turns, func(t tokenize.Turn) bool { return t.Role == tokenize.RoleTool })
@@ -331,8 +333,14 @@ func (d *doctor) call(ctx context.Context, client *letta.Client, backend *letta.
 	return used, all
 }
 
+// Prompts finds out what there is about the prompts of a reply.
+func (d *doctor) Prompts(ctx context.Context, reply *collector.Reply, e *letta.Evidence) (_ []tokenize.Call, err error) {
+	d.calls, err = prompt.Examine(ctx, d.model, reply, e)
+	return nil, err
+}
+
 // answered checks the turns of a rollout, then its prompts.
-func (d *doctor) answered(ctx context.Context, reply *collector.Reply, took time.Duration) {
+func (d *doctor) answered(ctx context.Context, agent collector.Agent, reply *collector.Reply, took time.Duration) {
 	var turns []tokenize.Turn
 	stop := "-"
 	for i := range reply.Sends {
@@ -358,11 +366,11 @@ func (d *doctor) answered(ctx context.Context, reply *collector.Reply, took time
 		d.ok("prompts", "the server sends them: rows will be exact")
 		return
 	}
-	examined, err := prompt.Examine(ctx, d.model, reply)
-	if err != nil {
+	if _, err := agent.Prompts(ctx, reply); err != nil {
 		d.failed("prompts", err)
 		return
 	}
+	examined := d.calls
 	for i := range examined {
 		d.examined(i, &examined[i])
 	}

@@ -144,7 +144,6 @@ func (c *collection) open(parts *parts, backends []*letta.Backend) error {
 
 		TurnsHavePrompts: along,
 
-		Prompter:       parts.prompter,
 		Scorer:         parts.scorer,
 		Sink:           dataset,
 		Left:           left,

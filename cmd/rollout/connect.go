@@ -115,14 +115,14 @@ func (c *config) connectOne(notice func(text string)) (*letta.Client, error) {
 	return clients[0], nil
 }
 
-// backends makes what opens agents on each of the servers. progress, where it is not
-// nil, is told of sends of which nothing is heard.
-func (c *config) backends(clients []*letta.Client, progress func(letta.Progress)) ([]*letta.Backend, error) {
+// backends makes what opens agents on each of the servers. prompter finds the prompts of
+// their replies. progress, where it is not nil, is told of sends of which nothing is heard.
+func (c *config) backends(clients []*letta.Client, prompter letta.Prompter, progress func(letta.Progress)) ([]*letta.Backend, error) {
 	agent, err := c.agentConfig()
 	if err != nil {
 		return nil, err
 	}
-	agent.Progress = progress
+	agent.Prompter, agent.Progress = prompter, progress
 	var backends []*letta.Backend
 	for _, client := range clients {
 		b, err := letta.NewBackend(client, agent)

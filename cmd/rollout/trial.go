@@ -40,6 +40,7 @@ type trial struct {
 	config  *config
 	prompts prompt.Config
 	judge   collector.Config
+	find    letta.Prompter // of the judge
 	task    *collector.Task
 	note    func(format string, args ...any) // tells people
 
@@ -66,7 +67,7 @@ func (c *collection) tryServers(ctx context.Context, parts *parts, backends []*l
 	}
 	t := &trial{
 		config: c.config, prompts: parts.prompts, task: task, note: c.display.note, timeout: trialTimeout, quiet: trialQuiet,
-		judge: collector.Config{Prompter: prompter, Align: parts.align, Require: parts.require},
+		judge: collector.Config{Align: parts.align, Require: parts.require}, find: prompter,
 	}
 	c.phase.Store("trying a call of the model")
 
@@ -133,8 +134,8 @@ func (t *trial) server(ctx context.Context, b *letta.Backend, version string) er
 	try, judged := 0, false
 	err := tryAgain(within, func() error {
 		try++
-		return b.Try(within, t.task, try, func(ctx context.Context, reply *collector.Reply) error {
-			err := t.look(ctx, reply)
+		return b.Try(within, t.task, try, func(ctx context.Context, reply *collector.Reply, e *letta.Evidence) error {
+			err := t.look(ctx, reply, e)
 			judged = err == nil || collector.ReasonOf(err) != tokenize.ReasonNone
 			return err
 		})
@@ -157,17 +158,19 @@ func (t *trial) server(ctx context.Context, b *letta.Backend, version string) er
 
 // look judges the reply as that of a sample. One that cannot be data comes back as an
 // error; a *mismatchError says more of a prompt that has another length than counted.
-func (t *trial) look(ctx context.Context, reply *collector.Reply) error {
+func (t *trial) look(ctx context.Context, reply *collector.Reply, e *letta.Evidence) error {
 	// Only one call was asked for, and no question is answered: that the rollout goes on
 	// does not make it a bad one.
 	if n := len(reply.Sends); n > 0 && letta.StopReason(reply.Sends[n-1].StopReason) == letta.StopRequiresApproval {
 		reply.Sends[n-1].StopReason = string(letta.StopMaxSteps)
 	}
-	err := collector.CheckReply(ctx, t.judge, t.task, reply)
+	err := collector.CheckReply(ctx, t.judge, t.task, reply, func(ctx context.Context, r *collector.Reply) ([]tokenize.Call, error) {
+		return t.find.Prompts(ctx, r, e)
+	})
 	if collector.ReasonOf(err) != tokenize.ReasonCountMismatch || t.prompts.Model == nil {
 		return err
 	}
-	if examined, e := prompt.Examine(ctx, t.prompts.Model, reply); e == nil {
+	if examined, no := prompt.Examine(ctx, t.prompts.Model, reply, e); no == nil {
 		for i := range examined {
 			if v := diagnose(&examined[i], t.prompts.Model.Tokenizer); v.culprit != "" {
 				return &mismatchError{v, err}

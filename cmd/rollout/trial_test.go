@@ -23,7 +23,7 @@ func newTrial(t *testing.T, sim *lettasim.Server) (_ *trial, _ *letta.Backend, s
 	if err != nil {
 		t.Fatal(err)
 	}
-	backends, err := c.backends(clients, nil)
+	backends, err := c.backends(clients, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,7 +39,7 @@ func newTrial(t *testing.T, sim *lettasim.Server) (_ *trial, _ *letta.Backend, s
 		lines = append(lines, fmt.Sprintf(format, args...))
 	}
 	one := &trial{
-		config: c, judge: collector.Config{Prompter: prompter}, task: &collector.Task{ID: "a", Messages: []string{"Hi.", "And again."}},
+		config: c, find: prompter, task: &collector.Task{ID: "a", Messages: []string{"Hi.", "And again."}},
 		note: say, timeout: trialTimeout, quiet: trialQuiet,
 	}
 	said = func() string {

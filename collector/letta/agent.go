@@ -44,6 +44,21 @@ type agent struct {
 	outage bool
 }
 
+// A Prompter finds the prompt of every call of a reply, as collector.Agent says. It is
+// used from many goroutines at once.
+type Prompter interface {
+	// Prompts may read what e can fetch: the agent is still there.
+	Prompts(ctx context.Context, r *collector.Reply, e *Evidence) ([]tokenize.Call, error)
+}
+
+// Prompts asks the Prompter of the configuration.
+func (g *agent) Prompts(ctx context.Context, r *collector.Reply) ([]tokenize.Call, error) {
+	if g.cfg.Prompter == nil {
+		return nil, errors.New("letta: AgentConfig.Prompter is nil")
+	}
+	return g.cfg.Prompter.Prompts(ctx, r, &g.evidence)
+}
+
 // prepare does what must be done between making the agent and the first send.
 func (g *agent) prepare(ctx context.Context) error {
 	if err := g.state.CheckTurns(); err != nil {
@@ -110,7 +125,7 @@ func (g *agent) Tools() []string {
 func (g *agent) Run(ctx context.Context) (*collector.Reply, error) {
 	reply := &collector.Reply{
 		AgentID: g.state.ID, Model: g.state.LLMConfig.HandleText(), ServerVersion: g.version,
-		Sampling: sampling(g.version, &g.state.LLMConfig, g.cfg.OverrideModel), Evidence: &g.evidence,
+		Sampling: sampling(g.version, &g.state.LLMConfig, g.cfg.OverrideModel),
 	}
 	if g.cfg.OverrideModel != "" {
 		reply.Model = g.cfg.OverrideModel
@@ -343,9 +358,8 @@ func sampling(version string, c *LLMConfig, overrideModel string) tokenize.Sampl
 	return s
 }
 
-// Evidence is what a rollout's prompts can be rebuilt from. It is in Reply.Evidence
-// as a pointer, valid until the agent is closed; what it can fetch is gone after
-// that, but for traces.
+// Evidence is what a rollout's prompts can be rebuilt from. It is valid until the agent
+// is closed; what it can fetch is gone after that, but for traces.
 type Evidence struct {
 	Client       *Client
 	Agent        *AgentState

@@ -61,6 +61,9 @@ type AgentConfig struct {
 	// MaxRounds bounds the answers to such questions per task message. Default 64.
 	MaxRounds int
 
+	// Prompter finds the prompts of a reply, for Agent.Prompts. Nil: it may not be called.
+	Prompter Prompter
+
 	// Messages keeps the conversation as JSON in the Reply.
 	Messages bool
 

@@ -1,6 +1,7 @@
 package letta_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/letta"
+	"github.com/rollout-rl/rollout/tokenize"
 )
 
 // messagesOf are the user messages of a recording: the task that it answers.
@@ -39,6 +41,14 @@ func attemptOf(messages []string) collector.Attempt {
 
 var model = letta.AgentConfig{Model: "sglang//models/qwen3"}
 
+// A keeper keeps the evidence of the last reply whose prompts were asked for.
+type keeper struct{ *letta.Evidence }
+
+func (k *keeper) Prompts(_ context.Context, _ *collector.Reply, e *letta.Evidence) ([]tokenize.Call, error) {
+	k.Evidence = e
+	return nil, nil
+}
+
 // play runs the attempt of a recording and closes the agent.
 func play(t *testing.T, p *replay, c *letta.Client, cfg letta.AgentConfig, a collector.Attempt, look func(*collector.Reply, error)) {
 	t.Helper()
@@ -51,6 +61,9 @@ func play(t *testing.T, p *replay, c *letta.Client, cfg letta.AgentConfig, a col
 		t.Fatalf("Open: %v", err)
 	}
 	reply, err := g.Run(t.Context())
+	if cfg.Prompter != nil {
+		_, _ = g.Prompts(t.Context(), reply)
+	}
 	look(reply, err)
 	if err := g.Close(t.Context()); err != nil {
 		t.Errorf("Close: %v", err)
@@ -294,12 +307,12 @@ func TestConversation(t *testing.T) {
 	t.Parallel()
 	p, c := newReplay(t, "conversation")
 	cfg := model
-	cfg.Conversation, cfg.SystemText = true, true
+	e := new(keeper)
+	cfg.Conversation, cfg.SystemText, cfg.Prompter = true, true, e
 	play(t, p, c, cfg, attemptOf(messagesOf(t, p.recording)), func(r *collector.Reply, err error) {
 		if err != nil || len(r.Sends) != 2 {
 			t.Fatalf("Run = %+v, %v", r, err)
 		}
-		e := r.Evidence.(*letta.Evidence)
 		if e.Conversation == nil || !strings.Contains(e.SystemText, "AGENT_ID") || len(e.Sends) != 2 {
 			t.Errorf("evidence %+v", e)
 		}
@@ -322,18 +335,19 @@ func TestConversation(t *testing.T) {
 func TestCreateBody(t *testing.T) {
 	t.Parallel()
 	p, c := newReplay(t, "single")
+	e := new(keeper)
 	cfg := letta.AgentConfig{
 		Model: "sglang//models/qwen3", System: "Be brief.", Tools: []string{"mul"}, Tags: []string{"mine"},
-		Temperature: new(0.5), ContextWindow: 1000, KeepReasoning: true,
+		Temperature: new(0.5), ContextWindow: 1000, KeepReasoning: true, Prompter: e,
 		Create: json.RawMessage(`{"model":"loses","timezone":"Europe/Berlin","tags":["raw"],"metadata":{"own":1},"model_settings":{"tool_call_parser":"qwen25"}}`),
 	}
 	a := attemptOf([]string{"Hi."})
 	a.Task.Agent = json.RawMessage(`{"system":"Be long.","create":{"timezone":"UTC","hidden":true}}`)
-	play(t, p, c, cfg, a, func(r *collector.Reply, err error) {
+	play(t, p, c, cfg, a, func(_ *collector.Reply, err error) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if on := r.Evidence.(*letta.Evidence).Agent.LLMConfig.EnableReasoner; on == nil || !*on {
+		if on := e.Agent.LLMConfig.EnableReasoner; on == nil || !*on {
 			t.Error("enable_reasoner is not on")
 		}
 	})

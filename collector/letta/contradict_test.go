@@ -147,15 +147,17 @@ func TestLastToolText(t *testing.T) {
 func TestSystemTextOfThen(t *testing.T) {
 	t.Parallel()
 	l, web := simulated(t, lettasim.Config{}, nil)
-	cfg := letta.AgentConfig{SystemText: true}
+	before, after := new(keeper), new(keeper)
+	cfg := letta.AgentConfig{SystemText: true, Prompter: before}
 	g, err := backendAt(t, web.URL, cfg).Open(t.Context(), scripted(1))
 	if err != nil {
 		t.Fatal(err)
 	}
-	before, err := g.Run(t.Context())
+	reply, err := g.Run(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
+	_, _ = g.Prompts(t.Context(), reply)
 	var changed atomic.Bool
 	web.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		rec := httptest.NewRecorder()
@@ -167,15 +169,16 @@ func TestSystemTextOfThen(t *testing.T) {
 		}
 		_, _ = w.Write(body)
 	})
+	cfg.Prompter = after
 	again, err := backendAt(t, web.URL, cfg).Reattach(t.Context(), scripted(1), collector.OpenAttempt{N: 1, AgentID: g.ID()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	after, err := again.Run(t.Context())
-	if err != nil {
+	if reply, err = again.Run(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	got, want := after.Evidence.(*letta.Evidence).SystemText, before.Evidence.(*letta.Evidence).SystemText
+	_, _ = again.Prompts(t.Context(), reply)
+	got, want := after.SystemText, before.SystemText
 	if got != want || want == "" || !changed.Load() {
 		t.Errorf("system text %q, want %q", got, want)
 	}

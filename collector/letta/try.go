@@ -20,7 +20,7 @@ const tryCloseTimeout = 10 * time.Second
 // killed process left. What ends the call is returned as it is, and so is what look
 // returns. The reply ends with its first send: a question of the server is not answered,
 // a client tool is not run, and a connection that is lost is not waited for.
-func (b *Backend) Try(ctx context.Context, task *collector.Task, try int, look func(context.Context, *collector.Reply) error) error {
+func (b *Backend) Try(ctx context.Context, task *collector.Task, try int, look func(context.Context, *collector.Reply, *Evidence) error) error {
 	one := *task
 	one.Messages = one.Messages[:min(1, len(one.Messages))]
 	// The index is that of no sample.
@@ -38,5 +38,5 @@ func (b *Backend) Try(ctx context.Context, task *collector.Task, try int, look f
 	if err != nil {
 		return err
 	}
-	return look(ctx, reply)
+	return look(ctx, reply, &g.evidence)
 }

@@ -33,7 +33,7 @@ func TestTry(t *testing.T) {
 	no := errors.New("no")
 	for _, want := range []error{nil, no} {
 		looked := 0
-		err := b.Try(t.Context(), task, 1, func(_ context.Context, r *collector.Reply) error {
+		err := b.Try(t.Context(), task, 1, func(_ context.Context, r *collector.Reply, _ *letta.Evidence) error {
 			looked++
 			if len(r.Sends) != 1 || r.Sends[0].Usage.Steps != 1 || len(r.Sends[0].Turns) == 0 {
 				t.Errorf("%d sends, %d steps", len(r.Sends), r.Sends[0].Usage.Steps)

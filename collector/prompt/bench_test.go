@@ -71,7 +71,7 @@ func rollout(tb testing.TB, model *prompt.Model, seed uint64, calls, tokens int,
 		Response: &letta.LettaResponse{}, RunID: "run-1",
 	}}}
 	m.agent, m.system = e.Agent, e.SystemText
-	known := &knownLife{memory: m, reply: &collector.Reply{Evidence: e, Sends: []collector.Send{{Turns: turns, RunID: "run-1"}}}}
+	known := &knownLife{memory: m, reply: &prompt.Answered{Evidence: e, Reply: collector.Reply{Sends: []collector.Send{{Turns: turns, RunID: "run-1"}}}}}
 
 	// The server's counts are those of a first try.
 	tried, err := prompt.NewRebuilder(model, true, false).Prompts(tb.Context(), m, known.reply)
@@ -93,7 +93,7 @@ func rollout(tb testing.TB, model *prompt.Model, seed uint64, calls, tokens int,
 // traceLast gives the last call of a made-up rollout its trace.
 func traceLast(tb testing.TB, known *knownLife, keep bool) {
 	tb.Helper()
-	e, turns, steps := known.reply.Evidence.(*letta.Evidence), known.reply.Sends[0].Turns, known.memory.steps[0]
+	e, turns, steps := known.reply.Evidence, known.reply.Sends[0].Turns, known.memory.steps[0]
 	messages := []any{
 		map[string]any{"role": "system", "content": e.SystemText},
 		map[string]any{"role": "user", "content": e.Sends[0].Request.Messages[0].(*letta.MessageCreate).Content.String()},

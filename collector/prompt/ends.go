@@ -56,8 +56,7 @@ func (e *ends) stopsAt(id int32) bool {
 //	else     what the call's trace says, of the last calls first
 //
 // A call that an answer proves to be ended by length is left to the collector.
-func (e *ends) fill(ctx context.Context, r *collector.Reply, calls []tokenize.Call, stats *counters) {
-	evidence, _ := r.Evidence.(*letta.Evidence)
+func (e *ends) fill(ctx context.Context, r *collector.Reply, evidence *letta.Evidence, calls []tokenize.Call, stats *counters) {
 	said, tries := stopReasons(r, len(calls)), 0
 	for k := len(calls) - 1; k >= 0; k-- {
 		c := &calls[k]

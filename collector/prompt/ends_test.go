@@ -35,12 +35,12 @@ func TestStepsOfRecordings(t *testing.T) {
 			continue
 		}
 		reply := live(t, cases, &rec)
-		calls, err := p.Prompts(t.Context(), reply)
+		calls, err := p.Prompts(t.Context(), &reply.Reply, reply.Evidence)
 		if err != nil {
 			t.Errorf("%s: %v", rec.name, err)
 			continue
 		}
-		e := reply.Evidence.(*letta.Evidence)
+		e := reply.Evidence
 		k := 0
 		for i := range e.Sends {
 			if e.Sends[i].RunID == "" {
@@ -97,7 +97,7 @@ func TestEndsOfRecordings(t *testing.T) {
 			continue
 		}
 		reply := live(t, cases, &rec)
-		calls, err := p.Prompts(t.Context(), reply)
+		calls, err := p.Prompts(t.Context(), &reply.Reply, reply.Evidence)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -182,11 +182,11 @@ func TestEnds(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			backend, err := letta.NewBackend(client, letta.AgentConfig{Model: "sglang//models/qwen3", Create: add})
+			p, err := prompt.New(prompt.Config{})
 			if err != nil {
 				t.Fatal(err)
 			}
-			p, err := prompt.New(prompt.Config{})
+			backend, err := letta.NewBackend(client, letta.AgentConfig{Model: "sglang//models/qwen3", Create: add, Prompter: p})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -201,7 +201,7 @@ func TestEnds(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				calls, err := p.Prompts(t.Context(), reply)
+				calls, err := g.Prompts(t.Context(), reply)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -262,15 +262,15 @@ func TestUncertainSteps(t *testing.T) {
 			if err := json.Unmarshal([]byte("["+strings.Join(tt.messages, ",")+"]"), &messages); err != nil {
 				t.Fatal(err)
 			}
-			reply := &collector.Reply{
-				Sends:    []collector.Send{{Turns: tt.turns}},
+			reply := &prompt.Answered{
+				Reply:    collector.Reply{Sends: []collector.Send{{Turns: tt.turns}}},
 				Evidence: &letta.Evidence{Sends: []letta.SendEvidence{{Response: &letta.LettaResponse{Messages: messages}}}},
 			}
 			p, err := prompt.New(prompt.Config{})
 			if err != nil {
 				t.Fatal(err)
 			}
-			calls, err := p.Prompts(t.Context(), reply)
+			calls, err := p.Prompts(t.Context(), &reply.Reply, reply.Evidence)
 			if err != nil {
 				t.Fatal(err)
 			}

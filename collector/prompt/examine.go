@@ -42,9 +42,8 @@ var ErrNotRebuilt = errors.New("prompt: nothing to rebuild it from")
 
 // Examine rebuilds the prompt of every call by both recipes, from all traces. It
 // fetches more than a Prompter does, and fails where steps and turns do not fit.
-func Examine(ctx context.Context, m *Model, reply *collector.Reply) ([]Examined, error) {
-	e, ok := reply.Evidence.(*letta.Evidence)
-	if !ok || len(e.Sends) != len(reply.Sends) {
+func Examine(ctx context.Context, m *Model, reply *collector.Reply, e *letta.Evidence) ([]Examined, error) {
+	if e == nil || len(e.Sends) != len(reply.Sends) {
 		return nil, ErrNotRebuilt
 	}
 	calls, err := fromTurns(reply)

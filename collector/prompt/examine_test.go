@@ -5,7 +5,6 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/rollout-rl/rollout/collector/letta"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 	"github.com/rollout-rl/rollout/collector/prompt"
 )
@@ -27,8 +26,8 @@ func TestExamine(t *testing.T) {
 			continue
 		}
 		reply := live(t, cases, &rec)
-		reverseTools(reply.Evidence.(*letta.Evidence))
-		examined, err := prompt.Examine(t.Context(), model, reply)
+		reverseTools(reply.Evidence)
+		examined, err := prompt.Examine(t.Context(), model, &reply.Reply, reply.Evidence)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -25,13 +25,19 @@ func (r *Rebuilder) Unverified() *Rebuilder {
 	return r
 }
 
+// An Answered reply is one with what the server keeps of it.
+type Answered struct {
+	collector.Reply
+	Evidence *letta.Evidence
+}
+
 // Prompts is Prompter.Prompts with the evidence read through from.
-func (r *Rebuilder) Prompts(ctx context.Context, from Fetcher, reply *collector.Reply) ([]tokenize.Call, error) {
-	calls, err := fromTurns(reply)
+func (r *Rebuilder) Prompts(ctx context.Context, from Fetcher, reply *Answered) ([]tokenize.Call, error) {
+	calls, err := fromTurns(&reply.Reply)
 	if err != nil {
 		return nil, err
 	}
-	return calls, r.b.rebuild(ctx, reply.Evidence.(*letta.Evidence), from, reply, calls)
+	return calls, r.b.rebuild(ctx, reply.Evidence, from, &reply.Reply, calls)
 }
 
 // Encoder encodes one text after the other with one renderer, as a sample's prompts

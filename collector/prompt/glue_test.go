@@ -27,7 +27,7 @@ import (
 
 // counted rebuilds a made-up life of which the server's counts are those of a first
 // try, and aligns it.
-func counted(t *testing.T, model *prompt.Model, m *memory, reply *collector.Reply, cfg tokenize.AlignConfig) ([]tokenize.Call, []tokenize.Row, tokenize.Alignment) {
+func counted(t *testing.T, model *prompt.Model, m *memory, reply *prompt.Answered, cfg tokenize.AlignConfig) ([]tokenize.Call, []tokenize.Row, tokenize.Alignment) {
 	t.Helper()
 	r := prompt.NewRebuilder(model, true, false).Unverified() // what is made up has no traces
 	calls, err := r.Prompts(t.Context(), m, reply)
@@ -166,7 +166,7 @@ func TestTruncatedTurnIsClosed(t *testing.T) {
 	}{{"as recorded", 0, 2}, {"without its last space", 1, 1}} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			e := *known.reply.Evidence.(*letta.Evidence)
+			e := *known.reply.Evidence
 			e.Sends = append(slices.Clone(e.Sends), letta.SendEvidence{
 				Request: &letta.LettaRequest{Messages: letta.InputMessages{letta.UserText("Go on.")}}, Response: &letta.LettaResponse{}, RunID: "run-2",
 			})
@@ -327,13 +327,13 @@ func TestRoleMarkerStop(t *testing.T) {
 					&letta.ToolReturnMessage{MessageHead: letta.MessageHead{StepID: &id}, ToolCallID: "c1"},
 				}},
 			}
-			reply := &collector.Reply{
+			reply := &prompt.Answered{
 				Evidence: &letta.Evidence{Agent: new(letta.AgentState), SystemText: "Be brief.", Sends: []letta.SendEvidence{{
 					Request: &letta.LettaRequest{Messages: letta.InputMessages{letta.UserText("Add.")}}, Response: &letta.LettaResponse{}, RunID: "run-1",
 				}}},
-				Sends: []collector.Send{{Turns: []tokenize.Turn{first, {Role: tokenize.RoleTool, Content: result, ToolName: "add", IDMismatch: -1}, second}, RunID: "run-1"}},
+				Reply: collector.Reply{Sends: []collector.Send{{Turns: []tokenize.Turn{first, {Role: tokenize.RoleTool, Content: result, ToolName: "add", IDMismatch: -1}, second}, RunID: "run-1"}}},
 			}
-			e := reply.Evidence.(*letta.Evidence)
+			e := reply.Evidence
 			m.agent, m.system = e.Agent, e.SystemText
 			_, rows, al := counted(t, model, m, reply, tt.cfg)
 			var got []string

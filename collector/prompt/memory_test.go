@@ -6,7 +6,6 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/letta"
 	"github.com/rollout-rl/rollout/collector/prompt"
 )
@@ -48,7 +47,7 @@ func (m *memory) with(change func(*memory)) *memory {
 // A known life is a recorded one, with what the server kept and the true prompts.
 type knownLife struct {
 	name   string
-	reply  *collector.Reply
+	reply  *prompt.Answered
 	memory *memory
 	truths []truth
 }
@@ -67,7 +66,7 @@ func remembered(tb testing.TB, names ...string) []*knownLife {
 			continue
 		}
 		k := &knownLife{name: rec.name, reply: live(tb, cases, &rec), truths: truths, memory: &memory{traces: map[string]*letta.ProviderTrace{}}}
-		e := k.reply.Evidence.(*letta.Evidence)
+		e := k.reply.Evidence
 		k.memory.agent, k.memory.system = e.Agent, e.SystemText
 		for i := range e.Sends {
 			steps, err := e.Steps(tb.Context(), i)

@@ -93,10 +93,10 @@ func TestMutations(t *testing.T) {
 }
 
 // mutated returns a copy of the life with one character changed, or nil.
-func mutated(r *rand.Rand, known *knownLife, kind string) (*collector.Reply, *memory) {
+func mutated(r *rand.Rand, known *knownLife, kind string) (*prompt.Answered, *memory) {
 	reply := *known.reply
 	reply.Sends = slices.Clone(reply.Sends)
-	e := *reply.Evidence.(*letta.Evidence)
+	e := *reply.Evidence
 	e.Sends = slices.Clone(e.Sends)
 	reply.Evidence = &e
 	m := known.memory.with(func(*memory) {})

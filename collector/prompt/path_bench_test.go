@@ -48,7 +48,7 @@ func newPath(tb testing.TB, model *prompt.Model, known *knownLife) *path {
 	}
 	u := known.reply.Sends[0].Usage
 	p := &path{
-		rebuilder: prompt.NewRebuilder(model, true, true), evidence: known.reply.Evidence.(*letta.Evidence),
+		rebuilder: prompt.NewRebuilder(model, true, true), evidence: known.reply.Evidence,
 		decoder: tokenize.NewDecoder(tokenize.DecoderConfig{}),
 	}
 	for to, v := range map[*[]byte]any{
@@ -93,14 +93,14 @@ func (p *path) Run(context.Context) (*collector.Reply, error) {
 	if err := json.Unmarshal(p.arena.Rest, &rest); err != nil {
 		return nil, err
 	}
-	return &collector.Reply{AgentID: "agent-1", Model: "m", Evidence: p.evidence, Sends: []collector.Send{{
+	return &collector.Reply{AgentID: "agent-1", Model: "m", Sends: []collector.Send{{
 		Turns: p.arena.Turns, RunID: "run-1", StopReason: string(rest.StopReason.StopReason),
 		Usage: collector.Usage{PromptTokens: rest.Usage.PromptTokens, CompletionTokens: rest.Usage.CompletionTokens, Steps: rest.Usage.StepCount},
 	}}}, nil
 }
 
 func (p *path) Prompts(ctx context.Context, r *collector.Reply) ([]tokenize.Call, error) {
-	return p.rebuilder.Prompts(ctx, p, r)
+	return p.rebuilder.Prompts(ctx, p, &prompt.Answered{Reply: *r, Evidence: p.evidence})
 }
 
 func (p *path) Steps(context.Context, int) ([]letta.Step, error) {
@@ -131,7 +131,7 @@ func collectPath(tb testing.TB, p *path, n int) collector.Stats {
 	}
 	sinks := newCrowd(d)
 	c, err := collector.New(collector.Config{
-		Endpoints: []collector.Endpoint{{Name: "memory", Backend: p, MaxInFlight: 1}}, Planned: n, Prompter: p, Sink: sinks,
+		Endpoints: []collector.Endpoint{{Name: "memory", Backend: p, MaxInFlight: 1}}, Planned: n, Sink: sinks,
 	})
 	if err != nil {
 		tb.Fatal(err)

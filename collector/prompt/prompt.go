@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/collector/letta"
 	"github.com/rollout-rl/rollout/tokenize"
 	"github.com/rollout-rl/rollout/tokenize/bpe"
 	"github.com/rollout-rl/rollout/tokenize/chat"
@@ -39,7 +40,7 @@ type Model struct {
 const ToolOrderHint = "let the server keep traces (LETTA_TRACK_PROVIDER_TRACE=true, its default), or give the agent one tool, " +
 	"or take the rows as unverified with --require any"
 
-// A Prompter is a collector.Prompter. It is safe for concurrent use.
+// A Prompter finds the prompts of replies. It is safe for concurrent use.
 type Prompter struct {
 	ladder  []rung
 	literal tokenize.TextEncoder // nil: climb the ladder
@@ -52,7 +53,7 @@ type Prompter struct {
 // can prove and that have none yet; of the others it says in Note why not.
 type rung struct {
 	name string
-	fill func(ctx context.Context, r *collector.Reply, calls []tokenize.Call) error
+	fill func(ctx context.Context, r *collector.Reply, e *letta.Evidence, calls []tokenize.Call) error
 }
 
 // New returns a Prompter, or an error where the source cannot be had.
@@ -90,29 +91,32 @@ func New(cfg Config) (*Prompter, error) {
 }
 
 // Prompts returns one call per assistant turn over all sends, in order. The calls
-// point into r.
-func (p *Prompter) Prompts(ctx context.Context, r *collector.Reply) ([]tokenize.Call, error) {
-	calls, err := p.prompts(ctx, r)
+// point into r. e is what the server keeps of the reply; nil: nothing.
+func (p *Prompter) Prompts(ctx context.Context, r *collector.Reply, e *letta.Evidence) ([]tokenize.Call, error) {
+	if e != nil && len(e.Sends) != len(r.Sends) {
+		e = nil
+	}
+	calls, err := p.prompts(ctx, r, e)
 	if err != nil {
 		return nil, err
 	}
-	listSteps(ctx, r, calls, &p.stats)
-	p.ends.fill(ctx, r, calls, &p.stats)
+	listSteps(ctx, r, e, calls, &p.stats)
+	p.ends.fill(ctx, r, e, calls, &p.stats)
 	return calls, nil
 }
 
 // prompts is Prompts without the ends of the calls.
-func (p *Prompter) prompts(ctx context.Context, r *collector.Reply) ([]tokenize.Call, error) {
+func (p *Prompter) prompts(ctx context.Context, r *collector.Reply, e *letta.Evidence) ([]tokenize.Call, error) {
 	if p.literal != nil {
 		calls, err := literal(p.literal, r)
-		nameSteps(r, calls)
+		nameSteps(r, e, calls)
 		return calls, err
 	}
 	calls, err := fromTurns(r)
 	if err != nil {
 		return nil, err
 	}
-	nameSteps(r, calls)
+	nameSteps(r, e, calls)
 	if len(p.ladder) > 0 && p.ladder[0].name != "turns" {
 		forget(calls)
 	}
@@ -120,7 +124,7 @@ func (p *Prompter) prompts(ctx context.Context, r *collector.Reply) ([]tokenize.
 		if complete(calls) {
 			break
 		}
-		if err := g.fill(ctx, r, calls); err != nil {
+		if err := g.fill(ctx, r, e, calls); err != nil {
 			return nil, fmt.Errorf("prompts from %s: %w", g.name, err)
 		}
 	}

@@ -92,7 +92,7 @@ func TestAuto(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				calls, err := p.Prompts(t.Context(), tt.reply)
+				calls, err := p.Prompts(t.Context(), tt.reply, nil)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -117,7 +117,7 @@ func TestBadTurnOfALaterSend(t *testing.T) {
 	}
 	bad := says(20, 2, 3)
 	bad.Logprobs = bad.Logprobs[:1]
-	_, err = p.Prompts(t.Context(), reply([]tokenize.Turn{says(10, 1, 3), returns("x")}, []tokenize.Turn{bad}))
+	_, err = p.Prompts(t.Context(), reply([]tokenize.Turn{says(10, 1, 3), returns("x")}, []tokenize.Turn{bad}), nil)
 	e, ok := errors.AsType[*tokenize.AlignError](err)
 	if !ok || e.Turn != 2 || e.Reason != tokenize.ReasonLengthMismatch {
 		t.Errorf("Prompts = %v, want a length mismatch in turn 2", err)
@@ -140,7 +140,7 @@ func TestLiteral(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	calls, err := p.Prompts(t.Context(), reply([]tokenize.Turn{says(10, 1, 0), returns("ab")}, []tokenize.Turn{says(20, 1, 0)}))
+	calls, err := p.Prompts(t.Context(), reply([]tokenize.Turn{says(10, 1, 0), returns("ab")}, []tokenize.Turn{says(20, 1, 0)}), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

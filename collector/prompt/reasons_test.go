@@ -259,7 +259,7 @@ func TestReasons(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			known := lives[tt.life]
-			evidence := *known.reply.Evidence.(*letta.Evidence)
+			evidence := *known.reply.Evidence
 			evidence.Sends = slices.Clone(evidence.Sends)
 			reply := *known.reply
 			reply.Evidence = &evidence

@@ -38,9 +38,20 @@ func (c *cut) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // A told rollout is a reply with its calls, or why there is none.
 type told struct {
-	reply *collector.Reply
-	calls []tokenize.Call
-	err   error
+	prompter *prompt.Prompter
+	reply    *collector.Reply
+	evidence *letta.Evidence
+	calls    []tokenize.Call
+	err      error
+}
+
+// Prompts finds the prompts of a reply with turns, and keeps the evidence of any.
+func (o *told) Prompts(ctx context.Context, r *collector.Reply, e *letta.Evidence) ([]tokenize.Call, error) {
+	o.evidence = e
+	if r.Sends[0].Turns == nil {
+		return nil, nil
+	}
+	return o.prompter.Prompts(ctx, r, e)
 }
 
 // rollOut plays a recording. Where cutAt is not 0, the answer to that send is lost
@@ -70,6 +81,11 @@ func rollOutOn(t *testing.T, rec *recording, model *prompt.Model, config lettasi
 	for _, f := range change {
 		f(&cfg)
 	}
+	var out told
+	if out.prompter, err = prompt.New(prompt.Config{Model: model}); err != nil {
+		t.Fatal(err)
+	}
+	cfg.Prompter = &out
 	a := collector.Attempt{Task: task, Key: "key-" + rec.name, GroupSize: 1, N: 1, RunID: "run"}
 	open := func() *letta.Backend {
 		client, err := letta.NewClient(letta.ClientConfig{BaseURL: web.URL, ReadRetries: -1})
@@ -102,13 +118,8 @@ func rollOutOn(t *testing.T, rec *recording, model *prompt.Model, config lettasi
 		}
 		reply, err = agent.Run(t.Context())
 	}
-	out := told{reply: reply, err: err}
-	if err == nil && reply.Sends[0].Turns != nil {
-		p, err := prompt.New(prompt.Config{Model: model})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if out.calls, err = p.Prompts(t.Context(), reply); err != nil {
+	if out.reply, out.err = reply, err; err == nil {
+		if out.calls, err = agent.Prompts(t.Context(), reply); err != nil {
 			t.Fatalf("%s: prompts: %v", rec.name, err)
 		}
 	}
@@ -232,8 +243,7 @@ func differ(a, b told, cut int) string {
 		return fmt.Sprintf("errors: %v and %v", a.err, b.err)
 	}
 	ra, rb := *a.reply, *b.reply
-	ea, eb := ra.Evidence.(*letta.Evidence), rb.Evidence.(*letta.Evidence)
-	ra.Evidence, rb.Evidence = nil, nil
+	ea, eb := a.evidence, b.evidence
 	ra.FirstAnswer, rb.FirstAnswer = 0, 0
 	ra.Sends, rb.Sends = slices.Clone(ra.Sends), slices.Clone(rb.Sends)
 	recalled := 0

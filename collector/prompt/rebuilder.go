@@ -22,11 +22,10 @@ type rebuilder struct {
 	renderers     sync.Pool // of *renderer
 }
 
-// fill finds the prompts of the calls that have none. A reply whose backend is not
-// Letta is left as it is.
-func (b *rebuilder) fill(ctx context.Context, reply *collector.Reply, calls []tokenize.Call) error {
-	e, ok := reply.Evidence.(*letta.Evidence)
-	if !ok || len(e.Sends) != len(reply.Sends) {
+// fill finds the prompts of the calls that have none. A reply of which the server keeps
+// nothing is left as it is.
+func (b *rebuilder) fill(ctx context.Context, reply *collector.Reply, e *letta.Evidence, calls []tokenize.Call) error {
+	if e == nil {
 		return nil
 	}
 	return b.rebuild(ctx, e, e, reply, calls)

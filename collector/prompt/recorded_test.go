@@ -188,7 +188,7 @@ func (r *recording) truths() []truth {
 
 // live plays one recorded life over HTTP, request by request, and returns what a
 // collector would hold of it. The agent lives until the test ends.
-func live(tb testing.TB, cases []*lettasim.Case, rec *recording) *collector.Reply {
+func live(tb testing.TB, cases []*lettasim.Case, rec *recording) *prompt.Answered {
 	tb.Helper()
 	server, err := lettasim.New(lettasim.Config{Cases: cases})
 	if err != nil {
@@ -211,7 +211,7 @@ func live(tb testing.TB, cases []*lettasim.Case, rec *recording) *collector.Repl
 	if e.SystemText, err = client.SystemText(ctx, agent.MessageIDs[0]); err != nil {
 		tb.Fatal(err)
 	}
-	reply := &collector.Reply{AgentID: agent.ID, Evidence: e}
+	reply := &prompt.Answered{Reply: collector.Reply{AgentID: agent.ID}, Evidence: e}
 	for _, x := range rec.exchanges {
 		request, body := new(letta.LettaRequest), new(tokenize.Reply)
 		if err := json.Unmarshal(x.Request.Body, request); err != nil {
@@ -281,7 +281,7 @@ func TestRecordedPrompts(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				calls, err := p.Prompts(t.Context(), reply)
+				calls, err := p.Prompts(t.Context(), &reply.Reply, reply.Evidence)
 				if err != nil {
 					t.Errorf("%s: %v", rec.name, err)
 					continue

@@ -118,17 +118,16 @@ func collect(t *testing.T, cases []*lettasim.Case, model *prompt.Model, task *co
 		t.Fatal(err)
 	}
 	defer client.CloseIdle()
-	backend, err := letta.NewBackend(client, cfg)
-	if err != nil {
+	if cfg.Prompter, err = prompt.New(prompt.Config{Model: model}); err != nil {
 		t.Fatal(err)
 	}
-	prompts, err := prompt.New(prompt.Config{Model: model})
+	backend, err := letta.NewBackend(client, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	kept := &keeper{samples: map[string]*tokenize.Sample{}}
 	c, err := collector.New(collector.Config{
-		Endpoints: []collector.Endpoint{{Name: "sim", Backend: backend, MaxInFlight: 1}}, Prompter: prompts, Sink: kept,
+		Endpoints: []collector.Endpoint{{Name: "sim", Backend: backend, MaxInFlight: 1}}, Sink: kept,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -228,7 +227,7 @@ func TestCompactedSample(t *testing.T) {
 		t.Fatal(err)
 	}
 	var sum tokenize.Counts
-	for _, e := range known.reply.Evidence.(*letta.Evidence).Sends {
+	for _, e := range known.reply.Evidence.Sends {
 		sum.PromptTokens += e.Response.Usage.PromptTokens
 		sum.CompletionTokens += e.Response.Usage.CompletionTokens
 		sum.Steps += e.Response.Usage.StepCount

@@ -12,9 +12,8 @@ import (
 // nameSteps gives each call the id of its step where the answers themselves say it: a
 // message carries the step that made it. Where the join is not certain the id stays
 // empty.
-func nameSteps(r *collector.Reply, calls []tokenize.Call) {
-	e, ok := r.Evidence.(*letta.Evidence)
-	if !ok || len(e.Sends) != len(r.Sends) {
+func nameSteps(r *collector.Reply, e *letta.Evidence, calls []tokenize.Call) {
+	if e == nil {
 		return
 	}
 	k := 0
@@ -31,9 +30,8 @@ func nameSteps(r *collector.Reply, calls []tokenize.Call) {
 // listSteps asks the server for the steps of a send of which the messages name none for
 // a call that said nothing, as one of only an end token does. What cannot be asked, or
 // does not fit the turns, leaves the id empty.
-func listSteps(ctx context.Context, r *collector.Reply, calls []tokenize.Call, stats *counters) {
-	e, ok := r.Evidence.(*letta.Evidence)
-	if !ok || len(e.Sends) != len(r.Sends) || e.Client == nil {
+func listSteps(ctx context.Context, r *collector.Reply, e *letta.Evidence, calls []tokenize.Call, stats *counters) {
+	if e == nil || e.Client == nil {
 		return
 	}
 	k := 0

@@ -184,17 +184,16 @@ func collectMany(t *testing.T, sim *lettasim.Server, model *prompt.Model, life s
 	all := recordings(t)
 	rec := all[slices.IndexFunc(all, func(r recording) bool { return r.name == life })]
 	task, cfg := rec.asTask(t)
-	backend, err := letta.NewBackend(client, cfg)
-	if err != nil {
+	if cfg.Prompter, err = prompt.New(prompt.Config{Model: model, Unverified: unverified}); err != nil {
 		t.Fatal(err)
 	}
-	prompts, err := prompt.New(prompt.Config{Model: model, Unverified: unverified})
+	backend, err := letta.NewBackend(client, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	kept := &keeper{samples: map[string]*tokenize.Sample{}}
 	c, err := collector.New(collector.Config{
-		Endpoints: []collector.Endpoint{{Name: "sim", Backend: backend, MaxInFlight: 8}}, Prompter: prompts, Sink: kept, Planned: n,
+		Endpoints: []collector.Endpoint{{Name: "sim", Backend: backend, MaxInFlight: 8}}, Sink: kept, Planned: n,
 	})
 	if err != nil {
 		t.Fatal(err)

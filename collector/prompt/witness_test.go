@@ -39,7 +39,7 @@ func TestMembersOfATool(t *testing.T) {
 		t.Fatal(err)
 	}
 	known := remembered(t, "tool-two")[0]
-	e := *known.reply.Evidence.(*letta.Evidence)
+	e := *known.reply.Evidence
 	agent := *e.Agent
 	agent.Tools = slices.Clone(agent.Tools)
 	e.Agent = &agent
@@ -89,7 +89,7 @@ func TestToolRules(t *testing.T) {
 		t.Fatal(err)
 	}
 	known := remembered(t, "tool-two")[0]
-	e := *known.reply.Evidence.(*letta.Evidence)
+	e := *known.reply.Evidence
 	agent := *e.Agent
 	e.Agent = &agent
 	reply := *known.reply
@@ -165,7 +165,7 @@ func TestWitnessNotHeard(t *testing.T) {
 		t.Fatal(err)
 	}
 	known := remembered(t, "tool-two")[0]
-	e := *known.reply.Evidence.(*letta.Evidence)
+	e := *known.reply.Evidence
 	reply := *known.reply
 	reply.Evidence = &e
 	system := e.SystemText
@@ -222,7 +222,7 @@ func TestReadAgain(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			e := *known.reply.Evidence.(*letta.Evidence)
+			e := *known.reply.Evidence
 			e.Sends = slices.Clone(e.Sends)
 			before, now := *e.Agent, *e.Agent
 			e.Agent = &before
