@@ -8,6 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
 	"github.com/rollout-rl/rollout/collector/letta"
 )
@@ -36,12 +38,12 @@ goes too: collect --resume would have taken it over. The servers and how they ar
 	f.StringVar(&o.runID, "run-id", "", "the `ID` of the run, where its folder is gone")
 	f.BoolVar(&o.dryRun, "dry-run", false, "list the agents and leave them")
 	f.BoolVar(&o.asJSON, "json", false, "print one JSON line per agent")
-	load := addConfigFlags(cmd, p.getenv, p.environ, "server.urls")
+	load := config.AddFlags(cmd, p.getenv, p.environ, "server.urls")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if (len(args) == 1) == (o.runID != "") {
-			return withHint(usageError("%s: give the folder of a run, or --run-id", cmd.CommandPath()), "see rollout clean --help")
+			return exit.Hint(exit.Usagef("%s: give the folder of a run, or --run-id", cmd.CommandPath()), "see rollout clean --help")
 		}
-		l, err := load(func(l *loader) error {
+		l, err := load(func(l *config.Loader) error {
 			if len(args) == 0 {
 				return nil
 			}
@@ -53,27 +55,27 @@ goes too: collect --resume would have taken it over. The servers and how they ar
 				return lockedError(args[0], h, "its agents are in use; wait for it")
 			}
 			o.runID = info.ID
-			l.fromRun(&info, "server")
+			l.FromRun(info.Config, "server")
 			return nil
 		})
 		if err != nil {
 			return err
 		}
-		if err := l.err(); err != nil {
+		if err := l.Err(); err != nil {
 			return err
 		}
-		return p.clean(cmd.Context(), l.config, &o)
+		return p.clean(cmd.Context(), l.Config, &o)
 	}
 	return cmd
 }
 
-func (p *program) clean(ctx context.Context, c *config, o *cleanOptions) error {
-	clients, err := c.connect(func(text string) { p.say("%s", text) })
+func (p *program) clean(ctx context.Context, c *config.Config, o *cleanOptions) error {
+	clients, err := connect(c, func(text string) { p.say("%s", text) })
 	if err != nil {
 		return err
 	}
 	if len(clients) == 0 {
-		return withHint(usageError("no server"), "give one with --server URL")
+		return exit.Hint(exit.Usagef("no server"), "give one with --server URL")
 	}
 	total := 0
 	var failed []error

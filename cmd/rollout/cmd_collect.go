@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net"
@@ -8,7 +9,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/tasks"
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/letta"
 	"github.com/rollout-rl/rollout/sink"
@@ -52,11 +56,11 @@ tokens.* while the run has no row yet; a tokenizer may be added to a run that ha
 	f.BoolVar(&o.retryFailed, "retry-failed", false, "continue the run in the folder with the samples that have failed or were cut, and only those; none is cut unless --tail is given again")
 	f.BoolVar(&o.asJSON, "json", false, "print JSON lines: launch, status, commit, warning, done")
 	f.BoolVar(&o.quiet, "quiet", false, "print errors only")
-	load := addConfigFlags(cmd, p.getenv, p.environ)
+	load := config.AddFlags(cmd, p.getenv, p.environ)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
 		var earlier *earlierRun // nil: the run is new
 		defer func() { err = errors.Join(err, earlier.close()) }()
-		l, err := load(func(l *loader) (err error) {
+		l, err := load(func(l *config.Loader) (err error) {
 			if o.resume || o.retryFailed {
 				earlier, err = p.findRun(l, &o)
 			}
@@ -65,12 +69,12 @@ tokens.* while the run has no row yet; a tokenizer may be added to a run that ha
 		if err != nil {
 			return err
 		}
-		if len(l.bad) == 0 {
-			l.bad = l.config.checkComplete()
+		if len(l.Bad) == 0 {
+			l.Bad = l.Config.CheckComplete()
 		}
-		if err := l.err(); err != nil {
+		if err := l.Err(); err != nil {
 			if o.resume && earlier == nil {
-				err = withHint(err, l.config.Output.Dir+" holds no run that could be continued, and one that begins needs these: is --out the folder that you mean?")
+				err = exit.Hint(err, l.Config.Output.Dir+" holds no run that could be continued, and one that begins needs these: is --out the folder that you mean?")
 			}
 			return err
 		}
@@ -79,28 +83,30 @@ tokens.* while the run has no row yet; a tokenizer may be added to a run that ha
 	return cmd
 }
 
-func (p *program) collect(ctx context.Context, l *loader, earlier *earlierRun, o *collectOptions) error {
-	c := &collection{config: l.config, display: p.newDisplay(o.asJSON, o.quiet), log: discardLog(), abort: p.abort, retryFailed: o.retryFailed}
-	if c.tail = c.config.Run.Tail.Tail; o.retryFailed && l.byKey["run.tail"].given() == "" {
+func (p *program) collect(ctx context.Context, l *config.Loader, earlier *earlierRun, o *collectOptions) error {
+	c := &collection{config: l.Config, display: p.newDisplay(o.asJSON, o.quiet), log: discardLog(), abort: p.abort, retryFailed: o.retryFailed}
+	if c.tail = c.config.Run.Tail.Tail; o.retryFailed && l.ByKey["run.tail"].Given() == "" {
 		c.tail = collector.Tail{}
 	}
 	c.phase.Store("checking the tasks")
 	defer watchStatus(c.showStatus)()
-	parts, err := c.config.parts(p.stderr)
+	parts, err := makeParts(c.config, p.stderr)
 	if err != nil {
 		return err
 	}
 	defer parts.close()
-	id, err := l.identity(parts.model)
+	id, err := identityOf(l, parts.model)
 	if err != nil {
 		return err
 	}
 	started := p.whileStarting(func() { c.giveUp(earlier) })
 	defer started()
 	defer c.giveUp(earlier)
-	if c.fit, err = c.config.taskFit(parts.scorer); err != nil {
+	agent, err := agentConfig(c.config)
+	if err != nil {
 		return err
 	}
+	c.fit = tasks.NewFit(agent, parts.scorer)
 	if err := p.takeTasks(c, l, earlier, o, id, parts.model); err != nil {
 		return err
 	}
@@ -109,7 +115,7 @@ func (p *program) collect(ctx context.Context, l *loader, earlier *earlierRun, o
 		return err
 	}
 	defer c.tracing.stop(ctx)
-	c.clients, err = c.config.connectWatched(func(text string) { c.display.say("%s", text) }, func(endpoint string, cfg *letta.ClientConfig) {
+	c.clients, err = connectWatched(c.config, func(text string) { c.display.say("%s", text) }, func(endpoint string, cfg *letta.ClientConfig) {
 		c.metrics.endpoint(endpoint)
 		cfg.Observe = c.metrics.watch(endpoint)
 		c.tracing.watch(endpoint, cfg)
@@ -122,7 +128,7 @@ func (p *program) collect(ctx context.Context, l *loader, earlier *earlierRun, o
 			client.CloseIdle()
 		}
 	}()
-	backends, err := c.config.backends(c.clients, parts.prompter, c.progress)
+	backends, err := makeBackends(c.config, c.clients, parts.prompter, c.progress)
 	if err != nil {
 		return err
 	}
@@ -144,13 +150,13 @@ func (p *program) collect(ctx context.Context, l *loader, earlier *earlierRun, o
 			c.display.say("%s", text)
 		}
 	}
-	if c.info, err = l.describe(had, id, c.tasks, servers, parts.model); err != nil {
+	if c.info, err = describe(l, had, id, c.tasks, servers, parts.model); err != nil {
 		return err
 	}
 	c.info.Invocations[len(c.info.Invocations)-1].RetryFailed = o.retryFailed
 	planned, lowered := c.info.Tasks.Planned, ""
-	c.inFlight, lowered = c.config.inFlight(planned, len(c.clients), thisMachine())
-	if lowered != "" && (c.inFlight < planned || l.byKey["server.max_in_flight"].given() != "") {
+	c.inFlight, lowered = boundInFlight(c.config, planned, len(c.clients), thisMachine())
+	if lowered != "" && (c.inFlight < planned || l.ByKey["server.max_in_flight"].Given() != "") {
 		c.display.note("%s", lowered) // but not that a small run needs less than the default
 	}
 	if err := c.watchEngine(); err != nil {
@@ -159,7 +165,7 @@ func (p *program) collect(ctx context.Context, l *loader, earlier *earlierRun, o
 	// Before the folder is there: a run that cannot begin leaves none.
 	if addr := c.config.Run.MetricsAddr; addr != "" {
 		if c.scrapes, err = new(net.ListenConfig).Listen(ctx, "tcp", addr); err != nil {
-			return withHint(usageError("run.metrics_addr: %w", err), "give another address with --metrics-addr; port 0 takes a free one")
+			return exit.Hint(exit.Usagef("run.metrics_addr: %w", err), "give another address with --metrics-addr; port 0 takes a free one")
 		}
 		defer func() { _ = c.scrapes.Close() }() // closed already where it served
 	}
@@ -182,8 +188,8 @@ func (p *program) collect(ctx context.Context, l *loader, earlier *earlierRun, o
 		return err
 	}
 	c.phase.Store("opening the folder")
-	if c.log, err = openLog(c.folder.dir, c.info.lastLog(), c.folder.mode, c.config.secrets()); err != nil {
-		return withExit(exitStorage, err)
+	if c.log, err = openLog(c.folder.dir, c.info.lastLog(), c.folder.mode, c.config.Secrets()); err != nil {
+		return exit.With(exit.Storage, err)
 	}
 	defer func() { _ = c.log.close() }() // every line was written
 	if err = c.open(parts, backends); err == nil {
@@ -197,16 +203,16 @@ func (p *program) collect(ctx context.Context, l *loader, earlier *earlierRun, o
 
 // takeTasks reads and checks the tasks. A run that is continued and that they, or
 // what its rows depend on, do not fit is refused, with every difference.
-func (p *program) takeTasks(c *collection, l *loader, earlier *earlierRun, o *collectOptions, id identity, model *modelInfo) (err error) {
+func (p *program) takeTasks(c *collection, l *config.Loader, earlier *earlierRun, o *collectOptions, id identity, model *modelInfo) (err error) {
 	if earlier != nil {
 		c.takeFolder(earlier.folder)
 		rows, err := hasRows(c.config.Output.Dir)
 		if err != nil {
 			return err
 		}
-		bad := l.changes(&earlier.info, id, model, rows)
+		bad := changesOf(l, &earlier.info, id, model, rows)
 		if had := earlier.info.Model; bad == nil && !had.same(model) {
-			c.display.note("prompts are rebuilt with tokenizer %s from now on, and with %s before", orNone(shortDigest(model.tokenizer()), "none"), orNone(shortDigest(had.tokenizer()), "none"))
+			c.display.note("prompts are rebuilt with tokenizer %s from now on, and with %s before", cmp.Or(shortDigest(model.tokenizer()), "none"), cmp.Or(shortDigest(had.tokenizer()), "none"))
 		}
 		tasks, more, err := p.tasksAgain(c, l, earlier)
 		if err == nil {
@@ -224,7 +230,7 @@ func (p *program) takeTasks(c *collection, l *loader, earlier *earlierRun, o *co
 		err = checkNewRun(c.config.Output.Dir)
 	} else {
 		var folder *runFolder
-		if folder, err = beginRun(c.config.Output.Dir, c.config.fileMode()); err == nil {
+		if folder, err = beginRun(c.config.Output.Dir, c.config.FileMode()); err == nil {
 			c.takeFolder(folder)
 			check.dir, check.mode = folder.dir, folder.mode
 		}
@@ -232,10 +238,10 @@ func (p *program) takeTasks(c *collection, l *loader, earlier *earlierRun, o *co
 	if err != nil {
 		return err
 	}
-	if c.tasks, err = check.run(c.fit.read(readTasks(c.config.Tasks.File, p.stdin))); err != nil {
+	if c.tasks, err = check.run(c.fit.Read(tasks.Read(c.config.Tasks.File, p.stdin))); err != nil {
 		return err
 	}
-	return c.fit.scorable(c.config.Reward.Kind, c.display.note)
+	return c.fit.Scorable(c.config.Reward.Kind, c.display.note)
 }
 
 func (c *collection) takeFolder(f *runFolder) {
@@ -255,8 +261,8 @@ func (c *collection) giveUp(earlier *earlierRun) {
 	}
 }
 
-// planned is the number of samples that the run will take up.
-func (c *config) planned(tasks *taskSet) int {
+// plannedOf is the number of samples that the run will take up.
+func plannedOf(c *config.Config, tasks *taskSet) int {
 	if c.Tasks.Limit > 0 {
 		return min(tasks.samples, c.Tasks.Limit)
 	}
@@ -290,10 +296,10 @@ func (p *program) dryRun(c *collection, o *collectOptions, resumed bool) error {
 	for _, s := range c.info.Servers {
 		tame.Fprintf(p.stdout, "server     %s, version %s\n", s.URL, s.Version)
 	}
-	tame.Fprintf(p.stdout, "model      %s\n", orDash(c.config.Agent.Model))
+	tame.Fprintf(p.stdout, "model      %s\n", cmp.Or(c.config.Agent.Model, "-"))
 	tame.Fprintf(p.stdout, "in flight  %d at most\n", slots)
 	tame.Fprintf(p.stdout, "prompts    %s\n", c.config.Tokens.Prompts)
-	if c.config.Run.Preflight == preflightCall {
+	if c.config.Run.Preflight == config.PreflightCall {
 		tame.Fprintf(p.stdout, "preflight  one call of the model per server, when the run begins; rollout doctor makes it now\n")
 	}
 	tame.Fprintf(p.stdout, "output     %s, %s\n", c.config.Output.Dir, c.config.Output.Format)

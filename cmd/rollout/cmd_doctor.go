@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,7 +17,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/tasks"
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/letta"
 	"github.com/rollout-rl/rollout/collector/prompt"
@@ -53,24 +58,24 @@ It writes nothing, and deletes the agents that it makes.`,
 	f.StringVar(&o.prompt, "prompt", "", "the `TEXT` of the user message, instead of a task's")
 	f.StringVar(&o.task, "task", "", "the task with this `ID`, instead of the first one")
 	f.BoolVar(&o.asJSON, "json", false, "print one JSON line per check")
-	load := addConfigFlags(cmd, p.getenv, p.environ, "server.urls", "server.max_in_flight", "agent.model", "agent.file",
+	load := config.AddFlags(cmd, p.getenv, p.environ, "server.urls", "server.max_in_flight", "agent.model", "agent.file",
 		"tokens.tokenizer", "tokens.experimental", "tasks.file", "output.dir")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		l, err := load()
 		if err != nil {
 			return err
 		}
-		if len(l.bad) == 0 {
-			for _, bad := range l.config.checkComplete() {
+		if len(l.Bad) == 0 {
+			for _, bad := range l.Config.CheckComplete() {
 				if text := bad.Error(); strings.HasPrefix(text, "server.") || strings.HasPrefix(text, "agent.") {
-					l.bad = append(l.bad, bad)
+					l.Bad = append(l.Bad, bad)
 				}
 			}
 		}
-		if err := l.err(); err != nil {
+		if err := l.Err(); err != nil {
 			return err
 		}
-		return p.doctor(cmd.Context(), l.config, &o)
+		return p.doctor(cmd.Context(), l.Config, &o)
 	}
 	return cmd
 }
@@ -78,7 +83,7 @@ It writes nothing, and deletes the agents that it makes.`,
 // A doctor makes the checks of one call and counts what is bad.
 type doctor struct {
 	p      *program
-	config *config
+	config *config.Config
 	o      *doctorOptions
 	model  *prompt.Model // nil: no tokenizer was given
 	task   *collector.Task
@@ -90,14 +95,14 @@ type doctor struct {
 // findTask chooses what the agent is told.
 func (d *doctor) findTask() error {
 	file := d.config.Tasks.File
-	d.task = &collector.Task{ID: "doctor", Messages: []string{orWord(d.o.prompt, doctorText)}}
+	d.task = &collector.Task{ID: "doctor", Messages: []string{cmp.Or(d.o.prompt, doctorText)}}
 	if d.o.prompt != "" || d.o.task == "" && (file == "" || file == "-") {
 		return nil
 	}
 	if file == "" || file == "-" {
-		return usageError("--task: the tasks must be in a file: give it with --tasks FILE")
+		return exit.Usagef("--task: the tasks must be in a file: give it with --tasks FILE")
 	}
-	for t, err := range readTasks(file, nil) {
+	for t, err := range tasks.Read(file, nil) {
 		if err != nil {
 			return err
 		}
@@ -106,10 +111,10 @@ func (d *doctor) findTask() error {
 			return nil
 		}
 	}
-	return usageError("--task: %s has no task %q", file, d.o.task)
+	return exit.Usagef("--task: %s has no task %q", file, d.o.task)
 }
 
-func (p *program) doctor(ctx context.Context, c *config, o *doctorOptions) error {
+func (p *program) doctor(ctx context.Context, c *config.Config, o *doctorOptions) error {
 	// An interrupt ends the call; its agent is deleted all the same.
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -120,7 +125,7 @@ func (p *program) doctor(ctx context.Context, c *config, o *doctorOptions) error
 	if err := d.findTask(); err != nil {
 		return err
 	}
-	clients, err := c.connect(func(text string) { p.say("%s", text) })
+	clients, err := connect(c, func(text string) { p.say("%s", text) })
 	if err != nil {
 		return err
 	}
@@ -129,10 +134,10 @@ func (p *program) doctor(ctx context.Context, c *config, o *doctorOptions) error
 		client.CloseIdle()
 	}
 	if err := ctx.Err(); err != nil {
-		return withExit(exitInterrupted, errors.New("doctor: interrupted"))
+		return exit.With(exit.Interrupted, errors.New("doctor: interrupted"))
 	}
 	if d.bad > 0 {
-		return withExit(exitUnusable, fmt.Errorf("doctor: %d checks are bad", d.bad))
+		return exit.With(exit.Unusable, fmt.Errorf("doctor: %d checks are bad", d.bad))
 	}
 	return nil
 }
@@ -178,7 +183,7 @@ func (d *doctor) ok(name, format string, args ...any) {
 // failed tells of an error with the hint that it has.
 func (d *doctor) failed(name string, err error) {
 	text := strings.Join(strings.Fields(err.Error()), " ")
-	d.tell(stateBad, name, strings.TrimPrefix(text, name+" "), nil, hintOf(err))
+	d.tell(stateBad, name, strings.TrimPrefix(text, name+" "), nil, exit.HintOf(err))
 }
 
 // leastDisk is where a run is likely to end with a full disk.
@@ -186,7 +191,7 @@ const leastDisk = 1 << 30
 
 // disk looks at the space where the run would be.
 func (d *doctor) disk() {
-	dir, err := filepath.Abs(orWord(d.config.Output.Dir, "."))
+	dir, err := filepath.Abs(cmp.Or(d.config.Output.Dir, "."))
 	if err != nil {
 		d.failed("disk", err)
 		return
@@ -204,10 +209,10 @@ func (d *doctor) disk() {
 	}
 	free := int64(st.Bavail) * int64(st.Bsize) //nolint:unconvert // the types of both differ between systems
 	if free < leastDisk {
-		d.tell(stateHint, "disk", fmt.Sprintf("%s free at %s", humanBytes(free), dir), nil, "a million tokens take some 4 MB")
+		d.tell(stateHint, "disk", fmt.Sprintf("%s free at %s", human.Bytes(free), dir), nil, "a million tokens take some 4 MB")
 		return
 	}
-	d.ok("disk", "%s free at %s", humanBytes(free), dir)
+	d.ok("disk", "%s free at %s", human.Bytes(free), dir)
 }
 
 // files compares the limit on open files with the connections of a run. Where they are
@@ -220,7 +225,7 @@ func (d *doctor) files() {
 	}
 	servers := max(1, len(d.config.Server.URLs))
 	need := uint64(min(d.config.Server.MaxInFlight, math.MaxInt32))*uint64(servers) + spareFiles
-	if n, why := d.config.inFlight(math.MaxInt, servers, machine{files: limit.Cur}); why != "" {
+	if n, why := boundInFlight(d.config, math.MaxInt, servers, machine{files: limit.Cur}); why != "" {
 		d.tell(stateHint, "files", fmt.Sprintf("%d may be open, %d are needed: collect has %d samples in flight per server, not %d", limit.Cur, need, n, d.config.Server.MaxInFlight), nil,
 			fmt.Sprintf("ulimit -n %d allows all", need))
 		return
@@ -265,7 +270,7 @@ func (d *doctor) server(ctx context.Context, client *letta.Client) {
 	}
 	d.ok("auth", "the server lets us in and lists %d models", found.Count)
 
-	backends, err := d.config.backends([]*letta.Client{client}, d, nil)
+	backends, err := makeBackends(d.config, []*letta.Client{client}, d, nil)
 	if err != nil {
 		d.failed("agent", err)
 		return
@@ -275,7 +280,7 @@ func (d *doctor) server(ctx context.Context, client *letta.Client) {
 		d.failed("model", unusable(client, err))
 		return
 	}
-	d.ok("model", "%s; an agent on it gives token data", orWord(d.config.Agent.Model, "that of the agent file"))
+	d.ok("model", "%s; an agent on it gives token data", cmp.Or(d.config.Agent.Model, "that of the agent file"))
 	used, all := d.call(ctx, client, backends[0], d.task)
 	if all && !used && d.o.prompt == "" && d.o.task == "" && d.task.ID != "doctor" {
 		// The first task's rollout said nothing of tools.
@@ -355,7 +360,7 @@ func (d *doctor) answered(ctx context.Context, agent collector.Agent, reply *col
 	for i := range calls {
 		sampled += len(calls[i].OutputIDs)
 	}
-	d.ok("call", "%d calls with %d sampled tokens in %s, stop reason %s", len(calls), sampled, humanDuration(took), stop)
+	d.ok("call", "%d calls with %d sampled tokens in %s, stop reason %s", len(calls), sampled, human.Duration(took), stop)
 	if d.model == nil {
 		for i := range calls {
 			if calls[i].Grade != tokenize.Exact {

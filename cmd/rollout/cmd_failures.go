@@ -10,6 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/sink"
@@ -49,7 +51,7 @@ run is being collected; what is not in a shard yet is not seen.`,
 	inner := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if o.limit < 0 {
-			return usageError("--limit: %d: must be ≥ 0", o.limit)
+			return exit.Usagef("--limit: %d: must be ≥ 0", o.limit)
 		}
 		if o.asJSON && !cmd.Flags().Changed("limit") {
 			o.limit = 0
@@ -73,7 +75,7 @@ func (p *program) failures(dir string, o *failuresOptions) error {
 			for _, c := range collector.Classes() {
 				names = append(names, c.String())
 			}
-			return withHint(usageError("--class: %q is no class of failures", o.class), "the classes are: "+strings.Join(names, ", "))
+			return exit.Hint(exit.Usagef("--class: %q is no class of failures", o.class), "the classes are: "+strings.Join(names, ", "))
 		}
 	}
 	if err := needRun(dir); err != nil {
@@ -137,8 +139,8 @@ func (p *program) failures(dir string, o *failuresOptions) error {
 		if f.Call >= 0 {
 			call = fmt.Sprint(f.Call)
 		}
-		tame.Fprintf(w, "%s\t%s\t%d\t%d\t%s\t%s\t%s\t%s\t%s\n", shortKey(f.SampleKey), cut(f.TaskID, 32), f.SampleIndex, f.Attempt,
-			f.Class, f.Stage, orDash(f.Reason), call, cut(f.Error, 80))
+		tame.Fprintf(w, "%s\t%s\t%d\t%d\t%s\t%s\t%s\t%s\t%s\n", shortKey(f.SampleKey), tame.Text(f.TaskID, 32), f.SampleIndex, f.Attempt,
+			f.Class, f.Stage, cmp.Or(f.Reason, "-"), call, tame.Text(f.Error, 80))
 	}
 	if err := w.Flush(); err != nil {
 		return err
@@ -159,7 +161,7 @@ func (p *program) showCalls(groups map[groupName]*failureGroup, samples map[stri
 	for _, calls := range samples {
 		n += calls
 	}
-	tame.Fprintf(p.stdout, "%s of %s that have rows; --all lists them\n", plural(int64(n), "single call"), plural(int64(len(samples)), "sample"))
+	tame.Fprintf(p.stdout, "%s of %s that have rows; --all lists them\n", human.Plural(int64(n), "single call"), human.Plural(int64(len(samples)), "sample"))
 	return p.showGroups(groups)
 }
 
@@ -250,7 +252,7 @@ func (p *program) showGroups(groups map[groupName]*failureGroup) error {
 	tame.Fprintf(w, "samples\tcalls\tclass\tstage\treason\tcause\texample\n")
 	for _, n := range names {
 		g := groups[n]
-		tame.Fprintf(w, "%d\t%d\t%s\t%s\t%s\t%s\t%s\n", g.samples, g.calls, n.class, n.stage, orDash(n.reason), cause(n.class), cut(g.example, 60))
+		tame.Fprintf(w, "%d\t%d\t%s\t%s\t%s\t%s\t%s\n", g.samples, g.calls, n.class, n.stage, cmp.Or(n.reason, "-"), cause(n.class), tame.Text(g.example, 60))
 	}
 	return w.Flush()
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/sink"
 	"github.com/rollout-rl/rollout/sink/sinktest"
 	"github.com/rollout-rl/rollout/tokenize"
@@ -51,7 +52,7 @@ func TestFailuresOfSingleCalls(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			r := mustRun(t, exitOK, append([]string{"failures", run(t, tt.failure)}, tt.args...)...)
+			r := mustRun(t, exit.OK, append([]string{"failures", run(t, tt.failure)}, tt.args...)...)
 			want, not := strings.CutPrefix(tt.out, "!")
 			if strings.Contains(r.stdout, want) == not || !strings.HasSuffix(r.stderr, tt.err) {
 				t.Errorf("want %q and %q:\n%s%s", tt.out, tt.err, r.stdout, r.stderr)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"iter"
@@ -10,6 +11,8 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
 	"github.com/rollout-rl/rollout/sink"
 )
@@ -44,7 +47,7 @@ whose context could not be known, with what was tried.`,
 		Args: exactArgs("RUN"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if cmd.Flags().Changed("row") && o.row < 0 {
-				return usageError("--row: %d: rows are counted from 0", o.row)
+				return exit.Usagef("--row: %d: rows are counted from 0", o.row)
 			}
 			return p.inspect(args[0], &o)
 		},
@@ -85,7 +88,7 @@ func (p *program) inspect(dir string, o *inspectOptions) error {
 	default:
 		err = p.inspectRows(rows, o)
 	}
-	if err != nil && exitCode(err) != exitUsage {
+	if err != nil && exit.Code(err) != exit.Usage {
 		return readError(dir, err)
 	}
 	if err == nil && o.row < 0 && !o.asJSON {
@@ -107,7 +110,7 @@ func runTotals(log *sink.Log) string {
 		failures += s.Rows
 	}
 	return fmt.Sprintf("the run has %d samples in its data with %s rows, %s tokens, %s of them trained; and %s failure rows",
-		len(log.Done()), humanCount(rows), humanCount(tokens.Total), percent(tokens.Trainable, tokens.Total), humanCount(failures))
+		len(log.Done()), human.Count(rows), human.Count(tokens.Total), human.Percent(tokens.Trainable, tokens.Total), human.Count(failures))
 }
 
 // painter colours stdout as asked.
@@ -126,7 +129,7 @@ func (p *program) painter(when string) (painter, error) {
 		p.stdout.Colours()
 		return true, nil
 	}
-	return false, usageError("--color: %q is not one of auto, always, never", when)
+	return false, exit.Usagef("--color: %q is not one of auto, always, never", when)
 }
 
 // readError gives an error of the sink's reader its code.
@@ -134,11 +137,11 @@ func readError(dir string, err error) error {
 	err = fmt.Errorf("%s: %w", dir, err)
 	switch {
 	case errors.Is(err, sink.ErrCorrupt):
-		return withHint(withExit(exitVerify, err), "rollout verify "+shellWord(dir)+" lists everything that is wrong")
+		return exit.Hint(exit.With(exit.Verify, err), "rollout verify "+human.Shell(dir)+" lists everything that is wrong")
 	case errors.Is(err, sink.ErrNewer):
-		return withHint(withExit(exitFolder, err), "use a newer rollout")
+		return exit.Hint(exit.With(exit.Folder, err), "use a newer rollout")
 	default:
-		return withExit(exitStorage, err)
+		return exit.With(exit.Storage, err)
 	}
 }
 
@@ -180,7 +183,7 @@ func (p *program) inspectRows(rows iter.Seq2[*sink.StoredRow, error], o *inspect
 				return err
 			}
 		} else {
-			tame.Fprintf(w, "%d\t%s\t%s\t%d\t%d/%d\t%d\t%d\t%s\t%s\t%s\t%s\n", n, shortKey(r.SampleKey), cut(r.TaskID, 32), r.SampleIndex,
+			tame.Fprintf(w, "%d\t%s\t%s\t%d\t%d/%d\t%d\t%d\t%s\t%s\t%s\t%s\n", n, shortKey(r.SampleKey), tame.Text(r.TaskID, 32), r.SampleIndex,
 				r.SegmentIndex+1, r.SegmentCount, len(r.InputIDs), t, showReward(r.Reward), r.Verification, r.Status, list(r.Flags))
 		}
 		n++
@@ -200,7 +203,7 @@ func (p *program) inspectRows(rows iter.Seq2[*sink.StoredRow, error], o *inspect
 		return err
 	}
 	p.say("%d rows, %s tokens, %s of them trained; %s; prompts from %s; %d forks",
-		n, humanCount(int64(tokens)), percent(int64(trained), int64(tokens)), counted(grades), counted(sources), forks)
+		n, human.Count(int64(tokens)), human.Percent(int64(trained), int64(tokens)), counted(grades), counted(sources), forks)
 	return nil
 }
 
@@ -231,8 +234,8 @@ func (p *program) inspectFailures(failures iter.Seq2[*sink.StoredFailure, error]
 			if f.Call >= 0 {
 				call = strconv.Itoa(int(f.Call))
 			}
-			tame.Fprintf(w, "%d\t%s\t%s\t%d\t%d\t%s\t%s\t%s\t%s\t%d\t%s\n", n, shortKey(f.SampleKey), cut(f.TaskID, 32), f.SampleIndex, f.Attempt,
-				f.Class, orDash(f.Reason), f.Stage, call, len(f.OutputIDs), cut(f.Error, errorWidth(o.whole)))
+			tame.Fprintf(w, "%d\t%s\t%s\t%d\t%d\t%s\t%s\t%s\t%s\t%d\t%s\n", n, shortKey(f.SampleKey), tame.Text(f.TaskID, 32), f.SampleIndex, f.Attempt,
+				f.Class, cmp.Or(f.Reason, "-"), f.Stage, call, len(f.OutputIDs), tame.Text(f.Error, errorWidth(o.whole)))
 		}
 		n++
 	}
@@ -268,7 +271,7 @@ func (p *program) inspectRow(rows iter.Seq2[*sink.StoredRow, error], o *inspectO
 		}
 		n++
 	}
-	return usageError("--row: %d: there are %d rows", o.row, n)
+	return exit.Usagef("--row: %d: there are %d rows", o.row, n)
 }
 
 // errorWidth is how much of an error a line of the table shows.
@@ -297,7 +300,7 @@ func (p *program) inspectFailure(failures iter.Seq2[*sink.StoredFailure, error],
 		}
 		n++
 	}
-	return usageError("--row: %d: there are %d failure rows", o.row, n)
+	return exit.Usagef("--row: %d: there are %d failure rows", o.row, n)
 }
 
 // width is how wide stdout is.

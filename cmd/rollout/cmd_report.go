@@ -9,6 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/report"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
 )
@@ -48,10 +50,10 @@ page is one file that needs nothing else. Without flags a short form is printed.
 
 func (p *program) showReport(dir string, o *reportOptions) error {
 	if o.asJSON && o.html == "-" {
-		return usageError("--json and --html -: both would go to stdout")
+		return exit.Usagef("--json and --html -: both would go to stdout")
 	}
 	if math.IsNaN(o.pass) || math.IsInf(o.pass, 0) {
-		return usageError("--pass: %v is no reward", o.pass)
+		return exit.Usagef("--pass: %v is no reward", o.pass)
 	}
 	_, running := locked(dir)
 	r, err := readReport(dir, o.pass, running, false)
@@ -73,10 +75,10 @@ func (p *program) printReport(dir string, r *report.Report, o *reportOptions) er
 	default:
 		name, err := filepath.Abs(o.html)
 		if err != nil {
-			return withExit(exitStorage, err)
+			return exit.With(exit.Storage, err)
 		}
 		if err := writeDurably(filepath.Dir(name), filepath.Base(name), 0o666, func(w io.Writer) error { return report.Page(w, r) }); err != nil {
-			return withExit(exitStorage, fmt.Errorf("%s: %w", o.html, err))
+			return exit.With(exit.Storage, fmt.Errorf("%s: %w", o.html, err))
 		}
 		p.say("wrote %s", o.html)
 		if !o.asJSON {
@@ -88,7 +90,7 @@ func (p *program) printReport(dir string, r *report.Report, o *reportOptions) er
 	}
 	tame.Fprintf(p.stdout, "%s", tame.Own(report.Text(r)))
 	if _, err := os.Stat(filepath.Join(dir, reportPage)); err != nil {
-		p.say("rollout report %s --html FILE writes the whole as a page", shellWord(dir))
+		p.say("rollout report %s --html FILE writes the whole as a page", human.Shell(dir))
 	}
 	return nil
 }

@@ -17,6 +17,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 )
@@ -110,7 +113,7 @@ func wrap(text string, width int, indent string) string {
 // config turns the flags into the server's configuration, with all complaints.
 func (o *simulateOptions) config(getenv func(string) string) (lettasim.Config, error) {
 	c := lettasim.Config{Seed: o.seed, KeepIDs: o.keepIDs, InputIDs: o.inputIDs, NoTraces: o.noTraces, Model: o.model, Version: o.version, KeepAnswers: true}
-	var bad complaints
+	var bad exit.Complaints
 	complain := func(flag string, err error) {
 		if err != nil {
 			bad = append(bad, fmt.Errorf("--%s: %w", flag, err))
@@ -130,7 +133,7 @@ func (o *simulateOptions) config(getenv func(string) string) (lettasim.Config, e
 		c.Latency = l
 	}
 	if o.bodyRate != "" {
-		n, err := parseBytes(o.bodyRate)
+		n, err := human.ParseSize(o.bodyRate)
 		complain("body-rate", err)
 		c.BodyRate = n
 	}
@@ -150,11 +153,11 @@ func (o *simulateOptions) config(getenv func(string) string) (lettasim.Config, e
 			c.Script.Tokens = lettasim.Range{Min: o.tokens[0], Max: o.tokens[1]}
 		}
 	}
-	password, err := parseSecret(o.passwordRef, getenv)
+	password, err := config.ParseSecret(o.passwordRef, getenv)
 	complain("password", err)
-	c.Password = password.reveal()
+	c.Password = password.Reveal()
 	if len(bad) > 0 {
-		return c, &exitError{code: exitUsage, err: bad}
+		return c, exit.Refuse(exit.Usage, bad, "")
 	}
 	return c, nil
 }
@@ -166,17 +169,17 @@ func (p *program) simulate(ctx context.Context, o *simulateOptions) error {
 	}
 	sim, err := lettasim.New(cfg)
 	if err != nil {
-		return withExit(exitUsage, err)
+		return exit.With(exit.Usage, err)
 	}
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", o.listen)
 	if err != nil {
-		return withHint(withExit(exitUnusable, err), "give another address with --listen; port 0 takes a free one")
+		return exit.Hint(exit.With(exit.Unusable, err), "give another address with --listen; port 0 takes a free one")
 	}
 	url := "http://" + listener.Addr().String()
 	if o.writeTasks != "" {
 		tasks := sim.Tasks(lettasim.TaskOptions{Cases: o.exchanges != "", Scripted: o.scripted})
 		if err := os.WriteFile(o.writeTasks, tasks, 0o666); err != nil {
-			return errors.Join(withExit(exitStorage, err), listener.Close())
+			return errors.Join(exit.With(exit.Storage, err), listener.Close())
 		}
 	}
 
@@ -220,9 +223,9 @@ func (p *program) ready(o *simulateOptions, url string) error {
 	}
 	tmp := filepath.Join(filepath.Dir(o.readyFile), "."+filepath.Base(o.readyFile)+".tmp")
 	if err := os.WriteFile(tmp, []byte(url+"\n"), 0o666); err != nil {
-		return withExit(exitStorage, err)
+		return exit.With(exit.Storage, err)
 	}
-	return withExit(exitStorage, os.Rename(tmp, o.readyFile))
+	return exit.With(exit.Storage, os.Rename(tmp, o.readyFile))
 }
 
 // simulated says what the server did.
@@ -234,7 +237,7 @@ func (p *program) simulated(o *simulateOptions, s lettasim.Stats) error {
 		})
 	}
 	line := fmt.Sprintf("simulated: %d sends, %d answered, %s, at most %d at once; agents: %d made, %d alive",
-		s.Sends, s.Answered, humanBytes(s.BytesSent), s.MaxInFlight, s.AgentsCreated, s.AgentsAlive)
+		s.Sends, s.Answered, human.Bytes(s.BytesSent), s.MaxInFlight, s.AgentsCreated, s.AgentsAlive)
 	var faults []string
 	for _, k := range slices.Sorted(maps.Keys(s.Faults)) {
 		faults = append(faults, fmt.Sprintf("%s %d", k, s.Faults[k]))

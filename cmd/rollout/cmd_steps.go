@@ -11,6 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
 	"github.com/rollout-rl/rollout/collector/letta"
 )
@@ -58,7 +60,7 @@ func (p *program) stepsCmd() *cobra.Command {
 				return err
 			}
 			if t == nil {
-				return withHint(withExit(exitUnusable, fmt.Errorf("step %s has no trace", id)), "a trace appears a moment after the call; failed calls have none")
+				return exit.Hint(exit.With(exit.Unusable, fmt.Errorf("step %s has no trace", id)), "a trace appears a moment after the call; failed calls have none")
 			}
 			return o.print(traceTable(t), t)
 		}),
@@ -99,15 +101,15 @@ func (o *stepsOutput) print(table func(io.Writer), objects ...any) error {
 }
 
 // ask runs a verb of steps against the one server.
-func (p *program) ask(cmd *cobra.Command, load func(...func(*loader) error) (*loader, error), f func(context.Context, *letta.Client) error) error {
+func (p *program) ask(cmd *cobra.Command, load func(...func(*config.Loader) error) (*config.Loader, error), f func(context.Context, *letta.Client) error) error {
 	l, err := load()
 	if err != nil {
 		return err
 	}
-	if err := l.err(); err != nil {
+	if err := l.Err(); err != nil {
 		return err
 	}
-	client, err := l.config.connectOne(func(text string) { p.say("%s", text) })
+	client, err := connectOne(l.Config, func(text string) { p.say("%s", text) })
 	if err != nil {
 		return err
 	}
@@ -123,7 +125,7 @@ func (p *program) stepCmd(name, short string, f func(context.Context, *letta.Cli
 	o := &stepsOutput{p: p}
 	cmd := &cobra.Command{Use: name + " STEP", Short: short, Long: sentence(short) + "\n\n" + stepsLong, Args: exactArgs("STEP"), Annotations: exits(stepsExits)}
 	cmd.Flags().BoolVar(&o.asJSON, "json", false, "print what the server answered")
-	load := addConfigFlags(cmd, p.getenv, p.environ, "server.urls")
+	load := config.AddFlags(cmd, p.getenv, p.environ, "server.urls")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		return p.ask(cmd, load, func(ctx context.Context, c *letta.Client) error { return f(ctx, c, args[0], o) })
 	}
@@ -150,20 +152,20 @@ func (p *program) stepsListCmd() *cobra.Command {
 	f.BoolVar(&q.Descending, "newest", false, "newest first")
 	f.IntVar(&q.Limit, "limit", 50, "`N` at most")
 	f.BoolVar(&o.asJSON, "json", false, "print what the server answered")
-	load := addConfigFlags(cmd, p.getenv, p.environ, "server.urls")
+	load := config.AddFlags(cmd, p.getenv, p.environ, "server.urls")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if q.Feedback != "" && q.Feedback != "positive" && q.Feedback != "negative" {
-			return usageError("--feedback: %q is neither positive nor negative", q.Feedback)
+			return exit.Usagef("--feedback: %q is neither positive nor negative", q.Feedback)
 		}
 		for _, name := range []string{"agent", "server-run", "of-model", "feedback", "after", "before"} {
 			if flag := cmd.Flags().Lookup(name); flag.Changed && flag.Value.String() == "" {
-				return usageError("--%s: it is empty; leave it out where it does not matter", name)
+				return exit.Usagef("--%s: it is empty; leave it out where it does not matter", name)
 			}
 		}
 		return p.ask(cmd, load, func(ctx context.Context, c *letta.Client) error {
 			steps, err := c.Steps(ctx, q)
 			if errors.Is(err, letta.ErrStepsListBroken) {
-				return withHint(withExit(exitUnusable, err), "give --agent or --server-run")
+				return exit.Hint(exit.With(exit.Unusable, err), "give --agent or --server-run")
 			}
 			if err != nil {
 				return err
@@ -187,7 +189,7 @@ func (p *program) stepsFeedbackCmd() *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&o.asJSON, "json", false, "print what the server answered")
 	cmd.Flags().StringSliceVar(&tags, "tag", nil, "a `TAG` to add; give it again for several")
-	load := addConfigFlags(cmd, p.getenv, p.environ, "server.urls")
+	load := config.AddFlags(cmd, p.getenv, p.environ, "server.urls")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		f := letta.Feedback{Tags: tags}
 		switch args[1] {
@@ -195,7 +197,7 @@ func (p *program) stepsFeedbackCmd() *cobra.Command {
 			f.Feedback = &args[1]
 		case "none":
 		default:
-			return usageError("feedback %q is not one of positive, negative, none", args[1])
+			return exit.Usagef("feedback %q is not one of positive, negative, none", args[1])
 		}
 		return p.ask(cmd, load, func(ctx context.Context, c *letta.Client) error {
 			s, err := c.SetFeedback(ctx, args[0], f)
@@ -218,9 +220,9 @@ func stepTable(steps []letta.Step) func(io.Writer) {
 				stop = string(*s.StopReason)
 			}
 			if s.ErrorData != nil && s.ErrorData.Message != nil {
-				failure = cut(*s.ErrorData.Message, 60)
+				failure = tame.Text(*s.ErrorData.Message, 60)
 			} else if s.ErrorType != nil {
-				failure = cut(*s.ErrorType, 60)
+				failure = tame.Text(*s.ErrorType, 60)
 			}
 			tame.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", s.ID, shown(s.Status), stop,
 				shown(s.PromptTokens), shown(s.CompletionTokens), shown(s.ModelHandle), shown(s.Feedback), shown(s.RunID), failure)
@@ -247,8 +249,8 @@ func traceTable(t *letta.ProviderTrace) func(io.Writer) {
 		tame.Fprintf(w, "kind\t%s\n", shown(t.CallType))
 		tame.Fprintf(w, "agent\t%s\n", shown(t.AgentID))
 		tame.Fprintf(w, "server run\t%s\n", shown(t.RunID))
-		tame.Fprintf(w, "request\t%d bytes\t%s\n", len(t.RequestJSON), cut(string(t.RequestJSON), 160))
-		tame.Fprintf(w, "answer\t%d bytes\t%s\n", len(t.ResponseJSON), cut(string(t.ResponseJSON), 160))
+		tame.Fprintf(w, "request\t%d bytes\t%s\n", len(t.RequestJSON), tame.Text(string(t.RequestJSON), 160))
+		tame.Fprintf(w, "answer\t%d bytes\t%s\n", len(t.ResponseJSON), tame.Text(string(t.ResponseJSON), 160))
 	}
 }
 
@@ -257,7 +259,7 @@ func messagesTable(messages letta.Messages) func(io.Writer) {
 		tame.Fprintf(w, "message\tkind\ttext\n")
 		for _, m := range messages {
 			h := m.Head()
-			tame.Fprintf(w, "%s\t%s\t%s\n", h.ID, h.MessageType, cut(messageText(m), 100))
+			tame.Fprintf(w, "%s\t%s\t%s\n", h.ID, h.MessageType, tame.Text(messageText(m), 100))
 		}
 	}
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -14,6 +15,8 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/input"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
 	"github.com/rollout-rl/rollout/tokenize/bpe"
 	"github.com/rollout-rl/rollout/tokenize/chat"
@@ -35,10 +38,10 @@ func (o *tokenizeOptions) addFlags(cmd *cobra.Command) {
 
 func (o *tokenizeOptions) load() (*bpe.Tokenizer, error) {
 	if o.dir == "" {
-		return nil, withHint(usageError("no tokenizer"), "give the model's folder with --tokenizer DIR")
+		return nil, exit.Hint(exit.Usagef("no tokenizer"), "give the model's folder with --tokenizer DIR")
 	}
 	if o.table && o.asJSON {
-		return nil, usageError("--table and --json: choose one")
+		return nil, exit.Usagef("--table and --json: choose one")
 	}
 	return loadTokenizer("--tokenizer", o.dir, o.experimental)
 }
@@ -95,7 +98,7 @@ must not make one, such as the answer of a tool, wants --no-special.`,
 			}
 			ids, err := tok.AppendTokensWith([]int32{}, text, opts)
 			if err != nil {
-				return usageError("tokenize encode: %w", err)
+				return exit.Usagef("tokenize encode: %w", err)
 			}
 			return p.printIDs(tok, ids, &o)
 		},
@@ -129,14 +132,14 @@ nothing is added at the end.`,
 			}
 			ids, err := parseIDs(text)
 			if err != nil {
-				return usageError("tokenize decode: %w", err)
+				return exit.Usagef("tokenize decode: %w", err)
 			}
 			if skipSpecial {
 				ids = slices.DeleteFunc(ids, tok.IsSpecial)
 			}
 			b, err := tok.AppendText(nil, ids, bpe.DecodeOptions{})
 			if err != nil {
-				return usageError("tokenize decode: %w", err)
+				return exit.Usagef("tokenize decode: %w", err)
 			}
 			if o.table {
 				return p.printIDs(tok, ids, &o)
@@ -183,16 +186,16 @@ where there is one, and default all others; --template chooses.`,
 			from, b := "standard input", []byte(nil)
 			if len(args) == 1 && args[0] != "-" {
 				from = args[0]
-				b, err = readInput(from, maxModelFileBytes, inputWait)
+				b, err = input.Read(from, input.MaxModelFile, input.Wait)
 			} else {
 				b, err = io.ReadAll(p.stdin)
 			}
 			if err != nil {
-				return usageError("tokenize render: %w", err)
+				return exit.Usagef("tokenize render: %w", err)
 			}
 			in, err := parseConversation(b)
 			if err != nil {
-				return usageError("tokenize render: %s: %w", from, err)
+				return exit.Usagef("tokenize render: %s: %w", from, err)
 			}
 			in.AddGenerationPrompt = !noGeneration
 			template := templates.For(len(in.Tools.Items()) > 0)
@@ -200,15 +203,15 @@ where there is one, and default all others; --template chooses.`,
 				template = templates.Named(name)
 			}
 			if template == nil {
-				return withHint(usageError("tokenize render: no template is called %q", orWord(name, chat.DefaultName)), "the names are "+strings.Join(templates.Names(), ", "))
+				return exit.Hint(exit.Usagef("tokenize render: no template is called %q", cmp.Or(name, chat.DefaultName)), "the names are "+strings.Join(templates.Names(), ", "))
 			}
 			text, err := template.Render(nil, in)
 			if err != nil {
-				return usageError("tokenize render: %w", err)
+				return exit.Usagef("tokenize render: %w", err)
 			}
 			ids, err := tok.AppendTokens([]int32{}, string(text))
 			if err != nil {
-				return usageError("tokenize render: %w", err)
+				return exit.Usagef("tokenize render: %w", err)
 			}
 			if asIDs || o.table {
 				return p.printIDs(tok, ids, &o)
@@ -245,7 +248,7 @@ func parseIDs(text string) ([]int32, error) {
 	for i, word := range strings.FieldsFunc(text, func(r rune) bool { return r == ',' || strings.ContainsRune(" \t\r\n", r) }) {
 		n, err := strconv.ParseInt(word, 10, 64)
 		if err != nil || n < 0 || n > math.MaxInt32 {
-			return nil, fmt.Errorf("id %d: %q is no token id", i, cut(word, 24))
+			return nil, fmt.Errorf("id %d: %q is no token id", i, tame.Text(word, 24))
 		}
 		ids = append(ids, int32(n))
 	}
@@ -304,7 +307,7 @@ func (p *program) printIDs(tok *bpe.Tokenizer, ids []int32, o *tokenizeOptions) 
 		for i, id := range ids {
 			b, err := tok.Bytes(id)
 			if err != nil {
-				return usageError("tokenize: %w", err)
+				return exit.Usagef("tokenize: %w", err)
 			}
 			special := ""
 			if tok.IsSpecial(id) {
@@ -342,11 +345,4 @@ func (p *program) printText(text []byte, ids []int32, o *tokenizeOptions) error 
 	}
 	_, err := out.Write(text)
 	return err
-}
-
-func orWord(s, otherwise string) string {
-	if s == "" {
-		return otherwise
-	}
-	return s
 }

@@ -7,6 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
 	"github.com/rollout-rl/rollout/sink"
 	"github.com/rollout-rl/rollout/sink/frame"
@@ -41,7 +43,7 @@ mended.`,
 			}
 			o.RunID = info.ID
 			if dryRun && !repair {
-				return withHint(usageError("--dry-run goes with --repair"), "verify changes nothing anyway")
+				return exit.Hint(exit.Usagef("--dry-run goes with --repair"), "verify changes nothing anyway")
 			}
 			if repair {
 				damaged, err := p.repair(args[0], dryRun)
@@ -50,7 +52,7 @@ mended.`,
 				}
 				if dryRun {
 					if damaged {
-						return silentError(exitVerify)
+						return exit.Silent(exit.Verify)
 					}
 					return nil
 				}
@@ -63,7 +65,7 @@ mended.`,
 				return err
 			}
 			if _, err := checkSnapshot(args[0], &info); err != nil {
-				if exitCode(err) != exitVerify {
+				if exit.Code(err) != exit.Verify {
 					return err
 				}
 				r.Problems = append(r.Problems, err)
@@ -106,19 +108,19 @@ func (p *program) verified(dir string, r sink.VerifyReport, asJSON bool) error {
 		}
 		state := "ok"
 		if r.ProblemCount > 0 {
-			state = plural(r.ProblemCount, "problem")
+			state = human.Plural(r.ProblemCount, "problem")
 			if hidden := r.ProblemCount - int64(len(problems)); hidden > 0 {
 				state += fmt.Sprintf(", %d of them not listed", hidden)
 			}
 		}
 		tame.Fprintf(p.stdout, "%s: %s: %d commits, %d shards, %s; %d samples, %d of them failed; %d rows, %d failure rows; %d tokens, %d trainable\n",
-			dir, state, r.Commits, r.Shards, humanBytes(r.Bytes), r.Samples, r.Failed, r.Rows, r.Failures, r.Tokens.Total, r.Tokens.Trainable)
+			dir, state, r.Commits, r.Shards, human.Bytes(r.Bytes), r.Samples, r.Failed, r.Rows, r.Failures, r.Tokens.Total, r.Tokens.Trainable)
 		if slices.ContainsFunc(r.Problems, mendable) {
 			tame.Fprintf(p.stderr, "hint: %s\n", repairHint(dir))
 		}
 	}
 	if r.ProblemCount > 0 {
-		return silentError(exitVerify)
+		return exit.Silent(exit.Verify)
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/licenses"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
 )
@@ -31,7 +32,7 @@ func (p *program) versionCmd() *cobra.Command {
 		RunE: func(*cobra.Command, []string) error {
 			if texts {
 				if asJSON {
-					return usageError("version: --json and --licenses: give one of them")
+					return exit.Usagef("version: --json and --licenses: give one of them")
 				}
 				_, err := io.WriteString(p.stdout, licenses.Text)
 				return err

@@ -13,6 +13,11 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/tasks"
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/journal"
 	"github.com/rollout-rl/rollout/collector/letta"
@@ -26,11 +31,11 @@ import (
 
 // A collection is an invocation of collect: what was checked, and what is at work.
 type collection struct {
-	config  *config
+	config  *config.Config
 	display *display
 	info    runInfo
 	tasks   *taskSet
-	fit     *taskFit
+	fit     *tasks.Fit
 	clients []*letta.Client
 	folder  *runFolder
 	log     *runLog
@@ -152,7 +157,7 @@ func (c *collection) open(parts *parts, backends []*letta.Backend) error {
 		Retries:        c.config.Run.Retries,
 		DataRetries:    c.config.Run.DataRetries,
 		MaxFailures:    c.config.Run.MaxFailures,
-		MaxUnscored:    max(leastUnscored, c.config.Run.FailOnError.allowed(c.info.Tasks.Planned)+1) - 1,
+		MaxUnscored:    max(leastUnscored, c.config.Run.FailOnError.Allowed(c.info.Tasks.Planned)+1) - 1,
 		AttemptTimeout: c.config.Run.AttemptTimeout,
 		BusyMax:        c.config.Run.BusyPatience,
 		Adaptive:       c.config.Server.Adaptive,
@@ -179,7 +184,7 @@ func (c *collection) open(parts *parts, backends []*letta.Backend) error {
 			ScoreFailed: func(a collector.Attempt, err error) {
 				c.log.scoreFailed(a, err)
 				if !c.scoreFailed.Swap(true) { // a scorer that is broken fails on every sample
-					c.display.say("%s #%d could not be scored and has no reward: %v; more like this go to the log, and their number to the summary", cut(a.Task.ID, 40), a.Index, err)
+					c.display.say("%s #%d could not be scored and has no reward: %v; more like this go to the log, and their number to the summary", tame.Text(a.Task.ID, 40), a.Index, err)
 				}
 			},
 			LimitChanged: func(endpoint string, from, to int, reason string) {
@@ -193,7 +198,7 @@ func (c *collection) open(parts *parts, backends []*letta.Backend) error {
 			CloseFailed: func(a collector.Attempt, endpoint string, err error) {
 				c.log.agentLeft(a, endpoint, err)
 				if !c.agentLeft.Swap(true) { // a server that dies may leave hundreds
-					c.display.say("agent of %s #%d not removed: %v; more like this go to the log, and their number to the summary", cut(a.Task.ID, 40), a.Index, err)
+					c.display.say("agent of %s #%d not removed: %v; more like this go to the log, and their number to the summary", tame.Text(a.Task.ID, 40), a.Index, err)
 				}
 			},
 			EndpointDown: func(endpoint string, err error) {
@@ -247,7 +252,7 @@ func (c *collection) watchEngine() (err error) {
 		},
 	})
 	if err != nil {
-		return usageError("server.engine_metrics: %w", err)
+		return exit.Usagef("server.engine_metrics: %w", err)
 	}
 	return nil
 }
@@ -281,13 +286,13 @@ func (c *collection) recovered(r sink.Recovery, found journal.Found) {
 	c.recovery = recovery{Samples: r.Replayed, Open: len(c.leftovers.open)}
 	var parts []string
 	if r.Replayed > 0 {
-		parts = append(parts, plural(r.Replayed, "finished sample")+" from the write-ahead log")
+		parts = append(parts, human.Plural(r.Replayed, "finished sample")+" from the write-ahead log")
 	}
 	if n := len(c.leftovers.open); n > 0 {
-		parts = append(parts, plural(int64(n), "attempt")+" that an earlier process had in flight, looked for on the servers now")
+		parts = append(parts, human.Plural(int64(n), "attempt")+" that an earlier process had in flight, looked for on the servers now")
 	}
 	if n := len(r.Orphans); n > 0 {
-		parts = append(parts, plural(int64(n), "file")+" that no commit names, now in orphans/")
+		parts = append(parts, human.Plural(int64(n), "file")+" that no commit names, now in orphans/")
 	}
 	if parts != nil {
 		c.display.note("recovered: %s", strings.Join(parts, "; "))
@@ -300,9 +305,9 @@ func openError(dir string, err error) error {
 		return damageError(dir, []error{err})
 	}
 	if errors.Is(err, sink.ErrNewer) || errors.Is(err, frame.ErrNewer) {
-		return withHint(withExit(exitFolder, fmt.Errorf("%s: %w", dir, err)), "use a newer rollout")
+		return exit.Hint(exit.With(exit.Folder, fmt.Errorf("%s: %w", dir, err)), "use a newer rollout")
 	}
-	return withExit(exitStorage, err)
+	return exit.With(exit.Storage, err)
 }
 
 // damageHint is what to do about damage to a run's files.
@@ -310,7 +315,7 @@ func damageHint(dir string, damage error) string {
 	if mendable(damage) {
 		return repairHint(dir)
 	}
-	return "rollout verify " + shellWord(dir) + " lists what is damaged; a commit or a shard cannot be mended: put a copy back, or begin another run with --out"
+	return "rollout verify " + human.Shell(dir) + " lists what is damaged; a commit or a shard cannot be mended: put a copy back, or begin another run with --out"
 }
 
 // run collects, writes what is finished whatever ended it, and says how it was.
@@ -365,7 +370,7 @@ func (c *collection) run(ctx context.Context) error {
 		end = c.endDamaged(s, damage, end)
 	}
 	if err != nil && end == nil {
-		end = withExit(exitStorage, err)
+		end = exit.With(exit.Storage, err)
 	}
 	c.display.finish(s)
 	return end
@@ -433,7 +438,7 @@ func (c *collection) view() view {
 
 // snapshot yields the tasks of the run's own copy.
 func (c *collection) snapshot(yield func(*collector.Task, error) bool) {
-	for t, err := range readTasks(c.folder.tasksPath(), nil) {
+	for t, err := range tasks.Read(c.folder.tasksPath(), nil) {
 		if !yield(&t, err) {
 			return
 		}

@@ -11,19 +11,22 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/input"
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/letta"
 )
 
 // clientConfig is how one of the servers is reached.
-func (c *config) clientConfig(url string, notice func(text string)) (letta.ClientConfig, error) {
-	tls, err := c.tls()
+func clientConfig(c *config.Config, url string, notice func(text string)) (letta.ClientConfig, error) {
+	tls, err := tlsOf(c)
 	if err != nil {
 		return letta.ClientConfig{}, err
 	}
 	return letta.ClientConfig{
 		BaseURL:         url,
-		Password:        letta.Secret(c.Server.Password.reveal()),
+		Password:        letta.Secret(c.Server.Password.Reveal()),
 		Version:         readVersion().Version,
 		ConnectTimeout:  c.Server.ConnectTimeout,
 		IdleBodyTimeout: c.Server.IdleTimeout,
@@ -32,40 +35,40 @@ func (c *config) clientConfig(url string, notice func(text string)) (letta.Clien
 		ReadBytes:       c.Server.ReadBytes,
 		// An int of 32 bits holds every buffer that a kernel grants.
 		ReceiveBufferBytes: int(min(c.Server.ReceiveBuffer, math.MaxInt32)),
-		Headers:            c.Server.Headers.reveal(),
+		Headers:            c.Server.Headers.Reveal(),
 		TLS:                tls,
 		Notice:             notice,
 	}, nil
 }
 
-// tls is how a server proves who it is, and we to it; nil where nothing is said.
-func (c *config) tls() (*tls.Config, error) {
+// tlsOf is how a server proves who it is, and we to it; nil where nothing is said.
+func tlsOf(c *config.Config) (*tls.Config, error) {
 	if c.Server.CAFile == "" && c.Server.ClientCert == "" {
 		return nil, nil
 	}
 	out := &tls.Config{MinVersion: tls.VersionTLS12}
 	if c.Server.CAFile != "" {
-		pem, err := readInput(c.Server.CAFile, maxPEMBytes, inputWait)
+		pem, err := input.Read(c.Server.CAFile, input.MaxPEM, input.Wait)
 		if err != nil {
-			return nil, usageError("server.ca_file: %w", err)
+			return nil, exit.Usagef("server.ca_file: %w", err)
 		}
 		out.RootCAs = x509.NewCertPool()
 		if !out.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, usageError("server.ca_file: %s: no certificate in it; PEM is needed", c.Server.CAFile)
+			return nil, exit.Usagef("server.ca_file: %s: no certificate in it; PEM is needed", c.Server.CAFile)
 		}
 	}
 	if c.Server.ClientCert != "" {
-		cert, err := readInput(c.Server.ClientCert, maxPEMBytes, inputWait)
+		cert, err := input.Read(c.Server.ClientCert, input.MaxPEM, input.Wait)
 		if err != nil {
-			return nil, usageError("server.client_cert: %w", err)
+			return nil, exit.Usagef("server.client_cert: %w", err)
 		}
-		key, err := readInput(c.Server.ClientKey, maxPEMBytes, inputWait)
+		key, err := input.Read(c.Server.ClientKey, input.MaxPEM, input.Wait)
 		if err != nil {
-			return nil, usageError("server.client_key: %w", err)
+			return nil, exit.Usagef("server.client_key: %w", err)
 		}
 		pair, err := tls.X509KeyPair(cert, key)
 		if err != nil {
-			return nil, usageError("server.client_cert: %w", err)
+			return nil, exit.Usagef("server.client_cert: %w", err)
 		}
 		out.Certificates = []tls.Certificate{pair}
 	}
@@ -73,16 +76,16 @@ func (c *config) tls() (*tls.Config, error) {
 }
 
 // connect makes a client for every server. Nothing is asked yet.
-func (c *config) connect(notice func(text string)) ([]*letta.Client, error) {
-	return c.connectWatched(notice, nil)
+func connect(c *config.Config, notice func(text string)) ([]*letta.Client, error) {
+	return connectWatched(c, notice, nil)
 }
 
 // connectWatched is connect where watch, given the name of an endpoint and the
 // configuration of its client, may add what looks at its requests.
-func (c *config) connectWatched(notice func(text string), watch func(endpoint string, cfg *letta.ClientConfig)) ([]*letta.Client, error) {
+func connectWatched(c *config.Config, notice func(text string), watch func(endpoint string, cfg *letta.ClientConfig)) ([]*letta.Client, error) {
 	var clients []*letta.Client
 	for _, u := range c.Server.URLs {
-		cfg, err := c.clientConfig(u, notice)
+		cfg, err := clientConfig(c, u, notice)
 		if err != nil {
 			return nil, err
 		}
@@ -92,7 +95,7 @@ func (c *config) connectWatched(notice func(text string), watch func(endpoint st
 			client, err = letta.NewClient(cfg)
 		}
 		if err != nil {
-			return nil, usageError("%w", err)
+			return nil, exit.Usagef("%w", err)
 		}
 		clients = append(clients, client)
 	}
@@ -100,25 +103,25 @@ func (c *config) connectWatched(notice func(text string), watch func(endpoint st
 }
 
 // connectOne makes a client for the one server of a verb that asks only one.
-func (c *config) connectOne(notice func(text string)) (*letta.Client, error) {
+func connectOne(c *config.Config, notice func(text string)) (*letta.Client, error) {
 	switch len(c.Server.URLs) {
 	case 0:
-		return nil, withHint(usageError("no server"), "give one with --server URL")
+		return nil, exit.Hint(exit.Usagef("no server"), "give one with --server URL")
 	case 1:
 	default:
-		return nil, withHint(usageError("%d servers are configured, one can be asked", len(c.Server.URLs)), "choose one with --server URL")
+		return nil, exit.Hint(exit.Usagef("%d servers are configured, one can be asked", len(c.Server.URLs)), "choose one with --server URL")
 	}
-	clients, err := c.connect(notice)
+	clients, err := connect(c, notice)
 	if err != nil {
 		return nil, err
 	}
 	return clients[0], nil
 }
 
-// backends makes what opens agents on each of the servers. prompter finds the prompts of
+// makeBackends makes what opens agents on each of the servers. prompter finds the prompts of
 // their replies. progress, where it is not nil, is told of sends of which nothing is heard.
-func (c *config) backends(clients []*letta.Client, prompter letta.Prompter, progress func(letta.Progress)) ([]*letta.Backend, error) {
-	agent, err := c.agentConfig()
+func makeBackends(c *config.Config, clients []*letta.Client, prompter letta.Prompter, progress func(letta.Progress)) ([]*letta.Backend, error) {
+	agent, err := agentConfig(c)
 	if err != nil {
 		return nil, err
 	}
@@ -127,7 +130,7 @@ func (c *config) backends(clients []*letta.Client, prompter letta.Prompter, prog
 	for _, client := range clients {
 		b, err := letta.NewBackend(client, agent)
 		if err != nil {
-			return nil, usageError("%w", err)
+			return nil, exit.Usagef("%w", err)
 		}
 		backends = append(backends, b)
 	}
@@ -135,7 +138,7 @@ func (c *config) backends(clients []*letta.Client, prompter letta.Prompter, prog
 }
 
 // agentConfig says how the agents of the run are made.
-func (c *config) agentConfig() (letta.AgentConfig, error) {
+func agentConfig(c *config.Config) (letta.AgentConfig, error) {
 	agent := letta.AgentConfig{
 		Model:         c.Agent.Model,
 		System:        c.Agent.System,
@@ -161,9 +164,9 @@ func (c *config) agentConfig() (letta.AgentConfig, error) {
 		SystemText: c.Tokens.Tokenizer != "",
 	}
 	if c.Agent.File != "" {
-		b, err := readInput(c.Agent.File, maxAgentFileBytes, inputWait)
+		b, err := input.Read(c.Agent.File, input.MaxAgentFile, input.Wait)
 		if err != nil {
-			return agent, usageError("agent.file: %w", err)
+			return agent, exit.Usagef("agent.file: %w", err)
 		}
 		agent.File = b
 	}
@@ -275,17 +278,17 @@ func unusable(client *letta.Client, err error) error {
 	if !strings.Contains(err.Error(), client.BaseURL()) {
 		err = fmt.Errorf("server %s: %w", client.BaseURL(), err)
 	}
-	err = withExit(exitUnusable, err)
+	err = exit.With(exit.Unusable, err)
 	if run, ok := errors.AsType[*letta.ServerRunError](err); ok && run.Engine != "" {
-		return withHint(err, "the Letta server is there: look at the model engine behind it, and at its log")
+		return exit.Hint(err, "the Letta server is there: look at the model engine behind it, and at its log")
 	}
 	switch {
 	case errors.Is(err, collector.ErrAuth):
-		return withHint(err, "set server.password, or ROLLOUT_SERVER_PASSWORD, to the password of the server")
+		return exit.Hint(err, "set server.password, or ROLLOUT_SERVER_PASSWORD, to the password of the server")
 	case errors.Is(err, collector.ErrConnection), errors.Is(err, collector.ErrTimeout):
-		return withHint(err, "is the server running, and is the address right? a Letta server listens on port 8283")
+		return exit.Hint(err, "is the server running, and is the address right? a Letta server listens on port 8283")
 	case letta.IsNotFound(err):
-		return withHint(err, "is the address that of a Letta server? it is given without /v1")
+		return exit.Hint(err, "is the address that of a Letta server? it is given without /v1")
 	default:
 		return err
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 )
 
@@ -145,7 +146,7 @@ func TestDocumentedCommands(t *testing.T) {
 	if err := errors.Join(os.Symlink(testdata, filepath.Join(base, "testdata")), os.Symlink(filepath.Join(testdata, "tokenizers"), filepath.Join(base, "models"))); err != nil {
 		t.Fatal(err)
 	}
-	shell(t, base, exitFailures, "rollout collect -c run.yaml --quiet")
+	shell(t, base, exit.Failures, "rollout collect -c run.yaml --quiet")
 
 	for i, b := range blocks {
 		t.Run(fmt.Sprintf("%d %s", i, strings.Fields(b.from)[0]), func(t *testing.T) {
@@ -174,7 +175,7 @@ func TestDocumentedCommands(t *testing.T) {
 				}
 				want := 0
 				if line == "rollout collect -c run.yaml" || strings.Contains(line, "--resume") {
-					want = exitFailures // the one that fails is within what may
+					want = exit.Failures // the one that fails is within what may
 				}
 				shell(t, dir, want, line)
 			}

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 )
 
@@ -39,7 +40,7 @@ func TestDoctorUsesATool(t *testing.T) {
 	qwen := filepath.Join("..", "..", "testdata", "tokenizers", "qwen3")
 	args := []string{"doctor", "--server", server.URL, "--model", simModel, "--tokenizer"}
 	// The recorded agent was asked for something else, which only the trace shows.
-	r := mustRun(t, exitOK, append(args, qwen)...)
+	r := mustRun(t, exit.OK, append(args, qwen)...)
 	if !strings.Contains(sent.String(), "Call the tool ") {
 		t.Errorf("the agent was told %s", sent.String())
 	}
@@ -64,7 +65,7 @@ func TestDoctorUsesATool(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	r = mustRun(t, exitUnusable, append(args, other)...)
+	r = mustRun(t, exit.Unusable, append(args, other)...)
 	if !strings.Contains(r.stdout, "bad  prompt 1 ") || strings.Contains(r.stdout, "bad  prompt 0 ") {
 		t.Errorf("doctor says\n%s", r.stdout)
 	}
@@ -79,15 +80,15 @@ func TestAgentFileAlone(t *testing.T) {
 	tasks := writeFile(t, "tasks.jsonl", []byte(`{"id":"a","prompt":"Hi."}`+"\n"))
 	dir := filepath.Join(t.TempDir(), "run")
 	args := []string{"--server", url, "--agent-file", file, "--tasks", tasks, "--out", dir}
-	mustRun(t, exitOK, append([]string{"doctor"}, args...)...)
-	mustRun(t, exitOK, append([]string{"config", "check"}, args...)...)
-	mustRun(t, exitOK, append([]string{"collect", "--dry-run"}, args...)...)
-	mustRun(t, exitOK, append([]string{"collect"}, args...)...)
+	mustRun(t, exit.OK, append([]string{"doctor"}, args...)...)
+	mustRun(t, exit.OK, append([]string{"config", "check"}, args...)...)
+	mustRun(t, exit.OK, append([]string{"collect", "--dry-run"}, args...)...)
+	mustRun(t, exit.OK, append([]string{"collect"}, args...)...)
 	if got := readDataset(t, dir); len(got.rows) != 1 {
 		t.Errorf("%d samples have rows", len(got.rows))
 	}
-	mustRun(t, exitOK, "collect", "--resume", "--out", dir)
-	if r := mustRun(t, exitUsage, "collect", "--server", url, "--tasks", tasks, "--out", dir+"2"); !strings.Contains(r.stderr, "or an agent file with --agent-file") {
+	mustRun(t, exit.OK, "collect", "--resume", "--out", dir)
+	if r := mustRun(t, exit.Usage, "collect", "--server", url, "--tasks", tasks, "--out", dir+"2"); !strings.Contains(r.stderr, "or an agent file with --agent-file") {
 		t.Errorf("neither model nor file: %s", r.stderr)
 	}
 }

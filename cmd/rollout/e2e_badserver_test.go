@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 )
 
@@ -249,7 +250,7 @@ func badServers() []badServer {
 				_, _ = w.Write(block)
 			}
 			_, _ = io.WriteString(w, `{"handle":"`+simModel+`","name":"q","model":"q","model_endpoint_type":"sglang","context_window":8192}]`)
-		}, []int{exitOK}},
+		}, []int{exit.OK}},
 		{"duplicate keys", send, text(200, `{"turns":[`+aTurn+`],`+reply(aTurn, usage)[1:]), nil},
 		{"negative counts", send, text(200, reply(aTurn, `{"completion_tokens":-2,"prompt_tokens":-3,"step_count":-1}`)), nil},
 		{"counts that contradict", send, text(200, reply(aTurn, `{"completion_tokens":2000000000,"prompt_tokens":9007199254740993,"step_count":77}`)), nil},
@@ -262,8 +263,8 @@ func badServers() []badServer {
 		{"deletions that fail slowly", []string{onDelete}, func(w http.ResponseWriter, _ *http.Request) {
 			time.Sleep(time.Second)
 			w.WriteHeader(http.StatusInternalServerError)
-		}, []int{exitOK, exitUnusable}},
-		{"silence", []string{onDelete}, onConn(func(conn net.Conn) { _, _ = io.Copy(io.Discard, conn) }), []int{exitOK}},
+		}, []int{exit.OK, exit.Unusable}},
+		{"silence", []string{onDelete}, onConn(func(conn net.Conn) { _, _ = io.Copy(io.Discard, conn) }), []int{exit.OK}},
 	}
 }
 
@@ -335,9 +336,9 @@ func TestGateHostileServers(t *testing.T) {
 					t.Errorf("it panicked, or hung:\n%.4000s", said)
 				case bad.want != nil && !slices.Contains(bad.want, code):
 					t.Errorf("exit code %d, want %v\n%.2000s", code, bad.want, said)
-				case bad.want == nil && !slices.Contains([]int{exitFailures, exitTolerance, exitUnusable}, code) && !readsWell(on, bad.name, code):
+				case bad.want == nil && !slices.Contains([]int{exit.Failures, exit.Tolerance, exit.Unusable}, code) && !readsWell(on, bad.name, code):
 					t.Errorf("exit code %d\n%.2000s", code, said)
-				case code != exitOK && strings.TrimSpace(said) == "":
+				case code != exit.OK && strings.TrimSpace(said) == "":
 					t.Error("it said nothing")
 				case strings.ContainsAny(said, "\x00\x1b") || len(said) > 20_000:
 					t.Errorf("it said %d bytes, or what a terminal does not show", len(said))
@@ -386,7 +387,7 @@ func peakOf(pid int) func() int64 {
 
 // readsWell says of the few answers that are strange and good which they are.
 func readsWell(on, name string, code int) bool {
-	if code != exitOK {
+	if code != exit.OK {
 		return false
 	}
 	switch name {

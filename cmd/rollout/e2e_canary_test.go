@@ -21,6 +21,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 	"github.com/rollout-rl/rollout/sink"
 )
@@ -296,8 +297,8 @@ tasks: {samples: 2}
 	}
 	resumed := run(append([]string{"collect", "--resume"}, base...)...)
 	scrapes = scrapeAll(t, resumed, say)
-	if code := finish(resumed); code != exitFailures {
-		t.Errorf("resumed: exit code %d, want %d\n%s", code, exitFailures, resumed.said())
+	if code := finish(resumed); code != exit.Failures {
+		t.Errorf("resumed: exit code %d, want %d\n%s", code, exit.Failures, resumed.said())
 	}
 	<-scrapes
 	elsewhere := append(slices.Clone(base[:2]), "--tasks", redirect, "--out", filepath.Join(t.TempDir(), "redirected"))
@@ -316,7 +317,7 @@ tasks: {samples: 2}
 		append([]string{"doctor"}, base[:4]...), append([]string{"collect"}, base...),
 	} {
 		p := run(command...)
-		if code := finish(p); code == exitInternal || code == exitUsage {
+		if code := finish(p); code == exit.Internal || code == exit.Usage {
 			t.Errorf("%v: exit code %d\n%s", command, code, p.said())
 		}
 	}
@@ -324,12 +325,12 @@ tasks: {samples: 2}
 	if err != nil {
 		t.Fatal(err)
 	}
-	if code := finish(startProgram(t, "rollout", append(env, "ROLLOUT_SERVER_HEADERS="+string(headers)), "clean", dir)); code != exitOK {
+	if code := finish(startProgram(t, "rollout", append(env, "ROLLOUT_SERVER_HEADERS="+string(headers)), "clean", dir)); code != exit.OK {
 		t.Errorf("clean: exit code %d", code)
 	}
 	// A run keeps no value of a secret that was not given by reference, and says so.
 	forgetful := run("collect", "--resume", "--out", dir)
-	if code := finish(forgetful); code != exitUsage || !strings.Contains(forgetful.said(), "server.headers") || !strings.Contains(forgetful.said(), "agent.create") {
+	if code := finish(forgetful); code != exit.Usage || !strings.Contains(forgetful.said(), "server.headers") || !strings.Contains(forgetful.said(), "agent.create") {
 		t.Errorf("resumed from %s alone: exit code %d\n%s", runFile, code, forgetful.said())
 	}
 	checkNoLeaks(t, "at the end", dir, said)

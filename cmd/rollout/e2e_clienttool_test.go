@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 )
 
@@ -49,9 +50,9 @@ func collectRecorded(t *testing.T, name string, clientTools bool, config string)
 		}
 	}
 	dir := filepath.Join(t.TempDir(), "run")
-	mustRun(t, exitOK, "collect", "-c", writeFile(t, "run.yaml", []byte(config)), "--server", url, "--model", simModel,
+	mustRun(t, exit.OK, "collect", "-c", writeFile(t, "run.yaml", []byte(config)), "--server", url, "--model", simModel,
 		"--tasks", writeFile(t, "tasks.jsonl", task), "--out", dir, "--quiet")
-	mustRun(t, exitOK, "verify", dir)
+	mustRun(t, exit.OK, "verify", dir)
 	checkSample(t, want, sampleID{name, 0}, readDataset(t, dir), counter)
 	requests := sim.Stats().Requests
 	if n := requests["POST /v1/conversations/{id}/messages"]; (n > 0) != strings.Contains(config, "conversation") {

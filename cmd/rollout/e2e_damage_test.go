@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 )
 
@@ -40,7 +41,7 @@ func newDamagedRun(t *testing.T, format string) *damagedRun {
 		{Kind: lettasim.NullCall, Rate: 0.1}, {Kind: lettasim.StopError, Rate: 0.1},
 	}}
 	d := &damagedRun{want: withoutKills(t, o), killRun: newKillRun(t, "rollout", o), files: map[string][]string{}}
-	if r := invoke(t.Context(), append([]string{"collect", "--quiet", "--limit", "12"}, d.args...)...); r.code != exitOK && r.code != exitFailures {
+	if r := invoke(t.Context(), append([]string{"collect", "--quiet", "--limit", "12"}, d.args...)...); r.code != exit.OK && r.code != exit.Failures {
 		t.Fatalf("exit code %d\n%s", r.code, r.stderr)
 	}
 	d.base, d.lives = d.dir, 1
@@ -198,15 +199,15 @@ func (d *damagedRun) check(t *testing.T, dir, what string) int {
 	allowed := func(r ran, verb string, codes ...int) {
 		t.Helper()
 		if gone {
-			codes = []int{exitFolder}
+			codes = []int{exit.Folder}
 		}
 		if !slices.Contains(codes, r.code) || strings.Contains(r.stdout+r.stderr, "goroutine ") {
 			wrong(r, verb, "want one of %v", codes)
 		}
 	}
 	verified := invoke(t.Context(), "verify", dir)
-	allowed(verified, "verify", exitOK, exitVerify)
-	if verified.code == exitOK {
+	allowed(verified, "verify", exit.OK, exit.Verify)
+	if verified.code == exit.OK {
 		keys := committedKeys(t, dir)
 		for _, key := range d.keys {
 			if !slices.Contains(keys, key) {
@@ -216,19 +217,19 @@ func (d *damagedRun) check(t *testing.T, dir, what string) int {
 		}
 	}
 	for _, verb := range []string{"inspect", "report", "failures"} {
-		allowed(invoke(t.Context(), verb, dir), verb, exitOK, exitVerify)
+		allowed(invoke(t.Context(), verb, dir), verb, exit.OK, exit.Verify)
 	}
 	args := slices.Clone(d.args)
 	args[slices.Index(args, d.base)] = dir
 	r := invoke(t.Context(), append([]string{"collect", "--quiet", "--resume"}, args...)...)
-	allowed(r, "collect", exitOK, exitFailures, exitVerify)
-	if verified.code == exitVerify && r.code != exitVerify {
+	allowed(r, "collect", exit.OK, exit.Failures, exit.Verify)
+	if verified.code == exit.Verify && r.code != exit.Verify {
 		wrong(r, "collect", "verify found damage:\n%s", tailOf(verified.stdout+verified.stderr))
 	}
-	if r.code != exitOK && r.code != exitFailures {
+	if r.code != exit.OK && r.code != exit.Failures {
 		return r.code
 	}
-	if v := invoke(t.Context(), "verify", dir); v.code != exitOK {
+	if v := invoke(t.Context(), "verify", dir); v.code != exit.OK {
 		wrong(v, "verify at the end", "want 0")
 		return r.code
 	}

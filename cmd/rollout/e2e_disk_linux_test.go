@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 	"github.com/rollout-rl/rollout/sink"
@@ -173,7 +174,7 @@ func TestFolderNotWritable(t *testing.T) {
 		if cmd.ProcessState == nil {
 			t.Skipf("the program cannot be started as another user: %v", err)
 		}
-		if code := cmd.ProcessState.ExitCode(); code != exitStorage || !regexp.MustCompile(`^rollout: mkdir \S+/run: permission denied\n(hint: .*\n)?$`).Match(out) {
+		if code := cmd.ProcessState.ExitCode(); code != exit.Storage || !regexp.MustCompile(`^rollout: mkdir \S+/run: permission denied\n(hint: .*\n)?$`).Match(out) {
 			t.Errorf("exit code %d\n%s", code, out)
 		}
 	})
@@ -191,19 +192,19 @@ func TestStopped(t *testing.T) {
 		code            int
 		text            string
 	}{
-		{"nothing", nil, nil, exitOK, ""},
-		{"storage, which stopped the run", fmt.Errorf("%w: %w", collector.ErrStorage, full), full, exitStorage, "storage failed: p: write: no space left on device"},
-		{"storage at the end", nil, full, exitStorage, "storage failed: p: write: no space left on device"},
-		{"storage while interrupted", errInterrupted, full, exitStorage, "storage failed: p: write: no space left on device"},
-		{"storage after another end", collector.ErrAuth, full, exitStorage, "collector: not authorized\nstorage failed: p: write: no space left on device"},
-		{"something else", collector.ErrAuth, nil, exitUnusable, "collector: not authorized"},
+		{"nothing", nil, nil, exit.OK, ""},
+		{"storage, which stopped the run", fmt.Errorf("%w: %w", collector.ErrStorage, full), full, exit.Storage, "storage failed: p: write: no space left on device"},
+		{"storage at the end", nil, full, exit.Storage, "storage failed: p: write: no space left on device"},
+		{"storage while interrupted", errInterrupted, full, exit.Storage, "storage failed: p: write: no space left on device"},
+		{"storage after another end", collector.ErrAuth, full, exit.Storage, "collector: not authorized\nstorage failed: p: write: no space left on device"},
+		{"something else", collector.ErrAuth, nil, exit.Unusable, "collector: not authorized"},
 	} {
 		err := c.stopped(tt.runErr, tt.sinkErr)
-		if tt.text == "" && err != nil || tt.text != "" && (err == nil || err.Error() != tt.text) || exitCode(err) != tt.code || interrupted(err) {
-			t.Errorf("%s: stopped() = %v with code %d, want %q with %d", tt.name, err, exitCode(err), tt.text, tt.code)
+		if tt.text == "" && err != nil || tt.text != "" && (err == nil || err.Error() != tt.text) || exit.Code(err) != tt.code || interrupted(err) {
+			t.Errorf("%s: stopped() = %v with code %d, want %q with %d", tt.name, err, exit.Code(err), tt.text, tt.code)
 		}
-		if (hintOf(err) != "") != (tt.sinkErr != nil) {
-			t.Errorf("%s: hint %q", tt.name, hintOf(err))
+		if (exit.HintOf(err) != "") != (tt.sinkErr != nil) {
+			t.Errorf("%s: hint %q", tt.name, exit.HintOf(err))
 		}
 	}
 }

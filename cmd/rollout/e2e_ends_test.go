@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 )
 
@@ -19,9 +20,9 @@ func TestAbortedIsNoData(t *testing.T) {
 		{Kind: lettasim.AbortEarly, Aim: []lettasim.Aim{{Task: "scripted-0004", Sample: -1}}, Attempts: 99},
 	}})
 	dir := filepath.Join(t.TempDir(), "run")
-	r := mustRun(t, exitFailures, "collect", "--server", serveSim(t, sim), "--model", simModel, "--out", dir, "--retries", "1", "--fail-on-error", "50%",
+	r := mustRun(t, exit.Failures, "collect", "--server", serveSim(t, sim), "--model", simModel, "--out", dir, "--retries", "1", "--fail-on-error", "50%",
 		"--tasks", writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Scripted: 6})))
-	mustRun(t, exitOK, "verify", dir)
+	mustRun(t, exit.OK, "verify", dir)
 	got := readDataset(t, dir)
 	for _, task := range []string{"scripted-0002", "scripted-0004"} {
 		id := sampleID{task, 0}
@@ -46,10 +47,10 @@ func TestEndsOfRows(t *testing.T) {
 	script := lettasim.Script{Calls: lettasim.Range{Min: 2, Max: 3}, Drift: 0.5, Length: 0.4}
 	sim := newSim(t, lettasim.Config{InputIDs: true, Script: script, Faults: lettasim.Faults{{Kind: lettasim.LengthCall, Rate: 0.4}}})
 	dir := filepath.Join(t.TempDir(), "run")
-	r := mustRun(t, exitOK, "collect", "--server", serveSim(t, sim), "--model", simModel, "--out", dir,
+	r := mustRun(t, exit.OK, "collect", "--server", serveSim(t, sim), "--model", simModel, "--out", dir,
 		"-c", writeFile(t, "run.yaml", []byte("agent: {keep: true, tools: [add]}\n")),
 		"--tasks", writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Scripted: 24})))
-	mustRun(t, exitOK, "verify", dir)
+	mustRun(t, exit.OK, "verify", dir)
 	steps := map[string]bool{}
 	length, middle := 0, 0 // samples with a truncated row, rows with an earlier output at the limit
 	for id, rows := range readDataset(t, dir).rows {
@@ -87,7 +88,7 @@ func TestEndsOfRows(t *testing.T) {
 	if !strings.Contains(r.stderr, "by the engine's limit of tokens") || strings.Contains(r.stderr, "max_row_tokens") {
 		t.Errorf("the summary says\n%s", r.stderr)
 	}
-	text := mustRun(t, exitOK, "report", dir).stdout
+	text := mustRun(t, exit.OK, "report", dir).stdout
 	if strings.Contains(text, "max_row_tokens") || !strings.Contains(text, "limit of tokens ended") {
 		t.Errorf("the report says\n%s", text)
 	}

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 )
 
@@ -15,7 +16,7 @@ func TestEngineAway(t *testing.T) {
 	url := serveSim(t, sim)
 	r := invoke(t.Context(), "doctor", "--server", url, "--model", simModel)
 	all := r.stdout + r.stderr
-	if r.code != exitUnusable || !strings.Contains(all, "its model engine (http://127.0.0.1:30000/generate) failed") ||
+	if r.code != exit.Unusable || !strings.Contains(all, "its model engine (http://127.0.0.1:30000/generate) failed") ||
 		!strings.Contains(all, "hint: the Letta server is there: look at the model engine behind it") {
 		t.Errorf("exit code %d\n%s", r.code, all)
 	}

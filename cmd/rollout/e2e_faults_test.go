@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 )
 
@@ -132,8 +133,8 @@ func TestUnreachable(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "run")
 			began := time.Now()
 			r := invoke(t.Context(), "collect", "--server", tt.url, "--model", simModel, "--tasks", tasks, "--out", dir)
-			if r.code != exitUnusable || !regexp.MustCompile(tt.want).MatchString(r.stderr) || !strings.Contains(r.stderr, tt.url) {
-				t.Errorf("exit code %d, want %d and %s\n%s", r.code, exitUnusable, tt.want, r.stderr)
+			if r.code != exit.Unusable || !regexp.MustCompile(tt.want).MatchString(r.stderr) || !strings.Contains(r.stderr, tt.url) {
+				t.Errorf("exit code %d, want %d and %s\n%s", r.code, exit.Unusable, tt.want, r.stderr)
 			}
 			if took := time.Since(began); took > 30*time.Second {
 				t.Errorf("it took %v to say so", took)
@@ -155,7 +156,7 @@ func TestFaultByFault(t *testing.T) {
 		t.Helper()
 		sim := newSim(t, lettasim.Config{InputIDs: true, Script: killScript(), Faults: faults})
 		dir := filepath.Join(t.TempDir(), "run")
-		mustRun(t, exitOK, "collect", "--server", serveSim(t, sim), "--model", simModel, "--out", dir, "--quiet", "--max-in-flight", "12",
+		mustRun(t, exit.OK, "collect", "--server", serveSim(t, sim), "--model", simModel, "--out", dir, "--quiet", "--max-in-flight", "12",
 			"--tasks", writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Scripted: tasks})),
 			"-c", writeFile(t, "run.yaml", []byte("server: {idle_timeout: 1s}\n")))
 		return readDataset(t, dir).logical(t), sim
@@ -197,7 +198,7 @@ func TestConnectionsCut(t *testing.T) {
 			cut += g.cut()
 		}
 	}
-	if code := p.wait(t, time.Minute); code != exitOK {
+	if code := p.wait(t, time.Minute); code != exit.OK {
 		t.Errorf("exit code %d\n%s", code, p.said())
 	}
 	got := readDataset(t, dir)
@@ -256,7 +257,7 @@ func TestStormOfRefusals(t *testing.T) {
 		_ = p.cmd.Process.Signal(syscall.SIGINT)
 		time.Sleep(300 * time.Millisecond)
 	}
-	if code := p.wait(t, time.Minute); code != exitInterrupted {
+	if code := p.wait(t, time.Minute); code != exit.Interrupted {
 		t.Errorf("exit code %d\n%s", code, p.said())
 	}
 	got := readDataset(t, dir)
@@ -290,7 +291,7 @@ func TestServerDownAndBack(t *testing.T) {
 		t.Fatalf("the run ended with exit code %d\n%s", p.code, p.said())
 	}
 	g.up(t)
-	if code := p.wait(t, time.Minute); code != exitOK {
+	if code := p.wait(t, time.Minute); code != exit.OK {
 		t.Errorf("exit code %d\n%s", code, p.said())
 	}
 	got := readDataset(t, dir)
@@ -330,15 +331,15 @@ func TestServerGone(t *testing.T) {
 		time.Sleep(time.Second)
 		_ = p.cmd.Process.Signal(syscall.SIGINT)
 	}
-	if code := p.wait(t, 45*time.Second); code != exitInterrupted {
+	if code := p.wait(t, 45*time.Second); code != exit.Interrupted {
 		t.Errorf("exit code %d\n%s", code, p.said())
 	}
-	mustRun(t, exitOK, "verify", dir)
+	mustRun(t, exit.OK, "verify", dir)
 	if left := readDataset(t, dir); len(left.rows) < 5 || len(left.failures) > 0 {
 		t.Errorf("%d samples are data and %d failed", len(left.rows), len(left.failures))
 	}
 	g.up(t)
-	mustRun(t, exitOK, args...)
+	mustRun(t, exit.OK, args...)
 	if got := readDataset(t, dir); len(got.rows) != tasks*samples || len(got.failures) > 0 {
 		t.Errorf("after the resume %d samples are data and %d failed", len(got.rows), len(got.failures))
 	}
@@ -379,8 +380,8 @@ func TestPoison(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "run")
 			p := startProgram(t, "rollout", nil, "collect", "--server", url, "--model", simModel, "--out", dir, "--quiet", "--samples", fmt.Sprint(samples),
 				"--tasks", writeFile(t, "tasks.jsonl", tasks), "--fail-on-error", "100%", "--max-in-flight", "8")
-			if code := p.wait(t, 90*time.Second); code != exitFailures {
-				t.Errorf("exit code %d, want %d\n%s", code, exitFailures, p.said())
+			if code := p.wait(t, 90*time.Second); code != exit.Failures {
+				t.Errorf("exit code %d, want %d\n%s", code, exit.Failures, p.said())
 			}
 			got := readDataset(t, dir)
 			if len(got.failures) != poison*samples || len(got.rows) != (bytes.Count(tasks, []byte("\n"))-poison)*samples {
@@ -406,7 +407,7 @@ func TestAgentNobodyKnows(t *testing.T) {
 		sim.ServeHTTP(w, r)
 	}))
 	dir := filepath.Join(t.TempDir(), "run")
-	mustRun(t, exitOK, "collect", "--server", url, "--model", simModel, "--out", dir, "--quiet",
+	mustRun(t, exit.OK, "collect", "--server", url, "--model", simModel, "--out", dir, "--quiet",
 		"--tasks", writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Scripted: tasks})))
 	if s := sim.Stats(); s.AgentsAlive != 0 || lost.Load() < 3 {
 		t.Errorf("%d of %d agents are left, of %d nobody was told", s.AgentsAlive, s.AgentsCreated, lost.Load())

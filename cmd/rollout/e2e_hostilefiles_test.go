@@ -11,6 +11,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 	"github.com/rollout-rl/rollout/sink"
 	"github.com/rollout-rl/rollout/sink/sinktest"
@@ -103,7 +104,7 @@ func TestHostileFiles(t *testing.T) {
 	tasks := writeFile(t, "tasks.jsonl", append(line, '\n'))
 	run := filepath.Join(t.TempDir(), "run")
 	collect := []string{"collect", "--server", url, "--model", simModel, "--samples", "2", "--tasks", tasks, "--out", run}
-	r := mustRun(t, exitOK, append(collect, "--reward", "contains")...)
+	r := mustRun(t, exit.OK, append(collect, "--reward", "contains")...)
 	assertTame(t, "tasks: collect", r.stdout+r.stderr)
 	assertTameVerbs(t, "tasks", run)
 	assertTameFiles(t, "tasks", run)

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 	"github.com/rollout-rl/rollout/sink"
 )
@@ -70,7 +72,7 @@ func TestKilled(t *testing.T) {
 			} else if waiting = r.WAL.Pending; waiting == 0 {
 				t.Fatal("nothing waits in the write-ahead log: the test has lost its teeth")
 			}
-			v := mustRun(t, exitOK, "verify", dir)
+			v := mustRun(t, exit.OK, "verify", dir)
 			if !strings.Contains(v.stdout, ": ok: ") || !regexp.MustCompile(`(?m)^rollout: data/\.tmp-\S+: named by no commit, not data$`).MatchString(v.stderr) {
 				t.Errorf("verify: %s%s", v.stdout, v.stderr)
 			}
@@ -95,7 +97,7 @@ func TestKilled(t *testing.T) {
 					t.Errorf("sample %s is in the commit log %d times", key, n)
 				}
 			}
-			if lines := strings.Count(mustRun(t, exitOK, "inspect", dir, "--json").stdout, "\n"); lines != rows {
+			if lines := strings.Count(mustRun(t, exit.OK, "inspect", dir, "--json").stdout, "\n"); lines != rows {
 				t.Errorf("inspect shows %d rows, there are %d", lines, rows)
 			}
 
@@ -105,7 +107,7 @@ func TestKilled(t *testing.T) {
 			if left == 0 {
 				t.Fatal("no agent is left: the test has lost its teeth")
 			}
-			c := mustRun(t, exitOK, "clean", dir)
+			c := mustRun(t, exit.OK, "clean", dir)
 			if n := strings.Count(c.stdout, "\n"); int64(n) != left {
 				t.Errorf("clean removed %d agents, %d were left", n, left)
 			}
@@ -115,7 +117,7 @@ func TestKilled(t *testing.T) {
 
 			// The lock died with its process; a plain start still keeps off, and says how
 			// to go on.
-			if r := invoke(context.WithoutCancel(t.Context()), args...); r.code != exitFolder || !strings.Contains(r.stderr, "rollout collect --resume --out "+dir) {
+			if r := invoke(context.WithoutCancel(t.Context()), args...); r.code != exit.Folder || !strings.Contains(r.stderr, "rollout collect --resume --out "+dir) {
 				t.Errorf("a second start: exit code %d\n%s", r.code, r.stderr)
 			}
 			after, err := os.ReadDir(filepath.Join(dir, "_commits"))
@@ -128,13 +130,13 @@ func TestKilled(t *testing.T) {
 			again := start(t, "collect", "--resume", "--out", dir)
 			waitFor(t, "sends again", func() bool { return sim.Stats().InFlight > 0 })
 			again.signal(t, os.Interrupt, "draining")
-			if code := again.exit(t); code != exitInterrupted {
+			if code := again.exit(t); code != exit.Interrupted {
 				t.Fatalf("resumed: exit code %d\n%s", code, again.said(t))
 			}
-			if want := fmt.Sprintf("recovered: %s from the write-ahead log; ", plural(waiting, "finished sample")); !strings.Contains(again.said(t), want) {
+			if want := fmt.Sprintf("recovered: %s from the write-ahead log; ", human.Plural(waiting, "finished sample")); !strings.Contains(again.said(t), want) {
 				t.Errorf("nothing says %q:\n%s", want, again.said(t))
 			}
-			mustRun(t, exitOK, "verify", dir)
+			mustRun(t, exit.OK, "verify", dir)
 			whole := readDataset(t, dir).keys()
 			for key, n := range whole {
 				if n != 1 {

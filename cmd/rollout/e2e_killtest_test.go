@@ -21,6 +21,7 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 	"github.com/rollout-rl/rollout/sink/failpoint"
 )
@@ -222,7 +223,7 @@ func (k *killRun) died(t *testing.T, p *process) {
 // collected without a kill.
 func (k *killRun) check(t *testing.T, want map[sampleID]string) {
 	t.Helper()
-	if v := invoke(t.Context(), "verify", k.dir); v.code != exitOK || strings.Contains(v.stderr, "not data") {
+	if v := invoke(t.Context(), "verify", k.dir); v.code != exit.OK || strings.Contains(v.stderr, "not data") {
 		t.Errorf("verify: exit code %d\n%s%s", v.code, v.stdout, v.stderr)
 	}
 	got := readDataset(t, k.dir)
@@ -353,7 +354,7 @@ func withoutKills(t *testing.T, o killOptions) map[sampleID]string {
 	o.latency, o.inFlight = "0s", 8
 	k := newKillRun(t, "rollout", o)
 	r := invoke(t.Context(), append([]string{"collect", "--quiet"}, k.args...)...)
-	if r.code != exitOK && r.code != exitFailures {
+	if r.code != exit.OK && r.code != exit.Failures {
 		t.Fatalf("exit code %d\n%s", r.code, r.stderr)
 	}
 	return readDataset(t, k.dir).logical(t)
@@ -419,7 +420,7 @@ func killRandom(t *testing.T, road string) {
 			}
 			continue
 		}
-		if p.code != exitOK && p.code != exitFailures {
+		if p.code != exit.OK && p.code != exit.Failures {
 			t.Fatalf("life %d: exit code %d\n%s", k.lives, p.code, p.said())
 		}
 		break
@@ -484,7 +485,7 @@ func TestKillAtSteps(t *testing.T) {
 				case hit == 1:
 					t.Fatalf("the step was never come to: exit code %d\n%s", code, p.said())
 				}
-				if code != exitOK && code != exitFailures {
+				if code != exit.OK && code != exit.Failures {
 					t.Fatalf("exit code %d\n%s", code, p.said())
 				}
 				k.check(t, want)
@@ -540,8 +541,8 @@ func TestTakenOver(t *testing.T) {
 		t.Fatalf("%d runs are alive, want %d\n%s", alive, k.total, p.said())
 	}
 	second := startProgram(t, k.bin, nil, append([]string{"collect", "--resume"}, k.args...)...)
-	if code := second.wait(t, time.Minute); code != exitLocked {
-		t.Errorf("a second one on the same folder: exit code %d, want %d\n%s", code, exitLocked, second.said())
+	if code := second.wait(t, time.Minute); code != exit.Locked {
+		t.Errorf("a second one on the same folder: exit code %d, want %d\n%s", code, exit.Locked, second.said())
 	}
 	if !p.alive() {
 		t.Fatalf("the first one ended\n%s", p.said())
@@ -549,7 +550,7 @@ func TestTakenOver(t *testing.T) {
 	p.kill()
 	k.died(t, p)
 	p = k.start(t)
-	if code := p.wait(t, time.Minute); code != exitOK {
+	if code := p.wait(t, time.Minute); code != exit.OK {
 		t.Fatalf("exit code %d\n%s", code, p.said())
 	}
 	k.check(t, want)
@@ -621,7 +622,7 @@ func TestNewerVersions(t *testing.T) {
 			args := slices.Clone(k.args)
 			args[slices.Index(args, k.dir)] = dir
 			r := invoke(t.Context(), append([]string{"collect", "--quiet", "--resume"}, args...)...)
-			if r.code == exitOK || r.code == exitFailures || r.code == exitInternal || !strings.Contains(r.stderr, "version") && !strings.Contains(r.stderr, "newer") {
+			if r.code == exit.OK || r.code == exit.Failures || r.code == exit.Internal || !strings.Contains(r.stderr, "version") && !strings.Contains(r.stderr, "newer") {
 				t.Errorf("exit code %d\n%s", r.code, r.stderr)
 			}
 			if after, err := os.ReadFile(files[0]); err != nil || !bytes.Equal(after, changed) {

@@ -14,6 +14,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 )
 
@@ -79,8 +80,8 @@ func TestManySamples(t *testing.T) {
 			select {
 			case r := <-done:
 				tick.Stop()
-				if r.code != exitFailures || r.stderr != "" {
-					t.Fatalf("exit code %d, want %d\n%s", r.code, exitFailures, r.stderr)
+				if r.code != exit.Failures || r.stderr != "" {
+					t.Fatalf("exit code %d, want %d\n%s", r.code, exit.Failures, r.stderr)
 				}
 				return
 			case <-tick.C:
@@ -105,7 +106,7 @@ func TestManySamples(t *testing.T) {
 // checkMany compares what was written with what the server says that it answered.
 func checkMany(t *testing.T, sim *lettasim.Server, dir string, total int) {
 	t.Helper()
-	if r := mustRun(t, exitOK, "verify", dir); strings.Contains(r.stderr, "named by no commit") {
+	if r := mustRun(t, exit.OK, "verify", dir); strings.Contains(r.stderr, "named by no commit") {
 		t.Errorf("orphans are left: %s", r.stderr)
 	}
 	got := readDataset(t, dir)

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 	"github.com/rollout-rl/rollout/sink/failpoint"
 )
@@ -79,8 +80,8 @@ func TestMetamorphic(t *testing.T) {
 			"-c", writeFile(t, "run.yaml", []byte("output: {messages: true, shard_bytes: "+v.size+"}\n")),
 		}
 		crash(t, bin, v.crash, args)
-		mustRun(t, exitOK, args...)
-		mustRun(t, exitOK, "verify", dir)
+		mustRun(t, exit.OK, args...)
+		mustRun(t, exit.OK, "verify", dir)
 		d := readDataset(t, dir)
 		for key, n := range d.keys() {
 			if n != 1 {

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 )
 
@@ -29,7 +30,7 @@ func TestDeadServersSamplesMove(t *testing.T) {
 	waitFor(t, "samples in flight", func() bool { return dies.Stats().InFlight >= 6 && dies.Stats().Answered >= 6 || !p.alive() })
 	g.down()
 	gone := time.Now()
-	if code := p.wait(t, 90*time.Second); code != exitOK {
+	if code := p.wait(t, 90*time.Second); code != exit.OK {
 		t.Errorf("exit code %d\n%s", code, p.said())
 	}
 	took := time.Since(gone)

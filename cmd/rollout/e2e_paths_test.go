@@ -9,6 +9,8 @@ import (
 	"testing"
 	"unicode"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 )
 
@@ -66,22 +68,22 @@ func TestHostilePaths(t *testing.T) {
 				return string(out)
 			}
 			collect := []string{"collect", "--server", url, "--model", simModel, "--tasks", tasks, "--fail-on-error", "1", "--out", tt.run}
-			rollout(exitFailures, append(collect, "--keep-agents")...)
+			rollout(exit.Failures, append(collect, "--keep-agents")...)
 			put(t, filepath.Join(top, tt.run, unfinished), "cut off")
-			rollout(exitOK, append(collect, "--keep-agents", "--resume", "--retry-failed")...)
+			rollout(exit.OK, append(collect, "--keep-agents", "--resume", "--retry-failed")...)
 			if _, err := os.Stat(filepath.Join(top, tt.run, unfinished)); err == nil {
 				t.Error("what a compaction left that was cut off is still in the run's own journal")
 			}
-			rollout(exitOK, "verify", "--", tt.run)
-			rollout(exitOK, "inspect", "--", tt.run)
-			rollout(exitOK, "failures", "--", tt.run)
+			rollout(exit.OK, "verify", "--", tt.run)
+			rollout(exit.OK, "inspect", "--", tt.run)
+			rollout(exit.OK, "failures", "--", tt.run)
 			page := strings.ReplaceAll(tt.run, "/", "-")
 			if len(page) == 255 {
 				page = page[:255-len(".html")] + ".html"
 			} else {
 				page += ".html"
 			}
-			rollout(exitOK, "report", "--html", page, "--", tt.run)
+			rollout(exit.OK, "report", "--html", page, "--", tt.run)
 			text, err := os.ReadFile(filepath.Join(top, page))
 			if err != nil {
 				t.Fatal(err)
@@ -89,7 +91,7 @@ func TestHostilePaths(t *testing.T) {
 			if html := string(text); !strings.Contains(html, "collect-0002.jsonl") || strings.Contains(html, "the other run") {
 				t.Error("the page shows other logs than those of the run")
 			}
-			if out := rollout(exitOK, "clean", "--", tt.run); strings.Count(out, "agent-") < 2 {
+			if out := rollout(exit.OK, "clean", "--", tt.run); strings.Count(out, "agent-") < 2 {
 				t.Errorf("the agents of the run were not removed:\n%s", out)
 			}
 
@@ -143,7 +145,7 @@ func put(t *testing.T, path, text string) {
 func TestShellWord(t *testing.T) {
 	t.Parallel()
 	for _, tt := range hostileNames {
-		word := shellWord(tt.run)
+		word := human.Shell(tt.run)
 		out, err := exec.CommandContext(t.Context(), "bash", "-c", "printf %s "+word).Output()
 		if got := strings.TrimPrefix(string(out), "./"); err != nil || got != tt.run {
 			t.Errorf("%s: %s is %q to a shell (%v)", tt.name, word, got, err)

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 	"github.com/rollout-rl/rollout/sink"
 )
@@ -40,7 +41,7 @@ func TestPyarrowReads(t *testing.T) {
 		t.Run(format, func(t *testing.T) {
 			t.Parallel()
 			dir := filepath.Join(t.TempDir(), "run")
-			mustRun(t, exitFailures, "collect", "-c", config, "--server", url, "--model", simModel, "--tasks", taskFile, "--out", dir, "--format", format, "--quiet")
+			mustRun(t, exit.Failures, "collect", "-c", config, "--server", url, "--model", simModel, "--tasks", taskFile, "--out", dir, "--format", format, "--quiet")
 			var want []string
 			got := readDataset(t, dir)
 			for s := range got.log.Shards(sink.KindData) {

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 	"github.com/rollout-rl/rollout/sink"
@@ -90,9 +91,9 @@ func TestRecordedExchanges(t *testing.T) {
 			counter, url := countSends(t, sim)
 			tasks := writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Cases: true}))
 			dir := filepath.Join(t.TempDir(), "run")
-			mustRun(t, exitFailures, "collect", "--server", url, "--model", simModel, "--tasks", tasks, "--out", dir,
+			mustRun(t, exit.Failures, "collect", "--server", url, "--model", simModel, "--tasks", tasks, "--out", dir,
 				"--format", format, "--samples", fmt.Sprint(samples), "--retries", "1", "--fail-on-error", "50%", "--quiet")
-			mustRun(t, exitOK, "verify", dir)
+			mustRun(t, exit.OK, "verify", dir)
 			got := readDataset(t, dir)
 			for shard := range got.log.Shards(sink.KindData) {
 				if shard.Format.String() != format {
@@ -319,16 +320,16 @@ func TestRecordedWithoutPrompts(t *testing.T) {
 	tasks := writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Cases: true}))
 	dir := filepath.Join(t.TempDir(), "run")
 	args := []string{"collect", "--server", url, "--model", simModel, "--tasks", tasks, "--out", dir, "--retries", "1", "--fail-on-error", "100%"}
-	if r := mustRun(t, exitUnusable, args...); hasRun(dir) || !strings.Contains(r.stderr, "add --tokenizer DIR") {
+	if r := mustRun(t, exit.Unusable, args...); hasRun(dir) || !strings.Contains(r.stderr, "add --tokenizer DIR") {
 		t.Errorf("a run is there, or nothing says what would help:\n%s", r.stderr)
 	}
 	// One at a time, so that none is given back when the run ends.
 	args = append(args, "--preflight", "connect", "--max-in-flight", "1")
-	if r := mustRun(t, exitUnusable, args...); !strings.Contains(r.stderr, "16 samples failed with no_prompt and none gave a row: ") || !strings.Contains(r.stderr, "add --tokenizer DIR") {
+	if r := mustRun(t, exit.Unusable, args...); !strings.Contains(r.stderr, "16 samples failed with no_prompt and none gave a row: ") || !strings.Contains(r.stderr, "add --tokenizer DIR") {
 		t.Errorf("nothing says why it ended and what would help:\n%s", r.stderr)
 	}
-	mustRun(t, exitFailures, append(args, "--resume")...)
-	mustRun(t, exitOK, "verify", dir)
+	mustRun(t, exit.Failures, append(args, "--resume")...)
+	mustRun(t, exit.OK, "verify", dir)
 	got := readDataset(t, dir)
 	all := recordings(t)
 	if len(got.rows) != 0 || len(got.failures) != len(all) {

@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 )
 
@@ -71,10 +72,10 @@ func TestHugeReplies(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), "rollout", "collect", "--server", server.URL, "--model", simModel, "--out", dir,
 		"--tasks", writeFile(t, "tasks.jsonl", tasks.Bytes()), "--retries", "0", "--fail-on-error", fmt.Sprint(len(bodies)), "--quiet")
 	out, _ := cmd.CombinedOutput()
-	if code := cmd.ProcessState.ExitCode(); code != exitFailures || len(out) > 0 {
-		t.Errorf("exit code %d, want %d\n%s", code, exitFailures, out)
+	if code := cmd.ProcessState.ExitCode(); code != exit.Failures || len(out) > 0 {
+		t.Errorf("exit code %d, want %d\n%s", code, exit.Failures, out)
 	}
-	mustRun(t, exitOK, "verify", dir)
+	mustRun(t, exit.OK, "verify", dir)
 	got := readDataset(t, dir)
 	if len(got.rows[sampleID{"small", 0}]) == 0 {
 		t.Error("the small reply is no data")

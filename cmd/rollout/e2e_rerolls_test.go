@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 	"github.com/rollout-rl/rollout/tokenize"
 )
@@ -41,11 +42,11 @@ func TestLostAnswers(t *testing.T) {
 				tt.args = append(tt.args, "--tokenizer", modelFolder(t))
 			}
 			dir := filepath.Join(t.TempDir(), "run")
-			r := mustRun(t, exitOK, append([]string{
+			r := mustRun(t, exit.OK, append([]string{
 				"collect", "--server", serveSim(t, sim), "--model", simModel, "--out", dir, "--samples", fmt.Sprint(samples),
 				"--tasks", writeFile(t, "tasks.jsonl", lines), "-c", writeFile(t, "run.yaml", []byte("run: {preflight: connect}\n")),
 			}, tt.args...)...)
-			mustRun(t, exitOK, "verify", dir)
+			mustRun(t, exit.OK, "verify", dir)
 
 			lost := 0
 			for _, n := range sim.Stats().Faults {

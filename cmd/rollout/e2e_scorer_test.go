@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 )
 
@@ -37,7 +38,7 @@ func TestHungScorer(t *testing.T) {
 	interrupt("draining: waiting for 4 samples being scored")
 	began := time.Now()
 	interrupt("stopping: interrupted")
-	if code := p.wait(t, 30*time.Second); code != exitInterrupted {
+	if code := p.wait(t, 30*time.Second); code != exit.Interrupted {
 		t.Errorf("exit code %d\n%s", code, p.said())
 	}
 	if took := time.Since(began); took > 15*time.Second {

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 )
 
@@ -102,10 +103,10 @@ func TestSoak(t *testing.T) { //nolint:paralleltest // it has the machine for it
 		_ = p.cmd.Process.Signal(syscall.SIGTERM)
 		time.Sleep(time.Second)
 	}
-	if code := p.wait(t, 2*time.Minute); code != exitInterrupted {
+	if code := p.wait(t, 2*time.Minute); code != exit.Interrupted {
 		t.Errorf("exit code %d\n%s", code, p.said())
 	}
-	mustRun(t, exitOK, "verify", dir)
+	mustRun(t, exit.OK, "verify", dir)
 
 	// Warm is when as much is in flight as may be; then both halves of the rest.
 	warm := slices.IndexFunc(seen, func(p soakPoint) bool { return p.inFlight >= inFlight*9/10 })
@@ -158,7 +159,7 @@ func TestSoakReplyDelay(t *testing.T) { //nolint:paralleltest // it has the mach
 	dir := filepath.Join(t.TempDir(), "run")
 	p := startProgram(t, "rollout", nil, "collect", "--server", serveHandler(t, sim, sends), "--model", simModel, "--out", dir, "--quiet",
 		"--tasks", writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Scripted: tasks})), "--samples", fmt.Sprint(samples), "--max-in-flight", fmt.Sprint(inFlight), "-c", writeFile(t, "run.yaml", []byte("server: {adaptive: false}\n")))
-	if code := p.wait(t, 5*time.Minute); code != exitOK {
+	if code := p.wait(t, 5*time.Minute); code != exit.OK {
 		t.Fatalf("exit code %d\n%s", code, p.said())
 	}
 	var delays []time.Duration

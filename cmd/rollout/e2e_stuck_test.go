@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 )
 
@@ -41,7 +42,7 @@ func TestStuckAfter(t *testing.T) {
 		panic(http.ErrAbortHandler)        // the connection is lost, and the run goes on
 	})
 	dir := filepath.Join(t.TempDir(), "run")
-	r := mustRun(t, exitOK, "collect", "--server", serve(t, server), "--model", simModel, "--out", dir,
+	r := mustRun(t, exit.OK, "collect", "--server", serve(t, server), "--model", simModel, "--out", dir,
 		"--tasks", writeFile(t, "tasks.jsonl", []byte(`{"id":"a","prompt":"Hi."}`+"\n")),
 		"-c", writeFile(t, "run.yaml", []byte("server: {stuck_after: 1s}\nrun: {preflight: connect}\n"))) // the first send is that of the sample
 	log, err := os.ReadFile(filepath.Join(dir, logName(1)))

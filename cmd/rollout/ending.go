@@ -7,6 +7,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/sink"
 )
@@ -74,7 +77,7 @@ func (c *collection) halt(cause error, stop func(error)) {
 
 // leave is the third stop. What is finished is in the folder all the same.
 func (c *collection) leave() {
-	c.log.Warn("end", "outcome", "aborted", "exit", exitInterrupted)
+	c.log.Warn("end", "outcome", "aborted", "exit", exit.Interrupted)
 	c.display.say("leaving at once; continue with: %s", resumeCommand(c.folder.dir))
 	c.kill()
 	if c.abort != nil {
@@ -88,12 +91,12 @@ func (c *collection) stopped(runErr, sinkErr error) error {
 	if sinkErr == nil {
 		return runErr
 	}
-	err := withExit(exitStorage, fmt.Errorf("storage failed: %w", sinkErr))
+	err := exit.With(exit.Storage, fmt.Errorf("storage failed: %w", sinkErr))
 	switch dir := c.folder.dir; {
 	case errors.Is(sinkErr, sink.ErrFull):
-		err = withHint(err, "make room on the disk, then continue with: "+resumeCommand(dir)+"; what is finished is kept")
+		err = exit.Hint(err, "make room on the disk, then continue with: "+resumeCommand(dir)+"; what is finished is kept")
 	case errors.Is(sinkErr, sink.ErrPermission):
-		err = withHint(err, "give yourself the right to write into "+dir+", then continue with: "+resumeCommand(dir)+"; what is finished is kept")
+		err = exit.Hint(err, "give yourself the right to write into "+dir+", then continue with: "+resumeCommand(dir)+"; what is finished is kept")
 	}
 	if runErr == nil || interrupted(runErr) || errors.Is(runErr, collector.ErrStorage) {
 		return err
@@ -126,10 +129,10 @@ func (c *collection) waiting() string {
 	s := c.collector.Stats()
 	text := "waiting for " + works(s)
 	if c.config.Run.Grace > 0 {
-		text += ", at most " + humanDuration(c.config.Run.Grace)
+		text += ", at most " + human.Duration(c.config.Run.Grace)
 	}
 	if s.Oldest != nil {
-		text += fmt.Sprintf(" (oldest: %s #%d, for %s)", cut(s.Oldest.TaskID, 24), s.Oldest.Index, humanDuration(time.Since(s.Oldest.Started)))
+		text += fmt.Sprintf(" (oldest: %s #%d, for %s)", tame.Text(s.Oldest.TaskID, 24), s.Oldest.Index, human.Duration(time.Since(s.Oldest.Started)))
 	}
 	return text
 }
@@ -182,20 +185,20 @@ func (c *collection) end(s *summary, err error) error {
 	case err != nil && !interrupted(err):
 		s.Outcome, s.Error = "stopped", err.Error()
 		if _, ok := errors.AsType[*collector.ScorerError](err); ok {
-			err = withHint(err, "mend what scores ("+c.config.Reward.Kind+"), then go on with: "+resumeCommand(c.folder.dir)+"; what has no reward yet keeps none")
+			err = exit.Hint(err, "mend what scores ("+c.config.Reward.Kind+"), then go on with: "+resumeCommand(c.folder.dir)+"; what has no reward yet keeps none")
 		}
 		if errors.Is(err, collector.ErrTolerance) {
-			err = withHint(err, "rollout failures "+shellWord(c.folder.dir)+" shows why; --max-failures allows more; go on with: "+resumeCommand(c.folder.dir))
+			err = exit.Hint(err, "rollout failures "+human.Shell(c.folder.dir)+" shows why; --max-failures allows more; go on with: "+resumeCommand(c.folder.dir))
 		}
 		if barren, ok := errors.AsType[*collector.BarrenError](err); ok {
-			dir, remedy := shellWord(c.folder.dir), c.config.remedy(barren.Reason)
+			dir, remedy := human.Shell(c.folder.dir), remedy(c.config, barren.Reason)
 			if remedy == "" {
 				remedy = "rollout failures " + dir + " shows why; mend that"
 			}
-			err = withHint(err, remedy+"; then rollout collect --retry-failed --out "+dir+" takes up what failed, and "+resumeCommand(c.folder.dir)+" the rest")
+			err = exit.Hint(err, remedy+"; then rollout collect --retry-failed --out "+dir+" takes up what failed, and "+resumeCommand(c.folder.dir)+" the rest")
 		}
 		if s.Remaining > 0 {
-			err = withHint(err, "mend that, then continue with: "+resumeCommand(c.folder.dir))
+			err = exit.Hint(err, "mend that, then continue with: "+resumeCommand(c.folder.dir))
 		}
 		return err
 	case s.Remaining > 0 && c.retryFailed && err == nil && c.ending.Load() == 0:
@@ -204,11 +207,11 @@ func (c *collection) end(s *summary, err error) error {
 		if s.Attempts == 0 {
 			none = ", and there were none"
 		}
-		return withHint(withExit(exitInterrupted, fmt.Errorf("%d of %d samples remain: --retry-failed took up only those that had failed%s", s.Remaining, s.Planned, none)),
+		return exit.Hint(exit.With(exit.Interrupted, fmt.Errorf("%d of %d samples remain: --retry-failed took up only those that had failed%s", s.Remaining, s.Planned, none)),
 			"continue with: "+resumeCommand(c.folder.dir))
 	case s.Remaining > 0:
 		s.Outcome = "interrupted"
-		return withHint(withExit(exitInterrupted, fmt.Errorf("interrupted: %d of %d samples remain", s.Remaining, s.Planned)),
+		return exit.Hint(exit.With(exit.Interrupted, fmt.Errorf("interrupted: %d of %d samples remain", s.Remaining, s.Planned)),
 			"continue with: "+resumeCommand(c.folder.dir))
 	}
 	s.Outcome = "finished"
@@ -218,7 +221,7 @@ func (c *collection) end(s *summary, err error) error {
 // finished is the error of a run that took up all that it should; nil where that went as
 // it was told.
 func (c *collection) finished(s *summary) error {
-	dir, allowed := shellWord(c.folder.dir), c.config.Run.FailOnError.allowed(s.Planned)
+	dir, allowed := human.Shell(c.folder.dir), c.config.Run.FailOnError.Allowed(s.Planned)
 	lost, said := s.Failed+s.ScorerFailures, fmt.Sprintf("%d of %d samples failed", s.Failed, s.Planned)
 	switch {
 	case s.ScorerFailures > 0 && s.Failed > 0:
@@ -234,19 +237,19 @@ func (c *collection) finished(s *summary) error {
 	told := c.tail.MaySkip(s.Planned)
 	switch {
 	case lost > allowed:
-		return withHint(withExit(exitTolerance, errors.New(said)), hint)
+		return exit.Hint(exit.With(exit.Tolerance, errors.New(said)), hint)
 	case s.Skipped > told:
-		return withHint(withExit(exitTolerance, fmt.Errorf("%d of %d samples were cut, --tail %s cuts %d at most", s.Skipped, s.Planned, c.tail, told)),
+		return exit.Hint(exit.With(exit.Tolerance, fmt.Errorf("%d of %d samples were cut, --tail %s cuts %d at most", s.Skipped, s.Planned, c.tail, told)),
 			"an earlier process cut the others: rollout collect --retry-failed --out "+dir+" takes them up")
 	case !c.hasRows(s):
-		return withHint(withExit(exitTolerance, fmt.Errorf("no row came of %d samples: %d were cut by --tail, %d have no token to train on", s.Planned, s.Skipped, s.Empty)),
+		return exit.Hint(exit.With(exit.Tolerance, fmt.Errorf("no row came of %d samples: %d were cut by --tail, %d have no token to train on", s.Planned, s.Skipped, s.Empty)),
 			"rollout report "+dir+" says more; what was cut is taken up by rollout collect --retry-failed --out "+dir)
 	case lost > 0 && c.display.mode == displayQuiet:
-		return silentError(exitFailures)
+		return exit.Silent(exit.Failures)
 	case lost > 0 && s.Failed == 0:
-		return withExit(exitFailures, errors.New(said))
+		return exit.With(exit.Failures, errors.New(said))
 	case lost > 0:
-		return withExit(exitFailures, fmt.Errorf("%s: rollout failures %s shows why", said, dir))
+		return exit.With(exit.Failures, fmt.Errorf("%s: rollout failures %s shows why", said, dir))
 	}
 	return nil
 }

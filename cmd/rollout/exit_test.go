@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/sink"
@@ -23,20 +24,20 @@ func TestExitCode(t *testing.T) {
 		err  error
 		want int
 	}{
-		{"none", nil, exitOK},
-		{"anything", errors.New("x"), exitInternal},
-		{"usage", usageError("x"), exitUsage},
-		{"wrapped usage", fmt.Errorf("y: %w", usageError("x")), exitUsage},
-		{"the inner code is kept", withExit(exitStorage, usageError("x")), exitUsage},
-		{"a hint changes no code", withHint(withExit(exitFolder, errors.New("x")), "h"), exitFolder},
-		{"disk full", full, exitStorage},
-		{"disk full in a run", fmt.Errorf("%w: %w", collector.ErrStorage, full), exitStorage},
-		{"read only", &os.PathError{Op: "open", Path: "x", Err: syscall.EROFS}, exitStorage},
-		{"auth", fmt.Errorf("x: %w", collector.ErrAuth), exitUnusable},
-		{"no endpoint", fmt.Errorf("x: %w", collector.ErrUnavailable), exitUnusable},
-		{"tolerance", collector.ErrTolerance, exitTolerance},
-		{"interrupted", context.Canceled, exitInterrupted},
-		{"silent", silentError(exitVerify), exitVerify},
+		{"none", nil, exit.OK},
+		{"anything", errors.New("x"), exit.Internal},
+		{"usage", exit.Usagef("x"), exit.Usage},
+		{"wrapped usage", fmt.Errorf("y: %w", exit.Usagef("x")), exit.Usage},
+		{"the inner code is kept", exit.With(exit.Storage, exit.Usagef("x")), exit.Usage},
+		{"a hint changes no code", exit.Hint(exit.With(exit.Folder, errors.New("x")), "h"), exit.Folder},
+		{"disk full", full, exit.Storage},
+		{"disk full in a run", fmt.Errorf("%w: %w", collector.ErrStorage, full), exit.Storage},
+		{"read only", &os.PathError{Op: "open", Path: "x", Err: syscall.EROFS}, exit.Storage},
+		{"auth", fmt.Errorf("x: %w", collector.ErrAuth), exit.Unusable},
+		{"no endpoint", fmt.Errorf("x: %w", collector.ErrUnavailable), exit.Unusable},
+		{"tolerance", collector.ErrTolerance, exit.Tolerance},
+		{"interrupted", context.Canceled, exit.Interrupted},
+		{"silent", exit.Silent(exit.Verify), exit.Verify},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -57,13 +58,13 @@ func TestReport(t *testing.T) {
 		want string
 	}{
 		{"one line", errors.New("x"), "rollout: x\n"},
-		{"a hint", withHint(usageError("x"), "do y"), "rollout: x\nhint: do y\n"},
-		{"the inner hint is kept", withHint(fmt.Errorf("z: %w", withHint(usageError("x"), "do y")), "do w"), "rollout: z: x\nhint: do y\n"},
-		{"complaints", &exitError{code: exitUsage, err: complaints{errors.New("x"), errors.New("y")}, hint: "mend"}, "rollout: x\nrollout: y\nhint: mend\n"},
-		{"joined", withHint(errors.Join(errors.New("x"), usageError("y")), "do z"), "rollout: x\nrollout: y\nhint: do z\n"},
+		{"a hint", exit.Hint(exit.Usagef("x"), "do y"), "rollout: x\nhint: do y\n"},
+		{"the inner hint is kept", exit.Hint(fmt.Errorf("z: %w", exit.Hint(exit.Usagef("x"), "do y")), "do w"), "rollout: z: x\nhint: do y\n"},
+		{"complaints", exit.Refuse(exit.Usage, exit.Complaints{errors.New("x"), errors.New("y")}, "mend"), "rollout: x\nrollout: y\nhint: mend\n"},
+		{"joined", exit.Hint(errors.Join(errors.New("x"), exit.Usagef("y")), "do z"), "rollout: x\nrollout: y\nhint: do z\n"},
 		{"two causes", fmt.Errorf("%w: %w", errors.New("x"), errors.New("y")), "rollout: x: y\n"},
 		{"lines of a server", fmt.Errorf("x: %w", errors.New("\x1b[2J\r\nrollout: all is well\n")), `rollout: x: \u001b[2J rollout: all is well` + "\n"},
-		{"silent", silentError(3), ""},
+		{"silent", exit.Silent(3), ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

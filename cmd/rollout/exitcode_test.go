@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 )
 
@@ -85,7 +86,7 @@ func TestExitCodes(t *testing.T) {
 		return append([]string{"collect", "--server", url, "--model", simModel, "--tasks", tasks, "--out", filepath.Join(dir, out)}, more...)
 	}
 	for _, args := range [][]string{collect(url, "good"), collect(url, "broken")} {
-		mustRun(t, exitOK, args...)
+		mustRun(t, exit.OK, args...)
 	}
 	shards, err := filepath.Glob(filepath.Join(dir, "broken", "data", "part-*"))
 	if err != nil || len(shards) == 0 {
@@ -100,24 +101,24 @@ func TestExitCodes(t *testing.T) {
 	}
 	defer func() { _ = held.close() }() // of a test
 
-	help := mustRun(t, exitOK, "collect", "--help").stdout
+	help := mustRun(t, exit.OK, "collect", "--help").stdout
 	for _, tt := range []struct {
 		name string
 		code int
 		args []string
 		want string // of stderr
 	}{
-		{"all is committed", exitOK, collect(url, "new"), "committed        2"},
-		{"stdout is closed", exitInternal, nil, "bad file descriptor"},
-		{"unknown flag", exitUsage, []string{"collect", "--resme"}, "did you mean --resume?"},
-		{"some failed", exitFailures, collect(failingURL, "some", "--fail-on-error", "1"), "1 of 2 samples failed, 1 may"},
-		{"too many failed", exitTolerance, collect(failingURL, "many"), "1 of 2 samples failed, 0 may"},
-		{"no server", exitUnusable, collect("http://127.0.0.1:1", "none"), "is the server running"},
-		{"no room for the folder", exitStorage, append(collect(url, "x"), "--out", "/proc/rollout"), "/proc/rollout"},
-		{"a run is there", exitFolder, collect(url, "broken"), "--resume"},
-		{"another run", exitFolder, collect(url, "broken", "--resume", "--drift", "reject"), "tokens.drift: the run has fork, you gave reject"},
-		{"locked", exitLocked, collect(url, "good", "--resume"), fmt.Sprintf("process %d on ", os.Getpid())},
-		{"damaged", exitVerify, []string{"verify", filepath.Join(dir, "broken")}, ""},
+		{"all is committed", exit.OK, collect(url, "new"), "committed        2"},
+		{"stdout is closed", exit.Internal, nil, "bad file descriptor"},
+		{"unknown flag", exit.Usage, []string{"collect", "--resme"}, "did you mean --resume?"},
+		{"some failed", exit.Failures, collect(failingURL, "some", "--fail-on-error", "1"), "1 of 2 samples failed, 1 may"},
+		{"too many failed", exit.Tolerance, collect(failingURL, "many"), "1 of 2 samples failed, 0 may"},
+		{"no server", exit.Unusable, collect("http://127.0.0.1:1", "none"), "is the server running"},
+		{"no room for the folder", exit.Storage, append(collect(url, "x"), "--out", "/proc/rollout"), "/proc/rollout"},
+		{"a run is there", exit.Folder, collect(url, "broken"), "--resume"},
+		{"another run", exit.Folder, collect(url, "broken", "--resume", "--drift", "reject"), "tokens.drift: the run has fork, you gave reject"},
+		{"locked", exit.Locked, collect(url, "good", "--resume"), fmt.Sprintf("process %d on ", os.Getpid())},
+		{"damaged", exit.Verify, []string{"verify", filepath.Join(dir, "broken")}, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			args := tt.args
@@ -213,15 +214,15 @@ func TestThreeInterrupts(t *testing.T) {
 			for i, sig := range tt.signals {
 				run.signal(t, sig, said[i])
 			}
-			if code := run.exit(t); code != exitInterrupted || !strings.Contains(run.said(t), tt.want) {
-				t.Errorf("exit code %d, want %d with %q\n%s", code, exitInterrupted, tt.want, run.said(t))
+			if code := run.exit(t); code != exit.Interrupted || !strings.Contains(run.said(t), tt.want) {
+				t.Errorf("exit code %d, want %d with %q\n%s", code, exit.Interrupted, tt.want, run.said(t))
 			}
 			if !strings.Contains(run.said(t), "rollout collect --resume --out "+dir) {
 				t.Errorf("nothing says how to go on:\n%s", run.said(t))
 			}
 			slow.Store(false)
 			again := invoke(t.Context(), "collect", "--resume", "--out", dir, "--dry-run")
-			if again.code != exitOK || !strings.Contains(again.stdout, "planned    200 samples, ") {
+			if again.code != exit.OK || !strings.Contains(again.stdout, "planned    200 samples, ") {
 				t.Errorf("a dry resume: exit code %d\n%s%s", again.code, again.stdout, again.stderr)
 			}
 		})
@@ -237,8 +238,8 @@ func TestInterruptAtTheEnd(t *testing.T) {
 		said []string
 		want int
 	}{
-		{"once", []string{"ending: what is finished is being written"}, exitOK},
-		{"twice", []string{"ending: what is finished is being written", "leaving at once"}, exitInterrupted},
+		{"once", []string{"ending: what is finished is being written"}, exit.OK},
+		{"twice", []string{"ending: what is finished is being written", "leaving at once"}, exit.Interrupted},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -267,10 +268,10 @@ func TestInterruptAtTheEnd(t *testing.T) {
 			if code := run.exit(t); code != tt.want {
 				t.Errorf("exit code %d, want %d\n%s", code, tt.want, run.said(t))
 			}
-			if _, err := os.Stat(filepath.Join(dir, reportFile)); (err == nil) != (tt.want == exitOK) {
+			if _, err := os.Stat(filepath.Join(dir, reportFile)); (err == nil) != (tt.want == exit.OK) {
 				t.Errorf("report: %v", err)
 			}
-			mustRun(t, exitOK, "verify", dir)
+			mustRun(t, exit.OK, "verify", dir)
 		})
 	}
 }
@@ -290,7 +291,7 @@ func TestStaleLock(t *testing.T) {
 	if l.stale.PID != 4711 || l.stale.Host != "other" || !l.stale.StartedAt.Equal(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)) {
 		t.Errorf("stale = %v", l.stale)
 	}
-	if _, err := lockRun(dir, 0o600); exitCode(err) != exitLocked || !strings.Contains(err.Error(), fmt.Sprintf("process %d on ", os.Getpid())) {
+	if _, err := lockRun(dir, 0o600); exit.Code(err) != exit.Locked || !strings.Contains(err.Error(), fmt.Sprintf("process %d on ", os.Getpid())) {
 		t.Errorf("a second lock: %v", err)
 	}
 	if err := l.close(); err != nil {

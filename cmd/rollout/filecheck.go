@@ -7,14 +7,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/sink"
-)
-
-// The values of run.check. Existence and size of every committed file are looked at in
-// any case, before anything is collected.
-const (
-	checkSizes = "sizes" // digests are compared while the run goes on
-	checkFull  = "full"  // digests are compared before it goes on
 )
 
 // checkRate is how many bytes per second are read for digests beside a run at work: some
@@ -44,7 +39,7 @@ func (f *fileCheck) found() []error {
 // checkFirst compares every file of the run with its digest where that is asked for,
 // before anything is changed.
 func (c *collection) checkFirst(ctx context.Context) error {
-	if c.config.Run.Check != checkFull || len(c.info.Invocations) < 2 {
+	if c.config.Run.Check != config.CheckFull || len(c.info.Invocations) < 2 {
 		return nil
 	}
 	dir := c.config.Output.Dir
@@ -67,7 +62,7 @@ func (c *collection) checkFirst(ctx context.Context) error {
 // done. The report reads every file once more at the end of a run, so what is not reached
 // by then is not passed over.
 func (c *collection) checkBeside(ctx context.Context) {
-	if c.config.Run.Check == checkFull || len(c.info.Invocations) < 2 {
+	if c.config.Run.Check == config.CheckFull || len(c.info.Invocations) < 2 {
 		return
 	}
 	log, err := sink.ReadLogEach(c.folder.dir, func(*sink.Commit) {}) // of its samples nothing is asked
@@ -97,7 +92,7 @@ func (c *collection) checkBeside(ctx context.Context) {
 func (c *collection) foundDamage(err error) {
 	c.log.Error("damage", "error", err)
 	if c.damaged.add(err); len(c.damaged.found()) == 1 {
-		c.display.say("damaged: %v; the run goes on, and will end with exit status %d; more like this go to the log", err, exitVerify)
+		c.display.say("damaged: %v; the run goes on, and will end with exit status %d; more like this go to the log", err, exit.Verify)
 	}
 }
 
@@ -115,10 +110,10 @@ func (c *collection) endDamaged(s *summary, reported []error, end error) error {
 	}
 	err := damageError(c.folder.dir, damage)
 	s.Error = err.Error()
-	if _, silent := errors.AsType[silentError](end); end == nil || silent {
+	if _, silent := errors.AsType[exit.Silent](end); end == nil || silent {
 		return err
 	}
-	return complaints{err, end}
+	return exit.Complaints{err, end}
 }
 
 // damageError is the error of a run's files that are not what was written.
@@ -127,5 +122,5 @@ func damageError(dir string, damage []error) error {
 	if n := len(damage); n > 1 {
 		err = fmt.Errorf("%w; %d places are damaged", err, n)
 	}
-	return withHint(withExit(exitVerify, err), damageHint(dir, damage[0]))
+	return exit.Hint(exit.With(exit.Verify, err), damageHint(dir, damage[0]))
 }

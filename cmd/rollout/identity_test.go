@@ -5,29 +5,32 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 )
 
 // configured is a loader with a configuration file's text.
-func configured(t *testing.T, text string) *loader {
+func configured(t *testing.T, text string) *config.Loader {
 	t.Helper()
-	l := newLoader(func(name string) string { return map[string]string{"CANARY": "canary-secret"}[name] })
-	if err := l.file(writeFile(t, "run.yaml", []byte(text))); err != nil {
+	l := config.NewLoader(func(name string) string { return map[string]string{"CANARY": "canary-secret"}[name] })
+	if err := l.File(writeFile(t, "run.yaml", []byte(text))); err != nil {
 		t.Fatal(err)
 	}
-	if err := l.err(); err != nil {
+	if err := l.Err(); err != nil {
 		t.Fatal(err)
 	}
 	return l
 }
 
 // described is run.json of a run with that configuration, as it is read back.
-func described(t *testing.T, l *loader, model *modelInfo) *runInfo {
+func described(t *testing.T, l *config.Loader, model *modelInfo) *runInfo {
 	t.Helper()
-	id, err := l.identity(model)
+	id, err := identityOf(l, model)
 	if err != nil {
 		t.Fatal(err)
 	}
-	info, err := l.describe(nil, id, &taskSet{}, nil, model)
+	info, err := describe(l, nil, id, &taskSet{}, nil, model)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,30 +64,30 @@ func TestSettingsComeBackFromARun(t *testing.T) {
 	t.Parallel()
 	was := configured(t, fullConfig)
 	info := described(t, was, nil)
-	again := newLoader(func(name string) string { return map[string]string{"CANARY": "canary-secret"}[name] })
-	again.fromRun(info, "")
-	if err := again.err(); err != nil {
+	again := config.NewLoader(func(name string) string { return map[string]string{"CANARY": "canary-secret"}[name] })
+	again.FromRun(info.Config, "")
+	if err := again.Err(); err != nil {
 		t.Fatal(err)
 	}
-	for i, s := range again.settings {
-		if s.key == "output.dir" {
+	for i, s := range again.Settings {
+		if s.Key == "output.dir" {
 			continue
 		}
-		if got, want := s.text(), was.settings[i].text(); got != want {
-			t.Errorf("%s = %s, was %s", s.key, got, want)
+		if got, want := s.Text(), was.Settings[i].Text(); got != want {
+			t.Errorf("%s = %s, was %s", s.Key, got, want)
 		}
 	}
-	if again.config.Server.Password.reveal() != "canary-secret" || again.config.Server.Headers.reveal().Get("X-Gate") != "canary-secret" {
+	if again.Config.Server.Password.Reveal() != "canary-secret" || again.Config.Server.Headers.Reveal().Get("X-Gate") != "canary-secret" {
 		t.Error("a reference was not followed")
 	}
-	id, err := again.identity(nil)
+	id, err := identityOf(again, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if id.SHA256 != info.Identity.SHA256 {
 		t.Error("the identity is another one")
 	}
-	if bad := again.changes(info, id, nil, true); bad != nil {
+	if bad := changesOf(again, info, id, nil, true); bad != nil {
 		t.Errorf("changes: %v", bad)
 	}
 }
@@ -121,11 +124,11 @@ func TestIdentity(t *testing.T) {
 			t.Parallel()
 			info := described(t, configured(t, fullConfig), model)
 			l := configured(t, tt.config)
-			id, err := l.identity(tt.model)
+			id, err := identityOf(l, tt.model)
 			if err != nil {
 				t.Fatal(err)
 			}
-			bad := l.changes(info, id, tt.model, true)
+			bad := changesOf(l, info, id, tt.model, true)
 			if len(bad) != len(tt.want) {
 				t.Fatalf("changes: %v, want %q", bad, tt.want)
 			}
@@ -167,11 +170,11 @@ func TestTokensMayChange(t *testing.T) {
 			t.Parallel()
 			info := described(t, configured(t, tt.before), tt.had)
 			l := configured(t, fullConfig)
-			id, err := l.identity(tt.now)
+			id, err := identityOf(l, tt.now)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if bad := l.changes(info, id, tt.now, tt.rows); len(bad) != tt.want {
+			if bad := changesOf(l, info, id, tt.now, tt.rows); len(bad) != tt.want {
 				t.Errorf("%d complaints, want %d: %v", len(bad), tt.want, bad)
 			}
 		})
@@ -212,10 +215,10 @@ func TestGrowthCutShort(t *testing.T) {
 	t.Parallel()
 	p := &program{stdin: strings.NewReader("")}
 	l := configured(t, "tasks: {samples: 2}\n")
-	c := &collection{config: l.config, display: &display{mode: displayQuiet}}
+	c := &collection{config: l.Config, display: &display{mode: displayQuiet}}
 	dir := filepath.Join(t.TempDir(), "run")
 	c.config.Output.Dir = dir
-	id, err := l.identity(nil)
+	id, err := identityOf(l, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -225,7 +228,7 @@ func TestGrowthCutShort(t *testing.T) {
 	}
 	defer func() { _ = folder.close() }() // of a test
 	begin := spooled(t, dir)
-	info, err := l.describe(nil, id, begin, nil, nil)
+	info, err := describe(l, nil, id, begin, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -234,7 +237,7 @@ func TestGrowthCutShort(t *testing.T) {
 	}
 
 	more := writeFile(t, "more.jsonl", []byte(`{"id":"b","prompt":"Ho."}`+"\n"+`{"id":"a","prompt":"Hi."}`+"\n"))
-	l.put(l.byKey["tasks.file"], "--tasks", more)
+	l.Put(l.ByKey["tasks.file"], "--tasks", more)
 	grow := func() *taskSet {
 		t.Helper()
 		had, err := readRun(dir)
@@ -249,7 +252,7 @@ func TestGrowthCutShort(t *testing.T) {
 		if b, _ := os.ReadFile(set.path); !strings.HasPrefix(string(b), `{"id":"a",`) || set.tasks != 2 || set.samples != 4 {
 			t.Errorf("%d tasks, %d samples:\n%s", set.tasks, set.samples, b)
 		}
-		if info, err = l.describe(&had, id, set, nil, nil); err != nil {
+		if info, err = describe(l, &had, id, set, nil, nil); err != nil {
 			t.Fatal(err)
 		}
 		return set
@@ -277,7 +280,7 @@ func TestGrowthCutShort(t *testing.T) {
 		t.Fatal(err)
 	}
 	had, _ = readRun(dir)
-	if _, _, err := p.tasksAgain(c, l, &earlierRun{info: had, folder: folder}); exitCode(err) != exitVerify {
+	if _, _, err := p.tasksAgain(c, l, &earlierRun{info: had, folder: folder}); exit.Code(err) != exit.Verify {
 		t.Errorf("a snapshot that someone changed: %v", err)
 	}
 }

@@ -10,6 +10,9 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
 )
 
 // How many samples may be in flight: what the user allows, and no more than can be.
@@ -92,10 +95,10 @@ func number(path string) (uint64, bool) {
 	return n, err == nil
 }
 
-// inFlight is how many samples may be in flight per server: max_in_flight, but no more
+// boundInFlight is how many samples may be in flight per server: max_in_flight, but no more
 // than are planned, and than this machine has files and memory for. why says in one line
 // what lowered it; it is empty where nothing did.
-func (c *config) inFlight(planned, servers int, m machine) (n int, why string) {
+func boundInFlight(c *config.Config, planned, servers int, m machine) (n int, why string) {
 	asked := c.Server.MaxInFlight
 	n = asked
 	lower := func(to uint64, format string, args ...any) {
@@ -112,7 +115,7 @@ func (c *config) inFlight(planned, servers int, m machine) (n int, why string) {
 	per := uint64(max(servers, 1))
 	lower((m.files-min(m.files, spare))/per, "%d files may be open at once (ulimit -n)", m.files)
 	if m.memory > 0 {
-		lower(m.memory/2/bytesInFlight/per, "%s of memory are free, and half of it is for samples in flight", humanBytes(int64(min(m.memory, math.MaxInt64))))
+		lower(m.memory/2/bytesInFlight/per, "%s of memory are free, and half of it is for samples in flight", human.Bytes(int64(min(m.memory, math.MaxInt64))))
 	}
 	return n, why
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 )
 
@@ -34,12 +35,12 @@ func TestInFlightIsBounded(t *testing.T) {
 		{"what bounds most is named", 5000, 600, 1, 0, machine{files: 164, memory: 256 << 20}, 100, "max_in_flight 5000 is lowered to 100: 164 files may be open at once (ulimit -n)"},
 		{"nothing to do", 24, 0, 1, 0, roomy, 1, "max_in_flight 24 is lowered to 1: the run has 0 samples"},
 	} {
-		c := defaultConfig()
+		c := config.Default()
 		c.Server.MaxInFlight = tt.asked
 		if tt.processes > 0 {
 			c.Reward.Kind, c.Reward.Processes = "command", tt.processes
 		}
-		if n, why := c.inFlight(tt.planned, tt.servers, tt.m); n != tt.want || why != tt.why {
+		if n, why := boundInFlight(c, tt.planned, tt.servers, tt.m); n != tt.want || why != tt.why {
 			t.Errorf("%s: %d, %q, want %d, %q", tt.name, n, why, tt.want, tt.why)
 		}
 	}

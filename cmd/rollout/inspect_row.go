@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -11,6 +12,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
 	"github.com/rollout-rl/rollout/sink"
 	"github.com/rollout-rl/rollout/tokenize"
@@ -35,15 +37,15 @@ func showRow(w io.Writer, r *sink.StoredRow, v rowView) error {
 		tame.Fprintf(&b, "%s %s\n", v.paint.dim(fmt.Sprintf("%-12s", name)), fmt.Sprintf(format, args...))
 	}
 	fact("row", "%d: task %s, sample %d of %d, attempt %d, segment %d of %d",
-		v.number, cut(r.TaskID, 60), r.SampleIndex, r.GroupSize, r.Attempt, r.SegmentIndex+1, r.SegmentCount)
+		v.number, tame.Text(r.TaskID, 60), r.SampleIndex, r.GroupSize, r.Attempt, r.SegmentIndex+1, r.SegmentCount)
 	fact("key", "%s", r.SampleKey)
 	fact("tokens", "%d: prompt %d, trained %d (%s), unscored %d, trimmed %d", len(r.InputIDs), r.PromptLength,
-		count(r.LossMask), percent(int64(count(r.LossMask)), int64(len(r.InputIDs))), r.Unscored, r.Trimmed)
+		count(r.LossMask), human.Percent(int64(count(r.LossMask)), int64(len(r.InputIDs))), r.Unscored, r.Trimmed)
 	fact("grade", "%s, prompts from %s", r.Verification, r.PromptSource)
 	fact("status", "%s (%s)%s", r.Status, r.StopReason, map[bool]string{true: ", truncated"}[r.Truncated])
 	fact("reward", "%s", showReward(r.Reward))
 	if r.RewardDetails != nil {
-		fact("", "%s", cut(*r.RewardDetails, v.width))
+		fact("", "%s", tame.Text(*r.RewardDetails, v.width))
 	}
 	fact("model", "%s, agent %s", r.Model, r.AgentID)
 	if len(r.Flags) > 0 {
@@ -87,7 +89,7 @@ func readDivergence(text *string) (d storedDivergence, err error) {
 func showDivergence(fact func(name, format string, args ...any), text *string, v rowView) {
 	d, err := readDivergence(text)
 	if err != nil {
-		fact("divergence", "%s", cut(*text, v.width))
+		fact("divergence", "%s", tame.Text(*text, v.width))
 		return
 	}
 	spell := func(ids []int32) string {
@@ -99,8 +101,8 @@ func showDivergence(fact func(name, format string, args ...any), text *string, v
 	}
 	sides := func(at divergedAt, row string) {
 		if len(at.Row)+len(at.Prompt) > 0 {
-			fact("  "+row, "%s", orWord(spell(at.Row), "ends here"))
-			fact("  prompt", "%s", orWord(spell(at.Prompt), "ends here"))
+			fact("  "+row, "%s", cmp.Or(spell(at.Row), "ends here"))
+			fact("  prompt", "%s", cmp.Or(spell(at.Prompt), "ends here"))
 		}
 	}
 	if d.Kind != "" {
@@ -138,7 +140,7 @@ func showFailure(w io.Writer, f *sink.StoredFailure, v rowView) error {
 	fact := func(name, format string, args ...any) {
 		tame.Fprintf(&b, "%s %s\n", v.paint.dim(fmt.Sprintf("%-12s", name)), fmt.Sprintf(format, args...))
 	}
-	fact("failure", "%d: task %s, sample %d of %d, attempt %d", v.number, cut(f.TaskID, 60), f.SampleIndex, f.GroupSize, f.Attempt)
+	fact("failure", "%d: task %s, sample %d of %d, attempt %d", v.number, tame.Text(f.TaskID, 60), f.SampleIndex, f.GroupSize, f.Attempt)
 	fact("key", "%s", f.SampleKey)
 	what := "the whole sample"
 	if f.Call >= 0 {
@@ -147,12 +149,12 @@ func showFailure(w io.Writer, f *sink.StoredFailure, v rowView) error {
 	fact("lost", "%s", what)
 	fact("class", "%s in %s%s", f.Class, f.Stage, map[bool]string{true: ", " + f.Reason}[f.Reason != ""])
 	// An error may be long: it says all that was tried.
-	for i, part := range strings.Split(cut(f.Error, errorWidth(true)), "; ") {
+	for i, part := range strings.Split(tame.Text(f.Error, errorWidth(true)), "; ") {
 		fact(map[bool]string{true: "error"}[i == 0], "%s", part)
 	}
 	fact("status", "%s (%s), %d steps, %d prompt and %d completion tokens by the server's count",
-		f.Status, orDash(f.StopReason), f.Steps, f.PromptTokens, f.CompletionTokens)
-	fact("model", "%s, agent %s", orDash(f.Model), orDash(f.AgentID))
+		f.Status, cmp.Or(f.StopReason, "-"), f.Steps, f.PromptTokens, f.CompletionTokens)
+	fact("model", "%s, agent %s", cmp.Or(f.Model, "-"), cmp.Or(f.AgentID, "-"))
 	fact("sampled", "%d tokens", len(f.OutputIDs))
 	words := make([]string, 0, len(f.OutputIDs))
 	for i, id := range f.OutputIDs {
@@ -286,7 +288,7 @@ func count(mask []int8) (n int) {
 func shortKey(key string) string {
 	group, index, ok := strings.Cut(key, "-")
 	if !ok || len(group) < 8 {
-		return cut(key, 16)
+		return tame.Text(key, 16)
 	}
 	return group[:8] + "-" + index
 }
@@ -298,11 +300,4 @@ func showReward(r *float64) string {
 	return strconv.FormatFloat(*r, 'g', 6, 64)
 }
 
-func list(words []string) string { return orDash(strings.Join(words, ",")) }
-
-func orDash(s string) string {
-	if s == "" {
-		return "-"
-	}
-	return s
-}
+func list(words []string) string { return cmp.Or(strings.Join(words, ","), "-") }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/letta"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
@@ -16,11 +17,11 @@ import (
 func TestLeftovers(t *testing.T) {
 	t.Parallel()
 	sim := newSim(t, lettasim.Config{InputIDs: true})
-	c := &collection{config: defaultConfig(), display: &display{mode: displayQuiet, talk: io.Discard}, log: discardLog()}
+	c := &collection{config: config.Default(), display: &display{mode: displayQuiet, talk: io.Discard}, log: discardLog()}
 	c.info = runInfo{ID: "mine", Invocations: make([]invocation, 2)}
 	c.config.Server.URLs = []string{serveSim(t, sim)}
 	var err error
-	if c.clients, err = c.config.connect(nil); err != nil {
+	if c.clients, err = connect(c.config, nil); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(c.clients[0].CloseIdle)

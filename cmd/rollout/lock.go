@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"syscall"
 	"time"
+
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 )
 
 // A holder says who holds the lock of a run's folder. It is what the lock file
@@ -44,7 +46,7 @@ const (
 )
 
 // lockRun takes the lock of a run's folder. Another process that holds it is an
-// error with exitLocked that says who it is.
+// error with exit.Locked that says who it is.
 func lockRun(dir string, mode fs.FileMode) (*runLock, error) {
 	path := filepath.Join(dir, lockFile)
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, mode)
@@ -55,7 +57,7 @@ func lockRun(dir string, mode fs.FileMode) (*runLock, error) {
 		return nil, foreignLock(path, "a folder")
 	}
 	if err != nil {
-		return nil, withHint(withExit(exitStorage, err), "whoever works on a run must be able to write into its folder")
+		return nil, exit.Hint(exit.With(exit.Storage, err), "whoever works on a run must be able to write into its folder")
 	}
 	if info, err := f.Stat(); err == nil && !info.Mode().IsRegular() {
 		_ = f.Close() // nothing was written
@@ -74,11 +76,11 @@ func lockRun(dir string, mode fs.FileMode) (*runLock, error) {
 		if errors.Is(err, syscall.EWOULDBLOCK) {
 			return nil, lockedError(dir, held, "wait for it, or give another folder with --out")
 		}
-		return nil, withExit(exitStorage, fmt.Errorf("lock %s: %w", dir, err))
+		return nil, exit.With(exit.Storage, fmt.Errorf("lock %s: %w", dir, err))
 	}
 	if !sameFile(f, path) { // the start that made the folder was given up meanwhile
 		_ = f.Close() // nothing was written
-		return nil, withHint(withExit(exitLocked, fmt.Errorf("%s: another process has just given up a run in it", dir)), "try again")
+		return nil, exit.Hint(exit.With(exit.Locked, fmt.Errorf("%s: another process has just given up a run in it", dir)), "try again")
 	}
 	l := &runLock{file: f, stale: held}
 	host, err := os.Hostname()
@@ -90,7 +92,7 @@ func lockRun(dir string, mode fs.FileMode) (*runLock, error) {
 		err = errors.Join(f.Truncate(0), writeAtStart(f, append(b, '\n')))
 	}
 	if err != nil {
-		return nil, withExit(exitStorage, errors.Join(fmt.Errorf("lock %s: %w", dir, err), f.Close()))
+		return nil, exit.With(exit.Storage, errors.Join(fmt.Errorf("lock %s: %w", dir, err), f.Close()))
 	}
 	return l, nil
 }
@@ -98,7 +100,7 @@ func lockRun(dir string, mode fs.FileMode) (*runLock, error) {
 // foreignLock is the refusal of a lock that is not a file of ours: what it leads to would
 // be overwritten.
 func foreignLock(path, what string) error {
-	return withHint(withExit(exitFolder, fmt.Errorf("%s: is %s, and not the lock of a run", path, what)), "remove it, or give another folder with --out")
+	return exit.Hint(exit.With(exit.Folder, fmt.Errorf("%s: is %s, and not the lock of a run", path, what)), "remove it, or give another folder with --out")
 }
 
 // sameFile reports whether path still names f.
@@ -151,5 +153,5 @@ func lockedError(dir string, h holder, hint string) error {
 	if who := h.String(); who != "" {
 		text += ": " + who
 	}
-	return withHint(withExit(exitLocked, errors.New(text)), hint)
+	return exit.Hint(exit.With(exit.Locked, errors.New(text)), hint)
 }

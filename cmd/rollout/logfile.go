@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/sink"
@@ -49,7 +51,7 @@ func openLog(dir, name string, mode fs.FileMode, secrets []string) (*runLog, err
 	var pairs []string
 	for _, s := range secrets {
 		if len(s) >= shortestSecret {
-			pairs = append(pairs, s, hidden)
+			pairs = append(pairs, s, config.Hidden)
 		}
 	}
 	hide := strings.NewReplacer(pairs...)
@@ -68,15 +70,6 @@ func openLog(dir, name string, mode fs.FileMode, secrets []string) (*runLog, err
 // shortestSecret is the length from which on a text is looked for. What is shorter
 // is no secret, and would be found in other words.
 const shortestSecret = 5
-
-// secrets are the values that no artefact of a run may hold.
-func (c *config) secrets() []string {
-	out := []string{c.Server.Password.reveal()}
-	for _, v := range c.Server.Headers {
-		out = append(out, v.text)
-	}
-	return out
-}
 
 func (l *runLog) close() error {
 	if l.file == nil {
@@ -182,19 +175,19 @@ func (l *runLog) tail(t *tailSummary) {
 // ended is the last line of a log. What its user ended, or allowed to fail, is no error
 // of the run's; an error that only says so has no class.
 func (l *runLog) ended(outcome string, err error) {
-	code := exitCode(err)
-	if s, ok := errors.AsType[silentError](err); ok {
+	code := exit.Code(err)
+	if s, ok := errors.AsType[exit.Silent](err); ok {
 		code = int(s)
 	}
 	level := slog.LevelError
 	switch code {
-	case exitOK:
+	case exit.OK:
 		level = slog.LevelInfo
-	case exitInterrupted, exitFailures:
+	case exit.Interrupted, exit.Failures:
 		level = slog.LevelWarn
 	}
 	attrs := []any{"outcome", outcome, "exit", code}
-	if class := collector.Classify(err); err != nil && (class != collector.ClassInternal && class != collector.ClassCancelled || code == exitInternal) {
+	if class := collector.Classify(err); err != nil && (class != collector.ClassInternal && class != collector.ClassCancelled || code == exit.Internal) {
 		attrs = append(attrs, errorAttrs(err)...)
 	}
 	l.Log(context.Background(), level, "end", attrs...)

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/letta"
 	"github.com/rollout-rl/rollout/sink"
@@ -42,7 +43,7 @@ func TestLog(t *testing.T) {
 	}})
 	l.status(collector.Stats{InFlight: 1, Committed: 2, Failed: 3, Skipped: 4, Remaining: 5, Sampled: 6, Trained: 7})
 	l.Info("anything", "error", errors.New("with "+secret))
-	l.ended("finished", withExit(exitFailures, server))
+	l.ended("finished", exit.With(exit.Failures, server))
 	if err := l.close(); err != nil {
 		t.Fatal(err)
 	}
@@ -96,11 +97,11 @@ func TestLogEnd(t *testing.T) {
 		want          string
 	}{
 		{"finished", "finished", nil, `"level":"INFO","msg":"end","outcome":"finished","exit":0}`},
-		{"interrupted", "interrupted", withExit(exitInterrupted, errors.New("interrupted: 3 of 4 samples remain")), `"level":"WARN","msg":"end","outcome":"interrupted","exit":130}`},
-		{"stopped", "interrupted", withExit(exitInterrupted, errInterrupted), `"level":"WARN","msg":"end","outcome":"interrupted","exit":130}`},
-		{"some failed", "finished", withExit(exitFailures, errors.New("1 of 4 samples failed, 2 may")), `"level":"WARN","msg":"end","outcome":"finished","exit":3}`},
-		{"and nothing is said", "finished", silentError(exitFailures), `"level":"WARN","msg":"end","outcome":"finished","exit":3}`},
-		{"too many failed", "finished", withExit(exitTolerance, errors.New("3 of 4 samples failed, 2 may")), `"level":"ERROR","msg":"end","outcome":"finished","exit":4}`},
+		{"interrupted", "interrupted", exit.With(exit.Interrupted, errors.New("interrupted: 3 of 4 samples remain")), `"level":"WARN","msg":"end","outcome":"interrupted","exit":130}`},
+		{"stopped", "interrupted", exit.With(exit.Interrupted, errInterrupted), `"level":"WARN","msg":"end","outcome":"interrupted","exit":130}`},
+		{"some failed", "finished", exit.With(exit.Failures, errors.New("1 of 4 samples failed, 2 may")), `"level":"WARN","msg":"end","outcome":"finished","exit":3}`},
+		{"and nothing is said", "finished", exit.Silent(exit.Failures), `"level":"WARN","msg":"end","outcome":"finished","exit":3}`},
+		{"too many failed", "finished", exit.With(exit.Tolerance, errors.New("3 of 4 samples failed, 2 may")), `"level":"ERROR","msg":"end","outcome":"finished","exit":4}`},
 		{"no server", "stopped", fmt.Errorf("%w: refused", collector.ErrConnection), `"level":"ERROR","msg":"end","outcome":"stopped","exit":5,"class":"connection","error":"collector: connection failed: refused"}`},
 		{"a fault of ours", "stopped", errors.New("canary"), `"level":"ERROR","msg":"end","outcome":"stopped","exit":1,"class":"internal"}`},
 	} {

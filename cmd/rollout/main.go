@@ -16,6 +16,9 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/plainjson"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
 )
 
@@ -41,7 +44,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 }
 
 func (p *program) run(ctx context.Context, args []string) int {
-	p.abort = func() { os.Exit(exitInterrupted) }
+	p.abort = func() { os.Exit(exit.Interrupted) }
 	root := p.rootCmd()
 	root.SetArgs(args)
 	root.SetIn(p.stdin)
@@ -109,10 +112,10 @@ func unknownVerb(cmd *cobra.Command, word string) error {
 		}
 	}
 	hint := "the verbs are: " + strings.Join(verbs, ", ")
-	if near := nearest(word, verbs); near != "" {
+	if near := human.Nearest(word, verbs); near != "" {
 		hint = "did you mean " + near + "?"
 	}
-	return withHint(usageError("%sunknown verb %q", verb(cmd), word), hint)
+	return exit.Hint(exit.Usagef("%sunknown verb %q", verb(cmd), word), hint)
 }
 
 // flagError gives a wrong flag the exit code of a usage error, and names the
@@ -122,11 +125,11 @@ func flagError(cmd *cobra.Command, err error) error {
 	if word, ok := strings.CutPrefix(err.Error(), "unknown flag: --"); ok {
 		var flags []string
 		cmd.Flags().VisitAll(func(f *pflag.Flag) { flags = append(flags, f.Name) })
-		if near := nearest(word, flags); near != "" {
+		if near := human.Nearest(word, flags); near != "" {
 			hint = "did you mean --" + near + "?"
 		}
 	}
-	return withHint(usageError("%s%s", verb(cmd), err), hint)
+	return exit.Hint(exit.Usagef("%s%s", verb(cmd), err), hint)
 }
 
 // exactArgs is cobra.ExactArgs with our exit code and the names of the arguments.
@@ -134,7 +137,7 @@ func exactArgs(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) == len(names) {
 			if i := slices.Index(args, ""); i >= 0 {
-				return withHint(usageError("%s%s is empty", verb(cmd), names[i]), "see "+cmd.CommandPath()+" --help")
+				return exit.Hint(exit.Usagef("%s%s is empty", verb(cmd), names[i]), "see "+cmd.CommandPath()+" --help")
 			}
 			return nil
 		}
@@ -142,7 +145,7 @@ func exactArgs(names ...string) cobra.PositionalArgs {
 		if len(names) > 0 {
 			want = "needs " + strings.Join(names, " ")
 		}
-		return withHint(usageError("%s%s, got %d arguments", verb(cmd), want, len(args)), "see "+cmd.CommandPath()+" --help")
+		return exit.Hint(exit.Usagef("%s%s, got %d arguments", verb(cmd), want, len(args)), "see "+cmd.CommandPath()+" --help")
 	}
 }
 
@@ -185,4 +188,10 @@ flags:
 // say writes one line of talk to stderr.
 func (p *program) say(format string, args ...any) {
 	tame.Fprintf(p.stderr, "rollout: "+format+"\n", args...)
+}
+
+// printJSON prints one line of JSON to stdout.
+func (p *program) printJSON(v any) error {
+	enc := plainjson.NewEncoder(p.stdout)
+	return enc.Encode(v)
 }

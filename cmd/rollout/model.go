@@ -17,6 +17,9 @@ import (
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/input"
 	"github.com/rollout-rl/rollout/collector/prompt"
 	"github.com/rollout-rl/rollout/tokenize/bpe"
 	"github.com/rollout-rl/rollout/tokenize/chat"
@@ -53,7 +56,7 @@ func loadModel(key, dir string, experimental bool) (*prompt.Model, error) {
 	// Where a model has a template for tools, the server takes it.
 	template := templates.For(true)
 	if template == nil {
-		return nil, usageError("%s: %s: no template is called %s; the names are %s",
+		return nil, exit.Usagef("%s: %s: no template is called %s; the names are %s",
 			key, dir, chat.DefaultName, strings.Join(templates.Names(), ", "))
 	}
 	return &prompt.Model{Template: template, Tokenizer: tokenizer}, nil
@@ -67,18 +70,18 @@ func loadTokenizer(key, dir string, experimental bool) (*bpe.Tokenizer, error) {
 	case err == nil:
 		return tokenizer, nil
 	case errors.Is(err, bpe.ErrExperimental):
-		return nil, withHint(usageError("%s: %s: %w", key, dir, err), "--experimental takes it all the same; compare some texts with the model's own tokenizer first")
+		return nil, exit.Hint(exit.Usagef("%s: %s: %w", key, dir, err), "--experimental takes it all the same; compare some texts with the model's own tokenizer first")
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, withHint(usageError("%s: %s: %w", key, dir, err),
+		return nil, exit.Hint(exit.Usagef("%s: %s: %w", key, dir, err),
 			"give the folder with tokenizer.json, as the model's repository has it; tokenizer.json.gz and .zst will do")
 	}
-	return nil, usageError("%s: %s: %w", key, dir, err)
+	return nil, exit.Usagef("%s: %s: %w", key, dir, err)
 }
 
 func loadTemplates(key, dir string) (*chat.Set, error) {
 	templates, err := chat.Load(packedFS{modelFiles(dir)}, chat.Options{Now: time.Now})
 	if err != nil {
-		return nil, usageError("%s: %s: %w", key, dir, err)
+		return nil, exit.Usagef("%s: %s: %w", key, dir, err)
 	}
 	return templates, nil
 }
@@ -99,10 +102,10 @@ func (m modelFiles) Open(name string) (fs.File, error) {
 		return nil, err
 	case info.IsDir():
 		return os.Open(path) // a folder of templates
-	case info.Mode().IsRegular() && info.Size() <= maxModelFileBytes:
+	case info.Mode().IsRegular() && info.Size() <= input.MaxModelFile:
 		return os.Open(path)
 	}
-	b, err := readInput(path, maxModelFileBytes, inputWait)
+	b, err := input.Read(path, input.MaxModelFile, input.Wait)
 	if err != nil {
 		return nil, err
 	}
@@ -155,7 +158,7 @@ func unpack(f io.Reader, ending string) ([]byte, error) {
 	}
 	b, err := io.ReadAll(io.LimitReader(r, maxUnpackedBytes+1))
 	if err == nil && len(b) > maxUnpackedBytes {
-		err = fmt.Errorf("unpacks to more than %s", showBytes(maxUnpackedBytes))
+		err = fmt.Errorf("unpacks to more than %s", human.Size(maxUnpackedBytes))
 	}
 	return b, err
 }

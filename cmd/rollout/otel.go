@@ -17,6 +17,7 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/otlp"
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/letta"
@@ -50,7 +51,7 @@ func newTracing(getenv func(string) string, say func(format string, args ...any)
 		once.Do(func() { say("spans are lost: %v", err) })
 	})
 	if err != nil {
-		return nil, usageError("%w", err)
+		return nil, exit.Usagef("%w", err)
 	}
 	if client == nil {
 		return nil, nil

@@ -17,6 +17,7 @@ import (
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/letta"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
@@ -143,7 +144,7 @@ func TestSpans(t *testing.T) {
 		"OTEL_EXPORTER_OTLP_COMPRESSION": "gzip",
 		"OTEL_RESOURCE_ATTRIBUTES":       "deployment.environment=test%20bed",
 	})
-	if code != exitOK {
+	if code != exit.OK {
 		t.Fatalf("exit code %d\n%s", code, stderr)
 	}
 	if strings.Contains(stderr, "canary") {
@@ -248,7 +249,7 @@ func TestNoSpansWithoutEnvironment(t *testing.T) {
 		}
 	}
 	server, tasks := newTracedServer(t)
-	if code, stderr := collectTraced(t, server, tasks, nil); code != exitOK {
+	if code, stderr := collectTraced(t, server, tasks, nil); code != exit.OK {
 		t.Fatalf("exit code %d\n%s", code, stderr)
 	}
 	server.mu.Lock()
@@ -266,7 +267,7 @@ func TestSpansAreLost(t *testing.T) {
 		"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://user:canary-password@127.0.0.1:1/canary-token",
 		"OTEL_EXPORTER_OTLP_TIMEOUT":         "50",
 	})
-	if code != exitOK || strings.Count(stderr, "spans are lost: spans: ") != 1 || strings.Contains(stderr, "canary") {
+	if code != exit.OK || strings.Count(stderr, "spans are lost: spans: ") != 1 || strings.Contains(stderr, "canary") {
 		t.Errorf("exit code %d\n%s", code, stderr)
 	}
 }
@@ -292,7 +293,7 @@ func TestSpanSettings(t *testing.T) {
 			env := map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1"}
 			env[tc.key] = tc.value
 			_, err := newTracing(func(name string) string { return env[name] }, nil)
-			if err == nil || exitCode(err) != exitUsage || !strings.Contains(err.Error(), tc.want) || strings.Contains(err.Error(), "canary") {
+			if err == nil || exit.Code(err) != exit.Usage || !strings.Contains(err.Error(), tc.want) || strings.Contains(err.Error(), "canary") {
 				t.Errorf("error %v, want one about %q", err, tc.want)
 			}
 		})

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 )
 
@@ -32,13 +33,13 @@ func TestPreflightTriesAgain(t *testing.T) {
 		code  int
 		again int // how often the run says that it tries again
 	}{
-		{"one lost connection", 1, reset, exitOK, 1},
-		{"unavailable for a moment", 2, status(http.StatusServiceUnavailable), exitOK, 2},
-		{"busy", 1, status(http.StatusTooManyRequests), exitOK, 1},
-		{"a failing server", 1, status(http.StatusInternalServerError), exitOK, 1},
-		{"a server that stays away", 9, reset, exitUnusable, 2},
-		{"not let in", 9, status(http.StatusUnauthorized), exitUnusable, 0},
-		{"a request that is refused", 9, status(http.StatusUnprocessableEntity), exitUnusable, 0},
+		{"one lost connection", 1, reset, exit.OK, 1},
+		{"unavailable for a moment", 2, status(http.StatusServiceUnavailable), exit.OK, 2},
+		{"busy", 1, status(http.StatusTooManyRequests), exit.OK, 1},
+		{"a failing server", 1, status(http.StatusInternalServerError), exit.OK, 1},
+		{"a server that stays away", 9, reset, exit.Unusable, 2},
+		{"not let in", 9, status(http.StatusUnauthorized), exit.Unusable, 0},
+		{"a request that is refused", 9, status(http.StatusUnprocessableEntity), exit.Unusable, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

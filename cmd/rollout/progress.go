@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/term"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
 )
 
@@ -108,7 +109,7 @@ func (d *display) draw(lines []string) {
 	for _, l := range lines {
 		b.WriteString(l)
 		b.WriteByte('\n')
-		d.drawn = append(d.drawn, visible(l))
+		d.drawn = append(d.drawn, human.Columns(l))
 	}
 	_, _ = d.out.Write(b.Bytes()) // a terminal that is gone is no reason to stop a run
 }
@@ -189,7 +190,7 @@ func (d *display) folded(text string) string {
 	if d.mode != displayLive {
 		return text
 	}
-	return fold(text, d.width()-1, len("  committed  "))
+	return human.Fold(text, d.width()-1, len("  committed  "))
 }
 
 // A meter turns counts into rates over the last half minute.

@@ -8,6 +8,8 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/sink"
 )
@@ -145,11 +147,11 @@ func TestFold(t *testing.T) {
 		{"wide runes", "  ä  öne twö thrée fóur", "  ä  öne twö thrée\n     fóur"},
 		{"one word", "  a  onetwothreefourfivesix seven", "  a  onetwothreefourfivesix seven"},
 	} {
-		if got := fold(tt.text, 18, 5); got != tt.want {
+		if got := human.Fold(tt.text, 18, 5); got != tt.want {
 			t.Errorf("%s:\n%q, want\n%q", tt.name, got, tt.want)
 		}
 	}
-	if n := visible(string(painter(true).red("fünf!") + "\n")); n != 6 {
+	if n := human.Columns(string(painter(true).red("fünf!") + "\n")); n != 6 {
 		t.Errorf("visible = %d, want 6", n)
 	}
 }
@@ -223,30 +225,30 @@ func TestMeter(t *testing.T) {
 func TestHumanNumbers(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ got, want string }{
-		{humanCount(0), "0"},
-		{humanCount(999), "999"},
-		{humanCount(1000), "1,000"},
-		{humanCount(99_999), "99,999"},
-		{humanCount(100_000), "100k"},
-		{humanCount(999_600), "1.00M"},
-		{humanCount(1_234_567), "1.23M"},
-		{humanCount(12_345_678_901), "12.3G"},
-		{humanBytes(0), "0 B"},
-		{humanBytes(1500), "1.50 kB"},
-		{humanBytes(256 << 20), "268 MB"},
-		{humanRate(0.25), "0.25"},
-		{humanRate(12.34), "12.3"},
-		{humanRate(1234.5), "1,235"},
-		{humanDuration(420 * time.Millisecond), "0.42s"},
-		{humanDuration(65 * time.Second), "1m05s"},
-		{humanDuration(123 * time.Minute), "2h03m"},
-		{percent(1, 3), "33.3%"},
-		{percent(1, 0), "0%"},
-		{cut("a\nb\x1b", 10), `a b\u001b`},
-		{cut("日本語日本語", 4), "日本語…"},
-		{showBytes(3 << 19), "1536KiB"},
-		{showBytes(1000), "1kB"},
-		{showBytes(0), "0B"},
+		{human.Count(0), "0"},
+		{human.Count(999), "999"},
+		{human.Count(1000), "1,000"},
+		{human.Count(99_999), "99,999"},
+		{human.Count(100_000), "100k"},
+		{human.Count(999_600), "1.00M"},
+		{human.Count(1_234_567), "1.23M"},
+		{human.Count(12_345_678_901), "12.3G"},
+		{human.Bytes(0), "0 B"},
+		{human.Bytes(1500), "1.50 kB"},
+		{human.Bytes(256 << 20), "268 MB"},
+		{human.Rate(0.25), "0.25"},
+		{human.Rate(12.34), "12.3"},
+		{human.Rate(1234.5), "1,235"},
+		{human.Duration(420 * time.Millisecond), "0.42s"},
+		{human.Duration(65 * time.Second), "1m05s"},
+		{human.Duration(123 * time.Minute), "2h03m"},
+		{human.Percent(1, 3), "33.3%"},
+		{human.Percent(1, 0), "0%"},
+		{tame.Text("a\nb\x1b", 10), `a b\u001b`},
+		{tame.Text("日本語日本語", 4), "日本語…"},
+		{human.Size(3 << 19), "1536KiB"},
+		{human.Size(1000), "1kB"},
+		{human.Size(0), "0B"},
 	} {
 		if tt.got != tt.want {
 			t.Errorf("got %q, want %q", tt.got, tt.want)

@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
@@ -11,6 +10,8 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/plainjson"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/sink"
@@ -42,7 +43,7 @@ func (v *view) end() string {
 	case v.until.IsZero():
 		return fmt.Sprintf("draining, %d to go", v.InFlight)
 	}
-	return fmt.Sprintf("draining, %d to go, at most %s", v.InFlight, humanDuration(max(0, v.until.Sub(v.now)).Round(time.Second)))
+	return fmt.Sprintf("draining, %d to go, at most %s", v.InFlight, human.Duration(max(0, v.until.Sub(v.now)).Round(time.Second)))
 }
 
 // failed sums failing up.
@@ -118,7 +119,7 @@ func (v *view) flight() string {
 func (v *view) line() string {
 	var b strings.Builder
 	tame.Fprintf(&b, "rollout: %s/%s done, in flight %s, %s samples/s, %s tokens/s",
-		humanCount(int64(done(v.Stats))), humanCount(int64(v.Planned)), v.flight(), humanRate(v.rate), humanRate(v.tokens))
+		human.Count(int64(done(v.Stats))), human.Count(int64(v.Planned)), v.flight(), human.Rate(v.rate), human.Rate(v.tokens))
 	if n := v.failed(); n > 0 {
 		tame.Fprintf(&b, ", %d failed (%s)", n, classes(v.failing))
 	}
@@ -128,7 +129,7 @@ func (v *view) line() string {
 	if end := v.end(); end != "" {
 		b.WriteString(", " + end)
 	} else if eta := v.eta(); eta >= 0 {
-		tame.Fprintf(&b, ", %s left", humanDuration(eta))
+		tame.Fprintf(&b, ", %s left", human.Duration(eta))
 	}
 	if o := v.Oldest; o != nil && v.now.Sub(o.Started) > time.Minute {
 		tame.Fprintf(&b, ", oldest %s", v.doing(v.Oldest))
@@ -139,13 +140,13 @@ func (v *view) line() string {
 // block is the live display, at most width columns wide.
 func (v *view) block(width int, paint painter) []string {
 	finished := done(v.Stats)
-	head := fmt.Sprintf("%s/%s", humanCount(int64(finished)), humanCount(int64(v.Planned)))
-	share := percent(int64(finished), int64(v.Planned))
+	head := fmt.Sprintf("%s/%s", human.Count(int64(finished)), human.Count(int64(v.Planned)))
+	share := human.Percent(int64(finished), int64(v.Planned))
 	tail := share
 	if end := v.end(); end != "" {
 		tail += "  " + end
 	} else if eta := v.eta(); eta >= 0 {
-		tail += "  " + humanDuration(eta) + " left"
+		tail += "  " + human.Duration(eta) + " left"
 	}
 	if utf8.RuneCountInString(head)+utf8.RuneCountInString(tail)+7 > width {
 		tail = share
@@ -153,31 +154,31 @@ func (v *view) block(width int, paint painter) []string {
 	size := min(40, width-utf8.RuneCountInString(head)-utf8.RuneCountInString(tail)-8)
 	lines := []string{string("  "+paint.bold(head)+"  "+paint.bar(finished-v.failed(), v.failed(), v.Planned, size)) + "  " + tail}
 
-	flight := fmt.Sprintf("in flight %s   %s samples/s   %s tokens/s", v.flight(), humanRate(v.rate), humanRate(v.tokens))
+	flight := fmt.Sprintf("in flight %s   %s samples/s   %s tokens/s", v.flight(), human.Rate(v.rate), human.Rate(v.tokens))
 	if v.sink.Shards > 0 {
-		flight += fmt.Sprintf("   %d shards, %s", v.sink.Shards, humanBytes(v.sink.Bytes))
+		flight += fmt.Sprintf("   %d shards, %s", v.sink.Shards, human.Bytes(v.sink.Bytes))
 	}
-	lines = append(lines, "  "+cut(flight, width-3))
+	lines = append(lines, "  "+tame.Text(flight, width-3))
 
 	if n := v.failed(); n > 0 {
-		lines = append(lines, string("  "+paint.red(cut(fmt.Sprintf("failed %d   %s", n, classes(v.failing)), width-3))))
+		lines = append(lines, string("  "+paint.red(tame.Text(fmt.Sprintf("failed %d   %s", n, classes(v.failing)), width-3))))
 	}
 	if v.Retries > 0 {
-		lines = append(lines, string("  "+paint.yellow(cut(fmt.Sprintf("retries %d   %s", v.Retries, cmp.Or(classes(v.retried()), "of what an earlier process cut off or lost")), width-3))))
+		lines = append(lines, string("  "+paint.yellow(tame.Text(fmt.Sprintf("retries %d   %s", v.Retries, cmp.Or(classes(v.retried()), "of what an earlier process cut off or lost")), width-3))))
 	}
 	if text := v.recoveredText(); text != "" {
-		lines = append(lines, "  "+cut(text, width-3))
+		lines = append(lines, "  "+tame.Text(text, width-3))
 	}
 	for _, e := range v.Endpoints {
 		switch {
 		case e.Lost:
-			lines = append(lines, string("  "+paint.red(cut(e.Name+" was given up", width-3))))
+			lines = append(lines, string("  "+paint.red(tame.Text(e.Name+" was given up", width-3))))
 		case e.Down:
-			lines = append(lines, string("  "+paint.red(cut(e.Name+" does not answer", width-3))))
+			lines = append(lines, string("  "+paint.red(tame.Text(e.Name+" does not answer", width-3))))
 		}
 	}
 	if v.Oldest != nil {
-		lines = append(lines, string("  "+paint.dim(cut("oldest "+v.doing(v.Oldest), width-3))))
+		lines = append(lines, string("  "+paint.dim(tame.Text("oldest "+v.doing(v.Oldest), width-3))))
 	}
 	return lines
 }
@@ -187,9 +188,9 @@ func (v *view) block(width int, paint painter) []string {
 func (v *view) recoveredText() string {
 	var parts []string
 	if e := v.Earlier; e.Committed+e.Failed > 0 {
-		text := humanCount(int64(e.Committed+e.Failed)) + " done before"
+		text := human.Count(int64(e.Committed+e.Failed)) + " done before"
 		if v.recovery.Samples > 0 {
-			text += fmt.Sprintf(" (%s from the write-ahead log)", humanCount(v.recovery.Samples))
+			text += fmt.Sprintf(" (%s from the write-ahead log)", human.Count(v.recovery.Samples))
 		}
 		parts = append(parts, text)
 	}
@@ -234,8 +235,7 @@ func (v *view) json() map[string]any {
 func writeEvent(w io.Writer, name string, fields map[string]any) {
 	out := map[string]any{"event": name}
 	maps.Copy(out, fields)
-	enc := json.NewEncoder(w)
-	enc.SetEscapeHTML(false)
+	enc := plainjson.NewEncoder(w)
 	_ = enc.Encode(out) // a reader that is gone is no reason to stop a run
 }
 

@@ -6,6 +6,9 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
 	"github.com/rollout-rl/rollout/collector/journal"
 	"github.com/rollout-rl/rollout/sink"
 	"github.com/rollout-rl/rollout/sink/frame"
@@ -16,9 +19,9 @@ import (
 func (p *program) repair(dir string, dryRun bool) (damaged bool, err error) {
 	folder, err := os.Stat(dir)
 	if err != nil {
-		return false, withExit(exitStorage, err)
+		return false, exit.With(exit.Storage, err)
 	}
-	mode := (&config{}).sharedAs(shareOf(folder)).fileMode()
+	mode := (&config.Config{}).SharedAs(config.ShareOf(folder)).FileMode()
 	lock, err := lockRun(dir, mode)
 	if err != nil {
 		return false, err
@@ -38,7 +41,7 @@ func (p *program) repair(dir string, dryRun bool) (damaged bool, err error) {
 	}
 	for _, s := range plan.Segments {
 		p.say("%s: %d bytes in %s cannot be read; %s whole and kept; the damaged file goes to %s",
-			s.Path, s.LostBytes, plural(int64(len(s.Damage)), "place"), plural(int64(s.Samples), "sample"), s.Aside)
+			s.Path, s.LostBytes, human.Plural(int64(len(s.Damage)), "place"), human.Plural(int64(s.Samples), "sample"), s.Aside)
 		for _, d := range s.Damage {
 			p.say("%s: %v", s.Path, d)
 		}
@@ -50,13 +53,13 @@ func (p *program) repair(dir string, dryRun bool) (damaged bool, err error) {
 		p.say("%v", err)
 	}
 	if len(notes) > 0 {
-		p.say("%s: %s cannot be read; every entry that is whole is kept", journalDir, plural(int64(len(notes)), "place"))
+		p.say("%s: %s cannot be read; every entry that is whole is kept", journalDir, human.Plural(int64(len(notes)), "place"))
 	}
 	if dryRun {
 		return true, nil
 	}
 	if err := plan.Apply(); err != nil {
-		return true, withExit(exitStorage, fmt.Errorf("%s: repair: %w", dir, err))
+		return true, exit.With(exit.Storage, fmt.Errorf("%s: repair: %w", dir, err))
 	}
 	if len(notes) > 0 {
 		j, err := journal.Open(filepath.Join(dir, journalDir), journal.Config{Salvage: true, Mode: mode})
@@ -64,7 +67,7 @@ func (p *program) repair(dir string, dryRun bool) (damaged bool, err error) {
 			err = j.Close()
 		}
 		if err != nil {
-			return true, withExit(exitStorage, fmt.Errorf("%s: repair: %w", dir, err))
+			return true, exit.With(exit.Storage, fmt.Errorf("%s: repair: %w", dir, err))
 		}
 	}
 	p.say("%s: repaired; %s collects again what was lost", dir, resumeCommand(dir))
@@ -73,7 +76,7 @@ func (p *program) repair(dir string, dryRun bool) (damaged bool, err error) {
 
 // repairHint is what to do about a damaged write-ahead log or journal.
 func repairHint(dir string) string {
-	return "rollout verify --repair " + shellWord(dir) + " keeps all that is whole; --dry-run says what that is"
+	return "rollout verify --repair " + human.Shell(dir) + " keeps all that is whole; --dry-run says what that is"
 }
 
 // journalDamage lists what cannot be read in the journal of a run.
@@ -84,9 +87,9 @@ func journalDamage(dir string) (damage []error, err error) {
 		case corrupt:
 			damage = append(damage, err)
 		case errors.Is(err, frame.ErrNewer):
-			return nil, withHint(withExit(exitFolder, err), "use a newer rollout")
+			return nil, exit.Hint(exit.With(exit.Folder, err), "use a newer rollout")
 		default:
-			return nil, withExit(exitStorage, err)
+			return nil, exit.With(exit.Storage, err)
 		}
 	}
 	return damage, nil

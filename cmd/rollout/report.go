@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/report"
 )
 
@@ -76,12 +77,12 @@ func lastReport(dir string) (*report.Report, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, withExit(exitStorage, err)
+		return nil, exit.With(exit.Storage, err)
 	}
 	old := new(report.Report)
 	err = json.Unmarshal(b, old)
 	if old.Version > report.Version {
-		return nil, withExit(exitFolder, fmt.Errorf("%s: version %d; this program knows %d", filepath.Join(dir, reportFile), old.Version, report.Version))
+		return nil, exit.With(exit.Folder, fmt.Errorf("%s: version %d; this program knows %d", filepath.Join(dir, reportFile), old.Version, report.Version))
 	}
 	if err != nil {
 		return nil, nil //nolint:nilerr // it is written over

@@ -4,6 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
+
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/tasks"
 )
 
 // An earlierRun is the run that an invocation continues.
@@ -14,21 +18,21 @@ type earlierRun struct {
 
 // findRun opens the run in the configured folder and fills what nothing else gave
 // from it. Where there is none it returns nil: --resume begins one then.
-func (p *program) findRun(l *loader, o *collectOptions) (*earlierRun, error) {
-	dir := l.config.Output.Dir
+func (p *program) findRun(l *config.Loader, o *collectOptions) (*earlierRun, error) {
+	dir := l.Config.Output.Dir
 	switch {
 	case dir == "":
-		return nil, withHint(usageError("output.dir is not set: which run is to be continued?"), "give its folder with --out")
+		return nil, exit.Hint(exit.Usagef("output.dir is not set: which run is to be continued?"), "give its folder with --out")
 	case !hasRun(dir):
 		if o.retryFailed {
-			return nil, withHint(withExit(exitFolder, fmt.Errorf("%s: holds no run whose failures could be retried", dir)), "give the folder of a run with --out")
+			return nil, exit.Hint(exit.With(exit.Folder, fmt.Errorf("%s: holds no run whose failures could be retried", dir)), "give the folder of a run with --out")
 		}
 		return nil, checkNewRun(dir)
 	}
 	e := new(earlierRun)
 	var err error
 	if !o.dryRun {
-		if e.folder, err = openRun(dir, l.config.fileMode()); err != nil {
+		if e.folder, err = openRun(dir, l.Config.FileMode()); err != nil {
 			return nil, err
 		}
 		if s := e.folder.lock.stale; s.PID != 0 && !o.quiet {
@@ -40,14 +44,14 @@ func (p *program) findRun(l *loader, o *collectOptions) (*earlierRun, error) {
 	if e.info, err = readRun(dir); err != nil {
 		return nil, errors.Join(err, e.close())
 	}
-	l.fromRun(&e.info, "")
-	if s := l.byKey["output.share"]; s.origin == "default" {
+	l.FromRun(e.info.Config, "")
+	if s := l.ByKey["output.share"]; s.Origin == config.OriginDefault {
 		if folder, err := os.Stat(dir); err == nil { // of a program that did not know the setting
-			l.put(s, runFile, shareOf(folder))
+			l.Put(s, config.OriginRun, config.ShareOf(folder))
 		}
 	}
 	if e.folder != nil {
-		e.folder.mode = l.config.fileMode()
+		e.folder.mode = l.Config.FileMode()
 	}
 	return e, nil
 }
@@ -62,7 +66,7 @@ func (e *earlierRun) close() error {
 // tasksAgain reads the tasks of a run that is continued: those that were given, or
 // the run's own, with more samples where more were asked for. What the run cannot
 // take is in the complaints.
-func (p *program) tasksAgain(c *collection, l *loader, e *earlierRun) (_ *taskSet, bad complaints, err error) {
+func (p *program) tasksAgain(c *collection, l *config.Loader, e *earlierRun) (_ *taskSet, bad exit.Complaints, err error) {
 	dir := c.config.Output.Dir
 	snapshot := (&runFolder{dir: dir}).tasksPath()
 	digest, err := checkSnapshot(dir, &e.info)
@@ -78,7 +82,7 @@ func (p *program) tasksAgain(c *collection, l *loader, e *earlierRun) (_ *taskSe
 	if err != nil || bad != nil {
 		return nil, bad, err
 	}
-	planned := c.config.planned(set)
+	planned := plannedOf(c.config, set)
 	switch cut := planned < set.samples; {
 	case planned < e.info.Tasks.Planned:
 		bad = append(bad, fmt.Errorf("tasks.limit: the run has %d samples planned, you gave %d", e.info.Tasks.Planned, planned))
@@ -95,10 +99,10 @@ func (p *program) tasksAgain(c *collection, l *loader, e *earlierRun) (_ *taskSe
 
 // tasksNow is the snapshot of a run with what is given now. Tasks that are those of the
 // run cost one reading, and none where nothing was given.
-func (p *program) tasksNow(c *collection, l *loader, e *earlierRun, snapshot string, had int) (_ *taskSet, bad complaints, err error) {
+func (p *program) tasksNow(c *collection, l *config.Loader, e *earlierRun, snapshot string, had int) (_ *taskSet, bad exit.Complaints, err error) {
 	same := &taskSet{path: snapshot, own: true, digest: e.info.Tasks.SHA256, tasks: e.info.Tasks.Tasks, samples: e.info.Tasks.Samples, bad: e.info.Tasks.Bad}
 	check := p.taskCheck(c)
-	given := l.byKey["tasks.file"].given() != ""
+	given := l.ByKey["tasks.file"].Given() != ""
 	if !given && check.samples == had && same.samples > 0 {
 		return same, nil, nil
 	}
@@ -113,9 +117,9 @@ func (p *program) tasksNow(c *collection, l *loader, e *earlierRun, snapshot str
 	if given || fewer {
 		check.marks = map[taskHash]taskMark{}
 	}
-	read := readTasks(path, p.stdin)
+	read := tasks.Read(path, p.stdin)
 	if given { // those of the run were looked at when they were
-		read = c.fit.read(read)
+		read = c.fit.Read(read)
 	}
 	now, err := check.run(read)
 	if err != nil {
@@ -155,9 +159,9 @@ func (p *program) taskCheck(c *collection) *taskCheck {
 
 // samples is how many samples a task of the run has that does not say.
 func (i *runInfo) samples() (int, error) {
-	l := newLoader(func(string) string { return "" })
-	l.fromRun(i, "tasks")
-	return l.config.Tasks.Samples, l.err()
+	l := config.NewLoader(func(string) string { return "" })
+	l.FromRun(i.Config, "tasks")
+	return l.Config.Tasks.Samples, l.Err()
 }
 
 // update writes what an invocation changes in a run: run.json first, which knows
@@ -167,5 +171,5 @@ func (f *runFolder) update(info runInfo, tasks *taskSet, had *runInfo) error {
 	if err == nil && !tasks.own {
 		err = f.writeTasks(tasks)
 	}
-	return withExit(exitStorage, err)
+	return exit.With(exit.Storage, err)
 }

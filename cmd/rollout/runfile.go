@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
 	"syscall"
+
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/plainjson"
 )
 
 // run.json ends with its checksum: the SHA-256, in lower-case hex, of all bytes of the
@@ -23,9 +25,8 @@ const (
 func encodeRun(info runInfo) ([]byte, error) {
 	info.Version, info.SHA256 = runVersion, ""
 	var out bytes.Buffer
-	enc := json.NewEncoder(&out)
+	enc := plainjson.NewEncoder(&out)
 	enc.SetIndent("", "  ")
-	enc.SetEscapeHTML(false)
 	if err := enc.Encode(info); err != nil {
 		return nil, err
 	}
@@ -63,7 +64,7 @@ func checkSnapshot(dir string, info *runInfo) (digest string, err error) {
 	digest, err = digestFile(filepath.Join(dir, tasksFile))
 	switch {
 	case errors.Is(err, syscall.EACCES), errors.Is(err, syscall.EIO):
-		return "", withExit(exitStorage, fmt.Errorf("%s: the run's tasks: %w", dir, err))
+		return "", exit.With(exit.Storage, fmt.Errorf("%s: the run's tasks: %w", dir, err))
 	case err != nil:
 		err = fmt.Errorf("%s: the run's tasks: %w", dir, err)
 	case digest == info.Tasks.GrewFrom: // the process that let it grow died before the file was there
@@ -71,7 +72,7 @@ func checkSnapshot(dir string, info *runInfo) (digest string, err error) {
 		err = fmt.Errorf("%s: %s is not the file that the run wrote: its digest differs", dir, tasksFile)
 	}
 	if err != nil {
-		return "", withHint(withExit(exitVerify, err), "put the run's own "+tasksFile+" back; other tasks are given with --tasks")
+		return "", exit.Hint(exit.With(exit.Verify, err), "put the run's own "+tasksFile+" back; other tasks are given with --tasks")
 	}
 	return digest, nil
 }

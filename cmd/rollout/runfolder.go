@@ -13,10 +13,11 @@ import (
 	"strings"
 	"syscall"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/plainjson"
 )
 
 // The files of a run's folder that belong to the command; the sink owns the rest.
@@ -43,8 +44,8 @@ type runInfo struct {
 	Rollout   buildVersion `json:"rollout"` // that began the run
 	// Config is the resolved configuration of the last invocation, and ConfigSHA256
 	// the digest of its JSON.
-	Config       configValues `json:"config"`
-	ConfigSHA256 string       `json:"config_sha256"`
+	Config       config.Values `json:"config"`
+	ConfigSHA256 string        `json:"config_sha256"`
 	// Identity is what a run has to keep for as long as it lives.
 	Identity identity     `json:"identity"`
 	Tasks    taskInfo     `json:"tasks"`
@@ -55,10 +56,6 @@ type runInfo struct {
 	// SHA256 is the checksum of the file; see encodeRun. Empty in version 1.
 	SHA256 string `json:"sha256,omitempty"`
 }
-
-// configValues is a configuration by section, a secret being its reference. Values
-// are kept as they were written: the order of keys in an object may matter.
-type configValues map[string]map[string]json.RawMessage
 
 // An invocation is one process that collected into a run.
 type invocation struct {
@@ -129,9 +126,9 @@ func checkNewRun(dir string) error {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil
 	case errors.Is(err, syscall.ENOTDIR):
-		return withHint(withExit(exitFolder, fmt.Errorf("%s: is a file, not a folder", dir)), "give a new folder with --out")
+		return exit.Hint(exit.With(exit.Folder, fmt.Errorf("%s: is a file, not a folder", dir)), "give a new folder with --out")
 	case err != nil:
-		return withExit(exitStorage, err)
+		return exit.With(exit.Storage, err)
 	}
 	var foreign []string
 	for _, e := range entries {
@@ -142,7 +139,7 @@ func checkNewRun(dir string) error {
 			if h, held := locked(dir); held {
 				return lockedError(dir, h, "wait for it, or give another folder with --out")
 			}
-			return withHint(withExit(exitFolder, fmt.Errorf("%s: holds a run already", dir)),
+			return exit.Hint(exit.With(exit.Folder, fmt.Errorf("%s: holds a run already", dir)),
 				"continue it with: "+resumeCommand(dir))
 		default:
 			foreign = append(foreign, name)
@@ -153,7 +150,7 @@ func checkNewRun(dir string) error {
 		if len(foreign) > 3 {
 			shown += ", …"
 		}
-		return withHint(withExit(exitFolder, fmt.Errorf("%s: is not empty and holds no run (%s)", dir, shown)),
+		return exit.Hint(exit.With(exit.Folder, fmt.Errorf("%s: is not empty and holds no run (%s)", dir, shown)),
 			"give a new or empty folder with --out")
 	}
 	return nil
@@ -183,7 +180,7 @@ func beginRun(dir string, mode fs.FileMode) (*runFolder, error) {
 		err = errors.Join(err, f.clear())
 	}
 	if err != nil {
-		return nil, withExit(exitStorage, errors.Join(err, f.abandon()))
+		return nil, exit.With(exit.Storage, errors.Join(err, f.abandon()))
 	}
 	return f, nil
 }
@@ -195,7 +192,7 @@ func (f *runFolder) create(info runInfo, tasks *taskSet) error {
 	if err == nil {
 		err = f.writeRun(info)
 	}
-	return withExit(exitStorage, err)
+	return exit.With(exit.Storage, err)
 }
 
 // abandon removes what beginRun made, where no run has come of it, and gives the lock up.
@@ -228,7 +225,7 @@ func openRun(dir string, mode fs.FileMode) (*runFolder, error) {
 	}
 	f := &runFolder{dir: dir, mode: mode, lock: lock}
 	if err := f.clear(); err != nil {
-		return nil, withExit(exitStorage, errors.Join(err, f.close()))
+		return nil, exit.With(exit.Storage, errors.Join(err, f.close()))
 	}
 	return f, nil
 }
@@ -251,36 +248,7 @@ func hasRun(dir string) bool {
 }
 
 // resumeCommand is what to type to continue the run in dir.
-func resumeCommand(dir string) string { return "rollout collect --resume --out " + shellWord(dir) }
-
-// shellWord is a path as a shell takes it, for a command that a person may copy.
-func shellWord(path string) string {
-	if strings.HasPrefix(path, "-") {
-		path = "./" + path // no flag
-	}
-	plain := func(r rune) bool {
-		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("/._-+:,@%", r) || r >= 0x80
-	}
-	switch {
-	case !utf8.ValidString(path) || strings.IndexFunc(path, func(r rune) bool { return !unicode.IsGraphic(r) }) >= 0:
-		var b strings.Builder
-		for _, r := range []byte(path) {
-			switch {
-			case r < ' ' || r >= 0x7f:
-				tame.Fprintf(&b, `\x%02x`, r)
-			case r == '\'' || r == '\\':
-				b.WriteByte('\\')
-				fallthrough
-			default:
-				b.WriteByte(r)
-			}
-		}
-		return "$'" + b.String() + "'"
-	case path != "" && strings.IndexFunc(path, func(r rune) bool { return !plain(r) }) < 0:
-		return path
-	}
-	return "'" + strings.ReplaceAll(path, "'", `'\''`) + "'"
-}
+func resumeCommand(dir string) string { return "rollout collect --resume --out " + human.Shell(dir) }
 
 // writeTasks makes tasks the snapshot of the run. They are where they were spooled: in
 // the run's folder.
@@ -302,9 +270,8 @@ func (f *runFolder) writeTasks(tasks *taskSet) error {
 // writeJSON writes a file of the folder durably.
 func (f *runFolder) writeJSON(name string, v any) error {
 	return writeDurably(f.dir, name, f.mode, func(w io.Writer) error {
-		enc := json.NewEncoder(w)
+		enc := plainjson.NewEncoder(w)
 		enc.SetIndent("", "  ")
-		enc.SetEscapeHTML(false)
 		return enc.Encode(v)
 	})
 }
@@ -350,7 +317,7 @@ func mkdirAll(dir string, mode fs.FileMode) error {
 	if err := os.MkdirAll(filepath.Dir(dir), 0o777); err != nil {
 		return err
 	}
-	err := os.Mkdir(dir, folderMode(mode))
+	err := os.Mkdir(dir, config.FolderMode(mode))
 	if errors.Is(err, fs.ErrExist) {
 		return nil // it stays as it is
 	}
@@ -368,10 +335,10 @@ func readRun(dir string) (runInfo, error) {
 	var info runInfo
 	b, err := os.ReadFile(filepath.Join(dir, runFile))
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
-		return info, withHint(withExit(exitFolder, fmt.Errorf("%s: is no run (it has no %s)", dir, runFile)), "give the folder that collect was given with --out")
+		return info, exit.Hint(exit.With(exit.Folder, fmt.Errorf("%s: is no run (it has no %s)", dir, runFile)), "give the folder that collect was given with --out")
 	}
 	if err != nil {
-		return info, withExit(exitStorage, err)
+		return info, exit.With(exit.Storage, err)
 	}
 	path := filepath.Join(dir, runFile)
 	summed, err := checkRunSum(b)
@@ -381,13 +348,13 @@ func readRun(dir string) (runInfo, error) {
 	switch {
 	case err != nil:
 	case info.Version > runVersion:
-		return info, withHint(withExit(exitFolder, fmt.Errorf("%s: version %d; this program knows %d", path, info.Version, runVersion)),
+		return info, exit.Hint(exit.With(exit.Folder, fmt.Errorf("%s: version %d; this program knows %d", path, info.Version, runVersion)),
 			"use a newer rollout")
 	case info.Version < 1 || summed != (info.Version > 1):
 		err = fmt.Errorf("version %d, which is not what any rollout wrote", info.Version)
 	}
 	if err != nil {
-		return info, withHint(withExit(exitVerify, fmt.Errorf("%s: is damaged: %w", path, err)),
+		return info, exit.Hint(exit.With(exit.Verify, fmt.Errorf("%s: is damaged: %w", path, err)),
 			"the file cannot be mended: put a copy back; the rows in the folder can be read without it, see sink/python")
 	}
 	return info, nil

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/tasks"
 	"github.com/rollout-rl/rollout/collector"
 )
 
@@ -25,7 +27,7 @@ func spooled(t *testing.T, dir string) *taskSet {
 }
 
 func tasksOf(lines ...string) iter.Seq2[collector.Task, error] {
-	return readTasks("-", strings.NewReader(strings.Join(lines, "\n")))
+	return tasks.Read("-", strings.NewReader(strings.Join(lines, "\n")))
 }
 
 func TestRunFolder(t *testing.T) {
@@ -41,8 +43,8 @@ func TestRunFolder(t *testing.T) {
 	if h, held := locked(dir); !held || h.PID != os.Getpid() {
 		t.Errorf("a run in progress is locked: %v, by %v; want by process %d", held, h, os.Getpid())
 	}
-	if _, err := beginRun(dir, 0o600); exitCode(err) != exitLocked {
-		t.Errorf("a second run gives %d, want %d: %v", exitCode(err), exitLocked, err)
+	if _, err := beginRun(dir, 0o600); exit.Code(err) != exit.Locked {
+		t.Errorf("a second run gives %d, want %d: %v", exit.Code(err), exit.Locked, err)
 	}
 	if err := folder.close(); err != nil {
 		t.Fatal(err)
@@ -50,8 +52,8 @@ func TestRunFolder(t *testing.T) {
 	if h, held := locked(dir); held {
 		t.Errorf("a run that has ended is locked by %v", h)
 	}
-	if _, err := beginRun(dir, 0o600); exitCode(err) != exitFolder {
-		t.Errorf("a folder with a run gives %d, want %d: %v", exitCode(err), exitFolder, err)
+	if _, err := beginRun(dir, 0o600); exit.Code(err) != exit.Folder {
+		t.Errorf("a folder with a run gives %d, want %d: %v", exit.Code(err), exit.Folder, err)
 	}
 	info, err := readRun(dir)
 	if err != nil || info.ID != "one" {
@@ -115,7 +117,7 @@ func TestCheckTasks(t *testing.T) {
 		t.Errorf("snapshot:\n%s\nwant:\n%s", got, want)
 	}
 	// The snapshot reads as what it was made of.
-	again, err := check.run(readTasks(set.path, nil))
+	again, err := check.run(tasks.Read(set.path, nil))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,7 +131,7 @@ func TestCheckTasks(t *testing.T) {
 func TestCheckTasksManyBad(t *testing.T) {
 	t.Parallel()
 	_, err := new(taskCheck).run(tasksOf(strings.Repeat("x\n", 100)))
-	got := lines(err)
+	got := exit.Lines(err)
 	if len(got) != maxComplaints+1 || got[maxComplaints].Error() != "and 80 more bad tasks" {
 		t.Errorf("%d complaints, the last %v", len(got), got[len(got)-1])
 	}

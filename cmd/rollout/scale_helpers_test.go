@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/tasks"
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/journal"
 	"github.com/rollout-rl/rollout/sink"
@@ -58,7 +59,7 @@ func finishRun(tb testing.TB, dir string, done int) {
 		})
 	}
 	n := 0
-	for task, err := range readTasks((&runFolder{dir: dir}).tasksPath(), nil) {
+	for task, err := range tasks.Read((&runFolder{dir: dir}).tasksPath(), nil) {
 		if err != nil {
 			tb.Fatal(err)
 		}

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/tasks"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 	"github.com/rollout-rl/rollout/sink"
 )
@@ -18,7 +20,7 @@ import (
 func TestGateTaskAllocs(t *testing.T) {
 	line := []byte(`{"id": "task-1", "prompt": "What is 1 plus 7? Think step by step.", "answer": "8"}`)
 	allocs := testing.AllocsPerRun(100, func() {
-		if _, err := parseTask(line); err != nil {
+		if _, err := tasks.ParseTask(line); err != nil {
 			t.Fatal(err)
 		}
 	})
@@ -31,15 +33,15 @@ func TestGateTaskAllocs(t *testing.T) {
 // them, or, where they are given again, by reading them once. Of each task that is given 16
 // bytes of its id are kept, and no text.
 func TestGateResumeOfManyTasks(t *testing.T) {
-	const tasks = 20_000
+	const many = 20_000
 	var text strings.Builder
-	for i := range tasks {
+	for i := range many {
 		fmt.Fprintf(&text, "{\"id\":\"task-%06d\",\"prompt\":\"What is %d plus 7? Think step by step.\",\"answer\":\"%d\"}\n", i, i, i+7)
 	}
 	file := writeFile(t, "tasks.jsonl", []byte(text.String()))
 	p := &program{stdin: strings.NewReader("")}
 	l := configured(t, "tasks: {file: "+file+"}\n")
-	c := &collection{config: l.config, display: &display{mode: displayQuiet}}
+	c := &collection{config: l.Config, display: &display{mode: displayQuiet}}
 	dir := filepath.Join(t.TempDir(), "run")
 	c.config.Output.Dir = dir
 	folder, err := beginRun(dir, 0o600)
@@ -49,15 +51,15 @@ func TestGateResumeOfManyTasks(t *testing.T) {
 	defer func() { _ = folder.close() }() // of a test
 	check := p.taskCheck(c)
 	check.dir, check.mode = folder.dir, folder.mode
-	set, err := check.run(readTasks(file, nil))
+	set, err := check.run(tasks.Read(file, nil))
 	if err != nil {
 		t.Fatal(err)
 	}
-	id, err := l.identity(nil)
+	id, err := identityOf(l, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	info, err := l.describe(nil, id, set, nil, nil)
+	info, err := describe(l, nil, id, set, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,13 +72,13 @@ func TestGateResumeOfManyTasks(t *testing.T) {
 		most  float64
 	}{
 		{"not given", false, 1000},
-		{"given", true, 22 * tasks},
+		{"given", true, 22 * many},
 	} {
 		l := configured(t, "tasks: {file: "+file+"}\n")
 		if !again.given {
-			l.byKey["tasks.file"].origin = "default"
+			l.ByKey["tasks.file"].Origin = "default"
 		}
-		c.config = l.config
+		c.config = l.Config
 		c.config.Output.Dir = dir
 		allocs := testing.AllocsPerRun(1, func() {
 			had, err := readRun(dir)
@@ -84,14 +86,14 @@ func TestGateResumeOfManyTasks(t *testing.T) {
 				t.Fatal(err)
 			}
 			set, bad, err := p.tasksAgain(c, l, &earlierRun{info: had, folder: folder})
-			if err != nil || bad != nil || !set.own || set.tasks != tasks || set.samples != tasks {
+			if err != nil || bad != nil || !set.own || set.tasks != many || set.samples != many {
 				t.Fatalf("%+v, %v, %v", set, bad, err)
 			}
 		})
 		if allocs > again.most {
-			t.Errorf("%s: %.0f allocations for %d tasks, want at most %.0f", again.name, allocs, tasks, again.most)
+			t.Errorf("%s: %.0f allocations for %d tasks, want at most %.0f", again.name, allocs, many, again.most)
 		}
-		t.Logf("%s: %.2f allocations a task", again.name, allocs/tasks)
+		t.Logf("%s: %.2f allocations a task", again.name, allocs/many)
 	}
 }
 
@@ -102,7 +104,7 @@ func TestGateLedgerBytes(t *testing.T) {
 	sim := newSim(t, lettasim.Config{InputIDs: true})
 	url := serveSim(t, sim)
 	dir := filepath.Join(t.TempDir(), "run")
-	mustRun(t, exitOK, "collect", "--server", url, "--model", simModel, "--tasks", manyTasks(t, done), "--limit", "1", "--prompts", "turns", "--out", dir, "--quiet")
+	mustRun(t, exit.OK, "collect", "--server", url, "--model", simModel, "--tasks", manyTasks(t, done), "--limit", "1", "--prompts", "turns", "--out", dir, "--quiet")
 	finishRun(t, dir, done)
 	before := heap()
 	l, err := sink.ReadLedger(dir)
@@ -119,7 +121,7 @@ func TestGateLedgerBytes(t *testing.T) {
 		t.Errorf("%.1f bytes a sample, want at most 48", each)
 	}
 	sends := sim.Stats().Sends
-	mustRun(t, exitOK, "collect", "--resume", "--out", dir, "--limit", "0", "--quiet")
+	mustRun(t, exit.OK, "collect", "--resume", "--out", dir, "--limit", "0", "--quiet")
 	if again := sim.Stats().Sends; again != sends {
 		t.Errorf("%d sends for samples that are done", again-sends)
 	}

@@ -17,6 +17,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 )
 
@@ -101,7 +102,7 @@ agent:
       command: [cat]
       timeout: 5s
 `)
-	if code != exitOK {
+	if code != exit.OK {
 		t.Fatalf("exit %d: %s", code, talk)
 	}
 	for _, want := range []struct{ ending, text string }{
@@ -167,12 +168,12 @@ func TestOwnAuthorityAndClientCertificate(t *testing.T) {
 		code       int
 		says       string
 	}{
-		{"both", "server: {ca_file: " + ca + ", client_cert: " + ca + ", client_key: " + key + "}", exitOK, ""},
-		{"no authority", "server: {client_cert: " + ca + ", client_key: " + key + "}", exitUnusable, "certificate"},
-		{"no client certificate", "server: {ca_file: " + ca + "}", exitUnusable, "certificate"},
-		{"key alone", "server: {client_key: " + key + "}", exitUsage, "server.client_cert: goes with server.client_key"},
-		{"not PEM", "server: {ca_file: " + text + "}", exitUsage, "server.ca_file: " + text + ": no certificate in it"},
-		{"no file", "server: {ca_file: " + text + "x}", exitUsage, "server.ca_file: open "},
+		{"both", "server: {ca_file: " + ca + ", client_cert: " + ca + ", client_key: " + key + "}", exit.OK, ""},
+		{"no authority", "server: {client_cert: " + ca + ", client_key: " + key + "}", exit.Unusable, "certificate"},
+		{"no client certificate", "server: {ca_file: " + ca + "}", exit.Unusable, "certificate"},
+		{"key alone", "server: {client_key: " + key + "}", exit.Usage, "server.client_cert: goes with server.client_key"},
+		{"not PEM", "server: {ca_file: " + text + "}", exit.Usage, "server.ca_file: " + text + ": no certificate in it"},
+		{"no file", "server: {ca_file: " + text + "x}", exit.Usage, "server.ca_file: open "},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

@@ -15,6 +15,10 @@ import (
 	"os"
 	"strings"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/plainjson"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/tasks"
 	"github.com/rollout-rl/rollout/collector"
 )
 
@@ -92,7 +96,7 @@ type taskCheck struct {
 
 // run reads all tasks, checks them and spools them. Bad ones are an error with a line
 // for each, or, with skipBad, are left out.
-func (c *taskCheck) run(tasks iter.Seq2[collector.Task, error]) (*taskSet, error) {
+func (c *taskCheck) run(source iter.Seq2[collector.Task, error]) (*taskSet, error) {
 	spool, err := newSpool(c.dir, c.mode)
 	if err != nil {
 		return nil, err
@@ -100,12 +104,12 @@ func (c *taskCheck) run(tasks iter.Seq2[collector.Task, error]) (*taskSet, error
 	defer spool.discard()
 	set := &spool.set
 	first := map[taskHash]uint32{} // lines, by id
-	var bad complaints
-	for t, err := range tasks {
+	var bad exit.Complaints
+	for t, err := range source {
 		if err == nil {
 			id := hashOf(t.ID)
 			if line, ok := first[id]; ok {
-				err = &badTaskError{fmt.Sprintf("%s:%d", t.Source, t.Line), fmt.Errorf("id %q was used before, at %s:%d", t.ID, t.Source, line)}
+				err = &tasks.BadError{Place: fmt.Sprintf("%s:%d", t.Source, t.Line), Err: fmt.Errorf("id %q was used before, at %s:%d", t.ID, t.Source, line)}
 			} else {
 				first[id] = uint32(t.Line)
 				if c.marks != nil {
@@ -114,7 +118,7 @@ func (c *taskCheck) run(tasks iter.Seq2[collector.Task, error]) (*taskSet, error
 			}
 		}
 		if err != nil {
-			if _, ok := errors.AsType[*badTaskError](err); !ok {
+			if _, ok := errors.AsType[*tasks.BadError](err); !ok {
 				return nil, err
 			}
 			set.bad++
@@ -137,9 +141,9 @@ func (c *taskCheck) run(tasks iter.Seq2[collector.Task, error]) (*taskSet, error
 	}
 	switch {
 	case len(bad) > 0:
-		return nil, &exitError{code: exitUsage, err: bad, hint: "mend the tasks, or leave the bad ones out with --skip-bad-tasks"}
+		return nil, exit.Refuse(exit.Usage, bad, "mend the tasks, or leave the bad ones out with --skip-bad-tasks")
 	case set.tasks == 0:
-		return nil, &exitError{code: exitUsage, err: errors.New("there is no task in what tasks.file names"), hint: "give a file with at least one task a line, as {\"id\": \"t1\", \"prompt\": \"…\"}"}
+		return nil, exit.Refuse(exit.Usage, errors.New("there is no task in what tasks.file names"), "give a file with at least one task a line, as {\"id\": \"t1\", \"prompt\": \"…\"}")
 	}
 	return spool.finish()
 }
@@ -158,11 +162,11 @@ type growth struct {
 
 // grow returns the snapshot with what is given added to it: its tasks in their order, then
 // the new ones. What a run cannot lose is in the complaints.
-func (g *growth) grow() (_ *taskSet, bad complaints, err error) {
+func (g *growth) grow() (_ *taskSet, bad exit.Complaints, err error) {
 	defer g.spool.discard()
-	for t, err := range readTasks(g.old, nil) {
+	for t, err := range tasks.Read(g.old, nil) {
 		if err != nil {
-			return nil, nil, withExit(exitFolder, err)
+			return nil, nil, exit.With(exit.Folder, err)
 		}
 		id := hashOf(t.ID)
 		n, ok := g.marks[id]
@@ -190,7 +194,7 @@ func (g *growth) grow() (_ *taskSet, bad complaints, err error) {
 			g.spool.count(int(n.samples), g.now)
 		}
 	} else if len(g.marks) > 0 {
-		for t, err := range readTasks(g.given.path, nil) {
+		for t, err := range tasks.Read(g.given.path, nil) {
 			if err != nil {
 				return nil, nil, err
 			}
@@ -210,7 +214,7 @@ func (g *growth) grow() (_ *taskSet, bad complaints, err error) {
 	return set, nil, nil
 }
 
-func (g *growth) complaints() (bad complaints) {
+func (g *growth) complaints() (bad exit.Complaints) {
 	for _, c := range []struct {
 		ids  []string
 		what string
@@ -238,7 +242,7 @@ func firstFew(ids []string) string {
 	const few = 5
 	var shown []string
 	for _, id := range ids[:min(few, len(ids))] {
-		shown = append(shown, cut(id, 40))
+		shown = append(shown, tame.Text(id, 40))
 	}
 	if len(ids) > few {
 		shown = append(shown, "…")
@@ -264,12 +268,11 @@ func newSpool(dir string, mode fs.FileMode) (*spool, error) {
 	}
 	f, err := createTemporary(dir, tasksFile+"-", mode)
 	if err != nil {
-		return nil, withExit(exitStorage, err)
+		return nil, exit.With(exit.Storage, err)
 	}
 	s := &spool{file: f, sum: sha256.New(), set: taskSet{path: f.Name()}}
 	s.w = bufio.NewWriterSize(io.MultiWriter(f, s.sum), 64<<10)
-	s.enc = json.NewEncoder(s.w)
-	s.enc.SetEscapeHTML(false)
+	s.enc = plainjson.NewEncoder(s.w)
 	return s, nil
 }
 
@@ -285,14 +288,14 @@ func (s *spool) add(t *collector.Task, samples int) error {
 	if s.file == nil {
 		return nil
 	}
-	return withExit(exitStorage, s.enc.Encode(taskLine{t.ID, t.Messages, t.Answer, t.Metadata, t.Samples, t.Agent}))
+	return exit.With(exit.Storage, s.enc.Encode(tasks.Line{ID: t.ID, Messages: t.Messages, Answer: t.Answer, Metadata: t.Metadata, Samples: t.Samples, Agent: t.Agent}))
 }
 
 // finish returns the tasks that were added, durably.
 func (s *spool) finish() (*taskSet, error) {
 	if s.file != nil {
 		if err := errors.Join(s.w.Flush(), s.file.Sync(), s.file.Close()); err != nil {
-			return nil, withExit(exitStorage, err)
+			return nil, exit.With(exit.Storage, err)
 		}
 		s.set.digest = hex.EncodeToString(s.sum.Sum(nil))
 	}

@@ -2,10 +2,12 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
 	"github.com/rollout-rl/rollout/collector"
 )
@@ -27,7 +29,7 @@ func (c *collection) showStatus() {
 	}
 	v := c.view()
 	v.now = time.Now()
-	c.display.block(fmt.Sprintf("status of run %s in %s: %s, for %s", c.info.ID, c.folder.dir, phase, humanDuration(time.Since(r.began))),
+	c.display.block(fmt.Sprintf("status of run %s in %s: %s, for %s", c.info.ID, c.folder.dir, phase, human.Duration(time.Since(r.began))),
 		v.status(c.collector.Oldest(statusOldest)))
 }
 
@@ -42,8 +44,8 @@ func (v *view) status(oldest []collector.InFlight) []string {
 	if n := v.failed(); n > 0 {
 		line("failed", "%d so far, in a shard or not: %s", n, classes(v.failing))
 	}
-	line("attempts", "%d, %d of them retries (%s)", v.Attempts, v.Retries, orDash(classes(v.retried())))
-	line("log", "%d samples wait in the write-ahead log (%s) for their shard", v.sink.Pending, humanBytes(v.sink.WALBytes))
+	line("attempts", "%d, %d of them retries (%s)", v.Attempts, v.Retries, cmp.Or(classes(v.retried()), "-"))
+	line("log", "%d samples wait in the write-ahead log (%s) for their shard", v.sink.Pending, human.Bytes(v.sink.WALBytes))
 	if text := v.recoveredText(); text != "" {
 		line("resumed", "%s", strings.TrimSpace(strings.TrimPrefix(text, "resumed")))
 	}
@@ -73,9 +75,9 @@ func (v *view) status(oldest []collector.InFlight) []string {
 
 // doing says what a sample in flight does.
 func (v *view) doing(o *collector.InFlight) string {
-	text := fmt.Sprintf("%s #%d: %s for %s", cut(o.TaskID, 24), o.Index, o.Stage, humanDuration(v.now.Sub(o.Since)))
+	text := fmt.Sprintf("%s #%d: %s for %s", tame.Text(o.TaskID, 24), o.Index, o.Stage, human.Duration(v.now.Sub(o.Since)))
 	if o.Attempt > 1 {
-		text += fmt.Sprintf(", attempt %d, %s in all", o.Attempt, humanDuration(v.now.Sub(o.Started)))
+		text += fmt.Sprintf(", attempt %d, %s in all", o.Attempt, human.Duration(v.now.Sub(o.Started)))
 	}
 	if len(v.Endpoints) > 1 {
 		text += " at " + o.Endpoint

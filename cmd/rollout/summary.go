@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -9,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/prompt"
@@ -206,7 +209,7 @@ func summarize(s collector.Stats, k sink.Stats, ps prompt.Stats, t *tally, took 
 		Rows: s.Rows, Empty: s.Empty, CutRows: t.cut, Forks: t.forks,
 		CutCalls: s.CutCalls, CutTokens: s.Cut, EmptyRows: s.EmptyRows, Ends: t.ends,
 		Tokens: t.tokens, Sampled: s.Sampled, Trained: s.Trained,
-		MostRows: t.most, TrainedShare: share(s.Trained, s.Sampled), ActionRatio: share(s.Trained, t.tokens),
+		MostRows: t.most, TrainedShare: human.Share(s.Trained, s.Sampled), ActionRatio: human.Share(s.Trained, t.tokens),
 		Grades: map[string]int{}, Sources: map[string]int{}, Reasons: map[string]int{}, Prompts: costOf(ps),
 		Scored: t.scored, Unscored: s.Unscored, ScorerFailures: s.ScorerFailures,
 		Shards: k.Shards, Bytes: k.Bytes, Seconds: took.Seconds(),
@@ -262,9 +265,9 @@ func (s *summary) text() string {
 	}
 
 	line("rows", "%s with %s tokens; %.2f per sample, %d at most; %d forks, %d samples without a row",
-		humanCount(int64(s.Rows)), humanCount(s.Tokens), s.RowsPerSample, s.MostRows, s.Forks, s.Empty)
+		human.Count(int64(s.Rows)), human.Count(s.Tokens), s.RowsPerSample, s.MostRows, s.Forks, s.Empty)
 	line("sampled", "%s tokens, %s trained (%s of the sampled, %s of the rows)",
-		humanCount(s.Sampled), humanCount(s.Trained), percent(s.Trained, s.Sampled), percent(s.Trained, s.Tokens))
+		human.Count(s.Sampled), human.Count(s.Trained), human.Percent(s.Trained, s.Sampled), human.Percent(s.Trained, s.Tokens))
 	if left := s.leftOut(); left != "" {
 		line("left out", "%s", left)
 	}
@@ -281,7 +284,7 @@ func (s *summary) text() string {
 	}
 	if s.Prompts.Requests > 0 {
 		line("prompts", "%s extra requests, %s of sample time, %.3g ms each",
-			humanCount(s.Prompts.Requests), humanDuration(time.Duration(s.Prompts.Seconds*float64(time.Second))), s.Prompts.MillisPer)
+			human.Count(s.Prompts.Requests), human.Duration(time.Duration(s.Prompts.Seconds*float64(time.Second))), s.Prompts.MillisPer)
 	}
 	if s.MeanReward != nil || s.Unscored > 0 {
 		mean := "-"
@@ -294,10 +297,10 @@ func (s *summary) text() string {
 	if s.Tokens > 0 && s.Shards > 0 {
 		perToken = fmt.Sprintf(", %.2f bytes per token", float64(s.Bytes)/float64(s.Tokens))
 	}
-	line("shards", "%d with %s%s", s.Shards, humanBytes(s.Bytes), perToken)
+	line("shards", "%d with %s%s", s.Shards, human.Bytes(s.Bytes), perToken)
 	took := time.Duration(s.Seconds * float64(time.Second))
-	line("time", "%s, %s samples/s, %s sampled tokens/s, %d attempts, %d of them retries", humanDuration(took),
-		humanRate(rate(s.Committed+s.Failed-s.Earlier.Committed-s.Earlier.Failed, s.Seconds)), humanRate(rate(int(s.Sampled), s.Seconds)), s.Attempts, s.Retries)
+	line("time", "%s, %s samples/s, %s sampled tokens/s, %d attempts, %d of them retries", human.Duration(took),
+		human.Rate(human.PerSecond(s.Committed+s.Failed-s.Earlier.Committed-s.Earlier.Failed, s.Seconds)), human.Rate(human.PerSecond(int(s.Sampled), s.Seconds)), s.Attempts, s.Retries)
 	if len(s.Rerolls) > 0 {
 		line("rerolled", "%s", s.rerolled())
 	}
@@ -310,7 +313,7 @@ func (s *summary) text() string {
 		line("lost", "%d single calls are in failures/, their samples' other calls in the data", s.LostCalls)
 	}
 	if s.AgentsLeft > 0 {
-		line("agents", "%d could not be removed: rollout clean %s", s.AgentsLeft, shellWord(s.Dir))
+		line("agents", "%d could not be removed: rollout clean %s", s.AgentsLeft, human.Shell(s.Dir))
 	}
 	return b.String()
 }
@@ -318,7 +321,7 @@ func (s *summary) text() string {
 // resumed says what was taken over from earlier processes.
 func (s *summary) resumed() string {
 	before := s.Earlier.Committed + s.Earlier.Failed
-	text := fmt.Sprintf("%s samples done before and %s now", humanCount(int64(before)), humanCount(int64(max(0, s.Committed+s.Failed-before))))
+	text := fmt.Sprintf("%s samples done before and %s now", human.Count(int64(before)), human.Count(int64(max(0, s.Committed+s.Failed-before))))
 	if s.Recovered > 0 {
 		text += fmt.Sprintf("; %d of them were in the write-ahead log", s.Recovered)
 	}
@@ -336,7 +339,7 @@ func (s *summary) resumed() string {
 func (s *summary) leftOut() string {
 	var parts []string
 	if s.CutCalls > 0 {
-		parts = append(parts, fmt.Sprintf("%d calls with %s sampled tokens beyond tokens.max_row_tokens", s.CutCalls, humanCount(s.CutTokens)))
+		parts = append(parts, fmt.Sprintf("%d calls with %s sampled tokens beyond tokens.max_row_tokens", s.CutCalls, human.Count(s.CutTokens)))
 	}
 	if s.EmptyRows > 0 {
 		parts = append(parts, fmt.Sprintf("%d rows without a token to train on", s.EmptyRows))
@@ -350,11 +353,11 @@ func counted(by map[string]int) string {
 	for _, name := range slices.Sorted(maps.Keys(by)) {
 		parts = append(parts, fmt.Sprintf("%s %d", name, by[name]))
 	}
-	return orDash(strings.Join(parts, ", "))
+	return cmp.Or(strings.Join(parts, ", "), "-")
 }
 
 // hints says what would have made the run better, where that can be known.
-func (s *summary) hints(c *config, stats collector.Stats) []string {
+func (s *summary) hints(c *config.Config, stats collector.Stats) []string {
 	var out []string
 	if s.Forks*5 > s.Rows && !c.Agent.KeepReasoning && c.Agent.File == "" {
 		out = append(out, fmt.Sprintf("%d of %d rows are forks, which cost prompt tokens: agent.keep_reasoning would avoid most of them", s.Forks, s.Rows))
@@ -365,7 +368,7 @@ func (s *summary) hints(c *config, stats collector.Stats) []string {
 		if g := e.Topped; g != nil && !e.Down && !e.Lost {
 			out = append(out, fmt.Sprintf("%s finished %s samples/s with %d in flight and %s with %d, the most that server.max_in_flight allows: "+
 				"--max-in-flight %d may be faster still (a Letta server with a default PostgreSQL fails near 30)",
-				e.Name, humanRate(g.After), g.To, humanRate(g.Before), g.From, g.To+max(1, g.To/4)))
+				e.Name, human.Rate(g.After), g.To, human.Rate(g.Before), g.From, g.To+max(1, g.To/4)))
 		}
 	}
 	if n := s.Reasons[tokenize.ReasonNoPrompt.String()]; n > 0 && c.Tokens.Tokenizer == "" && c.Tokens.Prompts != "literal" {
@@ -383,7 +386,7 @@ func (s *summary) hints(c *config, stats collector.Stats) []string {
 		out = append(out, fmt.Sprintf("of %d prompts nothing shows in which order the model was given its tools: %s", n, prompt.ToolOrderHint))
 	}
 	if n := s.Reasons[tokenize.ReasonGrade.String()]; n > 0 {
-		out = append(out, fmt.Sprintf("%d samples are proven less well than tokens.require %s; rollout inspect %s --failures shows how well", n, c.Tokens.Require, shellWord(s.Dir)))
+		out = append(out, fmt.Sprintf("%d samples are proven less well than tokens.require %s; rollout inspect %s --failures shows how well", n, c.Tokens.Require, human.Shell(s.Dir)))
 	}
 	return out
 }

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/sink"
 	"github.com/rollout-rl/rollout/tokenize"
@@ -41,13 +43,13 @@ func (s *summary) rerolled() string {
 		n, timed, sum = n+r.N, timed+r.Timed, sum+r.Mean*float64(r.Timed)
 		part := fmt.Sprintf("%s %d", reason, r.N)
 		if r.Timed > 0 {
-			part += " of " + humanDuration(seconds(r.Mean))
+			part += " of " + human.Duration(seconds(r.Mean))
 		}
 		parts = append(parts, part)
 	}
 	text := fmt.Sprintf("%d rollouts under way were lost and made again: %s", n, strings.Join(parts, ", "))
 	if timed > 0 && s.Kept.Timed > 0 {
-		text += fmt.Sprintf("; they took %s on the mean, those kept %s", humanDuration(seconds(sum/float64(timed))), humanDuration(seconds(s.Kept.Mean)))
+		text += fmt.Sprintf("; they took %s on the mean, those kept %s", human.Duration(seconds(sum/float64(timed))), human.Duration(seconds(s.Kept.Mean)))
 	}
 	return text
 }
@@ -57,7 +59,7 @@ func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Se
 // turnsHavePrompts says whether the servers' answers bring their prompts along; nil where
 // nothing is known. Without a tokenizer prompts come in no other way. Else the run's own
 // rows tell, of which the last shard is looked at.
-func turnsHavePrompts(c *config, dir string, model *modelInfo) (*bool, error) {
+func turnsHavePrompts(c *config.Config, dir string, model *modelInfo) (*bool, error) {
 	switch c.Tokens.Prompts {
 	case "auto":
 	case tokenize.SourceTurns.String():

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/limit"
 	"github.com/rollout-rl/rollout/collector/prompt"
@@ -81,7 +82,7 @@ func TestSummaryLeftOut(t *testing.T) {
 // that the last growth paid off, and not because all places were busy.
 func TestHintOfMore(t *testing.T) {
 	t.Parallel()
-	c := defaultConfig()
+	c := config.Default()
 	s := &summary{Planned: 1000, Committed: 1000, Rows: 1000, Seconds: 3600}
 	busy := collector.EndpointStats{Name: "http://a", Limit: 24, Max: 24}
 	gained := busy

@@ -5,6 +5,7 @@ import (
 	"net/http/httptest"
 	"testing"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/letta"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
@@ -20,10 +21,10 @@ func TestSweep(t *testing.T) {
 	}
 	server := httptest.NewServer(sim)
 	t.Cleanup(server.Close)
-	c := &collection{config: defaultConfig(), display: &display{mode: displayQuiet, talk: io.Discard}, info: runInfo{ID: "mine"}, leftovers: &leftovers{}}
+	c := &collection{config: config.Default(), display: &display{mode: displayQuiet, talk: io.Discard}, info: runInfo{ID: "mine"}, leftovers: &leftovers{}}
 	c.config.Server.URLs = []string{server.URL}
 	c.config.Agent.Model = "sglang//models/qwen3"
-	if c.clients, err = c.config.connect(nil); err != nil {
+	if c.clients, err = connect(c.config, nil); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(c.clients[0].CloseIdle)

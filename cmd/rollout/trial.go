@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,16 +12,13 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/tasks"
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/letta"
 	"github.com/rollout-rl/rollout/collector/prompt"
 	"github.com/rollout-rl/rollout/tokenize"
-)
-
-// The values of run.preflight.
-const (
-	preflightCall    = "call"    // every server makes one real call of the model
-	preflightConnect = "connect" // an agent is made, and not spoken to
 )
 
 // The bounds of a trial: a call of the model takes seconds, and that of a thinking model
@@ -37,7 +35,7 @@ const (
 // be shown. A trial that fails for a reason of its own (the server is busy, the task is
 // bad, time runs out) says nothing and does not keep the run from beginning.
 type trial struct {
-	config  *config
+	config  *config.Config
 	prompts prompt.Config
 	judge   collector.Config
 	find    letta.Prompter // of the judge
@@ -49,7 +47,7 @@ type trial struct {
 
 // tryServers makes the trial on every server that has not proved itself in this run.
 func (c *collection) tryServers(ctx context.Context, parts *parts, backends []*letta.Backend, earlier *earlierRun) error {
-	if c.config.Run.Preflight == preflightConnect {
+	if c.config.Run.Preflight == config.PreflightConnect {
 		return nil
 	}
 	proven, err := earlier.proven(c.config.Output.Dir, parts.model)
@@ -88,7 +86,7 @@ func (c *collection) tryServers(ctx context.Context, parts *parts, backends []*l
 	}
 	_ = g.Wait() // none returns an error
 	if ctx.Err() != nil {
-		return withExit(exitInterrupted, errors.New("interrupted before the run began"))
+		return exit.With(exit.Interrupted, errors.New("interrupted before the run began"))
 	}
 	for _, err := range refused {
 		if err != nil {
@@ -117,7 +115,7 @@ func (e *earlierRun) proven(dir string, model *modelInfo) (map[string]string, er
 
 // first is the first task.
 func (s *taskSet) first() (*collector.Task, error) {
-	for t, err := range readTasks(s.path, nil) {
+	for t, err := range tasks.Read(s.path, nil) {
 		return &t, err
 	}
 	return nil, errors.New("the copy of the tasks is empty")
@@ -213,18 +211,18 @@ func (t *trial) refusal(url, version string, err error) error {
 	default:
 		return nil
 	}
-	bad := complaints{fmt.Errorf("server %s, version %s: one call of the model was tried, and the run would have no rows: %s", url, orDash(version), what)}
+	bad := exit.Complaints{fmt.Errorf("server %s, version %s: one call of the model was tried, and the run would have no rows: %s", url, cmp.Or(version, "-"), what)}
 	if m, ok := errors.AsType[*mismatchError](err); ok {
 		for _, line := range m.verdict.detail {
 			bad = append(bad, errors.New(line))
 		}
 	}
-	return withHint(withExit(exitUnusable, bad), t.config.remedy(collector.ReasonOf(err)))
+	return exit.Hint(exit.With(exit.Unusable, bad), remedy(t.config, collector.ReasonOf(err)))
 }
 
 // remedy is what to add or to leave out where samples fail for the reason; empty where
 // nothing of that kind helps.
-func (c *config) remedy(reason tokenize.Reason) string {
+func remedy(c *config.Config, reason tokenize.Reason) string {
 	const addTokenizer = "add --tokenizer DIR, the folder of the model's tokenizer and chat template, or use a server that sends input_ids"
 	switch reason {
 	case tokenize.ReasonNoPrompt:

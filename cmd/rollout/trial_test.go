@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/letta"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
@@ -17,13 +19,13 @@ import (
 // newTrial is the trial of a run without a tokenizer, on a simulated server.
 func newTrial(t *testing.T, sim *lettasim.Server) (_ *trial, _ *letta.Backend, said func() string) {
 	t.Helper()
-	c := defaultConfig()
+	c := config.Default()
 	c.Server.URLs, c.Agent.Model = []string{serveSim(t, sim)}, simModel
-	clients, err := c.connect(nil)
+	clients, err := connect(c, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	backends, err := c.backends(clients, nil, nil)
+	backends, err := makeBackends(c, clients, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,7 +105,7 @@ func TestTrialInterrupted(t *testing.T) {
 	if err := p.cmd.Process.Signal(syscall.SIGINT); err != nil {
 		t.Fatal(err)
 	}
-	if code := p.wait(t, 30*time.Second); code != exitInterrupted || !strings.Contains(p.said(), "interrupted before the run began") {
+	if code := p.wait(t, 30*time.Second); code != exit.Interrupted || !strings.Contains(p.said(), "interrupted before the run began") {
 		t.Errorf("exit %d: %s", code, p.said())
 	}
 	if hasRun(out) || sim.Stats().AgentsAlive != 0 {

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/prompt"
 	"github.com/rollout-rl/rollout/collector/reward"
@@ -35,14 +37,14 @@ type parts struct {
 	kill     func()     // ends them at once
 }
 
-// parts makes the parts that the configuration names. What a scoring program says
+// makeParts makes the parts that the configuration names. What a scoring program says
 // to people goes to stderr.
-func (c *config) parts(stderr io.Writer) (*parts, error) {
-	p := &parts{close: func() {}, kill: func() {}, require: new(c.require())}
+func makeParts(c *config.Config, stderr io.Writer) (*parts, error) {
+	p := &parts{close: func() {}, kill: func() {}, require: new(c.Require())}
 	pc := prompt.Config{Unverified: c.Tokens.Require == "any"}
 	if c.Tokens.Prompts != "auto" {
 		if err := pc.Force.UnmarshalText([]byte(c.Tokens.Prompts)); err != nil {
-			return nil, usageError("tokens.prompts: %w", err)
+			return nil, exit.Usagef("tokens.prompts: %w", err)
 		}
 	}
 	var err error
@@ -54,19 +56,19 @@ func (c *config) parts(stderr io.Writer) (*parts, error) {
 		p.model = describeModel(pc.Model)
 	}
 	if p.prompter, err = prompt.New(pc); err != nil {
-		return nil, withHint(usageError("tokens.prompts: %w", err), "give the folder with the model's tokenizer and chat template with --tokenizer")
+		return nil, exit.Hint(exit.Usagef("tokens.prompts: %w", err), "give the folder with the model's tokenizer and chat template with --tokenizer")
 	}
 	p.prompts = pc
 	if c.Reward.Kind == "command" {
 		if _, err := exec.LookPath(c.Reward.Command[0]); err != nil {
-			return nil, usageError("reward.command: %w", err)
+			return nil, exit.Usagef("reward.command: %w", err)
 		}
 		command, err := reward.NewCommand(reward.CommandConfig{Args: c.Reward.Command, Processes: c.Reward.Processes, Timeout: c.Reward.Timeout, Stderr: stderr})
 		if err != nil {
-			return nil, usageError("reward.command: %w", err)
+			return nil, exit.Usagef("reward.command: %w", err)
 		}
 		p.scorer, p.kill, p.close = command, command.Kill, func() { _ = command.Close() } // every score was had
-	} else if p.scorer, err = c.scorer(); err != nil {
+	} else if p.scorer, err = makeScorer(c); err != nil {
 		return nil, err
 	}
 	p.align = tokenize.AlignConfig{MaxRowTokens: c.Tokens.MaxRowTokens, VocabSize: c.Tokens.VocabSize}
@@ -74,18 +76,18 @@ func (c *config) parts(stderr io.Writer) (*parts, error) {
 		p.align.VocabSize = pc.Model.Tokenizer.VocabSize()
 	}
 	if err := p.align.Drift.UnmarshalText([]byte(c.Tokens.Drift)); err != nil {
-		return nil, usageError("tokens.drift: %w", err)
+		return nil, exit.Usagef("tokens.drift: %w", err)
 	}
 	if p.align.Drift == tokenize.DriftRealign {
 		p.align.RealignMax = c.Tokens.RealignMax
 	}
 	if err := p.format.UnmarshalText([]byte(c.Output.Format)); err != nil {
-		return nil, usageError("output.format: %w", err)
+		return nil, exit.Usagef("output.format: %w", err)
 	}
 	return p, nil
 }
 
-func (c *config) scorer() (collector.Scorer, error) {
+func makeScorer(c *config.Config) (collector.Scorer, error) {
 	switch c.Reward.Kind {
 	case "exact":
 		return reward.Exact{IgnoreCase: c.Reward.IgnoreCase}, nil
@@ -96,13 +98,13 @@ func (c *config) scorer() (collector.Scorer, error) {
 	case "regex":
 		s, err := reward.NewRegex(c.Reward.Pattern)
 		if err != nil {
-			return nil, usageError("reward.pattern: %w", err)
+			return nil, exit.Usagef("reward.pattern: %w", err)
 		}
 		return s, nil
 	case "json":
 		s, err := reward.NewJSON(c.Reward.Path)
 		if err != nil {
-			return nil, usageError("reward.path: %w", err)
+			return nil, exit.Usagef("reward.path: %w", err)
 		}
 		return s, nil
 	case "none":
@@ -113,19 +115,19 @@ func (c *config) scorer() (collector.Scorer, error) {
 
 // describe is run.json of a run that is about to begin; one that is
 // continued, which had describes, keeps its id and its beginning.
-func (l *loader) describe(had *runInfo, id identity, tasks *taskSet, servers []serverInfo, model *modelInfo) (runInfo, error) {
+func describe(l *config.Loader, had *runInfo, id identity, tasks *taskSet, servers []serverInfo, model *modelInfo) (runInfo, error) {
 	now := time.Now()
 	info := runInfo{Version: runVersion, ID: newRunID(now), CreatedAt: now.UTC(), Rollout: readVersion()}
 	if had != nil {
 		info = *had
 	}
-	info.Config = configValues{}
-	for _, s := range l.settings {
-		section, name, _ := strings.Cut(s.key, ".")
+	info.Config = config.Values{}
+	for _, s := range l.Settings {
+		section, name, _ := strings.Cut(s.Key, ".")
 		if info.Config[section] == nil {
 			info.Config[section] = map[string]json.RawMessage{}
 		}
-		raw, err := s.json()
+		raw, err := s.Json()
 		if err != nil {
 			return info, err
 		}
@@ -140,8 +142,8 @@ func (l *loader) describe(had *runInfo, id identity, tasks *taskSet, servers []s
 	info.Identity, info.Servers, info.Model = id, servers, model
 	before := info.Tasks
 	info.Tasks = taskInfo{
-		File: l.config.Tasks.File, SHA256: tasks.digest, Tasks: tasks.tasks, Samples: tasks.samples,
-		Planned: l.config.planned(tasks), Bad: tasks.bad,
+		File: l.Config.Tasks.File, SHA256: tasks.digest, Tasks: tasks.tasks, Samples: tasks.samples,
+		Planned: plannedOf(l.Config, tasks), Bad: tasks.bad,
 	}
 	if had != nil {
 		if info.Tasks.GrewFrom = before.GrewFrom; before.SHA256 != tasks.digest {

@@ -1,6 +1,8 @@
-package main
+package config
 
 import (
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -26,8 +28,12 @@ func TestUnknownVariables(t *testing.T) {
 		return ""
 	}
 	cmd := &cobra.Command{Use: "x", RunE: func(*cobra.Command, []string) error { return nil }}
-	load := addConfigFlags(cmd, getenv, environ)
-	cmd.SetArgs([]string{"-c", writeFile(t, "run.yaml", []byte("server: {password: '${env:ROLLOUT_SERVER_TOKEN}'}\n"))})
+	load := AddFlags(cmd, getenv, environ)
+	path := filepath.Join(t.TempDir(), "run.yaml")
+	if err := os.WriteFile(path, []byte("server: {password: '${env:ROLLOUT_SERVER_TOKEN}'}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd.SetArgs([]string{"-c", path})
 	if err := cmd.Execute(); err != nil {
 		t.Fatal(err)
 	}
@@ -36,7 +42,7 @@ func TestUnknownVariables(t *testing.T) {
 		t.Fatal(err)
 	}
 	var got []string
-	for _, err := range l.bad {
+	for _, err := range l.Bad {
 		got = append(got, err.Error())
 	}
 	want := []string{

@@ -1,4 +1,16 @@
-package main
+// Package config holds the settings of a run: what there is to set, how each setting is
+// called in a file, in the environment and on the command line, what its value is and
+// where that came from.
+//
+// A setting's way:
+//
+//	settings.go   one line per setting: key, flag, type, help
+//	load.go       file, environment, flags: each sets texts, the last one wins
+//	setting.go    a text becomes a value of its type, or a complaint
+//	check.go      what is wrong with values that are fine each by itself
+//
+// The libraries' own Configs are made of the values in wire.go of the command.
+package config
 
 import (
 	"encoding/json"
@@ -12,18 +24,21 @@ import (
 	"strings"
 	"time"
 
+	"io/fs"
+
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/letta"
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A config is all that collect can be told. It is filled from defaults, a file,
+// A Config is all that collect can be told. It is filled from defaults, a file,
 // the environment and flags, in that order; settings says how each field is called
 // in all four. The packages' own Configs are made from it in wire.go.
-type config struct {
+type Config struct {
 	Server struct {
 		URLs           []string
-		Password       secret
+		Password       Secret
 		MaxInFlight    int // per server
 		Adaptive       bool
 		EngineMetrics  []string // URLs
@@ -98,9 +113,9 @@ type config struct {
 	}
 }
 
-// defaultConfig is the configuration of someone who says nothing.
-func defaultConfig() *config {
-	c := new(config)
+// Default is the configuration of someone who says nothing.
+func Default() *Config {
+	c := new(Config)
 	c.Server.MaxInFlight = 24 // a default PostgreSQL has 100 connections and dies near 30 in flight
 	c.Server.Adaptive = true
 	c.Server.ConnectTimeout = 10 * time.Second
@@ -120,7 +135,7 @@ func defaultConfig() *config {
 	c.Output.Format = "parquet"
 	c.Output.ShardBytes = 256 << 20
 	c.Output.ShardAge = 5 * time.Minute
-	c.Run.Preflight = preflightCall
+	c.Run.Preflight = PreflightCall
 	c.Output.Share = shareNone
 	c.Run.Check = checkSizes
 	c.Run.Retries = 2
@@ -131,8 +146,8 @@ func defaultConfig() *config {
 }
 
 // settings binds every key to its field. The order is that of config show.
-func (c *config) settings(getenv func(string) string) []*setting {
-	return []*setting{
+func (c *Config) settings(getenv func(string) string) []*Setting {
+	return []*Setting{
 		listSetting("server.urls", &c.Server.URLs).with("server", "URL",
 			"a Letta server; give it again for several"),
 		secretSetting("server.password", &c.Server.Password, getenv).with("", "",
@@ -257,9 +272,9 @@ func (c *config) settings(getenv func(string) string) []*setting {
 		boolSetting("output.messages", &c.Output.Messages).with("", "",
 			"keep the conversation, as JSON, beside its tokens"),
 
-		enumSetting("run.preflight", &c.Run.Preflight, preflightCall, preflightConnect).with("preflight", "",
+		enumSetting("run.preflight", &c.Run.Preflight, PreflightCall, PreflightConnect).with("preflight", "",
 			"what is tried before a run begins: call lets every server make one call of the model and refuses a run without rows; connect makes no call"),
-		enumSetting("run.check", &c.Run.Check, checkSizes, checkFull).with("check", "",
+		enumSetting("run.check", &c.Run.Check, checkSizes, CheckFull).with("check", "",
 			"how the files of a run that is continued are checked before it goes on: sizes, with the digests compared while it collects; full, with all digests first"),
 		intSetting("run.retries", &c.Run.Retries, 0).with("retries", "",
 			"new attempts after failures of the infrastructure"),
@@ -286,8 +301,8 @@ func (c *config) settings(getenv func(string) string) []*setting {
 
 // check returns what is wrong with values that are fine each by itself. where
 // gives the origin of a key.
-func (c *config) check(where func(key string) string) complaints {
-	var bad complaints
+func (c *Config) check(where func(key string) string) exit.Complaints {
+	var bad exit.Complaints
 	complain := func(key, format string, args ...any) {
 		bad = append(bad, fmt.Errorf("%s%s: %s", where(key), key, fmt.Sprintf(format, args...)))
 	}
@@ -310,7 +325,7 @@ func (c *config) check(where func(key string) string) complaints {
 	if (c.Server.ClientCert == "") != (c.Server.ClientKey == "") {
 		complain("server.client_cert", "goes with server.client_key: give both or neither")
 	}
-	if least, ok := gradeOf[c.Tokens.Prompts]; ok && least > c.require() {
+	if least, ok := gradeOf[c.Tokens.Prompts]; ok && least > c.Require() {
 		complain("tokens.require", "tokens.prompts %s gives %s at best", c.Tokens.Prompts, least)
 	}
 	if c.Reward.Kind == "regex" {
@@ -337,9 +352,9 @@ var gradeOf = map[string]tokenize.Grade{
 	"turns": tokenize.Exact, "stored": tokenize.CountVerified, "trace": tokenize.CountVerified, "literal": tokenize.Unverified,
 }
 
-// require is the worst grade that tokens.require admits. Only who says any, or forces
+// Require is the worst grade that tokens.require admits. Only who says any, or forces
 // a source that proves nothing, gets rows that are not proven.
-func (c *config) require() tokenize.Grade {
+func (c *Config) Require() tokenize.Grade {
 	switch {
 	case c.Tokens.Require == "exact":
 		return tokenize.Exact
@@ -349,9 +364,9 @@ func (c *config) require() tokenize.Grade {
 	return tokenize.CountVerified
 }
 
-// checkComplete returns what a run needs and was not given.
-func (c *config) checkComplete() complaints {
-	var bad complaints
+// CheckComplete returns what a run needs and was not given.
+func (c *Config) CheckComplete() exit.Complaints {
+	var bad exit.Complaints
 	need := func(ok bool, key, flag string) {
 		if !ok {
 			bad = append(bad, fmt.Errorf("%s is not set: give --%s, or %s in the configuration file", key, flag, key))
@@ -438,10 +453,64 @@ func (t *tolerance) UnmarshalText(b []byte) error {
 	return nil
 }
 
-// allowed is how many of planned samples may fail.
-func (t tolerance) allowed(planned int) int {
+// Allowed is how many of planned samples may fail.
+func (t tolerance) Allowed(planned int) int {
 	if t.share {
 		return int(t.percent / 100 * float64(planned))
 	}
 	return t.count
 }
+
+// Who else may read what a run writes: prompts, answers and metadata are private until
+// somebody says otherwise.
+const (
+	shareNone  = "none"
+	shareGroup = "group"
+	shareAll   = "all"
+)
+
+// SharedAs sets who may read.
+func (c *Config) SharedAs(share string) *Config {
+	c.Output.Share = share
+	return c
+}
+
+// FileMode is that of the files of a run, before the umask. A folder is like its files,
+// and may be entered by who may read it.
+func (c *Config) FileMode() fs.FileMode {
+	switch c.Output.Share {
+	case shareGroup:
+		return 0o640
+	case shareAll:
+		return 0o644
+	}
+	return 0o600
+}
+
+// FolderMode is the mode of a folder for files of a mode.
+func FolderMode(files fs.FileMode) fs.FileMode { return files | files&0o444>>2 }
+
+// ShareOf is the setting of a run that does not say: what its folder shows. Its readers
+// are not locked out.
+func ShareOf(folder fs.FileInfo) string {
+	switch mode := folder.Mode().Perm(); {
+	case mode&0o004 != 0:
+		return shareAll
+	case mode&0o040 != 0:
+		return shareGroup
+	}
+	return shareNone
+}
+
+// The values of run.preflight.
+const (
+	PreflightCall    = "call"    // every server makes one real call of the model
+	PreflightConnect = "connect" // an agent is made, and not spoken to
+)
+
+// The values of run.check. Existence and size of every committed file are looked at in
+// any case, before anything is collected.
+const (
+	checkSizes = "sizes" // digests are compared while the run goes on
+	CheckFull  = "full"  // digests are compared before it goes on
+)

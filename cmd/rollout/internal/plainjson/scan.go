@@ -1,4 +1,7 @@
-package main
+// Package plainjson reads and writes the JSON of people. It reads strictly: what two
+// readers would read differently is an error. It writes plainly: what only HTML minds is
+// not escaped.
+package plainjson
 
 import (
 	"bytes"
@@ -7,43 +10,45 @@ import (
 	"fmt"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
 )
 
 // How JSON of people is read: strictly, in one pass. encoding/json takes the last of
 // two equal keys, and makes U+FFFD of half a surrogate pair: a task would silently be
 // another one. Both are errors here, at any depth.
 
-// maxJSONDepth is how deep a task may be nested. Readers of rows in other languages give
+// maxDepth is how deep a task may be nested. Readers of rows in other languages give
 // up not far above.
-const maxJSONDepth = 256
+const maxDepth = 256
 
-// A jsonScanner goes over one JSON value.
-type jsonScanner struct {
+// A scanner goes over one JSON value.
+type scanner struct {
 	text  []byte
 	at    int
 	depth int
 }
 
-// A jsonError is about JSON that is well formed, and that others take.
-type jsonError struct{ text string }
+// An AmbiguousError is about JSON that is well formed, and that others take.
+type AmbiguousError struct{ text string }
 
-func (e *jsonError) Error() string { return e.text }
+func (e *AmbiguousError) Error() string { return e.text }
 
-// errNotUTF8 is the error of every other encoding.
-var errNotUTF8 = errors.New("not UTF-8")
+// ErrNotUTF8 is the error of every other encoding.
+var ErrNotUTF8 = errors.New("not UTF-8")
 
-// errJSONSyntax stands for every error of which encoding/json knows a better text.
-var errJSONSyntax = errors.New("syntax")
+// errSyntax stands for every error of which encoding/json knows a better text.
+var errSyntax = errors.New("syntax")
 
-// scanJSON checks that text is one JSON value and nothing else. member, which may be nil,
+// Scan checks that text is one JSON value and nothing else. member, which may be nil,
 // is called with every member of an object at the top; both slices are parts of text.
-func scanJSON(text []byte, member func(key string, value json.RawMessage)) error {
+func Scan(text []byte, member func(key string, value json.RawMessage)) error {
 	// Decoding would replace what is broken in a prompt, and keep it in metadata, which
 	// no column can hold.
 	if !utf8.Valid(text) {
-		return errNotUTF8
+		return ErrNotUTF8
 	}
-	s := jsonScanner{text: text}
+	s := scanner{text: text}
 	s.space()
 	var err error
 	if s.peek() == '{' {
@@ -53,10 +58,10 @@ func scanJSON(text []byte, member func(key string, value json.RawMessage)) error
 	}
 	if err == nil {
 		if s.space(); s.at < len(text) {
-			err = errJSONSyntax
+			err = errSyntax
 		}
 	}
-	if errors.Is(err, errJSONSyntax) {
+	if errors.Is(err, errSyntax) {
 		return syntaxError(text)
 	}
 	return err
@@ -73,14 +78,14 @@ func syntaxError(text []byte) error {
 }
 
 // peek is the next byte; 0 at the end, which begins no value.
-func (s *jsonScanner) peek() byte {
+func (s *scanner) peek() byte {
 	if s.at < len(s.text) {
 		return s.text[s.at]
 	}
 	return 0
 }
 
-func (s *jsonScanner) space() {
+func (s *scanner) space() {
 	for s.at < len(s.text) {
 		switch s.text[s.at] {
 		case ' ', '\t', '\n', '\r':
@@ -92,7 +97,7 @@ func (s *jsonScanner) space() {
 }
 
 // take takes c, or reports that something else comes.
-func (s *jsonScanner) take(c byte) bool {
+func (s *scanner) take(c byte) bool {
 	if s.peek() != c {
 		return false
 	}
@@ -100,7 +105,7 @@ func (s *jsonScanner) take(c byte) bool {
 	return true
 }
 
-func (s *jsonScanner) value() error {
+func (s *scanner) value() error {
 	switch c := s.peek(); {
 	case c == '"':
 		return s.text1()
@@ -115,10 +120,10 @@ func (s *jsonScanner) value() error {
 	}
 }
 
-func (s *jsonScanner) enter() error {
+func (s *scanner) enter() error {
 	s.at++
-	if s.depth++; s.depth > maxJSONDepth {
-		return &jsonError{fmt.Sprintf("nested deeper than %d levels", maxJSONDepth)}
+	if s.depth++; s.depth > maxDepth {
+		return &AmbiguousError{fmt.Sprintf("nested deeper than %d levels", maxDepth)}
 	}
 	return nil
 }
@@ -126,7 +131,7 @@ func (s *jsonScanner) enter() error {
 // fewKeys is up to how many keys of an object are compared one by one.
 const fewKeys = 12
 
-func (s *jsonScanner) object(member func(key string, value json.RawMessage)) error {
+func (s *scanner) object(member func(key string, value json.RawMessage)) error {
 	if err := s.enter(); err != nil {
 		return err
 	}
@@ -142,12 +147,12 @@ func (s *jsonScanner) object(member func(key string, value json.RawMessage)) err
 		s.space()
 		from := s.at
 		if s.peek() != '"' {
-			return errJSONSyntax
+			return errSyntax
 		}
 		if err := s.text1(); err != nil {
 			return err
 		}
-		key, _ := jsonText(s.text[from:s.at])
+		key, _ := Text(s.text[from:s.at])
 		twice := false
 		if len(seen) < fewKeys {
 			for _, k := range seen {
@@ -165,11 +170,11 @@ func (s *jsonScanner) object(member func(key string, value json.RawMessage)) err
 			many[key] = struct{}{}
 		}
 		if twice {
-			return &jsonError{cut(key, 60) + ": given twice in one object"}
+			return &AmbiguousError{tame.Text(key, 60) + ": given twice in one object"}
 		}
 		s.space()
 		if !s.take(':') {
-			return errJSONSyntax
+			return errSyntax
 		}
 		s.space()
 		from = s.at
@@ -184,12 +189,12 @@ func (s *jsonScanner) object(member func(key string, value json.RawMessage)) err
 			return nil
 		}
 		if !s.take(',') {
-			return errJSONSyntax
+			return errSyntax
 		}
 	}
 }
 
-func (s *jsonScanner) array() error {
+func (s *scanner) array() error {
 	if err := s.enter(); err != nil {
 		return err
 	}
@@ -208,13 +213,13 @@ func (s *jsonScanner) array() error {
 			return nil
 		}
 		if !s.take(',') {
-			return errJSONSyntax
+			return errSyntax
 		}
 	}
 }
 
 // text1 goes over a text with its quotes.
-func (s *jsonScanner) text1() error {
+func (s *scanner) text1() error {
 	s.at++
 	for s.at < len(s.text) {
 		switch c := s.text[s.at]; {
@@ -222,7 +227,7 @@ func (s *jsonScanner) text1() error {
 			s.at++
 			return nil
 		case c < ' ':
-			return errJSONSyntax
+			return errSyntax
 		case c != '\\':
 			s.at++
 		default:
@@ -231,13 +236,13 @@ func (s *jsonScanner) text1() error {
 			}
 		}
 	}
-	return errJSONSyntax
+	return errSyntax
 }
 
 // escape goes over a backslash and what belongs to it.
-func (s *jsonScanner) escape() error {
+func (s *scanner) escape() error {
 	if s.at+1 >= len(s.text) {
-		return errJSONSyntax
+		return errSyntax
 	}
 	switch s.text[s.at+1] {
 	case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
@@ -245,11 +250,11 @@ func (s *jsonScanner) escape() error {
 		return nil
 	case 'u':
 	default:
-		return errJSONSyntax
+		return errSyntax
 	}
 	first, ok := s.unit(s.at)
 	if !ok {
-		return errJSONSyntax
+		return errSyntax
 	}
 	switch {
 	case first < 0xd800 || first > 0xdfff:
@@ -261,11 +266,11 @@ func (s *jsonScanner) escape() error {
 			return nil
 		}
 	}
-	return &jsonError{fmt.Sprintf("%s at byte %d: half of a surrogate pair, which is no character", s.text[s.at:s.at+6], s.at+1)}
+	return &AmbiguousError{fmt.Sprintf("%s at byte %d: half of a surrogate pair, which is no character", s.text[s.at:s.at+6], s.at+1)}
 }
 
 // unit is the number of the \u escape at a place.
-func (s *jsonScanner) unit(at int) (n uint32, ok bool) {
+func (s *scanner) unit(at int) (n uint32, ok bool) {
 	if at+6 > len(s.text) || s.text[at] != '\\' || s.text[at+1] != 'u' {
 		return 0, false
 	}
@@ -284,7 +289,7 @@ func (s *jsonScanner) unit(at int) (n uint32, ok bool) {
 	return n, true
 }
 
-func (s *jsonScanner) digits() bool {
+func (s *scanner) digits() bool {
 	from := s.at
 	for c := s.peek(); c >= '0' && c <= '9'; c = s.peek() {
 		s.at++
@@ -292,38 +297,38 @@ func (s *jsonScanner) digits() bool {
 	return s.at > from
 }
 
-func (s *jsonScanner) number() error {
+func (s *scanner) number() error {
 	s.take('-')
 	if !s.take('0') && !s.digits() {
-		return errJSONSyntax
+		return errSyntax
 	}
 	if s.take('.') && !s.digits() {
-		return errJSONSyntax
+		return errSyntax
 	}
 	if s.take('e') || s.take('E') {
 		if !s.take('+') {
 			s.take('-')
 		}
 		if !s.digits() {
-			return errJSONSyntax
+			return errSyntax
 		}
 	}
 	return nil
 }
 
-func (s *jsonScanner) word() error {
+func (s *scanner) word() error {
 	for _, w := range [...]string{"true", "false", "null"} {
 		if len(s.text)-s.at >= len(w) && string(s.text[s.at:s.at+len(w)]) == w {
 			s.at += len(w)
 			return nil
 		}
 	}
-	return errJSONSyntax
+	return errSyntax
 }
 
-// jsonText is the text of a JSON string; ok is false for any other value. It must have
+// Text is the text of a JSON string; ok is false for any other value. It must have
 // been scanned.
-func jsonText(raw []byte) (text string, ok bool) {
+func Text(raw []byte) (text string, ok bool) {
 	if len(raw) < 2 || raw[0] != '"' {
 		return "", false
 	}
@@ -334,10 +339,10 @@ func jsonText(raw []byte) (text string, ok bool) {
 	return string(raw[1 : len(raw)-1]), true
 }
 
-// elements calls yield with the elements of a JSON array, which must have been scanned;
+// Elements calls yield with the elements of a JSON array, which must have been scanned;
 // it returns false for any other value.
-func elements(raw json.RawMessage, yield func(json.RawMessage)) bool {
-	s := jsonScanner{text: raw}
+func Elements(raw json.RawMessage, yield func(json.RawMessage)) bool {
+	s := scanner{text: raw}
 	if !s.take('[') {
 		return false
 	}

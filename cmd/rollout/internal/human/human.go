@@ -1,28 +1,20 @@
-package main
+// Package human writes numbers, sizes and times as people read them, breaks lines for
+// them, quotes paths for their shell, and finds the word that they meant.
+package human
 
 import (
-	"encoding/json"
 	"fmt"
 	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
-
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
 )
 
-// printJSON prints one line of JSON to stdout.
-func (p *program) printJSON(v any) error {
-	enc := json.NewEncoder(p.stdout)
-	enc.SetEscapeHTML(false)
-	return enc.Encode(v)
-}
-
-// humanCount writes 1,234 and, from a hundred thousand on, 123k or 1.23M.
-func humanCount(n int64) string {
+// Count writes 1,234 and, from a hundred thousand on, 123k or 1.23M.
+func Count(n int64) string {
 	switch {
 	case n < 0:
-		return "-" + humanCount(-n)
+		return "-" + Count(-n)
 	case n < 100_000:
 		s := strconv.FormatInt(n, 10)
 		if n >= 1000 {
@@ -30,32 +22,32 @@ func humanCount(n int64) string {
 		}
 		return s
 	default:
-		return humanUnit(float64(n), 1000, "kMGT", "")
+		return unit(float64(n), 1000, "kMGT", "")
 	}
 }
 
-// humanBytes writes 512 B, 1.23 MB.
-func humanBytes(n int64) string {
+// Bytes writes 512 B, 1.23 MB.
+func Bytes(n int64) string {
 	if n < 1000 {
 		return strconv.FormatInt(n, 10) + " B"
 	}
-	return humanUnit(float64(n), 1000, " k, M, G, T", "B")
+	return unit(float64(n), 1000, " k, M, G, T", "B")
 }
 
-// humanRate writes 0.25, 12.5, 1,250 or 1.25M.
-func humanRate(f float64) string {
+// Rate writes 0.25, 12.5, 1,250 or 1.25M.
+func Rate(f float64) string {
 	switch {
 	case f < 10:
 		return strconv.FormatFloat(f, 'f', 2, 64)
 	case f < 100:
 		return strconv.FormatFloat(f, 'f', 1, 64)
 	default:
-		return humanCount(int64(f + 0.5))
+		return Count(int64(f + 0.5))
 	}
 }
 
-// humanUnit writes three digits and the unit.
-func humanUnit(f, base float64, units, suffix string) string {
+// unit writes three digits and the unit.
+func unit(f, base float64, units, suffix string) string {
 	names := strings.Split(units, ",")
 	if len(names) == 1 {
 		names = strings.Split(units, "")
@@ -74,11 +66,11 @@ func humanUnit(f, base float64, units, suffix string) string {
 	return strconv.FormatFloat(f, 'f', digits, 64) + names[max(i, 0)] + suffix
 }
 
-// humanDuration writes 0.42s, 12.3s, 1m05s, 2h03m.
-func humanDuration(d time.Duration) string {
+// Duration writes 0.42s, 12.3s, 1m05s, 2h03m.
+func Duration(d time.Duration) string {
 	switch {
 	case d < 0:
-		return "-" + humanDuration(-d)
+		return "-" + Duration(-d)
 	case d < 10*time.Second:
 		return strconv.FormatFloat(d.Seconds(), 'f', 2, 64) + "s"
 	case d < time.Minute:
@@ -90,31 +82,31 @@ func humanDuration(d time.Duration) string {
 	}
 }
 
-// percent writes 12.3%, and 0% for a share of nothing.
-func percent(part, whole int64) string {
+// Percent writes 12.3%, and 0% for a share of nothing.
+func Percent(part, whole int64) string {
 	if whole == 0 {
 		return "0%"
 	}
 	return strconv.FormatFloat(100*float64(part)/float64(whole), 'f', 1, 64) + "%"
 }
 
-// share is part of whole, 0 of nothing.
-func share(part, whole int64) float64 {
+// Share is part of whole, 0 of nothing.
+func Share(part, whole int64) float64 {
 	if whole == 0 {
 		return 0
 	}
 	return float64(part) / float64(whole)
 }
 
-func rate(n int, seconds float64) float64 {
+func PerSecond(n int, seconds float64) float64 {
 	if seconds <= 0 {
 		return 0
 	}
 	return float64(n) / seconds
 }
 
-// visible is how many columns a line takes on a terminal, its colours left out.
-func visible(line string) int {
+// Columns is how many columns a line takes on a terminal, its colours left out.
+func Columns(line string) int {
 	n := 0
 	for rest := line; rest != ""; {
 		if code, after, ok := strings.Cut(rest, "m"); ok && strings.HasPrefix(code, "\x1b[") {
@@ -128,12 +120,12 @@ func visible(line string) int {
 	return n
 }
 
-// fold breaks the lines of text that are longer than width between two words, and
+// Fold breaks the lines of text that are longer than width between two words, and
 // indents what follows.
-func fold(text string, width, indent int) string {
+func Fold(text string, width, indent int) string {
 	var b strings.Builder
 	for line := range strings.Lines(text) {
-		for visible(line) > width+1 { // and the end of the line
+		for Columns(line) > width+1 { // and the end of the line
 			at, seen := 0, 0
 			for i, r := range line {
 				if seen > width {
@@ -155,13 +147,10 @@ func fold(text string, width, indent int) string {
 	return b.String()
 }
 
-// plural is "1 place" or "2 places".
-func plural(n int64, one string) string {
+// Plural is "1 place" or "2 places".
+func Plural(n int64, one string) string {
 	if n == 1 {
 		return "1 " + one
 	}
-	return humanCount(n) + " " + one + "s"
+	return Count(n) + " " + one + "s"
 }
-
-// cut shortens text to width columns, on one line.
-func cut(text string, width int) string { return tame.Text(text, width) }

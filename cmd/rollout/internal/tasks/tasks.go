@@ -1,4 +1,6 @@
-package main
+// Package tasks reads files of tasks: JSON lines, perhaps compressed, and Parquet. Every
+// task is checked on its own here, and, by [Fit], against the settings of a run.
+package tasks
 
 import (
 	"bufio"
@@ -16,56 +18,61 @@ import (
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/input"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/plainjson"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
 	"github.com/rollout-rl/rollout/collector"
 )
 
-// A badTaskError is a complaint about one task of a file; the ones after it can still
+// A BadError is a complaint about one task of a file; the ones after it can still
 // be read.
-type badTaskError struct {
-	place string // tasks.jsonl:7
-	err   error
+type BadError struct {
+	Place string // tasks.jsonl:7
+	Err   error
 }
 
-func (e *badTaskError) Error() string { return e.place + ": " + e.err.Error() }
-func (e *badTaskError) Unwrap() error { return e.err }
+func (e *BadError) Error() string { return e.Place + ": " + e.Err.Error() }
+func (e *BadError) Unwrap() error { return e.Err }
 
-// readTasks yields the tasks of a file, by its name: .jsonl and anything else is
+// Read yields the tasks of a file, by its name: .jsonl and anything else is
 // JSON lines, perhaps under .gz or .zst, .parquet is Parquet, and "-" is standard
-// input. After a *badTaskError the iteration may go on, after any other error not.
-func readTasks(path string, stdin io.Reader) iter.Seq2[collector.Task, error] {
+// input. After a *BadError the iteration may go on, after any other error not.
+func Read(path string, stdin io.Reader) iter.Seq2[collector.Task, error] {
 	return func(yield func(collector.Task, error) bool) {
 		if path == "-" {
-			taskLines(stdin, "stdin", yield)
+			readLines(stdin, "stdin", yield)
 			return
 		}
-		in, err := openInput(path, inputWait)
+		in, err := input.Open(path, input.Wait)
 		if err != nil {
-			yield(collector.Task{}, withHint(usageError("tasks: %w", err), "give a file of tasks with --tasks, one JSON object per line"))
+			yield(collector.Task{}, exit.Hint(exit.Usagef("tasks: %w", err), "give a file of tasks with --tasks, one JSON object per line"))
 			return
 		}
 		defer func() { _ = in.Close() }() // read only
 		name := filepath.Base(path)
 		switch ext := strings.ToLower(filepath.Ext(path)); ext {
 		case ".parquet":
-			parquetTasks(in.file, name, yield)
+			readParquet(in.F, name, yield)
 		case ".gz":
 			z, err := gzip.NewReader(in)
 			if err != nil {
-				yield(collector.Task{}, usageError("%s: not gzip: %w", name, err))
+				yield(collector.Task{}, exit.Usagef("%s: not gzip: %w", name, err))
 				return
 			}
 			defer func() { _ = z.Close() }() // read only
-			taskLines(z, name, yield)
+			readLines(z, name, yield)
 		case ".zst":
 			z, err := zstd.NewReader(in, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxTaskBytes))
 			if err != nil {
-				yield(collector.Task{}, usageError("%s: not zstd: %w", name, err))
+				yield(collector.Task{}, exit.Usagef("%s: not zstd: %w", name, err))
 				return
 			}
 			defer z.Close()
-			taskLines(z, name, yield)
+			readLines(z, name, yield)
 		default:
-			taskLines(in, name, yield)
+			readLines(in, name, yield)
 		}
 	}
 }
@@ -74,8 +81,8 @@ func readTasks(path string, stdin io.Reader) iter.Seq2[collector.Task, error] {
 // likely a file that is no JSON lines at all.
 const maxTaskBytes = 64 << 20
 
-// taskLines yields the tasks of JSON lines.
-func taskLines(r io.Reader, name string, yield func(collector.Task, error) bool) {
+// readLines yields the tasks of JSON lines.
+func readLines(r io.Reader, name string, yield func(collector.Task, error) bool) {
 	lines := bufio.NewReaderSize(r, 64<<10)
 	// Binary files and UTF-16 have zeros near their beginning: no line is looked for then.
 	head, err := lines.Peek(1)
@@ -83,7 +90,7 @@ func taskLines(r io.Reader, name string, yield func(collector.Task, error) bool)
 		head, _ = lines.Peek(min(lines.Buffered(), 4096))
 	}
 	if bytes.IndexByte(head, 0) >= 0 {
-		yield(collector.Task{}, usageError("%s: holds NUL bytes: a binary file or UTF-16, where JSON lines in UTF-8 are wanted", name))
+		yield(collector.Task{}, exit.Usagef("%s: holds NUL bytes: a binary file or UTF-16, where JSON lines in UTF-8 are wanted", name))
 		return
 	}
 	scan := bufio.NewScanner(lines)
@@ -96,10 +103,10 @@ func taskLines(r io.Reader, name string, yield func(collector.Task, error) bool)
 		if len(line) == 0 {
 			continue
 		}
-		t, err := parseTask(line)
+		t, err := ParseTask(line)
 		t.Source, t.Line = name, n
 		if err != nil {
-			err = &badTaskError{fmt.Sprintf("%s:%d", name, n), err}
+			err = &BadError{fmt.Sprintf("%s:%d", name, n), err}
 		}
 		if !yield(t, err) {
 			return
@@ -107,15 +114,15 @@ func taskLines(r io.Reader, name string, yield func(collector.Task, error) bool)
 	}
 	if err := scan.Err(); err != nil {
 		if errors.Is(err, bufio.ErrTooLong) {
-			err = fmt.Errorf("a line of more than %s: these are no JSON lines", showBytes(maxTaskBytes))
+			err = fmt.Errorf("a line of more than %s: these are no JSON lines", human.Size(maxTaskBytes))
 		}
-		yield(collector.Task{}, usageError("%s: %w", name, err))
+		yield(collector.Task{}, exit.Usagef("%s: %w", name, err))
 	}
 }
 
-// A taskLine is a task as the snapshot of a run holds it: one line, always with
+// A Line is a task as the snapshot of a run holds it: one line, always with
 // messages, never with prompt.
-type taskLine struct {
+type Line struct {
 	ID       string          `json:"id"`
 	Messages []string        `json:"messages"`
 	Answer   *string         `json:"answer,omitempty"`
@@ -124,26 +131,26 @@ type taskLine struct {
 	Agent    json.RawMessage `json:"agent,omitempty"`
 }
 
-// parseTask reads one task object. It says which field is wrong.
-func parseTask(line []byte) (collector.Task, error) {
+// ParseTask reads one task object. It says which field is wrong.
+func ParseTask(line []byte) (collector.Task, error) {
 	if line[0] != '{' {
-		if err := scanJSON(line, nil); err != nil {
+		if err := plainjson.Scan(line, nil); err != nil {
 			return collector.Task{}, fmt.Errorf("no JSON object: %w", err)
 		}
 		return collector.Task{}, errors.New("no JSON object")
 	}
 	var fields taskFields
 	var unknown error
-	err := scanJSON(line, func(name string, value json.RawMessage) {
+	err := plainjson.Scan(line, func(name string, value json.RawMessage) {
 		if i := slices.Index(taskFieldNames[:], name); i >= 0 {
 			fields[i] = value
 		} else if unknown == nil {
 			unknown = unknownField(name)
 		}
 	})
-	_, strict := errors.AsType[*jsonError](err)
+	_, strict := errors.AsType[*plainjson.AmbiguousError](err)
 	switch {
-	case strict, errors.Is(err, errNotUTF8):
+	case strict, errors.Is(err, plainjson.ErrNotUTF8):
 		return collector.Task{}, err
 	case err != nil:
 		return collector.Task{}, fmt.Errorf("no JSON object: %w", err)
@@ -201,7 +208,7 @@ func (f *taskFields) task() (collector.Task, error) {
 	case prompt != nil && messages != nil:
 		return t, errors.New("prompt and messages: give one of them")
 	case prompt != nil:
-		s, ok := jsonText(prompt)
+		s, ok := plainjson.Text(prompt)
 		if !ok || s == "" {
 			return t, errors.New("prompt: must be a text, and not empty")
 		}
@@ -211,8 +218,8 @@ func (f *taskFields) task() (collector.Task, error) {
 		t.Messages = []string{s}
 	case messages != nil:
 		var bad error
-		ok := elements(messages, func(m json.RawMessage) {
-			s, ok := jsonText(m)
+		ok := plainjson.Elements(messages, func(m json.RawMessage) {
+			s, ok := plainjson.Text(m)
 			if bad == nil && (!ok || s == "") {
 				bad = fmt.Errorf("messages[%d]: must be a text, and not empty", len(t.Messages))
 			}
@@ -243,12 +250,12 @@ func (f *taskFields) task() (collector.Task, error) {
 			return t, errors.New("samples: must be a whole number ≥ 1")
 		}
 	}
-	t.Metadata = compact(f[fieldMetadata])
+	t.Metadata = plainjson.Compact(f[fieldMetadata])
 	if v := f[fieldAgent]; v != nil {
 		if v[0] != '{' {
 			return t, errors.New("agent: must be an object of overrides")
 		}
-		t.Agent = compact(v)
+		t.Agent = plainjson.Compact(v)
 	}
 	return t, nil
 }
@@ -257,10 +264,10 @@ func (f *taskFields) task() (collector.Task, error) {
 var errNUL = errors.New("holds a NUL character, which the server drops when it stores the message")
 
 func unknownField(name string) error {
-	if near := nearest(name, taskFieldNames[:]); near != "" {
-		return fmt.Errorf("%s: unknown field; did you mean %s?", cut(name, 60), near)
+	if near := human.Nearest(name, taskFieldNames[:]); near != "" {
+		return fmt.Errorf("%s: unknown field; did you mean %s?", tame.Text(name, 60), near)
 	}
-	return fmt.Errorf("%s: unknown field; what is your own belongs into metadata", cut(name, 60))
+	return fmt.Errorf("%s: unknown field; what is your own belongs into metadata", tame.Text(name, 60))
 }
 
 // scalarText is the text of a JSON string, number or boolean.
@@ -269,21 +276,8 @@ func scalarText(v json.RawMessage) (string, bool) {
 	case '{', '[':
 		return "", false
 	case '"':
-		return jsonText(v)
+		return plainjson.Text(v)
 	default:
 		return string(v), true
 	}
-}
-
-// compact copies a JSON value without the spaces, so that a snapshot has one line
-// per task.
-func compact(v json.RawMessage) json.RawMessage {
-	if v == nil {
-		return nil
-	}
-	var out bytes.Buffer
-	if json.Compact(&out, v) != nil {
-		return v // cannot be: v came out of a decoder
-	}
-	return out.Bytes()
 }

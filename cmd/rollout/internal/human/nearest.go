@@ -1,8 +1,8 @@
-package main
+package human
 
-// nearest returns the word of words that word was most likely meant to be, or
+// Nearest returns the word of words that word was most likely meant to be, or
 // "" when none is near: within a third of its length, and at most 3 edits.
-func nearest(word string, words []string) string {
+func Nearest(word string, words []string) string {
 	best, at := min(3, 1+len(word)/3)+1, ""
 	for _, w := range words {
 		if d := distance(word, w); d < best {

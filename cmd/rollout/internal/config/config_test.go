@@ -1,4 +1,4 @@
-package main
+package config
 
 import (
 	"encoding/json"
@@ -11,14 +11,16 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 )
 
 // loadWith runs the four sources on a file's text, an environment and flags.
-func loadWith(t *testing.T, file string, env map[string]string, flags ...string) (*loader, error) {
+func loadWith(t *testing.T, file string, env map[string]string, flags ...string) (*Loader, error) {
 	t.Helper()
 	getenv := func(name string) string { return env[name] }
 	cmd := &cobra.Command{Use: "x"}
-	load := addConfigFlags(cmd, getenv, nil)
+	load := AddFlags(cmd, getenv, nil)
 	if file != "" {
 		path := filepath.Join(t.TempDir(), "run.yaml")
 		if err := os.WriteFile(path, []byte(file), 0o600); err != nil {
@@ -33,9 +35,9 @@ func loadWith(t *testing.T, file string, env map[string]string, flags ...string)
 }
 
 // complaintsOf is the complaints with the folder of the file cut off.
-func complaintsOf(l *loader) []string {
+func complaintsOf(l *Loader) []string {
 	var out []string
-	for _, err := range l.bad {
+	for _, err := range l.Bad {
 		text := err.Error()
 		if i := strings.Index(text, "run.yaml"); i >= 0 {
 			text = text[i:]
@@ -65,13 +67,13 @@ func TestConfigPrecedence(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			l, err := loadWith(t, tt.file, tt.env, tt.flags...)
-			if err != nil || l.err() != nil {
-				t.Fatal(err, l.err())
+			if err != nil || l.Err() != nil {
+				t.Fatal(err, l.Err())
 			}
-			if got := l.config.Server.MaxInFlight; got != tt.want {
+			if got := l.Config.Server.MaxInFlight; got != tt.want {
 				t.Errorf("max_in_flight = %d, want %d", got, tt.want)
 			}
-			if got := l.byKey["server.max_in_flight"].origin; !strings.HasSuffix(got, tt.origin) {
+			if got := l.ByKey["server.max_in_flight"].Origin; !strings.HasSuffix(got, tt.origin) {
 				t.Errorf("origin = %q, want %q", got, tt.origin)
 			}
 		})
@@ -81,10 +83,10 @@ func TestConfigPrecedence(t *testing.T) {
 func TestConfigListsReplaceEachOther(t *testing.T) {
 	t.Parallel()
 	l, err := loadWith(t, "server: {urls: [http://a, http://b]}", map[string]string{"ROLLOUT_SERVER_URLS": "http://c,http://d"}, "--server", "http://e", "--server", "http://f")
-	if err != nil || l.err() != nil {
-		t.Fatal(err, l.err())
+	if err != nil || l.Err() != nil {
+		t.Fatal(err, l.Err())
 	}
-	if got, want := l.config.Server.URLs, []string{"http://e", "http://f"}; !slices.Equal(got, want) {
+	if got, want := l.Config.Server.URLs, []string{"http://e", "http://f"}; !slices.Equal(got, want) {
 		t.Errorf("urls = %q, want %q", got, want)
 	}
 }
@@ -158,8 +160,8 @@ func TestConfigComplaints(t *testing.T) {
 			if got := complaintsOf(l); !slices.Equal(got, tt.want) {
 				t.Errorf("complaints:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(tt.want, "\n"))
 			}
-			if exitCode(l.err()) != exitUsage {
-				t.Errorf("exit code %d, want %d", exitCode(l.err()), exitUsage)
+			if exit.Code(l.Err()) != exit.Usage {
+				t.Errorf("exit code %d, want %d", exit.Code(l.Err()), exit.Usage)
 			}
 		})
 	}
@@ -177,20 +179,20 @@ output: {shard_bytes: 1.5MiB}
 run: {fail_on_error: 2.5%}
 tokens:
 `, map[string]string{"PW": "hunter2"})
-	if err != nil || l.err() != nil {
-		t.Fatal(err, l.err())
+	if err != nil || l.Err() != nil {
+		t.Fatal(err, l.Err())
 	}
-	c := l.config
+	c := l.Config
 	if !slices.Equal(c.Server.URLs, []string{"http://one"}) || c.Server.Timeout != 90*time.Second || c.Output.ShardBytes != 3<<19 {
 		t.Errorf("config = %+v", c)
 	}
 	if got, want := string(c.Agent.Create), `{"context_window_limit":8192,"tags":["a","b"]}`; got != want {
 		t.Errorf("agent.create = %s, want %s", got, want)
 	}
-	if got := c.Run.FailOnError.allowed(200); got != 5 {
+	if got := c.Run.FailOnError.Allowed(200); got != 5 {
 		t.Errorf("2.5%% of 200 = %d, want 5", got)
 	}
-	if got := c.Server.Password.reveal(); got != "hunter2" {
+	if got := c.Server.Password.Reveal(); got != "hunter2" {
 		t.Errorf("password = %q", got)
 	}
 	for _, format := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%d"} {
@@ -198,7 +200,7 @@ tokens:
 			t.Errorf("%s shows the password: %s", format, text)
 		}
 	}
-	b, err := json.Marshal(l.resolved())
+	b, err := json.Marshal(l.Resolved())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -211,10 +213,10 @@ tokens:
 func TestConfigPasswordFromEnvironment(t *testing.T) {
 	t.Parallel()
 	l, err := loadWith(t, "", map[string]string{"ROLLOUT_SERVER_PASSWORD": "hunter2"})
-	if err != nil || l.err() != nil {
-		t.Fatal(err, l.err())
+	if err != nil || l.Err() != nil {
+		t.Fatal(err, l.Err())
 	}
-	if p := l.config.Server.Password; p.reveal() != "hunter2" || p.ref != "${env:ROLLOUT_SERVER_PASSWORD}" {
+	if p := l.Config.Server.Password; p.Reveal() != "hunter2" || p.ref != "${env:ROLLOUT_SERVER_PASSWORD}" {
 		t.Errorf("password by %q", p.ref)
 	}
 }
@@ -222,25 +224,25 @@ func TestConfigPasswordFromEnvironment(t *testing.T) {
 // Every setting is documented, can be set to what it shows, and has its own flag.
 func TestConfigSettings(t *testing.T) {
 	t.Parallel()
-	l := newLoader(func(string) string { return "" })
+	l := NewLoader(func(string) string { return "" })
 	flags := map[string]bool{}
-	for _, s := range l.settings {
+	for _, s := range l.Settings {
 		if s.doc == "" {
-			t.Errorf("%s: no doc", s.key)
+			t.Errorf("%s: no doc", s.Key)
 		}
-		if strings.Count(s.key, ".") != 1 {
-			t.Errorf("%s: want section.name", s.key)
+		if strings.Count(s.Key, ".") != 1 {
+			t.Errorf("%s: want section.name", s.Key)
 		}
 		if s.flag != "" && flags[s.flag] {
 			t.Errorf("--%s: given twice", s.flag)
 		}
 		flags[s.flag] = true
-		if text := s.text(); text != "" && s.reset == nil {
+		if text := s.Text(); text != "" && s.reset == nil {
 			if err := s.set(text); err != nil {
-				t.Errorf("%s: cannot be set to its default %q: %v", s.key, text, err)
+				t.Errorf("%s: cannot be set to its default %q: %v", s.Key, text, err)
 			}
-			if again := s.text(); again != text {
-				t.Errorf("%s: %q became %q", s.key, text, again)
+			if again := s.Text(); again != text {
+				t.Errorf("%s: %q became %q", s.Key, text, again)
 			}
 		}
 	}
@@ -249,7 +251,7 @@ func TestConfigSettings(t *testing.T) {
 // The examples are loaded as a user would load them, and are complete.
 func TestConfigExamples(t *testing.T) {
 	t.Parallel()
-	paths, err := filepath.Glob("../../configs/*.yaml")
+	paths, err := filepath.Glob("../../../../configs/*.yaml")
 	if err != nil || len(paths) == 0 {
 		t.Fatalf("no configs: %v", err)
 	}
@@ -257,13 +259,13 @@ func TestConfigExamples(t *testing.T) {
 		t.Run(filepath.Base(path), func(t *testing.T) {
 			t.Parallel()
 			env := map[string]string{"LETTA_PASSWORD": "x"}
-			l := newLoader(func(name string) string { return env[name] })
-			if err := l.file(path); err != nil {
+			l := NewLoader(func(name string) string { return env[name] })
+			if err := l.File(path); err != nil {
 				t.Fatal(err)
 			}
-			bad := append(l.bad, l.config.check(l.where)...)
+			bad := append(l.Bad, l.Config.check(l.where)...)
 			if filepath.Base(path) != "demo.yaml" { // the demo gets its server and folder by flags
-				bad = append(bad, l.config.checkComplete()...)
+				bad = append(bad, l.Config.CheckComplete()...)
 			}
 			for _, err := range bad {
 				t.Error(err)
@@ -275,7 +277,7 @@ func TestConfigExamples(t *testing.T) {
 // collect.yaml names every setting, if only in a comment.
 func TestConfigExampleIsWhole(t *testing.T) {
 	t.Parallel()
-	b, err := os.ReadFile("../../configs/collect.yaml")
+	b, err := os.ReadFile("../../../../configs/collect.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -288,21 +290,9 @@ func TestConfigExampleIsWhole(t *testing.T) {
 			named[section+"."+word] = true
 		}
 	}
-	for _, s := range newLoader(func(string) string { return "" }).settings {
-		if !named[s.key] {
-			t.Errorf("%s is not in it", s.key)
-		}
-	}
-}
-
-func TestNearest(t *testing.T) {
-	t.Parallel()
-	words := []string{"collect", "simulate", "inspect", "verify", "max-in-flight"}
-	for _, tt := range []struct{ word, want string }{
-		{"colect", "collect"}, {"simulte", "simulate"}, {"inspct", "inspect"}, {"max-inflight", "max-in-flight"}, {"xyz", ""}, {"", ""},
-	} {
-		if got := nearest(tt.word, words); got != tt.want {
-			t.Errorf("nearest(%q) = %q, want %q", tt.word, got, tt.want)
+	for _, s := range NewLoader(func(string) string { return "" }).Settings {
+		if !named[s.Key] {
+			t.Errorf("%s is not in it", s.Key)
 		}
 	}
 }

@@ -1,4 +1,7 @@
-package main
+// Package input reads files that a person named: with a bound, and with a deadline where
+// they are pipes. The name of a device, of a pipe that nobody writes to or of some huge
+// file is an error that says so, at once and in little memory.
+package input
 
 import (
 	"errors"
@@ -8,41 +11,39 @@ import (
 	"os"
 	"syscall"
 	"time"
-)
 
-// How files that a person names are read: with a bound, and with a deadline where they are
-// no files but pipes. The name of a device, of a pipe that nobody writes to or of some huge
-// file is an error that says so, at once and in little memory.
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
+)
 
 // The bounds. What is larger is another file than the one that was meant.
 const (
-	maxConfigBytes    = 4 << 20
-	maxSecretBytes    = 64 << 10
-	maxAgentFileBytes = 64 << 20
-	maxModelFileBytes = 512 << 20 // the largest tokenizer.json that is published has some 40 MB
-	maxPEMBytes       = 16 << 20
+	MaxConfig    = 4 << 20
+	MaxSecret    = 64 << 10
+	MaxAgentFile = 64 << 20
+	MaxModelFile = 512 << 20 // the largest tokenizer.json that is published has some 40 MB
+	MaxPEM       = 16 << 20
 )
 
-// inputWait is how long a pipe may be silent before its first byte, and how long one may
+// Wait is how long a pipe may be silent before its first byte, and how long one may
 // take whose content has a bound.
-const inputWait = 10 * time.Second
+const Wait = 10 * time.Second
 
 // errFolder is the error of a folder that was given for a file.
 var errFolder = errors.New("is a folder, not a file")
 
-// An input is a file that is read from its beginning. Pipes are waited for until their
+// An File is a file that is read from its beginning. Pipes are waited for until their
 // first byte comes, no longer than wait.
-type input struct {
-	file  *os.File
+type File struct {
+	F     *os.File
 	info  fs.FileInfo
 	wait  time.Duration
 	until time.Time // of a pipe whose first byte is awaited
 	whole bool      // until is for all of it
 }
 
-// openInput opens a file for reading. For the writer of a pipe it waits no longer than
+// Open opens a file for reading. For the writer of a pipe it waits no longer than
 // wait. The caller closes it.
-func openInput(path string, wait time.Duration) (*input, error) {
+func Open(path string, wait time.Duration) (*File, error) {
 	f, err := openWithin(path, wait)
 	if err != nil {
 		return nil, err
@@ -55,7 +56,7 @@ func openInput(path string, wait time.Duration) (*input, error) {
 		_ = f.Close() // it was read only
 		return nil, err
 	}
-	in := &input{file: f, info: info, wait: wait}
+	in := &File{F: f, info: info, wait: wait}
 	if info.Mode()&(fs.ModeNamedPipe|fs.ModeSocket|fs.ModeCharDevice) != 0 {
 		in.until = time.Now().Add(wait)
 		_ = f.SetReadDeadline(in.until) // a device such as /dev/zero has none, and does not wait
@@ -63,16 +64,16 @@ func openInput(path string, wait time.Duration) (*input, error) {
 	return in, nil
 }
 
-func (in *input) Close() error { return in.file.Close() }
+func (in *File) Close() error { return in.F.Close() }
 
-func (in *input) Read(p []byte) (int, error) {
-	n, err := in.file.Read(p)
+func (in *File) Read(p []byte) (int, error) {
+	n, err := in.F.Read(p)
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return n, silent(in.file.Name(), in.wait)
+		return n, silent(in.F.Name(), in.wait)
 	case n > 0 && !in.whole && !in.until.IsZero():
 		in.until = time.Time{}
-		_ = in.file.SetReadDeadline(time.Time{}) // as above
+		_ = in.F.SetReadDeadline(time.Time{}) // as above
 	}
 	return n, err
 }
@@ -103,14 +104,14 @@ func silent(path string, wait time.Duration) error {
 	return &fs.PathError{Op: "read", Path: path, Err: fmt.Errorf("nothing was written to it within %v", wait)}
 }
 
-// readInput reads a whole file of at most so many bytes.
-func readInput(path string, most int64, wait time.Duration) ([]byte, error) {
-	in, err := openInput(path, wait)
+// Read reads a whole file of at most so many bytes.
+func Read(path string, most int64, wait time.Duration) ([]byte, error) {
+	in, err := Open(path, wait)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = in.Close() }() // read only
-	tooLarge := &fs.PathError{Op: "read", Path: path, Err: fmt.Errorf("has more than %s: is this the file that you mean?", showBytes(most))}
+	tooLarge := &fs.PathError{Op: "read", Path: path, Err: fmt.Errorf("has more than %s: is this the file that you mean?", human.Size(most))}
 	if in.info.Mode().IsRegular() && in.info.Size() > most {
 		return nil, tooLarge
 	}
@@ -118,7 +119,7 @@ func readInput(path string, most int64, wait time.Duration) ([]byte, error) {
 	n, err := in.Read(head[:])
 	if in.until.IsZero() && !in.info.Mode().IsRegular() { // a pipe that has begun: now for the rest of it
 		in.until, in.whole = time.Now().Add(wait), true
-		_ = in.file.SetReadDeadline(in.until) // as above
+		_ = in.F.SetReadDeadline(in.until) // as above
 	}
 	b := head[:n:n]
 	if err == nil {

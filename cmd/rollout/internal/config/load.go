@@ -1,4 +1,4 @@
-package main
+package config
 
 import (
 	"bytes"
@@ -10,51 +10,56 @@ import (
 
 	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/input"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
 )
 
-// A loader fills a config from its four sources and remembers which one won.
-type loader struct {
-	config   *config
-	settings []*setting
-	byKey    map[string]*setting
-	bad      complaints
+// A Loader fills a config from its four sources and remembers which one won.
+type Loader struct {
+	Config   *Config
+	Settings []*Setting
+	ByKey    map[string]*Setting
+	Bad      exit.Complaints
 	getenv   func(string) string
 }
 
-func newLoader(getenv func(string) string) *loader {
-	l := &loader{config: defaultConfig(), byKey: map[string]*setting{}, getenv: getenv}
-	l.settings = l.config.settings(getenv)
-	for _, s := range l.settings {
-		s.origin = "default"
-		l.byKey[s.key] = s
+func NewLoader(getenv func(string) string) *Loader {
+	l := &Loader{Config: Default(), ByKey: map[string]*Setting{}, getenv: getenv}
+	l.Settings = l.Config.settings(getenv)
+	for _, s := range l.Settings {
+		s.Origin = OriginDefault
+		l.ByKey[s.Key] = s
 	}
 	return l
 }
 
 // complain adds an error about text that stands at a place.
-func (l *loader) complain(place, format string, args ...any) {
-	l.bad = append(l.bad, fmt.Errorf("%s: %s", place, fmt.Sprintf(format, args...)))
+func (l *Loader) complain(place, format string, args ...any) {
+	l.Bad = append(l.Bad, fmt.Errorf("%s: %s", place, fmt.Sprintf(format, args...)))
 }
 
-// put sets one setting from texts and takes the origin down.
-func (l *loader) put(s *setting, origin string, texts ...string) {
+// Put sets one setting from texts and takes the origin down.
+func (l *Loader) Put(s *Setting, origin string, texts ...string) {
 	if s.reset != nil {
 		s.reset()
 	}
 	for _, t := range texts {
 		if err := s.set(t); err != nil {
-			l.complain(origin, "%s: %v", s.key, err)
+			l.complain(origin, "%s: %v", s.Key, err)
 			return
 		}
 	}
-	s.origin = origin
+	s.Origin = origin
 }
 
-// file reads a YAML file strictly: an unknown or repeated key is a complaint.
-func (l *loader) file(path string) error {
-	b, err := readInput(path, maxConfigBytes, inputWait)
+// File reads a YAML file strictly: an unknown or repeated key is a complaint.
+func (l *Loader) File(path string) error {
+	b, err := input.Read(path, input.MaxConfig, input.Wait)
 	if err != nil {
-		return withHint(usageError("configuration: %w", err), "give the path of a YAML file after -c")
+		return exit.Hint(exit.Usagef("configuration: %w", err), "give the path of a YAML file after -c")
 	}
 	dec := yaml.NewDecoder(bytes.NewReader(b))
 	var doc yaml.Node
@@ -97,7 +102,7 @@ func countNodes(n *yaml.Node, seen, depth int) int {
 }
 
 // mapping walks one level of the file; prefix is "" or "server.".
-func (l *loader) mapping(path, prefix string, n *yaml.Node) {
+func (l *Loader) mapping(path, prefix string, n *yaml.Node) {
 	if n.Kind == yaml.ScalarNode && n.Tag == "!!null" {
 		return // "server:" with nothing below it
 	}
@@ -114,7 +119,7 @@ func (l *loader) mapping(path, prefix string, n *yaml.Node) {
 			continue
 		}
 		seen[full] = key.Line
-		switch s := l.byKey[full]; {
+		switch s := l.ByKey[full]; {
 		case s != nil:
 			l.value(path, s, value)
 		case prefix == "" && l.isSection(full):
@@ -126,7 +131,7 @@ func (l *loader) mapping(path, prefix string, n *yaml.Node) {
 }
 
 // value sets one setting from a node of the file.
-func (l *loader) value(path string, s *setting, n *yaml.Node) {
+func (l *Loader) value(path string, s *Setting, n *yaml.Node) {
 	if n.Kind == yaml.AliasNode {
 		n = n.Alias
 	}
@@ -135,25 +140,25 @@ func (l *loader) value(path string, s *setting, n *yaml.Node) {
 	case n.Kind == yaml.ScalarNode && n.Tag == "!!null":
 		return // a key without a value keeps the default
 	case n.Kind == yaml.ScalarNode:
-		l.put(s, at, n.Value)
+		l.Put(s, at, n.Value)
 	case n.Kind == yaml.SequenceNode && s.reset != nil && s.node != yaml.SequenceNode:
 		var texts []string
 		for _, e := range n.Content {
 			if e.Kind != yaml.ScalarNode {
-				l.complain(place(path, e), "%s: must be a list of texts", s.key)
+				l.complain(place(path, e), "%s: must be a list of texts", s.Key)
 				return
 			}
 			texts = append(texts, e.Value)
 		}
-		l.put(s, at, texts...)
+		l.Put(s, at, texts...)
 	case s.object != nil && n.Kind == s.node:
 		if err := s.object(n); err != nil {
-			l.complain(at, "%s: %v", s.key, err)
+			l.complain(at, "%s: %v", s.Key, err)
 			return
 		}
-		s.origin = at
+		s.Origin = at
 	default:
-		l.complain(at, "%s: must be %s", s.key, s.shape())
+		l.complain(at, "%s: must be %s", s.Key, s.shape())
 	}
 }
 
@@ -163,22 +168,22 @@ var removed = map[string]string{
 }
 
 // unknown complains about a key that is none, with the nearest one that is.
-func (l *loader) unknown(at, prefix, full string) {
+func (l *Loader) unknown(at, prefix, full string) {
 	if why := removed[full]; why != "" {
 		l.complain(at, "%s: there is no such setting any more: %s", full, why)
 		return
 	}
 	var same, all []string
-	for _, s := range l.settings {
-		all = append(all, s.key)
-		if strings.HasPrefix(s.key, prefix) {
-			same = append(same, s.key)
+	for _, s := range l.Settings {
+		all = append(all, s.Key)
+		if strings.HasPrefix(s.Key, prefix) {
+			same = append(same, s.Key)
 		}
-		if section, _, _ := strings.Cut(s.key, "."); prefix == "" {
+		if section, _, _ := strings.Cut(s.Key, "."); prefix == "" {
 			same = append(same, section)
 		}
 	}
-	near := nearest(strings.TrimPrefix(full, prefix), trimAll(same, prefix))
+	near := human.Nearest(strings.TrimPrefix(full, prefix), trimAll(same, prefix))
 	switch {
 	case near != "":
 		near = prefix + near
@@ -214,9 +219,9 @@ func trimAll(words []string, prefix string) []string {
 	return out
 }
 
-func (l *loader) isSection(name string) bool {
-	for _, s := range l.settings {
-		if strings.HasPrefix(s.key, name+".") {
+func (l *Loader) isSection(name string) bool {
+	for _, s := range l.Settings {
+		if strings.HasPrefix(s.Key, name+".") {
 			return true
 		}
 	}
@@ -233,7 +238,7 @@ func orTop(prefix string) string {
 }
 
 // shape says in words what a setting takes in the file.
-func (s *setting) shape() string {
+func (s *Setting) shape() string {
 	switch {
 	case s.node == yaml.MappingNode:
 		return "a mapping"
@@ -248,8 +253,8 @@ func (s *setting) shape() string {
 
 // env takes every variable ROLLOUT_… that names a setting. A list is split at
 // commas. The password may be there itself: the environment is its own reference.
-func (l *loader) env(getenv func(string) string) {
-	for _, s := range l.settings {
+func (l *Loader) env(getenv func(string) string) {
+	for _, s := range l.Settings {
 		text := getenv(s.env())
 		if text == "" {
 			continue
@@ -257,14 +262,14 @@ func (l *loader) env(getenv func(string) string) {
 		origin := "$" + s.env()
 		switch s.get().(type) {
 		case []string:
-			l.put(s, origin, strings.Split(text, ",")...)
-		case secret:
+			l.Put(s, origin, strings.Split(text, ",")...)
+		case Secret:
 			if _, _, ok := cutReference(text); !ok {
 				text = "${env:" + s.env() + "}"
 			}
-			l.put(s, origin, text)
+			l.Put(s, origin, text)
 		default:
-			l.put(s, origin, text)
+			l.Put(s, origin, text)
 		}
 	}
 }
@@ -273,9 +278,9 @@ func (l *loader) env(getenv func(string) string) {
 // that begin as the settings of a section do, or are a few letters away from one. A
 // variable that a reference names is its user's, and every other ROLLOUT_ that of another
 // program.
-func (l *loader) unknownVariables(environ []string, asked map[string]bool) {
+func (l *Loader) unknownVariables(environ []string, asked map[string]bool) {
 	var names []string
-	for _, s := range l.settings {
+	for _, s := range l.Settings {
 		names = append(names, s.env())
 	}
 	for _, variable := range environ {
@@ -284,13 +289,13 @@ func (l *loader) unknownVariables(environ []string, asked map[string]bool) {
 		if !ours || value == "" || asked[name] {
 			continue
 		}
-		near := nearest(name, names)
+		near := human.Nearest(name, names)
 		section, _, inSection := strings.Cut(strings.ToLower(short), "_")
 		switch {
 		case near != "":
-			l.complain("$"+cut(name, 60), "is no setting; did you mean %s?", near)
+			l.complain("$"+tame.Text(name, 60), "is no setting; did you mean %s?", near)
 		case inSection && l.isSection(section):
-			l.complain("$"+cut(name, 60), "is no setting; rollout config show lists them")
+			l.complain("$"+tame.Text(name, 60), "is no setting; rollout config show lists them")
 		}
 	}
 }
@@ -312,15 +317,15 @@ func (f *flagText) Set(text string) error {
 	return nil
 }
 
-// addConfigFlags gives cmd -c and a flag for each of the settings named by keys,
+// AddFlags gives cmd -c and a flag for each of the settings named by keys,
 // or for every setting that has one. load, called when cmd runs, reads all four
 // sources, and complains about variables in environ that look like settings; then, before the whole is checked, it calls the functions that it is given.
-func addConfigFlags(cmd *cobra.Command, getenv func(string) string, environ []string, keys ...string) (load func(then ...func(*loader) error) (*loader, error)) {
+func AddFlags(cmd *cobra.Command, getenv func(string) string, environ []string, keys ...string) (load func(then ...func(*Loader) error) (*Loader, error)) {
 	flags := cmd.Flags()
 	path := flags.StringP("config", "c", "", "configuration `FILE`, YAML")
 	given := map[string]*flagText{}
-	for _, s := range newLoader(getenv).settings {
-		if s.flag == "" || len(keys) > 0 && !slices.Contains(keys, s.key) {
+	for _, s := range NewLoader(getenv).Settings {
+		if s.flag == "" || len(keys) > 0 && !slices.Contains(keys, s.Key) {
 			continue
 		}
 		_, isBool := s.get().(bool)
@@ -329,31 +334,31 @@ func addConfigFlags(cmd *cobra.Command, getenv func(string) string, environ []st
 		if isBool {
 			f.kind = "bool" // how pflag knows one that needs no value
 		}
-		if d := s.text(); d != "" && !isBool && d != "[]" && d != "0" {
+		if d := s.Text(); d != "" && !isBool && d != "[]" && d != "0" {
 			usage += " (default " + d + ")"
 		}
 		added := flags.VarPF(f, s.flag, s.short, usage)
 		if isBool {
 			added.NoOptDefVal = "true"
 		}
-		given[s.key] = f
+		given[s.Key] = f
 	}
-	return func(then ...func(*loader) error) (*loader, error) {
+	return func(then ...func(*Loader) error) (*Loader, error) {
 		asked := map[string]bool{}
-		l := newLoader(func(name string) string {
+		l := NewLoader(func(name string) string {
 			asked[name] = true
 			return getenv(name)
 		})
 		getenv := l.getenv
 		if *path != "" {
-			if err := l.file(*path); err != nil {
+			if err := l.File(*path); err != nil {
 				return nil, err
 			}
 		}
 		l.env(getenv)
-		for _, s := range l.settings {
-			if f := given[s.key]; f != nil && flags.Changed(s.flag) {
-				l.put(s, "--"+s.flag, f.texts...)
+		for _, s := range l.Settings {
+			if f := given[s.Key]; f != nil && flags.Changed(s.flag) {
+				l.Put(s, "--"+s.flag, f.texts...)
 			}
 		}
 		for _, f := range then {
@@ -362,25 +367,25 @@ func addConfigFlags(cmd *cobra.Command, getenv func(string) string, environ []st
 			}
 		}
 		l.unknownVariables(environ, asked)
-		if len(l.bad) == 0 {
-			l.bad = l.config.check(l.where)
+		if len(l.Bad) == 0 {
+			l.Bad = l.Config.check(l.where)
 		}
 		return l, nil
 	}
 }
 
 // where is the origin of a key as a prefix of a complaint.
-func (l *loader) where(key string) string {
-	if s := l.byKey[key]; s != nil && s.origin != "default" {
-		return s.origin + ": "
+func (l *Loader) where(key string) string {
+	if s := l.ByKey[key]; s != nil && s.Origin != OriginDefault {
+		return s.Origin + ": "
 	}
 	return ""
 }
 
-// err is all complaints as one error, or nil.
-func (l *loader) err() error {
-	if len(l.bad) == 0 {
+// Err is all complaints as one error, or nil.
+func (l *Loader) Err() error {
+	if len(l.Bad) == 0 {
 		return nil
 	}
-	return &exitError{code: exitUsage, err: l.bad}
+	return exit.Refuse(exit.Usage, l.Bad, "")
 }

@@ -1,4 +1,4 @@
-package main
+package config
 
 import (
 	"bytes"
@@ -14,6 +14,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/plainjson"
 	"github.com/rollout-rl/rollout/collector/letta"
 )
 
@@ -25,12 +26,12 @@ type headers map[string]headerValue
 
 type headerValue struct{ text, shown string }
 
-func (h *headers) setting(key string, getenv func(string) string) *setting {
-	return &setting{
-		key: key, arg: "JSON", node: yaml.MappingNode,
+func (h *headers) setting(key string, getenv func(string) string) *Setting {
+	return &Setting{
+		Key: key, arg: "JSON", node: yaml.MappingNode,
 		set: func(text string) error {
 			var m map[string]string
-			if err, ambiguous := errors.AsType[*jsonError](scanJSON([]byte(text), nil)); ambiguous {
+			if err, ambiguous := errors.AsType[*plainjson.AmbiguousError](plainjson.Scan([]byte(text), nil)); ambiguous {
 				return err
 			}
 			if err := json.Unmarshal([]byte(text), &m); err != nil || m == nil {
@@ -67,13 +68,13 @@ func (h *headers) put(m map[string]string, getenv func(string) string) error {
 			return fmt.Errorf("%s and %s are one header", before, name)
 		}
 		spelled[http.CanonicalHeaderKey(name)] = name
-		v := headerValue{text: text, shown: hidden}
+		v := headerValue{text: text, shown: Hidden}
 		if _, _, ok := cutReference(text); ok {
-			s, err := parseSecret(text, getenv)
+			s, err := ParseSecret(text, getenv)
 			if err != nil {
 				return fmt.Errorf("%s: %w", name, err)
 			}
-			v = headerValue{text: s.reveal(), shown: text}
+			v = headerValue{text: s.Reveal(), shown: text}
 		}
 		if strings.IndexFunc(v.text, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }) >= 0 {
 			return fmt.Errorf("%s: holds a line break, NUL or another control character, which a header cannot carry", name)
@@ -88,8 +89,8 @@ func headerNameRune(r rune) bool {
 	return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("!#$%&'*+-.^_`|~", r)
 }
 
-// reveal returns the headers themselves, for the one place that sends them.
-func (h headers) reveal() http.Header {
+// Reveal returns the headers themselves, for the one place that sends them.
+func (h headers) Reveal() http.Header {
 	out := make(http.Header, len(h))
 	for name, v := range h {
 		out.Set(name, v.text)
@@ -122,7 +123,7 @@ func toolSchema() map[string]any {
 	}
 }
 
-func (c *clientTools) setting(key string) *setting {
+func (c *clientTools) setting(key string) *Setting {
 	var kept json.RawMessage
 	set := func(b []byte) error {
 		tools, err := parseClientTools(b)
@@ -137,8 +138,8 @@ func (c *clientTools) setting(key string) *setting {
 		kept = compact.Bytes()
 		return nil
 	}
-	return &setting{
-		key: key, arg: "JSON", node: yaml.SequenceNode, items: toolSchema(),
+	return &Setting{
+		Key: key, arg: "JSON", node: yaml.SequenceNode, items: toolSchema(),
 		set: func(text string) error { return set([]byte(text)) },
 		object: func(n *yaml.Node) error {
 			b, err := jsonOf(n)
@@ -158,7 +159,7 @@ func (c *clientTools) setting(key string) *setting {
 
 // parseClientTools reads a JSON list of tools strictly.
 func parseClientTools(b []byte) (clientTools, error) {
-	if err, ambiguous := errors.AsType[*jsonError](scanJSON(b, nil)); ambiguous {
+	if err, ambiguous := errors.AsType[*plainjson.AmbiguousError](plainjson.Scan(b, nil)); ambiguous {
 		return nil, err
 	}
 	var texts []toolText
@@ -206,7 +207,7 @@ func jsonOf(n *yaml.Node) (json.RawMessage, error) {
 	if err := appendJSON(&out, n, maxNesting); err != nil {
 		return nil, err
 	}
-	if err := scanJSON(out.Bytes(), nil); err != nil {
+	if err := plainjson.Scan(out.Bytes(), nil); err != nil {
 		return nil, err
 	}
 	return out.Bytes(), nil
@@ -268,8 +269,7 @@ func appendJSON(out *bytes.Buffer, n *yaml.Node, depth int) error {
 
 // appendText appends a scalar, without escaping what only HTML minds.
 func appendText(out *bytes.Buffer, v any) error {
-	enc := json.NewEncoder(out)
-	enc.SetEscapeHTML(false)
+	enc := plainjson.NewEncoder(out)
 	if err := enc.Encode(v); err != nil {
 		return err
 	}

@@ -1,4 +1,4 @@
-package main
+package config
 
 import (
 	"bytes"
@@ -13,12 +13,15 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/plainjson"
 )
 
-// A setting binds one key of the configuration to the field that it fills, and
+// A Setting binds one key of the configuration to the field that it fills, and
 // says where its value came from.
-type setting struct {
-	key   string // dotted: server.max_in_flight
+type Setting struct {
+	Key   string // dotted: server.max_in_flight
 	flag  string // without dashes; empty: no flag
 	short string // one letter, or empty
 	doc   string
@@ -38,16 +41,16 @@ type setting struct {
 	// []string, map[string]string, json.RawMessage, secret.
 	get func() any
 
-	origin string // "default", "run.yaml:7", "$ROLLOUT_TASKS_LIMIT", "--limit"
+	Origin string // "default", "run.yaml:7", "$ROLLOUT_TASKS_LIMIT", "--limit"
 }
 
 // env is the name of the environment variable of the setting.
-func (s *setting) env() string {
-	return "ROLLOUT_" + strings.ToUpper(strings.ReplaceAll(s.key, ".", "_"))
+func (s *Setting) env() string {
+	return "ROLLOUT_" + strings.ToUpper(strings.ReplaceAll(s.Key, ".", "_"))
 }
 
-// text shows the value to people.
-func (s *setting) text() string {
+// Text shows the value to people.
+func (s *Setting) Text() string {
 	switch v := s.get().(type) {
 	case nil:
 		return ""
@@ -65,21 +68,21 @@ func (s *setting) text() string {
 
 // The constructors of settings, one per kind of value.
 
-func stringSetting(key string, to *string) *setting {
-	return &setting{
-		key: key, arg: "TEXT",
+func stringSetting(key string, to *string) *Setting {
+	return &Setting{
+		Key: key, arg: "TEXT",
 		set: func(s string) error { *to = s; return nil },
 		get: func() any { return *to },
 	}
 }
 
-func enumSetting(key string, to *string, values ...string) *setting {
+func enumSetting(key string, to *string, values ...string) *Setting {
 	s := stringSetting(key, to)
 	s.enum, s.arg = values, strings.Join(values, "|")
 	s.set = func(text string) error {
 		if !slices.Contains(values, text) {
 			near := ""
-			if n := nearest(text, values); n != "" {
+			if n := human.Nearest(text, values); n != "" {
 				near = "; did you mean " + n + "?"
 			}
 			return fmt.Errorf("%q is not one of %s%s", text, strings.Join(values, ", "), near)
@@ -90,18 +93,18 @@ func enumSetting(key string, to *string, values ...string) *setting {
 	return s
 }
 
-func listSetting(key string, to *[]string) *setting {
-	return &setting{
-		key: key, arg: "TEXT",
+func listSetting(key string, to *[]string) *Setting {
+	return &Setting{
+		Key: key, arg: "TEXT",
 		reset: func() { *to = nil },
 		set:   func(s string) error { *to = append(*to, s); return nil },
 		get:   func() any { return append([]string{}, *to...) },
 	}
 }
 
-func boolSetting(key string, to *bool) *setting {
-	return &setting{
-		key: key,
+func boolSetting(key string, to *bool) *Setting {
+	return &Setting{
+		Key: key,
 		set: func(s string) (err error) {
 			if *to, err = strconv.ParseBool(s); err != nil {
 				return fmt.Errorf("%q is neither true nor false", s)
@@ -112,9 +115,9 @@ func boolSetting(key string, to *bool) *setting {
 	}
 }
 
-func intSetting(key string, to *int, least int) *setting {
-	return &setting{
-		key: key, arg: "N",
+func intSetting(key string, to *int, least int) *Setting {
+	return &Setting{
+		Key: key, arg: "N",
 		set: func(s string) error {
 			n, err := strconv.Atoi(s)
 			if err != nil {
@@ -130,9 +133,9 @@ func intSetting(key string, to *int, least int) *setting {
 	}
 }
 
-func durationSetting(key string, to *time.Duration, least time.Duration) *setting {
-	return &setting{
-		key: key, arg: "TIME",
+func durationSetting(key string, to *time.Duration, least time.Duration) *Setting {
+	return &Setting{
+		Key: key, arg: "TIME",
 		set: func(s string) error {
 			d, err := time.ParseDuration(s)
 			if err != nil {
@@ -148,21 +151,21 @@ func durationSetting(key string, to *time.Duration, least time.Duration) *settin
 	}
 }
 
-func bytesSetting(key string, to *int64, least int64) *setting {
-	return &setting{
-		key: key, arg: "SIZE",
+func bytesSetting(key string, to *int64, least int64) *Setting {
+	return &Setting{
+		Key: key, arg: "SIZE",
 		set: func(s string) error {
-			n, err := parseBytes(s)
+			n, err := human.ParseSize(s)
 			if err != nil {
 				return err
 			}
 			if n < least {
-				return fmt.Errorf("%s: must be ≥ %s", s, showBytes(least))
+				return fmt.Errorf("%s: must be ≥ %s", s, human.Size(least))
 			}
 			*to = n
 			return nil
 		},
-		get: func() any { return showBytes(*to) },
+		get: func() any { return human.Size(*to) },
 	}
 }
 
@@ -171,28 +174,28 @@ func textSetting(key string, to interface {
 	encoding.TextUnmarshaler
 	fmt.Stringer
 },
-) *setting {
-	return &setting{
-		key: key, arg: "VALUE",
+) *Setting {
+	return &Setting{
+		Key: key, arg: "VALUE",
 		set: func(s string) error { return to.UnmarshalText([]byte(s)) },
 		get: func() any { return to.String() },
 	}
 }
 
-func secretSetting(key string, to *secret, getenv func(string) string) *setting {
-	return &setting{
-		key: key, arg: "REFERENCE",
-		set: func(s string) (err error) { *to, err = parseSecret(s, getenv); return err },
+func secretSetting(key string, to *Secret, getenv func(string) string) *Setting {
+	return &Setting{
+		Key: key, arg: "REFERENCE",
+		set: func(s string) (err error) { *to, err = ParseSecret(s, getenv); return err },
 		get: func() any { return *to },
 	}
 }
 
 // objectSetting is free JSON; in the file it is a mapping.
-func objectSetting(key string, to *json.RawMessage) *setting {
-	return &setting{
-		key: key, arg: "JSON",
+func objectSetting(key string, to *json.RawMessage) *Setting {
+	return &Setting{
+		Key: key, arg: "JSON",
 		set: func(s string) error {
-			if err, ambiguous := errors.AsType[*jsonError](scanJSON([]byte(s), nil)); ambiguous {
+			if err, ambiguous := errors.AsType[*plainjson.AmbiguousError](plainjson.Scan([]byte(s), nil)); ambiguous {
 				return err
 			}
 			var m map[string]json.RawMessage
@@ -234,7 +237,7 @@ func withoutSecrets(object json.RawMessage) json.RawMessage {
 			continue
 		}
 		for name := range secrets {
-			secrets[name] = json.RawMessage(`"` + hidden + `"`)
+			secrets[name] = json.RawMessage(`"` + Hidden + `"`)
 		}
 		fields[field], _ = json.Marshal(secrets) // texts can always be encoded
 		found = true
@@ -246,9 +249,9 @@ func withoutSecrets(object json.RawMessage) json.RawMessage {
 	return b
 }
 
-func floatSetting(key string, to *float64) *setting {
-	return &setting{
-		key: key, arg: "X",
+func floatSetting(key string, to *float64) *Setting {
+	return &Setting{
+		Key: key, arg: "X",
 		set: func(s string) error {
 			f, err := strconv.ParseFloat(s, 64)
 			if err != nil || f < 0 || math.IsInf(f, 0) || math.IsNaN(f) {
@@ -261,11 +264,11 @@ func floatSetting(key string, to *float64) *setting {
 	}
 }
 
-func optionalFloatSetting(key string, to **float64) *setting {
+func optionalFloatSetting(key string, to **float64) *Setting {
 	var value float64
 	inner := floatSetting(key, &value)
-	return &setting{
-		key: key, arg: "X", number: true,
+	return &Setting{
+		Key: key, arg: "X", number: true,
 		set: func(s string) error {
 			if err := inner.set(s); err != nil {
 				return err
@@ -283,42 +286,10 @@ func optionalFloatSetting(key string, to **float64) *setting {
 }
 
 // with fills in how a setting is called on the command line, and its doc.
-func (s *setting) with(flag, arg, doc string) *setting {
+func (s *Setting) with(flag, arg, doc string) *Setting {
 	s.flag, s.doc = flag, doc
 	if arg != "" {
 		s.arg = arg
 	}
 	return s
-}
-
-// sizes are the units of parseBytes and showBytes, largest first.
-var sizes = []struct {
-	unit  string
-	bytes int64
-}{{"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}, {"GB", 1e9}, {"MB", 1e6}, {"kB", 1e3}, {"B", 1}}
-
-// parseBytes reads "256MiB", "1GB" or a plain number of bytes.
-func parseBytes(s string) (int64, error) {
-	number, factor := s, int64(1)
-	for _, u := range sizes {
-		if rest, ok := strings.CutSuffix(s, u.unit); ok {
-			number, factor = strings.TrimSpace(rest), u.bytes
-			break
-		}
-	}
-	n, err := strconv.ParseFloat(number, 64)
-	if err != nil || n < 0 || n*float64(factor) > 1<<62 {
-		return 0, fmt.Errorf("%q is no size such as 256MiB or 1GB", s)
-	}
-	return int64(n * float64(factor)), nil
-}
-
-// showBytes is the inverse of parseBytes where it can be exact.
-func showBytes(n int64) string {
-	for _, u := range sizes {
-		if n >= u.bytes && n%u.bytes == 0 {
-			return strconv.FormatInt(n/u.bytes, 10) + u.unit
-		}
-	}
-	return strconv.FormatInt(n, 10) + "B"
 }

@@ -1,4 +1,4 @@
-package main
+package tasks
 
 import (
 	"encoding/json"
@@ -12,14 +12,16 @@ import (
 
 	"github.com/parquet-go/parquet-go"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/plainjson"
 	"github.com/rollout-rl/rollout/collector"
 )
 
-// parquetTasks yields the tasks of a Parquet file. Columns that a task does not
+// readParquet yields the tasks of a Parquet file. Columns that a task does not
 // know are left alone; the line of a task is its row, from 1. Rows are read without a Go type: reading into a struct
 // turns a null into "", a number into a text and a struct into nothing, silently.
-func parquetTasks(f *os.File, name string, yield func(collector.Task, error) bool) {
-	fail := func(err error) { yield(collector.Task{}, usageError("%s: %w", name, err)) }
+func readParquet(f *os.File, name string, yield func(collector.Task, error) bool) {
+	fail := func(err error) { yield(collector.Task{}, exit.Usagef("%s: %w", name, err)) }
 	info, err := f.Stat()
 	if err != nil {
 		fail(err)
@@ -44,7 +46,7 @@ func parquetTasks(f *os.File, name string, yield func(collector.Task, error) boo
 			t, bad := taskFromRow(row)
 			t.Source, t.Line = name, n
 			if bad != nil {
-				bad = &badTaskError{fmt.Sprintf("%s:%d", name, n), bad}
+				bad = &BadError{fmt.Sprintf("%s:%d", name, n), bad}
 			}
 			if !yield(t, bad) {
 				return
@@ -70,7 +72,7 @@ func checkTaskColumns(s *parquet.Schema) error {
 	}
 	for i, name := range have {
 		if slices.Contains(taskFieldNames[:], name) && slices.Contains(have[:i], name) {
-			return withHint(usageError("two columns are called %s; the columns are: %s", name, strings.Join(have, ", ")), "drop or rename one of them")
+			return exit.Hint(exit.Usagef("two columns are called %s; the columns are: %s", name, strings.Join(have, ", ")), "drop or rename one of them")
 		}
 	}
 	var missing []string
@@ -83,7 +85,7 @@ func checkTaskColumns(s *parquet.Schema) error {
 	if missing == nil {
 		return nil
 	}
-	return withHint(usageError("no column %s; the columns are: %s", strings.Join(missing, ", no column "), strings.Join(have, ", ")),
+	return exit.Hint(exit.Usagef("no column %s; the columns are: %s", strings.Join(missing, ", no column "), strings.Join(have, ", ")),
 		"rename the columns: a task has id, prompt or messages, and perhaps answer, metadata, samples, agent")
 }
 
@@ -106,8 +108,8 @@ func taskFromRow(row any) (collector.Task, error) {
 		// metadata and agent are objects; in a flat file they are their JSON.
 		if s, ok := v.(string); ok && (i == fieldMetadata || i == fieldAgent) {
 			text := []byte(strings.TrimSpace(s))
-			err := scanJSON(text, nil)
-			_, strict := errors.AsType[*jsonError](err)
+			err := plainjson.Scan(text, nil)
+			_, strict := errors.AsType[*plainjson.AmbiguousError](err)
 			switch {
 			case err == nil:
 				fields[i] = text
@@ -137,7 +139,7 @@ func plain(v any) (any, error) {
 		return plain(string(v))
 	case string:
 		if !utf8.ValidString(v) {
-			return nil, errNotUTF8
+			return nil, plainjson.ErrNotUTF8
 		}
 		return v, nil
 	case map[string]any:

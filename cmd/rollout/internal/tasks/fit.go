@@ -1,17 +1,18 @@
-package main
+package tasks
 
 import (
 	"fmt"
 	"iter"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/letta"
 	"github.com/rollout-rl/rollout/collector/reward"
 )
 
-// A taskFit looks at tasks while they are read, for what only the settings of the run
+// A Fit looks at tasks while they are read, for what only the settings of the run
 // can say: whether their agents can be made so, and whether they can be scored.
-type taskFit struct {
+type Fit struct {
 	agent  letta.AgentConfig
 	scorer reward.Checker // nil: it scores whatever comes
 	agents map[string]error
@@ -19,21 +20,18 @@ type taskFit struct {
 	tasks, unscorable int
 }
 
-func (c *config) taskFit(scorer collector.Scorer) (*taskFit, error) {
-	agent, err := c.agentConfig()
-	if err != nil {
-		return nil, err
-	}
-	k := &taskFit{agent: agent, agents: map[string]error{}}
+// NewFit looks at tasks for agents that are made so, and for a scorer, which may be nil.
+func NewFit(agent letta.AgentConfig, scorer collector.Scorer) *Fit {
+	k := &Fit{agent: agent, agents: map[string]error{}}
 	k.scorer, _ = scorer.(reward.Checker)
-	return k, nil
+	return k
 }
 
 // maxAgents bounds how many different agents of tasks are remembered.
 const maxAgents = 1 << 12
 
-// read yields the tasks; one whose agent cannot be is a bad one. A nil one looks at nothing.
-func (k *taskFit) read(tasks iter.Seq2[collector.Task, error]) iter.Seq2[collector.Task, error] {
+// Read yields the tasks; one whose agent cannot be is a bad one. A nil one looks at nothing.
+func (k *Fit) Read(tasks iter.Seq2[collector.Task, error]) iter.Seq2[collector.Task, error] {
 	if k == nil {
 		return tasks
 	}
@@ -49,7 +47,7 @@ func (k *taskFit) read(tasks iter.Seq2[collector.Task, error]) iter.Seq2[collect
 	}
 }
 
-func (k *taskFit) check(t *collector.Task) error {
+func (k *Fit) check(t *collector.Task) error {
 	if t.Agent != nil {
 		err, seen := k.agents[string(t.Agent)]
 		if !seen {
@@ -59,7 +57,7 @@ func (k *taskFit) check(t *collector.Task) error {
 			}
 		}
 		if err != nil {
-			return &badTaskError{fmt.Sprintf("%s:%d", t.Source, t.Line), err}
+			return &BadError{fmt.Sprintf("%s:%d", t.Source, t.Line), err}
 		}
 	}
 	k.tasks++
@@ -69,12 +67,12 @@ func (k *taskFit) check(t *collector.Task) error {
 	return nil
 }
 
-// scorable is the error of tasks of which none can be scored, and tells of some.
-func (k *taskFit) scorable(kind string, note func(format string, args ...any)) error {
+// Scorable is the error of tasks of which none can be scored, and tells of some.
+func (k *Fit) Scorable(kind string, note func(format string, args ...any)) error {
 	switch k.unscorable {
 	case 0:
 	case k.tasks:
-		return withHint(usageError("reward.kind %s compares with the answer of a task, and none of the %d tasks has one that it can compare with", kind, k.tasks),
+		return exit.Hint(exit.Usagef("reward.kind %s compares with the answer of a task, and none of the %d tasks has one that it can compare with", kind, k.tasks),
 			"give the tasks an answer, or leave --reward out")
 	default:
 		note("%d of %d tasks have no answer that reward.kind %s can compare with: their samples get no reward", k.unscorable, k.tasks, kind)

@@ -1,0 +1,85 @@
+package config
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/input"
+)
+
+// A Secret is a value that must not be seen. It is given by reference, and only
+// the reference is ever printed or stored.
+type Secret struct {
+	ref   string // ${env:NAME} or ${file:/path}; empty: no secret
+	value string
+}
+
+// Hidden is what stands in place of a secret.
+const Hidden = "***"
+
+func (s Secret) String() string {
+	if s.ref == "" {
+		return ""
+	}
+	return Hidden
+}
+
+// GoString, MarshalText and Format keep the value out of every way of printing.
+func (s Secret) GoString() string             { return s.String() }
+func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+func (s Secret) Format(f fmt.State, _ rune)   { _, _ = io.WriteString(f, s.String()) }
+
+// Reveal returns the value itself, for the one place that sends it.
+func (s Secret) Reveal() string { return s.value }
+
+// ParseSecret follows a reference. A literal is refused: configuration files are
+// copied, committed and mailed.
+func ParseSecret(text string, getenv func(string) string) (Secret, error) {
+	if text == "" {
+		return Secret{}, nil
+	}
+	kind, name, ok := cutReference(text)
+	if !ok {
+		return Secret{}, fmt.Errorf("a secret must be a reference, ${env:NAME} or ${file:/path}")
+	}
+	if kind == "env" {
+		v := getenv(name)
+		if v == "" {
+			return Secret{}, fmt.Errorf("the environment variable %s is not set", name)
+		}
+		return Secret{ref: text, value: v}, nil
+	}
+	b, err := input.Read(name, input.MaxSecret, input.Wait)
+	if err != nil {
+		return Secret{}, err
+	}
+	v := strings.TrimRight(string(b), "\r\n")
+	if v == "" {
+		return Secret{}, fmt.Errorf("%s is empty", name)
+	}
+	return Secret{ref: text, value: v}, nil
+}
+
+// cutReference takes ${env:NAME} and ${file:PATH} apart.
+func cutReference(text string) (kind, name string, ok bool) {
+	inner, ok := strings.CutPrefix(text, "${")
+	if !ok {
+		return "", "", false
+	}
+	inner, ok = strings.CutSuffix(inner, "}")
+	if !ok {
+		return "", "", false
+	}
+	kind, name, ok = strings.Cut(inner, ":")
+	return kind, name, ok && name != "" && (kind == "env" || kind == "file")
+}
+
+// Secrets are the values that no artefact of a run may hold.
+func (c *Config) Secrets() []string {
+	out := []string{c.Server.Password.Reveal()}
+	for _, v := range c.Server.Headers {
+		out = append(out, v.text)
+	}
+	return out
+}

@@ -1,0 +1,39 @@
+package human
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// sizes are the units of ParseSize and Size, largest first.
+var sizes = []struct {
+	unit  string
+	bytes int64
+}{{"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}, {"GB", 1e9}, {"MB", 1e6}, {"kB", 1e3}, {"B", 1}}
+
+// ParseSize reads "256MiB", "1GB" or a plain number of bytes.
+func ParseSize(s string) (int64, error) {
+	number, factor := s, int64(1)
+	for _, u := range sizes {
+		if rest, ok := strings.CutSuffix(s, u.unit); ok {
+			number, factor = strings.TrimSpace(rest), u.bytes
+			break
+		}
+	}
+	n, err := strconv.ParseFloat(number, 64)
+	if err != nil || n < 0 || n*float64(factor) > 1<<62 {
+		return 0, fmt.Errorf("%q is no size such as 256MiB or 1GB", s)
+	}
+	return int64(n * float64(factor)), nil
+}
+
+// Size is the inverse of ParseSize where it can be exact.
+func Size(n int64) string {
+	for _, u := range sizes {
+		if n >= u.bytes && n%u.bytes == 0 {
+			return strconv.FormatInt(n/u.bytes, 10) + u.unit
+		}
+	}
+	return strconv.FormatInt(n, 10) + "B"
+}

@@ -1,0 +1,48 @@
+package tasks
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/parquet-go/parquet-go"
+
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/collector"
+)
+
+// A line that is not UTF-8 is a bad task wherever the broken byte stands: in a
+// prompt it would be replaced without a word, in metadata no sample could be stored.
+func TestTaskThatIsNotUTF8(t *testing.T) {
+	t.Parallel()
+	lines := `{"id":"a","prompt":"x"}` + "\n" +
+		`{"id":"b","prompt":"` + "\xff" + `"}` + "\n" +
+		`{"id":"c","prompt":"x","metadata":{"k":"` + "\xff" + `"}}` + "\n"
+	var got []string
+	readLines(strings.NewReader(lines), "tasks.jsonl", func(_ collector.Task, err error) bool {
+		got = append(got, "")
+		if err != nil {
+			got[len(got)-1] = err.Error()
+		}
+		return true
+	})
+	if want := []string{"", "tasks.jsonl:2: not UTF-8", "tasks.jsonl:3: not UTF-8"}; strings.Join(got, "|") != strings.Join(want, "|") {
+		t.Errorf("errors %q, want %q", got, want)
+	}
+}
+
+// Two columns of one name: which of them counts is the reader's whim.
+func TestColumnsOfOneName(t *testing.T) {
+	t.Parallel()
+	schema := parquet.NewSchema("tasks", twice{parquet.Group{"id": parquet.String(), "prompt": parquet.String()}})
+	if err := checkTaskColumns(schema); exit.Code(err) != exit.Usage || !strings.HasPrefix(err.Error(), "two columns are called prompt") {
+		t.Errorf("two columns prompt: %v", err)
+	}
+}
+
+// twice is a group that has its last field a second time.
+type twice struct{ parquet.Group }
+
+func (g twice) Fields() []parquet.Field {
+	f := g.Group.Fields()
+	return append(f, f[len(f)-1])
+}
