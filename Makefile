@@ -11,6 +11,8 @@ BENCH   ?= .
 KILLS   ?= 200
 DAMAGES ?= 400
 SOAK    ?= 10m
+NEW     ?= bin/rollout
+OLD     ?=
 
 export CGO_ENABLED ?= 0
 export ROLLOUT_PYTHON ?= $(CURDIR)/$(PYTHON)
@@ -99,6 +101,11 @@ differential: python ## the long comparisons with the reference engines: every c
 .PHONY: bench
 bench: ## every benchmark; BENCH=regexp chooses
 	$(GO) test -p 1 -run '^$$' -bench '$(BENCH)' -benchmem ./...
+
+.PHONY: profile
+profile: build ## where the CPU of a collection goes, by stage; OLD=PROGRAM compares it with another program
+	ROLLOUT_PROFILE=$(CURDIR)/.build/profile ROLLOUT_NEW=$(abspath $(NEW)) ROLLOUT_OLD=$(if $(OLD),$(abspath $(OLD))) \
+		$(GO) test -count 1 -timeout 60m -v -run '^TestProfile$$' ./cmd/rollout/internal/profile
 
 .PHONY: cover
 cover: ## test coverage, as cover.html

@@ -1,0 +1,81 @@
+package prompttest
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"testing/fstest"
+
+	"github.com/rollout-rl/rollout/collector/letta/lettasim"
+	"github.com/rollout-rl/rollout/tokenize/bpe"
+	"github.com/rollout-rl/rollout/tokenize/bpe/bpetest"
+	"github.com/rollout-rl/rollout/tokenize/chat"
+)
+
+// A Model is the tokenizer and the chat template that a life agrees with.
+type Model struct {
+	Tokenizer *bpe.Tokenizer
+	Template  *chat.Template
+}
+
+// Qwen3 returns the model of the recorded exchanges. The tokenizer is shared.
+func Qwen3(tb testing.TB) Model {
+	tb.Helper()
+	var config struct {
+		ChatTemplate string `json:"chat_template"`
+	}
+	if err := json.Unmarshal(bpetest.Read(tb, "qwen3", "tokenizer_config.json"), &config); err != nil {
+		tb.Fatal(err)
+	}
+	template, err := chat.Parse("qwen3", config.ChatTemplate, chat.Options{})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return Model{Tokenizer: bpetest.Tokenizer(tb, "qwen3"), Template: template}
+}
+
+// Lives returns n different lives of the Qwen3 model, by name: long-00, long-01 and so
+// on.
+func Lives(tb testing.TB, n int) map[string][]byte {
+	tb.Helper()
+	m := Qwen3(tb)
+	all := make(map[string][]byte, n)
+	for i := range n {
+		name := fmt.Sprintf("long-%02d", i)
+		life, err := m.Life(name, uint64(i))
+		if err != nil {
+			tb.Fatal(err)
+		}
+		all[name] = life
+	}
+	return all
+}
+
+// Write writes n lives to a new folder, which it returns: one that rollout simulate
+// --exchanges takes.
+func Write(tb testing.TB, n int) (dir string) {
+	tb.Helper()
+	dir = tb.TempDir()
+	for name, life := range Lives(tb, n) {
+		if err := os.WriteFile(filepath.Join(dir, name+".json"), life, 0o666); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// Cases returns n lives for a simulated server in this process.
+func Cases(tb testing.TB, n int) []*lettasim.Case {
+	tb.Helper()
+	files := fstest.MapFS{}
+	for name, life := range Lives(tb, n) {
+		files[name+".json"] = &fstest.MapFile{Data: life}
+	}
+	cases, err := lettasim.LoadCases(files, ".")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return cases
+}
