@@ -11,6 +11,7 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
+	"github.com/rollout-rl/rollout/collector/agent"
 	"github.com/rollout-rl/rollout/collector/letta"
 )
 
@@ -80,7 +81,7 @@ func (p *program) clean(ctx context.Context, c *config.Config, o *cleanOptions) 
 	total := 0
 	var failed []error
 	for _, client := range clients {
-		err := client.EachAgentOf(ctx, o.runID, func(a *letta.AgentState) error {
+		err := agent.EachAgentOf(ctx, client, o.runID, func(a *letta.AgentState) error {
 			if !o.dryRun {
 				if err := client.DeleteAgent(ctx, a.ID); err != nil {
 					return fmt.Errorf("agent %s: %w", a.ID, err)

@@ -23,6 +23,7 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/tasks"
 	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/collector/agent"
 	"github.com/rollout-rl/rollout/collector/letta"
 	"github.com/rollout-rl/rollout/collector/prompt"
 	"github.com/rollout-rl/rollout/tokenize"
@@ -301,7 +302,7 @@ const (
 
 // call lets one agent answer and looks at what came. It reports whether a tool was called,
 // and whether all went well with an agent that has tools.
-func (d *doctor) call(ctx context.Context, client *letta.Client, backend *letta.Backend, task *collector.Task) (used, all bool) {
+func (d *doctor) call(ctx context.Context, client *letta.Client, backend *agent.Backend, task *collector.Task) (used, all bool) {
 	ctx, cancel := context.WithTimeout(ctx, d.config.Run.AttemptTimeout)
 	defer cancel()
 	agent, err := backend.Open(ctx, collector.Attempt{Task: task, Key: "doctor", GroupSize: 1, N: 1, RunID: newRunID(time.Now())})

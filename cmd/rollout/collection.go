@@ -19,6 +19,7 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/tasks"
 	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/collector/agent"
 	"github.com/rollout-rl/rollout/collector/journal"
 	"github.com/rollout-rl/rollout/collector/letta"
 	"github.com/rollout-rl/rollout/collector/limit"
@@ -95,7 +96,7 @@ const (
 )
 
 // open makes the parts of the run; none of them does anything yet.
-func (c *collection) open(parts *parts, backends []*letta.Backend) error {
+func (c *collection) open(parts *parts, backends []*agent.Backend) error {
 	meta := map[string]string{
 		"rollout.config_sha256":  c.info.ConfigSHA256,
 		"rollout.server_version": c.info.Servers[0].Version,

@@ -15,6 +15,7 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/input"
 	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/collector/agent"
 	"github.com/rollout-rl/rollout/collector/letta"
 )
 
@@ -120,15 +121,15 @@ func connectOne(c *config.Config, notice func(text string)) (*letta.Client, erro
 
 // makeBackends makes what opens agents on each of the servers. prompter finds the prompts of
 // their replies. progress, where it is not nil, is told of sends of which nothing is heard.
-func makeBackends(c *config.Config, clients []*letta.Client, prompter letta.Prompter, progress func(letta.Progress)) ([]*letta.Backend, error) {
-	agent, err := agentConfig(c)
+func makeBackends(c *config.Config, clients []*letta.Client, prompter agent.Prompter, progress func(agent.Progress)) ([]*agent.Backend, error) {
+	cfg, err := agentConfig(c)
 	if err != nil {
 		return nil, err
 	}
-	agent.Prompter, agent.Progress = prompter, progress
-	var backends []*letta.Backend
+	cfg.Prompter, cfg.Progress = prompter, progress
+	var backends []*agent.Backend
 	for _, client := range clients {
-		b, err := letta.NewBackend(client, agent)
+		b, err := agent.NewBackend(client, cfg)
 		if err != nil {
 			return nil, exit.Usagef("%w", err)
 		}
@@ -138,8 +139,8 @@ func makeBackends(c *config.Config, clients []*letta.Client, prompter letta.Prom
 }
 
 // agentConfig says how the agents of the run are made.
-func agentConfig(c *config.Config) (letta.AgentConfig, error) {
-	agent := letta.AgentConfig{
+func agentConfig(c *config.Config) (agent.Config, error) {
+	cfg := agent.Config{
 		Model:         c.Agent.Model,
 		System:        c.Agent.System,
 		Tools:         c.Agent.Tools,
@@ -166,18 +167,18 @@ func agentConfig(c *config.Config) (letta.AgentConfig, error) {
 	if c.Agent.File != "" {
 		b, err := input.Read(c.Agent.File, input.MaxAgentFile, input.Wait)
 		if err != nil {
-			return agent, exit.Usagef("agent.file: %w", err)
+			return cfg, exit.Usagef("agent.file: %w", err)
 		}
-		agent.File = b
+		cfg.File = b
 	}
-	return agent, nil
+	return cfg, nil
 }
 
 // preflight asks every server what a run needs before anything is written: that it
 // answers, lets us in, has the model, and gives token data. One that cannot be used
 // ends it, however many others there are. What may pass is tried a few times; again is
 // told before each.
-func preflight(ctx context.Context, backends []*letta.Backend, model string, again func(server string, err error, wait time.Duration)) ([]serverInfo, error) {
+func preflight(ctx context.Context, backends []*agent.Backend, model string, again func(server string, err error, wait time.Duration)) ([]serverInfo, error) {
 	var infos []serverInfo
 	for _, b := range backends {
 		var info serverInfo
@@ -197,7 +198,7 @@ func preflight(ctx context.Context, backends []*letta.Backend, model string, aga
 }
 
 // askServer is the preflight of one server.
-func askServer(ctx context.Context, b *letta.Backend, model string) (serverInfo, error) {
+func askServer(ctx context.Context, b *agent.Backend, model string) (serverInfo, error) {
 	if err := b.Preflight(ctx); err != nil {
 		return serverInfo{}, err
 	}
@@ -279,7 +280,7 @@ func unusable(client *letta.Client, err error) error {
 		err = fmt.Errorf("server %s: %w", client.BaseURL(), err)
 	}
 	err = exit.With(exit.Unusable, err)
-	if run, ok := errors.AsType[*letta.ServerRunError](err); ok && run.Engine != "" {
+	if run, ok := errors.AsType[*agent.ServerRunError](err); ok && run.Engine != "" {
 		return exit.Hint(err, "the Letta server is there: look at the model engine behind it, and at its log")
 	}
 	switch {

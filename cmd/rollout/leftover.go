@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/collector/agent"
 	"github.com/rollout-rl/rollout/collector/journal"
 	"github.com/rollout-rl/rollout/collector/letta"
 	"github.com/rollout-rl/rollout/sink"
@@ -46,7 +47,7 @@ func (l *leftovers) finished(a collector.Attempt, err error) {
 
 // waiting reports whether the agent's attempt may still be taken over.
 func (l *leftovers) waiting(a *letta.AgentState) bool {
-	key, n := letta.AttemptOf(a)
+	key, n := agent.AttemptOf(a)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	open, ok := l.open[key]
@@ -56,7 +57,7 @@ func (l *leftovers) waiting(a *letta.AgentState) bool {
 // living reports whether the agent may be at work: for an attempt of this process, or
 // for one that may be taken over. An agent that does not say its attempt may be both.
 func (l *leftovers) living(a *letta.AgentState) bool {
-	key, n := letta.AttemptOf(a)
+	key, n := agent.AttemptOf(a)
 	return n == 0 || n > l.last(key) || l.waiting(a)
 }
 
@@ -67,7 +68,7 @@ func (c *collection) clearLeftovers(ctx context.Context) {
 		return
 	}
 	for _, client := range c.clients {
-		n, err := client.CleanRun(ctx, c.info.ID, c.leftovers.living)
+		n, err := agent.CleanRun(ctx, client, c.info.ID, c.leftovers.living)
 		if ctx.Err() != nil {
 			return // the end of the run looks again
 		}
@@ -83,7 +84,7 @@ func (c *collection) clearLeftovers(ctx context.Context) {
 }
 
 // progress logs a send of which nothing is heard, and what its steps say.
-func (c *collection) progress(p letta.Progress) {
+func (c *collection) progress(p agent.Progress) {
 	c.log.Info("silent send", "sample_key", p.Key, "attempt", p.Attempt, "agent_id", p.AgentID, "server_run_id", p.RunID,
 		"steps", p.Steps, "silent_s", p.Silent.Seconds())
 }
@@ -128,7 +129,7 @@ func (c *collection) sweep(ctx context.Context, left int, mute func(endpoint str
 			if failed[i] {
 				continue
 			}
-			n, err := client.CleanRun(ctx, c.info.ID, c.leftovers.waiting)
+			n, err := agent.CleanRun(ctx, client, c.info.ID, c.leftovers.waiting)
 			removed += n
 			if failed[i] = err != nil; failed[i] {
 				c.display.say("agents may be left on %s: %v", client.BaseURL(), err)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
 	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/collector/agent"
 	"github.com/rollout-rl/rollout/collector/letta"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 )
@@ -25,7 +26,7 @@ func TestLeftovers(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(c.clients[0].CloseIdle)
-	backend, err := letta.NewBackend(c.clients[0], letta.AgentConfig{Model: simModel})
+	backend, err := agent.NewBackend(c.clients[0], agent.Config{Model: simModel})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,8 +43,8 @@ func TestLeftovers(t *testing.T) {
 	}
 	alive := func() (left []string) {
 		t.Helper()
-		err := c.clients[0].EachAgentOf(t.Context(), "mine", func(a *letta.AgentState) error {
-			key, n := letta.AttemptOf(a)
+		err := agent.EachAgentOf(t.Context(), c.clients[0], "mine", func(a *letta.AgentState) error {
+			key, n := agent.AttemptOf(a)
 			left = append(left, collector.RolloutID(key, n))
 			return nil
 		})

@@ -7,7 +7,7 @@ import (
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
 	"github.com/rollout-rl/rollout/collector"
-	"github.com/rollout-rl/rollout/collector/letta"
+	"github.com/rollout-rl/rollout/collector/agent"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 )
 
@@ -28,7 +28,7 @@ func TestSweep(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(c.clients[0].CloseIdle)
-	backend, err := letta.NewBackend(c.clients[0], letta.AgentConfig{Model: c.config.Agent.Model})
+	backend, err := agent.NewBackend(c.clients[0], agent.Config{Model: c.config.Agent.Model})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/tasks"
 	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/collector/agent"
 	"github.com/rollout-rl/rollout/collector/letta"
 	"github.com/rollout-rl/rollout/collector/prompt"
 	"github.com/rollout-rl/rollout/tokenize"
@@ -38,7 +39,7 @@ type trial struct {
 	config  *config.Config
 	prompts prompt.Config
 	judge   collector.Config
-	find    letta.Prompter // of the judge
+	find    agent.Prompter // of the judge
 	task    *collector.Task
 	note    func(format string, args ...any) // tells people
 
@@ -46,7 +47,7 @@ type trial struct {
 }
 
 // tryServers makes the trial on every server that has not proved itself in this run.
-func (c *collection) tryServers(ctx context.Context, parts *parts, backends []*letta.Backend, earlier *earlierRun) error {
+func (c *collection) tryServers(ctx context.Context, parts *parts, backends []*agent.Backend, earlier *earlierRun) error {
 	if c.config.Run.Preflight == config.PreflightConnect {
 		return nil
 	}
@@ -122,7 +123,7 @@ func (s *taskSet) first() (*collector.Task, error) {
 }
 
 // server makes the trial on one server. Its error says why the run would have no rows.
-func (t *trial) server(ctx context.Context, b *letta.Backend, version string) error {
+func (t *trial) server(ctx context.Context, b *agent.Backend, version string) error {
 	url := b.Client().BaseURL()
 	defer time.AfterFunc(t.quiet, func() {
 		t.note("waiting for %s to answer one call of the model, at most %s; --preflight connect leaves that out", url, t.timeout)

@@ -11,13 +11,13 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/collector"
-	"github.com/rollout-rl/rollout/collector/letta"
+	"github.com/rollout-rl/rollout/collector/agent"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 	"github.com/rollout-rl/rollout/collector/prompt"
 )
 
 // newTrial is the trial of a run without a tokenizer, on a simulated server.
-func newTrial(t *testing.T, sim *lettasim.Server) (_ *trial, _ *letta.Backend, said func() string) {
+func newTrial(t *testing.T, sim *lettasim.Server) (_ *trial, _ *agent.Backend, said func() string) {
 	t.Helper()
 	c := config.Default()
 	c.Server.URLs, c.Agent.Model = []string{serveSim(t, sim)}, simModel

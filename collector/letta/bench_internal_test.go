@@ -137,7 +137,7 @@ func sendMany(ctx context.Context, c *Client, n, inFlight int) (int64, error) {
 					return reply
 				}
 				request := &LettaRequest{Messages: InputMessages{UserText("hi")}}
-				if _, err := c.send(ctx, agentMessages("agent-1"), request, "", noRoom, take); err != nil {
+				if _, err := c.SendWith(ctx, SendOptions{AgentID: "agent-1", Request: request, Reply: take}); err != nil {
 					return err
 				}
 				total.Add(reply.Bytes)

@@ -3,13 +3,10 @@ package letta
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
-	"slices"
 	"strconv"
-	"strings"
 )
 
 // Health asks whether the server lives and which version it is. It needs no
@@ -119,97 +116,6 @@ func (c *Client) Agents(ctx context.Context, tags []string, after string, limit 
 	err := c.call(ctx, &request{op: "list agents", method: http.MethodGet, target: at("/v1/agents/"), query: q}, nil, &out)
 	return out, err
 }
-
-// Clean deletes the agents that the run runID left on the server, or those of all
-// runs where runID is empty, and returns how many. It looks at the tags of each
-// agent itself and never deletes one without them.
-func (c *Client) Clean(ctx context.Context, runID string) (int, error) {
-	return c.CleanRun(ctx, runID, nil)
-}
-
-// CleanRun is Clean without the agents that keep chooses: those of attempts that are
-// to be taken over. It is given id, name, tags, metadata and time of creation of an
-// agent, no more. A nil keep keeps none.
-func (c *Client) CleanRun(ctx context.Context, runID string, keep func(*AgentState) bool) (int, error) {
-	deleted := 0
-	err := c.EachAgentOf(ctx, runID, func(a *AgentState) error {
-		if keep != nil && keep(a) {
-			return nil
-		}
-		if err := c.DeleteAgent(ctx, a.ID); err != nil {
-			return fmt.Errorf("agent %s: %w", a.ID, err)
-		}
-		deleted++
-		return nil
-	})
-	return deleted, err
-}
-
-// AttemptOf says which attempt made an agent of ours, by its tags and metadata: the
-// sample's key, and the number of the attempt, or 0.
-func AttemptOf(a *AgentState) (key string, attempt int) {
-	for _, tag := range a.Tags {
-		if k, ok := strings.CutPrefix(tag, TagKey("")); ok {
-			key = k
-		}
-	}
-	return key, attemptOf(a.Metadata)
-}
-
-// EachAgentOf calls f for every agent of a run, or of all runs where runID is
-// empty. f may delete it. Errors of f are joined and do not stop it.
-func (c *Client) EachAgentOf(ctx context.Context, runID string, f func(*AgentState) error) error {
-	tag := TagAll
-	if runID != "" {
-		tag = TagRun(runID)
-	}
-	var errs []error
-	const page = 100
-	seen := map[string]bool{}
-	// The list is asked for before any of its agents is deleted: a cursor that
-	// points at a deleted agent is an error.
-	var found []AgentState
-	for after := ""; ; {
-		agents, err := c.Agents(ctx, []string{tag}, after, page)
-		if err != nil {
-			return err
-		}
-		fresh := 0
-		for i := range agents {
-			a := &agents[i]
-			if seen[a.ID] {
-				continue
-			}
-			seen[a.ID] = true
-			fresh++
-			if slices.Contains(a.Tags, tag) {
-				found = append(found, AgentState{ID: a.ID, Name: a.Name, Tags: a.Tags, CreatedAt: a.CreatedAt, Metadata: a.Metadata})
-			}
-		}
-		if fresh == 0 || len(agents) < page {
-			break
-		}
-		after = agents[len(agents)-1].ID
-	}
-	for i := range found {
-		if err := ctx.Err(); err != nil {
-			return errors.Join(append(errs, context.Cause(ctx))...)
-		}
-		if err := f(&found[i]); err != nil {
-			errs = append(errs, err)
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// TagAll is on every agent that this program makes.
-const TagAll = "rollout"
-
-// TagRun is on every agent of a run, TagKey on every agent of a sample.
-func TagRun(runID string) string { return "rollout-run:" + runID }
-
-// TagKey is the tag of a sample's key.
-func TagKey(key string) string { return "rollout-key:" + key }
 
 // CreateConversation makes a conversation of an agent.
 func (c *Client) CreateConversation(ctx context.Context, agentID string) (*Conversation, error) {

@@ -62,7 +62,7 @@ func (c *Client) FindModel(ctx context.Context, handle string) (*FoundModel, err
 			case m.Handle == handle && found.Model == nil:
 				found.Model = (*Model)(m)
 			case found.Model == nil && max(len(m.Handle)-len(handle), len(handle)-len(m.Handle)) < distance:
-				if d := editDistance(handle, m.Handle); d < distance {
+				if d := EditDistance(handle, m.Handle); d < distance {
 					found.Nearest, distance = m.Handle, d
 				}
 			}
@@ -72,6 +72,27 @@ func (c *Client) FindModel(ctx context.Context, handle string) (*FoundModel, err
 		return nil, err
 	}
 	return found, nil
+}
+
+// EditDistance is the number of bytes to insert, delete or replace that make b of a.
+func EditDistance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := diagonal
+			if a[i] != b[j] {
+				cost++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
 }
 
 // Providers lists the providers of models.

@@ -14,6 +14,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/tokenize"
 )
@@ -28,7 +30,7 @@ type Client struct {
 	// reading bounds the bytes of the replies that are being read, ReadBytes, so that
 	// memory follows them and not the requests in flight. Bytes, and not replies: a
 	// reply that comes slowly keeps others from being read by its size alone.
-	reading *replyRoom
+	reading *semaphore.Weighted
 	// decoders between two replies.
 	decoders sync.Pool
 
@@ -66,7 +68,7 @@ func NewClient(cfg ClientConfig) (*Client, error) {
 		cfg:       cfg,
 		base:      base.String(),
 		userAgent: "rollout/" + cfg.Version,
-		reading:   newReplyRoom(cfg.ReadBytes),
+		reading:   semaphore.NewWeighted(cfg.ReadBytes),
 		secrets:   clientSecrets(&cfg),
 		large:     make(chan struct{}, largeCalls),
 		unsized:   make(chan struct{}, 1),
@@ -208,8 +210,8 @@ func (c *Client) once(ctx context.Context, r *request) (*http.Response, error) {
 	return resp, nil
 }
 
-// clock is by how much the server's clock is ahead of ours, where that is known.
-func (c *Client) clock() (ahead time.Duration, ok bool) {
+// Clock is by how much the server's clock is ahead of ours, where that is known.
+func (c *Client) Clock() (ahead time.Duration, ok bool) {
 	if p := c.ahead.Load(); p != nil {
 		return *p, true
 	}

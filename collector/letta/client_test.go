@@ -16,25 +16,9 @@ import (
 
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/letta"
+	"github.com/rollout-rl/rollout/collector/letta/lettatest"
 	"github.com/rollout-rl/rollout/tokenize"
 )
-
-// serve starts a server with one handler and returns a client for it.
-func serve(tb testing.TB, h http.HandlerFunc, change ...func(*letta.ClientConfig)) *letta.Client {
-	tb.Helper()
-	s := httptest.NewServer(h)
-	tb.Cleanup(s.Close)
-	cfg := letta.ClientConfig{BaseURL: s.URL, Version: "test"}
-	for _, f := range change {
-		f(&cfg)
-	}
-	c, err := letta.NewClient(cfg)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	tb.Cleanup(c.CloseIdle)
-	return c
-}
 
 func hello() *letta.LettaRequest {
 	return &letta.LettaRequest{Messages: letta.InputMessages{letta.UserText("hi")}}
@@ -156,7 +140,7 @@ func TestNoRedirect(t *testing.T) {
 	t.Parallel()
 	for _, status := range []int{301, 302, 303, 307, 308} {
 		var seen atomic.Int32
-		c := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		c := lettatest.Serve(t, func(w http.ResponseWriter, r *http.Request) {
 			seen.Add(1)
 			if strings.HasSuffix(r.URL.Path, "/there") {
 				_, _ = io.WriteString(w, "{}")
@@ -177,7 +161,7 @@ func TestNoRedirect(t *testing.T) {
 func TestConnectionIsReused(t *testing.T) {
 	t.Parallel()
 	var conns atomic.Int32
-	body := string(readRecording(t, "large").Exchanges[0].Response.Body)
+	body := string(lettatest.Read(t, "large").Exchanges[0].Response.Body)
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case r.Method == http.MethodPost && strings.Contains(r.URL.Path, "bad"):
@@ -238,7 +222,7 @@ func TestReplyTooLarge(t *testing.T) {
 			const size = 200 << 20
 			var written atomic.Int64
 			done := make(chan struct{})
-			c := serve(t, func(w http.ResponseWriter, r *http.Request) {
+			c := lettatest.Serve(t, func(w http.ResponseWriter, r *http.Request) {
 				defer close(done)
 				if !chunked {
 					w.Header().Set("Content-Length", fmt.Sprint(size))
@@ -271,7 +255,7 @@ func TestHeaders(t *testing.T) {
 	t.Parallel()
 	var got http.Header
 	var path string
-	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
+	c := lettatest.Serve(t, func(w http.ResponseWriter, r *http.Request) {
 		got, path = r.Header.Clone(), r.URL.EscapedPath()
 		w.WriteHeader(http.StatusNotFound)
 	}, func(cfg *letta.ClientConfig) {

@@ -1,5 +1,5 @@
 // Package letta speaks to a Letta server: the types of its API, a client for its
-// calls, and a Backend that makes one agent per attempt for package collector.
+// calls. Package agent makes one agent per attempt of it.
 //
 // Everything said here about the server is about the released 0.16.7; a place such
 // as agents.py:1771 is a line of letta-ai/letta at that tag, below letta/ or
@@ -20,7 +20,7 @@
 // Otherwise turns is null, with status 200 and no word of it: AgentState.CheckTurns
 // says so beforehand. The flags return_token_ids and return_logprobs of a request
 // overwrite the stored ones together (agents.py:1771-1783), so one alone turns the
-// data off. The Backend always sends both.
+// data off. Package agent always sends both.
 //
 // # One reader for one body
 //
@@ -31,9 +31,8 @@
 //	body ─► tokenize.Decoder ─► turns in a tokenize.Reply
 //	                        └─► Rest ─► LettaResponse: messages, stop reason, usage
 //
-// Memory is bounded by how much is being read, ClientConfig.ReadBytes, and by
-// the bytes of replies that agents hold until they are closed,
-// AgentConfig.MaxHeldBytes; not by how many requests are in flight.
+// Memory is bounded by how much is being read, ClientConfig.ReadBytes, and not by how
+// many requests are in flight.
 //
 // # No send is ever repeated
 //
@@ -43,33 +42,14 @@
 // rewound, which keeps net/http from repeating it, redirects are not followed, and
 // nothing here tries again.
 //
-// # Answers that were not read
-//
-// A run goes on without anybody who waits for it. Where the connection is lost, the
-// answer never comes, or the process dies and another one calls Backend.Reattach, the
-// run is looked up and waited for, and its answer is made from what the server keeps:
-//
-//	tokens, log-probabilities      response_json of each step's trace
-//	texts of tools, as packaged    request_json of the trace of the next step
-//	texts, calls, stored messages  messages of the run
-//	stop reason, counts            the run and its steps
-//
-// It equals the answer, or is not made: a step without a trace (a compaction, a NaN), a
-// failed run, counts that contradict each other are collector.ErrGone, with the reason.
-// So is whatever the server did beyond what the task asked for. Close cancels a run
-// that was not waited for to its end, and deletes the agent.
-//
 // # Errors
 //
 // Every failed call is an *APIError that wraps one of the sentinels of package
-// collector. A send that ends in a 500 is looked up in the server run first and
-// becomes a *ServerRunError where that knows more.
+// collector.
 //
 // # Reading order
 //
 // request.go, response.go, message*.go, agentstate.go, step.go and trace.go are
 // the wire; extra.go says how unknown fields are kept; client.go and send.go are
-// the HTTP; calls_*.go the calls; backend.go, agent.go, answer.go and explain.go
-// one attempt; recover.go, reattach.go, takeover.go, await.go and memory*.go one whose
-// answer was not read.
+// the HTTP; calls_*.go the calls.
 package letta

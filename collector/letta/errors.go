@@ -91,43 +91,6 @@ func (e *NoTurnsError) Error() string {
 // Unwrap returns collector.ErrUnusable.
 func (e *NoTurnsError) Unwrap() error { return collector.ErrUnusable }
 
-// A ServerRunError is a send that failed with a status that says nothing, and
-// what the server run and its last step say of the reason.
-type ServerRunError struct {
-	// RunID and StepID name them, where known.
-	RunID, StepID string
-	// Type is the server's class of the error, or empty: HTTPStatusError,
-	// ValidationError, ConnectError, …
-	Type string
-	// Message is its text on one line, at most 300 bytes.
-	Message string
-	// Engine says that it was the inference engine behind the server that failed, or
-	// could not be reached by it: its address, or "address unknown"; else it is empty.
-	Engine string
-	// Err wraps the *APIError of the send and a sentinel of package collector.
-	Err error
-}
-
-// Error says what the server run says.
-func (e *ServerRunError) Error() string {
-	what := e.Message
-	if e.Type != "" {
-		what = e.Type + ": " + what
-	}
-	switch {
-	case e.Engine == "":
-		return "send: the server run failed: " + what
-	case isUnreached(e.Type, e.Message):
-		return "send: the server answers, and cannot reach its model engine (" + e.Engine + "): " + what
-	case engineStatus(e.Message) >= 400 && engineStatus(e.Message) < 500:
-		return "send: the model engine (" + e.Engine + ") refused the call, its log says why: " + what
-	}
-	return "send: the server answers, and its model engine (" + e.Engine + ") failed: " + what
-}
-
-// Unwrap returns Err.
-func (e *ServerRunError) Unwrap() error { return e.Err }
-
 // classed is a cause under a sentinel that says what it means. It reads as the
 // cause.
 type classed struct{ class, cause error }
@@ -143,6 +106,11 @@ var (
 	errProxy       = errors.New("the address of the proxy, as the environment gives it, cannot be used")
 )
 
+// ErrAnswerLost is the cause with which a caller cancels the context of a send whose
+// answer will not come any more, as its server run is over. The send then fails like one
+// whose answer stopped coming.
+var ErrAnswerLost = errors.New("the server run is over, and its answer does not come")
+
 // classifyTransport says what an error that is no answer means. ctx is the
 // context of the request, with its cause.
 func classifyTransport(ctx context.Context, err error) error {
@@ -152,7 +120,7 @@ func classifyTransport(ctx context.Context, err error) error {
 	}
 	if cause := context.Cause(ctx); cause != nil {
 		switch {
-		case errors.Is(cause, errStalled), errors.Is(cause, errAnswerLost):
+		case errors.Is(cause, errStalled), errors.Is(cause, ErrAnswerLost):
 			return &classed{collector.ErrIdle, cause}
 		case errors.Is(cause, errSendTimeout), errors.Is(cause, errCallTimeout):
 			return &classed{collector.ErrTimeout, cause}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/letta"
+	"github.com/rollout-rl/rollout/collector/letta/lettatest"
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
@@ -20,7 +21,7 @@ import (
 func TestErrorShapes(t *testing.T) {
 	t.Parallel()
 	recorded := func(name string, exchange int) string {
-		return string(readRecording(t, name).Exchanges[exchange].Response.Body)
+		return string(lettatest.Read(t, name).Exchanges[exchange].Response.Body)
 	}
 	for _, test := range []struct {
 		name   string
@@ -59,7 +60,7 @@ func TestErrorShapes(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			c := serve(t, func(w http.ResponseWriter, r *http.Request) {
+			c := lettatest.Serve(t, func(w http.ResponseWriter, r *http.Request) {
 				if test.header[0] != "" {
 					w.Header().Set(test.header[0], test.header[1])
 				}

@@ -12,45 +12,8 @@ import (
 	"time"
 
 	"github.com/rollout-rl/rollout/collector/letta"
-	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 	"github.com/rollout-rl/rollout/tokenize"
 )
-
-// TestHeldReplies: an agent that is closed gives back all that its replies took, those
-// of several sends too, and until then others wait.
-func TestHeldReplies(t *testing.T) {
-	t.Parallel()
-	_, s := simulated(t, lettasim.Config{Seed: 1}, nil)
-	b := backendAt(t, s.URL, letta.AgentConfig{MaxHeldBytes: 1}) // every reply is larger, and passes alone
-	first, err := b.Open(t.Context(), scripted(0))
-	if err != nil {
-		t.Fatal(err)
-	}
-	reply, err := first.Run(t.Context())
-	if err != nil || len(reply.Sends) != 2 {
-		t.Fatalf("%d sends, %v, want 2: a later reply must not wait", len(reply.Sends), err)
-	}
-	second, err := b.Open(t.Context(), scripted(1))
-	if err != nil {
-		t.Fatal(err)
-	}
-	ran := make(chan error, 1)
-	go func() {
-		_, err := second.Run(t.Context())
-		ran <- err
-	}()
-	if !letta.Held(b) {
-		t.Error("nothing is held by an agent that has its replies")
-	}
-	closeAgent(t, first)
-	if err := <-ran; err != nil {
-		t.Errorf("the agent that waited: %v", err)
-	}
-	closeAgent(t, second)
-	if letta.Held(b) {
-		t.Error("something is held after all agents were closed")
-	}
-}
 
 // TestSlowBodies: ten answers that come slowly keep ninety others from nothing, as long
 // as what is read at once is not too many bytes.

@@ -122,6 +122,18 @@ func appendBase64(s scrubber, secret string) scrubber {
 	return s
 }
 
+// Redact makes a short line of a text of the server, fit to be shown: without secrets of
+// this client, in one line of at most 300 bytes.
+func (c *Client) Redact(text string) string { return oneLine(c.secrets.scrub(text)) }
+
+// RedactAddress is Redact for an address: it leaves out the user, the query and the
+// fragment, where other secrets may be.
+func (c *Client) RedactAddress(address string) string { return c.Redact(withoutParameters(address)) }
+
+// Environ leaves out of an environment what holds a secret of this client: the password,
+// or the value of a header.
+func (c *Client) Environ(environ []string) []string { return c.secrets.without(environ) }
+
 // scrub puts *** in place of every secret.
 func (s scrubber) scrub(text string) string {
 	for _, secret := range s {

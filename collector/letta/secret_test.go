@@ -15,6 +15,7 @@ import (
 
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/letta"
+	"github.com/rollout-rl/rollout/collector/letta/lettatest"
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
@@ -32,7 +33,7 @@ func TestEchoedSecrets(t *testing.T) {
 	}
 	for i := range 2*len(shapes) - 2 { // what is not JSON has no other escapes
 		shape, ascii := shapes[i%len(shapes)], i >= len(shapes)
-		c := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		c := lettatest.Serve(t, func(w http.ResponseWriter, r *http.Request) {
 			body, _ := io.ReadAll(r.Body)
 			said := fmt.Sprint(strings.Repeat("x", 280), r.Header.Get("Authorization"), r.Header.Get("X-Proxy"), string(body))
 			if r.Method == http.MethodPost && r.URL.Path == "/v1/agents/" {
@@ -74,7 +75,7 @@ func TestAddressSecrets(t *testing.T) {
 			t.Errorf("NewClient(%q) = %v", address, err)
 		}
 	}
-	c := serve(t, http.NotFound, func(cfg *letta.ClientConfig) {
+	c := lettatest.Serve(t, http.NotFound, func(cfg *letta.ClientConfig) {
 		cfg.Proxy = func(*http.Request) (*url.URL, error) {
 			return nil, errors.New(`invalid proxy address "http://user:canary@:x"`)
 		}
@@ -88,7 +89,7 @@ func TestAddressSecrets(t *testing.T) {
 // of the format, which no other attempt mends.
 func TestUnreadableAnswer(t *testing.T) {
 	t.Parallel()
-	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
+	c := lettatest.Serve(t, func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, `{"messages":17,"turns":[]}`)
 	})
 	_, err := c.Send(t.Context(), "agent-1", hello(), "", new(tokenize.Reply))
@@ -97,36 +98,12 @@ func TestUnreadableAnswer(t *testing.T) {
 	}
 }
 
-// TestModelGone: a model that the server lost in mid-run ends the run; one that only
-// a task names fails its sample.
-func TestModelGone(t *testing.T) {
-	t.Parallel()
-	for overrides, class := range map[string]collector.Class{
-		"": collector.ClassUnusable, "null": collector.ClassUnusable, `{"model":"sglang/other"}`: collector.ClassBadRequest,
-	} {
-		p, c := newReplay(t, "single")
-		p.override["POST /v1/agents/"] = func(w http.ResponseWriter, r *http.Request) {
-			w.WriteHeader(http.StatusNotFound)
-			_, _ = io.WriteString(w, `{"detail":"NOT_FOUND: Handle sglang//models/qwen3, must be one of []"}`)
-		}
-		b, err := letta.NewBackend(c, model)
-		if err != nil {
-			t.Fatal(err)
-		}
-		a := attemptOf([]string{"Hi."})
-		a.Task.Agent = json.RawMessage(overrides)
-		if _, err := b.Open(t.Context(), a); collector.Classify(err) != class {
-			t.Errorf("Open with %q = %v, class %v, want %v", overrides, err, collector.Classify(err), class)
-		}
-	}
-}
-
 // TestCanary: the password shows up nowhere, even where a server repeats it.
 func TestCanary(t *testing.T) {
 	t.Parallel()
 	const canary = "canary-7f3a"
 	var notices []string
-	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
+	c := lettatest.Serve(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Location", "http://elsewhere/?"+canary)
 		status := 400
 		if strings.Contains(r.URL.Path, "moved") {
@@ -169,31 +146,5 @@ func TestCanary(t *testing.T) {
 	}
 	if len(notices) != 1 {
 		t.Errorf("%d notices, want the one about steps", len(notices))
-	}
-}
-
-// TestToolsSeeNoPassword: a model can ask a tool for its environment, and what the
-// tool says becomes data.
-func TestToolsSeeNoPassword(t *testing.T) { //nolint:paralleltest // it sets variables of the process
-	const canary = "canary-7f3a-99"
-	t.Setenv("ROLLOUT_TEST_PASSWORD", canary)
-	t.Setenv("ROLLOUT_TEST_URL", "http://x:"+canary+"@y")
-	t.Setenv("ROLLOUT_TEST_OTHER", "is kept")
-	p, c := newReplay(t, "client-tool-return")
-	c, err := letta.NewClient(letta.ClientConfig{BaseURL: c.BaseURL(), Password: canary})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.CloseIdle()
-	cfg, tool := model, bash(t)
-	tool.Command = []string{"/bin/sh", "-c", "env"}
-	cfg.ClientTools = []letta.ClientToolConfig{tool}
-	play(t, p, c, cfg, attemptOf(messagesOf(t, p.recording)), func(_ *collector.Reply, err error) {
-		if err != nil {
-			t.Fatal(err)
-		}
-	})
-	if sent := string(p.bodies[1]); strings.Contains(sent, canary) || !strings.Contains(sent, "is kept") {
-		t.Errorf("the tool answered %s", sent)
 	}
 }

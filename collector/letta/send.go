@@ -18,37 +18,59 @@ import (
 // may or may not have run the agent, and goes on running it.
 func (c *Client) Send(ctx context.Context, agentID string, req *LettaRequest, requestID string, reply *tokenize.Reply) (*LettaResponse, error) {
 	reply.Reset()
-	return c.send(ctx, agentMessages(agentID), req, requestID, noRoom, func() *tokenize.Reply { return reply })
+	return c.SendWith(ctx, SendOptions{
+		AgentID: agentID, Request: req, RequestID: requestID, Reply: func() *tokenize.Reply { return reply },
+	})
 }
 
 // SendConversation is Send on a conversation of an agent. The server ignores the
-// token flags here and takes the agent's stored ones. Streaming is turned off in
-// req where it is not set.
+// token flags here and takes the agent's stored ones.
 func (c *Client) SendConversation(ctx context.Context, conversationID string, req *LettaRequest, requestID string, reply *tokenize.Reply) (*LettaResponse, error) {
-	if req.Streaming == nil {
-		copied := *req
-		copied.Streaming = new(bool)
-		req = &copied
-	}
 	reply.Reset()
-	return c.send(ctx, conversationMessages(conversationID), req, requestID, noRoom, func() *tokenize.Reply { return reply })
+	return c.SendWith(ctx, SendOptions{
+		ConversationID: conversationID, Request: req, RequestID: requestID, Reply: func() *tokenize.Reply { return reply },
+	})
 }
 
-func agentMessages(id string) target        { return at("/v1/agents/{}/messages", id) }
-func conversationMessages(id string) target { return at("/v1/conversations/{}/messages", id) }
+// SendOptions say what SendWith sends, and where its answer goes.
+type SendOptions struct {
+	// AgentID is the agent to send to. Where ConversationID is set, the send goes to that
+	// conversation instead, and streaming is turned off where Request does not set it.
+	AgentID, ConversationID string
+	// Request is what is sent.
+	Request *LettaRequest
+	// RequestID is kept by the server with each step, and may be empty.
+	RequestID string
+	// Room, where set, is called when the answer begins, with its length, or -1 where the
+	// server does not say it. The answer is read when it returns nil.
+	Room func(ctx context.Context, length int64) error
+	// Reply returns what the turns are decoded into. It is called when the answer is about
+	// to be read, so that a request that waits for the model holds no memory for it: at
+	// 512 in flight with 1 MB replies that is 100 MB.
+	Reply func() *tokenize.Reply
+}
 
-// noRoom is the room of a caller who bounds nothing.
-func noRoom(context.Context, int64) error { return nil }
+// target is where the send goes.
+func (o *SendOptions) target() target {
+	if o.ConversationID != "" {
+		return at("/v1/conversations/{}/messages", o.ConversationID)
+	}
+	return at("/v1/agents/{}/messages", o.AgentID)
+}
 
-// send posts a request and decodes its answer. It asks for room, with the length of the
-// answer or -1, when the answer begins, and for the arena when it is its turn to be read,
-// so that a request that waits for the model holds none: at 512 in flight with 1 MB
-// replies that is 100 MB.
-func (c *Client) send(ctx context.Context, to target, req *LettaRequest, requestID string, room func(context.Context, int64) error, arena func() *tokenize.Reply) (_ *LettaResponse, err error) {
+// SendWith is Send with a bound on what is read, and with memory that is asked for when it
+// is needed.
+func (c *Client) SendWith(ctx context.Context, o SendOptions) (_ *LettaResponse, err error) {
+	to, requestID := o.target(), o.RequestID
+	if o.ConversationID != "" && o.Request.Streaming == nil {
+		copied := *o.Request
+		copied.Streaming = new(false)
+		o.Request = &copied
+	}
 	if to.err != nil {
 		return nil, fmt.Errorf("send: %w", to.err)
 	}
-	body, err := marshalText(req)
+	body, err := marshalText(o.Request)
 	if err != nil {
 		return nil, fmt.Errorf("send: encode: %w", err)
 	}
@@ -78,11 +100,13 @@ func (c *Client) send(ctx context.Context, to target, req *LettaRequest, request
 		return nil, c.transportError(ctx, r, err)
 	}
 
-	if err := room(ctx, resp.ContentLength); err != nil {
-		_ = resp.Body.Close()
-		return nil, c.transportError(ctx, r, err)
+	if o.Room != nil {
+		if err := o.Room(ctx, resp.ContentLength); err != nil {
+			_ = resp.Body.Close()
+			return nil, c.transportError(ctx, r, err)
+		}
 	}
-	reply, err := c.read(ctx, resp, stop, seen, arena)
+	reply, err := c.read(ctx, resp, stop, seen, o.Reply)
 	if err != nil {
 		return nil, c.transportError(ctx, r, err)
 	}
@@ -97,15 +121,22 @@ func (c *Client) send(ctx context.Context, to target, req *LettaRequest, request
 	return out, nil
 }
 
+// chunkedBytes is what a reply whose length the server does not say is taken to need.
+const chunkedBytes = 1 << 20
+
 // read decodes the body of an answer when there is room for it among those that are
 // being read.
 func (c *Client) read(ctx context.Context, resp *http.Response, stop context.CancelCauseFunc, seen *observed, arena func() *tokenize.Reply) (*tokenize.Reply, error) {
-	taken, err := c.reading.take(ctx, resp.ContentLength, true)
-	if err != nil {
+	size := resp.ContentLength
+	if size < 0 {
+		size = chunkedBytes
+	}
+	size = min(size, c.cfg.ReadBytes) // a larger one is read alone
+	if err := c.reading.Acquire(ctx, size); err != nil {
 		_ = resp.Body.Close()
 		return nil, err
 	}
-	defer c.reading.give(taken)
+	defer c.reading.Release(size)
 	watched := c.watch(resp.Body, stop)
 	defer watched.close()
 	seen.reads(watched)
@@ -157,4 +188,11 @@ func (c *Client) decoder() *tokenize.Decoder {
 		return d
 	}
 	return tokenize.NewDecoder(c.cfg.Decoder)
+}
+
+// DecodeTurns decodes an answer that is in memory.
+func (c *Client) DecodeTurns(body []byte, arena *tokenize.Reply) error {
+	d := c.decoder()
+	defer c.decoders.Put(d)
+	return d.DecodeBytes(body, arena)
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/letta"
+	"github.com/rollout-rl/rollout/collector/letta/lettatest"
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
@@ -87,7 +88,7 @@ var inQueries = map[string]func(context.Context, *letta.Client, string) error{
 func TestIDsInPaths(t *testing.T) {
 	t.Parallel()
 	var asked []string
-	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
+	c := lettatest.Serve(t, func(w http.ResponseWriter, r *http.Request) {
 		asked = append(asked, r.RequestURI)
 		w.WriteHeader(http.StatusNotFound)
 	})
@@ -125,7 +126,7 @@ func TestIDsInPaths(t *testing.T) {
 func TestGateManyModels(t *testing.T) {
 	const models = 200_000
 	served := 0
-	c := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+	c := lettatest.Serve(t, func(w http.ResponseWriter, _ *http.Request) {
 		var b []byte
 		b = append(b, '[')
 		for i := range models {
@@ -197,7 +198,7 @@ func TestFindModel(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			c := serve(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(tt.body)) }, func(cfg *letta.ClientConfig) { cfg.ReadRetries = -1 })
+			c := lettatest.Serve(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(tt.body)) }, func(cfg *letta.ClientConfig) { cfg.ReadRetries = -1 })
 			found, err := c.FindModel(t.Context(), "c/d")
 			if tt.err != "" {
 				if err == nil || !strings.Contains(err.Error(), tt.err) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -16,67 +15,9 @@ import (
 
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/letta"
+	"github.com/rollout-rl/rollout/collector/letta/lettatest"
 	"github.com/rollout-rl/rollout/tokenize"
 )
-
-// A pipeListener is a listener without sockets, which a synctest bubble knows to
-// be blocked.
-type pipeListener struct {
-	conns chan net.Conn
-	done  chan struct{}
-}
-
-func newPipeListener() *pipeListener {
-	return &pipeListener{conns: make(chan net.Conn), done: make(chan struct{})}
-}
-
-func (l *pipeListener) Accept() (net.Conn, error) {
-	select {
-	case c := <-l.conns:
-		return c, nil
-	case <-l.done:
-		return nil, net.ErrClosed
-	}
-}
-
-func (l *pipeListener) Close() error   { close(l.done); return nil }
-func (l *pipeListener) Addr() net.Addr { return &net.UnixAddr{Name: "pipe", Net: "unix"} }
-
-func (l *pipeListener) dial(ctx context.Context, _, _ string) (net.Conn, error) {
-	client, server := net.Pipe()
-	select {
-	case l.conns <- server:
-		return client, nil
-	case <-l.done:
-		return nil, net.ErrClosed
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-}
-
-// inBubble runs f in fake time against a real server and transport.
-func inBubble(t *testing.T, h http.HandlerFunc, cfg letta.ClientConfig, f func(t *testing.T, c *letta.Client)) {
-	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		l := newPipeListener()
-		s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			_, _ = io.Copy(io.Discard, r.Body) // only then does the server notice that the client left
-			h(w, r)
-		})}
-		served := make(chan struct{})
-		go func() { defer close(served); _ = s.Serve(l) }()
-		cfg.BaseURL, cfg.Dial = "http://letta.test", l.dial
-		cfg.Proxy = func(*http.Request) (*url.URL, error) { return nil, nil }
-		c, err := letta.NewClient(cfg)
-		if err != nil {
-			t.Fatal(err)
-		}
-		f(t, c)
-		c.CloseIdle()
-		_ = s.Close()
-		<-served
-	})
-}
 
 func TestTimeouts(t *testing.T) {
 	t.Parallel()
@@ -113,7 +54,7 @@ func TestTimeouts(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			inBubble(t, test.handler, letta.ClientConfig{}, func(t *testing.T, c *letta.Client) {
+			lettatest.InBubble(t, test.handler, letta.ClientConfig{}, func(t *testing.T, c *letta.Client) {
 				t.Helper()
 				start := time.Now()
 				_, err := c.Send(t.Context(), "agent-1", hello(), "", new(tokenize.Reply))
@@ -132,7 +73,7 @@ func TestTimeouts(t *testing.T) {
 func TestCallersContext(t *testing.T) {
 	t.Parallel()
 	stopping := errors.New("the run is stopping")
-	inBubble(t, func(w http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, letta.ClientConfig{}, func(t *testing.T, c *letta.Client) {
+	lettatest.InBubble(t, func(w http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, letta.ClientConfig{}, func(t *testing.T, c *letta.Client) {
 		t.Helper()
 		ctx, cancel := context.WithCancelCause(t.Context())
 		time.AfterFunc(time.Second, func() { cancel(stopping) })
@@ -168,11 +109,11 @@ func TestReadBytes(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		gate = make(chan struct{})
-		l := newPipeListener()
+		l := lettatest.NewPipeListener()
 		s := &http.Server{Handler: http.HandlerFunc(handler)}
 		served := make(chan struct{})
 		go func() { defer close(served); _ = s.Serve(l) }()
-		c, err := letta.NewClient(letta.ClientConfig{BaseURL: "http://letta.test", Dial: l.dial, ReadBytes: 2 << 20, Proxy: func(*http.Request) (*url.URL, error) { return nil, nil }})
+		c, err := letta.NewClient(letta.ClientConfig{BaseURL: "http://letta.test", Dial: l.Dial, ReadBytes: 2 << 20, Proxy: func(*http.Request) (*url.URL, error) { return nil, nil }})
 		if err != nil {
 			t.Fatal(err)
 		}

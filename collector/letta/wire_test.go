@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/rollout-rl/rollout/collector/letta"
+	"github.com/rollout-rl/rollout/collector/letta/lettatest"
 )
 
 // TestRoundTripRecorded reads and writes every object of every recording. Nothing
@@ -35,14 +36,14 @@ func TestRoundTripRecorded(t *testing.T) {
 			t.Errorf("%s: encode: %v", name, err)
 			return
 		}
-		got.compare(name, jsonTree(t, raw), jsonTree(t, out))
+		got.compare(name, lettatest.Tree(t, raw), lettatest.Tree(t, out))
 	}
 	list := func(raws []json.RawMessage) json.RawMessage {
 		b, _ := json.Marshal(raws)
 		return b
 	}
-	for _, name := range recordedCases(t) {
-		r := readRecording(t, name)
+	for _, name := range lettatest.Names(t) {
+		r := lettatest.Read(t, name)
 		check(name+" agent", r.Agent, new(letta.AgentState))
 		check(name+" system", r.System, new(letta.Messages))
 		check(name+" conversation", r.Conversation, new(letta.Conversation))
@@ -389,7 +390,7 @@ func TestRequestForms(t *testing.T) {
 // later prompts.
 func TestArgumentsAreText(t *testing.T) {
 	t.Parallel()
-	r := readRecording(t, "tool-args-numbers")
+	r := lettatest.Read(t, "tool-args-numbers")
 	var answer letta.LettaResponse
 	if err := json.Unmarshal(r.Exchanges[0].Response.Body, &answer); err != nil {
 		t.Fatal(err)

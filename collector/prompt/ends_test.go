@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/collector/agent"
 	"github.com/rollout-rl/rollout/collector/letta"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 	"github.com/rollout-rl/rollout/collector/prompt"
@@ -186,7 +187,7 @@ func TestEnds(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			backend, err := letta.NewBackend(client, letta.AgentConfig{Model: "sglang//models/qwen3", Create: add, Prompter: p})
+			backend, err := agent.NewBackend(client, agent.Config{Model: "sglang//models/qwen3", Create: add, Prompter: p})
 			if err != nil {
 				t.Fatal(err)
 			}

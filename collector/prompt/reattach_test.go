@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/collector/agent"
 	"github.com/rollout-rl/rollout/collector/letta"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 	"github.com/rollout-rl/rollout/collector/prompt"
@@ -56,14 +57,14 @@ func (o *told) Prompts(ctx context.Context, r *collector.Reply, e *letta.Evidenc
 
 // rollOut plays a recording. Where cutAt is not 0, the answer to that send is lost
 // together with the process that waits for it, and another one takes over.
-func rollOut(t *testing.T, rec *recording, model *prompt.Model, inputIDs bool, cutAt int64, change ...func(*letta.AgentConfig)) told {
+func rollOut(t *testing.T, rec *recording, model *prompt.Model, inputIDs bool, cutAt int64, change ...func(*agent.Config)) told {
 	t.Helper()
 	out, _ := rollOutOn(t, rec, model, lettasim.Config{InputIDs: inputIDs}, cutAt, change...)
 	return out
 }
 
 // rollOutOn is rollOut on a server of that configuration.
-func rollOutOn(t *testing.T, rec *recording, model *prompt.Model, config lettasim.Config, cutAt int64, change ...func(*letta.AgentConfig)) (told, *lettasim.Server) {
+func rollOutOn(t *testing.T, rec *recording, model *prompt.Model, config lettasim.Config, cutAt int64, change ...func(*agent.Config)) (told, *lettasim.Server) {
 	t.Helper()
 	cases, err := simCases()
 	if err != nil {
@@ -87,13 +88,13 @@ func rollOutOn(t *testing.T, rec *recording, model *prompt.Model, config lettasi
 	}
 	cfg.Prompter = &out
 	a := collector.Attempt{Task: task, Key: "key-" + rec.name, GroupSize: 1, N: 1, RunID: "run"}
-	open := func() *letta.Backend {
+	open := func() *agent.Backend {
 		client, err := letta.NewClient(letta.ClientConfig{BaseURL: web.URL, ReadRetries: -1})
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(client.CloseIdle)
-		backend, err := letta.NewBackend(client, cfg)
+		backend, err := agent.NewBackend(client, cfg)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -199,7 +200,7 @@ func TestReattachOverridden(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	override := func(cfg *letta.AgentConfig) { cfg.OverrideSystem = "Be brief." }
+	override := func(cfg *agent.Config) { cfg.OverrideSystem = "Be brief." }
 	tried := 0
 	for _, rec := range recordings(t) {
 		if rec.name != "single" && rec.name != "tool" && rec.name != "length" {

@@ -41,7 +41,7 @@ var rules = []struct {
 	{"R20", "ends have their own words", []string{"length-stop", "collector:TestStopReasons"}},
 	{"R21", "rows without a trainable token are counted and left out", []string{"empty-rows", "empty-output", "collector:TestSampleWithoutTrainableTokensIsCommitted"}},
 	{"R22", "versions belong to sampled tokens", []string{"versions", "collector/prompt:TestTraceTellsTheEnd"}},
-	{"R23", "sampling parameters are those in force", []string{"collector/letta:TestRunRecorded"}},
+	{"R23", "sampling parameters are those in force", []string{"collector/agent:TestRunRecorded"}},
 	{"R24", "finish reasons and steps are carried per call", []string{"length-stop", "collector/prompt:TestTraceTellsTheEnd", "collector/prompt:TestRecordedSamples"}},
 	{"R25", "a reward that is null is not zero", []string{"collector:TestRewards"}},
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/collector/agent"
 	"github.com/rollout-rl/rollout/collector/letta"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 	"github.com/rollout-rl/rollout/collector/prompt"
@@ -34,10 +35,10 @@ func (k *keeper) Append(_ context.Context, s *tokenize.Sample, done func(error))
 
 // asTask is the recording as a task, with what its agent needs: the collector makes
 // the requests that were recorded.
-func (r *recording) asTask(t *testing.T) (*collector.Task, letta.AgentConfig) {
+func (r *recording) asTask(t *testing.T) (*collector.Task, agent.Config) {
 	t.Helper()
 	task := &collector.Task{ID: r.name}
-	cfg := letta.AgentConfig{Model: "sglang//models/qwen3", SystemText: true, Approvals: letta.ApprovalApprove}
+	cfg := agent.Config{Model: "sglang//models/qwen3", SystemText: true, Approvals: agent.ApprovalApprove}
 	for _, x := range r.exchanges {
 		var request letta.LettaRequest
 		if err := json.Unmarshal(x.Request.Body, &request); err != nil {
@@ -52,7 +53,7 @@ func (r *recording) asTask(t *testing.T) (*collector.Task, letta.AgentConfig) {
 		}
 		for i, tool := range request.ClientTools {
 			if i == len(cfg.ClientTools) {
-				cfg.ClientTools = append(cfg.ClientTools, letta.ClientToolConfig{Tool: tool})
+				cfg.ClientTools = append(cfg.ClientTools, agent.ClientToolConfig{Tool: tool})
 			}
 		}
 		for _, m := range request.Messages {
@@ -105,7 +106,7 @@ func TestRecordedSamples(t *testing.T) {
 	t.Logf("%d calls in %d rows", calls, rows)
 }
 
-func collect(t *testing.T, cases []*lettasim.Case, model *prompt.Model, task *collector.Task, cfg letta.AgentConfig) *tokenize.Sample {
+func collect(t *testing.T, cases []*lettasim.Case, model *prompt.Model, task *collector.Task, cfg agent.Config) *tokenize.Sample {
 	t.Helper()
 	server, err := lettasim.New(lettasim.Config{Cases: cases})
 	if err != nil {
@@ -121,7 +122,7 @@ func collect(t *testing.T, cases []*lettasim.Case, model *prompt.Model, task *co
 	if cfg.Prompter, err = prompt.New(prompt.Config{Model: model}); err != nil {
 		t.Fatal(err)
 	}
-	backend, err := letta.NewBackend(client, cfg)
+	backend, err := agent.NewBackend(client, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/collector/agent"
 	"github.com/rollout-rl/rollout/collector/letta"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 	"github.com/rollout-rl/rollout/collector/prompt"
@@ -187,7 +188,7 @@ func collectMany(t *testing.T, sim *lettasim.Server, model *prompt.Model, life s
 	if cfg.Prompter, err = prompt.New(prompt.Config{Model: model, Unverified: unverified}); err != nil {
 		t.Fatal(err)
 	}
-	backend, err := letta.NewBackend(client, cfg)
+	backend, err := agent.NewBackend(client, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -28,7 +28,7 @@ import (
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/collector"
-	"github.com/rollout-rl/rollout/collector/letta"
+	"github.com/rollout-rl/rollout/collector/agent"
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
@@ -61,7 +61,7 @@ type Config struct {
 		Create              json.RawMessage
 		Temperature         *float64 // nil: the server's
 		ContextWindow       int      // 0: the model's
-		Approvals           letta.ApprovalPolicy
+		Approvals           agent.ApprovalPolicy
 		Keep, KeepReasoning bool
 		MaxSteps            int // 0: the server's
 		MaxRounds           int

@@ -15,6 +15,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/plainjson"
+	"github.com/rollout-rl/rollout/collector/agent"
 	"github.com/rollout-rl/rollout/collector/letta"
 )
 
@@ -99,7 +100,7 @@ func (h headers) Reveal() http.Header {
 }
 
 // clientTools are tools that run on this side.
-type clientTools []letta.ClientToolConfig
+type clientTools []agent.ClientToolConfig
 
 // A toolText is a client tool as the file has it.
 type toolText struct {
@@ -181,7 +182,7 @@ func parseClientTools(b []byte) (clientTools, error) {
 		if len(t.Command) > 0 && t.Answer != nil {
 			return nil, fmt.Errorf("tool %s: has both a command and an answer", t.Name)
 		}
-		tool := letta.ClientToolConfig{
+		tool := agent.ClientToolConfig{
 			Tool:    letta.ClientTool{Name: t.Name, Description: t.Description, Parameters: t.Parameters},
 			Command: t.Command, Answer: t.Answer,
 		}

@@ -6,14 +6,14 @@ import (
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/collector"
-	"github.com/rollout-rl/rollout/collector/letta"
+	"github.com/rollout-rl/rollout/collector/agent"
 	"github.com/rollout-rl/rollout/collector/reward"
 )
 
 // A Fit looks at tasks while they are read, for what only the settings of the run
 // can say: whether their agents can be made so, and whether they can be scored.
 type Fit struct {
-	agent  letta.AgentConfig
+	agent  agent.Config
 	scorer reward.Checker // nil: it scores whatever comes
 	agents map[string]error
 
@@ -21,7 +21,7 @@ type Fit struct {
 }
 
 // NewFit looks at tasks for agents that are made so, and for a scorer, which may be nil.
-func NewFit(agent letta.AgentConfig, scorer collector.Scorer) *Fit {
+func NewFit(agent agent.Config, scorer collector.Scorer) *Fit {
 	k := &Fit{agent: agent, agents: map[string]error{}}
 	k.scorer, _ = scorer.(reward.Checker)
 	return k

@@ -1,0 +1,55 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/collector/letta"
+	"github.com/rollout-rl/rollout/tokenize"
+)
+
+// aborted looks, where an answer has fewer assistant turns than steps, for a call that
+// the engine gave up before it made a token: it leaves a step and no turn, and the server
+// calls it the end of a turn. A call that was given up later has a turn, and is found by
+// whoever reads its trace. What cannot be looked up is nil: the counts then tell that
+// something is missing.
+func (g *agent) aborted(ctx context.Context, answer *letta.LettaResponse, arena *tokenize.Reply, runID string) error {
+	turns := int32(0)
+	for i := range arena.Turns {
+		if arena.Turns[i].Role == tokenize.RoleAssistant {
+			turns++
+		}
+	}
+	if runID == "" || turns >= answer.Usage.StepCount {
+		return nil
+	}
+	steps, err := g.client.RunSteps(ctx, runID)
+	if err != nil {
+		return nil //nolint:nilerr // the answer is there, and this was about its reason only
+	}
+	for i := range steps {
+		s := &steps[i]
+		if s.CompletionTokens != nil && *s.CompletionTokens == 0 && g.gaveUp(ctx, s.ID) {
+			return fmt.Errorf("%w: call %d of server run %s, before it made a token", collector.ErrAborted, i+1, runID)
+		}
+	}
+	return nil
+}
+
+// gaveUp says that the trace of a step shows that the engine gave its call up.
+func (g *agent) gaveUp(ctx context.Context, stepID string) bool {
+	t, err := g.client.PollStepTrace(ctx, stepID)
+	if err != nil || t == nil {
+		return false
+	}
+	var response struct {
+		MetaInfo struct {
+			FinishReason struct {
+				Type string `json:"type"`
+			} `json:"finish_reason"`
+		} `json:"meta_info"`
+	}
+	return json.Unmarshal(t.ResponseJSON, &response) == nil && response.MetaInfo.FinishReason.Type == tokenize.FinishAbort
+}

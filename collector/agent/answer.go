@@ -1,0 +1,163 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"time"
+
+	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/collector/letta"
+)
+
+// answer makes the message that answers all pending calls at once, as the server
+// demands (agents/helpers.py:121-145): the results of client tools, and decisions
+// about the others. It is nil where the policy is to stop. client says that a
+// result or a refusal was made on this side, so that the model sees empty text.
+func (g *agent) answer(ctx context.Context, pending []letta.ToolCall) (input letta.InputMessage, client bool, err error) {
+	if len(pending) == 0 {
+		return nil, false, nil
+	}
+	var returns []letta.ToolReturn
+	var decisions []letta.Approval
+	for _, call := range pending {
+		tool := g.clientTool(deref(call.Name))
+		switch {
+		case tool != nil:
+			r, err := g.runTool(ctx, tool, &call)
+			if err != nil {
+				return nil, false, err
+			}
+			returns = append(returns, r)
+			client = true
+		case g.cfg.Approvals == ApprovalStop:
+			return nil, false, nil
+		default:
+			d := &letta.ApprovalReturn{Type: "approval", ToolCallID: deref(call.ToolCallID), Approve: g.cfg.Approvals == ApprovalApprove}
+			if !d.Approve {
+				d.Reason = new("denied")
+				client = true
+			}
+			decisions = append(decisions, d)
+		}
+	}
+	if len(decisions) == 0 {
+		return &letta.ToolReturnCreate{Type: "tool_return", ToolReturns: returns}, client, nil
+	}
+	for i := range returns {
+		decisions = append(decisions, &returns[i])
+	}
+	return &letta.ApprovalCreate{Type: "approval", Approvals: decisions}, client, nil
+}
+
+func (g *agent) clientTool(name string) *ClientToolConfig {
+	for i := range g.cfg.ClientTools {
+		if g.cfg.ClientTools[i].Tool.Name == name {
+			return &g.cfg.ClientTools[i]
+		}
+	}
+	return nil
+}
+
+func (g *agent) runTool(ctx context.Context, tool *ClientToolConfig, call *letta.ToolCall) (letta.ToolReturn, error) {
+	r := letta.ToolReturn{Type: "tool", Status: "success", ToolCallID: deref(call.ToolCallID)}
+	switch {
+	case len(tool.Command) > 0:
+		text, ok, err := g.command(ctx, tool, call)
+		if err != nil {
+			return r, err
+		}
+		r.ToolReturn = letta.TextOf(text)
+		if !ok {
+			r.Status = "error"
+		}
+	case tool.Answer != nil:
+		r.ToolReturn = letta.TextOf(*tool.Answer)
+	default:
+		r.ToolReturn = letta.TextOf(deref(call.Arguments))
+	}
+	return r, nil
+}
+
+// maxToolOutputBytes is what a tool may answer: the server cuts at some 20 % of
+// the context window anyway.
+const maxToolOutputBytes = 1 << 20
+
+// command runs the tool's program. ok is false when it exits with another status
+// than 0; its text is then what it wrote to standard error, or else to standard
+// output.
+func (g *agent) command(ctx context.Context, tool *ClientToolConfig, call *letta.ToolCall) (text string, ok bool, err error) {
+	in, err := letta.Marshal(map[string]any{
+		"name": tool.Tool.Name, "arguments": arguments(call), "tool_call_id": deref(call.ToolCallID),
+		"task_id": g.attempt.Task.ID, "sample_index": g.attempt.Index,
+	})
+	if err != nil {
+		return "", false, fmt.Errorf("client tool %s: %w", tool.Tool.Name, err)
+	}
+	limit := tool.Timeout
+	if limit == 0 {
+		limit = time.Minute
+	}
+	timed, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	cmd := exec.CommandContext(timed, tool.Command[0], tool.Command[1:]...)
+	cmd.WaitDelay = time.Second // a child of the program may keep the pipes open
+	cmd.Env = g.client.Environ(os.Environ())
+	cmd.Stdin = bytes.NewReader(append(in, '\n'))
+	stdout, stderr := &boundedBuffer{}, &boundedBuffer{}
+	cmd.Stdout, cmd.Stderr = stdout, stderr
+	err = cmd.Run()
+
+	fail := func(why error) error {
+		return fmt.Errorf("client tool %s: %w", tool.Tool.Name, &classed{collector.ErrTool, why})
+	}
+	exit := (*exec.ExitError)(nil)
+	switch {
+	case ctx.Err() != nil:
+		return "", false, context.Cause(ctx)
+	case timed.Err() != nil:
+		return "", false, fail(fmt.Errorf("not done after %v", limit))
+	case stdout.over:
+		return "", false, fail(fmt.Errorf("wrote more than %d bytes", maxToolOutputBytes))
+	case err == nil:
+		return strings.ToValidUTF8(string(stdout.b), "\uFFFD"), true, nil
+	case !errors.As(err, &exit):
+		return "", false, fail(err)
+	}
+	b := stderr.b
+	if len(b) == 0 {
+		b = stdout.b
+	}
+	return strings.ToValidUTF8(string(b), "\uFFFD"), false, nil
+}
+
+// arguments are the call's own JSON where it is JSON, else its text as a string.
+func arguments(call *letta.ToolCall) any {
+	text := deref(call.Arguments)
+	if json.Valid([]byte(text)) {
+		return json.RawMessage(text)
+	}
+	return text
+}
+
+// A boundedBuffer keeps the first maxToolOutputBytes and notes that there was more.
+type boundedBuffer struct {
+	b    []byte
+	over bool
+}
+
+func (w *boundedBuffer) Write(p []byte) (int, error) {
+	room := maxToolOutputBytes - len(w.b)
+	if len(p) > room {
+		w.over = true
+		w.b = append(w.b, p[:room]...)
+		return len(p), nil
+	}
+	w.b = append(w.b, p...)
+	return len(p), nil
+}

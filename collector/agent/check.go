@@ -1,0 +1,42 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/rollout-rl/rollout/collector"
+)
+
+// checkCloseTimeout bounds the removal of the agent of a check.
+const checkCloseTimeout = 30 * time.Second
+
+// Check makes an agent as every attempt does, has it answer a greeting, and removes
+// it. It is tagged like the agents of the run, so that what a kill leaves of it is
+// found and removed.
+func (b *Backend) Check(ctx context.Context, runID string) (err error) {
+	agent, err := b.Open(ctx, collector.Attempt{
+		Task: &collector.Task{ID: "check", Messages: []string{"Hi."}}, Key: "check", GroupSize: 1, N: 1, RunID: runID,
+	})
+	if err != nil {
+		return err
+	}
+	defer func() {
+		fresh, done := context.WithTimeout(context.WithoutCancel(ctx), checkCloseTimeout)
+		defer done()
+		err = errors.Join(err, agent.Close(fresh))
+	}()
+	_, err = agent.Run(ctx)
+	return err
+}
+
+// Ping asks the server whether it is well, which costs it nothing.
+func (b *Backend) Ping(ctx context.Context) error {
+	_, err := b.client.Health(ctx)
+	return err
+}
+
+var (
+	_ collector.Checker = (*Backend)(nil)
+	_ collector.Pinger  = (*Backend)(nil)
+)

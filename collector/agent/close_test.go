@@ -1,0 +1,116 @@
+package agent_test
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/collector/agent"
+	"github.com/rollout-rl/rollout/collector/letta"
+	"github.com/rollout-rl/rollout/collector/letta/lettatest"
+)
+
+// TestCancelledClose: a server that does not answer the request to stop a run does
+// not keep the agent from being deleted; and a proxy's 504 is no answer.
+func TestCancelledClose(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		status    int // of the send; 0: the connection is closed
+		cancelled bool
+	}{{0, true}, {502, true}, {503, true}, {504, true}, {429, false}, {422, false}} {
+		var mu sync.Mutex
+		var got []string
+		handler := func(w http.ResponseWriter, r *http.Request) {
+			mu.Lock()
+			got = append(got, r.Method+" "+strings.TrimPrefix(r.URL.Path, "/v1/agents/agent-1"))
+			mu.Unlock()
+			switch {
+			case r.URL.Path == "/v1/health/":
+				_, _ = io.WriteString(w, `{"version":"0.16.7","status":"ok"}`)
+			case r.URL.Path == "/v1/agents/":
+				_, _ = io.WriteString(w, `{"id":"agent-1","agent_type":"letta_v1_agent","llm_config":{"handle":"sglang/m","return_token_ids":true}}`)
+			case strings.HasSuffix(r.URL.Path, "/cancel"):
+				<-r.Context().Done()
+			case strings.HasSuffix(r.URL.Path, "/messages"):
+				if test.status == 0 {
+					panic(http.ErrAbortHandler)
+				}
+				w.WriteHeader(test.status)
+			}
+		}
+		lettatest.InBubble(t, handler, letta.ClientConfig{}, func(t *testing.T, c *letta.Client) {
+			t.Helper()
+			b, err := agent.NewBackend(c, agent.Config{Model: "sglang/m", NoRecover: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			g, err := b.Open(t.Context(), attemptOf([]string{"Hi."}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := g.Run(t.Context()); err == nil {
+				t.Error("Run = nil")
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			defer cancel()
+			if err := g.Close(ctx); err != nil {
+				t.Errorf("status %d: Close = %v", test.status, err)
+			}
+			want := []string{"DELETE "}
+			if test.cancelled {
+				want = []string{"POST /messages/cancel", "DELETE "}
+			}
+			if end := got[slices.Index(got, "POST /messages")+1:]; !slices.Equal(end, want) {
+				t.Errorf("status %d: after the send %v, want %v", test.status, end, want)
+			}
+		})
+	}
+}
+
+// TestNothingLeftBehind: an agent that cannot be prepared is deleted, and the
+// deletion does not change what the failure is.
+func TestNothingLeftBehind(t *testing.T) {
+	t.Parallel()
+	for _, file := range []string{"", `{"agents":[]}`} {
+		p, c := lettatest.NewReplay(t, "single")
+		cfg := model
+		cfg.File, cfg.KeepReasoning = []byte(file), file == ""
+		b, err := agent.NewBackend(c, cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		id := p.Made["id"].(string)
+		answer := func(status int) http.HandlerFunc {
+			return func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(status) }
+		}
+		p.Override["PATCH /v1/agents/"+id] = answer(http.StatusServiceUnavailable)
+		p.Override["DELETE /v1/agents/"+id] = answer(http.StatusBadRequest)
+		_, err = b.Open(t.Context(), attemptOf([]string{"Hi."}))
+		if got := collector.Classify(err); got != collector.ClassUnavailable || !strings.Contains(err.Error(), id+" is left on the server") {
+			t.Errorf("Open = %v, class %v, want unavailable and a word about the agent", err, got)
+		}
+		delete(p.Override, "DELETE /v1/agents/"+id)
+		if _, err = b.Open(t.Context(), attemptOf([]string{"Hi."})); err == nil || p.Deleted != 1 {
+			t.Errorf("Open = %v, %d agents deleted, want an error and 1", err, p.Deleted)
+		}
+	}
+}
+
+// TestRunNotNamed: the tokens of an answer stay when its server run cannot be
+// found.
+func TestRunNotNamed(t *testing.T) {
+	t.Parallel()
+	p, c := lettatest.NewReplay(t, "empty")
+	p.Override["GET /v1/runs/"] = func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) }
+	play(t, p, c, model, attemptOf(messagesOf(t, p.Recording)), func(r *collector.Reply, err error) {
+		if collector.Classify(err) != collector.ClassUnavailable || len(r.Sends) != 1 || len(r.Sends[0].Turns) != 1 {
+			t.Errorf("Run = %+v, %v, want the answer and an error", r, err)
+		}
+	})
+}

@@ -1,0 +1,333 @@
+package agent
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rollout-rl/rollout/collector/letta"
+)
+
+// An Config says how to make the agents of a run and how to talk to them.
+type Config struct {
+	// Model is the handle of the model, as the server lists it. It may be empty
+	// where File holds one, or Create.
+	Model string
+	// System is the system prompt. Empty: the server's default.
+	System string
+	// Tools are names of tools on the server, ToolIDs their ids.
+	Tools, ToolIDs []string
+	// Tags are put on every agent beside the ones that say whose it is.
+	Tags []string
+	// Temperature is sent within model_settings. Nil: the server's, which is 1.
+	Temperature *float64
+	// ContextWindow bounds the context, in tokens; 0: the model's. Well above the
+	// longest rollout it avoids compactions, which cost the exact prompts.
+	ContextWindow int
+	// Create holds more fields of the server's CreateAgent, as a JSON object. The
+	// fields above win.
+	Create json.RawMessage
+
+	// File is an agent file (.af) that is imported for every sample instead, so
+	// that the samples of a group share their prompt to the last byte. Of the
+	// fields above only Model and Tags are used then.
+	File []byte
+
+	// Keep leaves the agents on the server.
+	Keep bool
+	// KeepReasoning stops the server from deleting the text before tool calls from
+	// later prompts: after the agent is made, llm_config.enable_reasoner is set.
+	// Rows get longer and fewer.
+	KeepReasoning bool
+	// SystemText asks for the text of the system message right after the agent is
+	// made, and keeps it as evidence. One more small request.
+	SystemText bool
+
+	// MaxSteps bounds the calls of the model per send; 0: the server's 50.
+	MaxSteps int
+	// OverrideSystem and OverrideModel go into every send. The native path ignores
+	// the former; the latter resets the temperature to 1.
+	OverrideSystem, OverrideModel string
+	// Conversation sends on a conversation of the agent.
+	Conversation bool
+
+	// ClientTools are tools that run on this side. What the model sees of them on
+	// the native path of 0.16.7 is empty text.
+	ClientTools []ClientToolConfig
+	// Approvals decides about calls that the server asks about.
+	Approvals ApprovalPolicy
+	// MaxRounds bounds the answers to such questions per task message. Default 64.
+	MaxRounds int
+
+	// Prompter finds the prompts of a reply, for Agent.Prompts. Nil: it may not be called.
+	Prompter Prompter
+
+	// Messages keeps the conversation as JSON in the Reply.
+	Messages bool
+
+	// MaxHeldBytes bounds the replies that agents of one backend hold, in bytes on the
+	// wire: beyond it answers wait in the connections until other agents were closed. It
+	// is counted against SendTimeout. Default 128 MiB.
+	MaxHeldBytes int64
+
+	// NoRecover gives up a send whose connection was lost. Else its server run is looked
+	// up, and taken over as that of an earlier process is: see Backend.Reattach.
+	NoRecover bool
+	// SilentAfter is when a server run that adds no step, and a send without an answer,
+	// is looked up and told to Progress; and so again every time it has passed.
+	// Default 5 min.
+	SilentAfter time.Duration
+	// StuckAfter is when a server run that adds no step, and whose answer nobody waits
+	// for any more, is given up: well above the server's 300 s for one call of the model
+	// and 180 s for a tool. Default 15 min.
+	StuckAfter time.Duration
+	// LostAfter is how long after the end of its server run a silent send may still
+	// begin to be answered. Then it is given up, and its tokens are taken from the
+	// server's memory. Default 30 s.
+	LostAfter time.Duration
+	// Progress, where set, is told about server runs that are looked up. It is called
+	// from many goroutines and must not block.
+	Progress func(Progress)
+}
+
+// A ClientToolConfig is a tool that runs on this side: Command, or Answer, or
+// neither, which answers with the arguments of the call.
+type ClientToolConfig struct {
+	Tool letta.ClientTool
+	// Command is a program and its arguments. It gets one JSON object on standard
+	// input, {"name","arguments","tool_call_id","task_id","sample_index"}, and
+	// what it writes to standard output is the result. Another exit status than 0
+	// makes it a failed call, which the model is told; a program that cannot be
+	// started or is not done in time fails the sample. Variables that hold the
+	// server's password, or a secret of a header, are not in its environment.
+	Command []string
+	// Answer is a fixed result.
+	Answer *string
+	// Timeout bounds one call. Default 1 min.
+	Timeout time.Duration
+}
+
+// An ApprovalPolicy says what happens when the server asks whether a tool may run.
+type ApprovalPolicy uint8
+
+// The policies.
+const (
+	ApprovalStop    ApprovalPolicy = iota // the rollout ends there, with the stop reason requires_approval
+	ApprovalApprove                       // yes
+	ApprovalDeny                          // no
+)
+
+var approvalNames = [...]string{"stop", "approve", "deny"}
+
+func (p ApprovalPolicy) String() string {
+	if int(p) < len(approvalNames) {
+		return approvalNames[p]
+	}
+	return fmt.Sprintf("approval(%d)", uint8(p))
+}
+
+// UnmarshalText takes one of the names.
+func (p *ApprovalPolicy) UnmarshalText(b []byte) error {
+	for i, name := range approvalNames {
+		if string(b) == name {
+			*p = ApprovalPolicy(i)
+			return nil
+		}
+	}
+	return fmt.Errorf("approvals %q: must be one of %s", b, strings.Join(approvalNames[:], ", "))
+}
+
+// MarshalText writes the name.
+func (p ApprovalPolicy) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
+
+func (c Config) withDefaults() Config {
+	if c.MaxRounds == 0 {
+		c.MaxRounds = 64
+	}
+	if c.MaxHeldBytes == 0 {
+		c.MaxHeldBytes = 128 << 20
+	}
+	if c.SilentAfter == 0 {
+		c.SilentAfter = 5 * time.Minute
+	}
+	if c.LostAfter == 0 {
+		c.LostAfter = 30 * time.Second
+	}
+	if c.StuckAfter == 0 {
+		c.StuckAfter = 15 * time.Minute
+	}
+	return c
+}
+
+// Validate returns every complaint, joined.
+func (c Config) Validate() error {
+	var errs []error
+	add := func(format string, args ...any) { errs = append(errs, fmt.Errorf("agent: "+format, args...)) }
+	var create map[string]json.RawMessage
+	if len(c.Create) > 0 && (json.Unmarshal(c.Create, &create) != nil || create == nil) {
+		add("create: must be a JSON object")
+	}
+	if c.Model == "" && len(c.File) == 0 && create["model"] == nil && create["llm_config"] == nil {
+		add("model: missing; give the handle of a model as the server lists it")
+	}
+	if len(c.File) > 0 {
+		if !json.Valid(c.File) {
+			add("file: not an agent file (.af): not JSON")
+		}
+		if len(c.Create) > 0 || c.System != "" || len(c.Tools)+len(c.ToolIDs) > 0 || c.Temperature != nil || c.ContextWindow != 0 {
+			add("file: an imported agent brings its own system prompt, tools and settings; leave system, tools, temperature, context window and create out")
+		}
+	}
+	if c.MaxSteps < 0 {
+		add("max steps %d: must not be negative", c.MaxSteps)
+	}
+	if c.MaxRounds < 0 {
+		add("max rounds %d: must not be negative", c.MaxRounds)
+	}
+	if c.MaxHeldBytes < 0 {
+		add("max held bytes %d: must not be negative", c.MaxHeldBytes)
+	}
+	if c.SilentAfter < 0 || c.StuckAfter < 0 || c.LostAfter < 0 {
+		add("silent after %v, stuck after %v, lost after %v: must not be negative", c.SilentAfter, c.StuckAfter, c.LostAfter)
+	}
+	if int(c.Approvals) >= len(approvalNames) {
+		add("approvals %v: unknown", c.Approvals)
+	}
+	seen := map[string]bool{}
+	for i, t := range c.ClientTools {
+		name := t.Tool.Name
+		if name == "" || seen[name] {
+			add("client tool %d: name %q is empty or used twice", i, name)
+		}
+		seen[name] = true
+		if len(t.Command) > 0 && t.Answer != nil {
+			add("client tool %s: has both a command and an answer", name)
+		}
+		if len(t.Tool.Parameters) > 0 && !json.Valid(t.Tool.Parameters) {
+			add("client tool %s: parameters are not JSON", name)
+		}
+		if t.Timeout < 0 {
+			add("client tool %s: timeout %v: must not be negative", name, t.Timeout)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// overridden is c with the overrides of a task: a JSON object with members of
+// OverrideMembers. Members of create are added to those of c, and so are tags.
+func (c Config) overridden(task json.RawMessage) (Config, error) {
+	if isNull(task) {
+		return c, nil
+	}
+	var given map[string]json.RawMessage
+	if err := json.Unmarshal(task, &given); err != nil {
+		return c, errors.New("agent of the task: must be an object")
+	}
+	var tags []string
+	var create map[string]json.RawMessage
+	for _, name := range slices.Sorted(maps.Keys(given)) {
+		if !slices.Contains(overrideMembers[:], name) {
+			return c, fmt.Errorf("agent of the task: %s: unknown member%s; the members are: %s", name, nearMember(name), strings.Join(overrideMembers[:], ", "))
+		}
+		if isNull(given[name]) {
+			continue
+		}
+		into, want := c.member(name, &tags, &create)
+		if err := json.Unmarshal(given[name], into); err != nil {
+			return c, fmt.Errorf("agent of the task: %s: must be %s", name, want)
+		}
+	}
+	c.Tags = append(slices.Clip(c.Tags), tags...)
+	if len(create) > 0 {
+		merged, err := mergeObjects(c.Create, given["create"])
+		if err != nil {
+			return c, fmt.Errorf("agent of the task: create: %w", err)
+		}
+		c.Create = merged
+	}
+	if err := c.Validate(); err != nil {
+		return c, fmt.Errorf("agent of the task: %w", err)
+	}
+	return c, nil
+}
+
+// CheckOverrides says what is wrong with the overrides of a task for agents of this
+// configuration, as Backend.Open would: a member that there is none of, a value of another
+// type, or what does not go together. No server is asked.
+func (c Config) CheckOverrides(task json.RawMessage) error {
+	_, err := c.overridden(task)
+	return err
+}
+
+// OverrideMembers lists what a task may change of its agent, by the names of its members.
+func OverrideMembers() []string { return slices.Clone(overrideMembers[:]) }
+
+var overrideMembers = [...]string{
+	"model", "system", "tools", "tool_ids", "tags", "temperature", "context_window", "create",
+	"keep_reasoning", "max_steps", "override_system", "override_model", "approvals",
+}
+
+// member is where the value of one of overrideMembers goes, and what it must be.
+func (c *Config) member(name string, tags *[]string, create *map[string]json.RawMessage) (into any, want string) {
+	const text, list, count = "a text", "a list of texts", "a whole number"
+	switch name {
+	case "model":
+		return &c.Model, text
+	case "system":
+		return &c.System, text
+	case "tools":
+		c.Tools = nil // not into the list of the other tasks
+		return &c.Tools, list
+	case "tool_ids":
+		c.ToolIDs = nil
+		return &c.ToolIDs, list
+	case "tags":
+		return tags, list
+	case "temperature":
+		c.Temperature = new(float64)
+		return &c.Temperature, "a number"
+	case "context_window":
+		return &c.ContextWindow, count
+	case "create":
+		return create, "an object"
+	case "keep_reasoning":
+		return &c.KeepReasoning, "true or false"
+	case "max_steps":
+		return &c.MaxSteps, count
+	case "override_system":
+		return &c.OverrideSystem, text
+	case "override_model":
+		return &c.OverrideModel, text
+	case "approvals":
+		return &c.Approvals, strings.Join(approvalNames[:], ", ")
+	}
+	return nil, ""
+}
+
+// nearMember suggests the member that may have been meant.
+func nearMember(name string) string {
+	for _, m := range overrideMembers {
+		if letta.EditDistance(name, m) <= 2 {
+			return "; did you mean " + m + "?"
+		}
+	}
+	return ""
+}
+
+// mergeObjects is the members of a and b, those of b where both have one.
+func mergeObjects(a, b json.RawMessage) (json.RawMessage, error) {
+	all := map[string]json.RawMessage{}
+	for _, o := range []json.RawMessage{a, b} {
+		if isNull(o) {
+			continue
+		}
+		if err := json.Unmarshal(o, &all); err != nil {
+			return nil, err
+		}
+	}
+	return letta.Marshal(all)
+}

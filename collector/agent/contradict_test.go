@@ -1,0 +1,290 @@
+package agent_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/collector/agent"
+	"github.com/rollout-rl/rollout/collector/letta/lettasim"
+)
+
+// TestContradictions: a memory of the server that is incomplete, or contradicts
+// itself, is not taken for an answer.
+func TestContradictions(t *testing.T) {
+	t.Parallel()
+	replace := func(pattern, with string) func([]byte) []byte {
+		p := regexp.MustCompile(pattern)
+		return func(b []byte) []byte {
+			at := p.FindIndex(b)
+			if at == nil {
+				return nil
+			}
+			return append(append(bytes.Clone(b[:at[0]]), p.ReplaceAll(b[at[0]:at[1]], []byte(with))...), b[at[1]:]...)
+		}
+	}
+	for _, test := range []struct {
+		name, path string
+		change     func([]byte) []byte
+		says       string // empty: no contradiction
+	}{
+		{"nothing", "/trace", replace(`"cached_tokens":0`, `"cached_tokens":1`), ""},
+		{"later by a second", "/messages", func(b []byte) []byte {
+			return bytes.ReplaceAll(b, []byte("2026-01-05T10:00:00"), []byte("2026-01-05T10:00:01"))
+		}, ""},
+		{"a token less", "/trace", replace(`"output_ids":\[\d+,`, `"output_ids":[`), "tokens, the step counted"},
+		{"no token is a number", "/trace", replace(`"output_ids":\[\d+,`, `"output_ids":["a",`), "expected a token id"},
+		{"a prompt token less", "/trace", replace(`"input_ids":\[\d+,`, `"input_ids":[`), "which the step did not count"},
+		{"no tokens", "/trace", replace(`"output_ids":\[[\d,]*\]`, `"output_ids":null`), "holds no tokens"},
+		{"no trace", "/trace", func([]byte) []byte { return []byte("null") }, "has no trace"},
+		{"no result of a tool", "/trace", replace(`"role":"tool","tool_call_id":"call_`, `"role":"tool","tool_call_id":"other_`), "does not show the result of call"},
+		{"a step counts more", "/steps", replace(`"completion_tokens":(\d+)`, `"completion_tokens":1$1`), "tokens, the step counted"},
+		{"a step counts nothing", "/steps", replace(`"completion_tokens":\d+`, `"completion_tokens":null`), "does not say how many tokens"},
+		{"a failed step", "/steps", replace(`"status":"success"`, `"status":"failed"`), "is failed"},
+		{"a step is missing", "/steps", func(b []byte) []byte {
+			return append([]byte("["), b[bytes.Index(b, []byte("},{"))+2:]...)
+		}, "and does not list it"},
+		{"no steps", "/steps", func([]byte) []byte { return []byte("[]") }, "and does not list it"},
+		{"other words were sent", "/messages", replace(`"content":"Add`, `"content":"Sub`), "was asked for something else"},
+		{"nothing was sent", "/messages", func([]byte) []byte { return []byte("[]") }, "was asked for something else"},
+		{"no text of the assistant", "/messages", replace(`"message_type":"assistant_message"`, `"message_type":"other"`), "the stored messages have none"},
+		{"a failed run", "", replace(`"status":"completed"`, `"status":"failed"`), ""}, // its stop reason says more
+		{"no stop reason", "", replace(`"stop_reason":"end_turn"`, `"stop_reason":null`), "names no stop reason"},
+		{"cancelled", "", replace(`"stop_reason":"end_turn"`, `"stop_reason":"cancelled"`), "cancelled"},
+		{"an unknown end", "", replace(`"stop_reason":"end_turn"`, `"stop_reason":"bored"`), "bored"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			cfg := lettasim.Config{Script: lettasim.Script{Calls: lettasim.Range{Min: 3, Max: 3}}}
+			_, web := simulated(t, cfg, nil)
+			whole := web.Config.Handler
+			changed := 0
+			run := regexp.MustCompile(`^/v1/runs/run-[^/]*` + test.path + `$`)
+			web.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				aimed := run.MatchString(r.URL.Path) || test.path == "/trace" && strings.HasSuffix(r.URL.Path, test.path)
+				if r.Method != http.MethodGet || !aimed {
+					whole.ServeHTTP(w, r)
+					return
+				}
+				rec := httptest.NewRecorder()
+				whole.ServeHTTP(rec, r)
+				body := test.change(rec.Body.Bytes())
+				if body == nil {
+					body = rec.Body.Bytes() // not this one
+				} else {
+					changed++
+				}
+				_, _ = w.Write(body)
+			})
+			b := backendAt(t, web.URL, agent.Config{})
+			orphan(t, b, 1, scripted(1).Task.Messages...)
+			g, err := b.Reattach(t.Context(), scripted(1), collector.OpenAttempt{N: 1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			reply, err := g.Run(t.Context())
+			switch {
+			case changed == 0:
+				t.Error("nothing was changed")
+			case test.says == "":
+				if err != nil {
+					t.Fatal(err)
+				}
+				for i, send := range undisturbed(t, cfg, scripted(1)).Sends {
+					sameTurns(t, reply.Sends[i], send)
+				}
+			case !errors.Is(err, collector.ErrGone) || !contains(err, test.says):
+				t.Errorf("%v, want gone: %s", err, test.says)
+			}
+			closeAgent(t, g)
+		})
+	}
+}
+
+// TestLastToolText: the text of a tool after which the model was not called is known but
+// for its time, so that nothing may be sent after it.
+func TestLastToolText(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		stop string
+		sent int // messages, by the process that died
+		gone bool
+	}{{"max_steps", 1, false}, {"tool_rule", 1, true}, {"tool_rule", 2, true}} {
+		t.Run(fmt.Sprint(test.stop, test.sent), func(t *testing.T) {
+			t.Parallel()
+			l, web := simulated(t, lettasim.Config{Script: lettasim.Script{Calls: lettasim.Range{Min: 3, Max: 3}}}, nil)
+			web.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				rec := httptest.NewRecorder()
+				l.ServeHTTP(rec, r)
+				_, _ = w.Write(bytes.ReplaceAll(rec.Body.Bytes(), []byte(`"stop_reason":"max_steps"`), []byte(`"stop_reason":"`+test.stop+`"`)))
+			})
+			b := backendAt(t, web.URL, agent.Config{MaxSteps: 2})
+			orphan(t, b, 1, scripted(1).Task.Messages[:test.sent]...)
+			sends := l.sim.Stats().Sends
+			g, err := b.Reattach(t.Context(), scripted(1), collector.OpenAttempt{N: 1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			reply, err := g.Run(t.Context())
+			if errors.Is(err, collector.ErrGone) != test.gone || len(reply.Sends) != 1 || len(reply.Sends[0].Turns) != 4 || l.sim.Stats().Sends != sends {
+				t.Errorf("%d sends in the reply, %v", len(reply.Sends), err)
+			}
+			closeAgent(t, g)
+		})
+	}
+}
+
+// TestSystemTextOfThen: an agent's tools may have changed its system text before it was
+// taken over. The text of then is that which the first call was given.
+func TestSystemTextOfThen(t *testing.T) {
+	t.Parallel()
+	l, web := simulated(t, lettasim.Config{}, nil)
+	before, after := new(keeper), new(keeper)
+	cfg := agent.Config{SystemText: true, Prompter: before}
+	g, err := backendAt(t, web.URL, cfg).Open(t.Context(), scripted(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	reply, err := g.Run(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = g.Prompts(t.Context(), reply)
+	var changed atomic.Bool
+	web.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		rec := httptest.NewRecorder()
+		l.ServeHTTP(rec, r)
+		body := rec.Body.Bytes()
+		if strings.HasPrefix(r.URL.Path, "/v1/messages/") {
+			body = bytes.ReplaceAll(body, []byte("careful"), []byte("useless"))
+			changed.Store(true)
+		}
+		_, _ = w.Write(body)
+	})
+	cfg.Prompter = after
+	again, err := backendAt(t, web.URL, cfg).Reattach(t.Context(), scripted(1), collector.OpenAttempt{N: 1, AgentID: g.ID()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if reply, err = again.Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	_, _ = again.Prompts(t.Context(), reply)
+	got, want := after.SystemText, before.SystemText
+	if got != want || want == "" || !changed.Load() {
+		t.Errorf("system text %q, want %q", got, want)
+	}
+	closeAgent(t, again)
+}
+
+// TestForeignAgents: a server that takes one tag for enough lists the agents of other
+// samples. They are not taken for that of the attempt, and not deleted.
+func TestForeignAgents(t *testing.T) {
+	t.Parallel()
+	l, web := simulated(t, lettasim.Config{}, nil)
+	web.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		q := r.URL.Query()
+		q.Del("match_all_tags")
+		r.URL.RawQuery = q.Encode()
+		l.ServeHTTP(w, r)
+	})
+	b := backendAt(t, web.URL, agent.Config{})
+	g, err := b.Open(t.Context(), scripted(2))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if other, err := b.Reattach(t.Context(), scripted(1), collector.OpenAttempt{N: 1}); !errors.Is(err, collector.ErrGone) {
+		t.Errorf("took agent %v, %v, want gone: that is one of another sample", other, err)
+	}
+	if n := l.sim.Stats().AgentsAlive; n != 1 {
+		t.Errorf("%d agents are left, want that of the other sample", n)
+	}
+	closeAgent(t, g)
+}
+
+// TestRepeatedSend: a proxy that lost the connection sent the request again. Neither of
+// the two runs had the context that the task says.
+func TestRepeatedSend(t *testing.T) {
+	t.Parallel()
+	_, web := simulated(t, lettasim.Config{}, func(l *line, n int64, w http.ResponseWriter, r *http.Request) {
+		if n != 2 {
+			l.sim.ServeHTTP(w, r)
+			return
+		}
+		body := mustRead(r)
+		for range 2 {
+			again := r.Clone(r.Context())
+			again.Body = readCloser(body)
+			l.sim.ServeHTTP(severed{}, again)
+		}
+		panic(http.ErrAbortHandler)
+	})
+	reply, err := rollout(t, backendAt(t, web.URL, agent.Config{}), scripted(1))
+	if collector.Classify(err) != collector.ClassConnection || !contains(err, "3 server runs for 2 sends") || len(reply.Sends) != 1 {
+		t.Errorf("%d sends in the reply, %v, want the lost connection and why it cannot be made good", len(reply.Sends), err)
+	}
+}
+
+// TestDeletedMeanwhile: an agent that is deleted while it is taken over is gone. That is
+// no refusal of the task.
+func TestDeletedMeanwhile(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name   string
+		sent   int
+		before string // in the path of the request before which it is deleted
+	}{
+		{"before its system text is read", 1, "/v1/messages/"},
+		{"before the first send", 0, "/messages"},
+		{"before its messages are read", 1, "/messages"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			l, web := simulated(t, lettasim.Config{}, nil)
+			b := backendAt(t, web.URL, agent.Config{SystemText: test.before == "/v1/messages/"})
+			id := orphan(t, b, 1, scripted(1).Task.Messages[:test.sent]...)
+			web.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if strings.Contains(r.URL.Path, test.before) {
+					l.ServeHTTP(severed{}, httptest.NewRequest(http.MethodDelete, "/v1/agents/"+id, nil))
+				}
+				l.ServeHTTP(w, r)
+			})
+			g, err := b.Reattach(t.Context(), scripted(1), collector.OpenAttempt{N: 1, AgentID: id})
+			if err == nil {
+				_, err = g.Run(t.Context())
+				closeAgent(t, g)
+			}
+			if collector.Classify(err) != collector.ClassLost {
+				t.Errorf("%s: %v, want gone", collector.Classify(err), err)
+			}
+		})
+	}
+}
+
+// TestNoServer: a request that never left this machine is not looked for.
+func TestNoServer(t *testing.T) {
+	t.Parallel()
+	_, web := simulated(t, lettasim.Config{}, nil)
+	b := backendAt(t, web.URL, agent.Config{})
+	g, err := b.Open(t.Context(), scripted(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.Client().CloseIdle()
+	web.Close()
+	began := time.Now()
+	if _, err = g.Run(t.Context()); collector.Classify(err) != collector.ClassConnection {
+		t.Errorf("%v", err)
+	}
+	if took := time.Since(began); took > 10*time.Second {
+		t.Errorf("gave up after %v", took)
+	}
+}

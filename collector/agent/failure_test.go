@@ -1,0 +1,275 @@
+package agent_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/collector/agent"
+	"github.com/rollout-rl/rollout/collector/letta"
+	"github.com/rollout-rl/rollout/collector/letta/lettatest"
+)
+
+// TestFailures: a status that says nothing is looked up before it is classed.
+func TestFailures(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name   string
+		change func(*lettatest.Recording)
+		class  collector.Class
+		says   string
+	}{
+		{"http-500", nil, collector.ClassUnavailable, "Server error '500 X' for url"},
+		{"tool-null-args", nil, collector.ClassMalformedCall, "validation error for FunctionCall"},
+		{"unknown-agent", nil, collector.ClassBadRequest, "not found"},
+		{"http-500", rewrite("Server error '500 X'", "Server error '503 Service Unavailable'"), collector.ClassUnavailable, "503"},
+		{"http-500", rewrite("Server error '500 X'", "Client error '429 Too Many Requests'"), collector.ClassRateLimited, "429"},
+		{"http-500", rewrite("Server error '500 X'", "Client error '400 Bad Request'"), collector.ClassBadRequest, "the model engine (http://127.0.0.1:30000/generate) refused the call, its log says why: HTTPStatusError: Client error '400"},
+		{"http-500", grown(27_000, rewrite("Server error '500 X'", "Client error '400 Bad Request'")), collector.ClassBadRequest, "400"},
+		{"http-500", grown(28_000, rewrite("Server error '500 X'", "Client error '400 Bad Request'")), collector.ClassContextOverflow, "400"},
+		{"http-500", grown(28_000, rewrite("Server error '500 X'", "Server error '503 Service Unavailable'")), collector.ClassUnavailable, "503"},
+		{"http-500", rewrite("HTTPStatusError", "ValueError", "Server error '500 X'", "This model's maximum context length is 9 tokens"), collector.ClassContextOverflow, "maximum context"},
+		{"http-500", rewrite("Server error '500 X'", "Client error '413 Too Large'"), collector.ClassBadRequest, "413"},
+		{
+			"http-500", rewrite("HTTPStatusError", "ConnectError", "Server error '500 X' for url 'http://127.0.0.1:30000/generate'", "All connection attempts failed"), collector.ClassUnavailable,
+			"the server answers, and cannot reach its model engine (http://127.0.0.1:30000/v1): ConnectError: All connection attempts failed",
+		},
+		{"http-500", rewrite("HTTPStatusError", "ReadTimeout", "Server error '500 X'", ""), collector.ClassTimeoutTotal, "ReadTimeout"},
+		{"http-500", rewrite("HTTPStatusError", "OSError", "Server error '500 X'", "tokenizer unreadable"), collector.ClassServerError, "tokenizer unreadable"},
+		{"http-500", func(r *lettatest.Recording) { r.Exchanges[0].Runs = nil }, collector.ClassServerError, "An unknown error occurred"},
+	} {
+		t.Run(test.name+" "+test.says, func(t *testing.T) {
+			t.Parallel()
+			p, c := lettatest.NewReplay(t, test.name)
+			if test.change != nil {
+				test.change(p.Recording)
+			}
+			play(t, p, c, model, attemptOf([]string{"Hi."}), func(r *collector.Reply, err error) {
+				if got := collector.Classify(err); got != test.class || !strings.Contains(err.Error(), test.says) {
+					t.Errorf("Run = %v, class %v, want %v with %q", err, got, test.class, test.says)
+				}
+				if _, ok := errors.AsType[*letta.APIError](err); !ok {
+					t.Errorf("%v does not lead to the APIError", err)
+				}
+				if r == nil || len(r.Sends) != 0 {
+					t.Errorf("reply %+v, want one without sends", r)
+				}
+			})
+		})
+	}
+}
+
+// grown puts a step before the one that failed, after which the context had so many
+// tokens; the window has 32,000, and 4,096 are asked for.
+func grown(tokens int, change func(*lettatest.Recording)) func(*lettatest.Recording) {
+	return func(r *lettatest.Recording) {
+		change(r)
+		run := &r.Exchanges[0].Runs[0]
+		ok := strings.NewReplacer(`"step-ae9b`, `"step-0000`, `"total_tokens":0`, fmt.Sprintf(`"total_tokens":%d`, tokens),
+			`"status":"failed"`, `"status":"success"`).Replace(strings.ReplaceAll(string(run.Steps[0]), `": `, `":`))
+		run.Steps = append([]json.RawMessage{json.RawMessage(ok)}, run.Steps...)
+	}
+}
+
+// rewrite changes what the recorded runs say of their failure.
+func rewrite(pairs ...string) func(*lettatest.Recording) {
+	return func(r *lettatest.Recording) {
+		replacer := strings.NewReplacer(pairs...)
+		for i := range r.Exchanges {
+			for j := range r.Exchanges[i].Runs {
+				run := &r.Exchanges[i].Runs[j]
+				run.Run = json.RawMessage(replacer.Replace(string(run.Run)))
+				for k := range run.Steps {
+					run.Steps[k] = json.RawMessage(replacer.Replace(string(run.Steps[k])))
+				}
+			}
+		}
+	}
+}
+
+// TestFailedLater: what was answered before an error stays.
+func TestFailedLater(t *testing.T) {
+	t.Parallel()
+	p, c := lettatest.NewReplay(t, "multi")
+	messages := append(messagesOf(t, p.Recording), "One more.")
+	play(t, p, c, model, attemptOf(messages), func(r *collector.Reply, err error) {
+		if err == nil || len(r.Sends) != 3 || r.Output == "" {
+			t.Errorf("Run = %d sends, %v, want 3 and an error", len(r.Sends), err)
+		}
+	})
+}
+
+// TestUnanswered: a send without an answer is cancelled before its agent goes.
+func TestUnanswered(t *testing.T) {
+	t.Parallel()
+	p, c := lettatest.NewReplay(t, "single")
+	id := p.Made["id"].(string)
+	p.Override["POST /v1/agents/"+id+"/messages"] = func(w http.ResponseWriter, r *http.Request) { panic(http.ErrAbortHandler) }
+	play(t, p, c, model, attemptOf([]string{"Hi."}), func(r *collector.Reply, err error) {
+		if collector.Classify(err) != collector.ClassConnection {
+			t.Errorf("Run = %v", err)
+		}
+	})
+	cancel := slices.Index(p.Requests, "POST /v1/agents/"+id+"/messages/cancel")
+	gone := slices.Index(p.Requests, "DELETE /v1/agents/"+id)
+	if cancel < 0 || gone < cancel {
+		t.Errorf("cancel is request %d, delete %d, want both in this order", cancel, gone)
+	}
+}
+
+// TestRefused: an agent that will give no turns is told before anything is sent,
+// and is not left behind.
+func TestRefused(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name   string
+		change func(agent, llm map[string]any)
+		want   string
+	}{
+		{"flag", func(_, llm map[string]any) { llm["return_token_ids"] = false }, "return_token_ids"},
+		{"no flag", func(_, llm map[string]any) { delete(llm, "return_token_ids") }, "return_token_ids"},
+		{"provider", func(_, llm map[string]any) {
+			llm["handle"], llm["provider_name"] = "vllm//models/qwen3", "vllm"
+		}, "sglang"},
+		{"kind", func(agent, _ map[string]any) { agent["agent_type"] = "memgpt_v2_agent" }, "memgpt_v2_agent"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			p, c := lettatest.NewReplay(t, "single")
+			test.change(p.Made, p.Made["llm_config"].(map[string]any))
+			b, err := agent.NewBackend(c, model)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = b.Open(t.Context(), attemptOf([]string{"Hi."}))
+			var none *letta.NoTurnsError
+			if !errors.As(err, &none) || collector.Classify(err) != collector.ClassUnusable || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("Open = %v, want a NoTurnsError with %q", err, test.want)
+			}
+			if p.Deleted != 1 {
+				t.Errorf("deleted %d agents, want 1", p.Deleted)
+			}
+			if err := b.Preflight(t.Context()); collector.Classify(err) != collector.ClassUnusable {
+				t.Errorf("Preflight = %v, want unusable", err)
+			}
+		})
+	}
+	t.Run("named like sglang", func(t *testing.T) {
+		t.Parallel()
+		p, c := lettatest.NewReplay(t, "single")
+		llm := p.Made["llm_config"].(map[string]any)
+		llm["handle"], llm["provider_name"] = "my//models/qwen3", "Slime-SGLang"
+		b, _ := agent.NewBackend(c, model)
+		if _, err := b.Open(t.Context(), attemptOf([]string{"Hi."})); err != nil {
+			t.Errorf("Open = %v", err)
+		}
+	})
+}
+
+func TestPreflight(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name   string
+		model  string
+		change func(*lettatest.Replay)
+		class  collector.Class
+		want   string
+	}{
+		{"good", "sglang//models/qwen3", func(*lettatest.Replay) {}, collector.ClassNone, ""},
+		{"nearly", "sglang/models/qwen3", func(*lettatest.Replay) {}, collector.ClassUnusable, `did you mean "sglang//models/qwen3"`},
+		{"not at all", "x", func(*lettatest.Replay) {}, collector.ClassUnusable, "among its 2 models"},
+		{"no models", "x", func(p *lettatest.Replay) {
+			p.Override["GET /v1/models/"] = func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write([]byte("[]")) }
+		}, collector.ClassUnusable, "lists no models"},
+		{"password", "x", func(p *lettatest.Replay) {
+			p.Override["GET /v1/models/"] = func(w http.ResponseWriter, r *http.Request) {
+				w.WriteHeader(http.StatusUnauthorized)
+				_, _ = w.Write([]byte(`{"detail":"Unauthorized"}`))
+			}
+		}, collector.ClassAuth, "401: Unauthorized"},
+		{"refused", "sglang//models/qwen3", func(p *lettatest.Replay) {
+			p.Override["POST /v1/agents/"] = func(w http.ResponseWriter, r *http.Request) {
+				w.WriteHeader(http.StatusNotFound)
+				_, _ = w.Write([]byte(`{"detail":"NOT_FOUND: tool mul"}`))
+			}
+		}, collector.ClassUnusable, "tool mul"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			p, c := lettatest.NewReplay(t, "single")
+			test.change(p)
+			b, err := agent.NewBackend(c, agent.Config{Model: test.model})
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = b.Preflight(t.Context())
+			if got := collector.Classify(err); got != test.class || err != nil && !strings.Contains(err.Error(), test.want) {
+				t.Errorf("Preflight = %v, class %v, want %v with %q", err, got, test.class, test.want)
+			}
+			if got, want := p.Deleted, p.Count("POST /v1/agents/"); test.class == collector.ClassNone && (got != want || want != 1) {
+				t.Errorf("made %d agents and deleted %d", want, got)
+			}
+		})
+	}
+}
+
+// TestPreflightLeftovers: a preflight that was killed leaves an agent that no run looks
+// for. The next one removes it, and nothing else.
+func TestPreflightLeftovers(t *testing.T) {
+	t.Parallel()
+	p, c := lettatest.NewReplay(t, "single")
+	ours, other := []string{agent.TagAll, agent.TagRun("preflight")}, []string{agent.TagAll, agent.TagRun("r")}
+	now := time.Now().UTC()
+	p.Override["GET /v1/agents/"] = func(w http.ResponseWriter, r *http.Request) {
+		if tags := r.URL.Query()["tags"]; len(tags) != 1 || tags[0] != agent.TagRun("preflight") {
+			t.Errorf("listed the agents with %q", tags)
+		}
+		_ = json.NewEncoder(w).Encode([]map[string]any{
+			{"id": "agent-old", "tags": ours, "created_at": now.Add(-time.Hour)},
+			{"id": "agent-young", "tags": ours, "created_at": now.Add(-time.Minute)},
+			{"id": "agent-undated", "tags": ours},
+			{"id": "agent-other", "tags": other, "created_at": now.Add(-time.Hour)},
+		})
+	}
+	b, err := agent.NewBackend(c, agent.Config{Model: "sglang//models/qwen3"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Preflight(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if p.Count("DELETE /v1/agents/agent-old") != 1 || p.Deleted != 2 {
+		t.Errorf("%d agents were deleted by %q, want its own and the old one", p.Deleted, p.Requests)
+	}
+}
+
+// TestModelGone: a model that the server lost in mid-run ends the run; one that only
+// a task names fails its sample.
+func TestModelGone(t *testing.T) {
+	t.Parallel()
+	for overrides, class := range map[string]collector.Class{
+		"": collector.ClassUnusable, "null": collector.ClassUnusable, `{"model":"sglang/other"}`: collector.ClassBadRequest,
+	} {
+		p, c := lettatest.NewReplay(t, "single")
+		p.Override["POST /v1/agents/"] = func(w http.ResponseWriter, r *http.Request) {
+			w.WriteHeader(http.StatusNotFound)
+			_, _ = io.WriteString(w, `{"detail":"NOT_FOUND: Handle sglang//models/qwen3, must be one of []"}`)
+		}
+		b, err := agent.NewBackend(c, model)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a := attemptOf([]string{"Hi."})
+		a.Task.Agent = json.RawMessage(overrides)
+		if _, err := b.Open(t.Context(), a); collector.Classify(err) != class {
+			t.Errorf("Open with %q = %v, class %v, want %v", overrides, err, collector.Classify(err), class)
+		}
+	}
+}

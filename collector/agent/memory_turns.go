@@ -1,0 +1,176 @@
+package agent
+
+import (
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rollout-rl/rollout/collector/letta"
+	"github.com/rollout-rl/rollout/tokenize"
+)
+
+// A turn as it is written for tokenize.Decoder, which alone knows how to read one.
+type writtenTurn struct {
+	Role      string          `json:"role"`
+	OutputIDs json.RawMessage `json:"output_ids"`
+	Logprobs  json.RawMessage `json:"output_token_logprobs"`
+	Content   *string         `json:"content"`
+	ToolName  *string         `json:"tool_name"`
+	InputIDs  json.RawMessage `json:"input_ids,omitempty"`
+}
+
+// writeTurns writes the turns in the order of the server: after each call the results
+// of its tools, and before the first call those that answer an earlier run.
+func (r *recollection) writeTurns(m *memory, calls []recalledCall, state *letta.AgentState) error {
+	var turns []writtenTurn
+	tools := func(stepID string, next []recalledCall) error {
+		for _, message := range m.returns(stepID) {
+			text, err := toolText(message, next, state)
+			if err != nil {
+				return err
+			}
+			r.guessed = r.guessed || len(next) == 0
+			if text != "" {
+				turns = append(turns, writtenTurn{Role: "tool", Content: &text, ToolName: message.Name})
+			}
+		}
+		return nil
+	}
+	if err := tools("", calls); err != nil {
+		return err
+	}
+	next := calls
+	for i := range m.steps {
+		if len(next) > 0 && next[0].step == &m.steps[i] {
+			turn, err := m.turn(&next[0])
+			if err != nil {
+				return err
+			}
+			turns, next = append(turns, turn), next[1:]
+		}
+		if err := tools(m.steps[i].ID, next); err != nil {
+			return err
+		}
+	}
+	var err error
+	r.turns, err = letta.Marshal(map[string]any{"turns": turns})
+	return err
+}
+
+// turn is the assistant turn of a call. Its text is what the server stored: where it
+// stores less than the model wrote (NUL characters), the server's rule is applied to
+// the trace.
+func (m *memory) turn(c *recalledCall) (writtenTurn, error) {
+	t := writtenTurn{Role: "assistant", OutputIDs: c.response.OutputIDs, Logprobs: c.response.MetaInfo.Logprobs}
+	if len(t.Logprobs) == 0 {
+		t.Logprobs = json.RawMessage("null")
+	}
+	if !isNull(c.request.InputIDs) {
+		t.InputIDs = c.request.InputIDs
+	}
+	written := strings.Trim(toolCallText.ReplaceAllString(c.response.Text, ""), pythonSpace)
+	stored, is := m.text(c.step.ID)
+	switch {
+	case strings.Contains(written, "\x00"):
+		t.Content = &written
+	case is:
+		t.Content = &stored
+	case written != "":
+		return t, gone("step %s: the trace has a text, the stored messages have none", c.step.ID)
+	}
+	return t, nil
+}
+
+// toolCallText and pythonSpace are what the native adapter cuts out of a text, and
+// what it strips (sglang_native_adapter.py:262, str.strip).
+var toolCallText = regexp.MustCompile(`(?s)<tool_call>.*?</tool_call>`)
+
+const pythonSpace = "\t\n\v\f\r\x1c\x1d\x1e\x1f \u0085\u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
+
+// toolText is the text of a tool message as the model was given it: packaged, with
+// the time of the server. Stored messages have the bare result, so it is taken from
+// the trace of the call after. Where no call came after, it is packaged here.
+func toolText(message *letta.ToolReturnMessage, next []recalledCall, state *letta.AgentState) (string, error) {
+	returns := message.Returns()
+	if len(next) == 0 {
+		return packaged(message, returns, state), nil
+	}
+	all := next[0].request.Messages
+	for end := len(all); end > 0; {
+		if all[end-1].Role != "tool" {
+			end--
+			continue
+		}
+		begin := end - 1
+		for begin > 0 && all[begin-1].Role == "tool" {
+			begin--
+		}
+		var texts []string
+		for _, shown := range all[begin:end] {
+			if !slices.ContainsFunc(returns, func(r letta.ToolReturn) bool { return r.ToolCallID == shown.ToolCallID }) {
+				texts = nil
+				break
+			}
+			texts = append(texts, shown.Content.String())
+		}
+		if len(texts) == len(returns) && len(texts) > 0 {
+			return strings.Join(texts, "\n"), nil
+		}
+		end = begin
+	}
+	return "", gone("the trace of step %s does not show the result of call %s", next[0].step.ID, message.ToolCallID)
+}
+
+// packaged is package_function_response of the server (system.py:150-168).
+func packaged(message *letta.ToolReturnMessage, returns []letta.ToolReturn, state *letta.AgentState) string {
+	zone := time.UTC
+	if l, err := time.LoadLocation(deref(state.Timezone)); err == nil {
+		zone = l
+	}
+	at, _ := message.Date.Time()
+	var texts []string
+	for i := range returns {
+		status := "OK"
+		if returns[i].Status != "success" {
+			status = "Failed"
+		}
+		said, err := letta.Marshal(returns[i].ToolReturn.String())
+		if err != nil {
+			continue // a string can be encoded
+		}
+		texts = append(texts, fmt.Sprintf("{\n  \"status\": %q,\n  \"message\": %s,\n  \"time\": %q\n}",
+			status, said, at.In(zone).Format("2006-01-02 03:04:05 PM MST-0700")))
+	}
+	return strings.Join(texts, "\n")
+}
+
+// decode reads the turns into the arena and compares them with the counts of the
+// steps.
+func (r *recollection) decode(m *memory, c *letta.Client, arena *tokenize.Reply) error {
+	if err := c.DecodeTurns(r.turns, arena); err != nil {
+		return gone("traces of server run %s: %w", m.run.ID, err)
+	}
+	k := 0
+	for i := range arena.Turns {
+		t := &arena.Turns[i]
+		if t.Role != tokenize.RoleAssistant {
+			continue
+		}
+		for m.steps[k].CompletionTokens == nil || *m.steps[k].CompletionTokens == 0 {
+			k++
+		}
+		s := &m.steps[k]
+		k++
+		if int64(len(t.OutputIDs)) != *s.CompletionTokens {
+			return gone("trace of step %s has %d tokens, the step counted %d", s.ID, len(t.OutputIDs), *s.CompletionTokens)
+		}
+		if t.PromptIDs != nil && (s.PromptTokens == nil || int64(len(t.PromptIDs)) != *s.PromptTokens) {
+			return gone("trace of step %s has a prompt of %d tokens, which the step did not count", s.ID, len(t.PromptIDs))
+		}
+	}
+	r.turns = nil
+	return nil
+}

@@ -1,0 +1,386 @@
+package agent_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/collector/agent"
+	"github.com/rollout-rl/rollout/collector/letta"
+	"github.com/rollout-rl/rollout/collector/letta/lettasim"
+	"github.com/rollout-rl/rollout/collector/letta/lettatest"
+)
+
+// TestReattachMany lets a client die with hundreds of server runs alive, and another
+// one take them over: nothing is sent twice, and each reply is that of an undisturbed
+// rollout.
+func TestReattachMany(t *testing.T) {
+	t.Parallel()
+	total := 500
+	if testing.Short() {
+		total = 100
+	}
+	cfg := lettasim.Config{
+		KeepAnswers: true, Latency: lettasim.Latency{Low: 500 * time.Millisecond, High: 3 * time.Second},
+		Script: lettasim.Script{Calls: lettasim.Range{Min: 1, Max: 3}, Tokens: lettasim.Range{Min: 8, Max: 60}, ThinkTokens: lettasim.Range{Min: 1, Max: 8}},
+	}
+	var dead atomic.Bool
+	begun := make(chan struct{}, total)
+	l, web := simulated(t, cfg, func(l *line, _ int64, w http.ResponseWriter, r *http.Request) {
+		if dead.Load() {
+			l.sim.ServeHTTP(w, r)
+			return
+		}
+		begun <- struct{}{}
+		l.accept(w, r)
+	})
+
+	// The first process: it makes the agents, sends, and dies.
+	first := backendAt(t, web.URL, agent.Config{NoRecover: true})
+	var mu sync.Mutex
+	ids := map[int]string{}
+	var dying errgroup.Group
+	dying.SetLimit(64)
+	for i := range total {
+		dying.Go(func() error {
+			g, err := first.Open(t.Context(), scripted(i))
+			if err != nil {
+				return err
+			}
+			mu.Lock()
+			ids[i] = g.ID()
+			mu.Unlock()
+			if _, err := g.Run(t.Context()); !errors.Is(err, collector.ErrConnection) {
+				return fmt.Errorf("sample %d: %w", i, err)
+			}
+			return nil
+		})
+	}
+	if err := dying.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	for range total {
+		<-begun
+	}
+	dead.Store(true)
+
+	second := backendAt(t, web.URL, agent.Config{})
+	replies, errs := make([]*collector.Reply, total), make([]error, total)
+	var taking errgroup.Group
+	taking.SetLimit(200)
+	for i := range total {
+		taking.Go(func() error {
+			left := collector.OpenAttempt{N: 1}
+			if i%3 > 0 {
+				left.AgentID = ids[i] // of every third the id was not noted
+			}
+			g, err := second.Reattach(t.Context(), scripted(i), left)
+			if err != nil {
+				errs[i] = err
+				return nil //nolint:nilerr // it is in errs
+			}
+			replies[i], errs[i] = g.Run(t.Context())
+			t.Cleanup(func() { closeAgent(t, g) })
+			return nil
+		})
+	}
+	_ = taking.Wait()
+
+	equal := 0
+	want := backendOf(t, cfg)
+	for i := range total {
+		if errs[i] != nil {
+			t.Logf("sample %d: %v", i, errs[i])
+			continue
+		}
+		reply, err := rollout(t, want, scripted(i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		sameReply(t, replies[i], reply)
+		equal++
+	}
+	if equal*100 < total*99 {
+		t.Errorf("%d of %d attempts were taken over, want 99 %%", equal, total)
+	}
+	s := l.sim.Stats()
+	if s.Sends != int64(2*total) || s.AgentsCreated != int64(total) {
+		t.Errorf("%d sends by %d agents, want %d by %d: something was run again", s.Sends, s.AgentsCreated, 2*total, total)
+	}
+	traced := 0
+	for _, a := range l.sim.Answers() {
+		if a.Traced {
+			traced++
+		}
+	}
+	if traced != equal {
+		t.Errorf("%d answers were taken from traces, want %d", traced, equal)
+	}
+	t.Logf("%d of %d taken over and equal", equal, total)
+}
+
+// backendOf is a backend on a server of its own, without latency.
+func backendOf(t *testing.T, cfg lettasim.Config) *agent.Backend {
+	t.Helper()
+	cfg.Latency = lettasim.Latency{}
+	_, web := simulated(t, cfg, nil)
+	return backendAt(t, web.URL, agent.Config{})
+}
+
+// orphan makes an agent of attempt n, lets it have some messages, and leaves it.
+func orphan(t *testing.T, b *agent.Backend, n int, messages ...string) string {
+	t.Helper()
+	a := scripted(1)
+	a.N = n
+	a.Task = &collector.Task{ID: a.Task.ID, Messages: messages}
+	g, err := b.Open(t.Context(), a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(messages) > 0 {
+		if _, err := g.Run(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return g.ID()
+}
+
+// TestReattachFinds chooses the agent of the attempt and clears the others away.
+func TestReattachFinds(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name  string
+		keep  bool
+		named bool
+		sent  []string // to the agent of attempt 3
+		sends int64    // that the second process makes
+		alive int64    // afterwards
+		gone  string
+	}{
+		{"by its tags", false, false, []string{"Add 2 and 3."}, 1, 1, ""},
+		{"by its id", false, true, []string{"Add 2 and 3.", "Multiply 6 by 7."}, 0, 1, ""},
+		{"nothing sent yet", false, false, nil, 2, 1, ""},
+		{"agents are kept", true, false, nil, 2, 3, ""},
+		{"another task", false, false, []string{"Add 2 and 4."}, 0, 1, "was asked for something else than message 1"},
+		{"too much", false, false, []string{"Add 2 and 3.", "Multiply 6 by 7.", "Add 1 and 1."}, 0, 1, "has 1 more server runs"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			l, web := simulated(t, lettasim.Config{}, nil)
+			b := backendAt(t, web.URL, agent.Config{Keep: test.keep})
+			orphan(t, b, 1)
+			orphan(t, b, 2, "Add 2 and 3.")
+			id := orphan(t, b, 3, test.sent...)
+			before := l.sim.Stats().Sends
+			a := scripted(1)
+			a.N = 3
+			left := collector.OpenAttempt{N: 3}
+			if test.named {
+				left.AgentID = id
+			}
+			g, err := b.Reattach(t.Context(), a, left)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if g.ID() != id {
+				t.Errorf("found agent %s, want %s", g.ID(), id)
+			}
+			reply, err := g.Run(t.Context())
+			if s := l.sim.Stats(); s.Sends-before != test.sends || s.AgentsAlive != test.alive {
+				t.Errorf("%d sends, %d agents alive; want %d and %d", s.Sends-before, s.AgentsAlive, test.sends, test.alive)
+			}
+			switch {
+			case test.gone != "":
+				if !errors.Is(err, collector.ErrGone) || !contains(err, test.gone) {
+					t.Errorf("%v, want gone: %s", err, test.gone)
+				}
+			case err != nil:
+				t.Error(err)
+			default:
+				// Ids are drawn from the attempt; the turns are not.
+				want := undisturbed(t, lettasim.Config{}, scripted(1))
+				for i := range want.Sends {
+					sameTurns(t, reply.Sends[i], want.Sends[i])
+					if fromRecord := i < len(test.sent); reply.Sends[i].FromRecord != fromRecord {
+						t.Errorf("send %d: from the record %v, want %v", i, reply.Sends[i].FromRecord, fromRecord)
+					}
+				}
+			}
+			closeAgent(t, g)
+			if s := l.sim.Stats(); !test.keep && s.AgentsAlive != 0 {
+				t.Errorf("%d agents are left", s.AgentsAlive)
+			}
+		})
+	}
+}
+
+// TestReattachGone: what cannot be taken over is said, and removed.
+func TestReattachGone(t *testing.T) {
+	t.Parallel()
+	l, web := simulated(t, lettasim.Config{}, nil)
+	b := backendAt(t, web.URL, agent.Config{})
+	id := orphan(t, b, 1, "Add 2 and 3.")
+	for _, test := range []struct {
+		left collector.OpenAttempt
+		says string
+	}{
+		{collector.OpenAttempt{N: 1, AgentID: "agent-00000000-0000-4000-8000-000000000000"}, "was deleted"},
+		{collector.OpenAttempt{N: 2}, "no agent of attempt 2"},
+	} {
+		if _, err := b.Reattach(t.Context(), scripted(1), test.left); !errors.Is(err, collector.ErrGone) || !contains(err, test.says) {
+			t.Errorf("%v: %v, want gone: %s", test.left, err, test.says)
+		}
+		if n := l.sim.Stats().AgentsAlive; n != 0 {
+			t.Errorf("%v: %d agents are left", test.left, n)
+		}
+		id = orphan(t, b, 1, "Add 2 and 3.")
+	}
+	left := collector.OpenAttempt{N: 1, AgentID: id, ServerRuns: []string{"run-00000000-0000-4000-8000-000000000000"}}
+	if _, err := b.Reattach(t.Context(), scripted(1), left); !errors.Is(err, collector.ErrGone) || !contains(err, "server run run-0000") {
+		t.Errorf("a run that is not there: %v", err)
+	}
+	if n := l.sim.Stats().AgentsAlive; n != 0 {
+		t.Errorf("%d agents are left", n)
+	}
+}
+
+// TestLateRequest: a request of the dead process comes to the server after the agent
+// was looked at. What is then in its context is not what the task says.
+func TestLateRequest(t *testing.T) {
+	t.Parallel()
+	var armed atomic.Bool
+	_, web := simulated(t, lettasim.Config{}, func(l *line, _ int64, w http.ResponseWriter, r *http.Request) {
+		if armed.CompareAndSwap(true, false) {
+			late := r.Clone(r.Context())
+			body := mustRead(r)
+			late.Body = readCloser(body)
+			l.sim.ServeHTTP(severed{}, late)
+			r.Body = readCloser(body)
+		}
+		l.sim.ServeHTTP(w, r)
+	})
+	b := backendAt(t, web.URL, agent.Config{})
+	id := orphan(t, b, 1, "Add 2 and 3.")
+	g, err := b.Reattach(t.Context(), scripted(1), collector.OpenAttempt{N: 1, AgentID: id})
+	if err != nil {
+		t.Fatal(err)
+	}
+	armed.Store(true)
+	if _, err = g.Run(t.Context()); !errors.Is(err, collector.ErrGone) || !contains(err, "3 server runs for 2 sends") {
+		t.Errorf("%v, want gone", err)
+	}
+	closeAgent(t, g)
+}
+
+// TestToolsRunOnce: a result that a client tool gave before its process died is taken
+// from the server.
+func TestToolsRunOnce(t *testing.T) {
+	t.Parallel()
+	cases, err := lettasim.LoadCases(os.DirFS("../../testdata"), "letta")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for cutAt := int64(1); cutAt <= 2; cutAt++ {
+		t.Run(fmt.Sprint(cutAt), func(t *testing.T) {
+			t.Parallel()
+			_, web := simulated(t, lettasim.Config{Cases: cases}, func(l *line, n int64, w http.ResponseWriter, r *http.Request) {
+				if n == cutAt {
+					l.accept(w, r)
+				}
+				l.sim.ServeHTTP(w, r)
+			})
+			ran := filepath.Join(t.TempDir(), "ran")
+			cfg := agent.Config{NoRecover: true, ClientTools: []agent.ClientToolConfig{{
+				Tool:    letta.ClientTool{Name: "bash"},
+				Command: []string{"sh", "-c", `echo run >> "$0"; printf 'a.txt\nb.txt'`, ran},
+			}}}
+			a := attemptOf([]string{"What files are there?"})
+			a.Task.ID = "client-tool-return"
+			a.Task.Messages = messagesOf(t, lettatest.Read(t, "client-tool-return"))
+			g, err := backendAt(t, web.URL, cfg).Open(t.Context(), a)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := g.Run(t.Context()); !errors.Is(err, collector.ErrConnection) {
+				t.Fatal(err)
+			}
+			g, err = backendAt(t, web.URL, cfg).Reattach(t.Context(), a, collector.OpenAttempt{N: a.N, AgentID: g.ID()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			reply, err := g.Run(t.Context())
+			if err != nil || len(reply.Sends) != 2 || !reply.Sends[1].ClientTools || reply.Sends[0].ClientTools {
+				t.Errorf("%+v, %v", reply, err)
+			}
+			if b, err := os.ReadFile(ran); err != nil || string(b) != "run\n" {
+				t.Errorf("the tool ran %q, %v, want once", b, err)
+			}
+			closeAgent(t, g)
+		})
+	}
+}
+
+// TestOldRun: a run of which the server has shown no sign for long is not waited for,
+// by the server's own clock.
+func TestOldRun(t *testing.T) {
+	t.Parallel()
+	const behind = 20 * time.Minute
+	for _, test := range []struct {
+		name   string
+		date   time.Duration // of the server's clock
+		gone   bool
+		before time.Duration
+	}{
+		{"old run", 0, true, time.Hour},
+		{"slow clock", -behind, false, 1500 * time.Millisecond},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			cfg := lettasim.Config{
+				Latency: lettasim.Latency{Low: test.before},
+				Now:     func() time.Time { return time.Now().Add(-behind) },
+			}
+			l, web := simulated(t, cfg, func(l *line, n int64, w http.ResponseWriter, r *http.Request) {
+				if n == 1 {
+					l.accept(w, r)
+				}
+				l.sim.ServeHTTP(w, r)
+			})
+			web.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("Date", time.Now().Add(test.date).UTC().Format(http.TimeFormat))
+				l.ServeHTTP(w, r)
+			})
+			first := backendAt(t, web.URL, agent.Config{NoRecover: true})
+			g, err := first.Open(t.Context(), scripted(1))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := g.Run(t.Context()); !errors.Is(err, collector.ErrConnection) {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			defer cancel()
+			if g, err = backendAt(t, web.URL, agent.Config{}).Reattach(ctx, scripted(1), collector.OpenAttempt{N: 1}); err != nil {
+				t.Fatal(err)
+			}
+			_, err = g.Run(ctx)
+			if errors.Is(err, collector.ErrGone) != test.gone || !test.gone && err != nil || test.gone && !contains(err, "did nothing for ") {
+				t.Errorf("%v", err)
+			}
+			closeAgent(t, g)
+			if n := l.sim.Stats().AgentsAlive; n != 0 {
+				t.Errorf("%d agents are left", n)
+			}
+		})
+	}
+}

@@ -1,0 +1,382 @@
+package agent_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/collector/agent"
+	"github.com/rollout-rl/rollout/collector/letta"
+	"github.com/rollout-rl/rollout/collector/letta/lettasim"
+)
+
+// A line is the way to a simulated server. send, where set, is called for every send
+// in place of the server.
+type line struct {
+	sim   *lettasim.Server
+	send  func(n int64, w http.ResponseWriter, r *http.Request)
+	sends atomic.Int64
+	work  sync.WaitGroup
+}
+
+func (l *line) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/messages") && l.send != nil {
+		l.send(l.sends.Add(1), w, r)
+		return
+	}
+	l.sim.ServeHTTP(w, r)
+}
+
+// accept loses the connection as soon as the server has begun to work on the request.
+func (l *line) accept(w http.ResponseWriter, r *http.Request) {
+	before := l.runs(r)
+	again := httptest.NewRequest(r.Method, r.URL.String(), strings.NewReader(mustRead(r)))
+	again.Header = r.Header.Clone()
+	l.work.Go(func() { l.sim.ServeHTTP(severed{}, again) })
+	for l.runs(r) == before {
+		time.Sleep(time.Millisecond)
+	}
+	panic(http.ErrAbortHandler)
+}
+
+// runs counts the server runs of the agent that r sends to.
+func (l *line) runs(r *http.Request) int {
+	w := httptest.NewRecorder()
+	agent := strings.Split(r.URL.Path, "/")[3]
+	l.sim.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/v1/runs/?limit=1000&agent_id="+agent, nil))
+	return strings.Count(w.Body.String(), `"agent_id"`)
+}
+
+func mustRead(r *http.Request) string {
+	b, err := io.ReadAll(r.Body)
+	if err != nil {
+		return err.Error()
+	}
+	return string(b)
+}
+
+// simulated starts a simulated server behind a line.
+func simulated(t *testing.T, cfg lettasim.Config, send func(l *line, n int64, w http.ResponseWriter, r *http.Request)) (*line, *httptest.Server) {
+	t.Helper()
+	cfg.InputIDs = true
+	sim, err := lettasim.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &line{sim: sim}
+	if send != nil {
+		l.send = func(n int64, w http.ResponseWriter, r *http.Request) { send(l, n, w, r) }
+	}
+	web := httptest.NewServer(l)
+	t.Cleanup(func() { web.Close(); l.work.Wait() })
+	return l, web
+}
+
+func backendAt(t *testing.T, url string, cfg agent.Config) *agent.Backend {
+	t.Helper()
+	client, err := letta.NewClient(letta.ClientConfig{BaseURL: url, ReadRetries: -1, IdleBodyTimeout: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.CloseIdle)
+	cfg.Model = model.Model
+	b, err := agent.NewBackend(client, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// scripted is the attempt at a scripted sample of two messages.
+func scripted(sample int) collector.Attempt {
+	task := &collector.Task{ID: "sums", Messages: []string{"Add 2 and 3.", "Multiply 6 by 7."}}
+	return collector.Attempt{Task: task, Key: fmt.Sprintf("sums-%04d", sample), Index: sample, GroupSize: 1, N: 1, RunID: "run-r"}
+}
+
+// rollout makes an agent, runs it and closes it at the end of the test.
+func rollout(t *testing.T, b *agent.Backend, a collector.Attempt) (*collector.Reply, error) {
+	t.Helper()
+	g, err := b.Open(t.Context(), a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	reply, err := g.Run(t.Context())
+	t.Cleanup(func() { closeAgent(t, g) })
+	return reply, err
+}
+
+func closeAgent(t *testing.T, g collector.Agent) {
+	t.Helper()
+	if err := g.Close(context.WithoutCancel(t.Context())); err != nil {
+		t.Errorf("close: %v", err)
+	}
+}
+
+// undisturbed is the reply of the attempt on a server without faults. Ids are drawn
+// from the attempt, so that it can be compared to the last byte.
+func undisturbed(t *testing.T, cfg lettasim.Config, a collector.Attempt) *collector.Reply {
+	t.Helper()
+	cfg.Faults, cfg.Latency = nil, lettasim.Latency{}
+	_, web := simulated(t, cfg, nil)
+	reply, err := rollout(t, backendAt(t, web.URL, agent.Config{}), a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return reply
+}
+
+// sameReply compares all but times and whether the answers were received.
+func sameReply(t *testing.T, got, want *collector.Reply) {
+	t.Helper()
+	x, y := *got, *want
+	x.FirstAnswer, y.FirstAnswer = 0, 0
+	x.Sends, y.Sends = slices.Clone(x.Sends), slices.Clone(y.Sends)
+	for i := range x.Sends {
+		x.Sends[i].FromRecord, x.Sends[i].Lost, x.Sends[i].Duration = false, nil, 0
+	}
+	for i := range y.Sends {
+		y.Sends[i].Duration = 0
+	}
+	if !reflect.DeepEqual(x, y) {
+		t.Errorf("reply differs:\n got %.600s\nwant %.600s", fmt.Sprintf("%+v", x), fmt.Sprintf("%+v", y))
+	}
+}
+
+// TestLostConnections loses the answer of a send in every way: its run is taken over,
+// nothing is sent twice, and the reply is that of an undisturbed rollout.
+func TestLostConnections(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []lettasim.FaultKind{lettasim.Reset, lettasim.Drop, lettasim.Truncated, lettasim.Stalled} {
+		for at := range 4 {
+			send, conversation := at%2, at > 1
+			t.Run(fmt.Sprintf("%s %d conversation=%v", kind, send, conversation), func(t *testing.T) {
+				t.Parallel()
+				agents := agent.Config{Conversation: conversation}
+				a := scripted(1)
+				var told []string
+				a.ServerRun = func(id string) { told = append(told, id) }
+				cfg := lettasim.Config{Faults: lettasim.Faults{{Kind: kind, Rate: 1, Send: send}}}
+				l, web := simulated(t, cfg, nil)
+				reply, err := rollout(t, backendAt(t, web.URL, agents), a)
+				if err != nil {
+					t.Fatal(err)
+				}
+				sameReply(t, reply, undisturbed(t, cfg, scripted(1)))
+				s := l.sim.Stats()
+				if s.Sends != 2 || s.AgentsCreated != 1 || s.Faults[kind] != 1 {
+					t.Errorf("%d sends, %d agents, %d faults; want 2, 1 and 1", s.Sends, s.AgentsCreated, s.Faults[kind])
+				}
+				for i, s := range reply.Sends {
+					if s.FromRecord != (i == send) {
+						t.Errorf("send %d: from the record %v", i, s.FromRecord)
+					}
+					if c := collector.Classify(s.Lost); s.FromRecord != c.Retryable() {
+						t.Errorf("send %d: lost to %v", i, s.Lost)
+					}
+				}
+				if len(told) != 2 || told[0] != reply.Sends[0].RunID || told[1] != reply.Sends[1].RunID {
+					t.Errorf("told of runs %v, want those of the two sends", told)
+				}
+
+				_, web = simulated(t, cfg, nil)
+				reply, err = rollout(t, backendAt(t, web.URL, agent.Config{NoRecover: true}), scripted(1))
+				if c := collector.Classify(err); c != collector.ClassConnection && c != collector.ClassTimeoutIdle || len(reply.Sends) != send {
+					t.Errorf("not recovered: %d sends, %s: %v", len(reply.Sends), c, err)
+				}
+			})
+		}
+	}
+}
+
+// TestLostAtOnce loses the connection while the server is at work: the run is waited
+// for.
+func TestLostAtOnce(t *testing.T) {
+	t.Parallel()
+	cfg := lettasim.Config{Latency: lettasim.Latency{Low: 700 * time.Millisecond}}
+	_, web := simulated(t, cfg, func(l *line, n int64, w http.ResponseWriter, r *http.Request) {
+		if n == 1 {
+			l.accept(w, r)
+		}
+		l.sim.ServeHTTP(w, r)
+	})
+	began := time.Now()
+	reply, err := rollout(t, backendAt(t, web.URL, agent.Config{}), scripted(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if took := time.Since(began); took < 1400*time.Millisecond {
+		t.Errorf("took %v: less than the two runs", took)
+	}
+	sameReply(t, reply, undisturbed(t, cfg, scripted(1)))
+}
+
+// TestNeverArrived loses requests that the server has not seen: the failure is that of
+// the connection, and nothing is sent again.
+func TestNeverArrived(t *testing.T) {
+	t.Parallel()
+	l, web := simulated(t, lettasim.Config{}, func(*line, int64, http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
+	reply, err := rollout(t, backendAt(t, web.URL, agent.Config{}), scripted(1))
+	if collector.Classify(err) != collector.ClassConnection || len(reply.Sends) != 0 || l.sends.Load() != 1 {
+		t.Errorf("%d sends came, %d answered: %v", l.sends.Load(), len(reply.Sends), err)
+	}
+}
+
+// TestFailedMeanwhile: the run that is looked up has failed, and says why.
+func TestFailedMeanwhile(t *testing.T) {
+	t.Parallel()
+	cfg := lettasim.Config{Faults: lettasim.Faults{{Kind: lettasim.EngineDown, Rate: 1}}}
+	_, web := simulated(t, cfg, func(l *line, _ int64, w http.ResponseWriter, r *http.Request) { l.accept(w, r) })
+	_, err := rollout(t, backendAt(t, web.URL, agent.Config{}), scripted(1))
+	run := (*agent.ServerRunError)(nil)
+	if collector.Classify(err) != collector.ClassUnavailable || !errors.As(err, &run) || !strings.Contains(run.Message, "503") {
+		t.Errorf("%v, want the engine's 503", err)
+	}
+}
+
+// TestStuck gives a run up that does nothing, and tells of it before.
+func TestStuck(t *testing.T) {
+	t.Parallel()
+	var told atomic.Int64
+	cfg := agent.Config{StuckAfter: 900 * time.Millisecond, SilentAfter: 200 * time.Millisecond, Progress: func(p agent.Progress) {
+		if p.Key != "sums-0001" || p.Attempt != 1 || p.RunID == "" || p.Silent < 200*time.Millisecond {
+			t.Errorf("progress %+v", p)
+		}
+		told.Add(1)
+	}}
+	done := make(chan struct{})
+	l, web := simulated(t, lettasim.Config{Latency: lettasim.Latency{Low: time.Hour}}, func(l *line, _ int64, w http.ResponseWriter, r *http.Request) {
+		l.accept(w, r)
+	})
+	defer close(done)
+	b := backendAt(t, web.URL, cfg)
+	g, err := b.Open(t.Context(), scripted(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = g.Run(t.Context())
+	if collector.Classify(err) != collector.ClassConnection || !strings.Contains(err.Error(), "did nothing for") || told.Load() == 0 {
+		t.Errorf("told %d times: %v", told.Load(), err)
+	}
+	closeAgent(t, g)
+	if n := l.sim.Stats().Requests["POST /v1/agents/{id}/messages/cancel"]; n != 1 {
+		t.Errorf("the server was asked %d times to stop the run, want once", n)
+	}
+}
+
+// TestSilent: the run is over and its answer does not come. It is told, and taken
+// over once the answer is late.
+func TestSilent(t *testing.T) {
+	t.Parallel()
+	release := make(chan struct{})
+	_, web := simulated(t, lettasim.Config{}, func(l *line, n int64, w http.ResponseWriter, r *http.Request) {
+		if n > 1 {
+			l.sim.ServeHTTP(w, r)
+			return
+		}
+		again := httptest.NewRequest(r.Method, r.URL.String(), strings.NewReader(mustRead(r)))
+		l.sim.ServeHTTP(httptest.NewRecorder(), again)
+		select { // the answer never comes
+		case <-release:
+		case <-r.Context().Done():
+		}
+	})
+	defer close(release)
+	var steps atomic.Int64
+	var told []string
+	a := scripted(1)
+	a.ServerRun = func(id string) { told = append(told, id) }
+	b := backendAt(t, web.URL, agent.Config{
+		SilentAfter: 100 * time.Millisecond, LostAfter: 300 * time.Millisecond,
+		Progress: func(p agent.Progress) { steps.Add(int64(p.Steps)) },
+	})
+	reply, err := rollout(t, b, a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sameReply(t, reply, undisturbed(t, lettasim.Config{}, scripted(1)))
+	if steps.Load() == 0 || len(told) != 2 {
+		t.Errorf("%d steps seen, told of runs %v", steps.Load(), told)
+	}
+}
+
+// TestSlowBody: a body that comes slowly is no silence.
+func TestSlowBody(t *testing.T) {
+	t.Parallel()
+	cfg := lettasim.Config{BodyRate: 40 << 10, Script: lettasim.Script{Tokens: lettasim.Range{Min: 300, Max: 300}}}
+	l, web := simulated(t, cfg, nil)
+	b := backendAt(t, web.URL, agent.Config{SilentAfter: 20 * time.Millisecond, LostAfter: 20 * time.Millisecond})
+	if _, err := rollout(t, b, scripted(1)); err != nil {
+		t.Fatal(err)
+	}
+	if n := l.sim.Stats().Requests["GET /v1/steps/{id}/trace"]; n != 0 {
+		t.Errorf("%d traces were read: the answer was given up", n)
+	}
+}
+
+// TestServerRestarts: a server that was down has lost what it was running.
+func TestServerRestarts(t *testing.T) {
+	t.Parallel()
+	sim, err := lettasim.New(lettasim.Config{Latency: lettasim.Latency{Low: time.Hour}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := listener.Addr().String()
+	first := &http.Server{Handler: sim}
+	go first.Serve(listener)
+	b := backendAt(t, "http://"+address, agent.Config{})
+	g, err := b.Open(t.Context(), scripted(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.AfterFunc(300*time.Millisecond, func() { _ = first.Close() })
+	back := time.AfterFunc(1500*time.Millisecond, func() {
+		again, err := net.Listen("tcp", address)
+		if err != nil {
+			t.Errorf("listen again: %v", err)
+			return
+		}
+		second := &http.Server{Handler: sim}
+		t.Cleanup(func() { _ = second.Close() })
+		_ = second.Serve(again)
+	})
+	defer back.Stop()
+	_, err = g.Run(t.Context())
+	if collector.Classify(err) != collector.ClassConnection || !strings.Contains(err.Error(), "the server was down") {
+		t.Errorf("%v, want the lost connection and why its run is gone", err)
+	}
+	closeAgent(t, g)
+}
+
+func contains(err error, text string) bool { return err != nil && strings.Contains(err.Error(), text) }
+
+func readCloser(text string) io.ReadCloser { return io.NopCloser(strings.NewReader(text)) }
+
+// severed is where an answer goes that nobody waits for.
+type severed struct{}
+
+func (severed) Header() http.Header       { return http.Header{} }
+func (severed) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
+func (severed) WriteHeader(int)           {}
+
+func sameTurns(t *testing.T, got, want collector.Send) {
+	t.Helper()
+	if !reflect.DeepEqual(got.Turns, want.Turns) || got.Usage != want.Usage || got.StopReason != want.StopReason {
+		t.Errorf("send differs:\n got %.600s\nwant %.600s", fmt.Sprintf("%+v", got), fmt.Sprintf("%+v", want))
+	}
+}

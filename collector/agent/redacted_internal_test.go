@@ -1,0 +1,50 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/collector/letta"
+)
+
+// What an error says in its own words holds no text of the server, and still says what
+// happened; the whole of it stays for a person.
+func TestRedacted(t *testing.T) {
+	t.Parallel()
+	const prose = "canary prose"
+	refused := &letta.APIError{Op: "agent", Status: 404, Code: prose, Detail: prose, Err: collector.ErrRejected}
+	reset := &letta.APIError{Op: "send", Err: &classed{collector.ErrConnection, errors.New("read: connection reset by peer")}}
+	for _, tt := range []struct {
+		name string
+		err  error
+		want string
+	}{
+		{"a status", refused, "agent: 404 Not Found"},
+		{"one without a name", &letta.APIError{Op: "send", Status: 599, Detail: prose, Err: collector.ErrServer}, "send: 599"},
+		{"no answer", reset, "send: read: connection reset by peer"},
+		{"an answer that cannot be read", &letta.APIError{Op: "send", Err: &classed{collector.ErrServer, errors.New(prose)}}, "send: failed"},
+		{
+			"a server run", &ServerRunError{RunID: "run-1", Type: prose, Message: prose, Err: &letta.APIError{Op: "send", Status: 500, Err: collector.ErrServer}},
+			"send: 500 Internal Server Error, and server run run-1 failed",
+		},
+		{"gone", gone("server run %s is %s and did nothing for %v", "run-1", theirs("created"), "15m0s"), "server run run-1 is created and did nothing for 15m0s"},
+		{"gone, in words of the server", gone("server run %s is %s: %s", "run-1", theirs(prose), theirs("llm_api_error")), "server run run-1 is …: llm_api_error"},
+		{"gone, for a call", gone("agent %s: %w", "agent-1", refused), "agent agent-1: agent: 404 Not Found"},
+		{"gone, for something else", gone("trace of step %s: %w", "step-1", errors.New(prose)), "trace of step step-1: an error"},
+		{"lost, and not recovered", &recoverError{reset, gone("step %s is %s", "step-1", theirs(prose))}, "send: read: connection reset by peer (step step-1 is …)"},
+	} {
+		wrapped := &collector.AttemptError{Task: prose, Err: fmt.Errorf("x: %w", tt.err)}
+		if got := collector.Redacted(wrapped); got != tt.want {
+			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
+		}
+		if strings.HasPrefix(tt.name, "gone") != errors.Is(tt.err, collector.ErrGone) {
+			t.Errorf("%s: %v wraps ErrGone, or does not", tt.name, tt.err)
+		}
+	}
+	if err := gone("step %s is %s", "step-1", theirs(prose)); err.Error() != collector.ErrGone.Error()+": step step-1 is "+prose {
+		t.Errorf("a person reads %q", err)
+	}
+}

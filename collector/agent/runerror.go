@@ -1,0 +1,52 @@
+package agent
+
+import "github.com/rollout-rl/rollout/collector"
+
+// A ServerRunError is a send that failed with a status that says nothing, and
+// what the server run and its last step say of the reason.
+type ServerRunError struct {
+	// RunID and StepID name them, where known.
+	RunID, StepID string
+	// Type is the server's class of the error, or empty: HTTPStatusError,
+	// ValidationError, ConnectError, …
+	Type string
+	// Message is its text on one line, at most 300 bytes.
+	Message string
+	// Engine says that it was the inference engine behind the server that failed, or
+	// could not be reached by it: its address, or "address unknown"; else it is empty.
+	Engine string
+	// Err wraps the *APIError of the send and a sentinel of package collector.
+	Err error
+}
+
+// Error says what the server run says.
+func (e *ServerRunError) Error() string {
+	what := e.Message
+	if e.Type != "" {
+		what = e.Type + ": " + what
+	}
+	switch {
+	case e.Engine == "":
+		return "send: the server run failed: " + what
+	case isUnreached(e.Type, e.Message):
+		return "send: the server answers, and cannot reach its model engine (" + e.Engine + "): " + what
+	case engineStatus(e.Message) >= 400 && engineStatus(e.Message) < 500:
+		return "send: the model engine (" + e.Engine + ") refused the call, its log says why: " + what
+	}
+	return "send: the server answers, and its model engine (" + e.Engine + ") failed: " + what
+}
+
+// Unwrap returns Err.
+func (e *ServerRunError) Unwrap() error { return e.Err }
+
+// Redacted says that the server run failed, and not why.
+func (e *ServerRunError) Redacted() string {
+	words := "the server run failed"
+	if e.RunID != "" {
+		words = "server run " + e.RunID + " failed"
+	}
+	if of := collector.Redacted(e.Err); of != "" {
+		words = of + ", and " + words
+	}
+	return words
+}

@@ -1,0 +1,114 @@
+// Package lettatest has what tests of the client and of what is built on it share: the
+// recordings of a real server, a server that replays one of them, and a server and a
+// client in fake time.
+package lettatest
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// A Recording is one agent's life as recorded from a real server; testdata/README.md
+// says what its fields are.
+type Recording struct {
+	Case         string            `json:"case"`
+	Agent        json.RawMessage   `json:"agent"`
+	System       json.RawMessage   `json:"system"`
+	Conversation json.RawMessage   `json:"conversation"`
+	Tools        []json.RawMessage `json:"tools"`
+	Exchanges    []struct {
+		Request struct {
+			Method string          `json:"method"`
+			Path   string          `json:"path"`
+			Body   json.RawMessage `json:"body"`
+		} `json:"request"`
+		Response struct {
+			Status int             `json:"status"`
+			Body   json.RawMessage `json:"body"`
+		} `json:"response"`
+		Runs []struct {
+			Run      json.RawMessage   `json:"run"`
+			Steps    []json.RawMessage `json:"steps"`
+			Messages []json.RawMessage `json:"messages"`
+			Traces   []json.RawMessage `json:"traces"`
+		} `json:"runs"`
+	} `json:"exchanges"`
+}
+
+// Dir is the folder of the recordings: testdata/letta of this module.
+func Dir(tb testing.TB) string {
+	tb.Helper()
+	for dir := "."; ; dir = filepath.Join(dir, "..") {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return filepath.Join(dir, "testdata", "letta")
+		}
+		if abs, err := filepath.Abs(dir); err != nil || abs == filepath.Dir(abs) {
+			tb.Fatal("the test does not run within the module")
+		}
+	}
+}
+
+// Read reads one recorded case.
+func Read(tb testing.TB, name string) *Recording {
+	tb.Helper()
+	f, err := os.Open(filepath.Join(Dir(tb), name+".json.gz"))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer func() { _ = f.Close() }()
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	b, err := io.ReadAll(z)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	// What the engine answered may hold a bare NaN or Infinity, which is not JSON; the server's
+	// own answers never do.
+	for _, word := range []string{"[NaN,", "[-Infinity,", "[Infinity,"} {
+		b = bytes.ReplaceAll(b, []byte(word), []byte("[null,"))
+	}
+	r := new(Recording)
+	if err := json.Unmarshal(b, r); err != nil {
+		tb.Fatalf("%s: %v", name, err)
+	}
+	return r
+}
+
+// Names lists the names of all recordings.
+func Names(tb testing.TB) []string {
+	tb.Helper()
+	files, err := os.ReadDir(Dir(tb))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	var names []string
+	for _, f := range files {
+		if name, is := strings.CutSuffix(f.Name(), ".json.gz"); is && name != "engine-request" {
+			names = append(names, name)
+		}
+	}
+	if len(names) < 30 {
+		tb.Fatalf("found %d recordings in %s, want at least 30", len(names), Dir(tb))
+	}
+	return names
+}
+
+// Tree decodes JSON and keeps the text of numbers.
+func Tree(tb testing.TB, b []byte) any {
+	tb.Helper()
+	dec := json.NewDecoder(bytes.NewReader(b))
+	dec.UseNumber()
+	var v any
+	if err := dec.Decode(&v); err != nil {
+		tb.Fatalf("not JSON: %v\n%.200s", err, b)
+	}
+	return v
+}

@@ -1,0 +1,173 @@
+package lettatest
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/rollout-rl/rollout/collector/letta"
+)
+
+// A Replay answers as the server of one recording did. Its n-th send gets the n-th
+// recorded answer; a case that is over answers 500.
+type Replay struct {
+	*Recording
+	t  *testing.T
+	mu sync.Mutex
+
+	// Version is what the server calls itself.
+	Version string
+	// Made is the agent: what create, GET and PATCH answer.
+	Made map[string]any
+	// Requests are the method and path of each request, in order.
+	Requests []string
+	// Bodies and Tagged are the body and the log id of each send.
+	Bodies []json.RawMessage
+	Tagged []string
+	// Created is the body of the last create.
+	Created map[string]any
+	// Sends and Deleted count.
+	Sends, Deleted int
+	// Override answers requests, by method and path, in place of the recording.
+	Override map[string]http.HandlerFunc
+}
+
+// NewReplay starts a server that answers as the recording of that name did, and returns
+// a client for it.
+func NewReplay(t *testing.T, name string) (*Replay, *letta.Client) {
+	t.Helper()
+	p := &Replay{Recording: Read(t, name), t: t, Version: "0.16.7", Override: map[string]http.HandlerFunc{}}
+	if err := json.Unmarshal(p.Agent, &p.Made); err != nil {
+		t.Fatal(err)
+	}
+	s := httptest.NewServer(p)
+	t.Cleanup(s.Close)
+	c, err := letta.NewClient(letta.ClientConfig{BaseURL: s.URL, ReadRetries: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.CloseIdle)
+	return p, c
+}
+
+// ServeHTTP answers.
+func (p *Replay) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, _ := io.ReadAll(r.Body)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.Requests = append(p.Requests, r.Method+" "+r.URL.Path)
+	give := func(v any) {
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(v)
+	}
+	if h := p.Override[r.Method+" "+r.URL.Path]; h != nil {
+		h(w, r)
+		return
+	}
+	path := r.URL.Path
+	switch {
+	case path == "/v1/health/":
+		give(map[string]string{"version": p.Version, "status": "ok"})
+	case path == "/v1/models/":
+		give([]map[string]string{{"handle": "sglang//models/qwen3"}, {"handle": "openai/gpt-4o"}})
+	case r.Method == http.MethodPost && path == "/v1/agents/":
+		if err := json.Unmarshal(body, &p.Created); err != nil {
+			p.t.Errorf("create body: %v", err)
+		}
+		give(p.Made)
+	case r.Method == http.MethodPost && path == "/v1/agents/import":
+		p.Created = map[string]any{"form": string(body)}
+		give(map[string][]string{"agent_ids": {fmt.Sprint(p.Made["id"])}})
+	case r.Method == http.MethodPost && path == "/v1/conversations/":
+		give(p.Conversation)
+	case r.Method == http.MethodPost && strings.HasSuffix(path, "/messages"):
+		p.Bodies = append(p.Bodies, body)
+		p.Tagged = append(p.Tagged, r.Header.Get("x-api-request-log-id"))
+		if p.Sends >= len(p.Exchanges) {
+			w.WriteHeader(http.StatusInternalServerError)
+			return
+		}
+		e := p.Exchanges[p.Sends]
+		p.Sends++
+		w.WriteHeader(e.Response.Status)
+		_, _ = w.Write(e.Response.Body)
+	case strings.HasSuffix(path, "/messages/cancel"):
+		w.WriteHeader(http.StatusConflict)
+	case strings.HasPrefix(path, "/v1/agents/") && r.Method == http.MethodPatch:
+		var patch map[string]any
+		_ = json.Unmarshal(body, &patch)
+		maps.Copy(p.Made, patch)
+		give(p.Made)
+	case strings.HasPrefix(path, "/v1/agents/") && r.Method == http.MethodDelete:
+		p.Deleted++
+		give(map[string]string{"message": "deleted"})
+	case strings.HasPrefix(path, "/v1/agents/"):
+		give(p.Made)
+	case strings.HasPrefix(path, "/v1/messages/"):
+		give(p.System)
+	case path == "/v1/runs/":
+		var runs []json.RawMessage
+		for _, e := range p.Exchanges[:p.Sends] {
+			for _, run := range e.Runs {
+				runs = append([]json.RawMessage{run.Run}, runs...)
+			}
+		}
+		if r.URL.Query().Get("limit") == "1" && len(runs) > 1 {
+			runs = runs[:1]
+		}
+		give(runs)
+	case path == "/v1/steps/":
+		w.WriteHeader(http.StatusBadRequest)
+		_, _ = io.WriteString(w, `{"detail":"Argument order does not match type typing.Optional[str]; is False of type <class 'bool'>"}`)
+	default:
+		for _, e := range p.Exchanges {
+			for _, run := range e.Runs {
+				var head struct{ ID string }
+				_ = json.Unmarshal(run.Run, &head)
+				switch path {
+				case "/v1/runs/" + head.ID:
+					give(run.Run)
+					return
+				case "/v1/runs/" + head.ID + "/steps":
+					give(run.Steps)
+					return
+				case "/v1/runs/" + head.ID + "/messages":
+					give(run.Messages)
+					return
+				}
+				for i, s := range run.Steps {
+					_ = json.Unmarshal(s, &head)
+					switch path {
+					case "/v1/steps/" + head.ID:
+						give(s)
+						return
+					case "/v1/steps/" + head.ID + "/trace":
+						give(run.Traces[i])
+						return
+					}
+				}
+			}
+		}
+		w.WriteHeader(http.StatusNotFound)
+		_, _ = fmt.Fprintf(w, `{"detail":"NOT_FOUND: %s"}`, path)
+	}
+}
+
+// Count is how many requests began like that: method, space, path.
+func (p *Replay) Count(request string) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := 0
+	for _, r := range p.Requests {
+		if strings.HasPrefix(r, request) {
+			n++
+		}
+	}
+	return n
+}
