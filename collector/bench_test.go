@@ -17,6 +17,7 @@ import (
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/prompt"
 	"github.com/rollout-rl/rollout/sink"
+	"github.com/rollout-rl/rollout/sink/sinktest"
 	"github.com/rollout-rl/rollout/tokenize"
 	"github.com/rollout-rl/rollout/tokenize/tokenizetest"
 )
@@ -164,7 +165,7 @@ func collect(tb testing.TB, b *bodies, source tokenize.PromptSource, workers, n 
 	if err != nil {
 		tb.Fatal(err)
 	}
-	sinks := newCrowd(d)
+	sinks := sinktest.NewCrowd(d)
 	c, err := collector.New(collector.Config{
 		Endpoints: []collector.Endpoint{{Name: "memory", Backend: b, MaxInFlight: workers}},
 		Planned:   n, Sink: sinks,
@@ -175,7 +176,7 @@ func collect(tb testing.TB, b *bodies, source tokenize.PromptSource, workers, n 
 	g, ctx := errgroup.WithContext(tb.Context())
 	g.Go(func() error { return d.Run(ctx) })
 	runErr := c.Run(ctx, numbered(n))
-	sinks.wait.Wait()
+	sinks.Wait()
 	if err := d.Close(ctx); err != nil {
 		tb.Fatal(err)
 	}
@@ -187,27 +188,6 @@ func collect(tb testing.TB, b *bodies, source tokenize.PromptSource, workers, n 
 		tb.Fatalf("%d of %d committed: %+v", s.Committed, n, s)
 	}
 	return s
-}
-
-// A crowd is a sink of a run with many rollouts in flight: the worker goes on while
-// its samples wait, together, for a sync of the write-ahead log.
-type crowd struct {
-	d     *sink.Dataset
-	slots chan struct{}
-	wait  sync.WaitGroup
-}
-
-func newCrowd(d *sink.Dataset) *crowd { return &crowd{d: d, slots: make(chan struct{}, 256)} }
-
-func (c *crowd) Append(ctx context.Context, s *tokenize.Sample, done func(error)) error {
-	c.slots <- struct{}{}
-	c.wait.Go(func() {
-		if err := c.d.Append(context.WithoutCancel(ctx), s, done); err != nil { // the worker may be gone
-			done(err)
-		}
-		<-c.slots
-	})
-	return nil
 }
 
 func numbered(n int) iter.Seq2[*collector.Task, error] {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -17,6 +16,7 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta"
 	"github.com/rollout-rl/rollout/collector/prompt"
 	"github.com/rollout-rl/rollout/sink"
+	"github.com/rollout-rl/rollout/sink/sinktest"
 	"github.com/rollout-rl/rollout/tokenize"
 	"github.com/rollout-rl/rollout/tokenize/bpe"
 )
@@ -129,7 +129,7 @@ func collectPath(tb testing.TB, p *path, n int) collector.Stats {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	sinks := newCrowd(d)
+	sinks := sinktest.NewCrowd(d)
 	c, err := collector.New(collector.Config{
 		Endpoints: []collector.Endpoint{{Name: "memory", Backend: p, MaxInFlight: 1}}, Planned: n, Sink: sinks,
 	})
@@ -145,7 +145,7 @@ func collectPath(tb testing.TB, p *path, n int) collector.Stats {
 			}
 		}
 	})
-	sinks.wait.Wait()
+	sinks.Wait()
 	if err := d.Close(ctx); err != nil {
 		tb.Fatal(err)
 	}
@@ -157,27 +157,6 @@ func collectPath(tb testing.TB, p *path, n int) collector.Stats {
 		tb.Fatalf("%d of %d committed: %+v", s.Committed, n, s)
 	}
 	return s
-}
-
-// A crowd is a sink of a run with many rollouts in flight: the worker goes on while
-// its samples wait, together, for a sync of the write-ahead log.
-type crowd struct {
-	d     *sink.Dataset
-	slots chan struct{}
-	wait  sync.WaitGroup
-}
-
-func newCrowd(d *sink.Dataset) *crowd { return &crowd{d: d, slots: make(chan struct{}, 256)} }
-
-func (c *crowd) Append(ctx context.Context, s *tokenize.Sample, done func(error)) error {
-	c.slots <- struct{}{}
-	c.wait.Go(func() {
-		if err := c.d.Append(context.WithoutCancel(ctx), s, done); err != nil { // the worker may be gone
-			done(err)
-		}
-		<-c.slots
-	})
-	return nil
 }
 
 // BenchmarkCollectStored is the whole path with every prompt rebuilt. rollouts/s is
