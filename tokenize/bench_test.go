@@ -105,6 +105,7 @@ var corpora = []struct {
 }{
 	{"turns", tokenizetest.Options{}},
 	{"recorded", tokenizetest.Options{Logprobs: true}},
+	{"text", tokenizetest.Options{Logprobs: true, Text: true}},
 	{"input_ids", tokenizetest.Options{Logprobs: true, InputIDs: true}},
 	{"strings", tokenizetest.Options{TokenStrings: true}},
 	{"spaces", tokenizetest.Options{Spaces: true}},

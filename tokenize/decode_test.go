@@ -46,6 +46,7 @@ func TestDecodeSynthetic(t *testing.T) {
 		o    tokenizetest.Options
 	}{
 		{"recorded", tokenizetest.Options{Tokens: 900, Turns: 7, Logprobs: true}},
+		{"text", tokenizetest.Options{Tokens: 900, Turns: 7, Logprobs: true, Text: true}},
 		{"input ids", tokenizetest.Options{Tokens: 500, Turns: 5, InputIDs: true}},
 		{"spaces", tokenizetest.Options{Tokens: 500, Turns: 3, Logprobs: true, Spaces: true, InputIDs: true}},
 		{"token strings", tokenizetest.Options{Tokens: 500, Turns: 4, TokenStrings: true}},

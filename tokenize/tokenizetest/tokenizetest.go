@@ -29,6 +29,10 @@ type Options struct {
 	PromptTokens int
 	// Logprobs adds the duplicate of the last call, as real replies have it.
 	Logprobs bool
+	// Text puts the messages of a run with tools before the turns, as real replies have
+	// them: of every tool call its arguments, of some KB and twice, and what the tool
+	// returned, twice. They are about a fifth of the bytes.
+	Text bool
 	// TokenStrings puts texts, not null, third in each triple.
 	TokenStrings bool
 	// Spaces puts a space behind each comma and colon.
@@ -108,7 +112,11 @@ func (w *writer) logprob() float32 {
 
 func (w *writer) reply() {
 	answer := w.text(nil, 200)
-	w.str(`{`).key("messages").str(`[{`).key("id").str(`"message-`).int(w.r.IntN(1 << 30)).str(`"`).str(w.comma)
+	w.str(`{`).key("messages").str(`[`)
+	if w.Text {
+		w.toolMessages()
+	}
+	w.str(`{`).key("id").str(`"message-`).int(w.r.IntN(1 << 30)).str(`"`).str(w.comma)
 	w.key("message_type").str(`"assistant_message"`).str(w.comma).key("content").str(`"`).bytes(answer).str(`"}]`).str(w.comma)
 	w.key("stop_reason").str(`{`).key("message_type").str(`"stop_reason"`).str(w.comma).key("stop_reason").str(`"end_turn"}`).str(w.comma)
 
@@ -152,6 +160,34 @@ func (w *writer) reply() {
 		w.assistantTurn(prompt, outputs[t/2], logprobs[t/2])
 	}
 	w.str(`]}`)
+}
+
+// toolMessages writes a call and a return for every tool turn, each with a comma behind.
+func (w *writer) toolMessages() {
+	tools := w.Turns / 2
+	for k := range tools {
+		head := func(kind string) *writer {
+			w.str(`{`).key("id").str(`"message-`).int(w.r.IntN(1 << 30)).str(`"`).str(w.comma)
+			w.key("date").str(`"2026-11-21T09:41:20+00:00"`).str(w.comma).key("message_type").str(`"`).str(kind).str(`"`).str(w.comma)
+			return w.key("step_id").str(`"step-`).int(k).str(`"`).str(w.comma).key("run_id").str(`"run-1"`).str(w.comma).key("is_err").str(`null`).str(w.comma)
+		}
+		twice := func(name, list string, body []byte) {
+			w.key(name).bytes(body).str(w.comma).key(list).str(`[`).bytes(body).str(`]}`).str(w.comma)
+		}
+		part := &writer{Options: w.Options, r: w.r, comma: w.comma, col: w.col}
+		part.str(`{`).key("name").str(`"write_file"`).str(w.comma).key("arguments").str(`"{\"path\": \"a.py\", \"text\": \"`)
+		inner := w.text(nil, 9*w.Tokens/(tools+1))
+		part.str(strings.NewReplacer(`\"`, `\\\"`, `\`, `\\`).Replace(string(inner)))
+		part.str(`\"}"`).str(w.comma).key("tool_call_id").str(`"call_`).int(k).str(`"}`)
+		head("tool_call_message")
+		twice("tool_call", "tool_calls", part.b)
+		part.b = nil
+		part.str(`{`).key("tool_return").str(`"`)
+		part.b = w.text(part.b, 600+w.r.IntN(1200))
+		part.str(`"`).str(w.comma).key("status").str(`"success"`).str(w.comma).key("tool_call_id").str(`"call_`).int(k).str(`"}`)
+		head("tool_return_message")
+		twice("tool_return", "tool_returns", part.b)
+	}
 }
 
 // prompts fills w.prompt with the last prompt, of which each earlier one is a
