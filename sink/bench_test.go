@@ -1,10 +1,14 @@
 package sink_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"os"
 	"runtime"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -44,6 +48,91 @@ func bulkRows(tokens int) (rows []sink.StoredRow, total int) {
 		total += len(rows[i].InputIDs)
 	}
 	return rows, total
+}
+
+// rollouts returns n samples as a server that runs agents gives them: a prompt of 600
+// tokens, 8 calls of some 500 with 480 of tool results between them, and 90 KB of messages.
+func rollouts(n int) (samples []*tokenize.Sample) {
+	b := sinktest.NewBuilder(3)
+	rng := rand.New(rand.NewPCG(4, 0))
+	for range n {
+		spans := []int{600}
+		for call := range 8 {
+			spans = append(spans, 300+rng.IntN(400))
+			if call < 7 {
+				spans = append(spans, 280+rng.IntN(400))
+			}
+		}
+		s := b.Sample(b.Row(spans...))
+		s.Messages = new(messages(rng, 90_000))
+		s.RunIDs = []string{s.AgentID + "-run"}
+		samples = append(samples, s)
+	}
+	return samples
+}
+
+// messages returns a list of messages of about that many bytes. Their text is the source
+// of this package, from a random place on: what an agent reads and writes compresses like
+// that.
+func messages(rng *rand.Rand, size int) string {
+	var list []map[string]any
+	for left := size; left > 0; {
+		n := min(left, 500+rng.IntN(9000))
+		at := rng.IntN(len(source()) - n)
+		list = append(list, map[string]any{
+			"id": fmt.Sprintf("message-%08x", rng.Uint32()), "message_type": "tool_return_message",
+			"tool_call_id": fmt.Sprintf("call_%016x", rng.Uint64()), "content": strings.ToValidUTF8(source()[at:at+n], "?"),
+		})
+		left -= n + 120
+	}
+	text, err := json.Marshal(list)
+	if err != nil {
+		panic(err) // texts only
+	}
+	return string(text)
+}
+
+// source is the source of this package.
+var source = sync.OnceValue(func() string {
+	var all []byte
+	names, err := os.ReadDir(".")
+	for _, name := range names {
+		if strings.HasSuffix(name.Name(), ".go") {
+			var b []byte
+			if b, err = os.ReadFile(name.Name()); err == nil {
+				all = append(all, b...)
+			}
+		}
+	}
+	if err != nil {
+		panic(err)
+	}
+	return string(all)
+})
+
+// BenchmarkRollouts writes shards of 230 rollouts with their messages to nowhere: what a
+// collection brings, where BenchmarkShard has long rows without text.
+func BenchmarkRollouts(b *testing.B) {
+	var rows []sink.StoredRow
+	var bytes int64
+	tokens := 0
+	for _, s := range rollouts(230) {
+		rows = append(rows, sinktest.Rows(s)...)
+	}
+	for i := range rows {
+		tokens += len(rows[i].InputIDs)
+		bytes += int64(9*len(rows[i].InputIDs) + len(*rows[i].Messages))
+	}
+	b.ReportAllocs()
+	b.SetBytes(bytes)
+	var pool sink.EncoderPool
+	var size int64
+	for b.Loop() {
+		size = writeShard(b, &pool, sink.Parquet, rows)
+	}
+	b.ReportMetric(float64(len(rows))*float64(b.N)/b.Elapsed().Seconds(), "rollouts/s")
+	b.ReportMetric(float64(size)/float64(len(rows)), "bytes/rollout")
+	b.ReportMetric(float64(tokens)/float64(len(rows)), "tokens/rollout")
 }
 
 // BenchmarkShard writes shards of 2 million tokens to nowhere.

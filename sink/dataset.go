@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"sync"
 
-	"github.com/parquet-go/parquet-go/compress/zstd"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/rollout-rl/rollout/tokenize"
@@ -29,7 +28,7 @@ import (
 type Dataset struct {
 	dir   string
 	cfg   Config
-	codec *zstd.Codec
+	codec *pageCodec
 	meta  [len(kindNames)]map[string]string
 
 	budget *budget
@@ -128,7 +127,7 @@ func Create(dir string, cfg Config) (*Dataset, error) {
 	d := &Dataset{
 		dir:      dir,
 		cfg:      cfg,
-		codec:    newCodec(),
+		codec:    new(pageCodec),
 		budget:   newBudget(cfg.MaxBytesInFlight),
 		seed:     maphash.MakeSeed(),
 		draining: make(chan struct{}),

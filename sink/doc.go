@@ -80,7 +80,7 @@
 // several writing processes, may be there and is checked; replaces, for merged shards,
 // is refused as newer, because a reader that passed over it would read rows twice.
 //
-// A Parquet shard is written with zstd at its fastest level, pages of 256 KB,
+// A Parquet shard is written with zstd at its fastest level, pages of 512 KB,
 // version 2, and row groups that are closed by tokens. An Arrow shard is an IPC
 // stream, uncompressed so that it can be mapped, in batches closed by tokens; it
 // ends with the mark ff ff ff ff 00 00 00 00.

@@ -31,7 +31,7 @@ func (p *EncoderPool) NewEncoder(w io.Writer, format Format, groupTokens int, me
 		}
 		return Encoder{newArrowEncoder(w, p.cols, groupTokens, meta)}
 	}
-	return Encoder{newParquetEncoder[StoredRow](w, newCodec(), groupTokens, meta)}
+	return Encoder{newParquetEncoder[StoredRow](w, new(pageCodec), groupTokens, meta)}
 }
 
 // NewPlainEncoder begins a Parquet shard without compression; options may spoil it.
