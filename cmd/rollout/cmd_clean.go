@@ -10,6 +10,8 @@ import (
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/preflight"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
 	"github.com/rollout-rl/rollout/collector/agent"
 	"github.com/rollout-rl/rollout/collector/letta"
@@ -48,12 +50,12 @@ goes too: collect --resume would have taken it over. The servers and how they ar
 			if len(args) == 0 {
 				return nil
 			}
-			info, err := readRun(args[0])
+			info, err := runfolder.Read(args[0])
 			if err != nil {
 				return err
 			}
-			if h, held := locked(args[0]); held {
-				return lockedError(args[0], h, "its agents are in use; wait for it")
+			if h, held := runfolder.Locked(args[0]); held {
+				return runfolder.LockedError(args[0], h, "its agents are in use; wait for it")
 			}
 			o.runID = info.ID
 			l.FromRun(info.Config, "server")
@@ -95,7 +97,7 @@ func (p *program) clean(ctx context.Context, c *config.Config, o *cleanOptions) 
 			return nil
 		})
 		if err != nil {
-			failed = append(failed, unusable(client, err))
+			failed = append(failed, preflight.Unusable(client, err))
 		}
 		client.CloseIdle()
 	}

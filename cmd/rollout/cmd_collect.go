@@ -11,8 +11,13 @@ import (
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/machine"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/preflight"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/signals"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/tasks"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/version"
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/letta"
 	"github.com/rollout-rl/rollout/sink"
@@ -58,11 +63,14 @@ tokens.* while the run has no row yet; a tokenizer may be added to a run that ha
 	f.BoolVar(&o.quiet, "quiet", false, "print errors only")
 	load := config.AddFlags(cmd, p.getenv, p.environ)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
-		var earlier *earlierRun // nil: the run is new
-		defer func() { err = errors.Join(err, earlier.close()) }()
+		var earlier *runfolder.Earlier // nil: the run is new
+		defer func() { err = errors.Join(err, earlier.Close()) }()
 		l, err := load(func(l *config.Loader) (err error) {
 			if o.resume || o.retryFailed {
-				earlier, err = p.findRun(l, &o)
+				earlier, err = runfolder.Find(l, o.dryRun, o.retryFailed)
+			}
+			if who := earlier.Stale(); who != "" && !o.quiet {
+				p.say("%s: was left by a sudden end (%s)", l.Config.Output.Dir, who)
 			}
 			return err
 		})
@@ -83,23 +91,29 @@ tokens.* while the run has no row yet; a tokenizer may be added to a run that ha
 	return cmd
 }
 
-func (p *program) collect(ctx context.Context, l *config.Loader, earlier *earlierRun, o *collectOptions) error {
+func (p *program) collect(ctx context.Context, l *config.Loader, earlier *runfolder.Earlier, o *collectOptions) error {
 	c := &collection{config: l.Config, display: p.newDisplay(o.asJSON, o.quiet), log: discardLog(), abort: p.abort, retryFailed: o.retryFailed}
 	if c.tail = c.config.Run.Tail.Tail; o.retryFailed && l.ByKey["run.tail"].Given() == "" {
 		c.tail = collector.Tail{}
 	}
 	c.phase.Store("checking the tasks")
-	defer watchStatus(c.showStatus)()
+	defer signals.OnStatus(c.showStatus)()
 	parts, err := makeParts(c.config, p.stderr)
 	if err != nil {
 		return err
 	}
 	defer parts.close()
-	id, err := identityOf(l, parts.model)
+	id, err := runfolder.IdentityOf(l, parts.model)
 	if err != nil {
 		return err
 	}
-	started := p.whileStarting(func() { c.giveUp(earlier) })
+	// An interrupt ends the program, whatever it waits for: a server, or a standard input
+	// without an end.
+	started := signals.First(func() {
+		c.giveUp(earlier)
+		p.say("interrupted before the run began")
+		p.abort()
+	})
 	defer started()
 	defer c.giveUp(earlier)
 	agent, err := agentConfig(c.config)
@@ -110,7 +124,7 @@ func (p *program) collect(ctx context.Context, l *config.Loader, earlier *earlie
 	if err := p.takeTasks(c, l, earlier, o, id, parts.model); err != nil {
 		return err
 	}
-	c.metrics = newMetrics(readVersion().Version, c.vitals)
+	c.metrics = newMetrics(version.Read().Version, c.vitals)
 	if c.tracing, err = newTracing(p.getenv, c.display.say); err != nil {
 		return err
 	}
@@ -133,29 +147,29 @@ func (p *program) collect(ctx context.Context, l *config.Loader, earlier *earlie
 		return err
 	}
 	c.phase.Store("asking the servers")
-	servers, err := preflight(ctx, backends, c.config.Agent.Model, func(server string, err error, wait time.Duration) {
+	servers, err := preflight.Ask(ctx, backends, c.config.Agent.Model, func(server string, err error, wait time.Duration) {
 		c.display.say("%s cannot be asked now, trying again in %v: %v", server, wait, err)
 	})
 	if err != nil {
 		return err
 	}
-	var had *runInfo
+	var had *runfolder.Info
 	if earlier != nil {
-		had = &earlier.info
-		bad, notices := serverChanges(had.Servers, servers)
-		if err := refuseResume(c.config.Output.Dir, bad); err != nil {
+		had = &earlier.Info
+		bad, notices := runfolder.ServerChanges(had.Servers, servers)
+		if err := runfolder.Refuse(c.config.Output.Dir, bad); err != nil {
 			return err
 		}
 		for _, text := range notices {
 			c.display.say("%s", text)
 		}
 	}
-	if c.info, err = describe(l, had, id, c.tasks, servers, parts.model); err != nil {
+	if c.info, err = runfolder.Describe(l, had, id, c.tasks, servers, parts.model); err != nil {
 		return err
 	}
 	c.info.Invocations[len(c.info.Invocations)-1].RetryFailed = o.retryFailed
 	planned, lowered := c.info.Tasks.Planned, ""
-	c.inFlight, lowered = boundInFlight(c.config, planned, len(c.clients), thisMachine())
+	c.inFlight, lowered = machine.InFlight(c.config, planned, len(c.clients), machine.This())
 	if lowered != "" && (c.inFlight < planned || l.ByKey["server.max_in_flight"].Given() != "") {
 		c.display.note("%s", lowered) // but not that a small run needs less than the default
 	}
@@ -180,15 +194,15 @@ func (p *program) collect(ctx context.Context, l *config.Loader, earlier *earlie
 		return err
 	}
 	if earlier != nil {
-		err = c.folder.update(c.info, c.tasks, had)
+		err = c.folder.Update(c.info, c.tasks, had)
 	} else {
-		err = c.folder.create(c.info, c.tasks)
+		err = c.folder.Create(c.info, c.tasks)
 	}
 	if err != nil {
 		return err
 	}
 	c.phase.Store("opening the folder")
-	if c.log, err = openLog(c.folder.dir, c.info.lastLog(), c.folder.mode, c.config.Secrets()); err != nil {
+	if c.log, err = openLog(c.folder.Dir, c.info.LastLog(), c.folder.Mode, c.config.Secrets()); err != nil {
 		return exit.With(exit.Storage, err)
 	}
 	defer func() { _ = c.log.close() }() // every line was written
@@ -203,70 +217,65 @@ func (p *program) collect(ctx context.Context, l *config.Loader, earlier *earlie
 
 // takeTasks reads and checks the tasks. A run that is continued and that they, or
 // what its rows depend on, do not fit is refused, with every difference.
-func (p *program) takeTasks(c *collection, l *config.Loader, earlier *earlierRun, o *collectOptions, id identity, model *modelInfo) (err error) {
+func (p *program) takeTasks(c *collection, l *config.Loader, earlier *runfolder.Earlier, o *collectOptions, id runfolder.Identity, model *runfolder.Model) (err error) {
 	if earlier != nil {
-		c.takeFolder(earlier.folder)
-		rows, err := hasRows(c.config.Output.Dir)
+		c.takeFolder(earlier.Folder)
+		rows, err := runfolder.HasRows(c.config.Output.Dir)
 		if err != nil {
 			return err
 		}
-		bad := changesOf(l, &earlier.info, id, model, rows)
-		if had := earlier.info.Model; bad == nil && !had.same(model) {
-			c.display.note("prompts are rebuilt with tokenizer %s from now on, and with %s before", cmp.Or(shortDigest(model.tokenizer()), "none"), cmp.Or(shortDigest(had.tokenizer()), "none"))
+		bad := runfolder.Changes(l, &earlier.Info, id, model, rows)
+		if had := earlier.Info.Model; bad == nil && !had.Same(model) {
+			c.display.note("prompts are rebuilt with tokenizer %s from now on, and with %s before", cmp.Or(runfolder.ShortDigest(model.Tokenizer()), "none"), cmp.Or(runfolder.ShortDigest(had.Tokenizer()), "none"))
 		}
-		tasks, more, err := p.tasksAgain(c, l, earlier)
+		tasks, more, err := earlier.ReadTasks(l, c.fit, p.stdin, c.skipped)
 		if err == nil {
-			err = refuseResume(c.config.Output.Dir, append(bad, more...))
+			err = runfolder.Refuse(c.config.Output.Dir, append(bad, more...))
 		}
 		if err != nil {
-			tasks.close()
+			tasks.Close()
 			return err
 		}
 		c.tasks = tasks
 		return nil
 	}
-	check := p.taskCheck(c)
+	check := runfolder.NewTaskCheck(c.config, c.skipped)
 	if o.dryRun {
-		err = checkNewRun(c.config.Output.Dir)
+		err = runfolder.CheckNew(c.config.Output.Dir)
 	} else {
-		var folder *runFolder
-		if folder, err = beginRun(c.config.Output.Dir, c.config.FileMode()); err == nil {
+		var folder *runfolder.Folder
+		if folder, err = runfolder.Begin(c.config.Output.Dir, c.config.FileMode()); err == nil {
 			c.takeFolder(folder)
-			check.dir, check.mode = folder.dir, folder.mode
+			check.Dir, check.Mode = folder.Dir, folder.Mode
 		}
 	}
 	if err != nil {
 		return err
 	}
-	if c.tasks, err = check.run(c.fit.Read(tasks.Read(c.config.Tasks.File, p.stdin))); err != nil {
+	if c.tasks, err = check.Run(c.fit.Read(tasks.Read(c.config.Tasks.File, p.stdin))); err != nil {
 		return err
 	}
 	return c.fit.Scorable(c.config.Reward.Kind, c.display.note)
 }
 
-func (c *collection) takeFolder(f *runFolder) {
+// skipped tells of a task that is left out.
+func (c *collection) skipped(bad error) { c.display.say("left out: %v", bad) }
+
+func (c *collection) takeFolder(f *runfolder.Folder) {
 	c.folder = f
 	c.toGiveUp.Store(f)
 }
 
 // giveUp leaves nothing of a run that did not begin, and gives the folder of every other
 // one up.
-func (c *collection) giveUp(earlier *earlierRun) {
+func (c *collection) giveUp(earlier *runfolder.Earlier) {
 	switch folder := c.toGiveUp.Load(); { // an interrupt asks while the folder is made
 	case folder == nil:
 	case earlier != nil:
-		_ = folder.clear() // the next process would; the folder is closed by who opened it
+		_ = folder.Clear() // the next process would; the folder is closed by who opened it
 	default:
-		_ = folder.abandon() // the lock goes with the process at the latest
+		_ = folder.Abandon() // the lock goes with the process at the latest
 	}
-}
-
-// plannedOf is the number of samples that the run will take up.
-func plannedOf(c *config.Config, tasks *taskSet) int {
-	if c.Tasks.Limit > 0 {
-		return min(tasks.samples, c.Tasks.Limit)
-	}
-	return tasks.samples
 }
 
 // dryRun says what would be done.
@@ -275,19 +284,19 @@ func (p *program) dryRun(c *collection, o *collectOptions, resumed bool) error {
 	if resumed {
 		var err error
 		if held, err = sink.ReadLedger(c.config.Output.Dir); err != nil {
-			return readError(c.config.Output.Dir, err)
+			return runfolder.ReadError(c.config.Output.Dir, err)
 		}
 	}
 	committed, failed := held.Counts()
 	slots := c.inFlight * len(c.clients)
 	if o.asJSON {
 		return p.printJSON(map[string]any{
-			"event": "plan", "tasks": c.tasks.tasks, "planned": c.info.Tasks.Planned, "bad_tasks": c.tasks.bad, "servers": c.info.Servers,
+			"event": "plan", "tasks": c.tasks.Tasks, "planned": c.info.Tasks.Planned, "bad_tasks": c.tasks.Bad, "servers": c.info.Servers,
 			"max_in_flight": slots, "dir": c.config.Output.Dir, "format": c.config.Output.Format, "prompts": c.config.Tokens.Prompts, "preflight": c.config.Run.Preflight,
 			"resumed": resumed, "committed": committed, "failed": failed,
 		})
 	}
-	tame.Fprintf(p.stdout, "tasks      %d, %d bad ones left out\n", c.tasks.tasks, c.tasks.bad)
+	tame.Fprintf(p.stdout, "tasks      %d, %d bad ones left out\n", c.tasks.Tasks, c.tasks.Bad)
 	tame.Fprintf(p.stdout, "planned    %d samples", c.info.Tasks.Planned)
 	if resumed {
 		tame.Fprintf(p.stdout, ", %d of them committed, %d failed", committed, failed)

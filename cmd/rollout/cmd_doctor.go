@@ -20,6 +20,10 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/machine"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/model"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/preflight"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/tasks"
 	"github.com/rollout-rl/rollout/collector"
@@ -225,8 +229,8 @@ func (d *doctor) files() {
 		return
 	}
 	servers := max(1, len(d.config.Server.URLs))
-	need := uint64(min(d.config.Server.MaxInFlight, math.MaxInt32))*uint64(servers) + spareFiles
-	if n, why := boundInFlight(d.config, math.MaxInt, servers, machine{files: limit.Cur}); why != "" {
+	need := uint64(min(d.config.Server.MaxInFlight, math.MaxInt32))*uint64(servers) + machine.SpareFiles
+	if n, why := machine.InFlight(d.config, math.MaxInt, servers, machine.Machine{Files: limit.Cur}); why != "" {
 		d.tell(stateHint, "files", fmt.Sprintf("%d may be open, %d are needed: collect has %d samples in flight per server, not %d", limit.Cur, need, n, d.config.Server.MaxInFlight), nil,
 			fmt.Sprintf("ulimit -n %d allows all", need))
 		return
@@ -240,13 +244,13 @@ func (d *doctor) loadModel() {
 			"give the folder of the model's tokenizer and chat template with --tokenizer")
 		return
 	}
-	m, err := loadModel("tokens.tokenizer", d.config.Tokens.Tokenizer, d.config.Tokens.Experimental)
+	m, err := model.Load("tokens.tokenizer", d.config.Tokens.Tokenizer, d.config.Tokens.Experimental)
 	if err != nil {
 		d.failed("tokenizer", err)
 		return
 	}
 	d.model = m
-	info := describeModel(m)
+	info := runfolder.DescribeModel(m)
 	d.ok("tokenizer", "%s, ids below %d, sha256 %.16s…", info.Family, info.VocabSize, info.TokenizerSHA256)
 	d.ok("template", "%s, sha256 %.16s…", info.ChatTemplate, info.ChatTemplateSHA256)
 }
@@ -255,7 +259,7 @@ func (d *doctor) loadModel() {
 func (d *doctor) server(ctx context.Context, client *letta.Client) {
 	version, err := client.Version(ctx)
 	if err != nil {
-		d.failed("server", unusable(client, err))
+		d.failed("server", preflight.Unusable(client, err))
 		return
 	}
 	if strings.HasPrefix(version, "0.16.") {
@@ -266,7 +270,7 @@ func (d *doctor) server(ctx context.Context, client *letta.Client) {
 	}
 	found, err := client.FindModel(ctx, d.config.Agent.Model)
 	if err != nil {
-		d.failed("models", unusable(client, err))
+		d.failed("models", preflight.Unusable(client, err))
 		return
 	}
 	d.ok("auth", "the server lets us in and lists %d models", found.Count)
@@ -278,7 +282,7 @@ func (d *doctor) server(ctx context.Context, client *letta.Client) {
 	}
 	// That the model is listed, and that an agent on it will give token data.
 	if err := backends[0].Preflight(ctx); err != nil {
-		d.failed("model", unusable(client, err))
+		d.failed("model", preflight.Unusable(client, err))
 		return
 	}
 	d.ok("model", "%s; an agent on it gives token data", cmp.Or(d.config.Agent.Model, "that of the agent file"))
@@ -305,9 +309,9 @@ const (
 func (d *doctor) call(ctx context.Context, client *letta.Client, backend *agent.Backend, task *collector.Task) (used, all bool) {
 	ctx, cancel := context.WithTimeout(ctx, d.config.Run.AttemptTimeout)
 	defer cancel()
-	agent, err := backend.Open(ctx, collector.Attempt{Task: task, Key: "doctor", GroupSize: 1, N: 1, RunID: newRunID(time.Now())})
+	agent, err := backend.Open(ctx, collector.Attempt{Task: task, Key: "doctor", GroupSize: 1, N: 1, RunID: runfolder.NewID(time.Now())})
 	if err != nil {
-		d.failed("agent", unusable(client, err))
+		d.failed("agent", preflight.Unusable(client, err))
 		return false, false
 	}
 	var tools []string
@@ -321,7 +325,7 @@ func (d *doctor) call(ctx context.Context, client *letta.Client, backend *agent.
 	began := time.Now()
 	reply, err := agent.Run(ctx)
 	if err != nil {
-		d.failed("call", unusable(client, err))
+		d.failed("call", preflight.Unusable(client, err))
 	} else {
 		d.answered(ctx, agent, reply, time.Since(began))
 		all = len(tools) > 0
@@ -332,7 +336,7 @@ func (d *doctor) call(ctx context.Context, client *letta.Client, backend *agent.
 	closing, done := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
 	defer done()
 	if err := agent.Close(closing); err != nil {
-		d.failed("cleanup", unusable(client, err))
+		d.failed("cleanup", preflight.Unusable(client, err))
 	} else if !d.config.Agent.Keep {
 		d.ok("cleanup", "the agent is deleted")
 	}
@@ -380,7 +384,7 @@ func (d *doctor) answered(ctx context.Context, agent collector.Agent, reply *col
 	for i := range examined {
 		d.examined(i, &examined[i])
 	}
-	if i := slices.IndexFunc(examined, func(x prompt.Examined) bool { return doubted(&x) }); i >= 0 {
+	if i := slices.IndexFunc(examined, func(x prompt.Examined) bool { return model.Doubted(&x) }); i >= 0 {
 		state := stateBad
 		if d.config.Tokens.Require == "any" {
 			state = stateHint
@@ -391,32 +395,10 @@ func (d *doctor) answered(ctx context.Context, agent collector.Agent, reply *col
 		}
 		d.tell(state, "proof", examined[i].Doubt, nil, hint)
 	}
-	if by := sameDifference(examined); by != 0 {
+	if by := model.SameDifference(examined); by != 0 {
 		d.tell(stateHint, "prompts", fmt.Sprintf("every call differs by the same %+d tokens", by), nil,
 			"the difference is in what all prompts share: the preamble, the tools, or what opens the model's turn")
 	}
-}
-
-// doubted reports whether neither what the turn holds nor its own trace gives the
-// prompt of a call, and what is stored does not count as proven.
-func doubted(x *prompt.Examined) bool {
-	return x.Doubt != "" && len(x.PromptIDs) == 0 && (x.Unlike != "" || x.Trace.Err != nil || int64(len(x.Trace.IDs)) != x.Counted)
-}
-
-// sameDifference is by how many tokens the stored prompts differ from the server's
-// counts, if it is the same for all of several calls; else 0.
-func sameDifference(calls []prompt.Examined) int64 {
-	if len(calls) < 2 {
-		return 0
-	}
-	by := int64(len(calls[0].Stored.IDs)) - calls[0].Counted
-	for i := range calls {
-		x := &calls[i]
-		if x.Stored.Err != nil || x.Counted < 0 || int64(len(x.Stored.IDs))-x.Counted != by {
-			return 0
-		}
-	}
-	return by
 }
 
 // examined tells of the prompt of one call.
@@ -427,19 +409,19 @@ func (d *doctor) examined(i int, x *prompt.Examined) {
 		truth = fmt.Sprintf("the server sent %d ids", len(x.PromptIDs))
 	}
 	text := fmt.Sprintf("%s; stored gives %s, trace %s", truth, rebuiltText(x.Stored), rebuiltText(x.Trace))
-	v := diagnose(x, d.model.Tokenizer)
+	v := model.Diagnose(x, d.model.Tokenizer)
 	switch byTrace := x.Trace.Err == nil && int64(len(x.Trace.IDs)) == x.Counted; {
-	case v.culprit == "" && len(x.PromptIDs) > 0:
+	case v.Culprit == "" && len(x.PromptIDs) > 0:
 		d.ok(name, "%s; id by id the same", text)
-	case v.culprit == "":
+	case v.Culprit == "":
 		d.ok(name, "%s", text)
 	case len(x.PromptIDs) > 0:
 		// What the server sent is the truth; only rebuilding is off.
-		d.tell(stateHint, name, text+": the "+v.culprit+" differs", v.detail, "prompts come from the turns all the same, and are exact")
+		d.tell(stateHint, name, text+": the "+v.Culprit+" differs", v.Detail, "prompts come from the turns all the same, and are exact")
 	case byTrace:
-		d.tell(stateHint, name, text+": the "+v.culprit+" differs", v.detail, "")
+		d.tell(stateHint, name, text+": the "+v.Culprit+" differs", v.Detail, "")
 	default:
-		d.tell(stateBad, name, text+": the "+v.culprit+" differs", v.detail, "")
+		d.tell(stateBad, name, text+": the "+v.Culprit+" differs", v.Detail, "")
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/sink"
@@ -78,12 +79,12 @@ func (p *program) failures(dir string, o *failuresOptions) error {
 			return exit.Hint(exit.Usagef("--class: %q is no class of failures", o.class), "the classes are: "+strings.Join(names, ", "))
 		}
 	}
-	if err := needRun(dir); err != nil {
+	if err := runfolder.Need(dir); err != nil {
 		return err
 	}
 	log, err := sink.ReadLog(dir)
 	if err != nil {
-		return readError(dir, err)
+		return runfolder.ReadError(dir, err)
 	}
 	groups := map[groupName]*failureGroup{}
 	var list []failed                                                 // those that are printed
@@ -91,7 +92,7 @@ func (p *program) failures(dir string, o *failuresOptions) error {
 	shown := 0
 	for f, err := range failuresOf(log) {
 		if err != nil {
-			return readError(dir, err)
+			return runfolder.ReadError(dir, err)
 		}
 		if o.class != "" && f.Class != o.class {
 			continue

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
 	"github.com/rollout-rl/rollout/sink"
 	"github.com/rollout-rl/rollout/sink/sinktest"
 	"github.com/rollout-rl/rollout/tokenize"
@@ -30,7 +31,7 @@ func TestFailuresOfSingleCalls(t *testing.T) {
 			samples = append(samples, b.Failure(3))
 		}
 		sinktest.Write(t, dir, sink.Config{}, samples)
-		if err := os.WriteFile(filepath.Join(dir, runFile), []byte(`{"version": 1}`), 0o666); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, runfolder.RunFile), []byte(`{"version": 1}`), 0o666); err != nil {
 			t.Fatal(err)
 		}
 		return dir

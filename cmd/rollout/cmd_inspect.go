@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"iter"
 	"strconv"
@@ -13,6 +12,8 @@ import (
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/model"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
 	"github.com/rollout-rl/rollout/sink"
 )
@@ -69,12 +70,12 @@ func (p *program) inspect(dir string, o *inspectOptions) error {
 	if err != nil {
 		return err
 	}
-	if err := needRun(dir); err != nil {
+	if err := runfolder.Need(dir); err != nil {
 		return err
 	}
 	log, err := sink.ReadLog(dir)
 	if err != nil {
-		return readError(dir, err)
+		return runfolder.ReadError(dir, err)
 	}
 	rows := all(log, sink.KindData, log.Rows, func(r *sink.StoredRow) bool { return o.task == "" || r.TaskID == o.task })
 	failures := all(log, sink.KindFailures, log.Failures, func(f *sink.StoredFailure) bool { return o.task == "" || f.TaskID == o.task })
@@ -89,7 +90,7 @@ func (p *program) inspect(dir string, o *inspectOptions) error {
 		err = p.inspectRows(rows, o)
 	}
 	if err != nil && exit.Code(err) != exit.Usage {
-		return readError(dir, err)
+		return runfolder.ReadError(dir, err)
 	}
 	if err == nil && o.row < 0 && !o.asJSON {
 		p.say("%s", runTotals(log))
@@ -130,19 +131,6 @@ func (p *program) painter(when string) (painter, error) {
 		return true, nil
 	}
 	return false, exit.Usagef("--color: %q is not one of auto, always, never", when)
-}
-
-// readError gives an error of the sink's reader its code.
-func readError(dir string, err error) error {
-	err = fmt.Errorf("%s: %w", dir, err)
-	switch {
-	case errors.Is(err, sink.ErrCorrupt):
-		return exit.Hint(exit.With(exit.Verify, err), "rollout verify "+human.Shell(dir)+" lists everything that is wrong")
-	case errors.Is(err, sink.ErrNewer):
-		return exit.Hint(exit.With(exit.Folder, err), "use a newer rollout")
-	default:
-		return exit.With(exit.Storage, err)
-	}
 }
 
 // all yields what read gives for every shard of a kind and keep wants. It ends
@@ -246,11 +234,11 @@ func (p *program) inspectFailures(failures iter.Seq2[*sink.StoredFailure, error]
 }
 
 // speller is how tokens are to be shown.
-func (o *inspectOptions) speller() (speller, error) {
+func (o *inspectOptions) speller() (model.Speller, error) {
 	if o.tokenizer == "" {
-		return decimal, nil
+		return model.Decimal, nil
 	}
-	return loadSpeller(o.tokenizer)
+	return model.LoadSpeller(o.tokenizer)
 }
 
 func (p *program) inspectRow(rows iter.Seq2[*sink.StoredRow, error], o *inspectOptions, paint painter) error {

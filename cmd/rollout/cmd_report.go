@@ -12,6 +12,7 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/report"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
 )
 
@@ -55,15 +56,15 @@ func (p *program) showReport(dir string, o *reportOptions) error {
 	if math.IsNaN(o.pass) || math.IsInf(o.pass, 0) {
 		return exit.Usagef("--pass: %v is no reward", o.pass)
 	}
-	_, running := locked(dir)
-	r, err := readReport(dir, o.pass, running, false)
+	_, running := runfolder.Locked(dir)
+	r, err := runfolder.ReadReport(dir, o.pass, running, false)
 	if err != nil {
 		return err
 	}
 	if err := p.printReport(dir, r, o); err != nil || len(r.Damage) == 0 {
 		return err
 	}
-	return damageError(dir, r.Damage)
+	return runfolder.DamageError(dir, r.Damage)
 }
 
 // printReport writes the report as it was asked for.
@@ -77,7 +78,7 @@ func (p *program) printReport(dir string, r *report.Report, o *reportOptions) er
 		if err != nil {
 			return exit.With(exit.Storage, err)
 		}
-		if err := writeDurably(filepath.Dir(name), filepath.Base(name), 0o666, func(w io.Writer) error { return report.Page(w, r) }); err != nil {
+		if err := runfolder.WriteFile(filepath.Dir(name), filepath.Base(name), 0o666, func(w io.Writer) error { return report.Page(w, r) }); err != nil {
 			return exit.With(exit.Storage, fmt.Errorf("%s: %w", o.html, err))
 		}
 		p.say("wrote %s", o.html)
@@ -89,7 +90,7 @@ func (p *program) printReport(dir string, r *report.Report, o *reportOptions) er
 		return p.printJSON(r)
 	}
 	tame.Fprintf(p.stdout, "%s", tame.Own(report.Text(r)))
-	if _, err := os.Stat(filepath.Join(dir, reportPage)); err != nil {
+	if _, err := os.Stat(filepath.Join(dir, runfolder.ReportPage)); err != nil {
 		p.say("rollout report %s --html FILE writes the whole as a page", human.Shell(dir))
 	}
 	return nil

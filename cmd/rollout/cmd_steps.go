@@ -13,6 +13,7 @@ import (
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/preflight"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
 	"github.com/rollout-rl/rollout/collector/letta"
 )
@@ -115,7 +116,7 @@ func (p *program) ask(cmd *cobra.Command, load func(...func(*config.Loader) erro
 	}
 	defer client.CloseIdle()
 	if err := f(cmd.Context(), client); err != nil {
-		return unusable(client, err)
+		return preflight.Unusable(client, err)
 	}
 	return nil
 }

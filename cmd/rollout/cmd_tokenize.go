@@ -17,6 +17,7 @@ import (
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/input"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/model"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
 	"github.com/rollout-rl/rollout/tokenize/bpe"
 	"github.com/rollout-rl/rollout/tokenize/chat"
@@ -43,7 +44,7 @@ func (o *tokenizeOptions) load() (*bpe.Tokenizer, error) {
 	if o.table && o.asJSON {
 		return nil, exit.Usagef("--table and --json: choose one")
 	}
-	return loadTokenizer("--tokenizer", o.dir, o.experimental)
+	return model.LoadTokenizer("--tokenizer", o.dir, o.experimental)
 }
 
 func (p *program) tokenizeCmd() *cobra.Command {
@@ -179,7 +180,7 @@ where there is one, and default all others; --template chooses.`,
 			if err != nil {
 				return err
 			}
-			templates, err := loadTemplates("--tokenizer", o.dir)
+			templates, err := model.LoadTemplates("--tokenizer", o.dir)
 			if err != nil {
 				return err
 			}
@@ -300,7 +301,7 @@ func (p *program) printIDs(tok *bpe.Tokenizer, ids []int32, o *tokenizeOptions) 
 	case o.asJSON:
 		return p.printJSON(ids)
 	case o.table:
-		spell := spellerOf(tok)
+		spell := model.SpellerOf(tok)
 		w := tabwriter.NewWriter(p.stdout, 0, 0, 2, ' ', 0)
 		tame.Fprintf(w, "token\tid\toffset\ttext\n")
 		at := 0

@@ -1,15 +1,21 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 
 	"github.com/spf13/cobra"
 
+	"errors"
+	"os"
+	"path/filepath"
+
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
+	"github.com/rollout-rl/rollout/collector/journal"
 	"github.com/rollout-rl/rollout/sink"
 	"github.com/rollout-rl/rollout/sink/frame"
 )
@@ -37,7 +43,7 @@ mended.`,
   rollout verify run1 --repair`,
 		Args: exactArgs("RUN"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			info, err := readRun(args[0])
+			info, err := runfolder.Read(args[0])
 			if err != nil {
 				return err
 			}
@@ -59,12 +65,12 @@ mended.`,
 			}
 			r, err := sink.Verify(cmd.Context(), args[0], o)
 			if err != nil {
-				return readError(args[0], err)
+				return runfolder.ReadError(args[0], err)
 			}
 			if err := journalProblems(args[0], &r); err != nil {
 				return err
 			}
-			if _, err := checkSnapshot(args[0], &info); err != nil {
+			if _, err := runfolder.CheckSnapshot(args[0], &info); err != nil {
 				if exit.Code(err) != exit.Verify {
 					return err
 				}
@@ -115,8 +121,8 @@ func (p *program) verified(dir string, r sink.VerifyReport, asJSON bool) error {
 		}
 		tame.Fprintf(p.stdout, "%s: %s: %d commits, %d shards, %s; %d samples, %d of them failed; %d rows, %d failure rows; %d tokens, %d trainable\n",
 			dir, state, r.Commits, r.Shards, human.Bytes(r.Bytes), r.Samples, r.Failed, r.Rows, r.Failures, r.Tokens.Total, r.Tokens.Trainable)
-		if slices.ContainsFunc(r.Problems, mendable) {
-			tame.Fprintf(p.stderr, "hint: %s\n", repairHint(dir))
+		if slices.ContainsFunc(r.Problems, runfolder.Repairable) {
+			tame.Fprintf(p.stderr, "hint: %s\n", runfolder.RepairHint(dir))
 		}
 	}
 	if r.ProblemCount > 0 {
@@ -125,8 +131,86 @@ func (p *program) verified(dir string, r sink.VerifyReport, asJSON bool) error {
 	return nil
 }
 
-// mendable reports whether verify --repair can do something about a problem.
-func mendable(problem error) bool {
-	_, ok := errors.AsType[*frame.CorruptError](problem)
-	return ok || errors.Is(problem, sink.ErrLostCommit)
+// repair says what is damaged in the write-ahead log and the journal of a run, and
+// what will be kept, and then keeps it. It reports whether anything was damaged.
+func (p *program) repair(dir string, dryRun bool) (damaged bool, err error) {
+	folder, err := os.Stat(dir)
+	if err != nil {
+		return false, exit.With(exit.Storage, err)
+	}
+	mode := (&config.Config{}).SharedAs(config.ShareOf(folder)).FileMode()
+	lock, err := runfolder.TakeLock(dir, mode)
+	if err != nil {
+		return false, err
+	}
+	defer func() { err = errors.Join(err, lock.Close()) }()
+	plan, err := sink.PlanRepair(sink.OSMode(mode), dir)
+	if err != nil {
+		return false, runfolder.ReadError(dir, err)
+	}
+	notes, err := journalDamage(dir)
+	if err != nil {
+		return false, err
+	}
+	if len(plan.Segments) == 0 && len(plan.Lost) == 0 && len(notes) == 0 {
+		p.say("%s: neither the write-ahead log nor the journal is damaged: there is nothing to repair", dir)
+		return false, nil
+	}
+	for _, s := range plan.Segments {
+		p.say("%s: %d bytes in %s cannot be read; %s whole and kept; the damaged file goes to %s",
+			s.Path, s.LostBytes, human.Plural(int64(len(s.Damage)), "place"), human.Plural(int64(s.Samples), "sample"), s.Aside)
+		for _, d := range s.Damage {
+			p.say("%s: %v", s.Path, d)
+		}
+	}
+	for _, path := range plan.Lost {
+		p.say("%s: the entry that named it is missing at the end of the commit log; the file goes to orphans/", path)
+	}
+	for _, err := range notes {
+		p.say("%v", err)
+	}
+	if len(notes) > 0 {
+		p.say("%s: %s cannot be read; every entry that is whole is kept", runfolder.JournalDir, human.Plural(int64(len(notes)), "place"))
+	}
+	if dryRun {
+		return true, nil
+	}
+	if err := plan.Apply(); err != nil {
+		return true, exit.With(exit.Storage, fmt.Errorf("%s: repair: %w", dir, err))
+	}
+	if len(notes) > 0 {
+		j, err := journal.Open(filepath.Join(dir, runfolder.JournalDir), journal.Config{Salvage: true, Mode: mode})
+		if err == nil {
+			err = j.Close()
+		}
+		if err != nil {
+			return true, exit.With(exit.Storage, fmt.Errorf("%s: repair: %w", dir, err))
+		}
+	}
+	p.say("%s: repaired; %s collects again what was lost", dir, runfolder.ResumeCommand(dir))
+	return true, nil
+}
+
+// journalDamage lists what cannot be read in the journal of a run.
+func journalDamage(dir string) (damage []error, err error) {
+	for _, err := range journal.Read(filepath.Join(dir, runfolder.JournalDir)) {
+		switch _, corrupt := errors.AsType[*frame.CorruptError](err); {
+		case err == nil:
+		case corrupt:
+			damage = append(damage, err)
+		case errors.Is(err, frame.ErrNewer):
+			return nil, exit.Hint(exit.With(exit.Folder, err), "use a newer rollout")
+		default:
+			return nil, exit.With(exit.Storage, err)
+		}
+	}
+	return damage, nil
+}
+
+// journalProblems adds the damage of the journal to what verify found.
+func journalProblems(dir string, r *sink.VerifyReport) error {
+	damage, err := journalDamage(dir)
+	r.Problems = append(r.Problems, damage...)
+	r.ProblemCount += int64(len(damage))
+	return err
 }

@@ -2,8 +2,8 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
-	"fmt"
 	"net"
 	"path/filepath"
 	"slices"
@@ -16,8 +16,13 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/leftovers"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/machine"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/preflight"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/tasks"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/version"
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/agent"
 	"github.com/rollout-rl/rollout/collector/journal"
@@ -26,7 +31,6 @@ import (
 	"github.com/rollout-rl/rollout/collector/limit/engine"
 	"github.com/rollout-rl/rollout/collector/prompt"
 	"github.com/rollout-rl/rollout/sink"
-	"github.com/rollout-rl/rollout/sink/frame"
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
@@ -34,11 +38,11 @@ import (
 type collection struct {
 	config  *config.Config
 	display *display
-	info    runInfo
-	tasks   *taskSet
+	info    runfolder.Info
+	tasks   *runfolder.TaskSet
 	fit     *tasks.Fit
 	clients []*letta.Client
-	folder  *runFolder
+	folder  *runfolder.Folder
 	log     *runLog
 	// inFlight is how many samples may be in flight per server: see config.inFlight.
 	inFlight int
@@ -52,7 +56,7 @@ type collection struct {
 	dataset     *sink.Dataset
 	kill        func() // ends the scorer's processes
 	journal     *journal.Journal
-	leftovers   *leftovers
+	leftovers   *leftovers.Agents
 	collector   *collector.Collector
 	tally       tally
 	engine      *engine.Poller // nil: no engine is watched
@@ -66,8 +70,8 @@ type collection struct {
 	scoreFailed atomic.Bool // it was told that a sample could not be scored
 
 	// What other goroutines ask for at any time.
-	toGiveUp atomic.Pointer[runFolder] // folder, for giveUp; nil: there is none yet
-	phase    atomic.Value              // string: what is done at this moment
+	toGiveUp atomic.Pointer[runfolder.Folder] // folder, for giveUp; nil: there is none yet
+	phase    atomic.Value                     // string: what is done at this moment
 	running  atomic.Pointer[running]
 	ending   atomic.Int32              // 0, endDrain or endStop
 	over     atomic.Bool               // nothing is in flight any more
@@ -104,33 +108,34 @@ func (c *collection) open(parts *parts, backends []*agent.Backend) error {
 	if m := parts.model; m != nil {
 		meta["rollout.tokenizer_sha256"], meta["rollout.chat_template_sha256"] = m.TokenizerSHA256, m.ChatTemplateSHA256
 	}
-	dataset, err := sink.Create(c.folder.dir, sink.Config{
+	dataset, err := sink.Create(c.folder.Dir, sink.Config{
 		Format:        parts.format,
 		MaxShardBytes: c.config.Output.ShardBytes,
 		MaxShardAge:   c.config.Output.ShardAge,
 		RunID:         c.info.ID,
-		FS:            sink.OSMode(c.folder.mode),
+		FS:            sink.OSMode(c.folder.Mode),
 		Meta:          meta,
 		Events:        sink.Events{Committed: c.committed, Sealed: c.metrics.sealed, Synced: c.metrics.synced},
 	})
 	if err != nil {
-		return openError(c.folder.dir, err)
+		return runfolder.OpenError(c.folder.Dir, err)
 	}
 	// The commit log as recovery left it.
-	held, err := sink.ReadLedger(c.folder.dir)
+	held, err := sink.ReadLedger(c.folder.Dir)
 	if err != nil {
-		return readError(c.folder.dir, err)
+		return runfolder.ReadError(c.folder.Dir, err)
 	}
-	if c.journal, err = journal.Open(filepath.Join(c.folder.dir, journalDir), journal.Config{Mode: c.folder.mode}); err != nil {
-		return openError(c.folder.dir, err)
+	if c.journal, err = journal.Open(filepath.Join(c.folder.Dir, runfolder.JournalDir), journal.Config{Mode: c.folder.Mode}); err != nil {
+		return runfolder.OpenError(c.folder.Dir, err)
 	}
-	c.leftovers = newLeftovers(c.journal, held)
+	c.leftovers = &leftovers.Agents{RunID: c.info.ID, Clients: c.clients, Keep: c.config.Agent.Keep, Say: c.display.say, Note: c.display.note}
+	open := c.leftovers.Find(c.journal, held)
 	left := c.journal.Resume(held)
 	if left == nil && c.retryFailed {
 		left = c.journal.Left // of a run in which nothing has failed: nothing is to be done
 	}
-	c.recovered(dataset.Recovered(), c.journal.Found())
-	along, err := turnsHavePrompts(c.config, c.folder.dir, parts.model)
+	c.recovered(dataset.Recovered(), c.journal.Found(), open)
+	along, err := runfolder.TurnsHavePrompts(c.config, c.folder.Dir, parts.model)
 	if err != nil {
 		return err
 	}
@@ -144,7 +149,7 @@ func (c *collection) open(parts *parts, backends []*agent.Backend) error {
 		Endpoints: endpoints,
 		Samples:   c.config.Tasks.Samples,
 		Limit:     c.config.Tasks.Limit,
-		Planned:   c.tasks.samples,
+		Planned:   c.tasks.Samples,
 		Align:     parts.align,
 		Require:   parts.require,
 
@@ -172,14 +177,14 @@ func (c *collection) open(parts *parts, backends []*agent.Backend) error {
 			},
 			AttemptStarted: c.metrics.attemptStarted,
 			AttemptFinished: func(r collector.Result) {
-				c.leftovers.finished(r.Attempt, r.Err)
+				c.leftovers.Finished(r.Attempt, r.Err)
 				c.metrics.attemptFinished(r)
 			},
 			Reattached: func(a collector.Attempt, endpoint string, err error) {
 				c.log.reattached(a, endpoint, err)
 				c.metrics.reattached(a, endpoint, err)
 				if err != nil {
-					c.leftovers.finished(a, err)
+					c.leftovers.Finished(a, err)
 				}
 			},
 			ScoreFailed: func(a collector.Attempt, err error) {
@@ -263,7 +268,7 @@ func (c *collection) vitals() vitals {
 	if c.running.Load() == nil {
 		return vitals{}
 	}
-	return vitals{collector: c.collector.Stats, sink: c.dataset.Stats, dir: c.folder.dir}
+	return vitals{collector: c.collector.Stats, sink: c.dataset.Stats, dir: c.folder.Dir}
 }
 
 // committed tells of a shard.
@@ -278,19 +283,19 @@ func (c *collection) committed(commit sink.Commit) {
 }
 
 // recovered tells what an earlier process left in the folder.
-func (c *collection) recovered(r sink.Recovery, found journal.Found) {
+func (c *collection) recovered(r sink.Recovery, found journal.Found, open int) {
 	if r.Segments == 0 && r.Temporaries == 0 && len(r.Orphans) == 0 && found.Open == 0 && len(found.Torn) == 0 {
 		return
 	}
 	c.log.Info("recovered", "samples", r.Replayed, "commits", r.Commits, "segments", r.Segments, "torn_bytes", r.TornBytes,
-		"temporaries", r.Temporaries, "orphans", len(r.Orphans), "open_attempts", len(c.leftovers.open))
-	c.recovery = recovery{Samples: r.Replayed, Open: len(c.leftovers.open)}
+		"temporaries", r.Temporaries, "orphans", len(r.Orphans), "open_attempts", open)
+	c.recovery = recovery{Samples: r.Replayed, Open: open}
 	var parts []string
 	if r.Replayed > 0 {
 		parts = append(parts, human.Plural(r.Replayed, "finished sample")+" from the write-ahead log")
 	}
-	if n := len(c.leftovers.open); n > 0 {
-		parts = append(parts, human.Plural(int64(n), "attempt")+" that an earlier process had in flight, looked for on the servers now")
+	if open > 0 {
+		parts = append(parts, human.Plural(int64(open), "attempt")+" that an earlier process had in flight, looked for on the servers now")
 	}
 	if n := len(r.Orphans); n > 0 {
 		parts = append(parts, human.Plural(int64(n), "file")+" that no commit names, now in orphans/")
@@ -300,33 +305,14 @@ func (c *collection) recovered(r sink.Recovery, found journal.Found) {
 	}
 }
 
-// openError is the error of a folder whose files cannot be taken up again.
-func openError(dir string, err error) error {
-	if _, damaged := errors.AsType[*frame.CorruptError](err); damaged || errors.Is(err, sink.ErrCorrupt) {
-		return damageError(dir, []error{err})
-	}
-	if errors.Is(err, sink.ErrNewer) || errors.Is(err, frame.ErrNewer) {
-		return exit.Hint(exit.With(exit.Folder, fmt.Errorf("%s: %w", dir, err)), "use a newer rollout")
-	}
-	return exit.With(exit.Storage, err)
-}
-
-// damageHint is what to do about damage to a run's files.
-func damageHint(dir string, damage error) string {
-	if mendable(damage) {
-		return repairHint(dir)
-	}
-	return "rollout verify " + human.Shell(dir) + " lists what is damaged; a commit or a shard cannot be mended: put a copy back, or begin another run with --out"
-}
-
 // run collects, writes what is finished whatever ended it, and says how it was.
 func (c *collection) run(ctx context.Context) error {
 	c.display.event("launch", map[string]any{
-		"run_id": c.info.ID, "dir": c.folder.dir, "planned": c.info.Tasks.Planned, "tasks": c.info.Tasks.Tasks,
+		"run_id": c.info.ID, "dir": c.folder.Dir, "planned": c.info.Tasks.Planned, "tasks": c.info.Tasks.Tasks,
 		"resumed": len(c.info.Invocations) > 1,
 	})
 	c.log.Info("launch", "run_id", c.info.ID, "resumed", len(c.info.Invocations) > 1, "planned", c.info.Tasks.Planned,
-		"tasks", c.info.Tasks.Tasks, "version", readVersion().Version, "config_sha256", c.info.ConfigSHA256)
+		"tasks", c.info.Tasks.Tasks, "version", version.Read().Version, "config_sha256", c.info.ConfigSHA256)
 	for _, e := range c.collector.Stats().Endpoints {
 		c.log.limitChanged(e.Name, 0, e.Limit, "start")
 	}
@@ -349,15 +335,15 @@ func (c *collection) run(ctx context.Context) error {
 	// A request that failed may have made an agent whose name nobody was told.
 	unsure := stats.InfraRetries > 0 || stats.Failed > 0
 	if runErr != nil || stats.CloseFailures > 0 || len(c.info.Invocations) > 1 || tail.Cut || unsure {
-		stats.CloseFailures = c.sweep(context.WithoutCancel(ctx), stats.CloseFailures, func(name string) bool {
+		stats.CloseFailures = c.leftovers.Sweep(context.WithoutCancel(ctx), stats.CloseFailures, func(name string) bool {
 			return slices.ContainsFunc(stats.Endpoints, func(e collector.EndpointStats) bool { return e.Name == name && e.Mute })
 		})
 	}
 	s := summarize(stats, written, c.prompter.Stats(), &c.tally, took)
-	s.RunID, s.Dir, s.BadTasks = c.info.ID, c.folder.dir, c.tasks.bad
+	s.RunID, s.Dir, s.BadTasks = c.info.ID, c.folder.Dir, c.tasks.Bad
 	s.Invocation, s.Recovered, s.OpenFound = len(c.info.Invocations), c.recovery.Samples, c.recovery.Open
 	if sinkErr != nil {
-		s.Durable = durable(c.folder.dir)
+		s.Durable = runfolder.Waiting(c.folder.Dir)
 	}
 	end := c.end(s, c.stopped(runErr, sinkErr))
 	s.addTail(c.tail.String(), stats.Unstarted, tail)
@@ -366,7 +352,11 @@ func (c *collection) run(ctx context.Context) error {
 	c.log.status(stats)
 	end = c.endDamaged(s, nil, end)
 	c.log.ended(s.Outcome, end)
-	damage, err := writeReport(c.folder, s)
+	last, err := json.Marshal(s)
+	if err != nil {
+		return errors.Join(err, end) // a struct of plain fields: cannot happen
+	}
+	damage, err := runfolder.WriteReport(c.folder, last)
 	if len(c.damaged.found()) == 0 {
 		end = c.endDamaged(s, damage, end)
 	}
@@ -396,14 +386,16 @@ func (c *collection) work(ctx context.Context) (runErr, sinkErr error) {
 		return nil
 	})
 	helpers.Go(func() error {
-		c.clearLeftovers(ctx) // not for longer than the run goes on
+		if len(c.info.Invocations) > 1 {
+			c.leftovers.Clear(ctx, c.cleared) // not for longer than the run goes on
+		}
 		return nil
 	})
 	if c.engine != nil {
 		helpers.Go(func() error { return c.engine.Run(helping) }) // nil when it is done
 	}
 	helpers.Go(func() error {
-		boundMemory(helping, c.inFlight*len(c.clients))
+		machine.BoundMemory(helping, c.inFlight*len(c.clients))
 		return nil
 	})
 
@@ -439,9 +431,50 @@ func (c *collection) view() view {
 
 // snapshot yields the tasks of the run's own copy.
 func (c *collection) snapshot(yield func(*collector.Task, error) bool) {
-	for t, err := range tasks.Read(c.folder.tasksPath(), nil) {
+	for t, err := range tasks.Read(c.folder.TasksPath(), nil) {
 		if !yield(&t, err) {
 			return
 		}
 	}
+}
+
+// cleared tells of the agents of earlier processes that were removed from a server, and of
+// what kept others.
+func (c *collection) cleared(endpoint string, n int, err error) {
+	c.log.Info("leftover agents removed", "endpoint", endpoint, "agents", n)
+	if n > 0 {
+		c.display.note("removed %d agents that an earlier process left on %s", n, endpoint)
+	}
+	if err != nil {
+		c.log.Warn("leftover agents not removed", append([]any{"endpoint", endpoint}, errorAttrs(err)...)...)
+		c.display.say("agents of an earlier process may be left on %s: %v", endpoint, err)
+	}
+}
+
+// progress logs a send of which nothing is heard, and what its steps say.
+func (c *collection) progress(p agent.Progress) {
+	c.log.Info("silent send", "sample_key", p.Key, "attempt", p.Attempt, "agent_id", p.AgentID, "server_run_id", p.RunID,
+		"steps", p.Steps, "silent_s", p.Silent.Seconds())
+}
+
+// tryServers lets every server that has not proved itself in this run make one call of
+// the model.
+func (c *collection) tryServers(ctx context.Context, parts *parts, backends []*agent.Backend, earlier *runfolder.Earlier) error {
+	if c.config.Run.Preflight == config.PreflightConnect {
+		return nil
+	}
+	proven, err := earlier.Proven(c.config.Output.Dir, parts.model)
+	if err != nil {
+		return err
+	}
+	task, err := c.tasks.First()
+	if err != nil {
+		return err
+	}
+	t, err := preflight.NewTrial(c.config, parts.prompts, collector.Config{Align: parts.align, Require: parts.require}, task, c.display.note)
+	if err != nil {
+		return err
+	}
+	c.phase.Store("trying a call of the model")
+	return t.Servers(ctx, backends, c.info.Servers, proven)
 }

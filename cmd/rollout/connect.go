@@ -1,20 +1,14 @@
 package main
 
 import (
-	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
-	"fmt"
 	"math"
-	"net/http"
-	"strings"
-	"time"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/input"
-	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/version"
 	"github.com/rollout-rl/rollout/collector/agent"
 	"github.com/rollout-rl/rollout/collector/letta"
 )
@@ -28,7 +22,7 @@ func clientConfig(c *config.Config, url string, notice func(text string)) (letta
 	return letta.ClientConfig{
 		BaseURL:         url,
 		Password:        letta.Secret(c.Server.Password.Reveal()),
-		Version:         readVersion().Version,
+		Version:         version.Read().Version,
 		ConnectTimeout:  c.Server.ConnectTimeout,
 		IdleBodyTimeout: c.Server.IdleTimeout,
 		SendTimeout:     c.Server.Timeout,
@@ -172,125 +166,4 @@ func agentConfig(c *config.Config) (agent.Config, error) {
 		cfg.File = b
 	}
 	return cfg, nil
-}
-
-// preflight asks every server what a run needs before anything is written: that it
-// answers, lets us in, has the model, and gives token data. One that cannot be used
-// ends it, however many others there are. What may pass is tried a few times; again is
-// told before each.
-func preflight(ctx context.Context, backends []*agent.Backend, model string, again func(server string, err error, wait time.Duration)) ([]serverInfo, error) {
-	var infos []serverInfo
-	for _, b := range backends {
-		var info serverInfo
-		err := tryAgain(ctx, func() (err error) {
-			info, err = askServer(ctx, b, model)
-			return err
-		}, func(err error, wait time.Duration) { again(b.Client().BaseURL(), err, wait) })
-		switch {
-		case ctx.Err() != nil:
-			return nil, context.Cause(ctx)
-		case err != nil:
-			return nil, unusable(b.Client(), err)
-		}
-		infos = append(infos, info)
-	}
-	return infos, nil
-}
-
-// askServer is the preflight of one server.
-func askServer(ctx context.Context, b *agent.Backend, model string) (serverInfo, error) {
-	if err := b.Preflight(ctx); err != nil {
-		return serverInfo{}, err
-	}
-	version, err := b.Client().Version(ctx)
-	if err != nil {
-		return serverInfo{}, err
-	}
-	info := serverInfo{URL: b.Client().BaseURL(), Version: version}
-	if model != "" {
-		found, err := b.Client().FindModel(ctx, model)
-		if err != nil {
-			return serverInfo{}, err
-		}
-		info.Model = describeServerModel(found.Model)
-	}
-	return info, nil
-}
-
-// The bounds of tryAgain: a server that is not there is given up after seconds, and
-// one that lets every request time out is not asked for minutes.
-const (
-	preflightTries = 3
-	preflightPause = time.Second // then twice as long
-	preflightMost  = 30 * time.Second
-	preflightAsked = 5 * time.Second // of a Retry-After, at most
-)
-
-// tryAgain asks again where an error may pass: nobody may be there to start an
-// unattended run again.
-func tryAgain(ctx context.Context, ask func() error, again func(err error, wait time.Duration)) error {
-	began := time.Now()
-	for try, pause := 1, preflightPause; ; try, pause = try+1, 2*pause {
-		err := ask()
-		if err == nil || try == preflightTries || !mayPass(err) || ctx.Err() != nil || time.Since(began) > preflightMost {
-			return err
-		}
-		wait := pause
-		if e, ok := errors.AsType[*letta.APIError](err); ok {
-			wait = max(wait, min(e.RetryDelay(), preflightAsked))
-		}
-		again(err, wait)
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
-}
-
-// mayPass reports whether an error is about the moment and not about the server: no
-// connection, no room, no answer in time, or a failure of its own.
-func mayPass(err error) bool {
-	switch collector.Classify(err) {
-	case collector.ClassAborted, collector.ClassConnection, collector.ClassRateLimited, collector.ClassUnavailable, collector.ClassTimeoutTotal, collector.ClassTimeoutIdle:
-		return true
-	case collector.ClassServerError:
-		e, ok := errors.AsType[*letta.APIError](err)
-		return ok && e.Status >= http.StatusInternalServerError // and not an answer that cannot be read
-	default:
-		return false
-	}
-}
-
-// describeServerModel is what a server says about a model; nil where it has none.
-func describeServerModel(m *letta.Model) *serverModel {
-	if m == nil {
-		return nil
-	}
-	name := m.Model
-	if name == "" {
-		name = m.Name
-	}
-	return &serverModel{Handle: m.Handle, Name: name, ContextWindow: m.ContextWindow, EndpointType: m.ModelEndpointType}
-}
-
-// unusable says which server it is about and what the user can do.
-func unusable(client *letta.Client, err error) error {
-	if !strings.Contains(err.Error(), client.BaseURL()) {
-		err = fmt.Errorf("server %s: %w", client.BaseURL(), err)
-	}
-	err = exit.With(exit.Unusable, err)
-	if run, ok := errors.AsType[*agent.ServerRunError](err); ok && run.Engine != "" {
-		return exit.Hint(err, "the Letta server is there: look at the model engine behind it, and at its log")
-	}
-	switch {
-	case errors.Is(err, collector.ErrAuth):
-		return exit.Hint(err, "set server.password, or ROLLOUT_SERVER_PASSWORD, to the password of the server")
-	case errors.Is(err, collector.ErrConnection), errors.Is(err, collector.ErrTimeout):
-		return exit.Hint(err, "is the server running, and is the address right? a Letta server listens on port 8283")
-	case letta.IsNotFound(err):
-		return exit.Hint(err, "is the address that of a Letta server? it is given without /v1")
-	default:
-		return err
-	}
 }

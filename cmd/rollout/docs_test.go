@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 )
 
@@ -179,7 +180,7 @@ func TestDocumentedCommands(t *testing.T) {
 				}
 				shell(t, dir, want, line)
 			}
-			if has, err := hasRows(filepath.Join(dir, "run1")); collected && (!has || err != nil) {
+			if has, err := runfolder.HasRows(filepath.Join(dir, "run1")); collected && (!has || err != nil) {
 				t.Errorf("%s: %q: rows: %v, %v", b.from, b.lines, has, err)
 			}
 		})

@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 	"github.com/rollout-rl/rollout/sink"
 )
@@ -331,7 +332,7 @@ tasks: {samples: 2}
 	// A run keeps no value of a secret that was not given by reference, and says so.
 	forgetful := run("collect", "--resume", "--out", dir)
 	if code := finish(forgetful); code != exit.Usage || !strings.Contains(forgetful.said(), "server.headers") || !strings.Contains(forgetful.said(), "agent.create") {
-		t.Errorf("resumed from %s alone: exit code %d\n%s", runFile, code, forgetful.said())
+		t.Errorf("resumed from %s alone: exit code %d\n%s", runfolder.RunFile, code, forgetful.said())
 	}
 	checkNoLeaks(t, "at the end", dir, said)
 

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 )
 
@@ -49,7 +50,7 @@ func newDamagedRun(t *testing.T, format string) *damagedRun {
 	d.args = append(d.args, "--limit", "0")
 	p := d.start(t)
 	waitFor(t, "samples in the write-ahead log, and a commit", func() bool {
-		return durable(d.base) > 2 && len(committedKeys(t, d.base)) >= commits || !p.alive()
+		return runfolder.Waiting(d.base) > 2 && len(committedKeys(t, d.base)) >= commits || !p.alive()
 	})
 	p.kill()
 	d.died(t, p)

@@ -14,6 +14,8 @@ import (
 	"testing"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/signals"
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 	"github.com/rollout-rl/rollout/sink"
@@ -184,7 +186,7 @@ func TestFolderNotWritable(t *testing.T) {
 // interrupting the run meanwhile.
 func TestStopped(t *testing.T) {
 	t.Parallel()
-	c := &collection{folder: &runFolder{dir: "run1"}}
+	c := &collection{folder: &runfolder.Folder{Dir: "run1"}}
 	full := &sink.ShardError{Path: "p", Op: "write", Err: syscall.ENOSPC}
 	for _, tt := range []struct {
 		name            string
@@ -195,7 +197,7 @@ func TestStopped(t *testing.T) {
 		{"nothing", nil, nil, exit.OK, ""},
 		{"storage, which stopped the run", fmt.Errorf("%w: %w", collector.ErrStorage, full), full, exit.Storage, "storage failed: p: write: no space left on device"},
 		{"storage at the end", nil, full, exit.Storage, "storage failed: p: write: no space left on device"},
-		{"storage while interrupted", errInterrupted, full, exit.Storage, "storage failed: p: write: no space left on device"},
+		{"storage while interrupted", signals.ErrInterrupted, full, exit.Storage, "storage failed: p: write: no space left on device"},
 		{"storage after another end", collector.ErrAuth, full, exit.Storage, "collector: not authorized\nstorage failed: p: write: no space left on device"},
 		{"something else", collector.ErrAuth, nil, exit.Unusable, "collector: not authorized"},
 	} {

@@ -17,6 +17,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 )
 
@@ -212,7 +213,7 @@ func assertTameFiles(t *testing.T, where, run string) {
 		switch {
 		case strings.HasPrefix(name, "logs/"):
 			assertTameJSON(t, where+": "+name, text)
-		case name == reportPage:
+		case name == runfolder.ReportPage:
 			assertTame(t, where+": "+name, text)
 			if strings.Contains(text, "<marquee>") {
 				t.Errorf("%s: markup of a server in the page", where)

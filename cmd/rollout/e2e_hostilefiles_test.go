@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 	"github.com/rollout-rl/rollout/sink"
 	"github.com/rollout-rl/rollout/sink/sinktest"
@@ -162,7 +163,7 @@ func TestHostileFiles(t *testing.T) {
 		assertTameVerbs(t, "logs", dir)
 	})
 	t.Run("run.json", func(t *testing.T) {
-		b, err := os.ReadFile(filepath.Join(run, runFile))
+		b, err := os.ReadFile(filepath.Join(run, runfolder.RunFile))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -180,7 +181,7 @@ func TestHostileFiles(t *testing.T) {
 		for key := range s.seen {
 			dir := copyRun(t, run)
 			text := spoil(&spoiler{key: key, seen: map[string]bool{}})
-			put(t, filepath.Join(dir, runFile), text.String())
+			put(t, filepath.Join(dir, runfolder.RunFile), text.String())
 			all.Go(func() {
 				for _, verb := range [][]string{{"report", dir}, {"report", dir, "--html", "-"}, {"inspect", dir}, {"collect", "--resume", "--out", dir}, {"clean", dir, "--dry-run"}} {
 					r := invoke(t.Context(), verb...)
@@ -191,7 +192,7 @@ func TestHostileFiles(t *testing.T) {
 		all.Wait()
 		for _, text := range []string{hostileText, `{"version":1,` + "\u202e", "\xff\xfe"} {
 			dir := copyRun(t, run)
-			put(t, filepath.Join(dir, runFile), text)
+			put(t, filepath.Join(dir, runfolder.RunFile), text)
 			assertTameVerbs(t, "run.json", dir)
 		}
 	})
@@ -201,7 +202,7 @@ func TestHostileFiles(t *testing.T) {
 		put(t, filepath.Join(dir, "wal", hostileName+".wal"), hostileText)
 		put(t, filepath.Join(dir, "data", hostileName), hostileText)
 		put(t, filepath.Join(dir, "_commits", hostileName), hostileText)
-		put(t, filepath.Join(dir, lockFile), hostileText)
+		put(t, filepath.Join(dir, runfolder.LockFile), hostileText)
 		assertTameVerbs(t, "journal", dir)
 	})
 	t.Run("settings", func(t *testing.T) {
@@ -257,6 +258,6 @@ func copyRun(t *testing.T, run string) string {
 	if err := os.CopyFS(dir, os.DirFS(run)); err != nil {
 		t.Fatal(err)
 	}
-	_ = os.Chmod(filepath.Join(dir, tasksFile), 0o600)
+	_ = os.Chmod(filepath.Join(dir, runfolder.TasksFile), 0o600)
 	return dir
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 	"github.com/rollout-rl/rollout/sink/failpoint"
 )
@@ -199,7 +200,7 @@ func (k *killRun) died(t *testing.T, p *process) {
 	if strings.Contains(p.stderr.String(), "panic:") || strings.Contains(p.stderr.String(), "fatal error:") {
 		t.Errorf("life %d: %s", k.lives, p.stderr.String())
 	}
-	if _, err := os.Stat(filepath.Join(k.dir, runFile)); err != nil {
+	if _, err := os.Stat(filepath.Join(k.dir, runfolder.RunFile)); err != nil {
 		k.lives = 0 // it had not begun: a plain start is right
 		return
 	}
@@ -253,7 +254,7 @@ func (k *killRun) check(t *testing.T, want map[sampleID]string) {
 			}
 		}
 	}
-	b, err := os.ReadFile(filepath.Join(k.dir, reportFile))
+	b, err := os.ReadFile(filepath.Join(k.dir, runfolder.ReportFile))
 	if err != nil {
 		t.Fatal(err)
 	}

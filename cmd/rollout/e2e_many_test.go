@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 )
 
@@ -126,7 +127,7 @@ func checkMany(t *testing.T, sim *lettasim.Server, dir string, total int) {
 	var written struct {
 		Last summary `json:"last_invocation"`
 	}
-	b, err := os.ReadFile(filepath.Join(dir, reportFile))
+	b, err := os.ReadFile(filepath.Join(dir, runfolder.ReportFile))
 	if err != nil {
 		t.Fatal(err)
 	}

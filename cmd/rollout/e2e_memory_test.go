@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"strings"
+
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 )
 
@@ -113,4 +115,32 @@ func checkFlat(t *testing.T, seen []point, total, inFlight int) {
 	if b > a+a/8+2<<20 {
 		t.Errorf("the process grew from %.1f MB to %.1f MB within %d samples", float64(a)/1e6, float64(b)/1e6, (to-from)/2)
 	}
+}
+
+// Ten million may be in flight, and six are: it is said in one line, and costs nothing.
+func TestGateMemoryOfMillionsInFlight(t *testing.T) {
+	sim := newSim(t, lettasim.Config{InputIDs: true, Script: killScript()})
+	dir := filepath.Join(t.TempDir(), "run")
+	cmd := exec.CommandContext(t.Context(), "rollout", "collect", "--server", serveSim(t, sim), "--model", simModel, "--out", dir,
+		"--tasks", writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Scripted: 50})), "--limit", "6", "--max-in-flight", "10000000")
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	peak := peakOf(cmd.Process.Pid)
+	if err := cmd.Wait(); err != nil {
+		t.Fatalf("%v\n%s", err, stderr.String())
+	}
+	most := peak()
+	if n := strings.Count(stderr.String(), "max_in_flight"); n != 1 || !strings.Contains(stderr.String(), "max_in_flight 10000000 is lowered to 6: the run has 6 samples\n") {
+		t.Errorf("it is said %d times:\n%s", n, stderr.String())
+	}
+	if runtime.GOOS != "linux" || raceEnabled {
+		t.Skip("needs the resident memory of a process as Linux gives it, without the race detector")
+	}
+	if most > 128<<20 || most == 0 {
+		t.Errorf("the process took %d MB", most>>20)
+	}
+	t.Logf("%d MB", most>>20)
 }

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 	"github.com/rollout-rl/rollout/sink"
@@ -320,7 +321,7 @@ func TestRecordedWithoutPrompts(t *testing.T) {
 	tasks := writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Cases: true}))
 	dir := filepath.Join(t.TempDir(), "run")
 	args := []string{"collect", "--server", url, "--model", simModel, "--tasks", tasks, "--out", dir, "--retries", "1", "--fail-on-error", "100%"}
-	if r := mustRun(t, exit.Unusable, args...); hasRun(dir) || !strings.Contains(r.stderr, "add --tokenizer DIR") {
+	if r := mustRun(t, exit.Unusable, args...); runfolder.Exists(dir) || !strings.Contains(r.stderr, "add --tokenizer DIR") {
 		t.Errorf("a run is there, or nothing says what would help:\n%s", r.stderr)
 	}
 	// One at a time, so that none is given back when the run ends.

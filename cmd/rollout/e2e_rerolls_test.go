@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 	"github.com/rollout-rl/rollout/tokenize"
 )
@@ -68,7 +69,7 @@ func TestLostAnswers(t *testing.T) {
 				t.Errorf("%d rows are not exact", lesser)
 			}
 
-			b, err := os.ReadFile(filepath.Join(dir, reportFile))
+			b, err := os.ReadFile(filepath.Join(dir, runfolder.ReportFile))
 			if err != nil {
 				t.Fatal(err)
 			}

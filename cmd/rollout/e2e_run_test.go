@@ -20,6 +20,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/journal"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
@@ -137,7 +138,7 @@ func reportedDone(t *testing.T, dir string, done map[string]bool) {
 	for _, key := range committedKeys(t, dir) {
 		done[key] = true
 	}
-	for e, err := range journal.Read(filepath.Join(dir, journalDir)) {
+	for e, err := range journal.Read(filepath.Join(dir, runfolder.JournalDir)) {
 		if err != nil {
 			t.Errorf("the journal: %v", err)
 		}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 )
 
@@ -45,7 +46,7 @@ func TestStuckAfter(t *testing.T) {
 	r := mustRun(t, exit.OK, "collect", "--server", serve(t, server), "--model", simModel, "--out", dir,
 		"--tasks", writeFile(t, "tasks.jsonl", []byte(`{"id":"a","prompt":"Hi."}`+"\n")),
 		"-c", writeFile(t, "run.yaml", []byte("server: {stuck_after: 1s}\nrun: {preflight: connect}\n"))) // the first send is that of the sample
-	log, err := os.ReadFile(filepath.Join(dir, logName(1)))
+	log, err := os.ReadFile(filepath.Join(dir, runfolder.LogName(1)))
 	if err != nil || !strings.Contains(string(log), "did nothing for ") {
 		t.Errorf("the first run was waited for: %v\n%s%s", err, log, r.stderr)
 	}

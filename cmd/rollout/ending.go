@@ -9,6 +9,9 @@ import (
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/preflight"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/signals"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/sink"
@@ -23,7 +26,7 @@ func (c *collection) watch(ctx context.Context, stop func(error)) (end func()) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		watchSignals(ctx, c.config.Run.Grace, stops{drain: c.drain, stop: func(cause error) { c.halt(cause, stop) }, abort: c.leave})
+		signals.Watch(ctx, c.config.Run.Grace, signals.Stops{Drain: c.drain, Stop: func(cause error) { c.halt(cause, stop) }, Abort: c.leave})
 	}()
 	return func() {
 		cancel()
@@ -61,7 +64,7 @@ func (c *collection) drain() {
 // halt is the second stop: what is in flight ends, and remains.
 func (c *collection) halt(cause error, stop func(error)) {
 	switch over := c.over.Load(); {
-	case over && errors.Is(cause, errGrace):
+	case over && errors.Is(cause, signals.ErrGrace):
 		return
 	case over:
 		c.tooLate()
@@ -78,7 +81,7 @@ func (c *collection) halt(cause error, stop func(error)) {
 // leave is the third stop. What is finished is in the folder all the same.
 func (c *collection) leave() {
 	c.log.Warn("end", "outcome", "aborted", "exit", exit.Interrupted)
-	c.display.say("leaving at once; continue with: %s", resumeCommand(c.folder.dir))
+	c.display.say("leaving at once; continue with: %s", runfolder.ResumeCommand(c.folder.Dir))
 	c.kill()
 	if c.abort != nil {
 		c.abort()
@@ -92,11 +95,11 @@ func (c *collection) stopped(runErr, sinkErr error) error {
 		return runErr
 	}
 	err := exit.With(exit.Storage, fmt.Errorf("storage failed: %w", sinkErr))
-	switch dir := c.folder.dir; {
+	switch dir := c.folder.Dir; {
 	case errors.Is(sinkErr, sink.ErrFull):
-		err = exit.Hint(err, "make room on the disk, then continue with: "+resumeCommand(dir)+"; what is finished is kept")
+		err = exit.Hint(err, "make room on the disk, then continue with: "+runfolder.ResumeCommand(dir)+"; what is finished is kept")
 	case errors.Is(sinkErr, sink.ErrPermission):
-		err = exit.Hint(err, "give yourself the right to write into "+dir+", then continue with: "+resumeCommand(dir)+"; what is finished is kept")
+		err = exit.Hint(err, "give yourself the right to write into "+dir+", then continue with: "+runfolder.ResumeCommand(dir)+"; what is finished is kept")
 	}
 	if runErr == nil || interrupted(runErr) || errors.Is(runErr, collector.ErrStorage) {
 		return err
@@ -104,24 +107,9 @@ func (c *collection) stopped(runErr, sinkErr error) error {
 	return errors.Join(runErr, err)
 }
 
-// durable is how many samples wait in the write-ahead log of a run for their shard. What
-// cannot be read is not counted: it is only told, and the next process reads it again.
-func durable(dir string) (n int) {
-	log, err := sink.ReadLog(dir)
-	if err != nil {
-		return 0
-	}
-	for _, err := range log.Waiting() {
-		if err == nil {
-			n++
-		}
-	}
-	return n
-}
-
 // interrupted reports whether a run was ended by its user.
 func interrupted(err error) bool {
-	return errors.Is(err, errInterrupted) || errors.Is(err, errGrace) || errors.Is(err, context.Canceled)
+	return errors.Is(err, signals.ErrInterrupted) || errors.Is(err, signals.ErrGrace) || errors.Is(err, context.Canceled)
 }
 
 // waiting says what a drain waits for.
@@ -185,20 +173,20 @@ func (c *collection) end(s *summary, err error) error {
 	case err != nil && !interrupted(err):
 		s.Outcome, s.Error = "stopped", err.Error()
 		if _, ok := errors.AsType[*collector.ScorerError](err); ok {
-			err = exit.Hint(err, "mend what scores ("+c.config.Reward.Kind+"), then go on with: "+resumeCommand(c.folder.dir)+"; what has no reward yet keeps none")
+			err = exit.Hint(err, "mend what scores ("+c.config.Reward.Kind+"), then go on with: "+runfolder.ResumeCommand(c.folder.Dir)+"; what has no reward yet keeps none")
 		}
 		if errors.Is(err, collector.ErrTolerance) {
-			err = exit.Hint(err, "rollout failures "+human.Shell(c.folder.dir)+" shows why; --max-failures allows more; go on with: "+resumeCommand(c.folder.dir))
+			err = exit.Hint(err, "rollout failures "+human.Shell(c.folder.Dir)+" shows why; --max-failures allows more; go on with: "+runfolder.ResumeCommand(c.folder.Dir))
 		}
 		if barren, ok := errors.AsType[*collector.BarrenError](err); ok {
-			dir, remedy := human.Shell(c.folder.dir), remedy(c.config, barren.Reason)
+			dir, remedy := human.Shell(c.folder.Dir), preflight.Remedy(c.config, barren.Reason)
 			if remedy == "" {
 				remedy = "rollout failures " + dir + " shows why; mend that"
 			}
-			err = exit.Hint(err, remedy+"; then rollout collect --retry-failed --out "+dir+" takes up what failed, and "+resumeCommand(c.folder.dir)+" the rest")
+			err = exit.Hint(err, remedy+"; then rollout collect --retry-failed --out "+dir+" takes up what failed, and "+runfolder.ResumeCommand(c.folder.Dir)+" the rest")
 		}
 		if s.Remaining > 0 {
-			err = exit.Hint(err, "mend that, then continue with: "+resumeCommand(c.folder.dir))
+			err = exit.Hint(err, "mend that, then continue with: "+runfolder.ResumeCommand(c.folder.Dir))
 		}
 		return err
 	case s.Remaining > 0 && c.retryFailed && err == nil && c.ending.Load() == 0:
@@ -208,11 +196,11 @@ func (c *collection) end(s *summary, err error) error {
 			none = ", and there were none"
 		}
 		return exit.Hint(exit.With(exit.Interrupted, fmt.Errorf("%d of %d samples remain: --retry-failed took up only those that had failed%s", s.Remaining, s.Planned, none)),
-			"continue with: "+resumeCommand(c.folder.dir))
+			"continue with: "+runfolder.ResumeCommand(c.folder.Dir))
 	case s.Remaining > 0:
 		s.Outcome = "interrupted"
 		return exit.Hint(exit.With(exit.Interrupted, fmt.Errorf("interrupted: %d of %d samples remain", s.Remaining, s.Planned)),
-			"continue with: "+resumeCommand(c.folder.dir))
+			"continue with: "+runfolder.ResumeCommand(c.folder.Dir))
 	}
 	s.Outcome = "finished"
 	return c.finished(s)
@@ -221,7 +209,7 @@ func (c *collection) end(s *summary, err error) error {
 // finished is the error of a run that took up all that it should; nil where that went as
 // it was told.
 func (c *collection) finished(s *summary) error {
-	dir, allowed := human.Shell(c.folder.dir), c.config.Run.FailOnError.Allowed(s.Planned)
+	dir, allowed := human.Shell(c.folder.Dir), c.config.Run.FailOnError.Allowed(s.Planned)
 	lost, said := s.Failed+s.ScorerFailures, fmt.Sprintf("%d of %d samples failed", s.Failed, s.Planned)
 	switch {
 	case s.ScorerFailures > 0 && s.Failed > 0:
@@ -254,21 +242,11 @@ func (c *collection) finished(s *summary) error {
 	return nil
 }
 
-// hasRows reports whether the run has any row. What cannot be read is not for here to say.
+// runfolder.HasRows reports whether the run has any row. What cannot be read is not for here to say.
 func (c *collection) hasRows(s *summary) bool {
 	if s.Rows > 0 || s.Planned == s.Failed { // those that failed were told of
 		return true
 	}
-	has, err := hasRows(c.folder.dir)
+	has, err := runfolder.HasRows(c.folder.Dir)
 	return has || err != nil
-}
-
-// hasRows reports whether the dataset of a run holds a row: in a shard, or in the
-// write-ahead log, of which the next process makes one.
-func hasRows(dir string) (bool, error) {
-	has, err := sink.HasRows(dir)
-	if err != nil {
-		return false, openError(dir, err)
-	}
-	return has, nil
 }

@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 
+	"strings"
+
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
 	"github.com/rollout-rl/rollout/collector"
@@ -75,5 +77,17 @@ func TestReport(t *testing.T) {
 				t.Errorf("report:\n%s\nwant:\n%s", got, tt.want)
 			}
 		})
+	}
+}
+
+// A program run twice in one process shares nothing.
+func TestRunIsAFunction(t *testing.T) {
+	t.Parallel()
+	for range 2 {
+		var stdout, stderr bytes.Buffer
+		code := run(context.Background(), []string{"config", "show", "--samples", "3"}, nil, &stdout, &stderr, func(string) string { return "" })
+		if code != 0 || !strings.Contains(stdout.String(), "tasks.samples           3\n") || stderr.Len() != 0 {
+			t.Errorf("exit code %d, stdout %q, stderr %q", code, stdout.String(), stderr.String())
+		}
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 )
 
@@ -95,11 +96,11 @@ func TestExitCodes(t *testing.T) {
 	if err := os.Truncate(shards[0], 100); err != nil {
 		t.Fatal(err)
 	}
-	held, err := lockRun(filepath.Join(dir, "good"), 0o600)
+	held, err := runfolder.TakeLock(filepath.Join(dir, "good"), 0o600)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = held.close() }() // of a test
+	defer func() { _ = held.Close() }() // of a test
 
 	help := mustRun(t, exit.OK, "collect", "--help").stdout
 	for _, tt := range []struct {
@@ -268,7 +269,7 @@ func TestInterruptAtTheEnd(t *testing.T) {
 			if code := run.exit(t); code != tt.want {
 				t.Errorf("exit code %d, want %d\n%s", code, tt.want, run.said(t))
 			}
-			if _, err := os.Stat(filepath.Join(dir, reportFile)); (err == nil) != (tt.want == exit.OK) {
+			if _, err := os.Stat(filepath.Join(dir, runfolder.ReportFile)); (err == nil) != (tt.want == exit.OK) {
 				t.Errorf("report: %v", err)
 			}
 			mustRun(t, exit.OK, "verify", dir)
@@ -281,29 +282,29 @@ func TestStaleLock(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	text := []byte(`{"pid":4711,"host":"other","started_at":"2026-01-02T03:04:05Z"}`)
-	if err := os.WriteFile(filepath.Join(dir, lockFile), text, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, runfolder.LockFile), text, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	l, err := lockRun(dir, 0o600)
+	l, err := runfolder.TakeLock(dir, 0o600)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if l.stale.PID != 4711 || l.stale.Host != "other" || !l.stale.StartedAt.Equal(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)) {
-		t.Errorf("stale = %v", l.stale)
+	if l.Stale.PID != 4711 || l.Stale.Host != "other" || !l.Stale.StartedAt.Equal(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)) {
+		t.Errorf("stale = %v", l.Stale)
 	}
-	if _, err := lockRun(dir, 0o600); exit.Code(err) != exit.Locked || !strings.Contains(err.Error(), fmt.Sprintf("process %d on ", os.Getpid())) {
+	if _, err := runfolder.TakeLock(dir, 0o600); exit.Code(err) != exit.Locked || !strings.Contains(err.Error(), fmt.Sprintf("process %d on ", os.Getpid())) {
 		t.Errorf("a second lock: %v", err)
 	}
-	if err := l.close(); err != nil {
+	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	b, err := os.ReadFile(filepath.Join(dir, lockFile))
+	b, err := os.ReadFile(filepath.Join(dir, runfolder.LockFile))
 	if err != nil || !bytes.Equal(b, nil) {
 		t.Errorf("after an orderly end the lock says %q, %v", b, err)
 	}
-	if l, err = lockRun(dir, 0o600); err != nil || l.stale.PID != 0 {
+	if l, err = runfolder.TakeLock(dir, 0o600); err != nil || l.Stale.PID != 0 {
 		t.Errorf("a lock after an orderly end: %v, %v", l, err)
-	} else if err := l.close(); err != nil {
+	} else if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/model"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
 	"github.com/rollout-rl/rollout/sink"
 	"github.com/rollout-rl/rollout/tokenize"
@@ -22,7 +23,7 @@ import (
 type rowView struct {
 	number int
 	paint  painter
-	spell  speller
+	spell  model.Speller
 	whole  bool // also the middle of long spans
 	width  int
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -14,17 +13,12 @@ import (
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/sink"
 	"github.com/rollout-rl/rollout/tokenize"
 )
-
-// logsDir is the folder of the logs of a run, one file per invocation.
-const logsDir = "logs"
-
-// logName is the file of the n-th invocation of a run, relative to its folder.
-func logName(n int) string { return fmt.Sprintf("%s/collect-%04d.jsonl", logsDir, n) }
 
 // A runLog is what a run did, as JSON lines of log/slog, for machines and for later.
 // It holds no secret, and nothing that a person or a model wrote: no prompt, no
@@ -41,7 +35,7 @@ func discardLog() *runLog { return &runLog{Logger: slog.New(slog.DiscardHandler)
 // should appear all the same.
 func openLog(dir, name string, mode fs.FileMode, secrets []string) (*runLog, error) {
 	path := filepath.Join(dir, filepath.FromSlash(name))
-	if err := mkdirAll(filepath.Dir(path), mode); err != nil {
+	if err := runfolder.MkdirAll(filepath.Dir(path), mode); err != nil {
 		return nil, err
 	}
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY|syscall.O_NOFOLLOW, mode)

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/signals"
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/letta"
 	"github.com/rollout-rl/rollout/sink"
@@ -23,7 +25,7 @@ func TestLog(t *testing.T) {
 	t.Parallel()
 	const secret, prose = `canary "secret"`, "canary prose"
 	dir := t.TempDir()
-	l, err := openLog(dir, logName(3), 0o600, []string{secret, "a", ""})
+	l, err := openLog(dir, runfolder.LogName(3), 0o600, []string{secret, "a", ""})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +100,7 @@ func TestLogEnd(t *testing.T) {
 	}{
 		{"finished", "finished", nil, `"level":"INFO","msg":"end","outcome":"finished","exit":0}`},
 		{"interrupted", "interrupted", exit.With(exit.Interrupted, errors.New("interrupted: 3 of 4 samples remain")), `"level":"WARN","msg":"end","outcome":"interrupted","exit":130}`},
-		{"stopped", "interrupted", exit.With(exit.Interrupted, errInterrupted), `"level":"WARN","msg":"end","outcome":"interrupted","exit":130}`},
+		{"stopped", "interrupted", exit.With(exit.Interrupted, signals.ErrInterrupted), `"level":"WARN","msg":"end","outcome":"interrupted","exit":130}`},
 		{"some failed", "finished", exit.With(exit.Failures, errors.New("1 of 4 samples failed, 2 may")), `"level":"WARN","msg":"end","outcome":"finished","exit":3}`},
 		{"and nothing is said", "finished", exit.Silent(exit.Failures), `"level":"WARN","msg":"end","outcome":"finished","exit":3}`},
 		{"too many failed", "finished", exit.With(exit.Tolerance, errors.New("3 of 4 samples failed, 2 may")), `"level":"ERROR","msg":"end","outcome":"finished","exit":4}`},
@@ -106,7 +108,7 @@ func TestLogEnd(t *testing.T) {
 		{"a fault of ours", "stopped", errors.New("canary"), `"level":"ERROR","msg":"end","outcome":"stopped","exit":1,"class":"internal"}`},
 	} {
 		dir := t.TempDir()
-		l, err := openLog(dir, logName(1), 0o600, nil)
+		l, err := openLog(dir, runfolder.LogName(1), 0o600, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -114,7 +116,7 @@ func TestLogEnd(t *testing.T) {
 		if err := l.close(); err != nil {
 			t.Fatal(err)
 		}
-		b, err := os.ReadFile(filepath.Join(dir, logName(1)))
+		b, err := os.ReadFile(filepath.Join(dir, runfolder.LogName(1)))
 		if err != nil || !strings.HasSuffix(strings.TrimSpace(string(b)), tt.want) {
 			t.Errorf("%s: %v\n%swant …%s", tt.name, err, b, tt.want)
 		}

@@ -22,6 +22,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/version"
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/letta"
 	"github.com/rollout-rl/rollout/collector/limit"
@@ -185,7 +186,7 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-func goVersion() string { return regexp.MustCompile(`go[0-9.]+\S*`).FindString(readVersion().Go) }
+func goVersion() string { return regexp.MustCompile(`go[0-9.]+\S*`).FindString(version.Read().Go) }
 
 // The number of series does not grow with the run.
 func TestMetricsCardinality(t *testing.T) {

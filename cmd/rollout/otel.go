@@ -19,6 +19,7 @@ import (
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/otlp"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/version"
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/letta"
 )
@@ -66,7 +67,7 @@ func newTracing(getenv func(string) string, say func(format string, args ...any)
 // resourceOf says what makes the spans.
 func resourceOf(getenv func(string) string) *resource.Resource {
 	name := getenv("OTEL_SERVICE_NAME")
-	attrs := []attribute.KeyValue{attribute.String("service.version", readVersion().Version)}
+	attrs := []attribute.KeyValue{attribute.String("service.version", version.Read().Version)}
 	for pair := range strings.SplitSeq(getenv("OTEL_RESOURCE_ATTRIBUTES"), ",") {
 		key, value, ok := strings.Cut(strings.TrimSpace(pair), "=")
 		if value, err := url.PathUnescape(value); ok && err == nil && key != "" {

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/tasks"
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/journal"
@@ -21,7 +22,7 @@ import (
 // its dataset and its journal, as if an earlier process had collected them.
 func finishRun(tb testing.TB, dir string, done int) {
 	tb.Helper()
-	info, err := readRun(dir)
+	info, err := runfolder.Read(dir)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -29,7 +30,7 @@ func finishRun(tb testing.TB, dir string, done int) {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	notes, err := journal.Open(filepath.Join(dir, journalDir), journal.Config{})
+	notes, err := journal.Open(filepath.Join(dir, runfolder.JournalDir), journal.Config{})
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -59,7 +60,7 @@ func finishRun(tb testing.TB, dir string, done int) {
 		})
 	}
 	n := 0
-	for task, err := range tasks.Read((&runFolder{dir: dir}).tasksPath(), nil) {
+	for task, err := range tasks.Read((&runfolder.Folder{Dir: dir}).TasksPath(), nil) {
 		if err != nil {
 			tb.Fatal(err)
 		}

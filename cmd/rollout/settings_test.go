@@ -18,6 +18,7 @@ import (
 	"testing"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 )
 
@@ -123,11 +124,11 @@ agent:
 			break
 		}
 	}
-	b, err := os.ReadFile(filepath.Join(dir, runFile))
+	b, err := os.ReadFile(filepath.Join(dir, runfolder.RunFile))
 	if err != nil {
 		t.Fatal(err)
 	}
-	var info runInfo
+	var info runfolder.Info
 	if err := json.Unmarshal(b, &info); err != nil {
 		t.Fatal(err)
 	}

@@ -29,7 +29,7 @@ func (c *collection) showStatus() {
 	}
 	v := c.view()
 	v.now = time.Now()
-	c.display.block(fmt.Sprintf("status of run %s in %s: %s, for %s", c.info.ID, c.folder.dir, phase, human.Duration(time.Since(r.began))),
+	c.display.block(fmt.Sprintf("status of run %s in %s: %s, for %s", c.info.ID, c.folder.Dir, phase, human.Duration(time.Since(r.began))),
 		v.status(c.collector.Oldest(statusOldest)))
 }
 

@@ -7,11 +7,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
 	"github.com/rollout-rl/rollout/collector"
-	"github.com/rollout-rl/rollout/sink"
-	"github.com/rollout-rl/rollout/tokenize"
 )
 
 // A rerollCount is how many rollouts were under way, and for how long on the mean.
@@ -55,38 +52,3 @@ func (s *summary) rerolled() string {
 }
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
-
-// turnsHavePrompts says whether the servers' answers bring their prompts along; nil where
-// nothing is known. Without a tokenizer prompts come in no other way. Else the run's own
-// rows tell, of which the last shard is looked at.
-func turnsHavePrompts(c *config.Config, dir string, model *modelInfo) (*bool, error) {
-	switch c.Tokens.Prompts {
-	case "auto":
-	case tokenize.SourceTurns.String():
-		return new(true), nil
-	default:
-		return new(false), nil
-	}
-	if model == nil {
-		return new(true), nil
-	}
-	log, err := sink.ReadLogEach(dir, func(*sink.Commit) {})
-	if err != nil {
-		return nil, openError(dir, err)
-	}
-	var last sink.Shard
-	for last = range log.Shards(sink.KindData) {
-	}
-	if last.Rows == 0 {
-		return nil, nil
-	}
-	for row, err := range log.Facts(last) {
-		if err != nil {
-			return nil, nil // verify says what is damaged; here it is only not known
-		}
-		if !slices.Contains(row.Flags, tokenize.FlagReattached.String()) {
-			return new(row.PromptSource == tokenize.SourceTurns.String()), nil
-		}
-	}
-	return nil, nil
-}

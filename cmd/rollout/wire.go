@@ -1,19 +1,14 @@
 package main
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"io"
-	"os"
 	"os/exec"
-	"slices"
-	"strings"
-	"time"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/model"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/prompt"
 	"github.com/rollout-rl/rollout/collector/reward"
@@ -32,9 +27,9 @@ type parts struct {
 	align    tokenize.AlignConfig
 	require  *tokenize.Grade
 	format   sink.Format
-	model    *modelInfo // nil: no tokenizer was given
-	close    func()     // ends the scorer's processes, which may take some seconds
-	kill     func()     // ends them at once
+	model    *runfolder.Model // nil: no tokenizer was given
+	close    func()           // ends the scorer's processes, which may take some seconds
+	kill     func()           // ends them at once
 }
 
 // makeParts makes the parts that the configuration names. What a scoring program says
@@ -49,11 +44,11 @@ func makeParts(c *config.Config, stderr io.Writer) (*parts, error) {
 	}
 	var err error
 	if c.Tokens.Tokenizer != "" {
-		if pc.Model, err = loadModel("tokens.tokenizer", c.Tokens.Tokenizer, c.Tokens.Experimental); err != nil {
+		if pc.Model, err = model.Load("tokens.tokenizer", c.Tokens.Tokenizer, c.Tokens.Experimental); err != nil {
 			return nil, err
 		}
 		pc.Encoder = pc.Model.Tokenizer
-		p.model = describeModel(pc.Model)
+		p.model = runfolder.DescribeModel(pc.Model)
 	}
 	if p.prompter, err = prompt.New(pc); err != nil {
 		return nil, exit.Hint(exit.Usagef("tokens.prompts: %w", err), "give the folder with the model's tokenizer and chat template with --tokenizer")
@@ -111,53 +106,4 @@ func makeScorer(c *config.Config) (collector.Scorer, error) {
 		return nil, nil
 	}
 	return nil, fmt.Errorf("reward.kind %q is not wired", c.Reward.Kind)
-}
-
-// describe is run.json of a run that is about to begin; one that is
-// continued, which had describes, keeps its id and its beginning.
-func describe(l *config.Loader, had *runInfo, id identity, tasks *taskSet, servers []serverInfo, model *modelInfo) (runInfo, error) {
-	now := time.Now()
-	info := runInfo{Version: runVersion, ID: newRunID(now), CreatedAt: now.UTC(), Rollout: readVersion()}
-	if had != nil {
-		info = *had
-	}
-	info.Config = config.Values{}
-	for _, s := range l.Settings {
-		section, name, _ := strings.Cut(s.Key, ".")
-		if info.Config[section] == nil {
-			info.Config[section] = map[string]json.RawMessage{}
-		}
-		raw, err := s.Json()
-		if err != nil {
-			return info, err
-		}
-		info.Config[section][name] = raw
-	}
-	b, err := json.Marshal(info.Config)
-	if err != nil {
-		return info, err
-	}
-	sum := sha256.Sum256(b)
-	info.ConfigSHA256 = hex.EncodeToString(sum[:])
-	info.Identity, info.Servers, info.Model = id, servers, model
-	before := info.Tasks
-	info.Tasks = taskInfo{
-		File: l.Config.Tasks.File, SHA256: tasks.digest, Tasks: tasks.tasks, Samples: tasks.samples,
-		Planned: plannedOf(l.Config, tasks), Bad: tasks.bad,
-	}
-	if had != nil {
-		if info.Tasks.GrewFrom = before.GrewFrom; before.SHA256 != tasks.digest {
-			info.Tasks.GrewFrom = before.SHA256
-		}
-	}
-	host, err := os.Hostname()
-	if err != nil {
-		host = "unknown host"
-	}
-	n := len(info.Invocations) + 1
-	info.Invocations = append(slices.Clone(info.Invocations), invocation{
-		StartedAt: now.UTC(), Rollout: readVersion(), PID: os.Getpid(), Host: host,
-		ConfigSHA256: info.ConfigSHA256, Planned: info.Tasks.Planned, Log: logName(n),
-	})
-	return info, nil
 }

@@ -1,4 +1,4 @@
-package main
+package machine
 
 import (
 	"context"
@@ -20,10 +20,10 @@ const (
 	memoryLiveMetric = "/gc/heap/live:bytes"
 )
 
-// boundMemory keeps the soft memory limit near what the run needs, until ctx is
+// BoundMemory keeps the soft memory limit near what the run needs, until ctx is
 // done: the base for so many samples in flight, or, where large replies keep more
 // alive, that and some room. GOMEMLIMIT and GOGC are a person's word and win.
-func boundMemory(ctx context.Context, inFlight int) {
+func BoundMemory(ctx context.Context, inFlight int) {
 	if os.Getenv("GOMEMLIMIT") != "" || os.Getenv("GOGC") != "" {
 		return
 	}

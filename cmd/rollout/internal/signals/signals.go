@@ -1,4 +1,6 @@
-package main
+// Package signals turns signals into what they mean to a run: an end in three steps, a
+// question how it goes, the end of a program that has not begun.
+package signals
 
 import (
 	"context"
@@ -10,22 +12,22 @@ import (
 	"time"
 )
 
-// errInterrupted is the cause of a run that the user stopped at once.
-var errInterrupted = errors.New("interrupted")
+// ErrInterrupted is the cause of a run that the user stopped at once.
+var ErrInterrupted = errors.New("interrupted")
 
-// errGrace is the cause of a run whose samples in flight did not finish in time.
-var errGrace = errors.New("the samples in flight did not finish within run.grace")
+// ErrGrace is the cause of a run whose samples in flight did not finish in time.
+var ErrGrace = errors.New("the samples in flight did not finish within run.grace")
 
-// stops are the three ways in which a run is ended from outside.
-type stops struct {
-	drain func()            // take up nothing more
-	stop  func(cause error) // end what is in flight
-	abort func()            // end the process
+// Stops are the three ways in which a run is ended from outside.
+type Stops struct {
+	Drain func()            // take up nothing more
+	Stop  func(cause error) // end what is in flight
+	Abort func()            // end the process
 }
 
-// watchSignals turns interrupts into stops until ctx is done: the first drains, the
+// Watch turns interrupts into stops until ctx is done: the first drains, the
 // second, or the end of the grace time, stops, and the next one aborts.
-func watchSignals(ctx context.Context, grace time.Duration, s stops) {
+func Watch(ctx context.Context, grace time.Duration, s Stops) {
 	got := make(chan os.Signal, 3) // three: so many are told apart
 	signal.Notify(got, os.Interrupt, syscall.SIGTERM)
 	defer signal.Stop(got)
@@ -36,18 +38,18 @@ func watchSignals(ctx context.Context, grace time.Duration, s stops) {
 			return
 		case <-late:
 			stopped, late = true, nil
-			s.stop(errGrace)
+			s.Stop(ErrGrace)
 		case <-got:
 			switch {
 			case stopped:
-				s.abort()
+				s.Abort()
 				return
 			case drained:
 				stopped, late = true, nil
-				s.stop(errInterrupted)
+				s.Stop(ErrInterrupted)
 			default:
 				drained = true
-				s.drain()
+				s.Drain()
 				if grace > 0 {
 					t := time.NewTimer(grace)
 					defer t.Stop()
@@ -58,9 +60,9 @@ func watchSignals(ctx context.Context, grace time.Duration, s stops) {
 	}
 }
 
-// watchStatus calls show for every SIGUSR1 until the function that it returns is
+// OnStatus calls show for every SIGUSR1 until the function that it returns is
 // called, which waits for the last show.
-func watchStatus(show func()) (end func()) {
+func OnStatus(show func()) (end func()) {
 	got := make(chan os.Signal, 1)
 	signal.Notify(got, syscall.SIGUSR1)
 	done, ended := make(chan struct{}), make(chan struct{})
@@ -82,10 +84,9 @@ func watchStatus(show func()) (end func()) {
 	}
 }
 
-// whileStarting ends the program on an interrupt, whatever it waits for: a server, or a
-// standard input without an end. clean runs before. It ends when the function that it
-// returns is called, which may be called again.
-func (p *program) whileStarting(clean func()) (end func()) {
+// First calls do on the first interrupt, until the function that it returns is called,
+// which may be called again.
+func First(do func()) (end func()) {
 	got := make(chan os.Signal, 1)
 	signal.Notify(got, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	done, ended := make(chan struct{}), make(chan struct{})
@@ -93,9 +94,7 @@ func (p *program) whileStarting(clean func()) (end func()) {
 		defer close(ended)
 		select {
 		case <-got:
-			clean()
-			p.say("interrupted before the run began")
-			p.abort()
+			do()
 		case <-done:
 		}
 	}()

@@ -1,4 +1,4 @@
-package main
+package runfolder
 
 import (
 	"bufio"
@@ -15,6 +15,9 @@ import (
 	"os"
 	"strings"
 
+	"path/filepath"
+	"syscall"
+
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/plainjson"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
@@ -26,21 +29,21 @@ import (
 // continued may be given its tasks in another order, more of them, and more samples of
 // each. It may not lose one, nor may one change: its samples are in the dataset.
 
-// A taskSet is the checked tasks of a run, spooled to a file so that standard input and
+// A TaskSet is the checked tasks of a run, spooled to a file so that standard input and
 // huge files need no memory.
-type taskSet struct {
+type TaskSet struct {
 	// path is the file; empty where nothing was to be written. own says that it is the
 	// run's snapshot as it is, and not a spool.
 	path   string
 	own    bool
 	digest string // sha256 of the snapshot, hex; empty without a file
-	// tasks and samples count what is to be done, without a limit; bad the lines that
+	// Tasks and samples count what is to be done, without a limit; bad the lines that
 	// were left out.
-	tasks, samples, bad int
+	Tasks, Samples, Bad int
 }
 
-// close removes the spool.
-func (s *taskSet) close() {
+// Close removes the spool.
+func (s *TaskSet) Close() {
 	if s != nil && s.path != "" && !s.own {
 		_ = os.Remove(s.path) // what stays is removed by the next process
 	}
@@ -80,24 +83,24 @@ func markOf(t *collector.Task) taskMark {
 // maxComplaints is how many bad tasks are named; the others are counted.
 const maxComplaints = 20
 
-// A taskCheck says how tasks are checked.
-type taskCheck struct {
+// A TaskCheck says how tasks are checked.
+type TaskCheck struct {
 	samples int // of a task that does not say its own
 	// limit ends the reading once so many samples are planned; 0: never.
 	limit   int
 	skipBad bool
 	skipped func(error) // is told what skipBad leaves out
-	// dir is where the spool goes; empty: there is none. mode is that of the file.
-	dir  string
-	mode fs.FileMode
+	// Dir is where the spool goes; empty: there is none. mode is that of the file.
+	Dir  string
+	Mode fs.FileMode
 	// marks gets what has to stay of each task, where it is not nil.
 	marks map[taskHash]taskMark
 }
 
-// run reads all tasks, checks them and spools them. Bad ones are an error with a line
+// Run reads all tasks, checks them and spools them. Bad ones are an error with a line
 // for each, or, with skipBad, are left out.
-func (c *taskCheck) run(source iter.Seq2[collector.Task, error]) (*taskSet, error) {
-	spool, err := newSpool(c.dir, c.mode)
+func (c *TaskCheck) Run(source iter.Seq2[collector.Task, error]) (*TaskSet, error) {
+	spool, err := newSpool(c.Dir, c.Mode)
 	if err != nil {
 		return nil, err
 	}
@@ -121,10 +124,10 @@ func (c *taskCheck) run(source iter.Seq2[collector.Task, error]) (*taskSet, erro
 			if _, ok := errors.AsType[*tasks.BadError](err); !ok {
 				return nil, err
 			}
-			set.bad++
+			set.Bad++
 			if c.skipBad {
 				c.skipped(err)
-			} else if set.bad <= maxComplaints {
+			} else if set.Bad <= maxComplaints {
 				bad = append(bad, err)
 			}
 			continue
@@ -132,17 +135,17 @@ func (c *taskCheck) run(source iter.Seq2[collector.Task, error]) (*taskSet, erro
 		if err := spool.add(&t, c.samples); err != nil {
 			return nil, err
 		}
-		if c.limit > 0 && set.samples >= c.limit {
+		if c.limit > 0 && set.Samples >= c.limit {
 			break
 		}
 	}
-	if set.bad > maxComplaints && !c.skipBad {
-		bad = append(bad, fmt.Errorf("and %d more bad tasks", set.bad-maxComplaints))
+	if set.Bad > maxComplaints && !c.skipBad {
+		bad = append(bad, fmt.Errorf("and %d more bad tasks", set.Bad-maxComplaints))
 	}
 	switch {
 	case len(bad) > 0:
 		return nil, exit.Refuse(exit.Usage, bad, "mend the tasks, or leave the bad ones out with --skip-bad-tasks")
-	case set.tasks == 0:
+	case set.Tasks == 0:
 		return nil, exit.Refuse(exit.Usage, errors.New("there is no task in what tasks.file names"), "give a file with at least one task a line, as {\"id\": \"t1\", \"prompt\": \"…\"}")
 	}
 	return spool.finish()
@@ -151,7 +154,7 @@ func (c *taskCheck) run(source iter.Seq2[collector.Task, error]) (*taskSet, erro
 // A growth brings the snapshot of a run and the tasks that are given now together.
 type growth struct {
 	old   string   // the snapshot
-	given *taskSet // checked
+	given *TaskSet // checked
 	// marks are those of given; grow takes out what the snapshot has.
 	marks           map[taskHash]taskMark
 	had, now        int // samples of a task that does not say its own
@@ -162,7 +165,7 @@ type growth struct {
 
 // grow returns the snapshot with what is given added to it: its tasks in their order, then
 // the new ones. What a run cannot lose is in the complaints.
-func (g *growth) grow() (_ *taskSet, bad exit.Complaints, err error) {
+func (g *growth) grow() (_ *TaskSet, bad exit.Complaints, err error) {
 	defer g.spool.discard()
 	for t, err := range tasks.Read(g.old, nil) {
 		if err != nil {
@@ -210,7 +213,7 @@ func (g *growth) grow() (_ *taskSet, bad exit.Complaints, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	set.bad = g.given.bad
+	set.Bad = g.given.Bad
 	return set, nil, nil
 }
 
@@ -256,7 +259,7 @@ type spool struct {
 	w    *bufio.Writer
 	enc  *json.Encoder
 	sum  hash.Hash
-	set  taskSet
+	set  TaskSet
 	done bool
 }
 
@@ -266,11 +269,11 @@ func newSpool(dir string, mode fs.FileMode) (*spool, error) {
 	if dir == "" {
 		return new(spool), nil
 	}
-	f, err := createTemporary(dir, tasksFile+"-", mode)
+	f, err := createTemporary(dir, TasksFile+"-", mode)
 	if err != nil {
 		return nil, exit.With(exit.Storage, err)
 	}
-	s := &spool{file: f, sum: sha256.New(), set: taskSet{path: f.Name()}}
+	s := &spool{file: f, sum: sha256.New(), set: TaskSet{path: f.Name()}}
 	s.w = bufio.NewWriterSize(io.MultiWriter(f, s.sum), 64<<10)
 	s.enc = plainjson.NewEncoder(s.w)
 	return s, nil
@@ -278,8 +281,8 @@ func newSpool(dir string, mode fs.FileMode) (*spool, error) {
 
 // count takes a task whose content does not matter.
 func (s *spool) count(own, samples int) {
-	s.set.tasks++
-	s.set.samples += samplesOf(own, samples)
+	s.set.Tasks++
+	s.set.Samples += samplesOf(own, samples)
 }
 
 // add takes one task. samples is how many it has where it does not say.
@@ -292,7 +295,7 @@ func (s *spool) add(t *collector.Task, samples int) error {
 }
 
 // finish returns the tasks that were added, durably.
-func (s *spool) finish() (*taskSet, error) {
+func (s *spool) finish() (*TaskSet, error) {
 	if s.file != nil {
 		if err := errors.Join(s.w.Flush(), s.file.Sync(), s.file.Close()); err != nil {
 			return nil, exit.With(exit.Storage, err)
@@ -307,7 +310,7 @@ func (s *spool) finish() (*taskSet, error) {
 func (s *spool) discard() {
 	if !s.done && s.file != nil {
 		_ = s.file.Close() // it is thrown away
-		s.set.close()
+		s.set.Close()
 	}
 }
 
@@ -323,4 +326,31 @@ func digestFile(path string) (string, error) {
 		return "", err
 	}
 	return hex.EncodeToString(sum.Sum(nil)), nil
+}
+
+// CheckSnapshot compares the tasks of the run in dir with what run.json says of them, and
+// returns their digest.
+func CheckSnapshot(dir string, info *Info) (digest string, err error) {
+	digest, err = digestFile(filepath.Join(dir, TasksFile))
+	switch {
+	case errors.Is(err, syscall.EACCES), errors.Is(err, syscall.EIO):
+		return "", exit.With(exit.Storage, fmt.Errorf("%s: the run's tasks: %w", dir, err))
+	case err != nil:
+		err = fmt.Errorf("%s: the run's tasks: %w", dir, err)
+	case digest == info.Tasks.GrewFrom: // the process that let it grow died before the file was there
+	case digest != info.Tasks.SHA256:
+		err = fmt.Errorf("%s: %s is not the file that the run wrote: its digest differs", dir, TasksFile)
+	}
+	if err != nil {
+		return "", exit.Hint(exit.With(exit.Verify, err), "put the run's own "+TasksFile+" back; other tasks are given with --tasks")
+	}
+	return digest, nil
+}
+
+// First is the first task.
+func (s *TaskSet) First() (*collector.Task, error) {
+	for t, err := range tasks.Read(s.path, nil) {
+		return &t, err
+	}
+	return nil, errors.New("the copy of the tasks is empty")
 }

@@ -1,35 +1,34 @@
-package main
+package preflight
 
 import (
 	"fmt"
+	"net/http/httptest"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/agent"
+	"github.com/rollout-rl/rollout/collector/letta"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 	"github.com/rollout-rl/rollout/collector/prompt"
 )
 
-// newTrial is the trial of a run without a tokenizer, on a simulated server.
-func newTrial(t *testing.T, sim *lettasim.Server) (_ *trial, _ *agent.Backend, said func() string) {
+// trialOn is the trial of a run without a tokenizer, on a simulated server.
+func trialOn(t *testing.T, sim *lettasim.Server) (_ *Trial, _ *agent.Backend, said func() string) {
 	t.Helper()
+	server := httptest.NewServer(sim)
+	t.Cleanup(server.Close)
 	c := config.Default()
-	c.Server.URLs, c.Agent.Model = []string{serveSim(t, sim)}, simModel
-	clients, err := connect(c, nil)
+	c.Server.URLs, c.Agent.Model = []string{server.URL}, "sglang//models/qwen3"
+	client, err := letta.NewClient(letta.ClientConfig{BaseURL: server.URL})
 	if err != nil {
 		t.Fatal(err)
 	}
-	backends, err := makeBackends(c, clients, nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	prompter, err := prompt.New(prompt.Config{})
+	t.Cleanup(client.CloseIdle)
+	backend, err := agent.NewBackend(client, agent.Config{Model: c.Agent.Model})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,24 +39,24 @@ func newTrial(t *testing.T, sim *lettasim.Server) (_ *trial, _ *agent.Backend, s
 		defer mu.Unlock()
 		lines = append(lines, fmt.Sprintf(format, args...))
 	}
-	one := &trial{
-		config: c, find: prompter, task: &collector.Task{ID: "a", Messages: []string{"Hi.", "And again."}},
-		note: say, timeout: trialTimeout, quiet: trialQuiet,
+	one, err := NewTrial(c, prompt.Config{}, collector.Config{}, &collector.Task{ID: "a", Messages: []string{"Hi.", "And again."}}, say)
+	if err != nil {
+		t.Fatal(err)
 	}
 	said = func() string {
 		mu.Lock()
 		defer mu.Unlock()
 		return strings.Join(lines, "\n")
 	}
-	return one, backends[0], said
+	return one, backend, said
 }
 
 // A slow engine is waited for, with words and not for ever; then the run begins, and the
 // agent is gone.
 func TestTrialIsBounded(t *testing.T) {
 	t.Parallel()
-	sim := newSim(t, lettasim.Config{InputIDs: true, Latency: lettasim.Latency{Low: time.Hour}})
-	trial, backend, said := newTrial(t, sim)
+	sim := simulated(t, lettasim.Config{InputIDs: true, Latency: lettasim.Latency{Low: time.Hour}})
+	trial, backend, said := trialOn(t, sim)
 	trial.timeout, trial.quiet = 300*time.Millisecond, 10*time.Millisecond
 	if err := trial.server(t.Context(), backend, "0.16.7"); err != nil {
 		t.Errorf("the run is refused: %v", err)
@@ -76,8 +75,12 @@ func TestTrialIsBounded(t *testing.T) {
 // of what is right. What the network lost is tried again.
 func TestTrialMakesOneCall(t *testing.T) {
 	t.Parallel()
-	sim := newSim(t, lettasim.Config{InputIDs: true, Faults: mustFaults(t, "lost@a/-1/1"), Script: lettasim.Script{Calls: lettasim.Range{Min: 4, Max: 4}}, KeepAnswers: true})
-	trial, backend, said := newTrial(t, sim)
+	lost, err := lettasim.ParseFault("lost@a/-1/1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sim := simulated(t, lettasim.Config{InputIDs: true, Faults: []lettasim.Fault{lost}, Script: lettasim.Script{Calls: lettasim.Range{Min: 4, Max: 4}}, KeepAnswers: true})
+	trial, backend, said := trialOn(t, sim)
 	if err := trial.server(t.Context(), backend, "0.16.7"); err != nil {
 		t.Errorf("the run is refused: %v", err)
 	}
@@ -93,22 +96,11 @@ func TestTrialMakesOneCall(t *testing.T) {
 	}
 }
 
-// An interrupt while the model is waited for ends the program, and leaves nothing.
-func TestTrialInterrupted(t *testing.T) {
-	t.Parallel()
-	sim := newSim(t, lettasim.Config{InputIDs: true, Latency: lettasim.Latency{Low: time.Hour}})
-	url := serveSim(t, sim)
-	tasks := writeFile(t, "tasks.jsonl", []byte(`{"id":"a","prompt":"Hi."}`+"\n"))
-	out := t.TempDir() + "/run"
-	p := startProgram(t, "rollout", nil, "collect", "--server", url, "--model", simModel, "--tasks", tasks, "--out", out)
-	waitFor(t, "the call", func() bool { return sim.Stats().InFlight == 1 })
-	if err := p.cmd.Process.Signal(syscall.SIGINT); err != nil {
+func simulated(t *testing.T, c lettasim.Config) *lettasim.Server {
+	t.Helper()
+	sim, err := lettasim.New(c)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if code := p.wait(t, 30*time.Second); code != exit.Interrupted || !strings.Contains(p.said(), "interrupted before the run began") {
-		t.Errorf("exit %d: %s", code, p.said())
-	}
-	if hasRun(out) || sim.Stats().AgentsAlive != 0 {
-		t.Errorf("a run is there: %v; %d agents live", hasRun(out), sim.Stats().AgentsAlive)
-	}
+	return sim
 }

@@ -1,4 +1,4 @@
-package main
+package runfolder
 
 import (
 	"os"
@@ -14,7 +14,7 @@ import (
 func configured(t *testing.T, text string) *config.Loader {
 	t.Helper()
 	l := config.NewLoader(func(name string) string { return map[string]string{"CANARY": "canary-secret"}[name] })
-	if err := l.File(writeFile(t, "run.yaml", []byte(text))); err != nil {
+	if err := l.File(fileOf(t, "run.yaml", text)); err != nil {
 		t.Fatal(err)
 	}
 	if err := l.Err(); err != nil {
@@ -24,21 +24,21 @@ func configured(t *testing.T, text string) *config.Loader {
 }
 
 // described is run.json of a run with that configuration, as it is read back.
-func described(t *testing.T, l *config.Loader, model *modelInfo) *runInfo {
+func described(t *testing.T, l *config.Loader, model *Model) *Info {
 	t.Helper()
-	id, err := identityOf(l, model)
+	id, err := IdentityOf(l, model)
 	if err != nil {
 		t.Fatal(err)
 	}
-	info, err := describe(l, nil, id, &taskSet{}, nil, model)
+	info, err := Describe(l, nil, id, &TaskSet{}, nil, model)
 	if err != nil {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	if err := (&runFolder{dir: dir}).writeRun(info); err != nil {
+	if err := (&Folder{Dir: dir}).writeRun(info); err != nil {
 		t.Fatal(err)
 	}
-	if info, err = readRun(dir); err != nil {
+	if info, err = Read(dir); err != nil {
 		t.Fatal(err)
 	}
 	return &info
@@ -80,14 +80,14 @@ func TestSettingsComeBackFromARun(t *testing.T) {
 	if again.Config.Server.Password.Reveal() != "canary-secret" || again.Config.Server.Headers.Reveal().Get("X-Gate") != "canary-secret" {
 		t.Error("a reference was not followed")
 	}
-	id, err := identityOf(again, nil)
+	id, err := IdentityOf(again, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if id.SHA256 != info.Identity.SHA256 {
 		t.Error("the identity is another one")
 	}
-	if bad := changesOf(again, info, id, nil, true); bad != nil {
+	if bad := Changes(again, info, id, nil, true); bad != nil {
 		t.Errorf("changes: %v", bad)
 	}
 }
@@ -95,12 +95,12 @@ func TestSettingsComeBackFromARun(t *testing.T) {
 // Every setting that rows depend on is compared, every other one is not.
 func TestIdentity(t *testing.T) {
 	t.Parallel()
-	agentFile := writeFile(t, "agent.af", []byte("{}"))
-	model := &modelInfo{TokenizerSHA256: "aaaaaaaaaaaaaaaa", ChatTemplateSHA256: "cccc"}
+	agentFile := fileOf(t, "agent.af", "{}")
+	model := &Model{TokenizerSHA256: "aaaaaaaaaaaaaaaa", ChatTemplateSHA256: "cccc"}
 	for _, tt := range []struct {
 		name   string
 		config string
-		model  *modelInfo
+		model  *Model
 		want   []string // what each complaint begins with; none: the run goes on
 	}{
 		{"the same", fullConfig, model, nil},
@@ -115,7 +115,7 @@ func TestIdentity(t *testing.T) {
 		{"reward", strings.Replace(fullConfig, "0.001", "0.01", 1), model, []string{"reward.tolerance: the run has 0.001, you gave 0.01"}},
 		{"no tokenizer", fullConfig, nil, []string{"tokens.tokenizer: the run has sha256 aaaaaaaaaaaa, you gave no tokenizer"}},
 		{
-			"template", fullConfig, &modelInfo{TokenizerSHA256: model.TokenizerSHA256, ChatTemplateSHA256: "dddd"},
+			"template", fullConfig, &Model{TokenizerSHA256: model.TokenizerSHA256, ChatTemplateSHA256: "dddd"},
 			[]string{"tokens.tokenizer: chat template: the run has sha256 cccc, you gave sha256 dddd"},
 		},
 		{"agent file", strings.Replace(fullConfig, "model: m", "model: m\n  file: "+agentFile, 1), model, []string{"agent.file: the run has no agent file, you gave sha256 44136fa355b3"}},
@@ -124,11 +124,11 @@ func TestIdentity(t *testing.T) {
 			t.Parallel()
 			info := described(t, configured(t, fullConfig), model)
 			l := configured(t, tt.config)
-			id, err := identityOf(l, tt.model)
+			id, err := IdentityOf(l, tt.model)
 			if err != nil {
 				t.Fatal(err)
 			}
-			bad := changesOf(l, info, id, tt.model, true)
+			bad := Changes(l, info, id, tt.model, true)
 			if len(bad) != len(tt.want) {
 				t.Fatalf("changes: %v, want %q", bad, tt.want)
 			}
@@ -148,12 +148,12 @@ func TestIdentity(t *testing.T) {
 // tokenizer may get one.
 func TestTokensMayChange(t *testing.T) {
 	t.Parallel()
-	qwen := &modelInfo{TokenizerSHA256: "aaaaaaaaaaaaaaaa", ChatTemplateSHA256: "cccc"}
-	llama := &modelInfo{TokenizerSHA256: "bbbbbbbbbbbbbbbb", ChatTemplateSHA256: "dddd"}
+	qwen := &Model{TokenizerSHA256: "aaaaaaaaaaaaaaaa", ChatTemplateSHA256: "cccc"}
+	llama := &Model{TokenizerSHA256: "bbbbbbbbbbbbbbbb", ChatTemplateSHA256: "dddd"}
 	turns := fullConfig + "tokens: {prompts: turns}\n"
 	for _, tt := range []struct {
 		name     string
-		had, now *modelInfo
+		had, now *Model
 		before   string // configuration
 		rows     bool
 		want     int // complaints
@@ -170,11 +170,11 @@ func TestTokensMayChange(t *testing.T) {
 			t.Parallel()
 			info := described(t, configured(t, tt.before), tt.had)
 			l := configured(t, fullConfig)
-			id, err := identityOf(l, tt.now)
+			id, err := IdentityOf(l, tt.now)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if bad := changesOf(l, info, id, tt.now, tt.rows); len(bad) != tt.want {
+			if bad := Changes(l, info, id, tt.now, tt.rows); len(bad) != tt.want {
 				t.Errorf("%d complaints, want %d: %v", len(bad), tt.want, bad)
 			}
 		})
@@ -183,23 +183,23 @@ func TestTokensMayChange(t *testing.T) {
 
 func TestServerChanges(t *testing.T) {
 	t.Parallel()
-	m := func(window int64) *serverModel { return &serverModel{Handle: "h", Name: "n", ContextWindow: window} }
-	had := []serverInfo{{"http://a", "0.16.7", m(32)}, {"http://b", "0.16.8", m(32)}}
+	m := func(window int64) *ServerModel { return &ServerModel{Handle: "h", Name: "n", ContextWindow: window} }
+	had := []Server{{"http://a", "0.16.7", m(32)}, {"http://b", "0.16.8", m(32)}}
 	for _, tt := range []struct {
 		name        string
-		now         serverInfo
+		now         Server
 		bad, notice string
 	}{
-		{"the same", serverInfo{"http://b", "0.16.8", m(32)}, "", ""},
-		{"another server", serverInfo{"http://c", "0.16.7", m(32)}, "", ""},
-		{"a patch", serverInfo{"http://a", "0.16.9", m(32)}, "", "server http://a has version 0.16.9; the run was begun with 0.16.7"},
-		{"a release", serverInfo{"http://a", "0.17.0", m(32)}, "server http://a: the run has version 0.16.7, this one is 0.17.0", ""},
-		{"a window", serverInfo{"http://a", "0.16.7", m(16)}, "server http://a: model h: the run has context window 32, this server 16", ""},
-		{"no word on the model", serverInfo{"http://a", "0.16.7", nil}, "", ""},
+		{"the same", Server{"http://b", "0.16.8", m(32)}, "", ""},
+		{"another server", Server{"http://c", "0.16.7", m(32)}, "", ""},
+		{"a patch", Server{"http://a", "0.16.9", m(32)}, "", "server http://a has version 0.16.9; the run was begun with 0.16.7"},
+		{"a release", Server{"http://a", "0.17.0", m(32)}, "server http://a: the run has version 0.16.7, this one is 0.17.0", ""},
+		{"a window", Server{"http://a", "0.16.7", m(16)}, "server http://a: model h: the run has context window 32, this server 16", ""},
+		{"no word on the model", Server{"http://a", "0.16.7", nil}, "", ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			bad, notices := serverChanges(had, []serverInfo{tt.now})
+			bad, notices := ServerChanges(had, []Server{tt.now})
 			if got := bad.Error(); got != tt.bad {
 				t.Errorf("refused: %q, want %q", got, tt.bad)
 			}
@@ -213,46 +213,44 @@ func TestServerChanges(t *testing.T) {
 // A process that died between the two files of a growth leaves a run that goes on.
 func TestGrowthCutShort(t *testing.T) {
 	t.Parallel()
-	p := &program{stdin: strings.NewReader("")}
 	l := configured(t, "tasks: {samples: 2}\n")
-	c := &collection{config: l.Config, display: &display{mode: displayQuiet}}
 	dir := filepath.Join(t.TempDir(), "run")
-	c.config.Output.Dir = dir
-	id, err := identityOf(l, nil)
+	l.Config.Output.Dir = dir
+	id, err := IdentityOf(l, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	folder, err := beginRun(dir, 0o600)
+	folder, err := Begin(dir, 0o600)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = folder.close() }() // of a test
 	begin := spooled(t, dir)
-	info, err := describe(l, nil, id, begin, nil, nil)
+	info, err := Describe(l, nil, id, begin, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := folder.create(info, begin); err != nil {
+	if err := folder.Create(info, begin); err != nil {
 		t.Fatal(err)
 	}
 
-	more := writeFile(t, "more.jsonl", []byte(`{"id":"b","prompt":"Ho."}`+"\n"+`{"id":"a","prompt":"Hi."}`+"\n"))
+	more := fileOf(t, "more.jsonl", `{"id":"b","prompt":"Ho."}`+"\n"+`{"id":"a","prompt":"Hi."}`+"\n")
 	l.Put(l.ByKey["tasks.file"], "--tasks", more)
-	grow := func() *taskSet {
+	grow := func() *TaskSet {
 		t.Helper()
-		had, err := readRun(dir)
+		had, err := Read(dir)
 		if err != nil {
 			t.Fatal(err)
 		}
-		set, bad, err := p.tasksAgain(c, l, &earlierRun{info: had, folder: folder})
+		set, bad, err := (&Earlier{Info: had, Folder: folder}).ReadTasks(l, nil, strings.NewReader(""), nil)
 		if err != nil || bad != nil {
 			t.Fatal(err, bad)
 		}
-		t.Cleanup(set.close)
-		if b, _ := os.ReadFile(set.path); !strings.HasPrefix(string(b), `{"id":"a",`) || set.tasks != 2 || set.samples != 4 {
-			t.Errorf("%d tasks, %d samples:\n%s", set.tasks, set.samples, b)
+		t.Cleanup(set.Close)
+		if b, _ := os.ReadFile(set.path); !strings.HasPrefix(string(b), `{"id":"a",`) || set.Tasks != 2 || set.Samples != 4 {
+			t.Errorf("%d tasks, %d samples:\n%s", set.Tasks, set.Samples, b)
 		}
-		if info, err = describe(l, &had, id, set, nil, nil); err != nil {
+		if info, err = Describe(l, &had, id, set, nil, nil); err != nil {
 			t.Fatal(err)
 		}
 		return set
@@ -262,12 +260,12 @@ func TestGrowthCutShort(t *testing.T) {
 		t.Fatal(err)
 	}
 	set := grow()
-	had, err := readRun(dir)
+	had, err := Read(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	had.Tasks.SHA256 = begin.digest
-	if err := folder.update(info, set, &had); err != nil {
+	if err := folder.Update(info, set, &had); err != nil {
 		t.Fatal(err)
 	}
 	if grow(); len(info.Invocations) != 4 {
@@ -276,11 +274,21 @@ func TestGrowthCutShort(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "x"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Rename(filepath.Join(dir, "x"), folder.tasksPath()); err != nil {
+	if err := os.Rename(filepath.Join(dir, "x"), folder.TasksPath()); err != nil {
 		t.Fatal(err)
 	}
-	had, _ = readRun(dir)
-	if _, _, err := p.tasksAgain(c, l, &earlierRun{info: had, folder: folder}); exit.Code(err) != exit.Verify {
+	had, _ = Read(dir)
+	if _, _, err := (&Earlier{Info: had, Folder: folder}).ReadTasks(l, nil, strings.NewReader(""), nil); exit.Code(err) != exit.Verify {
 		t.Errorf("a snapshot that someone changed: %v", err)
 	}
+}
+
+// fileOf is the path of a file that holds a text.
+func fileOf(t *testing.T, name, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
 }

@@ -1,4 +1,4 @@
-package main
+package runfolder
 
 import (
 	"encoding/json"
@@ -14,28 +14,28 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 )
 
-// A holder says who holds the lock of a run's folder. It is what the lock file
+// A Holder says who holds the lock of a run's folder. It is what the lock file
 // says, for people: the lock itself is the system's, which drops it when the process
 // ends, whatever ends it.
-type holder struct {
+type Holder struct {
 	PID       int       `json:"pid"`
 	Host      string    `json:"host"`
 	StartedAt time.Time `json:"started_at"`
 }
 
 // String is empty for the holder that is not known.
-func (h holder) String() string {
+func (h Holder) String() string {
 	if h.PID == 0 {
 		return ""
 	}
 	return fmt.Sprintf("process %d on %s, since %s", h.PID, h.Host, h.StartedAt.Local().Format("2006-01-02 15:04:05"))
 }
 
-// A runLock is the lock of a run's folder, held by this process.
-type runLock struct {
+// A Lock is the lock of a run's folder, held by this process.
+type Lock struct {
 	file *os.File
-	// stale is who held it before and ended without giving it up.
-	stale holder
+	// Stale is who held it before and ended without giving it up.
+	Stale Holder
 }
 
 // How often, and how long apart, the lock is asked for while it is held by no one
@@ -45,10 +45,10 @@ const (
 	lockPause = 20 * time.Millisecond
 )
 
-// lockRun takes the lock of a run's folder. Another process that holds it is an
+// TakeLock takes the lock of a run's folder. Another process that holds it is an
 // error with exit.Locked that says who it is.
-func lockRun(dir string, mode fs.FileMode) (*runLock, error) {
-	path := filepath.Join(dir, lockFile)
+func TakeLock(dir string, mode fs.FileMode) (*Lock, error) {
+	path := filepath.Join(dir, LockFile)
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, mode)
 	switch {
 	case errors.Is(err, syscall.ELOOP):
@@ -63,7 +63,7 @@ func lockRun(dir string, mode fs.FileMode) (*runLock, error) {
 		_ = f.Close() // nothing was written
 		return nil, foreignLock(path, "not a regular file")
 	}
-	var held holder
+	var held Holder
 	for range lockTries {
 		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 		if held = readHolder(f); !errors.Is(err, syscall.EWOULDBLOCK) || held.PID != 0 {
@@ -74,7 +74,7 @@ func lockRun(dir string, mode fs.FileMode) (*runLock, error) {
 	if err != nil {
 		_ = f.Close() // nothing was written
 		if errors.Is(err, syscall.EWOULDBLOCK) {
-			return nil, lockedError(dir, held, "wait for it, or give another folder with --out")
+			return nil, LockedError(dir, held, "wait for it, or give another folder with --out")
 		}
 		return nil, exit.With(exit.Storage, fmt.Errorf("lock %s: %w", dir, err))
 	}
@@ -82,12 +82,12 @@ func lockRun(dir string, mode fs.FileMode) (*runLock, error) {
 		_ = f.Close() // nothing was written
 		return nil, exit.Hint(exit.With(exit.Locked, fmt.Errorf("%s: another process has just given up a run in it", dir)), "try again")
 	}
-	l := &runLock{file: f, stale: held}
+	l := &Lock{file: f, Stale: held}
 	host, err := os.Hostname()
 	if err != nil {
 		host = "unknown host"
 	}
-	b, err := json.Marshal(holder{os.Getpid(), host, time.Now().UTC().Truncate(time.Second)})
+	b, err := json.Marshal(Holder{os.Getpid(), host, time.Now().UTC().Truncate(time.Second)})
 	if err == nil {
 		err = errors.Join(f.Truncate(0), writeAtStart(f, append(b, '\n')))
 	}
@@ -118,37 +118,37 @@ func writeAtStart(f *os.File, b []byte) error {
 	return err
 }
 
-// close gives the lock up. The file stays: removing it would let two processes lock
+// Close gives the lock up. The file stays: removing it would let two processes lock
 // two files of one name. It is emptied, which tells this end from a sudden one.
-func (l *runLock) close() error {
+func (l *Lock) Close() error {
 	return errors.Join(l.file.Truncate(0), l.file.Close())
 }
 
 // readHolder reads who holds, or held, the lock; what cannot be read is no one.
-func readHolder(f *os.File) (h holder) {
+func readHolder(f *os.File) (h Holder) {
 	b, err := io.ReadAll(io.NewSectionReader(f, 0, 4096))
 	if err == nil && json.Unmarshal(b, &h) != nil {
-		return holder{}
+		return Holder{}
 	}
 	return h
 }
 
-// locked reports whether another process holds the lock of a run's folder, and
+// Locked reports whether another process holds the lock of a run's folder, and
 // which.
-func locked(dir string) (holder, bool) {
-	f, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+func Locked(dir string) (Holder, bool) {
+	f, err := os.OpenFile(filepath.Join(dir, LockFile), os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if err != nil {
-		return holder{}, false
+		return Holder{}, false
 	}
 	defer func() { _ = f.Close() }() // read only
 	if !errors.Is(syscall.Flock(int(f.Fd()), syscall.LOCK_SH|syscall.LOCK_NB), syscall.EWOULDBLOCK) {
-		return holder{}, false
+		return Holder{}, false
 	}
 	return readHolder(f), true
 }
 
-// lockedError is the refusal of a folder that another process collects into.
-func lockedError(dir string, h holder, hint string) error {
+// LockedError is the refusal of a folder that another process collects into.
+func LockedError(dir string, h Holder, hint string) error {
 	text := dir + ": another process is collecting into it"
 	if who := h.String(); who != "" {
 		text += ": " + who

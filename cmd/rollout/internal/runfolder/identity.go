@@ -1,4 +1,4 @@
-package main
+package runfolder
 
 import (
 	"bytes"
@@ -16,10 +16,10 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
 )
 
-// An identity is what the rows of a run depend on besides its tasks: a run that is
+// An Identity is what the rows of a run depend on besides its tasks: a run that is
 // continued must have the same, but for what loader.changes lets pass. Everything else
 // may change.
-type identity struct {
+type Identity struct {
 	// SHA256 is the digest of the fields below and of the tokenizer and template.
 	SHA256 string `json:"sha256"`
 	// Settings are the values of the settings that rows depend on.
@@ -43,9 +43,9 @@ func keptSetting(key string) bool {
 	return section == "agent" || section == "tokens" || section == "reward"
 }
 
-// identityOf is that of a run with this configuration.
-func identityOf(l *config.Loader, model *modelInfo) (identity, error) {
-	id := identity{Settings: map[string]json.RawMessage{}}
+// IdentityOf is that of a run with this configuration.
+func IdentityOf(l *config.Loader, model *Model) (Identity, error) {
+	id := Identity{Settings: map[string]json.RawMessage{}}
 	for _, s := range l.Settings {
 		if !keptSetting(s.Key) {
 			continue
@@ -65,9 +65,9 @@ func identityOf(l *config.Loader, model *modelInfo) (identity, error) {
 		id.AgentFileSHA256 = hex.EncodeToString(sum[:])
 	}
 	b, err := json.Marshal(struct {
-		identity
+		Identity
 		Tokenizer, Template string
-	}{id, model.tokenizer(), model.template()})
+	}{id, model.Tokenizer(), model.template()})
 	if err != nil {
 		return id, err
 	}
@@ -76,31 +76,11 @@ func identityOf(l *config.Loader, model *modelInfo) (identity, error) {
 	return id, nil
 }
 
-// tokenizer and template are digests; empty where there is no tokenizer.
-func (m *modelInfo) tokenizer() string {
-	if m == nil {
-		return ""
-	}
-	return m.TokenizerSHA256
-}
-
-func (m *modelInfo) template() string {
-	if m == nil {
-		return ""
-	}
-	return m.ChatTemplateSHA256
-}
-
-// same reports whether prompts are rebuilt alike with both.
-func (m *modelInfo) same(other *modelInfo) bool {
-	return m.tokenizer() == other.tokenizer() && m.template() == other.template()
-}
-
-// changesOf compares the run with what continues it, and names every difference that
+// Changes compares the run with what continues it, and names every difference that
 // rows would show. rows says that the dataset holds one: as long as it does not, tokens.*
 // may change, since no row was made with what it said before. A tokenizer may be given
 // later to a run that had none, also where there are rows: none of them used one.
-func changesOf(l *config.Loader, had *runInfo, now identity, model *modelInfo, rows bool) exit.Complaints {
+func Changes(l *config.Loader, had *Info, now Identity, model *Model, rows bool) exit.Complaints {
 	var bad exit.Complaints
 	defaults := config.NewLoader(func(string) string { return "" })
 	for _, s := range l.Settings {
@@ -117,18 +97,18 @@ func changesOf(l *config.Loader, had *runInfo, now identity, model *modelInfo, r
 		}
 	}
 	if had.Identity.AgentFileSHA256 != now.AgentFileSHA256 {
-		bad = append(bad, differs("agent.file", cmp.Or(shortDigest(had.Identity.AgentFileSHA256), "no agent file"),
-			cmp.Or(shortDigest(now.AgentFileSHA256), "no agent file"), l.ByKey["agent.file"].Given()))
+		bad = append(bad, differs("agent.file", cmp.Or(ShortDigest(had.Identity.AgentFileSHA256), "no agent file"),
+			cmp.Or(ShortDigest(now.AgentFileSHA256), "no agent file"), l.ByKey["agent.file"].Given()))
 	}
 	if !rows || had.Model == nil {
 		return bad
 	}
 	from := l.ByKey["tokens.tokenizer"].Given()
-	if a, b := had.Model.tokenizer(), model.tokenizer(); a != b {
-		bad = append(bad, differs("tokens.tokenizer", cmp.Or(shortDigest(a), "no tokenizer"), cmp.Or(shortDigest(b), "no tokenizer"), from))
+	if a, b := had.Model.Tokenizer(), model.Tokenizer(); a != b {
+		bad = append(bad, differs("tokens.tokenizer", cmp.Or(ShortDigest(a), "no tokenizer"), cmp.Or(ShortDigest(b), "no tokenizer"), from))
 	}
 	if a, b := had.Model.template(), model.template(); a != b && model != nil {
-		bad = append(bad, differs("tokens.tokenizer: chat template", shortDigest(a), shortDigest(b), from))
+		bad = append(bad, differs("tokens.tokenizer: chat template", ShortDigest(a), ShortDigest(b), from))
 	}
 	return bad
 }
@@ -153,7 +133,7 @@ func showValue(raw json.RawMessage) string {
 	return tame.Text(string(raw), 60)
 }
 
-func shortDigest(hex string) string {
+func ShortDigest(hex string) string {
 	if len(hex) > 12 {
 		hex = hex[:12]
 	}
@@ -163,10 +143,10 @@ func shortDigest(hex string) string {
 	return "sha256 " + hex
 }
 
-// serverChanges compares the servers with those of the run. Another version of the
+// ServerChanges compares the servers with those of the run. Another version of the
 // same minor release, and another URL, is worth a word; another release, or another
 // model behind the handle, may sample other tokens.
-func serverChanges(had, now []serverInfo) (bad exit.Complaints, notices []string) {
+func ServerChanges(had, now []Server) (bad exit.Complaints, notices []string) {
 	if len(had) == 0 {
 		return nil, nil
 	}
@@ -206,9 +186,9 @@ func release(version string) string {
 	return strings.Join(parts[:min(2, len(parts))], ".")
 }
 
-// refuseResume is the error of a run that cannot be continued as it was asked; nil
+// Refuse is the error of a run that cannot be continued as it was asked; nil
 // where there is nothing to complain about.
-func refuseResume(dir string, bad exit.Complaints) error {
+func Refuse(dir string, bad exit.Complaints) error {
 	if len(bad) == 0 {
 		return nil
 	}
@@ -216,5 +196,5 @@ func refuseResume(dir string, bad exit.Complaints) error {
 		bad[i] = fmt.Errorf("%s: %w", dir, err)
 	}
 	return exit.Refuse(exit.Folder, bad,
-		"a run keeps its tasks and, from its first row on, everything that its rows depend on; "+resumeCommand(dir)+" takes all of it from the run, and --out NEW begins another run")
+		"a run keeps its tasks and, from its first row on, everything that its rows depend on; "+ResumeCommand(dir)+" takes all of it from the run, and --out NEW begins another run")
 }

@@ -1,4 +1,4 @@
-package main
+package preflight
 
 import (
 	"cmp"
@@ -14,7 +14,8 @@ import (
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/tasks"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/model"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/agent"
 	"github.com/rollout-rl/rollout/collector/letta"
@@ -30,12 +31,12 @@ const (
 	trialQuiet   = 3 * time.Second // then it is said what is waited for
 )
 
-// A trial finds out, before anything is written, whether a run would give rows: each
+// A Trial finds out, before anything is written, whether a run would give rows: each
 // server makes one real call of the model, and what comes is judged as a sample is. Its
 // message is the first one of the run's first task, because that is what the model will
 // be shown. A trial that fails for a reason of its own (the server is busy, the task is
 // bad, time runs out) says nothing and does not keep the run from beginning.
-type trial struct {
+type Trial struct {
 	config  *config.Config
 	prompts prompt.Config
 	judge   collector.Config
@@ -46,30 +47,19 @@ type trial struct {
 	timeout, quiet time.Duration
 }
 
-// tryServers makes the trial on every server that has not proved itself in this run.
-func (c *collection) tryServers(ctx context.Context, parts *parts, backends []*agent.Backend, earlier *earlierRun) error {
-	if c.config.Run.Preflight == config.PreflightConnect {
-		return nil
-	}
-	proven, err := earlier.proven(c.config.Output.Dir, parts.model)
+// NewTrial is the trial of a run with that configuration, whose prompts are found, and
+// whose replies are judged, as the run would. note tells people.
+func NewTrial(c *config.Config, prompts prompt.Config, judge collector.Config, task *collector.Task, note func(format string, args ...any)) (*Trial, error) {
+	find, err := prompt.New(prompts) // of its own: what it costs is none of the run's costs
 	if err != nil {
-		return err
+		return nil, err
 	}
-	task, err := c.tasks.first()
-	if err != nil {
-		return err
-	}
-	// A Prompter of its own: what it costs is none of the run's costs.
-	prompter, err := prompt.New(parts.prompts)
-	if err != nil {
-		return err
-	}
-	t := &trial{
-		config: c.config, prompts: parts.prompts, task: task, note: c.display.note, timeout: trialTimeout, quiet: trialQuiet,
-		judge: collector.Config{Align: parts.align, Require: parts.require}, find: prompter,
-	}
-	c.phase.Store("trying a call of the model")
+	return &Trial{config: c, prompts: prompts, judge: judge, find: find, task: task, note: note, timeout: trialTimeout, quiet: trialQuiet}, nil
+}
 
+// Servers makes the trial on every server that has not proved itself in this run. proven
+// are the versions, by URL, of those that have.
+func (t *Trial) Servers(ctx context.Context, backends []*agent.Backend, servers []runfolder.Server, proven map[string]string) error {
 	// An interrupt ends the call, and its agent is removed; another one ends the process.
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
@@ -77,11 +67,11 @@ func (c *collection) tryServers(ctx context.Context, parts *parts, backends []*a
 	var g errgroup.Group
 	refused := make([]error, len(backends))
 	for i, b := range backends {
-		if proven[c.info.Servers[i].URL] == c.info.Servers[i].Version {
+		if proven[servers[i].URL] == servers[i].Version {
 			continue
 		}
 		g.Go(func() error {
-			refused[i] = t.server(ctx, b, c.info.Servers[i].Version)
+			refused[i] = t.server(ctx, b, servers[i].Version)
 			return nil
 		})
 	}
@@ -97,33 +87,8 @@ func (c *collection) tryServers(ctx context.Context, parts *parts, backends []*a
 	return nil
 }
 
-// proven are the versions, by URL, of the servers that this run was begun with, where it
-// has rows and keeps its tokenizer: what gave rows gives rows.
-func (e *earlierRun) proven(dir string, model *modelInfo) (map[string]string, error) {
-	if e == nil || !e.info.Model.same(model) {
-		return nil, nil
-	}
-	has, err := hasRows(dir)
-	if err != nil || !has {
-		return nil, err
-	}
-	out := map[string]string{}
-	for _, s := range e.info.Servers {
-		out[s.URL] = s.Version
-	}
-	return out, nil
-}
-
-// first is the first task.
-func (s *taskSet) first() (*collector.Task, error) {
-	for t, err := range tasks.Read(s.path, nil) {
-		return &t, err
-	}
-	return nil, errors.New("the copy of the tasks is empty")
-}
-
 // server makes the trial on one server. Its error says why the run would have no rows.
-func (t *trial) server(ctx context.Context, b *agent.Backend, version string) error {
+func (t *Trial) server(ctx context.Context, b *agent.Backend, version string) error {
 	url := b.Client().BaseURL()
 	defer time.AfterFunc(t.quiet, func() {
 		t.note("waiting for %s to answer one call of the model, at most %s; --preflight connect leaves that out", url, t.timeout)
@@ -149,7 +114,7 @@ func (t *trial) server(ctx context.Context, b *agent.Backend, version string) er
 			return refusal
 		}
 	case collector.Classify(err).Fatal():
-		return unusable(b.Client(), err)
+		return Unusable(b.Client(), err)
 	}
 	t.note("%s: whether its calls can be trained on could not be tried, and the run begins without that: %v", url, err)
 	return nil
@@ -157,7 +122,7 @@ func (t *trial) server(ctx context.Context, b *agent.Backend, version string) er
 
 // look judges the reply as that of a sample. One that cannot be data comes back as an
 // error; a *mismatchError says more of a prompt that has another length than counted.
-func (t *trial) look(ctx context.Context, reply *collector.Reply, e *letta.Evidence) error {
+func (t *Trial) look(ctx context.Context, reply *collector.Reply, e *letta.Evidence) error {
 	// Only one call was asked for, and no question is answered: that the rollout goes on
 	// does not make it a bad one.
 	if n := len(reply.Sends); n > 0 && letta.StopReason(reply.Sends[n-1].StopReason) == letta.StopRequiresApproval {
@@ -171,7 +136,7 @@ func (t *trial) look(ctx context.Context, reply *collector.Reply, e *letta.Evide
 	}
 	if examined, no := prompt.Examine(ctx, t.prompts.Model, reply, e); no == nil {
 		for i := range examined {
-			if v := diagnose(&examined[i], t.prompts.Model.Tokenizer); v.culprit != "" {
+			if v := model.Diagnose(&examined[i], t.prompts.Model.Tokenizer); v.Culprit != "" {
 				return &mismatchError{v, err}
 			}
 		}
@@ -182,18 +147,18 @@ func (t *trial) look(ctx context.Context, reply *collector.Reply, e *letta.Evide
 // A mismatchError is a prompt that was rebuilt to another length than the server counted,
 // with what differs.
 type mismatchError struct {
-	verdict verdict
+	verdict model.Diagnosis
 	err     error
 }
 
 func (e *mismatchError) Error() string {
-	return "a rebuilt prompt has another length than the server counted: the " + e.verdict.culprit + " differs"
+	return "a rebuilt prompt has another length than the server counted: the " + e.verdict.Culprit + " differs"
 }
 func (e *mismatchError) Unwrap() error { return e.err }
 
 // refusal is what to say of a server whose calls give no rows for the reason in err; nil
 // where another call of it may give some.
-func (t *trial) refusal(url, version string, err error) error {
+func (t *Trial) refusal(url, version string, err error) error {
 	what := err.Error()
 	switch reason := collector.ReasonOf(err); reason {
 	case tokenize.ReasonNoPrompt:
@@ -214,16 +179,16 @@ func (t *trial) refusal(url, version string, err error) error {
 	}
 	bad := exit.Complaints{fmt.Errorf("server %s, version %s: one call of the model was tried, and the run would have no rows: %s", url, cmp.Or(version, "-"), what)}
 	if m, ok := errors.AsType[*mismatchError](err); ok {
-		for _, line := range m.verdict.detail {
+		for _, line := range m.verdict.Detail {
 			bad = append(bad, errors.New(line))
 		}
 	}
-	return exit.Hint(exit.With(exit.Unusable, bad), remedy(t.config, collector.ReasonOf(err)))
+	return exit.Hint(exit.With(exit.Unusable, bad), Remedy(t.config, collector.ReasonOf(err)))
 }
 
-// remedy is what to add or to leave out where samples fail for the reason; empty where
+// Remedy is what to add or to leave out where samples fail for the reason; empty where
 // nothing of that kind helps.
-func remedy(c *config.Config, reason tokenize.Reason) string {
+func Remedy(c *config.Config, reason tokenize.Reason) string {
 	const addTokenizer = "add --tokenizer DIR, the folder of the model's tokenizer and chat template, or use a server that sends input_ids"
 	switch reason {
 	case tokenize.ReasonNoPrompt:

@@ -1,9 +1,10 @@
-package main
+// Package model reads a model's own tokenizer and chat template from its folder, spells
+// tokens for people, and says which of template, tokenizer or server differs where a
+// rebuilt prompt is not what the server used.
+package model
 
 import (
 	"bytes"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -25,31 +26,14 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/chat"
 )
 
-// A modelInfo says in run.json which files rebuilt the prompts.
-type modelInfo struct {
-	Family             string `json:"family"`
-	VocabSize          int    `json:"vocab_size"`
-	TokenizerSHA256    string `json:"tokenizer_sha256"`
-	ChatTemplate       string `json:"chat_template"` // its name: default, tool_use
-	ChatTemplateSHA256 string `json:"chat_template_sha256"`
-}
-
-func describeModel(m *prompt.Model) *modelInfo {
-	sum := sha256.Sum256([]byte(m.Template.Source()))
-	return &modelInfo{
-		Family: string(m.Tokenizer.Family()), VocabSize: m.Tokenizer.VocabSize(), TokenizerSHA256: m.Tokenizer.Digest(),
-		ChatTemplate: m.Template.Name(), ChatTemplateSHA256: hex.EncodeToString(sum[:]),
-	}
-}
-
-// loadModel reads a model's own tokenizer and chat template from its folder. The
+// Load reads a model's own tokenizer and chat template from its folder. The
 // errors name key, which says how the folder was given.
-func loadModel(key, dir string, experimental bool) (*prompt.Model, error) {
-	tokenizer, err := loadTokenizer(key, dir, experimental)
+func Load(key, dir string, experimental bool) (*prompt.Model, error) {
+	tokenizer, err := LoadTokenizer(key, dir, experimental)
 	if err != nil {
 		return nil, err
 	}
-	templates, err := loadTemplates(key, dir)
+	templates, err := LoadTemplates(key, dir)
 	if err != nil {
 		return nil, err
 	}
@@ -62,9 +46,9 @@ func loadModel(key, dir string, experimental bool) (*prompt.Model, error) {
 	return &prompt.Model{Template: template, Tokenizer: tokenizer}, nil
 }
 
-// loadTokenizer reads a tokenizer. experimental admits families that have not been
+// LoadTokenizer reads a tokenizer. experimental admits families that have not been
 // compared with the reference on their real vocabulary.
-func loadTokenizer(key, dir string, experimental bool) (*bpe.Tokenizer, error) {
+func LoadTokenizer(key, dir string, experimental bool) (*bpe.Tokenizer, error) {
 	tokenizer, err := bpe.Load(packedFS{modelFiles(dir)}, bpe.Options{Experimental: experimental})
 	switch {
 	case err == nil:
@@ -78,7 +62,7 @@ func loadTokenizer(key, dir string, experimental bool) (*bpe.Tokenizer, error) {
 	return nil, exit.Usagef("%s: %s: %w", key, dir, err)
 }
 
-func loadTemplates(key, dir string) (*chat.Set, error) {
+func LoadTemplates(key, dir string) (*chat.Set, error) {
 	templates, err := chat.Load(packedFS{modelFiles(dir)}, chat.Options{Now: time.Now})
 	if err != nil {
 		return nil, exit.Usagef("%s: %s: %w", key, dir, err)
@@ -181,28 +165,28 @@ func (i unpackedInfo) ModTime() time.Time { return time.Time{} }
 func (i unpackedInfo) IsDir() bool        { return false }
 func (i unpackedInfo) Sys() any           { return nil }
 
-// A speller says how a token is shown: as its number, or, with a tokenizer, as its
+// A Speller says how a token is shown: as its number, or, with a tokenizer, as its
 // text.
-type speller func(id int32) string
+type Speller func(id int32) string
 
-func decimal(id int32) string { return strconv.Itoa(int(id)) }
+func Decimal(id int32) string { return strconv.Itoa(int(id)) }
 
-// loadSpeller shows tokens as text.
-func loadSpeller(dir string) (speller, error) {
-	tokenizer, err := loadTokenizer("--tokenizer", dir, true) // nothing is encoded with it
+// LoadSpeller shows tokens as text.
+func LoadSpeller(dir string) (Speller, error) {
+	tokenizer, err := LoadTokenizer("--tokenizer", dir, true) // nothing is encoded with it
 	if err != nil {
 		return nil, err
 	}
-	return spellerOf(tokenizer), nil
+	return SpellerOf(tokenizer), nil
 }
 
-// spellerOf shows a space as ·, and a line break and whatever cannot be printed
+// SpellerOf shows a space as ·, and a line break and whatever cannot be printed
 // escaped.
-func spellerOf(tokenizer *bpe.Tokenizer) speller {
+func SpellerOf(tokenizer *bpe.Tokenizer) Speller {
 	return func(id int32) string {
 		b, err := tokenizer.Bytes(id)
 		if err != nil || len(b) == 0 {
-			return "<" + decimal(id) + ">"
+			return "<" + Decimal(id) + ">"
 		}
 		return strings.ReplaceAll(quoteless(string(b)), " ", "·")
 	}

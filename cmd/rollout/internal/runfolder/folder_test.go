@@ -1,8 +1,6 @@
-package main
+package runfolder
 
 import (
-	"bytes"
-	"context"
 	"iter"
 	"os"
 	"path/filepath"
@@ -15,14 +13,14 @@ import (
 )
 
 // spooled is a checked task set of one task.
-func spooled(t *testing.T, dir string) *taskSet {
+func spooled(t *testing.T, dir string) *TaskSet {
 	t.Helper()
-	check := taskCheck{samples: 3, dir: dir, mode: 0o600}
-	set, err := check.run(tasksOf(`{"id":"a","prompt":"Hi."}`))
+	check := TaskCheck{samples: 3, Dir: dir, Mode: 0o600}
+	set, err := check.Run(tasksOf(`{"id":"a","prompt":"Hi."}`))
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(set.close)
+	t.Cleanup(set.Close)
 	return set
 }
 
@@ -33,33 +31,33 @@ func tasksOf(lines ...string) iter.Seq2[collector.Task, error] {
 func TestRunFolder(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "a", "run")
-	folder, err := beginRun(dir, 0o600)
+	folder, err := Begin(dir, 0o600)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := folder.create(runInfo{Version: 1, ID: "one"}, spooled(t, dir)); err != nil {
+	if err := folder.Create(Info{Version: 1, ID: "one"}, spooled(t, dir)); err != nil {
 		t.Fatal(err)
 	}
-	if h, held := locked(dir); !held || h.PID != os.Getpid() {
+	if h, held := Locked(dir); !held || h.PID != os.Getpid() {
 		t.Errorf("a run in progress is locked: %v, by %v; want by process %d", held, h, os.Getpid())
 	}
-	if _, err := beginRun(dir, 0o600); exit.Code(err) != exit.Locked {
+	if _, err := Begin(dir, 0o600); exit.Code(err) != exit.Locked {
 		t.Errorf("a second run gives %d, want %d: %v", exit.Code(err), exit.Locked, err)
 	}
 	if err := folder.close(); err != nil {
 		t.Fatal(err)
 	}
-	if h, held := locked(dir); held {
+	if h, held := Locked(dir); held {
 		t.Errorf("a run that has ended is locked by %v", h)
 	}
-	if _, err := beginRun(dir, 0o600); exit.Code(err) != exit.Folder {
+	if _, err := Begin(dir, 0o600); exit.Code(err) != exit.Folder {
 		t.Errorf("a folder with a run gives %d, want %d: %v", exit.Code(err), exit.Folder, err)
 	}
-	info, err := readRun(dir)
+	info, err := Read(dir)
 	if err != nil || info.ID != "one" {
 		t.Errorf("readRun = %q, %v; want one", info.ID, err)
 	}
-	stat, err := os.Stat(filepath.Join(dir, tasksFile))
+	stat, err := os.Stat(filepath.Join(dir, TasksFile))
 	if err != nil || stat.Mode().Perm()&0o222 != 0 {
 		t.Errorf("the snapshot can be written: %v, %v", stat.Mode(), err)
 	}
@@ -69,22 +67,22 @@ func TestRunFolder(t *testing.T) {
 func TestRunFolderAfterABrokenStart(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	for _, name := range []string{lockFile, tasksFile, ".tmp-run.json-1"} {
+	for _, name := range []string{LockFile, TasksFile, ".tmp-run.json-1"} {
 		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	folder, err := beginRun(dir, 0o600)
+	folder, err := Begin(dir, 0o600)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := folder.create(runInfo{Version: 1, ID: "one"}, spooled(t, dir)); err != nil {
+	if err := folder.Create(Info{Version: 1, ID: "one"}, spooled(t, dir)); err != nil {
 		t.Fatal(err)
 	}
 	if err := folder.close(); err != nil {
 		t.Fatal(err)
 	}
-	if b, err := os.ReadFile(filepath.Join(dir, tasksFile)); err != nil || len(b) == 0 {
+	if b, err := os.ReadFile(filepath.Join(dir, TasksFile)); err != nil || len(b) == 0 {
 		t.Errorf("tasks = %q, %v", b, err)
 	}
 }
@@ -92,8 +90,8 @@ func TestRunFolderAfterABrokenStart(t *testing.T) {
 func TestCheckTasks(t *testing.T) {
 	t.Parallel()
 	var left []string
-	check := taskCheck{samples: 4, skipBad: true, skipped: func(err error) { left = append(left, err.Error()) }, dir: t.TempDir(), mode: 0o600}
-	set, err := check.run(tasksOf(
+	check := TaskCheck{samples: 4, skipBad: true, skipped: func(err error) { left = append(left, err.Error()) }, Dir: t.TempDir(), Mode: 0o600}
+	set, err := check.Run(tasksOf(
 		"\xef\xbb\xbf"+`{"id":"a","prompt":"<b>&","samples":2}`,
 		`{"id":"a","prompt":"again"}`,
 		`{"id":7,"messages":["x","y"],"answer":true,"metadata":[1, 2],"agent":{"max_steps": 3}}`,
@@ -102,9 +100,9 @@ func TestCheckTasks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer set.close()
-	if set.tasks != 2 || set.samples != 6 || set.bad != 2 || len(left) != 2 {
-		t.Errorf("tasks %d, samples %d, bad %d, left out %q; want 2, 6, 2 and two", set.tasks, set.samples, set.bad, left)
+	defer set.Close()
+	if set.Tasks != 2 || set.Samples != 6 || set.Bad != 2 || len(left) != 2 {
+		t.Errorf("tasks %d, samples %d, bad %d, left out %q; want 2, 6, 2 and two", set.Tasks, set.Samples, set.Bad, left)
 	}
 	b, err := os.ReadFile(set.path)
 	if err != nil {
@@ -117,11 +115,11 @@ func TestCheckTasks(t *testing.T) {
 		t.Errorf("snapshot:\n%s\nwant:\n%s", got, want)
 	}
 	// The snapshot reads as what it was made of.
-	again, err := check.run(tasks.Read(set.path, nil))
+	again, err := check.Run(tasks.Read(set.path, nil))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer again.close()
+	defer again.Close()
 	if again.digest != set.digest {
 		t.Error("a snapshot of the snapshot is another one")
 	}
@@ -130,21 +128,9 @@ func TestCheckTasks(t *testing.T) {
 // The number of complaints is bounded, their count is not.
 func TestCheckTasksManyBad(t *testing.T) {
 	t.Parallel()
-	_, err := new(taskCheck).run(tasksOf(strings.Repeat("x\n", 100)))
+	_, err := new(TaskCheck).Run(tasksOf(strings.Repeat("x\n", 100)))
 	got := exit.Lines(err)
 	if len(got) != maxComplaints+1 || got[maxComplaints].Error() != "and 80 more bad tasks" {
 		t.Errorf("%d complaints, the last %v", len(got), got[len(got)-1])
-	}
-}
-
-// A program run twice in one process shares nothing.
-func TestRunIsAFunction(t *testing.T) {
-	t.Parallel()
-	for range 2 {
-		var stdout, stderr bytes.Buffer
-		code := run(context.Background(), []string{"config", "show", "--samples", "3"}, nil, &stdout, &stderr, func(string) string { return "" })
-		if code != 0 || !strings.Contains(stdout.String(), "tasks.samples           3\n") || stderr.Len() != 0 {
-			t.Errorf("exit code %d, stdout %q, stderr %q", code, stdout.String(), stderr.String())
-		}
 	}
 }

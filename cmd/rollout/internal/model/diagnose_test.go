@@ -1,4 +1,4 @@
-package main
+package model
 
 import (
 	"slices"
@@ -12,7 +12,7 @@ import (
 // What differs is named, and what cannot be told apart is not.
 func TestDiagnose(t *testing.T) {
 	t.Parallel()
-	tok, err := loadTokenizer("--tokenizer", "../../testdata/tokenizers/qwen3", false)
+	tok, err := LoadTokenizer("--tokenizer", "../../../../testdata/tokenizers/qwen3", false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,9 +57,9 @@ func TestDiagnose(t *testing.T) {
 				Counted: int64(len(encode(shown))), Stored: rebuilt(shown), Trace: rebuilt(shown), Response: "Five.",
 			}
 			tt.change(&x)
-			v := diagnose(&x, tok)
-			if v.culprit != tt.culprit || !strings.Contains(strings.Join(v.detail, "\n"), tt.says) {
-				t.Errorf("%q differs, want %q with %q:\n%s", v.culprit, tt.culprit, tt.says, strings.Join(v.detail, "\n"))
+			v := Diagnose(&x, tok)
+			if v.Culprit != tt.culprit || !strings.Contains(strings.Join(v.Detail, "\n"), tt.says) {
+				t.Errorf("%q differs, want %q with %q:\n%s", v.Culprit, tt.culprit, tt.says, strings.Join(v.Detail, "\n"))
 			}
 		})
 	}
@@ -81,7 +81,7 @@ func TestSameDifference(t *testing.T) {
 		{"growing", []prompt.Examined{call(5, 4), call(9, 7)}, 0},
 		{"uncounted", []prompt.Examined{call(5, 4), call(0, -1)}, 0},
 	} {
-		if got := sameDifference(tt.calls); got != tt.want {
+		if got := SameDifference(tt.calls); got != tt.want {
 			t.Errorf("%s: %d, want %d", tt.name, got, tt.want)
 		}
 	}

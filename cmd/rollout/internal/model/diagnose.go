@@ -1,4 +1,4 @@
-package main
+package model
 
 import (
 	"fmt"
@@ -10,13 +10,13 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/bpe"
 )
 
-// A verdict says which of template, tokenizer or server differs, and where.
-type verdict struct {
-	culprit string // empty: nothing differs
-	detail  []string
+// A Diagnosis says which of template, tokenizer or server differs, and where.
+type Diagnosis struct {
+	Culprit string // empty: nothing differs
+	Detail  []string
 }
 
-// diagnose compares what we rebuilt of one call with what is known of the truth:
+// Diagnose compares what we rebuilt of one call with what is known of the truth:
 // the ids that the turn holds, or else the server's count, the messages of its
 // trace and the text that the engine answered.
 //
@@ -29,7 +29,7 @@ type verdict struct {
 //
 // The server differing means that it showed the model other messages than it
 // stored, which only matters where the trace does not have them either.
-func diagnose(x *prompt.Examined, tok *bpe.Tokenizer) verdict {
+func Diagnose(x *prompt.Examined, tok *bpe.Tokenizer) Diagnosis {
 	ours := x.Stored
 	if ours.Err != nil {
 		ours = x.Trace
@@ -37,23 +37,23 @@ func diagnose(x *prompt.Examined, tok *bpe.Tokenizer) verdict {
 	switch {
 	case len(x.PromptIDs) > 0 && slices.Equal(x.PromptIDs, ours.IDs),
 		len(x.PromptIDs) == 0 && ours.Err == nil && int64(len(ours.IDs)) == x.Counted:
-		return verdict{}
+		return Diagnosis{}
 	}
 	if at := firstUndecodable(tok, x.OutputIDs); at >= 0 {
-		return verdict{"tokenizer", []string{fmt.Sprintf("sampled token %d is id %d, which the tokenizer does not have", at, x.OutputIDs[at])}}
+		return Diagnosis{"tokenizer", []string{fmt.Sprintf("sampled token %d is id %d, which the tokenizer does not have", at, x.OutputIDs[at])}}
 	}
 	if theirs, ok := sameAnswer(tok, x); !ok {
-		return verdict{"tokenizer", append([]string{"the sampled ids do not decode to what the engine answered"},
+		return Diagnosis{"tokenizer", append([]string{"the sampled ids do not decode to what the engine answered"},
 			firstPiece("engine", x.Response, "decoded", theirs)...)}
 	}
 	if ours.Err != nil {
-		return verdict{"template", []string{"the prompt cannot be rebuilt: " + ours.Err.Error()}}
+		return Diagnosis{"template", []string{"the prompt cannot be rebuilt: " + ours.Err.Error()}}
 	}
 	if len(x.PromptIDs) > 0 {
 		return diagnoseIDs(x, ours, tok)
 	}
 	if x.Stored.Err == nil && x.Trace.Err == nil && x.Stored.Text != x.Trace.Text {
-		return verdict{"server", append([]string{"it showed the model other messages than it stored; the trace has them" + counts(x)},
+		return Diagnosis{"server", append([]string{"it showed the model other messages than it stored; the trace has them" + counts(x)},
 			firstPiece("trace", x.Trace.Text, "stored", x.Stored.Text)...)}
 	}
 	detail := []string{
@@ -63,13 +63,13 @@ func diagnose(x *prompt.Examined, tok *bpe.Tokenizer) verdict {
 		detail = append(detail, "the sampled ids decode to the engine's text, so it is likely the template:",
 			"is it the one that the engine was started with?")
 	}
-	return verdict{"template or tokenizer", append(detail,
+	return Diagnosis{"template or tokenizer", append(detail,
 		"ours begins "+strings.Replace(excerpt(ours.Text, 0), "▸", "", 1),
 		"and ends    "+excerptEnd(ours.Text))}
 }
 
 // diagnoseIDs compares ids with ids.
-func diagnoseIDs(x *prompt.Examined, ours prompt.Rebuilt, tok *bpe.Tokenizer) verdict {
+func diagnoseIDs(x *prompt.Examined, ours prompt.Rebuilt, tok *bpe.Tokenizer) Diagnosis {
 	at := 0
 	for at < len(x.PromptIDs) && at < len(ours.IDs) && x.PromptIDs[at] == ours.IDs[at] {
 		at++
@@ -80,16 +80,16 @@ func diagnoseIDs(x *prompt.Examined, ours prompt.Rebuilt, tok *bpe.Tokenizer) ve
 		"ours   " + spelled(tok, ours.IDs, at),
 	}
 	if bad := firstUndecodable(tok, x.PromptIDs); bad >= 0 {
-		return verdict{"tokenizer", append([]string{fmt.Sprintf("prompt token %d is id %d, which the tokenizer does not have", bad, x.PromptIDs[bad])}, pieces...)}
+		return Diagnosis{"tokenizer", append([]string{fmt.Sprintf("prompt token %d is id %d, which the tokenizer does not have", bad, x.PromptIDs[bad])}, pieces...)}
 	}
 	text, _ := tok.AppendText(nil, x.PromptIDs, bpe.DecodeOptions{}) // every id was looked at
 	switch {
 	case string(text) == ours.Text:
-		return verdict{"tokenizer", append([]string{"the same text is other ids"}, pieces...)}
+		return Diagnosis{"tokenizer", append([]string{"the same text is other ids"}, pieces...)}
 	case x.Trace.Err == nil && string(text) == x.Trace.Text:
-		return verdict{"server", append([]string{"it showed the model other messages than it stored; the trace has them"}, pieces...)}
+		return Diagnosis{"server", append([]string{"it showed the model other messages than it stored; the trace has them"}, pieces...)}
 	}
-	return verdict{"template", append([]string{"the rendered texts differ"}, pieces...)}
+	return Diagnosis{"template", append([]string{"the rendered texts differ"}, pieces...)}
 }
 
 // counts says whether the prompt that the trace gives has the server's count.
@@ -130,7 +130,7 @@ func spelled(tok *bpe.Tokenizer, ids []int32, at int) string {
 	if at >= len(ids) {
 		return "ends here"
 	}
-	spell := spellerOf(tok)
+	spell := SpellerOf(tok)
 	var words []string
 	for _, id := range ids[at:min(at+8, len(ids))] {
 		words = append(words, spell(id))
@@ -176,4 +176,26 @@ func excerpt(text string, at int) string {
 func excerptEnd(text string) string {
 	runes := []rune(text[max(0, len(text)-4*excerptRunes):])
 	return `… "` + quoteless(string(runes[max(0, len(runes)-excerptRunes):])) + `"`
+}
+
+// Doubted reports whether neither what the turn holds nor its own trace gives the
+// prompt of a call, and what is stored does not count as proven.
+func Doubted(x *prompt.Examined) bool {
+	return x.Doubt != "" && len(x.PromptIDs) == 0 && (x.Unlike != "" || x.Trace.Err != nil || int64(len(x.Trace.IDs)) != x.Counted)
+}
+
+// SameDifference is by how many tokens the stored prompts differ from the server's
+// counts, if it is the same for all of several calls; else 0.
+func SameDifference(calls []prompt.Examined) int64 {
+	if len(calls) < 2 {
+		return 0
+	}
+	by := int64(len(calls[0].Stored.IDs)) - calls[0].Counted
+	for i := range calls {
+		x := &calls[i]
+		if x.Stored.Err != nil || x.Counted < 0 || int64(len(x.Stored.IDs))-x.Counted != by {
+			return 0
+		}
+	}
+	return by
 }

@@ -1,4 +1,5 @@
-package main
+// Package machine bounds a run by what this machine has: files, and memory.
+package machine
 
 import (
 	"bufio"
@@ -17,26 +18,26 @@ import (
 
 // How many samples may be in flight: what the user allows, and no more than can be.
 
-// spareFiles is what a run opens beside its connections.
-const spareFiles = 64
+// SpareFiles is what a run opens beside its connections.
+const SpareFiles = 64
 
 // bytesInFlight is what a sample in flight costs at least: stacks and buffers of its
 // requests, here and in the kernel.
 const bytesInFlight = 128 << 10
 
-// A machine is what a run may use of this one.
-type machine struct {
-	files  uint64 // open at once
+// A Machine is what a run may use of this one.
+type Machine struct {
+	Files  uint64 // open at once
 	memory uint64 // bytes; 0: not known
 }
 
-// thisMachine looks at the limits of this process. A limit that cannot be read bounds
+// This looks at the limits of this process. A limit that cannot be read bounds
 // nothing.
-func thisMachine() machine {
-	m := machine{files: math.MaxUint64}
+func This() Machine {
+	m := Machine{Files: math.MaxUint64}
 	var limit syscall.Rlimit
 	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit) == nil {
-		m.files = limit.Cur
+		m.Files = limit.Cur
 	}
 	m.memory = meminfo("/proc/meminfo")
 	if left, ok := cgroupMemory("/sys/fs/cgroup"); ok && (m.memory == 0 || left < m.memory) {
@@ -95,10 +96,10 @@ func number(path string) (uint64, bool) {
 	return n, err == nil
 }
 
-// boundInFlight is how many samples may be in flight per server: max_in_flight, but no more
+// InFlight is how many samples may be in flight per server: max_in_flight, but no more
 // than are planned, and than this machine has files and memory for. why says in one line
 // what lowered it; it is empty where nothing did.
-func boundInFlight(c *config.Config, planned, servers int, m machine) (n int, why string) {
+func InFlight(c *config.Config, planned, servers int, m Machine) (n int, why string) {
 	asked := c.Server.MaxInFlight
 	n = asked
 	lower := func(to uint64, format string, args ...any) {
@@ -108,12 +109,12 @@ func boundInFlight(c *config.Config, planned, servers int, m machine) (n int, wh
 		}
 	}
 	lower(uint64(max(planned, 0)), "the run has %d samples", planned)
-	spare := uint64(spareFiles)
+	spare := uint64(SpareFiles)
 	if c.Reward.Kind == "command" {
 		spare += 3 * uint64(c.Reward.Processes)
 	}
 	per := uint64(max(servers, 1))
-	lower((m.files-min(m.files, spare))/per, "%d files may be open at once (ulimit -n)", m.files)
+	lower((m.Files-min(m.Files, spare))/per, "%d files may be open at once (ulimit -n)", m.Files)
 	if m.memory > 0 {
 		lower(m.memory/2/bytesInFlight/per, "%s of memory are free, and half of it is for samples in flight", human.Bytes(int64(min(m.memory, math.MaxInt64))))
 	}

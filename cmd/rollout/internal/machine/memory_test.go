@@ -1,4 +1,4 @@
-package main
+package machine
 
 import (
 	"context"
@@ -16,7 +16,7 @@ func TestBoundMemory(t *testing.T) {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			boundMemory(ctx, 512)
+			BoundMemory(ctx, 512)
 		}()
 		limit := int64(math.MaxInt64)
 		for range 1000 {

@@ -1,4 +1,7 @@
-package main
+// Package leftovers removes the agents of a run that nobody works with any more: those of
+// earlier processes while the run goes on, and those that a stop left at its end. Agents
+// that the next process may take over stay.
+package leftovers
 
 import (
 	"context"
@@ -14,10 +17,16 @@ import (
 	"github.com/rollout-rl/rollout/sink"
 )
 
-// leftovers knows which agents of the run on the servers belong to nobody: made by a
+// Agents knows which agents of the run on the servers belong to nobody: made by a
 // process that is dead, for an attempt that nobody takes over. Its methods are called
 // from many goroutines.
-type leftovers struct {
+type Agents struct {
+	RunID   string
+	Clients []*letta.Client // of the servers
+	Keep    bool            // nothing is removed
+	// Say and Note tell people: what they need to know, and what they may like to.
+	Say, Note func(format string, args ...any)
+
 	// last is the number of the last attempt at a sample that an earlier process began.
 	last func(key string) int
 
@@ -26,17 +35,20 @@ type leftovers struct {
 	open map[string]int
 }
 
-func newLeftovers(j *journal.Journal, held *sink.Ledger) *leftovers {
-	l := &leftovers{last: func(key string) int { return j.Left(key).Attempts }, open: map[string]int{}}
-	for key, open := range j.OpenAttempts(held) {
-		l.open[key] = open.N
+// Find reads what the journal and the dataset of the run know of earlier processes, and
+// returns how many attempts may be taken over.
+func (l *Agents) Find(j *journal.Journal, held *sink.Ledger) (open int) {
+	l.last = func(key string) int { return j.Left(key).Attempts }
+	l.open = map[string]int{}
+	for key, a := range j.OpenAttempts(held) {
+		l.open[key] = a.N
 	}
-	return l
+	return len(l.open)
 }
 
-// finished notes an attempt that ended. One that could not be taken over, because its
+// Finished notes an attempt that ended. One that could not be taken over, because its
 // server did not answer or the run was being stopped, may still be.
-func (l *leftovers) finished(a collector.Attempt, err error) {
+func (l *Agents) Finished(a collector.Attempt, err error) {
 	if a.Kind == collector.KindReattach && err != nil && !errors.Is(err, collector.ErrGone) {
 		return
 	}
@@ -46,7 +58,7 @@ func (l *leftovers) finished(a collector.Attempt, err error) {
 }
 
 // waiting reports whether the agent's attempt may still be taken over.
-func (l *leftovers) waiting(a *letta.AgentState) bool {
+func (l *Agents) waiting(a *letta.AgentState) bool {
 	key, n := agent.AttemptOf(a)
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -56,60 +68,47 @@ func (l *leftovers) waiting(a *letta.AgentState) bool {
 
 // living reports whether the agent may be at work: for an attempt of this process, or
 // for one that may be taken over. An agent that does not say its attempt may be both.
-func (l *leftovers) living(a *letta.AgentState) bool {
+func (l *Agents) living(a *letta.AgentState) bool {
 	key, n := agent.AttemptOf(a)
 	return n == 0 || n > l.last(key) || l.waiting(a)
 }
 
-// clearLeftovers removes what earlier processes of the run left on the servers, while
-// the run goes on.
-func (c *collection) clearLeftovers(ctx context.Context) {
-	if len(c.info.Invocations) == 1 || c.config.Agent.Keep {
+// Clear removes what earlier processes of the run left on the servers, while the run goes
+// on. removed is told of each server how many went, and the error that kept others.
+func (l *Agents) Clear(ctx context.Context, removed func(endpoint string, n int, err error)) {
+	if l.Keep {
 		return
 	}
-	for _, client := range c.clients {
-		n, err := agent.CleanRun(ctx, client, c.info.ID, c.leftovers.living)
+	for _, client := range l.Clients {
+		n, err := agent.CleanRun(ctx, client, l.RunID, l.living)
 		if ctx.Err() != nil {
 			return // the end of the run looks again
 		}
-		c.log.Info("leftover agents removed", "endpoint", client.BaseURL(), "agents", n)
-		if n > 0 {
-			c.display.note("removed %d agents that an earlier process left on %s", n, client.BaseURL())
-		}
-		if err != nil {
-			c.log.Warn("leftover agents not removed", append([]any{"endpoint", client.BaseURL()}, errorAttrs(err)...)...)
-			c.display.say("agents of an earlier process may be left on %s: %v", client.BaseURL(), err)
-		}
+		removed(client.BaseURL(), n, err)
 	}
 }
 
-// progress logs a send of which nothing is heard, and what its steps say.
-func (c *collection) progress(p agent.Progress) {
-	c.log.Info("silent send", "sample_key", p.Key, "attempt", p.Attempt, "agent_id", p.AgentID, "server_run_id", p.RunID,
-		"steps", p.Steps, "silent_s", p.Silent.Seconds())
-}
-
-// The bounds of sweep: how long it may take, and how long a server may need for a
+// The bounds of Sweep: how long it may take, and how long a server may need for a
 // create that was given up in the middle.
 const (
 	sweepTimeout = 30 * time.Second
 	sweepPause   = 500 * time.Millisecond
 )
 
-// sweep removes the agents that a stop left: those that could not be removed, and
+// Sweep removes the agents that a stop left: those that could not be removed, and
 // those whose create was given up before the server had named them. Agents of attempts
 // that the next process may take over stay. A server that is mute, that is, did not
 // answer such requests in the run, is not asked once more; one that fails keeps no other
 // from being swept. left is how many are known to be there; it returns how many still
 // are.
-func (c *collection) sweep(ctx context.Context, left int, mute func(endpoint string) bool) int {
-	if c.config.Agent.Keep {
+func (l *Agents) Sweep(ctx context.Context, left int, mute func(endpoint string) bool) int {
+	if l.Keep {
 		return left
 	}
 	var clients []*letta.Client
-	for _, client := range c.clients {
+	for _, client := range l.Clients {
 		if mute(client.BaseURL()) {
-			c.display.say("agents are left on %s: it does not answer their removal", client.BaseURL())
+			l.Say("agents are left on %s: it does not answer their removal", client.BaseURL())
 			continue
 		}
 		clients = append(clients, client)
@@ -129,17 +128,17 @@ func (c *collection) sweep(ctx context.Context, left int, mute func(endpoint str
 			if failed[i] {
 				continue
 			}
-			n, err := agent.CleanRun(ctx, client, c.info.ID, c.leftovers.waiting)
+			n, err := agent.CleanRun(ctx, client, l.RunID, l.waiting)
 			removed += n
 			if failed[i] = err != nil; failed[i] {
-				c.display.say("agents may be left on %s: %v", client.BaseURL(), err)
+				l.Say("agents may be left on %s: %v", client.BaseURL(), err)
 			}
 		}
 	}
 	if removed > 0 {
-		c.display.note("removed %d agents that were left on the server", removed)
+		l.Note("removed %d agents that were left on the server", removed)
 	}
-	if len(clients) < len(c.clients) || slices.Contains(failed, true) {
+	if len(clients) < len(l.Clients) || slices.Contains(failed, true) {
 		return max(0, left-removed)
 	}
 	return 0

@@ -1,0 +1,32 @@
+package main
+
+import (
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
+	"github.com/rollout-rl/rollout/collector/letta/lettasim"
+)
+
+// An interrupt while the model is waited for ends the program, and leaves nothing.
+func TestTrialInterrupted(t *testing.T) {
+	t.Parallel()
+	sim := newSim(t, lettasim.Config{InputIDs: true, Latency: lettasim.Latency{Low: time.Hour}})
+	url := serveSim(t, sim)
+	tasks := writeFile(t, "tasks.jsonl", []byte(`{"id":"a","prompt":"Hi."}`+"\n"))
+	out := t.TempDir() + "/run"
+	p := startProgram(t, "rollout", nil, "collect", "--server", url, "--model", simModel, "--tasks", tasks, "--out", out)
+	waitFor(t, "the call", func() bool { return sim.Stats().InFlight == 1 })
+	if err := p.cmd.Process.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	if code := p.wait(t, 30*time.Second); code != exit.Interrupted || !strings.Contains(p.said(), "interrupted before the run began") {
+		t.Errorf("exit %d: %s", code, p.said())
+	}
+	if runfolder.Exists(out) || sim.Stats().AgentsAlive != 0 {
+		t.Errorf("a run is there: %v; %d agents live", runfolder.Exists(out), sim.Stats().AgentsAlive)
+	}
+}

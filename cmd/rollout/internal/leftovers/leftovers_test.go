@@ -1,0 +1,123 @@
+package leftovers
+
+import (
+	"net/http/httptest"
+	"slices"
+	"testing"
+
+	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/collector/agent"
+	"github.com/rollout-rl/rollout/collector/letta"
+	"github.com/rollout-rl/rollout/collector/letta/lettasim"
+)
+
+// While a resumed run is at work, only agents that belong to nobody are removed: not
+// those of attempts that may be taken over, nor those that it makes itself. At its end
+// the former alone stay.
+func TestLeftovers(t *testing.T) {
+	t.Parallel()
+	_, client, backend := simulated(t)
+	// An earlier process began attempt 2 at every sample; that at "open" has no end.
+	l := agentsOf("mine", client)
+	l.last, l.open = func(string) int { return 2 }, map[string]int{"open": 2}
+	for _, a := range []struct {
+		key string
+		n   int
+	}{{"open", 1}, {"open", 2}, {"dead", 2}, {"dead", 3}} {
+		task := &collector.Task{ID: a.key, Messages: []string{"Hi."}}
+		if _, err := backend.Open(t.Context(), collector.Attempt{Task: task, Key: a.key, GroupSize: 1, N: a.n, RunID: "mine"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	alive := func() (left []string) {
+		t.Helper()
+		err := agent.EachAgentOf(t.Context(), client, "mine", func(a *letta.AgentState) error {
+			key, n := agent.AttemptOf(a)
+			left = append(left, collector.RolloutID(key, n))
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		slices.Sort(left)
+		return left
+	}
+	l.Clear(t.Context(), func(string, int, error) {})
+	if got, want := alive(), []string{"dead/3", "open/2"}; !slices.Equal(got, want) {
+		t.Errorf("at work: %q are left, want %q", got, want)
+	}
+	l.Sweep(t.Context(), 0, answering)
+	if got, want := alive(), []string{"open/2"}; !slices.Equal(got, want) {
+		t.Errorf("at the end: %q are left, want %q", got, want)
+	}
+	taken := collector.Attempt{Key: "open", N: 2, Kind: collector.KindReattach}
+	l.Finished(taken, collector.ErrUnavailable)
+	l.Sweep(t.Context(), 0, answering)
+	if got, want := alive(), []string{"open/2"}; !slices.Equal(got, want) {
+		t.Errorf("while its server did not answer: %q are left, want %q", got, want)
+	}
+	l.Finished(taken, nil)
+	l.Sweep(t.Context(), 0, answering)
+	if got := alive(); len(got) != 0 {
+		t.Errorf("once it was taken over: %q are left", got)
+	}
+}
+
+// Agents whose create was given up half way have no one who closes them: sweep
+// removes those of this run, and no others.
+func TestSweep(t *testing.T) {
+	t.Parallel()
+	sim, client, backend := simulated(t)
+	l := agentsOf("mine", client)
+	task := &collector.Task{ID: "a", Messages: []string{"Hi."}}
+	for _, run := range []string{"mine", "mine", "other"} {
+		if _, err := backend.Open(t.Context(), collector.Attempt{Task: task, Key: "k", GroupSize: 1, N: 1, RunID: run}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if left := l.Sweep(t.Context(), 0, answering); left != 0 {
+		t.Errorf("sweep left %d", left)
+	}
+	if alive := sim.Stats().AgentsAlive; alive != 1 {
+		t.Errorf("%d agents alive, want 1: the other run's", alive)
+	}
+	l.RunID = "other"
+	if left := l.Sweep(t.Context(), 3, func(endpoint string) bool { return endpoint == client.BaseURL() }); left != 3 {
+		t.Errorf("of 3 agents on a mute server %d are said to be left", left)
+	}
+	l.Keep = true
+	l.Sweep(t.Context(), 0, answering)
+	if alive := sim.Stats().AgentsAlive; alive != 1 {
+		t.Errorf("agent.keep is not heeded")
+	}
+}
+
+// answering says that no server is mute.
+func answering(string) bool { return false }
+
+// simulated is a simulated server, a client of it, and what makes agents there.
+func simulated(t *testing.T) (*lettasim.Server, *letta.Client, *agent.Backend) {
+	t.Helper()
+	sim, err := lettasim.New(lettasim.Config{InputIDs: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(sim)
+	t.Cleanup(server.Close)
+	client, err := letta.NewClient(letta.ClientConfig{BaseURL: server.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.CloseIdle)
+	backend, err := agent.NewBackend(client, agent.Config{Model: "sglang//models/qwen3"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sim, client, backend
+}
+
+// agentsOf are the agents of a run, of which nobody is told anything.
+func agentsOf(runID string, client *letta.Client) *Agents {
+	quiet := func(string, ...any) {}
+	return &Agents{RunID: runID, Clients: []*letta.Client{client}, Say: quiet, Note: quiet}
+}

@@ -1,0 +1,71 @@
+package machine
+
+import (
+	"math"
+	"os"
+	"path/filepath"
+	"runtime"
+	"testing"
+
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
+)
+
+func TestInFlightIsBounded(t *testing.T) {
+	t.Parallel()
+	roomy := Machine{Files: math.MaxUint64}
+	for _, tt := range []struct {
+		name             string
+		asked            int
+		planned, servers int
+		processes        int // of a scoring program
+		m                Machine
+		want             int
+		why              string
+	}{
+		{"as asked", 24, 100, 2, 0, roomy, 24, ""},
+		{"few samples", 10_000_000, 6, 1, 0, roomy, 6, "max_in_flight 10000000 is lowered to 6: the run has 6 samples"},
+		{"few files", 5000, 9000, 2, 0, Machine{Files: 1024}, 480, "max_in_flight 5000 is lowered to 480: 1024 files may be open at once (ulimit -n)"},
+		{"a scoring program needs some", 5000, 9000, 2, 20, Machine{Files: 1024}, 450, "max_in_flight 5000 is lowered to 450: 1024 files may be open at once (ulimit -n)"},
+		{"hardly a file", 24, 100, 3, 0, Machine{Files: 20}, 1, "max_in_flight 24 is lowered to 1: 20 files may be open at once (ulimit -n)"},
+		{"little memory", 5000, 9000, 1, 0, Machine{Files: 1 << 20, memory: 256 << 20}, 1024, "max_in_flight 5000 is lowered to 1024: 268 MB of memory are free, and half of it is for samples in flight"},
+		{"what bounds most is named", 5000, 600, 1, 0, Machine{Files: 164, memory: 256 << 20}, 100, "max_in_flight 5000 is lowered to 100: 164 files may be open at once (ulimit -n)"},
+		{"nothing to do", 24, 0, 1, 0, roomy, 1, "max_in_flight 24 is lowered to 1: the run has 0 samples"},
+	} {
+		c := config.Default()
+		c.Server.MaxInFlight = tt.asked
+		if tt.processes > 0 {
+			c.Reward.Kind, c.Reward.Processes = "command", tt.processes
+		}
+		if n, why := InFlight(c, tt.planned, tt.servers, tt.m); n != tt.want || why != tt.why {
+			t.Errorf("%s: %d, %q, want %d, %q", tt.name, n, why, tt.want, tt.why)
+		}
+	}
+	if m := This(); m.Files == 0 || runtime.GOOS == "linux" && m.memory == 0 {
+		t.Errorf("this machine has %+v", m)
+	}
+}
+
+// The page cache of a container fills its limit, and is given back when memory is needed.
+func TestPageCacheIsFreeMemory(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write := func(name, text string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if left, ok := cgroupMemory(dir); ok {
+		t.Errorf("no group leaves %d", left)
+	}
+	write("memory.max", "max\n")
+	if left, ok := cgroupMemory(dir); ok {
+		t.Errorf("no limit leaves %d", left)
+	}
+	write("memory.max", "4294967296\n")
+	write("memory.current", "4294963200\n")
+	write("memory.stat", "anon 300000000\nfile 3900000000\nshmem 100000000\ninactive_file 3000000000\nactive_file 800000000\n")
+	if left, ok := cgroupMemory(dir); !ok || left != 4096+3_800_000_000 {
+		t.Errorf("%d, %v, want the cache and what is not used", left, ok)
+	}
+}

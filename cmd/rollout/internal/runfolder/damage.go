@@ -1,0 +1,88 @@
+package runfolder
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
+	"github.com/rollout-rl/rollout/sink"
+	"github.com/rollout-rl/rollout/sink/frame"
+)
+
+// HasRows reports whether the dataset of a run holds a row: in a shard, or in the
+// write-ahead log, of which the next process makes one.
+func HasRows(dir string) (bool, error) {
+	has, err := sink.HasRows(dir)
+	if err != nil {
+		return false, OpenError(dir, err)
+	}
+	return has, nil
+}
+
+// Waiting is how many samples wait in the write-ahead log of a run for their shard. What
+// cannot be read is not counted: it is only told, and the next process reads it again.
+func Waiting(dir string) (n int) {
+	log, err := sink.ReadLog(dir)
+	if err != nil {
+		return 0
+	}
+	for _, err := range log.Waiting() {
+		if err == nil {
+			n++
+		}
+	}
+	return n
+}
+
+// OpenError is the error of a folder whose files cannot be taken up again.
+func OpenError(dir string, err error) error {
+	if _, damaged := errors.AsType[*frame.CorruptError](err); damaged || errors.Is(err, sink.ErrCorrupt) {
+		return DamageError(dir, []error{err})
+	}
+	if errors.Is(err, sink.ErrNewer) || errors.Is(err, frame.ErrNewer) {
+		return exit.Hint(exit.With(exit.Folder, fmt.Errorf("%s: %w", dir, err)), "use a newer rollout")
+	}
+	return exit.With(exit.Storage, err)
+}
+
+// damageHint is what to do about damage to a run's files.
+func damageHint(dir string, damage error) string {
+	if Repairable(damage) {
+		return RepairHint(dir)
+	}
+	return "rollout verify " + human.Shell(dir) + " lists what is damaged; a commit or a shard cannot be mended: put a copy back, or begin another run with --out"
+}
+
+// DamageError is the error of a run's files that are not what was written.
+func DamageError(dir string, damage []error) error {
+	err := fmt.Errorf("%s: %w", dir, damage[0])
+	if n := len(damage); n > 1 {
+		err = fmt.Errorf("%w; %d places are damaged", err, n)
+	}
+	return exit.Hint(exit.With(exit.Verify, err), damageHint(dir, damage[0]))
+}
+
+// ReadError gives an error of the sink's reader its code.
+func ReadError(dir string, err error) error {
+	err = fmt.Errorf("%s: %w", dir, err)
+	switch {
+	case errors.Is(err, sink.ErrCorrupt):
+		return exit.Hint(exit.With(exit.Verify, err), "rollout verify "+human.Shell(dir)+" lists everything that is wrong")
+	case errors.Is(err, sink.ErrNewer):
+		return exit.Hint(exit.With(exit.Folder, err), "use a newer rollout")
+	default:
+		return exit.With(exit.Storage, err)
+	}
+}
+
+// Repairable reports whether verify --repair can do something about a problem.
+func Repairable(problem error) bool {
+	_, ok := errors.AsType[*frame.CorruptError](problem)
+	return ok || errors.Is(problem, sink.ErrLostCommit)
+}
+
+// RepairHint is what to do about a damaged write-ahead log or journal.
+func RepairHint(dir string) string {
+	return "rollout verify --repair " + human.Shell(dir) + " keeps all that is whole; --dry-run says what that is"
+}

@@ -1,0 +1,259 @@
+// Package runfolder keeps the folder of a run: who may collect into it, what was told to
+// it, and what its rows depend on.
+//
+//	run/
+//	  lock           lock.go       one process at a time
+//	  run.json       info.go       what the run was told, checksummed
+//	                 identity.go   what has to stay the same for its rows
+//	  tasks.jsonl    snapshot.go   its checked tasks, and how they grow
+//	  report.json    report.go     how it went, for programs; report.html is for people
+//	  journal/       of package journal: attempts, what servers may still be doing
+//	  logs/          one file per invocation
+//	  the rest       of package sink: the dataset
+//
+// A new run: [Begin] locks the folder, [Folder.Create] makes it that of a run. A run that
+// is continued: [Find] locks it and fills the settings, [Earlier.ReadTasks] brings its
+// tasks and those given now together, [Changes] says what else does not fit, and
+// [Folder.Update] writes what the invocation changes.
+package runfolder
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/plainjson"
+)
+
+// The files of a run's folder that belong to the command; the sink owns the rest.
+const (
+	RunFile    = "run.json"
+	TasksFile  = "tasks.jsonl"
+	LockFile   = "lock"
+	ReportFile = "report.json"
+	JournalDir = "journal"
+
+	temporary = ".tmp-" // how the name of a file begins that is being written
+)
+
+// A Folder is a run's folder that this process owns.
+type Folder struct {
+	Dir  string
+	Mode fs.FileMode // of the files that are made in it
+	lock *Lock
+	made []string // the folders that Begin made, the innermost first
+}
+
+// CheckNew says whether a run could be created in dir, and changes nothing.
+func CheckNew(dir string) error {
+	entries, err := os.ReadDir(dir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case errors.Is(err, syscall.ENOTDIR):
+		return exit.Hint(exit.With(exit.Folder, fmt.Errorf("%s: is a file, not a folder", dir)), "give a new folder with --out")
+	case err != nil:
+		return exit.With(exit.Storage, err)
+	}
+	var foreign []string
+	for _, e := range entries {
+		switch name := e.Name(); {
+		case name == LockFile, name == TasksFile, strings.HasPrefix(name, temporary):
+			// A start that ended before run.json left nothing to lose.
+		case name == RunFile:
+			if h, held := Locked(dir); held {
+				return LockedError(dir, h, "wait for it, or give another folder with --out")
+			}
+			return exit.Hint(exit.With(exit.Folder, fmt.Errorf("%s: holds a run already", dir)),
+				"continue it with: "+ResumeCommand(dir))
+		default:
+			foreign = append(foreign, name)
+		}
+	}
+	if foreign != nil {
+		shown := strings.Join(foreign[:min(3, len(foreign))], ", ")
+		if len(foreign) > 3 {
+			shown += ", …"
+		}
+		return exit.Hint(exit.With(exit.Folder, fmt.Errorf("%s: is not empty and holds no run (%s)", dir, shown)),
+			"give a new or empty folder with --out")
+	}
+	return nil
+}
+
+// Begin makes the folder of a new run and locks it. Until create, abandon leaves
+// nothing of it.
+func Begin(dir string, mode fs.FileMode) (*Folder, error) {
+	if err := CheckNew(dir); err != nil {
+		return nil, err
+	}
+	f := &Folder{Dir: dir, Mode: mode}
+	for parent := filepath.Clean(dir); ; parent = filepath.Dir(parent) {
+		if _, err := os.Lstat(parent); err == nil || parent == filepath.Dir(parent) {
+			break
+		}
+		f.made = append(f.made, parent)
+	}
+	err := MkdirAll(dir, mode)
+	if err == nil {
+		f.lock, err = TakeLock(dir, mode)
+	}
+	if err == nil {
+		if Exists(dir) { // made by another process, between the check and the lock
+			err = CheckNew(dir)
+		}
+		err = errors.Join(err, f.Clear())
+	}
+	if err != nil {
+		return nil, exit.With(exit.Storage, errors.Join(err, f.Abandon()))
+	}
+	return f, nil
+}
+
+// Create makes the folder that of a run. The snapshot of the tasks is durable before
+// run.json, so a folder with run.json has its tasks.
+func (f *Folder) Create(info Info, tasks *TaskSet) error {
+	err := f.writeTasks(tasks)
+	if err == nil {
+		err = f.writeRun(info)
+	}
+	return exit.With(exit.Storage, err)
+}
+
+// Abandon removes what Begin made, where no run has come of it, and gives the lock up.
+func (f *Folder) Abandon() error {
+	if f.lock == nil {
+		return nil
+	}
+	if Exists(f.Dir) {
+		return f.close()
+	}
+	err := f.Clear()
+	if f.made != nil {
+		// Under the lock: who opens the file now finds that it has no name any more.
+		err = errors.Join(err, os.Remove(filepath.Join(f.Dir, LockFile)))
+		for _, dir := range f.made {
+			_ = os.Remove(dir) // unless somebody put something there
+		}
+	}
+	return errors.Join(err, f.close())
+}
+
+// Open takes the lock of a folder that holds a run.
+func Open(dir string, mode fs.FileMode) (*Folder, error) {
+	if err := Need(dir); err != nil {
+		return nil, err
+	}
+	lock, err := TakeLock(dir, mode)
+	if err != nil {
+		return nil, err
+	}
+	f := &Folder{Dir: dir, Mode: mode, lock: lock}
+	if err := f.Clear(); err != nil {
+		return nil, exit.With(exit.Storage, errors.Join(err, f.close()))
+	}
+	return f, nil
+}
+
+// Clear removes what WriteFile left where a process died in it.
+func (f *Folder) Clear() error {
+	entries, err := os.ReadDir(f.Dir)
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), temporary) {
+			err = errors.Join(err, os.Remove(filepath.Join(f.Dir, e.Name())))
+		}
+	}
+	return err
+}
+
+// Exists reports whether dir is the folder of a run, by the file that makes it one.
+func Exists(dir string) bool {
+	_, err := os.Lstat(filepath.Join(dir, RunFile))
+	return err == nil
+}
+
+// ResumeCommand is what to type to continue the run in dir.
+func ResumeCommand(dir string) string { return "rollout collect --resume --out " + human.Shell(dir) }
+
+// writeTasks makes tasks the snapshot of the run. They are where they were spooled: in
+// the run's folder.
+func (f *Folder) writeTasks(tasks *TaskSet) error {
+	info, err := os.Stat(tasks.path)
+	if err == nil {
+		err = os.Chmod(tasks.path, info.Mode().Perm()&^0o222)
+	}
+	if err == nil {
+		err = os.Rename(tasks.path, f.TasksPath())
+	}
+	if err != nil {
+		return err
+	}
+	tasks.own, tasks.path = true, f.TasksPath()
+	return syncDir(f.Dir)
+}
+
+// writeJSON writes a file of the folder durably.
+func (f *Folder) writeJSON(name string, v any) error {
+	return WriteFile(f.Dir, name, f.Mode, func(w io.Writer) error {
+		enc := plainjson.NewEncoder(w)
+		enc.SetIndent("", "  ")
+		return enc.Encode(v)
+	})
+}
+
+// TasksPath is the snapshot of the tasks.
+func (f *Folder) TasksPath() string { return filepath.Join(f.Dir, TasksFile) }
+
+// close gives the folder up.
+func (f *Folder) close() error { return f.lock.Close() }
+
+// WriteFile makes dir/name appear whole: written aside, synced, renamed, and
+// the folder synced.
+func WriteFile(dir, name string, mode fs.FileMode, write func(io.Writer) error) error {
+	f, err := createTemporary(dir, "", mode) // name may be as long as a name can be
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.Remove(f.Name()) }() // fails after the rename, as it should
+	if err := errors.Join(write(f), f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(f.Name(), filepath.Join(dir, name)); err != nil {
+		return err
+	}
+	return syncDir(dir)
+}
+
+// createTemporary makes a file in dir that is to become another one. prefix says which.
+func createTemporary(dir, prefix string, mode fs.FileMode) (*os.File, error) {
+	return os.OpenFile(filepath.Join(dir, temporary+prefix+rand.Text()), os.O_RDWR|os.O_CREATE|os.O_EXCL, mode)
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// MkdirAll makes a folder for files of that mode, and its parents as the umask has them.
+func MkdirAll(dir string, mode fs.FileMode) error {
+	if err := os.MkdirAll(filepath.Dir(dir), 0o777); err != nil {
+		return err
+	}
+	err := os.Mkdir(dir, config.FolderMode(mode))
+	if errors.Is(err, fs.ErrExist) {
+		return nil // it stays as it is
+	}
+	return err
+}

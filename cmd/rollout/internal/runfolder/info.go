@@ -1,0 +1,280 @@
+package runfolder
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"crypto/sha256"
+
+	"slices"
+	"strings"
+
+	"bytes"
+	"io"
+
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/plainjson"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/version"
+	"github.com/rollout-rl/rollout/collector/prompt"
+)
+
+// runVersion is the version of run.json that is written: 2 added the checksum. Version 1
+// is still read, a newer one is refused.
+const runVersion = 2
+
+// A Info is run.json: what a run was told, written before it starts and again
+// before it is continued. It holds no secret.
+type Info struct {
+	Version   int           `json:"version"` // of this file: runVersion
+	ID        string        `json:"id"`
+	CreatedAt time.Time     `json:"created_at"`
+	Rollout   version.Build `json:"rollout"` // that began the run
+	// Config is the resolved configuration of the last invocation, and ConfigSHA256
+	// the digest of its JSON.
+	Config       config.Values `json:"config"`
+	ConfigSHA256 string        `json:"config_sha256"`
+	// Identity is what a run has to keep for as long as it lives.
+	Identity Identity `json:"identity"`
+	Tasks    Tasks    `json:"tasks"`
+	Servers  []Server `json:"servers"`         // of the last invocation
+	Model    *Model   `json:"model,omitempty"` // where a tokenizer was given
+	// Invocations are the processes that collected into the run, the first one first.
+	Invocations []Invocation `json:"invocations"`
+	// SHA256 is the checksum of the file; see encodeRun. Empty in version 1.
+	SHA256 string `json:"sha256,omitempty"`
+}
+
+// An Invocation is one process that collected into a run.
+type Invocation struct {
+	StartedAt    time.Time     `json:"started_at"`
+	Rollout      version.Build `json:"rollout"`
+	PID          int           `json:"pid"`
+	Host         string        `json:"host"`
+	ConfigSHA256 string        `json:"config_sha256"`
+	Planned      int           `json:"planned"`
+	RetryFailed  bool          `json:"retry_failed,omitempty"`
+	Log          string        `json:"log"` // its file, relative to the folder
+}
+
+// LastLog is the log of the last invocation.
+func (i *Info) LastLog() string { return i.Invocations[len(i.Invocations)-1].Log }
+
+type Tasks struct {
+	File   string `json:"file"`
+	SHA256 string `json:"sha256"` // of tasks.jsonl
+	// GrewFrom is the digest that tasks.jsonl had before, where it has grown since the
+	// run began. A process that died in between left that file.
+	GrewFrom string `json:"grew_from,omitempty"`
+	Tasks    int    `json:"tasks"`
+	// Samples is the number of samples of all tasks; 0: the run is of a program that did
+	// not say.
+	Samples int `json:"samples,omitempty"`
+	// Planned is the number of samples after the limit; Bad counts lines left out.
+	Planned int `json:"planned"`
+	Bad     int `json:"bad"`
+}
+
+type Server struct {
+	URL     string `json:"url"`
+	Version string `json:"version"`
+	// Model is what the server says about the model; nil where agents are imported
+	// from a file that names it.
+	Model *ServerModel `json:"model,omitempty"`
+}
+
+// A ServerModel is the part of a server's word about a model that decides what is
+// sampled. Where the engine runs may change.
+type ServerModel struct {
+	Handle        string `json:"handle"`
+	Name          string `json:"name"`
+	ContextWindow int64  `json:"context_window"`
+	EndpointType  string `json:"endpoint_type,omitempty"`
+}
+
+// NewID is a name that sorts by time and meets no other.
+func NewID(now time.Time) string {
+	var b [4]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return now.UTC().Format("20060102-150405-") + hex.EncodeToString(b[:])
+}
+
+// Need is an error unless dir is the folder of a run.
+func Need(dir string) error {
+	_, err := Read(dir)
+	return err
+}
+
+// Read reads run.json.
+func Read(dir string) (Info, error) {
+	var info Info
+	b, err := os.ReadFile(filepath.Join(dir, RunFile))
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
+		return info, exit.Hint(exit.With(exit.Folder, fmt.Errorf("%s: is no run (it has no %s)", dir, RunFile)), "give the folder that collect was given with --out")
+	}
+	if err != nil {
+		return info, exit.With(exit.Storage, err)
+	}
+	path := filepath.Join(dir, RunFile)
+	summed, err := checkRunSum(b)
+	if err == nil {
+		err = json.Unmarshal(b, &info)
+	}
+	switch {
+	case err != nil:
+	case info.Version > runVersion:
+		return info, exit.Hint(exit.With(exit.Folder, fmt.Errorf("%s: version %d; this program knows %d", path, info.Version, runVersion)),
+			"use a newer rollout")
+	case info.Version < 1 || summed != (info.Version > 1):
+		err = fmt.Errorf("version %d, which is not what any rollout wrote", info.Version)
+	}
+	if err != nil {
+		return info, exit.Hint(exit.With(exit.Verify, fmt.Errorf("%s: is damaged: %w", path, err)),
+			"the file cannot be mended: put a copy back; the rows in the folder can be read without it, see sink/python")
+	}
+	return info, nil
+}
+
+// A Model says in run.json which files rebuilt the prompts.
+type Model struct {
+	Family             string `json:"family"`
+	VocabSize          int    `json:"vocab_size"`
+	TokenizerSHA256    string `json:"tokenizer_sha256"`
+	ChatTemplate       string `json:"chat_template"` // its name: default, tool_use
+	ChatTemplateSHA256 string `json:"chat_template_sha256"`
+}
+
+func DescribeModel(m *prompt.Model) *Model {
+	sum := sha256.Sum256([]byte(m.Template.Source()))
+	return &Model{
+		Family: string(m.Tokenizer.Family()), VocabSize: m.Tokenizer.VocabSize(), TokenizerSHA256: m.Tokenizer.Digest(),
+		ChatTemplate: m.Template.Name(), ChatTemplateSHA256: hex.EncodeToString(sum[:]),
+	}
+}
+
+// Tokenizer and template are digests; empty where there is no tokenizer.
+func (m *Model) Tokenizer() string {
+	if m == nil {
+		return ""
+	}
+	return m.TokenizerSHA256
+}
+
+func (m *Model) template() string {
+	if m == nil {
+		return ""
+	}
+	return m.ChatTemplateSHA256
+}
+
+// Same reports whether prompts are rebuilt alike with both.
+func (m *Model) Same(other *Model) bool {
+	return m.Tokenizer() == other.Tokenizer() && m.template() == other.template()
+}
+
+// Describe is run.json of a run that is about to begin; one that is
+// continued, which had describes, keeps its id and its beginning.
+func Describe(l *config.Loader, had *Info, id Identity, tasks *TaskSet, servers []Server, model *Model) (Info, error) {
+	now := time.Now()
+	info := Info{Version: runVersion, ID: NewID(now), CreatedAt: now.UTC(), Rollout: version.Read()}
+	if had != nil {
+		info = *had
+	}
+	info.Config = config.Values{}
+	for _, s := range l.Settings {
+		section, name, _ := strings.Cut(s.Key, ".")
+		if info.Config[section] == nil {
+			info.Config[section] = map[string]json.RawMessage{}
+		}
+		raw, err := s.Json()
+		if err != nil {
+			return info, err
+		}
+		info.Config[section][name] = raw
+	}
+	b, err := json.Marshal(info.Config)
+	if err != nil {
+		return info, err
+	}
+	sum := sha256.Sum256(b)
+	info.ConfigSHA256 = hex.EncodeToString(sum[:])
+	info.Identity, info.Servers, info.Model = id, servers, model
+	before := info.Tasks
+	info.Tasks = Tasks{
+		File: l.Config.Tasks.File, SHA256: tasks.digest, Tasks: tasks.Tasks, Samples: tasks.Samples,
+		Planned: Planned(l.Config, tasks), Bad: tasks.Bad,
+	}
+	if had != nil {
+		if info.Tasks.GrewFrom = before.GrewFrom; before.SHA256 != tasks.digest {
+			info.Tasks.GrewFrom = before.SHA256
+		}
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown host"
+	}
+	n := len(info.Invocations) + 1
+	info.Invocations = append(slices.Clone(info.Invocations), Invocation{
+		StartedAt: now.UTC(), Rollout: version.Read(), PID: os.Getpid(), Host: host,
+		ConfigSHA256: info.ConfigSHA256, Planned: info.Tasks.Planned, Log: LogName(n),
+	})
+	return info, nil
+}
+
+// logsDir is the folder of the logs of a run, one file per invocation.
+const logsDir = "logs"
+
+// LogName is the file of the n-th invocation of a run, relative to its folder.
+func LogName(n int) string { return fmt.Sprintf("%s/collect-%04d.jsonl", logsDir, n) }
+
+// run.json ends with its checksum: the SHA-256, in lower-case hex, of all bytes of the
+// file before the comma. tasks.jsonl is vouched for by run.json.
+const (
+	runSumBegin = ",\n  \"sha256\": \""
+	runSumEnd   = "\"\n}\n"
+)
+
+// encodeRun returns the bytes of run.json.
+func encodeRun(info Info) ([]byte, error) {
+	info.Version, info.SHA256 = runVersion, ""
+	var out bytes.Buffer
+	enc := plainjson.NewEncoder(&out)
+	enc.SetIndent("", "  ")
+	if err := enc.Encode(info); err != nil {
+		return nil, err
+	}
+	body := bytes.TrimSuffix(out.Bytes(), []byte("\n}\n"))
+	sum := sha256.Sum256(body)
+	return fmt.Appendf(body, "%s%x%s", runSumBegin, sum, runSumEnd), nil
+}
+
+// checkRunSum compares run.json with the checksum at its end. summed reports whether there
+// is one.
+func checkRunSum(body []byte) (summed bool, err error) {
+	at := len(body) - len(runSumBegin) - 2*sha256.Size - len(runSumEnd)
+	if at < 0 || !bytes.HasPrefix(body[at:], []byte(runSumBegin)) || !bytes.HasSuffix(body, []byte(runSumEnd)) {
+		return false, nil
+	}
+	sum := sha256.Sum256(body[:at])
+	if says := body[at+len(runSumBegin) : len(body)-len(runSumEnd)]; hex.EncodeToString(sum[:]) != string(says) {
+		return true, errors.New("its checksum is wrong")
+	}
+	return true, nil
+}
+
+// writeRun makes info the run's run.json.
+func (f *Folder) writeRun(info Info) error {
+	body, err := encodeRun(info)
+	if err != nil {
+		return err
+	}
+	return WriteFile(f.Dir, RunFile, f.Mode, func(w io.Writer) error { _, err := w.Write(body); return err })
+}

@@ -1,0 +1,245 @@
+package runfolder
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"slices"
+
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/tasks"
+	"github.com/rollout-rl/rollout/sink"
+	"github.com/rollout-rl/rollout/tokenize"
+)
+
+// An Earlier is the run that an invocation continues.
+type Earlier struct {
+	Info   Info
+	Folder *Folder // nil for a dry run, which locks nothing
+}
+
+// Find opens the run in the configured folder and fills what nothing else gave
+// from it. Where there is none it returns nil, unless one is needed: --resume begins one
+// then. A dry run locks nothing.
+func Find(l *config.Loader, dryRun, needed bool) (*Earlier, error) {
+	dir := l.Config.Output.Dir
+	switch {
+	case dir == "":
+		return nil, exit.Hint(exit.Usagef("output.dir is not set: which run is to be continued?"), "give its folder with --out")
+	case !Exists(dir):
+		if needed {
+			return nil, exit.Hint(exit.With(exit.Folder, fmt.Errorf("%s: holds no run whose failures could be retried", dir)), "give the folder of a run with --out")
+		}
+		return nil, CheckNew(dir)
+	}
+	e := new(Earlier)
+	var err error
+	if !dryRun {
+		if e.Folder, err = Open(dir, l.Config.FileMode()); err != nil {
+			return nil, err
+		}
+	} else if h, held := Locked(dir); held {
+		return nil, LockedError(dir, h, "wait for it")
+	}
+	if e.Info, err = Read(dir); err != nil {
+		return nil, errors.Join(err, e.Close())
+	}
+	l.FromRun(e.Info.Config, "")
+	if s := l.ByKey["output.share"]; s.Origin == config.OriginDefault {
+		if folder, err := os.Stat(dir); err == nil { // of a program that did not know the setting
+			l.Put(s, config.OriginRun, config.ShareOf(folder))
+		}
+	}
+	if e.Folder != nil {
+		e.Folder.Mode = l.Config.FileMode()
+	}
+	return e, nil
+}
+
+// Stale says who held the folder before and ended without giving it up; empty: nobody did.
+func (e *Earlier) Stale() string {
+	if e == nil || e.Folder == nil {
+		return ""
+	}
+	return e.Folder.lock.Stale.String()
+}
+
+// Close gives the folder up.
+func (e *Earlier) Close() error {
+	if e == nil || e.Folder == nil {
+		return nil
+	}
+	return e.Folder.close()
+}
+
+// ReadTasks reads the tasks of a run that is continued: those that were given, or
+// the run's own, with more samples where more were asked for. What the run cannot
+// take is in the complaints.
+func (e *Earlier) ReadTasks(l *config.Loader, fit *tasks.Fit, stdin io.Reader, skipped func(error)) (_ *TaskSet, bad exit.Complaints, err error) {
+	dir := l.Config.Output.Dir
+	snapshot := (&Folder{Dir: dir}).TasksPath()
+	digest, err := CheckSnapshot(dir, &e.Info)
+	if err != nil {
+		return nil, nil, err
+	}
+	e.Info.Tasks.SHA256 = digest
+	had, err := e.Info.samples()
+	if err != nil {
+		return nil, nil, err
+	}
+	set, bad, err := e.tasksNow(l, fit, stdin, skipped, snapshot, had)
+	if err != nil || bad != nil {
+		return nil, bad, err
+	}
+	planned := Planned(l.Config, set)
+	switch cut := planned < set.Samples; {
+	case planned < e.Info.Tasks.Planned:
+		bad = append(bad, fmt.Errorf("tasks.limit: the run has %d samples planned, you gave %d", e.Info.Tasks.Planned, planned))
+	case cut && l.Config.Tasks.Samples > had:
+		// The first N samples would be others than before.
+		bad = append(bad, fmt.Errorf("tasks.limit: %d samples of a task, where the run has %d, need all of them: lift the limit with --limit 0", l.Config.Tasks.Samples, had))
+	}
+	if bad != nil {
+		set.Close()
+		return nil, bad, nil
+	}
+	return set, nil, nil
+}
+
+// tasksNow is the snapshot of a run with what is given now. Tasks that are those of the
+// run cost one reading, and none where nothing was given.
+func (e *Earlier) tasksNow(l *config.Loader, fit *tasks.Fit, stdin io.Reader, skipped func(error), snapshot string, had int) (_ *TaskSet, bad exit.Complaints, err error) {
+	same := &TaskSet{path: snapshot, own: true, digest: e.Info.Tasks.SHA256, Tasks: e.Info.Tasks.Tasks, Samples: e.Info.Tasks.Samples, Bad: e.Info.Tasks.Bad}
+	check := NewTaskCheck(l.Config, skipped)
+	given := l.ByKey["tasks.file"].Given() != ""
+	if !given && check.samples == had && same.Samples > 0 {
+		return same, nil, nil
+	}
+	path := snapshot
+	if given {
+		path = l.Config.Tasks.File
+		if e.Folder != nil {
+			check.Dir, check.Mode = e.Folder.Dir, e.Folder.Mode
+		}
+	}
+	fewer := check.samples < had
+	if given || fewer {
+		check.marks = map[taskHash]taskMark{}
+	}
+	read := tasks.Read(path, stdin)
+	if given { // those of the run were looked at when they were
+		read = fit.Read(read)
+	}
+	now, err := check.Run(read)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer now.Close()
+	unchanged := !given || now.digest == same.digest
+	if !unchanged || fewer {
+		g := growth{old: snapshot, given: now, marks: check.marks, had: had, now: check.samples}
+		if g.spool, err = newSpool(check.Dir, check.Mode); err != nil {
+			return nil, nil, err
+		}
+		set, bad, err := g.grow()
+		if !unchanged || err != nil || bad != nil {
+			return set, bad, err
+		}
+		set.Close()
+	}
+	same.Tasks, same.Samples = now.Tasks, now.Samples
+	if given {
+		same.Bad = now.Bad
+	}
+	return same, nil, nil
+}
+
+// NewTaskCheck is how the tasks of this invocation are checked, without a folder for them.
+// skipped is told what is left out.
+func NewTaskCheck(c *config.Config, skipped func(error)) *TaskCheck {
+	check := &TaskCheck{samples: c.Tasks.Samples, skipBad: c.Tasks.SkipBad, skipped: skipped}
+	if c.Tasks.File == "-" { // which may have no end
+		check.limit = c.Tasks.Limit
+	}
+	return check
+}
+
+// samples is how many samples a task of the run has that does not say.
+func (i *Info) samples() (int, error) {
+	l := config.NewLoader(func(string) string { return "" })
+	l.FromRun(i.Config, "tasks")
+	return l.Config.Tasks.Samples, l.Err()
+}
+
+// Update writes what an invocation changes in a run: run.json first, which knows
+// both digests of the tasks, then the tasks where they have grown.
+func (f *Folder) Update(info Info, tasks *TaskSet, had *Info) error {
+	err := f.writeRun(info)
+	if err == nil && !tasks.own {
+		err = f.writeTasks(tasks)
+	}
+	return exit.With(exit.Storage, err)
+}
+
+// Proven are the versions, by URL, of the servers that this run was begun with, where it
+// has rows and keeps its tokenizer: what gave rows gives rows.
+func (e *Earlier) Proven(dir string, model *Model) (map[string]string, error) {
+	if e == nil || !e.Info.Model.Same(model) {
+		return nil, nil
+	}
+	has, err := HasRows(dir)
+	if err != nil || !has {
+		return nil, err
+	}
+	out := map[string]string{}
+	for _, s := range e.Info.Servers {
+		out[s.URL] = s.Version
+	}
+	return out, nil
+}
+
+// TurnsHavePrompts says whether the servers' answers bring their prompts along; nil where
+// nothing is known. Without a tokenizer prompts come in no other way. Else the run's own
+// rows tell, of which the last shard is looked at.
+func TurnsHavePrompts(c *config.Config, dir string, model *Model) (*bool, error) {
+	switch c.Tokens.Prompts {
+	case "auto":
+	case tokenize.SourceTurns.String():
+		return new(true), nil
+	default:
+		return new(false), nil
+	}
+	if model == nil {
+		return new(true), nil
+	}
+	log, err := sink.ReadLogEach(dir, func(*sink.Commit) {})
+	if err != nil {
+		return nil, OpenError(dir, err)
+	}
+	var last sink.Shard
+	for last = range log.Shards(sink.KindData) {
+	}
+	if last.Rows == 0 {
+		return nil, nil
+	}
+	for row, err := range log.Facts(last) {
+		if err != nil {
+			return nil, nil // verify says what is damaged; here it is only not known
+		}
+		if !slices.Contains(row.Flags, tokenize.FlagReattached.String()) {
+			return new(row.PromptSource == tokenize.SourceTurns.String()), nil
+		}
+	}
+	return nil, nil
+}
+
+// Planned is the number of samples that the run will take up.
+func Planned(c *config.Config, tasks *TaskSet) int {
+	if c.Tasks.Limit > 0 {
+		return min(tasks.Samples, c.Tasks.Limit)
+	}
+	return tasks.Samples
+}

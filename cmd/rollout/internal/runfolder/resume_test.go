@@ -1,0 +1,75 @@
+package runfolder
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/tasks"
+)
+
+// TestGateResumeOfManyTasks: a run whose tasks did not change is continued without reading
+// them, or, where they are given again, by reading them once. Of each task that is given 16
+// bytes of its id are kept, and no text.
+func TestGateResumeOfManyTasks(t *testing.T) {
+	const many = 20_000
+	var text strings.Builder
+	for i := range many {
+		fmt.Fprintf(&text, "{\"id\":\"task-%06d\",\"prompt\":\"What is %d plus 7? Think step by step.\",\"answer\":\"%d\"}\n", i, i, i+7)
+	}
+	file := fileOf(t, "tasks.jsonl", text.String())
+	l := configured(t, "tasks: {file: "+file+"}\n")
+	dir := filepath.Join(t.TempDir(), "run")
+	l.Config.Output.Dir = dir
+	folder, err := Begin(dir, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = folder.close() }() // of a test
+	check := NewTaskCheck(l.Config, nil)
+	check.Dir, check.Mode = folder.Dir, folder.Mode
+	set, err := check.Run(tasks.Read(file, nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	id, err := IdentityOf(l, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := Describe(l, nil, id, set, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := folder.Create(info, set); err != nil {
+		t.Fatal(err)
+	}
+	for _, again := range []struct {
+		name  string
+		given bool
+		most  float64
+	}{
+		{"not given", false, 1000},
+		{"given", true, 22 * many},
+	} {
+		l := configured(t, "tasks: {file: "+file+"}\n")
+		if !again.given {
+			l.ByKey["tasks.file"].Origin = "default"
+		}
+		l.Config.Output.Dir = dir
+		allocs := testing.AllocsPerRun(1, func() {
+			had, err := Read(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			set, bad, err := (&Earlier{Info: had, Folder: folder}).ReadTasks(l, nil, strings.NewReader(""), nil)
+			if err != nil || bad != nil || !set.own || set.Tasks != many || set.Samples != many {
+				t.Fatalf("%+v, %v, %v", set, bad, err)
+			}
+		})
+		if allocs > again.most {
+			t.Errorf("%s: %.0f allocations for %d tasks, want at most %.0f", again.name, allocs, many, again.most)
+		}
+		t.Logf("%s: %.2f allocations a task", again.name, allocs/many)
+	}
+}
