@@ -22,9 +22,9 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/tokenizetest"
 )
 
-// The whole path in memory, from the bytes of a reply to a committed Parquet
-// shard: decode, prompts, align, check, count, encode. Only the network is left
-// out.
+// The path without HTTP and without the messages of replies, which BenchmarkCollect of
+// package agent has: in memory, from the bytes of a reply to a committed Parquet
+// shard: decode, prompts, align, check, count, encode.
 
 // A bodies backend answers attempt after attempt with the next of its bodies.
 type bodies struct {

@@ -79,3 +79,19 @@ func Cases(tb testing.TB, n int) []*lettasim.Case {
 	}
 	return cases
 }
+
+// Question returns the user message that a life answers.
+func Question(tb testing.TB, life []byte) string {
+	tb.Helper()
+	var l struct {
+		Exchanges []struct {
+			Request struct {
+				Body struct{ Messages []struct{ Content string } }
+			}
+		}
+	}
+	if err := json.Unmarshal(life, &l); err != nil {
+		tb.Fatal(err)
+	}
+	return l.Exchanges[0].Request.Body.Messages[0].Content
+}

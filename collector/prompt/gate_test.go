@@ -1,0 +1,74 @@
+package prompt_test
+
+import (
+	"runtime"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rollout-rl/rollout/collector/prompt"
+	"github.com/rollout-rl/rollout/tokenize"
+	"github.com/rollout-rl/rollout/tokenize/bpe"
+)
+
+func cpuTime(tb testing.TB) time.Duration {
+	tb.Helper()
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		tb.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// TestGateRebuild promises what rebuilding costs beside the rest: a bounded number
+// of allocations per call, and no more CPU for ten calls than eight times that of
+// encoding the text of the last one once, because consecutive prompts share their ids;
+// reading and comparing the trace is a quarter of it.
+func TestGateRebuild(t *testing.T) {
+	if testing.Short() || raceEnabled {
+		t.Skip("measures for some seconds: run without -short")
+	}
+	model, err := qwen3()
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := rollout(t, model, 1, 10, 8000, true)
+	r := prompt.NewRebuilder(model, true, true)
+	var calls []tokenize.Call
+	once := func() {
+		if calls, err = r.Prompts(t.Context(), known.memory, known.reply); err != nil || calls[9].Grade != tokenize.CountVerified {
+			t.Fatal(err, calls[9].Note)
+		}
+	}
+	once()
+	const mostAllocs = 3000 // of 10 calls; 2656 when this was written, some 600 of them for the trace
+	if n := testing.AllocsPerRun(10, once); n > mostAllocs {
+		t.Errorf("%.0f allocations for ten calls, want ≤ %d", n, mostAllocs)
+	}
+	text, err := model.Tokenizer.AppendText(nil, calls[9].PromptIDs, bpe.DecodeOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	best := func(f func()) time.Duration {
+		least := time.Hour
+		for range 7 {
+			runtime.GC()
+			before := cpuTime(t)
+			for range 10 {
+				f()
+			}
+			least = min(least, cpuTime(t)-before)
+		}
+		return least / 10
+	}
+	whole := best(once)
+	encode := best(func() {
+		if _, err := model.Tokenizer.AppendTokens(nil, string(text)); err != nil {
+			t.Fatal(err)
+		}
+	})
+	t.Logf("ten calls rebuilt in %v, the last prompt encoded in %v, ratio %.1f", whole, encode, float64(whole)/float64(encode))
+	if whole > 8*encode {
+		t.Errorf("ten calls cost %v, more than 8 × %v", whole, encode)
+	}
+}
