@@ -1,0 +1,51 @@
+package record
+
+import (
+	"context"
+	"sync/atomic"
+)
+
+// Requests says how many requests were made, by what they asked for. A trace that was
+// late and asked for again counts once.
+type Requests struct {
+	// Steps and Messages are those of server runs, Traces those of steps.
+	Steps, Messages, Traces int64
+	// Agents are the requests that read an agent again: two each time.
+	Agents int64
+	// Conversations are those for the system message of a conversation: two each.
+	Conversations int64
+}
+
+// Total is the sum.
+func (r Requests) Total() int64 {
+	return r.Steps + r.Messages + r.Traces + r.Agents + r.Conversations
+}
+
+// Plus is the sum of both, by source.
+func (r Requests) Plus(more Requests) Requests {
+	return Requests{
+		Steps: r.Steps + more.Steps, Messages: r.Messages + more.Messages, Traces: r.Traces + more.Traces,
+		Agents: r.Agents + more.Agents, Conversations: r.Conversations + more.Conversations,
+	}
+}
+
+type counters struct{ steps, messages, traces, agents, conversations atomic.Int64 }
+
+// Requests returns what was asked for until now.
+func (r *Rollout) Requests() Requests {
+	c := r.requests
+	return Requests{
+		Steps: c.steps.Load(), Messages: c.messages.Load(), Traces: c.traces.Load(),
+		Agents: c.agents.Load(), Conversations: c.conversations.Load(),
+	}
+}
+
+// fetch makes one request and counts it.
+func fetch[T any](ctx context.Context, r *Rollout, n *atomic.Int64, ask func(Source, context.Context, string) (T, error), id string) (T, error) {
+	if r.source == nil {
+		var zero T
+		return zero, errNoSource
+	}
+	n.Add(1)
+	return ask(r.source, ctx, id)
+}

@@ -1,0 +1,46 @@
+package record
+
+import (
+	"context"
+	"slices"
+
+	"github.com/rollout-rl/rollout/collector/letta"
+)
+
+// A Run is what the server keeps of one server run.
+type Run struct {
+	ID string
+
+	of       *Rollout
+	steps    once[[]letta.Step]
+	messages once[letta.Messages]
+}
+
+// Steps returns the steps, oldest first.
+func (r *Run) Steps(ctx context.Context) ([]letta.Step, error) {
+	return r.steps.get(ctx, func(ctx context.Context) ([]letta.Step, error) {
+		return fetch(ctx, r.of, &r.of.requests.steps, Source.RunSteps, r.ID)
+	})
+}
+
+// SetSteps keeps steps that somebody who waited for the end of the run has read.
+func (r *Run) SetSteps(steps []letta.Step) { r.steps.set(steps) }
+
+// Calls returns the steps that made tokens, oldest first: the k-th is that of the k-th
+// assistant turn.
+func (r *Run) Calls(ctx context.Context) ([]letta.Step, error) {
+	all, err := r.Steps(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(slices.Clone(all), func(s letta.Step) bool {
+		return s.CompletionTokens == nil || *s.CompletionTokens <= 0
+	}), nil
+}
+
+// Messages returns the stored messages, oldest first, those of the request included.
+func (r *Run) Messages(ctx context.Context) (letta.Messages, error) {
+	return r.messages.get(ctx, func(ctx context.Context) (letta.Messages, error) {
+		return fetch(ctx, r.of, &r.of.requests.messages, Source.RunMessages, r.ID)
+	})
+}

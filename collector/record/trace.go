@@ -1,0 +1,72 @@
+package record
+
+import (
+	"slices"
+	"strconv"
+	"sync"
+
+	"github.com/rollout-rl/rollout/collector/letta"
+)
+
+// A Trace is what the server kept of one call of the model. Each half of it is parsed
+// when it is first asked for.
+type Trace struct {
+	answer   func() (*Answer, error)
+	request  func() (*letta.TraceRequest, error)
+	messages func() ([]letta.TraceMessage, error)
+}
+
+// An Answer is what the engine answered.
+type Answer struct {
+	letta.TraceResponse
+	// IDs are the sampled ids; none where the call was not made on the native path.
+	IDs []int32
+	// MatchedID is the id at which the engine says to have stopped, or -1.
+	MatchedID int32
+	// PolicyVersion is the version of the policy where the engine numbers it, or -1: one
+	// that was never updated says "default".
+	PolicyVersion int32
+}
+
+func newTrace(kept *letta.ProviderTrace) *Trace {
+	t := &Trace{request: sync.OnceValues(kept.Request)}
+	t.answer = sync.OnceValues(func() (*Answer, error) {
+		r, err := kept.Response()
+		if err != nil {
+			return nil, err
+		}
+		a := &Answer{TraceResponse: *r, MatchedID: number(string(r.Matched)), PolicyVersion: number(r.Version)}
+		if a.IDs, err = r.AppendIDs(nil); err != nil {
+			return nil, err
+		}
+		return a, nil
+	})
+	t.messages = sync.OnceValues(func() ([]letta.TraceMessage, error) {
+		r, err := t.request()
+		if err != nil {
+			return nil, err
+		}
+		return r.ReadMessages()
+	})
+	return t
+}
+
+// Answer returns the engine's answer. The caller must not change it.
+func (t *Trace) Answer() (*Answer, error) { return t.answer() }
+
+// Request returns the request that the server would have sent to an OpenAI-style engine.
+func (t *Trace) Request() (*letta.TraceRequest, error) { return t.request() }
+
+// Messages returns the messages of the request. The caller must not change them.
+func (t *Trace) Messages() ([]letta.TraceMessage, error) { return t.messages() }
+
+// Proves reports whether the trace is that of the call which sampled ids.
+func (a *Answer) Proves(ids []int32) bool { return slices.Equal(a.IDs, ids) }
+
+// number is the number that text is, or -1 where it is none that counts.
+func number(text string) int32 {
+	if n, err := strconv.ParseInt(text, 10, 32); err == nil && n >= 0 {
+		return int32(n)
+	}
+	return -1
+}
