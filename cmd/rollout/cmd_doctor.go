@@ -30,6 +30,7 @@ import (
 	"github.com/rollout-rl/rollout/collector/agent"
 	"github.com/rollout-rl/rollout/collector/letta"
 	"github.com/rollout-rl/rollout/collector/prompt"
+	"github.com/rollout-rl/rollout/collector/record"
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
@@ -344,7 +345,7 @@ func (d *doctor) call(ctx context.Context, client *letta.Client, backend *agent.
 }
 
 // Prompts finds out what there is about the prompts of a reply.
-func (d *doctor) Prompts(ctx context.Context, reply *collector.Reply, e *letta.Evidence) (_ []tokenize.Call, err error) {
+func (d *doctor) Prompts(ctx context.Context, reply *collector.Reply, e *record.Rollout) (_ []tokenize.Call, err error) {
 	d.calls, err = prompt.Examine(ctx, d.model, reply, e)
 	return nil, err
 }

@@ -189,9 +189,9 @@ type promptCost struct {
 }
 
 func costOf(s prompt.Stats) promptCost {
-	c := promptCost{Requests: s.Requests, Seconds: s.Spent.Seconds()}
-	if s.Requests > 0 {
-		c.MillisPer = 1000 * c.Seconds / float64(s.Requests)
+	c := promptCost{Requests: s.Requests.Total(), Seconds: s.Spent.Seconds()}
+	if c.Requests > 0 {
+		c.MillisPer = 1000 * c.Seconds / float64(c.Requests)
 	}
 	return c
 }

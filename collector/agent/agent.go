@@ -10,6 +10,7 @@ import (
 
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/letta"
+	"github.com/rollout-rl/rollout/collector/record"
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
@@ -24,9 +25,9 @@ type agent struct {
 	conversation *letta.Conversation
 	version      string
 
-	arenas   []*tokenize.Reply
-	held     int64 // of the backend's room for replies
-	evidence letta.Evidence
+	arenas  []*tokenize.Reply
+	held    int64 // of the backend's room for replies
+	rollout *record.Rollout
 	// unanswered says that a send ended without an answer of the server, which may
 	// still be running it.
 	unanswered bool
@@ -47,8 +48,8 @@ type agent struct {
 // A Prompter finds the prompt of every call of a reply, as collector.Agent says. It is
 // used from many goroutines at once.
 type Prompter interface {
-	// Prompts may read what e can fetch: the agent is still there.
-	Prompts(ctx context.Context, r *collector.Reply, e *letta.Evidence) ([]tokenize.Call, error)
+	// Prompts may read whatever rollout can fetch: the agent is still there.
+	Prompts(ctx context.Context, r *collector.Reply, rollout *record.Rollout) ([]tokenize.Call, error)
 }
 
 // Prompts asks the Prompter of the configuration.
@@ -56,7 +57,7 @@ func (g *agent) Prompts(ctx context.Context, r *collector.Reply) ([]tokenize.Cal
 	if g.cfg.Prompter == nil {
 		return nil, errors.New("agent: Config.Prompter is nil")
 	}
-	return g.cfg.Prompter.Prompts(ctx, r, &g.evidence)
+	return g.cfg.Prompter.Prompts(ctx, r, g.rollout)
 }
 
 // prepare does what must be done between making the agent and the first send.
@@ -93,13 +94,14 @@ func (g *agent) prepare(ctx context.Context) error {
 
 // gather reads what must be known before the first send.
 func (g *agent) gather(ctx context.Context) error {
-	g.evidence = letta.Evidence{Client: g.client, Agent: g.state, Conversation: g.conversation, Late: len(g.queue) > 0}
+	g.rollout = record.New(g.client)
+	g.rollout.Agent, g.rollout.Conversation, g.rollout.Late = g.state, g.conversation, len(g.queue) > 0
 	if g.cfg.SystemText && len(g.state.MessageIDs) > 0 {
 		text, err := g.client.SystemText(ctx, g.state.MessageIDs[0])
 		if err != nil {
 			return err
 		}
-		g.evidence.SystemText = text
+		g.rollout.SystemText = text
 	}
 	return nil
 }
@@ -135,11 +137,11 @@ func (g *agent) Run(ctx context.Context) (*collector.Reply, error) {
 		err = g.settle(ctx, reply)
 	}
 	err = g.missing(err)
-	if len(g.evidence.Sends) > 0 {
-		reply.Output = g.evidence.Sends[len(g.evidence.Sends)-1].Response.Output()
+	if len(g.rollout.Sends) > 0 {
+		reply.Output = g.rollout.Sends[len(g.rollout.Sends)-1].Response.Output()
 	}
 	if g.cfg.Messages {
-		if text, e := g.evidence.Conversed(); e == nil {
+		if text, e := g.rollout.Conversed(); e == nil {
 			reply.Messages = text
 		}
 	}
@@ -232,7 +234,7 @@ func (g *agent) send(ctx context.Context, messages letta.InputMessages, made boo
 	return answer, err
 }
 
-// keep adds an answered send to the reply and to the evidence.
+// keep adds an answered send to the reply and to the record.
 func (g *agent) keep(reply *collector.Reply, request *letta.LettaRequest, answer *letta.LettaResponse, arena *tokenize.Reply, runID string, took time.Duration, made bool) {
 	send := collector.Send{
 		RunID: runID, StopReason: string(answer.StopReason.StopReason),
@@ -248,7 +250,7 @@ func (g *agent) keep(reply *collector.Reply, request *letta.LettaRequest, answer
 		}
 	}
 	reply.Sends = append(reply.Sends, send)
-	g.evidence.Sends = append(g.evidence.Sends, letta.SendEvidence{Request: request, Response: answer, RunID: runID, Duration: took})
+	g.rollout.Sends = append(g.rollout.Sends, record.Send{Request: request, Response: answer, RunID: runID, Duration: took})
 }
 
 // mayRun says that the server may still be running a send that ended with err: no
@@ -288,7 +290,7 @@ func (g *agent) request(messages letta.InputMessages) *letta.LettaRequest {
 }
 
 func (g *agent) knows(runID string) bool {
-	for _, s := range g.evidence.Sends {
+	for _, s := range g.rollout.Sends {
 		if s.RunID == runID {
 			return true
 		}

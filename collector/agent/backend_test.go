@@ -11,6 +11,7 @@ import (
 	"github.com/rollout-rl/rollout/collector/agent"
 	"github.com/rollout-rl/rollout/collector/letta"
 	"github.com/rollout-rl/rollout/collector/letta/lettatest"
+	"github.com/rollout-rl/rollout/collector/record"
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
@@ -40,10 +41,10 @@ func attemptOf(messages []string) collector.Attempt {
 var model = agent.Config{Model: "sglang//models/qwen3"}
 
 // A keeper keeps the evidence of the last reply whose prompts were asked for.
-type keeper struct{ *letta.Evidence }
+type keeper struct{ *record.Rollout }
 
-func (k *keeper) Prompts(_ context.Context, _ *collector.Reply, e *letta.Evidence) ([]tokenize.Call, error) {
-	k.Evidence = e
+func (k *keeper) Prompts(_ context.Context, _ *collector.Reply, e *record.Rollout) ([]tokenize.Call, error) {
+	k.Rollout = e
 	return nil, nil
 }
 
@@ -314,17 +315,21 @@ func TestConversation(t *testing.T) {
 		if e.Conversation == nil || !strings.Contains(e.SystemText, "AGENT_ID") || len(e.Sends) != 2 {
 			t.Errorf("evidence %+v", e)
 		}
-		steps, err := e.Steps(t.Context(), 0)
+		run := e.Run(e.Sends[0].RunID)
+		steps, err := run.Calls(t.Context())
 		if err != nil || len(steps) != 2 {
 			t.Errorf("Steps = %d, %v, want 2", len(steps), err)
 		}
-		messages, err := e.Messages(t.Context(), 0)
+		messages, err := run.Messages(t.Context())
 		if err != nil || len(messages) < 4 {
 			t.Errorf("Messages = %d, %v", len(messages), err)
 		}
 		trace, err := e.Trace(t.Context(), steps[0].ID)
-		if err != nil || trace == nil || !strings.Contains(string(trace.ResponseJSON), "output_ids") {
-			t.Errorf("Trace = %v, %v", trace, err)
+		if err != nil || trace == nil {
+			t.Fatalf("Trace = %v, %v", trace, err)
+		}
+		if answer, err := trace.Answer(); err != nil || len(answer.IDs) == 0 {
+			t.Errorf("Answer = %v, %v", answer, err)
 		}
 	})
 	sameSends(t, p)

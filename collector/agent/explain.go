@@ -176,8 +176,8 @@ func (g *agent) outgrown(steps []letta.Step) bool {
 	if last.ContextWindowLimit != nil {
 		window = *last.ContextWindowLimit
 	}
-	if n := len(g.evidence.Sends); n > 0 {
-		if tokens := g.evidence.Sends[n-1].Response.Usage.ContextTokens; tokens != nil {
+	if n := len(g.rollout.Sends); n > 0 {
+		if tokens := g.rollout.Sends[n-1].Response.Usage.ContextTokens; tokens != nil {
 			grown = *tokens
 		}
 	}

@@ -89,8 +89,8 @@ func (g *agent) remember(ctx context.Context, m *memory, messages letta.InputMes
 		return nil, err
 	}
 	g.guessed = r.guessed
-	if len(reply.Sends) == 0 && r.system != nil && g.evidence.SystemText != "" && g.conversation == nil && g.cfg.OverrideSystem == "" {
-		g.evidence.SystemText = *r.system // not what the agent's tools made of it since
+	if len(reply.Sends) == 0 && r.system != nil && g.rollout.SystemText != "" && g.conversation == nil && g.cfg.OverrideSystem == "" {
+		g.rollout.SystemText = *r.system // not what the agent's tools made of it since
 	}
 	g.keep(reply, request, r.response, arena, m.run.ID, m.duration(), made)
 	reply.Sends[len(reply.Sends)-1].FromRecord = true

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/rollout-rl/rollout/collector"
-	"github.com/rollout-rl/rollout/collector/letta"
+	"github.com/rollout-rl/rollout/collector/record"
 )
 
 // tryCloseTimeout bounds the removal of the agent of a Try: a run waits for it before it
@@ -21,7 +21,7 @@ const tryCloseTimeout = 10 * time.Second
 // killed process left. What ends the call is returned as it is, and so is what look
 // returns. The reply ends with its first send: a question of the server is not answered,
 // a client tool is not run, and a connection that is lost is not waited for.
-func (b *Backend) Try(ctx context.Context, task *collector.Task, try int, look func(context.Context, *collector.Reply, *letta.Evidence) error) error {
+func (b *Backend) Try(ctx context.Context, task *collector.Task, try int, look func(context.Context, *collector.Reply, *record.Rollout) error) error {
 	one := *task
 	one.Messages = one.Messages[:min(1, len(one.Messages))]
 	// The index is that of no sample.
@@ -39,5 +39,5 @@ func (b *Backend) Try(ctx context.Context, task *collector.Task, try int, look f
 	if err != nil {
 		return err
 	}
-	return look(ctx, reply, &g.evidence)
+	return look(ctx, reply, g.rollout)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/rollout-rl/rollout/collector/agent"
 	"github.com/rollout-rl/rollout/collector/letta"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
+	"github.com/rollout-rl/rollout/collector/record"
 )
 
 // Try makes one call for the first message alone, shows the reply while its agent is
@@ -34,7 +35,7 @@ func TestTry(t *testing.T) {
 	no := errors.New("no")
 	for _, want := range []error{nil, no} {
 		looked := 0
-		err := b.Try(t.Context(), task, 1, func(_ context.Context, r *collector.Reply, _ *letta.Evidence) error {
+		err := b.Try(t.Context(), task, 1, func(_ context.Context, r *collector.Reply, _ *record.Rollout) error {
 			looked++
 			if len(r.Sends) != 1 || r.Sends[0].Usage.Steps != 1 || len(r.Sends[0].Turns) == 0 {
 				t.Errorf("%d sends, %d steps", len(r.Sends), r.Sends[0].Usage.Steps)

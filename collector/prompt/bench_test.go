@@ -10,6 +10,7 @@ import (
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/letta"
 	"github.com/rollout-rl/rollout/collector/prompt"
+	"github.com/rollout-rl/rollout/collector/record"
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
@@ -66,7 +67,7 @@ func rollout(tb testing.TB, model *prompt.Model, seed uint64, calls, tokens int,
 		}
 	}
 	m.steps, m.messages = [][]letta.Step{steps}, []letta.Messages{stored}
-	e := &letta.Evidence{Agent: &agent, SystemText: prose(r, 150), Sends: []letta.SendEvidence{{
+	e := &record.Rollout{Agent: &agent, SystemText: prose(r, 150), Sends: []record.Send{{
 		Request:  &letta.LettaRequest{Messages: letta.InputMessages{letta.UserText(prose(r, 40))}},
 		Response: &letta.LettaResponse{}, RunID: "run-1",
 	}}}

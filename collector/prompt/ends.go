@@ -2,13 +2,12 @@ package prompt
 
 import (
 	"context"
-	"encoding/json"
 	"slices"
 	"sync"
 	"sync/atomic"
 
 	"github.com/rollout-rl/rollout/collector"
-	"github.com/rollout-rl/rollout/collector/letta"
+	"github.com/rollout-rl/rollout/collector/record"
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
@@ -32,14 +31,14 @@ type ends struct {
 }
 
 // learn notes the id that the engine matched, where a trace proves it.
-func (e *ends) learn(t *traced) {
-	n := len(t.outputIDs)
-	if t.finish != tokenize.FinishStop || n == 0 || t.matched != t.outputIDs[n-1] || e.stopsAt(t.matched) {
+func (e *ends) learn(a *record.Answer) {
+	n := len(a.IDs)
+	if a.Finish != tokenize.FinishStop || n == 0 || a.MatchedID != a.IDs[n-1] || e.stopsAt(a.MatchedID) {
 		return
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.stops = append(e.stops, t.matched)
+	e.stops = append(e.stops, a.MatchedID)
 }
 
 func (e *ends) stopsAt(id int32) bool {
@@ -56,7 +55,7 @@ func (e *ends) stopsAt(id int32) bool {
 //	else     what the call's trace says, of the last calls first
 //
 // A call that an answer proves to be ended by length is left to the collector.
-func (e *ends) fill(ctx context.Context, r *collector.Reply, evidence *letta.Evidence, calls []tokenize.Call, stats *counters) {
+func (e *ends) fill(ctx context.Context, r *collector.Reply, rollout *record.Rollout, calls []tokenize.Call) {
 	said, tries := stopReasons(r, len(calls)), 0
 	for k := len(calls) - 1; k >= 0; k-- {
 		c := &calls[k]
@@ -73,12 +72,11 @@ func (e *ends) fill(ctx context.Context, r *collector.Reply, evidence *letta.Evi
 			c.FinishReason = tokenize.FinishStop
 			continue
 		}
-		if c.StepID == "" || evidence == nil || evidence.Client == nil || tries >= endTries || e.misses.Load() >= endMisses {
+		if c.StepID == "" || rollout == nil || tries >= endTries || e.misses.Load() >= endMisses {
 			continue
 		}
 		tries++
-		stats.requests.Add(1)
-		e.look(ctx, evidence, c)
+		e.look(ctx, rollout, c)
 	}
 }
 
@@ -99,27 +97,18 @@ func stopReasons(r *collector.Reply, calls int) []string {
 
 // look reads the trace of a call for how it ended. That there is none, or that it cannot
 // be read, is no failure of the sample: the end is not known then.
-func (e *ends) look(ctx context.Context, evidence *letta.Evidence, c *tokenize.Call) {
-	t, err := evidence.Trace(ctx, c.StepID)
+func (e *ends) look(ctx context.Context, rollout *record.Rollout, c *tokenize.Call) {
+	t, err := rollout.Trace(ctx, c.StepID)
 	if err != nil || t == nil {
 		e.misses.Add(1)
 		return
 	}
-	read, err := readEnd(t)
-	if err != nil || !read.proves(c.OutputIDs) {
+	answer, err := t.Answer()
+	if err != nil || !answer.Proves(c.OutputIDs) {
 		e.misses.Add(1)
 		return
 	}
 	e.misses.Store(0)
-	c.FinishReason = read.finish // and not its version: a row has those of all its calls, or none
-	e.learn(read)
-}
-
-// readEnd reads what a trace says of the engine's answer, without its messages.
-func readEnd(t *letta.ProviderTrace) (*traced, error) {
-	var response traceResponse
-	if err := json.Unmarshal(t.ResponseJSON, &response); err != nil {
-		return nil, err
-	}
-	return response.traced(), nil
+	c.FinishReason = answer.Finish // and not its version: a row has those of all its calls, or none
+	e.learn(answer)
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 	"github.com/rollout-rl/rollout/collector/prompt"
+	"github.com/rollout-rl/rollout/collector/record"
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
@@ -47,7 +48,7 @@ func TestStepsOfRecordings(t *testing.T) {
 			if e.Sends[i].RunID == "" {
 				continue // of the only send that names no run; it has one call
 			}
-			steps, err := e.Steps(t.Context(), i)
+			steps, err := e.Run(e.Sends[i].RunID).Calls(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -115,7 +116,7 @@ func TestEndsOfRecordings(t *testing.T) {
 	if known < 70 {
 		t.Errorf("%d finish reasons are known, want nearly all", known)
 	}
-	if n := p.Stats().Requests; n > 6 {
+	if n := p.Stats().Requests.Total(); n > 6 {
 		t.Errorf("it took %d traces to know them", n)
 	}
 }
@@ -263,10 +264,8 @@ func TestUncertainSteps(t *testing.T) {
 			if err := json.Unmarshal([]byte("["+strings.Join(tt.messages, ",")+"]"), &messages); err != nil {
 				t.Fatal(err)
 			}
-			reply := &prompt.Answered{
-				Reply:    collector.Reply{Sends: []collector.Send{{Turns: tt.turns}}},
-				Evidence: &letta.Evidence{Sends: []letta.SendEvidence{{Response: &letta.LettaResponse{Messages: messages}}}},
-			}
+			reply := &prompt.Answered{Reply: collector.Reply{Sends: []collector.Send{{Turns: tt.turns}}}, Evidence: record.New(nil)}
+			reply.Evidence.Sends = []record.Send{{Response: &letta.LettaResponse{Messages: messages}}}
 			p, err := prompt.New(prompt.Config{})
 			if err != nil {
 				t.Fatal(err)

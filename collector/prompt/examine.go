@@ -2,12 +2,11 @@ package prompt
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 
 	"github.com/rollout-rl/rollout/collector"
-	"github.com/rollout-rl/rollout/collector/letta"
+	"github.com/rollout-rl/rollout/collector/record"
 	"github.com/rollout-rl/rollout/tokenize"
 	"github.com/rollout-rl/rollout/tokenize/chat"
 )
@@ -42,7 +41,7 @@ var ErrNotRebuilt = errors.New("prompt: nothing to rebuild it from")
 
 // Examine rebuilds the prompt of every call by both recipes, from all traces. It
 // fetches more than a Prompter does, and fails where steps and turns do not fit.
-func Examine(ctx context.Context, m *Model, reply *collector.Reply, e *letta.Evidence) ([]Examined, error) {
+func Examine(ctx context.Context, m *Model, reply *collector.Reply, e *record.Rollout) ([]Examined, error) {
 	if e == nil || len(e.Sends) != len(reply.Sends) {
 		return nil, ErrNotRebuilt
 	}
@@ -50,7 +49,7 @@ func Examine(ctx context.Context, m *Model, reply *collector.Reply, e *letta.Evi
 	if err != nil {
 		return nil, err
 	}
-	w := &rebuild{evidence: e, from: e, calls: calls, stats: new(counters), ends: new(ends)}
+	w := &rebuild{rollout: e, calls: calls, stats: new(counters), ends: new(ends)}
 	if err := w.load(ctx, reply); err != nil {
 		return nil, err
 	}
@@ -90,14 +89,11 @@ func Examine(ctx context.Context, m *Model, reply *collector.Reply, e *letta.Evi
 
 // examineTrace fills in what the call's own trace says.
 func (b *rebuild) examineTrace(ctx context.Context, m *Model, s *send, k int, x *Examined) error {
-	t, err := b.fetchTrace(ctx, s, k)
+	t, err := b.rollout.Trace(ctx, s.steps[k].ID)
 	if err != nil || t == nil {
 		return err
 	}
-	var answer struct {
-		Text string `json:"text"`
-	}
-	if json.Unmarshal(t.ResponseJSON, &answer) == nil {
+	if answer, err := t.Answer(); err == nil {
 		x.Response = answer.Text
 	}
 	read, err := readTrace(t, b.life.how, b.systemOver(s))
@@ -112,7 +108,7 @@ func (b *rebuild) examineTrace(ctx context.Context, m *Model, s *send, k int, x 
 	switch {
 	case err != nil:
 		x.Trace.Err = err
-	case !read.proves(x.OutputIDs):
+	case !read.answer.Proves(x.OutputIDs):
 		x.Trace.Err = fmt.Errorf("trace of step %s answers with other tokens than the turn", s.steps[k].ID)
 		x.Response = ""
 	default:

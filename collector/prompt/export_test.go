@@ -2,14 +2,75 @@ package prompt
 
 import (
 	"context"
+	"slices"
 
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/letta"
+	"github.com/rollout-rl/rollout/collector/record"
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
 // A Fetcher reads what the server keeps of a send.
-type Fetcher = fetcher
+type Fetcher interface {
+	// Steps returns the steps of send i that made tokens, Messages its stored
+	// messages, both oldest first.
+	Steps(ctx context.Context, i int) ([]letta.Step, error)
+	Messages(ctx context.Context, i int) (letta.Messages, error)
+	// Trace returns the trace of a step, nil where there is none.
+	Trace(ctx context.Context, stepID string) (*letta.ProviderTrace, error)
+	// AgentNow reads the agent and the text of its system message again.
+	AgentNow(ctx context.Context) (*letta.AgentState, string, error)
+}
+
+// read returns a rollout of which all the same is known, and whose records are read
+// through from.
+func read(from Fetcher, r *record.Rollout) *record.Rollout {
+	fresh := record.New(source{from, r})
+	fresh.Agent, fresh.Conversation, fresh.SystemText, fresh.Late, fresh.Sends = r.Agent, r.Conversation, r.SystemText, r.Late, r.Sends
+	return fresh
+}
+
+// A source is a Fetcher as a record.Source.
+type source struct {
+	from Fetcher
+	of   *record.Rollout
+}
+
+func (s source) send(runID string) int {
+	return slices.IndexFunc(s.of.Sends, func(x record.Send) bool { return x.RunID == runID })
+}
+
+func (s source) RunSteps(ctx context.Context, id string) ([]letta.Step, error) {
+	return s.from.Steps(ctx, s.send(id))
+}
+
+func (s source) RunMessages(ctx context.Context, id string) (letta.Messages, error) {
+	return s.from.Messages(ctx, s.send(id))
+}
+
+func (s source) PollStepTrace(ctx context.Context, id string) (*letta.ProviderTrace, error) {
+	return s.from.Trace(ctx, id)
+}
+
+func (s source) Agent(ctx context.Context, _ string) (*letta.AgentState, error) {
+	agent, _, err := s.from.AgentNow(ctx)
+	if err != nil {
+		return nil, err
+	}
+	now := *agent
+	now.MessageIDs = []string{"message-0"}
+	return &now, nil
+}
+
+func (s source) SystemText(ctx context.Context, _ string) (string, error) {
+	_, text, err := s.from.AgentNow(ctx)
+	return text, err
+}
+
+// Conversation is one whose system message is read like the agent's.
+func (s source) Conversation(context.Context, string) (*letta.Conversation, error) {
+	return &letta.Conversation{InContextMessageIDs: []string{"message-0"}}, nil
+}
 
 // A Rebuilder rebuilds prompts from evidence that does not come over HTTP.
 type Rebuilder struct{ b rebuilder }
@@ -28,7 +89,8 @@ func (r *Rebuilder) Unverified() *Rebuilder {
 // An Answered reply is one with what the server keeps of it.
 type Answered struct {
 	collector.Reply
-	Evidence *letta.Evidence
+	Evidence *record.Rollout
+	Client   *letta.Client // where it is read
 }
 
 // Prompts is Prompter.Prompts with the evidence read through from.
@@ -37,7 +99,7 @@ func (r *Rebuilder) Prompts(ctx context.Context, from Fetcher, reply *Answered) 
 	if err != nil {
 		return nil, err
 	}
-	return calls, r.b.rebuild(ctx, reply.Evidence, from, &reply.Reply, calls)
+	return calls, r.b.fill(ctx, &reply.Reply, read(from, reply.Evidence), calls)
 }
 
 // Encoder encodes one text after the other with one renderer, as a sample's prompts

@@ -15,6 +15,7 @@ import (
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/letta"
 	"github.com/rollout-rl/rollout/collector/prompt"
+	"github.com/rollout-rl/rollout/collector/record"
 	"github.com/rollout-rl/rollout/tokenize"
 	"github.com/rollout-rl/rollout/tokenize/bpe"
 	"github.com/rollout-rl/rollout/tokenize/bpe/bpetest"
@@ -167,7 +168,7 @@ func TestTruncatedTurnIsClosed(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			e := *known.reply.Evidence
-			e.Sends = append(slices.Clone(e.Sends), letta.SendEvidence{
+			e.Sends = append(slices.Clone(e.Sends), record.Send{
 				Request: &letta.LettaRequest{Messages: letta.InputMessages{letta.UserText("Go on.")}}, Response: &letta.LettaResponse{}, RunID: "run-2",
 			})
 			turn, step := sampled(t, model, "step-2", "Done.<|im_end|>", "Done.")
@@ -328,7 +329,7 @@ func TestRoleMarkerStop(t *testing.T) {
 				}},
 			}
 			reply := &prompt.Answered{
-				Evidence: &letta.Evidence{Agent: new(letta.AgentState), SystemText: "Be brief.", Sends: []letta.SendEvidence{{
+				Evidence: &record.Rollout{Agent: new(letta.AgentState), SystemText: "Be brief.", Sends: []record.Send{{
 					Request: &letta.LettaRequest{Messages: letta.InputMessages{letta.UserText("Add.")}}, Response: &letta.LettaResponse{}, RunID: "run-1",
 				}}},
 				Reply: collector.Reply{Sends: []collector.Send{{Turns: []tokenize.Turn{first, {Role: tokenize.RoleTool, Content: result, ToolName: "add", IDMismatch: -1}, second}, RunID: "run-1"}}},

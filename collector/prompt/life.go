@@ -5,16 +5,18 @@ import (
 	"strings"
 
 	"github.com/rollout-rl/rollout/collector/letta"
+	"github.com/rollout-rl/rollout/collector/record"
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
 // A life is what a client knows of one agent: what it was made of, and everything
 // that was sent and answered.
 type life struct {
-	agent  *letta.AgentState
-	system string // text of the agent's, or the conversation's, first message
-	sends  []send
-	how    answers
+	rollout *record.Rollout
+	agent   *letta.AgentState
+	system  string // text of the agent's, or the conversation's, first message
+	sends   []send
+	how     answers
 }
 
 // A send is one request that was answered with turns, with what was fetched of
@@ -33,8 +35,6 @@ type send struct {
 	shown   int
 	heard   bool   // the witness was compared with what stored gives for its call
 	doubt   *doubt // nil: what stored gives is proven by its count
-	// traces holds what was fetched, by call.
-	traces map[int]*letta.ProviderTrace
 	// blind says that the send names no server run, so that nothing of it could be
 	// fetched: steps and stored are empty.
 	blind bool
@@ -58,17 +58,6 @@ func (l *life) fate() {
 		before = append(before, s.messages...)
 	}
 }
-
-// scrubs reports whether the server deletes the text before tool calls from the
-// prompts of this request. Source: helpers/reasoning_helper.py:22-48.
-func (l *life) scrubs(request *letta.LettaRequest) bool {
-	c := &l.agent.LLMConfig
-	return isFalse(c.PutInnerThoughtsInKwargs) && isFalse(c.EnableReasoner) &&
-		c.MaxReasoningTokens != nil && *c.MaxReasoningTokens == 0 &&
-		(request.OverrideModel == nil || *request.OverrideModel == "")
-}
-
-func isFalse(b *bool) bool { return b != nil && !*b }
 
 // callsOf returns the stored calls of a step: the server's own first, then those
 // that wait for the client. The text of the turn does not do: what is stored went

@@ -69,16 +69,17 @@ func remembered(tb testing.TB, names ...string) []*knownLife {
 		e := k.reply.Evidence
 		k.memory.agent, k.memory.system = e.Agent, e.SystemText
 		for i := range e.Sends {
-			steps, err := e.Steps(tb.Context(), i)
+			run := e.Run(e.Sends[i].RunID)
+			steps, err := run.Calls(tb.Context())
 			if err != nil {
 				tb.Fatal(err)
 			}
-			messages, err := e.Messages(tb.Context(), i)
+			messages, err := run.Messages(tb.Context())
 			if err != nil {
 				tb.Fatal(err)
 			}
 			for _, s := range steps {
-				if k.memory.traces[s.ID], err = e.Client.StepTrace(tb.Context(), s.ID); err != nil {
+				if k.memory.traces[s.ID], err = k.reply.Client.StepTrace(tb.Context(), s.ID); err != nil {
 					tb.Fatal(err)
 				}
 			}

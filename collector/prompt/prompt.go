@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	"github.com/rollout-rl/rollout/collector"
-	"github.com/rollout-rl/rollout/collector/letta"
+	"github.com/rollout-rl/rollout/collector/record"
 	"github.com/rollout-rl/rollout/tokenize"
 	"github.com/rollout-rl/rollout/tokenize/bpe"
 	"github.com/rollout-rl/rollout/tokenize/chat"
@@ -53,7 +53,7 @@ type Prompter struct {
 // can prove and that have none yet; of the others it says in Note why not.
 type rung struct {
 	name string
-	fill func(ctx context.Context, r *collector.Reply, e *letta.Evidence, calls []tokenize.Call) error
+	fill func(ctx context.Context, r *collector.Reply, e *record.Rollout, calls []tokenize.Call) error
 }
 
 // New returns a Prompter, or an error where the source cannot be had.
@@ -92,21 +92,24 @@ func New(cfg Config) (*Prompter, error) {
 
 // Prompts returns one call per assistant turn over all sends, in order. The calls
 // point into r. e is what the server keeps of the reply; nil: nothing.
-func (p *Prompter) Prompts(ctx context.Context, r *collector.Reply, e *letta.Evidence) ([]tokenize.Call, error) {
+func (p *Prompter) Prompts(ctx context.Context, r *collector.Reply, e *record.Rollout) ([]tokenize.Call, error) {
 	if e != nil && len(e.Sends) != len(r.Sends) {
 		e = nil
+	}
+	if e != nil {
+		defer func() { p.stats.add(e.Requests()) }()
 	}
 	calls, err := p.prompts(ctx, r, e)
 	if err != nil {
 		return nil, err
 	}
-	listSteps(ctx, r, e, calls, &p.stats)
-	p.ends.fill(ctx, r, e, calls, &p.stats)
+	listSteps(ctx, r, e, calls)
+	p.ends.fill(ctx, r, e, calls)
 	return calls, nil
 }
 
 // prompts is Prompts without the ends of the calls.
-func (p *Prompter) prompts(ctx context.Context, r *collector.Reply, e *letta.Evidence) ([]tokenize.Call, error) {
+func (p *Prompter) prompts(ctx context.Context, r *collector.Reply, e *record.Rollout) ([]tokenize.Call, error) {
 	if p.literal != nil {
 		calls, err := literal(p.literal, r)
 		nameSteps(r, e, calls)

@@ -9,6 +9,7 @@ import (
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/letta"
 	"github.com/rollout-rl/rollout/collector/prompt"
+	"github.com/rollout-rl/rollout/collector/record"
 	"github.com/rollout-rl/rollout/tokenize"
 	"github.com/rollout-rl/rollout/tokenize/chat"
 )
@@ -47,7 +48,7 @@ func TestReasons(t *testing.T) {
 	tests := []struct {
 		name, life string
 		model      *prompt.Model
-		change     func(m *memory, e *letta.Evidence)
+		change     func(m *memory, e *record.Rollout)
 		want       []string // per call: source or reason
 		note       string   // part of the last call's note
 		finish     string   // the last call's finish reason
@@ -56,12 +57,12 @@ func TestReasons(t *testing.T) {
 		{name: "all is there", life: "tool-two", want: []string{"stored", "stored", "stored"}, finish: "stop"},
 		{
 			name: "the tools in another order than the agent's", life: "tool-two",
-			change: func(_ *memory, e *letta.Evidence) { reverseTools(e) },
+			change: func(_ *memory, e *record.Rollout) { reverseTools(e) },
 			want:   []string{"stored", "stored", "stored"},
 		},
 		{
 			name: "another order between two sends", life: "multi",
-			change: func(m *memory, e *letta.Evidence) {
+			change: func(m *memory, e *record.Rollout) {
 				reverseTools(e)
 				delete(m.traces, m.steps[2][len(m.steps[2])-1].ID)
 			},
@@ -69,7 +70,7 @@ func TestReasons(t *testing.T) {
 		},
 		{
 			name: "another order and a trace of the last call but one only", life: "tool-two",
-			change: func(m *memory, e *letta.Evidence) {
+			change: func(m *memory, e *record.Rollout) {
 				reverseTools(e)
 				delete(m.traces, m.steps[0][2].ID)
 			},
@@ -77,18 +78,18 @@ func TestReasons(t *testing.T) {
 		},
 		{
 			name: "another order and no traces", life: "tool-two",
-			change: func(m *memory, e *letta.Evidence) { reverseTools(e); noTraces(m) },
+			change: func(m *memory, e *record.Rollout) { reverseTools(e); noTraces(m) },
 			want:   []string{"tool_order", "tool_order", "tool_order"}, note: "no trace of this request shows in which order",
 		},
 		{
 			// That the agent has the order in which it was made when it is read again says
 			// nothing about the request in between.
-			name: "no traces, and all is as it was", life: "tool-two", change: func(m *memory, _ *letta.Evidence) { noTraces(m) },
+			name: "no traces, and all is as it was", life: "tool-two", change: func(m *memory, _ *record.Rollout) { noTraces(m) },
 			want: []string{"tool_order", "tool_order", "tool_order"}, note: "no trace of this request shows in which order",
 		},
 		{
 			name: "traces without names of tools", life: "tool-two",
-			change: func(m *memory, e *letta.Evidence) {
+			change: func(m *memory, e *record.Rollout) {
 				reverseTools(e)
 				for id, t := range m.traces {
 					changed := *t
@@ -99,41 +100,41 @@ func TestReasons(t *testing.T) {
 			want: []string{"no_prompt", "no_prompt", "no_prompt"}, note: `stored: its trace shows a tool "", which the agent did not have`,
 		},
 		{
-			name: "no steps", life: "tool-two", change: func(m *memory, _ *letta.Evidence) { m.steps[0] = nil },
+			name: "no steps", life: "tool-two", change: func(m *memory, _ *record.Rollout) { m.steps[0] = nil },
 			err: "turn 0 (hole): call has no step in its server run",
 		},
 		{
-			name: "a step too few", life: "tool-two", change: func(m *memory, _ *letta.Evidence) { m.steps[0] = m.steps[0][:2] },
+			name: "a step too few", life: "tool-two", change: func(m *memory, _ *record.Rollout) { m.steps[0] = m.steps[0][:2] },
 			err: "turn 2 (hole): call has no step",
 		},
 		{
-			name: "a step without turn", life: "tool-two", change: func(m *memory, _ *letta.Evidence) {
+			name: "a step without turn", life: "tool-two", change: func(m *memory, _ *record.Rollout) {
 				m.steps[0] = append(slices.Clone(m.steps[0]), m.steps[0][2])
 			},
 			err: "(hole): server run has 4 steps with an output, its answer 3 turns",
 		},
 		{
-			name: "another number of tokens", life: "tool-two", change: func(m *memory, _ *letta.Evidence) {
+			name: "another number of tokens", life: "tool-two", change: func(m *memory, _ *record.Rollout) {
 				m.steps[0] = slices.Clone(m.steps[0])
 				m.steps[0][1].CompletionTokens = new(int64(3))
 			},
 			err: "says 3",
 		},
 		{
-			name: "no messages, but traces", life: "tool-two", change: func(m *memory, _ *letta.Evidence) { m.messages[0] = nil },
+			name: "no messages, but traces", life: "tool-two", change: func(m *memory, _ *record.Rollout) { m.messages[0] = nil },
 			want: []string{"trace", "trace", "trace"},
 		},
 		{
 			name: "neither messages nor traces", life: "tool-two",
-			change: func(m *memory, _ *letta.Evidence) { m.messages[0] = nil; noTraces(m) },
+			change: func(m *memory, _ *record.Rollout) { m.messages[0] = nil; noTraces(m) },
 			want:   []string{"tool_order", "no_prompt", "no_prompt"}, note: "stored: the server run has no messages; step step-",
 		},
 		{
-			name: "no system message", life: "tool-two", change: func(m *memory, e *letta.Evidence) { e.SystemText = "" },
+			name: "no system message", life: "tool-two", change: func(m *memory, e *record.Rollout) { e.SystemText = "" },
 			want: []string{"trace", "trace", "trace"},
 		},
 		{
-			name: "no system message and only the first trace", life: "tool-two", change: func(m *memory, e *letta.Evidence) {
+			name: "no system message and only the first trace", life: "tool-two", change: func(m *memory, e *record.Rollout) {
 				e.SystemText = ""
 				first := m.steps[0][0].ID
 				m.traces = map[string]*letta.ProviderTrace{first: m.traces[first]}
@@ -141,18 +142,18 @@ func TestReasons(t *testing.T) {
 			want: []string{"trace", "no_prompt", "no_prompt"}, note: "stored: the system message was not read; step step-",
 		},
 		{
-			name: "another system message", life: "tool-two", change: func(m *memory, e *letta.Evidence) { e.SystemText += "!!"; noTraces(m) },
+			name: "another system message", life: "tool-two", change: func(m *memory, e *record.Rollout) { e.SystemText += "!!"; noTraces(m) },
 			want: []string{"count_mismatch", "count_mismatch", "count_mismatch"}, note: "the server counted 5",
 		},
 		{
-			name: "a step without count", life: "tool-two", change: func(m *memory, _ *letta.Evidence) {
+			name: "a step without count", life: "tool-two", change: func(m *memory, _ *record.Rollout) {
 				m.steps[0] = slices.Clone(m.steps[0])
 				m.steps[0][2].PromptTokens = nil
 			},
 			want: []string{"stored", "stored", "no_prompt"}, note: "has no count to compare with",
 		},
 		{
-			name: "traces of other calls", life: "tool-two", change: func(m *memory, e *letta.Evidence) {
+			name: "traces of other calls", life: "tool-two", change: func(m *memory, e *record.Rollout) {
 				e.SystemText = ""
 				a, b := m.steps[0][0].ID, m.steps[0][2].ID
 				m.traces[a], m.traces[b] = m.traces[b], m.traces[a]
@@ -160,7 +161,7 @@ func TestReasons(t *testing.T) {
 			want: []string{"no_prompt", "trace", "no_prompt"}, note: "answers with other tokens than the turn",
 		},
 		{
-			name: "traces that are no JSON", life: "tool-two", change: func(m *memory, e *letta.Evidence) {
+			name: "traces that are no JSON", life: "tool-two", change: func(m *memory, e *record.Rollout) {
 				e.SystemText = ""
 				for id := range m.traces {
 					m.traces[id] = &letta.ProviderTrace{RequestJSON: []byte("{}"), ResponseJSON: []byte("[]")}
@@ -173,7 +174,7 @@ func TestReasons(t *testing.T) {
 			want: []string{"no_prompt", "no_prompt", "no_prompt"}, note: "stored: render: chat: model:2: ",
 		},
 		{
-			name: "a second send without run", life: "multi", change: func(m *memory, e *letta.Evidence) { e.Sends[1].RunID = ""; noTraces(m) },
+			name: "a second send without run", life: "multi", change: func(m *memory, e *record.Rollout) { e.Sends[1].RunID = ""; noTraces(m) },
 			want: []string{"tool_order", "no_prompt", "no_prompt", "no_prompt"}, note: "stored: send 2 names no server run; step step-",
 		},
 		{
@@ -182,11 +183,11 @@ func TestReasons(t *testing.T) {
 		},
 		{
 			// Nothing else changes here, so that every count would agree.
-			name: "compaction after the first call", life: "tool-two", change: func(m *memory, _ *letta.Evidence) { noTraces(m); alertAfter(m, 0) },
+			name: "compaction after the first call", life: "tool-two", change: func(m *memory, _ *record.Rollout) { noTraces(m); alertAfter(m, 0) },
 			want: []string{"tool_order", "compacted", "compacted"}, note: "the server summarized the history before this call",
 		},
 		{
-			name: "a trace is not cut across a compaction", life: "tool-two", change: func(m *memory, e *letta.Evidence) {
+			name: "a trace is not cut across a compaction", life: "tool-two", change: func(m *memory, e *record.Rollout) {
 				e.SystemText = ""
 				alertAfter(m, 1)
 				last := m.steps[0][2].ID
@@ -195,7 +196,7 @@ func TestReasons(t *testing.T) {
 			want: []string{"no_prompt", "no_prompt", "trace"},
 		},
 		{
-			name: "an overridden system message after a compaction", life: "tool-two", change: func(m *memory, e *letta.Evidence) {
+			name: "an overridden system message after a compaction", life: "tool-two", change: func(m *memory, e *record.Rollout) {
 				alertAfter(m, 0)
 				request := *e.Sends[0].Request
 				request.OverrideSystem = new("another")
@@ -205,11 +206,11 @@ func TestReasons(t *testing.T) {
 		},
 		{
 			name: "a mismatch before a compaction keeps its reason", life: "compaction",
-			change: func(m *memory, e *letta.Evidence) { e.SystemText += "!!"; noTraces(m) },
+			change: func(m *memory, e *record.Rollout) { e.SystemText += "!!"; noTraces(m) },
 			want:   []string{"count_mismatch", "count_mismatch", "compacted", "compacted"},
 		},
 		{
-			name: "a user who writes like the server", life: "tool-two", change: func(m *memory, e *letta.Evidence) {
+			name: "a user who writes like the server", life: "tool-two", change: func(m *memory, e *record.Rollout) {
 				noTraces(m)
 				text := letta.TextOf(`{"type":"system_alert"}`)
 				e.Sends[0].Request = &letta.LettaRequest{Messages: letta.InputMessages{&letta.MessageCreate{Role: "user", Content: text}}}
@@ -218,7 +219,7 @@ func TestReasons(t *testing.T) {
 			want: []string{"count_mismatch", "count_mismatch", "count_mismatch"},
 		},
 		{
-			name: "a conversation that was summarized", life: "conversation", change: func(m *memory, _ *letta.Evidence) {
+			name: "a conversation that was summarized", life: "conversation", change: func(m *memory, _ *record.Rollout) {
 				noTraces(m)
 				last := len(m.messages) - 1
 				head := *m.messages[last][len(m.messages[last])-1].Head()
@@ -229,7 +230,7 @@ func TestReasons(t *testing.T) {
 		{
 			// The override is in the trace, and what the engine got instead was read only
 			// after the summary had put another text of the same length in its place.
-			name: "an overridden system message in a conversation that was summarized", life: "conversation", change: func(m *memory, e *letta.Evidence) {
+			name: "an overridden system message in a conversation that was summarized", life: "conversation", change: func(m *memory, e *record.Rollout) {
 				last := len(m.messages) - 1
 				head := *m.messages[last][len(m.messages[last])-1].Head()
 				m.messages[last] = append(slices.Clone(m.messages[last]), &letta.UserMessage{MessageHead: head, Content: letta.TextOf(`{"type":"system_alert"}`)})
@@ -242,7 +243,7 @@ func TestReasons(t *testing.T) {
 			want: []string{"no_prompt", "no_prompt", "no_prompt", "no_prompt"}, note: "its first system message is gone",
 		},
 		{
-			name: "a step twice", life: "tool-two", change: func(m *memory, _ *letta.Evidence) {
+			name: "a step twice", life: "tool-two", change: func(m *memory, _ *record.Rollout) {
 				m.steps[0] = slices.Clone(m.steps[0])
 				again := m.steps[0][0]
 				again.CompletionTokens = m.steps[0][1].CompletionTokens
@@ -251,7 +252,7 @@ func TestReasons(t *testing.T) {
 			err: "twice",
 		},
 		{
-			name: "the server is away", life: "tool-two", change: func(m *memory, _ *letta.Evidence) { m.err = collector.ErrUnavailable },
+			name: "the server is away", life: "tool-two", change: func(m *memory, _ *record.Rollout) { m.err = collector.ErrUnavailable },
 			err: collector.ErrUnavailable.Error(),
 		},
 	}
@@ -317,7 +318,7 @@ func TestReasons(t *testing.T) {
 }
 
 // reverseTools gives the agent its tools in another order than its requests had.
-func reverseTools(e *letta.Evidence) {
+func reverseTools(e *record.Rollout) {
 	agent := *e.Agent
 	agent.Tools = slices.Clone(agent.Tools)
 	slices.Reverse(agent.Tools)

@@ -18,6 +18,7 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 	"github.com/rollout-rl/rollout/collector/prompt"
+	"github.com/rollout-rl/rollout/collector/record"
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
@@ -41,13 +42,13 @@ func (c *cut) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 type told struct {
 	prompter *prompt.Prompter
 	reply    *collector.Reply
-	evidence *letta.Evidence
+	evidence *record.Rollout
 	calls    []tokenize.Call
 	err      error
 }
 
 // Prompts finds the prompts of a reply with turns, and keeps the evidence of any.
-func (o *told) Prompts(ctx context.Context, r *collector.Reply, e *letta.Evidence) ([]tokenize.Call, error) {
+func (o *told) Prompts(ctx context.Context, r *collector.Reply, e *record.Rollout) ([]tokenize.Call, error) {
 	o.evidence = e
 	if r.Sends[0].Turns == nil {
 		return nil, nil

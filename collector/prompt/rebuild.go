@@ -6,33 +6,19 @@ import (
 	"fmt"
 
 	"github.com/rollout-rl/rollout/collector"
-	"github.com/rollout-rl/rollout/collector/letta"
+	"github.com/rollout-rl/rollout/collector/record"
 	"github.com/rollout-rl/rollout/tokenize"
 )
-
-// A fetcher reads what the server keeps of a send: *letta.Evidence does it over
-// HTTP, the benchmarks out of memory.
-type fetcher interface {
-	// Steps returns the steps of send i that made tokens, Messages its stored
-	// messages, both oldest first. They block on the network.
-	Steps(ctx context.Context, i int) ([]letta.Step, error)
-	Messages(ctx context.Context, i int) (letta.Messages, error)
-	// Trace returns the trace of a step, nil where there is none.
-	Trace(ctx context.Context, stepID string) (*letta.ProviderTrace, error)
-	// AgentNow reads the agent and the text of its system message again.
-	AgentNow(ctx context.Context) (*letta.AgentState, string, error)
-}
 
 // A rebuild finds the prompts of one sample's calls from what the server keeps,
 // and checks each against the count of its step.
 type rebuild struct {
-	evidence *letta.Evidence
-	from     fetcher
-	life     *life
-	calls    []tokenize.Call
-	r        *renderer
-	stats    *counters
-	ends     *ends
+	rollout *record.Rollout
+	life    *life
+	calls   []tokenize.Call
+	r       *renderer
+	stats   *counters
+	ends    *ends
 	// again says what of the agent had changed when it was read again, nil where that
 	// was not done.
 	again *string
@@ -46,10 +32,11 @@ type rebuild struct {
 // a turn another number of tokens than its step: then a turn is missing, and
 // nothing that follows can be trusted.
 func (b *rebuild) load(ctx context.Context, reply *collector.Reply) error {
-	e := b.evidence
-	b.life = &life{agent: e.Agent, system: e.SystemText, sends: make([]send, len(e.Sends))}
+	e := b.rollout
+	b.life = &life{rollout: e, agent: e.Agent, system: e.SystemText, sends: make([]send, len(e.Sends))}
 	if e.Conversation != nil {
-		if err := b.loadConversation(ctx); err != nil {
+		var err error
+		if b.life.system, err = e.ConversationSystem(ctx); err != nil {
 			return err
 		}
 	}
@@ -63,13 +50,13 @@ func (b *rebuild) load(ctx context.Context, reply *collector.Reply) error {
 			continue
 		}
 		var err error
-		if s.steps, err = b.from.Steps(ctx, i); err != nil {
+		run := e.Run(e.Sends[i].RunID)
+		if s.steps, err = run.Calls(ctx); err != nil {
 			return err
 		}
-		if s.stored, err = b.from.Messages(ctx, i); err != nil {
+		if s.stored, err = run.Messages(ctx); err != nil {
 			return err
 		}
-		b.stats.requests.Add(2)
 		if n, err = b.join(s); err != nil {
 			return err
 		}
@@ -83,23 +70,6 @@ func (b *rebuild) load(ctx context.Context, reply *collector.Reply) error {
 		b.life.system = "" // read after the sends: it is that of after the compaction
 	}
 	return nil
-}
-
-// loadConversation reads the system message of the conversation, which its first
-// send made.
-func (b *rebuild) loadConversation(ctx context.Context) error {
-	e := b.evidence
-	c, err := e.Client.Conversation(ctx, e.Conversation.ID)
-	if err != nil {
-		return err
-	}
-	b.stats.requests.Add(1)
-	b.life.system = ""
-	if len(c.InContextMessageIDs) > 0 {
-		b.stats.requests.Add(1)
-		b.life.system, err = e.Client.SystemText(ctx, c.InContextMessageIDs[0])
-	}
-	return err
 }
 
 // count sets and returns the number of calls of a send by its turns alone.
@@ -157,7 +127,7 @@ func hole(call int, format string, args ...any) error {
 // fromStored takes the prompts that stored messages give and whose count agrees.
 func (b *rebuild) fromStored() error {
 	switch {
-	case b.evidence.Conversation != nil && b.life.compacted():
+	case b.rollout.Conversation != nil && b.life.compacted():
 		b.noteAll("stored: the conversation was summarized, and its first system message is gone")
 		return nil
 	case b.life.system == "":
@@ -293,7 +263,7 @@ func (b *rebuild) trace(ctx context.Context, s *send, k int) (*traced, error) {
 			return nil, err
 		}
 	}
-	t, err := b.fetchTrace(ctx, s, k)
+	t, err := b.rollout.Trace(ctx, step)
 	if err != nil {
 		return nil, err
 	}
@@ -307,15 +277,15 @@ func (b *rebuild) trace(ctx context.Context, s *send, k int) (*traced, error) {
 		b.note(i, "step %s: %v", step, err)
 	case err != nil:
 		b.note(i, "trace of step %s: %v", step, err)
-	case !read.proves(b.calls[i].OutputIDs):
+	case !read.answer.Proves(b.calls[i].OutputIDs):
 		b.note(i, "trace of step %s answers with other tokens than the turn", step)
 	case read.shortened:
 		b.note(i, "trace of step %s has the text of a tool cut", step)
 	default:
 		// The engine's own answer says what turns leave out.
 		c := &b.calls[i]
-		c.FinishReason, c.Version = read.finish, read.version
-		b.ends.learn(read)
+		c.FinishReason, c.Version = read.answer.Finish, read.answer.PolicyVersion
+		b.ends.learn(read.answer)
 		if read.tools, err = given(read.tools, b.life.agent, s.request); err == nil {
 			return read, nil
 		}

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/rollout-rl/rollout/collector"
-	"github.com/rollout-rl/rollout/collector/letta"
+	"github.com/rollout-rl/rollout/collector/record"
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
@@ -24,15 +24,10 @@ type rebuilder struct {
 
 // fill finds the prompts of the calls that have none. A reply of which the server keeps
 // nothing is left as it is.
-func (b *rebuilder) fill(ctx context.Context, reply *collector.Reply, e *letta.Evidence, calls []tokenize.Call) error {
+func (b *rebuilder) fill(ctx context.Context, reply *collector.Reply, e *record.Rollout, calls []tokenize.Call) error {
 	if e == nil {
 		return nil
 	}
-	return b.rebuild(ctx, e, e, reply, calls)
-}
-
-// rebuild is fill with the evidence at hand, read through from.
-func (b *rebuilder) rebuild(ctx context.Context, e *letta.Evidence, from fetcher, reply *collector.Reply, calls []tokenize.Call) error {
 	began := time.Now()
 	defer func() { b.stats.spent.Add(int64(time.Since(began))) }()
 
@@ -45,7 +40,7 @@ func (b *rebuilder) rebuild(ctx context.Context, e *letta.Evidence, from fetcher
 		b.renderers.Put(r)
 	}()
 
-	w := &rebuild{evidence: e, from: from, calls: calls, r: r, stats: b.stats, ends: b.ends}
+	w := &rebuild{rollout: e, calls: calls, r: r, stats: b.stats, ends: b.ends}
 	if err := w.load(ctx, reply); err != nil {
 		return err
 	}
@@ -72,17 +67,28 @@ func (b *rebuilder) rebuild(ctx context.Context, e *letta.Evidence, from fetcher
 
 // Stats says what rebuilding cost.
 type Stats struct {
-	// Requests is the number of extra requests: two per send, two per conversation, two
-	// to read an agent again, and the traces. A trace that was late and asked for again
-	// counts once.
-	Requests int64
+	// Requests are those for what the server keeps of the rollouts whose prompts were
+	// asked for, whoever made them.
+	Requests record.Requests
 	// Spent is the time that samples spent on it, requests included, summed.
 	Spent time.Duration
 }
 
-type counters struct{ requests, spent atomic.Int64 }
+type counters struct {
+	spent    atomic.Int64
+	mu       sync.Mutex
+	requests record.Requests
+}
+
+func (c *counters) add(r record.Requests) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.requests = c.requests.Plus(r)
+}
 
 // Stats returns what was spent so far.
 func (p *Prompter) Stats() Stats {
-	return Stats{Requests: p.stats.requests.Load(), Spent: time.Duration(p.stats.spent.Load())}
+	p.stats.mu.Lock()
+	defer p.stats.mu.Unlock()
+	return Stats{Requests: p.stats.requests, Spent: time.Duration(p.stats.spent.Load())}
 }

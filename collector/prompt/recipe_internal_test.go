@@ -12,6 +12,7 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 
 	"github.com/rollout-rl/rollout/collector/letta"
+	"github.com/rollout-rl/rollout/collector/record"
 	"github.com/rollout-rl/rollout/tokenize"
 	"github.com/rollout-rl/rollout/tokenize/chat"
 )
@@ -81,7 +82,9 @@ func runRecipe(t *testing.T, archive *txtar.Archive) string {
 			t.Fatalf("%v in %s", err, data)
 		}
 	}
-	l := &life{agent: new(letta.AgentState)}
+	rollout := record.New(nil)
+	rollout.Agent = new(letta.AgentState)
+	l := &life{rollout: rollout, agent: rollout.Agent}
 	var traces []*letta.ProviderTrace
 	for _, f := range archive.Files {
 		last := len(l.sends) - 1
@@ -150,7 +153,7 @@ func runRecipe(t *testing.T, archive *txtar.Archive) string {
 				system = l.system
 			}
 		}
-		read, err := readTrace(trace, l.how, system)
+		read, err := readTrace(record.NewTrace(trace), l.how, system)
 		if err != nil {
 			fmt.Fprintf(&out, "trace %s: %v\n", text(trace.StepID), err)
 			continue

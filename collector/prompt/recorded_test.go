@@ -21,6 +21,7 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 	"github.com/rollout-rl/rollout/collector/prompt"
+	"github.com/rollout-rl/rollout/collector/record"
 	"github.com/rollout-rl/rollout/tokenize"
 	"github.com/rollout-rl/rollout/tokenize/bpe"
 	"github.com/rollout-rl/rollout/tokenize/chat"
@@ -207,11 +208,12 @@ func live(tb testing.TB, cases []*lettasim.Case, rec *recording) *prompt.Answere
 	if err != nil {
 		tb.Fatalf("%s: %v", rec.name, err)
 	}
-	e := &letta.Evidence{Client: client, Agent: agent}
+	e := record.New(client)
+	e.Agent = agent
 	if e.SystemText, err = client.SystemText(ctx, agent.MessageIDs[0]); err != nil {
 		tb.Fatal(err)
 	}
-	reply := &prompt.Answered{Reply: collector.Reply{AgentID: agent.ID}, Evidence: e}
+	reply := &prompt.Answered{Reply: collector.Reply{AgentID: agent.ID}, Evidence: e, Client: client}
 	for _, x := range rec.exchanges {
 		request, body := new(letta.LettaRequest), new(tokenize.Reply)
 		if err := json.Unmarshal(x.Request.Body, request); err != nil {
@@ -239,7 +241,7 @@ func live(tb testing.TB, cases []*lettasim.Case, rec *recording) *prompt.Answere
 			}
 			runID = run.ID
 		}
-		e.Sends = append(e.Sends, letta.SendEvidence{Request: request, Response: answer, RunID: runID})
+		e.Sends = append(e.Sends, record.Send{Request: request, Response: answer, RunID: runID})
 		reply.Sends = append(reply.Sends, collector.Send{Turns: body.Turns, RunID: runID})
 	}
 	return reply

@@ -6,13 +6,14 @@ import (
 
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/letta"
+	"github.com/rollout-rl/rollout/collector/record"
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
 // nameSteps gives each call the id of its step where the answers themselves say it: a
 // message carries the step that made it. Where the join is not certain the id stays
 // empty.
-func nameSteps(r *collector.Reply, e *letta.Evidence, calls []tokenize.Call) {
+func nameSteps(r *collector.Reply, e *record.Rollout, calls []tokenize.Call) {
 	if e == nil {
 		return
 	}
@@ -30,8 +31,8 @@ func nameSteps(r *collector.Reply, e *letta.Evidence, calls []tokenize.Call) {
 // listSteps asks the server for the steps of a send of which the messages name none for
 // a call that said nothing, as one of only an end token does. What cannot be asked, or
 // does not fit the turns, leaves the id empty.
-func listSteps(ctx context.Context, r *collector.Reply, e *letta.Evidence, calls []tokenize.Call, stats *counters) {
-	if e == nil || e.Client == nil {
+func listSteps(ctx context.Context, r *collector.Reply, e *record.Rollout, calls []tokenize.Call) {
+	if e == nil {
 		return
 	}
 	k := 0
@@ -48,8 +49,7 @@ func listSteps(ctx context.Context, r *collector.Reply, e *letta.Evidence, calls
 		if named, _, ok := stepsOf(e.Sends[i].Response.Messages); !ok || len(named) >= n {
 			continue // they are there and contradict the turns
 		}
-		stats.requests.Add(1)
-		steps, err := e.Steps(ctx, i)
+		steps, err := e.Run(e.Sends[i].RunID).Calls(ctx)
 		if err != nil || len(steps) != n {
 			continue
 		}

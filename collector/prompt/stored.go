@@ -29,7 +29,7 @@ func (l *life) stored(yield func(s *send, k int, c conversation)) error {
 		if i > 0 {
 			h.reload()
 		}
-		scrub := l.scrubs(s.request)
+		scrub := l.rollout.Scrubs(s.request)
 		var tools chat.Value
 		if s.witness != nil {
 			tools = s.witness.tools

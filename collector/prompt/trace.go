@@ -1,28 +1,23 @@
 package prompt
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/rollout-rl/rollout/collector/letta"
+	"github.com/rollout-rl/rollout/collector/record"
 	"github.com/rollout-rl/rollout/tokenize/chat"
 )
 
 // A traced call is what a provider trace says of one call: the messages and tools,
-// changed back into what the native path gave to the template, and the ids that
-// the engine answered.
+// changed back into what the native path gave to the template, and what the engine
+// answered.
 type traced struct {
 	messages  []message
 	tools     chat.Value
-	outputIDs []int32
-	finish    string // the engine's word for the end of the call, or empty
-	matched   int32  // the id at which it says to have stopped, or -1
-	version   int32  // of the policy, or -1
-	shortened bool   // the text of a tool is cut
+	answer    *record.Answer
+	shortened bool // the text of a tool is cut
 }
 
 var errNotNative = errors.New("trace of a call that was not made on the native path")
@@ -34,24 +29,25 @@ var errNotNative = errors.New("trace of a call that was not made on the native p
 // system replaces the text of the first message where it is not empty: a request
 // with override_system has its override in the trace, and the native path ignores
 // it.
-func readTrace(t *letta.ProviderTrace, how answers, system string) (*traced, error) {
-	var response traceResponse
-	if err := json.Unmarshal(t.ResponseJSON, &response); err != nil {
+func readTrace(t *record.Trace, how answers, system string) (*traced, error) {
+	answer, err := t.Answer()
+	if err != nil {
 		return nil, fmt.Errorf("response_json: %w", err)
 	}
-	if len(response.OutputIDs) == 0 {
+	if len(answer.IDs) == 0 {
 		return nil, errNotNative
 	}
-	var request struct {
-		Messages []traceMessage  `json:"messages"`
-		Tools    json.RawMessage `json:"tools"`
-	}
-	if err := json.Unmarshal(t.RequestJSON, &request); err != nil {
+	request, err := t.Request()
+	if err != nil {
 		return nil, fmt.Errorf("request_json: %w", err)
 	}
-	out := response.traced()
-	if len(request.Tools) > 0 && string(request.Tools) != "null" {
-		tools, err := chat.FromJSON(request.Tools)
+	messages, err := t.Messages()
+	if err != nil {
+		return nil, fmt.Errorf("request_json: %w", err)
+	}
+	out := &traced{answer: answer}
+	if !request.Tools.IsNull() {
+		tools, err := chat.FromJSON([]byte(request.Tools))
 		if err != nil {
 			return nil, fmt.Errorf("request_json.tools: %w", err)
 		}
@@ -59,14 +55,14 @@ func readTrace(t *letta.ProviderTrace, how answers, system string) (*traced, err
 			out.tools = tools
 		}
 	}
-	for i := 0; i < len(request.Messages); i++ {
-		m := &request.Messages[i]
+	for i := 0; i < len(messages); i++ {
+		m := &messages[i]
 		if m.Role == roleTool {
 			n := 1
-			for i+n < len(request.Messages) && request.Messages[i+n].Role == roleTool {
+			for i+n < len(messages) && messages[i+n].Role == roleTool {
 				n++
 			}
-			out.messages = append(out.messages, joinReturns(request.Messages[i:i+n], how))
+			out.messages = append(out.messages, joinReturns(messages[i:i+n], how))
 			out.shortened = out.shortened || cutMark.MatchString(out.messages[len(out.messages)-1].content)
 			i += n - 1
 			continue
@@ -75,14 +71,14 @@ func readTrace(t *letta.ProviderTrace, how answers, system string) (*traced, err
 		if role == "developer" {
 			role = roleSystem
 		}
-		calls := m.toolCalls()
+		calls := tracedCalls(m)
 		if len(calls) > 0 && how.all(calls) {
 			out.messages = append(out.messages,
-				message{role: roleApproval, content: m.Content.String(), calls: calls},
+				message{role: roleApproval, content: m.Content, calls: calls},
 				message{role: roleApproval})
 			continue
 		}
-		out.messages = append(out.messages, message{role: role, content: m.Content.String(), calls: calls})
+		out.messages = append(out.messages, message{role: role, content: m.Content, calls: calls})
 	}
 	if system != "" && len(out.messages) > 0 {
 		out.messages[0].content = system
@@ -90,43 +86,17 @@ func readTrace(t *letta.ProviderTrace, how answers, system string) (*traced, err
 	return out, nil
 }
 
-// A traceResponse is what is read of the engine's own answer.
-type traceResponse struct {
-	OutputIDs []int32 `json:"output_ids"`
-	MetaInfo  struct {
-		FinishReason struct {
-			Type    string          `json:"type"`
-			Matched json.RawMessage `json:"matched"` // an id, or a text
-		} `json:"finish_reason"`
-		WeightVersion string `json:"weight_version"`
-	} `json:"meta_info"`
-}
-
-func (r *traceResponse) traced() *traced {
-	t := &traced{outputIDs: r.OutputIDs, finish: r.MetaInfo.FinishReason.Type, matched: -1, version: -1}
-	if v, err := strconv.ParseInt(r.MetaInfo.WeightVersion, 10, 32); err == nil && v >= 0 {
-		t.version = int32(v) // an engine that was never updated says "default"
-	}
-	if id, err := strconv.ParseInt(string(r.MetaInfo.FinishReason.Matched), 10, 32); err == nil && id >= 0 {
-		t.matched = int32(id)
-	}
-	return t
-}
-
 // joinReturns makes one message of neighbouring tool messages: the server keeps
 // parallel results in one.
-func joinReturns(list []traceMessage, how answers) message {
+func joinReturns(list []letta.TraceMessage, how answers) message {
 	var texts []string
 	for i := range list {
 		if !how.hidden(list[i].ToolCallID) {
-			texts = append(texts, list[i].Content.String())
+			texts = append(texts, list[i].Content)
 		}
 	}
 	return message{role: roleTool, content: strings.Join(texts, "\n"), callID: list[0].ToolCallID, name: list[0].Name}
 }
-
-// proves reports whether the trace is that of the call which sampled ids.
-func (t *traced) proves(ids []int32) bool { return slices.Equal(t.outputIDs, ids) }
 
 // conversation is what the template was given for the traced call itself.
 func (t *traced) conversation() conversation { return t.before(len(t.messages)) }
@@ -151,26 +121,11 @@ func (t *traced) cut(k int) int {
 	return -1
 }
 
-// A traceMessage is one message of a trace's request_json.
-type traceMessage struct {
-	Role       string        `json:"role"`
-	Content    letta.Content `json:"content"`
-	Name       string        `json:"name"`
-	ToolCallID string        `json:"tool_call_id"`
-	ToolCalls  []struct {
-		ID       string `json:"id"`
-		Function struct {
-			Name      string `json:"name"`
-			Arguments string `json:"arguments"`
-		} `json:"function"`
-	} `json:"tool_calls"`
-}
-
-func (m *traceMessage) toolCalls() []call {
+func tracedCalls(m *letta.TraceMessage) []call {
 	var calls []call
 	for i := range m.ToolCalls {
 		c := &m.ToolCalls[i]
-		calls = append(calls, call{id: c.ID, name: c.Function.Name, args: arguments(c.Function.Arguments)})
+		calls = append(calls, call{id: c.ID, name: c.Name, args: arguments(c.Arguments)})
 	}
 	return calls
 }

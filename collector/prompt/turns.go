@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"github.com/rollout-rl/rollout/collector"
-	"github.com/rollout-rl/rollout/collector/letta"
+	"github.com/rollout-rl/rollout/collector/record"
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
@@ -55,7 +55,7 @@ func afterSends(r *collector.Reply, calls []tokenize.Call) {
 }
 
 // fillTurns has nothing to add: fromTurns took the prompts along.
-func fillTurns(context.Context, *collector.Reply, *letta.Evidence, []tokenize.Call) error { return nil }
+func fillTurns(context.Context, *collector.Reply, *record.Rollout, []tokenize.Call) error { return nil }
 
 // literal makes calls without prompts.
 func literal(encoder tokenize.TextEncoder, r *collector.Reply) ([]tokenize.Call, error) {

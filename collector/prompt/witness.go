@@ -58,7 +58,7 @@ func (b *rebuild) findWitness(ctx context.Context, s *send) error {
 			continue
 		}
 		tries++
-		t, err := b.fetchTrace(ctx, s, k)
+		t, err := b.rollout.Trace(ctx, s.steps[k].ID)
 		if err != nil {
 			return err
 		}
@@ -70,12 +70,12 @@ func (b *rebuild) findWitness(ctx context.Context, s *send) error {
 			continue
 		}
 		c := &b.calls[s.first+k]
-		if !read.proves(c.OutputIDs) {
+		if !read.answer.Proves(c.OutputIDs) {
 			s.doubt = &doubt{tokenize.ReasonNoPrompt, "the trace of step " + s.steps[k].ID + " answers with other tokens than the turn", false, true}
 			return nil
 		}
-		c.FinishReason, c.Version = read.finish, read.version
-		b.ends.learn(read)
+		c.FinishReason, c.Version = read.answer.Finish, read.answer.PolicyVersion
+		b.ends.learn(read.answer)
 		if read.tools, err = given(read.tools, b.life.agent, s.request); err == nil {
 			s.witness, s.shown = read, k
 		} else {
@@ -135,7 +135,7 @@ const (
 // server gave to the model; it is empty where the agent and its system message are
 // the same when they are read again. changed says that they are not.
 func (b *rebuild) steady(ctx context.Context) (why string, changed bool, err error) {
-	switch e := b.evidence; {
+	switch e := b.rollout; {
 	case e.Conversation != nil:
 		return unshown + "that of a conversation is made by the first request", false, nil
 	case len(b.life.agent.Blocks) > 0:
@@ -146,8 +146,7 @@ func (b *rebuild) steady(ctx context.Context) (why string, changed bool, err err
 		return lateWhy, false, nil
 	}
 	if b.again == nil {
-		b.stats.requests.Add(2)
-		agent, system, err := b.from.AgentNow(ctx)
+		agent, system, err := b.rollout.AgentNow(ctx)
 		if err != nil {
 			return "", false, err
 		}
@@ -160,23 +159,6 @@ func (b *rebuild) steady(ctx context.Context) (why string, changed bool, err err
 		return "the agent's " + *b.again + " is another than before the first request", true, nil
 	}
 	return "", false, nil
-}
-
-// fetchTrace fetches the trace of call k of a send, once.
-func (b *rebuild) fetchTrace(ctx context.Context, s *send, k int) (*letta.ProviderTrace, error) {
-	if t, ok := s.traces[k]; ok {
-		return t, nil
-	}
-	b.stats.requests.Add(1)
-	t, err := b.from.Trace(ctx, s.steps[k].ID)
-	if err != nil {
-		return nil, err
-	}
-	if s.traces == nil {
-		s.traces = make(map[int]*letta.ProviderTrace)
-	}
-	s.traces[k] = t
-	return t, nil
 }
 
 // testify compares the conversation that stored gives for the call of the witness with

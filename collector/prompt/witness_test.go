@@ -9,6 +9,7 @@ import (
 
 	"github.com/rollout-rl/rollout/collector/letta"
 	"github.com/rollout-rl/rollout/collector/prompt"
+	"github.com/rollout-rl/rollout/collector/record"
 	"github.com/rollout-rl/rollout/tokenize"
 	"github.com/rollout-rl/rollout/tokenize/bpe"
 )
@@ -195,7 +196,7 @@ func TestReadAgain(t *testing.T) {
 	block := []json.RawMessage{json.RawMessage(`{"id":"block-1","label":"human","value":"x"}`)}
 	for _, tt := range []struct {
 		name   string
-		before func(e *letta.Evidence)
+		before func(e *record.Rollout)
 		now    func(m *memory)
 		trace  bool
 		want   string // part of the note; empty: proven
@@ -210,15 +211,15 @@ func TestReadAgain(t *testing.T) {
 		{name: "a flag", now: func(m *memory) { m.agent.LLMConfig.Strict = new(true) }, want: "the agent's llm_config is another"},
 		{name: "a rule", now: func(m *memory) { m.agent.ToolRules = block }, want: "list of tool rules is another"},
 		{name: "a block came", now: func(m *memory) { m.agent.Blocks = block }, want: "list of memory blocks is another"},
-		{name: "it has a block", before: func(e *letta.Evidence) { e.Agent.Blocks = block }, now: func(m *memory) { m.agent.Blocks = block }, want: "the agent has memory blocks"},
-		{name: "it was read late", before: func(e *letta.Evidence) { e.Late = true }, want: "the agent was read after a request"},
-		{name: "it was read late, and there is a trace", before: func(e *letta.Evidence) { e.Late = true }, trace: true},
-		{name: "it has a block, and there is a trace", before: func(e *letta.Evidence) { e.Agent.Blocks = block }, trace: true},
+		{name: "it has a block", before: func(e *record.Rollout) { e.Agent.Blocks = block }, now: func(m *memory) { m.agent.Blocks = block }, want: "the agent has memory blocks"},
+		{name: "it was read late", before: func(e *record.Rollout) { e.Late = true }, want: "the agent was read after a request"},
+		{name: "it was read late, and there is a trace", before: func(e *record.Rollout) { e.Late = true }, trace: true},
+		{name: "it has a block, and there is a trace", before: func(e *record.Rollout) { e.Agent.Blocks = block }, trace: true},
 		{
 			name: "the trace shows an override", trace: true,
-			before: func(e *letta.Evidence) { override(e) }, now: func(m *memory) { m.system += "!" }, want: "the agent's system message is another",
+			before: func(e *record.Rollout) { override(e) }, now: func(m *memory) { m.system += "!" }, want: "the agent's system message is another",
 		},
-		{name: "the trace shows an override, nothing is another", trace: true, before: func(e *letta.Evidence) { override(e) }},
+		{name: "the trace shows an override, nothing is another", trace: true, before: func(e *record.Rollout) { override(e) }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -258,7 +259,7 @@ func TestReadAgain(t *testing.T) {
 }
 
 // override makes the first request one that overrode the system message.
-func override(e *letta.Evidence) {
+func override(e *record.Rollout) {
 	request := *e.Sends[0].Request
 	request.OverrideSystem = new("another")
 	e.Sends[0].Request = &request

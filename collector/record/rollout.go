@@ -2,6 +2,7 @@ package record
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"sync"
 	"time"
@@ -82,19 +83,23 @@ func (r *Rollout) Trace(ctx context.Context, stepID string) (*Trace, error) {
 	return r.trace(stepID).get(ctx, func(ctx context.Context) (*Trace, error) { return r.fetchTrace(ctx, stepID) })
 }
 
-// errLate is why PrefetchTrace keeps nothing of a trace that is not there yet.
+// errLate is why TraceSoon keeps nothing of a trace that is not there yet.
 var errLate = errors.New("record: no trace yet")
 
-// PrefetchTrace is Trace ahead of time: a trace that is not there yet is asked for again
-// by Trace.
-func (r *Rollout) PrefetchTrace(ctx context.Context, stepID string) {
-	_, _ = r.trace(stepID).get(ctx, func(ctx context.Context) (*Trace, error) {
+// TraceSoon is Trace for a caller who knows that the trace may be late for long: that
+// there is none is not kept, and whoever asks next asks the server again.
+func (r *Rollout) TraceSoon(ctx context.Context, stepID string) (*Trace, error) {
+	t, err := r.trace(stepID).get(ctx, func(ctx context.Context) (*Trace, error) {
 		t, err := r.fetchTrace(ctx, stepID)
 		if t == nil && err == nil {
 			err = errLate
 		}
 		return t, err
 	})
+	if errors.Is(err, errLate) {
+		err = nil
+	}
+	return t, err
 }
 
 func (r *Rollout) trace(stepID string) *once[*Trace] {
@@ -113,7 +118,7 @@ func (r *Rollout) fetchTrace(ctx context.Context, stepID string) (*Trace, error)
 	if t == nil || err != nil {
 		return nil, err
 	}
-	return newTrace(t), nil
+	return NewTrace(t), nil
 }
 
 // AgentNow reads the agent and the text of its system message again. It fetches both
@@ -135,6 +140,21 @@ func (r *Rollout) ConversationSystem(ctx context.Context) (string, error) {
 		return "", err
 	}
 	return fetch(ctx, r, &r.requests.conversations, Source.SystemText, c.InContextMessageIDs[0])
+}
+
+// Conversed is the conversation as a JSON array: what was sent, as the request had it,
+// and the messages of the answers, in order.
+func (r *Rollout) Conversed() (json.RawMessage, error) {
+	all := []any{}
+	for i := range r.Sends {
+		for _, m := range r.Sends[i].Request.Messages {
+			all = append(all, m)
+		}
+		for _, m := range r.Sends[i].Response.Messages {
+			all = append(all, m)
+		}
+	}
+	return letta.Marshal(all)
 }
 
 // Scrubs reports whether the server deletes the text before tool calls when it makes the

@@ -28,7 +28,8 @@ type Answer struct {
 	PolicyVersion int32
 }
 
-func newTrace(kept *letta.ProviderTrace) *Trace {
+// NewTrace returns the trace that the server sent as kept.
+func NewTrace(kept *letta.ProviderTrace) *Trace {
 	t := &Trace{request: sync.OnceValues(kept.Request)}
 	t.answer = sync.OnceValues(func() (*Answer, error) {
 		r, err := kept.Response()

@@ -20,6 +20,7 @@ import (
 	"github.com/rollout-rl/rollout/collector/agent"
 	"github.com/rollout-rl/rollout/collector/letta"
 	"github.com/rollout-rl/rollout/collector/prompt"
+	"github.com/rollout-rl/rollout/collector/record"
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
@@ -98,7 +99,7 @@ func (t *Trial) server(ctx context.Context, b *agent.Backend, version string) er
 	try, judged := 0, false
 	err := tryAgain(within, func() error {
 		try++
-		return b.Try(within, t.task, try, func(ctx context.Context, reply *collector.Reply, e *letta.Evidence) error {
+		return b.Try(within, t.task, try, func(ctx context.Context, reply *collector.Reply, e *record.Rollout) error {
 			err := t.look(ctx, reply, e)
 			judged = err == nil || collector.ReasonOf(err) != tokenize.ReasonNone
 			return err
@@ -122,7 +123,7 @@ func (t *Trial) server(ctx context.Context, b *agent.Backend, version string) er
 
 // look judges the reply as that of a sample. One that cannot be data comes back as an
 // error; a *mismatchError says more of a prompt that has another length than counted.
-func (t *Trial) look(ctx context.Context, reply *collector.Reply, e *letta.Evidence) error {
+func (t *Trial) look(ctx context.Context, reply *collector.Reply, e *record.Rollout) error {
 	// Only one call was asked for, and no question is answered: that the rollout goes on
 	// does not make it a bad one.
 	if n := len(reply.Sends); n > 0 && letta.StopReason(reply.Sends[n-1].StopReason) == letta.StopRequiresApproval {
