@@ -10,66 +10,100 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A try is an attempt in progress.
-type try struct {
-	w     *worker
-	a     Attempt
-	cl    *claim
-	began time.Time
-	stage Stage
-	gain  gain
-	left  leftOut
+// An attempt is one try at a sample: while it is made, and afterwards until it is decided
+// what follows.
+type attempt struct {
+	Attempt
+	w  *worker
+	cl *claim
 
-	admitted    time.Duration // for so long it waited for room before
-	rolled      time.Duration // for so long the server worked on it
-	waited      time.Duration // for the sink
+	stage Stage // what it does now
+	began time.Time
+	gain  gain    // what the sink accepted
+	cut   leftOut // what the aligner left out
+
+	admission   time.Duration // for how long the sample waited for room before
 	firstAnswer time.Duration
+	rolled      time.Duration // for how long the server worked on it, where that is known
+	replied     time.Time     // when the rollout ended
+	sinkWait    time.Duration
+
+	err    error            // an *AttemptError; nil: the sink has the sample
+	class  Class            // of err
+	failed *tokenize.Sample // what is left of the tokens, where it failed; it owns its memory
+	took   time.Duration    // for how long it was under way; 0: it never was
+	why    string           // why it is made again, where class does not say so
+	alive  bool             // its agent may live on the server
 }
 
-// attempt is one attempt from start to end: it opens an agent, lets it run, finds
-// the prompts, builds and checks the rows, scores them, gives the sample to the
-// sink and removes the agent. Nothing is removed before the sink has the sample.
+// attempt makes one attempt from start to end: it notes the attempt in the journal, opens
+// an agent, lets it run, makes a sample of the reply, gives it to the sink, and removes the
+// agent. Nothing is removed before the sink has the sample.
 //
-// Where it fails it returns an *AttemptError and, in a sample that owns its
-// memory, what is left of the tokens. Afterwards cl.left says whether an attempt of
-// an earlier process is still to be taken over, and cl.alive whether an agent may be
-// left on the server.
-func (w *worker) attempt(ctx context.Context, cl *claim) (failed *tokenize.Sample, err error) {
+// Afterwards cl.left says whether an attempt of an earlier process is still to be taken
+// over.
+func (w *worker) attempt(ctx context.Context, cl *claim) *attempt {
 	c := w.c
-	if err := w.next(cl); err != nil {
-		return nil, err
+	a, err := w.begin(cl)
+	if err != nil {
+		a.err, a.class = err, Classify(err)
+		return a
 	}
-	a := cl.attempt(c.cfg.RunID)
-	ctx, endSpan := span(ctx, c.cfg.Events.AttemptSpan, a, w.ep.Name)
-	t := &try{w: w, a: a, cl: cl, began: time.Now(), admitted: cl.admitted}
-	cl.admitted = 0
-	if cl.started.IsZero() {
-		cl.started = t.began
-	}
+	ctx, endSpan := span(ctx, c.cfg.Events.AttemptSpan, a.Attempt, w.ep.Name)
 	c.counters.attempt(a.Kind)
-	c.cfg.Events.attemptStarted(a, w.ep.Name)
-	defer func() {
-		class := Classify(err)
-		if err != nil && ctx.Err() != nil {
-			class = ClassCancelled
-		}
-		c.counters.attemptFailed(class)
-		took := time.Since(t.began)
-		cl.took, cl.why = 0, ""
-		if t.stage > StageOpen {
-			cl.took = max(took, t.rolled)
-		}
-		if e, ok := errors.AsType[*recallError](err); ok {
-			cl.why = e.word
-		}
-		c.counters.ended(err == nil, cl.took)
-		c.cfg.Events.attemptFinished(Result{
-			Attempt: a, Endpoint: w.ep.Name, Err: err, Class: class,
-			Started: t.began, Duration: took, Working: took - t.waited, FirstAnswer: t.firstAnswer, Admission: t.admitted,
-			Sampled: t.gain.sampled, Trained: t.gain.trained, Rows: t.gain.rows,
-		})
-		endSpan(err)
-	}()
+	c.cfg.Events.attemptStarted(a.Attempt, w.ep.Name)
+
+	a.err = a.run(ctx)
+	a.class = Classify(a.err)
+
+	took := time.Since(a.began)
+	if a.stage > StageOpen {
+		a.took = max(took, a.rolled)
+	}
+	if e, ok := errors.AsType[*lostAnswerError](a.err); ok {
+		a.why = e.word
+	}
+	class := a.class
+	if a.err != nil && ctx.Err() != nil {
+		class = ClassCancelled
+	}
+	c.counters.ended(class, a.took)
+	c.cfg.Events.attemptFinished(Result{
+		Attempt: a.Attempt, Endpoint: w.ep.Name, Err: a.err, Class: class,
+		Started: a.began, Duration: took, Working: took - a.sinkWait, FirstAnswer: a.firstAnswer, Admission: a.admission,
+		Sampled: a.gain.sampled, Trained: a.gain.trained, Rows: a.gain.rows,
+	})
+	endSpan(a.err)
+	return a
+}
+
+// begin makes the next attempt of the claim: the open one of an earlier process, where
+// this worker can take it over, else a new one, which it notes.
+func (w *worker) begin(cl *claim) (*attempt, error) {
+	var err error
+	if cl.left != nil && !w.reattaches(cl.left) {
+		err = w.goneElsewhere(cl)
+	}
+	a := &attempt{Attempt: cl.upcoming(w.c.cfg.RunID), w: w, cl: cl}
+	cl.last = a
+	if j := w.c.cfg.Journal; err == nil && j != nil && cl.left == nil {
+		err = journaled(j.Begin(a.Attempt, w.ep.Name))
+	}
+	if err != nil {
+		return a, err
+	}
+	cl.n = max(cl.n, a.N)
+	cl.tries++
+	a.began, a.admission, cl.admission = time.Now(), cl.admission, 0
+	if cl.started.IsZero() {
+		cl.started = a.began
+	}
+	return a, nil
+}
+
+// run is the attempt between the note of its beginning and that of its end.
+func (a *attempt) run(ctx context.Context) error {
+	c, w, ep := a.w.c, a.w, a.w.ep
 
 	// What waits for the sink must not time out: only up to the reward is the
 	// attempt's own time.
@@ -80,115 +114,85 @@ func (w *worker) attempt(ctx context.Context, cl *claim) (failed *tokenize.Sampl
 	rolling, done := c.untilCut(timed)
 	defer done()
 
-	t.enter(StageOpen)
 	// Nothing is lost where a server that is down is asked no longer for an agent, nor
 	// where one that is dark for long is not waited for.
 	opening, running, opened, ran := rolling, rolling, func() {}, func() {}
-	if len(c.endpoints) > 1 && cl.left == nil {
-		opening, opened = untilMoved(rolling, &w.ep.away)
-		running, ran = untilMoved(rolling, &w.ep.dark)
+	if len(c.endpoints) > 1 && a.cl.left == nil {
+		opening, opened = untilMoved(rolling, &ep.away)
+		running, ran = untilMoved(rolling, &ep.dark)
 	}
 	defer opened()
 	defer ran()
-	agent, err := t.open(opening)
+
+	a.enter(StageOpen)
+	agent, err := a.open(opening)
 	if agent != nil {
-		defer t.close(ctx, agent)
+		defer a.close(ctx, agent)
 	}
 	if err != nil {
-		cl.alive = agent == nil && ctx.Err() != nil // it was being made
-		err = t.failed(opening, err)
-		return t.failure(nil, err), err
+		a.alive = agent == nil && ctx.Err() != nil // it was being made
+		return a.fail(opening, nil, err)
 	}
 	opened()
-	if w.ep.health.opened() {
-		w.answered(time.Now())
-	}
+	ch := ep.lock().Opened(time.Now())
+	ep.unlock()
+	_ = ep.follow(ch, nil) // an answer loses no endpoint
 
-	t.enter(StageRun)
+	a.enter(StageRun)
 	reply, err := agent.Run(running)
 	if reply != nil {
-		t.firstAnswer = reply.FirstAnswer
+		a.firstAnswer = reply.FirstAnswer
 	}
-	t.rolled = reply.took()
-	cl.replied = time.Now()
+	a.rolled, a.replied = reply.took(), time.Now()
 	if err != nil {
-		err = t.failed(running, err)
-		return t.failure(reply, err), err
+		return a.fail(running, reply, err)
 	}
-	s, err := t.sample(timed, reply, agent.Prompts)
+	s, err := a.sample(timed, reply, agent.Prompts)
 	if a.Kind == KindReattach && !errors.Is(err, ErrGone) {
 		c.counters.reattached(false)
-		c.cfg.Events.reattached(a, w.ep.Name, nil)
+		c.cfg.Events.reattached(a.Attempt, ep.Name, nil)
 	}
 	if err != nil {
-		err = t.failed(timed, err)
-		return t.failure(reply, err), err
+		return a.fail(timed, reply, err)
 	}
-	t.enter(StageAppend)
-	t.gain = gainOf(s)
-	t.gain.leftOut = t.left
+
+	a.enter(StageAppend)
+	a.gain = gainOf(s)
+	a.gain.leftOut = a.cut
 	asked := time.Now()
-	err = w.append(ctx, cl, s, ClassNone, t.gain)
-	t.waited += time.Since(asked)
+	err = w.append(ctx, a.cl, s, ClassNone, a.gain)
+	a.sinkWait = time.Since(asked)
 	if err != nil {
-		t.gain = gain{}
-		err = t.failed(ctx, err)
-		return t.failure(reply, err), err
+		a.gain = gain{}
+		return a.fail(ctx, reply, err)
 	}
-	if err := w.end(cl, ClassNone, false); err != nil {
-		return nil, t.failed(ctx, err)
-	}
-	return nil, nil
-}
-
-func (cl *claim) attempt(runID string) Attempt {
-	return Attempt{Task: cl.task, Key: cl.key, Index: cl.index, GroupSize: cl.groupSize, N: cl.attempts, Kind: cl.kind, RunID: runID}
-}
-
-// next advances the claim to its next attempt: the open one of an earlier process, where
-// this worker can take it over, else a new one.
-func (w *worker) next(cl *claim) error {
-	if cl.left != nil && !w.reattaches(cl.left) {
-		if err := w.gone(cl, cl.left.N, safeError{fmt.Errorf("%w: it was made at %q", ErrGone, cl.left.Endpoint)}); err != nil {
-			return err
-		}
-	}
-	cl.alive = false
-	cl.took, cl.why = 0, ""
-	cl.tries++
-	if cl.left != nil {
-		cl.attempts, cl.kind = cl.left.N, KindReattach
-		return nil
-	}
-	cl.attempts++
-	if j := w.c.cfg.Journal; j != nil {
-		return journaled(j.Begin(cl.attempt(w.c.cfg.RunID), w.ep.Name))
+	if err := w.noteEnd(a.cl, a.N, ClassNone, false); err != nil {
+		return a.wrap(ctx, err)
 	}
 	return nil
 }
 
-func (t *try) enter(s Stage) {
-	t.stage = s
-	t.w.c.counters.stage(t.w.slot, t.a.N, s, time.Now())
+func (a *attempt) enter(s Stage) {
+	a.stage = s
+	a.w.c.counters.stage(a.w.slot, a.N, s, time.Now())
 }
 
 // open makes the agent of the attempt, or finds the one that an earlier process made,
 // and notes it.
-func (t *try) open(ctx context.Context) (Agent, error) {
-	c, left := t.w.c, t.cl.left
-	a := t.a
+func (a *attempt) open(ctx context.Context) (Agent, error) {
+	c, left, at := a.w.c, a.cl.left, a.Attempt
 	if c.cfg.Journal != nil {
-		a.ServerRun = c.serverRun(&a, left)
+		at.ServerRun = a.serverRun
 	}
-	if away := t.w.ep.away.raised(); left == nil && len(c.endpoints) > 1 && away.Err() == nil {
-		a.Away = away.Done()
+	if away := a.w.ep.away.raised(); left == nil && len(c.endpoints) > 1 && away.Err() == nil {
+		at.Away = away.Done()
 	}
 	var agent Agent
 	var err error
 	if left != nil {
-		agent, err = t.w.ep.Backend.(Reattacher).Reattach(ctx, a, *left) //nolint:forcetypeassert // next has looked
+		agent, err = a.w.ep.Backend.(Reattacher).Reattach(ctx, at, *left) //nolint:forcetypeassert // begin has looked
 	} else {
-		agent, err = t.w.ep.Backend.Open(ctx, a)
+		agent, err = a.w.ep.Backend.Open(ctx, at)
 	}
 	if err != nil || c.cfg.Journal == nil || left != nil && left.AgentID == agent.ID() {
 		return agent, err
@@ -196,49 +200,59 @@ func (t *try) open(ctx context.Context) (Agent, error) {
 	return agent, journaled(c.cfg.Journal.Agent(a.Key, a.N, agent.ID()))
 }
 
-// serverRun notes the server runs of the attempt but for those that are known.
-func (c *Collector) serverRun(a *Attempt, left *OpenAttempt) func(id string) {
-	key, n := a.Key, a.N
-	return func(id string) {
-		if left != nil && slices.Contains(left.ServerRuns, id) {
-			return
-		}
-		if err := c.cfg.Journal.ServerRun(key, n, id); err != nil {
-			(*c.stop.Load())(journaled(err))
-		}
+// serverRun notes a server run of the attempt, unless an earlier process did.
+func (a *attempt) serverRun(id string) {
+	c, left := a.w.c, a.cl.left
+	if left != nil && slices.Contains(left.ServerRuns, id) {
+		return
+	}
+	if err := c.cfg.Journal.ServerRun(a.Key, a.N, id); err != nil {
+		(*c.stop.Load())(journaled(err))
 	}
 }
 
-// failed says where err came from; timed is the attempt's own context, whose end
-// is the true reason of whatever failed then.
-func (t *try) failed(timed context.Context, err error) error {
-	if errors.Is(context.Cause(timed), ErrCensored) && !errors.Is(err, ErrCensored) {
+// fail keeps what is left of an attempt that failed with err. r may be nil. ctx is the one
+// under which it failed.
+func (a *attempt) fail(ctx context.Context, r *Reply, err error) error {
+	err = a.wrap(ctx, err)
+	a.failed = a.failure(r, err)
+	return err
+}
+
+// wrap says where err came from. The end of ctx is the true reason of whatever failed then.
+func (a *attempt) wrap(ctx context.Context, err error) error {
+	cause := context.Cause(ctx)
+	if errors.Is(cause, ErrCensored) && !errors.Is(err, ErrCensored) {
 		err = fmt.Errorf("%w: %w", ErrCensored, err)
 	}
-	if errors.Is(context.Cause(timed), errMoved) && !errors.Is(err, errMoved) {
+	if errors.Is(cause, errMoved) && !errors.Is(err, errMoved) {
 		err = fmt.Errorf("%w: %w", errMoved, err)
 	}
-	if errors.Is(context.Cause(timed), errOutOfTime) && !errors.Is(err, errOutOfTime) {
-		err = fmt.Errorf("%w (%v): %w", errOutOfTime, t.w.c.cfg.AttemptTimeout, err)
+	if errors.Is(cause, errOutOfTime) && !errors.Is(err, errOutOfTime) {
+		err = fmt.Errorf("%w (%v): %w", errOutOfTime, a.w.c.cfg.AttemptTimeout, err)
 	}
-	return &AttemptError{Task: t.a.Task.ID, Index: t.a.Index, Attempt: t.a.N, Stage: t.stage, Err: err}
+	return &AttemptError{Task: a.Task.ID, Index: a.Index, Attempt: a.N, Stage: a.stage, Err: err}
 }
 
-// end notes how the attempt ended.
-func (w *worker) end(cl *claim, class Class, charged bool) error {
+// noteEnd notes how attempt n ended.
+func (w *worker) noteEnd(cl *claim, n int, class Class, charged bool) error {
 	if j := w.c.cfg.Journal; j != nil {
-		return journaled(j.End(cl.key, cl.attempts, class, charged))
+		return journaled(j.End(cl.key, n, class, charged))
 	}
 	return nil
 }
 
 // stopped notes the end of an attempt that a stop of the run cut off, unless its agent
 // may live: then the next process looks for it. So does one that finds no note.
-func (w *worker) stopped(ctx context.Context, cl *claim, class Class) {
-	if cl.left != nil || cl.alive {
+func (w *worker) stopped(ctx context.Context, cl *claim, a *attempt) {
+	if cl.left != nil || a.alive {
 		return
 	}
-	if err := w.end(cl, class, false); err != nil {
+	class := a.class
+	if ctx.Err() != nil {
+		class = ClassCancelled
+	}
+	if err := w.noteEnd(cl, a.N, class, false); err != nil {
 		w.c.cfg.Logger.WarnContext(ctx, "end of attempt not noted", "endpoint", w.ep.Name, "sample_key", cl.key, "error", err)
 	}
 }

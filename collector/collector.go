@@ -9,8 +9,6 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
-
-	"github.com/rollout-rl/rollout/collector/limit"
 )
 
 // A Collector runs the samples of tasks on workers, each bound to its endpoint: as many
@@ -43,18 +41,7 @@ func New(cfg Config) (*Collector, error) {
 	c.relay = relay{in: make(chan claim), out: make(chan claim)}
 	c.tail.done, c.tail.rolling = make(chan struct{}), make(map[int]context.CancelCauseFunc)
 	for _, e := range cfg.Endpoints {
-		ep := &endpoint{Endpoint: e, lost: make(chan struct{}), bound: make(chan claim)}
-		ep.health.limit = cfg.Outage
-		ep.gate.max = e.MaxInFlight
-		ep.gate.changed = func(ch limit.Change) { cfg.Events.limitChanged(e.Name, ch) }
-		if cfg.Adaptive {
-			ep.gate.limiter = limit.New(limit.Config{Max: e.MaxInFlight, Group: cfg.Samples})
-		}
-		c.endpoints = append(c.endpoints, ep)
-	}
-	for _, ep := range c.endpoints {
-		ep.pulsed = c.pulsed(ep)
-		ep.gate.pulsed = ep.pulsed
+		c.endpoints = append(c.endpoints, newEndpoint(c, e))
 	}
 	c.living.Store(int64(len(c.endpoints)))
 	c.counters.s.ByClass = make(map[Class]int)
@@ -122,10 +109,8 @@ func (c *Collector) Run(ctx context.Context, tasks iter.Seq2[*Task, error]) erro
 	}
 	for i, ep := range c.endpoints {
 		c.newCrew(ctx, i, base, g.Go).begin()
-		if ep.pulsed {
-			asks := base
-			asks.ep = ep
-			g.Go(func() error { return asks.pulse(ctx) })
+		if ep.watched {
+			g.Go(func() error { return ep.watch(ctx, finished) })
 		}
 	}
 	if c.cfg.Tail.Kind == TailDeadline {

@@ -45,7 +45,7 @@ func (c *counters) snapshot(endpoints []*endpoint) Stats {
 	for i, e := range endpoints {
 		s.Endpoints[i] = EndpointStats{Name: e.Name, Limit: e.gate.limit(), Max: e.MaxInFlight, Topped: e.gate.topped(), Stages: map[Stage]int{}}
 		s.Endpoints[i].Engine, s.Endpoints[i].EngineSeen = e.gate.seen()
-		s.Endpoints[i].Down, s.Endpoints[i].Lost = e.health.state()
+		s.Endpoints[i].Down, s.Endpoints[i].Lost = e.state()
 		s.Endpoints[i].Mute = e.removals.mute.isUp()
 	}
 	for i := range c.slots {
@@ -92,7 +92,7 @@ func (c *counters) slot(endpoint int) int {
 	return len(c.slots) - 1
 }
 
-func (c *counters) claim(i int, cl claim, endpoint string, now time.Time) {
+func (c *counters) claim(i int, cl *claim, endpoint string, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !cl.passed {
@@ -179,36 +179,34 @@ func (c *counters) reattached(gone bool) {
 	}
 }
 
-// ended counts an attempt that was under way for so long, where it became data.
-func (c *counters) ended(kept bool, took time.Duration) {
-	if !kept {
-		return
-	}
+// ended counts an attempt that was under way for so long; ClassNone is one that became
+// data.
+func (c *counters) ended(class Class, took time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.s.Kept.add(took)
+	switch class {
+	case ClassNone:
+		c.s.Kept.add(took)
+	case ClassCancelled:
+	default:
+		c.s.FailedByClass[class]++
+	}
 }
 
-// rerolled counts the claim's last attempt, which is made again.
-func (c *counters) rerolled(cl *claim, class Class) {
+// rerolled counts an attempt that is made again, nil where it was none of this process.
+func (c *counters) rerolled(a *attempt, class Class) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	why := cl.why
-	if why == "" {
-		why = class.String()
+	why, took := class.String(), time.Duration(0)
+	if a != nil {
+		took = a.took
+		if a.why != "" {
+			why = a.why
+		}
 	}
 	r := c.s.Rerolls[why]
-	r.add(cl.took)
+	r.add(took)
 	c.s.Rerolls[why] = r
-}
-
-func (c *counters) attemptFailed(class Class) {
-	if class == ClassNone || class == ClassCancelled {
-		return
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.s.FailedByClass[class]++
 }
 
 func (c *counters) stage(i, attempt int, s Stage, now time.Time) {

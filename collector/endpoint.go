@@ -7,22 +7,46 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/rollout-rl/rollout/collector/breaker"
+	"github.com/rollout-rl/rollout/collector/limit"
 )
 
-// An endpoint is a configured one with what is known about it.
+// An endpoint is one server of a run, with what is known about it.
 type endpoint struct {
 	Endpoint
-	health   health
-	gate     gate
-	removals removals
-	hands    atomic.Int64  // samples in the hands of its workers
-	lost     chan struct{} // closed when it is given up
-	pulsed   bool          // its server is asked whether it answers: see pulse
+	c        *Collector
+	gate     gate         // how many samples may be worked on
+	removals removals     // of agents
+	hands    atomic.Int64 // samples in the hands of its workers
+	watched  bool         // watch asks its server whether it answers
+	bound    chan claim   // open attempts of an earlier process here; closed after the last
 
-	away    flag       // it is down and another endpoint is up: samples move there
-	overdue flag       // and so it is for Config.Outage
-	dark    flag       // and does not answer at all
-	bound   chan claim // open attempts of an earlier process here; closed after the last
+	mu      sync.Mutex
+	breaker *breaker.Breaker // guarded by mu
+
+	lost    chan struct{} // closed when the server is given up
+	down    flag          // the breaker takes it to be down
+	away    flag          // so it is, and another endpoint is up: samples move there
+	overdue flag          // and so it has been for Config.Outage
+	dark    flag          // and it does not answer a ping either
+}
+
+func newEndpoint(c *Collector, e Endpoint) *endpoint {
+	_, pings := e.Backend.(Pinger)
+	_, checks := e.Backend.(Checker)
+	ep := &endpoint{Endpoint: e, c: c, lost: make(chan struct{}), bound: make(chan claim)}
+	ep.watched = pings && checks && len(c.cfg.Endpoints) > 1
+	ep.breaker = breaker.New(breaker.Config{
+		Outage: c.cfg.Outage, Watched: ep.watched,
+		Retries: c.cfg.Retries, Rerolls: c.cfg.DataRetries, BusyMax: c.cfg.BusyMax,
+	})
+	ep.gate.max, ep.gate.watched = e.MaxInFlight, ep.watched
+	ep.gate.changed = func(ch limit.Change) { c.cfg.Events.limitChanged(e.Name, ch) }
+	if c.cfg.Adaptive {
+		ep.gate.limiter = limit.New(limit.Config{Max: e.MaxInFlight, Group: c.cfg.Samples})
+	}
+	return ep
 }
 
 // endpoint is the index of the endpoint with this name, or -1.
@@ -38,20 +62,11 @@ func (c *Collector) hands() (n int) {
 	return n
 }
 
-// working is how many samples can fail at the endpoint before one of them has failed
-// twice.
-func (e *endpoint) working() int {
-	if !e.health.known() {
-		return e.gate.limit() // the first failures come before all are in hand
-	}
-	return min(e.gate.limit(), int(e.hands.Load()))
-}
-
 // A flag is up or down. raised gives the context of a flag, which is done as soon as, and
 // as long as, the flag is up.
 type flag struct {
 	mu   sync.Mutex
-	ctx  context.Context //nolint:containedctx // it is no request's: it stands for the flag
+	ctx  context.Context //nolint:containedctx // it stands for the flag, not for a request
 	stop context.CancelFunc
 }
 
@@ -78,13 +93,77 @@ func (f *flag) set(up bool) {
 	}
 }
 
+// lock gives the breaker to the caller alone, until unlock.
+func (e *endpoint) lock() *breaker.Breaker {
+	e.mu.Lock()
+	return e.breaker
+}
+
+func (e *endpoint) unlock() {
+	down, _ := e.breaker.State()
+	e.down.set(down)
+	e.mu.Unlock()
+}
+
+// state reports whether the server is taken to be down, and whether it is given up.
+func (e *endpoint) state() (down, lost bool) {
+	defer e.mu.Unlock()
+	return e.lock().State()
+}
+
+// follow does what a change of the server asks for. cause is why it is down or lost. The
+// error ends the run: no endpoint is left.
+func (e *endpoint) follow(ch breaker.Change, cause error) error {
+	c := e.c
+	switch {
+	case ch.Closed:
+		e.gate.goDown()
+	case ch.Opened:
+		e.gate.goUp()
+	}
+	if ch.Down {
+		c.cfg.Events.endpointDown(e.Name, cause)
+	}
+	if ch.Down || ch.Opened {
+		c.shift()
+	}
+	if ch.Up {
+		c.cfg.Events.endpointDown(e.Name, nil)
+	}
+	if !ch.Lost {
+		return nil
+	}
+	close(e.lost)
+	c.shift()
+	c.cfg.Events.endpointLost(e.Name, cause)
+	if c.living.Add(-1) == 0 {
+		return fmt.Errorf("%w: no endpoint answers: %w", ErrUnavailable, cause)
+	}
+	return nil
+}
+
+// waitMax is for how long a sample that has no retries left waits to see whether its
+// server is down.
+const waitMax = time.Second
+
+// waitDown waits until the server is taken to be down, or for waitMax.
+func (e *endpoint) waitDown(ctx context.Context) {
+	timer := time.NewTimer(waitMax)
+	defer timer.Stop()
+	select {
+	case <-e.down.raised().Done():
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
 // shift raises and lowers the flags that tell the samples of an endpoint whether to move
-// to another. It must be called after each change of an endpoint's health.
+// to another. It must be called after each change of an endpoint's state.
 func (c *Collector) shift() {
 	c.shifting.Lock()
 	defer c.shifting.Unlock()
 	for _, ep := range c.endpoints {
-		down, lost := ep.health.state()
+		down, lost := ep.state()
 		away := down && !lost && c.othersUp(ep)
 		ep.away.set(away)
 		if !away {
@@ -108,90 +187,61 @@ func (c *Collector) overdue(ep *endpoint, dark bool) {
 // othersUp reports whether another endpoint than this one works.
 func (c *Collector) othersUp(but *endpoint) bool {
 	for _, ep := range c.endpoints {
-		if down, lost := ep.health.state(); ep != but && !down && !lost {
+		if down, lost := ep.state(); ep != but && !down && !lost {
 			return true
 		}
 	}
 	return false
 }
 
-// answered notes that the endpoint's server lived then.
-func (w *worker) answered(then time.Time) {
-	if w.ep.health.answer(then) {
-		w.ep.gate.goUp()
-		w.c.shift()
-		w.c.cfg.Events.endpointDown(w.ep.Name, nil)
-	}
-}
-
-// lose gives the endpoint up, and with the last one the run.
-func (w *worker) lose(cause error) error {
-	close(w.ep.lost)
-	w.c.shift()
-	w.c.cfg.Events.endpointLost(w.ep.Name, cause)
-	if w.c.living.Add(-1) == 0 {
-		return fmt.Errorf("%w: no endpoint answers: %w", ErrUnavailable, cause)
-	}
-	return nil
-}
-
-// The bounds of a pulse.
+// How often a server is watched.
 const (
-	pulseEvery  = 5 * time.Second
+	watchEvery  = 5 * time.Second
 	pingTimeout = 10 * time.Second // a server under load may need seconds for anything
 	pingAgain   = time.Second
 )
 
-// pulsed reports whether the endpoint has a pulse: it is not the only one, and its
-// backend can be asked.
-func (c *Collector) pulsed(ep *endpoint) bool {
-	_, pings := ep.Backend.(Pinger)
-	_, checks := ep.Backend.(Checker)
-	return pings && checks && len(c.endpoints) > 1
-}
-
-// pulse asks the server of an endpoint whether it answers, until finished is closed:
-// while it is up by a ping, and while it is down by a check, which no sample has to
-// wait for. It returns the error that ends the run.
-func (w *worker) pulse(ctx context.Context) error {
-	for {
-		if !pause(ctx, pulseEvery, w.finished, w.ep.lost) {
-			return nil
-		}
-		down, lost := w.ep.health.state()
+// watch asks the server whether it answers, until finished is closed: while it is up by a
+// ping, and while it is down by a check, which no sample has to wait for. The error ends
+// the run.
+func (e *endpoint) watch(ctx context.Context, finished <-chan struct{}) error {
+	for pause(ctx, watchEvery, finished, e.lost) {
+		down, lost := e.state()
 		switch {
 		case lost:
 			return nil
 		case down:
-			if err := w.lookFor(ctx); err != nil {
+			if err := e.lookFor(ctx); err != nil {
 				return err
 			}
-		case w.ep.hands.Load() > 0:
-			err := w.ping(ctx)
-			if err == nil || !pause(ctx, pingAgain, w.finished, w.ep.lost) {
+		case e.hands.Load() > 0:
+			err := e.ping(ctx)
+			if err == nil || !pause(ctx, pingAgain, finished, e.lost) {
 				continue
 			}
-			if err = w.ping(ctx); err == nil || ctx.Err() != nil {
+			if err = e.ping(ctx); err == nil || ctx.Err() != nil {
 				continue
 			}
-			if w.ep.health.silent(time.Now()) {
-				w.ep.gate.goDown()
-				w.c.cfg.Events.endpointDown(w.ep.Name, err)
-				w.c.shift()
+			ch := e.lock().Silent(time.Now())
+			e.unlock()
+			if err := e.follow(ch, err); err != nil {
+				return err
 			}
 		}
 	}
+	return nil
 }
 
 // lookFor sees whether a server that is down is back. One that is away for
 // Config.Outage is waited for no longer by what could only be had there, and where no
 // other is up it is lost.
-func (w *worker) lookFor(ctx context.Context) error {
-	err := w.ping(ctx)
+func (e *endpoint) lookFor(ctx context.Context) error {
+	err := e.ping(ctx)
 	dark := err != nil
-	if !dark && w.check(ctx) {
-		w.answered(time.Now())
-		return nil
+	if !dark && e.check(ctx) {
+		ch := e.lock().Answered(time.Now())
+		e.unlock()
+		return e.follow(ch, nil)
 	}
 	if ctx.Err() != nil {
 		return nil //nolint:nilerr // the run ends
@@ -199,22 +249,22 @@ func (w *worker) lookFor(ctx context.Context) error {
 	if err == nil {
 		err = ErrUnavailable
 	}
-	late, never := w.ep.health.late(time.Now())
-	if w.c.othersUp(w.ep) {
-		if late {
-			w.c.overdue(w.ep, dark)
-		}
-		return nil
-	}
-	if (late || never) && w.ep.health.lose() {
-		return w.lose(err)
+	late, never := e.lock().Overdue(time.Now())
+	e.unlock()
+	switch {
+	case !e.c.othersUp(e) && (late || never):
+		ch := e.lock().Lose()
+		e.unlock()
+		return e.follow(ch, err)
+	case late:
+		e.c.overdue(e, dark)
 	}
 	return nil
 }
 
-// ping asks once.
-func (w *worker) ping(ctx context.Context) error {
-	pinger, ok := w.ep.Backend.(Pinger)
+// ping asks the server once whether it answers at all.
+func (e *endpoint) ping(ctx context.Context) error {
+	pinger, ok := e.Backend.(Pinger)
 	if !ok {
 		return nil
 	}
@@ -231,14 +281,14 @@ func (w *worker) ping(ctx context.Context) error {
 const checkTimeout = time.Minute
 
 // check reports whether the server is known to work.
-func (w *worker) check(ctx context.Context) bool {
-	checker, ok := w.ep.Backend.(Checker)
-	if !ok || w.ping(ctx) != nil {
+func (e *endpoint) check(ctx context.Context) bool {
+	checker, ok := e.Backend.(Checker)
+	if !ok || e.ping(ctx) != nil {
 		return false
 	}
-	ctx, cancel := context.WithTimeout(ctx, min(checkTimeout, w.c.cfg.AttemptTimeout))
+	ctx, cancel := context.WithTimeout(ctx, min(checkTimeout, e.c.cfg.AttemptTimeout))
 	defer cancel()
-	err := checker.Check(ctx, w.c.cfg.RunID)
+	err := checker.Check(ctx, e.c.cfg.RunID)
 	class := Classify(err)
 	return ctx.Err() == nil && (err == nil || !class.Retryable() && !class.Fatal())
 }

@@ -86,7 +86,7 @@ func (f *feed) samples(do func(n int, cl claim) bool) error {
 			if n == c.limited(n+1) {
 				return nil
 			}
-			if !do(n, claim{task: t, group: group, key: sampleKey(group, i), index: i, groupSize: size}) {
+			if !do(n, claim{sample: sample{task: t, group: group, key: sampleKey(group, i), index: i, groupSize: size}}) {
 				return nil
 			}
 			n++
@@ -142,7 +142,7 @@ func (f *feed) survey(ctx context.Context) (*survey, error) {
 			d = dueNever
 		case left.Open != nil:
 			d = dueNever
-			cl.take(&left)
+			cl.resume(&left)
 			if i := c.endpoint(left.Open.Endpoint); i >= 0 {
 				s.open[i] = append(s.open[i], cl)
 			} else {
@@ -181,7 +181,7 @@ func (f *feed) some(ctx context.Context, dues []due, now due) (err error) {
 			return !f.c.stopping(ctx)
 		}
 		left := f.c.cfg.Left(cl.key)
-		cl.take(&left)
+		cl.resume(&left)
 		ok, err = f.send(ctx, cl)
 		return ok
 	})
@@ -194,7 +194,7 @@ func (f *feed) some(ctx context.Context, dues []due, now due) (err error) {
 // send gives the claim to a worker of any endpoint. It returns false when nothing
 // more is to be sent.
 func (f *feed) send(ctx context.Context, cl claim) (bool, error) {
-	cl.offered = time.Now()
+	cl.queued = time.Now()
 	f.open.Add(1)
 	select {
 	case f.work <- cl:
@@ -225,7 +225,7 @@ func (f *feed) bound(ctx context.Context, ep *endpoint, claims []claim) {
 func (f *feed) sendBound(ctx context.Context, ep *endpoint, claims []claim) []claim {
 	for i := range claims {
 		f.open.Add(1)
-		claims[i].offered = time.Now()
+		claims[i].queued = time.Now()
 		select {
 		case ep.bound <- claims[i]:
 			continue

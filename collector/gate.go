@@ -23,11 +23,11 @@ import (
 //	attempt … leave ─────────►  room for the next: samples that were begun come first
 //
 // While the server is down there is room for one every few seconds, to see whether it
-// is back; for none where its pulse sees to that. Then what is open grows from a few
+// is back; for none where it is watched. Then what is open grows from a few
 // again.
 type gate struct {
 	max     int
-	pulsed  bool
+	watched bool
 	changed func(limit.Change)
 
 	told sync.Mutex // held while changed is called, so that changes come in order; before mu
@@ -36,16 +36,13 @@ type gate struct {
 	limiter      *limit.Controller // nil: the limit is max
 	held, used   int               // permits that are out, and those of them with a sample
 	idle         []*permit         // out without one, the latest last
-	again, fresh []*waiter         // who waits, the longest first
+	again, fresh []chan<- *permit  // who waits, the longest first; each has room for one
 	timer        *time.Timer       // admits again when more is open by then
 	engine       limit.Engine      // as it was seen last
 	engineAt     time.Time         // zero: never
 	down         bool
 	probeAt      time.Time // when the next is admitted while down
 }
-
-// A waiter waits for a permit.
-type waiter struct{ got chan *permit }
 
 // A permit lets a worker work on one sample. The fields belong to the gate.
 type permit struct {
@@ -65,19 +62,19 @@ const (
 // enter waits for room: for a sample that was begun, or else for one to be taken up.
 // It returns nil when one of the channels, three at most, is closed first.
 func (g *gate) enter(ctx context.Context, again bool, closed ...<-chan struct{}) *permit {
-	w := &waiter{got: make(chan *permit, 1)}
+	got := make(chan *permit, 1) // so that the gate need not wait for who waits
 	g.mu.Lock()
 	if again {
-		g.again = append(g.again, w)
+		g.again = append(g.again, got)
 	} else {
-		g.fresh = append(g.fresh, w)
+		g.fresh = append(g.fresh, got)
 	}
 	g.admit(time.Now())
 	g.mu.Unlock()
 	var ends [3]<-chan struct{}
 	copy(ends[:], closed)
 	select {
-	case p := <-w.got:
+	case p := <-got:
 		return p
 	case <-ends[0]:
 	case <-ends[1]:
@@ -86,10 +83,10 @@ func (g *gate) enter(ctx context.Context, again bool, closed ...<-chan struct{})
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	same := func(o *waiter) bool { return o == w }
+	same := func(o chan<- *permit) bool { return o == got }
 	g.again, g.fresh = slices.DeleteFunc(g.again, same), slices.DeleteFunc(g.fresh, same)
 	select {
-	case p := <-w.got: // in the same moment
+	case p := <-got: // in the same moment
 		g.giveBack(p, time.Now())
 	default:
 	}
@@ -160,7 +157,7 @@ func (g *gate) admit(now time.Time) {
 	open, next := g.open(now)
 	for len(g.again)+len(g.fresh) > 0 {
 		if g.down {
-			if g.pulsed {
+			if g.watched {
 				next = time.Time{}
 				break
 			}
@@ -183,7 +180,7 @@ func (g *gate) admit(now time.Time) {
 		} else {
 			g.idle = append(g.idle, p)
 		}
-		(*from)[0].got <- p
+		(*from)[0] <- p
 		*from = slices.Delete(*from, 0, 1)
 	}
 	if g.timer != nil {

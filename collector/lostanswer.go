@@ -46,24 +46,24 @@ func (a *along) do() bool {
 	return seen == 2 || seen == 0 && a.known != nil && *a.known
 }
 
-// A recallError says that the server's memory of a rollout does not give what an answer
+// A lostAnswerError says that the server's memory of a rollout does not give what an answer
 // would have. It is the failure that cost the answer: ErrGone where that was the end of
 // an earlier process.
-type recallError struct {
+type lostAnswerError struct {
 	cause error
 	why   error // a *tokenize.AlignError where tokens cannot be used
 	word  string
 	part  bool // the other calls of the sample make rows
 }
 
-func (e *recallError) Error() string {
+func (e *lostAnswerError) Error() string {
 	return "the answer was lost, and what the server keeps of it gives less than an answer: " + e.why.Error() + "; lost to: " + e.cause.Error()
 }
 
-func (e *recallError) Unwrap() []error { return []error{e.cause, e.why} }
+func (e *lostAnswerError) Unwrap() []error { return []error{e.cause, e.why} }
 
-func isRecallError(err error) bool {
-	_, ok := errors.AsType[*recallError](err)
+func isLostAnswer(err error) bool {
+	_, ok := errors.AsType[*lostAnswerError](err)
 	return ok
 }
 
@@ -71,10 +71,10 @@ func isRecallError(err error) bool {
 // less because the rollout was taken over, with what is required. It returns what they
 // lack and those of a new attempt might have; nil where that is nothing. What a new
 // attempt would lack as well is no matter of this.
-func (t *try) lesser(r *Reply, calls []tokenize.Call) *recallError {
-	c := t.w.c
+func (a *attempt) lesser(r *Reply, calls []tokenize.Call) *lostAnswerError {
+	c := a.w.c
 	along := c.along.may()
-	var e *recallError
+	var e *lostAnswerError
 	var first tokenize.Call
 	lost, bad := 0, 0
 	r.eachCall(calls, func(s *Send, call *tokenize.Call) {
@@ -113,8 +113,8 @@ func (t *try) lesser(r *Reply, calls []tokenize.Call) *recallError {
 // lesserEvidence is lesser where the prompts could not even be looked for, because of
 // err, which it returns where that is no matter of the server's memory. Of an answer
 // that brings them along nothing is looked for.
-func (t *try) lesserEvidence(r *Reply, err error) error {
-	if !t.w.c.along.may() || !r.recalled() {
+func (a *attempt) lesserEvidence(r *Reply, err error) error {
+	if !a.w.c.along.may() || !r.fromRecord() {
 		return err
 	}
 	class := Classify(err)
@@ -122,7 +122,7 @@ func (t *try) lesserEvidence(r *Reply, err error) error {
 	if class.Retryable() || class.Fatal() || class == ClassCancelled || class == ClassCensored || is && align.Reason != tokenize.ReasonHole {
 		return err
 	}
-	var e *recallError
+	var e *lostAnswerError
 	for i := range r.Sends {
 		if s := &r.Sends[i]; s.FromRecord && (e == nil || s.Lost == nil) {
 			e = lostTo(s)
@@ -141,7 +141,7 @@ type hidden struct{ err error }
 func (h hidden) Error() string { return h.err.Error() }
 
 // lostTo begins the error of a send whose answer was lost.
-func lostTo(s *Send) *recallError {
+func lostTo(s *Send) *lostAnswerError {
 	cause := s.Lost
 	switch {
 	case cause == nil:
@@ -149,11 +149,11 @@ func lostTo(s *Send) *recallError {
 	case !Classify(cause).Retryable():
 		cause = fmt.Errorf("%w: %w", ErrConnection, cause)
 	}
-	return &recallError{cause: cause}
+	return &lostAnswerError{cause: cause}
 }
 
 // affords says that the sample has an attempt left for a rollout that is made again. To
 // take over what an earlier process left costs none.
-func (t *try) affords(e *recallError) bool {
-	return !t.w.c.cut() && (errors.Is(e.cause, ErrGone) && t.a.Kind == KindReattach || t.cl.charged < t.w.c.cfg.Retries)
+func (a *attempt) affords(e *lostAnswerError) bool {
+	return !a.w.c.cut() && (errors.Is(e.cause, ErrGone) && a.Kind == KindReattach || a.cl.budget.Charged < a.w.c.cfg.Retries)
 }

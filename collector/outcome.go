@@ -14,24 +14,24 @@ import (
 
 // sample makes a sample of a reply: its rows, checked, and its reward. It owns
 // all of its memory. prompts is the Prompts of the agent.
-func (t *try) sample(ctx context.Context, r *Reply, prompts func(context.Context, *Reply) ([]tokenize.Call, error)) (*tokenize.Sample, error) {
-	cfg := &t.w.c.cfg
-	s := t.facts(r)
+func (a *attempt) sample(ctx context.Context, r *Reply, prompts func(context.Context, *Reply) ([]tokenize.Call, error)) (*tokenize.Sample, error) {
+	cfg := &a.w.c.cfg
+	s := a.facts(r)
 	if err := checkEnd(s, r); err != nil {
 		return nil, err
 	}
 
-	t.enter(StagePrompt)
+	a.enter(StagePrompt)
 	calls, err := prompts(ctx, r)
 	if err != nil {
 		if ctx.Err() == nil {
-			err = t.lesserEvidence(r, err)
+			err = a.lesserEvidence(r, err)
 		}
 		return nil, err
 	}
-	t.w.c.along.note(r, calls)
+	a.w.c.along.note(r, calls)
 
-	t.enter(StageAlign)
+	a.enter(StageAlign)
 	if err := tokenize.CheckCounts(calls, r.counts()); err != nil {
 		return nil, err
 	}
@@ -39,12 +39,12 @@ func (t *try) sample(ctx context.Context, r *Reply, prompts func(context.Context
 	if err := checkEnds(s, calls); err != nil {
 		return nil, err
 	}
-	rows, al, err := t.w.aligner.Align(nil, calls)
+	rows, al, err := a.w.aligner.Align(nil, calls)
 	if err != nil {
 		return nil, err
 	}
-	t.left = leftOut{cutCalls: len(al.CutCalls), cut: int64(al.Cut), emptyRows: al.EmptyRows}
-	if e := t.lesser(r, calls); e != nil && (!e.part || t.affords(e)) {
+	a.cut = leftOut{cutCalls: len(al.CutCalls), cut: int64(al.Cut), emptyRows: al.EmptyRows}
+	if e := a.lesser(r, calls); e != nil && (!e.part || a.affords(e)) {
 		return nil, e
 	}
 	if n := len(al.LostCalls); n > 0 && n == len(calls) {
@@ -66,11 +66,11 @@ func (t *try) sample(ctx context.Context, r *Reply, prompts func(context.Context
 		s.Failures = append(s.Failures, lostCall(k, &calls[k]))
 	}
 
-	if err := t.score(ctx, s, r); err != nil {
+	if err := a.score(ctx, s, r); err != nil {
 		return nil, err
 	}
-	s.Duration = time.Since(t.cl.started)
-	s.Working = s.Duration - t.cl.waited
+	s.Duration = time.Since(a.cl.started)
+	s.Working = s.Duration - a.cl.backoff
 	return s, nil
 }
 
@@ -86,18 +86,17 @@ func nothingKnown(calls []tokenize.Call) error {
 
 // facts makes a sample with all that is known besides rows and reward. r may be
 // nil. The sample shares no memory with r.
-func (t *try) facts(r *Reply) *tokenize.Sample {
-	a := &t.a
+func (a *attempt) facts(r *Reply) *tokenize.Sample {
 	s := &tokenize.Sample{
 		Key:       a.Key,
 		TaskID:    a.Task.ID,
-		GroupID:   t.cl.group,
+		GroupID:   a.cl.group,
 		RolloutID: RolloutID(a.Key, a.N),
 		Index:     int32(a.Index),
 		GroupSize: int32(a.GroupSize),
 		Attempt:   int32(a.N),
 		Status:    StatusError,
-		StartedAt: t.cl.started,
+		StartedAt: a.cl.started,
 	}
 	if len(a.Task.Metadata) > 0 {
 		s.Metadata = text(a.Task.Metadata)
@@ -142,12 +141,12 @@ func copied[T any](p *T) *T {
 
 // failure makes the sample of an attempt that failed with err: no rows, and one
 // failure with what is left of the tokens and of the text. r may be nil.
-func (t *try) failure(r *Reply, err error) *tokenize.Sample {
-	s := t.facts(r)
+func (a *attempt) failure(r *Reply, err error) *tokenize.Sample {
+	s := a.facts(r)
 	if s.Status != StatusCancelled {
 		s.Status = StatusError
 	}
-	f := tokenize.Failure{Class: Classify(err).String(), Stage: t.stage.String(), Error: line(err), Call: -1}
+	f := tokenize.Failure{Class: Classify(err).String(), Stage: a.stage.String(), Error: line(err), Call: -1}
 	f.Reason = reasonOf(err).String()
 	if r != nil {
 		var text []string
@@ -167,8 +166,8 @@ func (t *try) failure(r *Reply, err error) *tokenize.Sample {
 		f.Text = strings.Clone(cutText(strings.Join(text, "\n"), maxFailureText))
 	}
 	s.Failures = []tokenize.Failure{f}
-	s.Duration = time.Since(t.cl.started)
-	s.Working = s.Duration - t.cl.waited
+	s.Duration = time.Since(a.cl.started)
+	s.Working = s.Duration - a.cl.backoff
 	return s
 }
 
@@ -226,11 +225,11 @@ func CheckReply(ctx context.Context, cfg Config, task *Task, r *Reply, prompts f
 	cfg.Scorer = nil
 	c := &Collector{cfg: cfg}
 	c.counters.slots = make([]slot, 1)
-	t := &try{
-		w:  &worker{c: c, aligner: tokenize.NewAligner(cfg.Align)},
-		a:  Attempt{Task: task, GroupSize: 1, N: 1},
-		cl: &claim{task: task, started: time.Now()},
+	a := &attempt{
+		Attempt: Attempt{Task: task, GroupSize: 1, N: 1},
+		w:       &worker{c: c, aligner: tokenize.NewAligner(cfg.Align)},
+		cl:      &claim{started: time.Now()},
 	}
-	_, err := t.sample(ctx, r, prompts)
+	_, err := a.sample(ctx, r, prompts)
 	return err
 }

@@ -13,7 +13,7 @@ import (
 // Config.Outage: only there can it be taken over. The sample that is to see whether the
 // server is back stays too.
 func (w *worker) moves(cl *claim) bool {
-	if _, lost := w.ep.health.state(); lost {
+	if _, lost := w.ep.state(); lost {
 		return true
 	}
 	if cl.permit != nil && cl.permit.probe {
@@ -31,12 +31,13 @@ func (w *worker) awayFor(cl *claim) *flag {
 }
 
 // pass gives the sample to whichever endpoint has room for it first.
-func (w *worker) pass(ctx context.Context, cl claim) (bool, error) {
-	cl.repay()
+func (w *worker) pass(ctx context.Context, cl *claim) (bool, error) {
+	w.ep.lock().Leave(&cl.budget)
+	w.ep.unlock()
 	w.ep.gate.leave(cl.permit)
-	cl.passed, cl.permit, cl.streak, cl.lent, cl.offered = true, nil, nil, 0, time.Now()
+	cl.passed, cl.permit, cl.queued = true, nil, time.Now()
 	select {
-	case w.c.relay.in <- cl:
+	case w.c.relay.in <- *cl:
 		return true, nil
 	case <-ctx.Done():
 		return false, context.Cause(ctx)
@@ -58,7 +59,7 @@ func (r *relay) run(ctx context.Context, c *Collector, finished <-chan struct{},
 			waiting = waiting[1:]
 			w := worker{c: c, ep: c.endpoints[0]}
 			if err == nil && c.cut() && ctx.Err() == nil {
-				err = w.censor(ctx, &cl, cl.rest, true)
+				err = w.censor(ctx, &cl, true)
 			}
 			if !cl.settled {
 				c.counters.giveBack(cl.failed)

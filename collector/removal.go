@@ -69,20 +69,20 @@ func (r *removals) begin(ctx context.Context, limit time.Duration) (context.Cont
 }
 
 // close removes the agent, in a time of its own: also when the run is stopping.
-func (t *try) close(ctx context.Context, agent Agent) {
-	c := t.w.c
-	t.enter(StageClose)
-	ctx, done := t.w.ep.removals.begin(context.WithoutCancel(ctx), c.cfg.CloseTimeout)
+func (a *attempt) close(ctx context.Context, agent Agent) {
+	c := a.w.c
+	a.enter(StageClose)
+	ctx, done := a.w.ep.removals.begin(context.WithoutCancel(ctx), c.cfg.CloseTimeout)
 	err := agent.Close(ctx)
 	done(err)
-	if t.cl.alive = err != nil; !t.cl.alive {
-		t.cl.left = nil // there is nothing any more to take over
+	if a.alive = err != nil; !a.alive {
+		a.cl.left = nil // there is nothing any more to take over
 	}
 	if err != nil {
 		c.counters.update(func(s *Stats) { s.CloseFailures++ })
 		if c.cfg.Events.CloseFailed == nil {
-			c.cfg.Logger.WarnContext(ctx, "agent not removed", "endpoint", t.w.ep.Name, "sample_key", t.a.Key, "error", err)
+			c.cfg.Logger.WarnContext(ctx, "agent not removed", "endpoint", a.w.ep.Name, "sample_key", a.Key, "error", err)
 		}
-		c.cfg.Events.closeFailed(t.a, t.w.ep.Name, err)
+		c.cfg.Events.closeFailed(a.Attempt, a.w.ep.Name, err)
 	}
 }

@@ -115,8 +115,8 @@ func (r *Reply) flagCalls(calls []tokenize.Call) {
 	}
 }
 
-// recalled says that a send is from the server's memory.
-func (r *Reply) recalled() bool {
+// fromRecord reports whether a send was taken from the record of the server.
+func (r *Reply) fromRecord() bool {
 	return slices.ContainsFunc(r.Sends, func(s Send) bool { return s.FromRecord })
 }
 

@@ -26,17 +26,17 @@ func (e *ScorerError) Unwrap() error { return ErrTolerance }
 
 // score rewards the sample. A scorer that fails leaves the reward null; the error
 // is that of a run that is stopping, or is to stop because no sample can be scored.
-func (t *try) score(ctx context.Context, s *tokenize.Sample, r *Reply) error {
-	scorer := t.w.c.cfg.Scorer
+func (a *attempt) score(ctx context.Context, s *tokenize.Sample, r *Reply) error {
+	scorer := a.w.c.cfg.Scorer
 	if scorer == nil {
 		return nil
 	}
-	t.enter(StageScore)
-	reward, err := scorer.Score(ctx, t.a.Task, r)
+	a.enter(StageScore)
+	reward, err := scorer.Score(ctx, a.Task, r)
 	if ctx.Err() == context.Canceled {
 		return context.Cause(ctx)
 	}
-	if err := t.w.c.scored(t.a, err); err != nil {
+	if err := a.w.c.scored(a.Attempt, err); err != nil {
 		return err
 	}
 	if err != nil {

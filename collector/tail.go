@@ -10,8 +10,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-
-	"github.com/rollout-rl/rollout/tokenize"
 )
 
 // A Tail says what becomes of the last samples, which take the longest. The zero Tail
@@ -297,18 +295,20 @@ func measuresOf(all []measure) Measures {
 }
 
 // censor gives the sample to the sink as one that was cut, with what its last attempt
-// left. ended says that the end of that is noted. A sample without an attempt in this
-// process has nothing to give: a later run may take it up.
-func (w *worker) censor(ctx context.Context, cl *claim, failed *tokenize.Sample, ended bool) error {
-	if failed == nil {
+// left. ended reports that the end of that attempt is noted. A sample without an attempt in
+// this process has nothing to give: a later run may take it up.
+func (w *worker) censor(ctx context.Context, cl *claim, ended bool) error {
+	a := cl.last
+	if a == nil || a.failed == nil {
 		return nil
 	}
-	f := &failed.Failures[0]
+	f := &a.failed.Failures[0]
 	if f.Class != ClassCensored.String() { // it waited for its retry
 		f.Class, f.Error = ClassCensored.String(), shortened(ErrCensored.Error()+" after: "+f.Error)
 	}
-	if ended {
-		return w.append(ctx, cl, failed, ClassCensored, gainOf(failed))
+	err := w.append(ctx, cl, a.failed, ClassCensored, gainOf(a.failed))
+	if cl.settled && !ended {
+		err = errors.Join(err, w.noteEnd(cl, a.N, ClassCensored, false))
 	}
-	return w.fail(ctx, cl, failed, ClassCensored, false)
+	return err
 }

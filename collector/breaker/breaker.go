@@ -1,0 +1,304 @@
+package breaker
+
+import (
+	"slices"
+	"time"
+)
+
+// Config is what a Breaker needs to know. The zero value allows nothing.
+type Config struct {
+	// Outage is how long the server may be down before it is given up.
+	Outage time.Duration
+	// Watched reports that somebody asks the server whether it is back: then the failures
+	// of samples never give it up, and Breaker.Lose does.
+	Watched bool
+	// Retries bounds what a sample is charged for failures of the infrastructure, Rerolls
+	// for those of the policy.
+	Retries, Rerolls int
+	// BusyMax is how long a sample may meet nothing but refusals before it is charged.
+	BusyMax time.Duration
+}
+
+// minTrip is how many failures in a row mean down at least.
+const minTrip = 3
+
+// A Breaker follows whether one server lives. It is not safe for concurrent use.
+type Breaker struct {
+	cfg Config
+
+	answered bool      // the server answered at some time
+	trip     *trip     // the failures since then, nil: none
+	noAgent  bool      // the last failure was that no agent could be made
+	down     bool      // the breaker has tripped
+	told     bool      // and a check did not say otherwise
+	since    time.Time // it tripped
+	lost     bool
+
+	own map[string]bool // keys of samples that fail where others do not
+}
+
+// A trip is a run of failures without an answer between them.
+type trip struct {
+	n     int
+	keys  []string // of the samples that failed, the first failure first
+	began time.Time
+	blame bool // the failures cannot be the fault of the first sample alone
+	down  bool // it tripped the breaker
+	over  bool // it did, or an answer came
+	own   bool // the failures turned out to be the samples' own
+}
+
+// New makes a Breaker for a server of which nothing is known.
+func New(cfg Config) *Breaker { return &Breaker{cfg: cfg} }
+
+// State reports whether the server is taken to be down, and whether it is given up.
+func (b *Breaker) State() (down, lost bool) { return b.down, b.lost }
+
+// Ended decides what follows from the end of an attempt at the sample with this budget.
+func (b *Breaker) Ended(s *Budget, e End, now time.Time) Decision {
+	if e.Kind != Busy {
+		s.busy = refusals{}
+	}
+	d := Decision{end: e}
+	switch e.Kind {
+	case Done:
+		d.Change = b.Answered(e.Replied)
+	case Policy:
+		d.Change = b.Answered(now)
+		d.Verdict = Fail
+		if s.Rerolled < b.cfg.Rerolls {
+			s.Rerolled++
+			d.Verdict, d.Charged = Retry, true
+		}
+	case Final:
+		d.Change, d.Verdict = b.Answered(now), Fail
+	case Gone:
+		d.Change, d.Verdict = b.Answered(now), Retry
+	case LostAnswer:
+		d.Change, d.Charged = b.Answered(e.Replied), true
+		b.pay(s, &d)
+	case Busy:
+		d.Change = b.Answered(now)
+		b.refused(s, &d, now)
+	case Slow:
+		d.Charged = true
+		b.pay(s, &d)
+	case Moved:
+		b.pay(s, &d)
+	case Fault:
+		b.failed(s, &d, now)
+	case Cut:
+		d.Verdict = Fail
+	case Cancelled, Fatal:
+		d.Verdict = Stop
+	}
+	return d
+}
+
+// pay charges the sample, where it is to be charged, and lets it go on while it has not
+// paid more than it may.
+func (b *Breaker) pay(s *Budget, d *Decision) {
+	d.Next, d.Backoff = Nothing, true
+	if d.Charged {
+		s.charge(d.trip)
+	}
+	switch {
+	case s.Charged <= b.cfg.Retries:
+		d.Verdict = Retry
+	case d.Charged && d.trip != nil && !d.trip.own:
+		d.Next, d.Verdict = Wait, Fail
+	default:
+		d.Verdict = Fail
+	}
+}
+
+// Waited decides after the step Wait. What the sample was charged for a server that went
+// down meanwhile is refunded.
+func (b *Breaker) Waited(s *Budget, d Decision) Decision {
+	d.Next, d.Change = Nothing, Change{}
+	if !b.down {
+		return d
+	}
+	s.refund()
+	d.Charged = false
+	b.pay(s, &d)
+	return d
+}
+
+// refused decides about a sample that the server turned away.
+func (b *Breaker) refused(s *Budget, d *Decision, now time.Time) {
+	r := &s.busy
+	if r.since.IsZero() {
+		r.since = now
+	}
+	r.n++
+	d.Charged = now.Sub(r.since) >= b.cfg.BusyMax
+	if !d.Charged && r.n >= checkAfter {
+		d.Next = Check
+		return
+	}
+	d.HadRoom = r.hadRoom > 0
+	b.pay(s, d)
+}
+
+// failed counts a failure of the infrastructure, and decides unless the server must be
+// checked first.
+func (b *Breaker) failed(s *Budget, d *Decision, now time.Time) {
+	if b.own[d.end.Key] {
+		d.Charged = true
+	} else {
+		b.count(d, now)
+	}
+	s.settle()
+	switch {
+	case b.lost:
+		d.Verdict, d.Charged = PassOn, false
+		b.told = b.told || d.tripped
+		d.Change.Down = d.tripped
+	case d.tripped || d.end.Probe:
+		d.Next = Check
+		return
+	default:
+		b.pay(s, d)
+	}
+}
+
+// count adds a failure to the trip. It trips the breaker at the threshold.
+func (b *Breaker) count(d *Decision, now time.Time) {
+	e := &d.end
+	if b.trip == nil {
+		b.trip = &trip{began: now}
+	}
+	t := b.trip
+	t.n++
+	if !slices.Contains(t.keys, e.Key) {
+		t.keys = append(t.keys, e.Key)
+	}
+	b.noAgent = e.Stage == Opening
+	t.blame = t.blame || e.Stage == Opening || len(t.keys) > 1 || !b.answered
+	if !b.down && t.blame && t.n >= b.threshold(e) {
+		b.down, b.told, b.since = true, false, now
+		t.down, t.over, d.tripped = true, true, true
+		d.Change.Closed = true
+	}
+	d.trip = t
+	d.Charged = b.answered && !b.down
+	if !b.lost && !b.cfg.Watched && b.down && now.Sub(b.since) >= b.cfg.Outage {
+		b.lost, d.Change.Lost = true, true
+	}
+}
+
+// threshold is how many failures in a row mean down: as many samples as can fail before
+// one of them has failed twice. Before the first answer not all are in hand yet.
+func (b *Breaker) threshold(e *End) int {
+	n := e.Limit
+	if b.answered {
+		n = min(n, e.InHand)
+	}
+	return max(n, minTrip)
+}
+
+// Checked decides after the step Check. works reports that the server answered the check;
+// where the check was cut off because the run stops, stopping is true.
+func (b *Breaker) Checked(s *Budget, d Decision, works, stopping bool) Decision {
+	d.Next, d.Change = Nothing, Change{}
+	switch {
+	case d.end.Kind == Busy:
+		r := &s.busy
+		r.hadRoom++
+		if !works {
+			r.hadRoom = 0
+		}
+		d.HadRoom, d.Charged = r.hadRoom > 0, r.hadRoom >= clearAfter
+	case works:
+		d.Change = b.reset()
+		d.Charged = true
+	default:
+		if d.tripped && b.down && !b.told {
+			b.told, d.Change.Down = true, true
+		}
+		if !stopping && !b.cfg.Watched && b.down && !b.answered && !b.lost {
+			b.lost, d.Change.Lost = true, true
+			d.Verdict, d.Charged = PassOn, false
+			return d
+		}
+	}
+	b.pay(s, &d)
+	return d
+}
+
+// reset notes that the server answered a check: the samples of the trip are at fault
+// themselves.
+func (b *Breaker) reset() Change {
+	if t := b.trip; t != nil {
+		if b.own == nil {
+			b.own = make(map[string]bool)
+		}
+		for _, key := range t.keys {
+			b.own[key] = true
+		}
+		t.own = true
+	}
+	return b.up()
+}
+
+// Answered notes that the server answered at the moment then. An answer from before the
+// trip, which only was worked on until now, says nothing about the trip.
+func (b *Breaker) Answered(then time.Time) Change {
+	if b.trip != nil && !then.After(b.trip.began) {
+		b.answered = true
+		return Change{}
+	}
+	return b.up()
+}
+
+// up ends the trip.
+func (b *Breaker) up() Change {
+	ch := Change{Opened: b.down, Up: b.down && b.told}
+	if b.trip != nil {
+		b.trip.over = true
+	}
+	b.answered, b.trip, b.down, b.told = true, nil, false, false
+	return ch
+}
+
+// Opened notes that an agent was made. That is answer enough only where the last failure
+// was that none could be made: an engine that is down fails later.
+func (b *Breaker) Opened(now time.Time) Change {
+	if b.answered && b.down && b.noAgent {
+		return b.Answered(now)
+	}
+	return Change{}
+}
+
+// Silent notes that the server does not answer at all, which trips the breaker at once.
+func (b *Breaker) Silent(now time.Time) Change {
+	if b.down || b.lost {
+		return Change{}
+	}
+	if b.trip == nil {
+		b.trip = new(trip)
+	}
+	b.trip.began, b.trip.down, b.trip.over = now, true, true // answers from before count for nothing
+	b.noAgent, b.down, b.told, b.since = true, true, true, now
+	return Change{Closed: true, Down: true}
+}
+
+// Overdue reports whether the server is down for Config.Outage, and whether it is down and
+// never answered.
+func (b *Breaker) Overdue(now time.Time) (overdue, never bool) {
+	return b.down && now.Sub(b.since) >= b.cfg.Outage, b.down && !b.answered
+}
+
+// Lose gives the server up. The Change is none where it was given up before.
+func (b *Breaker) Lose() Change {
+	ch := Change{Lost: !b.lost}
+	b.lost = true
+	return ch
+}
+
+// Leave ends what binds the budget to this server: the sample goes to another.
+func (b *Breaker) Leave(s *Budget) {
+	s.settle()
+	s.trip, s.held = nil, 0
+}

@@ -1,0 +1,370 @@
+package collector
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/rollout-rl/rollout/collector/breaker"
+	"github.com/rollout-rl/rollout/tokenize"
+)
+
+// A sample is one repetition of a task. It does not change while it is worked on.
+type sample struct {
+	task      *Task
+	group     string
+	key       string
+	index     int
+	groupSize int
+	failed    Class // of the failure that the dataset has of it, where that is to be mended
+}
+
+// A claim is a sample in the hands of a worker, or on its way to one.
+type claim struct {
+	sample
+	budget breaker.Budget // what the sample was charged
+
+	last  *attempt     // the last attempt of this process, or nil
+	left  *OpenAttempt // the attempt of an earlier process that is to be taken over, or nil
+	n     int          // the number of the last attempt, in this process or an earlier one
+	tries int          // attempts of this process
+	kind  Kind         // of the next attempt, where left is nil
+
+	permit    *permit       // to be worked on; nil while it waits
+	queued    time.Time     // when it began to wait for room
+	admission time.Duration // for how long it waited for room before the next attempt
+	backoff   time.Duration // for how long it waited between attempts, in all
+	started   time.Time     // when its first attempt began; zero before it
+	passed    bool          // by another endpoint
+	settled   bool          // the sink has it
+}
+
+// attempt is the last attempt, as backends and events see it.
+func (cl *claim) attempt(runID string) Attempt {
+	return cl.numbered(runID, cl.n, cl.kind)
+}
+
+func (cl *claim) numbered(runID string, n int, kind Kind) Attempt {
+	return Attempt{Task: cl.task, Key: cl.key, Index: cl.index, GroupSize: cl.groupSize, N: n, Kind: kind, RunID: runID}
+}
+
+// upcoming is the next attempt, as SampleSpan sees it.
+func (cl *claim) upcoming(runID string) Attempt {
+	if cl.left != nil {
+		return cl.numbered(runID, cl.left.N, KindReattach)
+	}
+	return cl.numbered(runID, cl.n+1, cl.kind)
+}
+
+// lastErr is what the last attempt of this process failed with.
+func (cl *claim) lastErr() error {
+	if cl.last == nil {
+		return nil
+	}
+	return cl.last.err
+}
+
+// kindAfter is the kind of the attempt after n others, the last of which failed with class.
+func kindAfter(class Class, n int) Kind {
+	switch {
+	case n == 0:
+		return KindFirst
+	case class.Rerollable():
+		return KindDataRetry
+	}
+	return KindInfraRetry
+}
+
+// A next is what a worker does with its sample now.
+type next uint8
+
+const (
+	again     next = iota // makes another attempt
+	elsewhere             // passes it on to another endpoint
+	over                  // nothing: the sink has it, or it remains to be done
+)
+
+// sample makes attempts until the sink has the sample or its failure. It reports
+// whether it passed the sample on to another worker instead, and returns the error that
+// ends the run.
+func (w *worker) sample(ctx context.Context, cl *claim) (passed bool, err error) {
+	w.take(cl)
+	defer func() { w.release(cl, passed) }()
+	endSpan := func(error) {}
+	defer func() { endSpan(cl.lastErr()) }()
+	for first := true; ; first = false {
+		next, err := w.room(ctx, cl)
+		if next == again {
+			if first {
+				ctx, endSpan = span(ctx, w.c.cfg.Events.SampleSpan, cl.upcoming(w.c.cfg.RunID), w.ep.Name) //nolint:fatcontext // once
+			}
+			a := w.attempt(ctx, cl)
+			d, stop := w.decide(ctx, cl, a)
+			next, err = w.act(ctx, cl, a, d, stop)
+		}
+		switch {
+		case err != nil:
+			return false, err
+		case next == elsewhere:
+			return w.pass(ctx, cl)
+		case next == over:
+			return false, nil
+		}
+	}
+}
+
+// take notes that the worker has the sample.
+func (w *worker) take(cl *claim) {
+	w.c.counters.claim(w.slot, cl, w.ep.Name, time.Now())
+	w.ep.hands.Add(1)
+}
+
+// release notes that it does not have it any more.
+func (w *worker) release(cl *claim, passed bool) {
+	if !passed && !cl.settled {
+		w.c.counters.giveBack(cl.failed)
+	}
+	w.c.counters.release(w.slot)
+	w.ep.gate.leave(cl.permit)
+	w.ep.hands.Add(-1)
+}
+
+// decide says what follows from the end of the attempt, for its server and for the sample.
+// The error is the one that ends the run, where the verdict is to stop it.
+func (w *worker) decide(ctx context.Context, cl *claim, a *attempt) (breaker.Decision, error) {
+	end := w.end(ctx, a)
+	if ctx.Err() == nil && end.Kind != breaker.Busy {
+		w.ep.gate.heed(cl.key, a.class, a.err)
+	}
+	d := w.ep.lock().Ended(&cl.budget, end, time.Now())
+	w.ep.unlock()
+	stop := w.ep.follow(d.Change, a.err)
+	if d.Next == breaker.Check {
+		works := w.ep.check(ctx)
+		d = w.ep.lock().Checked(&cl.budget, d, works, ctx.Err() != nil)
+		w.ep.unlock()
+		stop = w.ep.follow(d.Change, a.err)
+	}
+	if d.Next == breaker.Wait {
+		w.ep.waitDown(ctx)
+		d = w.ep.lock().Waited(&cl.budget, d)
+		w.ep.unlock()
+	}
+	if end.Kind == breaker.Busy && !d.HadRoom {
+		w.ep.gate.heed(cl.key, a.class, a.err)
+	}
+	switch {
+	case end.Kind == breaker.Cancelled:
+		stop = context.Cause(ctx)
+	case d.Verdict == breaker.Stop:
+		stop = a.err
+	case stop != nil: // no endpoint is left
+		d.Verdict = breaker.Stop
+	}
+	return d, stop
+}
+
+// end says how the attempt ended, in the words of package breaker. It is the only place
+// that translates a Class and a Stage into them.
+func (w *worker) end(ctx context.Context, a *attempt) breaker.End {
+	e := breaker.End{
+		Key: a.Key, Kind: breaker.Fault, Stage: breaker.Rolling, Replied: a.replied,
+		Probe:  a.cl.permit != nil && a.cl.permit.probe,
+		InHand: int(w.ep.hands.Load()), Limit: w.ep.gate.limit(),
+	}
+	if stageOf(a.err) == StageOpen {
+		e.Stage = breaker.Opening
+	}
+	takeover := a.Kind == KindReattach
+	switch {
+	case a.err == nil:
+		e.Kind = breaker.Done
+	case ctx.Err() != nil:
+		e.Kind = breaker.Cancelled
+	case a.class.Fatal():
+		e.Kind = breaker.Fatal
+	case a.class == ClassCensored:
+		e.Kind = breaker.Cut
+	case takeover && a.class == ClassLost:
+		e.Kind = breaker.Gone
+	case takeover && e.Stage == breaker.Opening && !a.class.Retryable():
+		e.Kind = breaker.Final // a refusal to look for an attempt says nothing about a new one
+	case a.class.Rerollable():
+		e.Kind = breaker.Policy
+	case !a.class.Retryable():
+		e.Kind = breaker.Final
+	case isLostAnswer(a.err):
+		e.Kind = breaker.LostAnswer
+	case a.class == ClassRateLimited:
+		e.Kind = breaker.Busy
+	case moved(a.err):
+		e.Kind = breaker.Moved
+	case outOfTime(a.err):
+		e.Kind = breaker.Slow
+	}
+	return e
+}
+
+// act does what was decided. stop is the error that ends the run.
+func (w *worker) act(ctx context.Context, cl *claim, a *attempt, d breaker.Decision, stop error) (next, error) {
+	vain := a.Kind == KindReattach && a.class != ClassCensored &&
+		(a.class == ClassLost || d.Verdict == breaker.Fail && stageOf(a.err) == StageOpen)
+	switch {
+	case d.Verdict == breaker.Stop:
+		w.stopped(ctx, cl, a)
+		return over, stop
+	case d.Verdict == breaker.Over:
+		return over, nil
+	case d.Verdict == breaker.PassOn:
+		return elsewhere, w.retry(cl, a, false)
+	case vain:
+		cl.queued = time.Now()
+		return again, w.gone(cl, a.N, a.err)
+	case d.Verdict == breaker.Fail:
+		return over, w.fail(ctx, cl, a, d.Charged)
+	}
+	err := w.retry(cl, a, d.Charged)
+	if err == nil && d.Backoff && !w.moves(cl) && !w.c.stopping(ctx) {
+		err = w.wait(ctx, cl, a, w.c.cfg.delay(cl.tries, a.err))
+	}
+	cl.queued = time.Now()
+	return again, err
+}
+
+// retry notes the end of an attempt before another one. An attempt that is still to be
+// taken over has none: the server did not let us see it yet.
+func (w *worker) retry(cl *claim, a *attempt, charged bool) error {
+	if cl.left != nil {
+		return nil
+	}
+	if a.class.Retryable() && a.took > 0 {
+		w.c.counters.rerolled(a, a.class)
+	}
+	cl.kind = kindAfter(a.class, a.N)
+	return w.noteEnd(cl, a.N, a.class, charged)
+}
+
+// wait sleeps for d after a failed attempt; it returns early where the sample moves or the
+// run is drained. For the first second the sample keeps its permit, so that a server that
+// turns all away is not offered one sample after the other.
+func (w *worker) wait(ctx context.Context, cl *claim, a *attempt, d time.Duration) error {
+	w.c.cfg.Events.retryWaiting(a.Attempt, a.err, d)
+	w.c.counters.stage(w.slot, a.N, StageWait, time.Now())
+	start := time.Now()
+	defer func() { cl.backoff += time.Since(start) }()
+	moment := min(d, time.Second)
+	if err := w.sleep(ctx, cl, moment); err != nil {
+		return err
+	}
+	w.ep.gate.leave(cl.permit)
+	cl.permit = nil
+	return w.sleep(ctx, cl, d-moment)
+}
+
+// sleep lets d pass, unless the sample moves or the run is drained.
+func (w *worker) sleep(ctx context.Context, cl *claim, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-w.ep.lost:
+		return nil
+	case <-w.awayFor(cl).raised().Done():
+		return nil
+	case <-w.c.drain:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// delay is the wait before the next attempt after n failed ones. Jitter is added to
+// what the server asks for as well: it tells all whom it turns away the same.
+func (c *Config) delay(n int, err error) time.Duration {
+	d := c.BackoffMin
+	for i := 1; i < n && d < c.BackoffMax; i++ {
+		d *= 2
+	}
+	d = min(d, c.BackoffMax)
+	jitter := time.Duration(c.Jitter() * float64(d/2))
+	d = d/2 + jitter
+	if asked, ok := errors.AsType[interface {
+		error
+		RetryDelay() time.Duration
+	}](err); ok {
+		if wait := min(asked.RetryDelay(), c.RetryAfterMax); wait > 0 {
+			d = max(d, wait+jitter)
+		}
+	}
+	return d
+}
+
+// fail gives the failure of the sample to the sink, and then notes the end of its last
+// attempt: where the process dies in between, the dataset knows better. The error ends the
+// run.
+func (w *worker) fail(ctx context.Context, cl *claim, a *attempt, charged bool) error {
+	if a.class == ClassCensored {
+		return w.censor(ctx, cl, false)
+	}
+	err := w.append(ctx, cl, a.failed, a.class, gainOf(a.failed))
+	if cl.settled {
+		err = errors.Join(err, w.noteEnd(cl, a.N, a.class, charged)) // also where it was one failure too many
+	}
+	if err != nil {
+		return err
+	}
+	return w.c.barren.failed(cl.group, a.class, w.c.hands(), a.err)
+}
+
+// append gives the sample of the claim to the sink. class says why it failed;
+// ClassNone is a sample that did not. g is what the sample adds to the counts, taken
+// before the sink owns it. An error ends the run, except the refusal of a sample that did
+// not fail.
+func (w *worker) append(ctx context.Context, cl *claim, s *tokenize.Sample, class Class, g gain) error {
+	c, key, before, took := w.c, cl.key, cl.failed, s.Duration
+	c.cfg.Events.sampleFinished(s)
+	// Counted before Append, because done may be called before it returns.
+	tooMany := c.counters.accept(class, c.cfg.MaxFailures)
+	done := func(err error) {
+		c.counters.done(class, before, err)
+		if err != nil {
+			(*c.stop.Load())(fmt.Errorf("%w: %w", ErrStorage, err))
+		}
+		c.cfg.Events.sampleDone(key, err)
+	}
+	if err := c.cfg.Sink.Append(ctx, s, done); err != nil {
+		c.counters.refuse(class)
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if class == ClassNone && refused(err) {
+			return err
+		}
+		return fmt.Errorf("%w: %w", ErrStorage, err)
+	}
+	cl.settled = true
+	c.counters.gained(g)
+	c.measured(class, took, g.sampled)
+	if class == ClassNone {
+		c.wellDone(1)
+	}
+	if g.rows > 0 {
+		c.barren.gaveRow()
+	}
+	if tooMany {
+		return fmt.Errorf("%w: more than %d failed", ErrTolerance, c.cfg.MaxFailures)
+	}
+	return nil
+}
+
+// refused reports whether the sink does not take this one sample, because of what is
+// in it, and takes others.
+func refused(err error) bool {
+	r, ok := errors.AsType[interface {
+		error
+		Refused() bool
+	}](err)
+	return ok && r.Refused()
+}
