@@ -14,6 +14,7 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/machine"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/preflight"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/show"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/signals"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/tasks"
@@ -92,7 +93,7 @@ tokens.* while the run has no row yet; a tokenizer may be added to a run that ha
 }
 
 func (p *program) collect(ctx context.Context, l *config.Loader, earlier *runfolder.Earlier, o *collectOptions) error {
-	c := &collection{config: l.Config, display: p.newDisplay(o.asJSON, o.quiet), log: discardLog(), abort: p.abort, retryFailed: o.retryFailed}
+	c := &collection{config: l.Config, display: show.NewDisplay(p.stdout, p.stderr, p.getenv, o.asJSON, o.quiet), log: show.DiscardLog(), abort: p.abort, retryFailed: o.retryFailed}
 	if c.tail = c.config.Run.Tail.Tail; o.retryFailed && l.ByKey["run.tail"].Given() == "" {
 		c.tail = collector.Tail{}
 	}
@@ -124,15 +125,15 @@ func (p *program) collect(ctx context.Context, l *config.Loader, earlier *runfol
 	if err := p.takeTasks(c, l, earlier, o, id, parts.model); err != nil {
 		return err
 	}
-	c.metrics = newMetrics(version.Read().Version, c.vitals)
-	if c.tracing, err = newTracing(p.getenv, c.display.say); err != nil {
+	c.metrics = show.NewMetrics(version.Read().Version, c.vitals)
+	if c.tracing, err = show.NewTracing(p.getenv, c.display.Say); err != nil {
 		return err
 	}
-	defer c.tracing.stop(ctx)
-	c.clients, err = connectWatched(c.config, func(text string) { c.display.say("%s", text) }, func(endpoint string, cfg *letta.ClientConfig) {
-		c.metrics.endpoint(endpoint)
-		cfg.Observe = c.metrics.watch(endpoint)
-		c.tracing.watch(endpoint, cfg)
+	defer c.tracing.Stop(ctx)
+	c.clients, err = connectWatched(c.config, func(text string) { c.display.Say("%s", text) }, func(endpoint string, cfg *letta.ClientConfig) {
+		c.metrics.Endpoint(endpoint)
+		cfg.Observe = c.metrics.Watch(endpoint)
+		c.tracing.Watch(endpoint, cfg)
 	})
 	if err != nil {
 		return err
@@ -148,7 +149,7 @@ func (p *program) collect(ctx context.Context, l *config.Loader, earlier *runfol
 	}
 	c.phase.Store("asking the servers")
 	servers, err := preflight.Ask(ctx, backends, c.config.Agent.Model, func(server string, err error, wait time.Duration) {
-		c.display.say("%s cannot be asked now, trying again in %v: %v", server, wait, err)
+		c.display.Say("%s cannot be asked now, trying again in %v: %v", server, wait, err)
 	})
 	if err != nil {
 		return err
@@ -161,7 +162,7 @@ func (p *program) collect(ctx context.Context, l *config.Loader, earlier *runfol
 			return err
 		}
 		for _, text := range notices {
-			c.display.say("%s", text)
+			c.display.Say("%s", text)
 		}
 	}
 	if c.info, err = runfolder.Describe(l, had, id, c.tasks, servers, parts.model); err != nil {
@@ -171,7 +172,7 @@ func (p *program) collect(ctx context.Context, l *config.Loader, earlier *runfol
 	planned, lowered := c.info.Tasks.Planned, ""
 	c.inFlight, lowered = machine.InFlight(c.config, planned, len(c.clients), machine.This())
 	if lowered != "" && (c.inFlight < planned || l.ByKey["server.max_in_flight"].Given() != "") {
-		c.display.note("%s", lowered) // but not that a small run needs less than the default
+		c.display.Note("%s", lowered) // but not that a small run needs less than the default
 	}
 	if err := c.watchEngine(); err != nil {
 		return err
@@ -202,10 +203,10 @@ func (p *program) collect(ctx context.Context, l *config.Loader, earlier *runfol
 		return err
 	}
 	c.phase.Store("opening the folder")
-	if c.log, err = openLog(c.folder.Dir, c.info.LastLog(), c.folder.Mode, c.config.Secrets()); err != nil {
+	if c.log, err = show.OpenLog(c.folder.Dir, c.info.LastLog(), c.folder.Mode, c.config.Secrets()); err != nil {
 		return exit.With(exit.Storage, err)
 	}
-	defer func() { _ = c.log.close() }() // every line was written
+	defer func() { _ = c.log.Close() }() // every line was written
 	if err = c.open(parts, backends); err == nil {
 		return c.run(ctx)
 	}
@@ -226,7 +227,7 @@ func (p *program) takeTasks(c *collection, l *config.Loader, earlier *runfolder.
 		}
 		bad := runfolder.Changes(l, &earlier.Info, id, model, rows)
 		if had := earlier.Info.Model; bad == nil && !had.Same(model) {
-			c.display.note("prompts are rebuilt with tokenizer %s from now on, and with %s before", cmp.Or(runfolder.ShortDigest(model.Tokenizer()), "none"), cmp.Or(runfolder.ShortDigest(had.Tokenizer()), "none"))
+			c.display.Note("prompts are rebuilt with tokenizer %s from now on, and with %s before", cmp.Or(runfolder.ShortDigest(model.Tokenizer()), "none"), cmp.Or(runfolder.ShortDigest(had.Tokenizer()), "none"))
 		}
 		tasks, more, err := earlier.ReadTasks(l, c.fit, p.stdin, c.skipped)
 		if err == nil {
@@ -255,11 +256,11 @@ func (p *program) takeTasks(c *collection, l *config.Loader, earlier *runfolder.
 	if c.tasks, err = check.Run(c.fit.Read(tasks.Read(c.config.Tasks.File, p.stdin))); err != nil {
 		return err
 	}
-	return c.fit.Scorable(c.config.Reward.Kind, c.display.note)
+	return c.fit.Scorable(c.config.Reward.Kind, c.display.Note)
 }
 
 // skipped tells of a task that is left out.
-func (c *collection) skipped(bad error) { c.display.say("left out: %v", bad) }
+func (c *collection) skipped(bad error) { c.display.Say("left out: %v", bad) }
 
 func (c *collection) takeFolder(f *runfolder.Folder) {
 	c.folder = f

@@ -173,7 +173,7 @@ func (d *doctor) tell(state, name, text string, detail []string, hint string) {
 	}
 	color := map[string]string{stateOK: "32", stateBad: "31;1", stateHint: "33"}[state]
 	paint, _ := d.p.painter("auto")
-	tame.Fprintf(d.p.stdout, "%s %-10s %s\n", paint.code(color, fmt.Sprintf("%-4s", state)), name, text)
+	tame.Fprintf(d.p.stdout, "%s %-10s %s\n", paint.Code(color, fmt.Sprintf("%-4s", state)), name, text)
 	for _, line := range detail {
 		tame.Fprintf(d.p.stdout, "     %-10s %s\n", "", line)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/show"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/sink"
@@ -140,7 +141,7 @@ func (p *program) failures(dir string, o *failuresOptions) error {
 		if f.Call >= 0 {
 			call = fmt.Sprint(f.Call)
 		}
-		tame.Fprintf(w, "%s\t%s\t%d\t%d\t%s\t%s\t%s\t%s\t%s\n", shortKey(f.SampleKey), tame.Text(f.TaskID, 32), f.SampleIndex, f.Attempt,
+		tame.Fprintf(w, "%s\t%s\t%d\t%d\t%s\t%s\t%s\t%s\t%s\n", show.ShortKey(f.SampleKey), tame.Text(f.TaskID, 32), f.SampleIndex, f.Attempt,
 			f.Class, f.Stage, cmp.Or(f.Reason, "-"), call, tame.Text(f.Error, 80))
 	}
 	if err := w.Flush(); err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/model"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/show"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
 	"github.com/rollout-rl/rollout/sink"
 )
@@ -115,7 +116,7 @@ func runTotals(log *sink.Log) string {
 }
 
 // painter colours stdout as asked.
-func (p *program) painter(when string) (painter, error) {
+func (p *program) painter(when string) (show.Painter, error) {
 	switch when {
 	case "always":
 		p.stdout.Colours()
@@ -161,7 +162,7 @@ func (p *program) inspectRows(rows iter.Seq2[*sink.StoredRow, error], o *inspect
 		if o.limit > 0 && n == o.limit {
 			break
 		}
-		t := count(r.LossMask)
+		t := show.Trained(r.LossMask)
 		if o.asJSON {
 			if err := p.printJSON(map[string]any{
 				"row": n, "sample_key": r.SampleKey, "task_id": r.TaskID, "sample_index": r.SampleIndex,
@@ -171,8 +172,8 @@ func (p *program) inspectRows(rows iter.Seq2[*sink.StoredRow, error], o *inspect
 				return err
 			}
 		} else {
-			tame.Fprintf(w, "%d\t%s\t%s\t%d\t%d/%d\t%d\t%d\t%s\t%s\t%s\t%s\n", n, shortKey(r.SampleKey), tame.Text(r.TaskID, 32), r.SampleIndex,
-				r.SegmentIndex+1, r.SegmentCount, len(r.InputIDs), t, showReward(r.Reward), r.Verification, r.Status, list(r.Flags))
+			tame.Fprintf(w, "%d\t%s\t%s\t%d\t%d/%d\t%d\t%d\t%s\t%s\t%s\t%s\n", n, show.ShortKey(r.SampleKey), tame.Text(r.TaskID, 32), r.SampleIndex,
+				r.SegmentIndex+1, r.SegmentCount, len(r.InputIDs), t, show.Reward(r.Reward), r.Verification, r.Status, show.List(r.Flags))
 		}
 		n++
 		tokens += len(r.InputIDs)
@@ -180,7 +181,7 @@ func (p *program) inspectRows(rows iter.Seq2[*sink.StoredRow, error], o *inspect
 		grades[r.Verification]++
 		sources[r.PromptSource]++
 		// A column that cannot be read is for verify to report.
-		if d, err := readDivergence(r.Divergence); err != nil || d.Kind != "" {
+		if d, err := show.ReadDivergence(r.Divergence); err != nil || d.Kind != "" {
 			forks++
 		}
 	}
@@ -191,7 +192,7 @@ func (p *program) inspectRows(rows iter.Seq2[*sink.StoredRow, error], o *inspect
 		return err
 	}
 	p.say("%d rows, %s tokens, %s of them trained; %s; prompts from %s; %d forks",
-		n, human.Count(int64(tokens)), human.Percent(int64(trained), int64(tokens)), counted(grades), counted(sources), forks)
+		n, human.Count(int64(tokens)), human.Percent(int64(trained), int64(tokens)), show.Counted(grades), show.Counted(sources), forks)
 	return nil
 }
 
@@ -222,8 +223,8 @@ func (p *program) inspectFailures(failures iter.Seq2[*sink.StoredFailure, error]
 			if f.Call >= 0 {
 				call = strconv.Itoa(int(f.Call))
 			}
-			tame.Fprintf(w, "%d\t%s\t%s\t%d\t%d\t%s\t%s\t%s\t%s\t%d\t%s\n", n, shortKey(f.SampleKey), tame.Text(f.TaskID, 32), f.SampleIndex, f.Attempt,
-				f.Class, cmp.Or(f.Reason, "-"), f.Stage, call, len(f.OutputIDs), tame.Text(f.Error, errorWidth(o.whole)))
+			tame.Fprintf(w, "%d\t%s\t%s\t%d\t%d\t%s\t%s\t%s\t%s\t%d\t%s\n", n, show.ShortKey(f.SampleKey), tame.Text(f.TaskID, 32), f.SampleIndex, f.Attempt,
+				f.Class, cmp.Or(f.Reason, "-"), f.Stage, call, len(f.OutputIDs), tame.Text(f.Error, show.ErrorWidth(o.whole)))
 		}
 		n++
 	}
@@ -241,7 +242,7 @@ func (o *inspectOptions) speller() (model.Speller, error) {
 	return model.LoadSpeller(o.tokenizer)
 }
 
-func (p *program) inspectRow(rows iter.Seq2[*sink.StoredRow, error], o *inspectOptions, paint painter) error {
+func (p *program) inspectRow(rows iter.Seq2[*sink.StoredRow, error], o *inspectOptions, paint show.Painter) error {
 	spell, err := o.speller()
 	if err != nil {
 		return err
@@ -253,24 +254,16 @@ func (p *program) inspectRow(rows iter.Seq2[*sink.StoredRow, error], o *inspectO
 		}
 		if n == o.row {
 			if o.asJSON {
-				return p.printJSON(columns(r))
+				return p.printJSON(show.ColumnsOf(r))
 			}
-			return showRow(p.stdout, r, rowView{number: n, paint: paint, spell: spell, whole: o.whole, width: p.width()})
+			return show.WriteRow(p.stdout, r, show.RowView{Number: n, Paint: paint, Spell: spell, Whole: o.whole, Width: p.width()})
 		}
 		n++
 	}
 	return exit.Usagef("--row: %d: there are %d rows", o.row, n)
 }
 
-// errorWidth is how much of an error a line of the table shows.
-func errorWidth(whole bool) int {
-	if whole {
-		return 1000
-	}
-	return 100
-}
-
-func (p *program) inspectFailure(failures iter.Seq2[*sink.StoredFailure, error], o *inspectOptions, paint painter) error {
+func (p *program) inspectFailure(failures iter.Seq2[*sink.StoredFailure, error], o *inspectOptions, paint show.Painter) error {
 	spell, err := o.speller()
 	if err != nil {
 		return err
@@ -282,9 +275,9 @@ func (p *program) inspectFailure(failures iter.Seq2[*sink.StoredFailure, error],
 		}
 		if n == o.row {
 			if o.asJSON {
-				return p.printJSON(columns(f))
+				return p.printJSON(show.ColumnsOf(f))
 			}
-			return showFailure(p.stdout, f, rowView{number: n, paint: paint, spell: spell, whole: o.whole, width: p.width()})
+			return show.WriteFailure(p.stdout, f, show.RowView{Number: n, Paint: paint, Spell: spell, Whole: o.whole, Width: p.width()})
 		}
 		n++
 	}

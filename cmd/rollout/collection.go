@@ -13,6 +13,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"fmt"
+
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
@@ -20,6 +22,7 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/machine"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/preflight"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/show"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/tasks"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/version"
@@ -37,13 +40,13 @@ import (
 // A collection is an invocation of collect: what was checked, and what is at work.
 type collection struct {
 	config  *config.Config
-	display *display
+	display *show.Display
 	info    runfolder.Info
 	tasks   *runfolder.TaskSet
 	fit     *tasks.Fit
 	clients []*letta.Client
 	folder  *runfolder.Folder
-	log     *runLog
+	log     *show.Log
 	// inFlight is how many samples may be in flight per server: see config.inFlight.
 	inFlight int
 	// retryFailed takes up the samples that have failed instead of those that remain.
@@ -58,13 +61,13 @@ type collection struct {
 	journal     *journal.Journal
 	leftovers   *leftovers.Agents
 	collector   *collector.Collector
-	tally       tally
+	tally       show.Tally
 	engine      *engine.Poller // nil: no engine is watched
-	metrics     *metrics
-	tracing     *tracing     // nil: no spans are wanted
-	scrapes     net.Listener // of the metrics; nil: none
-	abort       func()       // ends the process; nil in tests
-	recovery    recovery
+	metrics     *show.Metrics
+	tracing     *show.Tracing // nil: no spans are wanted
+	scrapes     net.Listener  // of the metrics; nil: none
+	abort       func()        // ends the process; nil in tests
+	recovery    show.Recovery
 	damaged     fileCheck
 	agentLeft   atomic.Bool // it was told that an agent could not be removed
 	scoreFailed atomic.Bool // it was told that a sample could not be scored
@@ -77,13 +80,6 @@ type collection struct {
 	over     atomic.Bool               // nothing is in flight any more
 	late     atomic.Bool               // and was interrupted since
 	until    atomic.Pointer[time.Time] // when the grace time is over; nil: never
-}
-
-// A recovery counts what earlier processes left: samples in the write-ahead log, and
-// attempts without an end.
-type recovery struct {
-	Samples int64
-	Open    int
 }
 
 // running is there once a collection is at work.
@@ -115,7 +111,7 @@ func (c *collection) open(parts *parts, backends []*agent.Backend) error {
 		RunID:         c.info.ID,
 		FS:            sink.OSMode(c.folder.Mode),
 		Meta:          meta,
-		Events:        sink.Events{Committed: c.committed, Sealed: c.metrics.sealed, Synced: c.metrics.synced},
+		Events:        sink.Events{Committed: c.committed, Sealed: c.metrics.Sealed, Synced: c.metrics.Synced},
 	})
 	if err != nil {
 		return runfolder.OpenError(c.folder.Dir, err)
@@ -128,7 +124,7 @@ func (c *collection) open(parts *parts, backends []*agent.Backend) error {
 	if c.journal, err = journal.Open(filepath.Join(c.folder.Dir, runfolder.JournalDir), journal.Config{Mode: c.folder.Mode}); err != nil {
 		return runfolder.OpenError(c.folder.Dir, err)
 	}
-	c.leftovers = &leftovers.Agents{RunID: c.info.ID, Clients: c.clients, Keep: c.config.Agent.Keep, Say: c.display.say, Note: c.display.note}
+	c.leftovers = &leftovers.Agents{RunID: c.info.ID, Clients: c.clients, Keep: c.config.Agent.Keep, Say: c.display.Say, Note: c.display.Note}
 	open := c.leftovers.Find(c.journal, held)
 	left := c.journal.Resume(held)
 	if left == nil && c.retryFailed {
@@ -169,55 +165,55 @@ func (c *collection) open(parts *parts, backends []*agent.Backend) error {
 		Adaptive:       c.config.Server.Adaptive,
 		Tail:           c.tail,
 		Logger:         c.log.Logger,
-		Events: c.tracing.events(collector.Events{
+		Events: c.tracing.Events(collector.Events{
 			SampleFinished: func(s *tokenize.Sample) {
-				c.tally.add(s)
-				c.log.failed(s)
-				c.metrics.sampleFinished(s)
+				c.tally.Add(s)
+				c.log.Failed(s)
+				c.metrics.SampleFinished(s)
 			},
-			AttemptStarted: c.metrics.attemptStarted,
+			AttemptStarted: c.metrics.AttemptStarted,
 			AttemptFinished: func(r collector.Result) {
 				c.leftovers.Finished(r.Attempt, r.Err)
-				c.metrics.attemptFinished(r)
+				c.metrics.AttemptFinished(r)
 			},
 			Reattached: func(a collector.Attempt, endpoint string, err error) {
-				c.log.reattached(a, endpoint, err)
-				c.metrics.reattached(a, endpoint, err)
+				c.log.Reattached(a, endpoint, err)
+				c.metrics.Reattached(a, endpoint, err)
 				if err != nil {
 					c.leftovers.Finished(a, err)
 				}
 			},
 			ScoreFailed: func(a collector.Attempt, err error) {
-				c.log.scoreFailed(a, err)
+				c.log.ScoreFailed(a, err)
 				if !c.scoreFailed.Swap(true) { // a scorer that is broken fails on every sample
-					c.display.say("%s #%d could not be scored and has no reward: %v; more like this go to the log, and their number to the summary", tame.Text(a.Task.ID, 40), a.Index, err)
+					c.display.Say("%s #%d could not be scored and has no reward: %v; more like this go to the log, and their number to the summary", tame.Text(a.Task.ID, 40), a.Index, err)
 				}
 			},
 			LimitChanged: func(endpoint string, from, to int, reason string) {
-				c.log.limitChanged(endpoint, from, to, reason)
-				c.metrics.limitChanged(endpoint, from, to, reason)
+				c.log.LimitChanged(endpoint, from, to, reason)
+				c.metrics.LimitChanged(endpoint, from, to, reason)
 			},
 			RetryWaiting: func(a collector.Attempt, err error, delay time.Duration) {
-				c.log.retry(a, err, delay)
-				c.metrics.retryWaiting(a, collector.Classify(err), delay)
+				c.log.Retry(a, err, delay)
+				c.metrics.RetryWaiting(a, collector.Classify(err), delay)
 			},
 			CloseFailed: func(a collector.Attempt, endpoint string, err error) {
-				c.log.agentLeft(a, endpoint, err)
+				c.log.AgentLeft(a, endpoint, err)
 				if !c.agentLeft.Swap(true) { // a server that dies may leave hundreds
-					c.display.say("agent of %s #%d not removed: %v; more like this go to the log, and their number to the summary", tame.Text(a.Task.ID, 40), a.Index, err)
+					c.display.Say("agent of %s #%d not removed: %v; more like this go to the log, and their number to the summary", tame.Text(a.Task.ID, 40), a.Index, err)
 				}
 			},
 			EndpointDown: func(endpoint string, err error) {
-				c.log.endpointDown(endpoint, err)
+				c.log.EndpointDown(endpoint, err)
 				if err != nil {
-					c.display.say("%s does not answer: %v", endpoint, err)
+					c.display.Say("%s does not answer: %v", endpoint, err)
 				} else {
-					c.display.say("%s answers again", endpoint)
+					c.display.Say("%s answers again", endpoint)
 				}
 			},
 			EndpointLost: func(endpoint string, err error) {
-				c.log.endpointLost(endpoint, err)
-				c.display.say("%s is given up: %v", endpoint, err)
+				c.log.EndpointLost(endpoint, err)
+				c.display.Say("%s is given up: %v", endpoint, err)
 			},
 		}),
 	})
@@ -237,11 +233,11 @@ func (c *collection) watchEngine() (err error) {
 			if failing {
 				failing = false
 				c.log.Info("engine metrics back")
-				c.display.say("the engine's metrics can be read again")
+				c.display.Say("the engine's metrics can be read again")
 			}
 			for _, client := range c.clients {
 				c.collector.Engine(client.BaseURL(), e)
-				c.metrics.engine(client.BaseURL(), e)
+				c.metrics.Engine(client.BaseURL(), e)
 			}
 		},
 		Failed: func(err error) {
@@ -251,9 +247,9 @@ func (c *collection) watchEngine() (err error) {
 			failing = true
 			c.log.Warn("engine metrics", "error", err)
 			if seen {
-				c.display.say("the engine's metrics cannot be read any more: for 5 minutes nothing grows without them: %v", err)
+				c.display.Say("the engine's metrics cannot be read any more: for 5 minutes nothing grows without them: %v", err)
 			} else {
-				c.display.say("the engine's metrics cannot be read, and bound nothing until they can: %v", err)
+				c.display.Say("the engine's metrics cannot be read, and bound nothing until they can: %v", err)
 			}
 		},
 	})
@@ -264,19 +260,19 @@ func (c *collection) watchEngine() (err error) {
 }
 
 // vitals is where the metrics look. Before the run is at work there is nothing.
-func (c *collection) vitals() vitals {
+func (c *collection) vitals() show.Vitals {
 	if c.running.Load() == nil {
-		return vitals{}
+		return show.Vitals{}
 	}
-	return vitals{collector: c.collector.Stats, sink: c.dataset.Stats, dir: c.folder.Dir}
+	return show.Vitals{Collector: c.collector.Stats, Sink: c.dataset.Stats, Dir: c.folder.Dir}
 }
 
 // committed tells of a shard.
 func (c *collection) committed(commit sink.Commit) {
-	c.metrics.committed(commit)
-	c.log.committed(commit)
+	c.metrics.Committed(commit)
+	c.log.Committed(commit)
 	for _, s := range commit.Shards {
-		c.display.event("commit", map[string]any{
+		c.display.Event("commit", map[string]any{
 			"seq": commit.Seq, "kind": s.Kind.String(), "path": s.Path, "rows": s.Rows, "bytes": s.Bytes, "samples": len(commit.Samples),
 		})
 	}
@@ -289,7 +285,7 @@ func (c *collection) recovered(r sink.Recovery, found journal.Found, open int) {
 	}
 	c.log.Info("recovered", "samples", r.Replayed, "commits", r.Commits, "segments", r.Segments, "torn_bytes", r.TornBytes,
 		"temporaries", r.Temporaries, "orphans", len(r.Orphans), "open_attempts", open)
-	c.recovery = recovery{Samples: r.Replayed, Open: open}
+	c.recovery = show.Recovery{Samples: r.Replayed, Open: open}
 	var parts []string
 	if r.Replayed > 0 {
 		parts = append(parts, human.Plural(r.Replayed, "finished sample")+" from the write-ahead log")
@@ -301,25 +297,25 @@ func (c *collection) recovered(r sink.Recovery, found journal.Found, open int) {
 		parts = append(parts, human.Plural(int64(n), "file")+" that no commit names, now in orphans/")
 	}
 	if parts != nil {
-		c.display.note("recovered: %s", strings.Join(parts, "; "))
+		c.display.Note("recovered: %s", strings.Join(parts, "; "))
 	}
 }
 
 // run collects, writes what is finished whatever ended it, and says how it was.
 func (c *collection) run(ctx context.Context) error {
-	c.display.event("launch", map[string]any{
+	c.display.Event("launch", map[string]any{
 		"run_id": c.info.ID, "dir": c.folder.Dir, "planned": c.info.Tasks.Planned, "tasks": c.info.Tasks.Tasks,
 		"resumed": len(c.info.Invocations) > 1,
 	})
 	c.log.Info("launch", "run_id", c.info.ID, "resumed", len(c.info.Invocations) > 1, "planned", c.info.Tasks.Planned,
 		"tasks", c.info.Tasks.Tasks, "version", version.Read().Version, "config_sha256", c.info.ConfigSHA256)
 	for _, e := range c.collector.Stats().Endpoints {
-		c.log.limitChanged(e.Name, 0, e.Limit, "start")
+		c.log.LimitChanged(e.Name, 0, e.Limit, "start")
 	}
 	began := time.Now()
 	if c.scrapes != nil {
-		defer c.metrics.serve(ctx, c.scrapes, c.config.Run.MetricsPprof, func() error { return c.vitals().ready() })()
-		c.display.note("metrics at http://%s/metrics", c.scrapes.Addr())
+		defer c.metrics.Serve(ctx, c.scrapes, c.config.Run.MetricsPprof, func() error { return c.vitals().Ready() })()
+		c.display.Note("metrics at http://%s/metrics", c.scrapes.Addr())
 	}
 	c.phase.Store("collecting")
 	c.running.Store(&running{began})
@@ -339,19 +335,19 @@ func (c *collection) run(ctx context.Context) error {
 			return slices.ContainsFunc(stats.Endpoints, func(e collector.EndpointStats) bool { return e.Name == name && e.Mute })
 		})
 	}
-	s := summarize(stats, written, c.prompter.Stats(), &c.tally, took)
+	s := show.Summarize(stats, written, c.prompter.Stats(), &c.tally, took)
 	s.RunID, s.Dir, s.BadTasks = c.info.ID, c.folder.Dir, c.tasks.Bad
 	s.Invocation, s.Recovered, s.OpenFound = len(c.info.Invocations), c.recovery.Samples, c.recovery.Open
 	if sinkErr != nil {
 		s.Durable = runfolder.Waiting(c.folder.Dir)
 	}
 	end := c.end(s, c.stopped(runErr, sinkErr))
-	s.addTail(c.tail.String(), stats.Unstarted, tail)
-	c.log.tail(s.Tail)
-	s.Hints = s.hints(c.config, stats)
-	c.log.status(stats)
+	s.AddTail(c.tail.String(), stats.Unstarted, tail)
+	c.log.Tail(s.Tail)
+	s.AddHints(c.config, stats)
+	c.log.Status(stats)
 	end = c.endDamaged(s, nil, end)
-	c.log.ended(s.Outcome, end)
+	c.log.Ended(s.Outcome, end)
 	last, err := json.Marshal(s)
 	if err != nil {
 		return errors.Join(err, end) // a struct of plain fields: cannot happen
@@ -363,7 +359,7 @@ func (c *collection) run(ctx context.Context) error {
 	if err != nil && end == nil {
 		end = exit.With(exit.Storage, err)
 	}
-	c.display.finish(s)
+	c.display.Finish(s)
 	return end
 }
 
@@ -378,11 +374,11 @@ func (c *collection) work(ctx context.Context) (runErr, sinkErr error) {
 	ctx, stop := context.WithCancel(ctx)
 	helping, done := context.WithCancel(unstopped)
 	helpers.Go(func() error {
-		c.display.run(helping, c.view)
+		c.display.Run(helping, c.view)
 		return nil
 	})
 	helpers.Go(func() error {
-		c.log.follow(helping, c.collector.Stats)
+		c.log.Follow(helping, c.collector.Stats)
 		return nil
 	})
 	helpers.Go(func() error {
@@ -420,11 +416,11 @@ func (c *collection) work(ctx context.Context) (runErr, sinkErr error) {
 }
 
 // view is the state of the run at this moment.
-func (c *collection) view() view {
-	v := view{Stats: c.collector.Stats(), sink: c.dataset.Stats(), failing: c.tally.failures(), recovery: c.recovery}
-	v.draining, v.stopping = c.ending.Load() >= endDrain, c.ending.Load() == endStop
+func (c *collection) view() show.View {
+	v := show.View{Stats: c.collector.Stats(), Sink: c.dataset.Stats(), Failing: c.tally.Failures(), Recovery: c.recovery}
+	v.Draining, v.Stopping = c.ending.Load() >= endDrain, c.ending.Load() == endStop
 	if until := c.until.Load(); until != nil {
-		v.until = *until
+		v.Until = *until
 	}
 	return v
 }
@@ -443,11 +439,11 @@ func (c *collection) snapshot(yield func(*collector.Task, error) bool) {
 func (c *collection) cleared(endpoint string, n int, err error) {
 	c.log.Info("leftover agents removed", "endpoint", endpoint, "agents", n)
 	if n > 0 {
-		c.display.note("removed %d agents that an earlier process left on %s", n, endpoint)
+		c.display.Note("removed %d agents that an earlier process left on %s", n, endpoint)
 	}
 	if err != nil {
-		c.log.Warn("leftover agents not removed", append([]any{"endpoint", endpoint}, errorAttrs(err)...)...)
-		c.display.say("agents of an earlier process may be left on %s: %v", endpoint, err)
+		c.log.Warn("leftover agents not removed", append([]any{"endpoint", endpoint}, show.ErrorAttrs(err)...)...)
+		c.display.Say("agents of an earlier process may be left on %s: %v", endpoint, err)
 	}
 }
 
@@ -471,10 +467,31 @@ func (c *collection) tryServers(ctx context.Context, parts *parts, backends []*a
 	if err != nil {
 		return err
 	}
-	t, err := preflight.NewTrial(c.config, parts.prompts, collector.Config{Align: parts.align, Require: parts.require}, task, c.display.note)
+	t, err := preflight.NewTrial(c.config, parts.prompts, collector.Config{Align: parts.align, Require: parts.require}, task, c.display.Note)
 	if err != nil {
 		return err
 	}
 	c.phase.Store("trying a call of the model")
 	return t.Servers(ctx, backends, c.info.Servers, proven)
+}
+
+// statusOldest is how many of the samples in flight a status shows.
+const statusOldest = 10
+
+// showStatus answers SIGUSR1: what the run does at this moment, in any display but
+// the quiet one.
+func (c *collection) showStatus() {
+	if c.display.Mode == show.DisplayQuiet {
+		return
+	}
+	phase, _ := c.phase.Load().(string)
+	r := c.running.Load()
+	if r == nil {
+		c.display.Say("status: %s", phase)
+		return
+	}
+	v := c.view()
+	v.Now = time.Now()
+	c.display.Block(fmt.Sprintf("status of run %s in %s: %s, for %s", c.info.ID, c.folder.Dir, phase, human.Duration(time.Since(r.began))),
+		v.Status(c.collector.Oldest(statusOldest)))
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/show"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 )
 
@@ -125,7 +126,7 @@ func checkMany(t *testing.T, sim *lettasim.Server, dir string, total int) {
 	}
 
 	var written struct {
-		Last summary `json:"last_invocation"`
+		Last show.Summary `json:"last_invocation"`
 	}
 	b, err := os.ReadFile(filepath.Join(dir, runfolder.ReportFile))
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/show"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 	"github.com/rollout-rl/rollout/tokenize"
 )
@@ -76,8 +77,8 @@ func TestLostAnswers(t *testing.T) {
 			var report struct {
 				Proof struct{ Downgraded int } `json:"verification"`
 				Last  struct {
-					Rerolls       map[string]rerollCount
-					Kept          rerollCount
+					Rerolls       map[string]show.RerollCount
+					Kept          show.RerollCount
 					Downgraded    int            `json:"downgraded_rows"`
 					FailedByClass map[string]int `json:"failed_by_class"`
 				} `json:"last_invocation"`

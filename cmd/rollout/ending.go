@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/preflight"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/show"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/signals"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
 	"github.com/rollout-rl/rollout/collector"
@@ -41,7 +41,7 @@ func (c *collection) tooLate() {
 		c.leave()
 		return
 	}
-	c.display.say("ending: what is finished is being written, and leftover agents removed; interrupt again to leave at once")
+	c.display.Say("ending: what is finished is being written, and leftover agents removed; interrupt again to leave at once")
 }
 
 // drain is the first stop: nothing more is taken up.
@@ -57,7 +57,7 @@ func (c *collection) drain() {
 	c.ending.Store(endDrain)
 	c.phase.Store("draining")
 	c.log.Info("drain")
-	c.display.say("draining: %s; interrupt again to stop now", c.waiting())
+	c.display.Say("draining: %s; interrupt again to stop now", c.waiting())
 	c.collector.Drain()
 }
 
@@ -73,7 +73,7 @@ func (c *collection) halt(cause error, stop func(error)) {
 	c.ending.Store(endStop)
 	c.phase.Store("stopping")
 	c.log.Info("stop", "cause", cause.Error())
-	c.display.say("stopping: %v; what is finished is written; interrupt again to leave at once", cause)
+	c.display.Say("stopping: %v; what is finished is written; interrupt again to leave at once", cause)
 	stop(cause)
 	c.kill() // what a scorer started may hold it as long as it likes
 }
@@ -81,7 +81,7 @@ func (c *collection) halt(cause error, stop func(error)) {
 // leave is the third stop. What is finished is in the folder all the same.
 func (c *collection) leave() {
 	c.log.Warn("end", "outcome", "aborted", "exit", exit.Interrupted)
-	c.display.say("leaving at once; continue with: %s", runfolder.ResumeCommand(c.folder.Dir))
+	c.display.Say("leaving at once; continue with: %s", runfolder.ResumeCommand(c.folder.Dir))
 	c.kill()
 	if c.abort != nil {
 		c.abort()
@@ -115,7 +115,7 @@ func interrupted(err error) bool {
 // waiting says what a drain waits for.
 func (c *collection) waiting() string {
 	s := c.collector.Stats()
-	text := "waiting for " + works(s)
+	text := "waiting for " + show.Works(s)
 	if c.config.Run.Grace > 0 {
 		text += ", at most " + human.Duration(c.config.Run.Grace)
 	}
@@ -125,50 +125,9 @@ func (c *collection) waiting() string {
 	return text
 }
 
-// works says what is done with the samples in flight. What only waits is not waited for,
-// and so not counted.
-func works(s collector.Stats) string {
-	var inFlight, scored, written, removed int
-	for _, e := range s.Endpoints {
-		for stage, n := range e.Stages {
-			switch stage {
-			case collector.StageWait:
-			case collector.StageScore:
-				scored += n
-			case collector.StageAppend:
-				written += n
-			case collector.StageClose:
-				removed += n
-			default:
-				inFlight += n
-			}
-		}
-	}
-	var parts []string
-	for _, p := range []struct {
-		n    int
-		what string
-	}{{inFlight, "in flight"}, {scored, "being scored"}, {written, "being written"}, {removed, "whose agent is being removed"}} {
-		if p.n == 0 {
-			continue
-		}
-		of := ""
-		if len(parts) == 0 {
-			if of = " samples"; p.n == 1 {
-				of = " sample"
-			}
-		}
-		parts = append(parts, fmt.Sprintf("%d%s %s", p.n, of, p.what))
-	}
-	if parts == nil {
-		return "what is finished to be written"
-	}
-	return strings.Join(parts, ", ")
-}
-
 // end decides what the end of a run means, fills in the summary's word for it, and
 // returns the error with its exit code.
-func (c *collection) end(s *summary, err error) error {
+func (c *collection) end(s *show.Summary, err error) error {
 	switch {
 	case err != nil && !interrupted(err):
 		s.Outcome, s.Error = "stopped", err.Error()
@@ -208,7 +167,7 @@ func (c *collection) end(s *summary, err error) error {
 
 // finished is the error of a run that took up all that it should; nil where that went as
 // it was told.
-func (c *collection) finished(s *summary) error {
+func (c *collection) finished(s *show.Summary) error {
 	dir, allowed := human.Shell(c.folder.Dir), c.config.Run.FailOnError.Allowed(s.Planned)
 	lost, said := s.Failed+s.ScorerFailures, fmt.Sprintf("%d of %d samples failed", s.Failed, s.Planned)
 	switch {
@@ -232,7 +191,7 @@ func (c *collection) finished(s *summary) error {
 	case !c.hasRows(s):
 		return exit.Hint(exit.With(exit.Tolerance, fmt.Errorf("no row came of %d samples: %d were cut by --tail, %d have no token to train on", s.Planned, s.Skipped, s.Empty)),
 			"rollout report "+dir+" says more; what was cut is taken up by rollout collect --retry-failed --out "+dir)
-	case lost > 0 && c.display.mode == displayQuiet:
+	case lost > 0 && c.display.Mode == show.DisplayQuiet:
 		return exit.Silent(exit.Failures)
 	case lost > 0 && s.Failed == 0:
 		return exit.With(exit.Failures, errors.New(said))
@@ -243,7 +202,7 @@ func (c *collection) finished(s *summary) error {
 }
 
 // runfolder.HasRows reports whether the run has any row. What cannot be read is not for here to say.
-func (c *collection) hasRows(s *summary) bool {
+func (c *collection) hasRows(s *show.Summary) bool {
 	if s.Rows > 0 || s.Planned == s.Failed { // those that failed were told of
 		return true
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/show"
 )
 
 // A fileCheck is what was found wrong with the files that earlier processes committed.
@@ -65,12 +66,12 @@ func (c *collection) checkBeside(ctx context.Context) {
 func (c *collection) foundDamage(err error) {
 	c.log.Error("damage", "error", err)
 	if c.damaged.add(err); len(c.damaged.found()) == 1 {
-		c.display.say("damaged: %v; the run goes on, and will end with exit status %d; more like this go to the log", err, exit.Verify)
+		c.display.Say("damaged: %v; the run goes on, and will end with exit status %d; more like this go to the log", err, exit.Verify)
 	}
 }
 
 // endDamaged is the end of a run of which files are damaged, however else it ended.
-func (c *collection) endDamaged(s *summary, reported []error, end error) error {
+func (c *collection) endDamaged(s *show.Summary, reported []error, end error) error {
 	damage := c.damaged.found()
 	if len(damage) == 0 {
 		for _, err := range reported { // the report found it first

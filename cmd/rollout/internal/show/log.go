@@ -1,4 +1,4 @@
-package main
+package show
 
 import (
 	"context"
@@ -20,20 +20,20 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A runLog is what a run did, as JSON lines of log/slog, for machines and for later.
+// A Log is what a run did, as JSON lines of log/slog, for machines and for later.
 // It holds no secret, and nothing that a person or a model wrote: no prompt, no
 // answer, and no error text that a server may have filled with either.
-type runLog struct {
+type Log struct {
 	*slog.Logger
 	file *os.File // nil: nothing is kept
 }
 
-// discardLog keeps nothing.
-func discardLog() *runLog { return &runLog{Logger: slog.New(slog.DiscardHandler)} }
+// DiscardLog keeps nothing.
+func DiscardLog() *Log { return &Log{Logger: slog.New(slog.DiscardHandler)} }
 
-// openLog opens a log of a run's folder. What secrets says is replaced wherever it
+// OpenLog opens a log of a run's folder. What secrets says is replaced wherever it
 // should appear all the same.
-func openLog(dir, name string, mode fs.FileMode, secrets []string) (*runLog, error) {
+func OpenLog(dir, name string, mode fs.FileMode, secrets []string) (*Log, error) {
 	path := filepath.Join(dir, filepath.FromSlash(name))
 	if err := runfolder.MkdirAll(filepath.Dir(path), mode); err != nil {
 		return nil, err
@@ -58,14 +58,14 @@ func openLog(dir, name string, mode fs.FileMode, secrets []string) (*runLog, err
 		}
 		return a
 	}
-	return &runLog{Logger: slog.New(slog.NewJSONHandler(tame.NewWriter(f), &slog.HandlerOptions{ReplaceAttr: replace})), file: f}, nil
+	return &Log{Logger: slog.New(slog.NewJSONHandler(tame.NewWriter(f), &slog.HandlerOptions{ReplaceAttr: replace})), file: f}, nil
 }
 
 // shortestSecret is the length from which on a text is looked for. What is shorter
 // is no secret, and would be found in other words.
 const shortestSecret = 5
 
-func (l *runLog) close() error {
+func (l *Log) Close() error {
 	if l.file == nil {
 		return nil
 	}
@@ -75,8 +75,8 @@ func (l *runLog) close() error {
 // statusEvery is how often the log says how far the run is.
 const statusEvery = 10 * time.Second
 
-// follow logs the state of the run from time to time until ctx is done.
-func (l *runLog) follow(ctx context.Context, stats func() collector.Stats) {
+// Follow logs the state of the run from time to time until ctx is done.
+func (l *Log) Follow(ctx context.Context, stats func() collector.Stats) {
 	tick := time.NewTicker(statusEvery)
 	defer tick.Stop()
 	for {
@@ -84,12 +84,12 @@ func (l *runLog) follow(ctx context.Context, stats func() collector.Stats) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			l.status(stats())
+			l.Status(stats())
 		}
 	}
 }
 
-func (l *runLog) status(s collector.Stats) {
+func (l *Log) Status(s collector.Stats) {
 	limit := 0
 	for _, e := range s.Endpoints {
 		limit += e.Limit
@@ -98,7 +98,7 @@ func (l *runLog) status(s collector.Stats) {
 		"accepted", s.Accepted, "attempts", s.Attempts, "retries", s.Retries, "sampled_tokens", s.Sampled, "trained_tokens", s.Trained)
 }
 
-func (l *runLog) committed(c sink.Commit) {
+func (l *Log) Committed(c sink.Commit) {
 	var rows, tokens int64
 	for _, s := range c.Shards {
 		if s.Kind == sink.KindData {
@@ -109,27 +109,27 @@ func (l *runLog) committed(c sink.Commit) {
 	l.Info("commit", "seq", c.Seq, "samples", len(c.Samples), "rows", rows, "tokens", tokens)
 }
 
-// retry logs how an attempt failed, before the wait for the next.
-func (l *runLog) retry(a collector.Attempt, err error, delay time.Duration) {
-	l.Warn("retry", append([]any{"sample_key", a.Key, "attempt", a.N, "delay_s", delay.Seconds()}, errorAttrs(err)...)...)
+// Retry logs how an attempt failed, before the wait for the next.
+func (l *Log) Retry(a collector.Attempt, err error, delay time.Duration) {
+	l.Warn("retry", append([]any{"sample_key", a.Key, "attempt", a.N, "delay_s", delay.Seconds()}, ErrorAttrs(err)...)...)
 }
 
-func (l *runLog) limitChanged(endpoint string, from, to int, reason string) {
+func (l *Log) LimitChanged(endpoint string, from, to int, reason string) {
 	l.Info("limit changed", "endpoint", endpoint, "from", from, "to", to, "reason", reason)
 }
 
-// reattached logs whether an attempt of an earlier process could be taken over.
-func (l *runLog) reattached(a collector.Attempt, endpoint string, err error) {
+// Reattached logs whether an attempt of an earlier process could be taken over.
+func (l *Log) Reattached(a collector.Attempt, endpoint string, err error) {
 	attrs := []any{"sample_key", a.Key, "attempt", a.N, "endpoint", endpoint}
 	if err == nil {
 		l.Info("reattached", attrs...)
 		return
 	}
-	l.Warn("not reattached", append(attrs, errorAttrs(err)...)...)
+	l.Warn("not reattached", append(attrs, ErrorAttrs(err)...)...)
 }
 
-// failed logs a sample that failed for good.
-func (l *runLog) failed(s *tokenize.Sample) {
+// Failed logs a sample that failed for good.
+func (l *Log) Failed(s *tokenize.Sample) {
 	if len(s.Rows) > 0 || len(s.Failures) == 0 {
 		return
 	}
@@ -137,28 +137,28 @@ func (l *runLog) failed(s *tokenize.Sample) {
 	l.Warn("sample failed", "sample_key", s.Key, "attempt", s.Attempt, "class", f.Class, "stage", f.Stage, "reason", f.Reason, "agent_id", s.AgentID)
 }
 
-func (l *runLog) endpointDown(endpoint string, err error) {
+func (l *Log) EndpointDown(endpoint string, err error) {
 	if err == nil {
 		l.Info("endpoint up", "endpoint", endpoint)
 		return
 	}
-	l.Warn("endpoint down", append([]any{"endpoint", endpoint}, errorAttrs(err)...)...)
+	l.Warn("endpoint down", append([]any{"endpoint", endpoint}, ErrorAttrs(err)...)...)
 }
 
-func (l *runLog) endpointLost(endpoint string, err error) {
-	l.Error("endpoint given up", append([]any{"endpoint", endpoint}, errorAttrs(err)...)...)
+func (l *Log) EndpointLost(endpoint string, err error) {
+	l.Error("endpoint given up", append([]any{"endpoint", endpoint}, ErrorAttrs(err)...)...)
 }
 
-func (l *runLog) scoreFailed(a collector.Attempt, err error) {
+func (l *Log) ScoreFailed(a collector.Attempt, err error) {
 	l.Warn("not scored", "sample_key", a.Key, "attempt", a.N, "error", err.Error())
 }
 
-func (l *runLog) agentLeft(a collector.Attempt, endpoint string, err error) {
-	l.Warn("agent not removed", append([]any{"sample_key", a.Key, "attempt", a.N, "endpoint", endpoint}, errorAttrs(err)...)...)
+func (l *Log) AgentLeft(a collector.Attempt, endpoint string, err error) {
+	l.Warn("agent not removed", append([]any{"sample_key", a.Key, "attempt", a.N, "endpoint", endpoint}, ErrorAttrs(err)...)...)
 }
 
-// tail logs what a cut kept and what it did not.
-func (l *runLog) tail(t *tailSummary) {
+// Tail logs what a cut kept and what it did not.
+func (l *Log) Tail(t *tailSummary) {
 	if t == nil {
 		return
 	}
@@ -166,9 +166,9 @@ func (l *runLog) tail(t *tailSummary) {
 		"cut", t.Cut.Samples, "cut_mean_s", t.Cut.MeanSeconds, "cut_mean_tokens", t.Cut.MeanTokens, "unstarted", t.Unstarted)
 }
 
-// ended is the last line of a log. What its user ended, or allowed to fail, is no error
+// Ended is the last line of a log. What its user ended, or allowed to fail, is no error
 // of the run's; an error that only says so has no class.
-func (l *runLog) ended(outcome string, err error) {
+func (l *Log) Ended(outcome string, err error) {
 	code := exit.Code(err)
 	if s, ok := errors.AsType[exit.Silent](err); ok {
 		code = int(s)
@@ -182,14 +182,14 @@ func (l *runLog) ended(outcome string, err error) {
 	}
 	attrs := []any{"outcome", outcome, "exit", code}
 	if class := collector.Classify(err); err != nil && (class != collector.ClassInternal && class != collector.ClassCancelled || code == exit.Internal) {
-		attrs = append(attrs, errorAttrs(err)...)
+		attrs = append(attrs, ErrorAttrs(err)...)
 	}
 	l.Log(context.Background(), level, "end", attrs...)
 }
 
-// errorAttrs are the class of an error and what is known of it without the words of a
+// ErrorAttrs are the class of an error and what is known of it without the words of a
 // server.
-func errorAttrs(err error) []any {
+func ErrorAttrs(err error) []any {
 	attrs := []any{"class", collector.Classify(err).String()}
 	if text := collector.Redacted(err); text != "" {
 		attrs = append(attrs, "error", text)

@@ -1,4 +1,4 @@
-package main
+package show
 
 import (
 	"bytes"
@@ -19,9 +19,9 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A tally counts what only the rows themselves show. Its add is called from many
+// A Tally counts what only the rows themselves show. Its add is called from many
 // goroutines, for every sample once.
-type tally struct {
+type Tally struct {
 	mu      sync.Mutex
 	grades  map[tokenize.Grade]int
 	sources map[tokenize.PromptSource]int
@@ -38,14 +38,14 @@ type tally struct {
 	failed  map[string]int // samples by class, before they are committed
 }
 
-// failures is how many samples have failed so far, committed or not, by class.
-func (t *tally) failures() map[string]int {
+// Failures is how many samples have failed so far, committed or not, by class.
+func (t *Tally) Failures() map[string]int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return maps.Clone(t.failed)
 }
 
-func (t *tally) add(s *tokenize.Sample) {
+func (t *Tally) Add(s *tokenize.Sample) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.grades == nil {
@@ -84,9 +84,9 @@ func (t *tally) add(s *tokenize.Sample) {
 	}
 }
 
-// A summary is how a run ended: report.json, the last JSON line, and the text that
+// A Summary is how a run ended: report.json, the last JSON line, and the text that
 // a person reads.
-type summary struct {
+type Summary struct {
 	RunID   string `json:"run_id"`
 	Dir     string `json:"dir"`
 	Outcome string `json:"outcome"` // finished, interrupted, stopped, retried
@@ -121,8 +121,8 @@ type summary struct {
 	// were made again; by the class of the failure or, where an answer was lost and the
 	// server's memory of it gives less, by what is missing. Kept are those that became
 	// data. Downgraded counts rows that are proven less well because their answer was lost.
-	Rerolls    map[string]rerollCount `json:"rerolls"`
-	Kept       rerollCount            `json:"kept"`
+	Rerolls    map[string]RerollCount `json:"rerolls"`
+	Kept       RerollCount            `json:"kept"`
 	Downgraded int                    `json:"downgraded_rows"`
 	AgentsLeft int                    `json:"agents_left"` // could not be removed
 	BadTasks   int                    `json:"bad_tasks"`
@@ -196,11 +196,11 @@ func costOf(s prompt.Stats) promptCost {
 	return c
 }
 
-// summarize puts together what the parts of a run counted.
-func summarize(s collector.Stats, k sink.Stats, ps prompt.Stats, t *tally, took time.Duration) *summary {
+// Summarize puts together what the parts of a run counted.
+func Summarize(s collector.Stats, k sink.Stats, ps prompt.Stats, t *Tally, took time.Duration) *Summary {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	out := &summary{
+	out := &Summary{
 		Outcome: "finished",
 		Planned: s.Planned, Committed: s.Committed, Failed: s.Failed, Skipped: s.Skipped, Remaining: s.Remaining,
 		Earlier: earlier(s.Earlier), Reattached: s.Reattached, Gone: s.Gone,
@@ -232,7 +232,7 @@ func summarize(s collector.Stats, k sink.Stats, ps prompt.Stats, t *tally, took 
 }
 
 // text is the summary for people. The first block adds up by itself.
-func (s *summary) text() string {
+func (s *Summary) text() string {
 	var b bytes.Buffer
 	line := func(name, format string, args ...any) {
 		tame.Fprintf(&b, "  %-10s "+format+"\n", append([]any{name}, args...)...)
@@ -274,13 +274,13 @@ func (s *summary) text() string {
 	if ends := s.Ends.text(); ends != "" {
 		line("ends", "%s", ends)
 	}
-	line("grades", "%s", counted(s.Grades))
+	line("grades", "%s", Counted(s.Grades))
 	if s.Downgraded > 0 {
 		line("", "%d rows are not exact because their answer was lost: the server's memory of it holds no prompts", s.Downgraded)
 	}
-	line("sources", "%s", counted(s.Sources))
+	line("sources", "%s", Counted(s.Sources))
 	if len(s.Reasons) > 0 {
-		line("quarantine", "%s", counted(s.Reasons))
+		line("quarantine", "%s", Counted(s.Reasons))
 	}
 	if s.Prompts.Requests > 0 {
 		line("prompts", "%s extra requests, %s of sample time, %.3g ms each",
@@ -319,7 +319,7 @@ func (s *summary) text() string {
 }
 
 // resumed says what was taken over from earlier processes.
-func (s *summary) resumed() string {
+func (s *Summary) resumed() string {
 	before := s.Earlier.Committed + s.Earlier.Failed
 	text := fmt.Sprintf("%s samples done before and %s now", human.Count(int64(before)), human.Count(int64(max(0, s.Committed+s.Failed-before))))
 	if s.Recovered > 0 {
@@ -336,7 +336,7 @@ func (s *summary) resumed() string {
 
 // leftOut says what was sampled and is in no row and no failure; empty where there
 // is nothing of that kind.
-func (s *summary) leftOut() string {
+func (s *Summary) leftOut() string {
 	var parts []string
 	if s.CutCalls > 0 {
 		parts = append(parts, fmt.Sprintf("%d calls with %s sampled tokens beyond tokens.max_row_tokens", s.CutCalls, human.Count(s.CutTokens)))
@@ -347,8 +347,8 @@ func (s *summary) leftOut() string {
 	return strings.Join(parts, ", ")
 }
 
-// counted is "turns 12, stored 3".
-func counted(by map[string]int) string {
+// Counted is "turns 12, stored 3".
+func Counted(by map[string]int) string {
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(by)) {
 		parts = append(parts, fmt.Sprintf("%s %d", name, by[name]))
@@ -356,8 +356,11 @@ func counted(by map[string]int) string {
 	return cmp.Or(strings.Join(parts, ", "), "-")
 }
 
+// AddHints adds what would have made the run better.
+func (s *Summary) AddHints(c *config.Config, stats collector.Stats) { s.Hints = s.hints(c, stats) }
+
 // hints says what would have made the run better, where that can be known.
-func (s *summary) hints(c *config.Config, stats collector.Stats) []string {
+func (s *Summary) hints(c *config.Config, stats collector.Stats) []string {
 	var out []string
 	if s.Forks*5 > s.Rows && !c.Agent.KeepReasoning && c.Agent.File == "" {
 		out = append(out, fmt.Sprintf("%d of %d rows are forks, which cost prompt tokens: agent.keep_reasoning would avoid most of them", s.Forks, s.Rows))

@@ -1,4 +1,4 @@
-package main
+package show
 
 import (
 	"encoding/json"
@@ -26,8 +26,8 @@ func TestSummaryTail(t *testing.T) {
 		{"one in flight", collector.TailStats{Cut: true, Censored: collector.Measures{N: 1}}, 0, true},
 		{"one that never began", collector.TailStats{Cut: true}, 1, true},
 	} {
-		var s summary
-		s.addTail("deadline=1h", tt.unstarted, tt.tail)
+		var s Summary
+		s.AddTail("deadline=1h", tt.unstarted, tt.tail)
 		if told := s.Tail != nil; told != tt.want {
 			t.Errorf("%s: told %v, want %v", tt.name, told, tt.want)
 		}
@@ -61,7 +61,7 @@ func TestSummaryLeftOut(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			s := summarize(tt.stats, sink.Stats{}, prompt.Stats{}, new(tally), 0)
+			s := Summarize(tt.stats, sink.Stats{}, prompt.Stats{}, new(Tally), 0)
 			want := ""
 			if tt.want != "" {
 				want = "  left out   " + tt.want + "\n"
@@ -83,7 +83,7 @@ func TestSummaryLeftOut(t *testing.T) {
 func TestHintOfMore(t *testing.T) {
 	t.Parallel()
 	c := config.Default()
-	s := &summary{Planned: 1000, Committed: 1000, Rows: 1000, Seconds: 3600}
+	s := &Summary{Planned: 1000, Committed: 1000, Rows: 1000, Seconds: 3600}
 	busy := collector.EndpointStats{Name: "http://a", Limit: 24, Max: 24}
 	gained := busy
 	gained.Topped = &limit.Gain{From: 16, To: 24, Before: 1.5, After: 2.25}

@@ -1,4 +1,4 @@
-package main
+package show
 
 import (
 	"fmt"
@@ -29,9 +29,9 @@ type tailLength struct {
 	MedianTokens  float64 `json:"median_tokens"`
 }
 
-// addTail notes what the tail policy did. A cut that came when all had ended cut
+// AddTail notes what the tail policy did. A cut that came when all had ended cut
 // nothing.
-func (s *summary) addTail(policy string, unstarted int, t collector.TailStats) {
+func (s *Summary) AddTail(policy string, unstarted int, t collector.TailStats) {
 	if !t.Cut || t.Censored.N == 0 && unstarted == 0 {
 		return
 	}

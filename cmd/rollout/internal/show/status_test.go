@@ -1,4 +1,4 @@
-package main
+package show
 
 import (
 	"testing"
@@ -30,7 +30,7 @@ func TestDrainSaysWhatItWaitsFor(t *testing.T) {
 		for _, stages := range tt.stages {
 			s.Endpoints = append(s.Endpoints, collector.EndpointStats{Stages: stages})
 		}
-		if got := works(s); got != tt.want {
+		if got := Works(s); got != tt.want {
 			t.Errorf("works(%v) = %q, want %q", tt.stages, got, tt.want)
 		}
 	}

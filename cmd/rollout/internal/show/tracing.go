@@ -1,4 +1,4 @@
-package main
+package show
 
 import (
 	"context"
@@ -27,7 +27,7 @@ import (
 // flushTimeout bounds how long the end of a run waits for the last spans.
 const flushTimeout = 5 * time.Second
 
-// tracing makes the spans of a run:
+// Tracing makes the spans of a run:
 //
 //	rollout.sample             task, sample index, key
 //	  └─ rollout.attempt       number, kind, endpoint; its error's class
@@ -38,15 +38,15 @@ const flushTimeout = 5 * time.Second
 // attributes hold no prompt, no answer and no text of an error. A nil *tracing, which
 // is what there is where the environment does not ask for spans, makes none and costs
 // nothing.
-type tracing struct {
+type Tracing struct {
 	provider *sdktrace.TracerProvider
 	tracer   trace.Tracer
 	headers  propagation.TraceContext
 }
 
-// newTracing is nil where the environment asks for no spans. say tells people, once,
+// NewTracing is nil where the environment asks for no spans. say tells people, once,
 // that spans are lost.
-func newTracing(getenv func(string) string, say func(format string, args ...any)) (*tracing, error) {
+func NewTracing(getenv func(string) string, say func(format string, args ...any)) (*Tracing, error) {
 	var once sync.Once
 	client, err := otlp.FromEnv(getenv, func(err error) {
 		once.Do(func() { say("spans are lost: %v", err) })
@@ -61,7 +61,7 @@ func newTracing(getenv func(string) string, say func(format string, args ...any)
 		sdktrace.WithBatcher(otlptrace.NewUnstarted(client)), // it drops what does not fit, and never blocks
 		sdktrace.WithResource(resourceOf(getenv)),
 	)
-	return &tracing{provider: provider, tracer: provider.Tracer("github.com/rollout-rl/rollout")}, nil
+	return &Tracing{provider: provider, tracer: provider.Tracer("github.com/rollout-rl/rollout")}, nil
 }
 
 // resourceOf says what makes the spans.
@@ -84,8 +84,8 @@ func resourceOf(getenv func(string) string) *resource.Resource {
 	return resource.NewSchemaless(append(attrs, attribute.String("service.name", name))...)
 }
 
-// stop sends what was not sent yet.
-func (t *tracing) stop(ctx context.Context) {
+// Stop sends what was not sent yet.
+func (t *Tracing) Stop(ctx context.Context) {
 	if t == nil {
 		return
 	}
@@ -94,15 +94,15 @@ func (t *tracing) stop(ctx context.Context) {
 	_ = t.provider.Shutdown(ctx) // what is lost was said by then
 }
 
-// events adds the collector's hooks.
-func (t *tracing) events(e collector.Events) collector.Events {
+// Events adds the collector's hooks.
+func (t *Tracing) Events(e collector.Events) collector.Events {
 	if t != nil {
 		e.SampleSpan, e.AttemptSpan = t.sample, t.attempt
 	}
 	return e
 }
 
-func (t *tracing) sample(ctx context.Context, a collector.Attempt, endpoint string) (context.Context, func(error)) {
+func (t *Tracing) sample(ctx context.Context, a collector.Attempt, endpoint string) (context.Context, func(error)) {
 	ctx, span := t.tracer.Start(ctx, "rollout.sample", trace.WithAttributes(
 		attribute.String("rollout.run_id", a.RunID),
 		attribute.String("rollout.sample_key", a.Key),
@@ -114,7 +114,7 @@ func (t *tracing) sample(ctx context.Context, a collector.Attempt, endpoint stri
 	return ctx, ending(span)
 }
 
-func (t *tracing) attempt(ctx context.Context, a collector.Attempt, endpoint string) (context.Context, func(error)) {
+func (t *Tracing) attempt(ctx context.Context, a collector.Attempt, endpoint string) (context.Context, func(error)) {
 	ctx, span := t.tracer.Start(ctx, "rollout.attempt", trace.WithAttributes(
 		attribute.String("rollout.sample_key", a.Key),
 		attribute.Int("rollout.attempt", a.N),
@@ -139,8 +139,8 @@ func fail(span trace.Span, class string) {
 	span.SetStatus(codes.Error, class)
 }
 
-// watch adds a span for each request that belongs to an attempt to what observe does.
-func (t *tracing) watch(endpoint string, cfg *letta.ClientConfig) {
+// Watch adds a span for each request that belongs to an attempt to what observe does.
+func (t *Tracing) Watch(endpoint string, cfg *letta.ClientConfig) {
 	if t == nil {
 		return
 	}

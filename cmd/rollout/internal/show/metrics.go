@@ -1,4 +1,4 @@
-package main
+package show
 
 import (
 	"context"
@@ -19,7 +19,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// metrics renders a run for Prometheus. Names and units follow its naming rules. Ids
+// Metrics renders a run for Prometheus. Names and units follow its naming rules. Ids
 // of runs, samples, agents and tasks, and texts of errors, are never labels: every
 // label has a closed list of values, or one per endpoint, so the number of series does
 // not grow with the run. Most series are there from the start, at zero.
@@ -27,7 +27,7 @@ import (
 // What happens is counted here, as it happens; what stands in a snapshot is read when
 // it is scraped (metrics_stats.go). Counters count what this process does: a run that
 // is resumed begins at zero, and says in rollout_samples_earlier what it found.
-type metrics struct {
+type Metrics struct {
 	registry *prometheus.Registry
 
 	// Of samples.
@@ -64,12 +64,12 @@ type metrics struct {
 	fsync  prometheus.Observer
 }
 
-// vitals are where the metrics look when they are scraped. Each may be nil: it is not
+// Vitals are where the metrics look when they are scraped. Each may be nil: it is not
 // known yet.
-type vitals struct {
-	collector func() collector.Stats
-	sink      func() sink.Stats
-	dir       string // where the run is stored
+type Vitals struct {
+	Collector func() collector.Stats
+	Sink      func() sink.Stats
+	Dir       string // where the run is stored
 }
 
 // The buckets of durations: a second to over an hour, and a millisecond to a minute.
@@ -89,9 +89,9 @@ func rewardBuckets() (b []float64) {
 // nativeFactor is the resolution of native histograms, for servers that want them.
 const nativeFactor = 1.1
 
-// newMetrics returns metrics that look at what now returns when they are scraped.
-func newMetrics(version string, now func() vitals) *metrics {
-	m := &metrics{registry: prometheus.NewRegistry(), open: openGroups{groups: map[string]*openGroup{}}}
+// NewMetrics returns metrics that look at what now returns when they are scraped.
+func NewMetrics(version string, now func() Vitals) *Metrics {
+	m := &Metrics{registry: prometheus.NewRegistry(), open: openGroups{groups: map[string]*openGroup{}}}
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 		m.registry.MustRegister(c)
@@ -168,7 +168,7 @@ const (
 )
 
 // begin makes the series whose labels are known, so that a rate has a start.
-func (m *metrics) begin() {
+func (m *Metrics) begin() {
 	for _, outcome := range []string{outcomeCommitted, outcomeFailed, outcomeSkipped} {
 		m.duration.WithLabelValues(outcome)
 		m.working.WithLabelValues(outcome)
@@ -206,8 +206,8 @@ func (m *metrics) begin() {
 	}
 }
 
-// endpoint makes the series of one endpoint.
-func (m *metrics) endpoint(name string) {
+// Endpoint makes the series of one endpoint.
+func (m *Metrics) Endpoint(name string) {
 	m.first.WithLabelValues(name)
 	m.taken.WithLabelValues(name, "taken_over")
 	m.taken.WithLabelValues(name, "gone")
@@ -218,8 +218,8 @@ func (m *metrics) endpoint(name string) {
 	}
 }
 
-// sampleFinished is the collector's event of a sample that goes to the sink.
-func (m *metrics) sampleFinished(s *tokenize.Sample) {
+// SampleFinished is the collector's event of a sample that goes to the sink.
+func (m *Metrics) SampleFinished(s *tokenize.Sample) {
 	outcome := outcomeCommitted
 	if len(s.Rows) == 0 && len(s.Failures) > 0 {
 		outcome = outcomeFailed
@@ -261,13 +261,13 @@ func (m *metrics) sampleFinished(s *tokenize.Sample) {
 	}
 }
 
-// attemptStarted, attemptFinished, reattached, retryWaiting and limitChanged are the
+// AttemptStarted, attemptFinished, reattached, retryWaiting and limitChanged are the
 // collector's events.
-func (m *metrics) attemptStarted(a collector.Attempt, _ string) {
+func (m *Metrics) AttemptStarted(a collector.Attempt, _ string) {
 	m.attempts.WithLabelValues(a.Kind.String()).Inc()
 }
 
-func (m *metrics) attemptFinished(r collector.Result) {
+func (m *Metrics) AttemptFinished(r collector.Result) {
 	outcome := "finished"
 	if r.Err != nil {
 		outcome = r.Class.String()
@@ -279,7 +279,7 @@ func (m *metrics) attemptFinished(r collector.Result) {
 	}
 }
 
-func (m *metrics) reattached(_ collector.Attempt, endpoint string, err error) {
+func (m *Metrics) Reattached(_ collector.Attempt, endpoint string, err error) {
 	reason := "taken_over"
 	if err != nil {
 		reason = "gone"
@@ -287,11 +287,11 @@ func (m *metrics) reattached(_ collector.Attempt, endpoint string, err error) {
 	m.taken.WithLabelValues(endpoint, reason).Inc()
 }
 
-func (m *metrics) retryWaiting(_ collector.Attempt, c collector.Class, delay time.Duration) {
+func (m *Metrics) RetryWaiting(_ collector.Attempt, c collector.Class, delay time.Duration) {
 	m.waited.WithLabelValues(c.String()).Add(delay.Seconds())
 }
 
-func (m *metrics) limitChanged(endpoint string, from, to int, reason string) {
+func (m *Metrics) LimitChanged(endpoint string, from, to int, reason string) {
 	direction := "up"
 	if to < from {
 		direction = "down"
@@ -299,8 +299,8 @@ func (m *metrics) limitChanged(endpoint string, from, to int, reason string) {
 	m.changes.WithLabelValues(endpoint, direction, reason).Inc()
 }
 
-// engine is what an endpoint's engine says of itself; what is below 0 is not known.
-func (m *metrics) engine(endpoint string, e limit.Engine) {
+// Engine is what an endpoint's engine says of itself; what is below 0 is not known.
+func (m *Metrics) Engine(endpoint string, e limit.Engine) {
 	if e.KVUsage >= 0 {
 		m.kv.WithLabelValues(endpoint).Set(e.KVUsage)
 	}
@@ -310,7 +310,7 @@ func (m *metrics) engine(endpoint string, e limit.Engine) {
 }
 
 // exchanged notes a request to an endpoint.
-func (m *metrics) exchanged(endpoint string, e letta.Exchange) {
+func (m *Metrics) exchanged(endpoint string, e letta.Exchange) {
 	m.requests.WithLabelValues(endpoint, e.Method, codeLabel(e.Code)).Inc()
 	if e.Op != "send" {
 		m.exchange.WithLabelValues(endpoint, e.Method).Observe(e.Duration.Seconds())
@@ -329,8 +329,8 @@ func codeLabel(code int) string {
 	return strconv.Itoa(code)
 }
 
-// committed, sealed and synced are events of the sink.
-func (m *metrics) committed(c sink.Commit) {
+// Committed, sealed and synced are events of the sink.
+func (m *Metrics) Committed(c sink.Commit) {
 	m.commit.Set(float64(c.CreatedAt.UnixMilli()) / 1e3)
 	for _, s := range c.Shards {
 		m.shards.WithLabelValues(s.Format.String(), s.Kind.String()).Inc()
@@ -338,14 +338,14 @@ func (m *metrics) committed(c sink.Commit) {
 	}
 }
 
-func (m *metrics) sealed(t sink.SealTimes) {
+func (m *Metrics) Sealed(t sink.SealTimes) {
 	m.seal.WithLabelValues("encode").Observe(t.Encode.Seconds())
 	m.seal.WithLabelValues("sync").Observe(t.Sync.Seconds())
 	m.seal.WithLabelValues("check").Observe(t.Check.Seconds())
 	m.seal.WithLabelValues("commit").Observe(t.Commit.Seconds())
 }
 
-func (m *metrics) synced(took time.Duration, _ int, _ int64) { m.fsync.Observe(took.Seconds()) }
+func (m *Metrics) Synced(took time.Duration, _ int, _ int64) { m.fsync.Observe(took.Seconds()) }
 
 // openGroups are the groups of which this process has seen some samples end, and not
 // all. Open groups are finished first, so there are few.
@@ -399,8 +399,8 @@ func (g *openGroup) reason() string {
 	return reasonOther
 }
 
-// watch is what a client of the endpoint tells of its requests.
-func (m *metrics) watch(endpoint string) func(context.Context, string, string) (context.Context, func(letta.Exchange)) {
+// Watch is what a client of the endpoint tells of its requests.
+func (m *Metrics) Watch(endpoint string) func(context.Context, string, string) (context.Context, func(letta.Exchange)) {
 	return func(ctx context.Context, _, _ string) (context.Context, func(letta.Exchange)) {
 		return ctx, func(e letta.Exchange) { m.exchanged(endpoint, e) }
 	}

@@ -1,4 +1,4 @@
-package main
+package show
 
 import (
 	"bytes"
@@ -13,16 +13,16 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
 )
 
-// A display shows a run while it goes on, in one of four ways: a live block on a
+// A Display shows a run while it goes on, in one of four ways: a live block on a
 // terminal, a plain line every so often, JSON lines, or nothing. Lines of talk go
 // through it, so that they never land inside the live block.
-type display struct {
-	mode  displayMode
+type Display struct {
+	Mode  displayMode
 	every time.Duration
 	out   io.Writer // where the block, the plain lines or the JSON lines go
 	talk  io.Writer // stderr
 	width func() int
-	paint painter
+	paint Painter
 	now   func() time.Time
 
 	mu    sync.Mutex
@@ -36,22 +36,22 @@ const (
 	displayPlain displayMode = iota
 	displayLive
 	displayJSON
-	displayQuiet
+	DisplayQuiet
 )
 
-// newDisplay chooses the way by the flags and by what stderr is.
-func (p *program) newDisplay(asJSON, quiet bool) *display {
-	d := &display{mode: displayPlain, every: 10 * time.Second, out: p.stderr, talk: p.stderr, now: time.Now, width: func() int { return 80 }}
-	f, isFile := tame.File(p.stderr)
+// NewDisplay chooses the way by the flags and by what stderr is.
+func NewDisplay(stdout, stderr *tame.Writer, getenv func(string) string, asJSON, quiet bool) *Display {
+	d := &Display{Mode: displayPlain, every: 10 * time.Second, out: stderr, talk: stderr, now: time.Now, width: func() int { return 80 }}
+	f, isFile := tame.File(stderr)
 	switch {
 	case asJSON:
-		d.mode, d.out, d.every = displayJSON, p.stdout, 5*time.Second
+		d.Mode, d.out, d.every = displayJSON, stdout, 5*time.Second
 	case quiet:
-		d.mode = displayQuiet
-	case isFile && term.IsTerminal(int(f.Fd())) && p.getenv("TERM") != "dumb":
-		d.mode, d.every = displayLive, 200*time.Millisecond
-		p.stderr.Colours()
-		d.paint = painter(p.getenv("NO_COLOR") == "")
+		d.Mode = DisplayQuiet
+	case isFile && term.IsTerminal(int(f.Fd())) && getenv("TERM") != "dumb":
+		d.Mode, d.every = displayLive, 200*time.Millisecond
+		stderr.Colours()
+		d.paint = Painter(getenv("NO_COLOR") == "")
 		d.width = func() int {
 			if w, _, err := term.GetSize(int(f.Fd())); err == nil && w > 20 {
 				return w
@@ -62,15 +62,15 @@ func (p *program) newDisplay(asJSON, quiet bool) *display {
 	return d
 }
 
-// run shows the run until ctx is done. Only the live block is drawn at once; the
+// Run shows the run until ctx is done. Only the live block is drawn at once; the
 // others wait for their time.
-func (d *display) run(ctx context.Context, state func() view) {
-	if d.mode == displayQuiet {
+func (d *Display) Run(ctx context.Context, state func() View) {
+	if d.Mode == DisplayQuiet {
 		return
 	}
 	tick := time.NewTicker(d.every)
 	defer tick.Stop()
-	if d.mode == displayLive {
+	if d.Mode == displayLive {
 		d.show(state())
 	}
 	for {
@@ -85,25 +85,25 @@ func (d *display) run(ctx context.Context, state func() view) {
 }
 
 // show prints one state of the run.
-func (d *display) show(v view) {
+func (d *Display) show(v View) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	v.now = d.now()
-	d.meter.add(v.now, doneNow(v.Stats), v.Sampled)
+	v.Now = d.now()
+	d.meter.add(v.Now, doneNow(v.Stats), v.Sampled)
 	v.rate, v.tokens = d.meter.samples(), d.meter.tokens()
-	switch d.mode {
+	switch d.Mode {
 	case displayLive:
 		d.draw(v.block(d.width(), d.paint))
 	case displayJSON:
 		writeEvent(d.out, "status", v.json())
 	case displayPlain:
 		tame.Fprintf(d.out, "%s\n", v.line())
-	case displayQuiet:
+	case DisplayQuiet:
 	}
 }
 
 // draw replaces the live block by lines.
-func (d *display) draw(lines []string) {
+func (d *Display) draw(lines []string) {
 	var b bytes.Buffer
 	d.erase(&b)
 	for _, l := range lines {
@@ -116,7 +116,7 @@ func (d *display) draw(lines []string) {
 
 // erase writes what takes the live block off the screen. A terminal that became
 // narrower since has wrapped its lines.
-func (d *display) erase(b *bytes.Buffer) {
+func (d *Display) erase(b *bytes.Buffer) {
 	width, rows := d.width(), 0
 	for _, n := range d.drawn {
 		rows += max(1, (n+width-1)/width)
@@ -127,40 +127,40 @@ func (d *display) erase(b *bytes.Buffer) {
 	d.drawn = d.drawn[:0]
 }
 
-func (d *display) clear() {
+func (d *Display) clear() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.mode == displayLive {
+	if d.Mode == displayLive {
 		d.draw(nil)
 	}
 }
 
-// say writes a line of talk above the block. In JSON mode it is an event as well.
-func (d *display) say(format string, args ...any) {
+// Say writes a line of talk above the block. In JSON mode it is an event as well.
+func (d *Display) Say(format string, args ...any) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	text := tame.Sprintf(format, args...)
 	var b bytes.Buffer
-	if d.mode == displayLive {
+	if d.Mode == displayLive {
 		d.erase(&b)
 	}
 	tame.Fprintf(&b, "rollout: %s\n", text)
 	_, _ = d.talk.Write(b.Bytes())
-	if d.mode == displayJSON {
+	if d.Mode == displayJSON {
 		writeEvent(d.out, "warning", map[string]any{"text": text})
 	}
 }
 
-// note is say, for what need not be known.
-func (d *display) note(format string, args ...any) {
-	if d.mode != displayQuiet {
-		d.say(format, args...)
+// Note is say, for what need not be known.
+func (d *Display) Note(format string, args ...any) {
+	if d.Mode != DisplayQuiet {
+		d.Say(format, args...)
 	}
 }
 
-// event writes a JSON line, in JSON mode only.
-func (d *display) event(name string, fields map[string]any) {
-	if d.mode != displayJSON {
+// Event writes a JSON line, in JSON mode only.
+func (d *Display) Event(name string, fields map[string]any) {
+	if d.Mode != displayJSON {
 		return
 	}
 	d.mu.Lock()
@@ -168,11 +168,11 @@ func (d *display) event(name string, fields map[string]any) {
 	writeEvent(d.out, name, fields)
 }
 
-// finish says how the run ended: the summary for people, or the last JSON line.
-func (d *display) finish(s *summary) {
+// Finish says how the run ended: the summary for people, or the last JSON line.
+func (d *Display) Finish(s *Summary) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	switch d.mode {
+	switch d.Mode {
 	case displayJSON:
 		writeEvent(d.out, "done", map[string]any{"summary": s})
 	case displayPlain, displayLive:
@@ -180,14 +180,14 @@ func (d *display) finish(s *summary) {
 		for _, hint := range s.Hints {
 			tame.Fprintf(d.talk, "hint: %s\n", hint)
 		}
-	case displayQuiet:
+	case DisplayQuiet:
 	}
 }
 
 // folded folds lines that begin with a name, as those of a summary do, on a terminal;
 // elsewhere a line is a line.
-func (d *display) folded(text string) string {
-	if d.mode != displayLive {
+func (d *Display) folded(text string) string {
+	if d.Mode != displayLive {
 		return text
 	}
 	return human.Fold(text, d.width()-1, len("  committed  "))

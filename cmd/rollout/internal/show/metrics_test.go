@@ -1,4 +1,4 @@
-package main
+package show
 
 import (
 	"bytes"
@@ -31,10 +31,10 @@ import (
 )
 
 // busyRun is what a run in full swing shows.
-func busyRun(dir string) vitals {
-	return vitals{
-		dir: dir,
-		collector: func() collector.Stats {
+func busyRun(dir string) Vitals {
+	return Vitals{
+		Dir: dir,
+		Collector: func() collector.Stats {
 			return collector.Stats{
 				Planned: 20, Committed: 9, Failed: 3, Skipped: 1, Remaining: 7, Sampled: 100, Trained: 90, Rows: 5,
 				Rerolls: map[string]collector.Rerolls{"no_prompt": {N: 3, Timed: 2, Time: 90 * time.Second}}, Downgraded: 4,
@@ -44,64 +44,64 @@ func busyRun(dir string) vitals {
 				LongestInStage: &collector.InFlight{TaskID: "secret-task", Since: time.Now().Add(-time.Minute)},
 			}
 		},
-		sink: func() sink.Stats { return sink.Stats{WALBytes: 4096, Pending: 2} },
+		Sink: func() sink.Stats { return sink.Stats{WALBytes: 4096, Pending: 2} },
 	}
 }
 
 // happen makes everything happen to n samples that can, each with names of its own.
-func happen(m *metrics, n int) {
-	m.endpoint("http://a")
-	watch := m.watch("http://a")
+func happen(m *Metrics, n int) {
+	m.Endpoint("http://a")
+	watch := m.Watch("http://a")
 	classes, kinds := collector.Classes(), collector.Kinds()
 	methods := []string{"GET", "POST", "DELETE"}
 	for i := range n {
 		class := classes[i%len(classes)]
 		task := &collector.Task{ID: fmt.Sprint("secret-task-", i)}
 		a := collector.Attempt{Task: task, Key: fmt.Sprint("secret-key-", i), N: i, RunID: "secret-run", Kind: kinds[i%len(kinds)]}
-		m.attemptStarted(a, "http://a")
-		m.reattached(a, "http://a", nil)
-		m.reattached(a, "http://a", errors.New("secret-text"))
-		m.retryWaiting(a, collector.ClassConnection, time.Second)
-		m.limitChanged("http://a", i, i+1, limit.Reasons()[0].String())
-		m.attemptFinished(collector.Result{Attempt: a, Endpoint: "http://a", Class: class, Err: errors.New("secret-text"), Duration: time.Duration(i) * time.Second, FirstAnswer: time.Second})
-		m.attemptFinished(collector.Result{Attempt: a, Endpoint: "http://a", Duration: 3 * time.Second})
+		m.AttemptStarted(a, "http://a")
+		m.Reattached(a, "http://a", nil)
+		m.Reattached(a, "http://a", errors.New("secret-text"))
+		m.RetryWaiting(a, collector.ClassConnection, time.Second)
+		m.LimitChanged("http://a", i, i+1, limit.Reasons()[0].String())
+		m.AttemptFinished(collector.Result{Attempt: a, Endpoint: "http://a", Class: class, Err: errors.New("secret-text"), Duration: time.Duration(i) * time.Second, FirstAnswer: time.Second})
+		m.AttemptFinished(collector.Result{Attempt: a, Endpoint: "http://a", Duration: 3 * time.Second})
 		reward := float64(i%3) - 1
-		m.sampleFinished(&tokenize.Sample{
+		m.SampleFinished(&tokenize.Sample{
 			Key: a.Key, TaskID: task.ID, GroupID: fmt.Sprint("secret-group-", i/2), GroupSize: 2, AgentID: fmt.Sprint("secret-agent-", i),
 			Reward: &reward, Status: []string{"completed", "truncated", "max_steps"}[i%3], StopReason: fmt.Sprint("secret-stop-", i),
 			Rows: []tokenize.Row{{Truncated: i%2 == 0, Flags: []tokenize.Flags{tokenize.FlagCut, 0}[i%2]}}, PromptTokens: 10, CompletionTokens: int64(i), Steps: 2, Duration: time.Second,
 		})
-		m.sampleFinished(&tokenize.Sample{
+		m.SampleFinished(&tokenize.Sample{
 			Key: a.Key, GroupID: fmt.Sprint("secret-lost-", i), GroupSize: 1,
 			Failures: []tokenize.Failure{{Class: class.String(), Error: "secret-text"}},
 		})
 		_, end := watch(context.Background(), "send", "POST")
 		end(letta.Exchange{Op: "send", Method: methods[i%3], Code: []int{200, 429, 500, 0, 600 + i}[i%5], Duration: time.Second})
 		end(letta.Exchange{Op: "get run", Method: methods[i%3], Code: 200, Duration: time.Second})
-		m.committed(sink.Commit{CreatedAt: time.Unix(1000, 0), Shards: []sink.Shard{{Bytes: 77, Path: fmt.Sprint("secret-path-", i)}}})
-		m.sealed(sink.SealTimes{Encode: time.Second})
-		m.synced(time.Millisecond, 3, 100)
-		m.engine("http://a", limit.Engine{KVUsage: .5, Waiting: 2, Preemptions: -1})
+		m.Committed(sink.Commit{CreatedAt: time.Unix(1000, 0), Shards: []sink.Shard{{Bytes: 77, Path: fmt.Sprint("secret-path-", i)}}})
+		m.Sealed(sink.SealTimes{Encode: time.Second})
+		m.Synced(time.Millisecond, 3, 100)
+		m.Engine("http://a", limit.Engine{KVUsage: .5, Waiting: 2, Preemptions: -1})
 	}
 }
 
 // busyMetrics are the metrics of such a run.
-func busyMetrics(t *testing.T, samples int) *metrics {
+func busyMetrics(t *testing.T, samples int) *Metrics {
 	t.Helper()
 	v := busyRun(t.TempDir())
-	m := newMetrics("v1", func() vitals { return v })
+	m := NewMetrics("v1", func() Vitals { return v })
 	happen(m, samples)
 	return m
 }
 
 // scrape serves m and gets one of its pages.
-func scrape(t *testing.T, m *metrics, profiles bool, ready func() error, path string) (code int, body string) {
+func scrape(t *testing.T, m *Metrics, profiles bool, ready func() error, path string) (code int, body string) {
 	t.Helper()
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer m.serve(t.Context(), l, profiles, ready)()
+	defer m.Serve(t.Context(), l, profiles, ready)()
 	resp, err := http.Get("http://" + l.Addr().String() + path)
 	if err != nil {
 		t.Fatal(err)
@@ -257,40 +257,40 @@ func TestMetricsLint(t *testing.T) {
 func TestReadiness(t *testing.T) {
 	t.Parallel()
 	up := busyRun(t.TempDir())
-	stats := up.collector
-	up.collector = func() collector.Stats {
+	stats := up.Collector
+	up.Collector = func() collector.Stats {
 		s := stats()
 		s.Endpoints = append(s.Endpoints, collector.EndpointStats{Name: "http://b"})
 		return s
 	}
 	gone := up
-	gone.dir = filepath.Join(t.TempDir(), "gone")
+	gone.Dir = filepath.Join(t.TempDir(), "gone")
 	for _, tc := range []struct {
 		name string
-		v    vitals
+		v    Vitals
 		want string
 	}{
 		{"works", up, ""},
-		{"has not started", vitals{}, "not started"},
-		{"no endpoint is up", busyRun(up.dir), "none of 1 endpoints is up"},
+		{"has not started", Vitals{}, "not started"},
+		{"no endpoint is up", busyRun(up.Dir), "none of 1 endpoints is up"},
 		{"the folder is gone", gone, "storage: "},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			m := newMetrics("v1", func() vitals { return tc.v })
-			code, body := scrape(t, m, false, tc.v.ready, "/readyz")
+			m := NewMetrics("v1", func() Vitals { return tc.v })
+			code, body := scrape(t, m, false, tc.v.Ready, "/readyz")
 			if tc.want == "" && code != http.StatusOK || tc.want != "" && (code != http.StatusServiceUnavailable || !strings.HasPrefix(body, tc.want)) {
 				t.Errorf("%d %q, want %q", code, body, tc.want)
 			}
-			if code, _ := scrape(t, m, false, tc.v.ready, "/healthz"); code != http.StatusOK {
+			if code, _ := scrape(t, m, false, tc.v.Ready, "/healthz"); code != http.StatusOK {
 				t.Errorf("/healthz: %d", code)
 			}
-			if code, _ := scrape(t, m, true, tc.v.ready, "/debug/pprof/cmdline"); code != http.StatusNotFound {
+			if code, _ := scrape(t, m, true, tc.v.Ready, "/debug/pprof/cmdline"); code != http.StatusNotFound {
 				t.Errorf("/debug/pprof/cmdline: %d: it would show arguments", code)
 			}
 			// Profiles are served to nobody who did not ask for them.
 			for profiles, want := range map[bool]int{false: http.StatusNotFound, true: http.StatusOK} {
-				if code, _ := scrape(t, m, profiles, tc.v.ready, "/debug/pprof/goroutine?debug=1"); code != want {
+				if code, _ := scrape(t, m, profiles, tc.v.Ready, "/debug/pprof/goroutine?debug=1"); code != want {
 					t.Errorf("/debug/pprof/goroutine with profiles %v: %d, want %d", profiles, code, want)
 				}
 			}
@@ -311,7 +311,7 @@ type alertFile struct {
 
 func readAlerts(t *testing.T) (f alertFile) {
 	t.Helper()
-	b, err := os.ReadFile("../../configs/alerts.yml")
+	b, err := os.ReadFile("../../../../configs/alerts.yml")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -340,7 +340,7 @@ type dashboard struct {
 
 func readDashboard(t *testing.T) (d dashboard) {
 	t.Helper()
-	b, err := os.ReadFile("../../configs/grafana-dashboard.json")
+	b, err := os.ReadFile("../../../../configs/grafana-dashboard.json")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -463,16 +463,16 @@ func TestPromtool(t *testing.T) {
 			n++
 		}
 	}
-	for _, name := range []string{"../../configs/alerts.yml", writeFile(t, "dashboard.yml", []byte(rules.String()))} {
+	for _, name := range []string{"../../../../configs/alerts.yml", fileOf(t, "dashboard.yml", rules.String())} {
 		if out, err := exec.CommandContext(t.Context(), promtool, "check", "rules", name).CombinedOutput(); err != nil {
 			t.Errorf("promtool check rules %s: %v\n%s", name, err, out)
 		}
 	}
-	alerts, err := filepath.Abs("../../configs/alerts.yml")
+	alerts, err := filepath.Abs("../../../../configs/alerts.yml")
 	if err != nil {
 		t.Fatal(err)
 	}
-	tests := writeFile(t, "test.yml", []byte(strings.Replace(alertTests, "RULES", alerts, 1)))
+	tests := fileOf(t, "test.yml", strings.Replace(alertTests, "RULES", alerts, 1))
 	if out, err := exec.CommandContext(t.Context(), promtool, "test", "rules", tests).CombinedOutput(); err != nil {
 		t.Errorf("promtool test rules: %v\n%s", err, out)
 	}
@@ -582,4 +582,14 @@ func TestLabelValues(t *testing.T) {
 	if len(slices.Compact(slices.Clone(reasons))) != len(reasons) || codeLabel(799) != "other" || codeLabel(404) != "404" || codeLabel(0) != "error" {
 		t.Errorf("reasons %v; 799 is %q", reasons, codeLabel(799))
 	}
+}
+
+// fileOf is the path of a file that holds a text.
+func fileOf(t *testing.T, name, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
 }

@@ -1,4 +1,4 @@
-package main
+package show
 
 import (
 	"context"
@@ -15,10 +15,10 @@ import (
 	"github.com/rollout-rl/rollout/collector"
 )
 
-// serve answers /metrics, /healthz, /readyz and, where profiles is set, /debug/pprof on l
+// Serve answers /metrics, /healthz, /readyz and, where profiles is set, /debug/pprof on l
 // until ctx is done, and closes it. It returns a function that ends it and waits. ready says why the run
 // cannot work at the moment.
-func (m *metrics) serve(ctx context.Context, l net.Listener, profiles bool, ready func() error) (stop func()) {
+func (m *Metrics) Serve(ctx context.Context, l net.Listener, profiles bool, ready func() error) (stop func()) {
 	mux := http.NewServeMux()
 	mux.Handle("/metrics", promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{EnableOpenMetrics: true}))
 	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) })
@@ -52,19 +52,19 @@ func (m *metrics) serve(ctx context.Context, l net.Listener, profiles bool, read
 // writable is the mode of access(2) that asks for the right to write.
 const writable = 2
 
-// ready says why a run cannot work: no endpoint is up, or nothing can be written where
+// Ready says why a run cannot work: no endpoint is up, or nothing can be written where
 // it is stored. Nil: it can.
-func (v vitals) ready() error {
-	if v.collector == nil || v.sink == nil {
+func (v Vitals) Ready() error {
+	if v.Collector == nil || v.Sink == nil {
 		return errors.New("not started")
 	}
-	if err := endpointsUp(v.collector()); err != nil {
+	if err := endpointsUp(v.Collector()); err != nil {
 		return err
 	}
-	if err := syscall.Access(v.dir, writable); err != nil {
+	if err := syscall.Access(v.Dir, writable); err != nil {
 		return fmt.Errorf("storage: %w", err)
 	}
-	if free, ok := diskFree(v.dir); ok && free == 0 {
+	if free, ok := diskFree(v.Dir); ok && free == 0 {
 		return fmt.Errorf("storage: %w", syscall.ENOSPC)
 	}
 	return nil

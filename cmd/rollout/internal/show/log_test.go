@@ -1,4 +1,4 @@
-package main
+package show
 
 import (
 	"encoding/json"
@@ -25,28 +25,28 @@ func TestLog(t *testing.T) {
 	t.Parallel()
 	const secret, prose = `canary "secret"`, "canary prose"
 	dir := t.TempDir()
-	l, err := openLog(dir, runfolder.LogName(3), 0o600, []string{secret, "a", ""})
+	l, err := OpenLog(dir, runfolder.LogName(3), 0o600, []string{secret, "a", ""})
 	if err != nil {
 		t.Fatal(err)
 	}
 	a := collector.Attempt{Key: "k-0", N: 2, Task: &collector.Task{ID: prose, Messages: []string{prose}}}
 	server := fmt.Errorf("%w: %s", collector.ErrServer, prose)
-	l.retry(a, fmt.Errorf("%w: reset", collector.ErrConnection), 1500*time.Millisecond)
-	l.retry(a, fmt.Errorf("send: %w", &letta.APIError{Op: "send", Status: 503, Code: prose, Detail: prose, Err: collector.ErrUnavailable}), time.Second)
-	l.limitChanged("http://a", 32, 25, "rate_limited")
-	l.endpointDown("http://a", fmt.Errorf("%w: dial %s refused", collector.ErrConnection, secret))
-	l.endpointDown("http://a", nil)
-	l.endpointLost("http://a", server)
-	l.agentLeft(a, "http://a", server)
-	l.reattached(a, "http://a", server)
-	l.failed(&tokenize.Sample{Key: "k-0", Attempt: 2, Failures: []tokenize.Failure{{Class: "agent_error", Stage: "run", Error: prose, Text: prose}}})
-	l.committed(sink.Commit{Seq: 4, Samples: make([]sink.CommittedSample, 2), Shards: []sink.Shard{
+	l.Retry(a, fmt.Errorf("%w: reset", collector.ErrConnection), 1500*time.Millisecond)
+	l.Retry(a, fmt.Errorf("send: %w", &letta.APIError{Op: "send", Status: 503, Code: prose, Detail: prose, Err: collector.ErrUnavailable}), time.Second)
+	l.LimitChanged("http://a", 32, 25, "rate_limited")
+	l.EndpointDown("http://a", fmt.Errorf("%w: dial %s refused", collector.ErrConnection, secret))
+	l.EndpointDown("http://a", nil)
+	l.EndpointLost("http://a", server)
+	l.AgentLeft(a, "http://a", server)
+	l.Reattached(a, "http://a", server)
+	l.Failed(&tokenize.Sample{Key: "k-0", Attempt: 2, Failures: []tokenize.Failure{{Class: "agent_error", Stage: "run", Error: prose, Text: prose}}})
+	l.Committed(sink.Commit{Seq: 4, Samples: make([]sink.CommittedSample, 2), Shards: []sink.Shard{
 		{Kind: sink.KindData, Rows: 3, Tokens: sink.Tokens{Total: 50}}, {Kind: sink.KindFailures, Rows: 1, Tokens: sink.Tokens{Total: 7}},
 	}})
-	l.status(collector.Stats{InFlight: 1, Committed: 2, Failed: 3, Skipped: 4, Remaining: 5, Sampled: 6, Trained: 7})
+	l.Status(collector.Stats{InFlight: 1, Committed: 2, Failed: 3, Skipped: 4, Remaining: 5, Sampled: 6, Trained: 7})
 	l.Info("anything", "error", errors.New("with "+secret))
-	l.ended("finished", exit.With(exit.Failures, server))
-	if err := l.close(); err != nil {
+	l.Ended("finished", exit.With(exit.Failures, server))
+	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
 	b, err := os.ReadFile(filepath.Join(dir, "logs", "collect-0003.jsonl"))
@@ -108,12 +108,12 @@ func TestLogEnd(t *testing.T) {
 		{"a fault of ours", "stopped", errors.New("canary"), `"level":"ERROR","msg":"end","outcome":"stopped","exit":1,"class":"internal"}`},
 	} {
 		dir := t.TempDir()
-		l, err := openLog(dir, runfolder.LogName(1), 0o600, nil)
+		l, err := OpenLog(dir, runfolder.LogName(1), 0o600, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		l.ended(tt.outcome, tt.err)
-		if err := l.close(); err != nil {
+		l.Ended(tt.outcome, tt.err)
+		if err := l.Close(); err != nil {
 			t.Fatal(err)
 		}
 		b, err := os.ReadFile(filepath.Join(dir, runfolder.LogName(1)))

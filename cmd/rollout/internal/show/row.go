@@ -1,4 +1,4 @@
-package main
+package show
 
 import (
 	"bytes"
@@ -19,38 +19,38 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A rowView says how showRow shows.
-type rowView struct {
-	number int
-	paint  painter
-	spell  model.Speller
-	whole  bool // also the middle of long spans
-	width  int
+// A RowView says how WriteRow shows.
+type RowView struct {
+	Number int
+	Paint  Painter
+	Spell  model.Speller
+	Whole  bool // also the middle of long spans
+	Width  int
 }
 
 // edgeTokens is how much of both ends of a long context span is shown.
 const edgeTokens = 24
 
-// showRow writes one row: its facts, then its spans with their tokens.
-func showRow(w io.Writer, r *sink.StoredRow, v rowView) error {
+// WriteRow writes one row: its facts, then its spans with their tokens.
+func WriteRow(w io.Writer, r *sink.StoredRow, v RowView) error {
 	var b bytes.Buffer
 	fact := func(name, format string, args ...any) {
-		tame.Fprintf(&b, "%s %s\n", v.paint.dim(fmt.Sprintf("%-12s", name)), fmt.Sprintf(format, args...))
+		tame.Fprintf(&b, "%s %s\n", v.Paint.dim(fmt.Sprintf("%-12s", name)), fmt.Sprintf(format, args...))
 	}
 	fact("row", "%d: task %s, sample %d of %d, attempt %d, segment %d of %d",
-		v.number, tame.Text(r.TaskID, 60), r.SampleIndex, r.GroupSize, r.Attempt, r.SegmentIndex+1, r.SegmentCount)
+		v.Number, tame.Text(r.TaskID, 60), r.SampleIndex, r.GroupSize, r.Attempt, r.SegmentIndex+1, r.SegmentCount)
 	fact("key", "%s", r.SampleKey)
 	fact("tokens", "%d: prompt %d, trained %d (%s), unscored %d, trimmed %d", len(r.InputIDs), r.PromptLength,
-		count(r.LossMask), human.Percent(int64(count(r.LossMask)), int64(len(r.InputIDs))), r.Unscored, r.Trimmed)
+		Trained(r.LossMask), human.Percent(int64(Trained(r.LossMask)), int64(len(r.InputIDs))), r.Unscored, r.Trimmed)
 	fact("grade", "%s, prompts from %s", r.Verification, r.PromptSource)
 	fact("status", "%s (%s)%s", r.Status, r.StopReason, map[bool]string{true: ", truncated"}[r.Truncated])
-	fact("reward", "%s", showReward(r.Reward))
+	fact("reward", "%s", Reward(r.Reward))
 	if r.RewardDetails != nil {
-		fact("", "%s", tame.Text(*r.RewardDetails, v.width))
+		fact("", "%s", tame.Text(*r.RewardDetails, v.Width))
 	}
 	fact("model", "%s, agent %s", r.Model, r.AgentID)
 	if len(r.Flags) > 0 {
-		fact("flags", "%s", list(r.Flags))
+		fact("flags", "%s", List(r.Flags))
 	}
 	showDivergence(fact, r.Divergence, v)
 	b.WriteByte('\n')
@@ -77,8 +77,8 @@ type divergedAt struct {
 	Row, Prompt  []int32
 }
 
-// readDivergence returns the zero value for a row without one.
-func readDivergence(text *string) (d storedDivergence, err error) {
+// ReadDivergence returns the zero value for a row without one.
+func ReadDivergence(text *string) (d storedDivergence, err error) {
 	if text != nil {
 		err = json.Unmarshal([]byte(*text), &d)
 	}
@@ -87,16 +87,16 @@ func readDivergence(text *string) (d storedDivergence, err error) {
 
 // showDivergence says why a row is not the continuation of the one before it, and
 // what was realigned within it.
-func showDivergence(fact func(name, format string, args ...any), text *string, v rowView) {
-	d, err := readDivergence(text)
+func showDivergence(fact func(name, format string, args ...any), text *string, v RowView) {
+	d, err := ReadDivergence(text)
 	if err != nil {
-		fact("divergence", "%s", tame.Text(*text, v.width))
+		fact("divergence", "%s", tame.Text(*text, v.Width))
 		return
 	}
 	spell := func(ids []int32) string {
 		words := make([]string, len(ids))
 		for i, id := range ids {
-			words[i] = v.spell(id)
+			words[i] = v.Spell(id)
 		}
 		return strings.Join(words, " ")
 	}
@@ -135,13 +135,13 @@ func divergenceText(kind string) string {
 	return kind
 }
 
-// showFailure writes one failure: its facts, what is left of its tokens, its text.
-func showFailure(w io.Writer, f *sink.StoredFailure, v rowView) error {
+// WriteFailure writes one failure: its facts, what is left of its tokens, its text.
+func WriteFailure(w io.Writer, f *sink.StoredFailure, v RowView) error {
 	var b bytes.Buffer
 	fact := func(name, format string, args ...any) {
-		tame.Fprintf(&b, "%s %s\n", v.paint.dim(fmt.Sprintf("%-12s", name)), fmt.Sprintf(format, args...))
+		tame.Fprintf(&b, "%s %s\n", v.Paint.dim(fmt.Sprintf("%-12s", name)), fmt.Sprintf(format, args...))
 	}
-	fact("failure", "%d: task %s, sample %d of %d, attempt %d", v.number, tame.Text(f.TaskID, 60), f.SampleIndex, f.GroupSize, f.Attempt)
+	fact("failure", "%d: task %s, sample %d of %d, attempt %d", v.Number, tame.Text(f.TaskID, 60), f.SampleIndex, f.GroupSize, f.Attempt)
 	fact("key", "%s", f.SampleKey)
 	what := "the whole sample"
 	if f.Call >= 0 {
@@ -150,7 +150,7 @@ func showFailure(w io.Writer, f *sink.StoredFailure, v rowView) error {
 	fact("lost", "%s", what)
 	fact("class", "%s in %s%s", f.Class, f.Stage, map[bool]string{true: ", " + f.Reason}[f.Reason != ""])
 	// An error may be long: it says all that was tried.
-	for i, part := range strings.Split(tame.Text(f.Error, errorWidth(true)), "; ") {
+	for i, part := range strings.Split(tame.Text(f.Error, ErrorWidth(true)), "; ") {
 		fact(map[bool]string{true: "error"}[i == 0], "%s", part)
 	}
 	fact("status", "%s (%s), %d steps, %d prompt and %d completion tokens by the server's count",
@@ -159,17 +159,17 @@ func showFailure(w io.Writer, f *sink.StoredFailure, v rowView) error {
 	fact("sampled", "%d tokens", len(f.OutputIDs))
 	words := make([]string, 0, len(f.OutputIDs))
 	for i, id := range f.OutputIDs {
-		if !v.whole && len(f.OutputIDs) > 3*edgeTokens && i == edgeTokens {
+		if !v.Whole && len(f.OutputIDs) > 3*edgeTokens && i == edgeTokens {
 			words = append(words, fmt.Sprintf("… %d more …", len(f.OutputIDs)-2*edgeTokens))
 		}
-		if v.whole || len(f.OutputIDs) <= 3*edgeTokens || i < edgeTokens || i >= len(f.OutputIDs)-edgeTokens {
-			words = append(words, v.spell(id))
+		if v.Whole || len(f.OutputIDs) <= 3*edgeTokens || i < edgeTokens || i >= len(f.OutputIDs)-edgeTokens {
+			words = append(words, v.Spell(id))
 		}
 	}
 	column := 0
 	for _, word := range words {
 		n := utf8.RuneCountInString(word)
-		if column > 0 && column+1+n > v.width-2 {
+		if column > 0 && column+1+n > v.Width-2 {
 			b.WriteByte('\n')
 			column = 0
 		}
@@ -185,12 +185,12 @@ func showFailure(w io.Writer, f *sink.StoredFailure, v rowView) error {
 }
 
 // showSpan writes the heading of span [from, to) and its tokens.
-func showSpan(b *bytes.Buffer, r *sink.StoredRow, v rowView, role tokenize.Role, from, to int) {
+func showSpan(b *bytes.Buffer, r *sink.StoredRow, v RowView, role tokenize.Role, from, to int) {
 	if from < 0 || from > to || to > len(r.InputIDs) || to > len(r.LossMask) || to > len(r.Logprobs) {
 		return
 	}
 	head := fmt.Sprintf("%s [%d, %d) %d tokens", role, from, to, to-from)
-	if n := count(r.LossMask[from:to]); n > 0 {
+	if n := Trained(r.LossMask[from:to]); n > 0 {
 		sum, least := 0.0, 0.0
 		for i := from; i < to; i++ {
 			if r.LossMask[i] == 1 {
@@ -200,13 +200,13 @@ func showSpan(b *bytes.Buffer, r *sink.StoredRow, v rowView, role tokenize.Role,
 		}
 		head += fmt.Sprintf(", %d trained, logprob mean %.3f, least %.3f", n, sum/float64(n), least)
 	}
-	b.WriteString(string(v.paint.bold(head)))
+	b.WriteString(string(v.Paint.bold(head)))
 	b.WriteByte('\n')
 
 	sampled := role == tokenize.RoleAssistant
 	column := 0
 	put := func(plain string, painted tame.Own) {
-		if column > 0 && column+1+utf8.RuneCountInString(plain) > v.width-2 {
+		if column > 0 && column+1+utf8.RuneCountInString(plain) > v.Width-2 {
 			b.WriteByte('\n')
 			column = 0
 		}
@@ -219,44 +219,44 @@ func showSpan(b *bytes.Buffer, r *sink.StoredRow, v rowView, role tokenize.Role,
 		column += 1 + utf8.RuneCountInString(plain)
 	}
 	for i := from; i < to; i++ {
-		if !v.whole && !sampled && to-from > 3*edgeTokens && i == from+edgeTokens {
+		if !v.Whole && !sampled && to-from > 3*edgeTokens && i == from+edgeTokens {
 			skipped := to - from - 2*edgeTokens
 			text := fmt.Sprintf("… %d more …", skipped)
-			put(text, v.paint.dim(text))
+			put(text, v.Paint.dim(text))
 			i += skipped
 		}
-		text := v.spell(r.InputIDs[i])
+		text := v.Spell(r.InputIDs[i])
 		switch {
 		case r.LossMask[i] == 1:
-			put(text, v.paint.logprob(r.Logprobs[i], text))
-		case sampled && bool(v.paint):
-			put(text, v.paint.code("4;2", text))
+			put(text, v.Paint.logprob(r.Logprobs[i], text))
+		case sampled && bool(v.Paint):
+			put(text, v.Paint.Code("4;2", text))
 		case sampled:
 			put("("+text+")", tame.Own("("+tame.Text(text, tame.MaxText)+")"))
 		default:
-			put(text, v.paint.dim(text))
+			put(text, v.Paint.dim(text))
 		}
 	}
 	b.WriteString("\n\n")
 }
 
 // logprob colours a token from green, certain, to red, unlikely.
-func (p painter) logprob(lp float32, s string) tame.Own {
+func (p Painter) logprob(lp float32, s string) tame.Own {
 	shades := [...]struct {
 		above float32
 		code  string
 	}{{-0.05, "38;5;46"}, {-0.25, "38;5;118"}, {-0.7, "38;5;190"}, {-1.6, "38;5;220"}, {-3, "38;5;208"}}
 	for _, shade := range shades {
 		if lp >= shade.above {
-			return p.code(shade.code, s)
+			return p.Code(shade.code, s)
 		}
 	}
-	return p.code("38;5;196", s)
+	return p.Code("38;5;196", s)
 }
 
-// columns is a stored row by the names of its columns. What JSON cannot say, a
+// ColumnsOf is a stored row by the names of its columns. What JSON cannot say, a
 // NaN, is null.
-func columns(row any) map[string]any {
+func ColumnsOf(row any) map[string]any {
 	v := reflect.ValueOf(row).Elem()
 	out := make(map[string]any, v.NumField())
 	for i := range v.NumField() {
@@ -277,16 +277,16 @@ func columns(row any) map[string]any {
 	return out
 }
 
-func count(mask []int8) (n int) {
+func Trained(mask []int8) (n int) {
 	for _, m := range mask {
 		n += int(m)
 	}
 	return n
 }
 
-// shortKey shows enough of a key to tell samples apart: its first digits and its
+// ShortKey shows enough of a key to tell samples apart: its first digits and its
 // index.
-func shortKey(key string) string {
+func ShortKey(key string) string {
 	group, index, ok := strings.Cut(key, "-")
 	if !ok || len(group) < 8 {
 		return tame.Text(key, 16)
@@ -294,11 +294,19 @@ func shortKey(key string) string {
 	return group[:8] + "-" + index
 }
 
-func showReward(r *float64) string {
+func Reward(r *float64) string {
 	if r == nil {
 		return "-"
 	}
 	return strconv.FormatFloat(*r, 'g', 6, 64)
 }
 
-func list(words []string) string { return cmp.Or(strings.Join(words, ","), "-") }
+func List(words []string) string { return cmp.Or(strings.Join(words, ","), "-") }
+
+// ErrorWidth is how much of an error a line of the table shows.
+func ErrorWidth(whole bool) int {
+	if whole {
+		return 1000
+	}
+	return 100
+}

@@ -1,4 +1,4 @@
-package main
+package show
 
 import (
 	"sync/atomic"
@@ -14,7 +14,7 @@ import (
 // snapshots turns what the collector and the sink show into metrics, when they are
 // scraped.
 type snapshots struct {
-	now      func() vitals
+	now      func() Vitals
 	prompted *atomic.Int64 // tokens, as the server counts them
 }
 
@@ -55,13 +55,13 @@ func (f snapshots) Collect(ch chan<- prometheus.Metric) {
 	v := f.now()
 	out := sender(ch)
 	out.count(descTokens, f.prompted.Load(), "prompt")
-	if v.collector != nil {
-		out.collector(v.collector())
+	if v.Collector != nil {
+		out.collector(v.Collector())
 	}
-	if v.sink != nil {
-		out.sink(v.sink())
+	if v.Sink != nil {
+		out.sink(v.Sink())
 	}
-	if free, ok := diskFree(v.dir); ok {
+	if free, ok := diskFree(v.Dir); ok {
 		out.gauge(descDisk, float64(free))
 	}
 }

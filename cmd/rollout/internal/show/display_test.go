@@ -1,4 +1,4 @@
-package main
+package show
 
 import (
 	"bytes"
@@ -8,16 +8,14 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/sink"
 )
 
 // midway is a run that is half done and has all that can be shown.
-func midway() view {
+func midway() View {
 	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
-	return view{
+	return View{
 		Stats: collector.Stats{
 			Planned: 2000, Committed: 800, Accepted: 190, Failed: 10, Remaining: 1190, InFlight: 47, Retries: 12,
 			FailedByClass: map[collector.Class]int{collector.ClassUnavailable: 9, collector.ClassConnection: 3, collector.ClassTokenMismatch: 8},
@@ -27,8 +25,8 @@ func midway() view {
 				Since: now.Add(-12 * time.Second), Started: now.Add(-95 * time.Second),
 			},
 		},
-		sink: sink.Stats{Shards: 3, Bytes: 12_345_678}, now: now, rate: 48.2, tokens: 1_234_567,
-		failing: map[string]int{"token_mismatch": 8, "agent_error": 5},
+		Sink: sink.Stats{Shards: 3, Bytes: 12_345_678}, Now: now, rate: 48.2, tokens: 1_234_567,
+		Failing: map[string]int{"token_mismatch": 8, "agent_error": 5},
 	}
 }
 
@@ -56,7 +54,7 @@ func TestViewLine(t *testing.T) {
 	if got := v.line(); got != want {
 		t.Errorf("line:\n%s\nwant:\n%s", got, want)
 	}
-	v.draining = true
+	v.Draining = true
 	if got := v.line(); !strings.Contains(got, ", draining") || strings.Contains(got, " left") {
 		t.Errorf("draining: %s", got)
 	}
@@ -68,9 +66,9 @@ func TestViewOfAResumedRun(t *testing.T) {
 	v := midway()
 	v.Endpoints = []collector.EndpointStats{{Name: "http://one", InFlight: 24, Limit: 32, Max: 64}}
 	v.Earlier = collector.Earlier{Committed: 700, Failed: 10}
-	v.recovery, v.Reattached, v.Gone = recovery{Samples: 12, Open: 40}, 38, 1
-	v.failing, v.Retries, v.Oldest = nil, 0, nil
-	v.draining, v.until = true, v.now.Add(252*time.Second)
+	v.Recovery, v.Reattached, v.Gone = Recovery{Samples: 12, Open: 40}, 38, 1
+	v.Failing, v.Retries, v.Oldest = nil, 0, nil
+	v.Draining, v.Until = true, v.Now.Add(252*time.Second)
 	got := strings.Join(v.block(92, false), "\n")
 	want := strings.TrimPrefix(`
   1,000/2,000  ████████████████░░░░░░░░░░░░░░░░░  50.0%  draining, 47 to go, at most 4m12s
@@ -79,7 +77,7 @@ func TestViewOfAResumedRun(t *testing.T) {
 	if got != want {
 		t.Errorf("block:\n%s\nwant:\n%s", got, want)
 	}
-	v.stopping = true
+	v.Stopping = true
 	if line := v.line(); !strings.HasSuffix(line, ", stopping") {
 		t.Errorf("line: %s", line)
 	}
@@ -106,9 +104,9 @@ func TestViewBlockFits(t *testing.T) {
 func TestDisplayLive(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	d := &display{mode: displayLive, out: &out, talk: &out, width: func() int { return 80 }, now: time.Now}
+	d := &Display{Mode: displayLive, out: &out, talk: &out, width: func() int { return 80 }, now: time.Now}
 	d.show(midway())
-	d.say("hello")
+	d.Say("hello")
 	d.show(midway())
 	d.clear()
 	if got, want := screen(out.String()), "rollout: hello"; got != want {
@@ -121,7 +119,7 @@ func TestDisplayResized(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	width := 80
-	d := &display{mode: displayLive, out: &out, talk: &out, width: func() int { return width }, now: time.Now, paint: true}
+	d := &Display{Mode: displayLive, out: &out, talk: &out, width: func() int { return width }, now: time.Now, paint: true}
 	v := midway()
 	d.show(v)
 	rows := 0
@@ -130,29 +128,9 @@ func TestDisplayResized(t *testing.T) {
 	}
 	out.Reset()
 	width = 30
-	d.say("hello")
+	d.Say("hello")
 	if want := fmt.Sprintf("\r\x1b[%dA\x1b[J", rows); !strings.HasPrefix(out.String(), want) {
 		t.Errorf("erased with %q, want %q: the %d rows that it takes now", out.String(), want, rows)
-	}
-}
-
-// What is folded has every word, in lines that fit where the words do.
-func TestFold(t *testing.T) {
-	t.Parallel()
-	for _, tt := range []struct{ name, text, want string }{
-		{"short", "  a  one two\n", "  a  one two\n"},
-		{"exact", "  a  one two three\n", "  a  one two three\n"},
-		{"long", "  a  one two three four five six\n\nb\n", "  a  one two three\n     four five six\n\nb\n"},
-		{"no end", "  a  one two three four", "  a  one two three\n     four"},
-		{"wide runes", "  ä  öne twö thrée fóur", "  ä  öne twö thrée\n     fóur"},
-		{"one word", "  a  onetwothreefourfivesix seven", "  a  onetwothreefourfivesix seven"},
-	} {
-		if got := human.Fold(tt.text, 18, 5); got != tt.want {
-			t.Errorf("%s:\n%q, want\n%q", tt.name, got, tt.want)
-		}
-	}
-	if n := human.Columns(string(painter(true).red("fünf!") + "\n")); n != 6 {
-		t.Errorf("visible = %d, want 6", n)
 	}
 }
 
@@ -169,7 +147,7 @@ func TestViewFlight(t *testing.T) {
 		{"a limit", 19, 24, false, "23, limit 19 of 24"},
 		{"draining", 19, 24, true, "23"},
 	} {
-		v := view{Stats: collector.Stats{InFlight: 23, Endpoints: []collector.EndpointStats{{Limit: tt.limit, Max: tt.max}}}, draining: tt.draining}
+		v := View{Stats: collector.Stats{InFlight: 23, Endpoints: []collector.EndpointStats{{Limit: tt.limit, Max: tt.max}}}, Draining: tt.draining}
 		if got := v.flight(); got != tt.want {
 			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
 		}
@@ -219,39 +197,5 @@ func TestMeter(t *testing.T) {
 	}
 	if len(m.marks) > 40 {
 		t.Errorf("%d marks are kept", len(m.marks))
-	}
-}
-
-func TestHumanNumbers(t *testing.T) {
-	t.Parallel()
-	for _, tt := range []struct{ got, want string }{
-		{human.Count(0), "0"},
-		{human.Count(999), "999"},
-		{human.Count(1000), "1,000"},
-		{human.Count(99_999), "99,999"},
-		{human.Count(100_000), "100k"},
-		{human.Count(999_600), "1.00M"},
-		{human.Count(1_234_567), "1.23M"},
-		{human.Count(12_345_678_901), "12.3G"},
-		{human.Bytes(0), "0 B"},
-		{human.Bytes(1500), "1.50 kB"},
-		{human.Bytes(256 << 20), "268 MB"},
-		{human.Rate(0.25), "0.25"},
-		{human.Rate(12.34), "12.3"},
-		{human.Rate(1234.5), "1,235"},
-		{human.Duration(420 * time.Millisecond), "0.42s"},
-		{human.Duration(65 * time.Second), "1m05s"},
-		{human.Duration(123 * time.Minute), "2h03m"},
-		{human.Percent(1, 3), "33.3%"},
-		{human.Percent(1, 0), "0%"},
-		{tame.Text("a\nb\x1b", 10), `a b\u001b`},
-		{tame.Text("日本語日本語", 4), "日本語…"},
-		{human.Size(3 << 19), "1536KiB"},
-		{human.Size(1000), "1kB"},
-		{human.Size(0), "0B"},
-	} {
-		if tt.got != tt.want {
-			t.Errorf("got %q, want %q", tt.got, tt.want)
-		}
 	}
 }

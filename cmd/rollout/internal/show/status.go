@@ -1,40 +1,18 @@
-package main
+package show
 
 import (
 	"bytes"
 	"cmp"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
 	"github.com/rollout-rl/rollout/collector"
 )
 
-// statusOldest is how many of the samples in flight a status shows.
-const statusOldest = 10
-
-// showStatus answers SIGUSR1: what the run does at this moment, in any display but
-// the quiet one.
-func (c *collection) showStatus() {
-	if c.display.mode == displayQuiet {
-		return
-	}
-	phase, _ := c.phase.Load().(string)
-	r := c.running.Load()
-	if r == nil {
-		c.display.say("status: %s", phase)
-		return
-	}
-	v := c.view()
-	v.now = time.Now()
-	c.display.block(fmt.Sprintf("status of run %s in %s: %s, for %s", c.info.ID, c.folder.Dir, phase, human.Duration(time.Since(r.began))),
-		v.status(c.collector.Oldest(statusOldest)))
-}
-
-// status is what a status shows below its head.
-func (v *view) status(oldest []collector.InFlight) []string {
+// Status is what a status shows below its head.
+func (v *View) Status(oldest []collector.InFlight) []string {
 	var lines []string
 	line := func(name, format string, args ...any) {
 		lines = append(lines, fmt.Sprintf("  %-10s %s", name, fmt.Sprintf(format, args...)))
@@ -42,10 +20,10 @@ func (v *view) status(oldest []collector.InFlight) []string {
 	line("samples", "%d planned = %d committed + %d failed + %d skipped + %d remaining", v.Planned, v.Committed, v.Failed, v.Skipped, v.Remaining)
 	line("in flight", "%d of at most %d; %d finished and not in a shard yet", v.InFlight, v.most(), v.Accepted)
 	if n := v.failed(); n > 0 {
-		line("failed", "%d so far, in a shard or not: %s", n, classes(v.failing))
+		line("failed", "%d so far, in a shard or not: %s", n, classes(v.Failing))
 	}
 	line("attempts", "%d, %d of them retries (%s)", v.Attempts, v.Retries, cmp.Or(classes(v.retried()), "-"))
-	line("log", "%d samples wait in the write-ahead log (%s) for their shard", v.sink.Pending, human.Bytes(v.sink.WALBytes))
+	line("log", "%d samples wait in the write-ahead log (%s) for their shard", v.Sink.Pending, human.Bytes(v.Sink.WALBytes))
 	if text := v.recoveredText(); text != "" {
 		line("resumed", "%s", strings.TrimSpace(strings.TrimPrefix(text, "resumed")))
 	}
@@ -74,10 +52,10 @@ func (v *view) status(oldest []collector.InFlight) []string {
 }
 
 // doing says what a sample in flight does.
-func (v *view) doing(o *collector.InFlight) string {
-	text := fmt.Sprintf("%s #%d: %s for %s", tame.Text(o.TaskID, 24), o.Index, o.Stage, human.Duration(v.now.Sub(o.Since)))
+func (v *View) doing(o *collector.InFlight) string {
+	text := fmt.Sprintf("%s #%d: %s for %s", tame.Text(o.TaskID, 24), o.Index, o.Stage, human.Duration(v.Now.Sub(o.Since)))
 	if o.Attempt > 1 {
-		text += fmt.Sprintf(", attempt %d, %s in all", o.Attempt, human.Duration(v.now.Sub(o.Started)))
+		text += fmt.Sprintf(", attempt %d, %s in all", o.Attempt, human.Duration(v.Now.Sub(o.Started)))
 	}
 	if len(v.Endpoints) > 1 {
 		text += " at " + o.Endpoint
@@ -85,14 +63,55 @@ func (v *view) doing(o *collector.InFlight) string {
 	return text
 }
 
-// block writes lines of talk below a head, above the live block.
-func (d *display) block(head string, lines []string) {
+// Block writes lines of talk below a head, above the live block.
+func (d *Display) Block(head string, lines []string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	var b bytes.Buffer
-	if d.mode == displayLive {
+	if d.Mode == displayLive {
 		d.erase(&b)
 	}
 	tame.Fprintf(&b, "rollout: %s\n%s\n", head, tame.Own(d.folded(strings.Join(lines, "\n"))))
 	_, _ = d.talk.Write(b.Bytes()) // a terminal that is gone is no reason to stop a run
+}
+
+// Works says what is done with the samples in flight. What only waits is not waited for,
+// and so not counted.
+func Works(s collector.Stats) string {
+	var inFlight, scored, written, removed int
+	for _, e := range s.Endpoints {
+		for stage, n := range e.Stages {
+			switch stage {
+			case collector.StageWait:
+			case collector.StageScore:
+				scored += n
+			case collector.StageAppend:
+				written += n
+			case collector.StageClose:
+				removed += n
+			default:
+				inFlight += n
+			}
+		}
+	}
+	var parts []string
+	for _, p := range []struct {
+		n    int
+		what string
+	}{{inFlight, "in flight"}, {scored, "being scored"}, {written, "being written"}, {removed, "whose agent is being removed"}} {
+		if p.n == 0 {
+			continue
+		}
+		of := ""
+		if len(parts) == 0 {
+			if of = " samples"; p.n == 1 {
+				of = " sample"
+			}
+		}
+		parts = append(parts, fmt.Sprintf("%d%s %s", p.n, of, p.what))
+	}
+	if parts == nil {
+		return "what is finished to be written"
+	}
+	return strings.Join(parts, ", ")
 }

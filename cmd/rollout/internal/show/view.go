@@ -1,4 +1,4 @@
-package main
+package show
 
 import (
 	"cmp"
@@ -17,45 +17,45 @@ import (
 	"github.com/rollout-rl/rollout/sink"
 )
 
-// A view is one state of a run with the rates that belong to it.
-type view struct {
+// A View is one state of a run with the rates that belong to it.
+type View struct {
 	collector.Stats
-	sink         sink.Stats
-	now          time.Time
+	Sink         sink.Stats
+	Now          time.Time
 	rate, tokens float64 // finished samples and sampled tokens, per second
-	// failing is the samples that have failed, by class. Failed counts them only
+	// Failing is the samples that have failed, by class. Failed counts them only
 	// once they are committed, which may be minutes later.
-	failing map[string]int
-	// draining says that no sample is taken up any more, stopping that those in
+	Failing map[string]int
+	// Draining says that no sample is taken up any more, stopping that those in
 	// flight are ended. until is when the grace time of a drain is over; zero: never.
-	draining, stopping bool
-	until              time.Time
-	recovery           recovery
+	Draining, Stopping bool
+	Until              time.Time
+	Recovery           Recovery
 }
 
 // end says how the run is being ended; empty where it is not.
-func (v *view) end() string {
+func (v *View) end() string {
 	switch {
-	case v.stopping:
+	case v.Stopping:
 		return "stopping"
-	case !v.draining:
+	case !v.Draining:
 		return ""
-	case v.until.IsZero():
+	case v.Until.IsZero():
 		return fmt.Sprintf("draining, %d to go", v.InFlight)
 	}
-	return fmt.Sprintf("draining, %d to go, at most %s", v.InFlight, human.Duration(max(0, v.until.Sub(v.now)).Round(time.Second)))
+	return fmt.Sprintf("draining, %d to go, at most %s", v.InFlight, human.Duration(max(0, v.Until.Sub(v.Now)).Round(time.Second)))
 }
 
 // failed sums failing up.
-func (v *view) failed() (n int) {
-	for _, k := range v.failing {
+func (v *View) failed() (n int) {
+	for _, k := range v.Failing {
 		n += k
 	}
 	return n
 }
 
 // retried is the failed attempts that another one followed, or may follow.
-func (v *view) retried() map[string]int {
+func (v *View) retried() map[string]int {
 	out := map[string]int{}
 	for c, n := range v.FailedByClass {
 		if c.Retryable() {
@@ -74,16 +74,16 @@ func doneNow(s collector.Stats) int {
 }
 
 // eta is when the rest will be done at the present rate, or -1.
-func (v *view) eta() time.Duration {
+func (v *View) eta() time.Duration {
 	left := v.Planned - done(v.Stats)
-	if v.rate <= 0 || left < 0 || v.draining {
+	if v.rate <= 0 || left < 0 || v.Draining {
 		return -1
 	}
 	return time.Duration(float64(left) / v.rate * float64(time.Second))
 }
 
 // slots is how many samples may be in flight at this moment.
-func (v *view) slots() (n int) {
+func (v *View) slots() (n int) {
 	for _, e := range v.Endpoints {
 		if !e.Lost {
 			n += e.Limit
@@ -93,7 +93,7 @@ func (v *view) slots() (n int) {
 }
 
 // most is how many samples may ever be in flight.
-func (v *view) most() (n int) {
+func (v *View) most() (n int) {
 	for _, e := range v.Endpoints {
 		if !e.Lost {
 			n += e.Max
@@ -104,10 +104,10 @@ func (v *view) most() (n int) {
 
 // flight is how many samples are in flight, and of how many that may be. After a cut
 // there are more than the limit says, until enough of them are done.
-func (v *view) flight() string {
+func (v *View) flight() string {
 	limit, most := v.slots(), v.most()
 	switch {
-	case v.draining: // the limit is for what is taken up
+	case v.Draining: // the limit is for what is taken up
 		return fmt.Sprint(v.InFlight)
 	case limit == most:
 		return fmt.Sprintf("%d/%d", v.InFlight, most)
@@ -116,12 +116,12 @@ func (v *view) flight() string {
 }
 
 // line is the whole state in one line.
-func (v *view) line() string {
+func (v *View) line() string {
 	var b strings.Builder
 	tame.Fprintf(&b, "rollout: %s/%s done, in flight %s, %s samples/s, %s tokens/s",
 		human.Count(int64(done(v.Stats))), human.Count(int64(v.Planned)), v.flight(), human.Rate(v.rate), human.Rate(v.tokens))
 	if n := v.failed(); n > 0 {
-		tame.Fprintf(&b, ", %d failed (%s)", n, classes(v.failing))
+		tame.Fprintf(&b, ", %d failed (%s)", n, classes(v.Failing))
 	}
 	if v.Retries > 0 {
 		tame.Fprintf(&b, ", %d retries", v.Retries)
@@ -131,14 +131,14 @@ func (v *view) line() string {
 	} else if eta := v.eta(); eta >= 0 {
 		tame.Fprintf(&b, ", %s left", human.Duration(eta))
 	}
-	if o := v.Oldest; o != nil && v.now.Sub(o.Started) > time.Minute {
+	if o := v.Oldest; o != nil && v.Now.Sub(o.Started) > time.Minute {
 		tame.Fprintf(&b, ", oldest %s", v.doing(v.Oldest))
 	}
 	return b.String()
 }
 
 // block is the live display, at most width columns wide.
-func (v *view) block(width int, paint painter) []string {
+func (v *View) block(width int, paint Painter) []string {
 	finished := done(v.Stats)
 	head := fmt.Sprintf("%s/%s", human.Count(int64(finished)), human.Count(int64(v.Planned)))
 	share := human.Percent(int64(finished), int64(v.Planned))
@@ -155,13 +155,13 @@ func (v *view) block(width int, paint painter) []string {
 	lines := []string{string("  "+paint.bold(head)+"  "+paint.bar(finished-v.failed(), v.failed(), v.Planned, size)) + "  " + tail}
 
 	flight := fmt.Sprintf("in flight %s   %s samples/s   %s tokens/s", v.flight(), human.Rate(v.rate), human.Rate(v.tokens))
-	if v.sink.Shards > 0 {
-		flight += fmt.Sprintf("   %d shards, %s", v.sink.Shards, human.Bytes(v.sink.Bytes))
+	if v.Sink.Shards > 0 {
+		flight += fmt.Sprintf("   %d shards, %s", v.Sink.Shards, human.Bytes(v.Sink.Bytes))
 	}
 	lines = append(lines, "  "+tame.Text(flight, width-3))
 
 	if n := v.failed(); n > 0 {
-		lines = append(lines, string("  "+paint.red(tame.Text(fmt.Sprintf("failed %d   %s", n, classes(v.failing)), width-3))))
+		lines = append(lines, string("  "+paint.red(tame.Text(fmt.Sprintf("failed %d   %s", n, classes(v.Failing)), width-3))))
 	}
 	if v.Retries > 0 {
 		lines = append(lines, string("  "+paint.yellow(tame.Text(fmt.Sprintf("retries %d   %s", v.Retries, cmp.Or(classes(v.retried()), "of what an earlier process cut off or lost")), width-3))))
@@ -185,17 +185,17 @@ func (v *view) block(width int, paint painter) []string {
 
 // recoveredText says what was taken over from earlier processes; empty where nothing
 // was.
-func (v *view) recoveredText() string {
+func (v *View) recoveredText() string {
 	var parts []string
 	if e := v.Earlier; e.Committed+e.Failed > 0 {
 		text := human.Count(int64(e.Committed+e.Failed)) + " done before"
-		if v.recovery.Samples > 0 {
-			text += fmt.Sprintf(" (%s from the write-ahead log)", human.Count(v.recovery.Samples))
+		if v.Recovery.Samples > 0 {
+			text += fmt.Sprintf(" (%s from the write-ahead log)", human.Count(v.Recovery.Samples))
 		}
 		parts = append(parts, text)
 	}
-	if v.recovery.Open > 0 {
-		parts = append(parts, fmt.Sprintf("%d of %d in flight taken over", v.Reattached, v.recovery.Open))
+	if v.Recovery.Open > 0 {
+		parts = append(parts, fmt.Sprintf("%d of %d in flight taken over", v.Reattached, v.Recovery.Open))
 		if v.Gone > 0 {
 			parts = append(parts, fmt.Sprintf("%d gone", v.Gone))
 		}
@@ -207,17 +207,17 @@ func (v *view) recoveredText() string {
 }
 
 // json is the state as fields of an event.
-func (v *view) json() map[string]any {
+func (v *View) json() map[string]any {
 	out := map[string]any{
-		"planned": v.Planned, "committed": v.Committed, "failed": v.Failed, "failing": v.failing, "skipped": v.Skipped, "remaining": v.Remaining,
+		"planned": v.Planned, "committed": v.Committed, "failed": v.Failed, "failing": v.Failing, "skipped": v.Skipped, "remaining": v.Remaining,
 		"accepted": v.Accepted, "in_flight": v.InFlight, "retries": v.Retries, "retried": v.retried(),
 		"rows": v.Rows, "sampled": v.Sampled, "trained": v.Trained,
 		"samples_per_second": v.rate, "tokens_per_second": v.tokens,
-		"shards": v.sink.Shards, "bytes": v.sink.Bytes, "draining": v.draining, "stopping": v.stopping,
+		"shards": v.Sink.Shards, "bytes": v.Sink.Bytes, "draining": v.Draining, "stopping": v.Stopping,
 		"limit": v.slots(), "reattached": v.Reattached, "gone": v.Gone, "earlier": v.Earlier.Committed + v.Earlier.Failed,
 	}
-	if v.draining && !v.stopping && !v.until.IsZero() {
-		out["grace_seconds"] = max(0, v.until.Sub(v.now)).Seconds()
+	if v.Draining && !v.Stopping && !v.Until.IsZero() {
+		out["grace_seconds"] = max(0, v.Until.Sub(v.Now)).Seconds()
 	}
 	if eta := v.eta(); eta >= 0 {
 		out["eta_seconds"] = eta.Seconds()
@@ -225,7 +225,7 @@ func (v *view) json() map[string]any {
 	if o := v.Oldest; o != nil {
 		out["oldest"] = map[string]any{
 			"task_id": o.TaskID, "sample_index": o.Index, "attempt": o.Attempt, "endpoint": o.Endpoint,
-			"stage": o.Stage.String(), "seconds": v.now.Sub(o.Started).Seconds(), "stage_seconds": v.now.Sub(o.Since).Seconds(),
+			"stage": o.Stage.String(), "seconds": v.Now.Sub(o.Started).Seconds(), "stage_seconds": v.Now.Sub(o.Since).Seconds(),
 		}
 	}
 	return out
@@ -257,10 +257,10 @@ func classMap(m map[collector.Class]int) map[string]int {
 	return out
 }
 
-// A painter colours text where it is true.
-type painter bool
+// A Painter colours text where it is true.
+type Painter bool
 
-func (p painter) code(code, text string) tame.Own {
+func (p Painter) Code(code, text string) tame.Own {
 	text = tame.Text(text, tame.MaxText)
 	if !p || text == "" {
 		return tame.Own(text)
@@ -268,15 +268,15 @@ func (p painter) code(code, text string) tame.Own {
 	return tame.Own("\x1b[" + code + "m" + text + "\x1b[0m")
 }
 
-func (p painter) bold(s string) tame.Own   { return p.code("1", s) }
-func (p painter) dim(s string) tame.Own    { return p.code("2", s) }
-func (p painter) red(s string) tame.Own    { return p.code("31", s) }
-func (p painter) green(s string) tame.Own  { return p.code("32", s) }
-func (p painter) yellow(s string) tame.Own { return p.code("33", s) }
+func (p Painter) bold(s string) tame.Own   { return p.Code("1", s) }
+func (p Painter) dim(s string) tame.Own    { return p.Code("2", s) }
+func (p Painter) red(s string) tame.Own    { return p.Code("31", s) }
+func (p Painter) green(s string) tame.Own  { return p.Code("32", s) }
+func (p Painter) yellow(s string) tame.Own { return p.Code("33", s) }
 
 // bar is size columns for whole, of which good and bad are filled. Whatever is
 // there but too small to be seen gets one column.
-func (p painter) bar(good, bad, whole, size int) tame.Own {
+func (p Painter) bar(good, bad, whole, size int) tame.Own {
 	if size < 4 || whole <= 0 {
 		return ""
 	}
@@ -286,4 +286,11 @@ func (p painter) bar(good, bad, whole, size int) tame.Own {
 	}
 	g = max(0, min(g, size-b))
 	return p.green(strings.Repeat("█", g)) + p.red(strings.Repeat("█", b)) + p.dim(strings.Repeat("░", size-g-b))
+}
+
+// A Recovery counts what earlier processes left: samples in the write-ahead log, and
+// attempts without an end.
+type Recovery struct {
+	Samples int64
+	Open    int
 }

@@ -1,4 +1,4 @@
-package main
+package show
 
 import (
 	"fmt"
@@ -11,19 +11,19 @@ import (
 	"github.com/rollout-rl/rollout/collector"
 )
 
-// A rerollCount is how many rollouts were under way, and for how long on the mean.
-type rerollCount struct {
+// A RerollCount is how many rollouts were under way, and for how long on the mean.
+type RerollCount struct {
 	N     int     `json:"n"`
 	Timed int     `json:"timed"` // those whose duration is known
 	Mean  float64 `json:"mean_seconds"`
 }
 
-func countRerolls(r collector.Rerolls) rerollCount {
-	return rerollCount{N: r.N, Timed: r.Timed, Mean: r.Mean().Seconds()}
+func countRerolls(r collector.Rerolls) RerollCount {
+	return RerollCount{N: r.N, Timed: r.Timed, Mean: r.Mean().Seconds()}
 }
 
-func rerollMap(by map[string]collector.Rerolls) map[string]rerollCount {
-	out := map[string]rerollCount{}
+func rerollMap(by map[string]collector.Rerolls) map[string]RerollCount {
+	out := map[string]RerollCount{}
 	for reason, r := range by {
 		out[reason] = countRerolls(r)
 	}
@@ -32,7 +32,7 @@ func rerollMap(by map[string]collector.Rerolls) map[string]rerollCount {
 
 // rerolled says what the infrastructure lost, and how long that took beside what was
 // kept: the longer a rollout, the more often it is lost.
-func (s *summary) rerolled() string {
+func (s *Summary) rerolled() string {
 	n, timed, sum := 0, 0, 0.0
 	var parts []string
 	for _, reason := range slices.Sorted(maps.Keys(s.Rerolls)) {
