@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 
 	"github.com/rollout-rl/rollout/collector"
@@ -25,7 +24,7 @@ func (g *agent) aborted(ctx context.Context, answer *letta.LettaResponse, arena 
 	if runID == "" || turns >= answer.Usage.StepCount {
 		return nil
 	}
-	steps, err := g.client.RunSteps(ctx, runID)
+	steps, err := g.rollout.Run(runID).Steps(ctx)
 	if err != nil {
 		return nil //nolint:nilerr // the answer is there, and this was about its reason only
 	}
@@ -40,16 +39,10 @@ func (g *agent) aborted(ctx context.Context, answer *letta.LettaResponse, arena 
 
 // gaveUp says that the trace of a step shows that the engine gave its call up.
 func (g *agent) gaveUp(ctx context.Context, stepID string) bool {
-	t, err := g.client.PollStepTrace(ctx, stepID)
+	t, err := g.rollout.Trace(ctx, stepID)
 	if err != nil || t == nil {
 		return false
 	}
-	var response struct {
-		MetaInfo struct {
-			FinishReason struct {
-				Type string `json:"type"`
-			} `json:"finish_reason"`
-		} `json:"meta_info"`
-	}
-	return json.Unmarshal(t.ResponseJSON, &response) == nil && response.MetaInfo.FinishReason.Type == tokenize.FinishAbort
+	answer, err := t.Answer()
+	return err == nil && answer.Finish == tokenize.FinishAbort
 }

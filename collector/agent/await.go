@@ -62,7 +62,9 @@ func (g *agent) await(ctx context.Context, id string) (*memory, error) {
 		}
 		if isOver || g.conversation != nil && endedByStep(m.steps) {
 			g.unanswered = false
-			err = g.patiently(ctx, func() (err error) { m.messages, err = g.client.RunMessages(ctx, id); return err })
+			kept := g.rollout.Run(id)
+			kept.SetSteps(m.steps)
+			err = g.patiently(ctx, func() (err error) { m.messages, err = kept.Messages(ctx); return err })
 			return m, err
 		}
 		if g.outage {

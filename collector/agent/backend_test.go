@@ -328,8 +328,12 @@ func TestConversation(t *testing.T) {
 		if err != nil || trace == nil {
 			t.Fatalf("Trace = %v, %v", trace, err)
 		}
-		if answer, err := trace.Answer(); err != nil || len(answer.IDs) == 0 {
-			t.Errorf("Answer = %v, %v", answer, err)
+		answer, err := trace.Answer()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ids, err := answer.IDs(); err != nil || len(ids) == 0 {
+			t.Errorf("IDs = %v, %v", ids, err)
 		}
 	})
 	sameSends(t, p)

@@ -2,11 +2,11 @@ package agent
 
 import (
 	"context"
-	"encoding/json"
 	"slices"
 	"time"
 
 	"github.com/rollout-rl/rollout/collector/letta"
+	"github.com/rollout-rl/rollout/collector/record"
 )
 
 // A recollection is the answer of a send as the server's memory gives it: equal to
@@ -25,27 +25,10 @@ type recollection struct {
 
 // A recalled call is one call of the model: its step and what the trace says of it.
 type recalledCall struct {
-	step     *letta.Step
-	response traceResponse
-	request  traceRequest
-}
-
-type traceResponse struct {
-	Text      string          `json:"text"`
-	OutputIDs json.RawMessage `json:"output_ids"`
-	MetaInfo  struct {
-		Logprobs json.RawMessage `json:"output_token_logprobs"`
-	} `json:"meta_info"`
-}
-
-type traceRequest struct {
-	Messages []struct {
-		Role       string        `json:"role"`
-		Content    letta.Content `json:"content"`
-		ToolCallID string        `json:"tool_call_id"`
-	} `json:"messages"`
-	// InputIDs is the prompt itself. Server 0.16.7 does not keep it.
-	InputIDs json.RawMessage `json:"input_ids"`
+	step    *letta.Step
+	answer  *record.Answer
+	request *letta.TraceRequest
+	shown   []letta.TraceMessage // the messages of request
 }
 
 // rebuild makes the answer of a send from the server's memory of its run: tokens and
@@ -73,8 +56,8 @@ func (m *memory) rebuild(ctx context.Context, g *agent, inputs int, scrubbed boo
 		StopReason: letta.StopReasonMessage{MessageType: "stop_reason", StopReason: stop},
 		Usage:      m.usage(),
 	}}
-	if shown := calls[0].request.Messages; len(shown) > 0 && (shown[0].Role == "system" || shown[0].Role == "developer") {
-		r.system = new(shown[0].Content.String())
+	if shown := calls[0].shown; len(shown) > 0 && (shown[0].Role == "system" || shown[0].Role == "developer") {
+		r.system = &shown[0].Content
 	}
 	err = r.writeTurns(m, calls, g.state)
 	return r, err
@@ -143,13 +126,16 @@ func (m *memory) calls(ctx context.Context, g *agent) ([]recalledCall, error) {
 			return nil, gone("step %s has no trace: its tokens were only in the answer", s.ID)
 		}
 		c := recalledCall{step: s}
-		if err := json.Unmarshal(t.ResponseJSON, &c.response); err != nil {
+		if c.answer, err = t.Answer(); err != nil {
 			return nil, gone("trace of step %s: response: %w", s.ID, err)
 		}
-		if err := json.Unmarshal(t.RequestJSON, &c.request); err != nil {
+		if c.request, err = t.Request(); err == nil {
+			c.shown, err = t.Messages()
+		}
+		if err != nil {
 			return nil, gone("trace of step %s: request: %w", s.ID, err)
 		}
-		if isNull(c.response.OutputIDs) {
+		if c.answer.OutputIDs.IsNull() {
 			return nil, gone("trace of step %s holds no tokens", s.ID)
 		}
 		calls = append(calls, c)
@@ -194,11 +180,17 @@ func (m *memory) said(inputs int, scrubbed bool) letta.Messages {
 		last = m.steps[n-1].ID
 	}
 	out := letta.Messages{}
+	var numbered *string // the otid of a text that is left out, for the call after it
 	for i, msg := range stored {
+		if call, is := msg.(*letta.ToolCallMessage); is && numbered != nil {
+			renumbered := *call // numbered anew within the stored message
+			renumbered.OTID, numbered = numbered, nil
+			msg = &renumbered
+		}
 		text, is := msg.(*letta.AssistantMessage)
 		if is && scrubbed && deref(text.StepID) != last && i+1 < len(stored) {
 			if call, is := stored[i+1].(*letta.ToolCallMessage); is && call.ID == text.ID {
-				call.OTID = text.OTID // numbered anew within the stored message
+				numbered = text.OTID
 				continue
 			}
 		}
@@ -238,11 +230,11 @@ func (m *memory) returns(stepID string) []*letta.ToolReturnMessage {
 
 // lateTrace is the trace of a step, which may come some time after the end of its
 // run; nil where there is none for good.
-func (g *agent) lateTrace(ctx context.Context, stepID string) (t *letta.ProviderTrace, err error) {
+func (g *agent) lateTrace(ctx context.Context, stepID string) (t *record.Trace, err error) {
 	const tries, pause = 3, 400 * time.Millisecond
 	for i := 1; ; i++ {
 		err = g.patiently(ctx, func() error {
-			t, err = g.client.PollStepTrace(ctx, stepID)
+			t, err = g.rollout.TraceSoon(ctx, stepID)
 			return err
 		})
 		if t != nil || err != nil || i == tries {

@@ -64,14 +64,14 @@ func (r *recollection) writeTurns(m *memory, calls []recalledCall, state *letta.
 // stores less than the model wrote (NUL characters), the server's rule is applied to
 // the trace.
 func (m *memory) turn(c *recalledCall) (writtenTurn, error) {
-	t := writtenTurn{Role: "assistant", OutputIDs: c.response.OutputIDs, Logprobs: c.response.MetaInfo.Logprobs}
+	t := writtenTurn{Role: "assistant", OutputIDs: json.RawMessage(c.answer.OutputIDs), Logprobs: json.RawMessage(c.answer.Logprobs)}
 	if len(t.Logprobs) == 0 {
 		t.Logprobs = json.RawMessage("null")
 	}
-	if !isNull(c.request.InputIDs) {
-		t.InputIDs = c.request.InputIDs
+	if !c.request.InputIDs.IsNull() {
+		t.InputIDs = json.RawMessage(c.request.InputIDs)
 	}
-	written := strings.Trim(toolCallText.ReplaceAllString(c.response.Text, ""), pythonSpace)
+	written := strings.Trim(toolCallText.ReplaceAllString(c.answer.Text, ""), pythonSpace)
 	stored, is := m.text(c.step.ID)
 	switch {
 	case strings.Contains(written, "\x00"):
@@ -98,7 +98,7 @@ func toolText(message *letta.ToolReturnMessage, next []recalledCall, state *lett
 	if len(next) == 0 {
 		return packaged(message, returns, state), nil
 	}
-	all := next[0].request.Messages
+	all := next[0].shown
 	for end := len(all); end > 0; {
 		if all[end-1].Role != "tool" {
 			end--
@@ -114,7 +114,7 @@ func toolText(message *letta.ToolReturnMessage, next []recalledCall, state *lett
 				texts = nil
 				break
 			}
-			texts = append(texts, shown.Content.String())
+			texts = append(texts, shown.Content)
 		}
 		if len(texts) == len(returns) && len(texts) > 0 {
 			return strings.Join(texts, "\n"), nil

@@ -32,8 +32,9 @@ type ends struct {
 
 // learn notes the id that the engine matched, where a trace proves it.
 func (e *ends) learn(a *record.Answer) {
-	n := len(a.IDs)
-	if a.Finish != tokenize.FinishStop || n == 0 || a.MatchedID != a.IDs[n-1] || e.stopsAt(a.MatchedID) {
+	ids, _ := a.IDs()
+	n := len(ids)
+	if a.Finish != tokenize.FinishStop || n == 0 || a.MatchedID != ids[n-1] || e.stopsAt(a.MatchedID) {
 		return
 	}
 	e.mu.Lock()

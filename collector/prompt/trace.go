@@ -34,7 +34,10 @@ func readTrace(t *record.Trace, how answers, system string) (*traced, error) {
 	if err != nil {
 		return nil, fmt.Errorf("response_json: %w", err)
 	}
-	if len(answer.IDs) == 0 {
+	switch ids, err := answer.IDs(); {
+	case err != nil:
+		return nil, fmt.Errorf("response_json: %w", err)
+	case len(ids) == 0:
 		return nil, errNotNative
 	}
 	request, err := t.Request()

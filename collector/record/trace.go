@@ -19,13 +19,13 @@ type Trace struct {
 // An Answer is what the engine answered.
 type Answer struct {
 	letta.TraceResponse
-	// IDs are the sampled ids; none where the call was not made on the native path.
-	IDs []int32
 	// MatchedID is the id at which the engine says to have stopped, or -1.
 	MatchedID int32
 	// PolicyVersion is the version of the policy where the engine numbers it, or -1: one
 	// that was never updated says "default".
 	PolicyVersion int32
+
+	ids func() ([]int32, error)
 }
 
 // NewTrace returns the trace that the server sent as kept.
@@ -36,11 +36,10 @@ func NewTrace(kept *letta.ProviderTrace) *Trace {
 		if err != nil {
 			return nil, err
 		}
-		a := &Answer{TraceResponse: *r, MatchedID: number(string(r.Matched)), PolicyVersion: number(r.Version)}
-		if a.IDs, err = r.AppendIDs(nil); err != nil {
-			return nil, err
-		}
-		return a, nil
+		return &Answer{
+			TraceResponse: *r, MatchedID: number(string(r.Matched)), PolicyVersion: number(r.Version),
+			ids: sync.OnceValues(func() ([]int32, error) { return r.AppendIDs(nil) }),
+		}, nil
 	})
 	t.messages = sync.OnceValues(func() ([]letta.TraceMessage, error) {
 		r, err := t.request()
@@ -61,8 +60,15 @@ func (t *Trace) Request() (*letta.TraceRequest, error) { return t.request() }
 // Messages returns the messages of the request. The caller must not change them.
 func (t *Trace) Messages() ([]letta.TraceMessage, error) { return t.messages() }
 
+// IDs returns the sampled ids; none where the call was not made on the native path. The
+// caller must not change them.
+func (a *Answer) IDs() ([]int32, error) { return a.ids() }
+
 // Proves reports whether the trace is that of the call which sampled ids.
-func (a *Answer) Proves(ids []int32) bool { return slices.Equal(a.IDs, ids) }
+func (a *Answer) Proves(ids []int32) bool {
+	own, err := a.IDs()
+	return err == nil && slices.Equal(own, ids)
+}
 
 // number is the number that text is, or -1 where it is none that counts.
 func number(text string) int32 {
