@@ -24,8 +24,8 @@ var borders = []struct {
 	{"collector/journal", []string{module + "sink"}, []string{module + "sink/frame", module + "sink/failpoint"}, "the journal shares the framing of files with the sink, and nothing else", ""},
 	{"collector/letta", []string{module + "tokenize/bpe", module + "tokenize/chat"}, nil, "collector/prompt knows tokenizers and chat templates", ""},
 	{"collector/agent", []string{module + "collector/prompt", module + "tokenize/bpe", module + "tokenize/chat"}, nil, "main plugs the prompter in", ""},
-	{"collector/letta", []string{module + "collector/agent", module + "collector/prompt"}, nil, "the client makes exchanges and knows nothing of attempts", ""},
 	{"collector/record", []string{module + "collector/agent", module + "collector/prompt", module + "tokenize/bpe", module + "tokenize/chat"}, nil, "a record is what a server keeps: it knows no attempts and no prompts", ""},
+	{"collector/letta", []string{module}, []string{module + "tokenize", module + "collector/letta"}, "the client knows the API and nothing else of ours", ""},
 	{"collector/reward", []string{module + "collector/letta"}, nil, "a scorer judges a Reply, whoever made it", ""},
 }
 

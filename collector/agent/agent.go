@@ -57,7 +57,8 @@ func (g *agent) Prompts(ctx context.Context, r *collector.Reply) ([]tokenize.Cal
 	if g.cfg.Prompter == nil {
 		return nil, errors.New("agent: Config.Prompter is nil")
 	}
-	return g.cfg.Prompter.Prompts(ctx, r, g.rollout)
+	calls, err := g.cfg.Prompter.Prompts(ctx, r, g.rollout)
+	return calls, Translate(err)
 }
 
 // prepare does what must be done between making the agent and the first send.
@@ -145,7 +146,7 @@ func (g *agent) Run(ctx context.Context) (*collector.Reply, error) {
 			reply.Messages = text
 		}
 	}
-	return reply, err
+	return reply, Translate(err)
 }
 
 func (g *agent) converse(ctx context.Context, reply *collector.Reply) error {
@@ -323,7 +324,7 @@ func (g *agent) Close(ctx context.Context) error {
 	if g.cfg.Keep {
 		return nil
 	}
-	return g.client.DeleteAgent(ctx, g.state.ID)
+	return Translate(g.client.DeleteAgent(ctx, g.state.ID))
 }
 
 // cancelTimeout bounds the request to stop a run: a server that does not answer it

@@ -49,7 +49,7 @@ func (b *Backend) Client() *letta.Client { return b.client }
 func (b *Backend) Open(ctx context.Context, a collector.Attempt) (collector.Agent, error) {
 	g, err := b.open(ctx, a)
 	if err != nil {
-		return nil, err
+		return nil, Translate(err)
 	}
 	return g, nil
 }
@@ -238,7 +238,9 @@ func agentName(a collector.Attempt) string {
 // a person would want to hear of it: that the server answers, that it lets us in,
 // that it has the model, and that an agent on it will give token data. One agent
 // is made and deleted, and so are those that earlier preflights left behind.
-func (b *Backend) Preflight(ctx context.Context) error {
+func (b *Backend) Preflight(ctx context.Context) error { return Translate(b.preflight(ctx)) }
+
+func (b *Backend) preflight(ctx context.Context) error {
 	if _, err := b.client.Health(ctx); err != nil {
 		return fmt.Errorf("server %s: %w", b.client.BaseURL(), err)
 	}
@@ -253,7 +255,7 @@ func (b *Backend) Preflight(ctx context.Context) error {
 	g, err := b.open(ctx, collector.Attempt{Task: task, Key: preflight, GroupSize: 1, N: 1, RunID: preflight})
 	if err != nil {
 		// A refusal here is a refusal for every sample.
-		if errors.Is(err, collector.ErrRejected) {
+		if errors.Is(Translate(err), collector.ErrRejected) {
 			return fmt.Errorf("%w: %w", collector.ErrUnusable, err)
 		}
 		return err

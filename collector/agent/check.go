@@ -33,7 +33,7 @@ func (b *Backend) Check(ctx context.Context, runID string) (err error) {
 // Ping asks the server whether it is well, which costs it nothing.
 func (b *Backend) Ping(ctx context.Context) error {
 	_, err := b.client.Health(ctx)
-	return err
+	return Translate(err)
 }
 
 var (

@@ -23,7 +23,7 @@ func (g *agent) explain(ctx context.Context, err error) error {
 	if e.Status == http.StatusBadRequest && isMalformedCall(e.Detail) {
 		// The model wrote a call with null or a list as its arguments, in valid JSON:
 		// the server's own ValueError, and the rollout is lost (app.py:564).
-		e.Err = &classed{collector.ErrMalformedCall, collector.ErrRejected}
+		e.Err = &classed{collector.ErrMalformedCall, letta.ErrRejected}
 	}
 	if e.Status != http.StatusInternalServerError && e.Status != http.StatusBadRequest || ctx.Err() != nil {
 		return err

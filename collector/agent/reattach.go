@@ -24,7 +24,7 @@ import (
 func (b *Backend) Reattach(ctx context.Context, a collector.Attempt, left collector.OpenAttempt) (collector.Agent, error) {
 	g, err := b.reattach(ctx, a, left)
 	if err != nil {
-		return nil, err
+		return nil, Translate(err)
 	}
 	return g, nil
 }

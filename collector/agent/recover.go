@@ -73,7 +73,7 @@ func lost(err error) bool {
 	case http.StatusRequestTimeout, http.StatusBadGateway, http.StatusGatewayTimeout:
 		return true // a proxy's, which does not wait any longer
 	}
-	return e.Status == 0 && (errors.Is(err, collector.ErrConnection) || errors.Is(err, collector.ErrIdle))
+	return e.Status == 0 && (errors.Is(err, letta.ErrConnection) || errors.Is(err, letta.ErrIdle))
 }
 
 // recover takes over the server run of a send whose connection was lost. The send is
@@ -103,7 +103,7 @@ func (g *agent) recover(ctx context.Context, cause error, messages letta.InputMe
 	if err != nil {
 		return nil, notRecovered(ctx, cause, err)
 	}
-	reply.Sends[len(reply.Sends)-1].Lost = cause
+	reply.Sends[len(reply.Sends)-1].Lost = Translate(cause)
 	return answer, nil
 }
 

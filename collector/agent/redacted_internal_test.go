@@ -15,19 +15,19 @@ import (
 func TestRedacted(t *testing.T) {
 	t.Parallel()
 	const prose = "canary prose"
-	refused := &letta.APIError{Op: "agent", Status: 404, Code: prose, Detail: prose, Err: collector.ErrRejected}
-	reset := &letta.APIError{Op: "send", Err: &classed{collector.ErrConnection, errors.New("read: connection reset by peer")}}
+	refused := &letta.APIError{Op: "agent", Status: 404, Code: prose, Detail: prose, Err: letta.ErrRejected}
+	reset := &letta.APIError{Op: "send", Err: &classed{letta.ErrConnection, errors.New("read: connection reset by peer")}}
 	for _, tt := range []struct {
 		name string
 		err  error
 		want string
 	}{
 		{"a status", refused, "agent: 404 Not Found"},
-		{"one without a name", &letta.APIError{Op: "send", Status: 599, Detail: prose, Err: collector.ErrServer}, "send: 599"},
+		{"one without a name", &letta.APIError{Op: "send", Status: 599, Detail: prose, Err: letta.ErrServer}, "send: 599"},
 		{"no answer", reset, "send: read: connection reset by peer"},
-		{"an answer that cannot be read", &letta.APIError{Op: "send", Err: &classed{collector.ErrServer, errors.New(prose)}}, "send: failed"},
+		{"an answer that cannot be read", &letta.APIError{Op: "send", Err: &classed{letta.ErrServer, errors.New(prose)}}, "send: failed"},
 		{
-			"a server run", &ServerRunError{RunID: "run-1", Type: prose, Message: prose, Err: &letta.APIError{Op: "send", Status: 500, Err: collector.ErrServer}},
+			"a server run", &ServerRunError{RunID: "run-1", Type: prose, Message: prose, Err: &letta.APIError{Op: "send", Status: 500, Err: letta.ErrServer}},
 			"send: 500 Internal Server Error, and server run run-1 failed",
 		},
 		{"gone", gone("server run %s is %s and did nothing for %v", "run-1", theirs("created"), "15m0s"), "server run run-1 is created and did nothing for 15m0s"},

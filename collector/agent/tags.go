@@ -63,7 +63,7 @@ func EachAgentOf(ctx context.Context, c *letta.Client, runID string, f func(*let
 	for after := ""; ; {
 		agents, err := c.Agents(ctx, []string{tag}, after, page)
 		if err != nil {
-			return err
+			return Translate(err)
 		}
 		fresh := 0
 		for i := range agents {
@@ -84,13 +84,13 @@ func EachAgentOf(ctx context.Context, c *letta.Client, runID string, f func(*let
 	}
 	for i := range found {
 		if err := ctx.Err(); err != nil {
-			return errors.Join(append(errs, context.Cause(ctx))...)
+			return Translate(errors.Join(append(errs, context.Cause(ctx))...))
 		}
 		if err := f(&found[i]); err != nil {
 			errs = append(errs, err)
 		}
 	}
-	return errors.Join(errs...)
+	return Translate(errors.Join(errs...))
 }
 
 // TagAll is on every agent that this program makes.

@@ -23,7 +23,7 @@ func (g *agent) recall(ctx context.Context, messages letta.InputMessages, made b
 // unreadable is err, as one that wraps collector.ErrGone where a look-up was refused or
 // its answer cannot be read: a new attempt makes no such look-up.
 func (g *agent) unreadable(ctx context.Context, err error) error {
-	if class := collector.Classify(err); err == nil || ctx.Err() != nil || class.Retryable() || class.Rerollable() || class.Fatal() {
+	if class := collector.Classify(Translate(err)); err == nil || ctx.Err() != nil || class.Retryable() || class.Rerollable() || class.Fatal() {
 		return err
 	}
 	return gone("agent %s: %w", g.state.ID, err)
@@ -58,8 +58,8 @@ func (g *agent) policyFailed(ctx context.Context, run *letta.Run) error {
 	if run.Status != "failed" || run.StopReason != nil {
 		return nil
 	}
-	err := g.runError(ctx, run, &letta.APIError{Op: "send", Status: http.StatusInternalServerError, Detail: "the answer was lost", Err: collector.ErrServer})
-	if !collector.Classify(err).Rerollable() {
+	err := g.runError(ctx, run, &letta.APIError{Op: "send", Status: http.StatusInternalServerError, Detail: "the answer was lost", Err: letta.ErrServer})
+	if !collector.Classify(Translate(err)).Rerollable() {
 		return nil
 	}
 	return err
@@ -221,8 +221,8 @@ func (g *agent) patiently(ctx context.Context, look func() error) error {
 }
 
 func passing(err error) bool {
-	return errors.Is(err, collector.ErrConnection) || errors.Is(err, collector.ErrUnavailable) ||
-		errors.Is(err, collector.ErrBusy) || errors.Is(err, collector.ErrServer) || errors.Is(err, collector.ErrTimeout)
+	return errors.Is(err, letta.ErrConnection) || errors.Is(err, letta.ErrUnavailable) ||
+		errors.Is(err, letta.ErrBusy) || errors.Is(err, letta.ErrServer) || errors.Is(err, letta.ErrTimeout)
 }
 
 // arena is a fresh one, freed when the agent is closed.

@@ -27,7 +27,7 @@ func (b *Backend) Try(ctx context.Context, task *collector.Task, try int, look f
 	// The index is that of no sample.
 	g, err := b.open(ctx, collector.Attempt{Task: &one, Key: preflight, Index: -1, GroupSize: 1, N: try, RunID: preflight})
 	if err != nil {
-		return err
+		return Translate(err)
 	}
 	g.cfg.MaxSteps, g.cfg.MaxRounds, g.cfg.Keep, g.cfg.NoRecover = 1, 0, false, true
 	defer func() {

@@ -10,8 +10,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/rollout-rl/rollout/collector"
 )
 
 // A StepsQuery chooses steps. Where the server's own list is broken (0.16.7), a
@@ -121,7 +119,7 @@ func (c *Client) stepsOfRuns(ctx context.Context, query StepsQuery, runs []strin
 }
 
 func unknownStep(id, where string) error {
-	return &classed{collector.ErrRejected, fmt.Errorf("there is no step %s %s", id, where)}
+	return &classed{ErrRejected, fmt.Errorf("there is no step %s %s", id, where)}
 }
 
 // takes says that the query, but for its place in the list, chooses the step.

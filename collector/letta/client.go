@@ -16,7 +16,6 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
-	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
@@ -303,8 +302,8 @@ func mayRepeat(r *request, err error) bool {
 	if r.method != http.MethodGet && r.method != http.MethodDelete {
 		return false
 	}
-	return errors.Is(err, collector.ErrConnection) || errors.Is(err, collector.ErrUnavailable) ||
-		errors.Is(err, collector.ErrBusy) || errors.Is(err, collector.ErrServer)
+	return errors.Is(err, ErrConnection) || errors.Is(err, ErrUnavailable) ||
+		errors.Is(err, ErrBusy) || errors.Is(err, ErrServer)
 }
 
 func (c *Client) callOnce(ctx context.Context, r *request, out any) (err error) {
@@ -338,7 +337,7 @@ func (c *Client) callOnce(ctx context.Context, r *request, out any) (err error) 
 		return &APIError{
 			Op: r.op, Method: r.method, Path: r.target.path, RequestID: r.id, Status: resp.StatusCode,
 			Detail: oneLine(c.secrets.with(r.secrets).scrub("answer cannot be decoded: " + undecoded.Error())),
-			Err:    &classed{collector.ErrServer, undecoded},
+			Err:    &classed{ErrServer, undecoded},
 		}
 	}
 	return nil

@@ -14,7 +14,6 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/letta"
 	"github.com/rollout-rl/rollout/collector/letta/lettatest"
 	"github.com/rollout-rl/rollout/tokenize"
@@ -112,7 +111,7 @@ func TestSendIsNeverRepeated(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if !errors.Is(err, collector.ErrConnection) {
+			if !errors.Is(err, letta.ErrConnection) {
 				t.Errorf("Send = %v, want a connection error", err)
 			}
 			if got, want := s.count("POST"), answered+1; got != want {
@@ -120,11 +119,11 @@ func TestSendIsNeverRepeated(t *testing.T) {
 			}
 			// What makes something on the server is not repeated either.
 			s.answer.Store(0)
-			if _, err := c.CreateAgent(t.Context(), json.RawMessage(`{}`)); !errors.Is(err, collector.ErrConnection) || s.count("POST") != answered+2 {
+			if _, err := c.CreateAgent(t.Context(), json.RawMessage(`{}`)); !errors.Is(err, letta.ErrConnection) || s.count("POST") != answered+2 {
 				t.Errorf("CreateAgent = %v after %d requests, want a connection error after one", err, s.count("POST")-answered-1)
 			}
 			// A GET may be repeated, and is, a bounded number of times.
-			if _, err := c.Health(t.Context()); !errors.Is(err, collector.ErrConnection) {
+			if _, err := c.Health(t.Context()); !errors.Is(err, letta.ErrConnection) {
 				t.Errorf("Health = %v, want a connection error", err)
 			}
 			if got := s.count("GET"); got < 3 || got > 6 {
@@ -149,10 +148,10 @@ func TestNoRedirect(t *testing.T) {
 			http.Redirect(w, r, "/there", status)
 		})
 		_, err := c.Send(t.Context(), "agent-1", hello(), "", new(tokenize.Reply))
-		if !errors.Is(err, collector.ErrUnusable) || seen.Load() != 1 {
+		if !errors.Is(err, letta.ErrUnusable) || seen.Load() != 1 {
 			t.Errorf("%d: Send = %v after %d requests, want a refusal after 1", status, err, seen.Load())
 		}
-		if _, err := c.Health(t.Context()); !errors.Is(err, collector.ErrUnusable) || seen.Load() != 2 {
+		if _, err := c.Health(t.Context()); !errors.Is(err, letta.ErrUnusable) || seen.Load() != 2 {
 			t.Errorf("%d: Health = %v after %d requests, want a refusal after 1", status, err, seen.Load()-1)
 		}
 	}
@@ -201,7 +200,7 @@ func TestConnectionIsReused(t *testing.T) {
 				t.Fatalf("reply has %d turns, stop reason %q, %d steps, %d messages", len(reply.Turns), answer.StopReason.StopReason, answer.Usage.StepCount, len(answer.Messages))
 			}
 		}
-		if _, err := c.Send(t.Context(), "agent-bad", hello(), "", reply); !errors.Is(err, collector.ErrServer) {
+		if _, err := c.Send(t.Context(), "agent-bad", hello(), "", reply); !errors.Is(err, letta.ErrServer) {
 			t.Fatal(err)
 		}
 		if _, err := c.Health(t.Context()); err != nil {

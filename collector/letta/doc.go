@@ -44,8 +44,7 @@
 //
 // # Errors
 //
-// Every failed call is an *APIError that wraps one of the sentinels of package
-// collector.
+// Every failed call is an *APIError that wraps one of the sentinels: ErrBusy, ErrTimeout, …
 //
 // # Reading order
 //

@@ -14,8 +14,35 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/tokenize"
+)
+
+// The sentinels say what the failure of a call means to its caller. An *APIError wraps
+// one of them.
+var (
+	// ErrBusy: the server works, and asks to be asked later (429, lock conflicts).
+	ErrBusy = errors.New("letta: server busy")
+	// ErrUnavailable: the server, or what it needs, does not serve (502, 503).
+	ErrUnavailable = errors.New("letta: server unavailable")
+	// ErrConnection: the connection was refused, reset, or ended before the whole answer
+	// was there.
+	ErrConnection = errors.New("letta: connection failed")
+	// ErrIdle: no byte of the answer came for longer than ClientConfig.IdleBodyTimeout.
+	ErrIdle = errors.New("letta: nothing received in time")
+	// ErrTimeout: the call took longer than ClientConfig allows, or a server in between
+	// gave up waiting (408, 504).
+	ErrTimeout = errors.New("letta: took too long")
+	// ErrServer: the server failed and its status says no more (500), or its answer
+	// cannot be decoded.
+	ErrServer = errors.New("letta: server error")
+	// ErrRejected: the server understood the request and refuses it (4xx), or the request
+	// cannot be made at all, as with an empty id.
+	ErrRejected = errors.New("letta: request rejected")
+	// ErrAuth: the server refuses the password.
+	ErrAuth = errors.New("letta: not authorized")
+	// ErrUnusable: no call of this kind will do better: a wrong address, a certificate
+	// that is not trusted, a model whose provider refuses, an agent without turns.
+	ErrUnusable = errors.New("letta: server or model not usable")
 )
 
 // An APIError is a call that failed: refused by the server, or not answered.
@@ -35,7 +62,9 @@ type APIError struct {
 	RequestID string
 	// Detail is the server's text on one line, at most 300 bytes, without secrets.
 	Detail string
-	// Err wraps a sentinel of package collector, and the cause where there is one.
+	// Err wraps one of the sentinels, and the cause where there is one. Where an answer
+	// came that breaks the format, it is a *tokenize.DecodeError instead; where the
+	// caller's context ended, it wraps the error and the cause of that context.
 	Err error
 }
 
@@ -73,7 +102,7 @@ func IsNotFound(err error) bool {
 }
 
 // A NoTurnsError is an agent that will never answer with turns. It wraps
-// collector.ErrUnusable: no other sample would do better.
+// ErrUnusable: no other sample would do better.
 type NoTurnsError struct {
 	AgentID, Model string
 	Why            string
@@ -88,8 +117,8 @@ func (e *NoTurnsError) Error() string {
 	return "agent" + of + " will give no token data: " + e.Why
 }
 
-// Unwrap returns collector.ErrUnusable.
-func (e *NoTurnsError) Unwrap() error { return collector.ErrUnusable }
+// Unwrap returns ErrUnusable.
+func (e *NoTurnsError) Unwrap() error { return ErrUnusable }
 
 // classed is a cause under a sentinel that says what it means. It reads as the
 // cause.
@@ -121,9 +150,9 @@ func classifyTransport(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil {
 		switch {
 		case errors.Is(cause, errStalled), errors.Is(cause, ErrAnswerLost):
-			return &classed{collector.ErrIdle, cause}
+			return &classed{ErrIdle, cause}
 		case errors.Is(cause, errSendTimeout), errors.Is(cause, errCallTimeout):
-			return &classed{collector.ErrTimeout, cause}
+			return &classed{ErrTimeout, cause}
 		}
 		return &classed{ctx.Err(), cause} // the caller's own
 	}
@@ -139,12 +168,12 @@ func classifyTransport(ctx context.Context, err error) error {
 	)
 	if errors.As(err, &unknownAuthority) || errors.As(err, &wrongHost) || errors.As(err, &invalid) ||
 		errors.As(err, &verification) || errors.As(err, &record) {
-		return &classed{collector.ErrUnusable, err}
+		return &classed{ErrUnusable, err}
 	}
 	if dns := (*net.DNSError)(nil); errors.As(err, &dns) {
-		return &classed{collector.ErrConnection, fmt.Errorf("the host name %q cannot be resolved: %w", dns.Name, err)}
+		return &classed{ErrConnection, fmt.Errorf("the host name %q cannot be resolved: %w", dns.Name, err)}
 	}
-	return &classed{collector.ErrConnection, unquoted(err)}
+	return &classed{ErrConnection, unquoted(err)}
 }
 
 // An unquotedError reads without what it quotes.
@@ -182,32 +211,32 @@ func classifyStatus(e *APIError) error {
 	aboutModel := strings.HasPrefix(e.Code, "llm_")
 	switch {
 	case status == http.StatusTooManyRequests:
-		return collector.ErrBusy
+		return ErrBusy
 	case status == http.StatusConflict:
 		if e.RetryAfter == 0 && (e.Code != "" || strings.HasPrefix(e.Detail, "CONFLICT")) {
-			return collector.ErrRejected
+			return ErrRejected
 		}
-		return collector.ErrBusy
+		return ErrBusy
 	case status == http.StatusUnauthorized, status == http.StatusForbidden, status == http.StatusPaymentRequired:
 		switch {
 		case aboutModel:
-			return collector.ErrUnusable
+			return ErrUnusable
 		case status == http.StatusPaymentRequired:
-			return collector.ErrRejected
+			return ErrRejected
 		}
-		return collector.ErrAuth
+		return ErrAuth
 	case status == http.StatusRequestTimeout, status == http.StatusGatewayTimeout:
-		return collector.ErrTimeout
+		return ErrTimeout
 	case status == http.StatusNotImplemented:
-		return collector.ErrRejected
+		return ErrRejected
 	case status == http.StatusBadGateway, status == http.StatusServiceUnavailable:
-		return collector.ErrUnavailable
+		return ErrUnavailable
 	case status >= 500:
-		return collector.ErrServer
+		return ErrServer
 	case status >= 300 && status < 400:
-		return collector.ErrUnusable
+		return ErrUnusable
 	}
-	return collector.ErrRejected
+	return ErrRejected
 }
 
 // retryAfter reads the header: seconds, or a date, which is by the server's clock.

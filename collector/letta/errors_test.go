@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/letta"
 	"github.com/rollout-rl/rollout/collector/letta/lettatest"
 	"github.com/rollout-rl/rollout/tokenize"
@@ -33,30 +32,30 @@ func TestErrorShapes(t *testing.T) {
 		detail string // a part of it
 		delay  time.Duration
 	}{
-		{name: "text", status: 404, body: recorded("unknown-agent", 0), class: collector.ErrRejected, detail: "Agent with ID agent-00000000"},
-		{name: "object", status: 409, body: recorded("approval-pending", 1), class: collector.ErrRejected, code: "PENDING_APPROVAL", detail: "CONFLICT: Cannot send a new message"},
-		{name: "python repr", status: 422, body: recorded("bad-body", 0), class: collector.ErrRejected, detail: "literal_error"},
-		{name: "unknown error", status: 500, body: recorded("http-500", 0), class: collector.ErrServer, detail: "An unknown error occurred"},
-		{name: "list", status: 422, body: `{"detail":[{"loc":["body","x"],"msg":"Field required","type":"missing"}]}`, class: collector.ErrRejected, detail: `["body","x"]: Field required`},
-		{name: "examples", status: 422, body: `{"trace_id":"","detail":"[{'type': 'string_pattern_mismatch'}]","examples":["agent-1"]}`, class: collector.ErrRejected, detail: "string_pattern_mismatch"},
-		{name: "llm timeout", status: 504, body: `{"error":{"type":"llm_timeout","message":"The LLM request timed out.","detail":"after 300 s"}}`, class: collector.ErrTimeout, code: "llm_timeout", detail: "timed out.: after 300 s"},
-		{name: "llm rate limit", status: 429, body: `{"error":{"type":"llm_rate_limit","message":"slow down","detail":""}}`, header: [2]string{"Retry-After", "7"}, class: collector.ErrBusy, code: "llm_rate_limit", detail: "slow down", delay: 7 * time.Second},
-		{name: "llm authentication is not ours", status: 401, body: `{"error":{"type":"llm_authentication","message":"bad key","detail":""}}`, class: collector.ErrUnusable, code: "llm_authentication"},
-		{name: "llm credits", status: 402, body: `{"error":{"type":"llm_insufficient_credits","message":"broke"}}`, class: collector.ErrUnusable, code: "llm_insufficient_credits"},
-		{name: "unauthorized", status: 401, body: `{"detail":"Unauthorized"}`, class: collector.ErrAuth, detail: "Unauthorized"},
-		{name: "deadlock", status: 409, body: `{"detail":"deadlock detected"}`, header: [2]string{"Retry-After", "1"}, class: collector.ErrBusy, delay: time.Second},
-		{name: "conflict with run", status: 409, body: `{"detail":"CONFLICT: busy","run_id":"run-1"}`, class: collector.ErrRejected, detail: "CONFLICT: busy"},
-		{name: "concurrent update", status: 409, body: `{"detail":"agent was updated by another transaction"}`, class: collector.ErrBusy, detail: "another transaction"},
-		{name: "payment of a proxy", status: 402, body: "", class: collector.ErrRejected},
-		{name: "service", status: 503, body: `{"detail":"database down"}`, class: collector.ErrUnavailable, detail: "database down"},
-		{name: "proxy page", status: 502, body: "<html><head><title>502 Bad Gateway</title></head>\n<body>nginx</body></html>", class: collector.ErrUnavailable, detail: "502 Bad Gateway nginx"},
-		{name: "empty", status: 500, body: "", class: collector.ErrServer},
-		{name: "not an object", status: 500, body: `[1,2]`, class: collector.ErrServer, detail: "[1,2]"},
-		{name: "numbers", status: 400, body: `{"detail":17}`, class: collector.ErrRejected, detail: "17"},
-		{name: "redirect", status: 307, header: [2]string{"Location", "https://elsewhere/v1/agents/"}, class: collector.ErrUnusable, detail: "https://elsewhere/"},
-		{name: "date", status: 429, header: [2]string{"Retry-After", "Mon, 02 Jan 2006 15:04:05 GMT"}, body: "{}", class: collector.ErrBusy, detail: "{}"},
-		{name: "absurd delay", status: 429, header: [2]string{"Retry-After", "1e9"}, body: "{}", class: collector.ErrBusy, delay: 10 * time.Minute},
-		{name: "long", status: 400, body: `{"detail":"` + strings.Repeat("é\\n", 4000) + `"}`, class: collector.ErrRejected, detail: "é é"},
+		{name: "text", status: 404, body: recorded("unknown-agent", 0), class: letta.ErrRejected, detail: "Agent with ID agent-00000000"},
+		{name: "object", status: 409, body: recorded("approval-pending", 1), class: letta.ErrRejected, code: "PENDING_APPROVAL", detail: "CONFLICT: Cannot send a new message"},
+		{name: "python repr", status: 422, body: recorded("bad-body", 0), class: letta.ErrRejected, detail: "literal_error"},
+		{name: "unknown error", status: 500, body: recorded("http-500", 0), class: letta.ErrServer, detail: "An unknown error occurred"},
+		{name: "list", status: 422, body: `{"detail":[{"loc":["body","x"],"msg":"Field required","type":"missing"}]}`, class: letta.ErrRejected, detail: `["body","x"]: Field required`},
+		{name: "examples", status: 422, body: `{"trace_id":"","detail":"[{'type': 'string_pattern_mismatch'}]","examples":["agent-1"]}`, class: letta.ErrRejected, detail: "string_pattern_mismatch"},
+		{name: "llm timeout", status: 504, body: `{"error":{"type":"llm_timeout","message":"The LLM request timed out.","detail":"after 300 s"}}`, class: letta.ErrTimeout, code: "llm_timeout", detail: "timed out.: after 300 s"},
+		{name: "llm rate limit", status: 429, body: `{"error":{"type":"llm_rate_limit","message":"slow down","detail":""}}`, header: [2]string{"Retry-After", "7"}, class: letta.ErrBusy, code: "llm_rate_limit", detail: "slow down", delay: 7 * time.Second},
+		{name: "llm authentication is not ours", status: 401, body: `{"error":{"type":"llm_authentication","message":"bad key","detail":""}}`, class: letta.ErrUnusable, code: "llm_authentication"},
+		{name: "llm credits", status: 402, body: `{"error":{"type":"llm_insufficient_credits","message":"broke"}}`, class: letta.ErrUnusable, code: "llm_insufficient_credits"},
+		{name: "unauthorized", status: 401, body: `{"detail":"Unauthorized"}`, class: letta.ErrAuth, detail: "Unauthorized"},
+		{name: "deadlock", status: 409, body: `{"detail":"deadlock detected"}`, header: [2]string{"Retry-After", "1"}, class: letta.ErrBusy, delay: time.Second},
+		{name: "conflict with run", status: 409, body: `{"detail":"CONFLICT: busy","run_id":"run-1"}`, class: letta.ErrRejected, detail: "CONFLICT: busy"},
+		{name: "concurrent update", status: 409, body: `{"detail":"agent was updated by another transaction"}`, class: letta.ErrBusy, detail: "another transaction"},
+		{name: "payment of a proxy", status: 402, body: "", class: letta.ErrRejected},
+		{name: "service", status: 503, body: `{"detail":"database down"}`, class: letta.ErrUnavailable, detail: "database down"},
+		{name: "proxy page", status: 502, body: "<html><head><title>502 Bad Gateway</title></head>\n<body>nginx</body></html>", class: letta.ErrUnavailable, detail: "502 Bad Gateway nginx"},
+		{name: "empty", status: 500, body: "", class: letta.ErrServer},
+		{name: "not an object", status: 500, body: `[1,2]`, class: letta.ErrServer, detail: "[1,2]"},
+		{name: "numbers", status: 400, body: `{"detail":17}`, class: letta.ErrRejected, detail: "17"},
+		{name: "redirect", status: 307, header: [2]string{"Location", "https://elsewhere/v1/agents/"}, class: letta.ErrUnusable, detail: "https://elsewhere/"},
+		{name: "date", status: 429, header: [2]string{"Retry-After", "Mon, 02 Jan 2006 15:04:05 GMT"}, body: "{}", class: letta.ErrBusy, detail: "{}"},
+		{name: "absurd delay", status: 429, header: [2]string{"Retry-After", "1e9"}, body: "{}", class: letta.ErrBusy, delay: 10 * time.Minute},
+		{name: "long", status: 400, body: `{"detail":"` + strings.Repeat("é\\n", 4000) + `"}`, class: letta.ErrRejected, detail: "é é"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -81,7 +80,7 @@ func TestErrorShapes(t *testing.T) {
 			if e.Op != "send" || e.Method != http.MethodPost || e.Path != "/v1/agents/agent-1/messages" || e.RequestID != "key/1" {
 				t.Errorf("names %q %q %q %q", e.Op, e.Method, e.Path, e.RequestID)
 			}
-			if strings.Contains(err.Error(), "collector:") || strings.Contains(err.Error(), "\n") {
+			if strings.Contains(err.Error(), "letta:") || strings.Contains(err.Error(), "\n") {
 				t.Errorf("text %q", err)
 			}
 		})
@@ -116,13 +115,13 @@ func TestTransportErrors(t *testing.T) {
 		name, url string
 		class     error
 	}{
-		{"refused", refused, collector.ErrConnection},
-		{"no such host", "http://rollout-test.invalid", collector.ErrConnection},
-		{"dropped before the answer", abrupt(""), collector.ErrConnection},
-		{"dropped in mid-body", abrupt("HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n{\"messages\":[],\"turns\":[{\"role\":\"assi"), collector.ErrConnection},
-		{"dropped in mid-chunk", abrupt("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n40\r\n{\"messages\":["), collector.ErrConnection},
-		{"garbage", abrupt("SSH-2.0-OpenSSH_9.6\r\n\r\n"), collector.ErrConnection},
-		{"unknown authority", secure.URL, collector.ErrUnusable},
+		{"refused", refused, letta.ErrConnection},
+		{"no such host", "http://rollout-test.invalid", letta.ErrConnection},
+		{"dropped before the answer", abrupt(""), letta.ErrConnection},
+		{"dropped in mid-body", abrupt("HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n{\"messages\":[],\"turns\":[{\"role\":\"assi"), letta.ErrConnection},
+		{"dropped in mid-chunk", abrupt("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n40\r\n{\"messages\":["), letta.ErrConnection},
+		{"garbage", abrupt("SSH-2.0-OpenSSH_9.6\r\n\r\n"), letta.ErrConnection},
+		{"unknown authority", secure.URL, letta.ErrUnusable},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()

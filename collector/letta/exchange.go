@@ -4,8 +4,6 @@ import (
 	"context"
 	"net/http"
 	"time"
-
-	"github.com/rollout-rl/rollout/collector"
 )
 
 // An Exchange is one request and what came of it.
@@ -21,9 +19,8 @@ type Exchange struct {
 	// was read and understood.
 	Started  time.Time
 	Duration time.Duration
-	// Err is why it failed, or nil; it holds no secrets. Class is its class.
-	Err   error
-	Class collector.Class
+	// Err is why it failed, or nil; it holds no secrets.
+	Err error
 }
 
 // Ops lists the words of Exchange.Op: the label of a metric stays bounded.
@@ -72,7 +69,7 @@ func (o *observed) done(err error) {
 	if o == nil {
 		return
 	}
-	o.Duration, o.Err, o.Class = time.Since(o.Started), err, collector.Classify(err)
+	o.Duration, o.Err = time.Since(o.Started), err
 	if o.body != nil {
 		o.Bytes = o.body.read
 	}

@@ -16,7 +16,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/letta"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 	"github.com/rollout-rl/rollout/tokenize"
@@ -69,25 +68,25 @@ func TestObserve(t *testing.T) {
 	for _, test := range []struct {
 		task  string
 		code  int
-		class collector.Class
+		want  error
 		delay time.Duration
 	}{
-		{"good", 200, collector.ClassNone, 0},
-		{"cut", 200, collector.ClassConnection, 0},
-		{"busy", 429, collector.ClassRateLimited, 89 * time.Second},
+		{"good", 200, nil, 0},
+		{"cut", 200, letta.ErrConnection, 0},
+		{"busy", 429, letta.ErrBusy, 89 * time.Second},
 	} {
 		state, err := client.CreateAgent(t.Context(), []byte(`{"model":"sglang//models/qwen3","metadata":{"rollout":{"task_id":"`+test.task+`"}}}`))
 		if err != nil {
 			t.Fatal(err)
 		}
 		_, err = client.Send(t.Context(), state.ID, &letta.LettaRequest{Messages: letta.InputMessages{letta.UserText("Add 1 and 2.")}}, "", new(tokenize.Reply))
-		if collector.Classify(err) != test.class {
+		if !errors.Is(err, test.want) {
 			t.Errorf("%s: %v", test.task, err)
 		}
 		mu.Lock()
 		x := seen[len(seen)-1]
 		mu.Unlock()
-		if x.Op != "send" || x.Method != "POST" || x.Code != test.code || x.Class != test.class || x.Bytes == 0 || x.Duration <= 0 || x.Started.IsZero() || !errors.Is(err, x.Err) {
+		if x.Op != "send" || x.Method != "POST" || x.Code != test.code || x.Bytes == 0 || x.Duration <= 0 || x.Started.IsZero() || !errors.Is(err, x.Err) {
 			t.Errorf("%s: %+v", test.task, x)
 		}
 		if e := (*letta.APIError)(nil); test.delay > 0 && (!errors.As(err, &e) || e.RetryAfter != test.delay) {
@@ -150,7 +149,7 @@ func TestNoSuchHost(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = c.Health(t.Context())
-	if collector.Classify(err) != collector.ClassConnection || !strings.Contains(err.Error(), `the host name "letta.invalid" cannot be resolved`) {
+	if !errors.Is(err, letta.ErrConnection) || !strings.Contains(err.Error(), `the host name "letta.invalid" cannot be resolved`) {
 		t.Errorf("%v", err)
 	}
 }

@@ -1,10 +1,9 @@
 package letta
 
 import (
+	"errors"
 	"net/http"
 	"strconv"
-
-	"github.com/rollout-rl/rollout/collector"
 )
 
 // Redacted says what was tried and what came of it, without the server's text.
@@ -16,8 +15,8 @@ func (e *APIError) Redacted() string {
 		}
 		return e.Op + ": " + strconv.Itoa(e.Status) + text
 	}
-	if why := collector.Redacted(e.Err); why != "" {
-		return e.Op + ": " + why
+	if errors.Is(e.Err, ErrConnection) || errors.Is(e.Err, ErrIdle) || errors.Is(e.Err, ErrTimeout) {
+		return e.Op + ": " + e.Err.Error() // without an answer there is nothing that it could quote
 	}
 	return e.Op + ": failed"
 }

@@ -13,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/letta"
 	"github.com/rollout-rl/rollout/collector/letta/lettatest"
 	"github.com/rollout-rl/rollout/tokenize"
@@ -93,8 +92,9 @@ func TestUnreadableAnswer(t *testing.T) {
 		_, _ = io.WriteString(w, `{"messages":17,"turns":[]}`)
 	})
 	_, err := c.Send(t.Context(), "agent-1", hello(), "", new(tokenize.Reply))
-	if collector.Classify(err) != collector.ClassDecode || !strings.Contains(err.Error(), "cannot be decoded") {
-		t.Errorf("Send = %v, class %v, want decode", err, collector.Classify(err))
+	undecoded := (*tokenize.DecodeError)(nil)
+	if !errors.As(err, &undecoded) || errors.Is(err, letta.ErrServer) || !strings.Contains(err.Error(), "cannot be decoded") {
+		t.Errorf("Send = %v, want that it cannot be decoded", err)
 	}
 }
 

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"net/url"
 	"strings"
-
-	"github.com/rollout-rl/rollout/collector"
 )
 
 // A target is where a request goes: a path from /v1 on. at makes all of them.
@@ -41,7 +39,7 @@ func segment(id string) (string, error) {
 	return url.PathEscape(id), nil
 }
 
-var errNoID = &classed{collector.ErrRejected, errors.New("the id is empty")}
+var errNoID = &classed{ErrRejected, errors.New("the id is empty")}
 
 // needID refuses an id that is empty where it is a part of a query, which would then be
 // about everything.

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/letta"
 	"github.com/rollout-rl/rollout/collector/letta/lettatest"
 	"github.com/rollout-rl/rollout/tokenize"
@@ -114,7 +113,7 @@ func TestIDsInPaths(t *testing.T) {
 		for name, call := range calls {
 			asked = nil
 			err := call(t.Context(), c, "")
-			if err == nil || !strings.Contains(err.Error(), "the id is empty") || !errors.Is(err, collector.ErrRejected) || len(asked) > 0 {
+			if err == nil || !strings.Contains(err.Error(), "the id is empty") || !errors.Is(err, letta.ErrRejected) || len(asked) > 0 {
 				t.Errorf("%s of no id asks %q: %v", name, asked, err)
 			}
 		}

@@ -48,13 +48,13 @@ func askServer(ctx context.Context, b *agent.Backend, model string) (runfolder.S
 	}
 	version, err := b.Client().Version(ctx)
 	if err != nil {
-		return runfolder.Server{}, err
+		return runfolder.Server{}, agent.Translate(err)
 	}
 	info := runfolder.Server{URL: b.Client().BaseURL(), Version: version}
 	if model != "" {
 		found, err := b.Client().FindModel(ctx, model)
 		if err != nil {
-			return runfolder.Server{}, err
+			return runfolder.Server{}, agent.Translate(err)
 		}
 		info.Model = describeServerModel(found.Model)
 	}
@@ -123,7 +123,7 @@ func Unusable(client *letta.Client, err error) error {
 	if !strings.Contains(err.Error(), client.BaseURL()) {
 		err = fmt.Errorf("server %s: %w", client.BaseURL(), err)
 	}
-	err = exit.With(exit.Unusable, err)
+	err = exit.With(exit.Unusable, agent.Translate(err))
 	if run, ok := errors.AsType[*agent.ServerRunError](err); ok && run.Engine != "" {
 		return exit.Hint(err, "the Letta server is there: look at the model engine behind it, and at its log")
 	}

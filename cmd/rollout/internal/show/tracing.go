@@ -21,6 +21,7 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/otlp"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/version"
 	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/collector/agent"
 	"github.com/rollout-rl/rollout/collector/letta"
 )
 
@@ -173,7 +174,7 @@ func (t *Tracing) Watch(endpoint string, cfg *letta.ClientConfig) {
 			case e.Code >= http.StatusBadRequest:
 				fail(span, strconv.Itoa(e.Code))
 			case e.Err != nil:
-				fail(span, e.Class.String())
+				fail(span, collector.Classify(agent.Translate(e.Err)).String())
 			}
 			span.End()
 			if end != nil {
