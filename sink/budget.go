@@ -2,88 +2,49 @@ package sink
 
 import (
 	"context"
-	"sync"
+	"sync/atomic"
+
+	"golang.org/x/sync/semaphore"
 )
 
-// A budget bounds a sum of bytes. Those who wait are served in order, so a large
-// sample is not passed over for ever.
+// A budget bounds the bytes of the samples that were accepted and not yet encoded. Those
+// who wait are served in order, so a large sample is not passed over for ever.
 type budget struct {
-	mu      sync.Mutex
-	max     int64
-	used    int64
-	waiting []*waiter
+	size int64
+	free *semaphore.Weighted
+	used atomic.Int64 // more than size while a larger sample passes alone
+
+	// open ends with close, and wakes those who wait.
+	open  context.Context
+	close context.CancelFunc
 }
 
-type waiter struct {
-	n     int64
-	ready chan struct{} // closed with the bytes already taken
+func newBudget(bytes int64) *budget {
+	b := &budget{size: bytes, free: semaphore.NewWeighted(bytes)}
+	b.open, b.close = context.WithCancel(context.Background())
+	return b
 }
 
-func newBudget(bytes int64) *budget { return &budget{max: bytes} }
-
-// fits reports whether n more bytes may be taken: more than max pass alone.
-func (b *budget) fits(n int64) bool { return b.used == 0 || b.used+n <= b.max }
-
-// acquire takes n bytes. It returns errStopped when stop is closed first, or the
-// cause of ctx when that is done first.
-func (b *budget) acquire(ctx context.Context, n int64, stop <-chan struct{}) error {
-	b.mu.Lock()
-	if len(b.waiting) == 0 && b.fits(n) {
-		b.used += n
-		b.mu.Unlock()
-		return nil
-	}
-	w := &waiter{n: n, ready: make(chan struct{})}
-	b.waiting = append(b.waiting, w)
-	b.mu.Unlock()
-
-	var err error
-	select {
-	case <-w.ready:
-		return nil
-	case <-stop:
-		err = errStopped
-	case <-ctx.Done():
-		err = context.Cause(ctx)
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	select {
-	case <-w.ready: // taken in the meantime: give it back
-		b.used -= n
-	default:
-		for i, o := range b.waiting {
-			if o == w {
-				b.waiting = append(b.waiting[:i], b.waiting[i+1:]...)
-				break
-			}
+// acquire takes n bytes; more than all of the budget pass alone. Where it has to wait, it
+// returns errStopped when close is called first, and the cause of ctx when that is done
+// first.
+func (b *budget) acquire(ctx context.Context, n int64) error {
+	if part := min(n, b.size); !b.free.TryAcquire(part) {
+		ctx, cancel := context.WithCancelCause(ctx)
+		defer cancel(nil)
+		defer context.AfterFunc(b.open, func() { cancel(errStopped) })()
+		if b.free.Acquire(ctx, part) != nil {
+			return context.Cause(ctx)
 		}
 	}
-	b.wake()
-	return err
+	b.used.Add(n)
+	return nil
 }
 
 // release gives n bytes back.
 func (b *budget) release(n int64) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.used -= n
-	b.wake()
+	b.used.Add(-n)
+	b.free.Release(min(n, b.size))
 }
 
-// wake serves those at the head of the line who fit.
-func (b *budget) wake() {
-	for len(b.waiting) > 0 && b.fits(b.waiting[0].n) {
-		w := b.waiting[0]
-		b.waiting[0] = nil
-		b.waiting = b.waiting[1:]
-		b.used += w.n
-		close(w.ready)
-	}
-}
-
-func (b *budget) inUse() int64 {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.used
-}
+func (b *budget) inUse() int64 { return b.used.Load() }

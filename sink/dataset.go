@@ -207,7 +207,7 @@ func (d *Dataset) Append(ctx context.Context, s *tokenize.Sample, done func(erro
 		return err
 	}
 	n := sampleBytes(s)
-	err := d.budget.acquire(ctx, n, d.draining)
+	err := d.budget.acquire(ctx, n)
 	if err == nil {
 		durable := make(chan error, 1)
 		select {
@@ -303,6 +303,7 @@ func (d *Dataset) stop(cause error) {
 		d.stopped = true
 		d.cause = cause
 		close(d.draining)
+		d.budget.close()
 	}
 }
 

@@ -296,6 +296,45 @@ func (f stuckFS) Create(name string) (sink.File, error) {
 	return f.FS.Create(name)
 }
 
+// Close wakes an Append that waits for its part of the budget, however long the samples
+// before it still take.
+func TestCloseWakesAppend(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir() // the bubble's own would be gone when it ends
+	synctest.Test(t, func(t *testing.T) {
+		fs := stuckFS{sink.OS(), make(chan struct{})}
+		d, err := sink.Create(dir, sink.Config{FS: fs, MaxBytesInFlight: 1}) // each sample passes alone
+		if err != nil {
+			t.Fatal(err)
+		}
+		wait := start(t.Context(), t, d)
+		all := samples(2)
+		committed := make(chan error, 1)
+		if err := d.Append(t.Context(), all[0], func(err error) { committed <- err }); err != nil {
+			t.Fatal(err)
+		}
+		refused := make(chan error, 1)
+		go func() { refused <- d.Append(t.Context(), all[1], func(error) { t.Error("done of a sample that was refused") }) }()
+		synctest.Wait()
+		if len(refused) > 0 {
+			t.Fatalf("Append() = %v beside a sample that takes all of the budget", <-refused)
+		}
+		closed := make(chan error, 1)
+		go func() { closed <- d.Close(t.Context()) }()
+		synctest.Wait()
+		if len(refused) != 1 {
+			t.Fatal("Append still waits")
+		}
+		if err := <-refused; !errors.Is(err, sink.ErrClosed) {
+			t.Errorf("Append() = %v, want %v", err, sink.ErrClosed)
+		}
+		close(fs.may)
+		if err := errors.Join(<-committed, <-closed, wait()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // While a writer is at work Append takes what the budget allows, and what no writer
 // took is told when Run's context ends.
 func TestAppendDoesNotWaitForWriter(t *testing.T) {

@@ -82,11 +82,11 @@ type Row struct {
 // Flags is a set of the flags of a row.
 type Flags uint16
 
-// The flags. Their names, as written to the flags column, are in flagNames.
+// The flags. Their names, as written to the flags column, are in flagWords.
 const (
 	FlagCut               Flags = 1 << iota // cut by us at the row limit, at the end of an output
 	FlagClientToolContext                   // a client-made tool result that the model saw as empty text
-	FlagCensored                            // cut by the tail policy
+	_                                       // censored: never set, for a sample that the tail policy cut has no row; the number is taken
 	FlagSurplusLogprobs                     // more log-probabilities than ids, the first ones equal (R3)
 	FlagRealigned                           // REALIGN replaced the end of an output
 	FlagReattached                          // tokens from the server's memory of a run whose answer was not received
