@@ -314,7 +314,9 @@ func TestCloseWakesAppend(t *testing.T) {
 			t.Fatal(err)
 		}
 		refused := make(chan error, 1)
-		go func() { refused <- d.Append(t.Context(), all[1], func(error) { t.Error("done of a sample that was refused") }) }()
+		go func() {
+			refused <- d.Append(t.Context(), all[1], func(error) { t.Error("done of a sample that was refused") })
+		}()
 		synctest.Wait()
 		if len(refused) > 0 {
 			t.Fatalf("Append() = %v beside a sample that takes all of the budget", <-refused)

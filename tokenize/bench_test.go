@@ -177,7 +177,7 @@ func benchmarkBodies(b *testing.B, bodies [][]byte, run func([]byte) (int, error
 // decodes without allocating, in memory and from a reader.
 func TestGateDecodeAllocs(t *testing.T) {
 	if !tokenize.TextViews {
-		t.Skip("nounsafe: texts are copied, one allocation each")
+		t.Skip("purego: texts are copied, one allocation each")
 	}
 	for _, c := range corpora {
 		o := c.o

@@ -1,11 +1,11 @@
-//go:build !nounsafe
+//go:build !purego
 
 package tokenize
 
 import "unsafe"
 
 // stringView returns the bytes of b as a string that shares their memory, so that
-// a reused Reply decodes without a single allocation; text_view_nounsafe.go copies
+// a reused Reply decodes without a single allocation; text_view_pure.go copies
 // instead, one allocation per non-empty text.
 //
 // The strings of a Turn are therefore valid only until its Reply is used again, as

@@ -9,5 +9,5 @@
 // The list is built anew at every start, from the log that it indexes, so it is never
 // stale. The file has no name, so it goes with the process, however that ends. Where
 // there is no such file (other systems than Linux, some network file systems, a full
-// disk) the list stays in the heap.
+// disk), and in a program built with the tag purego, the list stays in the heap.
 package mapped

@@ -1,3 +1,5 @@
+//go:build !purego
+
 package mapped
 
 import (
@@ -5,6 +7,9 @@ import (
 
 	"golang.org/x/sys/unix"
 )
+
+// canMap reports whether long lists are mapped.
+const canMap = true
 
 // mapFile writes raw to a file without a name in dir and maps it for reading. It
 // returns nil where that cannot be done.

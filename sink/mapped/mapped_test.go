@@ -61,7 +61,7 @@ func TestSorted(t *testing.T) {
 		{"none", t.TempDir(), 0, false},
 		{"few", t.TempDir(), 1000, false},
 		{"the most in the heap", t.TempDir(), mapped.SpillBytes / 20, false},
-		{"many", t.TempDir(), many, runtime.GOOS == "linux"},
+		{"many", t.TempDir(), many, mapped.CanMap},
 		{"many, and nowhere to write", filepath.Join(t.TempDir(), "gone"), many, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -81,8 +81,8 @@ func TestSorted(t *testing.T) {
 // TestGateMapped promises that a mapped list is not in the heap, and that its mapping
 // ends with its last use.
 func TestGateMapped(t *testing.T) {
-	if runtime.GOOS != "linux" {
-		t.Skip("lists are mapped on Linux only")
+	if !mapped.CanMap {
+		t.Skip("lists are mapped on Linux only, and with package unsafe")
 	}
 	const n = 1 << 20
 	dir := t.TempDir()

@@ -1,5 +1,8 @@
 package bpe
 
+// TextViews says whether composed text is read without a copy.
+const TextViews = textViews
+
 // ForgetWords makes the next call of this goroutine begin with empty caches. Its
 // scratch memory stays.
 func (t *Tokenizer) ForgetWords() {

@@ -8,3 +8,6 @@ import "unsafe"
 // changes. Composed text lives in a buffer of the encoder; the copy would be its
 // only allocation.
 func stringOf(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
+
+// textViews says that stringOf does not copy.
+const textViews = true

@@ -1,4 +1,4 @@
-//go:build nounsafe
+//go:build purego
 
 package tokenize
 

@@ -1,0 +1,4 @@
+package mapped
+
+// CanMap reports whether long lists are mapped.
+const CanMap = canMap
