@@ -273,7 +273,7 @@ var overrideMembers = [...]string{
 
 // member is where the value of one of overrideMembers goes, and what it must be.
 func (c *Config) member(name string, tags *[]string, create *map[string]json.RawMessage) (into any, want string) {
-	const text, list, count = "a text", "a list of texts", "a whole number"
+	const text, list, count = "a text", "a list of strings", "a whole number"
 	switch name {
 	case "model":
 		return &c.Model, text

@@ -26,7 +26,7 @@ func TestCheckOverrides(t *testing.T) {
 		{plain, `{"max_steps":"3"}`, "agent of the task: max_steps: must be a whole number"},
 		{plain, `{"max_steps":1.5}`, "agent of the task: max_steps: must be a whole number"},
 		{plain, `{"max_steps":-1}`, "max steps -1: must not be negative"},
-		{plain, `{"tools":"add"}`, "agent of the task: tools: must be a list of texts"},
+		{plain, `{"tools":"add"}`, "agent of the task: tools: must be a list of strings"},
 		{plain, `{"create":[1]}`, "agent of the task: create: must be an object"},
 		{plain, `{"approvals":"maybe"}`, "agent of the task: approvals: must be stop, approve, deny"},
 		{plain, `[]`, "agent of the task: must be an object"},

@@ -138,7 +138,7 @@ func (c *Command) Score(ctx context.Context, t *collector.Task, r *collector.Rep
 	case string(v.Details) == "null":
 		v.Details = nil
 	case len(v.Details) > 0 && v.Details[0] != '{':
-		return collector.Reward{}, fmt.Errorf("reward: %s: details %.80q are no JSON object", c.cfg.Args[0], v.Details)
+		return collector.Reward{}, fmt.Errorf("reward: %s: details %.80q are not a JSON object", c.cfg.Args[0], v.Details)
 	}
 	return collector.Reward{Value: v.Reward, Details: v.Details}, nil
 }
@@ -217,7 +217,7 @@ func (c *Command) ask(ctx context.Context, p *process, id int64, line []byte) (v
 	switch {
 	case err != nil:
 	case v.ID != nil && *v.ID != id:
-		err = fmt.Errorf("answer %.80q: it is to question %d, and %d was asked", answer, *v.ID, id)
+		err = fmt.Errorf("answer %.80q is for question %d, and question %d was asked", answer, *v.ID, id)
 	case p.r.Buffered() > 0:
 		rest, _ := p.r.Peek(p.r.Buffered())
 		err = fmt.Errorf("answered more than one line: %.80q after %.80q", rest, answer)

@@ -129,7 +129,7 @@ func TestCommand(t *testing.T) {
 		{"ab", 2, `{"nth":2}`, ""}, // the same process
 		{"error", 0, "", "cannot judge"},
 		{"null", -1, "", ""},
-		{"details", 0, "", "no JSON object"},
+		{"details", 0, "", "not a JSON object"},
 		{"die", 0, "", "exit status 2"},
 		{"abcd", 4, `{"nth":1}`, ""}, // a new one
 		{"junk", 0, "", "hello"},

@@ -26,7 +26,7 @@ func TestHostileCommands(t *testing.T) {
 		next   string // of the one after it
 	}{
 		{"echo", "", ""},
-		{"another", "it is to question 0, and 1 was asked", ""},
+		{"another", "is for question 0, and question 1 was asked", ""},
 		{"twice", "answered more than one line", ""},
 		{"late", "", `wrote "{\"reward\":0}\n" without being asked`},
 		{"flood", "longer than 1048576 bytes", ""},

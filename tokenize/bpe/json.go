@@ -207,7 +207,7 @@ func (r *jsonReader) id() (int32, error) {
 	if r.i < len(r.b) {
 		switch r.b[r.i] {
 		case '.', 'e', 'E':
-			return 0, r.errorf("a token id that is no integer")
+			return 0, r.errorf("a token id that is not an integer")
 		}
 	}
 	if r.b[start] == '0' && r.i > start+1 {

@@ -55,7 +55,7 @@
 //     the digits of an int are met at other places: macros may be nested 200 deep,
 //     values 900, an int may have 65,536 bits.
 //
-// A float to a power that is no whole number can differ in its last digit.
+// A float to a power that is not a whole number can differ in its last digit.
 //
 // Printing a function, a generator or a bound method gives its address in Python;
 // here it gives the same words without one. What is printable, and upper and

@@ -84,7 +84,7 @@ func (r *run) checkTarget(t *target) error {
 		return nil
 	}
 	if _, ok := r.get(t.place).ref.(*namespace); !ok {
-		return errors.New("cannot assign an attribute of '" + t.name + "', which is no namespace")
+		return errors.New("cannot assign an attribute of '" + t.name + "', which is not a namespace")
 	}
 	return nil
 }
@@ -96,7 +96,7 @@ func (r *run) assign(t *target, v Value) error {
 	case t.attr != "":
 		ns, ok := r.get(t.place).ref.(*namespace)
 		if !ok {
-			return errors.New("cannot assign an attribute of '" + t.name + "', which is no namespace")
+			return errors.New("cannot assign an attribute of '" + t.name + "', which is not a namespace")
 		}
 		ns.attrs.set(strOf(t.attr), v)
 		return r.pay(0, 2*valueBytes)

@@ -492,7 +492,7 @@ func unescape(s string) (string, error) {
 				return "", fmt.Errorf("bad \\%c escape", c)
 			}
 			if n > unicode.MaxRune || n >= 0xD800 && n < 0xE000 {
-				return "", fmt.Errorf("\\%c%s is no character", c, s[i+1:i+1+width])
+				return "", fmt.Errorf("\\%c%s is not a character", c, s[i+1:i+1+width])
 			}
 			b.WriteRune(rune(n))
 			i += width

@@ -147,7 +147,7 @@ func namedTemplates(out map[string]string, v Value) error {
 	for i, x := range v.Items() {
 		m := x.Map()
 		if m == nil {
-			return fmt.Errorf("element %d is no object", i)
+			return fmt.Errorf("element %d is not an object", i)
 		}
 		n, _ := m.Get("name")
 		t, _ := m.Get("template")

@@ -89,7 +89,7 @@ func TestErrors(t *testing.T) {
 		{"end is missing", "{% if x %}\n", 1, nil, "expected elif or else or endif"},
 		{"bracket", "{{ (1] }}", 1, nil, "expected ')'"},
 		{"break", "{% break %}", 1, nil, "outside of a loop"},
-		{"surrogate", `{{ '\ud83d' }}`, 1, nil, "no character"},
+		{"surrogate", `{{ '\ud83d' }}`, 1, nil, "not a character"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

@@ -155,7 +155,7 @@ func (c *Config) settings(getenv func(string) string) []*Setting {
 		intSetting("server.max_in_flight", &c.Server.MaxInFlight, 1).with("max-in-flight", "",
 			"samples in flight at once, per server, at most"),
 		boolSetting("server.adaptive", &c.Server.Adaptive).with("", "",
-			"find out how many the server can work on, up to max_in_flight; false: so many from the start"),
+			"find out how many samples the server can work on, up to max_in_flight; false: max_in_flight from the start"),
 		listSetting("server.engine_metrics", &c.Server.EngineMetrics).with("engine-metrics", "URL",
 			"Prometheus metrics of the inference engine, which then bound what is in flight as well; again for several"),
 		durationSetting("server.connect_timeout", &c.Server.ConnectTimeout, time.Millisecond).with("", "",
@@ -165,11 +165,11 @@ func (c *Config) settings(getenv func(string) string) []*Setting {
 		durationSetting("server.timeout", &c.Server.Timeout, time.Second).with("", "",
 			"how long one send may take in all"),
 		durationSetting("server.stuck_after", &c.Server.StuckAfter, time.Second).with("", "",
-			"when a server run that is taken over, after a kill or a lost connection, and adds no step is given up; above the longest call of the model"),
+			"how long a server run that was taken over may add no step before it is abandoned; keep it above the longest call of the model"),
 		bytesSetting("server.read_bytes", &c.Server.ReadBytes, 1<<20).with("", "",
 			"replies that are read at once, in bytes, which bounds memory; a larger one is read alone"),
 		bytesSetting("server.receive_buffer", &c.Server.ReceiveBuffer, 0).with("", "",
-			"cap of the kernel's buffer per connection; 0B: the system's"),
+			"the kernel's receive buffer per connection, at most; 0B: the system's default"),
 		c.Server.Headers.setting("server.headers", getenv).with("", "",
 			"headers of every request, for proxies in between; a value may be a reference"),
 		stringSetting("server.ca_file", &c.Server.CAFile).with("", "FILE",
@@ -192,7 +192,7 @@ func (c *Config) settings(getenv func(string) string) []*Setting {
 		c.Agent.ClientTools.setting("agent.client_tools").with("", "",
 			"tools that run on this side: name, description, parameters, and command or answer, timeout"),
 		listSetting("agent.tags", &c.Agent.Tags).with("", "",
-			"tags of every agent, beside those that say whose it is"),
+			"more tags for every agent"),
 		optionalFloatSetting("agent.temperature", &c.Agent.Temperature).with("", "",
 			"the temperature of sampling; not set: the server's"),
 		intSetting("agent.context_window", &c.Agent.ContextWindow, 0).with("", "",
@@ -200,15 +200,15 @@ func (c *Config) settings(getenv func(string) string) []*Setting {
 		textSetting("agent.approvals", &c.Agent.Approvals).with("", "stop|approve|deny",
 			"what to do when the server asks whether a tool may run"),
 		objectSetting("agent.create", &c.Agent.Create).with("", "",
-			"more fields of the request that makes an agent, as they are"),
+			"more fields of the request that makes an agent, passed on unchanged"),
 		boolSetting("agent.keep", &c.Agent.Keep).with("keep-agents", "",
 			"leave the agents on the server"),
 		boolSetting("agent.keep_reasoning", &c.Agent.KeepReasoning).with("", "",
 			"stop the server from deleting text before tool calls: fewer forks"),
 		intSetting("agent.max_steps", &c.Agent.MaxSteps, 0).with("", "",
-			"model calls per send at most; 0: as the server has it"),
+			"model calls per send, at most; 0: the server's default"),
 		intSetting("agent.max_rounds", &c.Agent.MaxRounds, 1).with("", "",
-			"answers of this side (client tools, approvals) per task message at most"),
+			"results of client tools and approvals per task message, at most"),
 		boolSetting("agent.conversation", &c.Agent.Conversation).with("", "",
 			"send on a conversation of the agent"),
 		stringSetting("agent.override_model", &c.Agent.OverrideModel).with("", "HANDLE",
@@ -230,7 +230,7 @@ func (c *Config) settings(getenv func(string) string) []*Setting {
 		stringSetting("tokens.tokenizer", &c.Tokens.Tokenizer).with("tokenizer", "DIR",
 			"the folder with the model's tokenizer and chat template"),
 		boolSetting("tokens.experimental", &c.Tokens.Experimental).with("experimental", "",
-			"take tokenizers whose vocabulary has not been compared with the reference"),
+			"accept tokenizers whose vocabulary has not been compared with the reference"),
 		enumSetting("tokens.require", &c.Tokens.Require, "auto", "any", "count_verified", "exact").with("require", "GRADE",
 			"the least grade that is written as data: auto, any, count_verified, exact; auto: count_verified, and what --prompts literal gives"),
 		enumSetting("tokens.drift", &c.Tokens.Drift, "fork", "realign", "reject").with("drift", "",
@@ -240,7 +240,7 @@ func (c *Config) settings(getenv func(string) string) []*Setting {
 		intSetting("tokens.max_row_tokens", &c.Tokens.MaxRowTokens, 0).with("max-row-tokens", "",
 			"cut a row at the end of a turn before it is longer than this; 0: never"),
 		intSetting("tokens.vocab_size", &c.Tokens.VocabSize, 0).with("", "",
-			"refuse ids from here on; 0: the tokenizer's, where one is given"),
+			"the size of the vocabulary; larger ids are refused; 0: the tokenizer's, where one is given"),
 
 		enumSetting("reward.kind", &c.Reward.Kind, "none", "exact", "contains", "regex", "number", "json", "command").with("reward", "KIND",
 			"how a finished sample is scored: none, exact, contains, regex, number, json, command"),
@@ -257,7 +257,7 @@ func (c *Config) settings(getenv func(string) string) []*Setting {
 		floatSetting("reward.tolerance", &c.Reward.Tolerance).with("", "",
 			"of number: the largest difference that counts as equal"),
 		boolSetting("reward.ignore_case", &c.Reward.IgnoreCase).with("", "",
-			"of exact and contains: do not tell A from a"),
+			"of exact and contains: ignore case"),
 
 		stringSetting("output.dir", &c.Output.Dir).with("out", "DIR",
 			"the folder of the run: new or empty, or, with --resume, that of a run"),
@@ -268,7 +268,7 @@ func (c *Config) settings(getenv func(string) string) []*Setting {
 		durationSetting("output.shard_age", &c.Output.ShardAge, time.Second).with("", "",
 			"close a shard at this age"),
 		enumSetting("output.share", &c.Output.Share, shareNone, shareGroup, shareAll).with("share", "",
-			"who else may read the run's folder: none, the group, or all; as far as the umask lets them"),
+			"who else may read the run's folder: none, the group, or all; within the umask"),
 		boolSetting("output.messages", &c.Output.Messages).with("", "",
 			"keep the conversation, as JSON, beside its tokens"),
 
@@ -279,7 +279,7 @@ func (c *Config) settings(getenv func(string) string) []*Setting {
 		intSetting("run.retries", &c.Run.Retries, 0).with("retries", "",
 			"new attempts after failures of the infrastructure"),
 		intSetting("run.data_retries", &c.Run.DataRetries, 0).with("data-retries", "",
-			"new attempts after failures of the data, which shifts what is collected towards what goes well"),
+			"new attempts after failures of the data; biases the data towards samples that go well"),
 		textSetting("run.fail_on_error", &c.Run.FailOnError).with("fail-on-error", "N|P%",
 			"how many samples, or which share of them, may fail or stay without a score"),
 		intSetting("run.max_failures", &c.Run.MaxFailures, 0).with("max-failures", "",
@@ -291,7 +291,7 @@ func (c *Config) settings(getenv func(string) string) []*Setting {
 		durationSetting("run.busy_patience", &c.Run.BusyPatience, time.Second).with("", "",
 			"how long a sample that meets nothing but a busy server (429) is tried at no cost; less where the server has room for others"),
 		durationSetting("run.grace", &c.Run.Grace, 0).with("", "",
-			"how long the samples in flight may finish after the first interrupt; 0s: as long as it takes"),
+			"how long samples in flight may take to finish after the first interrupt; 0s: no limit"),
 		stringSetting("run.metrics_addr", &c.Run.MetricsAddr).with("metrics-addr", "HOST:PORT",
 			"serve Prometheus metrics, /healthz and /readyz here while collecting"),
 		boolSetting("run.metrics_pprof", &c.Run.MetricsPprof).with("metrics-pprof", "",
@@ -323,7 +323,7 @@ func (c *Config) check(where func(key string) string) exit.Complaints {
 		}
 	}
 	if (c.Server.ClientCert == "") != (c.Server.ClientKey == "") {
-		complain("server.client_cert", "goes with server.client_key: give both or neither")
+		complain("server.client_cert", "needs server.client_key: give both or neither")
 	}
 	if least, ok := gradeOf[c.Tokens.Prompts]; ok && least > c.Require() {
 		complain("tokens.require", "tokens.prompts %s gives %s at best", c.Tokens.Prompts, least)
@@ -384,14 +384,14 @@ func checkURL(text string) error {
 	u, err := url.Parse(text)
 	switch {
 	case err != nil:
-		return fmt.Errorf("no URL such as http://127.0.0.1:8283") // the error of url.Parse would print what may be a password
+		return fmt.Errorf("not a URL (want one like http://127.0.0.1:8283)") // the error of url.Parse would print what may be a password
 	case u.User != nil:
 		return fmt.Errorf("%s://%s: a URL holds no user and no password; use server.password", u.Scheme, u.Host)
 	case u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
 		if strings.ContainsAny(text, "@?#") {
-			return errors.New("no URL such as http://127.0.0.1:8283") // what stands before or behind these may be a secret
+			return errors.New("not a URL (want one like http://127.0.0.1:8283)") // what stands before or behind these may be a secret
 		}
-		return fmt.Errorf("%q is no URL such as http://127.0.0.1:8283", text)
+		return fmt.Errorf("%q is not a URL (want one like http://127.0.0.1:8283)", text)
 	case u.RawQuery != "" || u.Fragment != "":
 		return fmt.Errorf("%s://%s: a server's URL has neither query nor fragment", u.Scheme, u.Host)
 	}
@@ -440,7 +440,7 @@ func (t *tolerance) UnmarshalText(b []byte) error {
 	if p, ok := strings.CutSuffix(text, "%"); ok {
 		f, err := strconv.ParseFloat(p, 64)
 		if err != nil || !(f >= 0 && f <= 100) {
-			return fmt.Errorf("%q is no share from 0%% to 100%%", text)
+			return fmt.Errorf("%q is not a share from 0%% to 100%%", text)
 		}
 		*t = tolerance{percent: f, share: true}
 		return nil

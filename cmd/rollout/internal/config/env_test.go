@@ -46,9 +46,9 @@ func TestUnknownVariables(t *testing.T) {
 		got = append(got, err.Error())
 	}
 	want := []string{
-		"$ROLLOUT_RUN_RETRYS: is no setting; did you mean ROLLOUT_RUN_RETRIES?",
-		"$ROLLOUT_SERVER_URL: is no setting; did you mean ROLLOUT_SERVER_URLS?",
-		"$ROLLOUT_OUTPUT_COLOUR: is no setting; rollout config show lists them",
+		"$ROLLOUT_RUN_RETRYS: is not a setting; did you mean ROLLOUT_RUN_RETRIES?",
+		"$ROLLOUT_SERVER_URL: is not a setting; did you mean ROLLOUT_SERVER_URLS?",
+		"$ROLLOUT_OUTPUT_COLOUR: is not a setting; rollout config show lists all of them",
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("complaints:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))

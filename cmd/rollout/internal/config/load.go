@@ -145,7 +145,7 @@ func (l *Loader) value(path string, s *Setting, n *yaml.Node) {
 		var texts []string
 		for _, e := range n.Content {
 			if e.Kind != yaml.ScalarNode {
-				l.complain(place(path, e), "%s: must be a list of texts", s.Key)
+				l.complain(place(path, e), "%s: must be a list of strings", s.Key)
 				return
 			}
 			texts = append(texts, e.Value)
@@ -164,13 +164,13 @@ func (l *Loader) value(path string, s *Setting, n *yaml.Node) {
 
 // removed says what became of settings that there were.
 var removed = map[string]string{
-	"server.read_slots": "what is read at once is bounded in bytes now, by server.read_bytes; leave it out for the default",
+	"server.read_slots": "server.read_bytes replaces it, in bytes; leave it out for the default",
 }
 
 // unknown complains about a key that is none, with the nearest one that is.
 func (l *Loader) unknown(at, prefix, full string) {
 	if why := removed[full]; why != "" {
-		l.complain(at, "%s: there is no such setting any more: %s", full, why)
+		l.complain(at, "%s: this setting was removed: %s", full, why)
 		return
 	}
 	var same, all []string
@@ -293,9 +293,9 @@ func (l *Loader) unknownVariables(environ []string, asked map[string]bool) {
 		section, _, inSection := strings.Cut(strings.ToLower(short), "_")
 		switch {
 		case near != "":
-			l.complain("$"+tame.Text(name, 60), "is no setting; did you mean %s?", near)
+			l.complain("$"+tame.Text(name, 60), "is not a setting; did you mean %s?", near)
 		case inSection && l.isSection(section):
-			l.complain("$"+tame.Text(name, 60), "is no setting; rollout config show lists them")
+			l.complain("$"+tame.Text(name, 60), "is not a setting; rollout config show lists all of them")
 		}
 	}
 }

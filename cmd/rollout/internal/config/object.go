@@ -36,14 +36,14 @@ func (h *headers) setting(key string, getenv func(string) string) *Setting {
 				return err
 			}
 			if err := json.Unmarshal([]byte(text), &m); err != nil || m == nil {
-				return errors.New("no JSON object of texts") // the text may hold a secret
+				return errors.New("not a JSON object of strings") // the text may hold a secret
 			}
 			return h.put(m, getenv)
 		},
 		object: func(n *yaml.Node) error {
 			var m map[string]string
 			if err := n.Decode(&m); err != nil {
-				return errors.New("must be a mapping of names to texts")
+				return errors.New("must be a mapping of names to strings")
 			}
 			return h.put(m, getenv)
 		},
@@ -63,7 +63,7 @@ func (h *headers) put(m map[string]string, getenv func(string) string) error {
 	for _, name := range slices.Sorted(maps.Keys(m)) {
 		text := m[name]
 		if name == "" || strings.IndexFunc(name, func(r rune) bool { return !headerNameRune(r) }) >= 0 {
-			return fmt.Errorf("%q is no name of a header: letters, digits and any of !#$%%&'*+-.^_`|~", name)
+			return fmt.Errorf("%q is not a header name (allowed: letters, digits and any of !#$%%&'*+-.^_`|~)", name)
 		}
 		if before, twice := spelled[http.CanonicalHeaderKey(name)]; twice {
 			return fmt.Errorf("%s and %s are one header", before, name)
@@ -167,7 +167,7 @@ func parseClientTools(b []byte) (clientTools, error) {
 	dec := json.NewDecoder(bytes.NewReader(b))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(&texts); err != nil {
-		return nil, fmt.Errorf("no list of tools: %s", strings.TrimPrefix(err.Error(), "json: "))
+		return nil, fmt.Errorf("not a list of tools: %s", strings.TrimPrefix(err.Error(), "json: "))
 	}
 	if _, err := dec.Token(); err != io.EOF {
 		return nil, errors.New("more than one JSON value")
@@ -189,7 +189,7 @@ func parseClientTools(b []byte) (clientTools, error) {
 		if t.Timeout != nil {
 			d, err := time.ParseDuration(*t.Timeout)
 			if err != nil || d <= 0 {
-				return nil, fmt.Errorf("tool %s: timeout: %q is no time such as 90s", t.Name, *t.Timeout)
+				return nil, fmt.Errorf("tool %s: timeout: %q is not a duration (want 90s or 5m)", t.Name, *t.Timeout)
 			}
 			tool.Timeout = d
 		}
@@ -226,7 +226,7 @@ func appendJSON(out *bytes.Buffer, n *yaml.Node, depth int) error {
 		for i := 0; i+1 < len(n.Content); i += 2 {
 			key := n.Content[i]
 			if key.Kind != yaml.ScalarNode || key.Tag == "!!merge" {
-				return fmt.Errorf("line %d: a key must be a text", key.Line)
+				return fmt.Errorf("line %d: a key must be a string", key.Line)
 			}
 			if i > 0 {
 				out.WriteByte(',')

@@ -121,7 +121,7 @@ func intSetting(key string, to *int, least int) *Setting {
 		set: func(s string) error {
 			n, err := strconv.Atoi(s)
 			if err != nil {
-				return fmt.Errorf("%q is no whole number", s)
+				return fmt.Errorf("%q is not a whole number", s)
 			}
 			if n < least || n > math.MaxInt32 {
 				return fmt.Errorf("%d: must be ≥ %d and ≤ %d", n, least, math.MaxInt32)
@@ -139,7 +139,7 @@ func durationSetting(key string, to *time.Duration, least time.Duration) *Settin
 		set: func(s string) error {
 			d, err := time.ParseDuration(s)
 			if err != nil {
-				return fmt.Errorf("%q is no time such as 90s, 5m or 1h30m", s)
+				return fmt.Errorf("%q is not a duration (want 90s, 5m or 1h30m)", s)
 			}
 			if d < least {
 				return fmt.Errorf("%s: must be ≥ %s", d, least)
@@ -200,7 +200,7 @@ func objectSetting(key string, to *json.RawMessage) *Setting {
 			}
 			var m map[string]json.RawMessage
 			if err := json.Unmarshal([]byte(s), &m); err != nil || m == nil {
-				return fmt.Errorf("%q is no JSON object", s)
+				return fmt.Errorf("%q is not a JSON object", s)
 			}
 			var out bytes.Buffer
 			if err := json.Compact(&out, []byte(s)); err != nil {
@@ -255,7 +255,7 @@ func floatSetting(key string, to *float64) *Setting {
 		set: func(s string) error {
 			f, err := strconv.ParseFloat(s, 64)
 			if err != nil || f < 0 || math.IsInf(f, 0) || math.IsNaN(f) {
-				return fmt.Errorf("%q is no number ≥ 0", s)
+				return fmt.Errorf("%q is not a number ≥ 0", s)
 			}
 			*to = f
 			return nil

@@ -23,7 +23,7 @@ func ParseSize(s string) (int64, error) {
 	}
 	n, err := strconv.ParseFloat(number, 64)
 	if err != nil || n < 0 || n*float64(factor) > 1<<62 {
-		return 0, fmt.Errorf("%q is no size such as 256MiB or 1GB", s)
+		return 0, fmt.Errorf("%q is not a size (want 256MiB or 1GB)", s)
 	}
 	return int64(n * float64(factor)), nil
 }

@@ -111,7 +111,7 @@ func Read(path string, most int64, wait time.Duration) ([]byte, error) {
 		return nil, err
 	}
 	defer func() { _ = in.Close() }() // read only
-	tooLarge := &fs.PathError{Op: "read", Path: path, Err: fmt.Errorf("has more than %s: is this the file that you mean?", human.Size(most))}
+	tooLarge := &fs.PathError{Op: "read", Path: path, Err: fmt.Errorf("has more than %s: is this the right file?", human.Size(most))}
 	if in.info.Mode().IsRegular() && in.info.Size() > most {
 		return nil, tooLarge
 	}

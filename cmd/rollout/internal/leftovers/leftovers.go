@@ -108,7 +108,7 @@ func (l *Agents) Sweep(ctx context.Context, left int, mute func(endpoint string)
 	var clients []*letta.Client
 	for _, client := range l.Clients {
 		if mute(client.BaseURL()) {
-			l.Say("agents are left on %s: it does not answer their removal", client.BaseURL())
+			l.Say("agents are left on %s: it does not answer requests to delete them", client.BaseURL())
 			continue
 		}
 		clients = append(clients, client)

@@ -60,7 +60,7 @@ func Diagnose(x *prompt.Examined, tok *bpe.Tokenizer) Diagnosis {
 		fmt.Sprintf("the server counted %d tokens, ours has %d (%+d) for the same messages", x.Counted, len(ours.IDs), int64(len(ours.IDs))-x.Counted),
 	}
 	if x.Response != "" {
-		detail = append(detail, "the sampled ids decode to the engine's text, so it is likely the template:",
+		detail = append(detail, "the sampled ids decode to the engine's text, so the template is the likely cause:",
 			"is it the one that the engine was started with?")
 	}
 	return Diagnosis{"template or tokenizer", append(detail,
@@ -96,7 +96,7 @@ func diagnoseIDs(x *prompt.Examined, ours prompt.Rebuilt, tok *bpe.Tokenizer) Di
 func counts(x *prompt.Examined) string {
 	switch {
 	case int64(len(x.Trace.IDs)) != x.Counted:
-		return fmt.Sprintf(", and its count is another too: %d, the server counted %d", len(x.Trace.IDs), x.Counted)
+		return fmt.Sprintf(", and its count differs too: %d, the server counted %d", len(x.Trace.IDs), x.Counted)
 	case x.Unlike != "":
 		return ", and its count agrees, but " + x.Unlike
 	}

@@ -54,7 +54,7 @@ func LoadTokenizer(key, dir string, experimental bool) (*bpe.Tokenizer, error) {
 	case err == nil:
 		return tokenizer, nil
 	case errors.Is(err, bpe.ErrExperimental):
-		return nil, exit.Hint(exit.Usagef("%s: %s: %w", key, dir, err), "--experimental takes it all the same; compare some texts with the model's own tokenizer first")
+		return nil, exit.Hint(exit.Usagef("%s: %s: %w", key, dir, err), "--experimental accepts it; first compare some texts with the model's own tokenizer")
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, exit.Hint(exit.Usagef("%s: %s: %w", key, dir, err),
 			"give the folder with tokenizer.json, as the model's repository has it; tokenizer.json.gz and .zst will do")

@@ -266,7 +266,7 @@ func (s *scanner) escape() error {
 			return nil
 		}
 	}
-	return &AmbiguousError{fmt.Sprintf("%s at byte %d: half of a surrogate pair, which is no character", s.text[s.at:s.at+6], s.at+1)}
+	return &AmbiguousError{fmt.Sprintf("%s at byte %d: half of a surrogate pair, which is not a character", s.text[s.at:s.at+6], s.at+1)}
 }
 
 // unit is the number of the \u escape at a place.

@@ -117,7 +117,7 @@ func (t *Trial) server(ctx context.Context, b *agent.Backend, version string) er
 	case collector.Classify(err).Fatal():
 		return Unusable(b.Client(), err)
 	}
-	t.note("%s: whether its calls can be trained on could not be tried, and the run begins without that: %v", url, err)
+	t.note("%s: could not try whether its calls can be trained on; the run begins without that check: %v", url, err)
 	return nil
 }
 
@@ -153,7 +153,7 @@ type mismatchError struct {
 }
 
 func (e *mismatchError) Error() string {
-	return "a rebuilt prompt has another length than the server counted: the " + e.verdict.Culprit + " differs"
+	return "a rebuilt prompt does not have the length that the server counted: the " + e.verdict.Culprit + " differs"
 }
 func (e *mismatchError) Unwrap() error { return e.err }
 

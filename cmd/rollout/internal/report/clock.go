@@ -47,9 +47,9 @@ func (c *clock) passed(log string, l *logLine, at time.Time) float64 {
 // clockNotes say what times cannot be relied on.
 func clockNotes(r *Report) (out []string) {
 	for _, j := range r.ClockJumps {
-		what := fmt.Sprintf("went back by %s", seconds(-j.Seconds))
+		what := fmt.Sprintf("jumped back by %s", seconds(-j.Seconds))
 		if j.Seconds > 0 {
-			what = fmt.Sprintf("went ahead by %s, or the machine slept", seconds(j.Seconds))
+			what = fmt.Sprintf("jumped forward by %s, or the machine slept", seconds(j.Seconds))
 		}
 		out = append(out, fmt.Sprintf("The clock %s (%s, %s). Durations were measured without the clock and hold; moments do not fit together.", what, j.Log, moment(j.At)))
 	}

@@ -184,7 +184,7 @@ func notes(r *Report) (out []note) {
 		say("bad", "%s of %s samples failed (%s).", count(c.Failed), count(c.Planned), share(c.Failed, c.Planned))
 	}
 	if c.Remaining > 0 && r.State != "running" {
-		say("bad", "%s samples remain: rollout collect --resume goes on.", count(c.Remaining))
+		say("bad", "%s samples remain: rollout collect --resume continues.", count(c.Remaining))
 	}
 	if c.Durable > 0 {
 		say("warn", "%s of the remaining samples have ended: they are durable in the write-ahead log, and in no shard yet.", count(c.Durable))

@@ -391,7 +391,7 @@ var advice = map[string]string{
 	collector.ClassUnavailable.String():     "The server or its model engine was down. When it is up again, collect the rest with --retry-failed.",
 	collector.ClassConnection.String():      "The connection broke. Look at the network and proxies between here and the server; then --retry-failed.",
 	collector.ClassServerError.String():     "The server failed by itself. Its log says why (a full PostgreSQL and a dead engine look alike); then --retry-failed.",
-	collector.ClassAborted.String():         "The model engine gave calls up in the middle, as for new weights or a lack of memory. Look at its log; then --retry-failed.",
+	collector.ClassAborted.String():         "The model engine aborted calls, as for new weights or a lack of memory. Look at its log; then --retry-failed.",
 	collector.ClassBadRequest.String():      "The server refused the request. Look at the task and the agent's settings; a retry fails the same way.",
 	collector.ClassMalformedCall.String():   "The model made a tool call that cannot be read. That is the model's doing: other sampling or a fixed template helps.",
 	collector.ClassContextOverflow.String(): "The conversation outgrew the context window. Raise agent.context_window, or make the task shorter.",

@@ -51,7 +51,7 @@ func damageHint(dir string, damage error) string {
 	if Repairable(damage) {
 		return RepairHint(dir)
 	}
-	return "rollout verify " + human.Shell(dir) + " lists what is damaged; a commit or a shard cannot be mended: put a copy back, or begin another run with --out"
+	return "rollout verify " + human.Shell(dir) + " lists what is damaged; a commit or a shard cannot be repaired: restore a copy, or start another run with --out"
 }
 
 // DamageError is the error of a run's files that are not what was written.

@@ -118,7 +118,7 @@ func Read(dir string) (Info, error) {
 	var info Info
 	b, err := os.ReadFile(filepath.Join(dir, RunFile))
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
-		return info, exit.Hint(exit.With(exit.Folder, fmt.Errorf("%s: is no run (it has no %s)", dir, RunFile)), "give the folder that collect was given with --out")
+		return info, exit.Hint(exit.With(exit.Folder, fmt.Errorf("%s: is not a run folder (it has no %s)", dir, RunFile)), "give the folder that collect was given with --out")
 	}
 	if err != nil {
 		return info, exit.With(exit.Storage, err)
@@ -134,11 +134,11 @@ func Read(dir string) (Info, error) {
 		return info, exit.Hint(exit.With(exit.Folder, fmt.Errorf("%s: version %d; this program knows %d", path, info.Version, runVersion)),
 			"use a newer rollout")
 	case info.Version < 1 || summed != (info.Version > 1):
-		err = fmt.Errorf("version %d, which is not what any rollout wrote", info.Version)
+		err = fmt.Errorf("version %d, which no rollout has ever written", info.Version)
 	}
 	if err != nil {
 		return info, exit.Hint(exit.With(exit.Verify, fmt.Errorf("%s: is damaged: %w", path, err)),
-			"the file cannot be mended: put a copy back; the rows in the folder can be read without it, see sink/python")
+			"the file cannot be repaired: restore a copy; the rows in the folder can be read without it, see sink/python")
 	}
 	return info, nil
 }

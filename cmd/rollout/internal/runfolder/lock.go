@@ -80,7 +80,7 @@ func TakeLock(dir string, mode fs.FileMode) (*Lock, error) {
 	}
 	if !sameFile(f, path) { // the start that made the folder was given up meanwhile
 		_ = f.Close() // nothing was written
-		return nil, exit.Hint(exit.With(exit.Locked, fmt.Errorf("%s: another process has just given up a run in it", dir)), "try again")
+		return nil, exit.Hint(exit.With(exit.Locked, fmt.Errorf("%s: another process has just abandoned a run in it", dir)), "try again")
 	}
 	l := &Lock{file: f, Stale: held}
 	host, err := os.Hostname()

@@ -144,7 +144,7 @@ func (c *TaskCheck) Run(source iter.Seq2[collector.Task, error]) (*TaskSet, erro
 	}
 	switch {
 	case len(bad) > 0:
-		return nil, exit.Refuse(exit.Usage, bad, "mend the tasks, or leave the bad ones out with --skip-bad-tasks")
+		return nil, exit.Refuse(exit.Usage, bad, "fix the tasks, or leave the bad ones out with --skip-bad-tasks")
 	case set.Tasks == 0:
 		return nil, exit.Refuse(exit.Usage, errors.New("there is no task in what tasks.file names"), "give a file with at least one task a line, as {\"id\": \"t1\", \"prompt\": \"…\"}")
 	}
@@ -224,7 +224,7 @@ func (g *growth) complaints() (bad exit.Complaints) {
 	}{
 		{g.removed, "are not among those that you gave"},
 		{g.change, "have other messages, agent, answer or metadata than those that you gave"},
-		{g.fewer, "have more samples in the run than you gave"},
+		{g.fewer, "have more samples in the run than in the tasks you gave"},
 	} {
 		if len(c.ids) > 0 {
 			bad = append(bad, fmt.Errorf("tasks: %d of the run's %s: %s", len(c.ids), c.what, firstFew(c.ids)))

@@ -72,7 +72,7 @@ func checkTaskColumns(s *parquet.Schema) error {
 	}
 	for i, name := range have {
 		if slices.Contains(taskFieldNames[:], name) && slices.Contains(have[:i], name) {
-			return exit.Hint(exit.Usagef("two columns are called %s; the columns are: %s", name, strings.Join(have, ", ")), "drop or rename one of them")
+			return exit.Hint(exit.Usagef("two columns are named %s; the columns are: %s", name, strings.Join(have, ", ")), "drop or rename one of them")
 		}
 	}
 	var missing []string
@@ -122,7 +122,7 @@ func taskFromRow(row any) (collector.Task, error) {
 		}
 		b, err := json.Marshal(v)
 		if err != nil {
-			return collector.Task{}, fmt.Errorf("%s: of a type that is no JSON: %T", name, v)
+			return collector.Task{}, fmt.Errorf("%s: of a type that has no JSON form: %T", name, v)
 		}
 		fields[i] = b
 	}

@@ -114,7 +114,7 @@ func readLines(r io.Reader, name string, yield func(collector.Task, error) bool)
 	}
 	if err := scan.Err(); err != nil {
 		if errors.Is(err, bufio.ErrTooLong) {
-			err = fmt.Errorf("a line of more than %s: these are no JSON lines", human.Size(maxTaskBytes))
+			err = fmt.Errorf("a line of more than %s: these are not JSON lines", human.Size(maxTaskBytes))
 		}
 		yield(collector.Task{}, exit.Usagef("%s: %w", name, err))
 	}
@@ -135,7 +135,7 @@ type Line struct {
 func ParseTask(line []byte) (collector.Task, error) {
 	if line[0] != '{' {
 		if err := plainjson.Scan(line, nil); err != nil {
-			return collector.Task{}, fmt.Errorf("no JSON object: %w", err)
+			return collector.Task{}, fmt.Errorf("not a JSON object: %w", err)
 		}
 		return collector.Task{}, errors.New("no JSON object")
 	}
@@ -153,7 +153,7 @@ func ParseTask(line []byte) (collector.Task, error) {
 	case strict, errors.Is(err, plainjson.ErrNotUTF8):
 		return collector.Task{}, err
 	case err != nil:
-		return collector.Task{}, fmt.Errorf("no JSON object: %w", err)
+		return collector.Task{}, fmt.Errorf("not a JSON object: %w", err)
 	case unknown != nil:
 		return collector.Task{}, unknown
 	}
@@ -194,7 +194,7 @@ func (f *taskFields) task() (collector.Task, error) {
 	}
 	var ok bool
 	if t.ID, ok = scalarText(f[fieldID]); !ok || t.ID == "" || f[fieldID][0] != '"' && strings.Trim(t.ID, "-0123456789") != "" {
-		return t, errors.New("id: must be a text or a whole number, and not empty")
+		return t, errors.New("id: must be a string or a whole number, and not empty")
 	}
 	if len(t.ID) > maxIDBytes {
 		return t, fmt.Errorf("id: has %d bytes, at most %d are taken", len(t.ID), maxIDBytes)
@@ -210,7 +210,7 @@ func (f *taskFields) task() (collector.Task, error) {
 	case prompt != nil:
 		s, ok := plainjson.Text(prompt)
 		if !ok || s == "" {
-			return t, errors.New("prompt: must be a text, and not empty")
+			return t, errors.New("prompt: must be a string, and not empty")
 		}
 		if strings.IndexByte(s, 0) >= 0 {
 			return t, fmt.Errorf("prompt: %w", errNUL)
@@ -221,7 +221,7 @@ func (f *taskFields) task() (collector.Task, error) {
 		ok := plainjson.Elements(messages, func(m json.RawMessage) {
 			s, ok := plainjson.Text(m)
 			if bad == nil && (!ok || s == "") {
-				bad = fmt.Errorf("messages[%d]: must be a text, and not empty", len(t.Messages))
+				bad = fmt.Errorf("messages[%d]: must be a string, and not empty", len(t.Messages))
 			}
 			if bad == nil && strings.IndexByte(s, 0) >= 0 {
 				bad = fmt.Errorf("messages[%d]: %w", len(t.Messages), errNUL)
@@ -241,7 +241,7 @@ func (f *taskFields) task() (collector.Task, error) {
 	if v := f[fieldAnswer]; v != nil {
 		s, ok := scalarText(v)
 		if !ok {
-			return t, errors.New("answer: must be a text, a number or a boolean")
+			return t, errors.New("answer: must be a string, a number or a boolean")
 		}
 		t.Answer = &s
 	}
@@ -267,7 +267,7 @@ func unknownField(name string) error {
 	if near := human.Nearest(name, taskFieldNames[:]); near != "" {
 		return fmt.Errorf("%s: unknown field; did you mean %s?", tame.Text(name, 60), near)
 	}
-	return fmt.Errorf("%s: unknown field; what is your own belongs into metadata", tame.Text(name, 60))
+	return fmt.Errorf("%s: unknown field; put fields of your own into metadata", tame.Text(name, 60))
 }
 
 // scalarText is the text of a JSON string, number or boolean.
