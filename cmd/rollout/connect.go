@@ -84,11 +84,11 @@ func connectWatched(c *config.Config, notice func(text string), watch func(endpo
 		if err != nil {
 			return nil, err
 		}
-		client, err := letta.NewClient(cfg)
-		if err == nil && watch != nil {
-			watch(client.BaseURL(), &cfg) // by the name that the run calls it
-			client, err = letta.NewClient(cfg)
+		// By the name that the run calls it; NewClient complains where it has none.
+		if name, err := letta.BaseURL(u); err == nil && watch != nil {
+			watch(name, &cfg)
 		}
+		client, err := letta.NewClient(cfg)
 		if err != nil {
 			return nil, exit.Usagef("%w", err)
 		}

@@ -74,27 +74,6 @@ func (c *Client) FindModel(ctx context.Context, handle string) (*FoundModel, err
 	return found, nil
 }
 
-// EditDistance is the number of bytes to insert, delete or replace that make b of a.
-func EditDistance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := diagonal
-			if a[i] != b[j] {
-				cost++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
-}
-
 // Providers lists the providers of models.
 func (c *Client) Providers(ctx context.Context) ([]Provider, error) {
 	var out []Provider

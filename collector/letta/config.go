@@ -164,6 +164,16 @@ func (c ClientConfig) Validate() error {
 	return errors.Join(errs...)
 }
 
+// BaseURL returns the address of a server as [Client.BaseURL] gives it: without a
+// trailing /v1 or slash. It is how a server is known before there is a client for it.
+func BaseURL(text string) (string, error) {
+	u, err := parseBase(text)
+	if err != nil {
+		return "", err
+	}
+	return u.String(), nil
+}
+
 // parseBase checks the base URL. It repeats nothing of one where a password may be:
 // before the host, where "user:password@host" may stand for a scheme, or after a ?.
 func parseBase(text string) (*url.URL, error) {

@@ -1,0 +1,28 @@
+package letta
+
+// EditDistance returns how many edits make b of a: a byte that is inserted, deleted or
+// replaced, or two neighbours that change places. It finds the name that was meant.
+func EditDistance(a, b string) int {
+	// Rows of the table: that of the byte before the last, of the last, and the new one.
+	width := len(b) + 1
+	rows := make([]int, 3*width)
+	before, last, now := rows[:width], rows[width:2*width], rows[2*width:]
+	for j := range last {
+		last[j] = j
+	}
+	for i := range len(a) {
+		now[0] = i + 1
+		for j := range len(b) {
+			replace := last[j]
+			if a[i] != b[j] {
+				replace++
+			}
+			now[j+1] = min(replace, last[j+1]+1, now[j]+1)
+			if i > 0 && j > 0 && a[i] == b[j-1] && a[i-1] == b[j] {
+				now[j+1] = min(now[j+1], before[j-1]+1)
+			}
+		}
+		before, last, now = last, now, before
+	}
+	return last[len(b)]
+}

@@ -1,0 +1,33 @@
+package letta_test
+
+import (
+	"testing"
+
+	"github.com/rollout-rl/rollout/collector/letta"
+)
+
+func TestEditDistance(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		a, b string
+		want int
+	}{
+		{"", "", 0},
+		{"", "abc", 3},
+		{"abc", "", 3},
+		{"model", "model", 0},
+		{"model", "modle", 1},
+		{"modle", "models", 2},
+		{"ab", "ba", 1},
+		{"temprature", "temperature", 1},
+		{"abcd", "badc", 2},
+		{"kitten", "sitting", 3},
+	} {
+		if got := letta.EditDistance(test.a, test.b); got != test.want {
+			t.Errorf("EditDistance(%q, %q) = %d, want %d", test.a, test.b, got, test.want)
+		}
+		if got := letta.EditDistance(test.b, test.a); got != test.want {
+			t.Errorf("EditDistance(%q, %q) = %d, want %d", test.b, test.a, got, test.want)
+		}
+	}
+}
