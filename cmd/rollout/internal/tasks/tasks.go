@@ -137,7 +137,7 @@ func ParseTask(line []byte) (collector.Task, error) {
 		if err := plainjson.Scan(line, nil); err != nil {
 			return collector.Task{}, fmt.Errorf("not a JSON object: %w", err)
 		}
-		return collector.Task{}, errors.New("no JSON object")
+		return collector.Task{}, errors.New("not a JSON object")
 	}
 	var fields taskFields
 	var unknown error
