@@ -245,7 +245,7 @@ func (s *Setting) shape() string {
 	case s.node == yaml.SequenceNode:
 		return "a list of mappings"
 	case s.reset != nil:
-		return "a list of texts"
+		return "a list of strings"
 	default:
 		return "one value"
 	}

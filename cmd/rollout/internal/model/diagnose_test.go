@@ -40,7 +40,7 @@ func TestDiagnose(t *testing.T) {
 		{"id outside the vocabulary", func(x *prompt.Examined) { x.Counted, x.OutputIDs = 1, []int32{5, 1 << 20} }, "tokenizer", "sampled token 1 is id 1048576"},
 		{"sampled text", func(x *prompt.Examined) { x.Counted, x.Response = 1, "Nine." }, "tokenizer", `engine  "▸Nine."`},
 		{"other messages, trace agrees", func(x *prompt.Examined) { x.Stored = rebuilt(other) }, "server", "its count agrees"},
-		{"other messages, trace does not agree", func(x *prompt.Examined) { x.Stored, x.Counted = rebuilt(other), 1 }, "server", "its count is another too: "},
+		{"other messages, trace does not agree", func(x *prompt.Examined) { x.Stored, x.Counted = rebuilt(other), 1 }, "server", "its count differs too: "},
 		{"count", func(x *prompt.Examined) { x.Counted++ }, "template or tokenizer", "(-1)"},
 		{"cannot be rendered", func(x *prompt.Examined) {
 			x.Stored, x.Trace = prompt.Rebuilt{Err: tokenize.ErrSchema}, prompt.Rebuilt{Err: prompt.ErrNotRebuilt}

@@ -61,7 +61,7 @@ func TestTrialIsBounded(t *testing.T) {
 	if err := trial.server(t.Context(), backend, "0.16.7"); err != nil {
 		t.Errorf("the run is refused: %v", err)
 	}
-	for _, want := range []string{"to answer one call of the model, at most 300ms; --preflight connect leaves that out", "could not be tried, and the run begins without that: ", "no answer within 300ms"} {
+	for _, want := range []string{"to answer one call of the model, at most 300ms; --preflight connect leaves that out", "the run begins without that check: ", "no answer within 300ms"} {
 		if !strings.Contains(said(), want) {
 			t.Errorf("said %q, want %q", said(), want)
 		}

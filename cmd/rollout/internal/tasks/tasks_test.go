@@ -34,7 +34,7 @@ func TestTaskThatIsNotUTF8(t *testing.T) {
 func TestColumnsOfOneName(t *testing.T) {
 	t.Parallel()
 	schema := parquet.NewSchema("tasks", twice{parquet.Group{"id": parquet.String(), "prompt": parquet.String()}})
-	if err := checkTaskColumns(schema); exit.Code(err) != exit.Usage || !strings.HasPrefix(err.Error(), "two columns are called prompt") {
+	if err := checkTaskColumns(schema); exit.Code(err) != exit.Usage || !strings.HasPrefix(err.Error(), "two columns are named prompt") {
 		t.Errorf("two columns prompt: %v", err)
 	}
 }
