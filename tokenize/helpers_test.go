@@ -2,13 +2,11 @@ package tokenize_test
 
 import (
 	"bytes"
-	"compress/gzip"
 	"encoding/json"
 	"fmt"
 	"io"
 	"math"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -16,6 +14,7 @@ import (
 	"testing/iotest"
 
 	"github.com/rollout-rl/rollout/tokenize"
+	"github.com/rollout-rl/rollout/tokenize/tokenizetest"
 )
 
 // A recording is one file of testdata/letta.
@@ -52,28 +51,14 @@ func recordings(tb testing.TB) []recording {
 		if name == "engine-request" {
 			continue // the text of one HTTP request
 		}
-		f, err := os.Open(file)
+		text, err := tokenizetest.Recording(file)
 		if err != nil {
 			tb.Fatal(err)
-		}
-		z, err := gzip.NewReader(f)
-		if err != nil {
-			tb.Fatal(err)
-		}
-		text, err := io.ReadAll(z)
-		if err != nil {
-			tb.Fatal(err)
-		}
-		// An engine answered with NaN and infinities, which is not JSON; the server
-		// made them null.
-		for _, word := range []string{"[NaN,", "[Infinity,", "[-Infinity,"} {
-			text = bytes.ReplaceAll(text, []byte(word), []byte("[null,"))
 		}
 		rec := recording{name: name}
 		if err := json.Unmarshal(text, &rec); err != nil {
 			tb.Fatalf("%s: %v", name, err)
 		}
-		f.Close()
 		all = append(all, rec)
 	}
 	return all

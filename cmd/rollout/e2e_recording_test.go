@@ -1,15 +1,13 @@
 package main
 
 import (
-	"bytes"
-	"compress/gzip"
 	"encoding/json"
-	"io"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/rollout-rl/rollout/tokenize/tokenizetest"
 )
 
 // A recording is what the end-to-end tests read of a recorded exchange. Nothing
@@ -52,22 +50,9 @@ func recordings(t *testing.T) []*recording {
 	}
 	var all []*recording
 	for _, path := range files {
-		f, err := os.Open(path)
+		b, err := tokenizetest.Recording(path)
 		if err != nil {
 			t.Fatal(err)
-		}
-		z, err := gzip.NewReader(f)
-		if err != nil {
-			t.Fatal(err)
-		}
-		b, err := io.ReadAll(z)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_ = f.Close() // read only
-		// The engine's own answers were written by Python, which knows NaN.
-		for _, word := range []string{"NaN", "-Infinity"} {
-			b = bytes.ReplaceAll(b, []byte("["+word+","), []byte("[null,"))
 		}
 		r := &recording{name: strings.TrimSuffix(filepath.Base(path), ".json.gz")}
 		if err := json.Unmarshal(b, r); err != nil {

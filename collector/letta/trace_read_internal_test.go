@@ -1,15 +1,14 @@
 package letta
 
 import (
-	"compress/gzip"
 	"encoding/json"
-	"io"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/rollout-rl/rollout/tokenize/tokenizetest"
 )
 
 // The reference below reads a trace with encoding/json. What it takes and refuses is what
@@ -180,21 +179,9 @@ func recordedTexts(tb testing.TB, pick func(r *recordedLife) []json.RawMessage) 
 	}
 	var all []json.RawMessage
 	for _, path := range paths {
-		f, err := os.Open(path)
+		b, err := tokenizetest.Recording(path)
 		if err != nil {
 			tb.Fatal(err)
-		}
-		z, err := gzip.NewReader(f)
-		if err != nil {
-			tb.Fatal(err)
-		}
-		b, err := io.ReadAll(z)
-		if err != nil {
-			tb.Fatal(err)
-		}
-		_ = f.Close()
-		for _, word := range []string{"[NaN,", "[-Infinity,", "[Infinity,"} {
-			b = []byte(strings.ReplaceAll(string(b), word, "[null,"))
 		}
 		life := new(recordedLife)
 		if err := json.Unmarshal(b, life); err != nil {

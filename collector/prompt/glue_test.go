@@ -2,11 +2,8 @@ package prompt_test
 
 import (
 	"bytes"
-	"compress/gzip"
 	"encoding/json"
 	"fmt"
-	"io"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -20,6 +17,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/bpe"
 	"github.com/rollout-rl/rollout/tokenize/bpe/bpetest"
 	"github.com/rollout-rl/rollout/tokenize/chat"
+	"github.com/rollout-rl/rollout/tokenize/tokenizetest"
 )
 
 // What lies between two outputs is never put together here from parts: whole
@@ -249,15 +247,7 @@ func TestRecordedLengthStopThenCall(t *testing.T) {
 // vocabulary is not stored, and which ids the words have does not matter here.
 func glm(t *testing.T) *prompt.Model {
 	t.Helper()
-	packed, err := os.ReadFile(filepath.Join(testdata, "chat-templates/templates.json.gz"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	z, err := gzip.NewReader(bytes.NewReader(packed))
-	if err != nil {
-		t.Fatal(err)
-	}
-	raw, err := io.ReadAll(z)
+	raw, err := tokenizetest.Gunzip(filepath.Join(testdata, "chat-templates/templates.json.gz"))
 	if err != nil {
 		t.Fatal(err)
 	}

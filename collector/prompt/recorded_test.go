@@ -2,7 +2,6 @@ package prompt_test
 
 import (
 	"bytes"
-	"compress/gzip"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -25,6 +24,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 	"github.com/rollout-rl/rollout/tokenize/bpe"
 	"github.com/rollout-rl/rollout/tokenize/chat"
+	"github.com/rollout-rl/rollout/tokenize/tokenizetest"
 )
 
 const testdata = "../../testdata"
@@ -115,22 +115,14 @@ var readRecordings = sync.OnceValues(func() ([]recording, error) {
 	}
 	var all []recording
 	for _, file := range files {
-		packed, err := os.ReadFile(file)
-		if err != nil {
-			return nil, err
-		}
-		z, err := gzip.NewReader(bytes.NewReader(packed))
-		if err != nil {
-			return nil, err
-		}
-		raw, err := io.ReadAll(z)
+		raw, err := tokenizetest.Recording(file)
 		if err != nil {
 			return nil, err
 		}
 		var d struct {
 			Exchanges json.RawMessage
 		}
-		if err := json.Unmarshal(nanToNull(raw), &d); err != nil {
+		if err := json.Unmarshal(raw, &d); err != nil {
 			return nil, err
 		}
 		if d.Exchanges == nil {
@@ -149,16 +141,6 @@ var readRecordings = sync.OnceValues(func() ([]recording, error) {
 var simCases = sync.OnceValues(func() ([]*lettasim.Case, error) {
 	return lettasim.LoadCases(os.DirFS(testdata), "letta")
 })
-
-// nanToNull makes JSON of what Python writes for a number that is not one.
-func nanToNull(raw []byte) []byte {
-	for _, word := range []string{"NaN", "-Infinity", "Infinity"} {
-		raw = bytes.ReplaceAll(raw, []byte("["+word), []byte("[null"))
-		raw = bytes.ReplaceAll(raw, []byte(": "+word), []byte(": null"))
-		raw = bytes.ReplaceAll(raw, []byte(":"+word), []byte(":null"))
-	}
-	return raw
-}
 
 // A truth is what the engine received for one call that became a turn.
 type truth struct {

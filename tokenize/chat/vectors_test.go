@@ -1,15 +1,13 @@
 package chat_test
 
 import (
-	"compress/gzip"
 	"encoding/json"
-	"io"
-	"os"
 	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/rollout-rl/rollout/tokenize/chat"
+	"github.com/rollout-rl/rollout/tokenize/tokenizetest"
 )
 
 // fixedNow is the moment at which the stored outputs were made.
@@ -27,16 +25,7 @@ func testOptions() chat.Options {
 // stored reads one of the compressed files of testdata/chat-templates.
 func stored(tb testing.TB, name string, into any) []byte {
 	tb.Helper()
-	f, err := os.Open(filepath.Join("..", "..", "testdata", "chat-templates", name))
-	if err != nil {
-		tb.Fatal(err)
-	}
-	defer f.Close()
-	z, err := gzip.NewReader(f)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	b, err := io.ReadAll(z)
+	b, err := tokenizetest.Gunzip(filepath.Join("..", "..", "testdata", "chat-templates", name))
 	if err != nil {
 		tb.Fatal(err)
 	}

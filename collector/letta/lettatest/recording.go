@@ -5,13 +5,13 @@ package lettatest
 
 import (
 	"bytes"
-	"compress/gzip"
 	"encoding/json"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/rollout-rl/rollout/tokenize/tokenizetest"
 )
 
 // A Recording is one agent's life as recorded from a real server; testdata/README.md
@@ -57,23 +57,9 @@ func Dir(tb testing.TB) string {
 // Read reads one recorded case.
 func Read(tb testing.TB, name string) *Recording {
 	tb.Helper()
-	f, err := os.Open(filepath.Join(Dir(tb), name+".json.gz"))
+	b, err := tokenizetest.Recording(filepath.Join(Dir(tb), name+".json.gz"))
 	if err != nil {
 		tb.Fatal(err)
-	}
-	defer func() { _ = f.Close() }()
-	z, err := gzip.NewReader(f)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	b, err := io.ReadAll(z)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	// What the engine answered may hold a bare NaN or Infinity, which is not JSON; the server's
-	// own answers never do.
-	for _, word := range []string{"[NaN,", "[-Infinity,", "[Infinity,"} {
-		b = bytes.ReplaceAll(b, []byte(word), []byte("[null,"))
 	}
 	r := new(Recording)
 	if err := json.Unmarshal(b, r); err != nil {
