@@ -12,14 +12,14 @@ import (
 	"github.com/rollout-rl/rollout/sink/frame"
 )
 
-// The size of an entry of a sample, about, and how many times larger than what it
-// comes to a journal is before it is worth while to write that anew.
+// A journal is compacted when it is at least worth times as large as it would be
+// afterwards, with entries of about entrySize bytes.
 const (
 	entrySize = 60
 	worth     = 4
 )
 
-// removeTemporary removes what compactions left that were cut off.
+// removeTemporary removes what unfinished compactions left.
 func removeTemporary(dir string) error {
 	files, err := os.ReadDir(dir)
 	for _, f := range files {
@@ -30,7 +30,7 @@ func removeTemporary(dir string) error {
 	return err
 }
 
-// write makes a segment of the state, durably.
+// write writes the state as a segment, durably.
 func (s *state) write(path string, process int, mode fs.FileMode) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {
@@ -51,15 +51,15 @@ func (s *state) write(path string, process int, mode fs.FileMode) error {
 	return errors.Join(err, buf.Flush(), f.Sync(), f.Close())
 }
 
-// compact puts old segments together where that is worth while, or where they are
+// compact puts old segments together if that makes them much smaller, or if they are
 // damaged:
 //
 //	write  N.journal.tmp   sums of every sample, and the open attempts; sync
 //	rename to N.journal    the last of them; sync the folder
 //	remove 1 to N-1
 //
-// Wherever it is cut off, what is read afterwards comes to the same: sums replace
-// what older segments say.
+// Wherever it is cut off, the state that is read afterwards is the same: sums replace what
+// older segments say.
 func (j *Journal) compact(dir string, old []segment) error {
 	live := int64(len(j.left.samples)+3*len(j.left.open)) * entrySize
 	if len(j.found.Damaged) == 0 && (j.found.Bytes < j.cfg.CompactAt || j.found.Bytes < worth*live) {

@@ -1,20 +1,19 @@
-// Package journal remembers the attempts of a run beyond the life of its processes:
-// which were begun, where, with which agent and which runs of the server, and how
-// they ended. It is the collector.Journal of a run that keeps one folder.
+// Package journal keeps the attempts of a run beyond the life of its processes: which
+// were begun, where, with which agent and which runs of the server, and how they ended.
+// A Journal is the collector.Journal of a run that lives in one folder.
 //
 // # What it is for
 //
 //	process 1                                    process 2
 //	Begin  k/1 at "a"      ┐                     Left(k): Attempts 1,
 //	Agent  k/1 agent-7     │ the server works        Open {1, "a", agent-7, run-3}
-//	Run    k/1 run-3       ┘                     … agent-7 is taken over …
+//	Run    k/1 run-3       ┘                     … takes agent-7 over …
 //	        kill -9                              End    k/1 none
 //
-// The journal is not the truth about samples: the dataset is. An attempt without an
-// end whose sample the dataset has is over, and one with the end "none" whose sample
-// the dataset lacks is made again, under the next number. What the journal alone
-// knows is which numbers were given, what was paid for them, and what may live on a
-// server.
+// The dataset decides which samples are done, not the journal. An attempt without an end
+// is over if the dataset has its sample. An attempt with the end "none" whose sample the
+// dataset lacks is made again, under the next number. Only the journal knows which numbers
+// were given, what the samples were charged, and what may still live on a server.
 //
 // # Files
 //
@@ -22,18 +21,25 @@
 //	  00000001.journal     of the first process
 //	  00000002.journal     of the second
 //
-// Each process writes a segment of its own, named by its number: a file of frames
-// (package sink/frame), of kind "journal", version 1. An entry is written by one
-// write before the method returns, so that it outlives the process; a goroutine syncs
-// what was written, so that within Config.SyncEvery and the time of one sync it
-// outlives the machine. After a power cut the last entries may be missing. What that
-// costs is an agent that has to be found by its tags, or a number that is given
-// again to an attempt of which nothing else is left.
+// Each process writes one segment, which is named by the number of the process. A segment
+// is a file of frames (package sink/frame) of kind "journal", version 1.
+//
+// # What is durable when
+//
+// A method that notes something returns after one write to the file: the entry outlives
+// the process from then on. The first entry also starts a sync, in the background. Each
+// later sync begins Config.SyncEvery after the one before it, if there is anything to
+// sync. So an entry outlives the machine after Config.SyncEvery and the time of one sync.
+// Close syncs what is left. After an error of a write or a sync every method fails.
+//
+// A power cut may take the last entries. What is lost by that is small: an agent must be
+// found by its tags, or a number is given again to an attempt of which nothing else is
+// left.
 //
 // # Entries
 //
 //	┌────┬───────────┬──────────────────┬──────────────┬───────────────┐
-//	│ op │ time      │ key              │ attempt      │ what op says  │
+//	│ op │ time      │ key              │ attempt      │ fields of op  │
 //	│ 1  │ ms, uv    │ 16 bytes, uv     │ uv           │               │
 //	└────┴───────────┴──────────────────┴──────────────┴───────────────┘
 //
@@ -43,8 +49,10 @@
 //	op 4  end     charged (1 byte: 0, 1), class (text: its name)
 //	op 5  sums    charged (uv), rerolled (uv); attempt is the last number
 //
-// uv is an unsigned varint, a text its length as uv and its bytes. time is Unix time
-// by the wall clock, which may jump. The key is a sample key: its group as 16 bytes,
-// and its index. sums is written when segments are compacted, and replaces all that
-// came before for its sample.
+// A uv is an unsigned varint. A text is its length as a uv, and its bytes. The time is Unix
+// time by the wall clock, which may jump: the order of entries is their order in the file.
+// The key is a sample key: its group as 16 bytes, and its index.
+//
+// Open writes sums when it puts the segments of earlier processes together. They replace
+// everything that came before for their sample.
 package journal

@@ -12,16 +12,16 @@ import (
 	"github.com/rollout-rl/rollout/collector"
 )
 
-// An Op says what an Entry tells.
+// An Op says what an Entry is about.
 type Op uint8
 
 // The ops. Their numbers are part of the file format.
 const (
 	OpBegin Op = 1 + iota // an attempt is about to be made
-	OpAgent               // its agent
-	OpRun                 // a server run of it
-	OpEnd                 // how it ended
-	OpSums                // what compacted entries of a sample came to
+	OpAgent               // the agent of an attempt
+	OpRun                 // a server run of an attempt
+	OpEnd                 // the end of an attempt
+	OpSums                // the sums of a sample, of compacted segments
 )
 
 var opNames = [...]string{OpBegin: "begin", OpAgent: "agent", OpRun: "run", OpEnd: "end", OpSums: "sums"}
@@ -35,35 +35,36 @@ func (o Op) String() string {
 
 // An Entry is one note of a journal.
 type Entry struct {
-	// Process is the number of the process that wrote it, from 1.
+	// Process is the number of the process that wrote the entry, from 1.
 	Process int
-	// Time is that of its wall clock, in milliseconds.
+	// Time is the time by its wall clock, in milliseconds.
 	Time time.Time
 	Op   Op
-	// Key is the sample's, Attempt the number of the attempt.
+	// Key is the key of the sample, Attempt the number of the attempt.
 	Key     string
 	Attempt int
 
 	Kind     collector.Kind // OpBegin
 	Endpoint string         // OpBegin
 	ID       string         // OpAgent, OpRun
-	// Class is the name of the class of OpEnd: "none" for a sample that the sink has.
+	// Class is the name of the class of an OpEnd: "none" if the sink has the sample.
 	Class   string
 	Charged bool // OpEnd
 
 	sums counts // OpSums
 }
 
-// counts is what was paid for a sample.
+// counts is what a sample was charged.
 type counts struct{ charged, rerolled int }
 
-// An id is a sample key as it is kept: the group, and the index in it.
+// An id is a sample key in the form that is kept: the group, and the index in it.
 type id struct {
 	group [16]byte
 	index uint32
 }
 
-// idOf is the inverse of id.String. It refuses every other spelling.
+// idOf returns the id of a key. It is the inverse of id.String and refuses every other
+// spelling.
 func idOf(key string) (id, error) {
 	var k id
 	group, index, _ := strings.Cut(key, "-")
@@ -88,7 +89,7 @@ func (k id) String() string {
 	return string(strconv.AppendUint(text[:2*len(k.group)+1], uint64(k.index), 10))
 }
 
-// append appends the entry, whose sample is k, as it stands in a file.
+// append appends the entry, whose sample is k, in the form that a file has.
 func (e *Entry) append(dst []byte, k id) []byte {
 	dst = append(dst, byte(e.Op))
 	dst = binary.AppendUvarint(dst, uint64(min(max(0, e.Time.UnixMilli()), maxMilli))) // a clock may say anything
@@ -114,15 +115,15 @@ func (e *Entry) append(dst []byte, k id) []byte {
 	return dst
 }
 
-// maxMilli is the latest time of an entry: what a reader takes.
+// maxMilli is the latest time that a reader takes.
 const maxMilli = 1 << 53
 
 func appendText(dst []byte, s string) []byte {
 	return append(binary.AppendUvarint(dst, uint64(len(s))), s...)
 }
 
-// parse reads an entry. It takes only what append writes. Key is not set: it is that
-// of the id.
+// parse reads an entry. It takes only what append writes. It does not set Key: the id has
+// it.
 func parse(payload []byte) (Entry, id, error) {
 	p := parser{rest: payload}
 	e := Entry{Op: Op(p.byte())}
@@ -147,7 +148,7 @@ func parse(payload []byte) (Entry, id, error) {
 		}
 		e.Charged, e.Class = charged == 1, p.text()
 	case OpSums:
-		e.sums.charged, e.sums.rerolled = int(p.uvarint(maxPaid)), int(p.uvarint(maxPaid))
+		e.sums.charged, e.sums.rerolled = int(p.uvarint(maxCharged)), int(p.uvarint(maxCharged))
 	default:
 		p.fail(fmt.Errorf("unknown %v", e.Op))
 	}
@@ -157,7 +158,7 @@ func parse(payload []byte) (Entry, id, error) {
 	return e, k, p.err
 }
 
-// A parser takes values off the front of an entry, and keeps the first complaint.
+// A parser takes values off the front of an entry, and keeps the first error.
 type parser struct {
 	rest []byte
 	err  error
@@ -189,7 +190,7 @@ func (p *parser) byte() byte {
 	return 0
 }
 
-// uvarint refuses numbers above most, and spellings longer than they need to be.
+// uvarint refuses numbers above most, and encodings that are longer than needed.
 func (p *parser) uvarint(most uint64) uint64 {
 	v, n := binary.Uvarint(p.rest)
 	if n <= 0 || v > most || n > 1 && p.rest[n-1] == 0 {

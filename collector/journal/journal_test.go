@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/journal"
 )
 
@@ -101,4 +102,56 @@ func TestRefusedNotes(t *testing.T) {
 	if files, err := os.ReadDir(dir); err != nil || len(files) != 0 {
 		t.Errorf("a journal without a note left %v (%v)", files, err)
 	}
+}
+
+// Open starts no goroutine: a bubble with one that waits would not end. Nor does an entry
+// leave one behind, once it is synced.
+func TestOpenStartsNothing(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		open(t, t.TempDir(), journal.Config{}) // not closed
+		j := open(t, t.TempDir(), journal.Config{})
+		if err := j.Agent(key(0, 0), 1, "agent"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second) // a sync
+	})
+}
+
+// An entry is synced without Close: at once, or SyncEvery after the sync before it began.
+// A mark at the end of the file says so.
+func TestEntriesAreSynced(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		j := open(t, dir, journal.Config{SyncEvery: time.Minute})
+		synced := func() bool {
+			synctest.Wait()
+			body, err := os.ReadFile(filepath.Join(dir, "00000001.journal"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			ends := markEnds(body)
+			return len(ends) > 0 && ends[len(ends)-1] == int64(len(body))
+		}
+		for n := 1; n <= 3; n++ {
+			if err := j.Begin(collector.Attempt{Key: key(0, 0), N: n}, "a"); err != nil {
+				t.Fatal(err)
+			}
+			if n > 1 {
+				if synced() {
+					t.Errorf("entry %d was synced at once", n)
+				}
+				time.Sleep(time.Minute - 1)
+				if synced() {
+					t.Errorf("entry %d was synced before its time", n)
+				}
+				time.Sleep(1)
+			}
+			if !synced() {
+				t.Errorf("entry %d was not synced", n)
+			}
+		}
+		closed(t, j)
+	})
 }

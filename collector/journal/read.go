@@ -14,7 +14,7 @@ import (
 	"github.com/rollout-rl/rollout/sink/frame"
 )
 
-// header is that of the segment of a process.
+// header returns the header of the segment of a process.
 func header(process int) frame.Header {
 	return frame.Header{Kind: "journal", Version: 1, Number: uint64(process)}
 }
@@ -35,7 +35,7 @@ func segmentAt(dir string, process int) segment {
 	return segment{process, filepath.Join(dir, fmt.Sprintf("%0*d%s", nameDigits, process, suffix))}
 }
 
-// segments lists the files of a journal in order. A folder that is not there has none.
+// segments lists the segments of a journal in order. A folder that does not exist has none.
 func segments(dir string) ([]segment, error) {
 	files, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -56,14 +56,13 @@ func segments(dir string) ([]segment, error) {
 	return all, nil
 }
 
-// Read goes through the entries of the journal in dir, process by process; within one
-// in the order in which they were written. It may be called while a run writes, and
-// ends then with what was written so far.
+// Read returns the entries of the journal in dir, process by process, and within one in
+// the order in which they were written. It may be called while a run writes; then it ends
+// with what was written so far.
 //
-// What was being written when a process or the machine stopped is passed over. Damage
-// to what was durable comes as an error that holds a *frame.CorruptError, with an
-// Entry that has no Op; whoever goes on gets all that is whole behind it. After any
-// other error there is nothing more.
+// Read passes over what was being written when a process or the machine stopped. Damage to
+// what was durable comes as an error that holds a *frame.CorruptError, with an Entry that
+// has no Op; the whole entries behind it follow. Any other error is the last.
 func Read(dir string) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
 		all, err := segments(dir)
@@ -96,8 +95,8 @@ func Read(dir string) iter.Seq2[Entry, error] {
 	}
 }
 
-// read calls yield with every entry of the segment, without its Key, and with every
-// damage, as package frame tells it. Errors name the file.
+// read calls yield with every entry of the segment, without its Key, and with every damage
+// that package frame reports. Errors name the file.
 func (s segment) read(yield func(e *Entry, k id, damage error) error) error {
 	f, err := os.Open(s.path)
 	if err != nil {

@@ -6,8 +6,8 @@ import (
 	"github.com/rollout-rl/rollout/collector"
 )
 
-// A state is what entries come to: for each sample what was paid, and the open
-// attempts apart, which are few. A sample costs some fifty bytes.
+// A state is the sum of entries: for each sample what it was charged, and apart from that
+// the open attempts, which are few. A sample takes some fifty bytes.
 type state struct {
 	samples map[id]sample
 	open    map[id]*collector.OpenAttempt
@@ -15,19 +15,19 @@ type state struct {
 
 type sample struct {
 	attempts          uint32
-	charged, rerolled uint16 // up to maxPaid
+	charged, rerolled uint16 // up to maxCharged
 }
 
-// maxPaid is where counting ends: above every budget that anybody sets.
-const maxPaid = 1<<16 - 1
+// maxCharged is where counting ends: above every budget that anybody sets.
+const maxCharged = 1<<16 - 1
 
 func newState() *state {
 	return &state{samples: make(map[id]sample), open: make(map[id]*collector.OpenAttempt)}
 }
 
-// add takes the next entry. What comes late, for an attempt before the last, is only
-// counted. An attempt whose begin a power cut took keeps its number all the same: an
-// agent may bear it.
+// add adds the next entry. An entry that comes late, for an attempt before the last, is
+// only counted. An attempt whose begin was lost in a power cut keeps its number: an agent
+// may bear it.
 func (s *state) add(e *Entry, k id) {
 	sm := s.samples[k]
 	open := s.open[k]
@@ -61,12 +61,12 @@ func (s *state) add(e *Entry, k id) {
 		if !e.Charged {
 			break
 		}
-		paid := &sm.charged
+		count := &sm.charged
 		if class, _ := collector.ClassNamed(e.Class); class.Rerollable() {
-			paid = &sm.rerolled
+			count = &sm.rerolled
 		}
-		if *paid < maxPaid {
-			*paid++
+		if *count < maxCharged {
+			*count++
 		}
 	case OpSums:
 		delete(s.open, k)
@@ -75,7 +75,7 @@ func (s *state) add(e *Entry, k id) {
 	s.samples[k] = sm
 }
 
-// left is what the entries say of a sample.
+// left returns what the entries say of a sample.
 func (s *state) left(k id) collector.Left {
 	sm := s.samples[k]
 	return collector.Left{
@@ -84,7 +84,7 @@ func (s *state) left(k id) collector.Left {
 	}
 }
 
-// entries calls yield with the entries that make this state of none.
+// entries calls yield with entries that make this state out of an empty one.
 func (s *state) entries(yield func(Entry, id) error) error {
 	for k, sm := range s.samples {
 		open := s.open[k]

@@ -1,0 +1,132 @@
+package journal
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/rollout-rl/rollout/sink/failpoint"
+	"github.com/rollout-rl/rollout/sink/frame"
+)
+
+// A writer appends entries to the segment of this process, and syncs them in the
+// background: an entry sets a timer, no earlier than every after the last sync began, and
+// the timer's function syncs the file while others write. close waits for it.
+type writer struct {
+	file  *os.File
+	every time.Duration
+
+	mu       sync.Mutex
+	frames   *frame.Writer
+	err      error // of a write or a sync: nothing that is written from then on would last
+	closed   bool
+	unsynced bool        // an entry was written since the last sync began
+	timer    *time.Timer // calls sync
+	pending  bool        // the timer is set, or sync runs
+	last     time.Time   // when the last sync began
+
+	syncs sync.WaitGroup // counts one while pending
+}
+
+// create begins the file of a segment.
+func create(s segment, mode fs.FileMode, every time.Duration) (*writer, error) {
+	f, err := os.OpenFile(s.path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+	if err != nil {
+		return nil, err
+	}
+	frames, err := frame.NewWriter(f, header(s.process))
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return &writer{file: f, every: every, frames: frames}, nil
+}
+
+// append writes the entry, whose sample is k. The entry outlives the process when append
+// returns, and the machine after the next sync.
+func (w *writer) append(e *Entry, k id, at failpoint.Name) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed {
+		return fmt.Errorf("%v of attempt %d: %w", e.Op, e.Attempt, os.ErrClosed)
+	}
+	if w.err == nil {
+		w.err = w.frames.End(e.append(w.frames.Begin(), k))
+	}
+	if w.err != nil {
+		return fmt.Errorf("%s: %w", w.file.Name(), w.err)
+	}
+	failpoint.Hit(at)
+	w.unsynced = true
+	w.schedule()
+	return nil
+}
+
+// schedule sets the timer, unless it is set. mu is held.
+func (w *writer) schedule() {
+	if w.pending {
+		return
+	}
+	w.pending = true
+	w.syncs.Add(1)
+	w.timer = time.AfterFunc(w.every-time.Since(w.last), func() {
+		defer w.syncs.Done()
+		w.sync()
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.pending = false
+		if w.unsynced && !w.closed {
+			w.schedule()
+		}
+	})
+}
+
+// sync makes what was written durable.
+func (w *writer) sync() {
+	w.mu.Lock()
+	size := w.frames.Size()
+	w.last, w.unsynced = time.Now(), false
+	w.mu.Unlock()
+	err := w.file.Sync() // while others write
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err == nil {
+		// From now on a reader knows that all of this was durable: damage to it is loud.
+		err = w.frames.SyncedTo(size)
+	}
+	w.err = errors.Join(w.err, err)
+}
+
+// close syncs and closes the file. It removes a file without an entry. What is appended
+// afterwards is refused.
+func (w *writer) close() error {
+	w.mu.Lock()
+	again := w.closed
+	w.closed = true
+	if !again && w.pending && w.timer.Stop() {
+		w.syncs.Done()
+	}
+	w.mu.Unlock()
+	if again {
+		return nil
+	}
+	w.syncs.Wait()
+	w.sync()
+	err := errors.Join(w.err, w.file.Close())
+	if err == nil && w.frames.Size() == frame.HeaderSize {
+		err = os.Remove(w.file.Name())
+	}
+	return err
+}
+
+// syncDir makes the names in a folder durable.
+func syncDir(dir string) error {
+	d, err := os.Open(filepath.Clean(dir))
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
