@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -46,14 +47,14 @@ func (p *program) stepsCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return o.print(stepTable([]letta.Step{*s}), s)
+			return o.print(stepTable([]letta.Step{*s}), s.JSON)
 		}),
 		p.stepCmd("metrics", "show how long a step took", func(ctx context.Context, c *letta.Client, id string, o *stepsOutput) error {
 			m, err := c.StepMetrics(ctx, id)
 			if err != nil {
 				return err
 			}
-			return o.print(metricsTable(m), m)
+			return o.print(metricsTable(m), m.JSON)
 		}),
 		p.stepCmd("trace", "show the request and the answer of the model's provider", func(ctx context.Context, c *letta.Client, id string, o *stepsOutput) error {
 			t, err := c.PollStepTrace(ctx, id)
@@ -63,16 +64,16 @@ func (p *program) stepsCmd() *cobra.Command {
 			if t == nil {
 				return exit.Hint(exit.With(exit.Unusable, fmt.Errorf("step %s has no trace", id)), "a trace appears a moment after the call; failed calls have none")
 			}
-			return o.print(traceTable(t), t)
+			return o.print(traceTable(t), t.JSON)
 		}),
 		p.stepCmd("messages", "show the messages of a step", func(ctx context.Context, c *letta.Client, id string, o *stepsOutput) error {
 			m, err := c.StepMessages(ctx, id)
 			if err != nil {
 				return err
 			}
-			objects := make([]any, len(m))
+			objects := make([]letta.RawJSON, len(m))
 			for i := range m {
-				objects[i] = m[i]
+				objects[i] = m[i].JSON
 			}
 			return o.print(messagesTable(m), objects...)
 		}),
@@ -87,10 +88,10 @@ type stepsOutput struct {
 }
 
 // print writes the objects as JSON lines, or the table.
-func (o *stepsOutput) print(table func(io.Writer), objects ...any) error {
+func (o *stepsOutput) print(table func(io.Writer), objects ...letta.RawJSON) error {
 	if o.asJSON {
-		for _, v := range objects {
-			if err := o.p.printJSON(v); err != nil {
+		for _, object := range objects {
+			if err := o.p.printJSON(json.RawMessage(object)); err != nil {
 				return err
 			}
 		}
@@ -171,9 +172,9 @@ func (p *program) stepsListCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			objects := make([]any, len(steps))
+			objects := make([]letta.RawJSON, len(steps))
 			for i := range steps {
-				objects[i] = &steps[i]
+				objects[i] = steps[i].JSON
 			}
 			return o.print(stepTable(steps), objects...)
 		})
@@ -205,7 +206,7 @@ func (p *program) stepsFeedbackCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return o.print(stepTable([]letta.Step{*s}), s)
+			return o.print(stepTable([]letta.Step{*s}), s.JSON)
 		})
 	}
 	return cmd
@@ -216,17 +217,12 @@ func stepTable(steps []letta.Step) func(io.Writer) {
 		tame.Fprintf(w, "step\tstatus\tstop\tprompt\tcompletion\tmodel\tfeedback\tserver run\terror\n")
 		for i := range steps {
 			s := &steps[i]
-			stop, failure := "-", "-"
-			if s.StopReason != nil {
-				stop = string(*s.StopReason)
+			failure := s.ErrorType
+			if s.ErrorData != nil && s.ErrorData.Message != "" {
+				failure = s.ErrorData.Message
 			}
-			if s.ErrorData != nil && s.ErrorData.Message != nil {
-				failure = tame.Text(*s.ErrorData.Message, 60)
-			} else if s.ErrorType != nil {
-				failure = tame.Text(*s.ErrorType, 60)
-			}
-			tame.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", s.ID, shown(s.Status), stop,
-				shown(s.PromptTokens), shown(s.CompletionTokens), shown(s.ModelHandle), shown(s.Feedback), shown(s.RunID), failure)
+			tame.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", s.ID, orDash(s.Status), orDash(string(s.StopReason)),
+				shown(s.PromptTokens), shown(s.CompletionTokens), orDash(s.ModelHandle), orDash(s.Feedback), orDash(s.RunID), orDash(tame.Text(failure, 60)))
 		}
 	}
 }
@@ -240,16 +236,16 @@ func metricsTable(m *letta.StepMetrics) func(io.Writer) {
 			return time.Duration(*n).Round(time.Microsecond).String()
 		}
 		tame.Fprintf(w, "step\twhole\tmodel\ttools\tserver run\tagent\n")
-		tame.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", m.ID, nanos(m.StepNanos), nanos(m.LLMRequestNanos), nanos(m.ToolExecutionNanos), shown(m.RunID), shown(m.AgentID))
+		tame.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", m.ID, nanos(m.StepNanos), nanos(m.LLMRequestNanos), nanos(m.ToolExecutionNanos), orDash(m.RunID), orDash(m.AgentID))
 	}
 }
 
 func traceTable(t *letta.ProviderTrace) func(io.Writer) {
 	return func(w io.Writer) {
-		tame.Fprintf(w, "step\t%s\n", shown(t.StepID))
-		tame.Fprintf(w, "kind\t%s\n", shown(t.CallType))
-		tame.Fprintf(w, "agent\t%s\n", shown(t.AgentID))
-		tame.Fprintf(w, "server run\t%s\n", shown(t.RunID))
+		tame.Fprintf(w, "step\t%s\n", orDash(t.StepID))
+		tame.Fprintf(w, "kind\t%s\n", orDash(t.CallType))
+		tame.Fprintf(w, "agent\t%s\n", orDash(t.AgentID))
+		tame.Fprintf(w, "server run\t%s\n", orDash(t.RunID))
 		tame.Fprintf(w, "request\t%d bytes\t%s\n", len(t.RequestJSON), tame.Text(string(t.RequestJSON), 160))
 		tame.Fprintf(w, "answer\t%d bytes\t%s\n", len(t.ResponseJSON), tame.Text(string(t.ResponseJSON), 160))
 	}
@@ -258,39 +254,39 @@ func traceTable(t *letta.ProviderTrace) func(io.Writer) {
 func messagesTable(messages letta.Messages) func(io.Writer) {
 	return func(w io.Writer) {
 		tame.Fprintf(w, "message\tkind\ttext\n")
-		for _, m := range messages {
-			h := m.Head()
-			tame.Fprintf(w, "%s\t%s\t%s\n", h.ID, h.MessageType, tame.Text(messageText(m), 100))
+		for i := range messages {
+			m := &messages[i]
+			tame.Fprintf(w, "%s\t%s\t%s\n", m.ID, m.Type, tame.Text(messageText(m), 100))
 		}
 	}
 }
 
 // messageText is what a message says, as far as it fits a line.
-func messageText(m letta.Message) string {
-	switch m := m.(type) {
-	case *letta.SystemMessage:
-		return fmt.Sprint(m.Content)
-	case *letta.UserMessage:
-		return fmt.Sprint(m.Content)
-	case *letta.AssistantMessage:
-		return fmt.Sprint(m.Content)
-	case *letta.ReasoningMessage:
+func messageText(m *letta.Message) string {
+	var parts []string
+	switch m.Type {
+	case letta.TypeSystem, letta.TypeUser, letta.TypeAssistant:
+		return m.Content.String()
+	case letta.TypeReasoning:
 		return m.Reasoning
-	case *letta.ToolCallMessage:
-		var parts []string
-		for _, c := range m.Calls() {
-			parts = append(parts, shown(c.Name)+"("+shown(c.Arguments)+")")
+	case letta.TypeToolCall:
+		for _, c := range m.ToolCalls {
+			parts = append(parts, orDash(c.Name)+"("+orDash(c.Arguments)+")")
 		}
-		return strings.Join(parts, " ")
-	case *letta.ToolReturnMessage:
-		var parts []string
-		for _, r := range m.Returns() {
-			parts = append(parts, fmt.Sprint(r.ToolReturn))
+	case letta.TypeToolReturn:
+		for _, r := range m.ToolReturns {
+			parts = append(parts, r.Content.String())
 		}
-		return strings.Join(parts, " ")
-	default:
-		return ""
 	}
+	return strings.Join(parts, " ")
+}
+
+// orDash is a text that may be missing.
+func orDash(text string) string {
+	if text == "" {
+		return "-"
+	}
+	return text
 }
 
 // shown is a value that may be missing.

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -69,9 +70,11 @@ func (g *agent) prepare(ctx context.Context) error {
 	if g.cfg.KeepReasoning {
 		// Create forces enable_reasoner off for a model that the server does not list
 		// as a reasoner; a change afterwards sticks (agent_manager.py:344-360, 778-784).
-		config := g.state.LLMConfig
-		config.EnableReasoner = new(true)
-		changed, err := g.client.PatchAgent(ctx, g.state.ID, map[string]any{"llm_config": config})
+		config, err := g.state.LLMConfig.JSON.With("enable_reasoner", "true")
+		if err != nil {
+			return err
+		}
+		changed, err := g.client.PatchAgent(ctx, g.state.ID, map[string]any{"llm_config": json.RawMessage(config)})
 		if err != nil {
 			return err
 		}
@@ -115,7 +118,7 @@ func (g *agent) ID() string { return g.state.ID }
 func (g *agent) Tools() []string {
 	var names []string
 	for i := range g.state.Tools {
-		names = append(names, deref(g.state.Tools[i].Name))
+		names = append(names, g.state.Tools[i].Name)
 	}
 	for i := range g.cfg.ClientTools {
 		names = append(names, g.cfg.ClientTools[i].Tool.Name)
@@ -127,7 +130,7 @@ func (g *agent) Tools() []string {
 // after the agent came to its own end; and answers what the server asks meanwhile.
 func (g *agent) Run(ctx context.Context) (*collector.Reply, error) {
 	reply := &collector.Reply{
-		AgentID: g.state.ID, Model: g.state.LLMConfig.HandleText(), ServerVersion: g.version,
+		AgentID: g.state.ID, Model: g.state.LLMConfig.Handle, ServerVersion: g.version,
 		Sampling: sampling(g.version, &g.state.LLMConfig, g.cfg.OverrideModel),
 	}
 	if g.cfg.OverrideModel != "" {
@@ -161,7 +164,7 @@ func (g *agent) converse(ctx context.Context, reply *collector.Reply) error {
 			if err != nil {
 				return err
 			}
-			if answer.StopReason.StopReason != letta.StopRequiresApproval || round >= g.cfg.MaxRounds {
+			if answer.StopReason != letta.StopRequiresApproval || round >= g.cfg.MaxRounds {
 				break
 			}
 			input, client, err := g.reaction(ctx, answer.Pending())
@@ -238,7 +241,7 @@ func (g *agent) send(ctx context.Context, messages letta.InputMessages, made boo
 // keep adds an answered send to the reply and to the record.
 func (g *agent) keep(reply *collector.Reply, request *letta.LettaRequest, answer *letta.LettaResponse, arena *tokenize.Reply, runID string, took time.Duration, made bool) {
 	send := collector.Send{
-		RunID: runID, StopReason: string(answer.StopReason.StopReason),
+		RunID: runID, StopReason: string(answer.StopReason),
 		Usage: collector.Usage{
 			PromptTokens: answer.Usage.PromptTokens, CompletionTokens: answer.Usage.CompletionTokens, Steps: answer.Usage.StepCount,
 		},

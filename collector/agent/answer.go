@@ -23,10 +23,10 @@ func (g *agent) answer(ctx context.Context, pending []letta.ToolCall) (input let
 	if len(pending) == 0 {
 		return nil, false, nil
 	}
-	var returns []letta.ToolReturn
-	var decisions []letta.Approval
+	var returns []letta.ToolResult
+	var decisions []letta.Answer
 	for _, call := range pending {
-		tool := g.clientTool(deref(call.Name))
+		tool := g.clientTool(call.Name)
 		switch {
 		case tool != nil:
 			r, err := g.runTool(ctx, tool, &call)
@@ -38,7 +38,7 @@ func (g *agent) answer(ctx context.Context, pending []letta.ToolCall) (input let
 		case g.cfg.Approvals == ApprovalStop:
 			return nil, false, nil
 		default:
-			d := &letta.ApprovalReturn{Type: "approval", ToolCallID: deref(call.ToolCallID), Approve: g.cfg.Approvals == ApprovalApprove}
+			d := &letta.ApprovalReturn{Type: "approval", ToolCallID: call.ToolCallID, Approve: g.cfg.Approvals == ApprovalApprove}
 			if !d.Approve {
 				d.Reason = new("denied")
 				client = true
@@ -64,8 +64,8 @@ func (g *agent) clientTool(name string) *ClientToolConfig {
 	return nil
 }
 
-func (g *agent) runTool(ctx context.Context, tool *ClientToolConfig, call *letta.ToolCall) (letta.ToolReturn, error) {
-	r := letta.ToolReturn{Type: "tool", Status: "success", ToolCallID: deref(call.ToolCallID)}
+func (g *agent) runTool(ctx context.Context, tool *ClientToolConfig, call *letta.ToolCall) (letta.ToolResult, error) {
+	r := letta.ToolResult{Type: "tool", Status: "success", ToolCallID: call.ToolCallID}
 	switch {
 	case len(tool.Command) > 0:
 		text, ok, err := g.command(ctx, tool, call)
@@ -79,7 +79,7 @@ func (g *agent) runTool(ctx context.Context, tool *ClientToolConfig, call *letta
 	case tool.Answer != nil:
 		r.ToolReturn = letta.TextOf(*tool.Answer)
 	default:
-		r.ToolReturn = letta.TextOf(deref(call.Arguments))
+		r.ToolReturn = letta.TextOf(call.Arguments)
 	}
 	return r, nil
 }
@@ -93,7 +93,7 @@ const maxToolOutputBytes = 1 << 20
 // output.
 func (g *agent) command(ctx context.Context, tool *ClientToolConfig, call *letta.ToolCall) (text string, ok bool, err error) {
 	in, err := letta.Marshal(map[string]any{
-		"name": tool.Tool.Name, "arguments": arguments(call), "tool_call_id": deref(call.ToolCallID),
+		"name": tool.Tool.Name, "arguments": arguments(call), "tool_call_id": call.ToolCallID,
 		"task_id": g.attempt.Task.ID, "sample_index": g.attempt.Index,
 	})
 	if err != nil {
@@ -138,7 +138,7 @@ func (g *agent) command(ctx context.Context, tool *ClientToolConfig, call *letta
 
 // arguments are the call's own JSON where it is JSON, else its text as a string.
 func arguments(call *letta.ToolCall) any {
-	text := deref(call.Arguments)
+	text := call.Arguments
 	if json.Valid([]byte(text)) {
 		return json.RawMessage(text)
 	}

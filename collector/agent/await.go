@@ -100,7 +100,7 @@ func (g *agent) await(ctx context.Context, id string) (*memory, error) {
 func (g *agent) lastSign(ctx context.Context, run *letta.Run) (time.Time, error) {
 	now := time.Now()
 	offset, ok := g.client.Clock()
-	if !ok || run.CreatedAt == nil {
+	if !ok || run.CreatedAt == "" {
 		return now, nil
 	}
 	last, err := run.CreatedAt.Time()
@@ -112,8 +112,8 @@ func (g *agent) lastSign(ctx context.Context, run *letta.Run) (time.Time, error)
 	if err != nil {
 		return now, err
 	}
-	for _, m := range messages {
-		if at, err := m.Head().Date.Time(); err == nil && at.After(last) {
+	for i := range messages {
+		if at, err := messages[i].Date.Time(); err == nil && at.After(last) {
 			last = at
 		}
 	}
@@ -138,7 +138,7 @@ func endedByStep(steps []letta.Step) bool {
 		return false
 	}
 	last := &steps[len(steps)-1]
-	return last.StopReason != nil && *last.StopReason != "" || deref(last.Status) == "failed" || deref(last.Status) == "cancelled"
+	return last.StopReason != "" || last.Status == "failed" || last.Status == "cancelled"
 }
 
 // learned tells once about a server run of the attempt.

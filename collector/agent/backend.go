@@ -283,7 +283,7 @@ func (b *Backend) clearPreflights(ctx context.Context) {
 	ahead, _ := b.client.Clock()
 	before := time.Now().Add(ahead - preflightAge)
 	_, _ = CleanRun(ctx, b.client, preflight, func(a *letta.AgentState) bool {
-		if a.CreatedAt == nil {
+		if a.CreatedAt == "" {
 			return true
 		}
 		at, err := a.CreatedAt.Time()

@@ -20,13 +20,9 @@ func messagesOf(t *testing.T, r *lettatest.Recording) []string {
 	t.Helper()
 	var texts []string
 	for _, e := range r.Exchanges {
-		var body letta.LettaRequest
-		if err := json.Unmarshal(e.Request.Body, &body); err != nil {
-			t.Fatal(err)
-		}
-		for _, m := range body.Messages {
+		for _, m := range lettatest.Request(t, e.Request.Body).Messages {
 			if u, ok := m.(*letta.MessageCreate); ok {
-				texts = append(texts, u.Content.String())
+				texts = append(texts, letta.InputText(u.Content))
 			}
 		}
 	}
@@ -129,10 +125,7 @@ func TestRunRecorded(t *testing.T) {
 				}
 			})
 			for i, body := range p.Bodies {
-				var sent letta.LettaRequest
-				if err := json.Unmarshal(body, &sent); err != nil {
-					t.Fatal(err)
-				}
+				sent := lettatest.Request(t, body)
 				if sent.ReturnTokenIDs == nil || !*sent.ReturnTokenIDs || sent.ReturnLogprobs == nil || !*sent.ReturnLogprobs {
 					t.Errorf("send %d: flags %v %v, want both", i, sent.ReturnTokenIDs, sent.ReturnLogprobs)
 				}
@@ -182,10 +175,7 @@ func withoutNulls(v any) any {
 // bash is the client tool of the recordings.
 func bash(t *testing.T) agent.ClientToolConfig {
 	t.Helper()
-	var body letta.LettaRequest
-	if err := json.Unmarshal(lettatest.Read(t, "client-tool-return").Exchanges[0].Request.Body, &body); err != nil {
-		t.Fatal(err)
-	}
+	body := lettatest.Request(t, lettatest.Read(t, "client-tool-return").Exchanges[0].Request.Body)
 	return agent.ClientToolConfig{Tool: body.ClientTools[0]}
 }
 

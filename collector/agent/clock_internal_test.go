@@ -45,7 +45,7 @@ func TestLastSign(t *testing.T) {
 			t.Fatal(err)
 		}
 		began := letta.Time(time.Now().Add(test.ahead - test.age - time.Second).UTC().Format(time.RFC3339Nano))
-		last, err := (&agent{client: client}).lastSign(t.Context(), &letta.Run{ID: "run-1", CreatedAt: &began})
+		last, err := (&agent{client: client}).lastSign(t.Context(), &letta.Run{ID: "run-1", CreatedAt: began})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -47,12 +47,12 @@ func (g *agent) runError(ctx context.Context, run *letta.Run, e *letta.APIError)
 	var last *letta.Step
 	if lookErr == nil && len(steps) > 0 {
 		last = &steps[len(steps)-1]
-		found.StepID, found.Type = last.ID, deref(last.ErrorType)
-		if last.ErrorData != nil && deref(last.ErrorData.Message) != "" {
-			found.Message = deref(last.ErrorData.Message)
+		found.StepID, found.Type = last.ID, last.ErrorType
+		if last.ErrorData != nil && last.ErrorData.Message != "" {
+			found.Message = last.ErrorData.Message
 		}
-		if found.Type == "" && last.StopReason != nil && *last.StopReason == letta.StopInvalidLLMResponse {
-			found.Type = string(*last.StopReason)
+		if found.Type == "" && last.StopReason == letta.StopInvalidLLMResponse {
+			found.Type = string(last.StopReason)
 		}
 	}
 	if found.Message == "" && found.Type == "" {
@@ -156,7 +156,7 @@ func engineOf(client *letta.Client, kind, text string, last *letta.Step) string 
 	if _, rest, ok := strings.Cut(text, " for url '"); ok {
 		address, _, _ = strings.Cut(rest, "'")
 	} else if last != nil {
-		address = deref(last.ModelEndpoint)
+		address = last.ModelEndpoint
 	}
 	if address == "" {
 		return "address unknown"

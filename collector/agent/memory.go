@@ -53,7 +53,7 @@ func (m *memory) rebuild(ctx context.Context, g *agent, inputs int, scrubbed boo
 	}
 	r := &recollection{response: &letta.LettaResponse{
 		Messages:   m.said(inputs, scrubbed),
-		StopReason: letta.StopReasonMessage{MessageType: "stop_reason", StopReason: stop},
+		StopReason: stop,
 		Usage:      m.usage(),
 	}}
 	if shown := calls[0].shown; len(shown) > 0 && (shown[0].Role == "system" || shown[0].Role == "developer") {
@@ -67,10 +67,10 @@ func (m *memory) rebuild(ctx context.Context, g *agent, inputs int, scrubbed boo
 func (m *memory) stopReason(g *agent) (letta.StopReason, error) {
 	var stop letta.StopReason
 	switch {
-	case m.run.StopReason != nil:
-		stop = *m.run.StopReason
-	case g.conversation != nil && len(m.steps) > 0 && m.steps[len(m.steps)-1].StopReason != nil:
-		stop = *m.steps[len(m.steps)-1].StopReason
+	case m.run.StopReason != "":
+		stop = m.run.StopReason
+	case g.conversation != nil && len(m.steps) > 0:
+		stop = m.steps[len(m.steps)-1].StopReason
 	}
 	switch stop {
 	case letta.StopEndTurn, letta.StopToolRule, letta.StopMaxSteps, letta.StopMaxTokensExceeded, letta.StopRequiresApproval:
@@ -87,13 +87,13 @@ func (g *agent) said(text string) theirs { return theirs(g.client.Redact(text)) 
 
 // checkSteps says that a stored message was made by a step that is not listed.
 func (m *memory) checkSteps() error {
-	for _, msg := range m.messages {
-		switch msg.(type) {
-		case *letta.AssistantMessage, *letta.ToolCallMessage, *letta.ApprovalRequestMessage:
+	for i := range m.messages {
+		switch m.messages[i].Type {
+		case letta.TypeAssistant, letta.TypeToolCall, letta.TypeApprovalRequest:
 		default:
 			continue // what was sent; and a result may name a step of an earlier run
 		}
-		id := deref(msg.Head().StepID)
+		id := m.messages[i].StepID
 		if !slices.ContainsFunc(m.steps, func(s letta.Step) bool { return s.ID == id }) {
 			return gone("server run %s has a message of step %q, and does not list it", m.run.ID, id)
 		}
@@ -106,7 +106,7 @@ func (m *memory) calls(ctx context.Context, g *agent) ([]recalledCall, error) {
 	var calls []recalledCall
 	for i := range m.steps {
 		s := &m.steps[i]
-		if status := deref(s.Status); status != "success" {
+		if status := s.Status; status != "success" {
 			return nil, gone("step %s is %s", s.ID, g.said(status))
 		}
 		if s.CompletionTokens == nil {
@@ -148,7 +148,7 @@ func (m *memory) calls(ctx context.Context, g *agent) ([]recalledCall, error) {
 
 // usage sums the steps, as the answer does.
 func (m *memory) usage() letta.UsageStatistics {
-	u := letta.UsageStatistics{MessageType: "usage_statistics", StepCount: int32(len(m.steps))} //nolint:gosec // a run has few
+	u := letta.UsageStatistics{StepCount: int32(len(m.steps))} //nolint:gosec // a run has few
 	for i := range m.steps {
 		s := &m.steps[i]
 		if s.PromptTokens != nil {
@@ -167,8 +167,8 @@ func (m *memory) usage() letta.UsageStatistics {
 func (m *memory) said(inputs int, scrubbed bool) letta.Messages {
 	stored := m.messages
 	for len(stored) > 0 {
-		if _, is := stored[0].(*letta.ApprovalResponseMessage); !is {
-			if _, is = stored[0].(*letta.UserMessage); !is || inputs == 0 {
+		if stored[0].Type != letta.TypeApprovalResponse {
+			if stored[0].Type != letta.TypeUser || inputs == 0 {
 				break
 			}
 			inputs--
@@ -180,17 +180,19 @@ func (m *memory) said(inputs int, scrubbed bool) letta.Messages {
 		last = m.steps[n-1].ID
 	}
 	out := letta.Messages{}
-	var numbered *string // the otid of a text that is left out, for the call after it
-	for i, msg := range stored {
-		if call, is := msg.(*letta.ToolCallMessage); is && numbered != nil {
-			renumbered := *call // numbered anew within the stored message
-			renumbered.OTID, numbered = numbered, nil
-			msg = &renumbered
+	var dropped *letta.Message // the text that is left out before the call that follows
+	for i := range stored {
+		msg := stored[i]
+		if dropped != nil {
+			// Numbered anew within the stored message.
+			if changed, err := msg.JSON.With("otid", dropped.JSON.Member("otid")); err == nil {
+				msg.OTID, msg.JSON = dropped.OTID, changed
+			}
+			dropped = nil
 		}
-		text, is := msg.(*letta.AssistantMessage)
-		if is && scrubbed && deref(text.StepID) != last && i+1 < len(stored) {
-			if call, is := stored[i+1].(*letta.ToolCallMessage); is && call.ID == text.ID {
-				numbered = text.OTID
+		if msg.Type == letta.TypeAssistant && scrubbed && msg.StepID != last && i+1 < len(stored) {
+			if call := &stored[i+1]; call.Type == letta.TypeToolCall && call.ID == msg.ID {
+				dropped = &stored[i]
 				continue
 			}
 		}
@@ -202,8 +204,8 @@ func (m *memory) said(inputs int, scrubbed bool) letta.Messages {
 // text is what the stored messages have of the assistant's text at a step, and
 // whether there is any.
 func (m *memory) text(stepID string) (string, bool) {
-	for _, msg := range m.messages {
-		if a, is := msg.(*letta.AssistantMessage); is && deref(a.StepID) == stepID {
+	for i := range m.messages {
+		if a := &m.messages[i]; a.Type == letta.TypeAssistant && a.StepID == stepID {
 			return a.Content.String(), true
 		}
 	}
@@ -212,14 +214,14 @@ func (m *memory) text(stepID string) (string, bool) {
 
 // returns lists the tool messages of a step; those before the first step where
 // stepID is empty: they answer an earlier run, and name a step of that.
-func (m *memory) returns(stepID string) []*letta.ToolReturnMessage {
-	var list []*letta.ToolReturnMessage
-	for _, msg := range m.messages {
-		r, is := msg.(*letta.ToolReturnMessage)
-		if !is {
+func (m *memory) returns(stepID string) []*letta.Message {
+	var list []*letta.Message
+	for i := range m.messages {
+		r := &m.messages[i]
+		if r.Type != letta.TypeToolReturn {
 			continue
 		}
-		of := deref(r.StepID)
+		of := r.StepID
 		own := slices.ContainsFunc(m.steps, func(s letta.Step) bool { return s.ID == of })
 		if own && of == stepID || !own && stepID == "" {
 			list = append(list, r)

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"bytes"
+	"strings"
 
 	"github.com/rollout-rl/rollout/collector/letta"
 )
@@ -9,35 +10,48 @@ import (
 // asked are the messages of the request that made the run, as this package would
 // send them, and whether one holds a result or a refusal of this side.
 func (m *memory) asked() (messages letta.InputMessages, client bool) {
-	for _, msg := range m.messages {
-		switch msg := msg.(type) {
-		case *letta.UserMessage:
-			return letta.InputMessages{letta.UserText(msg.Content.String())}, false
-		case *letta.ApprovalResponseMessage:
-			answer, client := asInput(msg)
-			return letta.InputMessages{answer}, client
-		default:
-			return nil, false
-		}
+	if len(m.messages) == 0 {
+		return nil, false
+	}
+	switch first := &m.messages[0]; first.Type {
+	case letta.TypeUser:
+		return letta.InputMessages{letta.UserText(first.Content.String())}, false
+	case letta.TypeApprovalResponse:
+		answer, client := asInput(first.Approvals)
+		return letta.InputMessages{answer}, client
 	}
 	return nil, false
 }
 
 // asInput is the message that the server stored as an answer to pending calls.
-func asInput(m *letta.ApprovalResponseMessage) (message letta.InputMessage, client bool) {
-	var returns []letta.ToolReturn
-	for _, a := range m.Approvals {
-		switch a := a.(type) {
-		case *letta.ToolReturn:
-			returns, client = append(returns, *a), true
-		case *letta.ApprovalReturn:
+func asInput(stored []letta.Approval) (message letta.InputMessage, client bool) {
+	var returns []letta.ToolResult
+	var answers []letta.Answer
+	for i := range stored {
+		switch a := &stored[i]; a.Type {
+		case "tool":
+			r := letta.ToolResult{
+				Type: "tool", ToolReturn: letta.TextOf(a.Content.Text), Status: a.Status,
+				ToolCallID: a.ToolCallID, Stdout: a.Stdout, Stderr: a.Stderr,
+			}
+			if text := a.JSON.Member("tool_return"); !strings.HasPrefix(string(text), `"`) {
+				r.ToolReturn = letta.Input(text) // parts, as they are
+			}
+			returns, client = append(returns, r), true
+			answers = append(answers, &r)
+		case "approval":
+			d := &letta.ApprovalReturn{Type: "approval", ToolCallID: a.ToolCallID, Approve: a.Approve}
+			if a.Reason != "" {
+				d.Reason = &a.Reason
+			}
 			client = client || !a.Approve
+			answers = append(answers, d)
 		}
 	}
-	if len(returns) == len(m.Approvals) {
+	if len(returns) == len(stored) {
 		return &letta.ToolReturnCreate{Type: "tool_return", ToolReturns: returns}, client
 	}
-	return &letta.ApprovalCreate{Type: "approval", Approvals: m.Approvals}, client
+	return &letta.ApprovalCreate{Type: "approval", Approvals: answers}, client
 }
 
 // sameInput says that what was sent is what would be sent now.

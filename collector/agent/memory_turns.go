@@ -34,7 +34,7 @@ func (r *recollection) writeTurns(m *memory, calls []recalledCall, state *letta.
 			}
 			r.guessed = r.guessed || len(next) == 0
 			if text != "" {
-				turns = append(turns, writtenTurn{Role: "tool", Content: &text, ToolName: message.Name})
+				turns = append(turns, writtenTurn{Role: "tool", Content: &text, ToolName: &message.Name})
 			}
 		}
 		return nil
@@ -93,8 +93,8 @@ const pythonSpace = "\t\n\v\f\r\x1c\x1d\x1e\x1f \u0085\u00a0\u1680\u2000\u2001\u
 // toolText is the text of a tool message as the model was given it: packaged, with
 // the time of the server. Stored messages have the bare result, so it is taken from
 // the trace of the call after. Where no call came after, it is packaged here.
-func toolText(message *letta.ToolReturnMessage, next []recalledCall, state *letta.AgentState) (string, error) {
-	returns := message.Returns()
+func toolText(message *letta.Message, next []recalledCall, state *letta.AgentState) (string, error) {
+	returns := message.ToolReturns
 	if len(next) == 0 {
 		return packaged(message, returns, state), nil
 	}
@@ -121,13 +121,17 @@ func toolText(message *letta.ToolReturnMessage, next []recalledCall, state *lett
 		}
 		end = begin
 	}
-	return "", gone("the trace of step %s does not show the result of call %s", next[0].step.ID, message.ToolCallID)
+	call := ""
+	if len(returns) > 0 {
+		call = returns[0].ToolCallID
+	}
+	return "", gone("the trace of step %s does not show the result of call %s", next[0].step.ID, call)
 }
 
 // packaged is package_function_response of the server (system.py:150-168).
-func packaged(message *letta.ToolReturnMessage, returns []letta.ToolReturn, state *letta.AgentState) string {
+func packaged(message *letta.Message, returns []letta.ToolReturn, state *letta.AgentState) string {
 	zone := time.UTC
-	if l, err := time.LoadLocation(deref(state.Timezone)); err == nil {
+	if l, err := time.LoadLocation(state.Timezone); err == nil {
 		zone = l
 	}
 	at, _ := message.Date.Time()
@@ -137,7 +141,7 @@ func packaged(message *letta.ToolReturnMessage, returns []letta.ToolReturn, stat
 		if returns[i].Status != "success" {
 			status = "Failed"
 		}
-		said, err := letta.Marshal(returns[i].ToolReturn.String())
+		said, err := letta.Marshal(returns[i].Content.String())
 		if err != nil {
 			continue // a string can be encoded
 		}

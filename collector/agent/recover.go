@@ -93,7 +93,7 @@ func (g *agent) recover(ctx context.Context, cause error, messages letta.InputMe
 	if err != nil {
 		return nil, notRecovered(ctx, cause, err)
 	}
-	if m.run.Status == "failed" && m.run.StopReason == nil {
+	if m.run.Status == "failed" && m.run.StopReason == "" {
 		if e := (*letta.APIError)(nil); errors.As(cause, &e) {
 			return nil, g.runError(ctx, m.run, e)
 		}

@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -71,10 +70,19 @@ func EachAgentOf(ctx context.Context, c *letta.Client, runID string, f func(*let
 			if seen[a.ID] {
 				continue
 			}
-			seen[a.ID] = true
 			fresh++
+			// What is kept is copied: a page is long, and its fields are pieces of it.
+			id := strings.Clone(a.ID)
+			seen[id] = true
 			if slices.Contains(a.Tags, tag) {
-				found = append(found, letta.AgentState{ID: a.ID, Name: a.Name, Tags: a.Tags, CreatedAt: a.CreatedAt, Metadata: a.Metadata})
+				tags := make([]string, len(a.Tags))
+				for k := range tags {
+					tags[k] = strings.Clone(a.Tags[k])
+				}
+				found = append(found, letta.AgentState{
+					ID: id, Name: strings.Clone(a.Name), Tags: tags,
+					CreatedAt: letta.Time(strings.Clone(string(a.CreatedAt))), Metadata: letta.RawJSON(strings.Clone(string(a.Metadata))),
+				})
 			}
 		}
 		if fresh == 0 || len(agents) < page {
@@ -103,13 +111,13 @@ func TagRun(runID string) string { return "rollout-run:" + runID }
 func TagKey(key string) string { return "rollout-key:" + key }
 
 // attemptOf is the number of the attempt in an agent's metadata, or 0.
-func attemptOf(metadata json.RawMessage) int {
+func attemptOf(metadata letta.RawJSON) int {
 	var m struct {
 		Rollout struct {
 			Attempt int `json:"attempt"`
 		} `json:"rollout"`
 	}
-	if json.Unmarshal(metadata, &m) != nil {
+	if metadata.Decode(&m) != nil {
 		return 0
 	}
 	return m.Rollout.Attempt

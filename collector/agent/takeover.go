@@ -55,7 +55,7 @@ func (g *agent) recallNext(ctx context.Context, messages letta.InputMessages, ma
 // where it ended for another reason. Such a rollout is not gone: to make it again for
 // nothing would spare the policy a failure whenever a process died with it.
 func (g *agent) policyFailed(ctx context.Context, run *letta.Run) error {
-	if run.Status != "failed" || run.StopReason != nil {
+	if run.Status != "failed" || run.StopReason != "" {
 		return nil
 	}
 	err := g.runError(ctx, run, &letta.APIError{Op: "send", Status: http.StatusInternalServerError, Detail: "the answer was lost", Err: letta.ErrServer})
@@ -105,7 +105,7 @@ func (g *agent) guessedText() error {
 
 // duration is how long the run took, by the server's clock.
 func (m *memory) duration() time.Duration {
-	if m.run.CreatedAt == nil || m.run.CompletedAt == nil {
+	if m.run.CreatedAt == "" || m.run.CompletedAt == "" {
 		return 0
 	}
 	began, err := m.run.CreatedAt.Time()
@@ -156,7 +156,7 @@ func answersAll(message letta.InputMessage, pending []letta.ToolCall) bool {
 	case *letta.ApprovalCreate:
 		for _, a := range m.Approvals {
 			switch a := a.(type) {
-			case *letta.ToolReturn:
+			case *letta.ToolResult:
 				ids = append(ids, a.ToolCallID)
 			case *letta.ApprovalReturn:
 				ids = append(ids, a.ToolCallID)
@@ -166,7 +166,7 @@ func answersAll(message letta.InputMessage, pending []letta.ToolCall) bool {
 		return false
 	}
 	return len(ids) == len(pending) &&
-		!slices.ContainsFunc(pending, func(c letta.ToolCall) bool { return !slices.Contains(ids, deref(c.ToolCallID)) })
+		!slices.ContainsFunc(pending, func(c letta.ToolCall) bool { return !slices.Contains(ids, c.ToolCallID) })
 }
 
 // settle checks, at the end of an attempt that was taken over, that the server did

@@ -10,14 +10,6 @@ func isNull(raw json.RawMessage) bool {
 	return len(raw) == 0 || bytes.Equal(raw, []byte("null"))
 }
 
-// deref is the text, or empty where there is none.
-func deref(s *string) string {
-	if s == nil {
-		return ""
-	}
-	return *s
-}
-
 // classed is a cause under a sentinel that says what it means. It reads as the
 // cause.
 type classed struct{ class, cause error }

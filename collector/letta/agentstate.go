@@ -1,87 +1,170 @@
 package letta
 
-import (
-	"encoding/json"
-	"strings"
-)
+import "strings"
 
 // An AgentState is an agent as the server describes it. Fields whose own schema
 // matters to nobody here are kept as raw text.
 //
 // Source: the published AgentState schema; schemas/agent.py of the server.
 type AgentState struct {
-	CreatedByID     *string           `json:"created_by_id"`
-	LastUpdatedByID *string           `json:"last_updated_by_id"`
-	CreatedAt       *Time             `json:"created_at"`
-	UpdatedAt       *Time             `json:"updated_at"`
-	ID              string            `json:"id"`
-	Name            string            `json:"name"`
-	ToolRules       []json.RawMessage `json:"tool_rules"`
+	JSON            RawJSON
+	CreatedByID     string
+	LastUpdatedByID string
+	CreatedAt       Time
+	UpdatedAt       Time
+	ID              string
+	Name            string
+	ToolRules       []RawJSON
 	// MessageIDs is the context; the first is the system message.
-	MessageIDs []string `json:"message_ids"`
+	MessageIDs []string
 	// System is the system prompt without memory and metadata: not what the model
 	// saw, which is the text of message MessageIDs[0].
-	System    string `json:"system"`
-	AgentType string `json:"agent_type"`
+	System    string
+	AgentType string
 	// LLMConfig is what is in force; ModelSettings is no guide to it.
-	LLMConfig          LLMConfig       `json:"llm_config"`
-	EmbeddingConfig    json.RawMessage `json:"embedding_config"`
-	Model              *string         `json:"model"`
-	Embedding          *string         `json:"embedding"`
-	ModelSettings      json.RawMessage `json:"model_settings"`
-	CompactionSettings json.RawMessage `json:"compaction_settings"`
-	ResponseFormat     json.RawMessage `json:"response_format"`
-	Description        *string         `json:"description"`
-	Metadata           json.RawMessage `json:"metadata"`
+	LLMConfig          LLMConfig
+	EmbeddingConfig    RawJSON
+	Model              string
+	Embedding          string
+	ModelSettings      RawJSON
+	CompactionSettings RawJSON
+	ResponseFormat     RawJSON
+	Description        string
+	Metadata           RawJSON
 	// Memory is deprecated in favour of Blocks.
-	Memory json.RawMessage   `json:"memory"`
-	Blocks []json.RawMessage `json:"blocks"`
+	Memory RawJSON
+	Blocks []RawJSON
 	// Tools are in no order: the server reads them without one, anew for every request,
 	// so that a prompt may have them in another. Neither is it the order asked for.
 	// The list is empty for a client without a User-Agent.
-	Tools []Tool `json:"tools"`
+	Tools []Tool
 	// Sources is deprecated.
-	Sources []json.RawMessage `json:"sources"`
-	Tags    []string          `json:"tags"`
+	Sources []RawJSON
+	Tags    []string
 	// ToolExecEnvironmentVariables is deprecated in favour of Secrets. Both may hold
 	// secrets of the agent's tools: never print them.
-	ToolExecEnvironmentVariables []json.RawMessage `json:"tool_exec_environment_variables"`
-	Secrets                      []json.RawMessage `json:"secrets"`
-	ProjectID                    *string           `json:"project_id"`
-	TemplateID                   *string           `json:"template_id"`
-	BaseTemplateID               *string           `json:"base_template_id"`
-	DeploymentID                 *string           `json:"deployment_id"`
-	EntityID                     *string           `json:"entity_id"`
+	ToolExecEnvironmentVariables []RawJSON
+	Secrets                      []RawJSON
+	ProjectID                    string
+	TemplateID                   string
+	BaseTemplateID               string
+	DeploymentID                 string
+	EntityID                     string
 	// IdentityIDs is deprecated in favour of Identities.
-	IdentityIDs            []string                `json:"identity_ids"`
-	Identities             []json.RawMessage       `json:"identities"`
-	PendingApproval        *ApprovalRequestMessage `json:"pending_approval"`
-	MessageBufferAutoclear bool                    `json:"message_buffer_autoclear"`
-	EnableSleeptime        *bool                   `json:"enable_sleeptime"`
+	IdentityIDs            []string
+	Identities             []RawJSON
+	PendingApproval        RawJSON
+	MessageBufferAutoclear bool
+	EnableSleeptime        bool
 	// MultiAgentGroup is deprecated in favour of ManagedGroup.
-	MultiAgentGroup            json.RawMessage `json:"multi_agent_group"`
-	ManagedGroup               json.RawMessage `json:"managed_group"`
-	LastRunCompletion          *Time           `json:"last_run_completion"`
-	LastRunDurationMS          *int64          `json:"last_run_duration_ms"`
-	LastStopReason             *StopReason     `json:"last_stop_reason"`
-	Timezone                   *string         `json:"timezone"`
-	MaxFilesOpen               *int            `json:"max_files_open"`
-	PerFileViewWindowCharLimit *int            `json:"per_file_view_window_char_limit"`
-	Hidden                     *bool           `json:"hidden"`
-
-	Extra Extra `json:"-"`
+	MultiAgentGroup            RawJSON
+	ManagedGroup               RawJSON
+	LastRunCompletion          Time
+	LastRunDurationMS          *int64
+	LastStopReason             StopReason
+	Timezone                   string
+	MaxFilesOpen               *int64
+	PerFileViewWindowCharLimit *int64
+	Hidden                     bool
 }
 
-// UnmarshalJSON keeps unknown fields.
-func (a *AgentState) UnmarshalJSON(b []byte) error {
-	type plain AgentState
-	return unmarshalKeeping(b, (*plain)(a), &a.Extra)
-}
-
-// MarshalJSON writes unknown fields as well.
-func (a AgentState) MarshalJSON() ([]byte, error) {
-	type plain AgentState
-	return marshalKeeping(plain(a), a.Extra)
+func (a *AgentState) read(s *scanner) {
+	from := s.start()
+	for name := range s.members {
+		switch name {
+		case "created_by_id":
+			s.orEmpty(&a.CreatedByID)
+		case "last_updated_by_id":
+			s.orEmpty(&a.LastUpdatedByID)
+		case "created_at":
+			orNoWord(s, &a.CreatedAt)
+		case "updated_at":
+			orNoWord(s, &a.UpdatedAt)
+		case "id":
+			s.str(&a.ID)
+		case "name":
+			s.str(&a.Name)
+		case "tool_rules":
+			s.raws(&a.ToolRules)
+		case "message_ids":
+			s.strs(&a.MessageIDs)
+		case "system":
+			s.str(&a.System)
+		case "agent_type":
+			s.str(&a.AgentType)
+		case "llm_config":
+			a.LLMConfig.read(s)
+		case "embedding_config":
+			a.EmbeddingConfig = s.raw()
+		case "model":
+			s.orEmpty(&a.Model)
+		case "embedding":
+			s.orEmpty(&a.Embedding)
+		case "model_settings":
+			a.ModelSettings = s.raw()
+		case "compaction_settings":
+			a.CompactionSettings = s.raw()
+		case "response_format":
+			a.ResponseFormat = s.raw()
+		case "description":
+			s.orEmpty(&a.Description)
+		case "metadata":
+			a.Metadata = s.raw()
+		case "memory":
+			a.Memory = s.raw()
+		case "blocks":
+			s.raws(&a.Blocks)
+		case "tools":
+			listOf(s, &a.Tools)
+		case "sources":
+			s.raws(&a.Sources)
+		case "tags":
+			s.strs(&a.Tags)
+		case "tool_exec_environment_variables":
+			s.raws(&a.ToolExecEnvironmentVariables)
+		case "secrets":
+			s.raws(&a.Secrets)
+		case "project_id":
+			s.orEmpty(&a.ProjectID)
+		case "template_id":
+			s.orEmpty(&a.TemplateID)
+		case "base_template_id":
+			s.orEmpty(&a.BaseTemplateID)
+		case "deployment_id":
+			s.orEmpty(&a.DeploymentID)
+		case "entity_id":
+			s.orEmpty(&a.EntityID)
+		case "identity_ids":
+			s.strs(&a.IdentityIDs)
+		case "identities":
+			s.raws(&a.Identities)
+		case "pending_approval":
+			a.PendingApproval = s.raw()
+		case "message_buffer_autoclear":
+			s.boolean(&a.MessageBufferAutoclear)
+		case "enable_sleeptime":
+			s.orFalse(&a.EnableSleeptime)
+		case "multi_agent_group":
+			a.MultiAgentGroup = s.raw()
+		case "managed_group":
+			a.ManagedGroup = s.raw()
+		case "last_run_completion":
+			orNoWord(s, &a.LastRunCompletion)
+		case "last_run_duration_ms":
+			s.orNoInteger(&a.LastRunDurationMS)
+		case "last_stop_reason":
+			orNoWord(s, &a.LastStopReason)
+		case "timezone":
+			s.orEmpty(&a.Timezone)
+		case "max_files_open":
+			s.orNoInteger(&a.MaxFilesOpen)
+		case "per_file_view_window_char_limit":
+			s.orNoInteger(&a.PerFileViewWindowCharLimit)
+		case "hidden":
+			s.orFalse(&a.Hidden)
+		}
+	}
+	a.JSON = s.since(from)
 }
 
 // CheckTurns says why the agent will never answer with turns, or nil. The server
@@ -95,69 +178,109 @@ func (a *AgentState) CheckTurns() error {
 		return &NoTurnsError{AgentID: a.ID, Why: "its type is " + quote(a.AgentType) + "; only letta_v1_agent gives token data"}
 	}
 	c := &a.LLMConfig
-	if c.ReturnTokenIDs == nil || !*c.ReturnTokenIDs {
-		return &NoTurnsError{AgentID: a.ID, Model: c.HandleText(), Why: "llm_config.return_token_ids is not true: the model's provider is not of type sglang, or its models were not synced when the agent was made"}
+	if !c.ReturnTokenIDs {
+		return &NoTurnsError{AgentID: a.ID, Model: c.Handle, Why: "llm_config.return_token_ids is not true: the model's provider is not of type sglang, or its models were not synced when the agent was made"}
 	}
-	if c.HandleText() == "" || !strings.HasPrefix(c.HandleText(), "sglang/") && !strings.Contains(strings.ToLower(deref(c.ProviderName)), "sglang") {
-		return &NoTurnsError{AgentID: a.ID, Model: c.HandleText(), Why: "neither does the model's handle begin with sglang/ nor does the name of its provider contain sglang"}
+	if c.Handle == "" || !strings.HasPrefix(c.Handle, "sglang/") && !strings.Contains(strings.ToLower(c.ProviderName), "sglang") {
+		return &NoTurnsError{AgentID: a.ID, Model: c.Handle, Why: "neither does the model's handle begin with sglang/ nor does the name of its provider contain sglang"}
 	}
 	return nil
 }
 
 // An LLMConfig is what is in force for the calls of an agent.
 type LLMConfig struct {
+	JSON RawJSON
 	// Model is the engine's own name of the model, without the provider.
-	Model             string  `json:"model"`
-	DisplayName       *string `json:"display_name"`
-	ModelEndpointType string  `json:"model_endpoint_type"`
-	ModelEndpoint     *string `json:"model_endpoint"`
-	ProviderName      *string `json:"provider_name"`
-	ProviderCategory  *string `json:"provider_category"`
-	ModelWrapper      *string `json:"model_wrapper"`
-	ContextWindow     int64   `json:"context_window"`
+	Model             string
+	DisplayName       string
+	ModelEndpointType string
+	ModelEndpoint     string
+	ProviderName      string
+	ProviderCategory  string
+	ModelWrapper      string
+	ContextWindow     int64
 	// PutInnerThoughtsInKwargs, EnableReasoner and MaxReasoningTokens all off make
 	// the server delete the text before tool calls from every later prompt.
-	PutInnerThoughtsInKwargs *bool           `json:"put_inner_thoughts_in_kwargs"`
-	Handle                   *string         `json:"handle"`
-	Temperature              *float64        `json:"temperature"`
-	MaxTokens                *int64          `json:"max_tokens"`
-	EnableReasoner           *bool           `json:"enable_reasoner"`
-	ReasoningEffort          *string         `json:"reasoning_effort"`
-	MaxReasoningTokens       *int64          `json:"max_reasoning_tokens"`
-	Effort                   *string         `json:"effort"`
-	FrequencyPenalty         *float64        `json:"frequency_penalty"`
-	CompatibilityType        *string         `json:"compatibility_type"`
-	Verbosity                *string         `json:"verbosity"`
-	Tier                     *string         `json:"tier"`
-	ParallelToolCalls        *bool           `json:"parallel_tool_calls"`
-	ResponseFormat           json.RawMessage `json:"response_format"`
-	Strict                   *bool           `json:"strict"`
-	ReturnLogprobs           *bool           `json:"return_logprobs"`
-	TopLogprobs              *int            `json:"top_logprobs"`
-	ReturnTokenIDs           *bool           `json:"return_token_ids"`
-	ToolCallParser           *string         `json:"tool_call_parser"`
-
-	Extra Extra `json:"-"`
+	PutInnerThoughtsInKwargs *bool
+	Handle                   string
+	Temperature              *float64
+	MaxTokens                *int64
+	EnableReasoner           *bool
+	ReasoningEffort          string
+	MaxReasoningTokens       *int64
+	Effort                   string
+	FrequencyPenalty         *float64
+	CompatibilityType        string
+	Verbosity                string
+	Tier                     string
+	ParallelToolCalls        bool
+	ResponseFormat           RawJSON
+	Strict                   bool
+	ReturnLogprobs           bool
+	TopLogprobs              *int64
+	ReturnTokenIDs           bool
+	ToolCallParser           string
 }
 
-// UnmarshalJSON keeps unknown fields.
-func (c *LLMConfig) UnmarshalJSON(b []byte) error {
-	type plain LLMConfig
-	return unmarshalKeeping(b, (*plain)(c), &c.Extra)
-}
-
-// MarshalJSON writes unknown fields as well.
-func (c LLMConfig) MarshalJSON() ([]byte, error) {
-	type plain LLMConfig
-	return marshalKeeping(plain(c), c.Extra)
-}
-
-// HandleText is the handle of the model, or empty.
-func (c *LLMConfig) HandleText() string { return deref(c.Handle) }
-
-func deref(s *string) string {
-	if s == nil {
-		return ""
+func (c *LLMConfig) read(s *scanner) {
+	from := s.start()
+	for name := range s.members {
+		switch name {
+		case "model":
+			s.str(&c.Model)
+		case "display_name":
+			s.orEmpty(&c.DisplayName)
+		case "model_endpoint_type":
+			s.str(&c.ModelEndpointType)
+		case "model_endpoint":
+			s.orEmpty(&c.ModelEndpoint)
+		case "provider_name":
+			s.orEmpty(&c.ProviderName)
+		case "provider_category":
+			s.orEmpty(&c.ProviderCategory)
+		case "model_wrapper":
+			s.orEmpty(&c.ModelWrapper)
+		case "context_window":
+			s.integer(&c.ContextWindow)
+		case "put_inner_thoughts_in_kwargs":
+			s.orNoBool(&c.PutInnerThoughtsInKwargs)
+		case "handle":
+			s.orEmpty(&c.Handle)
+		case "temperature":
+			s.orNoFloat(&c.Temperature)
+		case "max_tokens":
+			s.orNoInteger(&c.MaxTokens)
+		case "enable_reasoner":
+			s.orNoBool(&c.EnableReasoner)
+		case "reasoning_effort":
+			s.orEmpty(&c.ReasoningEffort)
+		case "max_reasoning_tokens":
+			s.orNoInteger(&c.MaxReasoningTokens)
+		case "effort":
+			s.orEmpty(&c.Effort)
+		case "frequency_penalty":
+			s.orNoFloat(&c.FrequencyPenalty)
+		case "compatibility_type":
+			s.orEmpty(&c.CompatibilityType)
+		case "verbosity":
+			s.orEmpty(&c.Verbosity)
+		case "tier":
+			s.orEmpty(&c.Tier)
+		case "parallel_tool_calls":
+			s.orFalse(&c.ParallelToolCalls)
+		case "response_format":
+			c.ResponseFormat = s.raw()
+		case "strict":
+			s.orFalse(&c.Strict)
+		case "return_logprobs":
+			s.orFalse(&c.ReturnLogprobs)
+		case "top_logprobs":
+			s.orNoInteger(&c.TopLogprobs)
+		case "return_token_ids":
+			s.orFalse(&c.ReturnTokenIDs)
+		case "tool_call_parser":
+			s.orEmpty(&c.ToolCallParser)
+		}
 	}
-	return *s
+	c.JSON = s.since(from)
 }

@@ -13,7 +13,7 @@ import (
 // password.
 func (c *Client) Health(ctx context.Context) (*Health, error) {
 	out := new(Health)
-	if err := c.call(ctx, &request{op: "health", method: http.MethodGet, target: at("/v1/health/")}, nil, out); err != nil {
+	if err := c.call(ctx, &request{op: "health", method: http.MethodGet, target: at("/v1/health/")}, nil, plain(out)); err != nil {
 		return nil, err
 	}
 	c.version.Store(&out.Version)
@@ -36,12 +36,8 @@ func (c *Client) Version(ctx context.Context) (string, error) {
 // CreateAgent makes an agent. body is a JSON object: any field of the server's
 // CreateAgent.
 func (c *Client) CreateAgent(ctx context.Context, body json.RawMessage) (*AgentState, error) {
-	out := new(AgentState)
 	r := &request{op: "create agent", method: http.MethodPost, target: at("/v1/agents/"), secrets: bodySecrets(body)}
-	if err := c.call(ctx, r, body, out); err != nil {
-		return nil, err
-	}
-	return out, nil
+	return fetch[AgentState](ctx, c, r, body)
 }
 
 // ImportAgent makes agents from an agent file (.af). fields are the other fields
@@ -56,7 +52,7 @@ func (c *Client) ImportAgent(ctx context.Context, file []byte, fields map[string
 		AgentIDs []string `json:"agent_ids"`
 	}
 	r := &request{op: "import agent", method: http.MethodPost, target: at("/v1/agents/import"), body: body, contentType: contentType}
-	if err := c.call(ctx, r, nil, &out); err != nil {
+	if err := c.call(ctx, r, nil, plain(&out)); err != nil {
 		return nil, err
 	}
 	return out.AgentIDs, nil
@@ -65,28 +61,18 @@ func (c *Client) ImportAgent(ctx context.Context, file []byte, fields map[string
 // ExportAgent returns the agent as an agent file (.af).
 func (c *Client) ExportAgent(ctx context.Context, id string) (json.RawMessage, error) {
 	var out json.RawMessage
-	err := c.call(ctx, &request{op: "export agent", method: http.MethodGet, target: at("/v1/agents/{}/export", id)}, nil, &out)
+	err := c.call(ctx, &request{op: "export agent", method: http.MethodGet, target: at("/v1/agents/{}/export", id)}, nil, plain(&out))
 	return out, err
 }
 
 // Agent returns the state of an agent.
 func (c *Client) Agent(ctx context.Context, id string) (*AgentState, error) {
-	out := new(AgentState)
-	err := c.call(ctx, &request{op: "get agent", method: http.MethodGet, target: at("/v1/agents/{}", id)}, nil, out)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
+	return fetch[AgentState](ctx, c, &request{op: "get agent", method: http.MethodGet, target: at("/v1/agents/{}", id)}, nil)
 }
 
 // PatchAgent changes the fields that patch has.
 func (c *Client) PatchAgent(ctx context.Context, id string, patch any) (*AgentState, error) {
-	out := new(AgentState)
-	err := c.call(ctx, &request{op: "change agent", method: http.MethodPatch, target: at("/v1/agents/{}", id)}, patch, out)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
+	return fetch[AgentState](ctx, c, &request{op: "change agent", method: http.MethodPatch, target: at("/v1/agents/{}", id)}, patch)
 }
 
 // DeleteAgent deletes an agent, and with it its server runs, steps and messages.
@@ -112,9 +98,7 @@ func (c *Client) Agents(ctx context.Context, tags []string, after string, limit 
 	if after != "" {
 		q.Set("after", after)
 	}
-	var out []AgentState
-	err := c.call(ctx, &request{op: "list agents", method: http.MethodGet, target: at("/v1/agents/"), query: q}, nil, &out)
-	return out, err
+	return fetchList[AgentState](ctx, c, &request{op: "list agents", method: http.MethodGet, target: at("/v1/agents/"), query: q})
 }
 
 // CreateConversation makes a conversation of an agent.
@@ -122,12 +106,8 @@ func (c *Client) CreateConversation(ctx context.Context, agentID string) (*Conve
 	if err := needID("create conversation", agentID); err != nil {
 		return nil, err
 	}
-	out := new(Conversation)
 	r := &request{op: "create conversation", method: http.MethodPost, target: at("/v1/conversations/"), query: url.Values{"agent_id": {agentID}}}
-	if err := c.call(ctx, r, struct{}{}, out); err != nil {
-		return nil, err
-	}
-	return out, nil
+	return fetch[Conversation](ctx, c, r, struct{}{})
 }
 
 // Conversations lists the conversations of an agent, in the server's order.
@@ -135,34 +115,26 @@ func (c *Client) Conversations(ctx context.Context, agentID string) ([]Conversat
 	if err := needID("list conversations", agentID); err != nil {
 		return nil, err
 	}
-	var out []Conversation
 	r := &request{op: "list conversations", method: http.MethodGet, target: at("/v1/conversations/"), query: url.Values{"agent_id": {agentID}}}
-	err := c.call(ctx, r, nil, &out)
-	return out, err
+	return fetchList[Conversation](ctx, c, r)
 }
 
 // Conversation returns a conversation.
 func (c *Client) Conversation(ctx context.Context, id string) (*Conversation, error) {
-	out := new(Conversation)
-	err := c.call(ctx, &request{op: "get conversation", method: http.MethodGet, target: at("/v1/conversations/{}", id)}, nil, out)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
+	return fetch[Conversation](ctx, c, &request{op: "get conversation", method: http.MethodGet, target: at("/v1/conversations/{}", id)}, nil)
 }
 
 // SystemText is the text of a system message as the model saw it: the message
 // that AgentState.MessageIDs begins with. A reset, a compaction or a recompile
 // puts a new text there.
 func (c *Client) SystemText(ctx context.Context, messageID string) (string, error) {
-	var out Messages
-	err := c.call(ctx, &request{op: "get message", method: http.MethodGet, target: at("/v1/messages/{}", messageID)}, nil, &out)
+	list, err := fetchList[Message](ctx, c, &request{op: "get message", method: http.MethodGet, target: at("/v1/messages/{}", messageID)})
 	if err != nil {
 		return "", err
 	}
-	for _, m := range out {
-		if s, ok := m.(*SystemMessage); ok {
-			return s.Content.String(), nil
+	for i := range list {
+		if list[i].Type == TypeSystem {
+			return list[i].Content.String(), nil
 		}
 	}
 	return "", fmt.Errorf("get message: %s is not a system message", messageID)
@@ -177,6 +149,6 @@ func (c *Client) Cancel(ctx context.Context, agentID string, runIDs ...string) (
 	}
 	var out map[string]string
 	r := &request{op: "cancel", method: http.MethodPost, target: at("/v1/agents/{}/messages/cancel", agentID)}
-	err := c.call(ctx, r, in, &out)
+	err := c.call(ctx, r, in, plain(&out))
 	return out, err
 }

@@ -33,9 +33,7 @@ func (c *Client) Runs(ctx context.Context, query RunsQuery) ([]Run, error) {
 	if query.Limit > 0 {
 		q.Set("limit", strconv.Itoa(query.Limit))
 	}
-	var out []Run
-	err := c.call(ctx, &request{op: "list runs", method: http.MethodGet, target: at("/v1/runs/"), query: q}, nil, &out)
-	return out, err
+	return fetchList[Run](ctx, c, &request{op: "list runs", method: http.MethodGet, target: at("/v1/runs/"), query: q})
 }
 
 // LastRun is the newest server run of an agent, or nil where it has none.
@@ -52,11 +50,7 @@ func (c *Client) LastRun(ctx context.Context, agentID string) (*Run, error) {
 
 // Run returns a server run.
 func (c *Client) Run(ctx context.Context, id string) (*Run, error) {
-	out := new(Run)
-	if err := c.call(ctx, &request{op: "get run", method: http.MethodGet, target: at("/v1/runs/{}", id)}, nil, out); err != nil {
-		return nil, err
-	}
-	return out, nil
+	return fetch[Run](ctx, c, &request{op: "get run", method: http.MethodGet, target: at("/v1/runs/{}", id)}, nil)
 }
 
 // RunSteps returns all steps of a server run, oldest first.
@@ -64,9 +58,7 @@ func (c *Client) RunSteps(ctx context.Context, id string) ([]Step, error) {
 	return pages(1000, func(after string, limit int) ([]Step, error) {
 		q := url.Values{"order": {"asc"}, "limit": {strconv.Itoa(limit)}}
 		set(q, "after", after)
-		var out []Step
-		err := c.call(ctx, &request{op: "list steps of run", method: http.MethodGet, target: at("/v1/runs/{}/steps", id), query: q}, nil, &out)
-		return out, err
+		return fetchList[Step](ctx, c, &request{op: "list steps of run", method: http.MethodGet, target: at("/v1/runs/{}/steps", id), query: q})
 	}, func(s *Step) string { return s.ID })
 }
 
@@ -86,15 +78,19 @@ func (c *Client) messagePages(ctx context.Context, op string, of target) (Messag
 	for after := ""; ; {
 		q := url.Values{"order": {"asc"}, "limit": {strconv.Itoa(size)}}
 		set(q, "after", after)
-		var page Messages
-		if err := c.call(ctx, &request{op: op, method: http.MethodGet, target: of, query: q}, nil, &page); err != nil {
+		page, err := fetchList[Message](ctx, c, &request{op: op, method: http.MethodGet, target: of, query: q})
+		if err != nil {
 			return nil, err
 		}
-		all = append(all, page...)
+		if all == nil {
+			all = page
+		} else {
+			all = append(all, page...)
+		}
 		if len(page) < size {
 			return all, nil
 		}
-		last := page[len(page)-1].Head().ID
+		last := page[len(page)-1].ID
 		if last == after || last == "" {
 			return all, nil
 		}
@@ -104,11 +100,7 @@ func (c *Client) messagePages(ctx context.Context, op string, of target) (Messag
 
 // RunUsage returns the sums over the steps of a server run.
 func (c *Client) RunUsage(ctx context.Context, id string) (*UsageStatistics, error) {
-	out := new(UsageStatistics)
-	if err := c.call(ctx, &request{op: "usage of run", method: http.MethodGet, target: at("/v1/runs/{}/usage", id)}, nil, out); err != nil {
-		return nil, err
-	}
-	return out, nil
+	return fetch[UsageStatistics](ctx, c, &request{op: "usage of run", method: http.MethodGet, target: at("/v1/runs/{}/usage", id)}, nil)
 }
 
 // CancelRun asks the server to stop a run of the agent.

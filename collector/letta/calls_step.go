@@ -124,19 +124,19 @@ func unknownStep(id, where string) error {
 
 // takes says that the query, but for its place in the list, chooses the step.
 func (q *StepsQuery) takes(s *Step) bool {
-	has := s.Feedback != nil && *s.Feedback != ""
+	has := s.Feedback != ""
 	switch {
-	case q.Model != "" && deref(s.Model) != q.Model && deref(s.ModelHandle) != q.Model:
+	case q.Model != "" && s.Model != q.Model && s.ModelHandle != q.Model:
 		return false
-	case q.Feedback != "" && deref(s.Feedback) != q.Feedback:
+	case q.Feedback != "" && s.Feedback != q.Feedback:
 		return false
 	case q.HasFeedback != nil && *q.HasFeedback != has:
 		return false
-	case q.ProjectID != "" && deref(s.ProjectID) != q.ProjectID:
+	case q.ProjectID != "" && s.ProjectID != q.ProjectID:
 		return false
-	case len(q.TraceIDs) > 0 && !slices.Contains(q.TraceIDs, deref(s.TraceID)):
+	case len(q.TraceIDs) > 0 && !slices.Contains(q.TraceIDs, s.TraceID):
 		return false
-	case q.AgentID != "" && deref(s.AgentID) != q.AgentID:
+	case q.AgentID != "" && s.AgentID != q.AgentID:
 		return false
 	}
 	return !slices.ContainsFunc(q.Tags, func(t string) bool { return !slices.Contains(s.Tags, t) })
@@ -165,37 +165,28 @@ func (c *Client) listSteps(ctx context.Context, query StepsQuery) ([]Step, error
 	for _, t := range query.Tags {
 		q.Add("tags", t)
 	}
-	var out []Step
-	err := c.call(ctx, &request{op: "list steps", method: http.MethodGet, target: at("/v1/steps/"), query: q}, nil, &out)
-	return out, err
+	return fetchList[Step](ctx, c, &request{op: "list steps", method: http.MethodGet, target: at("/v1/steps/"), query: q})
 }
 
 // Step returns a step.
 func (c *Client) Step(ctx context.Context, id string) (*Step, error) {
-	out := new(Step)
-	if err := c.call(ctx, &request{op: "get step", method: http.MethodGet, target: at("/v1/steps/{}", id)}, nil, out); err != nil {
-		return nil, err
-	}
-	return out, nil
+	return fetch[Step](ctx, c, &request{op: "get step", method: http.MethodGet, target: at("/v1/steps/{}", id)}, nil)
 }
 
 // StepMetrics returns the times of a step.
 func (c *Client) StepMetrics(ctx context.Context, id string) (*StepMetrics, error) {
-	out := new(StepMetrics)
-	err := c.call(ctx, &request{op: "metrics of step", method: http.MethodGet, target: at("/v1/steps/{}/metrics", id)}, nil, out)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
+	return fetch[StepMetrics](ctx, c, &request{op: "metrics of step", method: http.MethodGet, target: at("/v1/steps/{}/metrics", id)}, nil)
 }
 
 // StepTrace returns the trace of a step, or nil where the server has none: not
 // yet, as it is written after the answer, or for good (see ProviderTrace). Traces
 // outlive their agent.
 func (c *Client) StepTrace(ctx context.Context, id string) (*ProviderTrace, error) {
-	var out *ProviderTrace
-	err := c.call(ctx, &request{op: "trace of step", method: http.MethodGet, target: at("/v1/steps/{}/trace", id)}, nil, &out)
-	return out, err
+	out, err := fetch[ProviderTrace](ctx, c, &request{op: "trace of step", method: http.MethodGet, target: at("/v1/steps/{}/trace", id)}, nil)
+	if err != nil || out.JSON.IsNull() {
+		return nil, err
+	}
+	return out, nil
 }
 
 // traceless is how many traces in a row must be missing, with none there so far, before
@@ -230,12 +221,7 @@ func (c *Client) PollStepTrace(ctx context.Context, id string) (*ProviderTrace, 
 
 // SetFeedback stores what a person thinks of a step.
 func (c *Client) SetFeedback(ctx context.Context, id string, f Feedback) (*Step, error) {
-	out := new(Step)
-	err := c.call(ctx, &request{op: "feedback of step", method: http.MethodPatch, target: at("/v1/steps/{}/feedback", id)}, f, out)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
+	return fetch[Step](ctx, c, &request{op: "feedback of step", method: http.MethodPatch, target: at("/v1/steps/{}/feedback", id)}, f)
 }
 
 // StepMessages returns the messages of a step, oldest first. What the assistant

@@ -9,20 +9,12 @@ import (
 
 // CreateTool makes a tool. One of that name must not exist.
 func (c *Client) CreateTool(ctx context.Context, t *ToolCreate) (*Tool, error) {
-	out := new(Tool)
-	if err := c.call(ctx, &request{op: "create tool", method: http.MethodPost, target: at("/v1/tools/")}, t, out); err != nil {
-		return nil, err
-	}
-	return out, nil
+	return fetch[Tool](ctx, c, &request{op: "create tool", method: http.MethodPost, target: at("/v1/tools/")}, t)
 }
 
 // UpsertTool makes a tool, or changes the one of that name.
 func (c *Client) UpsertTool(ctx context.Context, t *ToolCreate) (*Tool, error) {
-	out := new(Tool)
-	if err := c.call(ctx, &request{op: "upsert tool", method: http.MethodPut, target: at("/v1/tools/")}, t, out); err != nil {
-		return nil, err
-	}
-	return out, nil
+	return fetch[Tool](ctx, c, &request{op: "upsert tool", method: http.MethodPut, target: at("/v1/tools/")}, t)
 }
 
 // Tools lists the tools of the server.
@@ -32,15 +24,13 @@ func (c *Client) Tools(ctx context.Context) ([]Tool, error) {
 		if after != "" {
 			q.Set("after", after)
 		}
-		var out []Tool
-		err := c.call(ctx, &request{op: "list tools", method: http.MethodGet, target: at("/v1/tools/"), query: q}, nil, &out)
-		return out, err
+		return fetchList[Tool](ctx, c, &request{op: "list tools", method: http.MethodGet, target: at("/v1/tools/"), query: q})
 	}, func(t *Tool) string { return t.ID })
 }
 
 // A FoundModel is what FindModel found.
 type FoundModel struct {
-	// Model is the model with the handle, nil where there is none. It has no Extra.
+	// Model is the model with the handle, nil where there is none.
 	Model *Model
 	// Nearest is the handle that is written most like it, where there is none; it may be
 	// empty.
@@ -52,15 +42,14 @@ type FoundModel struct {
 // FindModel looks for a model by its handle. The list of models is not kept: a server
 // may have hundreds of thousands.
 func (c *Client) FindModel(ctx context.Context, handle string) (*FoundModel, error) {
-	type plain Model
 	found, distance := new(FoundModel), 0
-	models := &eachOf[plain]{
+	models := &eachOf[Model]{
 		start: func() { *found, distance = FoundModel{}, len(handle) },
-		each: func(m *plain) {
+		each: func(m *Model) {
 			found.Count++
 			switch {
 			case m.Handle == handle && found.Model == nil:
-				found.Model = (*Model)(m)
+				found.Model = m
 			case found.Model == nil && max(len(m.Handle)-len(handle), len(handle)-len(m.Handle)) < distance:
 				if d := EditDistance(handle, m.Handle); d < distance {
 					found.Nearest, distance = m.Handle, d

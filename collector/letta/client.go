@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -30,8 +31,8 @@ type Client struct {
 	// memory follows them and not the requests in flight. Bytes, and not replies: a
 	// reply that comes slowly keeps others from being read by its size alone.
 	reading *semaphore.Weighted
-	// decoders between two replies.
-	decoders sync.Pool
+	// decoders between two replies, and buffers between two calls.
+	decoders, buffers sync.Pool
 
 	// large holds one element for each large answer to a call that is being read.
 	large chan struct{}
@@ -263,14 +264,13 @@ func withoutParameters(address string) string {
 	return u.String()
 }
 
-// call sends a small request and decodes the answer into out, unless out is nil.
-// GET and DELETE are repeated a few times where that may help.
-func (c *Client) call(ctx context.Context, r *request, in, out any) error {
+// call sends a small request and gives the answer to out, unless out is nil. GET and DELETE are repeated a few times where that may help.
+func (c *Client) call(ctx context.Context, r *request, in any, out out) error {
 	if r.target.err != nil {
 		return fmt.Errorf("%s: %w", r.op, r.target.err)
 	}
 	if in != nil {
-		b, err := marshalText(in)
+		b, err := Marshal(in)
 		if err != nil {
 			return fmt.Errorf("%s: encode: %w", r.op, err)
 		}
@@ -306,7 +306,7 @@ func mayRepeat(r *request, err error) bool {
 		errors.Is(err, ErrBusy) || errors.Is(err, ErrServer)
 }
 
-func (c *Client) callOnce(ctx context.Context, r *request, out any) (err error) {
+func (c *Client) callOnce(ctx context.Context, r *request, out out) (err error) {
 	ctx, seen := c.observe(ctx, r)
 	defer func() { seen.done(err) }()
 	ctx, cancel := context.WithTimeoutCause(ctx, c.cfg.CallTimeout, errCallTimeout)
@@ -328,7 +328,8 @@ func (c *Client) callOnce(ctx context.Context, r *request, out any) (err error) 
 	if list, ok := out.(list); ok {
 		undecoded, err = list.decode(body)
 	} else if err = checkLength(resp, c.cfg.MaxCallBytes); err == nil {
-		undecoded, err = c.decodeWhole(ctx, body, out)
+		whole, _ := out.(whole)
+		undecoded, err = c.decodeWhole(ctx, body, resp.ContentLength, whole)
 	}
 	switch {
 	case err != nil:
@@ -349,33 +350,79 @@ const (
 	largeCalls = 2
 )
 
-// decodeWhole reads an answer and decodes it into out, unless out is nil. err is why it
-// could not be read, undecoded why it could not be decoded.
-func (c *Client) decodeWhole(ctx context.Context, body *watchedBody, out any) (undecoded, err error) {
+// An out takes an answer: nil, a whole, or a list.
+type out any
+
+// A whole takes the text of an answer.
+type whole func(text string) error
+
+// plain decodes with encoding/json.
+func plain(v any) whole {
+	return func(text string) error { return json.Unmarshal([]byte(text), v) }
+}
+
+// fetch makes a call that is answered with an object.
+func fetch[T any, P reader[T]](ctx context.Context, c *Client, r *request, in any) (*T, error) {
+	var v *T
+	err := c.call(ctx, r, in, whole(func(text string) (err error) {
+		v, err = Read[T, P](text)
+		return err
+	}))
+	return v, err
+}
+
+// fetchList gets a list of objects.
+func fetchList[T any, P reader[T]](ctx context.Context, c *Client, r *request) ([]T, error) {
+	var v []T
+	err := c.call(ctx, r, nil, whole(func(text string) (err error) {
+		v, err = ReadList[T, P](text)
+		return err
+	}))
+	return v, err
+}
+
+// decodeWhole reads an answer of length bytes, -1 where that is not known, and gives it to
+// decode, unless that is nil. err is why it could not be read, undecoded why it could not
+// be decoded.
+func (c *Client) decodeWhole(ctx context.Context, body *watchedBody, length int64, decode whole) (undecoded, err error) {
 	most := c.cfg.MaxCallBytes
-	b, err := io.ReadAll(io.LimitReader(body, min(largeCall, most+1)))
-	if err == nil && len(b) == largeCall {
-		// Few need as much; a server that gives it to all must not fill the memory.
-		body.pause()
-		select {
-		case c.large <- struct{}{}:
-			defer func() { <-c.large }()
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-		var rest []byte
-		rest, err = io.ReadAll(io.LimitReader(body, most+1-int64(len(b))))
-		b = append(b, rest...)
+	var text strings.Builder
+	text.Grow(int(min(max(length, 512), largeCall)))
+	read, _ := c.buffers.Get().(*[]byte)
+	if read == nil {
+		read = new(make([]byte, 16<<10))
 	}
-	switch {
-	case err != nil:
+	defer c.buffers.Put(read)
+	large := false
+	for err == nil {
+		var n int
+		n, err = body.Read(*read)
+		if int64(text.Len()+n) > most {
+			return nil, tooLong(most)
+		}
+		text.Write((*read)[:n])
+		if err == nil && !large && text.Len() >= largeCall {
+			// Few need as much; a server that gives it to all must not fill the memory.
+			large = true
+			body.pause()
+			select {
+			case c.large <- struct{}{}:
+				defer func() { <-c.large }()
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+			if length > largeCall {
+				text.Grow(int(length) - text.Len())
+			}
+		}
+	}
+	if !errors.Is(err, io.EOF) {
 		return nil, err
-	case int64(len(b)) > most:
-		return nil, tooLong(most)
-	case out == nil:
+	}
+	if decode == nil {
 		return nil, nil
 	}
-	return json.Unmarshal(b, out), nil
+	return decode(text.String()), nil
 }
 
 func tooLong(most int64) error {

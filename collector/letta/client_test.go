@@ -196,8 +196,8 @@ func TestConnectionIsReused(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if len(reply.Turns) != 3 || answer.StopReason.StopReason != letta.StopMaxTokensExceeded || answer.Usage.StepCount != 2 || len(answer.Messages) == 0 {
-				t.Fatalf("reply has %d turns, stop reason %q, %d steps, %d messages", len(reply.Turns), answer.StopReason.StopReason, answer.Usage.StepCount, len(answer.Messages))
+			if len(reply.Turns) != 3 || answer.StopReason != letta.StopMaxTokensExceeded || answer.Usage.StepCount != 2 || len(answer.Messages) == 0 {
+				t.Fatalf("reply has %d turns, stop reason %q, %d steps, %d messages", len(reply.Turns), answer.StopReason, answer.Usage.StepCount, len(answer.Messages))
 			}
 		}
 		if _, err := c.Send(t.Context(), "agent-bad", hello(), "", reply); !errors.Is(err, letta.ErrServer) {

@@ -29,7 +29,7 @@ func parseErrorBody(text string, secrets scrubber) (code, detail string) {
 		return "", oneLine(stripTags(string(body)))
 	}
 	for _, part := range []json.RawMessage{b.Error, b.Detail, b.Message} {
-		if isNull(part) {
+		if RawJSON(part).IsNull() {
 			continue
 		}
 		if code, detail = parseErrorPart(part, oneLine); code != "" || detail != "" {

@@ -19,190 +19,231 @@ const (
 	TypeEvent            MessageType = "event_message"
 )
 
-// A Message is a pointer to one of the …Message types, or to an UnknownMessage.
-type Message interface {
-	// Head is what all messages have.
-	Head() *MessageHead
-}
-
-// A MessageHead is what all messages have. The server prints every field, null
-// where it has nothing to say.
-type MessageHead struct {
-	ID          string      `json:"id"`
-	Date        Time        `json:"date"`
-	Name        *string     `json:"name"`
-	MessageType MessageType `json:"message_type"`
-	OTID        *string     `json:"otid"`
-	SenderID    *string     `json:"sender_id"`
-	// StepID joins the message to the call that made it. After an approval the
-	// return carries the step of the call, which is one of an earlier server run.
-	StepID *string `json:"step_id"`
-	IsErr  *bool   `json:"is_err"`
-	SeqID  *int64  `json:"seq_id"`
-	// RunID is the only place where an answer names its server run.
-	RunID *string `json:"run_id"`
-}
-
-// Head returns itself.
-func (h *MessageHead) Head() *MessageHead { return h }
-
 // Messages are messages in the order of the server.
 type Messages []Message
 
-// UnmarshalJSON chooses the kind of each message by its message_type.
-func (m *Messages) UnmarshalJSON(b []byte) error {
-	list, err := unmarshalUnion(b, newMessage)
-	*m = list
-	return err
+// A Message is a message as the server sent it. Type says which of the fields behind the
+// common ones it has; the others are empty. A message of a kind that this package does
+// not know has the common ones.
+//
+// Source: schemas/letta_message.py, and the published schemas of the messages.
+type Message struct {
+	// JSON is the whole message.
+	JSON RawJSON
+
+	Type     MessageType
+	ID       string
+	Date     Time
+	Name     string
+	OTID     string
+	SenderID string
+	// StepID joins the message to the call that made it. After an approval the
+	// return carries the step of the call, which is one of an earlier server run.
+	StepID string
+	IsErr  bool
+	SeqID  *int64
+	// RunID is the only place where an answer names its server run.
+	RunID string
+
+	// Content is the text of a system message, memory blocks and metadata included; what
+	// the assistant said; or a message of the user as the server stores it, of which one
+	// whose text is JSON with the type system_alert is the sign of a compaction.
+	Content Content
+
+	// Reasoning is what the model thought. The messages of a step show what the assistant
+	// said in this form too.
+	Reasoning string
+	Source    string // reasoner_model, non_reasoner_model
+	Signature string
+	// State says why a hidden reasoning message does not show what the model thought:
+	// redacted, omitted.
+	State           string
+	HiddenReasoning string
+
+	// ToolCalls are the calls of a tool call message, which the server runs, or of an
+	// approval request, which wait for the client: for a decision, or for the result of a
+	// tool of its own. The answer that ends with such a request has the stop reason
+	// requires_approval.
+	ToolCalls []ToolCall
+	// ToolReturns are the results of the calls of one step. Their order need not be that of
+	// the calls. The text is the bare result; the model saw it packaged, as turns have it.
+	ToolReturns []ToolReturn
+
+	// Approvals are what the client answered. Approve, ApprovalRequestID and Reason are the
+	// deprecated form.
+	Approvals         []Approval
+	Approve           *bool
+	ApprovalRequestID string
+	Reason            string
+
+	// Summary stands for what a compaction removed from the context.
+	Summary         string
+	CompactionStats *CompactionStats
+
+	// EventType and EventData tell of an event, such as a compaction. It is not part of the
+	// context.
+	EventType string // compaction
+	EventData RawJSON
 }
 
-func newMessage(data []byte) (Message, error) {
-	kind, err := kindOf(data, "message_type")
-	if err != nil {
-		return nil, err
+// read reads a message. Deprecated fields repeat the first element of the lists that took
+// their place. They are read where there is no such list.
+func (m *Message) read(s *scanner) {
+	var call, text RawJSON
+	var first ToolReturn
+	from := s.start()
+	kind := s.union("message_type", func() { *m, call, text, first = Message{}, "", "", ToolReturn{} }, func(kind, name string) {
+		switch name {
+		case "id":
+			s.str(&m.ID)
+		case "date":
+			word(s, &m.Date)
+		case "name":
+			s.orEmpty(&m.Name)
+		case "otid":
+			s.orEmpty(&m.OTID)
+		case "sender_id":
+			s.orEmpty(&m.SenderID)
+		case "step_id":
+			s.orEmpty(&m.StepID)
+		case "is_err":
+			s.orFalse(&m.IsErr)
+		case "seq_id":
+			s.orNoInteger(&m.SeqID)
+		case "run_id":
+			s.orEmpty(&m.RunID)
+		default:
+			switch MessageType(kind) {
+			case TypeSystem, TypeUser, TypeAssistant:
+				if name == "content" {
+					m.Content.read(s)
+				}
+			case TypeReasoning:
+				m.readReasoning(s, name)
+			case TypeHiddenReasoning:
+				m.readHidden(s, name)
+			case TypeToolCall, TypeApprovalRequest:
+				switch name {
+				case "tool_call":
+					call = s.raw()
+				case "tool_calls":
+					s.toolCalls(&m.ToolCalls)
+				}
+			case TypeToolReturn:
+				switch name {
+				case "tool_return":
+					text = s.raw()
+				case "tool_returns":
+					listOf(s, &m.ToolReturns)
+				default:
+					first.readField(s, name)
+				}
+			case TypeApprovalResponse:
+				m.readAnswer(s, name)
+			case TypeSummary:
+				m.readSummary(s, name)
+			case TypeEvent:
+				switch name {
+				case "event_type":
+					s.str(&m.EventType)
+				case "event_data":
+					m.EventData = s.raw()
+				}
+			}
+		}
+	})
+	m.Type, m.JSON = MessageType(kind), s.since(from)
+	switch {
+	case s.err != nil:
+	case len(m.ToolCalls) == 0 && !call.IsNull():
+		m.ToolCalls = make([]ToolCall, 1)
+		s.within(call, "tool_call", func(s *scanner) { m.ToolCalls[0].read(s) })
+	case len(m.ToolReturns) == 0 && first.ToolCallID != "":
+		first.Type = "tool"
+		if text != "" {
+			s.within(text, "tool_return", func(s *scanner) { s.str(&first.Content.Text) })
+		}
+		m.ToolReturns = []ToolReturn{first}
 	}
-	switch MessageType(kind) {
-	case TypeSystem:
-		return new(SystemMessage), nil
-	case TypeUser:
-		return new(UserMessage), nil
-	case TypeAssistant:
-		return new(AssistantMessage), nil
-	case TypeReasoning:
-		return new(ReasoningMessage), nil
-	case TypeHiddenReasoning:
-		return new(HiddenReasoningMessage), nil
-	case TypeToolCall:
-		return new(ToolCallMessage), nil
-	case TypeToolReturn:
-		return new(ToolReturnMessage), nil
-	case TypeApprovalRequest:
-		return new(ApprovalRequestMessage), nil
-	case TypeApprovalResponse:
-		return new(ApprovalResponseMessage), nil
-	case TypeSummary:
-		return new(SummaryMessage), nil
-	case TypeEvent:
-		return new(EventMessage), nil
+}
+
+func (m *Message) readReasoning(s *scanner, name string) {
+	switch name {
+	case "source":
+		s.orEmpty(&m.Source)
+	case "reasoning":
+		s.str(&m.Reasoning)
+	case "signature":
+		s.orEmpty(&m.Signature)
 	}
-	return new(UnknownMessage), nil
 }
 
-// A SystemMessage is the system text, memory blocks and metadata included.
-type SystemMessage struct {
-	MessageHead
-	Content Content `json:"content"`
-	Extra   Extra   `json:"-"`
+func (m *Message) readHidden(s *scanner, name string) {
+	switch name {
+	case "state":
+		s.str(&m.State)
+	case "hidden_reasoning":
+		s.orEmpty(&m.HiddenReasoning)
+	}
 }
 
-// UnmarshalJSON keeps unknown fields.
-func (m *SystemMessage) UnmarshalJSON(b []byte) error {
-	type plain SystemMessage
-	return unmarshalKeeping(b, (*plain)(m), &m.Extra)
+func (m *Message) readAnswer(s *scanner, name string) {
+	switch name {
+	case "approvals":
+		listOf(s, &m.Approvals)
+	case "approve":
+		s.orNoBool(&m.Approve)
+	case "approval_request_id":
+		s.orEmpty(&m.ApprovalRequestID)
+	case "reason":
+		s.orEmpty(&m.Reason)
+	}
 }
 
-// MarshalJSON writes unknown fields as well.
-func (m SystemMessage) MarshalJSON() ([]byte, error) {
-	type plain SystemMessage
-	return marshalKeeping(plain(m), m.Extra)
+func (m *Message) readSummary(s *scanner, name string) {
+	switch name {
+	case "summary":
+		s.str(&m.Summary)
+	case "compaction_stats":
+		if s.null() {
+			m.CompactionStats = nil
+			return
+		}
+		if m.CompactionStats == nil {
+			m.CompactionStats = new(CompactionStats)
+		}
+		m.CompactionStats.read(s)
+	}
 }
 
-// A UserMessage is a message of the user as the server stores it. One whose
-// text is JSON with the type system_alert is the sign of a compaction.
-type UserMessage struct {
-	MessageHead
-	Content Content `json:"content"`
-	Extra   Extra   `json:"-"`
+// CompactionStats says what a compaction did.
+type CompactionStats struct {
+	JSON                RawJSON
+	Trigger             string
+	ContextTokensBefore *int64
+	ContextTokensAfter  *int64
+	ContextWindow       int64
+	MessagesCountBefore int64
+	MessagesCountAfter  int64
 }
 
-// UnmarshalJSON keeps unknown fields.
-func (m *UserMessage) UnmarshalJSON(b []byte) error {
-	type plain UserMessage
-	return unmarshalKeeping(b, (*plain)(m), &m.Extra)
-}
-
-// MarshalJSON writes unknown fields as well.
-func (m UserMessage) MarshalJSON() ([]byte, error) {
-	type plain UserMessage
-	return marshalKeeping(plain(m), m.Extra)
-}
-
-// An AssistantMessage is what the model said.
-type AssistantMessage struct {
-	MessageHead
-	Content Content `json:"content"`
-	Extra   Extra   `json:"-"`
-}
-
-// UnmarshalJSON keeps unknown fields.
-func (m *AssistantMessage) UnmarshalJSON(b []byte) error {
-	type plain AssistantMessage
-	return unmarshalKeeping(b, (*plain)(m), &m.Extra)
-}
-
-// MarshalJSON writes unknown fields as well.
-func (m AssistantMessage) MarshalJSON() ([]byte, error) {
-	type plain AssistantMessage
-	return marshalKeeping(plain(m), m.Extra)
-}
-
-// A ReasoningMessage is what the model thought. The messages of a step show what
-// the assistant said in this form too.
-type ReasoningMessage struct {
-	MessageHead
-	Source    *string `json:"source"` // reasoner_model, non_reasoner_model
-	Reasoning string  `json:"reasoning"`
-	Signature *string `json:"signature"`
-	Extra     Extra   `json:"-"`
-}
-
-// UnmarshalJSON keeps unknown fields.
-func (m *ReasoningMessage) UnmarshalJSON(b []byte) error {
-	type plain ReasoningMessage
-	return unmarshalKeeping(b, (*plain)(m), &m.Extra)
-}
-
-// MarshalJSON writes unknown fields as well.
-func (m ReasoningMessage) MarshalJSON() ([]byte, error) {
-	type plain ReasoningMessage
-	return marshalKeeping(plain(m), m.Extra)
-}
-
-// A HiddenReasoningMessage stands for thinking that is not shown.
-type HiddenReasoningMessage struct {
-	MessageHead
-	State           string  `json:"state"` // redacted, omitted
-	HiddenReasoning *string `json:"hidden_reasoning"`
-	Extra           Extra   `json:"-"`
-}
-
-// UnmarshalJSON keeps unknown fields.
-func (m *HiddenReasoningMessage) UnmarshalJSON(b []byte) error {
-	type plain HiddenReasoningMessage
-	return unmarshalKeeping(b, (*plain)(m), &m.Extra)
-}
-
-// MarshalJSON writes unknown fields as well.
-func (m HiddenReasoningMessage) MarshalJSON() ([]byte, error) {
-	type plain HiddenReasoningMessage
-	return marshalKeeping(plain(m), m.Extra)
-}
-
-// An UnknownMessage is a message of a kind that this package does not know. All
-// its other fields are in Extra.
-type UnknownMessage struct {
-	MessageHead
-	Extra Extra `json:"-"`
-}
-
-// UnmarshalJSON keeps unknown fields.
-func (m *UnknownMessage) UnmarshalJSON(b []byte) error {
-	type plain UnknownMessage
-	return unmarshalKeeping(b, (*plain)(m), &m.Extra)
-}
-
-// MarshalJSON writes unknown fields as well.
-func (m UnknownMessage) MarshalJSON() ([]byte, error) {
-	type plain UnknownMessage
-	return marshalKeeping(plain(m), m.Extra)
+func (c *CompactionStats) read(s *scanner) {
+	from := s.start()
+	for name := range s.members {
+		switch name {
+		case "trigger":
+			s.str(&c.Trigger)
+		case "context_tokens_before":
+			s.orNoInteger(&c.ContextTokensBefore)
+		case "context_tokens_after":
+			s.orNoInteger(&c.ContextTokensAfter)
+		case "context_window":
+			s.integer(&c.ContextWindow)
+		case "messages_count_before":
+			s.integer(&c.MessagesCountBefore)
+		case "messages_count_after":
+			s.integer(&c.MessagesCountAfter)
+		}
+	}
+	c.JSON = s.since(from)
 }

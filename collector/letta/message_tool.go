@@ -1,140 +1,111 @@
 package letta
 
-import "encoding/json"
-
-// A ToolCallMessage asks for tools that the server runs.
-type ToolCallMessage struct {
-	MessageHead
-	// ToolCall is deprecated: the first of ToolCalls.
-	ToolCall  *ToolCall `json:"tool_call"`
-	ToolCalls ToolCalls `json:"tool_calls"`
-	Extra     Extra     `json:"-"`
-}
-
-// UnmarshalJSON keeps unknown fields.
-func (m *ToolCallMessage) UnmarshalJSON(b []byte) error {
-	type plain ToolCallMessage
-	return unmarshalKeeping(b, (*plain)(m), &m.Extra)
-}
-
-// MarshalJSON writes unknown fields as well.
-func (m ToolCallMessage) MarshalJSON() ([]byte, error) {
-	type plain ToolCallMessage
-	return marshalKeeping(plain(m), m.Extra)
-}
-
-// Calls are the calls of the message, whichever field the server used.
-func (m *ToolCallMessage) Calls() []ToolCall { return callsOf(m.ToolCalls, m.ToolCall) }
-
 // A ToolCall is a call as the model wrote it, or, in a stream, a piece of one.
 type ToolCall struct {
+	JSON RawJSON
 	// Name may be any junk text that the model wrote.
-	Name *string `json:"name"`
+	Name string
 	// Arguments is the JSON text of an object. The order of its keys and the form
 	// of its numbers reach later prompts, so it is never parsed here.
-	Arguments  *string `json:"arguments"`
-	ToolCallID *string `json:"tool_call_id"`
-	Extra      Extra   `json:"-"`
+	Arguments  string
+	ToolCallID string
 }
 
-// UnmarshalJSON keeps unknown fields.
-func (c *ToolCall) UnmarshalJSON(b []byte) error {
-	type plain ToolCall
-	return unmarshalKeeping(b, (*plain)(c), &c.Extra)
-}
-
-// MarshalJSON writes unknown fields as well.
-func (c ToolCall) MarshalJSON() ([]byte, error) {
-	type plain ToolCall
-	return marshalKeeping(plain(c), c.Extra)
-}
-
-// ToolCalls is the list of calls of a message. The schema also allows a single
-// piece of a call in its place.
-type ToolCalls []ToolCall
-
-// UnmarshalJSON takes a list, a single call, or null.
-func (c *ToolCalls) UnmarshalJSON(b []byte) error {
-	if len(b) > 0 && b[0] == '{' {
-		var one ToolCall
-		err := json.Unmarshal(b, &one)
-		*c = ToolCalls{one}
-		return err
+func (c *ToolCall) read(s *scanner) {
+	from := s.start()
+	for name := range s.members {
+		switch name {
+		case "name":
+			s.orEmpty(&c.Name)
+		case "arguments":
+			s.orEmpty(&c.Arguments)
+		case "tool_call_id":
+			s.orEmpty(&c.ToolCallID)
+		}
 	}
-	return json.Unmarshal(b, (*[]ToolCall)(c))
+	c.JSON = s.since(from)
 }
 
-func callsOf(many ToolCalls, one *ToolCall) []ToolCall {
-	if len(many) == 0 && one != nil {
-		return []ToolCall{*one}
+// toolCalls reads the list of calls of a message. The schema also allows a single piece of
+// a call in its place.
+func (s *scanner) toolCalls(v *[]ToolCall) {
+	if s.space() != '{' {
+		listOf(s, v)
+		return
 	}
-	return many
+	*v = make([]ToolCall, 1)
+	(*v)[0].read(s)
 }
 
-// A ToolReturnMessage holds the results of the calls of one step.
-//
-// Source: schemas/letta_message.py, and the published ToolReturnMessage schema.
-type ToolReturnMessage struct {
-	MessageHead
-
-	// ToolReturn, Status, ToolCallID, Stdout and Stderr are deprecated: they repeat
-	// the first of ToolReturns and say nothing of the others.
-	ToolReturn string   `json:"tool_return"`
-	Status     string   `json:"status"` // success, error
-	ToolCallID string   `json:"tool_call_id"`
-	Stdout     []string `json:"stdout"`
-	Stderr     []string `json:"stderr"`
-
-	// ToolReturns holds all results. Their order need not be that of the calls.
-	// The text is the bare result; the model saw it packaged, as turns have it.
-	ToolReturns []ToolReturn `json:"tool_returns"`
-
-	Extra Extra `json:"-"`
-}
-
-// UnmarshalJSON keeps unknown fields.
-func (m *ToolReturnMessage) UnmarshalJSON(b []byte) error {
-	type plain ToolReturnMessage
-	return unmarshalKeeping(b, (*plain)(m), &m.Extra)
-}
-
-// MarshalJSON writes unknown fields as well.
-func (m ToolReturnMessage) MarshalJSON() ([]byte, error) {
-	type plain ToolReturnMessage
-	return marshalKeeping(plain(m), m.Extra)
-}
-
-// Returns are the results of the message, whichever fields the server used.
-func (m *ToolReturnMessage) Returns() []ToolReturn {
-	if len(m.ToolReturns) == 0 && m.ToolCallID != "" {
-		return []ToolReturn{{
-			Type: "tool", ToolReturn: TextOf(m.ToolReturn), Status: m.Status,
-			ToolCallID: m.ToolCallID, Stdout: m.Stdout, Stderr: m.Stderr,
-		}}
-	}
-	return m.ToolReturns
-}
-
-// A ToolReturn is the result of one call: in messages of the server, and in what
-// a client sends for a tool of its own.
+// A ToolReturn is the result of one call.
 type ToolReturn struct {
-	Type       string   `json:"type,omitempty"` // tool
-	ToolReturn Content  `json:"tool_return"`
-	Status     string   `json:"status"` // success, error
-	ToolCallID string   `json:"tool_call_id"`
-	Stdout     []string `json:"stdout"`
-	Stderr     []string `json:"stderr"`
-	Extra      Extra    `json:"-"`
+	JSON       RawJSON // empty where the message has the deprecated fields only
+	Type       string  // tool
+	Content    Content
+	Status     string // success, error
+	ToolCallID string
+	Stdout     []string
+	Stderr     []string
 }
 
-// UnmarshalJSON keeps unknown fields.
-func (r *ToolReturn) UnmarshalJSON(b []byte) error {
-	type plain ToolReturn
-	return unmarshalKeeping(b, (*plain)(r), &r.Extra)
+func (r *ToolReturn) read(s *scanner) {
+	from := s.start()
+	for name := range s.members {
+		switch name {
+		case "type":
+			s.str(&r.Type)
+		case "tool_return":
+			r.Content.read(s)
+		default:
+			r.readField(s, name)
+		}
+	}
+	r.JSON = s.since(from)
 }
 
-// MarshalJSON writes unknown fields as well.
-func (r ToolReturn) MarshalJSON() ([]byte, error) {
-	type plain ToolReturn
-	return marshalKeeping(plain(r), r.Extra)
+// readField reads what the deprecated fields of a message have as well.
+func (r *ToolReturn) readField(s *scanner, name string) {
+	switch name {
+	case "status":
+		s.str(&r.Status)
+	case "tool_call_id":
+		s.str(&r.ToolCallID)
+	case "stdout":
+		s.strs(&r.Stdout)
+	case "stderr":
+		s.strs(&r.Stderr)
+	}
+}
+
+// An Approval is the client's answer to one call that waited for it: a decision, of type
+// approval, or the result of a tool of its own, of type tool.
+type Approval struct {
+	// ToolReturn is the result. Of a decision it has JSON, Type and ToolCallID.
+	ToolReturn
+	Approve bool
+	Reason  string
+}
+
+func (a *Approval) read(s *scanner) {
+	from := s.start()
+	kind := s.union("type", func() { *a = Approval{} }, func(kind, name string) {
+		switch kind {
+		case "approval":
+			switch name {
+			case "tool_call_id":
+				s.str(&a.ToolCallID)
+			case "approve":
+				s.boolean(&a.Approve)
+			case "reason":
+				s.orEmpty(&a.Reason)
+			}
+		case "tool":
+			if name == "tool_return" {
+				a.Content.read(s)
+			} else {
+				a.readField(s, name)
+			}
+		}
+	})
+	a.Type, a.JSON = kind, s.since(from)
 }

@@ -1,7 +1,7 @@
 package letta
 
 // A Model is a model that the server offers. The server's answer is an LLMConfig
-// with more names; what is not listed here is in Extra.
+// with more names.
 type Model struct {
 	Handle            string  `json:"handle"`
 	Name              string  `json:"name"`
@@ -13,19 +13,6 @@ type Model struct {
 	ModelEndpointType string  `json:"model_endpoint_type,omitempty"`
 	ContextWindow     int64   `json:"context_window,omitempty"`
 	MaxContextWindow  int64   `json:"max_context_window,omitempty"`
-	Extra             Extra   `json:"-"`
-}
-
-// UnmarshalJSON keeps unknown fields.
-func (m *Model) UnmarshalJSON(b []byte) error {
-	type plain Model
-	return unmarshalKeeping(b, (*plain)(m), &m.Extra)
-}
-
-// MarshalJSON writes unknown fields as well.
-func (m Model) MarshalJSON() ([]byte, error) {
-	type plain Model
-	return marshalKeeping(plain(m), m.Extra)
 }
 
 // A Provider is a source of models. Its API key is never kept.
@@ -41,17 +28,4 @@ type Provider struct {
 type Health struct {
 	Version string `json:"version"`
 	Status  string `json:"status"`
-	Extra   Extra  `json:"-"`
-}
-
-// UnmarshalJSON keeps unknown fields.
-func (h *Health) UnmarshalJSON(b []byte) error {
-	type plain Health
-	return unmarshalKeeping(b, (*plain)(h), &h.Extra)
-}
-
-// MarshalJSON writes unknown fields as well.
-func (h Health) MarshalJSON() ([]byte, error) {
-	type plain Health
-	return marshalKeeping(plain(h), h.Extra)
 }

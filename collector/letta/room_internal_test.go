@@ -54,7 +54,7 @@ func TestLargeCallWaits(t *testing.T) {
 			time.Sleep(10 * c.cfg.IdleBodyTimeout)
 			<-c.large
 		}()
-		if undecoded, err := c.decodeWhole(ctx, watched, new(struct{})); undecoded != nil || err != nil || ctx.Err() != nil {
+		if undecoded, err := c.decodeWhole(ctx, watched, -1, plain(new(struct{}))); undecoded != nil || err != nil || ctx.Err() != nil {
 			t.Errorf("%v, %v; given up: %v", undecoded, err, context.Cause(ctx))
 		}
 	})

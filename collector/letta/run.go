@@ -1,84 +1,132 @@
 package letta
 
-import "encoding/json"
-
 // A Run is a server run: what the server did for one send. Its status is no guide
 // to the answer (a length stop is failed though its turns are good); read the
 // stop reason.
 type Run struct {
-	ID             string  `json:"id"`
-	Status         string  `json:"status"` // created, running, completed, failed, cancelled
-	CreatedAt      *Time   `json:"created_at"`
-	CompletedAt    *Time   `json:"completed_at"` // without a zone, meaning UTC
-	AgentID        *string `json:"agent_id"`
-	ConversationID *string `json:"conversation_id"`
-	BaseTemplateID *string `json:"base_template_id"`
-	Background     *bool   `json:"background"`
+	JSON           RawJSON
+	ID             string
+	Status         string // created, running, completed, failed, cancelled
+	CreatedAt      Time
+	CompletedAt    Time // without a zone, meaning UTC
+	AgentID        string
+	ConversationID string
+	BaseTemplateID string
+	Background     bool
 	// Metadata holds, under error, why a run failed.
-	Metadata           json.RawMessage `json:"metadata"`
-	RequestConfig      json.RawMessage `json:"request_config"`
-	StopReason         *StopReason     `json:"stop_reason"`
-	CallbackURL        *string         `json:"callback_url"`
-	CallbackSentAt     *Time           `json:"callback_sent_at"`
-	CallbackStatusCode *int            `json:"callback_status_code"`
-	CallbackError      *string         `json:"callback_error"`
-	TTFTNanos          *int64          `json:"ttft_ns"`
-	TotalDurationNanos *int64          `json:"total_duration_ns"`
-	Extra              Extra           `json:"-"`
+	Metadata           RawJSON
+	RequestConfig      RawJSON
+	StopReason         StopReason
+	CallbackURL        string
+	CallbackSentAt     Time
+	CallbackStatusCode *int64
+	CallbackError      string
+	TTFTNanos          *int64
+	TotalDurationNanos *int64
 }
 
-// UnmarshalJSON keeps unknown fields.
-func (r *Run) UnmarshalJSON(b []byte) error {
-	type plain Run
-	return unmarshalKeeping(b, (*plain)(r), &r.Extra)
-}
-
-// MarshalJSON writes unknown fields as well.
-func (r Run) MarshalJSON() ([]byte, error) {
-	type plain Run
-	return marshalKeeping(plain(r), r.Extra)
+func (r *Run) read(s *scanner) {
+	from := s.start()
+	for name := range s.members {
+		switch name {
+		case "id":
+			s.str(&r.ID)
+		case "status":
+			s.str(&r.Status)
+		case "created_at":
+			orNoWord(s, &r.CreatedAt)
+		case "completed_at":
+			orNoWord(s, &r.CompletedAt)
+		case "agent_id":
+			s.orEmpty(&r.AgentID)
+		case "conversation_id":
+			s.orEmpty(&r.ConversationID)
+		case "base_template_id":
+			s.orEmpty(&r.BaseTemplateID)
+		case "background":
+			s.orFalse(&r.Background)
+		case "metadata":
+			r.Metadata = s.raw()
+		case "request_config":
+			r.RequestConfig = s.raw()
+		case "stop_reason":
+			orNoWord(s, &r.StopReason)
+		case "callback_url":
+			s.orEmpty(&r.CallbackURL)
+		case "callback_sent_at":
+			orNoWord(s, &r.CallbackSentAt)
+		case "callback_status_code":
+			s.orNoInteger(&r.CallbackStatusCode)
+		case "callback_error":
+			s.orEmpty(&r.CallbackError)
+		case "ttft_ns":
+			s.orNoInteger(&r.TTFTNanos)
+		case "total_duration_ns":
+			s.orNoInteger(&r.TotalDurationNanos)
+		}
+	}
+	r.JSON = s.since(from)
 }
 
 // Failure is the server's own text of why the run failed, or empty.
 func (r *Run) Failure() string {
-	var m struct {
-		Error json.RawMessage `json:"error"`
-	}
-	if json.Unmarshal(r.Metadata, &m) != nil || isNull(m.Error) {
+	raw := r.Metadata.Member("error")
+	if raw.IsNull() {
 		return ""
 	}
 	var text string
-	if json.Unmarshal(m.Error, &text) != nil {
-		return string(m.Error)
+	if raw.Decode(&text) != nil {
+		return string(raw)
 	}
 	return text
 }
 
 // A Conversation is a thread of its own on an agent.
 type Conversation struct {
-	CreatedByID         *string         `json:"created_by_id"`
-	LastUpdatedByID     *string         `json:"last_updated_by_id"`
-	CreatedAt           *Time           `json:"created_at"`
-	UpdatedAt           *Time           `json:"updated_at"`
-	ID                  string          `json:"id"`
-	AgentID             string          `json:"agent_id"`
-	Summary             *string         `json:"summary"`
-	InContextMessageIDs []string        `json:"in_context_message_ids"`
-	IsolatedBlockIDs    []string        `json:"isolated_block_ids"`
-	Model               *string         `json:"model"`
-	ModelSettings       json.RawMessage `json:"model_settings"`
-	LastMessageAt       *Time           `json:"last_message_at"`
-	Extra               Extra           `json:"-"`
+	JSON                RawJSON
+	CreatedByID         string
+	LastUpdatedByID     string
+	CreatedAt           Time
+	UpdatedAt           Time
+	ID                  string
+	AgentID             string
+	Summary             string
+	InContextMessageIDs []string
+	IsolatedBlockIDs    []string
+	Model               string
+	ModelSettings       RawJSON
+	LastMessageAt       Time
 }
 
-// UnmarshalJSON keeps unknown fields.
-func (c *Conversation) UnmarshalJSON(b []byte) error {
-	type plain Conversation
-	return unmarshalKeeping(b, (*plain)(c), &c.Extra)
-}
-
-// MarshalJSON writes unknown fields as well.
-func (c Conversation) MarshalJSON() ([]byte, error) {
-	type plain Conversation
-	return marshalKeeping(plain(c), c.Extra)
+func (c *Conversation) read(s *scanner) {
+	from := s.start()
+	for name := range s.members {
+		switch name {
+		case "created_by_id":
+			s.orEmpty(&c.CreatedByID)
+		case "last_updated_by_id":
+			s.orEmpty(&c.LastUpdatedByID)
+		case "created_at":
+			orNoWord(s, &c.CreatedAt)
+		case "updated_at":
+			orNoWord(s, &c.UpdatedAt)
+		case "id":
+			s.str(&c.ID)
+		case "agent_id":
+			s.str(&c.AgentID)
+		case "summary":
+			s.orEmpty(&c.Summary)
+		case "in_context_message_ids":
+			s.strs(&c.InContextMessageIDs)
+		case "isolated_block_ids":
+			s.strs(&c.IsolatedBlockIDs)
+		case "model":
+			s.orEmpty(&c.Model)
+		case "model_settings":
+			c.ModelSettings = s.raw()
+		case "last_message_at":
+			orNoWord(s, &c.LastMessageAt)
+		}
+	}
+	c.JSON = s.since(from)
 }

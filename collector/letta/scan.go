@@ -1,6 +1,7 @@
 package letta
 
 import (
+	"encoding/binary"
 	"fmt"
 	"math/bits"
 	"strconv"
@@ -27,8 +28,10 @@ type scanner struct {
 
 	// exact says that the name of the last member was written as members gives it.
 	exact bool
-	// escaped holds the strings that had to be unescaped, one behind the other.
+	// escaped holds the strings that had to be unescaped, one behind the other, and
+	// scratch the one that is being read.
 	escaped strings.Builder
+	scratch []byte
 }
 
 // maxNesting is the limit of encoding/json.
@@ -291,13 +294,9 @@ func (s *scanner) null() bool {
 
 // raw reads a value of any type and returns its text.
 func (s *scanner) raw() RawJSON {
-	s.space()
-	from, text := s.i, s.text
+	from := s.start()
 	s.skip()
-	if s.err != nil {
-		return ""
-	}
-	return RawJSON(text[from:s.i])
+	return s.since(from)
 }
 
 // skip reads a value of any type.
@@ -321,6 +320,30 @@ func (s *scanner) skip() {
 			return
 		}
 		s.number()
+	}
+}
+
+// start goes to where a value begins and returns the place, for since.
+func (s *scanner) start() int {
+	s.space()
+	return s.i
+}
+
+// since returns the text from a place on.
+func (s *scanner) since(from int) RawJSON {
+	if s.err != nil {
+		return ""
+	}
+	return RawJSON(s.text[from:s.i])
+}
+
+// within reads the text of a member that was set aside.
+func (s *scanner) within(text RawJSON, name string, read func(s *scanner)) {
+	inner := &scanner{text: string(text), depth: s.depth}
+	if read(inner); inner.err != nil {
+		s.fail("")
+		s.err = inner.err
+		s.under(name)
 	}
 }
 
@@ -417,53 +440,77 @@ func (s *scanner) skipString() {
 
 // unescape reads a string that began at from and has its first special byte at i.
 func (s *scanner) unescape(from, i int) string {
-	text, start := s.text, s.escaped.Len()
-	for {
-		start = s.room(start, i-from)
-		s.escaped.WriteString(text[from:i])
-		if i >= len(text) {
-			s.i = len(text)
-			s.expected("the end of a string")
-			return ""
-		}
-		switch text[i] {
-		case '"':
-			s.i = i + 1
-			return s.escaped.String()[start:]
-		case '\\':
-			r, n := escape(text[i:])
-			if n == 0 {
-				s.badEscape(i)
-				return ""
+	text, n := s.text, i-from
+	s.grow(n + 8)
+	copy(s.scratch, text[from:i])
+	for i < len(text) {
+		s.grow(n + 8)
+		if i+8 <= len(text) {
+			w := load64(text, i)
+			binary.LittleEndian.PutUint64(s.scratch[n:], w) // what is special in it is written over
+			k := 8
+			if m := special(w); m != 0 {
+				k = bits.TrailingZeros64(m) >> 3
 			}
-			s.escaped.WriteRune(r)
-			from = i + n
-			i = plainEnd(text, from)
-		default:
+			n += k
+			if i += k; k == 8 {
+				continue
+			}
+		}
+		switch c := text[i]; {
+		case c == '"':
+			s.i = i + 1
+			return s.keep(s.scratch[:n])
+		case c < ' ':
 			s.i = i
 			s.fail("not JSON: a control character in a string")
 			return ""
+		case c != '\\':
+			s.scratch[n] = c
+			n++
+			i++
+		case i+1 < len(text) && simpleEscapes[text[i+1]] != 0:
+			s.scratch[n] = simpleEscapes[text[i+1]]
+			n++
+			i += 2
+		default:
+			r, size := escape(text[i:])
+			if size == 0 {
+				s.badEscape(i)
+				return ""
+			}
+			n += utf8.EncodeRune(s.scratch[n:], r)
+			i += size
 		}
+	}
+	s.i = len(text)
+	s.expected("the end of a string")
+	return ""
+}
+
+// simpleEscapes are the characters of the escapes of two characters.
+var simpleEscapes = [256]byte{'"': '"', '\\': '\\', '/': '/', 'b': '\b', 'f': '\f', 'n': '\n', 'r': '\r', 't': '\t'}
+
+// grow makes scratch at least n bytes long.
+func (s *scanner) grow(n int) {
+	if n > len(s.scratch) {
+		s.scratch = append(s.scratch, make([]byte, max(n-len(s.scratch), len(s.scratch), 1<<10))...)
 	}
 }
 
-// room makes room for n more bytes and one rune behind the string that begins at start,
-// and returns where it begins then. What was there before stays where it is.
-func (s *scanner) room(start, n int) int {
-	n += utf8.UTFMax
-	if s.escaped.Cap()-s.escaped.Len() >= n {
-		return start
+// keep returns the bytes as a string that lies behind the others of escaped. What was
+// there before stays where it is.
+func (s *scanner) keep(b []byte) string {
+	if s.escaped.Cap()-s.escaped.Len() < len(b) {
+		const least = 4 << 10
+		size := max(least, 2*s.escaped.Cap())
+		size = max(len(b), min(size, len(b)+len(s.text)-s.i)) // what is to come does not need more
+		s.escaped.Reset()
+		s.escaped.Grow(size)
 	}
-	const least = 4 << 10
-	begun := s.escaped.String()[start:]
-	size := max(least, 2*s.escaped.Cap(), 2*(len(begun)+n))
-	if most := len(begun) + len(s.text) - s.i + utf8.UTFMax; size > most { // no string is longer unescaped
-		size = max(most, len(begun)+n)
-	}
-	s.escaped.Reset()
-	s.escaped.Grow(size)
-	s.escaped.WriteString(begun)
-	return 0
+	start := s.escaped.Len()
+	s.escaped.Write(b)
+	return s.escaped.String()[start:]
 }
 
 func (s *scanner) badEscape(i int) {
@@ -477,21 +524,10 @@ func escape(text string) (r rune, n int) {
 	if len(text) < 2 {
 		return 0, 0
 	}
-	switch c := text[1]; c {
-	case '"', '\\', '/':
+	if c := simpleEscapes[text[1]]; c != 0 {
 		return rune(c), 2
-	case 'b':
-		return '\b', 2
-	case 'f':
-		return '\f', 2
-	case 'n':
-		return '\n', 2
-	case 'r':
-		return '\r', 2
-	case 't':
-		return '\t', 2
-	case 'u':
-	default:
+	}
+	if text[1] != 'u' {
 		return 0, 0
 	}
 	r = hex4(text[2:])
@@ -535,14 +571,20 @@ const (
 	highBits = 0x8080808080808080
 )
 
+// special marks with 0x80 the bytes of w that end a plain stretch of a string: quote,
+// backslash, control characters. The lowest mark is exact.
+func special(w uint64) uint64 {
+	q := w ^ '"'*lowBits
+	e := w ^ '\\'*lowBits
+	return ((q-lowBits)&^q | (e-lowBits)&^e | (w-' '*lowBits)&^w) & highBits
+}
+
 // plainEnd is the index of the next quote, backslash or control character of text from i
-// on, or its length. It looks at eight bytes at a time: see tokenize, special.
+// on, or its length. It looks at eight bytes at a time.
 func plainEnd(text string, i int) int {
 	for i+8 <= len(text) {
 		w := load64(text, i)
-		q := w ^ '"'*lowBits
-		e := w ^ '\\'*lowBits
-		if m := ((q-lowBits)&^q | (e-lowBits)&^e | (w-' '*lowBits)&^w) & highBits; m != 0 {
+		if m := special(w); m != 0 {
 			return i + bits.TrailingZeros64(m)>>3
 		}
 		i += 8

@@ -2,8 +2,10 @@ package letta
 
 import (
 	"encoding/json"
+	"fmt"
 	"math"
 	"strconv"
+	"strings"
 )
 
 // RawJSON is the text of a JSON value as the server sent it. It is empty where there was
@@ -218,6 +220,106 @@ func listOf[T any, P reader[T]](s *scanner, v *[]T) {
 		n++
 	}
 	*v = objects[:n]
+}
+
+// object reads an object, or null as nil.
+func object[T any, P reader[T]](s *scanner, v **T) {
+	if s.null() {
+		*v = nil
+		return
+	}
+	if *v == nil {
+		*v = new(T)
+	}
+	P(*v).read(s)
+}
+
+// aside reads a value that need not be what read expects, and returns its text. err is why
+// it is not.
+func (s *scanner) aside(read func(), err *error) RawJSON {
+	from := s.start()
+	here := s.mark()
+	if read(); s.err == nil {
+		return s.since(from)
+	}
+	*err = s.err
+	s.back(here)
+	s.skip()
+	return s.since(from)
+}
+
+// Read reads an object as the server sends it, such as a [Step].
+func Read[T any, P reader[T]](text string) (*T, error) {
+	s, v := newScanner(text), new(T)
+	P(v).read(s)
+	if err := s.end(); err != nil {
+		return nil, err
+	}
+	return v, nil
+}
+
+// ReadList reads a list of such objects.
+func ReadList[T any, P reader[T]](text string) ([]T, error) {
+	s, v := newScanner(text), []T(nil)
+	listOf[T, P](s, &v)
+	if err := s.end(); err != nil {
+		return nil, err
+	}
+	return v, nil
+}
+
+// Member returns the value of a member of an object: of the last one with the name, and
+// empty where there is none.
+func (r RawJSON) Member(name string) RawJSON {
+	var value RawJSON
+	s := newScanner(string(r))
+	for n := range s.members {
+		if n == name {
+			value = s.raw()
+		}
+	}
+	if s.end() != nil {
+		return ""
+	}
+	return value
+}
+
+// With returns the object with another value for a member, which is appended where there
+// was none. All else stays as it is.
+func (r RawJSON) With(name string, value RawJSON) (RawJSON, error) {
+	s := newScanner(string(r))
+	from, to, members := 0, 0, 0
+	if s.space() != '{' {
+		return "", fmt.Errorf("letta: %.20q is not an object", string(r))
+	}
+	for n := range s.members {
+		members++
+		if at := s.start(); n == name {
+			s.skip()
+			from, to = at, s.i
+		}
+	}
+	if err := s.end(); err != nil {
+		return "", err
+	}
+	if to > 0 {
+		return RawJSON(s.text[:from]) + value + RawJSON(s.text[to:]), nil
+	}
+	brace := strings.LastIndexByte(s.text, '}')
+	comma := ","
+	if members == 0 {
+		comma = ""
+	}
+	return RawJSON(s.text[:brace]) + RawJSON(comma) + Text(name) + ":" + value + RawJSON(s.text[brace:]), nil
+}
+
+// Text is the JSON of a string.
+func Text(text string) RawJSON {
+	b, err := Marshal(text)
+	if err != nil {
+		panic("letta: internal error: a string cannot be encoded") // it always can
+	}
+	return RawJSON(b)
 }
 
 // A mark is a place in a text to which a scanner can return.

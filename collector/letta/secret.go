@@ -92,7 +92,7 @@ func (s scrubber) with(secrets []string) scrubber {
 		}
 		s = append(s, secret, url.QueryEscape(secret), url.PathEscape(secret))
 		html, _ := json.Marshal(secret) // a text can always be encoded
-		text, _ := marshalText(secret)
+		text, _ := Marshal(secret)
 		for _, quoted := range []string{string(html), string(text), strconv.QuoteToASCII(secret)} {
 			s = append(s, quoted[1:len(quoted)-1])
 		}

@@ -2,7 +2,6 @@ package letta
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
 
@@ -70,7 +69,7 @@ func (c *Client) SendWith(ctx context.Context, o SendOptions) (_ *LettaResponse,
 	if to.err != nil {
 		return nil, fmt.Errorf("send: %w", to.err)
 	}
-	body, err := marshalText(o.Request)
+	body, err := Marshal(o.Request)
 	if err != nil {
 		return nil, fmt.Errorf("send: encode: %w", err)
 	}
@@ -110,8 +109,8 @@ func (c *Client) SendWith(ctx context.Context, o SendOptions) (_ *LettaResponse,
 	if err != nil {
 		return nil, c.transportError(ctx, r, err)
 	}
-	out := new(LettaResponse)
-	if err := json.Unmarshal(reply.Rest, out); err != nil {
+	out, err := Read[LettaResponse](string(reply.Rest))
+	if err != nil {
 		return nil, &APIError{
 			Op: r.op, Method: r.method, Path: r.target.path, RequestID: r.id, Status: resp.StatusCode,
 			Detail: oneLine(c.secrets.scrub("answer cannot be decoded: " + err.Error())),

@@ -1,112 +1,195 @@
 package letta
 
-import "encoding/json"
-
 // A Step is one call of the model, as the Steps API describes it.
 // CompletionTokens equals the length of the turn's output_ids and PromptTokens
 // that of the prompt, for every successful step.
 //
 // Source: the published Steps API; schemas/step.py of the server.
 type Step struct {
-	ID             string  `json:"id"`
-	Origin         *string `json:"origin"`
-	OrganizationID *string `json:"organization_id"`
-	ProviderID     *string `json:"provider_id"`
-	RunID          *string `json:"run_id"`
-	AgentID        *string `json:"agent_id"`
+	JSON           RawJSON
+	ID             string
+	Origin         string
+	OrganizationID string
+	ProviderID     string
+	RunID          string
+	AgentID        string
 	// ProviderName is the kind of the endpoint (openai), not the provider's name.
-	ProviderName            *string         `json:"provider_name"`
-	ProviderCategory        *string         `json:"provider_category"`
-	Model                   *string         `json:"model"`
-	ModelHandle             *string         `json:"model_handle"`
-	ModelEndpoint           *string         `json:"model_endpoint"`
-	ContextWindowLimit      *int64          `json:"context_window_limit"`
-	PromptTokens            *int64          `json:"prompt_tokens"`
-	CompletionTokens        *int64          `json:"completion_tokens"`
-	TotalTokens             *int64          `json:"total_tokens"`
-	CachedInputTokens       *int64          `json:"cached_input_tokens"`
-	CacheWriteTokens        *int64          `json:"cache_write_tokens"`
-	ReasoningTokens         *int64          `json:"reasoning_tokens"`
-	CompletionTokensDetails json.RawMessage `json:"completion_tokens_details"`
-	PromptTokensDetails     json.RawMessage `json:"prompt_tokens_details"`
+	ProviderName            string
+	ProviderCategory        string
+	Model                   string
+	ModelHandle             string
+	ModelEndpoint           string
+	ContextWindowLimit      *int64
+	PromptTokens            *int64
+	CompletionTokens        *int64
+	TotalTokens             *int64
+	CachedInputTokens       *int64
+	CacheWriteTokens        *int64
+	ReasoningTokens         *int64
+	CompletionTokensDetails RawJSON
+	PromptTokensDetails     RawJSON
 	// StopReason is null on all steps but the last, and there too after max_steps.
-	StopReason *StopReason `json:"stop_reason"`
-	Tags       []string    `json:"tags"`
-	TID        *string     `json:"tid"`
-	TraceID    *string     `json:"trace_id"`
+	StopReason StopReason
+	Tags       []string
+	TID        string
+	TraceID    string
 	// RequestID is the x-api-request-log-id of the request.
-	RequestID *string `json:"request_id"`
+	RequestID string
 	// Messages is deprecated and empty; ask for the step's messages.
-	Messages  []InternalMessage `json:"messages"`
-	Feedback  *string           `json:"feedback"` // positive, negative
-	ProjectID *string           `json:"project_id"`
-	ErrorType *string           `json:"error_type"`
-	ErrorData *StepError        `json:"error_data"`
-	Status    *string           `json:"status"` // pending, success, failed, cancelled
-	Extra     Extra             `json:"-"`
+	Messages  []RawJSON
+	Feedback  string // positive, negative
+	ProjectID string
+	ErrorType string
+	ErrorData *StepError
+	Status    string // pending, success, failed, cancelled
 }
 
-// UnmarshalJSON keeps unknown fields.
-func (s *Step) UnmarshalJSON(b []byte) error {
-	type plain Step
-	return unmarshalKeeping(b, (*plain)(s), &s.Extra)
-}
-
-// MarshalJSON writes unknown fields as well.
-func (s Step) MarshalJSON() ([]byte, error) {
-	type plain Step
-	return marshalKeeping(plain(s), s.Extra)
+func (step *Step) read(s *scanner) {
+	from := s.start()
+	for name := range s.members {
+		switch name {
+		case "id":
+			s.str(&step.ID)
+		case "origin":
+			s.orEmpty(&step.Origin)
+		case "organization_id":
+			s.orEmpty(&step.OrganizationID)
+		case "provider_id":
+			s.orEmpty(&step.ProviderID)
+		case "run_id":
+			s.orEmpty(&step.RunID)
+		case "agent_id":
+			s.orEmpty(&step.AgentID)
+		case "provider_name":
+			s.orEmpty(&step.ProviderName)
+		case "provider_category":
+			s.orEmpty(&step.ProviderCategory)
+		case "model":
+			s.orEmpty(&step.Model)
+		case "model_handle":
+			s.orEmpty(&step.ModelHandle)
+		case "model_endpoint":
+			s.orEmpty(&step.ModelEndpoint)
+		case "context_window_limit":
+			s.orNoInteger(&step.ContextWindowLimit)
+		case "prompt_tokens":
+			s.orNoInteger(&step.PromptTokens)
+		case "completion_tokens":
+			s.orNoInteger(&step.CompletionTokens)
+		case "total_tokens":
+			s.orNoInteger(&step.TotalTokens)
+		case "cached_input_tokens":
+			s.orNoInteger(&step.CachedInputTokens)
+		case "cache_write_tokens":
+			s.orNoInteger(&step.CacheWriteTokens)
+		case "reasoning_tokens":
+			s.orNoInteger(&step.ReasoningTokens)
+		case "completion_tokens_details":
+			step.CompletionTokensDetails = s.raw()
+		case "prompt_tokens_details":
+			step.PromptTokensDetails = s.raw()
+		case "stop_reason":
+			orNoWord(s, &step.StopReason)
+		case "tags":
+			s.strs(&step.Tags)
+		case "tid":
+			s.orEmpty(&step.TID)
+		case "trace_id":
+			s.orEmpty(&step.TraceID)
+		case "request_id":
+			s.orEmpty(&step.RequestID)
+		case "messages":
+			s.raws(&step.Messages)
+		case "feedback":
+			s.orEmpty(&step.Feedback)
+		case "project_id":
+			s.orEmpty(&step.ProjectID)
+		case "error_type":
+			s.orEmpty(&step.ErrorType)
+		case "error_data":
+			object(s, &step.ErrorData)
+		case "status":
+			s.orEmpty(&step.Status)
+		}
+	}
+	step.JSON = s.since(from)
 }
 
 // A StepError is why a step failed. The traceback shows the server's own code and
 // paths: for people, never for rows.
 type StepError struct {
-	Message   *string         `json:"message"`
-	Traceback *string         `json:"traceback"`
-	Details   json.RawMessage `json:"details"`
-	Extra     Extra           `json:"-"`
+	JSON      RawJSON
+	Message   string
+	Traceback string
+	Details   RawJSON
 }
 
-// UnmarshalJSON keeps unknown fields.
-func (e *StepError) UnmarshalJSON(b []byte) error {
-	type plain StepError
-	return unmarshalKeeping(b, (*plain)(e), &e.Extra)
-}
-
-// MarshalJSON writes unknown fields as well.
-func (e StepError) MarshalJSON() ([]byte, error) {
-	type plain StepError
-	return marshalKeeping(plain(e), e.Extra)
+func (e *StepError) read(s *scanner) {
+	from := s.start()
+	for name := range s.members {
+		switch name {
+		case "message":
+			s.orEmpty(&e.Message)
+		case "traceback":
+			s.orEmpty(&e.Traceback)
+		case "details":
+			e.Details = s.raw()
+		}
+	}
+	e.JSON = s.since(from)
 }
 
 // StepMetrics are the times of a step. Server 0.16.7 leaves all of them null.
 type StepMetrics struct {
-	ID                   string  `json:"id"`
-	OrganizationID       *string `json:"organization_id"`
-	ProviderID           *string `json:"provider_id"`
-	RunID                *string `json:"run_id"`
-	AgentID              *string `json:"agent_id"`
-	StepStartNanos       *int64  `json:"step_start_ns"`
-	LLMRequestStartNanos *int64  `json:"llm_request_start_ns"`
-	LLMRequestNanos      *int64  `json:"llm_request_ns"`
-	ToolExecutionNanos   *int64  `json:"tool_execution_ns"`
-	StepNanos            *int64  `json:"step_ns"`
-	BaseTemplateID       *string `json:"base_template_id"`
-	TemplateID           *string `json:"template_id"`
-	ProjectID            *string `json:"project_id"`
-	Extra                Extra   `json:"-"`
+	JSON                 RawJSON
+	ID                   string
+	OrganizationID       string
+	ProviderID           string
+	RunID                string
+	AgentID              string
+	StepStartNanos       *int64
+	LLMRequestStartNanos *int64
+	LLMRequestNanos      *int64
+	ToolExecutionNanos   *int64
+	StepNanos            *int64
+	BaseTemplateID       string
+	TemplateID           string
+	ProjectID            string
 }
 
-// UnmarshalJSON keeps unknown fields.
-func (m *StepMetrics) UnmarshalJSON(b []byte) error {
-	type plain StepMetrics
-	return unmarshalKeeping(b, (*plain)(m), &m.Extra)
-}
-
-// MarshalJSON writes unknown fields as well.
-func (m StepMetrics) MarshalJSON() ([]byte, error) {
-	type plain StepMetrics
-	return marshalKeeping(plain(m), m.Extra)
+func (m *StepMetrics) read(s *scanner) {
+	from := s.start()
+	for name := range s.members {
+		switch name {
+		case "id":
+			s.str(&m.ID)
+		case "organization_id":
+			s.orEmpty(&m.OrganizationID)
+		case "provider_id":
+			s.orEmpty(&m.ProviderID)
+		case "run_id":
+			s.orEmpty(&m.RunID)
+		case "agent_id":
+			s.orEmpty(&m.AgentID)
+		case "step_start_ns":
+			s.orNoInteger(&m.StepStartNanos)
+		case "llm_request_start_ns":
+			s.orNoInteger(&m.LLMRequestStartNanos)
+		case "llm_request_ns":
+			s.orNoInteger(&m.LLMRequestNanos)
+		case "tool_execution_ns":
+			s.orNoInteger(&m.ToolExecutionNanos)
+		case "step_ns":
+			s.orNoInteger(&m.StepNanos)
+		case "base_template_id":
+			s.orEmpty(&m.BaseTemplateID)
+		case "template_id":
+			s.orEmpty(&m.TemplateID)
+		case "project_id":
+			s.orEmpty(&m.ProjectID)
+		}
+	}
+	m.JSON = s.since(from)
 }
 
 // A Feedback is what a person thinks of a step. A nil word takes it back.

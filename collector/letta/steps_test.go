@@ -1,7 +1,6 @@
 package letta_test
 
 import (
-	"encoding/json"
 	"errors"
 	"net/http"
 	"slices"
@@ -26,8 +25,7 @@ func TestSteps(t *testing.T) {
 		if err != nil || len(steps) != 10 {
 			t.Fatalf("Steps = %d, %v, want 10", len(steps), err)
 		}
-		var first letta.Step
-		_ = json.Unmarshal(p.Exchanges[0].Runs[0].Steps[0], &first)
+		first := lettatest.Object(t, letta.Read[letta.Step], p.Exchanges[0].Runs[0].Steps[0])
 		if (steps[0].ID == first.ID) == descending {
 			t.Errorf("descending %v begins with %s", descending, steps[0].ID)
 		}
@@ -66,8 +64,8 @@ func TestStepsFilters(t *testing.T) {
 		{"between, and at most", letta.StepsQuery{After: id(3), Before: id(9), Limit: 2}, []int{4, 5}, ""},
 		{"after, newest first", letta.StepsQuery{After: id(2), Descending: true}, []int{1, 0}, ""},
 		{"before, newest first", letta.StepsQuery{Before: id(13), Descending: true}, []int{15, 14}, ""},
-		{"model", letta.StepsQuery{Model: *all[0].Model, Limit: 1}, []int{0}, ""},
-		{"handle", letta.StepsQuery{Model: *all[0].ModelHandle, Limit: 1}, []int{0}, ""},
+		{"model", letta.StepsQuery{Model: all[0].Model, Limit: 1}, []int{0}, ""},
+		{"handle", letta.StepsQuery{Model: all[0].ModelHandle, Limit: 1}, []int{0}, ""},
 		{"another model", letta.StepsQuery{Model: "another"}, nil, ""},
 		{"feedback", letta.StepsQuery{Feedback: "positive"}, nil, ""},
 		{"any feedback", letta.StepsQuery{HasFeedback: &yes}, nil, ""},
@@ -82,7 +80,7 @@ func TestStepsFilters(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			for _, byRun := range []bool{false, true} {
 				if tt.query.AgentID = agent; byRun {
-					tt.query.AgentID, tt.query.RunID = "", *all[0].RunID
+					tt.query.AgentID, tt.query.RunID = "", all[0].RunID
 				}
 				steps, err := c.Steps(t.Context(), tt.query)
 				if tt.err != "" {

@@ -36,22 +36,3 @@ func (s StopReason) Known() bool {
 // Completed says that the agent came to its own end, so that the next message of
 // a task may be sent.
 func (s StopReason) Completed() bool { return s == StopEndTurn || s == StopToolRule }
-
-// A StopReasonMessage is the stop reason as an answer has it.
-type StopReasonMessage struct {
-	MessageType string     `json:"message_type,omitempty"` // stop_reason
-	StopReason  StopReason `json:"stop_reason"`
-	Extra       Extra      `json:"-"`
-}
-
-// UnmarshalJSON keeps unknown fields.
-func (s *StopReasonMessage) UnmarshalJSON(b []byte) error {
-	type plain StopReasonMessage
-	return unmarshalKeeping(b, (*plain)(s), &s.Extra)
-}
-
-// MarshalJSON writes unknown fields as well.
-func (s StopReasonMessage) MarshalJSON() ([]byte, error) {
-	type plain StopReasonMessage
-	return marshalKeeping(plain(s), s.Extra)
-}

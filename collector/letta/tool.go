@@ -4,39 +4,72 @@ import "encoding/json"
 
 // A Tool is a tool that the server knows.
 type Tool struct {
-	ID          string   `json:"id"`
-	ToolType    string   `json:"tool_type"`
-	Description *string  `json:"description"`
-	SourceType  *string  `json:"source_type"`
-	Name        *string  `json:"name"`
-	Tags        []string `json:"tags"`
-	SourceCode  *string  `json:"source_code"`
+	JSON        RawJSON
+	ID          string
+	ToolType    string
+	Description string
+	SourceType  string
+	Name        string
+	Tags        []string
+	SourceCode  string
 	// JSONSchema reaches the prompt: its text, the order of its keys included, is
 	// kept.
-	JSONSchema              json.RawMessage `json:"json_schema"`
-	ArgsJSONSchema          json.RawMessage `json:"args_json_schema"`
-	ReturnCharLimit         *int            `json:"return_char_limit"`
-	PipRequirements         json.RawMessage `json:"pip_requirements"`
-	NpmRequirements         json.RawMessage `json:"npm_requirements"`
-	DefaultRequiresApproval *bool           `json:"default_requires_approval"`
-	EnableParallelExecution *bool           `json:"enable_parallel_execution"`
-	CreatedByID             *string         `json:"created_by_id"`
-	LastUpdatedByID         *string         `json:"last_updated_by_id"`
-	Metadata                json.RawMessage `json:"metadata_"`
-	ProjectID               *string         `json:"project_id"`
-	Extra                   Extra           `json:"-"`
+	JSONSchema              RawJSON
+	ArgsJSONSchema          RawJSON
+	ReturnCharLimit         *int64
+	PipRequirements         RawJSON
+	NpmRequirements         RawJSON
+	DefaultRequiresApproval bool
+	EnableParallelExecution bool
+	CreatedByID             string
+	LastUpdatedByID         string
+	Metadata                RawJSON
+	ProjectID               string
 }
 
-// UnmarshalJSON keeps unknown fields.
-func (t *Tool) UnmarshalJSON(b []byte) error {
-	type plain Tool
-	return unmarshalKeeping(b, (*plain)(t), &t.Extra)
-}
-
-// MarshalJSON writes unknown fields as well.
-func (t Tool) MarshalJSON() ([]byte, error) {
-	type plain Tool
-	return marshalKeeping(plain(t), t.Extra)
+func (t *Tool) read(s *scanner) {
+	from := s.start()
+	for name := range s.members {
+		switch name {
+		case "id":
+			s.str(&t.ID)
+		case "tool_type":
+			s.str(&t.ToolType)
+		case "description":
+			s.orEmpty(&t.Description)
+		case "source_type":
+			s.orEmpty(&t.SourceType)
+		case "name":
+			s.orEmpty(&t.Name)
+		case "tags":
+			s.strs(&t.Tags)
+		case "source_code":
+			s.orEmpty(&t.SourceCode)
+		case "json_schema":
+			t.JSONSchema = s.raw()
+		case "args_json_schema":
+			t.ArgsJSONSchema = s.raw()
+		case "return_char_limit":
+			s.orNoInteger(&t.ReturnCharLimit)
+		case "pip_requirements":
+			t.PipRequirements = s.raw()
+		case "npm_requirements":
+			t.NpmRequirements = s.raw()
+		case "default_requires_approval":
+			s.orFalse(&t.DefaultRequiresApproval)
+		case "enable_parallel_execution":
+			s.orFalse(&t.EnableParallelExecution)
+		case "created_by_id":
+			s.orEmpty(&t.CreatedByID)
+		case "last_updated_by_id":
+			s.orEmpty(&t.LastUpdatedByID)
+		case "metadata_":
+			t.Metadata = s.raw()
+		case "project_id":
+			s.orEmpty(&t.ProjectID)
+		}
+	}
+	t.JSON = s.since(from)
 }
 
 // A ToolCreate makes a tool from Python source. The server derives the schema
@@ -53,17 +86,4 @@ type ToolCreate struct {
 	NpmRequirements         json.RawMessage `json:"npm_requirements,omitempty"`
 	DefaultRequiresApproval *bool           `json:"default_requires_approval,omitempty"`
 	EnableParallelExecution *bool           `json:"enable_parallel_execution,omitempty"`
-	Extra                   Extra           `json:"-"`
-}
-
-// UnmarshalJSON keeps unknown fields.
-func (t *ToolCreate) UnmarshalJSON(b []byte) error {
-	type plain ToolCreate
-	return unmarshalKeeping(b, (*plain)(t), &t.Extra)
-}
-
-// MarshalJSON writes unknown fields as well.
-func (t ToolCreate) MarshalJSON() ([]byte, error) {
-	type plain ToolCreate
-	return marshalKeeping(plain(t), t.Extra)
 }

@@ -1,7 +1,5 @@
 package letta
 
-import "encoding/json"
-
 // A ProviderTrace is what the server kept of one call of the model. RequestJSON
 // is the OpenAI-style body that the native path did not send, without input_ids;
 // ResponseJSON is the engine's own answer, with output_ids.
@@ -11,57 +9,101 @@ import "encoding/json"
 //
 // Source: the published Steps API; schemas/provider_trace.py of the server.
 type ProviderTrace struct {
-	CreatedByID     *string         `json:"created_by_id"`
-	LastUpdatedByID *string         `json:"last_updated_by_id"`
-	CreatedAt       *Time           `json:"created_at"`
-	UpdatedAt       *Time           `json:"updated_at"`
-	ID              *string         `json:"id"`
-	RequestJSON     json.RawMessage `json:"request_json"`
-	ResponseJSON    json.RawMessage `json:"response_json"`
-	StepID          *string         `json:"step_id"`
-	AgentID         *string         `json:"agent_id"`
-	AgentTags       []string        `json:"agent_tags"`
-	CallType        *string         `json:"call_type"` // agent_step, summarization, …
-	RunID           *string         `json:"run_id"`
-	Source          *string         `json:"source"`
-	OrgID           *string         `json:"org_id"`
-	UserID          *string         `json:"user_id"`
+	JSON            RawJSON
+	CreatedByID     string
+	LastUpdatedByID string
+	CreatedAt       Time
+	UpdatedAt       Time
+	ID              string
+	// RequestJSON and ResponseJSON are the two bodies; see Request and Response.
+	RequestJSON  RawJSON
+	ResponseJSON RawJSON
+	StepID       string
+	AgentID      string
+	AgentTags    []string
+	CallType     string // agent_step, summarization, …
+	RunID        string
+	Source       string
+	OrgID        string
+	UserID       string
 	// CompactionSettings is set for summarization, LLMConfig for all other calls.
-	CompactionSettings json.RawMessage `json:"compaction_settings"`
-	LLMConfig          json.RawMessage `json:"llm_config"`
-	LatencyMS          *int64          `json:"latency_ms,omitempty"`
-	BillingContext     *BillingContext `json:"billing_context"`
-	Extra              Extra           `json:"-"`
+	CompactionSettings RawJSON
+	LLMConfig          RawJSON
+	LatencyMS          *int64
+	BillingContext     *BillingContext
+
+	request     TraceRequest
+	requestErr  error
+	response    TraceResponse
+	responseErr error
 }
 
-// UnmarshalJSON keeps unknown fields.
-func (t *ProviderTrace) UnmarshalJSON(b []byte) error {
-	type plain ProviderTrace
-	return unmarshalKeeping(b, (*plain)(t), &t.Extra)
-}
-
-// MarshalJSON writes unknown fields as well.
-func (t ProviderTrace) MarshalJSON() ([]byte, error) {
-	type plain ProviderTrace
-	return marshalKeeping(plain(t), t.Extra)
+func (t *ProviderTrace) read(s *scanner) {
+	from := s.start()
+	for name := range s.members {
+		switch name {
+		case "created_by_id":
+			s.orEmpty(&t.CreatedByID)
+		case "last_updated_by_id":
+			s.orEmpty(&t.LastUpdatedByID)
+		case "created_at":
+			orNoWord(s, &t.CreatedAt)
+		case "updated_at":
+			orNoWord(s, &t.UpdatedAt)
+		case "id":
+			s.orEmpty(&t.ID)
+		case "request_json":
+			t.RequestJSON = s.aside(func() { t.request, t.requestErr = TraceRequest{}, nil; t.request.read(s) }, &t.requestErr)
+		case "response_json":
+			t.ResponseJSON = s.aside(func() { t.response, t.responseErr = TraceResponse{}, nil; t.response.read(s) }, &t.responseErr)
+		case "step_id":
+			s.orEmpty(&t.StepID)
+		case "agent_id":
+			s.orEmpty(&t.AgentID)
+		case "agent_tags":
+			s.strs(&t.AgentTags)
+		case "call_type":
+			s.orEmpty(&t.CallType)
+		case "run_id":
+			s.orEmpty(&t.RunID)
+		case "source":
+			s.orEmpty(&t.Source)
+		case "org_id":
+			s.orEmpty(&t.OrgID)
+		case "user_id":
+			s.orEmpty(&t.UserID)
+		case "compaction_settings":
+			t.CompactionSettings = s.raw()
+		case "llm_config":
+			t.LLMConfig = s.raw()
+		case "latency_ms":
+			s.orNoInteger(&t.LatencyMS)
+		case "billing_context":
+			object(s, &t.BillingContext)
+		}
+	}
+	t.JSON = s.since(from)
 }
 
 // A BillingContext says who pays for a call; hosted servers only.
 type BillingContext struct {
-	PlanType   *string `json:"plan_type"`
-	CostSource *string `json:"cost_source"` // quota, credits
-	CustomerID *string `json:"customer_id"`
-	Extra      Extra   `json:"-"`
+	JSON       RawJSON
+	PlanType   string
+	CostSource string // quota, credits
+	CustomerID string
 }
 
-// UnmarshalJSON keeps unknown fields.
-func (b *BillingContext) UnmarshalJSON(data []byte) error {
-	type plain BillingContext
-	return unmarshalKeeping(data, (*plain)(b), &b.Extra)
-}
-
-// MarshalJSON writes unknown fields as well.
-func (b BillingContext) MarshalJSON() ([]byte, error) {
-	type plain BillingContext
-	return marshalKeeping(plain(b), b.Extra)
+func (b *BillingContext) read(s *scanner) {
+	from := s.start()
+	for name := range s.members {
+		switch name {
+		case "plan_type":
+			s.orEmpty(&b.PlanType)
+		case "cost_source":
+			s.orEmpty(&b.CostSource)
+		case "customer_id":
+			s.orEmpty(&b.CustomerID)
+		}
+	}
+	b.JSON = s.since(from)
 }

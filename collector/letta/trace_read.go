@@ -1,7 +1,5 @@
 package letta
 
-import "strings"
-
 // A TraceResponse is what a trace keeps of the engine's own answer. Its lists are text:
 // the ids are read where they are needed, the log-probabilities by whoever takes them for
 // an answer.
@@ -22,16 +20,8 @@ type TraceResponse struct {
 	Version string
 }
 
-// Response reads response_json. It is read anew by every call of it.
-func (t *ProviderTrace) Response() (*TraceResponse, error) {
-	r := new(TraceResponse)
-	s := newScanner(string(t.ResponseJSON))
-	r.read(s)
-	if err := s.end(); err != nil {
-		return nil, err
-	}
-	return r, nil
-}
+// Response is what is read of response_json.
+func (t *ProviderTrace) Response() (*TraceResponse, error) { return &t.response, t.responseErr }
 
 func (r *TraceResponse) read(s *scanner) {
 	for name := range s.members {
@@ -90,16 +80,8 @@ type TraceRequest struct {
 	InputIDs RawJSON
 }
 
-// Request reads request_json. It is read anew by every call of it.
-func (t *ProviderTrace) Request() (*TraceRequest, error) {
-	r := new(TraceRequest)
-	s := newScanner(string(t.RequestJSON))
-	r.read(s)
-	if err := s.end(); err != nil {
-		return nil, err
-	}
-	return r, nil
-}
+// Request is what is read of request_json.
+func (t *ProviderTrace) Request() (*TraceRequest, error) { return &t.request, t.requestErr }
 
 func (r *TraceRequest) read(s *scanner) {
 	for name := range s.members {
@@ -147,7 +129,9 @@ func (m *TraceMessage) read(s *scanner) {
 		case "role":
 			s.str(&m.Role)
 		case "content":
-			m.Content = s.content()
+			var content Content
+			content.read(s)
+			m.Content = content.String()
 		case "name":
 			s.str(&m.Name)
 		case "tool_call_id":
@@ -174,26 +158,4 @@ func (c *TraceCall) read(s *scanner) {
 			}
 		}
 	}
-}
-
-// content reads a content, a string, a list of parts or null, and returns its text.
-func (s *scanner) content() string {
-	if s.space() != '[' {
-		var text string
-		s.str(&text)
-		return text
-	}
-	var texts []string
-	for range s.elements {
-		var text string
-		kind := s.union("type", func() { text = "" }, func(kind, name string) {
-			if kind == "text" && name == "text" {
-				s.str(&text)
-			}
-		})
-		if kind == "text" {
-			texts = append(texts, text)
-		}
-	}
-	return strings.Join(texts, "\n")
 }

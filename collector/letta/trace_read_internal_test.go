@@ -111,7 +111,20 @@ func referenceKind(raw json.RawMessage, tag string) (kind string, err error) {
 // sameTrace compares both ways of reading one trace.
 func sameTrace(t *testing.T, text []byte) {
 	t.Helper()
-	trace := &ProviderTrace{RequestJSON: text, ResponseJSON: text}
+	trace := new(ProviderTrace)
+	if json.Valid(text) {
+		var err error
+		if trace, err = Read[ProviderTrace](`{"request_json":` + string(text) + `,"response_json":` + string(text) + "}"); err != nil {
+			t.Fatalf("Read: %v", err)
+		}
+		if want := RawJSON(validText(strings.TrimRight(strings.TrimLeft(string(text), " \t\r\n"), " \t\r\n"))); trace.RequestJSON != want || trace.ResponseJSON != want {
+			t.Errorf("kept %q, want %q", trace.RequestJSON, want)
+		}
+	} else if _, err := Read[ProviderTrace](`{"request_json":` + string(text) + "}"); err == nil {
+		t.Errorf("Read(%q) succeeded", text)
+	} else {
+		return
+	}
 
 	var response referenceResponse
 	wantErr := json.Unmarshal(text, &response)

@@ -36,14 +36,13 @@ func (a answers) hidden(callID string) bool {
 
 // requested notes the calls of the approval requests among messages.
 func (a answers) requested(messages letta.Messages) {
-	for _, m := range messages {
-		r, ok := m.(*letta.ApprovalRequestMessage)
-		if !ok {
+	for i := range messages {
+		if messages[i].Type != letta.TypeApprovalRequest {
 			continue
 		}
-		for _, c := range r.Calls() {
-			if id := text(c.ToolCallID); a[id] == 0 {
-				a[id] = answerOpen
+		for _, c := range messages[i].ToolCalls {
+			if a[c.ToolCallID] == 0 {
+				a[c.ToolCallID] = answerOpen
 			}
 		}
 	}
@@ -61,7 +60,7 @@ func (a answers) answered(request *letta.LettaRequest, before letta.Messages) {
 		case *letta.ApprovalCreate:
 			for _, p := range m.Approvals {
 				switch p := p.(type) {
-				case *letta.ToolReturn:
+				case *letta.ToolResult:
 					a[p.ToolCallID] = answerClient
 				case *letta.ApprovalReturn:
 					a[p.ToolCallID] = decided(p.Approve)
@@ -70,10 +69,10 @@ func (a answers) answered(request *letta.LettaRequest, before letta.Messages) {
 			if m.Approve == nil || m.ApprovalRequestID == nil {
 				continue
 			}
-			for _, b := range before {
-				if r, ok := b.(*letta.ApprovalRequestMessage); ok && r.ID == *m.ApprovalRequestID {
-					for _, c := range r.Calls() {
-						a[text(c.ToolCallID)] = decided(*m.Approve)
+			for i := range before {
+				if r := &before[i]; r.Type == letta.TypeApprovalRequest && r.ID == *m.ApprovalRequestID {
+					for _, c := range r.ToolCalls {
+						a[c.ToolCallID] = decided(*m.Approve)
 					}
 				}
 			}
@@ -86,11 +85,4 @@ func decided(approve bool) answer {
 		return answerApproved
 	}
 	return answerDenied
-}
-
-func text(s *string) string {
-	if s == nil {
-		return ""
-	}
-	return *s
 }

@@ -20,9 +20,9 @@ import (
 func rollout(tb testing.TB, model *prompt.Model, seed uint64, calls, tokens int, keep bool) *knownLife {
 	tb.Helper()
 	r := rand.New(rand.NewPCG(seed, uint64(calls)))
-	var agent letta.AgentState
-	if err := json.Unmarshal([]byte(`{"llm_config":{"put_inner_thoughts_in_kwargs":false,"enable_reasoner":`+fmt.Sprint(keep)+`,"max_reasoning_tokens":0},
-		"tools":[{"name":"search","json_schema":{"name":"search","description":"Search the files.","parameters":{"type":"object","properties":{"query":{"type":"string","description":"what to look for"},"limit":{"type":"integer"}},"required":["query"]}}}]}`), &agent); err != nil {
+	agent, err := letta.Read[letta.AgentState](`{"llm_config":{"put_inner_thoughts_in_kwargs":false,"enable_reasoner":` + fmt.Sprint(keep) + `,"max_reasoning_tokens":0},
+		"tools":[{"name":"search","json_schema":{"name":"search","description":"Search the files.","parameters":{"type":"object","properties":{"query":{"type":"string","description":"what to look for"},"limit":{"type":"integer"}},"required":["query"]}}}]}`)
+	if err != nil {
 		tb.Fatal(err)
 	}
 	m := &memory{traces: map[string]*letta.ProviderTrace{}}
@@ -45,9 +45,9 @@ func rollout(tb testing.TB, model *prompt.Model, seed uint64, calls, tokens int,
 		if k < calls-1 {
 			args := fmt.Sprintf(`{"query": %q, "limit": %d}`, prose(r, 6), k)
 			said += "\n<tool_call>\n{\"name\": \"search\", \"arguments\": " + args + "}\n</tool_call>"
-			stored = append(stored, &letta.ToolCallMessage{
-				MessageHead: letta.MessageHead{StepID: &step},
-				ToolCalls:   letta.ToolCalls{{Name: new("search"), Arguments: &args, ToolCallID: new(fmt.Sprintf("call_%d", k))}},
+			stored = append(stored, letta.Message{
+				Type: letta.TypeToolCall, StepID: step,
+				ToolCalls: []letta.ToolCall{{Name: "search", Arguments: args, ToolCallID: fmt.Sprintf("call_%d", k)}},
 			})
 		}
 		ids := encode(said + "<|im_end|>")
@@ -61,13 +61,14 @@ func rollout(tb testing.TB, model *prompt.Model, seed uint64, calls, tokens int,
 		if k < calls-1 {
 			result, _ := json.MarshalIndent(map[string]string{"status": "OK", "message": prose(r, words)}, "", "  ")
 			turns = append(turns, tokenize.Turn{Role: tokenize.RoleTool, Content: string(result), ToolName: "search", IDMismatch: -1})
-			stored = append(stored, &letta.ToolReturnMessage{
-				MessageHead: letta.MessageHead{StepID: &step}, ToolCallID: fmt.Sprintf("call_%d", k), ToolReturn: "x", Status: "success",
+			stored = append(stored, letta.Message{
+				Type: letta.TypeToolReturn, StepID: step,
+				ToolReturns: []letta.ToolReturn{{ToolCallID: fmt.Sprintf("call_%d", k), Content: letta.Content{Text: "x"}, Status: "success"}},
 			})
 		}
 	}
 	m.steps, m.messages = [][]letta.Step{steps}, []letta.Messages{stored}
-	e := &record.Rollout{Agent: &agent, SystemText: prose(r, 150), Sends: []record.Send{{
+	e := &record.Rollout{Agent: agent, SystemText: prose(r, 150), Sends: []record.Send{{
 		Request:  &letta.LettaRequest{Messages: letta.InputMessages{letta.UserText(prose(r, 40))}},
 		Response: &letta.LettaResponse{}, RunID: "run-1",
 	}}}
@@ -97,12 +98,12 @@ func traceLast(tb testing.TB, known *knownLife, keep bool) {
 	e, turns, steps := known.reply.Evidence, known.reply.Sends[0].Turns, known.memory.steps[0]
 	messages := []any{
 		map[string]any{"role": "system", "content": e.SystemText},
-		map[string]any{"role": "user", "content": e.Sends[0].Request.Messages[0].(*letta.MessageCreate).Content.String()},
+		map[string]any{"role": "user", "content": letta.InputText(e.Sends[0].Request.Messages[0].(*letta.MessageCreate).Content)},
 	}
-	calls := map[string]letta.ToolCalls{}
+	calls := map[string][]letta.ToolCall{}
 	for _, m := range known.memory.messages[0] {
-		if c, is := m.(*letta.ToolCallMessage); is {
-			calls[*c.StepID] = c.ToolCalls
+		if m.Type == letta.TypeToolCall {
+			calls[m.StepID] = m.ToolCalls
 		}
 	}
 	last := &turns[len(turns)-1]
@@ -126,7 +127,7 @@ func traceLast(tb testing.TB, known *knownLife, keep bool) {
 	for i, id := range last.OutputIDs {
 		logprobs[i] = [3]any{last.Logprobs[i], id, nil}
 	}
-	request, err := json.Marshal(map[string]any{"messages": messages, "tools": []any{map[string]any{"type": "function", "function": e.Agent.Tools[0].JSONSchema}}})
+	request, err := json.Marshal(map[string]any{"messages": messages, "tools": []any{map[string]any{"type": "function", "function": json.RawMessage(e.Agent.Tools[0].JSONSchema)}}})
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -137,7 +138,17 @@ func traceLast(tb testing.TB, known *knownLife, keep bool) {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	known.memory.traces[steps[len(steps)-1].ID] = &letta.ProviderTrace{RequestJSON: request, ResponseJSON: response}
+	known.memory.traces[steps[len(steps)-1].ID] = traceOf(tb, string(request), string(response))
+}
+
+// traceOf is a trace with the two bodies.
+func traceOf(tb testing.TB, request, response string) *letta.ProviderTrace {
+	tb.Helper()
+	trace, err := letta.Read[letta.ProviderTrace](`{"request_json":` + request + `,"response_json":` + response + "}")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return trace
 }
 
 var syllables = [...]string{"ba", "con", "der", "fi", "gre", "hol", "in", "ju", "ka", "lor", "mun", "ne", "op", "pra", "qui", "rest", "sta", "tion", "ul", "ver", "wex", "yl", "zon"}

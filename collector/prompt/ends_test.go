@@ -260,8 +260,8 @@ func TestUncertainSteps(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			var messages letta.Messages
-			if err := json.Unmarshal([]byte("["+strings.Join(tt.messages, ",")+"]"), &messages); err != nil {
+			messages, err := letta.ReadList[letta.Message]("[" + strings.Join(tt.messages, ",") + "]")
+			if err != nil {
 				t.Fatal(err)
 			}
 			reply := &prompt.Answered{Reply: collector.Reply{Sends: []collector.Send{{Turns: tt.turns}}}, Evidence: record.New(nil)}

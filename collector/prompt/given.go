@@ -1,8 +1,6 @@
 package prompt
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"slices"
 
@@ -24,7 +22,7 @@ func given(shown chat.Value, agent *letta.AgentState, request *letta.LettaReques
 		if err != nil {
 			return chat.Value{}, err
 		}
-		known[text(t.Name)] = f
+		known[t.Name] = f
 	}
 	for i := range request.ClientTools {
 		f, err := clientTool(&request.ClientTools[i])
@@ -79,7 +77,7 @@ func member(v chat.Value, name string) chat.Value {
 func serverTools(agent *letta.AgentState, request *letta.LettaRequest) []*letta.Tool {
 	var list []*letta.Tool
 	for i := range agent.Tools {
-		name := text(agent.Tools[i].Name)
+		name := agent.Tools[i].Name
 		if !slices.ContainsFunc(request.ClientTools, func(c letta.ClientTool) bool { return c.Name == name }) {
 			list = append(list, &agent.Tools[i])
 		}
@@ -96,7 +94,7 @@ func chooses(agent *letta.AgentState) bool {
 		var rule struct {
 			Type string `json:"type"`
 		}
-		_ = json.Unmarshal(raw, &rule) // what cannot be read has no kind that is known
+		_ = raw.Decode(&rule) // what cannot be read has no kind that is known
 		switch rule.Type {
 		case "exit_loop", "continue_loop", "required_before_exit", "requires_approval":
 		default:
@@ -109,28 +107,18 @@ func chooses(agent *letta.AgentState) bool {
 // changedSince names what of an agent is another than before, of all that a prompt is
 // made of; it is empty where nothing is.
 func changedSince(before, now *letta.AgentState) string {
-	schemas := func(a *letta.AgentState) any {
-		var list []json.RawMessage
-		for i := range a.Tools {
-			list = append(list, a.Tools[i].JSONSchema)
-		}
-		return list
-	}
-	for _, part := range []struct {
-		name string
-		of   func(*letta.AgentState) any
-	}{
-		{"list of tools", schemas},
-		{"list of tool rules", func(a *letta.AgentState) any { return a.ToolRules }},
-		{"list of memory blocks", func(a *letta.AgentState) any { return a.Blocks }},
-		{"llm_config", func(a *letta.AgentState) any { return a.LLMConfig }},
-		{"response_format", func(a *letta.AgentState) any { return a.ResponseFormat }},
-	} {
-		a, errA := json.Marshal(part.of(before))
-		b, errB := json.Marshal(part.of(now))
-		if errA != nil || errB != nil || !bytes.Equal(a, b) {
-			return part.name
-		}
+	sameSchema := func(a, b letta.Tool) bool { return a.JSONSchema == b.JSONSchema }
+	switch {
+	case !slices.EqualFunc(before.Tools, now.Tools, sameSchema):
+		return "list of tools"
+	case !slices.Equal(before.ToolRules, now.ToolRules):
+		return "list of tool rules"
+	case !slices.Equal(before.Blocks, now.Blocks):
+		return "list of memory blocks"
+	case before.LLMConfig.JSON != now.LLMConfig.JSON:
+		return "llm_config"
+	case before.ResponseFormat != now.ResponseFormat:
+		return "response_format"
 	}
 	return ""
 }

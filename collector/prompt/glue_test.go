@@ -178,7 +178,7 @@ func TestTruncatedTurnIsClosed(t *testing.T) {
 				first := m.steps[0][0]
 				first.CompletionTokens = new(int64(n))
 				m.steps = [][]letta.Step{{first}, {step}}
-				m.messages = append(m.messages, letta.Messages{&letta.UserMessage{Content: letta.TextOf("Go on.")}})
+				m.messages = append(m.messages, letta.Messages{{Type: letta.TypeUser, Content: letta.Content{Text: "Go on."}}})
 			})
 			reply := *known.reply
 			reply.Evidence = &e
@@ -314,8 +314,8 @@ func TestRoleMarkerStop(t *testing.T) {
 			m := &memory{
 				steps: [][]letta.Step{{step1, step2}},
 				messages: []letta.Messages{{
-					&letta.ToolCallMessage{MessageHead: letta.MessageHead{StepID: &id}, ToolCalls: letta.ToolCalls{{Name: new("add"), Arguments: &args, ToolCallID: new("c1")}}},
-					&letta.ToolReturnMessage{MessageHead: letta.MessageHead{StepID: &id}, ToolCallID: "c1"},
+					{Type: letta.TypeToolCall, StepID: id, ToolCalls: []letta.ToolCall{{Name: "add", Arguments: args, ToolCallID: "c1"}}},
+					{Type: letta.TypeToolReturn, StepID: id, ToolReturns: []letta.ToolReturn{{ToolCallID: "c1"}}},
 				}},
 			}
 			reply := &prompt.Answered{
@@ -352,9 +352,8 @@ func TestTraceTellsTheEnd(t *testing.T) {
 	known := remembered(t, "length")[0]
 	versioned := known.memory.with(func(m *memory) {
 		for id, trace := range m.traces {
-			c := *trace
-			c.ResponseJSON = bytes.Replace(c.ResponseJSON, []byte(`"default"`), []byte(`"17"`), 1)
-			m.traces[id] = &c
+			response := strings.Replace(string(trace.ResponseJSON), `"default"`, `"17"`, 1)
+			m.traces[id] = traceOf(t, string(trace.RequestJSON), response)
 		}
 	})
 	untraced := known.memory.with(func(m *memory) { clear(m.traces) })

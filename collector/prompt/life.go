@@ -64,15 +64,16 @@ func (l *life) fate() {
 // through the server's parser, which drops and rewrites.
 func (s *send) callsOf(stepID string) []call {
 	var own, waiting []call
-	for _, m := range s.stored {
-		if stepOf(m) != stepID {
+	for i := range s.stored {
+		m := &s.stored[i]
+		if m.StepID != stepID {
 			continue
 		}
-		switch m := m.(type) {
-		case *letta.ToolCallMessage:
-			own = appendCalls(own, m.Calls())
-		case *letta.ApprovalRequestMessage:
-			waiting = appendCalls(waiting, m.Calls())
+		switch m.Type {
+		case letta.TypeToolCall:
+			own = appendCalls(own, m.ToolCalls)
+		case letta.TypeApprovalRequest:
+			waiting = appendCalls(waiting, m.ToolCalls)
 		}
 	}
 	return append(own, waiting...)
@@ -81,13 +82,10 @@ func (s *send) callsOf(stepID string) []call {
 func appendCalls(calls []call, list []letta.ToolCall) []call {
 	for i := range list {
 		c := &list[i]
-		calls = append(calls, call{id: text(c.ToolCallID), name: text(c.Name), args: arguments(text(c.Arguments))})
+		calls = append(calls, call{id: c.ToolCallID, name: c.Name, args: arguments(c.Arguments)})
 	}
 	return calls
 }
-
-// stepOf is the id of the step that made the message, or empty.
-func stepOf(m letta.Message) string { return text(m.Head().StepID) }
 
 // stepIndex is the index of the send's call with the step id, or -1.
 func (s *send) stepIndex(id string) int {
@@ -100,11 +98,11 @@ func (s *send) stepIndex(id string) int {
 }
 
 // returns lists the tool return messages of the send in their order.
-func (s *send) returns() []*letta.ToolReturnMessage {
-	var list []*letta.ToolReturnMessage
-	for _, m := range s.stored {
-		if r, ok := m.(*letta.ToolReturnMessage); ok {
-			list = append(list, r)
+func (s *send) returns() []*letta.Message {
+	var list []*letta.Message
+	for i := range s.stored {
+		if s.stored[i].Type == letta.TypeToolReturn {
+			list = append(list, &s.stored[i])
 		}
 	}
 	return list
@@ -114,9 +112,9 @@ func (s *send) returns() []*letta.ToolReturnMessage {
 // tool turn after call k of the send: it names the call's step. That of a turn
 // before the first call, k = -1, answers an earlier send and names a step of that
 // one.
-func (s *send) takeReturn(list []*letta.ToolReturnMessage, k int) (*letta.ToolReturnMessage, []*letta.ToolReturnMessage) {
+func (s *send) takeReturn(list []*letta.Message, k int) (*letta.Message, []*letta.Message) {
 	for i, r := range list {
-		if s.stepIndex(stepOf(r)) == k {
+		if s.stepIndex(r.StepID) == k {
 			return r, append(list[:i:i], list[i+1:]...)
 		}
 	}
@@ -169,14 +167,15 @@ func (s *send) alerts() []alert {
 	}
 	var found []alert
 	said := make(map[string]bool) // steps whose generation was seen
-	for _, m := range list {
-		id := stepOf(m)
-		switch m := m.(type) {
-		case *letta.AssistantMessage, *letta.ToolCallMessage, *letta.ApprovalRequestMessage:
+	for i := range list {
+		m := &list[i]
+		id := m.StepID
+		switch m.Type {
+		case letta.TypeAssistant, letta.TypeToolCall, letta.TypeApprovalRequest:
 			said[id] = true
 			continue
-		case *letta.SummaryMessage:
-		case *letta.UserMessage:
+		case letta.TypeSummary:
+		case letta.TypeUser:
 			if !isAlert(m.Content.String()) || s.sent(m.Content.String()) {
 				continue
 			}

@@ -115,7 +115,7 @@ func mutated(r *rand.Rand, known *knownLife, kind string) (*prompt.Answered, *me
 			return nil, nil
 		}
 		copied := *c
-		copied.Content = letta.TextOf(changed(r, c.Content.String()))
+		copied.Content = letta.TextOf(changed(r, letta.InputText(c.Content)))
 		request.Messages[0] = &copied
 		e.Sends[i].Request = &request
 	case "turn":
@@ -125,21 +125,21 @@ func mutated(r *rand.Rand, known *knownLife, kind string) (*prompt.Answered, *me
 		reply.Sends[i].Turns = turns
 	case "stored call":
 		list := slices.Clone(m.messages[i])
-		k := slices.IndexFunc(list, func(m letta.Message) bool { _, ok := m.(*letta.ToolCallMessage); return ok })
+		k := slices.IndexFunc(list, func(m letta.Message) bool { return m.Type == letta.TypeToolCall })
 		if k < 0 {
 			return nil, nil
 		}
-		c := *list[k].(*letta.ToolCallMessage)
+		c := list[k]
 		c.ToolCalls = slices.Clone(c.ToolCalls)
 		if len(c.ToolCalls) == 0 {
 			return nil, nil
 		}
 		if of := &c.ToolCalls[0]; r.IntN(2) == 0 {
-			of.Name = new(changed(r, *of.Name))
+			of.Name = changed(r, of.Name)
 		} else {
-			of.Arguments = new(changed(r, *of.Arguments))
+			of.Arguments = changed(r, of.Arguments)
 		}
-		list[k] = &c
+		list[k] = c
 		m.messages[i] = list
 	case "schema":
 		agent := *e.Agent
@@ -148,7 +148,7 @@ func mutated(r *rand.Rand, known *knownLife, kind string) (*prompt.Answered, *me
 			return nil, nil
 		}
 		tool := &agent.Tools[r.IntN(len(agent.Tools))]
-		tool.JSONSchema = []byte(changed(r, string(tool.JSONSchema)))
+		tool.JSONSchema = letta.RawJSON(changed(r, string(tool.JSONSchema)))
 		e.Agent = &agent
 	}
 	return &reply, m

@@ -19,13 +19,17 @@ import (
 func alertAfter(m *memory, k int) {
 	id := m.steps[0][k].ID
 	at := 0
-	for i, message := range m.messages[0] {
-		if s := message.Head().StepID; s != nil && *s == id {
+	for i := range m.messages[0] {
+		if m.messages[0][i].StepID == id {
 			at = i + 1
 		}
 	}
-	note := &letta.UserMessage{MessageHead: letta.MessageHead{StepID: &id}, Content: letta.TextOf(`{"type":"system_alert"}`)}
-	m.messages[0] = slices.Insert(slices.Clone(m.messages[0]), at, letta.Message(note))
+	m.messages[0] = slices.Insert(slices.Clone(m.messages[0]), at, alertOf(id))
+}
+
+// alertOf is the server's word, in a step, that it summarized the history.
+func alertOf(stepID string) letta.Message {
+	return letta.Message{Type: letta.TypeUser, StepID: stepID, Content: letta.Content{Text: `{"type":"system_alert"}`}}
 }
 
 // TestReasons takes parts of the evidence away, or changes them, and says what
@@ -91,10 +95,8 @@ func TestReasons(t *testing.T) {
 			name: "traces without names of tools", life: "tool-two",
 			change: func(m *memory, e *record.Rollout) {
 				reverseTools(e)
-				for id, t := range m.traces {
-					changed := *t
-					changed.RequestJSON = []byte(`{"messages":[],"tools":[1,{"function":2},{"function":{"name":3}}]}`)
-					m.traces[id] = &changed
+				for id, trace := range m.traces {
+					m.traces[id] = traceOf(t, `{"messages":[],"tools":[1,{"function":2},{"function":{"name":3}}]}`, string(trace.ResponseJSON))
 				}
 			},
 			want: []string{"no_prompt", "no_prompt", "no_prompt"}, note: `stored: its trace shows a tool "", which the agent did not have`,
@@ -164,7 +166,7 @@ func TestReasons(t *testing.T) {
 			name: "traces that are no JSON", life: "tool-two", change: func(m *memory, e *record.Rollout) {
 				e.SystemText = ""
 				for id := range m.traces {
-					m.traces[id] = &letta.ProviderTrace{RequestJSON: []byte("{}"), ResponseJSON: []byte("[]")}
+					m.traces[id] = traceOf(t, "{}", "[]")
 				}
 			},
 			want: []string{"no_prompt", "no_prompt", "no_prompt"}, note: "response_json: ",
@@ -212,9 +214,9 @@ func TestReasons(t *testing.T) {
 		{
 			name: "a user who writes like the server", life: "tool-two", change: func(m *memory, e *record.Rollout) {
 				noTraces(m)
-				text := letta.TextOf(`{"type":"system_alert"}`)
-				e.Sends[0].Request = &letta.LettaRequest{Messages: letta.InputMessages{&letta.MessageCreate{Role: "user", Content: text}}}
-				m.messages[0] = slices.Concat(letta.Messages{&letta.UserMessage{MessageHead: *m.messages[0][0].Head(), Content: text}}, m.messages[0][1:])
+				note := alertOf(m.messages[0][0].StepID)
+				e.Sends[0].Request = &letta.LettaRequest{Messages: letta.InputMessages{letta.UserText(note.Content.Text)}}
+				m.messages[0] = slices.Concat(letta.Messages{note}, m.messages[0][1:])
 			},
 			want: []string{"count_mismatch", "count_mismatch", "count_mismatch"},
 		},
@@ -222,8 +224,8 @@ func TestReasons(t *testing.T) {
 			name: "a conversation that was summarized", life: "conversation", change: func(m *memory, _ *record.Rollout) {
 				noTraces(m)
 				last := len(m.messages) - 1
-				head := *m.messages[last][len(m.messages[last])-1].Head()
-				m.messages[last] = append(slices.Clone(m.messages[last]), &letta.UserMessage{MessageHead: head, Content: letta.TextOf(`{"type":"system_alert"}`)})
+				note := alertOf(m.messages[last][len(m.messages[last])-1].StepID)
+				m.messages[last] = append(slices.Clone(m.messages[last]), note)
 			},
 			want: []string{"no_prompt", "no_prompt", "no_prompt", "no_prompt"}, note: "its first system message is gone",
 		},
@@ -232,8 +234,8 @@ func TestReasons(t *testing.T) {
 			// after the summary had put another text of the same length in its place.
 			name: "an overridden system message in a conversation that was summarized", life: "conversation", change: func(m *memory, e *record.Rollout) {
 				last := len(m.messages) - 1
-				head := *m.messages[last][len(m.messages[last])-1].Head()
-				m.messages[last] = append(slices.Clone(m.messages[last]), &letta.UserMessage{MessageHead: head, Content: letta.TextOf(`{"type":"system_alert"}`)})
+				note := alertOf(m.messages[last][len(m.messages[last])-1].StepID)
+				m.messages[last] = append(slices.Clone(m.messages[last]), note)
 				for i := range e.Sends {
 					request := *e.Sends[i].Request
 					request.OverrideSystem = new("another")

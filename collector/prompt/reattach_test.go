@@ -276,7 +276,7 @@ func differ(a, b told, cut int) string {
 	}
 	for i := range ea.Sends {
 		x, y := &ea.Sends[i], &eb.Sends[i]
-		x.Response.Logprobs, y.Response.Logprobs = nil, nil
+		x.Response.JSON, y.Response.JSON, x.Response.Usage.JSON, y.Response.Usage.JSON = "", "", "", ""
 		x.Response.Usage.ContextTokens, y.Response.Usage.ContextTokens = nil, nil
 		for _, pair := range [][2]any{{x.Request, y.Request}, {x.Response, y.Response}, {x.RunID, y.RunID}} {
 			p, errP := json.Marshal(pair[0])

@@ -12,6 +12,7 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 
 	"github.com/rollout-rl/rollout/collector/letta"
+	"github.com/rollout-rl/rollout/collector/letta/lettatest"
 	"github.com/rollout-rl/rollout/collector/record"
 	"github.com/rollout-rl/rollout/tokenize"
 	"github.com/rollout-rl/rollout/tokenize/chat"
@@ -74,6 +75,11 @@ func TestRecipes(t *testing.T) {
 // lines prints messages and tools one per line, as JSON.
 const lines = "{% for m in messages %}{{ m | tojson }}\n{% endfor %}{% for t in tools or [] %}tool {{ t | tojson }}\n{% endfor %}"
 
+func readMessages(text string) (*letta.Messages, error) {
+	list, err := letta.ReadList[letta.Message](text)
+	return (*letta.Messages)(&list), err
+}
+
 func runRecipe(t *testing.T, archive *txtar.Archive) string {
 	t.Helper()
 	into := func(data []byte, v any) {
@@ -90,12 +96,11 @@ func runRecipe(t *testing.T, archive *txtar.Archive) string {
 		last := len(l.sends) - 1
 		switch f.Name {
 		case "agent":
-			into(f.Data, l.agent)
+			*l.agent = *lettatest.Object(t, letta.Read[letta.AgentState], f.Data)
 		case "system":
 			l.system = strings.TrimSuffix(string(f.Data), "\n")
 		case "request":
-			l.sends = append(l.sends, send{request: new(letta.LettaRequest)})
-			into(f.Data, l.sends[last+1].request)
+			l.sends = append(l.sends, send{request: lettatest.Request(t, f.Data)})
 		case "turns":
 			var turns []struct {
 				Role     tokenize.Role
@@ -113,14 +118,16 @@ func runRecipe(t *testing.T, archive *txtar.Archive) string {
 				}
 			}
 		case "stored":
-			into(f.Data, &l.sends[last].stored)
+			l.sends[last].stored = *lettatest.Object(t, readMessages, f.Data)
 		case "trace":
-			trace := new(letta.ProviderTrace)
-			into(f.Data, trace)
-			if trace.ResponseJSON == nil {
-				trace.ResponseJSON = json.RawMessage(`{"output_ids":[1]}`)
+			raw := letta.RawJSON(f.Data)
+			if raw.Member("response_json") == "" {
+				var err error
+				if raw, err = raw.With("response_json", `{"output_ids":[1]}`); err != nil {
+					t.Fatal(err)
+				}
 			}
-			traces = append(traces, trace)
+			traces = append(traces, lettatest.Object(t, letta.Read[letta.ProviderTrace], []byte(raw)))
 		case "want":
 		default:
 			t.Fatalf("unknown section %q", f.Name)
@@ -149,16 +156,16 @@ func runRecipe(t *testing.T, archive *txtar.Archive) string {
 	for _, trace := range traces {
 		system := ""
 		for i := range l.sends {
-			if s := &l.sends[i]; s.stepIndex(text(trace.StepID)) >= 0 && s.request.OverrideSystem != nil {
+			if s := &l.sends[i]; s.stepIndex(trace.StepID) >= 0 && s.request.OverrideSystem != nil {
 				system = l.system
 			}
 		}
 		read, err := readTrace(record.NewTrace(trace), l.how, system)
 		if err != nil {
-			fmt.Fprintf(&out, "trace %s: %v\n", text(trace.StepID), err)
+			fmt.Fprintf(&out, "trace %s: %v\n", trace.StepID, err)
 			continue
 		}
-		show("step "+text(trace.StepID)+" by trace", read.conversation())
+		show("step "+trace.StepID+" by trace", read.conversation())
 	}
 	return out.String()
 }

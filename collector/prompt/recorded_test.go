@@ -19,6 +19,7 @@ import (
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/letta"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
+	"github.com/rollout-rl/rollout/collector/letta/lettatest"
 	"github.com/rollout-rl/rollout/collector/prompt"
 	"github.com/rollout-rl/rollout/collector/record"
 	"github.com/rollout-rl/rollout/tokenize"
@@ -197,10 +198,7 @@ func live(tb testing.TB, cases []*lettasim.Case, rec *recording) *prompt.Answere
 	}
 	reply := &prompt.Answered{Reply: collector.Reply{AgentID: agent.ID}, Evidence: e, Client: client}
 	for _, x := range rec.exchanges {
-		request, body := new(letta.LettaRequest), new(tokenize.Reply)
-		if err := json.Unmarshal(x.Request.Body, request); err != nil {
-			tb.Fatal(err)
-		}
+		request, body := lettatest.Request(tb, x.Request.Body), new(tokenize.Reply)
 		var answer *letta.LettaResponse
 		if strings.Contains(x.Request.Path, "/conversations/") {
 			if e.Conversation == nil {

@@ -2,7 +2,6 @@ package prompt_test
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http/httptest"
 	"slices"
@@ -14,6 +13,7 @@ import (
 	"github.com/rollout-rl/rollout/collector/agent"
 	"github.com/rollout-rl/rollout/collector/letta"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
+	"github.com/rollout-rl/rollout/collector/letta/lettatest"
 	"github.com/rollout-rl/rollout/collector/prompt"
 	"github.com/rollout-rl/rollout/tokenize"
 	"github.com/rollout-rl/rollout/tokenize/chat"
@@ -40,10 +40,7 @@ func (r *recording) asTask(t *testing.T) (*collector.Task, agent.Config) {
 	task := &collector.Task{ID: r.name}
 	cfg := agent.Config{Model: "sglang//models/qwen3", SystemText: true, Approvals: agent.ApprovalApprove}
 	for _, x := range r.exchanges {
-		var request letta.LettaRequest
-		if err := json.Unmarshal(x.Request.Body, &request); err != nil {
-			t.Fatal(err)
-		}
+		request := lettatest.Request(t, x.Request.Body)
 		cfg.Conversation = strings.Contains(x.Request.Path, "/conversations/")
 		if request.OverrideModel != nil {
 			cfg.OverrideModel = *request.OverrideModel
@@ -59,9 +56,9 @@ func (r *recording) asTask(t *testing.T) (*collector.Task, agent.Config) {
 		for _, m := range request.Messages {
 			switch m := m.(type) {
 			case *letta.MessageCreate:
-				task.Messages = append(task.Messages, m.Content.String())
+				task.Messages = append(task.Messages, letta.InputText(m.Content))
 			case *letta.ToolReturnCreate:
-				cfg.ClientTools[0].Answer = new(m.ToolReturns[0].ToolReturn.String())
+				cfg.ClientTools[0].Answer = new(letta.InputText(m.ToolReturns[0].ToolReturn))
 			}
 		}
 	}

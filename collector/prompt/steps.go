@@ -118,13 +118,12 @@ func stepsOfTurns(turns []tokenize.Turn, messages letta.Messages) []string {
 // results of tools name. It is not ok where a message of the model names no step, or
 // where the messages of a step do not lie together.
 func stepsOf(messages letta.Messages) (steps, returned []string, ok bool) {
-	for _, m := range messages {
-		id := stepOf(m)
-		switch m.(type) {
-		case *letta.ToolReturnMessage:
+	for i := range messages {
+		id := messages[i].StepID
+		switch messages[i].Type {
+		case letta.TypeToolReturn:
 			returned = append(returned, id)
-		case *letta.AssistantMessage, *letta.ReasoningMessage, *letta.HiddenReasoningMessage,
-			*letta.ToolCallMessage, *letta.ApprovalRequestMessage:
+		case letta.TypeAssistant, letta.TypeReasoning, letta.TypeHiddenReasoning, letta.TypeToolCall, letta.TypeApprovalRequest:
 			if n := len(steps); n > 0 && steps[n-1] == id {
 				continue
 			}

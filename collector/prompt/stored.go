@@ -57,9 +57,9 @@ func (l *life) stored(yield func(s *send, k int, c conversation)) error {
 				continue
 			}
 			m := message{role: roleTool, content: turn.Content, name: turn.ToolName}
-			var of *letta.ToolReturnMessage
+			var of *letta.Message
 			if of, returns = s.takeReturn(returns, call); of != nil {
-				list := of.Returns()
+				list := of.ToolReturns
 				m.content = visibleReturn(turn.Content, list, l.how)
 				if len(list) > 0 {
 					m.callID = list[0].ToolCallID
@@ -75,12 +75,12 @@ func (l *life) stored(yield func(s *send, k int, c conversation)) error {
 // appendRequest adds the messages of a request. Answers to waiting calls are none:
 // their results come as a tool turn.
 func appendRequest(h history, r *letta.LettaRequest) history {
-	if !r.Input.IsZero() {
-		return append(h, message{role: "user", content: r.Input.String()})
+	if !letta.RawJSON(r.Input).IsNull() {
+		return append(h, message{role: "user", content: letta.InputText(r.Input)})
 	}
 	for _, m := range r.Messages {
 		if c, ok := m.(*letta.MessageCreate); ok {
-			h = append(h, message{role: c.Role, content: c.Content.String()})
+			h = append(h, message{role: c.Role, content: letta.InputText(c.Content)})
 		}
 	}
 	return h

@@ -41,11 +41,11 @@ func toolsOf(agent *letta.AgentState, request *letta.LettaRequest) (chat.Value, 
 
 // serverTool is the schema of one of the agent's tools.
 func serverTool(agent *letta.AgentState, t *letta.Tool) (chat.Value, error) {
-	schema, err := chat.FromJSON(t.JSONSchema)
+	schema, err := chat.FromJSON([]byte(t.JSONSchema))
 	if err != nil {
-		return chat.Value{}, fmt.Errorf("schema of tool %q: %w", text(t.Name), err)
+		return chat.Value{}, fmt.Errorf("schema of tool %q: %w", t.Name, err)
 	}
-	if s := agent.LLMConfig.Strict; s != nil && *s {
+	if agent.LLMConfig.Strict {
 		schema = strict(schema)
 	}
 	return schema, nil

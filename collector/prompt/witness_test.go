@@ -47,15 +47,15 @@ func TestMembersOfATool(t *testing.T) {
 	reply := *known.reply
 	reply.Evidence = &e
 	description := `"description": "Multiply two integers.", `
-	at := slices.IndexFunc(agent.Tools, func(tool letta.Tool) bool { return *tool.Name == "mul" })
+	at := slices.IndexFunc(agent.Tools, func(tool letta.Tool) bool { return tool.Name == "mul" })
 	var schema struct {
 		Name, Description json.RawMessage
 		Parameters        json.RawMessage
 	}
-	if err := json.Unmarshal(agent.Tools[at].JSONSchema, &schema); err != nil {
+	if err := agent.Tools[at].JSONSchema.Decode(&schema); err != nil {
 		t.Fatal(err)
 	}
-	agent.Tools[at].JSONSchema = slices.Concat([]byte(`{"description":`), schema.Description, []byte(`,"name":`), schema.Name, []byte(`,"parameters":`), schema.Parameters, []byte("}"))
+	agent.Tools[at].JSONSchema = letta.RawJSON(slices.Concat([]byte(`{"description":`), schema.Description, []byte(`,"name":`), schema.Name, []byte(`,"parameters":`), schema.Parameters, []byte("}")))
 	var want [][]int32
 	m := known.memory.with(func(m *memory) {
 		m.agent = &agent
@@ -111,16 +111,18 @@ func TestToolRules(t *testing.T) {
 				t.Fatalf("no tool %s in %s", only(k), list)
 				return ""
 			}))
-			trace := *m.traces[m.steps[0][k].ID]
-			var body map[string]json.RawMessage
+			trace := m.traces[m.steps[0][k].ID]
 			var tools []json.RawMessage
-			if json.Unmarshal(trace.RequestJSON, &body) != nil || json.Unmarshal(body["tools"], &tools) != nil {
+			if trace.RequestJSON.Member("tools").Decode(&tools) != nil {
 				t.Fatal("the trace has no tools")
 			}
 			tools = slices.DeleteFunc(tools, func(raw json.RawMessage) bool { return !bytes.Contains(raw, []byte(only(k)+`"`)) })
-			body["tools"], _ = json.Marshal(tools)
-			trace.RequestJSON, _ = json.Marshal(body)
-			m.traces[m.steps[0][k].ID] = &trace
+			list, _ := json.Marshal(tools)
+			request, err := trace.RequestJSON.With("tools", letta.RawJSON(list))
+			if err != nil {
+				t.Fatal(err)
+			}
+			m.traces[m.steps[0][k].ID] = traceOf(t, string(request), string(trace.ResponseJSON))
 		}
 	})
 	for _, tt := range []struct {
@@ -133,7 +135,7 @@ func TestToolRules(t *testing.T) {
 		{"that of the last call", `{"type":"run_first"}`, []int{2}, []string{"", "", "trace"}},
 		{"a rule that nobody knows", `{"type":"new_rule"}`, []int{1, 2}, []string{"", "trace", "trace"}},
 	} {
-		agent.ToolRules = []json.RawMessage{json.RawMessage(tt.rules)}
+		agent.ToolRules = []letta.RawJSON{letta.RawJSON(tt.rules)}
 		some := m.with(func(m *memory) {
 			for k := range known.truths {
 				if !slices.Contains(tt.traces, k) {
@@ -193,7 +195,7 @@ func TestReadAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	known := remembered(t, "tool-list")[0]
-	block := []json.RawMessage{json.RawMessage(`{"id":"block-1","label":"human","value":"x"}`)}
+	block := []letta.RawJSON{`{"id":"block-1","label":"human","value":"x"}`}
 	for _, tt := range []struct {
 		name   string
 		before func(e *record.Rollout)
@@ -205,10 +207,10 @@ func TestReadAgain(t *testing.T) {
 		{name: "its system message", now: func(m *memory) { m.system += "!" }, want: "the agent's system message is another"},
 		{name: "its tool", now: func(m *memory) {
 			m.agent.Tools = slices.Clone(m.agent.Tools)
-			m.agent.Tools[0].JSONSchema = bytes.ReplaceAll(m.agent.Tools[0].JSONSchema, []byte("a"), []byte("b"))
+			m.agent.Tools[0].JSONSchema = letta.RawJSON(strings.ReplaceAll(string(m.agent.Tools[0].JSONSchema), "a", "b"))
 		}, want: "the agent's list of tools is another"},
 		{name: "one tool more", now: func(m *memory) { m.agent.Tools = append(slices.Clone(m.agent.Tools), letta.Tool{}) }, want: "list of tools is another"},
-		{name: "a flag", now: func(m *memory) { m.agent.LLMConfig.Strict = new(true) }, want: "the agent's llm_config is another"},
+		{name: "a flag", now: func(m *memory) { m.agent.LLMConfig.JSON, _ = m.agent.LLMConfig.JSON.With("strict", "true") }, want: "the agent's llm_config is another"},
 		{name: "a rule", now: func(m *memory) { m.agent.ToolRules = block }, want: "list of tool rules is another"},
 		{name: "a block came", now: func(m *memory) { m.agent.Blocks = block }, want: "list of memory blocks is another"},
 		{name: "it has a block", before: func(e *record.Rollout) { e.Agent.Blocks = block }, now: func(m *memory) { m.agent.Blocks = block }, want: "the agent has memory blocks"},

@@ -143,18 +143,30 @@ func (r *Rollout) ConversationSystem(ctx context.Context) (string, error) {
 }
 
 // Conversed is the conversation as a JSON array: what was sent, as the request had it,
-// and the messages of the answers, in order.
+// and the messages of the answers, in order, byte for byte.
 func (r *Rollout) Conversed() (json.RawMessage, error) {
-	all := []any{}
+	size := 2
 	for i := range r.Sends {
-		for _, m := range r.Sends[i].Request.Messages {
-			all = append(all, m)
+		size += len(r.Sends[i].Response.JSON) + 256
+	}
+	all := append(make([]byte, 0, size), '[')
+	for i := range r.Sends {
+		s := &r.Sends[i]
+		for _, m := range s.Request.Messages {
+			text, err := letta.Marshal(m)
+			if err != nil {
+				return nil, err
+			}
+			all = append(append(all, text...), ',')
 		}
-		for _, m := range r.Sends[i].Response.Messages {
-			all = append(all, m)
+		for k := range s.Response.Messages {
+			all = append(append(all, s.Response.Messages[k].JSON...), ',')
 		}
 	}
-	return letta.Marshal(all)
+	if len(all) > 1 {
+		all = all[:len(all)-1]
+	}
+	return append(all, ']'), nil
 }
 
 // Scrubs reports whether the server deletes the text before tool calls when it makes the
