@@ -4,6 +4,8 @@ import (
 	"io"
 	"io/fs"
 	"os"
+
+	"github.com/rollout-rl/rollout/sink/durable"
 )
 
 // An FS is what the package needs of a file system. Names are paths as the
@@ -70,17 +72,7 @@ func (osFS) Open(name string) (File, error) {
 	return osFile{f}, nil
 }
 
-func (osFS) SyncDir(name string) error {
-	d, err := os.Open(name)
-	if err != nil {
-		return err
-	}
-	err = d.Sync()
-	if cerr := d.Close(); err == nil {
-		err = cerr
-	}
-	return err
-}
+func (osFS) SyncDir(name string) error { return durable.SyncDir(name) }
 
 func (osFS) ReadDir(name string) ([]string, error) {
 	entries, err := os.ReadDir(name)

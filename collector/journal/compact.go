@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rollout-rl/rollout/sink/durable"
 	"github.com/rollout-rl/rollout/sink/frame"
 )
 
@@ -73,7 +74,7 @@ func (j *Journal) compact(dir string, old []segment) error {
 	if err := os.Rename(tmp, last.path); err != nil {
 		return err
 	}
-	if err := syncDir(dir); err != nil {
+	if err := durable.SyncDir(dir); err != nil {
 		return err
 	}
 	for _, seg := range old[:len(old)-1] {
@@ -82,5 +83,5 @@ func (j *Journal) compact(dir string, old []segment) error {
 		}
 	}
 	j.found.Compacted = true
-	return syncDir(dir)
+	return durable.SyncDir(dir)
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/sink/durable"
 	"github.com/rollout-rl/rollout/sink/failpoint"
 	"github.com/rollout-rl/rollout/sink/frame"
 )
@@ -96,7 +97,7 @@ func Open(dir string, cfg Config) (_ *Journal, err error) {
 	if j.w, err = create(segmentAt(dir, j.found.Process), cfg.Mode, cfg.SyncEvery); err != nil {
 		return nil, fmt.Errorf("journal: %w", err)
 	}
-	if err := syncDir(dir); err != nil {
+	if err := durable.SyncDir(dir); err != nil {
 		return nil, errors.Join(fmt.Errorf("journal: %w", err), j.w.file.Close())
 	}
 	return j, nil

@@ -32,6 +32,7 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/plainjson"
+	"github.com/rollout-rl/rollout/sink/durable"
 )
 
 // The files of a run's folder that belong to the command; the sink owns the rest.
@@ -198,7 +199,7 @@ func (f *Folder) writeTasks(tasks *TaskSet) error {
 		return err
 	}
 	tasks.own, tasks.path = true, f.TasksPath()
-	return syncDir(f.Dir)
+	return durable.SyncDir(f.Dir)
 }
 
 // writeJSON writes a file of the folder durably.
@@ -230,20 +231,12 @@ func WriteFile(dir, name string, mode fs.FileMode, write func(io.Writer) error) 
 	if err := os.Rename(f.Name(), filepath.Join(dir, name)); err != nil {
 		return err
 	}
-	return syncDir(dir)
+	return durable.SyncDir(dir)
 }
 
 // createTemporary makes a file in dir that is to become another one. prefix says which.
 func createTemporary(dir, prefix string, mode fs.FileMode) (*os.File, error) {
 	return os.OpenFile(filepath.Join(dir, temporary+prefix+rand.Text()), os.O_RDWR|os.O_CREATE|os.O_EXCL, mode)
-}
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }
 
 // MkdirAll makes a folder for files of that mode, and its parents as the umask has them.
