@@ -77,7 +77,7 @@ type Config struct {
 	// RetryAfterMax caps the wait that a server may ask for. Default 1m.
 	RetryAfterMax time.Duration
 	// AttemptTimeout bounds an attempt from making the agent to the reward; waiting
-	// for the sink is not in it. Default 30m.
+	// for the sink is not in it. Default 1h: an attempt may take several sends.
 	AttemptTimeout time.Duration
 	// CloseTimeout bounds the removal of one agent. Default 30s. Where one took that
 	// long and none went well meanwhile, the next get a thirtieth of it, and now and
@@ -116,8 +116,12 @@ type Endpoint struct {
 	MaxInFlight int
 }
 
-// DefaultMaxInFlight is the default of Endpoint.MaxInFlight.
-const DefaultMaxInFlight = 24
+// The defaults that a program may want to show.
+const (
+	DefaultMaxInFlight    = 24 // of Endpoint
+	DefaultAttemptTimeout = time.Hour
+	DefaultBusyMax        = 30 * time.Minute
+)
 
 func (c Config) withDefaults() Config {
 	c.Endpoints = append([]Endpoint(nil), c.Endpoints...)
@@ -127,9 +131,9 @@ func (c Config) withDefaults() Config {
 	or(&c.Samples, 1)
 	or(&c.BackoffMin, time.Second)
 	or(&c.BackoffMax, max(30*time.Second, c.BackoffMin))
-	or(&c.BusyMax, 30*time.Minute)
+	or(&c.BusyMax, DefaultBusyMax)
 	or(&c.RetryAfterMax, time.Minute)
-	or(&c.AttemptTimeout, 30*time.Minute)
+	or(&c.AttemptTimeout, DefaultAttemptTimeout)
 	or(&c.CloseTimeout, 30*time.Second)
 	or(&c.Outage, 2*time.Minute)
 	if c.Logger == nil {

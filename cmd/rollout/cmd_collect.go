@@ -94,7 +94,7 @@ tokens.* while the run has no row yet; a tokenizer may be added to a run that ha
 
 func (p *program) collect(ctx context.Context, l *config.Loader, earlier *runfolder.Earlier, o *collectOptions) error {
 	c := &collection{config: l.Config, display: show.NewDisplay(p.stdout, p.stderr, p.getenv, o.asJSON, o.quiet), log: show.DiscardLog(), abort: p.abort, retryFailed: o.retryFailed}
-	if c.tail = c.config.Run.Tail.Tail; o.retryFailed && l.ByKey["run.tail"].Given() == "" {
+	if c.tail = c.config.Run.Tail; o.retryFailed && l.ByKey["run.tail"].Given() == "" {
 		c.tail = collector.Tail{}
 	}
 	c.phase.Store("checking the tasks")
@@ -245,7 +245,7 @@ func (p *program) takeTasks(c *collection, l *config.Loader, earlier *runfolder.
 		err = runfolder.CheckNew(c.config.Output.Dir)
 	} else {
 		var folder *runfolder.Folder
-		if folder, err = runfolder.Begin(c.config.Output.Dir, c.config.FileMode()); err == nil {
+		if folder, err = runfolder.Begin(c.config.Output.Dir, c.config.Output.Share.FileMode()); err == nil {
 			c.takeFolder(folder)
 			check.Dir, check.Mode = folder.Dir, folder.Mode
 		}
@@ -256,7 +256,7 @@ func (p *program) takeTasks(c *collection, l *config.Loader, earlier *runfolder.
 	if c.tasks, err = check.Run(c.fit.Read(tasks.Read(c.config.Tasks.File, p.stdin))); err != nil {
 		return err
 	}
-	return c.fit.Scorable(c.config.Reward.Kind, c.display.Note)
+	return c.fit.Scorable(string(c.config.Reward.Kind), c.display.Note)
 }
 
 // skipped tells of a task that is left out.

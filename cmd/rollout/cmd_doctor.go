@@ -387,7 +387,7 @@ func (d *doctor) answered(ctx context.Context, agent collector.Agent, reply *col
 	}
 	if i := slices.IndexFunc(examined, func(x prompt.Examined) bool { return model.Doubted(&x) }); i >= 0 {
 		state := stateBad
-		if d.config.Tokens.Require == "any" {
+		if d.config.Tokens.Require == config.RequireAny {
 			state = stateHint
 		}
 		hint := ""

@@ -138,7 +138,7 @@ func (p *program) repair(dir string, dryRun bool) (damaged bool, err error) {
 	if err != nil {
 		return false, exit.With(exit.Storage, err)
 	}
-	mode := (&config.Config{}).SharedAs(config.ShareOf(folder)).FileMode()
+	mode := config.ShareOf(folder).FileMode()
 	lock, err := runfolder.TakeLock(dir, mode)
 	if err != nil {
 		return false, err

@@ -105,7 +105,7 @@ func (c *collection) open(parts *parts, backends []*agent.Backend) error {
 		meta["rollout.tokenizer_sha256"], meta["rollout.chat_template_sha256"] = m.TokenizerSHA256, m.ChatTemplateSHA256
 	}
 	dataset, err := sink.Create(c.folder.Dir, sink.Config{
-		Format:        parts.format,
+		Format:        c.config.Output.Format,
 		MaxShardBytes: c.config.Output.ShardBytes,
 		MaxShardAge:   c.config.Output.ShardAge,
 		RunID:         c.info.ID,

@@ -132,7 +132,7 @@ func (c *collection) end(s *show.Summary, err error) error {
 	case err != nil && !interrupted(err):
 		s.Outcome, s.Error = "stopped", err.Error()
 		if _, ok := errors.AsType[*collector.ScorerError](err); ok {
-			err = exit.Hint(err, "mend what scores ("+c.config.Reward.Kind+"), then go on with: "+runfolder.ResumeCommand(c.folder.Dir)+"; what has no reward yet keeps none")
+			err = exit.Hint(err, "mend what scores ("+string(c.config.Reward.Kind)+"), then go on with: "+runfolder.ResumeCommand(c.folder.Dir)+"; what has no reward yet keeps none")
 		}
 		if errors.Is(err, collector.ErrTolerance) {
 			err = exit.Hint(err, "rollout failures "+human.Shell(c.folder.Dir)+" shows why; --max-failures allows more; go on with: "+runfolder.ResumeCommand(c.folder.Dir))

@@ -12,7 +12,6 @@ import (
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/prompt"
 	"github.com/rollout-rl/rollout/collector/reward"
-	"github.com/rollout-rl/rollout/sink"
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
@@ -26,7 +25,6 @@ type parts struct {
 	scorer   collector.Scorer // nil: none
 	align    tokenize.AlignConfig
 	require  *tokenize.Grade
-	format   sink.Format
 	model    *runfolder.Model // nil: no tokenizer was given
 	close    func()           // ends the scorer's processes, which may take some seconds
 	kill     func()           // ends them at once
@@ -36,12 +34,7 @@ type parts struct {
 // to people goes to stderr.
 func makeParts(c *config.Config, stderr io.Writer) (*parts, error) {
 	p := &parts{close: func() {}, kill: func() {}, require: new(c.Require())}
-	pc := prompt.Config{Unverified: c.Tokens.Require == "any"}
-	if c.Tokens.Prompts != "auto" {
-		if err := pc.Force.UnmarshalText([]byte(c.Tokens.Prompts)); err != nil {
-			return nil, exit.Usagef("tokens.prompts: %w", err)
-		}
-	}
+	pc := prompt.Config{Force: tokenize.PromptSource(c.Tokens.Prompts), Unverified: c.Tokens.Require == config.RequireAny}
 	var err error
 	if c.Tokens.Tokenizer != "" {
 		if pc.Model, err = model.Load("tokens.tokenizer", c.Tokens.Tokenizer, c.Tokens.Experimental); err != nil {
@@ -54,7 +47,7 @@ func makeParts(c *config.Config, stderr io.Writer) (*parts, error) {
 		return nil, exit.Hint(exit.Usagef("tokens.prompts: %w", err), "give the folder with the model's tokenizer and chat template with --tokenizer")
 	}
 	p.prompts = pc
-	if c.Reward.Kind == "command" {
+	if c.Reward.Kind == config.RewardCommand {
 		if _, err := exec.LookPath(c.Reward.Command[0]); err != nil {
 			return nil, exit.Usagef("reward.command: %w", err)
 		}
@@ -66,43 +59,37 @@ func makeParts(c *config.Config, stderr io.Writer) (*parts, error) {
 	} else if p.scorer, err = makeScorer(c); err != nil {
 		return nil, err
 	}
-	p.align = tokenize.AlignConfig{MaxRowTokens: c.Tokens.MaxRowTokens, VocabSize: c.Tokens.VocabSize}
+	p.align = tokenize.AlignConfig{Drift: c.Tokens.Drift, MaxRowTokens: c.Tokens.MaxRowTokens, VocabSize: c.Tokens.VocabSize}
 	if p.align.VocabSize == 0 && pc.Model != nil {
 		p.align.VocabSize = pc.Model.Tokenizer.VocabSize()
 	}
-	if err := p.align.Drift.UnmarshalText([]byte(c.Tokens.Drift)); err != nil {
-		return nil, exit.Usagef("tokens.drift: %w", err)
-	}
 	if p.align.Drift == tokenize.DriftRealign {
 		p.align.RealignMax = c.Tokens.RealignMax
-	}
-	if err := p.format.UnmarshalText([]byte(c.Output.Format)); err != nil {
-		return nil, exit.Usagef("output.format: %w", err)
 	}
 	return p, nil
 }
 
 func makeScorer(c *config.Config) (collector.Scorer, error) {
 	switch c.Reward.Kind {
-	case "exact":
+	case config.RewardExact:
 		return reward.Exact{IgnoreCase: c.Reward.IgnoreCase}, nil
-	case "contains":
+	case config.RewardContains:
 		return reward.Contains{IgnoreCase: c.Reward.IgnoreCase}, nil
-	case "number":
+	case config.RewardNumber:
 		return reward.Number{Tolerance: c.Reward.Tolerance}, nil
-	case "regex":
+	case config.RewardRegex:
 		s, err := reward.NewRegex(c.Reward.Pattern)
 		if err != nil {
 			return nil, exit.Usagef("reward.pattern: %w", err)
 		}
 		return s, nil
-	case "json":
+	case config.RewardJSON:
 		s, err := reward.NewJSON(c.Reward.Path)
 		if err != nil {
 			return nil, exit.Usagef("reward.path: %w", err)
 		}
 		return s, nil
-	case "none":
+	case config.RewardNone:
 		return nil, nil
 	}
 	return nil, fmt.Errorf("reward.kind %q is not wired", c.Reward.Kind)

@@ -144,9 +144,15 @@ func (p *ApprovalPolicy) UnmarshalText(b []byte) error {
 // MarshalText writes the name.
 func (p ApprovalPolicy) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
 
+// The defaults that a program may want to show.
+const (
+	DefaultMaxRounds  = 64
+	DefaultStuckAfter = 15 * time.Minute
+)
+
 func (c Config) withDefaults() Config {
 	if c.MaxRounds == 0 {
-		c.MaxRounds = 64
+		c.MaxRounds = DefaultMaxRounds
 	}
 	if c.MaxHeldBytes == 0 {
 		c.MaxHeldBytes = 128 << 20
@@ -158,7 +164,7 @@ func (c Config) withDefaults() Config {
 		c.LostAfter = 30 * time.Second
 	}
 	if c.StuckAfter == 0 {
-		c.StuckAfter = 15 * time.Minute
+		c.StuckAfter = DefaultStuckAfter
 	}
 	return c
 }

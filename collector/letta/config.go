@@ -40,7 +40,7 @@ type ClientConfig struct {
 	// ConnectTimeout bounds dialing and the TLS handshake, each. Default 10 s.
 	ConnectTimeout time.Duration
 	// SendTimeout bounds a send from start to end, the wait for
-	// its turn to be read included. Default 1 h; never below a minute or so: a send may stall for 60 s
+	// its turn to be read included. Default 30 min; never below a minute or so: a send may stall for 60 s
 	// on a healthy server.
 	SendTimeout time.Duration
 	// CallTimeout bounds every other request. Default 2 min.
@@ -88,21 +88,29 @@ type ClientConfig struct {
 	Notice func(text string)
 }
 
+// The defaults that a program may want to show.
+const (
+	DefaultConnectTimeout  = 10 * time.Second
+	DefaultSendTimeout     = 30 * time.Minute
+	DefaultIdleBodyTimeout = time.Minute
+	DefaultReadBytes       = 32 << 20
+)
+
 func (c ClientConfig) withDefaults() ClientConfig {
 	duration := func(d *time.Duration, def time.Duration) {
 		if *d == 0 {
 			*d = def
 		}
 	}
-	duration(&c.ConnectTimeout, 10*time.Second)
-	duration(&c.SendTimeout, time.Hour)
+	duration(&c.ConnectTimeout, DefaultConnectTimeout)
+	duration(&c.SendTimeout, DefaultSendTimeout)
 	duration(&c.CallTimeout, 2*time.Minute)
-	duration(&c.IdleBodyTimeout, time.Minute)
+	duration(&c.IdleBodyTimeout, DefaultIdleBodyTimeout)
 	if c.InFlight == 0 {
 		c.InFlight = 64
 	}
 	if c.ReadBytes == 0 {
-		c.ReadBytes = 32 << 20
+		c.ReadBytes = DefaultReadBytes
 	}
 	if c.MaxReplyBytes == 0 {
 		c.MaxReplyBytes = 64 << 20

@@ -27,7 +27,7 @@ func TestTimeouts(t *testing.T) {
 		class   error
 		after   time.Duration
 	}{
-		{"no answer", func(w http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, letta.ErrTimeout, time.Hour},
+		{"no answer", func(w http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, letta.ErrTimeout, letta.DefaultSendTimeout},
 		{"stalled body", func(w http.ResponseWriter, r *http.Request) {
 			time.Sleep(10 * time.Minute) // the model thinks
 			_, _ = io.WriteString(w, head)
@@ -44,7 +44,7 @@ func TestTimeouts(t *testing.T) {
 				case <-r.Context().Done():
 				}
 			}
-		}, letta.ErrTimeout, time.Hour},
+		}, letta.ErrTimeout, letta.DefaultSendTimeout},
 		{"stalled refusal", func(w http.ResponseWriter, r *http.Request) {
 			w.WriteHeader(http.StatusInternalServerError)
 			_ = http.NewResponseController(w).Flush()

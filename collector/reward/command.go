@@ -66,6 +66,12 @@ type Command struct {
 	asked int64
 }
 
+// The defaults that a program may want to show.
+const (
+	DefaultProcesses = 1
+	DefaultTimeout   = time.Minute
+)
+
 // NewCommand makes a Command; processes start when they are first needed.
 func NewCommand(cfg CommandConfig) (*Command, error) {
 	if len(cfg.Args) == 0 {
@@ -75,10 +81,10 @@ func NewCommand(cfg CommandConfig) (*Command, error) {
 		return nil, errors.New("reward: processes and timeout must not be negative")
 	}
 	if cfg.Processes == 0 {
-		cfg.Processes = 1
+		cfg.Processes = DefaultProcesses
 	}
 	if cfg.Timeout == 0 {
-		cfg.Timeout = time.Minute
+		cfg.Timeout = DefaultTimeout
 	}
 	c := &Command{
 		cfg: cfg, free: make(chan *process, cfg.Processes),

@@ -2,7 +2,6 @@ package config
 
 import (
 	"bytes"
-	"encoding"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -76,21 +75,28 @@ func stringSetting(key string, to *string) *Setting {
 	}
 }
 
-func enumSetting(key string, to *string, values ...string) *Setting {
-	s := stringSetting(key, to)
-	s.enum, s.arg = values, strings.Join(values, "|")
-	s.set = func(text string) error {
-		if !slices.Contains(values, text) {
-			near := ""
-			if n := human.Nearest(text, values); n != "" {
-				near = "; did you mean " + n + "?"
-			}
-			return fmt.Errorf("%q is not one of %s%s", text, strings.Join(values, ", "), near)
-		}
-		*to = text
-		return nil
+// enumSetting is one of a closed list of values, each called as its type says.
+func enumSetting[T comparable](key string, to *T, values ...T) *Setting {
+	words := make([]string, len(values))
+	for i, v := range values {
+		words[i] = fmt.Sprint(v)
 	}
-	return s
+	return &Setting{
+		Key: key, arg: strings.Join(words, "|"), enum: words,
+		set: func(text string) error {
+			i := slices.Index(words, text)
+			if i < 0 {
+				near := ""
+				if n := human.Nearest(text, words); n != "" {
+					near = "; did you mean " + n + "?"
+				}
+				return fmt.Errorf("%q is not one of %s%s", text, strings.Join(words, ", "), near)
+			}
+			*to = values[i]
+			return nil
+		},
+		get: func() any { return fmt.Sprint(*to) },
+	}
 }
 
 func listSetting(key string, to *[]string) *Setting {
@@ -169,16 +175,18 @@ func bytesSetting(key string, to *int64, least int64) *Setting {
 	}
 }
 
-// textSetting is for types that parse themselves.
-func textSetting(key string, to interface {
-	encoding.TextUnmarshaler
-	fmt.Stringer
-},
-) *Setting {
+// parsedSetting is for types that have a text of their own.
+func parsedSetting[T fmt.Stringer](key string, to *T, parse func(string) (T, error)) *Setting {
 	return &Setting{
 		Key: key, arg: "VALUE",
-		set: func(s string) error { return to.UnmarshalText([]byte(s)) },
-		get: func() any { return to.String() },
+		set: func(s string) error {
+			v, err := parse(s)
+			if err == nil {
+				*to = v
+			}
+			return err
+		},
+		get: func() any { return (*to).String() },
 	}
 }
 

@@ -110,7 +110,7 @@ func InFlight(c *config.Config, planned, servers int, m Machine) (n int, why str
 	}
 	lower(uint64(max(planned, 0)), "the run has %d samples", planned)
 	spare := uint64(SpareFiles)
-	if c.Reward.Kind == "command" {
+	if c.Reward.Kind == config.RewardCommand {
 		spare += 3 * uint64(c.Reward.Processes)
 	}
 	per := uint64(max(servers, 1))

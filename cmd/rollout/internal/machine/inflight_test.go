@@ -34,7 +34,7 @@ func TestInFlightIsBounded(t *testing.T) {
 		c := config.Default()
 		c.Server.MaxInFlight = tt.asked
 		if tt.processes > 0 {
-			c.Reward.Kind, c.Reward.Processes = "command", tt.processes
+			c.Reward.Kind, c.Reward.Processes = config.RewardCommand, tt.processes
 		}
 		if n, why := InFlight(c, tt.planned, tt.servers, tt.m); n != tt.want || why != tt.why {
 			t.Errorf("%s: %d, %q, want %d, %q", tt.name, n, why, tt.want, tt.why)

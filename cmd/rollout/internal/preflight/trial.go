@@ -164,7 +164,7 @@ func (t *Trial) refusal(url, version string, err error) error {
 	switch reason := collector.ReasonOf(err); reason {
 	case tokenize.ReasonNoPrompt:
 		switch {
-		case t.config.Tokens.Prompts == "turns":
+		case t.config.Tokens.Prompts == config.PromptsTurns:
 			what = "--prompts turns takes only what the server sends, and it sends no input_ids"
 		case t.config.Tokens.Tokenizer == "":
 			what = "the server sends no input_ids, and without a tokenizer prompts cannot be rebuilt"
@@ -173,7 +173,7 @@ func (t *Trial) refusal(url, version string, err error) error {
 	case tokenize.ReasonToolOrder:
 		what = "what the model was shown is not known: " + what
 	case tokenize.ReasonGrade:
-		what = "tokens.require is " + t.config.Tokens.Require + ": " + what
+		what = "tokens.require is " + string(t.config.Tokens.Require) + ": " + what
 	case tokenize.ReasonCountMismatch, tokenize.ReasonVocab, tokenize.ReasonNoTurns:
 	default:
 		return nil
@@ -194,12 +194,12 @@ func Remedy(c *config.Config, reason tokenize.Reason) string {
 	switch reason {
 	case tokenize.ReasonNoPrompt:
 		switch {
-		case c.Tokens.Prompts == "turns":
+		case c.Tokens.Prompts == config.PromptsTurns:
 			return "leave --prompts turns out and " + addTokenizer
 		case c.Tokens.Tokenizer == "":
 			return addTokenizer
-		case c.Tokens.Prompts != "auto":
-			return "leave --prompts " + c.Tokens.Prompts + " out: then every source is tried"
+		case c.Tokens.Prompts != config.PromptsAuto:
+			return "leave --prompts " + c.Tokens.Prompts.String() + " out: then every source is tried"
 		}
 		return "rollout doctor, given the same settings, shows what the server keeps of a call"
 	case tokenize.ReasonCountMismatch, tokenize.ReasonVocab:

@@ -38,7 +38,7 @@ func Find(l *config.Loader, dryRun, needed bool) (*Earlier, error) {
 	e := new(Earlier)
 	var err error
 	if !dryRun {
-		if e.Folder, err = Open(dir, l.Config.FileMode()); err != nil {
+		if e.Folder, err = Open(dir, l.Config.Output.Share.FileMode()); err != nil {
 			return nil, err
 		}
 	} else if h, held := Locked(dir); held {
@@ -50,11 +50,11 @@ func Find(l *config.Loader, dryRun, needed bool) (*Earlier, error) {
 	l.FromRun(e.Info.Config, "")
 	if s := l.ByKey["output.share"]; s.Origin == config.OriginDefault {
 		if folder, err := os.Stat(dir); err == nil { // of a program that did not know the setting
-			l.Put(s, config.OriginRun, config.ShareOf(folder))
+			l.Put(s, config.OriginRun, string(config.ShareOf(folder)))
 		}
 	}
 	if e.Folder != nil {
-		e.Folder.Mode = l.Config.FileMode()
+		e.Folder.Mode = l.Config.Output.Share.FileMode()
 	}
 	return e, nil
 }
@@ -206,8 +206,8 @@ func (e *Earlier) Proven(dir string, model *Model) (map[string]string, error) {
 // rows tell, of which the last shard is looked at.
 func TurnsHavePrompts(c *config.Config, dir string, model *Model) (*bool, error) {
 	switch c.Tokens.Prompts {
-	case "auto":
-	case tokenize.SourceTurns.String():
+	case config.PromptsAuto:
+	case config.PromptsTurns:
 		return new(true), nil
 	default:
 		return new(false), nil

@@ -374,7 +374,7 @@ func (s *Summary) hints(c *config.Config, stats collector.Stats) []string {
 				e.Name, human.Rate(g.After), g.To, human.Rate(g.Before), g.From, g.To+max(1, g.To/4)))
 		}
 	}
-	if n := s.Reasons[tokenize.ReasonNoPrompt.String()]; n > 0 && c.Tokens.Tokenizer == "" && c.Tokens.Prompts != "literal" {
+	if n := s.Reasons[tokenize.ReasonNoPrompt.String()]; n > 0 && c.Tokens.Tokenizer == "" && c.Tokens.Prompts != config.PromptsLiteral {
 		out = append(out, fmt.Sprintf("%d prompts are not known because the server does not say what the model was shown; "+
 			"with --tokenizer, the folder of the model's tokenizer and chat template, they can be rebuilt", n))
 	}

@@ -1,0 +1,108 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"path"
+	"regexp"
+	"strings"
+
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+)
+
+// check returns what is wrong with values that are fine each by itself. where
+// gives the origin of a key.
+func (c *Config) check(where func(key string) string) exit.Complaints {
+	var bad exit.Complaints
+	complain := func(key, format string, args ...any) {
+		bad = append(bad, fmt.Errorf("%s%s: %s", where(key), key, fmt.Sprintf(format, args...)))
+	}
+	servers := map[string]string{}
+	for _, u := range c.Server.URLs {
+		if err := checkURL(u); err != nil {
+			complain("server.urls", "%v", err)
+			continue
+		}
+		if before, ok := servers[sameURL(u)]; ok {
+			complain("server.urls", "%s and %s are one server: max_in_flight would be exceeded there", before, u)
+		}
+		servers[sameURL(u)] = u
+	}
+	for _, u := range c.Server.EngineMetrics {
+		if err := checkURL(u); err != nil {
+			complain("server.engine_metrics", "%v", err)
+		}
+	}
+	if (c.Server.ClientCert == "") != (c.Server.ClientKey == "") {
+		complain("server.client_cert", "needs server.client_key: give both or neither")
+	}
+	if best := c.Tokens.Prompts.best(); best > c.Require() {
+		complain("tokens.require", "tokens.prompts %s gives %s at best", c.Tokens.Prompts, best)
+	}
+	if c.Reward.Kind == RewardRegex {
+		if c.Reward.Pattern == "" {
+			complain("reward.pattern", "reward.kind regex needs it")
+		} else if _, err := regexp.Compile(c.Reward.Pattern); err != nil {
+			complain("reward.pattern", "%v", err)
+		}
+	}
+	if c.Reward.Kind == RewardJSON && c.Reward.Path == "" {
+		complain("reward.path", "reward.kind json needs it")
+	}
+	if c.Reward.Kind == RewardCommand && len(c.Reward.Command) == 0 {
+		complain("reward.command", "reward.kind command needs it")
+	}
+	if c.Run.MetricsPprof && c.Run.MetricsAddr == "" {
+		complain("run.metrics_pprof", "the profiles are served at run.metrics_addr: give that too")
+	}
+	return bad
+}
+
+// CheckComplete returns what a run needs and was not given.
+func (c *Config) CheckComplete() exit.Complaints {
+	var bad exit.Complaints
+	need := func(ok bool, key, flag string) {
+		if !ok {
+			bad = append(bad, fmt.Errorf("%s is not set: give --%s, or %s in the configuration file", key, flag, key))
+		}
+	}
+	need(len(c.Server.URLs) > 0, "server.urls", "server")
+	need(c.Agent.Model != "" || c.Agent.File != "", "agent.model", "model, or an agent file with --agent-file")
+	need(c.Tasks.File != "", "tasks.file", "tasks")
+	need(c.Output.Dir != "", "output.dir", "out")
+	return bad
+}
+
+// checkURL accepts http and https URLs that name a host and hold no password.
+func checkURL(text string) error {
+	u, err := url.Parse(text)
+	switch {
+	case err != nil:
+		return fmt.Errorf("not a URL (want one like http://127.0.0.1:8283)") // the error of url.Parse would print what may be a password
+	case u.User != nil:
+		return fmt.Errorf("%s://%s: a URL holds no user and no password; use server.password", u.Scheme, u.Host)
+	case u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
+		if strings.ContainsAny(text, "@?#") {
+			return errors.New("not a URL (want one like http://127.0.0.1:8283)") // what stands before or behind these may be a secret
+		}
+		return fmt.Errorf("%q is not a URL (want one like http://127.0.0.1:8283)", text)
+	case u.RawQuery != "" || u.Fragment != "":
+		return fmt.Errorf("%s://%s: a server's URL has neither query nor fragment", u.Scheme, u.Host)
+	}
+	return nil
+}
+
+// sameURL is a URL in the one spelling that all of its spellings share.
+func sameURL(text string) string {
+	u, err := url.Parse(text)
+	if err != nil {
+		return text
+	}
+	host, port := strings.TrimSuffix(strings.ToLower(u.Hostname()), "."), u.Port()
+	if port == "" {
+		port = map[string]string{"http": "80", "https": "443"}[u.Scheme]
+	}
+	return u.Scheme + "://" + net.JoinHostPort(host, port) + path.Clean("/"+u.EscapedPath())
+}
