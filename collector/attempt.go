@@ -19,8 +19,8 @@ type attempt struct {
 
 	stage Stage // what it does now
 	began time.Time
-	gain  gain    // what the sink accepted
-	cut   leftOut // what the aligner left out
+	yield Yield // of the sample that the sink accepted
+	cut   Yield // what the aligner left out
 
 	admission   time.Duration // for how long the sample waited for room before
 	firstAnswer time.Duration
@@ -49,9 +49,9 @@ func (w *worker) attempt(ctx context.Context, cl *claim) *attempt {
 		a.err, a.class = err, Classify(err)
 		return a
 	}
-	ctx, endSpan := span(ctx, c.cfg.Events.AttemptSpan, a.Attempt, w.ep.Name)
+	ctx, endSpan := c.cfg.Events.AttemptSpan(ctx, a.Attempt, w.ep.Name)
 	c.counters.attempt(a.Kind)
-	c.cfg.Events.attemptStarted(a.Attempt, w.ep.Name)
+	c.cfg.Events.AttemptStarted(a.Attempt, w.ep.Name)
 
 	a.err = a.run(ctx)
 	a.class = Classify(a.err)
@@ -68,10 +68,10 @@ func (w *worker) attempt(ctx context.Context, cl *claim) *attempt {
 		class = ClassCancelled
 	}
 	c.counters.ended(class, a.took)
-	c.cfg.Events.attemptFinished(Result{
+	c.cfg.Events.AttemptFinished(Result{
 		Attempt: a.Attempt, Endpoint: w.ep.Name, Err: a.err, Class: class,
 		Started: a.began, Duration: took, Working: took - a.sinkWait, FirstAnswer: a.firstAnswer, Admission: a.admission,
-		Sampled: a.gain.sampled, Trained: a.gain.trained, Rows: a.gain.rows,
+		Sampled: a.yield.Sampled, Trained: a.yield.Trained, Rows: a.yield.Rows,
 	})
 	endSpan(a.err)
 	return a
@@ -149,21 +149,21 @@ func (a *attempt) run(ctx context.Context) error {
 	}
 	s, err := a.sample(timed, reply, agent.Prompts)
 	if a.Kind == KindReattach && !errors.Is(err, ErrGone) {
-		c.counters.reattached(false)
-		c.cfg.Events.reattached(a.Attempt, ep.Name, nil)
+		c.counters.update(func(s *Stats) { s.Reattached++ })
+		c.cfg.Events.Reattached(a.Attempt, ep.Name, nil)
 	}
 	if err != nil {
 		return a.fail(timed, reply, err)
 	}
 
 	a.enter(StageAppend)
-	a.gain = gainOf(s)
-	a.gain.leftOut = a.cut
+	a.yield = yieldOf(s)
+	a.yield.add(a.cut)
 	asked := time.Now()
-	err = w.append(ctx, a.cl, s, ClassNone, a.gain)
+	err = w.append(ctx, a.cl, s, ClassNone, a.yield)
 	a.sinkWait = time.Since(asked)
 	if err != nil {
-		a.gain = gain{}
+		a.yield = Yield{}
 		return a.fail(ctx, reply, err)
 	}
 	if err := w.noteEnd(a.cl, a.N, ClassNone, false); err != nil {

@@ -142,6 +142,7 @@ func (c Config) withDefaults() Config {
 	if c.Jitter == nil {
 		c.Jitter = rand.Float64
 	}
+	c.Events = c.Events.withDefaults(c.Logger)
 	return c
 }
 

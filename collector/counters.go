@@ -4,35 +4,41 @@ import (
 	"maps"
 	"sync"
 	"time"
-
-	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// counters holds what Stats shows. Its mutex is held for a few instructions at a
-// time and never while anything else is called.
+// counters hold what Stats shows: s, and what every worker does. The mutex is held for a
+// few instructions at a time and never while anything else is called.
+//
+// Most counts are one line where something happens:
+//
+//	c.counters.update(func(s *Stats) { s.CloseFailures++ })
+//
+// What has a method here keeps the sum of Stats right: every sample is in exactly one of
+// Committed, Failed, Skipped and Remaining.
 type counters struct {
 	mu    sync.Mutex
-	s     Stats // without Remaining, Endpoints, Oldest and LongestInStage
+	s     Stats // without Remaining, InFlight, Endpoints, Oldest and LongestInStage
 	slots []slot
-	// failures counts failed samples that the sink accepted or is about to.
-	failures int
-	scored   bool // a sample was
+
+	failures int  // failed samples that the sink has accepted or is about to
+	scored   bool // at least one sample was
 }
 
-// A slot is what one worker does. It is busy while task is set.
+// A slot is what one worker does.
 type slot struct {
-	endpoint int
+	endpoint int // its index
 	busy     bool
 	at       InFlight
 }
 
+// update changes the counts.
 func (c *counters) update(f func(*Stats)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	f(&c.s)
 }
 
-// snapshot adds what follows from the rest.
+// snapshot returns the counts with everything that follows from them.
 func (c *counters) snapshot(endpoints []*endpoint) Stats {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -71,7 +77,7 @@ func (c *counters) snapshot(endpoints []*endpoint) Stats {
 	return s
 }
 
-// inFlight copies what the busy slots do.
+// inFlight returns what the busy slots do.
 func (c *counters) inFlight() []InFlight {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -92,6 +98,7 @@ func (c *counters) slot(endpoint int) int {
 	return len(c.slots) - 1
 }
 
+// claim notes that worker i has the sample.
 func (c *counters) claim(i int, cl *claim, endpoint string, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -103,15 +110,15 @@ func (c *counters) claim(i int, cl *claim, endpoint string, now time.Time) {
 	c.slots[i].at = InFlight{TaskID: cl.task.ID, Index: cl.index, Endpoint: endpoint, Since: now, Started: now}
 }
 
-// planned notes that so many samples were read.
+// planned notes that n samples were read so far.
 func (c *counters) planned(n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.s.Planned = max(c.s.Planned, n)
 }
 
-// survey counts what earlier processes left of the nth sample, and says whether it is
-// to be taken up.
+// survey counts what earlier processes left of the nth sample, and reports whether the
+// sample is to be taken up.
 func (c *counters) survey(n int, left *Left, retryFailed bool) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -146,13 +153,14 @@ func (c *counters) undone(class Class, n int) {
 	}
 }
 
-// giveBack undoes the claim of a failed sample that was not mended.
+// giveBack undoes the claim of a failed sample that was not tried to the end.
 func (c *counters) giveBack(failed Class) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.undone(failed, 1)
 }
 
+// attempt counts an attempt that begins.
 func (c *counters) attempt(k Kind) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -168,18 +176,7 @@ func (c *counters) attempt(k Kind) {
 	}
 }
 
-// reattached counts an attempt of an earlier process.
-func (c *counters) reattached(gone bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if gone {
-		c.s.Gone++
-	} else {
-		c.s.Reattached++
-	}
-}
-
-// ended counts an attempt that was under way for so long; ClassNone is one that became
+// ended counts an attempt that was under way for took. ClassNone means that it became
 // data.
 func (c *counters) ended(class Class, took time.Duration) {
 	c.mu.Lock()
@@ -193,7 +190,7 @@ func (c *counters) ended(class Class, took time.Duration) {
 	}
 }
 
-// rerolled counts an attempt that is made again, nil where it was none of this process.
+// rerolled counts an attempt that is made again; nil is one of an earlier process.
 func (c *counters) rerolled(a *attempt, class Class) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -209,6 +206,7 @@ func (c *counters) rerolled(a *attempt, class Class) {
 	c.s.Rerolls[why] = r
 }
 
+// stage notes what worker i does now.
 func (c *counters) stage(i, attempt int, s Stage, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -216,14 +214,15 @@ func (c *counters) stage(i, attempt int, s Stage, now time.Time) {
 	at.Attempt, at.Stage, at.Since = attempt, s, now
 }
 
+// release notes that worker i has no sample any more.
 func (c *counters) release(i int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.slots[i].busy = false
 }
 
-// accept counts a sample that is about to go to the sink, and says whether it is
-// one failure too many.
+// accept counts a sample that is about to go to the sink, and reports whether it is one
+// failure too many.
 func (c *counters) accept(class Class, maxFailures int) (tooMany bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -235,7 +234,7 @@ func (c *counters) accept(class Class, maxFailures int) (tooMany bool) {
 	return maxFailures > 0 && c.failures > maxFailures
 }
 
-// refuse takes accept back.
+// refuse undoes accept.
 func (c *counters) refuse(class Class) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -245,14 +244,14 @@ func (c *counters) refuse(class Class) {
 	}
 }
 
-// done counts what the sink says about a sample that it accepted. before is the class
-// of the failure that the dataset has of it.
+// done counts what became of a sample that the sink accepted. before is the class of the
+// failure that the dataset has of it.
 func (c *counters) done(class, before Class, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.s.Accepted--
 	switch {
-	case err != nil: // it remains, or is what it was
+	case err != nil: // it remains, or is failed as before
 		c.undone(before, 1)
 	case class == ClassNone:
 		c.s.Committed++
@@ -261,61 +260,5 @@ func (c *counters) done(class, before Class, err error) {
 	default:
 		c.s.Failed++
 		c.s.ByClass[class]++
-	}
-}
-
-// A gain is what one sample adds to the counts of rows and tokens.
-type gain struct {
-	rows, lostCalls  int
-	lesser           int // rows of lost answers that are not exact
-	sampled, trained int64
-	empty            bool
-	leftOut
-}
-
-// leftOut counts what the aligner kept out of the rows of one sample: calls beyond
-// the row limit and their sampled tokens, and rows without a token to train on.
-type leftOut struct {
-	cutCalls, emptyRows int
-	cut                 int64
-}
-
-// gainOf counts s.
-func gainOf(s *tokenize.Sample) gain {
-	g := gain{rows: len(s.Rows), empty: len(s.Rows) == 0 && len(s.Failures) == 0}
-	for i := range s.Rows {
-		r := &s.Rows[i]
-		for _, m := range r.LossMask {
-			g.trained += int64(m)
-		}
-		g.sampled += int64(r.Unscored) + int64(r.Trimmed)
-		if r.Flags&tokenize.FlagReattached != 0 && r.Grade != tokenize.Exact {
-			g.lesser++
-		}
-	}
-	g.sampled += g.trained
-	for i := range s.Failures {
-		f := &s.Failures[i]
-		g.sampled += int64(len(f.OutputIDs))
-		if f.Call >= 0 {
-			g.lostCalls++
-		}
-	}
-	return g
-}
-
-func (c *counters) gained(g gain) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.s.Rows += g.rows
-	c.s.Downgraded += g.lesser
-	c.s.LostCalls += g.lostCalls
-	c.s.Sampled += g.sampled
-	c.s.Trained += g.trained
-	c.s.CutCalls += g.cutCalls
-	c.s.Cut += g.cut
-	c.s.EmptyRows += g.emptyRows
-	if g.empty {
-		c.s.Empty++
 	}
 }

@@ -42,7 +42,7 @@ func newEndpoint(c *Collector, e Endpoint) *endpoint {
 		Retries: c.cfg.Retries, Rerolls: c.cfg.DataRetries, BusyMax: c.cfg.BusyMax,
 	})
 	ep.gate.max, ep.gate.watched = e.MaxInFlight, ep.watched
-	ep.gate.changed = func(ch limit.Change) { c.cfg.Events.limitChanged(e.Name, ch) }
+	ep.gate.changed = func(ch limit.Change) { c.cfg.Events.LimitChanged(e.Name, ch.From, ch.To, ch.Reason.String()) }
 	if c.cfg.Adaptive {
 		ep.gate.limiter = limit.New(limit.Config{Max: e.MaxInFlight, Group: c.cfg.Samples})
 	}
@@ -122,20 +122,20 @@ func (e *endpoint) follow(ch breaker.Change, cause error) error {
 		e.gate.goUp()
 	}
 	if ch.Down {
-		c.cfg.Events.endpointDown(e.Name, cause)
+		c.cfg.Events.EndpointDown(e.Name, cause)
 	}
 	if ch.Down || ch.Opened {
 		c.shift()
 	}
 	if ch.Up {
-		c.cfg.Events.endpointDown(e.Name, nil)
+		c.cfg.Events.EndpointDown(e.Name, nil)
 	}
 	if !ch.Lost {
 		return nil
 	}
 	close(e.lost)
 	c.shift()
-	c.cfg.Events.endpointLost(e.Name, cause)
+	c.cfg.Events.EndpointLost(e.Name, cause)
 	if c.living.Add(-1) == 0 {
 		return fmt.Errorf("%w: no endpoint answers: %w", ErrUnavailable, cause)
 	}

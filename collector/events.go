@@ -2,9 +2,9 @@ package collector
 
 import (
 	"context"
+	"log/slog"
 	"time"
 
-	"github.com/rollout-rl/rollout/collector/limit"
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
@@ -77,76 +77,52 @@ type Result struct {
 	Rows             int
 }
 
-func (e *Events) attemptStarted(a Attempt, endpoint string) {
-	if e.AttemptStarted != nil {
-		e.AttemptStarted(a, endpoint)
-	}
-}
-
-func (e *Events) attemptFinished(r Result) {
-	if e.AttemptFinished != nil {
-		e.AttemptFinished(r)
-	}
-}
-
-func (e *Events) reattached(a Attempt, endpoint string, err error) {
-	if e.Reattached != nil {
-		e.Reattached(a, endpoint, err)
-	}
-}
-
-// span begins a span, or does nothing where there is none to begin.
-func span(ctx context.Context, begin func(context.Context, Attempt, string) (context.Context, func(error)), a Attempt, endpoint string) (context.Context, func(error)) {
-	if begin == nil {
+// withDefaults fills in functions that do nothing where none are given, so that every event
+// can be called. An agent that could not be removed is then logged.
+func (e Events) withDefaults(log *slog.Logger) Events {
+	noSpan := func(ctx context.Context, _ Attempt, _ string) (context.Context, func(error)) {
 		return ctx, func(error) {}
 	}
-	return begin(ctx, a, endpoint)
-}
-
-func (e *Events) retryWaiting(a Attempt, err error, d time.Duration) {
-	if e.RetryWaiting != nil {
-		e.RetryWaiting(a, err, d)
+	if e.AttemptStarted == nil {
+		e.AttemptStarted = func(Attempt, string) {}
 	}
-}
-
-func (e *Events) sampleFinished(s *tokenize.Sample) {
-	if e.SampleFinished != nil {
-		e.SampleFinished(s)
+	if e.AttemptFinished == nil {
+		e.AttemptFinished = func(Result) {}
 	}
-}
-
-func (e *Events) sampleDone(key string, err error) {
-	if e.SampleDone != nil {
-		e.SampleDone(key, err)
+	if e.Reattached == nil {
+		e.Reattached = func(Attempt, string, error) {}
 	}
-}
-
-func (e *Events) closeFailed(a Attempt, endpoint string, err error) {
-	if e.CloseFailed != nil {
-		e.CloseFailed(a, endpoint, err)
+	if e.SampleSpan == nil {
+		e.SampleSpan = noSpan
 	}
-}
-
-func (e *Events) scoreFailed(a Attempt, err error) {
-	if e.ScoreFailed != nil {
-		e.ScoreFailed(a, err)
+	if e.AttemptSpan == nil {
+		e.AttemptSpan = noSpan
 	}
-}
-
-func (e *Events) endpointDown(endpoint string, err error) {
-	if e.EndpointDown != nil {
-		e.EndpointDown(endpoint, err)
+	if e.RetryWaiting == nil {
+		e.RetryWaiting = func(Attempt, error, time.Duration) {}
 	}
-}
-
-func (e *Events) limitChanged(endpoint string, ch limit.Change) {
-	if e.LimitChanged != nil {
-		e.LimitChanged(endpoint, ch.From, ch.To, ch.Reason.String())
+	if e.SampleFinished == nil {
+		e.SampleFinished = func(*tokenize.Sample) {}
 	}
-}
-
-func (e *Events) endpointLost(endpoint string, err error) {
-	if e.EndpointLost != nil {
-		e.EndpointLost(endpoint, err)
+	if e.SampleDone == nil {
+		e.SampleDone = func(string, error) {}
 	}
+	if e.CloseFailed == nil {
+		e.CloseFailed = func(a Attempt, endpoint string, err error) {
+			log.Warn("agent not removed", "endpoint", endpoint, "sample_key", a.Key, "error", err)
+		}
+	}
+	if e.ScoreFailed == nil {
+		e.ScoreFailed = func(Attempt, error) {}
+	}
+	if e.EndpointDown == nil {
+		e.EndpointDown = func(string, error) {}
+	}
+	if e.LimitChanged == nil {
+		e.LimitChanged = func(string, int, int, string) {}
+	}
+	if e.EndpointLost == nil {
+		e.EndpointLost = func(string, error) {}
+	}
+	return e
 }

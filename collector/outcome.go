@@ -43,7 +43,7 @@ func (a *attempt) sample(ctx context.Context, r *Reply, prompts func(context.Con
 	if err != nil {
 		return nil, err
 	}
-	a.cut = leftOut{cutCalls: len(al.CutCalls), cut: int64(al.Cut), emptyRows: al.EmptyRows}
+	a.cut = Yield{CutCalls: len(al.CutCalls), Cut: int64(al.Cut), EmptyRows: al.EmptyRows}
 	if e := a.lesser(r, calls); e != nil && (!e.part || a.affords(e)) {
 		return nil, e
 	}

@@ -80,9 +80,6 @@ func (a *attempt) close(ctx context.Context, agent Agent) {
 	}
 	if err != nil {
 		c.counters.update(func(s *Stats) { s.CloseFailures++ })
-		if c.cfg.Events.CloseFailed == nil {
-			c.cfg.Logger.WarnContext(ctx, "agent not removed", "endpoint", a.w.ep.Name, "sample_key", a.Key, "error", err)
-		}
-		c.cfg.Events.closeFailed(a.Attempt, a.w.ep.Name, err)
+		c.cfg.Events.CloseFailed(a.Attempt, a.w.ep.Name, err)
 	}
 }

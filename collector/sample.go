@@ -97,7 +97,7 @@ func (w *worker) sample(ctx context.Context, cl *claim) (passed bool, err error)
 		next, err := w.room(ctx, cl)
 		if next == again {
 			if first {
-				ctx, endSpan = span(ctx, w.c.cfg.Events.SampleSpan, cl.upcoming(w.c.cfg.RunID), w.ep.Name) //nolint:fatcontext // once
+				ctx, endSpan = w.c.cfg.Events.SampleSpan(ctx, cl.upcoming(w.c.cfg.RunID), w.ep.Name) //nolint:fatcontext // once
 			}
 			a := w.attempt(ctx, cl)
 			d, stop := w.decide(ctx, cl, a)
@@ -249,7 +249,7 @@ func (w *worker) retry(cl *claim, a *attempt, charged bool) error {
 // run is drained. For the first second the sample keeps its permit, so that a server that
 // turns all away is not offered one sample after the other.
 func (w *worker) wait(ctx context.Context, cl *claim, a *attempt, d time.Duration) error {
-	w.c.cfg.Events.retryWaiting(a.Attempt, a.err, d)
+	w.c.cfg.Events.RetryWaiting(a.Attempt, a.err, d)
 	w.c.counters.stage(w.slot, a.N, StageWait, time.Now())
 	start := time.Now()
 	defer func() { cl.backoff += time.Since(start) }()
@@ -308,7 +308,7 @@ func (w *worker) fail(ctx context.Context, cl *claim, a *attempt, charged bool) 
 	if a.class == ClassCensored {
 		return w.censor(ctx, cl, false)
 	}
-	err := w.append(ctx, cl, a.failed, a.class, gainOf(a.failed))
+	err := w.append(ctx, cl, a.failed, a.class, yieldOf(a.failed))
 	if cl.settled {
 		err = errors.Join(err, w.noteEnd(cl, a.N, a.class, charged)) // also where it was one failure too many
 	}
@@ -319,12 +319,12 @@ func (w *worker) fail(ctx context.Context, cl *claim, a *attempt, charged bool) 
 }
 
 // append gives the sample of the claim to the sink. class says why it failed;
-// ClassNone is a sample that did not. g is what the sample adds to the counts, taken
+// ClassNone is a sample that did not. y is what the sample adds to the counts, taken
 // before the sink owns it. An error ends the run, except the refusal of a sample that did
 // not fail.
-func (w *worker) append(ctx context.Context, cl *claim, s *tokenize.Sample, class Class, g gain) error {
+func (w *worker) append(ctx context.Context, cl *claim, s *tokenize.Sample, class Class, y Yield) error {
 	c, key, before, took := w.c, cl.key, cl.failed, s.Duration
-	c.cfg.Events.sampleFinished(s)
+	c.cfg.Events.SampleFinished(s)
 	// Counted before Append, because done may be called before it returns.
 	tooMany := c.counters.accept(class, c.cfg.MaxFailures)
 	done := func(err error) {
@@ -332,7 +332,7 @@ func (w *worker) append(ctx context.Context, cl *claim, s *tokenize.Sample, clas
 		if err != nil {
 			(*c.stop.Load())(fmt.Errorf("%w: %w", ErrStorage, err))
 		}
-		c.cfg.Events.sampleDone(key, err)
+		c.cfg.Events.SampleDone(key, err)
 	}
 	if err := c.cfg.Sink.Append(ctx, s, done); err != nil {
 		c.counters.refuse(class)
@@ -345,12 +345,12 @@ func (w *worker) append(ctx context.Context, cl *claim, s *tokenize.Sample, clas
 		return fmt.Errorf("%w: %w", ErrStorage, err)
 	}
 	cl.settled = true
-	c.counters.gained(g)
-	c.measured(class, took, g.sampled)
+	c.counters.update(func(s *Stats) { s.Yield.add(y) })
+	c.measured(class, took, y.Sampled)
 	if class == ClassNone {
 		c.wellDone(1)
 	}
-	if g.rows > 0 {
+	if y.Rows > 0 {
 		c.barren.gaveRow()
 	}
 	if tooMany {

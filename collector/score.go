@@ -72,7 +72,7 @@ func (c *Collector) scored(a Attempt, err error) error {
 		over = failed && !c.counters.scored && c.cfg.MaxUnscored > 0 && n > c.cfg.MaxUnscored
 	})
 	if failed {
-		c.cfg.Events.scoreFailed(a, err)
+		c.cfg.Events.ScoreFailed(a, err)
 	}
 	if !over {
 		return nil

@@ -11,83 +11,74 @@ import (
 // Stats is a snapshot of a run. At every moment
 //
 //	Planned == Committed + Failed + Skipped + Remaining
+//
+// To add an aggregate: a count of what samples hold goes into Yield, one of what happens
+// into Stats, and counters.update counts it where it happens.
 type Stats struct {
-	Started time.Time // zero before Run
+	// Started is when Run began; zero before it.
+	Started time.Time
 
-	// Planned counts the samples of the run: what Config.Planned says, or what was
-	// read so far where that is more.
+	// Planned counts the samples of the run: what Config.Planned says, or what was read
+	// so far if that is more.
 	Planned int
-	// Committed counts samples in a committed shard, also those without any row;
-	// Failed those that failed for good and whose failure row is in one. Skipped
-	// counts samples that the tail policy cut, and once Run has ended with such a cut
-	// also those that were never taken up. Remaining is the rest. What earlier
-	// processes did is counted as well, as far as Run has read the tasks.
+	// Committed counts samples in a committed shard, also those without any row. Failed
+	// counts samples that failed for good and whose failure row is in a committed shard.
+	// Skipped counts samples that the tail policy cut, and, once Run has ended with such a
+	// cut, also those that were never taken up. Remaining counts the rest. What earlier
+	// processes did is included, as far as Run has read the tasks.
 	Committed, Failed, Skipped, Remaining int
 	// Earlier is the part of them that this process found done. A failed sample that is
-	// to be mended is Failed until it is taken up; then it remains until it is
-	// committed or fails again, and where neither comes it is Failed as before.
+	// tried anew counts as Failed until it is taken up, as Remaining after that, and as
+	// Failed again if it is given back.
 	Earlier Earlier
-	// Censored and Unstarted are the parts of Skipped: the samples whose failure row says
-	// that they were cut, and those without a row, which a later run may take up.
+	// Censored and Unstarted are the parts of Skipped. Censored samples have a failure row
+	// that says that they were cut. Unstarted ones have none: a later run may take them up.
 	Censored, Unstarted int
-	// Accepted is the part of Remaining that is finished and that the sink holds
-	// without having committed it. It gets to 0 when the sink is closed.
+	// Accepted is the part of Remaining that is finished and that the sink holds without
+	// having committed it. It is 0 once the sink is closed.
 	Accepted int
-	// InFlight is the part of Remaining that an endpoint works on; waiting for a
+	// InFlight is the part of Remaining that an endpoint works on, samples that wait for a
 	// retry included.
 	InFlight int
 	// Claimed counts the samples that were ever taken up.
 	Claimed int
 
-	// ByClass counts the samples of Failed. A sample of which only single calls
-	// failed is not in it: LostCalls counts those.
-	ByClass   map[Class]int
-	LostCalls int
-	// Attempts counts attempts started, and FailedByClass those of them that failed.
-	// InfraRetries and DataRetries are of those kinds, and Retries is their sum.
-	// Like all that follow they count what this process does.
+	// ByClass counts the samples of Failed. A sample of which only single calls failed is
+	// not in it: LostCalls counts those.
+	ByClass map[Class]int
+
+	// What follows counts what this process does.
+
+	// Attempts counts the attempts that began. InfraRetries and DataRetries count those of
+	// these kinds, and Retries is their sum. FailedByClass counts the attempts that failed.
 	Attempts, Retries, InfraRetries, DataRetries int
 	FailedByClass                                map[Class]int
-	// Reattached counts the attempts of earlier processes that were taken over, Gone
-	// those of which nothing could be.
+	// Reattached counts the attempts of earlier processes that were taken over, Gone those
+	// that could not be.
 	Reattached, Gone int
 	// Rerolls counts the rollouts that were under way when the infrastructure lost them,
-	// and were made again at the cost of Config.Retries or at none, by why: the class of
-	// the failure, or, where an answer was lost and the server's memory of it gives less,
-	// the reason of what is missing. Kept counts those that became data. A rollout that
-	// takes longer is lost more often: where the mean of Rerolls is above that of Kept,
-	// the data is short of long ones.
+	// and that were made again, by the reason: the class of the failure, or, if an answer
+	// was lost and the record on the server gives less, the reason of what is missing. Kept
+	// counts the rollouts that became data. A rollout that takes longer is lost more often:
+	// if the mean of Rerolls is above that of Kept, the data is short of long ones.
 	Rerolls map[string]Rerolls
 	Kept    Rerolls
-	// Downgraded counts rows that are proven less well because their answer was lost:
-	// answers bring their prompts along, and the server's memory does not.
-	Downgraded int
-	// AdmissionWait sums for how long samples waited for room: the next one in line, and
-	// those whose retry was due.
+	// AdmissionWait is for how long samples waited for room, in all: the next one in line,
+	// and those whose retry was due.
 	AdmissionWait time.Duration
 	// CloseFailures counts agents that could not be removed.
 	CloseFailures int
-	// Unscored counts samples that could not be scored, and ScorerFailures the part of
-	// them whose scorer failed: the others' tasks hold nothing to score by.
+	// Unscored counts samples that could not be scored. ScorerFailures is the part of them
+	// whose scorer failed; the tasks of the others have nothing to score by.
 	Unscored, ScorerFailures int
 
-	// Rows, Sampled and Trained count what the sink accepted: training sequences,
-	// sampled tokens of rows and failures, and tokens with a loss mask of 1. What
-	// MaxRowTokens cut off is in none of them.
-	Rows             int
-	Sampled, Trained int64
-	// CutCalls counts the calls that MaxRowTokens cut off, and Cut their sampled
-	// tokens: they are not written anywhere. The row before them is flagged.
-	CutCalls int
-	Cut      int64
-	// EmptyRows counts rows that were left out because no token of theirs can be
-	// trained on, Empty the samples that gave no row for that reason.
-	EmptyRows, Empty int
+	// Yield counts what is in the samples that the sink accepted.
+	Yield
 
 	Endpoints []EndpointStats
-	// Oldest is the sample that is in flight for the longest time, or nil; LongestInStage the
-	// one that has been in its stage for the longest time, those that wait for a retry
-	// left out.
+	// Oldest is the sample that is in flight for the longest time, or nil. LongestInStage
+	// is the one that is in its stage for the longest time; those that wait for a retry
+	// are left out.
 	Oldest, LongestInStage *InFlight
 }
 
@@ -96,25 +87,87 @@ type Earlier struct {
 	Committed, Failed, Skipped int
 }
 
+// A Yield counts what is in samples. yieldOf counts one sample, add sums them up.
+type Yield struct {
+	// Rows counts training sequences. Sampled counts the sampled tokens of rows and
+	// failures, and Trained the tokens with a loss mask of 1. What MaxRowTokens cut off is
+	// in none of them.
+	Rows             int
+	Sampled, Trained int64
+	// LostCalls counts single calls that failed, of samples with other rows.
+	LostCalls int
+	// Downgraded counts rows that are proven less well because their answer was lost:
+	// answers bring their prompts along, and the record on the server does not.
+	Downgraded int
+	// CutCalls counts the calls that MaxRowTokens cut off, and Cut their sampled tokens:
+	// they are not written anywhere. The row before them is flagged.
+	CutCalls int
+	Cut      int64
+	// EmptyRows counts rows that were left out because none of their tokens can be trained
+	// on, Empty the samples that gave no row for that reason.
+	EmptyRows, Empty int
+}
+
+// yieldOf counts one sample. CutCalls, Cut and EmptyRows are not in a sample: the aligner
+// tells them.
+func yieldOf(s *tokenize.Sample) Yield {
+	y := Yield{Rows: len(s.Rows)}
+	if len(s.Rows) == 0 && len(s.Failures) == 0 {
+		y.Empty = 1
+	}
+	for i := range s.Rows {
+		r := &s.Rows[i]
+		for _, m := range r.LossMask {
+			y.Trained += int64(m)
+		}
+		y.Sampled += int64(r.Unscored) + int64(r.Trimmed)
+		if r.Flags&tokenize.FlagReattached != 0 && r.Grade != tokenize.Exact {
+			y.Downgraded++
+		}
+	}
+	y.Sampled += y.Trained
+	for i := range s.Failures {
+		f := &s.Failures[i]
+		y.Sampled += int64(len(f.OutputIDs))
+		if f.Call >= 0 {
+			y.LostCalls++
+		}
+	}
+	return y
+}
+
+func (y *Yield) add(o Yield) {
+	y.Rows += o.Rows
+	y.Sampled += o.Sampled
+	y.Trained += o.Trained
+	y.LostCalls += o.LostCalls
+	y.Downgraded += o.Downgraded
+	y.CutCalls += o.CutCalls
+	y.Cut += o.Cut
+	y.EmptyRows += o.EmptyRows
+	y.Empty += o.Empty
+}
+
 // EndpointStats is the part of one endpoint in a run.
 type EndpointStats struct {
 	Name string
-	// InFlight counts the samples in hand. Waiting is the part of them that waits
-	// between two attempts, for its time to come or for room.
+	// InFlight counts the samples in hand. Waiting is the part of them that waits between
+	// two attempts, for its time to come or for room.
 	InFlight, Waiting int
-	// Stages counts InFlight by what is done.
+	// Stages counts InFlight by stage.
 	Stages map[Stage]int
 	// Limit is how many may be worked on at a time now, and Max how many ever.
 	Limit, Max int
-	// Topped is what the growth of Limit to Max was measured to be good for; nil where
-	// that was not measured, or did not pay off.
+	// Topped is what the growth of Limit to Max gained; nil if that was not measured, or
+	// was not worth it.
 	Topped *limit.Gain
 	// Engine is what Collector.Engine was told last, at EngineSeen; zero: never.
 	Engine     limit.Engine
 	EngineSeen time.Time
-	// Down says that the server is taken to be down, Lost that it was given up.
+	// Down reports whether the server is taken to be down, Lost whether it was given up.
 	Down, Lost bool
-	// Mute says that it does not answer the removal of agents: see Config.CloseTimeout.
+	// Mute reports that the server does not answer the removal of agents: see
+	// Config.CloseTimeout.
 	Mute bool
 }
 
@@ -129,8 +182,8 @@ type InFlight struct {
 	Since, Started time.Time
 }
 
-// Oldest returns the n samples that are in flight for the longest time, the oldest
-// first; fewer where fewer are.
+// Oldest returns the n samples that are in flight for the longest time, the oldest first;
+// fewer if fewer are in flight.
 func (c *Collector) Oldest(n int) []InFlight {
 	all := c.counters.inFlight()
 	slices.SortFunc(all, func(a, b InFlight) int { return a.Started.Compare(b.Started) })
@@ -140,13 +193,13 @@ func (c *Collector) Oldest(n int) []InFlight {
 // A Rerolls counts rollouts that were under way and were made again.
 type Rerolls struct {
 	N int
-	// Timed is how many of them had a duration that is known, and Time its sum: from
-	// making the agent, or by the server's clock where an earlier process made it.
+	// Timed counts those whose duration is known, and Time is its sum: from making the
+	// agent, or by the server's clock if an earlier process made it.
 	Timed int
 	Time  time.Duration
 }
 
-// Mean is the mean duration; 0 where none is known.
+// Mean returns the mean duration; 0 if none is known.
 func (r Rerolls) Mean() time.Duration {
 	if r.Timed == 0 {
 		return 0

@@ -306,7 +306,7 @@ func (w *worker) censor(ctx context.Context, cl *claim, ended bool) error {
 	if f.Class != ClassCensored.String() { // it waited for its retry
 		f.Class, f.Error = ClassCensored.String(), shortened(ErrCensored.Error()+" after: "+f.Error)
 	}
-	err := w.append(ctx, cl, a.failed, ClassCensored, gainOf(a.failed))
+	err := w.append(ctx, cl, a.failed, ClassCensored, yieldOf(a.failed))
 	if cl.settled && !ended {
 		err = errors.Join(err, w.noteEnd(cl, a.N, ClassCensored, false))
 	}

@@ -36,10 +36,10 @@ func (w *worker) gone(cl *claim, n int, err error) error {
 	if !errors.Is(err, ErrGone) {
 		err = fmt.Errorf("%w: %w", ErrGone, err)
 	}
-	w.c.counters.reattached(true)
+	w.c.counters.update(func(s *Stats) { s.Gone++ })
 	w.c.counters.rerolled(cl.last, ClassLost)
 	cl.budget.Forgive()
-	w.c.cfg.Events.reattached(cl.numbered(w.c.cfg.RunID, n, KindReattach), w.ep.Name, err)
+	w.c.cfg.Events.Reattached(cl.numbered(w.c.cfg.RunID, n, KindReattach), w.ep.Name, err)
 	cl.left, cl.kind = nil, KindInfraRetry
 	return w.noteEnd(cl, n, ClassLost, false)
 }

@@ -43,7 +43,7 @@ func TestLog(t *testing.T) {
 	l.Committed(sink.Commit{Seq: 4, Samples: make([]sink.CommittedSample, 2), Shards: []sink.Shard{
 		{Kind: sink.KindData, Rows: 3, Tokens: sink.Tokens{Total: 50}}, {Kind: sink.KindFailures, Rows: 1, Tokens: sink.Tokens{Total: 7}},
 	}})
-	l.Status(collector.Stats{InFlight: 1, Committed: 2, Failed: 3, Skipped: 4, Remaining: 5, Sampled: 6, Trained: 7})
+	l.Status(collector.Stats{InFlight: 1, Committed: 2, Failed: 3, Skipped: 4, Remaining: 5, Yield: collector.Yield{Sampled: 6, Trained: 7}})
 	l.Info("anything", "error", errors.New("with "+secret))
 	l.Ended("finished", exit.With(exit.Failures, server))
 	if err := l.Close(); err != nil {

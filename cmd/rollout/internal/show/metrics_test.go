@@ -36,8 +36,9 @@ func busyRun(dir string) Vitals {
 		Dir: dir,
 		Collector: func() collector.Stats {
 			return collector.Stats{
-				Planned: 20, Committed: 9, Failed: 3, Skipped: 1, Remaining: 7, Sampled: 100, Trained: 90, Rows: 5,
-				Rerolls: map[string]collector.Rerolls{"no_prompt": {N: 3, Timed: 2, Time: 90 * time.Second}}, Downgraded: 4,
+				Planned: 20, Committed: 9, Failed: 3, Skipped: 1, Remaining: 7,
+				Yield:          collector.Yield{Sampled: 100, Trained: 90, Rows: 5, Downgraded: 4},
+				Rerolls:        map[string]collector.Rerolls{"no_prompt": {N: 3, Timed: 2, Time: 90 * time.Second}},
 				Earlier:        collector.Earlier{Committed: 5, Failed: 1},
 				Endpoints:      []collector.EndpointStats{{Name: "http://a", InFlight: 3, Limit: 12, Max: 24, Down: true, Stages: map[collector.Stage]int{collector.StageRun: 3}}},
 				Oldest:         &collector.InFlight{TaskID: "secret-task", Started: time.Now().Add(-time.Hour)},

@@ -47,14 +47,14 @@ func TestSummaryLeftOut(t *testing.T) {
 		{"nothing", collector.Stats{}, "", `"cut_calls":0,"cut_tokens":0,"empty_rows":0,`},
 		{
 			"cut",
-			collector.Stats{CutCalls: 2, Cut: 345},
+			collector.Stats{Yield: collector.Yield{CutCalls: 2, Cut: 345}},
 			"2 calls with 345 sampled tokens beyond tokens.max_row_tokens",
 			`"cut_calls":2,"cut_tokens":345,"empty_rows":0,`,
 		},
-		{"empty", collector.Stats{EmptyRows: 3}, "3 rows without a token to train on", `"cut_calls":0,"cut_tokens":0,"empty_rows":3,`},
+		{"empty", collector.Stats{Yield: collector.Yield{EmptyRows: 3}}, "3 rows without a token to train on", `"cut_calls":0,"cut_tokens":0,"empty_rows":3,`},
 		{
 			"both",
-			collector.Stats{CutCalls: 1, Cut: 7, EmptyRows: 1},
+			collector.Stats{Yield: collector.Yield{CutCalls: 1, Cut: 7, EmptyRows: 1}},
 			"1 calls with 7 sampled tokens beyond tokens.max_row_tokens, 1 rows without a token to train on",
 			`"cut_calls":1,"cut_tokens":7,"empty_rows":1,`,
 		},
