@@ -9,12 +9,12 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// aborted looks, where an answer has fewer assistant turns than steps, for a call that
+// abortedCall looks, where an answer has fewer assistant turns than steps, for a call that
 // the engine gave up before it made a token: it leaves a step and no turn, and the server
 // calls it the end of a turn. A call that was given up later has a turn, and is found by
 // whoever reads its trace. What cannot be looked up is nil: the counts then tell that
 // something is missing.
-func (g *agent) aborted(ctx context.Context, answer *letta.LettaResponse, arena *tokenize.Reply, runID string) error {
+func (g *agent) abortedCall(ctx context.Context, answer *letta.LettaResponse, arena *tokenize.Reply, runID string) error {
 	turns := int32(0)
 	for i := range arena.Turns {
 		if arena.Turns[i].Role == tokenize.RoleAssistant {

@@ -5,9 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
-	"strings"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/letta"
@@ -15,51 +15,83 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
+// This file is the ordinary way of an attempt, from top to bottom:
+//
+//	open     make the agent, check that it gives token data, read its system text
+//	Run      for each message of the task: send, and answer what the server asks
+//	Prompts  find the prompt of every call
+//	Close    free the memory of the replies, delete the agent
+//
+// Three calls leave this way: takeNext, where an earlier process has sent already
+// (takeover.go); recoverSend, where the connection was lost (recover.go); and explain,
+// where the server says that a send failed (explain.go).
+
 // An agent is one attempt's agent on the server. It implements collector.Agent.
 type agent struct {
+	// backend made it, and has the room for replies and the arenas.
 	backend *Backend
 	client  *letta.Client
+	// cfg has the overrides of the task in it.
 	cfg     Config
 	attempt collector.Attempt
+	// version is what the server calls itself.
+	version string
 
-	state        *letta.AgentState
+	// state is the agent as the server described it before the first send.
+	state *letta.AgentState
+	// conversation is where messages are sent; nil: to the agent itself.
 	conversation *letta.Conversation
-	version      string
-
-	arenas  []*tokenize.Reply
-	held    int64 // of the backend's room for replies
+	// rollout is all that is known of the attempt; prompts are found from it.
 	rollout *record.Rollout
-	// unanswered says that a send ended without an answer of the server, which may
-	// still be running it.
-	unanswered bool
+	// reply is what Run returns.
+	reply *collector.Reply
 
-	// known are the server runs of the attempt that were told to Attempt.ServerRun.
-	known   map[string]bool
-	taken   bool // an earlier process made the agent
-	resumed bool // and this process sent to it
-	left    collector.OpenAttempt
-	queue   []letta.Run // server runs that were found and are not in the reply yet
-	head    *memory     // of the first in queue; nil until it was waited for
-	// guessed says that nothing may come after the last send: see recollection.
-	guessed bool
-	// outage says that the server could not be reached while a run was looked up.
+	// arenas are the memory of the replies. Close frees it.
+	arenas []*tokenize.Reply
+	// held is how many bytes of backend.room the replies take.
+	held int64
+
+	// told are the server runs that Attempt.ServerRun was told of.
+	told map[string]bool
+	// mayRun reports whether the server may still be at work on a send that has no
+	// answer: Close asks it to stop.
+	mayRun bool
+	// inexact reports whether the text of the last tool is not known to the last
+	// character. Nothing may be sent any more: that text would be in the prompts.
+	inexact bool
+	// outage reports whether the server could not be reached during a look-up.
 	outage bool
+	// earlier is what another process did with the agent; nil: this one made it.
+	earlier *earlier
 }
 
-// A Prompter finds the prompt of every call of a reply, as collector.Agent says. It is
+// A Prompter finds the prompt of every call of a reply, as [collector.Agent] says. It is
 // used from many goroutines at once.
 type Prompter interface {
 	// Prompts may read whatever rollout can fetch: the agent is still there.
 	Prompts(ctx context.Context, r *collector.Reply, rollout *record.Rollout) ([]tokenize.Call, error)
 }
 
-// Prompts asks the Prompter of the configuration.
-func (g *agent) Prompts(ctx context.Context, r *collector.Reply) ([]tokenize.Call, error) {
-	if g.cfg.Prompter == nil {
-		return nil, errors.New("agent: Config.Prompter is nil")
+// open makes the agent of an attempt and prepares it for the first send. Where that
+// fails, the agent is deleted again.
+func (b *Backend) open(ctx context.Context, a collector.Attempt) (*agent, error) {
+	cfg, err := b.cfg.overridden(a.Task.Agent)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", collector.ErrRejected, err)
 	}
-	calls, err := g.cfg.Prompter.Prompts(ctx, r, g.rollout)
-	return calls, Translate(err)
+	version, err := b.client.Version(ctx) // asked once for all agents
+	if err != nil {
+		return nil, err
+	}
+	state, err := b.create(ctx, &cfg, a)
+	if err != nil {
+		return nil, err
+	}
+	g := &agent{backend: b, client: b.client, cfg: cfg, attempt: a, version: version, state: state}
+	if err := g.prepare(ctx); err != nil {
+		return nil, b.abandon(ctx, state.ID, err)
+	}
+	return g, nil
 }
 
 // prepare does what must be done between making the agent and the first send.
@@ -68,53 +100,69 @@ func (g *agent) prepare(ctx context.Context) error {
 		return err
 	}
 	if g.cfg.KeepReasoning {
-		// Create forces enable_reasoner off for a model that the server does not list
-		// as a reasoner; a change afterwards sticks (agent_manager.py:344-360, 778-784).
-		config, err := g.state.LLMConfig.JSON.With("enable_reasoner", "true")
-		if err != nil {
-			return err
-		}
-		changed, err := g.client.PatchAgent(ctx, g.state.ID, map[string]any{"llm_config": json.RawMessage(config)})
-		if err != nil {
-			return err
-		}
-		if on := changed.LLMConfig.EnableReasoner; on == nil || !*on {
-			return fmt.Errorf("%w: keep reasoning: the server did not take llm_config.enable_reasoner", collector.ErrUnusable)
-		}
-		g.state.LLMConfig = changed.LLMConfig
-		if err := g.state.CheckTurns(); err != nil {
+		if err := g.keepReasoning(ctx); err != nil {
 			return err
 		}
 	}
+	// Neither needs the other's answer.
+	both, within := errgroup.WithContext(ctx)
 	if g.cfg.Conversation && g.conversation == nil {
-		conversation, err := g.client.CreateConversation(ctx, g.state.ID)
-		if err != nil {
+		both.Go(func() (err error) {
+			g.conversation, err = g.client.CreateConversation(within, g.state.ID)
 			return err
-		}
-		g.conversation = conversation
+		})
 	}
-	return g.gather(ctx)
-}
-
-// gather reads what must be known before the first send.
-func (g *agent) gather(ctx context.Context) error {
-	g.rollout = record.New(g.client)
-	g.rollout.Agent, g.rollout.Conversation, g.rollout.Late = g.state, g.conversation, len(g.queue) > 0
-	if g.cfg.SystemText && len(g.state.MessageIDs) > 0 {
-		text, err := g.client.SystemText(ctx, g.state.MessageIDs[0])
-		if err != nil {
-			return err
-		}
-		g.rollout.SystemText = text
+	system := ""
+	both.Go(func() (err error) {
+		system, err = g.systemText(within)
+		return err
+	})
+	if err := both.Wait(); err != nil {
+		return err
 	}
+	g.begin(system)
 	return nil
 }
 
-// ID is the server's name of the agent.
+// keepReasoning stops the server from deleting the text before tool calls. A create
+// forces enable_reasoner off for a model that the server does not list as a reasoner; a
+// change afterwards stays (agent_manager.py:344-360, 778-784).
+func (g *agent) keepReasoning(ctx context.Context) error {
+	config, err := g.state.LLMConfig.JSON.With("enable_reasoner", "true")
+	if err != nil {
+		return err
+	}
+	changed, err := g.client.PatchAgent(ctx, g.state.ID, map[string]any{"llm_config": json.RawMessage(config)})
+	if err != nil {
+		return err
+	}
+	if on := changed.LLMConfig.EnableReasoner; on == nil || !*on {
+		return fmt.Errorf("%w: keep reasoning: the server did not take llm_config.enable_reasoner", collector.ErrUnusable)
+	}
+	g.state.LLMConfig = changed.LLMConfig
+	return g.state.CheckTurns()
+}
+
+// systemText reads the text of the agent's system message, where that is asked for.
+func (g *agent) systemText(ctx context.Context) (string, error) {
+	if !g.cfg.SystemText || len(g.state.MessageIDs) == 0 {
+		return "", nil
+	}
+	return g.client.SystemText(ctx, g.state.MessageIDs[0])
+}
+
+// begin opens the record of the attempt.
+func (g *agent) begin(system string) {
+	g.rollout = record.New(g.client)
+	g.rollout.Agent, g.rollout.Conversation, g.rollout.SystemText = g.state, g.conversation, system
+	g.rollout.Late = g.earlier.waiting()
+}
+
+// ID returns the server's name of the agent.
 func (g *agent) ID() string { return g.state.ID }
 
-// Tools are the names of the tools that the model is told of: the agent's, then those of
-// this side.
+// Tools returns the names of the tools that the model is told of: the agent's, then those
+// of this side.
 func (g *agent) Tools() []string {
 	var names []string
 	for i := range g.state.Tools {
@@ -126,153 +174,125 @@ func (g *agent) Tools() []string {
 	return names
 }
 
-// Run sends the messages of the task, one after the other, the next one only
-// after the agent came to its own end; and answers what the server asks meanwhile.
+// Run sends the messages of the task, one after the other, the next one only after the
+// agent came to its own end; and answers what the server asks meanwhile.
 func (g *agent) Run(ctx context.Context) (*collector.Reply, error) {
-	reply := &collector.Reply{
+	g.reply = &collector.Reply{
 		AgentID: g.state.ID, Model: g.state.LLMConfig.Handle, ServerVersion: g.version,
 		Sampling: sampling(g.version, &g.state.LLMConfig, g.cfg.OverrideModel),
 	}
 	if g.cfg.OverrideModel != "" {
-		reply.Model = g.cfg.OverrideModel
+		g.reply.Model = g.cfg.OverrideModel
 	}
-	err := g.converse(ctx, reply)
-	if err == nil && g.taken {
-		err = g.settle(ctx, reply)
+	err := g.converse(ctx)
+	if err == nil && g.earlier != nil {
+		err = g.settle(ctx)
 	}
-	err = g.missing(err)
-	if len(g.rollout.Sends) > 0 {
-		reply.Output = g.rollout.Sends[len(g.rollout.Sends)-1].Response.Output()
+	if n := len(g.rollout.Sends); n > 0 {
+		g.reply.Output = g.rollout.Sends[n-1].Response.Output()
 	}
 	if g.cfg.Messages {
 		if text, e := g.rollout.Conversed(); e == nil {
-			reply.Messages = text
+			g.reply.Messages = text
 		}
 	}
-	return reply, Translate(err)
+	return g.reply, Translate(g.missing(err))
 }
 
-func (g *agent) converse(ctx context.Context, reply *collector.Reply) error {
+// An input is what is sent to the agent in one send.
+type input struct {
+	messages letta.InputMessages
+	// ours reports whether a message holds a tool result or a refusal of this side: the
+	// model sees empty text in its place.
+	ours bool
+}
+
+// converse leads the conversation of the task until it is over, or until a send ends
+// otherwise than by the agent's own end: the sample ends there, with that status.
+func (g *agent) converse(ctx context.Context) error {
 	for _, text := range g.attempt.Task.Messages {
-		next, made := letta.InputMessages{letta.UserText(text)}, false
-		for round := 0; ; round++ {
-			exchange := g.send
-			if len(g.queue) > 0 {
-				exchange = g.recall
-			}
-			answer, err := exchange(ctx, next, made, reply)
+		next := &input{messages: letta.InputMessages{letta.UserText(text)}}
+		for round := 0; next != nil; round++ {
+			answer, err := g.exchange(ctx, next)
 			if err != nil {
 				return err
 			}
-			if answer.StopReason != letta.StopRequiresApproval || round >= g.cfg.MaxRounds {
-				break
+			next = nil
+			if answer.StopReason == letta.StopRequiresApproval && round < g.cfg.MaxRounds {
+				next, err = g.react(ctx, answer.Pending())
+				if err != nil {
+					return err
+				}
 			}
-			input, client, err := g.reaction(ctx, answer.Pending())
-			if err != nil {
-				return err
-			}
-			if input == nil {
-				break
-			}
-			next, made = letta.InputMessages{input}, client
 		}
-		last := reply.Sends[len(reply.Sends)-1]
+		last := g.reply.Sends[len(g.reply.Sends)-1]
 		if !letta.StopReason(last.StopReason).Completed() {
-			return nil // the sample ends here, with that status
+			return nil
 		}
 	}
 	return nil
 }
 
-// send sends once and keeps the answer. made says that a message holds a tool result
-// of this side.
-func (g *agent) send(ctx context.Context, messages letta.InputMessages, made bool, reply *collector.Reply) (*letta.LettaResponse, error) {
-	if g.guessed {
-		return nil, g.guessedText()
+// exchange sends, or takes the answer to what an earlier process has sent.
+func (g *agent) exchange(ctx context.Context, in *input) (*letta.LettaResponse, error) {
+	switch {
+	case g.inexact:
+		return nil, gone("agent %s: the text of its last tool is not known to the last character", g.state.ID)
+	case g.earlier.waiting():
+		return g.takeNext(ctx, in)
 	}
-	g.resumed = g.taken
-	request := g.request(messages)
-	var arena *tokenize.Reply
-	take := func() *tokenize.Reply {
-		arena = g.arena()
-		return arena
-	}
-	id := fmt.Sprintf("%s/%d", g.attempt.Key, g.attempt.N)
+	return g.send(ctx, in)
+}
 
-	sent := time.Now()
-	o := letta.SendOptions{AgentID: g.state.ID, Request: request, RequestID: id, Room: g.room, Reply: take}
-	if g.conversation != nil {
-		o.ConversationID = g.conversation.ID
+// react returns what answers the calls that wait for this side; nil: nothing does, and
+// the rollout ends there.
+func (g *agent) react(ctx context.Context, pending []letta.ToolCall) (*input, error) {
+	if g.earlier.waiting() {
+		return g.reactedBefore(ctx, pending) // so that no tool of this side runs twice
 	}
-	answer, err := g.post(ctx, o)
+	return g.answer(ctx, pending)
+}
+
+// send sends once and keeps the answer. It never sends again: where the connection is
+// lost it looks for what became of the send.
+func (g *agent) send(ctx context.Context, in *input) (*letta.LettaResponse, error) {
+	g.earlier.sends()
+	request := g.request(in.messages)
+	var arena *tokenize.Reply
+	sent := time.Now()
+	answer, err := g.sendWatched(ctx, letta.SendOptions{
+		AgentID: g.state.ID, ConversationID: g.conversationID(),
+		Request: request, RequestID: fmt.Sprintf("%s/%d", g.attempt.Key, g.attempt.N),
+		Room: g.makeRoom,
+		Reply: func() *tokenize.Reply {
+			arena = g.newArena()
+			return arena
+		},
+	})
 	if err != nil {
-		g.unanswered = mayRun(err)
+		g.mayRun = mayStillRun(err)
 		if lost(err) && !g.cfg.NoRecover && ctx.Err() == nil {
-			answer, err = g.recover(ctx, err, messages, made, reply)
-			if err == nil {
+			if answer, err = g.recoverSend(ctx, in, err); err == nil {
 				return answer, nil
 			}
 		}
 		return nil, g.explain(ctx, err)
 	}
-
-	runID := answer.RunID()
-	if runID == "" {
-		// An answer without messages names no run, as after an empty generation.
-		// Where the look-up fails, the tokens of the answer are kept all the same.
-		var run *letta.Run
-		run, err = g.client.LastRun(ctx, g.state.ID)
-		if run != nil && !g.knows(run.ID) {
-			runID = run.ID
-		}
-	}
+	runID, err := g.runOf(ctx, answer)
 	g.learned(runID)
 	took := time.Since(sent)
-	if len(reply.Sends) == 0 {
-		reply.FirstAnswer = took
+	if len(g.reply.Sends) == 0 {
+		g.reply.FirstAnswer = took
 	}
-	g.keep(reply, request, answer, arena, runID, took, made)
+	g.keep(answered{request: request, ours: in.ours, answer: answer, arena: arena, runID: runID, took: took})
 	if err == nil {
-		err = g.aborted(ctx, answer, arena, runID)
+		err = g.abortedCall(ctx, answer, arena, runID)
 	}
 	return answer, err
 }
 
-// keep adds an answered send to the reply and to the record.
-func (g *agent) keep(reply *collector.Reply, request *letta.LettaRequest, answer *letta.LettaResponse, arena *tokenize.Reply, runID string, took time.Duration, made bool) {
-	send := collector.Send{
-		RunID: runID, StopReason: string(answer.StopReason),
-		Usage: collector.Usage{
-			PromptTokens: answer.Usage.PromptTokens, CompletionTokens: answer.Usage.CompletionTokens, Steps: answer.Usage.StepCount,
-		},
-		ClientTools: made, Duration: took,
-	}
-	if arena.HasTurns {
-		send.Turns = arena.Turns
-		if send.Turns == nil {
-			send.Turns = []tokenize.Turn{}
-		}
-	}
-	reply.Sends = append(reply.Sends, send)
-	g.rollout.Sends = append(g.rollout.Sends, record.Send{Request: request, Response: answer, RunID: runID, Duration: took})
-}
-
-// mayRun says that the server may still be running a send that ended with err: no
-// answer came, or only that of a proxy which did not wait for one.
-func mayRun(err error) bool {
-	e := (*letta.APIError)(nil)
-	if !errors.As(err, &e) {
-		return true
-	}
-	switch e.Status {
-	case 0, http.StatusRequestTimeout, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
-		return true
-	}
-	return false
-}
-
-// request is the body of a send. Both token flags are always there: one alone
-// turns the data off.
+// request returns the body of a send. Both token flags are always there: one alone turns
+// the token data off.
 func (g *agent) request(messages letta.InputMessages) *letta.LettaRequest {
 	r := &letta.LettaRequest{Messages: messages, ReturnTokenIDs: new(true), ReturnLogprobs: new(true)}
 	if g.cfg.MaxSteps > 0 {
@@ -293,35 +313,50 @@ func (g *agent) request(messages letta.InputMessages) *letta.LettaRequest {
 	return r
 }
 
-func (g *agent) knows(runID string) bool {
-	for _, s := range g.rollout.Sends {
-		if s.RunID == runID {
-			return true
-		}
+// conversationID names the conversation of the sends, or is empty.
+func (g *agent) conversationID() string {
+	if g.conversation == nil {
+		return ""
 	}
-	return false
+	return g.conversation.ID
 }
 
-// room waits for room for a reply. What is taken is given back by Close.
-func (g *agent) room(ctx context.Context, length int64) error {
+// makeRoom waits for room for a reply. Close gives back what is taken.
+func (g *agent) makeRoom(ctx context.Context, length int64) error {
 	taken, err := g.backend.room.take(ctx, length, g.held == 0)
 	g.held += taken
 	return err
 }
 
-// Close deletes the agent, unless it is to be kept, and frees the arenas. Where a
-// send has no answer the server is first asked to stop its run, which would go on
-// calling the model.
+// newArena returns memory for one reply. Close frees it.
+func (g *agent) newArena() *tokenize.Reply {
+	r := g.backend.arena()
+	g.arenas = append(g.arenas, r)
+	return r
+}
+
+// Prompts asks the Prompter of the configuration.
+func (g *agent) Prompts(ctx context.Context, r *collector.Reply) ([]tokenize.Call, error) {
+	if g.cfg.Prompter == nil {
+		return nil, errors.New("agent: Config.Prompter is nil")
+	}
+	calls, err := g.cfg.Prompter.Prompts(ctx, r, g.rollout)
+	return calls, Translate(err)
+}
+
+// Close frees the memory of the replies and deletes the agent, unless it is to be kept.
+// Where a send has no answer Close first asks the server to stop its run, which would
+// continue to call the model.
 func (g *agent) Close(ctx context.Context) error {
-	// The arenas first: at hundreds in flight many wait for the server's answer to
-	// a deletion, and others read replies meanwhile.
+	// The memory first: at hundreds in flight many wait for the server's answer to a
+	// deletion, and others read replies meanwhile.
 	for _, r := range g.arenas {
 		g.backend.recycle(r)
 	}
 	g.arenas = nil
 	g.backend.room.give(g.held)
 	g.held = 0
-	if g.unanswered {
+	if g.mayRun {
 		g.cancel(ctx)
 	}
 	if g.cfg.Keep {
@@ -330,13 +365,12 @@ func (g *agent) Close(ctx context.Context) error {
 	return Translate(g.client.DeleteAgent(ctx, g.state.ID))
 }
 
-// cancelTimeout bounds the request to stop a run: a server that does not answer it
-// must not use up the time in which the agent is to be deleted, of which it gets half
-// at most.
+// cancelTimeout bounds the request to stop a run: a server that does not answer it must
+// not use up the time in which the agent is to be deleted, of which it gets half at most.
 const cancelTimeout = 5 * time.Second
 
-// cancel asks the server to stop. Its answer says nothing that is needed: 409 where
-// nothing runs, and the deletion is what counts.
+// cancel asks the server to stop. Its answer is not needed: it is 409 where nothing runs,
+// and the deletion is what counts.
 func (g *agent) cancel(ctx context.Context) {
 	limit := cancelTimeout
 	if end, ok := ctx.Deadline(); ok {
@@ -345,21 +379,4 @@ func (g *agent) cancel(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	_, _ = g.client.Cancel(ctx, g.state.ID)
-}
-
-// sampling is what the engine really used, where the server's version lets us
-// know: 0.16 always sends top_p 0.9 and max_new_tokens 4096 on the native path,
-// whatever its settings say (sglang_native_adapter.py:303-304).
-func sampling(version string, c *letta.LLMConfig, overrideModel string) tokenize.Sampling {
-	if !strings.HasPrefix(version, "0.16.") {
-		return tokenize.Sampling{}
-	}
-	s := tokenize.Sampling{TopP: new(float32(0.9)), MaxNewTokens: new(int32(4096))}
-	switch {
-	case overrideModel != "":
-		s.Temperature = new(float32(1)) // the handle's own configuration, agents.py:1734-1741
-	case c.Temperature != nil:
-		s.Temperature = new(float32(*c.Temperature))
-	}
-	return s
 }

@@ -15,46 +15,47 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta"
 )
 
-// answer makes the message that answers all pending calls at once, as the server
-// demands (agents/helpers.py:121-145): the results of client tools, and decisions
-// about the others. It is nil where the policy is to stop. client says that a
-// result or a refusal was made on this side, so that the model sees empty text.
-func (g *agent) answer(ctx context.Context, pending []letta.ToolCall) (input letta.InputMessage, client bool, err error) {
+// answer makes the message that answers all pending calls at once, as the server demands
+// (agents/helpers.py:121-145): the results of client tools, and decisions about the other
+// calls. It is nil where the policy is to stop.
+func (g *agent) answer(ctx context.Context, pending []letta.ToolCall) (*input, error) {
 	if len(pending) == 0 {
-		return nil, false, nil
+		return nil, nil
 	}
 	var returns []letta.ToolResult
 	var decisions []letta.Answer
+	ours := false
 	for _, call := range pending {
 		tool := g.clientTool(call.Name)
 		switch {
 		case tool != nil:
 			r, err := g.runTool(ctx, tool, &call)
 			if err != nil {
-				return nil, false, err
+				return nil, err
 			}
 			returns = append(returns, r)
-			client = true
+			ours = true
 		case g.cfg.Approvals == ApprovalStop:
-			return nil, false, nil
+			return nil, nil
 		default:
 			d := &letta.ApprovalReturn{Type: "approval", ToolCallID: call.ToolCallID, Approve: g.cfg.Approvals == ApprovalApprove}
 			if !d.Approve {
 				d.Reason = new("denied")
-				client = true
+				ours = true
 			}
 			decisions = append(decisions, d)
 		}
 	}
 	if len(decisions) == 0 {
-		return &letta.ToolReturnCreate{Type: "tool_return", ToolReturns: returns}, client, nil
+		return &input{letta.InputMessages{&letta.ToolReturnCreate{Type: "tool_return", ToolReturns: returns}}, ours}, nil
 	}
 	for i := range returns {
 		decisions = append(decisions, &returns[i])
 	}
-	return &letta.ApprovalCreate{Type: "approval", Approvals: decisions}, client, nil
+	return &input{letta.InputMessages{&letta.ApprovalCreate{Type: "approval", Approvals: decisions}}, ours}, nil
 }
 
+// clientTool returns the tool of that name that runs on this side; nil: there is none.
 func (g *agent) clientTool(name string) *ClientToolConfig {
 	for i := range g.cfg.ClientTools {
 		if g.cfg.ClientTools[i].Tool.Name == name {

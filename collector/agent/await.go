@@ -17,19 +17,6 @@ type memory struct {
 	messages letta.Messages
 }
 
-// Progress says how far a server run is whose answer does not come: because the
-// process that asked for it died, because the connection was lost, or because the
-// send is silent for long.
-type Progress struct {
-	Key     string
-	Attempt int
-	AgentID string
-	RunID   string
-	// Steps is how many calls of the model are done; Silent how long none was added.
-	Steps  int
-	Silent time.Duration
-}
-
 // Bounds of the pause between two looks at a run: it grows from the one to the other,
 // and a quarter of it is random, so that a restart with hundreds of open attempts is
 // no burst.
@@ -43,7 +30,7 @@ const (
 // adds none for SilentAfter is told to Progress.
 func (g *agent) await(ctx context.Context, id string) (*memory, error) {
 	g.learned(id)
-	g.unanswered = true // Close asks the server to stop a run that was not waited for to its end
+	g.mayRun = true // Close asks the server to stop a run that was not waited for to its end
 	m := &memory{}
 	grew, steps, told := time.Now(), -1, time.Now()
 	for pause := firstLook; ; pause = min(pause*3/2, lastLook) {
@@ -61,7 +48,7 @@ func (g *agent) await(ctx context.Context, id string) (*memory, error) {
 			}
 		}
 		if isOver || g.conversation != nil && endedByStep(m.steps) {
-			g.unanswered = false
+			g.mayRun = false
 			kept := g.rollout.Run(id)
 			kept.SetSteps(m.steps)
 			err = g.patiently(ctx, func() (err error) { m.messages, err = kept.Messages(ctx); return err })
@@ -120,48 +107,6 @@ func (g *agent) lastSign(ctx context.Context, run *letta.Run) (time.Time, error)
 	// Counted from our now, whose monotonic part makes it safe from a clock that is set
 	// while the run is waited for.
 	return now.Add(-max(0, now.Sub(last.Add(-offset)))), nil
-}
-
-// over says that the server does nothing more for the run.
-func over(r *letta.Run) bool {
-	switch r.Status {
-	case "created", "running":
-		return false
-	}
-	return true
-}
-
-// endedByStep says that the last step ended the loop. The run of a conversation never
-// says so itself: it stays created (conversations.py:346-391).
-func endedByStep(steps []letta.Step) bool {
-	if len(steps) == 0 {
-		return false
-	}
-	last := &steps[len(steps)-1]
-	return last.StopReason != "" || last.Status == "failed" || last.Status == "cancelled"
-}
-
-// learned tells once about a server run of the attempt.
-func (g *agent) learned(id string) {
-	if id == "" || g.known[id] {
-		return
-	}
-	if g.known == nil {
-		g.known = map[string]bool{}
-	}
-	g.known[id] = true
-	if g.attempt.ServerRun != nil {
-		g.attempt.ServerRun(id)
-	}
-}
-
-func (g *agent) progress(run string, steps int, silent time.Duration) {
-	if g.backend.cfg.Progress == nil {
-		return
-	}
-	g.backend.cfg.Progress(Progress{
-		Key: g.attempt.Key, Attempt: g.attempt.N, AgentID: g.state.ID, RunID: run, Steps: max(0, steps), Silent: silent,
-	})
 }
 
 // sleep waits, or returns the cause of the end of ctx.

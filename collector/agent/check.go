@@ -35,8 +35,3 @@ func (b *Backend) Ping(ctx context.Context) error {
 	_, err := b.client.Health(ctx)
 	return Translate(err)
 }
-
-var (
-	_ collector.Checker = (*Backend)(nil)
-	_ collector.Pinger  = (*Backend)(nil)
-)

@@ -33,7 +33,7 @@ func (g *agent) explain(ctx context.Context, err error) error {
 	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
 	defer cancel()
 	run, lookErr := g.client.LastRun(ctx, g.state.ID)
-	if lookErr != nil || run == nil || g.knows(run.ID) {
+	if lookErr != nil || run == nil || g.isAnswered(run.ID) {
 		return err
 	}
 	return g.runError(ctx, run, e)

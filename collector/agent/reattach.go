@@ -6,29 +6,36 @@ import (
 	"fmt"
 	"slices"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/letta"
 )
 
-// Reattach finds the agent of an attempt whose process died: by its id where that
-// is known, else by its tags and the attempt in its metadata. The other agents of the
-// key are those of attempts that are dead for longer; they are deleted, unless agents
-// are kept.
-//
-// Run of the Agent that it returns waits for the server runs of the agent, takes
-// what they made from the server's memory of them, and goes on
-// with the task from there. An agent to which nothing was sent starts from the first
-// message. Where the server does not remember every token, its memory contradicts
-// itself, or it refuses to show it, the error wraps collector.ErrGone; where the run ended
-// because of what the model wrote, it is the failure that the send would have had.
-func (b *Backend) Reattach(ctx context.Context, a collector.Attempt, left collector.OpenAttempt) (collector.Agent, error) {
-	g, err := b.reattach(ctx, a, left)
-	if err != nil {
-		return nil, Translate(err)
-	}
-	return g, nil
+// An earlier is what an earlier process did with the agent of an attempt. A nil one did
+// nothing.
+type earlier struct {
+	// left is what the journal knows of it.
+	left collector.OpenAttempt
+	// runs are the server runs that the reply does not have yet, oldest first.
+	runs []letta.Run
+	// first is the first of runs after its end; nil until it was waited for.
+	first *memory
+	// resumed reports whether this process has sent to the agent too.
+	resumed bool
 }
 
+// waiting reports whether there are runs that the reply does not have yet.
+func (e *earlier) waiting() bool { return e != nil && len(e.runs) > 0 }
+
+// sends notes that this process sends.
+func (e *earlier) sends() {
+	if e != nil {
+		e.resumed = true
+	}
+}
+
+// reattach finds the agent and what it did.
 func (b *Backend) reattach(ctx context.Context, a collector.Attempt, left collector.OpenAttempt) (*agent, error) {
 	cfg, err := b.cfg.overridden(a.Task.Agent)
 	if err != nil {
@@ -38,7 +45,7 @@ func (b *Backend) reattach(ctx context.Context, a collector.Attempt, left collec
 	if err != nil {
 		return nil, err
 	}
-	id, err := b.findAgent(ctx, cfg, a, left)
+	id, err := b.findAgent(ctx, &cfg, a, left)
 	if err != nil {
 		return nil, err
 	}
@@ -51,10 +58,10 @@ func (b *Backend) reattach(ctx context.Context, a collector.Attempt, left collec
 	}
 	g := &agent{
 		backend: b, client: b.client, cfg: cfg, attempt: a, state: state, version: version,
-		taken: true, left: left, known: map[string]bool{},
+		earlier: &earlier{left: left}, told: map[string]bool{},
 	}
 	for _, run := range left.ServerRuns {
-		g.known[run] = true
+		g.told[run] = true
 	}
 	if err := g.missing(g.prepareAgain(ctx)); err != nil {
 		if !errors.Is(err, collector.ErrGone) || cfg.Keep {
@@ -65,9 +72,9 @@ func (b *Backend) reattach(ctx context.Context, a collector.Attempt, left collec
 	return g, nil
 }
 
-// findAgent returns the id of the attempt's agent and deletes the other agents of
-// the key.
-func (b *Backend) findAgent(ctx context.Context, cfg Config, a collector.Attempt, left collector.OpenAttempt) (string, error) {
+// findAgent returns the id of the attempt's agent and deletes the other agents of the
+// key.
+func (b *Backend) findAgent(ctx context.Context, cfg *Config, a collector.Attempt, left collector.OpenAttempt) (string, error) {
 	tags := []string{TagRun(a.RunID), TagKey(a.Key)}
 	const page = 100
 	found, err := b.client.Agents(ctx, tags, "", page)
@@ -97,28 +104,35 @@ func (b *Backend) findAgent(ctx context.Context, cfg Config, a collector.Attempt
 	return id, nil
 }
 
+// hasAll reports whether tags has all of want.
 func hasAll(tags, want []string) bool {
 	return !slices.ContainsFunc(want, func(t string) bool { return !slices.Contains(tags, t) })
 }
 
-// prepareAgain does what prepare does, for an agent that may have been used: what
-// prepare did already is found and not done again.
+// prepareAgain does what prepare does, for an agent that may have been used: it finds
+// what was done already and does not do it again.
 func (g *agent) prepareAgain(ctx context.Context) error {
-	runs, err := g.serverRuns(ctx)
-	if err != nil {
+	var runs []letta.Run
+	both, within := errgroup.WithContext(ctx)
+	both.Go(func() (err error) {
+		runs, err = g.serverRuns(within)
+		return err
+	})
+	both.Go(func() (err error) {
+		g.conversation, err = g.findConversation(within)
+		return err
+	})
+	if err := both.Wait(); err != nil {
 		return err
 	}
-	for _, id := range g.left.ServerRuns {
+	for _, id := range g.earlier.left.ServerRuns {
 		if !slices.ContainsFunc(runs, func(r letta.Run) bool { return r.ID == id }) {
 			return gone("server run %s was deleted", id)
 		}
 	}
 	if len(runs) == 0 {
-		// Nothing was sent. Where the process died between making the agent and
-		// preparing it, the rest is done now.
-		if err := g.findConversation(ctx); err != nil {
-			return err
-		}
+		// Nothing was sent. Where the process died between making the agent and preparing
+		// it, the rest is done now.
 		return g.prepare(ctx)
 	}
 	if err := g.state.CheckTurns(); err != nil {
@@ -127,46 +141,34 @@ func (g *agent) prepareAgain(ctx context.Context) error {
 	if on := g.state.LLMConfig.EnableReasoner; g.cfg.KeepReasoning && (on == nil || !*on) {
 		return gone("agent %s drops the text before tool calls", g.state.ID)
 	}
-	if err := g.findConversation(ctx); err != nil {
-		return err
-	}
 	if g.cfg.Conversation && g.conversation == nil {
 		return gone("the conversation of agent %s was deleted", g.state.ID)
 	}
-	g.queue = runs
-	return g.gather(ctx)
-}
-
-// findConversation finds the conversation that the attempt made, if it did.
-func (g *agent) findConversation(ctx context.Context) error {
-	if !g.cfg.Conversation {
-		return nil
-	}
-	list, err := g.client.Conversations(ctx, g.state.ID)
+	g.earlier.runs = runs
+	system, err := g.systemText(ctx)
 	if err != nil {
 		return err
 	}
-	if len(list) > 0 {
-		g.conversation = &list[0]
-	}
+	g.begin(system)
 	return nil
 }
 
-// serverRuns are the server runs of the agent, oldest first. One agent is one
-// attempt, so all of them are the attempt's own.
-func (g *agent) serverRuns(ctx context.Context) ([]letta.Run, error) {
-	const most = 1000
-	runs, err := g.client.Runs(ctx, letta.RunsQuery{AgentID: g.state.ID, Ascending: true, Limit: most})
-	if err != nil {
+// findConversation finds the conversation that the attempt made; nil: it made none.
+func (g *agent) findConversation(ctx context.Context) (*letta.Conversation, error) {
+	if !g.cfg.Conversation {
+		return nil, nil
+	}
+	list, err := g.client.Conversations(ctx, g.state.ID)
+	if err != nil || len(list) == 0 {
 		return nil, err
 	}
-	return runs, nil
+	return &list[0], nil
 }
 
-// missing is err, as one that wraps collector.ErrGone where an agent that was taken over
-// is not there any more, or something of it: another attempt may go well.
+// missing returns err so that it wraps collector.ErrGone where an agent that is taken
+// over, or a part of it, is not there any more: another attempt may go well.
 func (g *agent) missing(err error) error {
-	if !g.taken || !letta.IsNotFound(err) || errors.Is(err, collector.ErrGone) {
+	if g.earlier == nil || !letta.IsNotFound(err) || errors.Is(err, collector.ErrGone) {
 		return err
 	}
 	return gone("agent %s: %w", g.state.ID, err)

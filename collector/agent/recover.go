@@ -5,62 +5,14 @@ import (
 	"errors"
 	"net"
 	"net/http"
-	"net/http/httptrace"
 	"time"
 
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/letta"
 )
 
-// post sends, and looks the send up where it is silent for long: its run is told to
-// Progress, and once that is over the answer must begin within LostAfter.
-func (g *agent) post(ctx context.Context, o letta.SendOptions) (*letta.LettaResponse, error) {
-	ctx, giveUp := context.WithCancelCause(ctx)
-	defer giveUp(nil)
-	answered, stop := context.WithCancel(ctx)
-	defer stop()
-	watched := make(chan struct{})
-	timer := time.AfterFunc(g.cfg.SilentAfter, func() {
-		defer close(watched)
-		g.watch(answered, giveUp)
-	})
-	defer func() {
-		if !timer.Stop() {
-			stop()
-			<-watched
-		}
-	}()
-	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotFirstResponseByte: stop})
-	return g.client.SendWith(ctx, o)
-}
-
-// watch looks the newest run of the agent up until the answer begins.
-func (g *agent) watch(answered context.Context, giveUp context.CancelCauseFunc) {
-	steps, grew := 0, time.Now().Add(-g.cfg.SilentAfter)
-	for {
-		run, err := g.client.LastRun(answered, g.state.ID)
-		if err == nil && run != nil && !g.knows(run.ID) {
-			list, err := g.client.RunSteps(answered, run.ID)
-			if err == nil && len(list) != steps {
-				steps, grew = len(list), time.Now()
-			}
-			g.learned(run.ID)
-			g.progress(run.ID, steps, time.Since(grew))
-			if over(run) || err == nil && g.conversation != nil && endedByStep(list) {
-				if sleep(answered, g.cfg.LostAfter) == nil {
-					giveUp(letta.ErrAnswerLost)
-				}
-				return
-			}
-		}
-		if sleep(answered, g.cfg.SilentAfter) != nil {
-			return
-		}
-	}
-}
-
-// lost says that the connection was lost while the server may have been at work, and
-// not that this side stopped waiting, or never reached it.
+// lost reports whether the connection was lost while the server may have been at work:
+// this side reached it, and did not stop waiting.
 func lost(err error) bool {
 	if dial := (*net.OpError)(nil); errors.As(err, &dial) && dial.Op == "dial" {
 		return false
@@ -76,13 +28,13 @@ func lost(err error) bool {
 	return e.Status == 0 && (errors.Is(err, letta.ErrConnection) || errors.Is(err, letta.ErrIdle))
 }
 
-// recover takes over the server run of a send whose connection was lost. The send is
-// not repeated: the run goes on without anybody who waits, or is over, and what it
-// made is taken from the server's memory. Where that cannot be had, the error is that
-// of the send, with the reason.
-func (g *agent) recover(ctx context.Context, cause error, messages letta.InputMessages, made bool, reply *collector.Reply) (*letta.LettaResponse, error) {
+// recoverSend finds the answer of a send whose connection was lost. It does not send
+// again: the server run continues without anybody who waits, or is over, and its answer is
+// taken from the server's record. Where that cannot be had, the error is that of the send,
+// with the reason.
+func (g *agent) recoverSend(ctx context.Context, in *input, cause error) (*letta.LettaResponse, error) {
 	g.outage = false
-	run, err := g.newRun(ctx, len(reply.Sends))
+	run, err := g.newRun(ctx, len(g.reply.Sends))
 	if errors.Is(err, collector.ErrGone) {
 		return nil, notRecovered(ctx, cause, err)
 	}
@@ -99,22 +51,21 @@ func (g *agent) recover(ctx context.Context, cause error, messages letta.InputMe
 		}
 		return nil, cause
 	}
-	answer, err := g.remember(ctx, m, messages, made, reply)
+	answer, err := g.take(ctx, m, in, cause)
 	if err != nil {
 		return nil, notRecovered(ctx, cause, err)
 	}
-	reply.Sends[len(reply.Sends)-1].Lost = Translate(cause)
 	return answer, nil
 }
 
-// A recoverError is a lost connection and why its run could not be taken over. Only
-// the former says what the failure is.
+// A recoverError is a lost connection, and why the answer could not be recovered. Only the
+// connection says what the failure is.
 type recoverError struct{ cause, why error }
 
 func (e *recoverError) Error() string { return e.cause.Error() + " (" + e.why.Error() + ")" }
 func (e *recoverError) Unwrap() error { return e.cause }
 
-// Redacted is the redacted text of both.
+// Redacted returns the redacted text of both.
 func (e *recoverError) Redacted() string {
 	words := collector.Redacted(e.cause)
 	if why := collector.Redacted(e.why); why != "" {
@@ -123,6 +74,7 @@ func (e *recoverError) Redacted() string {
 	return words
 }
 
+// notRecovered returns the failure of a send whose answer could not be recovered.
 func notRecovered(ctx context.Context, cause, why error) error {
 	if ctx.Err() != nil {
 		return &classed{ctx.Err(), context.Cause(ctx)}
@@ -130,10 +82,10 @@ func notRecovered(ctx context.Context, cause, why error) error {
 	return &recoverError{cause, why}
 }
 
-// newRun is the run of the agent after those of the sends that were answered. A request
-// that was just lost may still be on its way: it is looked for several times. Several
-// new runs are no answer: a proxy that lost the connection sent the request again, and
-// what one of them was given as context holds pieces of the other.
+// newRun returns the run of the agent after those of the answered sends; nil: there is
+// none. A request that was just lost may still be on its way, so newRun looks several
+// times. Where there are several new runs none is the answer: a proxy that lost the
+// connection sent the request again, and the context of one run holds pieces of the other.
 func (g *agent) newRun(ctx context.Context, answered int) (*letta.Run, error) {
 	const tries, pause = 4, 500 * time.Millisecond
 	for i := 1; ; i++ {

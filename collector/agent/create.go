@@ -1,0 +1,193 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/collector/letta"
+)
+
+// create makes the agent on the server, or imports it.
+func (b *Backend) create(ctx context.Context, cfg *Config, a collector.Attempt) (*letta.AgentState, error) {
+	how := b.createNew
+	if len(cfg.File) > 0 {
+		how = b.importFile
+	}
+	state, err := how(ctx, cfg, a)
+	switch {
+	case err != nil && isNull(a.Task.Agent) && lacksModel(err):
+		return nil, &classed{collector.ErrUnusable, err} // for every other sample as well
+	case err != nil:
+		return nil, err
+	case state.ID == "":
+		return nil, fmt.Errorf("%w: the server made an agent and did not say which", collector.ErrServer)
+	}
+	return state, nil
+}
+
+// lacksModel reports whether the server does not know the handle of the model.
+func lacksModel(err error) bool {
+	e := (*letta.APIError)(nil)
+	return errors.As(err, &e) && e.Status == http.StatusNotFound && strings.HasPrefix(e.Detail, "NOT_FOUND: Handle")
+}
+
+// createNew makes an agent of the configuration.
+func (b *Backend) createNew(ctx context.Context, cfg *Config, a collector.Attempt) (*letta.AgentState, error) {
+	body, err := cfg.createBody(a)
+	if err != nil {
+		return nil, err
+	}
+	return b.client.CreateAgent(ctx, body)
+}
+
+// importFile makes an agent of the agent file.
+func (b *Backend) importFile(ctx context.Context, cfg *Config, a collector.Attempt) (*letta.AgentState, error) {
+	fields := map[string]string{"append_copy_suffix": "false", "name": agentName(a)}
+	if cfg.Model != "" {
+		fields["model"] = cfg.Model
+	}
+	ids, err := b.client.ImportAgent(ctx, cfg.File, fields)
+	if err != nil {
+		return nil, err
+	}
+	if len(ids) != 1 {
+		err := fmt.Errorf("%w: import agent: the file made %d agents, and one is needed", collector.ErrUnusable, len(ids))
+		for _, id := range ids {
+			err = b.abandon(ctx, id, err)
+		}
+		return nil, err
+	}
+	// The state after the change is read anew: the answer to a change need not
+	// show all that the agent has.
+	_, err = b.client.PatchAgent(ctx, ids[0], map[string]any{"tags": cfg.tags(a), "metadata": metadata(a)})
+	var state *letta.AgentState
+	if err == nil {
+		state, err = b.client.Agent(ctx, ids[0])
+	}
+	if err != nil {
+		return nil, b.abandon(ctx, ids[0], err)
+	}
+	return state, nil
+}
+
+// removeTimeout bounds the deletion of an agent that was never used.
+const removeTimeout = 10 * time.Second
+
+// remove deletes an agent that was never used, also when ctx is done.
+func (b *Backend) remove(ctx context.Context, id string) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeTimeout)
+	defer cancel()
+	return b.client.DeleteAgent(ctx, id)
+}
+
+// abandon deletes an agent that cannot be used because of err. Only err says what the
+// failure is; where the agent could not be deleted, its text says so.
+func (b *Backend) abandon(ctx context.Context, id string, err error) error {
+	if left := b.remove(ctx, id); left != nil {
+		return fmt.Errorf("%w (agent %s is left on the server: %s)", err, id, left.Error())
+	}
+	return err
+}
+
+// createBody returns the body of a create call.
+func (c *Config) createBody(a collector.Attempt) (json.RawMessage, error) {
+	all := map[string]any{"agent_type": "letta_v1_agent", "include_base_tools": false, "memory_blocks": []any{}, "timezone": "UTC"}
+	var create map[string]json.RawMessage
+	if !isNull(c.Create) {
+		if err := json.Unmarshal(c.Create, &create); err != nil {
+			return nil, fmt.Errorf("agent: create: %w", err)
+		}
+	}
+	for k, v := range create {
+		all[k] = v
+	}
+	all["name"] = agentName(a)
+	if c.Model != "" {
+		all["model"] = c.Model
+	}
+	if c.System != "" {
+		all["system"] = c.System
+	}
+	if len(c.Tools) > 0 {
+		all["tools"] = c.Tools
+	}
+	if len(c.ToolIDs) > 0 {
+		all["tool_ids"] = c.ToolIDs
+	}
+	if c.ContextWindow > 0 {
+		all["context_window_limit"] = c.ContextWindow
+	}
+	if c.Temperature != nil {
+		// Sending the object at all brings its other defaults (temperature 0.7,
+		// strict, parallel calls) unless they are said as well: schemas/agent.py.
+		settings := map[string]any{"provider_type": "sglang", "parallel_tool_calls": false, "strict": false}
+		if err := json.Unmarshal(orObject(create["model_settings"]), &settings); err != nil {
+			return nil, fmt.Errorf("agent: create: model_settings: %w", err)
+		}
+		settings["temperature"] = *c.Temperature
+		all["model_settings"] = settings
+	}
+	tags := c.tags(a)
+	var more []string
+	if err := json.Unmarshal(orNull(create["tags"]), &more); err != nil {
+		return nil, fmt.Errorf("agent: create: tags: %w", err)
+	}
+	all["tags"] = append(tags, more...)
+	meta := map[string]any{}
+	if err := json.Unmarshal(orObject(create["metadata"]), &meta); err != nil {
+		return nil, fmt.Errorf("agent: create: metadata: %w", err)
+	}
+	maps.Copy(meta, metadata(a))
+	all["metadata"] = meta
+	return letta.Marshal(all)
+}
+
+// orNull returns raw, or null where it is absent.
+func orNull(raw json.RawMessage) json.RawMessage {
+	if len(raw) == 0 {
+		return json.RawMessage("null")
+	}
+	return raw
+}
+
+// orObject returns raw, or an empty object where it is null.
+func orObject(raw json.RawMessage) json.RawMessage {
+	if isNull(raw) {
+		return json.RawMessage("{}")
+	}
+	return raw
+}
+
+// tags returns the tags of the attempt's agent.
+func (c *Config) tags(a collector.Attempt) []string {
+	return append([]string{TagAll, TagRun(a.RunID), TagKey(a.Key)}, c.Tags...)
+}
+
+// metadata says which attempt the agent belongs to; attemptOf reads it.
+func metadata(a collector.Attempt) map[string]any {
+	return map[string]any{"rollout": map[string]any{
+		"run": a.RunID, "key": a.Key, "task_id": a.Task.ID, "sample_index": a.Index, "attempt": a.N,
+	}}
+}
+
+// agentName returns a name for the attempt's agent that the server accepts, ^[\w '\-]+$:
+// another character gives a 500.
+func agentName(a collector.Attempt) string {
+	key := strings.Map(func(r rune) rune {
+		if r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' {
+			return r
+		}
+		return '-'
+	}, a.Key)
+	if len(key) > 24 {
+		key = key[:24]
+	}
+	return fmt.Sprintf("rollout-%s-%d", key, a.N)
+}

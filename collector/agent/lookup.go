@@ -1,0 +1,43 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"net"
+	"time"
+
+	"github.com/rollout-rl/rollout/collector/letta"
+)
+
+// patience is for how long a server that does not answer look-ups is asked again.
+const patience = 2 * time.Minute
+
+// patiently repeats a look-up that fails for a reason that may pass. It gives up where
+// another server makes the sample meanwhile.
+func (g *agent) patiently(ctx context.Context, look func() error) error {
+	began := time.Now()
+	for pause := time.Second; ; pause = min(2*pause, lastLook) {
+		err := look()
+		if dial := (*net.OpError)(nil); errors.As(err, &dial) && dial.Op == "dial" {
+			g.outage = true
+		}
+		if err == nil || ctx.Err() != nil || !passing(err) || time.Since(began) > patience {
+			return err
+		}
+		timer := time.NewTimer(pause)
+		select {
+		case <-timer.C:
+			continue
+		case <-g.attempt.Away:
+		case <-ctx.Done():
+		}
+		timer.Stop()
+		return err
+	}
+}
+
+// passing reports whether the failure of a look-up may pass.
+func passing(err error) bool {
+	return errors.Is(err, letta.ErrConnection) || errors.Is(err, letta.ErrUnavailable) ||
+		errors.Is(err, letta.ErrBusy) || errors.Is(err, letta.ErrServer) || errors.Is(err, letta.ErrTimeout)
+}

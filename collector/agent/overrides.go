@@ -1,0 +1,127 @@
+package agent
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/rollout-rl/rollout/collector/letta"
+)
+
+// overridden is c with the overrides of a task: a JSON object with members of
+// OverrideMembers. Members of create are added to those of c, and so are tags.
+func (c Config) overridden(task json.RawMessage) (Config, error) {
+	if isNull(task) {
+		return c, nil
+	}
+	var given map[string]json.RawMessage
+	if err := json.Unmarshal(task, &given); err != nil {
+		return c, errors.New("agent of the task: must be an object")
+	}
+	var tags []string
+	var create map[string]json.RawMessage
+	for _, name := range slices.Sorted(maps.Keys(given)) {
+		if !slices.Contains(overrideMembers[:], name) {
+			return c, fmt.Errorf("agent of the task: %s: unknown member%s; the members are: %s", name, nearMember(name), strings.Join(overrideMembers[:], ", "))
+		}
+		if isNull(given[name]) {
+			continue
+		}
+		into, want := c.member(name, &tags, &create)
+		if err := json.Unmarshal(given[name], into); err != nil {
+			return c, fmt.Errorf("agent of the task: %s: must be %s", name, want)
+		}
+	}
+	c.Tags = append(slices.Clip(c.Tags), tags...)
+	if len(create) > 0 {
+		merged, err := mergeObjects(c.Create, given["create"])
+		if err != nil {
+			return c, fmt.Errorf("agent of the task: create: %w", err)
+		}
+		c.Create = merged
+	}
+	if err := c.Validate(); err != nil {
+		return c, fmt.Errorf("agent of the task: %w", err)
+	}
+	return c, nil
+}
+
+// CheckOverrides says what is wrong with the overrides of a task for agents of this
+// configuration, as Backend.Open would: a member that there is none of, a value of another
+// type, or what does not go together. No server is asked.
+func (c Config) CheckOverrides(task json.RawMessage) error {
+	_, err := c.overridden(task)
+	return err
+}
+
+// OverrideMembers lists what a task may change of its agent, by the names of its members.
+func OverrideMembers() []string { return slices.Clone(overrideMembers[:]) }
+
+var overrideMembers = [...]string{
+	"model", "system", "tools", "tool_ids", "tags", "temperature", "context_window", "create",
+	"keep_reasoning", "max_steps", "override_system", "override_model", "approvals",
+}
+
+// member is where the value of one of overrideMembers goes, and what it must be.
+func (c *Config) member(name string, tags *[]string, create *map[string]json.RawMessage) (into any, want string) {
+	const text, list, count = "a text", "a list of strings", "a whole number"
+	switch name {
+	case "model":
+		return &c.Model, text
+	case "system":
+		return &c.System, text
+	case "tools":
+		c.Tools = nil // not into the list of the other tasks
+		return &c.Tools, list
+	case "tool_ids":
+		c.ToolIDs = nil
+		return &c.ToolIDs, list
+	case "tags":
+		return tags, list
+	case "temperature":
+		c.Temperature = new(float64)
+		return &c.Temperature, "a number"
+	case "context_window":
+		return &c.ContextWindow, count
+	case "create":
+		return create, "an object"
+	case "keep_reasoning":
+		return &c.KeepReasoning, "true or false"
+	case "max_steps":
+		return &c.MaxSteps, count
+	case "override_system":
+		return &c.OverrideSystem, text
+	case "override_model":
+		return &c.OverrideModel, text
+	case "approvals":
+		return &c.Approvals, strings.Join(approvalNames[:], ", ")
+	}
+	return nil, ""
+}
+
+// nearMember suggests the member that may have been meant.
+func nearMember(name string) string {
+	for _, m := range overrideMembers {
+		if letta.EditDistance(name, m) <= 2 {
+			return "; did you mean " + m + "?"
+		}
+	}
+	return ""
+}
+
+// mergeObjects is the members of a and b, those of b where both have one.
+func mergeObjects(a, b json.RawMessage) (json.RawMessage, error) {
+	all := map[string]json.RawMessage{}
+	for _, o := range []json.RawMessage{a, b} {
+		if isNull(o) {
+			continue
+		}
+		if err := json.Unmarshal(o, &all); err != nil {
+			return nil, err
+		}
+	}
+	return letta.Marshal(all)
+}

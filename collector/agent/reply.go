@@ -1,0 +1,61 @@
+package agent
+
+import (
+	"strings"
+	"time"
+
+	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/collector/letta"
+	"github.com/rollout-rl/rollout/collector/record"
+	"github.com/rollout-rl/rollout/tokenize"
+)
+
+// An answered is one send and its answer.
+type answered struct {
+	request *letta.LettaRequest
+	ours    bool // as in input
+	answer  *letta.LettaResponse
+	arena   *tokenize.Reply // the turns of the answer
+	runID   string          // empty where it is not known
+	took    time.Duration
+	// fromRecord reports whether the answer was not read but taken from what the server
+	// keeps; lost is then why, where this process sent.
+	fromRecord bool
+	lost       error
+}
+
+// keep adds an answered send to the reply and to the record.
+func (g *agent) keep(x answered) {
+	send := collector.Send{
+		RunID: x.runID, StopReason: string(x.answer.StopReason),
+		Usage: collector.Usage{
+			PromptTokens: x.answer.Usage.PromptTokens, CompletionTokens: x.answer.Usage.CompletionTokens, Steps: x.answer.Usage.StepCount,
+		},
+		ClientTools: x.ours, Duration: x.took, FromRecord: x.fromRecord, Lost: Translate(x.lost),
+	}
+	if x.arena.HasTurns {
+		send.Turns = x.arena.Turns
+		if send.Turns == nil {
+			send.Turns = []tokenize.Turn{}
+		}
+	}
+	g.reply.Sends = append(g.reply.Sends, send)
+	g.rollout.Sends = append(g.rollout.Sends, record.Send{Request: x.request, Response: x.answer, RunID: x.runID, Duration: x.took})
+}
+
+// sampling returns what the engine really used, where the server's version tells: 0.16
+// always sends top_p 0.9 and max_new_tokens 4096 on the native path, whatever its settings
+// say (sglang_native_adapter.py:303-304).
+func sampling(version string, c *letta.LLMConfig, overrideModel string) tokenize.Sampling {
+	if !strings.HasPrefix(version, "0.16.") {
+		return tokenize.Sampling{}
+	}
+	s := tokenize.Sampling{TopP: new(float32(0.9)), MaxNewTokens: new(int32(4096))}
+	switch {
+	case overrideModel != "":
+		s.Temperature = new(float32(1)) // the handle's own configuration, agents.py:1734-1741
+	case c.Temperature != nil:
+		s.Temperature = new(float32(*c.Temperature))
+	}
+	return s
+}

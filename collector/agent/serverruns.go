@@ -1,0 +1,91 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"github.com/rollout-rl/rollout/collector/letta"
+)
+
+// runOf names the server run of an answer. An answer without messages, as after an empty
+// generation, does not name it: then the newest run is looked up. Where that fails, the
+// tokens of the answer are kept all the same.
+func (g *agent) runOf(ctx context.Context, answer *letta.LettaResponse) (string, error) {
+	if id := answer.RunID(); id != "" {
+		return id, nil
+	}
+	run, err := g.client.LastRun(ctx, g.state.ID)
+	if run == nil || g.isAnswered(run.ID) {
+		return "", err
+	}
+	return run.ID, err
+}
+
+// isAnswered reports whether the server run is one of an answered send.
+func (g *agent) isAnswered(runID string) bool {
+	for i := range g.rollout.Sends {
+		if g.rollout.Sends[i].RunID == runID {
+			return true
+		}
+	}
+	return false
+}
+
+// learned tells Attempt.ServerRun about a server run of the attempt, once.
+func (g *agent) learned(runID string) {
+	if runID == "" || g.told[runID] {
+		return
+	}
+	if g.told == nil {
+		g.told = make(map[string]bool)
+	}
+	g.told[runID] = true
+	if g.attempt.ServerRun != nil {
+		g.attempt.ServerRun(runID)
+	}
+}
+
+// serverRuns are the server runs of the agent, oldest first. One agent is one
+// attempt, so all of them are the attempt's own.
+func (g *agent) serverRuns(ctx context.Context) ([]letta.Run, error) {
+	const most = 1000
+	runs, err := g.client.Runs(ctx, letta.RunsQuery{AgentID: g.state.ID, Ascending: true, Limit: most})
+	if err != nil {
+		return nil, err
+	}
+	return runs, nil
+}
+
+// over says that the server does nothing more for the run.
+func over(r *letta.Run) bool {
+	switch r.Status {
+	case "created", "running":
+		return false
+	}
+	return true
+}
+
+// endedByStep says that the last step ended the loop. The run of a conversation never
+// says so itself: it stays created (conversations.py:346-391).
+func endedByStep(steps []letta.Step) bool {
+	if len(steps) == 0 {
+		return false
+	}
+	last := &steps[len(steps)-1]
+	return last.StopReason != "" || last.Status == "failed" || last.Status == "cancelled"
+}
+
+// mayStillRun reports whether the server may be running a send that ended with err: no
+// answer came, or only that of a proxy which did not wait for one.
+func mayStillRun(err error) bool {
+	e := (*letta.APIError)(nil)
+	if !errors.As(err, &e) {
+		return true
+	}
+	switch e.Status {
+	case 0, http.StatusRequestTimeout, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		return true
+	}
+	return false
+}

@@ -1,0 +1,79 @@
+package agent
+
+import (
+	"context"
+	"net/http/httptrace"
+	"time"
+
+	"github.com/rollout-rl/rollout/collector/letta"
+)
+
+// Progress says how far a server run is whose answer does not come: the process that
+// asked for it died, the connection was lost, or the send is silent for long.
+type Progress struct {
+	Key     string
+	Attempt int
+	AgentID string
+	RunID   string
+	// Steps is how many calls of the model are done.
+	Steps int
+	// Silent is for how long no step was added.
+	Silent time.Duration
+}
+
+// sendWatched sends, and looks the send up where it is silent for long: Progress is told
+// of its run, and once that is over the answer must begin within Config.LostAfter.
+func (g *agent) sendWatched(ctx context.Context, o letta.SendOptions) (*letta.LettaResponse, error) {
+	ctx, giveUp := context.WithCancelCause(ctx)
+	defer giveUp(nil)
+	answered, stop := context.WithCancel(ctx)
+	defer stop()
+	watched := make(chan struct{})
+	timer := time.AfterFunc(g.cfg.SilentAfter, func() {
+		defer close(watched)
+		g.watch(answered, giveUp)
+	})
+	defer func() {
+		if !timer.Stop() {
+			stop()
+			<-watched
+		}
+	}()
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotFirstResponseByte: stop})
+	return g.client.SendWith(ctx, o)
+}
+
+// watch looks up the newest run of the agent until the answer begins.
+func (g *agent) watch(answered context.Context, giveUp context.CancelCauseFunc) {
+	steps, grew := 0, time.Now().Add(-g.cfg.SilentAfter)
+	for {
+		run, err := g.client.LastRun(answered, g.state.ID)
+		if err == nil && run != nil && !g.isAnswered(run.ID) {
+			list, err := g.client.RunSteps(answered, run.ID)
+			if err == nil && len(list) != steps {
+				steps, grew = len(list), time.Now()
+			}
+			g.learned(run.ID)
+			g.progress(run.ID, steps, time.Since(grew))
+			if over(run) || err == nil && g.conversation != nil && endedByStep(list) {
+				if sleep(answered, g.cfg.LostAfter) == nil {
+					giveUp(letta.ErrAnswerLost)
+				}
+				return
+			}
+		}
+		if sleep(answered, g.cfg.SilentAfter) != nil {
+			return
+		}
+	}
+}
+
+// progress tells Config.Progress about a server run.
+func (g *agent) progress(run string, steps int, silent time.Duration) {
+	if g.backend.cfg.Progress == nil {
+		return
+	}
+	g.backend.cfg.Progress(Progress{
+		Key: g.attempt.Key, Attempt: g.attempt.N, AgentID: g.state.ID, RunID: run, Steps: max(0, steps), Silent: silent,
+	})
+}
