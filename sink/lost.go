@@ -96,14 +96,13 @@ func (l *Log) strange(path string, known attempts) (strange string) {
 		}
 		return strange == ""
 	}
-	shard := Shard{Bytes: size, Rows: anyRows}
 	switch { // what cannot be read ends it, and the keys before count
 	case strings.HasPrefix(path, failuresDir+"/"):
-		_ = readFacts(f, shard, func(from *factsFailure, to *StoredFailure) { to.SampleKey = from.SampleKey }, func(r *StoredFailure) bool { return look(r.SampleKey) })
+		_ = failureFacts().read(f, size, anyRows, func(r *StoredFailure) bool { return look(r.SampleKey) })
 	case strings.HasSuffix(path, Arrow.ext()):
 		_ = readArrow(f, size, anyRows, func(r *StoredRow) bool { return look(r.SampleKey) })
 	default:
-		_ = readFacts(f, shard, func(from *factsRow, to *StoredRow) { to.SampleKey = from.SampleKey }, func(r *StoredRow) bool { return look(r.SampleKey) })
+		_ = rowFacts().read(f, size, anyRows, func(r *StoredRow) bool { return look(r.SampleKey) })
 	}
 	return strange
 }

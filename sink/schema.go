@@ -14,8 +14,9 @@ const (
 
 // A StoredRow is one row of a data shard: a training sequence of T tokens in K
 // spans with the facts of its sample. Its fields, in order, are the columns of
-// schema version 1, and its tags are the only place that says how they are
-// encoded in Parquet:
+// schema version 1. The tag read names the readers that take only some columns and this one
+// among them: facts is [Log.Facts], rules is [Verify]. The tag parquet is the only place
+// that says how a column is encoded in Parquet:
 //
 //   - the schema of the file must be the one of this struct, else parquet-go
 //     falls back to reflection and is six times slower, without a word;
@@ -28,17 +29,17 @@ const (
 type StoredRow struct {
 	// SampleKey is the identity for exactly-once: the digest of the task and
 	// SampleIndex.
-	SampleKey string `parquet:"sample_key"`
-	TaskID    string `parquet:"task_id"`
-	GroupID   string `parquet:"group_id"`
+	SampleKey string `parquet:"sample_key" read:"facts,rules"`
+	TaskID    string `parquet:"task_id" read:"facts"`
+	GroupID   string `parquet:"group_id" read:"facts"`
 	// RolloutID is shared by the rows of a sample.
-	RolloutID   string `parquet:"rollout_id"`
-	SampleIndex int32  `parquet:"sample_index"`
-	GroupSize   int32  `parquet:"group_size"`
-	Attempt     int32  `parquet:"attempt"`
+	RolloutID   string `parquet:"rollout_id" read:"rules"`
+	SampleIndex int32  `parquet:"sample_index" read:"facts,rules"`
+	GroupSize   int32  `parquet:"group_size" read:"facts,rules"`
+	Attempt     int32  `parquet:"attempt" read:"facts,rules"`
 	// SegmentIndex of SegmentCount is the row's place among the rows of its sample.
-	SegmentIndex int32 `parquet:"segment_index"`
-	SegmentCount int32 `parquet:"segment_count"`
+	SegmentIndex int32 `parquet:"segment_index" read:"facts,rules"`
+	SegmentCount int32 `parquet:"segment_count" read:"facts,rules"`
 
 	// InputIDs, LossMask and Logprobs have length T. See tokenize.Row.
 	InputIDs []int32   `parquet:"input_ids,list"`
@@ -47,32 +48,32 @@ type StoredRow struct {
 	// Versions has length T, or is nil: unknown.
 	Versions []int32 `parquet:"versions,list,optional"`
 	// TurnOffsets has length K+1, TurnRoles length K.
-	TurnOffsets []int32 `parquet:"turn_offsets,list" parquet-element:",delta"`
-	TurnRoles   []int8  `parquet:"turn_roles,list"`
+	TurnOffsets []int32 `parquet:"turn_offsets,list" parquet-element:",delta" read:"facts,rules"`
+	TurnRoles   []int8  `parquet:"turn_roles,list" read:"rules"`
 	// PromptLength is the number of tokens before the first sampled one.
-	PromptLength int32 `parquet:"prompt_length"`
+	PromptLength int32 `parquet:"prompt_length" read:"facts,rules"`
 
 	// Reward is nil where the sample was not scored.
-	Reward        *float64 `parquet:"reward,optional"`
-	RewardDetails *string  `parquet:"reward_details,optional"` // JSON
-	Status        string   `parquet:"status,dict"`
-	StopReason    string   `parquet:"stop_reason,dict"`
+	Reward        *float64 `parquet:"reward,optional" read:"facts,rules"`
+	RewardDetails *string  `parquet:"reward_details,optional" read:"rules"` // JSON
+	Status        string   `parquet:"status,dict" read:"facts,rules"`
+	StopReason    string   `parquet:"stop_reason,dict" read:"facts"`
 	// FinishReasons has one entry per call of the row: stop, length, or another word of
 	// the engine; empty where unknown. A call that ended with abort is in no row.
-	FinishReasons []string `parquet:"finish_reasons,list" parquet-element:",dict"`
+	FinishReasons []string `parquet:"finish_reasons,list" parquet-element:",dict" read:"rules"`
 	// Truncated is true where Flags holds cut or length, and nowhere else. See "How a
 	// row ends" of the package.
-	Truncated    bool   `parquet:"truncated"`
-	Verification string `parquet:"verification,dict"`
-	PromptSource string `parquet:"prompt_source,dict"`
+	Truncated    bool   `parquet:"truncated" read:"facts,rules"`
+	Verification string `parquet:"verification,dict" read:"facts,rules"`
+	PromptSource string `parquet:"prompt_source,dict" read:"facts,rules"`
 	// Divergence is a JSON object, as tokenize.Row.AppendDivergence writes it: call,
 	// offset, kind, row and prompt say why a row that is a fork is one; realigned
 	// lists the same five for each output whose end was replaced. Nil where there is
 	// neither, as in most rows.
-	Divergence *string  `parquet:"divergence,optional"`
-	Flags      []string `parquet:"flags,list" parquet-element:",dict"`
-	Unscored   int32    `parquet:"n_unscored"`
-	Trimmed    int32    `parquet:"n_trimmed"`
+	Divergence *string  `parquet:"divergence,optional" read:"rules"`
+	Flags      []string `parquet:"flags,list" parquet-element:",dict" read:"facts,rules"`
+	Unscored   int32    `parquet:"n_unscored" read:"facts,rules"`
+	Trimmed    int32    `parquet:"n_trimmed" read:"facts,rules"`
 
 	// The sampling parameters that were in force; nil where unknown.
 	Temperature  *float32 `parquet:"temperature,optional"`
@@ -81,44 +82,44 @@ type StoredRow struct {
 	MaxNewTokens *int32   `parquet:"max_new_tokens,optional"`
 
 	Model   string   `parquet:"model,dict"`
-	AgentID string   `parquet:"agent_id"`
+	AgentID string   `parquet:"agent_id" read:"facts"`
 	RunIDs  []string `parquet:"run_ids,list"`
 	// StepIDs has one entry per call of the row, empty where unknown.
-	StepIDs []string `parquet:"step_ids,list"`
+	StepIDs []string `parquet:"step_ids,list" read:"rules"`
 
 	// The server's own sums over the sample.
-	PromptTokens     int64 `parquet:"prompt_tokens"`
-	CompletionTokens int64 `parquet:"completion_tokens"`
-	Steps            int32 `parquet:"steps"`
+	PromptTokens     int64 `parquet:"prompt_tokens" read:"facts"`
+	CompletionTokens int64 `parquet:"completion_tokens" read:"facts,rules"`
+	Steps            int32 `parquet:"steps" read:"facts"`
 
 	// StartedAt is in microseconds since 1970, UTC.
-	StartedAt  int64 `parquet:"started_at,timestamp(microsecond:utc)"`
-	DurationMS int64 `parquet:"duration_ms"`
+	StartedAt  int64 `parquet:"started_at,timestamp(microsecond:utc)" read:"facts"`
+	DurationMS int64 `parquet:"duration_ms" read:"facts"`
 	// WorkingMS leaves out queueing and backoff.
-	WorkingMS int64 `parquet:"working_ms"`
+	WorkingMS int64 `parquet:"working_ms" read:"facts"`
 
-	Messages *string `parquet:"messages,optional"` // JSON
-	Metadata *string `parquet:"metadata,optional"` // JSON
+	Messages *string `parquet:"messages,optional" read:"rules"` // JSON
+	Metadata *string `parquet:"metadata,optional" read:"rules"` // JSON
 }
 
 // A StoredFailure is one row of a shard of failures: a sample, or one call of it,
 // that must not be trained on. Its fields, in order, are the columns.
 type StoredFailure struct {
-	SampleKey   string `parquet:"sample_key"`
-	TaskID      string `parquet:"task_id"`
-	GroupID     string `parquet:"group_id"`
+	SampleKey   string `parquet:"sample_key" read:"facts"`
+	TaskID      string `parquet:"task_id" read:"facts"`
+	GroupID     string `parquet:"group_id" read:"facts"`
 	RolloutID   string `parquet:"rollout_id"`
-	SampleIndex int32  `parquet:"sample_index"`
-	GroupSize   int32  `parquet:"group_size"`
-	Attempt     int32  `parquet:"attempt"`
+	SampleIndex int32  `parquet:"sample_index" read:"facts"`
+	GroupSize   int32  `parquet:"group_size" read:"facts"`
+	Attempt     int32  `parquet:"attempt" read:"facts"`
 
 	// Class, Stage, Reason and Error are those of tokenize.Failure.
-	Class  string `parquet:"class,dict"`
-	Stage  string `parquet:"stage,dict"`
-	Reason string `parquet:"reason,dict"`
-	Error  string `parquet:"error"`
+	Class  string `parquet:"class,dict" read:"facts"`
+	Stage  string `parquet:"stage,dict" read:"facts"`
+	Reason string `parquet:"reason,dict" read:"facts"`
+	Error  string `parquet:"error" read:"facts"`
 	// Call is the index of the call within the sample, or -1: the whole sample.
-	Call int32 `parquet:"call"`
+	Call int32 `parquet:"call" read:"facts"`
 
 	// OutputIDs is what is left of the sampled tokens. Logprobs belongs to it and
 	// is NaN where the server gave none: unlike in data, NaN is allowed here. It
@@ -127,19 +128,19 @@ type StoredFailure struct {
 	Logprobs  []float32 `parquet:"logprobs,list" parquet-element:",split"`
 	Text      string    `parquet:"text"`
 
-	Status     string   `parquet:"status,dict"`
-	StopReason string   `parquet:"stop_reason,dict"`
+	Status     string   `parquet:"status,dict" read:"facts"`
+	StopReason string   `parquet:"stop_reason,dict" read:"facts"`
 	Model      string   `parquet:"model,dict"`
-	AgentID    string   `parquet:"agent_id"`
+	AgentID    string   `parquet:"agent_id" read:"facts"`
 	RunIDs     []string `parquet:"run_ids,list"`
 
-	PromptTokens     int64 `parquet:"prompt_tokens"`
-	CompletionTokens int64 `parquet:"completion_tokens"`
-	Steps            int32 `parquet:"steps"`
+	PromptTokens     int64 `parquet:"prompt_tokens" read:"facts"`
+	CompletionTokens int64 `parquet:"completion_tokens" read:"facts"`
+	Steps            int32 `parquet:"steps" read:"facts"`
 
-	StartedAt  int64 `parquet:"started_at,timestamp(microsecond:utc)"`
-	DurationMS int64 `parquet:"duration_ms"`
-	WorkingMS  int64 `parquet:"working_ms"`
+	StartedAt  int64 `parquet:"started_at,timestamp(microsecond:utc)" read:"facts"`
+	DurationMS int64 `parquet:"duration_ms" read:"facts"`
+	WorkingMS  int64 `parquet:"working_ms" read:"facts"`
 
 	Messages *string `parquet:"messages,optional"` // JSON
 	Metadata *string `parquet:"metadata,optional"` // JSON
