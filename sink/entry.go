@@ -178,7 +178,7 @@ func (s *sequence) add(c *Commit) error {
 		return fmt.Errorf("the entry is of run %q, the log of run %q", c.RunID, s.runID)
 	}
 	if last := s.epochs[c.Writer]; c.Epoch < last {
-		return fmt.Errorf("writer %d commits in epoch %d after epoch %d: it had lost its place", c.Writer, c.Epoch, last)
+		return fmt.Errorf("writer %d commits in epoch %d after epoch %d: another process had taken over", c.Writer, c.Epoch, last)
 	}
 	if c.Epoch > 0 {
 		if s.epochs == nil {

@@ -32,7 +32,7 @@ run's id as a tag; no other agent is touched. What the server still does for the
 goes too: collect --resume would have taken it over. The servers and how they are reached
 (password, headers, certificates) are those of the run, unless flags, environment or
 -c say otherwise.`,
-		Annotations: exits("Exit status: 0 done, 2 wrong flags, 5 the server cannot be asked or an agent could not be removed, 7 RUN is no run, 8 RUN is still being collected into, 9 its run.json is damaged."),
+		Annotations: exits("Exit status: 0 done, 2 wrong flags, 5 the server does not answer or an agent could not be removed, 7 RUN is not a run folder, 8 RUN is still being collected into, 9 its run.json is damaged."),
 		Example: `  rollout clean run1
   rollout clean --run-id 20260101-120000-0a1b2c3d --server http://127.0.0.1:8283`,
 		Args: cobra.MaximumNArgs(1),

@@ -71,7 +71,7 @@ tokens.* while the run has no row yet; a tokenizer may be added to a run that ha
 				earlier, err = runfolder.Find(l, o.dryRun, o.retryFailed)
 			}
 			if who := earlier.Stale(); who != "" && !o.quiet {
-				p.say("%s: was left by a sudden end (%s)", l.Config.Output.Dir, who)
+				p.say("%s: was left behind by a process that died (%s)", l.Config.Output.Dir, who)
 			}
 			return err
 		})
@@ -83,7 +83,7 @@ tokens.* while the run has no row yet; a tokenizer may be added to a run that ha
 		}
 		if err := l.Err(); err != nil {
 			if o.resume && earlier == nil {
-				err = exit.Hint(err, l.Config.Output.Dir+" holds no run that could be continued, and one that begins needs these: is --out the folder that you mean?")
+				err = exit.Hint(err, l.Config.Output.Dir+" holds no run that could be continued, and one that begins needs these: is --out the right folder?")
 			}
 			return err
 		}
@@ -149,7 +149,7 @@ func (p *program) collect(ctx context.Context, l *config.Loader, earlier *runfol
 	}
 	c.phase.Store("asking the servers")
 	servers, err := preflight.Ask(ctx, backends, c.config.Agent.Model, func(server string, err error, wait time.Duration) {
-		c.display.Say("%s cannot be asked now, trying again in %v: %v", server, wait, err)
+		c.display.Say("%s does not answer as it should, trying again in %v: %v", server, wait, err)
 	})
 	if err != nil {
 		return err

@@ -267,14 +267,14 @@ func (d *doctor) server(ctx context.Context, client *letta.Client) {
 		d.ok("server", "%s answers, version %s", client.BaseURL(), version)
 	} else {
 		d.tell(stateHint, "server", fmt.Sprintf("%s answers, version %s", client.BaseURL(), version), nil,
-			"what is known of 0.16 may not hold for it; what cannot be proven is graded accordingly")
+			"rollout is tested with 0.16; what another version does not prove gets a lower grade")
 	}
 	found, err := client.FindModel(ctx, d.config.Agent.Model)
 	if err != nil {
 		d.failed("models", preflight.Unusable(client, err))
 		return
 	}
-	d.ok("auth", "the server lets us in and lists %d models", found.Count)
+	d.ok("auth", "the server accepts our credentials and lists %d models", found.Count)
 
 	backends, err := makeBackends(d.config, []*letta.Client{client}, d, nil)
 	if err != nil {
@@ -418,7 +418,7 @@ func (d *doctor) examined(i int, x *prompt.Examined) {
 		d.ok(name, "%s", text)
 	case len(x.PromptIDs) > 0:
 		// What the server sent is the truth; only rebuilding is off.
-		d.tell(stateHint, name, text+": the "+v.Culprit+" differs", v.Detail, "prompts come from the turns all the same, and are exact")
+		d.tell(stateHint, name, text+": the "+v.Culprit+" differs", v.Detail, "prompts still come from the turns, and are exact")
 	case byTrace:
 		d.tell(stateHint, name, text+": the "+v.Culprit+" differs", v.Detail, "")
 	default:

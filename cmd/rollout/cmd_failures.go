@@ -37,7 +37,7 @@ whose failure a later attempt put right.
 
 rollout collect --retry-failed takes up again what is listed here. It works while the
 run is being collected; what is not in a shard yet is not seen.`,
-		Annotations: exits("Exit status: 0 shown, 2 wrong flags, 7 RUN is no run, 6 it cannot be read, 9 it is damaged."),
+		Annotations: exits("Exit status: 0 shown, 2 wrong flags, 7 RUN is not a run folder, 6 it cannot be read, 9 it is damaged."),
 		Example: `  rollout failures run1
   rollout failures run1 --class token_mismatch --limit 0
   rollout failures run1 --json
@@ -77,7 +77,7 @@ func (p *program) failures(dir string, o *failuresOptions) error {
 			for _, c := range collector.Classes() {
 				names = append(names, c.String())
 			}
-			return exit.Hint(exit.Usagef("--class: %q is no class of failures", o.class), "the classes are: "+strings.Join(names, ", "))
+			return exit.Hint(exit.Usagef("--class: %q is not a failure class", o.class), "the classes are: "+strings.Join(names, ", "))
 		}
 	}
 	if err := runfolder.Need(dir); err != nil {

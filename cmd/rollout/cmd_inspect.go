@@ -40,7 +40,7 @@ with both sides.
 
 With --failures, what is not in the data and why: whole samples, and single calls
 whose context could not be known, with what was tried.`,
-		Annotations: exits("Exit status: 0 shown, 2 no such row, 7 RUN is no run, 6 it cannot be read, 9 it is damaged."),
+		Annotations: exits("Exit status: 0 shown, 2 no such row, 7 RUN is not a run folder, 6 it cannot be read, 9 it is damaged."),
 		Example: `  rollout inspect run1 --limit 20
   rollout inspect run1 --row 3
   rollout inspect run1 --row 3 --tokenizer models/qwen3

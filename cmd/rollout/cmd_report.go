@@ -35,7 +35,7 @@ killed.
 
 collect writes it into the folder when it ends, as report.json and report.html. The
 page is one file that needs nothing else. Without flags a short form is printed.`,
-		Annotations: exits("Exit status: 0 written, 2 wrong flags, 7 RUN is no run, 6 it cannot be read, 9 its files are damaged: what could be read is written."),
+		Annotations: exits("Exit status: 0 written, 2 wrong flags, 7 RUN is not a run folder, 6 it cannot be read, 9 its files are damaged: what could be read is written."),
 		Example: `  rollout report run1
   rollout report run1 --html report.html
   rollout report run1 --json | jq .coverage`,
@@ -54,7 +54,7 @@ func (p *program) showReport(dir string, o *reportOptions) error {
 		return exit.Usagef("--json and --html -: both would go to stdout")
 	}
 	if math.IsNaN(o.pass) || math.IsInf(o.pass, 0) {
-		return exit.Usagef("--pass: %v is no reward", o.pass)
+		return exit.Usagef("--pass: %v is not a reward", o.pass)
 	}
 	_, running := runfolder.Locked(dir)
 	r, err := runfolder.ReadReport(dir, o.pass, running, false)

@@ -23,7 +23,7 @@ const stepsLong = `Ask a Letta server about its steps, one for each call of a mo
 that of --server, ROLLOUT_SERVER_URLS or -c. --json prints what the server answered,
 one line per object.`
 
-const stepsExits = "Exit status: 0 done, 2 wrong flags, 5 the server cannot be asked or refuses"
+const stepsExits = "Exit status: 0 done, 2 wrong flags, 5 the server does not answer or refuses"
 
 func (p *program) stepsCmd() *cobra.Command {
 	cmd := &cobra.Command{

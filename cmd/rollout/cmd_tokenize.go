@@ -32,7 +32,7 @@ type tokenizeOptions struct {
 func (o *tokenizeOptions) addFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&o.dir, "tokenizer", "", "the model's folder `DIR`, with tokenizer.json (or .gz, .zst) and chat template")
-	f.BoolVar(&o.experimental, "experimental", false, "take a tokenizer whose vocabulary has not been compared with the reference")
+	f.BoolVar(&o.experimental, "experimental", false, "accept a tokenizer whose vocabulary has not been compared with the reference")
 	f.BoolVar(&o.table, "table", false, "print a line per token: place, id, offset in bytes, text")
 	f.BoolVar(&o.asJSON, "json", false, "print JSON")
 }
@@ -242,14 +242,14 @@ func parseIDs(text string) ([]int32, error) {
 	ids := []int32{}
 	if t := strings.TrimSpace(text); strings.HasPrefix(t, "[") {
 		if err := json.Unmarshal([]byte(t), &ids); err != nil {
-			return nil, fmt.Errorf("no JSON list of ids: %s", strings.TrimPrefix(err.Error(), "json: "))
+			return nil, fmt.Errorf("not a JSON list of ids: %s", strings.TrimPrefix(err.Error(), "json: "))
 		}
 		return ids, nil
 	}
 	for i, word := range strings.FieldsFunc(text, func(r rune) bool { return r == ',' || strings.ContainsRune(" \t\r\n", r) }) {
 		n, err := strconv.ParseInt(word, 10, 64)
 		if err != nil || n < 0 || n > math.MaxInt32 {
-			return nil, fmt.Errorf("id %d: %q is no token id", i, tame.Text(word, 24))
+			return nil, fmt.Errorf("id %d: %q is not a token id", i, tame.Text(word, 24))
 		}
 		ids = append(ids, int32(n))
 	}

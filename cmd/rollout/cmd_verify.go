@@ -32,12 +32,12 @@ checksums; every shard is there with its checksum and row count; no sample is in
 twice, and every row keeps the invariants of its arrays; what waits in the write-ahead
 log and in the journal can be read. Nothing is changed, and the run may be at work.
 
-With --repair, a damaged write-ahead log or journal is mended first: it is said what
-is damaged and what can be kept, then all that is whole is kept, and the damaged file
-is set aside. So is a shard whose entry is missing at the end of the commit log. What
-was lost is collected again by collect --resume. Damaged shards and commits cannot be
-mended.`,
-		Annotations: exits("Exit status: 0 all is well, 9 something is wrong and is listed on stdout, 7 RUN is no run, 6 it cannot be read, 8 with --repair: RUN is being collected into."),
+With --repair, a damaged write-ahead log or journal is repaired first: verify says what
+is damaged and what can be kept, keeps all that is whole, and sets the damaged file
+aside. It also sets aside a shard whose entry is missing at the end of the commit log.
+What was lost is collected again by collect --resume. Damaged shards and commits cannot
+be repaired.`,
+		Annotations: exits("Exit status: 0 all is well, 9 something is wrong and is listed on stdout, 7 RUN is not a run folder, 6 it cannot be read, 8 with --repair: RUN is being collected into."),
 		Example: `  rollout verify run1
   rollout verify run1 --repair --dry-run
   rollout verify run1 --repair`,
@@ -49,7 +49,7 @@ mended.`,
 			}
 			o.RunID = info.ID
 			if dryRun && !repair {
-				return exit.Hint(exit.Usagef("--dry-run goes with --repair"), "verify changes nothing anyway")
+				return exit.Hint(exit.Usagef("--dry-run needs --repair"), "verify changes nothing anyway")
 			}
 			if repair {
 				damaged, err := p.repair(args[0], dryRun)
@@ -81,7 +81,7 @@ mended.`,
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
-	cmd.Flags().BoolVar(&repair, "repair", false, "mend a damaged write-ahead log or journal first, after saying what will be done")
+	cmd.Flags().BoolVar(&repair, "repair", false, "first repair a damaged write-ahead log or journal, and say what is done")
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "with --repair: say what would be done, and do nothing")
 	cmd.Flags().IntVar(&o.MaxProblems, "max-problems", 100, "list `N` problems at most; all are counted")
 	cmd.Flags().IntVar(&o.VocabSize, "vocab-size", 0, "`N` ids that the vocabulary has (default: not checked)")
@@ -107,7 +107,7 @@ func (p *program) verified(dir string, r sink.VerifyReport, asJSON bool) error {
 			tame.Fprintf(p.stdout, "%s\n", text)
 		}
 		for _, name := range r.Orphans {
-			p.say("%s: named by no commit, not data", name)
+			p.say("%s: no commit names it, so it is not data", name)
 		}
 		if r.WAL.Pending > 0 {
 			p.say("%d samples wait in the write-ahead log for their shard", r.WAL.Pending)

@@ -16,7 +16,7 @@ func (p *program) versionCmd() *cobra.Command {
 	var asJSON, texts bool
 	cmd := &cobra.Command{
 		Use:   "version",
-		Short: "say what this binary is",
+		Short: "print the version of this binary",
 		Args:  exactArgs(),
 		RunE: func(*cobra.Command, []string) error {
 			if texts {

@@ -186,7 +186,7 @@ func (c *collection) open(parts *parts, backends []*agent.Backend) error {
 			ScoreFailed: func(a collector.Attempt, err error) {
 				c.log.ScoreFailed(a, err)
 				if !c.scoreFailed.Swap(true) { // a scorer that is broken fails on every sample
-					c.display.Say("%s #%d could not be scored and has no reward: %v; more like this go to the log, and their number to the summary", tame.Text(a.Task.ID, 40), a.Index, err)
+					c.display.Say("%s #%d could not be scored and has no reward: %v; more like this are only logged, and counted in the summary", tame.Text(a.Task.ID, 40), a.Index, err)
 				}
 			},
 			LimitChanged: func(endpoint string, from, to int, reason string) {
@@ -200,7 +200,7 @@ func (c *collection) open(parts *parts, backends []*agent.Backend) error {
 			CloseFailed: func(a collector.Attempt, endpoint string, err error) {
 				c.log.AgentLeft(a, endpoint, err)
 				if !c.agentLeft.Swap(true) { // a server that dies may leave hundreds
-					c.display.Say("agent of %s #%d not removed: %v; more like this go to the log, and their number to the summary", tame.Text(a.Task.ID, 40), a.Index, err)
+					c.display.Say("agent of %s #%d not removed: %v; more like this are only logged, and counted in the summary", tame.Text(a.Task.ID, 40), a.Index, err)
 				}
 			},
 			EndpointDown: func(endpoint string, err error) {

@@ -73,7 +73,7 @@ func TestKilled(t *testing.T) {
 				t.Fatal("nothing waits in the write-ahead log: the test has lost its teeth")
 			}
 			v := mustRun(t, exit.OK, "verify", dir)
-			if !strings.Contains(v.stdout, ": ok: ") || !regexp.MustCompile(`(?m)^rollout: data/\.tmp-\S+: named by no commit, not data$`).MatchString(v.stderr) {
+			if !strings.Contains(v.stdout, ": ok: ") || !regexp.MustCompile(`(?m)^rollout: data/\.tmp-\S+: no commit names it, so it is not data$`).MatchString(v.stderr) {
 				t.Errorf("verify: %s%s", v.stdout, v.stderr)
 			}
 			got := readDataset(t, dir)

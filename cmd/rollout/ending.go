@@ -99,7 +99,7 @@ func (c *collection) stopped(runErr, sinkErr error) error {
 	case errors.Is(sinkErr, sink.ErrFull):
 		err = exit.Hint(err, "make room on the disk, then continue with: "+runfolder.ResumeCommand(dir)+"; what is finished is kept")
 	case errors.Is(sinkErr, sink.ErrPermission):
-		err = exit.Hint(err, "give yourself the right to write into "+dir+", then continue with: "+runfolder.ResumeCommand(dir)+"; what is finished is kept")
+		err = exit.Hint(err, "make "+dir+" writable, then continue with: "+runfolder.ResumeCommand(dir)+"; what is finished is kept")
 	}
 	if runErr == nil || interrupted(runErr) || errors.Is(runErr, collector.ErrStorage) {
 		return err
@@ -132,20 +132,20 @@ func (c *collection) end(s *show.Summary, err error) error {
 	case err != nil && !interrupted(err):
 		s.Outcome, s.Error = "stopped", err.Error()
 		if _, ok := errors.AsType[*collector.ScorerError](err); ok {
-			err = exit.Hint(err, "mend what scores ("+string(c.config.Reward.Kind)+"), then go on with: "+runfolder.ResumeCommand(c.folder.Dir)+"; what has no reward yet keeps none")
+			err = exit.Hint(err, "fix the scorer ("+string(c.config.Reward.Kind)+"), then continue with: "+runfolder.ResumeCommand(c.folder.Dir)+"; samples without a reward stay without one")
 		}
 		if errors.Is(err, collector.ErrTolerance) {
-			err = exit.Hint(err, "rollout failures "+human.Shell(c.folder.Dir)+" shows why; --max-failures allows more; go on with: "+runfolder.ResumeCommand(c.folder.Dir))
+			err = exit.Hint(err, "rollout failures "+human.Shell(c.folder.Dir)+" shows why; --max-failures allows more; continue with: "+runfolder.ResumeCommand(c.folder.Dir))
 		}
 		if barren, ok := errors.AsType[*collector.BarrenError](err); ok {
 			dir, remedy := human.Shell(c.folder.Dir), preflight.Remedy(c.config, barren.Reason)
 			if remedy == "" {
-				remedy = "rollout failures " + dir + " shows why; mend that"
+				remedy = "rollout failures " + dir + " shows why; fix the cause"
 			}
 			err = exit.Hint(err, remedy+"; then rollout collect --retry-failed --out "+dir+" takes up what failed, and "+runfolder.ResumeCommand(c.folder.Dir)+" the rest")
 		}
 		if s.Remaining > 0 {
-			err = exit.Hint(err, "mend that, then continue with: "+runfolder.ResumeCommand(c.folder.Dir))
+			err = exit.Hint(err, "fix that, then continue with: "+runfolder.ResumeCommand(c.folder.Dir))
 		}
 		return err
 	case s.Remaining > 0 && c.retryFailed && err == nil && c.ending.Load() == 0:
@@ -176,7 +176,7 @@ func (c *collection) finished(s *show.Summary) error {
 	case s.ScorerFailures > 0:
 		said = fmt.Sprintf("%d of %d samples could not be scored", s.ScorerFailures, s.Planned)
 	}
-	said += fmt.Sprintf(", %d may", allowed)
+	said += fmt.Sprintf(", allowed: %d", allowed)
 	hint := "rollout failures " + dir + " shows why; collect --retry-failed tries them again; --fail-on-error allows some"
 	if s.Failed == 0 {
 		hint = "rollout inspect " + dir + " --row N shows why, under reward; --fail-on-error allows some"
@@ -189,7 +189,7 @@ func (c *collection) finished(s *show.Summary) error {
 		return exit.Hint(exit.With(exit.Tolerance, fmt.Errorf("%d of %d samples were cut, --tail %s cuts %d at most", s.Skipped, s.Planned, c.tail, told)),
 			"an earlier process cut the others: rollout collect --retry-failed --out "+dir+" takes them up")
 	case !c.hasRows(s):
-		return exit.Hint(exit.With(exit.Tolerance, fmt.Errorf("no row came of %d samples: %d were cut by --tail, %d have no token to train on", s.Planned, s.Skipped, s.Empty)),
+		return exit.Hint(exit.With(exit.Tolerance, fmt.Errorf("%d samples gave no row: %d were cut by --tail, %d have no token to train on", s.Planned, s.Skipped, s.Empty)),
 			"rollout report "+dir+" says more; what was cut is taken up by rollout collect --retry-failed --out "+dir)
 	case lost > 0 && c.display.Mode == show.DisplayQuiet:
 		return exit.Silent(exit.Failures)

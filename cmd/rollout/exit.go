@@ -17,10 +17,10 @@ const exitTable = `Exit status:
        cut than --tail says, or no row at all
     5  server or model not usable, or no sample would give a row
     6  storage failed: disk full, permission denied
-    7  the folder is foreign, holds a run already, or its run cannot be resumed so
+    7  the folder is not empty, already holds a run, or its run cannot be resumed this way
     8  the folder is locked by another process
     9  the run's files are damaged; verify lists what is wrong
-  130  interrupted; collect --resume goes on`
+  130  interrupted; collect --resume continues`
 
 // report prints err, once, and returns the exit code. Complaints are
 // printed one per line.

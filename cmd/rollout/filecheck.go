@@ -66,7 +66,7 @@ func (c *collection) checkBeside(ctx context.Context) {
 func (c *collection) foundDamage(err error) {
 	c.log.Error("damage", "error", err)
 	if c.damaged.add(err); len(c.damaged.found()) == 1 {
-		c.display.Say("damaged: %v; the run goes on, and will end with exit status %d; more like this go to the log", err, exit.Verify)
+		c.display.Say("damaged: %v; the run continues, and will end with exit status %d; more like this are only logged", err, exit.Verify)
 	}
 }
 

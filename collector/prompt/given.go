@@ -40,7 +40,7 @@ func given(shown chat.Value, agent *letta.AgentState, request *letta.LettaReques
 		case !is:
 			return chat.Value{}, fmt.Errorf("its trace shows a tool %q, which the agent did not have before the first request", name)
 		case !sameTool(f, ours):
-			return chat.Value{}, fmt.Errorf("its trace shows tool %q with another content than before the first request", name)
+			return chat.Value{}, fmt.Errorf("its trace shows tool %q with content that has changed since before the first request", name)
 		}
 		delete(known, name)
 		list = append(list, function(ours))

@@ -85,7 +85,7 @@ func New(cfg Config) (*Prompter, error) {
 		}
 		p.literal = cfg.Encoder
 	default:
-		return nil, fmt.Errorf("prompt: source %s is not there yet", cfg.Force)
+		return nil, fmt.Errorf("prompt: source %s is not supported yet", cfg.Force)
 	}
 	return p, nil
 }

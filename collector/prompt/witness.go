@@ -156,7 +156,7 @@ func (b *rebuild) steady(ctx context.Context) (why string, changed bool, err err
 		}
 	}
 	if *b.again != "" {
-		return "the agent's " + *b.again + " is another than before the first request", true, nil
+		return "the agent's " + *b.again + " has changed since before the first request", true, nil
 	}
 	return "", false, nil
 }

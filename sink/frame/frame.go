@@ -92,7 +92,7 @@ func parseHeader(b []byte) (h Header, framing uint16, err error) {
 		return Header{}, 0, errShort
 	}
 	if string(b[:len(magic)]) != magic {
-		return Header{}, 0, errors.New("the header is none of ours")
+		return Header{}, 0, errors.New("the header is not one that rollout writes")
 	}
 	if crc32.Checksum(b[:28], castagnoli) != binary.LittleEndian.Uint32(b[28:]) {
 		return Header{}, 0, errSum

@@ -193,7 +193,7 @@ func notes(r *Report) (out []note) {
 		say("warn", "%s of %s rows (%s) are unverified: nothing could be checked about their prompts.", count(n), count(r.Lengths.Rows), share(n, r.Lengths.Rows))
 	}
 	if n := r.Proof.Downgraded; n > 0 {
-		say("warn", "%s of %s rows (%s) are not exact because their answer was lost: the server's memory of it holds no prompts.", count(n), count(r.Lengths.Rows), share(n, r.Lengths.Rows))
+		say("warn", "%s of %s rows (%s) are not exact because their answer was lost: the server's record of it holds no prompts.", count(n), count(r.Lengths.Rows), share(n, r.Lengths.Rows))
 	}
 	if t := r.Truncation; t.Cut*20 > t.Samples {
 		say("warn", "%s of the samples have a row that was cut at tokens.max_row_tokens.", share(t.Cut, t.Samples))

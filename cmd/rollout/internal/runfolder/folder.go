@@ -74,7 +74,7 @@ func CheckNew(dir string) error {
 			if h, held := Locked(dir); held {
 				return LockedError(dir, h, "wait for it, or give another folder with --out")
 			}
-			return exit.Hint(exit.With(exit.Folder, fmt.Errorf("%s: holds a run already", dir)),
+			return exit.Hint(exit.With(exit.Folder, fmt.Errorf("%s: already holds a run", dir)),
 				"continue it with: "+ResumeCommand(dir))
 		default:
 			foreign = append(foreign, name)

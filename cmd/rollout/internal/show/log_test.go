@@ -101,9 +101,9 @@ func TestLogEnd(t *testing.T) {
 		{"finished", "finished", nil, `"level":"INFO","msg":"end","outcome":"finished","exit":0}`},
 		{"interrupted", "interrupted", exit.With(exit.Interrupted, errors.New("interrupted: 3 of 4 samples remain")), `"level":"WARN","msg":"end","outcome":"interrupted","exit":130}`},
 		{"stopped", "interrupted", exit.With(exit.Interrupted, signals.ErrInterrupted), `"level":"WARN","msg":"end","outcome":"interrupted","exit":130}`},
-		{"some failed", "finished", exit.With(exit.Failures, errors.New("1 of 4 samples failed, 2 may")), `"level":"WARN","msg":"end","outcome":"finished","exit":3}`},
+		{"some failed", "finished", exit.With(exit.Failures, errors.New("1 of 4 samples failed, allowed: 2")), `"level":"WARN","msg":"end","outcome":"finished","exit":3}`},
 		{"and nothing is said", "finished", exit.Silent(exit.Failures), `"level":"WARN","msg":"end","outcome":"finished","exit":3}`},
-		{"too many failed", "finished", exit.With(exit.Tolerance, errors.New("3 of 4 samples failed, 2 may")), `"level":"ERROR","msg":"end","outcome":"finished","exit":4}`},
+		{"too many failed", "finished", exit.With(exit.Tolerance, errors.New("3 of 4 samples failed, allowed: 2")), `"level":"ERROR","msg":"end","outcome":"finished","exit":4}`},
 		{"no server", "stopped", fmt.Errorf("%w: refused", collector.ErrConnection), `"level":"ERROR","msg":"end","outcome":"stopped","exit":5,"class":"connection","error":"collector: connection failed: refused"}`},
 		{"a fault of ours", "stopped", errors.New("canary"), `"level":"ERROR","msg":"end","outcome":"stopped","exit":1,"class":"internal"}`},
 	} {

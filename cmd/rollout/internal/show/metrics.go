@@ -123,12 +123,12 @@ func NewMetrics(version string, now func() Vitals) *Metrics {
 	m.failures = counter("rollout_failures_total", "Samples that failed for good, by class.", "class")
 	m.groups = counter("rollout_groups_total", "Groups of which every sample has ended in this process.", "outcome", "reason")
 
-	m.attempts = counter("rollout_attempts_total", "Attempts that were started, by why.", "class")
+	m.attempts = counter("rollout_attempts_total", "Attempts that were started, by reason.", "class")
 	m.attempt = histogram("rollout_attempt_duration_seconds", "Wall time of one attempt, the removal of its agent included.", longBuckets, "outcome")
 	m.admission = one("rollout_admission_wait_seconds", "Time that attempts waited for room at an endpoint.", prometheus.ExponentialBuckets(0.01, 4, 9))
 	m.first = histogram("rollout_time_to_first_event_seconds", "Time from the first send of an attempt to the server's answer to it.", longBuckets, "endpoint")
 	m.taken = counter("rollout_stream_reconnects_total", "Attempts of earlier processes that were looked for on the servers: taken over, or gone.", "endpoint", "reason")
-	m.waited = counter("rollout_retry_wait_seconds_total", "Time that retries were put off, by the failure before them.", "reason")
+	m.waited = counter("rollout_retry_wait_seconds_total", "Time that retries waited, by the failure before them.", "reason")
 
 	m.requests = counter("rollout_http_requests_total", "Requests by the status of their answer; error: none came.", "endpoint", "method", "code")
 	m.exchange = histogram("rollout_http_request_duration_seconds", "Time until all of an answer was read; sends, which last as long as the rollout, left out.", shortBuckets, "endpoint", "method")

@@ -276,7 +276,7 @@ func (s *Summary) text() string {
 	}
 	line("grades", "%s", Counted(s.Grades))
 	if s.Downgraded > 0 {
-		line("", "%d rows are not exact because their answer was lost: the server's memory of it holds no prompts", s.Downgraded)
+		line("", "%d rows are not exact because their answer was lost: the server's record of it holds no prompts", s.Downgraded)
 	}
 	line("sources", "%s", Counted(s.Sources))
 	if len(s.Reasons) > 0 {
@@ -389,7 +389,7 @@ func (s *Summary) hints(c *config.Config, stats collector.Stats) []string {
 		out = append(out, fmt.Sprintf("of %d prompts nothing shows in which order the model was given its tools: %s", n, prompt.ToolOrderHint))
 	}
 	if n := s.Reasons[tokenize.ReasonGrade.String()]; n > 0 {
-		out = append(out, fmt.Sprintf("%d samples are proven less well than tokens.require %s; rollout inspect %s --failures shows how well", n, c.Tokens.Require, human.Shell(s.Dir)))
+		out = append(out, fmt.Sprintf("%d samples have a lower grade than tokens.require %s; rollout inspect %s --failures shows their grades", n, c.Tokens.Require, human.Shell(s.Dir)))
 	}
 	return out
 }
