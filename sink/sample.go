@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"unicode/utf8"
 
 	"github.com/rollout-rl/rollout/tokenize"
@@ -12,62 +11,6 @@ import (
 
 // The statuses of a sample with rows. Failures may also be cancelled or error.
 var dataStatuses = []string{"completed", "truncated", "max_steps"}
-
-// set makes r row i of the sample. Its memory stays the sample's, but for the
-// names of flags, which are appended to dst.
-func (r *StoredRow) set(s *tokenize.Sample, i int, dst []string) []string {
-	row := &s.Rows[i]
-	dst = row.Flags.AppendNames(dst)
-	var divergence *string
-	if row.Divergence != nil || len(row.Realigned) > 0 {
-		text := string(row.AppendDivergence(nil))
-		divergence = &text
-	}
-	*r = StoredRow{
-		SampleKey: s.Key, TaskID: s.TaskID, GroupID: s.GroupID, RolloutID: s.RolloutID,
-		SampleIndex: s.Index, GroupSize: s.GroupSize, Attempt: s.Attempt,
-		SegmentIndex: row.SegmentIndex, SegmentCount: row.SegmentCount,
-
-		InputIDs: row.InputIDs, LossMask: row.LossMask, Logprobs: row.Logprobs, Versions: row.Versions,
-		TurnOffsets: row.TurnOffsets, TurnRoles: row.TurnRoles, PromptLength: row.PromptLength,
-
-		Reward: s.Reward, RewardDetails: s.RewardDetails, Status: s.Status, StopReason: s.StopReason,
-		FinishReasons: row.FinishReasons, Truncated: row.Truncated,
-		Verification: row.Grade.String(), PromptSource: row.Source.String(),
-		Divergence: divergence, Flags: dst, Unscored: row.Unscored, Trimmed: row.Trimmed,
-
-		Temperature: s.Sampling.Temperature, TopP: s.Sampling.TopP,
-		TopK: s.Sampling.TopK, MaxNewTokens: s.Sampling.MaxNewTokens,
-
-		Model: s.Model, AgentID: s.AgentID, RunIDs: s.RunIDs, StepIDs: row.StepIDs,
-		PromptTokens: s.PromptTokens, CompletionTokens: s.CompletionTokens, Steps: s.Steps,
-		StartedAt: s.StartedAt.UnixMicro(), DurationMS: s.Duration.Milliseconds(), WorkingMS: s.Working.Milliseconds(),
-		Messages: s.Messages, Metadata: s.Metadata,
-	}
-	return dst
-}
-
-// set makes f failure i of the sample. Its memory stays the sample's.
-func (f *StoredFailure) set(s *tokenize.Sample, i int) {
-	fail := &s.Failures[i]
-	*f = StoredFailure{
-		SampleKey: s.Key, TaskID: s.TaskID, GroupID: s.GroupID, RolloutID: s.RolloutID,
-		SampleIndex: s.Index, GroupSize: s.GroupSize, Attempt: s.Attempt,
-
-		Class: fail.Class, Stage: fail.Stage, Reason: fail.Reason,
-		Error: validText(fail.Error), Call: fail.Call,
-		OutputIDs: fail.OutputIDs, Logprobs: fail.Logprobs, Text: validText(fail.Text),
-
-		Status: s.Status, StopReason: s.StopReason, Model: s.Model, AgentID: s.AgentID, RunIDs: s.RunIDs,
-		PromptTokens: s.PromptTokens, CompletionTokens: s.CompletionTokens, Steps: s.Steps,
-		StartedAt: s.StartedAt.UnixMicro(), DurationMS: s.Duration.Milliseconds(), WorkingMS: s.Working.Milliseconds(),
-		Messages: s.Messages, Metadata: s.Metadata,
-	}
-}
-
-// validText keeps what is left of a broken answer readable: a text column must be
-// UTF-8, and this one is for people.
-func validText(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
 
 // checkSample returns a *SampleError for the first rule that s breaks.
 func checkSample(s *tokenize.Sample, vocab int) error {

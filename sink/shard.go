@@ -223,3 +223,13 @@ func (r *rewardSum) summary() *RewardSummary {
 	}
 	return &RewardSummary{Rows: r.n, Mean: mean, Std: std}
 }
+
+// near compares summaries that may be of different machines: these round sums of
+// products differently.
+func (r *RewardSummary) near(o *RewardSummary) bool {
+	if r == nil || o == nil {
+		return r == o
+	}
+	within := 1e-6 * (math.Abs(r.Mean) + r.Std)
+	return r.Rows == o.Rows && math.Abs(r.Mean-o.Mean) <= within && math.Abs(r.Std-o.Std) <= within
+}

@@ -2,15 +2,10 @@ package sink
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
-	"math"
 	"path/filepath"
-	"strings"
-
-	"github.com/rollout-rl/rollout/tokenize"
 )
 
 // DefaultMaxProblems is the default of VerifyOptions.MaxProblems.
@@ -50,13 +45,18 @@ type VerifyReport struct {
 	Orphans []string
 }
 
-// Verify checks every promise that the dataset in the run's folder dir makes: the
-// log has no gap; each entry has its checksum and is of the run; each shard is there with the size and digest that its commit
-// says; its schema is that of its version; an Arrow stream has its end mark; rows,
-// tokens, rewards and policy versions are those that the commit sums up; each row keeps every rule of tokenize.Row and belongs to the
-// sample that the commit says, with all segments in order; no sample has more
-// sampled tokens than the server counted; no sample is done twice; the write-ahead
-// log can be read; no shard without a commit holds samples that are nowhere else. It changes nothing.
+// Verify checks every promise that the dataset in the run's folder dir makes. It changes
+// nothing.
+//
+//   - The log has no gap. Each entry has its checksum and is of the run.
+//   - Each shard is there, with the size and digest that its commit says. Its schema is
+//     that of its version, and an Arrow stream has its end mark.
+//   - Rows, tokens, rewards and policy versions are those that the commit sums up.
+//   - Each row keeps every rule of tokenize.Row and belongs to the sample that the commit
+//     says, with all segments in order.
+//   - No sample has more sampled tokens than the server counted, and none is done twice.
+//   - The write-ahead log can be read.
+//   - No shard without a commit holds samples that are nowhere else.
 //
 // It returns an error when it cannot do so: the folder cannot be read, ctx is
 // done, or a newer version of the program wrote it (ErrNewer).
@@ -250,165 +250,4 @@ func (v *verifier) orphans() error {
 		v.problem(path, -1, lostCommit(path))
 	}
 	return err
-}
-
-// A shardCheck goes through the rows of one shard along the samples of its commit.
-type shardCheck struct {
-	v       *verifier
-	shard   Shard
-	kind    Kind
-	samples []CommittedSample // the first of them is the current one
-	seen    int32             // rows of the current sample so far
-	rollout string            // rollout_id of the current sample
-	sampled int64             // tokens sampled in the current sample
-	n       int64
-	sums    shardSums
-}
-
-// next says which sample the next row belongs to, and which row of how many it is.
-func (s *shardCheck) next() (of CommittedSample, i, n int32) {
-	for len(s.samples) > 0 {
-		n = s.samples[0].Rows
-		if s.kind == KindFailures {
-			n = s.samples[0].Failures
-		}
-		if s.seen < n {
-			s.seen++
-			return s.samples[0], s.seen - 1, n
-		}
-		s.samples = s.samples[1:]
-		s.seen = 0
-	}
-	return CommittedSample{}, 0, 0
-}
-
-func (s *shardCheck) row(r *StoredRow) {
-	of, i, n := s.next()
-	if i == 0 {
-		s.rollout, s.sampled = r.RolloutID, 0
-	}
-	if err := s.checkRow(r, of, int(i), int(n)); err != nil {
-		s.v.problem(s.shard.Path, s.n, err)
-	}
-	s.n++
-	s.v.report.Rows++
-	s.sums.tokens.Total += int64(len(r.InputIDs))
-	s.sums.add(r)
-}
-
-// owns returns an error if a row is of another sample or attempt.
-func (s CommittedSample) owns(key string, attempt int32) error {
-	if key != s.Key {
-		return fmt.Errorf("sample_key %q, the commit says %q", key, s.Key)
-	}
-	if attempt != s.Attempt {
-		return fmt.Errorf("attempt %d, the commit says %d", attempt, s.Attempt)
-	}
-	return nil
-}
-
-func (s *shardCheck) checkRow(r *StoredRow, of CommittedSample, i, n int) error {
-	if err := of.owns(r.SampleKey, r.Attempt); err != nil {
-		return err
-	}
-	if r.RolloutID != s.rollout {
-		return fmt.Errorf("rollout_id %q, the rows before of the sample have %q", r.RolloutID, s.rollout)
-	}
-	if r.SampleIndex < 0 || r.SampleIndex >= r.GroupSize {
-		return fmt.Errorf("sample_index %d in a group of %d", r.SampleIndex, r.GroupSize)
-	}
-	if r.Attempt < 1 {
-		return fmt.Errorf("attempt %d: attempts count from 1", r.Attempt)
-	}
-	if err := oneOf("status", r.Status, dataStatuses); err != nil {
-		return err
-	}
-	row, err := r.tokens()
-	if err != nil {
-		return err
-	}
-	if err := checkRow(&row, i, n, s.v.opts.VocabSize); err != nil {
-		return err
-	}
-	s.sampled += sampledTokens(&row)
-	if err := checkSampled(s.sampled, r.CompletionTokens); err != nil {
-		return err
-	}
-	return errors.Join(checkJSON(r.RewardDetails, r.Messages, r.Metadata))
-}
-
-// tokens is the inverse of set, as far as a tokenize.Row has rules of its own. The
-// slices are shared.
-func (r *StoredRow) tokens() (tokenize.Row, error) {
-	row := tokenize.Row{
-		InputIDs: r.InputIDs, LossMask: r.LossMask, Logprobs: r.Logprobs, Versions: r.Versions,
-		TurnOffsets: r.TurnOffsets, TurnRoles: r.TurnRoles, PromptLength: r.PromptLength,
-		SegmentIndex: r.SegmentIndex, SegmentCount: r.SegmentCount,
-		Unscored: r.Unscored, Trimmed: r.Trimmed, Truncated: r.Truncated,
-		FinishReasons: r.FinishReasons, StepIDs: r.StepIDs, LastCall: int32(len(r.FinishReasons)),
-	}
-	err := errors.Join(
-		row.Grade.UnmarshalText([]byte(r.Verification)),
-		row.Source.UnmarshalText([]byte(r.PromptSource)),
-		row.Flags.UnmarshalText([]byte(strings.Join(r.Flags, ","))),
-		r.realigned(&row),
-	)
-	return row, err
-}
-
-// realigned reads the places that the divergence column says were realigned, and
-// that its fork, if it is one, can be read.
-func (r *StoredRow) realigned(row *tokenize.Row) error {
-	if r.Divergence == nil {
-		return nil
-	}
-	if err := isJSON("divergence", r.Divergence); err != nil {
-		return err
-	}
-	var d struct {
-		tokenize.Divergence
-		Realigned []tokenize.Divergence
-	}
-	if err := json.Unmarshal([]byte(*r.Divergence), &d); err != nil {
-		return fmt.Errorf("divergence: %w", err)
-	}
-	row.Realigned = d.Realigned
-	return nil
-}
-
-func (s *shardCheck) failure(f *StoredFailure) {
-	of, _, _ := s.next()
-	if err := of.owns(f.SampleKey, f.Attempt); err != nil {
-		s.v.problem(s.shard.Path, s.n, err)
-	} else if f.Call < -1 {
-		s.v.problem(s.shard.Path, s.n, fmt.Errorf("call %d", f.Call))
-	}
-	s.n++
-	s.v.report.Failures++
-	s.sums.tokens.Total += int64(len(f.OutputIDs))
-}
-
-// end compares the sums with those of the commit.
-func (s *shardCheck) end() error {
-	got, want := &s.sums, &s.shard
-	if got.tokens != want.Tokens {
-		return fmt.Errorf("tokens %+v, the commit says %+v", got.tokens, want.Tokens)
-	}
-	if !got.rewards.summary().near(want.Reward) {
-		return fmt.Errorf("rewards %+v, the commit says %+v", got.rewards.summary(), want.Reward)
-	}
-	if (got.versions == nil) != (want.PolicyVersions == nil) || got.versions != nil && *got.versions != *want.PolicyVersions {
-		return fmt.Errorf("policy versions %+v, the commit says %+v", got.versions, want.PolicyVersions)
-	}
-	return nil
-}
-
-// near compares summaries that may be of different machines: these round sums of
-// products differently.
-func (r *RewardSummary) near(o *RewardSummary) bool {
-	if r == nil || o == nil {
-		return r == o
-	}
-	within := 1e-6 * (math.Abs(r.Mean) + r.Std)
-	return r.Rows == o.Rows && math.Abs(r.Mean-o.Mean) <= within && math.Abs(r.Std-o.Std) <= within
 }

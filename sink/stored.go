@@ -1,0 +1,107 @@
+package sink
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/rollout-rl/rollout/tokenize"
+)
+
+// What is stored is a tokenize.Sample, cut into the rows of shards.
+
+// set makes r row i of the sample. Its memory stays the sample's, but for the
+// names of flags, which are appended to dst.
+func (r *StoredRow) set(s *tokenize.Sample, i int, dst []string) []string {
+	row := &s.Rows[i]
+	dst = row.Flags.AppendNames(dst)
+	var divergence *string
+	if row.Divergence != nil || len(row.Realigned) > 0 {
+		text := string(row.AppendDivergence(nil))
+		divergence = &text
+	}
+	*r = StoredRow{
+		SampleKey: s.Key, TaskID: s.TaskID, GroupID: s.GroupID, RolloutID: s.RolloutID,
+		SampleIndex: s.Index, GroupSize: s.GroupSize, Attempt: s.Attempt,
+		SegmentIndex: row.SegmentIndex, SegmentCount: row.SegmentCount,
+
+		InputIDs: row.InputIDs, LossMask: row.LossMask, Logprobs: row.Logprobs, Versions: row.Versions,
+		TurnOffsets: row.TurnOffsets, TurnRoles: row.TurnRoles, PromptLength: row.PromptLength,
+
+		Reward: s.Reward, RewardDetails: s.RewardDetails, Status: s.Status, StopReason: s.StopReason,
+		FinishReasons: row.FinishReasons, Truncated: row.Truncated,
+		Verification: row.Grade.String(), PromptSource: row.Source.String(),
+		Divergence: divergence, Flags: dst, Unscored: row.Unscored, Trimmed: row.Trimmed,
+
+		Temperature: s.Sampling.Temperature, TopP: s.Sampling.TopP,
+		TopK: s.Sampling.TopK, MaxNewTokens: s.Sampling.MaxNewTokens,
+
+		Model: s.Model, AgentID: s.AgentID, RunIDs: s.RunIDs, StepIDs: row.StepIDs,
+		PromptTokens: s.PromptTokens, CompletionTokens: s.CompletionTokens, Steps: s.Steps,
+		StartedAt: s.StartedAt.UnixMicro(), DurationMS: s.Duration.Milliseconds(), WorkingMS: s.Working.Milliseconds(),
+		Messages: s.Messages, Metadata: s.Metadata,
+	}
+	return dst
+}
+
+// set makes f failure i of the sample. Its memory stays the sample's.
+func (f *StoredFailure) set(s *tokenize.Sample, i int) {
+	fail := &s.Failures[i]
+	*f = StoredFailure{
+		SampleKey: s.Key, TaskID: s.TaskID, GroupID: s.GroupID, RolloutID: s.RolloutID,
+		SampleIndex: s.Index, GroupSize: s.GroupSize, Attempt: s.Attempt,
+
+		Class: fail.Class, Stage: fail.Stage, Reason: fail.Reason,
+		Error: validText(fail.Error), Call: fail.Call,
+		OutputIDs: fail.OutputIDs, Logprobs: fail.Logprobs, Text: validText(fail.Text),
+
+		Status: s.Status, StopReason: s.StopReason, Model: s.Model, AgentID: s.AgentID, RunIDs: s.RunIDs,
+		PromptTokens: s.PromptTokens, CompletionTokens: s.CompletionTokens, Steps: s.Steps,
+		StartedAt: s.StartedAt.UnixMicro(), DurationMS: s.Duration.Milliseconds(), WorkingMS: s.Working.Milliseconds(),
+		Messages: s.Messages, Metadata: s.Metadata,
+	}
+}
+
+// validText keeps what is left of a broken answer readable: a text column must be
+// UTF-8, and this one is for people.
+func validText(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
+
+// tokens is the inverse of set, as far as a tokenize.Row has rules of its own. The
+// slices are shared.
+func (r *StoredRow) tokens() (tokenize.Row, error) {
+	row := tokenize.Row{
+		InputIDs: r.InputIDs, LossMask: r.LossMask, Logprobs: r.Logprobs, Versions: r.Versions,
+		TurnOffsets: r.TurnOffsets, TurnRoles: r.TurnRoles, PromptLength: r.PromptLength,
+		SegmentIndex: r.SegmentIndex, SegmentCount: r.SegmentCount,
+		Unscored: r.Unscored, Trimmed: r.Trimmed, Truncated: r.Truncated,
+		FinishReasons: r.FinishReasons, StepIDs: r.StepIDs, LastCall: int32(len(r.FinishReasons)),
+	}
+	err := errors.Join(
+		row.Grade.UnmarshalText([]byte(r.Verification)),
+		row.Source.UnmarshalText([]byte(r.PromptSource)),
+		row.Flags.UnmarshalText([]byte(strings.Join(r.Flags, ","))),
+		r.realigned(&row),
+	)
+	return row, err
+}
+
+// realigned reads the places that the divergence column says were realigned, and
+// that its fork, if it is one, can be read.
+func (r *StoredRow) realigned(row *tokenize.Row) error {
+	if r.Divergence == nil {
+		return nil
+	}
+	if err := isJSON("divergence", r.Divergence); err != nil {
+		return err
+	}
+	var d struct {
+		tokenize.Divergence
+		Realigned []tokenize.Divergence
+	}
+	if err := json.Unmarshal([]byte(*r.Divergence), &d); err != nil {
+		return fmt.Errorf("divergence: %w", err)
+	}
+	row.Realigned = d.Realigned
+	return nil
+}

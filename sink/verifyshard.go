@@ -1,0 +1,118 @@
+package sink
+
+import (
+	"errors"
+	"fmt"
+)
+
+// A shardCheck goes through the rows of one shard along the samples of its commit.
+type shardCheck struct {
+	v       *verifier
+	shard   Shard
+	kind    Kind
+	samples []CommittedSample // the first of them is the current one
+	seen    int32             // rows of the current sample so far
+	rollout string            // rollout_id of the current sample
+	sampled int64             // tokens sampled in the current sample
+	n       int64
+	sums    shardSums
+}
+
+// next says which sample the next row belongs to, and which row of how many it is.
+func (s *shardCheck) next() (of CommittedSample, i, n int32) {
+	for len(s.samples) > 0 {
+		n = s.samples[0].Rows
+		if s.kind == KindFailures {
+			n = s.samples[0].Failures
+		}
+		if s.seen < n {
+			s.seen++
+			return s.samples[0], s.seen - 1, n
+		}
+		s.samples = s.samples[1:]
+		s.seen = 0
+	}
+	return CommittedSample{}, 0, 0
+}
+
+func (s *shardCheck) row(r *StoredRow) {
+	of, i, n := s.next()
+	if i == 0 {
+		s.rollout, s.sampled = r.RolloutID, 0
+	}
+	if err := s.checkRow(r, of, int(i), int(n)); err != nil {
+		s.v.problem(s.shard.Path, s.n, err)
+	}
+	s.n++
+	s.v.report.Rows++
+	s.sums.tokens.Total += int64(len(r.InputIDs))
+	s.sums.add(r)
+}
+
+// owns returns an error if a row is of another sample or attempt.
+func (s CommittedSample) owns(key string, attempt int32) error {
+	if key != s.Key {
+		return fmt.Errorf("sample_key %q, the commit says %q", key, s.Key)
+	}
+	if attempt != s.Attempt {
+		return fmt.Errorf("attempt %d, the commit says %d", attempt, s.Attempt)
+	}
+	return nil
+}
+
+func (s *shardCheck) checkRow(r *StoredRow, of CommittedSample, i, n int) error {
+	if err := of.owns(r.SampleKey, r.Attempt); err != nil {
+		return err
+	}
+	if r.RolloutID != s.rollout {
+		return fmt.Errorf("rollout_id %q, the rows before of the sample have %q", r.RolloutID, s.rollout)
+	}
+	if r.SampleIndex < 0 || r.SampleIndex >= r.GroupSize {
+		return fmt.Errorf("sample_index %d in a group of %d", r.SampleIndex, r.GroupSize)
+	}
+	if r.Attempt < 1 {
+		return fmt.Errorf("attempt %d: attempts count from 1", r.Attempt)
+	}
+	if err := oneOf("status", r.Status, dataStatuses); err != nil {
+		return err
+	}
+	row, err := r.tokens()
+	if err != nil {
+		return err
+	}
+	if err := checkRow(&row, i, n, s.v.opts.VocabSize); err != nil {
+		return err
+	}
+	s.sampled += sampledTokens(&row)
+	if err := checkSampled(s.sampled, r.CompletionTokens); err != nil {
+		return err
+	}
+	return errors.Join(checkJSON(r.RewardDetails, r.Messages, r.Metadata))
+}
+
+func (s *shardCheck) failure(f *StoredFailure) {
+	of, _, _ := s.next()
+	if err := of.owns(f.SampleKey, f.Attempt); err != nil {
+		s.v.problem(s.shard.Path, s.n, err)
+	} else if f.Call < -1 {
+		s.v.problem(s.shard.Path, s.n, fmt.Errorf("call %d", f.Call))
+	}
+	s.n++
+	s.v.report.Failures++
+	s.sums.tokens.Total += int64(len(f.OutputIDs))
+}
+
+// end compares the sums with those of the commit.
+func (s *shardCheck) end() error {
+	got, want := &s.sums, &s.shard
+	if got.tokens != want.Tokens {
+		return fmt.Errorf("tokens %+v, the commit says %+v", got.tokens, want.Tokens)
+	}
+	if !got.rewards.summary().near(want.Reward) {
+		return fmt.Errorf("rewards %+v, the commit says %+v", got.rewards.summary(), want.Reward)
+	}
+	if (got.versions == nil) != (want.PolicyVersions == nil) || got.versions != nil && *got.versions != *want.PolicyVersions {
+		return fmt.Errorf("policy versions %+v, the commit says %+v", got.versions, want.PolicyVersions)
+	}
+	return nil
+}
