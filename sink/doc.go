@@ -87,10 +87,10 @@
 //
 // A segment of the write-ahead log is a file of package frame, of kind "wal" and
 // WALVersion, that bears its number. After each sync a mark says so; the mark of a
-// segment is durable before the next segment is begun. A payload is one sample, all of
-// it: the fields of tokenize.Sample, one after the other, as walencode.go says. Tokens that were not sampled have no
-// log-probability, so a sample is smaller than its arrays: some 6 bytes per token
-// where half are sampled, and below 1.05 times its raw bytes whatever is sampled.
+// segment is durable before the next segment is begun. A payload is one whole sample: the
+// fields of tokenize.Sample, one after the other, as walencode.go says. Tokens that were
+// not sampled have no log-probability, so a sample is smaller than its arrays: some 6 bytes
+// per token where half are sampled, and below 1.05 times its raw bytes whatever is sampled.
 //
 //	┌────────┬───────────┬───────────┬──────────┬───────────┐
 //	│ header │ frame: s1 │ frame: s2 │ mark     │ frame: s3 │   s1 s2: one sync; s3: not yet
@@ -146,6 +146,30 @@
 // step 7 nothing has happened for any reader. When step 7 or 8 fails, the entry may
 // be there or not; its samples' done gets the error, and whoever continues the
 // dataset learns the truth from the log.
+//
+// # What is fsynced, and when
+//
+//	fsynced                                 when                                   before
+//	───────────────────────────────────────────────────────────────────────────────────────────────────
+//	a segment of the write-ahead log        at most every 20 ms, for all samples   Append returns nil
+//	                                        that came in between
+//	wal/, for the name of the segment       at the first sync of the segment       Append returns nil
+//	the last mark of a segment              when the next segment is begun         that is written
+//	a shard, under its temporary name       when it is sealed                      it is read back and renamed
+//	data/ and failures/, for its name       after the rename                       the entry is written
+//	an entry, under its temporary name      when it is written                     it is linked
+//	_commits/, for its name                 after the link                         its segments are deleted,
+//	                                                                               done(nil) is called
+//	the run's folder                        when Create has made its folders       Create goes on
+//	_commits/                               when Create recovers, first of all     anything is removed
+//	wal/                                    when Create has recovered              Create returns
+//	orphans/ and the run's folder           when a file is set aside               the next step
+//	a repaired segment, then wal/           by RepairPlan.Apply                    the next segment
+//
+// Each is waited for. What is removed is not synced: a segment that a power cut brings back
+// holds samples that are in commits, and a temporary file has a name that no reader looks
+// at. A failed sync ends the run and is never tried again. The attempts of a run are not
+// here: package journal says when it syncs them.
 //
 // # Exactly once
 //
