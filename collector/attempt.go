@@ -10,8 +10,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// An attempt is one try at a sample: while it is made, and afterwards until it is decided
-// what follows.
+// An attempt is one try at a sample, while it is made and until it is decided what follows.
 type attempt struct {
 	Attempt
 	w  *worker
@@ -22,25 +21,26 @@ type attempt struct {
 	yield Yield // of the sample that the sink accepted
 	cut   Yield // what the aligner left out
 
-	admission   time.Duration // for how long the sample waited for room before
-	firstAnswer time.Duration
-	rolled      time.Duration // for how long the server worked on it, where that is known
+	admission   time.Duration // how long the sample waited for room before it
+	firstAnswer time.Duration // see Reply.FirstAnswer
+	rolled      time.Duration // how long the server worked on it; 0 if that is not known
 	replied     time.Time     // when the rollout ended
-	sinkWait    time.Duration
+	sinkWait    time.Duration // how long it waited for the sink
 
-	err    error            // an *AttemptError; nil: the sink has the sample
-	class  Class            // of err
-	failed *tokenize.Sample // what is left of the tokens, where it failed; it owns its memory
-	took   time.Duration    // for how long it was under way; 0: it never was
-	why    string           // why it is made again, where class does not say so
-	alive  bool             // its agent may live on the server
+	err    error            // an *AttemptError; nil if the sink has the sample
+	class  Class            // the class of err
+	stop   error            // ends the run; or nil
+	failed *tokenize.Sample // what is left of the tokens of a failed attempt; it owns its memory
+	took   time.Duration    // how long the rollout was under way; 0 if it never was
+	why    string           // why it is made again, if class does not say so
+	alive  bool             // its agent may still be on the server
 }
 
 // attempt makes one attempt from start to end: it notes the attempt in the journal, opens
 // an agent, lets it run, makes a sample of the reply, gives it to the sink, and removes the
-// agent. Nothing is removed before the sink has the sample.
+// agent. No agent is removed before the sink has its sample.
 //
-// Afterwards cl.left says whether an attempt of an earlier process is still to be taken
+// Afterwards cl.left is nil unless an attempt of an earlier process is still to be taken
 // over.
 func (w *worker) attempt(ctx context.Context, cl *claim) *attempt {
 	c := w.c
@@ -77,8 +77,8 @@ func (w *worker) attempt(ctx context.Context, cl *claim) *attempt {
 	return a
 }
 
-// begin makes the next attempt of the claim: the open one of an earlier process, where
-// this worker can take it over, else a new one, which it notes.
+// begin begins the next attempt at the sample: the open one of an earlier process if this
+// worker can take it over, else a new one, which it notes in the journal.
 func (w *worker) begin(cl *claim) (*attempt, error) {
 	var err error
 	if cl.left != nil && !w.reattaches(cl.left) {
@@ -101,21 +101,20 @@ func (w *worker) begin(cl *claim) (*attempt, error) {
 	return a, nil
 }
 
-// run is the attempt between the note of its beginning and that of its end.
+// run runs the attempt, after its beginning was noted and until its end is.
 func (a *attempt) run(ctx context.Context) error {
 	c, w, ep := a.w.c, a.w, a.w.ep
 
-	// What waits for the sink must not time out: only up to the reward is the
-	// attempt's own time.
+	// The attempt's own time ends with the reward: waiting for the sink does not time out.
 	timed, cancel := context.WithTimeoutCause(ctx, c.cfg.AttemptTimeout, errOutOfTime)
 	defer cancel()
 
-	// The tail policy cuts rollouts, and not what is made of those that are done.
+	// The tail policy cuts rollouts only while they roll.
 	rolling, done := c.untilCut(timed)
 	defer done()
 
-	// Nothing is lost where a server that is down is asked no longer for an agent, nor
-	// where one that is dark for long is not waited for.
+	// Two things are given up without a loss if another server can make the sample: asking
+	// for an agent when the server goes down, and waiting for a server that is dark.
 	opening, running, opened, ran := rolling, rolling, func() {}, func() {}
 	if len(c.endpoints) > 1 && a.cl.left == nil {
 		opening, opened = untilMoved(rolling, &ep.away)
@@ -130,7 +129,7 @@ func (a *attempt) run(ctx context.Context) error {
 		defer a.close(ctx, agent)
 	}
 	if err != nil {
-		a.alive = agent == nil && ctx.Err() != nil // it was being made
+		a.alive = agent == nil && ctx.Err() != nil // the run stopped while it was made
 		return a.fail(opening, nil, err)
 	}
 	opened()
@@ -172,13 +171,14 @@ func (a *attempt) run(ctx context.Context) error {
 	return nil
 }
 
+// enter notes that the attempt enters the stage.
 func (a *attempt) enter(s Stage) {
 	a.stage = s
 	a.w.c.counters.stage(a.w.slot, a.N, s, time.Now())
 }
 
-// open makes the agent of the attempt, or finds the one that an earlier process made,
-// and notes it.
+// open makes the agent of the attempt, or finds the one that an earlier process made, and
+// notes it in the journal.
 func (a *attempt) open(ctx context.Context) (Agent, error) {
 	c, left, at := a.w.c, a.cl.left, a.Attempt
 	if c.cfg.Journal != nil {
@@ -200,7 +200,8 @@ func (a *attempt) open(ctx context.Context) (Agent, error) {
 	return agent, journaled(c.cfg.Journal.Agent(a.Key, a.N, agent.ID()))
 }
 
-// serverRun notes a server run of the attempt, unless an earlier process did.
+// serverRun notes a server run of the attempt in the journal, unless an earlier process
+// did.
 func (a *attempt) serverRun(id string) {
 	c, left := a.w.c, a.cl.left
 	if left != nil && slices.Contains(left.ServerRuns, id) {
@@ -211,15 +212,16 @@ func (a *attempt) serverRun(id string) {
 	}
 }
 
-// fail keeps what is left of an attempt that failed with err. r may be nil. ctx is the one
-// under which it failed.
+// fail keeps what is left of the tokens after err, and returns err as wrap does. r may be
+// nil.
 func (a *attempt) fail(ctx context.Context, r *Reply, err error) error {
 	err = a.wrap(ctx, err)
 	a.failed = a.failure(r, err)
 	return err
 }
 
-// wrap says where err came from. The end of ctx is the true reason of whatever failed then.
+// wrap returns err with the stage in which it came. If ctx, under which the stage ran, has
+// ended, then its cause is the true reason of the failure.
 func (a *attempt) wrap(ctx context.Context, err error) error {
 	cause := context.Cause(ctx)
 	if errors.Is(cause, ErrCensored) && !errors.Is(err, ErrCensored) {
@@ -234,7 +236,7 @@ func (a *attempt) wrap(ctx context.Context, err error) error {
 	return &AttemptError{Task: a.Task.ID, Index: a.Index, Attempt: a.N, Stage: a.stage, Err: err}
 }
 
-// noteEnd notes how attempt n ended.
+// noteEnd notes in the journal how attempt n ended.
 func (w *worker) noteEnd(cl *claim, n int, class Class, charged bool) error {
 	if j := w.c.cfg.Journal; j != nil {
 		return journaled(j.End(cl.key, n, class, charged))
@@ -242,8 +244,8 @@ func (w *worker) noteEnd(cl *claim, n int, class Class, charged bool) error {
 	return nil
 }
 
-// stopped notes the end of an attempt that a stop of the run cut off, unless its agent
-// may live: then the next process looks for it. So does one that finds no note.
+// stopped notes the end of an attempt that the end of the run cut off. It does not if the
+// agent may still live: the next process looks for an attempt without an end.
 func (w *worker) stopped(ctx context.Context, cl *claim, a *attempt) {
 	if cl.left != nil || a.alive {
 		return
@@ -257,7 +259,7 @@ func (w *worker) stopped(ctx context.Context, cl *claim, a *attempt) {
 	}
 }
 
-// journaled is the error of a run whose journal failed.
+// journaled returns err, which is the journal's, as one that ends the run.
 func journaled(err error) error {
 	if err == nil {
 		return nil

@@ -12,14 +12,14 @@ import (
 	"github.com/rollout-rl/rollout/collector/limit"
 )
 
-// An endpoint is one server of a run, with what is known about it.
+// An endpoint is one server of a run, with everything that is known about it.
 type endpoint struct {
 	Endpoint
 	c        *Collector
-	gate     gate         // how many samples may be worked on
-	removals removals     // of agents
-	hands    atomic.Int64 // samples in the hands of its workers
-	watched  bool         // watch asks its server whether it answers
+	gate     gate         // bounds how many samples are worked on
+	removals removals     // bounds how long the removal of agents takes
+	hands    atomic.Int64 // counts the samples in the hands of its workers
+	watched  bool         // watch asks the server whether it answers
 	bound    chan claim   // open attempts of an earlier process here; closed after the last
 
 	mu      sync.Mutex
@@ -49,12 +49,12 @@ func newEndpoint(c *Collector, e Endpoint) *endpoint {
 	return ep
 }
 
-// endpoint is the index of the endpoint with this name, or -1.
+// endpoint returns the index of the endpoint with this name, or -1.
 func (c *Collector) endpoint(name string) int {
 	return slices.IndexFunc(c.endpoints, func(e *endpoint) bool { return e.Name == name })
 }
 
-// hands is how many samples are in the hands of workers.
+// hands returns how many samples are in the hands of workers.
 func (c *Collector) hands() (n int) {
 	for _, ep := range c.endpoints {
 		n += int(ep.hands.Load())
@@ -62,8 +62,7 @@ func (c *Collector) hands() (n int) {
 	return n
 }
 
-// A flag is up or down. raised gives the context of a flag, which is done as soon as, and
-// as long as, the flag is up.
+// A flag is up or down. raised returns a context that is done while the flag is up.
 type flag struct {
 	mu   sync.Mutex
 	ctx  context.Context //nolint:containedctx // it stands for the flag, not for a request
@@ -111,7 +110,7 @@ func (e *endpoint) state() (down, lost bool) {
 	return e.lock().State()
 }
 
-// follow does what a change of the server asks for. cause is why it is down or lost. The
+// follow does what a change of the server requires. cause is why it is down or lost. The
 // error ends the run: no endpoint is left.
 func (e *endpoint) follow(ch breaker.Change, cause error) error {
 	c := e.c
@@ -142,8 +141,8 @@ func (e *endpoint) follow(ch breaker.Change, cause error) error {
 	return nil
 }
 
-// waitMax is for how long a sample that has no retries left waits to see whether its
-// server is down.
+// waitMax is how long a sample without retries left waits to see whether its server goes
+// down.
 const waitMax = time.Second
 
 // waitDown waits until the server is taken to be down, or for waitMax.
@@ -157,8 +156,8 @@ func (e *endpoint) waitDown(ctx context.Context) {
 	}
 }
 
-// shift raises and lowers the flags that tell the samples of an endpoint whether to move
-// to another. It must be called after each change of an endpoint's state.
+// shift raises and lowers the flags that tell the samples of an endpoint to move to another
+// one. It must be called after each change of an endpoint's state.
 func (c *Collector) shift() {
 	c.shifting.Lock()
 	defer c.shifting.Unlock()
@@ -232,9 +231,9 @@ func (e *endpoint) watch(ctx context.Context, finished <-chan struct{}) error {
 	return nil
 }
 
-// lookFor sees whether a server that is down is back. One that is away for
-// Config.Outage is waited for no longer by what could only be had there, and where no
-// other is up it is lost.
+// lookFor looks whether a server that is down is back. After Config.Outage nothing waits
+// for it any longer, not even attempts that can only be taken over there; and if no other
+// server is up, it is lost.
 func (e *endpoint) lookFor(ctx context.Context) error {
 	err := e.ping(ctx)
 	dark := err != nil
@@ -290,10 +289,10 @@ func (e *endpoint) check(ctx context.Context) bool {
 	defer cancel()
 	err := checker.Check(ctx, e.c.cfg.RunID)
 	class := Classify(err)
-	return ctx.Err() == nil && (err == nil || !class.Retryable() && !class.Fatal())
+	return ctx.Err() == nil && (err == nil || !class.Retryable() && !class.Fatal()) // a refusal is an answer
 }
 
-// pause lets d pass. It returns false where one of the channels is closed first.
+// pause waits for d. It returns false if one of the channels is closed first.
 func pause(ctx context.Context, d time.Duration, a, b <-chan struct{}) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

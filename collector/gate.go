@@ -11,56 +11,56 @@ import (
 	"github.com/rollout-rl/rollout/collector/limit"
 )
 
-// A gate bounds how many samples of an endpoint are worked on at a time, by the limit
-// of its controller. A worker needs a permit before it takes a sample up, and gives it
-// back when the sample is done and while it waits for its retry: then it stays in the
-// hands of its worker, but costs the server nothing.
+// A gate bounds how many samples of an endpoint are worked on at a time. The bound is the
+// limit of its controller. A worker needs a permit before it claims a sample, and gives it
+// back when the sample is done. It also gives it back while the sample waits for its retry:
+// such a sample costs the server nothing.
 //
-//	worker                     gate
-//	enter(fresh) ───────────►  waits for room
-//	select claim   ◄────────   permit, idle
-//	use            ───────────► permit, used
-//	attempt … leave ─────────►  room for the next: samples that were begun come first
+//	worker                      gate
+//	enter           ─────────►  waits for room
+//	claim           ◄─────────  an idle permit
+//	use             ─────────►  the permit has a sample
+//	attempt, leave  ─────────►  room for the next; samples that were begun come first
 //
-// While the server is down there is room for one every few seconds, to see whether it
-// is back; for none where it is watched. Then what is open grows from a few
-// again.
+// While the server is down, the gate lets one sample in every few seconds: a probe, which
+// finds out whether the server is back. It lets none in if the server is watched. When the
+// server is back, the bound grows again from a few samples.
 type gate struct {
 	max     int
 	watched bool
 	changed func(limit.Change)
 
-	told sync.Mutex // held while changed is called, so that changes come in order; before mu
+	told sync.Mutex // held while changed is called, so that changes come in order; locked before mu
 
 	mu           sync.Mutex
 	limiter      *limit.Controller // nil: the limit is max
-	held, used   int               // permits that are out, and those of them with a sample
-	idle         []*permit         // out without one, the latest last
+	held, used   int               // permits that are out, and those of them that have a sample
+	idle         []*permit         // permits that are out without a sample, the latest last
 	again, fresh []chan<- *permit  // who waits, the longest first; each has room for one
-	timer        *time.Timer       // admits again when more is open by then
-	engine       limit.Engine      // as it was seen last
-	engineAt     time.Time         // zero: never
+	timer        *time.Timer       // admits again when the limit has grown
+	engine       limit.Engine      // what Collector.Engine was told last
+	engineAt     time.Time         // and when; zero: never
 	down         bool
-	probeAt      time.Time // when the next is admitted while down
+	probeAt      time.Time // when the next probe is admitted while down
 }
 
-// A permit lets a worker work on one sample. The fields belong to the gate.
+// A permit lets a worker work on one sample. Its fields belong to the gate.
 type permit struct {
-	taken chan struct{} // closed when an idle one was given to somebody else
-	gone  bool          // taken, or given back
-	used  bool          // it has a sample; from the start where it was given to one
-	probe bool
+	taken chan struct{} // closed when the gate takes an idle permit back
+	gone  bool          // taken or given back
+	used  bool          // has a sample
+	probe bool          // the sample finds out whether the server is back
 }
 
-// A server that is down is tried again probeEvery after a try failed, and where one
-// says nothing for probeMore: rollouts may take long.
+// A probe follows probeEvery after one that failed, or probeMore after one that says
+// nothing yet: rollouts may take long.
 const (
 	probeEvery = 5 * time.Second
 	probeMore  = 30 * time.Second
 )
 
-// enter waits for room: for a sample that was begun, or else for one to be taken up.
-// It returns nil when one of the channels, three at most, is closed first.
+// enter waits for room: if again is true, for a sample that was begun, else for a fresh one.
+// It returns nil if one of the channels, three at most, is closed first.
 func (g *gate) enter(ctx context.Context, again bool, closed ...<-chan struct{}) *permit {
 	got := make(chan *permit, 1) // so that the gate need not wait for who waits
 	g.mu.Lock()
@@ -93,8 +93,8 @@ func (g *gate) enter(ctx context.Context, again bool, closed ...<-chan struct{})
 	return nil
 }
 
-// use notes that the permit has a sample now. It returns false where the permit is
-// gone, because a sample that was begun needed it or the limit fell.
+// use notes that the permit has a sample now. It returns false if the permit is gone,
+// because a sample that was begun needed it or because the limit fell.
 func (g *gate) use(p *permit) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -112,7 +112,7 @@ func (g *gate) use(p *permit) bool {
 	return true
 }
 
-// leave gives the permit back. nil is none.
+// leave gives the permit back. The permit may be nil.
 func (g *gate) leave(p *permit) {
 	if p == nil {
 		return
@@ -144,7 +144,7 @@ func (g *gate) drop(p *permit) {
 	g.idle = slices.DeleteFunc(g.idle, func(o *permit) bool { return o == p })
 }
 
-// open is how many permits may be out, and when it will be more.
+// open returns how many permits may be out now, and when it will be more.
 func (g *gate) open(now time.Time) (int, time.Time) {
 	if g.limiter == nil {
 		return g.max, time.Time{}
@@ -152,7 +152,7 @@ func (g *gate) open(now time.Time) (int, time.Time) {
 	return g.limiter.Open(now)
 }
 
-// admit gives permits to those who wait, as far as there is room.
+// admit gives permits to workers that wait, as far as there is room.
 func (g *gate) admit(now time.Time) {
 	open, next := g.open(now)
 	for len(g.again)+len(g.fresh) > 0 {
@@ -196,13 +196,13 @@ func (g *gate) admit(now time.Time) {
 	}
 }
 
-// take takes an idle permit away.
+// take takes an idle permit back.
 func (g *gate) take(p *permit) {
 	g.drop(p)
 	close(p.taken)
 }
 
-// goDown ends taking up samples but for one at a time.
+// goDown lets in only probes from now on.
 func (g *gate) goDown() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -213,7 +213,7 @@ func (g *gate) goDown() {
 	g.admit(time.Now())
 }
 
-// goUp lets samples in again, a few at first.
+// goUp lets all samples in again, a few at first.
 func (g *gate) goUp() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -224,7 +224,7 @@ func (g *gate) goUp() {
 	g.admit(time.Now())
 }
 
-// tell tells the controller what happened, and the world what it makes of it. used is
+// tell tells the controller what happened, and calls changed if the limit changed. used is
 // the number of samples that are worked on.
 func (g *gate) tell(what func(c *limit.Controller, now time.Time, used int) limit.Change) {
 	g.told.Lock()
@@ -235,7 +235,7 @@ func (g *gate) tell(what func(c *limit.Controller, now time.Time, used int) limi
 		return
 	}
 	ch := what(g.limiter, time.Now(), g.used)
-	g.mu.Unlock() // what is admitted for it, is when the sample leaves
+	g.mu.Unlock() // more is admitted when the sample leaves
 	if ch.Made() {
 		g.changed(ch)
 	}
@@ -250,7 +250,7 @@ func (g *gate) close() {
 	}
 }
 
-// topped is what the growth to the highest limit was good for, nil where nothing is known.
+// topped returns what the growth to the highest limit gained; nil if that is not known.
 func (g *gate) topped() *limit.Gain {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -263,7 +263,7 @@ func (g *gate) topped() *limit.Gain {
 	return nil
 }
 
-// limit is the limit now.
+// limit returns the present limit.
 func (g *gate) limit() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -273,14 +273,14 @@ func (g *gate) limit() int {
 	return g.limiter.Limit()
 }
 
-// seen is the engine as it was seen last, and when.
+// seen returns what Collector.Engine was told last, and when.
 func (g *gate) seen() (limit.Engine, time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.engine, g.engineAt
 }
 
-// heed tells the gate what the end of an attempt says about how much the server can
+// heed tells the controller what the end of an attempt says about how much the server can
 // take.
 func (g *gate) heed(key string, class Class, err error) {
 	g.tell(func(c *limit.Controller, now time.Time, used int) limit.Change {
@@ -306,8 +306,8 @@ func (g *gate) heed(key string, class Class, err error) {
 	})
 }
 
-// Engine tells what a look at the metrics of the engine behind an endpoint showed. It
-// may be called at any time and from any goroutine; a look that failed is not told.
+// Engine tells the collector what the metrics of the engine behind an endpoint showed. It
+// may be called at any time and from any goroutine. A poll that failed is not told.
 func (c *Collector) Engine(endpoint string, e limit.Engine) {
 	if i := c.endpoint(endpoint); i >= 0 {
 		g := &c.endpoints[i].gate

@@ -8,10 +8,9 @@ import (
 	"time"
 )
 
-// moves reports whether the sample is to be worked on at another endpoint. An open
-// attempt stays with the server that has its agent until that is down for
-// Config.Outage: only there can it be taken over. The sample that is to see whether the
-// server is back stays too.
+// moves reports whether the sample is to be worked on at another endpoint. An open attempt
+// can only be taken over by the server that has its agent, so it stays until that is down
+// for Config.Outage. A probe stays too.
 func (w *worker) moves(cl *claim) bool {
 	if _, lost := w.ep.state(); lost {
 		return true
@@ -22,7 +21,7 @@ func (w *worker) moves(cl *claim) bool {
 	return w.awayFor(cl).isUp()
 }
 
-// awayFor is the flag that moves the sample.
+// awayFor returns the flag that moves the sample.
 func (w *worker) awayFor(cl *claim) *flag {
 	if cl.left != nil && w.reattaches(cl.left) {
 		return &w.ep.overdue
@@ -44,13 +43,13 @@ func (w *worker) pass(ctx context.Context, cl *claim) (bool, error) {
 	}
 }
 
-// A relay holds the samples that are on their way from one endpoint to another. They are
-// no more than were in flight.
+// A relay holds the samples that are on their way from one endpoint to another: at most as
+// many as were in flight.
 type relay struct{ in, out chan claim }
 
-// run passes samples on until finished is closed. What waits here when the run is
-// drained is given back: it remains. Where the tail was cut it is cut as well, up to the
-// first that the sink does not take.
+// run passes samples on until finished is closed. When the run is drained, the samples that
+// wait here are given back: they remain to be done. When the tail was cut, they are cut
+// too, up to the first that the sink does not take.
 func (r *relay) run(ctx context.Context, c *Collector, finished <-chan struct{}, open *sync.WaitGroup) error {
 	var waiting []claim
 	back := func() (err error) {
@@ -96,15 +95,15 @@ func (r *relay) run(ctx context.Context, c *Collector, finished <-chan struct{},
 	}
 }
 
-// errMoved is the cause of an attempt that was given up because its server is down and
-// another can make it.
+// errMoved ends an attempt that is given up because its server is down and another one can
+// make the sample.
 var errMoved = fmt.Errorf("%w: it is down, and another server takes the sample", ErrUnavailable)
 
 // moved reports whether the attempt ended because its server is down.
 func moved(err error) bool { return errors.Is(err, errMoved) }
 
-// untilMoved is ctx, which ends with errMoved when one of the flags is raised that were
-// not up before. The function that it returns must be called.
+// untilMoved returns a ctx that ends with errMoved when one of the flags is raised. A flag
+// that is up already does not count. The function must be called.
 func untilMoved(ctx context.Context, flags ...*flag) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	var stops []func() bool

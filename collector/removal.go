@@ -6,19 +6,19 @@ import (
 	"time"
 )
 
-// removals bounds the removal of agents at an endpoint, so that a server that does not
-// answer it costs a run one Config.CloseTimeout, and not one for each of its samples.
+// removals bounds how long the removal of agents takes at an endpoint. A server that does
+// not answer costs a run one Config.CloseTimeout, and not one for each sample.
 //
-// A removal that failed late, while none went well, makes the endpoint mute. While it is
-// mute, removals get little time, those in progress as well; now and then one gets more,
-// for a server that is only slow. One that goes well ends that. What is not removed is
-// left to the end of the run, or to a person.
+// A removal that fails late, while no other succeeded, makes the endpoint mute. While it is
+// mute, removals get little time, those in progress too. Now and then one gets more, in case
+// the server is only slow. A removal that succeeds ends that. Agents that are not removed
+// are left to the end of the run, or to a person.
 type removals struct {
 	mute flag
 
 	mu    sync.Mutex
-	last  time.Time // when an agent was removed
-	tried time.Time // when one was last waited for with patience
+	last  time.Time // when an agent was last removed
+	tried time.Time // when a removal last got more time
 }
 
 // The parts of Config.CloseTimeout that a removal gets at a mute endpoint: 1 s and 5 s
@@ -31,7 +31,7 @@ const (
 	lateRemoval    = 4
 )
 
-// begin returns a context for one removal that may take the limit, and a function that
+// begin returns a context for one removal, which may take up to limit, and a function that
 // must be called with its result.
 func (r *removals) begin(ctx context.Context, limit time.Duration) (context.Context, func(error)) {
 	began, may := time.Now(), limit
@@ -68,7 +68,8 @@ func (r *removals) begin(ctx context.Context, limit time.Duration) (context.Cont
 	}
 }
 
-// close removes the agent, in a time of its own: also when the run is stopping.
+// close removes the agent from the server. It has its own time, also when the run is
+// stopping.
 func (a *attempt) close(ctx context.Context, agent Agent) {
 	c := a.w.c
 	a.enter(StageClose)
@@ -76,7 +77,7 @@ func (a *attempt) close(ctx context.Context, agent Agent) {
 	err := agent.Close(ctx)
 	done(err)
 	if a.alive = err != nil; !a.alive {
-		a.cl.left = nil // there is nothing any more to take over
+		a.cl.left = nil // nothing is left to take over
 	}
 	if err != nil {
 		c.counters.update(func(s *Stats) { s.CloseFailures++ })

@@ -17,7 +17,7 @@ type sample struct {
 	key       string
 	index     int
 	groupSize int
-	failed    Class // of the failure that the dataset has of it, where that is to be mended
+	failed    Class // of its failure in the dataset, if it is tried anew
 }
 
 // A claim is a sample in the hands of a worker, or on its way to one.
@@ -28,28 +28,24 @@ type claim struct {
 	last  *attempt     // the last attempt of this process, or nil
 	left  *OpenAttempt // the attempt of an earlier process that is to be taken over, or nil
 	n     int          // the number of the last attempt, in this process or an earlier one
-	tries int          // attempts of this process
-	kind  Kind         // of the next attempt, where left is nil
+	tries int          // how many attempts this process has made
+	kind  Kind         // the kind of the next attempt, if left is nil
 
-	permit    *permit       // to be worked on; nil while it waits
+	permit    *permit       // the permit to work on it; nil while it waits for one
 	queued    time.Time     // when it began to wait for room
-	admission time.Duration // for how long it waited for room before the next attempt
-	backoff   time.Duration // for how long it waited between attempts, in all
-	started   time.Time     // when its first attempt began; zero before it
-	passed    bool          // by another endpoint
+	admission time.Duration // how long it waited for room before the next attempt
+	backoff   time.Duration // how long it waited between attempts, in all
+	started   time.Time     // when its first attempt began; zero before that
+	passed    bool          // another endpoint passed it on
 	settled   bool          // the sink has it
 }
 
-// attempt is the last attempt, as backends and events see it.
-func (cl *claim) attempt(runID string) Attempt {
-	return cl.numbered(runID, cl.n, cl.kind)
-}
-
+// numbered returns attempt n at the sample, as backends and events see it.
 func (cl *claim) numbered(runID string, n int, kind Kind) Attempt {
 	return Attempt{Task: cl.task, Key: cl.key, Index: cl.index, GroupSize: cl.groupSize, N: n, Kind: kind, RunID: runID}
 }
 
-// upcoming is the next attempt, as SampleSpan sees it.
+// upcoming returns the next attempt: the one that is to be taken over, or a new one.
 func (cl *claim) upcoming(runID string) Attempt {
 	if cl.left != nil {
 		return cl.numbered(runID, cl.left.N, KindReattach)
@@ -57,15 +53,8 @@ func (cl *claim) upcoming(runID string) Attempt {
 	return cl.numbered(runID, cl.n+1, cl.kind)
 }
 
-// lastErr is what the last attempt of this process failed with.
-func (cl *claim) lastErr() error {
-	if cl.last == nil {
-		return nil
-	}
-	return cl.last.err
-}
-
-// kindAfter is the kind of the attempt after n others, the last of which failed with class.
+// kindAfter returns the kind of the attempt after n others, the last of which failed with
+// class.
 func kindAfter(class Class, n int) Kind {
 	switch {
 	case n == 0:
@@ -76,32 +65,31 @@ func kindAfter(class Class, n int) Kind {
 	return KindInfraRetry
 }
 
-// A next is what a worker does with its sample now.
+// A next is what a worker does with its sample.
 type next uint8
 
 const (
-	again     next = iota // makes another attempt
-	elsewhere             // passes it on to another endpoint
-	over                  // nothing: the sink has it, or it remains to be done
+	again     next = iota // it makes another attempt
+	elsewhere             // it passes the sample on to another endpoint
+	over                  // nothing: the sink has the sample, or it remains to be done
 )
 
-// sample makes attempts until the sink has the sample or its failure. It reports
-// whether it passed the sample on to another worker instead, and returns the error that
-// ends the run.
+// sample makes attempts until the sink has the sample or its failure. It reports whether
+// it passed the sample on to another worker instead. The error ends the run.
 func (w *worker) sample(ctx context.Context, cl *claim) (passed bool, err error) {
 	w.take(cl)
 	defer func() { w.release(cl, passed) }()
 	endSpan := func(error) {}
-	defer func() { endSpan(cl.lastErr()) }()
 	for first := true; ; first = false {
 		next, err := w.room(ctx, cl)
 		if next == again {
 			if first {
 				ctx, endSpan = w.c.cfg.Events.SampleSpan(ctx, cl.upcoming(w.c.cfg.RunID), w.ep.Name) //nolint:fatcontext // once
+				defer func() { endSpan(cl.last.err) }()
 			}
 			a := w.attempt(ctx, cl)
-			d, stop := w.decide(ctx, cl, a)
-			next, err = w.act(ctx, cl, a, d, stop)
+			d := w.decide(ctx, cl, a)
+			next, err = w.act(ctx, cl, a, d)
 		}
 		switch {
 		case err != nil:
@@ -114,13 +102,13 @@ func (w *worker) sample(ctx context.Context, cl *claim) (passed bool, err error)
 	}
 }
 
-// take notes that the worker has the sample.
+// take notes that the worker has the sample in hand.
 func (w *worker) take(cl *claim) {
 	w.c.counters.claim(w.slot, cl, w.ep.Name, time.Now())
 	w.ep.hands.Add(1)
 }
 
-// release notes that it does not have it any more.
+// release notes that the worker has the sample no longer.
 func (w *worker) release(cl *claim, passed bool) {
 	if !passed && !cl.settled {
 		w.c.counters.giveBack(cl.failed)
@@ -130,21 +118,21 @@ func (w *worker) release(cl *claim, passed bool) {
 	w.ep.hands.Add(-1)
 }
 
-// decide says what follows from the end of the attempt, for its server and for the sample.
-// The error is the one that ends the run, where the verdict is to stop it.
-func (w *worker) decide(ctx context.Context, cl *claim, a *attempt) (breaker.Decision, error) {
+// decide decides what follows from the end of the attempt, for the server and for the
+// sample. It checks the server if the breaker asks for that.
+func (w *worker) decide(ctx context.Context, cl *claim, a *attempt) breaker.Decision {
 	end := w.end(ctx, a)
 	if ctx.Err() == nil && end.Kind != breaker.Busy {
 		w.ep.gate.heed(cl.key, a.class, a.err)
 	}
 	d := w.ep.lock().Ended(&cl.budget, end, time.Now())
 	w.ep.unlock()
-	stop := w.ep.follow(d.Change, a.err)
+	noneLeft := w.ep.follow(d.Change, a.err)
 	if d.Next == breaker.Check {
 		works := w.ep.check(ctx)
 		d = w.ep.lock().Checked(&cl.budget, d, works, ctx.Err() != nil)
 		w.ep.unlock()
-		stop = w.ep.follow(d.Change, a.err)
+		noneLeft = w.ep.follow(d.Change, a.err)
 	}
 	if d.Next == breaker.Wait {
 		w.ep.waitDown(ctx)
@@ -156,20 +144,20 @@ func (w *worker) decide(ctx context.Context, cl *claim, a *attempt) (breaker.Dec
 	}
 	switch {
 	case end.Kind == breaker.Cancelled:
-		stop = context.Cause(ctx)
+		a.stop = context.Cause(ctx)
 	case d.Verdict == breaker.Stop:
-		stop = a.err
-	case stop != nil: // no endpoint is left
-		d.Verdict = breaker.Stop
+		a.stop = a.err
+	case noneLeft != nil:
+		d.Verdict, a.stop = breaker.Stop, noneLeft
 	}
-	return d, stop
+	return d
 }
 
-// end says how the attempt ended, in the words of package breaker. It is the only place
-// that translates a Class and a Stage into them.
+// end describes the end of the attempt in the words of package breaker. It is the only
+// place that translates a Class and a Stage into them.
 func (w *worker) end(ctx context.Context, a *attempt) breaker.End {
 	e := breaker.End{
-		Key: a.Key, Kind: breaker.Fault, Stage: breaker.Rolling, Replied: a.replied,
+		Key: a.Key, Stage: breaker.Rolling, Replied: a.replied,
 		Probe:  a.cl.permit != nil && a.cl.permit.probe,
 		InHand: int(w.ep.hands.Load()), Limit: w.ep.gate.limit(),
 	}
@@ -189,7 +177,7 @@ func (w *worker) end(ctx context.Context, a *attempt) breaker.End {
 	case takeover && a.class == ClassLost:
 		e.Kind = breaker.Gone
 	case takeover && e.Stage == breaker.Opening && !a.class.Retryable():
-		e.Kind = breaker.Final // a refusal to look for an attempt says nothing about a new one
+		e.Kind = breaker.Final // the server refuses to look for the attempt, and might make a new one
 	case a.class.Rerollable():
 		e.Kind = breaker.Policy
 	case !a.class.Retryable():
@@ -202,23 +190,23 @@ func (w *worker) end(ctx context.Context, a *attempt) breaker.End {
 		e.Kind = breaker.Moved
 	case outOfTime(a.err):
 		e.Kind = breaker.Slow
+	default:
+		e.Kind = breaker.Fault
 	}
 	return e
 }
 
-// act does what was decided. stop is the error that ends the run.
-func (w *worker) act(ctx context.Context, cl *claim, a *attempt, d breaker.Decision, stop error) (next, error) {
-	vain := a.Kind == KindReattach && a.class != ClassCensored &&
-		(a.class == ClassLost || d.Verdict == breaker.Fail && stageOf(a.err) == StageOpen)
+// act does what was decided: it fails the sample, or waits before the next attempt.
+func (w *worker) act(ctx context.Context, cl *claim, a *attempt, d breaker.Decision) (next, error) {
 	switch {
 	case d.Verdict == breaker.Stop:
 		w.stopped(ctx, cl, a)
-		return over, stop
+		return over, a.stop
 	case d.Verdict == breaker.Over:
 		return over, nil
 	case d.Verdict == breaker.PassOn:
 		return elsewhere, w.retry(cl, a, false)
-	case vain:
+	case a.tookOverNothing(d.Verdict):
 		cl.queued = time.Now()
 		return again, w.gone(cl, a.N, a.err)
 	case d.Verdict == breaker.Fail:
@@ -232,8 +220,8 @@ func (w *worker) act(ctx context.Context, cl *claim, a *attempt, d breaker.Decis
 	return again, err
 }
 
-// retry notes the end of an attempt before another one. An attempt that is still to be
-// taken over has none: the server did not let us see it yet.
+// retry notes the end of an attempt before another one is made. An attempt that is still
+// to be taken over has not ended: the server did not let us see it yet.
 func (w *worker) retry(cl *claim, a *attempt, charged bool) error {
 	if cl.left != nil {
 		return nil
@@ -245,9 +233,9 @@ func (w *worker) retry(cl *claim, a *attempt, charged bool) error {
 	return w.noteEnd(cl, a.N, a.class, charged)
 }
 
-// wait sleeps for d after a failed attempt; it returns early where the sample moves or the
-// run is drained. For the first second the sample keeps its permit, so that a server that
-// turns all away is not offered one sample after the other.
+// wait waits for d after a failed attempt, or until the sample moves or the run is drained.
+// For the first second the sample keeps its permit, so that a server that turns every sample
+// away is not offered one after the other.
 func (w *worker) wait(ctx context.Context, cl *claim, a *attempt, d time.Duration) error {
 	w.c.cfg.Events.RetryWaiting(a.Attempt, a.err, d)
 	w.c.counters.stage(w.slot, a.N, StageWait, time.Now())
@@ -280,8 +268,8 @@ func (w *worker) sleep(ctx context.Context, cl *claim, d time.Duration) error {
 	}
 }
 
-// delay is the wait before the next attempt after n failed ones. Jitter is added to
-// what the server asks for as well: it tells all whom it turns away the same.
+// delay returns how long to wait before the next attempt after n failed ones. Jitter is
+// added to the delay that the server asks for as well: it asks every client for the same.
 func (c *Config) delay(n int, err error) time.Duration {
 	d := c.BackoffMin
 	for i := 1; i < n && d < c.BackoffMax; i++ {
@@ -302,8 +290,7 @@ func (c *Config) delay(n int, err error) time.Duration {
 }
 
 // fail gives the failure of the sample to the sink, and then notes the end of its last
-// attempt: where the process dies in between, the dataset knows better. The error ends the
-// run.
+// attempt. If the process dies in between, the dataset decides. The error ends the run.
 func (w *worker) fail(ctx context.Context, cl *claim, a *attempt, charged bool) error {
 	if a.class == ClassCensored {
 		return w.censor(ctx, cl, false)
@@ -318,10 +305,9 @@ func (w *worker) fail(ctx context.Context, cl *claim, a *attempt, charged bool) 
 	return w.c.barren.failed(cl.group, a.class, w.c.hands(), a.err)
 }
 
-// append gives the sample of the claim to the sink. class says why it failed;
-// ClassNone is a sample that did not. y is what the sample adds to the counts, taken
-// before the sink owns it. An error ends the run, except the refusal of a sample that did
-// not fail.
+// append gives the sample of the claim to the sink. class is why it failed, or ClassNone.
+// y is the yield of the sample, counted before the sink owns it. An error ends the run,
+// except the refusal of a sample that did not fail.
 func (w *worker) append(ctx context.Context, cl *claim, s *tokenize.Sample, class Class, y Yield) error {
 	c, key, before, took := w.c, cl.key, cl.failed, s.Duration
 	c.cfg.Events.SampleFinished(s)
@@ -359,8 +345,7 @@ func (w *worker) append(ctx context.Context, cl *claim, s *tokenize.Sample, clas
 	return nil
 }
 
-// refused reports whether the sink does not take this one sample, because of what is
-// in it, and takes others.
+// refused reports whether the sink does not take this one sample because of what is in it.
 func refused(err error) bool {
 	r, ok := errors.AsType[interface {
 		error

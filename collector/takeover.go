@@ -7,13 +7,13 @@ import (
 	"github.com/rollout-rl/rollout/collector/breaker"
 )
 
-// resume notes what earlier processes left of the sample.
+// resume takes what earlier processes left of the sample.
 func (cl *claim) resume(left *Left) {
 	cl.n, cl.left, cl.failed = left.Attempts, left.Open, left.Failed
 	if cl.left != nil {
 		cl.n = max(cl.n, cl.left.N) // no number twice, whatever Left says
 	}
-	if cl.failed == ClassNone { // else it starts anew
+	if cl.failed == ClassNone { // else its budget starts anew
 		cl.budget = breaker.Resume(left.Charged, left.Rerolled)
 	}
 	cl.kind = kindAfter(cl.failed, cl.n)
@@ -25,13 +25,22 @@ func (w *worker) reattaches(left *OpenAttempt) bool {
 	return ok && left.Endpoint == w.ep.Name
 }
 
-// goneElsewhere gives up an attempt that was made at an endpoint which is not here.
+// tookOverNothing reports whether the attempt was to take over one of an earlier process,
+// and cannot: nothing is left of it, or it cannot be looked for.
+func (a *attempt) tookOverNothing(v breaker.Verdict) bool {
+	if a.Kind != KindReattach || a.class == ClassCensored {
+		return false
+	}
+	return a.class == ClassLost || v == breaker.Fail && stageOf(a.err) == StageOpen
+}
+
+// goneElsewhere gives up an open attempt that was made at another endpoint.
 func (w *worker) goneElsewhere(cl *claim) error {
 	return w.gone(cl, cl.left.N, safeError{fmt.Errorf("%w: it was made at %q", ErrGone, cl.left.Endpoint)})
 }
 
-// gone gives up open attempt n because of err: nothing of it can be taken over. What the
-// sample was charged for looking for it is refunded.
+// gone gives up open attempt n because of err, and refunds what the sample was charged for
+// looking for it. A new attempt follows.
 func (w *worker) gone(cl *claim, n int, err error) error {
 	if !errors.Is(err, ErrGone) {
 		err = fmt.Errorf("%w: %w", ErrGone, err)

@@ -8,23 +8,22 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A worker takes one sample at a time through its attempts. It is bound to its
-// endpoint, so the number of workers, which its crew bounds, bounds what is in flight
-// there.
+// A worker takes samples through their attempts, one at a time, at one endpoint. The
+// number of workers, which their crew bounds, bounds the samples in flight there.
 type worker struct {
 	c        *Collector
 	ep       *endpoint
 	crew     *crew
-	slot     int // its place in counters.slots
+	slot     int // its index in counters.slots
 	work     chan claim
 	finished <-chan struct{} // closed when no sample is open any more
 	open     *sync.WaitGroup
-	bound    <-chan claim // what was left here, which comes first; nil after the last
+	bound    <-chan claim // open attempts of this endpoint, which come first; nil after the last
 	aligner  *tokenize.Aligner
 }
 
-// run returns nil when there is nothing left to do for this worker, and an error
-// only when the whole run must stop.
+// run works on samples until there is nothing left to do for this worker. The error ends
+// the run.
 func (w *worker) run(ctx context.Context) error {
 	w.aligner = tokenize.NewAligner(w.c.cfg.Align)
 	w.bound = w.ep.bound
@@ -45,8 +44,8 @@ func (w *worker) run(ctx context.Context) error {
 	}
 }
 
-// claim waits for room at the endpoint and then for a sample. It returns false where
-// there is nothing left to do for this worker: the run ends, or its endpoint is lost.
+// claim waits for room at the endpoint and then for a sample. It returns false when there
+// is nothing left to do for this worker: the run ends, or its endpoint is lost.
 func (w *worker) claim(ctx context.Context) (claim, bool) {
 	for {
 		p := w.ep.gate.enter(ctx, false, w.finished, w.ep.lost)
@@ -59,7 +58,7 @@ func (w *worker) claim(ctx context.Context) (claim, bool) {
 		}
 		var cl claim
 		ok := false
-		select { // what comes from another endpoint was begun
+		select { // a sample from another endpoint was begun, and comes first
 		case cl = <-moved:
 			cl.permit = p
 			return cl, true
@@ -89,8 +88,8 @@ func (w *worker) claim(ctx context.Context) (claim, bool) {
 	}
 }
 
-// room waits until the sample may be worked on here, and says again; or until there is no
-// more need to, and says what to do with it instead. The error ends the run.
+// room waits until the sample may be worked on here, and returns again. It returns something
+// else when the sample is not to be worked on here any longer. The error ends the run.
 func (w *worker) room(ctx context.Context, cl *claim) (next, error) {
 	away := w.awayFor(cl).raised().Done()
 	for since := cl.queued; ; {
@@ -115,10 +114,9 @@ func (w *worker) room(ctx context.Context, cl *claim) (next, error) {
 	}
 }
 
-// A crew is the workers of one endpoint. They are made as samples need them: one of
-// them waits for a sample, and the one that gets it makes the next, up to the
-// endpoint's MaxInFlight. So the memory of a run follows what is in flight, and not
-// what might be.
+// A crew is the workers of one endpoint. They are made as samples need them: one worker
+// waits for a sample, and when it gets one it makes the next worker, up to MaxInFlight. So
+// the memory of a run follows what is in flight, and not what might be.
 type crew struct {
 	most  int
 	start func() // starts one worker
@@ -133,7 +131,7 @@ func (c *crew) begin() {
 	c.start()
 }
 
-// took notes that a worker has a sample, and sees to it that another waits for the next.
+// took notes that a worker has a sample, and starts another worker if none is waiting.
 func (c *crew) took() {
 	c.mu.Lock()
 	c.idle--
@@ -148,15 +146,15 @@ func (c *crew) took() {
 	}
 }
 
-// back notes that a worker waits for a sample again.
+// back notes that a worker is waiting for a sample again.
 func (c *crew) back() {
 	c.mu.Lock()
 	c.idle++
 	c.mu.Unlock()
 }
 
-// newCrew makes the crew of an endpoint. spawn runs a function in a goroutine whose end
-// Run waits for.
+// newCrew makes the crew of the endpoint with this index. spawn runs a function in a
+// goroutine whose end Run waits for.
 func (c *Collector) newCrew(ctx context.Context, at int, base worker, spawn func(func() error)) *crew {
 	w := &crew{most: c.endpoints[at].MaxInFlight}
 	w.start = func() {
