@@ -128,7 +128,8 @@ func (s *scanner) orNoBool(v **bool) {
 func (s *scanner) integer(v *int64) {
 	switch c := s.space(); {
 	case c == '-' || c-'0' <= 9:
-		at, text := s.i, s.number()
+		at := s.i
+		text := s.number()
 		if s.err != nil {
 			return
 		}
@@ -174,7 +175,8 @@ func (s *scanner) orNoInteger(v **int64) {
 func (s *scanner) orNoFloat(v **float64) {
 	switch c := s.space(); {
 	case c == '-' || c-'0' <= 9:
-		at, text := s.i, s.number()
+		at := s.i
+		text := s.number()
 		if s.err != nil {
 			return
 		}

@@ -210,8 +210,10 @@ func recordedTexts(tb testing.TB, pick func(r *recordedLife) []json.RawMessage) 
 
 // A recordedLife is what the tests of this package need of a recording.
 type recordedLife struct {
-	Agent     json.RawMessage `json:"agent"`
-	Exchanges []struct {
+	Agent        json.RawMessage   `json:"agent"`
+	Conversation json.RawMessage   `json:"conversation"`
+	Tools        []json.RawMessage `json:"tools"`
+	Exchanges    []struct {
 		Response struct {
 			Status int             `json:"status"`
 			Body   json.RawMessage `json:"body"`

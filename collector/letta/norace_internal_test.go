@@ -1,0 +1,5 @@
+//go:build !race
+
+package letta
+
+const raceEnabled = false
