@@ -350,6 +350,9 @@ func (d *doctor) Prompts(ctx context.Context, reply *collector.Reply, e *record.
 	return nil, err
 }
 
+// Prefetch does nothing: one send is made at a time.
+func (d *doctor) Prefetch(context.Context, *record.Rollout, record.Send, []tokenize.Turn) {}
+
 // answered checks the turns of a rollout, then its prompts.
 func (d *doctor) answered(ctx context.Context, agent collector.Agent, reply *collector.Reply, took time.Duration) {
 	var turns []tokenize.Turn
@@ -394,7 +397,7 @@ func (d *doctor) answered(ctx context.Context, agent collector.Agent, reply *col
 		if examined[i].Reason == tokenize.ReasonToolOrder {
 			hint = prompt.ToolOrderHint
 		}
-		d.tell(state, "proof", examined[i].Doubt, nil, hint)
+		d.tell(state, "proof", examined[i].Gap, nil, hint)
 	}
 	if by := model.SameDifference(examined); by != 0 {
 		d.tell(stateHint, "prompts", fmt.Sprintf("every call differs by the same %+d tokens", by), nil,

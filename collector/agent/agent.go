@@ -70,6 +70,9 @@ type agent struct {
 type Prompter interface {
 	// Prompts may read whatever rollout can fetch: the agent is still there.
 	Prompts(ctx context.Context, r *collector.Reply, rollout *record.Rollout) ([]tokenize.Call, error)
+	// Prefetch fetches what Prompts will read of a send that was answered with turns, while
+	// the server works at the next one. It returns soon after ctx is done.
+	Prefetch(ctx context.Context, rollout *record.Rollout, of record.Send, turns []tokenize.Turn)
 }
 
 // open makes the agent of an attempt and prepares it for the first send. Where that
@@ -209,10 +212,13 @@ type input struct {
 
 // converse leads the conversation of the task until it is over, or until a send ends
 // otherwise than by the agent's own end: the sample ends there, with that status.
-func (g *agent) converse(ctx context.Context) error {
+func (g *agent) converse(ctx context.Context) (err error) {
+	ahead := newPrefetcher(ctx, g)
+	defer func() { ahead.end(err) }()
 	for _, text := range g.attempt.Task.Messages {
 		next := &input{messages: letta.InputMessages{letta.UserText(text)}}
 		for round := 0; next != nil; round++ {
+			ahead.answered()
 			answer, err := g.exchange(ctx, next)
 			if err != nil {
 				return err

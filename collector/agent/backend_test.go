@@ -44,6 +44,8 @@ func (k *keeper) Prompts(_ context.Context, _ *collector.Reply, e *record.Rollou
 	return nil, nil
 }
 
+func (k *keeper) Prefetch(context.Context, *record.Rollout, record.Send, []tokenize.Turn) {}
+
 // play runs the attempt of a recording and closes the agent.
 func play(t *testing.T, p *lettatest.Replay, c *letta.Client, cfg agent.Config, a collector.Attempt, look func(*collector.Reply, error)) {
 	t.Helper()

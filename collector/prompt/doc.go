@@ -1,58 +1,67 @@
-// Package prompt finds the prompt of every call of a reply: what the model was
-// shown before it sampled. It is the only package that may know both the
-// server's messages and a model's chat template.
+// Package prompt finds the prompt of every call of a reply: the ids that the model was
+// given before it sampled. It is the only package that knows both the server's messages
+// and a model's chat template.
 //
 // # Why there is something to find
 //
-// turns holds what was sampled and the texts of tools. It holds no prompts, and
-// the server renders the whole conversation anew for each call: it deletes text
-// before tool calls, prints calls anew, joins parallel results. The prompt of a
-// call is therefore in general not the one before, plus its output, plus the
-// tool's text. A prompt is known from a source that can prove it, or not at all.
+// turns holds what was sampled and the texts of tools. It holds no prompts, and the server
+// renders the whole conversation anew for each call: it deletes text before tool calls,
+// prints calls anew and joins parallel results. So the prompt of a call is in general not
+// the prompt before it, plus its output, plus the text of the tool. A prompt is known from
+// a source that can prove it, or it is not known.
 //
-// # The ladder
+// # From a reply to graded calls
 //
-// The sources form a ladder, best first. Each rung sees the calls that no rung
-// above could give a prompt to, and fills in those that it can prove:
+// [Prompter.Prompts] is the whole way. A row has the grade of its worst call, and the
+// grade of a call is decided in one of three places:
 //
-//	turns    input_ids on the assistant turn itself        exact
-//	stored   rebuilt from what the server stored           count_verified
-//	trace    rebuilt from the provider trace of a step     count_verified
+//	calls.go    the turn holds its prompt (input_ids)           exact
+//	grade.go    a prompt was rebuilt and is proven              count_verified
+//	grade.go    it was rebuilt, and its proof has a gap         quarantined, or
+//	                                                            unverified on request
+//	—           nothing gave a prompt                           quarantined
 //
-// Rebuilding needs the model's own chat template and tokenizer (Config.Model);
-// without them there is only turns. What no rung knows stays quarantined: its
-// tokens are kept, in failures/, and are never trained on. A rung never replaces
-// what one above it has found.
+// Tokens of a quarantined call are kept, in failures/, and never trained on. A prompt that
+// one source has proven is never replaced by another source.
 //
-// One source stands beside the ladder, because it claims nothing: literal glues
-// the sampled ids and the tokenized texts of tools together as they are, with no
-// prompt. It is graded unverified and is used only where Config.Force says so.
+// Rebuilding needs the model's own chat template and tokenizer ([Config.Model]). Its steps
+// are those of the function rebuild:
+//
+//	join.go       fetch steps and messages, pair turns with steps
+//	witness.go    find a trace of each send that shows what the model was given
+//	stored.go     make each prompt from the stored messages (source stored)
+//	compare.go    compare one of them with the trace
+//	trace.go,     make the prompts that are still missing from traces (source trace)
+//	from_trace.go
+//	grade.go      accept what has the right length, withdraw what is not proven
+//
+// The source literal stands apart: it glues sampled ids and tokenized texts of tools
+// together and claims no prompt. It is used only where Config.Force says so, and graded
+// unverified.
 //
 // # The two recipes
 //
-// Both give the messages and tools as the server's native adapter gave them to the
-// chat template; the template and the tokenizer do the rest.
+// Both give the messages and tools to the chat template as the server's native adapter
+// does; the template and the tokenizer do the rest.
 //
-// stored replays the agent's life: the system message as it was read right after
-// the agent was made, the client's own requests, the turns, and the calls as the
-// server stored them (those, not the text that the model wrote, are printed
-// again). The tools are AgentState's, then the client's.
+// stored replays what happened to the agent: the system message as it was read right
+// after the agent was made, the client's own requests, the turns, and the calls as the
+// server stored them. The tools are the agent's, then the client's.
 //
-// trace takes the OpenAI-style body that the server kept and never sent, and undoes
-// its few, known differences. A trace counts only where the output_ids of its
-// answer equal those of the turn. That of a send's last call holds the messages of
-// the earlier calls too, and is tried first, cut before each assistant message;
-// then the call's own. Whatever trace was fetched for a call also gives its finish
-// reason and, where the engine numbers its weights, its version.
+// trace takes the OpenAI-style body that the server kept and never sent, and undoes its
+// few, known differences. A trace counts only where the output_ids of its answer equal
+// those of the turn. The trace of a send's last call holds the messages of the earlier
+// calls too: it is tried first, cut before each assistant message. Then comes the call's
+// own trace.
 //
 // # What a count proves
 //
-// Every rebuilt prompt must have the length that the server counted for its step
-// (prompt_tokens), and every turn that of its step (completion_tokens). A rebuild
-// that goes wrong in length is always noticed. One that goes wrong and keeps the
-// length is not: what may change without the length must be bound to the request, or
-// the prompt is not count_verified. Several tools in another order have one length, and
-// so have two time stamps, two words of one token, and true and false.
+// A rebuilt prompt must have the length that the server counted for its step
+// (prompt_tokens), and every turn the length that was counted for its output
+// (completion_tokens). So a mistake that changes the length is always noticed. A mistake
+// that keeps the length is not: several tools in another order, two time stamps, two words
+// of one token, true and false. What can change without the length must be bound to the
+// request in another way, or the prompt is not count_verified.
 //
 // # How a prompt is bound to its request
 //
@@ -60,12 +69,14 @@
 // the request from them (agents.py:1731, letta_agent_v3.py:264-297: agent_state is set
 // nowhere else; the tools of a call are picked from it, _get_valid_tools; a system
 // message is compiled anew only after a compaction, letta_agent_v2.py:763). One trace of
-// the request therefore speaks for all of its calls before a compaction. It is the last
-// call's, or one of the two before it where that has none. stored takes the order of the
-// tools from it, rebuilds its call, and compares the text of both as the template prints
-// them; where they differ, or the call cannot be rebuilt, stored gives nothing for the
-// request, and the traces are tried. AgentState read again says nothing about a request in between, and is used only
-// where the request has no trace and nothing in its prompts changes by itself.
+// the request is therefore a witness for all of its calls before a compaction. It is the
+// trace of the last call, or of one of the two calls before it. stored takes the order of
+// the tools from the witness and rebuilds its call. Both are compared: message by message,
+// and where these differ, as the template prints them. If the texts differ, or the call
+// cannot be rebuilt, stored gives nothing for the request, and the traces are tried.
+//
+// A request without a trace is proven only if nothing in its prompts changes by itself,
+// and the agent is still the same when it is read again.
 //
 //	what                             with a trace of the request          without one
 //	order of several tools           taken from it                        tool_order
@@ -91,46 +102,47 @@
 //	sampled tokens                   equal those of the trace             the turn's
 //	history before the request       compared                             as each of the above
 //	agent edited, attached, detached compared                             agent read again
-//	agent taken over from a dead     compared                             quarantined: what is read
-//	process                                                               then was read too late
+//	agent taken over from a dead     compared                             quarantined: it was read
+//	process                                                               too late
 //	after a compaction               from a trace of a call after it      compacted
-//	template, tokenizer, model       not bound: the count, and doctor, which compares ids where
-//	behind the same handle           the server sends them, and the engine's text elsewhere
+//	template, tokenizer, model       not bound: only the count, and doctor, which compares ids
+//	behind the same handle           where the server sends them, and the engine's text elsewhere
 //
-// agent read again: AgentState and system message, after the last send, must be what they
-// were before the first; what was changed and changed back between, by somebody who edits
-// this one agent, is not seen. An agent with memory blocks is never proven so: a block
-// is edited by the agent's own tools and by those of other agents that share it, each
-// time compiling the system message anew, with the old time stamp
-// (block_manager.py:60-69), so that it may come back to the letter.
+// Agent read again means: AgentState and system message after the last send must be what
+// they were before the first. A change that was taken back in between, by somebody who
+// edits this one agent, is not seen. An agent with memory blocks is never proven this way:
+// a block is edited by the agent's own tools and by other agents that share it, each time
+// compiling the system message anew with the old time stamp (block_manager.py:60-69), so
+// that it may come back to the letter.
 //
 // A tool that a trace shows with another content, or that the agent did not have, was
 // changed after the agent was made. Its prompts are quarantined: the trace does not tell
-// in which order the server wrote its members.
+// in which order the server wrote the tool's members.
 //
-// With Config.Unverified, which --require any sets, a prompt of the right length that
-// nothing shows is given as unverified; one that something contradicts never is.
+// With [Config.Unverified], which --require any sets, a prompt of the right length that
+// nothing shows is given as unverified. A prompt that something contradicts never is.
 //
-// The source stored, forced, reads traces all the same, as witnesses; it takes no prompt
-// from them. The price of a witness is one request per send, the largest there is beside
-// the send itself (6 to 65 KB, 20 to 65 ms on a busy server), and 0.4 ms of CPU for 8k
-// tokens. It is paid for agents with one tool as well, for whom the two requests that
+// If the source stored is forced, traces are still read as witnesses, and no prompt is
+// taken from them. A witness costs one request per send, the largest besides the send
+// itself (6 to 65 KB). It is paid for agents with one tool as well: the two requests that
 // read the agent again cost as much and show less.
 //
-// # Steps and ends
+// # Step ids
 //
-// step_id of an answer's messages names the step of each call, where there are as many
-// steps among them as turns, or as turns that said or called something; the results of
-// tools, which may name a step of an earlier send, must agree. Only where a call said
-// nothing the list of steps is asked for.
+// step_id of an answer's messages names the step of each call. It counts where there are
+// as many steps among the messages as turns, or as turns that said or called something,
+// and where the results of tools agree. (A result may name a step of an earlier send.)
+// The list of steps is asked for only where a call said nothing.
 //
-// How a call ended is in no answer: the server hides length behind a tool call, and takes
-// an output that the engine aborted for the end of a turn. It is known from the call's
-// trace where one was fetched; it is length where the output has as many tokens as the
-// engine was asked for; and stop where its last id is one at which a trace showed the
-// engine to stop. Of a call that ends in no such id the trace is fetched, two per sample
-// at most, and none any more once eight in a row were not there. What stays unknown is
-// empty.
+// # Finish reasons
+//
+// No answer says how a call ended: the server hides length behind a tool call, and takes
+// an output that the engine aborted for the end of a turn. The finish reason is known from
+// the call's trace where it was fetched. It is length where the output has as many tokens
+// as the engine was asked for, and stop where its last id is one at which a trace showed
+// the engine to stop. For a call that ends in another id the trace is fetched: two per
+// sample at most, and none any more after eight in a row were not there. What stays
+// unknown is empty.
 //
 // # Reasons
 //
@@ -143,17 +155,19 @@
 //
 // Call.Note says, for people, what was tried and how each try ended.
 //
-// # Costs
+// # Requests
 //
-// stored costs two small requests per send (steps and messages of its run) and the
-// trace of one call, a conversation two more per sample, an agent without traces two
-// more per sample; trace one large request per send that stored did not settle, or one
-// per call. A trace may be late: it is asked for up to three
-// times within some 200 ms. A step that ran a compaction has none for good and is
-// not asked for. Prompter.Stats adds requests and time up.
+// What the server keeps is read through package record, which makes no request twice.
+// stored needs two small requests per send (steps and messages of its run) and the trace
+// of one call; a conversation two more per sample, and an agent without traces two more
+// per sample. trace needs one large request per send that stored did not settle, or one
+// per call. Requests that do not depend on each other run side by side, and
+// [Prompter.Prefetch] makes those for one send while the server works at the next. A trace
+// may be late: it is asked for up to three times within some 200 ms. A step that ran a
+// compaction has none for good and is not asked for. [Prompter.Stats] adds requests and
+// time up.
 //
-// A request that fails is an error, so that the sample is tried again on a new
-// agent; it is never a quarantine. All of it must happen before the agent is
-// deleted, because the deletion takes runs, steps and messages along: the collector
-// calls Prompts before it closes the agent.
+// A request that fails is an error, so that the sample is tried again on a new agent; it
+// is never a quarantine. All reading has to be done before the agent is deleted, because
+// the deletion takes runs, steps and messages along.
 package prompt

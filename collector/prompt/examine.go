@@ -16,9 +16,9 @@ import (
 type Examined struct {
 	tokenize.Call       // PromptIDs are those that the turn holds, if any
 	Counted       int64 // the step's prompt_tokens; -1 where it has none
-	// Doubt says why Stored does not count as proven, whatever its length; Reason then
+	// Gap says why Stored does not count as proven, whatever its length; Reason then
 	// is the one that the call would be quarantined for. It is empty where it counts.
-	Doubt string
+	Gap string
 	// Unlike says what in the trace is not the agent's, so that Trace does not count
 	// either. It is empty where nothing is.
 	Unlike string
@@ -41,45 +41,46 @@ var ErrNotRebuilt = errors.New("prompt: nothing to rebuild it from")
 
 // Examine rebuilds the prompt of every call by both recipes, from all traces. It
 // fetches more than a Prompter does, and fails where steps and turns do not fit.
-func Examine(ctx context.Context, m *Model, reply *collector.Reply, e *record.Rollout) ([]Examined, error) {
-	if e == nil || len(e.Sends) != len(reply.Sends) {
+func Examine(ctx context.Context, m *Model, reply *collector.Reply, rollout *record.Rollout) ([]Examined, error) {
+	if rollout == nil || len(rollout.Sends) != len(reply.Sends) {
 		return nil, ErrNotRebuilt
 	}
 	calls, err := fromTurns(reply)
 	if err != nil {
 		return nil, err
 	}
-	w := &rebuild{rollout: e, calls: calls, stats: new(counters), ends: new(ends)}
-	if err := w.load(ctx, reply); err != nil {
+	b := &rebuild{rollout: rollout, calls: calls, finish: new(finishes)}
+	nameSteps(reply, rollout, calls)
+	if err := b.join(ctx, reply); err != nil {
 		return nil, err
 	}
 	out := make([]Examined, len(calls))
 	for i := range out {
 		out[i] = Examined{Call: calls[i], Counted: -1, Stored: Rebuilt{Err: ErrNotRebuilt}, Trace: Rebuilt{Err: ErrNotRebuilt}}
 	}
-	if w.life.system != "" {
-		if err := w.findWitnesses(ctx); err != nil {
+	if b.transcript.system != "" {
+		if err := b.findWitnesses(ctx); err != nil {
 			return nil, err
 		}
-		err := w.life.stored(func(s *send, k int, c conversation) {
+		err := b.transcript.replay(func(s *send, k int, in input) {
 			x := &out[s.first+k]
-			if x.Stored = m.rebuild(c); s.doubt != nil {
-				x.Doubt, x.Reason = s.doubt.note, s.doubt.reason
+			if x.Stored = m.rebuild(in); s.gap != nil {
+				x.Gap, x.Reason = s.gap.note, s.gap.reason
 			}
 		})
 		if err != nil {
 			return nil, err
 		}
 	}
-	for i := range w.life.sends {
-		s := &w.life.sends[i]
+	for i := range b.transcript.sends {
+		s := &b.transcript.sends[i]
 		for k := range s.steps {
 			x := &out[s.first+k]
 			x.StepID = s.steps[k].ID
 			if n := s.steps[k].PromptTokens; n != nil {
 				x.Counted = *n
 			}
-			if err := w.examineTrace(ctx, m, s, k, x); err != nil {
+			if err := b.examineTrace(ctx, m, s, k, x); err != nil {
 				return nil, err
 			}
 		}
@@ -96,9 +97,9 @@ func (b *rebuild) examineTrace(ctx context.Context, m *Model, s *send, k int, x 
 	if answer, err := t.Answer(); err == nil {
 		x.Response = answer.Text
 	}
-	read, err := readTrace(t, b.life.how, b.systemOver(s))
+	read, err := readTrace(t, b.transcript.decisions, b.systemOver(s))
 	if err == nil {
-		tools, changed := given(read.tools, b.life.agent, s.request)
+		tools, changed := shownTools(read.tools, b.transcript.agent(), s.request)
 		if changed != nil {
 			x.Unlike = changed.Error() // its text may show why all the same
 		} else {
@@ -112,14 +113,14 @@ func (b *rebuild) examineTrace(ctx context.Context, m *Model, s *send, k int, x 
 		x.Trace.Err = fmt.Errorf("trace of step %s answers with other tokens than the turn", s.steps[k].ID)
 		x.Response = ""
 	default:
-		x.Trace = m.rebuild(read.conversation())
+		x.Trace = m.rebuild(read.input())
 	}
 	return nil
 }
 
 // rebuild renders and encodes.
-func (m *Model) rebuild(c conversation) Rebuilt {
-	text, err := m.Template.Render(nil, chat.Input{Messages: c.messages, Tools: c.tools, AddGenerationPrompt: true})
+func (m *Model) rebuild(in input) Rebuilt {
+	text, err := m.Template.Render(nil, chat.Input{Messages: in.messages.view(in.scrub), Tools: in.tools, AddGenerationPrompt: true})
 	if err != nil {
 		return Rebuilt{Err: fmt.Errorf("render: %w", err)}
 	}

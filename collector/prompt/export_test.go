@@ -73,16 +73,16 @@ func (s source) Conversation(context.Context, string) (*letta.Conversation, erro
 }
 
 // A Rebuilder rebuilds prompts from evidence that does not come over HTTP.
-type Rebuilder struct{ b rebuilder }
+type Rebuilder struct{ p *Prompter }
 
 // NewRebuilder returns a Rebuilder of the sources that are asked for.
 func NewRebuilder(m *Model, stored, trace bool) *Rebuilder {
-	return &Rebuilder{rebuilder{model: m, stored: stored, trace: trace, stats: new(counters), ends: new(ends)}}
+	return &Rebuilder{&Prompter{model: m, stored: stored, trace: trace}}
 }
 
 // Unverified gives prompts that are not proven as well.
 func (r *Rebuilder) Unverified() *Rebuilder {
-	r.b.unverified = true
+	r.p.unverified = true
 	return r
 }
 
@@ -99,7 +99,7 @@ func (r *Rebuilder) Prompts(ctx context.Context, from Fetcher, reply *Answered) 
 	if err != nil {
 		return nil, err
 	}
-	return calls, r.b.fill(ctx, &reply.Reply, read(from, reply.Evidence), calls)
+	return calls, r.p.rebuild(ctx, &reply.Reply, read(from, reply.Evidence), calls)
 }
 
 // Encoder encodes one text after the other with one renderer, as a sample's prompts
@@ -113,5 +113,5 @@ func NewEncoder(m *Model) *Encoder {
 
 // Encode returns the ids of the text.
 func (e *Encoder) Encode(text string) ([]int32, error) {
-	return e.r.prompt(conversation{messages: history{{role: roleSystem, content: text}}.view(false)})
+	return e.r.prompt(input{messages: history{{role: roleSystem, content: text}}})
 }

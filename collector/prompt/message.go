@@ -14,23 +14,51 @@ type message struct {
 	calls   []call
 	callID  string // of a tool message: the first call that it answers
 	name    string // of a tool message: the tool of the first call
+
+	// seen and scrubbed are the message as the template sees it, with and without the
+	// text before calls, once it was asked for: every later prompt shows it again.
+	seen, scrubbed chat.Value
 }
 
 // A call is one tool call of an assistant's message.
 type call struct {
-	id, name string
-	args     chat.Value // the arguments, parsed with their key order and kinds of numbers
+	id, name  string
+	arguments string // as JSON
+}
+
+// The roles that the server gives to messages of the template.
+const (
+	roleSystem    = "system"
+	roleAssistant = "assistant"
+	roleTool      = "tool"
+	roleApproval  = "approval"
+)
+
+// text is the content that the template sees. Scrubbing deletes that of an assistant
+// message with calls.
+func (m *message) text(scrub bool) string {
+	if scrub && m.role == roleAssistant && len(m.calls) > 0 {
+		return ""
+	}
+	return m.content
 }
 
 // value is the message as the template sees it.
 func (m *message) value(scrub bool) chat.Value {
+	v := &m.seen
+	if scrub {
+		v = &m.scrubbed
+	}
+	if v.Kind() == chat.Undefined {
+		*v = m.newValue(scrub)
+	}
+	return *v
+}
+
+func (m *message) newValue(scrub bool) chat.Value {
 	d := chat.NewMap(4)
 	d.Set("role", chat.StringValue(m.role))
-	content := m.content
-	if scrub && m.role == roleAssistant && len(m.calls) > 0 {
-		content = ""
-	}
-	d.Set("content", chat.StringValue(content))
+	d.Set("content", chat.StringValue(m.text(scrub)))
 	if len(m.calls) > 0 {
 		calls := make([]chat.Value, len(m.calls))
 		for i := range m.calls {
@@ -47,10 +75,24 @@ func (m *message) value(scrub bool) chat.Value {
 	return chat.MapValue(d)
 }
 
+// shows reports whether a template sees in the message what it sees in o, scrubbed or not.
+func (m *message) shows(o *message, scrub bool) bool {
+	if m.role != o.role || m.content != o.text(scrub) || m.callID != o.callID || len(m.calls) != len(o.calls) ||
+		m.role == roleTool && m.name != o.name {
+		return false
+	}
+	for i := range m.calls {
+		if m.calls[i] != o.calls[i] {
+			return false
+		}
+	}
+	return true
+}
+
 func (c *call) value() chat.Value {
 	f := chat.NewMap(2)
 	f.Set("name", chat.StringValue(c.name))
-	f.Set("arguments", c.args)
+	f.Set("arguments", c.args())
 	d := chat.NewMap(3)
 	d.Set("id", chat.StringValue(c.id))
 	d.Set("type", chat.StringValue("function"))
@@ -58,18 +100,10 @@ func (c *call) value() chat.Value {
 	return chat.MapValue(d)
 }
 
-// The roles that the server gives to messages of the template.
-const (
-	roleSystem    = "system"
-	roleAssistant = "assistant"
-	roleTool      = "tool"
-	roleApproval  = "approval"
-)
-
-// arguments parses the text of a call's arguments. Text that does not parse
-// becomes an empty object, as in the server.
-func arguments(text string) chat.Value {
-	v, err := chat.FromJSON([]byte(text))
+// args parses the arguments, with the order of their keys and the kinds of their numbers.
+// Text that does not parse becomes an empty object, as in the server.
+func (c *call) args() chat.Value {
+	v, err := chat.FromJSON([]byte(c.arguments))
 	if err != nil {
 		return chat.MapValue(chat.NewMap(0))
 	}
@@ -79,8 +113,7 @@ func arguments(text string) chat.Value {
 // A history is the conversation of one agent as the server holds it in memory.
 type history []message
 
-// view is the list of messages that a template is given. Scrubbing deletes the
-// text of every assistant message that has calls.
+// view is the list of messages that a template is given.
 func (h history) view(scrub bool) chat.Value {
 	list := make([]chat.Value, len(h))
 	for i := range h {
@@ -93,7 +126,10 @@ func (h history) view(scrub bool) chat.Value {
 // does: NUL characters cannot be stored.
 func (h history) reload() {
 	for i := range h {
-		h[i].content = strings.ReplaceAll(h[i].content, "\x00", "")
+		if m := &h[i]; strings.Contains(m.content, "\x00") {
+			m.content = strings.ReplaceAll(m.content, "\x00", "")
+			m.seen, m.scrubbed = chat.Value{}, chat.Value{}
+		}
 	}
 }
 
@@ -101,9 +137,9 @@ func (h history) reload() {
 // of whose calls wait for the client has the role approval, and the client's
 // answer follows it as a message without text. Nothing is stored for a generation
 // without text and calls.
-func (h history) appendAssistant(content string, calls []call, how answers) history {
+func (h history) appendAssistant(content string, calls []call, of decisions) history {
 	switch {
-	case len(calls) > 0 && how.all(calls):
+	case len(calls) > 0 && of.all(calls):
 		return append(h,
 			message{role: roleApproval, content: content, calls: calls},
 			message{role: roleApproval})

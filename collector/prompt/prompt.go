@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/record"
@@ -15,14 +18,15 @@ import (
 // Config says where prompts come from. The zero value takes the best source that
 // proves anything.
 type Config struct {
-	// Force takes this source and no other. Default SourceNone: the whole ladder.
+	// Force takes this source and no other. Default SourceNone: every source, the best
+	// one first.
 	Force tokenize.PromptSource
 	// Encoder encodes the texts of tools for SourceLiteral, which alone needs one.
 	// It is used from many goroutines at once.
 	Encoder tokenize.TextEncoder
 
-	// Unverified gives calls also prompts that are rebuilt with the right length and not
-	// shown to be the model's, graded unverified. Default: such calls are quarantined.
+	// Unverified also gives calls a rebuilt prompt that has the right length and that
+	// nothing contradicts, graded unverified. Default: such calls are quarantined.
 	Unverified bool
 
 	// Model is the model's own template and tokenizer, with which prompts are
@@ -42,107 +46,72 @@ const ToolOrderHint = "let the server keep traces (LETTA_TRACK_PROVIDER_TRACE=tr
 
 // A Prompter finds the prompts of replies. It is safe for concurrent use.
 type Prompter struct {
-	ladder  []rung
-	literal tokenize.TextEncoder // nil: climb the ladder
-	ends    ends
-	stats   counters
-}
+	model   *Model
+	literal tokenize.TextEncoder // nil: prompts are looked for
+	// turns, stored and trace are the sources that may be used.
+	turns, stored, trace bool
+	unverified           bool
 
-// A rung is one source, or two that share what they fetch: fill sets PromptIDs,
-// Source and Grade, and clears Reason, of those calls of the reply whose prompt it
-// can prove and that have none yet; of the others it says in Note why not.
-type rung struct {
-	name string
-	fill func(ctx context.Context, r *collector.Reply, e *record.Rollout, calls []tokenize.Call) error
+	finish    finishes
+	stats     counters
+	renderers sync.Pool // of *renderer
 }
 
 // New returns a Prompter, or an error where the source cannot be had.
 func New(cfg Config) (*Prompter, error) {
-	p := new(Prompter)
-	turns := rung{"turns", fillTurns}
-	rebuilt := func(stored, trace bool) rung {
-		b := &rebuilder{model: cfg.Model, stored: stored, trace: trace, unverified: cfg.Unverified, stats: &p.stats, ends: &p.ends}
-		return rung{"the server", b.fill}
-	}
-	if cfg.Model == nil && (cfg.Force == tokenize.SourceStored || cfg.Force == tokenize.SourceTrace) {
-		return nil, fmt.Errorf("prompt: source %s needs the model's tokenizer and chat template", cfg.Force)
-	}
+	p := &Prompter{model: cfg.Model, unverified: cfg.Unverified}
 	switch cfg.Force {
 	case tokenize.SourceNone:
-		p.ladder = []rung{turns}
-		if cfg.Model != nil {
-			p.ladder = append(p.ladder, rebuilt(true, true))
-		}
+		p.turns, p.stored, p.trace = true, cfg.Model != nil, cfg.Model != nil
 	case tokenize.SourceTurns:
-		p.ladder = []rung{turns}
+		p.turns = true
 	case tokenize.SourceStored:
-		p.ladder = []rung{rebuilt(true, false)}
+		p.stored = true
 	case tokenize.SourceTrace:
-		p.ladder = []rung{rebuilt(false, true)}
+		p.trace = true
 	case tokenize.SourceLiteral:
-		if cfg.Encoder == nil {
+		if p.literal = cfg.Encoder; p.literal == nil {
 			return nil, errors.New("prompt: source literal needs a tokenizer for the texts of tools")
 		}
-		p.literal = cfg.Encoder
 	default:
 		return nil, fmt.Errorf("prompt: source %s is not supported yet", cfg.Force)
+	}
+	if p.rebuilds() && p.model == nil {
+		return nil, fmt.Errorf("prompt: source %s needs the model's tokenizer and chat template", cfg.Force)
 	}
 	return p, nil
 }
 
+// rebuilds reports whether prompts may be rebuilt from what the server keeps.
+func (p *Prompter) rebuilds() bool { return p.stored || p.trace }
+
 // Prompts returns one call per assistant turn over all sends, in order. The calls
-// point into r. e is what the server keeps of the reply; nil: nothing.
-func (p *Prompter) Prompts(ctx context.Context, r *collector.Reply, e *record.Rollout) ([]tokenize.Call, error) {
-	if e != nil && len(e.Sends) != len(r.Sends) {
-		e = nil
-	}
-	if e != nil {
-		defer func() { p.stats.add(e.Requests()) }()
-	}
-	calls, err := p.prompts(ctx, r, e)
+// point into r. rollout is what is known of the attempt beside the reply; nil: nothing.
+//
+// An error means that no call of the sample can be used (a *tokenize.AlignError with a
+// Reason), or that the server could not be read.
+func (p *Prompter) Prompts(ctx context.Context, r *collector.Reply, rollout *record.Rollout) ([]tokenize.Call, error) {
+	calls, err := p.fromReply(r)
 	if err != nil {
 		return nil, err
 	}
-	listSteps(ctx, r, e, calls)
-	p.ends.fill(ctx, r, e, calls)
+	if rollout == nil || len(rollout.Sends) != len(r.Sends) {
+		p.finish.fill(ctx, r, nil, calls)
+		return calls, nil
+	}
+	defer func() { p.stats.add(rollout.Requests()) }()
+	nameSteps(r, rollout, calls)
+	if p.rebuilds() && !complete(calls) {
+		if err := p.rebuild(ctx, r, rollout, calls); err != nil {
+			return nil, fmt.Errorf("prompts from the server: %w", err)
+		}
+	}
+	listSteps(ctx, r, rollout, calls)
+	p.finish.fill(ctx, r, rollout, calls)
 	return calls, nil
 }
 
-// prompts is Prompts without the ends of the calls.
-func (p *Prompter) prompts(ctx context.Context, r *collector.Reply, e *record.Rollout) ([]tokenize.Call, error) {
-	if p.literal != nil {
-		calls, err := literal(p.literal, r)
-		nameSteps(r, e, calls)
-		return calls, err
-	}
-	calls, err := fromTurns(r)
-	if err != nil {
-		return nil, err
-	}
-	nameSteps(r, e, calls)
-	if len(p.ladder) > 0 && p.ladder[0].name != "turns" {
-		forget(calls)
-	}
-	for _, g := range p.ladder {
-		if complete(calls) {
-			break
-		}
-		if err := g.fill(ctx, r, e, calls); err != nil {
-			return nil, fmt.Errorf("prompts from %s: %w", g.name, err)
-		}
-	}
-	return calls, nil
-}
-
-// forget drops the prompts that the turns hold: another source was asked for.
-func forget(calls []tokenize.Call) {
-	for i := range calls {
-		c := &calls[i]
-		c.PromptIDs, c.Source, c.Grade, c.Reason = nil, tokenize.SourceNone, tokenize.Quarantined, tokenize.ReasonNoPrompt
-	}
-}
-
-// complete says that no call is left for the rungs below.
+// complete reports whether every call has a prompt.
 func complete(calls []tokenize.Call) bool {
 	for i := range calls {
 		if calls[i].Grade == tokenize.Quarantined {
@@ -150,4 +119,32 @@ func complete(calls []tokenize.Call) bool {
 		}
 	}
 	return true
+}
+
+// Stats says what rebuilding cost.
+type Stats struct {
+	// Requests are those for what the server keeps of the rollouts whose prompts were
+	// asked for, whoever made them.
+	Requests record.Requests
+	// Spent is the time that samples spent on rebuilding, requests included, summed.
+	Spent time.Duration
+}
+
+// Stats returns what was spent so far.
+func (p *Prompter) Stats() Stats {
+	p.stats.mu.Lock()
+	defer p.stats.mu.Unlock()
+	return Stats{Requests: p.stats.requests, Spent: time.Duration(p.stats.spent.Load())}
+}
+
+type counters struct {
+	spent    atomic.Int64
+	mu       sync.Mutex
+	requests record.Requests
+}
+
+func (c *counters) add(r record.Requests) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.requests = c.requests.Plus(r)
 }

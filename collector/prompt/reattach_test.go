@@ -56,6 +56,10 @@ func (o *told) Prompts(ctx context.Context, r *collector.Reply, e *record.Rollou
 	return o.prompter.Prompts(ctx, r, e)
 }
 
+func (o *told) Prefetch(ctx context.Context, rollout *record.Rollout, of record.Send, turns []tokenize.Turn) {
+	o.prompter.Prefetch(ctx, rollout, of, turns)
+}
+
 // rollOut plays a recording. Where cutAt is not 0, the answer to that send is lost
 // together with the process that waits for it, and another one takes over.
 func rollOut(t *testing.T, rec *recording, model *prompt.Model, inputIDs bool, cutAt int64, change ...func(*agent.Config)) told {

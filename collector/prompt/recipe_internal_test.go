@@ -90,13 +90,13 @@ func runRecipe(t *testing.T, archive *txtar.Archive) string {
 	}
 	rollout := record.New(nil)
 	rollout.Agent = new(letta.AgentState)
-	l := &life{rollout: rollout, agent: rollout.Agent}
+	l := &transcript{rollout: rollout}
 	var traces []*letta.ProviderTrace
 	for _, f := range archive.Files {
 		last := len(l.sends) - 1
 		switch f.Name {
 		case "agent":
-			*l.agent = *lettatest.Object(t, letta.Read[letta.AgentState], f.Data)
+			*l.agent() = *lettatest.Object(t, letta.Read[letta.AgentState], f.Data)
 		case "system":
 			l.system = strings.TrimSuffix(string(f.Data), "\n")
 		case "request":
@@ -133,22 +133,22 @@ func runRecipe(t *testing.T, archive *txtar.Archive) string {
 			t.Fatalf("unknown section %q", f.Name)
 		}
 	}
-	l.fate()
+	l.decide()
 	tmpl, err := chat.Parse("lines", lines, chat.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	var out strings.Builder
-	show := func(title string, c conversation) {
-		text, err := tmpl.Render(nil, chat.Input{Messages: c.messages, Tools: c.tools})
+	show := func(title string, in input) {
+		text, err := tmpl.Render(nil, chat.Input{Messages: in.messages.view(in.scrub), Tools: in.tools})
 		if err != nil {
 			t.Fatal(err)
 		}
 		fmt.Fprintf(&out, "%s\n%s", title, text)
 	}
 	n := 0
-	if err := l.stored(func(_ *send, _ int, c conversation) {
-		show(fmt.Sprintf("call %d by stored", n), c)
+	if err := l.replay(func(_ *send, _ int, in input) {
+		show(fmt.Sprintf("call %d by stored", n), in)
 		n++
 	}); err != nil {
 		t.Fatal(err)
@@ -160,12 +160,12 @@ func runRecipe(t *testing.T, archive *txtar.Archive) string {
 				system = l.system
 			}
 		}
-		read, err := readTrace(record.NewTrace(trace), l.how, system)
+		read, err := readTrace(record.NewTrace(trace), l.decisions, system)
 		if err != nil {
 			fmt.Fprintf(&out, "trace %s: %v\n", trace.StepID, err)
 			continue
 		}
-		show("step "+trace.StepID+" by trace", read.conversation())
+		show("step "+trace.StepID+" by trace", read.input())
 	}
 	return out.String()
 }

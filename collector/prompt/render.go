@@ -25,13 +25,22 @@ func (r *renderer) reset() {
 	r.text, r.ids, r.marks = r.text[:0], nil, r.marks[:0]
 }
 
-// prompt returns the ids of the prompt, in memory of their own.
-func (r *renderer) prompt(c conversation) ([]int32, error) {
-	out, err := r.template.Render(r.next[:0], chat.Input{Messages: c.messages, Tools: c.tools, AddGenerationPrompt: true})
+// render returns the text of the prompt, valid until the next one.
+func (r *renderer) render(in input) ([]byte, error) {
+	out, err := r.template.Render(r.next[:0], chat.Input{Messages: in.messages.view(in.scrub), Tools: in.tools, AddGenerationPrompt: true})
 	if err != nil {
 		return nil, fmt.Errorf("render: %w", err)
 	}
 	r.next = out
+	return out, nil
+}
+
+// prompt returns the ids of the prompt, in memory of their own.
+func (r *renderer) prompt(in input) ([]int32, error) {
+	out, err := r.render(in)
+	if err != nil {
+		return nil, err
+	}
 
 	// Up to the last mark that lies safely within what both texts share, their ids
 	// are the same: no added token that begins before it can reach beyond.

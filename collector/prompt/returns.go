@@ -12,10 +12,10 @@ import (
 // packaged JSON object per result with one newline between two of them; returns
 // are the results in the order of these objects, which need not be that of the
 // calls. A text that is not packaged so is left whole.
-func visibleReturn(content string, returns []letta.ToolReturn, how answers) string {
+func visibleReturn(content string, returns []letta.ToolReturn, of decisions) string {
 	hide := false
 	for i := range returns {
-		hide = hide || how.hidden(returns[i].ToolCallID)
+		hide = hide || of.hidden(returns[i].ToolCallID)
 	}
 	if !hide {
 		return content
@@ -26,7 +26,7 @@ func visibleReturn(content string, returns []letta.ToolReturn, how answers) stri
 	}
 	seen := objects[:0]
 	for i, o := range objects {
-		if !how.hidden(returns[i].ToolCallID) {
+		if !of.hidden(returns[i].ToolCallID) {
 			seen = append(seen, o)
 		}
 	}

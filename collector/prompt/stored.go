@@ -6,36 +6,68 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/chat"
 )
 
-// A conversation is what a template is given for one call.
-type conversation struct {
-	messages, tools chat.Value
-	history         history // what messages is made of, where stored gives it
+// An input is what a template is given for one call.
+type input struct {
+	messages history
+	scrub    bool // the text before calls is deleted
+	tools    chat.Value
 }
 
-// stored rebuilds what the template was given for every call, from the system
-// message, the client's own requests, the turns, and the calls that the server
+// fromStored takes the prompts that stored messages give and whose count agrees.
+func (b *rebuild) fromStored() error {
+	switch {
+	case b.rollout.Conversation != nil && b.transcript.compacted():
+		b.noteAll("stored: the conversation was summarized, and its first system message is gone")
+		return nil
+	case b.transcript.system == "":
+		b.noteAll("stored: the system message was not read")
+		return nil
+	}
+	incomplete := false
+	err := b.transcript.replay(func(s *send, k int, in input) {
+		incomplete = incomplete || len(s.stored) == 0
+		switch i := s.first + k; {
+		case s.epochs[k] > 0:
+			b.note(i, "stored: the server summarized the history before this call")
+		case incomplete && i > 0:
+			b.note(i, "stored: the server run has no messages")
+		default:
+			ids, err := b.r.prompt(in)
+			if b.calls[i].Grade == tokenize.Quarantined {
+				b.accept(s, k, ids, err, tokenize.SourceStored)
+			}
+			if err == nil && s.witness != nil && k == s.shown {
+				b.compare(s, in)
+			}
+		}
+	})
+	b.withdraw()
+	return err
+}
+
+// replay makes what the template was given for every call, from the system message, the client's own requests, the turns, and the calls that the server
 // stored. yield is called once per call, in order, up to the first send of which
 // nothing could be fetched.
 //
-// The history is that of the server: text that was cut out of a generation is
-// missing here as it was missing there.
-func (l *life) stored(yield func(s *send, k int, c conversation)) error {
-	h := history{{role: roleSystem, content: l.system}}
-	for i := range l.sends {
-		s := &l.sends[i]
+// The history is the server's: text that was cut out of a generation is missing here as
+// it was missing there.
+func (t *transcript) replay(yield func(s *send, k int, in input)) error {
+	h := history{{role: roleSystem, content: t.system}}
+	for i := range t.sends {
+		s := &t.sends[i]
 		if s.blind {
 			return nil
 		}
 		if i > 0 {
 			h.reload()
 		}
-		scrub := l.rollout.Scrubs(s.request)
+		scrub := t.rollout.Scrubs(s.request)
 		var tools chat.Value
 		if s.witness != nil {
 			tools = s.witness.tools
 		} else {
 			var err error
-			if tools, err = toolsOf(l.agent, s.request); err != nil {
+			if tools, err = toolsOf(t.agent(), s.request); err != nil {
 				return err
 			}
 		}
@@ -47,20 +79,20 @@ func (l *life) stored(yield func(s *send, k int, c conversation)) error {
 		}
 
 		call, returns := -1, s.returns()
-		for t := range s.turns {
-			turn := &s.turns[t]
+		for i := range s.turns {
+			turn := &s.turns[i]
 			if turn.Role == tokenize.RoleAssistant {
 				h, asked = append(h, asked...), nil
 				call++
-				yield(s, call, conversation{h.view(scrub), tools, h})
-				h = h.appendAssistant(turn.Content, s.callsOf(s.steps[call].ID), l.how)
+				yield(s, call, input{h, scrub, tools})
+				h = h.appendAssistant(turn.Content, s.callsOf(s.steps[call].ID), t.decisions)
 				continue
 			}
 			m := message{role: roleTool, content: turn.Content, name: turn.ToolName}
 			var of *letta.Message
 			if of, returns = s.takeReturn(returns, call); of != nil {
 				list := of.ToolReturns
-				m.content = visibleReturn(turn.Content, list, l.how)
+				m.content = visibleReturn(turn.Content, list, t.decisions)
 				if len(list) > 0 {
 					m.callID = list[0].ToolCallID
 				}

@@ -3,6 +3,7 @@ package prompt
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"github.com/rollout-rl/rollout/collector/letta"
 	"github.com/rollout-rl/rollout/tokenize/chat"
@@ -77,4 +78,36 @@ func function(schema chat.Value) chat.Value {
 	d.Set("type", chat.StringValue("function"))
 	d.Set("function", schema)
 	return chat.MapValue(d)
+}
+
+// serverTools are the agent's tools that a client tool of the request does not
+// replace.
+func serverTools(agent *letta.AgentState, request *letta.LettaRequest) []*letta.Tool {
+	var list []*letta.Tool
+	for i := range agent.Tools {
+		name := agent.Tools[i].Name
+		if !slices.ContainsFunc(request.ClientTools, func(c letta.ClientTool) bool { return c.Name == name }) {
+			list = append(list, &agent.Tools[i])
+		}
+	}
+	return list
+}
+
+// toolsVary reports whether the agent has a rule by which the server leaves tools out of
+// single calls. A kind of rule that is not known counts as one.
+//
+// Source: helpers/tool_rule_solver.py:96 (get_allowed_tool_names).
+func toolsVary(agent *letta.AgentState) bool {
+	for _, raw := range agent.ToolRules {
+		var rule struct {
+			Type string `json:"type"`
+		}
+		_ = raw.Decode(&rule) // what cannot be read has no kind that is known
+		switch rule.Type {
+		case "exit_loop", "continue_loop", "required_before_exit", "requires_approval":
+		default:
+			return true
+		}
+	}
+	return false
 }

@@ -14,7 +14,7 @@ import (
 // changed back into what the native path gave to the template, and what the engine
 // answered.
 type traced struct {
-	messages  []message
+	messages  history
 	tools     chat.Value
 	answer    *record.Answer
 	shortened bool // the text of a tool is cut
@@ -29,7 +29,7 @@ var errNotNative = errors.New("trace of a call that was not made on the native p
 // system replaces the text of the first message where it is not empty: a request
 // with override_system has its override in the trace, and the native path ignores
 // it.
-func readTrace(t *record.Trace, how answers, system string) (*traced, error) {
+func readTrace(t *record.Trace, of decisions, system string) (*traced, error) {
 	answer, err := t.Answer()
 	if err != nil {
 		return nil, fmt.Errorf("response_json: %w", err)
@@ -65,7 +65,7 @@ func readTrace(t *record.Trace, how answers, system string) (*traced, error) {
 			for i+n < len(messages) && messages[i+n].Role == roleTool {
 				n++
 			}
-			out.messages = append(out.messages, joinReturns(messages[i:i+n], how))
+			out.messages = append(out.messages, joinReturns(messages[i:i+n], of))
 			out.shortened = out.shortened || cutMark.MatchString(out.messages[len(out.messages)-1].content)
 			i += n - 1
 			continue
@@ -75,7 +75,7 @@ func readTrace(t *record.Trace, how answers, system string) (*traced, error) {
 			role = roleSystem
 		}
 		calls := tracedCalls(m)
-		if len(calls) > 0 && how.all(calls) {
+		if len(calls) > 0 && of.all(calls) {
 			out.messages = append(out.messages,
 				message{role: roleApproval, content: m.Content, calls: calls},
 				message{role: roleApproval})
@@ -91,22 +91,22 @@ func readTrace(t *record.Trace, how answers, system string) (*traced, error) {
 
 // joinReturns makes one message of neighbouring tool messages: the server keeps
 // parallel results in one.
-func joinReturns(list []letta.TraceMessage, how answers) message {
+func joinReturns(list []letta.TraceMessage, of decisions) message {
 	var texts []string
 	for i := range list {
-		if !how.hidden(list[i].ToolCallID) {
+		if !of.hidden(list[i].ToolCallID) {
 			texts = append(texts, list[i].Content)
 		}
 	}
 	return message{role: roleTool, content: strings.Join(texts, "\n"), callID: list[0].ToolCallID, name: list[0].Name}
 }
 
-// conversation is what the template was given for the traced call itself.
-func (t *traced) conversation() conversation { return t.before(len(t.messages)) }
+// input is what the template was given for the traced call itself.
+func (t *traced) input() input { return t.before(len(t.messages)) }
 
 // before is what it was given when only the first n messages were there.
-func (t *traced) before(n int) conversation {
-	return conversation{history(t.messages[:n]).view(false), t.tools, nil}
+func (t *traced) before(n int) input {
+	return input{messages: t.messages[:n], tools: t.tools}
 }
 
 // cut returns the number of messages before the k-th last generation, k ≥ 1, or -1
@@ -128,7 +128,7 @@ func tracedCalls(m *letta.TraceMessage) []call {
 	var calls []call
 	for i := range m.ToolCalls {
 		c := &m.ToolCalls[i]
-		calls = append(calls, call{id: c.ID, name: c.Name, args: arguments(c.Arguments)})
+		calls = append(calls, call{id: c.ID, name: c.Name, arguments: c.Arguments})
 	}
 	return calls
 }

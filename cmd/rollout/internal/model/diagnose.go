@@ -181,7 +181,7 @@ func excerptEnd(text string) string {
 // Doubted reports whether neither what the turn holds nor its own trace gives the
 // prompt of a call, and what is stored does not count as proven.
 func Doubted(x *prompt.Examined) bool {
-	return x.Doubt != "" && len(x.PromptIDs) == 0 && (x.Unlike != "" || x.Trace.Err != nil || int64(len(x.Trace.IDs)) != x.Counted)
+	return x.Gap != "" && len(x.PromptIDs) == 0 && (x.Unlike != "" || x.Trace.Err != nil || int64(len(x.Trace.IDs)) != x.Counted)
 }
 
 // SameDifference is by how many tokens the stored prompts differ from the server's

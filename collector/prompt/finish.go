@@ -12,40 +12,42 @@ import (
 )
 
 const (
-	// endTries bounds the traces of a sample that are asked for how a call ended.
-	endTries = 2
-	// endMisses in a row, and no trace is asked for that any more: the server keeps none.
-	endMisses = 8
+	// finishTries bounds the traces of a sample that are asked for how a call ended.
+	finishTries = 2
+	// finishMisses in a row, and no trace is asked for that any more: the server keeps none.
+	finishMisses = 8
 )
 
-// ends finds out how calls ended. Answers do not say it: the server hides that the
+// finishes finds out how calls ended. Answers do not say it: the server hides that the
 // engine's limit ended an output where a tool call was parsed, and calls an output that
 // the engine gave up in the middle the end of a turn (sglang_native_adapter.py:350).
 //
 // It remembers the ids at which the engine was seen to stop, so that a trace is needed
 // only for a call that ends in no such id. It is safe for concurrent use.
-type ends struct {
+type finishes struct {
 	mu     sync.RWMutex
 	stops  []int32 // ids at which traces say that the model stopped; a handful
 	misses atomic.Int32
+	traced atomic.Bool // the server was seen to keep traces
 }
 
-// learn notes the id that the engine matched, where a trace proves it.
-func (e *ends) learn(a *record.Answer) {
+// learn notes the id at which the engine stopped, where a trace shows it.
+func (f *finishes) learn(a *record.Answer) {
+	f.traced.Store(true)
 	ids, _ := a.IDs()
 	n := len(ids)
-	if a.Finish != tokenize.FinishStop || n == 0 || a.MatchedID != ids[n-1] || e.stopsAt(a.MatchedID) {
+	if a.Finish != tokenize.FinishStop || n == 0 || a.MatchedID != ids[n-1] || f.stopsAt(a.MatchedID) {
 		return
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.stops = append(e.stops, a.MatchedID)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.stops = append(f.stops, a.MatchedID)
 }
 
-func (e *ends) stopsAt(id int32) bool {
-	e.mu.RLock()
-	defer e.mu.RUnlock()
-	return slices.Contains(e.stops, id)
+func (f *finishes) stopsAt(id int32) bool {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	return slices.Contains(f.stops, id)
 }
 
 // fill gives the calls their finish reasons, as far as they are proven:
@@ -56,7 +58,7 @@ func (e *ends) stopsAt(id int32) bool {
 //	else     what the call's trace says, of the last calls first
 //
 // A call that an answer proves to be ended by length is left to the collector.
-func (e *ends) fill(ctx context.Context, r *collector.Reply, rollout *record.Rollout, calls []tokenize.Call) {
+func (f *finishes) fill(ctx context.Context, r *collector.Reply, rollout *record.Rollout, calls []tokenize.Call) {
 	said, tries := stopReasons(r, len(calls)), 0
 	for k := len(calls) - 1; k >= 0; k-- {
 		c := &calls[k]
@@ -69,15 +71,15 @@ func (e *ends) fill(ctx context.Context, r *collector.Reply, rollout *record.Rol
 		case most != nil && len(c.OutputIDs) >= int(*most) && said[k] == "":
 			c.FinishReason = tokenize.FinishLength
 			continue
-		case e.stopsAt(c.OutputIDs[len(c.OutputIDs)-1]):
+		case f.stopsAt(c.OutputIDs[len(c.OutputIDs)-1]):
 			c.FinishReason = tokenize.FinishStop
 			continue
 		}
-		if c.StepID == "" || rollout == nil || tries >= endTries || e.misses.Load() >= endMisses {
+		if c.StepID == "" || rollout == nil || tries >= finishTries || f.misses.Load() >= finishMisses {
 			continue
 		}
 		tries++
-		e.look(ctx, rollout, c)
+		f.look(ctx, rollout, c)
 	}
 }
 
@@ -98,18 +100,18 @@ func stopReasons(r *collector.Reply, calls int) []string {
 
 // look reads the trace of a call for how it ended. That there is none, or that it cannot
 // be read, is no failure of the sample: the end is not known then.
-func (e *ends) look(ctx context.Context, rollout *record.Rollout, c *tokenize.Call) {
+func (f *finishes) look(ctx context.Context, rollout *record.Rollout, c *tokenize.Call) {
 	t, err := rollout.Trace(ctx, c.StepID)
 	if err != nil || t == nil {
-		e.misses.Add(1)
+		f.misses.Add(1)
 		return
 	}
 	answer, err := t.Answer()
 	if err != nil || !answer.Proves(c.OutputIDs) {
-		e.misses.Add(1)
+		f.misses.Add(1)
 		return
 	}
-	e.misses.Store(0)
+	f.misses.Store(0)
 	c.FinishReason = answer.Finish // and not its version: a row has those of all its calls, or none
-	e.learn(answer)
+	f.learn(answer)
 }

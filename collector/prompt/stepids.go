@@ -13,13 +13,10 @@ import (
 // nameSteps gives each call the id of its step where the answers themselves say it: a
 // message carries the step that made it. Where the join is not certain the id stays
 // empty.
-func nameSteps(r *collector.Reply, e *record.Rollout, calls []tokenize.Call) {
-	if e == nil {
-		return
-	}
+func nameSteps(r *collector.Reply, rollout *record.Rollout, calls []tokenize.Call) {
 	k := 0
 	for i := range r.Sends {
-		for _, id := range stepsOfTurns(r.Sends[i].Turns, e.Sends[i].Response.Messages) {
+		for _, id := range stepsOfTurns(r.Sends[i].Turns, rollout.Sends[i].Response.Messages) {
 			if k < len(calls) {
 				calls[k].StepID = id
 			}
@@ -31,10 +28,7 @@ func nameSteps(r *collector.Reply, e *record.Rollout, calls []tokenize.Call) {
 // listSteps asks the server for the steps of a send of which the messages name none for
 // a call that said nothing, as one of only an end token does. What cannot be asked, or
 // does not fit the turns, leaves the id empty.
-func listSteps(ctx context.Context, r *collector.Reply, e *record.Rollout, calls []tokenize.Call) {
-	if e == nil {
-		return
-	}
+func listSteps(ctx context.Context, r *collector.Reply, rollout *record.Rollout, calls []tokenize.Call) {
 	k := 0
 	for i := range r.Sends {
 		n := assistantTurns(r.Sends[i].Turns)
@@ -43,13 +37,13 @@ func listSteps(ctx context.Context, r *collector.Reply, e *record.Rollout, calls
 		}
 		own := calls[k : k+n]
 		k += n
-		if e.Sends[i].RunID == "" || !slices.ContainsFunc(own, func(c tokenize.Call) bool { return c.StepID == "" }) {
+		if rollout.Sends[i].RunID == "" || !slices.ContainsFunc(own, func(c tokenize.Call) bool { return c.StepID == "" }) {
 			continue
 		}
-		if named, _, ok := stepsOf(e.Sends[i].Response.Messages); !ok || len(named) >= n {
+		if named, _, ok := stepsOf(rollout.Sends[i].Response.Messages); !ok || len(named) >= n {
 			continue // they are there and contradict the turns
 		}
-		steps, err := e.Run(e.Sends[i].RunID).Calls(ctx)
+		steps, err := rollout.Run(rollout.Sends[i].RunID).Calls(ctx)
 		if err != nil || len(steps) != n {
 			continue
 		}
@@ -134,14 +128,4 @@ func stepsOf(messages letta.Messages) (steps, returned []string, ok bool) {
 		}
 	}
 	return steps, returned, true
-}
-
-func assistantTurns(turns []tokenize.Turn) int {
-	n := 0
-	for t := range turns {
-		if turns[t].Role == tokenize.RoleAssistant {
-			n++
-		}
-	}
-	return n
 }

@@ -1,0 +1,100 @@
+package prompt
+
+import (
+	"encoding/json"
+	"strings"
+
+	"github.com/rollout-rl/rollout/collector/letta"
+)
+
+// An alert is the server's note that it summarized the history.
+type alert struct {
+	step  int // the call whose step did it, or -1
+	first int // the first call of the send that comes after it
+}
+
+// findCompactions sets epochs and summarized of every send.
+func (t *transcript) findCompactions() {
+	epoch := 0
+	for i := range t.sends {
+		s := &t.sends[i]
+		s.epochs, s.summarized = make([]int, s.calls), make([]bool, s.calls)
+		for k := range s.epochs {
+			s.epochs[k] = epoch
+		}
+		for _, a := range s.alerts() {
+			epoch++
+			if a.step >= 0 && a.step < s.calls {
+				s.summarized[a.step] = true
+			}
+			for k := a.first; k < s.calls; k++ {
+				s.epochs[k]++
+			}
+		}
+	}
+}
+
+// compacted reports whether there was any compaction.
+func (t *transcript) compacted() bool {
+	for i := range t.sends {
+		if len(t.sends[i].alerts()) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// alerts lists the compactions of the send. The server stores a user message that
+// is JSON of type system_alert, or a summary, under the step that ran it.
+func (s *send) alerts() []alert {
+	list := s.stored
+	if len(list) == 0 {
+		list = s.messages
+	}
+	var found []alert
+	said := make(map[string]bool) // steps whose generation was seen
+	for i := range list {
+		m := &list[i]
+		id := m.StepID
+		switch m.Type {
+		case letta.TypeAssistant, letta.TypeToolCall, letta.TypeApprovalRequest:
+			said[id] = true
+			continue
+		case letta.TypeSummary:
+		case letta.TypeUser:
+			if !isAlert(m.Content.String()) || s.sent(m.Content.String()) {
+				continue
+			}
+		default:
+			continue
+		}
+		a := alert{step: s.stepIndex(id)}
+		switch {
+		case a.step >= 0 && said[id]:
+			a.first = a.step + 1
+		case a.step >= 0:
+			a.first = a.step
+		}
+		found = append(found, a)
+	}
+	return found
+}
+
+// isAlert reports whether a user message is the server's note about a compaction.
+func isAlert(text string) bool {
+	var note struct {
+		Type string `json:"type"`
+	}
+	return strings.HasPrefix(strings.TrimSpace(text), "{") &&
+		json.Unmarshal([]byte(text), &note) == nil && note.Type == "system_alert"
+}
+
+// sent reports whether the text is one of the client's own messages.
+func (s *send) sent(text string) bool {
+	for _, m := range appendRequest(nil, s.request) {
+		if m.content == text {
+			return true
+		}
+	}
+	return false
+}

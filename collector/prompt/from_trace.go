@@ -1,0 +1,113 @@
+package prompt
+
+import (
+	"context"
+	"errors"
+
+	"github.com/rollout-rl/rollout/tokenize"
+)
+
+// fromTraces takes the prompts of the calls that are still unknown from provider
+// traces: first from that of the send's last call, which holds the messages of the
+// earlier ones too; then from the call's own.
+func (b *rebuild) fromTraces(ctx context.Context) error {
+	for i := range b.transcript.sends {
+		s := &b.transcript.sends[i]
+		if s.blind || b.known(s) {
+			continue
+		}
+		last, err := b.trace(ctx, s, s.calls-1)
+		if err != nil {
+			return err
+		}
+		for k := s.calls - 1; k >= 0; k-- {
+			if b.calls[s.first+k].Grade != tokenize.Quarantined || last != nil && b.fromLast(last, s, k) {
+				continue
+			}
+			if k == s.calls-1 {
+				continue // its own trace was the one tried
+			}
+			own, err := b.trace(ctx, s, k)
+			if err != nil {
+				return err
+			}
+			if own != nil {
+				ids, err := b.r.prompt(own.input())
+				b.accept(s, k, ids, err, tokenize.SourceTrace)
+			}
+		}
+	}
+	return nil
+}
+
+// fromLast takes the prompt of call k of the send from the trace of its last call,
+// unless the history was rewritten in between.
+func (b *rebuild) fromLast(last *traced, s *send, k int) bool {
+	if s.epochs[k] != s.epochs[s.calls-1] || k < s.calls-1 && toolsVary(b.transcript.agent()) {
+		return false
+	}
+	n := len(last.messages)
+	if back := s.calls - 1 - k; back > 0 {
+		if n = last.cut(back); n < 0 {
+			return false
+		}
+	}
+	ids, err := b.r.prompt(last.before(n))
+	return b.accept(s, k, ids, err, tokenize.SourceTrace)
+}
+
+// trace fetches the trace of call k of the send. It is nil where the server has
+// none that belongs to the call, or none that can be used.
+func (b *rebuild) trace(ctx context.Context, s *send, k int) (*traced, error) {
+	i, step := s.first+k, s.steps[k].ID
+	if s.summarized[k] {
+		b.note(i, "step %s ran a compaction and has no trace", step)
+		return nil, nil
+	}
+	system := b.systemOver(s)
+	if overrides(s.request) {
+		if system == "" || s.epochs[k] > 0 {
+			b.note(i, "trace: the request overrode the system message, and the native one is not known")
+			return nil, nil
+		}
+		if why, _, err := b.unchanged(ctx); err != nil || why != "" {
+			b.note(i, "trace: the request overrode the system message: %s", why)
+			b.calls[i].TakenOver = why == whyLate
+			return nil, err
+		}
+	}
+	t, err := b.rollout.Trace(ctx, step)
+	if err != nil {
+		return nil, err
+	}
+	if t == nil {
+		b.note(i, "step %s has no trace", step)
+		return nil, nil
+	}
+	read, err := readTrace(t, b.transcript.decisions, system)
+	switch {
+	case errors.Is(err, errNotNative):
+		b.note(i, "step %s: %v", step, err)
+	case err != nil:
+		b.note(i, "trace of step %s: %v", step, err)
+	case !read.answer.Proves(b.calls[i].OutputIDs):
+		b.note(i, "trace of step %s answers with other tokens than the turn", step)
+	case read.shortened:
+		b.note(i, "trace of step %s has the text of a tool cut", step)
+	default:
+		// The engine's own answer says what turns leave out.
+		c := &b.calls[i]
+		c.FinishReason, c.Version = read.answer.Finish, read.answer.PolicyVersion
+		b.finish.learn(read.answer)
+		if read.tools, err = shownTools(read.tools, b.transcript.agent(), s.request); err == nil {
+			return read, nil
+		}
+		b.note(i, "trace of step %s: %v", step, err)
+	}
+	return nil, nil
+}
+
+// known reports whether every call of the send has its prompt.
+func (b *rebuild) known(s *send) bool {
+	return complete(b.calls[s.first : s.first+s.calls])
+}

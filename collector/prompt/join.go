@@ -1,0 +1,145 @@
+package prompt
+
+import (
+	"context"
+	"fmt"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/collector/record"
+	"github.com/rollout-rl/rollout/tokenize"
+)
+
+// sideBySide bounds the requests that one sample has on the way at a time.
+const sideBySide = 8
+
+// join makes the transcript: it fetches the record of every send and pairs turns with
+// steps. It fails where a send has another number of assistant turns than its run has
+// steps with an output, or a turn another number of tokens than its step: then a turn is
+// missing, and nothing that follows can be trusted.
+func (b *rebuild) join(ctx context.Context, reply *collector.Reply) error {
+	r := b.rollout
+	if err := b.fetch(ctx, reply); err != nil {
+		return err
+	}
+	b.transcript = &transcript{rollout: r, system: r.SystemText, sends: make([]send, len(r.Sends))}
+	if r.Conversation != nil {
+		b.transcript.system = b.conversationSystem
+	}
+	n, blind := 0, 0
+	for i := range b.transcript.sends {
+		s := &b.transcript.sends[i]
+		s.request, s.messages, s.turns, s.first = r.Sends[i].Request, r.Sends[i].Response.Messages, reply.Sends[i].Turns, n
+		if s.blind = r.Sends[i].RunID == ""; s.blind {
+			s.calls, blind = assistantTurns(s.turns), i+1
+			n += s.calls
+			b.noteSend(s, blind)
+			continue
+		}
+		var err error
+		run := r.Run(r.Sends[i].RunID)
+		if s.steps, err = run.Calls(ctx); err != nil {
+			return err
+		}
+		if s.stored, err = run.Messages(ctx); err != nil {
+			return err
+		}
+		if n, err = b.pair(s); err != nil {
+			return err
+		}
+		if blind > 0 {
+			b.noteSend(s, blind)
+		}
+	}
+	b.transcript.decide()
+	b.transcript.findCompactions()
+	if r.Conversation != nil && b.transcript.compacted() {
+		b.transcript.system = "" // it was read after the sends: it is the one after the compaction
+	}
+	return nil
+}
+
+// fetch asks for everything that does not depend on something else, side by side: steps
+// and messages of every server run, the system message of the conversation, and the trace
+// of each send's last call where the answer itself names its step.
+func (b *rebuild) fetch(ctx context.Context, reply *collector.Reply) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(sideBySide)
+	r := b.rollout
+	if r.Conversation != nil {
+		g.Go(func() (err error) {
+			b.conversationSystem, err = r.ConversationSystem(ctx)
+			return err
+		})
+	}
+	for i := range r.Sends {
+		if r.Sends[i].RunID != "" {
+			fetchRun(ctx, g, r.Run(r.Sends[i].RunID))
+		}
+	}
+	for i := range r.Sends {
+		if id := lastStep(reply.Sends[i].Turns, &r.Sends[i]); id != "" {
+			g.Go(func() error {
+				_, _ = r.Trace(ctx, id) // whoever needs it asks again, and gets the error
+				return nil
+			})
+		}
+	}
+	return g.Wait()
+}
+
+// fetchRun asks for the steps and the messages of a server run.
+func fetchRun(ctx context.Context, g *errgroup.Group, run *record.Run) {
+	g.Go(func() error {
+		_, err := run.Steps(ctx)
+		return err
+	})
+	g.Go(func() error {
+		_, err := run.Messages(ctx)
+		return err
+	})
+}
+
+// pair pairs the assistant turns of a send with its steps and returns the index of
+// the next send's first call.
+func (b *rebuild) pair(s *send) (int, error) {
+	n := s.first
+	for t := range s.turns {
+		if s.turns[t].Role != tokenize.RoleAssistant {
+			continue
+		}
+		if s.calls == len(s.steps) {
+			return 0, hole(n, "call has no step in its server run")
+		}
+		step := &s.steps[s.calls]
+		if step.CompletionTokens == nil || int64(len(s.turns[t].OutputIDs)) != *step.CompletionTokens {
+			return 0, hole(n, "call has %d tokens, its step %s says %s", len(s.turns[t].OutputIDs), step.ID, counted(step.CompletionTokens))
+		}
+		if s.stepIndex(step.ID) != s.calls {
+			return 0, hole(n, "server run lists step %s twice", step.ID)
+		}
+		b.calls[n].StepID = step.ID
+		s.calls++
+		n++
+	}
+	if s.calls < len(s.steps) {
+		return 0, hole(n, "server run has %d steps with an output, its answer %d turns", len(s.steps), s.calls)
+	}
+	return n, nil
+}
+
+func counted(n *int64) string {
+	if n == nil {
+		return "nothing"
+	}
+	return fmt.Sprint(*n)
+}
+
+// hole is the failure of a sample of which a turn or a step is missing.
+func hole(call int, format string, args ...any) error {
+	return &tokenize.AlignError{
+		Turn: call, Token: -1, Reason: tokenize.ReasonHole,
+		Err: fmt.Errorf(format+": %w", append(args, tokenize.ErrCounts)...),
+	}
+}

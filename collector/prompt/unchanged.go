@@ -1,0 +1,62 @@
+package prompt
+
+import (
+	"context"
+	"slices"
+
+	"github.com/rollout-rl/rollout/collector/letta"
+)
+
+const (
+	unshown = "no trace of this request shows the system message, and "
+	whyLate = unshown + "the agent was read after a request"
+)
+
+// unchanged reads the agent again. why says why the agent as it was before the first send
+// need not be what the server gave to the model; it is empty where the agent and its
+// system message are the same. changed says that they are not.
+func (b *rebuild) unchanged(ctx context.Context) (why string, changed bool, err error) {
+	switch e := b.rollout; {
+	case e.Conversation != nil:
+		return unshown + "that of a conversation is made by the first request", false, nil
+	case len(b.transcript.agent().Blocks) > 0:
+		return unshown + "the agent has memory blocks, which may be edited at any time", false, nil
+	case b.transcript.compacted():
+		return unshown + "the server wrote a new one when it summarized the history", false, nil
+	case e.Late: // the last: of what comes before a new rollout knows no more
+		return whyLate, false, nil
+	}
+	if b.changed == nil {
+		agent, system, err := b.rollout.AgentNow(ctx)
+		if err != nil {
+			return "", false, err
+		}
+		b.changed = new(changedSince(b.transcript.agent(), agent))
+		if *b.changed == "" && system != b.transcript.system {
+			*b.changed = "system message"
+		}
+	}
+	if *b.changed != "" {
+		return "the agent's " + *b.changed + " has changed since before the first request", true, nil
+	}
+	return "", false, nil
+}
+
+// changedSince names what of an agent is another than before, of all that a prompt is
+// made of; it is empty where nothing is.
+func changedSince(before, now *letta.AgentState) string {
+	sameSchema := func(a, b letta.Tool) bool { return a.JSONSchema == b.JSONSchema }
+	switch {
+	case !slices.EqualFunc(before.Tools, now.Tools, sameSchema):
+		return "list of tools"
+	case !slices.Equal(before.ToolRules, now.ToolRules):
+		return "list of tool rules"
+	case !slices.Equal(before.Blocks, now.Blocks):
+		return "list of memory blocks"
+	case before.LLMConfig.JSON != now.LLMConfig.JSON:
+		return "llm_config"
+	case before.ResponseFormat != now.ResponseFormat:
+		return "response_format"
+	}
+	return ""
+}
