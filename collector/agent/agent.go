@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -60,7 +61,7 @@ type agent struct {
 	// character. Nothing may be sent any more: that text would be in the prompts.
 	inexact bool
 	// outage reports whether the server could not be reached during a look-up.
-	outage bool
+	outage atomic.Bool
 	// earlier is what another process did with the agent; nil: this one made it.
 	earlier *earlier
 }

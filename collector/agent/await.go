@@ -9,72 +9,66 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta"
 )
 
-// A memory is what the server keeps of a run: all that is left of a send whose
-// answer was not read.
-type memory struct {
-	run      *letta.Run
-	steps    []letta.Step // ascending
-	messages letta.Messages
-}
-
-// Bounds of the pause between two looks at a run: it grows from the one to the other,
-// and a quarter of it is random, so that a restart with hundreds of open attempts is
-// no burst.
+// Bounds of the pause between two looks at a run. It grows from the one to the other, and
+// a quarter of it is random: a restart with hundreds of open attempts must not ask in
+// bursts.
 const (
 	firstLook = 200 * time.Millisecond
 	lastLook  = 10 * time.Second
 )
 
-// await waits until the run is over and reads what the server keeps of it. A run
-// that adds no step for Config.StuckAfter is given up with collector.ErrGone; one that
-// adds none for SilentAfter is told to Progress.
-func (g *agent) await(ctx context.Context, id string) (*memory, error) {
+// await waits until the run is over and returns what the server keeps of it. It gives up
+// a run that adds no step for Config.StuckAfter, with collector.ErrGone, and tells Progress
+// about one that adds none for Config.SilentAfter.
+func (g *agent) await(ctx context.Context, id string) (*keptRun, error) {
 	g.learned(id)
-	g.mayRun = true // Close asks the server to stop a run that was not waited for to its end
-	m := &memory{}
-	grew, steps, told := time.Now(), -1, time.Now()
+	g.mayRun = true // until the run was waited for to its end
+	var (
+		run   *letta.Run
+		steps []letta.Step
+		seen  = -1 // steps until now
+		grew  time.Time
+		told  = time.Now()
+	)
 	for pause := firstLook; ; pause = min(pause*3/2, lastLook) {
-		var err error
-		if err = g.patiently(ctx, func() (err error) { m.run, err = g.client.Run(ctx, id); return err }); err != nil {
-			if letta.IsNotFound(err) {
-				return nil, gone("server run %s was deleted", id)
-			}
+		err := g.patiently(ctx, func() (err error) { run, err = g.client.Run(ctx, id); return err })
+		switch {
+		case letta.IsNotFound(err):
+			return nil, gone("server run %s was deleted", id)
+		case err != nil:
 			return nil, err
+		case over(run):
+			return g.keptOf(ctx, run)
 		}
-		isOver := over(m.run)
-		if isOver || pause == lastLook || g.conversation != nil || steps < 0 {
-			if err = g.patiently(ctx, func() (err error) { m.steps, err = g.client.RunSteps(ctx, id); return err }); err != nil {
+		if pause == lastLook || g.conversation != nil || seen < 0 {
+			if err = g.patiently(ctx, func() (err error) { steps, err = g.client.RunSteps(ctx, id); return err }); err != nil {
 				return nil, err
 			}
 		}
-		if isOver || g.conversation != nil && endedByStep(m.steps) {
-			g.mayRun = false
-			kept := g.rollout.Run(id)
-			kept.SetSteps(m.steps)
-			err = g.patiently(ctx, func() (err error) { m.messages, err = kept.Messages(ctx); return err })
-			return m, err
+		if g.conversation != nil && endedByStep(steps) {
+			g.rollout.Run(id).SetSteps(steps)
+			return g.keptOf(ctx, run)
 		}
-		if g.outage {
+		if g.outage.Load() {
 			// A send runs within the server's process and dies with it.
-			return nil, gone("server run %s is %s, and the server was down", id, g.said(m.run.Status))
+			return nil, gone("server run %s is %s, and the server was down", id, g.quote(run.Status))
 		}
-		if steps < 0 {
-			grew, err = g.lastSign(ctx, m.run)
-			if err != nil {
+		switch {
+		case seen < 0:
+			if grew, err = g.lastSign(ctx, run); err != nil {
 				return nil, err
 			}
-			steps = len(m.steps)
-		}
-		if len(m.steps) != steps {
-			steps, grew = len(m.steps), time.Now()
+			seen = len(steps)
+		case len(steps) != seen:
+			seen, grew = len(steps), time.Now()
 		}
 		silent := time.Since(grew)
 		if silent > g.cfg.StuckAfter {
-			return nil, gone("server run %s is %s and did nothing for %v", id, g.said(m.run.Status), silent.Round(time.Second))
+			return nil, gone("server run %s is %s and did nothing for %v", id, g.quote(run.Status), silent.Round(time.Second))
 		}
 		if silent > g.cfg.SilentAfter && time.Since(told) > g.cfg.SilentAfter {
 			told = time.Now()
-			g.progress(id, steps, silent)
+			g.progress(id, seen, silent)
 		}
 		if err := sleep(ctx, pause-pause/8+rand.N(pause/4+1)); err != nil { //nolint:gosec // jitter needs no secrecy
 			return nil, fmt.Errorf("waiting for server run %s: %w", id, err)
@@ -82,8 +76,8 @@ func (g *agent) await(ctx context.Context, id string) (*memory, error) {
 	}
 }
 
-// lastSign is when the server was last seen at work on a run: when it began or stored
-// a message, by the server's clock. It is now where that is not known.
+// lastSign returns when the server was last seen at work on a run: when it began or
+// stored a message, by the server's clock. It is now where that is not known.
 func (g *agent) lastSign(ctx context.Context, run *letta.Run) (time.Time, error) {
 	now := time.Now()
 	offset, ok := g.client.Clock()
@@ -109,7 +103,7 @@ func (g *agent) lastSign(ctx context.Context, run *letta.Run) (time.Time, error)
 	return now.Add(-max(0, now.Sub(last.Add(-offset)))), nil
 }
 
-// sleep waits, or returns the cause of the end of ctx.
+// sleep waits. It returns the cause where ctx ends meanwhile.
 func sleep(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

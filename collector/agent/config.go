@@ -85,7 +85,7 @@ type Config struct {
 	StuckAfter time.Duration
 	// LostAfter is how long after the end of its server run a silent send may still
 	// begin to be answered. Then it is given up, and its tokens are taken from the
-	// server's memory. Default 30 s.
+	// server's record. Default 30 s.
 	LostAfter time.Duration
 	// Progress, where set, is told about server runs that are looked up. It is called
 	// from many goroutines and must not block.

@@ -9,43 +9,43 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta"
 )
 
-// theirs is a text of the server in an error: free of secrets, and not to be shown
-// where only collector.Redacted texts are.
-type theirs string
+// A serverText is a text of the server in an error. It holds no secrets; the redacted text
+// of the error leaves it out.
+type serverText string
 
 // A goneError wraps collector.ErrGone.
 type goneError struct {
-	error // as a person reads it
-	own   string
+	error    // as a person reads it
+	redacted string
 }
 
 func (e *goneError) Unwrap() error { return e.error }
 
-// Redacted is the error without what a server wrote.
-func (e *goneError) Redacted() string { return e.own }
+// Redacted returns the text of the error without what a server wrote.
+func (e *goneError) Redacted() string { return e.redacted }
 
-// gone is an error that wraps collector.ErrGone. What of args is theirs, and what
-// errors among them quote, is not among its own words.
+// gone returns an error that wraps collector.ErrGone. Its redacted text leaves out what of
+// args is a serverText, and what errors among args quote.
 func gone(format string, args ...any) error {
-	own := make([]any, len(args))
+	shown := make([]any, len(args))
 	for i, a := range args {
 		switch a := a.(type) {
-		case theirs:
-			own[i] = known(string(a))
+		case serverText:
+			shown[i] = known(string(a))
 		case error:
-			own[i] = errors.New(cmp.Or(collector.Redacted(a), "an error")) // for a %w
+			shown[i] = errors.New(cmp.Or(collector.Redacted(a), "an error")) // for a %w
 		default:
-			own[i] = a
+			shown[i] = a
 		}
 	}
 	return &goneError{
-		error: fmt.Errorf("%w: "+format, append([]any{collector.ErrGone}, args...)...),
-		own:   fmt.Errorf(format, own...).Error(),
+		error:    fmt.Errorf("%w: "+format, append([]any{collector.ErrGone}, args...)...),
+		redacted: fmt.Errorf(format, shown...).Error(),
 	}
 }
 
-// known is a state or a stop reason of the server that we know, and nothing else that
-// may stand in its place.
+// known returns word where it is a state or a stop reason of the server that we know, and
+// else a mark that it was left out.
 func known(word string) string {
 	switch word {
 	case "created", "running", "completed", "failed", "cancelled", "pending", "success", "":
@@ -56,3 +56,6 @@ func known(word string) string {
 	}
 	return "…"
 }
+
+// quote returns a text of the server for an error.
+func (g *agent) quote(text string) serverText { return serverText(g.client.Redact(text)) }

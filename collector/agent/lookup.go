@@ -9,17 +9,17 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta"
 )
 
-// patience is for how long a server that does not answer look-ups is asked again.
+// patience bounds for how long a server that does not answer look-ups is asked again.
 const patience = 2 * time.Minute
 
 // patiently repeats a look-up that fails for a reason that may pass. It gives up where
-// another server makes the sample meanwhile.
+// another server makes the sample meanwhile. It may be called from several goroutines.
 func (g *agent) patiently(ctx context.Context, look func() error) error {
 	began := time.Now()
 	for pause := time.Second; ; pause = min(2*pause, lastLook) {
 		err := look()
 		if dial := (*net.OpError)(nil); errors.As(err, &dial) && dial.Op == "dial" {
-			g.outage = true
+			g.outage.Store(true)
 		}
 		if err == nil || ctx.Err() != nil || !passing(err) || time.Since(began) > patience {
 			return err

@@ -20,7 +20,7 @@ type earlier struct {
 	// runs are the server runs that the reply does not have yet, oldest first.
 	runs []letta.Run
 	// first is the first of runs after its end; nil until it was waited for.
-	first *memory
+	first *keptRun
 	// resumed reports whether this process has sent to the agent too.
 	resumed bool
 }

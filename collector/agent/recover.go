@@ -33,7 +33,7 @@ func lost(err error) bool {
 // taken from the server's record. Where that cannot be had, the error is that of the send,
 // with the reason.
 func (g *agent) recoverSend(ctx context.Context, in *input, cause error) (*letta.LettaResponse, error) {
-	g.outage = false
+	g.outage.Store(false)
 	run, err := g.newRun(ctx, len(g.reply.Sends))
 	if errors.Is(err, collector.ErrGone) {
 		return nil, notRecovered(ctx, cause, err)

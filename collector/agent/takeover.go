@@ -5,7 +5,6 @@ import (
 	"context"
 	"net/http"
 	"slices"
-	"time"
 
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/letta"
@@ -37,7 +36,7 @@ func (g *agent) tryNext(ctx context.Context, in *input) (*letta.LettaResponse, e
 }
 
 // firstRun waits for the next server run of the earlier process.
-func (g *agent) firstRun(ctx context.Context) (*memory, error) {
+func (g *agent) firstRun(ctx context.Context) (*keptRun, error) {
 	if g.earlier.first == nil {
 		m, err := g.await(ctx, g.earlier.runs[0].ID)
 		if err != nil {
@@ -50,7 +49,7 @@ func (g *agent) firstRun(ctx context.Context) (*memory, error) {
 
 // take rebuilds the answer of a send from what the server keeps of its run, and adds it to
 // the reply. lost is why the answer was not read, where this process sent.
-func (g *agent) take(ctx context.Context, m *memory, in *input, lost error) (*letta.LettaResponse, error) {
+func (g *agent) take(ctx context.Context, m *keptRun, in *input, lost error) (*letta.LettaResponse, error) {
 	request := g.request(in.messages)
 	r, err := m.rebuild(ctx, g, len(in.messages), g.rollout.Scrubs(request))
 	if err != nil {
@@ -60,7 +59,7 @@ func (g *agent) take(ctx context.Context, m *memory, in *input, lost error) (*le
 	if err := r.decode(m, g.client, arena); err != nil {
 		return nil, err
 	}
-	g.inexact = r.guessed
+	g.inexact = r.inexact
 	if len(g.reply.Sends) == 0 && r.system != nil && g.rollout.SystemText != "" && g.conversation == nil && g.cfg.OverrideSystem == "" {
 		g.rollout.SystemText = *r.system // not what the agent's tools made of it since
 	}
@@ -152,20 +151,4 @@ func (g *agent) settle(ctx context.Context) error {
 		return gone("agent %s has %d server runs for %d sends", g.state.ID, len(runs), len(g.reply.Sends))
 	}
 	return nil
-}
-
-// duration returns how long the run took, by the server's clock.
-func (m *memory) duration() time.Duration {
-	if m.run.CreatedAt == "" || m.run.CompletedAt == "" {
-		return 0
-	}
-	began, err := m.run.CreatedAt.Time()
-	if err != nil {
-		return 0
-	}
-	ended, err := m.run.CompletedAt.Time()
-	if err != nil {
-		return 0
-	}
-	return max(0, ended.Sub(began))
 }

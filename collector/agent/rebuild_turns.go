@@ -9,10 +9,9 @@ import (
 	"time"
 
 	"github.com/rollout-rl/rollout/collector/letta"
-	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A turn as it is written for tokenize.Decoder, which alone knows how to read one.
+// A writtenTurn is a turn as it is written for tokenize.Decoder, which alone reads turns.
 type writtenTurn struct {
 	Role      string          `json:"role"`
 	OutputIDs json.RawMessage `json:"output_ids"`
@@ -24,15 +23,15 @@ type writtenTurn struct {
 
 // writeTurns writes the turns in the order of the server: after each call the results
 // of its tools, and before the first call those that answer an earlier run.
-func (r *recollection) writeTurns(m *memory, calls []recalledCall, state *letta.AgentState) error {
+func (r *rebuilt) writeTurns(m *keptRun, calls []keptCall, state *letta.AgentState) error {
 	var turns []writtenTurn
-	tools := func(stepID string, next []recalledCall) error {
+	tools := func(stepID string, next []keptCall) error {
 		for _, message := range m.returns(stepID) {
 			text, err := toolText(message, next, state)
 			if err != nil {
 				return err
 			}
-			r.guessed = r.guessed || len(next) == 0
+			r.inexact = r.inexact || len(next) == 0
 			if text != "" {
 				turns = append(turns, writtenTurn{Role: "tool", Content: &text, ToolName: &message.Name})
 			}
@@ -60,10 +59,10 @@ func (r *recollection) writeTurns(m *memory, calls []recalledCall, state *letta.
 	return err
 }
 
-// turn is the assistant turn of a call. Its text is what the server stored: where it
-// stores less than the model wrote (NUL characters), the server's rule is applied to
-// the trace.
-func (m *memory) turn(c *recalledCall) (writtenTurn, error) {
+// turn returns the assistant turn of a call. Its text is what the server stored. Where it
+// stores less than the model wrote (NUL characters), the server's rule is applied to the
+// trace.
+func (m *keptRun) turn(c *keptCall) (writtenTurn, error) {
 	t := writtenTurn{Role: "assistant", OutputIDs: json.RawMessage(c.answer.OutputIDs), Logprobs: json.RawMessage(c.answer.Logprobs)}
 	if len(t.Logprobs) == 0 {
 		t.Logprobs = json.RawMessage("null")
@@ -90,10 +89,10 @@ var toolCallText = regexp.MustCompile(`(?s)<tool_call>.*?</tool_call>`)
 
 const pythonSpace = "\t\n\v\f\r\x1c\x1d\x1e\x1f \u0085\u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
 
-// toolText is the text of a tool message as the model was given it: packaged, with
-// the time of the server. Stored messages have the bare result, so it is taken from
+// toolText returns the text of a tool message as the model was given it: packaged, with
+// the time of the server. Stored messages have the bare result, so the text is taken from
 // the trace of the call after. Where no call came after, it is packaged here.
-func toolText(message *letta.Message, next []recalledCall, state *letta.AgentState) (string, error) {
+func toolText(message *letta.Message, next []keptCall, state *letta.AgentState) (string, error) {
 	returns := message.ToolReturns
 	if len(next) == 0 {
 		return packaged(message, returns, state), nil
@@ -128,7 +127,7 @@ func toolText(message *letta.Message, next []recalledCall, state *letta.AgentSta
 	return "", gone("the trace of step %s does not show the result of call %s", next[0].step.ID, call)
 }
 
-// packaged is package_function_response of the server (system.py:150-168).
+// packaged does what package_function_response of the server does (system.py:150-168).
 func packaged(message *letta.Message, returns []letta.ToolReturn, state *letta.AgentState) string {
 	zone := time.UTC
 	if l, err := time.LoadLocation(state.Timezone); err == nil {
@@ -141,40 +140,12 @@ func packaged(message *letta.Message, returns []letta.ToolReturn, state *letta.A
 		if returns[i].Status != "success" {
 			status = "Failed"
 		}
-		said, err := letta.Marshal(returns[i].Content.String())
+		result, err := letta.Marshal(returns[i].Content.String())
 		if err != nil {
 			continue // a string can be encoded
 		}
 		texts = append(texts, fmt.Sprintf("{\n  \"status\": %q,\n  \"message\": %s,\n  \"time\": %q\n}",
-			status, said, at.In(zone).Format("2006-01-02 03:04:05 PM MST-0700")))
+			status, result, at.In(zone).Format("2006-01-02 03:04:05 PM MST-0700")))
 	}
 	return strings.Join(texts, "\n")
-}
-
-// decode reads the turns into the arena and compares them with the counts of the
-// steps.
-func (r *recollection) decode(m *memory, c *letta.Client, arena *tokenize.Reply) error {
-	if err := c.DecodeTurns(r.turns, arena); err != nil {
-		return gone("traces of server run %s: %w", m.run.ID, err)
-	}
-	k := 0
-	for i := range arena.Turns {
-		t := &arena.Turns[i]
-		if t.Role != tokenize.RoleAssistant {
-			continue
-		}
-		for m.steps[k].CompletionTokens == nil || *m.steps[k].CompletionTokens == 0 {
-			k++
-		}
-		s := &m.steps[k]
-		k++
-		if int64(len(t.OutputIDs)) != *s.CompletionTokens {
-			return gone("trace of step %s has %d tokens, the step counted %d", s.ID, len(t.OutputIDs), *s.CompletionTokens)
-		}
-		if t.PromptIDs != nil && (s.PromptTokens == nil || int64(len(t.PromptIDs)) != *s.PromptTokens) {
-			return gone("trace of step %s has a prompt of %d tokens, which the step did not count", s.ID, len(t.PromptIDs))
-		}
-	}
-	r.turns = nil
-	return nil
 }

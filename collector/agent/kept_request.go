@@ -7,9 +7,9 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta"
 )
 
-// asked are the messages of the request that made the run, as this package would
-// send them, and whether one holds a result or a refusal of this side.
-func (m *memory) asked() (messages letta.InputMessages, client bool) {
+// asked returns the messages of the request that made the run, as this package would send
+// them, and whether one holds a result or a refusal of this side.
+func (m *keptRun) asked() (messages letta.InputMessages, client bool) {
 	if len(m.messages) == 0 {
 		return nil, false
 	}
@@ -23,7 +23,7 @@ func (m *memory) asked() (messages letta.InputMessages, client bool) {
 	return nil, false
 }
 
-// asInput is the message that the server stored as an answer to pending calls.
+// asInput returns the message that the server stored as an answer to pending calls.
 func asInput(stored []letta.Approval) (message letta.InputMessage, client bool) {
 	var returns []letta.ToolResult
 	var answers []letta.Answer
@@ -54,7 +54,7 @@ func asInput(stored []letta.Approval) (message letta.InputMessage, client bool) 
 	return &letta.ApprovalCreate{Type: "approval", Approvals: answers}, client
 }
 
-// sameInput says that what was sent is what would be sent now.
+// sameInput reports whether what was sent is what would be sent now.
 func sameInput(a, b letta.InputMessages) bool {
 	x, errX := letta.Marshal(a)
 	y, errY := letta.Marshal(b)

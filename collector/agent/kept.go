@@ -1,0 +1,117 @@
+package agent
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/rollout-rl/rollout/collector/letta"
+)
+
+// A keptRun is a server run that is over, and what the server keeps of it: all that is
+// left of a send whose answer was not read.
+type keptRun struct {
+	run      *letta.Run
+	steps    []letta.Step // oldest first
+	messages letta.Messages
+}
+
+// keptOf reads what the server keeps of a run that is over.
+func (g *agent) keptOf(ctx context.Context, run *letta.Run) (*keptRun, error) {
+	g.mayRun = false
+	kept, m := g.rollout.Run(run.ID), &keptRun{run: run}
+	both, within := errgroup.WithContext(ctx)
+	both.Go(func() error {
+		return g.patiently(within, func() (err error) { m.steps, err = kept.Steps(within); return err })
+	})
+	both.Go(func() error {
+		return g.patiently(within, func() (err error) { m.messages, err = kept.Messages(within); return err })
+	})
+	if err := both.Wait(); err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+// stopReason returns why the run ended, where the agent itself ended it.
+func (m *keptRun) stopReason(g *agent) (letta.StopReason, error) {
+	var stop letta.StopReason
+	switch {
+	case m.run.StopReason != "":
+		stop = m.run.StopReason
+	case g.conversation != nil && len(m.steps) > 0:
+		stop = m.steps[len(m.steps)-1].StopReason
+	}
+	switch stop {
+	case letta.StopEndTurn, letta.StopToolRule, letta.StopMaxSteps, letta.StopMaxTokensExceeded, letta.StopRequiresApproval:
+		return stop, nil
+	case "":
+		return "", gone("server run %s is %s and names no stop reason: %s", m.run.ID, g.quote(m.run.Status), g.quote(m.run.Failure()))
+	default:
+		return "", gone("server run %s is %s: %s", m.run.ID, g.quote(m.run.Status), g.quote(string(stop)))
+	}
+}
+
+// checkSteps returns an error where a stored message was made by a step that is not
+// listed.
+func (m *keptRun) checkSteps() error {
+	for i := range m.messages {
+		switch m.messages[i].Type {
+		case letta.TypeAssistant, letta.TypeToolCall, letta.TypeApprovalRequest:
+		default:
+			continue // what was sent; and a result may name a step of an earlier run
+		}
+		id := m.messages[i].StepID
+		if !slices.ContainsFunc(m.steps, func(s letta.Step) bool { return s.ID == id }) {
+			return gone("server run %s has a message of step %q, and does not list it", m.run.ID, id)
+		}
+	}
+	return nil
+}
+
+// text returns the text of the assistant that is stored for a step, and whether there is
+// one.
+func (m *keptRun) text(stepID string) (string, bool) {
+	for i := range m.messages {
+		if a := &m.messages[i]; a.Type == letta.TypeAssistant && a.StepID == stepID {
+			return a.Content.String(), true
+		}
+	}
+	return "", false
+}
+
+// returns lists the tool messages of a step. Where stepID is empty it lists those before
+// the first step: they answer an earlier run, and name a step of that one.
+func (m *keptRun) returns(stepID string) []*letta.Message {
+	var list []*letta.Message
+	for i := range m.messages {
+		r := &m.messages[i]
+		if r.Type != letta.TypeToolReturn {
+			continue
+		}
+		of := r.StepID
+		own := slices.ContainsFunc(m.steps, func(s letta.Step) bool { return s.ID == of })
+		if own && of == stepID || !own && stepID == "" {
+			list = append(list, r)
+		}
+	}
+	return list
+}
+
+// duration returns how long the run took, by the server's clock.
+func (m *keptRun) duration() time.Duration {
+	if m.run.CreatedAt == "" || m.run.CompletedAt == "" {
+		return 0
+	}
+	began, err := m.run.CreatedAt.Time()
+	if err != nil {
+		return 0
+	}
+	ended, err := m.run.CompletedAt.Time()
+	if err != nil {
+		return 0
+	}
+	return max(0, ended.Sub(began))
+}

@@ -1,0 +1,105 @@
+package agent
+
+import (
+	"context"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/rollout-rl/rollout/collector/letta"
+	"github.com/rollout-rl/rollout/collector/record"
+)
+
+// A keptCall is one call of the model: its step, and what its trace says.
+type keptCall struct {
+	step    *letta.Step
+	answer  *record.Answer
+	request *letta.TraceRequest
+	shown   []letta.TraceMessage // the messages of request
+}
+
+// tracesAtOnce bounds the traces of one rollout that are asked for side by side.
+const tracesAtOnce = 4
+
+// calls reads the trace of every step with an output. The first trace is read alone: a
+// server that keeps none is not asked for all of them.
+func (m *keptRun) calls(ctx context.Context, g *agent) ([]keptCall, error) {
+	var calls []keptCall
+	for i := range m.steps {
+		s := &m.steps[i]
+		switch {
+		case s.Status != "success":
+			return nil, gone("step %s is %s", s.ID, g.quote(s.Status))
+		case s.CompletionTokens == nil:
+			return nil, gone("step %s does not say how many tokens it made", s.ID)
+		case *s.CompletionTokens > 0:
+			calls = append(calls, keptCall{step: s})
+		case g.gaveUp(ctx, s.ID):
+			return nil, gone("the engine gave the call of step %s up", s.ID)
+		}
+	}
+	if len(calls) == 0 {
+		return nil, gone("server run %s has no step with an output", m.run.ID)
+	}
+	if err := calls[0].read(ctx, g); err != nil {
+		return nil, err
+	}
+	errs := make([]error, len(calls)) // the first one counts, whichever comes first
+	var all errgroup.Group
+	all.SetLimit(tracesAtOnce)
+	for i := range calls[1:] {
+		all.Go(func() error {
+			errs[i] = calls[i+1].read(ctx, g)
+			return nil
+		})
+	}
+	_ = all.Wait() // they are in errs
+	for _, err := range errs {
+		if err != nil {
+			return nil, err
+		}
+	}
+	return calls, nil
+}
+
+// read reads the trace of the call.
+func (c *keptCall) read(ctx context.Context, g *agent) error {
+	t, err := g.lateTrace(ctx, c.step.ID)
+	if err != nil {
+		return err
+	}
+	if t == nil {
+		return gone("step %s has no trace: its tokens were only in the answer", c.step.ID)
+	}
+	if c.answer, err = t.Answer(); err != nil {
+		return gone("trace of step %s: response: %w", c.step.ID, err)
+	}
+	if c.request, err = t.Request(); err == nil {
+		c.shown, err = t.Messages()
+	}
+	if err != nil {
+		return gone("trace of step %s: request: %w", c.step.ID, err)
+	}
+	if c.answer.OutputIDs.IsNull() {
+		return gone("trace of step %s holds no tokens", c.step.ID)
+	}
+	return nil
+}
+
+// lateTrace returns the trace of a step, which may come some time after the end of its
+// run; nil: there is none.
+func (g *agent) lateTrace(ctx context.Context, stepID string) (t *record.Trace, err error) {
+	const tries, pause = 3, 400 * time.Millisecond
+	for i := 1; ; i++ {
+		err = g.patiently(ctx, func() error {
+			t, err = g.rollout.TraceSoon(ctx, stepID)
+			return err
+		})
+		if t != nil || err != nil || i == tries {
+			return t, err
+		}
+		if err := sleep(ctx, pause); err != nil {
+			return nil, err
+		}
+	}
+}
