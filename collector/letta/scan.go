@@ -6,6 +6,7 @@ import (
 	"math/bits"
 	"strconv"
 	"strings"
+	"sync"
 	"unicode/utf16"
 	"unicode/utf8"
 )
@@ -37,12 +38,36 @@ type scanner struct {
 // maxNesting is the limit of encoding/json.
 const maxNesting = 10_000
 
-// newScanner returns a scanner of text.
+// newScanner returns a scanner of text. Whoever knows that its scanner is not used any
+// more may recycle it.
 func newScanner(text string) *scanner {
 	if !utf8.ValidString(text) {
 		text = validText(text)
 	}
-	return &scanner{text: text}
+	return newValidScanner(text)
+}
+
+// newValidScanner is newScanner for a text that was found to be UTF-8 before.
+func newValidScanner(text string) *scanner {
+	s, _ := scanners.Get().(*scanner)
+	if s == nil {
+		s = new(scanner)
+	}
+	s.text = text
+	return s
+}
+
+// scanners keep their scratch.
+var scanners sync.Pool
+
+// maxScratchBytes keeps the scratch of a rare huge text from staying for ever.
+const maxScratchBytes = 1 << 20
+
+func (s *scanner) recycle() {
+	if scratch := s.scratch; len(scratch) <= maxScratchBytes {
+		*s = scanner{scratch: scratch}
+		scanners.Put(s)
+	}
 }
 
 // validText puts U+FFFD in place of each byte that is not UTF-8.
@@ -305,9 +330,9 @@ func (s *scanner) skip() {
 	case '"':
 		s.skipString()
 	case '{':
-		s.members(func(string) bool { return true })
+		s.skipObject()
 	case '[':
-		s.elements(func(int) bool { return true })
+		s.skipList()
 	case 't':
 		s.literal("true")
 	case 'f':
@@ -320,6 +345,62 @@ func (s *scanner) skip() {
 			return
 		}
 		s.number()
+	}
+}
+
+// skipObject reads an object, of which text[i] is the opening brace.
+func (s *scanner) skipObject() {
+	if !s.enter() {
+		return
+	}
+	if s.space() == '}' {
+		s.leave()
+		return
+	}
+	for s.err == nil {
+		if s.space() != '"' {
+			s.expected("a name")
+			return
+		}
+		s.skipString()
+		if s.space() != ':' {
+			s.expected("':'")
+			return
+		}
+		s.i++
+		s.skip()
+		switch s.space() {
+		case ',':
+			s.i++
+		case '}':
+			s.leave()
+			return
+		default:
+			s.expected("',' or '}'")
+		}
+	}
+}
+
+// skipList reads an array, of which text[i] is the opening bracket.
+func (s *scanner) skipList() {
+	if !s.enter() {
+		return
+	}
+	if s.space() == ']' {
+		s.leave()
+		return
+	}
+	for s.err == nil {
+		s.skip()
+		switch s.space() {
+		case ',':
+			s.i++
+		case ']':
+			s.leave()
+			return
+		default:
+			s.expected("',' or ']'")
+		}
 	}
 }
 
@@ -358,44 +439,40 @@ func (s *scanner) literal(word string) {
 
 // number reads a number and returns its text.
 func (s *scanner) number() string {
-	text, i := s.text, s.i
-	digits := func() bool {
-		from := i
-		for i < len(text) && text[i]-'0' <= 9 {
-			i++
-		}
-		return i > from
-	}
+	text, from := s.text, s.i
+	i := from
 	if i < len(text) && text[i] == '-' {
 		i++
 	}
-	if i < len(text) && text[i] == '0' {
-		i++
-	} else if !digits() {
-		s.i = i
+	at := i // of what must be a digit
+	if i = digitsEnd(text, i); i > at+1 && text[at] == '0' {
+		i = at + 1
+	}
+	if i > at && i < len(text) && text[i] == '.' {
+		at = i + 1
+		i = digitsEnd(text, at)
+	}
+	if i > at && i < len(text) && text[i]|0x20 == 'e' {
+		at = i + 1
+		if at < len(text) && (text[at] == '+' || text[at] == '-') {
+			at++
+		}
+		i = digitsEnd(text, at)
+	}
+	s.i = i
+	if i == at {
 		s.expected("a digit")
 		return ""
 	}
-	if i < len(text) && text[i] == '.' {
-		if i++; !digits() {
-			s.i = i
-			s.expected("a digit")
-			return ""
-		}
-	}
-	if i < len(text) && text[i]|0x20 == 'e' {
-		if i++; i < len(text) && (text[i] == '+' || text[i] == '-') {
-			i++
-		}
-		if !digits() {
-			s.i = i
-			s.expected("a digit")
-			return ""
-		}
-	}
-	from := s.i
-	s.i = i
 	return text[from:i]
+}
+
+// digitsEnd is the index behind the digits of text from i on.
+func digitsEnd(text string, i int) int {
+	for i < len(text) && text[i]-'0' <= 9 {
+		i++
+	}
+	return i
 }
 
 // string reads a string, of which text[i] is the opening quote.

@@ -252,7 +252,12 @@ func (s *scanner) aside(read func(), err *error) RawJSON {
 
 // Read reads an object as the server sends it, such as a [Step].
 func Read[T any, P reader[T]](text string) (*T, error) {
-	s, v := newScanner(text), new(T)
+	return readWith[T, P](newScanner(text))
+}
+
+func readWith[T any, P reader[T]](s *scanner) (*T, error) {
+	defer s.recycle()
+	v := new(T)
 	P(v).read(s)
 	if err := s.end(); err != nil {
 		return nil, err
@@ -262,7 +267,12 @@ func Read[T any, P reader[T]](text string) (*T, error) {
 
 // ReadList reads a list of such objects.
 func ReadList[T any, P reader[T]](text string) ([]T, error) {
-	s, v := newScanner(text), []T(nil)
+	return readListWith[T, P](newScanner(text))
+}
+
+func readListWith[T any, P reader[T]](s *scanner) ([]T, error) {
+	defer s.recycle()
+	var v []T
 	listOf[T, P](s, &v)
 	if err := s.end(); err != nil {
 		return nil, err

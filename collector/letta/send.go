@@ -109,7 +109,7 @@ func (c *Client) SendWith(ctx context.Context, o SendOptions) (_ *LettaResponse,
 	if err != nil {
 		return nil, c.transportError(ctx, r, err)
 	}
-	out, err := Read[LettaResponse](string(reply.Rest))
+	out, err := readWith[LettaResponse](newValidScanner(string(reply.Rest))) // the decoder refuses what is not UTF-8
 	if err != nil {
 		return nil, &APIError{
 			Op: r.op, Method: r.method, Path: r.target.path, RequestID: r.id, Status: resp.StatusCode,

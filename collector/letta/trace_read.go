@@ -1,5 +1,10 @@
 package letta
 
+import (
+	"slices"
+	"strings"
+)
+
 // A TraceResponse is what a trace keeps of the engine's own answer. Its lists are text:
 // the ids are read where they are needed, the log-probabilities by whoever takes them for
 // an answer.
@@ -57,7 +62,9 @@ func (r *TraceResponse) AppendIDs(dst []int32) ([]int32, error) {
 	if r.OutputIDs.IsNull() {
 		return dst, nil
 	}
-	s, n := newScanner(string(r.OutputIDs)), len(dst)
+	s, n := newValidScanner(string(r.OutputIDs)), len(dst)
+	defer s.recycle()
+	dst = slices.Grow(dst, strings.Count(string(r.OutputIDs), ",")+1)
 	for range s.elements {
 		var id int32
 		s.int32(&id)
@@ -114,13 +121,7 @@ func (r *TraceRequest) ReadMessages() ([]TraceMessage, error) {
 	if r.Messages.IsNull() {
 		return nil, nil
 	}
-	var list []TraceMessage
-	s := newScanner(string(r.Messages))
-	listOf(s, &list)
-	if err := s.end(); err != nil {
-		return nil, err
-	}
-	return list, nil
+	return readListWith[TraceMessage](newValidScanner(string(r.Messages)))
 }
 
 func (m *TraceMessage) read(s *scanner) {
