@@ -148,7 +148,7 @@ func (p *program) collect(ctx context.Context, l *config.Loader, earlier *runfol
 		return err
 	}
 	c.phase.Store("asking the servers")
-	servers, err := preflight.Ask(ctx, backends, c.config.Agent.Model, func(server string, err error, wait time.Duration) {
+	servers, err := preflight.Ask(ctx, backends, func(server string, err error, wait time.Duration) {
 		c.display.Say("%s does not answer as it should, trying again in %v: %v", server, wait, err)
 	})
 	if err != nil {

@@ -282,7 +282,7 @@ func (d *doctor) server(ctx context.Context, client *letta.Client) {
 		return
 	}
 	// That the model is listed, and that an agent on it will give token data.
-	if err := backends[0].Preflight(ctx); err != nil {
+	if _, err := backends[0].Preflight(ctx); err != nil {
 		d.failed("model", preflight.Unusable(client, err))
 		return
 	}

@@ -43,7 +43,7 @@ func (g *agent) explain(ctx context.Context, err error) error {
 // step say.
 func (g *agent) runError(ctx context.Context, run *letta.Run, e *letta.APIError) error {
 	found := &ServerRunError{RunID: run.ID, Message: run.Failure()}
-	steps, lookErr := g.client.RunSteps(ctx, run.ID)
+	steps, lookErr := g.rollout.Run(run.ID).Steps(ctx)
 	var last *letta.Step
 	if lookErr == nil && len(steps) > 0 {
 		last = &steps[len(steps)-1]

@@ -156,7 +156,7 @@ func TestRefused(t *testing.T) {
 			if p.Deleted != 1 {
 				t.Errorf("deleted %d agents, want 1", p.Deleted)
 			}
-			if err := b.Preflight(t.Context()); collector.Classify(err) != collector.ClassUnusable {
+			if _, err := b.Preflight(t.Context()); collector.Classify(err) != collector.ClassUnusable {
 				t.Errorf("Preflight = %v, want unusable", err)
 			}
 		})
@@ -209,7 +209,7 @@ func TestPreflight(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			err = b.Preflight(t.Context())
+			_, err = b.Preflight(t.Context())
 			if got := collector.Classify(err); got != test.class || err != nil && !strings.Contains(err.Error(), test.want) {
 				t.Errorf("Preflight = %v, class %v, want %v with %q", err, got, test.class, test.want)
 			}
@@ -242,7 +242,7 @@ func TestPreflightLeftovers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := b.Preflight(t.Context()); err != nil {
+	if _, err := b.Preflight(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if p.Count("DELETE /v1/agents/agent-old") != 1 || p.Deleted != 2 {

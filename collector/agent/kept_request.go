@@ -19,8 +19,9 @@ func (m *keptRun) asked() (messages letta.InputMessages, client bool) {
 	case letta.TypeApprovalResponse:
 		answer, client := asInput(first.Approvals)
 		return letta.InputMessages{answer}, client
+	default:
+		return nil, false
 	}
-	return nil, false
 }
 
 // asInput returns the message that the server stored as an answer to pending calls.

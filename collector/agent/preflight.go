@@ -11,55 +11,71 @@ import (
 	"github.com/rollout-rl/rollout/collector/record"
 )
 
-// Preflight tries everything that a run needs of the server, in the order in which
-// a person would want to hear of it: that the server answers, that it lets us in,
-// that it has the model, and that an agent on it will give token data. One agent
-// is made and deleted, and so are those that earlier preflights left behind.
-func (b *Backend) Preflight(ctx context.Context) error { return Translate(b.preflight(ctx)) }
+// A Server is what a preflight learned of the server.
+type Server struct {
+	// Version is what the server calls itself.
+	Version string
+	// Model is the model of the configuration as the server lists it; nil where the
+	// configuration names none.
+	Model *letta.Model
+}
 
-func (b *Backend) preflight(ctx context.Context) error {
-	if _, err := b.client.Health(ctx); err != nil {
-		return fmt.Errorf("server %s: %w", b.client.BaseURL(), err)
+// Preflight tries everything that a run needs of the server, in the order in which a
+// person would want to hear of it: that the server answers, that it accepts our
+// credentials, that it has the model, and that an agent on it will give token data. It
+// makes one agent and deletes it, and deletes those that earlier preflights left behind.
+func (b *Backend) Preflight(ctx context.Context) (Server, error) {
+	s, err := b.preflight(ctx)
+	return s, Translate(err)
+}
+
+func (b *Backend) preflight(ctx context.Context) (Server, error) {
+	health, err := b.client.Health(ctx)
+	if err != nil {
+		return Server{}, fmt.Errorf("server %s: %w", b.client.BaseURL(), err)
 	}
 	found, err := b.client.FindModel(ctx, b.cfg.Model)
 	if err != nil {
-		return fmt.Errorf("server %s: %w", b.client.BaseURL(), err)
+		return Server{}, fmt.Errorf("server %s: %w", b.client.BaseURL(), err)
 	}
 	if err := b.checkModel(found); err != nil {
-		return err
+		return Server{}, err
 	}
-	task := &collector.Task{ID: preflight, Messages: []string{""}}
-	g, err := b.open(ctx, collector.Attempt{Task: task, Key: preflight, GroupSize: 1, N: 1, RunID: preflight})
+	task := &collector.Task{ID: preflightKey, Messages: []string{""}}
+	g, err := b.open(ctx, collector.Attempt{Task: task, Key: preflightKey, GroupSize: 1, N: 1, RunID: preflightKey})
 	if err != nil {
 		// A refusal here is a refusal for every sample.
 		if errors.Is(Translate(err), collector.ErrRejected) {
-			return fmt.Errorf("%w: %w", collector.ErrUnusable, err)
+			return Server{}, fmt.Errorf("%w: %w", collector.ErrUnusable, err)
 		}
-		return err
+		return Server{}, err
 	}
 	if err := b.remove(ctx, g.state.ID); err != nil {
-		return err
+		return Server{}, err
 	}
 	b.clearPreflights(ctx)
-	return nil
+	s := Server{Version: health.Version}
+	if b.cfg.Model != "" {
+		s.Model = found.Model
+	}
+	return s, nil
 }
 
-// preflight is the key and the run of the agents that Preflight makes.
-const preflight = "preflight"
+// preflightKey is the key and the run of the agents that Preflight and Try make.
+const preflightKey = "preflight"
 
-// preflightAge is the age at which such an agent belongs to nobody: it is made and
-// deleted within seconds.
+// preflightAge is the age from which such an agent was left behind: a preflight makes and
+// deletes its own within seconds.
 const preflightAge = 10 * time.Minute
 
-// clearPreflights deletes the agents of preflights that were killed in the middle, or
-// whose create lost its answer: no run looks for them. That it fails says nothing about
-// the run that is to begin.
+// clearPreflights deletes the agents of preflights that were killed, or whose create lost
+// its answer: no run looks for them. Where it fails, the run can begin all the same.
 func (b *Backend) clearPreflights(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, removeTimeout)
 	defer cancel()
 	ahead, _ := b.client.Clock()
 	before := time.Now().Add(ahead - preflightAge)
-	_, _ = CleanRun(ctx, b.client, preflight, func(a *letta.AgentState) bool {
+	_, _ = CleanRun(ctx, b.client, preflightKey, func(a *letta.AgentState) bool {
 		if a.CreatedAt == "" {
 			return true
 		}
@@ -68,8 +84,8 @@ func (b *Backend) clearPreflights(ctx context.Context) {
 	})
 }
 
-// checkModel says that the server does not list the model, and which it may have
-// been.
+// checkModel returns an error where the server does not list the model. It names the model
+// that may have been meant.
 func (b *Backend) checkModel(found *letta.FoundModel) error {
 	handle := b.cfg.Model
 	switch {
@@ -83,24 +99,24 @@ func (b *Backend) checkModel(found *letta.FoundModel) error {
 	return fmt.Errorf("%w: model %q: the server does not list it among its %d models", collector.ErrUnusable, handle, found.Count)
 }
 
-// tryCloseTimeout bounds the removal of the agent of a Try: a run waits for it before it
-// begins.
+// tryCloseTimeout bounds the removal of the agent of a Try: a run that is about to begin
+// waits for it.
 const tryCloseTimeout = 10 * time.Second
 
 // Try makes an agent for the task as an attempt does, sends it the first message of the
-// task, and lets the model answer with one call. look sees the reply while the agent is
-// there, as evidence needs it; then the agent is removed, also where ctx is done. try is
-// the number of the attempt.
+// task, and lets the model answer with one call. look is given the reply and its record
+// while the agent is still there; then Try removes the agent, also where ctx is done. try
+// is the number of the attempt.
 //
-// Its agents are tagged like those of Preflight: the next Preflight removes one that a
-// killed process left. What ends the call is returned as it is, and so is what look
-// returns. The reply ends with its first send: a question of the server is not answered,
-// a client tool is not run, and a connection that is lost is not waited for.
+// The agent has the tags of Preflight: the next Preflight removes one that a killed process
+// left. Try returns an error of the send, or of look, as it is. The reply ends with its
+// first send: Try answers no question of the server, runs no client tool, and does not
+// wait for the answer of a connection that was lost.
 func (b *Backend) Try(ctx context.Context, task *collector.Task, try int, look func(context.Context, *collector.Reply, *record.Rollout) error) error {
 	one := *task
 	one.Messages = one.Messages[:min(1, len(one.Messages))]
 	// The index is that of no sample.
-	g, err := b.open(ctx, collector.Attempt{Task: &one, Key: preflight, Index: -1, GroupSize: 1, N: try, RunID: preflight})
+	g, err := b.open(ctx, collector.Attempt{Task: &one, Key: preflightKey, Index: -1, GroupSize: 1, N: try, RunID: preflightKey})
 	if err != nil {
 		return Translate(err)
 	}

@@ -22,12 +22,12 @@ import (
 // answers, lets us in, has the model, and gives token data. One that cannot be used
 // ends it, however many others there are. What may pass is tried a few times; again is
 // told before each.
-func Ask(ctx context.Context, backends []*agent.Backend, model string, again func(server string, err error, wait time.Duration)) ([]runfolder.Server, error) {
+func Ask(ctx context.Context, backends []*agent.Backend, again func(server string, err error, wait time.Duration)) ([]runfolder.Server, error) {
 	var infos []runfolder.Server
 	for _, b := range backends {
 		var info runfolder.Server
 		err := tryAgain(ctx, func() (err error) {
-			info, err = askServer(ctx, b, model)
+			info, err = askServer(ctx, b)
 			return err
 		}, func(err error, wait time.Duration) { again(b.Client().BaseURL(), err, wait) })
 		switch {
@@ -42,22 +42,12 @@ func Ask(ctx context.Context, backends []*agent.Backend, model string, again fun
 }
 
 // askServer is the preflight of one server.
-func askServer(ctx context.Context, b *agent.Backend, model string) (runfolder.Server, error) {
-	if err := b.Preflight(ctx); err != nil {
+func askServer(ctx context.Context, b *agent.Backend) (runfolder.Server, error) {
+	found, err := b.Preflight(ctx)
+	if err != nil {
 		return runfolder.Server{}, err
 	}
-	version, err := b.Client().Version(ctx)
-	if err != nil {
-		return runfolder.Server{}, agent.Translate(err)
-	}
-	info := runfolder.Server{URL: b.Client().BaseURL(), Version: version}
-	if model != "" {
-		found, err := b.Client().FindModel(ctx, model)
-		if err != nil {
-			return runfolder.Server{}, agent.Translate(err)
-		}
-		info.Model = describeServerModel(found.Model)
-	}
+	info := runfolder.Server{URL: b.Client().BaseURL(), Version: found.Version, Model: describeServerModel(found.Model)}
 	return info, nil
 }
 
