@@ -8,15 +8,15 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A BarrenError ends a run whose first samples all failed for one reason that the next
-// ones would fail for as well: a tokenizer that is missing or another model's, a server
-// that gives no token data, a request that is refused. What the policy did (a malformed
-// call, a context that it outgrew) is no such reason. It wraps ErrUnusable.
+// A BarrenError ends a run whose first samples all failed for a reason for which the next
+// ones would fail too: a tokenizer that is missing or belongs to another model, a server that
+// gives no token data, a request that is refused. What the policy did (a malformed call, a
+// context that it outgrew) is not such a reason. It wraps ErrUnusable.
 type BarrenError struct {
-	Samples int // so many failed
+	Samples int // how many failed
 	Class   Class
-	Reason  tokenize.Reason // ReasonNone where the class says it all
-	Err     error           // of the last one
+	Reason  tokenize.Reason // ReasonNone if the class says it all
+	Err     error           // why the last one failed
 }
 
 func (e *BarrenError) Error() string {
@@ -30,20 +30,20 @@ func (e *BarrenError) Error() string {
 // Unwrap returns ErrUnusable.
 func (e *BarrenError) Unwrap() error { return ErrUnusable }
 
-// The bounds of a barren run. One task may be bad by itself, and all samples of its group
-// are worked on at the same time: so several groups must have failed, or very many
-// samples. What is refused fails at once, and a good rollout takes minutes: so as many
-// must have failed as are still in hand, or very many.
+// A run is barren when enough samples failed. One task may be bad, and all samples of its
+// group are worked on at the same time: so several groups must have failed, or very many
+// samples. A refusal comes at once, and a good rollout takes minutes: so at least as many must
+// have failed as are still in hand, or very many.
 const (
 	barrenSamples = 16
 	barrenGroups  = 3
 	barrenMost    = 256
 )
 
-// barren watches the first samples of a run, until one gives a row.
+// A barren counts how the first samples of a run failed, until one gives a row.
 type barren struct {
 	mu     sync.Mutex
-	over   bool // a row was had, in this process or an earlier one
+	over   bool // a sample gave a row, in this process or an earlier one
 	causes map[cause]*causeCount
 }
 
@@ -54,10 +54,10 @@ type cause struct {
 
 type causeCount struct {
 	samples int
-	groups  map[string]bool // no more than barrenGroups
+	groups  map[string]bool // at most barrenGroups
 }
 
-// systemic reports whether a failure of this class is likely to be that of every sample.
+// systemic reports whether a failure of this class is likely to hit every sample.
 func (c Class) systemic() bool {
 	switch c {
 	case ClassBadRequest, ClassToolError, ClassDecode, ClassNoTurns, ClassNoPrompt, ClassTokenMismatch, ClassInternal:
@@ -67,16 +67,15 @@ func (c Class) systemic() bool {
 	}
 }
 
-// gaveRow ends the watch.
+// gaveRow notes that a sample gave a row: the run is not barren.
 func (b *barren) gaveRow() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.over, b.causes = true, nil
 }
 
-// failed counts a sample of the group that failed for good with err, while so many are in
-// hand, it included. It returns a *BarrenError, once, when the run is not worth going on
-// with.
+// failed counts a sample of the group that failed for good with err, while so many samples
+// are in hand, it included. It returns a *BarrenError, once, when the run should not go on.
 func (b *barren) failed(group string, class Class, hands int, err error) error {
 	if !class.systemic() {
 		return nil
@@ -86,7 +85,7 @@ func (b *barren) failed(group string, class Class, hands int, err error) error {
 	if b.over {
 		return nil
 	}
-	why := cause{class, reasonOf(err)}
+	why := cause{class, ReasonOf(err)}
 	n := b.causes[why]
 	if n == nil {
 		if b.causes == nil {

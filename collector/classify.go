@@ -9,9 +9,9 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A Class is the one classification of failures. Its name is at once the metric
-// label, the class column of failures/, the line of the summary and, through
-// Retryable, Rerollable and Fatal, what the run does.
+// A Class is the class of a failure. There is no other classification: the name is the metric
+// label, the class column of failures/ and the line of the summary, and the methods
+// Retryable, Rerollable and Fatal tell what the run does.
 //
 //	class             said by                                 then
 //	timeout_total     ErrTimeout, a deadline                  retry
@@ -39,14 +39,15 @@ import (
 //	unusable          ErrUnusable                             run ends
 //	storage           ErrStorage                              run ends
 //
-// A retry is for what the infrastructure did; Config.Retries bounds it, and a good
-// sample after it is drawn as any other, but for its length: see Stats.Rerolls. Where an
-// answer was lost and the server's memory of it gives less, the class is that of what
-// cost the answer, and the reason says what is missing. To roll again is for what the policy did in
-// this one rollout; Config.DataRetries bounds it. It shifts the distribution of the
-// data: of a task on which the policy often fails it leaves only the rollouts on
-// which it did not. What no other roll can mend (a reply that breaks the format, a
-// request that is refused) is never rolled again.
+// A retry is for what the infrastructure did, and Config.Retries bounds it. A good sample
+// after a retry is drawn like any other, except for its length: see Stats.Rerolls. If an answer
+// was lost and the record on the server gives less, the class is the one of what lost the
+// answer, and the reason says what is missing.
+//
+// Rolling again is for what the policy did in this one rollout, and Config.DataRetries bounds
+// it. It shifts the distribution of the data: of a task on which the policy often fails, only
+// the good rollouts remain. What another rollout cannot change (a reply that breaks the
+// format, a request that is refused) is never rolled again.
 type Class uint8
 
 // The classes. The list is closed: a new kind of failure is added here and in
@@ -80,7 +81,7 @@ const (
 	numClasses
 )
 
-// A remedy is what is done after a failure.
+// A remedy is what the run does after a failure.
 type remedy uint8
 
 const (
@@ -127,7 +128,7 @@ func (c Class) String() string {
 	return fmt.Sprintf("class(%d)", uint8(c))
 }
 
-// ClassNamed is the class with this name, as files and labels have it.
+// ClassNamed returns the class with this name, as files and labels have it.
 func ClassNamed(name string) (Class, bool) {
 	for c := range classes {
 		if classes[c].name == name {
@@ -148,20 +149,20 @@ func Classes() []Class {
 
 func (c Class) is(r remedy) bool { return c < numClasses && classes[c].remedy == r }
 
-// Retryable says that the failure lies in the infrastructure, so that another
-// attempt on a new agent may succeed.
+// Retryable reports whether the infrastructure failed, so that another attempt on a new agent
+// may succeed.
 func (c Class) Retryable() bool { return c.is(remedyRetry) }
 
-// Rerollable says that the failure lies in what the policy did in this rollout, so
-// that another one may go well.
+// Rerollable reports whether the policy failed in this rollout, so that another one may go
+// well.
 func (c Class) Rerollable() bool { return c.is(remedyRoll) }
 
-// Fatal says that no other sample can do better, so that the run ends.
+// Fatal reports whether no other sample can do better, so that the run ends.
 func (c Class) Fatal() bool { return c.is(remedyEnd) }
 
-// sentinels in the order in which they are looked for: what ends the run first,
-// then what is most specific. A deadline comes after the sentinels because a
-// backend that knows better than "deadline exceeded" wraps both.
+// sentinels are in the order in which Classify looks for them: first what ends the run, then
+// what is most specific. A deadline comes after the sentinels because a backend that knows
+// better than "deadline exceeded" wraps both.
 var sentinels = [...]struct {
 	err   error
 	class Class
@@ -189,7 +190,7 @@ var sentinels = [...]struct {
 	{io.ErrUnexpectedEOF, ClassConnection},
 }
 
-// Classify is the only place that decides what a failure is.
+// Classify returns the class of err. It is the only place that decides what a failure is.
 func Classify(err error) Class {
 	if err == nil {
 		return ClassNone
@@ -211,7 +212,7 @@ func Classify(err error) Class {
 	return ClassInternal
 }
 
-// ClassOf is the class of a quarantine.
+// ClassOf returns the class of a quarantine.
 func ClassOf(r tokenize.Reason) Class {
 	switch r {
 	case tokenize.ReasonNone:

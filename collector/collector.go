@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// A Collector runs the samples of tasks on workers, each bound to its endpoint: as many
-// as samples are in flight there, and MaxInFlight at most. It is made by New and runs
-// once.
+// A Collector runs the samples of tasks on workers. Each worker belongs to one endpoint, and
+// an endpoint has as many as samples are in flight there, at most MaxInFlight. New makes a
+// Collector, and it runs once.
 type Collector struct {
 	cfg       Config
 	endpoints []*endpoint
@@ -27,11 +27,11 @@ type Collector struct {
 	drainOnce sync.Once
 	drain     chan struct{} // closed by Drain
 	started   atomic.Bool
-	living    atomic.Int64                            // endpoints that are not lost
+	living    atomic.Int64                            // counts the endpoints that are not lost
 	stop      atomic.Pointer[context.CancelCauseFunc] // of the Run in progress
 }
 
-// New makes a Collector; it starts nothing.
+// New makes a Collector. It starts nothing.
 func New(cfg Config) (*Collector, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -52,6 +52,7 @@ func New(cfg Config) (*Collector, error) {
 	return c, nil
 }
 
+// limited returns n, or Config.Limit if that is less.
 func (c *Collector) limited(n int) int {
 	if c.cfg.Limit > 0 {
 		return min(n, c.cfg.Limit)
@@ -59,25 +60,24 @@ func (c *Collector) limited(n int) int {
 	return n
 }
 
-// Run claims the samples of the tasks, group by group and in order, until they run
-// out, Drain is called, ctx is done, or the run cannot go on: the sink fails, a
-// server refuses our credentials, no endpoint answers any more, or the first samples all
-// failed for a reason that the next ones would fail for too (BarrenError). A failed
-// attempt is recorded, not returned; an error of the task source is returned after the
-// samples in flight are finished.
+// Run claims the samples of the tasks, group by group and in order, until they run out, Drain
+// is called, ctx is done, or the run cannot go on. It cannot go on when the sink fails, a
+// server refuses our credentials, no endpoint answers any longer, or the first samples all
+// failed for a reason that the next ones would fail for too ([BarrenError]). A failed attempt
+// is recorded, not returned. An error of the task source is returned after the samples in
+// flight are finished.
 //
-// tasks is read from one goroutine, one task at a time. Run cannot interrupt it: a
-// source that waits, for a terminal or a pipe, must end by itself when the run is to
-// stop. Without Config.Left it is read once, and no further than workers are free.
-// With it, tasks must yield the same tasks each time that it is ranged over: it is
-// read once to its end, to count what the dataset has, and again for the groups that
-// were begun, which come first, and for the rest. Of the samples with an open attempt
-// it is then the endpoint of that attempt that takes them, before all others.
+// Run reads tasks from one goroutine, one task at a time. It cannot interrupt the source: one
+// that waits for a terminal or a pipe must end by itself when the run is to stop. Without
+// Config.Left the tasks are read once, and no further than workers are free. With it the
+// source must yield the same tasks every time: Run reads it once to its end, to count what
+// the dataset has, then for the groups that were begun, then for the rest. A sample with an
+// open attempt comes before all others, at the endpoint of that attempt.
 //
-// When Run returns, every goroutine that it started has returned, every agent that
-// it opened was closed, and every finished sample is with the sink. What the sink
-// has not committed by then it commits when it is closed: until then Stats counts
-// these samples as Accepted. After a stop the samples that were in flight remain.
+// When Run returns, every goroutine that it started has returned, every agent that it opened
+// was closed, and every finished sample is with the sink. The sink commits the last of them
+// when it is closed; until then Stats counts them as Accepted. After a stop the samples that
+// were in flight remain to be done.
 func (c *Collector) Run(ctx context.Context, tasks iter.Seq2[*Task, error]) error {
 	if c.started.Swap(true) {
 		return errors.New("collector: Run was called before")
@@ -88,9 +88,9 @@ func (c *Collector) Run(ctx context.Context, tasks iter.Seq2[*Task, error]) erro
 	c.counters.update(func(s *Stats) { s.Started = time.Now() })
 
 	g, ctx := errgroup.WithContext(ctx)
-	work := make(chan claim) // unbuffered: a sample is unclaimed or in a worker's hands, never between
+	work := make(chan claim) // unbuffered: a sample is either unclaimed or in a worker's hands
 	finished := make(chan struct{})
-	var open sync.WaitGroup // claims on their way or in hands; a lost endpoint passes its own on
+	var open sync.WaitGroup // counts the claims on their way or in hands
 	g.Go(func() error {
 		defer close(finished)
 		f := &feed{c: c, tasks: tasks, work: work, open: &open}
@@ -124,7 +124,7 @@ func (c *Collector) Run(ctx context.Context, tasks iter.Seq2[*Task, error]) erro
 	return err
 }
 
-// stopping says that nothing more is to be claimed.
+// stopping reports whether nothing more is to be claimed.
 func (c *Collector) stopping(ctx context.Context) bool {
 	select {
 	case <-c.drain:
@@ -134,15 +134,14 @@ func (c *Collector) stopping(ctx context.Context) bool {
 	}
 }
 
-// Drain ends claiming: Run finishes the attempts that are in flight and returns. What
-// only waits, for its retry or for room, is not waited for: it remains. To stop at once,
-// cancel Run's context.
+// Drain ends claiming: Run finishes the attempts that are in flight and returns. Samples that
+// wait for a retry or for room remain to be done. To stop at once, cancel the context of Run.
 func (c *Collector) Drain() {
 	c.drainOnce.Do(func() { close(c.drain) })
 }
 
-// Stats is a snapshot of the run; it may be taken at any time, also before and
-// after Run.
+// Stats returns a snapshot of the run. It may be called at any time, also before and after
+// Run.
 func (c *Collector) Stats() Stats {
 	s := c.counters.snapshot(c.endpoints)
 	if !c.along.do() {

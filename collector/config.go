@@ -25,83 +25,79 @@ type Config struct {
 	// Planned is the number of samples that the tasks give, where it is known before
 	// Run; Limit still applies. Default 0: planned counts what was read so far.
 	Planned int
-	// Left says what earlier processes left of a sample, as it was before Run: what
-	// this run does must not change its answer. It is called from one goroutine.
-	// Default nil: nothing was left, and the tasks are read once instead of up to
-	// three times.
+	// Left returns what earlier processes left of a sample. What this run does must not
+	// change its answer. It is called from one goroutine. Default nil: nothing was left, and
+	// the tasks are read once instead of up to three times.
 	Left func(key string) Left
-	// RetryFailed takes up only the samples that the dataset has as failed, each with
-	// its budgets anew. Default: only those that the dataset does not have.
+	// RetryFailed takes up only the samples that the dataset has as failed, each with a new
+	// budget. Default: only samples that the dataset does not have.
 	RetryFailed bool
-	// Journal remembers attempts for the next process. Default nil: none does.
+	// Journal keeps attempts for the next process. Default nil: nothing does.
 	Journal Journal
 
-	// Adaptive finds out how many samples an endpoint can take at a time, up to its
-	// MaxInFlight: it starts with 32, and package limit says how it goes on. Default:
-	// as many as MaxInFlight at once.
+	// Adaptive finds out how many samples an endpoint can work on at a time, from 32 up to
+	// its MaxInFlight: see package limit. Default: MaxInFlight from the start.
 	Adaptive bool
 
 	// Scorer rewards finished rollouts. Default nil: no reward.
 	Scorer Scorer
 	Sink   Sink
-	// TurnsHavePrompts says whether answers bring the prompts of their calls along
-	// (tokenize.SourceTurns), where that is known before Run. What is taken from a
-	// server's memory need not have them, and is made again where they are missed.
-	// Default nil: found out from the first answer that is received; until then it is
-	// taken to be so.
+	// TurnsHavePrompts tells, if that is known before Run, whether answers bring the prompts
+	// of their calls along (tokenize.SourceTurns). The record that a server keeps may lack
+	// them; a rollout that lost its answer is then made again. Default nil: the first answer
+	// that is received shows it, and until then answers are taken to bring them.
 	TurnsHavePrompts *bool
-	// Align says how calls become rows. Default: fork, and no bound.
+	// Align configures how calls become rows. Default: fork, and no bound.
 	Align tokenize.AlignConfig
-	// Require is the worst grade that a row may have. A sample with a worse one
-	// fails with tokenize.ReasonGrade, whole. Default nil: any.
+	// Require is the worst grade that a row may have. A sample with a worse row fails as a
+	// whole, with tokenize.ReasonGrade. Default nil: any.
 	Require *tokenize.Grade
 
-	// Retries bounds the attempts after the first that one sample gets for failures
-	// of the infrastructure. Failures of an endpoint that is down are not counted, nor
-	// is being turned away by a busy one, up to BusyMax. Default 0: none.
+	// Retries bounds the attempts after the first that one sample gets for failures of the
+	// infrastructure. Failures of an endpoint that is down do not count. A refusal by a busy
+	// server counts only after BusyMax. Default 0: none.
 	Retries int
 	// DataRetries bounds the attempts that one sample gets for failures of the data
-	// (Class.Rerollable), besides Retries. To roll again until it goes well shifts the
-	// distribution: of the tasks on which the policy often fails, the dataset then
-	// holds only what went well. The attempt column tells those rows. Default 0: none.
+	// (Class.Rerollable), besides Retries. Rolling again until it goes well shifts the
+	// distribution: of the tasks on which the policy often fails, the dataset then has only
+	// the good rollouts. The attempt column shows those rows. Default 0: none.
 	DataRetries int
-	// BusyMax is for how long a sample may meet nothing but a busy server (429) before
-	// that is held against its retries. The attempts in between wait as after any
-	// failure, and at least as long as the server asks. Where the server has
-	// room for a Checker's check right after it turned the sample away, time and again,
-	// that is held against it earlier. Default 30m.
+	// BusyMax is how long a sample may meet nothing but a busy server (429) before that is
+	// held against its retries. The attempts in between wait as after any failure, and at
+	// least as long as the server asks. A refusal counts earlier if the server repeatedly has
+	// room for a check (Checker) right after it turned the sample away. Default 30m.
 	BusyMax time.Duration
 	// BackoffMin and BackoffMax bound the wait before a retry: it doubles from one to
 	// the other and half of it is random. Defaults 1s and 30s.
 	BackoffMin, BackoffMax time.Duration
 	// RetryAfterMax caps the wait that a server may ask for. Default 1m.
 	RetryAfterMax time.Duration
-	// AttemptTimeout bounds an attempt from making the agent to the reward; waiting
-	// for the sink is not in it. Default 1h: an attempt may take several sends.
+	// AttemptTimeout bounds an attempt from making the agent to the reward, without the wait
+	// for the sink. Default 1h: an attempt may take several sends.
 	AttemptTimeout time.Duration
-	// CloseTimeout bounds the removal of one agent. Default 30s. Where one took that
-	// long and none went well meanwhile, the next get a thirtieth of it, and now and
-	// then one a sixth, until one goes well.
+	// CloseTimeout bounds the removal of one agent. Default 30s. If one took that long and
+	// none succeeded meanwhile, the next ones get a thirtieth of it, and now and then one a
+	// sixth, until one succeeds.
 	CloseTimeout time.Duration
-	// Outage is how long an endpoint may be down before it is given up. One that
-	// never answered is given up at once. Where another one is up its samples move
-	// there at once, and an endpoint that can be asked without a sample (Pinger and
-	// Checker) is not given up: it takes part again when it is back. Default 2m.
+	// Outage is how long an endpoint may be down before it is given up. One that never
+	// answered is given up at once. If another endpoint is up, the samples move there at
+	// once, and an endpoint that can be asked without a sample (Pinger and Checker) is not
+	// given up: it takes part again when it is back. Default 2m.
 	Outage time.Duration
-	// Tail says what becomes of the last samples. Default: they are waited for.
+	// Tail decides what becomes of the last samples. Default: the run waits for them.
 	Tail Tail
 	// MaxFailures ends the run with ErrTolerance when more samples failed.
 	// Default 0: no limit.
 	MaxFailures int
 	// MaxUnscored ends the run with a *ScorerError when the Scorer failed on more samples
-	// than this and has scored none. Default 0: no limit.
+	// than this and scored none. Default 0: no limit.
 	MaxUnscored int
 
 	Events Events
-	// Logger takes what no return value can carry. Default nil: nothing is logged.
+	// Logger gets what no return value can carry. Default nil: nothing is logged.
 	Logger *slog.Logger
-	// Jitter gives a number in [0, 1) for every wait, from many goroutines at once.
-	// Default nil: random.
+	// Jitter returns a number in [0, 1) for every wait. It is called from many goroutines at
+	// once. Default nil: random.
 	Jitter func() float64
 }
 
@@ -110,9 +106,9 @@ type Endpoint struct {
 	// Name tells endpoints apart in events and metrics.
 	Name    string
 	Backend Backend
-	// MaxInFlight bounds the samples in hand, those that wait for a retry included.
-	// It costs nothing by itself: what a run takes follows what is in flight. Default 24: a Letta server with a
-	// default PostgreSQL fails near 30 agents at a time.
+	// MaxInFlight bounds the samples in hand, those that wait for a retry included. A high
+	// bound costs nothing by itself: memory follows what is in flight. Default 24: a Letta
+	// server with a default PostgreSQL fails near 30 agents at a time.
 	MaxInFlight int
 }
 

@@ -9,21 +9,21 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// The sentinels say what a failure means to the run. A backend, a prompter and a
-// sink wrap them (fmt.Errorf with %w, or an Unwrap method); Classify reads them
-// and nothing else decides. An error that wraps none of them is Internal.
+// The sentinels say what a failure means to the run. Backends and sinks wrap them (fmt.Errorf
+// with %w, or an Unwrap method). Only Classify reads them. An error that wraps none of them is
+// ClassInternal.
 //
-// An error that knows how long the server asked to wait says so by a method
+// An error that knows how long the server asked to wait returns it from a method
 //
 //	RetryDelay() time.Duration // 0: the server named no delay
 //
 // anywhere in its chain. The delay counts for the retry of that attempt only.
 //
-// What is rolled again fails the sample where Config.DataRetries, 0 by default, allows
-// no more.
+// "Rolled again" means another attempt out of Config.DataRetries, which is 0 by default; then
+// the sample fails.
 var (
-	// ErrBusy: the server lives and asks to be asked later (429, lock conflicts).
-	// Retried on a new agent; up to Config.BusyMax that costs none of the retries.
+	// ErrBusy: the server lives and asks to come back later (429, lock conflicts). Retried on
+	// a new agent; up to Config.BusyMax that costs none of the retries.
 	ErrBusy = errors.New("collector: server busy")
 	// ErrUnavailable: the server, its database or its engine does not serve (503,
 	// 502, an engine that is down). Retried on a new agent. Run returns it as well
@@ -41,53 +41,51 @@ var (
 	// run explains nothing). Retried on a new agent.
 	ErrServer = errors.New("collector: server error")
 
-	// ErrAborted: the engine gave a call of the model up in the middle, as for an update
-	// of its weights, and the server went on with what there was. Retried on a new agent.
+	// ErrAborted: the engine gave a call of the model up in the middle, for example to update
+	// its weights, and the server went on with what there was. Retried on a new agent.
 	ErrAborted = errors.New("collector: the engine gave a call up in the middle")
 
 	// ErrRejected: the server understood the request and refuses it (4xx). The
 	// sample fails; another attempt would be refused as well.
 	ErrRejected = errors.New("collector: request rejected")
-	// ErrMalformedCall: the model wrote a tool call that the server cannot read, and
-	// the server gave up the rollout for it. Rolled again as Config.DataRetries says.
+	// ErrMalformedCall: the model wrote a tool call that the server cannot read, so the
+	// server gave up the rollout. Rolled again.
 	ErrMalformedCall = errors.New("collector: malformed tool call")
-	// ErrContextOverflow: the conversation outgrew the context window. Rolled again
-	// as Config.DataRetries says.
+	// ErrContextOverflow: the conversation outgrew the context window. Rolled again.
 	ErrContextOverflow = errors.New("collector: context window exceeded")
-	// ErrAgent: the server answered and says that the rollout went wrong (stop
-	// reason error, cancelled, …). Rolled again as Config.DataRetries says.
+	// ErrAgent: the server answered and says that the rollout went wrong (stop reason error,
+	// cancelled, …). Rolled again.
 	ErrAgent = errors.New("collector: agent ended with an error")
-	// ErrTool: a tool on our side of the wire failed. Rolled again as
-	// Config.DataRetries says.
+	// ErrTool: a tool on our side of the wire failed. Rolled again.
 	ErrTool = errors.New("collector: client tool failed")
 	// ErrNoTurns: the answer holds no token data. The sample fails.
 	ErrNoTurns = errors.New("collector: reply without turns")
 
-	// ErrGone: nothing of an attempt of an earlier process can be taken over, or less than
-	// a new attempt gives. Another attempt is made, and costs none of the retries.
+	// ErrGone: nothing of an attempt of an earlier process can be taken over, or less than a
+	// new attempt would give. Another attempt is made, at no cost.
 	ErrGone = errors.New("collector: nothing left to take over")
 
 	// ErrCensored: the tail policy cut the rollout off. The sample counts as skipped,
 	// and a failure row keeps what is left of its tokens.
 	ErrCensored = errors.New("collector: cut by the tail policy")
 
-	// ErrNoAnswer: the task holds nothing that its samples could be scored by. A Scorer
-	// says so; the samples have no reward, and nothing has failed.
+	// ErrNoAnswer: the task has nothing to score its samples by. A Scorer returns it; the
+	// samples have no reward, and nothing has failed.
 	ErrNoAnswer = errors.New("collector: nothing to score by")
 
 	// ErrAuth: the server refuses our credentials. Ends the run.
 	ErrAuth = errors.New("collector: not authorized")
-	// ErrUnusable: server, model or agent cannot give what the run needs whatever
-	// is sent: an unknown model, an agent that will never give turns. Ends the run.
+	// ErrUnusable: server, model or agent cannot give what the run needs, whatever is sent:
+	// an unknown model, an agent that will never give turns. Ends the run.
 	ErrUnusable = errors.New("collector: server or model not usable")
-	// ErrStorage: the sink does not take samples any more. Ends the run.
+	// ErrStorage: the sink or the journal failed. Ends the run.
 	ErrStorage = errors.New("collector: storage failed")
 	// ErrTolerance: more samples failed, or could not be scored, than the configuration
 	// allows. Ends the run.
 	ErrTolerance = errors.New("collector: more failures than allowed")
 )
 
-// An AttemptError says which attempt failed and where in it.
+// An AttemptError is the failure of an attempt: which attempt it was, and in which stage.
 type AttemptError struct {
 	Task    string // task id
 	Index   int    // sample index
@@ -102,19 +100,19 @@ func (e *AttemptError) Error() string {
 
 func (e *AttemptError) Unwrap() error { return e.Err }
 
-// Class is the class of the failure.
+// Class returns the class of the failure.
 func (e *AttemptError) Class() Class { return Classify(e) }
 
-// errOutOfTime is the cause with which the context of an attempt ends.
+// errOutOfTime ends an attempt that used up its own time.
 var errOutOfTime = fmt.Errorf("%w: attempt not done in time", ErrTimeout)
 
-// outOfTime says that the attempt at a rollout used up its own time: no request of
+// outOfTime reports whether the rollout used up the attempt's own time, so that no request of
 // it failed.
 func outOfTime(err error) bool {
 	return errors.Is(err, errOutOfTime) && stageOf(err) != StageOpen
 }
 
-// stageOf is where an attempt failed.
+// stageOf returns the stage in which an attempt failed.
 func stageOf(err error) Stage {
 	if e, ok := errors.AsType[*AttemptError](err); ok {
 		return e.Stage
@@ -155,12 +153,9 @@ func (s Stage) String() string {
 	return fmt.Sprintf("stage(%d)", uint8(s))
 }
 
-// ReasonOf is why the tokens of a sample that failed with err cannot be trusted;
-// tokenize.ReasonNone where that is not why it failed.
-func ReasonOf(err error) tokenize.Reason { return reasonOf(err) }
-
-// reasonOf is the word for a quarantine behind err, if there is one.
-func reasonOf(err error) tokenize.Reason {
+// ReasonOf returns why the tokens of a sample that failed with err cannot be trusted;
+// tokenize.ReasonNone if it failed for another reason.
+func ReasonOf(err error) tokenize.Reason {
 	if a, ok := errors.AsType[*tokenize.AlignError](err); ok {
 		return a.Reason
 	}
@@ -173,7 +168,7 @@ func reasonOf(err error) tokenize.Reason {
 // maxErrorText bounds Failure.Error: enough for a person, small beside a row.
 const maxErrorText = 400
 
-// line is the error as one short line.
+// line returns the error as one short line.
 func line(err error) string {
 	if e, ok := errors.AsType[*AttemptError](err); ok { // task and attempt have columns of their own
 		err = e.Err
@@ -181,7 +176,7 @@ func line(err error) string {
 	return shortened(err.Error())
 }
 
-// shortened is text as one short line.
+// shortened returns the text as one short line.
 func shortened(text string) string {
 	s := strings.ToValidUTF8(strings.Join(strings.Fields(text), " "), "\uFFFD")
 	if len(s) <= maxErrorText {

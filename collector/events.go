@@ -8,71 +8,69 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// Events are called as things happen, from many goroutines at once. None may
-// block: a slow one slows the pool down. What they point to must not be changed,
-// nor kept, unless said otherwise. All are optional.
+// Events are called as things happen, from many goroutines at once. They must not block: a
+// slow one slows the workers down. What their arguments point to must not be changed, and must
+// not be kept unless the event allows it. All are optional.
 type Events struct {
 	// AttemptStarted fires before the agent is made.
 	AttemptStarted func(a Attempt, endpoint string)
-	// AttemptFinished fires once per attempt that was started, after its agent was
-	// removed. Its Result may be kept.
+	// AttemptFinished fires once for each attempt that was started, after its agent was
+	// removed. The Result may be kept.
 	AttemptFinished func(r Result)
-	// Reattached fires when it is known whether an attempt of an earlier process could
-	// be taken over: nil where it was, else an error that wraps ErrGone, and a new
-	// attempt is made.
+	// Reattached fires when it is known whether an attempt of an earlier process could be
+	// taken over. If not, err wraps ErrGone and a new attempt is made.
 	Reattached func(a Attempt, endpoint string, err error)
-	// SampleSpan and AttemptSpan fire when a sample is taken up and when an attempt
-	// at it begins. What happens in it gets the context that they return, which must
-	// be derived from ctx; the function that they return is called at its end, with
-	// the error that ended it. a.N is the number of the first attempt that is made.
+	// SampleSpan fires when a sample is taken up, AttemptSpan when an attempt at it begins.
+	// The context that they return, which must be derived from ctx, is used for what happens
+	// in the span. The function that they return is called at its end, with its error. a.N
+	// is the number of the first attempt of the span.
 	SampleSpan, AttemptSpan func(ctx context.Context, a Attempt, endpoint string) (context.Context, func(error))
-	// RetryWaiting fires before the wait between two attempts. err is the *AttemptError
-	// of the one that failed.
+	// RetryWaiting fires before the wait between two attempts. err is the *AttemptError of
+	// the one that failed.
 	RetryWaiting func(a Attempt, err error, delay time.Duration)
-	// SampleFinished fires when a sample is complete and before the sink takes it:
-	// the only moment at which its rows can be looked at. Nothing of it may be kept.
-	// Should the sink refuse it, it fires again with the failure that takes its place.
+	// SampleFinished fires when a sample is complete and before the sink takes it: the only
+	// moment at which its rows can be read. If the sink refuses the sample, it fires again
+	// with the failure that takes its place.
 	SampleFinished func(s *tokenize.Sample)
-	// SampleDone fires when the sink says what became of a sample: nil means that it
-	// is in a committed shard. It may fire after Run has returned.
+	// SampleDone fires when the sink tells what became of a sample: err is nil if it is in a
+	// committed shard. It may fire after Run has returned.
 	SampleDone func(key string, err error)
-	// CloseFailed fires when an agent could not be removed. Without it Config.Logger
-	// takes that.
+	// CloseFailed fires when an agent could not be removed. Default: Config.Logger gets it.
 	CloseFailed func(a Attempt, endpoint string, err error)
 	// ScoreFailed fires when the scorer failed on a sample, which then has no reward.
 	ScoreFailed func(a Attempt, err error)
-	// EndpointDown fires when so many attempts in a row failed at an endpoint that
-	// the server is taken to be down, and with nil when it is back.
+	// EndpointDown fires when the server of an endpoint is taken to be down, and with nil
+	// when it is back.
 	EndpointDown func(endpoint string, err error)
 	// LimitChanged fires when Adaptive changed how many samples may be worked on at the
-	// endpoint; reason is the name of a limit.Reason. In order for one endpoint.
+	// endpoint. reason is the name of a limit.Reason. The changes of one endpoint come in
+	// order.
 	LimitChanged func(endpoint string, from, to int, reason string)
 	// EndpointLost fires when an endpoint is given up for this run.
 	EndpointLost func(endpoint string, err error)
 }
 
-// A Result says how an attempt ended.
+// A Result is how an attempt ended.
 type Result struct {
 	Attempt  Attempt
 	Endpoint string
-	// Err is nil where the sample was accepted by the sink, else an *AttemptError;
-	// Class is its class.
+	// Err is nil if the sink accepted the sample, else an *AttemptError. Class is its class.
 	Err   error
 	Class Class
-	// Started is when the attempt began; Duration how long it took with all of its
-	// stages, the removal of the agent included.
+	// Started is when the attempt began. Duration is how long it took, the removal of the
+	// agent included.
 	Started  time.Time
 	Duration time.Duration
-	// Admission is for how long the sample waited for room before the attempt began;
-	// the wait between attempts is not in it.
+	// Admission is how long the sample waited for room before the attempt began, without the
+	// wait between attempts.
 	Admission time.Duration
-	// Working is Duration without what the attempt waited for: room, and the sink.
+	// Working is Duration without the wait for the sink.
 	Working time.Duration
-	// FirstAnswer is the time from the first send to the server's answer to it, where
-	// the backend says it; else 0.
+	// FirstAnswer is the time from the first send to the server's answer to it; 0 if the
+	// backend does not tell.
 	FirstAnswer time.Duration
-	// Sampled and Trained count tokens: what the policy sampled, and what of it has
-	// a loss mask of 1. Rows counts the training sequences.
+	// Sampled counts the tokens that the policy sampled, and Trained those of them that have
+	// a loss mask of 1. Rows counts training sequences.
 	Sampled, Trained int64
 	Rows             int
 }

@@ -10,35 +10,35 @@ import (
 
 // A feed sends the samples of the tasks to the workers.
 //
-// Where nothing was left by an earlier process the tasks are read once, and their
-// samples sent in order. Else they are read up to three times, so that what was begun
-// ends first and no list of samples has to be kept:
+// If no earlier process left anything, it reads the tasks once and sends their samples in
+// order. Else it reads them up to three times, so that what was begun ends first and no list
+// of samples must be kept:
 //
-//	1  survey   every sample is looked up, and what the dataset has of it counted
-//	            → open attempts, each to the endpoint where it was made
-//	2  begun    the other samples of the groups that have any of the above
-//	3  rest     the groups that nobody began
+//	1  survey   look every sample up, and count what the dataset has of it
+//	            → send open attempts, each to the endpoint where it was made
+//	2  begun    send the other samples of groups that have any of the above
+//	3  rest     send the groups that nobody began
 //
-// What is kept is one byte per sample, and the claims of the open attempts, which are
-// no more than an earlier process had in flight.
+// It keeps one byte per sample, and the claims of the open attempts, which are at most as
+// many as an earlier process had in flight.
 type feed struct {
 	c     *Collector
 	tasks iter.Seq2[*Task, error]
 	work  chan<- claim
-	open  *sync.WaitGroup // claims on their way or in hands; a lost endpoint passes its own on
+	open  *sync.WaitGroup // counts the claims on their way or in hands
 }
 
-// A due says when a sample is to be sent. It is what the survey keeps of a sample.
+// A due is when a sample is to be sent. The survey keeps one for each sample.
 type due uint8
 
 const (
-	dueNever due = iota // the dataset has it, it is not asked for, or it is an open attempt
+	dueNever due = iota // done, not asked for, or an open attempt
 	dueBegun            // with the groups that were begun
 	dueRest
 )
 
-// run sends what there is to send, and returns when the last claim was taken: with
-// the error of the task source, or the reason why the run stops.
+// run sends every sample that is to be sent, and returns when the last claim was taken. The
+// error is the one of the task source, or the reason why the run stops.
 func (f *feed) run(ctx context.Context) error {
 	if f.c.cfg.Left == nil {
 		for _, ep := range f.c.endpoints {
@@ -69,8 +69,8 @@ func (f *feed) run(ctx context.Context) error {
 	return surveyErr
 }
 
-// samples goes through the samples of the tasks in order, as far as Limit lets it,
-// until do returns false. It returns the error of the task source.
+// samples calls do with the samples of the tasks in order, up to Limit, until do returns
+// false. It returns the error of the task source.
 func (f *feed) samples(do func(n int, cl claim) bool) error {
 	c, n := f.c, 0
 	for t, err := range f.tasks {
@@ -112,15 +112,15 @@ func (f *feed) all(ctx context.Context) (err error) {
 type survey struct {
 	dues  []due     // by the number of the sample
 	open  [][]claim // open attempts, by the index of their endpoint
-	stray []claim   // open attempts of endpoints that are not there any more
+	stray []claim   // open attempts of endpoints that are gone
 }
 
-// survey looks up every sample. The error is that of the task source: what comes
-// before it is good.
+// survey looks up every sample. The error is the one of the task source; what was read
+// before it counts.
 func (f *feed) survey(ctx context.Context) (*survey, error) {
 	c := f.c
 	s := &survey{open: make([][]claim, len(c.endpoints))}
-	first, group, begun := 0, "", false // the group in progress: its first sample, and whether it was begun
+	first, group, begun := 0, "", false // the present group: its first sample, and whether it was begun
 	closeGroup := func() {
 		for i := first; begun && i < len(s.dues); i++ {
 			if s.dues[i] == dueRest {
@@ -191,8 +191,8 @@ func (f *feed) some(ctx context.Context, dues []due, now due) (err error) {
 	return sourceErr
 }
 
-// send gives the claim to a worker of any endpoint. It returns false when nothing
-// more is to be sent.
+// send gives the claim to a worker of any endpoint. It returns false if nothing more is to be
+// sent.
 func (f *feed) send(ctx context.Context, cl claim) (bool, error) {
 	cl.queued = time.Now()
 	f.open.Add(1)
@@ -208,8 +208,8 @@ func (f *feed) send(ctx context.Context, cl claim) (bool, error) {
 	}
 }
 
-// bound gives the claims to workers of their endpoint, and to any when that is lost.
-// Until it closes ep.bound, the workers of the endpoint take nothing else.
+// bound gives the claims to workers of their endpoint, and to workers of any other if the
+// endpoint is lost. Until it closes ep.bound, the workers of the endpoint take nothing else.
 func (f *feed) bound(ctx context.Context, ep *endpoint, claims []claim) {
 	rest := f.sendBound(ctx, ep, claims)
 	close(ep.bound)
@@ -220,8 +220,8 @@ func (f *feed) bound(ctx context.Context, ep *endpoint, claims []claim) {
 	}
 }
 
-// sendBound returns the claims that are left when the endpoint is lost. What a drain
-// or a stop leaves is for the next process: no other endpoint is to have it.
+// sendBound returns the claims that are left when the endpoint is lost. What a drain or a
+// stop leaves is not returned: it is for the next process.
 func (f *feed) sendBound(ctx context.Context, ep *endpoint, claims []claim) []claim {
 	for i := range claims {
 		f.open.Add(1)

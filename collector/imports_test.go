@@ -21,7 +21,7 @@ var borders = []struct {
 	{"tokenize", []string{"net", "net/http", "os/exec", "log/slog"}, nil, "tokenize is pure computation: it returns errors and counts", ""},
 	{"sink", []string{module + "collector"}, nil, "the sink must not know where samples come from", ""},
 	{"collector", []string{module + "sink"}, nil, "the collector writes to its own Sink interface", "collector/journal"},
-	{"collector/journal", []string{module + "sink"}, []string{module + "sink/frame", module + "sink/failpoint"}, "the journal shares the framing of files with the sink, and nothing else", ""},
+	{"collector/journal", []string{module + "sink"}, []string{module + "sink/frame", module + "sink/durable", module + "sink/failpoint"}, "the journal shares the framing and the syncing of files with the sink, and nothing else", ""},
 	{"collector/letta", []string{module + "tokenize/bpe", module + "tokenize/chat"}, nil, "collector/prompt knows tokenizers and chat templates", ""},
 	{"collector/agent", []string{module + "collector/prompt", module + "tokenize/bpe", module + "tokenize/chat"}, nil, "main plugs the prompter in", ""},
 	{"collector/record", []string{module + "collector/agent", module + "collector/prompt", module + "tokenize/bpe", module + "tokenize/chat"}, nil, "a record is what a server keeps: it knows no attempts and no prompts", ""},

@@ -8,20 +8,20 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// An answer that was not received is taken from the server's memory of its run, which
-// may know less than the answer did: a server that sends the prompts along with its
-// answers need not keep them. A sample is not to suffer for what the network lost, so
-// what a memory lacks and an answer has makes no failure of the sample and no hole in it:
-// the rollout is rolled again, as after any answer that was lost.
+// If an answer is not received, its turns are taken from the record that the server keeps of
+// the run. The record may have less than the answer: a server that sends prompts along with
+// its answers need not keep them. A sample must not fail, nor have a hole, because the network
+// lost its answer. So if the record lacks something that an answer has, the rollout is made
+// again, as after any lost connection.
 
-// along remembers whether received answers bring the prompts of their calls.
+// An along knows whether answers that are received bring the prompts of their calls along.
 type along struct {
-	seen  atomic.Int32 // 0: none was received yet, 1: they do not, 2: they do
-	known *bool        // what the caller knows
+	seen  atomic.Int32 // 0: no answer was received yet, 1: they do not, 2: they do
+	known *bool        // Config.TurnsHavePrompts
 }
 
-// note looks at the calls of the sends that were received. One prompt that came along
-// is proof for good; that none came may be one server's way of several.
+// note looks at the calls of the sends that were received. One prompt that came along proves
+// that answers bring them. That none came proves little: another server may bring them.
 func (a *along) note(r *Reply, calls []tokenize.Call) {
 	r.eachCall(calls, func(s *Send, c *tokenize.Call) {
 		switch {
@@ -34,26 +34,25 @@ func (a *along) note(r *Reply, calls []tokenize.Call) {
 	})
 }
 
-// may says that an answer might bring the prompts: a new attempt finds out.
+// may reports whether an answer might bring the prompts. A new attempt finds out.
 func (a *along) may() bool {
 	seen := a.seen.Load()
 	return seen == 2 || seen == 0 && (a.known == nil || *a.known)
 }
 
-// do says that answers are known to bring the prompts.
+// do reports whether answers are known to bring the prompts.
 func (a *along) do() bool {
 	seen := a.seen.Load()
 	return seen == 2 || seen == 0 && a.known != nil && *a.known
 }
 
-// A lostAnswerError says that the server's memory of a rollout does not give what an answer
-// would have. It is the failure that cost the answer: ErrGone where that was the end of
-// an earlier process.
+// A lostAnswerError says that the record of a rollout lacks something that its answer had. Its
+// class is the class of what lost the answer: ErrGone if an earlier process ended.
 type lostAnswerError struct {
-	cause error
-	why   error // a *tokenize.AlignError where tokens cannot be used
-	word  string
-	part  bool // the other calls of the sample make rows
+	cause error  // what lost the answer
+	why   error  // what is missing; a *tokenize.AlignError if tokens cannot be used
+	word  string // the reason in Stats.Rerolls
+	part  bool   // other calls of the sample make rows
 }
 
 func (e *lostAnswerError) Error() string {
@@ -67,10 +66,9 @@ func isLostAnswer(err error) bool {
 	return ok
 }
 
-// lesser compares the calls that are taken from the server's memory, or that are worth
-// less because the rollout was taken over, with what is required. It returns what they
-// lack and those of a new attempt might have; nil where that is nothing. What a new
-// attempt would lack as well is no matter of this.
+// lesser looks at the calls that are taken from the record, or that are worth less because
+// the rollout was taken over. It returns what they lack of what is required and a new attempt
+// might have; nil if that is nothing. What a new attempt would lack too does not count.
 func (a *attempt) lesser(r *Reply, calls []tokenize.Call) *lostAnswerError {
 	c := a.w.c
 	along := c.along.may()
@@ -90,7 +88,7 @@ func (a *attempt) lesser(r *Reply, calls []tokenize.Call) *lostAnswerError {
 			e, first = lostTo(s), *call
 		}
 		if s.Lost == nil || call.TakenOver {
-			e.cause = ErrGone // an earlier process sent it, and its end costs nothing
+			e.cause = ErrGone // an earlier process sent it, so that it costs nothing
 		}
 	})
 	if e == nil {
@@ -110,9 +108,9 @@ func (a *attempt) lesser(r *Reply, calls []tokenize.Call) *lostAnswerError {
 	return e
 }
 
-// lesserEvidence is lesser where the prompts could not even be looked for, because of
-// err, which it returns where that is no matter of the server's memory. Of an answer
-// that brings them along nothing is looked for.
+// lesserEvidence does what lesser does if the prompts could not be found because of err. It
+// returns err if that has nothing to do with the record: nothing is looked for when an answer
+// brings its prompts along.
 func (a *attempt) lesserEvidence(r *Reply, err error) error {
 	if !a.w.c.along.may() || !r.fromRecord() {
 		return err
@@ -135,12 +133,12 @@ func (a *attempt) lesserEvidence(r *Reply, err error) error {
 	return e
 }
 
-// hidden is an error whose class is no matter.
+// hidden is an error whose class must not count: it has no Unwrap.
 type hidden struct{ err error }
 
 func (h hidden) Error() string { return h.err.Error() }
 
-// lostTo begins the error of a send whose answer was lost.
+// lostTo returns the error of a send whose answer was lost, without what is missing.
 func lostTo(s *Send) *lostAnswerError {
 	cause := s.Lost
 	switch {
@@ -152,8 +150,8 @@ func lostTo(s *Send) *lostAnswerError {
 	return &lostAnswerError{cause: cause}
 }
 
-// affords says that the sample has an attempt left for a rollout that is made again. To
-// take over what an earlier process left costs none.
+// affords reports whether the sample has an attempt left to make the rollout again. After an
+// attempt that was to take over one of an earlier process that costs nothing.
 func (a *attempt) affords(e *lostAnswerError) bool {
 	return !a.w.c.cut() && (errors.Is(e.cause, ErrGone) && a.Kind == KindReattach || a.cl.budget.Charged < a.w.c.cfg.Retries)
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// sample makes a sample of a reply: its rows, checked, and its reward. It owns
-// all of its memory. prompts is the Prompts of the agent.
+// sample makes a sample of a reply: its rows, checked, and its reward. The sample owns all of
+// its memory. prompts is the method Prompts of the agent.
 func (a *attempt) sample(ctx context.Context, r *Reply, prompts func(context.Context, *Reply) ([]tokenize.Call, error)) (*tokenize.Sample, error) {
 	cfg := &a.w.c.cfg
 	s := a.facts(r)
@@ -74,7 +74,7 @@ func (a *attempt) sample(ctx context.Context, r *Reply, prompts func(context.Con
 	return s, nil
 }
 
-// nothingKnown is the failure of a sample of which no call makes a row: that of its
+// nothingKnown returns the failure of a sample of which no call makes a row: the one of its
 // first call.
 func nothingKnown(calls []tokenize.Call) error {
 	c := &calls[0]
@@ -84,8 +84,8 @@ func nothingKnown(calls []tokenize.Call) error {
 	}
 }
 
-// facts makes a sample with all that is known besides rows and reward. r may be
-// nil. The sample shares no memory with r.
+// facts returns a sample with everything that is known besides rows and reward. r may be nil.
+// The sample shares no memory with r.
 func (a *attempt) facts(r *Reply) *tokenize.Sample {
 	s := &tokenize.Sample{
 		Key:       a.Key,
@@ -139,15 +139,15 @@ func copied[T any](p *T) *T {
 	return &v
 }
 
-// failure makes the sample of an attempt that failed with err: no rows, and one
-// failure with what is left of the tokens and of the text. r may be nil.
+// failure returns the sample of an attempt that failed with err: no rows, and one failure with
+// what is left of the tokens and of the text. r may be nil.
 func (a *attempt) failure(r *Reply, err error) *tokenize.Sample {
 	s := a.facts(r)
 	if s.Status != StatusCancelled {
 		s.Status = StatusError
 	}
 	f := tokenize.Failure{Class: Classify(err).String(), Stage: a.stage.String(), Error: line(err), Call: -1}
-	f.Reason = reasonOf(err).String()
+	f.Reason = ReasonOf(err).String()
 	if r != nil {
 		var text []string
 		for i := range r.Sends {
@@ -171,11 +171,11 @@ func (a *attempt) failure(r *Reply, err error) *tokenize.Sample {
 	return s
 }
 
-// maxFailureText bounds Failure.Text: the ids hold all that was sampled, and a text of
-// megabytes is a server's, not a model's.
+// maxFailureText bounds Failure.Text. The ids hold everything that was sampled, and a text of
+// megabytes comes from a server and not from a model.
 const maxFailureText = 1 << 20
 
-// cutText is text up to so many bytes, at the end of a character.
+// cutText returns at most so many bytes of the text, up to the end of a character.
 func cutText(text string, most int) string {
 	if len(text) <= most {
 		return text
@@ -186,7 +186,7 @@ func cutText(text string, most int) string {
 	return text[:most]
 }
 
-// lostCall is the failure of a quarantined call whose sample keeps other rows.
+// lostCall returns the failure of a quarantined call whose sample keeps other rows.
 func lostCall(k int32, call *tokenize.Call) tokenize.Failure {
 	return tokenize.Failure{
 		Class:     ClassOf(call.Reason).String(),
@@ -199,7 +199,7 @@ func lostCall(k int32, call *tokenize.Call) tokenize.Failure {
 	}
 }
 
-// noteOf is what is known about why the call is quarantined.
+// noteOf returns what is known about why the call is quarantined.
 func noteOf(call *tokenize.Call) string {
 	if call.Note != "" {
 		return call.Note
@@ -207,7 +207,7 @@ func noteOf(call *tokenize.Call) string {
 	return "the context of this call cannot be trusted"
 }
 
-// appendLogprobs appends n log-probabilities: those of src, NaN where it has none.
+// appendLogprobs appends n log-probabilities: the ones of src, then NaN.
 func appendLogprobs(dst, src []float32, n int) []float32 {
 	dst = append(dst, src[:min(n, len(src))]...)
 	for range n - min(n, len(src)) {
@@ -218,8 +218,8 @@ func appendLogprobs(dst, src []float32, n int) []float32 {
 
 // CheckReply reports whether a reply to task would be data: it finds the prompts and
 // builds and checks the rows as an attempt does. Nothing is scored and nothing is kept.
-// prompts does what Agent.Prompts does. Of cfg it uses Align and Require. The error is
-// that with which an attempt would fail; Classify and ReasonOf read it.
+// prompts does what Agent.Prompts does. CheckReply uses Align and Require of cfg. The error is
+// the one with which an attempt would fail; Classify and ReasonOf read it.
 func CheckReply(ctx context.Context, cfg Config, task *Task, r *Reply, prompts func(context.Context, *Reply) ([]tokenize.Call, error)) error {
 	cfg = cfg.withDefaults()
 	cfg.Scorer = nil

@@ -9,7 +9,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A Reply is all that one attempt's agent answered.
+// A Reply is everything that the agent of one attempt answered.
 type Reply struct {
 	// AgentID names the agent; Model is the handle that it was made with.
 	AgentID, Model string
@@ -19,50 +19,50 @@ type Reply struct {
 	// Sends holds one entry per request that was answered with 200, in order.
 	Sends []Send
 
-	// FirstAnswer is how long the first send took until the server answered it; 0
-	// where that is not known.
+	// FirstAnswer is how long it took until the server answered the first send; 0 if that
+	// is not known.
 	FirstAnswer time.Duration
 
-	// Sampling says what the engine really used where the server's version lets
-	// us know, else nil fields.
+	// Sampling is what the engine really used. Fields are nil if the version of the server
+	// does not tell.
 	Sampling tokenize.Sampling
 
 	// Output is the text of the last assistant message, for scorers.
 	Output string
-	// Messages is the conversation as JSON, or nil when not asked for.
+	// Messages is the conversation as JSON, or nil if it was not asked for.
 	Messages json.RawMessage
 }
 
 // A Send is the answer to one request.
 type Send struct {
-	// Turns as the server sent them; nil where it sent none.
+	// Turns are as the server sent them; nil if it sent none.
 	Turns []tokenize.Turn
-	// RunID is the server run; empty where the answer names none.
+	// RunID names the server run; empty if the answer names none.
 	RunID string
 	// StopReason is the server's own word.
 	StopReason string
 	Usage      Usage
-	// ClientTools says that the request held a tool result which the client made, so
-	// that the contexts of this send and of all later ones do.
+	// ClientTools reports that the request held a tool result that the client made. Then the
+	// contexts of this send and of all later ones hold it too.
 	ClientTools bool
-	// FromRecord says that the answer was not received: its turns are taken from the
-	// server's memory of the run.
+	// FromRecord reports that the answer was not received: the turns are taken from the
+	// record that the server keeps of the run.
 	FromRecord bool
-	// Lost is what cost this process the answer of a recalled send; nil: an earlier
-	// process sent it.
+	// Lost is why this process did not receive the answer of a send that is FromRecord; nil
+	// if an earlier process sent it.
 	Lost error
-	// Duration is how long the server took, by its own clock where the answer was not
-	// received; 0 where that is not known.
+	// Duration is how long the server took, by its own clock if the answer was not received;
+	// 0 if that is not known.
 	Duration time.Duration
 }
 
-// Usage holds the server's counts for one send, summed over its steps.
+// Usage has the counts of the server for one send, summed over its steps.
 type Usage struct {
 	PromptTokens, CompletionTokens int64
 	Steps                          int32
 }
 
-// counts sums the server's own counts over the sends.
+// counts returns the counts of the server, summed over the sends.
 func (r *Reply) counts() tokenize.Counts {
 	var sum tokenize.Counts
 	for i := range r.Sends {
@@ -74,7 +74,7 @@ func (r *Reply) counts() tokenize.Counts {
 	return sum
 }
 
-// eachCall goes through the calls with the send of each.
+// eachCall calls do with every call and the send that it belongs to.
 func (r *Reply) eachCall(calls []tokenize.Call, do func(s *Send, c *tokenize.Call)) {
 	k := 0
 	for i := range r.Sends {
@@ -91,9 +91,9 @@ func (r *Reply) eachCall(calls []tokenize.Call, do func(s *Send, c *tokenize.Cal
 	}
 }
 
-// flagCalls flags the calls whose context holds a tool result that the client made, and
-// those that were taken from the server's memory: those of the first such send, and all
-// later.
+// flagCalls flags the calls whose context holds a tool result that the client made, and the
+// calls that were taken from the record of the server: the calls of the first such send and
+// of all later ones.
 func (r *Reply) flagCalls(calls []tokenize.Call) {
 	k, flags := 0, tokenize.Flags(0)
 	for i := range r.Sends {
@@ -120,7 +120,7 @@ func (r *Reply) fromRecord() bool {
 	return slices.ContainsFunc(r.Sends, func(s Send) bool { return s.FromRecord })
 }
 
-// took is for how long the server is known to have worked on the reply; r may be nil.
+// took returns how long the server is known to have worked on the reply. r may be nil.
 func (r *Reply) took() (d time.Duration) {
 	if r == nil {
 		return 0
@@ -140,8 +140,8 @@ const (
 	StatusError     = "error"     // failures only
 )
 
-// StatusOf is the status of a rollout whose last send ended with the stop reason.
-// Completed, max_steps and truncated rollouts are data, the others failures.
+// StatusOf returns the status of a rollout whose last send ended with the stop reason.
+// Rollouts that are completed, max_steps or truncated are data; the others are failures.
 //
 //	end_turn, tool_rule     completed
 //	max_steps               max_steps
@@ -162,8 +162,8 @@ func StatusOf(stopReason string) string {
 	return StatusError
 }
 
-// checkEnd refuses a reply that ended badly or holds no token data. One send
-// without turns is enough: its tokens would be missing in the middle.
+// checkEnd refuses a reply that ended badly or has no token data. One send without turns is
+// enough: its tokens would be missing in the middle.
 func checkEnd(s *tokenize.Sample, r *Reply) error {
 	if len(r.Sends) == 0 {
 		return fmt.Errorf("%w: nothing was answered", ErrNoTurns)
@@ -180,8 +180,8 @@ func checkEnd(s *tokenize.Sample, r *Reply) error {
 }
 
 // checkEnds refuses a call that the engine gave up in the middle: the server takes what
-// there is for the end of a turn, and the policy did not end it. It completes what is
-// known of the last call by what the server says of the whole rollout.
+// there is for a whole turn, although the policy did not end it. If the server says that the
+// rollout was truncated, then the last call was, and checkEnds notes that.
 func checkEnds(s *tokenize.Sample, calls []tokenize.Call) error {
 	for k := range calls {
 		if calls[k].FinishReason == tokenize.FinishAbort {

@@ -9,12 +9,11 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A ScorerError ends a run whose Scorer failed on every sample so far. It wraps
-// ErrTolerance. The samples before are in the dataset, without a reward; the one that it
-// ended with remains.
+// A ScorerError ends a run whose Scorer failed on every sample so far. It wraps ErrTolerance.
+// The samples before are in the dataset, without a reward; the last one remains to be done.
 type ScorerError struct {
-	Samples int   // so many could not be scored
-	Err     error // of the last one
+	Samples int   // how many could not be scored
+	Err     error // why the last one could not
 }
 
 func (e *ScorerError) Error() string {
@@ -24,8 +23,8 @@ func (e *ScorerError) Error() string {
 // Unwrap returns ErrTolerance.
 func (e *ScorerError) Unwrap() error { return ErrTolerance }
 
-// score rewards the sample. A scorer that fails leaves the reward null; the error
-// is that of a run that is stopping, or is to stop because no sample can be scored.
+// score rewards the sample. A scorer that fails leaves the reward null. The error says that
+// the run is stopping, or ends it because no sample can be scored.
 func (a *attempt) score(ctx context.Context, s *tokenize.Sample, r *Reply) error {
 	scorer := a.w.c.cfg.Scorer
 	if scorer == nil {
@@ -53,8 +52,8 @@ func (a *attempt) score(ctx context.Context, s *tokenize.Sample, r *Reply) error
 	return nil
 }
 
-// scored counts what the scorer made of a sample: nil where it gave a reward, or none on
-// purpose. The error ends the run.
+// scored counts what the scorer made of a sample; err is nil if it gave a reward, or none on
+// purpose. The error that scored returns ends the run.
 func (c *Collector) scored(a Attempt, err error) error {
 	failed := err != nil && !errors.Is(err, ErrNoAnswer)
 	n, over := 0, false

@@ -12,28 +12,27 @@ import (
 	"time"
 )
 
-// A Tail says what becomes of the last samples, which take the longest. The zero Tail
-// waits for them.
+// A Tail decides what becomes of the last samples, which take the longest. The zero Tail waits
+// for them.
 //
-// To cut them saves much of the time and biases the data: what is kept is shorter, in
-// time and in tokens, than what the policy does. So it is never the default, what was
-// cut has a failure row with class censored, and Collector.Tail says how kept and cut
-// samples differ.
+// Cutting them saves much time and biases the data: what is kept is shorter, in time and in
+// tokens, than what the policy does. So it is never the default. What was cut has a failure
+// row with class censored, and Collector.Tail tells how kept and cut samples differ.
 type Tail struct {
 	Kind TailKind
 	// Deadline is the time from the start of Run to the cut, of TailDeadline.
 	Deadline time.Duration
-	// Factor says by how much more samples were planned than are needed, of
-	// TailOversample: the cut comes when Planned / Factor of them, rounded up, went well.
-	// Above 1, and at most MaxTailFactor.
+	// Factor is how many times more samples are planned than needed, of TailOversample: the
+	// cut comes when Planned / Factor of them, rounded up, went well. It is above 1 and at
+	// most MaxTailFactor.
 	Factor float64
 }
 
-// MaxTailFactor is the largest Tail.Factor: it leaves a quarter of what was planned. What
-// is larger is more likely 105 for 1.05, which would leave a hundredth.
+// MaxTailFactor is the largest Tail.Factor: it leaves a quarter of what was planned. A larger
+// one is more likely a mistake, such as 105 for 1.05.
 const MaxTailFactor = 4
 
-// A TailKind is what makes a Tail cut.
+// A TailKind is when a Tail cuts.
 type TailKind uint8
 
 // The kinds.
@@ -52,7 +51,7 @@ func (k TailKind) String() string {
 	return fmt.Sprintf("tail(%d)", uint8(k))
 }
 
-// String is the text that ParseTail reads.
+// String returns the text that ParseTail reads.
 func (t Tail) String() string {
 	switch t.Kind {
 	case TailDeadline:
@@ -111,10 +110,10 @@ func (t Tail) validate() error {
 	return fmt.Errorf("kind %v: there is none", t.Kind)
 }
 
-// need is how many samples must go well of so many that are planned.
+// need returns how many of the planned samples must go well.
 func (t Tail) need(planned int) int { return int(math.Ceil(float64(planned)/t.Factor - 1e-9)) }
 
-// MaySkip is how many of so many planned samples the policy may leave out at most.
+// MaySkip returns how many of the planned samples the policy may leave out at most.
 func (t Tail) MaySkip(planned int) int {
 	switch t.Kind {
 	case TailOversample:
@@ -126,26 +125,26 @@ func (t Tail) MaySkip(planned int) int {
 	}
 }
 
-// tail cuts, and remembers what was kept and what was cut.
+// A tail cuts the last samples, and knows what was kept and what was cut.
 type tail struct {
 	done chan struct{} // closed by the cut
 
 	mu         sync.Mutex
 	isCut      bool
-	over       bool                            // and Run has ended
-	rolling    map[int]context.CancelCauseFunc // of the attempts in progress, by number
-	next       int
-	good       int // samples that went well, those of earlier processes included
+	over       bool                            // Run has ended
+	rolling    map[int]context.CancelCauseFunc // ends the attempts in progress
+	next       int                             // key of the last one in rolling
+	good       int                             // samples that went well, in earlier processes too
 	kept, lost []measure
 }
 
-// A measure is what a sample took.
+// A measure is how long a sample took and how many tokens it has.
 type measure struct {
 	took    time.Duration
 	sampled int64
 }
 
-// cutTail ends claiming, and what is in flight up to its reply.
+// cutTail ends claiming, and every rollout that is in flight without its reply.
 func (c *Collector) cutTail() {
 	t := &c.tail
 	t.mu.Lock()
@@ -161,15 +160,15 @@ func (c *Collector) cutTail() {
 	}
 }
 
-// endTail notes that Run has ended as it should.
+// endTail notes that Run has ended without an error.
 func (c *Collector) endTail() {
 	c.tail.mu.Lock()
 	defer c.tail.mu.Unlock()
 	c.tail.over = true
 }
 
-// skipRest makes of a run whose tail was cut one without remaining samples: what was
-// not taken up is skipped as well.
+// skipRest counts samples that were not taken up as skipped if the tail was cut and the run is
+// over: then nothing remains.
 func (c *Collector) skipRest(s *Stats) {
 	c.tail.mu.Lock()
 	defer c.tail.mu.Unlock()
@@ -181,7 +180,7 @@ func (c *Collector) skipRest(s *Stats) {
 	}
 }
 
-// wellDone counts samples that went well, and cuts when they are enough.
+// wellDone counts n samples that went well, and cuts the tail when they are enough.
 func (c *Collector) wellDone(n int) {
 	if c.cfg.Tail.Kind != TailOversample {
 		return
@@ -195,7 +194,7 @@ func (c *Collector) wellDone(n int) {
 	}
 }
 
-// measured remembers a sample that the sink has.
+// measured keeps the measure of a sample that the sink has.
 func (c *Collector) measured(class Class, took time.Duration, sampled int64) {
 	if c.cfg.Tail.Kind == TailWait || class != ClassNone && class != ClassCensored {
 		return
@@ -209,7 +208,7 @@ func (c *Collector) measured(class Class, took time.Duration, sampled int64) {
 	c.tail.mu.Unlock()
 }
 
-// cut says that the tail was cut.
+// cut reports whether the tail was cut.
 func (c *Collector) cut() bool {
 	select {
 	case <-c.tail.done:
@@ -219,8 +218,8 @@ func (c *Collector) cut() bool {
 	}
 }
 
-// untilCut is ctx, which the cut ends with ErrCensored as well. The function that it
-// returns must be called.
+// untilCut returns a ctx that ends with ErrCensored when the tail is cut. The function must be
+// called.
 func (c *Collector) untilCut(ctx context.Context) (context.Context, func()) {
 	t := &c.tail
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -240,20 +239,19 @@ func (c *Collector) untilCut(ctx context.Context) (context.Context, func()) {
 	}
 }
 
-// TailStats says what a Tail kept and what it cut, of the samples of this process.
+// TailStats tells what a Tail kept and what it cut, of the samples of this process.
 type TailStats struct {
-	// Cut says that the cut came; where it did not, nothing is biased. It may have found
-	// nothing left to cut.
+	// Cut reports that the cut came; if not, nothing is biased. There may have been nothing
+	// left to cut.
 	Cut bool
-	// Kept measures the samples that went well. Censored measures those that were cut:
-	// what they had taken by then, so that the true values are higher.
+	// Kept measures the samples that went well. Censored measures those that were cut, up to
+	// the cut: the true values are higher.
 	Kept, Censored Measures
 }
 
-// Measures are of N samples. Duration is from a sample's first attempt to its end,
-// waits between attempts included. Sampled counts the policy's tokens, of the
-// Known samples of which there are any: a rollout that is cut in its first send has
-// shown none.
+// Measures are averages of N samples. Duration is from a sample's first attempt to its end,
+// waits between attempts included. Sampled counts the tokens of the policy, of the Known
+// samples that have any: a rollout that is cut in its first send has shown none.
 type Measures struct {
 	N                         int
 	MeanDuration, P50Duration time.Duration
@@ -261,8 +259,8 @@ type Measures struct {
 	MeanSampled, P50Sampled   float64
 }
 
-// Tail says what the tail policy did so far. It sorts what it counted: not for every
-// line of a progress display.
+// Tail returns what the tail policy did so far. It sorts what it counted, so that it is too
+// slow for every line of a progress display.
 func (c *Collector) Tail() TailStats {
 	c.tail.mu.Lock()
 	defer c.tail.mu.Unlock()
@@ -294,9 +292,9 @@ func measuresOf(all []measure) Measures {
 	return m
 }
 
-// censor gives the sample to the sink as one that was cut, with what its last attempt
-// left. ended reports that the end of that attempt is noted. A sample without an attempt in
-// this process has nothing to give: a later run may take it up.
+// censor gives the sample to the sink as one that was cut, with what its last attempt left.
+// ended reports that the end of that attempt is noted. A sample without an attempt in this
+// process has nothing to give: a later run may take it up.
 func (w *worker) censor(ctx context.Context, cl *claim, ended bool) error {
 	a := cl.last
 	if a == nil || a.failed == nil {

@@ -10,21 +10,21 @@ import (
 	"strconv"
 )
 
-// A Task says what to do. It is immutable once it was read.
+// A Task says what to do. It does not change after it was read.
 type Task struct {
 	// ID is unique among the tasks of a run.
 	ID string
 	// Messages are the user messages, sent one after the other; at least one.
 	Messages []string
-	// Answer is what scorers compare with, or nil.
+	// Answer is what scorers compare the output with, or nil.
 	Answer *string
-	// Metadata is carried to the rows as it is: a JSON value, or nil.
+	// Metadata goes to the rows unchanged: a JSON value, or nil.
 	Metadata json.RawMessage
-	// Samples overrides the run's number of samples; 0 means the run's.
+	// Samples overrides Config.Samples; 0 does not.
 	Samples int
-	// Agent overrides parts of the run's agent: a JSON object, or nil.
+	// Agent overrides parts of the agent of the run: a JSON object, or nil.
 	Agent json.RawMessage
-	// Source and Line say where the task was read, for messages to people.
+	// Source and Line are where the task was read, for messages to people.
 	Source string
 	Line   int
 }
@@ -32,28 +32,28 @@ type Task struct {
 // An Attempt is one try at one sample.
 type Attempt struct {
 	Task *Task
-	// Key is the sample key, Index the repetition within the group of GroupSize.
+	// Key is the sample key. Index is the repetition within the group, which has GroupSize.
 	Key              string
 	Index, GroupSize int
 	// N counts attempts from 1, over all processes of a run.
 	N int
-	// Kind says why it is made.
+	// Kind is why it is made.
 	Kind Kind
 	// RunID is the id of this run of the collector.
 	RunID string
-	// ServerRun, where set, is told of each server run that the attempt starts, as
-	// soon as its id is known. It must not block.
+	// ServerRun, if not nil, must be called with each server run that the attempt starts, as
+	// soon as its id is known. It does not block.
 	ServerRun func(id string)
-	// Away is closed when the server is taken to be down and another can make the
-	// sample: what waits for the server to be back gives up then. Nil: never.
+	// Away is closed when the server is taken to be down and another one can make the
+	// sample: whoever waits for the server to be back gives up then. Nil: never.
 	Away <-chan struct{}
 }
 
-// A Kind says why an attempt is made. Its name is the label of metrics.
+// A Kind is why an attempt is made. Its name is a metric label.
 type Kind uint8
 
-// The kinds. A retry that an earlier process left to do is an infra_retry, unless
-// its sample is one that failed by its data.
+// The kinds. A retry that an earlier process left to do is an infra_retry, unless the
+// sample failed by its data.
 const (
 	KindFirst      Kind = iota // the first of its sample
 	KindInfraRetry             // after a failure of the infrastructure
@@ -105,7 +105,7 @@ func GroupID(t *Task) string {
 	return hex.EncodeToString(h.Sum(nil)[:16])
 }
 
-// SampleKey is the identity of one sample of the task, for exactly-once: its
+// SampleKey is the identity of one sample of the task, by which nothing is made twice: its
 // GroupID, a hyphen, and the index in decimal.
 func SampleKey(t *Task, index int) string {
 	return sampleKey(GroupID(t), index)
@@ -121,8 +121,8 @@ func RolloutID(key string, attempt int) string {
 	return key + "/" + strconv.Itoa(attempt)
 }
 
-// canonical is the canonical form of a JSON value. What is not JSON stands for
-// itself: whoever reads tasks refuses it, and a key needs no second opinion.
+// canonical returns the canonical form of a JSON value. It returns what is not JSON
+// unchanged: whoever reads tasks has refused it before.
 func canonical(raw json.RawMessage) string {
 	raw = bytes.TrimSpace(raw)
 	if len(raw) == 0 {
