@@ -8,11 +8,11 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta"
 )
 
-// A Trace is what the server kept of one call of the model. Each half of it is parsed
-// when it is first asked for.
+// A Trace is what the server kept of one call of the model. Its messages are read when
+// they are first asked for.
 type Trace struct {
-	answer   func() (*Answer, error)
-	request  func() (*letta.TraceRequest, error)
+	kept     *letta.ProviderTrace
+	answer   Answer
 	messages func() ([]letta.TraceMessage, error)
 }
 
@@ -30,19 +30,15 @@ type Answer struct {
 
 // NewTrace returns the trace that the server sent as kept.
 func NewTrace(kept *letta.ProviderTrace) *Trace {
-	t := &Trace{request: sync.OnceValues(kept.Request)}
-	t.answer = sync.OnceValues(func() (*Answer, error) {
-		r, err := kept.Response()
-		if err != nil {
-			return nil, err
-		}
-		return &Answer{
+	t := &Trace{kept: kept}
+	if r, err := kept.Response(); err == nil {
+		t.answer = Answer{
 			TraceResponse: *r, MatchedID: number(string(r.Matched)), PolicyVersion: number(r.Version),
 			ids: sync.OnceValues(func() ([]int32, error) { return r.AppendIDs(nil) }),
-		}, nil
-	})
+		}
+	}
 	t.messages = sync.OnceValues(func() ([]letta.TraceMessage, error) {
-		r, err := t.request()
+		r, err := kept.Request()
 		if err != nil {
 			return nil, err
 		}
@@ -52,10 +48,16 @@ func NewTrace(kept *letta.ProviderTrace) *Trace {
 }
 
 // Answer returns the engine's answer. The caller must not change it.
-func (t *Trace) Answer() (*Answer, error) { return t.answer() }
+func (t *Trace) Answer() (*Answer, error) {
+	_, err := t.kept.Response()
+	if err != nil {
+		return nil, err
+	}
+	return &t.answer, nil
+}
 
 // Request returns the request that the server would have sent to an OpenAI-style engine.
-func (t *Trace) Request() (*letta.TraceRequest, error) { return t.request() }
+func (t *Trace) Request() (*letta.TraceRequest, error) { return t.kept.Request() }
 
 // Messages returns the messages of the request. The caller must not change them.
 func (t *Trace) Messages() ([]letta.TraceMessage, error) { return t.messages() }

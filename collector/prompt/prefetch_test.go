@@ -1,0 +1,193 @@
+package prompt_test
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/collector/agent"
+	"github.com/rollout-rl/rollout/collector/letta"
+	"github.com/rollout-rl/rollout/collector/letta/lettasim"
+	"github.com/rollout-rl/rollout/collector/prompt"
+	"github.com/rollout-rl/rollout/tokenize"
+)
+
+// aRecord is a request for what the server keeps.
+var aRecord = regexp.MustCompile(`^/v1/(runs/[^/]+/(steps|messages)|steps/[^/]+/trace)$`)
+
+// A waiting server answers its second send only after so many requests for records.
+type waiting struct {
+	next http.Handler
+	want int
+
+	mu    sync.Mutex
+	sends int
+	asked []string
+	there chan struct{} // closed at the want-th
+}
+
+func (s *waiting) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	wait := false
+	switch {
+	case aRecord.MatchString(r.URL.Path):
+		if s.asked = append(s.asked, r.URL.Path); len(s.asked) == s.want {
+			close(s.there)
+		}
+	case r.Method == http.MethodPost && regexp.MustCompile(`/messages$`).MatchString(r.URL.Path):
+		s.sends++
+		wait = s.sends == 2
+	}
+	s.mu.Unlock()
+	if wait {
+		select {
+		case <-s.there:
+		case <-time.After(20 * time.Second):
+		}
+	}
+	s.next.ServeHTTP(w, r)
+}
+
+// While the server works at a send, the record of the one before is fetched: its steps and
+// messages, and, of a server that was seen to keep traces, a trace. Nothing is fetched
+// twice.
+func TestPrefetch(t *testing.T) {
+	t.Parallel()
+	model, err := qwen3()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cases, err := simCases()
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := recordings(t)
+	rec := all[slices.IndexFunc(all, func(r recording) bool { return r.name == "multi" })]
+	sim, err := lettasim.New(lettasim.Config{Cases: cases})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := prompt.New(prompt.Config{Model: model})
+	if err != nil {
+		t.Fatal(err)
+	}
+	task, cfg := rec.asTask(t)
+	cfg.Prompter = p
+	for n, want := range []int{2, 3} {
+		server := &waiting{next: sim, want: want, there: make(chan struct{})}
+		web := httptest.NewServer(server)
+		client, err := letta.NewClient(letta.ClientConfig{BaseURL: web.URL})
+		if err != nil {
+			t.Fatal(err)
+		}
+		backend, err := agent.NewBackend(client, cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		g, err := backend.Open(t.Context(), collector.Attempt{Task: task, Key: "key", GroupSize: 1, N: n + 1, RunID: "run"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		reply, err := g.Run(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		server.mu.Lock()
+		ahead := len(server.asked)
+		server.mu.Unlock()
+		if ahead != want {
+			t.Errorf("attempt %d: %d records were fetched ahead, want %d: %q", n+1, ahead, want, server.asked)
+		}
+		calls, err := g.Prompts(t.Context(), reply)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for k := range calls {
+			if calls[k].Grade != tokenize.CountVerified {
+				t.Errorf("attempt %d: call %d is %v: %s", n+1, k, calls[k].Grade, calls[k].Note)
+			}
+		}
+		slices.Sort(server.asked)
+		if once := slices.Compact(slices.Clone(server.asked)); len(once) != len(server.asked) || len(once) != 3*len(reply.Sends) {
+			t.Errorf("attempt %d: asked for %q", n+1, server.asked)
+		}
+		if err := g.Close(context.WithoutCancel(t.Context())); err != nil {
+			t.Error(err)
+		}
+		client.CloseIdle()
+		web.Close()
+	}
+}
+
+// A send that fails ends what is being fetched for the one before.
+func TestPrefetchEndsWithRun(t *testing.T) {
+	t.Parallel()
+	model, err := qwen3()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cases, err := simCases()
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := recordings(t)
+	rec := all[slices.IndexFunc(all, func(r recording) bool { return r.name == "multi" })]
+	sim, err := lettasim.New(lettasim.Config{Cases: cases})
+	if err != nil {
+		t.Fatal(err)
+	}
+	hanging, ended := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	sends := 0
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case regexp.MustCompile(`/steps$`).MatchString(r.URL.Path):
+			once.Do(func() { close(hanging) })
+			<-r.Context().Done()
+			close(ended)
+			return
+		case r.Method == http.MethodPost && regexp.MustCompile(`/messages$`).MatchString(r.URL.Path):
+			if sends++; sends == 2 {
+				<-hanging
+				w.WriteHeader(http.StatusBadRequest)
+				return
+			}
+		}
+		sim.ServeHTTP(w, r)
+	}))
+	defer web.Close()
+	client, err := letta.NewClient(letta.ClientConfig{BaseURL: web.URL, ReadRetries: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.CloseIdle()
+	task, cfg := rec.asTask(t)
+	if cfg.Prompter, err = prompt.New(prompt.Config{Model: model}); err != nil {
+		t.Fatal(err)
+	}
+	backend, err := agent.NewBackend(client, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := backend.Open(t.Context(), collector.Attempt{Task: task, Key: "key", GroupSize: 1, N: 1, RunID: "run"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := g.Run(t.Context()); err == nil {
+		t.Error("Run = nil, want the refusal of the second send")
+	}
+	select {
+	case <-ended:
+	case <-time.After(20 * time.Second):
+		t.Error("the request for steps outlives Run")
+	}
+	if err := g.Close(context.WithoutCancel(t.Context())); err != nil {
+		t.Error(err)
+	}
+}
