@@ -2,6 +2,7 @@ package record
 
 import (
 	"context"
+	"maps"
 	"sync/atomic"
 )
 
@@ -19,6 +20,15 @@ type Requests struct {
 // Total is the sum.
 func (r Requests) Total() int64 {
 	return r.Steps + r.Messages + r.Traces + r.Agents + r.Conversations
+}
+
+// BySource returns the counts that are not 0, by the names of their fields in lower case.
+func (r Requests) BySource() map[string]int64 {
+	all := map[string]int64{
+		"steps": r.Steps, "messages": r.Messages, "traces": r.Traces, "agents": r.Agents, "conversations": r.Conversations,
+	}
+	maps.DeleteFunc(all, func(_ string, n int64) bool { return n == 0 })
+	return all
 }
 
 // Plus is the sum of both, by source.

@@ -183,13 +183,15 @@ type earlier struct {
 
 // A promptCost is what it takes to rebuild prompts.
 type promptCost struct {
-	Requests  int64   `json:"requests"`
-	Seconds   float64 `json:"seconds"` // of samples' time, summed
-	MillisPer float64 `json:"ms_per_request"`
+	Requests int64 `json:"requests"`
+	// BySource says what was asked for: steps, messages, traces, agents, conversations.
+	BySource  map[string]int64 `json:"by_source"`
+	Seconds   float64          `json:"seconds"` // of samples' time, summed
+	MillisPer float64          `json:"ms_per_request"`
 }
 
 func costOf(s prompt.Stats) promptCost {
-	c := promptCost{Requests: s.Requests.Total(), Seconds: s.Spent.Seconds()}
+	c := promptCost{Requests: s.Requests.Total(), BySource: s.Requests.BySource(), Seconds: s.Spent.Seconds()}
 	if c.Requests > 0 {
 		c.MillisPer = 1000 * c.Seconds / float64(c.Requests)
 	}
@@ -285,6 +287,7 @@ func (s *Summary) text() string {
 	if s.Prompts.Requests > 0 {
 		line("prompts", "%s extra requests, %s of sample time, %.3g ms each",
 			human.Count(s.Prompts.Requests), human.Duration(time.Duration(s.Prompts.Seconds*float64(time.Second))), s.Prompts.MillisPer)
+		line("", "requests for %s", Counted(s.Prompts.BySource))
 	}
 	if s.MeanReward != nil || s.Unscored > 0 {
 		mean := "-"
@@ -348,7 +351,7 @@ func (s *Summary) leftOut() string {
 }
 
 // Counted is "turns 12, stored 3".
-func Counted(by map[string]int) string {
+func Counted[N int | int64](by map[string]N) string {
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(by)) {
 		parts = append(parts, fmt.Sprintf("%s %d", name, by[name]))
