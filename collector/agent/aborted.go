@@ -9,11 +9,11 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// abortedCall looks, where an answer has fewer assistant turns than steps, for a call that
-// the engine gave up before it made a token: it leaves a step and no turn, and the server
-// calls it the end of a turn. A call that was given up later has a turn, and is found by
-// whoever reads its trace. What cannot be looked up is nil: the counts then tell that
-// something is missing.
+// abortedCall returns an error where the engine gave up a call before it made a token. Such
+// a call leaves a step and no turn, and the server takes it for the end of a turn; so
+// abortedCall looks where an answer has fewer assistant turns than steps. A call that was
+// given up later has a turn: the prompter finds it in its trace. Where the look-up fails
+// there is no error: the counts then show that something is missing.
 func (g *agent) abortedCall(ctx context.Context, answer *letta.LettaResponse, arena *tokenize.Reply, runID string) error {
 	turns := int32(0)
 	for i := range arena.Turns {
@@ -37,7 +37,7 @@ func (g *agent) abortedCall(ctx context.Context, answer *letta.LettaResponse, ar
 	return nil
 }
 
-// gaveUp says that the trace of a step shows that the engine gave its call up.
+// gaveUp reports whether the trace of a step shows that the engine gave up its call.
 func (g *agent) gaveUp(ctx context.Context, stepID string) bool {
 	t, err := g.rollout.Trace(ctx, stepID)
 	if err != nil || t == nil {

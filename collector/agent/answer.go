@@ -85,13 +85,13 @@ func (g *agent) runTool(ctx context.Context, tool *ClientToolConfig, call *letta
 	return r, nil
 }
 
-// maxToolOutputBytes is what a tool may answer: the server cuts at some 20 % of
-// the context window anyway.
+// maxToolOutputBytes bounds what a tool may answer. The server cuts at some 20 % of the
+// context window anyway.
 const maxToolOutputBytes = 1 << 20
 
-// command runs the tool's program. ok is false when it exits with another status
-// than 0; its text is then what it wrote to standard error, or else to standard
-// output.
+// command runs the program of a tool and returns what it wrote to standard output. Where
+// the program exits with another status than 0, ok is false and text is what it wrote to
+// standard error, or else to standard output.
 func (g *agent) command(ctx context.Context, tool *ClientToolConfig, call *letta.ToolCall) (text string, ok bool, err error) {
 	in, err := letta.Marshal(map[string]any{
 		"name": tool.Tool.Name, "arguments": arguments(call), "tool_call_id": call.ToolCallID,
@@ -137,7 +137,8 @@ func (g *agent) command(ctx context.Context, tool *ClientToolConfig, call *letta
 	return strings.ToValidUTF8(string(b), "\uFFFD"), false, nil
 }
 
-// arguments are the call's own JSON where it is JSON, else its text as a string.
+// arguments returns the arguments of a call: the JSON that they are, else their text as a
+// string.
 func arguments(call *letta.ToolCall) any {
 	text := call.Arguments
 	if json.Valid([]byte(text)) {
@@ -146,7 +147,7 @@ func arguments(call *letta.ToolCall) any {
 	return text
 }
 
-// A boundedBuffer keeps the first maxToolOutputBytes and notes that there was more.
+// A boundedBuffer keeps the first maxToolOutputBytes, and whether there was more.
 type boundedBuffer struct {
 	b    []byte
 	over bool

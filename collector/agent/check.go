@@ -11,9 +11,9 @@ import (
 // checkCloseTimeout bounds the removal of the agent of a check.
 const checkCloseTimeout = 30 * time.Second
 
-// Check makes an agent as every attempt does, has it answer a greeting, and removes
-// it. It is tagged like the agents of the run, so that what a kill leaves of it is
-// found and removed.
+// Check makes an agent as every attempt does, has it answer a greeting, and removes it. The
+// agent has the tags of the run: what a kill leaves behind is found and removed with the
+// run's own agents.
 func (b *Backend) Check(ctx context.Context, runID string) (err error) {
 	agent, err := b.Open(ctx, collector.Attempt{
 		Task: &collector.Task{ID: "check", Messages: []string{"Hi."}}, Key: "check", GroupSize: 1, N: 1, RunID: runID,
@@ -30,7 +30,7 @@ func (b *Backend) Check(ctx context.Context, runID string) (err error) {
 	return err
 }
 
-// Ping asks the server whether it is well, which costs it nothing.
+// Ping asks the server for its health, which costs it nothing.
 func (b *Backend) Ping(ctx context.Context) error {
 	_, err := b.client.Health(ctx)
 	return Translate(err)

@@ -10,7 +10,7 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta"
 )
 
-// An Config says how to make the agents of a run and how to talk to them.
+// A Config says how to make the agents of a run and how to talk to them.
 type Config struct {
 	// Model is the handle of the model, as the server lists it. It may be empty
 	// where File holds one, or Create.
@@ -42,7 +42,7 @@ type Config struct {
 	// Rows get longer and fewer.
 	KeepReasoning bool
 	// SystemText asks for the text of the system message right after the agent is
-	// made, and keeps it as evidence. One more small request.
+	// made, and keeps it in the record. One more small request.
 	SystemText bool
 
 	// MaxSteps bounds the calls of the model per send; 0: the server's 50.
@@ -61,31 +61,29 @@ type Config struct {
 	// MaxRounds bounds the answers to such questions per task message. Default 64.
 	MaxRounds int
 
-	// Prompter finds the prompts of a reply, for Agent.Prompts. Nil: it may not be called.
+	// Prompter finds the prompts of a reply. Nil: Agent.Prompts fails.
 	Prompter Prompter
 
 	// Messages keeps the conversation as JSON in the Reply.
 	Messages bool
 
-	// MaxHeldBytes bounds the replies that agents of one backend hold, in bytes on the
-	// wire: beyond it answers wait in the connections until other agents were closed. It
-	// is counted against SendTimeout. Default 128 MiB.
+	// MaxHeldBytes bounds the replies that the agents of one backend hold, in bytes on the
+	// wire. Beyond it answers wait in their connections until other agents are closed; the
+	// wait counts towards SendTimeout. Default 128 MiB.
 	MaxHeldBytes int64
 
-	// NoRecover gives up a send whose connection was lost. Else its server run is looked
-	// up, and taken over as that of an earlier process is: see Backend.Reattach.
+	// NoRecover gives up a send whose connection was lost. Without it the answer is
+	// rebuilt from what the server keeps, as in [Backend.Reattach].
 	NoRecover bool
-	// SilentAfter is when a server run that adds no step, and a send without an answer,
-	// is looked up and told to Progress; and so again every time it has passed.
-	// Default 5 min.
+	// SilentAfter is after which time a send without an answer, or a server run that adds
+	// no step, is looked up and told to Progress, again and again. Default 5 min.
 	SilentAfter time.Duration
-	// StuckAfter is when a server run that adds no step, and whose answer nobody waits
-	// for any more, is given up: well above the server's 300 s for one call of the model
-	// and 180 s for a tool. Default 15 min.
+	// StuckAfter is after which time a server run that adds no step, and whose answer was
+	// lost, is given up. It is well above the server's 300 s for one call of the model and
+	// 180 s for a tool. Default 15 min.
 	StuckAfter time.Duration
-	// LostAfter is how long after the end of its server run a silent send may still
-	// begin to be answered. Then it is given up, and its tokens are taken from the
-	// server's record. Default 30 s.
+	// LostAfter is for how long after the end of its server run a send may stay without an
+	// answer. Then the answer is rebuilt from what the server keeps. Default 30 s.
 	LostAfter time.Duration
 	// Progress, where set, is told about server runs that are looked up. It is called
 	// from many goroutines and must not block.

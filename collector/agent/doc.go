@@ -1,30 +1,72 @@
-// Package agent makes, drives and removes one agent on a Letta server per attempt. It
-// implements collector.Backend on package letta.
+// Package agent makes, drives and removes one agent on a Letta server for each attempt at
+// a sample. It implements [collector.Backend] with the client of package letta.
+//
+// # One attempt
+//
+//	collector        package agent                                  server
+//
+//	Backend.Open     create the agent, check that it gives tokens   POST   /v1/agents/
+//	                 read its system text                           GET    /v1/messages/ID
+//	Agent.Run        for each message of the task:
+//	                   send it, wait for the whole answer           POST   /v1/agents/ID/messages
+//	                   answer tools and approvals, send again
+//	Agent.Prompts    give reply and record to Config.Prompter       GET    steps, messages, traces
+//	Agent.Close      free the memory of the replies
+//	                 stop a run that may still be working           POST   …/messages/cancel
+//	                 delete the agent                               DELETE /v1/agents/ID
+//
+// All of this is in agent.go, in this order. An agent is used for one attempt and then
+// deleted; only Close deletes it, and abandon where it could not be prepared. With
+// Config.Keep it stays.
+//
+// # When something fails
+//
+// Nothing is ever sent twice: the server would run the agent twice.
+//
+//	what happens                   what is done                                   where
+//	429, 409 of a lock             the attempt fails as ErrBusy with the wait     translate.go
+//	                               that the server asked for; package collector
+//	                               makes another attempt after it
+//	400, 500                       the server run says why: a dead engine, a      explain.go
+//	                               full context, a call that cannot be read
+//	connection lost, 408, 502,     the server run is waited for, and its answer   recover.go
+//	504, answer stops coming       is rebuilt from the record
+//	silent for Config.SilentAfter  the server run is looked up and told to        watch.go
+//	                               Progress; where it is over, as above
+//	the process died               another process takes the agent over           reattach.go
+//	this agent cannot give tokens  the run ends (letta.NoTurnsError)              agent.go
+//
+// Errors that leave the package wrap the sentinels of package collector ([Translate]);
+// those of package letta stay in their chain.
 //
 // # Answers that were not read
 //
-// A run goes on without anybody who waits for it. Where the connection is lost, the
-// answer never comes, or the process dies and another one calls Backend.Reattach, the
-// run is looked up and waited for, and its answer is made from what the server keeps:
+// A server run continues without anybody who waits for it. Where its answer was lost, with
+// the connection or with the process, await waits for the end of the run, and rebuild makes
+// the answer from what the server keeps:
 //
 //	tokens, log-probabilities      response_json of each step's trace
 //	texts of tools, as packaged    request_json of the trace of the next step
 //	texts, calls, stored messages  messages of the run
 //	stop reason, counts            the run and its steps
 //
-// It equals the answer, or is not made: a step without a trace (a compaction, a NaN), a
-// failed run, counts that contradict each other are collector.ErrGone, with the reason.
-// So is whatever the server did beyond what the task asked for. Close cancels a run
-// that was not waited for to its end, and deletes the agent.
+// The rebuilt answer equals the lost one, or there is none: a step without a trace (a
+// compaction, a NaN), a failed run and counts that contradict each other are
+// [collector.ErrGone] with the reason. So is anything that the server did beyond what the
+// task asked for. An answer from the record has no prompts that only the answer had.
 //
-// # Errors
+// # Whose agent is it
 //
-// A send that ends in a 500 is looked up in the server run first and becomes a
-// *ServerRunError where that knows more.
+// Every agent has three tags, [TagAll], [TagRun] and [TagKey], and its metadata names the
+// attempt. By them [Backend.Reattach] finds the agent of a dead process, and [Clean] those
+// that nobody needs any more.
 //
 // # Reading order
 //
-// backend.go opens an agent; agent.go, answer.go and explain.go are one attempt;
-// recover.go, reattach.go, takeover.go, await.go and memory*.go one whose answer was not
-// read; tags.go finds the agents of a run again.
+// config.go and overrides.go say what can be chosen; backend.go is what package collector
+// calls; agent.go is one attempt, with create.go, answer.go (client tools and approvals),
+// reply.go and serverruns.go beside it; preflight.go and check.go ask whether a server can
+// be used. explain.go, watch.go and recover.go are about sends that fail; reattach.go and
+// takeover.go about the work of another process; await.go, kept*.go and rebuild*.go about
+// answers from the record.
 package agent

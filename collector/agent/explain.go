@@ -12,9 +12,9 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta"
 )
 
-// explain finds out why a send failed, where its status does not say. A dead
-// engine, a full database and an overlong context all look like a 500; the server
-// run and its last step know better (their metadata.error and error_data).
+// explain finds out why a send failed, where its status does not say it. A dead engine, a
+// full database and an overlong context all look like a 500; the server run and its last
+// step name the reason (metadata.error and error_data).
 func (g *agent) explain(ctx context.Context, err error) error {
 	e := (*letta.APIError)(nil)
 	if !errors.As(err, &e) {
@@ -39,8 +39,7 @@ func (g *agent) explain(ctx context.Context, err error) error {
 	return g.runError(ctx, run, e)
 }
 
-// runError is the failure of a send explained by what the failed run and its last
-// step say.
+// runError returns the failure of a send as the failed run and its last step explain it.
 func (g *agent) runError(ctx context.Context, run *letta.Run, e *letta.APIError) error {
 	found := &ServerRunError{RunID: run.ID, Message: run.Failure()}
 	steps, lookErr := g.rollout.Run(run.ID).Steps(ctx)
@@ -76,8 +75,8 @@ func (g *agent) runError(ctx context.Context, run *letta.Run, e *letta.APIError)
 	return found
 }
 
-// lookedUpError keeps the answer in the chain of errors and takes its class out: a
-// 500 that has been looked up is no longer only a 500.
+// A lookedUpError keeps an answer in the chain of errors without its sentinel: the run that
+// was looked up says what the failure is.
 type lookedUpError struct{ e *letta.APIError }
 
 func (w lookedUpError) Error() string { return w.e.Error() }
@@ -90,9 +89,9 @@ func (w lookedUpError) As(target any) bool {
 	return false
 }
 
-// classifyRun says what the text of a failed server run means, or nil where it
-// says nothing that we know. The texts are those of httpx and pydantic in the
-// server: letta-ai/letta 0.16.7 maps none of them on the native path.
+// classifyRun returns the sentinel for the text of a failed server run; nil: the text says
+// nothing that we know. The texts are those of httpx and pydantic in the server:
+// letta-ai/letta 0.16.7 maps none of them on the native path.
 func classifyRun(kind, text string) error {
 	if isMalformedCall(text) {
 		return collector.ErrMalformedCall
@@ -125,7 +124,7 @@ func classifyRun(kind, text string) error {
 	return nil
 }
 
-// saysOverflow says that a text, in lower case, is about the context's length.
+// saysOverflow reports whether a text, in lower case, is about the length of the context.
 func saysOverflow(lower string) bool {
 	for _, word := range []string{"context length", "context window", "context_length", "maximum context", "longer than the model"} {
 		if strings.Contains(lower, word) {
@@ -135,8 +134,8 @@ func saysOverflow(lower string) bool {
 	return false
 }
 
-// isUnreached recognizes what httpx says, in the server, of an engine to which there is
-// no connection, or which lost it.
+// isUnreached reports whether the text is what httpx, in the server, says of an engine that
+// it cannot reach or lost.
 func isUnreached(kind, text string) bool {
 	for _, prefix := range []string{"Connect", "Read", "Write", "RemoteProtocol", "Pool", "Network"} {
 		if strings.HasPrefix(kind, prefix) {
@@ -146,8 +145,8 @@ func isUnreached(kind, text string) bool {
 	return strings.Contains(text, "ll connection attempts failed") || strings.Contains(text, "erver disconnected")
 }
 
-// engineOf is the address of the engine where the failure is one of it, else empty. last
-// is the step that failed, or nil.
+// engineOf returns the address of the engine where the engine failed, and else nothing.
+// last is the step that failed, or nil.
 func engineOf(client *letta.Client, kind, text string, last *letta.Step) string {
 	if engineStatus(text) == 0 && !isUnreached(kind, text) {
 		return ""
@@ -164,9 +163,9 @@ func engineOf(client *letta.Client, kind, text string, last *letta.Step) string 
 	return client.RedactAddress(address)
 }
 
-// outgrown says that the conversation, as far as it was counted before the last step,
-// leaves less of the context window than the engine is asked for: such a call SGLang
-// refuses with 400. The server does not keep the engine's own reason.
+// outgrown reports whether the conversation before the last step leaves less of the context
+// window than the engine is asked for. SGLang refuses such a call with 400, and the server
+// does not keep its reason.
 func (g *agent) outgrown(steps []letta.Step) bool {
 	if len(steps) == 0 {
 		return false
@@ -193,7 +192,8 @@ func (g *agent) outgrown(steps []letta.Step) bool {
 	return window > 0 && grown > 0 && grown+most >= window
 }
 
-// isMalformedCall recognizes pydantic's complaint about the model's call, such as
+// isMalformedCall reports whether the text is pydantic's complaint about a call of the
+// model, such as
 //
 //	1 validation error for FunctionCall
 //	arguments
@@ -202,7 +202,7 @@ func isMalformedCall(text string) bool {
 	return strings.Contains(text, "validation error") && strings.Contains(text, "for FunctionCall")
 }
 
-// engineStatus is the engine's status in the text of httpx,
+// engineStatus returns the engine's status from the text of httpx,
 //
 //	Server error '500 X' for url 'http://127.0.0.1:30000/generate'
 //

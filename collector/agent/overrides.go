@@ -11,8 +11,8 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta"
 )
 
-// overridden is c with the overrides of a task: a JSON object with members of
-// OverrideMembers. Members of create are added to those of c, and so are tags.
+// overridden returns c with the overrides of a task: a JSON object whose members are among
+// [OverrideMembers]. The members of create, and the tags, are added to those of c.
 func (c Config) overridden(task json.RawMessage) (Config, error) {
 	if isNull(task) {
 		return c, nil
@@ -49,15 +49,15 @@ func (c Config) overridden(task json.RawMessage) (Config, error) {
 	return c, nil
 }
 
-// CheckOverrides says what is wrong with the overrides of a task for agents of this
-// configuration, as Backend.Open would: a member that there is none of, a value of another
-// type, or what does not go together. No server is asked.
+// CheckOverrides returns the error that [Backend.Open] would return for the overrides of a
+// task: an unknown member, a value of another type, or values that do not go together. It
+// asks no server.
 func (c Config) CheckOverrides(task json.RawMessage) error {
 	_, err := c.overridden(task)
 	return err
 }
 
-// OverrideMembers lists what a task may change of its agent, by the names of its members.
+// OverrideMembers lists the names of what a task may change of its agent.
 func OverrideMembers() []string { return slices.Clone(overrideMembers[:]) }
 
 var overrideMembers = [...]string{
@@ -65,7 +65,7 @@ var overrideMembers = [...]string{
 	"keep_reasoning", "max_steps", "override_system", "override_model", "approvals",
 }
 
-// member is where the value of one of overrideMembers goes, and what it must be.
+// member returns where the value of one of overrideMembers goes, and what it must be.
 func (c *Config) member(name string, tags *[]string, create *map[string]json.RawMessage) (into any, want string) {
 	const text, list, count = "a text", "a list of strings", "a whole number"
 	switch name {
@@ -102,7 +102,7 @@ func (c *Config) member(name string, tags *[]string, create *map[string]json.Raw
 	return nil, ""
 }
 
-// nearMember suggests the member that may have been meant.
+// nearMember suggests the member that was probably meant.
 func nearMember(name string) string {
 	for _, m := range overrideMembers {
 		if letta.EditDistance(name, m) <= 2 {
@@ -112,7 +112,8 @@ func nearMember(name string) string {
 	return ""
 }
 
-// mergeObjects is the members of a and b, those of b where both have one.
+// mergeObjects returns an object with the members of a and b. Where both have one, that of b
+// counts.
 func mergeObjects(a, b json.RawMessage) (json.RawMessage, error) {
 	all := map[string]json.RawMessage{}
 	for _, o := range []json.RawMessage{a, b} {

@@ -21,8 +21,8 @@ type writtenTurn struct {
 	InputIDs  json.RawMessage `json:"input_ids,omitempty"`
 }
 
-// writeTurns writes the turns in the order of the server: after each call the results
-// of its tools, and before the first call those that answer an earlier run.
+// writeTurns writes the turns in the order of the server: each call before the results of
+// its tools, and first of all the results that answer an earlier run.
 func (r *rebuilt) writeTurns(m *keptRun, calls []keptCall, state *letta.AgentState) error {
 	var turns []writtenTurn
 	tools := func(stepID string, next []keptCall) error {
@@ -83,8 +83,8 @@ func (m *keptRun) turn(c *keptCall) (writtenTurn, error) {
 	return t, nil
 }
 
-// toolCallText and pythonSpace are what the native adapter cuts out of a text, and
-// what it strips (sglang_native_adapter.py:262, str.strip).
+// toolCallText is what the native adapter cuts out of a text, and pythonSpace what it strips
+// (sglang_native_adapter.py:262, str.strip).
 var toolCallText = regexp.MustCompile(`(?s)<tool_call>.*?</tool_call>`)
 
 const pythonSpace = "\t\n\v\f\r\x1c\x1d\x1e\x1f \u0085\u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"

@@ -2,8 +2,8 @@ package agent
 
 import "github.com/rollout-rl/rollout/collector"
 
-// A ServerRunError is a send that failed with a status that says nothing, and
-// what the server run and its last step say of the reason.
+// A ServerRunError is a send that failed with a status that does not say why, and what the
+// server run and its last step say of the reason.
 type ServerRunError struct {
 	// RunID and StepID name them, where known.
 	RunID, StepID string
@@ -12,14 +12,14 @@ type ServerRunError struct {
 	Type string
 	// Message is its text on one line, at most 300 bytes.
 	Message string
-	// Engine says that it was the inference engine behind the server that failed, or
-	// could not be reached by it: its address, or "address unknown"; else it is empty.
+	// Engine is set where the inference engine behind the server failed, or the server
+	// could not reach it: its address, or "address unknown".
 	Engine string
 	// Err wraps the *APIError of the send and a sentinel of package collector.
 	Err error
 }
 
-// Error says what the server run says.
+// Error returns what the server run says.
 func (e *ServerRunError) Error() string {
 	what := e.Message
 	if e.Type != "" {
@@ -39,7 +39,7 @@ func (e *ServerRunError) Error() string {
 // Unwrap returns Err.
 func (e *ServerRunError) Unwrap() error { return e.Err }
 
-// Redacted says that the server run failed, and not why.
+// Redacted returns that the server run failed, and not why.
 func (e *ServerRunError) Redacted() string {
 	words := "the server run failed"
 	if e.RunID != "" {

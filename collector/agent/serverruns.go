@@ -8,9 +8,9 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta"
 )
 
-// runOf names the server run of an answer. An answer without messages, as after an empty
-// generation, does not name it: then the newest run is looked up. Where that fails, the
-// tokens of the answer are kept all the same.
+// runOf returns the id of the server run of an answer. An answer without messages, as after
+// an empty generation, does not name its run: then runOf looks up the newest one. The
+// tokens of the answer are kept also where that fails.
 func (g *agent) runOf(ctx context.Context, answer *letta.LettaResponse) (string, error) {
 	if id := answer.RunID(); id != "" {
 		return id, nil
@@ -46,8 +46,8 @@ func (g *agent) learned(runID string) {
 	}
 }
 
-// serverRuns are the server runs of the agent, oldest first. One agent is one
-// attempt, so all of them are the attempt's own.
+// serverRuns lists the server runs of the agent, oldest first. An agent has one attempt, so
+// all of them are the attempt's own.
 func (g *agent) serverRuns(ctx context.Context) ([]letta.Run, error) {
 	const most = 1000
 	runs, err := g.client.Runs(ctx, letta.RunsQuery{AgentID: g.state.ID, Ascending: true, Limit: most})
@@ -57,7 +57,7 @@ func (g *agent) serverRuns(ctx context.Context) ([]letta.Run, error) {
 	return runs, nil
 }
 
-// over says that the server does nothing more for the run.
+// over reports whether the server does nothing more for the run.
 func over(r *letta.Run) bool {
 	switch r.Status {
 	case "created", "running":
@@ -66,8 +66,8 @@ func over(r *letta.Run) bool {
 	return true
 }
 
-// endedByStep says that the last step ended the loop. The run of a conversation never
-// says so itself: it stays created (conversations.py:346-391).
+// endedByStep reports whether the last step ended the loop. The run of a conversation does
+// not say so itself: it stays created (conversations.py:346-391).
 func endedByStep(steps []letta.Step) bool {
 	if len(steps) == 0 {
 		return false

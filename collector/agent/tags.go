@@ -10,16 +10,16 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta"
 )
 
-// Clean deletes the agents that the run runID left on the server, or those of all
-// runs where runID is empty, and returns how many. It looks at the tags of each
-// agent itself and never deletes one without them.
+// Clean deletes the agents that the run runID left on the server, or those of all runs
+// where runID is empty, and returns how many. It looks at the tags of each agent itself and
+// deletes none without them.
 func Clean(ctx context.Context, c *letta.Client, runID string) (int, error) {
 	return CleanRun(ctx, c, runID, nil)
 }
 
-// CleanRun is Clean without the agents that keep chooses: those of attempts that are
-// to be taken over. It is given id, name, tags, metadata and time of creation of an
-// agent, no more. A nil keep keeps none.
+// CleanRun is [Clean] without the agents that keep chooses: those of attempts that are to be
+// taken over. keep sees id, name, tags, metadata and time of creation of an agent, and no
+// more. Nil chooses none.
 func CleanRun(ctx context.Context, c *letta.Client, runID string, keep func(*letta.AgentState) bool) (int, error) {
 	deleted := 0
 	err := EachAgentOf(ctx, c, runID, func(a *letta.AgentState) error {
@@ -35,7 +35,7 @@ func CleanRun(ctx context.Context, c *letta.Client, runID string, keep func(*let
 	return deleted, err
 }
 
-// AttemptOf says which attempt made an agent of ours, by its tags and metadata: the
+// AttemptOf returns which attempt made an agent of ours, from its tags and metadata: the
 // sample's key, and the number of the attempt, or 0.
 func AttemptOf(a *letta.AgentState) (key string, attempt int) {
 	for _, tag := range a.Tags {
@@ -46,8 +46,8 @@ func AttemptOf(a *letta.AgentState) (key string, attempt int) {
 	return key, attemptOf(a.Metadata)
 }
 
-// EachAgentOf calls f for every agent of a run, or of all runs where runID is
-// empty. f may delete it. Errors of f are joined and do not stop it.
+// EachAgentOf calls f for every agent of a run, or of all runs where runID is empty. f may
+// delete the agent. Errors of f do not stop it; EachAgentOf returns them joined.
 func EachAgentOf(ctx context.Context, c *letta.Client, runID string, f func(*letta.AgentState) error) error {
 	tag := TagAll
 	if runID != "" {
@@ -56,8 +56,8 @@ func EachAgentOf(ctx context.Context, c *letta.Client, runID string, f func(*let
 	var errs []error
 	const page = 100
 	seen := map[string]bool{}
-	// The list is asked for before any of its agents is deleted: a cursor that
-	// points at a deleted agent is an error.
+	// The whole list is read before any of its agents is deleted: a cursor that points at
+	// a deleted agent is an error.
 	var found []letta.AgentState
 	for after := ""; ; {
 		agents, err := c.Agents(ctx, []string{tag}, after, page)
@@ -104,13 +104,13 @@ func EachAgentOf(ctx context.Context, c *letta.Client, runID string, f func(*let
 // TagAll is on every agent that this program makes.
 const TagAll = "rollout"
 
-// TagRun is on every agent of a run, TagKey on every agent of a sample.
+// TagRun returns the tag of every agent of a run.
 func TagRun(runID string) string { return "rollout-run:" + runID }
 
-// TagKey is the tag of a sample's key.
+// TagKey returns the tag of every agent of a sample.
 func TagKey(key string) string { return "rollout-key:" + key }
 
-// attemptOf is the number of the attempt in an agent's metadata, or 0.
+// attemptOf returns the number of the attempt from the metadata of an agent, or 0.
 func attemptOf(metadata letta.RawJSON) int {
 	var m struct {
 		Rollout struct {

@@ -10,7 +10,7 @@ func isNull(raw json.RawMessage) bool {
 	return len(raw) == 0 || bytes.Equal(raw, []byte("null"))
 }
 
-// classed is a cause under a sentinel that says what it means. It reads as the
+// A classed error wraps a sentinel, which says what it means, and its cause. It reads as the
 // cause.
 type classed struct{ class, cause error }
 
