@@ -15,18 +15,20 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/preflight"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/show"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/signals"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/tasks"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/version"
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/letta"
+	"github.com/rollout-rl/rollout/collector/limit"
+	"github.com/rollout-rl/rollout/collector/limit/engine"
 	"github.com/rollout-rl/rollout/sink"
 )
 
 type collectOptions struct {
 	dryRun, asJSON, quiet bool
-	resume, retryFailed   bool
+	resume                bool
+	retryFailed           bool // take up the samples that have failed instead of those that remain
 }
 
 func (p *program) collectCmd() *cobra.Command {
@@ -92,160 +94,39 @@ tokens.* while the run has no row yet; a tokenizer may be added to a run that ha
 	return cmd
 }
 
-func (p *program) collect(ctx context.Context, l *config.Loader, earlier *runfolder.Earlier, o *collectOptions) error {
-	c := &collection{config: l.Config, display: show.NewDisplay(p.stdout, p.stderr, p.getenv, o.asJSON, o.quiet), log: show.DiscardLog(), abort: p.abort, retryFailed: o.retryFailed}
-	if c.tail = c.config.Run.Tail; o.retryFailed && l.ByKey["run.tail"].Given() == "" {
-		c.tail = collector.Tail{}
-	}
+// The steps of a collection before anything is written but an empty folder. Each leaves
+// what it made in the collection.
+
+// makeParts makes what the configuration names.
+func (c *collection) makeParts(context.Context) (err error) {
 	c.phase.Store("checking the tasks")
-	defer signals.OnStatus(c.showStatus)()
-	parts, err := makeParts(c.config, p.stderr)
-	if err != nil {
+	if c.parts, err = makeParts(c.config, c.program.stderr); err != nil {
 		return err
 	}
-	defer parts.close()
-	id, err := runfolder.IdentityOf(l, parts.model)
-	if err != nil {
-		return err
+	c.atEnd(c.parts.close)
+	if c.options.retryFailed && c.loader.ByKey["run.tail"].Given() == "" {
+		// Samples whose retry is asked for are not cut by what their run was begun with.
+		c.parts.collector.Tail = collector.Tail{}
 	}
-	// An interrupt ends the program, whatever it waits for: a server, or a standard input
-	// without an end.
-	started := signals.First(func() {
-		c.giveUp(earlier)
-		p.say("interrupted before the run began")
-		p.abort()
-	})
-	defer started()
-	defer c.giveUp(earlier)
-	agent, err := agentConfig(c.config)
-	if err != nil {
-		return err
-	}
-	c.fit = tasks.NewFit(agent, parts.scorer)
-	if err := p.takeTasks(c, l, earlier, o, id, parts.model); err != nil {
-		return err
-	}
-	c.metrics = show.NewMetrics(version.Read().Version, c.vitals)
-	if c.tracing, err = show.NewTracing(p.getenv, c.display.Say); err != nil {
-		return err
-	}
-	defer c.tracing.Stop(ctx)
-	c.clients, err = connectWatched(c.config, func(text string) { c.display.Say("%s", text) }, func(endpoint string, cfg *letta.ClientConfig) {
-		c.metrics.Endpoint(endpoint)
-		cfg.Observe = c.metrics.Watch(endpoint)
-		c.tracing.Watch(endpoint, cfg)
-	})
-	if err != nil {
-		return err
-	}
-	defer func() {
-		for _, client := range c.clients {
-			client.CloseIdle()
-		}
-	}()
-	backends, err := makeBackends(c.config, c.clients, parts.prompter, c.progress)
-	if err != nil {
-		return err
-	}
-	c.phase.Store("asking the servers")
-	servers, err := preflight.Ask(ctx, backends, func(server string, err error, wait time.Duration) {
-		c.display.Say("%s does not answer as it should, trying again in %v: %v", server, wait, err)
-	})
-	if err != nil {
-		return err
-	}
-	var had *runfolder.Info
-	if earlier != nil {
-		had = &earlier.Info
-		bad, notices := runfolder.ServerChanges(had.Servers, servers)
-		if err := runfolder.Refuse(c.config.Output.Dir, bad); err != nil {
-			return err
-		}
-		for _, text := range notices {
-			c.display.Say("%s", text)
-		}
-	}
-	if c.info, err = runfolder.Describe(l, had, id, c.tasks, servers, parts.model); err != nil {
-		return err
-	}
-	c.info.Invocations[len(c.info.Invocations)-1].RetryFailed = o.retryFailed
-	planned, lowered := c.info.Tasks.Planned, ""
-	c.inFlight, lowered = machine.InFlight(c.config, planned, len(c.clients), machine.This())
-	if lowered != "" && (c.inFlight < planned || l.ByKey["server.max_in_flight"].Given() != "") {
-		c.display.Note("%s", lowered) // but not that a small run needs less than the default
-	}
-	if err := c.watchEngine(); err != nil {
-		return err
-	}
-	// Before the folder is there: a run that cannot begin leaves none.
-	if addr := c.config.Run.MetricsAddr; addr != "" {
-		if c.scrapes, err = new(net.ListenConfig).Listen(ctx, "tcp", addr); err != nil {
-			return exit.Hint(exit.Usagef("run.metrics_addr: %w", err), "give another address with --metrics-addr; port 0 takes a free one")
-		}
-		defer func() { _ = c.scrapes.Close() }() // closed already where it served
-	}
-	if err := c.checkFirst(ctx); err != nil {
-		return err
-	}
-	if o.dryRun {
-		return p.dryRun(c, o, earlier != nil)
-	}
-	started() // an interrupt ends the trial by itself, and then what is there can be continued
-	if err := c.tryServers(ctx, parts, backends, earlier); err != nil {
-		return err
-	}
-	if earlier != nil {
-		err = c.folder.Update(c.info, c.tasks, had)
-	} else {
-		err = c.folder.Create(c.info, c.tasks)
-	}
-	if err != nil {
-		return err
-	}
-	c.phase.Store("opening the folder")
-	if c.log, err = show.OpenLog(c.folder.Dir, c.info.LastLog(), c.folder.Mode, c.config.Secrets()); err != nil {
-		return exit.With(exit.Storage, err)
-	}
-	defer func() { _ = c.log.Close() }() // every line was written
-	if err = c.open(parts, backends); err == nil {
-		return c.run(ctx)
-	}
-	if c.journal != nil {
-		err = errors.Join(err, c.journal.Close())
-	}
+	c.identity, err = runfolder.IdentityOf(c.loader, c.parts.model)
 	return err
 }
 
 // takeTasks reads and checks the tasks. A run that is continued and that they, or
 // what its rows depend on, do not fit is refused, with every difference.
-func (p *program) takeTasks(c *collection, l *config.Loader, earlier *runfolder.Earlier, o *collectOptions, id runfolder.Identity, model *runfolder.Model) (err error) {
-	if earlier != nil {
-		c.takeFolder(earlier.Folder)
-		rows, err := runfolder.HasRows(c.config.Output.Dir)
-		if err != nil {
-			return err
-		}
-		bad := runfolder.Changes(l, &earlier.Info, id, model, rows)
-		if had := earlier.Info.Model; bad == nil && !had.Same(model) {
-			c.display.Note("prompts are rebuilt with tokenizer %s from now on, and with %s before", cmp.Or(runfolder.ShortDigest(model.Tokenizer()), "none"), cmp.Or(runfolder.ShortDigest(had.Tokenizer()), "none"))
-		}
-		tasks, more, err := earlier.ReadTasks(l, c.fit, p.stdin, c.skipped)
-		if err == nil {
-			err = runfolder.Refuse(c.config.Output.Dir, append(bad, more...))
-		}
-		if err != nil {
-			tasks.Close()
-			return err
-		}
-		c.tasks = tasks
-		return nil
+func (c *collection) takeTasks(context.Context) (err error) {
+	c.atEnd(c.giveUp)
+	fit := tasks.NewFit(c.parts.agent, c.parts.collector.Scorer)
+	skipped := func(bad error) { c.Say("left out: %v", bad) }
+	if c.earlier != nil {
+		return c.takeTasksAgain(fit, skipped)
 	}
-	check := runfolder.NewTaskCheck(c.config, c.skipped)
-	if o.dryRun {
-		err = runfolder.CheckNew(c.config.Output.Dir)
+	check := runfolder.NewTaskCheck(c.config, skipped)
+	if c.options.dryRun {
+		err = runfolder.CheckNew(c.dir())
 	} else {
 		var folder *runfolder.Folder
-		if folder, err = runfolder.Begin(c.config.Output.Dir, c.config.Output.Share.FileMode()); err == nil {
+		if folder, err = runfolder.Begin(c.dir(), c.config.Output.Share.FileMode()); err == nil {
 			c.takeFolder(folder)
 			check.Dir, check.Mode = folder.Dir, folder.Mode
 		}
@@ -253,14 +134,35 @@ func (p *program) takeTasks(c *collection, l *config.Loader, earlier *runfolder.
 	if err != nil {
 		return err
 	}
-	if c.tasks, err = check.Run(c.fit.Read(tasks.Read(c.config.Tasks.File, p.stdin))); err != nil {
+	if c.tasks, err = check.Run(fit.Read(tasks.Read(c.config.Tasks.File, c.program.stdin))); err != nil {
 		return err
 	}
-	return c.fit.Scorable(string(c.config.Reward.Kind), c.display.Note)
+	return fit.Scorable(string(c.config.Reward.Kind), c.Note)
 }
 
-// skipped tells of a task that is left out.
-func (c *collection) skipped(bad error) { c.display.Say("left out: %v", bad) }
+// takeTasksAgain is takeTasks of a run that is continued.
+func (c *collection) takeTasksAgain(fit *tasks.Fit, skipped func(error)) error {
+	c.takeFolder(c.earlier.Folder)
+	rows, err := runfolder.HasRows(c.dir())
+	if err != nil {
+		return err
+	}
+	had, now := c.earlier.Info.Model, c.parts.model
+	bad := runfolder.Changes(c.loader, &c.earlier.Info, c.identity, now, rows)
+	if bad == nil && !had.Same(now) {
+		c.Note("prompts are rebuilt with tokenizer %s from now on, and with %s before", cmp.Or(runfolder.ShortDigest(now.Tokenizer()), "none"), cmp.Or(runfolder.ShortDigest(had.Tokenizer()), "none"))
+	}
+	set, more, err := c.earlier.ReadTasks(c.loader, fit, c.program.stdin, skipped)
+	if err == nil {
+		err = runfolder.Refuse(c.dir(), append(bad, more...))
+	}
+	if err != nil {
+		set.Close()
+		return err
+	}
+	c.tasks = set
+	return nil
+}
 
 func (c *collection) takeFolder(f *runfolder.Folder) {
 	c.folder = f
@@ -268,19 +170,134 @@ func (c *collection) takeFolder(f *runfolder.Folder) {
 }
 
 // giveUp leaves nothing of a run that did not begin, and gives the folder of every other
-// one up.
-func (c *collection) giveUp(earlier *runfolder.Earlier) {
-	switch folder := c.toGiveUp.Load(); { // an interrupt asks while the folder is made
+// one up. An interrupt asks for it while the folder is made.
+func (c *collection) giveUp() {
+	switch folder := c.toGiveUp.Load(); {
 	case folder == nil:
-	case earlier != nil:
+	case c.earlier != nil:
 		_ = folder.Clear() // the next process would; the folder is closed by who opened it
 	default:
 		_ = folder.Abandon() // the lock goes with the process at the latest
 	}
 }
 
+// connect makes the clients of the servers, with metrics and spans of their requests.
+func (c *collection) connect(ctx context.Context) (err error) {
+	c.Metrics = show.NewMetrics(version.Read().Version, c.vitals)
+	if c.Tracing, err = show.NewTracing(c.program.getenv, c.Say); err != nil {
+		return err
+	}
+	c.atEnd(func() { c.Tracing.Stop(ctx) })
+	c.clients, err = connectWatched(c.config, func(text string) { c.Say("%s", text) }, func(endpoint string, cfg *letta.ClientConfig) {
+		c.Metrics.Endpoint(endpoint)
+		cfg.Observe = c.Metrics.Watch(endpoint)
+		c.Tracing.Watch(endpoint, cfg)
+	})
+	if err != nil {
+		return err
+	}
+	for _, client := range c.clients {
+		c.endpoints = append(c.endpoints, client.BaseURL())
+		c.atEnd(client.CloseIdle)
+	}
+	cfg := c.parts.agent
+	cfg.Prompter, cfg.Progress = c.parts.prompter, c.Silent
+	c.backends, err = makeBackends(cfg, c.clients)
+	return err
+}
+
+// askServers asks every server what a run needs of it.
+func (c *collection) askServers(ctx context.Context) error {
+	c.phase.Store("asking the servers")
+	servers, err := preflight.Ask(ctx, c.backends, func(server string, err error, wait time.Duration) {
+		c.Say("%s does not answer as it should, trying again in %v: %v", server, wait, err)
+	})
+	if err != nil {
+		return err
+	}
+	var had *runfolder.Info
+	if c.earlier != nil {
+		had = &c.earlier.Info
+		bad, notices := runfolder.ServerChanges(had.Servers, servers)
+		if err := runfolder.Refuse(c.dir(), bad); err != nil {
+			return err
+		}
+		for _, text := range notices {
+			c.Say("%s", text)
+		}
+	}
+	c.info, err = runfolder.Describe(c.loader, had, c.identity, c.tasks, servers, c.parts.model)
+	if err == nil {
+		c.info.Invocations[len(c.info.Invocations)-1].RetryFailed = c.options.retryFailed
+	}
+	return err
+}
+
+// prepare makes what may be refused before the folder is there: a run that cannot begin
+// leaves none.
+func (c *collection) prepare(ctx context.Context) (err error) {
+	planned, lowered := c.info.Tasks.Planned, ""
+	c.inFlight, lowered = machine.InFlight(c.config, planned, len(c.clients), machine.This())
+	if lowered != "" && (c.inFlight < planned || c.loader.ByKey["server.max_in_flight"].Given() != "") {
+		c.Note("%s", lowered) // but not that a small run needs less than the default
+	}
+	if urls := c.config.Server.EngineMetrics; len(urls) > 0 {
+		read, failed := c.Engine(c.endpoints, func(endpoint string, e limit.Engine) { c.collector.Engine(endpoint, e) })
+		if c.engine, err = engine.New(engine.Config{URLs: urls, Seen: read, Failed: failed}); err != nil {
+			return exit.Usagef("server.engine_metrics: %w", err)
+		}
+	}
+	if addr := c.config.Run.MetricsAddr; addr != "" {
+		if c.scrapes, err = new(net.ListenConfig).Listen(ctx, "tcp", addr); err != nil {
+			return exit.Hint(exit.Usagef("run.metrics_addr: %w", err), "give another address with --metrics-addr; port 0 takes a free one")
+		}
+		c.atEnd(func() { _ = c.scrapes.Close() }) // closed already where it served
+	}
+	return nil
+}
+
+// checkFiles compares every file of the run with its digest where that is asked for,
+// before anything is changed.
+func (c *collection) checkFiles(ctx context.Context) error {
+	if c.config.Run.Check != config.CheckFull || !c.resumed() {
+		return nil
+	}
+	c.phase.Store("reading the files of the run")
+	if err := runfolder.CheckFiles(ctx, c.dir(), func(err error) { c.damage.Add(err) }); err != nil {
+		return err
+	}
+	if damage := c.damage.Found(); len(damage) > 0 {
+		return runfolder.DamageError(c.dir(), damage)
+	}
+	return nil
+}
+
+// tryServers lets every server that has not proved itself in this run make one call of
+// the model.
+func (c *collection) tryServers(ctx context.Context) error {
+	if c.config.Run.Preflight == config.PreflightConnect {
+		return nil
+	}
+	proven, err := c.earlier.Proven(c.dir(), c.parts.model)
+	if err != nil {
+		return err
+	}
+	task, err := c.tasks.First()
+	if err != nil {
+		return err
+	}
+	judge := collector.Config{Align: c.parts.collector.Align, Require: c.parts.collector.Require}
+	t, err := preflight.NewTrial(c.config, c.parts.prompts, judge, task, c.Note)
+	if err != nil {
+		return err
+	}
+	c.phase.Store("trying a call of the model")
+	return t.Servers(ctx, c.backends, c.info.Servers, proven)
+}
+
 // dryRun says what would be done.
-func (p *program) dryRun(c *collection, o *collectOptions, resumed bool) error {
+func (c *collection) dryRun() error {
+	p, resumed := c.program, c.earlier != nil
 	var held *sink.Ledger
 	if resumed {
 		var err error
@@ -290,7 +307,7 @@ func (p *program) dryRun(c *collection, o *collectOptions, resumed bool) error {
 	}
 	committed, failed := held.Counts()
 	slots := c.inFlight * len(c.clients)
-	if o.asJSON {
+	if c.options.asJSON {
 		return p.printJSON(map[string]any{
 			"event": "plan", "tasks": c.tasks.Tasks, "planned": c.info.Tasks.Planned, "bad_tasks": c.tasks.Bad, "servers": c.info.Servers,
 			"max_in_flight": slots, "dir": c.config.Output.Dir, "format": c.config.Output.Format, "prompts": c.config.Tokens.Prompts, "preflight": c.config.Run.Preflight,

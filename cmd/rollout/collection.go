@@ -4,25 +4,23 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
-
-	"fmt"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/leftovers"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/machine"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/preflight"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/show"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/signals"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/tasks"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/version"
@@ -30,64 +28,53 @@ import (
 	"github.com/rollout-rl/rollout/collector/agent"
 	"github.com/rollout-rl/rollout/collector/journal"
 	"github.com/rollout-rl/rollout/collector/letta"
-	"github.com/rollout-rl/rollout/collector/limit"
 	"github.com/rollout-rl/rollout/collector/limit/engine"
-	"github.com/rollout-rl/rollout/collector/prompt"
 	"github.com/rollout-rl/rollout/sink"
-	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A collection is an invocation of collect: what was checked, and what is at work.
+// A collection is one invocation of collect. The file tells its story from top to bottom;
+// the steps before the run are in cmd_collect.go, what its end means in exit.go.
 type collection struct {
-	config  *config.Config
-	display *show.Display
-	info    runfolder.Info
-	tasks   *runfolder.TaskSet
-	fit     *tasks.Fit
-	clients []*letta.Client
-	folder  *runfolder.Folder
-	log     *show.Log
-	// inFlight is how many samples may be in flight per server: see config.inFlight.
-	inFlight int
-	// retryFailed takes up the samples that have failed instead of those that remain.
-	retryFailed bool
-	// tail is the policy of this invocation: run.tail, but that samples whose retry is
-	// asked for are not cut by what their run was begun with.
-	tail collector.Tail
+	*show.Observer // who is told what happens
 
-	prompter    *prompt.Prompter
-	dataset     *sink.Dataset
-	kill        func() // ends the scorer's processes
-	journal     *journal.Journal
-	leftovers   *leftovers.Agents
-	collector   *collector.Collector
-	tally       show.Tally
-	engine      *engine.Poller // nil: no engine is watched
-	metrics     *show.Metrics
-	tracing     *show.Tracing // nil: no spans are wanted
-	scrapes     net.Listener  // of the metrics; nil: none
-	abort       func()        // ends the process; nil in tests
-	recovery    show.Recovery
-	damaged     fileCheck
-	agentLeft   atomic.Bool // it was told that an agent could not be removed
-	scoreFailed atomic.Bool // it was told that a sample could not be scored
+	program *program
+	options *collectOptions
+	loader  *config.Loader
+	config  *config.Config     // of loader
+	earlier *runfolder.Earlier // the run that is continued; nil: it is new
+
+	// What the steps before the run leave.
+	parts     *parts
+	identity  runfolder.Identity
+	tasks     *runfolder.TaskSet
+	folder    *runfolder.Folder // nil: of a dry run
+	clients   []*letta.Client
+	endpoints []string // their names
+	backends  []*agent.Backend
+	info      runfolder.Info
+	inFlight  int            // samples in flight per server, at most
+	engine    *engine.Poller // nil: no engine is watched
+	scrapes   net.Listener   // of the metrics; nil: none
+
+	// What is at work in the run.
+	dataset   *sink.Dataset
+	journal   *journal.Journal
+	leftovers *leftovers.Agents
+	recovery  show.Recovery
+	collector *collector.Collector
+	damage    runfolder.Damage // of files that earlier processes committed
+
+	closers []func()
 
 	// What other goroutines ask for at any time.
 	toGiveUp atomic.Pointer[runfolder.Folder] // folder, for giveUp; nil: there is none yet
 	phase    atomic.Value                     // string: what is done at this moment
-	running  atomic.Pointer[running]
-	ending   atomic.Int32              // 0, endDrain or endStop
-	over     atomic.Bool               // nothing is in flight any more
-	late     atomic.Bool               // and was interrupted since
-	until    atomic.Pointer[time.Time] // when the grace time is over; nil: never
+	began    atomic.Pointer[time.Time]        // when the run did; nil: it has not
+	ending   atomic.Int32                     // 0, endDrain or endStop
+	over     atomic.Bool                      // nothing is in flight any more
+	late     atomic.Bool                      // and was interrupted since
+	until    atomic.Pointer[time.Time]        // when the grace time is over; nil: never
 }
-
-// running is there once a collection is at work.
-type running struct{ began time.Time }
-
-// leastUnscored is with how many samples a scorer must fail, and with every sample, before
-// the run is ended: one that starts slowly may fail on the first.
-const leastUnscored = 16
 
 // The values of collection.ending.
 const (
@@ -95,276 +82,182 @@ const (
 	endStop
 )
 
-// open makes the parts of the run; none of them does anything yet.
-func (c *collection) open(parts *parts, backends []*agent.Backend) error {
-	meta := map[string]string{
-		"rollout.config_sha256":  c.info.ConfigSHA256,
-		"rollout.server_version": c.info.Servers[0].Version,
+// collect checks everything, opens the folder, and runs.
+func (p *program) collect(ctx context.Context, l *config.Loader, earlier *runfolder.Earlier, o *collectOptions) error {
+	c := &collection{
+		Observer: &show.Observer{Display: show.NewDisplay(p.stdout, p.stderr, p.getenv, o.asJSON, o.quiet), Log: show.DiscardLog()},
+		program:  p, options: o, loader: l, config: l.Config, earlier: earlier,
 	}
-	if m := parts.model; m != nil {
-		meta["rollout.tokenizer_sha256"], meta["rollout.chat_template_sha256"] = m.TokenizerSHA256, m.ChatTemplateSHA256
-	}
-	dataset, err := sink.Create(c.folder.Dir, sink.Config{
-		Format:        c.config.Output.Format,
-		MaxShardBytes: c.config.Output.ShardBytes,
-		MaxShardAge:   c.config.Output.ShardAge,
-		RunID:         c.info.ID,
-		FS:            sink.OSMode(c.folder.Mode),
-		Meta:          meta,
-		Events:        sink.Events{Committed: c.committed, Sealed: c.metrics.Sealed, Synced: c.metrics.Synced},
+	defer signals.OnStatus(c.showStatus)()
+	// An interrupt ends the program, whatever it waits for: a server, or a standard input
+	// without an end.
+	started := signals.First(func() {
+		c.giveUp()
+		p.say("interrupted before the run began")
+		p.abort()
 	})
-	if err != nil {
-		return runfolder.OpenError(c.folder.Dir, err)
+	defer started()
+	defer c.close()
+	for _, step := range []func(context.Context) error{
+		c.makeParts, c.takeTasks, c.connect, c.askServers, c.prepare, c.checkFiles,
+	} {
+		if err := step(ctx); err != nil {
+			return err
+		}
 	}
-	// The commit log as recovery left it.
-	held, err := sink.ReadLedger(c.folder.Dir)
-	if err != nil {
-		return runfolder.ReadError(c.folder.Dir, err)
+	if o.dryRun {
+		return c.dryRun()
 	}
-	if c.journal, err = journal.Open(filepath.Join(c.folder.Dir, runfolder.JournalDir), journal.Config{Mode: c.folder.Mode}); err != nil {
-		return runfolder.OpenError(c.folder.Dir, err)
+	started() // an interrupt ends the trial by itself, and then what is there can be continued
+	for _, step := range []func(context.Context) error{c.tryServers, c.begin, c.open} {
+		if err := step(ctx); err != nil {
+			return err
+		}
 	}
-	c.leftovers = &leftovers.Agents{RunID: c.info.ID, Clients: c.clients, Keep: c.config.Agent.Keep, Say: c.display.Say, Note: c.display.Note}
-	open := c.leftovers.Find(c.journal, held)
-	left := c.journal.Resume(held)
-	if left == nil && c.retryFailed {
-		left = c.journal.Left // of a run in which nothing has failed: nothing is to be done
+	return c.run(ctx)
+}
+
+// dir is the folder of the run.
+func (c *collection) dir() string { return c.config.Output.Dir }
+
+// resumed reports whether another process collected into the run before.
+func (c *collection) resumed() bool { return len(c.info.Invocations) > 1 }
+
+// atEnd calls f when the collection ends, after what is given to it later.
+func (c *collection) atEnd(f func()) { c.closers = append(c.closers, f) }
+
+func (c *collection) close() {
+	for _, f := range slices.Backward(c.closers) {
+		f()
 	}
-	c.recovered(dataset.Recovered(), c.journal.Found(), open)
-	along, err := runfolder.TurnsHavePrompts(c.config, c.folder.Dir, parts.model)
+}
+
+// begin makes the folder that of the run, or writes what the invocation changes in it, and
+// opens the log.
+func (c *collection) begin(context.Context) (err error) {
+	if c.earlier != nil {
+		err = c.folder.Update(c.info, c.tasks, &c.earlier.Info)
+	} else {
+		err = c.folder.Create(c.info, c.tasks)
+	}
 	if err != nil {
 		return err
 	}
-	var endpoints []collector.Endpoint
-	for _, b := range backends {
-		endpoints = append(endpoints, collector.Endpoint{Name: b.Client().BaseURL(), Backend: b, MaxInFlight: c.inFlight})
+	c.phase.Store("opening the folder")
+	if c.Log, err = show.OpenLog(c.folder.Dir, c.info.LastLog(), c.folder.Mode, c.config.Secrets()); err != nil {
+		return exit.With(exit.Storage, err)
 	}
-	c.dataset, c.prompter, c.kill = dataset, parts.prompter, parts.kill
-	c.collector, err = collector.New(collector.Config{
-		RunID:     c.info.ID,
-		Endpoints: endpoints,
-		Samples:   c.config.Tasks.Samples,
-		Limit:     c.config.Tasks.Limit,
-		Planned:   c.tasks.Samples,
-		Align:     parts.align,
-		Require:   parts.require,
-
-		TurnsHavePrompts: along,
-
-		Scorer:         parts.scorer,
-		Sink:           dataset,
-		Left:           left,
-		Journal:        c.journal,
-		RetryFailed:    c.retryFailed,
-		Retries:        c.config.Run.Retries,
-		DataRetries:    c.config.Run.DataRetries,
-		MaxFailures:    c.config.Run.MaxFailures,
-		MaxUnscored:    max(leastUnscored, c.config.Run.FailOnError.Allowed(c.info.Tasks.Planned)+1) - 1,
-		AttemptTimeout: c.config.Run.AttemptTimeout,
-		BusyMax:        c.config.Run.BusyPatience,
-		Adaptive:       c.config.Server.Adaptive,
-		Tail:           c.tail,
-		Logger:         c.log.Logger,
-		Events: c.tracing.Events(collector.Events{
-			SampleFinished: func(s *tokenize.Sample) {
-				c.tally.Add(s)
-				c.log.Failed(s)
-				c.metrics.SampleFinished(s)
-			},
-			AttemptStarted: c.metrics.AttemptStarted,
-			AttemptFinished: func(r collector.Result) {
-				c.leftovers.Finished(r.Attempt, r.Err)
-				c.metrics.AttemptFinished(r)
-			},
-			Reattached: func(a collector.Attempt, endpoint string, err error) {
-				c.log.Reattached(a, endpoint, err)
-				c.metrics.Reattached(a, endpoint, err)
-				if err != nil {
-					c.leftovers.Finished(a, err)
-				}
-			},
-			ScoreFailed: func(a collector.Attempt, err error) {
-				c.log.ScoreFailed(a, err)
-				if !c.scoreFailed.Swap(true) { // a scorer that is broken fails on every sample
-					c.display.Say("%s #%d could not be scored and has no reward: %v; more like this are only logged, and counted in the summary", tame.Text(a.Task.ID, 40), a.Index, err)
-				}
-			},
-			LimitChanged: func(endpoint string, from, to int, reason string) {
-				c.log.LimitChanged(endpoint, from, to, reason)
-				c.metrics.LimitChanged(endpoint, from, to, reason)
-			},
-			RetryWaiting: func(a collector.Attempt, err error, delay time.Duration) {
-				c.log.Retry(a, err, delay)
-				c.metrics.RetryWaiting(a, collector.Classify(err), delay)
-			},
-			CloseFailed: func(a collector.Attempt, endpoint string, err error) {
-				c.log.AgentLeft(a, endpoint, err)
-				if !c.agentLeft.Swap(true) { // a server that dies may leave hundreds
-					c.display.Say("agent of %s #%d not removed: %v; more like this are only logged, and counted in the summary", tame.Text(a.Task.ID, 40), a.Index, err)
-				}
-			},
-			EndpointDown: func(endpoint string, err error) {
-				c.log.EndpointDown(endpoint, err)
-				if err != nil {
-					c.display.Say("%s does not answer: %v", endpoint, err)
-				} else {
-					c.display.Say("%s answers again", endpoint)
-				}
-			},
-			EndpointLost: func(endpoint string, err error) {
-				c.log.EndpointLost(endpoint, err)
-				c.display.Say("%s is given up: %v", endpoint, err)
-			},
-		}),
-	})
-	return err
+	c.atEnd(func() { _ = c.Log.Close() }) // every line was written
+	return nil
 }
 
-// watchEngine makes what reads the metrics of the inference engine.
-func (c *collection) watchEngine() (err error) {
-	if len(c.config.Server.EngineMetrics) == 0 {
-		return nil
+// leastUnscored is with how many samples a scorer must fail, and with every sample, before
+// the run is ended: one that starts slowly may fail on the first.
+const leastUnscored = 16
+
+// open opens dataset and journal, looks at what earlier processes left in them, and makes
+// the collector. Nothing is at work yet.
+func (c *collection) open(context.Context) (err error) {
+	dir := c.folder.Dir
+	cfg := c.parts.sink
+	cfg.RunID, cfg.FS, cfg.Events = c.info.ID, sink.OSMode(c.folder.Mode), c.SinkEvents()
+	cfg.Meta = map[string]string{
+		"rollout.config_sha256":  c.info.ConfigSHA256,
+		"rollout.server_version": c.info.Servers[0].Version,
 	}
-	failing, seen := false, false // of one goroutine
-	c.engine, err = engine.New(engine.Config{
-		URLs: c.config.Server.EngineMetrics,
-		Seen: func(e limit.Engine) {
-			seen = true
-			if failing {
-				failing = false
-				c.log.Info("engine metrics back")
-				c.display.Say("the engine's metrics can be read again")
-			}
-			for _, client := range c.clients {
-				c.collector.Engine(client.BaseURL(), e)
-				c.metrics.Engine(client.BaseURL(), e)
-			}
-		},
-		Failed: func(err error) {
-			if failing {
-				return
-			}
-			failing = true
-			c.log.Warn("engine metrics", "error", err)
-			if seen {
-				c.display.Say("the engine's metrics cannot be read any more: for 5 minutes nothing grows without them: %v", err)
-			} else {
-				c.display.Say("the engine's metrics cannot be read, and bound nothing until they can: %v", err)
-			}
-		},
-	})
+	if m := c.parts.model; m != nil {
+		cfg.Meta["rollout.tokenizer_sha256"], cfg.Meta["rollout.chat_template_sha256"] = m.TokenizerSHA256, m.ChatTemplateSHA256
+	}
+	if c.dataset, err = sink.Create(dir, cfg); err != nil {
+		return runfolder.OpenError(dir, err)
+	}
+	held, err := sink.ReadLedger(dir) // the commit log as recovery left it
 	if err != nil {
-		return exit.Usagef("server.engine_metrics: %w", err)
+		return runfolder.ReadError(dir, err)
+	}
+	if c.journal, err = journal.Open(filepath.Join(dir, runfolder.JournalDir), journal.Config{Mode: c.folder.Mode}); err != nil {
+		return runfolder.OpenError(dir, err)
+	}
+	c.leftovers = &leftovers.Agents{RunID: c.info.ID, Clients: c.clients, Keep: c.config.Agent.Keep, Say: c.Say, Note: c.Note}
+	c.recovery = c.Recovered(c.dataset.Recovered(), c.journal.Found(), c.leftovers.Find(c.journal, held))
+	if err = c.makeCollector(held); err != nil {
+		return errors.Join(err, c.journal.Close())
 	}
 	return nil
 }
 
-// vitals is where the metrics look. Before the run is at work there is nothing.
-func (c *collection) vitals() show.Vitals {
-	if c.running.Load() == nil {
-		return show.Vitals{}
+// makeCollector makes the collector of the run. held is what the dataset has.
+func (c *collection) makeCollector(held *sink.Ledger) (err error) {
+	cfg := c.parts.collector
+	if cfg.TurnsHavePrompts, err = runfolder.TurnsHavePrompts(c.config, c.folder.Dir, c.parts.model); err != nil {
+		return err
 	}
-	return show.Vitals{Collector: c.collector.Stats, Sink: c.dataset.Stats, Dir: c.folder.Dir}
-}
-
-// committed tells of a shard.
-func (c *collection) committed(commit sink.Commit) {
-	c.metrics.Committed(commit)
-	c.log.Committed(commit)
-	for _, s := range commit.Shards {
-		c.display.Event("commit", map[string]any{
-			"seq": commit.Seq, "kind": s.Kind.String(), "path": s.Path, "rows": s.Rows, "bytes": s.Bytes, "samples": len(commit.Samples),
-		})
+	cfg.RunID, cfg.Planned = c.info.ID, c.tasks.Samples
+	for i, b := range c.backends {
+		cfg.Endpoints = append(cfg.Endpoints, collector.Endpoint{Name: c.endpoints[i], Backend: b, MaxInFlight: c.inFlight})
 	}
-}
-
-// recovered tells what an earlier process left in the folder.
-func (c *collection) recovered(r sink.Recovery, found journal.Found, open int) {
-	if r.Segments == 0 && r.Temporaries == 0 && len(r.Orphans) == 0 && found.Open == 0 && len(found.Torn) == 0 {
-		return
+	cfg.Sink, cfg.Journal = c.dataset, c.journal
+	cfg.RetryFailed = c.options.retryFailed
+	if cfg.Left = c.journal.Resume(held); cfg.Left == nil && cfg.RetryFailed {
+		cfg.Left = c.journal.Left // of a run in which nothing has failed: nothing is to be done
 	}
-	c.log.Info("recovered", "samples", r.Replayed, "commits", r.Commits, "segments", r.Segments, "torn_bytes", r.TornBytes,
-		"temporaries", r.Temporaries, "orphans", len(r.Orphans), "open_attempts", open)
-	c.recovery = show.Recovery{Samples: r.Replayed, Open: open}
-	var parts []string
-	if r.Replayed > 0 {
-		parts = append(parts, human.Plural(r.Replayed, "finished sample")+" from the write-ahead log")
-	}
-	if open > 0 {
-		parts = append(parts, human.Plural(int64(open), "attempt")+" that an earlier process had in flight, looked for on the servers now")
-	}
-	if n := len(r.Orphans); n > 0 {
-		parts = append(parts, human.Plural(int64(n), "file")+" that no commit names, now in orphans/")
-	}
-	if parts != nil {
-		c.display.Note("recovered: %s", strings.Join(parts, "; "))
-	}
+	cfg.MaxUnscored = max(leastUnscored, c.config.Run.FailOnError.Allowed(c.info.Tasks.Planned)+1) - 1
+	cfg.Logger, cfg.Events = c.Log.Logger, c.Events(c.leftovers.Finished)
+	c.collector, err = collector.New(cfg)
+	return err
 }
 
 // run collects, writes what is finished whatever ended it, and says how it was.
 func (c *collection) run(ctx context.Context) error {
-	c.display.Event("launch", map[string]any{
-		"run_id": c.info.ID, "dir": c.folder.Dir, "planned": c.info.Tasks.Planned, "tasks": c.info.Tasks.Tasks,
-		"resumed": len(c.info.Invocations) > 1,
-	})
-	c.log.Info("launch", "run_id", c.info.ID, "resumed", len(c.info.Invocations) > 1, "planned", c.info.Tasks.Planned,
-		"tasks", c.info.Tasks.Tasks, "version", version.Read().Version, "config_sha256", c.info.ConfigSHA256)
-	for _, e := range c.collector.Stats().Endpoints {
-		c.log.LimitChanged(e.Name, 0, e.Limit, "start")
-	}
 	began := time.Now()
-	if c.scrapes != nil {
-		defer c.metrics.Serve(ctx, c.scrapes, c.config.Run.MetricsPprof, func() error { return c.vitals().Ready() })()
-		c.display.Note("metrics at http://%s/metrics", c.scrapes.Addr())
-	}
-	c.phase.Store("collecting")
-	c.running.Store(&running{began})
+	c.launch(ctx, began)
 	working, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	defer c.watch(context.WithoutCancel(ctx), stop)() // to the very end: a person may lose patience there too
 	runErr, sinkErr := c.work(working)
 
 	c.phase.Store("ending")
-	stats, written := c.collector.Stats(), c.dataset.Stats()
 	took := time.Since(began)
-	tail := c.collector.Tail()
-	// A request that failed may have made an agent whose name nobody was told.
-	unsure := stats.InfraRetries > 0 || stats.Failed > 0
-	if runErr != nil || stats.CloseFailures > 0 || len(c.info.Invocations) > 1 || tail.Cut || unsure {
-		stats.CloseFailures = c.leftovers.Sweep(context.WithoutCancel(ctx), stats.CloseFailures, func(name string) bool {
-			return slices.ContainsFunc(stats.Endpoints, func(e collector.EndpointStats) bool { return e.Name == name && e.Mute })
-		})
-	}
-	s := show.Summarize(stats, written, c.prompter.Stats(), &c.tally, took)
+	stats, tail := c.collector.Stats(), c.collector.Tail()
+	c.sweep(context.WithoutCancel(ctx), &stats, runErr != nil || tail.Cut)
+	s := show.Summarize(stats, c.dataset.Stats(), c.parts.prompter.Stats(), &c.Tally, took)
 	s.RunID, s.Dir, s.BadTasks = c.info.ID, c.folder.Dir, c.tasks.Bad
 	s.Invocation, s.Recovered, s.OpenFound = len(c.info.Invocations), c.recovery.Samples, c.recovery.Open
 	if sinkErr != nil {
 		s.Durable = runfolder.Waiting(c.folder.Dir)
 	}
 	end := c.end(s, c.stopped(runErr, sinkErr))
-	s.AddTail(c.tail.String(), stats.Unstarted, tail)
-	c.log.Tail(s.Tail)
+	s.AddTail(c.tail().String(), stats.Unstarted, tail)
+	c.Log.Tail(s.Tail)
 	s.AddHints(c.config, stats)
-	c.log.Status(stats)
-	end = c.endDamaged(s, nil, end)
-	c.log.Ended(s.Outcome, end)
-	last, err := json.Marshal(s)
-	if err != nil {
-		return errors.Join(err, end) // a struct of plain fields: cannot happen
-	}
-	damage, err := runfolder.WriteReport(c.folder, last)
-	if len(c.damaged.found()) == 0 {
-		end = c.endDamaged(s, damage, end)
-	}
-	if err != nil && end == nil {
-		end = exit.With(exit.Storage, err)
-	}
-	c.display.Finish(s)
+	c.Log.Status(stats)
+	end = c.endDamaged(s, c.damage.Found(), end)
+	c.Log.Ended(s.Outcome, end)
+	end = c.report(s, end)
+	c.Finish(s)
 	return end
 }
 
-// work runs the sink, the collector and the display, and returns when all of them have
-// ended.
+// launch tells that the run begins, and serves its metrics from now on.
+func (c *collection) launch(ctx context.Context, began time.Time) {
+	c.Event("launch", map[string]any{
+		"run_id": c.info.ID, "dir": c.folder.Dir, "planned": c.info.Tasks.Planned, "tasks": c.info.Tasks.Tasks, "resumed": c.resumed(),
+	})
+	c.Log.Info("launch", "run_id", c.info.ID, "resumed", c.resumed(), "planned", c.info.Tasks.Planned,
+		"tasks", c.info.Tasks.Tasks, "version", version.Read().Version, "config_sha256", c.info.ConfigSHA256)
+	for _, e := range c.collector.Stats().Endpoints {
+		c.Log.LimitChanged(e.Name, 0, e.Limit, "start")
+	}
+	if c.scrapes != nil {
+		c.atEnd(c.Metrics.Serve(ctx, c.scrapes, c.config.Run.MetricsPprof, func() error { return c.vitals().Ready() }))
+		c.Note("metrics at http://%s/metrics", c.scrapes.Addr())
+	}
+	c.phase.Store("collecting")
+	c.began.Store(&began)
+}
+
+// work runs the sink, the collector and those who help and tell, and returns when all of
+// them have ended.
 func (c *collection) work(ctx context.Context) (runErr, sinkErr error) {
 	var sinks, helpers errgroup.Group
 	// The sink outlives a stop: what is finished is written. So do those who tell.
@@ -373,33 +266,23 @@ func (c *collection) work(ctx context.Context) (runErr, sinkErr error) {
 
 	ctx, stop := context.WithCancel(ctx)
 	helping, done := context.WithCancel(unstopped)
-	helpers.Go(func() error {
-		c.display.Run(helping, c.view)
-		return nil
-	})
-	helpers.Go(func() error {
-		c.log.Follow(helping, c.collector.Stats)
-		return nil
-	})
-	helpers.Go(func() error {
-		if len(c.info.Invocations) > 1 {
-			c.leftovers.Clear(ctx, c.cleared) // not for longer than the run goes on
-		}
-		return nil
-	})
-	if c.engine != nil {
-		helpers.Go(func() error { return c.engine.Run(helping) }) // nil when it is done
-	}
-	helpers.Go(func() error {
-		machine.BoundMemory(helping, c.inFlight*len(c.clients))
-		return nil
-	})
-
 	checking, checked := context.WithCancel(ctx)
-	helpers.Go(func() error {
-		c.checkBeside(checking) // not for longer than there is to collect
-		return nil
-	})
+	help := func(f func()) {
+		helpers.Go(func() error {
+			f()
+			return nil
+		})
+	}
+	help(func() { c.Display.Run(helping, c.view) })
+	help(func() { c.Log.Follow(helping, c.collector.Stats) })
+	help(func() { machine.BoundMemory(helping, c.inFlight*len(c.clients)) })
+	if c.engine != nil {
+		help(func() { _ = c.engine.Run(helping) }) // nil when it is done
+	}
+	if c.resumed() {
+		help(func() { c.leftovers.Clear(ctx, c.Cleared) }) // not for longer than the run goes on
+		help(func() { c.checkBeside(checking) })           // not for longer than there is to collect
+	}
 
 	runErr = c.collector.Run(ctx, c.snapshot)
 	checked()
@@ -415,16 +298,6 @@ func (c *collection) work(ctx context.Context) (runErr, sinkErr error) {
 	return runErr, sinkErr
 }
 
-// view is the state of the run at this moment.
-func (c *collection) view() show.View {
-	v := show.View{Stats: c.collector.Stats(), Sink: c.dataset.Stats(), Failing: c.tally.Failures(), Recovery: c.recovery}
-	v.Draining, v.Stopping = c.ending.Load() >= endDrain, c.ending.Load() == endStop
-	if until := c.until.Load(); until != nil {
-		v.Until = *until
-	}
-	return v
-}
-
 // snapshot yields the tasks of the run's own copy.
 func (c *collection) snapshot(yield func(*collector.Task, error) bool) {
 	for t, err := range tasks.Read(c.folder.TasksPath(), nil) {
@@ -434,45 +307,68 @@ func (c *collection) snapshot(yield func(*collector.Task, error) bool) {
 	}
 }
 
-// cleared tells of the agents of earlier processes that were removed from a server, and of
-// what kept others.
-func (c *collection) cleared(endpoint string, n int, err error) {
-	c.log.Info("leftover agents removed", "endpoint", endpoint, "agents", n)
-	if n > 0 {
-		c.display.Note("removed %d agents that an earlier process left on %s", n, endpoint)
+// checkBeside compares the files of earlier processes with their digests while the run goes
+// on, until ctx is done. The report reads every file once more at the end of a run, so what
+// is not reached by then is not passed over.
+func (c *collection) checkBeside(ctx context.Context) {
+	if c.config.Run.Check == config.CheckFull {
+		return // it was done before
 	}
-	if err != nil {
-		c.log.Warn("leftover agents not removed", append([]any{"endpoint", endpoint}, show.ErrorAttrs(err)...)...)
-		c.display.Say("agents of an earlier process may be left on %s: %v", endpoint, err)
+	read, err := runfolder.CheckSlowly(ctx, c.folder.Dir, func(err error) { c.Damaged(err, c.damage.Add(err) == 1) })
+	if err == nil {
+		c.Log.Info("files checked", "bytes", read, "damaged", len(c.damage.Found()))
 	}
 }
 
-// progress logs a send of which nothing is heard, and what its steps say.
-func (c *collection) progress(p agent.Progress) {
-	c.log.Info("silent send", "sample_key", p.Key, "attempt", p.Attempt, "agent_id", p.AgentID, "server_run_id", p.RunID,
-		"steps", p.Steps, "silent_s", p.Silent.Seconds())
+// sweep removes the agents that a run which did not simply go well may have left, and
+// corrects the count of them in stats.
+func (c *collection) sweep(ctx context.Context, stats *collector.Stats, cut bool) {
+	// A request that failed may have made an agent whose name nobody was told.
+	unsure := stats.InfraRetries > 0 || stats.Failed > 0
+	if !cut && !unsure && stats.CloseFailures == 0 && !c.resumed() {
+		return
+	}
+	stats.CloseFailures = c.leftovers.Sweep(ctx, stats.CloseFailures, func(name string) bool {
+		return slices.ContainsFunc(stats.Endpoints, func(e collector.EndpointStats) bool { return e.Name == name && e.Mute })
+	})
 }
 
-// tryServers lets every server that has not proved itself in this run make one call of
-// the model.
-func (c *collection) tryServers(ctx context.Context, parts *parts, backends []*agent.Backend, earlier *runfolder.Earlier) error {
-	if c.config.Run.Preflight == config.PreflightConnect {
-		return nil
-	}
-	proven, err := earlier.Proven(c.config.Output.Dir, parts.model)
+// report writes the report of the run. It returns end, the end of the run, or what the
+// report found damaged first.
+func (c *collection) report(s *show.Summary, end error) error {
+	last, err := json.Marshal(s)
 	if err != nil {
-		return err
+		return errors.Join(end, err) // of plain fields: cannot happen
 	}
-	task, err := c.tasks.First()
-	if err != nil {
-		return err
+	damage, err := runfolder.WriteReport(c.folder, last)
+	if len(c.damage.Found()) == 0 {
+		for _, err := range damage {
+			c.Log.Error("damage", "error", err)
+		}
+		end = c.endDamaged(s, damage, end)
 	}
-	t, err := preflight.NewTrial(c.config, parts.prompts, collector.Config{Align: parts.align, Require: parts.require}, task, c.display.Note)
-	if err != nil {
-		return err
+	if err != nil && end == nil {
+		return exit.With(exit.Storage, err)
 	}
-	c.phase.Store("trying a call of the model")
-	return t.Servers(ctx, backends, c.info.Servers, proven)
+	return end
+}
+
+// vitals is where the metrics look. Before the run is at work there is nothing.
+func (c *collection) vitals() show.Vitals {
+	if c.began.Load() == nil {
+		return show.Vitals{}
+	}
+	return show.Vitals{Collector: c.collector.Stats, Sink: c.dataset.Stats, Dir: c.folder.Dir}
+}
+
+// view is the state of the run at this moment.
+func (c *collection) view() show.View {
+	v := show.View{Stats: c.collector.Stats(), Sink: c.dataset.Stats(), Failing: c.Tally.Failures(), Recovery: c.recovery}
+	v.Draining, v.Stopping = c.ending.Load() >= endDrain, c.ending.Load() == endStop
+	if until := c.until.Load(); until != nil {
+		v.Until = *until
+	}
+	return v
 }
 
 // statusOldest is how many of the samples in flight a status shows.
@@ -481,17 +377,97 @@ const statusOldest = 10
 // showStatus answers SIGUSR1: what the run does at this moment, in any display but
 // the quiet one.
 func (c *collection) showStatus() {
-	if c.display.Mode == show.DisplayQuiet {
+	if c.Display.Mode == show.DisplayQuiet {
 		return
 	}
 	phase, _ := c.phase.Load().(string)
-	r := c.running.Load()
-	if r == nil {
-		c.display.Say("status: %s", phase)
+	began := c.began.Load()
+	if began == nil {
+		c.Say("status: %s", phase)
 		return
 	}
 	v := c.view()
 	v.Now = time.Now()
-	c.display.Block(fmt.Sprintf("status of run %s in %s: %s, for %s", c.info.ID, c.folder.Dir, phase, human.Duration(time.Since(r.began))),
+	c.Block(fmt.Sprintf("status of run %s in %s: %s, for %s", c.info.ID, c.folder.Dir, phase, human.Duration(time.Since(*began))),
 		v.Status(c.collector.Oldest(statusOldest)))
+}
+
+// watch turns interrupts into the stops below, until the function that it returns is
+// called.
+func (c *collection) watch(ctx context.Context, stop func(error)) (end func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		signals.Watch(ctx, c.config.Run.Grace, signals.Stops{Drain: c.drain, Stop: func(cause error) { c.halt(cause, stop) }, Abort: c.leave})
+	}()
+	return func() {
+		cancel()
+		<-ended
+	}
+}
+
+// tooLate is any stop when nothing is in flight any more: there is nothing to end but
+// the end itself, for one who insists.
+func (c *collection) tooLate() {
+	if c.late.Swap(true) {
+		c.leave()
+		return
+	}
+	c.Say("ending: what is finished is being written, and leftover agents removed; interrupt again to leave at once")
+}
+
+// drain is the first stop: nothing more is taken up.
+func (c *collection) drain() {
+	if c.over.Load() {
+		c.tooLate()
+		return
+	}
+	if grace := c.config.Run.Grace; grace > 0 {
+		until := time.Now().Add(grace) // with its monotonic part: the clock may be set
+		c.until.Store(&until)
+	}
+	c.ending.Store(endDrain)
+	c.phase.Store("draining")
+	c.Log.Info("drain")
+	c.Say("draining: %s; interrupt again to stop now", c.waiting())
+	c.collector.Drain()
+}
+
+// halt is the second stop: what is in flight ends, and remains.
+func (c *collection) halt(cause error, stop func(error)) {
+	switch over := c.over.Load(); {
+	case over && errors.Is(cause, signals.ErrGrace):
+		return
+	case over:
+		c.tooLate()
+		return
+	}
+	c.ending.Store(endStop)
+	c.phase.Store("stopping")
+	c.Log.Info("stop", "cause", cause.Error())
+	c.Say("stopping: %v; what is finished is written; interrupt again to leave at once", cause)
+	stop(cause)
+	c.parts.kill() // what a scorer started may hold it as long as it likes
+}
+
+// leave is the third stop. What is finished is in the folder all the same.
+func (c *collection) leave() {
+	c.Log.Warn("end", "outcome", "aborted", "exit", exit.Interrupted)
+	c.Say("leaving at once; continue with: %s", runfolder.ResumeCommand(c.folder.Dir))
+	c.parts.kill()
+	c.program.abort()
+}
+
+// waiting says what a drain waits for.
+func (c *collection) waiting() string {
+	s := c.collector.Stats()
+	text := "waiting for " + show.Works(s)
+	if c.config.Run.Grace > 0 {
+		text += ", at most " + human.Duration(c.config.Run.Grace)
+	}
+	if s.Oldest != nil {
+		text += fmt.Sprintf(" (oldest: %s #%d, for %s)", tame.Text(s.Oldest.TaskID, 24), s.Oldest.Index, human.Duration(time.Since(s.Oldest.Started)))
+	}
+	return text
 }

@@ -8,10 +8,9 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strings"
 	"testing"
 	"time"
-
-	"strings"
 
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 )

@@ -1,10 +1,19 @@
 package main
 
 import (
+	"context"
 	"errors"
+	"fmt"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/preflight"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/show"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/signals"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
+	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/sink"
 )
 
 // exitTable is the part of every help text that says what the codes mean.
@@ -39,3 +48,128 @@ func (p *program) report(err error) int {
 	}
 	return exit.Code(err)
 }
+
+// stopped is what ended a run before its time: nil where nothing did. A storage that
+// failed is named once, also where the run was being interrupted meanwhile.
+func (c *collection) stopped(runErr, sinkErr error) error {
+	if sinkErr == nil {
+		return runErr
+	}
+	err := exit.With(exit.Storage, fmt.Errorf("storage failed: %w", sinkErr))
+	switch dir := c.folder.Dir; {
+	case errors.Is(sinkErr, sink.ErrFull):
+		err = exit.Hint(err, "make room on the disk, then continue with: "+runfolder.ResumeCommand(dir)+"; what is finished is kept")
+	case errors.Is(sinkErr, sink.ErrPermission):
+		err = exit.Hint(err, "make "+dir+" writable, then continue with: "+runfolder.ResumeCommand(dir)+"; what is finished is kept")
+	}
+	if runErr == nil || interrupted(runErr) || errors.Is(runErr, collector.ErrStorage) {
+		return err
+	}
+	return errors.Join(runErr, err)
+}
+
+// interrupted reports whether a run was ended by its user.
+func interrupted(err error) bool {
+	return errors.Is(err, signals.ErrInterrupted) || errors.Is(err, signals.ErrGrace) || errors.Is(err, context.Canceled)
+}
+
+// end decides what the end of a run means, fills in the summary's word for it, and
+// returns the error with its exit code.
+func (c *collection) end(s *show.Summary, err error) error {
+	switch {
+	case err != nil && !interrupted(err):
+		s.Outcome, s.Error = "stopped", err.Error()
+		if _, ok := errors.AsType[*collector.ScorerError](err); ok {
+			err = exit.Hint(err, "fix the scorer ("+string(c.config.Reward.Kind)+"), then continue with: "+runfolder.ResumeCommand(c.folder.Dir)+"; samples without a reward stay without one")
+		}
+		if errors.Is(err, collector.ErrTolerance) {
+			err = exit.Hint(err, "rollout failures "+human.Shell(c.folder.Dir)+" shows why; --max-failures allows more; continue with: "+runfolder.ResumeCommand(c.folder.Dir))
+		}
+		if barren, ok := errors.AsType[*collector.BarrenError](err); ok {
+			dir, remedy := human.Shell(c.folder.Dir), preflight.Remedy(c.config, barren.Reason)
+			if remedy == "" {
+				remedy = "rollout failures " + dir + " shows why; fix the cause"
+			}
+			err = exit.Hint(err, remedy+"; then rollout collect --retry-failed --out "+dir+" takes up what failed, and "+runfolder.ResumeCommand(c.folder.Dir)+" the rest")
+		}
+		if s.Remaining > 0 {
+			err = exit.Hint(err, "fix that, then continue with: "+runfolder.ResumeCommand(c.folder.Dir))
+		}
+		return err
+	case s.Remaining > 0 && c.options.retryFailed && err == nil && c.ending.Load() == 0:
+		s.Outcome = "retried"
+		none := ""
+		if s.Attempts == 0 {
+			none = ", and there were none"
+		}
+		return exit.Hint(exit.With(exit.Interrupted, fmt.Errorf("%d of %d samples remain: --retry-failed took up only those that had failed%s", s.Remaining, s.Planned, none)),
+			"continue with: "+runfolder.ResumeCommand(c.folder.Dir))
+	case s.Remaining > 0:
+		s.Outcome = "interrupted"
+		return exit.Hint(exit.With(exit.Interrupted, fmt.Errorf("interrupted: %d of %d samples remain", s.Remaining, s.Planned)),
+			"continue with: "+runfolder.ResumeCommand(c.folder.Dir))
+	}
+	s.Outcome = "finished"
+	return c.finished(s)
+}
+
+// finished is the error of a run that took up all that it should; nil where that went as
+// it was told.
+func (c *collection) finished(s *show.Summary) error {
+	dir, allowed := human.Shell(c.folder.Dir), c.config.Run.FailOnError.Allowed(s.Planned)
+	lost, said := s.Failed+s.ScorerFailures, fmt.Sprintf("%d of %d samples failed", s.Failed, s.Planned)
+	switch {
+	case s.ScorerFailures > 0 && s.Failed > 0:
+		said += fmt.Sprintf(" and %d could not be scored", s.ScorerFailures)
+	case s.ScorerFailures > 0:
+		said = fmt.Sprintf("%d of %d samples could not be scored", s.ScorerFailures, s.Planned)
+	}
+	said += fmt.Sprintf(", allowed: %d", allowed)
+	hint := "rollout failures " + dir + " shows why; collect --retry-failed tries them again; --fail-on-error allows some"
+	if s.Failed == 0 {
+		hint = "rollout inspect " + dir + " --row N shows why, under reward; --fail-on-error allows some"
+	}
+	told := c.tail().MaySkip(s.Planned)
+	switch {
+	case lost > allowed:
+		return exit.Hint(exit.With(exit.Tolerance, errors.New(said)), hint)
+	case s.Skipped > told:
+		return exit.Hint(exit.With(exit.Tolerance, fmt.Errorf("%d of %d samples were cut, --tail %s cuts %d at most", s.Skipped, s.Planned, c.tail(), told)),
+			"an earlier process cut the others: rollout collect --retry-failed --out "+dir+" takes them up")
+	case !c.hasRows(s):
+		return exit.Hint(exit.With(exit.Tolerance, fmt.Errorf("%d samples gave no row: %d were cut by --tail, %d have no token to train on", s.Planned, s.Skipped, s.Empty)),
+			"rollout report "+dir+" says more; what was cut is taken up by rollout collect --retry-failed --out "+dir)
+	case lost > 0 && c.Display.Mode == show.DisplayQuiet:
+		return exit.Silent(exit.Failures)
+	case lost > 0 && s.Failed == 0:
+		return exit.With(exit.Failures, errors.New(said))
+	case lost > 0:
+		return exit.With(exit.Failures, fmt.Errorf("%s: rollout failures %s shows why", said, dir))
+	}
+	return nil
+}
+
+// runfolder.HasRows reports whether the run has any row. What cannot be read is not for here to say.
+func (c *collection) hasRows(s *show.Summary) bool {
+	if s.Rows > 0 || s.Planned == s.Failed { // those that failed were told of
+		return true
+	}
+	has, err := runfolder.HasRows(c.folder.Dir)
+	return has || err != nil
+}
+
+// endDamaged is the end of a run of which files are damaged, however else it ended.
+func (c *collection) endDamaged(s *show.Summary, damage []error, end error) error {
+	if len(damage) == 0 {
+		return end
+	}
+	err := runfolder.DamageError(c.folder.Dir, damage)
+	s.Error = err.Error()
+	if _, silent := errors.AsType[exit.Silent](end); end == nil || silent {
+		return err
+	}
+	return exit.Complaints{err, end}
+}
+
+// tail is the tail policy of this invocation.
+func (c *collection) tail() collector.Tail { return c.parts.collector.Tail }

@@ -1,96 +1,276 @@
 package main
 
 import (
+	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"io"
+	"math"
 	"os/exec"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/input"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/model"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/version"
 	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/collector/agent"
+	"github.com/rollout-rl/rollout/collector/letta"
 	"github.com/rollout-rl/rollout/collector/prompt"
 	"github.com/rollout-rl/rollout/collector/reward"
+	"github.com/rollout-rl/rollout/sink"
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// The words of the configuration become the values of the packages here, and only
-// here.
+// The words of the configuration become the values of the libraries here, and only here:
+//
+//	parts        agent.*, tokens.*, reward.*, and the bounds of run.*
+//	clients      server.*
+//	agentConfig  agent.*
 
-// parts are what a collector is made of besides servers and sink.
+// parts are what a run is made of besides its servers and its folder.
 type parts struct {
-	prompter *prompt.Prompter
-	prompts  prompt.Config    // of prompter
-	scorer   collector.Scorer // nil: none
-	align    tokenize.AlignConfig
-	require  *tokenize.Grade
-	model    *runfolder.Model // nil: no tokenizer was given
-	close    func()           // ends the scorer's processes, which may take some seconds
-	kill     func()           // ends them at once
+	agent     agent.Config     // of every agent
+	collector collector.Config // but for what only a run knows: endpoints, sink, journal, events
+	sink      sink.Config      // but for the run's own: its id, files and events
+	prompts   prompt.Config    // of prompter
+	prompter  *prompt.Prompter
+	model     *runfolder.Model // nil: no tokenizer was given
+	close     func()           // ends the scorer's processes, which may take some seconds
+	kill      func()           // ends them at once
 }
 
 // makeParts makes the parts that the configuration names. What a scoring program says
 // to people goes to stderr.
-func makeParts(c *config.Config, stderr io.Writer) (*parts, error) {
-	p := &parts{close: func() {}, kill: func() {}, require: new(c.Require())}
-	pc := prompt.Config{Force: tokenize.PromptSource(c.Tokens.Prompts), Unverified: c.Tokens.Require == config.RequireAny}
-	var err error
+func makeParts(c *config.Config, stderr io.Writer) (_ *parts, err error) {
+	p := &parts{close: func() {}, kill: func() {}}
+	p.prompts = prompt.Config{Force: tokenize.PromptSource(c.Tokens.Prompts), Unverified: c.Tokens.Require == config.RequireAny}
 	if c.Tokens.Tokenizer != "" {
-		if pc.Model, err = model.Load("tokens.tokenizer", c.Tokens.Tokenizer, c.Tokens.Experimental); err != nil {
+		if p.prompts.Model, err = model.Load("tokens.tokenizer", c.Tokens.Tokenizer, c.Tokens.Experimental); err != nil {
 			return nil, err
 		}
-		pc.Encoder = pc.Model.Tokenizer
-		p.model = runfolder.DescribeModel(pc.Model)
+		p.prompts.Encoder = p.prompts.Model.Tokenizer
+		p.model = runfolder.DescribeModel(p.prompts.Model)
 	}
-	if p.prompter, err = prompt.New(pc); err != nil {
+	if p.prompter, err = prompt.New(p.prompts); err != nil {
 		return nil, exit.Hint(exit.Usagef("tokens.prompts: %w", err), "give the folder with the model's tokenizer and chat template with --tokenizer")
 	}
-	p.prompts = pc
-	if c.Reward.Kind == config.RewardCommand {
-		if _, err := exec.LookPath(c.Reward.Command[0]); err != nil {
-			return nil, exit.Usagef("reward.command: %w", err)
-		}
-		command, err := reward.NewCommand(reward.CommandConfig{Args: c.Reward.Command, Processes: c.Reward.Processes, Timeout: c.Reward.Timeout, Stderr: stderr})
-		if err != nil {
-			return nil, exit.Usagef("reward.command: %w", err)
-		}
-		p.scorer, p.kill, p.close = command, command.Kill, func() { _ = command.Close() } // every score was had
-	} else if p.scorer, err = makeScorer(c); err != nil {
+	if p.agent, err = agentConfig(c); err != nil {
 		return nil, err
 	}
-	p.align = tokenize.AlignConfig{Drift: c.Tokens.Drift, MaxRowTokens: c.Tokens.MaxRowTokens, VocabSize: c.Tokens.VocabSize}
-	if p.align.VocabSize == 0 && pc.Model != nil {
-		p.align.VocabSize = pc.Model.Tokenizer.VocabSize()
+	p.collector = collector.Config{
+		Samples:        c.Tasks.Samples,
+		Limit:          c.Tasks.Limit,
+		Align:          alignConfig(c, p.prompts.Model),
+		Require:        new(c.Require()),
+		Retries:        c.Run.Retries,
+		DataRetries:    c.Run.DataRetries,
+		MaxFailures:    c.Run.MaxFailures,
+		AttemptTimeout: c.Run.AttemptTimeout,
+		BusyMax:        c.Run.BusyPatience,
+		Adaptive:       c.Server.Adaptive,
+		Tail:           c.Run.Tail,
 	}
-	if p.align.Drift == tokenize.DriftRealign {
-		p.align.RealignMax = c.Tokens.RealignMax
-	}
-	return p, nil
+	p.sink = sink.Config{Format: c.Output.Format, MaxShardBytes: c.Output.ShardBytes, MaxShardAge: c.Output.ShardAge}
+	return p, p.makeScorer(c, stderr)
 }
 
-func makeScorer(c *config.Config) (collector.Scorer, error) {
-	switch c.Reward.Kind {
-	case config.RewardExact:
-		return reward.Exact{IgnoreCase: c.Reward.IgnoreCase}, nil
-	case config.RewardContains:
-		return reward.Contains{IgnoreCase: c.Reward.IgnoreCase}, nil
-	case config.RewardNumber:
-		return reward.Number{Tolerance: c.Reward.Tolerance}, nil
-	case config.RewardRegex:
-		s, err := reward.NewRegex(c.Reward.Pattern)
-		if err != nil {
-			return nil, exit.Usagef("reward.pattern: %w", err)
-		}
-		return s, nil
-	case config.RewardJSON:
-		s, err := reward.NewJSON(c.Reward.Path)
-		if err != nil {
-			return nil, exit.Usagef("reward.path: %w", err)
-		}
-		return s, nil
+// alignConfig says how calls become rows.
+func alignConfig(c *config.Config, m *prompt.Model) tokenize.AlignConfig {
+	out := tokenize.AlignConfig{Drift: c.Tokens.Drift, MaxRowTokens: c.Tokens.MaxRowTokens, VocabSize: c.Tokens.VocabSize}
+	if out.VocabSize == 0 && m != nil {
+		out.VocabSize = m.Tokenizer.VocabSize()
+	}
+	if out.Drift == tokenize.DriftRealign {
+		out.RealignMax = c.Tokens.RealignMax
+	}
+	return out
+}
+
+// makeScorer makes what scores a sample; none, where nothing does.
+func (p *parts) makeScorer(c *config.Config, stderr io.Writer) error {
+	r := &c.Reward
+	switch r.Kind {
 	case config.RewardNone:
+	case config.RewardExact:
+		p.collector.Scorer = reward.Exact{IgnoreCase: r.IgnoreCase}
+	case config.RewardContains:
+		p.collector.Scorer = reward.Contains{IgnoreCase: r.IgnoreCase}
+	case config.RewardNumber:
+		p.collector.Scorer = reward.Number{Tolerance: r.Tolerance}
+	case config.RewardRegex:
+		s, err := reward.NewRegex(r.Pattern)
+		if err != nil {
+			return exit.Usagef("reward.pattern: %w", err)
+		}
+		p.collector.Scorer = s
+	case config.RewardJSON:
+		s, err := reward.NewJSON(r.Path)
+		if err != nil {
+			return exit.Usagef("reward.path: %w", err)
+		}
+		p.collector.Scorer = s
+	case config.RewardCommand:
+		if _, err := exec.LookPath(r.Command[0]); err != nil {
+			return exit.Usagef("reward.command: %w", err)
+		}
+		s, err := reward.NewCommand(reward.CommandConfig{Args: r.Command, Processes: r.Processes, Timeout: r.Timeout, Stderr: stderr})
+		if err != nil {
+			return exit.Usagef("reward.command: %w", err)
+		}
+		p.collector.Scorer, p.kill, p.close = s, s.Kill, func() { _ = s.Close() } // every score was had
+	default:
+		return fmt.Errorf("reward.kind %q is not wired", r.Kind)
+	}
+	return nil
+}
+
+// clientConfig is how one of the servers is reached.
+func clientConfig(c *config.Config, url string, notice func(text string)) (letta.ClientConfig, error) {
+	tls, err := tlsOf(c)
+	if err != nil {
+		return letta.ClientConfig{}, err
+	}
+	return letta.ClientConfig{
+		BaseURL:         url,
+		Password:        letta.Secret(c.Server.Password.Reveal()),
+		Version:         version.Read().Version,
+		ConnectTimeout:  c.Server.ConnectTimeout,
+		IdleBodyTimeout: c.Server.IdleTimeout,
+		SendTimeout:     c.Server.Timeout,
+		InFlight:        c.Server.MaxInFlight,
+		ReadBytes:       c.Server.ReadBytes,
+		// An int of 32 bits holds every buffer that a kernel grants.
+		ReceiveBufferBytes: int(min(c.Server.ReceiveBuffer, math.MaxInt32)),
+		Headers:            c.Server.Headers.Reveal(),
+		TLS:                tls,
+		Notice:             notice,
+	}, nil
+}
+
+// tlsOf is how a server proves who it is, and we to it; nil where nothing is said.
+func tlsOf(c *config.Config) (*tls.Config, error) {
+	if c.Server.CAFile == "" && c.Server.ClientCert == "" {
 		return nil, nil
 	}
-	return nil, fmt.Errorf("reward.kind %q is not wired", c.Reward.Kind)
+	out := &tls.Config{MinVersion: tls.VersionTLS12}
+	if c.Server.CAFile != "" {
+		pem, err := input.Read(c.Server.CAFile, input.MaxPEM, input.Wait)
+		if err != nil {
+			return nil, exit.Usagef("server.ca_file: %w", err)
+		}
+		out.RootCAs = x509.NewCertPool()
+		if !out.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, exit.Usagef("server.ca_file: %s: no certificate in it; PEM is needed", c.Server.CAFile)
+		}
+	}
+	if c.Server.ClientCert != "" {
+		cert, err := input.Read(c.Server.ClientCert, input.MaxPEM, input.Wait)
+		if err != nil {
+			return nil, exit.Usagef("server.client_cert: %w", err)
+		}
+		key, err := input.Read(c.Server.ClientKey, input.MaxPEM, input.Wait)
+		if err != nil {
+			return nil, exit.Usagef("server.client_key: %w", err)
+		}
+		pair, err := tls.X509KeyPair(cert, key)
+		if err != nil {
+			return nil, exit.Usagef("server.client_cert: %w", err)
+		}
+		out.Certificates = []tls.Certificate{pair}
+	}
+	return out, nil
+}
+
+// connect makes a client for every server. Nothing is asked yet.
+func connect(c *config.Config, notice func(text string)) ([]*letta.Client, error) {
+	return connectWatched(c, notice, nil)
+}
+
+// connectWatched is connect where watch, given the name of an endpoint and the
+// configuration of its client, may add what looks at its requests.
+func connectWatched(c *config.Config, notice func(text string), watch func(endpoint string, cfg *letta.ClientConfig)) ([]*letta.Client, error) {
+	var clients []*letta.Client
+	for _, u := range c.Server.URLs {
+		cfg, err := clientConfig(c, u, notice)
+		if err != nil {
+			return nil, err
+		}
+		// By the name that the run calls it; NewClient complains where it has none.
+		if name, err := letta.BaseURL(u); err == nil && watch != nil {
+			watch(name, &cfg)
+		}
+		client, err := letta.NewClient(cfg)
+		if err != nil {
+			return nil, exit.Usagef("%w", err)
+		}
+		clients = append(clients, client)
+	}
+	return clients, nil
+}
+
+// connectOne makes a client for the one server of a verb that asks only one.
+func connectOne(c *config.Config, notice func(text string)) (*letta.Client, error) {
+	switch len(c.Server.URLs) {
+	case 0:
+		return nil, exit.Hint(exit.Usagef("no server"), "give one with --server URL")
+	case 1:
+	default:
+		return nil, exit.Hint(exit.Usagef("%d servers are configured, one can be asked", len(c.Server.URLs)), "choose one with --server URL")
+	}
+	clients, err := connect(c, notice)
+	if err != nil {
+		return nil, err
+	}
+	return clients[0], nil
+}
+
+// makeBackends makes what opens agents so on each of the servers.
+func makeBackends(cfg agent.Config, clients []*letta.Client) ([]*agent.Backend, error) {
+	var backends []*agent.Backend
+	for _, client := range clients {
+		b, err := agent.NewBackend(client, cfg)
+		if err != nil {
+			return nil, exit.Usagef("%w", err)
+		}
+		backends = append(backends, b)
+	}
+	return backends, nil
+}
+
+// agentConfig says how the agents of the run are made.
+func agentConfig(c *config.Config) (agent.Config, error) {
+	cfg := agent.Config{
+		Model:         c.Agent.Model,
+		System:        c.Agent.System,
+		Tools:         c.Agent.Tools,
+		ToolIDs:       c.Agent.ToolIDs,
+		Tags:          c.Agent.Tags,
+		ClientTools:   c.Agent.ClientTools,
+		Temperature:   c.Agent.Temperature,
+		ContextWindow: c.Agent.ContextWindow,
+		Create:        c.Agent.Create,
+		Keep:          c.Agent.Keep,
+		KeepReasoning: c.Agent.KeepReasoning,
+		MaxSteps:      c.Agent.MaxSteps,
+		Approvals:     c.Agent.Approvals,
+		MaxRounds:     c.Agent.MaxRounds,
+		Conversation:  c.Agent.Conversation,
+		Messages:      c.Output.Messages,
+		StuckAfter:    c.Server.StuckAfter,
+
+		OverrideModel: c.Agent.OverrideModel, OverrideSystem: c.Agent.OverrideSystem,
+		// Rebuilding prompts begins with the system message, as it is before the
+		// first send.
+		SystemText: c.Tokens.Tokenizer != "",
+	}
+	if c.Agent.File != "" {
+		b, err := input.Read(c.Agent.File, input.MaxAgentFile, input.Wait)
+		if err != nil {
+			return cfg, exit.Usagef("agent.file: %w", err)
+		}
+		cfg.File = b
+	}
+	return cfg, nil
 }

@@ -2,6 +2,7 @@ package runfolder
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/rollout-rl/rollout/sink"
@@ -43,4 +44,26 @@ func CheckSlowly(ctx context.Context, dir string, found func(error)) (read int, 
 	}
 	err = log.CheckDigests(ctx, pace, found)
 	return read, err
+}
+
+// Damage is what was found wrong with the files that earlier processes committed. What this
+// process commits was read back already.
+type Damage struct {
+	mu    sync.Mutex
+	found []error
+}
+
+// Add notes a damage, and returns how many there are now.
+func (d *Damage) Add(err error) int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.found = append(d.found, err)
+	return len(d.found)
+}
+
+// Found returns what was found so far.
+func (d *Damage) Found() []error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.found
 }

@@ -1,24 +1,21 @@
 package runfolder
 
 import (
+	"bytes"
 	"crypto/rand"
+	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"syscall"
-	"time"
-
-	"crypto/sha256"
-
 	"slices"
 	"strings"
-
-	"bytes"
-	"io"
+	"syscall"
+	"time"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"

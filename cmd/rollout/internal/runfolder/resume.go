@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-
 	"slices"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"

@@ -13,9 +13,8 @@ import (
 	"io/fs"
 	"iter"
 	"os"
-	"strings"
-
 	"path/filepath"
+	"strings"
 	"syscall"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"

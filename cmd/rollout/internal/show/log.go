@@ -111,7 +111,7 @@ func (l *Log) Committed(c sink.Commit) {
 
 // Retry logs how an attempt failed, before the wait for the next.
 func (l *Log) Retry(a collector.Attempt, err error, delay time.Duration) {
-	l.Warn("retry", append([]any{"sample_key", a.Key, "attempt", a.N, "delay_s", delay.Seconds()}, ErrorAttrs(err)...)...)
+	l.Warn("retry", append([]any{"sample_key", a.Key, "attempt", a.N, "delay_s", delay.Seconds()}, errorAttrs(err)...)...)
 }
 
 func (l *Log) LimitChanged(endpoint string, from, to int, reason string) {
@@ -125,7 +125,7 @@ func (l *Log) Reattached(a collector.Attempt, endpoint string, err error) {
 		l.Info("reattached", attrs...)
 		return
 	}
-	l.Warn("not reattached", append(attrs, ErrorAttrs(err)...)...)
+	l.Warn("not reattached", append(attrs, errorAttrs(err)...)...)
 }
 
 // Failed logs a sample that failed for good.
@@ -142,11 +142,11 @@ func (l *Log) EndpointDown(endpoint string, err error) {
 		l.Info("endpoint up", "endpoint", endpoint)
 		return
 	}
-	l.Warn("endpoint down", append([]any{"endpoint", endpoint}, ErrorAttrs(err)...)...)
+	l.Warn("endpoint down", append([]any{"endpoint", endpoint}, errorAttrs(err)...)...)
 }
 
 func (l *Log) EndpointLost(endpoint string, err error) {
-	l.Error("endpoint given up", append([]any{"endpoint", endpoint}, ErrorAttrs(err)...)...)
+	l.Error("endpoint given up", append([]any{"endpoint", endpoint}, errorAttrs(err)...)...)
 }
 
 func (l *Log) ScoreFailed(a collector.Attempt, err error) {
@@ -154,7 +154,7 @@ func (l *Log) ScoreFailed(a collector.Attempt, err error) {
 }
 
 func (l *Log) AgentLeft(a collector.Attempt, endpoint string, err error) {
-	l.Warn("agent not removed", append([]any{"sample_key", a.Key, "attempt", a.N, "endpoint", endpoint}, ErrorAttrs(err)...)...)
+	l.Warn("agent not removed", append([]any{"sample_key", a.Key, "attempt", a.N, "endpoint", endpoint}, errorAttrs(err)...)...)
 }
 
 // Tail logs what a cut kept and what it did not.
@@ -182,14 +182,14 @@ func (l *Log) Ended(outcome string, err error) {
 	}
 	attrs := []any{"outcome", outcome, "exit", code}
 	if class := collector.Classify(err); err != nil && (class != collector.ClassInternal && class != collector.ClassCancelled || code == exit.Internal) {
-		attrs = append(attrs, ErrorAttrs(err)...)
+		attrs = append(attrs, errorAttrs(err)...)
 	}
 	l.Log(context.Background(), level, "end", attrs...)
 }
 
-// ErrorAttrs are the class of an error and what is known of it without the words of a
+// errorAttrs are the class of an error and what is known of it without the words of a
 // server.
-func ErrorAttrs(err error) []any {
+func errorAttrs(err error) []any {
 	attrs := []any{"class", collector.Classify(err).String()}
 	if text := collector.Redacted(err); text != "" {
 		attrs = append(attrs, "error", text)

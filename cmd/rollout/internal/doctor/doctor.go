@@ -1,0 +1,189 @@
+// Package doctor checks whether a run would work: the machine, the servers, the model, and
+// one real rollout per server, of which the prompt of every call is compared with what the
+// server says.
+package doctor
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/machine"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/model"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/tasks"
+	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/collector/agent"
+	"github.com/rollout-rl/rollout/collector/letta"
+	"github.com/rollout-rl/rollout/collector/prompt"
+)
+
+// A Doctor makes the checks and counts what is bad.
+type Doctor struct {
+	Config *config.Config
+	// Prompt and TaskID choose what the agent is told: a text, or a task. Empty: the first
+	// task, or, where there is no file of them, a text of the doctor's own.
+	Prompt, TaskID string
+	// Backend makes what opens agents on a server, with a Prompter for their replies.
+	Backend func(*letta.Client, agent.Prompter) (*agent.Backend, error)
+	// Tell is called with every check that was made.
+	Tell func(Check)
+
+	model *prompt.Model // nil: no tokenizer was given
+	task  *collector.Task
+	bad   int
+	// calls are those of the last reply, with what is found out about their prompts.
+	calls []prompt.Examined
+}
+
+// findTask chooses what the agent is told.
+func (d *Doctor) findTask() error {
+	file := d.Config.Tasks.File
+	d.task = &collector.Task{ID: "doctor", Messages: []string{cmp.Or(d.Prompt, doctorText)}}
+	if d.Prompt != "" || d.TaskID == "" && (file == "" || file == "-") {
+		return nil
+	}
+	if file == "" || file == "-" {
+		return exit.Usagef("--task: the tasks must be in a file: give it with --tasks FILE")
+	}
+	for t, err := range tasks.Read(file, nil) {
+		if err != nil {
+			return err
+		}
+		if d.TaskID == "" || d.TaskID == t.ID {
+			d.task = &t
+			return nil
+		}
+	}
+	return exit.Usagef("--task: %s has no task %q", file, d.TaskID)
+}
+
+// A State is how a check went.
+type State string
+
+// The states. A hint is about something that may matter.
+const (
+	OK   State = "ok"
+	Bad  State = "bad"
+	Hint State = "hint"
+)
+
+// A Check is one thing that was looked at, with what to do about it.
+type Check struct {
+	State      State
+	Name, Text string
+	Detail     []string
+	Hint       string // what to do; empty: nothing
+}
+
+// Run makes all checks, those of every server after those of this machine. It returns how
+// many are bad; its error is of what was asked for.
+func (d *Doctor) Run(ctx context.Context, connect func() ([]*letta.Client, error)) (bad int, err error) {
+	d.disk()
+	d.files()
+	d.loadModel()
+	if err := d.findTask(); err != nil {
+		return 0, err
+	}
+	clients, err := connect()
+	if err != nil {
+		return 0, err
+	}
+	for _, client := range clients {
+		d.server(ctx, client)
+		client.CloseIdle()
+	}
+	return d.bad, nil
+}
+
+// tell notes a check.
+func (d *Doctor) tell(state State, name, text string, detail []string, hint string) {
+	if state == Bad {
+		d.bad++
+	}
+	d.Tell(Check{state, name, text, detail, hint})
+}
+
+func (d *Doctor) ok(name, format string, args ...any) {
+	d.tell(OK, name, fmt.Sprintf(format, args...), nil, "")
+}
+
+// failed tells of an error with the hint that it has.
+func (d *Doctor) failed(name string, err error) {
+	text := strings.Join(strings.Fields(err.Error()), " ")
+	d.tell(Bad, name, strings.TrimPrefix(text, name+" "), nil, exit.HintOf(err))
+}
+
+// leastDisk is where a run is likely to end with a full disk.
+const leastDisk = 1 << 30
+
+// disk looks at the space where the run would be.
+func (d *Doctor) disk() {
+	dir, err := filepath.Abs(cmp.Or(d.Config.Output.Dir, "."))
+	if err != nil {
+		d.failed("disk", err)
+		return
+	}
+	for {
+		if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) || dir == filepath.Dir(dir) {
+			break
+		}
+		dir = filepath.Dir(dir)
+	}
+	var st syscall.Statfs_t
+	if err := syscall.Statfs(dir, &st); err != nil {
+		d.failed("disk", fmt.Errorf("%s: %w", dir, err))
+		return
+	}
+	free := int64(st.Bavail) * int64(st.Bsize) //nolint:unconvert // the types of both differ between systems
+	if free < leastDisk {
+		d.tell(Hint, "disk", fmt.Sprintf("%s free at %s", human.Bytes(free), dir), nil, "a million tokens take some 4 MB")
+		return
+	}
+	d.ok("disk", "%s free at %s", human.Bytes(free), dir)
+}
+
+// files compares the limit on open files with the connections of a run. Where they are
+// too few a run has fewer samples in flight.
+func (d *Doctor) files() {
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		d.failed("files", err)
+		return
+	}
+	servers := max(1, len(d.Config.Server.URLs))
+	need := uint64(min(d.Config.Server.MaxInFlight, math.MaxInt32))*uint64(servers) + machine.SpareFiles
+	if n, why := machine.InFlight(d.Config, math.MaxInt, servers, machine.Machine{Files: limit.Cur}); why != "" {
+		d.tell(Hint, "files", fmt.Sprintf("%d may be open, %d are needed: collect has %d samples in flight per server, not %d", limit.Cur, need, n, d.Config.Server.MaxInFlight), nil,
+			fmt.Sprintf("ulimit -n %d allows all", need))
+		return
+	}
+	d.ok("files", "%d may be open, %d are needed", limit.Cur, need)
+}
+
+func (d *Doctor) loadModel() {
+	if d.Config.Tokens.Tokenizer == "" {
+		d.tell(Hint, "tokenizer", "none given: prompts are known only where the server sends them", nil,
+			"give the folder of the model's tokenizer and chat template with --tokenizer")
+		return
+	}
+	m, err := model.Load("tokens.tokenizer", d.Config.Tokens.Tokenizer, d.Config.Tokens.Experimental)
+	if err != nil {
+		d.failed("tokenizer", err)
+		return
+	}
+	d.model = m
+	info := runfolder.DescribeModel(m)
+	d.ok("tokenizer", "%s, ids below %d, sha256 %.16s…", info.Family, info.VocabSize, info.TokenizerSHA256)
+	d.ok("template", "%s, sha256 %.16s…", info.ChatTemplate, info.ChatTemplateSHA256)
+}

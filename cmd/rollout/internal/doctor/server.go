@@ -1,0 +1,206 @@
+package doctor
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/model"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/preflight"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
+	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/collector/agent"
+	"github.com/rollout-rl/rollout/collector/letta"
+	"github.com/rollout-rl/rollout/collector/prompt"
+	"github.com/rollout-rl/rollout/collector/record"
+	"github.com/rollout-rl/rollout/tokenize"
+)
+
+// server checks one server, each check only where the ones before it let it.
+func (d *Doctor) server(ctx context.Context, client *letta.Client) {
+	version, err := client.Version(ctx)
+	if err != nil {
+		d.failed("server", preflight.Unusable(client, err))
+		return
+	}
+	if strings.HasPrefix(version, "0.16.") {
+		d.ok("server", "%s answers, version %s", client.BaseURL(), version)
+	} else {
+		d.tell(Hint, "server", fmt.Sprintf("%s answers, version %s", client.BaseURL(), version), nil,
+			"rollout is tested with 0.16; what another version does not prove gets a lower grade")
+	}
+	found, err := client.FindModel(ctx, d.Config.Agent.Model)
+	if err != nil {
+		d.failed("models", preflight.Unusable(client, err))
+		return
+	}
+	d.ok("auth", "the server accepts our credentials and lists %d models", found.Count)
+
+	backend, err := d.Backend(client, d)
+	if err != nil {
+		d.failed("agent", err)
+		return
+	}
+	// That the model is listed, and that an agent on it will give token data.
+	if _, err := backend.Preflight(ctx); err != nil {
+		d.failed("model", preflight.Unusable(client, err))
+		return
+	}
+	d.ok("model", "%s; an agent on it gives token data", cmp.Or(d.Config.Agent.Model, "that of the agent file"))
+	used, all := d.call(ctx, client, backend, d.task)
+	if all && !used && d.Prompt == "" && d.TaskID == "" && d.task.ID != "doctor" {
+		// The first task's rollout said nothing of tools.
+		used, _ = d.call(ctx, client, backend, &collector.Task{ID: "doctor", Messages: []string{doctorText}, Agent: d.task.Agent})
+	}
+	if all && !used {
+		d.tell(Hint, "tools", "no tool was called: what the template makes of calls and results was not compared", nil,
+			"give a text that makes the agent call one, with --prompt")
+	}
+}
+
+// What doctor says to an agent of which nobody says what it is to do: to one without a
+// tool something that tokenizers cut in different ways.
+const (
+	doctorText = `Reply with the word ok. Do not mind the rest: 3.14159, 2026-01-05T10:00:00Z, naïve café, 日本語, Привет, {"a": [1, 2.5, null]}, if (x >= 10) { return y; }`
+	doctorTool = "Call the tool %s once, with any arguments that fit. Then reply with the word ok."
+)
+
+// call lets one agent answer and looks at what came. It reports whether a tool was called,
+// and whether all went well with an agent that has tools.
+func (d *Doctor) call(ctx context.Context, client *letta.Client, backend *agent.Backend, task *collector.Task) (used, all bool) {
+	ctx, cancel := context.WithTimeout(ctx, d.Config.Run.AttemptTimeout)
+	defer cancel()
+	agent, err := backend.Open(ctx, collector.Attempt{Task: task, Key: "doctor", GroupSize: 1, N: 1, RunID: runfolder.NewID(time.Now())})
+	if err != nil {
+		d.failed("agent", preflight.Unusable(client, err))
+		return false, false
+	}
+	var tools []string
+	if a, ok := agent.(interface{ Tools() []string }); ok {
+		tools = a.Tools()
+	}
+	if len(tools) > 0 && task.Messages[0] == doctorText {
+		task.Messages[0] = fmt.Sprintf(doctorTool, tools[0]) // of a task of ours, for this agent
+		defer func() { task.Messages[0] = doctorText }()
+	}
+	began := time.Now()
+	reply, err := agent.Run(ctx)
+	if err != nil {
+		d.failed("call", preflight.Unusable(client, err))
+	} else {
+		d.answered(ctx, agent, reply, time.Since(began))
+		all = len(tools) > 0
+		for i := range reply.Sends {
+			used = used || slices.ContainsFunc(reply.Sends[i].Turns, func(t tokenize.Turn) bool { return t.Role == tokenize.RoleTool })
+		}
+	}
+	closing, done := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
+	defer done()
+	if err := agent.Close(closing); err != nil {
+		d.failed("cleanup", preflight.Unusable(client, err))
+	} else if !d.Config.Agent.Keep {
+		d.ok("cleanup", "the agent is deleted")
+	}
+	return used, all
+}
+
+// Prompts finds out what there is about the prompts of a reply.
+func (d *Doctor) Prompts(ctx context.Context, reply *collector.Reply, e *record.Rollout) (_ []tokenize.Call, err error) {
+	d.calls, err = prompt.Examine(ctx, d.model, reply, e)
+	return nil, err
+}
+
+// Prefetch does nothing: one send is made at a time.
+func (d *Doctor) Prefetch(context.Context, *record.Rollout, record.Send, []tokenize.Turn) {}
+
+// answered checks the turns of a rollout, then its prompts.
+func (d *Doctor) answered(ctx context.Context, agent collector.Agent, reply *collector.Reply, took time.Duration) {
+	var turns []tokenize.Turn
+	stop := "-"
+	for i := range reply.Sends {
+		turns, stop = append(turns, reply.Sends[i].Turns...), reply.Sends[i].StopReason
+	}
+	calls, err := tokenize.CallsFromTurns(nil, turns)
+	if err != nil {
+		d.failed("call", fmt.Errorf("stop reason %s: %w", stop, err))
+		return
+	}
+	sampled := 0
+	for i := range calls {
+		sampled += len(calls[i].OutputIDs)
+	}
+	d.ok("call", "%d calls with %d sampled tokens in %s, stop reason %s", len(calls), sampled, human.Duration(took), stop)
+	if d.model == nil {
+		for i := range calls {
+			if calls[i].Grade != tokenize.Exact {
+				d.tell(Bad, "prompts", "the server does not say what the model was shown", nil, "with --tokenizer it can be rebuilt")
+				return
+			}
+		}
+		d.ok("prompts", "the server sends them: rows will be exact")
+		return
+	}
+	if _, err := agent.Prompts(ctx, reply); err != nil {
+		d.failed("prompts", err)
+		return
+	}
+	examined := d.calls
+	for i := range examined {
+		d.examined(i, &examined[i])
+	}
+	if i := slices.IndexFunc(examined, func(x prompt.Examined) bool { return model.Doubted(&x) }); i >= 0 {
+		state := Bad
+		if d.Config.Tokens.Require == config.RequireAny {
+			state = Hint
+		}
+		hint := ""
+		if examined[i].Reason == tokenize.ReasonToolOrder {
+			hint = prompt.ToolOrderHint
+		}
+		d.tell(state, "proof", examined[i].Gap, nil, hint)
+	}
+	if by := model.SameDifference(examined); by != 0 {
+		d.tell(Hint, "prompts", fmt.Sprintf("every call differs by the same %+d tokens", by), nil,
+			"the difference is in what all prompts share: the preamble, the tools, or what opens the model's turn")
+	}
+}
+
+// examined tells of the prompt of one call.
+func (d *Doctor) examined(i int, x *prompt.Examined) {
+	name := fmt.Sprintf("prompt %d", i)
+	truth := fmt.Sprintf("the server counted %d", x.Counted)
+	if len(x.PromptIDs) > 0 {
+		truth = fmt.Sprintf("the server sent %d ids", len(x.PromptIDs))
+	}
+	text := fmt.Sprintf("%s; stored gives %s, trace %s", truth, rebuiltText(x.Stored), rebuiltText(x.Trace))
+	v := model.Diagnose(x, d.model.Tokenizer)
+	switch byTrace := x.Trace.Err == nil && int64(len(x.Trace.IDs)) == x.Counted; {
+	case v.Culprit == "" && len(x.PromptIDs) > 0:
+		d.ok(name, "%s; id by id the same", text)
+	case v.Culprit == "":
+		d.ok(name, "%s", text)
+	case len(x.PromptIDs) > 0:
+		// What the server sent is the truth; only rebuilding is off.
+		d.tell(Hint, name, text+": the "+v.Culprit+" differs", v.Detail, "prompts still come from the turns, and are exact")
+	case byTrace:
+		d.tell(Hint, name, text+": the "+v.Culprit+" differs", v.Detail, "")
+	default:
+		d.tell(Bad, name, text+": the "+v.Culprit+" differs", v.Detail, "")
+	}
+}
+
+func rebuiltText(r prompt.Rebuilt) string {
+	switch {
+	case errors.Is(r.Err, prompt.ErrNotRebuilt):
+		return "nothing"
+	case r.Err != nil:
+		return "an error"
+	}
+	return fmt.Sprint(len(r.IDs))
+}

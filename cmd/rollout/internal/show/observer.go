@@ -1,0 +1,185 @@
+package show
+
+import (
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
+	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/collector/agent"
+	"github.com/rollout-rl/rollout/collector/journal"
+	"github.com/rollout-rl/rollout/collector/limit"
+	"github.com/rollout-rl/rollout/sink"
+	"github.com/rollout-rl/rollout/tokenize"
+)
+
+// An Observer is told once what happens in a run, and tells everyone who looks: people,
+// the log, metrics, spans, and the tally that the summary is made of.
+type Observer struct {
+	*Display
+	Log     *Log
+	Metrics *Metrics
+	Tracing *Tracing // nil: no spans are wanted
+	Tally   Tally
+
+	agentLeft   atomic.Bool // people were told that an agent could not be removed
+	scoreFailed atomic.Bool // people were told that a sample could not be scored
+}
+
+// Events are the events of the collector. ended is called first with every attempt that
+// has ended, and with every attempt of an earlier process that could not be taken over.
+func (o *Observer) Events(ended func(a collector.Attempt, err error)) collector.Events {
+	return o.Tracing.Events(collector.Events{
+		SampleFinished: func(s *tokenize.Sample) {
+			o.Tally.Add(s)
+			o.Log.Failed(s)
+			o.Metrics.SampleFinished(s)
+		},
+		AttemptStarted: o.Metrics.AttemptStarted,
+		AttemptFinished: func(r collector.Result) {
+			ended(r.Attempt, r.Err)
+			o.Metrics.AttemptFinished(r)
+		},
+		Reattached: func(a collector.Attempt, endpoint string, err error) {
+			if err != nil {
+				ended(a, err)
+			}
+			o.Log.Reattached(a, endpoint, err)
+			o.Metrics.Reattached(a, endpoint, err)
+		},
+		ScoreFailed: func(a collector.Attempt, err error) {
+			o.Log.ScoreFailed(a, err)
+			if !o.scoreFailed.Swap(true) { // a scorer that is broken fails on every sample
+				o.Say("%s #%d could not be scored and has no reward: %v; more like this are only logged, and counted in the summary", tame.Text(a.Task.ID, 40), a.Index, err)
+			}
+		},
+		LimitChanged: func(endpoint string, from, to int, reason string) {
+			o.Log.LimitChanged(endpoint, from, to, reason)
+			o.Metrics.LimitChanged(endpoint, from, to, reason)
+		},
+		RetryWaiting: func(a collector.Attempt, err error, delay time.Duration) {
+			o.Log.Retry(a, err, delay)
+			o.Metrics.RetryWaiting(a, collector.Classify(err), delay)
+		},
+		CloseFailed: func(a collector.Attempt, endpoint string, err error) {
+			o.Log.AgentLeft(a, endpoint, err)
+			if !o.agentLeft.Swap(true) { // a server that dies may leave hundreds
+				o.Say("agent of %s #%d not removed: %v; more like this are only logged, and counted in the summary", tame.Text(a.Task.ID, 40), a.Index, err)
+			}
+		},
+		EndpointDown: func(endpoint string, err error) {
+			o.Log.EndpointDown(endpoint, err)
+			if err != nil {
+				o.Say("%s does not answer: %v", endpoint, err)
+			} else {
+				o.Say("%s answers again", endpoint)
+			}
+		},
+		EndpointLost: func(endpoint string, err error) {
+			o.Log.EndpointLost(endpoint, err)
+			o.Say("%s is given up: %v", endpoint, err)
+		},
+	})
+}
+
+// SinkEvents are the events of the sink.
+func (o *Observer) SinkEvents() sink.Events {
+	return sink.Events{Committed: o.committed, Sealed: o.Metrics.Sealed, Synced: o.Metrics.Synced}
+}
+
+// committed tells of a commit, and of each of its shards.
+func (o *Observer) committed(commit sink.Commit) {
+	o.Metrics.Committed(commit)
+	o.Log.Committed(commit)
+	for _, s := range commit.Shards {
+		o.Event("commit", map[string]any{
+			"seq": commit.Seq, "kind": s.Kind.String(), "path": s.Path, "rows": s.Rows, "bytes": s.Bytes, "samples": len(commit.Samples),
+		})
+	}
+}
+
+// Recovered tells what an earlier process left in the folder. open is how many of its
+// attempts may be taken over.
+func (o *Observer) Recovered(r sink.Recovery, found journal.Found, open int) Recovery {
+	if r.Segments == 0 && r.Temporaries == 0 && len(r.Orphans) == 0 && found.Open == 0 && len(found.Torn) == 0 {
+		return Recovery{}
+	}
+	o.Log.Info("recovered", "samples", r.Replayed, "commits", r.Commits, "segments", r.Segments, "torn_bytes", r.TornBytes,
+		"temporaries", r.Temporaries, "orphans", len(r.Orphans), "open_attempts", open)
+	var parts []string
+	if r.Replayed > 0 {
+		parts = append(parts, human.Plural(r.Replayed, "finished sample")+" from the write-ahead log")
+	}
+	if open > 0 {
+		parts = append(parts, human.Plural(int64(open), "attempt")+" that an earlier process had in flight, looked for on the servers now")
+	}
+	if n := len(r.Orphans); n > 0 {
+		parts = append(parts, human.Plural(int64(n), "file")+" that no commit names, now in orphans/")
+	}
+	if parts != nil {
+		o.Note("recovered: %s", strings.Join(parts, "; "))
+	}
+	return Recovery{Samples: r.Replayed, Open: open}
+}
+
+// Cleared tells of the agents of earlier processes that were removed from a server, and of
+// the error that kept others.
+func (o *Observer) Cleared(endpoint string, n int, err error) {
+	o.Log.Info("leftover agents removed", "endpoint", endpoint, "agents", n)
+	if n > 0 {
+		o.Note("removed %d agents that an earlier process left on %s", n, endpoint)
+	}
+	if err != nil {
+		o.Log.Warn("leftover agents not removed", append([]any{"endpoint", endpoint}, errorAttrs(err)...)...)
+		o.Say("agents of an earlier process may be left on %s: %v", endpoint, err)
+	}
+}
+
+// Silent logs a send of which nothing is heard, and what its steps say.
+func (o *Observer) Silent(p agent.Progress) {
+	o.Log.Info("silent send", "sample_key", p.Key, "attempt", p.Attempt, "agent_id", p.AgentID, "server_run_id", p.RunID,
+		"steps", p.Steps, "silent_s", p.Silent.Seconds())
+}
+
+// Damaged tells at once of a file of the run that is not what was written; first, of the
+// first of them. The run continues: what it collects is right, and its end says it again.
+func (o *Observer) Damaged(err error, first bool) {
+	o.Log.Error("damage", "error", err)
+	if first {
+		o.Say("damaged: %v; the run continues, and will end with exit status %d; more like this are only logged", err, exit.Verify)
+	}
+}
+
+// Engine returns what to call when the metrics of the inference engine were read, and when
+// they could not be. Both are called by one goroutine. seen goes on with what was read.
+func (o *Observer) Engine(endpoints []string, seen func(endpoint string, e limit.Engine)) (read func(limit.Engine), failed func(error)) {
+	failing, ever := false, false
+	read = func(e limit.Engine) {
+		ever = true
+		if failing {
+			failing = false
+			o.Log.Info("engine metrics back")
+			o.Say("the engine's metrics can be read again")
+		}
+		for _, endpoint := range endpoints {
+			seen(endpoint, e)
+			o.Metrics.Engine(endpoint, e)
+		}
+	}
+	failed = func(err error) {
+		if failing {
+			return
+		}
+		failing = true
+		o.Log.Warn("engine metrics", "error", err)
+		if ever {
+			o.Say("the engine's metrics cannot be read any more: for 5 minutes nothing grows without them: %v", err)
+		} else {
+			o.Say("the engine's metrics cannot be read, and bound nothing until they can: %v", err)
+		}
+	}
+	return read, failed
+}
