@@ -12,34 +12,34 @@ const (
 	growBy   = 1.05 // per round
 	stageTop = 1.25 // growth that is judged together after slow start
 	gainPart = 3.0  // a growth by g must make samples finish faster by g / gainPart
-	sigmas   = 2.5  // and by so many standard deviations
+	sigmas   = 2.5  // and by this many standard deviations
 
-	bindShare  = 0.9  // of the limit in use
-	faultShare = 0.01 // failures that a clean round may have
+	bindShare  = 0.9  // the share of the limit that is in use when it binds
+	faultShare = 0.01 // the share of failures that a clean round may have
 
 	minCounted = 16 // samples in a counted round, however low the limit is
-	baseRounds = 8  // counted rounds that the rate of the present limit is kept over
-	maxJudged  = 8  // counted rounds until a growth has shown no gain
-	slowJudged = 2  // and until a doubling has: half of it may be too much
+	baseRounds = 8  // counted rounds over which the rate of the present limit is kept
+	maxJudged  = 8  // counted rounds after which a growth has gained nothing
+	slowJudged = 2  // the same after a doubling, half of which may be too much
 	minHold    = 8  // counted rounds before a growth without gain is tried again
 	maxHold    = 64
 
 	cutBy    = 0.8
 	trimBy   = 0.95
 	debounce = 15 * time.Second
-	// minRound keeps rounds of very fast samples from being decided on a moment.
+	// minRound is the shortest round: very fast samples would decide on a moment.
 	minRound = time.Second
 
-	openEvery = 5 * time.Second // how often more of a growth is opened
-	openShare = 0.1             // of the limit, each time
+	openEvery = 5 * time.Second // how often more of a growth opens
+	openShare = 0.1             // how much of the limit opens each time
 
-	burstWithin = 5 * time.Second // server errors that count as one burst
+	burstWithin = 5 * time.Second // server errors within this count together
 	burstLeast  = 3
 	burstShare  = 0.1 // of the limit
 
-	lossWithin = debounce // lost connections that count together: none for two cuts
+	lossWithin = debounce // lost connections within this count together, for one cut
 	lossLeast  = 2
-	lossShare  = 0.05 // of what ended meanwhile
+	lossShare  = 0.05 // of all that ended meanwhile
 )
 
 // Config is what a Controller needs to know.
@@ -48,60 +48,57 @@ type Config struct {
 	Max int
 	// Start is the first limit. Default 0: min(32, Max).
 	Start int
-	// Group is how many samples belong together; that many may always be taken up
-	// at once after a growth. Default 0: 1.
+	// Group is how many samples belong together. After a growth at least that many open at
+	// once. Default 0: 1.
 	Group int
 }
 
-// A phase is what the present round is for.
+// A phase is the purpose of the present round.
 type phase uint8
 
 const (
-	// The samples in flight were started under another limit; what comes next is
-	// judging a growth, or steady.
-	settling phase = iota
-	steady         // counts the rate of a limit that may stay
-	climbing       // growth in steps that are not judged yet
-	judging        // counts the rate after a growth
+	settling phase = iota // finishes the samples that were started under another limit
+	steady                // counts the rate of a limit that may stay
+	climbing              // grows in steps that are judged together later
+	judging               // counts the rate after a growth
 )
 
 // A Controller finds the limit of one server. It is not safe for concurrent use.
 type Controller struct {
-	max, group int
+	max, group int // of Config
 
 	limit  int
-	proven int  // the highest limit that paid off: up to it growth needs no proof
-	slow   bool // slow start
-	grown  bool // since the last cut
+	proven int  // the highest limit that was worth it: up to it growth needs no proof
+	slow   bool // in slow start
+	grown  bool // has grown since the last cut
 
-	// open is how many may be in flight by now: it follows a growth in steps.
-	open   int
-	openAt time.Time // of the last step
+	open   int       // how many may be in flight now: follows a growth in steps
+	openAt time.Time // when the last step was
 
 	phase phase
-	base  rate // at the limit that a growth is compared with, and goes back to
-	baseL int
-	now   rate // since the growth
+	base  rate // the rate before a growth
+	baseL int  // the limit before a growth, to which it goes back
+	now   rate // the rate since the growth
 	hold  int  // counted rounds until the next growth that must be proven
-	wait  int  // what hold becomes after a growth without gain
+	wait  int  // the hold after the next growth without gain
 	round round
-	gain  Gain // of the last growth, where it was proven and nothing was lowered since
+	gain  Gain // of the last growth if it was proven and nothing was lowered since
 
 	lastCut time.Time
-	bursts  []fault // server errors of late
-	losses  []fault // lost connections of late
-	lately  tally   // samples finished of late
+	bursts  []fault // recent server errors
+	losses  []fault // recent lost connections
+	lately  tally   // recently finished samples
 	engine  engine
 
-	finished int            // samples, ever
-	turned   map[string]int // samples that were turned away: what finished was then
+	finished int            // counts the finished samples
+	turned   map[string]int // finished, when the sample with this key was last turned away
 }
 
-// A round counts until as many samples are finished as the limit says.
+// A round lasts until as many samples are finished as the limit.
 type round struct {
 	began  time.Time
 	done   int
-	bound  int // of done, how many found the limit in use
+	bound  int // how many of done found the limit in use
 	faults int
 }
 
@@ -118,7 +115,7 @@ func (r *rate) add(n int, took time.Duration) {
 	r.rounds++
 }
 
-// fade keeps what was counted long ago from weighing more than the present.
+// fade makes old counts weigh less than new ones.
 func (r *rate) fade() {
 	if r.rounds > baseRounds {
 		r.n, r.took, r.rounds = r.n/2, r.took/2, r.rounds/2
@@ -142,19 +139,18 @@ func New(cfg Config) *Controller {
 	}
 }
 
-// Limit is how many samples may be in flight at most.
+// Limit returns how many samples may be in flight at most.
 func (c *Controller) Limit() int { return c.limit }
 
-// Open is how many samples may be in flight at now. After a growth it reaches Limit
-// in steps of a tenth of it, or of a group where that is more, every 5 s, so that a
-// server never gets all new samples at one moment. next is when it will be more;
-// zero where it is all.
+// Open returns how many samples may be in flight now. After a growth it reaches Limit in steps
+// of a tenth of it, or of a group if that is more, every 5 s: a server never gets all new
+// samples at one moment. next is when it will be more; zero if it is Limit already.
 func (c *Controller) Open(now time.Time) (n int, next time.Time) {
 	step := max(c.group, int(math.Ceil(openShare*float64(c.limit))))
 	for c.open < c.limit && now.Sub(c.openAt) >= openEvery {
 		c.open = min(c.open+step, c.limit)
 		c.openAt = c.openAt.Add(openEvery)
-		if now.Sub(c.openAt) >= openEvery { // nobody asked for long
+		if now.Sub(c.openAt) >= openEvery { // nobody asked for a long time
 			c.openAt = now
 		}
 	}
@@ -164,22 +160,20 @@ func (c *Controller) Open(now time.Time) (n int, next time.Time) {
 	return c.open, next
 }
 
-// A Gain is what a growth of the limit was measured to be good for: samples per second,
-// Before at the limit From and After at To.
+// A Gain is what a growth of the limit gained, in samples per second: Before at the limit From,
+// and After at the limit To.
 type Gain struct {
 	From, To      int
 	Before, After float64
 }
 
-// Topped tells what the growth to the highest limit that Config allows was good for. ok
-// is false where that was not measured, or did not pay off, or the limit is lower now:
-// then nothing is known of what a higher one would do.
+// Topped returns what the growth to Config.Max gained. ok is false if that was not measured, or
+// was not worth it, or if the limit is lower now: then nobody knows what a higher one would do.
 func (c *Controller) Topped() (g Gain, ok bool) {
 	return c.gain, c.gain.To == c.max && c.limit == c.max
 }
 
-// Reopen lets the samples of a server that is back in from a few on, as after a
-// growth.
+// Reopen lets in the samples of a server that is back: a few at first, as after a growth.
 func (c *Controller) Reopen(now time.Time) {
 	c.open = 0
 	c.openAt = now.Add(-openEvery)
@@ -187,8 +181,8 @@ func (c *Controller) Reopen(now time.Time) {
 	c.Open(now)
 }
 
-// Done tells that the server finished a sample, whatever the sample is worth, while
-// inFlight samples were in flight, this one included.
+// Done notes that the server finished a sample, good or bad, while inFlight samples were in
+// flight, this one included.
 func (c *Controller) Done(now time.Time, inFlight int) Change {
 	c.begin(now)
 	c.lately.add(now)
@@ -217,7 +211,7 @@ func (c *Controller) begin(now time.Time) {
 	}
 }
 
-// roundSize is how many samples the present round takes.
+// roundSize returns how many samples the present round takes.
 func (c *Controller) roundSize() int {
 	if c.phase == climbing || c.phase == steady && c.limit < c.proven {
 		return c.limit
@@ -225,7 +219,7 @@ func (c *Controller) roundSize() int {
 	return max(c.limit, minCounted)
 }
 
-// next says what follows a clean round of n samples.
+// next decides what follows a clean round of n samples.
 func (c *Controller) next(now time.Time, n int, took time.Duration) Change {
 	switch c.phase {
 	case settling:
@@ -244,17 +238,17 @@ func (c *Controller) next(now time.Time, n int, took time.Duration) Change {
 	case judging:
 		c.now.add(n, took)
 		switch c.judge() {
-		case gained:
+		case worth:
 			c.proven = max(c.proven, c.limit)
 			c.gain = Gain{c.baseL, c.limit, c.base.perSecond(), c.now.perSecond()}
 			c.baseL, c.base, c.phase = c.limit, c.now, steady
 			c.hold = 0
 			return c.grow(now)
-		case lost:
+		case noGain:
 			c.slow = false
 			c.putOff()
 			return c.set(now, c.baseL, NoGain)
-		case untold:
+		case unknown:
 		}
 		return Change{}
 	case steady:
@@ -268,34 +262,35 @@ func (c *Controller) next(now time.Time, n int, took time.Duration) Change {
 	return c.grow(now)
 }
 
-// A verdict is what a growth was good for.
-type verdict uint8
+// A result is whether a growth was worth it.
+type result uint8
 
 const (
-	untold verdict = iota // cannot be told yet
-	gained
-	lost
+	unknown result = iota // it needs more rounds
+	worth                 // samples finish faster
+	noGain                // they do not
 )
 
-func (c *Controller) judge() verdict {
+// judge compares the rate since the growth with the rate before it.
+func (c *Controller) judge() result {
 	grown := float64(c.limit)/float64(c.baseL) - 1
 	gain := c.now.perSecond()/c.base.perSecond() - 1
 	chance := sigmas * math.Sqrt(1/c.base.n+1/c.now.n)
 	switch {
 	case gain >= grown/gainPart && gain >= chance:
-		return gained
+		return worth
 	case gain+chance < grown/gainPart, c.now.rounds >= maxJudged, c.slow && c.now.rounds >= slowJudged:
-		return lost
+		return noGain
 	}
-	return untold
+	return unknown
 }
 
-// putOff holds the next growth that must be proven back, longer every time.
+// putOff delays the next growth that must be proven, longer every time.
 func (c *Controller) putOff() {
 	c.hold, c.wait = c.wait, min(2*c.wait, maxHold)
 }
 
-// grow takes the next step up, unless something speaks against it.
+// grow takes the next step up, if nothing bars it.
 func (c *Controller) grow(now time.Time) Change {
 	if c.limit >= c.max || c.engine.bars(now, c.limit) {
 		return Change{}
@@ -322,7 +317,7 @@ func (c *Controller) grow(now time.Time) Change {
 	return c.rise(now, to, Growth)
 }
 
-// rise raises the limit; what is new of it opens in steps, the first at once.
+// rise raises the limit. The new part opens in steps, the first at once.
 func (c *Controller) rise(now time.Time, to int, why Reason) Change {
 	ch := Change{c.limit, to, why}
 	c.limit, c.grown = to, true
@@ -349,7 +344,7 @@ func (c *Controller) cut(now time.Time, by float64, why Reason) Change {
 		return Change{}
 	}
 	c.lastCut, c.slow = now, false
-	if c.grown { // the first of a series of cuts says where it began to be too much
+	if c.grown { // the first of a series of cuts shows which limit is too high
 		if c.limit > c.proven {
 			c.putOff()
 		}

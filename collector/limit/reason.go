@@ -2,8 +2,8 @@ package limit
 
 import "fmt"
 
-// A Reason says why the limit changed. Its name is a metric label and a word of the
-// log, and the list is closed.
+// A Reason is why the limit changed. Its name is a metric label and a word of the log. The
+// list is closed.
 type Reason uint8
 
 // The reasons.
@@ -11,11 +11,11 @@ const (
 	None        Reason = iota
 	SlowStart          // up: doubled after a clean round
 	Growth             // up: 5 % after a clean round
-	NoGain             // down: the last growth made nothing faster, and is taken back
+	NoGain             // down: the last growth gained nothing
 	RateLimited        // cut: 429
 	Unavailable        // cut: 503
-	Connection         // cut: refused, or lost by several samples at once
-	Overload           // cut: several samples at once met a server error
+	Connection         // cut: a connection was refused, or several samples lost theirs
+	Overload           // cut: several samples met a server error
 	KVHigh             // cut: the engine's KV cache is above 0.8
 	KVFull             // cut: it is above 0.9
 	Preemption         // cut: the engine put running requests back into its queue
@@ -44,11 +44,11 @@ func Reasons() []Reason {
 	return all
 }
 
-// A Change is a step of the limit. The zero Change is none.
+// A Change is a change of the limit. The zero Change is none.
 type Change struct {
 	From, To int
 	Reason   Reason
 }
 
-// Made says that the limit is another one now.
+// Made reports whether the limit changed.
 func (c Change) Made() bool { return c.From != c.To }

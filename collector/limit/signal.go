@@ -5,10 +5,9 @@ import (
 	"time"
 )
 
-// Refused tells that the server turned a request of the sample with this key away: why
-// is RateLimited, Unavailable, or Connection where it took none. A sample that is turned
-// away again, after others were finished meanwhile, is one that the server does not take
-// whatever the limit is: that is no cut.
+// Refused notes that the server turned away a request of the sample with this key. why is
+// RateLimited, Unavailable or Connection. If the same sample is turned away again while others
+// were finished, the server does not take it whatever the limit is: that does not cut.
 func (c *Controller) Refused(now time.Time, key string, why Reason) Change {
 	finished, again := c.turned[key]
 	if c.turned == nil || len(c.turned) >= maxTurned {
@@ -21,16 +20,15 @@ func (c *Controller) Refused(now time.Time, key string, why Reason) Change {
 	return c.cut(now, cutBy, why)
 }
 
-// maxTurned bounds the samples that are remembered as turned away: more than ever wait
-// for a retry. To forget them costs a cut.
+// maxTurned bounds the size of Controller.turned: more samples than ever wait for a retry.
+// Forgetting them costs at most a cut.
 const maxTurned = 4096
 
-// Faulted tells that the server failed, or did not answer in time, for the sample
-// with this key while inFlight samples were in flight. By itself that only keeps the
-// round from counting: the fault may be anything. But a server that is asked too much
-// may have no other word for it (PostgreSQL out of connections is a plain 500 in
-// Letta). So where serverError is set, the limit is in use, and as many as a tenth of
-// it, at least three, different samples met one within 5 s, it is cut.
+// Faulted notes that the server failed, or did not answer in time, for the sample with this
+// key, while inFlight samples were in flight. One fault only spoils the round: its cause may be
+// anything. But some servers answer overload with a plain server error: Letta does when its
+// PostgreSQL has no connection left. So the limit is cut if it is in use and if different
+// samples, a tenth of the limit and at least three, met a serverError within 5 s.
 func (c *Controller) Faulted(now time.Time, key string, inFlight int, serverError bool) Change {
 	c.begin(now)
 	c.round.faults++
@@ -47,10 +45,10 @@ func (c *Controller) Faulted(now time.Time, key string, inFlight int, serverErro
 	return c.cut(now, cutBy, Overload)
 }
 
-// Lost tells that a connection was reset or ended early under the sample with this key.
-// One alone only keeps the round from counting: proxies and networks lose connections
-// that nobody asked too much of. Where at least two different samples lost one within
-// 15 s, and they are a twentieth of all that ended in that time, it is a cut.
+// Lost notes that a connection of the sample with this key was reset or ended early. One alone
+// only spoils the round: proxies and networks lose connections without any overload. The limit
+// is cut if at least two different samples lost one within 15 s, and if they are a twentieth of
+// all that ended in that time.
 func (c *Controller) Lost(now time.Time, key string) Change {
 	c.begin(now)
 	c.round.faults++
@@ -64,14 +62,14 @@ func (c *Controller) Lost(now time.Time, key string) Change {
 	return c.cut(now, cutBy, Connection)
 }
 
-// A tally counts what happened in the last lossWithin, to the accuracy of a rate that
-// is even within each of the two spans that it keeps.
+// A tally counts what happened in the last lossWithin. It keeps two spans of that length, and
+// takes the rate within each to be constant.
 type tally struct {
-	began     time.Time // of the present span
+	began     time.Time // when the present span began
 	now, past float64
 }
 
-// turn begins a new span where the present one is over.
+// turn begins a new span if the present one is over.
 func (t *tally) turn(now time.Time) {
 	switch age := now.Sub(t.began); {
 	case age >= 2*lossWithin:
@@ -97,49 +95,48 @@ type fault struct {
 	at  time.Time
 }
 
-// Numbers at which the engine's state matters.
+// The numbers of the package comment that are about engines.
 const (
 	kvGrow, kvHigh, kvFull = 0.6, 0.8, 0.9
 
-	queueShare  = 0.1 // of the limit waiting in the engine's queue
+	queueShare  = 0.1 // the share of the limit that may wait in the engine's queue
 	engineFresh = 15 * time.Second
 	engineGone  = 5 * time.Minute
 )
 
-// An Engine is one look at the metrics of an inference engine. A negative number is
-// one that the engine does not give.
+// An Engine is what one poll of the metrics of an inference engine showed. A number is negative
+// if the engine does not give it.
 type Engine struct {
-	// KVUsage is the part of the KV cache that is in use, 0 to 1: of several engines
-	// the highest.
+	// KVUsage is the part of the KV cache that is in use, 0 to 1: the highest of several
+	// engines.
 	KVUsage float64
 	// Waiting is the number of requests in the queue.
 	Waiting float64
-	// Preemptions counts the running requests that had to make room since the engine
-	// started.
+	// Preemptions counts the running requests that the engine put back into its queue, since
+	// it started.
 	Preemptions float64
 }
 
-// engine is the last look at the engine.
+// engine is the last poll of the engine.
 type engine struct {
 	Engine
-	at      time.Time // zero: never looked at
-	counted bool      // Preemptions is one that the next can be compared with
+	at      time.Time // zero: never
+	counted bool      // Preemptions can be compared with the next poll
 }
 
-// bars says that nothing may grow for what is known of the engine.
+// bars reports whether the engine keeps the limit from growing.
 func (e *engine) bars(now time.Time, limit int) bool {
 	age := now.Sub(e.at)
 	switch {
 	case e.at.IsZero(), age > engineGone:
-		return false // not watched, or not any more
+		return false // not watched, or no longer
 	case age > engineFresh:
 		return true
 	}
 	return e.KVUsage > kvGrow || e.Waiting > queueShare*float64(limit)
 }
 
-// Polled tells what a look at the engine's metrics showed. A look that failed is not
-// told at all.
+// Polled notes what a poll of the engine's metrics showed. A poll that failed is not noted.
 func (c *Controller) Polled(now time.Time, e Engine) Change {
 	last := c.engine
 	c.engine = engine{Engine: e, at: now, counted: e.Preemptions >= 0}
