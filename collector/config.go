@@ -166,7 +166,7 @@ func (c Config) Validate() error {
 		case e.Name == "":
 			bad(at+".name", "is empty")
 		case names[e.Name]:
-			bad(at+".name", "%q: is there twice", e.Name)
+			bad(at+".name", "%q: given twice", e.Name)
 		}
 		names[e.Name] = true
 		if e.Backend == nil {

@@ -350,7 +350,7 @@ func TestConfigComplaintsComeTogether(t *testing.T) {
 	})
 	for _, want := range []string{
 		"collector.endpoints[0].backend: is nil", "collector.endpoints[0].max_in_flight: -1: must be ≥ 1",
-		`collector.endpoints[1].name: "a": is there twice`, "collector.sink: is nil",
+		`collector.endpoints[1].name: "a": given twice`, "collector.sink: is nil",
 		"collector.samples: -1: must not be negative", "collector.backoff_max: 1s: is less than backoff_min 1m0s",
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {

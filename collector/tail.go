@@ -81,7 +81,7 @@ func ParseTail(text string) (Tail, error) {
 		t.Kind = TailOversample
 		t.Factor, err = strconv.ParseFloat(value, 64)
 	default:
-		err = errors.New("no such policy")
+		err = errors.New("unknown policy")
 	}
 	if err == nil {
 		err = t.validate()
@@ -107,7 +107,7 @@ func (t Tail) validate() error {
 		}
 		return nil
 	}
-	return fmt.Errorf("kind %v: there is none", t.Kind)
+	return fmt.Errorf("kind %v: unknown", t.Kind)
 }
 
 // need returns how many of the planned samples must go well.

@@ -60,8 +60,8 @@ tokens.* while the run has no row yet; a tokenizer may be added to a run that ha
 	}
 	f := cmd.Flags()
 	f.BoolVar(&o.dryRun, "dry-run", false, "check everything, say what would be done, write nothing")
-	f.BoolVar(&o.resume, "resume", false, "continue the run in the folder, or begin it where there is none")
-	f.BoolVar(&o.retryFailed, "retry-failed", false, "continue the run in the folder with the samples that have failed or were cut, and only those; none is cut unless --tail is given again")
+	f.BoolVar(&o.resume, "resume", false, "continue the run in the folder, or begin one if there is none")
+	f.BoolVar(&o.retryFailed, "retry-failed", false, "continue the run with only the samples that failed or were cut; nothing is cut again unless --tail is given")
 	f.BoolVar(&o.asJSON, "json", false, "print JSON lines: launch, status, commit, warning, done")
 	f.BoolVar(&o.quiet, "quiet", false, "print errors only")
 	load := config.AddFlags(cmd, p.getenv, p.environ)

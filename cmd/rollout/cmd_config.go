@@ -39,7 +39,7 @@ func (p *program) configShowCmd() *cobra.Command {
 		Example: "  rollout config show -c run.yaml --origin",
 		Args:    exactArgs(),
 	}
-	cmd.Flags().BoolVar(&origin, "origin", false, "say where each value comes from")
+	cmd.Flags().BoolVar(&origin, "origin", false, "show where each value comes from")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	load := config.AddFlags(cmd, p.getenv, p.environ)
 	cmd.RunE = func(*cobra.Command, []string) error {

@@ -26,8 +26,8 @@ func (p *program) reportCmd() *cobra.Command {
 	var o reportOptions
 	cmd := &cobra.Command{
 		Use:   "report RUN",
-		Short: "say how a run went",
-		Long: `Say how a run went, from its files alone: what became of every sample, failures by
+		Short: "report how a run went",
+		Long: `Report how a run went, from its files alone: what became of every sample, failures by
 class and what to do about them, rewards and pass@k, lengths, truncation, how well
 the data are proven, times, tokens per second, what the controller of concurrency
 did, the slowest samples. It works while the run is being collected and after it was

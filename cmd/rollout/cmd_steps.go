@@ -19,8 +19,8 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta"
 )
 
-const stepsLong = `Ask a Letta server about its steps, one for each call of a model. The server is
-that of --server, ROLLOUT_SERVER_URLS or -c. --json prints what the server answered,
+const stepsLong = `Ask a Letta server about its steps, one for each call of a model. The server
+comes from --server, ROLLOUT_SERVER_URLS or -c. --json prints what the server answered,
 one line per object.`
 
 const stepsExits = "Exit status: 0 done, 2 wrong flags, 5 the server does not answer or refuses"
@@ -186,8 +186,8 @@ func (p *program) stepsFeedbackCmd() *cobra.Command {
 	o := &stepsOutput{p: p}
 	var tags []string
 	cmd := &cobra.Command{
-		Use: "feedback STEP positive|negative|none", Short: "say what you think of a step",
-		Long: "Say what you think of a step; none takes it back.\n\n" + stepsLong, Args: exactArgs("STEP", "FEEDBACK"), Annotations: exits(stepsExits),
+		Use: "feedback STEP positive|negative|none", Short: "rate a step",
+		Long: "Rate a step; none removes the rating.\n\n" + stepsLong, Args: exactArgs("STEP", "FEEDBACK"), Annotations: exits(stepsExits),
 	}
 	cmd.Flags().BoolVar(&o.asJSON, "json", false, "print what the server answered")
 	cmd.Flags().StringSliceVar(&tags, "tag", nil, "a `TAG` to add; give it again for several")

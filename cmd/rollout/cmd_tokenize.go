@@ -117,7 +117,7 @@ func (p *program) decodeCmd() *cobra.Command {
 		Use:   "decode [ID …]",
 		Short: "print the text of ids",
 		Long: `Print the text of ids: the arguments, or else standard input. Ids are a JSON list,
-or numbers with spaces or commas between them. Bytes that are no UTF-8 become U+FFFD;
+or numbers with spaces or commas between them. Bytes that are not UTF-8 become U+FFFD;
 nothing is added at the end.`,
 		Annotations: exits(tokenizeExits),
 		Example:     "  rollout tokenize decode --tokenizer models/qwen3 9707 11 1879",

@@ -39,7 +39,7 @@ func TestFailures(t *testing.T) {
 		{"http-500", rewrite("Server error '500 X'", "Client error '413 Too Large'"), collector.ClassBadRequest, "413"},
 		{
 			"http-500", rewrite("HTTPStatusError", "ConnectError", "Server error '500 X' for url 'http://127.0.0.1:30000/generate'", "All connection attempts failed"), collector.ClassUnavailable,
-			"the server answers, and cannot reach its model engine (http://127.0.0.1:30000/v1): ConnectError: All connection attempts failed",
+			"the server answers, but cannot reach its model engine (http://127.0.0.1:30000/v1): ConnectError: All connection attempts failed",
 		},
 		{"http-500", rewrite("HTTPStatusError", "ReadTimeout", "Server error '500 X'", ""), collector.ClassTimeoutTotal, "ReadTimeout"},
 		{"http-500", rewrite("HTTPStatusError", "OSError", "Server error '500 X'", "tokenizer unreadable"), collector.ClassServerError, "tokenizer unreadable"},

@@ -70,14 +70,14 @@ func idOf(key string) (id, error) {
 	group, index, _ := strings.Cut(key, "-")
 	n, err := strconv.ParseUint(index, 10, 32)
 	if len(group) != 2*len(k.group) || err != nil {
-		return id{}, fmt.Errorf("%q is no sample key", key)
+		return id{}, fmt.Errorf("%q is not a sample key", key)
 	}
 	if _, err := hex.Decode(k.group[:], []byte(group)); err != nil {
-		return id{}, fmt.Errorf("%q is no sample key: %w", key, err)
+		return id{}, fmt.Errorf("%q is not a sample key: %w", key, err)
 	}
 	k.index = uint32(n)
 	if k.String() != key {
-		return id{}, fmt.Errorf("%q is no sample key: that would be %q", key, k)
+		return id{}, fmt.Errorf("%q is not a sample key: that would be %q", key, k)
 	}
 	return k, nil
 }

@@ -258,7 +258,7 @@ func (c *Client) statusError(r *request, resp *http.Response, body io.Reader) *A
 func withoutParameters(address string) string {
 	u, err := url.Parse(address)
 	if err != nil {
-		return "an address that is none"
+		return "an address that is not a URL"
 	}
 	u.User, u.RawQuery, u.ForceQuery, u.Fragment = nil, "", false, ""
 	return u.String()

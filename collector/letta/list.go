@@ -65,7 +65,7 @@ func (l *eachOf[T]) elements(d *json.Decoder, in *boundedReader) error {
 		return err
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return errors.New("something follows the list")
+		return errors.New("there is more after the list")
 	}
 	return nil
 }

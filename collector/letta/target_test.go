@@ -192,7 +192,7 @@ func TestFindModel(t *testing.T) {
 		{name: "no list", body: `{"detail":"x"}`, err: "list is expected"},
 		{name: "cut", body: `[{"handle":"a/b"},`, err: "cannot be decoded"},
 		{name: "no JSON", body: `[{"handle":"a/b"},{]`, err: "cannot be decoded"},
-		{name: "more behind it", body: `[{"handle":"c/d"}] x`, err: "follows the list"},
+		{name: "more behind it", body: `[{"handle":"c/d"}] x`, err: "more after the list"},
 		{name: "a huge element", body: `[{"handle":"` + strings.Repeat("x", 6<<20) + `"}]`, err: "an element of a list"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -87,7 +87,7 @@ func (c *Config) settings(getenv func(string) string) []*Setting {
 		intSetting("tasks.limit", &c.Tasks.Limit, 0).with("limit", "",
 			"try the first N samples only; 0: all"),
 		boolSetting("tasks.skip_bad", &c.Tasks.SkipBad).with("skip-bad-tasks", "",
-			"count bad task lines and go on"),
+			"count bad task lines and continue"),
 
 		enumSetting("tokens.prompts", &c.Tokens.Prompts, PromptsAuto, PromptsTurns, PromptsStored, PromptsTrace, PromptsLiteral).with("prompts", "SOURCE",
 			"where the prompts of the calls come from: auto, turns, stored, trace, literal"),
@@ -124,7 +124,7 @@ func (c *Config) settings(getenv func(string) string) []*Setting {
 			"of exact and contains: ignore case"),
 
 		stringSetting("output.dir", &c.Output.Dir).with("out", "DIR",
-			"the folder of the run: new or empty, or, with --resume, that of a run"),
+			"the folder of the run: new or empty, or with --resume the folder of an earlier run"),
 		enumSetting("output.format", &c.Output.Format, sink.Parquet, sink.Arrow).with("format", "",
 			"the format of the shards"),
 		bytesSetting("output.shard_bytes", &c.Output.ShardBytes, 1<<10).with("", "",
@@ -139,7 +139,7 @@ func (c *Config) settings(getenv func(string) string) []*Setting {
 		enumSetting("run.preflight", &c.Run.Preflight, PreflightCall, PreflightConnect).with("preflight", "",
 			"what is tried before a run begins: call lets every server make one call of the model and refuses a run without rows; connect makes no call"),
 		enumSetting("run.check", &c.Run.Check, CheckSizes, CheckFull).with("check", "",
-			"how the files of a run that is continued are checked before it goes on: sizes, with the digests compared while it collects; full, with all digests first"),
+			"how the files of a run are checked on resume: sizes first and digests while it collects, or full: all digests first"),
 		intSetting("run.retries", &c.Run.Retries, 0).with("retries", "",
 			"new attempts after failures of the infrastructure"),
 		intSetting("run.data_retries", &c.Run.DataRetries, 0).with("data-retries", "",

@@ -123,7 +123,7 @@ func Unusable(client *letta.Client, err error) error {
 	case errors.Is(err, collector.ErrConnection), errors.Is(err, collector.ErrTimeout):
 		return exit.Hint(err, "is the server running, and is the address right? a Letta server listens on port 8283")
 	case letta.IsNotFound(err):
-		return exit.Hint(err, "is the address that of a Letta server? it is given without /v1")
+		return exit.Hint(err, "is this the address of a Letta server? give it without /v1")
 	default:
 		return err
 	}

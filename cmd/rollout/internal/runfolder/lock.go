@@ -57,7 +57,7 @@ func TakeLock(dir string, mode fs.FileMode) (*Lock, error) {
 		return nil, foreignLock(path, "a folder")
 	}
 	if err != nil {
-		return nil, exit.Hint(exit.With(exit.Storage, err), "whoever works on a run must be able to write into its folder")
+		return nil, exit.Hint(exit.With(exit.Storage, err), "collect needs to write into the folder of its run")
 	}
 	if info, err := f.Stat(); err == nil && !info.Mode().IsRegular() {
 		_ = f.Close() // nothing was written

@@ -27,7 +27,7 @@ func Find(l *config.Loader, dryRun, needed bool) (*Earlier, error) {
 	dir := l.Config.Output.Dir
 	switch {
 	case dir == "":
-		return nil, exit.Hint(exit.Usagef("output.dir is not set: which run is to be continued?"), "give its folder with --out")
+		return nil, exit.Hint(exit.Usagef("output.dir is not set: which run should be continued?"), "give its folder with --out")
 	case !Exists(dir):
 		if needed {
 			return nil, exit.Hint(exit.With(exit.Folder, fmt.Errorf("%s: holds no run whose failures could be retried", dir)), "give the folder of a run with --out")
@@ -99,7 +99,7 @@ func (e *Earlier) ReadTasks(l *config.Loader, fit *tasks.Fit, stdin io.Reader, s
 		bad = append(bad, fmt.Errorf("tasks.limit: the run has %d samples planned, you gave %d", e.Info.Tasks.Planned, planned))
 	case cut && l.Config.Tasks.Samples > had:
 		// The first N samples would be others than before.
-		bad = append(bad, fmt.Errorf("tasks.limit: %d samples of a task, where the run has %d, need all of them: lift the limit with --limit 0", l.Config.Tasks.Samples, had))
+		bad = append(bad, fmt.Errorf("tasks.limit: to go from %[2]d to %[1]d samples of a task, all tasks are needed: remove the limit with --limit 0", l.Config.Tasks.Samples, had))
 	}
 	if bad != nil {
 		set.Close()

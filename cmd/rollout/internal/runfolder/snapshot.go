@@ -145,7 +145,7 @@ func (c *TaskCheck) Run(source iter.Seq2[collector.Task, error]) (*TaskSet, erro
 	case len(bad) > 0:
 		return nil, exit.Refuse(exit.Usage, bad, "fix the tasks, or leave the bad ones out with --skip-bad-tasks")
 	case set.Tasks == 0:
-		return nil, exit.Refuse(exit.Usage, errors.New("there is no task in what tasks.file names"), "give a file with at least one task a line, as {\"id\": \"t1\", \"prompt\": \"…\"}")
+		return nil, exit.Refuse(exit.Usage, errors.New("tasks.file holds no task"), "give a file with at least one task a line, as {\"id\": \"t1\", \"prompt\": \"…\"}")
 	}
 	return spool.finish()
 }
