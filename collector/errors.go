@@ -43,7 +43,7 @@ var (
 
 	// ErrAborted: the engine gave a call of the model up in the middle, for example to update
 	// its weights, and the server went on with what there was. Retried on a new agent.
-	ErrAborted = errors.New("collector: the engine gave a call up in the middle")
+	ErrAborted = errors.New("collector: the engine aborted a call")
 
 	// ErrRejected: the server understood the request and refuses it (4xx). The
 	// sample fails; another attempt would be refused as well.

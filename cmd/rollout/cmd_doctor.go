@@ -30,9 +30,9 @@ func (p *program) doctorCmd() *cobra.Command {
 		Use:   "doctor",
 		Short: "check that a run would work, with one real call",
 		Long: `Check that a run would work: the machine, the servers, the model, and one real
-rollout per server with the run's own agent settings. It is that of the first task,
-where there are tasks. An agent with tools that called none in it is asked to call one,
-because a template may go wrong there only; --prompt and --task ask for one rollout.
+rollout per server with the run's own agent settings. It is of the first task,
+if there are tasks. An agent with tools that called none of them is then asked to call
+one, because some templates go wrong only there; with --prompt or --task it is not.
 
 With a tokenizer, the prompt of every call is rebuilt by both recipes and compared
 with the server's count, or with the server's ids where it sends them. Where they
@@ -100,7 +100,7 @@ func (p *program) doctor(ctx context.Context, c *config.Config, o *doctorOptions
 	case ctx.Err() != nil:
 		return exit.With(exit.Interrupted, errors.New("doctor: interrupted"))
 	case bad > 0:
-		return exit.With(exit.Unusable, fmt.Errorf("doctor: %d checks are bad", bad))
+		return exit.With(exit.Unusable, fmt.Errorf("doctor: %d checks failed", bad))
 	}
 	return nil
 }

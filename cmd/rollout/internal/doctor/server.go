@@ -52,7 +52,7 @@ func (d *Doctor) server(ctx context.Context, client *letta.Client) {
 		d.failed("model", preflight.Unusable(client, err))
 		return
 	}
-	d.ok("model", "%s; an agent on it gives token data", cmp.Or(d.Config.Agent.Model, "that of the agent file"))
+	d.ok("model", "%s; an agent on it gives token data", cmp.Or(d.Config.Agent.Model, "the model of the agent file"))
 	used, all := d.call(ctx, client, backend, d.task)
 	if all && !used && d.Prompt == "" && d.TaskID == "" && d.task.ID != "doctor" {
 		// The first task's rollout said nothing of tools.

@@ -80,7 +80,7 @@ func (o *Observer) Events(ended func(a collector.Attempt, err error)) collector.
 		},
 		EndpointLost: func(endpoint string, err error) {
 			o.Log.EndpointLost(endpoint, err)
-			o.Say("%s is given up: %v", endpoint, err)
+			o.Say("gave up on %s: %v", endpoint, err)
 		},
 	})
 }
@@ -176,9 +176,9 @@ func (o *Observer) Engine(endpoints []string, seen func(endpoint string, e limit
 		failing = true
 		o.Log.Warn("engine metrics", "error", err)
 		if ever {
-			o.Say("the engine's metrics cannot be read any more: for 5 minutes nothing grows without them: %v", err)
+			o.Say("the engine's metrics can no longer be read; no limit grows for the next 5 minutes: %v", err)
 		} else {
-			o.Say("the engine's metrics cannot be read, and bound nothing until they can: %v", err)
+			o.Say("the engine's metrics cannot be read, and limit nothing until they can: %v", err)
 		}
 	}
 	return read, failed
