@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 
+	"time"
+
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/preflight"
@@ -173,3 +175,89 @@ func (c *collection) endDamaged(s *show.Summary, damage []error, end error) erro
 
 // tail is the tail policy of this invocation.
 func (c *collection) tail() collector.Tail { return c.parts.collector.Tail }
+
+// The values of collection.ending.
+const (
+	endDrain = 1 + iota
+	endStop
+)
+
+// watch turns interrupts into the stops below, until the function that it returns is
+// called.
+func (c *collection) watch(ctx context.Context, stop func(error)) (end func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		signals.Watch(ctx, c.config.Run.Grace, signals.Stops{Drain: c.drain, Stop: func(cause error) { c.halt(cause, stop) }, Abort: c.leave})
+	}()
+	return func() {
+		cancel()
+		<-ended
+	}
+}
+
+// tooLate is any stop when nothing is in flight any more: there is nothing to end but
+// the end itself, for one who insists.
+func (c *collection) tooLate() {
+	if c.late.Swap(true) {
+		c.leave()
+		return
+	}
+	c.Say("ending: what is finished is being written, and leftover agents removed; interrupt again to leave at once")
+}
+
+// drain is the first stop: nothing more is taken up.
+func (c *collection) drain() {
+	if c.over.Load() {
+		c.tooLate()
+		return
+	}
+	if grace := c.config.Run.Grace; grace > 0 {
+		until := time.Now().Add(grace) // with its monotonic part: the clock may be set
+		c.until.Store(&until)
+	}
+	c.ending.Store(endDrain)
+	c.phase.Store("draining")
+	c.Log.Info("drain")
+	c.Say("draining: %s; interrupt again to stop now", c.waiting())
+	c.collector.Drain()
+}
+
+// halt is the second stop: what is in flight ends, and remains.
+func (c *collection) halt(cause error, stop func(error)) {
+	switch over := c.over.Load(); {
+	case over && errors.Is(cause, signals.ErrGrace):
+		return
+	case over:
+		c.tooLate()
+		return
+	}
+	c.ending.Store(endStop)
+	c.phase.Store("stopping")
+	c.Log.Info("stop", "cause", cause.Error())
+	c.Say("stopping: %v; what is finished is written; interrupt again to leave at once", cause)
+	stop(cause)
+	c.parts.kill() // what a scorer started may hold it as long as it likes
+}
+
+// leave is the third stop. What is finished is in the folder all the same.
+func (c *collection) leave() {
+	c.Log.Warn("end", "outcome", "aborted", "exit", exit.Interrupted)
+	c.Say("leaving at once; continue with: %s", runfolder.ResumeCommand(c.folder.Dir))
+	c.parts.kill()
+	c.program.abort()
+}
+
+// waiting says what a drain waits for.
+func (c *collection) waiting() string {
+	s := c.collector.Stats()
+	text := "waiting for " + show.Works(s)
+	if c.config.Run.Grace > 0 {
+		text += ", at most " + human.Duration(c.config.Run.Grace)
+	}
+	if s.Oldest != nil {
+		text += fmt.Sprintf(" (oldest: %s #%d, for %s)", tame.Text(s.Oldest.TaskID, 24), s.Oldest.Index, human.Duration(time.Since(s.Oldest.Started)))
+	}
+	return text
+}

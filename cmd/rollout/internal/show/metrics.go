@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"runtime"
 	"strconv"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -126,8 +125,8 @@ func NewMetrics(version string, now func() Vitals) *Metrics {
 	m.attempts = counter("rollout_attempts_total", "Attempts that were started, by reason.", "class")
 	m.attempt = histogram("rollout_attempt_duration_seconds", "Wall time of one attempt, the removal of its agent included.", longBuckets, "outcome")
 	m.admission = one("rollout_admission_wait_seconds", "Time that attempts waited for room at an endpoint.", prometheus.ExponentialBuckets(0.01, 4, 9))
-	m.first = histogram("rollout_time_to_first_event_seconds", "Time from the first send of an attempt to the server's answer to it.", longBuckets, "endpoint")
-	m.taken = counter("rollout_stream_reconnects_total", "Attempts of earlier processes that were looked for on the servers: taken over, or gone.", "endpoint", "reason")
+	m.first = histogram("rollout_time_to_first_answer_seconds", "Time from the first send of an attempt to the server's answer to it.", longBuckets, "endpoint")
+	m.taken = counter("rollout_reattached_total", "Attempts of earlier processes that were looked for on the servers: taken over, or gone.", "endpoint", "reason")
 	m.waited = counter("rollout_retry_wait_seconds_total", "Time that retries waited, by the failure before them.", "reason")
 
 	m.requests = counter("rollout_http_requests_total", "Requests by the status of their answer; error: none came.", "endpoint", "method", "code")
@@ -346,58 +345,6 @@ func (m *Metrics) Sealed(t sink.SealTimes) {
 }
 
 func (m *Metrics) Synced(took time.Duration, _ int, _ int64) { m.fsync.Observe(took.Seconds()) }
-
-// openGroups are the groups of which this process has seen some samples end, and not
-// all. Open groups are finished first, so there are few.
-type openGroups struct {
-	mu     sync.Mutex
-	groups map[string]*openGroup
-}
-
-type openGroup struct {
-	left, scored, lost int
-	reward             float64
-	differ             bool
-}
-
-// add notes a sample that has ended; ended says that it was the last of its group.
-func (o *openGroups) add(s *tokenize.Sample, kept bool) (g *openGroup, ended bool) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	g = o.groups[s.GroupID]
-	if g == nil {
-		g = &openGroup{left: int(s.GroupSize)}
-		o.groups[s.GroupID] = g
-	}
-	g.left--
-	if !kept {
-		g.lost++
-	}
-	if s.Reward != nil && kept {
-		g.differ = g.differ || g.scored > 0 && *s.Reward != g.reward
-		g.reward = *s.Reward
-		g.scored++
-	}
-	if g.left > 0 {
-		return g, false
-	}
-	delete(o.groups, s.GroupID)
-	return g, true
-}
-
-func (g *openGroup) outcome() string {
-	if g.lost > 0 {
-		return groupPartial
-	}
-	return groupComplete
-}
-
-func (g *openGroup) reason() string {
-	if g.scored > 1 && !g.differ {
-		return reasonZeroVariance
-	}
-	return reasonOther
-}
 
 // Watch is what a client of the endpoint tells of its requests.
 func (m *Metrics) Watch(endpoint string) func(context.Context, string, string) (context.Context, func(letta.Exchange)) {

@@ -153,7 +153,7 @@ func TestMetrics(t *testing.T) {
 		`rollout_tokens_total{kind="trainable"} 90`,
 		`rollout_reward_count 6`,
 		`rollout_reward_bucket{le="0"} 4`,
-		`rollout_stream_reconnects_total{endpoint="http://a",reason="gone"} 6`,
+		`rollout_reattached_total{endpoint="http://a",reason="gone"} 6`,
 		`rollout_retry_wait_seconds_total{reason="connection"} 6`,
 		`rollout_http_requests_total{code="error",endpoint="http://a",method="GET"} 1`,
 		`rollout_http_request_duration_seconds_count{endpoint="http://a",method="GET"} 2`,
