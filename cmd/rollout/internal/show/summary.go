@@ -7,82 +7,14 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/prompt"
 	"github.com/rollout-rl/rollout/sink"
-	"github.com/rollout-rl/rollout/tokenize"
 )
-
-// A Tally counts what only the rows themselves show. Its add is called from many
-// goroutines, for every sample once.
-type Tally struct {
-	mu      sync.Mutex
-	grades  map[tokenize.Grade]int
-	sources map[tokenize.PromptSource]int
-	reasons map[string]int // calls quarantined by reason: single ones, and whole samples
-	most    int            // rows of one sample
-	filled  int            // samples with a row
-	tokens  int64          // of all rows, context included
-	rows    int
-	forks   int
-	cut     int
-	ends    sampleEnds
-	reward  float64
-	scored  int
-	failed  map[string]int // samples by class, before they are committed
-}
-
-// Failures is how many samples have failed so far, committed or not, by class.
-func (t *Tally) Failures() map[string]int {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return maps.Clone(t.failed)
-}
-
-func (t *Tally) Add(s *tokenize.Sample) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.grades == nil {
-		t.grades, t.failed = map[tokenize.Grade]int{}, map[string]int{}
-		t.sources, t.reasons = map[tokenize.PromptSource]int{}, map[string]int{}
-	}
-	for i := range s.Failures {
-		if reason := s.Failures[i].Reason; reason != "" {
-			t.reasons[reason]++
-		}
-	}
-	t.most = max(t.most, len(s.Rows))
-	if len(s.Rows) > 0 {
-		t.filled++
-	}
-	if len(s.Rows) == 0 && len(s.Failures) > 0 {
-		t.failed[s.Failures[0].Class]++
-	}
-	if s.Reward != nil {
-		t.reward += *s.Reward
-		t.scored++
-	}
-	t.ends.add(s)
-	for i := range s.Rows {
-		r := &s.Rows[i]
-		t.grades[r.Grade]++
-		t.sources[r.Source]++
-		t.rows++
-		t.tokens += int64(len(r.InputIDs))
-		if r.Divergence != nil {
-			t.forks++
-		}
-		if r.Flags&tokenize.FlagCut != 0 {
-			t.cut++
-		}
-	}
-}
 
 // A Summary is how a run ended: report.json, the last JSON line, and the text that
 // a person reads.
@@ -127,42 +59,29 @@ type Summary struct {
 	AgentsLeft int                    `json:"agents_left"` // could not be removed
 	BadTasks   int                    `json:"bad_tasks"`
 
-	Rows    int `json:"rows"`
-	Empty   int `json:"empty"` // samples without a row
-	CutRows int `json:"cut_rows"`
+	Rows  int `json:"rows"`
+	Empty int `json:"empty"` // samples without a row
 	// What tokens.max_row_tokens cut off, which is in no other number, and the rows
 	// that were left out because no token of theirs can be trained on.
 	CutCalls  int   `json:"cut_calls"`
 	CutTokens int64 `json:"cut_tokens"`
 	EmptyRows int   `json:"empty_rows"`
 
-	// Ends counts the samples with data that did not end as the policy chose.
-	Ends sampleEnds `json:"ends"`
+	// What the samples themselves show.
+	sums
 
-	Forks   int   `json:"forks"`
-	Tokens  int64 `json:"tokens"`
 	Sampled int64 `json:"sampled"`
 	Trained int64 `json:"trained"`
-	// RowsPerSample is the mean over the samples with a row, MostRows the most that
-	// one has; TrainedShare is Trained of Sampled, ActionRatio Trained of Tokens.
-	RowsPerSample float64 `json:"rows_per_sample"`
-	MostRows      int     `json:"most_rows"`
-	TrainedShare  float64 `json:"trained_share"`
-	ActionRatio   float64 `json:"action_ratio"`
-	// Grades and Sources count rows; Reasons what was quarantined: a whole sample
-	// counts once, and so does a single call of a sample that kept its other rows.
-	Grades  map[string]int `json:"grades"`
-	Sources map[string]int `json:"prompt_sources"`
-	Reasons map[string]int `json:"quarantine_reasons"`
+	// TrainedShare is Trained of Sampled, ActionRatio Trained of Tokens.
+	TrainedShare float64 `json:"trained_share"`
+	ActionRatio  float64 `json:"action_ratio"`
 	// Prompts is what finding the prompts cost beyond the rollouts themselves.
 	Prompts promptCost `json:"prompts"`
 
-	Scored   int `json:"scored"`
 	Unscored int `json:"unscored"`
 	// ScorerFailures is the part of Unscored on which the scorer failed; the tasks of the
 	// others hold nothing to score by.
-	ScorerFailures int      `json:"scorer_failures"`
-	MeanReward     *float64 `json:"mean_reward"`
+	ScorerFailures int `json:"scorer_failures"`
 
 	Shards  int64   `json:"shards"`
 	Bytes   int64   `json:"bytes"`
@@ -200,37 +119,20 @@ func costOf(s prompt.Stats) promptCost {
 
 // Summarize puts together what the parts of a run counted.
 func Summarize(s collector.Stats, k sink.Stats, ps prompt.Stats, t *Tally, took time.Duration) *Summary {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	out := &Summary{
+	of := t.result()
+	return &Summary{
 		Outcome: "finished",
 		Planned: s.Planned, Committed: s.Committed, Failed: s.Failed, Skipped: s.Skipped, Remaining: s.Remaining,
 		Earlier: earlier(s.Earlier), Reattached: s.Reattached, Gone: s.Gone,
 		FailedByClass: classMap(s.ByClass), Attempts: s.Attempts, Retries: s.Retries, LostCalls: s.LostCalls, AgentsLeft: s.CloseFailures,
 		Rerolls: rerollMap(s.Rerolls), Kept: countRerolls(s.Kept), Downgraded: s.Downgraded,
-		Rows: s.Rows, Empty: s.Empty, CutRows: t.cut, Forks: t.forks,
-		CutCalls: s.CutCalls, CutTokens: s.Cut, EmptyRows: s.EmptyRows, Ends: t.ends,
-		Tokens: t.tokens, Sampled: s.Sampled, Trained: s.Trained,
-		MostRows: t.most, TrainedShare: human.Share(s.Trained, s.Sampled), ActionRatio: human.Share(s.Trained, t.tokens),
-		Grades: map[string]int{}, Sources: map[string]int{}, Reasons: map[string]int{}, Prompts: costOf(ps),
-		Scored: t.scored, Unscored: s.Unscored, ScorerFailures: s.ScorerFailures,
+		Rows: s.Rows, Empty: s.Empty, CutCalls: s.CutCalls, CutTokens: s.Cut, EmptyRows: s.EmptyRows,
+		sums: of, Sampled: s.Sampled, Trained: s.Trained,
+		TrainedShare: human.Share(s.Trained, s.Sampled), ActionRatio: human.Share(s.Trained, of.Tokens),
+		Prompts:  costOf(ps),
+		Unscored: s.Unscored, ScorerFailures: s.ScorerFailures,
 		Shards: k.Shards, Bytes: k.Bytes, Seconds: took.Seconds(),
 	}
-	for g, n := range t.grades {
-		out.Grades[g.String()] = n
-	}
-	for src, n := range t.sources {
-		out.Sources[src.String()] = n
-	}
-	maps.Copy(out.Reasons, t.reasons)
-	if t.filled > 0 {
-		out.RowsPerSample = float64(t.rows) / float64(t.filled)
-	}
-	if t.scored > 0 {
-		mean := t.reward / float64(t.scored)
-		out.MeanReward = &mean
-	}
-	return out
 }
 
 // text is the summary for people. The first block adds up by itself.
@@ -273,8 +175,10 @@ func (s *Summary) text() string {
 	if left := s.leftOut(); left != "" {
 		line("left out", "%s", left)
 	}
-	if ends := s.Ends.text(); ends != "" {
-		line("ends", "%s", ends)
+	for _, sum := range s.each() {
+		if text := sum.text(); text != "" {
+			line(sum.name, "%s", text)
+		}
 	}
 	line("grades", "%s", Counted(s.Grades))
 	if s.Downgraded > 0 {
@@ -357,42 +261,4 @@ func Counted[N int | int64](by map[string]N) string {
 		parts = append(parts, fmt.Sprintf("%s %d", name, by[name]))
 	}
 	return cmp.Or(strings.Join(parts, ", "), "-")
-}
-
-// AddHints adds what would have made the run better.
-func (s *Summary) AddHints(c *config.Config, stats collector.Stats) { s.Hints = s.hints(c, stats) }
-
-// hints says what would have made the run better, where that can be known.
-func (s *Summary) hints(c *config.Config, stats collector.Stats) []string {
-	var out []string
-	if s.Forks*5 > s.Rows && !c.Agent.KeepReasoning && c.Agent.File == "" {
-		out = append(out, fmt.Sprintf("%d of %d rows are forks, which cost prompt tokens: agent.keep_reasoning would avoid most of them", s.Forks, s.Rows))
-	}
-	for _, e := range stats.Endpoints {
-		// Only what the limit's controller measured, and saw to hold to the end, says
-		// that more in flight may be faster.
-		if g := e.Topped; g != nil && !e.Down && !e.Lost {
-			out = append(out, fmt.Sprintf("%s finished %s samples/s with %d in flight and %s with %d, the most that server.max_in_flight allows: "+
-				"--max-in-flight %d may be faster still (a Letta server with a default PostgreSQL fails near 30)",
-				e.Name, human.Rate(g.After), g.To, human.Rate(g.Before), g.From, g.To+max(1, g.To/4)))
-		}
-	}
-	if n := s.Reasons[tokenize.ReasonNoPrompt.String()]; n > 0 && c.Tokens.Tokenizer == "" && c.Tokens.Prompts != config.PromptsLiteral {
-		out = append(out, fmt.Sprintf("%d prompts are not known because the server does not say what the model was shown; "+
-			"with --tokenizer, the folder of the model's tokenizer and chat template, they can be rebuilt", n))
-	}
-	if n := s.Reasons[tokenize.ReasonCountMismatch.String()]; n > 0 {
-		out = append(out, fmt.Sprintf("%d rebuilt prompts disagree with the server's count: rollout doctor, given the same settings, "+
-			"says which of template, tokenizer or server differs", n))
-	}
-	if n := s.Reasons[tokenize.ReasonCompacted.String()]; n > 0 {
-		out = append(out, fmt.Sprintf("%d calls followed a compaction and cannot be known; a larger agent.context_window avoids it", n))
-	}
-	if n := s.Reasons[tokenize.ReasonToolOrder.String()]; n > 0 {
-		out = append(out, fmt.Sprintf("of %d prompts nothing shows in which order the model was given its tools: %s", n, prompt.ToolOrderHint))
-	}
-	if n := s.Reasons[tokenize.ReasonGrade.String()]; n > 0 {
-		out = append(out, fmt.Sprintf("%d samples have a lower grade than tokens.require %s; rollout inspect %s --failures shows their grades", n, c.Tokens.Require, human.Shell(s.Dir)))
-	}
-	return out
 }

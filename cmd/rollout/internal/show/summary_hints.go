@@ -1,0 +1,49 @@
+package show
+
+import (
+	"fmt"
+
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
+	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/collector/prompt"
+	"github.com/rollout-rl/rollout/tokenize"
+)
+
+// AddHints adds what would have made the run better.
+func (s *Summary) AddHints(c *config.Config, stats collector.Stats) { s.Hints = s.hints(c, stats) }
+
+// hints says what would have made the run better, where that can be known.
+func (s *Summary) hints(c *config.Config, stats collector.Stats) []string {
+	var out []string
+	if s.Forks*5 > s.Rows && !c.Agent.KeepReasoning && c.Agent.File == "" {
+		out = append(out, fmt.Sprintf("%d of %d rows are forks, which cost prompt tokens: agent.keep_reasoning would avoid most of them", s.Forks, s.Rows))
+	}
+	for _, e := range stats.Endpoints {
+		// Only what the limit's controller measured, and saw to hold to the end, says
+		// that more in flight may be faster.
+		if g := e.Topped; g != nil && !e.Down && !e.Lost {
+			out = append(out, fmt.Sprintf("%s finished %s samples/s with %d in flight and %s with %d, the most that server.max_in_flight allows: "+
+				"--max-in-flight %d may be faster still (a Letta server with a default PostgreSQL fails near 30)",
+				e.Name, human.Rate(g.After), g.To, human.Rate(g.Before), g.From, g.To+max(1, g.To/4)))
+		}
+	}
+	if n := s.Reasons[tokenize.ReasonNoPrompt.String()]; n > 0 && c.Tokens.Tokenizer == "" && c.Tokens.Prompts != config.PromptsLiteral {
+		out = append(out, fmt.Sprintf("%d prompts are not known because the server does not say what the model was shown; "+
+			"with --tokenizer, the folder of the model's tokenizer and chat template, they can be rebuilt", n))
+	}
+	if n := s.Reasons[tokenize.ReasonCountMismatch.String()]; n > 0 {
+		out = append(out, fmt.Sprintf("%d rebuilt prompts disagree with the server's count: rollout doctor, given the same settings, "+
+			"says which of template, tokenizer or server differs", n))
+	}
+	if n := s.Reasons[tokenize.ReasonCompacted.String()]; n > 0 {
+		out = append(out, fmt.Sprintf("%d calls followed a compaction and cannot be known; a larger agent.context_window avoids it", n))
+	}
+	if n := s.Reasons[tokenize.ReasonToolOrder.String()]; n > 0 {
+		out = append(out, fmt.Sprintf("of %d prompts nothing shows in which order the model was given its tools: %s", n, prompt.ToolOrderHint))
+	}
+	if n := s.Reasons[tokenize.ReasonGrade.String()]; n > 0 {
+		out = append(out, fmt.Sprintf("%d samples have a lower grade than tokens.require %s; rollout inspect %s --failures shows their grades", n, c.Tokens.Require, human.Shell(s.Dir)))
+	}
+	return out
+}
