@@ -22,7 +22,7 @@
 // list with a non-null field element; both formats have the same schema in pyarrow,
 // nullability and metadata included. Nullable are versions, reward, reward_details,
 // divergence, the sampling parameters, messages and metadata, and null always means
-// "unknown", never zero. In divergence alone it means "none": the row is no fork and
+// "unknown", never zero. In divergence alone it means "none": the row is not a fork and
 // nothing in it was realigned.
 //
 // # How a row ends
@@ -48,7 +48,7 @@
 // the server's stop reason (length), or by a last id at which the engine is known to
 // stop (stop). Empty is unknown, and so a row whose last finish reason is empty may be
 // truncated although truncated is false. What the engine gave up in the middle (abort)
-// is no data: the sample is tried again, and fails with class aborted in the end.
+// is not data: the sample is tried again, and fails with class aborted in the end.
 //
 // Each shard carries the key-values rollout.schema_version, rollout.run_id,
 // rollout.kind and those of Config.Meta.

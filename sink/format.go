@@ -23,7 +23,7 @@ var formatNames = [...]string{Parquet: "parquet", Arrow: "arrow"}
 // String returns the name as it is written in a configuration and in a commit.
 func (f Format) String() string { return enumName("Format", formatNames[:], uint8(f)) }
 
-// MarshalText returns the name, and fails for a number that is no format.
+// MarshalText returns the name, and fails for a number that is not a format.
 func (f Format) MarshalText() ([]byte, error) {
 	return marshalEnum("format", formatNames[:], uint8(f))
 }
@@ -58,7 +58,7 @@ var kindNames = [...]string{KindData: "data", KindFailures: "failures"}
 // shard as well.
 func (k Kind) String() string { return enumName("Kind", kindNames[:], uint8(k)) }
 
-// MarshalText returns the name, and fails for a number that is no kind.
+// MarshalText returns the name, and fails for a number that is not a kind.
 func (k Kind) MarshalText() ([]byte, error) { return marshalEnum("kind", kindNames[:], uint8(k)) }
 
 // UnmarshalText accepts the names of the kinds and nothing else.

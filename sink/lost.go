@@ -74,7 +74,7 @@ func (l *Log) unnamed() (paths []string, err error) {
 }
 
 // strange returns the key of a sample in a shard that is not known, empty where all are or
-// the file is no whole shard.
+// the file is not a whole shard.
 func (l *Log) strange(path string, known attempts) (strange string) {
 	f, err := l.fs.Open(filepath.Join(l.Dir, filepath.FromSlash(path)))
 	if err != nil {

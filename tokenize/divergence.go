@@ -4,7 +4,7 @@ import "strconv"
 
 // AppendDivergence appends what Divergence and Realigned tell as one JSON object,
 // the divergence column, and nothing where they are empty. The members of
-// Divergence come first, so one without "kind" is no fork:
+// Divergence come first, so one without "kind" is not a fork:
 //
 //	{"call":3,"offset":812,"kind":"last_output","row":[198],"prompt":[151645]}
 //	{"call":3,"offset":812,…,"prompt":[151645],"realigned":[{"call":5,"offset":990,…}]}

@@ -103,7 +103,7 @@ func (p *program) rootCmd() *cobra.Command {
 	return root
 }
 
-// unknownVerb is the error for a word that is no verb of cmd.
+// unknownVerb is the error for a word that is not a verb of cmd.
 func unknownVerb(cmd *cobra.Command, word string) error {
 	var verbs []string
 	for _, c := range cmd.Commands() {

@@ -27,7 +27,7 @@ func (s *Budget) Forgive() {
 }
 
 // charge holds an attempt against Config.Retries. In a trip it does so until that is over;
-// nil is no trip.
+// nil is not a trip.
 func (s *Budget) charge(in *trip) {
 	s.Charged++
 	switch in {

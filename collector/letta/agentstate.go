@@ -21,7 +21,7 @@ type AgentState struct {
 	// saw, which is the text of message MessageIDs[0].
 	System    string
 	AgentType string
-	// LLMConfig is what is in force; ModelSettings is no guide to it.
+	// LLMConfig is what is in force; ModelSettings is not a guide to it.
 	LLMConfig          LLMConfig
 	EmbeddingConfig    RawJSON
 	Model              string

@@ -140,7 +140,7 @@ var (
 // whose answer stopped coming.
 var ErrAnswerLost = errors.New("the server run is over, and its answer does not come")
 
-// classifyTransport says what an error that is no answer means. ctx is the
+// classifyTransport says what an error that is not an answer means. ctx is the
 // context of the request, with its cause.
 func classifyTransport(ctx context.Context, err error) error {
 	// A *url.Error repeats method and address; what it wraps is what happened.
@@ -185,7 +185,7 @@ type unquotedError struct {
 func (e *unquotedError) Error() string { return e.text }
 func (e *unquotedError) Unwrap() error { return e.cause }
 
-// unquoted leaves out what net/http quotes of an answer that is no HTTP: it may be the
+// unquoted leaves out what net/http quotes of an answer that is not HTTP: it may be the
 // value of a header, and so a secret.
 func unquoted(err error) error {
 	text := err.Error()

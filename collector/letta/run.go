@@ -1,6 +1,6 @@
 package letta
 
-// A Run is a server run: what the server did for one send. Its status is no guide
+// A Run is a server run: what the server did for one send. Its status is not a guide
 // to the answer (a length stop is failed though its turns are good); read the
 // stop reason.
 type Run struct {

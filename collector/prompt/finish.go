@@ -99,7 +99,7 @@ func stopReasons(r *collector.Reply, calls int) []string {
 }
 
 // look reads the trace of a call for how it ended. That there is none, or that it cannot
-// be read, is no failure of the sample: the end is not known then.
+// be read, is not a failure of the sample: the end is not known then.
 func (f *finishes) look(ctx context.Context, rollout *record.Rollout, c *tokenize.Call) {
 	t, err := rollout.Trace(ctx, c.StepID)
 	if err != nil || t == nil {

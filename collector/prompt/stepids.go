@@ -66,7 +66,7 @@ func listSteps(ctx context.Context, r *collector.Reply, rollout *record.Rollout,
 // something has one turn and at least one message, all of its own with one id; one that
 // said nothing has a turn and no message. So where there are as many steps among the
 // messages as turns, or as turns that must have one, they are the same ones. The result
-// of a tool is no message of the model's: after an approval it names the step of an
+// of a tool is not a message of the model's: after an approval it names the step of an
 // earlier send.
 func stepsOfTurns(turns []tokenize.Turn, messages letta.Messages) []string {
 	steps, returned, ok := stepsOf(messages)

@@ -33,7 +33,7 @@ var chosen = sync.OnceValue(func() *point {
 	if counted {
 		var err error
 		if n, err = strconv.ParseInt(hit, 10, 64); err != nil || n < 1 {
-			panic(fmt.Sprintf("failpoint: %s: %q is no number of a hit", Variable, hit))
+			panic(fmt.Sprintf("failpoint: %s: %q is not a number of a hit", Variable, hit))
 		}
 	}
 	if name != "" && !slices.Contains(Names(), p.name) {

@@ -113,7 +113,7 @@ func (f *Reader) Next() ([]byte, error) {
 	return nil, io.EOF
 }
 
-// damage passes over what lies at the Reader's offset and is no frame, and returns
+// damage passes over what lies at the Reader's offset and is not a frame, and returns
 // what to say of it.
 func (f *Reader) damage(why error) error {
 	from := f.at

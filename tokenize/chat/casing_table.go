@@ -462,7 +462,7 @@ var foldTable = map[rune]string{
 	0xfb17: "\u0574\u056d",
 }
 
-// digitTable holds the digits that are no decimals.
+// digitTable holds the digits that are not decimals.
 var digitTable = [][2]rune{
 	{0x00b2, 0x00b3},
 	{0x00b9, 0x00b9},

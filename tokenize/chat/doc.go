@@ -49,7 +49,7 @@
 //     attributes; methods of int and float but is_integer; complex
 //     results of **; ordering of dict views
 //   - strftime directives that the C library does not share everywhere
-//   - text that is no Unicode: half of a surrogate pair, in a template or in
+//   - text that is not Unicode: half of a surrogate pair, in a template or in
 //     JSON, which no tokenizer takes either
 //   - what exceeds the limits of Options. Python's own limits on recursion and on
 //     the digits of an int are met at other places: macros may be nested 200 deep,

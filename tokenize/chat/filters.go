@@ -287,7 +287,7 @@ func filterInt(r *run, v Value, a args) (Value, error) {
 	return def, nil
 }
 
-// floatOrDefault is what the int filter makes of text that is no int.
+// floatOrDefault is what the int filter makes of text that is not an int.
 func (v Value) floatOrDefault(def Value) Value {
 	f, ok := parseFloat(v.s)
 	if !ok || math.IsNaN(f) || math.IsInf(f, 0) {

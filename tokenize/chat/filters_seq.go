@@ -245,7 +245,7 @@ func filterSort(r *run, v Value, a args) (Value, error) {
 	}
 	fold := !b.has[1] || !r.truth(b.v[1])
 	// The key is a list, one element for each attribute: lists compare equal
-	// elements without ordering them, so that two None are no error.
+	// elements without ordering them, so that two None are not an error.
 	var gets []getterFunc
 	for _, p := range splitAttributes(b.or(2, NoneValue())) {
 		get, err := r.getter(p, Value{}, fold)

@@ -30,7 +30,7 @@ func (r *run) percent(v, arg Value) (Value, error) {
 	}
 	markup := v.kind == Markup
 	dict := arg.Map()
-	// Surplus arguments are no error where Python takes the value for a mapping:
+	// Surplus arguments are not an error where Python takes the value for a mapping:
 	// whatever has a __getitem__.
 	_, isRange := arg.ref.(*interval)
 	mapped := dict != nil || arg.kind == List || arg.kind == Undefined || isRange

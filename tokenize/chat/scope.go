@@ -7,7 +7,7 @@ import (
 // Jinja decides when it compiles a template, not when it runs it, which variable
 // a name means. A loop body, a macro and a block that captures text are scopes:
 // what they set is theirs, and is forgotten at their end; what they read and do
-// not set is that of the scope around them. An if is no scope. A scope that sets
+// not set is that of the scope around them. An if is not a scope. A scope that sets
 // a name which exists outside starts with a copy of it.
 //
 // This file follows jinja2/idtracking.py closely, because its edges show in

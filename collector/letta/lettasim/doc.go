@@ -3,7 +3,7 @@
 //
 // It simulates what a client of the released server 0.16.7 can see of agents,
 // sends, runs, steps, messages and provider traces: paths and their slashes,
-// bodies, error shapes, headers, and what is gone when. It is no model and no
+// bodies, error shapes, headers, and what is gone when. It is neither a model nor an
 // engine: nothing is generated, and no tool is executed.
 //
 // # Two kinds of agents

@@ -186,7 +186,7 @@ func ParseFault(s string) (Fault, error) {
 		if len(parts) > i+1 {
 			n, err := strconv.Atoi(parts[i+1])
 			if err != nil {
-				return Fault{}, fmt.Errorf("lettasim: fault %q: %q is no number", s, parts[i+1])
+				return Fault{}, fmt.Errorf("lettasim: fault %q: %q is not a number", s, parts[i+1])
 			}
 			*into = n
 		}

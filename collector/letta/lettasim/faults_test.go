@@ -426,7 +426,7 @@ func TestParseFault(t *testing.T) {
 		{"reset=2", "lettasim: fault reset: rate 2: must be a share from 0 to 1"},
 		{"reset=NaN", "lettasim: fault reset: rate NaN: must be a share from 0 to 1"},
 		{"reset", `lettasim: fault "reset": want KIND=RATE or KIND@TASK/SAMPLE/ATTEMPT`},
-		{"reset@a/b", `lettasim: fault "reset@a/b": "b" is no number`},
+		{"reset@a/b", `lettasim: fault "reset@a/b": "b" is not a number`},
 	} {
 		f, err := lettasim.ParseFault(tt.in)
 		got := fmt.Sprint(f)

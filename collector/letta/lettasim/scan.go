@@ -12,7 +12,7 @@ import (
 // again: what must be known of them is found by scanning. All functions here
 // take valid JSON; cases are checked when they are loaded.
 
-// skipSpace returns the first position at or after i that is no space.
+// skipSpace returns the first position at or after i that is not a space.
 func skipSpace(b []byte, i int) int {
 	for i < len(b) && (b[i] == ' ' || b[i] == '\n' || b[i] == '\t' || b[i] == '\r') {
 		i++

@@ -38,7 +38,7 @@ func (l *PipeListener) Accept() (net.Conn, error) {
 // Close ends Accept and Dial.
 func (l *PipeListener) Close() error { close(l.done); return nil }
 
-// Addr is no address of a network.
+// Addr is not an address of a network.
 func (l *PipeListener) Addr() net.Addr { return &net.UnixAddr{Name: "pipe", Net: "unix"} }
 
 // Dial connects.

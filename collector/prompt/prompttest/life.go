@@ -39,7 +39,7 @@ type generation struct {
 	prompt, output []int32
 	logprobs       []float32
 	text           string // what the engine sampled
-	content        string // the part of it that is no tool call
+	content        string // the part of it that is not a tool call
 	tool, callID   string
 	args           string // as the model wrote them, characters outside of ASCII as they are
 	result         string

@@ -67,7 +67,7 @@ func Scan(text []byte, member func(key string, value json.RawMessage)) error {
 	return err
 }
 
-// syntaxError says where text is no JSON.
+// syntaxError says where text is not JSON.
 func syntaxError(text []byte) error {
 	var v json.RawMessage
 	err := json.Unmarshal(text, &v)

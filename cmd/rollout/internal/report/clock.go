@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// What of the times of log lines is no jump: lines of several goroutines come a little
+// What of the times of log lines is not a jump: lines of several goroutines come a little
 // out of order, and between two status lines are ten seconds.
 const (
 	maxDisorder = 2 * time.Second

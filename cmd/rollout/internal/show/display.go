@@ -111,7 +111,7 @@ func (d *Display) draw(lines []string) {
 		b.WriteByte('\n')
 		d.drawn = append(d.drawn, human.Columns(l))
 	}
-	_, _ = d.out.Write(b.Bytes()) // a terminal that is gone is no reason to stop a run
+	_, _ = d.out.Write(b.Bytes()) // a terminal that is gone is not a reason to stop a run
 }
 
 // erase writes what takes the live block off the screen. A terminal that became

@@ -62,7 +62,7 @@ func OpenLog(dir, name string, mode fs.FileMode, secrets []string) (*Log, error)
 }
 
 // shortestSecret is the length from which on a text is looked for. What is shorter
-// is no secret, and would be found in other words.
+// is not a secret, and would be found in other words.
 const shortestSecret = 5
 
 func (l *Log) Close() error {
@@ -166,7 +166,7 @@ func (l *Log) Tail(t *tailSummary) {
 		"cut", t.Cut.Samples, "cut_mean_s", t.Cut.MeanSeconds, "cut_mean_tokens", t.Cut.MeanTokens, "unstarted", t.Unstarted)
 }
 
-// Ended is the last line of a log. What its user ended, or allowed to fail, is no error
+// Ended is the last line of a log. What its user ended, or allowed to fail, is not an error
 // of the run's; an error that only says so has no class.
 func (l *Log) Ended(outcome string, err error) {
 	code := exit.Code(err)

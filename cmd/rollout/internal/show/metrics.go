@@ -316,7 +316,7 @@ func (m *Metrics) exchanged(endpoint string, e letta.Exchange) {
 	}
 }
 
-// codeLabel is a status as a label: one that HTTP does not know is no label, for a
+// codeLabel is a status as a label: one that HTTP does not know is not a label, for a
 // server can invent any number.
 func codeLabel(code int) string {
 	switch {

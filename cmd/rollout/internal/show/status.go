@@ -72,7 +72,7 @@ func (d *Display) Block(head string, lines []string) {
 		d.erase(&b)
 	}
 	tame.Fprintf(&b, "rollout: %s\n%s\n", head, tame.Own(d.folded(strings.Join(lines, "\n"))))
-	_, _ = d.talk.Write(b.Bytes()) // a terminal that is gone is no reason to stop a run
+	_, _ = d.talk.Write(b.Bytes()) // a terminal that is gone is not a reason to stop a run
 }
 
 // Works says what is done with the samples in flight. What only waits is not waited for,

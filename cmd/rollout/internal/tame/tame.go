@@ -11,7 +11,7 @@
 //	direction and other format controls       \u202e  (all but the two joiners)
 //	line and paragraph separators             \u2028
 //	private and unassigned code points        \ue000
-//	bytes that are no UTF-8                   \xff
+//	bytes that are not UTF-8                  \xff
 //	breaks of lines, tabs                     a space
 //
 // Two doors lead to it, and everything that the command prints goes through both:

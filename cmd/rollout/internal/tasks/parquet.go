@@ -131,7 +131,7 @@ func taskFromRow(row any) (collector.Task, error) {
 
 // plain turns what parquet-go gives for a column into what JSON knows: bytes become the
 // text that they are, and lists lose the two levels that wrap their elements. Bytes that
-// are no text are an error.
+// are not text are an error.
 func plain(v any) (any, error) {
 	var err error
 	switch v := v.(type) {

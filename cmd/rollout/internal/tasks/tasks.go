@@ -78,7 +78,7 @@ func Read(path string, stdin io.Reader) iter.Seq2[collector.Task, error] {
 }
 
 // maxTaskBytes is the longest line that can be a task. A longer one is more
-// likely a file that is no JSON lines at all.
+// likely a file that is not JSON lines at all.
 const maxTaskBytes = 64 << 20
 
 // readLines yields the tasks of JSON lines.
