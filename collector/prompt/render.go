@@ -2,6 +2,7 @@ package prompt
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/rollout-rl/rollout/tokenize/bpe"
 	"github.com/rollout-rl/rollout/tokenize/chat"
@@ -19,10 +20,14 @@ type renderer struct {
 	text, next []byte     // the prompt before, and room for the next
 	ids        []int32    // ids of text
 	marks      []bpe.Mark // places where text may be cut
+
+	// given are the ids of text as prompt returned them: a prompt that begins with them
+	// is appended behind them, and shares their memory.
+	given []int32
 }
 
 func (r *renderer) reset() {
-	r.text, r.ids, r.marks = r.text[:0], nil, r.marks[:0]
+	r.text, r.ids, r.given, r.marks = r.text[:0], r.ids[:0], nil, r.marks[:0]
 }
 
 // render returns the text of the prompt, valid until the next one.
@@ -35,7 +40,8 @@ func (r *renderer) render(in input) ([]byte, error) {
 	return out, nil
 }
 
-// prompt returns the ids of the prompt, in memory of their own.
+// prompt returns the ids of the prompt. They stay as they are, and the caller must not
+// change them: prompts share what they have in common.
 func (r *renderer) prompt(in input) ([]int32, error) {
 	out, err := r.render(in)
 	if err != nil {
@@ -54,15 +60,22 @@ func (r *renderer) prompt(in input) ([]int32, error) {
 		at = r.marks[n-1]
 	}
 	r.marks = r.marks[:n]
-	ids := append(make([]int32, 0, len(r.ids)+(len(out)-at.Text)/2+16), r.ids[:at.IDs]...)
-	ids, r.marks, err = r.tok.AppendMarked(ids, r.marks, string(out[at.Text:]), at)
+	r.ids, r.marks, err = r.tok.AppendMarked(r.ids[:at.IDs], r.marks, string(out[at.Text:]), at)
 	if err != nil {
 		r.reset()
 		return nil, fmt.Errorf("encode: %w", err)
 	}
 	r.text, r.next = r.next, r.text
-	r.ids = ids
-	return ids, nil
+
+	shared := len(r.given)
+	if shared > len(r.ids) || !slices.Equal(r.given[at.IDs:], r.ids[at.IDs:shared]) {
+		r.given, shared = nil, 0
+	}
+	if n := len(r.ids); n > cap(r.given) {
+		r.given = append(make([]int32, 0, n+n/2), r.given...)
+	}
+	r.given = append(r.given, r.ids[shared:]...)
+	return r.given[:len(r.given):len(r.given)], nil
 }
 
 func commonPrefix(a, b []byte) int {

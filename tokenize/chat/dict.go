@@ -1,5 +1,7 @@
 package chat
 
+import "sync/atomic"
+
 // A Map is the body of a Dict: keys in the order of their first insertion, as in
 // Python. The zero Map is empty and ready for use.
 //
@@ -13,6 +15,15 @@ type Map struct {
 	index map[string]int
 	// other counts the keys that are not strings; they are found by a scan.
 	other int
+	// printed is what tojson made of it last: the arguments of a call, or a tool, are in
+	// every later prompt of a conversation.
+	printed atomic.Pointer[printed]
+}
+
+// A printed text is what tojson makes of a value in one style.
+type printed struct {
+	style jsonStyle
+	text  string
 }
 
 // linearKeys is how many keys are compared one by one: a message or a tool has

@@ -54,6 +54,13 @@ func filterToJSON(r *run, v Value, a args) (Value, error) {
 		}
 		st.itemSep, st.keySep = parts[0].s, parts[1].s
 	}
+	m := v.Map()
+	if m != nil {
+		// A text that is longer than this template may make is made again, to be refused.
+		if p := m.printed.Load(); p != nil && p.style == st && len(r.out)+len(p.text)-r.base <= r.t.opts.MaxOutputBytes {
+			return r.str(p.text)
+		}
+	}
 	start := len(r.out)
 	out, err := r.appendJSON(r.out, v, &st, 0)
 	if err != nil {
@@ -61,6 +68,9 @@ func filterToJSON(r *run, v Value, a args) (Value, error) {
 	}
 	s := string(out[start:])
 	r.out = out[:start] // keeps the memory that has grown
+	if m != nil {
+		m.printed.Store(&printed{st, s})
+	}
 	return r.str(s)
 }
 
