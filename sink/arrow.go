@@ -144,8 +144,7 @@ func textBytes(r *StoredRow) (n int) {
 	return n
 }
 
-// flush writes the open batch, if it holds a row: an empty batch is of no use, and
-// a stream without any makes some readers fail.
+// flush writes the open batch, if it holds a row.
 func (e *arrowEncoder) flush() error {
 	if e.rows == 0 {
 		return nil

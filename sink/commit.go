@@ -54,7 +54,7 @@ type Commit struct {
 	// Replaces are the numbers of earlier entries, in rising order, whose shards and
 	// samples no longer count because this entry holds their samples. It is reserved for
 	// merging small shards: this program never writes it, and refuses a log that has it
-	// (ErrNewer), for whoever passes over it reads rows twice.
+	// (ErrNewer): a reader that passes over it reads rows twice.
 	Replaces []int64 `json:"replaces,omitempty"`
 	// SHA256 is the checksum of the entry; see the package documentation. Empty in
 	// version 1.

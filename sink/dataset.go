@@ -84,7 +84,7 @@ type Stats struct {
 // exist, and reads its commit log where there is one: a dataset is continued by
 // creating it again. What an earlier process left is brought to its end first, as
 // the package documentation says; that takes as long as writing the samples of its
-// open shards. No other process may have the dataset open. Create starts nothing;
+// open shards. No other process may have the dataset open. Create starts no goroutine;
 // the caller must call Run.
 //
 // A Config that does not Validate is an error. So are a log or a write-ahead log
@@ -239,7 +239,7 @@ func (d *Dataset) deliver(a accepted) {
 	}
 }
 
-// drop tells samples that no writer took that none will now.
+// drop ends samples that are durable and that no writer took: the next Create commits them.
 func (d *Dataset) drop(list []accepted, err error) {
 	d.pending(-len(list))
 	for _, a := range list {

@@ -1,7 +1,7 @@
 // Package sink makes finished samples durable: they go into a write-ahead log, from
 // there rows into Parquet or Arrow shards, what failed into shards of its own, and a
-// commit log says which of them exist. Whoever reads — Log, Verify,
-// python/rollout_data.py — follows the commit log and nothing else.
+// commit log says which of them exist. All readers (Log, Verify, python/rollout_data.py)
+// follow the commit log and nothing else.
 //
 // # Schema
 //
@@ -37,11 +37,11 @@
 //	the steps of the sample         status: max_steps             every output of its rows is whole
 //	were used up
 //
-// truncated is cut or length, so it says that the row's end is none that the policy
-// chose. It is about the row's last output alone: an output in the middle that the limit
-// ended has length in finish_reasons, and the row goes on after it. status is truncated
-// where length ended the whole sample, which then is in its last row as well. A context
-// that the next prompt does not fit into is a failure of class context_overflow.
+// truncated is cut or length: the policy did not choose the end of the row. It is about the
+// row's last output alone: an output in the middle that the limit ended has length in
+// finish_reasons, and the row goes on after it. status is truncated where length ended the
+// whole sample, which then is in its last row as well. A context that the next prompt does
+// not fit into is a failure of class context_overflow.
 //
 // finish_reasons has the engine's word for each call of the row where that is proven: by
 // the call's trace, by as many tokens as the engine was asked for at most (length), by
@@ -75,7 +75,7 @@
 //
 // Every later version keeps the checksum in this place: a reader checks it before it
 // looks at the version, so a damaged version is not taken for a newer one. Entries of
-// version 1 have no checksum; they are read, but with no member that version 1 lacks.
+// version 1 have no checksum; they are read if they have the members of version 1 only.
 // All entries of a log have one run_id. Two members are reserved: epoch, for logs with
 // several writing processes, may be there and is checked; replaces, for merged shards,
 // is refused as newer, because a reader that passed over it would read rows twice.
@@ -144,8 +144,8 @@
 //
 // Any failed step ends the run with a *ShardError: storage is not negotiable. Until
 // step 7 nothing has happened for any reader. When step 7 or 8 fails, the entry may
-// be there or not; its samples' done gets the error, and whoever continues the
-// dataset learns the truth from the log.
+// be there or not. The done functions of its samples get the error, and the next Create
+// finds in the log which it is.
 //
 // # What is fsynced, and when
 //

@@ -7,8 +7,8 @@ import (
 )
 
 // HasRows reports whether the run's folder dir holds a row: in a shard, or in the
-// write-ahead log. It reads no further than to the first one, and checks nothing beyond
-// it. Damage up to there is an error as those of ReadLog and Log.Waiting.
+// write-ahead log. It stops at the first one, and checks nothing behind it. Damage
+// before it is an error, as in ReadLog and Log.Waiting.
 func HasRows(dir string) (bool, error) {
 	fsys := OS()
 	names, err := fsys.ReadDir(filepath.Join(dir, commitsDir))

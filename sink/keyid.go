@@ -37,15 +37,16 @@ func IDOf(key string) (id KeyID) {
 // Compare orders ids.
 func (id KeyID) Compare(other KeyID) int { return bytes.Compare(id[:], other[:]) }
 
-// keySet is the set of the samples that are done, or on their way: those of the log sorted,
-// 20 bytes each and mapped where they are many, and those of this process in a map.
+// A keySet holds the keys of the samples that are done or on their way. Those of the log are
+// a sorted list, 20 bytes each, which is mapped when it is long; those of this process are in
+// a map.
 type keySet struct {
 	read  []KeyID // off the log, until they are sorted
 	log   *mapped.Sorted[KeyID]
 	added map[KeyID]struct{}
 }
 
-// take takes the samples of a commit that are done.
+// take adds the samples of a commit that are done.
 func (s *keySet) take(c *Commit) {
 	s.read = slices.Grow(s.read, len(c.Samples))
 	for i := range c.Samples {

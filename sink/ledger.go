@@ -59,7 +59,7 @@ func (l *Ledger) Len() int {
 
 // Find returns the last attempt that the dataset holds of a sample, and the class of its
 // failure: empty where the sample is done. ok is false where the dataset holds nothing
-// of it. A failed sample is one to be tried again.
+// of it.
 func (l *Ledger) Find(key string) (attempt int, class string, ok bool) {
 	if l == nil {
 		return 0, "", false

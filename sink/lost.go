@@ -15,7 +15,7 @@ var ErrLostCommit = errors.New("sink: the entry of a shard is missing at the end
 // lostShards returns the shards that no entry of the log names and that hold a sample
 // which is neither in a commit nor in the write-ahead log. A process that was stopped
 // leaves no such shard: its samples stay in the write-ahead log until a commit that names
-// it is durable. A file that cannot be read as a shard is none: nothing can be said of it.
+// it is durable. A file that cannot be read as a shard is not among them: nothing is known of it.
 func (l *Log) lostShards() ([]string, error) {
 	left, err := l.unnamed()
 	if err != nil || len(left) == 0 {
@@ -107,7 +107,7 @@ func (l *Log) strange(path string, known attempts) (strange string) {
 	return strange
 }
 
-// lostCommit is what Create and Verify say of a lost shard.
+// lostCommit returns the error of Create and Verify for a lost shard.
 func lostCommit(path string) error {
 	return &CorruptError{Path: path, Row: -1, Err: fmt.Errorf("no commit names it, and its samples are nowhere else: %w", ErrLostCommit)}
 }

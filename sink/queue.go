@@ -44,8 +44,8 @@ func (q *queue) close() {
 	q.signal()
 }
 
-// pop returns the next sample. ok is false where there is none; ended, when there
-// will be none either.
+// pop returns the next sample. ok is false if there is no sample now, and ended is true if
+// there will never be one again.
 func (q *queue) pop() (a accepted, ok, ended bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

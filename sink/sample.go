@@ -86,9 +86,9 @@ func sampledTokens(r *tokenize.Row) int64 {
 	return n
 }
 
-// checkSampled compares what the rows of a sample hold so far with the server's
-// count, which is 0 where it gave none. They may hold less: rows without a
-// trainable token and calls that failed are not among them.
+// checkSampled compares the tokens that the rows of a sample hold so far with the server's
+// count, which is 0 if the server did not give it. The rows may hold fewer: those without
+// a trainable token, and calls that failed, are not among them.
 func checkSampled(sampled, counted int64) error {
 	if counted > 0 && sampled > counted {
 		return fmt.Errorf("%d sampled tokens in the sample so far, the server counted %d", sampled, counted)

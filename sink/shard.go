@@ -134,7 +134,7 @@ func (s *openShard[T]) readBack(sum string) (err error) {
 // reader looks at it.
 func (s *openShard[T]) abandon() {
 	if s.file != nil {
-		_ = s.file.Close() // its content is of no use any more
+		_ = s.file.Close() // its content is not needed any more
 		s.file = nil
 	}
 	_ = s.fs.Remove(s.temp)

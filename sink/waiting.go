@@ -21,9 +21,8 @@ type WaitingSample struct {
 // at a time; each is the caller's. Damage is an error, a *CorruptError, after which
 // others may follow.
 //
-// A process at work commits them and deletes their segments at any moment: whoever
-// wants to see each sample in one place calls Follow afterwards, and begins again where
-// there are new commits.
+// A process at work commits them and deletes their segments at any moment. To see each
+// sample in one place, call Follow afterwards, and begin again if there are new commits.
 func (l *Log) Waiting() iter.Seq2[WaitingSample, error] {
 	return func(yield func(WaitingSample, error) bool) {
 		names, err := walSegments(l.fs, l.Dir)

@@ -5,7 +5,7 @@
 // # File
 //
 // A file is a header and frames, without gaps. Numbers are little-endian. A file is
-// written by one process, from its beginning: whoever continues begins a new one.
+// written by one process, from its beginning: the next process begins a new one.
 //
 //	header, 32 bytes                         frame, 20 bytes and its payload
 //	┌────┬──────────────────────────────┐    ┌────┬──────────────────────────────┐
@@ -19,7 +19,7 @@
 //
 // The checksum of a frame is over its offset in the file (u64), the bytes 4 to 16,
 // and the payload: a frame that was copied elsewhere, or lies in the payload of
-// another, is none. The framing has Version; what the payloads mean, and their
+// another, is not taken for a frame. The framing has Version; what the payloads mean, and their
 // version, is for the kind to say. A reader refuses a newer version of either
 // (ErrNewer).
 //
@@ -51,6 +51,6 @@
 // it is. A sync of which the power cut left no mark cannot be told from none: a file that
 // is cut at its end, or zeroed there, looks torn.
 //
-// Ended says whether a file ends with a mark for all of it, which whoever goes on to
-// another file can make durable, and then expect.
+// Ended reports whether a file ends with a mark for all of it. A writer that continues in
+// another file can make that mark durable first, and its readers can then expect it.
 package frame
