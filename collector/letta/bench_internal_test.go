@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/rollout-rl/rollout/tokenize"
+	"github.com/rollout-rl/rollout/tokenize/tokenizetest"
 )
 
 // benchReply is an answer with the given number of tokens in turns of 4,096: some
@@ -71,7 +72,7 @@ const benchServerEnv = "LETTA_BENCH_SERVER"
 
 // benchServer prints its address and serves until its standard input ends.
 func benchServer() {
-	body := []byte(benchReply(25_000))
+	body := tokenizetest.Reply(1, tokenizetest.Options{Tokens: 20_000, Turns: 11, Text: true})
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
