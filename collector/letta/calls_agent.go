@@ -9,8 +9,7 @@ import (
 	"strconv"
 )
 
-// Health asks whether the server lives and which version it is. It needs no
-// password.
+// Health asks whether the server is up, and for its version. It needs no password.
 func (c *Client) Health(ctx context.Context) (*Health, error) {
 	out := new(Health)
 	if err := c.call(ctx, &request{op: "health", method: http.MethodGet, target: at("/v1/health/")}, nil, plain(out)); err != nil {
@@ -20,8 +19,7 @@ func (c *Client) Health(ctx context.Context) (*Health, error) {
 	return out, nil
 }
 
-// Version is what the server called itself in the last Health, asked for now if
-// there was none.
+// Version returns the version that the last Health told. Where there was none, it asks.
 func (c *Client) Version(ctx context.Context) (string, error) {
 	if v := c.version.Load(); v != nil {
 		return *v, nil
@@ -124,9 +122,9 @@ func (c *Client) Conversation(ctx context.Context, id string) (*Conversation, er
 	return fetch[Conversation](ctx, c, &request{op: "get conversation", method: http.MethodGet, target: at("/v1/conversations/{}", id)}, nil)
 }
 
-// SystemText is the text of a system message as the model saw it: the message
-// that AgentState.MessageIDs begins with. A reset, a compaction or a recompile
-// puts a new text there.
+// SystemText returns the text of a system message as the model saw it: of the message that
+// AgentState.MessageIDs begins with. A reset, a compaction or a recompile puts a new text
+// there.
 func (c *Client) SystemText(ctx context.Context, messageID string) (string, error) {
 	list, err := fetchList[Message](ctx, c, &request{op: "get message", method: http.MethodGet, target: at("/v1/messages/{}", messageID)})
 	if err != nil {
@@ -140,8 +138,8 @@ func (c *Client) SystemText(ctx context.Context, messageID string) (string, erro
 	return "", fmt.Errorf("get message: %s is not a system message", messageID)
 }
 
-// Cancel asks the server to stop runs of the agent, all that are active where
-// none is named. The agent stops before its next step.
+// Cancel asks the server to stop the runs of the agent that are named, or all that are
+// active where none is. The agent stops before its next step.
 func (c *Client) Cancel(ctx context.Context, agentID string, runIDs ...string) (map[string]string, error) {
 	var in any = json.RawMessage("null")
 	if len(runIDs) > 0 {

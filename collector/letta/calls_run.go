@@ -36,7 +36,7 @@ func (c *Client) Runs(ctx context.Context, query RunsQuery) ([]Run, error) {
 	return fetchList[Run](ctx, c, &request{op: "list runs", method: http.MethodGet, target: at("/v1/runs/"), query: q})
 }
 
-// LastRun is the newest server run of an agent, or nil where it has none.
+// LastRun returns the newest server run of an agent; nil: it has none.
 func (c *Client) LastRun(ctx context.Context, agentID string) (*Run, error) {
 	if err := needID("list runs", agentID); err != nil {
 		return nil, err

@@ -35,9 +35,8 @@ type StepsQuery struct {
 	Limit int
 }
 
-// ErrStepsListBroken is wrapped where the server cannot list steps and the query
-// names neither a server run nor an agent to go by, or asks for what the lists of server
-// runs do not say.
+// ErrStepsListBroken: the server cannot list steps, and the query names neither a server run
+// nor an agent to go by, or asks for what the lists of server runs do not tell.
 var ErrStepsListBroken = errors.New("letta: this server cannot list steps")
 
 // Steps lists steps. In 0.16.7 the server's list call always answers 400 (a bool
@@ -122,7 +121,7 @@ func unknownStep(id, where string) error {
 	return &classed{ErrRejected, fmt.Errorf("there is no step %s %s", id, where)}
 }
 
-// takes says that the query, but for its place in the list, chooses the step.
+// takes reports whether the query chooses the step, whatever its place in the list.
 func (q *StepsQuery) takes(s *Step) bool {
 	has := s.Feedback != ""
 	switch {
@@ -189,12 +188,12 @@ func (c *Client) StepTrace(ctx context.Context, id string) (*ProviderTrace, erro
 	return out, nil
 }
 
-// traceless is how many traces in a row must be missing, with none there so far, before
-// a server is taken for one that keeps none.
+// traceless is how many traces must be missing, with none seen so far, until the client
+// takes the server for one that keeps none.
 const traceless = 8
 
-// PollStepTrace is StepTrace, tried up to three times within some 200 ms where
-// the trace may only be late. A server that seems to keep none is asked once.
+// PollStepTrace is [Client.StepTrace], tried up to three times within some 200 ms: the trace
+// may be late. It asks a server that seems to keep none only once.
 func (c *Client) PollStepTrace(ctx context.Context, id string) (*ProviderTrace, error) {
 	const tries, pause = 3, 100 * time.Millisecond
 	for i := 1; ; i++ {

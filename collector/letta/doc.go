@@ -1,54 +1,85 @@
-// Package letta speaks to a Letta server: the types of its API, a client for its
-// calls. Package agent makes one agent per attempt of it.
+// Package letta is a client for the API of a Letta server. It needs nothing else of this
+// module but package tokenize, whose decoder reads the token data.
 //
-// Everything said here about the server is about the released 0.16.7; a place such
-// as agents.py:1771 is a line of letta-ai/letta at that tag, below letta/ or
+//	client, err := letta.NewClient(letta.ClientConfig{BaseURL: "http://localhost:8283"})
+//	agent, err := client.CreateAgent(ctx, []byte(`{"model": "sglang/qwen3"}`))
+//	var turns tokenize.Reply
+//	answer, err := client.Send(ctx, agent.ID, &letta.LettaRequest{
+//		Messages: letta.InputMessages{letta.UserText("Hi.")},
+//	}, "", &turns)
+//
+// A method of [Client] is one call of the API: one HTTP exchange, or one per page of a list.
+// What to call when, and what a failure means to a rollout, is decided in package agent.
+//
+// Everything said here about the server is about the released 0.16.7. A place such as
+// agents.py:1771 is a line of letta-ai/letta at that tag, below letta/ or
 // letta/server/rest_api/routers/v1/.
 //
 // # Token data
 //
 // A send answers with turns, the sampled ids and their log-probabilities, only
 //
-//   - in the JSON body of a non-streaming send (agents route; or conversations
-//     route with streaming false),
+//   - in the JSON body of a non-streaming send (agents route; or conversations route with
+//     streaming false),
 //   - for agents of type letta_v1_agent or sleeptime_agent (agents/agent_loop.py:20),
-//   - whose stored llm_config.return_token_ids is true, which the server sets by
-//     itself for models of a provider of type sglang (provider_manager.py:1071-1086),
-//   - and whose handle begins with sglang/ or whose provider is named like it
+//   - whose stored llm_config.return_token_ids is true, which the server sets by itself for
+//     models of a provider of type sglang (provider_manager.py:1071-1086),
+//   - and whose handle begins with sglang/, or whose provider's name contains sglang
 //     (letta_agent_v3.py:292-297).
 //
-// Otherwise turns is null, with status 200 and no word of it: AgentState.CheckTurns
-// says so beforehand. The flags return_token_ids and return_logprobs of a request
-// overwrite the stored ones together (agents.py:1771-1783), so one alone turns the
-// data off. Package agent always sends both.
+// Otherwise turns is null, with status 200 and no explanation. [AgentState.CheckTurns] tells
+// beforehand. The flags return_token_ids and return_logprobs of a request overwrite the
+// stored ones together (agents.py:1771-1783), so one flag alone turns the data off: send
+// both or none.
 //
-// # One reader for one body
+// # What is received is its text
 //
-// The turns are megabytes and the rest is not. A body is read once, as a stream,
-// by a tokenize.Decoder, which puts the turns into arenas, skips logprobs and
-// hands the rest over as a small JSON object; that is what LettaResponse decodes.
+// Every received object keeps its text in a field JSON and has the fields that this module
+// reads beside it; each byte is read once. An unknown field is in the text. What is sent is
+// a plain struct.
 //
-//	body ─► tokenize.Decoder ─► turns in a tokenize.Reply
-//	                        └─► Rest ─► LettaResponse: messages, stop reason, usage
+// The answer to a send is read once as well, as a stream: a tokenize.Decoder puts the turns
+// into the caller's memory, skips what it does not need, and hands the rest over as a small
+// JSON object.
 //
-// Memory is bounded by how much is being read, ClientConfig.ReadBytes, and not by how
-// many requests are in flight.
+//	body ─► tokenize.Decoder ─► turns, in a tokenize.Reply
+//	                        └─► the rest ─► LettaResponse: messages, stop reason, usage
+//
+// ClientConfig.ReadBytes bounds the replies that are read at once. So memory does not grow
+// with the number of requests in flight.
 //
 // # No send is ever repeated
 //
-// The server knows no idempotency for a send: a repeated user message is appended
-// twice, a repeated tool return makes the model run again behind a message that
-// nobody wrote (agents/helpers.py:231-286). So the body of a send cannot be
-// rewound, which keeps net/http from repeating it, redirects are not followed, and
-// nothing here tries again.
+// A send is not idempotent: the server appends a repeated user message twice, and a repeated
+// tool return makes the model run again behind a message that nobody wrote
+// (agents/helpers.py:231-286). So the body of a send cannot be rewound, which keeps net/http
+// from repeating it; redirects are not followed; and nothing here tries again. Only GET and
+// DELETE are repeated, ClientConfig.ReadRetries times.
 //
 // # Errors
 //
-// Every failed call is an *APIError that wraps one of the sentinels: ErrBusy, ErrTimeout, …
+// A failed call is an [*APIError]. It wraps one of nine sentinels:
+//
+//	ErrConnection   refused, reset, ended too early        no answer
+//	ErrTimeout      longer than ClientConfig allows        no answer, 408, 504
+//	ErrIdle         no byte for IdleBodyTimeout            no answer
+//	ErrBusy         ask again later, see RetryAfter        429, 409 of a lock
+//	ErrUnavailable  the server or its database is down     502, 503
+//	ErrServer       failed, for no reason that it names    500, an answer that is not JSON
+//	ErrAuth         the password is refused                401, 403
+//	ErrRejected     the request is refused                 other 4xx, 501
+//	ErrUnusable     no request of this kind will succeed   3xx, TLS, a model's provider refuses
+//
+// A reply whose token data break the format is a *tokenize.DecodeError instead. Where the
+// context of the caller ended, the error wraps the context's error and its cause.
+//
+// No error shows a secret: the password, the values of own headers, and the secrets of an
+// agent's tools are replaced by *** in every text of a server.
 //
 // # Reading order
 //
-// request.go, response.go, message*.go, agentstate.go, step.go and trace.go are
-// the wire; extra.go says how unknown fields are kept; client.go and send.go are
-// the HTTP; calls_*.go the calls.
+// config.go and client.go; transport.go and call.go, one exchange; send.go, the one that is
+// different; calls_*.go, all the others; errors.go and classify.go. message*.go, request.go,
+// response.go, agentstate.go, run.go, step.go, trace.go and tool.go are the types of the API;
+// scan*.go reads them.
 package letta

@@ -15,9 +15,9 @@ type Exchange struct {
 	Code int
 	// Bytes is how much of the answer's body was read.
 	Bytes int64
-	// Started is when it was sent, Duration how long it took until all of the answer
-	// was read and understood.
-	Started  time.Time
+	// Started is when it was sent.
+	Started time.Time
+	// Duration is how long it took until all of the answer was read and understood.
 	Duration time.Duration
 	// Err is why it failed, or nil; it holds no secrets.
 	Err error
@@ -40,7 +40,7 @@ type observed struct {
 	end  func(Exchange)
 }
 
-// observe begins an exchange. The context is that of its requests.
+// observe begins an exchange. It returns the context for its requests.
 func (c *Client) observe(ctx context.Context, r *request) (context.Context, *observed) {
 	if c.cfg.Observe == nil {
 		return ctx, nil

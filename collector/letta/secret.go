@@ -13,13 +13,12 @@ import (
 	"strings"
 )
 
-// A Secret is a text that no way of printing shows. Only the client that sends it
-// looks inside.
+// A Secret is a text that is never printed. Only the client that sends it looks inside.
 type Secret string
 
 const hidden = "***"
 
-// String is *** or empty.
+// String returns ***, or nothing.
 func (s Secret) String() string {
 	if s == "" {
 		return ""
@@ -27,7 +26,7 @@ func (s Secret) String() string {
 	return hidden
 }
 
-// GoString is String.
+// GoString returns String.
 func (s Secret) GoString() string { return s.String() }
 
 // Format prints String for every verb.
@@ -36,17 +35,17 @@ func (s Secret) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(s.String()))
 // MarshalText writes String, also for encoding/json.
 func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// LogValue is String.
+// LogValue returns String.
 func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
 
 // A scrubber takes secrets out of texts that came from outside, longest first.
 type scrubber []string
 
-// minHeaderSecret is how long the value of a header must be to count as a secret:
-// shorter ones are names and numbers, which would tear holes into any text.
+// minHeaderSecret is the length from which the value of a header counts as a secret. Shorter
+// values are names and numbers, which would tear holes into any text.
 const minHeaderSecret = 8
 
-// clientSecrets are the password, and what own headers carry: tokens of proxies.
+// clientSecrets returns the password, and what own headers carry: tokens of proxies.
 func clientSecrets(cfg *ClientConfig) scrubber {
 	all := []string{string(cfg.Password)}
 	add := func(value string) {
@@ -65,8 +64,8 @@ func clientSecrets(cfg *ClientConfig) scrubber {
 	return scrubber(nil).with(all)
 }
 
-// bodySecrets are the secrets that the tools of an agent get: a server that
-// refuses the request may repeat all of it.
+// bodySecrets returns the secrets that a request gives to the tools of an agent: a server
+// that refuses the request may repeat all of it.
 func bodySecrets(body json.RawMessage) []string {
 	var b struct {
 		Secrets     map[string]string `json:"secrets"`
@@ -122,16 +121,16 @@ func appendBase64(s scrubber, secret string) scrubber {
 	return s
 }
 
-// Redact makes a short line of a text of the server, fit to be shown: without secrets of
-// this client, in one line of at most 300 bytes.
+// Redact makes a text of the server fit to be shown: one line of at most 300 bytes, without
+// the secrets of this client.
 func (c *Client) Redact(text string) string { return oneLine(c.secrets.scrub(text)) }
 
-// RedactAddress is Redact for an address: it leaves out the user, the query and the
-// fragment, where other secrets may be.
+// RedactAddress is Redact for an address. It also leaves out the user, the query and the
+// fragment, which may hold other secrets.
 func (c *Client) RedactAddress(address string) string { return c.Redact(withoutParameters(address)) }
 
-// Environ leaves out of an environment what holds a secret of this client: the password,
-// or the value of a header.
+// Environ returns an environment without the variables that hold a secret of this client:
+// the password, or the value of a header.
 func (c *Client) Environ(environ []string) []string { return c.secrets.without(environ) }
 
 // scrub puts *** in place of every secret.
@@ -142,8 +141,8 @@ func (s scrubber) scrub(text string) string {
 	return text
 }
 
-// without leaves out the variables of an environment that hold a secret. What a
-// model asks a tool for may be its environment, and the answer becomes data.
+// without leaves out the variables of an environment that hold a secret. A model may ask a
+// tool for its environment, and the answer becomes data.
 func (s scrubber) without(environ []string) []string {
 	return slices.DeleteFunc(slices.Clone(environ), func(variable string) bool {
 		_, value, _ := strings.Cut(variable, "=")
@@ -153,8 +152,8 @@ func (s scrubber) without(environ []string) []string {
 	})
 }
 
-// proxyOf hides what an unusable proxy address holds: net/http would print it, with
-// its password.
+// proxyOf hides the address of an unusable proxy: net/http would print it, with its
+// password.
 func proxyOf(proxy func(*http.Request) (*url.URL, error)) func(*http.Request) (*url.URL, error) {
 	return func(r *http.Request) (*url.URL, error) {
 		u, err := proxy(r)

@@ -8,13 +8,12 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// Send sends messages to the agent and waits for the whole answer, which may take
-// as long as all calls of the model together. The turns go into reply, which is
-// reset first; everything else but logprobs is returned. requestID is kept by the
-// server with each step, and may be empty.
+// Send sends messages to the agent and waits for the whole answer, which may take as long as
+// all calls of the model together. It resets reply and puts the turns into it; it returns
+// everything else but logprobs. The server keeps requestID with each step; it may be empty.
 //
-// A send is never repeated, by no layer: when the connection fails, the server
-// may or may not have run the agent, and goes on running it.
+// No layer ever repeats a send. Where the connection fails, the server may be running the
+// agent, and continues to.
 func (c *Client) Send(ctx context.Context, agentID string, req *LettaRequest, requestID string, reply *tokenize.Reply) (*LettaResponse, error) {
 	reply.Reset()
 	return c.SendWith(ctx, SendOptions{
@@ -22,8 +21,8 @@ func (c *Client) Send(ctx context.Context, agentID string, req *LettaRequest, re
 	})
 }
 
-// SendConversation is Send on a conversation of an agent. The server ignores the
-// token flags here and takes the agent's stored ones.
+// SendConversation is [Client.Send] on a conversation of an agent. The server ignores the
+// token flags here and uses the agent's stored ones.
 func (c *Client) SendConversation(ctx context.Context, conversationID string, req *LettaRequest, requestID string, reply *tokenize.Reply) (*LettaResponse, error) {
 	reply.Reset()
 	return c.SendWith(ctx, SendOptions{
@@ -49,7 +48,7 @@ type SendOptions struct {
 	Reply func() *tokenize.Reply
 }
 
-// target is where the send goes.
+// target returns where the send goes.
 func (o *SendOptions) target() target {
 	if o.ConversationID != "" {
 		return at("/v1/conversations/{}/messages", o.ConversationID)
@@ -57,8 +56,8 @@ func (o *SendOptions) target() target {
 	return at("/v1/agents/{}/messages", o.AgentID)
 }
 
-// SendWith is Send with a bound on what is read, and with memory that is asked for when it
-// is needed.
+// SendWith is [Client.Send] for many sends at once: it bounds what is read, and asks for
+// memory when it needs it.
 func (c *Client) SendWith(ctx context.Context, o SendOptions) (_ *LettaResponse, err error) {
 	to, requestID := o.target(), o.RequestID
 	if o.ConversationID != "" && o.Request.Streaming == nil {
@@ -120,10 +119,10 @@ func (c *Client) SendWith(ctx context.Context, o SendOptions) (_ *LettaResponse,
 	return out, nil
 }
 
-// chunkedBytes is what a reply whose length the server does not say is taken to need.
+// chunkedBytes is counted for a reply whose length the server does not say.
 const chunkedBytes = 1 << 20
 
-// read decodes the body of an answer when there is room for it among those that are
+// read decodes the body of an answer as soon as there is room for it among those that are
 // being read.
 func (c *Client) read(ctx context.Context, resp *http.Response, stop context.CancelCauseFunc, seen *observed, arena func() *tokenize.Reply) (*tokenize.Reply, error) {
 	size := resp.ContentLength
@@ -149,37 +148,6 @@ func (c *Client) read(ctx context.Context, resp *http.Response, stop context.Can
 	defer c.decoders.Put(decoder)
 	// Decode reads to the end of the body: only then is the connection used again.
 	return reply, decoder.Decode(body, reply)
-}
-
-// An unsizedBody is a body that has room for so many bytes, and beyond them waits until it
-// is the only one of its kind.
-type unsizedBody struct {
-	ctx  context.Context //nolint:containedctx // that of the one send whose body it is
-	from *watchedBody
-	turn chan struct{}
-	free int64
-	has  bool // its turn
-}
-
-func (b *unsizedBody) Read(p []byte) (int, error) {
-	if b.free <= 0 && !b.has {
-		b.from.pause()
-		select {
-		case b.turn <- struct{}{}:
-			b.has = true
-		case <-b.ctx.Done():
-			return 0, b.ctx.Err()
-		}
-	}
-	n, err := b.from.Read(p)
-	b.free -= int64(n)
-	return n, err
-}
-
-func (b *unsizedBody) done() {
-	if b.has {
-		<-b.turn
-	}
 }
 
 func (c *Client) decoder() *tokenize.Decoder {

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// A target is where a request goes: a path from /v1 on. at makes all of them.
+// A target is where a request goes: a path from /v1 on. Only at makes one.
 type target struct {
 	path string
 	err  error // an id cannot be a part of a path
@@ -28,7 +28,7 @@ func at(path string, ids ...string) target {
 	return target{path: path}
 }
 
-// segment is an id as one part of a path.
+// segment returns an id as one part of a path.
 func segment(id string) (string, error) {
 	switch id {
 	case "":
@@ -41,8 +41,7 @@ func segment(id string) (string, error) {
 
 var errNoID = &classed{ErrRejected, errors.New("the id is empty")}
 
-// needID refuses an id that is empty where it is a part of a query, which would then be
-// about everything.
+// needID refuses an empty id in a query, which would then be about everything.
 func needID(op, id string) error {
 	if id == "" {
 		return fmt.Errorf("%s: %w", op, errNoID)

@@ -1,0 +1,192 @@
+package letta
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/rollout-rl/rollout/tokenize"
+)
+
+// call sends a small request and gives the answer to out, unless out is nil. It repeats GET
+// and DELETE a few times where that may help.
+func (c *Client) call(ctx context.Context, r *request, in any, out out) error {
+	if r.target.err != nil {
+		return fmt.Errorf("%s: %w", r.op, r.target.err)
+	}
+	if in != nil {
+		b, err := Marshal(in)
+		if err != nil {
+			return fmt.Errorf("%s: encode: %w", r.op, err)
+		}
+		r.body = b
+	}
+	pause := 100 * time.Millisecond
+	for try := 0; ; try++ {
+		err := c.callOnce(ctx, r, out)
+		if err == nil || try >= c.cfg.ReadRetries || !mayRepeat(r, err) || ctx.Err() != nil {
+			return err
+		}
+		wait := pause << (2 * try)
+		if e := (*APIError)(nil); errors.As(err, &e) && e.RetryAfter > wait {
+			wait = min(e.RetryAfter, 5*time.Second)
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return err
+		}
+	}
+}
+
+// mayRepeat reports whether the request changes nothing more when it comes twice, and the
+// failure may pass.
+func mayRepeat(r *request, err error) bool {
+	if r.method != http.MethodGet && r.method != http.MethodDelete {
+		return false
+	}
+	return errors.Is(err, ErrConnection) || errors.Is(err, ErrUnavailable) ||
+		errors.Is(err, ErrBusy) || errors.Is(err, ErrServer)
+}
+
+// callOnce is call without repetition.
+func (c *Client) callOnce(ctx context.Context, r *request, out out) (err error) {
+	ctx, seen := c.observe(ctx, r)
+	defer func() { seen.done(err) }()
+	ctx, cancel := context.WithTimeoutCause(ctx, c.cfg.CallTimeout, errCallTimeout)
+	defer cancel()
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	resp, err := c.once(ctx, r) //nolint:bodyclose // the watched body closes it
+	if err != nil {
+		return c.transportError(ctx, r, err)
+	}
+	body := c.watch(resp.Body, stop)
+	defer body.close()
+	seen.answered(resp)
+	seen.reads(body)
+	if resp.StatusCode < 200 || resp.StatusCode > 299 {
+		return c.statusError(r, resp, body)
+	}
+	undecoded := error(nil)
+	if list, ok := out.(list); ok {
+		undecoded, err = list.decode(body)
+	} else if err = checkLength(resp, c.cfg.MaxCallBytes); err == nil {
+		whole, _ := out.(whole)
+		undecoded, err = c.decodeWhole(ctx, body, resp.ContentLength, whole)
+	}
+	switch {
+	case err != nil:
+		return c.transportError(ctx, r, err)
+	case undecoded != nil:
+		return &APIError{
+			Op: r.op, Method: r.method, Path: r.target.path, RequestID: r.id, Status: resp.StatusCode,
+			Detail: oneLine(c.secrets.with(r.secrets).scrub("answer cannot be decoded: " + undecoded.Error())),
+			Err:    &classed{ErrServer, undecoded},
+		}
+	}
+	return nil
+}
+
+// Answers to calls above largeCall bytes are read a few at a time.
+const (
+	largeCall  = 1 << 20
+	largeCalls = 2
+)
+
+// An out takes an answer: nil, a whole, or a list.
+type out any
+
+// A whole takes the text of an answer.
+type whole func(text string) error
+
+// plain decodes with encoding/json.
+func plain(v any) whole {
+	return func(text string) error { return json.Unmarshal([]byte(text), v) }
+}
+
+// fetch makes a call that is answered with an object.
+func fetch[T any, P reader[T]](ctx context.Context, c *Client, r *request, in any) (*T, error) {
+	var v *T
+	err := c.call(ctx, r, in, whole(func(text string) (err error) {
+		v, err = Read[T, P](text)
+		return err
+	}))
+	return v, err
+}
+
+// fetchList gets a list of objects.
+func fetchList[T any, P reader[T]](ctx context.Context, c *Client, r *request) ([]T, error) {
+	var v []T
+	err := c.call(ctx, r, nil, whole(func(text string) (err error) {
+		v, err = ReadList[T, P](text)
+		return err
+	}))
+	return v, err
+}
+
+// decodeWhole reads an answer of length bytes, -1 where that is not known, and gives it to
+// decode, unless that is nil. err says why it could not be read, undecoded why it could not
+// be decoded.
+func (c *Client) decodeWhole(ctx context.Context, body *watchedBody, length int64, decode whole) (undecoded, err error) {
+	most := c.cfg.MaxCallBytes
+	var text strings.Builder
+	text.Grow(int(min(max(length, 512), largeCall)))
+	read, _ := c.buffers.Get().(*[]byte)
+	if read == nil {
+		read = new(make([]byte, 16<<10))
+	}
+	defer c.buffers.Put(read)
+	large := false
+	for err == nil {
+		var n int
+		n, err = body.Read(*read)
+		if int64(text.Len()+n) > most {
+			return nil, tooLong(most)
+		}
+		text.Write((*read)[:n])
+		if err == nil && !large && text.Len() >= largeCall {
+			// Few need as much; a server that gives it to all must not fill the memory.
+			large = true
+			body.pause()
+			select {
+			case c.large <- struct{}{}:
+				defer func() { <-c.large }()
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+			if length > largeCall {
+				text.Grow(int(length) - text.Len())
+			}
+		}
+	}
+	if !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	if decode == nil {
+		return nil, nil
+	}
+	return decode(text.String()), nil
+}
+
+// tooLong returns the error for an answer of more than most bytes.
+func tooLong(most int64) error {
+	return &tokenize.DecodeError{Offset: most, Err: fmt.Errorf("answer of more than %d bytes: %w", most, tokenize.ErrTooLarge)}
+}
+
+// checkLength refuses an answer whose header says that it is too long, before any of it is
+// read.
+func checkLength(resp *http.Response, most int64) error {
+	if resp.ContentLength <= most {
+		return nil
+	}
+	return &tokenize.DecodeError{Err: fmt.Errorf("answer of %d bytes, more than the %d allowed: %w",
+		resp.ContentLength, most, tokenize.ErrTooLarge)}
+}

@@ -1,0 +1,173 @@
+package letta
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/rollout-rl/rollout/tokenize"
+)
+
+// transportError makes an APIError of a request without an answer.
+func (c *Client) transportError(ctx context.Context, r *request, err error) *APIError {
+	return &APIError{Op: r.op, Method: r.method, Path: r.target.path, RequestID: r.id, Err: classifyTransport(ctx, err)}
+}
+
+// statusError makes an APIError of an answer. It reads as much of the body as a person
+// would.
+func (c *Client) statusError(r *request, resp *http.Response, body io.Reader) *APIError {
+	text, _ := io.ReadAll(io.LimitReader(body, 64<<10)) // what came before a failure still says something
+	_, _ = io.CopyN(io.Discard, body, 256<<10)          // so that the connection can be used again
+	e := &APIError{
+		Op: r.op, Method: r.method, Path: r.target.path, RequestID: r.id,
+		Status: resp.StatusCode, RetryAfter: retryAfter(resp.Header, time.Now()),
+	}
+	secrets := c.secrets.with(r.secrets)
+	e.Code, e.Detail = parseErrorBody(secrets.scrub(string(text)), secrets)
+	if to := resp.Header.Get("Location"); to != "" && resp.StatusCode < 400 {
+		e.Detail = oneLine(secrets.scrub("redirected to " + withoutParameters(to) + "; give that address, without the path from /v1 on"))
+	}
+	e.Err = classifyStatus(e)
+	return e
+}
+
+// Causes that the client itself sets on the context of a request.
+var (
+	errSendTimeout = errors.New("no complete answer within the time limit of a send")
+	errCallTimeout = errors.New("no complete answer within the time limit of a call")
+	errStalled     = errors.New("the answer stopped coming")
+	errProxy       = errors.New("the address of the proxy, as the environment gives it, cannot be used")
+)
+
+// ErrAnswerLost is the cause with which a caller cancels the context of a send whose answer
+// will not come any more: its server run is over. The send then fails with ErrIdle.
+var ErrAnswerLost = errors.New("the server run is over, and its answer does not come")
+
+// classifyTransport wraps the error of a request without an answer in its sentinel. ctx is
+// the context of the request, with its cause.
+func classifyTransport(ctx context.Context, err error) error {
+	// A *url.Error repeats method and address; what it wraps is what happened.
+	if u := (*url.Error)(nil); errors.As(err, &u) {
+		err = u.Err
+	}
+	if cause := context.Cause(ctx); cause != nil {
+		switch {
+		case errors.Is(cause, errStalled), errors.Is(cause, ErrAnswerLost):
+			return &classed{ErrIdle, cause}
+		case errors.Is(cause, errSendTimeout), errors.Is(cause, errCallTimeout):
+			return &classed{ErrTimeout, cause}
+		}
+		return &classed{ctx.Err(), cause} // the caller's own
+	}
+	if d := (*tokenize.DecodeError)(nil); errors.As(err, &d) && !errors.Is(err, io.ErrUnexpectedEOF) {
+		return err // what came is wrong; the connection is not to blame
+	}
+	var (
+		unknownAuthority x509.UnknownAuthorityError
+		wrongHost        x509.HostnameError
+		invalid          x509.CertificateInvalidError
+		verification     *tls.CertificateVerificationError
+		record           tls.RecordHeaderError
+	)
+	if errors.As(err, &unknownAuthority) || errors.As(err, &wrongHost) || errors.As(err, &invalid) ||
+		errors.As(err, &verification) || errors.As(err, &record) {
+		return &classed{ErrUnusable, err}
+	}
+	if dns := (*net.DNSError)(nil); errors.As(err, &dns) {
+		return &classed{ErrConnection, fmt.Errorf("the host name %q cannot be resolved: %w", dns.Name, err)}
+	}
+	return &classed{ErrConnection, unquoted(err)}
+}
+
+// An unquotedError reads without what it quotes.
+type unquotedError struct {
+	text  string
+	cause error
+}
+
+func (e *unquotedError) Error() string { return e.text }
+func (e *unquotedError) Unwrap() error { return e.cause }
+
+// unquoted leaves out what net/http quotes of an answer that is not HTTP: it may be the
+// value of a header, and so a secret.
+func unquoted(err error) error {
+	text := err.Error()
+	if !strings.HasPrefix(text, "net/http: ") {
+		return err
+	}
+	before, _, quotes := strings.Cut(text, `"`)
+	if !quotes {
+		return err
+	}
+	return &unquotedError{strings.TrimRight(before, ": ") + " (its text is not shown)", err}
+}
+
+// classifyStatus returns the sentinel of a status.
+//
+// A 401, 402 or 403 whose type begins with llm_ is about the provider of the model,
+// which will not serve any sample, and not about the server's own password
+// (app.py:692-793). A 409 is a refusal where something is pending or running, and
+// else a deadlock, a lock or a concurrent update in the database. A 500 says nothing
+// by itself.
+func classifyStatus(e *APIError) error {
+	status := e.Status
+	aboutModel := strings.HasPrefix(e.Code, "llm_")
+	switch {
+	case status == http.StatusTooManyRequests:
+		return ErrBusy
+	case status == http.StatusConflict:
+		if e.RetryAfter == 0 && (e.Code != "" || strings.HasPrefix(e.Detail, "CONFLICT")) {
+			return ErrRejected
+		}
+		return ErrBusy
+	case status == http.StatusUnauthorized, status == http.StatusForbidden, status == http.StatusPaymentRequired:
+		switch {
+		case aboutModel:
+			return ErrUnusable
+		case status == http.StatusPaymentRequired:
+			return ErrRejected
+		}
+		return ErrAuth
+	case status == http.StatusRequestTimeout, status == http.StatusGatewayTimeout:
+		return ErrTimeout
+	case status == http.StatusNotImplemented:
+		return ErrRejected
+	case status == http.StatusBadGateway, status == http.StatusServiceUnavailable:
+		return ErrUnavailable
+	case status >= 500:
+		return ErrServer
+	case status >= 300 && status < 400:
+		return ErrUnusable
+	}
+	return ErrRejected
+}
+
+// retryAfter reads the header: seconds, or a date by the server's clock.
+func retryAfter(h http.Header, now time.Time) time.Duration {
+	text := h.Get("Retry-After")
+	if text == "" {
+		return 0
+	}
+	if s, err := strconv.ParseFloat(text, 64); err == nil && s >= 0 {
+		return time.Duration(min(s, maxRetryAfter.Seconds()) * float64(time.Second))
+	}
+	if at, err := http.ParseTime(text); err == nil {
+		if date, err := http.ParseTime(h.Get("Date")); err == nil {
+			now = date // ours may be days off
+		}
+		return min(max(at.Sub(now), 0), maxRetryAfter)
+	}
+	return 0
+}
+
+// maxRetryAfter keeps a wrong clock or a typing error from stopping a run.
+const maxRetryAfter = 10 * time.Minute
