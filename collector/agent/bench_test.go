@@ -116,7 +116,7 @@ func BenchmarkCollect(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			backend, err := agent.NewBackend(client, agent.Config{Model: "sglang//models/qwen3", KeepReasoning: true, Prompter: prompter})
+			backend, err := agent.NewBackend(client, agent.Config{Model: "sglang//models/qwen3", KeepReasoning: true, SystemText: true, Prompter: prompter})
 			if err != nil {
 				b.Fatal(err)
 			}

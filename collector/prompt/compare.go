@@ -15,7 +15,7 @@ import (
 func (b *rebuild) compare(s *send, in input) {
 	s.compared = true
 	shown := s.witness.like(in.messages)
-	if sameMessages(shown, in) {
+	if shareValues(shown, in) {
 		return // and the tools are the witness's own: the template prints the same
 	}
 	same, err := b.r.same(input{messages: shown, tools: s.witness.tools})
@@ -27,17 +27,18 @@ func (b *rebuild) compare(s *send, in input) {
 	}
 }
 
-// sameMessages reports whether a template sees the messages of a trace in in.
-func sameMessages(shown history, in input) bool {
-	if len(shown) != len(in.messages) {
-		return false
-	}
+// shareValues gives the messages of a trace the values of those that are the same in in,
+// and reports whether all of them are.
+func shareValues(shown history, in input) bool {
+	all := len(shown) == len(in.messages)
 	for i := range shown {
-		if !shown[i].shows(&in.messages[i], in.scrub) {
-			return false
+		if i < len(in.messages) && shown[i].shows(&in.messages[i], in.scrub) {
+			shown[i].seen = in.messages[i].value(in.scrub)
+		} else {
+			all = false // as a result without the name of its tool, which traces leave out
 		}
 	}
-	return true
+	return all
 }
 
 // same reports whether the template prints in as it printed the last prompt.

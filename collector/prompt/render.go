@@ -1,7 +1,9 @@
 package prompt
 
 import (
+	"encoding/binary"
 	"fmt"
+	"math/bits"
 	"slices"
 
 	"github.com/rollout-rl/rollout/tokenize/bpe"
@@ -78,12 +80,17 @@ func (r *renderer) prompt(in input) ([]int32, error) {
 	return r.given[:len(r.given):len(r.given)], nil
 }
 
+// commonPrefix returns how many bytes a and b begin with alike.
 func commonPrefix(a, b []byte) int {
 	n := min(len(a), len(b))
-	for i := range n {
-		if a[i] != b[i] {
-			return i
+	i := 0
+	for ; i+8 <= n; i += 8 {
+		if d := binary.LittleEndian.Uint64(a[i:]) ^ binary.LittleEndian.Uint64(b[i:]); d != 0 {
+			return i + bits.TrailingZeros64(d)/8
 		}
 	}
-	return n
+	for i < n && a[i] == b[i] {
+		i++
+	}
+	return i
 }

@@ -1,11 +1,11 @@
 package chat
 
 import (
-	"bytes"
 	"fmt"
 	"math"
 	"math/big"
 	"strconv"
+	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
 )
@@ -235,21 +235,38 @@ func (p *jsonParser) str() (string, error) {
 	return "", p.errorf("string without end")
 }
 
+// closing returns where the string around p.i ends: no string is longer unescaped.
+func (p *jsonParser) closing() int {
+	for i := p.i; i < len(p.s); i++ {
+		switch p.s[i] {
+		case '"':
+			return i
+		case '\\':
+			i++
+		}
+	}
+	return len(p.s)
+}
+
+// escaped reads a string that began at start, from its first escape on.
 func (p *jsonParser) escaped(start int) (string, error) {
-	var b bytes.Buffer
+	var b strings.Builder
+	b.Grow(p.closing() - start)
 	b.WriteString(p.s[start:p.i])
 	for p.i < len(p.s) {
-		c := p.s[p.i]
+		from := p.i
+		for p.i < len(p.s) && p.s[p.i] != '"' && p.s[p.i] != '\\' && p.s[p.i] >= 0x20 {
+			p.i++
+		}
+		b.WriteString(p.s[from:p.i])
 		switch {
-		case c == '"':
+		case p.i == len(p.s):
+			return "", p.errorf("string without end")
+		case p.s[p.i] == '"':
 			p.i++
 			return b.String(), nil
-		case c < 0x20:
+		case p.s[p.i] < 0x20:
 			return "", p.errorf("control character in a string")
-		case c != '\\':
-			b.WriteByte(c)
-			p.i++
-			continue
 		}
 		if p.i+1 >= len(p.s) {
 			break
