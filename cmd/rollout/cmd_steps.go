@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -221,8 +222,8 @@ func stepTable(steps []letta.Step) func(io.Writer) {
 			if s.ErrorData != nil && s.ErrorData.Message != "" {
 				failure = s.ErrorData.Message
 			}
-			tame.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", s.ID, orDash(s.Status), orDash(string(s.StopReason)),
-				shown(s.PromptTokens), shown(s.CompletionTokens), orDash(s.ModelHandle), orDash(s.Feedback), orDash(s.RunID), orDash(tame.Text(failure, 60)))
+			tame.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", s.ID, cmp.Or(s.Status, "-"), cmp.Or(string(s.StopReason), "-"),
+				shown(s.PromptTokens), shown(s.CompletionTokens), cmp.Or(s.ModelHandle, "-"), cmp.Or(s.Feedback, "-"), cmp.Or(s.RunID, "-"), cmp.Or(tame.Text(failure, 60), "-"))
 		}
 	}
 }
@@ -236,16 +237,16 @@ func metricsTable(m *letta.StepMetrics) func(io.Writer) {
 			return time.Duration(*n).Round(time.Microsecond).String()
 		}
 		tame.Fprintf(w, "step\twhole\tmodel\ttools\tserver run\tagent\n")
-		tame.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", m.ID, nanos(m.StepNanos), nanos(m.LLMRequestNanos), nanos(m.ToolExecutionNanos), orDash(m.RunID), orDash(m.AgentID))
+		tame.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", m.ID, nanos(m.StepNanos), nanos(m.LLMRequestNanos), nanos(m.ToolExecutionNanos), cmp.Or(m.RunID, "-"), cmp.Or(m.AgentID, "-"))
 	}
 }
 
 func traceTable(t *letta.ProviderTrace) func(io.Writer) {
 	return func(w io.Writer) {
-		tame.Fprintf(w, "step\t%s\n", orDash(t.StepID))
-		tame.Fprintf(w, "kind\t%s\n", orDash(t.CallType))
-		tame.Fprintf(w, "agent\t%s\n", orDash(t.AgentID))
-		tame.Fprintf(w, "server run\t%s\n", orDash(t.RunID))
+		tame.Fprintf(w, "step\t%s\n", cmp.Or(t.StepID, "-"))
+		tame.Fprintf(w, "kind\t%s\n", cmp.Or(t.CallType, "-"))
+		tame.Fprintf(w, "agent\t%s\n", cmp.Or(t.AgentID, "-"))
+		tame.Fprintf(w, "server run\t%s\n", cmp.Or(t.RunID, "-"))
 		tame.Fprintf(w, "request\t%d bytes\t%s\n", len(t.RequestJSON), tame.Text(string(t.RequestJSON), 160))
 		tame.Fprintf(w, "answer\t%d bytes\t%s\n", len(t.ResponseJSON), tame.Text(string(t.ResponseJSON), 160))
 	}
@@ -271,22 +272,15 @@ func messageText(m *letta.Message) string {
 		return m.Reasoning
 	case letta.TypeToolCall:
 		for _, c := range m.ToolCalls {
-			parts = append(parts, orDash(c.Name)+"("+orDash(c.Arguments)+")")
+			parts = append(parts, cmp.Or(c.Name, "-")+"("+cmp.Or(c.Arguments, "-")+")")
 		}
 	case letta.TypeToolReturn:
 		for _, r := range m.ToolReturns {
 			parts = append(parts, r.Content.String())
 		}
+	default: // has no text of its own
 	}
 	return strings.Join(parts, " ")
-}
-
-// orDash is a text that may be missing.
-func orDash(text string) string {
-	if text == "" {
-		return "-"
-	}
-	return text
 }
 
 // shown is a value that may be missing.

@@ -57,7 +57,7 @@ be repaired.`,
 				}
 				if dryRun {
 					if damaged {
-						return exit.Silent(exit.Verify)
+						return exit.SilentError(exit.Verify)
 					}
 					return nil
 				}
@@ -125,7 +125,7 @@ func (p *program) verified(dir string, r sink.VerifyReport, asJSON bool) error {
 		}
 	}
 	if r.ProblemCount > 0 {
-		return exit.Silent(exit.Verify)
+		return exit.SilentError(exit.Verify)
 	}
 	return nil
 }

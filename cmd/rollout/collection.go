@@ -266,7 +266,7 @@ func (c *collection) work(ctx context.Context) (runErr, sinkErr error) {
 			return nil
 		})
 	}
-	help(func() { c.Display.Run(helping, c.view) })
+	help(func() { c.Show(helping, c.view) })
 	help(func() { c.Log.Follow(helping, c.collector.Stats) })
 	help(func() { machine.BoundMemory(helping, c.inFlight*len(c.clients)) })
 	if c.engine != nil {
@@ -370,7 +370,7 @@ const statusOldest = 10
 // showStatus answers SIGUSR1: what the run does at this moment, in any display but
 // the quiet one.
 func (c *collection) showStatus() {
-	if c.Display.Mode == show.DisplayQuiet {
+	if c.Quiet() {
 		return
 	}
 	phase, _ := c.phase.Load().(string)

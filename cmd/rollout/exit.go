@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-
 	"time"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
@@ -36,7 +35,7 @@ const exitTable = `Exit status:
 // report prints err, once, and returns the exit code. Complaints are
 // printed one per line.
 func (p *program) report(err error) int {
-	if s, ok := errors.AsType[exit.Silent](err); ok {
+	if s, ok := errors.AsType[exit.SilentError](err); ok {
 		return int(s)
 	}
 	if err == nil {
@@ -141,8 +140,8 @@ func (c *collection) finished(s *show.Summary) error {
 	case !c.hasRows(s):
 		return exit.Hint(exit.With(exit.Tolerance, fmt.Errorf("%d samples gave no row: %d were cut by --tail, %d have no token to train on", s.Planned, s.Skipped, s.Empty)),
 			"rollout report "+dir+" says more; what was cut is taken up by rollout collect --retry-failed --out "+dir)
-	case lost > 0 && c.Display.Mode == show.DisplayQuiet:
-		return exit.Silent(exit.Failures)
+	case lost > 0 && c.Quiet():
+		return exit.SilentError(exit.Failures)
 	case lost > 0 && s.Failed == 0:
 		return exit.With(exit.Failures, errors.New(said))
 	case lost > 0:
@@ -167,7 +166,7 @@ func (c *collection) endDamaged(s *show.Summary, damage []error, end error) erro
 	}
 	err := runfolder.DamageError(c.folder.Dir, damage)
 	s.Error = err.Error()
-	if _, silent := errors.AsType[exit.Silent](end); end == nil || silent {
+	if _, silent := errors.AsType[exit.SilentError](end); end == nil || silent {
 		return err
 	}
 	return exit.Complaints{err, end}

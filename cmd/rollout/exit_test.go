@@ -38,7 +38,7 @@ func TestExitCode(t *testing.T) {
 		{"no endpoint", fmt.Errorf("x: %w", collector.ErrUnavailable), exit.Unusable},
 		{"tolerance", collector.ErrTolerance, exit.Tolerance},
 		{"interrupted", context.Canceled, exit.Interrupted},
-		{"silent", exit.Silent(exit.Verify), exit.Verify},
+		{"silent", exit.SilentError(exit.Verify), exit.Verify},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -65,7 +65,7 @@ func TestReport(t *testing.T) {
 		{"joined", exit.Hint(errors.Join(errors.New("x"), exit.Usagef("y")), "do z"), "rollout: x\nrollout: y\nhint: do z\n"},
 		{"two causes", fmt.Errorf("%w: %w", errors.New("x"), errors.New("y")), "rollout: x: y\n"},
 		{"lines of a server", fmt.Errorf("x: %w", errors.New("\x1b[2J\r\nrollout: all is well\n")), `rollout: x: \u001b[2J rollout: all is well` + "\n"},
-		{"silent", exit.Silent(3), ""},
+		{"silent", exit.SilentError(3), ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

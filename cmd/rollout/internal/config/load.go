@@ -26,6 +26,7 @@ type Loader struct {
 	getenv   func(string) string
 }
 
+// NewLoader is a loader of the defaults. References to variables ask getenv.
 func NewLoader(getenv func(string) string) *Loader {
 	l := &Loader{Config: Default(), ByKey: map[string]*Setting{}, getenv: getenv}
 	l.Settings = l.Config.settings(getenv)

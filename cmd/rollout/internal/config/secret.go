@@ -25,10 +25,15 @@ func (s Secret) String() string {
 	return Hidden
 }
 
-// GoString, MarshalText and Format keep the value out of every way of printing.
-func (s Secret) GoString() string             { return s.String() }
+// GoString keeps the value out of %#v, MarshalText out of JSON and YAML, and Format out of
+// every verb.
+func (s Secret) GoString() string { return s.String() }
+
+// MarshalText is as GoString.
 func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
-func (s Secret) Format(f fmt.State, _ rune)   { _, _ = io.WriteString(f, s.String()) }
+
+// Format is as GoString.
+func (s Secret) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, s.String()) }
 
 // Reveal returns the value itself, for the one place that sends it.
 func (s Secret) Reveal() string { return s.value }

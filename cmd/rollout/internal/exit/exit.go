@@ -106,10 +106,10 @@ func isUnusable(err error) bool {
 	return false
 }
 
-// A Silent ends the program with a code after everything was said already.
-type Silent int
+// A SilentError ends the program with a code after everything was said already.
+type SilentError int
 
-func (e Silent) Error() string { return fmt.Sprintf("exit %d", int(e)) }
+func (e SilentError) Error() string { return fmt.Sprintf("exit %d", int(e)) }
 
 // HintOf is the first hint in the chain of err.
 func HintOf(err error) string {
@@ -131,7 +131,7 @@ func (e *statusError) text() string {
 }
 
 // Complaints are several errors about one input, each worth a line of its own.
-type Complaints []error
+type Complaints []error //nolint:errname // what they are called everywhere
 
 func (c Complaints) Error() string {
 	var lines []string

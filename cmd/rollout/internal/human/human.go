@@ -98,6 +98,7 @@ func Share(part, whole int64) float64 {
 	return float64(part) / float64(whole)
 }
 
+// PerSecond is a rate; 0 in no time.
 func PerSecond(n int, seconds float64) float64 {
 	if seconds <= 0 {
 		return 0

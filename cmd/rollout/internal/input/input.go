@@ -64,6 +64,7 @@ func Open(path string, wait time.Duration) (*File, error) {
 	return in, nil
 }
 
+// Close closes the file.
 func (in *File) Close() error { return in.F.Close() }
 
 func (in *File) Read(p []byte) (int, error) {

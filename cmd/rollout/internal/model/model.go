@@ -62,6 +62,7 @@ func LoadTokenizer(key, dir string, experimental bool) (*bpe.Tokenizer, error) {
 	return nil, exit.Usagef("%s: %s: %w", key, dir, err)
 }
 
+// LoadTemplates reads the chat templates of a model from its folder.
 func LoadTemplates(key, dir string) (*chat.Set, error) {
 	templates, err := chat.Load(packedFS{modelFiles(dir)}, chat.Options{Now: time.Now})
 	if err != nil {
@@ -169,6 +170,7 @@ func (i unpackedInfo) Sys() any           { return nil }
 // text.
 type Speller func(id int32) string
 
+// Decimal shows a token as its number.
 func Decimal(id int32) string { return strconv.Itoa(int(id)) }
 
 // LoadSpeller shows tokens as text.

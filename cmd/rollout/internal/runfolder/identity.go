@@ -133,6 +133,7 @@ func showValue(raw json.RawMessage) string {
 	return tame.Text(string(raw), 60)
 }
 
+// ShortDigest shows the beginning of a SHA-256; empty where there is none.
 func ShortDigest(hex string) string {
 	if len(hex) > 12 {
 		hex = hex[:12]

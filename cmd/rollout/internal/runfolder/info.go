@@ -65,6 +65,7 @@ type Invocation struct {
 // LastLog is the log of the last invocation.
 func (i *Info) LastLog() string { return i.Invocations[len(i.Invocations)-1].Log }
 
+// Tasks are what run.json says of the tasks.
 type Tasks struct {
 	File   string `json:"file"`
 	SHA256 string `json:"sha256"` // of tasks.jsonl
@@ -80,6 +81,7 @@ type Tasks struct {
 	Bad     int `json:"bad"`
 }
 
+// A Server is what run.json says of a server.
 type Server struct {
 	URL     string `json:"url"`
 	Version string `json:"version"`
@@ -149,6 +151,7 @@ type Model struct {
 	ChatTemplateSHA256 string `json:"chat_template_sha256"`
 }
 
+// DescribeModel is what run.json says of a model.
 func DescribeModel(m *prompt.Model) *Model {
 	sum := sha256.Sum256([]byte(m.Template.Source()))
 	return &Model{

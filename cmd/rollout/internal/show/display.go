@@ -17,7 +17,7 @@ import (
 // terminal, a plain line every so often, JSON lines, or nothing. Lines of talk go
 // through it, so that they never land inside the live block.
 type Display struct {
-	Mode  displayMode
+	mode  displayMode
 	every time.Duration
 	out   io.Writer // where the block, the plain lines or the JSON lines go
 	talk  io.Writer // stderr
@@ -36,20 +36,20 @@ const (
 	displayPlain displayMode = iota
 	displayLive
 	displayJSON
-	DisplayQuiet
+	displayQuiet
 )
 
 // NewDisplay chooses the way by the flags and by what stderr is.
 func NewDisplay(stdout, stderr *tame.Writer, getenv func(string) string, asJSON, quiet bool) *Display {
-	d := &Display{Mode: displayPlain, every: 10 * time.Second, out: stderr, talk: stderr, now: time.Now, width: func() int { return 80 }}
+	d := &Display{mode: displayPlain, every: 10 * time.Second, out: stderr, talk: stderr, now: time.Now, width: func() int { return 80 }}
 	f, isFile := tame.File(stderr)
 	switch {
 	case asJSON:
-		d.Mode, d.out, d.every = displayJSON, stdout, 5*time.Second
+		d.mode, d.out, d.every = displayJSON, stdout, 5*time.Second
 	case quiet:
-		d.Mode = DisplayQuiet
+		d.mode = displayQuiet
 	case isFile && term.IsTerminal(int(f.Fd())) && getenv("TERM") != "dumb":
-		d.Mode, d.every = displayLive, 200*time.Millisecond
+		d.mode, d.every = displayLive, 200*time.Millisecond
 		stderr.Colours()
 		d.paint = Painter(getenv("NO_COLOR") == "")
 		d.width = func() int {
@@ -62,15 +62,18 @@ func NewDisplay(stdout, stderr *tame.Writer, getenv func(string) string, asJSON,
 	return d
 }
 
-// Run shows the run until ctx is done. Only the live block is drawn at once; the
+// Quiet reports whether nothing but errors is shown.
+func (d *Display) Quiet() bool { return d.mode == displayQuiet }
+
+// Show shows the run until ctx is done. Only the live block is drawn at once; the
 // others wait for their time.
-func (d *Display) Run(ctx context.Context, state func() View) {
-	if d.Mode == DisplayQuiet {
+func (d *Display) Show(ctx context.Context, state func() View) {
+	if d.mode == displayQuiet {
 		return
 	}
 	tick := time.NewTicker(d.every)
 	defer tick.Stop()
-	if d.Mode == displayLive {
+	if d.mode == displayLive {
 		d.show(state())
 	}
 	for {
@@ -91,14 +94,14 @@ func (d *Display) show(v View) {
 	v.Now = d.now()
 	d.meter.add(v.Now, doneNow(v.Stats), v.Sampled)
 	v.rate, v.tokens = d.meter.samples(), d.meter.tokens()
-	switch d.Mode {
+	switch d.mode {
 	case displayLive:
 		d.draw(v.block(d.width(), d.paint))
 	case displayJSON:
 		writeEvent(d.out, "status", v.json())
 	case displayPlain:
 		tame.Fprintf(d.out, "%s\n", v.line())
-	case DisplayQuiet:
+	case displayQuiet:
 	}
 }
 
@@ -130,7 +133,7 @@ func (d *Display) erase(b *bytes.Buffer) {
 func (d *Display) clear() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.Mode == displayLive {
+	if d.mode == displayLive {
 		d.draw(nil)
 	}
 }
@@ -141,26 +144,26 @@ func (d *Display) Say(format string, args ...any) {
 	defer d.mu.Unlock()
 	text := tame.Sprintf(format, args...)
 	var b bytes.Buffer
-	if d.Mode == displayLive {
+	if d.mode == displayLive {
 		d.erase(&b)
 	}
 	tame.Fprintf(&b, "rollout: %s\n", text)
 	_, _ = d.talk.Write(b.Bytes())
-	if d.Mode == displayJSON {
+	if d.mode == displayJSON {
 		writeEvent(d.out, "warning", map[string]any{"text": text})
 	}
 }
 
 // Note is say, for what need not be known.
 func (d *Display) Note(format string, args ...any) {
-	if d.Mode != DisplayQuiet {
+	if d.mode != displayQuiet {
 		d.Say(format, args...)
 	}
 }
 
 // Event writes a JSON line, in JSON mode only.
 func (d *Display) Event(name string, fields map[string]any) {
-	if d.Mode != displayJSON {
+	if d.mode != displayJSON {
 		return
 	}
 	d.mu.Lock()
@@ -172,7 +175,7 @@ func (d *Display) Event(name string, fields map[string]any) {
 func (d *Display) Finish(s *Summary) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	switch d.Mode {
+	switch d.mode {
 	case displayJSON:
 		writeEvent(d.out, "done", map[string]any{"summary": s})
 	case displayPlain, displayLive:
@@ -180,14 +183,14 @@ func (d *Display) Finish(s *Summary) {
 		for _, hint := range s.Hints {
 			tame.Fprintf(d.talk, "hint: %s\n", hint)
 		}
-	case DisplayQuiet:
+	case displayQuiet:
 	}
 }
 
 // folded folds lines that begin with a name, as those of a summary do, on a terminal;
 // elsewhere a line is a line.
 func (d *Display) folded(text string) string {
-	if d.Mode != displayLive {
+	if d.mode != displayLive {
 		return text
 	}
 	return human.Fold(text, d.width()-1, len("  committed  "))

@@ -104,7 +104,7 @@ func TestViewBlockFits(t *testing.T) {
 func TestDisplayLive(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	d := &Display{Mode: displayLive, out: &out, talk: &out, width: func() int { return 80 }, now: time.Now}
+	d := &Display{mode: displayLive, out: &out, talk: &out, width: func() int { return 80 }, now: time.Now}
 	d.show(midway())
 	d.Say("hello")
 	d.show(midway())
@@ -119,7 +119,7 @@ func TestDisplayResized(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	width := 80
-	d := &Display{Mode: displayLive, out: &out, talk: &out, width: func() int { return width }, now: time.Now, paint: true}
+	d := &Display{mode: displayLive, out: &out, talk: &out, width: func() int { return width }, now: time.Now, paint: true}
 	v := midway()
 	d.show(v)
 	rows := 0

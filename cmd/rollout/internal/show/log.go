@@ -65,6 +65,7 @@ func OpenLog(dir, name string, mode fs.FileMode, secrets []string) (*Log, error)
 // is not a secret, and would be found in other words.
 const shortestSecret = 5
 
+// Close closes the file of the log.
 func (l *Log) Close() error {
 	if l.file == nil {
 		return nil
@@ -89,6 +90,7 @@ func (l *Log) Follow(ctx context.Context, stats func() collector.Stats) {
 	}
 }
 
+// Status logs how far the run is.
 func (l *Log) Status(s collector.Stats) {
 	limit := 0
 	for _, e := range s.Endpoints {
@@ -98,7 +100,7 @@ func (l *Log) Status(s collector.Stats) {
 		"accepted", s.Accepted, "attempts", s.Attempts, "retries", s.Retries, "sampled_tokens", s.Sampled, "trained_tokens", s.Trained)
 }
 
-func (l *Log) Committed(c sink.Commit) {
+func (l *Log) committed(c sink.Commit) {
 	var rows, tokens int64
 	for _, s := range c.Shards {
 		if s.Kind == sink.KindData {
@@ -109,17 +111,18 @@ func (l *Log) Committed(c sink.Commit) {
 	l.Info("commit", "seq", c.Seq, "samples", len(c.Samples), "rows", rows, "tokens", tokens)
 }
 
-// Retry logs how an attempt failed, before the wait for the next.
-func (l *Log) Retry(a collector.Attempt, err error, delay time.Duration) {
+// retry logs how an attempt failed, before the wait for the next.
+func (l *Log) retry(a collector.Attempt, err error, delay time.Duration) {
 	l.Warn("retry", append([]any{"sample_key", a.Key, "attempt", a.N, "delay_s", delay.Seconds()}, errorAttrs(err)...)...)
 }
 
+// LimitChanged logs a new limit of what is in flight at an endpoint.
 func (l *Log) LimitChanged(endpoint string, from, to int, reason string) {
 	l.Info("limit changed", "endpoint", endpoint, "from", from, "to", to, "reason", reason)
 }
 
-// Reattached logs whether an attempt of an earlier process could be taken over.
-func (l *Log) Reattached(a collector.Attempt, endpoint string, err error) {
+// reattached logs whether an attempt of an earlier process could be taken over.
+func (l *Log) reattached(a collector.Attempt, endpoint string, err error) {
 	attrs := []any{"sample_key", a.Key, "attempt", a.N, "endpoint", endpoint}
 	if err == nil {
 		l.Info("reattached", attrs...)
@@ -128,8 +131,8 @@ func (l *Log) Reattached(a collector.Attempt, endpoint string, err error) {
 	l.Warn("not reattached", append(attrs, errorAttrs(err)...)...)
 }
 
-// Failed logs a sample that failed for good.
-func (l *Log) Failed(s *tokenize.Sample) {
+// failed logs a sample that failed for good.
+func (l *Log) failed(s *tokenize.Sample) {
 	if len(s.Rows) > 0 || len(s.Failures) == 0 {
 		return
 	}
@@ -137,7 +140,7 @@ func (l *Log) Failed(s *tokenize.Sample) {
 	l.Warn("sample failed", "sample_key", s.Key, "attempt", s.Attempt, "class", f.Class, "stage", f.Stage, "reason", f.Reason, "agent_id", s.AgentID)
 }
 
-func (l *Log) EndpointDown(endpoint string, err error) {
+func (l *Log) endpointDown(endpoint string, err error) {
 	if err == nil {
 		l.Info("endpoint up", "endpoint", endpoint)
 		return
@@ -145,15 +148,15 @@ func (l *Log) EndpointDown(endpoint string, err error) {
 	l.Warn("endpoint down", append([]any{"endpoint", endpoint}, errorAttrs(err)...)...)
 }
 
-func (l *Log) EndpointLost(endpoint string, err error) {
+func (l *Log) endpointLost(endpoint string, err error) {
 	l.Error("endpoint given up", append([]any{"endpoint", endpoint}, errorAttrs(err)...)...)
 }
 
-func (l *Log) ScoreFailed(a collector.Attempt, err error) {
+func (l *Log) scoreFailed(a collector.Attempt, err error) {
 	l.Warn("not scored", "sample_key", a.Key, "attempt", a.N, "error", err.Error())
 }
 
-func (l *Log) AgentLeft(a collector.Attempt, endpoint string, err error) {
+func (l *Log) agentLeft(a collector.Attempt, endpoint string, err error) {
 	l.Warn("agent not removed", append([]any{"sample_key", a.Key, "attempt", a.N, "endpoint", endpoint}, errorAttrs(err)...)...)
 }
 
@@ -170,7 +173,7 @@ func (l *Log) Tail(t *tailSummary) {
 // of the run's; an error that only says so has no class.
 func (l *Log) Ended(outcome string, err error) {
 	code := exit.Code(err)
-	if s, ok := errors.AsType[exit.Silent](err); ok {
+	if s, ok := errors.AsType[exit.SilentError](err); ok {
 		code = int(s)
 	}
 	level := slog.LevelError

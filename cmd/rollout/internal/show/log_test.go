@@ -31,16 +31,16 @@ func TestLog(t *testing.T) {
 	}
 	a := collector.Attempt{Key: "k-0", N: 2, Task: &collector.Task{ID: prose, Messages: []string{prose}}}
 	server := fmt.Errorf("%w: %s", collector.ErrServer, prose)
-	l.Retry(a, fmt.Errorf("%w: reset", collector.ErrConnection), 1500*time.Millisecond)
-	l.Retry(a, fmt.Errorf("send: %w", &letta.APIError{Op: "send", Status: 503, Code: prose, Detail: prose, Err: collector.ErrUnavailable}), time.Second)
+	l.retry(a, fmt.Errorf("%w: reset", collector.ErrConnection), 1500*time.Millisecond)
+	l.retry(a, fmt.Errorf("send: %w", &letta.APIError{Op: "send", Status: 503, Code: prose, Detail: prose, Err: collector.ErrUnavailable}), time.Second)
 	l.LimitChanged("http://a", 32, 25, "rate_limited")
-	l.EndpointDown("http://a", fmt.Errorf("%w: dial %s refused", collector.ErrConnection, secret))
-	l.EndpointDown("http://a", nil)
-	l.EndpointLost("http://a", server)
-	l.AgentLeft(a, "http://a", server)
-	l.Reattached(a, "http://a", server)
-	l.Failed(&tokenize.Sample{Key: "k-0", Attempt: 2, Failures: []tokenize.Failure{{Class: "agent_error", Stage: "run", Error: prose, Text: prose}}})
-	l.Committed(sink.Commit{Seq: 4, Samples: make([]sink.CommittedSample, 2), Shards: []sink.Shard{
+	l.endpointDown("http://a", fmt.Errorf("%w: dial %s refused", collector.ErrConnection, secret))
+	l.endpointDown("http://a", nil)
+	l.endpointLost("http://a", server)
+	l.agentLeft(a, "http://a", server)
+	l.reattached(a, "http://a", server)
+	l.failed(&tokenize.Sample{Key: "k-0", Attempt: 2, Failures: []tokenize.Failure{{Class: "agent_error", Stage: "run", Error: prose, Text: prose}}})
+	l.committed(sink.Commit{Seq: 4, Samples: make([]sink.CommittedSample, 2), Shards: []sink.Shard{
 		{Kind: sink.KindData, Rows: 3, Tokens: sink.Tokens{Total: 50}}, {Kind: sink.KindFailures, Rows: 1, Tokens: sink.Tokens{Total: 7}},
 	}})
 	l.Status(collector.Stats{InFlight: 1, Committed: 2, Failed: 3, Skipped: 4, Remaining: 5, Yield: collector.Yield{Sampled: 6, Trained: 7}})
@@ -102,7 +102,7 @@ func TestLogEnd(t *testing.T) {
 		{"interrupted", "interrupted", exit.With(exit.Interrupted, errors.New("interrupted: 3 of 4 samples remain")), `"level":"WARN","msg":"end","outcome":"interrupted","exit":130}`},
 		{"stopped", "interrupted", exit.With(exit.Interrupted, signals.ErrInterrupted), `"level":"WARN","msg":"end","outcome":"interrupted","exit":130}`},
 		{"some failed", "finished", exit.With(exit.Failures, errors.New("1 of 4 samples failed, allowed: 2")), `"level":"WARN","msg":"end","outcome":"finished","exit":3}`},
-		{"and nothing is said", "finished", exit.Silent(exit.Failures), `"level":"WARN","msg":"end","outcome":"finished","exit":3}`},
+		{"and nothing is said", "finished", exit.SilentError(exit.Failures), `"level":"WARN","msg":"end","outcome":"finished","exit":3}`},
 		{"too many failed", "finished", exit.With(exit.Tolerance, errors.New("3 of 4 samples failed, allowed: 2")), `"level":"ERROR","msg":"end","outcome":"finished","exit":4}`},
 		{"no server", "stopped", fmt.Errorf("%w: refused", collector.ErrConnection), `"level":"ERROR","msg":"end","outcome":"stopped","exit":5,"class":"connection","error":"collector: connection failed: refused"}`},
 		{"a fault of ours", "stopped", errors.New("canary"), `"level":"ERROR","msg":"end","outcome":"stopped","exit":1,"class":"internal"}`},

@@ -217,8 +217,8 @@ func (m *Metrics) Endpoint(name string) {
 	}
 }
 
-// SampleFinished is the collector's event of a sample that goes to the sink.
-func (m *Metrics) SampleFinished(s *tokenize.Sample) {
+// sampleFinished is the collector's event of a sample that goes to the sink.
+func (m *Metrics) sampleFinished(s *tokenize.Sample) {
 	outcome := outcomeCommitted
 	if len(s.Rows) == 0 && len(s.Failures) > 0 {
 		outcome = outcomeFailed
@@ -260,13 +260,13 @@ func (m *Metrics) SampleFinished(s *tokenize.Sample) {
 	}
 }
 
-// AttemptStarted, attemptFinished, reattached, retryWaiting and limitChanged are the
+// attemptStarted, attemptFinished, reattached, retryWaiting and limitChanged are the
 // collector's events.
-func (m *Metrics) AttemptStarted(a collector.Attempt, _ string) {
+func (m *Metrics) attemptStarted(a collector.Attempt, _ string) {
 	m.attempts.WithLabelValues(a.Kind.String()).Inc()
 }
 
-func (m *Metrics) AttemptFinished(r collector.Result) {
+func (m *Metrics) attemptFinished(r collector.Result) {
 	outcome := "finished"
 	if r.Err != nil {
 		outcome = r.Class.String()
@@ -278,7 +278,7 @@ func (m *Metrics) AttemptFinished(r collector.Result) {
 	}
 }
 
-func (m *Metrics) Reattached(_ collector.Attempt, endpoint string, err error) {
+func (m *Metrics) reattached(_ collector.Attempt, endpoint string, err error) {
 	reason := "taken_over"
 	if err != nil {
 		reason = "gone"
@@ -286,11 +286,11 @@ func (m *Metrics) Reattached(_ collector.Attempt, endpoint string, err error) {
 	m.taken.WithLabelValues(endpoint, reason).Inc()
 }
 
-func (m *Metrics) RetryWaiting(_ collector.Attempt, c collector.Class, delay time.Duration) {
+func (m *Metrics) retryWaiting(_ collector.Attempt, c collector.Class, delay time.Duration) {
 	m.waited.WithLabelValues(c.String()).Add(delay.Seconds())
 }
 
-func (m *Metrics) LimitChanged(endpoint string, from, to int, reason string) {
+func (m *Metrics) limitChanged(endpoint string, from, to int, reason string) {
 	direction := "up"
 	if to < from {
 		direction = "down"
@@ -298,8 +298,8 @@ func (m *Metrics) LimitChanged(endpoint string, from, to int, reason string) {
 	m.changes.WithLabelValues(endpoint, direction, reason).Inc()
 }
 
-// Engine is what an endpoint's engine says of itself; what is below 0 is not known.
-func (m *Metrics) Engine(endpoint string, e limit.Engine) {
+// engine is what an endpoint's engine says of itself; what is below 0 is not known.
+func (m *Metrics) engine(endpoint string, e limit.Engine) {
 	if e.KVUsage >= 0 {
 		m.kv.WithLabelValues(endpoint).Set(e.KVUsage)
 	}
@@ -328,8 +328,8 @@ func codeLabel(code int) string {
 	return strconv.Itoa(code)
 }
 
-// Committed, sealed and synced are events of the sink.
-func (m *Metrics) Committed(c sink.Commit) {
+// committed, sealed and synced are events of the sink.
+func (m *Metrics) committed(c sink.Commit) {
 	m.commit.Set(float64(c.CreatedAt.UnixMilli()) / 1e3)
 	for _, s := range c.Shards {
 		m.shards.WithLabelValues(s.Format.String(), s.Kind.String()).Inc()
@@ -337,14 +337,14 @@ func (m *Metrics) Committed(c sink.Commit) {
 	}
 }
 
-func (m *Metrics) Sealed(t sink.SealTimes) {
+func (m *Metrics) sealed(t sink.SealTimes) {
 	m.seal.WithLabelValues("encode").Observe(t.Encode.Seconds())
 	m.seal.WithLabelValues("sync").Observe(t.Sync.Seconds())
 	m.seal.WithLabelValues("check").Observe(t.Check.Seconds())
 	m.seal.WithLabelValues("commit").Observe(t.Commit.Seconds())
 }
 
-func (m *Metrics) Synced(took time.Duration, _ int, _ int64) { m.fsync.Observe(took.Seconds()) }
+func (m *Metrics) synced(took time.Duration, _ int, _ int64) { m.fsync.Observe(took.Seconds()) }
 
 // Watch is what a client of the endpoint tells of its requests.
 func (m *Metrics) Watch(endpoint string) func(context.Context, string, string) (context.Context, func(letta.Exchange)) {

@@ -59,30 +59,30 @@ func happen(m *Metrics, n int) {
 		class := classes[i%len(classes)]
 		task := &collector.Task{ID: fmt.Sprint("secret-task-", i)}
 		a := collector.Attempt{Task: task, Key: fmt.Sprint("secret-key-", i), N: i, RunID: "secret-run", Kind: kinds[i%len(kinds)]}
-		m.AttemptStarted(a, "http://a")
-		m.Reattached(a, "http://a", nil)
-		m.Reattached(a, "http://a", errors.New("secret-text"))
-		m.RetryWaiting(a, collector.ClassConnection, time.Second)
-		m.LimitChanged("http://a", i, i+1, limit.Reasons()[0].String())
-		m.AttemptFinished(collector.Result{Attempt: a, Endpoint: "http://a", Class: class, Err: errors.New("secret-text"), Duration: time.Duration(i) * time.Second, FirstAnswer: time.Second})
-		m.AttemptFinished(collector.Result{Attempt: a, Endpoint: "http://a", Duration: 3 * time.Second})
+		m.attemptStarted(a, "http://a")
+		m.reattached(a, "http://a", nil)
+		m.reattached(a, "http://a", errors.New("secret-text"))
+		m.retryWaiting(a, collector.ClassConnection, time.Second)
+		m.limitChanged("http://a", i, i+1, limit.Reasons()[0].String())
+		m.attemptFinished(collector.Result{Attempt: a, Endpoint: "http://a", Class: class, Err: errors.New("secret-text"), Duration: time.Duration(i) * time.Second, FirstAnswer: time.Second})
+		m.attemptFinished(collector.Result{Attempt: a, Endpoint: "http://a", Duration: 3 * time.Second})
 		reward := float64(i%3) - 1
-		m.SampleFinished(&tokenize.Sample{
+		m.sampleFinished(&tokenize.Sample{
 			Key: a.Key, TaskID: task.ID, GroupID: fmt.Sprint("secret-group-", i/2), GroupSize: 2, AgentID: fmt.Sprint("secret-agent-", i),
 			Reward: &reward, Status: []string{"completed", "truncated", "max_steps"}[i%3], StopReason: fmt.Sprint("secret-stop-", i),
 			Rows: []tokenize.Row{{Truncated: i%2 == 0, Flags: []tokenize.Flags{tokenize.FlagCut, 0}[i%2]}}, PromptTokens: 10, CompletionTokens: int64(i), Steps: 2, Duration: time.Second,
 		})
-		m.SampleFinished(&tokenize.Sample{
+		m.sampleFinished(&tokenize.Sample{
 			Key: a.Key, GroupID: fmt.Sprint("secret-lost-", i), GroupSize: 1,
 			Failures: []tokenize.Failure{{Class: class.String(), Error: "secret-text"}},
 		})
 		_, end := watch(context.Background(), "send", "POST")
 		end(letta.Exchange{Op: "send", Method: methods[i%3], Code: []int{200, 429, 500, 0, 600 + i}[i%5], Duration: time.Second})
 		end(letta.Exchange{Op: "get run", Method: methods[i%3], Code: 200, Duration: time.Second})
-		m.Committed(sink.Commit{CreatedAt: time.Unix(1000, 0), Shards: []sink.Shard{{Bytes: 77, Path: fmt.Sprint("secret-path-", i)}}})
-		m.Sealed(sink.SealTimes{Encode: time.Second})
-		m.Synced(time.Millisecond, 3, 100)
-		m.Engine("http://a", limit.Engine{KVUsage: .5, Waiting: 2, Preemptions: -1})
+		m.committed(sink.Commit{CreatedAt: time.Unix(1000, 0), Shards: []sink.Shard{{Bytes: 77, Path: fmt.Sprint("secret-path-", i)}}})
+		m.sealed(sink.SealTimes{Encode: time.Second})
+		m.synced(time.Millisecond, 3, 100)
+		m.engine("http://a", limit.Engine{KVUsage: .5, Waiting: 2, Preemptions: -1})
 	}
 }
 

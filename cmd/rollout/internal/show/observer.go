@@ -35,43 +35,43 @@ func (o *Observer) Events(ended func(a collector.Attempt, err error)) collector.
 	return o.Tracing.Events(collector.Events{
 		SampleFinished: func(s *tokenize.Sample) {
 			o.Tally.Add(s)
-			o.Log.Failed(s)
-			o.Metrics.SampleFinished(s)
+			o.Log.failed(s)
+			o.Metrics.sampleFinished(s)
 		},
-		AttemptStarted: o.Metrics.AttemptStarted,
+		AttemptStarted: o.Metrics.attemptStarted,
 		AttemptFinished: func(r collector.Result) {
 			ended(r.Attempt, r.Err)
-			o.Metrics.AttemptFinished(r)
+			o.Metrics.attemptFinished(r)
 		},
 		Reattached: func(a collector.Attempt, endpoint string, err error) {
 			if err != nil {
 				ended(a, err)
 			}
-			o.Log.Reattached(a, endpoint, err)
-			o.Metrics.Reattached(a, endpoint, err)
+			o.Log.reattached(a, endpoint, err)
+			o.Metrics.reattached(a, endpoint, err)
 		},
 		ScoreFailed: func(a collector.Attempt, err error) {
-			o.Log.ScoreFailed(a, err)
+			o.Log.scoreFailed(a, err)
 			if !o.scoreFailed.Swap(true) { // a scorer that is broken fails on every sample
 				o.Say("%s #%d could not be scored and has no reward: %v; more like this are only logged, and counted in the summary", tame.Text(a.Task.ID, 40), a.Index, err)
 			}
 		},
 		LimitChanged: func(endpoint string, from, to int, reason string) {
 			o.Log.LimitChanged(endpoint, from, to, reason)
-			o.Metrics.LimitChanged(endpoint, from, to, reason)
+			o.Metrics.limitChanged(endpoint, from, to, reason)
 		},
 		RetryWaiting: func(a collector.Attempt, err error, delay time.Duration) {
-			o.Log.Retry(a, err, delay)
-			o.Metrics.RetryWaiting(a, collector.Classify(err), delay)
+			o.Log.retry(a, err, delay)
+			o.Metrics.retryWaiting(a, collector.Classify(err), delay)
 		},
 		CloseFailed: func(a collector.Attempt, endpoint string, err error) {
-			o.Log.AgentLeft(a, endpoint, err)
+			o.Log.agentLeft(a, endpoint, err)
 			if !o.agentLeft.Swap(true) { // a server that dies may leave hundreds
 				o.Say("agent of %s #%d not removed: %v; more like this are only logged, and counted in the summary", tame.Text(a.Task.ID, 40), a.Index, err)
 			}
 		},
 		EndpointDown: func(endpoint string, err error) {
-			o.Log.EndpointDown(endpoint, err)
+			o.Log.endpointDown(endpoint, err)
 			if err != nil {
 				o.Say("%s does not answer: %v", endpoint, err)
 			} else {
@@ -79,7 +79,7 @@ func (o *Observer) Events(ended func(a collector.Attempt, err error)) collector.
 			}
 		},
 		EndpointLost: func(endpoint string, err error) {
-			o.Log.EndpointLost(endpoint, err)
+			o.Log.endpointLost(endpoint, err)
 			o.Say("gave up on %s: %v", endpoint, err)
 		},
 	})
@@ -87,13 +87,13 @@ func (o *Observer) Events(ended func(a collector.Attempt, err error)) collector.
 
 // SinkEvents are the events of the sink.
 func (o *Observer) SinkEvents() sink.Events {
-	return sink.Events{Committed: o.committed, Sealed: o.Metrics.Sealed, Synced: o.Metrics.Synced}
+	return sink.Events{Committed: o.committed, Sealed: o.Metrics.sealed, Synced: o.Metrics.synced}
 }
 
 // committed tells of a commit, and of each of its shards.
 func (o *Observer) committed(commit sink.Commit) {
-	o.Metrics.Committed(commit)
-	o.Log.Committed(commit)
+	o.Metrics.committed(commit)
+	o.Log.committed(commit)
 	for _, s := range commit.Shards {
 		o.Event("commit", map[string]any{
 			"seq": commit.Seq, "kind": s.Kind.String(), "path": s.Path, "rows": s.Rows, "bytes": s.Bytes, "samples": len(commit.Samples),
@@ -166,7 +166,7 @@ func (o *Observer) Engine(endpoints []string, seen func(endpoint string, e limit
 		}
 		for _, endpoint := range endpoints {
 			seen(endpoint, e)
-			o.Metrics.Engine(endpoint, e)
+			o.Metrics.engine(endpoint, e)
 		}
 	}
 	failed = func(err error) {

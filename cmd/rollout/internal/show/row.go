@@ -277,6 +277,7 @@ func ColumnsOf(row any) map[string]any {
 	return out
 }
 
+// Trained counts the tokens that a trainer learns from.
 func Trained(mask []int8) (n int) {
 	for _, m := range mask {
 		n += int(m)
@@ -294,6 +295,7 @@ func ShortKey(key string) string {
 	return group[:8] + "-" + index
 }
 
+// Reward shows a reward that there may be.
 func Reward(r *float64) string {
 	if r == nil {
 		return "-"
@@ -301,6 +303,7 @@ func Reward(r *float64) string {
 	return strconv.FormatFloat(*r, 'g', 6, 64)
 }
 
+// List shows words.
 func List(words []string) string { return cmp.Or(strings.Join(words, ","), "-") }
 
 // ErrorWidth is how much of an error a line of the table shows.

@@ -68,7 +68,7 @@ func (d *Display) Block(head string, lines []string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	var b bytes.Buffer
-	if d.Mode == displayLive {
+	if d.mode == displayLive {
 		d.erase(&b)
 	}
 	tame.Fprintf(&b, "rollout: %s\n%s\n", head, tame.Own(d.folded(strings.Join(lines, "\n"))))

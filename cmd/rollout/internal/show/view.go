@@ -260,6 +260,7 @@ func classMap(m map[collector.Class]int) map[string]int {
 // A Painter colours text where it is true.
 type Painter bool
 
+// Code is text in the colour of an escape sequence.
 func (p Painter) Code(code, text string) tame.Own {
 	text = tame.Text(text, tame.MaxText)
 	if !p || text == "" {
