@@ -179,7 +179,7 @@ func (p *Poller) read(i int, families map[string]*dto.MetricFamily) (limit.Engin
 		}
 	}
 	if e.KVUsage < 0 && e.Waiting < 0 && e.Preemptions < 0 {
-		return e, errors.New("no metric that is known here: SGLang needs --enable-metrics")
+		return e, errors.New("no known metric: SGLang needs --enable-metrics")
 	}
 	return e, nil
 }

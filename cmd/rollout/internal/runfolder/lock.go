@@ -100,7 +100,7 @@ func TakeLock(dir string, mode fs.FileMode) (*Lock, error) {
 // foreignLock is the refusal of a lock that is not a file of ours: what it leads to would
 // be overwritten.
 func foreignLock(path, what string) error {
-	return exit.Hint(exit.With(exit.Folder, fmt.Errorf("%s: is %s, and not the lock of a run", path, what)), "remove it, or give another folder with --out")
+	return exit.Hint(exit.With(exit.Folder, fmt.Errorf("%s: is %s, not the lock of a run", path, what)), "remove it, or give another folder with --out")
 }
 
 // sameFile reports whether path still names f.

@@ -341,7 +341,7 @@ func CheckSnapshot(dir string, info *Info) (digest string, err error) {
 		err = fmt.Errorf("%s: %s is not the file that the run wrote: its digest differs", dir, TasksFile)
 	}
 	if err != nil {
-		return "", exit.Hint(exit.With(exit.Verify, err), "put the run's own "+TasksFile+" back; other tasks are given with --tasks")
+		return "", exit.Hint(exit.With(exit.Verify, err), "restore the run's own "+TasksFile+"; give other tasks with --tasks")
 	}
 	return digest, nil
 }
