@@ -144,7 +144,8 @@ func textBytes(r *StoredRow) (n int) {
 	return n
 }
 
-// flush writes the open batch, if it holds a row.
+// flush writes the open batch if it holds a row. Nobody needs an empty batch; a stream without
+// any batch would make some readers fail, but every shard has a row.
 func (e *arrowEncoder) flush() error {
 	if e.rows == 0 {
 		return nil
