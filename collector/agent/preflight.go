@@ -75,7 +75,7 @@ func (b *Backend) clearPreflights(ctx context.Context) {
 	defer cancel()
 	ahead, _ := b.client.Clock()
 	before := time.Now().Add(ahead - preflightAge)
-	_, _ = CleanRun(ctx, b.client, preflightKey, func(a *letta.AgentState) bool {
+	_, _ = Clean(ctx, b.client, preflightKey, func(a *letta.AgentState) bool {
 		if a.CreatedAt == "" {
 			return true
 		}

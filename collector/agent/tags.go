@@ -13,14 +13,11 @@ import (
 // Clean deletes the agents that the run runID left on the server, or those of all runs
 // where runID is empty, and returns how many. It looks at the tags of each agent itself and
 // deletes none without them.
-func Clean(ctx context.Context, c *letta.Client, runID string) (int, error) {
-	return CleanRun(ctx, c, runID, nil)
-}
-
-// CleanRun is [Clean] without the agents that keep chooses: those of attempts that are to be
-// taken over. keep sees id, name, tags, metadata and time of creation of an agent, and no
-// more. Nil chooses none.
-func CleanRun(ctx context.Context, c *letta.Client, runID string, keep func(*letta.AgentState) bool) (int, error) {
+//
+// It spares the agents that keep chooses: those of attempts that are to be taken over. keep
+// sees id, name, tags, metadata and time of creation of an agent, and no more. Nil chooses
+// none.
+func Clean(ctx context.Context, c *letta.Client, runID string, keep func(*letta.AgentState) bool) (int, error) {
 	deleted := 0
 	err := EachAgentOf(ctx, c, runID, func(a *letta.AgentState) error {
 		if keep != nil && keep(a) {

@@ -13,8 +13,8 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta/lettatest"
 )
 
-// TestCleanRun keeps the agents of attempts that are to be taken over.
-func TestCleanRun(t *testing.T) {
+// TestCleanKeeps: Clean spares the agents of attempts that are to be taken over.
+func TestCleanKeeps(t *testing.T) {
 	t.Parallel()
 	l, web := simulated(t, lettasim.Config{}, nil)
 	b := backendAt(t, web.URL, agent.Config{})
@@ -22,7 +22,7 @@ func TestCleanRun(t *testing.T) {
 		orphan(t, b, n)
 	}
 	kept := 0
-	n, err := agent.CleanRun(t.Context(), b.Client(), "run-r", func(a *letta.AgentState) bool {
+	n, err := agent.Clean(t.Context(), b.Client(), "run-r", func(a *letta.AgentState) bool {
 		key, attempt := agent.AttemptOf(a)
 		if key != "sums-0001" {
 			t.Errorf("agent of key %q", key)
@@ -35,7 +35,7 @@ func TestCleanRun(t *testing.T) {
 	if err != nil || n != 2 || kept != 1 || l.sim.Stats().AgentsAlive != 1 {
 		t.Errorf("%d deleted, %d kept, %d alive, %v; want 2, 1 and 1", n, kept, l.sim.Stats().AgentsAlive, err)
 	}
-	if n, err = agent.CleanRun(t.Context(), b.Client(), "run-r", nil); err != nil || n != 1 {
+	if n, err = agent.Clean(t.Context(), b.Client(), "run-r", nil); err != nil || n != 1 {
 		t.Errorf("%d deleted, %v", n, err)
 	}
 }
@@ -56,7 +56,7 @@ func TestClean(t *testing.T) {
 			}
 			_ = json.NewEncoder(w).Encode(agents) // this server ignores tags and cursors
 		})
-		n, err := agent.Clean(t.Context(), c, test.run)
+		n, err := agent.Clean(t.Context(), c, test.run, nil)
 		if err != nil || n != len(test.want) || !slices.Equal(gone, test.want) {
 			t.Errorf("Clean(%q) = %d, %v, deleted %v, want %v", test.run, n, err, gone, test.want)
 		}

@@ -103,12 +103,6 @@ func (c *Client) RunUsage(ctx context.Context, id string) (*UsageStatistics, err
 	return fetch[UsageStatistics](ctx, c, &request{op: "usage of run", method: http.MethodGet, target: at("/v1/runs/{}/usage", id)}, nil)
 }
 
-// CancelRun asks the server to stop a run of the agent.
-func (c *Client) CancelRun(ctx context.Context, agentID, runID string) error {
-	_, err := c.Cancel(ctx, agentID, runID)
-	return err
-}
-
 func set(q url.Values, name, value string) {
 	if value != "" {
 		q.Set(name, value)

@@ -35,14 +35,15 @@ type StepsQuery struct {
 	Limit int
 }
 
-// ErrStepsListBroken: the server cannot list steps, and the query names neither a server run
-// nor an agent to go by, or asks for what the lists of server runs do not tell.
+// ErrStepsListBroken means that the server cannot list steps, and that the query names
+// neither a server run nor an agent to go by, or asks for what the lists of server runs do
+// not tell.
 var ErrStepsListBroken = errors.New("letta: this server cannot list steps")
 
-// Steps lists steps. In 0.16.7 the server's list call always answers 400 (a bool
-// goes where a text is expected, steps.py:61); then the steps of the server run,
-// or of the agent's runs, are asked for instead and chosen from here, and Notice is told
-// once. Steps of one server run are always had so: the list call knows no runs.
+// Steps lists steps. In 0.16.7 the server's list call always answers 400 (a bool goes where a
+// text is expected, steps.py:61). Then Steps asks for the steps of the server run, or of the
+// agent's runs, chooses among them itself, and tells Notice once. The steps of one server run
+// are always read so: the list call knows no runs.
 func (c *Client) Steps(ctx context.Context, query StepsQuery) ([]Step, error) {
 	if query.Limit <= 0 {
 		query.Limit = 50

@@ -80,7 +80,7 @@ func (l *Agents) Clear(ctx context.Context, removed func(endpoint string, n int,
 		return
 	}
 	for _, client := range l.Clients {
-		n, err := agent.CleanRun(ctx, client, l.RunID, l.living)
+		n, err := agent.Clean(ctx, client, l.RunID, l.living)
 		if ctx.Err() != nil {
 			return // the end of the run looks again
 		}
@@ -128,7 +128,7 @@ func (l *Agents) Sweep(ctx context.Context, left int, mute func(endpoint string)
 			if failed[i] {
 				continue
 			}
-			n, err := agent.CleanRun(ctx, client, l.RunID, l.waiting)
+			n, err := agent.Clean(ctx, client, l.RunID, l.waiting)
 			removed += n
 			if failed[i] = err != nil; failed[i] {
 				l.Say("agents may be left on %s: %v", client.BaseURL(), err)
