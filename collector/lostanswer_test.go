@@ -72,7 +72,7 @@ func (p rebuilding) Prompts(ctx context.Context, r *collector.Reply) ([]tokenize
 
 // setPrompts lets the agents of cfg's revived backend rebuild prompts.
 func setPrompts(cfg *collector.Config, p rebuilding) {
-	cfg.Endpoints[0].Backend.(*revived).prompts = p.Prompts //nolint:forcetypeassert // it is one
+	cfg.Endpoints[0].Backend.(*revived).prompts = p.Prompts
 }
 
 // An answer that was lost costs a retry of the infrastructure, or none where a process

@@ -331,7 +331,7 @@ func (w *worker) append(ctx context.Context, cl *claim, s *tokenize.Sample, clas
 		return fmt.Errorf("%w: %w", ErrStorage, err)
 	}
 	cl.settled = true
-	c.counters.update(func(s *Stats) { s.Yield.add(y) })
+	c.counters.update(func(s *Stats) { s.add(y) })
 	c.measured(class, took, y.Sampled)
 	if class == ClassNone {
 		c.wellDone(1)

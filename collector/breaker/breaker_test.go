@@ -101,6 +101,7 @@ var states = []struct {
 		return s
 	}},
 	{"own", func(t *testing.T) *server { // the sample is known to fail where others do not
+		t.Helper()
 		s := newServer(cfg)
 		s.answer("other")
 		s.works = true
@@ -116,6 +117,7 @@ var states = []struct {
 		return s
 	}},
 	{"down", func(t *testing.T) *server {
+		t.Helper()
 		s := newServer(cfg)
 		s.answer("other")
 		s.trip(t)
@@ -129,6 +131,7 @@ var states = []struct {
 		return s
 	}},
 	{"overdue", func(t *testing.T) *server {
+		t.Helper()
 		s := newServer(cfg)
 		s.answer("other")
 		s.trip(t)
@@ -136,6 +139,7 @@ var states = []struct {
 		return s
 	}},
 	{"lost", func(t *testing.T) *server {
+		t.Helper()
 		s := newServer(cfg)
 		s.answer("other")
 		s.trip(t)

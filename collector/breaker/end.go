@@ -46,16 +46,14 @@ const (
 	Cut
 	Cancelled
 	Fatal
-
-	numKinds
 )
 
-var kindNames = [numKinds]string{
+var kindNames = [...]string{
 	"done", "policy", "final", "gone", "lost_answer", "busy", "slow", "moved", "fault", "cut", "cancelled", "fatal",
 }
 
 func (k Kind) String() string {
-	if k < numKinds {
+	if int(k) < len(kindNames) {
 		return kindNames[k]
 	}
 	return fmt.Sprintf("kind(%d)", uint8(k))
