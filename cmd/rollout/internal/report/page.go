@@ -1,7 +1,6 @@
 package report
 
 import (
-	"cmp"
 	"crypto/sha256"
 	_ "embed" // the page and its style
 	"encoding/base64"
@@ -9,10 +8,7 @@ import (
 	"fmt"
 	"html/template"
 	"io"
-	"maps"
-	"slices"
 	"strconv"
-	"time"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
 )
@@ -51,30 +47,6 @@ type page struct {
 type note struct{ Text, Mood string }
 
 type tile struct{ Name, Value, Note, Mood string }
-
-// A part of the coverage bar, which is 100 wide.
-type part struct {
-	Name, Key, Note, Share string
-	Count                  int
-	X, Width               string
-}
-
-// shares is a table of counts with their part of the whole.
-type shares struct {
-	Title string
-	Rows  []shareRow
-}
-
-type shareRow struct {
-	Name, Share, Width string
-	Count              int
-}
-
-type spreadRow struct {
-	Name string
-	D    *Distribution
-	Show func(float64) string
-}
 
 type invocationRow struct {
 	Invocation
@@ -248,210 +220,6 @@ func tiles(r *Report) []tile {
 	}
 	if r.Storage.Tokens > 0 {
 		out = append(out, tile{Name: "data", Value: size(r.Storage.DataBytes), Note: fmt.Sprintf("%.2f bytes per token", r.Storage.BytesPerToken())})
-	}
-	return out
-}
-
-func parts(c Coverage) []part {
-	committed := ""
-	if c.Empty > 0 {
-		committed = count(c.Empty) + " of them without a row"
-	}
-	if c.LostCalls > 0 {
-		if committed != "" {
-			committed += "; "
-		}
-		committed += count(c.LostCalls) + " single calls of them are in failures/"
-	}
-	failed := ""
-	if c.Superseded > 0 {
-		failed = count(c.Superseded) + " earlier failures are void: the samples succeeded later"
-	}
-	out := []part{
-		{Name: "committed", Key: "c", Count: c.Committed, Note: committed},
-		{Name: "failed", Key: "x", Count: c.Failed, Note: failed},
-		{Name: "skipped", Key: "k", Count: c.Skipped, Note: "cut by the tail policy"},
-		{Name: "remaining", Key: "r", Count: c.Remaining},
-	}
-	if c.Durable > 0 {
-		out[3].Note = count(c.Durable) + " of them have ended and are in the write-ahead log"
-	}
-	switch {
-	case c.Skipped == 0:
-		out[2].Note = ""
-	case c.Unstarted > 0:
-		out[2].Note += ", " + count(c.Unstarted) + " of them before they were begun"
-	}
-	whole := c.Committed + c.Failed + c.Skipped + c.Remaining
-	at := 0
-	for i := range out {
-		p := &out[i]
-		p.Share = share(p.Count, c.Planned)
-		if whole > 0 {
-			p.X, p.Width = num2(100*float64(at)/float64(whole)), num2(100*float64(p.Count)/float64(whole))
-		} else {
-			p.X, p.Width = "0", "0"
-		}
-		at += p.Count
-	}
-	return out
-}
-
-func num2(v float64) string { return strconv.FormatFloat(v, 'f', 2, 64) }
-
-// maxName is how much is shown of a name that a server may have given.
-const maxName = 120
-
-// sharesOf is a table of counts, the largest first; an empty name is a dash.
-func sharesOf(title string, by map[string]int) shares {
-	whole := 0
-	for _, n := range by {
-		whole += n
-	}
-	return partsOf(title, by, whole)
-}
-
-// partsOf is sharesOf where the counts are parts of a whole that is known.
-func partsOf(title string, by map[string]int, whole int) shares {
-	s := shares{Title: title}
-	for _, name := range slices.SortedFunc(maps.Keys(by), func(a, b string) int {
-		return cmp.Or(cmp.Compare(by[b], by[a]), cmp.Compare(a, b))
-	}) {
-		s.Rows = append(s.Rows, shareRow{
-			Name: cmp.Or(tame.Text(name, maxName), "–"), Count: by[name], Share: share(by[name], whole), Width: num2(100 * float64(by[name]) / float64(whole)),
-		})
-	}
-	return s
-}
-
-func (p *page) rewards() {
-	w := p.R.Rewards
-	p.RewardPlot = histogram("Rewards", "reward", w.All, "samples")
-	if len(w.PassAtK) < 2 {
-		return
-	}
-	var points []point
-	x := axis{name: "k", low: 1, high: float64(w.PassAtK[len(w.PassAtK)-1].K), log: true}
-	for _, k := range w.PassAtK {
-		points = append(points, point{float64(k.K), k.Value})
-		x.ticks = append(x.ticks, tick{float64(k.K), strconv.Itoa(k.K)})
-	}
-	p.PassPlot = drawLines("pass@k", x, axis{name: "share of groups", high: 1, ticks: ticks(0, 1, 4)}, []line{{points: points}})
-}
-
-func (p *page) lengths() {
-	l := p.R.Lengths
-	p.LengthRows = []spreadRow{
-		{"prompt tokens per row", l.Prompt, amount},
-		{"tokens per row", l.Sequence, amount},
-		{"sampled tokens per sample", l.Completion, amount},
-		{"calls per sample", l.Calls, amount},
-		{"rows per sample", l.RowsPer, amount},
-	}
-	p.LengthPlots = present(
-		histogram("Prompt length", "tokens", l.Prompt, "rows"),
-		histogram("Length of a row", "tokens", l.Sequence, "rows"),
-		histogram("Sampled tokens", "tokens", l.Completion, "samples"),
-	)
-}
-
-func (p *page) times() {
-	t := p.R.Time
-	for _, row := range []spreadRow{
-		{"total", t.Total, seconds},
-		{"working (no queueing, no backoff)", t.Working, seconds},
-		{"total, of samples that failed", t.Failed, seconds},
-	} {
-		if row.D != nil {
-			p.TimeRows = append(p.TimeRows, row)
-		}
-	}
-	p.TimePlots = append(present(histogram("Time per sample", "seconds", t.Total, "samples")), p.throughput()...)
-}
-
-// throughput is over the time since the first sample began. A sample counts when it
-// ends.
-func (p *page) throughput() []*figure {
-	s := p.R.Throughput
-	if s == nil || len(s.Tokens) < 2 {
-		return nil
-	}
-	unit, per := elapsed(time.Duration(float64(len(s.Tokens)) * s.Step * float64(time.Second)))
-	since := unit + " since " + s.Start.Format("2006-01-02 15:04:05")
-	curve := func(values []float64, scale float64) []line {
-		var points []point
-		for i, v := range values {
-			points = append(points, point{float64(i) * s.Step / per, v * scale})
-		}
-		last := points[len(points)-1].y
-		return []line{{points: append(points, point{float64(len(values)) * s.Step / per, last}), step: true, area: true}}
-	}
-	return present(
-		lines("Sampled tokens per second", since, "tokens/s", curve(s.Tokens, 1/s.Step)),
-		lines("Samples ended per minute", since, "samples/min", curve(s.Samples, 60/s.Step)),
-	)
-}
-
-// control draws the limits and what was in flight over the time of the logs.
-func (p *page) control() {
-	k := p.R.Controller
-	p.Changes = slices.Clone(k.Changes[max(0, len(k.Changes)-maxShownChanges):])
-	slices.Reverse(p.Changes)
-	var first, last time.Time
-	see := func(t time.Time) {
-		if first.IsZero() || t.Before(first) {
-			first = t
-		}
-		if t.After(last) {
-			last = t
-		}
-	}
-	for _, c := range k.Changes {
-		see(c.At)
-	}
-	for _, q := range k.InFlight {
-		see(q.At)
-	}
-	if first.IsZero() {
-		return
-	}
-	unit, per := elapsed(last.Sub(first))
-	since := unit + " since " + first.Format("2006-01-02 15:04:05")
-	x := func(t time.Time) float64 { return t.Sub(first).Seconds() / per }
-	var flight []point
-	for _, q := range k.InFlight {
-		flight = append(flight, point{x(q.At), q.Value})
-	}
-	var limits []line
-	shown := k.Endpoints[:min(len(k.Endpoints), len(lineInks))]
-	for _, e := range shown {
-		l := line{name: e.Endpoint, step: true}
-		for _, c := range k.Changes {
-			if c.Endpoint == e.Endpoint {
-				l.points = append(l.points, point{x(c.At), float64(c.To)})
-			}
-		}
-		if n := len(l.points); n > 0 {
-			l.points = append(l.points, point{x(last), l.points[n-1].y})
-		}
-		limits = append(limits, l)
-	}
-	title := "Limit of samples in flight"
-	if n := len(k.Endpoints) - len(shown); n > 0 {
-		title += fmt.Sprintf(" (%d more endpoints in the table)", n)
-	}
-	p.ControlPlots = present(
-		lines(title, since, "samples", limits),
-		lines("Samples in flight", since, "samples", []line{{points: flight, area: true}}),
-	)
-}
-
-// present leaves out what is not there.
-func present(figures ...*figure) (out []*figure) {
-	for _, f := range figures {
-		if f != nil {
-			out = append(out, f)
-		}
 	}
 	return out
 }

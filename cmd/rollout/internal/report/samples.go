@@ -2,7 +2,6 @@ package report
 
 import (
 	"cmp"
-	"container/heap"
 	"errors"
 	"fmt"
 	"maps"
@@ -20,9 +19,6 @@ import (
 // censored is the class of the samples that the tail policy cut: skipped, not
 // failed.
 const censored = "censored"
-
-// maxSlow is how many of the slowest samples a report names.
-const maxSlow = 20
 
 // maxExample bounds the error that stands for a class.
 const maxExample = 300
@@ -335,72 +331,4 @@ func (s *survey) finishFailures() {
 	slices.SortFunc(r.Failures.Classes, func(a, b FailureClass) int {
 		return cmp.Or(cmp.Compare(b.Samples, a.Samples), cmp.Compare(a.Class, b.Class))
 	})
-}
-
-// slow keeps the slowest.
-func (s *survey) slow(c Slow) {
-	if len(s.slowest) < maxSlow {
-		heap.Push(&s.slowest, c)
-	} else if c.Seconds > s.slowest[0].Seconds {
-		s.slowest[0] = c
-		heap.Fix(&s.slowest, 0)
-	}
-}
-
-// A slowHeap has the fastest of the slowest on top.
-type slowHeap []Slow
-
-func (h slowHeap) Len() int           { return len(h) }
-func (h slowHeap) Less(i, j int) bool { return h[i].Seconds < h[j].Seconds }
-func (h slowHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
-
-// Push and Pop are heap.Interface's.
-func (h *slowHeap) Push(v any) {
-	if s, ok := v.(Slow); ok {
-		*h = append(*h, s)
-	}
-}
-
-// Pop takes the last one.
-func (h *slowHeap) Pop() any {
-	last := (*h)[len(*h)-1]
-	*h = (*h)[:len(*h)-1]
-	return last
-}
-
-func (h slowHeap) sorted() []Slow {
-	slices.SortFunc(h, func(a, b Slow) int {
-		return cmp.Or(cmp.Compare(b.Seconds, a.Seconds), cmp.Compare(a.SampleKey, b.SampleKey))
-	})
-	return h
-}
-
-// Advice says what to do about a class of failures.
-func Advice(class string) string {
-	if text, ok := advice[class]; ok {
-		return text
-	}
-	return "See the error, and rollout inspect RUN --failures."
-}
-
-// advice by class. Every class of collector that a sample can fail with has one.
-var advice = map[string]string{
-	collector.ClassTimeoutTotal.String():    "The sample took longer than run.attempt_timeout. Raise it, or give the agent fewer steps.",
-	collector.ClassTimeoutIdle.String():     "The server went silent in the middle of a reply. Look at the server's log and load; lower server.max_in_flight.",
-	collector.ClassRateLimited.String():     "The server asked to slow down. Lower server.max_in_flight, or add servers.",
-	collector.ClassUnavailable.String():     "The server or its model engine was down. When it is up again, collect the rest with --retry-failed.",
-	collector.ClassConnection.String():      "The connection broke. Look at the network and proxies between here and the server; then --retry-failed.",
-	collector.ClassServerError.String():     "The server failed by itself. Its log says why (a full PostgreSQL and a dead engine look alike); then --retry-failed.",
-	collector.ClassAborted.String():         "The model engine aborted calls, as for new weights or a lack of memory. Look at its log; then --retry-failed.",
-	collector.ClassBadRequest.String():      "The server refused the request. Look at the task and the agent's settings; a retry fails the same way.",
-	collector.ClassMalformedCall.String():   "The model made a tool call that cannot be read. That is the model's doing: other sampling or a fixed template helps.",
-	collector.ClassContextOverflow.String(): "The conversation outgrew the context window. Raise agent.context_window, or make the task shorter.",
-	collector.ClassAgentError.String():      "The agent ended with an error of its own. rollout inspect RUN --failures shows the conversation's end.",
-	collector.ClassToolError.String():       "A client tool failed. Look at the tool.",
-	collector.ClassDecode.String():          "A reply broke the format of the token data. rollout doctor shows whether server and program fit together.",
-	collector.ClassNoTurns.String():         "The server sent no token data. The model must be served by SGLang natively; rollout doctor checks that.",
-	collector.ClassNoPrompt.String():        "What the model was shown cannot be known, or not as surely as tokens.require wants. Give --tokenizer, and let the server keep traces; see the reasons.",
-	collector.ClassTokenMismatch.String():   "Token data contradict each other. rollout doctor, given the same settings, says which of template, tokenizer or server differs.",
-	collector.ClassLost.String():            "The attempt of an earlier process could not be taken over. Collect the sample again with --retry-failed.",
-	collector.ClassInternal.String():        "A fault of this program. Please report it with the error.",
 }
