@@ -134,7 +134,7 @@ func clientConfig(c *config.Config, url string, notice func(text string)) (letta
 	}
 	return letta.ClientConfig{
 		BaseURL:         url,
-		Password:        letta.Secret(c.Server.Password.Reveal()),
+		Password:        c.Server.Password.Secret,
 		Version:         version.Read().Version,
 		ConnectTimeout:  c.Server.ConnectTimeout,
 		IdleBodyTimeout: c.Server.IdleTimeout,

@@ -2,41 +2,24 @@ package config
 
 import (
 	"fmt"
-	"io"
 	"strings"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/input"
+	"github.com/rollout-rl/rollout/collector/letta"
 )
 
 // A Secret is a value that must not be seen. It is given by reference, and only
 // the reference is ever printed or stored.
 type Secret struct {
-	ref   string // ${env:NAME} or ${file:/path}; empty: no secret
-	value string
+	letta.Secret        // the value: no way of printing shows it
+	ref          string // ${env:NAME} or ${file:/path}; empty: no secret
 }
 
 // Hidden is what stands in place of a secret.
 const Hidden = "***"
 
-func (s Secret) String() string {
-	if s.ref == "" {
-		return ""
-	}
-	return Hidden
-}
-
-// GoString keeps the value out of %#v, MarshalText out of JSON and YAML, and Format out of
-// every verb.
-func (s Secret) GoString() string { return s.String() }
-
-// MarshalText is as GoString.
-func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
-
-// Format is as GoString.
-func (s Secret) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, s.String()) }
-
 // Reveal returns the value itself, for the one place that sends it.
-func (s Secret) Reveal() string { return s.value }
+func (s Secret) Reveal() string { return string(s.Secret) }
 
 // ParseSecret follows a reference. A literal is refused: configuration files are
 // copied, committed and mailed.
@@ -53,7 +36,7 @@ func ParseSecret(text string, getenv func(string) string) (Secret, error) {
 		if v == "" {
 			return Secret{}, fmt.Errorf("the environment variable %s is not set", name)
 		}
-		return Secret{ref: text, value: v}, nil
+		return Secret{letta.Secret(v), text}, nil
 	}
 	b, err := input.Read(name, input.MaxSecret, input.Wait)
 	if err != nil {
@@ -63,7 +46,7 @@ func ParseSecret(text string, getenv func(string) string) (Secret, error) {
 	if v == "" {
 		return Secret{}, fmt.Errorf("%s is empty", name)
 	}
-	return Secret{ref: text, value: v}, nil
+	return Secret{letta.Secret(v), text}, nil
 }
 
 // cutReference takes ${env:NAME} and ${file:PATH} apart.
