@@ -121,6 +121,7 @@ func (d *Decoder) str(dst []byte, limit int) ([]byte, error) {
 // skipString checks a string; buf[i] is the byte behind the opening quote.
 func (d *Decoder) skipString() error {
 	for {
+		d.i += skippable(d.buf[d.i:d.n])
 		_, more, err := d.plain()
 		if err != nil {
 			return err
@@ -144,6 +145,30 @@ func (d *Decoder) skipString() error {
 		}
 	}
 }
+
+// skippable returns the length of a stretch of b, within a string, that is ASCII without
+// quotes and control characters, or escapes of two characters: text that is JSON itself has
+// one every few bytes.
+func skippable(b []byte) int {
+	i := 0
+	for i+8 <= len(b) {
+		w := load64(b, i)
+		m := (special(w) | w) & highBits
+		if m == 0 {
+			i += 8
+			continue
+		}
+		i += bits.TrailingZeros64(m) >> 3
+		if b[i] != '\\' || i+1 == len(b) || !shortEscapes[b[i+1]] {
+			return i
+		}
+		i += 2
+	}
+	return i
+}
+
+// shortEscapes are the characters that make an escape behind a backslash.
+var shortEscapes = [256]bool{'"': true, '\\': true, '/': true, 'b': true, 'f': true, 'n': true, 'r': true, 't': true}
 
 // escape reads one escape sequence, of which buf[i] is the backslash. As in
 // encoding/json, half of a surrogate pair becomes U+FFFD.
