@@ -1,0 +1,71 @@
+package letta
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+)
+
+// RawJSON is the text of a JSON value as the server sent it. It is empty where there was
+// no value.
+type RawJSON string
+
+// IsNull reports whether there is no value, or null.
+func (r RawJSON) IsNull() bool { return r == "" || r == "null" }
+
+// Decode is json.Unmarshal.
+func (r RawJSON) Decode(v any) error { return json.Unmarshal([]byte(r), v) }
+
+// Member returns the value of a member of an object: of the last one with the name, and
+// empty where there is none.
+func (r RawJSON) Member(name string) RawJSON {
+	var value RawJSON
+	s := newScanner(string(r))
+	for n := range s.members {
+		if n == name {
+			value = s.raw()
+		}
+	}
+	if s.end() != nil {
+		return ""
+	}
+	return value
+}
+
+// With returns the object with another value for a member, which is appended where there
+// was none. All else stays as it is.
+func (r RawJSON) With(name string, value RawJSON) (RawJSON, error) {
+	s := newScanner(string(r))
+	from, to, members := 0, 0, 0
+	if s.space() != '{' {
+		return "", fmt.Errorf("letta: %.20q is not an object", string(r))
+	}
+	for n := range s.members {
+		members++
+		if at := s.start(); n == name {
+			s.skip()
+			from, to = at, s.i
+		}
+	}
+	if err := s.end(); err != nil {
+		return "", err
+	}
+	if to > 0 {
+		return RawJSON(s.text[:from]) + value + RawJSON(s.text[to:]), nil
+	}
+	brace := strings.LastIndexByte(s.text, '}')
+	comma := ","
+	if members == 0 {
+		comma = ""
+	}
+	return RawJSON(s.text[:brace]) + RawJSON(comma) + Text(name) + ":" + value + RawJSON(s.text[brace:]), nil
+}
+
+// Text is the JSON of a string.
+func Text(text string) RawJSON {
+	b, err := Marshal(text)
+	if err != nil {
+		panic("letta: internal error: a string cannot be encoded") // it always can
+	}
+	return RawJSON(b)
+}

@@ -1,0 +1,227 @@
+package letta
+
+import (
+	"encoding/binary"
+	"math/bits"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+// Strings are read eight bytes at a time. One without escapes is a piece of the text; one
+// with escapes is put together in scratch and then kept behind the others.
+
+// string reads a string, of which text[i] is the opening quote.
+func (s *scanner) string() string {
+	from := s.i + 1
+	i := plainEnd(s.text, from)
+	if i < len(s.text) && s.text[i] == '"' {
+		s.i = i + 1
+		return s.text[from:i]
+	}
+	return s.unescape(from, i)
+}
+
+// skipString reads a string, of which text[i] is the opening quote, and forgets it.
+func (s *scanner) skipString() {
+	text, i := s.text, s.i+1
+	for {
+		// Escapes of two characters are the common ones, and need no look at what they are.
+		for i+8 <= len(text) {
+			m := special(load64(text, i))
+			if m == 0 {
+				i += 8
+				continue
+			}
+			i += bits.TrailingZeros64(m) >> 3
+			if text[i] != '\\' || i+1 == len(text) || simpleEscapes[text[i+1]] == 0 {
+				break
+			}
+			i += 2
+		}
+		i = plainEnd(text, i)
+		if i >= len(text) {
+			s.i = len(text)
+			s.expected("the end of a string")
+			return
+		}
+		switch text[i] {
+		case '"':
+			s.i = i + 1
+			return
+		case '\\':
+			_, n := escape(text[i:])
+			if n == 0 {
+				s.badEscape(i)
+				return
+			}
+			i += n
+		default:
+			s.i = i
+			s.fail("not JSON: a control character in a string")
+			return
+		}
+	}
+}
+
+// unescape reads a string that began at from and has its first special byte at i.
+func (s *scanner) unescape(from, i int) string {
+	text, n := s.text, i-from
+	s.grow(n + 8)
+	copy(s.scratch, text[from:i])
+	for i < len(text) {
+		s.grow(n + 8)
+		if i+8 <= len(text) {
+			w := load64(text, i)
+			binary.LittleEndian.PutUint64(s.scratch[n:], w) // what is special in it is written over
+			k := 8
+			if m := special(w); m != 0 {
+				k = bits.TrailingZeros64(m) >> 3
+			}
+			n += k
+			if i += k; k == 8 {
+				continue
+			}
+		}
+		switch c := text[i]; {
+		case c == '"':
+			s.i = i + 1
+			return s.keep(s.scratch[:n])
+		case c < ' ':
+			s.i = i
+			s.fail("not JSON: a control character in a string")
+			return ""
+		case c != '\\':
+			s.scratch[n] = c
+			n++
+			i++
+		case i+1 < len(text) && simpleEscapes[text[i+1]] != 0:
+			s.scratch[n] = simpleEscapes[text[i+1]]
+			n++
+			i += 2
+		default:
+			r, size := escape(text[i:])
+			if size == 0 {
+				s.badEscape(i)
+				return ""
+			}
+			n += utf8.EncodeRune(s.scratch[n:], r)
+			i += size
+		}
+	}
+	s.i = len(text)
+	s.expected("the end of a string")
+	return ""
+}
+
+// simpleEscapes are the characters of the escapes of two characters.
+var simpleEscapes = [256]byte{'"': '"', '\\': '\\', '/': '/', 'b': '\b', 'f': '\f', 'n': '\n', 'r': '\r', 't': '\t'}
+
+// grow makes scratch at least n bytes long.
+func (s *scanner) grow(n int) {
+	if n > len(s.scratch) {
+		s.scratch = append(s.scratch, make([]byte, max(n-len(s.scratch), len(s.scratch), 1<<10))...)
+	}
+}
+
+// keep returns the bytes as a string that lies behind the others of escaped. What was
+// there before stays where it is.
+func (s *scanner) keep(b []byte) string {
+	if s.escaped.Cap()-s.escaped.Len() < len(b) {
+		const least = 4 << 10
+		size := max(least, 2*s.escaped.Cap())
+		size = max(len(b), min(size, len(b)+len(s.text)-s.i)) // what is to come does not need more
+		s.escaped.Reset()
+		s.escaped.Grow(size)
+	}
+	start := s.escaped.Len()
+	s.escaped.Write(b)
+	return s.escaped.String()[start:]
+}
+
+func (s *scanner) badEscape(i int) {
+	s.i = i
+	s.fail("not JSON: an unknown escape in a string")
+}
+
+// escape reads the escape sequence at the start of text and returns its length, 0 where
+// there is none. As in encoding/json, half of a surrogate pair becomes U+FFFD.
+func escape(text string) (r rune, n int) {
+	if len(text) < 2 {
+		return 0, 0
+	}
+	if c := simpleEscapes[text[1]]; c != 0 {
+		return rune(c), 2
+	}
+	if text[1] != 'u' {
+		return 0, 0
+	}
+	r = hex4(text[2:])
+	switch {
+	case r < 0:
+		return 0, 0
+	case !utf16.IsSurrogate(r):
+		return r, 6
+	}
+	if rest := text[6:]; len(rest) >= 6 && rest[0] == '\\' && rest[1] == 'u' {
+		if pair := utf16.DecodeRune(r, hex4(rest[2:])); pair != utf8.RuneError {
+			return pair, 12
+		}
+	}
+	return utf8.RuneError, 6
+}
+
+// hex4 reads four hexadecimal digits, -1 where there are none.
+func hex4(text string) rune {
+	if len(text) < 4 {
+		return -1
+	}
+	var r rune
+	for i := range 4 {
+		c := text[i]
+		switch {
+		case c-'0' <= 9:
+			c -= '0'
+		case c|0x20-'a' < 6:
+			c = c | 0x20 - 'a' + 10
+		default:
+			return -1
+		}
+		r = r<<4 | rune(c)
+	}
+	return r
+}
+
+const (
+	lowBits  = 0x0101010101010101
+	highBits = 0x8080808080808080
+)
+
+// special marks with 0x80 the bytes of w that end a plain stretch of a string: quote,
+// backslash, control characters. The lowest mark is exact.
+func special(w uint64) uint64 {
+	q := w ^ '"'*lowBits
+	e := w ^ '\\'*lowBits
+	return ((q-lowBits)&^q | (e-lowBits)&^e | (w-' '*lowBits)&^w) & highBits
+}
+
+// plainEnd is the index of the next quote, backslash or control character of text from i
+// on, or its length. It looks at eight bytes at a time.
+func plainEnd(text string, i int) int {
+	for i+8 <= len(text) {
+		w := load64(text, i)
+		if m := special(w); m != 0 {
+			return i + bits.TrailingZeros64(m)>>3
+		}
+		i += 8
+	}
+	for i < len(text) && text[i] != '"' && text[i] != '\\' && text[i] >= ' ' {
+		i++
+	}
+	return i
+}
+
+func load64(text string, i int) uint64 {
+	b := text[i : i+8]
+	return uint64(b[0]) | uint64(b[1])<<8 | uint64(b[2])<<16 | uint64(b[3])<<24 |
+		uint64(b[4])<<32 | uint64(b[5])<<40 | uint64(b[6])<<48 | uint64(b[7])<<56
+}
