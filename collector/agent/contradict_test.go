@@ -66,7 +66,7 @@ func TestContradictions(t *testing.T) {
 			cfg := lettasim.Config{Script: lettasim.Script{Calls: lettasim.Range{Min: 3, Max: 3}}}
 			_, web := simulated(t, cfg, nil)
 			whole := web.Config.Handler
-			changed := 0
+			var changed atomic.Int32
 			run := regexp.MustCompile(`^/v1/runs/run-[^/]*` + test.path + `$`)
 			web.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				aimed := run.MatchString(r.URL.Path) || test.path == "/trace" && strings.HasSuffix(r.URL.Path, test.path)
@@ -80,7 +80,7 @@ func TestContradictions(t *testing.T) {
 				if body == nil {
 					body = rec.Body.Bytes() // not this one
 				} else {
-					changed++
+					changed.Add(1)
 				}
 				_, _ = w.Write(body)
 			})
@@ -92,7 +92,7 @@ func TestContradictions(t *testing.T) {
 			}
 			reply, err := g.Run(t.Context())
 			switch {
-			case changed == 0:
+			case changed.Load() == 0:
 				t.Error("nothing was changed")
 			case test.says == "":
 				if err != nil {

@@ -161,8 +161,9 @@
 // stored needs two small requests per send (steps and messages of its run) and the trace
 // of one call; a conversation two more per sample, and an agent without traces two more
 // per sample. trace needs one large request per send that stored did not settle, or one
-// per call. Requests that do not depend on each other run side by side, and
-// [Prompter.Prefetch] makes those for one send while the server works at the next. A trace
+// per call. Requests that do not depend on each other run side by side, up to a bound over
+// all samples, and [Prompter.Prefetch] makes those for one send while the server works at
+// the next. A trace
 // may be late: it is asked for up to three times within some 200 ms. A step that ran a
 // compaction has none for good and is not asked for. [Prompter.Stats] adds requests and
 // time up.

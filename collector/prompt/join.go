@@ -4,15 +4,10 @@ import (
 	"context"
 	"fmt"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/record"
 	"github.com/rollout-rl/rollout/tokenize"
 )
-
-// sideBySide bounds the requests that one sample has on the way at a time.
-const sideBySide = 8
 
 // join makes the transcript: it fetches the record of every send and pairs turns with
 // steps. It fails where a send has another number of assistant turns than its run has
@@ -64,41 +59,41 @@ func (b *rebuild) join(ctx context.Context, reply *collector.Reply) error {
 // and messages of every server run, the system message of the conversation, and the trace
 // of each send's last call where the answer itself names its step.
 func (b *rebuild) fetch(ctx context.Context, reply *collector.Reply) error {
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(sideBySide)
 	r := b.rollout
+	var all []func(context.Context) error
 	if r.Conversation != nil {
-		g.Go(func() (err error) {
+		all = append(all, func(ctx context.Context) (err error) {
 			b.conversationSystem, err = r.ConversationSystem(ctx)
 			return err
 		})
 	}
 	for i := range r.Sends {
-		if r.Sends[i].RunID != "" {
-			fetchRun(ctx, g, r.Run(r.Sends[i].RunID))
+		if r.Sends[i].RunID == "" {
+			continue
 		}
-	}
-	for i := range r.Sends {
 		if id := lastStep(reply.Sends[i].Turns, &r.Sends[i]); id != "" {
-			g.Go(func() error {
+			all = append(all, func(ctx context.Context) error {
 				_, _ = r.Trace(ctx, id) // whoever needs it asks again, and gets the error
 				return nil
 			})
 		}
+		all = append(all, ofRun(r.Run(r.Sends[i].RunID))...)
 	}
-	return g.Wait()
+	return b.lanes.together(ctx, all...)
 }
 
-// fetchRun asks for the steps and the messages of a server run.
-func fetchRun(ctx context.Context, g *errgroup.Group, run *record.Run) {
-	g.Go(func() error {
-		_, err := run.Steps(ctx)
-		return err
-	})
-	g.Go(func() error {
-		_, err := run.Messages(ctx)
-		return err
-	})
+// ofRun are the requests for the messages and the steps of a server run.
+func ofRun(run *record.Run) []func(context.Context) error {
+	return []func(context.Context) error{
+		func(ctx context.Context) error {
+			_, err := run.Messages(ctx)
+			return err
+		},
+		func(ctx context.Context) error {
+			_, err := run.Steps(ctx)
+			return err
+		},
+	}
 }
 
 // pair pairs the assistant turns of a send with its steps and returns the index of

@@ -3,30 +3,30 @@ package prompt
 import (
 	"context"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/rollout-rl/rollout/collector/record"
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
 // Prefetch fetches what Prompts will read of a send that was answered with turns, while
 // the server works at the next one. It returns when all is there, or ctx is done. Whatever
-// fails here is asked for again by Prompts.
+// fails here, or has no lane, is asked for by Prompts.
 func (p *Prompter) Prefetch(ctx context.Context, rollout *record.Rollout, of record.Send, turns []tokenize.Turn) {
 	if !p.rebuilds() || of.RunID == "" || p.turns && promptsIn(turns) {
 		return
 	}
-	var g errgroup.Group // a request that fails does not end the others
-	g.SetLimit(sideBySide)
-	fetchRun(ctx, &g, rollout.Run(of.RunID))
+	if !p.lanes.take() {
+		return
+	}
+	defer p.lanes.give()
+	var all []func(context.Context) error
 	// A server that was never seen to keep a trace is not asked for one ahead of time.
 	if id := lastStep(turns, &of); id != "" && p.finish.traced.Load() {
-		g.Go(func() error {
+		all = append(all, func(ctx context.Context) error {
 			_, _ = rollout.TraceSoon(ctx, id)
 			return nil
 		})
 	}
-	_ = g.Wait()
+	_ = p.lanes.together(ctx, append(all, ofRun(rollout.Run(of.RunID))...)...)
 }
 
 // promptsIn reports whether every assistant turn holds its prompt.

@@ -101,8 +101,8 @@ func TestPrefetch(t *testing.T) {
 		server.mu.Lock()
 		ahead := len(server.asked)
 		server.mu.Unlock()
-		if ahead != want {
-			t.Errorf("attempt %d: %d records were fetched ahead, want %d: %q", n+1, ahead, want, server.asked)
+		if ahead < want { // and those of the second send, where the first ones were there in time
+			t.Errorf("attempt %d: %d records were fetched ahead, want at least %d: %q", n+1, ahead, want, server.asked)
 		}
 		calls, err := g.Prompts(t.Context(), reply)
 		if err != nil {

@@ -53,13 +53,14 @@ type Prompter struct {
 	unverified           bool
 
 	finish    finishes
+	lanes     lanes
 	stats     counters
 	renderers sync.Pool // of *renderer
 }
 
 // New returns a Prompter, or an error where the source cannot be had.
 func New(cfg Config) (*Prompter, error) {
-	p := &Prompter{model: cfg.Model, unverified: cfg.Unverified}
+	p := &Prompter{model: cfg.Model, unverified: cfg.Unverified, lanes: make(lanes, extraRequests)}
 	switch cfg.Force {
 	case tokenize.SourceNone:
 		p.turns, p.stored, p.trace = true, cfg.Model != nil, cfg.Model != nil

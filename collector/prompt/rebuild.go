@@ -17,6 +17,7 @@ type rebuild struct {
 	calls      []tokenize.Call
 	r          *renderer
 	finish     *finishes
+	lanes      lanes
 
 	conversationSystem string // text of the conversation's first message
 	// changed says what of the agent had changed when it was read again, nil where that
@@ -35,7 +36,7 @@ func (p *Prompter) rebuild(ctx context.Context, reply *collector.Reply, rollout 
 	r := p.renderer()
 	defer p.release(r)
 
-	b := &rebuild{rollout: rollout, calls: calls, r: r, finish: &p.finish}
+	b := &rebuild{rollout: rollout, calls: calls, r: r, finish: &p.finish, lanes: p.lanes}
 	if err := b.join(ctx, reply); err != nil {
 		return err
 	}
