@@ -138,7 +138,7 @@ func forgetKnown(t reflect.Type, all map[string]json.RawMessage) {
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 		if f.Anonymous {
 			forgetKnown(f.Type, all)
-		} else if _, ok := all[name]; ok {
+		} else {
 			delete(all, name)
 		}
 	}

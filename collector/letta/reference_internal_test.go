@@ -104,34 +104,6 @@ type oldConversation struct {
 	LastMessageAt       *Time           `json:"last_message_at"`
 }
 
-type oldProviderTrace struct {
-	CreatedByID        *string            `json:"created_by_id"`
-	LastUpdatedByID    *string            `json:"last_updated_by_id"`
-	CreatedAt          *Time              `json:"created_at"`
-	UpdatedAt          *Time              `json:"updated_at"`
-	ID                 *string            `json:"id"`
-	RequestJSON        json.RawMessage    `json:"request_json"`
-	ResponseJSON       json.RawMessage    `json:"response_json"`
-	StepID             *string            `json:"step_id"`
-	AgentID            *string            `json:"agent_id"`
-	AgentTags          []string           `json:"agent_tags"`
-	CallType           *string            `json:"call_type"`
-	RunID              *string            `json:"run_id"`
-	Source             *string            `json:"source"`
-	OrgID              *string            `json:"org_id"`
-	UserID             *string            `json:"user_id"`
-	CompactionSettings json.RawMessage    `json:"compaction_settings"`
-	LLMConfig          json.RawMessage    `json:"llm_config"`
-	LatencyMS          *int64             `json:"latency_ms,omitempty"`
-	BillingContext     *oldBillingContext `json:"billing_context"`
-}
-
-type oldBillingContext struct {
-	PlanType   *string `json:"plan_type"`
-	CostSource *string `json:"cost_source"`
-	CustomerID *string `json:"customer_id"`
-}
-
 type oldTool struct {
 	ID                      string          `json:"id"`
 	ToolType                string          `json:"tool_type"`

@@ -42,7 +42,7 @@ func (s *scanner) union(tag string, reset func(), read func(kind, name string)) 
 	if s.err == nil && !twice {
 		return kind
 	}
-	failed, last := *s, "" //nolint:govet // only its place and its error are used again
+	failed, last := *s, ""
 	s.back(start)
 	if !s.lastKind(tag, &last) {
 		return ""

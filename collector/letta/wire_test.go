@@ -369,7 +369,7 @@ func withoutText(v any) any {
 	c := reflect.New(reflect.TypeOf(v).Elem()).Elem()
 	c.Set(reflect.ValueOf(v).Elem())
 	c.FieldByName("JSON").SetString("")
-	if m, is := c.Interface().(letta.Message); is {
+	if m, is := reflect.TypeAssert[letta.Message](c); is {
 		m.Content.Parts = slices.Clone(m.Content.Parts)
 		for i := range m.Content.Parts {
 			m.Content.Parts[i].JSON = ""
