@@ -26,7 +26,7 @@
 //	one attempt from start to end                     attempt.go
 //	where a send is made                              collector/agent: agent.go (send)
 //	who deletes an agent                              removal.go (close), which calls Agent.Close;
-//	                                                  rollout clean, for what a killed run left
+//	                                                  what a killed run left: the verb clean
 //	what a failure is                                 classify.go; the words for it are in errors.go
 //	what happens after a failure                      package breaker decides, sample.go (act) does it
 //	what happens on 429                               package breaker (Busy): the sample waits and pays

@@ -30,7 +30,7 @@ func TestAbortedIsNoData(t *testing.T) {
 			t.Fatalf("%d samples have rows, %s has %d rows and %d failures\n%s", len(got.rows), task, len(got.rows[id]), len(got.failures[id]), r.stderr)
 		}
 		f := got.failures[id][0]
-		if f.Class != "aborted" || f.Status != "error" || f.Attempt < 2 || !strings.Contains(f.Error, "gave a call up") {
+		if f.Class != "aborted" || f.Status != "error" || f.Attempt < 2 || !strings.Contains(f.Error, "aborted a call") {
 			t.Errorf("%s: class %s, status %s, attempt %d: %s", task, f.Class, f.Status, f.Attempt, f.Error)
 		}
 		if task == "scripted-0002" && len(f.OutputIDs) == 0 {
