@@ -17,8 +17,8 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 )
 
-// TestContradictions: a memory of the server that is incomplete, or contradicts
-// itself, is not taken for an answer.
+// TestContradictions: a record that is incomplete, or contradicts itself, is not taken for an
+// answer.
 func TestContradictions(t *testing.T) {
 	t.Parallel()
 	replace := func(pattern, with string) func([]byte) []byte {
@@ -31,6 +31,7 @@ func TestContradictions(t *testing.T) {
 			return append(append(bytes.Clone(b[:at[0]]), p.ReplaceAll(b[at[0]:at[1]], []byte(with))...), b[at[1]:]...)
 		}
 	}
+	var traces atomic.Int32
 	for _, test := range []struct {
 		name, path string
 		change     func([]byte) []byte
@@ -45,6 +46,12 @@ func TestContradictions(t *testing.T) {
 		{"a prompt token less", "/trace", replace(`"input_ids":\[\d+,`, `"input_ids":[`), "which the step did not count"},
 		{"no tokens", "/trace", replace(`"output_ids":\[[\d,]*\]`, `"output_ids":null`), "holds no tokens"},
 		{"no trace", "/trace", func([]byte) []byte { return []byte("null") }, "has no trace"},
+		{"no trace of a later call", "/trace", func([]byte) []byte {
+			if traces.Add(1) == 1 {
+				return nil
+			}
+			return []byte("null")
+		}, "has no trace"},
 		{"no result of a tool", "/trace", replace(`"role":"tool","tool_call_id":"call_`, `"role":"tool","tool_call_id":"other_`), "does not show the result of call"},
 		{"a step counts more", "/steps", replace(`"completion_tokens":(\d+)`, `"completion_tokens":1$1`), "tokens, the step counted"},
 		{"a step counts nothing", "/steps", replace(`"completion_tokens":\d+`, `"completion_tokens":null`), "does not say how many tokens"},
@@ -66,7 +73,7 @@ func TestContradictions(t *testing.T) {
 			cfg := lettasim.Config{Script: lettasim.Script{Calls: lettasim.Range{Min: 3, Max: 3}}}
 			_, web := simulated(t, cfg, nil)
 			whole := web.Config.Handler
-			var changed atomic.Int32
+			var changed atomic.Int32 // traces are read side by side
 			run := regexp.MustCompile(`^/v1/runs/run-[^/]*` + test.path + `$`)
 			web.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				aimed := run.MatchString(r.URL.Path) || test.path == "/trace" && strings.HasSuffix(r.URL.Path, test.path)
