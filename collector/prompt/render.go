@@ -77,7 +77,7 @@ func (r *renderer) prompt(in input) ([]int32, error) {
 		r.given = append(make([]int32, 0, n+n/2), r.given...)
 	}
 	r.given = append(r.given, r.ids[shared:]...)
-	return r.given[:len(r.given):len(r.given)], nil
+	return slices.Clip(r.given), nil
 }
 
 // commonPrefix returns how many bytes a and b begin with alike.

@@ -125,6 +125,7 @@ func stepsOf(messages letta.Messages) (steps, returned []string, ok bool) {
 				return nil, nil, false
 			}
 			steps = append(steps, id)
+		default: // the client's, or a note of the server
 		}
 	}
 	return steps, returned, true

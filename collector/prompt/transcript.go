@@ -63,6 +63,7 @@ func (s *send) callsOf(stepID string) []call {
 			own = appendCalls(own, m.ToolCalls)
 		case letta.TypeApprovalRequest:
 			waiting = appendCalls(waiting, m.ToolCalls)
+		default:
 		}
 	}
 	return append(own, waiting...)
