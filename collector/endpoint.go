@@ -110,15 +110,21 @@ func (e *endpoint) state() (down, lost bool) {
 	return e.lock().State()
 }
 
+// steer closes or opens the gate, as the breaker is now. Two workers may follow their changes
+// in another order than the breaker made them.
+func (e *endpoint) steer() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	down, _ := e.breaker.State()
+	e.gate.setDown(down)
+}
+
 // follow does what a change of the server requires. cause is why it is down or lost. The
 // error ends the run: no endpoint is left.
 func (e *endpoint) follow(ch breaker.Change, cause error) error {
 	c := e.c
-	switch {
-	case ch.Closed:
-		e.gate.goDown()
-	case ch.Opened:
-		e.gate.goUp()
+	if ch.Closed || ch.Opened {
+		e.steer()
 	}
 	if ch.Down {
 		c.cfg.Events.EndpointDown(e.Name, cause)

@@ -202,26 +202,26 @@ func (g *gate) take(p *permit) {
 	close(p.taken)
 }
 
-// goDown lets in only probes from now on.
-func (g *gate) goDown() {
+// setDown lets in only probes if down is true. Else it lets all samples in again, a few at
+// first.
+func (g *gate) setDown(down bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.down, g.probeAt = true, time.Now().Add(probeEvery)
-	for len(g.idle) > 0 {
-		g.take(g.idle[0])
+	if g.down == down {
+		return
 	}
-	g.admit(time.Now())
-}
-
-// goUp lets all samples in again, a few at first.
-func (g *gate) goUp() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.down = false
-	if g.limiter != nil {
-		g.limiter.Reopen(time.Now())
+	now := time.Now()
+	g.down = down
+	switch {
+	case down:
+		g.probeAt = now.Add(probeEvery)
+		for len(g.idle) > 0 {
+			g.take(g.idle[0])
+		}
+	case g.limiter != nil:
+		g.limiter.Reopen(now)
 	}
-	g.admit(time.Now())
+	g.admit(now)
 }
 
 // tell tells the controller what happened, and calls changed if the limit changed. used is

@@ -1,0 +1,44 @@
+package collector
+
+import (
+	"context"
+	"testing"
+	"time"
+)
+
+// TestGateFollowsTheBreaker: a worker that saw the server go down acts after the one that saw
+// it come back. The gate must be open, else only probes are let in for the rest of the run.
+func TestGateFollowsTheBreaker(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name     string
+		backLast bool
+	}{{"in order", true}, {"the other way round", false}} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			c, err := New(Config{Endpoints: []Endpoint{{Name: "one", Backend: struct{ Backend }{}}}, Sink: struct{ Sink }{}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			ep, now := c.endpoints[0], time.Now()
+			first := ep.lock().Silent(now)
+			ep.unlock()
+			second := ep.lock().Answered(now.Add(time.Second))
+			ep.unlock()
+			if !test.backLast {
+				first, second = second, first
+			}
+			if err := ep.follow(first, ErrConnection); err != nil {
+				t.Fatal(err)
+			}
+			if err := ep.follow(second, nil); err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			if ep.gate.enter(ctx, false) == nil {
+				t.Error("the server is up, and its gate lets nothing in")
+			}
+		})
+	}
+}
