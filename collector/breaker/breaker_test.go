@@ -411,6 +411,77 @@ func TestOldAnswer(t *testing.T) {
 	}
 }
 
+// An answer from before the first failure of the trip, and from before the server fell
+// silent, says nothing either: the silence moves the beginning of the trip.
+func TestAnswerBeforeSilence(t *testing.T) {
+	t.Parallel()
+	s := newServer(cfg)
+	s.answer("other")
+	s.fault("k") // begins the trip
+	between := s.now.Add(time.Second)
+	s.Silent(s.now.Add(2 * time.Second))
+	if ch := s.Answered(between); ch != (breaker.Change{}) {
+		t.Errorf("%+v after an answer from before the silence", ch)
+	}
+	if down, _ := s.State(); !down {
+		t.Error("an answer from before the silence brought the server back")
+	}
+}
+
+// A sample whose failure trips the breaker is charged when the server answers the check: the
+// failure was its own.
+func TestAnsweredCheckCharges(t *testing.T) {
+	t.Parallel()
+	s := newServer(cfg)
+	s.answer("other")
+	s.works = true
+	var d breaker.Decision
+	var key string
+	for i := 0; s.checks == 0 && i < 9; i++ {
+		key = fmt.Sprint("other-", i)
+		d = s.fault(key)
+	}
+	if s.checks != 1 || d.String() != "retry charged" || s.budget(key).Charged != 1 {
+		t.Errorf("%d checks, %v, charged %d", s.checks, d, s.budget(key).Charged)
+	}
+}
+
+// A server is told to be down once, and only when its check was not answered; it is told to
+// be back only if it was told to be down.
+func TestDownIsToldOnce(t *testing.T) {
+	t.Parallel()
+	s := newServer(cfg)
+	s.answer("other")
+	trip := func() (*breaker.Budget, breaker.Decision) {
+		b := s.budget("k")
+		for i := range 9 {
+			s.now = s.now.Add(time.Second)
+			d := s.Ended(b, breaker.End{Key: fmt.Sprint(i), Kind: breaker.Fault, Stage: breaker.Rolling, InHand: 4, Limit: 8}, s.now)
+			if d.Next == breaker.Check {
+				return b, d
+			}
+		}
+		t.Fatal("nine failures did not trip the breaker")
+		return nil, breaker.Decision{}
+	}
+	b, first := trip()
+	s.now = s.now.Add(time.Second)
+	if ch := s.Answered(s.now); !ch.Opened || ch.Up {
+		t.Errorf("%+v after an answer during the check", ch)
+	}
+	_, second := trip()
+	if d := s.Checked(b, first, false, false); !d.Change.Down {
+		t.Errorf("%+v after a check that failed", d.Change)
+	}
+	if d := s.Checked(b, second, false, false); d.Change.Down {
+		t.Errorf("%+v after the second check that failed", d.Change)
+	}
+	s.now = s.now.Add(time.Second)
+	if ch := s.Answered(s.now); !ch.Opened || !ch.Up {
+		t.Errorf("%+v after an answer", ch)
+	}
+}
+
 // A server that never answered is lost when a check fails as well; unless somebody watches
 // it, or the check was cut off by a stop of the run.
 func TestNeverAnswered(t *testing.T) {
@@ -489,6 +560,11 @@ func TestOpened(t *testing.T) {
 	s.Silent(s.now.Add(time.Second))
 	if ch := s.Opened(s.now.Add(2 * time.Second)); !ch.Up {
 		t.Errorf("a silent server: %+v", ch)
+	}
+	s = newServer(cfg)
+	s.Silent(s.now)
+	if ch := s.Opened(s.now.Add(time.Second)); ch != (breaker.Change{}) {
+		t.Errorf("a server that never answered: %+v", ch)
 	}
 }
 
