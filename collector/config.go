@@ -30,7 +30,7 @@ type Config struct {
 	// the tasks are read once instead of up to three times.
 	Left func(key string) Left
 	// RetryFailed takes up only the samples that the dataset has as failed, each with a new
-	// budget. Default: only samples that the dataset does not have.
+	// budget. It needs Left. Default: only samples that the dataset does not have.
 	RetryFailed bool
 	// Journal keeps attempts for the next process. Default nil: nothing does.
 	Journal Journal
@@ -178,6 +178,9 @@ func (c Config) Validate() error {
 	}
 	if c.Sink == nil {
 		bad("sink", "is nil")
+	}
+	if c.RetryFailed && c.Left == nil {
+		bad("retry_failed", "needs left, which says what has failed")
 	}
 	for _, n := range []struct {
 		path  string

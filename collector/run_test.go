@@ -346,12 +346,13 @@ func TestConfigComplaintsComeTogether(t *testing.T) {
 	t.Parallel()
 	_, err := collector.New(collector.Config{
 		Endpoints: []collector.Endpoint{{Name: "a", MaxInFlight: -1}, {Name: "a", Backend: &scripted{}}},
-		Samples:   -1, BackoffMin: time.Minute, BackoffMax: time.Second,
+		Samples:   -1, BackoffMin: time.Minute, BackoffMax: time.Second, RetryFailed: true,
 	})
 	for _, want := range []string{
 		"collector.endpoints[0].backend: is nil", "collector.endpoints[0].max_in_flight: -1: must be ≥ 1",
 		`collector.endpoints[1].name: "a": given twice`, "collector.sink: is nil",
 		"collector.samples: -1: must not be negative", "collector.backoff_max: 1s: is less than backoff_min 1m0s",
+		"collector.retry_failed: needs left",
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("New = %v, want %q in it", err, want)
