@@ -360,7 +360,7 @@ func (g *agent) Close(ctx context.Context) error {
 	for _, r := range g.arenas {
 		g.backend.recycle(r)
 	}
-	g.arenas = nil
+	g.arenas, g.reply, g.rollout = nil, nil, nil // the latter two point into the arenas
 	g.backend.room.give(g.held)
 	g.held = 0
 	if g.mayRun {
