@@ -35,7 +35,10 @@ func asInput(stored []letta.Approval) (message letta.InputMessage, client bool) 
 				Type: "tool", ToolReturn: letta.TextOf(a.Content.Text), Status: a.Status,
 				ToolCallID: a.ToolCallID, Stdout: a.Stdout, Stderr: a.Stderr,
 			}
-			if text := a.JSON.Member("tool_return"); !strings.HasPrefix(string(text), `"`) {
+			switch text := a.JSON.Member("tool_return"); {
+			case text.IsNull():
+				r.ToolReturn = nil
+			case !strings.HasPrefix(string(text), `"`):
 				r.ToolReturn = letta.Input(text) // parts, as they are
 			}
 			returns, client = append(returns, r), true

@@ -33,8 +33,11 @@ func (r RawJSON) Member(name string) RawJSON {
 }
 
 // With returns the object with another value for a member, which is appended where there
-// was none. All else stays as it is.
+// was none. An empty value becomes null. All else stays as it is.
 func (r RawJSON) With(name string, value RawJSON) (RawJSON, error) {
+	if value == "" {
+		value = "null"
+	}
 	s := newScanner(string(r))
 	from, to, members := 0, 0, 0
 	if s.space() != '{' {
