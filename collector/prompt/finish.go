@@ -98,10 +98,11 @@ func stopReasons(r *collector.Reply, calls int) []string {
 	return said
 }
 
-// look reads the trace of a call for how it ended. That there is none, or that it cannot
-// be read, is not a failure of the sample: the end is not known then.
+// look reads the trace of a call for how it ended, also where it was not there for the proof
+// of a prompt: it may have been late. That there is none, or that it cannot be read, is not a
+// failure of the sample: the end is not known then.
 func (f *finishes) look(ctx context.Context, rollout *record.Rollout, c *tokenize.Call) {
-	t, err := rollout.Trace(ctx, c.StepID)
+	t, err := rollout.TraceSoon(ctx, c.StepID)
 	if err != nil || t == nil {
 		f.misses.Add(1)
 		return

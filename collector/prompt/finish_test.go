@@ -228,6 +228,79 @@ func TestEnds(t *testing.T) {
 	}
 }
 
+// A lateTraces server has the trace of a step only when it was asked for it so often.
+type lateTraces struct {
+	http.Handler
+	after int
+
+	mu    sync.Mutex
+	asked map[string]int
+}
+
+func (l *lateTraces) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if strings.HasSuffix(r.URL.Path, "/trace") {
+		l.mu.Lock()
+		l.asked[r.URL.Path]++
+		late := l.asked[r.URL.Path] <= l.after
+		l.mu.Unlock()
+		if late {
+			_, _ = w.Write([]byte("null"))
+			return
+		}
+	}
+	l.Handler.ServeHTTP(w, r)
+}
+
+// TestEndOfLateTrace: a trace that was not there for the proof of a prompt may be there when
+// the end of the call is looked up, and may say that the engine gave the call up.
+func TestEndOfLateTrace(t *testing.T) {
+	t.Parallel()
+	model, err := qwen3()
+	if err != nil {
+		t.Fatal(err)
+	}
+	sim, err := lettasim.New(lettasim.Config{
+		Script: lettasim.Script{Calls: lettasim.Range{Min: 1, Max: 1}}, Faults: lettasim.Faults{{Kind: lettasim.Abort, Rate: 1}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	web := httptest.NewServer(&lateTraces{Handler: sim, after: 3, asked: make(map[string]int)})
+	t.Cleanup(web.Close)
+	client, err := letta.NewClient(letta.ClientConfig{BaseURL: web.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := prompt.New(prompt.Config{Model: model})
+	if err != nil {
+		t.Fatal(err)
+	}
+	backend, err := agent.NewBackend(client, agent.Config{Model: "sglang//models/qwen3", Prompter: p})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := backend.Open(t.Context(), collector.Attempt{
+		Task: &collector.Task{ID: "t", Messages: []string{"Add 3 and 4."}}, Key: "key", GroupSize: 1, N: 1, RunID: "run",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	reply, err := g.Run(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	calls, err := g.Prompts(t.Context(), reply)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(calls) != 1 || calls[0].FinishReason != tokenize.FinishAbort {
+		t.Errorf("calls %+v, want one that the engine gave up", calls)
+	}
+	if err := g.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestUncertainSteps: where messages and turns do not fit together, no call is given
 // the step of another.
 func TestUncertainSteps(t *testing.T) {

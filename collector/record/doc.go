@@ -16,8 +16,9 @@
 // makes it again. Asking from several goroutines is safe; those who ask for the same
 // thing wait for one request. [Rollout.Requests] counts what was asked for, by source.
 //
-// [Rollout.AgentNow] alone reads anew what was read before: it shows whether the agent
-// is still what it was before the first send, and is to be called after the last one.
+// Two methods read anew. [Rollout.AgentNow] shows whether the agent is still what it was
+// before the first send, and is to be called after the last one. [Rollout.TraceSoon] asks
+// again for a trace that was not there.
 //
 // # How long it is there
 //

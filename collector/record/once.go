@@ -49,6 +49,13 @@ func (o *once[T]) get(ctx context.Context, fetch func(context.Context) (T, error
 	return v, err
 }
 
+// drop makes the next one who asks fetch the value again, where it is there and unwanted.
+func (o *once[T]) drop(unwanted func(T) bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.has = o.has && !unwanted(o.value)
+}
+
 // set puts a value there that was had in another way.
 func (o *once[T]) set(v T) {
 	o.mu.Lock()

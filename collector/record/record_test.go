@@ -163,8 +163,11 @@ func TestLateTrace(t *testing.T) {
 		if trace, _ := r.Trace(t.Context(), "step-2"); trace != nil {
 			t.Error("that step-2 has no trace was forgotten")
 		}
-		if n := s.traces.Load(); n != 4 {
-			t.Errorf("%d requests, want 4", n)
+		if trace, err := r.TraceSoon(t.Context(), "step-2"); trace == nil || err != nil {
+			t.Errorf("TraceSoon of step-2 = %v, %v, want one", trace, err)
+		}
+		if n := s.traces.Load(); n != 5 {
+			t.Errorf("%d requests, want 5", n)
 		}
 	})
 }

@@ -86,10 +86,12 @@ func (r *Rollout) Trace(ctx context.Context, stepID string) (*Trace, error) {
 // errLate is why TraceSoon keeps nothing of a trace that is not there yet.
 var errLate = errors.New("record: no trace yet")
 
-// TraceSoon is Trace for a caller who knows that the trace may be late for long: that
-// there is none is not kept, and whoever asks next asks the server again.
+// TraceSoon is Trace for a caller who knows that the trace may be late for long: it asks the
+// server also where there was none before, and that there is none is not kept.
 func (r *Rollout) TraceSoon(ctx context.Context, stepID string) (*Trace, error) {
-	t, err := r.trace(stepID).get(ctx, func(ctx context.Context) (*Trace, error) {
+	kept := r.trace(stepID)
+	kept.drop(func(t *Trace) bool { return t == nil })
+	t, err := kept.get(ctx, func(ctx context.Context) (*Trace, error) {
 		t, err := r.fetchTrace(ctx, stepID)
 		if t == nil && err == nil {
 			err = errLate
