@@ -40,7 +40,7 @@ type ClientConfig struct {
 	// ConnectTimeout bounds dialing and the TLS handshake, each. Default 10 s.
 	ConnectTimeout time.Duration
 	// SendTimeout bounds a send from start to end, with the wait for its turn to be read.
-	// Default 1 h. Leave it well above a minute: a send may stall for 60 s on a healthy
+	// Default 30 min. Leave it well above a minute: a send may stall for 60 s on a healthy
 	// server.
 	SendTimeout time.Duration
 	// CallTimeout bounds every other request. Default 2 min.
