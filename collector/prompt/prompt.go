@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -109,7 +110,17 @@ func (p *Prompter) Prompts(ctx context.Context, r *collector.Reply, rollout *rec
 	}
 	listSteps(ctx, r, rollout, calls)
 	p.finish.fill(ctx, r, rollout, calls)
+	detach(calls)
 	return calls, nil
+}
+
+// detach copies the texts that rows take from calls. They are pieces of answers and traces,
+// which would stay in memory for as long as a row waits to be written.
+func detach(calls []tokenize.Call) {
+	for i := range calls {
+		c := &calls[i]
+		c.StepID, c.FinishReason = strings.Clone(c.StepID), strings.Clone(c.FinishReason)
+	}
 }
 
 // complete reports whether every call has a prompt.

@@ -1,0 +1,76 @@
+package prompt_test
+
+import (
+	"testing"
+	"unsafe"
+
+	"github.com/rollout-rl/rollout/collector/letta"
+	"github.com/rollout-rl/rollout/collector/prompt"
+)
+
+// within reports whether a text is a piece of another one.
+func within(text, whole string) bool {
+	if text == "" || whole == "" {
+		return false
+	}
+	at, from := uintptr(unsafe.Pointer(unsafe.StringData(text))), uintptr(unsafe.Pointer(unsafe.StringData(whole)))
+	return at >= from && at < from+uintptr(len(whole))
+}
+
+// TestCallsKeepNoAnswers: what rows take from a call is not a piece of an answer of the
+// server. A row may wait for long, and would keep all of it.
+func TestCallsKeepNoAnswers(t *testing.T) {
+	t.Parallel()
+	model, err := qwen3()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cases, err := simCases()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, rec := range recordings(t) {
+		p, err := prompt.New(prompt.Config{Model: model})
+		if err != nil {
+			t.Fatal(err)
+		}
+		reply := live(t, cases, &rec)
+		calls, err := p.Prompts(t.Context(), &reply.Reply, reply.Evidence)
+		if err != nil {
+			continue // one without turns
+		}
+		var bodies []letta.RawJSON
+		for _, s := range reply.Evidence.Sends {
+			bodies = append(bodies, s.Response.JSON)
+			if s.RunID == "" {
+				continue
+			}
+			steps, err := reply.Evidence.Run(s.RunID).Steps(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range steps {
+				bodies = append(bodies, steps[i].JSON)
+				trace, err := reply.Evidence.Trace(t.Context(), steps[i].ID)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if trace == nil {
+					continue
+				}
+				answer, err := trace.Answer()
+				if err != nil {
+					continue
+				}
+				bodies = append(bodies, letta.RawJSON(answer.Finish))
+			}
+		}
+		for i := range calls {
+			for _, body := range bodies {
+				if within(calls[i].StepID, string(body)) || within(calls[i].FinishReason, string(body)) {
+					t.Fatalf("%s: call %d keeps an answer: step %q, finish reason %q", rec.name, i, calls[i].StepID, calls[i].FinishReason)
+				}
+			}
+		}
+	}
+}
