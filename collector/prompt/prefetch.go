@@ -26,7 +26,13 @@ func (p *Prompter) Prefetch(ctx context.Context, rollout *record.Rollout, of rec
 			return nil
 		})
 	}
-	_ = p.lanes.together(ctx, append(all, ofRun(rollout.Run(of.RunID))...)...)
+	run := rollout.Run(of.RunID)
+	if p.lanes.together(ctx, append(all, ofRun(run)...)...) != nil {
+		return
+	}
+	if steps, err := run.Calls(ctx); err == nil && len(steps) < assistantTurns(turns) {
+		run.Forget() // the server has not stored all of it yet
+	}
 }
 
 // promptsIn reports whether every assistant turn holds its prompt.

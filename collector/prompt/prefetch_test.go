@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -122,6 +123,79 @@ func TestPrefetch(t *testing.T) {
 		}
 		client.CloseIdle()
 		web.Close()
+	}
+}
+
+// Steps that are not all there when they are fetched ahead are fetched again.
+func TestPrefetchTooSoon(t *testing.T) {
+	t.Parallel()
+	model, err := qwen3()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cases, err := simCases()
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := recordings(t)
+	rec := all[slices.IndexFunc(all, func(r recording) bool { return r.name == "multi" })]
+	sim, err := lettasim.New(lettasim.Config{Cases: cases})
+	if err != nil {
+		t.Fatal(err)
+	}
+	answered := make(chan struct{})
+	var once sync.Once
+	var sends atomic.Int32
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case regexp.MustCompile(`/steps$`).MatchString(r.URL.Path):
+			first := false
+			once.Do(func() { first = true })
+			if first {
+				_, _ = w.Write([]byte("[]"))
+				close(answered)
+				return
+			}
+		case r.Method == http.MethodPost && regexp.MustCompile(`/messages$`).MatchString(r.URL.Path):
+			if sends.Add(1) == 2 {
+				<-answered
+			}
+		}
+		sim.ServeHTTP(w, r)
+	}))
+	defer web.Close()
+	client, err := letta.NewClient(letta.ClientConfig{BaseURL: web.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.CloseIdle()
+	task, cfg := rec.asTask(t)
+	if cfg.Prompter, err = prompt.New(prompt.Config{Model: model}); err != nil {
+		t.Fatal(err)
+	}
+	backend, err := agent.NewBackend(client, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := backend.Open(t.Context(), collector.Attempt{Task: task, Key: "key", GroupSize: 1, N: 1, RunID: "run"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	reply, err := g.Run(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	calls, err := g.Prompts(t.Context(), reply)
+	if err != nil {
+		t.Error(err)
+	}
+	for k := range calls {
+		if calls[k].Grade != tokenize.CountVerified {
+			t.Errorf("call %d is %v: %s", k, calls[k].Grade, calls[k].Note)
+		}
+	}
+	if err := g.Close(context.WithoutCancel(t.Context())); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -26,6 +26,12 @@ func (r *Run) Steps(ctx context.Context) ([]letta.Step, error) {
 // SetSteps keeps steps that somebody who waited for the end of the run has read.
 func (r *Run) SetSteps(steps []letta.Step) { r.steps.set(steps) }
 
+// Forget makes the next ones who ask fetch the steps and the messages again.
+func (r *Run) Forget() {
+	r.steps.drop(func([]letta.Step) bool { return true })
+	r.messages.drop(func(letta.Messages) bool { return true })
+}
+
 // Calls returns the steps that made tokens, oldest first: the k-th is that of the k-th
 // assistant turn.
 func (r *Run) Calls(ctx context.Context) ([]letta.Step, error) {
