@@ -98,11 +98,16 @@ func stopReasons(r *collector.Reply, calls int) []string {
 	return said
 }
 
-// look reads the trace of a call for how it ended, also where it was not there for the proof
-// of a prompt: it may have been late. That there is none, or that it cannot be read, is not a
-// failure of the sample: the end is not known then.
+// look reads the trace of a call for how it ended. A server that was seen to keep traces is
+// asked again for one that was not there for the proof of a prompt: it may have been late.
+// That there is none, or that it cannot be read, is not a failure of the sample: the end is
+// not known then.
 func (f *finishes) look(ctx context.Context, rollout *record.Rollout, c *tokenize.Call) {
-	t, err := rollout.TraceSoon(ctx, c.StepID)
+	trace := rollout.Trace
+	if f.traced.Load() {
+		trace = rollout.TraceSoon
+	}
+	t, err := trace(ctx, c.StepID)
 	if err != nil || t == nil {
 		f.misses.Add(1)
 		return
