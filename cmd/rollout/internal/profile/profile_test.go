@@ -18,7 +18,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -30,6 +29,17 @@ import (
 type road struct {
 	name              string
 	simulate, collect []string
+}
+
+// A load is how fast the server answers.
+type load struct {
+	name, latency string
+}
+
+// A program that waits takes more time for the same rollout than one that is busy: its
+// threads sleep and wake, and its memory is no longer in the caches of the processor.
+func loads() []load {
+	return []load{{"busy", "0s"}, {"waiting", "100ms..300ms"}}
 }
 
 func roads() []road {
@@ -55,12 +65,12 @@ type served struct {
 
 // serve starts the server of a road. It always is the newer program, so that two
 // programs are asked the same.
-func (p *profiler) serve(t *testing.T, bin string, r road) *served {
+func (p *profiler) serve(t *testing.T, bin string, r road, l load) *served {
 	t.Helper()
 	dir := t.TempDir()
 	s := &served{tasks: filepath.Join(dir, "tasks.jsonl")}
 	ready := filepath.Join(dir, "ready")
-	s.cmd = exec.CommandContext(t.Context(), bin, append([]string{"simulate", "--listen", "127.0.0.1:0", "--exchanges", p.lives, "--write-tasks", s.tasks, "--ready-file", ready, "--latency", "100ms..300ms"}, r.simulate...)...)
+	s.cmd = exec.CommandContext(t.Context(), bin, append([]string{"simulate", "--listen", "127.0.0.1:0", "--exchanges", p.lives, "--write-tasks", s.tasks, "--ready-file", ready, "--latency", l.latency}, r.simulate...)...)
 	s.cmd.Stderr = os.Stderr
 	if err := s.cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -74,14 +84,13 @@ func (p *profiler) serve(t *testing.T, bin string, r road) *served {
 	return s
 }
 
-// stop ends the server and returns the CPU time that it took.
-func (s *served) stop(t *testing.T) time.Duration {
+// stop ends the server.
+func (s *served) stop(t *testing.T) {
 	t.Helper()
 	_ = s.cmd.Process.Signal(os.Interrupt)
 	if err := s.cmd.Wait(); err != nil {
 		t.Fatal(err)
 	}
-	return s.cmd.ProcessState.UserTime() + s.cmd.ProcessState.SystemTime()
 }
 
 // collect prepares a collection of the tasks, each sampled some times.
@@ -100,14 +109,39 @@ type cost struct {
 func (p *profiler) measure(t *testing.T, bin string, r road, s *served, samples int) cost {
 	t.Helper()
 	cmd := p.collect(t, bin, r, s, samples, "--quiet")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %v\n%s", cmd.Args, err, out)
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
 	}
-	c := cost{cpu: cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()}
-	if u, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage); ok {
-		c.peak = u.Maxrss << 10
+	peak := watchPeak(cmd.Process.Pid)
+	if err := cmd.Wait(); err != nil {
+		t.Fatalf("%v: %v\n%s", cmd.Args, err, &out)
 	}
-	return c
+	return cost{cpu: cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime(), peak: <-peak}
+}
+
+// watchPeak sends the most memory that the process had resident, in bytes, when the
+// process has ended. The rusage of a child is of no use: its peak is at least that of the
+// process that started it.
+func watchPeak(pid int) <-chan int64 {
+	peak := make(chan int64, 1)
+	high := regexp.MustCompile(`(?m)^VmHWM:\s+(\d+) kB$`)
+	go func() {
+		var last int64
+		for {
+			status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+			m := high.FindSubmatch(status)
+			if err != nil || m == nil { // a process that ended has no memory
+				peak <- last
+				return
+			}
+			last, _ = strconv.ParseInt(string(m[1]), 10, 64)
+			last <<= 10
+			time.Sleep(20 * time.Millisecond)
+		}
+	}()
+	return peak
 }
 
 // perRollout is the CPU time of one more rollout: that of a long run without that of a
@@ -135,13 +169,17 @@ func TestProfile(t *testing.T) { //nolint:paralleltest // it has the machine for
 	}
 	samples, rounds := count(t, "ROLLOUT_PROFILE_SAMPLES", 40), count(t, "ROLLOUT_PROFILE_ROUNDS", 5)
 	for _, r := range roads() {
-		s := p.serve(t, bin, r)
-		if old != "" {
-			p.compare(t, old, bin, r, s, samples, rounds)
-		} else {
-			p.profile(t, bin, r, s, samples)
+		for _, l := range loads() {
+			r := r
+			r.name += "-" + l.name
+			s := p.serve(t, bin, r, l)
+			if old != "" {
+				p.compare(t, old, bin, r, s, samples, rounds)
+			} else {
+				p.profile(t, bin, r, s, samples)
+			}
+			s.stop(t)
 		}
-		s.stop(t)
 	}
 }
 
@@ -322,8 +360,8 @@ var (
 var stages = []stage{
 	{"prompts: render, encode", regexp.MustCompile(`/tokenize/(bpe|chat)\.`)},
 	{"prompts: the rest", regexp.MustCompile(`/collector/(prompt|record)\.`)},
-	{"turns: decode", regexp.MustCompile(`/tokenize\.(\(\*(Decoder|decode|Reply|reader|scanner)|growArena)`)},
-	{"rows: align, check", regexp.MustCompile(`/tokenize\.`)},
+	{"turns: decode", regexp.MustCompile(`/tokenize\.\(\*Decoder\)`)},
+	{"rows: align, check", regexp.MustCompile(`/tokenize\.(\(\*(Aligner|Row)\)|CallsFrom)`)},
 	{"write-ahead log, journal", regexp.MustCompile(`/collector/journal\.|/sink/frame\.|/sink\.\(\*[wW][aA][lL]|/sink\.[^/]*([wW]al|WAL)`)},
 	{"Parquet", regexp.MustCompile(`parquet-go|/sink\.`)},
 	{"HTTP", regexp.MustCompile(`^(net/http|net|net/textproto|internal/poll|bufio|crypto/|compress/)\b|/collector/(letta|agent)\.`)},
