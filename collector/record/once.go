@@ -37,14 +37,16 @@ func (o *once[T]) get(ctx context.Context, fetch func(context.Context) (T, error
 	done := make(chan struct{})
 	o.busy = done
 	o.mu.Unlock()
-	defer close(done)
+	defer func() { // also where fetch panics: those who wait must not find it busy for ever
+		o.mu.Lock()
+		o.busy = nil
+		o.mu.Unlock()
+		close(done)
+	}()
 
 	v, err := fetch(ctx)
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.busy = nil
 	if err == nil {
-		o.value, o.has = v, true
+		o.set(v)
 	}
 	return v, err
 }
