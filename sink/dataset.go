@@ -29,7 +29,7 @@ type Dataset struct {
 	dir   string
 	cfg   Config
 	codec *pageCodec
-	meta  [len(kindNames)]map[string]string
+	meta  [1 + KindFailures]map[string]string
 
 	budget *budget
 	// A sample goes from Append to the write-ahead log, and through a queue to the

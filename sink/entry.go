@@ -136,7 +136,7 @@ func (c *Commit) check(name string) error {
 	if c.Writer < 0 || c.Epoch < 0 {
 		return fmt.Errorf("writer %d, epoch %d: both must be ≥ 0", c.Writer, c.Epoch)
 	}
-	var kinds [len(kindNames)]int64
+	var kinds [1 + KindFailures]int64
 	for _, s := range c.Shards {
 		if kinds[s.Kind] > 0 {
 			return fmt.Errorf("two shards of %s", s.Kind)

@@ -1,9 +1,6 @@
 package sink
 
-import (
-	"fmt"
-	"strconv"
-)
+import "github.com/rollout-rl/rollout/tokenize/enum"
 
 // A Format is the file format of the data shards. Shards of failures are
 // Parquet whatever the format.
@@ -18,20 +15,16 @@ const (
 	Arrow
 )
 
-var formatNames = [...]string{Parquet: "parquet", Arrow: "arrow"}
+var formats = enum.List[Format]{Noun: "format", Words: []string{Parquet: "parquet", Arrow: "arrow"}}
 
 // String returns the name as it is written in a configuration and in a commit.
-func (f Format) String() string { return enumName("Format", formatNames[:], uint8(f)) }
+func (f Format) String() string { return formats.String(f) }
 
 // MarshalText returns the name, and fails for a number that is not a format.
-func (f Format) MarshalText() ([]byte, error) {
-	return marshalEnum("format", formatNames[:], uint8(f))
-}
+func (f Format) MarshalText() ([]byte, error) { return formats.Marshal(f) }
 
 // UnmarshalText accepts the names of the formats and nothing else.
-func (f *Format) UnmarshalText(text []byte) error {
-	return unmarshalEnum("format", formatNames[:], text, (*uint8)(f))
-}
+func (f *Format) UnmarshalText(text []byte) error { return formats.Unmarshal(text, f) }
 
 // ext is the ending of a data shard's file name.
 func (f Format) ext() string {
@@ -52,40 +45,14 @@ const (
 	KindFailures
 )
 
-var kindNames = [...]string{KindData: "data", KindFailures: "failures"}
+var kinds = enum.List[Kind]{Noun: "kind of shard", Words: []string{KindData: "data", KindFailures: "failures"}}
 
 // String returns the name as it is written in a commit; it is the folder of the
 // shard as well.
-func (k Kind) String() string { return enumName("Kind", kindNames[:], uint8(k)) }
+func (k Kind) String() string { return kinds.String(k) }
 
 // MarshalText returns the name, and fails for a number that is not a kind.
-func (k Kind) MarshalText() ([]byte, error) { return marshalEnum("kind", kindNames[:], uint8(k)) }
+func (k Kind) MarshalText() ([]byte, error) { return kinds.Marshal(k) }
 
 // UnmarshalText accepts the names of the kinds and nothing else.
-func (k *Kind) UnmarshalText(text []byte) error {
-	return unmarshalEnum("kind", kindNames[:], text, (*uint8)(k))
-}
-
-func enumName(typ string, names []string, v uint8) string {
-	if int(v) < len(names) {
-		return names[v]
-	}
-	return typ + "(" + strconv.Itoa(int(v)) + ")"
-}
-
-func marshalEnum(what string, names []string, v uint8) ([]byte, error) {
-	if int(v) >= len(names) {
-		return nil, fmt.Errorf("sink: unknown %s %d", what, v)
-	}
-	return []byte(names[v]), nil
-}
-
-func unmarshalEnum(what string, names []string, text []byte, v *uint8) error {
-	for i, name := range names {
-		if string(text) == name {
-			*v = uint8(i)
-			return nil
-		}
-	}
-	return fmt.Errorf("sink: unknown %s %q: must be one of %q", what, text, names)
-}
+func (k *Kind) UnmarshalText(text []byte) error { return kinds.Unmarshal(text, k) }

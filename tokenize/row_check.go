@@ -64,7 +64,7 @@ func (r *Row) checkSpans(n int) error {
 		if r.TurnOffsets[i] > r.TurnOffsets[i+1] {
 			return rowError(i, -1, ErrInvariant, "span ends before it begins")
 		}
-		if role < 0 || int(role) >= len(roleWords) {
+		if role < 0 || int(role) >= len(roles.Words) {
 			return rowError(i, -1, ErrInvariant, "role %d", role)
 		}
 	}

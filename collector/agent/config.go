@@ -4,10 +4,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/rollout-rl/rollout/collector/letta"
+	"github.com/rollout-rl/rollout/tokenize/enum"
 )
 
 // A Config says how to make the agents of a run and how to talk to them.
@@ -117,28 +117,15 @@ const (
 	ApprovalDeny                          // no
 )
 
-var approvalNames = [...]string{"stop", "approve", "deny"}
+var approvals = enum.List[ApprovalPolicy]{Noun: "approval policy", Words: []string{"stop", "approve", "deny"}}
 
-func (p ApprovalPolicy) String() string {
-	if int(p) < len(approvalNames) {
-		return approvalNames[p]
-	}
-	return fmt.Sprintf("approval(%d)", uint8(p))
-}
+func (p ApprovalPolicy) String() string { return approvals.String(p) }
 
-// UnmarshalText takes one of the names.
-func (p *ApprovalPolicy) UnmarshalText(b []byte) error {
-	for i, name := range approvalNames {
-		if string(b) == name {
-			*p = ApprovalPolicy(i)
-			return nil
-		}
-	}
-	return fmt.Errorf("approvals %q: must be one of %s", b, strings.Join(approvalNames[:], ", "))
-}
+// MarshalText writes the word of p.
+func (p ApprovalPolicy) MarshalText() ([]byte, error) { return approvals.Marshal(p) }
 
-// MarshalText writes the name.
-func (p ApprovalPolicy) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
+// UnmarshalText accepts the words that MarshalText writes.
+func (p *ApprovalPolicy) UnmarshalText(b []byte) error { return approvals.Unmarshal(b, p) }
 
 // The defaults that a program may want to show.
 const (
@@ -196,7 +183,7 @@ func (c Config) Validate() error {
 	if c.SilentAfter < 0 || c.StuckAfter < 0 || c.LostAfter < 0 {
 		add("silent after %v, stuck after %v, lost after %v: must not be negative", c.SilentAfter, c.StuckAfter, c.LostAfter)
 	}
-	if int(c.Approvals) >= len(approvalNames) {
+	if _, err := c.Approvals.MarshalText(); err != nil {
 		add("approvals %v: unknown", c.Approvals)
 	}
 	seen := map[string]bool{}
