@@ -26,10 +26,9 @@ import (
 //
 // The Dataset starts no goroutine but in Run.
 type Dataset struct {
-	dir   string
-	cfg   Config
-	codec *pageCodec
-	meta  [1 + KindFailures]map[string]string
+	dir  string
+	cfg  Config
+	meta [1 + KindFailures]map[string]string
 
 	budget *budget
 	// A sample goes from Append to the write-ahead log, and through a queue to the
@@ -127,7 +126,6 @@ func Create(dir string, cfg Config) (*Dataset, error) {
 	d := &Dataset{
 		dir:      dir,
 		cfg:      cfg,
-		codec:    new(pageCodec),
 		budget:   newBudget(cfg.MaxBytesInFlight),
 		seed:     maphash.MakeSeed(),
 		draining: make(chan struct{}),

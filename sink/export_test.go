@@ -21,7 +21,10 @@ func (e Encoder) Encode(r *StoredRow) error { return e.enc.encode(r, len(r.Input
 func (e Encoder) Close() error { return e.enc.close() }
 
 // An EncoderPool keeps what a writer keeps from shard to shard.
-type EncoderPool struct{ cols *columnSet }
+type EncoderPool struct {
+	cols  *columnSet
+	codec *pageCodec
+}
 
 // NewEncoder begins a shard, as a writer does.
 func (p *EncoderPool) NewEncoder(w io.Writer, format Format, groupTokens int, meta map[string]string) Encoder {
@@ -31,7 +34,10 @@ func (p *EncoderPool) NewEncoder(w io.Writer, format Format, groupTokens int, me
 		}
 		return Encoder{newArrowEncoder(w, p.cols, groupTokens, meta)}
 	}
-	return Encoder{newParquetEncoder[StoredRow](w, new(pageCodec), groupTokens, meta)}
+	if p.codec == nil {
+		p.codec = newPageCodec()
+	}
+	return Encoder{newParquetEncoder[StoredRow](w, p.codec, groupTokens, meta)}
 }
 
 // NewPlainEncoder begins a Parquet shard without compression; options may spoil it.

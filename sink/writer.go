@@ -23,6 +23,7 @@ type writer struct {
 	data     *openShard[StoredRow]     // nil before the first row
 	failures *openShard[StoredFailure] // nil before the first failure
 	columns  *columnSet                // arenas of Arrow batches, kept from shard to shard
+	codec    *pageCodec                // of Parquet pages, kept from shard to shard
 
 	// samples and done belong together: what the next commit holds. logged says
 	// which segments of the write-ahead log hold them.
@@ -49,7 +50,7 @@ func newWriter(d *Dataset, id int) *writer {
 	d.logMu.Lock()
 	sealed := d.nextSeq - 1
 	d.logMu.Unlock()
-	w := &writer{d: d, id: id, age: time.NewTimer(d.cfg.MaxShardAge), sealed: sealed}
+	w := &writer{d: d, id: id, codec: newPageCodec(), age: time.NewTimer(d.cfg.MaxShardAge), sealed: sealed}
 	w.age.Stop()
 	if d.cfg.Format == Arrow {
 		w.columns = newColumnSet()
@@ -183,7 +184,7 @@ func (w *writer) openData() (*openShard[StoredRow], error) {
 		s.check = func(f File, size, rows int64) error { return readArrow(f, size, rows, nil) }
 		return s, nil
 	}
-	s.enc = newParquetEncoder[StoredRow](s, d.codec, d.cfg.RowGroupTokens, d.meta[KindData])
+	s.enc = newParquetEncoder[StoredRow](s, w.codec, d.cfg.RowGroupTokens, d.meta[KindData])
 	s.check = checkParquet[StoredRow]
 	return s, nil
 }
@@ -194,7 +195,7 @@ func (w *writer) openFailures() (*openShard[StoredFailure], error) {
 	if err != nil {
 		return nil, err
 	}
-	s.enc = newParquetEncoder[StoredFailure](s, d.codec, d.cfg.RowGroupTokens, d.meta[KindFailures])
+	s.enc = newParquetEncoder[StoredFailure](s, w.codec, d.cfg.RowGroupTokens, d.meta[KindFailures])
 	s.check = checkParquet[StoredFailure]
 	return s, nil
 }

@@ -1,0 +1,37 @@
+package sink
+
+import (
+	"bytes"
+	"runtime"
+	"testing"
+)
+
+// TestGateCodecBytes: what a codec works with outlives garbage collections, as a
+// collection has one every few rollouts.
+func TestGateCodecBytes(t *testing.T) {
+	page := bytes.Repeat([]byte("a page that is longer than a block. "), parquetPageBytes/36)
+	c := newPageCodec()
+	dst, err := c.Encode(nil, page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for range 4 {
+		runtime.GC()
+		runtime.GC() // a sync.Pool keeps its content for one more
+		if dst, err = c.Encode(dst, page); err != nil {
+			t.Fatal(err)
+		}
+	}
+	runtime.ReadMemStats(&after)
+	allocated := after.TotalAlloc - before.TotalAlloc
+	t.Logf("%d bytes allocated for 4 pages", allocated)
+	if allocated > 64<<10 {
+		t.Errorf("%d bytes allocated for 4 pages, want ≤ 64 KiB", allocated)
+	}
+	got, err := c.Decode(nil, dst)
+	if err != nil || !bytes.Equal(got, page) {
+		t.Errorf("the page read back differs, or: %v", err)
+	}
+}
