@@ -2,6 +2,7 @@ package letta_test
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -130,6 +131,54 @@ func TestSendIsNeverRepeated(t *testing.T) {
 				t.Errorf("server saw %d GETs, want 3, or 6 with net/http's own", got)
 			}
 		})
+	}
+}
+
+// A writesConn counts its writes, and fails those beyond most.
+type writesConn struct {
+	net.Conn
+	writes *atomic.Int32
+	most   int32
+}
+
+func (c writesConn) Write(b []byte) (int, error) {
+	if c.writes.Add(1) > c.most {
+		return 0, errors.New("the connection is gone")
+	}
+	return c.Conn.Write(b)
+}
+
+// TestSendIsOneWrite: headers and body leave together. Where nothing at all could be
+// written on a connection that was used before, a send is not tried on another one.
+func TestSendIsOneWrite(t *testing.T) {
+	t.Parallel()
+	s := newCountingServer(t, 1000)
+	var writes, dials atomic.Int32
+	c, err := letta.NewClient(letta.ClientConfig{
+		BaseURL: "http://" + s.listener.Addr().String(),
+		Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+			dials.Add(1)
+			conn, err := new(net.Dialer).DialContext(ctx, network, address)
+			return writesConn{conn, &writes, 2}, err
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.CloseIdle()
+	for range 2 {
+		if _, err := c.Send(t.Context(), "agent-1", hello(), "", new(tokenize.Reply)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := writes.Load(); got != 2 {
+		t.Errorf("two sends took %d writes, want 2", got)
+	}
+	if _, err := c.Send(t.Context(), "agent-1", hello(), "", new(tokenize.Reply)); !errors.Is(err, letta.ErrConnection) {
+		t.Errorf("Send = %v, want a connection error", err)
+	}
+	if got := writes.Load(); got != 3 || dials.Load() != 1 {
+		t.Errorf("%d writes on %d connections, want 3 on 1: a send was repeated", got, dials.Load())
 	}
 }
 

@@ -1,6 +1,7 @@
 package letta
 
 import (
+	"bytes"
 	"context"
 	"io"
 	"net"
@@ -25,7 +26,8 @@ type request struct {
 
 // once sends r and returns the answer; the caller closes its body. It sends once: the body
 // cannot be rewound (no GetBody) and there is no Idempotency-Key, so net/http does not
-// repeat it either.
+// repeat it either. The body is a [bytes.Reader]: of other readers net/http does not know
+// that they never block, and writes the headers in a packet of their own.
 func (c *Client) once(ctx context.Context, r *request) (*http.Response, error) {
 	address := c.base + r.target.path
 	if len(r.query) > 0 {
@@ -33,12 +35,13 @@ func (c *Client) once(ctx context.Context, r *request) (*http.Response, error) {
 	}
 	var body io.Reader
 	if r.body != nil {
-		body = &unrewindable{r.body}
+		body = bytes.NewReader(r.body)
 	}
 	req, err := http.NewRequestWithContext(ctx, r.method, address, body)
 	if err != nil {
 		return nil, err
 	}
+	req.GetBody = nil
 	if c.cfg.Inject != nil {
 		c.cfg.Inject(ctx, req.Header)
 	}
@@ -48,7 +51,6 @@ func (c *Client) once(ctx context.Context, r *request) (*http.Response, error) {
 		}
 	}
 	if r.body != nil {
-		req.ContentLength = int64(len(r.body))
 		req.Header.Set("Content-Type", "application/json")
 		if r.contentType != "" {
 			req.Header.Set("Content-Type", r.contentType)
@@ -71,18 +73,6 @@ func (c *Client) once(ctx context.Context, r *request) (*http.Response, error) {
 		c.ahead.Store(&ahead)
 	}
 	return resp, nil
-}
-
-// An unrewindable is a body for which http.NewRequest sets no GetBody.
-type unrewindable struct{ rest []byte }
-
-func (u *unrewindable) Read(p []byte) (int, error) {
-	if len(u.rest) == 0 {
-		return 0, io.EOF
-	}
-	n := copy(p, u.rest)
-	u.rest = u.rest[n:]
-	return n, nil
 }
 
 // transport returns the client's transport. Its settings follow what was measured with 1 MB
