@@ -11,9 +11,10 @@
 //	        kill -9                              End    k/1 none
 //
 // The dataset decides which samples are done, not the journal. An attempt without an end
-// is over if the dataset has its sample. An attempt with the end "none" whose sample the
-// dataset lacks is made again, under the next number. Only the journal knows which numbers
-// were given, what the samples were charged, and what may still live on a server.
+// is over if the dataset has its sample. If an attempt ended well (class none) but the
+// dataset lacks its sample, the sample gets another attempt, under the next number. Only the
+// journal knows which numbers were given, what the samples were charged, and what may still
+// live on a server.
 //
 // # Files
 //
@@ -26,10 +27,12 @@
 //
 // # What is durable when
 //
-// A method that notes something returns after one write to the file: the entry outlives
-// the process from then on. The first entry also starts a sync, in the background. Each
-// later sync begins Config.SyncEvery after the one before it, if there is anything to
-// sync. So an entry outlives the machine after Config.SyncEvery and the time of one sync.
+// Open syncs the name of the segment, and of the folder journal/ in its parent.
+//
+// A method that notes something returns after one write to the file: from then on the entry
+// survives a crash of the process. The first entry also starts a sync, in the background.
+// Each later sync begins Config.SyncEvery after the one before it, if there is anything to
+// sync. So an entry survives a power cut after Config.SyncEvery and the time of one sync.
 // Close syncs what is left. After an error of a write or a sync every method fails.
 //
 // A power cut may take the last entries. What is lost by that is small: an agent must be
@@ -47,12 +50,12 @@
 //	op 2  agent   id (text)
 //	op 3  run     id (text)
 //	op 4  end     charged (1 byte: 0, 1), class (text: its name)
-//	op 5  sums    charged (uv), rerolled (uv); attempt is the last number
+//	op 5  sums    charged (uv), data retries (uv); attempt is the last number
 //
 // A uv is an unsigned varint. A text is its length as a uv, and its bytes. The time is Unix
 // time by the wall clock, which may jump: the order of entries is their order in the file.
 // The key is a sample key: its group as 16 bytes, and its index.
 //
-// Open writes sums when it puts the segments of earlier processes together. They replace
-// everything that came before for their sample.
+// When Open compacts the segments of earlier processes, it writes one sums entry for each
+// sample. That entry replaces everything that came before for its sample.
 package journal

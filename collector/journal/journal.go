@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/rollout-rl/rollout/collector"
@@ -67,14 +68,17 @@ type Found struct {
 	Compacted bool
 }
 
-// Open reads the journal in dir, makes the folder where it is not there, and begins a
-// segment for this process. It starts no goroutine; the first entry does, and Close, which
-// must be called, waits for it.
+// Open reads the journal in dir, makes the folder if it is missing, and begins a segment
+// for this process. The names of both are durable when Open returns. It starts no
+// goroutine; the first entry does, and Close, which must be called, waits for it.
 //
 // Damage to what was durable is an error that holds a *frame.CorruptError and names file
 // and offset. A file of a newer version is an error that wraps frame.ErrNewer. After either
 // nothing on disk has changed.
-func Open(dir string, cfg Config) (_ *Journal, err error) {
+func Open(dir string, cfg Config) (*Journal, error) { return open(dir, cfg, durable.SyncDir) }
+
+// open is Open. syncDir makes the names in a folder durable.
+func open(dir string, cfg Config, syncDir func(string) error) (_ *Journal, err error) {
 	cfg = cfg.withDefaults()
 	if err := os.MkdirAll(dir, cfg.Mode|cfg.Mode&0o444>>2); err != nil {
 		return nil, fmt.Errorf("journal: %w", err)
@@ -97,7 +101,8 @@ func Open(dir string, cfg Config) (_ *Journal, err error) {
 	if j.w, err = create(segmentAt(dir, j.found.Process), cfg.Mode, cfg.SyncEvery); err != nil {
 		return nil, fmt.Errorf("journal: %w", err)
 	}
-	if err := durable.SyncDir(dir); err != nil {
+	// The process that made dir may have ended before it synced the name: sync it each time.
+	if err := errors.Join(syncDir(dir), syncDir(filepath.Dir(dir))); err != nil {
 		return nil, errors.Join(fmt.Errorf("journal: %w", err), j.w.file.Close())
 	}
 	return j, nil

@@ -17,7 +17,7 @@ type Dataset interface {
 
 // Resume returns the collector.Config.Left of a run that is continued: what the journal
 // and the dataset know of a sample. It returns nil where neither knows of any sample, as
-// in a new run: without Left a collector reads its tasks once instead of twice.
+// in a new run: without Left a collector reads its tasks only once.
 func (j *Journal) Resume(held Dataset) func(key string) collector.Left {
 	if held.Len() == 0 && len(j.left.samples) == 0 {
 		return nil

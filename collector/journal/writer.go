@@ -44,8 +44,8 @@ func create(s segment, mode fs.FileMode, every time.Duration) (*writer, error) {
 	return &writer{file: f, every: every, frames: frames}, nil
 }
 
-// append writes the entry, whose sample is k. The entry outlives the process when append
-// returns, and the machine after the next sync.
+// append writes the entry, whose sample is k. The entry survives a crash of the process when
+// append returns, and a power cut after the next sync.
 func (w *writer) append(e *Entry, k id, at failpoint.Name) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
