@@ -113,8 +113,8 @@
 // as well, and the segment before once more.) All samples of one key go to one writer,
 // so a failure is never committed after the success that follows it.
 //
-// A segment ends when a writer begins to close its shards, and is deleted when all
-// of its samples are in commits: as a rule one segment per open shard. When a write
+// A segment ends when a writer begins to close its shards, and is deleted when all of
+// its samples are in commits, so there are about as many segments as open shards. When a write
 // or a sync of the log fails, none of the samples that waited for it are reported
 // durable, nothing is tried again — a second sync may call good what the first one
 // lost — and the run ends.
@@ -168,8 +168,10 @@
 //
 // Each is waited for. What is removed is not synced: a segment that a power cut brings back
 // holds samples that are in commits, and a temporary file has a name that no reader looks
-// at. A failed sync ends the run and is never tried again. The attempts of a run are not
-// here: package journal says when it syncs them.
+// at. A failed sync ends the run and is never tried again.
+//
+// The other files of a run's folder are not the sink's. Package journal says when it syncs
+// the attempts; package runfolder of the command, when run.json and tasks.jsonl are synced.
 //
 // # Exactly once
 //
@@ -178,9 +180,9 @@
 // has failed, and a later success supersedes it. Two failures of one key have
 // different attempts: key and attempt are how recovery knows a failure again.
 //
-// What is promised: a sample whose Append returned nil is in the dataset once, after
-// whatever kills the process or cuts the power, when a dataset was created on the
-// folder again. One whose Append was cut short may be there, or not.
+// What is promised: if Append returned nil for a sample, the sample is in the dataset once,
+// whatever ended the process, as soon as Create has run on the folder again. If Append was
+// cut short, the sample may be there or not.
 //
 // # Recovery
 //
@@ -225,4 +227,19 @@
 // some 9 bytes per token of Config.RowGroupTokens; the write-ahead log holds the
 // largest sample encoded, up to 4 MB of it for good. Run owns all goroutines, one
 // per writer and one for the write-ahead log; each file belongs to one of them.
+//
+// # Reading order
+//
+//	what comes in           dataset.go; sample.go checks it, budget.go bounds it, keyid.go knows
+//	                        what is done
+//	the write-ahead log     wal.go, queue.go; walencode.go and waldecode.go are a sample's format,
+//	                        walread.go reads segments
+//	open shards, a commit   writer.go, shard.go, commit.go; entry.go is an entry's format
+//	what a row holds        schema.go, stored.go
+//	Parquet                 parquet.go, codec.go; scan.go, part.go and facts.go read it
+//	Arrow                   arrow.go; columns.go and column_*.go are its memory
+//	recovery                recover.go, lost.go; repair.go is for damage
+//	readers                 read.go (Log), waiting.go, ledger.go, hasrows.go
+//	checks                  check.go, verify.go, verifyshard.go, verifywal.go, json.go
+//	what the caller sets    config.go, format.go, fs.go; what it gets: errors.go
 package sink

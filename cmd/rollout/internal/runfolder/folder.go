@@ -15,6 +15,11 @@
 // is continued: [Find] locks it and fills the settings, [Earlier.ReadTasks] brings its
 // tasks and those given now together, [Changes] says what else does not fit, and
 // [Folder.Update] writes what the invocation changes.
+//
+// run.json, tasks.jsonl and report.json are written under a temporary name, synced, renamed,
+// and the folder is synced: a power cut leaves the old file or the new one. tasks.jsonl is
+// durable before run.json is written, and run.json before the dataset and the journal are
+// opened. The lock and the log are not synced.
 package runfolder
 
 import (
