@@ -86,13 +86,12 @@ type Message struct {
 	EventData RawJSON
 }
 
-// read reads a message. Deprecated fields repeat the first element of the lists that took
-// their place. They are read where there is no such list.
+// read reads a message. Deprecated members repeat the first element of the lists that took
+// their place. What they say counts where there is no such list.
 func (m *Message) read(s *scanner) {
-	var call, text RawJSON
-	var first ToolReturn
+	var old deprecated
 	from := s.start()
-	kind := s.union("message_type", func() { *m, call, text, first = Message{}, "", "", ToolReturn{} }, func(kind, name string) {
+	kind := s.union("message_type", func() { *m, old = Message{}, deprecated{} }, func(kind, name string) {
 		switch name {
 		case "id":
 			s.str(&m.ID)
@@ -125,18 +124,18 @@ func (m *Message) read(s *scanner) {
 			case TypeToolCall, TypeApprovalRequest:
 				switch name {
 				case "tool_call":
-					call = s.raw()
+					old.readCall(s)
 				case "tool_calls":
 					s.toolCalls(&m.ToolCalls)
 				}
 			case TypeToolReturn:
 				switch name {
 				case "tool_return":
-					text = s.raw()
+					old.readText(s)
 				case "tool_returns":
 					listOf(s, &m.ToolReturns)
 				default:
-					first.readField(s, name)
+					old.result.readField(s, name)
 				}
 			case TypeApprovalResponse:
 				m.readAnswer(s, name)
@@ -155,16 +154,34 @@ func (m *Message) read(s *scanner) {
 	m.Type, m.JSON = MessageType(kind), s.since(from)
 	switch {
 	case s.err != nil:
-	case len(m.ToolCalls) == 0 && !call.IsNull():
-		m.ToolCalls = make([]ToolCall, 1)
-		s.within(call, "tool_call", func(s *scanner) { m.ToolCalls[0].read(s) })
-	case len(m.ToolReturns) == 0 && first.ToolCallID != "":
-		first.Type = "tool"
-		if text != "" {
-			s.within(text, "tool_return", func(s *scanner) { s.str(&first.Content.Text) })
-		}
-		m.ToolReturns = []ToolReturn{first}
+	case len(m.ToolCalls) == 0 && !old.callJSON.IsNull():
+		m.ToolCalls = []ToolCall{old.call}
+		s.failed(old.callErr, "tool_call")
+	case len(m.ToolReturns) == 0 && old.result.ToolCallID != "":
+		old.result.Type = "tool"
+		m.ToolReturns = []ToolReturn{old.result}
+		s.failed(old.textErr, "tool_return")
 	}
+}
+
+// deprecated is what the deprecated members of a message say. They may be anything where
+// the lists in their place are there.
+type deprecated struct {
+	call     ToolCall
+	callJSON RawJSON
+	callErr  error
+	result   ToolReturn
+	textErr  error
+}
+
+func (d *deprecated) readCall(s *scanner) {
+	d.call, d.callErr = ToolCall{}, nil
+	d.callJSON = s.aside(func() { d.call.read(s) }, &d.callErr)
+}
+
+func (d *deprecated) readText(s *scanner) {
+	d.result.Content, d.textErr = Content{}, nil
+	s.aside(func() { s.str(&d.result.Content.Text) }, &d.textErr)
 }
 
 func (m *Message) readReasoning(s *scanner, name string) {

@@ -643,6 +643,8 @@ func recordedOf(tb testing.TB) [][]json.RawMessage {
 	return all
 }
 
+const longText = `{\"path\": \"src/größer.py\", \"content\": \"if err != nil {\\n\\t“return” \ud83d\ude00 日本語 \\\"it\\\"\\n}\"}`
+
 // madeUp are texts of what recordings lack.
 var madeUp = map[string][]json.RawMessage{
 	"messages": {
@@ -653,6 +655,10 @@ var madeUp = map[string][]json.RawMessage{
 		json.RawMessage(`[{"content":5,"message_type":"user_message","message_type":"reasoning_message","reasoning":"r"},{"message_type":"reasoning_message","content":5,"message_type":"user_message"}]`),
 		json.RawMessage(`[{"message_type":"approval_response_message","approvals":[{"type":"approval","approve":true,"reason":null},{"tool_return":[{"type":"text","text":"t"}],"type":"tool"},{"type":"x","approve":3}],"approve":false}]`),
 		json.RawMessage(`[{"message_type":"summary_message","summary":"s","compaction_stats":{"trigger":"t","context_tokens_before":1,"context_window":2}},{"message_type":"event_message","event_data":{"a":[1,2]}}]`),
+		// Long strings twice, and such that begin alike.
+		json.RawMessage(`[{"message_type":"tool_call_message","tool_call":{"name":"w","arguments":"` + longText + `","tool_call_id":"c"},"tool_calls":[{"name":"w","arguments":"` + longText + `","tool_call_id":"c"},{"name":"w","arguments":"` + longText + ` more"}]}]`),
+		json.RawMessage(`[{"message_type":"tool_return_message","tool_return":"` + longText + `","status":"success","tool_call_id":"c","tool_returns":[{"type":"tool","tool_return":"` + longText + `","tool_call_id":"c"}]},{"` + longText + `":"` + longText + `","message_type":"user_message","content":[{"type":"text","text":"` + longText + `"},{"text":"` + longText + `","type":"image"}]}]`),
+		json.RawMessage(`[{"message_type":"tool_return_message","tool_return":["` + longText + `"],"tool_call_id":"c","tool_returns":[{"tool_return":"` + longText + `"}]},{"message_type":"tool_call_message","tool_call":["` + longText + `"],"tool_calls":[{"arguments":"` + longText + `"}]}]`),
 		json.RawMessage(`[{"message_type":"hidden_reasoning_message","state":"omitted"},{"message_type":"assistant_message","content":"\ud83d\ude00\ud83d","seq_id":1,"is_err":null}]`),
 	},
 	"answer": {json.RawMessage(`{"messages":[{"message_type":"user_message","content":"a"}],"messages":null,"stop_reason":null,"usage":{"run_ids":["a"],"step_count":3,"step_count":null}}`)},

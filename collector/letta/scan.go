@@ -38,6 +38,10 @@ type scanner struct {
 	// scratch the one that is being read.
 	escaped strings.Builder
 	scratch []byte
+	// long is the last long string as it is written, with its quotes, and longText what it
+	// says. Servers send calls and results twice, in deprecated members too: the second time
+	// such a string is compared, which takes a tenth of reading it.
+	long, longText string
 }
 
 // maxNesting is the limit of encoding/json.

@@ -3,6 +3,7 @@ package letta
 import (
 	"encoding/binary"
 	"math/bits"
+	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
 )
@@ -12,17 +13,41 @@ import (
 
 // string reads a string, of which text[i] is the opening quote.
 func (s *scanner) string() string {
+	if s.again() {
+		return s.longText
+	}
 	from := s.i + 1
 	i := plainEnd(s.text, from)
+	var text string
 	if i < len(s.text) && s.text[i] == '"' {
 		s.i = i + 1
-		return s.text[from:i]
+		text = s.text[from:i]
+	} else {
+		text = s.unescape(from, i)
 	}
-	return s.unescape(from, i)
+	if s.err == nil && s.i-from >= longString {
+		s.long, s.longText = s.text[from-1:s.i], text
+	}
+	return text
+}
+
+// longString is from where on a string is long.
+const longString = 64
+
+// again reads the last long string once more, where it stands here too.
+func (s *scanner) again() bool {
+	if s.long == "" || !strings.HasPrefix(s.text[s.i:], s.long) {
+		return false
+	}
+	s.i += len(s.long)
+	return true
 }
 
 // skipString reads a string, of which text[i] is the opening quote, and forgets it.
 func (s *scanner) skipString() {
+	if s.again() {
+		return
+	}
 	text, i := s.text, s.i+1
 	for {
 		// Escapes of two characters are the common ones, and need no look at what they are.
@@ -127,8 +152,8 @@ func (s *scanner) grow(n int) {
 // there before stays where it is.
 func (s *scanner) keep(b []byte) string {
 	if s.escaped.Cap()-s.escaped.Len() < len(b) {
-		const least = 4 << 10
-		size := max(least, 2*s.escaped.Cap())
+		const least, most = 4 << 10, 16 << 10
+		size := min(max(least, 2*s.escaped.Cap()), most)
 		size = max(len(b), min(size, len(b)+len(s.text)-s.i)) // what is to come does not need more
 		s.escaped.Reset()
 		s.escaped.Grow(size)

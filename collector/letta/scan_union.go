@@ -23,7 +23,7 @@ func (s *scanner) union(tag string, reset func(), read func(kind, name string)) 
 		case name != tag || !s.exact:
 			if !known {
 				here := s.mark()
-				if s.back(start); !s.lastKind(tag, &kind) {
+				if s.back(start); !s.firstKind(tag, &kind) {
 					break
 				}
 				s.back(here)
@@ -61,6 +61,18 @@ func (s *scanner) union(tag string, reset func(), read func(kind, name string)) 
 	return last
 }
 
+// firstKind reads an object as far as its first member tag, for its text.
+func (s *scanner) firstKind(tag string, kind *string) bool {
+	*kind = ""
+	for name := range s.members {
+		if name == tag && s.exact {
+			s.orEmpty(kind)
+			break
+		}
+	}
+	return s.err == nil
+}
+
 // lastKind reads an object for the text of its last member tag.
 func (s *scanner) lastKind(tag string, kind *string) bool {
 	*kind = ""
@@ -73,12 +85,15 @@ func (s *scanner) lastKind(tag string, kind *string) bool {
 }
 
 // aside reads a value that need not be what read expects, and returns its text. err is why
-// it is not.
+// it is not; its places count from where the value begins.
 func (s *scanner) aside(read func(), err *error) RawJSON {
 	from := s.start()
 	here := s.mark()
 	if read(); s.err == nil {
 		return s.since(from)
+	}
+	if e, is := s.err.(*scanError); is { //nolint:errorlint // made here, never wrapped
+		e.offset -= from
 	}
 	*err = s.err
 	s.back(here)
@@ -86,12 +101,11 @@ func (s *scanner) aside(read func(), err *error) RawJSON {
 	return s.since(from)
 }
 
-// within reads the text of a member that was set aside.
-func (s *scanner) within(text RawJSON, name string, read func(s *scanner)) {
-	inner := &scanner{text: string(text), depth: s.depth}
-	if read(inner); inner.err != nil {
+// failed is fail with the error of a member that was read aside; nil changes nothing.
+func (s *scanner) failed(err error, name string) {
+	if err != nil {
 		s.fail("")
-		s.err = inner.err
+		s.err = err
 		s.under(name)
 	}
 }
