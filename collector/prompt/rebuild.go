@@ -33,10 +33,7 @@ type rebuild struct {
 func (p *Prompter) rebuild(ctx context.Context, reply *collector.Reply, rollout *record.Rollout, calls []tokenize.Call) error {
 	began := time.Now()
 	defer func() { p.stats.spent.Add(int64(time.Since(began))) }()
-	r := p.renderer()
-	defer p.release(r)
-
-	b := &rebuild{rollout: rollout, calls: calls, r: r, finish: &p.finish, lanes: p.lanes}
+	b := &rebuild{rollout: rollout, calls: calls, finish: &p.finish, lanes: p.lanes}
 	if err := b.join(ctx, reply); err != nil {
 		return err
 	}
@@ -44,12 +41,17 @@ func (p *Prompter) rebuild(ctx context.Context, reply *collector.Reply, rollout 
 		if err := b.findWitnesses(ctx); err != nil {
 			return err
 		}
+	}
+	// A sample that waits for the server holds no renderer: they are few, and stay warm.
+	b.r = p.renderer(b.transcript.longestPrompt())
+	defer p.release(b.r)
+	if p.stored {
 		if err := b.fromStored(); err != nil {
 			return err
 		}
 	}
 	if p.trace && !complete(calls) {
-		r.reset()
+		b.r.reset()
 		if err := b.fromTraces(ctx); err != nil {
 			return err
 		}
@@ -58,12 +60,14 @@ func (p *Prompter) rebuild(ctx context.Context, reply *collector.Reply, rollout 
 	return nil
 }
 
-// renderer returns one of the Prompter's, for one sample.
-func (p *Prompter) renderer() *renderer {
-	if r, ok := p.renderers.Get().(*renderer); ok {
-		return r
+// renderer returns one of the Prompter's, for one sample with prompts of up to longest ids.
+func (p *Prompter) renderer(longest int) *renderer {
+	r, ok := p.renderers.Get().(*renderer)
+	if !ok {
+		r = &renderer{template: p.model.Template, tok: p.model.Tokenizer}
 	}
-	return &renderer{template: p.model.Template, tok: p.model.Tokenizer}
+	r.longest = longest
+	return r
 }
 
 func (p *Prompter) release(r *renderer) {

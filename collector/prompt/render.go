@@ -23,9 +23,13 @@ type renderer struct {
 	ids        []int32    // ids of text
 	marks      []bpe.Mark // places where text may be cut
 
-	// given are the ids of text as prompt returned them: a prompt that begins with them
-	// is appended behind them, and shares their memory.
+	// given begins with the ids of text, as prompt returned them. A prompt that begins
+	// with given is appended to it, and one that given begins with is cut from it: they
+	// share its memory.
 	given []int32
+	// longest is how many ids the longest prompt of the sample will have, 0 where that is
+	// not known. It makes room in given.
+	longest int
 }
 
 func (r *renderer) reset() {
@@ -62,22 +66,27 @@ func (r *renderer) prompt(in input) ([]int32, error) {
 		at = r.marks[n-1]
 	}
 	r.marks = r.marks[:n]
-	r.ids, r.marks, err = r.tok.AppendMarked(r.ids[:at.IDs], r.marks, string(out[at.Text:]), at)
+	r.ids, r.marks, err = r.tok.AppendMarked(r.ids[:at.IDs], r.marks, out[at.Text:], at)
 	if err != nil {
 		r.reset()
 		return nil, fmt.Errorf("encode: %w", err)
 	}
 	r.text, r.next = r.next, r.text
 
-	shared := len(r.given)
-	if shared > len(r.ids) || !slices.Equal(r.given[at.IDs:], r.ids[at.IDs:shared]) {
+	// given begins with the ids of the prompt before, and so with those before the mark.
+	total, shared := len(r.ids), min(len(r.given), len(r.ids))
+	if !slices.Equal(r.given[at.IDs:shared], r.ids[at.IDs:shared]) {
 		r.given, shared = nil, 0
 	}
-	if n := len(r.ids); n > cap(r.given) {
-		r.given = append(make([]int32, 0, n+n/2), r.given...)
+	if total > cap(r.given) {
+		room := total + total/2
+		if total <= r.longest {
+			room = r.longest
+		}
+		r.given = append(make([]int32, 0, room), r.given...)
 	}
 	r.given = append(r.given, r.ids[shared:]...)
-	return slices.Clip(r.given), nil
+	return r.given[:total:total], nil
 }
 
 // commonPrefix returns how many bytes a and b begin with alike.

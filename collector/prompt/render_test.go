@@ -27,6 +27,7 @@ func TestSharedPrefix(t *testing.T) {
 	r := rand.New(rand.NewPCG(seed, 0))
 	pieces := []string{"<|im_start|>", "<|im_end|>\n", "<think>", "<think", "</think>", " ", "word", " <", "<|", "\n\n", "é", "e\u0301", "123", "漢"}
 	e := prompt.NewEncoder(&prompt.Model{Template: tmpl, Tokenizer: model.Tokenizer})
+	var given, wanted [][]int32
 	check := func(text string) {
 		got, err := e.Encode(text)
 		if err != nil {
@@ -39,6 +40,7 @@ func TestSharedPrefix(t *testing.T) {
 		if !slices.Equal(got, want) {
 			t.Fatalf("seed %d: %q is %v, want %v", seed, text, got, want)
 		}
+		given, wanted = append(given, got), append(wanted, want)
 	}
 	for _, text := range []string{"x <think>", "x <think", "x <think>y", ""} {
 		check(text) // the last three bytes of what is shared may belong to another token
@@ -53,5 +55,10 @@ func TestSharedPrefix(t *testing.T) {
 			text = ""
 		}
 		check(text)
+	}
+	for i := range given {
+		if !slices.Equal(given[i], wanted[i]) {
+			t.Fatalf("seed %d: prompt %d was %v and became %v", seed, i, wanted[i], given[i])
+		}
 	}
 }

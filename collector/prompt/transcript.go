@@ -20,6 +20,23 @@ type transcript struct {
 // agent is the agent before the first send.
 func (t *transcript) agent() *letta.AgentState { return t.rollout.Agent }
 
+// mostRoom bounds the room that is made for the longest prompt: a count is the server's word.
+const mostRoom = 1 << 18
+
+// longestPrompt is how many ids the longest prompt has, as far as the server counted, and
+// mostRoom at most.
+func (t *transcript) longestPrompt() int {
+	most := int64(0)
+	for i := range t.sends {
+		for _, step := range t.sends[i].steps {
+			if step.PromptTokens != nil {
+				most = max(most, *step.PromptTokens)
+			}
+		}
+	}
+	return int(min(most, mostRoom))
+}
+
 // A send is one request that was answered with turns, with the record of its server run.
 type send struct {
 	request  *letta.LettaRequest

@@ -56,13 +56,8 @@ func (t *Tokenizer) AppendTokens(dst []int32, text string) ([]int32, error) {
 
 // AppendTokensWith is AppendTokens with options.
 func (t *Tokenizer) AppendTokensWith(dst []int32, text string, opts EncodeOptions) ([]int32, error) {
-	e, ok := t.pool.Get().(*encoder)
-	if !ok {
-		e = new(encoder)
-	}
+	e := t.encoder()
 	defer t.pool.Put(e)
-	e.model, e.split, e.deepseek = &t.model, t.split, t.family == FamilyDeepSeek
-	e.tooLong = PretokenError{}
 
 	start := len(dst)
 	if opts.PostProcess {

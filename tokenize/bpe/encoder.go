@@ -38,6 +38,17 @@ type cachedWord struct {
 	ids    [7]int32
 }
 
+// encoder returns one of the pool, for one call.
+func (t *Tokenizer) encoder() *encoder {
+	e, ok := t.pool.Get().(*encoder)
+	if !ok {
+		e = new(encoder)
+	}
+	e.model, e.split, e.deepseek = &t.model, t.split, t.family == FamilyDeepSeek
+	e.tooLong = PretokenError{}
+	return e
+}
+
 // keepBytes is the most scratch memory that an encoder takes back to the pool.
 const keepBytes = 1 << 20
 

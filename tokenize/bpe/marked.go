@@ -1,9 +1,6 @@
 package bpe
 
-import (
-	"errors"
-	"unicode/utf8"
-)
+import "unicode/utf8"
 
 // A Mark is a place at which a text may be cut: the ids of both parts, put
 // together, are those of the whole. It is the start of an added token that is
@@ -21,29 +18,37 @@ type Mark struct {
 // Two texts that share their first n bytes have the same ids up to every mark at
 // or before n-LongestAdded(): no added token that begins before such a mark can
 // reach beyond what is shared.
-func (t *Tokenizer) AppendMarked(dst []int32, marks []Mark, text string, at Mark) ([]int32, []Mark, error) {
-	if t.added[0] == nil || t.chunks || t.looksAround() || !utf8.ValidString(text) {
-		dst, err := t.AppendTokens(dst, text)
+//
+// text is read during the call only. On an error dst and marks are returned as they
+// were.
+func (t *Tokenizer) AppendMarked(dst []int32, marks []Mark, text []byte, at Mark) ([]int32, []Mark, error) {
+	s := stringOf(text)
+	if t.added[0] == nil || t.chunks || t.looksAround() || !utf8.Valid(text) {
+		dst, err := t.AppendTokens(dst, s)
 		return dst, marks, err
 	}
-	c := cutter{trie: t.added[0], s: text}
+	e := t.encoder()
+	defer t.pool.Put(e)
+	ids, places := dst, marks
+	c := cutter{trie: t.added[0], s: s}
 	for {
 		from, to, tok := c.next()
 		if from < to {
-			var err error
-			if dst, err = t.AppendTokens(dst, text[from:to]); err != nil {
-				if e := (*PretokenError)(nil); errors.As(err, &e) {
-					e.Offset += at.Text + from
-				}
-				return dst, marks, err
-			}
+			e.base = at.Text + from
+			ids = t.appendPiece(ids, s[from:to], AddedAll, e)
 		}
 		if tok == nil {
-			return dst, marks, nil
+			break
 		}
-		marks = append(marks, Mark{Text: at.Text + to, IDs: len(dst)})
-		dst = append(dst, tok.ID)
+		places = append(places, Mark{Text: at.Text + to, IDs: len(ids)})
+		ids = append(ids, tok.ID)
 	}
+	e.shrink()
+	if e.tooLong.Len > 0 {
+		err := e.tooLong
+		return dst, marks, &err
+	}
+	return ids, places, nil
 }
 
 // LongestAdded is the length in bytes of the longest added token.

@@ -1,6 +1,7 @@
 package bpe_test
 
 import (
+	"errors"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -74,6 +75,26 @@ func TestMarkedNeedsMargin(t *testing.T) {
 	}
 }
 
+// TestMarkedLimit: a pre-token that is too long is an error that counts from the start of
+// the whole text, and nothing is appended.
+func TestMarkedLimit(t *testing.T) {
+	if raceEnabled {
+		t.Skip(oneGoroutine)
+	}
+	t.Parallel()
+	tok := bpetest.Tokenizer(t, "qwen3")
+	long := strings.Repeat("a", bpe.MaxPretoken)
+	dst, before := []int32{7}, []bpe.Mark{{Text: 1}}
+	got, marks, err := tok.AppendMarked(dst, before, []byte("one 2 <|im_end|> "+long+"<|im_end|>"), bpe.Mark{Text: 100, IDs: 1})
+	var limit *bpe.PretokenError
+	if !errors.As(err, &limit) || !slices.Equal(got, dst) || !slices.Equal(marks, before) {
+		t.Fatalf("AppendMarked = %d ids, %d marks, %v, want *PretokenError and nothing appended", len(got), len(marks), err)
+	}
+	if limit.Offset != 100+len("one 2 <|im_end|>") || limit.Len != len(long)+1 {
+		t.Errorf("pre-token at %d of %d bytes, want at 116 of %d", limit.Offset, limit.Len, len(long)+1)
+	}
+}
+
 // lastSafe is the last mark of a from which b may go on.
 func lastSafe(marks []bpe.Mark, a, b string, margin int) bpe.Mark {
 	same := 0
@@ -91,7 +112,7 @@ func lastSafe(marks []bpe.Mark, a, b string, margin int) bpe.Mark {
 
 func marked(t *testing.T, tok *bpe.Tokenizer, ids []int32, marks []bpe.Mark, text string, at bpe.Mark) ([]int32, []bpe.Mark) {
 	t.Helper()
-	ids, marks, err := tok.AppendMarked(ids, marks, text, at)
+	ids, marks, err := tok.AppendMarked(ids, marks, []byte(text), at)
 	if err != nil {
 		t.Fatal(err)
 	}

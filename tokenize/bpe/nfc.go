@@ -74,6 +74,11 @@ func (n *normalizer) normalize(s string) string {
 func nextNotNFC(s string, i int) int {
 	last := uint16(0)
 	for i < len(s) {
+		if i+8 <= len(s) && load8(s[i:])&0x8080808080808080 == 0 {
+			i += 8
+			last = 0
+			continue
+		}
 		b := s[i]
 		if b < 0xCC { // below U+0300 all is composed
 			if b < 0x80 {
