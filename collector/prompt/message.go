@@ -103,7 +103,7 @@ func (c *call) value() chat.Value {
 // args parses the arguments, with the order of their keys and the kinds of their numbers.
 // Text that does not parse becomes an empty object, as in the server.
 func (c *call) args() chat.Value {
-	v, err := chat.FromJSON([]byte(c.arguments))
+	v, err := chat.FromJSONText(c.arguments)
 	if err != nil {
 		return chat.MapValue(chat.NewMap(0))
 	}

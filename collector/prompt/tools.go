@@ -42,7 +42,7 @@ func toolsOf(agent *letta.AgentState, request *letta.LettaRequest) (chat.Value, 
 
 // serverTool is the schema of one of the agent's tools.
 func serverTool(agent *letta.AgentState, t *letta.Tool) (chat.Value, error) {
-	schema, err := chat.FromJSON([]byte(t.JSONSchema))
+	schema, err := chat.FromJSONText(string(t.JSONSchema))
 	if err != nil {
 		return chat.Value{}, fmt.Errorf("schema of tool %q: %w", t.Name, err)
 	}

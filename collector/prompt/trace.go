@@ -50,7 +50,7 @@ func readTrace(t *record.Trace, of decisions, system string) (*traced, error) {
 	}
 	out := &traced{answer: answer}
 	if !request.Tools.IsNull() {
-		tools, err := chat.FromJSON([]byte(request.Tools))
+		tools, err := chat.FromJSONText(string(request.Tools))
 		if err != nil {
 			return nil, fmt.Errorf("request_json.tools: %w", err)
 		}

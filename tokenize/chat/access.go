@@ -73,19 +73,6 @@ func mutates(v Value, name string) bool {
 	return false
 }
 
-// quickMethod finds a method of a plain value that may be called.
-func quickMethod(v Value, name string) methodFunc {
-	switch v.kind {
-	case String, Markup:
-		return stringMethod(name)
-	case Dict:
-		if !mutates(v, name) {
-			return dictMethod(name)
-		}
-	}
-	return nil
-}
-
 // ownAttr is getattr(v, name) for everything but dicts and undefined values.
 func (r *run) ownAttr(v Value, name string) (Value, bool, error) {
 	switch v.kind {

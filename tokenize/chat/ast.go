@@ -133,6 +133,11 @@ type (
 		a, b expr
 		line int
 	}
+	// A sumExpr is two and more terms with + between them, added from the left.
+	sumExpr struct {
+		terms []expr
+		lines []int // lines[i] is that of the + behind terms[i]
+	}
 	concatExpr  struct{ parts []expr }
 	compareExpr struct {
 		first expr
@@ -145,6 +150,11 @@ type (
 	attrExpr struct {
 		of   expr
 		name string
+		// onStr and onDict are the methods of the name that a str or a dict has and that
+		// may be called; nil where there is none.
+		onStr, onDict methodFunc
+		// element says that of a dict the name can only be an element.
+		element bool
 	}
 	itemExpr  struct{ of, key expr }
 	sliceExpr struct{ of, start, stop, step expr }

@@ -32,7 +32,8 @@ const linearKeys = 12
 
 // NewMap returns an empty Map with room for n keys.
 func NewMap(n int) *Map {
-	return &Map{keys: make([]Value, 0, n), vals: make([]Value, 0, n)}
+	both := make([]Value, 2*n)
+	return &Map{keys: both[:0:n], vals: both[n:n]}
 }
 
 // Len is the number of keys.

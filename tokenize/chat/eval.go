@@ -127,6 +127,96 @@ func (e *binaryExpr) eval(r *run) (Value, error) {
 	return r.binary(e.op, a, b)
 }
 
+func (e *sumExpr) eval(r *run) (Value, error) {
+	base := len(r.stack)
+	v, plain, err := e.add(r)
+	if plain {
+		v = strOf(joined(r.stack[base:]))
+	}
+	r.drop(base)
+	return v, err
+}
+
+// write writes the sum to the output.
+func (e *sumExpr) write(r *run) error {
+	base := len(r.stack)
+	v, plain, err := e.add(r)
+	if plain {
+		for _, part := range r.stack[base:] {
+			r.out = append(r.out, part.s...)
+		}
+	}
+	r.drop(base)
+	switch {
+	case err != nil:
+		return err
+	case plain:
+		return r.checkOutput()
+	}
+	return r.write(v)
+}
+
+// add adds the terms. Where all are of the kind String it leaves them on the stack, in
+// their order, and plain is true: a chain of texts is copied once and not once per term.
+func (e *sumExpr) add(r *run) (v Value, plain bool, err error) {
+	base := len(r.stack)
+	if v, err = e.terms[0].eval(r); err != nil {
+		return v, false, err
+	}
+	plain = v.kind == String
+	size := len(v.s)
+	r.stack = append(r.stack, v)
+	for i, t := range e.terms[1:] {
+		b, err := t.eval(r)
+		if err == nil {
+			err = r.step()
+		}
+		if err != nil {
+			return b, false, err
+		}
+		r.line = e.lines[i]
+		if plain && b.kind == String {
+			size += len(b.s)
+			r.stack = append(r.stack, b)
+			err = r.pay(0, size) // as for the text that it stands for
+		} else {
+			if plain {
+				v, plain = strOf(joined(r.stack[base:])), false
+			}
+			v, err = r.binary(opAdd, v, b)
+		}
+		if err != nil {
+			return v, false, err
+		}
+	}
+	return v, plain, nil
+}
+
+// joined is the text of all parts.
+func joined(parts []Value) string {
+	size, last := 0, ""
+	for i := range parts {
+		if s := parts[i].s; s != "" {
+			size, last = size+len(s), s
+		}
+	}
+	if size == len(last) {
+		return last
+	}
+	var b strings.Builder
+	b.Grow(size)
+	for i := range parts {
+		b.WriteString(parts[i].s)
+	}
+	return b.String()
+}
+
+// drop takes from the stack what is above base.
+func (r *run) drop(base int) {
+	clear(r.stack[base:])
+	r.stack = r.stack[:base]
+}
+
 func (e *concatExpr) eval(r *run) (Value, error) {
 	// Every part is evaluated before any is turned into text; the text of a value
 	// cannot change in between, so one pass does.
@@ -189,7 +279,34 @@ func (e *attrExpr) eval(r *run) (Value, error) {
 	if err != nil {
 		return v, err
 	}
+	if v.kind == Dict && e.element {
+		if i := v.ref.(*Map).findString(e.name); i >= 0 {
+			return v.ref.(*Map).vals[i], nil
+		}
+	}
 	return r.attr(v, e.name)
+}
+
+// newAttr looks the name up once for all renders.
+func newAttr(of expr, name string) *attrExpr {
+	e := &attrExpr{of: of, name: name, onStr: stringMethod(name)}
+	onDict := dictMethod(name)
+	e.element = onDict == nil && !everyObjectHas(name)
+	if onDict != nil && !mutates(Value{kind: Dict}, name) {
+		e.onDict = onDict
+	}
+	return e
+}
+
+// quickMethod finds a method of a plain value that may be called.
+func (e *attrExpr) quickMethod(v Value) methodFunc {
+	switch v.kind {
+	case String, Markup:
+		return e.onStr
+	case Dict:
+		return e.onDict
+	}
+	return nil
 }
 
 func (e *itemExpr) eval(r *run) (Value, error) {
@@ -234,7 +351,7 @@ func (e *callExpr) evalWith(r *run, caller Value, block bool) (Value, error) {
 		if err != nil {
 			return v, err
 		}
-		if direct = quickMethod(v, at.name); direct != nil {
+		if direct = at.quickMethod(v); direct != nil {
 			self = v
 		} else if fn, err = r.attr(v, at.name); err != nil {
 			return v, err

@@ -23,20 +23,24 @@ func (s *textStmt) exec(r *run) (flow, error) {
 
 func (s *outStmt) exec(r *run) (flow, error) {
 	r.line = s.line
+	if sum, ok := s.e.(*sumExpr); ok {
+		return 0, sum.write(r)
+	}
 	v, err := s.e.eval(r)
 	if err != nil {
 		return 0, err
 	}
-	if v.isStr() {
-		r.out = append(r.out, v.s...)
-		return 0, r.checkOutput()
-	}
+	return 0, r.write(v)
+}
+
+// write writes str(v) to the output.
+func (r *run) write(v Value) error {
 	out, err := r.appendStr(r.out, v)
 	if err != nil {
-		return 0, err
+		return err
 	}
 	r.out = out
-	return 0, r.checkOutput()
+	return r.checkOutput()
 }
 
 func (s *ifStmt) exec(r *run) (flow, error) {

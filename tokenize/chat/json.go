@@ -20,9 +20,12 @@ const maxJSONDepth = 900
 //
 // It copies what it needs from data. Half of a surrogate pair and bytes that are
 // not UTF-8 are errors: no tokenizer takes them.
-func FromJSON(data []byte) (Value, error) {
-	// One copy makes every string that has no escape a view of it.
-	p := &jsonParser{s: string(data)}
+func FromJSON(data []byte) (Value, error) { return FromJSONText(string(data)) }
+
+// FromJSONText is FromJSON of a string. It copies nothing but strings with escapes: the
+// others are views of text, and keep it in memory.
+func FromJSONText(text string) (Value, error) {
+	p := &jsonParser{s: text}
 	if !utf8.ValidString(p.s) {
 		return Value{}, fmt.Errorf("chat: json: not valid UTF-8 at byte %d", invalidAt(p.s))
 	}
@@ -237,16 +240,29 @@ func (p *jsonParser) str() (string, error) {
 
 // closing returns where the string around p.i ends: no string is longer unescaped.
 func (p *jsonParser) closing() int {
-	for i := p.i; i < len(p.s); i++ {
-		switch p.s[i] {
-		case '"':
+	for i := p.i; ; i++ {
+		k := strings.IndexByte(p.s[i:], '"')
+		if k < 0 {
+			return len(p.s)
+		}
+		i += k
+		first := i // of the backslashes before the quote: an odd number escapes it
+		for first > p.i && p.s[first-1] == '\\' {
+			first--
+		}
+		if (i-first)%2 == 0 {
 			return i
-		case '\\':
-			i++
 		}
 	}
-	return len(p.s)
 }
+
+// plainJSON tells the bytes that stand for themselves within a string.
+var plainJSON = func() (plain [256]bool) {
+	for c := range plain {
+		plain[c] = c >= 0x20 && c != '"' && c != '\\'
+	}
+	return plain
+}()
 
 // escaped reads a string that began at start, from its first escape on.
 func (p *jsonParser) escaped(start int) (string, error) {
@@ -255,7 +271,7 @@ func (p *jsonParser) escaped(start int) (string, error) {
 	b.WriteString(p.s[start:p.i])
 	for p.i < len(p.s) {
 		from := p.i
-		for p.i < len(p.s) && p.s[p.i] != '"' && p.s[p.i] != '\\' && p.s[p.i] >= 0x20 {
+		for p.i < len(p.s) && plainJSON[p.s[p.i]] {
 			p.i++
 		}
 		b.WriteString(p.s[from:p.i])

@@ -193,7 +193,7 @@ func strSplit(r *run, v Value, a args) (Value, error) {
 		if most >= 0 {
 			most++
 		}
-		return r.parts(v, strings.SplitN(v.s, sep, most))
+		return r.splitAt(v, sep, most)
 	}
 	var out []string
 	s := strings.TrimLeftFunc(v.s, isSpace)
@@ -209,6 +209,26 @@ func strSplit(r *run, v Value, a args) (Value, error) {
 		out = append(out, s) // the rest keeps the space at its end
 	}
 	return r.parts(v, out)
+}
+
+// splitAt cuts v at sep, into most parts where most is not negative.
+func (r *run) splitAt(v Value, sep string, most int) (Value, error) {
+	n := strings.Count(v.s, sep) + 1
+	if most >= 0 {
+		n = min(n, most)
+	}
+	out := make([]Value, n)
+	s := v.s
+	for i := range n - 1 {
+		at := strings.Index(s, sep)
+		out[i] = Value{kind: v.kind, s: s[:at]}
+		s = s[at+len(sep):]
+	}
+	out[n-1] = Value{kind: v.kind, s: s}
+	if err := r.pay(n, 0); err != nil {
+		return v, err
+	}
+	return r.list(out)
 }
 
 func strRSplit(r *run, v Value, a args) (Value, error) {

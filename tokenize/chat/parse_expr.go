@@ -205,7 +205,15 @@ func (p *parser) sum() (expr, error) {
 		if b, err = p.concat(); err == nil {
 			err = p.chain()
 		}
-		a = &binaryExpr{op, a, b, line}
+		sum, ok := a.(*sumExpr)
+		switch {
+		case op == opSub:
+			a = &binaryExpr{op, a, b, line}
+		case ok:
+			sum.terms, sum.lines = append(sum.terms, b), append(sum.lines, line)
+		default:
+			a = &sumExpr{[]expr{a, b}, []int{line}}
+		}
 	}
 	return a, err
 }
@@ -455,7 +463,7 @@ func (p *parser) postfix(e expr) (expr, error) {
 			t := p.next()
 			switch t.kind {
 			case tokName:
-				e = &attrExpr{e, t.text}
+				e = newAttr(e, t.text)
 			case tokInt:
 				key, err := p.intLiteral(t)
 				if err != nil {

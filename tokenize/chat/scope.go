@@ -266,6 +266,8 @@ func eachChild(e expr, f func(expr)) {
 		f(e.e)
 	case *binaryExpr:
 		some(e.a, e.b)
+	case *sumExpr:
+		all(e.terms)
 	case *concatExpr:
 		all(e.parts)
 	case *compareExpr:

@@ -21,6 +21,7 @@ func TestSemantics(t *testing.T) {
 		{"big ints", "{{ big + 1 }} {{ big|tojson }} {{ -7 // 2 }} {{ -7 % 3 }} {{ 7 / 2 }}", "123456789012345678901234567891 123456789012345678901234567890 -4 2 3.5"},
 		{"floats", "{{ 1e16 }} {{ 1e15 }} {{ 0.0001 }} {{ 0.00001 }} {{ -0.0 }}", "1e+16 1000000000000000.0 0.0001 1e-05 -0.0"},
 		{"a method hides a key", "{{ d.items() is iterable }} {{ d['items'] }} {{ d.b }}", "True 3 1"},
+		{"a hidden attribute hides a key", "[{{ {'__class__': 1}.__class__ }}]{{ {'__class__': 1}['__class__'] }}", "[]1"},
 		{"undefined", "[{{ y }}]{{ y is defined }}{{ y|length }}{{ y|default('z') }}", "[]False0z"},
 		{"code points", "{{ s|length }}{{ s[1] }}{{ s[::-1] }}{{ s[-1:] }}", "3ñbñab"},
 		{"Markup escapes", "{{ ('<'|safe) + '<' }}{{ '<' + '<' }}{{ ('<'|safe) ~ '<' }}", "<&lt;<<<<"},

@@ -205,7 +205,7 @@ func appendJSONString(dst []byte, s string, ascii bool) []byte {
 	start := 0
 	for i := 0; i < len(s); {
 		c := s[i]
-		if c >= 0x20 && c != '"' && c != '\\' && (c < utf8.RuneSelf || !ascii) {
+		if plainJSON[c] && (c < utf8.RuneSelf || !ascii) {
 			i++
 			continue
 		}
