@@ -352,61 +352,6 @@ func (a *Aligner) finalLength(k, tokens int) int {
 	return tokens
 }
 
-// diverge describes the divergence of prompt k at n from head and tail.
-func (a *Aligner) diverge(k, n int, head, tail []int32) *Divergence {
-	prompt := a.calls[k].PromptIDs
-	div := a.nextSpare().reuse()
-	div.Call, div.Offset = int32(k), int32(n)
-	div.Row = window(div.Row, head, tail, n)
-	div.Prompt = window(div.Prompt, prompt, nil, n)
-	div.Kind = a.kind(k, n, len(head)+len(tail))
-	return div
-}
-
-func (a *Aligner) kind(k, n, seen int) DivergenceKind {
-	shown := a.shown
-	if a.open {
-		shown = len(a.rows) - 1
-	}
-	switch {
-	case n == len(a.calls[k].PromptIDs):
-		return DivergedProperPrefix
-	case shown >= 0 && n < int(a.rows[shown].PromptLength):
-		return DivergedInPrompt
-	case n >= seen-len(a.calls[k-1].OutputIDs):
-		return DivergedInLast
-	case shown >= 0 && n < len(a.rows[shown].InputIDs):
-		row := &a.rows[shown]
-		if Role(row.TurnRoles[row.spanOf(n)]) != RoleAssistant {
-			return DivergedInContext
-		}
-	}
-	return DivergedInEarlier
-}
-
-// nextSpare takes the spare Divergence of the row behind the last one, if any.
-func (a *Aligner) nextSpare() *Divergence {
-	if len(a.rows) == cap(a.rows) {
-		return nil
-	}
-	row := &a.rows[:len(a.rows)+1][len(a.rows)]
-	spare := row.Divergence
-	if spare == nil {
-		spare = row.spareDivergence
-	}
-	row.Divergence, row.spareDivergence = nil, nil
-	return spare
-}
-
-// reuse returns d emptied, or a new Divergence for nil.
-func (d *Divergence) reuse() *Divergence {
-	if d == nil {
-		return new(Divergence)
-	}
-	*d = Divergence{Row: d.Row[:0], Prompt: d.Prompt[:0]}
-	return d
-}
-
 // commonPrefix returns the length of the longest common prefix.
 func commonPrefix(a, b []int32) int {
 	const block = 32

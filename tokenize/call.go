@@ -33,8 +33,8 @@ type Call struct {
 	// Note is for people: what was tried to find the prompt and how each try ended.
 	// It is empty where there is nothing to say, and no program reads it.
 	Note string
-	// TakenOver says that Reason stands only because the rollout was taken over from an
-	// earlier process: of a new one what this call lacks would be known.
+	// TakenOver reports whether Reason stands only because the rollout was taken over from
+	// an earlier process: a new rollout would have what this call lacks.
 	TakenOver bool
 
 	// Flags are facts about this call that its row must carry.

@@ -2,6 +2,106 @@ package tokenize
 
 import "strconv"
 
+// A Divergence is the first place where the next prompt leaves the open row: why a
+// row begins (Row.Divergence), or what was repaired within it (Row.Realigned).
+type Divergence struct {
+	// Call is the index of the call within the sample whose prompt diverged.
+	Call int32
+	// Offset is the first differing position, in tokens from the start of the row
+	// and of the prompt alike.
+	Offset int32
+	// Kind says what lay there.
+	Kind DivergenceKind
+	// Row and Prompt are some ids of both sides from Offset on, at most
+	// DivergenceWindow each, for a person to decode.
+	Row, Prompt []int32
+}
+
+// DivergenceWindow is how many ids of each side a Divergence keeps: enough for a
+// person to see the difference, small beside any row.
+const DivergenceWindow = 16
+
+// A DivergenceKind names where a prompt left the row.
+type DivergenceKind uint8
+
+// The kinds of divergence.
+const (
+	DivergedInPrompt     DivergenceKind = iota + 1 // before the first sampled token of the row
+	DivergedInContext                              // in a tool or user span
+	DivergedInEarlier                              // in an earlier output of the row, or beyond its cut
+	DivergedInLast                                 // in the last output of the row
+	DivergedProperPrefix                           // the prompt is a proper prefix of the row, or equal to it
+	DivergedAfterLost                              // the call before could not be known
+)
+
+// diverge describes the divergence of prompt k at n from head and tail.
+func (a *Aligner) diverge(k, n int, head, tail []int32) *Divergence {
+	prompt := a.calls[k].PromptIDs
+	div := a.nextSpare().reuse()
+	div.Call, div.Offset = int32(k), int32(n)
+	div.Row = window(div.Row, head, tail, n)
+	div.Prompt = window(div.Prompt, prompt, nil, n)
+	div.Kind = a.kind(k, n, len(head)+len(tail))
+	return div
+}
+
+func (a *Aligner) kind(k, n, seen int) DivergenceKind {
+	shown := a.shown
+	if a.open {
+		shown = len(a.rows) - 1
+	}
+	switch {
+	case n == len(a.calls[k].PromptIDs):
+		return DivergedProperPrefix
+	case shown >= 0 && n < int(a.rows[shown].PromptLength):
+		return DivergedInPrompt
+	case n >= seen-len(a.calls[k-1].OutputIDs):
+		return DivergedInLast
+	case shown >= 0 && n < len(a.rows[shown].InputIDs):
+		row := &a.rows[shown]
+		if Role(row.TurnRoles[row.spanOf(n)]) != RoleAssistant {
+			return DivergedInContext
+		}
+	}
+	return DivergedInEarlier
+}
+
+// nextSpare takes the spare Divergence of the row behind the last one, if any.
+func (a *Aligner) nextSpare() *Divergence {
+	if len(a.rows) == cap(a.rows) {
+		return nil
+	}
+	row := &a.rows[:len(a.rows)+1][len(a.rows)]
+	spare := row.Divergence
+	if spare == nil {
+		spare = row.spareDivergence
+	}
+	row.Divergence, row.spareDivergence = nil, nil
+	return spare
+}
+
+// reuse returns d emptied, or a new Divergence for nil.
+func (d *Divergence) reuse() *Divergence {
+	if d == nil {
+		return new(Divergence)
+	}
+	*d = Divergence{Row: d.Row[:0], Prompt: d.Prompt[:0]}
+	return d
+}
+
+// window returns the first DivergenceWindow ids from position n on of head and tail
+// laid end to end, appended to dst.
+func window(dst, head, tail []int32, n int) []int32 {
+	if n < len(head) {
+		dst = append(dst, head[n:min(len(head), n+DivergenceWindow)]...)
+	}
+	if room := DivergenceWindow - len(dst); room > 0 {
+		from := min(max(n-len(head), 0), len(tail))
+		dst = append(dst, tail[from:min(len(tail), from+room)]...)
+	}
+	return dst
+}
+
 // AppendDivergence appends what Divergence and Realigned tell as one JSON object,
 // the divergence column, and nothing where they are empty. The members of
 // Divergence come first, so one without "kind" is not a fork:
@@ -57,17 +157,4 @@ func appendInts(dst []byte, ids []int32) []byte {
 		dst = strconv.AppendInt(dst, int64(id), 10)
 	}
 	return append(dst, ']')
-}
-
-// window returns the first DivergenceWindow ids from position n on of head and tail
-// laid end to end, appended to dst.
-func window(dst, head, tail []int32, n int) []int32 {
-	if n < len(head) {
-		dst = append(dst, head[n:min(len(head), n+DivergenceWindow)]...)
-	}
-	if room := DivergenceWindow - len(dst); room > 0 {
-		from := min(max(n-len(head), 0), len(tail))
-		dst = append(dst, tail[from:min(len(tail), from+room)]...)
-	}
-	return dst
 }

@@ -44,8 +44,8 @@
 // DriftRealign repairs instead of forking where the difference begins inside the
 // last output, at most RealignMax tokens before its end: the rest of that output is
 // taken out of the row, counted in Trimmed, and what the prompt has instead follows
-// as context; Row.Realigned keeps the first ids of both. The price: sampled tokens are lost, those of short outputs first, and
-// on recorded exchanges no break is shorter than ten tokens.
+// as context; Row.Realigned keeps the first ids of both. The price is sampled tokens,
+// those of short outputs first. On recorded exchanges no break is shorter than ten tokens.
 //
 // A quarantined call makes no row, closes the open one, and the next call begins a
 // row of its own. Rows without a trainable token are counted and left out, then the
@@ -88,5 +88,5 @@
 // Aligner copies, so rows own their memory. Input of any kind gives an error, never
 // a panic: a *DecodeError for the bytes, an *AlignError for what they say.
 //
-// Reading order: turn.go, call.go, row.go; align.go; decoder.go.
+// Reading order: turn.go, call.go, row.go; align.go, divergence.go; decoder.go.
 package tokenize

@@ -48,13 +48,13 @@ type Row struct {
 	// nil where there were none. (The row before may have been left out.)
 	Divergence *Divergence
 
-	// Realigned has one entry for each output of this row whose end REALIGN
+	// Realigned has one entry for each output of this row whose end DriftRealign
 	// replaced, in order; empty where there was none. Row holds what was sampled,
 	// Prompt what stands there now: Offset is a place in this row.
 	Realigned []Divergence
 
 	// Unscored counts sampled tokens of this row without a usable log-probability
-	// (mask 0); Trimmed counts sampled tokens that REALIGN replaced.
+	// (mask 0); Trimmed counts sampled tokens that DriftRealign replaced.
 	Unscored, Trimmed int32
 
 	// Truncated says that the row's end is known not to be one that the policy chose:
@@ -86,41 +86,9 @@ type Flags uint16
 const (
 	FlagCut               Flags = 1 << iota // cut by us at the row limit, at the end of an output
 	FlagClientToolContext                   // a client-made tool result that the model saw as empty text
-	_                                       // censored: never set, for a sample that the tail policy cut has no row; the number is taken
-	FlagSurplusLogprobs                     // more log-probabilities than ids, the first ones equal (R3)
-	FlagRealigned                           // REALIGN replaced the end of an output
-	FlagReattached                          // tokens from the server's memory of a run whose answer was not received
+	_                                       // taken by censored, which is never set: a sample that the tail policy cut has no row
+	FlagSurplusLogprobs                     // more log-probabilities than ids, and those of the ids come first; the rest is left out
+	FlagRealigned                           // DriftRealign replaced the end of an output
+	FlagReattached                          // tokens from the record of a server run whose answer was not received
 	FlagLength                              // the engine's limit of tokens ended the row's last output
-)
-
-// A Divergence is the first place where the next prompt leaves the open row: why a
-// row begins (Row.Divergence), or what was repaired within it (Row.Realigned).
-type Divergence struct {
-	// Call is the index of the call within the sample whose prompt diverged.
-	Call int32
-	// Offset is the first differing position, in tokens from the start of the row
-	// and of the prompt alike.
-	Offset int32
-	// Kind says what lay there.
-	Kind DivergenceKind
-	// Row and Prompt are some ids of both sides from Offset on, at most
-	// DivergenceWindow each, for a person to decode.
-	Row, Prompt []int32
-}
-
-// DivergenceWindow is how many ids of each side a Divergence keeps: enough for a
-// person to see the difference, small beside any row.
-const DivergenceWindow = 16
-
-// A DivergenceKind names where a prompt left the row.
-type DivergenceKind uint8
-
-// The kinds of divergence.
-const (
-	DivergedInPrompt     DivergenceKind = iota + 1 // before the first sampled token of the row
-	DivergedInContext                              // in a tool or user span
-	DivergedInEarlier                              // in an earlier output of the row, or beyond its cut
-	DivergedInLast                                 // in the last output of the row
-	DivergedProperPrefix                           // the prompt is a proper prefix of the row, or equal to it
-	DivergedAfterLost                              // the call before could not be known
 )

@@ -129,7 +129,7 @@ func (c *collection) close() {
 // opens the log.
 func (c *collection) begin(context.Context) (err error) {
 	if c.earlier != nil {
-		err = c.folder.Update(c.info, c.tasks, &c.earlier.Info)
+		err = c.folder.Update(c.info, c.tasks)
 	} else {
 		err = c.folder.Create(c.info, c.tasks)
 	}

@@ -17,9 +17,10 @@
 // [Folder.Update] writes what the invocation changes.
 //
 // run.json, tasks.jsonl and report.json are written under a temporary name, synced, renamed,
-// and the folder is synced: a power cut leaves the old file or the new one. tasks.jsonl is
-// durable before run.json is written, and run.json before the dataset and the journal are
-// opened. The lock and the log are not synced.
+// and the folder is synced: a power cut leaves the old file or the new one. Of a new run,
+// tasks.jsonl is durable before run.json is written. Where the tasks of a run have grown,
+// run.json comes first and has both digests. Both files are durable before the dataset and
+// the journal are opened. The lock and the log are not synced.
 package runfolder
 
 import (

@@ -265,7 +265,7 @@ func TestGrowthCutShort(t *testing.T) {
 		t.Fatal(err)
 	}
 	had.Tasks.SHA256 = begin.digest
-	if err := folder.Update(info, set, &had); err != nil {
+	if err := folder.Update(info, set); err != nil {
 		t.Fatal(err)
 	}
 	if grow(); len(info.Invocations) != 4 {

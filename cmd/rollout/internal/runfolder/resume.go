@@ -175,7 +175,7 @@ func (i *Info) samples() (int, error) {
 
 // Update writes what an invocation changes in a run: run.json first, which knows
 // both digests of the tasks, then the tasks where they have grown.
-func (f *Folder) Update(info Info, tasks *TaskSet, had *Info) error {
+func (f *Folder) Update(info Info, tasks *TaskSet) error {
 	err := f.writeRun(info)
 	if err == nil && !tasks.own {
 		err = f.writeTasks(tasks)
