@@ -133,7 +133,7 @@ func (a *attempt) run(ctx context.Context) error {
 		return a.fail(opening, nil, err)
 	}
 	opened()
-	ch := ep.lock().Opened(time.Now())
+	ch := ep.lock().AgentMade(time.Now())
 	ep.unlock()
 	_ = ep.follow(ch, nil) // an answer loses no endpoint
 

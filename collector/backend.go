@@ -123,8 +123,8 @@ type Left struct {
 	Done   bool
 	Failed Class
 	// Attempts is the number of the last attempt that began. Charged is how many were held
-	// against the retries, and Rerolled how many against the data retries.
-	Attempts, Charged, Rerolled int
+	// against the retries, and DataCharged how many against the data retries.
+	Attempts, Charged, DataCharged int
 	// Open is the last attempt if it has no end.
 	Open *OpenAttempt
 }

@@ -11,7 +11,7 @@ import (
 
 // A Class is the class of a failure. There is no other classification: the name is the metric
 // label, the class column of failures/ and the line of the summary, and the methods
-// Retryable, Rerollable and Fatal tell what the run does.
+// Retryable, DataRetryable and Fatal tell what the run does.
 //
 //	class             said by                                 then
 //	timeout_total     ErrTimeout, a deadline                  retry
@@ -23,15 +23,15 @@ import (
 //	aborted           ErrAborted, a finish reason abort       retry
 //	lost              ErrGone                                 retry, at no cost
 //	bad_request       ErrRejected                             sample failed
-//	malformed_call    ErrMalformedCall                        roll again, or sample failed
-//	context_overflow  ErrContextOverflow                      roll again, or sample failed
-//	agent_error       ErrAgent, a stop reason that is one     roll again, or sample failed
-//	tool_error        ErrTool                                 roll again, or sample failed
+//	malformed_call    ErrMalformedCall                        data retry, or sample failed
+//	context_overflow  ErrContextOverflow                      data retry, or sample failed
+//	agent_error       ErrAgent, a stop reason that is one     data retry, or sample failed
+//	tool_error        ErrTool                                 data retry, or sample failed
 //	decode            a reply that breaks the format          sample failed
 //	no_turns          ErrNoTurns                              sample failed
-//	no_prompt         no call's prompt can be had, or proven  roll again, or sample failed
+//	no_prompt         no call's prompt can be had, or proven  data retry, or sample failed
 //	                  as well as Config.Require says
-//	token_mismatch    tokens that contradict each other       roll again, or sample failed
+//	token_mismatch    tokens that contradict each other       data retry, or sample failed
 //	internal          everything else: a fault of ours        sample failed
 //	censored          ErrCensored                             sample cut by the tail policy
 //	cancelled         the run was stopped                     sample remains
@@ -40,14 +40,14 @@ import (
 //	storage           ErrStorage                              run ends
 //
 // A retry is for what the infrastructure did, and Config.Retries bounds it. A good sample
-// after a retry is drawn like any other, except for its length: see Stats.Rerolls. If an answer
+// after a retry is drawn like any other, except for its length: see Stats.Remade. If an answer
 // was lost and the record on the server gives less, the class is the one of what lost the
 // answer, and the reason says what is missing.
 //
-// Rolling again is for what the policy did in this one rollout, and Config.DataRetries bounds
+// A data retry is for what the policy did in this one rollout, and Config.DataRetries bounds
 // it. It shifts the distribution of the data: of a task on which the policy often fails, only
 // the good rollouts remain. What another rollout cannot change (a reply that breaks the
-// format, a request that is refused) is never rolled again.
+// format, a request that is refused) gets none.
 type Class uint8
 
 // The classes. The list is closed: a new kind of failure is added here and in
@@ -85,10 +85,10 @@ const (
 type remedy uint8
 
 const (
-	remedyNone  remedy = iota // the sample fails, or remains
-	remedyRetry               // another attempt, out of Config.Retries
-	remedyRoll                // another attempt, out of Config.DataRetries
-	remedyEnd                 // the run ends
+	remedyNone      remedy = iota // the sample fails, or remains
+	remedyRetry                   // another attempt, out of Config.Retries
+	remedyDataRetry               // another attempt, out of Config.DataRetries
+	remedyEnd                     // the run ends
 )
 
 var classes = [numClasses]struct {
@@ -105,14 +105,14 @@ var classes = [numClasses]struct {
 	ClassAborted:         {"aborted", remedyRetry},
 	ClassLost:            {"lost", remedyRetry},
 	ClassBadRequest:      {"bad_request", remedyNone},
-	ClassMalformedCall:   {"malformed_call", remedyRoll},
-	ClassContextOverflow: {"context_overflow", remedyRoll},
-	ClassAgentError:      {"agent_error", remedyRoll},
-	ClassToolError:       {"tool_error", remedyRoll},
+	ClassMalformedCall:   {"malformed_call", remedyDataRetry},
+	ClassContextOverflow: {"context_overflow", remedyDataRetry},
+	ClassAgentError:      {"agent_error", remedyDataRetry},
+	ClassToolError:       {"tool_error", remedyDataRetry},
 	ClassDecode:          {"decode", remedyNone},
 	ClassNoTurns:         {"no_turns", remedyNone},
-	ClassNoPrompt:        {"no_prompt", remedyRoll},
-	ClassTokenMismatch:   {"token_mismatch", remedyRoll},
+	ClassNoPrompt:        {"no_prompt", remedyDataRetry},
+	ClassTokenMismatch:   {"token_mismatch", remedyDataRetry},
 	ClassInternal:        {"internal", remedyNone},
 	ClassCensored:        {"censored", remedyNone},
 	ClassCancelled:       {"cancelled", remedyNone},
@@ -153,9 +153,9 @@ func (c Class) is(r remedy) bool { return c < numClasses && classes[c].remedy ==
 // may succeed.
 func (c Class) Retryable() bool { return c.is(remedyRetry) }
 
-// Rerollable reports whether the policy failed in this rollout, so that another one may go
+// DataRetryable reports whether the policy failed in this rollout, so that another one may go
 // well.
-func (c Class) Rerollable() bool { return c.is(remedyRoll) }
+func (c Class) DataRetryable() bool { return c.is(remedyDataRetry) }
 
 // Fatal reports whether no other sample can do better, so that the run ends.
 func (c Class) Fatal() bool { return c.is(remedyEnd) }
@@ -190,7 +190,10 @@ var sentinels = [...]struct {
 	{io.ErrUnexpectedEOF, ClassConnection},
 }
 
-// Classify returns the class of err. It is the only place that decides what a failure is.
+// Classify returns the class of err. Only Classify makes a class out of an error. A backend
+// decides before that which sentinel an error wraps (for Letta: letta/classify.go,
+// agent/explain.go, agent/translate.go), and worker.end decides after that what the class
+// means to the breaker.
 func Classify(err error) Class {
 	if err == nil {
 		return ClassNone

@@ -46,7 +46,7 @@ func New(cfg Config) (*Collector, error) {
 	c.living.Store(int64(len(c.endpoints)))
 	c.counters.s.ByClass = make(map[Class]int)
 	c.counters.s.FailedByClass = make(map[Class]int)
-	c.counters.s.Rerolls = make(map[string]Rerolls)
+	c.counters.s.Remade = make(map[string]RolloutCount)
 	c.along.known = cfg.TurnsHavePrompts
 	c.counters.s.Planned = c.limited(cfg.Planned)
 	return c, nil

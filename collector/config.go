@@ -58,7 +58,7 @@ type Config struct {
 	// server counts only after BusyMax. Default 0: none.
 	Retries int
 	// DataRetries bounds the attempts that one sample gets for failures of the data
-	// (Class.Rerollable), besides Retries. Rolling again until it goes well shifts the
+	// (Class.DataRetryable), besides Retries. Trying until it goes well shifts the
 	// distribution: of the tasks on which the policy often fails, the dataset then has only
 	// the good rollouts. The attempt column shows those rows. Default 0: none.
 	DataRetries int

@@ -45,7 +45,7 @@ func (c *counters) snapshot(endpoints []*endpoint) Stats {
 	s := c.s
 	s.ByClass = maps.Clone(c.s.ByClass)
 	s.FailedByClass = maps.Clone(c.s.FailedByClass)
-	s.Rerolls = maps.Clone(c.s.Rerolls)
+	s.Remade = maps.Clone(c.s.Remade)
 	s.Remaining = s.Planned - s.Committed - s.Failed - s.Skipped
 	s.Endpoints = make([]EndpointStats, len(endpoints))
 	for i, e := range endpoints {
@@ -190,8 +190,8 @@ func (c *counters) ended(class Class, took time.Duration) {
 	}
 }
 
-// rerolled counts an attempt that is made again; nil is one of an earlier process.
-func (c *counters) rerolled(a *attempt, class Class) {
+// remade counts an attempt that is made again; nil is one of an earlier process.
+func (c *counters) remade(a *attempt, class Class) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	why, took := class.String(), time.Duration(0)
@@ -201,9 +201,9 @@ func (c *counters) rerolled(a *attempt, class Class) {
 			why = a.why
 		}
 	}
-	r := c.s.Rerolls[why]
+	r := c.s.Remade[why]
 	r.add(took)
-	c.s.Rerolls[why] = r
+	c.s.Remade[why] = r
 }
 
 // stage notes what worker i does now.

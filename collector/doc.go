@@ -138,7 +138,7 @@
 //
 // Retries are not free of bias either. A rollout that takes long is in flight for long and is
 // lost more often, so the dataset is short of long rollouts if the network loses many. It is
-// not if answers can be taken from the record in full. Stats.Rerolls counts what was rolled
+// not if answers can be taken from the record in full. Stats.Remade counts what was rolled
 // again, by reason, with the time that it had taken, and Stats.Kept what became data: if the
 // mean of the first is higher, that much is missing. Stats.Downgraded counts rows that were
 // kept although their answer would have been proven better.

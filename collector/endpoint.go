@@ -39,7 +39,7 @@ func newEndpoint(c *Collector, e Endpoint) *endpoint {
 	ep.watched = pings && checks && len(c.cfg.Endpoints) > 1
 	ep.breaker = breaker.New(breaker.Config{
 		Outage: c.cfg.Outage, Watched: ep.watched,
-		Retries: c.cfg.Retries, Rerolls: c.cfg.DataRetries, BusyMax: c.cfg.BusyMax,
+		Retries: c.cfg.Retries, DataRetries: c.cfg.DataRetries, BusyMax: c.cfg.BusyMax,
 	})
 	ep.gate.max, ep.gate.watched = e.MaxInFlight, ep.watched
 	ep.gate.changed = func(ch limit.Change) { c.cfg.Events.LimitChanged(e.Name, ch.From, ch.To, ch.Reason.String()) }
@@ -123,13 +123,13 @@ func (e *endpoint) steer() {
 // error ends the run: no endpoint is left.
 func (e *endpoint) follow(ch breaker.Change, cause error) error {
 	c := e.c
-	if ch.Closed || ch.Opened {
+	if ch.Tripped || ch.Reset {
 		e.steer()
 	}
 	if ch.Down {
 		c.cfg.Events.EndpointDown(e.Name, cause)
 	}
-	if ch.Down || ch.Opened {
+	if ch.Down || ch.Reset {
 		c.shift()
 	}
 	if ch.Up {

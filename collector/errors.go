@@ -19,7 +19,7 @@ import (
 //
 // anywhere in its chain. The delay counts for the retry of that attempt only.
 //
-// "Rolled again" means another attempt out of Config.DataRetries, which is 0 by default; then
+// "Data retry" means another attempt out of Config.DataRetries, which is 0 by default; then
 // the sample fails.
 var (
 	// ErrBusy: the server lives and asks to come back later (429, lock conflicts). Retried on
@@ -49,14 +49,14 @@ var (
 	// sample fails; another attempt would be refused as well.
 	ErrRejected = errors.New("collector: request rejected")
 	// ErrMalformedCall: the model wrote a tool call that the server cannot read, so the
-	// server gave up the rollout. Rolled again.
+	// server gave up the rollout. Data retry.
 	ErrMalformedCall = errors.New("collector: malformed tool call")
-	// ErrContextOverflow: the conversation outgrew the context window. Rolled again.
+	// ErrContextOverflow: the conversation outgrew the context window. Data retry.
 	ErrContextOverflow = errors.New("collector: context window exceeded")
 	// ErrAgent: the server answered and says that the rollout went wrong (stop reason error,
-	// cancelled, …). Rolled again.
+	// cancelled, …). Data retry.
 	ErrAgent = errors.New("collector: agent ended with an error")
-	// ErrTool: a tool on our side of the wire failed. Rolled again.
+	// ErrTool: a tool on our side of the wire failed. Data retry.
 	ErrTool = errors.New("collector: client tool failed")
 	// ErrNoTurns: the answer holds no token data. The sample fails.
 	ErrNoTurns = errors.New("collector: reply without turns")

@@ -261,8 +261,8 @@ func (p *process) End(key string, n int, class collector.Class, charged bool) er
 			}
 		}
 		switch {
-		case charged && class.Rerollable():
-			l.Rerolled++
+		case charged && class.DataRetryable():
+			l.DataCharged++
 		case charged:
 			l.Charged++
 		}

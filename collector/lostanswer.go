@@ -51,7 +51,7 @@ func (a *along) do() bool {
 type lostAnswerError struct {
 	cause error  // what lost the answer
 	why   error  // what is missing; a *tokenize.AlignError if tokens cannot be used
-	word  string // the reason in Stats.Rerolls
+	word  string // the reason in Stats.Remade
 	part  bool   // other calls of the sample make rows
 }
 

@@ -77,8 +77,8 @@ func setPrompts(cfg *collector.Config, p rebuilding) {
 
 // An answer that was lost costs a retry of the infrastructure, or none where a process
 // died with it, and never the sample: what the server's memory lacks and an answer has
-// is had by rolling again. What an answer would lack too stays as it is.
-func TestLostAnswersAreRolledAgain(t *testing.T) {
+// is had by another attempt. What an answer would lack too stays as it is.
+func TestLostAnswersAreMadeAgain(t *testing.T) {
 	t.Parallel()
 	cut := fmt.Errorf("send: %w: unexpected EOF", collector.ErrConnection)
 	compacted := with(func(r *collector.Reply) {
@@ -90,7 +90,7 @@ func TestLostAnswersAreRolledAgain(t *testing.T) {
 		class            collector.Class // of the failure; none: it is data
 		reason           string          // of the failure
 		attempt          int32
-		rerolled         string // by reason; empty: not
+		remade           string // by reason; empty: not
 		rows, lostCalls  int
 		gone, reattached int
 		downgraded       int
@@ -104,15 +104,15 @@ func TestLostAnswersAreRolledAgain(t *testing.T) {
 	}{
 		{
 			"killed", true, lost(nil), nil,
-			want{attempt: 4, rerolled: "no_prompt", rows: 1, gone: 1},
+			want{attempt: 4, remade: "no_prompt", rows: 1, gone: 1},
 		},
 		{
 			"killed after one of two messages", true, lostOfTwo(nil), nil,
-			want{attempt: 4, rerolled: "no_prompt", rows: 1, gone: 1},
+			want{attempt: 4, remade: "no_prompt", rows: 1, gone: 1},
 		},
 		{
 			"cut", false, lost(cut), func(cfg *collector.Config) { cfg.Retries = 1 },
-			want{attempt: 2, rerolled: "no_prompt", rows: 1},
+			want{attempt: 2, remade: "no_prompt", rows: 1},
 		},
 		{
 			"cut, and no retry is left", false, lost(cut), nil,
@@ -120,11 +120,11 @@ func TestLostAnswersAreRolledAgain(t *testing.T) {
 		},
 		{
 			"cut after a takeover", true, lost(cut), func(cfg *collector.Config) { cfg.Retries = 1 },
-			want{attempt: 4, rerolled: "no_prompt", rows: 1, reattached: 1},
+			want{attempt: 4, remade: "no_prompt", rows: 1, reattached: 1},
 		},
 		{
 			"one of two messages cut", false, lostOfTwo(cut), func(cfg *collector.Config) { cfg.Retries = 1 },
-			want{attempt: 2, rerolled: "no_prompt", rows: 1},
+			want{attempt: 2, remade: "no_prompt", rows: 1},
 		},
 		{
 			"one of two messages cut, and no retry is left: the rest is kept", false, lostOfTwo(cut), nil,
@@ -132,7 +132,7 @@ func TestLostAnswersAreRolledAgain(t *testing.T) {
 		},
 		{
 			"exact is required", false, lost(cut), func(cfg *collector.Config) { cfg.Retries, cfg.Require = 1, &exact },
-			want{attempt: 2, rerolled: "grade", rows: 1},
+			want{attempt: 2, remade: "grade", rows: 1},
 		},
 		{
 			"exact is required and answers are not", false, lost(cut), func(cfg *collector.Config) {
@@ -152,7 +152,7 @@ func TestLostAnswersAreRolledAgain(t *testing.T) {
 		},
 		{
 			"compacted, and answers know the prompt", false, compacted, func(cfg *collector.Config) { cfg.Retries, cfg.TurnsHavePrompts = 1, new(true) },
-			want{attempt: 2, rerolled: "compacted", rows: 1},
+			want{attempt: 2, remade: "compacted", rows: 1},
 		},
 		{
 			"compacted for an answer too", false, compacted, func(cfg *collector.Config) { cfg.Retries, cfg.TurnsHavePrompts = 1, new(false) },
@@ -163,20 +163,20 @@ func TestLostAnswersAreRolledAgain(t *testing.T) {
 				forgetPrompts(&r.Sends[0], nil)
 				r.Sends[0].Turns[0].Content = "late"
 			}), func(cfg *collector.Config) { cfg.TurnsHavePrompts = new(false) },
-			want{attempt: 4, rerolled: "no_prompt", rows: 1, gone: 1},
+			want{attempt: 4, remade: "no_prompt", rows: 1, gone: 1},
 		},
 		{
 			"the server refuses to show what it keeps", false, lost(cut), func(cfg *collector.Config) {
 				cfg.Retries = 1
 				setPrompts(cfg, rebuilding{collector.ErrRejected})
 			},
-			want{attempt: 2, rerolled: "no_prompt", rows: 1},
+			want{attempt: 2, remade: "no_prompt", rows: 1},
 		},
 		{
 			"what the server keeps does not fit together", true, lost(nil), func(cfg *collector.Config) {
 				setPrompts(cfg, rebuilding{&tokenize.AlignError{Turn: 1, Token: -1, Reason: tokenize.ReasonHole, Err: errPlain}})
 			},
-			want{attempt: 4, rerolled: "hole", rows: 1, gone: 1},
+			want{attempt: 4, remade: "hole", rows: 1, gone: 1},
 		},
 		{
 			"tokens that no answer would change", false, with(func(r *collector.Reply) {
@@ -224,19 +224,19 @@ func TestLostAnswersAreRolledAgain(t *testing.T) {
 						t.Errorf("the failure keeps %d tokens", len(sample.Failures[0].OutputIDs))
 					}
 				}
-				for reason, r := range st.Rerolls {
-					got.rerolled += reason
+				for reason, r := range st.Remade {
+					got.remade += reason
 					if r.N != 1 || r.Mean() != 40*time.Second { // by the server's clock
-						t.Errorf("rolled again for %s: %+v", reason, r)
+						t.Errorf("made again for %s: %+v", reason, r)
 					}
-					if !slices.Contains(collector.RerollReasons(), reason) {
+					if !slices.Contains(collector.RemadeReasons(), reason) {
 						t.Errorf("reason %q is in no list", reason)
 					}
 				}
 				if got != tt.want {
 					t.Errorf("got %+v\nwant %+v\n%q", got, tt.want, j.lines)
 				}
-				if st.DataRetries != 0 || tt.want.rerolled != "" && (st.InfraRetries != 1 || st.Kept.N != 1 || st.Kept.Mean() != 5*time.Second) {
+				if st.DataRetries != 0 || tt.want.remade != "" && (st.InfraRetries != 1 || st.Kept.N != 1 || st.Kept.Mean() != 5*time.Second) {
 					t.Errorf("%d retries for data, %d for infrastructure, kept %+v", st.DataRetries, st.InfraRetries, st.Kept)
 				}
 				if tt.want.gone > 0 && !slices.Contains(j.lines, "end t0-0/3 lost false") {

@@ -91,7 +91,7 @@ func TestBudgetsGoOn(t *testing.T) {
 		{"none used", collector.Left{}, collector.ErrServer, 3},
 		{"one retry used", collector.Left{Attempts: 1, Charged: 1}, collector.ErrServer, 2},
 		{"all retries used", collector.Left{Attempts: 5, Charged: 2}, collector.ErrServer, 1},
-		{"one data retry used", collector.Left{Attempts: 1, Rerolled: 1}, collector.ErrAgent, 3},
+		{"one data retry used", collector.Left{Attempts: 1, DataCharged: 1}, collector.ErrAgent, 3},
 		{"retries are not data retries", collector.Left{Attempts: 2, Charged: 2}, collector.ErrAgent, 4},
 		{"what no roll mends", collector.Left{}, collector.ErrNoTurns, 1},
 	} {

@@ -59,7 +59,7 @@ func kindAfter(class Class, n int) Kind {
 	switch {
 	case n == 0:
 		return KindFirst
-	case class.Rerollable():
+	case class.DataRetryable():
 		return KindDataRetry
 	}
 	return KindInfraRetry
@@ -178,7 +178,7 @@ func (w *worker) end(ctx context.Context, a *attempt) breaker.End {
 		e.Kind = breaker.Gone
 	case takeover && e.Stage == breaker.Opening && !a.class.Retryable():
 		e.Kind = breaker.Final // the server refuses to look for the attempt, and might make a new one
-	case a.class.Rerollable():
+	case a.class.DataRetryable():
 		e.Kind = breaker.Policy
 	case !a.class.Retryable():
 		e.Kind = breaker.Final
@@ -227,7 +227,7 @@ func (w *worker) retry(cl *claim, a *attempt, charged bool) error {
 		return nil
 	}
 	if a.class.Retryable() && a.took > 0 {
-		w.c.counters.rerolled(a, a.class)
+		w.c.counters.remade(a, a.class)
 	}
 	cl.kind = kindAfter(a.class, a.N)
 	return w.noteEnd(cl, a.N, a.class, charged)

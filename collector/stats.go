@@ -56,13 +56,13 @@ type Stats struct {
 	// Reattached counts the attempts of earlier processes that were taken over, Gone those
 	// that could not be.
 	Reattached, Gone int
-	// Rerolls counts the rollouts that were under way when the infrastructure lost them,
+	// Remade counts the rollouts that were under way when the infrastructure lost them,
 	// and that were made again, by the reason: the class of the failure, or, if an answer
 	// was lost and the record on the server gives less, the reason of what is missing. Kept
 	// counts the rollouts that became data. A rollout that takes longer is lost more often:
-	// if the mean of Rerolls is above that of Kept, the data is short of long ones.
-	Rerolls map[string]Rerolls
-	Kept    Rerolls
+	// if the mean of Remade is above that of Kept, the data is short of long ones.
+	Remade map[string]RolloutCount
+	Kept   RolloutCount
 	// AdmissionWait is for how long samples waited for room, in all: the next one in line,
 	// and those whose retry was due.
 	AdmissionWait time.Duration
@@ -190,8 +190,8 @@ func (c *Collector) Oldest(n int) []InFlight {
 	return all[:min(n, len(all))]
 }
 
-// A Rerolls counts rollouts that were under way and were made again.
-type Rerolls struct {
+// A RolloutCount counts rollouts that were under way, and adds up how long they took.
+type RolloutCount struct {
 	N int
 	// Timed counts those whose duration is known, and Time is its sum: from making the
 	// agent, or by the server's clock if an earlier process made it.
@@ -200,14 +200,14 @@ type Rerolls struct {
 }
 
 // Mean returns the mean duration; 0 if none is known.
-func (r Rerolls) Mean() time.Duration {
+func (r RolloutCount) Mean() time.Duration {
 	if r.Timed == 0 {
 		return 0
 	}
 	return r.Time / time.Duration(r.Timed)
 }
 
-func (r *Rerolls) add(took time.Duration) {
+func (r *RolloutCount) add(took time.Duration) {
 	r.N++
 	if took > 0 {
 		r.Timed++
@@ -215,8 +215,8 @@ func (r *Rerolls) add(took time.Duration) {
 	}
 }
 
-// RerollReasons lists every key of Stats.Rerolls.
-func RerollReasons() []string {
+// RemadeReasons lists every key of Stats.Remade.
+func RemadeReasons() []string {
 	var all []string
 	for _, c := range Classes() {
 		if c.Retryable() {

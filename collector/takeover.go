@@ -14,7 +14,7 @@ func (cl *claim) resume(left *Left) {
 		cl.n = max(cl.n, cl.left.N) // no number twice, whatever Left says
 	}
 	if cl.failed == ClassNone { // else its budget starts anew
-		cl.budget = breaker.Resume(left.Charged, left.Rerolled)
+		cl.budget = breaker.Resume(left.Charged, left.DataCharged)
 	}
 	cl.kind = kindAfter(cl.failed, cl.n)
 }
@@ -46,7 +46,7 @@ func (w *worker) gone(cl *claim, n int, err error) error {
 		err = fmt.Errorf("%w: %w", ErrGone, err)
 	}
 	w.c.counters.update(func(s *Stats) { s.Gone++ })
-	w.c.counters.rerolled(cl.last, ClassLost)
+	w.c.counters.remade(cl.last, ClassLost)
 	cl.budget.Forgive()
 	w.c.cfg.Events.Reattached(cl.numbered(w.c.cfg.RunID, n, KindReattach), w.ep.Name, err)
 	cl.left, cl.kind = nil, KindInfraRetry

@@ -73,7 +73,7 @@ func (g *agent) take(ctx context.Context, m *keptRun, in *input, lost error) (*l
 // unreadable returns err so that it wraps collector.ErrGone where a look-up was refused or
 // its answer cannot be read: a new attempt makes no such look-up.
 func (g *agent) unreadable(ctx context.Context, err error) error {
-	if class := collector.Classify(Translate(err)); err == nil || ctx.Err() != nil || class.Retryable() || class.Rerollable() || class.Fatal() {
+	if class := collector.Classify(Translate(err)); err == nil || ctx.Err() != nil || class.Retryable() || class.DataRetryable() || class.Fatal() {
 		return err
 	}
 	return gone("agent %s: %w", g.state.ID, err)
@@ -87,7 +87,7 @@ func (g *agent) policyFailed(ctx context.Context, run *letta.Run) error {
 		return nil
 	}
 	err := g.runError(ctx, run, &letta.APIError{Op: "send", Status: http.StatusInternalServerError, Detail: "the answer was lost", Err: letta.ErrServer})
-	if !collector.Classify(Translate(err)).Rerollable() {
+	if !collector.Classify(Translate(err)).DataRetryable() {
 		return nil
 	}
 	return err

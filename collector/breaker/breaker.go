@@ -12,9 +12,9 @@ type Config struct {
 	// Watched reports that somebody asks the server whether it is back: then the failures
 	// of samples never give it up, and Breaker.Lose does.
 	Watched bool
-	// Retries bounds what a sample is charged for failures of the infrastructure, Rerolls
-	// for those of the policy.
-	Retries, Rerolls int
+	// Retries bounds what a sample is charged for failures of the infrastructure,
+	// DataRetries bounds what it is charged for failures of the policy.
+	Retries, DataRetries int
 	// BusyMax is how long a sample may meet nothing but refusals before it is charged.
 	BusyMax time.Duration
 }
@@ -27,7 +27,7 @@ type Breaker struct {
 	cfg Config
 
 	answered bool      // the server answered at some time
-	trip     *trip     // the failures since then, nil: none
+	series   *series   // the failures since then, nil: none
 	noAgent  bool      // the last failure was that no agent could be made
 	down     bool      // the breaker has tripped
 	told     bool      // and a check did not say otherwise
@@ -37,8 +37,8 @@ type Breaker struct {
 	own map[string]bool // keys of samples that fail where others do not
 }
 
-// A trip is a run of failures without an answer between them.
-type trip struct {
+// A series is failures of a server without an answer between them. It may trip the breaker.
+type series struct {
 	n     int
 	keys  []string // of the samples that failed, the first failure first
 	began time.Time
@@ -66,8 +66,8 @@ func (b *Breaker) Ended(s *Budget, e End, now time.Time) Decision {
 	case Policy:
 		d.Change = b.Answered(now)
 		d.Verdict = Fail
-		if s.Rerolled < b.cfg.Rerolls {
-			s.Rerolled++
+		if s.DataCharged < b.cfg.DataRetries {
+			s.DataCharged++
 			d.Verdict, d.Charged = Retry, true
 		}
 	case Final:
@@ -100,12 +100,12 @@ func (b *Breaker) Ended(s *Budget, e End, now time.Time) Decision {
 func (b *Breaker) pay(s *Budget, d *Decision) {
 	d.Next, d.Backoff = Nothing, true
 	if d.Charged {
-		s.charge(d.trip)
+		s.charge(d.series)
 	}
 	switch {
 	case s.Charged <= b.cfg.Retries:
 		d.Verdict = Retry
-	case d.Charged && d.trip != nil && !d.trip.own:
+	case d.Charged && d.series != nil && !d.series.own:
 		d.Next, d.Verdict = Wait, Fail
 	default:
 		d.Verdict = Fail
@@ -163,13 +163,13 @@ func (b *Breaker) failed(s *Budget, d *Decision, now time.Time) {
 	}
 }
 
-// count adds a failure to the trip. It trips the breaker at the threshold.
+// count adds a failure to the series. It trips the breaker at the threshold.
 func (b *Breaker) count(d *Decision, now time.Time) {
 	e := &d.end
-	if b.trip == nil {
-		b.trip = &trip{began: now}
+	if b.series == nil {
+		b.series = &series{began: now}
 	}
-	t := b.trip
+	t := b.series
 	t.n++
 	if !slices.Contains(t.keys, e.Key) {
 		t.keys = append(t.keys, e.Key)
@@ -179,17 +179,18 @@ func (b *Breaker) count(d *Decision, now time.Time) {
 	if !b.down && t.blame && t.n >= b.threshold(e) {
 		b.down, b.told, b.since = true, false, now
 		t.down, t.over, d.tripped = true, true, true
-		d.Change.Closed = true
+		d.Change.Tripped = true
 	}
-	d.trip = t
+	d.series = t
 	d.Charged = b.answered && !b.down
 	if !b.lost && !b.cfg.Watched && b.down && now.Sub(b.since) >= b.cfg.Outage {
 		b.lost, d.Change.Lost = true, true
 	}
 }
 
-// threshold is how many failures in a row mean down: as many samples as can fail before
-// one of them has failed twice. Before the first answer not all are in hand yet.
+// threshold returns how many failures in a row mean down: the number of samples in hand, so
+// that each may have failed once. Before the first answer not all of them are in hand yet, and
+// it is the limit.
 func (b *Breaker) threshold(e *End) int {
 	n := e.Limit
 	if b.answered {
@@ -227,10 +228,10 @@ func (b *Breaker) Checked(s *Budget, d Decision, works, stopping bool) Decision 
 	return d
 }
 
-// reset notes that the server answered a check: the samples of the trip are at fault
+// reset notes that the server answered a check: the samples of the series are at fault
 // themselves.
 func (b *Breaker) reset() Change {
-	if t := b.trip; t != nil {
+	if t := b.series; t != nil {
 		if b.own == nil {
 			b.own = make(map[string]bool)
 		}
@@ -242,29 +243,29 @@ func (b *Breaker) reset() Change {
 	return b.up()
 }
 
-// Answered notes that the server answered at the moment then. An answer from before the
-// trip, which only was worked on until now, says nothing about the trip.
+// Answered notes that the server answered at the moment then. An answer that came before the
+// series began says nothing about the series, also if it is noted only now.
 func (b *Breaker) Answered(then time.Time) Change {
-	if b.trip != nil && !then.After(b.trip.began) {
+	if b.series != nil && !then.After(b.series.began) {
 		b.answered = true
 		return Change{}
 	}
 	return b.up()
 }
 
-// up ends the trip.
+// up ends the series.
 func (b *Breaker) up() Change {
-	ch := Change{Opened: b.down, Up: b.down && b.told}
-	if b.trip != nil {
-		b.trip.over = true
+	ch := Change{Reset: b.down, Up: b.down && b.told}
+	if b.series != nil {
+		b.series.over = true
 	}
-	b.answered, b.trip, b.down, b.told = true, nil, false, false
+	b.answered, b.series, b.down, b.told = true, nil, false, false
 	return ch
 }
 
-// Opened notes that an agent was made. That is answer enough only where the last failure
-// was that none could be made: an engine that is down fails later.
-func (b *Breaker) Opened(now time.Time) Change {
+// AgentMade notes that an agent was made. That counts as an answer only if the last failure
+// was that no agent could be made: an engine that is down fails later.
+func (b *Breaker) AgentMade(now time.Time) Change {
 	if b.answered && b.down && b.noAgent {
 		return b.Answered(now)
 	}
@@ -276,12 +277,12 @@ func (b *Breaker) Silent(now time.Time) Change {
 	if b.down || b.lost {
 		return Change{}
 	}
-	if b.trip == nil {
-		b.trip = new(trip)
+	if b.series == nil {
+		b.series = new(series)
 	}
-	b.trip.began, b.trip.down, b.trip.over = now, true, true // answers from before count for nothing
+	b.series.began, b.series.down, b.series.over = now, true, true // answers from before count for nothing
 	b.noAgent, b.down, b.told, b.since = true, true, true, now
-	return Change{Closed: true, Down: true}
+	return Change{Tripped: true, Down: true}
 }
 
 // Overdue reports whether the server is down for Config.Outage, and whether it is down and
@@ -300,5 +301,5 @@ func (b *Breaker) Lose() Change {
 // Leave ends what binds the budget to this server: the sample goes to another.
 func (b *Breaker) Leave(s *Budget) {
 	s.settle()
-	s.trip, s.held = nil, 0
+	s.series, s.held = nil, 0
 }

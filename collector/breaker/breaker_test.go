@@ -12,7 +12,7 @@ import (
 
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-var cfg = breaker.Config{Outage: 2 * time.Minute, Retries: 2, Rerolls: 1, BusyMax: 30 * time.Minute}
+var cfg = breaker.Config{Outage: 2 * time.Minute, Retries: 2, DataRetries: 1, BusyMax: 30 * time.Minute}
 
 // A server is a Breaker with a clock and with the budgets of its samples.
 type server struct {
@@ -51,7 +51,7 @@ func (s *server) end(e breaker.End) breaker.Decision {
 		s.checks++
 		first := d.Change
 		d = s.Checked(b, d, s.works, false)
-		d.Change.Closed = d.Change.Closed || first.Closed
+		d.Change.Tripped = d.Change.Tripped || first.Tripped
 	}
 	if d.Next == breaker.Wait {
 		if s.dies {
@@ -159,9 +159,9 @@ func TestDecisions(t *testing.T) {
 		fail     = "fail"
 		stop     = "stop"
 		passOn   = "pass on"
-		trips    = "retry free; closed down"
+		trips    = "retry free; tripped down"
 		givenUp  = "pass on; lost"
-		reopened = "; opened up"
+		reopened = "; reset up"
 	)
 	// A row has one decision for each of states: new, up, failing, own, down, silent,
 	// overdue, lost.
@@ -204,7 +204,7 @@ func TestDecisions(t *testing.T) {
 						name := fmt.Sprintf("%v at stage %d of a server that is %s, probe %v, poor %v", test.kind, stage, st.name, probe, poor)
 						s := st.make(t)
 						if poor {
-							*s.budget("k") = breaker.Resume(cfg.Retries, cfg.Rerolls)
+							*s.budget("k") = breaker.Resume(cfg.Retries, cfg.DataRetries)
 						}
 						d := s.end(breaker.End{Key: "k", Kind: test.kind, Stage: stage, Probe: probe})
 						if got := d.String() + changes(d.Change); got != want {
@@ -225,7 +225,7 @@ func changes(c breaker.Change) string {
 	for _, one := range []struct {
 		is   bool
 		word string
-	}{{c.Closed, "closed"}, {c.Opened, "opened"}, {c.Down, "down"}, {c.Up, "up"}, {c.Lost, "lost"}} {
+	}{{c.Tripped, "tripped"}, {c.Reset, "reset"}, {c.Down, "down"}, {c.Up, "up"}, {c.Lost, "lost"}} {
 		if one.is {
 			words = append(words, one.word)
 		}
@@ -301,7 +301,7 @@ func TestThreshold(t *testing.T) {
 		n := 0
 		for down := false; !down && n < 20; n++ {
 			d := s.end(breaker.End{Key: fmt.Sprint(n % test.keys), Kind: breaker.Fault, Stage: test.stage, InHand: test.inHand, Limit: test.limit})
-			down = d.Change.Closed
+			down = d.Change.Tripped
 		}
 		if n != test.want {
 			t.Errorf("%s: down after %d failures, want %d", test.name, n, test.want)
@@ -406,7 +406,7 @@ func TestOldAnswer(t *testing.T) {
 		t.Errorf("down %v, %+v after an old answer", down, d.Change)
 	}
 	s.Silent(s.now)
-	if ch := s.Answered(s.now.Add(time.Second)); !ch.Up || !ch.Opened {
+	if ch := s.Answered(s.now.Add(time.Second)); !ch.Up || !ch.Reset {
 		t.Errorf("%+v after a new answer", ch)
 	}
 }
@@ -466,7 +466,7 @@ func TestDownIsToldOnce(t *testing.T) {
 	}
 	b, first := trip()
 	s.now = s.now.Add(time.Second)
-	if ch := s.Answered(s.now); !ch.Opened || ch.Up {
+	if ch := s.Answered(s.now); !ch.Reset || ch.Up {
 		t.Errorf("%+v after an answer during the check", ch)
 	}
 	_, second := trip()
@@ -477,7 +477,7 @@ func TestDownIsToldOnce(t *testing.T) {
 		t.Errorf("%+v after the second check that failed", d.Change)
 	}
 	s.now = s.now.Add(time.Second)
-	if ch := s.Answered(s.now); !ch.Opened || !ch.Up {
+	if ch := s.Answered(s.now); !ch.Reset || !ch.Up {
 		t.Errorf("%+v after an answer", ch)
 	}
 }
@@ -500,7 +500,7 @@ func TestNeverAnswered(t *testing.T) {
 		for i := range 3 {
 			d = b.Ended(&s, breaker.End{Key: fmt.Sprint(i), Kind: breaker.Fault, Limit: 3}, epoch)
 		}
-		if d.Next != breaker.Check || !d.Change.Closed || d.Change.Down {
+		if d.Next != breaker.Check || !d.Change.Tripped || d.Change.Down {
 			t.Fatalf("%s: %+v", test.name, d)
 		}
 		d = b.Checked(&s, d, false, test.stopping)
@@ -538,7 +538,7 @@ func TestOutage(t *testing.T) {
 }
 
 // An agent that is made is an answer only where the last failure was that none could be.
-func TestOpened(t *testing.T) {
+func TestAgentMade(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		stage breaker.Stage
@@ -548,22 +548,22 @@ func TestOpened(t *testing.T) {
 		s.answer("other")
 		s.trip(t)
 		s.end(breaker.End{Key: "k", Kind: breaker.Fault, Stage: test.stage})
-		if ch := s.Opened(s.now.Add(time.Second)); ch.Up != test.want {
+		if ch := s.AgentMade(s.now.Add(time.Second)); ch.Up != test.want {
 			t.Errorf("stage %d: %+v", test.stage, ch)
 		}
 	}
 	s := newServer(cfg)
-	if ch := s.Opened(s.now); ch != (breaker.Change{}) {
+	if ch := s.AgentMade(s.now); ch != (breaker.Change{}) {
 		t.Errorf("a new server: %+v", ch)
 	}
 	s.answer("other")
 	s.Silent(s.now.Add(time.Second))
-	if ch := s.Opened(s.now.Add(2 * time.Second)); !ch.Up {
+	if ch := s.AgentMade(s.now.Add(2 * time.Second)); !ch.Up {
 		t.Errorf("a silent server: %+v", ch)
 	}
 	s = newServer(cfg)
 	s.Silent(s.now)
-	if ch := s.Opened(s.now.Add(time.Second)); ch != (breaker.Change{}) {
+	if ch := s.AgentMade(s.now.Add(time.Second)); ch != (breaker.Change{}) {
 		t.Errorf("a server that never answered: %+v", ch)
 	}
 }
@@ -633,18 +633,18 @@ func TestAnything(t *testing.T) {
 		cfg := cfg
 		cfg.Watched = seed%3 == 0
 		s := newServer(cfg)
-		closed, down, lost := false, false, false
+		tripped, down, lost := false, false, false
 		follow := func(at int, ch breaker.Change) {
 			switch {
-			case ch.Up && !down, ch.Up && !ch.Opened, ch.Down && down, ch.Lost && lost, ch.Opened && !closed && !ch.Closed:
-				t.Fatalf("seed %d, step %d: %+v while closed %v, down %v, lost %v", seed, at, ch, closed, down, lost)
+			case ch.Up && !down, ch.Up && !ch.Reset, ch.Down && down, ch.Lost && lost, ch.Reset && !tripped && !ch.Tripped:
+				t.Fatalf("seed %d, step %d: %+v while tripped %v, down %v, lost %v", seed, at, ch, tripped, down, lost)
 			}
-			closed = (closed || ch.Closed) && !ch.Opened
+			tripped = (tripped || ch.Tripped) && !ch.Reset
 			down = (down || ch.Down) && !ch.Up
 			lost = lost || ch.Lost
 			is, isLost := s.State()
-			if is != closed || isLost != lost {
-				t.Fatalf("seed %d, step %d: state %v, %v after %+v, want %v, %v", seed, at, is, isLost, ch, closed, lost)
+			if is != tripped || isLost != lost {
+				t.Fatalf("seed %d, step %d: state %v, %v after %+v, want %v, %v", seed, at, is, isLost, ch, tripped, lost)
 			}
 		}
 		for i := range 400 {
@@ -652,7 +652,7 @@ func TestAnything(t *testing.T) {
 			key := fmt.Sprint(rng.IntN(6))
 			switch rng.IntN(12) {
 			case 0:
-				follow(i, s.Opened(s.now))
+				follow(i, s.AgentMade(s.now))
 			case 1:
 				follow(i, s.Silent(s.now))
 			case 2:

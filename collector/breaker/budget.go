@@ -6,55 +6,55 @@ import "time"
 // nobody began. It belongs to the Breaker of the server at which the sample is worked on;
 // before the sample goes to another server, Breaker.Leave must be called.
 type Budget struct {
-	Charged  int // attempts held against Config.Retries
-	Rerolled int // attempts held against Config.Rerolls
+	Charged     int // attempts held against Config.Retries
+	DataCharged int // attempts held against Config.DataRetries
 
-	earlier int   // Charged, as an earlier process left it
-	trip    *trip // in which the last charges were made, nil: they are final
-	held    int   // how many were made in it
+	earlier int     // Charged, as an earlier process left it
+	series  *series // in which the last charges were made, nil: they are final
+	held    int     // how many were made in it
 	busy    refusals
 }
 
 // Resume returns the budget of a sample that was charged so much by earlier processes.
-func Resume(charged, rerolled int) Budget {
-	return Budget{Charged: charged, Rerolled: rerolled, earlier: charged}
+func Resume(charged, dataCharged int) Budget {
+	return Budget{Charged: charged, DataCharged: dataCharged, earlier: charged}
 }
 
 // Forgive refunds everything that this process charged against Config.Retries: looking for
 // an attempt of an earlier process was in vain.
 func (s *Budget) Forgive() {
-	s.Charged, s.trip, s.held = s.earlier, nil, 0
+	s.Charged, s.series, s.held = s.earlier, nil, 0
 }
 
-// charge holds an attempt against Config.Retries. In a trip it does so until that is over;
-// nil is not a trip.
-func (s *Budget) charge(in *trip) {
+// charge holds an attempt against Config.Retries. A charge made in a series is not final
+// before the series is over; nil is none.
+func (s *Budget) charge(in *series) {
 	s.Charged++
 	switch in {
 	case nil:
-	case s.trip:
+	case s.series:
 		s.held++
 	default:
-		s.trip, s.held = in, 1
+		s.series, s.held = in, 1
 	}
 }
 
-// settle refunds the charges of a trip that tripped the breaker, and makes those of
-// another trip final. It does nothing while the trip may still do either.
+// settle refunds the charges of a series that tripped the breaker, and makes those of any
+// other series final. It does nothing while the series is not over.
 func (s *Budget) settle() {
-	if s.trip == nil || !s.trip.over {
+	if s.series == nil || !s.series.over {
 		return
 	}
-	if s.trip.down && !s.trip.own {
+	if s.series.down && !s.series.own {
 		s.Charged -= s.held
 	}
-	s.trip, s.held = nil, 0
+	s.series, s.held = nil, 0
 }
 
-// refund takes the charges of the trip back.
+// refund takes the charges of the series back.
 func (s *Budget) refund() {
 	s.Charged -= s.held
-	s.trip, s.held = nil, 0
+	s.series, s.held = nil, 0
 }
 
 // refusals counts how often the server turned the sample away without any other end of an

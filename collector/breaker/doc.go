@@ -14,46 +14,50 @@
 //
 //	how the attempt ended                              the server   the sample
 //	Done        the sample is with the sink            answered     over
-//	Policy      the policy failed                      answered     retry charged to Rerolls, else fail
+//	Policy      the policy failed                      answered     retry charged to DataRetries, else fail
 //	Final       no other attempt can do better         answered     fail
 //	Gone        nothing is left of an earlier process  answered     retry free
 //	LostAnswer  it ended, its answer was lost          answered     retry charged
-//	Busy        the server turned it away              answered     retry free; charged when only it is turned away
+//	Busy        the server turned it away              answered     retry free; charged: see "A busy server"
 //	Slow        it used up its own time                –            retry charged
 //	Moved       given up: another server takes it      –            retry free
-//	Fault       no answer                              failed       see below
+//	Fault       it failed in a way that may be the     failed       see below
+//	            server's: 500, 503, refused, reset,
+//	            silent
 //	Cut         the run gave the rollout up            –            fail
 //	Cancelled   the run stops                          –            stop
 //	Fatal       no sample can do better                –            stop
 //
-// A retry that is charged when nothing is left of Config.Retries is a failure of the
-// sample instead.
+// A dash means that the end says nothing about the server. A retry that is charged when
+// nothing is left of Config.Retries is a failure of the sample instead. The caller translates
+// a failure into a kind: see worker.end in package collector.
 //
 // After a Fault the sample is charged while the server is up, and retried free while it is
-// down or has never answered. It is passed on to another server when this one is lost.
+// down or has never answered. The sample is passed on to another server when its own is given
+// up.
 //
 // # The server
 //
 //	       failures reach the threshold            Config.Outage passed,
 //	       without an answer between them          or it never answered
-//	up ──────────────────────────────────► down ────────────────────────► lost
+//	up ──────────────────────────────────► down ────────────────────────► given up (lost)
 //	 ▲         the breaker trips            │
 //	 └──────────────────────────────────────┘
 //	        any answer resets it
 //
-// A trip is a run of failures without an answer between them. The threshold is the number
-// of samples that can fail before one of them fails twice, at least three.
+// A series is failures of one server without an answer between them. The threshold is the
+// number of samples in hand (before the first answer: Limit), and at least three.
 //
 //   - One sample alone never trips the breaker by its rollouts: the fault may be its own.
 //     Failures to make an agent always count against the server.
 //   - When the breaker trips, the caller checks the server. So it does when a sample that
 //     was let in as a probe has failed. If the server answers the check, the samples of
-//     the trip are at fault themselves: the breaker resets, and from then on each of their
+//     the series are at fault themselves: the breaker resets, and from then on each of their
 //     failures is charged and counts for nothing else.
-//   - Whatever the first failures of a trip charged is refunded when the breaker trips. A
-//     sample that has nothing left to pay with therefore waits a moment before it fails:
-//     the requests of a server that dies end at about the same time.
-//   - An answer to a request from before the trip says nothing about it.
+//   - When the breaker trips, charges made earlier in the series are given back. A sample on
+//     its last retry therefore waits for up to a second to see whether the breaker trips: the
+//     requests of a server that dies end at about the same time.
+//   - An answer that came before the series began says nothing about it.
 //
 // # A busy server
 //

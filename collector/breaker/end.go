@@ -67,7 +67,7 @@ const (
 	Over   Verdict = iota // nothing is left to do
 	Retry                 // another attempt is made
 	Fail                  // the sample fails for good
-	PassOn                // another attempt is made at another server: this one is lost
+	PassOn                // another attempt is made at another server: this one is given up
 	Stop                  // the run ends, and the sample remains to be done
 )
 
@@ -96,7 +96,7 @@ type Decision struct {
 	Next    Step
 	Verdict Verdict
 	// Charged reports that the attempt is held against the budget: of Retries, or, for
-	// Policy, of Rerolls.
+	// Policy, of DataRetries.
 	Charged bool
 	// Backoff reports that the next attempt waits for a moment that grows with each try.
 	Backoff bool
@@ -107,7 +107,7 @@ type Decision struct {
 	Change Change
 
 	end     End
-	trip    *trip
+	series  *series
 	tripped bool // by this end
 }
 
@@ -124,12 +124,12 @@ func (d Decision) String() string {
 
 // A Change is what became of a server. The zero Change is none.
 type Change struct {
-	// Closed reports that no more samples are to be let in than a probe now and then,
-	// Opened that all may be again.
-	Closed, Opened bool
+	// Tripped reports that the breaker tripped: the caller lets nothing in but a probe now and
+	// then. Reset reports that it was reset: the caller lets every sample in again.
+	Tripped, Reset bool
 	// Down reports that the server is known to be down, Up that it is back after that. A
-	// server that is closed until it was checked, and answers, is neither.
+	// breaker that is reset by the first check after it tripped reports neither.
 	Down, Up bool
-	// Lost reports that the server is given up.
+	// Lost reports that the server is given up for good.
 	Lost bool
 }

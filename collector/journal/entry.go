@@ -55,7 +55,7 @@ type Entry struct {
 }
 
 // counts is what a sample was charged.
-type counts struct{ charged, rerolled int }
+type counts struct{ charged, dataCharged int }
 
 // An id is a sample key in the form that is kept: the group, and the index in it.
 type id struct {
@@ -110,7 +110,7 @@ func (e *Entry) append(dst []byte, k id) []byte {
 		dst = appendText(append(dst, charged), e.Class)
 	case OpSums:
 		dst = binary.AppendUvarint(dst, uint64(e.sums.charged))
-		dst = binary.AppendUvarint(dst, uint64(e.sums.rerolled))
+		dst = binary.AppendUvarint(dst, uint64(e.sums.dataCharged))
 	}
 	return dst
 }
@@ -148,7 +148,7 @@ func parse(payload []byte) (Entry, id, error) {
 		}
 		e.Charged, e.Class = charged == 1, p.text()
 	case OpSums:
-		e.sums.charged, e.sums.rerolled = int(p.uvarint(maxCharged)), int(p.uvarint(maxCharged))
+		e.sums.charged, e.sums.dataCharged = int(p.uvarint(maxCharged)), int(p.uvarint(maxCharged))
 	default:
 		p.fail(fmt.Errorf("unknown %v", e.Op))
 	}

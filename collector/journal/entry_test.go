@@ -50,7 +50,7 @@ func FuzzParse(f *testing.F) {
 		{Op: OpAgent, Time: at, Attempt: 2, ID: "agent-1"},
 		{Op: OpRun, Time: at, Attempt: 300, ID: ""},
 		{Op: OpEnd, Time: at, Attempt: 1, Class: "none"},
-		{Op: OpSums, Time: at, Attempt: 7, sums: counts{charged: 3, rerolled: maxCharged}},
+		{Op: OpSums, Time: at, Attempt: 7, sums: counts{charged: 3, dataCharged: maxCharged}},
 	} {
 		f.Add(e.append(nil, k))
 	}

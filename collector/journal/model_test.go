@@ -93,8 +93,8 @@ func (m model) add(n note) {
 		if at {
 			l.Open = nil
 		}
-		if n.charged && n.class.Rerollable() {
-			l.Rerolled++
+		if n.charged && n.class.DataRetryable() {
+			l.DataCharged++
 		} else if n.charged {
 			l.Charged++
 		}
@@ -117,7 +117,7 @@ func (m model) check(t *testing.T, j *journal.Journal, keys []string) {
 	}
 	known := 0
 	for _, l := range m {
-		if l.Attempts+l.Charged+l.Rerolled > 0 {
+		if l.Attempts+l.Charged+l.DataCharged > 0 {
 			known++
 		}
 	}

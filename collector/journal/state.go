@@ -14,8 +14,8 @@ type state struct {
 }
 
 type sample struct {
-	attempts          uint32
-	charged, rerolled uint16 // up to maxCharged
+	attempts             uint32
+	charged, dataCharged uint16 // up to maxCharged
 }
 
 // maxCharged is where counting ends: above every budget that anybody sets.
@@ -62,15 +62,15 @@ func (s *state) add(e *Entry, k id) {
 			break
 		}
 		count := &sm.charged
-		if class, _ := collector.ClassNamed(e.Class); class.Rerollable() {
-			count = &sm.rerolled
+		if class, _ := collector.ClassNamed(e.Class); class.DataRetryable() {
+			count = &sm.dataCharged
 		}
 		if *count < maxCharged {
 			*count++
 		}
 	case OpSums:
 		delete(s.open, k)
-		sm = sample{attempts: uint32(e.Attempt), charged: uint16(e.sums.charged), rerolled: uint16(e.sums.rerolled)}
+		sm = sample{attempts: uint32(e.Attempt), charged: uint16(e.sums.charged), dataCharged: uint16(e.sums.dataCharged)}
 	}
 	s.samples[k] = sm
 }
@@ -79,7 +79,7 @@ func (s *state) add(e *Entry, k id) {
 func (s *state) left(k id) collector.Left {
 	sm := s.samples[k]
 	return collector.Left{
-		Attempts: int(sm.attempts), Charged: int(sm.charged), Rerolled: int(sm.rerolled),
+		Attempts: int(sm.attempts), Charged: int(sm.charged), DataCharged: int(sm.dataCharged),
 		Open: s.open[k],
 	}
 }
@@ -88,7 +88,7 @@ func (s *state) left(k id) collector.Left {
 func (s *state) entries(yield func(Entry, id) error) error {
 	for k, sm := range s.samples {
 		open := s.open[k]
-		sums := Entry{Op: OpSums, Attempt: int(sm.attempts), sums: counts{int(sm.charged), int(sm.rerolled)}}
+		sums := Entry{Op: OpSums, Attempt: int(sm.attempts), sums: counts{int(sm.charged), int(sm.dataCharged)}}
 		if open != nil {
 			sums.Attempt-- // its own entry brings the number
 		}

@@ -168,7 +168,7 @@ func TestReattachRecorded(t *testing.T) {
 						given[fmt.Sprintf("%s %d", rec.name, n)] = again.err.Error()
 						continue
 					}
-					if class := collector.Classify(again.err); class.Rerollable() && class == collector.Classify(whole.err) {
+					if class := collector.Classify(again.err); class.DataRetryable() && class == collector.Classify(whole.err) {
 						failed++ // and not spared for the end of a process
 						continue
 					}

@@ -182,7 +182,7 @@ func (m *Metrics) begin() {
 	for _, c := range collector.Classes() {
 		m.failures.WithLabelValues(c.String())
 		m.attempt.WithLabelValues(c.String())
-		if c.Retryable() || c.Rerollable() {
+		if c.Retryable() || c.DataRetryable() {
 			m.waited.WithLabelValues(c.String())
 		}
 	}

@@ -19,32 +19,32 @@ type snapshots struct {
 }
 
 var (
-	descPlanned   = prometheus.NewDesc("rollout_samples_planned", "Samples that this run is to collect.", nil, nil)
-	descSamples   = prometheus.NewDesc("rollout_samples_total", "Samples by outcome, in this process.", []string{"outcome"}, nil)
-	descEarlier   = prometheus.NewDesc("rollout_samples_earlier", "Samples that were done before this process, by outcome.", []string{"outcome"}, nil)
-	descRemaining = prometheus.NewDesc("rollout_samples_remaining", "Samples that are neither committed, failed nor skipped.", nil, nil)
-	descInFlight  = prometheus.NewDesc("rollout_samples_in_flight", "Samples that an endpoint works on, by stage.", []string{"endpoint", "stage"}, nil)
-	descLimit     = prometheus.NewDesc("rollout_concurrency_limit", "Samples that an endpoint may work on at once.", []string{"endpoint"}, nil)
-	descCeiling   = prometheus.NewDesc("rollout_concurrency_ceiling", "The ceiling of the limit of an endpoint.", []string{"endpoint"}, nil)
-	descDown      = prometheus.NewDesc("rollout_breaker_open", "1 while a server counts as down.", []string{"endpoint"}, nil)
-	descTokens    = prometheus.NewDesc("rollout_tokens_total", "Tokens: of prompts, every call counting all that it was shown; sampled by the policy; and of these, those that a trainer learns from.", []string{"kind"}, nil)
-	descRows      = prometheus.NewDesc("rollout_rows_total", "Training sequences that the sink accepted.", nil, nil)
-	descOldest    = prometheus.NewDesc("rollout_oldest_in_flight_seconds", "Age of the oldest sample in flight; 0: none.", nil, nil)
-	descIdle      = prometheus.NewDesc("rollout_sample_idle_seconds_max", "Longest time since the last sign of life of a sample in flight; 0: none.", nil, nil)
-	descLeft      = prometheus.NewDesc("rollout_agents_left_total", "Agents that could not be removed from the server.", nil, nil)
-	descRerolls   = prometheus.NewDesc("rollout_rerolls_total", "Rollouts that the infrastructure lost and that were made again, by reason.", []string{"reason"}, nil)
-	descRerolled  = prometheus.NewDesc("rollout_reroll_seconds_total", "Time that those rollouts had taken, where it is known.", []string{"reason"}, nil)
-	descLesser    = prometheus.NewDesc("rollout_rows_downgraded_total", "Rows with a lower grade because their answer was lost.", nil, nil)
-	descWAL       = prometheus.NewDesc("rollout_wal_bytes", "Size of the write-ahead log.", nil, nil)
-	descRecords   = prometheus.NewDesc("rollout_wal_records", "Samples in the write-ahead log that are in no shard yet.", nil, nil)
-	descDisk      = prometheus.NewDesc("rollout_disk_free_bytes", "Free space where the run is stored.", nil, nil)
+	descPlanned    = prometheus.NewDesc("rollout_samples_planned", "Samples that this run is to collect.", nil, nil)
+	descSamples    = prometheus.NewDesc("rollout_samples_total", "Samples by outcome, in this process.", []string{"outcome"}, nil)
+	descEarlier    = prometheus.NewDesc("rollout_samples_earlier", "Samples that were done before this process, by outcome.", []string{"outcome"}, nil)
+	descRemaining  = prometheus.NewDesc("rollout_samples_remaining", "Samples that are neither committed, failed nor skipped.", nil, nil)
+	descInFlight   = prometheus.NewDesc("rollout_samples_in_flight", "Samples that an endpoint works on, by stage.", []string{"endpoint", "stage"}, nil)
+	descLimit      = prometheus.NewDesc("rollout_concurrency_limit", "Samples that an endpoint may work on at once.", []string{"endpoint"}, nil)
+	descCeiling    = prometheus.NewDesc("rollout_concurrency_ceiling", "The ceiling of the limit of an endpoint.", []string{"endpoint"}, nil)
+	descDown       = prometheus.NewDesc("rollout_breaker_open", "1 while a server counts as down.", []string{"endpoint"}, nil)
+	descTokens     = prometheus.NewDesc("rollout_tokens_total", "Tokens: of prompts, every call counting all that it was shown; sampled by the policy; and of these, those that a trainer learns from.", []string{"kind"}, nil)
+	descRows       = prometheus.NewDesc("rollout_rows_total", "Training sequences that the sink accepted.", nil, nil)
+	descOldest     = prometheus.NewDesc("rollout_oldest_in_flight_seconds", "Age of the oldest sample in flight; 0: none.", nil, nil)
+	descIdle       = prometheus.NewDesc("rollout_sample_idle_seconds_max", "Longest time since the last sign of life of a sample in flight; 0: none.", nil, nil)
+	descLeft       = prometheus.NewDesc("rollout_agents_left_total", "Agents that could not be removed from the server.", nil, nil)
+	descRemade     = prometheus.NewDesc("rollout_remade_total", "Rollouts that the infrastructure lost and that were made again, by reason.", []string{"reason"}, nil)
+	descRemadeTime = prometheus.NewDesc("rollout_remade_seconds_total", "Time that those rollouts had taken, where it is known.", []string{"reason"}, nil)
+	descLesser     = prometheus.NewDesc("rollout_rows_downgraded_total", "Rows with a lower grade because their answer was lost.", nil, nil)
+	descWAL        = prometheus.NewDesc("rollout_wal_bytes", "Size of the write-ahead log.", nil, nil)
+	descRecords    = prometheus.NewDesc("rollout_wal_records", "Samples in the write-ahead log that are in no shard yet.", nil, nil)
+	descDisk       = prometheus.NewDesc("rollout_disk_free_bytes", "Free space where the run is stored.", nil, nil)
 )
 
 // Describe sends what Collect may send.
 func (snapshots) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		descPlanned, descSamples, descEarlier, descRemaining, descInFlight, descLimit, descCeiling, descDown, descTokens, descRows,
-		descOldest, descIdle, descLeft, descRerolls, descRerolled, descLesser, descWAL, descRecords, descDisk,
+		descOldest, descIdle, descLeft, descRemade, descRemadeTime, descLesser, descWAL, descRecords, descDisk,
 	} {
 		ch <- d
 	}
@@ -95,10 +95,10 @@ func (out sender) collector(s collector.Stats) {
 	out.count(descRows, int64(s.Rows))
 	out.count(descLeft, int64(s.CloseFailures))
 	out.count(descLesser, int64(s.Downgraded))
-	for _, reason := range collector.RerollReasons() {
-		r := s.Rerolls[reason]
-		out.count(descRerolls, int64(r.N), reason)
-		out.seconds(descRerolled, r.Time, reason)
+	for _, reason := range collector.RemadeReasons() {
+		r := s.Remade[reason]
+		out.count(descRemade, int64(r.N), reason)
+		out.seconds(descRemadeTime, r.Time, reason)
 	}
 	for _, e := range s.Endpoints {
 		for _, stage := range collector.Stages() {

@@ -38,7 +38,7 @@ func busyRun(dir string) Vitals {
 			return collector.Stats{
 				Planned: 20, Committed: 9, Failed: 3, Skipped: 1, Remaining: 7,
 				Yield:          collector.Yield{Sampled: 100, Trained: 90, Rows: 5, Downgraded: 4},
-				Rerolls:        map[string]collector.Rerolls{"no_prompt": {N: 3, Timed: 2, Time: 90 * time.Second}},
+				Remade:         map[string]collector.RolloutCount{"no_prompt": {N: 3, Timed: 2, Time: 90 * time.Second}},
 				Earlier:        collector.Earlier{Committed: 5, Failed: 1},
 				Endpoints:      []collector.EndpointStats{{Name: "http://a", InFlight: 3, Limit: 12, Max: 24, Down: true, Stages: map[collector.Stage]int{collector.StageRun: 3}}},
 				Oldest:         &collector.InFlight{TaskID: "secret-task", Started: time.Now().Add(-time.Hour)},
@@ -127,9 +127,9 @@ func TestMetrics(t *testing.T) {
 		`rollout_samples_earlier{outcome="committed"} 5`,
 		`rollout_samples_earlier{outcome="failed"} 1`,
 		"rollout_samples_remaining 7",
-		`rollout_rerolls_total{reason="no_prompt"} 3`,
-		`rollout_rerolls_total{reason="connection"} 0`,
-		`rollout_reroll_seconds_total{reason="no_prompt"} 90`,
+		`rollout_remade_total{reason="no_prompt"} 3`,
+		`rollout_remade_total{reason="connection"} 0`,
+		`rollout_remade_seconds_total{reason="no_prompt"} 90`,
 		"rollout_rows_downgraded_total 4",
 		`rollout_samples_in_flight{endpoint="http://a",stage="run"} 3`,
 		`rollout_samples_in_flight{endpoint="http://a",stage="open"} 0`,
@@ -521,7 +521,7 @@ tests:
         values: '1000000x60'
       - series: 'rollout_agents_left_total{instance="i"}'
         values: '0+5x60'
-      - series: 'rollout_rerolls_total{instance="i",job="j",reason="connection"}'
+      - series: 'rollout_remade_total{instance="i",job="j",reason="connection"}'
         values: '0+1x60'
     promql_expr_test:
       - expr: 'count by (alertname) (ALERTS{alertstate="firing"})'
@@ -535,7 +535,7 @@ tests:
           - {labels: '{alertname="RolloutServerDown"}', value: 1}
           - {labels: '{alertname="RolloutDiskLow"}', value: 1}
           - {labels: '{alertname="RolloutAgentsLeft"}', value: 1}
-          - {labels: '{alertname="RolloutRerolls"}', value: 1}
+          - {labels: '{alertname="RolloutRemade"}', value: 1}
   - interval: 1m
     input_series:
       - series: 'rollout_sample_idle_seconds_max{instance="i"}'
@@ -564,7 +564,7 @@ tests:
         values: '100000000000x60'
       - series: 'rollout_agents_left_total{instance="i"}'
         values: '3x60'
-      - series: 'rollout_rerolls_total{instance="i",job="j",reason="connection"}'
+      - series: 'rollout_remade_total{instance="i",job="j",reason="connection"}'
         values: '0+1x60'
     promql_expr_test:
       - expr: 'count by (alertname) (ALERTS)'

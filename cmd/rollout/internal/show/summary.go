@@ -49,15 +49,15 @@ type Summary struct {
 	Attempts      int            `json:"attempts"`
 	Retries       int            `json:"retries"`
 	LostCalls     int            `json:"lost_calls"`
-	// Rerolls counts rollouts that were under way when the infrastructure lost them, and
+	// Remade counts rollouts that were under way when the infrastructure lost them, and
 	// were made again; by the class of the failure or, where an answer was lost and the
 	// server's memory of it gives less, by what is missing. Kept are those that became
 	// data. Downgraded counts rows that are proven less well because their answer was lost.
-	Rerolls    map[string]RerollCount `json:"rerolls"`
-	Kept       RerollCount            `json:"kept"`
-	Downgraded int                    `json:"downgraded_rows"`
-	AgentsLeft int                    `json:"agents_left"` // could not be removed
-	BadTasks   int                    `json:"bad_tasks"`
+	Remade     map[string]RolloutCount `json:"remade"`
+	Kept       RolloutCount            `json:"kept"`
+	Downgraded int                     `json:"downgraded_rows"`
+	AgentsLeft int                     `json:"agents_left"` // could not be removed
+	BadTasks   int                     `json:"bad_tasks"`
 
 	Rows  int `json:"rows"`
 	Empty int `json:"empty"` // samples without a row
@@ -125,7 +125,7 @@ func Summarize(s collector.Stats, k sink.Stats, ps prompt.Stats, t *Tally, took 
 		Planned: s.Planned, Committed: s.Committed, Failed: s.Failed, Skipped: s.Skipped, Remaining: s.Remaining,
 		Earlier: earlier(s.Earlier), Reattached: s.Reattached, Gone: s.Gone,
 		FailedByClass: classMap(s.ByClass), Attempts: s.Attempts, Retries: s.Retries, LostCalls: s.LostCalls, AgentsLeft: s.CloseFailures,
-		Rerolls: rerollMap(s.Rerolls), Kept: countRerolls(s.Kept), Downgraded: s.Downgraded,
+		Remade: remadeMap(s.Remade), Kept: countRollouts(s.Kept), Downgraded: s.Downgraded,
 		Rows: s.Rows, Empty: s.Empty, CutCalls: s.CutCalls, CutTokens: s.Cut, EmptyRows: s.EmptyRows,
 		sums: of, Sampled: s.Sampled, Trained: s.Trained,
 		TrainedShare: human.Share(s.Trained, s.Sampled), ActionRatio: human.Share(s.Trained, of.Tokens),
@@ -208,8 +208,8 @@ func (s *Summary) text() string {
 	took := time.Duration(s.Seconds * float64(time.Second))
 	line("time", "%s, %s samples/s, %s sampled tokens/s, %d attempts, %d of them retries", human.Duration(took),
 		human.Rate(human.PerSecond(s.Committed+s.Failed-s.Earlier.Committed-s.Earlier.Failed, s.Seconds)), human.Rate(human.PerSecond(int(s.Sampled), s.Seconds)), s.Attempts, s.Retries)
-	if len(s.Rerolls) > 0 {
-		line("rerolled", "%s", s.rerolled())
+	if len(s.Remade) > 0 {
+		line("remade", "%s", s.remade())
 	}
 	if t := s.Tail; t != nil {
 		line("tail", "%s cut the end of the run: what is kept is biased towards what ends soon", t.Policy)

@@ -11,32 +11,32 @@ import (
 	"github.com/rollout-rl/rollout/collector"
 )
 
-// A RerollCount is how many rollouts were under way, and for how long on the mean.
-type RerollCount struct {
+// A RolloutCount is how many rollouts were under way, and for how long on the mean.
+type RolloutCount struct {
 	N     int     `json:"n"`
 	Timed int     `json:"timed"` // those whose duration is known
 	Mean  float64 `json:"mean_seconds"`
 }
 
-func countRerolls(r collector.Rerolls) RerollCount {
-	return RerollCount{N: r.N, Timed: r.Timed, Mean: r.Mean().Seconds()}
+func countRollouts(r collector.RolloutCount) RolloutCount {
+	return RolloutCount{N: r.N, Timed: r.Timed, Mean: r.Mean().Seconds()}
 }
 
-func rerollMap(by map[string]collector.Rerolls) map[string]RerollCount {
-	out := map[string]RerollCount{}
+func remadeMap(by map[string]collector.RolloutCount) map[string]RolloutCount {
+	out := map[string]RolloutCount{}
 	for reason, r := range by {
-		out[reason] = countRerolls(r)
+		out[reason] = countRollouts(r)
 	}
 	return out
 }
 
-// rerolled says what the infrastructure lost, and how long that took beside what was
+// remade says what the infrastructure lost, and how long that took beside what was
 // kept: the longer a rollout, the more often it is lost.
-func (s *Summary) rerolled() string {
+func (s *Summary) remade() string {
 	n, timed, sum := 0, 0, 0.0
 	var parts []string
-	for _, reason := range slices.Sorted(maps.Keys(s.Rerolls)) {
-		r := s.Rerolls[reason]
+	for _, reason := range slices.Sorted(maps.Keys(s.Remade)) {
+		r := s.Remade[reason]
 		n, timed, sum = n+r.N, timed+r.Timed, sum+r.Mean*float64(r.Timed)
 		part := fmt.Sprintf("%s %d", reason, r.N)
 		if r.Timed > 0 {

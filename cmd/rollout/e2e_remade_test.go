@@ -18,14 +18,14 @@ import (
 // TestLostAnswers collects from a server that brings its prompts along with its answers
 // and keeps them nowhere, through a connection that cuts every tenth reply in its middle
 // and gives every twentieth a false length. No sample fails for that. What the rows lack
-// then is rolled again where it is asked for, and counted where it is not.
+// then is made again where it is asked for, and counted where it is not.
 func TestLostAnswers(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name     string
 		recorded bool // with a tokenizer
 		args     []string
-		rerolled string // for this reason; empty: not
+		remade   string // for this reason; empty: not
 		grade    tokenize.Grade
 	}{
 		{"no tokenizer", false, nil, "no_prompt", tokenize.Exact},
@@ -77,8 +77,8 @@ func TestLostAnswers(t *testing.T) {
 			var report struct {
 				Proof struct{ Downgraded int } `json:"verification"`
 				Last  struct {
-					Rerolls       map[string]show.RerollCount
-					Kept          show.RerollCount
+					Remade        map[string]show.RolloutCount
+					Kept          show.RolloutCount
 					Downgraded    int            `json:"downgraded_rows"`
 					FailedByClass map[string]int `json:"failed_by_class"`
 				} `json:"last_invocation"`
@@ -93,13 +93,13 @@ func TestLostAnswers(t *testing.T) {
 			if last.Kept.N != tasks*samples || last.Kept.Mean <= 0 {
 				t.Errorf("kept: %+v", last.Kept)
 			}
-			again := last.Rerolls[tt.rerolled]
-			if tt.rerolled == "" && len(last.Rerolls) > 0 || tt.rerolled != "" && (again.N != lost || again.Timed != lost || len(last.Rerolls) != 1) {
-				t.Errorf("%d answers were lost; rolled again: %+v", lost, last.Rerolls)
+			again := last.Remade[tt.remade]
+			if tt.remade == "" && len(last.Remade) > 0 || tt.remade != "" && (again.N != lost || again.Timed != lost || len(last.Remade) != 1) {
+				t.Errorf("%d answers were lost; made again: %+v", lost, last.Remade)
 			}
 			for text, want := range map[string]bool{
-				fmt.Sprintf("%d rollouts under way were lost and made again: %s %d of ", lost, tt.rerolled, lost): tt.rerolled != "",
-				fmt.Sprintf("%d rows are not exact because their answer was lost", lesser):                        lesser > 0,
+				fmt.Sprintf("%d rollouts under way were lost and made again: %s %d of ", lost, tt.remade, lost): tt.remade != "",
+				fmt.Sprintf("%d rows are not exact because their answer was lost", lesser):                      lesser > 0,
 			} {
 				if strings.Contains(r.stderr, text) != want {
 					t.Errorf("%q is told: %v, want %v\n%s", text, !want, want, r.stderr)
