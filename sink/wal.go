@@ -96,7 +96,7 @@ func (w *wal) run(ctx context.Context) error {
 	timer := time.NewTimer(time.Hour)
 	timer.Stop()
 	defer timer.Stop()
-	defer func() { _ = w.forget() }() // no segment follows
+	defer func() { _ = w.closeEnded() }() // no segment follows
 	defer w.endSegment()
 	for {
 		var err error
@@ -167,7 +167,7 @@ func (w *wal) grow(bytes int64, samples int) {
 }
 
 func (w *wal) open() error {
-	if err := w.seal(); err != nil {
+	if err := w.syncEnded(); err != nil {
 		return err
 	}
 	path := filepath.Join(w.d.dir, walDir, segmentName(w.number))
@@ -250,25 +250,26 @@ func (w *wal) endSegment() {
 	empty := w.cur.pending == 0
 	w.mu.Unlock()
 	if empty {
-		_ = w.forget() // all that counts in it is in commits
+		_ = w.closeEnded() // all that counts in it is in commits
 		w.remove(w.cur)
 	}
 }
 
-// seal makes the last mark of the segment before durable: where a segment follows, a
-// reader misses whatever is cut off.
-func (w *wal) seal() error {
+// syncEnded makes the last mark of the segment before durable, and closes its file. It must
+// come before the next segment: a reader takes an end of an earlier segment that is torn for
+// damage.
+func (w *wal) syncEnded() error {
 	if w.ended == nil {
 		return nil
 	}
 	if err := w.ended.Sync(); err != nil {
 		return &ShardError{Path: w.cur.path, Op: "sync", Err: err}
 	}
-	return w.forget()
+	return w.closeEnded()
 }
 
-// forget closes the segment before.
-func (w *wal) forget() error {
+// closeEnded closes the file of the segment before, if it is open.
+func (w *wal) closeEnded() error {
 	if w.ended == nil {
 		return nil
 	}
@@ -280,9 +281,9 @@ func (w *wal) forget() error {
 	return nil
 }
 
-// next asks for a new segment: a shard is being closed. The request may come when
-// there is nothing to end.
-func (w *wal) next() {
+// askForSegment asks for a new segment, because a shard is being closed. The request may
+// come when there is nothing to end.
+func (w *wal) askForSegment() {
 	select {
 	case w.turn <- struct{}{}:
 	default:

@@ -208,7 +208,7 @@ func (w *writer) commit() error {
 		return nil
 	}
 	d := w.d
-	d.wal.next()
+	d.wal.askForSegment()
 	var took SealTimes
 	c := Commit{
 		Version: CommitVersion, RunID: d.cfg.RunID, Writer: w.id, SchemaVersion: SchemaVersion,
