@@ -76,7 +76,7 @@ func setPrompts(cfg *collector.Config, p rebuilding) {
 }
 
 // An answer that was lost costs a retry of the infrastructure, or none where a process
-// died with it, and never the sample: what the server's memory lacks and an answer has
+// died with it, and never the sample: what the record lacks and an answer has
 // is had by another attempt. What an answer would lack too stays as it is.
 func TestLostAnswersAreMadeAgain(t *testing.T) {
 	t.Parallel()

@@ -192,7 +192,7 @@ func (c *collection) makeCollector(held *sink.Ledger) (err error) {
 	cfg.Sink, cfg.Journal = c.dataset, c.journal
 	cfg.RetryFailed = c.options.retryFailed
 	if cfg.Left = c.journal.Resume(held); cfg.Left == nil && cfg.RetryFailed {
-		cfg.Left = c.journal.Left // of a run in which nothing has failed: nothing is to be done
+		cfg.Left = c.journal.Left // nothing has failed, so there is nothing to retry
 	}
 	cfg.MaxUnscored = max(leastUnscored, c.config.Run.FailOnError.Allowed(c.info.Tasks.Planned)+1) - 1
 	cfg.Logger, cfg.Events = c.Log.Logger, c.Events(c.leftovers.Finished)

@@ -150,9 +150,10 @@ func (c *collection) finished(s *show.Summary) error {
 	return nil
 }
 
-// runfolder.HasRows reports whether the run has any row. What cannot be read is not for here to say.
+// hasRows reports whether the run has any row. If that cannot be read it says yes: what is
+// wrong with the files is reported elsewhere.
 func (c *collection) hasRows(s *show.Summary) bool {
-	if s.Rows > 0 || s.Planned == s.Failed { // those that failed were told of
+	if s.Rows > 0 || s.Planned == s.Failed { // the failures were reported
 		return true
 	}
 	has, err := runfolder.HasRows(c.folder.Dir)

@@ -119,7 +119,7 @@ func (p *parts) makeScorer(c *config.Config, stderr io.Writer) error {
 		if err != nil {
 			return exit.Usagef("reward.command: %w", err)
 		}
-		p.collector.Scorer, p.kill, p.close = s, s.Kill, func() { _ = s.Close() } // every score was had
+		p.collector.Scorer, p.kill, p.close = s, s.Kill, func() { _ = s.Close() } // all scores were returned
 	default:
 		return fmt.Errorf("reward.kind %q is not wired", r.Kind)
 	}

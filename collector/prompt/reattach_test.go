@@ -252,16 +252,16 @@ func differ(a, b told, cut int) string {
 	ea, eb := a.evidence, b.evidence
 	ra.FirstAnswer, rb.FirstAnswer = 0, 0
 	ra.Sends, rb.Sends = slices.Clone(ra.Sends), slices.Clone(rb.Sends)
-	recalled := 0
+	reattached := 0
 	if len(ra.Sends) != len(rb.Sends) {
 		return fmt.Sprintf("%d and %d sends", len(ra.Sends), len(rb.Sends))
 	}
 	for i := range rb.Sends {
 		if ra.Sends[i].FromRecord {
-			return fmt.Sprintf("send %d of an undisturbed attempt is from the server's memory", i)
+			return fmt.Sprintf("send %d of an undisturbed attempt is from the record", i)
 		}
 		if rb.Sends[i].FromRecord {
-			recalled++
+			reattached++
 		}
 		if rb.Sends[i].Lost != nil || ra.Sends[i].Duration <= 0 {
 			return fmt.Sprintf("send %d: lost to %v, and took %v undisturbed", i, rb.Sends[i].Lost, ra.Sends[i].Duration)
@@ -269,8 +269,8 @@ func differ(a, b told, cut int) string {
 		rb.Sends[i].FromRecord = false
 		ra.Sends[i].Duration, rb.Sends[i].Duration = 0, 0
 	}
-	if recalled != cut { // the process died at that send, and knew no answer of those before
-		return fmt.Sprintf("%d sends say that they are from the server's memory, want %d", recalled, cut)
+	if reattached != cut { // the process died at that send, and knew no answer of those before
+		return fmt.Sprintf("%d sends say that they are from the record, want %d", reattached, cut)
 	}
 	if !reflect.DeepEqual(ra, rb) {
 		return fmt.Sprintf("replies:\n%.3000s\n%.3000s", fmt.Sprintf("%+v", ra), fmt.Sprintf("%+v", rb))

@@ -101,7 +101,7 @@ type Config struct {
 		FailOnError    Tolerance
 		MaxFailures    int // 0: no limit
 		AttemptTimeout time.Duration
-		BusyPatience   time.Duration
+		BusyPatience   time.Duration // collector.Config.BusyMax
 		Grace          time.Duration // 0: no bound
 		Tail           collector.Tail
 		MetricsAddr    string // empty: none
@@ -109,8 +109,10 @@ type Config struct {
 	}
 }
 
-// Default is the configuration of someone who says nothing. What a library has a default
-// for has the library's; what is not here is zero.
+// Default is the configuration of someone who says nothing. A value that a library also has
+// as a default is the library's constant. What is not here is zero, which a library may
+// replace by its own default. Run.Retries is the command's: package collector retries nothing
+// unless it is told to.
 func Default() *Config {
 	c := new(Config)
 	c.Server.MaxInFlight = collector.DefaultMaxInFlight

@@ -318,9 +318,10 @@ func (f *flagText) Set(text string) error {
 	return nil
 }
 
-// AddFlags gives cmd -c and a flag for each of the settings named by keys,
-// or for every setting that has one. load, called when cmd runs, reads all four
-// sources, and complains about variables in environ that look like settings; then, before the whole is checked, it calls the functions that it is given.
+// AddFlags gives cmd -c and a flag for each of the settings named by keys, or for every
+// setting that has one. load is called when cmd runs. It reads all four sources, calls the
+// functions that it is given, and then checks the whole. It complains about variables in
+// environ that look like settings and are none.
 func AddFlags(cmd *cobra.Command, getenv func(string) string, environ []string, keys ...string) (load func(then ...func(*Loader) error) (*Loader, error)) {
 	flags := cmd.Flags()
 	path := flags.StringP("config", "c", "", "configuration `FILE`, YAML")

@@ -144,10 +144,10 @@ func (s *survey) row(row *sink.StoredRow, at int) {
 	}
 	r.Proof.Grades[row.Verification]++
 	r.Proof.Sources[row.PromptSource]++
-	switch recalled := slices.Contains(row.Flags, tokenize.FlagReattached.String()); {
-	case recalled && row.Verification != tokenize.Exact.String():
+	switch reattached := slices.Contains(row.Flags, tokenize.FlagReattached.String()); {
+	case reattached && row.Verification != tokenize.Exact.String():
 		s.lesser++
-	case !recalled && row.PromptSource == tokenize.SourceTurns.String():
+	case !reattached && row.PromptSource == tokenize.SourceTurns.String():
 		s.along = true
 	}
 	for _, f := range row.Flags {

@@ -51,7 +51,7 @@ type Summary struct {
 	LostCalls     int            `json:"lost_calls"`
 	// Remade counts rollouts that were under way when the infrastructure lost them, and
 	// were made again; by the class of the failure or, where an answer was lost and the
-	// server's memory of it gives less, by what is missing. Kept are those that became
+	// record of the server run gives less, by what is missing. Kept are those that became
 	// data. Downgraded counts rows that are proven less well because their answer was lost.
 	Remade     map[string]RolloutCount `json:"remade"`
 	Kept       RolloutCount            `json:"kept"`
