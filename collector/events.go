@@ -29,9 +29,11 @@ type Events struct {
 	// the one that failed.
 	RetryWaiting func(a Attempt, err error, delay time.Duration)
 	// SampleFinished fires when a sample is complete and before the sink takes it: the only
-	// moment at which its rows can be read. If the sink refuses the sample, it fires again
-	// with the failure that takes its place.
-	SampleFinished func(s *tokenize.Sample)
+	// moment at which its rows can be read. The function that it returns, which may be nil, is
+	// called when the sink has accepted the sample: what is counted once is counted there. If
+	// the sink refuses the sample, SampleFinished fires again with the failure that takes its
+	// place.
+	SampleFinished func(s *tokenize.Sample) (accepted func())
 	// SampleDone fires when the sink tells what became of a sample: err is nil if it is in a
 	// committed shard. It may fire after Run has returned.
 	SampleDone func(key string, err error)
@@ -100,7 +102,7 @@ func (e Events) withDefaults(log *slog.Logger) Events {
 		e.RetryWaiting = func(Attempt, error, time.Duration) {}
 	}
 	if e.SampleFinished == nil {
-		e.SampleFinished = func(*tokenize.Sample) {}
+		e.SampleFinished = func(*tokenize.Sample) func() { return nil }
 	}
 	if e.SampleDone == nil {
 		e.SampleDone = func(string, error) {}

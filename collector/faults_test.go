@@ -103,7 +103,7 @@ func randomRun(t *testing.T, seed uint64) {
 		cfg.Events = collector.Events{
 			AttemptStarted:  func(collector.Attempt, string) { check() },
 			AttemptFinished: func(collector.Result) { check() },
-			SampleFinished:  func(*tokenize.Sample) { check() },
+			SampleFinished:  func(*tokenize.Sample) func() { check(); return check },
 			SampleDone:      func(string, error) { check() },
 			RetryWaiting:    func(collector.Attempt, error, time.Duration) { check() },
 		}

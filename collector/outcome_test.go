@@ -354,8 +354,11 @@ func TestEventsOfAnAttempt(t *testing.T) {
 			RetryWaiting: func(a collector.Attempt, err error, _ time.Duration) {
 				log = append(log, fmt.Sprintf("wait %d: %v", a.N, collector.Classify(err)))
 			},
-			SampleFinished: func(s *tokenize.Sample) { log = append(log, fmt.Sprintf("sample of %d rows", len(s.Rows))) },
-			SampleDone:     func(_ string, err error) { log = append(log, fmt.Sprintf("done: %v", err)) },
+			SampleFinished: func(s *tokenize.Sample) func() {
+				log = append(log, fmt.Sprintf("sample of %d rows", len(s.Rows)))
+				return nil
+			},
+			SampleDone: func(_ string, err error) { log = append(log, fmt.Sprintf("done: %v", err)) },
 		}
 	})
 	if err := c.Run(t.Context(), tasks(1)); err != nil {

@@ -3,10 +3,12 @@ package collector_test
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/tokenize"
 )
 
 // A refusal is what a sink says of one sample.
@@ -20,6 +22,7 @@ func (r refusal) Refused() bool { return r.ours }
 func TestRefusedSampleIsAFailure(t *testing.T) {
 	t.Parallel()
 	var finished []collector.Result
+	var complete, accepted []string
 	b, s := &scripted{script: func(collector.Attempt) step { return step{} }}, &shelf{atOnce: true}
 	s.err = func(n int) error {
 		if n == 1 {
@@ -29,11 +32,23 @@ func TestRefusedSampleIsAFailure(t *testing.T) {
 	}
 	c := setup(t, b, s, func(cfg *collector.Config) {
 		cfg.Events.AttemptFinished = func(r collector.Result) { finished = append(finished, r) }
+		cfg.Events.SampleFinished = func(s *tokenize.Sample) func() {
+			what := fmt.Sprintf("%d rows, %d failures", len(s.Rows), len(s.Failures))
+			complete = append(complete, what)
+			return func() { accepted = append(accepted, what) }
+		}
 	})
 	if err := c.Run(t.Context(), tasks(3)); err != nil {
 		t.Fatal(err)
 	}
 	b.check(t)
+	good, failure := "1 rows, 0 failures", "0 rows, 1 failures"
+	if want := []string{good, good, failure, good}; !slices.Equal(complete, want) {
+		t.Errorf("complete: %q, want %q", complete, want)
+	}
+	if want := []string{good, failure, good}; !slices.Equal(accepted, want) {
+		t.Errorf("accepted: %q, want %q", accepted, want)
+	}
 	identity(t, c.Stats())
 	counts(t, c.Stats(), 2, 1, 0, 0)
 	if len(s.samples) != 3 {

@@ -310,7 +310,7 @@ func (w *worker) fail(ctx context.Context, cl *claim, a *attempt, charged bool) 
 // except the refusal of a sample that did not fail.
 func (w *worker) append(ctx context.Context, cl *claim, s *tokenize.Sample, class Class, y Yield) error {
 	c, key, before, took := w.c, cl.key, cl.failed, s.Duration
-	c.cfg.Events.SampleFinished(s)
+	accepted := c.cfg.Events.SampleFinished(s)
 	// Counted before Append, because done may be called before it returns.
 	tooMany := c.counters.accept(class, c.cfg.MaxFailures)
 	done := func(err error) {
@@ -331,6 +331,9 @@ func (w *worker) append(ctx context.Context, cl *claim, s *tokenize.Sample, clas
 		return fmt.Errorf("%w: %w", ErrStorage, err)
 	}
 	cl.settled = true
+	if accepted != nil {
+		accepted()
+	}
 	c.counters.update(func(s *Stats) { s.add(y) })
 	c.measured(class, took, y.Sampled)
 	if class == ClassNone {

@@ -1,6 +1,7 @@
 package show
 
 import (
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -33,10 +34,13 @@ type Observer struct {
 // has ended, and with every attempt of an earlier process that could not be taken over.
 func (o *Observer) Events(ended func(a collector.Attempt, err error)) collector.Events {
 	return o.Tracing.Events(collector.Events{
-		SampleFinished: func(s *tokenize.Sample) {
-			o.Tally.Add(s)
-			o.Log.failed(s)
-			o.Metrics.sampleFinished(s)
+		SampleFinished: func(s *tokenize.Sample) func() {
+			s = outline(s)
+			return func() {
+				o.Tally.Add(s)
+				o.Log.failed(s)
+				o.Metrics.sampleFinished(s)
+			}
 		},
 		AttemptStarted: o.Metrics.attemptStarted,
 		AttemptFinished: func(r collector.Result) {
@@ -83,6 +87,14 @@ func (o *Observer) Events(ended func(a collector.Attempt, err error)) collector.
 			o.Say("gave up on %s: %v", endpoint, err)
 		},
 	})
+}
+
+// outline returns a copy of the sample that may be read once the sink has the sample:
+// everything but the elements of the slices of its rows and failures, whose lengths stay.
+func outline(s *tokenize.Sample) *tokenize.Sample {
+	one := *s
+	one.Rows, one.Failures = slices.Clone(s.Rows), slices.Clone(s.Failures)
+	return &one
 }
 
 // SinkEvents are the events of the sink.

@@ -8,14 +8,15 @@ import (
 )
 
 // A Tally sums up the samples of a run, while it goes on. Its methods are called from many
-// goroutines, Add for every sample once.
+// goroutines, Add once for every sample that the sink accepted.
 type Tally struct {
 	mu     sync.Mutex
 	sums   sums
-	failed map[string]int // samples by class, before they are committed
+	failed map[string]int // samples by class, committed or not
 }
 
-// Add notes a sample that is complete.
+// Add notes a sample that the sink accepted. It gets the outline of the sample: the tokens
+// belong to the sink.
 func (t *Tally) Add(s *tokenize.Sample) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
