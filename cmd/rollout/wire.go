@@ -139,7 +139,7 @@ func clientConfig(c *config.Config, url string, notice func(text string)) (letta
 		ConnectTimeout:  c.Server.ConnectTimeout,
 		IdleBodyTimeout: c.Server.IdleTimeout,
 		SendTimeout:     c.Server.Timeout,
-		InFlight:        c.Server.MaxInFlight,
+		IdleConns:       c.Server.MaxInFlight,
 		ReadBytes:       c.Server.ReadBytes,
 		// An int of 32 bits holds every buffer that a kernel grants.
 		ReceiveBufferBytes: int(min(c.Server.ReceiveBuffer, math.MaxInt32)),

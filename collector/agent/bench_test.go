@@ -107,7 +107,7 @@ func BenchmarkCollect(b *testing.B) {
 		{"rebuilt", "bare", prompt.Config{Model: &prompt.Model{Template: model.Template, Tokenizer: model.Tokenizer}}, tokenize.CountVerified},
 	} {
 		b.Run("road="+bc.road, func(b *testing.B) {
-			client, err := letta.NewClient(letta.ClientConfig{BaseURL: startServer(b, bc.server+"="+dir), InFlight: 8})
+			client, err := letta.NewClient(letta.ClientConfig{BaseURL: startServer(b, bc.server+"="+dir), IdleConns: 8})
 			if err != nil {
 				b.Fatal(err)
 			}

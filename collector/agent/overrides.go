@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/rollout-rl/rollout/collector/letta"
+	"github.com/rollout-rl/rollout/collector/letta/spelling"
 )
 
 // overridden returns c with the overrides of a task: a JSON object whose members are among
@@ -105,7 +106,7 @@ func (c *Config) member(name string, tags *[]string, create *map[string]json.Raw
 // nearMember suggests the member that was probably meant.
 func nearMember(name string) string {
 	for _, m := range overrideMembers {
-		if letta.EditDistance(name, m) <= 2 {
+		if spelling.Distance(name, m) <= 2 {
 			return "; did you mean " + m + "?"
 		}
 	}

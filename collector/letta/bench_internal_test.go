@@ -173,7 +173,7 @@ func BenchmarkSend(b *testing.B) {
 	url := startBenchServer(b)
 	for _, inFlight := range []int{64, 512} {
 		b.Run(fmt.Sprintf("inflight=%d/body=1MB", inFlight), func(b *testing.B) {
-			c, err := NewClient(ClientConfig{BaseURL: url, InFlight: inFlight})
+			c, err := NewClient(ClientConfig{BaseURL: url, IdleConns: inFlight})
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -204,7 +204,7 @@ func TestGateSendMemory(t *testing.T) {
 	body := benchReply(25_000)
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, body) }))
 	defer s.Close()
-	c, err := NewClient(ClientConfig{BaseURL: s.URL, ReadBytes: slots * chunkedBytes, InFlight: inFlight})
+	c, err := NewClient(ClientConfig{BaseURL: s.URL, ReadBytes: slots * chunkedBytes, IdleConns: inFlight})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+
+	"github.com/rollout-rl/rollout/collector/letta/spelling"
 )
 
 // CreateTool makes a tool. One of that name must not exist.
@@ -51,7 +53,7 @@ func (c *Client) FindModel(ctx context.Context, handle string) (*FoundModel, err
 			case m.Handle == handle && found.Model == nil:
 				found.Model = m
 			case found.Model == nil && max(len(m.Handle)-len(handle), len(handle)-len(m.Handle)) < distance:
-				if d := EditDistance(handle, m.Handle); d < distance {
+				if d := spelling.Distance(handle, m.Handle); d < distance {
 					found.Nearest, distance = m.Handle, d
 				}
 			}

@@ -332,10 +332,10 @@ func TestHeaders(t *testing.T) {
 func TestConfigComplaints(t *testing.T) {
 	t.Parallel()
 	err := letta.ClientConfig{
-		BaseURL: "localhost:8283", SendTimeout: -1, InFlight: -1, Password: "a\nb",
+		BaseURL: "localhost:8283", SendTimeout: -1, IdleConns: -1, Password: "a\nb",
 		Headers: http.Header{"idempotency-key": {"x"}, "Authorization": {"x"}},
 	}.Validate()
-	for _, want := range []string{"must begin with http", "send timeout", "in flight -1", "password", "repeat a send", "Authorization"} {
+	for _, want := range []string{"must begin with http", "send timeout", "idle connections -1", "password", "repeat a send", "Authorization"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("Validate = %v, want a complaint with %q", err, want)
 		}

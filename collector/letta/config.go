@@ -49,9 +49,9 @@ type ClientConfig struct {
 	// headers came. Default 1 min.
 	IdleBodyTimeout time.Duration
 
-	// InFlight is how many requests run at once: so many idle connections are kept.
-	// Default 64. It limits nothing.
-	InFlight int
+	// IdleConns is how many idle connections are kept. Set it to the number of requests that
+	// run at once, or connections are opened again and again. Default 64.
+	IdleConns int
 	// ReadBytes bounds the replies that are read and decoded at once, in bytes on the
 	// wire; the others wait in the kernel. A larger reply is read alone, one that does
 	// not say its length counts as 1 MiB. Default 32 MiB.
@@ -106,8 +106,8 @@ func (c ClientConfig) withDefaults() ClientConfig {
 	duration(&c.SendTimeout, DefaultSendTimeout)
 	duration(&c.CallTimeout, 2*time.Minute)
 	duration(&c.IdleBodyTimeout, DefaultIdleBodyTimeout)
-	if c.InFlight == 0 {
-		c.InFlight = 64
+	if c.IdleConns == 0 {
+		c.IdleConns = 64
 	}
 	if c.ReadBytes == 0 {
 		c.ReadBytes = DefaultReadBytes
@@ -146,8 +146,8 @@ func (c ClientConfig) Validate() error {
 			add("%s %v: must not be negative", d.name, d.d)
 		}
 	}
-	if c.InFlight < 0 {
-		add("in flight %d: must not be negative", c.InFlight)
+	if c.IdleConns < 0 {
+		add("idle connections %d: must not be negative", c.IdleConns)
 	}
 	if c.ReadBytes < 0 {
 		add("%d bytes of replies read at once: must not be negative", c.ReadBytes)

@@ -1,5 +1,5 @@
-// Package letta is a client for the API of a Letta server. It needs nothing else of this
-// module but package tokenize, whose decoder reads the token data.
+// Package letta is a client for the API of a Letta server. Of this module it
+// needs only package tokenize, whose decoder reads the token data, and package spelling.
 //
 //	client, err := letta.NewClient(letta.ClientConfig{BaseURL: "http://localhost:8283"})
 //	agent, err := client.CreateAgent(ctx, []byte(`{"model": "sglang/qwen3"}`))

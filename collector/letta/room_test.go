@@ -37,7 +37,7 @@ func TestSlowBodies(t *testing.T) {
 		_, _ = io.WriteString(w, body)
 	}))
 	defer s.Close()
-	client, err := letta.NewClient(letta.ClientConfig{BaseURL: s.URL, InFlight: slow + fast})
+	client, err := letta.NewClient(letta.ClientConfig{BaseURL: s.URL, IdleConns: slow + fast})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -106,7 +106,7 @@ func (c *Client) transport() *http.Transport {
 		TLSHandshakeTimeout: cfg.ConnectTimeout,
 		DisableCompression:  true,
 		MaxIdleConns:        0, // no limit but the one per host
-		MaxIdleConnsPerHost: cfg.InFlight,
+		MaxIdleConnsPerHost: cfg.IdleConns,
 		// Below uvicorn's keep-alive of 5 s: a POST on a connection that the server
 		// has just closed dies with EOF, and no POST is ever repeated.
 		IdleConnTimeout: 4 * time.Second,

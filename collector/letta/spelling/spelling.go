@@ -1,8 +1,9 @@
-package letta
+// Package spelling compares words, to suggest the one that was probably meant.
+package spelling
 
-// EditDistance returns how many edits make b of a: a byte that is inserted, deleted or
-// replaced, or two neighbours that change places. It finds the name that was meant.
-func EditDistance(a, b string) int {
+// Distance returns how many edits make b of a: a byte that is inserted, deleted or
+// replaced, or two neighbours that change places.
+func Distance(a, b string) int {
 	// Rows of the table: that of the byte before the last, of the last, and the new one.
 	width := len(b) + 1
 	rows := make([]int, 3*width)
