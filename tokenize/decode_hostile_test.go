@@ -1,12 +1,15 @@
 package tokenize_test
 
 import (
+	"encoding/json"
 	"errors"
 	"io"
 	"math"
+	"math/rand/v2"
 	"strings"
 	"testing"
 	"testing/iotest"
+	"unicode/utf8"
 
 	"github.com/rollout-rl/rollout/tokenize"
 )
@@ -274,6 +277,38 @@ func TestRestIsVerbatim(t *testing.T) {
 		}
 		if string(r.Rest) != want {
 			t.Errorf("%s: Rest = %.120q…, want %.120q…", c.name, r.Rest, want)
+		}
+	}
+}
+
+// TestRepeatedStrings skips long strings that come several times, with a byte changed in
+// some: what encoding/json refuses is refused, at one place however the bytes are chopped.
+func TestRepeatedStrings(t *testing.T) {
+	t.Parallel()
+	r := rand.New(rand.NewPCG(7, 8))
+	pieces := []string{"plain text ", `\n`, `\\\"`, `\\`, "é", "日本語", "\U0001f44d", `\u00e9`, `\ud83d\ude00`, "\u007f", "/"}
+	rounds := 100
+	if testing.Short() {
+		rounds = 20
+	}
+	for range rounds {
+		long := make([]string, 3)
+		for i := range long {
+			for size := 40 + r.IntN(1500); len(long[i]) < size; {
+				long[i] += pieces[r.IntN(len(pieces))]
+			}
+		}
+		in := []byte(`{"messages":[""`)
+		for range 20 {
+			in = append(in, `,"`+long[r.IntN(3)]+`"`...)
+		}
+		in = append(in, "]}"...)
+		if r.IntN(3) > 0 {
+			in[15+r.IntN(len(in)-15)] = "\"\\\x1f\x80\xc3\xffnu,"[r.IntN(9)]
+		}
+		_, err := decodeEveryWay(t, tokenize.DecoderConfig{}, in)
+		if want := json.Valid(in) && utf8.Valid(in); (err == nil) != want {
+			t.Fatalf("%q: %v, want an error: %v", in, err, !want)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package tokenize
 
 import (
+	"bytes"
 	"encoding/binary"
 	"math/bits"
 	"unicode/utf16"
@@ -120,6 +121,11 @@ func (d *Decoder) str(dst []byte, limit int) ([]byte, error) {
 
 // skipString checks a string; buf[i] is the byte behind the opening quote.
 func (d *Decoder) skipString() error {
+	if n := len(d.long); n > 0 && bytes.HasPrefix(d.buf[d.i:d.n], d.long) {
+		d.i += n
+		return nil
+	}
+	start, base := d.i, d.base
 	for {
 		d.i += skippable(d.buf[d.i:d.n])
 		_, more, err := d.plain()
@@ -135,6 +141,9 @@ func (d *Decoder) skipString() error {
 		switch d.buf[d.i] {
 		case '"':
 			d.i++
+			if d.i-start >= longString && d.base == base {
+				d.long = d.buf[start:d.i]
+			}
 			return nil
 		case '\\':
 			if _, err := d.escape(); err != nil {
@@ -146,9 +155,12 @@ func (d *Decoder) skipString() error {
 	}
 }
 
+// longString is how many bytes a skipped string must have for Decoder.long.
+const longString = 64
+
 // skippable returns the length of a stretch of b, within a string, that is ASCII without
-// quotes and control characters, or escapes of two characters: text that is JSON itself has
-// one every few bytes.
+// quotes and control characters, escapes of two characters, and UTF-8: text that is JSON
+// itself has an escape every few bytes, and many languages are not ASCII.
 func skippable(b []byte) int {
 	i := 0
 	for i+8 <= len(b) {
@@ -159,10 +171,19 @@ func skippable(b []byte) int {
 			continue
 		}
 		i += bits.TrailingZeros64(m) >> 3
-		if b[i] != '\\' || i+1 == len(b) || !shortEscapes[b[i+1]] {
+		at := i
+		for i+1 < len(b) && b[i] == '\\' && shortEscapes[b[i+1]] {
+			i += 2
+		}
+		if i > at {
+			continue
+		}
+		// A rune among ASCII; plain is faster where many follow each other.
+		_, n := utf8.DecodeRune(b[i:])
+		if n == 1 || i+n < len(b) && b[i+n] >= utf8.RuneSelf {
 			return i
 		}
-		i += 2
+		i += n
 	}
 	return i
 }

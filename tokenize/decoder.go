@@ -93,6 +93,11 @@ type Decoder struct {
 	keep     int  // where in buf the bytes begin that belong to Rest, or -1
 	restOver bool // Rest would exceed MaxRestBytes
 
+	// long is the last long string that was skipped, with its closing quote, as long as it is
+	// in buf. Servers send the arguments and the result of a call twice, in deprecated members
+	// too: the second time they are compared, which takes a tenth of checking them.
+	long []byte
+
 	key []byte // the last key, at most maxKeyBytes of it
 	out *Reply
 
@@ -147,7 +152,7 @@ func (d *Decoder) run(dst *Reply) error {
 	} else {
 		dst.Reset()
 	}
-	d.out, d.r, d.buf, d.readErr = nil, nil, nil, nil
+	d.out, d.r, d.buf, d.long, d.readErr = nil, nil, nil, nil, nil
 	return err
 }
 
@@ -160,6 +165,7 @@ func (d *Decoder) fill() bool {
 	if len(d.buf)-d.n < len(d.buf)/4 {
 		d.flushRest()
 		d.base += int64(d.i)
+		d.long = nil
 		d.n = copy(d.buf, d.buf[d.i:d.n])
 		d.i = 0
 	}

@@ -3,6 +3,7 @@ package tokenize_test
 import (
 	"encoding/json"
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/rollout-rl/rollout/tokenize"
@@ -19,6 +20,8 @@ func FuzzDecode(f *testing.F) {
 			f.Add([]byte(h.in))
 		}
 	}
+	long := `"` + strings.Repeat(`text “x” \\\"y\\\"\n`, 4) + `"`
+	f.Add([]byte(`{"a":[` + long + `,` + long + `]}`))
 	for seed, o := range []tokenizetest.Options{
 		{Tokens: 12, Turns: 3, Logprobs: true},
 		{Tokens: 12, Turns: 3, InputIDs: true, PromptTokens: 5, Spaces: true, TokenStrings: true, Logprobs: true},
