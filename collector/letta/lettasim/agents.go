@@ -2,17 +2,12 @@ package lettasim
 
 import (
 	"encoding/json"
-	"fmt"
-	"io"
 	"net/http"
-	"net/url"
 	"regexp"
 	"slices"
-	"sort"
 	"strconv"
 	"strings"
 	"sync"
-	"time"
 )
 
 // An agent is one agent of the server. Its identity does not change; the rest is
@@ -88,7 +83,7 @@ func (s *Server) createAgent(q *request) answer {
 	case !strings.Contains(n.Model, "/"):
 		return detail(http.StatusBadRequest, "model handle must be in the format 'provider/model-name', got '%s'", n.Model)
 	case !slices.Contains(s.handles(), n.Model):
-		return detail(http.StatusNotFound, "NOT_FOUND: Handle %s not found, must be one of ['%s']", n.Model, strings.Join(s.handles(), "', '"))
+		return s.noModel(n.Model)
 	}
 	a, problem := s.makeAgent(n)
 	if problem != nil {
@@ -179,19 +174,6 @@ func (a *agent) scripted(s *Server, n newAgent) {
 	a.setSystem(base + systemTail)
 }
 
-// systemTail is what the server appends to a system text. The id in it is that
-// of no agent, as in agents imported from one file: so all samples of a task
-// share one prompt.
-const systemTail = "\n\n\n\n<memory_metadata>\n- AGENT_ID: agent-00000000-0000-4000-8000-000000000000\n- CONVERSATION_ID: default\n" +
-	"- System prompt last recompiled: 2026-01-05 09:59:58 AM UTC+0000\n- 0 previous messages between you and the user are stored in recall memory\n</memory_metadata>"
-
-func (a *agent) setSystem(text string) {
-	a.prompt = text
-	out := quote([]byte(`[{"id":`), a.systemID)
-	out = append(out, `,"date":"2026-01-05T09:59:58+00:00","name":null,"message_type":"system_message","otid":null,"sender_id":null,"step_id":null,"is_err":null,"seq_id":null,"run_id":null,"content":`...)
-	a.system = append(quote(out, text), `}]`...)
-}
-
 // toolsFor returns the tools that an agent asks for, or the built-in ones.
 func (s *Server) toolsFor(n newAgent) []byte {
 	if len(n.ToolIDs) == 0 && len(n.Tools) == 0 {
@@ -208,46 +190,6 @@ func (s *Server) toolsFor(n newAgent) []byte {
 		}
 	}
 	return array(out)
-}
-
-// replay gives the agent the recorded state of its life.
-func (a *agent) replay(s *Server) {
-	l := a.life
-	if !s.cfg.KeepIDs {
-		a.ids = make([]string, len(l.ids.names))
-		for i, name := range l.ids.names {
-			prefix := name[:len(name)-36]
-			a.ids[i] = prefix + draw(s.cfg.Seed, "replayed", a.id, name).uuid()
-		}
-		a.ids[l.agentNumber()] = a.id
-	}
-	o, err := parseObject(l.agent.with(a.ids))
-	if err != nil {
-		return // a case is checked when it is loaded
-	}
-	if !s.cfg.KeepIDs {
-		o.set("created_at", a.state.values["created_at"])
-		o.set("updated_at", a.state.values["updated_at"])
-	}
-	a.state = o
-	a.sigs = nil
-	var ids []string
-	_ = json.Unmarshal(o.values["message_ids"], &ids)
-	if len(ids) > 0 {
-		a.systemID = ids[0]
-	}
-	a.system = l.system.with(a.ids)
-}
-
-// agentNumber is the number of the recorded agent's own id.
-func (l *life) agentNumber() int {
-	id := ""
-	members(l.agent.raw, func(key string, from, to int) {
-		if key == "id" {
-			id = string(l.agent.raw[from+1 : to-1])
-		}
-	})
-	return l.ids.number[id]
 }
 
 // describe sets what a client may say of any agent.
@@ -279,12 +221,6 @@ func identity(metadata json.RawMessage) (w who, named bool) {
 		return who{}, false
 	}
 	return who{task: m.Rollout.TaskID, sample: m.Rollout.Sample, attempt: max(1, m.Rollout.Attempt)}, true
-}
-
-// caseName is the case that a task id names, if there is such a case.
-func caseName(task string) string {
-	name, _, _ := strings.Cut(strings.TrimPrefix(task, "case:"), "#")
-	return name
 }
 
 // stateOf is the agent's state as it is now. Server.mu is held.
@@ -373,18 +309,6 @@ func (s *Server) patchAgent(q *request) answer {
 	return ok(s.stateOf(a).append(nil))
 }
 
-// bind makes a scripted agent that has not spoken yet a replayed one. Server.mu is
-// held.
-func (s *Server) bind(a *agent, l *life) {
-	name, tags, metadata := a.state.values["name"], a.state.values["tags"], a.state.values["metadata"]
-	a.life = l
-	a.replay(s)
-	a.state.set("name", name)
-	a.state.set("tags", tags)
-	a.state.set("metadata", metadata)
-	s.systems[a.systemID] = a
-}
-
 func (s *Server) deleteAgent(q *request) answer {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -420,249 +344,4 @@ func (s *Server) deleteAgent(q *request) answer {
 	s.stats.AgentsAlive--
 	s.stats.AgentsDeleted++
 	return ok([]byte(`{"message":"Agent id=` + id + ` successfully deleted"}`))
-}
-
-// agentsFor returns the agents that the query asks for, oldest first. Server.mu
-// is held.
-func (s *Server) agentsFor(query url.Values) []*agent {
-	tags, all := query["tags"], query.Get("match_all_tags") == "true"
-	name := query.Get("name")
-	var list []*agent
-	for _, a := range s.agents {
-		if len(tags) > 0 {
-			hits := 0
-			for _, t := range tags {
-				if slices.Contains(a.tags, t) {
-					hits++
-				}
-			}
-			if hits == 0 || all && hits < len(tags) {
-				continue
-			}
-		}
-		if name == "" || a.state.string("name") == name {
-			list = append(list, a)
-		}
-	}
-	sort.Slice(list, func(i, j int) bool { return list[i].order < list[j].order })
-	return list
-}
-
-func (s *Server) listAgents(q *request) answer {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	query := q.URL.Query()
-	ascending := query.Get("order") == "asc" || query.Get("ascending") == "true"
-	list := page(s.agentsFor(query), func(a *agent) string { return a.id }, query, ascending, 50)
-	out := make([][]byte, len(list))
-	for i, a := range list {
-		out[i] = s.stateOf(a).append(nil)
-	}
-	return ok(array(out))
-}
-
-func (s *Server) countAgents(*request) answer {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return ok(strconv.AppendInt(nil, int64(len(s.agents)), 10))
-}
-
-// page applies order, cursors and limit to a list that is oldest first.
-func page[T any](list []T, id func(T) string, query url.Values, ascending bool, limit int) []T {
-	if !ascending {
-		list = slices.Clone(list)
-		slices.Reverse(list)
-	}
-	if after := query.Get("after"); after != "" {
-		if i := slices.IndexFunc(list, func(v T) bool { return id(v) == after }); i >= 0 {
-			list = list[i+1:]
-		}
-	}
-	if before := query.Get("before"); before != "" {
-		if i := slices.IndexFunc(list, func(v T) bool { return id(v) == before }); i >= 0 {
-			list = list[:i]
-		}
-	}
-	if n, err := strconv.Atoi(query.Get("limit")); err == nil && n >= 0 {
-		limit = min(n, 1000)
-	}
-	return list[:min(limit, len(list))]
-}
-
-// exportAgent answers with an agent file: the state and the system message.
-func (s *Server) exportAgent(q *request) answer {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	a, problem := s.findAgent(q.args[0])
-	if problem != nil {
-		return *problem
-	}
-	o := a.state.clone()
-	o.set("messages", append(append([]byte(`[{"type":"message","role":"system","content":[{"type":"text","text":`), quote(nil, a.systemText())...), `}]}]`...))
-	body := o.append([]byte(`{"agents":[`))
-	return ok(append(body, `],"groups":[],"blocks":[],"files":[],"sources":[],"tools":[],"mcp_servers":[],"metadata":{"revision_id":"lettasim"},"created_at":null}`...))
-}
-
-// systemText is the text of the agent's system message.
-func (a *agent) systemText() string {
-	var list []struct {
-		Content string `json:"content"`
-	}
-	if json.Unmarshal(a.system, &list) != nil || len(list) == 0 {
-		return ""
-	}
-	return list[0].Content
-}
-
-// importAgent makes an agent from an agent file. Its system text stays as the
-// file has it, so all imports of one file have one prompt.
-func (s *Server) importAgent(q *request) answer {
-	bad := func(text string) answer { return detail(http.StatusBadRequest, "Invalid agent file: %s", text) }
-	form := q.Clone(q.Context())
-	form.Body = io.NopCloser(strings.NewReader(string(q.body)))
-	if err := form.ParseMultipartForm(maxRequestBytes); err != nil {
-		return unprocessable("missing", "'body', 'file'", "Field required")
-	}
-	file, _, err := form.FormFile("file")
-	if err != nil {
-		return unprocessable("missing", "'body', 'file'", "Field required")
-	}
-	defer func() { _ = file.Close() }() // only read
-	text, err := io.ReadAll(file)
-	if err != nil {
-		return bad("unreadable")
-	}
-	var af struct {
-		Agents []struct {
-			newAgent
-			LLMConfig struct {
-				Handle string `json:"handle"`
-			} `json:"llm_config"`
-			Tools    []json.RawMessage `json:"tools"`
-			Messages []struct {
-				Role    string
-				Content json.RawMessage
-			} `json:"messages"`
-		} `json:"agents"`
-	}
-	if err := json.Unmarshal(text, &af); err != nil || len(af.Agents) != 1 {
-		return bad("want the v2 format with one agent")
-	}
-	in := af.Agents[0]
-	n := in.newAgent
-	if n.Model == "" {
-		n.Model = in.LLMConfig.Handle
-	}
-	if m := form.FormValue("model"); m != "" {
-		n.Model = m
-	}
-	if !slices.Contains(s.handles(), n.Model) {
-		return detail(http.StatusNotFound, "NOT_FOUND: Handle %s not found, must be one of ['%s']", n.Model, strings.Join(s.handles(), "', '"))
-	}
-	name := form.FormValue("name")
-	if name == "" && n.Name != nil {
-		name = *n.Name
-	}
-	if form.FormValue("append_copy_suffix") != "false" {
-		name += "_copy"
-	}
-	n.Name = &name
-	a, problem := s.makeAgent(n)
-	if problem != nil {
-		return *problem
-	}
-	s.mu.Lock()
-	if a.life == nil {
-		for _, m := range in.Messages {
-			if m.Role == "system" {
-				a.setSystem(plainText(m.Content))
-				break
-			}
-		}
-		if len(in.Tools) > 0 {
-			raw := make([][]byte, len(in.Tools))
-			for i, t := range in.Tools {
-				raw[i] = t
-			}
-			o := a.state.clone()
-			o.set("tools", array(raw))
-			a.state, a.sigs = o, signatures(array(raw))
-		}
-	}
-	s.mu.Unlock()
-	return ok(append(quoteAll([]byte(`{"agent_ids":`), []string{a.id}), '}'))
-}
-
-// plainText is the text of a content: a string, or parts joined by newlines.
-func plainText(content json.RawMessage) string {
-	var text string
-	if json.Unmarshal(content, &text) == nil {
-		return text
-	}
-	var parts []struct{ Text string }
-	if json.Unmarshal(content, &parts) != nil {
-		return ""
-	}
-	texts := make([]string, len(parts))
-	for i, p := range parts {
-		texts[i] = p.Text
-	}
-	return strings.Join(texts, "\n")
-}
-
-func (s *Server) resetMessages(q *request) answer {
-	s.mu.Lock()
-	a, problem := s.findAgent(q.args[0])
-	s.mu.Unlock()
-	if problem != nil {
-		return *problem
-	}
-	if len(q.body) == 0 {
-		return unprocessable("missing", "'body'", "Field required")
-	}
-	a.planning.Lock()
-	a.history = history{}
-	a.planning.Unlock()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if a.life != nil {
-		return detail(http.StatusBadRequest, "lettasim: a recorded life cannot be reset")
-	}
-	a.setSystem(fmt.Sprintf("%s\n- reset at %s", a.prompt, s.cfg.Now().UTC().Format(time.RFC3339)))
-	if !q.legacy() {
-		return ok([]byte("null"))
-	}
-	return ok(s.stateOf(a).append(nil))
-}
-
-func (s *Server) getMessage(q *request) answer {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if a := s.systems[q.args[0]]; a != nil {
-		return ok(s.look(a, LookSystem).text(a.system))
-	}
-	for _, r := range s.runs {
-		if s.finished(r) {
-			for _, m := range r.source.messages() {
-				if messageID(m) == q.args[0] {
-					return ok(array([][]byte{m}))
-				}
-			}
-		}
-	}
-	return detail(http.StatusNotFound, "Message with id %s not found", q.args[0])
-}
-
-// messageID reads the id of a message.
-func messageID(m []byte) string { return member(m, "id") }
-
-// member reads a member that is a plain string, empty where it is none.
-func member(b []byte, key string) string {
-	value := ""
-	members(b, func(k string, from, to int) {
-		if k == key && to-from >= 2 && b[from] == '"' {
-			value = string(b[from+1 : to-1])
-		}
-	})
-	return value
 }

@@ -36,6 +36,11 @@ func (s *Server) llmConfig(handle string, window int, tokens bool) []byte {
 
 func (s *Server) handles() []string { return []string{s.cfg.Model, PlainModel} }
 
+// noModel answers that no model has the handle.
+func (s *Server) noModel(handle string) answer {
+	return detail(http.StatusNotFound, "NOT_FOUND: Handle %s not found, must be one of ['%s']", handle, strings.Join(s.handles(), "', '"))
+}
+
 func (s *Server) listModels(*request) answer {
 	var models [][]byte
 	for _, handle := range s.handles() {

@@ -1,0 +1,77 @@
+package lettasim
+
+import (
+	"fmt"
+	"net/http"
+	"time"
+)
+
+// systemTail is what the server appends to a system text. No agent has the id in it, as with
+// agents that are imported from one file: so all samples of a task share one prompt.
+const systemTail = "\n\n\n\n<memory_metadata>\n- AGENT_ID: agent-00000000-0000-4000-8000-000000000000\n- CONVERSATION_ID: default\n" +
+	"- System prompt last recompiled: 2026-01-05 09:59:58 AM UTC+0000\n- 0 previous messages between you and the user are stored in recall memory\n</memory_metadata>"
+
+// setSystem gives the agent a system message.
+func (a *agent) setSystem(text string) {
+	a.prompt = text
+	out := quote([]byte(`[{"id":`), a.systemID)
+	out = append(out, `,"date":"2026-01-05T09:59:58+00:00","name":null,"message_type":"system_message","otid":null,"sender_id":null,"step_id":null,"is_err":null,"seq_id":null,"run_id":null,"content":`...)
+	a.system = append(quote(out, text), `}]`...)
+}
+
+func (s *Server) resetMessages(q *request) answer {
+	s.mu.Lock()
+	a, problem := s.findAgent(q.args[0])
+	s.mu.Unlock()
+	if problem != nil {
+		return *problem
+	}
+	if len(q.body) == 0 {
+		return unprocessable("missing", "'body'", "Field required")
+	}
+	a.planning.Lock()
+	a.history = history{}
+	a.planning.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if a.life != nil {
+		return detail(http.StatusBadRequest, "lettasim: a recorded life cannot be reset")
+	}
+	a.setSystem(fmt.Sprintf("%s\n- reset at %s", a.prompt, s.cfg.Now().UTC().Format(time.RFC3339)))
+	if !q.legacy() {
+		return ok([]byte("null"))
+	}
+	return ok(s.stateOf(a).append(nil))
+}
+
+func (s *Server) getMessage(q *request) answer {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if a := s.systems[q.args[0]]; a != nil {
+		return ok(s.look(a, LookSystem).text(a.system))
+	}
+	for _, r := range s.runs {
+		if s.finished(r) {
+			for _, m := range r.source.messages() {
+				if messageID(m) == q.args[0] {
+					return ok(array([][]byte{m}))
+				}
+			}
+		}
+	}
+	return detail(http.StatusNotFound, "Message with id %s not found", q.args[0])
+}
+
+// messageID reads the id of a message.
+func messageID(m []byte) string { return member(m, "id") }
+
+// member reads a member that is a plain string, empty where it is none.
+func member(b []byte, key string) string {
+	value := ""
+	members(b, func(k string, from, to int) {
+		if k == key && to-from >= 2 && b[from] == '"' {
+			value = string(b[from+1 : to-1])
+		}
+	})
+	return value
+}
