@@ -10,8 +10,9 @@ import (
 )
 
 // A list is an answer that is decoded element by element, so that a long one needs the
-// memory of what is kept of it. err is why it could not be read, undecoded why it could
-// not be decoded.
+// memory of what is kept of it. That is why encoding/json reads it: the scanner of this
+// package wants the whole text. err is why a list could not be read, undecoded why it
+// could not be decoded.
 type list interface {
 	decode(body io.Reader) (undecoded, err error)
 }

@@ -4,7 +4,10 @@ import (
 	"fmt"
 	"math"
 	"strconv"
+	"strings"
 	"time"
+
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
 )
 
 // Numbers for people: with thousands set apart and the unit beside them.
@@ -49,19 +52,7 @@ func seconds(s float64) string {
 }
 
 // size writes 512 B, 1.23 MB.
-func size(n int64) string {
-	if n < 1000 {
-		return strconv.FormatInt(n, 10) + nbsp + "B"
-	}
-	v, unit := float64(n), "B"
-	for _, u := range []string{"kB", "MB", "GB", "TB"} {
-		if v < 999.5 {
-			break
-		}
-		v, unit = v/1000, u
-	}
-	return strconv.FormatFloat(v, 'g', 3, 64) + nbsp + unit
-}
+func size(n int64) string { return strings.Replace(human.Bytes(n), " ", nbsp, 1) }
 
 // share writes 12.3 %.
 func share(part, whole int) string {
