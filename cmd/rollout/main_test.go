@@ -196,7 +196,7 @@ func scriptAgents(ts *testscript.TestScript, neg bool, args []string) {
 
 // poll waits until done says so.
 func poll(ts *testscript.TestScript, what string, done func() bool) {
-	for deadline := time.Now().Add(30 * time.Second); !done(); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); !done(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			ts.Fatalf("waited in vain for %s", what)
 		}

@@ -74,7 +74,7 @@ func TestReattachMany(t *testing.T) {
 	}
 	dead.Store(true)
 
-	second := backendAt(t, web.URL, agent.Config{})
+	second := patientBackendAt(t, web.URL, agent.Config{}, time.Minute)
 	replies, errs := make([]*collector.Reply, total), make([]error, total)
 	var taking errgroup.Group
 	taking.SetLimit(200)
@@ -114,8 +114,8 @@ func TestReattachMany(t *testing.T) {
 		t.Errorf("%d of %d attempts were taken over, want 99 %%", equal, total)
 	}
 	s := l.sim.Stats()
-	if s.Sends != int64(2*total) || s.AgentsCreated != int64(total) {
-		t.Errorf("%d sends by %d agents, want %d by %d: something was run again", s.Sends, s.AgentsCreated, 2*total, total)
+	if s.Sends > int64(2*total) || s.Sends < int64(total+equal) || s.AgentsCreated != int64(total) {
+		t.Errorf("%d sends by %d agents, want %d by %d: something was run again", s.Sends, s.AgentsCreated, total+equal, total)
 	}
 	traced := 0
 	for _, a := range l.sim.Answers() {

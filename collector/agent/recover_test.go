@@ -86,7 +86,14 @@ func simulated(t *testing.T, cfg lettasim.Config, send func(l *line, n int64, w 
 
 func backendAt(t *testing.T, url string, cfg agent.Config) *agent.Backend {
 	t.Helper()
-	client, err := letta.NewClient(letta.ClientConfig{BaseURL: url, ReadRetries: -1, IdleBodyTimeout: time.Second})
+	return patientBackendAt(t, url, cfg, time.Second)
+}
+
+// patientBackendAt is backendAt with the time that an answer may pause. A machine under load
+// may pause for a second.
+func patientBackendAt(t *testing.T, url string, cfg agent.Config, idle time.Duration) *agent.Backend {
+	t.Helper()
+	client, err := letta.NewClient(letta.ClientConfig{BaseURL: url, ReadRetries: -1, IdleBodyTimeout: idle})
 	if err != nil {
 		t.Fatal(err)
 	}
