@@ -192,6 +192,7 @@ func TestConnectionsCut(t *testing.T) {
 	p := startProgram(t, "rollout", nil, "collect", "--server", g.url(), "--model", simModel, "--out", dir, "--quiet", "--max-in-flight", "10",
 		"--tasks", writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Scripted: tasks})), "--samples", fmt.Sprint(samples), "--retries", "10")
 	cut := 0
+	waitFor(t, "samples in flight", func() bool { return sim.Stats().InFlight >= 10 || !p.alive() })
 	for range 5 {
 		time.Sleep(400 * time.Millisecond)
 		if p.alive() {
@@ -244,18 +245,18 @@ func TestStormOfRefusals(t *testing.T) {
 		sim.ServeHTTP(w, r)
 	}))
 	dir := filepath.Join(t.TempDir(), "run")
-	p := startProgram(t, "rollout", nil, "collect", "--server", url, "--model", simModel, "--out", dir, "--quiet", "--max-in-flight", "10",
+	p := startProgram(t, "rollout", nil, "collect", "--server", url, "--model", simModel, "--out", dir, "--max-in-flight", "10",
 		"--tasks", writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Scripted: tasks})), "--samples", fmt.Sprint(samples))
 	waitFor(t, "all but the refused samples", func() bool {
-		return sim.Stats().Answered >= tasks*samples-refused.Load() || !p.alive()
+		return durable(dir) >= tasks*samples-refused.Load() || !p.alive()
 	})
 	took := time.Since(began)
 	if n := refused.Load(); n < 2 {
 		t.Errorf("%d sends were refused: the test has lost its teeth", n)
 	}
-	for range 2 { // the second does not wait for those that wait
+	for _, said := range []string{"draining", "stopping"} { // the second does not wait for those that wait
 		_ = p.cmd.Process.Signal(syscall.SIGINT)
-		time.Sleep(300 * time.Millisecond)
+		waitFor(t, said, func() bool { return strings.Contains(p.said(), "rollout: "+said) || !p.alive() })
 	}
 	if code := p.wait(t, time.Minute); code != exit.Interrupted {
 		t.Errorf("exit code %d\n%s", code, p.said())
@@ -325,13 +326,13 @@ func TestServerGone(t *testing.T) {
 		"--tasks", writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Scripted: tasks})), "--samples", fmt.Sprint(samples),
 	}
 	p := startProgram(t, "rollout", nil, args...)
-	waitFor(t, "samples in flight", func() bool { return sim.Stats().InFlight >= 10 && sim.Stats().Answered >= 10 || !p.alive() })
+	waitFor(t, "samples in flight", func() bool { return sim.Stats().InFlight >= 10 && durable(dir) >= 5 || !p.alive() })
 	g.down()
 	for range 2 {
 		time.Sleep(time.Second)
 		_ = p.cmd.Process.Signal(syscall.SIGINT)
 	}
-	if code := p.wait(t, 45*time.Second); code != exit.Interrupted {
+	if code := p.wait(t, 2*time.Minute); code != exit.Interrupted {
 		t.Errorf("exit code %d\n%s", code, p.said())
 	}
 	mustRun(t, exit.OK, "verify", dir)

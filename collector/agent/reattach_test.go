@@ -368,7 +368,7 @@ func TestOldRun(t *testing.T) {
 			if _, err := g.Run(t.Context()); !errors.Is(err, collector.ErrConnection) {
 				t.Fatal(err)
 			}
-			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			if g, err = backendAt(t, web.URL, agent.Config{}).Reattach(ctx, scripted(1), collector.OpenAttempt{N: 1}); err != nil {
 				t.Fatal(err)

@@ -321,9 +321,9 @@ func TestSilent(t *testing.T) {
 // TestSlowBody: a body that comes slowly is no silence.
 func TestSlowBody(t *testing.T) {
 	t.Parallel()
-	cfg := lettasim.Config{BodyRate: 40 << 10, Script: lettasim.Script{Tokens: lettasim.Range{Min: 300, Max: 300}}}
+	cfg := lettasim.Config{BodyRate: 20 << 10, Script: lettasim.Script{Tokens: lettasim.Range{Min: 300, Max: 300}}}
 	l, web := simulated(t, cfg, nil)
-	b := backendAt(t, web.URL, agent.Config{SilentAfter: 20 * time.Millisecond, LostAfter: 20 * time.Millisecond})
+	b := backendAt(t, web.URL, agent.Config{SilentAfter: 500 * time.Millisecond, LostAfter: 500 * time.Millisecond})
 	if _, err := rollout(t, b, scripted(1)); err != nil {
 		t.Fatal(err)
 	}

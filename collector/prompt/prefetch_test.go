@@ -49,7 +49,7 @@ func (s *waiting) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if wait {
 		select {
 		case <-s.there:
-		case <-time.After(20 * time.Second):
+		case <-time.After(time.Minute):
 		}
 	}
 	s.next.ServeHTTP(w, r)
@@ -258,7 +258,7 @@ func TestPrefetchEndsWithRun(t *testing.T) {
 	}
 	select {
 	case <-ended:
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		t.Error("the request for steps outlives Run")
 	}
 	if err := g.Close(context.WithoutCancel(t.Context())); err != nil {

@@ -321,7 +321,7 @@ func TestFaultsOnTheWire(t *testing.T) {
 				ctx := t.Context()
 				if kind == lettasim.Stalled && task == "hit" && sample == 1 && attempt == 1 {
 					var cancel context.CancelFunc
-					ctx, cancel = context.WithTimeout(ctx, 300*time.Millisecond)
+					ctx, cancel = context.WithTimeout(ctx, 2*time.Second)
 					defer cancel()
 				}
 				req, err := http.NewRequestWithContext(ctx, "POST", s.url+"/v1/agents/"+id+"/messages", strings.NewReader(sendBody))
