@@ -48,9 +48,20 @@ func (d decisions) requested(messages letta.Messages) {
 	}
 }
 
-// answered notes what the client answered in a request. before holds the messages
-// of the answers until then, for the deprecated form that names a message.
-func (d decisions) answered(request *letta.LettaRequest, before letta.Messages) {
+// decide notes what became of the calls of the approval request with the id.
+func (d decisions) decide(messages letta.Messages, id string, what decision) {
+	for i := range messages {
+		if m := &messages[i]; m.Type == letta.TypeApprovalRequest && m.ID == id {
+			for _, c := range m.ToolCalls {
+				d[c.ToolCallID] = what
+			}
+		}
+	}
+}
+
+// answered notes what the client answered in a request. before are the sends
+// until then, for the deprecated form that names a message.
+func (d decisions) answered(request *letta.LettaRequest, before []send) {
 	for _, m := range request.Messages {
 		switch m := m.(type) {
 		case *letta.ToolReturnCreate:
@@ -70,11 +81,7 @@ func (d decisions) answered(request *letta.LettaRequest, before letta.Messages) 
 				continue
 			}
 			for i := range before {
-				if r := &before[i]; r.Type == letta.TypeApprovalRequest && r.ID == *m.ApprovalRequestID {
-					for _, c := range r.ToolCalls {
-						d[c.ToolCallID] = decided(*m.Approve)
-					}
-				}
+				d.decide(before[i].messages, *m.ApprovalRequestID, decided(*m.Approve))
 			}
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -168,4 +169,31 @@ func runRecipe(t *testing.T, archive *txtar.Archive) string {
 		show("step "+trace.StepID+" by trace", read.input())
 	}
 	return out.String()
+}
+
+// TestDecidedByMessage: the deprecated form of an answer names a message of an earlier
+// send, and decides about the calls of that one.
+func TestDecidedByMessage(t *testing.T) {
+	t.Parallel()
+	asks := func(id string, calls ...string) letta.Message {
+		m := letta.Message{Type: letta.TypeApprovalRequest, ID: id}
+		for _, c := range calls {
+			m.ToolCalls = append(m.ToolCalls, letta.ToolCall{ToolCallID: c})
+		}
+		return m
+	}
+	answers := func(id string, approve bool) *letta.LettaRequest {
+		return &letta.LettaRequest{Messages: letta.InputMessages{&letta.ApprovalCreate{Approve: &approve, ApprovalRequestID: &id}}}
+	}
+	x := transcript{sends: []send{
+		{request: &letta.LettaRequest{}, messages: letta.Messages{asks("message-1", "a", "b"), asks("message-2", "c")}},
+		{request: answers("message-1", false), messages: letta.Messages{asks("message-3", "d")}},
+		{request: answers("message-3", true)},
+		{request: answers("message-4", true), messages: letta.Messages{asks("message-4", "e")}}, // not asked before
+	}}
+	x.decide()
+	want := decisions{"a": decisionDenied, "b": decisionDenied, "c": decisionOpen, "d": decisionApproved, "e": decisionOpen}
+	if !maps.Equal(x.decisions, want) {
+		t.Errorf("decisions are %v, want %v", x.decisions, want)
+	}
 }

@@ -52,7 +52,11 @@ func (b *rebuild) fromStored() error {
 // The history is the server's: text that was cut out of a generation is missing here as
 // it was missing there.
 func (t *transcript) replay(yield func(s *send, k int, in input)) error {
-	h := history{{role: roleSystem, content: t.system}}
+	room := 1
+	for i := range t.sends {
+		room += 1 + len(t.sends[i].turns)
+	}
+	h := append(make(history, 0, room), message{role: roleSystem, content: t.system})
 	for i := range t.sends {
 		s := &t.sends[i]
 		if s.blind {

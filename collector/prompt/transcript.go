@@ -131,12 +131,10 @@ func (s *send) takeReturn(list []*letta.Message, k int) (*letta.Message, []*lett
 // decide collects what became of every call that had to wait for the client.
 func (t *transcript) decide() {
 	t.decisions = make(decisions)
-	var before letta.Messages
 	for i := range t.sends {
 		s := &t.sends[i]
-		t.decisions.answered(s.request, before)
+		t.decisions.answered(s.request, t.sends[:i])
 		t.decisions.requested(s.messages)
 		t.decisions.requested(s.stored)
-		before = append(before, s.messages...)
 	}
 }

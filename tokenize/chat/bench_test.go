@@ -111,4 +111,4 @@ func TestGateRenderAllocs(t *testing.T) {
 	}
 }
 
-const maxRenderAllocs = 64
+const maxRenderAllocs = 32

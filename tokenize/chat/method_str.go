@@ -213,19 +213,18 @@ func strSplit(r *run, v Value, a args) (Value, error) {
 
 // splitAt cuts v at sep, into most parts where most is not negative.
 func (r *run) splitAt(v Value, sep string, most int) (Value, error) {
-	n := strings.Count(v.s, sep) + 1
-	if most >= 0 {
-		n = min(n, most)
-	}
-	out := make([]Value, n)
+	out := make([]Value, 0, 2) // the text before a mark, and that behind it
 	s := v.s
-	for i := range n - 1 {
+	for most < 0 || len(out) < most-1 {
 		at := strings.Index(s, sep)
-		out[i] = Value{kind: v.kind, s: s[:at]}
+		if at < 0 {
+			break
+		}
+		out = append(out, Value{kind: v.kind, s: s[:at]})
 		s = s[at+len(sep):]
 	}
-	out[n-1] = Value{kind: v.kind, s: s}
-	if err := r.pay(n, 0); err != nil {
+	out = append(out, Value{kind: v.kind, s: s})
+	if err := r.pay(len(out), 0); err != nil {
 		return v, err
 	}
 	return r.list(out)
