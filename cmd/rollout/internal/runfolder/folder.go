@@ -127,11 +127,15 @@ func Begin(dir string, mode fs.FileMode) (*Folder, error) {
 }
 
 // Create makes the folder that of a run. The snapshot of the tasks is durable before
-// run.json, so a folder with run.json has its tasks.
+// run.json, so a folder with run.json has its tasks. The names of the folders that Begin
+// made are durable when Create returns.
 func (f *Folder) Create(info Info, tasks *TaskSet) error {
 	err := f.writeTasks(tasks)
 	if err == nil {
 		err = f.writeRun(info)
+	}
+	for _, dir := range f.made {
+		err = errors.Join(err, durable.SyncDir(filepath.Dir(dir)))
 	}
 	return exit.With(exit.Storage, err)
 }
