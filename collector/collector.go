@@ -15,14 +15,14 @@ import (
 // an endpoint has as many as samples are in flight there, at most MaxInFlight. New makes a
 // Collector, and it runs once.
 type Collector struct {
-	cfg       Config
-	endpoints []*endpoint
-	counters  counters
-	tail      tail
-	barren    barren
-	along     along
-	relay     relay
-	shifting  sync.Mutex // of the endpoints' flags
+	cfg           Config
+	endpoints     []*endpoint
+	counters      counters
+	tail          tail
+	barren        barren
+	answerPrompts answerPrompts
+	relay         relay
+	shifting      sync.Mutex // of the endpoints' flags
 
 	drainOnce sync.Once
 	drain     chan struct{} // closed by Drain
@@ -47,7 +47,7 @@ func New(cfg Config) (*Collector, error) {
 	c.counters.s.ByClass = make(map[Class]int)
 	c.counters.s.FailedByClass = make(map[Class]int)
 	c.counters.s.Remade = make(map[string]RolloutCount)
-	c.along.known = cfg.TurnsHavePrompts
+	c.answerPrompts.known = cfg.TurnsHavePrompts
 	c.counters.s.Planned = c.limited(cfg.Planned)
 	return c, nil
 }
@@ -144,7 +144,7 @@ func (c *Collector) Drain() {
 // Run.
 func (c *Collector) Stats() Stats {
 	s := c.counters.snapshot(c.endpoints)
-	if !c.along.do() {
+	if !c.answerPrompts.have() {
 		s.Downgraded = 0 // an answer would have been proven no better
 	}
 	c.skipRest(&s)

@@ -10,48 +10,103 @@
 //   - sample: one repetition of a task, with an index from 0
 //   - group: the samples of one task
 //   - attempt: one try at a sample, numbered from 1
-//   - run: this invocation with its folder; the server's own run is a server run
+//   - rollout: what one attempt makes the policy do, from the first message to the last
+//     answer; it becomes the rows of its sample
+//   - run: one collection with its folder, over all the processes that continue it; the
+//     server's own run is a server run
+//   - send: one request with messages to an agent, and its answer
+//   - reply: the sends of one rollout, as package collector gets them
 //   - call: one generation of the model; one step of the server is one call
 //   - turn: one element of turns as the server sends it
 //   - span: a stretch of a row with one role
 //   - row: one training sequence; a sample gives one or several
 //   - segment: the place of a row among the rows of its sample
+//   - grade: how well the prompts of a row are proven
+//   - quarantine: a call whose prompt is not known makes no row; its tokens are kept as a
+//     failure, with a reason
 //   - record: what a server keeps of a server run: run, steps, messages, traces
+//   - take over (the name in code is reattach): to go on with the open attempt of a process
+//     that died
+//   - endpoint: one server of a run
+//   - claim: a sample in the hands of a worker; claiming takes one
+//   - permit: leave to work on a sample at an endpoint, which the gate gives
+//   - censored: cut off by the tail policy
 //   - shard: one data file; commit: the log entry that makes a shard exist
 //
 // # Where to find it
 //
 //	who takes a sample, and in which order            feed.go, worker.go (claim)
-//	the life of a sample: room, attempt, decide, act  sample.go
+//	the life of a sample: room, attempt, decide, act  sample.go (worker.sample)
 //	one attempt from start to end                     attempt.go
-//	where a send is made                              collector/agent: agent.go (send)
-//	who deletes an agent                              removal.go (close), which calls Agent.Close;
-//	                                                  what a killed run left: the verb clean
-//	what a failure is                                 classify.go; the words for it are in errors.go
+//	where a send is made                              collector/agent: agent.go (send), which
+//	                                                  watches it in watch.go (sendWatched)
+//	who deletes an agent                              see "Who deletes an agent" below
+//	what a failure is                                 classify.go; the words for it are in errors.go.
+//	                                                  What HTTP says is read in collector/letta
+//	                                                  (classify.go), what the server run says of a
+//	                                                  400 or 500 in collector/agent (explain.go)
 //	what happens after a failure                      package breaker decides, sample.go (act) does it
 //	what happens on 429                               package breaker (Busy): the sample waits and pays
 //	                                                  nothing up to Config.BusyMax; package limit cuts
 //	                                                  how many samples are worked on
-//	how a reply becomes rows                          outcome.go
-//	where the grade of a row is decided               per call: tokenize (CallsFromTurns) and
-//	                                                  collector/prompt (grade.go); a row has the worst
-//	                                                  grade of its calls; Config.Require refuses it in
-//	                                                  outcome.go
+//	what happens on 500, 503, refused, reset          package breaker (Fault): the sample pays while the
+//	                                                  server is up and nothing while it is down; package
+//	                                                  limit cuts on 502, 503 and refused, and on several
+//	                                                  of the others
+//	how a reply becomes rows                          outcome.go (attempt.sample)
+//	where the grade of a row is decided               per call: tokenize (CallsFromTurns, in
+//	                                                  turn_check.go) and collector/prompt (grade.go); a
+//	                                                  row has the worst grade of its calls;
+//	                                                  Config.Require refuses it in outcome.go
 //	what happens when an answer is lost               lostanswer.go
 //	what the next process does with this one's work   takeover.go, package journal
-//	what is fsynced when                              samples: package sink; attempts: package journal
+//	what is synced (fsync) when                       samples: package sink; attempts: package journal;
+//	                                                  which of them first: "Over the life of a process"
 //	whether a server is up, and who moves             endpoint.go, relay.go
 //	how many samples are worked on at a time          gate.go, package limit
 //	what ends a run early                             tail.go, barren.go, score.go, Config.MaxFailures
 //	what can be seen of a run                         stats.go, counters.go, events.go
 //	what the outside must bring                       backend.go, reply.go; task.go is the input
+//	where to begin as a library                       the Example of collector/agent; see "As a library"
 //
-// To add an aggregate to the summary:
+// # Who deletes an agent
 //
-//  1. Add a field to Yield if it counts what samples hold, else to Stats (stats.go).
-//  2. Count it: in yieldOf and Yield.add, or where it happens, with
-//     c.counters.update(func(s *Stats) { s.Field++ }).
-//  3. Show it in cmd/rollout/internal/show: summary.go, and metrics_stats.go for a metric.
+//	after each attempt                          removal.go (close), which calls Agent.Close
+//	one that cannot be used, as soon as that    collector/agent: abandon, in create.go
+//	is known
+//	older ones of a sample that is taken over   collector/agent: findAgent, in reattach.go
+//	those of a preflight or a check             collector/agent: preflight.go, check.go
+//	what a killed or a stopped process left     agent.Clean. Package collector does not call it. The
+//	                                            command does at a resume and at the end of a run
+//	                                            (cmd/rollout/internal/leftovers), and so does a
+//	                                            person, with the verb clean
+//
+// # To add something
+//
+// An aggregate of the summary. What a sample in the sink shows is one of the sums of
+// cmd/rollout/internal/show (tally.go). What only the reply or the aligner knows is a field
+// of Yield. What happens is a field of Stats, counted where it happens, with
+// c.counters.update(func(s *Stats) { s.Field++ }). Both are shown in summary.go there.
+//
+// A metric, in cmd/rollout/internal/show. One that counts events: a field of Metrics, its line
+// in NewMetrics, a method that counts, and the call in observer.go. One that is read when
+// metrics are scraped: its desc and its lines in Describe and Collect, in metrics_stats.go.
+// Then its panel in configs/grafana-dashboard.json; a test fails without it.
+//
+// A source of prompts:
+//
+//  1. Package tokenize: a PromptSource (call.go), its word (words.go), what it proves
+//     (PromptSource.proves in row_check.go), and a line in the package comment.
+//  2. Package prompt: Config.Force (New), the step that makes the prompts (rebuild, with a
+//     file from_X.go), and grade.go if a proof of it can have a gap: withdraw knows only
+//     SourceStored. The tables of the package comment.
+//  3. Here: answerPrompts.note, if it comes with an answer.
+//  4. cmd/rollout: the setting (internal/config: words.go, settings.go) and the report
+//     (internal/report/samples.go). The table of the README. Samples for the tests of formats
+//     (sink/sinktest/samples.go).
+//
+// A class of failure: Class and classes (classify.go); a sentinel in errors.go if somebody
+// else says it; its line in the comment of Class. The linter names every switch that lacks it.
 //
 // # From a task to a row
 //
@@ -82,10 +137,10 @@
 // was closed. The sink has a sample before its agent is removed from the server. What a stop
 // cuts off remains to be done; it is not a failure.
 //
-// If a prompt does not continue what came before it, the row that begins or is repaired there
-// keeps the place and both sides (Divergence and Realigned of tokenize.Row). If a rebuilt
-// prompt disagrees with its count, the error of the failure has both counts. What
-// Align.MaxRowTokens cuts off is only counted, in Stats.
+// If a prompt does not continue what came before it, a row begins or is repaired there. That
+// row records where the two differ, and the first ids of each (Divergence and Realigned of
+// tokenize.Row). If a rebuilt prompt disagrees with its count, the error of the failure has
+// both counts. What Align.MaxRowTokens cuts off is only counted, in Stats.
 //
 // # Over the life of a process
 //
@@ -98,10 +153,15 @@
 //	  ├─ Open        Agent  key/1 agent                    looks for the agent, by tags
 //	  ├─ Run         Run    key/1 server run               waits for it and takes its tokens
 //	  ├─ prompts, rows, reward                             does the same, from the record
-//	  ├─ Append                               durable      has nothing left to do
+//	  ├─ Append                               synced       has nothing left to do
 //	  │              End    key/1 none                     has nothing left to do
-//	  └─ Close                                             has nothing left to do; clean removes
-//	                                                       the agent
+//	  └─ Close                                             has nothing left to do; agent.Clean
+//	                                                       removes the agent
+//
+// Each note is in the journal's file before the step below it is made, and is synced some
+// milliseconds later, without a wait. Append returns after the sync of the write-ahead log, so
+// the sample is synced before End is noted. A power cut may therefore take notes whose steps
+// were made, and never a sample whose End is there.
 //
 // Config.Left tells both. If they disagree the dataset is right. Its done and failed samples
 // are counted and not taken up. Open attempts come first, at the endpoint where they were made,
@@ -111,13 +171,13 @@
 // always plain which of two attempts is the later one.
 //
 // The end of a process costs no sample, and what is taken over is never worth less than a new
-// attempt. A server may bring prompts along with an answer and keep them nowhere; its record
-// then has no prompts, or only rebuilt ones. If that leaves out a call, or proves it less well
-// than Config.Require asks for, and an answer might do better, then the rollout counts as gone
-// and is rolled again. What an answer would lack too (a call after a compaction whose prompts
-// are rebuilt, tokens that contradict each other) is judged like an answer. Received answers
-// show whether they bring prompts along, in this process or, by Config.TurnsHavePrompts, in an
-// earlier one. Until that is known a new attempt finds out.
+// attempt. An answer may carry prompts that the server does not store. If the answer is lost,
+// the record may therefore prove less. Where it proves less than Config.Require, or leaves a
+// call out, and a new attempt could prove more, the rollout counts as gone and the sample is
+// attempted again. What a new attempt would lack too (a call after a compaction whose prompts
+// are rebuilt, tokens that contradict each other) is treated as in any answer. Received answers
+// show whether they carry prompts, in this process or, by Config.TurnsHavePrompts, in an
+// earlier one. Until one answer was received, answers are assumed to carry them.
 //
 // A stop closes what it can, and notes those attempts as cancelled. What it cannot close stays
 // open in the journal, as after a kill.
@@ -126,10 +186,10 @@
 //
 // Config.Retries is for what the infrastructure did, and Config.DataRetries for what the policy
 // did. Class tells which is which. The second one selects: of a task on which the policy fails
-// half the time, rolling again keeps the half that went well, and the dataset shows a better
-// policy than there is. So it is 0 by default, and the attempt column shows where it was used.
+// half the time, it keeps the half that went well, and the dataset shows a better policy than
+// there is. So it is 0 by default, and the attempt column shows where it was used.
 //
-//	what was lost                               what rolling again costs
+//	what was lost                               what another attempt costs
 //	a process, with all that it had in flight   nothing
 //	an answer, and the record gives less        one of Retries, as after any lost connection; if
 //	                                            none is left and other calls of the sample make
@@ -138,7 +198,7 @@
 //
 // Retries are not free of bias either. A rollout that takes long is in flight for long and is
 // lost more often, so the dataset is short of long rollouts if the network loses many. It is
-// not if answers can be taken from the record in full. Stats.Remade counts what was rolled
+// not if answers can be taken from the record in full. Stats.Remade counts what was made
 // again, by reason, with the time that it had taken, and Stats.Kept what became data: if the
 // mean of the first is higher, that much is missing. Stats.Downgraded counts rows that were
 // kept although their answer would have been proven better.
@@ -152,4 +212,24 @@
 // until the sink has the rows. The backend bounds how many bytes of replies are held at once,
 // also when the sink is slow. The sink bounds how many bytes of accepted samples wait for their
 // shard.
+//
+// # As a library
+//
+// The Example of collector/agent (example_test.go) is a whole collection in some forty lines:
+// client, prompter, backend, dataset, journal and collector, with a stop and a resume. The
+// Example of this package is the smallest: a backend and a sink of one's own, and no resume.
+// The command brings what these lack:
+//
+//   - a lock on the folder: two processes on one folder damage it (cmd/rollout/internal/runfolder)
+//   - the identity of a run: that a resume goes on with the same tasks, model and settings
+//     (runfolder), without which rows of two settings are mixed
+//   - the reading of tasks (cmd/rollout/internal/tasks), with every check of a line
+//   - the model's tokenizer and chat template for prompt.Config.Model (bpe.Load and chat.Load;
+//     cmd/rollout/internal/model), without which only answers that carry prompts give rows
+//   - agents that a killed or stopped process left: agent.Clean (cmd/rollout/internal/leftovers)
+//   - what earlier rows say of Config.TurnsHavePrompts (runfolder.TurnsHavePrompts)
+//   - retries: Config.Retries is 0 here and 2 there; BusyMax and the time limits are the same
+//   - MaxInFlight no higher than open files and memory allow, a preflight, the log, the metrics
+//
+// The map of the command's own parts is the README.
 package collector

@@ -20,22 +20,22 @@ type endpoint struct {
 	removals removals     // bounds how long the removal of agents takes
 	hands    atomic.Int64 // counts the samples in the hands of its workers
 	watched  bool         // watch asks the server whether it answers
-	bound    chan claim   // open attempts of an earlier process here; closed after the last
+	pinned   chan claim   // open attempts of an earlier process here; closed after the last
 
 	mu      sync.Mutex
 	breaker *breaker.Breaker // guarded by mu
 
 	lost    chan struct{} // closed when the server is given up
-	down    flag          // the breaker takes it to be down
-	away    flag          // so it is, and another endpoint is up: samples move there
-	overdue flag          // and so it has been for Config.Outage
-	dark    flag          // and it does not answer a ping either
+	down    flag          // the breaker takes the server to be down
+	away    flag          // the server is down and another endpoint is up: samples move there
+	overdue flag          // away, and the server is down for longer than Config.Outage
+	dark    flag          // overdue, and the server does not answer a ping
 }
 
 func newEndpoint(c *Collector, e Endpoint) *endpoint {
 	_, pings := e.Backend.(Pinger)
 	_, checks := e.Backend.(Checker)
-	ep := &endpoint{Endpoint: e, c: c, lost: make(chan struct{}), bound: make(chan claim)}
+	ep := &endpoint{Endpoint: e, c: c, lost: make(chan struct{}), pinned: make(chan claim)}
 	ep.watched = pings && checks && len(c.cfg.Endpoints) > 1
 	ep.breaker = breaker.New(breaker.Config{
 		Outage: c.cfg.Outage, Watched: ep.watched,

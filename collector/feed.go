@@ -42,7 +42,7 @@ const (
 func (f *feed) run(ctx context.Context) error {
 	if f.c.cfg.Left == nil {
 		for _, ep := range f.c.endpoints {
-			close(ep.bound)
+			close(ep.pinned)
 		}
 		return f.all(ctx)
 	}
@@ -51,10 +51,10 @@ func (f *feed) run(ctx context.Context) error {
 		f.c.wellDone(n)
 		f.c.barren.gaveRow()
 	}
-	var bound sync.WaitGroup
-	defer bound.Wait()
+	var pinned sync.WaitGroup
+	defer pinned.Wait()
 	for i, ep := range f.c.endpoints {
-		bound.Go(func() { f.bound(ctx, ep, s.open[i]) })
+		pinned.Go(func() { f.pin(ctx, ep, s.open[i]) })
 	}
 	for _, cl := range s.stray {
 		if ok, err := f.send(ctx, cl); !ok {
@@ -208,11 +208,11 @@ func (f *feed) send(ctx context.Context, cl claim) (bool, error) {
 	}
 }
 
-// bound gives the claims to workers of their endpoint, and to workers of any other if the
-// endpoint is lost. Until it closes ep.bound, the workers of the endpoint take nothing else.
-func (f *feed) bound(ctx context.Context, ep *endpoint, claims []claim) {
+// pin gives the claims to workers of their endpoint, and to workers of any other if the
+// endpoint is lost. Until it closes ep.pinned, the workers of the endpoint take nothing else.
+func (f *feed) pin(ctx context.Context, ep *endpoint, claims []claim) {
 	rest := f.sendBound(ctx, ep, claims)
-	close(ep.bound)
+	close(ep.pinned)
 	for _, cl := range rest {
 		if ok, _ := f.send(ctx, cl); !ok {
 			return // the other half of the feed has the error
@@ -227,7 +227,7 @@ func (f *feed) sendBound(ctx context.Context, ep *endpoint, claims []claim) []cl
 		f.open.Add(1)
 		claims[i].queued = time.Now()
 		select {
-		case ep.bound <- claims[i]:
+		case ep.pinned <- claims[i]:
 			continue
 		case <-ep.lost:
 			f.open.Done()

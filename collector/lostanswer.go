@@ -14,15 +14,15 @@ import (
 // lost its answer. So if the record lacks something that an answer has, the rollout is made
 // again, as after any lost connection.
 
-// An along knows whether answers that are received bring the prompts of their calls along.
-type along struct {
+// answerPrompts knows whether the answers that are received have the prompts of their calls.
+type answerPrompts struct {
 	seen  atomic.Int32 // 0: no answer was received yet, 1: they do not, 2: they do
 	known *bool        // Config.TurnsHavePrompts
 }
 
-// note looks at the calls of the sends that were received. One prompt that came along proves
-// that answers bring them. That none came proves little: another server may bring them.
-func (a *along) note(r *Reply, calls []tokenize.Call) {
+// note looks at the calls of the sends that were received. One prompt proves that answers have
+// them. That none came proves little: the answers of another server may have them.
+func (a *answerPrompts) note(r *Reply, calls []tokenize.Call) {
 	r.eachCall(calls, func(s *Send, c *tokenize.Call) {
 		switch {
 		case s.FromRecord:
@@ -34,14 +34,14 @@ func (a *along) note(r *Reply, calls []tokenize.Call) {
 	})
 }
 
-// may reports whether an answer might bring the prompts. A new attempt finds out.
-func (a *along) may() bool {
+// mightHave reports whether an answer might have the prompts. A new attempt finds out.
+func (a *answerPrompts) mightHave() bool {
 	seen := a.seen.Load()
 	return seen == 2 || seen == 0 && (a.known == nil || *a.known)
 }
 
-// do reports whether answers are known to bring the prompts.
-func (a *along) do() bool {
+// have reports whether answers are known to have the prompts.
+func (a *answerPrompts) have() bool {
 	seen := a.seen.Load()
 	return seen == 2 || seen == 0 && a.known != nil && *a.known
 }
@@ -71,7 +71,7 @@ func isLostAnswer(err error) bool {
 // might have; nil if that is nothing. What a new attempt would lack too does not count.
 func (a *attempt) lesser(r *Reply, calls []tokenize.Call) *lostAnswerError {
 	c := a.w.c
-	along := c.along.may()
+	might := c.answerPrompts.mightHave()
 	var e *lostAnswerError
 	var first tokenize.Call
 	lost, bad := 0, 0
@@ -81,7 +81,7 @@ func (a *attempt) lesser(r *Reply, calls []tokenize.Call) *lostAnswerError {
 			lost++
 		}
 		fails := quarantined || c.cfg.Require != nil && call.Grade > *c.cfg.Require
-		if ours := s.FromRecord && along || call.TakenOver; !ours || !fails {
+		if ours := s.FromRecord && might || call.TakenOver; !ours || !fails {
 			return
 		}
 		if bad++; bad == 1 {
@@ -110,9 +110,9 @@ func (a *attempt) lesser(r *Reply, calls []tokenize.Call) *lostAnswerError {
 
 // lesserEvidence does what lesser does if the prompts could not be found because of err. It
 // returns err if that has nothing to do with the record: nothing is looked for when an answer
-// brings its prompts along.
+// has its prompts.
 func (a *attempt) lesserEvidence(r *Reply, err error) error {
-	if !a.w.c.along.may() || !r.fromRecord() {
+	if !a.w.c.answerPrompts.mightHave() || !r.fromRecord() {
 		return err
 	}
 	class := Classify(err)

@@ -29,7 +29,7 @@ func (a *attempt) sample(ctx context.Context, r *Reply, prompts func(context.Con
 		}
 		return nil, err
 	}
-	a.w.c.along.note(r, calls)
+	a.w.c.answerPrompts.note(r, calls)
 
 	a.enter(StageAlign)
 	if err := tokenize.CheckCounts(calls, r.counts()); err != nil {
@@ -51,10 +51,10 @@ func (a *attempt) sample(ctx context.Context, r *Reply, prompts func(context.Con
 		return nil, nothingKnown(calls)
 	}
 	for i := range rows {
-		if least := cfg.Require; least != nil && rows[i].Grade > *least {
+		if worst := cfg.Require; worst != nil && rows[i].Grade > *worst { // a higher grade is worse
 			return nil, &tokenize.AlignError{
 				Turn: -1, Token: -1, Reason: tokenize.ReasonGrade,
-				Err: fmt.Errorf("row %d is %s, and %s is required", i, rows[i].Grade, *least),
+				Err: fmt.Errorf("row %d is %s, and %s is required", i, rows[i].Grade, *worst),
 			}
 		}
 		if err := rows[i].Check(cfg.Align.VocabSize); err != nil {

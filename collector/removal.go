@@ -11,8 +11,9 @@ import (
 //
 // A removal that fails late, while no other succeeded, makes the endpoint mute. While it is
 // mute, removals get little time, those in progress too. Now and then one gets more, in case
-// the server is only slow. A removal that succeeds ends that. Agents that are not removed
-// are left to the end of the run, or to a person.
+// the server is only slow. A removal that succeeds ends that. Agents that are not removed stay
+// on the server: agent.Clean finds them, which the command calls at the end of a run and the
+// verb clean later.
 type removals struct {
 	mute flag
 
@@ -21,14 +22,15 @@ type removals struct {
 	tried time.Time // when a removal last got more time
 }
 
-// The parts of Config.CloseTimeout that a removal gets at a mute endpoint: 1 s and 5 s
-// of the default, the latter every 10 s. A removal that failed is late after lateRemoval
-// of it, for also a client's own time limit and repetitions may end it.
+// Divisors of Config.CloseTimeout. At a mute endpoint a removal gets one shortPart of it, and
+// one patientPart every betweenPart: 1 s, and 5 s every 10 s, of the default. A removal that
+// failed counts as late after one latePart, because a client's own time limit or repetitions
+// may end it before CloseTimeout.
 const (
-	shortRemoval   = 30
-	patientRemoval = 6
-	betweenPatient = 3
-	lateRemoval    = 4
+	shortPart   = 30
+	patientPart = 6
+	betweenPart = 3
+	latePart    = 4
 )
 
 // begin returns a context for one removal, which may take up to limit, and a function that
@@ -37,20 +39,20 @@ func (r *removals) begin(ctx context.Context, limit time.Duration) (context.Cont
 	began, may := time.Now(), limit
 	mute := r.mute.raised()
 	if mute.Err() != nil {
-		may = limit / shortRemoval
+		may = limit / shortPart
 		r.mu.Lock()
-		if began.Sub(r.tried) >= limit/betweenPatient {
-			r.tried, may = began, limit/patientRemoval
+		if began.Sub(r.tried) >= limit/betweenPart {
+			r.tried, may = began, limit/patientPart
 		}
 		r.mu.Unlock()
 	}
 	ctx, cancel := context.WithTimeout(ctx, may)
 	hurry := func() bool { return true }
 	if may == limit {
-		hurry = context.AfterFunc(mute, func() { time.AfterFunc(limit/shortRemoval, cancel) })
+		hurry = context.AfterFunc(mute, func() { time.AfterFunc(limit/shortPart, cancel) })
 	}
 	return ctx, func(err error) {
-		late := ctx.Err() != nil || time.Since(began) >= limit/lateRemoval
+		late := ctx.Err() != nil || time.Since(began) >= limit/latePart
 		hurry()
 		cancel()
 		r.mu.Lock()

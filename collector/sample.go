@@ -69,7 +69,7 @@ func kindAfter(class Class, n int) Kind {
 type next uint8
 
 const (
-	again     next = iota // it makes another attempt
+	try       next = iota // it makes an attempt, the first or another
 	elsewhere             // it passes the sample on to another endpoint
 	over                  // nothing: the sink has the sample, or it remains to be done
 )
@@ -81,22 +81,22 @@ func (w *worker) sample(ctx context.Context, cl *claim) (passed bool, err error)
 	defer func() { w.release(cl, passed) }()
 	endSpan := func(error) {}
 	for first := true; ; first = false {
-		next, err := w.room(ctx, cl)
-		if next == again {
+		then, err := w.room(ctx, cl)
+		if then == try {
 			if first {
 				ctx, endSpan = w.c.cfg.Events.SampleSpan(ctx, cl.upcoming(w.c.cfg.RunID), w.ep.Name) //nolint:fatcontext // once
 				defer func() { endSpan(cl.last.err) }()
 			}
 			a := w.attempt(ctx, cl)
 			d := w.decide(ctx, cl, a)
-			next, err = w.act(ctx, cl, a, d)
+			then, err = w.act(ctx, cl, a, d)
 		}
 		switch {
 		case err != nil:
 			return false, err
-		case next == elsewhere:
+		case then == elsewhere:
 			return w.pass(ctx, cl)
-		case next == over:
+		case then == over:
 			return false, nil
 		}
 	}
@@ -208,7 +208,7 @@ func (w *worker) act(ctx context.Context, cl *claim, a *attempt, d breaker.Decis
 		return elsewhere, w.retry(cl, a, false)
 	case a.tookOverNothing(d.Verdict):
 		cl.queued = time.Now()
-		return again, w.gone(cl, a.N, a.err)
+		return try, w.gone(cl, a.N, a.err)
 	case d.Verdict == breaker.Fail:
 		return over, w.fail(ctx, cl, a, d.Charged)
 	}
@@ -217,7 +217,7 @@ func (w *worker) act(ctx context.Context, cl *claim, a *attempt, d breaker.Decis
 		err = w.wait(ctx, cl, a, w.c.cfg.delay(cl.tries, a.err))
 	}
 	cl.queued = time.Now()
-	return again, err
+	return try, err
 }
 
 // retry notes the end of an attempt before another one is made. An attempt that is still

@@ -12,8 +12,7 @@ import (
 //
 //	Planned == Committed + Failed + Skipped + Remaining
 //
-// To add an aggregate: a count of what samples hold goes into Yield, one of what happens
-// into Stats, and counters.update counts it where it happens.
+// The package comment says how to add an aggregate.
 type Stats struct {
 	// Started is when Run began; zero before it.
 	Started time.Time

@@ -18,7 +18,7 @@ type worker struct {
 	work     chan claim
 	finished <-chan struct{} // closed when no sample is open any more
 	open     *sync.WaitGroup
-	bound    <-chan claim // open attempts of this endpoint, which come first; nil after the last
+	pinned   <-chan claim // open attempts of this endpoint, which come first; nil after the last
 	aligner  *tokenize.Aligner
 }
 
@@ -26,7 +26,7 @@ type worker struct {
 // the run.
 func (w *worker) run(ctx context.Context) error {
 	w.aligner = tokenize.NewAligner(w.c.cfg.Align)
-	w.bound = w.ep.bound
+	w.pinned = w.ep.pinned
 	for {
 		cl, ok := w.claim(ctx)
 		if !ok {
@@ -53,7 +53,7 @@ func (w *worker) claim(ctx context.Context) (claim, bool) {
 			return claim{}, false
 		}
 		work, moved := w.work, w.c.relay.out
-		if w.bound != nil {
+		if w.pinned != nil {
 			work, moved = nil, nil
 		}
 		var cl claim
@@ -65,9 +65,9 @@ func (w *worker) claim(ctx context.Context) (claim, bool) {
 		default:
 		}
 		select {
-		case cl, ok = <-w.bound:
+		case cl, ok = <-w.pinned:
 			if !ok {
-				w.bound = nil
+				w.pinned = nil
 				w.ep.gate.leave(p)
 				continue
 			}
@@ -88,7 +88,7 @@ func (w *worker) claim(ctx context.Context) (claim, bool) {
 	}
 }
 
-// room waits until the sample may be worked on here, and returns again. It returns something
+// room waits until the sample may be worked on here, and returns try. It returns something
 // else when the sample is not to be worked on here any longer. The error ends the run.
 func (w *worker) room(ctx context.Context, cl *claim) (next, error) {
 	away := w.awayFor(cl).raised().Done()
@@ -106,7 +106,7 @@ func (w *worker) room(ctx context.Context, cl *claim) (next, error) {
 			waited := time.Since(since)
 			cl.admission += waited
 			w.c.counters.update(func(s *Stats) { s.AdmissionWait += waited })
-			return again, nil
+			return try, nil
 		}
 		if cl.permit = w.ep.gate.enter(ctx, true, w.ep.lost, w.c.drain, away); cl.permit == nil {
 			since, away = time.Now(), w.awayFor(cl).raised().Done()

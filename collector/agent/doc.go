@@ -15,20 +15,24 @@
 //	                 stop a run that may still be working           POST   …/messages/cancel
 //	                 delete the agent                               DELETE /v1/agents/ID
 //
-// All of this is in agent.go, in this order. An agent is used for one attempt and then
-// deleted; only Close deletes it, and abandon where it could not be prepared. With
-// Config.Keep it stays.
+// agent.go has this, in this order; creating is in create.go, answering tools and approvals
+// in answer.go. An agent is used for one attempt, and then Close deletes it. Four others delete
+// agents: abandon one that could not be prepared (create.go), findAgent older ones of the
+// sample (reattach.go), Preflight and Check their own, and [Clean] those that a dead process
+// left. With Config.Keep neither Close nor findAgent deletes any.
 //
 // # When something fails
 //
 // Nothing is ever sent twice: the server would run the agent twice.
 //
 //	what happens                   what is done                                   where
-//	429, 409 of a lock             the attempt fails as ErrBusy with the wait     translate.go
+//	429, 409 of a lock             the attempt fails as ErrBusy with the wait     letta: classify.go
 //	                               that the server asked for; package collector
 //	                               makes another attempt after it
 //	400, 500                       the server run says why: a dead engine, a      explain.go
 //	                               full context, a call that cannot be read
+//	503, connection refused        the attempt fails as ErrUnavailable or         letta: classify.go
+//	                               ErrConnection
 //	connection lost, 408, 502,     the server run is waited for, and its answer   recover.go
 //	504, answer stops coming       is rebuilt from the record
 //	silent for Config.SilentAfter  the server run is looked up and told to        watch.go
@@ -52,8 +56,8 @@
 //
 // The rebuilt answer equals the lost one, or there is none: a step without a trace (a
 // compaction, a NaN), a failed run and counts that contradict each other are
-// [collector.ErrGone] with the reason. So is anything that the server did beyond what the
-// task asked for. An answer from the record has no prompts that only the answer had.
+// [collector.ErrGone] with the reason. So is a server run that the task does not account for.
+// Prompts that only the lost answer held stay unknown.
 //
 // # Whose agent is it
 //

@@ -9,7 +9,7 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta"
 )
 
-// patience bounds for how long a server that does not answer look-ups is asked again.
+// patience is for how long a look-up that fails is repeated.
 const patience = 2 * time.Minute
 
 // patiently repeats a look-up that fails for a reason that may pass. It gives up where

@@ -14,7 +14,7 @@ const (
 	gainPart = 3.0  // a growth by g must make samples finish faster by g / gainPart
 	sigmas   = 2.5  // and by this many standard deviations
 
-	bindShare  = 0.9  // the share of the limit that is in use when it binds
+	bindShare  = 0.9  // the share of the limit from which it counts as in use
 	faultShare = 0.01 // the share of failures that a clean round may have
 
 	minCounted = 16 // samples in a counted round, however low the limit is
@@ -98,7 +98,7 @@ type Controller struct {
 type round struct {
 	began  time.Time
 	done   int
-	bound  int // how many of done found the limit in use
+	used   int // how many of done found the limit in use
 	faults int
 }
 
@@ -189,7 +189,7 @@ func (c *Controller) Done(now time.Time, inFlight int) Change {
 	c.finished++
 	c.round.done++
 	if open, _ := c.Open(now); float64(inFlight) >= bindShare*float64(open) {
-		c.round.bound++
+		c.round.used++
 	}
 	if c.round.done < c.roundSize() || now.Sub(c.round.began) < minRound {
 		return Change{}
@@ -197,8 +197,8 @@ func (c *Controller) Done(now time.Time, inFlight int) Change {
 	r := c.round
 	c.round = round{began: now}
 	clean := float64(r.faults) <= faultShare*float64(r.done)
-	binds := 2*r.bound >= r.done
-	if !clean || !binds || c.open < c.limit {
+	inUse := 2*r.used >= r.done
+	if !clean || !inUse || c.open < c.limit {
 		return Change{}
 	}
 	return c.next(now, r.done, now.Sub(r.began))

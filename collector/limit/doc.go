@@ -12,20 +12,20 @@
 //	afterwards       +5 % per round, at least +1
 //
 // A round is as many finished samples as the limit: everything that was in flight has been
-// replaced once. A round counts towards growth if it is clean and if the limit binds. It is
-// clean with at most one failure of the server in a hundred samples. The limit binds if at
-// least 0.9 of it was in use for half of the round.
+// replaced once. A round counts towards growth if it is clean and if the limit is in use. It
+// is clean with at most one failure of the server in a hundred samples. The limit is in use if
+// at least 0.9 of it was, for half of the round.
 //
-// Up to the limit that is proven, clean rounds are enough to grow. A limit is proven if it
-// was worth it before; a cut takes that back to one below the limit of the cut.
+// Below a limit that has already paid off (the proven limit), a clean round is enough. A cut
+// lowers that mark to one below the limit at which it came.
 //
 // Beyond the proven limit a growth must show a gain:
 //
 //  1. The limit doubles (slow start), or grows by five steps of 5 %.
 //  2. One round passes in which the samples that were started before are finished.
-//  3. The next rounds are counted. The growth stays if samples per second rose by a third of
-//     what they would on a server with room for all, and by more than chance explains: 2.5
-//     standard deviations of the counts.
+//  3. The next rounds are counted. The growth stays if samples per second rose by at least a
+//     third of the growth of the limit (limit +24 %: samples per second +8 %), and by more
+//     than chance explains: 2.5 standard deviations of the counts.
 //  4. Otherwise the limit goes back. The next try comes after 8 counted rounds, then after
 //     16, up to 64. A growth that ended with a cut waits in the same way.
 //
@@ -34,7 +34,7 @@
 //
 // # Cuts
 //
-//	429, 503, connection refused                     ×0.8
+//	429; 502, 503 or a dead engine; refused          ×0.8
 //	several samples lost their connection            ×0.8
 //	several samples met a server error               ×0.8
 //	engine: KV cache above 0.9, or a preemption      ×0.8

@@ -20,8 +20,8 @@ func (c *Controller) Refused(now time.Time, key string, why Reason) Change {
 	return c.cut(now, cutBy, why)
 }
 
-// maxTurned bounds the size of Controller.turned: more samples than ever wait for a retry.
-// Forgetting them costs at most a cut.
+// maxTurned bounds the size of Controller.turned. It is above the number of samples that wait
+// for a retry. Forgetting them costs at most a cut.
 const maxTurned = 4096
 
 // Faulted notes that the server failed, or did not answer in time, for the sample with this

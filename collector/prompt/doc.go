@@ -12,14 +12,18 @@
 //
 // # From a reply to graded calls
 //
-// [Prompter.Prompts] is the whole way. A row has the grade of its worst call, and the
-// grade of a call is decided in one of three places:
+// [Prompter.Prompts] is the whole way. A row has the grade of its worst call. The grade of a
+// call is given in calls.go, by tokenize.CallsFromTurns, and changed in grade.go where a
+// prompt is rebuilt:
 //
 //	calls.go    the turn holds its prompt (input_ids)           exact
-//	grade.go    a prompt was rebuilt and is proven              count_verified
-//	grade.go    it was rebuilt, and its proof has a gap         quarantined, or
+//	calls.go    it does not                                     quarantined
+//	grade.go    then: a prompt was rebuilt and is proven        count_verified
+//	grade.go    then: it was rebuilt, and its proof has a gap   quarantined, or
 //	                                                            unverified on request
-//	—           nothing gave a prompt                           quarantined
+//	calls.go    Config.Force is literal: no prompt is claimed   unverified
+//
+// The reason of a gap is set where the gap is seen: witness.go, compare.go and grade.go.
 //
 // Tokens of a quarantined call are kept, in failures/, and never trained on. A prompt that
 // one source has proven is never replaced by another source.
@@ -39,7 +43,7 @@
 // together and claims no prompt. It is used only where Config.Force says so, and graded
 // unverified.
 //
-// # The two recipes
+// # The two rebuilt sources
 //
 // Both give the messages and tools to the chat template as the server's native adapter
 // does; the template and the tokenizer do the rest.
@@ -78,22 +82,29 @@
 // A request without a trace is proven only if nothing in its prompts changes by itself,
 // and the agent is still the same when it is read again.
 //
+// In the table, compared means that the text of the trace must agree with what stored
+// rebuilt, or the prompts of the request are quarantined. Agent read again means that
+// AgentState and system message after the last send must be what they were before the
+// first, or they are quarantined. A single word in the second column is their reason.
+//
 //	what                             with a trace of the request          without one
 //	order of several tools           taken from it                        tool_order
-//	order of client tools            the request's own, after the agent's the same
+//	order of client tools            from the request, after the agent's  from the request
 //	which tools (tool rules)         own trace of each call               tool_order
 //	names, descriptions, parameters  compared, by content                 agent read again
 //	strict, parallel and reasoner    shown in parameters, calls, texts    agent read again
 //	flags, response_format
-//	order of a tool's members        AgentState's: a trace orders anew    AgentState's
+//	order of a tool's members        as in AgentState (a trace lists      as in AgentState
+//	                                 them in another order)
 //	system text, its time stamp,     compared                             read again; never with
 //	counts and ids, timezone                                              blocks, a conversation,
 //	                                                                      or after a compaction
 //	memory blocks, own and shared    in the system text: compared         quarantined
 //	override_system, client_skills   the native path ignores them; the    system text as above
 //	                                 system text is read again
-//	override_model                   the request's own: no scrubbing      the same
-//	user messages                    compared                             the request's own
+//	override_model                   from the request; the text before    from the request
+//	                                 tool calls is kept
+//	user messages                    compared                             from the request
 //	calls as stored, tools' texts    compared, up to the traced call      the reply's and the run's,
 //	                                                                      which only an edit of a
 //	                                                                      stored message changes
@@ -108,12 +119,11 @@
 //	template, tokenizer, model       not bound: only the count, and doctor, which compares ids
 //	behind the same handle           where the server sends them, and the engine's text elsewhere
 //
-// Agent read again means: AgentState and system message after the last send must be what
-// they were before the first. A change that was taken back in between, by somebody who
-// edits this one agent, is not seen. An agent with memory blocks is never proven this way:
-// a block is edited by the agent's own tools and by other agents that share it, each time
-// compiling the system message anew with the old time stamp (block_manager.py:60-69), so
-// that it may come back to the letter.
+// If somebody edits the agent and takes the change back in between, reading it again does
+// not see that. An agent with memory blocks is never proven this way: a block is edited by
+// the agent's own tools and by other agents that share it, each time compiling the system
+// message anew with the old time stamp (block_manager.py:60-69). So the text can change and
+// then be the same again.
 //
 // A tool that a trace shows with another content, or that the agent did not have, was
 // changed after the agent was made. Its prompts are quarantined: the trace does not tell
@@ -157,16 +167,15 @@
 //
 // # Requests
 //
-// What the server keeps is read through package record, which makes no request twice.
+// What the server keeps is read through package record, which keeps what it fetched.
 // stored needs two small requests per send (steps and messages of its run) and the trace
 // of one call; a conversation two more per sample, and an agent without traces two more
 // per sample. trace needs one large request per send that stored did not settle, or one
 // per call. Requests that do not depend on each other run side by side, up to a bound over
 // all samples, and [Prompter.Prefetch] makes those for one send while the server works at
-// the next. A trace
-// may be late: it is asked for up to three times within some 200 ms. A step that ran a
-// compaction has none for good and is not asked for. [Prompter.Stats] adds requests and
-// time up.
+// the next. A trace may be late: it is asked for up to three times within some 200 ms. A step
+// that ran a compaction has none for good and is not asked for. [Prompter.Stats] adds requests
+// and time up.
 //
 // A request that fails is an error, so that the sample is tried again on a new agent; it
 // is never a quarantine. All reading has to be done before the agent is deleted, because

@@ -29,7 +29,7 @@ func (b *rebuild) join(ctx context.Context, reply *collector.Reply) error {
 		if s.blind = r.Sends[i].RunID == ""; s.blind {
 			s.calls, blind = assistantTurns(s.turns), i+1
 			n += s.calls
-			b.noteSend(s, blind)
+			b.noteBlind(s, blind)
 			continue
 		}
 		var err error
@@ -44,7 +44,7 @@ func (b *rebuild) join(ctx context.Context, reply *collector.Reply) error {
 			return err
 		}
 		if blind > 0 {
-			b.noteSend(s, blind)
+			b.noteBlind(s, blind)
 		}
 	}
 	b.transcript.decide()

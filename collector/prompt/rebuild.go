@@ -84,9 +84,10 @@ func (b *rebuild) note(i int, format string, args ...any) {
 	c.Note += fmt.Sprintf(format, args...)
 }
 
-func (b *rebuild) noteSend(s *send, blind int) {
+// noteBlind notes that the send with this number names no server run.
+func (b *rebuild) noteBlind(s *send, number int) {
 	for k := range s.calls {
-		b.note(s.first+k, "stored: send %d names no server run", blind)
+		b.note(s.first+k, "stored: send %d names no server run", number)
 	}
 }
 

@@ -5,20 +5,26 @@
 //	server run  Run       its steps and messages
 //	step        Trace     what the engine was asked and what it answered
 //
-// A [Rollout] belongs to one attempt. The backend fills it in while it sends; whoever
-// wants to know more asks it: the prompts of the calls (package prompt), how a call
-// ended, what became of an answer that was lost.
+// A [Rollout] belongs to one attempt. The backend fills it in while it sends. Others read
+// it: package prompt for the prompts of the calls and how each call ended, package agent to
+// rebuild a lost answer.
 //
 // # Fetched once, parsed once
 //
-// Everything is fetched when it is first asked for and then kept, so that no request is
-// made twice, whoever asks. A request that failed is not kept: the next one who asks
-// makes it again. Asking from several goroutines is safe; those who ask for the same
-// thing wait for one request. [Rollout.Requests] counts what was asked for, by source.
+// Everything is fetched when it is first asked for and then kept, whoever asks, with the
+// exceptions below. A request that failed is not kept: the next one who asks makes it
+// again. Asking from several goroutines is safe; those who ask for the same thing wait for
+// one request. [Rollout.Requests] counts what was asked for, by source.
 //
-// Two methods read anew. [Rollout.AgentNow] shows whether the agent is still what it was
-// before the first send, and is to be called after the last one. [Rollout.TraceSoon] asks
-// again for a trace that was not there.
+// Four methods make a request again:
+//
+//	Rollout.AgentNow            reads agent and system text whenever it is called: whether the
+//	                            agent is still what it was before the first send; to be called
+//	                            after the last one
+//	Rollout.ConversationSystem  reads the conversation whenever it is called
+//	Rollout.TraceSoon           asks again for a trace that was not there
+//	Run.Forget                  makes the next one who asks read steps and messages again: the
+//	                            server had not stored all of them yet
 //
 // # How long it is there
 //
