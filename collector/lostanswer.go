@@ -59,6 +59,16 @@ func (e *lostAnswerError) Error() string {
 	return "the answer was lost, and what the server keeps of it gives less than an answer: " + e.why.Error() + "; lost to: " + e.cause.Error()
 }
 
+// Redacted returns which reason the record gives, and what lost the answer as far as that may
+// be shown.
+func (e *lostAnswerError) Redacted() string {
+	text := "the answer was lost, and what the server keeps of it gives less than an answer: " + e.word
+	if cause := Redacted(e.cause); cause != "" {
+		text += "; lost to: " + cause
+	}
+	return text
+}
+
 func (e *lostAnswerError) Unwrap() []error { return []error{e.cause, e.why} }
 
 func isLostAnswer(err error) bool {

@@ -145,7 +145,7 @@ func (c *collection) finished(s *show.Summary) error {
 	case lost > 0 && s.Failed == 0:
 		return exit.With(exit.Failures, errors.New(said))
 	case lost > 0:
-		return exit.With(exit.Failures, fmt.Errorf("%s: rollout failures %s shows why", said, dir))
+		return exit.With(exit.Failures, fmt.Errorf("%s; rollout failures %s shows why", said, dir))
 	}
 	return nil
 }

@@ -149,7 +149,7 @@ func (l *Log) endpointDown(endpoint string, err error) {
 }
 
 func (l *Log) endpointLost(endpoint string, err error) {
-	l.Error("endpoint given up", append([]any{"endpoint", endpoint}, errorAttrs(err)...)...)
+	l.Error("endpoint lost", append([]any{"endpoint", endpoint}, errorAttrs(err)...)...)
 }
 
 func (l *Log) scoreFailed(a collector.Attempt, err error) {

@@ -63,7 +63,7 @@ func TestLog(t *testing.T) {
 		`{"msg":"limit changed","endpoint":"http://a","from":32,"to":25,"reason":"rate_limited"}`,
 		`{"msg":"endpoint down","endpoint":"http://a","class":"connection","error":"collector: connection failed: dial *** refused"}`,
 		`{"msg":"endpoint up","endpoint":"http://a"}`,
-		`{"msg":"endpoint given up","endpoint":"http://a","class":"server_error"}`,
+		`{"msg":"endpoint lost","endpoint":"http://a","class":"server_error"}`,
 		`{"msg":"agent not removed","sample_key":"k-0","attempt":2,"endpoint":"http://a","class":"server_error"}`,
 		`{"msg":"not reattached","sample_key":"k-0","attempt":2,"endpoint":"http://a","class":"server_error"}`,
 		`{"msg":"sample failed","sample_key":"k-0","attempt":2,"class":"agent_error","stage":"run","reason":"","agent_id":""}`,

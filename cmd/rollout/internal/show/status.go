@@ -34,7 +34,7 @@ func (v *View) Status(oldest []collector.InFlight) []string {
 		state := "answers"
 		switch {
 		case e.Lost:
-			state = "given up"
+			state = "lost: this run does not use it again"
 		case e.Down:
 			state = "does not answer: nothing new is sent to it until it does"
 		}

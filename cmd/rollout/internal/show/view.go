@@ -172,7 +172,7 @@ func (v *View) block(width int, paint Painter) []string {
 	for _, e := range v.Endpoints {
 		switch {
 		case e.Lost:
-			lines = append(lines, string("  "+paint.red(tame.Text(e.Name+" was given up", width-3))))
+			lines = append(lines, string("  "+paint.red(tame.Text(e.Name+" is lost: this run does not use it again", width-3))))
 		case e.Down:
 			lines = append(lines, string("  "+paint.red(tame.Text(e.Name+" does not answer", width-3))))
 		}
