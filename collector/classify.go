@@ -13,31 +13,35 @@ import (
 // label, the class column of failures/ and the line of the summary, and the methods
 // Retryable, DataRetryable and Fatal tell what the run does.
 //
-//	class             said by                                 then
-//	timeout_total     ErrTimeout, a deadline                  retry
-//	timeout_idle      ErrIdle                                 retry
-//	rate_limited      ErrBusy                                 retry, after the server's delay
-//	unavailable       ErrUnavailable                          retry
-//	connection        ErrConnection, an early end of the body retry
-//	server_error      ErrServer                               retry
-//	aborted           ErrAborted, a finish reason abort       retry
-//	lost              ErrGone                                 retry, at no cost
-//	bad_request       ErrRejected                             sample failed
-//	malformed_call    ErrMalformedCall                        data retry, or sample failed
-//	context_overflow  ErrContextOverflow                      data retry, or sample failed
-//	agent_error       ErrAgent, a stop reason that is one     data retry, or sample failed
-//	tool_error        ErrTool                                 data retry, or sample failed
-//	decode            a reply that breaks the format          sample failed
-//	no_turns          ErrNoTurns                              sample failed
-//	no_prompt         no call's prompt can be had, or proven  data retry, or sample failed
-//	                  as well as Config.Require says
-//	token_mismatch    tokens that contradict each other       data retry, or sample failed
-//	internal          everything else: a fault of ours        sample failed
-//	censored          ErrCensored                             sample cut by the tail policy
-//	cancelled         the run was stopped                     sample remains
-//	auth              ErrAuth                                 run ends
-//	unusable          ErrUnusable                             run ends
-//	storage           ErrStorage                              run ends
+//	class             said by                                     kind       then
+//	timeout_total     ErrTimeout, a deadline                      fault      retry
+//	timeout_idle      ErrIdle                                     fault      retry
+//	rate_limited      ErrBusy                                     busy       retry, after the server's delay
+//	unavailable       ErrUnavailable                              fault      retry
+//	connection        ErrConnection, an early end of the body     fault      retry
+//	server_error      ErrServer                                   fault      retry
+//	aborted           ErrAborted, a finish reason abort           fault      retry
+//	lost              ErrGone                                     gone       retry, at no cost
+//	bad_request       ErrRejected                                 final      sample failed
+//	malformed_call    ErrMalformedCall                            policy     data retry, or sample failed
+//	context_overflow  ErrContextOverflow                          policy     data retry, or sample failed
+//	agent_error       ErrAgent, a stop reason that is one         policy     data retry, or sample failed
+//	tool_error        ErrTool                                     policy     data retry, or sample failed
+//	decode            a reply that breaks the format              final      sample failed
+//	no_turns          ErrNoTurns                                  final      sample failed
+//	no_prompt         no prompt is known or proven well enough    policy     data retry, or sample failed
+//	token_mismatch    tokens that contradict each other           policy     data retry, or sample failed
+//	internal          everything else: a fault of ours            final      sample failed
+//	censored          ErrCensored                                 cut        sample cut by the tail policy
+//	cancelled         the run was stopped                         cancelled  sample remains
+//	auth              ErrAuth                                     fatal      run ends
+//	unusable          ErrUnusable                                 fatal      run ends
+//	storage           ErrStorage                                  fatal      run ends
+//
+// The kind is what worker.end tells package breaker of the class. Four kinds come from how the
+// attempt went: lost_answer (the rollout ended, and its answer was lost), slow (it used up
+// Config.AttemptTimeout), moved (another server takes the sample), and final for a takeover
+// that the server refuses.
 //
 // A retry is for what the infrastructure did, and Config.Retries bounds it. A good sample
 // after a retry is drawn like any other, except for its length: see Stats.Remade. If an answer

@@ -41,7 +41,8 @@
 //	where a send is made                              collector/agent: agent.go (send), which
 //	                                                  watches it in watch.go (sendWatched)
 //	who deletes an agent                              see "Who deletes an agent" below
-//	what a failure is                                 classify.go; the words for it are in errors.go.
+//	what a failure is                                 classify.go; the words for it are in errors.go;
+//	                                                  error, class and kind: the table of Class.
 //	                                                  What HTTP says is read in collector/letta
 //	                                                  (classify.go), what the server run says of a
 //	                                                  400 or 500 in collector/agent (explain.go)

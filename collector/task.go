@@ -106,7 +106,8 @@ func GroupID(t *Task) string {
 }
 
 // SampleKey is the identity of one sample of the task, by which nothing is made twice: its
-// GroupID, a hyphen, and the index in decimal.
+// GroupID, a hyphen, and the index in decimal. Whoever has the tasks finds a sample in a
+// dataset or a journal by it.
 func SampleKey(t *Task, index int) string {
 	return sampleKey(GroupID(t), index)
 }

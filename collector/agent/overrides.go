@@ -13,7 +13,7 @@ import (
 )
 
 // overridden returns c with the overrides of a task: a JSON object whose members are among
-// [OverrideMembers]. The members of create, and the tags, are added to those of c.
+// overrideMembers. The members of create, and the tags, are added to those of c.
 func (c Config) overridden(task json.RawMessage) (Config, error) {
 	if isNull(task) {
 		return c, nil
@@ -58,9 +58,7 @@ func (c Config) CheckOverrides(task json.RawMessage) error {
 	return err
 }
 
-// OverrideMembers lists the names of what a task may change of its agent.
-func OverrideMembers() []string { return slices.Clone(overrideMembers[:]) }
-
+// overrideMembers are the names of what a task may change of its agent.
 var overrideMembers = [...]string{
 	"model", "system", "tools", "tool_ids", "tags", "temperature", "context_window", "create",
 	"keep_reasoning", "max_steps", "override_system", "override_model", "approvals",

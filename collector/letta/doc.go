@@ -32,11 +32,11 @@
 // stored ones together (agents.py:1771-1783), so one flag alone turns the data off: send
 // both or none.
 //
-// # What is received is its text
+// # Received objects keep their JSON text
 //
-// Every received object keeps its text in a field JSON and has the fields that this module
-// reads beside it; each byte is read once. An unknown field is in the text. What is sent is
-// a plain struct.
+// Every received object keeps its JSON text in a field JSON, and has the fields that this
+// module reads beside it; each byte is read once. An unknown field is in the text. What is
+// sent is a plain struct.
 //
 // The answer to a send is read once as well, as a stream: a tokenize.Decoder puts the turns
 // into the caller's memory, skips what it does not need, and hands the rest over as a small

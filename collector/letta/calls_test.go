@@ -1,0 +1,95 @@
+package letta_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"testing"
+
+	"github.com/rollout-rl/rollout/collector/letta"
+	"github.com/rollout-rl/rollout/collector/letta/lettatest"
+	"github.com/rollout-rl/rollout/tokenize"
+)
+
+// The calls that nothing in this module makes are made as the API has them, and their
+// answers are read.
+func TestOtherCalls(t *testing.T) {
+	t.Parallel()
+	const (
+		tool = `{"id":"tool-1","name":"add","tool_type":"custom","source_type":"python","source_code":"def add(): pass"}`
+		made = `{"source_code":"def add(): pass"}`
+	)
+	for _, tt := range []struct {
+		name, request, body string // as sent
+		answer              string
+		call                func(ctx context.Context, c *letta.Client) (string, error) // shows what was read
+		want                string
+	}{
+		{"CreateTool", "POST /v1/tools/", made, tool, func(ctx context.Context, c *letta.Client) (string, error) {
+			out, err := c.CreateTool(ctx, &letta.ToolCreate{SourceCode: "def add(): pass"})
+			return show(out, err, func(t *letta.Tool) string { return t.ID + " " + t.Name + " " + t.SourceCode })
+		}, "tool-1 add def add(): pass"},
+		{"UpsertTool", "PUT /v1/tools/", made, tool, func(ctx context.Context, c *letta.Client) (string, error) {
+			out, err := c.UpsertTool(ctx, &letta.ToolCreate{SourceCode: "def add(): pass"})
+			return show(out, err, func(t *letta.Tool) string { return t.ID + " " + t.Name + " " + t.SourceCode })
+		}, "tool-1 add def add(): pass"},
+		{"Providers", "GET /v1/providers/", "", `[{"id":"p-1","name":"a","provider_type":"sglang","api_key":"secret","base_url":"http://e"},{"id":"p-2","name":"b","provider_type":"openai"}]`, func(ctx context.Context, c *letta.Client) (string, error) {
+			out, err := c.Providers(ctx)
+			return show(&out, err, func(p *[]letta.Provider) string {
+				return fmt.Sprintf("%d: %s %s %s, %s", len(*p), (*p)[0].ID, (*p)[0].ProviderType, *(*p)[0].BaseURL, (*p)[1].ID)
+			})
+		}, "2: p-1 sglang http://e, p-2"},
+		{"ExportAgent", "GET /v1/agents/agent-1/export", "", `{"agents":[{"id":"agent-0"}]}`, func(ctx context.Context, c *letta.Client) (string, error) {
+			out, err := c.ExportAgent(ctx, "agent-1")
+			return string(out), err
+		}, `{"agents":[{"id":"agent-0"}]}`},
+		{"RunUsage", "GET /v1/runs/run-1/usage", "", `{"completion_tokens":3,"prompt_tokens":5,"total_tokens":8,"step_count":2}`, func(ctx context.Context, c *letta.Client) (string, error) {
+			out, err := c.RunUsage(ctx, "run-1")
+			return show(out, err, func(u *letta.UsageStatistics) string {
+				return fmt.Sprint(u.CompletionTokens, u.PromptTokens, u.TotalTokens, u.StepCount)
+			})
+		}, "3 5 8 2"},
+		{"SendConversation", "POST /v1/conversations/conv-1/messages", `{"messages":[{"role":"user","content":"hi"}],"streaming":false}`, `{"messages":[],"stop_reason":{"message_type":"stop_reason","stop_reason":"end_turn"},"usage":{"step_count":1},"turns":[{"role":"assistant","content":"yo","output_ids":[7,8],"output_token_logprobs":[[-0.5,7,null],[-0.25,8,null]]}]}`, func(ctx context.Context, c *letta.Client) (string, error) {
+			reply := new(tokenize.Reply)
+			out, err := c.SendConversation(ctx, "conv-1", hello(), "", reply)
+			return show(out, err, func(r *letta.LettaResponse) string {
+				return fmt.Sprint(r.StopReason, " ", len(reply.Turns), " ", reply.Turns[0].OutputIDs)
+			})
+		}, "end_turn 1 [7 8]"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			var request, body string
+			c := lettatest.Serve(t, func(w http.ResponseWriter, r *http.Request) {
+				raw, _ := io.ReadAll(r.Body)
+				request, body = r.Method+" "+r.URL.RequestURI(), string(raw)
+				w.Header().Set("Content-Type", "application/json")
+				_, _ = io.WriteString(w, tt.answer)
+			})
+			got, err := tt.call(t.Context(), c)
+			if err != nil || got != tt.want {
+				t.Errorf("read %q, %v, want %q", got, err, tt.want)
+			}
+			if request != tt.request || body != tt.body {
+				t.Errorf("sent %s with %q, want %s with %q", request, body, tt.request, tt.body)
+			}
+		})
+		t.Run(tt.name+" refused", func(t *testing.T) {
+			t.Parallel()
+			c := lettatest.Serve(t, func(w http.ResponseWriter, _ *http.Request) {
+				http.Error(w, `{"detail":"NOT_FOUND"}`, http.StatusNotFound)
+			})
+			if _, err := tt.call(t.Context(), c); !letta.IsNotFound(err) {
+				t.Errorf("error %v, want the server's 404", err)
+			}
+		})
+	}
+}
+
+func show[T any](v *T, err error, text func(*T) string) (string, error) {
+	if err != nil {
+		return "", err
+	}
+	return text(v), nil
+}
