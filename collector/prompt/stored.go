@@ -45,9 +45,9 @@ func (b *rebuild) fromStored() error {
 	return err
 }
 
-// replay makes what the template was given for every call, from the system message, the client's own requests, the turns, and the calls that the server
-// stored. yield is called once per call, in order, up to the first send of which
-// nothing could be fetched.
+// replay makes what the template was given for every call, from the system message, the
+// client's own requests, the turns, and the calls that the server stored. yield is called
+// once per call, in order, up to the first send of which nothing could be fetched.
 //
 // The history is the server's: text that was cut out of a generation is missing here as
 // it was missing there.

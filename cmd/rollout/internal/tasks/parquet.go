@@ -17,9 +17,10 @@ import (
 	"github.com/rollout-rl/rollout/collector"
 )
 
-// readParquet yields the tasks of a Parquet file. Columns that a task does not
-// know are left alone; the line of a task is its row, from 1. Rows are read without a Go type: reading into a struct
-// turns a null into "", a number into a text and a struct into nothing, silently.
+// readParquet yields the tasks of a Parquet file. Columns that a task does not know are
+// left alone; the line of a task is its row, from 1. Rows are read without a Go type:
+// reading into a struct turns a null into "", a number into a text and a struct into
+// nothing, silently.
 func readParquet(f *os.File, name string, yield func(collector.Task, error) bool) {
 	fail := func(err error) { yield(collector.Task{}, exit.Usagef("%s: %w", name, err)) }
 	info, err := f.Stat()
