@@ -12,18 +12,19 @@ import (
 // 5 to 10 % of one core, and little of a disk.
 const checkRate = 64 << 20
 
-// CheckFiles compares every committed file of the run in dir with its digest. found is told
-// of each that differs.
+// CheckFiles compares every committed file of the run in dir with its digest. It calls found
+// for each file that differs.
 func CheckFiles(ctx context.Context, dir string, found func(error)) error {
-	log, err := sink.ReadLogEach(dir, func(*sink.Commit) {}) // of its samples nothing is asked
+	log, err := sink.ReadLogEach(dir, func(*sink.Commit) {}) // its samples are not needed
 	if err != nil {
 		return OpenError(dir, err)
 	}
 	return log.CheckDigests(ctx, nil, found)
 }
 
-// CheckSlowly is CheckFiles beside a run at work, until ctx is done. A commit log that
-// cannot be read is told to found as well. It returns how many bytes it has read.
+// CheckSlowly does what [CheckFiles] does, slowly enough for a run that is collecting, until
+// ctx is done. It also calls found if the commit log cannot be read. It returns how many
+// bytes it has read.
 func CheckSlowly(ctx context.Context, dir string, found func(error)) (read int, err error) {
 	log, err := sink.ReadLogEach(dir, func(*sink.Commit) {}) // as above
 	if err != nil {
@@ -46,14 +47,14 @@ func CheckSlowly(ctx context.Context, dir string, found func(error)) (read int, 
 	return read, err
 }
 
-// Damage is what was found wrong with the files that earlier processes committed. What this
-// process commits was read back already.
+// A Damage collects what is wrong with the files that earlier processes committed. The sink
+// reads back what this process commits, so that is not checked again.
 type Damage struct {
 	mu    sync.Mutex
 	found []error
 }
 
-// Add notes a damage, and returns how many there are now.
+// Add notes one damaged file and returns how many there are now.
 func (d *Damage) Add(err error) int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -61,7 +62,7 @@ func (d *Damage) Add(err error) int {
 	return len(d.found)
 }
 
-// Found returns what was found so far.
+// Found returns all that was noted so far.
 func (d *Damage) Found() []error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

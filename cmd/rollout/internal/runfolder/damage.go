@@ -10,8 +10,8 @@ import (
 	"github.com/rollout-rl/rollout/sink/frame"
 )
 
-// HasRows reports whether the dataset of a run holds a row: in a shard, or in the
-// write-ahead log, of which the next process makes one.
+// HasRows reports whether the dataset of a run holds a row. The row may be in a shard, or in
+// the write-ahead log, from which the next process makes a shard.
 func HasRows(dir string) (bool, error) {
 	has, err := sink.HasRows(dir)
 	if err != nil {
@@ -20,8 +20,8 @@ func HasRows(dir string) (bool, error) {
 	return has, nil
 }
 
-// Waiting is how many samples wait in the write-ahead log of a run for their shard. What
-// cannot be read is not counted: it is only told, and the next process reads it again.
+// Waiting returns how many samples wait in the write-ahead log of a run for their shard. The
+// number is only shown, so it leaves out what cannot be read.
 func Waiting(dir string) (n int) {
 	log, err := sink.ReadLog(dir)
 	if err != nil {
@@ -35,7 +35,7 @@ func Waiting(dir string) (n int) {
 	return n
 }
 
-// OpenError is the error of a folder whose files cannot be taken up again.
+// OpenError gives an error of opening a run's files its exit code and its hint.
 func OpenError(dir string, err error) error {
 	if _, damaged := errors.AsType[*frame.CorruptError](err); damaged || errors.Is(err, sink.ErrCorrupt) {
 		return DamageError(dir, []error{err})
@@ -46,7 +46,7 @@ func OpenError(dir string, err error) error {
 	return exit.With(exit.Storage, err)
 }
 
-// damageHint is what to do about damage to a run's files.
+// damageHint returns what a user can do about damage to a run's files.
 func damageHint(dir string, damage error) string {
 	if Repairable(damage) {
 		return RepairHint(dir)
@@ -54,7 +54,8 @@ func damageHint(dir string, damage error) string {
 	return "rollout verify " + human.Shell(dir) + " lists what is damaged; a commit or a shard cannot be repaired: restore a copy, or start another run with --out"
 }
 
-// DamageError is the error of a run's files that are not what was written.
+// DamageError returns the error of a run with damaged files. It shows the first damage and
+// counts the others.
 func DamageError(dir string, damage []error) error {
 	err := fmt.Errorf("%s: %w", dir, damage[0])
 	if n := len(damage); n > 1 {
@@ -63,7 +64,7 @@ func DamageError(dir string, damage []error) error {
 	return exit.Hint(exit.With(exit.Verify, err), damageHint(dir, damage[0]))
 }
 
-// ReadError gives an error of the sink's reader its code.
+// ReadError gives an error of reading the dataset its exit code and its hint.
 func ReadError(dir string, err error) error {
 	err = fmt.Errorf("%s: %w", dir, err)
 	switch {
@@ -76,13 +77,13 @@ func ReadError(dir string, err error) error {
 	}
 }
 
-// Repairable reports whether verify --repair can do something about a problem.
+// Repairable reports whether verify --repair can help with a problem.
 func Repairable(problem error) bool {
 	_, ok := errors.AsType[*frame.CorruptError](problem)
 	return ok || errors.Is(problem, sink.ErrLostCommit)
 }
 
-// RepairHint is what to do about a damaged write-ahead log or journal.
+// RepairHint returns what a user can do about a damaged write-ahead log or journal.
 func RepairHint(dir string) string {
 	return "rollout verify --repair " + human.Shell(dir) + " keeps all that is whole; --dry-run says what that is"
 }

@@ -1,9 +1,9 @@
-// Package runfolder keeps the folder of a run: who may collect into it, what was told to
-// it, and what its rows depend on.
+// Package runfolder keeps the folder of a run: who may collect into it, which configuration
+// it has, and what its rows depend on.
 //
 //	run/
 //	  lock           lock.go       one process at a time
-//	  run.json       info.go       what the run was told, checksummed
+//	  run.json       info.go       the configuration and the history, with a checksum
 //	                 identity.go   what has to stay the same for its rows
 //	  tasks.jsonl    snapshot.go   its checked tasks, and how they grow
 //	  report.json    report.go     how it went, for programs; report.html is for people
@@ -11,16 +11,16 @@
 //	  logs/          one file per invocation
 //	  the rest       of package sink: the dataset
 //
-// A new run: [Begin] locks the folder, [Folder.Create] makes it that of a run. A run that
-// is continued: [Find] locks it and fills the settings, [Earlier.ReadTasks] brings its
-// tasks and those given now together, [Changes] says what else does not fit, and
-// [Folder.Update] writes what the invocation changes.
+// For a new run, [Begin] locks the folder and [Folder.Create] writes run.json and the tasks.
+// For a run that is continued, [Find] locks the folder and fills in the settings,
+// [Earlier.ReadTasks] merges the tasks of the run with those given now, [Changes] lists what
+// else does not fit, and [Folder.Update] writes what the invocation changes.
 //
-// run.json, tasks.jsonl and report.json are written under a temporary name, synced, renamed,
-// and the folder is synced: a power cut leaves the old file or the new one. Of a new run,
-// tasks.jsonl is durable before run.json is written. Where the tasks of a run have grown,
-// run.json comes first and has both digests. Both files are durable before the dataset and
-// the journal are opened. The lock and the log are not synced.
+// run.json, tasks.jsonl and report.json are written under a temporary name, synced and
+// renamed, and then the folder is synced. A power cut leaves the old file or the new one.
+// tasks.jsonl of a new run is durable before run.json is written. If the tasks of a run have
+// grown, run.json is written first and has both digests. Both files are durable before the
+// dataset and the journal are opened. The lock and the log are not synced.
 package runfolder
 
 import (
@@ -49,10 +49,10 @@ const (
 	ReportFile = "report.json"
 	JournalDir = "journal"
 
-	temporary = ".tmp-" // how the name of a file begins that is being written
+	temporary = ".tmp-" // begins the name of a file that is being written
 )
 
-// A Folder is a run's folder that this process owns.
+// A Folder is a run's folder that this process has locked.
 type Folder struct {
 	Dir  string
 	Mode fs.FileMode // of the files that are made in it
@@ -60,7 +60,7 @@ type Folder struct {
 	made []string // the folders that Begin made, the innermost first
 }
 
-// CheckNew says whether a run could be created in dir, and changes nothing.
+// CheckNew returns an error if a run cannot be created in dir. It changes nothing.
 func CheckNew(dir string) error {
 	entries, err := os.ReadDir(dir)
 	switch {
@@ -75,7 +75,7 @@ func CheckNew(dir string) error {
 	for _, e := range entries {
 		switch name := e.Name(); {
 		case name == LockFile, name == TasksFile, strings.HasPrefix(name, temporary):
-			// A start that ended before run.json left nothing to lose.
+			// A process that ended before it wrote run.json left nothing to lose.
 		case name == RunFile:
 			if h, held := Locked(dir); held {
 				return LockedError(dir, h, "wait for it, or give another folder with --out")
@@ -97,8 +97,8 @@ func CheckNew(dir string) error {
 	return nil
 }
 
-// Begin makes the folder of a new run and locks it. Until create, abandon leaves
-// nothing of it.
+// Begin makes the folder of a new run and locks it. [Folder.Abandon] removes all of it again,
+// unless [Folder.Create] was called.
 func Begin(dir string, mode fs.FileMode) (*Folder, error) {
 	if err := CheckNew(dir); err != nil {
 		return nil, err
@@ -115,7 +115,7 @@ func Begin(dir string, mode fs.FileMode) (*Folder, error) {
 		f.lock, err = TakeLock(dir, mode)
 	}
 	if err == nil {
-		if Exists(dir) { // made by another process, between the check and the lock
+		if Exists(dir) { // another process made it between the check and the lock
 			err = CheckNew(dir)
 		}
 		err = errors.Join(err, f.Clear())
@@ -126,8 +126,8 @@ func Begin(dir string, mode fs.FileMode) (*Folder, error) {
 	return f, nil
 }
 
-// Create makes the folder that of a run. The snapshot of the tasks is durable before
-// run.json, so a folder with run.json has its tasks. The names of the folders that Begin
+// Create writes the snapshot of the tasks and then run.json. The snapshot is durable first,
+// so a folder with run.json has its tasks. The names of the folders that Begin
 // made are durable when Create returns.
 func (f *Folder) Create(info Info, tasks *TaskSet) error {
 	err := f.writeTasks(tasks)
@@ -140,7 +140,7 @@ func (f *Folder) Create(info Info, tasks *TaskSet) error {
 	return exit.With(exit.Storage, err)
 }
 
-// Abandon removes what Begin made, where no run has come of it, and gives the lock up.
+// Abandon releases the lock. If no run was created it first removes what [Begin] made.
 func (f *Folder) Abandon() error {
 	if f.lock == nil {
 		return nil
@@ -150,16 +150,16 @@ func (f *Folder) Abandon() error {
 	}
 	err := f.Clear()
 	if f.made != nil {
-		// Under the lock: who opens the file now finds that it has no name any more.
+		// The lock is still held: a process that opens the file now finds that its name is gone.
 		err = errors.Join(err, os.Remove(filepath.Join(f.Dir, LockFile)))
 		for _, dir := range f.made {
-			_ = os.Remove(dir) // unless somebody put something there
+			_ = os.Remove(dir) // fails if somebody put something there
 		}
 	}
 	return errors.Join(err, f.close())
 }
 
-// Open takes the lock of a folder that holds a run.
+// Open locks a folder that holds a run.
 func Open(dir string, mode fs.FileMode) (*Folder, error) {
 	if err := Need(dir); err != nil {
 		return nil, err
@@ -175,7 +175,7 @@ func Open(dir string, mode fs.FileMode) (*Folder, error) {
 	return f, nil
 }
 
-// Clear removes what WriteFile left where a process died in it.
+// Clear removes the temporary files that a killed process left.
 func (f *Folder) Clear() error {
 	entries, err := os.ReadDir(f.Dir)
 	for _, e := range entries {
@@ -186,17 +186,17 @@ func (f *Folder) Clear() error {
 	return err
 }
 
-// Exists reports whether dir is the folder of a run, by the file that makes it one.
+// Exists reports whether dir is the folder of a run, which is whether it has a run.json.
 func Exists(dir string) bool {
 	_, err := os.Lstat(filepath.Join(dir, RunFile))
 	return err == nil
 }
 
-// ResumeCommand is what to type to continue the run in dir.
+// ResumeCommand returns the command that continues the run in dir.
 func ResumeCommand(dir string) string { return "rollout collect --resume --out " + human.Shell(dir) }
 
-// writeTasks makes tasks the snapshot of the run. They are where they were spooled: in
-// the run's folder.
+// writeTasks renames the spooled tasks to the snapshot of the run. The spool is in the run's
+// folder.
 func (f *Folder) writeTasks(tasks *TaskSet) error {
 	info, err := os.Stat(tasks.path)
 	if err == nil {
@@ -212,7 +212,7 @@ func (f *Folder) writeTasks(tasks *TaskSet) error {
 	return durable.SyncDir(f.Dir)
 }
 
-// writeJSON writes a file of the folder durably.
+// writeJSON writes v as a file of the folder, durably.
 func (f *Folder) writeJSON(name string, v any) error {
 	return WriteFile(f.Dir, name, f.Mode, func(w io.Writer) error {
 		enc := plainjson.NewEncoder(w)
@@ -221,16 +221,16 @@ func (f *Folder) writeJSON(name string, v any) error {
 	})
 }
 
-// TasksPath is the snapshot of the tasks.
+// TasksPath returns the path of the snapshot of the tasks.
 func (f *Folder) TasksPath() string { return filepath.Join(f.Dir, TasksFile) }
 
-// close gives the folder up.
+// close releases the lock.
 func (f *Folder) close() error { return f.lock.Close() }
 
-// WriteFile makes dir/name appear whole: written aside, synced, renamed, and
-// the folder synced.
+// WriteFile writes dir/name so that it appears as a whole. It writes and syncs a temporary
+// file, renames it and syncs the folder.
 func WriteFile(dir, name string, mode fs.FileMode, write func(io.Writer) error) error {
-	f, err := createTemporary(dir, "", mode) // name may be as long as a name can be
+	f, err := createTemporary(dir, "", mode) // without name, which may have the greatest length already
 	if err != nil {
 		return err
 	}
@@ -244,19 +244,20 @@ func WriteFile(dir, name string, mode fs.FileMode, write func(io.Writer) error) 
 	return durable.SyncDir(dir)
 }
 
-// createTemporary makes a file in dir that is to become another one. prefix says which.
+// createTemporary makes a temporary file in dir. prefix tells what it is for.
 func createTemporary(dir, prefix string, mode fs.FileMode) (*os.File, error) {
 	return os.OpenFile(filepath.Join(dir, temporary+prefix+rand.Text()), os.O_RDWR|os.O_CREATE|os.O_EXCL, mode)
 }
 
-// MkdirAll makes a folder for files of that mode, and its parents as the umask has them.
+// MkdirAll makes a folder for files with the given mode. Its parents get the mode that the
+// umask allows.
 func MkdirAll(dir string, mode fs.FileMode) error {
 	if err := os.MkdirAll(filepath.Dir(dir), 0o777); err != nil {
 		return err
 	}
 	err := os.Mkdir(dir, config.FolderMode(mode))
 	if errors.Is(err, fs.ErrExist) {
-		return nil // it stays as it is
+		return nil // its mode stays
 	}
 	return err
 }

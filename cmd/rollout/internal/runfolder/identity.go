@@ -16,26 +16,25 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
 )
 
-// An Identity is what the rows of a run depend on besides its tasks: a run that is
-// continued must have the same, but for what loader.changes lets pass. Everything else
-// may change.
+// An Identity is what the rows of a run depend on besides its tasks. A run that is continued
+// must have the same identity, apart from what [Changes] allows. Everything else may change.
 type Identity struct {
 	// SHA256 is the digest of the fields below and of the tokenizer and template.
 	SHA256 string `json:"sha256"`
 	// Settings are the values of the settings that rows depend on.
 	Settings map[string]json.RawMessage `json:"settings"`
-	// AgentFileSHA256 is the digest of the agent file's content; empty: there is none.
+	// AgentFileSHA256 is the digest of the agent file's content. It is empty without one.
 	AgentFileSHA256 string `json:"agent_file_sha256,omitempty"`
 }
 
-// keptSetting reports whether a run keeps the value of a setting for life. Of the
-// tasks, samples and limit the run keeps what was planned; see snapshot.go.
+// keptSetting reports whether a setting must keep its value for the life of a run. The file
+// snapshot.go has the rules for tasks, samples and limit.
 func keptSetting(key string) bool {
 	switch key {
 	case "agent.keep", "reward.processes", "reward.timeout", "tokens.experimental":
-		return false // rows are the same either way
+		return false // it does not change rows
 	case "agent.file", "tokens.tokenizer":
-		return false // the content counts, wherever it lies
+		return false // the digest of the content is compared, not the path
 	case "output.messages":
 		return true
 	}
@@ -43,7 +42,7 @@ func keptSetting(key string) bool {
 	return section == "agent" || section == "tokens" || section == "reward"
 }
 
-// IdentityOf is that of a run with this configuration.
+// IdentityOf returns the identity of a run with this configuration.
 func IdentityOf(l *config.Loader, model *Model) (Identity, error) {
 	id := Identity{Settings: map[string]json.RawMessage{}}
 	for _, s := range l.Settings {
@@ -76,10 +75,10 @@ func IdentityOf(l *config.Loader, model *Model) (Identity, error) {
 	return id, nil
 }
 
-// Changes compares the run with what continues it, and names every difference that
-// rows would show. rows says that the dataset holds one: as long as it does not, tokens.*
-// may change, since no row was made with what it said before. A tokenizer may be given
-// later to a run that had none, also where there are rows: none of them used one.
+// Changes compares the run with the invocation that continues it, and returns a complaint
+// for every difference that rows would show. rows tells whether the dataset has rows. Until
+// it has, tokens.* may change, because no row depends on it. A run without a tokenizer may
+// always be given one, because its rows did not need it.
 func Changes(l *config.Loader, had *Info, now Identity, model *Model, rows bool) exit.Complaints {
 	var bad exit.Complaints
 	defaults := config.NewLoader(func(string) string { return "" })
@@ -89,7 +88,7 @@ func Changes(l *config.Loader, had *Info, now Identity, model *Model, rows bool)
 			continue
 		}
 		before, ok := had.Identity.Settings[s.Key]
-		if !ok { // the setting is younger than the run
+		if !ok { // the run was made by a program without this setting
 			before, _ = defaults.ByKey[s.Key].Json() // a default can be written
 		}
 		if before = plainjson.Compact(before); !bytes.Equal(before, given) {
@@ -113,7 +112,7 @@ func Changes(l *config.Loader, had *Info, now Identity, model *Model, rows bool)
 	return bad
 }
 
-// differs is the complaint about one difference.
+// differs returns the complaint about one difference.
 func differs(what, had, given, from string) error {
 	if had == given {
 		had, given = "another value", "this one"
@@ -121,7 +120,7 @@ func differs(what, had, given, from string) error {
 	return fmt.Errorf("%s: the run has %s, you gave %s%s", what, had, given, from)
 }
 
-// showValue is a value for people.
+// showValue returns a value as it is shown to people.
 func showValue(raw json.RawMessage) string {
 	var text string
 	switch {
@@ -133,7 +132,7 @@ func showValue(raw json.RawMessage) string {
 	return tame.Text(string(raw), 60)
 }
 
-// ShortDigest shows the beginning of a SHA-256; empty where there is none.
+// ShortDigest returns the beginning of a SHA-256. It is empty if hex is.
 func ShortDigest(hex string) string {
 	if len(hex) > 12 {
 		hex = hex[:12]
@@ -144,9 +143,9 @@ func ShortDigest(hex string) string {
 	return "sha256 " + hex
 }
 
-// ServerChanges compares the servers with those of the run. Another version of the
-// same minor release, and another URL, is worth a word; another release, or another
-// model behind the handle, may sample other tokens.
+// ServerChanges compares the servers with those of the run. Another version of the same
+// release gives a notice. Another release, or another model behind the handle, gives a
+// complaint, because it may sample other tokens. Another URL gives neither.
 func ServerChanges(had, now []Server) (bad exit.Complaints, notices []string) {
 	if len(had) == 0 {
 		return nil, nil
@@ -181,14 +180,14 @@ func ServerChanges(had, now []Server) (bad exit.Complaints, notices []string) {
 	return bad, notices
 }
 
-// release is the first two numbers of a version.
+// release returns the first two numbers of a version.
 func release(version string) string {
 	parts := strings.SplitN(version, ".", 3)
 	return strings.Join(parts[:min(2, len(parts))], ".")
 }
 
-// Refuse is the error of a run that cannot be continued as it was asked; nil
-// where there is nothing to complain about.
+// Refuse returns the error of a run that cannot be continued as it was asked. It is nil
+// without complaints.
 func Refuse(dir string, bad exit.Complaints) error {
 	if len(bad) == 0 {
 		return nil

@@ -24,27 +24,27 @@ import (
 	"github.com/rollout-rl/rollout/collector/prompt"
 )
 
-// runVersion is the version of run.json that is written: 2 added the checksum. Version 1
-// is still read, a newer one is refused.
+// runVersion is the version of run.json that this program writes. Version 2 added the
+// checksum. Version 1 is still read, and a newer one is refused.
 const runVersion = 2
 
-// A Info is run.json: what a run was told, written before it starts and again
-// before it is continued. It holds no secret.
+// An Info is the content of run.json: the configuration and the history of a run. It is
+// written before the run begins, and again before it is continued. It holds no secret.
 type Info struct {
 	Version   int           `json:"version"` // of this file: runVersion
 	ID        string        `json:"id"`
 	CreatedAt time.Time     `json:"created_at"`
-	Rollout   version.Build `json:"rollout"` // that began the run
+	Rollout   version.Build `json:"rollout"` // the program that began the run
 	// Config is the resolved configuration of the last invocation, and ConfigSHA256
 	// the digest of its JSON.
 	Config       config.Values `json:"config"`
 	ConfigSHA256 string        `json:"config_sha256"`
-	// Identity is what a run has to keep for as long as it lives.
+	// Identity is what must stay the same for the life of the run.
 	Identity Identity `json:"identity"`
 	Tasks    Tasks    `json:"tasks"`
 	Servers  []Server `json:"servers"`         // of the last invocation
 	Model    *Model   `json:"model,omitempty"` // where a tokenizer was given
-	// Invocations are the processes that collected into the run, the first one first.
+	// Invocations are the processes that collected into the run, in order.
 	Invocations []Invocation `json:"invocations"`
 	// SHA256 is the checksum of the file; see encodeRun. Empty in version 1.
 	SHA256 string `json:"sha256,omitempty"`
@@ -62,36 +62,36 @@ type Invocation struct {
 	Log          string        `json:"log"` // its file, relative to the folder
 }
 
-// LastLog is the log of the last invocation.
+// LastLog returns the path of the last invocation's log, relative to the folder.
 func (i *Info) LastLog() string { return i.Invocations[len(i.Invocations)-1].Log }
 
-// Tasks are what run.json says of the tasks.
+// Tasks is the part of run.json about the tasks.
 type Tasks struct {
 	File   string `json:"file"`
 	SHA256 string `json:"sha256"` // of tasks.jsonl
-	// GrewFrom is the digest that tasks.jsonl had before, where it has grown since the
-	// run began. A process that died in between left that file.
+	// GrewFrom is the digest that tasks.jsonl had before it last grew. A process that was
+	// killed before it replaced the file left the file with this digest.
 	GrewFrom string `json:"grew_from,omitempty"`
 	Tasks    int    `json:"tasks"`
-	// Samples is the number of samples of all tasks; 0: the run is of a program that did
-	// not say.
+	// Samples is the number of samples of all tasks. It is 0 if an older program made the run.
 	Samples int `json:"samples,omitempty"`
-	// Planned is the number of samples after the limit; Bad counts lines left out.
+	// Planned is the number of samples after the limit.
 	Planned int `json:"planned"`
-	Bad     int `json:"bad"`
+	// Bad counts the lines that were left out.
+	Bad int `json:"bad"`
 }
 
-// A Server is what run.json says of a server.
+// A Server is the part of run.json about one server.
 type Server struct {
 	URL     string `json:"url"`
 	Version string `json:"version"`
-	// Model is what the server says about the model; nil where agents are imported
-	// from a file that names it.
+	// Model is the server's description of the model. It is nil if agents are imported from a
+	// file that names the model.
 	Model *ServerModel `json:"model,omitempty"`
 }
 
-// A ServerModel is the part of a server's word about a model that decides what is
-// sampled. Where the engine runs may change.
+// A ServerModel holds the fields of a server's model that decide what is sampled. The
+// address of the engine is left out, because it may change.
 type ServerModel struct {
 	Handle        string `json:"handle"`
 	Name          string `json:"name"`
@@ -99,20 +99,20 @@ type ServerModel struct {
 	EndpointType  string `json:"endpoint_type,omitempty"`
 }
 
-// NewID is a name that sorts by time and meets no other.
+// NewID returns a new id of a run. Ids sort by time and are unique.
 func NewID(now time.Time) string {
 	var b [4]byte
 	_, _ = rand.Read(b[:]) // never fails
 	return now.UTC().Format("20060102-150405-") + hex.EncodeToString(b[:])
 }
 
-// Need is an error unless dir is the folder of a run.
+// Need returns an error unless dir is the folder of a run.
 func Need(dir string) error {
 	_, err := Read(dir)
 	return err
 }
 
-// Read reads run.json.
+// Read reads the run.json in dir and compares it with its checksum.
 func Read(dir string) (Info, error) {
 	var info Info
 	b, err := os.ReadFile(filepath.Join(dir, RunFile))
@@ -142,7 +142,7 @@ func Read(dir string) (Info, error) {
 	return info, nil
 }
 
-// A Model says in run.json which files rebuilt the prompts.
+// A Model is the part of run.json about the files that prompts are rebuilt with.
 type Model struct {
 	Family             string `json:"family"`
 	VocabSize          int    `json:"vocab_size"`
@@ -151,7 +151,7 @@ type Model struct {
 	ChatTemplateSHA256 string `json:"chat_template_sha256"`
 }
 
-// DescribeModel is what run.json says of a model.
+// DescribeModel returns the Model of a tokenizer and a chat template.
 func DescribeModel(m *prompt.Model) *Model {
 	sum := sha256.Sum256([]byte(m.Template.Source()))
 	return &Model{
@@ -160,7 +160,7 @@ func DescribeModel(m *prompt.Model) *Model {
 	}
 }
 
-// Tokenizer and template are digests; empty where there is no tokenizer.
+// Tokenizer returns the digest of the tokenizer. It is empty without one.
 func (m *Model) Tokenizer() string {
 	if m == nil {
 		return ""
@@ -168,6 +168,7 @@ func (m *Model) Tokenizer() string {
 	return m.TokenizerSHA256
 }
 
+// template returns the digest of the chat template. It is empty without a tokenizer.
 func (m *Model) template() string {
 	if m == nil {
 		return ""
@@ -175,13 +176,13 @@ func (m *Model) template() string {
 	return m.ChatTemplateSHA256
 }
 
-// Same reports whether prompts are rebuilt alike with both.
+// Same reports whether both rebuild the same prompts.
 func (m *Model) Same(other *Model) bool {
 	return m.Tokenizer() == other.Tokenizer() && m.template() == other.template()
 }
 
-// Describe is run.json of a run that is about to begin; one that is
-// continued, which had describes, keeps its id and its beginning.
+// Describe returns the run.json of a run that is about to begin. had is the run.json of a run
+// that is continued, or nil: such a run keeps its id, its beginning and its invocations.
 func Describe(l *config.Loader, had *Info, id Identity, tasks *TaskSet, servers []Server, model *Model) (Info, error) {
 	now := time.Now()
 	info := Info{Version: runVersion, ID: NewID(now), CreatedAt: now.UTC(), Rollout: version.Read()}
@@ -229,14 +230,14 @@ func Describe(l *config.Loader, had *Info, id Identity, tasks *TaskSet, servers 
 	return info, nil
 }
 
-// logsDir is the folder of the logs of a run, one file per invocation.
+// logsDir is the folder of a run's logs. Each invocation has one file.
 const logsDir = "logs"
 
-// LogName is the file of the n-th invocation of a run, relative to its folder.
+// LogName returns the path of the n-th invocation's log, relative to the folder.
 func LogName(n int) string { return fmt.Sprintf("%s/collect-%04d.jsonl", logsDir, n) }
 
-// run.json ends with its checksum: the SHA-256, in lower-case hex, of all bytes of the
-// file before the comma. tasks.jsonl is vouched for by run.json.
+// run.json ends with its checksum: the SHA-256, in lower-case hex, of all bytes of the file
+// before this comma. run.json also has the digest of tasks.jsonl.
 const (
 	runSumBegin = ",\n  \"sha256\": \""
 	runSumEnd   = "\"\n}\n"
@@ -256,8 +257,8 @@ func encodeRun(info Info) ([]byte, error) {
 	return fmt.Appendf(body, "%s%x%s", runSumBegin, sum, runSumEnd), nil
 }
 
-// checkRunSum compares run.json with the checksum at its end. summed reports whether there
-// is one.
+// checkRunSum compares run.json with the checksum at its end. summed reports whether the file
+// has one.
 func checkRunSum(body []byte) (summed bool, err error) {
 	at := len(body) - len(runSumBegin) - 2*sha256.Size - len(runSumEnd)
 	if at < 0 || !bytes.HasPrefix(body[at:], []byte(runSumBegin)) || !bytes.HasSuffix(body, []byte(runSumEnd)) {
@@ -270,7 +271,7 @@ func checkRunSum(body []byte) (summed bool, err error) {
 	return true, nil
 }
 
-// writeRun makes info the run's run.json.
+// writeRun writes info as run.json.
 func (f *Folder) writeRun(info Info) error {
 	body, err := encodeRun(info)
 	if err != nil {

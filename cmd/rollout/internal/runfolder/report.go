@@ -15,12 +15,12 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/version"
 )
 
-// ReportPage is the report for people; ReportFile is the same for programs.
+// ReportPage is the name of the report for people. [ReportFile] is the same for programs.
 const ReportPage = "report.html"
 
-// WriteReport writes report.json and report.html of a run that has just ended, from
-// its files. last is the JSON of what this process knows beyond them. It returns what is
-// damaged of what it read.
+// WriteReport writes report.json and report.html of a run that has just ended, from its
+// files. last is the summary of this process as JSON, or nil. WriteReport returns the damage
+// that it found in the files.
 func WriteReport(folder *Folder, last json.RawMessage) (damage []error, err error) {
 	r, err := ReadReport(folder.Dir, report.DefaultPass, false, true)
 	if err != nil {
@@ -35,9 +35,9 @@ func WriteReport(folder *Folder, last json.RawMessage) (damage []error, err erro
 	return r.Damage, WriteFile(folder.Dir, ReportPage, folder.Mode, func(w io.Writer) error { return report.Page(w, r) })
 }
 
-// ReadReport makes the report of the run in dir as it is now. running says that
-// another process is collecting into it, again that the numbers of the report that lies
-// there may be taken over where nothing was collected since.
+// ReadReport makes the report of the run in dir as it is now. running tells that another
+// process is collecting into it. again allows it to take the numbers of the existing report
+// if nothing was collected since.
 func ReadReport(dir string, pass float64, running, again bool) (*report.Report, error) {
 	info, err := Read(dir)
 	if err != nil {
@@ -47,7 +47,7 @@ func ReadReport(dir string, pass float64, running, again bool) (*report.Report, 
 		ID: info.ID, CreatedAt: info.CreatedAt, Tasks: info.Tasks.Tasks, Planned: info.Tasks.Planned,
 		Running: running, Program: version.Read().Version, Now: time.Now(), Pass: pass,
 	}
-	// What is shown of the configuration is no more than names.
+	// The report shows no more of the configuration than names.
 	_ = json.Unmarshal(info.Config["agent"]["model"], &run.Model)
 	for _, s := range info.Servers {
 		run.Servers = append(run.Servers, s.URL)
@@ -69,7 +69,8 @@ func ReadReport(dir string, pass float64, running, again bool) (*report.Report, 
 	return r, nil
 }
 
-// lastReport is the report that lies in dir; nil: there is none, or it has another form.
+// lastReport returns the existing report in dir. It is nil if there is none, or if it cannot
+// be decoded.
 func lastReport(dir string) (*report.Report, error) {
 	b, err := os.ReadFile(filepath.Join(dir, ReportFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -84,7 +85,7 @@ func lastReport(dir string) (*report.Report, error) {
 		return nil, exit.With(exit.Folder, fmt.Errorf("%s: version %d; this program knows %d", filepath.Join(dir, ReportFile), old.Version, report.Version))
 	}
 	if err != nil {
-		return nil, nil //nolint:nilerr // it is written over
+		return nil, nil //nolint:nilerr // the new report replaces it
 	}
 	return old, nil
 }

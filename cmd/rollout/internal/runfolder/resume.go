@@ -20,9 +20,9 @@ type Earlier struct {
 	Folder *Folder // nil for a dry run, which locks nothing
 }
 
-// Find opens the run in the configured folder and fills what nothing else gave
-// from it. Where there is none it returns nil, unless one is needed: --resume begins one
-// then. A dry run locks nothing.
+// Find opens the run in the configured folder and takes the settings that nothing else gave
+// from it. Without a run there it returns nil, because --resume then begins one, or an error
+// if needed is true. A dry run locks nothing.
 func Find(l *config.Loader, dryRun, needed bool) (*Earlier, error) {
 	dir := l.Config.Output.Dir
 	switch {
@@ -48,7 +48,7 @@ func Find(l *config.Loader, dryRun, needed bool) (*Earlier, error) {
 	}
 	l.FromRun(e.Info.Config, "")
 	if s := l.ByKey["output.share"]; s.Origin == config.OriginDefault {
-		if folder, err := os.Stat(dir); err == nil { // of a program that did not know the setting
+		if folder, err := os.Stat(dir); err == nil { // the program that made the run did not have the setting
 			l.Put(s, config.OriginRun, string(config.ShareOf(folder)))
 		}
 	}
@@ -58,7 +58,8 @@ func Find(l *config.Loader, dryRun, needed bool) (*Earlier, error) {
 	return e, nil
 }
 
-// Stale says who held the folder before and ended without giving it up; empty: nobody did.
+// Stale describes the process that ended without releasing the folder. It is empty if there
+// is none.
 func (e *Earlier) Stale() string {
 	if e == nil || e.Folder == nil {
 		return ""
@@ -66,7 +67,7 @@ func (e *Earlier) Stale() string {
 	return e.Folder.lock.Stale.String()
 }
 
-// Close gives the folder up.
+// Close releases the folder.
 func (e *Earlier) Close() error {
 	if e == nil || e.Folder == nil {
 		return nil
@@ -74,9 +75,8 @@ func (e *Earlier) Close() error {
 	return e.Folder.close()
 }
 
-// ReadTasks reads the tasks of a run that is continued: those that were given, or
-// the run's own, with more samples where more were asked for. What the run cannot
-// take is in the complaints.
+// ReadTasks reads the tasks of a run that is continued: the tasks given now, or else the
+// run's own, with more samples if more are asked for. bad says what does not fit the run.
 func (e *Earlier) ReadTasks(l *config.Loader, fit *tasks.Fit, stdin io.Reader, skipped func(error)) (_ *TaskSet, bad exit.Complaints, err error) {
 	dir := l.Config.Output.Dir
 	snapshot := (&Folder{Dir: dir}).TasksPath()
@@ -98,7 +98,7 @@ func (e *Earlier) ReadTasks(l *config.Loader, fit *tasks.Fit, stdin io.Reader, s
 	case planned < e.Info.Tasks.Planned:
 		bad = append(bad, fmt.Errorf("tasks.limit: the run has %d samples planned, you gave %d", e.Info.Tasks.Planned, planned))
 	case cut && l.Config.Tasks.Samples > had:
-		// The first N samples would be others than before.
+		// The limit would select other samples than before.
 		bad = append(bad, fmt.Errorf("tasks.limit: to go from %[2]d to %[1]d samples of a task, all tasks are needed: remove the limit with --limit 0", l.Config.Tasks.Samples, had))
 	}
 	if bad != nil {
@@ -108,8 +108,8 @@ func (e *Earlier) ReadTasks(l *config.Loader, fit *tasks.Fit, stdin io.Reader, s
 	return set, nil, nil
 }
 
-// tasksNow is the snapshot of a run with what is given now. Tasks that are those of the
-// run cost one reading, and none where nothing was given.
+// tasksNow merges the snapshot of the run with the tasks given now. If both are the same it
+// reads the tasks once. If no tasks are given it does not read them.
 func (e *Earlier) tasksNow(l *config.Loader, fit *tasks.Fit, stdin io.Reader, skipped func(error), snapshot string, had int) (_ *TaskSet, bad exit.Complaints, err error) {
 	same := &TaskSet{path: snapshot, own: true, digest: e.Info.Tasks.SHA256, Tasks: e.Info.Tasks.Tasks, Samples: e.Info.Tasks.Samples, Bad: e.Info.Tasks.Bad}
 	check := NewTaskCheck(l.Config, skipped)
@@ -129,7 +129,7 @@ func (e *Earlier) tasksNow(l *config.Loader, fit *tasks.Fit, stdin io.Reader, sk
 		check.marks = map[taskHash]taskMark{}
 	}
 	read := tasks.Read(path, stdin)
-	if given { // those of the run were looked at when they were
+	if given { // the run's own tasks were checked when they were given
 		read = fit.Read(read)
 	}
 	now, err := check.Run(read)
@@ -156,25 +156,25 @@ func (e *Earlier) tasksNow(l *config.Loader, fit *tasks.Fit, stdin io.Reader, sk
 	return same, nil, nil
 }
 
-// NewTaskCheck is how the tasks of this invocation are checked, without a folder for them.
-// skipped is told what is left out.
+// NewTaskCheck returns the check of the tasks of this invocation. It has no folder to spool
+// them to. It calls skipped for each task that is left out.
 func NewTaskCheck(c *config.Config, skipped func(error)) *TaskCheck {
 	check := &TaskCheck{samples: c.Tasks.Samples, skipBad: c.Tasks.SkipBad, skipped: skipped}
-	if c.Tasks.File == "-" { // which may have no end
+	if c.Tasks.File == "-" { // standard input may have no end
 		check.limit = c.Tasks.Limit
 	}
 	return check
 }
 
-// samples is how many samples a task of the run has that does not say.
+// samples returns how many samples a task of the run has by default.
 func (i *Info) samples() (int, error) {
 	l := config.NewLoader(func(string) string { return "" })
 	l.FromRun(i.Config, "tasks")
 	return l.Config.Tasks.Samples, l.Err()
 }
 
-// Update writes what an invocation changes in a run: run.json first, which knows
-// both digests of the tasks, then the tasks where they have grown.
+// Update writes what an invocation changes in a run. It writes run.json first, which has both
+// digests of the tasks, and then the tasks if they have grown.
 func (f *Folder) Update(info Info, tasks *TaskSet) error {
 	err := f.writeRun(info)
 	if err == nil && !tasks.own {
@@ -183,8 +183,8 @@ func (f *Folder) Update(info Info, tasks *TaskSet) error {
 	return exit.With(exit.Storage, err)
 }
 
-// Proven are the versions, by URL, of the servers that this run was begun with, where it
-// has rows and keeps its tokenizer: what gave rows gives rows.
+// Proven returns the versions, by URL, of the servers that are known to give rows: those of
+// the run, if it has rows and keeps its tokenizer.
 func (e *Earlier) Proven(dir string, model *Model) (map[string]string, error) {
 	if e == nil || !e.Info.Model.Same(model) {
 		return nil, nil
@@ -200,9 +200,9 @@ func (e *Earlier) Proven(dir string, model *Model) (map[string]string, error) {
 	return out, nil
 }
 
-// TurnsHavePrompts says whether the servers' answers bring their prompts along; nil where
-// nothing is known. Without a tokenizer prompts come in no other way. Else the run's own
-// rows tell, of which the last shard is looked at.
+// TurnsHavePrompts reports whether the servers' answers bring their prompts along. It returns
+// nil if that is not known. Without a tokenizer prompts come in no other way. Otherwise the
+// rows of the last shard show it.
 func TurnsHavePrompts(c *config.Config, dir string, model *Model) (*bool, error) {
 	switch c.Tokens.Prompts {
 	case config.PromptsAuto:
@@ -226,7 +226,7 @@ func TurnsHavePrompts(c *config.Config, dir string, model *Model) (*bool, error)
 	}
 	for row, err := range log.Facts(last) {
 		if err != nil {
-			return nil, nil // verify says what is damaged; here it is only not known
+			return nil, nil // verify reports the damage; here the answer is only not known
 		}
 		if !slices.Contains(row.Flags, tokenize.FlagReattached.String()) {
 			return new(row.PromptSource == tokenize.SourceTurns.String()), nil
@@ -235,7 +235,7 @@ func TurnsHavePrompts(c *config.Config, dir string, model *Model) (*bool, error)
 	return nil, nil
 }
 
-// Planned is the number of samples that the run will take up.
+// Planned returns the number of samples that the run will make.
 func Planned(c *config.Config, tasks *TaskSet) int {
 	if c.Tasks.Limit > 0 {
 		return min(tasks.Samples, c.Tasks.Limit)

@@ -24,31 +24,31 @@ import (
 	"github.com/rollout-rl/rollout/collector"
 )
 
-// How the tasks of a run are checked and kept, and how they grow. A run that is
-// continued may be given its tasks in another order, more of them, and more samples of
-// each. It may not lose one, nor may one change: its samples are in the dataset.
+// This file checks and keeps the tasks of a run, and lets them grow. A run that is continued
+// may be given its tasks in another order, more tasks, and more samples of each. No task may
+// be missing or changed, because its samples are in the dataset.
 
-// A TaskSet is the checked tasks of a run, spooled to a file so that standard input and
-// huge files need no memory.
+// A TaskSet is the checked tasks of a run. They are spooled to a file, so that standard input
+// and huge files need no memory.
 type TaskSet struct {
-	// path is the file; empty where nothing was to be written. own says that it is the
-	// run's snapshot as it is, and not a spool.
+	// path is the file. It is empty if the tasks were only checked. own tells that it is the
+	// run's unchanged snapshot and not a spool.
 	path   string
 	own    bool
-	digest string // sha256 of the snapshot, hex; empty without a file
-	// Tasks and samples count what is to be done, without a limit; bad the lines that
-	// were left out.
+	digest string // SHA-256 of the file in hex; empty without a file
+	// Tasks and Samples count what there is without the limit. Bad counts the lines that were
+	// left out.
 	Tasks, Samples, Bad int
 }
 
 // Close removes the spool.
 func (s *TaskSet) Close() {
 	if s != nil && s.path != "" && !s.own {
-		_ = os.Remove(s.path) // what stays is removed by the next process
+		_ = os.Remove(s.path) // the next process tries again
 	}
 }
 
-// A taskHash is the beginning of the SHA-256 of a task's id, which is what is kept of ids.
+// A taskHash stands for a task's id. It is the beginning of the id's SHA-256.
 type taskHash [16]byte
 
 func hashOf(id string) taskHash {
@@ -56,10 +56,10 @@ func hashOf(id string) taskHash {
 	return taskHash(sum[:16])
 }
 
-// A taskMark is what has to stay of a task.
+// A taskMark is what must not change in a task.
 type taskMark struct {
-	content [16]byte // digest of all but the number of samples
-	samples int32    // 0: the run's
+	content [16]byte // digest of everything but the number of samples
+	samples int32    // 0: the run's default
 }
 
 func markOf(t *collector.Task) taskMark {
@@ -79,25 +79,25 @@ func markOf(t *collector.Task) taskMark {
 	return taskMark{content: [16]byte(h.Sum(nil)), samples: int32(t.Samples)}
 }
 
-// maxComplaints is how many bad tasks are named; the others are counted.
+// maxComplaints is how many bad tasks are named. The others are counted.
 const maxComplaints = 20
 
-// A TaskCheck says how tasks are checked.
+// A TaskCheck checks tasks and spools them.
 type TaskCheck struct {
-	samples int // of a task that does not say its own
-	// limit ends the reading once so many samples are planned; 0: never.
+	samples int // of a task without a number of its own
+	// limit ends the reading once so many samples are planned. 0: it never does.
 	limit   int
 	skipBad bool
-	skipped func(error) // is told what skipBad leaves out
-	// Dir is where the spool goes; empty: there is none. mode is that of the file.
+	skipped func(error) // called for each task that skipBad leaves out
+	// Dir is the folder of the spool, and Mode the mode of its file. Empty: no spool.
 	Dir  string
 	Mode fs.FileMode
-	// marks gets what has to stay of each task, where it is not nil.
+	// marks collects the mark of each task, unless it is nil.
 	marks map[taskHash]taskMark
 }
 
-// Run reads all tasks, checks them and spools them. Bad ones are an error with a line
-// for each, or, with skipBad, are left out.
+// Run reads all tasks, checks them and spools them. It returns an error with a line for each
+// bad task, or leaves them out if skipBad is set.
 func (c *TaskCheck) Run(source iter.Seq2[collector.Task, error]) (*TaskSet, error) {
 	spool, err := newSpool(c.Dir, c.Mode)
 	if err != nil {
@@ -150,20 +150,20 @@ func (c *TaskCheck) Run(source iter.Seq2[collector.Task, error]) (*TaskSet, erro
 	return spool.finish()
 }
 
-// A growth brings the snapshot of a run and the tasks that are given now together.
+// A growth merges the snapshot of a run with the tasks given now.
 type growth struct {
 	old   string   // the snapshot
 	given *TaskSet // checked
-	// marks are those of given; grow takes out what the snapshot has.
+	// marks has the marks of given. grow removes those of tasks in the snapshot.
 	marks           map[taskHash]taskMark
-	had, now        int // samples of a task that does not say its own
+	had, now        int // samples of a task without a number of its own, before and now
 	spool           *spool
 	removed, change []string
 	fewer           []string
 }
 
-// grow returns the snapshot with what is given added to it: its tasks in their order, then
-// the new ones. What a run cannot lose is in the complaints.
+// grow returns the merged tasks: those of the snapshot in their order, then the new ones. bad
+// names the tasks that are missing or changed, or that have fewer samples.
 func (g *growth) grow() (_ *TaskSet, bad exit.Complaints, err error) {
 	defer g.spool.discard()
 	for t, err := range tasks.Read(g.old, nil) {
@@ -239,7 +239,7 @@ func samplesOf(own, run int) int {
 	return run
 }
 
-// firstFew names some of ids.
+// firstFew returns the first few ids as a text.
 func firstFew(ids []string) string {
 	const few = 5
 	var shown []string
@@ -252,7 +252,7 @@ func firstFew(ids []string) string {
 	return strings.Join(shown, ", ")
 }
 
-// A spool takes checked tasks to a file, or only counts them.
+// A spool writes checked tasks to a file, or only counts them.
 type spool struct {
 	file *os.File // nil: there is none
 	w    *bufio.Writer
@@ -262,8 +262,8 @@ type spool struct {
 	done bool
 }
 
-// newSpool makes a spool in the run's folder dir: one that is left there, by a process
-// that was killed, is removed by the next. Without dir it has no file.
+// newSpool makes a spool in the run's folder dir. If the process is killed, the next process
+// removes the file. Without dir the spool has no file.
 func newSpool(dir string, mode fs.FileMode) (*spool, error) {
 	if dir == "" {
 		return new(spool), nil
@@ -278,13 +278,13 @@ func newSpool(dir string, mode fs.FileMode) (*spool, error) {
 	return s, nil
 }
 
-// count takes a task whose content does not matter.
+// count counts a task with own samples, or else with the default number.
 func (s *spool) count(own, samples int) {
 	s.set.Tasks++
 	s.set.Samples += samplesOf(own, samples)
 }
 
-// add takes one task. samples is how many it has where it does not say.
+// add counts and writes one task. samples is the default number.
 func (s *spool) add(t *collector.Task, samples int) error {
 	s.count(t.Samples, samples)
 	if s.file == nil {
@@ -293,7 +293,7 @@ func (s *spool) add(t *collector.Task, samples int) error {
 	return exit.With(exit.Storage, s.enc.Encode(tasks.Line{ID: t.ID, Messages: t.Messages, Answer: t.Answer, Metadata: t.Metadata, Samples: t.Samples, Agent: t.Agent}))
 }
 
-// finish returns the tasks that were added, durably.
+// finish makes the file durable and returns the tasks that were added.
 func (s *spool) finish() (*TaskSet, error) {
 	if s.file != nil {
 		if err := errors.Join(s.w.Flush(), s.file.Sync(), s.file.Close()); err != nil {
@@ -305,15 +305,15 @@ func (s *spool) finish() (*TaskSet, error) {
 	return &s.set, nil
 }
 
-// discard removes the file, unless finish gave it away.
+// discard removes the file, unless finish returned it.
 func (s *spool) discard() {
 	if !s.done && s.file != nil {
-		_ = s.file.Close() // it is thrown away
+		_ = s.file.Close() // it is removed next
 		s.set.Close()
 	}
 }
 
-// digestFile is the SHA-256 of a file, in hex.
+// digestFile returns the SHA-256 of a file in hex.
 func digestFile(path string) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -327,8 +327,8 @@ func digestFile(path string) (string, error) {
 	return hex.EncodeToString(sum.Sum(nil)), nil
 }
 
-// CheckSnapshot compares the tasks of the run in dir with what run.json says of them, and
-// returns their digest.
+// CheckSnapshot compares the tasks of the run in dir with the digests in run.json, and returns
+// their digest.
 func CheckSnapshot(dir string, info *Info) (digest string, err error) {
 	digest, err = digestFile(filepath.Join(dir, TasksFile))
 	switch {
@@ -336,7 +336,7 @@ func CheckSnapshot(dir string, info *Info) (digest string, err error) {
 		return "", exit.With(exit.Storage, fmt.Errorf("%s: the run's tasks: %w", dir, err))
 	case err != nil:
 		err = fmt.Errorf("%s: the run's tasks: %w", dir, err)
-	case digest == info.Tasks.GrewFrom: // the process that let it grow died before the file was there
+	case digest == info.Tasks.GrewFrom: // a process was killed before it replaced the file
 	case digest != info.Tasks.SHA256:
 		err = fmt.Errorf("%s: %s is not the file that the run wrote: its digest differs", dir, TasksFile)
 	}
@@ -346,7 +346,7 @@ func CheckSnapshot(dir string, info *Info) (digest string, err error) {
 	return digest, nil
 }
 
-// First is the first task.
+// First returns the first task.
 func (s *TaskSet) First() (*collector.Task, error) {
 	for t, err := range tasks.Read(s.path, nil) {
 		return &t, err
