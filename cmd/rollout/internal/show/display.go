@@ -13,9 +13,9 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
 )
 
-// A Display shows a run while it goes on, in one of four ways: a live block on a
-// terminal, a plain line every so often, JSON lines, or nothing. Lines of talk go
-// through it, so that they never land inside the live block.
+// A Display shows a run while it collects. It has four modes: a live block on a terminal, a
+// plain line from time to time, JSON lines, or nothing. Messages to people go through it, so
+// that they never land inside the live block.
 type Display struct {
 	mode  displayMode
 	every time.Duration
@@ -26,7 +26,7 @@ type Display struct {
 	now   func() time.Time
 
 	mu    sync.Mutex
-	drawn []int // columns of the lines of the live block that stand on the screen
+	drawn []int // columns of each line of the live block on the screen
 	meter meter
 }
 
@@ -39,7 +39,7 @@ const (
 	displayQuiet
 )
 
-// NewDisplay chooses the way by the flags and by what stderr is.
+// NewDisplay chooses the mode by the flags and by whether stderr is a terminal.
 func NewDisplay(stdout, stderr *tame.Writer, getenv func(string) string, asJSON, quiet bool) *Display {
 	d := &Display{mode: displayPlain, every: 10 * time.Second, out: stderr, talk: stderr, now: time.Now, width: func() int { return 80 }}
 	f, isFile := tame.File(stderr)
@@ -62,11 +62,11 @@ func NewDisplay(stdout, stderr *tame.Writer, getenv func(string) string, asJSON,
 	return d
 }
 
-// Quiet reports whether nothing but errors is shown.
+// Quiet reports whether only errors are shown.
 func (d *Display) Quiet() bool { return d.mode == displayQuiet }
 
-// Show shows the run until ctx is done. Only the live block is drawn at once; the
-// others wait for their time.
+// Show shows the run until ctx is done. It draws the live block at once. The other modes begin
+// after their interval.
 func (d *Display) Show(ctx context.Context, state func() View) {
 	if d.mode == displayQuiet {
 		return
@@ -87,7 +87,7 @@ func (d *Display) Show(ctx context.Context, state func() View) {
 	}
 }
 
-// show prints one state of the run.
+// show shows one state of the run.
 func (d *Display) show(v View) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -105,7 +105,7 @@ func (d *Display) show(v View) {
 	}
 }
 
-// draw replaces the live block by lines.
+// draw replaces the live block with lines.
 func (d *Display) draw(lines []string) {
 	var b bytes.Buffer
 	d.erase(&b)
@@ -117,8 +117,8 @@ func (d *Display) draw(lines []string) {
 	_, _ = d.out.Write(b.Bytes()) // a terminal that is gone is not a reason to stop a run
 }
 
-// erase writes what takes the live block off the screen. A terminal that became
-// narrower since has wrapped its lines.
+// erase writes the codes that remove the live block from the screen. It counts the lines that
+// a terminal wrapped when it became narrower.
 func (d *Display) erase(b *bytes.Buffer) {
 	width, rows := d.width(), 0
 	for _, n := range d.drawn {
@@ -138,7 +138,7 @@ func (d *Display) clear() {
 	}
 }
 
-// Say writes a line of talk above the block. In JSON mode it is an event as well.
+// Say writes a message above the live block. In JSON mode the message is also an event.
 func (d *Display) Say(format string, args ...any) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -154,14 +154,14 @@ func (d *Display) Say(format string, args ...any) {
 	}
 }
 
-// Note is say, for what need not be known.
+// Note is [Display.Say] for a message that --quiet leaves out.
 func (d *Display) Note(format string, args ...any) {
 	if d.mode != displayQuiet {
 		d.Say(format, args...)
 	}
 }
 
-// Event writes a JSON line, in JSON mode only.
+// Event writes an event as a JSON line. It does nothing in the other modes.
 func (d *Display) Event(name string, fields map[string]any) {
 	if d.mode != displayJSON {
 		return
@@ -171,7 +171,7 @@ func (d *Display) Event(name string, fields map[string]any) {
 	writeEvent(d.out, name, fields)
 }
 
-// Finish says how the run ended: the summary for people, or the last JSON line.
+// Finish shows how the run ended: as the summary for people, or as the last JSON line.
 func (d *Display) Finish(s *Summary) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -187,8 +187,8 @@ func (d *Display) Finish(s *Summary) {
 	}
 }
 
-// folded folds lines that begin with a name, as those of a summary do, on a terminal;
-// elsewhere a line is a line.
+// folded breaks long lines on a terminal, for a text whose lines begin with a name, such as
+// the summary. Elsewhere it changes nothing.
 func (d *Display) folded(text string) string {
 	if d.mode != displayLive {
 		return text
@@ -196,7 +196,7 @@ func (d *Display) folded(text string) string {
 	return human.Fold(text, d.width()-1, len("  committed  "))
 }
 
-// A meter turns counts into rates over the last half minute.
+// A meter turns counts into rates over the last 30 seconds.
 type meter struct {
 	marks []mark
 }
@@ -216,7 +216,7 @@ func (m *meter) add(now time.Time, done int, tokens int64) {
 	}
 }
 
-// samples is finished samples per second.
+// samples returns the finished samples per second.
 func (m *meter) samples() float64 {
 	first, last, seconds := m.window()
 	if seconds == 0 {
@@ -225,7 +225,7 @@ func (m *meter) samples() float64 {
 	return float64(last.done-first.done) / seconds
 }
 
-// tokens is sampled tokens per second.
+// tokens returns the sampled tokens per second.
 func (m *meter) tokens() float64 {
 	first, last, seconds := m.window()
 	if seconds == 0 {

@@ -20,19 +20,19 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A Log is what a run did, as JSON lines of log/slog, for machines and for later.
-// It holds no secret, and nothing that a person or a model wrote: no prompt, no
-// answer, and no error text that a server may have filled with either.
+// A Log records what a run does, as JSON lines of log/slog. It holds no secret and nothing
+// that a person or a model wrote: no prompt, no answer, and no error text in which a server
+// may quote either.
 type Log struct {
 	*slog.Logger
 	file *os.File // nil: nothing is kept
 }
 
-// DiscardLog keeps nothing.
+// DiscardLog returns a log that keeps nothing.
 func DiscardLog() *Log { return &Log{Logger: slog.New(slog.DiscardHandler)} }
 
-// OpenLog opens a log of a run's folder. What secrets says is replaced wherever it
-// should appear all the same.
+// OpenLog opens a log in a run's folder. It replaces the given secrets in every text, in case
+// one appears all the same.
 func OpenLog(dir, name string, mode fs.FileMode, secrets []string) (*Log, error) {
 	path := filepath.Join(dir, filepath.FromSlash(name))
 	if err := runfolder.MkdirAll(filepath.Dir(path), mode); err != nil {
@@ -61,8 +61,8 @@ func OpenLog(dir, name string, mode fs.FileMode, secrets []string) (*Log, error)
 	return &Log{Logger: slog.New(slog.NewJSONHandler(tame.NewWriter(f), &slog.HandlerOptions{ReplaceAttr: replace})), file: f}, nil
 }
 
-// shortestSecret is the length from which on a text is looked for. What is shorter
-// is not a secret, and would be found in other words.
+// shortestSecret is the least length of a secret that is replaced. A shorter text is part of
+// ordinary words.
 const shortestSecret = 5
 
 // Close closes the file of the log.
@@ -73,10 +73,10 @@ func (l *Log) Close() error {
 	return l.file.Close()
 }
 
-// statusEvery is how often the log says how far the run is.
+// statusEvery is the time between two entries about the state of the run.
 const statusEvery = 10 * time.Second
 
-// Follow logs the state of the run from time to time until ctx is done.
+// Follow logs the state of the run every [statusEvery] until ctx is done.
 func (l *Log) Follow(ctx context.Context, stats func() collector.Stats) {
 	tick := time.NewTicker(statusEvery)
 	defer tick.Stop()
@@ -90,7 +90,7 @@ func (l *Log) Follow(ctx context.Context, stats func() collector.Stats) {
 	}
 }
 
-// Status logs how far the run is.
+// Status logs the state of the run.
 func (l *Log) Status(s collector.Stats) {
 	limit := 0
 	for _, e := range s.Endpoints {
@@ -111,12 +111,12 @@ func (l *Log) committed(c sink.Commit) {
 	l.Info("commit", "seq", c.Seq, "samples", len(c.Samples), "rows", rows, "tokens", tokens)
 }
 
-// retry logs how an attempt failed, before the wait for the next.
+// retry logs why an attempt failed and how long its sample waits for the next one.
 func (l *Log) retry(a collector.Attempt, err error, delay time.Duration) {
 	l.Warn("retry", append([]any{"sample_key", a.Key, "attempt", a.N, "delay_s", delay.Seconds()}, errorAttrs(err)...)...)
 }
 
-// LimitChanged logs a new limit of what is in flight at an endpoint.
+// LimitChanged logs a new limit of the samples in flight at an endpoint.
 func (l *Log) LimitChanged(endpoint string, from, to int, reason string) {
 	l.Info("limit changed", "endpoint", endpoint, "from", from, "to", to, "reason", reason)
 }
@@ -131,7 +131,7 @@ func (l *Log) reattached(a collector.Attempt, endpoint string, err error) {
 	l.Warn("not reattached", append(attrs, errorAttrs(err)...)...)
 }
 
-// failed logs a sample that failed for good.
+// failed logs a sample that has failed and is not tried again.
 func (l *Log) failed(s *tokenize.Sample) {
 	if len(s.Rows) > 0 || len(s.Failures) == 0 {
 		return
@@ -160,7 +160,7 @@ func (l *Log) agentLeft(a collector.Attempt, endpoint string, err error) {
 	l.Warn("agent not removed", append([]any{"sample_key", a.Key, "attempt", a.N, "endpoint", endpoint}, errorAttrs(err)...)...)
 }
 
-// Tail logs what a cut kept and what it did not.
+// Tail logs what the tail policy kept and cut.
 func (l *Log) Tail(t *tailSummary) {
 	if t == nil {
 		return
@@ -169,8 +169,9 @@ func (l *Log) Tail(t *tailSummary) {
 		"cut", t.Cut.Samples, "cut_mean_s", t.Cut.MeanSeconds, "cut_mean_tokens", t.Cut.MeanTokens, "unstarted", t.Unstarted)
 }
 
-// Ended is the last line of a log. What its user ended, or allowed to fail, is not an error
-// of the run's; an error that only says so has no class.
+// Ended logs how the run ended, as the last line. An end that the user asked for, or failures
+// that the user allowed, are no errors of the run: they are logged at a lower level, and
+// without a class if err says nothing else.
 func (l *Log) Ended(outcome string, err error) {
 	code := exit.Code(err)
 	if s, ok := errors.AsType[exit.SilentError](err); ok {
@@ -190,8 +191,7 @@ func (l *Log) Ended(outcome string, err error) {
 	l.Log(context.Background(), level, "end", attrs...)
 }
 
-// errorAttrs are the class of an error and what is known of it without the words of a
-// server.
+// errorAttrs returns the class of an error, and its text without the words of a server.
 func errorAttrs(err error) []any {
 	attrs := []any{"class", collector.Classify(err).String()}
 	if text := collector.Redacted(err); text != "" {

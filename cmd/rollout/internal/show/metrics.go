@@ -18,14 +18,14 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// Metrics renders a run for Prometheus. Names and units follow its naming rules. Ids
-// of runs, samples, agents and tasks, and texts of errors, are never labels: every
-// label has a closed list of values, or one per endpoint, so the number of series does
-// not grow with the run. Most series are there from the start, at zero.
+// Metrics presents a run to Prometheus. Names and units follow its naming rules. Every label
+// has a closed list of values, or one value per endpoint, so the number of series does not
+// grow with the run. Ids and texts of errors are never labels. Most series exist from the
+// start, at zero.
 //
-// What happens is counted here, as it happens; what stands in a snapshot is read when
-// it is scraped (metrics_stats.go). Counters count what this process does: a run that
-// is resumed begins at zero, and says in rollout_samples_earlier what it found.
+// Events are counted when they happen. The numbers of a snapshot are read when the metrics
+// are scraped (metrics_stats.go). Counters count what this process does. They begin at zero
+// in a resumed run, and rollout_samples_earlier has what the run had before.
 type Metrics struct {
 	registry *prometheus.Registry
 
@@ -63,21 +63,23 @@ type Metrics struct {
 	fsync  prometheus.Observer
 }
 
-// Vitals are where the metrics look when they are scraped. Each may be nil: it is not
-// known yet.
+// Vitals are the sources that are read when the metrics are scraped. Each may be nil until
+// it is known.
 type Vitals struct {
 	Collector func() collector.Stats
 	Sink      func() sink.Stats
 	Dir       string // where the run is stored
 }
 
-// The buckets of durations: a second to over an hour, and a millisecond to a minute.
+// The buckets of durations go from a second to over an hour, and from a millisecond to a
+// minute.
 var (
 	longBuckets  = prometheus.ExponentialBuckets(1, 2, 13)
 	shortBuckets = prometheus.ExponentialBuckets(0.001, 4, 9)
 )
 
-// rewardBuckets are -1 to 1 by a tenth. Their sum by steps would not meet 0.
+// rewardBuckets returns the buckets from -1 to 1 by a tenth. They are not sums of steps,
+// which would miss 0.
 func rewardBuckets() (b []float64) {
 	for i := -10; i <= 10; i++ {
 		b = append(b, float64(i)/10)
@@ -88,7 +90,7 @@ func rewardBuckets() (b []float64) {
 // nativeFactor is the resolution of native histograms, for servers that want them.
 const nativeFactor = 1.1
 
-// NewMetrics returns metrics that look at what now returns when they are scraped.
+// NewMetrics returns metrics that call now when they are scraped.
 func NewMetrics(version string, now func() Vitals) *Metrics {
 	m := &Metrics{registry: prometheus.NewRegistry(), open: openGroups{groups: map[string]*openGroup{}}}
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
@@ -149,7 +151,7 @@ func NewMetrics(version string, now func() Vitals) *Metrics {
 	return m
 }
 
-// The outcomes of samples and groups, and what ends a sample early.
+// The labels of outcomes of samples and groups, and of what ends a sample early.
 const (
 	outcomeCommitted = "committed"
 	outcomeFailed    = "failed"
@@ -166,7 +168,7 @@ const (
 	reasonMaxRowTokens = "max_row_tokens"
 )
 
-// begin makes the series whose labels are known, so that a rate has a start.
+// begin makes the series whose labels are known, so that a rate has a first value.
 func (m *Metrics) begin() {
 	for _, outcome := range []string{outcomeCommitted, outcomeFailed, outcomeSkipped} {
 		m.duration.WithLabelValues(outcome)
@@ -217,7 +219,7 @@ func (m *Metrics) Endpoint(name string) {
 	}
 }
 
-// sampleFinished is the collector's event of a sample that goes to the sink.
+// sampleFinished counts a sample that goes to the sink.
 func (m *Metrics) sampleFinished(s *tokenize.Sample) {
 	outcome := outcomeCommitted
 	if len(s.Rows) == 0 && len(s.Failures) > 0 {
@@ -260,8 +262,8 @@ func (m *Metrics) sampleFinished(s *tokenize.Sample) {
 	}
 }
 
-// attemptStarted, attemptFinished, reattached, retryWaiting and limitChanged are the
-// collector's events.
+// attemptStarted, attemptFinished, reattached, retryWaiting and limitChanged count events of
+// the collector.
 func (m *Metrics) attemptStarted(a collector.Attempt, _ string) {
 	m.attempts.WithLabelValues(a.Kind.String()).Inc()
 }
@@ -298,7 +300,7 @@ func (m *Metrics) limitChanged(endpoint string, from, to int, reason string) {
 	m.changes.WithLabelValues(endpoint, direction, reason).Inc()
 }
 
-// engine is what an endpoint's engine says of itself; what is below 0 is not known.
+// engine sets the gauges of an endpoint's engine. A value below 0 is not known.
 func (m *Metrics) engine(endpoint string, e limit.Engine) {
 	if e.KVUsage >= 0 {
 		m.kv.WithLabelValues(endpoint).Set(e.KVUsage)
@@ -308,7 +310,7 @@ func (m *Metrics) engine(endpoint string, e limit.Engine) {
 	}
 }
 
-// exchanged notes a request to an endpoint.
+// exchanged counts a request to an endpoint.
 func (m *Metrics) exchanged(endpoint string, e letta.Exchange) {
 	m.requests.WithLabelValues(endpoint, e.Method, codeLabel(e.Code)).Inc()
 	if e.Op != "send" {
@@ -316,8 +318,8 @@ func (m *Metrics) exchanged(endpoint string, e letta.Exchange) {
 	}
 }
 
-// codeLabel is a status as a label: one that HTTP does not know is not a label, for a
-// server can invent any number.
+// codeLabel returns the label of a status. All statuses that HTTP does not define have one
+// label, because a server may send any number.
 func codeLabel(code int) string {
 	switch {
 	case code == 0:
@@ -328,7 +330,7 @@ func codeLabel(code int) string {
 	return strconv.Itoa(code)
 }
 
-// committed, sealed and synced are events of the sink.
+// committed, sealed and synced count events of the sink.
 func (m *Metrics) committed(c sink.Commit) {
 	m.commit.Set(float64(c.CreatedAt.UnixMilli()) / 1e3)
 	for _, s := range c.Shards {
@@ -346,7 +348,7 @@ func (m *Metrics) sealed(t sink.SealTimes) {
 
 func (m *Metrics) synced(took time.Duration, _ int, _ int64) { m.fsync.Observe(took.Seconds()) }
 
-// Watch is what a client of the endpoint tells of its requests.
+// Watch returns the observer of the requests of an endpoint's client.
 func (m *Metrics) Watch(endpoint string) func(context.Context, string, string) (context.Context, func(letta.Exchange)) {
 	return func(ctx context.Context, _, _ string) (context.Context, func(letta.Exchange)) {
 		return ctx, func(e letta.Exchange) { m.exchanged(endpoint, e) }

@@ -6,8 +6,8 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// openGroups are the groups of which this process has seen some samples end, and not
-// all. Open groups are finished first, so there are few.
+// openGroups holds the groups of which some samples have ended in this process and others
+// have not. There are few, because the collector finishes open groups first.
 type openGroups struct {
 	mu     sync.Mutex
 	groups map[string]*openGroup
@@ -19,7 +19,7 @@ type openGroup struct {
 	differ             bool
 }
 
-// add notes a sample that has ended; ended says that it was the last of its group.
+// add counts a sample that has ended. ended reports whether it is the last one of its group.
 func (o *openGroups) add(s *tokenize.Sample, kept bool) (g *openGroup, ended bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 	"github.com/rollout-rl/rollout/sink"
 )
 
-// snapshots turns what the collector and the sink show into metrics, when they are
+// snapshots turns the statistics of the collector and the sink into metrics when they are
 // scraped.
 type snapshots struct {
 	now      func() Vitals
@@ -40,7 +40,7 @@ var (
 	descDisk       = prometheus.NewDesc("rollout_disk_free_bytes", "Free space where the run is stored.", nil, nil)
 )
 
-// Describe sends what Collect may send.
+// Describe sends the descriptions of all metrics that [snapshots.Collect] may send.
 func (snapshots) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		descPlanned, descSamples, descEarlier, descRemaining, descInFlight, descLimit, descCeiling, descDown, descTokens, descRows,
@@ -50,7 +50,7 @@ func (snapshots) Describe(ch chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect sends one snapshot.
+// Collect sends the metrics of one snapshot.
 func (f snapshots) Collect(ch chan<- prometheus.Metric) {
 	v := f.now()
 	out := sender(ch)
@@ -128,8 +128,8 @@ func (out sender) sink(s sink.Stats) {
 	out.gauge(descRecords, float64(s.Pending))
 }
 
-// diskFree is how much a user may still write where dir is; ok is false where nobody
-// says.
+// diskFree returns how many bytes a user may still write on the disk of dir. ok reports
+// whether the system tells.
 func diskFree(dir string) (free uint64, ok bool) {
 	var fs syscall.Statfs_t
 	if dir == "" || syscall.Statfs(dir, &fs) != nil {

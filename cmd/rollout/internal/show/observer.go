@@ -17,8 +17,8 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// An Observer is told once what happens in a run, and tells everyone who looks: people,
-// the log, metrics, spans, and the tally that the summary is made of.
+// An Observer receives the events of a run and passes them on: to people, the log, metrics,
+// spans, and the tally that the summary is made of.
 type Observer struct {
 	*Display
 	Log     *Log
@@ -26,12 +26,12 @@ type Observer struct {
 	Tracing *Tracing // nil: no spans are wanted
 	Tally   Tally
 
-	agentLeft   atomic.Bool // people were told that an agent could not be removed
-	scoreFailed atomic.Bool // people were told that a sample could not be scored
+	agentLeft   atomic.Bool // the message that an agent could not be removed was shown
+	scoreFailed atomic.Bool // the message that a sample could not be scored was shown
 }
 
-// Events are the events of the collector. ended is called first with every attempt that
-// has ended, and with every attempt of an earlier process that could not be taken over.
+// Events returns the events of the collector. They call ended first for every attempt that
+// has ended, and for every attempt of an earlier process that could not be taken over.
 func (o *Observer) Events(ended func(a collector.Attempt, err error)) collector.Events {
 	return o.Tracing.Events(collector.Events{
 		SampleFinished: func(s *tokenize.Sample) func() {
@@ -97,12 +97,12 @@ func outline(s *tokenize.Sample) *tokenize.Sample {
 	return &one
 }
 
-// SinkEvents are the events of the sink.
+// SinkEvents returns the events of the sink.
 func (o *Observer) SinkEvents() sink.Events {
 	return sink.Events{Committed: o.committed, Sealed: o.Metrics.sealed, Synced: o.Metrics.synced}
 }
 
-// committed tells of a commit, and of each of its shards.
+// committed shows a commit and each of its shards.
 func (o *Observer) committed(commit sink.Commit) {
 	o.Metrics.committed(commit)
 	o.Log.committed(commit)
@@ -113,7 +113,7 @@ func (o *Observer) committed(commit sink.Commit) {
 	}
 }
 
-// Recovered tells what an earlier process left in the folder. open is how many of its
+// Recovered shows what an earlier process left in the folder. open is how many of its
 // attempts may be taken over.
 func (o *Observer) Recovered(r sink.Recovery, found journal.Found, open int) Recovery {
 	if r.Segments == 0 && r.Temporaries == 0 && len(r.Orphans) == 0 && found.Open == 0 && len(found.Torn) == 0 {
@@ -137,8 +137,8 @@ func (o *Observer) Recovered(r sink.Recovery, found journal.Found, open int) Rec
 	return Recovery{Samples: r.Replayed, Open: open}
 }
 
-// Cleared tells of the agents of earlier processes that were removed from a server, and of
-// the error that kept others.
+// Cleared shows how many agents of earlier processes were removed from a server. err is why
+// others were not.
 func (o *Observer) Cleared(endpoint string, n int, err error) {
 	o.Log.Info("leftover agents removed", "endpoint", endpoint, "agents", n)
 	if n > 0 {
@@ -150,14 +150,14 @@ func (o *Observer) Cleared(endpoint string, n int, err error) {
 	}
 }
 
-// Silent logs a send of which nothing is heard, and what its steps say.
+// Silent logs a send whose answer has not begun, and the steps that the server shows of it.
 func (o *Observer) Silent(p agent.Progress) {
 	o.Log.Info("silent send", "sample_key", p.Key, "attempt", p.Attempt, "agent_id", p.AgentID, "server_run_id", p.RunID,
 		"steps", p.Steps, "silent_s", p.Silent.Seconds())
 }
 
-// Damaged tells at once of a file of the run that is not what was written; first, of the
-// first of them. The run continues: what it collects is right, and its end says it again.
+// Damaged logs a damaged file of the run at once. If first is true it also shows it. The run
+// continues, because what it collects is right, and its end reports all damage.
 func (o *Observer) Damaged(err error, first bool) {
 	o.Log.Error("damage", "error", err)
 	if first {
@@ -165,8 +165,9 @@ func (o *Observer) Damaged(err error, first bool) {
 	}
 }
 
-// Engine returns what to call when the metrics of the inference engine were read, and when
-// they could not be. Both are called by one goroutine. seen goes on with what was read.
+// Engine returns two functions: read takes metrics of the inference engine that were read, and
+// failed the error if they could not be. One goroutine calls both. read passes the metrics on
+// to seen.
 func (o *Observer) Engine(endpoints []string, seen func(endpoint string, e limit.Engine)) (read func(limit.Engine), failed func(error)) {
 	failing, ever := false, false
 	read = func(e limit.Engine) {

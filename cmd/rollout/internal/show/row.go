@@ -19,7 +19,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A RowView says how WriteRow shows.
+// A RowView says how [WriteRow] shows a row.
 type RowView struct {
 	Number int
 	Paint  Painter
@@ -28,7 +28,7 @@ type RowView struct {
 	Width  int
 }
 
-// edgeTokens is how much of both ends of a long context span is shown.
+// edgeTokens is how many tokens of each end of a long context span are shown.
 const edgeTokens = 24
 
 // WriteRow writes one row: its facts, then its spans with their tokens.
@@ -56,7 +56,7 @@ func WriteRow(w io.Writer, r *sink.StoredRow, v RowView) error {
 	b.WriteByte('\n')
 	for k, role := range r.TurnRoles {
 		if k+1 >= len(r.TurnOffsets) {
-			break // verify says what is wrong; showing goes as far as it can
+			break // verify reports the error; the facts before it are shown
 		}
 		showSpan(&b, r, v, tokenize.Role(role), int(r.TurnOffsets[k]), int(r.TurnOffsets[k+1]))
 	}
@@ -64,8 +64,8 @@ func WriteRow(w io.Writer, r *sink.StoredRow, v RowView) error {
 	return err
 }
 
-// A storedDivergence is the divergence column of a row: the place where it forked,
-// which has a kind, and those where it was realigned.
+// A storedDivergence is the divergence column of a row. It has the place where the row forked,
+// with a kind, and the places where it was realigned.
 type storedDivergence struct {
 	divergedAt
 	Realigned []divergedAt
@@ -77,7 +77,7 @@ type divergedAt struct {
 	Row, Prompt  []int32
 }
 
-// ReadDivergence returns the zero value for a row without one.
+// ReadDivergence decodes the divergence column. It returns the zero value if text is nil.
 func ReadDivergence(text *string) (d storedDivergence, err error) {
 	if text != nil {
 		err = json.Unmarshal([]byte(*text), &d)
@@ -85,8 +85,8 @@ func ReadDivergence(text *string) (d storedDivergence, err error) {
 	return d, err
 }
 
-// showDivergence says why a row is not the continuation of the one before it, and
-// what was realigned within it.
+// showDivergence shows why a row does not continue the one before it, and what was realigned
+// within it.
 func showDivergence(fact func(name, format string, args ...any), text *string, v RowView) {
 	d, err := ReadDivergence(text)
 	if err != nil {
@@ -116,7 +116,7 @@ func showDivergence(fact func(name, format string, args ...any), text *string, v
 	}
 }
 
-// divergenceText says in words where a prompt left a row.
+// divergenceText describes where a prompt left a row.
 func divergenceText(kind string) string {
 	switch kind {
 	case "prompt":
@@ -149,7 +149,7 @@ func WriteFailure(w io.Writer, f *sink.StoredFailure, v RowView) error {
 	}
 	fact("lost", "%s", what)
 	fact("class", "%s in %s%s", f.Class, f.Stage, map[bool]string{true: ", " + f.Reason}[f.Reason != ""])
-	// An error may be long: it says all that was tried.
+	// An error may be long: it lists everything that was tried.
 	for i, part := range strings.Split(tame.Text(f.Error, ErrorWidth(true)), "; ") {
 		fact(map[bool]string{true: "error"}[i == 0], "%s", part)
 	}
@@ -240,7 +240,7 @@ func showSpan(b *bytes.Buffer, r *sink.StoredRow, v RowView, role tokenize.Role,
 	b.WriteString("\n\n")
 }
 
-// logprob colours a token from green, certain, to red, unlikely.
+// logprob colours a token: from green for a certain one to red for an unlikely one.
 func (p Painter) logprob(lp float32, s string) tame.Own {
 	shades := [...]struct {
 		above float32
@@ -254,8 +254,8 @@ func (p Painter) logprob(lp float32, s string) tame.Own {
 	return p.Code("38;5;196", s)
 }
 
-// ColumnsOf is a stored row by the names of its columns. What JSON cannot say, a
-// NaN, is null.
+// ColumnsOf returns a stored row by the names of its columns. A NaN becomes null, because
+// JSON has none.
 func ColumnsOf(row any) map[string]any {
 	v := reflect.ValueOf(row).Elem()
 	out := make(map[string]any, v.NumField())
@@ -277,7 +277,7 @@ func ColumnsOf(row any) map[string]any {
 	return out
 }
 
-// Trained counts the tokens that a trainer learns from.
+// Trained returns the number of tokens that a trainer learns from.
 func Trained(mask []int8) (n int) {
 	for _, m := range mask {
 		n += int(m)
@@ -285,8 +285,8 @@ func Trained(mask []int8) (n int) {
 	return n
 }
 
-// ShortKey shows enough of a key to tell samples apart: its first digits and its
-// index.
+// ShortKey returns the first digits and the index of a key, which are enough to tell samples
+// apart.
 func ShortKey(key string) string {
 	group, index, ok := strings.Cut(key, "-")
 	if !ok || len(group) < 8 {
@@ -295,7 +295,7 @@ func ShortKey(key string) string {
 	return group[:8] + "-" + index
 }
 
-// Reward shows a reward that there may be.
+// Reward returns the text of a reward, which may be nil.
 func Reward(r *float64) string {
 	if r == nil {
 		return "-"
@@ -303,10 +303,10 @@ func Reward(r *float64) string {
 	return strconv.FormatFloat(*r, 'g', 6, 64)
 }
 
-// List shows words.
+// List returns the words joined by commas, or "-" without any.
 func List(words []string) string { return cmp.Or(strings.Join(words, ","), "-") }
 
-// ErrorWidth is how much of an error a line of the table shows.
+// ErrorWidth returns how many columns of an error are shown.
 func ErrorWidth(whole bool) int {
 	if whole {
 		return 1000

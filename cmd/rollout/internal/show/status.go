@@ -11,7 +11,7 @@ import (
 	"github.com/rollout-rl/rollout/collector"
 )
 
-// Status is what a status shows below its head.
+// Status returns the lines of a status below its first one.
 func (v *View) Status(oldest []collector.InFlight) []string {
 	var lines []string
 	line := func(name, format string, args ...any) {
@@ -51,7 +51,7 @@ func (v *View) Status(oldest []collector.InFlight) []string {
 	return lines
 }
 
-// doing says what a sample in flight does.
+// doing describes what a sample in flight does.
 func (v *View) doing(o *collector.InFlight) string {
 	text := fmt.Sprintf("%s #%d: %s for %s", tame.Text(o.TaskID, 24), o.Index, o.Stage, human.Duration(v.Now.Sub(o.Since)))
 	if o.Attempt > 1 {
@@ -63,7 +63,7 @@ func (v *View) doing(o *collector.InFlight) string {
 	return text
 }
 
-// Block writes lines of talk below a head, above the live block.
+// Block writes a head and lines below it, above the live block.
 func (d *Display) Block(head string, lines []string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -75,8 +75,8 @@ func (d *Display) Block(head string, lines []string) {
 	_, _ = d.talk.Write(b.Bytes()) // a terminal that is gone is not a reason to stop a run
 }
 
-// Works says what is done with the samples in flight. What only waits is not waited for,
-// and so not counted.
+// Works describes what the samples in flight do. It does not count samples that wait for a
+// retry, because a drain does not wait for them.
 func Works(s collector.Stats) string {
 	var inFlight, scored, written, removed int
 	for _, e := range s.Endpoints {

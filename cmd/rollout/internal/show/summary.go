@@ -16,8 +16,8 @@ import (
 	"github.com/rollout-rl/rollout/sink"
 )
 
-// A Summary is how a run ended: report.json, the last JSON line, and the text that
-// a person reads.
+// A Summary says how a run ended. It is shown in report.json, in the last JSON line, and as
+// the text that a person reads.
 type Summary struct {
 	RunID   string `json:"run_id"`
 	Dir     string `json:"dir"`
@@ -30,14 +30,14 @@ type Summary struct {
 	Failed    int `json:"failed"`
 	Skipped   int `json:"skipped"`
 	Remaining int `json:"remaining"`
-	// Durable is the part of Remaining that is finished, where the storage failed: it
-	// waits in the write-ahead log for its shard, which the next invocation makes.
+	// Durable is the part of Remaining that is finished but has no shard, because the storage
+	// failed. It waits in the write-ahead log. The next invocation makes the shard.
 	Durable int `json:"durable,omitempty"`
 
-	// Earlier is the part of them that earlier processes did. Of their samples this
-	// one found Recovered in the write-ahead log, and OpenFound attempts in flight, of
-	// which it took over Reattached; Gone could not be. All numbers below are of this
-	// invocation, the Invocation-th of the run.
+	// Earlier counts the samples of earlier processes. All numbers below are of this
+	// invocation, the Invocation-th of the run. It found Recovered samples in the write-ahead
+	// log and OpenFound attempts in flight. It took over Reattached of these, and could not
+	// take over Gone of them.
 	Earlier    earlier `json:"earlier"`
 	Invocation int     `json:"invocation"`
 	Recovered  int64   `json:"recovered"`
@@ -49,10 +49,10 @@ type Summary struct {
 	Attempts      int            `json:"attempts"`
 	Retries       int            `json:"retries"`
 	LostCalls     int            `json:"lost_calls"`
-	// Remade counts rollouts that were under way when the infrastructure lost them, and
-	// were made again; by the class of the failure or, where an answer was lost and the
-	// record of the server run gives less, by what is missing. Kept are those that became
-	// data. Downgraded counts rows that are proven less well because their answer was lost.
+	// Remade counts rollouts that the infrastructure lost and that were made again. Its keys
+	// are classes of failure or, if an answer was lost and the record of the server run gives
+	// less, what is missing. Kept counts the rollouts that became data. Downgraded counts rows
+	// with a lower grade because their answer was lost.
 	Remade     map[string]RolloutCount `json:"remade"`
 	Kept       RolloutCount            `json:"kept"`
 	Downgraded int                     `json:"downgraded_rows"`
@@ -61,49 +61,50 @@ type Summary struct {
 
 	Rows  int `json:"rows"`
 	Empty int `json:"empty"` // samples without a row
-	// What tokens.max_row_tokens cut off, which is in no other number, and the rows
-	// that were left out because no token of theirs can be trained on.
+	// CutCalls and CutTokens count what tokens.max_row_tokens cut off. No other number has
+	// them. EmptyRows counts the rows that were left out because they have no token to train
+	// on.
 	CutCalls  int   `json:"cut_calls"`
 	CutTokens int64 `json:"cut_tokens"`
 	EmptyRows int   `json:"empty_rows"`
 
-	// What the samples themselves show.
-	sums
+	sums // of the samples
 
 	Sampled int64 `json:"sampled"`
 	Trained int64 `json:"trained"`
-	// TrainedShare is Trained of Sampled, ActionRatio Trained of Tokens.
+	// TrainedShare is Trained divided by Sampled, and ActionRatio is Trained divided by Tokens.
 	TrainedShare float64 `json:"trained_share"`
 	ActionRatio  float64 `json:"action_ratio"`
-	// Prompts is what finding the prompts cost beyond the rollouts themselves.
+	// Prompts is the cost of finding the prompts, which the rollouts themselves do not have.
 	Prompts promptCost `json:"prompts"`
 
 	Unscored int `json:"unscored"`
-	// ScorerFailures is the part of Unscored on which the scorer failed; the tasks of the
-	// others hold nothing to score by.
+	// ScorerFailures is the part of Unscored on which the scorer failed. The tasks of the other
+	// part hold nothing to score by.
 	ScorerFailures int `json:"scorer_failures"`
 
 	Shards  int64   `json:"shards"`
 	Bytes   int64   `json:"bytes"`
 	Seconds float64 `json:"seconds"`
 
-	// Tail says how the tail policy biased the data; nil where it cut nothing.
+	// Tail shows how the tail policy biased the data. It is nil if the policy cut nothing.
 	Tail *tailSummary `json:"tail,omitempty"`
 
 	Hints []string `json:"hints,omitempty"`
 }
 
-// earlier counts what earlier processes of the run did.
+// earlier counts the samples of earlier processes of the run.
 type earlier struct {
 	Committed int `json:"committed"`
 	Failed    int `json:"failed"`
 	Skipped   int `json:"skipped"`
 }
 
-// A promptCost is what it takes to rebuild prompts.
+// A promptCost is the cost of finding the prompts.
 type promptCost struct {
 	Requests int64 `json:"requests"`
-	// BySource says what was asked for: steps, messages, traces, agents, conversations.
+	// BySource counts the requests by what they ask for: steps, messages, traces, agents,
+	// conversations.
 	BySource  map[string]int64 `json:"by_source"`
 	Seconds   float64          `json:"seconds"` // of samples' time, summed
 	MillisPer float64          `json:"ms_per_request"`
@@ -117,7 +118,7 @@ func costOf(s prompt.Stats) promptCost {
 	return c
 }
 
-// Summarize puts together what the parts of a run counted.
+// Summarize makes a Summary of the numbers that the parts of a run counted.
 func Summarize(s collector.Stats, k sink.Stats, ps prompt.Stats, t *Tally, took time.Duration) *Summary {
 	of := t.result()
 	return &Summary{
@@ -135,7 +136,7 @@ func Summarize(s collector.Stats, k sink.Stats, ps prompt.Stats, t *Tally, took 
 	}
 }
 
-// text is the summary for people. The first block adds up by itself.
+// text returns the summary for people. The numbers of its first block add up.
 func (s *Summary) text() string {
 	var b bytes.Buffer
 	line := func(name, format string, args ...any) {
@@ -225,7 +226,7 @@ func (s *Summary) text() string {
 	return b.String()
 }
 
-// resumed says what was taken over from earlier processes.
+// resumed describes what was taken over from earlier processes.
 func (s *Summary) resumed() string {
 	before := s.Earlier.Committed + s.Earlier.Failed
 	text := fmt.Sprintf("%s samples done before and %s now", human.Count(int64(before)), human.Count(int64(max(0, s.Committed+s.Failed-before))))
@@ -241,8 +242,8 @@ func (s *Summary) resumed() string {
 	return text
 }
 
-// leftOut says what was sampled and is in no row and no failure; empty where there
-// is nothing of that kind.
+// leftOut describes what was sampled and is in no row and no failure. It is empty if there is
+// nothing of the kind.
 func (s *Summary) leftOut() string {
 	var parts []string
 	if s.CutCalls > 0 {
@@ -254,7 +255,7 @@ func (s *Summary) leftOut() string {
 	return strings.Join(parts, ", ")
 }
 
-// Counted is "turns 12, stored 3".
+// Counted returns counts as a text, such as "turns 12, stored 3".
 func Counted[N int | int64](by map[string]N) string {
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(by)) {

@@ -8,8 +8,8 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// sampleEnds counts the samples with rows that did not end as the policy chose, by what
-// ended them. A sample may count in several.
+// sampleEnds counts the samples with rows that something other than the policy ended. A
+// sample may count in several fields.
 type sampleEnds struct {
 	Cut      int `json:"cut"`       // a row was cut at tokens.max_row_tokens
 	Length   int `json:"length"`    // the engine's limit of tokens ended a row's last output
@@ -35,7 +35,7 @@ func (e *sampleEnds) add(s *tokenize.Sample) {
 	}
 }
 
-// text is empty where every sample ended as the policy chose.
+// text is empty if the policy ended every sample.
 func (e *sampleEnds) text() string {
 	var parts []string
 	say := func(n int, what string) {

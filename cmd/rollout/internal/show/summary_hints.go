@@ -10,18 +10,18 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// AddHints adds what would have made the run better.
+// AddHints adds hints on how to make the run better.
 func (s *Summary) AddHints(c *config.Config, stats collector.Stats) { s.Hints = s.hints(c, stats) }
 
-// hints says what would have made the run better, where that can be known.
+// hints returns hints on how to make the run better.
 func (s *Summary) hints(c *config.Config, stats collector.Stats) []string {
 	var out []string
 	if s.Forks*5 > s.Rows && !c.Agent.KeepReasoning && c.Agent.File == "" {
 		out = append(out, fmt.Sprintf("%d of %d rows are forks, which cost prompt tokens: agent.keep_reasoning would avoid most of them", s.Forks, s.Rows))
 	}
 	for _, e := range stats.Endpoints {
-		// Only what the limit's controller measured, and saw to hold to the end, says
-		// that more in flight may be faster.
+		// More samples in flight may be faster only if the controller of the limit measured a
+		// gain that lasted to the end.
 		if g := e.Topped; g != nil && !e.Down && !e.Lost {
 			out = append(out, fmt.Sprintf("%s finished %s samples/s with %d in flight and %s with %d, the most that server.max_in_flight allows: "+
 				"--max-in-flight %d may be faster still (a Letta server with a default PostgreSQL fails near 30)",

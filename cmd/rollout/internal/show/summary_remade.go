@@ -11,10 +11,10 @@ import (
 	"github.com/rollout-rl/rollout/collector"
 )
 
-// A RolloutCount is how many rollouts were under way, and for how long on the mean.
+// A RolloutCount counts rollouts and has the mean of how long they took.
 type RolloutCount struct {
 	N     int     `json:"n"`
-	Timed int     `json:"timed"` // those whose duration is known
+	Timed int     `json:"timed"` // rollouts with a known duration
 	Mean  float64 `json:"mean_seconds"`
 }
 
@@ -30,8 +30,8 @@ func remadeMap(by map[string]collector.RolloutCount) map[string]RolloutCount {
 	return out
 }
 
-// remade says what the infrastructure lost, and how long that took beside what was
-// kept: the longer a rollout, the more often it is lost.
+// remade describes the rollouts that the infrastructure lost. It compares how long they took
+// with those that were kept, because a longer rollout is lost more often.
 func (s *Summary) remade() string {
 	n, timed, sum := 0, 0, 0.0
 	var parts []string

@@ -8,18 +8,18 @@ import (
 	"github.com/rollout-rl/rollout/collector"
 )
 
-// A tailSummary compares what a cut kept with what it did not. Of what was cut it says
-// what it had come to by then.
+// A tailSummary compares the samples that the tail policy kept with those that it cut. A cut
+// sample counts as long as it was when it was cut.
 type tailSummary struct {
 	Policy string     `json:"policy"`
 	Kept   tailLength `json:"kept"`
 	Cut    tailLength `json:"cut"`
-	// Unstarted counts the samples that were never taken up: nothing is known of them.
+	// Unstarted counts the samples that never began. Nothing is known of them.
 	Unstarted int `json:"unstarted"`
 }
 
-// A tailLength is how long samples took and were. Tokens are those of the Known
-// samples that had shown any.
+// A tailLength has the durations and the lengths of samples. The lengths are of the Known
+// samples, whose tokens are known.
 type tailLength struct {
 	Samples       int     `json:"samples"`
 	MeanSeconds   float64 `json:"mean_seconds"`
@@ -29,8 +29,8 @@ type tailLength struct {
 	MedianTokens  float64 `json:"median_tokens"`
 }
 
-// AddTail notes what the tail policy did. A cut that came when all had ended cut
-// nothing.
+// AddTail adds what the tail policy did. It adds nothing if all samples had ended before the
+// cut.
 func (s *Summary) AddTail(policy string, unstarted int, t collector.TailStats) {
 	if !t.Cut || t.Censored.N == 0 && unstarted == 0 {
 		return

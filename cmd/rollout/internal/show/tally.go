@@ -7,16 +7,16 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A Tally sums up the samples of a run, while it goes on. Its methods are called from many
-// goroutines, Add once for every sample that the sink accepted.
+// A Tally sums up the samples of a run while it collects. Its methods may be called from many
+// goroutines. Add is called once for every sample that the sink accepted.
 type Tally struct {
 	mu     sync.Mutex
 	sums   sums
 	failed map[string]int // samples by class, committed or not
 }
 
-// Add notes a sample that the sink accepted. It gets the outline of the sample: the tokens
-// belong to the sink.
+// Add adds a sample that the sink accepted. It gets the outline of the sample, because the
+// tokens belong to the sink.
 func (t *Tally) Add(s *tokenize.Sample) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -28,14 +28,14 @@ func (t *Tally) Add(s *tokenize.Sample) {
 	}
 }
 
-// Failures is how many samples have failed so far, committed or not, by class.
+// Failures returns how many samples have failed so far, committed or not, by class.
 func (t *Tally) Failures() map[string]int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return maps.Clone(t.failed)
 }
 
-// result is the sums of all samples, when none comes any more.
+// result returns the sums of all samples. No sample may be added later.
 func (t *Tally) result() sums {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -48,14 +48,14 @@ func (t *Tally) result() sums {
 	return out
 }
 
-// sums are what only the samples themselves show. To add an aggregate to the summary:
+// sums are the aggregates of the samples. To add one to the summary:
 //
-//  1. Write a type with its JSON fields, a method add, and a method text that is empty
-//     where there is nothing to say, in a file of its own. sampleEnds is a short example.
-//  2. Give sums a field of it with its JSON name, and each an entry with its name in the
-//     text.
+//  1. Write a type with JSON fields and the methods add and text, in a file of its own. text
+//     is empty if there is nothing to show. sampleEnds is a short example.
+//  2. Add a field of the type with its JSON name to sums, and an entry with its name in the
+//     text to each.
 //
-// It is in report.json then, in the last JSON line, and in what people read.
+// The aggregate is then in report.json, in the last JSON line, and in the text for people.
 type sums struct {
 	rowSums
 	proofSums
@@ -63,7 +63,7 @@ type sums struct {
 	Ends sampleEnds `json:"ends"`
 }
 
-// each lists the sums in the order of the text.
+// each returns the sums in the order of the text.
 func (s *sums) each() []namedSum {
 	return []namedSum{
 		{"rows", &s.rowSums},
@@ -79,20 +79,21 @@ type namedSum struct {
 	sum
 }
 
-// A sum adds up something of every sample.
+// A sum is one aggregate of the samples.
 type sum interface {
 	add(s *tokenize.Sample)
-	// text is a line for people; empty where there is nothing to say, or where it is a part
-	// of a line of Summary.text.
+	// text returns a line for people. It is empty if there is nothing to show, or if
+	// Summary.text shows the numbers in another line.
 	text() string
 }
 
-// rowSums are what the rows come to.
+// rowSums counts rows and tokens.
 type rowSums struct {
 	CutRows int   `json:"cut_rows"`
 	Forks   int   `json:"forks"`
 	Tokens  int64 `json:"tokens"` // of all rows, context included
-	// RowsPerSample is the mean over the samples with a row, MostRows the most that one has.
+	// RowsPerSample is the mean over the samples with a row. MostRows is the largest number of
+	// rows of one sample.
 	RowsPerSample float64 `json:"rows_per_sample"`
 	MostRows      int     `json:"most_rows"`
 
@@ -121,9 +122,9 @@ func (r *rowSums) add(s *tokenize.Sample) {
 
 func (r *rowSums) text() string { return "" }
 
-// proofSums are how well rows are proven, and what is not. Grades and Sources count rows;
-// Reasons what was quarantined: a whole sample counts once, and so does a single call of a
-// sample that kept its other rows.
+// proofSums counts how well rows are proven. Grades and Sources count rows. Reasons counts
+// what was quarantined: a whole sample counts once, and so does a single call of a sample
+// that kept its other rows.
 type proofSums struct {
 	Grades  map[string]int `json:"grades"`
 	Sources map[string]int `json:"prompt_sources"`
@@ -144,7 +145,7 @@ func (p *proofSums) add(s *tokenize.Sample) {
 
 func (p *proofSums) text() string { return "" }
 
-// rewardSums are the rewards.
+// rewardSums sums up the rewards.
 type rewardSums struct {
 	Scored     int      `json:"scored"`
 	MeanReward *float64 `json:"mean_reward"` // nil: none was scored
@@ -163,7 +164,7 @@ func (r *rewardSums) add(s *tokenize.Sample) {
 
 func (r *rewardSums) text() string { return "" }
 
-// count counts one more of a name.
+// count adds one to the count of a name.
 func count(counts *map[string]int, name string) {
 	if *counts == nil {
 		*counts = map[string]int{}

@@ -35,18 +35,17 @@ const flushTimeout = 5 * time.Second
 //	       └─ create agent     an HTTP request, as letta calls it; its status
 //	       └─ invoke_agent     a send
 //
-// and forwards the trace to the server in the headers traceparent and tracestate. The
-// attributes hold no prompt, no answer and no text of an error. A nil *tracing, which
-// is what there is where the environment does not ask for spans, makes none and costs
-// nothing.
+// It forwards the trace to the server in the headers traceparent and tracestate. The
+// attributes hold no prompt, no answer and no text of an error. A nil *Tracing makes no spans
+// and costs nothing. It is nil if the environment does not ask for spans.
 type Tracing struct {
 	provider *sdktrace.TracerProvider
 	tracer   trace.Tracer
 	headers  propagation.TraceContext
 }
 
-// NewTracing is nil where the environment asks for no spans. say tells people, once,
-// that spans are lost.
+// NewTracing returns nil if the environment asks for no spans. It calls say once if spans are
+// lost.
 func NewTracing(getenv func(string) string, say func(format string, args ...any)) (*Tracing, error) {
 	var once sync.Once
 	client, err := otlp.FromEnv(getenv, func(err error) {
@@ -65,7 +64,7 @@ func NewTracing(getenv func(string) string, say func(format string, args ...any)
 	return &Tracing{provider: provider, tracer: provider.Tracer("github.com/rollout-rl/rollout")}, nil
 }
 
-// resourceOf says what makes the spans.
+// resourceOf returns the description of the program that makes the spans.
 func resourceOf(getenv func(string) string) *resource.Resource {
 	name := getenv("OTEL_SERVICE_NAME")
 	attrs := []attribute.KeyValue{attribute.String("service.version", version.Read().Version)}
@@ -85,17 +84,17 @@ func resourceOf(getenv func(string) string) *resource.Resource {
 	return resource.NewSchemaless(append(attrs, attribute.String("service.name", name))...)
 }
 
-// Stop sends what was not sent yet.
+// Stop sends the spans that were not sent yet.
 func (t *Tracing) Stop(ctx context.Context) {
 	if t == nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushTimeout)
 	defer cancel()
-	_ = t.provider.Shutdown(ctx) // what is lost was said by then
+	_ = t.provider.Shutdown(ctx) // say was called for lost spans
 }
 
-// Events adds the collector's hooks.
+// Events adds spans to the events of the collector.
 func (t *Tracing) Events(e collector.Events) collector.Events {
 	if t != nil {
 		e.SampleSpan, e.AttemptSpan = t.sample, t.attempt
@@ -125,7 +124,7 @@ func (t *Tracing) attempt(ctx context.Context, a collector.Attempt, endpoint str
 	return ctx, ending(span)
 }
 
-// ending ends a span with the class of what ended it.
+// ending returns a function that ends a span with the class of its error.
 func ending(span trace.Span) func(error) {
 	return func(err error) {
 		if err != nil {
@@ -140,7 +139,7 @@ func fail(span trace.Span, class string) {
 	span.SetStatus(codes.Error, class)
 }
 
-// Watch adds a span for each request that belongs to an attempt to what observe does.
+// Watch adds a span for each request of an attempt to the client's observer.
 func (t *Tracing) Watch(endpoint string, cfg *letta.ClientConfig) {
 	if t == nil {
 		return

@@ -17,23 +17,23 @@ import (
 	"github.com/rollout-rl/rollout/sink"
 )
 
-// A View is one state of a run with the rates that belong to it.
+// A View is one state of a run with its rates.
 type View struct {
 	collector.Stats
 	Sink         sink.Stats
 	Now          time.Time
 	rate, tokens float64 // finished samples and sampled tokens, per second
-	// Failing is the samples that have failed, by class. Failed counts them only
-	// once they are committed, which may be minutes later.
+	// Failing counts the samples that have failed, by class. Failed counts a sample when it is
+	// committed, which may be minutes later.
 	Failing map[string]int
-	// Draining says that no sample is taken up any more, stopping that those in
-	// flight are ended. until is when the grace time of a drain is over; zero: never.
+	// Draining tells that no more samples begin, and Stopping that the samples in flight are
+	// ended. Until is the end of a drain's grace time. Zero: it has no end.
 	Draining, Stopping bool
 	Until              time.Time
 	Recovery           Recovery
 }
 
-// end says how the run is being ended; empty where it is not.
+// end describes how the run is being ended. It is empty if the run is not.
 func (v *View) end() string {
 	switch {
 	case v.Stopping:
@@ -46,7 +46,7 @@ func (v *View) end() string {
 	return fmt.Sprintf("draining, %d to go, at most %s", v.InFlight, human.Duration(max(0, v.Until.Sub(v.Now)).Round(time.Second)))
 }
 
-// failed sums failing up.
+// failed returns how many samples have failed.
 func (v *View) failed() (n int) {
 	for _, k := range v.Failing {
 		n += k
@@ -54,7 +54,7 @@ func (v *View) failed() (n int) {
 	return n
 }
 
-// retried is the failed attempts that another one followed, or may follow.
+// retried counts the failed attempts, by class, that another attempt follows or may follow.
 func (v *View) retried() map[string]int {
 	out := map[string]int{}
 	for c, n := range v.FailedByClass {
@@ -65,15 +65,15 @@ func (v *View) retried() map[string]int {
 	return out
 }
 
-// done counts the samples that nothing more happens to but their commit.
+// done counts the samples that need nothing more but their commit.
 func done(s collector.Stats) int { return s.Committed + s.Failed + s.Skipped + s.Accepted }
 
-// doneNow is done without what earlier processes did.
+// doneNow is done without the samples of earlier processes.
 func doneNow(s collector.Stats) int {
 	return done(s) - s.Earlier.Committed - s.Earlier.Failed - s.Earlier.Skipped
 }
 
-// eta is when the rest will be done at the present rate, or -1.
+// eta returns how long the rest takes at the present rate, or -1 if that is not known.
 func (v *View) eta() time.Duration {
 	left := v.Planned - done(v.Stats)
 	if v.rate <= 0 || left < 0 || v.Draining {
@@ -82,7 +82,7 @@ func (v *View) eta() time.Duration {
 	return time.Duration(float64(left) / v.rate * float64(time.Second))
 }
 
-// slots is how many samples may be in flight at this moment.
+// slots returns how many samples may be in flight at the moment.
 func (v *View) slots() (n int) {
 	for _, e := range v.Endpoints {
 		if !e.Lost {
@@ -92,7 +92,7 @@ func (v *View) slots() (n int) {
 	return n
 }
 
-// most is how many samples may ever be in flight.
+// most returns how many samples may be in flight at the highest limit.
 func (v *View) most() (n int) {
 	for _, e := range v.Endpoints {
 		if !e.Lost {
@@ -102,12 +102,12 @@ func (v *View) most() (n int) {
 	return n
 }
 
-// flight is how many samples are in flight, and of how many that may be. After a cut
-// there are more than the limit says, until enough of them are done.
+// flight describes how many samples are in flight and how many may be. After the limit was
+// cut there are more than it allows, until enough of them are done.
 func (v *View) flight() string {
 	limit, most := v.slots(), v.most()
 	switch {
-	case v.Draining: // the limit is for what is taken up
+	case v.Draining: // the limit is for samples that begin
 		return fmt.Sprint(v.InFlight)
 	case limit == most:
 		return fmt.Sprintf("%d/%d", v.InFlight, most)
@@ -115,7 +115,7 @@ func (v *View) flight() string {
 	return fmt.Sprintf("%d, limit %d of %d", v.InFlight, limit, most)
 }
 
-// line is the whole state in one line.
+// line returns the whole state as one line.
 func (v *View) line() string {
 	var b strings.Builder
 	tame.Fprintf(&b, "rollout: %s/%s done, in flight %s, %s samples/s, %s tokens/s",
@@ -137,7 +137,7 @@ func (v *View) line() string {
 	return b.String()
 }
 
-// block is the live display, at most width columns wide.
+// block returns the lines of the live block, at most width columns wide.
 func (v *View) block(width int, paint Painter) []string {
 	finished := done(v.Stats)
 	head := fmt.Sprintf("%s/%s", human.Count(int64(finished)), human.Count(int64(v.Planned)))
@@ -183,8 +183,8 @@ func (v *View) block(width int, paint Painter) []string {
 	return lines
 }
 
-// recoveredText says what was taken over from earlier processes; empty where nothing
-// was.
+// recoveredText describes what was taken over from earlier processes. It is empty if there
+// was nothing.
 func (v *View) recoveredText() string {
 	var parts []string
 	if e := v.Earlier; e.Committed+e.Failed > 0 {
@@ -206,7 +206,7 @@ func (v *View) recoveredText() string {
 	return "resumed   " + strings.Join(parts, ", ")
 }
 
-// json is the state as fields of an event.
+// json returns the state as the fields of an event.
 func (v *View) json() map[string]any {
 	out := map[string]any{
 		"planned": v.Planned, "committed": v.Committed, "failed": v.Failed, "failing": v.Failing, "skipped": v.Skipped, "remaining": v.Remaining,
@@ -231,7 +231,7 @@ func (v *View) json() map[string]any {
 	return out
 }
 
-// writeEvent writes one JSON line that says what it is.
+// writeEvent writes an event as one JSON line with its name.
 func writeEvent(w io.Writer, name string, fields map[string]any) {
 	out := map[string]any{"event": name}
 	maps.Copy(out, fields)
@@ -239,7 +239,7 @@ func writeEvent(w io.Writer, name string, fields map[string]any) {
 	_ = enc.Encode(out) // a reader that is gone is not a reason to stop a run
 }
 
-// classes lists how many of each class, most first.
+// classes returns the counts by class as a text, the largest first.
 func classes(m map[string]int) string {
 	names := slices.SortedFunc(maps.Keys(m), func(a, b string) int { return cmp.Or(m[b]-m[a], strings.Compare(a, b)) })
 	parts := make([]string, len(names))
@@ -257,10 +257,10 @@ func classMap(m map[collector.Class]int) map[string]int {
 	return out
 }
 
-// A Painter colours text where it is true.
+// A Painter colours text if it is true.
 type Painter bool
 
-// Code is text in the colour of an escape sequence.
+// Code returns text in the colour of an escape sequence.
 func (p Painter) Code(code, text string) tame.Own {
 	text = tame.Text(text, tame.MaxText)
 	if !p || text == "" {
@@ -275,8 +275,8 @@ func (p Painter) red(s string) tame.Own    { return p.Code("31", s) }
 func (p Painter) green(s string) tame.Own  { return p.Code("32", s) }
 func (p Painter) yellow(s string) tame.Own { return p.Code("33", s) }
 
-// bar is size columns for whole, of which good and bad are filled. Whatever is
-// there but too small to be seen gets one column.
+// bar returns a bar of size columns for whole, filled for good and bad. A part that is too
+// small to be seen gets one column.
 func (p Painter) bar(good, bad, whole, size int) tame.Own {
 	if size < 4 || whole <= 0 {
 		return ""
