@@ -88,5 +88,11 @@
 // Aligner copies, so rows own their memory. Input of any kind gives an error, never
 // a panic: a *DecodeError for the bytes, an *AlignError for what they say.
 //
-// Reading order: turn.go, call.go, row.go; align.go, divergence.go; decoder.go.
+// # Reading order
+//
+//	the types           turn.go, call.go, row.go, sample.go; words.go has their words
+//	turns to calls      turn_check.go (CallsFromTurns, CheckTurn), counts.go; literal.go without
+//	                    prompts
+//	calls to rows       align.go, divergence.go, row_append.go; row_check.go has the invariants
+//	bytes to turns      decoder.go, decode_reply.go; decode_*.go, one for each kind of value
 package tokenize
