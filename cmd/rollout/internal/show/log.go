@@ -170,8 +170,8 @@ func (l *Log) Tail(t *tailSummary) {
 }
 
 // Ended logs how the run ended, as the last line. An end that the user asked for, or failures
-// that the user allowed, are no errors of the run: they are logged at a lower level, and
-// without a class if err says nothing else.
+// that the user allowed, are logged at a lower level than an error. They have no class if err
+// says nothing else.
 func (l *Log) Ended(outcome string, err error) {
 	code := exit.Code(err)
 	if s, ok := errors.AsType[exit.SilentError](err); ok {
