@@ -99,9 +99,8 @@ type Sink interface {
 // A Journal keeps attempts beyond the life of the process. The next process of the same run
 // finds by it what is left on the servers, and gives no number to two attempts.
 //
-// The methods are called from many goroutines. Each returns when the note outlives the
-// process; until the note outlives the machine some milliseconds may pass. An error ends
-// the run.
+// The methods are called from many goroutines. When one returns, the note survives a crash of
+// the process; a power cut may take the notes of the last milliseconds. An error ends the run.
 type Journal interface {
 	// Begin notes that an attempt is about to be made at the endpoint.
 	Begin(a Attempt, endpoint string) error

@@ -62,7 +62,9 @@
 //	what happens when an answer is lost               lostanswer.go
 //	what the next process does with this one's work   takeover.go, package journal
 //	what is synced (fsync) when                       samples: package sink; attempts: package journal;
-//	                                                  which of them first: "Over the life of a process"
+//	                                                  which of them first: "Over the life of a process".
+//	                                                  run.json, tasks.jsonl and the folder itself,
+//	                                                  before both: cmd/rollout/internal/runfolder
 //	whether a server is up, and who moves             endpoint.go, relay.go
 //	how many samples are worked on at a time          gate.go, package limit
 //	what ends a run early                             tail.go, barren.go, score.go, Config.MaxFailures
@@ -87,7 +89,8 @@
 // An aggregate of the summary. What a sample in the sink shows is one of the sums of
 // cmd/rollout/internal/show (tally.go). What only the reply or the aligner knows is a field
 // of Yield. What happens is a field of Stats, counted where it happens, with
-// c.counters.update(func(s *Stats) { s.Field++ }). Both are shown in summary.go there.
+// c.counters.update(func(s *Stats) { s.Field++ }). Yield and Stats are shown in summary.go
+// there.
 //
 // A metric, in cmd/rollout/internal/show. One that counts events: a field of Metrics, its line
 // in NewMetrics, a method that counts, and the call in observer.go. One that is read when
@@ -107,7 +110,8 @@
 //     (sink/sinktest/samples.go).
 //
 // A class of failure: Class and classes (classify.go); a sentinel in errors.go if somebody
-// else says it; its line in the comment of Class. The linter names every switch that lacks it.
+// else says it; its line in the comment of Class. The linter names every
+// switch without a default that lacks it.
 //
 // # From a task to a row
 //

@@ -46,7 +46,8 @@ func (printer) Append(_ context.Context, s *tokenize.Sample, done func(error)) e
 	return nil
 }
 
-// A collector is put together from a backend, a scorer and a sink.
+// A collector is put together from a backend, a scorer and a sink. The Example of package
+// agent is a collection that can be continued.
 func Example() {
 	c, err := collector.New(collector.Config{
 		Endpoints: []collector.Endpoint{{Name: "local", Backend: parrot{}, MaxInFlight: 1}},

@@ -20,7 +20,8 @@ import (
 	"github.com/rollout-rl/rollout/sink"
 )
 
-// collect makes the four samples of a task that the dataset in dir lacks.
+// collect makes the four samples of a task that the dataset in dir lacks. (A program would
+// also close what it has opened before it returns an error.)
 func collect(ctx context.Context, url, dir string, started func(collector.Attempt)) error {
 	client, err1 := letta.NewClient(letta.ClientConfig{BaseURL: url})
 	prompter, err2 := prompt.New(prompt.Config{})

@@ -37,7 +37,7 @@
 //
 // A power cut may take the last entries. What is lost by that is small: an agent must be
 // found by its tags, or a number is given again to an attempt of which nothing else is
-// left.
+// left. The package comment of collector has the order of notes, samples and their syncs.
 //
 // # Entries
 //
