@@ -153,8 +153,10 @@ type (
 		// onStr and onDict are the methods of the name that a str or a dict has and that
 		// may be called; nil where there is none.
 		onStr, onDict methodFunc
-		// element says that of a dict the name can only be an element.
+		// element says that of a dict the name can only be an element, and missing is what
+		// a dict without it gives.
 		element bool
+		missing Value
 	}
 	itemExpr  struct{ of, key expr }
 	sliceExpr struct{ of, start, stop, step expr }

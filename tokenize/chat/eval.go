@@ -280,16 +280,17 @@ func (e *attrExpr) eval(r *run) (Value, error) {
 		return v, err
 	}
 	if v.kind == Dict && e.element {
-		if i := v.ref.(*Map).findString(e.name); i >= 0 {
-			return v.ref.(*Map).vals[i], nil
+		if x, ok := v.ref.(*Map).Get(e.name); ok {
+			return x, nil
 		}
+		return e.missing, nil
 	}
 	return r.attr(v, e.name)
 }
 
 // newAttr looks the name up once for all renders.
 func newAttr(of expr, name string) *attrExpr {
-	e := &attrExpr{of: of, name: name, onStr: stringMethod(name)}
+	e := &attrExpr{of: of, name: name, onStr: stringMethod(name), missing: missingAttr(Value{kind: Dict}, name)}
 	onDict := dictMethod(name)
 	e.element = onDict == nil && !everyObjectHas(name)
 	if onDict != nil && !mutates(Value{kind: Dict}, name) {
