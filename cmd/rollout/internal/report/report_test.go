@@ -2,18 +2,11 @@ package report_test
 
 import (
 	"bytes"
-	"crypto/sha256"
-	"encoding/base64"
 	"encoding/json"
-	"encoding/xml"
-	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"math"
 	"os"
-	"path/filepath"
-	"regexp"
 	"runtime"
 	"strings"
 	"sync"
@@ -22,7 +15,6 @@ import (
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/report"
 	"github.com/rollout-rl/rollout/collector"
-	"github.com/rollout-rl/rollout/collector/journal"
 	"github.com/rollout-rl/rollout/sink"
 	"github.com/rollout-rl/rollout/tokenize"
 )
@@ -216,53 +208,6 @@ func TestSlowestRows(t *testing.T) {
 	}
 }
 
-// The logs of several invocations, the last of which was killed in the middle of a
-// line.
-func TestLogs(t *testing.T) {
-	t.Parallel()
-	f := newFolder(t)
-	change := func(at float64, from, to int, reason string) logLine {
-		return logLine{at, "limit changed", map[string]any{"endpoint": "http://a", "from": from, "to": to, "reason": reason}}
-	}
-	f.log(
-		logLine{0, "launch", map[string]any{"run_id": "r", "planned": 4}},
-		change(0, 0, 32, "start"), change(5, 32, 64, "growth"), change(9, 64, 51, "rate_limited"),
-		logLine{10, "status", map[string]any{"in_flight": 7}},
-		logLine{11, "retry", map[string]any{"class": "rate_limited", "delay_s": 1.5}},
-		logLine{12, "retry", map[string]any{"class": "connection", "delay_s": 0.5}},
-		logLine{20, "end", map[string]any{"outcome": "interrupted", "exit": 130, "duplicates_refused": 2}},
-	)
-	f.log(logLine{3600, "launch", map[string]any{"resumed": true}}, change(3601, 51, 53, "growth"))
-	f.put("logs/collect-0002.jsonl", readFile(t, f.dir+"/logs/collect-0002.jsonl")+`{"time":"2026-03-01T14:00:00Z","msg":"retry","class":"conn`)
-	r := f.read(4)
-	if len(r.Invocations) != 2 {
-		t.Fatalf("invocations %+v", r.Invocations)
-	}
-	one, two := r.Invocations[0], r.Invocations[1]
-	if one.Outcome != "interrupted" || *one.Exit != 130 || one.Resumed || one.Ended.Sub(one.Started) != 20*time.Second {
-		t.Errorf("first %+v", one)
-	}
-	if two.Outcome != "" || two.Exit != nil || !two.Resumed || two.Ended.Sub(two.Started) != time.Second {
-		t.Errorf("second %+v", two)
-	}
-	e := r.Controller.Endpoints
-	if len(e) != 1 || e[0] != (report.EndpointLimit{Endpoint: "http://a", Changes: 3, Cuts: 1, Min: 32, Max: 64, Last: 53}) {
-		t.Errorf("endpoints %+v", e)
-	}
-	if !maps.Equal(r.Controller.Reasons, map[string]int{"growth": 2, "rate_limited": 1}) || len(r.Controller.Changes) != 4 {
-		t.Errorf("controller %+v", r.Controller)
-	}
-	if r.Retries.Logged != 2 || r.Retries.WaitSeconds != 2 || !maps.Equal(r.Retries.ByClass, map[string]int{"rate_limited": 1, "connection": 1}) {
-		t.Errorf("retries %+v", r.Retries)
-	}
-	if r.Storage.Duplicates == nil || *r.Storage.Duplicates != 2 {
-		t.Errorf("duplicates %v", r.Storage.Duplicates)
-	}
-	if html := page(t, r); !strings.Contains(html, "killed: its log has no end") || !strings.Contains(html, "interrupted, exit 130") {
-		t.Error("the page does not say how the invocations ended")
-	}
-}
-
 // Samples that are durable and in no shard yet are seen, and remain.
 func TestDurableSamples(t *testing.T) {
 	t.Parallel()
@@ -299,46 +244,6 @@ func TestDurableSamples(t *testing.T) {
 	}
 }
 
-// Attempts without an outcome are those that a killed process left.
-func TestOpenAttempts(t *testing.T) {
-	t.Parallel()
-	f := newFolder(t)
-	if r := f.read(9); r.Retries.Open != nil {
-		t.Error("attempts are counted without a journal")
-	}
-	key := func(i int) string { return fmt.Sprintf("%032x-%d", 1, i) }
-	j, err := journal.Open(filepath.Join(f.dir, "journal"), journal.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := range 3 {
-		for n := 1; n <= 2; n++ {
-			task := &collector.Task{ID: "t"}
-			if err := j.Begin(collector.Attempt{Task: task, Key: key(i), Index: i, GroupSize: 4, N: n, RunID: "r"}, "http://a"); err != nil {
-				t.Fatal(err)
-			}
-			if i == 0 || n == 1 {
-				if err := j.End(key(i), n, collector.ClassConnection, true); err != nil {
-					t.Fatal(err)
-				}
-			}
-		}
-	}
-	if err := j.Close(); err != nil {
-		t.Fatal(err)
-	}
-	s := f.sample("t", 2, 4, nil, 5, 5) // it is done: the end of its attempt got lost
-	s.Key = key(2)
-	f.write(sink.Parquet)
-	r := f.read(9)
-	if r.Retries.Open == nil || *r.Retries.Open != 1 || len(r.Problems) != 0 {
-		t.Errorf("open attempts %v, want 1; %v", r.Retries.Open, r.Problems)
-	}
-	if !strings.Contains(page(t, r), "1 attempts were begun and have no outcome yet") {
-		t.Error("the page does not say so")
-	}
-}
-
 // What the tail policy never began is skipped, until a later process takes it up.
 func TestUnstarted(t *testing.T) {
 	t.Parallel()
@@ -350,129 +255,6 @@ func TestUnstarted(t *testing.T) {
 	f.log(logLine{20, "launch", map[string]any{"resumed": true}})
 	if c := f.read(10).Coverage; c.Skipped != 0 || c.Remaining != 10 {
 		t.Errorf("coverage of the resumed run %+v", c)
-	}
-}
-
-// However long a run is, the report keeps a bounded number of changes and points.
-func TestLogsAreBounded(t *testing.T) {
-	t.Parallel()
-	f := newFolder(t)
-	var lines []logLine
-	for i := range 5000 {
-		lines = append(lines,
-			logLine{float64(i), "limit changed", map[string]any{"endpoint": "http://a", "from": i + 1, "to": i + 2, "reason": "growth"}},
-			logLine{float64(i), "status", map[string]any{"in_flight": i}})
-	}
-	f.log(lines...)
-	c := f.read(1).Controller
-	if len(c.Changes) > 1000 || c.LeftOut+len(c.Changes) != 5000 || c.Changes[len(c.Changes)-1].To != 5001 || c.Reasons["growth"] != 5000 {
-		t.Errorf("%d changes, %d left out", len(c.Changes), c.LeftOut)
-	}
-	if n := len(c.InFlight); n > 480 || n < 200 || c.InFlight[0].Value != 0 || c.InFlight[n-1].Value < 4900 {
-		t.Errorf("%d points", n)
-	}
-}
-
-// What a model, a task or a server wrote is text on the page and nothing else.
-func TestPageEscapes(t *testing.T) {
-	t.Parallel()
-	const evil = `<script>alert(1)</script>"><img src=x onerror=alert(2)>'&amp;{{.}}]]>--><style>*{display:none}</style>`
-	f := newFolder(t)
-	f.sample(evil, 0, 1, new(1.0), 5, 5).StopReason = evil
-	f.failure("b", 0, 1, evil, evil)
-	f.write(sink.Parquet)
-	f.log(logLine{0, "limit changed", map[string]any{"endpoint": evil, "from": 0, "to": 3, "reason": "start"}},
-		logLine{9, "limit changed", map[string]any{"endpoint": evil, "from": 3, "to": 4, "reason": evil}},
-		logLine{9, "limit changed", map[string]any{"endpoint": "b", "from": 3, "to": 4, "reason": evil}},
-		logLine{9, "retry", map[string]any{"class": evil}}, logLine{10, "end", map[string]any{"outcome": evil}})
-	r := f.read(2)
-	r.Model, r.Servers, r.RunID, r.Problems = evil, []string{evil}, evil, []string{evil}
-	html := page(t, r)
-	for _, bad := range []string{"<script", "<img", "onerror=alert(2)>'&amp;{{.}}]]>--><", "<style>*"} {
-		if strings.Contains(html, bad) {
-			t.Errorf("%q is in the page", bad)
-		}
-	}
-	if n := strings.Count(html, "&lt;script&gt;"); n < 8 {
-		t.Errorf("the text is shown %d times: the test looks at too little", n)
-	}
-	if n := strings.Count(html, "<style>"); n != 1 {
-		t.Errorf("%d style elements", n)
-	}
-}
-
-// The page asks for nothing, runs nothing, and its policy allows its own style only.
-func TestPageStandsAlone(t *testing.T) {
-	t.Parallel()
-	html := page(t, bigRun(t).read(1200))
-	style := regexp.MustCompile(`(?s)<style>(.*?)</style>`).FindStringSubmatch(html)
-	if style == nil {
-		t.Fatal("no style")
-	}
-	digest := sha256.Sum256([]byte(style[1]))
-	if policy := "default-src &#39;none&#39;; style-src &#39;sha256-" + base64.StdEncoding.EncodeToString(digest[:]); !strings.Contains(html, strings.ReplaceAll(policy, "+", "&#43;")) {
-		t.Errorf("the policy does not allow the style that is there: want %s", policy)
-	}
-	if m := regexp.MustCompile(`(?i)<(script|link|img|iframe|object|embed|base|form)|\s(src|href|style|on[a-z]+)=|@import|url\(|javascript:`).FindString(html); m != "" {
-		t.Errorf("%q is in the page", m)
-	}
-	for _, m := range regexp.MustCompile(`https?://[^"<\s]+`).FindAllString(html, -1) {
-		if m != "http://www.w3.org/2000/svg" && !strings.HasPrefix(m, "http://10.0.0.") && m != "http://127.0.0.1:8283" {
-			t.Errorf("address %s", m)
-		}
-	}
-	if n := strings.Count(html, `<svg class="plot"`); n != 10 {
-		t.Errorf("%d plots, want 10", n)
-	}
-	if m := regexp.MustCompile(`NaN|Inf\b|%!|<no value>|&lt;nil&gt;`).FindString(html); m != "" {
-		t.Errorf("%q is in the page", m)
-	}
-	if regexp.MustCompile(`#[0-9a-fA-F]{3,8}"|rgb\(`).MatchString(html[strings.Index(html, "</style>"):]) {
-		t.Error("a colour stands outside of the style sheet: it would not follow dark and light")
-	}
-}
-
-// Every drawing is well-formed XML, and every class that it uses has a colour.
-func TestPlots(t *testing.T) {
-	t.Parallel()
-	html := page(t, bigRun(t).read(1200))
-	css := html[:strings.Index(html, "</style>")]
-	for _, svg := range regexp.MustCompile(`(?s)<svg.*?</svg>`).FindAllString(html, -1) {
-		d := xml.NewDecoder(strings.NewReader(svg))
-		for {
-			token, err := d.Token()
-			if errors.Is(err, io.EOF) {
-				break
-			}
-			if err != nil {
-				t.Fatalf("%v in %.200s", err, svg)
-			}
-			e, ok := token.(xml.StartElement)
-			if !ok || e.Name.Local == "svg" {
-				continue
-			}
-			for _, a := range e.Attr {
-				if a.Name.Local != "class" {
-					continue
-				}
-				names := strings.Fields(a.Value)
-				selectors := []string{"." + strings.Join(names, ".") + " {"}
-				switch {
-				case e.Name.Local == "text":
-					selectors = nil
-					for _, name := range names {
-						selectors = append(selectors, "text."+name+" {")
-					}
-				case len(names) == 1:
-					selectors = []string{".bar ." + names[0] + " {"}
-				}
-				for _, selector := range selectors {
-					if !strings.Contains(css, selector) {
-						t.Errorf("<%s class=%q> has no rule %q", e.Name.Local, a.Value, selector)
-					}
-				}
-			}
-		}
 	}
 }
 

@@ -1,0 +1,122 @@
+package report_test
+
+import (
+	"fmt"
+	"maps"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/report"
+	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/collector/journal"
+	"github.com/rollout-rl/rollout/sink"
+)
+
+// The logs of several invocations, the last of which was killed in the middle of a
+// line.
+func TestLogs(t *testing.T) {
+	t.Parallel()
+	f := newFolder(t)
+	change := func(at float64, from, to int, reason string) logLine {
+		return logLine{at, "limit changed", map[string]any{"endpoint": "http://a", "from": from, "to": to, "reason": reason}}
+	}
+	f.log(
+		logLine{0, "launch", map[string]any{"run_id": "r", "planned": 4}},
+		change(0, 0, 32, "start"), change(5, 32, 64, "growth"), change(9, 64, 51, "rate_limited"),
+		logLine{10, "status", map[string]any{"in_flight": 7}},
+		logLine{11, "retry", map[string]any{"class": "rate_limited", "delay_s": 1.5}},
+		logLine{12, "retry", map[string]any{"class": "connection", "delay_s": 0.5}},
+		logLine{20, "end", map[string]any{"outcome": "interrupted", "exit": 130, "duplicates_refused": 2}},
+	)
+	f.log(logLine{3600, "launch", map[string]any{"resumed": true}}, change(3601, 51, 53, "growth"))
+	f.put("logs/collect-0002.jsonl", readFile(t, f.dir+"/logs/collect-0002.jsonl")+`{"time":"2026-03-01T14:00:00Z","msg":"retry","class":"conn`)
+	r := f.read(4)
+	if len(r.Invocations) != 2 {
+		t.Fatalf("invocations %+v", r.Invocations)
+	}
+	one, two := r.Invocations[0], r.Invocations[1]
+	if one.Outcome != "interrupted" || *one.Exit != 130 || one.Resumed || one.Ended.Sub(one.Started) != 20*time.Second {
+		t.Errorf("first %+v", one)
+	}
+	if two.Outcome != "" || two.Exit != nil || !two.Resumed || two.Ended.Sub(two.Started) != time.Second {
+		t.Errorf("second %+v", two)
+	}
+	e := r.Controller.Endpoints
+	if len(e) != 1 || e[0] != (report.EndpointLimit{Endpoint: "http://a", Changes: 3, Cuts: 1, Min: 32, Max: 64, Last: 53}) {
+		t.Errorf("endpoints %+v", e)
+	}
+	if !maps.Equal(r.Controller.Reasons, map[string]int{"growth": 2, "rate_limited": 1}) || len(r.Controller.Changes) != 4 {
+		t.Errorf("controller %+v", r.Controller)
+	}
+	if r.Retries.Logged != 2 || r.Retries.WaitSeconds != 2 || !maps.Equal(r.Retries.ByClass, map[string]int{"rate_limited": 1, "connection": 1}) {
+		t.Errorf("retries %+v", r.Retries)
+	}
+	if r.Storage.Duplicates == nil || *r.Storage.Duplicates != 2 {
+		t.Errorf("duplicates %v", r.Storage.Duplicates)
+	}
+	if html := page(t, r); !strings.Contains(html, "killed: its log has no end") || !strings.Contains(html, "interrupted, exit 130") {
+		t.Error("the page does not say how the invocations ended")
+	}
+}
+
+// Attempts without an outcome are those that a killed process left.
+func TestOpenAttempts(t *testing.T) {
+	t.Parallel()
+	f := newFolder(t)
+	if r := f.read(9); r.Retries.Open != nil {
+		t.Error("attempts are counted without a journal")
+	}
+	key := func(i int) string { return fmt.Sprintf("%032x-%d", 1, i) }
+	j, err := journal.Open(filepath.Join(f.dir, "journal"), journal.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3 {
+		for n := 1; n <= 2; n++ {
+			task := &collector.Task{ID: "t"}
+			if err := j.Begin(collector.Attempt{Task: task, Key: key(i), Index: i, GroupSize: 4, N: n, RunID: "r"}, "http://a"); err != nil {
+				t.Fatal(err)
+			}
+			if i == 0 || n == 1 {
+				if err := j.End(key(i), n, collector.ClassConnection, true); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+	if err := j.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s := f.sample("t", 2, 4, nil, 5, 5) // it is done: the end of its attempt got lost
+	s.Key = key(2)
+	f.write(sink.Parquet)
+	r := f.read(9)
+	if r.Retries.Open == nil || *r.Retries.Open != 1 || len(r.Problems) != 0 {
+		t.Errorf("open attempts %v, want 1; %v", r.Retries.Open, r.Problems)
+	}
+	if !strings.Contains(page(t, r), "1 attempts were begun and have no outcome yet") {
+		t.Error("the page does not say so")
+	}
+}
+
+// However long a run is, the report keeps a bounded number of changes and points.
+func TestLogsAreBounded(t *testing.T) {
+	t.Parallel()
+	f := newFolder(t)
+	var lines []logLine
+	for i := range 5000 {
+		lines = append(lines,
+			logLine{float64(i), "limit changed", map[string]any{"endpoint": "http://a", "from": i + 1, "to": i + 2, "reason": "growth"}},
+			logLine{float64(i), "status", map[string]any{"in_flight": i}})
+	}
+	f.log(lines...)
+	c := f.read(1).Controller
+	if len(c.Changes) > 1000 || c.LeftOut+len(c.Changes) != 5000 || c.Changes[len(c.Changes)-1].To != 5001 || c.Reasons["growth"] != 5000 {
+		t.Errorf("%d changes, %d left out", len(c.Changes), c.LeftOut)
+	}
+	if n := len(c.InFlight); n > 480 || n < 200 || c.InFlight[0].Value != 0 || c.InFlight[n-1].Value < 4900 {
+		t.Errorf("%d points", n)
+	}
+}

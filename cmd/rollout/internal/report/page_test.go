@@ -1,0 +1,117 @@
+package report_test
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/xml"
+	"errors"
+	"io"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/rollout-rl/rollout/sink"
+)
+
+// What a model, a task or a server wrote is text on the page and nothing else.
+func TestPageEscapes(t *testing.T) {
+	t.Parallel()
+	const evil = `<script>alert(1)</script>"><img src=x onerror=alert(2)>'&amp;{{.}}]]>--><style>*{display:none}</style>`
+	f := newFolder(t)
+	f.sample(evil, 0, 1, new(1.0), 5, 5).StopReason = evil
+	f.failure("b", 0, 1, evil, evil)
+	f.write(sink.Parquet)
+	f.log(logLine{0, "limit changed", map[string]any{"endpoint": evil, "from": 0, "to": 3, "reason": "start"}},
+		logLine{9, "limit changed", map[string]any{"endpoint": evil, "from": 3, "to": 4, "reason": evil}},
+		logLine{9, "limit changed", map[string]any{"endpoint": "b", "from": 3, "to": 4, "reason": evil}},
+		logLine{9, "retry", map[string]any{"class": evil}}, logLine{10, "end", map[string]any{"outcome": evil}})
+	r := f.read(2)
+	r.Model, r.Servers, r.RunID, r.Problems = evil, []string{evil}, evil, []string{evil}
+	html := page(t, r)
+	for _, bad := range []string{"<script", "<img", "onerror=alert(2)>'&amp;{{.}}]]>--><", "<style>*"} {
+		if strings.Contains(html, bad) {
+			t.Errorf("%q is in the page", bad)
+		}
+	}
+	if n := strings.Count(html, "&lt;script&gt;"); n < 8 {
+		t.Errorf("the text is shown %d times: the test looks at too little", n)
+	}
+	if n := strings.Count(html, "<style>"); n != 1 {
+		t.Errorf("%d style elements", n)
+	}
+}
+
+// The page asks for nothing, runs nothing, and its policy allows its own style only.
+func TestPageStandsAlone(t *testing.T) {
+	t.Parallel()
+	html := page(t, bigRun(t).read(1200))
+	style := regexp.MustCompile(`(?s)<style>(.*?)</style>`).FindStringSubmatch(html)
+	if style == nil {
+		t.Fatal("no style")
+	}
+	digest := sha256.Sum256([]byte(style[1]))
+	if policy := "default-src &#39;none&#39;; style-src &#39;sha256-" + base64.StdEncoding.EncodeToString(digest[:]); !strings.Contains(html, strings.ReplaceAll(policy, "+", "&#43;")) {
+		t.Errorf("the policy does not allow the style that is there: want %s", policy)
+	}
+	if m := regexp.MustCompile(`(?i)<(script|link|img|iframe|object|embed|base|form)|\s(src|href|style|on[a-z]+)=|@import|url\(|javascript:`).FindString(html); m != "" {
+		t.Errorf("%q is in the page", m)
+	}
+	for _, m := range regexp.MustCompile(`https?://[^"<\s]+`).FindAllString(html, -1) {
+		if m != "http://www.w3.org/2000/svg" && !strings.HasPrefix(m, "http://10.0.0.") && m != "http://127.0.0.1:8283" {
+			t.Errorf("address %s", m)
+		}
+	}
+	if n := strings.Count(html, `<svg class="plot"`); n != 10 {
+		t.Errorf("%d plots, want 10", n)
+	}
+	if m := regexp.MustCompile(`NaN|Inf\b|%!|<no value>|&lt;nil&gt;`).FindString(html); m != "" {
+		t.Errorf("%q is in the page", m)
+	}
+	if regexp.MustCompile(`#[0-9a-fA-F]{3,8}"|rgb\(`).MatchString(html[strings.Index(html, "</style>"):]) {
+		t.Error("a colour stands outside of the style sheet: it would not follow dark and light")
+	}
+}
+
+// Every drawing is well-formed XML, and every class that it uses has a colour.
+func TestPlots(t *testing.T) {
+	t.Parallel()
+	html := page(t, bigRun(t).read(1200))
+	css := html[:strings.Index(html, "</style>")]
+	for _, svg := range regexp.MustCompile(`(?s)<svg.*?</svg>`).FindAllString(html, -1) {
+		d := xml.NewDecoder(strings.NewReader(svg))
+		for {
+			token, err := d.Token()
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err != nil {
+				t.Fatalf("%v in %.200s", err, svg)
+			}
+			e, ok := token.(xml.StartElement)
+			if !ok || e.Name.Local == "svg" {
+				continue
+			}
+			for _, a := range e.Attr {
+				if a.Name.Local != "class" {
+					continue
+				}
+				names := strings.Fields(a.Value)
+				selectors := []string{"." + strings.Join(names, ".") + " {"}
+				switch {
+				case e.Name.Local == "text":
+					selectors = nil
+					for _, name := range names {
+						selectors = append(selectors, "text."+name+" {")
+					}
+				case len(names) == 1:
+					selectors = []string{".bar ." + names[0] + " {"}
+				}
+				for _, selector := range selectors {
+					if !strings.Contains(css, selector) {
+						t.Errorf("<%s class=%q> has no rule %q", e.Name.Local, a.Value, selector)
+					}
+				}
+			}
+		}
+	}
+}

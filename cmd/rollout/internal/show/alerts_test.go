@@ -1,0 +1,299 @@
+package show
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	dto "github.com/prometheus/client_model/go"
+	"go.yaml.in/yaml/v3"
+)
+
+// An alertFile is configs/alerts.yml, as far as it is looked at.
+type alertFile struct {
+	Groups []struct {
+		Name  string
+		Rules []struct {
+			Alert, Expr, For    string
+			Labels, Annotations map[string]string
+		}
+	}
+}
+
+func readAlerts(t *testing.T) (f alertFile) {
+	t.Helper()
+	b, err := os.ReadFile("../../../../configs/alerts.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := yaml.NewDecoder(bytes.NewReader(b))
+	d.KnownFields(true)
+	if err := d.Decode(&f); err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// A dashboard is configs/grafana-dashboard.json, as far as it is looked at.
+type dashboard struct {
+	Title      string
+	Templating struct {
+		List []struct{ Name, Type, Query any }
+	}
+	Panels []struct {
+		ID          int
+		Type, Title string
+		Datasource  struct{ UID string }
+		GridPos     struct{ H, W, X, Y int }
+		Targets     []struct{ Expr, LegendFormat string }
+	}
+}
+
+func readDashboard(t *testing.T) (d dashboard) {
+	t.Helper()
+	b, err := os.ReadFile("../../../../configs/grafana-dashboard.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(b, &d); err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// Every metric and every label that the dashboard and the alerts use is there, and
+// every metric of ours is on the dashboard.
+func TestDashboardAndAlertsFitTheMetrics(t *testing.T) {
+	t.Parallel()
+	families, err := busyMetrics(t, 30).registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	series := map[string]*dto.MetricFamily{}
+	labels := map[string]bool{"le": true, "job": true, "instance": true}
+	for _, f := range families {
+		name := f.GetName()
+		series[name] = f
+		if f.GetType() == dto.MetricType_HISTOGRAM {
+			series[name+"_bucket"], series[name+"_sum"], series[name+"_count"] = f, f, f
+		}
+		for _, m := range f.GetMetric() {
+			for _, l := range m.GetLabel() {
+				labels[l.GetName()] = true
+			}
+		}
+	}
+	names := regexp.MustCompile(`\b(?:rollout|process|go|up)_[a-z0-9_]+`)
+	grouping := regexp.MustCompile(`\b(?:by|without|on|ignoring|group_left|group_right) ?\(([^)]*)\)`)
+	used := map[string]bool{}
+	check := func(where, expr string) {
+		found := names.FindAllString(expr, -1)
+		if len(found) == 0 {
+			t.Errorf("%s: no metric in %q", where, expr)
+		}
+		for _, name := range found {
+			if series[name] == nil {
+				t.Errorf("%s: there is no metric %s", where, name)
+				continue
+			}
+			used[series[name].GetName()] = true
+		}
+		for _, g := range grouping.FindAllStringSubmatch(expr, -1) {
+			for l := range strings.SplitSeq(g[1], ",") {
+				if l = strings.TrimSpace(l); !labels[l] {
+					t.Errorf("%s: there is no label %q", where, l)
+				}
+			}
+		}
+		for _, l := range regexp.MustCompile(`([a-z_]+)(?:=~|!~|!=|=)"`).FindAllStringSubmatch(expr, -1) {
+			if !labels[l[1]] {
+				t.Errorf("%s: there is no label %q", where, l[1])
+			}
+		}
+	}
+	legend := regexp.MustCompile(`{{ ?(?:\$labels\.)?([a-z_]+) ?}}`)
+	checkLabels := func(where, text string) {
+		for _, l := range legend.FindAllStringSubmatch(text, -1) {
+			if !labels[l[1]] {
+				t.Errorf("%s: there is no label %q", where, l[1])
+			}
+		}
+	}
+	for _, g := range readAlerts(t).Groups {
+		for _, r := range g.Rules {
+			check(r.Alert, r.Expr)
+			checkLabels(r.Alert, r.Annotations["description"])
+			if r.Annotations["summary"] == "" || r.Annotations["description"] == "" || r.Labels["severity"] == "" {
+				t.Errorf("%s has no summary, description or severity", r.Alert)
+			}
+		}
+	}
+	d := readDashboard(t)
+	ids := map[int]bool{}
+	for _, p := range d.Panels {
+		if ids[p.ID] {
+			t.Errorf("panel %d twice", p.ID)
+		}
+		ids[p.ID] = true
+		if p.Type == "row" {
+			continue
+		}
+		if p.Datasource.UID != "${datasource}" || len(p.Targets) == 0 || p.GridPos.X+p.GridPos.W > 24 {
+			t.Errorf("panel %q: data source %q, %d targets, at %+v", p.Title, p.Datasource.UID, len(p.Targets), p.GridPos)
+		}
+		for _, q := range p.Targets {
+			check(p.Title, q.Expr)
+			checkLabels(p.Title, q.LegendFormat)
+		}
+	}
+	for _, f := range families {
+		if name := f.GetName(); strings.HasPrefix(name, "rollout_") && !used[name] {
+			t.Errorf("%s is on no panel and in no alert", name)
+		}
+	}
+}
+
+// promtool reads the alerts, and every expression of the dashboard.
+func TestPromtool(t *testing.T) {
+	t.Parallel()
+	promtool, err := exec.LookPath("promtool")
+	if err != nil {
+		t.Skip("promtool is not on PATH (Debian: prometheus): the alerts' syntax is not checked")
+	}
+	var rules strings.Builder
+	rules.WriteString("groups:\n  - name: dashboard\n    rules:\n")
+	n := 0
+	for _, p := range readDashboard(t).Panels {
+		for _, q := range p.Targets {
+			expr := strings.NewReplacer("$__rate_interval", "5m", "$job", ".*", "$instance", ".*").Replace(q.Expr)
+			quoted, err := json.Marshal(expr)
+			if err != nil {
+				t.Fatal(err)
+			}
+			fmt.Fprintf(&rules, "      - record: panel:%d\n        expr: %s\n", n, quoted)
+			n++
+		}
+	}
+	for _, name := range []string{"../../../../configs/alerts.yml", fileOf(t, "dashboard.yml", rules.String())} {
+		if out, err := exec.CommandContext(t.Context(), promtool, "check", "rules", name).CombinedOutput(); err != nil {
+			t.Errorf("promtool check rules %s: %v\n%s", name, err, out)
+		}
+	}
+	alerts, err := filepath.Abs("../../../../configs/alerts.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests := fileOf(t, "test.yml", strings.Replace(alertTests, "RULES", alerts, 1))
+	if out, err := exec.CommandContext(t.Context(), promtool, "test", "rules", tests).CombinedOutput(); err != nil {
+		t.Errorf("promtool test rules: %v\n%s", err, out)
+	}
+	for _, g := range readAlerts(t).Groups {
+		for _, r := range g.Rules {
+			if !strings.Contains(alertTests, "alertname=\""+r.Alert+"\"") {
+				t.Errorf("no test makes %s fire", r.Alert)
+			}
+		}
+	}
+}
+
+// alertTests make every alert fire, and show that a run in good order makes none.
+const alertTests = `
+rule_files: [RULES]
+evaluation_interval: 1m
+tests:
+  - interval: 1m
+    input_series:
+      - series: 'rollout_sample_idle_seconds_max{instance="i"}'
+        values: '0+60x60'
+      - series: 'rollout_last_commit_timestamp_seconds{instance="i"}'
+        values: '1x60'
+      - series: 'rollout_wal_records{instance="i"}'
+        values: '1x60'
+      - series: 'rollout_wal_bytes{instance="i"}'
+        values: '0+100x60'
+      - series: 'rollout_shards_committed_total{instance="i",format="parquet",kind="data"}'
+        values: '3x60'
+      - series: 'rollout_failures_total{instance="i",job="j",class="connection"}'
+        values: '0+1x60'
+      - series: 'rollout_sample_duration_seconds_count{instance="i",job="j",outcome="committed"}'
+        values: '0+3x60'
+      - series: 'rollout_sample_duration_seconds_count{instance="i",job="j",outcome="failed"}'
+        values: '0+1x60'
+      - series: 'rollout_concurrency_limit{instance="i",endpoint="e"}'
+        values: '1x60'
+      - series: 'rollout_concurrency_ceiling{instance="i",endpoint="e"}'
+        values: '64x60'
+      - series: 'rollout_breaker_open{instance="i",endpoint="e"}'
+        values: '0x60'
+      - series: 'rollout_breaker_open{instance="i",endpoint="down"}'
+        values: '1x60'
+      - series: 'rollout_disk_free_bytes{instance="i"}'
+        values: '1000000x60'
+      - series: 'rollout_agents_left_total{instance="i"}'
+        values: '0+5x60'
+      - series: 'rollout_remade_total{instance="i",job="j",reason="connection"}'
+        values: '0+1x60'
+    promql_expr_test:
+      - expr: 'count by (alertname) (ALERTS{alertstate="firing"})'
+        eval_time: 50m
+        exp_samples:
+          - {labels: '{alertname="RolloutSampleSilent"}', value: 1}
+          - {labels: '{alertname="RolloutCommitsStalled"}', value: 1}
+          - {labels: '{alertname="RolloutFailureRatio"}', value: 1}
+          - {labels: '{alertname="RolloutWALGrows"}', value: 1}
+          - {labels: '{alertname="RolloutConcurrencyAtFloor"}', value: 1}
+          - {labels: '{alertname="RolloutServerDown"}', value: 1}
+          - {labels: '{alertname="RolloutDiskLow"}', value: 1}
+          - {labels: '{alertname="RolloutAgentsLeft"}', value: 1}
+          - {labels: '{alertname="RolloutRemade"}', value: 1}
+  - interval: 1m
+    input_series:
+      - series: 'rollout_sample_idle_seconds_max{instance="i"}'
+        values: '30x60'
+      - series: 'rollout_last_commit_timestamp_seconds{instance="i"}'
+        values: '0+60x60'
+      - series: 'rollout_wal_records{instance="i"}'
+        values: '5x60'
+      - series: 'rollout_wal_bytes{instance="i"}'
+        values: '0+100x60'
+      - series: 'rollout_shards_committed_total{instance="i",format="parquet",kind="data"}'
+        values: '0+1x60'
+      - series: 'rollout_failures_total{instance="i",job="j",class="connection"}'
+        values: '0+1x60'
+      - series: 'rollout_failures_total{instance="i",job="j",class="censored"}'
+        values: '0+9x60'
+      - series: 'rollout_sample_duration_seconds_count{instance="i",job="j",outcome="committed"}'
+        values: '0+30x60'
+      - series: 'rollout_concurrency_limit{instance="i",endpoint="e"}'
+        values: '20x60'
+      - series: 'rollout_concurrency_ceiling{instance="i",endpoint="e"}'
+        values: '64x60'
+      - series: 'rollout_breaker_open{instance="i",endpoint="e"}'
+        values: '0x60'
+      - series: 'rollout_disk_free_bytes{instance="i"}'
+        values: '100000000000x60'
+      - series: 'rollout_agents_left_total{instance="i"}'
+        values: '3x60'
+      - series: 'rollout_remade_total{instance="i",job="j",reason="connection"}'
+        values: '0+1x60'
+    promql_expr_test:
+      - expr: 'count by (alertname) (ALERTS)'
+        eval_time: 50m
+        exp_samples: []
+`
+
+// fileOf is the path of a file that holds a text.
+func fileOf(t *testing.T, name, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}

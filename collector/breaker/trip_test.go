@@ -1,0 +1,203 @@
+package breaker_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/rollout-rl/rollout/collector/breaker"
+)
+
+// One sample alone pays for its failures, and takes no server down.
+func TestOneSampleAloneDoesNotTrip(t *testing.T) {
+	t.Parallel()
+	s := newServer(cfg)
+	s.answer("other")
+	for i := range 50 {
+		want := "retry charged"
+		if i >= cfg.Retries {
+			want = "fail"
+		}
+		if got := s.fault("k").String(); got != want {
+			t.Fatalf("failure %d: %q, want %q", i+1, got, want)
+		}
+	}
+	if down, _ := s.State(); down || s.checks > 0 {
+		t.Errorf("down %v after %d checks", down, s.checks)
+	}
+	s.fault("k2") // but two of them may
+	if down, _ := s.State(); !down {
+		t.Error("not down after failures of two samples")
+	}
+}
+
+// The threshold is what can fail before one sample fails twice, at least three. Failures
+// to make an agent count whoever asks.
+func TestThreshold(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name          string
+		answered      bool
+		inHand, limit int
+		stage         breaker.Stage
+		keys          int
+		want          int
+	}{
+		{"in hand", true, 5, 100, breaker.Rolling, 9, 5},
+		{"the limit", true, 100, 6, breaker.Rolling, 9, 6},
+		{"three at least", true, 1, 1, breaker.Rolling, 9, 3},
+		{"the limit before the first answer", false, 1, 7, breaker.Rolling, 1, 7},
+		{"one sample without an agent", true, 4, 8, breaker.Opening, 1, 4},
+		{"two samples", true, 4, 8, breaker.Rolling, 2, 4},
+	} {
+		s := newServer(cfg)
+		if test.answered {
+			s.answer("other")
+		}
+		n := 0
+		for down := false; !down && n < 20; n++ {
+			d := s.end(breaker.End{Key: fmt.Sprint(n % test.keys), Kind: breaker.Fault, Stage: test.stage, InHand: test.inHand, Limit: test.limit})
+			down = d.Change.Tripped
+		}
+		if n != test.want {
+			t.Errorf("%s: down after %d failures, want %d", test.name, n, test.want)
+		}
+	}
+}
+
+// What a trip charged is refunded when the server goes down, and is final when it answers.
+func TestRefund(t *testing.T) {
+	t.Parallel()
+	charge := func(t *testing.T) *server { // the sample k is charged for two failures of a trip
+		t.Helper()
+		s := newServer(cfg)
+		s.inHand = 6
+		s.answer("other")
+		s.fault("k")
+		s.fault("k")
+		if s.budget("k").Charged != 2 {
+			t.Fatalf("charged %d", s.budget("k").Charged)
+		}
+		return s
+	}
+	t.Run("down", func(t *testing.T) {
+		t.Parallel()
+		s := charge(t)
+		s.trip(t)
+		if d := s.fault("k"); d.String() != "retry free" || s.budget("k").Charged != 0 {
+			t.Errorf("%v, charged %d", d, s.budget("k").Charged)
+		}
+	})
+	t.Run("answer", func(t *testing.T) {
+		t.Parallel()
+		s := charge(t)
+		s.answer("other")
+		s.trip(t)
+		if d := s.fault("k"); d.String() != "retry free" || s.budget("k").Charged != 2 {
+			t.Errorf("%v, charged %d", d, s.budget("k").Charged)
+		}
+	})
+	t.Run("a check is answered", func(t *testing.T) {
+		t.Parallel()
+		s := charge(t)
+		s.works = true
+		for i := 0; s.checks == 0 && i < 9; i++ {
+			s.fault(fmt.Sprint("other-", i))
+		}
+		if d := s.fault("k"); d.String() != "fail" || s.budget("k").Charged != 3 {
+			t.Errorf("%v, charged %d", d, s.budget("k").Charged)
+		}
+	})
+	t.Run("down while it waits", func(t *testing.T) {
+		t.Parallel()
+		s := charge(t)
+		s.dies = true
+		if d := s.fault("k"); d.String() != "retry free" || s.budget("k").Charged != 0 {
+			t.Errorf("%v, charged %d", d, s.budget("k").Charged)
+		}
+	})
+	t.Run("moved before it is known", func(t *testing.T) {
+		t.Parallel()
+		s := charge(t)
+		s.Leave(s.budget("k"))
+		s.trip(t)
+		s.Leave(s.budget("k"))
+		if got := s.budget("k").Charged; got != 2 {
+			t.Errorf("charged %d, want 2: it is final elsewhere", got)
+		}
+	})
+	t.Run("moved because it is down", func(t *testing.T) {
+		t.Parallel()
+		s := charge(t)
+		s.trip(t)
+		s.Leave(s.budget("k"))
+		if got := s.budget("k").Charged; got != 0 {
+			t.Errorf("charged %d, want 0", got)
+		}
+	})
+	t.Run("forgiven", func(t *testing.T) {
+		t.Parallel()
+		s := newServer(cfg)
+		s.answer("other")
+		*s.budget("k") = breaker.Resume(1, 0)
+		s.fault("k")
+		s.budget("k").Forgive()
+		s.trip(t)
+		s.Leave(s.budget("k"))
+		if got := s.budget("k").Charged; got != 1 {
+			t.Errorf("charged %d, want the 1 of the earlier process", got)
+		}
+	})
+}
+
+// An answer to what was sent before the trip says nothing about it.
+func TestOldAnswer(t *testing.T) {
+	t.Parallel()
+	s := newServer(cfg)
+	s.answer("other")
+	before := s.now
+	s.trip(t)
+	d := s.end(breaker.End{Key: "late", Kind: breaker.Done, Replied: before})
+	if down, _ := s.State(); !down || d.Change != (breaker.Change{}) {
+		t.Errorf("down %v, %+v after an old answer", down, d.Change)
+	}
+	s.Silent(s.now)
+	if ch := s.Answered(s.now.Add(time.Second)); !ch.Up || !ch.Reset {
+		t.Errorf("%+v after a new answer", ch)
+	}
+}
+
+// An answer from before the first failure of the trip, and from before the server fell
+// silent, says nothing either: the silence moves the beginning of the trip.
+func TestAnswerBeforeSilence(t *testing.T) {
+	t.Parallel()
+	s := newServer(cfg)
+	s.answer("other")
+	s.fault("k") // begins the trip
+	between := s.now.Add(time.Second)
+	s.Silent(s.now.Add(2 * time.Second))
+	if ch := s.Answered(between); ch != (breaker.Change{}) {
+		t.Errorf("%+v after an answer from before the silence", ch)
+	}
+	if down, _ := s.State(); !down {
+		t.Error("an answer from before the silence brought the server back")
+	}
+}
+
+// A sample whose failure trips the breaker is charged when the server answers the check: the
+// failure was its own.
+func TestAnsweredCheckCharges(t *testing.T) {
+	t.Parallel()
+	s := newServer(cfg)
+	s.answer("other")
+	s.works = true
+	var d breaker.Decision
+	var key string
+	for i := 0; s.checks == 0 && i < 9; i++ {
+		key = fmt.Sprint("other-", i)
+		d = s.fault(key)
+	}
+	if s.checks != 1 || d.String() != "retry charged" || s.budget(key).Charged != 1 {
+		t.Errorf("%d checks, %v, charged %d", s.checks, d, s.budget(key).Charged)
+	}
+}

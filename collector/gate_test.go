@@ -1,0 +1,246 @@
+package collector_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/collector/limit"
+)
+
+// A server that dies for a minute with all samples in mid-flight: nothing is lost
+// although no sample has a retry to lose, and it is not stormed meanwhile.
+func TestServerDownForAMinute(t *testing.T) {
+	t.Parallel()
+	for _, adapt := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			start := time.Now()
+			down := func() bool { s := time.Since(start); return s >= 125*time.Second && s < 185*time.Second }
+			tries := 0
+			b := &scripted{}
+			b.script = func(collector.Attempt) step {
+				if down() {
+					tries++
+					return step{openErr: fmt.Errorf("dial: %w", collector.ErrConnection)}
+				}
+				if s := time.Since(start); s > 115*time.Second && s < 125*time.Second { // its end finds no server
+					return step{takes: 125*time.Second - s, runErr: fmt.Errorf("read: %w", collector.ErrConnection)}
+				}
+				return step{takes: 10 * time.Second}
+			}
+			var log []string
+			c := setup(t, b, &shelf{atOnce: true}, func(cfg *collector.Config) {
+				cfg.Endpoints[0].MaxInFlight, cfg.Adaptive = 16, adapt
+				cfg.Retries = 0
+				cfg.Events.EndpointDown = func(_ string, err error) {
+					log = append(log, fmt.Sprintf("%v %v", err == nil, time.Since(start).Round(time.Second)))
+				}
+			})
+			if err := c.Run(t.Context(), func(yield func(*collector.Task, error) bool) {
+				for i := range 600 {
+					if i%16 == 3 {
+						time.Sleep(time.Second) // so that they are not in step
+					}
+					if !yield(&collector.Task{ID: fmt.Sprint(i), Messages: []string{"hello"}}, nil) {
+						return
+					}
+				}
+			}); err != nil {
+				t.Fatal(err)
+			}
+			b.check(t)
+			st := c.Stats()
+			counts(t, st, 600, 0, 0, 0)
+			if tries < 10 || tries > 14 {
+				t.Errorf("tried %d times in a minute, want about every 5 s", tries)
+			}
+			if len(log) != 2 || log[0] != "false 2m5s" {
+				t.Errorf("down and up: %v", log)
+			}
+			if len(log) == 2 && log[1] > "true 3m10s" {
+				t.Errorf("down and up: %v: want it noticed within 5 s, and not at the end of a rollout", log)
+			}
+		})
+	}
+}
+
+// The engine behind a server that lives is gone: agents can be made and no rollout
+// ends well. To make an agent is no answer then.
+func TestEngineDownIsNotAnsweredByAnAgent(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		attempts := 0
+		b := &scripted{script: func(collector.Attempt) step {
+			if s := time.Since(start); s >= time.Minute && s < 2*time.Minute {
+				attempts++
+				return step{takes: 100 * time.Millisecond, runErr: collector.ErrServer}
+			}
+			return step{takes: 5 * time.Second}
+		}}
+		var log []string
+		c := setup(t, b, &shelf{atOnce: true}, func(cfg *collector.Config) {
+			cfg.Endpoints[0].MaxInFlight, cfg.Retries = 8, 1
+			watched(cfg, &log)
+		})
+		if err := c.Run(t.Context(), tasks(400)); err != nil {
+			t.Fatal(err)
+		}
+		counts(t, c.Stats(), 400, 0, 0, 0)
+		if attempts > 8+8+12 || !slices.Equal(log, []string{"a down 1m0s", "a up 2m0s"}) {
+			t.Errorf("%d attempts while it was down: %v", attempts, log)
+		}
+	})
+}
+
+// A probe that says nothing for long does not keep all others waiting.
+func TestSlowProbeIsNotAlone(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		b := &scripted{}
+		b.script = func(collector.Attempt) step {
+			switch s := time.Since(start); {
+			case s < time.Minute:
+				return step{takes: 10 * time.Second}
+			case s < 70*time.Second:
+				return step{runErr: collector.ErrServer}
+			case s < 80*time.Second:
+				return step{takes: 20 * time.Minute} // the first one after the outage is a long one
+			}
+			return step{takes: 10 * time.Second}
+		}
+		c := setup(t, b, &shelf{atOnce: true}, func(cfg *collector.Config) { cfg.Endpoints[0].MaxInFlight, cfg.Retries = 4, 2 })
+		if err := c.Run(t.Context(), tasks(100)); err != nil {
+			t.Fatal(err)
+		}
+		counts(t, c.Stats(), 100, 0, 0, 0)
+		if took := time.Since(start); took > 22*time.Minute {
+			t.Errorf("took %v: the others waited for the long one", took)
+		}
+	})
+}
+
+// A sample that breaks its server every time fails, and is not taken for an outage:
+// one without retries a moment after its failure.
+func TestOneBadSampleFailsAfterAMoment(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := &scripted{script: func(a collector.Attempt) step {
+			if a.Task.ID == "t5" {
+				return step{takes: time.Second, runErr: collector.ErrServer}
+			}
+			return step{takes: time.Second}
+		}}
+		c := setup(t, b, &shelf{atOnce: true}, func(cfg *collector.Config) { cfg.Endpoints[0].MaxInFlight = 4 })
+		if err := c.Run(t.Context(), tasks(20)); err != nil {
+			t.Fatal(err)
+		}
+		counts(t, c.Stats(), 19, 1, 0, 0)
+	})
+}
+
+// An outage is no sign of load: the limit is what it was before, but for the one cut
+// of the moment in which it began. When the server is back, it does not get all samples
+// at once.
+func TestLimitAfterAnOutage(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		b := &scripted{}
+		b.script = func(collector.Attempt) step {
+			if s := time.Since(start); s >= time.Minute && s < 3*time.Minute {
+				return step{openErr: collector.ErrConnection}
+			}
+			return step{takes: 20 * time.Second}
+		}
+		c := setup(t, b, &shelf{atOnce: true}, func(cfg *collector.Config) {
+			adaptive(32)(cfg)
+			cfg.Outage = 10 * time.Minute
+		})
+		var after []int
+		go func() {
+			time.Sleep(3*time.Minute + 5*time.Second) // the next probe has come
+			for range 3 {
+				time.Sleep(5 * time.Second)
+				b.mu.Lock()
+				after = append(after, b.inFlight)
+				b.mu.Unlock()
+			}
+			if l := c.Stats().Endpoints[0].Limit; l != 25 {
+				t.Errorf("limit %d after the outage, want 25", l)
+			}
+		}()
+		if err := c.Run(t.Context(), tasks(600)); err != nil {
+			t.Fatal(err)
+		}
+		counts(t, c.Stats(), 600, 0, 0, 0)
+		for i, n := range after {
+			if n < 3 || n > 3*(i+3) {
+				t.Errorf("in flight every 5 s after the server was back: %v, want about 3 more each time", after)
+				break
+			}
+		}
+	})
+}
+
+// Workers that wait for a sample when the server goes down take none up.
+func TestIdleWorkersWaitWhileDown(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		tries := 0
+		b := &scripted{script: func(collector.Attempt) step {
+			if s := time.Since(start); s >= time.Minute && s < 2*time.Minute {
+				tries++
+				return step{openErr: collector.ErrConnection}
+			}
+			return step{takes: time.Second}
+		}}
+		c := setup(t, b, &shelf{atOnce: true}, func(cfg *collector.Config) { cfg.Endpoints[0].MaxInFlight, cfg.Retries = 20, 3 })
+		err := c.Run(t.Context(), func(yield func(*collector.Task, error) bool) {
+			for i := range 30 {
+				switch i {
+				case 3:
+					time.Sleep(time.Minute) // 17 workers are idle, and the others soon
+				case 6:
+					time.Sleep(time.Second) // these three took it down
+				}
+				if !yield(&collector.Task{ID: fmt.Sprint(i), Messages: []string{"hello"}}, nil) {
+					return
+				}
+			}
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		counts(t, c.Stats(), 30, 0, 0, 0)
+		if tries > 3+12 {
+			t.Errorf("tried %d times in a minute of outage", tries)
+		}
+	})
+}
+
+// A limit that falls holds for workers that were let in before it fell and have no
+// sample yet.
+func TestCutHoldsForIdleWorkers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := &scripted{script: func(collector.Attempt) step { return step{takes: time.Minute} }}
+		c := setup(t, b, &shelf{atOnce: true}, adaptive(32))
+		err := c.Run(t.Context(), func(yield func(*collector.Task, error) bool) {
+			time.Sleep(time.Second)
+			c.Engine("a", limit.Engine{KVUsage: 0.95})
+			tasks(40)(yield)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b.most != 25 {
+			t.Errorf("at most %d in flight, want 25", b.most)
+		}
+	})
+}

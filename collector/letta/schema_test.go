@@ -1,0 +1,226 @@
+package letta_test
+
+import (
+	"encoding/json"
+	"maps"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/rollout-rl/rollout/collector/letta"
+	"github.com/rollout-rl/rollout/tokenize"
+)
+
+// A schemaType is how we read, or write, a type of the published schemas.
+type schemaType struct {
+	// before and after are put around the members of an object that is read.
+	before, after string
+	read          func(text string) (any, error)
+	sent          reflect.Type // of what is only sent
+	// loose says that members have their place in the text that is kept, and in no field.
+	loose bool
+}
+
+func readAs[T any](read func(string) (*T, error), before, after string) schemaType {
+	return schemaType{before: before, after: after, read: func(text string) (any, error) { return read(text) }}
+}
+
+func message(kind letta.MessageType, more string) schemaType {
+	return readAs(letta.Read[letta.Message], `{"message_type":"`+string(kind)+`"`+more+`,`, "}")
+}
+
+// part is the JSON of the one part of a message's content.
+func part(kind string) schemaType {
+	s := readAs(letta.Read[letta.Message], `{"message_type":"user_message","content":[{"type":"`+kind+`",`, "}]}")
+	s.loose = true // but for the text, see TestUnions
+	return s
+}
+
+func step(before, after string) schemaType {
+	s := readAs(letta.Read[letta.Step], before, after)
+	s.loose = true
+	return s
+}
+
+// schemaTypes are the types by the name that they have in testdata/schema.
+var schemaTypes = map[string]schemaType{
+	"LettaRequest":    {sent: reflect.TypeFor[letta.LettaRequest]()},
+	"AgentState":      readAs(letta.Read[letta.AgentState], "{", "}"),
+	"ProviderTrace":   readAs(letta.Read[letta.ProviderTrace], "{", "}"),
+	"BillingContext":  readAs(letta.Read[letta.BillingContext], "{", "}"),
+	"Step":            readAs(letta.Read[letta.Step], "{", "}"),
+	"StepMetrics":     readAs(letta.Read[letta.StepMetrics], "{", "}"),
+	"CompactionStats": readAs(letta.Read[letta.CompactionStats], "{", "}"),
+	"ToolCall":        readAs(letta.Read[letta.ToolCall], "{", "}"),
+	"ToolReturn":      readAs(letta.Read[letta.ToolReturn], "{", "}"),
+	"ApprovalReturn":  readAs(letta.Read[letta.Approval], `{"type":"approval",`, "}"),
+
+	"SystemMessage":           message(letta.TypeSystem, ""),
+	"UserMessage":             message(letta.TypeUser, ""),
+	"AssistantMessage":        message(letta.TypeAssistant, ""),
+	"ReasoningMessage":        message(letta.TypeReasoning, ""),
+	"HiddenReasoningMessage":  message(letta.TypeHiddenReasoning, ""),
+	"ToolCallMessage":         message(letta.TypeToolCall, ""),
+	"ToolReturnMessage":       message(letta.TypeToolReturn, `,"tool_call_id":"c"`),
+	"ApprovalRequestMessage":  message(letta.TypeApprovalRequest, ""),
+	"ApprovalResponseMessage": message(letta.TypeApprovalResponse, ""),
+	"SummaryMessage":          message(letta.TypeSummary, ""),
+	"EventMessage":            message(letta.TypeEvent, ""),
+
+	"TextContent":                part("text"),
+	"ImageContent":               part("image"),
+	"ImageSource":                {before: `{"message_type":"user_message","content":[{"type":"image","source":{`, after: "}}]}", read: part("image").read, loose: true},
+	"ToolCallContent":            part("tool_call"),
+	"ToolReturnContent":          part("tool_return"),
+	"ReasoningContent":           part("reasoning"),
+	"RedactedReasoningContent":   part("redacted_reasoning"),
+	"OmittedReasoningContent":    part("omitted_reasoning"),
+	"SummarizedReasoningContent": part("summarized_reasoning"),
+	"ReasoningSummary":           {before: `{"message_type":"user_message","content":[{"type":"summarized_reasoning","summary":[{`, after: "}]}]}", read: part("text").read, loose: true},
+
+	// The deprecated messages of a step, which 0.16.7 leaves empty.
+	"InternalMessage":  step(`{"messages":[{`, "}]}"),
+	"InternalReturn":   step(`{"messages":[{"tool_returns":[{`, "}]}]}"),
+	"InternalToolCall": step(`{"messages":[{"tool_calls":[{`, "}]}]}"),
+	"InternalFunction": step(`{"messages":[{"tool_calls":[{"function":{`, "}}]}]}"),
+}
+
+// probes are values of every type: one of them shows whether a member is read.
+var probes = []string{`"x"`, `7`, `true`, `["x"]`, `[{"type":"tool","tool_call_id":"d"}]`, `{"name":"x"}`}
+
+// TestSchemas checks that every field of the published schemas has a place in our
+// types, and that a value in it survives.
+func TestSchemas(t *testing.T) {
+	t.Parallel()
+	checked := 0
+	check := func(typeName string, fields []string) {
+		of, is := schemaTypes[typeName]
+		if !is {
+			t.Errorf("%s: no type of ours", typeName)
+			return
+		}
+		for _, f := range fields {
+			checked++
+			if of.sent != nil {
+				if !slices.Contains(jsonNames(of.sent), f) {
+					t.Errorf("%s has no field %s", typeName, f)
+				}
+				continue
+			}
+			if !survives(t, of, f) && !of.loose && f != "type" && f != "message_type" {
+				t.Errorf("%s: nothing reads the field %s", typeName, f)
+			}
+		}
+	}
+	for _, file := range []string{"letta-request", "agent-state", "tool-return-message"} {
+		schema := readSchema(t, file)
+		check(schema.Title, slices.Collect(maps.Keys(schema.Properties)))
+	}
+	b, err := os.ReadFile("testdata/schema/steps-api.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(b)) {
+		words := strings.Fields(line)
+		check(words[0], words[1:])
+	}
+	// Turns are read by tokenize.Decoder, which refuses a wrong type of what it reads.
+	for f := range readSchema(t, "turn-token-data").Properties {
+		checked++
+		var reply tokenize.Reply
+		turn := `{"turns":[{"role":"tool","` + f + `":{}}]}`
+		if tokenize.NewDecoder(tokenize.DecoderConfig{}).DecodeBytes([]byte(turn), &reply) == nil {
+			t.Errorf("TurnTokenData: nothing reads the field %s", f)
+		}
+	}
+	if checked < 350 {
+		t.Errorf("checked %d fields, want all of the five documents", checked)
+	}
+}
+
+type schema struct {
+	Title      string         `json:"title"`
+	Properties map[string]any `json:"properties"`
+}
+
+func readSchema(t *testing.T, name string) *schema {
+	t.Helper()
+	b, err := os.ReadFile("testdata/schema/" + name + ".json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := new(schema)
+	if err := json.Unmarshal(b, s); err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	return s
+}
+
+// survives checks that the text of an object with the field is kept, whatever its value,
+// and reports whether a value changes what is read, or is refused.
+func survives(t *testing.T, of schemaType, field string) (read bool) {
+	t.Helper()
+	without, err := of.read(of.before + `"x_new":1` + of.after)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, probe := range append(probes, "null") {
+		text := of.before + `"` + field + `":` + probe + of.after
+		with, err := of.read(text)
+		if err != nil {
+			read = true
+			continue
+		}
+		value := reflect.ValueOf(with).Elem().FieldByName("JSON")
+		if value.String() != text {
+			t.Errorf("kept %s of %s", value, text)
+		}
+		read = read || probe != "null" && !reflect.DeepEqual(withoutText(with), withoutText(without))
+	}
+	return read
+}
+
+// withoutText is a copy of a struct that we read, without the text of the whole.
+func withoutText(v any) any {
+	c := reflect.New(reflect.TypeOf(v).Elem()).Elem()
+	c.Set(reflect.ValueOf(v).Elem())
+	c.FieldByName("JSON").SetString("")
+	if m, is := reflect.TypeAssert[letta.Message](c); is {
+		m.Content.Parts = slices.Clone(m.Content.Parts)
+		for i := range m.Content.Parts {
+			m.Content.Parts[i].JSON = ""
+		}
+		return m
+	}
+	return c.Interface()
+}
+
+func jsonNames(t reflect.Type) []string {
+	var names []string
+	for f := range t.Fields() {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		names = append(names, name)
+	}
+	return names
+}
+
+// TestUnknownIsKept puts a field that nobody knows into every type that is read.
+func TestUnknownIsKept(t *testing.T) {
+	t.Parallel()
+	for name, of := range schemaTypes {
+		if of.sent != nil {
+			continue
+		}
+		text := of.before + `"x_new":{"b":1.50,"a":[1e3,"<é>" ]}` + of.after
+		v, err := of.read(text)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if got := reflect.ValueOf(v).Elem().FieldByName("JSON").String(); got != text {
+			t.Errorf("%s: kept %s\nwant %s", name, got, text)
+		}
+	}
+}
