@@ -15,6 +15,8 @@
 // An aggregate of the samples is one type, with the methods add and text, and an entry in
 // sums (tally.go). A number that the collector counts is a field of [collector.Stats] or
 // [collector.Yield]. It needs a field of [Summary], a line in [Summarize], and a line in text
-// (summary.go). A metric is a line in metrics.go if it is counted when something happens, or
-// in metrics_stats.go if it is read when metrics are scraped.
+// (summary.go). A metric is counted in metrics.go, which observer.go calls when something
+// happens, or read in metrics_stats.go when metrics are scraped; and it has a panel in
+// configs/grafana-dashboard.json. The package comment of collector says which kind of
+// aggregate to choose, and lists the places of a metric.
 package show
