@@ -127,15 +127,21 @@ func Begin(dir string, mode fs.FileMode) (*Folder, error) {
 }
 
 // Create writes the snapshot of the tasks and then run.json. The snapshot is durable first,
-// so a folder with run.json has its tasks. The names of the folders that Begin
-// made are durable when Create returns.
+// so a folder with run.json has its tasks. So are the names of the folders that [Begin] made.
 func (f *Folder) Create(info Info, tasks *TaskSet) error {
+	return f.create(info, tasks, durable.SyncDir)
+}
+
+// create is Create. syncDir makes the names in a folder durable.
+func (f *Folder) create(info Info, tasks *TaskSet, syncDir func(string) error) error {
 	err := f.writeTasks(tasks)
+	for _, dir := range f.made {
+		if err == nil {
+			err = syncDir(filepath.Dir(dir))
+		}
+	}
 	if err == nil {
 		err = f.writeRun(info)
-	}
-	for _, dir := range f.made {
-		err = errors.Join(err, durable.SyncDir(filepath.Dir(dir)))
 	}
 	return exit.With(exit.Storage, err)
 }
@@ -150,6 +156,7 @@ func (f *Folder) Abandon() error {
 	}
 	err := f.Clear()
 	if f.made != nil {
+		_ = os.Remove(f.TasksPath()) // there if Create failed after it
 		// The lock is still held: a process that opens the file now finds that its name is gone.
 		err = errors.Join(err, os.Remove(filepath.Join(f.Dir, LockFile)))
 		for _, dir := range f.made {

@@ -1,9 +1,11 @@
 package runfolder
 
 import (
+	"errors"
 	"iter"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -60,6 +62,43 @@ func TestRunFolder(t *testing.T) {
 	stat, err := os.Stat(filepath.Join(dir, TasksFile))
 	if err != nil || stat.Mode().Perm()&0o222 != 0 {
 		t.Errorf("the snapshot can be written: %v, %v", stat.Mode(), err)
+	}
+}
+
+// A new run is found after a power cut: the name of each folder that was made for it is in a
+// synced parent before there is a run. Where that fails, there is none.
+func TestNamesOfANewRunAreSynced(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	dir := filepath.Join(root, "a", "run")
+	folder, err := Begin(dir, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	failure := errors.New("the disk is gone")
+	if err := folder.create(Info{Version: 1}, spooled(t, dir), func(string) error { return failure }); !errors.Is(err, failure) || Exists(dir) {
+		t.Errorf("created with %v although no name can be synced", err)
+	}
+	if err := folder.Abandon(); err != nil {
+		t.Fatal(err)
+	}
+
+	if folder, err = Begin(dir, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var synced []string
+	err = folder.create(Info{Version: 1}, spooled(t, dir), func(parent string) error {
+		if Exists(dir) {
+			t.Errorf("%s is synced after run.json was written", parent)
+		}
+		synced = append(synced, parent)
+		return nil
+	})
+	if want := []string{filepath.Join(root, "a"), root}; err != nil || !slices.Equal(synced, want) {
+		t.Errorf("synced %q, %v; want %q", synced, err, want)
+	}
+	if err := folder.close(); err != nil {
+		t.Fatal(err)
 	}
 }
 
