@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/big"
+	"math/bits"
 	"strconv"
 	"strings"
 	"unicode/utf16"
@@ -223,19 +224,17 @@ func (p *jsonParser) digits() {
 func (p *jsonParser) str() (string, error) {
 	p.i++
 	start := p.i
-	for p.i < len(p.s) {
-		switch c := p.s[p.i]; {
-		case c == '"':
-			p.i++
-			return p.s[start : p.i-1], nil
-		case c < 0x20:
-			return "", p.errorf("control character in a string")
-		case c == '\\':
-			return p.escaped(start)
-		}
+	p.i = plainEnd(p.s, start, false)
+	switch {
+	case p.i == len(p.s):
+		return "", p.errorf("string without end")
+	case p.s[p.i] == '"':
 		p.i++
+		return p.s[start : p.i-1], nil
+	case p.s[p.i] == '\\':
+		return p.escaped(start)
 	}
-	return "", p.errorf("string without end")
+	return "", p.errorf("control character in a string")
 }
 
 // closing returns where the string around p.i ends: no string is longer unescaped.
@@ -256,13 +255,31 @@ func (p *jsonParser) closing() int {
 	}
 }
 
-// plainJSON tells the bytes that stand for themselves within a string.
-var plainJSON = func() (plain [256]bool) {
-	for c := range plain {
-		plain[c] = c >= 0x20 && c != '"' && c != '\\'
+// plainEnd is the index of the next byte of s from i on that does not stand for itself in a
+// string of JSON: a quote, a backslash or a control character; with ascii also one of a
+// character beyond ASCII. It is len(s) where there is none. It looks at eight bytes at a
+// time.
+func plainEnd(s string, i int, ascii bool) int {
+	const low, high = 0x0101010101010101, 0x8080808080808080
+	beyond := uint64(0)
+	if ascii {
+		beyond = high
 	}
-	return plain
-}()
+	for ; i+8 <= len(s); i += 8 {
+		b := s[i : i+8]
+		w := uint64(b[0]) | uint64(b[1])<<8 | uint64(b[2])<<16 | uint64(b[3])<<24 |
+			uint64(b[4])<<32 | uint64(b[5])<<40 | uint64(b[6])<<48 | uint64(b[7])<<56
+		quote, slash := w^'"'*low, w^'\\'*low
+		marks := ((quote-low)&^quote|(slash-low)&^slash|(w-' '*low)&^w)&high | w&beyond
+		if marks != 0 {
+			return i + bits.TrailingZeros64(marks)/8 // the lowest mark is exact
+		}
+	}
+	for i < len(s) && s[i] >= ' ' && s[i] != '"' && s[i] != '\\' && (s[i] < utf8.RuneSelf || !ascii) {
+		i++
+	}
+	return i
+}
 
 // escaped reads a string that began at start, from its first escape on.
 func (p *jsonParser) escaped(start int) (string, error) {
@@ -271,9 +288,7 @@ func (p *jsonParser) escaped(start int) (string, error) {
 	b.WriteString(p.s[start:p.i])
 	for p.i < len(p.s) {
 		from := p.i
-		for p.i < len(p.s) && plainJSON[p.s[p.i]] {
-			p.i++
-		}
+		p.i = plainEnd(p.s, p.i, false)
 		b.WriteString(p.s[from:p.i])
 		switch {
 		case p.i == len(p.s):

@@ -203,15 +203,10 @@ func appendJSONFloat(dst []byte, f float64) []byte {
 func appendJSONString(dst []byte, s string, ascii bool) []byte {
 	dst = append(dst, '"')
 	start := 0
-	for i := 0; i < len(s); {
-		c := s[i]
-		if plainJSON[c] && (c < utf8.RuneSelf || !ascii) {
-			i++
-			continue
-		}
+	for i := plainEnd(s, 0, ascii); i < len(s); i = plainEnd(s, start, ascii) {
 		dst = append(dst, s[start:i]...)
 		n := 1
-		switch c {
+		switch c := s[i]; c {
 		case '"', '\\':
 			dst = append(dst, '\\', c)
 		case '\n':
@@ -234,8 +229,7 @@ func appendJSONString(dst []byte, s string, ascii bool) []byte {
 				dst = fmt.Appendf(dst, `\u%04x`, ch)
 			}
 		}
-		i += n
-		start = i
+		start = i + n
 	}
 	return append(append(dst, s[start:]...), '"')
 }
