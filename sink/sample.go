@@ -77,11 +77,14 @@ func checkRow(r *tokenize.Row, i, n, vocab int) error {
 	return checkTexts(r.StepIDs)
 }
 
-// sampledTokens counts the tokens that the policy sampled for r.
+// sampledTokens counts the tokens that the policy sampled for r, which has passed its
+// check: the assistant spans have them all, but for those that were trimmed.
 func sampledTokens(r *tokenize.Row) int64 {
-	n := int64(r.Unscored) + int64(r.Trimmed)
-	for _, m := range r.LossMask {
-		n += int64(m)
+	n := int64(r.Trimmed)
+	for k, role := range r.TurnRoles {
+		if tokenize.Role(role) == tokenize.RoleAssistant {
+			n += int64(r.TurnOffsets[k+1] - r.TurnOffsets[k])
+		}
 	}
 	return n
 }

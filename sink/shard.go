@@ -179,10 +179,14 @@ type shardSums struct {
 func (s *shardSums) add(r *StoredRow) {
 	s.tokens.Prompt += int64(r.PromptLength)
 	s.rewards.add(r.Reward)
-	for i, m := range r.LossMask {
-		s.tokens.Trainable += int64(m)
-		if m == 1 && i < len(r.Versions) && r.Versions[i] >= 0 {
-			s.versions = s.versions.with(r.Versions[i])
+	var trainable int64
+	for _, m := range r.LossMask {
+		trainable += int64(m)
+	}
+	s.tokens.Trainable += trainable
+	for i, v := range r.Versions[:min(len(r.Versions), len(r.LossMask))] {
+		if v >= 0 && r.LossMask[i] == 1 {
+			s.versions = s.versions.with(v)
 		}
 	}
 }

@@ -117,6 +117,12 @@ func (e *sampleEncoder) appendScored(b []byte, r *tokenize.Row) []byte {
 	return b
 }
 
+// blocks are pieces of a run of zeros and of a run of ones. Comparing a run with them takes
+// half of the time of findRuns.
+const runBlock = 32
+
+var blocks = [2][runBlock]int8{1: [runBlock]int8(slices.Repeat([]int8{1}, runBlock))}
+
 // findRuns sets runs to the lengths of the mask's runs, those of zeros first. It
 // returns false where that would not say all of the row.
 func (e *sampleEncoder) findRuns(r *tokenize.Row) bool {
@@ -128,6 +134,9 @@ func (e *sampleEncoder) findRuns(r *tokenize.Row) bool {
 	want := int8(0)
 	for at := 0; at < len(mask); want ^= 1 {
 		end := at
+		for end+runBlock <= len(mask) && [runBlock]int8(mask[end:]) == blocks[want] {
+			end += runBlock
+		}
 		for end < len(mask) && mask[end] == want {
 			end++
 		}

@@ -322,6 +322,13 @@ func testRefusals(t *testing.T, cfg sink.Config) {
 		{"metadata that is not JSON", func(s *tokenize.Sample) { s.Metadata = new("a") }},
 		{"reward details that are not JSON", func(s *tokenize.Sample) { s.RewardDetails = new("") }},
 		{"more tokens than the server counted", func(s *tokenize.Sample) { s.CompletionTokens-- }},
+		{"more tokens than the server counted, with one trimmed", func(s *tokenize.Sample) {
+			s.Rows[0].Trimmed, s.Rows[0].Flags = 1, tokenize.FlagRealigned
+		}},
+		{"more tokens than the server counted, with one unscored", func(s *tokenize.Sample) {
+			s.Rows[0].LossMask[3], s.Rows[0].Logprobs[3], s.Rows[0].Unscored = 0, 0, 1
+			s.CompletionTokens--
+		}},
 		{"step id that is not UTF-8", func(s *tokenize.Sample) { s.Rows[0].StepIDs = []string{"\xff"} }},
 		{"mask shorter than ids", func(s *tokenize.Sample) { s.Rows[0].LossMask = s.Rows[0].LossMask[1:] }},
 		{"logprob under mask 0", func(s *tokenize.Sample) { s.Rows[0].Logprobs[0] = -1 }},
