@@ -256,6 +256,7 @@ func TestSinkFailureEndsTheRun(t *testing.T) {
 				t.Errorf("Run = %v, want the sink's own error, as storage", err)
 			}
 			b.check(t)
+			synctest.Wait() // Run may return before settle has told of its last sample
 			st := c.Stats()
 			if st.Committed != 0 || st.Accepted != 0 || st.Remaining != st.Planned {
 				t.Errorf("%+v, want all to remain", st)
