@@ -132,12 +132,16 @@ func (f *Folder) Create(info Info, tasks *TaskSet) error {
 	return f.create(info, tasks, durable.SyncDir)
 }
 
-// create is Create. syncDir makes the names in a folder durable.
+// create is Create. syncDir makes the names in a folder durable. It must open the folder,
+// and a folder that allows new names may forbid that: then the run does without.
 func (f *Folder) create(info Info, tasks *TaskSet, syncDir func(string) error) error {
 	err := f.writeTasks(tasks)
 	for _, dir := range f.made {
-		if err == nil {
-			err = syncDir(filepath.Dir(dir))
+		if err != nil {
+			break
+		}
+		if err = syncDir(filepath.Dir(dir)); errors.Is(err, fs.ErrPermission) {
+			err = nil
 		}
 	}
 	if err == nil {
