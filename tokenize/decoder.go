@@ -36,7 +36,8 @@ type DecoderConfig struct {
 	// MaxRestBytes bounds Reply.Rest. Default 32 MiB.
 	MaxRestBytes int
 	// ChunkBytes is the size of the read buffer of Decode, at least 4 KiB.
-	// Default 64 KiB; from 16 to 256 KiB it makes no difference in speed.
+	// Default 128 KiB. Decoding itself is as fast with 16 KiB; fewer reads from a
+	// connection save about 2 % of the CPU of a reply of 600 KB over 64 KiB.
 	ChunkBytes int
 }
 
@@ -53,7 +54,7 @@ func (c DecoderConfig) withDefaults() DecoderConfig {
 	set(&c.MaxTurns, 1<<16)
 	set(&c.MaxDepth, 256)
 	set(&c.MaxRestBytes, 32<<20)
-	set(&c.ChunkBytes, 64<<10)
+	set(&c.ChunkBytes, 128<<10)
 	c.ChunkBytes = max(c.ChunkBytes, minChunkBytes)
 	return c
 }
