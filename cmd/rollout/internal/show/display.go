@@ -66,7 +66,7 @@ func NewDisplay(stdout, stderr *tame.Writer, getenv func(string) string, asJSON,
 func (d *Display) Quiet() bool { return d.mode == displayQuiet }
 
 // Show shows the run until ctx is done. It draws the live block at once. The other modes begin
-// after their interval.
+// after their interval, with the rates since Show was called.
 func (d *Display) Show(ctx context.Context, state func() View) {
 	if d.mode == displayQuiet {
 		return
@@ -75,6 +75,11 @@ func (d *Display) Show(ctx context.Context, state func() View) {
 	defer tick.Stop()
 	if d.mode == displayLive {
 		d.show(state())
+	} else {
+		v := state()
+		d.mu.Lock()
+		d.measure(&v)
+		d.mu.Unlock()
 	}
 	for {
 		select {
@@ -91,9 +96,7 @@ func (d *Display) Show(ctx context.Context, state func() View) {
 func (d *Display) show(v View) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	v.Now = d.now()
-	d.meter.add(v.Now, doneNow(v.Stats), v.Sampled)
-	v.rate, v.tokens = d.meter.samples(), d.meter.tokens()
+	d.measure(&v)
 	switch d.mode {
 	case displayLive:
 		d.draw(v.block(d.width(), d.paint))
@@ -103,6 +106,13 @@ func (d *Display) show(v View) {
 		tame.Fprintf(d.out, "%s\n", v.line())
 	case displayQuiet:
 	}
+}
+
+// measure puts the time and the rates into a state of the run. The caller holds the mutex.
+func (d *Display) measure(v *View) {
+	v.Now = d.now()
+	d.meter.add(v.Now, doneNow(v.Stats), v.Sampled)
+	v.rate, v.tokens = d.meter.samples(), d.meter.tokens()
 }
 
 // draw replaces the live block with lines.

@@ -2,9 +2,11 @@ package show
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 	"unicode/utf8"
 
@@ -177,6 +179,27 @@ func screen(text string) string {
 		}
 	}
 	return strings.Trim(strings.Join(lines, "\n"), "\n")
+}
+
+// TestFirstLineHasRates: the first plain line tells what was done since the run began.
+func TestFirstLineHasRates(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		d := &Display{mode: displayPlain, every: 10 * time.Second, out: &out, now: time.Now, width: func() int { return 80 }}
+		ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
+		defer cancel()
+		begun := time.Now()
+		d.Show(ctx, func() View {
+			seconds := int(time.Since(begun).Seconds())
+			v := View{Stats: collector.Stats{Planned: 1000, Accepted: 3 * seconds}}
+			v.Sampled = int64(200 * seconds)
+			return v
+		})
+		if got := out.String(); !strings.Contains(got, "30/1,000 done") || !strings.Contains(got, ", 3.00 samples/s, 200 tokens/s") {
+			t.Errorf("the first line is %q", got)
+		}
+	})
 }
 
 func TestMeter(t *testing.T) {
