@@ -200,6 +200,9 @@ func BenchmarkSend(b *testing.B) {
 // TestGateSendMemory: 64 answers of 1 MB that are all there at once cost the memory of
 // the few that are read, not of all.
 func TestGateSendMemory(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector empties pools at random")
+	}
 	const slots, inFlight = 2, 64
 	body := benchReply(25_000)
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, body) }))
@@ -224,5 +227,7 @@ func TestGateSendMemory(t *testing.T) {
 	const most = 100_000
 	if got := (after.TotalAlloc - before.TotalAlloc) / n; got > most {
 		t.Errorf("a send with an answer of %d bytes allocates %d bytes, want at most %d", len(body), got, most)
+	} else {
+		t.Logf("a send with an answer of %d bytes allocates %d bytes", len(body), got)
 	}
 }
