@@ -11,22 +11,23 @@ import (
 // checkCloseTimeout bounds the removal of the agent of a check.
 const checkCloseTimeout = 30 * time.Second
 
-// Check makes an agent as every attempt does, has it answer a greeting, and removes it. The
-// agent has the tags of the run: what a kill leaves behind is found and removed with the
-// run's own agents.
+// Check makes an agent as every attempt does, has it answer a greeting, and removes it, also
+// where agents are kept (Config.Keep): a run may check often. The agent has the tags of the
+// run: what a kill leaves behind is found and removed with the run's own agents.
 func (b *Backend) Check(ctx context.Context, runID string) (err error) {
-	agent, err := b.Open(ctx, collector.Attempt{
+	g, err := b.open(ctx, collector.Attempt{
 		Task: &collector.Task{ID: "check", Messages: []string{"Hi."}}, Key: "check", GroupSize: 1, N: 1, RunID: runID,
 	})
 	if err != nil {
-		return err
+		return Translate(err)
 	}
+	g.cfg.Keep = false
 	defer func() {
 		fresh, done := context.WithTimeout(context.WithoutCancel(ctx), checkCloseTimeout)
 		defer done()
-		err = errors.Join(err, agent.Close(fresh))
+		err = errors.Join(err, g.Close(fresh))
 	}()
-	_, err = agent.Run(ctx)
+	_, err = g.Run(ctx)
 	return err
 }
 

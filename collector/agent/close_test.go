@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
@@ -13,6 +14,7 @@ import (
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/agent"
 	"github.com/rollout-rl/rollout/collector/letta"
+	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 	"github.com/rollout-rl/rollout/collector/letta/lettatest"
 )
 
@@ -70,6 +72,26 @@ func TestCancelledClose(t *testing.T) {
 				t.Errorf("status %d: after the send %v, want %v", test.status, end, want)
 			}
 		})
+	}
+}
+
+// TestCheckLeavesNothing: a check removes its agent, also where agents are kept.
+func TestCheckLeavesNothing(t *testing.T) {
+	t.Parallel()
+	sim, err := lettasim.New(lettasim.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(sim)
+	t.Cleanup(server.Close)
+	for _, keep := range []bool{false, true} {
+		b := backendAt(t, server.URL, agent.Config{Keep: keep})
+		if err := b.Check(t.Context(), "run"); err != nil {
+			t.Errorf("Check = %v", err)
+		}
+		if s := sim.Stats(); s.Sends == 0 || s.AgentsAlive != 0 {
+			t.Errorf("keep %t: %d sends, %d agents are left", keep, s.Sends, s.AgentsAlive)
+		}
 	}
 }
 

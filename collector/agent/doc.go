@@ -16,10 +16,10 @@
 //	                 delete the agent                               DELETE /v1/agents/ID
 //
 // agent.go has this, in this order; creating is in create.go, answering tools and approvals
-// in answer.go. An agent is used for one attempt, and then Close deletes it. Four others delete
-// agents: abandon one that could not be prepared (create.go), findAgent older ones of the
-// sample (reattach.go), Preflight and Check their own, and [Clean] those that a dead process
-// left. With Config.Keep neither Close nor findAgent deletes any.
+// in answer.go. An agent is used for one attempt, and then Close deletes it. Others delete
+// agents too: abandon one that cannot be used (create.go), findAgent older ones of the
+// sample (reattach.go), Preflight, Try and Check their own, and [Clean] those that a dead
+// process left. With Config.Keep neither Close after an attempt nor Reattach deletes any.
 //
 // # When something fails
 //
