@@ -38,7 +38,8 @@ type attempt struct {
 
 // attempt makes one attempt from start to end: it notes the attempt in the journal, opens
 // an agent, lets it run, makes a sample of the reply, gives it to the sink, and removes the
-// agent. No agent is removed before the sink has its sample.
+// agent. If one of these steps fails, the agent is removed before anything is decided:
+// a.failed is a copy of what is left of its tokens.
 //
 // Afterwards cl.left is nil unless an attempt of an earlier process is still to be taken
 // over.

@@ -45,8 +45,9 @@ type Reattacher interface {
 	// returns it. Run of that Agent waits for what the server still does, takes what is
 	// finished from the record that the server keeps, and goes on with the task from there.
 	//
-	// If nothing can be taken over, Reattach removes what is left on the server and returns
-	// an error that wraps ErrGone. Run does so if the record does not give every token.
+	// If nothing can be taken over, Reattach removes what is left on the server, unless agents
+	// are to be kept, and returns an error that wraps ErrGone. Run returns one if the record
+	// does not give every token.
 	Reattach(ctx context.Context, a Attempt, left OpenAttempt) (Agent, error)
 }
 

@@ -64,7 +64,8 @@
 //	what is synced (fsync) when                       samples: package sink; attempts: package journal;
 //	                                                  which of them first: "Over the life of a process".
 //	                                                  run.json, tasks.jsonl and the folder itself,
-//	                                                  before both: cmd/rollout/internal/runfolder
+//	                                                  before both, and report.json and report.html
+//	                                                  at the end: cmd/rollout/internal/runfolder
 //	whether a server is up, and who moves             endpoint.go, relay.go
 //	how many samples are worked on at a time          gate.go, package limit
 //	what ends a run early                             tail.go, barren.go, score.go, Config.MaxFailures
@@ -78,24 +79,28 @@
 //	one that cannot be used, as soon as that    collector/agent: abandon, in create.go
 //	is known
 //	older ones of a sample that is taken over   collector/agent: findAgent, in reattach.go
-//	those of a preflight or a check             collector/agent: preflight.go, check.go
+//	those of a preflight, a try or a check      collector/agent: preflight.go, check.go
 //	what a killed or a stopped process left     agent.Clean. Package collector does not call it. The
 //	                                            command does at a resume and at the end of a run
-//	                                            (cmd/rollout/internal/leftovers), and so does a
-//	                                            person, with the verb clean
+//	                                            (cmd/rollout/internal/leftovers), and the next
+//	                                            preflight for those of preflights
+//	all of a run, when a person says so         the verb clean: cmd_clean.go
 //
 // # To add something
 //
 // An aggregate of the summary. What a sample in the sink shows is one of the sums of
 // cmd/rollout/internal/show (tally.go). What only the reply or the aligner knows is a field
-// of Yield. What happens is a field of Stats, counted where it happens, with
-// c.counters.update(func(s *Stats) { s.Field++ }). Yield and Stats are shown in summary.go
-// there.
+// of Yield, set in outcome.go (a.cut), with its line in Yield.add. What happens is a field of
+// Stats, counted where it happens, with c.counters.update(func(s *Stats) { s.Field++ }). Yield
+// and Stats are shown in summary.go there.
 //
 // A metric, in cmd/rollout/internal/show. One that counts events: a field of Metrics, its line
 // in NewMetrics, a method that counts, and the call in observer.go. One that is read when
 // metrics are scraped: its desc and its lines in Describe and Collect, in metrics_stats.go.
-// Then its panel in configs/grafana-dashboard.json; a test fails without it.
+// Then its panel in configs/grafana-dashboard.json, or an alert on it in configs/alerts.yml; a
+// test fails if it is in neither.
+//
+// A setting of the command: see the package comment of cmd/rollout/internal/config.
 //
 // A source of prompts:
 //
@@ -104,8 +109,10 @@
 //  2. Package prompt: Config.Force (New), the step that makes the prompts (rebuild, with a
 //     file from_X.go), and grade.go if a proof of it can have a gap: withdraw knows only
 //     SourceStored. The tables of the package comment.
-//  3. Here: answerPrompts.note, if it comes with an answer.
-//  4. cmd/rollout: the setting (internal/config: words.go, settings.go) and the report
+//  3. If it comes with an answer: answerPrompts.note here (lostanswer.go), and TurnsHavePrompts
+//     of cmd/rollout/internal/runfolder (resume.go), which says the same from earlier rows.
+//  4. cmd/rollout: the setting (internal/config: words.go with Prompts.best, settings.go; the
+//     comment on tokens.prompts in configs/collect.yaml) and the report
 //     (internal/report/samples.go). The table of the README. Samples for the tests of formats
 //     (sink/sinktest/samples.go).
 //
@@ -128,7 +135,9 @@
 //
 // # Guarantees
 //
-// A failed attempt is data and never a crash: it becomes a failure row. At every moment
+// A failed attempt is data and never a crash. If its sample fails for good, the last attempt
+// becomes a failure row; of the attempts before it, Stats and the journal keep that they were.
+// At every moment
 //
 //	planned = committed + failed + skipped + remaining
 //
@@ -139,8 +148,9 @@
 // the others within seconds.
 //
 // Everything that Run started has returned when Run returns, and every agent that it opened
-// was closed. The sink has a sample before its agent is removed from the server. What a stop
-// cuts off remains to be done; it is not a failure.
+// was closed. The sink has a finished sample before its agent is removed from the server. The
+// agent of a failed attempt is removed first, after what is left of its tokens was copied. What
+// a stop cuts off remains to be done; it is not a failure.
 //
 // If a prompt does not continue what came before it, a row begins or is repaired there. That
 // row records where the two differ, and the first ids of each (Divergence and Realigned of
@@ -162,6 +172,15 @@
 //	  │              End    key/1 none                     has nothing left to do
 //	  └─ Close                                             has nothing left to do; agent.Clean
 //	                                                       removes the agent
+//
+// An attempt that fails ends in another order, whatever step it reached:
+//
+//	attempt          journal                  dataset      if the process is killed here,
+//	                                                       the next one
+//	  │
+//	  ├─ Close                                             finds no agent and makes key/2
+//	  ├─ Append, if the sample fails for good  synced      has nothing left to do
+//	  │              End    key/1 class                    has nothing left to do, or makes key/2
 //
 // Each note is in the journal's file before the step below it is made, and is synced some
 // milliseconds later, without a wait. Append returns after the sync of the write-ahead log, so

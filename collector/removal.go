@@ -12,8 +12,8 @@ import (
 // A removal that fails late, while no other succeeded, makes the endpoint mute. While it is
 // mute, removals get little time, those in progress too. Now and then one gets more, in case
 // the server is only slow. A removal that succeeds ends that. Agents that are not removed stay
-// on the server: agent.Clean finds them, which the command calls at the end of a run and the
-// verb clean later.
+// on the server. agent.Clean finds them by their tags: the command calls it at the end of a
+// run. The verb clean finds them later.
 type removals struct {
 	mute flag
 

@@ -161,6 +161,8 @@
 //	_commits/, for its name                 after the link                         its segments are deleted,
 //	                                                                               done(nil) is called
 //	the run's folder                        when Create has made its folders       Create goes on
+//	an empty file of _commits/, then        when Create tries whether it can       the log is read
+//	_commits/                               make a commit there
 //	_commits/                               when Create recovers, first of all     anything is removed
 //	wal/                                    when Create has recovered              Create returns
 //	orphans/ and the run's folder           when a file is set aside               the next step

@@ -64,7 +64,7 @@ type PromptSource uint8
 const (
 	SourceNone    PromptSource = iota
 	SourceTurns                // input_ids on the turn itself
-	SourceTap                  // seen by a proxy before the engine
+	SourceTap                  // seen by a proxy before the engine; nothing here makes it yet
 	SourceStored               // rebuilt from stored messages
 	SourceTrace                // rebuilt from a provider trace
 	SourceLiteral              // no prompt: outputs and tool texts as given

@@ -53,7 +53,8 @@
 //
 // # How well a context is proven
 //
-//	Exact          the engine's own prompt ids: SourceTurns, SourceTap
+//	Exact          the engine's own prompt ids: SourceTurns, or SourceTap, which
+//	               package prompt does not make yet
 //	CountVerified  rebuilt, every length agrees with the server's count, and what keeps
 //	               the length is bound to the request
 //	Unverified     nothing could be checked: SourceLiteral; or rebuilt with the right

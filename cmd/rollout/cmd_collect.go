@@ -21,7 +21,6 @@ import (
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/letta"
 	"github.com/rollout-rl/rollout/collector/limit"
-	"github.com/rollout-rl/rollout/collector/limit/engine"
 	"github.com/rollout-rl/rollout/sink"
 )
 
@@ -241,10 +240,10 @@ func (c *collection) prepare(ctx context.Context) (err error) {
 	if lowered != "" && (c.inFlight < planned || c.loader.ByKey["server.max_in_flight"].Given() != "") {
 		c.Note("%s", lowered) // but not that a small run needs less than the default
 	}
-	if urls := c.config.Server.EngineMetrics; len(urls) > 0 {
+	if len(c.config.Server.EngineMetrics) > 0 {
 		read, failed := c.Engine(c.endpoints, func(endpoint string, e limit.Engine) { c.collector.Engine(endpoint, e) })
-		if c.engine, err = engine.New(engine.Config{URLs: urls, Seen: read, Failed: failed}); err != nil {
-			return exit.Usagef("server.engine_metrics: %w", err)
+		if c.engine, err = watchEngines(c.config, read, failed); err != nil {
+			return err
 		}
 	}
 	if addr := c.config.Run.MetricsAddr; addr != "" {

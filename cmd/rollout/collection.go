@@ -144,10 +144,6 @@ func (c *collection) begin(context.Context) (err error) {
 	return nil
 }
 
-// leastUnscored is with how many samples a scorer must fail, and with every sample, before
-// the run is ended: one that starts slowly may fail on the first.
-const leastUnscored = 16
-
 // open opens dataset and journal, looks at what earlier processes left in them, and makes
 // the collector. Nothing is at work yet.
 func (c *collection) open(context.Context) (err error) {
@@ -194,7 +190,7 @@ func (c *collection) makeCollector(held *sink.Ledger) (err error) {
 	if cfg.Left = c.journal.Resume(held); cfg.Left == nil && cfg.RetryFailed {
 		cfg.Left = c.journal.Left // nothing has failed, so there is nothing to retry
 	}
-	cfg.MaxUnscored = max(leastUnscored, c.config.Run.FailOnError.Allowed(c.info.Tasks.Planned)+1) - 1
+	cfg.MaxUnscored = maxUnscored(c.config, c.info.Tasks.Planned)
 	cfg.Logger, cfg.Events = c.Log.Logger, c.Events(c.leftovers.Finished)
 	c.collector, err = collector.New(cfg)
 	return err

@@ -17,17 +17,24 @@ import (
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/agent"
 	"github.com/rollout-rl/rollout/collector/letta"
+	"github.com/rollout-rl/rollout/collector/limit"
+	"github.com/rollout-rl/rollout/collector/limit/engine"
 	"github.com/rollout-rl/rollout/collector/prompt"
 	"github.com/rollout-rl/rollout/collector/reward"
 	"github.com/rollout-rl/rollout/sink"
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// The words of the configuration become the values of the libraries here, and only here:
+// The settings become the values of the libraries here:
 //
-//	parts        agent.*, tokens.*, reward.*, and the bounds of run.*
-//	clients      server.*
-//	agentConfig  agent.*
+//	makeParts     tasks.*, tokens.*, reward.*, output.*, server.adaptive, and the bounds of run.*
+//	agentConfig   agent.*, server.stuck_after, output.messages; tokens.tokenizer, whether one is given
+//	clientConfig  how the servers are reached: server.*
+//	watchEngines  server.engine_metrics
+//	maxUnscored   run.fail_on_error
+//
+// What depends on more than the settings is put in by the one who knows it: how many samples
+// may be in flight (package machine), the mode of files (package runfolder).
 
 // parts are what a run is made of besides its servers and its folder.
 type parts struct {
@@ -74,6 +81,15 @@ func makeParts(c *config.Config, stderr io.Writer) (_ *parts, err error) {
 	}
 	p.sink = sink.Config{Format: c.Output.Format, MaxShardBytes: c.Output.ShardBytes, MaxShardAge: c.Output.ShardAge}
 	return p, p.makeScorer(c, stderr)
+}
+
+// leastUnscored is with how many samples a scorer must fail, and with every sample, before
+// the run is ended: one that starts slowly may fail on the first.
+const leastUnscored = 16
+
+// maxUnscored is with how many samples a scorer may fail that has scored none.
+func maxUnscored(c *config.Config, planned int) int {
+	return max(leastUnscored, c.Run.FailOnError.Allowed(planned)+1) - 1
 }
 
 // alignConfig says how calls become rows.
@@ -224,6 +240,15 @@ func connectOne(c *config.Config, notice func(text string)) (*letta.Client, erro
 		return nil, err
 	}
 	return clients[0], nil
+}
+
+// watchEngines makes what reads the metrics of the inference engines.
+func watchEngines(c *config.Config, seen func(limit.Engine), failed func(error)) (*engine.Poller, error) {
+	p, err := engine.New(engine.Config{URLs: c.Server.EngineMetrics, Seen: seen, Failed: failed})
+	if err != nil {
+		return nil, exit.Usagef("server.engine_metrics: %w", err)
+	}
+	return p, nil
 }
 
 // makeBackends makes what opens agents so on each of the servers.

@@ -37,7 +37,7 @@ func collect(ctx context.Context, url, dir string, started func(collector.Attemp
 		RunID:     "example",
 		Endpoints: []collector.Endpoint{{Name: url, Backend: backend, MaxInFlight: 1}},
 		Samples:   4,
-		Retries:   2,                                     // default: a sample fails with its first failure of the infrastructure
+		Retries:   2,                                     // default: a sample fails with the first failure that is held against it
 		Journal:   attempts, Left: attempts.Resume(held), // and which attempts are open
 		Sink:   dataset,
 		Events: collector.Events{AttemptStarted: func(a collector.Attempt, _ string) { started(a) }},

@@ -27,7 +27,9 @@
 //
 // # What is durable when
 //
-// Open syncs the name of the segment, and of the folder journal/ in its parent.
+// Open syncs the name of the segment, and of the folder journal/ in its parent. If it compacts,
+// it first syncs the new file, then the folder after the rename, and again after the old
+// segments are removed.
 //
 // A method that notes something returns after one write to the file: from then on the entry
 // survives a crash of the process. The first entry also starts a sync, in the background.

@@ -13,7 +13,7 @@ const (
 	Growth             // up: 5 % after a clean round
 	NoGain             // down: the last growth gained nothing
 	RateLimited        // cut: 429
-	Unavailable        // cut: 503
+	Unavailable        // cut: 502, 503 or a dead engine
 	Connection         // cut: a connection was refused, or several samples lost theirs
 	Overload           // cut: several samples met a server error
 	KVHigh             // cut: the engine's KV cache is above 0.8

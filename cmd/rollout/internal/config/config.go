@@ -10,6 +10,11 @@
 //	check.go      what is wrong with values that are fine each by itself
 //
 // The libraries' own Configs are made of the values in wire.go of the command.
+//
+// To add a setting: its field and its default (config.go), its line (settings.go), its words
+// if it has a closed list (words.go), what it excludes (check.go), its place in a library's
+// Config (wire.go of the command), and its line in configs/collect.yaml. If rows depend on it,
+// keptSetting of package runfolder (identity.go) must say so.
 package config
 
 import (
@@ -111,8 +116,8 @@ type Config struct {
 
 // Default is the configuration of someone who says nothing. A value that a library also has
 // as a default is the library's constant. What is not here is zero, which a library may
-// replace by its own default. Run.Retries is the command's: package collector retries nothing
-// unless it is told to.
+// replace by its own default. Run.Retries is the command's: package collector
+// retries nothing that is held against a sample unless it is told to.
 func Default() *Config {
 	c := new(Config)
 	c.Server.MaxInFlight = collector.DefaultMaxInFlight

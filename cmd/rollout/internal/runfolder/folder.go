@@ -16,11 +16,11 @@
 // [Earlier.ReadTasks] merges the tasks of the run with those given now, [Changes] lists what
 // else does not fit, and [Folder.Update] writes what the invocation changes.
 //
-// run.json, tasks.jsonl and report.json are written under a temporary name, synced and
-// renamed, and then the folder is synced. A power cut leaves the old file or the new one.
+// run.json, tasks.jsonl, report.json and report.html are written under a temporary name, synced
+// and renamed, and then the folder is synced. A power cut leaves the old file or the new one.
 // tasks.jsonl of a new run is durable before run.json is written. If the tasks of a run have
-// grown, run.json is written first and has both digests. Both files are durable before the
-// dataset and the journal are opened. The lock and the log are not synced.
+// grown, run.json is written first and has both digests. run.json and tasks.jsonl are durable
+// before the dataset and the journal are opened. The lock and the log are not synced.
 package runfolder
 
 import (

@@ -68,7 +68,7 @@ func readDashboard(t *testing.T) (d dashboard) {
 }
 
 // Every metric and every label that the dashboard and the alerts use is there, and
-// every metric of ours is on the dashboard.
+// every metric of ours is on the dashboard or in an alert.
 func TestDashboardAndAlertsFitTheMetrics(t *testing.T) {
 	t.Parallel()
 	families, err := busyMetrics(t, 30).registry.Gather()

@@ -54,6 +54,8 @@ func (t *Tally) result() sums {
 //     is empty if there is nothing to show. sampleEnds is a short example.
 //  2. Add a field of the type with its JSON name to sums, and an entry with its name in the
 //     text to each.
+//  3. If the type has a map, add the map to the list in Tally.result. Otherwise it is null in
+//     JSON if nothing was counted.
 //
 // The aggregate is then in report.json, in the last JSON line, and in the text for people.
 type sums struct {
