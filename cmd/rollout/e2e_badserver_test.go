@@ -346,7 +346,7 @@ func TestGateHostileServers(t *testing.T) {
 				case strings.ContainsAny(said, "\x00\x1b") || len(said) > 20_000:
 					t.Errorf("it said %d bytes, or what a terminal does not show", len(said))
 				}
-				if memory > 256 || memory == 0 {
+				if memory > 256 || memory == 0 && took > time.Second { // a short life may end before it is looked at
 					t.Errorf("it took %d MB", memory)
 				}
 				if took > most {
