@@ -23,7 +23,7 @@ func (s *scanner) union(tag string, reset func(), read func(kind, name string)) 
 		case name != tag || !s.exact:
 			if !known {
 				here := s.mark()
-				if s.back(start); !s.firstKind(tag, &kind) {
+				if s.back(start); !s.kindOf(tag, true, &kind) {
 					break
 				}
 				s.back(here)
@@ -44,7 +44,7 @@ func (s *scanner) union(tag string, reset func(), read func(kind, name string)) 
 	}
 	failed, last := *s, ""
 	s.back(start)
-	if !s.lastKind(tag, &last) {
+	if !s.kindOf(tag, false, &last) {
 		return ""
 	}
 	if last == kind {
@@ -61,24 +61,16 @@ func (s *scanner) union(tag string, reset func(), read func(kind, name string)) 
 	return last
 }
 
-// firstKind reads an object as far as its first member tag, for its text.
-func (s *scanner) firstKind(tag string, kind *string) bool {
+// kindOf reads an object for the text of its last member tag. If first is set it reads as
+// far as the first one.
+func (s *scanner) kindOf(tag string, first bool, kind *string) bool {
 	*kind = ""
 	for name := range s.members {
 		if name == tag && s.exact {
 			s.orEmpty(kind)
-			break
-		}
-	}
-	return s.err == nil
-}
-
-// lastKind reads an object for the text of its last member tag.
-func (s *scanner) lastKind(tag string, kind *string) bool {
-	*kind = ""
-	for name := range s.members {
-		if name == tag && s.exact {
-			s.orEmpty(kind)
+			if first {
+				break
+			}
 		}
 	}
 	return s.err == nil
