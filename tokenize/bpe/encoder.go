@@ -4,9 +4,8 @@ package bpe
 // composing. Calls take one from the tokenizer's pool, so there are at most as
 // many as calls at once, of some 2 MiB each.
 type encoder struct {
-	model    *model
-	split    splitter
-	deepseek bool
+	model  *model
+	stages []splitter
 
 	base    int // offset of the piece being encoded
 	tooLong PretokenError
@@ -44,7 +43,7 @@ func (t *Tokenizer) encoder() *encoder {
 	if !ok {
 		e = new(encoder)
 	}
-	e.model, e.split, e.deepseek = &t.model, t.split, t.family == FamilyDeepSeek
+	e.model, e.stages = &t.model, t.stages
 	e.tooLong = PretokenError{}
 	return e
 }
@@ -70,22 +69,27 @@ func (e *encoder) shrink() {
 
 // appendText encodes text without added tokens.
 func (e *encoder) appendText(dst []int32, s string) []int32 {
-	if !e.deepseek {
-		return e.appendSplit(dst, s)
+	return e.appendStages(dst, s, e.stages)
+}
+
+// appendStages cuts s by the first stage, and what that leaves by the others.
+func (e *encoder) appendStages(dst []int32, s string, stages []splitter) []int32 {
+	split, rest := stages[0], stages[1:]
+	if len(rest) == 0 {
+		return e.appendSplit(dst, s, split)
 	}
 	base := e.base
 	for i := 0; i < len(s); {
-		end := segmentDeepSeek(s, i)
+		end := split(s, i)
 		e.base = base + i
-		dst = e.appendSplit(dst, s[i:end])
+		dst = e.appendStages(dst, s[i:end], rest)
 		i = end
 	}
 	return dst
 }
 
-// appendSplit encodes the pre-tokens of s.
-func (e *encoder) appendSplit(dst []int32, s string) []int32 {
-	split := e.split
+// appendSplit encodes the pre-tokens that split cuts s into.
+func (e *encoder) appendSplit(dst []int32, s string, split splitter) []int32 {
 	for i := 0; i < len(s); {
 		j := split(s, i)
 		if j-i <= 16 {

@@ -24,17 +24,17 @@ const (
 
 // Pretokens returns the pre-tokens of a text without added tokens.
 func (t *Tokenizer) Pretokens(s string) []string {
-	var out []string
-	for i := 0; i < len(s); {
-		end := len(s)
-		if t.family == FamilyDeepSeek {
-			end = segmentDeepSeek(s, i)
+	pieces := []string{s}
+	for _, split := range t.stages {
+		var next []string
+		for _, p := range pieces {
+			for len(p) > 0 {
+				end := split(p, 0)
+				next = append(next, p[:end])
+				p = p[end:]
+			}
 		}
-		for segment := s[:end]; i < end; {
-			j := t.split(segment, i)
-			out = append(out, s[i:j])
-			i = j
-		}
+		pieces = next
 	}
-	return out
+	return pieces
 }

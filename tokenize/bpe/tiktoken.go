@@ -41,7 +41,7 @@ func parseTiktoken(ranks, config []byte) (*Tokenizer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", FileConfig, err)
 	}
-	t := &Tokenizer{family: FamilyKimi, split: splitKimi, chunks: true}
+	t := &Tokenizer{family: FamilyKimi, stages: []splitter{splitKimi}, chunks: true}
 	if err := t.build(pieces, rankMerges(&pieces, words), added, true); err != nil {
 		return nil, fmt.Errorf("%s: %w", FileTiktoken, err)
 	}

@@ -46,8 +46,8 @@ type Tokenizer struct {
 	suffix   []int32
 
 	nfc    bool
-	split  splitter
-	chunks bool // Kimi: the input is cut before all else
+	stages []splitter // each cuts what the one before left; the last makes pre-tokens
+	chunks bool       // Kimi: the input is cut before all else
 
 	model
 	pool sync.Pool // of *encoder

@@ -1,0 +1,65 @@
+package bpe
+
+import (
+	"encoding/json"
+	"slices"
+)
+
+// The parts of a tokenizer.json around the model. Each part is a closed set of
+// what is implemented; everything else is refused by name.
+
+type addedSpec struct {
+	ID         int64  `json:"id"`
+	Content    string `json:"content"`
+	SingleWord bool   `json:"single_word"`
+	LStrip     bool   `json:"lstrip"`
+	RStrip     bool   `json:"rstrip"`
+	Normalized bool   `json:"normalized"`
+	Special    bool   `json:"special"`
+}
+
+// A part is the form all of them share.
+type part struct {
+	Type string
+	raw  []byte
+}
+
+func (p *part) UnmarshalJSON(raw []byte) error {
+	var t struct {
+		Type string `json:"type"`
+	}
+	if err := json.Unmarshal(raw, &t); err != nil {
+		return err
+	}
+	p.Type, p.raw = t.Type, slices.Clone(raw)
+	return nil
+}
+
+type (
+	normalizerSpec    struct{ part }
+	preTokenizerSpec  struct{ part }
+	postProcessorSpec struct{ part }
+	decoderSpec       struct{ part }
+)
+
+// pipeline reads all parts but the post-processor into t.
+func (f *jsonFile) pipeline(t *Tokenizer) error {
+	var err error
+	if t.nfc, err = composes(f.normalizer.part, 0); err != nil {
+		return err
+	}
+	if f.decoder.Type != "ByteLevel" {
+		return unsupported("decoder %s", f.decoder.name())
+	}
+	return f.splits(t)
+}
+
+func (p *part) name() string {
+	switch {
+	case p.raw == nil || string(p.raw) == "null":
+		return "null"
+	case p.Type == "":
+		return "without a type"
+	}
+	return p.Type
+}

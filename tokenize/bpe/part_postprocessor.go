@@ -1,0 +1,93 @@
+package bpe
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+)
+
+// buildPostProcessor reads what is put around a text on request.
+func (t *Tokenizer) buildPostProcessor(f *jsonFile) error {
+	parts := []part{f.postProcessor.part}
+	if f.postProcessor.Type == "Sequence" {
+		var s struct {
+			Type       string `json:"type"`
+			Processors []part `json:"processors"`
+		}
+		if err := strict(f.postProcessor.raw, "post_processor", &s); err != nil {
+			return err
+		}
+		parts = s.Processors
+	}
+	templates := 0
+	for _, p := range parts {
+		switch p.name() {
+		case "null", "ByteLevel": // offsets only
+		case "TemplateProcessing":
+			if templates++; templates > 1 {
+				return unsupported("post_processor with %d templates", templates) // the reference engine panics
+			}
+			if err := t.addTemplate(p.raw); err != nil {
+				return err
+			}
+		default:
+			return unsupported("post_processor %s", p.name())
+		}
+	}
+	return nil
+}
+
+// addTemplate sets what a TemplateProcessing puts around a text.
+func (t *Tokenizer) addTemplate(raw []byte) error {
+	type special struct {
+		ID     string  `json:"id"`
+		IDs    []int64 `json:"ids"`
+		Tokens []string
+	}
+	type place struct {
+		ID     string `json:"id"`
+		TypeID int    `json:"type_id"`
+	}
+	var s struct {
+		Type   string `json:"type"`
+		Single []struct {
+			SpecialToken *place `json:"SpecialToken"`
+			Sequence     *place `json:"Sequence"`
+		} `json:"single"`
+		Pair          json.RawMessage    `json:"pair"`
+		SpecialTokens map[string]special `json:"special_tokens"`
+	}
+	if err := strict(raw, "post_processor", &s); err != nil {
+		return err
+	}
+	var prefix, suffix []int32
+	texts := 0
+	for _, e := range s.Single {
+		switch {
+		case e.Sequence != nil && e.SpecialToken == nil && e.Sequence.ID == "A":
+			texts++
+		case e.SpecialToken != nil && e.Sequence == nil:
+			tok, ok := s.SpecialTokens[e.SpecialToken.ID]
+			if !ok {
+				return fmt.Errorf("%w: post_processor: special token %q is not defined", ErrCorrupt, e.SpecialToken.ID)
+			}
+			for _, id := range tok.IDs {
+				if id < 0 || id > math.MaxInt32 || !t.Has(int32(id)) {
+					return fmt.Errorf("%w: post_processor: special token %q: id %d is not in the vocabulary", ErrCorrupt, e.SpecialToken.ID, id)
+				}
+				if texts == 0 {
+					prefix = append(prefix, int32(id))
+				} else {
+					suffix = append(suffix, int32(id))
+				}
+			}
+		default:
+			return unsupported("post_processor TemplateProcessing with an unknown element")
+		}
+	}
+	if texts != 1 {
+		return unsupported("post_processor TemplateProcessing with the text %d times", texts)
+	}
+	t.prefix, t.suffix = prefix, suffix
+	return nil
+}
