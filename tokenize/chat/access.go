@@ -27,6 +27,9 @@ func (r *run) attr(v Value, name string) (Value, error) {
 	if err != nil || ok {
 		return x, err
 	}
+	if isDictClass(v) && name != "mro" {
+		return v, typeErrorf("%w: the type dict[%s]", ErrUnsupported, quote(name))
+	}
 	return missingAttr(v, name), nil
 }
 
@@ -151,6 +154,10 @@ func (r *run) ownAttr(v Value, name string) (Value, bool, error) {
 		case "caller":
 			return BoolValue(o.body.caller != nowhere), true, nil
 		}
+	case *builtin:
+		if isDictClass(v) {
+			return dictClassAttr(v, name)
+		}
 	case *interval:
 		switch name {
 		case "start":
@@ -232,6 +239,9 @@ func (r *run) item(v, key Value) (Value, error) {
 			return Value{kind: v.kind, s: v.s[i : i+runeLen(v.s[i:])]}, nil
 		}
 	case Object:
+		if isDictClass(v) {
+			return v, typeErrorf("%w: the type dict[...]", ErrUnsupported)
+		}
 		if o, ok := v.ref.(*interval); ok && key.isInt() {
 			if i, ok := index(key, int(o.len())); ok {
 				return o.at(int64(i)), nil

@@ -424,6 +424,9 @@ func filterEscape(name string) filterFunc {
 }
 
 func filterFormat(r *run, v Value, a args) (Value, error) {
+	if err := a.notAgain("format", "value"); err != nil {
+		return v, err
+	}
 	if len(a.pos) > 0 && len(a.kw) > 0 {
 		return v, typeErrorf("can't handle positional and keyword arguments at the same time")
 	}

@@ -3,14 +3,30 @@ package chat
 // The filters that give a generator: map, select and their kin, groupby, batch and
 // slice.
 
-import "errors"
+import (
+	"errors"
+	"slices"
+)
 
 // keep copies the arguments of a call for a generator that outlives it.
 func (a args) keep() args {
 	return args{append([]Value(nil), a.pos...), append([]keyword(nil), a.kw...)}
 }
 
+// notAgain refuses keywords that name parameters which the filter itself fills.
+func (a args) notAgain(what string, names ...string) error {
+	for _, k := range a.kw {
+		if slices.Contains(names, k.name) {
+			return typeErrorf("%s got two values for argument '%s'", what, k.name)
+		}
+	}
+	return nil
+}
+
 func filterMap(_ *run, v Value, a args) (Value, error) {
+	if err := a.notAgain("map", "context", "value"); err != nil {
+		return v, err
+	}
 	a = a.keep()
 	var get getterFunc
 	var it iter
@@ -73,6 +89,9 @@ func (r *run) mapper(a args) (getterFunc, error) {
 
 func filterSelect(name string, attr, want bool) filterFunc {
 	return func(_ *run, v Value, a args) (Value, error) {
+		if err := a.notAgain(name, "context", "value"); err != nil {
+			return v, err
+		}
 		a = a.keep()
 		var pass func(Value) (bool, error)
 		var it iter

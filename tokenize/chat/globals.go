@@ -111,6 +111,9 @@ func (r *run) fill(m *Map, a args) error {
 	}
 	if len(a.pos) == 1 {
 		v := a.pos[0]
+		if v.kind == Undefined { // Python asks it for an attribute, keys
+			return undefinedError(v)
+		}
 		if from := v.Map(); from != nil {
 			for i, k := range from.keys {
 				m.set(k, from.vals[i])

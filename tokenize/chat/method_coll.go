@@ -22,6 +22,32 @@ func dictMethod(name string) methodFunc {
 	return nil
 }
 
+func isDictClass(v Value) bool {
+	b, ok := v.ref.(*builtin)
+	return ok && b.name == "dict"
+}
+
+// dictClassAttr is an attribute of the class dict itself: fromkeys, or a method that
+// takes its dict as the first argument.
+func dictClassAttr(class Value, name string) (Value, bool, error) {
+	m := dictMethod(name)
+	switch {
+	case m == nil:
+		return Value{}, false, nil
+	case name == "fromkeys":
+		return objectOf(&method{class, name, m}), true, nil
+	}
+	return objectOf(&method{class, name, func(r *run, _ Value, a args) (Value, error) {
+		if len(a.pos) == 0 || a.pos[0].kind != Dict {
+			return Value{}, typeErrorf("dict.%s needs a dict as its first argument", name)
+		}
+		if mutates(a.pos[0], name) {
+			return Value{}, typeErrorf("%w: dict.%s, which changes a dict", ErrUnsupported, name)
+		}
+		return m(r, a.pos[0], args{a.pos[1:], a.kw})
+	}}), true, nil
+}
+
 func refused(name string) methodFunc {
 	return func(_ *run, v Value, _ args) (Value, error) {
 		return v, typeErrorf("access to '%s' of '%s' object is unsafe", name, typeName(v))

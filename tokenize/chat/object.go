@@ -53,6 +53,25 @@ type (
 	}
 )
 
+// String is what Python prints, but the address.
+func (b *builtin) String() string {
+	switch b.name {
+	case "dict":
+		return "<class 'dict'>"
+	case "namespace":
+		return "<class 'jinja2.utils.Namespace'>"
+	case "cycler":
+		return "<class 'jinja2.utils.Cycler'>"
+	case "joiner":
+		return "<class 'jinja2.utils.Joiner'>"
+	case "range":
+		return "<function safe_range>"
+	case "lipsum":
+		return "<function generate_lorem_ipsum>"
+	}
+	return "<function " + b.name + ">"
+}
+
 type methodFunc func(r *run, v Value, a args) (Value, error)
 
 // An iter goes over a value. Exactly one of items and obj is in use.

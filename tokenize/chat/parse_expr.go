@@ -487,58 +487,58 @@ func (p *parser) postfix(e expr) (expr, error) {
 }
 
 func (p *parser) subscript(of expr) (expr, error) {
-	p.skip()
+	line := p.next().line
 	var keys []expr
-	for !p.isOp("]") {
-		if len(keys) > 0 {
+	var slice *sliceExpr // the last slice among the keys
+	for n := 0; !p.isOp("]"); n++ {
+		if n > 0 {
 			if _, err := p.expect(tokOp, ","); err != nil {
 				return nil, err
 			}
 		}
-		e, err := p.subscribed(of)
+		key, s, err := p.subscribed(of)
 		if err != nil {
 			return nil, err
 		}
-		keys = append(keys, e)
+		if s != nil {
+			slice = s
+		}
+		keys = append(keys, key)
 	}
 	p.skip()
-	if len(keys) == 1 {
-		if s, ok := keys[0].(*sliceExpr); ok {
-			return s, nil
-		}
+	switch {
+	case len(keys) == 1 && slice != nil:
+		return slice, nil
+	case slice != nil:
+		return nil, p.failf(line, "a slice in a subscript of several keys")
+	case len(keys) == 1:
 		return &itemExpr{of, keys[0]}, nil
-	}
-	for _, k := range keys {
-		if _, ok := k.(*sliceExpr); ok {
-			return nil, p.failf(p.cur().line, "slice within a tuple")
-		}
 	}
 	return &itemExpr{of, &tupleExpr{keys}}, nil
 }
 
-func (p *parser) subscribed(of expr) (expr, error) {
+// subscribed reads one key of a subscript: an expression, or a slice of the value
+// before the bracket. A slice of another value, as in x['ab'[:1]], is an expression.
+func (p *parser) subscribed(of expr) (expr, *sliceExpr, error) {
 	s := &sliceExpr{of: of}
 	var err error
 	if !p.isOp(":") {
-		if s.start, err = p.expression(true); err != nil {
-			return nil, err
-		}
-		if !p.isOp(":") {
-			return s.start, nil
+		if s.start, err = p.expression(true); err != nil || !p.isOp(":") {
+			return s.start, nil, err
 		}
 	}
 	p.skip()
 	if !p.isOp(":") && !p.isOp("]") && !p.isOp(",") {
 		if s.stop, err = p.expression(true); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
 	if p.skipOp(":") && !p.isOp("]") && !p.isOp(",") {
 		if s.step, err = p.expression(true); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
-	return s, nil
+	return nil, s, nil
 }
 
 func (p *parser) call(fn expr) (*callExpr, error) {

@@ -99,8 +99,14 @@ func (r *run) appendRepr(dst []byte, v Value, depth int) ([]byte, error) {
 		n, err := o.len(r)
 		return fmt.Appendf(dst, "<LoopContext %d/%d>", o.index+1, n), err
 	case *builtin:
-		return fmt.Appendf(dst, "<function %s>", o.name), nil
+		return append(dst, o.String()...), nil
 	case *method:
+		if isDictClass(o.of) {
+			if o.name == "fromkeys" {
+				return append(dst, "<built-in method fromkeys of type object>"...), nil
+			}
+			return fmt.Appendf(dst, "<method '%s' of 'dict' objects>", o.name), nil
+		}
 		if o.of.kind == Markup {
 			dst, err := r.appendRepr(fmt.Appendf(dst, "<bound method Markup.%s of ", o.name), o.of, depth+1)
 			return append(dst, '>'), err
