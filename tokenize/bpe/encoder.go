@@ -53,7 +53,7 @@ const keepBytes = 1 << 20
 
 // shrink gives up what an unusual text made grow.
 func (e *encoder) shrink() {
-	if cap(e.merge.ids) > keepBytes/16 {
+	if cap(e.merge.next) > keepBytes/16 {
 		e.merge = mergeHeap{}
 	}
 	if cap(e.norm.runes) > keepBytes/8 {

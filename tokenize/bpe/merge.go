@@ -10,22 +10,29 @@ const shortWord = 96
 
 // appendMerged appends the tokens of w, which is not empty and under 2 GiB.
 func (m *model) appendMerged(dst []int32, w string, h *mergeHeap) []int32 {
-	switch {
-	case len(w) == 1:
-		return append(dst, m.byteID[w[0]])
-	case len(w) > shortWord:
-		return h.appendMerged(dst, m, w)
+	start := len(dst)
+	dst = m.appendSymbols(dst, w)
+	return dst[:start+m.mergeSymbols(dst[start:], h)]
+}
+
+// appendSymbols appends what merging begins with: the token of each byte of w.
+func (m *model) appendSymbols(dst []int32, w string) []int32 {
+	for i := range len(w) {
+		dst = append(dst, m.byteID[w[i]])
 	}
-	var (
-		ids  [shortWord]int32
-		pair [shortWord]uint64 // merge of ids[i] and ids[i+1]
-	)
-	n := len(w)
+	return dst
+}
+
+// mergeSymbols merges ids in place and returns how many are left, at the front.
+func (m *model) mergeSymbols(ids []int32, h *mergeHeap) int {
+	if len(ids) > shortWord {
+		return h.merge(m, ids)
+	}
+	var pair [shortWord]uint64 // merge of ids[i] and ids[i+1]
+	n := len(ids)
 	for i := range n - 1 {
-		ids[i] = m.byteID[w[i]]
-		pair[i] = m.bytePair[int(w[i])<<8|int(w[i+1])]
+		pair[i] = m.pairs.get(ids[i], ids[i+1])
 	}
-	ids[n-1] = m.byteID[w[n-1]]
 	for n > 1 {
 		best, at := noMerge, 0
 		for i, p := range pair[:n-1] {
@@ -47,13 +54,12 @@ func (m *model) appendMerged(dst []int32, w string, h *mergeHeap) []int32 {
 			pair[at-1] = m.pairs.get(ids[at-1], ids[at])
 		}
 	}
-	return append(dst, ids[:n]...)
+	return n
 }
 
 // A mergeHeap is the memory for merging long words, kept between calls.
 type mergeHeap struct {
-	ids        []int32 // token that begins at each byte, -1 where it was joined to the left
-	next, prev []int32
+	next, prev []int32 // neighbours of each symbol that is left
 	heap       []candidate
 }
 
@@ -70,18 +76,20 @@ func (c *candidate) before(d *candidate) bool {
 	return c.merge < d.merge || c.merge == d.merge && c.at < d.at
 }
 
-func (h *mergeHeap) appendMerged(dst []int32, m *model, w string) []int32 {
-	n := len(w)
-	if cap(h.ids) < n {
-		h.ids, h.next, h.prev = make([]int32, n), make([]int32, n), make([]int32, n)
+// merge merges ids in place and returns how many are left, at the front. Meanwhile
+// a symbol that was joined to the left is -1.
+func (h *mergeHeap) merge(m *model, ids []int32) int {
+	n := len(ids)
+	if cap(h.next) < n {
+		h.next, h.prev = make([]int32, n), make([]int32, n)
 	}
-	ids, next, prev := h.ids[:n], h.next[:n], h.prev[:n]
+	next, prev := h.next[:n], h.prev[:n]
 	heap := h.heap[:0]
 	for i := range n {
-		ids[i], next[i], prev[i] = m.byteID[w[i]], int32(i+1), int32(i-1)
+		next[i], prev[i] = int32(i+1), int32(i-1)
 		if i+1 < n {
-			if p := m.bytePair[int(w[i])<<8|int(w[i+1])]; p != noMerge {
-				heap = append(heap, candidate{p, int32(i), m.byteID[w[i]], m.byteID[w[i+1]]})
+			if p := m.pairs.get(ids[i], ids[i+1]); p != noMerge {
+				heap = append(heap, candidate{p, int32(i), ids[i], ids[i+1]})
 			}
 		}
 	}
@@ -114,11 +122,13 @@ func (h *mergeHeap) appendMerged(dst []int32, m *model, w string) []int32 {
 			}
 		}
 	}
-	for i := int32(0); int(i) < n; i = next[i] {
-		dst = append(dst, ids[i])
-	}
 	h.heap = heap[:0]
-	return dst
+	left := 0
+	for i := int32(0); int(i) < n; i = next[i] {
+		ids[left] = ids[i]
+		left++
+	}
+	return left
 }
 
 func siftUp(h []candidate) []candidate {

@@ -25,9 +25,8 @@ type model struct {
 	pieces   pieceTable
 	contents map[string]int32 // added tokens
 
-	byteID   [256]int32
-	bytePair []uint64 // merges of two bytes, at first<<8|second
-	pairs    pairTable
+	byteID [256]int32
+	pairs  pairTable
 
 	// words and long hold what is one token when it is a whole pre-token: all of
 	// the vocabulary with ignore_merges, else what its own merges lead to.
@@ -110,12 +109,6 @@ func (m *model) buildMerges(merges []merge) {
 	m.pairs = newPairTable(len(merges))
 	for _, g := range merges {
 		m.pairs.put(g.a, g.b, uint64(g.rank)<<32|uint64(uint32(g.c)))
-	}
-	m.bytePair = make([]uint64, 1<<16)
-	for a, x := range m.byteID {
-		for b, y := range m.byteID {
-			m.bytePair[a<<8|b] = m.pairs.get(x, y)
-		}
 	}
 }
 
