@@ -98,6 +98,10 @@ differential: python ## the long comparisons with the reference engines: every c
 	$(GO) test -count 1 -tags differential -timeout 60m -v -run '^TestPeer|^TestGatePeer' ./tokenize/bpe
 	$(GO) test -count 1 -v -run 'AgainstPython' -timeout 60m ./tokenize/chat -args -expressions 100000
 
+.PHONY: peerspeed
+peerspeed: python ## a table of speeds: this tokenizer and the reference engine, on every kind of text
+	$(GO) test -count 1 -tags differential -timeout 60m -v -run '^TestGatePeerSpeedTable$$' ./tokenize/bpe
+
 .PHONY: bench
 bench: ## every benchmark; BENCH=regexp chooses
 	$(GO) test -p 1 -run '^$$' -bench '$(BENCH)' -benchmem ./...

@@ -1,0 +1,184 @@
+package bpe_test
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/rollout-rl/rollout/tokenize/bpe"
+	"github.com/rollout-rl/rollout/tokenize/bpe/bpetest"
+)
+
+// A speedText is a text whose encoding is timed against the reference engine.
+type speedText struct {
+	name string
+	what string // where the text comes from
+	text string
+	word bool // one pre-token in most families
+}
+
+// speedTexts returns a text of every kind, of about n bytes.
+func speedTexts(tb testing.TB, n int) []speedText {
+	tb.Helper()
+	rng := rand.New(rand.NewPCG(7, uint64(n)))
+	chinese := string(bpetest.Read(tb, "text", "chinese.txt"))
+	han := strings.Map(func(r rune) rune {
+		if unicode.Is(unicode.Han, r) {
+			return r
+		}
+		return -1
+	}, chinese)
+	letters := func(alphabet string) string {
+		b := make([]byte, n)
+		for i := range b {
+			b[i] = alphabet[rng.IntN(len(alphabet))]
+		}
+		return string(b)
+	}
+	const lower, digits = "abcdefghijklmnopqrstuvwxyz", "0123456789"
+	return []speedText{
+		{"english", "Newton's Opticks, comments of Go source", cutText(proseText(tb, n), n), false},
+		{"code", "Go source", cutText(goText(tb, n, false), n), false},
+		{"chinese", "The Rust Programming Language in Chinese", cutText(chinese, n), false},
+		{"japanese", "The Rust Programming Language in Japanese", cutText(string(bpetest.Read(tb, "text", "japanese.txt")), n), false},
+		{"mixed", "code, JSON, logs, prose, other scripts", cutText(strings.Join(corpus(tb, n), "\n"), n), false},
+		{"hostile", "random small alphabets that split unusually", cutText(strings.Join(hostileTexts(tb, rng, n/20), ""), n), false},
+		{"word of letters", "random a to z", letters(lower), true},
+		{"word of one letter", "a, repeated", strings.Repeat("a", n), true},
+		{"word of base64", "random", letters(lower + strings.ToUpper(lower) + digits + "+/"), false},
+		{"word of hex", "random", letters(digits + "abcdef"), false},
+		{"word of digits", "random", letters(digits), false},
+		{"word of Han", "the Chinese text without all else", cutText(strings.Repeat(han, 2), n), true},
+		{"spaces", "a space, repeated", strings.Repeat(" ", n), true},
+	}
+}
+
+// cutText returns the first n bytes of s, or a character less.
+func cutText(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	for !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n]
+}
+
+// A stopwatch is the reference engine with one tokenizer and a list of texts.
+type stopwatch struct {
+	in  io.Writer
+	out *bufio.Reader
+}
+
+func newStopwatch(tb testing.TB, name string, texts []speedText) *stopwatch {
+	tb.Helper()
+	dir := tb.TempDir()
+	var list []string
+	for _, t := range texts {
+		list = append(list, t.text)
+	}
+	raw, err := json.Marshal(list)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	for file, data := range map[string][]byte{"texts.json": raw, bpe.FileJSON: bpetest.Read(tb, name, bpe.FileJSON)} {
+		if err := os.WriteFile(filepath.Join(dir, file), data, 0o600); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	cmd := exec.CommandContext(tb.Context(), python(tb), filepath.Join("testdata", "python", "speed.py"),
+		filepath.Join(dir, bpe.FileJSON), filepath.Join(dir, "texts.json"))
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := in.Close(); err != nil {
+			tb.Error(err)
+		}
+		if err := cmd.Wait(); err != nil && tb.Context().Err() == nil {
+			tb.Error(err)
+		}
+	})
+	return &stopwatch{in, bufio.NewReader(out)}
+}
+
+// seconds returns the time of the fastest of calls on text i.
+func (s *stopwatch) seconds(tb testing.TB, i, calls int, cache string) float64 {
+	tb.Helper()
+	if _, err := fmt.Fprintln(s.in, i, calls, cache); err != nil {
+		tb.Fatal(err)
+	}
+	line, err := s.out.ReadString('\n')
+	if err != nil {
+		tb.Fatal(err)
+	}
+	var best float64
+	if _, err := fmt.Sscan(line, &best); err != nil {
+		tb.Fatal(err)
+	}
+	return best
+}
+
+// ourSeconds is seconds for this package.
+func ourSeconds(tb testing.TB, tok *bpe.Tokenizer, text string, calls int, cache string) float64 {
+	tb.Helper()
+	ids := make([]int32, 0, len(text))
+	encode := func() time.Duration {
+		start := time.Now()
+		var err error
+		if ids, err = tok.AppendTokens(ids[:0], text); err != nil {
+			tb.Fatal(err)
+		}
+		return time.Since(start)
+	}
+	if cache == "warm" {
+		encode()
+	}
+	best := time.Hour
+	for range calls {
+		if cache == "cold" {
+			tok.ForgetWords()
+		}
+		best = min(best, encode())
+	}
+	return best.Seconds()
+}
+
+// A speedCell is the result for one text.
+type speedCell struct {
+	ours, theirs float64 // MB/s
+}
+
+func (c speedCell) ratio() float64 { return c.ours / c.theirs }
+
+// race times both engines in turns, so that noise of the machine meets both.
+func race(tb testing.TB, tok *bpe.Tokenizer, watch *stopwatch, texts []speedText, i int, cache string) speedCell {
+	tb.Helper()
+	const rounds = 3
+	ours, theirs := 1e9, 1e9
+	for range rounds {
+		ours = min(ours, ourSeconds(tb, tok, texts[i].text, 5, cache))
+		theirs = min(theirs, watch.seconds(tb, i, 3, cache))
+	}
+	size := float64(len(texts[i].text)) / 1e6
+	return speedCell{size / ours, size / theirs}
+}
