@@ -15,15 +15,23 @@ type DecodeOptions struct {
 	CleanUp bool
 }
 
+// skip returns the flag of the tokens that are left out.
+func (o DecodeOptions) skip() uint8 {
+	if o.SkipSpecial {
+		return flagSkip
+	}
+	return 0
+}
+
 // AppendBytes appends the bytes of ids to dst. They are not valid UTF-8 where a
 // character was cut. An id without a token is an error that wraps ErrVocab; dst
 // is then returned as it was.
 func (t *Tokenizer) AppendBytes(dst []byte, ids []int32, opts DecodeOptions) ([]byte, error) {
-	start := len(dst)
-	skip := uint8(0)
-	if opts.SkipSpecial {
-		skip = flagSpecial
+	if t.decoder != nil {
+		return t.appendChars(dst, ids, opts, true)
 	}
+	start := len(dst)
+	skip := opts.skip()
 	flags, off, text := t.flags, t.off[1:], t.bytes
 	for _, id := range ids {
 		if uint(id) >= uint(len(flags)) || flags[id]&flagUsed == 0 {
@@ -41,7 +49,12 @@ func (t *Tokenizer) AppendBytes(dst []byte, ids []int32, opts DecodeOptions) ([]
 // UTF-8, by the rule of Python and Rust: one for each maximal subpart.
 func (t *Tokenizer) AppendText(dst []byte, ids []int32, opts DecodeOptions) ([]byte, error) {
 	start := len(dst)
-	dst, err := t.AppendBytes(dst, ids, opts)
+	var err error
+	if t.decoder != nil {
+		dst, err = t.appendChars(dst, ids, opts, false)
+	} else {
+		dst, err = t.AppendBytes(dst, ids, opts)
+	}
 	if err != nil {
 		return dst, err
 	}
@@ -80,7 +93,10 @@ func CleanUp(s string) string {
 type Stream struct {
 	tok  *Tokenizer
 	opts DecodeOptions
-	buf  []byte // at most three bytes between calls
+	buf  []byte // what is held back; of byte-level vocabularies at most three bytes
+
+	chars   charText // of vocabularies of characters
+	trimmed bool     // the start of the text is settled
 }
 
 // NewStream returns a Stream. DecodeOptions.CleanUp is ignored: it needs the
@@ -90,6 +106,9 @@ func (t *Tokenizer) NewStream(opts DecodeOptions) *Stream { return &Stream{tok: 
 // AppendText appends to dst the text that ids complete. After an error the stream
 // is as it was before.
 func (s *Stream) AppendText(dst []byte, ids ...int32) ([]byte, error) {
+	if s.tok.decoder != nil {
+		return s.appendChars(dst, ids)
+	}
 	held := len(s.buf)
 	buf, err := s.tok.AppendBytes(s.buf, ids, s.opts)
 	if err != nil {
@@ -105,6 +124,13 @@ func (s *Stream) AppendText(dst []byte, ids ...int32) ([]byte, error) {
 // AppendRest appends what was held back, as U+FFFD, and makes the stream ready
 // for another text.
 func (s *Stream) AppendRest(dst []byte) []byte {
+	if d := s.tok.decoder; d != nil {
+		out := s.out(&dst)
+		*out = s.chars.flush(*out, d)
+		dst = s.trim(dst)
+		s.buf, s.chars.later, s.trimmed = s.buf[:0], false, false
+		return dst
+	}
 	dst = appendLossy(dst, s.buf)
 	s.buf = s.buf[:0]
 	return dst

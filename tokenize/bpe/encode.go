@@ -112,9 +112,7 @@ func (t *Tokenizer) appendRaw(dst []int32, s string, mode AddedMode, e *encoder)
 // appendPiece normalizes a piece without added tokens of the first pass, cuts
 // those of the second and encodes what is between.
 func (t *Tokenizer) appendPiece(dst []int32, s string, mode AddedMode, e *encoder) []int32 {
-	if t.nfc {
-		s = e.norm.normalize(s)
-	}
+	s = e.norm.normalize(t.norm, s)
 	if t.added[1] == nil || mode == AddedNone {
 		return e.appendText(dst, s)
 	}
@@ -164,6 +162,11 @@ func (c *cutter) next() (from, to int, tok *Added) {
 		}
 		if tok.RStrip {
 			end = spanAny(c.s, end, space)
+		}
+		if start >= end {
+			// The token before swallowed it: nothing is left that it could stand for.
+			c.done = max(c.done, end)
+			continue
 		}
 		from, c.done = c.done, end
 		return from, start, tok

@@ -15,6 +15,9 @@ type encoder struct {
 	merge mergeHeap
 	norm  normalizer
 	valid []byte
+
+	space  *metaspace
+	spaced []byte // what space wrote
 }
 
 // The two caches are direct-mapped by the hash of a word of up to 16 bytes. The
@@ -43,7 +46,7 @@ func (t *Tokenizer) encoder() *encoder {
 	if !ok {
 		e = new(encoder)
 	}
-	e.model, e.stages = &t.model, t.stages
+	e.model, e.stages, e.space = &t.model, t.stages, t.space
 	e.tooLong = PretokenError{}
 	return e
 }
@@ -59,16 +62,18 @@ func (e *encoder) shrink() {
 	if cap(e.norm.runes) > keepBytes/8 {
 		e.norm.runes = nil
 	}
-	if cap(e.norm.out) > keepBytes {
-		e.norm.out = nil
-	}
-	if cap(e.valid) > keepBytes {
-		e.valid = nil
+	for _, b := range [...]*[]byte{&e.norm.out, &e.norm.spare, &e.spaced, &e.valid} {
+		if cap(*b) > keepBytes {
+			*b = nil
+		}
 	}
 }
 
 // appendText encodes text without added tokens.
 func (e *encoder) appendText(dst []int32, s string) []int32 {
+	if e.space != nil && s != "" {
+		s = e.space.apply(&e.spaced, s, e.base == 0)
+	}
 	return e.appendStages(dst, s, e.stages)
 }
 
@@ -76,6 +81,11 @@ func (e *encoder) appendText(dst []int32, s string) []int32 {
 func (e *encoder) appendStages(dst []int32, s string, stages []splitter) []int32 {
 	split, rest := stages[0], stages[1:]
 	if len(rest) == 0 {
+		if c := e.model.chars; c != nil && c.whole {
+			if id, ok := e.model.pieces.get(s); ok {
+				return append(dst, id)
+			}
+		}
 		return e.appendSplit(dst, s, split)
 	}
 	base := e.base

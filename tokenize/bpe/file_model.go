@@ -86,14 +86,8 @@ func (f *jsonFile) readModel(r *jsonReader) error {
 
 func (m *modelSpec) check() error {
 	switch {
-	case m.ByteFallback:
-		return unsupported("byte_fallback (SentencePiece vocabulary)")
 	case m.Dropout != nil && *m.Dropout != 0:
 		return unsupported("dropout %v", *m.Dropout)
-	case m.UnkToken != nil:
-		return unsupported("unk_token %q", *m.UnkToken)
-	case m.FuseUnk:
-		return unsupported("fuse_unk")
 	case m.Prefix != nil && *m.Prefix != "":
 		return unsupported("continuing_subword_prefix %q", *m.Prefix)
 	case m.Suffix != nil && *m.Suffix != "":

@@ -131,47 +131,74 @@ func parse(raw []byte, opts Options) (*Tokenizer, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := t.build(f.pieces, f.merges, added, f.model.IgnoreMerges); err != nil {
+	if err := t.build(f.pieces, f.merges, added, &f.model); err != nil {
 		return nil, err
 	}
 	return t, t.buildPostProcessor(&f)
 }
 
 // build makes t of what the files say.
-func (t *Tokenizer) build(pieces pieceTable, merges []merge, added []Added, ignoreMerges bool) error {
+func (t *Tokenizer) build(pieces pieceTable, merges []merge, added []Added, spec *modelSpec) error {
 	t.pieces = pieces
-	if err := t.buildBytes(added); err != nil {
+	spelled, err := t.spellAdded(added)
+	if err != nil {
 		return err
 	}
-	if err := t.buildByteIDs(); err != nil {
+	if err := t.buildBytes(added, spelled); err != nil {
+		return err
+	}
+	if t.decoder != nil {
+		if err := t.buildChars(spec, merges); err != nil {
+			return err
+		}
+		t.stages = append(t.stages, t.chars.cut)
+	} else if err := t.buildByteIDs(); err != nil {
 		return err
 	}
 	t.buildMerges(merges)
-	t.buildWords(ignoreMerges)
-	t.buildAdded(added)
+	t.buildWords(spec.IgnoreMerges && t.chars == nil)
+	t.buildAdded(added, spelled)
 	return nil
 }
 
-// buildAdded makes the two searches. A token of the second pass is looked for in
-// its normalized form.
-func (t *Tokenizer) buildAdded(added []Added) {
+// spellAdded returns the contents of the added tokens as they are looked for in a
+// text and as decoding spells them: those of the second pass normalized.
+func (t *Tokenizer) spellAdded(added []Added) ([]string, error) {
+	spelled := make([]string, len(added))
+	seen := make(map[string]string)
+	var n normalizer
+	for i, a := range added {
+		spelled[i] = a.Content
+		if !a.Normalized {
+			continue
+		}
+		s := strings.Clone(n.normalize(t.norm, a.Content))
+		if s == "" {
+			return nil, unsupported("added token %q, of which the normalizer leaves nothing", a.Content)
+		}
+		if other, ok := seen[s]; ok { // the reference engine takes one or the other
+			return nil, unsupported("added tokens %q and %q, which are both normalized to %q", other, a.Content, s)
+		}
+		seen[s], spelled[i] = a.Content, s
+	}
+	return spelled, nil
+}
+
+// buildAdded makes the two searches.
+func (t *Tokenizer) buildAdded(added []Added, spelled []string) {
 	t.addedAll = slices.Clone(added)
 	slices.SortFunc(t.addedAll, func(a, b Added) int { return int(a.ID) - int(b.ID) })
 	t.contents = make(map[string]int32, len(added))
 	var tokens [2][]Added
 	var content [2][]string
-	var n normalizer
-	for _, a := range added {
+	for i, a := range added {
 		t.contents[a.Content] = a.ID
-		pass, c := 0, a.Content
+		pass := 0
 		if a.Normalized {
 			pass = 1
-			if t.nfc {
-				c = strings.Clone(n.normalize(c))
-			}
 		}
 		tokens[pass] = append(tokens[pass], a)
-		content[pass] = append(content[pass], c)
+		content[pass] = append(content[pass], spelled[i])
 	}
 	for i := range t.added {
 		t.added[i] = newTrie(tokens[i], content[i])
@@ -200,11 +227,11 @@ func (f *jsonFile) checkAdded() ([]Added, error) {
 		id, ok := f.pieces.get(s.Content)
 		if !ok {
 			id = next
+			next++
 		}
 		if id != int32(s.ID) {
 			return nil, fmt.Errorf("%w: added token %q: id %d in the list, %d by its place", ErrCorrupt, s.Content, s.ID, id)
 		}
-		next = max(next, id+1)
 		added = append(added, Added{
 			ID: id, Content: s.Content, Special: s.Special, Normalized: s.Normalized,
 			SingleWord: s.SingleWord, LStrip: s.LStrip, RStrip: s.RStrip,

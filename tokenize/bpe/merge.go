@@ -15,8 +15,12 @@ func (m *model) appendMerged(dst []int32, w string, h *mergeHeap) []int32 {
 	return dst[:start+m.mergeSymbols(dst[start:], h)]
 }
 
-// appendSymbols appends what merging begins with: the token of each byte of w.
+// appendSymbols appends what merging begins with: the token of each byte of w, or
+// of each character.
 func (m *model) appendSymbols(dst []int32, w string) []int32 {
+	if m.chars != nil {
+		return m.chars.appendSymbols(dst, w)
+	}
 	for i := range len(w) {
 		dst = append(dst, m.byteID[w[i]])
 	}

@@ -22,6 +22,12 @@ type model struct {
 	off   []uint32
 	flags []uint8
 
+	// chars and decoder are those of a vocabulary that spells characters, pieceOf
+	// the place of each id in pieces; nil in byte-level ones.
+	chars   *charModel
+	decoder *decoder
+	pieceOf []int32
+
 	pieces   pieceTable
 	contents map[string]int32 // added tokens
 
@@ -38,6 +44,8 @@ const (
 	flagUsed uint8 = 1 << iota
 	flagSpecial
 	flagLiteral // spelled as it decodes, not in the byte-level alphabet
+	flagByte    // <0xXX>, a byte of a vocabulary of characters
+	flagSkip    // left out by DecodeOptions.SkipSpecial
 )
 
 // A merge joins tokens a and b to c. In a tokenizer.json its rank is its place in
@@ -47,46 +55,81 @@ type merge struct {
 	rank    uint32
 }
 
-// buildBytes fills bytes, off and flags from the pieces and the added tokens.
-func (m *model) buildBytes(added []Added) error {
+// buildBytes fills bytes, off and flags from the pieces and the added tokens;
+// spelled are the contents of those, normalized, which is what decoding sees.
+func (m *model) buildBytes(added []Added, spelled []string) error {
 	top := int32(-1)
 	for i := range m.pieces.piece {
 		top = max(top, m.pieces.piece[i].id)
 	}
+	special := make(map[string]bool)
 	for i := range added {
 		top = max(top, added[i].ID)
+		if added[i].Special {
+			special[added[i].Content] = true
+		}
 	}
 	text := make([][]byte, top+1) // the spelling of each id
 	m.flags = make([]uint8, top+1)
+	if m.decoder != nil {
+		m.pieceOf = make([]int32, top+1)
+	}
 	for i := range m.pieces.piece {
 		p, id := m.pieces.at(i)
 		if m.flags[id] != 0 {
 			return fmt.Errorf("%w: tokens %q and %q have the same id %d", ErrCorrupt, text[id], p, id)
 		}
 		text[id], m.flags[id] = p, flagUsed
+		if m.decoder != nil {
+			m.pieceOf[id] = int32(i)
+		}
 	}
 	for i := range added {
 		a := &added[i]
 		if m.flags[a.ID] != 0 && string(text[a.ID]) != a.Content {
 			return fmt.Errorf("%w: tokens %q and %q have the same id %d", ErrCorrupt, text[a.ID], a.Content, a.ID)
 		}
-		text[a.ID] = []byte(a.Content)
+		text[a.ID] = []byte(spelled[i])
 		m.flags[a.ID] |= flagUsed
 		if a.Special {
 			m.flags[a.ID] |= flagSpecial
+		}
+		if special[spelled[i]] { // the reference engine asks for the spelling
+			m.flags[a.ID] |= flagSkip
 		}
 	}
 	alpha := newAlphabet()
 	m.off = make([]uint32, top+2)
 	m.bytes = make([]byte, 0, len(m.pieces.text))
 	for id, t := range text {
-		var spelled bool
-		if m.bytes, spelled = alpha.appendBytes(m.bytes, t); !spelled {
-			m.flags[id] |= flagLiteral
+		if m.decoder != nil {
+			var isByte bool
+			if m.bytes, isByte = m.decoder.appendToken(m.bytes, string(t)); isByte {
+				m.flags[id] |= flagByte
+			}
+		} else {
+			var spelled bool
+			if m.bytes, spelled = alpha.appendBytes(m.bytes, t); !spelled {
+				m.flags[id] |= flagLiteral
+			}
 		}
 		m.off[id+1] = uint32(len(m.bytes))
 	}
 	return nil
+}
+
+// spelling returns how the vocabulary spells id, which is not an added token
+// outside of it.
+func (m *model) spelling(id int32) []byte {
+	if m.decoder != nil {
+		p, _ := m.pieces.at(int(m.pieceOf[id]))
+		return p
+	}
+	b := m.bytes[m.off[id]:m.off[id+1]]
+	if m.flags[id]&flagLiteral != 0 {
+		return b
+	}
+	return appendSpelled(nil, b)
 }
 
 // buildByteIDs finds the token of each byte. Without all of them some text would
@@ -112,10 +155,10 @@ func (m *model) buildMerges(merges []merge) {
 	}
 }
 
-// buildWords fills the whole-word tables. Without ignoreMerges an entry that its
+// buildWords fills the whole-word tables. Without all, which ignore_merges asks for, an entry that its
 // own bytes do not merge to is left out: some vocabularies have such entries, and
 // the reference engine never produces them.
-func (m *model) buildWords(ignoreMerges bool) {
+func (m *model) buildWords(all bool) {
 	m.words = newWordTable(m.pieces.len())
 	m.long = make(map[string]int32)
 	alpha := newAlphabet()
@@ -126,12 +169,17 @@ func (m *model) buildWords(ignoreMerges bool) {
 	)
 	for i := range m.pieces.piece {
 		p, id := m.pieces.at(i)
-		var spelled bool
-		if w, spelled = alpha.appendBytes(w[:0], p); !spelled || len(w) == 0 {
+		spelled := true
+		if m.chars != nil {
+			w = append(w[:0], p...)
+		} else {
+			w, spelled = alpha.appendBytes(w[:0], p)
+		}
+		if !spelled || len(w) == 0 {
 			continue
 		}
 		s := stringOf(w)
-		if !ignoreMerges && len(w) > 1 {
+		if !all && len(w) > 1 {
 			if ids = m.appendMerged(ids[:0], s, &h); len(ids) != 1 || ids[0] != id {
 				continue
 			}

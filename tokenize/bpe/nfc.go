@@ -24,23 +24,16 @@ const (
 	hangulSs                           = hangulLs * hangulVs * hangulTs
 )
 
-// A normalizer holds the memory that composing a piece of text needs.
-type normalizer struct {
-	runes []markedRune
-	out   []byte
-}
-
 type markedRune struct {
 	r     rune
 	class uint8
 }
 
-// normalize returns s, or where NFC changes it the changed text, valid until the
-// next call. s is valid UTF-8.
-func (n *normalizer) normalize(s string) string {
+// nfc returns s composed, and whether it wrote that to n.out.
+func (n *normalizer) nfc(s string) (_ string, changed bool) {
 	i := nextNotNFC(s, 0)
 	if i == len(s) {
-		return s
+		return s, false
 	}
 	n.out = n.out[:0]
 	done := 0
@@ -66,7 +59,7 @@ func (n *normalizer) normalize(s string) string {
 		i = nextNotNFC(s, end)
 	}
 	n.out = append(n.out, s[done:]...)
-	return stringOf(n.out)
+	return stringOf(n.out), true
 }
 
 // nextNotNFC returns the first character from i on that the quick check does not

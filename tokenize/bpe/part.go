@@ -45,7 +45,17 @@ type (
 // pipeline reads all parts but the post-processor into t.
 func (f *jsonFile) pipeline(t *Tokenizer) error {
 	var err error
-	if t.nfc, err = composes(f.normalizer.part, 0); err != nil {
+	if t.norm, err = normSteps(f.normalizer.part); err != nil {
+		return err
+	}
+	switch chars, err := f.spellsChars(); {
+	case err != nil:
+		return err
+	case chars:
+		if err := f.spaces(t); err != nil {
+			return err
+		}
+		t.decoder, err = readDecoder(f.decoder.part)
 		return err
 	}
 	if f.decoder.Type != "ByteLevel" {

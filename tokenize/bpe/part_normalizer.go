@@ -1,32 +1,109 @@
 package bpe
 
-// composes reads a normalizer: null, NFC or a sequence of these.
-func composes(p part, depth int) (bool, error) {
+import (
+	"fmt"
+	"strings"
+)
+
+// maxGrowth is how many times longer a normalizer may make a text.
+const maxGrowth = 64
+
+type replaceSpec struct {
+	Type    string      `json:"type"`
+	Pattern patternSpec `json:"pattern"`
+	Content string      `json:"content"`
+}
+
+type patternSpec struct {
+	Regex  *string `json:"Regex"`
+	String *string `json:"String"`
+}
+
+// normSteps reads a normalizer: null, NFC, Prepend, Replace by a string, or a
+// Sequence of these.
+func normSteps(p part) ([]normStep, error) {
+	steps, err := appendNormSteps(nil, p, 0)
+	if err != nil {
+		return nil, err
+	}
+	growth := 1
+	for _, s := range steps {
+		if s.kind == stepReplace {
+			growth *= max(1, (len(s.to)+len(s.from)-1)/len(s.from))
+		}
+		if growth > maxGrowth || len(s.to) > maxAddedLen {
+			return nil, unsupported("normalizer that makes a text more than %d times longer", maxGrowth)
+		}
+	}
+	return steps, nil
+}
+
+func appendNormSteps(steps []normStep, p part, depth int) ([]normStep, error) {
+	const what = "normalizer"
 	switch p.name() {
 	case "null":
-		return false, nil
+		return steps, nil
 	case "NFC":
-		return true, nil
+		return append(steps, normStep{kind: stepNFC}), nil
+	case "Prepend":
+		var s struct {
+			Type    string  `json:"type"`
+			Prepend *string `json:"prepend"`
+		}
+		if err := strict(p.raw, what, &s); err != nil {
+			return nil, err
+		}
+		if s.Prepend == nil {
+			return nil, fmt.Errorf("%w: normalizer Prepend without prepend", ErrCorrupt)
+		}
+		return append(steps, normStep{kind: stepPrepend, to: *s.Prepend}), nil
+	case "Replace":
+		from, to, err := readReplace(p, what)
+		if err != nil {
+			return nil, err
+		}
+		return append(steps, normStep{kind: stepReplace, from: from, to: to}), nil
 	case "Sequence":
 		var s struct {
 			Type        string `json:"type"`
 			Normalizers []part `json:"normalizers"`
 		}
-		if err := strict(p.raw, "normalizer", &s); err != nil {
-			return false, err
+		if err := strict(p.raw, what, &s); err != nil {
+			return nil, err
 		}
-		if depth > 0 && len(s.Normalizers) > 0 {
-			return false, unsupported("normalizer Sequence inside a Sequence")
+		if depth > maxJSONDepth {
+			return nil, unsupported("normalizer nested deeper than %d", maxJSONDepth)
 		}
-		nfc := false
 		for _, q := range s.Normalizers {
-			c, err := composes(q, depth+1)
-			if err != nil {
-				return false, err
+			var err error
+			if steps, err = appendNormSteps(steps, q, depth+1); err != nil {
+				return nil, err
 			}
-			nfc = nfc || c
 		}
-		return nfc, nil
+		return steps, nil
 	}
-	return false, unsupported("normalizer %s", p.name())
+	return nil, unsupported("normalizer %s", p.name())
+}
+
+// readReplace reads a Replace, which is a normalizer and a decoder. A regular
+// expression is read where it is a plain string.
+func readReplace(p part, what string) (from, to string, err error) {
+	var s replaceSpec
+	if err := strict(p.raw, what, &s); err != nil {
+		return "", "", err
+	}
+	switch {
+	case (s.Pattern.Regex == nil) == (s.Pattern.String == nil):
+		return "", "", fmt.Errorf("%w: %s Replace without one pattern", ErrCorrupt, what)
+	case s.Pattern.String != nil:
+		from = *s.Pattern.String
+	case strings.ContainsAny(*s.Pattern.Regex, `\.+*?()|[]{}^$#&-~`):
+		return "", "", unsupported("%s Replace with the pattern %q", what, *s.Pattern.Regex)
+	default:
+		from = *s.Pattern.Regex
+	}
+	if from == "" {
+		return "", "", unsupported("%s Replace of nothing", what)
+	}
+	return from, s.Content, nil
 }

@@ -42,7 +42,7 @@ func parseTiktoken(ranks, config []byte) (*Tokenizer, error) {
 		return nil, fmt.Errorf("%s: %w", FileConfig, err)
 	}
 	t := &Tokenizer{family: FamilyKimi, stages: []splitter{splitKimi}, chunks: true}
-	if err := t.build(pieces, rankMerges(&pieces, words), added, true); err != nil {
+	if err := t.build(pieces, rankMerges(&pieces, words), added, &modelSpec{IgnoreMerges: true}); err != nil {
 		return nil, fmt.Errorf("%s: %w", FileTiktoken, err)
 	}
 	return t, nil

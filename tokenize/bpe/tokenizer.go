@@ -3,6 +3,7 @@ package bpe
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 )
 
@@ -45,7 +46,8 @@ type Tokenizer struct {
 	prefix   []int32 // what the post-processor puts before and after
 	suffix   []int32
 
-	nfc    bool
+	norm   []normStep
+	space  *metaspace // nil where there is no such pre-tokenizer
 	stages []splitter // each cuts what the one before left; the last makes pre-tokens
 	chunks bool       // Kimi: the input is cut before all else
 
@@ -85,6 +87,7 @@ const (
 	FamilyTekken   Family = "tekken"   // Mistral Nemo
 	FamilyDeepSeek Family = "deepseek" // DeepSeek V3 and R1: three patterns
 	FamilyGPT2     Family = "gpt2"     // ByteLevel with its own pattern
+	FamilyChars    Family = "chars"    // Gemma, Llama 2, Mistral 7B: characters, no pattern
 	FamilyGLM      Family = "glm"      // GLM-4.x; experimental
 	FamilyKimi     Family = "kimi"     // Kimi-K2, a tiktoken file; experimental
 )
@@ -137,14 +140,18 @@ func (t *Tokenizer) Bytes(id int32) ([]byte, error) {
 // Piece returns the vocabulary's spelling of id, the inverse of ID; empty where no
 // token has the id.
 func (t *Tokenizer) Piece(id int32) string {
-	b, err := t.Bytes(id)
-	if err != nil {
+	if !t.Has(id) {
 		return ""
 	}
-	if t.flags[id]&flagLiteral != 0 {
-		return string(b)
+	if i, ok := t.addedIndex(id); ok {
+		return t.addedAll[i].Content
 	}
-	return string(appendSpelled(nil, b))
+	return string(t.spelling(id))
+}
+
+// addedIndex returns the place of id in addedAll.
+func (t *Tokenizer) addedIndex(id int32) (int, bool) {
+	return slices.BinarySearchFunc(t.addedAll, id, func(a Added, id int32) int { return int(a.ID) - int(id) })
 }
 
 func (t *Tokenizer) vocabError(id int32) error {

@@ -1,0 +1,143 @@
+package bpe_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/rollout-rl/rollout/tokenize/bpe"
+)
+
+// charFile returns a small tokenizer.json whose vocabulary spells characters, as
+// those of Llama 2, with parts of it changed as in smallFile: 0 is <unk>, 1 <s>,
+// 2 </s>, then come the 256 bytes, then words.
+func charFile(changes map[string]any) []byte {
+	words := []string{"▁", "a", "b", "c", "d", "é", "日", "本", "x", "<", ">", "\n", "ab", "abc", "▁a", "▁▁", "▁ab", "日本", "\n\n"}
+	vocab := map[string]int{"<unk>": 0, "<s>": 1, "</s>": 2}
+	for b := range 256 {
+		vocab[fmt.Sprintf("<0x%02X>", b)] = 3 + b
+	}
+	for i, w := range words {
+		vocab[w] = 259 + i
+	}
+	parts := map[string]any{
+		"model.vocab":         vocab,
+		"model.merges":        []any{[]string{"a", "b"}, []string{"▁", "ab"}, []string{"ab", "c"}, []string{"▁", "a"}, []string{"▁", "▁"}, []string{"日", "本"}, []string{"\n", "\n"}},
+		"model.byte_fallback": true, "model.fuse_unk": true, "model.unk_token": "<unk>",
+		"normalizer":    object{"type": "Sequence", "normalizers": []object{{"type": "Prepend", "prepend": "▁"}, replacePart(" ", "▁")}},
+		"pre_tokenizer": nil,
+		"added_tokens":  []object{addedPart(1, "<s>", "special"), addedPart(2, "</s>", "special")},
+		"decoder": object{"type": "Sequence", "decoders": []object{
+			replacePart("▁", " "), {"type": "ByteFallback"}, {"type": "Fuse"}, {"type": "Strip", "content": " ", "start": 1, "stop": 0},
+		}},
+	}
+	for key, v := range changes {
+		parts[key] = v
+	}
+	return smallFile(parts)
+}
+
+func replacePart(from, to string) object {
+	return object{"type": "Replace", "pattern": object{"String": from}, "content": to}
+}
+
+// addedPart is an added token with the flags named.
+func addedPart(id int, content string, flags ...string) object {
+	o := object{"id": id, "content": content, "single_word": false, "lstrip": false, "rstrip": false, "normalized": false, "special": false}
+	for _, f := range flags {
+		o[f] = true
+	}
+	return o
+}
+
+// TestChars pins the ids of a vocabulary of characters; TestPeerChars compares the
+// same file with the reference engine.
+func TestChars(t *testing.T) {
+	t.Parallel()
+	tok, err := bpe.Parse(charFile(nil), bpe.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		name, text string
+		want       []string
+	}{
+		{"empty", "", nil},
+		{"words", "abc ab a", []string{"▁ab", "c", "▁ab", "▁a"}},
+		{"spaces", "a   b", []string{"▁a", "▁▁", "▁", "b"}},
+		{"a section after a token", "<s>ab</s> a", []string{"<s>", "▁ab", "</s>", "▁", "▁a"}},
+		{"bytes", "a😀", []string{"▁a", "<0xF0>", "<0x9F>", "<0x98>", "<0x80>"}},
+		{"Han", "日本日", []string{"▁", "日本", "日"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			ids := encode(t, tok, test.text, bpe.EncodeOptions{})
+			var got []string
+			for _, id := range ids {
+				got = append(got, tok.Piece(id))
+				if back, ok := tok.ID(tok.Piece(id)); !ok || back != id {
+					t.Errorf("ID(Piece(%d)) = %d, %v", id, back, ok)
+				}
+			}
+			if fmt.Sprint(got) != fmt.Sprint(test.want) {
+				t.Errorf("tokens of %q = %q, want %q", test.text, got, test.want)
+			}
+		})
+	}
+}
+
+// TestCharsRefused: what is not implemented for a vocabulary of characters.
+func TestCharsRefused(t *testing.T) {
+	t.Parallel()
+	decoders := func(parts ...object) map[string]any {
+		return map[string]any{"decoder": object{"type": "Sequence", "decoders": parts}}
+	}
+	strip := func(start, stop int) object {
+		return object{"type": "Strip", "content": " ", "start": start, "stop": stop}
+	}
+	for _, test := range []struct {
+		name    string
+		changes map[string]any
+		want    string
+	}{
+		{"bytes are missing", map[string]any{"model.byte_fallback": false, "model.unk_token": "<none>"}, "256 of 256 bytes are missing"},
+		{"pattern", map[string]any{"pre_tokenizer": object{"type": "Whitespace"}}, "pre_tokenizer Whitespace"},
+		{"replace by a pattern", map[string]any{"normalizer": object{"type": "Replace", "pattern": object{"Regex": "a+"}, "content": "b"}}, `the pattern "a+"`},
+		{"replace of nothing", map[string]any{"normalizer": replacePart("", "b")}, "Replace of nothing"},
+		{"growth", map[string]any{"normalizer": replacePart("a", strings.Repeat("b", 100))}, "64 times longer"},
+		{"first and a normalizer", map[string]any{
+			"pre_tokenizer": object{"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first"},
+			"added_tokens":  []object{addedPart(1, "<s>", "normalized")},
+		}, "prepend_scheme first"},
+		{"normalized to nothing", map[string]any{"normalizer": replacePart("<s>", ""), "added_tokens": []object{addedPart(1, "<s>", "normalized")}}, "leaves nothing"},
+		{"normalized to the same", map[string]any{
+			"normalizer":   replacePart("b", "a"),
+			"added_tokens": []object{addedPart(260, "a", "normalized"), addedPart(261, "b", "normalized")},
+		}, `both normalized to "a"`},
+		{"no decoder", map[string]any{"decoder": nil}, "decoder null"},
+		{"byte level", map[string]any{"decoder": object{"type": "ByteLevel"}}, "decoder ByteLevel"},
+		{"strip at the end", decoders(strip(0, 1)), "stop 1"},
+		{"replace after fuse", decoders(object{"type": "Fuse"}, replacePart("▁", " ")), "Replace after Fuse"},
+		{"fallback twice", decoders(object{"type": "ByteFallback"}, object{"type": "ByteFallback"}), "twice"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			_, err := bpe.Parse(charFile(test.changes), bpe.Options{})
+			if !errors.Is(err, bpe.ErrUnsupported) || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("Parse = %v, want ErrUnsupported with %q", err, test.want)
+			}
+		})
+	}
+}
+
+// TestUnknownUnneeded: a byte-level vocabulary knows all bytes, so that what the
+// model says about unknown ones is of no account.
+func TestUnknownUnneeded(t *testing.T) {
+	t.Parallel()
+	tok, err := bpe.Parse(smallFile(map[string]any{"model.byte_fallback": true, "model.fuse_unk": true, "model.unk_token": "<none>"}), bpe.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkIDs(t, "abc ab<s>ab\x00", encode(t, tok, "abc ab<s>ab\x00", bpe.EncodeOptions{}), []int32{257, 32, 256, 259, 256, 0})
+}

@@ -1,0 +1,87 @@
+package bpe
+
+import (
+	"fmt"
+	"strings"
+	"unicode/utf8"
+)
+
+// A metaspace writes spaces as another character, and one before a text.
+type metaspace struct {
+	mark    string // what a space becomes, one character
+	prepend prependScheme
+	split   bool // cut before each mark
+}
+
+type prependScheme string
+
+const (
+	prependAlways prependScheme = "always"
+	prependFirst  prependScheme = "first" // the section that begins the whole text
+	prependNever  prependScheme = "never"
+)
+
+// readMetaspace reads a Metaspace, which is a pre-tokenizer and a decoder.
+func readMetaspace(p part, what string) (*metaspace, error) {
+	var s struct {
+		Type           string         `json:"type"`
+		Replacement    string         `json:"replacement"`
+		PrependScheme  *prependScheme `json:"prepend_scheme"`
+		Split          *bool          `json:"split"`
+		AddPrefixSpace *bool          `json:"add_prefix_space"`
+		StrRep         *string        `json:"str_rep"` // not looked at, as in the reference engine
+	}
+	if err := strict(p.raw, what, &s); err != nil {
+		return nil, err
+	}
+	m := &metaspace{mark: s.Replacement, prepend: prependAlways, split: s.Split == nil || *s.Split}
+	if utf8.RuneCountInString(m.mark) != 1 {
+		return nil, fmt.Errorf("%w: %s Metaspace: replacement %q is not one character", ErrCorrupt, what, m.mark)
+	}
+	if s.PrependScheme != nil {
+		m.prepend = *s.PrependScheme
+	}
+	switch m.prepend {
+	case prependAlways, prependFirst, prependNever:
+	default:
+		return nil, unsupported("%s Metaspace with prepend_scheme %q", what, m.prepend)
+	}
+	if s.AddPrefixSpace != nil && !*s.AddPrefixSpace && m.prepend != prependNever {
+		return nil, fmt.Errorf("%w: %s Metaspace: add_prefix_space false and prepend_scheme %q", ErrCorrupt, what, m.prepend)
+	}
+	return m, nil
+}
+
+// apply returns s with marks, made in buf where they change it. first says that s
+// begins the whole text.
+func (m *metaspace) apply(buf *[]byte, s string, first bool) string {
+	add := m.prepend == prependAlways || m.prepend == prependFirst && first
+	add = add && s != "" && s[0] != ' ' && !strings.HasPrefix(s, m.mark)
+	if !add && strings.IndexByte(s, ' ') < 0 {
+		return s
+	}
+	out := (*buf)[:0]
+	if add {
+		out = append(out, m.mark...)
+	}
+	*buf = appendReplaced(out, s, " ", m.mark)
+	return stringOf(*buf)
+}
+
+// cut is the splitter of split: a mark begins a piece.
+func (m *metaspace) cut(s string, i int) int {
+	_, n := utf8.DecodeRuneInString(s[i:])
+	if k := strings.Index(s[i+n:], m.mark); k >= 0 {
+		return i + n + k
+	}
+	return len(s)
+}
+
+// splitAfterSpace is Split by " " with behavior MergedWithPrevious: the first space
+// of several ends a piece, each further one is a piece.
+func splitAfterSpace(s string, i int) int {
+	if k := strings.IndexByte(s[i:], ' '); k >= 0 {
+		return i + k + 1
+	}
+	return len(s)
+}

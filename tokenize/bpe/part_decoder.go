@@ -1,0 +1,195 @@
+package bpe
+
+import (
+	"fmt"
+	"strings"
+	"unicode/utf8"
+)
+
+// A decoder says how the tokens of a vocabulary of characters become text: steps
+// that each take the list of the tokens' spellings, as in tokenizer.json.
+//
+//	tokens ─► before ─► ByteFallback ─► after ─► joined (Fuse) ─► trim
+//
+// The steps before and after look at one token at a time. nil stands for
+// ByteLevel, which joins the bytes of the tokens.
+type decoder struct {
+	before   []textStep
+	fallback bool // <0xXX> is a byte
+	after    []textStep
+	trim     []textStep // Strip, of the joined text
+	first    bool       // the first token is decoded otherwise than the rest
+}
+
+// A textStep changes the text of one token.
+type textStep struct {
+	kind textKind
+	from string // of Replace; of the others the one character that they look for
+	to   string // of Replace
+	n    int    // of Strip: how many characters at the start
+}
+
+type textKind uint8
+
+const (
+	textReplace textKind = iota
+	textStrip
+	textMetaspace // the mark is a space; in the first token it is nothing
+)
+
+// readDecoder reads the decoder of a vocabulary of characters.
+func readDecoder(p part) (*decoder, error) {
+	d := &decoder{}
+	fused := false
+	return d, d.read(p, &fused, 0)
+}
+
+func (d *decoder) read(p part, fused *bool, depth int) error {
+	const what = "decoder"
+	name := p.name()
+	if *fused && name != "Fuse" && name != "Strip" {
+		return unsupported("decoder %s after Fuse", name)
+	}
+	switch name {
+	case "Sequence":
+		var s struct {
+			Type     string `json:"type"`
+			Decoders []part `json:"decoders"`
+		}
+		if err := strict(p.raw, what, &s); err != nil {
+			return err
+		}
+		if depth > maxJSONDepth {
+			return unsupported("decoder nested deeper than %d", maxJSONDepth)
+		}
+		for _, q := range s.Decoders {
+			if err := d.read(q, fused, depth+1); err != nil {
+				return err
+			}
+		}
+		return nil
+	case "Replace":
+		from, to, err := readReplace(p, what)
+		if err != nil {
+			return err
+		}
+		if len(to) > maxAddedLen {
+			return unsupported("decoder Replace with a content of %d bytes", len(to))
+		}
+		d.add(textStep{kind: textReplace, from: from, to: to})
+		return nil
+	case "Metaspace":
+		m, err := readMetaspace(p, what)
+		if err != nil {
+			return err
+		}
+		if m.prepend == prependNever {
+			d.add(textStep{kind: textReplace, from: m.mark, to: " "})
+		} else {
+			d.add(textStep{kind: textMetaspace, from: m.mark})
+			d.first = true
+		}
+		return nil
+	case "Strip":
+		s, err := readStrip(p)
+		if err != nil {
+			return err
+		}
+		if *fused {
+			d.trim = append(d.trim, s)
+		} else {
+			d.add(s)
+		}
+		return nil
+	case "ByteFallback", "Fuse":
+		var s struct {
+			Type string `json:"type"`
+		}
+		if err := strict(p.raw, what, &s); err != nil {
+			return err
+		}
+		if name == "Fuse" {
+			*fused = true
+			return nil
+		}
+		if d.fallback {
+			return unsupported("decoder with ByteFallback twice")
+		}
+		d.fallback = true
+		return nil
+	}
+	return unsupported("decoder %s in a vocabulary of characters", name)
+}
+
+// add adds a step that looks at one token at a time.
+func (d *decoder) add(s textStep) {
+	if d.fallback {
+		d.after = append(d.after, s)
+	} else {
+		d.before = append(d.before, s)
+	}
+}
+
+func readStrip(p part) (textStep, error) {
+	var s struct {
+		Type    string `json:"type"`
+		Content string `json:"content"`
+		Start   int    `json:"start"`
+		Stop    int    `json:"stop"`
+	}
+	if err := strict(p.raw, "decoder", &s); err != nil {
+		return textStep{}, err
+	}
+	switch {
+	case utf8.RuneCountInString(s.Content) != 1:
+		return textStep{}, fmt.Errorf("%w: decoder Strip: content %q is not one character", ErrCorrupt, s.Content)
+	case s.Stop != 0:
+		return textStep{}, unsupported("decoder Strip with stop %d", s.Stop)
+	case s.Start < 0 || s.Start > maxAddedLen:
+		return textStep{}, unsupported("decoder Strip with start %d", s.Start)
+	}
+	return textStep{kind: textStrip, from: s.Content, n: s.Start}, nil
+}
+
+// applySteps returns the text of one token after steps. first says that it is the
+// first of the list.
+func applySteps(s string, steps []textStep, first bool) string {
+	for i := range steps {
+		switch step := &steps[i]; step.kind {
+		case textReplace:
+			s = strings.ReplaceAll(s, step.from, step.to)
+		case textStrip:
+			for n := step.n; n > 0 && strings.HasPrefix(s, step.from); n-- {
+				s = s[len(step.from):]
+			}
+		case textMetaspace:
+			space := " "
+			if first {
+				space = ""
+			}
+			s = strings.ReplaceAll(s, step.from, space)
+		}
+	}
+	return s
+}
+
+// spelledByte returns the byte that a token such as <0x0A> stands for, as the
+// reference engine reads it: in either case, and with a sign for a digit.
+func spelledByte(s string) (byte, bool) {
+	if len(s) != 6 || s[:3] != "<0x" || s[5] != '>' {
+		return 0, false
+	}
+	high, ok1 := hexDigit(s[3])
+	low, ok2 := hexDigit(s[4])
+	return high<<4 | low, (ok1 || s[3] == '+') && ok2
+}
+
+func hexDigit(c byte) (byte, bool) {
+	switch {
+	case '0' <= c && c <= '9':
+		return c - '0', true
+	case 'a' <= c|0x20 && c|0x20 <= 'f':
+		return c | 0x20 - 'a' + 10, true
+	}
+	return 0, false
+}
