@@ -2,41 +2,49 @@ package bpe
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
-	"slices"
 )
 
 type modelSpec struct {
-	Type         string   `json:"type"`
+	Type         string   `json:"type,omitempty"`
 	Dropout      *float64 `json:"dropout"`
 	UnkToken     *string  `json:"unk_token"`
 	Prefix       *string  `json:"continuing_subword_prefix"`
 	Suffix       *string  `json:"end_of_word_suffix"`
-	FuseUnk      bool     `json:"fuse_unk"`
-	ByteFallback bool     `json:"byte_fallback"`
-	IgnoreMerges bool     `json:"ignore_merges"`
+	FuseUnk      bool     `json:"fuse_unk,omitempty"`
+	ByteFallback bool     `json:"byte_fallback,omitempty"`
+	IgnoreMerges bool     `json:"ignore_merges,omitempty"`
 }
+
+// maxOptionBytes bounds the options of a model, all together.
+const maxOptionBytes = 64 << 10
 
 // readModel reads the model: vocabulary and merges straight into tables, the rest
 // strictly.
 func (f *jsonFile) readModel(r *jsonReader) error {
-	var seen []string
-	var laterMerges *jsonReader
-	rest := []byte{'{'}
+	if r.peek() != '{' {
+		return r.unexpected("the model")
+	}
+	var hasVocab, hasMerges bool
+	var laterMerges *jsonReader // merges before the vocabulary that names their tokens
+	options := []byte{'{'}
 	err := r.object(func(key string) error {
-		if slices.Contains(seen, key) {
-			return r.errorf("%q twice", key)
-		}
-		seen = append(seen, key)
 		switch key {
 		case "vocab":
-			if r.peek() != '{' {
+			if hasVocab {
+				return r.errorf("%q twice", key)
+			}
+			hasVocab = true
+			if r.peek() == '[' {
 				return unsupported("model with a list for a vocabulary (Unigram)")
 			}
 			return f.readVocab(r)
 		case "merges":
-			if slices.Contains(seen, "vocab") {
+			if hasMerges {
+				return r.errorf("%q twice", key)
+			}
+			hasMerges = true
+			if hasVocab {
 				return f.readMerges(r)
 			}
 			raw, err := r.raw()
@@ -44,37 +52,35 @@ func (f *jsonFile) readModel(r *jsonReader) error {
 			return err
 		}
 		raw, err := r.raw()
-		if len(rest) > 1 {
-			rest = append(rest, ',')
+		if err == nil && key == "type" { // first, since what follows is only of use for BPE
+			err = checkModelType(raw)
 		}
-		name, _ := json.Marshal(key)
-		rest = append(append(append(rest, name...), ':'), raw...)
-		return err
+		if err != nil {
+			return err
+		}
+		if len(options)+len(key)+len(raw) > maxOptionBytes {
+			return r.errorf("model: the options have more than %d bytes", maxOptionBytes)
+		}
+		if string(raw) == "null" && (key == "fuse_unk" || key == "byte_fallback" || key == "ignore_merges") {
+			return nil // false
+		}
+		if len(options) > 1 {
+			options = append(options, ',')
+		}
+		options = append(append(appendJSONString(options, key), ':'), raw...)
+		return nil
 	})
 	if err != nil {
 		return err
 	}
-	// The kind first: what follows is only of use for BPE.
-	var kind struct {
-		Type string `json:"type"`
-	}
-	rest = append(rest, '}')
-	if err := json.Unmarshal(rest, &kind); err != nil {
-		return fmt.Errorf("%w: model: %w", ErrCorrupt, err)
-	}
-	if kind.Type != "BPE" && kind.Type != "" {
-		return unsupported("model %s", kind.Type)
-	}
-	for _, key := range [...]string{"vocab", "merges"} {
-		if !slices.Contains(seen, key) {
-			if kind.Type == "" {
-				return unsupported("model without type and %s", key)
-			}
-			return fmt.Errorf("%w: model without %s", ErrCorrupt, key)
-		}
-	}
-	if err := strict(rest, "model", &f.model); err != nil {
+	if err := strict(append(options, '}'), "model", &f.model); err != nil {
 		return err
+	}
+	if !hasVocab || !hasMerges {
+		if f.model.Type == "" {
+			return unsupported("model without type, vocab and merges")
+		}
+		return fmt.Errorf("%w: model without vocab or merges", ErrCorrupt)
 	}
 	if laterMerges != nil {
 		if err := f.readMerges(laterMerges); err != nil {
@@ -82,6 +88,17 @@ func (f *jsonFile) readModel(r *jsonReader) error {
 		}
 	}
 	return f.model.check()
+}
+
+func checkModelType(raw []byte) error {
+	var kind string
+	if err := strict(raw, "model: type", &kind); err != nil {
+		return err
+	}
+	if kind != "BPE" {
+		return unsupported("model %.40q", kind)
+	}
+	return nil
 }
 
 func (m *modelSpec) check() error {
@@ -129,18 +146,26 @@ func (f *jsonFile) readVocab(r *jsonReader) error {
 	}
 }
 
-// readMerges reads merges in either format: "a b" or ["a", "b"].
+// readMerges reads merges in either format, all in the same: "a b" or ["a", "b"].
 func (f *jsonFile) readMerges(r *jsonReader) error {
-	if err := r.expect('['); err != nil {
-		return err
+	if r.peek() != '[' {
+		return r.unexpected("the list of merges")
 	}
+	r.i++
 	f.merges = make([]merge, 0, 2*f.pieces.len())
 	var joined []byte
+	kind := byte(0)
 	for first := true; ; {
 		ok, err := r.more(&first, ']')
 		if err != nil || !ok {
 			return err
 		}
+		if c := r.peek(); kind == 0 {
+			kind = c
+		} else if kind != c {
+			return r.unexpected(fmt.Sprintf("%q as the first merge", kind))
+		}
+		start := r.i
 		var cut int
 		if joined, cut, err = readMerge(r, joined[:0]); err != nil {
 			return err
@@ -152,7 +177,8 @@ func (f *jsonFile) readMerges(r *jsonReader) error {
 		b, ok2 := f.pieces.getBytes(joined[cut:])
 		c, ok3 := f.pieces.getBytes(joined)
 		if !ok1 || !ok2 || !ok3 {
-			return r.errorf("merge %d (%q, %q) of what is not in the vocabulary", len(f.merges), joined[:cut], joined[cut:])
+			r.i = start
+			return r.errorf("merge %d (%.40q, %.40q) of what is not in the vocabulary", len(f.merges), joined[:cut], joined[cut:])
 		}
 		if len(f.merges) > maxID {
 			return r.errorf("more than %d merges", maxID)
@@ -164,7 +190,9 @@ func (f *jsonFile) readMerges(r *jsonReader) error {
 // readMerge appends both sides of a merge to joined; cut is where the second
 // begins, or -1 where the line is a version and not a merge.
 func readMerge(r *jsonReader, joined []byte) (_ []byte, cut int, err error) {
-	if r.peek() == '"' {
+	start := r.i
+	switch r.peek() {
+	case '"':
 		line, err := r.str()
 		if err != nil {
 			return nil, 0, err
@@ -174,12 +202,14 @@ func readMerge(r *jsonReader, joined []byte) (_ []byte, cut int, err error) {
 		}
 		a, b, ok := bytes.Cut(line, []byte{' '})
 		if !ok || bytes.IndexByte(b, ' ') >= 0 {
-			return nil, 0, r.errorf("merge %q is not two tokens", line)
+			r.i = start
+			return nil, 0, r.errorf("merge %.80q is not two tokens", line)
 		}
 		return append(append(joined, a...), b...), len(a), nil
-	}
-	if err := r.expect('['); err != nil {
-		return nil, 0, err
+	case '[':
+		r.i++
+	default:
+		return nil, 0, r.unexpected("a merge")
 	}
 	for k := range 2 {
 		if k == 1 {

@@ -1,15 +1,17 @@
 package bpe
 
 import (
+	"bytes"
 	"fmt"
+	"strconv"
 	"unicode/utf16"
 	"unicode/utf8"
 )
 
 // A jsonReader walks a JSON text. The vocabulary and the merges are most of a
 // tokenizer.json and are read straight into tables: encoding/json takes longer
-// for the largest one than all else that loading does. What is small is handed
-// to encoding/json as a raw value.
+// for the largest one than all else that loading does. What is small is decoded
+// by strict.
 type jsonReader struct {
 	b       []byte
 	i       int
@@ -36,9 +38,17 @@ func (r *jsonReader) peek() byte {
 	return 0
 }
 
+// unexpected is the error of another byte, or the end, where something is wanted.
+func (r *jsonReader) unexpected(want string) error {
+	if r.peek(); r.i == len(r.b) {
+		return r.errorf("the file ends here, want %s", want)
+	}
+	return r.errorf("found %q, want %s", r.b[r.i], want)
+}
+
 func (r *jsonReader) expect(c byte) error {
-	if got := r.peek(); got != c {
-		return r.errorf("found %q, want %q", got, c)
+	if r.peek() != c {
+		return r.unexpected(strconv.QuoteRune(rune(c)))
 	}
 	r.i++
 	return nil
@@ -57,7 +67,7 @@ func (r *jsonReader) more(first *bool, end byte) (bool, error) {
 		return true, nil
 	}
 	if c != ',' {
-		return false, r.errorf("found %q, want ',' or %q", c, end)
+		return false, r.unexpected(fmt.Sprintf("',' or %q", end))
 	}
 	r.i++
 	if r.peek() == end {
@@ -107,11 +117,11 @@ func (r *jsonReader) str() ([]byte, error) {
 			return r.escaped()
 		case c < 0x20:
 			r.i = i
-			return nil, r.errorf("control character in a string")
+			return nil, r.errorf("control character %q in a string", c)
 		}
 	}
 	r.i = len(b)
-	return nil, r.errorf("string without end")
+	return nil, r.errorf("the file ends inside a string")
 }
 
 // escaped goes on with a string at its first backslash.
@@ -123,7 +133,8 @@ func (r *jsonReader) escaped() ([]byte, error) {
 		case c == '"':
 			return r.scratch, nil
 		case c < 0x20:
-			return nil, r.errorf("control character in a string")
+			r.i--
+			return nil, r.errorf("control character %q in a string", c)
 		case c != '\\':
 			r.scratch = append(r.scratch, c)
 			continue
@@ -165,15 +176,17 @@ func (r *jsonReader) escaped() ([]byte, error) {
 			}
 			r.scratch = utf8.AppendRune(r.scratch, u)
 		default:
+			r.i--
 			return nil, r.errorf("unknown escape \\%c", c)
 		}
 	}
-	return nil, r.errorf("string without end")
+	return nil, r.errorf("the file ends inside a string")
 }
 
 func (r *jsonReader) hex4() (rune, error) {
 	if r.i+4 > len(r.b) {
-		return 0, r.errorf("string without end")
+		r.i = len(r.b)
+		return 0, r.errorf("the file ends inside a string")
 	}
 	var v rune
 	for _, c := range r.b[r.i : r.i+4] {
@@ -195,7 +208,7 @@ func (r *jsonReader) hex4() (rune, error) {
 func (r *jsonReader) id() (int32, error) {
 	c := r.peek()
 	if c < '0' || c > '9' {
-		return 0, r.errorf("found %q, want a token id", c)
+		return 0, r.unexpected("a token id")
 	}
 	v, start := 0, r.i
 	for r.i < len(r.b) && '0' <= r.b[r.i] && r.b[r.i] <= '9' {
@@ -216,48 +229,112 @@ func (r *jsonReader) id() (int32, error) {
 	return int32(v), nil
 }
 
-// raw skips a value and returns it. Its inside is checked by who reads it.
+// raw steps over a value, which is checked to be JSON, and returns it.
 func (r *jsonReader) raw() ([]byte, error) {
 	r.peek()
-	start, depth := r.i, 0
-	for {
-		switch c := r.peek(); c {
-		case 0:
-			return nil, r.errorf("value without end")
-		case '{', '[':
-			if depth++; depth > maxJSONDepth {
-				return nil, r.errorf("nested deeper than %d", maxJSONDepth)
+	start := r.i
+	err := r.skip(0)
+	return r.b[start:r.i], err
+}
+
+func (r *jsonReader) skip(depth int) error {
+	if depth > maxJSONDepth {
+		return r.errorf("nested deeper than %d", maxJSONDepth)
+	}
+	switch c := r.peek(); c {
+	case '{', '[':
+		r.i++
+		for first := true; ; {
+			ok, err := r.more(&first, c+2)
+			if err != nil || !ok {
+				return err
 			}
-			r.i++
-		case '}', ']':
-			if depth--; depth < 0 {
-				return nil, r.errorf("found %q, want a value", c)
+			if c == '{' {
+				if _, err := r.str(); err != nil {
+					return err
+				}
+				if err := r.expect(':'); err != nil {
+					return err
+				}
 			}
-			r.i++
-		case '"':
-			if _, err := r.str(); err != nil {
-				return nil, err
-			}
-		case ',', ':':
-			if depth == 0 {
-				return nil, r.errorf("found %q, want a value", c)
-			}
-			r.i++
-		default:
-			for r.i < len(r.b) && !isJSONDelimiter(r.b[r.i]) {
-				r.i++
+			if err := r.skip(depth + 1); err != nil {
+				return err
 			}
 		}
-		if depth == 0 {
-			return r.b[start:r.i], nil
-		}
+	case '"':
+		_, err := r.str()
+		return err
+	default:
+		_, err := r.scalar()
+		return err
 	}
 }
 
-func isJSONDelimiter(c byte) bool {
-	switch c {
-	case ' ', '\n', '\t', '\r', ',', ':', ']', '}', '[', '{', '"', 0:
-		return true
+// scalar reads a number, true, false or null.
+func (r *jsonReader) scalar() ([]byte, error) {
+	r.peek()
+	start := r.i
+	for r.i < len(r.b) && isJSONScalar(r.b[r.i]) {
+		r.i++
 	}
-	return false
+	b := r.b[start:r.i]
+	if string(b) == "null" || string(b) == "true" || string(b) == "false" || isJSONNumber(b) {
+		return b, nil
+	}
+	r.i = start
+	if len(b) == 0 {
+		return nil, r.unexpected("a value")
+	}
+	return nil, r.errorf("%.40q is not a value", b)
+}
+
+func isJSONScalar(c byte) bool {
+	return '0' <= c && c <= '9' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || c == '+' || c == '-' || c == '.'
+}
+
+// isJSONNumber reports whether b, of the letters of isJSONScalar, is a number.
+func isJSONNumber(b []byte) bool {
+	digits := func() bool {
+		n := 0
+		for n < len(b) && '0' <= b[n] && b[n] <= '9' {
+			n++
+		}
+		b = b[n:]
+		return n > 0
+	}
+	b = bytes.TrimPrefix(b, []byte{'-'})
+	if len(b) > 1 && b[0] == '0' && '0' <= b[1] && b[1] <= '9' || !digits() {
+		return false
+	}
+	if len(b) > 0 && b[0] == '.' {
+		if b = b[1:]; !digits() {
+			return false
+		}
+	}
+	if len(b) > 0 && b[0]|0x20 == 'e' {
+		if b = b[1:]; len(b) > 0 && (b[0] == '+' || b[0] == '-') {
+			b = b[1:]
+		}
+		if !digits() {
+			return false
+		}
+	}
+	return len(b) == 0
+}
+
+// appendJSONString appends s as a JSON string. Its letters of any kind stand for
+// themselves; raw text was checked to be valid UTF-8.
+func appendJSONString(dst []byte, s string) []byte {
+	dst = append(dst, '"')
+	for i := range len(s) {
+		switch c := s[i]; {
+		case c == '"' || c == '\\':
+			dst = append(dst, '\\', c)
+		case c < 0x20:
+			dst = fmt.Appendf(dst, "\\u%04x", c)
+		default:
+			dst = append(dst, c)
+		}
+	}
+	return append(dst, '"')
 }

@@ -5,12 +5,13 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"math"
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/rollout-rl/rollout/tokenize/internal/modelfile"
 )
 
 // Load reads the tokenizer in a model's folder: tokenizer.json, or, where only
@@ -34,29 +35,11 @@ func Load(folder fs.FS, opts Options) (*Tokenizer, error) {
 
 // readFile reads a file of at most maxFileBytes.
 func readFile(folder fs.FS, name string) ([]byte, error) {
-	f, err := folder.Open(name)
-	if err != nil {
-		return nil, err
+	raw, err := modelfile.Read(folder, name, maxFileBytes)
+	if bad, ok := errors.AsType[*modelfile.Error](err); ok {
+		return nil, fmt.Errorf("%s: %w: %s", name, ErrCorrupt, bad.Reason)
 	}
-	defer func() { _ = f.Close() }() // it was only read
-	size := 0
-	if info, err := f.Stat(); err == nil && info.Size() <= maxFileBytes {
-		size = int(info.Size())
-	}
-	buf := make([]byte, 0, size+512)
-	for {
-		n, err := f.Read(buf[len(buf):cap(buf)])
-		buf = buf[:len(buf)+n]
-		switch {
-		case err == io.EOF:
-			return buf, nil
-		case err != nil:
-			return nil, fmt.Errorf("%s: %w", name, err)
-		case len(buf) > maxFileBytes:
-			return nil, fmt.Errorf("%s: %w: over %d bytes", name, ErrCorrupt, maxFileBytes)
-		}
-		buf = slices.Grow(buf, 1)
-	}
+	return raw, err
 }
 
 // Parse makes a tokenizer of the bytes of a tokenizer.json. It keeps none of raw.
@@ -67,6 +50,18 @@ func Parse(raw []byte, opts Options) (*Tokenizer, error) {
 	}
 	t.files = []File{fileOf(FileJSON, raw)}
 	return t, nil
+}
+
+// validPrefix returns how many bytes of raw are valid UTF-8.
+func validPrefix(raw []byte) int {
+	for i := 0; i < len(raw); {
+		c, n := utf8.DecodeRune(raw[i:])
+		if c == utf8.RuneError && n <= 1 {
+			return i
+		}
+		i += n
+	}
+	return len(raw)
 }
 
 func fileOf(name string, raw []byte) File {
@@ -107,14 +102,14 @@ func parse(raw []byte, opts Options) (*Tokenizer, error) {
 		return nil, fmt.Errorf("%w: over %d bytes", ErrCorrupt, maxFileBytes)
 	}
 	if !utf8.Valid(raw) {
-		return nil, fmt.Errorf("%w: not valid UTF-8", ErrCorrupt)
+		return nil, fmt.Errorf("%w: byte %d: not valid UTF-8", ErrCorrupt, validPrefix(raw))
 	}
 	f := jsonFile{pieces: newPieceTable()}
 	r := &jsonReader{b: raw}
 	if err := f.read(r); err != nil {
 		return nil, err
 	}
-	if r.peek() != 0 || r.i != len(raw) {
+	if r.peek(); r.i != len(raw) {
 		return nil, r.errorf("more after the end")
 	}
 	t := &Tokenizer{}

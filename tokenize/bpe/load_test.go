@@ -32,7 +32,7 @@ func smallFile(changes map[string]any) []byte {
 	}
 	file := object{
 		"version": "1.0", "truncation": nil, "padding": nil, "normalizer": object{"type": "NFC"},
-		"added_tokens":   []object{{"id": 259, "content": "<s>", "single_word": false, "lstrip": false, "rstrip": false, "normalized": false, "special": true}},
+		"added_tokens":   flagged(object{"id": 259, "content": "<s>", "special": true}),
 		"pre_tokenizer":  splitPart(bpe.PatternO200K, "Isolated", false),
 		"post_processor": nil, "decoder": object{"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true, "use_regex": true}, "model": model,
 	}
@@ -48,6 +48,18 @@ func smallFile(changes map[string]any) []byte {
 		panic(err)
 	}
 	return raw
+}
+
+// flagged returns added tokens with the flags that they lack.
+func flagged(tokens ...object) []object {
+	for _, o := range tokens {
+		for _, flag := range []string{"single_word", "lstrip", "rstrip", "normalized", "special"} {
+			if _, ok := o[flag]; !ok {
+				o[flag] = false
+			}
+		}
+	}
+	return tokens
 }
 
 func smallFiles() [][]byte {
@@ -100,7 +112,7 @@ func TestRefused(t *testing.T) {
 		{"no pre-tokenizer", map[string]any{"pre_tokenizer": nil}, "pre_tokenizer null"},
 		{"metaspace", map[string]any{"pre_tokenizer": object{"type": "Metaspace"}}, "pre_tokenizer Metaspace"},
 		{"digits", map[string]any{"pre_tokenizer": seq(object{"type": "Digits"}, byteLevel)}, "pre_tokenizer Digits"},
-		{"prefix space", map[string]any{"pre_tokenizer": object{"type": "ByteLevel", "add_prefix_space": true}}, "add_prefix_space"},
+		{"prefix space", map[string]any{"pre_tokenizer": object{"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true}}, "add_prefix_space"},
 		{"pattern", map[string]any{"pre_tokenizer": splitPart(`\p{L}+`, "Isolated", false)}, `Split pattern "\\p{L}+"`},
 		{"behavior", map[string]any{"pre_tokenizer": splitPart(bpe.PatternO200K, "MergedWithNext", false)}, "MergedWithNext"},
 		{"removed", map[string]any{"pre_tokenizer": splitPart(bpe.PatternO200K, "Removed", false)}, "Removed"},
@@ -126,7 +138,7 @@ func TestCorrupt(t *testing.T) {
 	t.Parallel()
 	whole := string(smallFile(nil))
 	added := func(id int, content string) map[string]any {
-		return map[string]any{"added_tokens": []object{{"id": id, "content": content}}}
+		return map[string]any{"added_tokens": flagged(object{"id": id, "content": content})}
 	}
 	for _, test := range []struct{ name, file string }{
 		{"empty", ""},
@@ -152,7 +164,7 @@ func TestCorrupt(t *testing.T) {
 		{"added id negative", string(smallFile(added(-1, "<s>")))},
 		{"added empty", string(smallFile(added(259, "")))},
 		{"added long", string(smallFile(added(259, strings.Repeat("x", 5000))))},
-		{"added unknown flag", string(smallFile(map[string]any{"added_tokens": []object{{"id": 259, "content": "<s>", "lstripp": true}}}))},
+		{"added unknown flag", string(smallFile(map[string]any{"added_tokens": flagged(object{"id": 259, "content": "<s>", "lstripp": true})}))},
 		{"template of an unknown id", string(smallFile(map[string]any{"post_processor": template("<s>", "x", 9999)}))},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -168,7 +180,7 @@ func TestCorrupt(t *testing.T) {
 // TestHoles: a vocabulary may skip ids; they have no token.
 func TestHoles(t *testing.T) {
 	t.Parallel()
-	file := strings.Replace(string(smallFile(map[string]any{"added_tokens": nil})), `"abc":257`, `"abc":5000`, 1)
+	file := strings.Replace(string(smallFile(map[string]any{"added_tokens": []object{}})), `"abc":257`, `"abc":5000`, 1)
 	tok, err := bpe.Parse([]byte(file), bpe.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -196,7 +208,7 @@ func TestExperimental(t *testing.T) {
 	}
 	t.Parallel()
 	glm := edit(t, "llama3.1", map[string]any{
-		"added_tokens":   []object{{"id": 128000, "content": "<|endoftext|>"}, {"id": 128001, "content": "[gMASK]", "special": true}},
+		"added_tokens":   flagged(object{"id": 128000, "content": "<|endoftext|>"}, object{"id": 128001, "content": "[gMASK]", "special": true}),
 		"post_processor": nil,
 	})
 	kimi := edit(t, "deepseek-v3", map[string]any{"pre_tokenizer": splitPart(bpe.PatternKimi, "Isolated", false)})

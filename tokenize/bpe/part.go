@@ -1,7 +1,7 @@
 package bpe
 
 import (
-	"encoding/json"
+	"fmt"
 	"slices"
 )
 
@@ -24,15 +24,28 @@ type part struct {
 	raw  []byte
 }
 
-func (p *part) UnmarshalJSON(raw []byte) error {
-	var t struct {
-		Type string `json:"type"`
+// decodeRaw keeps the text and looks for the type in it. Who knows the type decodes
+// the rest.
+func (p *part) decodeRaw(raw []byte) error {
+	p.Type, p.raw = "", slices.Clone(raw)
+	r := &jsonReader{b: raw}
+	switch r.peek() {
+	case 'n':
+		return nil
+	case '{':
+	default:
+		return notA(r, "an object")
 	}
-	if err := json.Unmarshal(raw, &t); err != nil {
-		return err
-	}
-	p.Type, p.raw = t.Type, slices.Clone(raw)
-	return nil
+	return r.object(func(key string) error {
+		value, err := r.raw()
+		if err != nil || key != "type" {
+			return err
+		}
+		if p.Type != "" {
+			return fmt.Errorf("%q twice", key)
+		}
+		return strict(value, key, &p.Type)
+	})
 }
 
 type (
@@ -60,6 +73,9 @@ func (f *jsonFile) pipeline(t *Tokenizer) error {
 	}
 	if f.decoder.Type != "ByteLevel" {
 		return unsupported("decoder %s", f.decoder.name())
+	}
+	if err := strict(f.decoder.raw, "decoder", new(byteLevelSpec)); err != nil {
+		return err
 	}
 	return f.splits(t)
 }

@@ -1,7 +1,6 @@
 package bpe
 
 import (
-	"encoding/json"
 	"fmt"
 	"math"
 )
@@ -22,7 +21,11 @@ func (t *Tokenizer) buildPostProcessor(f *jsonFile) error {
 	templates := 0
 	for _, p := range parts {
 		switch p.name() {
-		case "null", "ByteLevel": // offsets only
+		case "null":
+		case "ByteLevel": // offsets only
+			if err := strict(p.raw, "post_processor", new(byteLevelSpec)); err != nil {
+				return err
+			}
 		case "TemplateProcessing":
 			if templates++; templates > 1 {
 				return unsupported("post_processor with %d templates", templates) // the reference engine panics
@@ -37,28 +40,42 @@ func (t *Tokenizer) buildPostProcessor(f *jsonFile) error {
 	return nil
 }
 
+type templateSpec struct {
+	Type          string          `json:"type"`
+	Single        []templateToken `json:"single"`
+	Pair          []templateToken `json:"pair"`
+	SpecialTokens map[string]struct {
+		ID     string   `json:"id"`
+		IDs    []int64  `json:"ids"`
+		Tokens []string `json:"tokens"`
+	} `json:"special_tokens"`
+
+	// Command-R's file has these of ByteLevel here, where they mean nothing.
+	AddPrefixSpace bool `json:"add_prefix_space,omitempty"`
+	TrimOffsets    bool `json:"trim_offsets,omitempty"`
+	UseRegex       bool `json:"use_regex,omitempty"`
+}
+
+type templateToken struct {
+	SpecialToken *templatePlace `json:"SpecialToken"`
+	Sequence     *templatePlace `json:"Sequence"`
+}
+
+type templatePlace struct {
+	ID     string `json:"id"`
+	TypeID uint32 `json:"type_id"`
+}
+
 // addTemplate sets what a TemplateProcessing puts around a text.
 func (t *Tokenizer) addTemplate(raw []byte) error {
-	type special struct {
-		ID     string  `json:"id"`
-		IDs    []int64 `json:"ids"`
-		Tokens []string
-	}
-	type place struct {
-		ID     string `json:"id"`
-		TypeID int    `json:"type_id"`
-	}
-	var s struct {
-		Type   string `json:"type"`
-		Single []struct {
-			SpecialToken *place `json:"SpecialToken"`
-			Sequence     *place `json:"Sequence"`
-		} `json:"single"`
-		Pair          json.RawMessage    `json:"pair"`
-		SpecialTokens map[string]special `json:"special_tokens"`
-	}
+	var s templateSpec
 	if err := strict(raw, "post_processor", &s); err != nil {
 		return err
+	}
+	for _, e := range s.Pair { // never encoded, but a file that gets it wrong is refused
+		if (e.SpecialToken == nil) == (e.Sequence == nil) || e.Sequence != nil && e.Sequence.ID != "A" && e.Sequence.ID != "B" {
+			return fmt.Errorf("%w: post_processor: pair with an unknown element", ErrCorrupt)
+		}
 	}
 	var prefix, suffix []int32
 	texts := 0

@@ -8,7 +8,7 @@ type byteLevelSpec struct {
 	Type           string `json:"type"`
 	AddPrefixSpace bool   `json:"add_prefix_space"`
 	TrimOffsets    bool   `json:"trim_offsets"`
-	UseRegex       *bool  `json:"use_regex"`
+	UseRegex       bool   `json:"use_regex,omitempty"`
 }
 
 type splitSpec struct {
@@ -49,16 +49,15 @@ func (f *jsonFile) splits(t *Tokenizer) error {
 	if len(parts) == 0 {
 		return unsupported("pre_tokenizer Sequence of nothing")
 	}
-	var b byteLevelSpec
+	b := byteLevelSpec{UseRegex: true}
 	if err := strict(parts[len(parts)-1].raw, "pre_tokenizer", &b); err != nil {
 		return err
 	}
 	if b.AddPrefixSpace {
 		return unsupported("pre_tokenizer ByteLevel with add_prefix_space")
 	}
-	regex := b.UseRegex == nil || *b.UseRegex
 	parts = parts[:len(parts)-1]
-	if regex {
+	if b.UseRegex {
 		if len(parts) > 0 {
 			return unsupported("pre_tokenizer ByteLevel with use_regex after a Split")
 		}
@@ -77,7 +76,7 @@ func (t *Tokenizer) setPatterns(parts []part) error {
 		if err := strict(p.raw, "pre_tokenizer", &s); err != nil {
 			return err
 		}
-		if s.Pattern.Regex == nil {
+		if s.Pattern.Regex == nil || s.Pattern.String != nil {
 			return unsupported("pre_tokenizer Split by a string")
 		}
 		switch {

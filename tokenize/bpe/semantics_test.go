@@ -18,14 +18,7 @@ func addedFile() []byte {
 		{"id": 264, "content": "<r>", "rstrip": true},
 		{"id": 265, "content": "e\u0301", "normalized": true},
 	}
-	for _, k := range kinds {
-		for _, flag := range []string{"single_word", "lstrip", "rstrip", "normalized", "special"} {
-			if _, ok := k[flag]; !ok {
-				k[flag] = false
-			}
-		}
-	}
-	return smallFile(map[string]any{"added_tokens": kinds})
+	return smallFile(map[string]any{"added_tokens": flagged(kinds...)})
 }
 
 // TestAddedSemantics pins what the reference engine does with added tokens, on a

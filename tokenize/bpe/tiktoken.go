@@ -3,10 +3,10 @@ package bpe
 import (
 	"bytes"
 	"encoding/base64"
-	"encoding/json"
 	"fmt"
 	"io/fs"
 	"strconv"
+	"unicode/utf8"
 )
 
 // LoadTiktoken reads a tokenizer that ships as tiktoken.model, a list of tokens in
@@ -105,29 +105,66 @@ func rankMerges(pieces *pieceTable, words [][]byte) []merge {
 	return merges
 }
 
+// A configToken is an added token in tokenizer_config.json.
+type configToken struct {
+	Content    string `json:"content"`
+	Special    bool   `json:"special,omitempty"`
+	SingleWord bool   `json:"single_word,omitempty"`
+	LStrip     bool   `json:"lstrip,omitempty"`
+	RStrip     bool   `json:"rstrip,omitempty"`
+	Normalized bool   `json:"normalized,omitempty"`
+}
+
+// configAdded reads added_tokens_decoder of a tokenizer_config.json, by id.
+func configAdded(config []byte) (map[string]configToken, error) {
+	if !utf8.Valid(config) {
+		return nil, fmt.Errorf("%w: byte %d: not valid UTF-8", ErrCorrupt, validPrefix(config))
+	}
+	const name = "added_tokens_decoder"
+	var added map[string]configToken
+	r := &jsonReader{b: config}
+	err := r.object(func(key string) error {
+		switch {
+		case key != name:
+			_, err := r.raw()
+			return err
+		case added != nil:
+			return r.errorf("%q twice", key)
+		}
+		return value(r, key, &added)
+	})
+	if err != nil {
+		return nil, err
+	}
+	if r.peek(); r.i != len(config) {
+		return nil, r.errorf("more after the end")
+	}
+	for id, a := range added {
+		if a.SingleWord || a.LStrip || a.RStrip {
+			return nil, unsupported("added token %.20s with single_word, lstrip or rstrip", id)
+		}
+	}
+	return added, nil
+}
+
 // kimiReserved is how many special tokens follow the ranks.
 const kimiReserved = 256
 
 // kimiAdded names the special tokens after the n ranks as Kimi's own code does:
 // by the configuration, else by number.
 func kimiAdded(config []byte, n int32) ([]Added, error) {
-	var c struct {
-		Added map[string]struct {
-			Content string `json:"content"`
-			Special bool   `json:"special"`
-		} `json:"added_tokens_decoder"`
-	}
-	if err := json.Unmarshal(config, &c); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrCorrupt, err)
+	named, err := configAdded(config)
+	if err != nil {
+		return nil, err
 	}
 	added := make([]Added, 0, kimiReserved)
 	seen := map[string]bool{}
 	for id := n; id < n+kimiReserved; id++ {
 		a := Added{ID: id, Content: fmt.Sprintf("<|reserved_token_%d|>", id), Special: true}
 		key := strconv.Itoa(int(id))
-		if named, ok := c.Added[key]; ok {
-			a.Content, a.Special = named.Content, named.Special
-			delete(c.Added, key)
+		if c, ok := named[key]; ok {
+			a.Content, a.Special = c.Content, c.Special
+			delete(named, key)
 		}
 		if a.Content == "" || len(a.Content) > maxAddedLen || seen[a.Content] {
 			return nil, fmt.Errorf("%w: added token %d: bad or repeated content %.40q", ErrCorrupt, id, a.Content)
@@ -135,7 +172,7 @@ func kimiAdded(config []byte, n int32) ([]Added, error) {
 		seen[a.Content] = true
 		added = append(added, a)
 	}
-	for id := range c.Added {
+	for id := range named {
 		return nil, fmt.Errorf("%w: added token %.20s is not one of the %d after %d ranks", ErrCorrupt, id, kimiReserved, n)
 	}
 	return added, nil

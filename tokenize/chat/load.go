@@ -8,6 +8,8 @@ import (
 	"path"
 	"slices"
 	"strings"
+
+	"github.com/rollout-rl/rollout/tokenize/internal/modelfile"
 )
 
 // A Set is the chat templates of one model: the default one, and those for a
@@ -166,14 +168,11 @@ func maxSource(opts Options) int64 { return int64(opts.withDefaults().MaxSourceB
 // readLimited reads a file of at most limit bytes. A file that is not there
 // gives fs.ErrNotExist.
 func readLimited(fsys fs.FS, name string, limit int64) ([]byte, error) {
-	info, err := fs.Stat(fsys, name)
-	if err != nil {
-		return nil, err
+	b, err := modelfile.Read(fsys, name, limit)
+	if bad, ok := errors.AsType[*modelfile.Error](err); ok && bad.TooLarge {
+		return nil, fmt.Errorf("%w: %w", ErrLimit, err)
 	}
-	if info.Size() > limit {
-		return nil, fmt.Errorf("%s: %w: %d bytes, at most %d", name, ErrLimit, info.Size(), limit)
-	}
-	return fs.ReadFile(fsys, name)
+	return b, err
 }
 
 // readConfig reads a JSON object, nil where there is no such file.

@@ -1,0 +1,189 @@
+package model
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"sync"
+	"time"
+
+	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
+)
+
+// silence is how long the system may take to answer one question about a file: a
+// network file system whose server is gone answers none, ever.
+const silence = 30 * time.Second
+
+// read calls load with files. Where the system says nothing about one of them for
+// so long, it returns an error that names it; load is then left behind.
+func read[T any](files fs.FS, load func(fs.FS) (T, error)) (T, error) {
+	type result struct {
+		value T
+		err   error
+	}
+	f := &folder{files: files}
+	done := make(chan result, 1) // one: nobody may be there to take it
+	go func() {                  // a read of the system cannot be interrupted; the program ends after the error
+		v, err := load(f)
+		done <- result{v, err}
+	}()
+	tick := time.NewTicker(silence / 10)
+	defer tick.Stop()
+	for {
+		select {
+		case r := <-done:
+			return r.value, r.err
+		case <-tick.C:
+			if name, since := f.asking(); name != "" && time.Since(since) >= silence {
+				var none T
+				return none, fmt.Errorf("%s: the file system has not answered for %v", name, silence)
+			}
+		}
+	}
+}
+
+// A folder is a model's folder in which a file that is not there may be there
+// compressed, as NAME.zst or NAME.gz. It knows which file is being waited for.
+type folder struct {
+	files fs.FS
+
+	mu    sync.Mutex
+	name  string    // of the file that the system is asked about, or empty
+	since time.Time // when it was asked
+}
+
+func (f *folder) asking() (name string, since time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.name, f.since
+}
+
+func (f *folder) ask(name string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.name, f.since = name, time.Now()
+}
+
+func (f *folder) answered() { f.ask("") }
+
+// A watchedFile is a file of a folder that is being read.
+type watchedFile struct {
+	fs.File
+	folder *folder
+	name   string
+}
+
+func (w *watchedFile) Read(p []byte) (int, error) {
+	w.folder.ask(w.name)
+	defer w.folder.answered()
+	return w.File.Read(p)
+}
+
+func (f *folder) open(name string) (fs.File, error) {
+	f.ask(name)
+	defer f.answered()
+	file, err := f.files.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	return &watchedFile{file, f, name}, nil
+}
+
+func (f *folder) stat(name string) (fs.FileInfo, error) {
+	f.ask(name)
+	defer f.answered()
+	return fs.Stat(f.files, name)
+}
+
+// The endings of compressed files, in the order in which they are looked for.
+var endings = [...]string{".zst", ".gz"}
+
+// Stat describes the file itself where it is there, else the compressed one.
+func (f *folder) Stat(name string) (fs.FileInfo, error) {
+	info, err := f.stat(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		for _, ending := range endings {
+			if info, err := f.stat(name + ending); err == nil {
+				return info, nil
+			}
+		}
+	}
+	return info, err
+}
+
+// ReadDir lists a folder in it.
+func (f *folder) ReadDir(name string) ([]fs.DirEntry, error) {
+	f.ask(name)
+	defer f.answered()
+	return fs.ReadDir(f.files, name)
+}
+
+// Open opens the file itself where it is there.
+func (f *folder) Open(name string) (fs.File, error) {
+	file, err := f.open(name)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return file, err
+	}
+	for _, ending := range endings {
+		packed, openErr := f.open(name + ending)
+		if openErr != nil {
+			continue
+		}
+		text, err := unpack(packed, ending)
+		if err = errors.Join(err, packed.Close()); err != nil {
+			return nil, &fs.PathError{Op: "read", Path: name + ending, Err: err}
+		}
+		return &unpackedFile{Reader: bytes.NewReader(text), name: name}, nil
+	}
+	return nil, err
+}
+
+// maxUnpackedBytes bounds a file that a small one may unpack to. The largest
+// tokenizer.json that is published has some 40 MB.
+const maxUnpackedBytes = 512 << 20
+
+func unpack(f io.Reader, ending string) ([]byte, error) {
+	var r io.Reader
+	if ending == ".gz" {
+		z, err := gzip.NewReader(f)
+		if err != nil {
+			return nil, err
+		}
+		r = z
+	} else {
+		z, err := zstd.NewReader(f, zstd.WithDecoderMaxMemory(maxUnpackedBytes))
+		if err != nil {
+			return nil, err
+		}
+		defer z.Close()
+		r = z
+	}
+	b, err := io.ReadAll(io.LimitReader(r, maxUnpackedBytes+1))
+	if err == nil && len(b) > maxUnpackedBytes {
+		err = fmt.Errorf("unpacks to more than %s", human.Size(maxUnpackedBytes))
+	}
+	return b, err
+}
+
+// An unpackedFile is the fs.File of a text in memory.
+type unpackedFile struct {
+	*bytes.Reader
+	name string
+}
+
+func (f *unpackedFile) Stat() (fs.FileInfo, error) { return unpackedInfo{f}, nil }
+func (f *unpackedFile) Close() error               { return nil }
+
+type unpackedInfo struct{ f *unpackedFile }
+
+func (i unpackedInfo) Name() string       { return i.f.name }
+func (i unpackedInfo) Size() int64        { return i.f.Size() }
+func (i unpackedInfo) Mode() fs.FileMode  { return 0o444 }
+func (i unpackedInfo) ModTime() time.Time { return time.Time{} }
+func (i unpackedInfo) IsDir() bool        { return false }
+func (i unpackedInfo) Sys() any           { return nil }

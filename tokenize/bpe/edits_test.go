@@ -1,0 +1,246 @@
+package bpe_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/rollout-rl/rollout/tokenize/bpe"
+)
+
+var edits = flag.Int("edits", 4000, "edited files to compare with the reference engine")
+
+// TestPeerEdits edits small files at random: a value is replaced, a name is renamed,
+// doubled, dropped or made up. What the reference engine refuses we refuse. What both
+// take encodes equally. We may refuse more.
+func TestPeerEdits(t *testing.T) {
+	interpreter := python(t)
+	t.Parallel()
+	t.Logf("go test ./tokenize/bpe -run TestPeerEdits -seed %d", *seed)
+	rng := rand.New(rand.NewPCG(*seed, 900))
+	files := append(smallFiles(), addedFile(), smallFile(map[string]any{
+		"pre_tokenizer":  object{"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true},
+		"post_processor": object{"type": "Sequence", "processors": []object{template("<s>", "<s>", 259, 259)}},
+		"normalizer":     object{"type": "Sequence", "normalizers": []object{{"type": "NFC"}}},
+	}))
+	texts := []string{"abc ab<s>ab", "ca \u00e8<b>x <l> <r>  12", "ab a\nabca"}
+	cases := make([][2]any, 0, *edits)
+	wholes := make([]string, 0, *edits)
+	for range *edits {
+		file := files[rng.IntN(len(files))]
+		tree := parseTree(t, file)
+		var whole strings.Builder
+		tree.write(&whole)
+		wholes = append(wholes, whole.String())
+		for range 1 + rng.IntN(2) {
+			tree.edit(rng)
+		}
+		var b strings.Builder
+		tree.write(&b)
+		cases = append(cases, [2]any{b.String(), texts})
+	}
+
+	var in bytes.Buffer
+	enc := json.NewEncoder(&in)
+	for _, c := range cases {
+		if err := enc.Encode(c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cmd := exec.CommandContext(t.Context(), interpreter, filepath.Join("testdata", "python", "edits.py"))
+	cmd.Stdin = &in
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := bytes.Split(bytes.TrimSuffix(out, []byte{'\n'}), []byte{'\n'})
+	if len(lines) != len(cases) {
+		t.Fatalf("%d answers to %d files", len(lines), len(cases))
+	}
+	var both, ours, theirs, bad int
+	for i, line := range lines {
+		file, _ := cases[i][0].(string)
+		var want [][3]json.RawMessage
+		if err := json.Unmarshal(line, &want); err != nil {
+			t.Fatal(err)
+		}
+		tok, err := bpe.Parse([]byte(file), bpe.Options{Experimental: true})
+		switch {
+		case err != nil && want == nil:
+			both++
+			continue
+		case err != nil:
+			ours++
+			continue
+		case want == nil:
+			t.Errorf("taken here, refused by the reference engine: %s", changed(file, wholes[i]))
+			bad++
+		default:
+			theirs++
+			for k, text := range texts {
+				ids := encode(t, tok, text, bpe.EncodeOptions{})
+				post := encode(t, tok, text, bpe.EncodeOptions{PostProcess: true})
+				got := fmt.Sprint(ids, post, decode(t, tok, ids, bpe.DecodeOptions{}))
+				var wantIDs, wantPost []int32
+				var back string
+				for j, v := range []any{&wantIDs, &wantPost, &back} {
+					if err := json.Unmarshal(want[k][j], v); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if want := fmt.Sprint(wantIDs, wantPost, back); got != want {
+					t.Errorf("%q: %s, want %s: %s", text, got, want, changed(file, wholes[i]))
+					bad++
+				}
+			}
+		}
+		if bad > 10 {
+			t.FailNow()
+		}
+	}
+	t.Logf("%d files: refused by both %d, by us alone %d, taken by both %d", len(cases), both, ours, theirs)
+}
+
+// changed is what of file is not as in whole, and a little before and after it.
+func changed(file, whole string) string {
+	a, b := 0, 0
+	for a < min(len(file), len(whole)) && file[a] == whole[a] {
+		a++
+	}
+	for b < min(len(file), len(whole))-a && file[len(file)-1-b] == whole[len(whole)-1-b] {
+		b++
+	}
+	return "…" + file[max(0, a-60):min(len(file), len(file)-b+40)] + "…"
+}
+
+// A tree is a JSON value whose objects keep their order and may have a name twice.
+type tree struct {
+	open  byte     // '{', '[', or 0 for a scalar
+	names []string // of an object, with quotes
+	nodes []*tree
+	text  string // of a scalar
+}
+
+func parseTree(tb testing.TB, raw []byte) *tree {
+	tb.Helper()
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.UseNumber()
+	var parse func() *tree
+	parse = func() *tree {
+		tok, err := d.Token()
+		if err != nil {
+			tb.Fatal(err)
+		}
+		open, ok := tok.(json.Delim)
+		if !ok {
+			return &tree{text: treeText(tok)}
+		}
+		n := &tree{open: byte(open)}
+		for d.More() {
+			if open == '{' {
+				name, err := d.Token()
+				if err != nil {
+					tb.Fatal(err)
+				}
+				n.names = append(n.names, treeText(name))
+			}
+			n.nodes = append(n.nodes, parse())
+		}
+		if _, err := d.Token(); err != nil {
+			tb.Fatal(err)
+		}
+		return n
+	}
+	return parse()
+}
+
+func treeText(v any) string {
+	raw, err := json.Marshal(v)
+	if err != nil {
+		panic(err)
+	}
+	return string(raw)
+}
+
+func (n *tree) write(b *strings.Builder) {
+	if n.open == 0 {
+		b.WriteString(n.text)
+		return
+	}
+	b.WriteByte(n.open)
+	for i, c := range n.nodes {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		if n.open == '{' {
+			b.WriteString(n.names[i] + ":")
+		}
+		c.write(b)
+	}
+	b.WriteByte(n.open + 2)
+}
+
+// madeUp are values that stand where others are wanted.
+var madeUp = []string{
+	"null", "true", "false", "0", "1", "-1", "1.5", "256", "259", "260", "4294967296", "1e2", "-0", "01", "1.", "x",
+	`""`, `"a"`, `"x"`, `"1.0"`, `"2.0"`, `"BPE"`, `"NFC"`, `"ByteLevel"`, `"Isolated"`, `"a b"`, `"a  b"`, `"ab c"`, `" a"`, `"a "`, `"a"`, `"\ud800"`, `"\u0061"`,
+	`[]`, `{}`, `["a","b"]`, `["a"]`, `["a","b","c"]`, `["","a"]`, `[1,2]`, `["a b"]`, `{"type":"NFC"}`, `{"type":"ByteLevel"}`, `[null]`, `"#version: 0.2"`,
+}
+
+var madeUpNames = []string{"type", "extra", "ignore_merges", "dropout", "unk_token", "id", "use_regex", "Type", "version", "padding", "a", "abc"}
+
+// edit changes one place of n.
+func (n *tree) edit(rng *rand.Rand) {
+	for range 1 + rng.IntN(5) {
+		if len(n.nodes) == 0 {
+			break
+		}
+		if c := n.nodes[rng.IntN(len(n.nodes))]; c.open != 0 {
+			n = c
+		}
+	}
+	if len(n.nodes) == 0 {
+		n.nodes = append(n.nodes, &tree{text: madeUp[rng.IntN(len(madeUp))]})
+		n.names = append(n.names, `"type"`)
+		return
+	}
+	i := rng.IntN(len(n.nodes))
+	value := &tree{text: madeUp[rng.IntN(len(madeUp))]}
+	add := func(name string, c *tree) {
+		at := rng.IntN(len(n.nodes) + 1)
+		n.nodes = slices.Insert(n.nodes, at, c)
+		if n.open == '{' {
+			n.names = slices.Insert(n.names, at, name)
+		}
+	}
+	name := ""
+	if n.open == '{' {
+		name = n.names[i]
+	}
+	switch rng.IntN(8) {
+	case 0, 1, 2: // another value
+		n.nodes[i] = value
+	case 3: // nothing
+		n.nodes = slices.Delete(n.nodes, i, i+1)
+		if n.open == '{' {
+			n.names = slices.Delete(n.names, i, i+1)
+		}
+	case 4: // twice the same
+		add(name, n.nodes[i])
+	case 5: // twice, another value
+		add(name, value)
+	case 6: // a name in other letters
+		if n.open == '{' {
+			n.names[i] = [...]string{strings.ToUpper(name), strings.Replace(name, "_", "-", 1), `"` + strings.ToUpper(name[1:2]) + name[2:]}[rng.IntN(3)]
+		}
+	case 7: // a name that was not there
+		add(`"`+madeUpNames[rng.IntN(len(madeUpNames))]+`"`, value)
+	}
+}

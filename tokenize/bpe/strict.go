@@ -1,0 +1,190 @@
+package bpe
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// strict decodes a JSON value that was read by jsonReader.raw into v, as strictly as
+// the reference engine does and in one thing more so: a name of an object counts
+// with its exact letters, stands once, and is one that the struct has. A field has
+// to be there, except with omitempty in its tag; null is only for pointers, which
+// may be left out too. name is what the value is, for errors.
+//
+// encoding/json matches names without regard to case, takes the last of two that
+// are the same, and leaves a field as it is where null stands.
+func strict(raw []byte, name string, v any) error {
+	if err := decodeStrict(&jsonReader{b: raw}, reflect.ValueOf(v).Elem()); err != nil {
+		return fmt.Errorf("%w: %s: %w", ErrCorrupt, name, err)
+	}
+	return nil
+}
+
+// A rawDecoder decodes itself from its text.
+type rawDecoder interface{ decodeRaw(raw []byte) error }
+
+func decodeStrict(r *jsonReader, v reflect.Value) error {
+	if d, ok := reflect.TypeAssert[rawDecoder](v.Addr()); ok {
+		raw, err := r.raw()
+		if err != nil {
+			return err
+		}
+		return d.decodeRaw(raw)
+	}
+	switch v.Kind() {
+	case reflect.Pointer:
+		if r.peek() == 'n' {
+			v.SetZero()
+			_, err := r.scalar()
+			return err
+		}
+		v.Set(reflect.New(v.Type().Elem()))
+		return decodeStrict(r, v.Elem())
+	case reflect.Struct:
+		return decodeStruct(r, v)
+	case reflect.Map:
+		return decodeMap(r, v)
+	case reflect.Slice:
+		return decodeSlice(r, v)
+	case reflect.String:
+		if r.peek() != '"' {
+			return notA(r, "a string")
+		}
+		s, err := r.str()
+		v.SetString(string(s))
+		return err
+	case reflect.Bool, reflect.Int, reflect.Int64, reflect.Uint32, reflect.Float64:
+		return decodeScalar(r, v)
+	default:
+		panic("bpe: internal error: strict has no decoder for " + v.Type().String())
+	}
+}
+
+// notA is the error of a value of another kind.
+func notA(r *jsonReader, want string) error {
+	raw, err := r.raw()
+	if err != nil {
+		return err
+	}
+	return fmt.Errorf("found %.40s, want %s", raw, want)
+}
+
+func decodeScalar(r *jsonReader, v reflect.Value) error {
+	raw, err := r.raw()
+	if err != nil {
+		return err
+	}
+	s, want := string(raw), ""
+	switch v.Kind() {
+	case reflect.Bool:
+		v.SetBool(s == "true")
+		if s != "true" && s != "false" {
+			want = "true or false"
+		}
+	case reflect.Float64:
+		f, err := strconv.ParseFloat(s, 64)
+		v.SetFloat(f)
+		if err != nil || !isJSONNumber(raw) {
+			want = "a number"
+		}
+	case reflect.Int, reflect.Int64: // of Go: no number of the format is below 0
+		n, err := strconv.ParseUint(s, 10, v.Type().Bits()-1)
+		v.SetInt(int64(n))
+		if err != nil {
+			want = "a whole number"
+		}
+	default:
+		n, err := strconv.ParseUint(s, 10, 32)
+		v.SetUint(n)
+		if err != nil {
+			want = "a whole number below 2^32"
+		}
+	}
+	if want != "" {
+		return fmt.Errorf("found %.40s, want %s", raw, want)
+	}
+	return nil
+}
+
+func decodeStruct(r *jsonReader, v reflect.Value) error {
+	if r.peek() != '{' {
+		return notA(r, "an object")
+	}
+	fields := reflect.VisibleFields(v.Type())
+	seen := make([]bool, len(fields))
+	err := r.object(func(key string) error {
+		i := slices.IndexFunc(fields, func(f reflect.StructField) bool { return tagName(f) == key })
+		switch {
+		case i < 0:
+			k := slices.IndexFunc(fields, func(f reflect.StructField) bool { return strings.EqualFold(tagName(f), key) })
+			if k >= 0 {
+				return fmt.Errorf("%.40q is not known, %q is", key, tagName(fields[k]))
+			}
+			return fmt.Errorf("%.40q is not known", key)
+		case seen[i]:
+			return fmt.Errorf("%q twice", key)
+		}
+		seen[i] = true
+		if err := decodeStrict(r, v.FieldByIndex(fields[i].Index)); err != nil {
+			return fmt.Errorf("%s: %w", key, err)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for i, f := range fields {
+		if !seen[i] && f.Type.Kind() != reflect.Pointer && !strings.HasSuffix(f.Tag.Get("json"), ",omitempty") {
+			return fmt.Errorf("%q is missing", tagName(f))
+		}
+	}
+	return nil
+}
+
+func tagName(f reflect.StructField) string {
+	if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "" {
+		return name
+	}
+	return f.Name
+}
+
+func decodeMap(r *jsonReader, v reflect.Value) error {
+	if r.peek() != '{' {
+		return notA(r, "an object")
+	}
+	v.Set(reflect.MakeMap(v.Type()))
+	return r.object(func(key string) error {
+		k, e := reflect.ValueOf(key), reflect.New(v.Type().Elem()).Elem()
+		if v.MapIndex(k).IsValid() {
+			return fmt.Errorf("%.40q twice", key)
+		}
+		if err := decodeStrict(r, e); err != nil {
+			return fmt.Errorf("%.40q: %w", key, err)
+		}
+		v.SetMapIndex(k, e)
+		return nil
+	})
+}
+
+func decodeSlice(r *jsonReader, v reflect.Value) error {
+	if r.peek() != '[' {
+		return notA(r, "a list")
+	}
+	r.i++
+	for first := true; ; {
+		ok, err := r.more(&first, ']')
+		if err != nil || !ok {
+			return err
+		}
+		if r.peek() == 'n' {
+			return fmt.Errorf("element %d: null", v.Len())
+		}
+		v.Set(reflect.Append(v, reflect.Zero(v.Type().Elem())))
+		if err := decodeStrict(r, v.Index(v.Len()-1)); err != nil {
+			return fmt.Errorf("element %d: %w", v.Len()-1, err)
+		}
+	}
+}

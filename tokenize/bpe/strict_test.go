@@ -1,0 +1,124 @@
+package bpe_test
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/fstest"
+	"unicode/utf8"
+
+	"github.com/rollout-rl/rollout/tokenize/bpe"
+)
+
+// TestStrict: names count with their exact letters and stand once, nothing is
+// missing, and null stands only where it means something. TestPeerEdits shows that
+// the reference engine takes nothing less.
+func TestStrict(t *testing.T) {
+	t.Parallel()
+	whole := string(smallFile(map[string]any{"post_processor": template("<s>", "<s>", 259, 259)}))
+	for _, test := range []struct{ name, old, new, want string }{
+		{"case", `"ignore_merges":false`, `"Ignore_Merges":true`, `"Ignore_Merges" is not known, "ignore_merges" is`},
+		{"case beside", `"ignore_merges":false`, `"ignore_merges":false,"Ignore_merges":true`, `"Ignore_merges" is not known`},
+		{"case of a part", `{"type":"NFC"}`, `{"Type":"NFC"}`, "normalizer without a type"},
+		{"case at the top", `"version"`, `"Version"`, `"Version"`},
+		{"case in a part", `"trim_offsets"`, `"Trim_Offsets"`, `"Trim_Offsets" is not known`},
+		{"twice in the model", `"ignore_merges":false`, `"ignore_merges":false,"ignore_merges":true`, `"ignore_merges" twice`},
+		{"twice a type", `{"type":"NFC"}`, `{"type":"NFC","type":"NFD"}`, `"type" twice`},
+		{"twice a flag", `"special":true`, `"special":true,"special":false`, `"special" twice`},
+		{"twice a token", `"ab":256`, `"ab":256,"ab":256`, `token "ab" twice`},
+		{"twice a special token", `"special_tokens":{`, `"special_tokens":{"<s>":{"id":"<s>","ids":[1],"tokens":["<s>"]},`, `"<s>" twice`},
+		{"no flag", `"normalized":false,`, ``, `"normalized" is missing`},
+		{"null for a flag", `"normalized":false,`, `"normalized":null,`, "found null, want true or false"},
+		{"version null", `"version":"1.0"`, `"version":null`, "version: found null, want a string"},
+		{"version 2.0", `"version":"1.0"`, `"version":"2.0"`, `version "2.0"`},
+		{"version a number", `"version":"1.0"`, `"version":1.0`, "found 1.0, want a string"},
+		{"null for the added tokens", `"added_tokens":[`, `"added_tokens":null,"x":[`, "added_tokens: found null, want a list"},
+		{"null in a list", `"pretokenizers":[`, `"pretokenizers":[null,`, "element 0: null"},
+		{"null for the vocabulary", `"vocab":{`, `"vocab":null,"x":{`, "found 'n'"},
+		{"merge without a space", `["a","b"]`, `"ab"`, `merge "ab" is not two tokens`},
+		{"merge with two spaces", `["a","b"]`, `"a  b"`, `merge "a  b" is not two tokens`},
+		{"merge with an empty side", `["a","b"]`, `["","ab"]`, `merge 0 ("", "ab") of what is not`},
+		{"merge of one", `["a","b"]`, `["ab"]`, "found ']', want ','"},
+		{"merge of three", `["a","b"]`, `["a","b","c"]`, "found ',', want ']'"},
+		{"merge of a number", `["a","b"]`, `["a",1]`, "found '1', want '\"'"},
+		{"merge a number", `["a","b"]`, `1`, "found '1', want a merge"},
+		{"merges of two kinds", `["a","b"]`, `"a b"`, "want '\"' as the first merge"},
+		{"half a number", `"ab":256`, `"ab":256.`, "not an integer"},
+		{"no value", `"fuse_unk":false`, `"fuse_unk":falsch`, `"falsch" is not a value`},
+		{"comma at the end", `"fuse_unk":false`, `"fuse_unk":false,,`, "found ',', want '\"'"},
+		{"unknown option", `"fuse_unk":false`, `"fuse_unk":false,"fuse_byte":true`, `"fuse_byte" is not known`},
+		{"text where a flag is wanted", `"fuse_unk":false`, `"fuse_unk":"false"`, `found "false", want true or false`},
+	} {
+		file := strings.Replace(whole, test.old, test.new, 1)
+		if file == whole {
+			t.Errorf("%s: nothing to change", test.name)
+		}
+		_, err := bpe.Parse([]byte(file), bpe.Options{})
+		if err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: %v, want %q", test.name, err, test.want)
+		}
+	}
+	for name, change := range map[string]map[string]any{
+		"null options":        {"model.fuse_unk": nil, "model.ignore_merges": nil, "model.byte_fallback": nil},
+		"names of Command-R":  {"post_processor": merged(template("<s>", "<s>", 259, 259), object{"add_prefix_space": true, "trim_offsets": false, "use_regex": true})},
+		"version of merges":   {"model.merges": []string{"#version: 0.2", "a b", "ab c", "Ġ a"}},
+		"dropout that is off": {"model.dropout": 0},
+	} {
+		if _, err := bpe.Parse(smallFile(change), bpe.Options{}); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func merged(a, b object) object {
+	maps.Copy(a, b)
+	return a
+}
+
+// TestTruncated: a file that ends early is said to end, and where.
+func TestTruncated(t *testing.T) {
+	t.Parallel()
+	whole := smallFile(map[string]any{"post_processor": template("<s>", "<s>", 259, 259)})
+	for n := range len(whole) {
+		_, err := bpe.Parse(whole[:n], bpe.Options{})
+		want := fmt.Sprintf("byte %d: the file ends", n)
+		if !utf8.Valid(whole[:n]) {
+			want = "not valid UTF-8"
+		}
+		// A number or a word that is cut is whole, or wrong, where it begins.
+		if err == nil || !strings.Contains(err.Error(), want) && !strings.Contains(err.Error(), "is not a value") {
+			t.Fatalf("%d of %d bytes: %v, want %q", n, len(whole), err, want)
+		}
+	}
+	nul := append(slices.Clip(whole), 0)
+	if _, err := bpe.Parse(nul, bpe.Options{}); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("byte %d: more after the end", len(whole))) {
+		t.Errorf("NUL at the end: %v", err)
+	}
+	if _, err := bpe.Parse([]byte("{\x00"), bpe.Options{}); err == nil || !strings.Contains(err.Error(), `byte 1: found '\x00'`) {
+		t.Errorf("NUL inside: %v", err)
+	}
+}
+
+// TestLoadHostile: what is no file is refused by Load itself, for both of its files.
+func TestLoadHostile(t *testing.T) {
+	t.Parallel()
+	for _, file := range []string{bpe.FileJSON, bpe.FileTiktoken} {
+		dir := t.TempDir()
+		if err := syscall.Mkfifo(filepath.Join(dir, file), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := bpe.Load(os.DirFS(dir), bpe.Options{Experimental: true}); !errors.Is(err, bpe.ErrCorrupt) || !strings.Contains(err.Error(), file+": corrupt tokenizer: is a named pipe") {
+			t.Errorf("pipe as %s: %v", file, err)
+		}
+		pointer := fstest.MapFS{file: {Data: []byte("version https://git-lfs.github.com/spec/v1\noid sha256:1\n")}}
+		if _, err := bpe.Load(pointer, bpe.Options{Experimental: true}); !errors.Is(err, bpe.ErrCorrupt) || !strings.Contains(err.Error(), "git lfs pull") {
+			t.Errorf("pointer as %s: %v", file, err)
+		}
+	}
+}

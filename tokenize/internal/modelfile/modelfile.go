@@ -1,0 +1,111 @@
+// Package modelfile reads one file of a model's folder into memory. What is no file, is
+// too large, or only stands for the file is refused before anything is allocated for it.
+package modelfile
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"io/fs"
+)
+
+// An Error says why a file is not read. The file is there, but is not what a
+// model's folder should hold.
+type Error struct {
+	Name     string
+	Reason   string
+	TooLarge bool
+}
+
+func (e *Error) Error() string { return e.Name + ": " + e.Reason }
+
+// pointerStart is how a file begins that Git LFS has not fetched.
+const pointerStart = "version https://git-lfs.github.com/spec/v1"
+
+// Read reads a file of at most so many bytes. It allocates what the file says its
+// size is, and refuses one that then has more or fewer bytes. A file that is not
+// there gives fs.ErrNotExist.
+func Read(folder fs.FS, name string, most int64) ([]byte, error) {
+	// Opening a named pipe waits for its writer, so its kind comes first.
+	info, err := fs.Stat(folder, name)
+	if err != nil {
+		return nil, err
+	}
+	if err := check(info, name, most); err != nil {
+		return nil, err
+	}
+	f, err := folder.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }() // it was only read
+	// Another file may have taken its place since, or the folder unpacked it.
+	if info, err = f.Stat(); err != nil {
+		return nil, err
+	}
+	if err := check(info, name, most); err != nil {
+		return nil, err
+	}
+	return read(f, name, int(info.Size()))
+}
+
+func check(info fs.FileInfo, name string, most int64) error {
+	mode, kind := info.Mode(), ""
+	switch {
+	case mode.IsRegular():
+	case mode.IsDir():
+		kind = "a folder"
+	case mode&fs.ModeNamedPipe != 0:
+		kind = "a named pipe"
+	case mode&fs.ModeDevice != 0:
+		kind = "a device"
+	default:
+		kind = "a special file"
+	}
+	if kind != "" {
+		return &Error{Name: name, Reason: "is " + kind + ", not a file"}
+	}
+	if info.Size() > most {
+		return &Error{Name: name, Reason: fmt.Sprintf("has %d bytes, over %d: is this the right file?", info.Size(), most), TooLarge: true}
+	}
+	return nil
+}
+
+// read reads the size bytes of f. The first ones tell a file that is none, so the
+// rest is only read after a look at them.
+func read(f io.Reader, name string, size int) ([]byte, error) {
+	const head = 512
+	buf := make([]byte, min(size, head))
+	n, err := io.ReadFull(f, buf)
+	switch {
+	case err == io.EOF || err == io.ErrUnexpectedEOF:
+		return nil, changed(name, size, n)
+	case err != nil:
+		return nil, fmt.Errorf("%s: %w", name, err)
+	case bytes.HasPrefix(buf, []byte(pointerStart)):
+		return nil, &Error{Name: name, Reason: `is a Git LFS pointer, not the file itself: run "git lfs pull" in the model's repository`}
+	case n > 0 && len(bytes.Trim(buf, "\x00")) == 0:
+		return nil, &Error{Name: name, Reason: fmt.Sprintf("begins with %d NUL bytes: it was not written out, download it again", n)}
+	}
+	if size > head {
+		buf = append(make([]byte, 0, size), buf...)[:size]
+		k, err := io.ReadFull(f, buf[n:])
+		if n += k; err == io.EOF || err == io.ErrUnexpectedEOF {
+			return nil, changed(name, size, n)
+		} else if err != nil {
+			return nil, fmt.Errorf("%s: byte %d: %w", name, n, err)
+		}
+	}
+	var more [1]byte
+	switch k, err := io.ReadFull(f, more[:]); {
+	case k > 0:
+		return nil, &Error{Name: name, Reason: fmt.Sprintf("has more than the %d bytes it had at first: it is being written", size)}
+	case err != io.EOF:
+		return nil, fmt.Errorf("%s: byte %d: %w", name, n, err)
+	}
+	return buf, nil
+}
+
+func changed(name string, size, n int) error {
+	return &Error{Name: name, Reason: fmt.Sprintf("ends at byte %d of %d: it is being written, or cannot be read whole", n, size)}
+}
