@@ -1,0 +1,198 @@
+package pattern
+
+import (
+	"fmt"
+	"reflect"
+	"unicode/utf8"
+)
+
+// Limits on what a pattern may ask for. The largest of those known has 30 classes
+// of characters and 20 states.
+const (
+	maxExpr    = 4096
+	maxDepth   = 50
+	maxSets    = 64
+	maxClasses = 254
+	maxProgram = 2000
+	maxStates  = 1000
+)
+
+// Compile makes a Pattern of a regular expression. The error is a *SyntaxError.
+func Compile(expr string) (*Pattern, error) {
+	if len(expr) > maxExpr {
+		return nil, &SyntaxError{maxExpr, "pattern goes on: more than 4096 bytes"}
+	}
+	if !utf8.ValidString(expr) {
+		return nil, &SyntaxError{0, "pattern is not valid UTF-8"}
+	}
+	p := &parser{s: expr}
+	n, err := p.alternatives()
+	if err != nil {
+		return nil, err
+	}
+	if p.i < len(expr) {
+		return nil, p.errorf(p.i, ") without a group")
+	}
+	return compile(n)
+}
+
+// Literal makes a Pattern that matches text, which is not empty, and nothing else.
+func Literal(text string) (*Pattern, error) {
+	n := &node{op: opConcat}
+	for _, r := range text {
+		n.subs = append(n.subs, &node{op: opSet, set: runes(r, r)})
+	}
+	return compile(n)
+}
+
+func compile(n *node) (*Pattern, error) {
+	refuse := func(format string, args ...any) (*Pattern, error) {
+		return nil, &SyntaxError{0, fmt.Sprintf(format, args...)}
+	}
+	if n.nullable() {
+		return refuse("pattern can match nothing")
+	}
+	b := builder{}
+	ok := b.program(n)
+	b.emit(inst{op: instMatch})
+	if !ok {
+		return refuse("pattern is too large: over %d steps", maxProgram)
+	}
+	if len(b.sets) > maxSets {
+		return refuse("pattern is too large: over %d different classes", maxSets)
+	}
+	c, ok := classify(b.sets)
+	if !ok {
+		return refuse("pattern is too large: over %d kinds of characters", maxClasses)
+	}
+	d, ok := determinize(&b, c)
+	if !ok {
+		return refuse("pattern is too large: over %d states", maxStates)
+	}
+	if !d.linear() {
+		return refuse("pattern could take time that grows with the square of a text")
+	}
+	p := &Pattern{index: c.index, block: c.block, atEnd: uint32(c.n), covers: d.covers()}
+	copy(p.ascii[:0x80], c.block[c.index[0]][:0x80])
+	d.forget()
+	p.fill(d.minimize(), d.n)
+	return p, nil
+}
+
+// An inst is one step of a backtracking matcher. The table is built of the lists
+// of steps that such a matcher could be at, best first.
+type inst struct {
+	op   instOp
+	look bool // instSet: the character is looked at and not stepped over
+	end  bool // instSet with look: also at the end of the text
+	set  int
+	x, y int // where to go on; y after x has failed
+}
+
+type instOp uint8
+
+const (
+	instSet instOp = iota
+	instSplit
+	instMatch
+)
+
+type builder struct {
+	insts []inst
+	sets  []*set
+}
+
+func (b *builder) emit(i inst) int {
+	b.insts = append(b.insts, i)
+	return len(b.insts) - 1
+}
+
+// program appends the steps of n, which go on behind the last of them. It reports
+// whether they were not too many.
+func (b *builder) program(n *node) bool {
+	if len(b.insts) > maxProgram {
+		return false
+	}
+	switch n.op {
+	case opSet, opLook:
+		at := b.emit(inst{op: instSet, set: b.setOf(n.set), look: n.op == opLook, end: n.atEnd})
+		b.insts[at].x = at + 1
+	case opConcat:
+		for _, s := range n.subs {
+			if !b.program(s) {
+				return false
+			}
+		}
+	case opAlternate:
+		var ends []int
+		for k, s := range n.subs {
+			split := -1
+			if k < len(n.subs)-1 {
+				split = b.emit(inst{op: instSplit})
+				b.insts[split].x = split + 1
+			}
+			if !b.program(s) {
+				return false
+			}
+			if split >= 0 {
+				ends = append(ends, b.emit(inst{op: instSplit}))
+				b.insts[split].y = len(b.insts)
+			}
+		}
+		for _, e := range ends {
+			b.insts[e].x, b.insts[e].y = len(b.insts), len(b.insts)
+		}
+	case opRepeat:
+		return b.repeat(n)
+	}
+	return true
+}
+
+func (b *builder) repeat(n *node) bool {
+	at := 0
+	for range n.min {
+		at = len(b.insts)
+		if !b.program(n.subs[0]) {
+			return false
+		}
+	}
+	if n.max < 0 {
+		if n.min > 0 { // x{m,} goes back to the last x
+			split := b.emit(inst{op: instSplit})
+			b.insts[split].x, b.insts[split].y = at, split+1
+			return true
+		}
+		split := b.emit(inst{op: instSplit})
+		if !b.program(n.subs[0]) {
+			return false
+		}
+		back := b.emit(inst{op: instSplit})
+		b.insts[back].x, b.insts[back].y = split, split
+		b.insts[split].x, b.insts[split].y = split+1, back+1
+		return true
+	}
+	var splits []int
+	for range n.max - n.min {
+		split := b.emit(inst{op: instSplit})
+		b.insts[split].x = split + 1
+		splits = append(splits, split)
+		if !b.program(n.subs[0]) {
+			return false
+		}
+	}
+	for _, s := range splits {
+		b.insts[s].y = len(b.insts)
+	}
+	return true
+}
+
+// setOf returns the number of a set; equal ones have the same.
+func (b *builder) setOf(s *set) int {
+	for k, old := range b.sets {
+		if reflect.DeepEqual(s, old) {
+			return k
+		}
+	}
+	b.sets = append(b.sets, s)
+	return len(b.sets) - 1
+}

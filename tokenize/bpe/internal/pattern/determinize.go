@@ -1,0 +1,238 @@
+package pattern
+
+import (
+	"encoding/binary"
+	"math/bits"
+	"slices"
+)
+
+// A list is the steps that a matcher could be at, best first. Splits are
+// resolved; lookaheads wait for the next character.
+type list struct {
+	at   []uint16
+	seen []bool
+}
+
+func (l *list) clear() {
+	l.at = l.at[:0]
+	clear(l.seen)
+}
+
+// add appends step pc, or where it leads to without a character. After a match
+// nothing counts.
+func (l *list) add(insts []inst, pc int) {
+	if l.seen[pc] || len(l.at) > 0 && insts[l.at[len(l.at)-1]].op == instMatch {
+		return
+	}
+	l.seen[pc] = true
+	if i := &insts[pc]; i.op == instSplit {
+		l.add(insts, i.x)
+		l.add(insts, i.y)
+		return
+	}
+	l.at = append(l.at, uint16(pc))
+}
+
+// A state of the table under construction: for each class the next state, or -1,
+// and whether a match ends before it.
+type state struct {
+	next  []int32
+	match []bool
+}
+
+type determinizer struct {
+	insts  []inst
+	of     [][4]uint64
+	n      int // classes
+	now    list
+	ahead  list
+	states []state
+	sure   []bool // by state: every text leads to a match
+	lists  [][]uint16
+	byKey  map[string]int32
+}
+
+// determinize makes the states; false where they are too many.
+func determinize(b *builder, c *classes) (*determinizer, bool) {
+	d := &determinizer{insts: b.insts, of: c.of, n: c.n, byKey: map[string]int32{}}
+	d.now.seen = make([]bool, len(b.insts))
+	d.ahead.seen = make([]bool, len(b.insts))
+	d.ahead.add(d.insts, 0)
+	d.state()
+	for i := 0; i < len(d.states); i++ {
+		if len(d.states) > maxStates {
+			return nil, false
+		}
+		for class := range d.n + 1 {
+			if d.step(d.lists[i], class) {
+				d.states[i].match[class] = true
+			}
+			d.states[i].next[class] = d.state()
+		}
+	}
+	d.findSure()
+	return d, true
+}
+
+// state returns the state of the list ahead, -1 of an empty one.
+func (d *determinizer) state() int32 {
+	if len(d.ahead.at) == 0 {
+		return -1
+	}
+	key := make([]byte, 0, 2*len(d.ahead.at))
+	for _, pc := range d.ahead.at {
+		key = binary.LittleEndian.AppendUint16(key, pc)
+	}
+	id, ok := d.byKey[string(key)]
+	if !ok {
+		id = int32(len(d.states))
+		d.byKey[string(key)] = id
+		d.lists = append(d.lists, slices.Clone(d.ahead.at))
+		d.states = append(d.states, state{make([]int32, d.n+1), make([]bool, d.n+1)})
+	}
+	return id
+}
+
+// step makes ahead the list after a character of a class, and reports whether a
+// match ends before it. Class n is the end of the text.
+func (d *determinizer) step(from []uint16, class int) bool {
+	d.ahead.clear()
+	d.now.clear()
+	for _, pc := range from {
+		if d.stepFrom(int(pc), class) {
+			return true
+		}
+	}
+	return false
+}
+
+func (d *determinizer) stepFrom(pc, class int) (matched bool) {
+	if d.now.seen[pc] {
+		return false
+	}
+	d.now.seen[pc] = true
+	i := &d.insts[pc]
+	switch {
+	case i.op == instMatch:
+		return true
+	case i.op == instSplit:
+		return d.stepFrom(i.x, class) || d.stepFrom(i.y, class)
+	case class == d.n && !i.end, class < d.n && d.of[i.set][class>>6]>>(class&63)&1 == 0:
+		return false
+	case i.look:
+		return d.stepFrom(i.x, class)
+	}
+	d.ahead.add(d.insts, i.x)
+	return false
+}
+
+// minimize returns the states without those that no text tells from another. The
+// first stays the first.
+func (d *determinizer) minimize() []state {
+	group := make([]int32, len(d.states))
+	for n := 1; ; {
+		byKey := map[string]int32{}
+		next := make([]int32, len(d.states))
+		for i, s := range d.states {
+			key := binary.LittleEndian.AppendUint32(nil, uint32(group[i]))
+			for c, to := range s.next {
+				g := int32(-1)
+				if to >= 0 {
+					g = group[to]
+				}
+				g <<= 1
+				if s.match[c] {
+					g |= 1
+				}
+				key = binary.LittleEndian.AppendUint32(key, uint32(g))
+			}
+			id, ok := byKey[string(key)]
+			if !ok {
+				id = int32(len(byKey))
+				byKey[string(key)] = id
+			}
+			next[i] = id
+		}
+		group = next
+		if len(byKey) == n {
+			break
+		}
+		n = len(byKey)
+	}
+	out := make([]state, 0, len(d.states))
+	for i, s := range d.states {
+		if int(group[i]) != len(out) {
+			continue
+		}
+		for c, to := range s.next {
+			if to >= 0 {
+				s.next[c] = group[to]
+			}
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+// findSure finds the states from which every text leads to a match.
+func (d *determinizer) findSure() {
+	d.sure = make([]bool, len(d.states))
+	for i := range d.sure {
+		d.sure[i] = true
+	}
+	for changed := true; changed; {
+		changed = false
+		for i, s := range d.states {
+			for c, to := range s.next {
+				if d.sure[i] && !s.match[c] && (to < 0 || !d.sure[to]) {
+					d.sure[i], changed = false, true
+				}
+			}
+		}
+	}
+}
+
+// forget clears the matches that a later one replaces for sure.
+func (d *determinizer) forget() {
+	for _, s := range d.states {
+		for c, to := range s.next {
+			if to >= 0 && d.sure[to] {
+				s.match[c] = false
+			}
+		}
+	}
+}
+
+// fill writes the table.
+func (p *Pattern) fill(states []state, n int) {
+	shift := bits.Len(uint(n)) // n+1 entries
+	p.table = make([]uint32, len(states)<<shift)
+	for i, s := range states {
+		row := p.table[i<<shift:]
+		for c, to := range s.next {
+			t := special | dead
+			if to >= 0 {
+				t = uint32(to) << shift
+			}
+			if s.match[c] {
+				t |= special | match
+			}
+			row[c] = t
+		}
+	}
+	for c, to := range states[0].next[:n] {
+		if to >= 0 {
+			p.begins[c] = 1
+		}
+	}
+}
+
+// covers reports whether every character begins a match.
+func (d *determinizer) covers() bool {
+	for _, to := range d.states[0].next[:d.n] {
+		if to < 0 || !d.sure[to] {
+			return false
+		}
+	}
+	return true
+}

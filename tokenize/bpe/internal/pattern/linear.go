@@ -1,0 +1,96 @@
+package pattern
+
+// linear reports whether splitting takes time proportional to the text. A run of
+// the table may read on behind the match that it finds, or find none: then the
+// text behind is read again by the runs that follow. That is harmless where those
+// find their matches on the way, and where the run cannot go on for ever.
+//
+// So each run that reads on, without a match, goes along with the runs that
+// follow, in a graph of pairs of states. A cycle of pairs on which these make no
+// progress could read the same text as often as it is long.
+func (d *determinizer) linear() bool {
+	n := len(d.states)
+	l := &pairSearch{d: d, fresh: n, lost: n + 1, color: map[[2]int]uint8{}}
+	for q := range d.states {
+		for c, to := range d.states[q].next[:d.n] {
+			switch {
+			case to < 0 || d.sure[to]:
+			case d.states[q].match[c]: // the next match begins with c
+				p, _ := l.follow(l.fresh, c)
+				l.todo = append(l.todo, [2]int{int(to), p})
+			case q == 0: // c may be a gap
+				l.todo = append(l.todo, [2]int{int(to), l.fresh})
+			}
+		}
+	}
+	for len(l.todo) > 0 {
+		pair := l.todo[len(l.todo)-1]
+		l.todo = l.todo[:len(l.todo)-1]
+		if !l.visit(pair) {
+			return false
+		}
+	}
+	return true
+}
+
+// A pairSearch looks for cycles without progress. The second of a pair is a state,
+// or one of two more: fresh between two matches, lost where a run of those that
+// follow reads on itself.
+type pairSearch struct {
+	d           *determinizer
+	fresh, lost int
+	color       map[[2]int]uint8 // 1 while being visited, then 2
+	todo        [][2]int
+}
+
+// maxPairs bounds the time that a pattern may take to check.
+const maxPairs = 50_000
+
+// visit follows all ways without progress from a pair; false where one comes back.
+func (l *pairSearch) visit(pair [2]int) bool {
+	switch l.color[pair] {
+	case 1:
+		return false
+	case 2:
+		return true
+	}
+	if len(l.color) >= maxPairs {
+		return false
+	}
+	l.color[pair] = 1
+	s := &l.d.states[pair[0]]
+	for c, to := range s.next[:l.d.n] {
+		if to < 0 || s.match[c] || l.d.sure[to] {
+			continue
+		}
+		p, progress := l.follow(pair[1], c)
+		next := [2]int{int(to), p}
+		if progress {
+			l.todo = append(l.todo, next)
+		} else if !l.visit(next) {
+			return false
+		}
+	}
+	l.color[pair] = 2
+	return true
+}
+
+// follow takes the second state over class c. It makes progress where a match ends
+// before the character or is sure to come, or where the character is a gap.
+func (l *pairSearch) follow(p, c int) (next int, progress bool) {
+	if p == l.lost {
+		return p, false
+	}
+	s := &l.d.states[p%l.fresh]
+	to, matched := s.next[c], s.match[c]
+	switch {
+	case to >= 0:
+		return int(to), matched || l.d.sure[to]
+	case matched:
+		p, _ = l.follow(l.fresh, c)
+		return p, true
+	case p == l.fresh:
+		return l.fresh, true
+	}
+	return l.lost, false
+}

@@ -1,0 +1,130 @@
+package pattern
+
+import "fmt"
+
+// A Pattern is a compiled split pattern. It is immutable.
+//
+// A row of the table is a state, over the class of the next character; the end of
+// the text is a class of its own. An entry is the index of the next row, or has
+// the bit special and one of
+//
+//	match   a match ends before the character
+//	dead    no longer match is possible
+type Pattern struct {
+	ascii [256]uint8 // classes of the characters below 0x80
+	index []uint16   // class of r: block[index[r>>8]][r&255]
+	block [][256]uint8
+
+	table  []uint32   // the first row is where a match begins
+	atEnd  uint32     // class of the end of the text
+	begins [256]uint8 // 1 for the classes that a match can begin with
+	covers bool
+}
+
+const (
+	special uint32 = 1 << 31
+	match   uint32 = 1 << 30
+	dead    uint32 = 1 << 29
+	rowMask        = dead - 1
+)
+
+// Covers reports whether every character begins a match, so that matches leave no
+// gaps.
+func (p *Pattern) Covers() bool { return p.covers }
+
+// Bytes returns the memory that p takes.
+func (p *Pattern) Bytes() int {
+	return len(p.ascii) + len(p.begins) + 2*len(p.index) + 256*len(p.block) + 4*len(p.table)
+}
+
+// End returns the end of the match that begins at s[i], or i where none does. s is
+// valid UTF-8 and i the border of a character, i < len(s).
+func (p *Pattern) End(s string, i int) int {
+	last := i
+	row := uint32(0)
+	table := p.table
+	for j := i; j < len(s); {
+		b := s[j]
+		size := 1
+		c := uint32(p.ascii[b])
+		if b >= 0x80 {
+			if b >= 0xE0 && b < 0xF0 && j+2 < len(s) {
+				r := uint32(b&0x0F)<<12 | uint32(s[j+1]&0x3F)<<6 | uint32(s[j+2]&0x3F)
+				c = uint32(p.block[p.index[r>>8]][r&255])
+				size = 3
+			} else {
+				c, size = p.classAt(s, j)
+			}
+		}
+		t := table[row|c]
+		if t == row { // in a run: predicted, so that the next look-up need not wait
+			j += size
+			continue
+		}
+		if t >= special {
+			if t&match != 0 {
+				last = j
+			}
+			if t&dead != 0 {
+				return last
+			}
+			t &= rowMask
+		}
+		row = t
+		j += size
+	}
+	if table[row|p.atEnd]&match != 0 {
+		return len(s)
+	}
+	return last
+}
+
+// Next returns the first match that begins at s[i] or later; len(s), len(s) where
+// there is none. s is valid UTF-8 and i the border of a character.
+func (p *Pattern) Next(s string, i int) (start, end int) {
+	for i < len(s) {
+		b := s[i]
+		c, size := uint32(p.ascii[b]), 1
+		if b >= 0x80 {
+			c, size = p.classAt(s, i)
+		}
+		if p.begins[uint8(c)] != 0 {
+			if end := p.End(s, i); end > i {
+				return i, end
+			}
+		}
+		i += size
+	}
+	return len(s), len(s)
+}
+
+// classAt returns the class of the character at s[i], which is not ASCII, and its
+// length in bytes.
+func (p *Pattern) classAt(s string, i int) (class uint32, size int) {
+	b := s[i]
+	var r uint32
+	switch {
+	case b < 0xE0 && i+1 < len(s):
+		r, size = uint32(b&0x1F)<<6|uint32(s[i+1]&0x3F), 2
+	case b < 0xF0 && i+2 < len(s):
+		r, size = uint32(b&0x0F)<<12|uint32(s[i+1]&0x3F)<<6|uint32(s[i+2]&0x3F), 3
+	case i+3 < len(s):
+		r, size = uint32(b&0x07)<<18|uint32(s[i+1]&0x3F)<<12|uint32(s[i+2]&0x3F)<<6|uint32(s[i+3]&0x3F), 4
+	default:
+		return 0, 1 // not reached on valid UTF-8
+	}
+	if r < maxRune {
+		return uint32(p.block[p.index[r>>8]][r&255]), size
+	}
+	return 0, size
+}
+
+// A SyntaxError says which construct of a pattern is refused.
+type SyntaxError struct {
+	Offset int    // where it begins, in bytes of the pattern
+	What   string // the construct
+}
+
+func (e *SyntaxError) Error() string {
+	return fmt.Sprintf("byte %d: %s", e.Offset, e.What)
+}

@@ -1,0 +1,291 @@
+package pattern
+
+import (
+	"errors"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+)
+
+func mustCompile(tb testing.TB, expr string) *Pattern {
+	tb.Helper()
+	p, err := Compile(expr)
+	if err != nil {
+		tb.Fatalf("Compile(%q): %v", expr, err)
+	}
+	return p
+}
+
+// checkText compares End and Next with the backtracking matcher at every character.
+func checkText(t *testing.T, expr string, p *Pattern, n *node, text string) bool {
+	t.Helper()
+	ends := make([]int, len(text)+1)
+	for i := range text {
+		ends[i] = n.end(text, i)
+		if got := p.End(text, i); got != ends[i] {
+			t.Errorf("Compile(%q).End(%q, %d) = %d, want %d", expr, text, i, got, ends[i])
+			return false
+		}
+		if p.Covers() && ends[i] == i {
+			t.Errorf("Compile(%q).Covers() = true, but %q does not match at %d", expr, text, i)
+			return false
+		}
+	}
+	start, end := len(text), len(text)
+	for i := len(text) - 1; i >= 0; i-- {
+		if !utf8.RuneStart(text[i]) {
+			continue
+		}
+		if ends[i] > i {
+			start, end = i, ends[i]
+		}
+		if a, b := p.Next(text, i); a != start || b != end {
+			t.Errorf("Compile(%q).Next(%q, %d) = %d, %d, want %d, %d", expr, text, i, a, b, start, end)
+			return false
+		}
+	}
+	return true
+}
+
+// TestRandom: random patterns match what a backtracking matcher finds.
+func TestRandom(t *testing.T) {
+	t.Parallel()
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 1))
+	accepted := 0
+	for accepted < 2000 {
+		expr := randomPattern(rng)
+		p, err := Compile(expr)
+		if err != nil {
+			if _, ok := errors.AsType[*SyntaxError](err); !ok {
+				t.Fatalf("Compile(%q): %v, want a SyntaxError", expr, err)
+			}
+			continue
+		}
+		accepted++
+		n, err := parse(expr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 20 {
+			if !checkText(t, expr, p, n, randomText(rng, 12)) {
+				break
+			}
+		}
+	}
+}
+
+// TestKnown: the patterns of models match what a backtracking matcher finds, and
+// no text is read more than a few times.
+func TestKnown(t *testing.T) {
+	t.Parallel()
+	rng := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 2))
+	for name, expr := range known {
+		p := mustCompile(t, expr)
+		n, err := parse(expr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if covers := !strings.HasPrefix(name, "deepseek"); p.Covers() != covers {
+			t.Errorf("%s: Covers() = %v, want %v", name, p.Covers(), covers)
+		}
+		for range 500 {
+			checkText(t, expr, p, n, randomText(rng, 30))
+		}
+	}
+}
+
+// TestEveryCharacter: each has the class that its sets say.
+func TestEveryCharacter(t *testing.T) {
+	t.Parallel()
+	for _, expr := range []string{`\p{L}`, `[^\s\p{Lu}一-龥]`, `[\p{L}&&[^\p{Han}]]`, `[\x{e0}-\x{1F600}]`, `.`, `\p{C}`, `\P{Nd}`} {
+		p := mustCompile(t, expr)
+		n, err := parse(expr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for r := range rune(utf8.MaxRune + 1) {
+			if !utf8.ValidRune(r) {
+				continue
+			}
+			s := string(r)
+			if got, want := p.End(s, 0) > 0, n.set.has(kindOf(r), r); got != want {
+				t.Fatalf("%s matches %U: %v, want %v", expr, r, got, want)
+			}
+		}
+	}
+}
+
+func TestRefuse(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		expr   string
+		offset int
+		what   string
+	}{
+		{``, 0, "can match nothing"},
+		{`a*`, 0, "can match nothing"},
+		{`a|(?!b)`, 0, "can match nothing"},
+		{`a**`, 2, "* after a repetition"},
+		{`a*?b`, 1, "lazy"},
+		{`(a?)+b`, 4, "can be empty"},
+		{`(ab)++`, 4, "possessive"},
+		{`a{1,2}?b`, 1, "lazy"},
+		{`a{,2}`, 1, "repetition {"},
+		{`a{2,1}`, 1, "repetition {"},
+		{`a{2`, 1, "repetition {"},
+		{`a{1001}`, 1, "repetition {"},
+		{`a{-1}`, 1, "repetition {"},
+		{`{`, 0, "{ in this place"},
+		{`+`, 0, "+ in this place"},
+		{`a|*`, 2, "* in this place"},
+		{`^a`, 0, "^ in this place"},
+		{`ab)`, 2, ") without a group"},
+		{`(ab`, 0, "group without an end"},
+		{`(?<n>a)`, 0, "group (?<n>a"},
+		{`(?<=a)b`, 0, "group"},
+		{`(?>a)`, 0, "group"},
+		{`(?i)a`, 0, "group"},
+		{`a(?!bc)`, 1, "lookahead at more"},
+		{`a(?=b|c)`, 1, "lookahead at more"},
+		{`a(?=b)+`, 6, "lookahead that is repeated"},
+		{`[a`, 0, "class without an end"},
+		{`[]a]`, 0, "] as the first"},
+		{`[a&&]`, 0, "&& of nothing"},
+		{`[&&a]`, 1, "&& of nothing"},
+		{`[[:alpha:]]`, 1, "POSIX"},
+		{`[b-a]`, 1, "range"},
+		{`[a-\d]`, 1, "range"},
+		{`[\d-a]`, 1, "range"},
+		{`[a-b-c]`, 4, "- after a range"},
+		{`a\b`, 1, "escape"},
+		{`\w+`, 0, "escape"},
+		{`\1`, 0, "escape"},
+		{`\K`, 0, "escape"},
+		{`\`, 0, "escape"},
+		{`\x8`, 0, "escape"},
+		{`\xe4`, 0, "of a byte"},
+		{`\x{110000}`, 0, "escape"},
+		{`\ud800`, 0, "escape"},
+		{`\p{Greek}`, 0, "property"},
+		{`\pL`, 0, "property"},
+		{`\p{L`, 0, "property"},
+		{`(?i:ß)`, 4, "without regard to case"},
+		{`(?i:\p{L})`, 4, "without regard to case"},
+		{`(?i:[a-z])`, 5, "without regard to case"},
+		{`(?i:ss)`, 5, "fold to one"},
+		{`(?i:s[st])`, 5, "fold to one"},
+		{`(?i:(?:s)(a|t))`, 9, "fold to one"},
+		{`(?i:f)(?i:I)`, 6, "fold to one"},
+		{`(?i:s){2}`, 6, "fold to one"},
+		{`a*b|a`, 0, "square"},
+		{`a*b`, 0, "square"},
+		{`[^"]*"|.`, 0, "square"},
+		{`\s+x|\s`, 0, "square"},
+		{`\p{L}{1000}{1000}`, 0, "too large"},
+		{"\xff", 0, "UTF-8"},
+		{strings.Repeat("(", 100), 50, "in each other"},
+		{strings.Repeat("[", 100), 49, "in each other"},
+		{strings.Repeat("a", 5000), 4096, "4096"},
+	} {
+		_, err := Compile(c.expr)
+		var syntax *SyntaxError
+		if !errors.As(err, &syntax) || syntax.Offset != c.offset || !strings.Contains(syntax.What, c.what) {
+			t.Errorf("Compile(%.40q) = %v, want byte %d: …%s…", c.expr, err, c.offset, c.what)
+		}
+	}
+}
+
+// reads splits text and returns how many characters the table is asked for.
+func (p *Pattern) reads(text string) int {
+	total := 0
+	for i := 0; i < len(text); {
+		end := p.End(text, i)
+		row := uint32(0)
+		for j := i; j < len(text); {
+			r, size := utf8.DecodeRuneInString(text[j:])
+			t := p.table[row|uint32(p.block[p.index[r>>8]][r&255])]
+			total++
+			if t&dead != 0 && t >= special {
+				break
+			}
+			row = t & rowMask
+			j += size
+		}
+		if end == i {
+			_, size := utf8.DecodeRuneInString(text[i:])
+			end = i + size
+		}
+		i = end
+	}
+	return total
+}
+
+// TestLinear: no pattern that is accepted reads a text again and again.
+func TestLinear(t *testing.T) {
+	t.Parallel()
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 3))
+	check := func(expr string, most int) {
+		p, err := Compile(expr)
+		if err != nil {
+			return
+		}
+		for range 10 {
+			text := randomText(rng, 3)
+			text += strings.Repeat(randomText(rng, 3), 700) + randomText(rng, 2)
+			n := utf8.RuneCountInString(text)
+			if got := p.reads(text); got > most*n+most {
+				t.Errorf("%q reads %d characters of %.30q…, of %d", expr, got, text, n)
+			}
+		}
+	}
+	for _, expr := range known {
+		for range 20 {
+			check(expr, 4)
+		}
+	}
+	for range 3000 {
+		check(randomPattern(rng), 30)
+	}
+}
+
+// FuzzCompile: no pattern breaks Compile, and what it accepts splits a text as the
+// backtracking matcher does.
+func FuzzCompile(f *testing.F) {
+	for _, expr := range known {
+		f.Add(expr, "I'VE 123 \n\n  中文 été")
+	}
+	f.Add(`(?:a|b){1,3}+c(?=[^\s&&\S])|$x\z`, "abc")
+	f.Fuzz(func(t *testing.T, expr, text string) {
+		if len(expr) > 200 || len(text) > 40 || !utf8.ValidString(text) {
+			return
+		}
+		p, err := Compile(expr)
+		if err != nil {
+			return
+		}
+		n, err := parse(expr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.ContainsAny(expr, "({") { // the matcher may take for ever
+			for i := 0; i < len(text); {
+				if i, _ = p.Next(text, i); i < len(text) {
+					_, size := utf8.DecodeRuneInString(text[i:])
+					i += size
+				}
+			}
+			return
+		}
+		for i := range text {
+			if got, want := p.End(text, i), n.end(text, i); got != want {
+				t.Fatalf("Compile(%q).End(%q, %d) = %d, want %d", expr, text, i, got, want)
+			}
+		}
+	})
+}

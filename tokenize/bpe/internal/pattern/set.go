@@ -1,0 +1,188 @@
+package pattern
+
+import (
+	"slices"
+	"strings"
+)
+
+// A set of characters: what one of its parts holds. Characters of one kind, which
+// is the general category with the script Han, are told apart by ranges only.
+type set struct {
+	kinds  uint64 // bit k: characters of kind k
+	ranges [][2]rune
+	sets   []*set
+	and    []*set // all of these, and nothing else
+	not    *set   // all but these, and nothing else
+}
+
+func runes(lo, hi rune) *set { return &set{ranges: [][2]rune{{lo, hi}}} }
+
+func union(a, b *set) *set { return &set{sets: []*set{a, b}} }
+
+func (s *set) add(lo, hi rune) { s.ranges = append(s.ranges, [2]rune{lo, hi}) }
+
+func (s *set) negate() *set { return &set{not: s} }
+
+// has reports whether r, of that kind, is in s.
+func (s *set) has(kind uint8, r rune) bool {
+	if s.not != nil {
+		return !s.not.has(kind, r)
+	}
+	if len(s.and) > 0 {
+		return !slices.ContainsFunc(s.and, func(a *set) bool { return !a.has(kind, r) })
+	}
+	return s.kinds>>kind&1 != 0 ||
+		slices.ContainsFunc(s.ranges, func(g [2]rune) bool { return g[0] <= r && r <= g[1] }) ||
+		slices.ContainsFunc(s.sets, func(a *set) bool { return a.has(kind, r) })
+}
+
+// borders appends where the ranges of s begin, and the character after each.
+func (s *set) borders(dst []rune) []rune {
+	for _, g := range s.ranges {
+		dst = append(dst, g[0], g[1]+1)
+	}
+	for _, list := range [][]*set{s.sets, s.and} {
+		for _, a := range list {
+			dst = a.borders(dst)
+		}
+	}
+	if s.not != nil {
+		dst = s.not.borders(dst)
+	}
+	return dst
+}
+
+// kindHan is set in the kind of a character of the script Han.
+const kindHan = 32
+
+// kindNames are the general categories by kind. Kind 0 is all that have none of
+// these: controls, formats, private use, surrogates, what is not assigned.
+var kindNames = [...]string{
+	"C", "Lu", "Ll", "Lt", "Lm", "Lo", "Mn", "Mc", "Me", "Nd", "Nl", "No",
+	"Pc", "Pd", "Ps", "Pe", "Pi", "Pf", "Po", "Sm", "Sc", "Sk", "So", "Zs", "Zl", "Zp",
+}
+
+// category returns the set of a general category, a group of them such as L, or
+// the script Han.
+func category(name string) (*set, bool) {
+	s := &set{}
+	if name == "Han" {
+		s.kinds = (1<<32 - 1) << kindHan
+		return s, true
+	}
+	for k, full := range kindNames {
+		if full == name || len(name) == 1 && strings.HasPrefix(full, name) {
+			s.kinds |= 1<<k | 1<<(k+kindHan)
+		}
+	}
+	return s, s.kinds != 0
+}
+
+// spaces is \s.
+func spaces() *set {
+	s, _ := category("Z")
+	s.add('\t', '\r')
+	s.add(0x85, 0x85)
+	return s
+}
+
+// kindOf returns the kind of r.
+func kindOf(r rune) uint8 {
+	return kindBlock[kindIndex[r>>8]][r&255]
+}
+
+func isPunctuation(r rune) bool {
+	name := kindNames[kindOf(r)%kindHan]
+	return name[0] == 'P'
+}
+
+// classes gives each character its class. Characters of one class are in the same
+// of the sets.
+type classes struct {
+	n     int         // how many
+	of    [][4]uint64 // bit c of of[k]: sets[k] has the characters of class c
+	index []uint16    // class of r: block[index[r>>8]][r&255]
+	block [][256]uint8
+}
+
+// classify makes the classes; false where they are too many.
+
+func classify(sets []*set) (*classes, bool) {
+	borders := []rune{0, maxRune}
+	for _, s := range sets {
+		borders = s.borders(borders)
+	}
+	slices.Sort(borders)
+	borders = slices.Compact(borders)
+
+	c := &classes{of: make([][4]uint64, len(sets)), index: make([]uint16, maxRune>>8)}
+	// Between two borders the kind decides the class. Entries are made when a
+	// character is there, as class + 1.
+	between := make([][2 * kindHan]uint8, len(borders)-1)
+	byKey := map[uint64]uint8{} // bit k of the key: sets[k] holds the character
+	class := func(i int, kind uint8) uint8 {
+		if v := between[i][kind]; v > 0 {
+			return v - 1
+		}
+		var key uint64
+		for k, s := range sets {
+			if s.has(kind, borders[i]) {
+				key |= 1 << k
+			}
+		}
+		v, ok := byKey[key]
+		if !ok {
+			v = uint8(len(byKey))
+			byKey[key] = v
+			for k := range sets {
+				c.of[k][v>>6] |= key >> k & 1 << (v & 63)
+			}
+		}
+		between[i][kind] = v + 1
+		return v
+	}
+	same := map[[256]uint8]uint16{}
+	type plain struct {
+		kinds    uint8
+		interval int
+	}
+	done := map[plain]uint16{} // blocks without a border
+	i := 0
+	for hi := range c.index {
+		first := rune(hi) << 8
+		for borders[i+1] <= first {
+			i++
+		}
+		isPlain := borders[i+1] >= first+256
+		key := plain{kindIndex[hi], i}
+		if id, ok := done[key]; ok && isPlain {
+			c.index[hi] = id
+			continue
+		}
+		var b [256]uint8
+		k := i
+		for n, kind := range kindBlock[kindIndex[hi]] {
+			for borders[k+1] <= first+rune(n) {
+				k++
+			}
+			b[n] = class(k, kind)
+		}
+		if len(byKey) > maxClasses {
+			return nil, false
+		}
+		id, ok := same[b]
+		if !ok {
+			id = uint16(len(c.block))
+			same[b] = id
+			c.block = append(c.block, b)
+		}
+		c.index[hi] = id
+		if isPlain {
+			done[key] = id
+		}
+	}
+	c.n = len(byKey)
+	return c, true
+}
+
+const maxRune = 0x110000
