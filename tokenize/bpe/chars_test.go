@@ -105,6 +105,7 @@ func TestCharsRefused(t *testing.T) {
 		{"pattern", map[string]any{"pre_tokenizer": object{"type": "Whitespace"}}, "pre_tokenizer Whitespace"},
 		{"replace by a pattern", map[string]any{"normalizer": object{"type": "Replace", "pattern": object{"Regex": "a+"}, "content": "b"}}, `the pattern "a+"`},
 		{"replace of nothing", map[string]any{"normalizer": replacePart("", "b")}, "Replace of nothing"},
+		{"prepend of nothing", map[string]any{"normalizer": object{"type": "Prepend", "prepend": ""}}, "Prepend of nothing"},
 		{"growth", map[string]any{"normalizer": replacePart("a", strings.Repeat("b", 100))}, "64 times longer"},
 		{"first and a normalizer", map[string]any{
 			"pre_tokenizer": object{"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first"},

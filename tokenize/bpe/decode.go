@@ -128,7 +128,8 @@ func (s *Stream) AppendRest(dst []byte) []byte {
 		out := s.out(&dst)
 		*out = s.chars.flush(*out, d)
 		dst = s.trim(dst)
-		s.buf, s.chars.later, s.trimmed = s.buf[:0], false, false
+		s.buf, s.trimmed = s.buf[:0], false
+		s.chars.seen, s.chars.later = false, false
 		return dst
 	}
 	dst = appendLossy(dst, s.buf)

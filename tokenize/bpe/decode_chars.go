@@ -10,31 +10,44 @@ import (
 // ends them: they become text together, or each of them U+FFFD.
 type charText struct {
 	raw   bool   // nothing is held back: bytes are wanted, and not text
-	later bool   // the first token has been
+	seen  bool   // a token has been
+	later bool   // a token, or a run of bytes, has become text
 	run   []byte // bytes of byte tokens in a row
 }
 
 // add appends the text of id, which has a token that is not left out.
 func (c *charText) add(dst []byte, t *Tokenizer, id int32) []byte {
 	d := t.decoder
-	text := t.bytes[t.off[id]:t.off[id+1]]
-	isByte := t.flags[id]&flagByte != 0
-	if !c.later && d.first {
-		s := applySteps(t.decodedSpelling(id), d.before, true)
-		var b byte
-		if b, isByte = spelledByte(s); isByte && d.fallback {
-			text = []byte{b}
-		} else {
-			text, isByte = []byte(applySteps(s, d.after, true)), false
-		}
+	first := !c.seen
+	c.seen = true
+	if d.first && !c.later {
+		return c.addFirst(dst, d, applySteps(t.decodedSpelling(id), d.before, first))
 	}
-	if isByte && !c.raw {
+	text := t.bytes[t.off[id]:t.off[id+1]]
+	if t.flags[id]&flagByte != 0 && !c.raw {
 		c.run = append(c.run, text...)
 		return dst
 	}
 	dst = c.flush(dst, d)
 	c.later = true
 	return append(dst, text...)
+}
+
+// addFirst appends the text of the token that is s before ByteFallback, and may be
+// the first after it.
+func (c *charText) addFirst(dst []byte, d *decoder, s string) []byte {
+	if b, ok := spelledByte(s); ok && d.fallback {
+		if !c.raw {
+			c.run = append(c.run, b)
+			return dst
+		}
+		c.later = true
+		return append(dst, b)
+	}
+	dst = c.flush(dst, d)
+	dst = append(dst, applySteps(s, d.after, !c.later)...)
+	c.later = true
+	return dst
 }
 
 // flush appends the text of the bytes that were held back.

@@ -44,7 +44,7 @@ func (n *normalizer) apply(step *normStep, s string) (_ string, changed bool) {
 	case stepNFC:
 		return n.nfc(s)
 	case stepPrepend:
-		if s == "" || step.to == "" {
+		if s == "" {
 			return s, false
 		}
 		n.out = append(append(n.out[:0], step.to...), s...)

@@ -56,6 +56,9 @@ func appendNormSteps(steps []normStep, p part, depth int) ([]normStep, error) {
 		if s.Prepend == nil {
 			return nil, fmt.Errorf("%w: normalizer Prepend without prepend", ErrCorrupt)
 		}
+		if *s.Prepend == "" {
+			return nil, unsupported("normalizer Prepend of nothing") // it makes the reference engine panic
+		}
 		return append(steps, normStep{kind: stepPrepend, to: *s.Prepend}), nil
 	case "Replace":
 		from, to, err := readReplace(p, what)

@@ -3,11 +3,15 @@
 usage: peer.py encode  tokenizer.json [special-as-text] [post-process]
        peer.py decode  tokenizer.json
        peer.py bench   tokenizer.json documents.json
+       peer.py cases   anything
 
 encode reads one JSON string per line and answers each with a line of ids. decode
 reads one JSON list of ids per line and answers with two JSON strings: special
 tokens skipped, and printed. bench prints seconds for one pass over a JSON list of
-documents, the best of three, in batches on one thread.
+documents, the best of three, in batches on one thread. cases reads one object
+{"file", "texts", "ids"} per line: a whole tokenizer.json, texts to encode and ids
+to decode. It answers {"error"}, or {"ids", "special", "texts"} with null for what
+the engine has no answer to; special are the ids with special tokens as text.
 """
 import json
 import os
@@ -24,9 +28,10 @@ import tokenizers  # noqa: E402: reads the environment
 want = "0.23.2"
 if tokenizers.__version__ != want:
     sys.exit("tokenizers %s is installed, the vectors are of %s" % (tokenizers.__version__, want))
-tok = tokenizers.Tokenizer.from_file(path)
-tok.no_truncation()
-tok.no_padding()
+if what != "cases":
+    tok = tokenizers.Tokenizer.from_file(path)
+    tok.no_truncation()
+    tok.no_padding()
 
 
 def batches(lines, size=2000):
@@ -53,6 +58,31 @@ elif what == "decode":
         printed = tok.decode_batch(batch, skip_special_tokens=False)
         for pair in zip(skipped, printed):
             out.write(json.dumps(pair) + "\n")
+elif what == "cases":
+
+    def attempt(f):
+        try:
+            return f()
+        except BaseException as e:  # a panic of the engine is not an Exception
+            if isinstance(e, KeyboardInterrupt):
+                raise
+            return None
+
+    for line in sys.stdin.buffer:
+        case = json.loads(line)
+        try:
+            tok = tokenizers.Tokenizer.from_str(json.dumps(case["file"]))
+        except BaseException as e:
+            out.write(json.dumps({"error": str(e) or "?"}) + "\n")
+            continue
+        answer = {"ids": [], "special": [], "texts": []}
+        for key in ("ids", "special"):
+            tok.encode_special_tokens = key == "special"
+            for text in case["texts"]:
+                answer[key].append(attempt(lambda: tok.encode(text, add_special_tokens=False).ids))
+        for ids in case["ids"]:
+            answer["texts"].append(attempt(lambda: [tok.decode(ids, skip_special_tokens=s) for s in (True, False)]))
+        out.write(json.dumps(answer) + "\n")
 elif what == "bench":
     docs = json.load(open(sys.argv[3], encoding="utf-8"))
     best = 1e9
