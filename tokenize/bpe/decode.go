@@ -124,13 +124,8 @@ func (s *Stream) AppendText(dst []byte, ids ...int32) ([]byte, error) {
 // AppendRest appends what was held back, as U+FFFD, and makes the stream ready
 // for another text.
 func (s *Stream) AppendRest(dst []byte) []byte {
-	if d := s.tok.decoder; d != nil {
-		out := s.out(&dst)
-		*out = s.chars.flush(*out, d)
-		dst = s.trim(dst)
-		s.buf, s.trimmed = s.buf[:0], false
-		s.chars.seen, s.chars.later = false, false
-		return dst
+	if s.tok.decoder != nil {
+		return s.appendCharsRest(dst)
 	}
 	dst = appendLossy(dst, s.buf)
 	s.buf = s.buf[:0]

@@ -6,13 +6,14 @@ import (
 )
 
 // A charText makes the text of tokens that come one by one, for a vocabulary of
-// characters. The bytes of byte tokens in a row are held back until another token
-// ends them: they become text together, or each of them U+FFFD.
+// characters. The bytes of byte tokens in a row stand at the end of the output
+// until another token ends them: then they become text together, or each of them
+// U+FFFD.
 type charText struct {
-	raw   bool   // nothing is held back: bytes are wanted, and not text
-	seen  bool   // a token has been
-	later bool   // a token, or a run of bytes, has become text
-	run   []byte // bytes of byte tokens in a row
+	raw   bool // bytes are wanted, and not text
+	seen  bool // a token has been
+	later bool // a token, or a run of bytes, has become text
+	held  int  // length of the run of bytes at the end of the output
 }
 
 // add appends the text of id, which has a token that is not left out.
@@ -24,9 +25,8 @@ func (c *charText) add(dst []byte, t *Tokenizer, id int32) []byte {
 		return c.addFirst(dst, d, applySteps(t.decodedSpelling(id), d.before, first))
 	}
 	text := t.bytes[t.off[id]:t.off[id+1]]
-	if t.flags[id]&flagByte != 0 && !c.raw {
-		c.run = append(c.run, text...)
-		return dst
+	if t.flags[id]&flagByte != 0 {
+		return c.addByte(dst, text[0])
 	}
 	dst = c.flush(dst, d)
 	c.later = true
@@ -37,12 +37,7 @@ func (c *charText) add(dst []byte, t *Tokenizer, id int32) []byte {
 // the first after it.
 func (c *charText) addFirst(dst []byte, d *decoder, s string) []byte {
 	if b, ok := spelledByte(s); ok && d.fallback {
-		if !c.raw {
-			c.run = append(c.run, b)
-			return dst
-		}
-		c.later = true
-		return append(dst, b)
+		return c.addByte(dst, b)
 	}
 	dst = c.flush(dst, d)
 	dst = append(dst, applySteps(s, d.after, !c.later)...)
@@ -50,25 +45,36 @@ func (c *charText) addFirst(dst []byte, d *decoder, s string) []byte {
 	return dst
 }
 
-// flush appends the text of the bytes that were held back.
-func (c *charText) flush(dst []byte, d *decoder) []byte {
-	switch {
-	case len(c.run) == 0:
-		return dst
-	case !utf8.Valid(c.run):
-		for i := range c.run {
-			dst = append(dst, applySteps(replacement, d.after, !c.later && i == 0)...)
-		}
-	case len(d.after) > 0:
-		dst = append(dst, applySteps(string(c.run), d.after, !c.later)...)
-	default:
-		dst = append(dst, c.run...)
+func (c *charText) addByte(dst []byte, b byte) []byte {
+	if c.raw {
+		c.later = true
+	} else {
+		c.held++
 	}
-	c.run, c.later = c.run[:0], true
+	return append(dst, b)
+}
+
+// flush makes text of the bytes at the end of dst.
+func (c *charText) flush(dst []byte, d *decoder) []byte {
+	if c.held == 0 {
+		return dst
+	}
+	n, first := c.held, !c.later
+	c.held, c.later = 0, true
+	run := dst[len(dst)-n:]
+	if !utf8.Valid(run) {
+		dst = dst[:len(dst)-n]
+		for i := range n {
+			dst = append(dst, applySteps(replacement, d.after, first && i == 0)...)
+		}
+	} else if len(d.after) > 0 {
+		dst = append(dst[:len(dst)-n], applySteps(string(run), d.after, first)...)
+	}
 	return dst
 }
 
 // trimmed returns text, the start of a joined text, without what trim takes off.
+// What it leaves, if anything, does not depend on what follows.
 func (d *decoder) trimmed(text []byte) []byte {
 	for i := range d.trim {
 		step := &d.trim[i]
@@ -94,8 +100,7 @@ func (d *decoder) appendToken(dst []byte, spelled string) (_ []byte, isByte bool
 func (t *Tokenizer) appendChars(dst []byte, ids []int32, opts DecodeOptions, raw bool) ([]byte, error) {
 	start := len(dst)
 	skip := opts.skip()
-	var space [64]byte // for a run of bytes, as a rule
-	c := charText{raw: raw, run: space[:0]}
+	c := charText{raw: raw}
 	for _, id := range ids {
 		if uint(id) >= uint(len(t.flags)) || t.flags[id]&flagUsed == 0 {
 			return dst[:start], t.vocabError(id)
@@ -112,7 +117,8 @@ func (t *Tokenizer) appendChars(dst []byte, ids []int32, opts DecodeOptions, raw
 }
 
 // appendChars appends to dst the text that ids complete, for a vocabulary of
-// characters. What trim may still take off is held back as well.
+// characters. A run of bytes is held back, and so is a text that trim has taken off
+// whole: it might take more.
 func (s *Stream) appendChars(dst []byte, ids []int32) ([]byte, error) {
 	t := s.tok
 	for _, id := range ids {
@@ -121,32 +127,34 @@ func (s *Stream) appendChars(dst []byte, ids []int32) ([]byte, error) {
 		}
 	}
 	skip := s.opts.skip()
-	out := s.out(&dst)
+	buf := s.buf
 	for _, id := range ids {
 		if t.flags[id]&skip == 0 {
-			*out = s.chars.add(*out, t, id)
+			buf = s.chars.add(buf, t, id)
 		}
 	}
-	return s.trim(dst), nil
+	ready := buf[:len(buf)-s.chars.held]
+	text := ready
+	if !s.trimmed {
+		if text = t.decoder.trimmed(ready); len(text) == 0 {
+			s.buf = buf
+			return dst, nil
+		}
+		s.trimmed = true
+	}
+	dst = append(dst, text...)
+	s.buf = buf[:copy(buf, buf[len(ready):])]
+	return dst, nil
 }
 
-// out is where the stream writes: to dst, or, while trim may still take something
-// off, to memory of its own.
-func (s *Stream) out(dst *[]byte) *[]byte {
-	if s.trimmed || len(s.tok.decoder.trim) == 0 {
-		return dst
+// appendCharsRest is AppendRest for a vocabulary of characters.
+func (s *Stream) appendCharsRest(dst []byte) []byte {
+	text := s.chars.flush(s.buf, s.tok.decoder)
+	if !s.trimmed {
+		text = s.tok.decoder.trimmed(text)
 	}
-	return &s.buf
-}
-
-// trim appends to dst what is left of the start of the text, where that is settled.
-func (s *Stream) trim(dst []byte) []byte {
-	rest := s.tok.decoder.trimmed(s.buf)
-	if len(rest) == 0 {
-		return dst
-	}
-	dst = append(dst, rest...)
-	s.buf, s.trimmed = s.buf[:0], true
+	dst = append(dst, text...)
+	s.buf, s.trimmed, s.chars = s.buf[:0], false, charText{}
 	return dst
 }
 

@@ -38,3 +38,9 @@ func (t *Tokenizer) Pretokens(s string) []string {
 	}
 	return pieces
 }
+
+// ForgetCuts makes t, which has a vocabulary of characters, merge every pre-token
+// whole.
+func (t *Tokenizer) ForgetCuts() {
+	t.stages[len(t.stages)-1] = func(s string, _ int) int { return len(s) }
+}

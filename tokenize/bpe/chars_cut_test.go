@@ -1,0 +1,96 @@
+package bpe_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/rollout-rl/rollout/tokenize/bpe"
+)
+
+// checkCuts compares a random tokenizer of characters with one that does not cut,
+// and its streams with the whole text.
+func checkCuts(t *testing.T, seed uint64) {
+	t.Helper()
+	c := randomCharCase(rand.New(rand.NewPCG(seed, 11)))
+	tok, err := bpe.Parse(c.File, bpe.Options{})
+	if err != nil {
+		return // refused
+	}
+	slow, err := bpe.Parse(c.File, bpe.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	slow.ForgetCuts()
+	for _, text := range append(c.Texts, strings.Join(c.Texts, "")) {
+		got, want := encode(t, tok, text, bpe.EncodeOptions{}), encode(t, slow, text, bpe.EncodeOptions{})
+		if fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Errorf("seed %d: ids of %q = %v, without cuts %v\n%s", seed, text, got, want, c.brief())
+		}
+	}
+	for _, ids := range c.IDs {
+		for _, opts := range []bpe.DecodeOptions{{}, {SkipSpecial: true}} {
+			want := decode(t, tok, ids, opts)
+			if got := streamed(t, tok, ids, opts, want); got != want {
+				t.Errorf("seed %d: stream of %v = %q, want %q\n%s", seed, ids, got, want, c.brief())
+			}
+		}
+	}
+}
+
+// TestCharCuts: cutting where no merge crosses never changes the ids.
+func TestCharCuts(t *testing.T) {
+	t.Parallel()
+	for i := range uint64(1000) {
+		checkCuts(t, *seed+i)
+	}
+}
+
+func FuzzChars(f *testing.F) {
+	for i := range uint64(8) {
+		f.Add(i)
+	}
+	f.Fuzz(checkCuts)
+}
+
+// FuzzCharStream: streams of byte tokens, in any order and in any parts, are the
+// whole text, and what has come is always a prefix of it.
+func FuzzCharStream(f *testing.F) {
+	var toks []*bpe.Tokenizer
+	for _, changes := range []map[string]any{
+		nil,
+		{"decoder": object{"type": "Metaspace", "replacement": "▁"}},
+		{"decoder": object{"type": "Sequence", "decoders": []object{{"type": "ByteFallback"}, {"type": "Metaspace", "replacement": "▁"}, {"type": "Strip", "content": "a", "start": 2, "stop": 0}}}},
+	} {
+		tok, err := bpe.Parse(charFile(changes), bpe.Options{})
+		if err != nil {
+			f.Fatal(err)
+		}
+		toks = append(toks, tok)
+	}
+	f.Add(byte(0), []byte("\xe6\x97\xa5 \x00ab\xff"))
+	f.Add(byte(1), []byte("\xe2\x96\x81\xe2\x96"))
+	f.Add(byte(2), []byte("  a"))
+	f.Fuzz(func(t *testing.T, which byte, raw []byte) {
+		tok := toks[int(which)%len(toks)]
+		var ids []int32
+		for i := 0; i < len(raw); i++ {
+			id := 3 + int32(raw[i]) // the byte token
+			if raw[i]%4 == 3 && i+1 < len(raw) {
+				i++
+				id = int32(raw[i]) % 22
+				if id > 2 {
+					id += 256
+				}
+			}
+			ids = append(ids, id)
+		}
+		for _, opts := range []bpe.DecodeOptions{{}, {SkipSpecial: true}} {
+			want := decode(t, tok, ids, opts)
+			if got := streamed(t, tok, ids, opts, want); got != want {
+				t.Errorf("stream of %v = %q, want %q", ids, got, want)
+			}
+		}
+	})
+}
