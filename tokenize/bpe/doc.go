@@ -23,15 +23,15 @@
 //	family     models                   pattern; normalizer
 //	cl100k     Qwen2, Qwen2.5, Qwen3    one number at a time; NFC
 //	llama3     Llama 3.x                up to three numbers
-//	o200k      gpt-oss                  case, contractions; also Removed + invert
+//	glm        GLM-4.5, 4.7, 5          as llama3
+//	o200k      gpt-oss, MiniMax-M2      case, contractions; also Removed + invert
 //	tekken     Mistral Nemo             case, no contractions
-//	deepseek   DeepSeek V3, R1          three patterns, one after the other
+//	deepseek   DeepSeek V3, R1, V4      three patterns, one after the other
 //	gpt2       older models             the pattern of ByteLevel itself
-//	glm        GLM-4.x                  as llama3; experimental
 //	kimi       Kimi-K2, tiktoken.model  Han apart, input cut; experimental
 //
-// The experimental families have never met their real vocabulary here, and are
-// refused unless Options.Experimental is set. Everything else is refused when it
+// Kimi has never met its real vocabulary here, and is refused unless
+// Options.Experimental is set. Everything else is refused when it
 // is loaded, with the feature's name: other models than BPE, byte_fallback,
 // dropout, unknown tokens, prefixes and suffixes, other normalizers,
 // pre-tokenizers, patterns, decoders and post-processors, truncation, padding. A

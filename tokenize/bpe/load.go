@@ -18,7 +18,7 @@ import (
 // that is there, tiktoken.model with tokenizer_config.json.
 //
 // A tokenizer that uses a feature this package does not implement is refused with
-// an error that wraps ErrUnsupported and names it; a Kimi or GLM vocabulary with
+// an error that wraps ErrUnsupported and names it; a Kimi vocabulary with
 // ErrExperimental, unless opts says otherwise; a damaged file with ErrCorrupt.
 func Load(folder fs.FS, opts Options) (*Tokenizer, error) {
 	raw, err := readFile(folder, FileJSON)
@@ -119,7 +119,7 @@ func parse(raw []byte, opts Options) (*Tokenizer, error) {
 	if slices.ContainsFunc(f.added, func(a addedSpec) bool { return a.Content == "[gMASK]" }) {
 		t.family = FamilyGLM
 	}
-	if (t.family == FamilyGLM || t.family == FamilyKimi) && !opts.Experimental {
+	if t.family == FamilyKimi && !opts.Experimental {
 		return nil, fmt.Errorf("%w: %s", ErrExperimental, t.family)
 	}
 	added, err := f.checkAdded()

@@ -29,8 +29,8 @@ var (
 
 // Options says how to load a tokenizer. The zero value is the safe choice.
 type Options struct {
-	// Experimental admits the families Kimi and GLM, whose loaders have not been
-	// compared with the reference engine on the real vocabulary.
+	// Experimental admits the family Kimi, whose loader has not been compared with
+	// the reference engine on the real vocabulary.
 	Experimental bool
 }
 
@@ -88,7 +88,7 @@ const (
 	FamilyDeepSeek Family = "deepseek" // DeepSeek V3 and R1: three patterns
 	FamilyGPT2     Family = "gpt2"     // ByteLevel with its own pattern
 	FamilyChars    Family = "chars"    // Gemma, Llama 2, Mistral 7B: characters, no pattern
-	FamilyGLM      Family = "glm"      // GLM-4.x; experimental
+	FamilyGLM      Family = "glm"      // GLM-4.5, 4.7, 5: as Llama3
 	FamilyKimi     Family = "kimi"     // Kimi-K2, a tiktoken file; experimental
 )
 

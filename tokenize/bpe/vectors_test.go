@@ -247,3 +247,21 @@ func TestSwiftVectors(t *testing.T) {
 		}
 	})
 }
+
+// TestGLMVector: a text of GLM-4.5 with its ids, from nai-tok.
+func TestGLMVector(t *testing.T) {
+	t.Parallel()
+	known := jsonFile[struct {
+		Text string
+		IDs  []int32
+	}](t, "vectors", "glm45_known.json")
+	for _, name := range []string{"glm4.5", "glm5"} {
+		tok := bpetest.Tokenizer(t, name)
+		if tok.Family() != bpe.FamilyGLM {
+			t.Errorf("%s: Family() = %s", name, tok.Family())
+		}
+		if name == "glm4.5" {
+			checkIDs(t, known.Text, encode(t, tok, known.Text, bpe.EncodeOptions{}), known.IDs)
+		}
+	}
+}

@@ -20,7 +20,9 @@ import (
 // stored and installed are the tokenizers that the two places have, by folder.
 var (
 	stored    = []string{"qwen2.5", "qwen3", "gpt-oss", "mistral-nemo-tekken"}
-	installed = []string{"llama3.1", "deepseek-v3"}
+	installed = []string{
+		"llama3.1", "deepseek-v3", "deepseek-v4", "glm4.5", "glm5", "minimax-m2", "gemma3", "llama2",
+	}
 )
 
 // Names are the tokenizers that tests run on.
