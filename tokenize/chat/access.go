@@ -27,7 +27,7 @@ func (r *run) attr(v Value, name string) (Value, error) {
 	if err != nil || ok {
 		return x, err
 	}
-	if isDictClass(v) && name != "mro" {
+	if r.isDictType(v) && name != "mro" {
 		return v, typeErrorf("%w: the type dict[%s]", ErrUnsupported, quote(name))
 	}
 	return missingAttr(v, name), nil
@@ -81,7 +81,11 @@ func (r *run) ownAttr(v Value, name string) (Value, bool, error) {
 	switch v.kind {
 	case String, Markup:
 		if m := stringMethod(name); m != nil {
-			return objectOf(&method{v, name, m}), true, nil
+			return objectOf(&method{v.plain(), name, m}), true, nil
+		}
+		if e := r.enum(v); e != nil {
+			x, ok := e.attr(v, name)
+			return x, ok, nil
 		}
 	case List, Tuple:
 		s := v.ref.(*seq)
@@ -155,7 +159,7 @@ func (r *run) ownAttr(v Value, name string) (Value, bool, error) {
 			return BoolValue(o.body.caller != nowhere), true, nil
 		}
 	case *builtin:
-		if isDictClass(v) {
+		if r.isDictType(v) || isDictClass(v) && name == "fromkeys" {
 			return dictClassAttr(v, name)
 		}
 	case *interval:
@@ -239,7 +243,7 @@ func (r *run) item(v, key Value) (Value, error) {
 			return Value{kind: v.kind, s: v.s[i : i+runeLen(v.s[i:])]}, nil
 		}
 	case Object:
-		if isDictClass(v) {
+		if r.isDictType(v) {
 			return v, typeErrorf("%w: the type dict[...]", ErrUnsupported)
 		}
 		if o, ok := v.ref.(*interval); ok && key.isInt() {

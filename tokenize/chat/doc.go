@@ -12,6 +12,13 @@
 // what Load finds in a model's folder: one template, or several by name
 // (default, tool_use).
 //
+// # Releases of transformers
+//
+// What apply_chat_template does to a conversation before it renders has changed, and so
+// has what a template may do. Input.Transformers says whose rules are followed; see
+// [Transformers]. Input.ContinueFinalMessage leaves the final message open, as
+// continue_final_message does.
+//
 // # What of Jinja there is
 //
 //   - Statements: if, for (filter, else, unpacking, recursive), set and set blocks

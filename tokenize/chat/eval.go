@@ -180,9 +180,10 @@ func (e *sumExpr) add(r *run) (v Value, plain bool, err error) {
 			r.stack = append(r.stack, b)
 			err = r.pay(0, size) // as for the text that it stands for
 		} else {
-			if plain {
-				v, plain = strOf(joined(r.stack[base:])), false
+			if plain && i > 0 {
+				v = strOf(joined(r.stack[base:]))
 			}
+			plain = false
 			v, err = r.binary(opAdd, v, b)
 		}
 		if err != nil {
@@ -303,7 +304,9 @@ func newAttr(of expr, name string) *attrExpr {
 func (e *attrExpr) quickMethod(v Value) methodFunc {
 	switch v.kind {
 	case String, Markup:
-		return e.onStr
+		if v.ref == nil {
+			return e.onStr
+		}
 	case Dict:
 		return e.onDict
 	}

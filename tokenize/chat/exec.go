@@ -102,6 +102,9 @@ func (r *run) assign(t *target, v Value) error {
 		if !ok {
 			return errors.New("cannot assign an attribute of '" + t.name + "', which is not a namespace")
 		}
+		if err := r.checkName(strOf(t.attr)); err != nil {
+			return err
+		}
 		ns.attrs.set(strOf(t.attr), v)
 		return r.pay(0, 2*valueBytes)
 	}

@@ -29,6 +29,9 @@ func filterByName(name string) filterFunc {
 			if err := a.only(name, 0, 0); err != nil {
 				return v, err
 			}
+			if v.isStr() {
+				return v, nil // also where it is more than a str
+			}
 			return r.soft(v)
 		}
 	case "trim":
@@ -85,7 +88,7 @@ func leftOutFilter(name string) bool {
 // soft is soft_str: text stays as it is, Markup too.
 func (r *run) soft(v Value) (Value, error) {
 	if v.isStr() {
-		return v, nil
+		return v.plain(), nil
 	}
 	s, err := r.text(v)
 	return strOf(s), err

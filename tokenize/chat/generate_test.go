@@ -27,6 +27,8 @@ func source(t *testing.T) *rand.Rand {
 type talker struct {
 	*rand.Rand
 	ids []string
+	// unsure gives messages keys without a value, and reasoning under several names.
+	unsure bool
 }
 
 func pick[T any](r *rand.Rand, from ...T) T { return from[r.IntN(len(from))] }
@@ -207,6 +209,14 @@ func (k *talker) message(role string) string {
 	if k.one(12) {
 		o.add(pick(k.Rand, "name", "items", "copy", "tools", "weight", "loss_mask"), k.value(1))
 	}
+	if k.unsure {
+		for k.one(3) {
+			o.add(pick(k.Rand, "content", "tool_calls", "name", "refusal", "tool_call_id", "reasoning_content", "role"), "null")
+		}
+		for k.one(3) {
+			o.addText(pick(k.Rand, "reasoning_content", "thinking", "reasoning"), k.text())
+		}
+	}
 	if k.one(8) {
 		o.shuffle(k.Rand)
 	}
@@ -282,6 +292,8 @@ func (k *talker) tool() string {
 	fn.addText("name", pick(k.Rand, "get_weather", "run_bash", "search", "browser", "python"))
 	if !k.one(8) {
 		fn.addText("description", k.text())
+	} else if k.unsure {
+		fn.add("description", "null")
 	}
 	if !k.one(8) {
 		var p object

@@ -150,8 +150,10 @@ func (r *run) fill(m *Map, a args) error {
 func newNamespace(r *run, a args) (Value, error) {
 	ns := &namespace{}
 	r.cyclic = true
-	err := r.fill(&ns.attrs, a)
-	return objectOf(ns), err
+	if err := r.fill(&ns.attrs, a); err != nil {
+		return Value{}, err
+	}
+	return objectOf(ns), r.checkNames(&ns.attrs)
 }
 
 func newDict(r *run, a args) (Value, error) {

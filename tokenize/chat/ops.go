@@ -95,7 +95,7 @@ func (r *run) binary(op binop, a, b Value) (Value, error) {
 	case opAdd:
 		switch {
 		case a.isStr() && b.isStr(): // at least one is Markup, which escapes the other
-			return r.markup(escapeValue(a) + escapeValue(b))
+			return r.markup(escapeValue(r.shown(a)) + escapeValue(r.shown(b)))
 		case (a.kind == List || a.kind == Tuple) && a.kind == b.kind:
 			x, y := a.Items(), b.Items()
 			if err := r.pay(len(x)+len(y), valueBytes*(len(x)+len(y))); err != nil {

@@ -64,11 +64,26 @@ func (t *Template) Render(dst []byte, in Input) ([]byte, error) {
 }
 
 func (r *run) render() error {
+	if err := r.in.prepare(); err != nil {
+		return err
+	}
+	final := ""
+	if r.in.ContinueFinalMessage != "" {
+		var err error
+		if final, err = r.in.openFinal(r.t.src); err != nil {
+			return err
+		}
+	}
 	r.enter(r.t.loads)
 	if _, err := r.exec(r.t.body); err != nil {
 		return err
 	}
-	return r.checkOutput()
+	if err := r.checkOutput(); err != nil || r.in.ContinueFinalMessage == "" {
+		return err
+	}
+	text, err := cutFinal(r.out[r.base:], final)
+	r.out = r.out[:r.base+len(text)]
+	return err
 }
 
 // release forgets everything that the render could see and keeps the memory.

@@ -80,6 +80,12 @@ type Input struct {
 	Tools, Documents Value
 	// AddGenerationPrompt asks for the text that opens the model's turn.
 	AddGenerationPrompt bool
+	// ContinueFinalMessage names the key of the final message, content as a rule, at
+	// whose end the text is to stop, so that the model goes on there. It excludes
+	// AddGenerationPrompt. Empty: the text is whole.
+	ContinueFinalMessage string
+	// Transformers is the release whose rules are followed. Default Transformers457.
+	Transformers Transformers
 	// Extra holds further variables (enable_thinking, tool_choice …), and may
 	// replace any of the above and any special token. Nil is allowed.
 	Extra *Map

@@ -14,8 +14,10 @@ import (
 func (r *run) appendStr(dst []byte, v Value) ([]byte, error) {
 	switch v.kind {
 	case String, Markup:
-		dst = append(dst, v.s...)
-		return dst, nil
+		if e := r.enum(v); e != nil {
+			return append(dst, e.name...), nil
+		}
+		return append(dst, v.s...), nil
 	case Undefined:
 		return dst, nil
 	}
@@ -25,6 +27,9 @@ func (r *run) appendStr(dst []byte, v Value) ([]byte, error) {
 // text is str(v) as a string.
 func (r *run) text(v Value) (string, error) {
 	if v.isStr() {
+		if e := r.enum(v); e != nil {
+			return e.name, nil
+		}
 		return v.s, nil
 	}
 	b, err := r.appendStr(nil, v)
@@ -54,6 +59,9 @@ func (r *run) appendRepr(dst []byte, v Value, depth int) ([]byte, error) {
 	case Float:
 		return appendFloat(dst, v.float()), nil
 	case String:
+		if e := r.enum(v); e != nil {
+			return append(appendQuoted(append(append(append(dst, '<'), e.name...), ": "...), v.s), '>'), nil
+		}
 		return appendQuoted(dst, v.s), nil
 	case Markup:
 		return append(appendQuoted(append(dst, "Markup("...), v.s), ')'), nil

@@ -39,7 +39,7 @@ type Value struct {
 	// Undefined.
 	s string
 	// ref holds *seq (List, Tuple), *Map (Dict), *big.Int (an Int that does not
-	// fit n) or the object itself.
+	// fit n), *enum (a String that is more than a str) or the object itself.
 	ref any
 }
 
@@ -123,6 +123,7 @@ func (v Value) Items() []Value {
 }
 
 func (v Value) isStr() bool    { return v.kind == String || v.kind == Markup }
+func (v Value) plain() Value   { return Value{kind: v.kind, s: v.s} } // of a String or Markup
 func (v Value) float() float64 { return math.Float64frombits(uint64(v.n)) }
 
 // isInt reports whether v is an int in Python's sense: a bool is one.

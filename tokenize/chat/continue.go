@@ -1,0 +1,121 @@
+package chat
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// continueTag stands behind the final message while it is rendered, so that its end is
+// found in the text. It is the tag of transformers since 4.57; some templates cut its
+// last space off.
+const continueTag = "CONTINUE_FINAL_MESSAGE_TAG "
+
+func continueErrorf(format string, args ...any) error {
+	return fmt.Errorf("continue_final_message: "+format, args...)
+}
+
+// openFinal puts the tag behind the text of the final message that is to be continued,
+// and returns that text. source is that of the template.
+func (in *Input) openFinal(source string) (text string, err error) {
+	field := in.ContinueFinalMessage
+	items := in.Messages.Items()
+	switch {
+	case in.AddGenerationPrompt:
+		return "", continueErrorf("excludes add_generation_prompt: the model either continues the final message or begins a new one")
+	case len(items) == 0:
+		return "", continueErrorf("there is no message")
+	}
+	last := items[len(items)-1].Map()
+	if last == nil {
+		return "", continueErrorf("the final message is a %s, not a dict", typeName(items[len(items)-1]))
+	}
+	final, ok := last.Get(field)
+	if !ok || final.kind == None {
+		return "", continueErrorf("the final message has no %q to continue", field)
+	}
+	// Reasoning is there under several names, of which a template reads one.
+	fields := []string{field}
+	if in.Transformers >= Transformers521 && slices.Contains(reasoningKeys[:], field) {
+		fields = slices.DeleteFunc(slices.Clone(reasoningKeys[:]), func(key string) bool {
+			v, _ := last.Get(key)
+			return !equal(v, final)
+		})
+	}
+	if !slices.ContainsFunc(fields, func(key string) bool { return strings.Contains(source, key) }) {
+		return "", continueErrorf("the template does not read %q", field)
+	}
+
+	var open Value // final with the tag behind its text
+	if final.kind == List || final.kind == Tuple {
+		if text, open, err = openBlocks(final.Items()); err != nil {
+			return "", err
+		}
+		// The same list under another name changes with it, and an equal one does not.
+		fields = slices.DeleteFunc(slices.Clone(reasoningKeys[:]), func(key string) bool {
+			v, _ := last.Get(key)
+			return !identical(v, final)
+		})
+		fields = append(fields, field)
+	} else {
+		if !final.isStr() {
+			return "", continueErrorf("%q of the final message is a %s, not a str", field, typeName(final))
+		}
+		text, open = final.s, strOf(final.s+continueTag)
+	}
+	m := NewMap(last.Len())
+	for i, k := range last.keys {
+		v := last.vals[i]
+		if k.isStr() && slices.Contains(fields, k.s) {
+			v = open
+		}
+		m.set(k, v)
+	}
+	items = slices.Clone(items)
+	items[len(items)-1] = MapValue(m)
+	in.Messages = ListValue(items...)
+	return text, nil
+}
+
+// openBlocks puts the tag behind the last text of a content of several parts.
+func openBlocks(blocks []Value) (text string, open Value, err error) {
+	for i, b := range slices.Backward(blocks) {
+		m := b.Map()
+		if b.isStr() && !strings.Contains(b.s, "text") {
+			continue // Python looks for "text" in whatever a part is
+		}
+		if m == nil {
+			return "", open, continueErrorf("part %d of the final message is a %s, not a dict", i, typeName(b))
+		}
+		v, ok := m.Get("text")
+		if !ok {
+			continue
+		}
+		if !v.isStr() {
+			return "", open, continueErrorf("the text of part %d of the final message is a %s, not a str", i, typeName(v))
+		}
+		part := NewMap(m.Len())
+		for j, k := range m.keys {
+			part.set(k, m.vals[j])
+		}
+		part.Set("text", strOf(v.s+continueTag))
+		blocks = slices.Clone(blocks)
+		blocks[i] = MapValue(part)
+		return v.s, ListValue(blocks...), nil
+	}
+	return "", open, continueErrorf("no part of the final message is text")
+}
+
+// cutFinal returns the rendered text up to the end of the final message.
+func cutFinal(rendered []byte, text string) ([]byte, error) {
+	tag := []byte(strings.TrimSpace(continueTag))
+	at := bytes.LastIndex(rendered, tag)
+	if at < 0 || !bytes.Contains(rendered, []byte(strings.TrimFunc(text, isSpace))) {
+		return nil, continueErrorf("the final message is not in the rendered text: the template changes it or leaves it out")
+	}
+	if bytes.HasPrefix(rendered[at:], []byte(continueTag)) {
+		return rendered[:at], nil
+	}
+	return bytes.TrimRightFunc(rendered[:at], isSpace), nil // the template cut the spaces off
+}

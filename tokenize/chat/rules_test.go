@@ -1,0 +1,95 @@
+package chat_test
+
+// ruleApplications are what the stored templates do not do: each is a short template, with
+// a conversation for it.
+func ruleApplications() []application {
+	const (
+		talk     = `[{"role": "user", "content": "Hi", "name": null}, {"role": "assistant", "content": " yes \n", "reasoning": "so"}]`
+		blocks   = `[{"role": "user", "content": [{"type": "text", "text": "a "}, {"type": "image"}]}]`
+		printAll = `{{ messages }}`
+		lines    = `{% for m in messages %}{{ m.role ~ ': ' ~ m.content }}{{ '\n' }}{% endfor %}`
+		trimmed  = `{% for m in messages %}[{{ m.content | trim }}]{% endfor %}`
+	)
+	render := func(src, messages string) application { return application{Src: src, Messages: messages} }
+	onward := func(src, messages, field string) application {
+		return application{Src: src, Messages: messages, ContinueFinalMessage: field}
+	}
+	asEnum := func(src string) application {
+		return application{Src: src, Messages: `[{"role": "user", "content": "Hi"}, {"role": "odd"}, {"role": "tool"}]`, Enum: true}
+	}
+	return []application{
+		// None is left out of messages, not of what is in them, and reasoning has names.
+		render(printAll, talk),
+		render(printAll, `[{"role": "user", "content": null, "x": {"y": null}, "z": [null]}]`),
+		render(printAll, `[{"role": null}]`),
+		render(printAll, `[{"thinking": null, "reasoning": "r", "role": "assistant"}]`),
+		render(printAll, `[{"role": "assistant", "reasoning_content": null, "thinking": "t", "reasoning": "r"}]`),
+		render(printAll, `[{"role": "assistant", "reasoning_content": "", "thinking": "t"}]`),
+		render(printAll, `[{"role": "assistant", "thinking": "t", "reasoning_content": "c", "reasoning": ["r"]}]`),
+		render(printAll, `[{"role": "assistant", "reasoning": {"a": [1, null]}, "content": "x"}]`),
+		render(`{% for m in messages %}{{ m.thinking is sameas m.reasoning_content }}{{ m.content is defined }}{% endfor %}`,
+			`[{"reasoning": ["r"], "content": null}, {"thinking": ["t"], "reasoning_content": ["t"]}]`),
+		{
+			Src: `{{ tools }}{{ documents }}{{ v }}{{ bos_token }}{{ nothing is defined }}`, Messages: talk, Tools: `[{"a": null, "b": [null]}]`,
+			Documents: `[{"text": null}]`, Vars: `{"v": {"w": null}, "nothing": null}`,
+		},
+		// Namespaces and dict.
+		render(`{% set ns = namespace(_x=1) %}{{ ns }}`, talk),
+		render(`{% set ns = namespace({'_x': 1}) %}ok`, talk),
+		render(`{% set ns = namespace([('__x', 1)]) %}ok`, talk),
+		render(`{% set ns = namespace({1: 2}, a=3) %}{{ ns.a }}`, talk),
+		render(`{% set ns = namespace(a=1) %}{% set ns._b = 2 %}ok`, talk),
+		render(`{% set ns = namespace(a=1) %}{% set ns.b_ = 2 %}{{ ns }}`, talk),
+		render(`{% set ns = namespace() %}{% if false %}{% set ns._b = 2 %}{% endif %}ok`, talk),
+		render(`{{ dict(a=1) }}{{ dict([('b', 2)]) }}{{ dict({'c': 3}) }}`, talk),
+		render(`{{ dict.fromkeys(['a', 'b']) }}{{ dict.fromkeys('ab', 0) }}`, talk),
+		render(`{{ dict.items({'a': 1}) | list }}`, talk),
+		render(`{{ dict.get({'a': 1}, 'a') }}`, talk),
+		render(`{{ dict.keys is defined }}`, talk),
+		render(`{{ dict['get']({'a': 1}, 'a') }}`, talk),
+		// What is no conversation.
+		render(printAll, `[]`), render(printAll, `["text"]`), render(printAll, `[{"role": "user"}, 1]`), render(printAll, `[[{"role": "user"}]]`),
+		{Src: `{{ tools }}`, Messages: talk, Tools: `["x"]`},
+		{Src: `{{ tools }}`, Messages: talk, Tools: `[]`},
+		{Src: `{{ documents }}`, Messages: talk, Documents: `[{}, "x"]`},
+		{Src: `{{ documents }}`, Messages: talk, Documents: `[]`},
+		// Roles that are more than a str.
+		asEnum(lines), asEnum(`{{ messages }}`), asEnum(`{% for m in messages %}{{ m.role }}{{ m.role + '!' }}{{ '<' + m['role'] }}{% endfor %}`),
+		asEnum(`{% for m in messages %}{{ m.role | upper }}{{ m.role | string }}{{ m.role | trim }}{{ m.role | length }}{{ m.role | capitalize }}{{ m.role | replace('u', 'v') }}{{ m.role | title }}{% endfor %}`),
+		asEnum(`{% for m in messages %}{{ m.role.upper() }}{{ m.role.strip() }}{{ m.role.replace('zz', '') }}{{ m.role.split('s') }}{{ m.role[:] }}{{ m.role * 1 }}{{ m.role.startswith('u') }}{% endfor %}`),
+		asEnum(`{% for m in messages %}{{ '%s|%r' % (m.role, m.role) }}{{ '{}'.format(m.role) }}{{ '%s' | format(m.role) }}{{ m.role | tojson }}{{ m | tojson }}{% endfor %}`),
+		asEnum(`{{ messages | map(attribute='role') | join(',') }}{{ ','.join(messages | map(attribute='role')) }}{{ messages | map(attribute='role') | list }}`),
+		asEnum(`{% for m in messages %}{{ m.role == 'user' }}{{ m.role in ['tool'] }}{{ {'user': 1, 'tool': 2}[m.role] }}{{ m.role is string }}{{ m.role is mapping }}{{ m.role is lower }}{% endfor %}`),
+		asEnum(`{% for m in messages %}{{ m.role | e }}{{ m.role | safe }}{{ ('<' | safe) + m.role }}{{ m.role + ('<' | safe) }}{{ ('%s' | safe) % m.role }}{% endfor %}`),
+		asEnum(`{% for m in messages %}{{ m.role.value }}{{ m.role.name }}{{ m.role['value'] }}{{ m.role | default('x') }}{{ m.role or 'x' }}{% set r = m.role %}{{ r ~ r }}{% endfor %}`),
+		asEnum(`{% for g, list in messages | groupby('role') %}{{ g }}{{ list | length }}{% endfor %}{{ messages | map(attribute='role') | unique | join }}{{ messages | map(attribute='role') | sort }}{{ messages | map(attribute='role') | max }}`),
+		asEnum(`{% for m in messages %}{{ m.role | truncate(9) }}{{ m.role | truncate(3, leeway=0) }}{{ m.role | center(7) }}{{ m.role | indent }}{{ m.role | first }}{{ m.role | list }}{{ m.role | reverse }}{{ m.role | wordcount }}{% endfor %}`),
+		asEnum(`{% macro f(r) %}{{ r }}{% endmacro %}{% for m in messages %}{{ f(m.role) }}{% set ns = namespace(r=m.role) %}{{ ns.r }}{{ ns }}{{ (m.role, 1) }}{{ [m.role] }}{{ {m.role: m.role} }}{% set x %}{{ m.role }}{% endset %}{{ x }}{% endfor %}`),
+		// The final message, continued.
+		onward(lines, talk, "content"), onward(trimmed, talk, "content"), onward(lines, `[{"role": "user", "content": "Hi"}]`, "content"),
+		onward(lines+`{{ eos_token }}`, `[{"role": "user", "content": "Hi "}]`, "content"),
+		onward(trimmed, `[{"role": "user", "content": "  \n"}]`, "content"), onward(trimmed, `[{"role": "user", "content": ""}]`, "content"),
+		onward(`{% for m in messages %}a \n {{ m.content | trim }} {% endfor %}`, `[{"content": " "}]`, "content"),
+		onward(lines, `[{"role": "user", "content": null}]`, "content"), onward(lines, `[{"role": "user"}]`, "content"), onward(lines, `[{"content": 1}]`, "content"),
+		onward(lines, `[{"content": {"text": "x"}}]`, "content"), onward(lines, `[{"content": true}]`, "content"),
+		onward(printAll, `[{"name": "n"}]`, "name"), onward(lines, `[]`, "content"), onward(lines, `["x"]`, "content"),
+		onward(`{{ messages[0].content }}`, talk, "content"), onward(`{{ messages[1].content | upper }}`, talk, "content"),
+		onward(`no field`, talk, "content"), onward(`content`, talk, "content"),
+		onward(`{{ messages[1].content }}-{{ messages[1].content }}`, talk, "content"),
+		onward(lines, `[{"role": "user", "content": "CONTINUE_FINAL_MESSAGE_TAG x CONTINUE_FINAL_MESSAGE_TAG "}]`, "content"),
+		onward(printAll+`{# content #}`, blocks, "content"), onward(printAll+`{# content #}`, `[{"content": []}]`, "content"),
+		onward(printAll+`{# content #}`, `[{"content": [{"text": 1}]}]`, "content"), onward(printAll+`{# content #}`, `[{"content": [{"text": "a"}, "text"]}]`, "content"),
+		onward(printAll+`{# content #}`, `[{"content": [{"text": "a"}, "x"]}]`, "content"), onward(printAll+`{# content #}`, `[{"content": [{"text": "a"}, null]}]`, "content"),
+		onward(printAll+`{# content #}`, `[{"content": [{"text": "a"}, {"text": "b", "type": "text"}, {"type": "image"}]}]`, "content"),
+		onward(`{{ messages[0].reasoning_content }}|{{ messages[0].content }}`, `[{"reasoning_content": "r", "content": "c"}]`, "reasoning_content"),
+		onward(`{{ messages[0].reasoning_content }}|`, `[{"reasoning": "r", "content": "c"}]`, "reasoning"),
+		onward(`{{ messages[0].thinking }}|`, `[{"reasoning": "r", "content": "c"}]`, "reasoning"),
+		onward(`{{ messages[0].thinking }}|`, `[{"reasoning": "r", "thinking": "r"}]`, "thinking"),
+		onward(`{{ messages[0].thinking }}|`, `[{"reasoning": "r", "thinking": "t"}]`, "reasoning"),
+		onward(`{{ messages[0].reasoning }}|{{ messages[0].thinking }}|`, `[{"reasoning": [{"text": "r"}], "thinking": [{"text": "r"}]}]`, "reasoning"),
+		onward(`{{ messages[0].reasoning_content }}|`, `[{"reasoning": [{"text": "r"}]}]`, "reasoning"),
+		onward(`{{ messages[0].name }}|`, `[{"name": "n "}]`, "name"), onward(`{{ messages[0].name }}|`, `[{"content": "n "}]`, "name"),
+		{Src: lines, Messages: talk, ContinueFinalMessage: "content", AddGenerationPrompt: true},
+		{Src: lines + `{{ continue_final_message is defined }}{{ add_generation_prompt }}`, Messages: talk},
+	}
+}
