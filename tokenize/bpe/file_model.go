@@ -3,6 +3,7 @@ package bpe
 import (
 	"bytes"
 	"fmt"
+	"slices"
 )
 
 type modelSpec struct {
@@ -146,14 +147,18 @@ func (f *jsonFile) readVocab(r *jsonReader) error {
 	}
 }
 
+// sampleMerges is after how many merges memory for all of them is made.
+const sampleMerges = 1 << 10
+
 // readMerges reads merges in either format, all in the same: "a b" or ["a", "b"].
 func (f *jsonFile) readMerges(r *jsonReader) error {
 	if r.peek() != '[' {
 		return r.unexpected("the list of merges")
 	}
 	r.i++
-	f.merges = make([]merge, 0, 2*f.pieces.len())
+	begin := r.i
 	var joined []byte
+	made := 0 // the piece that the last merge made: most make the same or the next
 	kind := byte(0)
 	for first := true; ; {
 		ok, err := r.more(&first, ']')
@@ -175,7 +180,8 @@ func (f *jsonFile) readMerges(r *jsonReader) error {
 		}
 		a, ok1 := f.pieces.getBytes(joined[:cut])
 		b, ok2 := f.pieces.getBytes(joined[cut:])
-		c, ok3 := f.pieces.getBytes(joined)
+		made = f.pieces.findNear(joined, made)
+		c, ok3 := f.pieces.id(made)
 		if !ok1 || !ok2 || !ok3 {
 			r.i = start
 			return r.errorf("merge %d (%.40q, %.40q) of what is not in the vocabulary", len(f.merges), joined[:cut], joined[cut:])
@@ -184,6 +190,9 @@ func (f *jsonFile) readMerges(r *jsonReader) error {
 			return r.errorf("more than %d merges", maxID)
 		}
 		f.merges = append(f.merges, merge{a, b, c, uint32(len(f.merges))})
+		if len(f.merges) == sampleMerges { // as many as these let expect
+			f.merges = slices.Grow(f.merges, (len(r.b)-r.i)*sampleMerges/(r.i-begin))
+		}
 	}
 }
 

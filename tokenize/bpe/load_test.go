@@ -452,24 +452,66 @@ func TestLoadBounded(t *testing.T) {
 	if raceEnabled {
 		t.Skip(oneGoroutine)
 	}
-	var before, after runtime.MemStats
 	small := string(smallFile(nil))
 	for name, file := range map[string]string{
 		"high id":       strings.Replace(small, `"abc":257`, `"abc":4194303`, 1),
 		"deep":          strings.Repeat(`{"model":`, 1<<20),
 		"long string":   `{"model":{"vocab":{"` + strings.Repeat("a", 8<<20) + `":1}}}`,
 		"many elements": `{"added_tokens":[` + strings.Repeat("{},", 1<<20) + `{}]}`,
+		"many names":    `{"model":{` + strings.Repeat(`"a":0,`, 1<<20) + `"a":0}}`,
+		"many merges":   `{"model":{"merges":[` + strings.Repeat(`["a","b"],`, 1<<20) + `["a","b"]],"vocab":{"a":0,"b":1,"ab":2}}}`,
+		"empty merges":  `{"model":{"vocab":{"":0},"merges":[` + strings.Repeat(`" ",`, 1<<20) + `" "]}}`,
 	} {
-		runtime.ReadMemStats(&before)
 		start := time.Now()
-		_, err := bpe.Parse([]byte(file), bpe.Options{})
-		took := time.Since(start)
-		runtime.ReadMemStats(&after)
-		if got := after.TotalAlloc - before.TotalAlloc; got > 2<<30 {
-			t.Errorf("%s: %d bytes allocated (%v)", name, got, err)
+		var err error
+		got := allocated(func() { _, err = bpe.Parse([]byte(file), bpe.Options{}) })
+		if limit := uint64(64<<20 + 16*len(file)); got > limit {
+			t.Errorf("%s: %d bytes allocated for %d, want at most %d (%v)", name, got, len(file), limit, err)
 		}
-		if took > time.Minute {
+		if took := time.Since(start); took > time.Minute {
 			t.Errorf("%s: %v (%v)", name, took, err)
+		}
+	}
+}
+
+func allocated(f func()) uint64 {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	f()
+	runtime.ReadMemStats(&after)
+	return after.TotalAlloc - before.TotalAlloc
+}
+
+// TestLoadMemory: what loading allocates, all together, and what a tokenizer then
+// keeps, are small multiples of the file. The package comment states the latter.
+func TestLoadMemory(t *testing.T) {
+	if raceEnabled {
+		t.Skip(oneGoroutine)
+	}
+	for _, name := range bpetest.Names() {
+		if !bpetest.Has(name) {
+			continue
+		}
+		raw := bpetest.Read(t, name, bpe.FileJSON)
+		var tok *bpe.Tokenizer
+		var err error
+		var before, after runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&before)
+		all := allocated(func() { tok, err = bpe.Parse(raw, bpe.Options{Experimental: true}) })
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		runtime.GC()
+		runtime.ReadMemStats(&after)
+		kept := int64(after.HeapAlloc) - int64(before.HeapAlloc)
+		runtime.KeepAlive(tok)
+		size := int64(len(raw))
+		runtime.KeepAlive(raw)
+		t.Logf("%s: file %d kB, allocated %d kB, kept %d kB", name, size>>10, all>>10, kept>>10)
+		if int64(all) > 7*size || kept > 3*size {
+			t.Errorf("%s: a file of %d bytes: %d allocated, %d kept; want at most 7 and 3 times as much", name, size, all, kept)
 		}
 	}
 }

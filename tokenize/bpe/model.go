@@ -2,6 +2,8 @@ package bpe
 
 import (
 	"fmt"
+	"runtime"
+	"sync"
 )
 
 // Limits on what a file may ask for. The largest vocabulary known has some
@@ -46,6 +48,7 @@ const (
 	flagLiteral // spelled as it decodes, not in the byte-level alphabet
 	flagByte    // <0xXX>, a byte of a vocabulary of characters
 	flagSkip    // left out by DecodeOptions.SkipSpecial
+	flagAdded   // an added token
 )
 
 // A merge joins tokens a and b to c. In a tokenizer.json its rank is its place in
@@ -69,28 +72,32 @@ func (m *model) buildBytes(added []Added, spelled []string) error {
 			special[added[i].Content] = true
 		}
 	}
-	text := make([][]byte, top+1) // the spelling of each id
 	m.flags = make([]uint8, top+1)
-	if m.decoder != nil {
-		m.pieceOf = make([]int32, top+1)
-	}
+	pieceOf := make([]int32, top+1)
 	for i := range m.pieces.piece {
 		p, id := m.pieces.at(i)
 		if m.flags[id] != 0 {
-			return fmt.Errorf("%w: tokens %q and %q have the same id %d", ErrCorrupt, text[id], p, id)
+			other, _ := m.pieces.at(int(pieceOf[id]))
+			return fmt.Errorf("%w: tokens %q and %q have the same id %d", ErrCorrupt, other, p, id)
 		}
-		text[id], m.flags[id] = p, flagUsed
-		if m.decoder != nil {
-			m.pieceOf[id] = int32(i)
-		}
+		pieceOf[id], m.flags[id] = int32(i), flagUsed
 	}
+	if m.decoder != nil {
+		m.pieceOf = pieceOf
+	}
+	addedText := make(map[int32]string, len(added))
 	for i := range added {
 		a := &added[i]
-		if m.flags[a.ID] != 0 && string(text[a.ID]) != a.Content {
-			return fmt.Errorf("%w: tokens %q and %q have the same id %d", ErrCorrupt, text[a.ID], a.Content, a.ID)
+		if other, ok := addedText[a.ID]; ok {
+			return fmt.Errorf("%w: added tokens %q and %q have the same id %d", ErrCorrupt, other, a.Content, a.ID)
 		}
-		text[a.ID] = []byte(spelled[i])
-		m.flags[a.ID] |= flagUsed
+		if m.flags[a.ID] != 0 {
+			if p, _ := m.pieces.at(int(pieceOf[a.ID])); string(p) != a.Content {
+				return fmt.Errorf("%w: tokens %q and %q have the same id %d", ErrCorrupt, p, a.Content, a.ID)
+			}
+		}
+		addedText[a.ID] = spelled[i]
+		m.flags[a.ID] |= flagUsed | flagAdded
 		if a.Special {
 			m.flags[a.ID] |= flagSpecial
 		}
@@ -101,7 +108,13 @@ func (m *model) buildBytes(added []Added, spelled []string) error {
 	alpha := newAlphabet()
 	m.off = make([]uint32, top+2)
 	m.bytes = make([]byte, 0, len(m.pieces.text))
-	for id, t := range text {
+	for id := range pieceOf {
+		var t []byte
+		if m.flags[id]&flagAdded != 0 {
+			t = []byte(addedText[int32(id)])
+		} else if m.flags[id] != 0 {
+			t, _ = m.pieces.at(int(pieceOf[id]))
+		}
 		if m.decoder != nil {
 			var isByte bool
 			if m.bytes, isByte = m.decoder.appendToken(m.bytes, string(t)); isByte {
@@ -155,40 +168,70 @@ func (m *model) buildMerges(merges []merge) {
 	}
 }
 
-// buildWords fills the whole-word tables. Without all, which ignore_merges asks for, an entry that its
-// own bytes do not merge to is left out: some vocabularies have such entries, and
-// the reference engine never produces them.
+// buildWords fills the whole-word tables: with all, which ignore_merges asks for, of
+// the whole vocabulary, else of what its own bytes merge to. Some vocabularies have
+// other entries, and the reference engine never produces them.
 func (m *model) buildWords(all bool) {
 	m.words = newWordTable(m.pieces.len())
 	m.long = make(map[string]int32)
+	var whole []bool
+	if !all {
+		whole = m.reachable()
+	}
 	alpha := newAlphabet()
-	var (
-		w   []byte
-		ids []int32
-		h   mergeHeap
-	)
+	var w []byte
 	for i := range m.pieces.piece {
-		p, id := m.pieces.at(i)
-		spelled := true
-		if m.chars != nil {
-			w = append(w[:0], p...)
-		} else {
-			w, spelled = alpha.appendBytes(w[:0], p)
-		}
-		if !spelled || len(w) == 0 {
+		if !all && !whole[i] {
 			continue
 		}
-		s := stringOf(w)
-		if !all && len(w) > 1 {
-			if ids = m.appendMerged(ids[:0], s, &h); len(ids) != 1 || ids[0] != id {
-				continue
-			}
+		var ok bool
+		if w, ok = m.appendWord(w[:0], i, alpha); !ok {
+			continue
 		}
 		if len(w) > 16 {
-			m.long[string(w)] = id
+			m.long[string(w)] = m.pieces.piece[i].id
 			continue
 		}
-		lo, hi := loadWord(s, 0, len(s))
-		m.words.put(lo, hi, len(s), id)
+		lo, hi := loadWord(stringOf(w), 0, len(w))
+		m.words.put(lo, hi, len(w), m.pieces.piece[i].id)
 	}
+}
+
+// appendWord appends the text of piece i as it stands in a pre-token; ok is false
+// where it can stand in none.
+func (m *model) appendWord(dst []byte, i int, alpha *alphabet) (_ []byte, ok bool) {
+	p, _ := m.pieces.at(i)
+	if m.chars != nil {
+		return append(dst, p...), len(p) > 0
+	}
+	dst, ok = alpha.appendBytes(dst, p)
+	return dst, ok && len(p) > 0
+}
+
+// reachable says of each piece whether its own text merges to it. This is a third of
+// what building takes, so all processors share it.
+func (m *model) reachable() []bool {
+	whole := make([]bool, m.pieces.len())
+	parts := runtime.GOMAXPROCS(0)
+	var wg sync.WaitGroup
+	for k := range parts {
+		from, to := len(whole)*k/parts, len(whole)*(k+1)/parts
+		wg.Go(func() {
+			alpha := newAlphabet()
+			var (
+				w   []byte
+				ids []int32
+				h   mergeHeap
+				ok  bool
+			)
+			for i := from; i < to; i++ {
+				if w, ok = m.appendWord(w[:0], i, alpha); ok {
+					ids = m.appendMerged(ids[:0], stringOf(w), &h)
+					whole[i] = len(ids) == 1 && ids[0] == m.pieces.piece[i].id
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return whole
 }

@@ -10,8 +10,9 @@ type pieceTable struct {
 	seed  maphash.Seed
 	text  []byte
 	piece []piece
-	// slot holds the high half of the hash and one more than the index in piece;
-	// 0 is free. Its length is a power of two, at least twice that of piece.
+	// slot holds 32 bits of the hash and one more than the index in piece; 0 is
+	// free. Its length is a power of two, and three of four are in use at most. The
+	// bits of the hash say the place too, so that it grows without hashing again.
 	slot []uint64
 }
 
@@ -34,14 +35,14 @@ func (p *pieceTable) at(i int) (text []byte, id int32) {
 
 // add puts a piece in, and reports false where it is there already.
 func (p *pieceTable) add(text []byte, id int32) bool {
-	if 2*(len(p.piece)+1) > len(p.slot) {
+	if 4*(len(p.piece)+1) > 3*len(p.slot) {
 		p.grow()
 	}
-	h := maphash.Bytes(p.seed, text)
+	h := maphash.Bytes(p.seed, text) >> 32
 	mask := uint64(len(p.slot) - 1)
 	i := h & mask
 	for ; p.slot[i] != 0; i = (i + 1) & mask {
-		if p.slot[i]>>32 == h>>32 {
+		if p.slot[i]>>32 == h {
 			if t, _ := p.at(int(uint32(p.slot[i])) - 1); string(t) == string(text) {
 				return false
 			}
@@ -49,42 +50,68 @@ func (p *pieceTable) add(text []byte, id int32) bool {
 	}
 	p.piece = append(p.piece, piece{uint32(len(p.text)), uint32(len(text)), id})
 	p.text = append(p.text, text...)
-	p.slot[i] = h&^(1<<32-1) | uint64(len(p.piece))
+	p.slot[i] = h<<32 | uint64(len(p.piece))
 	return true
 }
 
 func (p *pieceTable) grow() {
-	p.slot = make([]uint64, 4*len(p.slot))
+	old := p.slot
+	p.slot = make([]uint64, 2*len(old))
 	mask := uint64(len(p.slot) - 1)
-	for k := range p.piece {
-		t, _ := p.at(k)
-		h := maphash.Bytes(p.seed, t)
-		i := h & mask
+	for _, s := range old {
+		if s == 0 {
+			continue
+		}
+		i := s >> 32 & mask
 		for p.slot[i] != 0 {
 			i = (i + 1) & mask
 		}
-		p.slot[i] = h&^(1<<32-1) | uint64(k+1)
+		p.slot[i] = s
 	}
 }
 
 func (p *pieceTable) get(text string) (int32, bool) {
-	return p.find(maphash.String(p.seed, text), text)
+	return p.id(p.find(maphash.String(p.seed, text), text))
 }
 
 func (p *pieceTable) getBytes(text []byte) (int32, bool) {
+	return p.id(p.findBytes(text))
+}
+
+func (p *pieceTable) id(i int) (int32, bool) {
+	if i < 0 {
+		return 0, false
+	}
+	return p.piece[i].id, true
+}
+
+// findBytes returns the index of a piece, or -1.
+func (p *pieceTable) findBytes(text []byte) int {
 	return p.find(maphash.Bytes(p.seed, text), stringOf(text))
 }
 
-func (p *pieceTable) find(h uint64, text string) (int32, bool) {
+// findNear is findBytes that looks at piece k, and the one after it, first.
+func (p *pieceTable) findNear(text []byte, k int) int {
+	for i := k; i < min(k+2, len(p.piece)); i++ {
+		if t, _ := p.at(i); string(t) == string(text) {
+			return i
+		}
+	}
+	return p.findBytes(text)
+}
+
+func (p *pieceTable) find(h uint64, text string) int {
+	h >>= 32
 	mask := uint64(len(p.slot) - 1)
 	for i := h & mask; p.slot[i] != 0; i = (i + 1) & mask {
-		if p.slot[i]>>32 == h>>32 {
-			if t, id := p.at(int(uint32(p.slot[i])) - 1); string(t) == text {
-				return id, true
+		if p.slot[i]>>32 == h {
+			k := int(uint32(p.slot[i])) - 1
+			if t, _ := p.at(k); string(t) == text {
+				return k
 			}
 		}
 	}
-	return 0, false
+	return -1
 }
 
 // The byte-level alphabet: printable Latin-1 stands for itself, the rest follows
