@@ -22,20 +22,27 @@
 //
 //	family     models                   pattern; normalizer
 //	cl100k     Qwen2, Qwen2.5, Qwen3    one number at a time; NFC
+//	qwen3.5    Qwen3.5, Qwen3.6         as cl100k, with marks among letters; NFC
 //	llama3     Llama 3.x                up to three numbers
 //	glm        GLM-4.5, 4.7, 5          as llama3
 //	o200k      gpt-oss, MiniMax-M2      case, contractions; also Removed + invert
 //	tekken     Mistral Nemo             case, no contractions
 //	deepseek   DeepSeek V3, R1, V4      three patterns, one after the other
 //	gpt2       older models             the pattern of ByteLevel itself
+//	command-r  Command R                Digits, then as gpt2; NFC
 //	kimi       Kimi-K2, tiktoken.model  Han apart, input cut; experimental
+//	other      patterns of no family    experimental
 //
-// Kimi has never met its real vocabulary here, and is refused unless
-// Options.Experimental is set. Everything else is refused when it
-// is loaded, with the feature's name: other models than BPE, byte_fallback,
+// Kimi has never met its real vocabulary here; it and other patterns are refused
+// unless Options.Experimental is set. Everything else is refused when it is loaded,
+// with the feature's name: other models than BPE, byte_fallback,
 // dropout, unknown tokens, prefixes and suffixes, other normalizers,
-// pre-tokenizers, patterns, decoders and post-processors, truncation, padding. A
-// pattern is known by its exact text. Nothing is guessed.
+// pre-tokenizers, decoders and post-processors, truncation, padding. Nothing is guessed.
+//
+// A family is known by the exact text of its patterns. They are compiled to tables
+// (internal/pattern), some 45 KiB each, which tokenizers of a family share. Of other
+// patterns those can be compiled whose every construct is certain to mean the same
+// there; splitting then takes time proportional to the text, or they are refused.
 //
 // # What exact means
 //

@@ -161,7 +161,7 @@ func (c *cutter) next() (from, to int, tok *Added) {
 			start = max(trimmedEnd(c.s[:start]), c.done)
 		}
 		if tok.RStrip {
-			end = spanAny(c.s, end, space)
+			end = spanSpace(c.s, end)
 		}
 		if start >= end {
 			// The token before swallowed it: nothing is left that it could stand for.

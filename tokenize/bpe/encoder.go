@@ -5,7 +5,7 @@ package bpe
 // many as calls at once, of some 2 MiB each.
 type encoder struct {
 	model  *model
-	stages []splitter
+	stages []stage
 
 	base    int // offset of the piece being encoded
 	tooLong PretokenError
@@ -78,38 +78,58 @@ func (e *encoder) appendText(dst []int32, s string) []int32 {
 }
 
 // appendStages cuts s by the first stage, and what that leaves by the others.
-func (e *encoder) appendStages(dst []int32, s string, stages []splitter) []int32 {
-	split, rest := stages[0], stages[1:]
+func (e *encoder) appendStages(dst []int32, s string, stages []stage) []int32 {
+	st, rest := &stages[0], stages[1:]
 	if len(rest) == 0 {
+		return e.appendPieces(dst, s, st)
+	}
+	base := e.base
+	c := cutList{st: st, s: s}
+	for i, j := c.next(); i < j; i, j = c.next() {
+		e.base = base + i
+		dst = e.appendStages(dst, s[i:j], rest)
+	}
+	return dst
+}
+
+// appendPieces encodes the pre-tokens that st cuts s into.
+func (e *encoder) appendPieces(dst []int32, s string, st *stage) []int32 {
+	switch {
+	case st.cut != nil:
 		if c := e.model.chars; c != nil && c.whole {
 			if id, ok := e.model.pieces.get(s); ok {
 				return append(dst, id)
 			}
 		}
-		return e.appendSplit(dst, s, split)
-	}
-	base := e.base
-	for i := 0; i < len(s); {
-		end := split(s, i)
-		e.base = base + i
-		dst = e.appendStages(dst, s[i:end], rest)
-		i = end
+		for i := 0; i < len(s); {
+			j := st.cut(s, i)
+			dst = e.appendPretoken(dst, s, i, j)
+			i = j
+		}
+	case st.gaps == isolated:
+		for i := 0; i < len(s); {
+			j := st.pattern.End(s, i)
+			if j == i {
+				j, _ = st.pattern.Next(s, i)
+			}
+			dst = e.appendPretoken(dst, s, i, j)
+			i = j
+		}
+	default:
+		c := cutList{st: st, s: s}
+		for i, j := c.next(); i < j; i, j = c.next() {
+			dst = e.appendPretoken(dst, s, i, j)
+		}
 	}
 	return dst
 }
 
-// appendSplit encodes the pre-tokens that split cuts s into.
-func (e *encoder) appendSplit(dst []int32, s string, split splitter) []int32 {
-	for i := 0; i < len(s); {
-		j := split(s, i)
-		if j-i <= 16 {
-			dst = e.appendWord(dst, s, i, j)
-		} else {
-			dst = e.appendLong(dst, s, i, j)
-		}
-		i = j
+// appendPretoken encodes the pre-token s[i:j].
+func (e *encoder) appendPretoken(dst []int32, s string, i, j int) []int32 {
+	if j-i <= 16 {
+		return e.appendWord(dst, s, i, j)
 	}
-	return dst
+	return e.appendLong(dst, s, i, j)
 }
 
 // appendWord encodes the pre-token s[i:j] of at most 16 bytes.

@@ -25,13 +25,12 @@ const (
 // Pretokens returns the pre-tokens of a text without added tokens.
 func (t *Tokenizer) Pretokens(s string) []string {
 	pieces := []string{s}
-	for _, split := range t.stages {
+	for i := range t.stages {
 		var next []string
 		for _, p := range pieces {
-			for len(p) > 0 {
-				end := split(p, 0)
-				next = append(next, p[:end])
-				p = p[end:]
+			c := cutList{st: &t.stages[i], s: p}
+			for i, j := c.next(); i < j; i, j = c.next() {
+				next = append(next, p[i:j])
 			}
 		}
 		pieces = next
@@ -42,5 +41,5 @@ func (t *Tokenizer) Pretokens(s string) []string {
 // ForgetCuts makes t, which has a vocabulary of characters, merge every pre-token
 // whole.
 func (t *Tokenizer) ForgetCuts() {
-	t.stages[len(t.stages)-1] = func(s string, _ int) int { return len(s) }
+	t.stages[len(t.stages)-1].cut = func(s string, _ int) int { return len(s) }
 }

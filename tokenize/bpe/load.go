@@ -124,10 +124,14 @@ func parse(raw []byte, opts Options) (*Tokenizer, error) {
 	if err := f.pipeline(t); err != nil {
 		return nil, err
 	}
-	if slices.ContainsFunc(f.added, func(a addedSpec) bool { return a.Content == "[gMASK]" }) {
+	if t.family != FamilyOther && slices.ContainsFunc(f.added, func(a addedSpec) bool { return a.Content == "[gMASK]" }) {
 		t.family = FamilyGLM
 	}
-	if t.family == FamilyKimi && !opts.Experimental {
+	switch {
+	case opts.Experimental:
+	case t.family == FamilyOther:
+		return nil, fmt.Errorf("%w: pre_tokenizer %s", ErrExperimental, f.preTokenizer.raw)
+	case t.family == FamilyKimi:
 		return nil, fmt.Errorf("%w: %s", ErrExperimental, t.family)
 	}
 	added, err := f.checkAdded()
@@ -154,7 +158,7 @@ func (t *Tokenizer) build(pieces pieceTable, merges []merge, added []Added, spec
 		if err := t.buildChars(spec, merges); err != nil {
 			return err
 		}
-		t.stages = append(t.stages, t.chars.cut)
+		t.stages = append(t.stages, stage{cut: t.chars.cut})
 	} else if err := t.buildByteIDs(); err != nil {
 		return err
 	}

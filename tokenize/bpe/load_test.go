@@ -111,11 +111,11 @@ func TestRefused(t *testing.T) {
 		{"normalizer in a sequence", map[string]any{"normalizer": object{"type": "Sequence", "normalizers": []object{{"type": "Lowercase"}}}}, "normalizer Lowercase"},
 		{"no pre-tokenizer", map[string]any{"pre_tokenizer": nil}, "pre_tokenizer null"},
 		{"metaspace", map[string]any{"pre_tokenizer": object{"type": "Metaspace"}}, "pre_tokenizer Metaspace"},
-		{"digits", map[string]any{"pre_tokenizer": seq(object{"type": "Digits"}, byteLevel)}, "pre_tokenizer Digits"},
+		{"punctuation", map[string]any{"pre_tokenizer": seq(object{"type": "Punctuation"}, byteLevel)}, "pre_tokenizer Punctuation"},
+		{"digits last", map[string]any{"pre_tokenizer": seq(object{"type": "Digits", "individual_digits": true})}, "pre_tokenizer Digits in place 1 of 1"},
 		{"prefix space", map[string]any{"pre_tokenizer": object{"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true}}, "add_prefix_space"},
-		{"pattern", map[string]any{"pre_tokenizer": splitPart(`\p{L}+`, "Isolated", false)}, `Split pattern "\\p{L}+"`},
-		{"behavior", map[string]any{"pre_tokenizer": splitPart(bpe.PatternO200K, "MergedWithNext", false)}, "MergedWithNext"},
-		{"removed", map[string]any{"pre_tokenizer": splitPart(bpe.PatternO200K, "Removed", false)}, "Removed"},
+		{"pattern", map[string]any{"pre_tokenizer": splitPart(`\p{L}+(?<=a)`, "Isolated", false)}, `Split pattern "\\p{L}+(?<=a)": byte 6: group (?<=a)`},
+		{"behavior", map[string]any{"pre_tokenizer": splitPart(bpe.PatternO200K, "Merged", false)}, `behavior "Merged"`},
 		{"no byte level", map[string]any{"pre_tokenizer": seq(splitPart(bpe.PatternO200K, "Isolated", false)["pretokenizers"].([]object)[0])}, "want ByteLevel"},
 		{"decoder", map[string]any{"decoder": object{"type": "WordPiece"}}, "decoder WordPiece"},
 		{"no decoder", map[string]any{"decoder": nil}, "decoder null"},
@@ -222,6 +222,34 @@ func TestExperimental(t *testing.T) {
 		}
 		if tok.Family() != bpe.FamilyKimi {
 			t.Errorf("%s: Family() = %s", name, tok.Family())
+		}
+	}
+}
+
+// TestUnknownPattern: a pattern that no known model has is refused unless asked for,
+// with its text.
+func TestUnknownPattern(t *testing.T) {
+	t.Parallel()
+	for _, pre := range []object{
+		splitPart(`\p{L}+|\p{N}`, "Isolated", false),
+		splitPart(bpe.PatternO200K, "MergedWithNext", false),
+		{"type": "Sequence", "pretokenizers": []object{{"type": "Digits", "individual_digits": false}, {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true}}},
+	} {
+		file := smallFile(map[string]any{"pre_tokenizer": pre})
+		raw, err := json.Marshal(pre)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := bpe.Parse(file, bpe.Options{}); !errors.Is(err, bpe.ErrExperimental) || !strings.Contains(err.Error(), string(raw)) {
+			t.Errorf("Parse with %s = %v, want ErrExperimental with it", raw, err)
+		}
+		tok, err := bpe.Parse(file, bpe.Options{Experimental: true})
+		if err != nil {
+			t.Errorf("Parse with %s = %v", raw, err)
+			continue
+		}
+		if tok.Family() != bpe.FamilyOther {
+			t.Errorf("Family() with %s = %s", raw, tok.Family())
 		}
 	}
 }

@@ -46,7 +46,7 @@ func (f *jsonFile) spaces(t *Tokenizer) error {
 			}
 			t.space = m
 			if m.split {
-				t.stages = append(t.stages, m.cut)
+				t.stages = append(t.stages, stage{cut: m.cut})
 			}
 		case name == "Split":
 			var s splitSpec
@@ -56,7 +56,7 @@ func (f *jsonFile) spaces(t *Tokenizer) error {
 			if s.Pattern.String == nil || *s.Pattern.String != " " || s.Behavior != "MergedWithPrevious" || s.Invert {
 				return unsupported("pre_tokenizer Split in a vocabulary of characters, other than by a space that is merged with what is before it")
 			}
-			t.stages = append(t.stages, splitAfterSpace)
+			t.stages = append(t.stages, stage{cut: splitAfterSpace})
 		default:
 			return unsupported("pre_tokenizer %s in place %d of %d in a vocabulary of characters", name, i+1, len(parts))
 		}

@@ -1,162 +1,122 @@
 package bpe
 
-// A splitter cuts a text into pre-tokens: it returns the end of the one that
-// begins at s[i]. i is a character border of valid UTF-8 and i < len(s); the
-// result is greater than i.
-//
-// Each one is a regular expression written out by hand: the alternatives in
-// their order, greedy repetition with the backtracking that matters done by
-// remembering the last place where the shorter match would have ended. None
-// looks at a byte more than a fixed number of times.
+import "github.com/rollout-rl/rollout/tokenize/bpe/internal/pattern"
+
+// A stage cuts each piece that the one before left.
+type stage struct {
+	cut     splitter         // not nil: says where a piece ends; the rest is not used
+	pattern *pattern.Pattern // else: what is looked for in a piece
+	expr    string           // its text, empty where it is no regular expression
+	gaps    gapRule
+	invert  bool // what lies between matches counts as a match, and a match does not
+}
+
+// A splitter returns the end of the piece that begins at s[i]. i is a border of a
+// character of valid UTF-8 and i < len(s); the result is greater than i.
 type splitter func(s string, i int) int
 
-// The patterns, as tokenizer.json spells them. A pattern is recognised by its
-// exact text or not at all.
-const (
-	patternCL100K = `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
-	patternLlama3 = `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
-	patternO200K  = `[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+`
-	patternTekken = `[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+`
-	patternKimi   = `[\p{Han}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
+// A gapRule says what becomes of the matches of a pattern and of the gaps between
+// them. The names are those of tokenizer.json.
+type gapRule string
 
-	// DeepSeek applies three patterns one after the other, each to the pieces that
-	// the one before left.
-	patternDeepSeek1 = `\p{N}{1,3}`
-	patternDeepSeek2 = "[一-龥\u3040-ゟ゠-ヿ]+"
-	patternDeepSeek3 = "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\r\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\r\n]*|\\s*[\r\n]+|\\s+(?!\\S)|\\s+"
+const (
+	isolated           gapRule = "Isolated"           // each is a piece
+	removed            gapRule = "Removed"            // only gaps are pieces
+	mergedWithPrevious gapRule = "MergedWithPrevious" // a match ends the gap before it
+	mergedWithNext     gapRule = "MergedWithNext"     // a match begins the gap behind it
+	contiguous         gapRule = "Contiguous"         // matches without a gap are one piece
 )
 
-// contraction returns the length of (?i:'s|'t|'re|'ve|'m|'ll|'d) at s[i], which
-// is an apostrophe, or 0. Case folding makes U+017F an s.
-func contraction(s string, i int) int {
-	if i+1 >= len(s) {
-		return 0
-	}
-	switch s[i+1] | 0x20 {
-	case 's', 't', 'm', 'd':
-		return 2
-	case 'r', 'v':
-		if i+2 < len(s) && s[i+2]|0x20 == 'e' {
-			return 3
-		}
-	case 'l':
-		if i+2 < len(s) && s[i+2]|0x20 == 'l' {
-			return 3
-		}
-	}
-	if i+2 < len(s) && s[i+1] == 0xC5 && s[i+2] == 0xBF {
-		return 3
-	}
-	return 0
+// A cutList makes the pieces of s by a stage.
+type cutList struct {
+	st         *stage
+	s          string
+	at         int
+	start, end int // the next match
+	found      bool
 }
 
-// splitSpace is \s*[\r\n]+|\s+(?!\S)|\s+ at s[i], which is white space.
-func splitSpace(s string, i int) int {
-	newline, last, j := -1, i, i
-	for j < len(s) {
-		b := s[j]
-		if b < 0x80 {
-			if asciiClass[b]&space == 0 {
-				break
-			}
-			if b == '\n' || b == '\r' {
-				newline = j
-			}
-			last = j
-			j++
+// next returns the next piece s[from:to]; from == to at the end.
+func (c *cutList) next() (from, to int) {
+	if from = c.at; from == len(c.s) {
+		return from, from
+	}
+	switch {
+	case c.st.cut != nil:
+		c.at = c.st.cut(c.s, from)
+		return from, c.at
+	case c.st.gaps == isolated:
+		if c.at = c.st.pattern.End(c.s, from); c.at == from {
+			c.at, _ = c.st.pattern.Next(c.s, from)
+		}
+		return from, c.at
+	}
+	for c.at < len(c.s) {
+		from, was := c.at, c.isMatch()
+		to := c.step()
+		if was && c.st.gaps == removed {
 			continue
 		}
-		c, n := classAt(s, j)
-		if c&space == 0 {
-			break
-		}
-		last = j
-		j += n
-	}
-	switch {
-	case newline >= 0:
-		return newline + 1
-	case j == len(s) || last == i:
-		return j
-	}
-	return last // all but the last, which goes with what follows
-}
-
-func splitCL100K(s string, i int) int { return splitCL(s, i, 1) }
-func splitLlama3(s string, i int) int { return splitCL(s, i, 3) }
-
-// splitCL is the pattern of cl100k with at most digits numbers in a pre-token.
-func splitCL(s string, i, digits int) int {
-	b := s[i]
-	c, n := classAt(s, i)
-	if c&letter != 0 {
-		return spanAny(s, i+n, letter)
-	}
-	if b == '\'' {
-		if k := contraction(s, i); k > 0 {
-			return i + k
-		}
-	}
-	if c&number != 0 {
-		return spanNumbers(s, i, digits)
-	}
-	if b != '\r' && b != '\n' && i+n < len(s) {
-		c2, n2 := classAt(s, i+n)
-		if c2&letter != 0 {
-			return spanAny(s, i+n+n2, letter)
-		}
-		if b == ' ' && c2&(space|number) == 0 {
-			return spanNewlines(s, spanNone(s, i+1+n2, space|letter|number))
-		}
-	}
-	if c&space != 0 {
-		return splitSpace(s, i)
-	}
-	return spanNewlines(s, spanNone(s, i+n, space|letter|number))
-}
-
-// splitGPT2 is the pattern of ByteLevel itself:
-// 's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
-func splitGPT2(s string, i int) int {
-	b := s[i]
-	if b == '\'' && i+1 < len(s) {
-		switch s[i+1] {
-		case 's', 't', 'm', 'd':
-			return i + 2
-		case 'r', 'v':
-			if i+2 < len(s) && s[i+2] == 'e' {
-				return i + 3
-			}
-		case 'l':
-			if i+2 < len(s) && s[i+2] == 'l' {
-				return i + 3
+		for c.at < len(c.s) && c.st.gaps.joins(was, c.isMatch()) {
+			if to = c.step(); c.st.gaps != contiguous {
+				break
 			}
 		}
+		return from, to
 	}
-	j := i
-	if b == ' ' && i+1 < len(s) {
-		j++
+	return c.at, c.at
+}
+
+// isMatch reports whether a match, or else a gap, begins at c.at.
+func (c *cutList) isMatch() bool {
+	if !c.found {
+		c.start, c.end = c.st.pattern.Next(c.s, c.at)
+		c.found = true
 	}
-	c, n := classAt(s, j)
-	switch {
-	case c&letter != 0:
-		return spanAny(s, j+n, letter)
-	case c&number != 0:
-		return spanAny(s, j+n, number)
-	case c&space == 0:
-		return spanNone(s, j+n, space|letter|number)
+	return (c.start == c.at) != c.st.invert
+}
+
+// step steps over the match or gap that isMatch has found.
+func (c *cutList) step() int {
+	if c.start > c.at {
+		c.at = c.start
+	} else {
+		c.at, c.found = c.end, false
 	}
-	// White space; \s+(?!\S) keeps newlines among the rest.
-	last := i
-	for j = i; j < len(s); j += n {
-		c, n = classAt(s, j)
-		if c&space == 0 {
-			break
-		}
-		last = j
+	return c.at
+}
+
+// joins reports whether a match or gap is of one piece with the one behind it.
+func (g gapRule) joins(isMatch, nextIsMatch bool) bool {
+	switch g {
+	case mergedWithPrevious:
+		return !isMatch && nextIsMatch
+	case mergedWithNext:
+		return isMatch && !nextIsMatch
+	case contiguous:
+		return isMatch == nextIsMatch
+	default:
+		return false
 	}
-	if j == len(s) || last == i {
-		return j
+}
+
+// regexStage returns the stage of a regular expression.
+func regexStage(expr string, gaps gapRule, invert bool) (stage, error) {
+	p, err := compile(expr)
+	if err != nil {
+		return stage{}, err
 	}
-	return last
+	if p.Covers() && gaps == removed && invert {
+		gaps, invert = isolated, false // there are no gaps
+	}
+	return stage{pattern: p, expr: expr, gaps: gaps, invert: invert}, nil
+}
+
+// stringStage returns the stage of a text that is looked for.
+func stringStage(text string, gaps gapRule, invert bool) (stage, error) {
+	p, err := pattern.Literal(text)
+	if err != nil {
+		return stage{}, unsupported("pre_tokenizer Split string %q: %v", text, err)
+	}
+	return stage{pattern: p, gaps: gaps, invert: invert}, nil
 }

@@ -41,7 +41,11 @@ func parseTiktoken(ranks, config []byte) (*Tokenizer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", FileConfig, err)
 	}
-	t := &Tokenizer{family: FamilyKimi, stages: []splitter{splitKimi}, chunks: true}
+	st, err := regexStage(patternKimi, isolated, false)
+	if err != nil {
+		return nil, err
+	}
+	t := &Tokenizer{family: FamilyKimi, stages: []stage{st}, chunks: true}
 	if err := t.build(pieces, rankMerges(&pieces, words), added, &modelSpec{IgnoreMerges: true}); err != nil {
 		return nil, fmt.Errorf("%s: %w", FileTiktoken, err)
 	}

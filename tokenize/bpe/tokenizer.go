@@ -30,7 +30,7 @@ var (
 // Options says how to load a tokenizer. The zero value is the safe choice.
 type Options struct {
 	// Experimental admits the family Kimi, whose loader has not been compared with
-	// the reference engine on the real vocabulary.
+	// the reference engine on the real vocabulary, and split patterns of no family.
 	Experimental bool
 }
 
@@ -48,7 +48,7 @@ type Tokenizer struct {
 
 	norm   []normStep
 	space  *metaspace // nil where there is no such pre-tokenizer
-	stages []splitter // each cuts what the one before left; the last makes pre-tokens
+	stages []stage    // each cuts what the one before left; the last makes pre-tokens
 	chunks bool       // Kimi: the input is cut before all else
 
 	model
@@ -81,15 +81,18 @@ type Family string
 
 // The families.
 const (
-	FamilyCL100K   Family = "cl100k"   // Qwen2, Qwen2.5, Qwen3: one digit at a time
-	FamilyLlama3   Family = "llama3"   // Llama 3.x: up to three digits
-	FamilyO200K    Family = "o200k"    // gpt-oss
-	FamilyTekken   Family = "tekken"   // Mistral Nemo
-	FamilyDeepSeek Family = "deepseek" // DeepSeek V3 and R1: three patterns
-	FamilyGPT2     Family = "gpt2"     // ByteLevel with its own pattern
-	FamilyChars    Family = "chars"    // Gemma, Llama 2, Mistral 7B: characters, no pattern
-	FamilyGLM      Family = "glm"      // GLM-4.5, 4.7, 5: as Llama3
-	FamilyKimi     Family = "kimi"     // Kimi-K2, a tiktoken file; experimental
+	FamilyCL100K   Family = "cl100k"    // Qwen2, Qwen2.5, Qwen3: one digit at a time
+	FamilyQwen35   Family = "qwen3.5"   // Qwen3.5, Qwen3.6: as cl100k, with marks among letters
+	FamilyLlama3   Family = "llama3"    // Llama 3.x: up to three digits
+	FamilyO200K    Family = "o200k"     // gpt-oss
+	FamilyTekken   Family = "tekken"    // Mistral Nemo
+	FamilyDeepSeek Family = "deepseek"  // DeepSeek V3 and R1: three patterns
+	FamilyGPT2     Family = "gpt2"      // ByteLevel with its own pattern
+	FamilyCommandR Family = "command-r" // Command R: Digits, then as gpt2
+	FamilyChars    Family = "chars"     // Gemma, Llama 2, Mistral 7B: characters, no pattern
+	FamilyGLM      Family = "glm"       // GLM-4.5, 4.7, 5: as Llama3
+	FamilyKimi     Family = "kimi"      // Kimi-K2, a tiktoken file; experimental
+	FamilyOther    Family = "other"     // other patterns; experimental
 )
 
 // Family returns the family of t.

@@ -150,8 +150,8 @@ func wordAfter(s string) bool {
 // trimmedEnd returns the length of s without the white space at its end.
 func trimmedEnd(s string) int {
 	for len(s) > 0 {
-		_, n := utf8.DecodeLastRuneInString(s)
-		if c, _ := classAt(s, len(s)-n); c&space == 0 {
+		r, n := utf8.DecodeLastRuneInString(s)
+		if !isSpace(r) {
 			break
 		}
 		s = s[:len(s)-n]

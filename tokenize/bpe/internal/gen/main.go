@@ -29,7 +29,7 @@ func main() {
 }
 
 func run(src, dst string) error {
-	classes, err := classTable(src)
+	words, err := wordTable(src)
 	if err != nil {
 		return err
 	}
@@ -44,7 +44,7 @@ func run(src, dst string) error {
 	if err := write(filepath.Join(dst, "internal", "pattern", "tables.go"), kinds); err != nil {
 		return err
 	}
-	if err := write(filepath.Join(dst, "class_tables.go"), classes); err != nil {
+	if err := write(filepath.Join(dst, "word_tables.go"), words); err != nil {
 		return err
 	}
 	return write(filepath.Join(dst, "nfc_tables.go"), nfc)
@@ -96,61 +96,16 @@ func eachRange(name string, f func(r rune, rest []string)) error {
 	})
 }
 
-// The class bits; class.go says what they mean.
-const (
-	letter = 1 << iota
-	number
-	space
-	upper
-	lower
-	symbol
-	cjk
-	han
-)
-
-func classTable(src string) ([]byte, error) {
-	class := make([]uint16, maxRune)
+// wordTable lists the characters of \w.
+func wordTable(src string) ([]byte, error) {
 	isWord := make([]bool, maxRune)
 	err := eachRange(filepath.Join(src, "gc16.txt"), func(r rune, rest []string) {
-		var c uint16
 		switch rest[0] {
-		case "Lu", "Lt":
-			c = letter | upper
-		case "Ll":
-			c = letter | lower
-		case "Lm", "Lo":
-			c = letter | upper | lower
-		case "Mn", "Mc", "Me":
-			c = upper | lower
-		case "Nd", "Nl", "No":
-			c = number
-		case "Zs", "Zl", "Zp":
-			c = space
-		case "Pc", "Pd", "Pe", "Pf", "Pi", "Po", "Ps", "Sc", "Sk", "Sm", "So":
-			c = symbol
-		}
-		class[r] |= c
-		switch rest[0][0] {
-		case 'L', 'M':
-			isWord[r] = true
-		}
-		switch rest[0] {
-		case "Nd", "Nl", "Pc":
+		case "Lu", "Ll", "Lt", "Lm", "Lo", "Mn", "Mc", "Me", "Nd", "Nl", "Pc":
 			isWord[r] = true
 		}
 	})
 	if err != nil {
-		return nil, err
-	}
-	for _, r := range "\t\n\v\f\r\u0085" {
-		class[r] |= space
-	}
-	for _, rg := range [][2]rune{{0x4E00, 0x9FA5}, {0x3040, 0x309F}, {0x30A0, 0x30FF}} {
-		for r := rg[0]; r <= rg[1]; r++ {
-			class[r] |= cjk
-		}
-	}
-	if err := eachRange(filepath.Join(src, "han16.txt"), func(r rune, _ []string) { class[r] |= han }); err != nil {
 		return nil, err
 	}
 	// Other_Alphabetic holds marks and these symbols; Join_Control is ZWNJ and ZWJ.
@@ -161,9 +116,7 @@ func classTable(src string) ([]byte, error) {
 	}
 	var b bytes.Buffer
 	b.WriteString(header)
-	b.WriteString("// Classes of Unicode 16.0, in two stages: classBlock[classIndex[r>>8]][r&255].\n")
-	stages(&b, "class", class, "uint8")
-	b.WriteString("\n// wordRanges are the characters that \\w matches, first and last of each range.\n")
+	b.WriteString("// wordRanges are the characters that \\w matches, first and last of each range, in\n// Unicode 16.0.\n")
 	b.WriteString("var wordRanges = [...][2]rune{\n")
 	n := 0
 	for r := rune(0); r < maxRune; {

@@ -225,6 +225,12 @@ func (p *Pattern) fill(states []state, n int) {
 			p.begins[c] = 1
 		}
 	}
+	for b := range p.first {
+		p.first[b] = 1
+		if b < 0x80 {
+			p.first[b] = p.begins[p.ascii[b]]
+		}
+	}
 }
 
 // covers reports whether every character begins a match.

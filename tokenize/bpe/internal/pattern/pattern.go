@@ -18,6 +18,7 @@ type Pattern struct {
 	table  []uint32   // the first row is where a match begins
 	atEnd  uint32     // class of the end of the text
 	begins [256]uint8 // 1 for the classes that a match can begin with
+	first  [256]uint8 // the same for ASCII; 1 for other bytes
 	covers bool
 }
 
@@ -34,7 +35,7 @@ func (p *Pattern) Covers() bool { return p.covers }
 
 // Bytes returns the memory that p takes.
 func (p *Pattern) Bytes() int {
-	return len(p.ascii) + len(p.begins) + 2*len(p.index) + 256*len(p.block) + 4*len(p.table)
+	return len(p.ascii) + len(p.begins) + len(p.first) + 2*len(p.index) + 256*len(p.block) + 4*len(p.table)
 }
 
 // End returns the end of the match that begins at s[i], or i where none does. s is
@@ -84,14 +85,20 @@ func (p *Pattern) End(s string, i int) int {
 func (p *Pattern) Next(s string, i int) (start, end int) {
 	for i < len(s) {
 		b := s[i]
-		c, size := uint32(p.ascii[b]), 1
-		if b >= 0x80 {
-			c, size = p.classAt(s, i)
+		if p.first[b] == 0 {
+			i++
+			continue
 		}
-		if p.begins[uint8(c)] != 0 {
-			if end := p.End(s, i); end > i {
-				return i, end
+		size := 1
+		if b >= 0x80 {
+			var c uint32
+			if c, size = p.classAt(s, i); p.begins[uint8(c)] == 0 {
+				i += size
+				continue
 			}
+		}
+		if end := p.End(s, i); end > i {
+			return i, end
 		}
 		i += size
 	}
