@@ -56,6 +56,10 @@ python: ## make the Python environment of the interoperability tests
 vocabularies: python ## install the vocabularies that the tests need and the repository may not hold
 	$(PYTHON) .ci/vocabularies.py
 
+.PHONY: mistral
+mistral: ## make an environment with mistral-common, whose tekken.json is compared
+	.ci/mistral.sh
+
 .PHONY: transformers
 transformers: ## make an environment for each release of transformers that chat templates are compared with
 	.ci/transformers.sh
@@ -102,7 +106,7 @@ fuzz: vocabularies ## every fuzz target for FUZZTIME (30s) each
 	.ci/fuzz.sh $(FUZZTIME)
 
 .PHONY: differential
-differential: python vocabularies transformers ## the long comparisons with the reference engines: every code point
+differential: python vocabularies transformers mistral ## the long comparisons with the reference engines: every code point
 	$(GO) test -count 1 -tags differential -timeout 60m -v -run '^TestPeer|^TestGatePeer' ./tokenize/bpe
 	$(GO) test -count 1 -v -run 'AgainstPython' -timeout 60m ./tokenize/chat -args -expressions 100000
 	ROLLOUT_TRANSFORMERS=$(CURDIR)/.build/transformers $(GO) test -count 1 -v -run '^TestAgainstTransformers$$' -timeout 60m ./tokenize/chat -args -applications 200

@@ -1,6 +1,8 @@
 package bpe
 
 import (
+	"iter"
+	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -50,7 +52,13 @@ func (t *Tokenizer) AppendBytes(dst []byte, ids []int32, opts DecodeOptions) ([]
 func (t *Tokenizer) AppendText(dst []byte, ids []int32, opts DecodeOptions) ([]byte, error) {
 	start := len(dst)
 	var err error
-	if t.decoder != nil {
+	if t.apart && opts.SkipSpecial {
+		for run := range t.runs(ids) {
+			if dst, err = t.AppendText(dst, run, DecodeOptions{}); err != nil {
+				return dst[:start], err
+			}
+		}
+	} else if t.decoder != nil {
 		dst, err = t.appendChars(dst, ids, opts, false)
 	} else {
 		dst, err = t.AppendBytes(dst, ids, opts)
@@ -65,6 +73,23 @@ func (t *Tokenizer) AppendText(dst []byte, ids []int32, opts DecodeOptions) ([]b
 		dst = append(dst[:start], CleanUp(string(dst[start:]))...)
 	}
 	return dst, nil
+}
+
+// runs yields the ids before, between and after the special ones.
+func (t *Tokenizer) runs(ids []int32) iter.Seq[[]int32] {
+	return func(yield func([]int32) bool) {
+		for {
+			n := slices.IndexFunc(ids, t.IsSpecial)
+			if n < 0 {
+				yield(ids)
+				return
+			}
+			if !yield(ids[:n]) {
+				return
+			}
+			ids = ids[n+1:]
+		}
+	}
 }
 
 // CleanUp is what Python's transformers calls clean_up_tokenization: ten
@@ -109,6 +134,9 @@ func (s *Stream) AppendText(dst []byte, ids ...int32) ([]byte, error) {
 	if s.tok.decoder != nil {
 		return s.appendChars(dst, ids)
 	}
+	if s.tok.apart && s.opts.SkipSpecial && slices.ContainsFunc(ids, s.tok.IsSpecial) {
+		return s.appendRuns(dst, ids)
+	}
 	held := len(s.buf)
 	buf, err := s.tok.AppendBytes(s.buf, ids, s.opts)
 	if err != nil {
@@ -118,6 +146,25 @@ func (s *Stream) AppendText(dst []byte, ids ...int32) ([]byte, error) {
 	whole := len(buf) - incompleteTail(buf)
 	dst = appendLossy(dst, buf[:whole])
 	s.buf = buf[:copy(buf, buf[whole:])]
+	return dst, nil
+}
+
+// appendRuns appends the text of ids, of which some are special and left out: no
+// character goes across them.
+func (s *Stream) appendRuns(dst []byte, ids []int32) ([]byte, error) {
+	for _, id := range ids { // all of them first, so that an error changes nothing
+		if !s.tok.Has(id) {
+			return dst, s.tok.vocabError(id)
+		}
+	}
+	first := true
+	for run := range s.tok.runs(ids) {
+		if !first {
+			dst = s.AppendRest(dst)
+		}
+		first = false
+		dst, _ = s.AppendText(dst, run...) // every id was looked at
+	}
 	return dst, nil
 }
 

@@ -20,6 +20,7 @@ const (
 	PatternCL100K = patternCL100K
 	PatternO200K  = patternO200K
 	PatternKimi   = patternKimi
+	PatternTekken = patternTekken
 )
 
 // Pretokens returns the pre-tokens of a text without added tokens.

@@ -14,8 +14,8 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/internal/modelfile"
 )
 
-// Load reads the tokenizer in a model's folder: tokenizer.json, or, where only
-// that is there, tiktoken.model with tokenizer_config.json.
+// Load reads the tokenizer in a model's folder: tokenizer.json, or, where that is
+// not there, Mistral's tekken.json, or tiktoken.model with tokenizer_config.json.
 //
 // A tokenizer that uses a feature this package does not implement is refused with
 // an error that wraps ErrUnsupported and names it; a Kimi vocabulary with
@@ -23,6 +23,9 @@ import (
 func Load(folder fs.FS, opts Options) (*Tokenizer, error) {
 	raw, err := readFile(folder, FileJSON)
 	if errors.Is(err, fs.ErrNotExist) {
+		if _, err := fs.Stat(folder, FileTekken); err == nil {
+			return LoadTekken(folder)
+		}
 		if _, err := fs.Stat(folder, FileTiktoken); err == nil {
 			return LoadTiktoken(folder, opts)
 		}

@@ -43,7 +43,12 @@ func python(tb testing.TB) string {
 // ask gives the reference engine the lines, as JSON, and returns its answers.
 func ask[Answer, Line any](tb testing.TB, command string, file []byte, lines []Line, flags ...string) []Answer {
 	tb.Helper()
-	interpreter := python(tb)
+	return askScript[Answer](tb, python(tb), "peer.py", command, file, lines, flags...)
+}
+
+// askScript gives a script of testdata/python a file and lines.
+func askScript[Answer, Line any](tb testing.TB, interpreter, script, command string, file []byte, lines []Line, flags ...string) []Answer {
+	tb.Helper()
 	path := filepath.Join(tb.TempDir(), bpe.FileJSON)
 	if err := os.WriteFile(path, file, 0o600); err != nil {
 		tb.Fatal(err)
@@ -55,13 +60,13 @@ func ask[Answer, Line any](tb testing.TB, command string, file []byte, lines []L
 			tb.Fatal(err)
 		}
 	}
-	args := append([]string{filepath.Join("testdata", "python", "peer.py"), command, path}, flags...)
+	args := append([]string{filepath.Join("testdata", "python", script), command, path}, flags...)
 	cmd := exec.CommandContext(tb.Context(), interpreter, args...)
 	var stderr bytes.Buffer
 	cmd.Stdin, cmd.Stderr = &in, &stderr
 	out, err := cmd.Output()
 	if err != nil {
-		tb.Fatalf("peer.py %s: %v\n%s", command, err, stderr.String())
+		tb.Fatalf("%s %s: %v\n%s", script, command, err, stderr.String())
 	}
 	answers := make([]Answer, 0, len(lines))
 	for line := range bytes.Lines(out) {
@@ -72,7 +77,7 @@ func ask[Answer, Line any](tb testing.TB, command string, file []byte, lines []L
 		answers = append(answers, a)
 	}
 	if len(answers) != len(lines) {
-		tb.Fatalf("peer.py %s: %d answers to %d lines", command, len(answers), len(lines))
+		tb.Fatalf("%s %s: %d answers to %d lines", script, command, len(answers), len(lines))
 	}
 	return answers
 }

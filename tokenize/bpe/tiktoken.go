@@ -33,20 +33,24 @@ func LoadTiktoken(folder fs.FS, opts Options) (*Tokenizer, error) {
 }
 
 func parseTiktoken(ranks, config []byte) (*Tokenizer, error) {
-	pieces, words, err := readRanks(ranks)
+	words, err := readRanks(ranks)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", FileTiktoken, err)
 	}
-	added, err := kimiAdded(config, int32(pieces.len()))
+	added, err := kimiAdded(config, int32(len(words)))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", FileConfig, err)
+	}
+	pieces, merges, err := rankTables(words, 0)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", FileTiktoken, err)
 	}
 	st, err := regexStage(patternKimi, isolated, false)
 	if err != nil {
 		return nil, err
 	}
 	t := &Tokenizer{family: FamilyKimi, stages: []stage{st}, chunks: true}
-	if err := t.build(pieces, rankMerges(&pieces, words), added, &modelSpec{IgnoreMerges: true}); err != nil {
+	if err := t.build(pieces, merges, added, &modelSpec{IgnoreMerges: true}); err != nil {
 		return nil, fmt.Errorf("%s: %w", FileTiktoken, err)
 	}
 	return t, nil
@@ -54,9 +58,7 @@ func parseTiktoken(ranks, config []byte) (*Tokenizer, error) {
 
 // readRanks reads "base64 rank" lines. Ranks count from 0, one by one, and are
 // the ids.
-func readRanks(raw []byte) (pieces pieceTable, words [][]byte, err error) {
-	pieces = newPieceTable()
-	var spelled []byte
+func readRanks(raw []byte) (words [][]byte, err error) {
 	for n := 1; len(raw) > 0; n++ {
 		var line []byte
 		line, raw, _ = bytes.Cut(raw, []byte{'\n'})
@@ -66,47 +68,55 @@ func readRanks(raw []byte) (pieces pieceTable, words [][]byte, err error) {
 		}
 		word, rank, ok := bytes.Cut(line, []byte{' '})
 		if !ok {
-			return pieces, nil, fmt.Errorf("line %d: %w: not a token and its rank", n, ErrCorrupt)
+			return nil, fmt.Errorf("line %d: %w: not a token and its rank", n, ErrCorrupt)
 		}
 		b := make([]byte, base64.StdEncoding.DecodedLen(len(word)))
 		k, err := base64.StdEncoding.Decode(b, word)
 		if err != nil || k == 0 || k > maxPieceLen {
-			return pieces, nil, fmt.Errorf("line %d: %w: bad token %.40q", n, ErrCorrupt, word)
+			return nil, fmt.Errorf("line %d: %w: bad token %.40q", n, ErrCorrupt, word)
 		}
 		id, err := strconv.Atoi(string(rank))
-		if err != nil || id != pieces.len() || id > maxID {
-			return pieces, nil, fmt.Errorf("line %d: %w: rank %.40q, want %d", n, ErrCorrupt, rank, pieces.len())
-		}
-		spelled = appendSpelled(spelled[:0], b[:k])
-		if !pieces.add(spelled, int32(id)) {
-			return pieces, nil, fmt.Errorf("line %d: %w: token %q twice", n, ErrCorrupt, b[:k])
+		if err != nil || id != len(words) || id > maxID {
+			return nil, fmt.Errorf("line %d: %w: rank %.40q, want %d", n, ErrCorrupt, rank, len(words))
 		}
 		words = append(words, b[:k])
 	}
-	return pieces, words, nil
+	return words, nil
 }
 
-// rankMerges makes the merges of a rank file explicit: two tokens merge where
-// their bytes together are a token, and its rank is the merge's. Several pairs
-// may make the same token; they share its rank, and the order between them never
-// matters, since the leftmost goes first.
-func rankMerges(pieces *pieceTable, words [][]byte) []merge {
-	var merges []merge
-	var buf []byte
-	for id, w := range words {
-		for cut := 1; cut < len(w); cut++ {
-			buf = appendSpelled(buf[:0], w[:cut])
-			a, ok := pieces.getBytes(buf)
+// rankTables makes the pieces and merges of words in the order of their ranks;
+// their ids count from first on. Two tokens merge where their bytes together are
+// a token, and its rank is the merge's. Several pairs may make the same token; they
+// share its rank, and the order between them never matters, since the leftmost goes
+// first.
+func rankTables(words [][]byte, first int32) (pieceTable, []merge, error) {
+	pieces := newPieceTable()
+	var spelled []byte
+	for i, w := range words {
+		spelled = appendSpelled(spelled[:0], w)
+		if !pieces.add(spelled, first+int32(i)) {
+			return pieces, nil, fmt.Errorf("%w: token %q twice", ErrCorrupt, w)
+		}
+	}
+	merges := make([]merge, 0, 2*len(words))
+	for i, w := range words {
+		id := first + int32(i)
+		text, _ := pieces.at(i)
+		cut := 0
+		for _, b := range w[:len(w)-1] {
+			if cut++; byteRune(b) >= utf8.RuneSelf { // spelled in two bytes
+				cut++
+			}
+			a, ok := pieces.getBytes(text[:cut])
 			if !ok {
 				continue
 			}
-			buf = appendSpelled(buf[:0], w[cut:])
-			if b, ok := pieces.getBytes(buf); ok {
-				merges = append(merges, merge{a, b, int32(id), uint32(id)})
+			if b, ok := pieces.getBytes(text[cut:]); ok {
+				merges = append(merges, merge{a, b, id, uint32(id)})
 			}
 		}
 	}
-	return merges
+	return pieces, merges, nil
 }
 
 // A configToken is an added token in tokenizer_config.json.

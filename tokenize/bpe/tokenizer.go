@@ -50,6 +50,7 @@ type Tokenizer struct {
 	space  *metaspace // nil where there is no such pre-tokenizer
 	stages []stage    // each cuts what the one before left; the last makes pre-tokens
 	chunks bool       // Kimi: the input is cut before all else
+	apart  bool       // tekken.json: decoding, a character does not go across a special token that is left out
 
 	model
 	pool sync.Pool // of *encoder

@@ -1,0 +1,278 @@
+package bpe
+
+import (
+	"encoding/base64"
+	"fmt"
+	"io/fs"
+	"math"
+	"slices"
+	"unicode/utf8"
+)
+
+// FileTekken is the file of Mistral's own format: a list of tokens in base64 in the
+// order of their ranks, a pattern, and special tokens before all others.
+const FileTekken = "tekken.json"
+
+// LoadTekken reads a tokenizer that ships as tekken.json. The ids are those of
+// mistral-common 1.13.1, whose Tekkenizer never finds special tokens in a text:
+// that is AddedNone. With AddedAll they are found as in a tokenizer.json.
+func LoadTekken(folder fs.FS) (*Tokenizer, error) {
+	raw, err := readFile(folder, FileTekken)
+	if err != nil {
+		return nil, fmt.Errorf("bpe: %w", err)
+	}
+	t, err := parseTekken(raw)
+	if err != nil {
+		return nil, fmt.Errorf("bpe: %s: %w", FileTekken, err)
+	}
+	t.files = []File{fileOf(FileTekken, raw)}
+	return t, nil
+}
+
+type tekkenConfig struct {
+	Pattern     string `json:"pattern"`
+	VocabTokens int    `json:"num_vocab_tokens"`
+	VocabSize   int    `json:"default_vocab_size"`
+	Special     int    `json:"default_num_special_tokens"`
+	Version     string `json:"version"`
+}
+
+type tekkenSpecial struct {
+	Rank      int    `json:"rank"`
+	Text      string `json:"token_str"`
+	IsControl bool   `json:"is_control"`
+}
+
+// tekkenVersions are the versions of the format; the list of special tokens may be
+// missing up to v7.
+var tekkenVersions = []string{"v1", "v2", "v3", "v7", "v11", "v13", "v15"}
+
+// tekkenSpecials are the special tokens of files without a list. All further ones
+// are called by their number.
+var tekkenSpecials = []string{
+	"<unk>", "<s>", "</s>", "[INST]", "[/INST]", "[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]",
+	"[TOOL_RESULTS]", "[/TOOL_RESULTS]", "[TOOL_CALLS]", "[IMG]", "<pad>", "[IMG_BREAK]", "[IMG_END]",
+	"[PREFIX]", "[MIDDLE]", "[SUFFIX]", "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]", "[TOOL_CONTENT]",
+}
+
+// A tekkenFile is a tekken.json as read.
+type tekkenFile struct {
+	config  tekkenConfig
+	special []tekkenSpecial
+	vocab   *jsonReader // at the list
+}
+
+func (f *tekkenFile) read(raw []byte) error {
+	r := &jsonReader{b: raw}
+	seen := map[string]bool{}
+	err := r.object(func(key string) error {
+		if seen[key] {
+			return r.errorf("%q twice", key)
+		}
+		seen[key] = true
+		switch key {
+		case "config":
+			return value(r, key, &f.config)
+		case "special_tokens":
+			if r.peek() == 'n' {
+				seen[key] = false
+				_, err := r.scalar()
+				return err
+			}
+			return value(r, key, &f.special)
+		case "vocab":
+			list, err := r.raw()
+			f.vocab = &jsonReader{b: raw[:r.i], i: r.i - len(list)}
+			return err
+		case "image", "multimodal", "audio", "type", "version", "model_settings_builder": // not of the text
+			_, err := r.raw()
+			return err
+		}
+		return unsupported("%.40q at the top of the file", key)
+	})
+	if err != nil {
+		return err
+	}
+	if r.peek(); r.i != len(raw) {
+		return r.errorf("more after the end")
+	}
+	if !seen["config"] || f.vocab == nil {
+		return fmt.Errorf("%w: no config or no vocab", ErrCorrupt)
+	}
+	c := &f.config
+	if !slices.Contains(tekkenVersions, c.Version) {
+		return unsupported("version %.20q, want one of %s", c.Version, tekkenVersions)
+	}
+	if c.Special > c.VocabSize || c.VocabSize > maxID || c.Special > maxAdded {
+		return fmt.Errorf("%w: config: %d tokens, %d of them special", ErrCorrupt, c.VocabSize, c.Special)
+	}
+	if !seen["special_tokens"] {
+		if slices.Index(tekkenVersions, c.Version) > slices.Index(tekkenVersions, "v7") {
+			return fmt.Errorf("%w: version %s without special_tokens", ErrCorrupt, c.Version)
+		}
+		for i, text := range tekkenSpecials {
+			f.special = append(f.special, tekkenSpecial{Rank: i, Text: text, IsControl: true})
+		}
+	}
+	return nil
+}
+
+// added returns the special tokens, which have the first ids.
+func (f *tekkenFile) added() ([]Added, error) {
+	n := f.config.Special
+	if len(f.special) > n {
+		return nil, fmt.Errorf("%w: %d special tokens, config has %d", ErrCorrupt, len(f.special), n)
+	}
+	added := make([]Added, n)
+	seen := make(map[string]bool, n)
+	for i := range added {
+		text := fmt.Sprintf("<SPECIAL_%d>", i)
+		if i < len(f.special) {
+			s := f.special[i]
+			if text = s.Text; s.Rank != i {
+				return nil, fmt.Errorf("%w: special token %.40q: rank %d in place %d", ErrCorrupt, text, s.Rank, i)
+			}
+		}
+		if text == "" || len(text) > maxAddedLen || seen[text] {
+			return nil, fmt.Errorf("%w: special token %d: bad or repeated text %.40q", ErrCorrupt, i, text)
+		}
+		seen[text] = true
+		added[i] = Added{ID: int32(i), Content: text, Special: true}
+	}
+	return added, nil
+}
+
+func parseTekken(raw []byte) (*Tokenizer, error) {
+	if len(raw) > min(maxFileBytes, math.MaxInt32) {
+		return nil, fmt.Errorf("%w: over %d bytes", ErrCorrupt, maxFileBytes)
+	}
+	if !utf8.Valid(raw) {
+		return nil, fmt.Errorf("%w: byte %d: not valid UTF-8", ErrCorrupt, validPrefix(raw))
+	}
+	var f tekkenFile
+	if err := f.read(raw); err != nil {
+		return nil, err
+	}
+	if f.config.Pattern != patternTekken {
+		return nil, unsupported("pattern %q", f.config.Pattern)
+	}
+	added, err := f.added()
+	if err != nil {
+		return nil, err
+	}
+	words, err := f.words()
+	if err != nil {
+		return nil, err
+	}
+	pieces, merges, err := rankTables(words, int32(f.config.Special))
+	if err != nil {
+		return nil, err
+	}
+	st, err := regexStage(patternTekken, isolated, false)
+	if err != nil {
+		return nil, err
+	}
+	t := &Tokenizer{family: FamilyTekken, stages: []stage{st}, apart: true}
+	if err := t.build(pieces, merges, added, &modelSpec{IgnoreMerges: true}); err != nil {
+		return nil, err
+	}
+	if id, ok := t.contents["<s>"]; ok {
+		t.prefix = []int32{id}
+	}
+	return t, nil
+}
+
+// words reads the vocabulary up to its size in the configuration. What is behind,
+// the training has not used.
+func (f *tekkenFile) words() ([][]byte, error) {
+	r, n := f.vocab, f.config.VocabSize-f.config.Special
+	if err := r.expect('['); err != nil {
+		return nil, err
+	}
+	words := make([][]byte, 0, min(n, len(r.b)/32))
+	var text []byte
+	for first := true; len(words) < n; {
+		ok, err := r.more(&first, ']')
+		if err != nil {
+			return nil, err
+		}
+		if !ok {
+			return nil, fmt.Errorf("%w: vocab has %d tokens, config wants %d", ErrCorrupt, len(words), n)
+		}
+		start := len(text)
+		if text, err = f.appendWord(text, len(words)); err != nil {
+			return nil, err
+		}
+		words = append(words, text[start:len(text):len(text)])
+	}
+	return words, nil
+}
+
+// appendWord appends the bytes of the token at r, whose rank is to be rank.
+func (f *tekkenFile) appendWord(dst []byte, rank int) ([]byte, error) {
+	r, start := f.vocab, len(dst)
+	if err := r.expect('{'); err != nil {
+		return nil, err
+	}
+	var hasRank, hasBytes, hasText bool
+	for first := true; ; {
+		ok, err := r.more(&first, '}')
+		if err != nil {
+			return nil, err
+		}
+		if !ok {
+			break
+		}
+		key, err := r.str()
+		if err != nil {
+			return nil, err
+		}
+		has := (*bool)(nil)
+		switch string(key) {
+		case "rank":
+			has = &hasRank
+		case "token_bytes":
+			has = &hasBytes
+		case "token_str": // how it looks, or null
+			has = &hasText
+		default:
+			return nil, r.errorf("token %d: %.40q is not known", rank, key)
+		}
+		if *has {
+			return nil, r.errorf("token %d: %q twice", rank, key)
+		}
+		*has = true
+		if err := r.expect(':'); err != nil {
+			return nil, err
+		}
+		switch has {
+		case &hasRank:
+			id, err := r.id()
+			if err != nil {
+				return nil, err
+			}
+			if int(id) != rank {
+				return nil, r.errorf("token %d has rank %d", rank, id)
+			}
+		case &hasBytes:
+			b64, err := r.str()
+			if err != nil {
+				return nil, err
+			}
+			if dst, err = base64.StdEncoding.AppendDecode(dst, b64); err != nil || len(dst) == start || len(dst)-start > maxPieceLen {
+				return nil, r.errorf("token %d: bad bytes %.40q", rank, b64)
+			}
+		default:
+			if _, err := r.raw(); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if !hasRank || !hasBytes || !hasText {
+		return nil, r.errorf("token %d: rank, token_bytes or token_str is missing", rank)
+	}
+	if rank < 256 && (len(dst) != start+1 || dst[start] != byte(rank)) {
+		return nil, r.errorf("token %d is not the byte %d", rank, rank)
+	}
+	return dst, nil
+}

@@ -1,0 +1,218 @@
+package bpe_test
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/rollout-rl/rollout/tokenize/bpe"
+	"github.com/rollout-rl/rollout/tokenize/bpe/bpetest"
+)
+
+// tekkenFile returns a small tekken.json: 256 bytes, some words and one that the
+// configuration cuts off, 25 special tokens.
+func tekkenFile(changes map[string]any) []byte {
+	var vocab []object
+	for i, w := range append(byteWords(), "ab", "abc", " a", "é", "cut off") {
+		vocab = append(vocab, object{"rank": i, "token_bytes": base64.StdEncoding.EncodeToString([]byte(w)), "token_str": nil})
+	}
+	file := object{
+		"config": object{
+			"pattern": bpe.PatternTekken, "num_vocab_tokens": len(vocab), "default_vocab_size": len(vocab) - 1 + 25,
+			"default_num_special_tokens": 25, "version": "v3",
+		},
+		"vocab": vocab,
+		"image": object{"image_patch_size": 16, "max_image_size": 1024},
+	}
+	for key, v := range changes {
+		if name, ok := strings.CutPrefix(key, "config."); ok {
+			file["config"].(object)[name] = v //nolint:forcetypeassert // made above
+		} else {
+			file[key] = v
+		}
+	}
+	raw, err := json.Marshal(file)
+	if err != nil {
+		panic(err)
+	}
+	return raw
+}
+
+func byteWords() (words []string) {
+	for b := range 256 {
+		words = append(words, string([]byte{byte(b)}))
+	}
+	return words
+}
+
+func loadTekken(raw []byte) (*bpe.Tokenizer, error) {
+	return bpe.Load(fstest.MapFS{bpe.FileTekken: {Data: raw}}, bpe.Options{})
+}
+
+func TestTekken(t *testing.T) {
+	t.Parallel()
+	tok, err := loadTekken(tekkenFile(nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if tok.VocabSize() != 285 || tok.Family() != bpe.FamilyTekken || tok.Files()[0].Name != bpe.FileTekken {
+		t.Errorf("%d ids, family %s, files %v", tok.VocabSize(), tok.Family(), tok.Files())
+	}
+	const base, ab, abc, accent = 25, 25 + 256, 25 + 257, 25 + 259
+	text := "abc ab</s>é"
+	checkIDs(t, text, encode(t, tok, text, bpe.EncodeOptions{Added: bpe.AddedNone}), []int32{abc, base + ' ', ab, base + '<', base + '/', base + 's', base + '>', accent})
+	checkIDs(t, text, encode(t, tok, text, bpe.EncodeOptions{}), []int32{abc, base + ' ', ab, 2, accent})
+	checkIDs(t, "ab, framed", encode(t, tok, "ab", bpe.EncodeOptions{PostProcess: true}), []int32{1, ab})
+	checkIDs(t, "cut off", encode(t, tok, "cut off", bpe.EncodeOptions{})[:1], []int32{base + 'c'})
+	for id, want := range map[int32]string{0: "<unk>", 19: "[TOOL_CONTENT]", 20: "<SPECIAL_20>", 24: "<SPECIAL_24>", abc: "abc"} {
+		if got, err := tok.Bytes(id); err != nil || string(got) != want {
+			t.Errorf("Bytes(%d) = %q, %v, want %q", id, got, err, want)
+		}
+	}
+
+	// A character does not go across a special token that is left out.
+	ids := []int32{base + 0xC3, 2, base + 0xA9, abc, base + 0xC3, base + 0xA9, 1}
+	const skipped, printed = "\ufffd\ufffdabcé", "\ufffd</s>\ufffdabcé<s>"
+	if got := decode(t, tok, ids, bpe.DecodeOptions{SkipSpecial: true}); got != skipped {
+		t.Errorf("decoded, special tokens left out: %q, want %q", got, skipped)
+	}
+	if got := decode(t, tok, ids, bpe.DecodeOptions{}); got != printed {
+		t.Errorf("decoded: %q, want %q", got, printed)
+	}
+	for cut := range ids {
+		s := tok.NewStream(bpe.DecodeOptions{SkipSpecial: true})
+		out, err := s.AppendText(nil, ids[:cut]...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if out, err = s.AppendText(out, 1, 1<<20); !errors.Is(err, bpe.ErrVocab) {
+			t.Errorf("unknown id: %v", err)
+		}
+		if out, err = s.AppendText(out, ids[cut:]...); err != nil {
+			t.Fatal(err)
+		}
+		if got := string(s.AppendRest(out)); got != skipped {
+			t.Errorf("stream, cut at %d: %q, want %q", cut, got, skipped)
+		}
+	}
+}
+
+// TestTekkenRefused: what contradicts itself, or is not known.
+func TestTekkenRefused(t *testing.T) {
+	t.Parallel()
+	special := func(n int) (list []object) {
+		for i := range n {
+			list = append(list, object{"rank": i, "token_str": fmt.Sprintf("[T%d]", i), "is_control": true})
+		}
+		return list
+	}
+	whole := string(tekkenFile(nil))
+	for _, test := range []struct {
+		name, file string
+		want       error
+	}{
+		{"v11 with a list", string(tekkenFile(map[string]any{"config.version": "v11", "special_tokens": special(25)})), nil},
+		{"v7 with a short list", string(tekkenFile(map[string]any{"config.version": "v7", "special_tokens": special(3)})), nil},
+		{"v7 with null", string(tekkenFile(map[string]any{"config.version": "v7", "special_tokens": nil})), nil},
+		{"v11 without a list", string(tekkenFile(map[string]any{"config.version": "v11"})), bpe.ErrCorrupt},
+		{"unknown version", string(tekkenFile(map[string]any{"config.version": "v99"})), bpe.ErrUnsupported},
+		{"unknown pattern", string(tekkenFile(map[string]any{"config.pattern": `\p{L}+`})), bpe.ErrUnsupported},
+		{"unknown part", string(tekkenFile(map[string]any{"merges": 1})), bpe.ErrUnsupported},
+		{"list too long", string(tekkenFile(map[string]any{"special_tokens": special(26)})), bpe.ErrCorrupt},
+		{"list twice the same", string(tekkenFile(map[string]any{"special_tokens": append(special(1), object{"rank": 1, "token_str": "[T0]", "is_control": true})})), bpe.ErrCorrupt},
+		{"list in another order", string(tekkenFile(map[string]any{"special_tokens": special(2)[1:]})), bpe.ErrCorrupt},
+		{"more tokens than there are", string(tekkenFile(map[string]any{"config.default_vocab_size": 500})), bpe.ErrCorrupt},
+		{"all special", string(tekkenFile(map[string]any{"config.default_vocab_size": 10})), bpe.ErrCorrupt},
+		{"case of a name", strings.Replace(whole, `"pattern"`, `"Pattern"`, 1), bpe.ErrCorrupt},
+		{"case of a token's name", strings.Replace(whole, `"rank"`, `"Rank"`, 1), bpe.ErrCorrupt},
+		{"rank twice", strings.Replace(whole, `"rank":0`, `"rank":0,"rank":0`, 1), bpe.ErrCorrupt},
+		{"rank elsewhere", strings.Replace(whole, `"rank":256`, `"rank":257`, 1), bpe.ErrCorrupt},
+		{"no base64", strings.Replace(whole, `"YWI="`, `"@@"`, 1), bpe.ErrCorrupt},
+		{"token twice", strings.Replace(whole, `"YWI="`, `"YWJj"`, 1), bpe.ErrCorrupt},
+		{"bytes in another order", strings.Replace(whole, `"AA=="`, `"AQ=="`, 1), bpe.ErrCorrupt},
+		{"no token_str", strings.Replace(whole, `,"token_str":null`, ``, 1), bpe.ErrCorrupt},
+		{"cut", whole[:len(whole)/2], bpe.ErrCorrupt},
+		{"more", whole + "{}", bpe.ErrCorrupt},
+		{"no object", "[]", bpe.ErrCorrupt},
+		{"invalid UTF-8", strings.Replace(whole, "v3", "v\xff", 1), bpe.ErrCorrupt},
+	} {
+		if _, err := loadTekken([]byte(test.file)); !errors.Is(err, test.want) {
+			t.Errorf("%s: %v, want %v", test.name, err, test.want)
+		}
+	}
+	if _, err := bpe.LoadTekken(fstest.MapFS{}); err == nil || !strings.Contains(err.Error(), bpe.FileTekken) {
+		t.Errorf("LoadTekken of an empty folder = %v", err)
+	}
+}
+
+// TestPeerTekken: the ids and texts of Mistral's own engine, for the real file, and
+// for it with a list of special tokens as newer versions have.
+func TestPeerTekken(t *testing.T) {
+	if testing.Short() || raceEnabled {
+		t.Skip("Mistral's own engine is not asked")
+	}
+	t.Parallel()
+	interpreter := bpetest.Path("..", "..", ".build", "mistral", "bin", "python")
+	if _, err := os.Stat(interpreter); err != nil {
+		t.Skipf("%s is not there: make mistral", filepath.Clean(interpreter))
+	}
+	file, err := os.ReadFile(bpetest.Path("..", "..", ".build", "vocabularies", "tekken", bpe.FileTekken))
+	if err != nil {
+		t.Skipf("%v: make vocabularies", err)
+	}
+	var list []object
+	for i := range 700 {
+		list = append(list, object{"rank": i, "token_str": fmt.Sprintf("[T%d]", i), "is_control": i%3 == 0})
+	}
+	parts, err := json.Marshal(list)
+	if err != nil {
+		t.Fatal(err)
+	}
+	newer := bytes.Replace(file, []byte(`"version": "v3"`), []byte(`"version": "v13"`), 1)
+	newer = append(bytes.TrimRight(newer, "}\n "), fmt.Sprintf(`,"special_tokens":%s,"type":"tekken"}`, parts)...)
+	t.Logf("go test ./tokenize/bpe -run TestPeerTekken -seed %d", *seed)
+	for i, file := range [][]byte{file, newer} {
+		tok, err := loadTekken(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rng := rand.New(rand.NewPCG(*seed, uint64(300+i)))
+		texts := append(hostileTexts(t, rng, 20_000), corpus(t, 300_000+rng.IntN(1000))...)
+		bad := 0
+		for k, want := range askScript[[]int32](t, interpreter, "tekken.py", "encode", file, texts) {
+			if !checkIDs(t, texts[k], encode(t, tok, texts[k], bpe.EncodeOptions{Added: bpe.AddedNone}), want) {
+				if bad++; bad == 5 {
+					t.FailNow()
+				}
+			}
+		}
+		seqs := make([][]int32, 20_000)
+		for k := range seqs {
+			seqs[k] = randomIDs(rng, tok, rng.IntN(40))
+		}
+		for k, want := range askScript[[2]string](t, interpreter, "tekken.py", "decode", file, seqs) {
+			got := [2]string{decode(t, tok, seqs[k], bpe.DecodeOptions{SkipSpecial: true}), decode(t, tok, seqs[k], bpe.DecodeOptions{})}
+			if got != want {
+				t.Fatalf("AppendText(%v), special tokens left out and printed = %q, want %q (seed %d)", seqs[k], got, want, *seed)
+			}
+			stream := tok.NewStream(bpe.DecodeOptions{SkipSpecial: true})
+			var out []byte
+			for _, id := range seqs[k] {
+				if out, err = stream.AppendText(out, id); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if out = stream.AppendRest(out); string(out) != want[0] {
+				t.Fatalf("stream of %v = %q, want %q (seed %d)", seqs[k], out, want[0], *seed)
+			}
+		}
+	}
+}
