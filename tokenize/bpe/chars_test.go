@@ -51,7 +51,7 @@ func addedPart(id int, content string, flags ...string) object {
 	return o
 }
 
-// TestChars pins the ids of a vocabulary of characters; TestPeerChars compares the
+// TestChars pins the ids of a vocabulary of characters; TestPeerSmall compares the
 // same file with the reference engine.
 func TestChars(t *testing.T) {
 	t.Parallel()

@@ -1,0 +1,359 @@
+package bpe_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/rollout-rl/rollout/tokenize/bpe"
+)
+
+// A smallCase is a random tokenizer, with texts and ids for it.
+type smallCase struct {
+	File  json.RawMessage `json:"file"`
+	Texts []string        `json:"texts"`
+	IDs   [][]int32       `json:"ids"`
+}
+
+// A smallAnswer is what the reference engine says to a smallCase; null is a panic.
+type smallAnswer struct {
+	Error   string       `json:"error"`
+	IDs     [][]int32    `json:"ids"`
+	Special [][]int32    `json:"special"`
+	Texts   []*[2]string `json:"texts"`
+}
+
+var smallAlphabet = []string{"a", "b", "c", " ", "▁", "é", "e\u0301", "日", "本", "😀", "\n", "\t", "<", ">", "x", "\u212b", "\u00a0", "_", "A", "<0x41>", "\x00", "\u0958"}
+
+// A caseMaker draws tokenizers in which all features meet.
+type caseMaker struct{ *rand.Rand }
+
+func (m caseMaker) pick(list ...string) string { return list[m.IntN(len(list))] }
+
+// one reports true once in n times.
+func (m caseMaker) one(n int) bool { return m.IntN(n) == 0 }
+
+func (m caseMaker) word(n int) string {
+	var b strings.Builder
+	for range 1 + m.IntN(n) {
+		b.WriteString(m.pick(smallAlphabet...))
+	}
+	return b.String()
+}
+
+func (m caseMaker) normStep() object {
+	switch m.IntN(4) {
+	case 0:
+		return object{"type": "NFC"}
+	case 1:
+		return object{"type": "Prepend", "prepend": m.pick("▁", "▁", "a", "xa")}
+	case 2:
+		return replacePart(" ", "▁")
+	}
+	return replacePart(m.pick(" ", "a", "ab", "▁", "A", "é", "  "), m.pick("▁", "b", "", "aa", "e\u0301", " "))
+}
+
+func (m caseMaker) normalizer() any {
+	switch m.IntN(4) {
+	case 0:
+		return m.normStep()
+	case 1:
+		return object{"type": "Sequence", "normalizers": []object{m.normStep(), {"type": "Sequence", "normalizers": []object{m.normStep(), m.normStep()}}}}
+	case 2:
+		return object{"type": "Sequence", "normalizers": []object{{"type": "Prepend", "prepend": "▁"}, replacePart(" ", "▁")}}
+	}
+	return nil
+}
+
+// decoders draws a chain of decoders for a vocabulary of characters.
+func (m caseMaker) decoders() object {
+	step := func() object {
+		switch m.IntN(5) {
+		case 0:
+			return object{"type": "Strip", "content": m.pick(" ", "a", "▁"), "start": m.IntN(3), "stop": 0}
+		case 1:
+			return object{"type": "Metaspace", "replacement": "▁", "prepend_scheme": m.pick("always", "first", "never"), "split": true}
+		}
+		return replacePart(m.pick("▁", "▁", "a", "<", "ab"), m.pick(" ", " ", "", "b", "<0x"))
+	}
+	steps := []object{}
+	for range m.IntN(3) {
+		steps = append(steps, step())
+	}
+	if !m.one(4) {
+		steps = append(steps, object{"type": "ByteFallback"})
+	}
+	if m.one(3) {
+		steps = append(steps, step())
+	}
+	if !m.one(4) {
+		steps = append(steps, object{"type": "Fuse"})
+		for range m.IntN(3) {
+			steps = append(steps, object{"type": "Strip", "content": m.pick(" ", "a"), "start": m.IntN(3), "stop": 0})
+		}
+	}
+	return object{"type": "Sequence", "decoders": steps}
+}
+
+// added draws added tokens. It returns all ids as well.
+func (m caseMaker) added(vocab map[string]int) (added []object, contents []string, ids []int) {
+	added = []object{}
+	ids = slices.Sorted(maps.Values(vocab))
+	next := len(vocab)
+	seen := map[string]bool{}
+	for range m.IntN(5) {
+		content := m.pick("<s>", "a", " ", "  ", "\n", "\u212b", "ab", m.word(2), m.word(3))
+		if seen[content] {
+			continue
+		}
+		seen[content] = true
+		contents = append(contents, content)
+		id, ok := vocab[content]
+		if !ok {
+			id, next = next, next+1
+			ids = append(ids, id)
+		}
+		o := addedPart(id, content)
+		for _, flag := range []string{"single_word", "lstrip", "rstrip", "normalized", "special"} {
+			o[flag] = m.one(3)
+		}
+		added = append(added, o)
+	}
+	return added, contents, ids
+}
+
+// inputs adds texts made of words, and lists of ids, of which many are from often.
+func (m caseMaker) inputs(c *smallCase, words []string, all, often []int) {
+	inside := append([]string{" ", " ", "a", "b"}, smallAlphabet...)
+	for range 12 {
+		var b strings.Builder
+		for range m.IntN(16) {
+			from := inside
+			if m.one(3) && len(words) > 0 {
+				from = words
+			}
+			b.WriteString(m.pick(from...))
+		}
+		c.Texts = append(c.Texts, b.String())
+		ids := make([]int32, m.IntN(12))
+		for i := range ids {
+			ids[i] = int32(all[m.IntN(len(all))])
+			if len(often) > 0 && m.one(3) {
+				ids[i] = int32(often[m.IntN(len(often))])
+			}
+		}
+		c.IDs = append(c.IDs, ids)
+	}
+}
+
+// randomCharCase draws a tokenizer of characters.
+func randomCharCase(rng *rand.Rand) smallCase {
+	m := caseMaker{rng}
+	vocab := map[string]int{}
+	var words []string
+	add := func(s string) {
+		if _, ok := vocab[s]; !ok {
+			vocab[s] = len(vocab)
+			words = append(words, s)
+		}
+	}
+	add("<unk>")
+	missing := m.pick("none", "none", "some", "all")
+	for b := range 256 {
+		if missing == "none" || missing == "some" && (b < 0x80 || b == 0xC3 || b == 0xA9) {
+			add(fmt.Sprintf("<0x%02X>", b))
+		}
+	}
+	odd := len(words) // byte tokens and the unknown token seldom merge
+	for _, c := range smallAlphabet {
+		if r := []rune(c); len(r) == 1 && !m.one(4) {
+			add(c)
+		}
+	}
+	for range m.IntN(4) {
+		add(m.word(4)) // no merges lead to it, as a rule
+	}
+	merges := []any{}
+	if odd < len(words) {
+		for range m.IntN(40) {
+			from := odd
+			if m.one(40) {
+				from = 0
+			}
+			a, b := words[from+m.IntN(len(words)-from)], words[odd+m.IntN(len(words)-odd)]
+			add(a + b)
+			merges = append(merges, []string{a, b})
+		}
+	}
+	if m.one(4) {
+		vocab[words[len(words)-1]] += 3 // ids without a token before it
+	}
+	unk := any("<unk>")
+	if missing == "none" && m.one(3) {
+		unk = nil
+	}
+	var often []int
+	if missing == "none" {
+		for _, b := range "\xC3\xA9 a\xE2\x96\x81" {
+			often = append(often, 1+int(b&0xFF))
+		}
+	}
+	meta := object{"type": "Metaspace", "replacement": m.pick("▁", "▁", "_"), "prepend_scheme": m.pick("always", "first", "never"), "split": m.one(2)}
+	split := object{"type": "Split", "pattern": object{"String": " "}, "behavior": "MergedWithPrevious", "invert": false}
+	pre := []any{nil, meta, meta, split, object{"type": "Sequence", "pretokenizers": []object{meta, split}}}[m.IntN(5)]
+	added, contents, ids := m.added(vocab)
+	c := smallCase{File: charFile(map[string]any{
+		"model.vocab": vocab, "model.merges": merges, "model.unk_token": unk, "model.fuse_unk": m.one(2),
+		"model.byte_fallback": missing != "all" || m.one(2), "model.ignore_merges": m.one(4),
+		"normalizer": m.normalizer(), "pre_tokenizer": pre, "added_tokens": added, "decoder": m.decoders(),
+	})}
+	m.inputs(&c, append(contents, words[odd:]...), ids, often)
+	return c
+}
+
+// randomByteCase draws a small byte-level tokenizer with normalizers and added
+// tokens.
+func randomByteCase(rng *rand.Rand) smallCase {
+	m := caseMaker{rng}
+	vocab := map[string]int{}
+	for b := range 256 {
+		vocab[spell(byte(b))] = b
+	}
+	vocab["ab"], vocab["abc"], vocab["Ġa"] = 256, 257, 258
+	if m.one(3) {
+		vocab[m.pick("Å日", "<s>", "ĠĠ", "日", "\n")] = 259
+	}
+	added, contents, ids := m.added(vocab)
+	pre := any(splitPart(bpe.PatternCL100K, "Isolated", false))
+	if m.one(2) {
+		pre = object{"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true}
+	}
+	c := smallCase{File: smallFile(map[string]any{
+		"model.vocab": vocab, "model.ignore_merges": m.one(2), "normalizer": m.normalizer(), "pre_tokenizer": pre, "added_tokens": added,
+	})}
+	m.inputs(&c, contents, ids, nil)
+	return c
+}
+
+// TestPeerSmall: random small tokenizers give the ids and the texts of the reference
+// engine, or are refused.
+func TestPeerSmall(t *testing.T) {
+	python(t)
+	t.Parallel()
+	for name, draw := range map[string]func(*rand.Rand) smallCase{"chars": randomCharCase, "bytes": randomByteCase} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			rng := rand.New(rand.NewPCG(*seed, 7))
+			all := make([]smallCase, 3000)
+			for i := range all {
+				all[i] = draw(rng)
+			}
+			compareCases(t, all)
+		})
+	}
+}
+
+// compareCases asks the reference engine about all tokenizers, and of those that are
+// not refused about the texts and ids as well: it may hang or panic on others.
+func compareCases(t *testing.T, all []smallCase) {
+	t.Helper()
+	toks, errs := make([]*bpe.Tokenizer, len(all)), make([]error, len(all))
+	for i := range all {
+		if toks[i], errs[i] = bpe.Parse(all[i].File, bpe.Options{}); errs[i] != nil {
+			all[i].Texts, all[i].IDs = []string{}, [][]int32{}
+		}
+	}
+	refused, bad := 0, 0
+	for i, want := range ask[smallAnswer](t, "cases", nil, all) {
+		problem := ""
+		switch err := errs[i]; {
+		case err == nil && want.Error != "":
+			problem = "Parse succeeds, the reference engine says " + want.Error
+		case err == nil:
+			problem = all[i].compare(t, toks[i], want)
+		case want.Error == "" && !errors.Is(err, bpe.ErrUnsupported) && !strings.Contains(err.Error(), "have the same id"):
+			problem = fmt.Sprintf("Parse = %v, and the reference engine reads it", err)
+		default:
+			refused++
+		}
+		if problem == "" {
+			continue
+		}
+		t.Errorf("tokenizer %d (seed %d): %s\n%s", i, *seed, problem, all[i].brief())
+		if bad++; bad == 3 {
+			t.FailNow()
+		}
+	}
+	t.Logf("%d of %d tokenizers refused", refused, len(all))
+	if refused > len(all)/4 {
+		t.Errorf("%d of %d tokenizers refused", refused, len(all))
+	}
+}
+
+// compare returns the first difference.
+func (c *smallCase) compare(t *testing.T, tok *bpe.Tokenizer, want smallAnswer) string {
+	t.Helper()
+	for k, text := range c.Texts {
+		for mode, ids := range map[bpe.AddedMode][]int32{bpe.AddedAll: want.IDs[k], bpe.AddedNotSpecial: want.Special[k]} {
+			if got := encode(t, tok, text, bpe.EncodeOptions{Added: mode}); ids != nil && fmt.Sprint(got) != fmt.Sprint(ids) {
+				return fmt.Sprintf("ids of %q, mode %d = %v, want %v", text, mode, got, ids)
+			}
+		}
+	}
+	for k, ids := range c.IDs {
+		if want.Texts[k] == nil {
+			return fmt.Sprintf("the reference engine panics on ids %v", ids)
+		}
+		for s, text := range want.Texts[k] {
+			opts := bpe.DecodeOptions{SkipSpecial: s == 0}
+			if got := decode(t, tok, ids, opts); got != text {
+				return fmt.Sprintf("text of %v, skip %v = %q, want %q", ids, s == 0, got, text)
+			}
+			if got := streamed(t, tok, ids, opts, text); got != text {
+				return fmt.Sprintf("stream of %v, skip %v = %q, want %q", ids, s == 0, got, text)
+			}
+		}
+	}
+	return ""
+}
+
+// streamed decodes ids one by one, and checks that what came is a prefix of text.
+func streamed(t *testing.T, tok *bpe.Tokenizer, ids []int32, opts bpe.DecodeOptions, text string) string {
+	t.Helper()
+	s := tok.NewStream(opts)
+	var got []byte
+	for round := range 2 { // a stream may be used again
+		got = got[:0]
+		for _, id := range ids {
+			var err error
+			if got, err = s.AppendText(got, id); err != nil {
+				t.Fatal(err)
+			}
+			if !strings.HasPrefix(text, string(got)) {
+				t.Fatalf("round %d: stream of %v has returned %q, not a prefix of %q", round, ids, got, text)
+			}
+		}
+		got = s.AppendRest(got)
+	}
+	return string(got)
+}
+
+// brief is the file without its bytes.
+func (c *smallCase) brief() string {
+	var file map[string]any
+	_ = json.Unmarshal(c.File, &file)
+	if model, ok := file["model"].(map[string]any); ok {
+		if vocab, ok := model["vocab"].(map[string]any); ok {
+			for b := range 256 {
+				delete(vocab, fmt.Sprintf("<0x%02X>", b))
+			}
+		}
+	}
+	out, _ := json.Marshal(file)
+	return string(out)
+}
