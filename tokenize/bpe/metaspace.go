@@ -76,12 +76,3 @@ func (m *metaspace) cut(s string, i int) int {
 	}
 	return len(s)
 }
-
-// splitAfterSpace is Split by " " with behavior MergedWithPrevious: the first space
-// of several ends a piece, each further one is a piece.
-func splitAfterSpace(s string, i int) int {
-	if k := strings.IndexByte(s[i:], ' '); k >= 0 {
-		return i + k + 1
-	}
-	return len(s)
-}

@@ -1,7 +1,9 @@
 package bpe
 
-// The pre-tokenizers of vocabularies that spell characters: nothing, Metaspace, or
-// a Split by the space.
+import "strings"
+
+// The pre-tokenizers of vocabularies that spell characters: nothing, Metaspace,
+// Splits by a string and Digits.
 
 // preParts returns the pre-tokenizers one after the other.
 func (f *jsonFile) preParts() ([]part, error) {
@@ -38,30 +40,53 @@ func (f *jsonFile) spaces(t *Tokenizer) error {
 	}
 	t.family = FamilyChars
 	for i, p := range parts {
+		st := stage{}
 		switch name := p.name(); {
 		case name == "Metaspace" && i == 0:
-			m, err := readMetaspace(p, "pre_tokenizer")
-			if err != nil {
-				return err
-			}
-			t.space = m
-			if m.split {
-				t.stages = append(t.stages, stage{cut: m.cut})
+			if t.space, err = readMetaspace(p, "pre_tokenizer"); err == nil && t.space.split {
+				st.cut = t.space.cut
 			}
 		case name == "Split":
-			var s splitSpec
-			if err := strict(p.raw, "pre_tokenizer", &s); err != nil {
-				return err
+			if st, err = readSplit(p); err == nil && st.expr != "" {
+				err = unsupported("pre_tokenizer Split by a pattern in a vocabulary of characters")
 			}
-			if s.Pattern.String == nil || *s.Pattern.String != " " || s.Behavior != "MergedWithPrevious" || s.Invert {
-				return unsupported("pre_tokenizer Split in a vocabulary of characters, other than by a space that is merged with what is before it")
+			if splitsBySpace(p) && !st.invert && t.leavesNoSpace() {
+				st = stage{} // it never matches
 			}
-			t.stages = append(t.stages, stage{cut: splitAfterSpace})
+		case name == "Digits":
+			st, err = readDigits(p)
 		default:
 			return unsupported("pre_tokenizer %s in place %d of %d in a vocabulary of characters", name, i+1, len(parts))
 		}
+		if err != nil {
+			return err
+		}
+		if st.cut != nil || st.pattern != nil {
+			t.stages = append(t.stages, st)
+		}
 	}
 	return f.checkFirst(t)
+}
+
+func splitsBySpace(p part) bool {
+	var s splitSpec
+	return strict(p.raw, "pre_tokenizer", &s) == nil && s.Pattern.String != nil && *s.Pattern.String == " "
+}
+
+// leavesNoSpace reports whether the normalizer and Metaspace replace all spaces.
+func (t *Tokenizer) leavesNoSpace() bool {
+	if t.space != nil {
+		return t.space.mark != " "
+	}
+	none := false
+	for i := range t.norm {
+		s := &t.norm[i]
+		if s.kind == stepReplace && s.from == " " {
+			none = true
+		}
+		none = none && !strings.Contains(s.to, " ")
+	}
+	return none
 }
 
 // checkFirst refuses what makes it unclear where a text begins: the reference

@@ -28,7 +28,7 @@ type smallAnswer struct {
 	Texts   []*[2]string `json:"texts"`
 }
 
-var smallAlphabet = []string{"a", "b", "c", " ", "▁", "é", "e\u0301", "日", "本", "😀", "\n", "\t", "<", ">", "x", "\u212b", "\u00a0", "_", "A", "<0x41>", "\x00", "\u0958"}
+var smallAlphabet = []string{"a", "b", "c", " ", "▁", "é", "e\u0301", "日", "本", "😀", "\n", "\t", "<", ">", "x", "\u212b", "\u00a0", "_", "A", "<0x41>", "\x00", "\u0958", "1", "2"}
 
 // A caseMaker draws tokenizers in which all features meet.
 type caseMaker struct{ *rand.Rand }
@@ -205,7 +205,12 @@ func randomCharCase(rng *rand.Rand) smallCase {
 	}
 	meta := object{"type": "Metaspace", "replacement": m.pick("▁", "▁", "_"), "prepend_scheme": m.pick("always", "first", "never"), "split": m.one(2)}
 	split := object{"type": "Split", "pattern": object{"String": " "}, "behavior": "MergedWithPrevious", "invert": false}
-	pre := []any{nil, meta, meta, split, object{"type": "Sequence", "pretokenizers": []object{meta, split}}}[m.IntN(5)]
+	other := object{"type": "Split", "pattern": object{"String": m.pick("a", "▁", "  ", "▁▁")}, "behavior": m.pick("Isolated", "Removed", "MergedWithPrevious", "MergedWithNext", "Contiguous"), "invert": m.one(4)}
+	digits := object{"type": "Digits", "individual_digits": m.one(2)}
+	pre := []any{nil, meta, split, []object{meta, split}, []object{other, digits}, []object{meta, other}}[m.IntN(6)]
+	if parts, ok := pre.([]object); ok {
+		pre = object{"type": "Sequence", "pretokenizers": parts}
+	}
 	added, contents, ids := m.added(vocab)
 	c := smallCase{File: charFile(map[string]any{
 		"model.vocab": vocab, "model.merges": merges, "model.unk_token": unk, "model.fuse_unk": m.one(2),
