@@ -63,8 +63,8 @@
 //
 // # Cost
 //
-// No text takes more than n log n time. Memory for one call comes from a pool; a
-// warmed encoder does not allocate. Words of up to 16 bytes are looked up whole,
+// Time and memory grow with the length of the text, whatever the text. Memory for
+// one call comes from a pool; a warmed encoder does not allocate. Words of up to 16 bytes are looked up whole,
 // and the tokens of words that are several are kept in two caches of fixed size.
 //
 // A loaded tokenizer keeps 1.4 to 2.5 times the size of its tokenizer.json: 16 MB

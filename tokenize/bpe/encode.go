@@ -5,8 +5,8 @@ import (
 	"unicode/utf8"
 )
 
-// MaxPretoken is the longest pre-token, in bytes, that is encoded. Merging takes
-// memory of some 40 times the pre-token; no text has one of a size near this.
+// MaxPretoken is the longest pre-token, in bytes, that is encoded. No text has one
+// of a size near this.
 const MaxPretoken = 8 << 20
 
 // A PretokenError says that a text holds a pre-token over MaxPretoken: one letter

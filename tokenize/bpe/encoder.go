@@ -12,7 +12,7 @@ type encoder struct {
 
 	hot   [1 << hotBits]hotWord
 	cache [1 << cacheBits]cachedWord
-	merge mergeHeap
+	merge mergeScratch
 	norm  normalizer
 	valid []byte
 
@@ -56,8 +56,8 @@ const keepBytes = 1 << 20
 
 // shrink gives up what an unusual text made grow.
 func (e *encoder) shrink() {
-	if cap(e.merge.next) > keepBytes/16 {
-		e.merge = mergeHeap{}
+	if cap(e.merge.dead) > keepBytes/8 {
+		e.merge.dead = nil
 	}
 	if cap(e.norm.runes) > keepBytes/8 {
 		e.norm.runes = nil

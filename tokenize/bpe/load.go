@@ -165,7 +165,9 @@ func (t *Tokenizer) build(pieces pieceTable, merges []merge, added []Added, spec
 	} else if err := t.buildByteIDs(); err != nil {
 		return err
 	}
-	t.buildMerges(merges)
+	if err := t.buildMerges(merges); err != nil {
+		return err
+	}
 	t.buildWords(spec.IgnoreMerges && t.chars == nil)
 	t.buildAdded(added, spelled)
 	return nil

@@ -1,132 +1,171 @@
 package bpe
 
-// Byte-pair merging: as long as two neighbours merge, the pair of the lowest
-// rank does, the leftmost of several. Short words keep everything in arrays on
-// the stack and look for the minimum in a line; long ones keep a heap, so that a
-// word of n bytes takes n log n.
+import "unicode/utf8"
 
-// shortWord is where the two ways cost the same, measured on random letters.
-const shortWord = 96
+// Byte-pair merging: as long as two neighbours merge, the pair of the lowest rank
+// does, the leftmost of several.
+//
+// The result is found from left to right, without merging. A list of tokens is the
+// result for their joined text exactly where
+//
+//   - each token alone is the result for its own text, and
+//   - each two neighbours alone are the result for their joined text: they are
+//     compatible.
+//
+// If it is the result: merging never crosses the borders of what ends as one
+// token, or as two neighbours, so inside it goes as it would alone. If it is a list
+// as described: merging goes inside each token as it would alone, until a pair
+// merges across a border; then that pair would also have merged in the text of the
+// two tokens alone, and they would not be compatible.
+//
+// So there is one list at most that ends at a given place. A walk takes the longest
+// token that is compatible with the one before; where none is, the token before was
+// wrong, gives way to a shorter one, and no walk needs to reach its end again. So
+// every place is reached once, every token that begins there is tried once: the
+// time is the length of the text times a constant of the vocabulary.
 
 // appendMerged appends the tokens of w, which is not empty and under 2 GiB.
-func (m *model) appendMerged(dst []int32, w string, h *mergeHeap) []int32 {
+func (m *model) appendMerged(dst []int32, w string, s *mergeScratch) []int32 {
 	start := len(dst)
-	dst = m.appendSymbols(dst, w)
-	return dst[:start+m.mergeSymbols(dst[start:], h)]
-}
-
-// appendSymbols appends what merging begins with: the token of each byte of w, or
-// of each character.
-func (m *model) appendSymbols(dst []int32, w string) []int32 {
-	if m.chars != nil {
-		return m.chars.appendSymbols(dst, w)
+	if c := m.chars; c != nil && (c.order || c.merged) {
+		dst = c.appendSymbols(dst, w)
+		return dst[:start+s.merge(m, dst[start:])]
 	}
-	for i := range len(w) {
-		dst = append(dst, m.byteID[w[i]])
+	dead := s.bits(len(w) + 1) // places where no list of tokens ends, of those reached
+	for at := 0; at < len(w); {
+		tok := m.prefixes.longest(w[at:])
+		if tok < 0 { // a character that no token begins with: nothing crosses it
+			_, n := utf8.DecodeRuneInString(w[at:])
+			dst = m.chars.appendSymbols(dst, w[at:at+n])
+			at += n
+			start = len(dst)
+			continue
+		}
+		for {
+			end := at + int(m.makings[tok].size)
+			if dead[end>>6]>>(end&63)&1 == 0 && (len(dst) == start || m.compatible(dst[len(dst)-1], tok, s)) {
+				dst = append(dst, tok)
+				at = end
+				break
+			}
+			tok = m.makings[tok].prefix
+			for tok < 0 {
+				dead[at>>6] |= 1 << (at & 63)
+				last := dst[len(dst)-1]
+				dst = dst[:len(dst)-1]
+				at -= int(m.makings[last].size)
+				tok = m.makings[last].prefix
+			}
+		}
 	}
 	return dst
 }
 
-// mergeSymbols merges ids in place and returns how many are left, at the front.
-func (m *model) mergeSymbols(ids []int32, h *mergeHeap) int {
-	if len(ids) > shortWord {
-		return h.merge(m, ids)
+// compatible reports whether merging the text of two tokens gives them again. It
+// undoes their merges at the border, the latest first, and looks whether a pair
+// across the border would have gone before.
+func (m *model) compatible(a, b int32, s *mergeScratch) bool {
+	if m.makings[a].wild || m.makings[b].wild {
+		return m.compatibleWild(a, b, s)
 	}
-	var pair [shortWord]uint64 // merge of ids[i] and ids[i+1]
-	n := len(ids)
-	for i := range n - 1 {
-		pair[i] = m.pairs.get(ids[i], ids[i+1])
-	}
-	for n > 1 {
-		best, at := noMerge, 0
-		for i, p := range pair[:n-1] {
-			if p < best {
-				best, at = p, i
-			}
+	before := unmade // the merge across the border must not have a lower rank
+	for {
+		if c, ok := m.pairs.get(m.makings, a, b); ok && m.makings[c].rank < before {
+			return false
 		}
-		if best == noMerge {
-			break
-		}
-		ids[at] = int32(uint32(best))
-		copy(ids[at+1:n-1], ids[at+2:n])
-		if at+2 < n {
-			copy(pair[at+1:n-2], pair[at+2:n-1])
-			pair[at] = m.pairs.get(ids[at], ids[at+1])
-		}
-		n--
-		if at > 0 {
-			pair[at-1] = m.pairs.get(ids[at-1], ids[at])
+		x, y := &m.makings[a], &m.makings[b]
+		switch {
+		case x.rank > y.rank:
+			before, a = x.rank, x.right
+		case y.rank == 0:
+			return true
+		default: // of the same rank the left one goes first
+			before, b = y.rank+1, y.left
 		}
 	}
-	return n
 }
 
-// A mergeHeap is the memory for merging long words, kept between calls.
-type mergeHeap struct {
-	next, prev []int32 // neighbours of each symbol that is left
-	heap       []candidate
+// compatibleWild is compatible for tokens that are not made in the order of ranks:
+// it merges.
+func (m *model) compatibleWild(a, b int32, s *mergeScratch) bool {
+	s.ids = m.appendParts(m.appendParts(s.ids[:0], a), b)
+	n := s.merge(m, s.ids)
+	return n == 2 && s.ids[0] == a && s.ids[1] == b
 }
 
-// A candidate is a pair that may merge. It is stale once either side changed;
-// a side only ever grows, so its tokens tell.
-type candidate struct {
-	merge uint64
-	at    int32
-	left  int32
-	right int32
+// appendParts appends the symbols that token id is made of.
+func (m *model) appendParts(dst []int32, id int32) []int32 {
+	for m.makings[id].rank != 0 {
+		dst = m.appendParts(dst, m.makings[id].left)
+		id = m.makings[id].right
+	}
+	return append(dst, id)
 }
 
-func (c *candidate) before(d *candidate) bool {
-	return c.merge < d.merge || c.merge == d.merge && c.at < d.at
+// mergeScratch is the memory for merging, kept between calls.
+type mergeScratch struct {
+	dead []uint64
+
+	ids, next, prev []int32
+	queue           []uint64
+}
+
+// bits returns n bits that are 0.
+func (s *mergeScratch) bits(n int) []uint64 {
+	words := (n + 63) / 64
+	if cap(s.dead) < words {
+		s.dead = make([]uint64, words)
+	}
+	dead := s.dead[:words]
+	clear(dead)
+	return dead
 }
 
 // merge merges ids in place and returns how many are left, at the front. Meanwhile
-// a symbol that was joined to the left is -1.
-func (h *mergeHeap) merge(m *model, ids []int32) int {
+// a symbol that was joined to the left is -1. An entry of the queue is a rank and a
+// place; it is stale where the pair at that place has another rank now.
+func (s *mergeScratch) merge(m *model, ids []int32) int {
 	n := len(ids)
-	if cap(h.next) < n {
-		h.next, h.prev = make([]int32, n), make([]int32, n)
+	if cap(s.next) < n {
+		s.next, s.prev = make([]int32, 2*n), make([]int32, 2*n)
 	}
-	next, prev := h.next[:n], h.prev[:n]
-	heap := h.heap[:0]
+	next, prev, q := s.next[:n], s.prev[:n], s.queue[:0]
+	pair := func(i int32) (entry uint64, made int32, ok bool) {
+		if i < 0 || ids[i] < 0 || int(next[i]) == n {
+			return 0, 0, false
+		}
+		c, ok := m.pairs.get(m.makings, ids[i], ids[next[i]])
+		return uint64(m.makings[c].rank)<<32 | uint64(i), c, ok
+	}
 	for i := range n {
 		next[i], prev[i] = int32(i+1), int32(i-1)
-		if i+1 < n {
-			if p := m.pairs.get(ids[i], ids[i+1]); p != noMerge {
-				heap = append(heap, candidate{p, int32(i), ids[i], ids[i+1]})
-			}
+	}
+	for i := range int32(n) {
+		if p, _, ok := pair(i); ok {
+			q = pushEntry(q, p)
 		}
 	}
-	for i := len(heap)/2 - 1; i >= 0; i-- {
-		siftDown(heap, i)
-	}
-	for len(heap) > 0 {
-		c := heap[0]
-		last := len(heap) - 1
-		heap[0] = heap[last]
-		heap = heap[:last]
-		siftDown(heap, 0)
-
-		a, b := c.at, next[c.at]
-		if ids[a] != c.left || int(b) >= n || ids[b] != c.right {
+	for len(q) > 0 {
+		top := q[0]
+		q = popEntry(q)
+		at := int32(uint32(top))
+		p, c, ok := pair(at)
+		if !ok || p != top {
 			continue
 		}
-		ids[a], ids[b] = int32(uint32(c.merge)), -1
-		b = next[b]
-		next[a] = b
-		if int(b) < n {
-			prev[b] = a
-			if p := m.pairs.get(ids[a], ids[b]); p != noMerge {
-				heap = siftUp(append(heap, candidate{p, a, ids[a], ids[b]}))
-			}
+		b := next[at]
+		ids[at], ids[b] = c, -1
+		next[at] = next[b]
+		if int(next[at]) < n {
+			prev[next[at]] = at
 		}
-		if b = prev[a]; b >= 0 {
-			if p := m.pairs.get(ids[b], ids[a]); p != noMerge {
-				heap = siftUp(append(heap, candidate{p, b, ids[b], ids[a]}))
+		for _, i := range [2]int32{at, prev[at]} {
+			if p, _, ok := pair(i); ok {
+				q = pushEntry(q, p)
 			}
 		}
 	}
-	h.heap = heap[:0]
+	s.queue = q
 	left := 0
 	for i := int32(0); int(i) < n; i = next[i] {
 		ids[left] = ids[i]
@@ -135,39 +174,37 @@ func (h *mergeHeap) merge(m *model, ids []int32) int {
 	return left
 }
 
-func siftUp(h []candidate) []candidate {
-	i := len(h) - 1
-	c := h[i]
+// pushEntry and popEntry keep the least entry of a queue at its front, as a heap.
+func pushEntry(q []uint64, e uint64) []uint64 {
+	q = append(q, e)
+	i := len(q) - 1
 	for i > 0 {
 		p := (i - 1) / 2
-		if !c.before(&h[p]) {
+		if e >= q[p] {
 			break
 		}
-		h[i] = h[p]
+		q[i] = q[p]
 		i = p
 	}
-	h[i] = c
-	return h
+	q[i] = e
+	return q
 }
 
-func siftDown(h []candidate, i int) {
-	if i >= len(h) {
-		return
-	}
-	c := h[i]
-	for {
+func popEntry(q []uint64) []uint64 {
+	last := len(q) - 1
+	e := q[last]
+	q = q[:last]
+	for i := 0; i < last; {
 		k := 2*i + 1
-		if k >= len(h) {
-			break
-		}
-		if k+1 < len(h) && h[k+1].before(&h[k]) {
+		if k+1 < last && q[k+1] < q[k] {
 			k++
 		}
-		if !h[k].before(&c) {
+		if k >= last || q[k] >= e {
+			q[i] = e
 			break
 		}
-		h[i] = h[k]
+		q[i] = q[k]
 		i = k
 	}
-	h[i] = c
+	return q
 }

@@ -2,8 +2,6 @@ package bpe
 
 import (
 	"fmt"
-	"runtime"
-	"sync"
 )
 
 // Limits on what a file may ask for. The largest vocabulary known has some
@@ -33,8 +31,10 @@ type model struct {
 	pieces   pieceTable
 	contents map[string]int32 // added tokens
 
-	byteID [256]int32
-	pairs  pairTable
+	byteID   [256]int32
+	makings  []making // by id
+	pairs    pairTable
+	prefixes prefixTable
 
 	// words and long hold what is one token when it is a whole pre-token: all of
 	// the vocabulary with ignore_merges, else what its own merges lead to.
@@ -145,6 +145,15 @@ func (m *model) spelling(id int32) []byte {
 	return appendSpelled(nil, b)
 }
 
+// text returns what merging sees of id, which is not an added token outside of the
+// vocabulary: its bytes, or where the vocabulary spells characters, these.
+func (m *model) text(id int32) []byte {
+	if m.chars != nil {
+		return m.spelling(id)
+	}
+	return m.bytes[m.off[id]:m.off[id+1]]
+}
+
 // buildByteIDs finds the token of each byte. Without all of them some text would
 // have no encoding.
 func (m *model) buildByteIDs() error {
@@ -160,28 +169,17 @@ func (m *model) buildByteIDs() error {
 	return nil
 }
 
-// buildMerges fills the pair tables.
-func (m *model) buildMerges(merges []merge) {
-	m.pairs = newPairTable(len(merges))
-	for _, g := range merges {
-		m.pairs.put(g.a, g.b, uint64(g.rank)<<32|uint64(uint32(g.c)))
-	}
-}
-
 // buildWords fills the whole-word tables: with all, which ignore_merges asks for, of
 // the whole vocabulary, else of what its own bytes merge to. Some vocabularies have
 // other entries, and the reference engine never produces them.
 func (m *model) buildWords(all bool) {
 	m.words = newWordTable(m.pieces.len())
 	m.long = make(map[string]int32)
-	var whole []bool
-	if !all {
-		whole = m.reachable()
-	}
 	alpha := newAlphabet()
 	var w []byte
 	for i := range m.pieces.piece {
-		if !all && !whole[i] {
+		id := m.pieces.piece[i].id
+		if k := &m.makings[id]; !all && (k.rank == unmade || k.odd) {
 			continue
 		}
 		var ok bool
@@ -189,11 +187,11 @@ func (m *model) buildWords(all bool) {
 			continue
 		}
 		if len(w) > 16 {
-			m.long[string(w)] = m.pieces.piece[i].id
+			m.long[string(w)] = id
 			continue
 		}
 		lo, hi := loadWord(stringOf(w), 0, len(w))
-		m.words.put(lo, hi, len(w), m.pieces.piece[i].id)
+		m.words.put(lo, hi, len(w), id)
 	}
 }
 
@@ -206,32 +204,4 @@ func (m *model) appendWord(dst []byte, i int, alpha *alphabet) (_ []byte, ok boo
 	}
 	dst, ok = alpha.appendBytes(dst, p)
 	return dst, ok && len(p) > 0
-}
-
-// reachable says of each piece whether its own text merges to it. This is a third of
-// what building takes, so all processors share it.
-func (m *model) reachable() []bool {
-	whole := make([]bool, m.pieces.len())
-	parts := runtime.GOMAXPROCS(0)
-	var wg sync.WaitGroup
-	for k := range parts {
-		from, to := len(whole)*k/parts, len(whole)*(k+1)/parts
-		wg.Go(func() {
-			alpha := newAlphabet()
-			var (
-				w   []byte
-				ids []int32
-				h   mergeHeap
-				ok  bool
-			)
-			for i := from; i < to; i++ {
-				if w, ok = m.appendWord(w[:0], i, alpha); ok {
-					ids = m.appendMerged(ids[:0], stringOf(w), &h)
-					whole[i] = len(ids) == 1 && ids[0] == m.pieces.piece[i].id
-				}
-			}
-		})
-	}
-	wg.Wait()
-	return whole
 }

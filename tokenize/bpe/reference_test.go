@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"math"
 	"os"
 	"slices"
 	"strings"
@@ -147,7 +148,7 @@ func (s *slowTokenizer) merge(word string) []int32 {
 		return []int32{id}
 	}
 	for {
-		best, at := len(s.rank), -1
+		best, at := math.MaxInt, -1
 		for i := range len(parts) - 1 {
 			if r, ok := s.rank[[2]string{parts[i], parts[i+1]}]; ok && r < best {
 				best, at = r, i

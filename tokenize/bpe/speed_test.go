@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -121,7 +122,7 @@ func newStopwatch(tb testing.TB, name string, texts []speedText) *stopwatch {
 	return &stopwatch{in, bufio.NewReader(out)}
 }
 
-// seconds returns the time of the fastest of calls on text i.
+// seconds returns the processor time of the fastest of calls on text i.
 func (s *stopwatch) seconds(tb testing.TB, i, calls int, cache string) float64 {
 	tb.Helper()
 	if _, err := fmt.Fprintln(s.in, i, calls, cache); err != nil {
@@ -141,14 +142,16 @@ func (s *stopwatch) seconds(tb testing.TB, i, calls int, cache string) float64 {
 // ourSeconds is seconds for this package.
 func ourSeconds(tb testing.TB, tok *bpe.Tokenizer, text string, calls int, cache string) float64 {
 	tb.Helper()
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	ids := make([]int32, 0, len(text))
 	encode := func() time.Duration {
-		start := time.Now()
+		start := cpuTime(tb)
 		var err error
 		if ids, err = tok.AppendTokens(ids[:0], text); err != nil {
 			tb.Fatal(err)
 		}
-		return time.Since(start)
+		return cpuTime(tb) - start
 	}
 	if cache == "warm" {
 		encode()

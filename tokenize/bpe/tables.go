@@ -5,24 +5,16 @@ import (
 	"math/rand/v2"
 )
 
-// A pairTable maps two adjacent tokens to what they merge to: rank and id in one
-// number, or noMerge. Most pairs of a text do not merge, so a bit per hash value
-// answers those without a look at the big table.
+// A pairTable finds the token that two adjacent ones merge to, among the makings.
+// Most pairs of a text do not merge, so a bit per hash value answers those without
+// a look at the big tables.
 type pairTable struct {
-	slot   []pairSlot // length a power of two, free where key is noPair
+	slot   []uint32 // id + 1; length a power of two, 0 is free
 	filter []uint64
 	seed   uint64
 }
 
-type pairSlot struct {
-	key   uint64
-	merge uint64 // rank<<32 | id
-}
-
 const (
-	noMerge = ^uint64(0)
-	noPair  = ^uint64(0)
-
 	// 2^21 bits are 256 KiB: they stay in the second-level cache, and answer
 	// nine of ten pairs that do not merge.
 	filterBits = 21
@@ -33,12 +25,7 @@ const (
 func newSeed() uint64 { return rand.Uint64() | 1 }
 
 func newPairTable(n int) pairTable {
-	p := pairTable{seed: newSeed(), filter: make([]uint64, 1<<(filterBits-6))}
-	p.slot = make([]pairSlot, slots(n))
-	for i := range p.slot {
-		p.slot[i].key = noPair
-	}
-	return p
+	return pairTable{seed: newSeed(), filter: make([]uint64, 1<<(filterBits-6)), slot: make([]uint32, slots(n))}
 }
 
 // slots returns the size of an open table for n entries: a power of two, at most
@@ -58,36 +45,34 @@ func (p *pairTable) hash(key uint64) uint64 {
 
 func pairKey(a, b int32) uint64 { return uint64(uint32(a))<<32 | uint64(uint32(b)) }
 
-// put sets the merge of a pair; a later one replaces an earlier.
-func (p *pairTable) put(a, b int32, merge uint64) {
-	key := pairKey(a, b)
-	h := p.hash(key)
+// put adds the pair that token c is made of.
+func (p *pairTable) put(makings []making, c int32) {
+	h := p.hash(pairKey(makings[c].left, makings[c].right))
 	f := h >> (64 - filterBits)
 	p.filter[f>>6] |= 1 << (f & 63)
 	mask := uint64(len(p.slot) - 1)
 	i := h & mask
-	for p.slot[i].key != noPair && p.slot[i].key != key {
+	for p.slot[i] != 0 {
 		i = (i + 1) & mask
 	}
-	p.slot[i] = pairSlot{key, merge}
+	p.slot[i] = uint32(c) + 1
 }
 
-func (p *pairTable) get(a, b int32) uint64 {
-	key := pairKey(a, b)
-	h := p.hash(key)
+// get returns the token that is made of a and b.
+func (p *pairTable) get(makings []making, a, b int32) (int32, bool) {
+	h := p.hash(pairKey(a, b))
 	f := h >> (64 - filterBits)
 	if p.filter[f>>6]>>(f&63)&1 == 0 {
-		return noMerge
+		return 0, false
 	}
 	mask := uint64(len(p.slot) - 1)
-	for i := h & mask; ; i = (i + 1) & mask {
-		switch s := &p.slot[i]; s.key {
-		case key:
-			return s.merge
-		case noPair:
-			return noMerge
+	for i := h & mask; p.slot[i] != 0; i = (i + 1) & mask {
+		c := int32(p.slot[i] - 1)
+		if mk := &makings[c]; mk.left == a && mk.right == b {
+			return c, true
 		}
 	}
+	return 0, false
 }
 
 // A wordTable maps the pre-tokens of up to 16 bytes that are one token to its id.
@@ -141,9 +126,9 @@ func loadWord(s string, i, j int) (lo, hi uint64) {
 	if i+16 <= len(s) {
 		lo, hi = load8(s[i:]), load8(s[i+8:])
 		if n <= 8 {
-			return lo & (noMerge >> (64 - 8*uint(n))), 0
+			return lo & (^uint64(0) >> (64 - 8*uint(n))), 0
 		}
-		return lo, hi & (noMerge >> (128 - 8*uint(n)))
+		return lo, hi & (^uint64(0) >> (128 - 8*uint(n)))
 	}
 	for k := min(n, 8) - 1; k >= 0; k-- {
 		lo = lo<<8 | uint64(s[i+k])

@@ -1,0 +1,134 @@
+package bpe
+
+import "unicode/utf8"
+
+// A making says how merging makes a token. Whatever the text around it, a token is
+// made in the one way that merging its own text goes: what is inside of it merges
+// as if it were alone. So one merge per token is all that is ever used, even where
+// a file lists several, and tokens that their own text does not merge to are in no
+// result.
+type making struct {
+	left, right int32  // what it is made of
+	rank        uint32 // one more than the rank of that merge; 0 for a symbol, unmade for none
+	size        uint32 // bytes
+	prefix      int32  // the longest other token that it begins with, or -1
+	// wild says that the token, or a part of it, has a lower rank than a part that
+	// it is made of. Llama 3 has some tens of such tokens, most vocabularies none.
+	wild bool
+	// odd says that the token is, or has in it, the token of a byte or the unknown
+	// token of a vocabulary of characters: its text is not what it is spelled like.
+	odd bool
+}
+
+// unmade is the rank of what merging never makes.
+const unmade = ^uint32(0)
+
+// buildMerges finds how each token is made, the short ones first: what goes on
+// inside of a token is known by then.
+func (m *model) buildMerges(merges []merge) error {
+	merges = lastOfEqual(merges, len(m.flags))
+	m.makings = make([]making, len(m.flags))
+	for id := range m.makings {
+		m.makings[id] = making{rank: unmade, prefix: -1}
+	}
+	for i := range m.pieces.piece {
+		_, id := m.pieces.at(i)
+		m.makings[id].size = uint32(len(m.text(id)))
+	}
+	symbols := m.markSymbols()
+	m.pairs = newPairTable(len(m.flags))
+	var s mergeScratch
+	made := make([]int32, 0, len(m.flags))
+	for _, g := range m.bySize(merges) {
+		a, b, c := &m.makings[g.a], &m.makings[g.b], &m.makings[g.c]
+		odd := a.odd || b.odd || c.odd
+		if c.rank != unmade && !odd || a.rank == unmade || b.rank == unmade || !m.compatible(g.a, g.b, &s) {
+			continue
+		}
+		if c.rank != unmade {
+			return unsupported("token %q, which is made both of its characters and of bytes or unknown ones", m.spelling(g.c))
+		}
+		c.left, c.right, c.rank = g.a, g.b, g.rank+1
+		c.wild = a.wild || b.wild || c.rank <= a.rank || c.rank <= b.rank
+		c.odd = odd
+		m.pairs.put(m.makings, g.c)
+		made = append(made, g.c)
+	}
+	var err error
+	m.prefixes, err = newPrefixTable(m, symbols, made)
+	return err
+}
+
+// markSymbols marks the tokens that merging begins with, and returns those that are
+// spelled like their text.
+func (m *model) markSymbols() []int32 {
+	var symbols []int32
+	if m.chars == nil {
+		symbols = m.byteID[:]
+	} else {
+		for i := range m.pieces.piece {
+			if p, id := m.pieces.at(i); utf8.RuneCount(p) == 1 {
+				symbols = append(symbols, id)
+			}
+		}
+		for _, id := range append(m.chars.byte[:], m.chars.unk) {
+			if id >= 0 && m.makings[id].rank != 0 {
+				m.makings[id].rank, m.makings[id].odd = 0, true
+			}
+		}
+	}
+	for _, id := range symbols {
+		m.makings[id].rank = 0
+	}
+	return symbols
+}
+
+// bySize sorts merges by the size of the token that they make.
+func (m *model) bySize(merges []merge) []merge {
+	var first []int // of each size
+	for _, g := range merges {
+		n := int(m.makings[g.c].size) + 1
+		if n >= len(first) {
+			first = append(first, make([]int, n+1-len(first))...)
+		}
+		first[n]++
+	}
+	for n := 1; n < len(first); n++ {
+		first[n] += first[n-1]
+	}
+	sorted := make([]merge, len(merges))
+	for _, g := range merges {
+		at := &first[m.makings[g.c].size]
+		sorted[*at] = g
+		*at++
+	}
+	return sorted
+}
+
+// lastOfEqual drops a merge that comes again later: the last one counts.
+func lastOfEqual(merges []merge, ids int) []merge {
+	// The merges of a token, the last first: two with the same left side are equal.
+	last := make([]int32, ids)
+	before := make([]int32, len(merges))
+	dropped := 0
+	for i := range merges {
+		g := &merges[i]
+		for k := last[g.c]; k > 0; k = before[k-1] {
+			if h := &merges[k-1]; h.a == g.a && h.b == g.b && h.c >= 0 {
+				h.c = -1
+				dropped++
+			}
+		}
+		before[i], last[g.c] = last[g.c], int32(i+1)
+	}
+	if dropped == 0 {
+		return merges
+	}
+	kept := merges[:0]
+	for _, g := range merges {
+		if g.c >= 0 {
+			kept = append(kept, g)
+		}
+	}
+	return kept
+}

@@ -1,0 +1,125 @@
+package bpe_test
+
+import (
+	"encoding/json"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/rollout-rl/rollout/tokenize/bpe"
+)
+
+// randomVocabulary returns a tokenizer.json over a few letters with merges that no
+// training makes: of tokens that nothing makes, several to one token, the same one
+// twice, in an order that has little to do with what is made of what.
+func randomVocabulary(tb testing.TB, rng *rand.Rand, letters []string) []byte {
+	tb.Helper()
+	pieces := []string{}
+	for b := range 256 {
+		pieces = append(pieces, spell(byte(b)))
+	}
+	var some []string // pieces of the letters
+	for _, l := range letters {
+		for i := range len(l) {
+			some = append(some, spell(l[i]))
+		}
+	}
+	var merges [][2]string
+	for range 1 + rng.IntN(30) {
+		a, b := some[rng.IntN(len(some))], some[rng.IntN(len(some))]
+		if len(a)+len(b) > 40 {
+			continue
+		}
+		merges = append(merges, [2]string{a, b})
+		if !slices.Contains(pieces, a+b) {
+			pieces = append(pieces, a+b)
+		}
+		some = append(some, a+b)
+	}
+	// All other ways to cut some tokens.
+	for range rng.IntN(20) {
+		p := []rune(some[rng.IntN(len(some))])
+		for cut := 1; cut < len(p); cut++ {
+			if a, b := string(p[:cut]), string(p[cut:]); slices.Contains(pieces, a) && slices.Contains(pieces, b) {
+				merges = append(merges, [2]string{a, b})
+			}
+		}
+	}
+	switch rng.IntN(4) {
+	case 0: // in the order made
+	case 1: // a few out of order
+		for range 3 {
+			i, j := rng.IntN(len(merges)), rng.IntN(len(merges))
+			merges[i], merges[j] = merges[j], merges[i]
+		}
+	case 2: // one a second time
+		merges = append(merges, merges[rng.IntN(len(merges))])
+	default:
+		rng.Shuffle(len(merges), func(i, j int) { merges[i], merges[j] = merges[j], merges[i] })
+	}
+	rng.Shuffle(len(pieces), func(i, j int) { pieces[i], pieces[j] = pieces[j], pieces[i] })
+	vocab := map[string]int{}
+	for id, p := range pieces {
+		vocab[p] = id
+	}
+	file, err := json.Marshal(object{
+		"version": "1.0", "truncation": nil, "padding": nil, "added_tokens": []object{}, "normalizer": nil,
+		"pre_tokenizer":  splitPart(bpe.PatternCL100K, "Isolated", false),
+		"post_processor": nil,
+		"decoder":        object{"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true, "use_regex": true},
+		"model": object{
+			"type": "BPE", "dropout": nil, "unk_token": nil, "continuing_subword_prefix": nil, "end_of_word_suffix": nil,
+			"fuse_unk": false, "byte_fallback": false, "ignore_merges": rng.IntN(4) == 0, "vocab": vocab, "merges": merges,
+		},
+	})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return file
+}
+
+// awkwardWords returns words of a few letters: at random, and repeated.
+func awkwardWords(rng *rand.Rand, letters []string, n int) []string {
+	words := make([]string, n)
+	for i := range words {
+		var b strings.Builder
+		for range 1 + rng.IntN(12) {
+			b.WriteString(letters[rng.IntN(len(letters))])
+		}
+		switch rng.IntN(8) {
+		case 0:
+			words[i] = strings.Repeat(b.String(), 1+rng.IntN(20))
+		case 1:
+			words[i] = strings.Repeat(letters[rng.IntN(len(letters))], 1+rng.IntN(200))
+		default:
+			words[i] = b.String()
+		}
+	}
+	return words
+}
+
+// TestRandomVocabularies: on vocabularies with awkward merges, the tokens are those
+// of merging one pair at a time.
+func TestRandomVocabularies(t *testing.T) {
+	t.Parallel()
+	vocabularies := 3000
+	if testing.Short() {
+		vocabularies = 300
+	}
+	for k := range vocabularies {
+		rng := rand.New(rand.NewPCG(*seed, uint64(k)))
+		letters := [][]string{{"a", "b"}, {"a", "b", "c"}, {"a"}, {"a", "é", "中", "丰"}}[rng.IntN(4)]
+		file := randomVocabulary(t, rng, letters)
+		tok, err := bpe.Parse(file, bpe.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		slow := newSlowTokenizer(t, file)
+		for _, word := range awkwardWords(rng, letters, 60) {
+			if got, want := encode(t, tok, word, bpe.EncodeOptions{}), slow.encode(word); !slices.Equal(got, want) {
+				t.Fatalf("AppendTokens(%q) = %v, want %v (-seed %d, vocabulary %d)\n%s", word, got, want, *seed, k, file)
+			}
+		}
+	}
+}

@@ -1,0 +1,146 @@
+package bpe
+
+import "math/bits"
+
+// A prefixTable finds the longest token that a text begins with: a trie, whose
+// edges are in one hash table. A node of which the bytes are a token has the
+// token's id, the others have higher numbers.
+type prefixTable struct {
+	root   [256]int32
+	edges  []prefixEdge // open addressing, length a power of two; free where to is 0
+	shift  uint         // 64 less the bits of an index
+	used   int
+	tokens int32 // ids are below it
+	nodes  int32
+	seed   uint64
+}
+
+type prefixEdge struct {
+	from uint32 // node<<8 | byte
+	to   uint32 // node + 1
+}
+
+// maxNodes is how many nodes an edge can name. Real vocabularies have under a million.
+const maxNodes = 1 << 24
+
+// newPrefixTable makes the table of symbols and of made, the tokens that merging
+// makes by ascending size, and fills in their longest prefixes. The prefixes of a
+// token are there before it, so no node is passed that becomes a token later.
+func newPrefixTable(m *model, symbols, made []int32) (prefixTable, error) {
+	p := prefixTable{tokens: int32(len(m.makings)), nodes: int32(len(m.makings)), seed: newSeed()}
+	p.resize(1 << 10)
+	for b := range p.root {
+		p.root[b] = -1
+	}
+	for _, id := range symbols {
+		text := m.text(id)
+		if len(text) == 1 {
+			p.root[text[0]] = id
+			continue
+		}
+		node := &p.root[text[0]]
+		if *node < 0 {
+			*node = p.nodes
+			p.nodes++
+		}
+		if err := p.add(m.makings, *node, text[1:], id); err != nil {
+			return p, err
+		}
+	}
+	for _, id := range made {
+		c := &m.makings[id]
+		c.prefix = c.left
+		if err := p.add(m.makings, c.left, m.text(c.right), id); err != nil {
+			return p, err
+		}
+	}
+	return p, nil
+}
+
+// add makes the way from a node to the token id, which is text further.
+func (p *prefixTable) add(makings []making, node int32, text []byte, id int32) error {
+	last := len(text) - 1
+	for _, b := range text[:last] {
+		next, ok := p.step(node, b)
+		switch {
+		case !ok && p.nodes == maxNodes:
+			return unsupported("a vocabulary of over %d different beginnings of tokens", maxNodes)
+		case !ok:
+			next = p.nodes
+			p.nodes++
+			p.put(node, b, next)
+		case next < p.tokens:
+			makings[id].prefix = next
+		}
+		node = next
+	}
+	p.put(node, text[last], id)
+	return nil
+}
+
+func (p *prefixTable) slot(from uint32) uint32 {
+	hi, lo := bits.Mul64(uint64(from)^p.seed, 0x9E3779B97F4A7C15)
+	return uint32((hi ^ lo) >> p.shift)
+}
+
+func (p *prefixTable) put(node int32, b byte, to int32) {
+	if 4*(p.used+1) > 3*len(p.edges) {
+		p.resize(2 * len(p.edges))
+	}
+	p.used++
+	p.insert(prefixEdge{uint32(node)<<8 | uint32(b), uint32(to) + 1})
+}
+
+func (p *prefixTable) insert(e prefixEdge) {
+	i := p.slot(e.from)
+	for p.edges[i].to != 0 {
+		i = (i + 1) & uint32(len(p.edges)-1)
+	}
+	p.edges[i] = e
+}
+
+func (p *prefixTable) resize(n int) {
+	old := p.edges
+	p.edges = make([]prefixEdge, n)
+	p.shift = uint(64 - bits.TrailingZeros(uint(n)))
+	for _, e := range old {
+		if e.to != 0 {
+			p.insert(e)
+		}
+	}
+}
+
+// step returns the node behind an edge.
+func (p *prefixTable) step(node int32, b byte) (int32, bool) {
+	from := uint32(node)<<8 | uint32(b)
+	for i := p.slot(from); ; i = (i + 1) & uint32(len(p.edges)-1) {
+		switch e := p.edges[i]; {
+		case e.to == 0:
+			return 0, false
+		case e.from == from:
+			return int32(e.to - 1), true
+		}
+	}
+}
+
+// longest returns the longest token that s begins with, or -1.
+func (p *prefixTable) longest(s string) int32 {
+	node, best := p.root[s[0]], int32(-1)
+	if node < 0 {
+		return -1
+	}
+	if node < p.tokens {
+		best = node
+	}
+	for i := 1; i < len(s); i++ {
+		next, ok := p.step(node, s[i])
+		if !ok {
+			break
+		}
+		if next < p.tokens {
+			best = next
+		}
+		node = next
+	}
+	return best
+}
