@@ -3,6 +3,7 @@ package bpe_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -28,6 +29,7 @@ func checkCuts(t *testing.T, seed uint64) {
 		if fmt.Sprint(got) != fmt.Sprint(want) {
 			t.Errorf("seed %d: ids of %q = %v, without cuts %v\n%s", seed, text, got, want, c.brief())
 		}
+		checkMarks(t, tok, text, want)
 	}
 	for _, ids := range c.IDs {
 		for _, opts := range []bpe.DecodeOptions{{}, {SkipSpecial: true}} {
@@ -35,6 +37,21 @@ func checkCuts(t *testing.T, seed uint64) {
 			if got := streamed(t, tok, ids, opts, want); got != want {
 				t.Errorf("seed %d: stream of %v = %q, want %q\n%s", seed, ids, got, want, c.brief())
 			}
+		}
+	}
+}
+
+// checkMarks goes on at every place where a text may be cut.
+func checkMarks(t *testing.T, tok *bpe.Tokenizer, text string, want []int32) {
+	t.Helper()
+	ids, marks, err := tok.AppendMarked(nil, nil, []byte(text), bpe.Mark{})
+	if err != nil || !slices.Equal(ids, want) {
+		t.Errorf("AppendMarked(%q) = %v, %v, want %v", text, ids, err, want)
+	}
+	for _, m := range marks {
+		rest, _, err := tok.AppendMarked(slices.Clone(ids[:m.IDs]), nil, []byte(text[m.Text:]), m)
+		if err != nil || !slices.Equal(rest, want) {
+			t.Errorf("AppendMarked(%q) on from %v = %v, %v, want %v", text, m, rest, err, want)
 		}
 	}
 }

@@ -3,6 +3,7 @@ package bpe_test
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 
@@ -32,9 +33,7 @@ func charFile(changes map[string]any) []byte {
 			replacePart("▁", " "), {"type": "ByteFallback"}, {"type": "Fuse"}, {"type": "Strip", "content": " ", "start": 1, "stop": 0},
 		}},
 	}
-	for key, v := range changes {
-		parts[key] = v
-	}
+	maps.Copy(parts, changes)
 	return smallFile(parts)
 }
 

@@ -48,12 +48,12 @@ func (n *normalizer) apply(step *normStep, s string) (_ string, changed bool) {
 			return s, false
 		}
 		n.out = append(append(n.out[:0], step.to...), s...)
-		return stringOf(n.out), true
+	case stepReplace:
+		if !strings.Contains(s, step.from) {
+			return s, false
+		}
+		n.out = appendReplaced(n.out[:0], s, step.from, step.to)
 	}
-	if !strings.Contains(s, step.from) {
-		return s, false
-	}
-	n.out = appendReplaced(n.out[:0], s, step.from, step.to)
 	return stringOf(n.out), true
 }
 
