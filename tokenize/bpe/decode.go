@@ -48,7 +48,8 @@ func (t *Tokenizer) AppendBytes(dst []byte, ids []int32, opts DecodeOptions) ([]
 }
 
 // AppendText appends the text of ids to dst, with U+FFFD for what is not valid
-// UTF-8, by the rule of Python and Rust: one for each maximal subpart.
+// UTF-8, by the rule of Python and Rust: one for each maximal subpart, or, in
+// vocabularies of characters, for each token of a run of byte tokens.
 func (t *Tokenizer) AppendText(dst []byte, ids []int32, opts DecodeOptions) ([]byte, error) {
 	start := len(dst)
 	var err error
@@ -113,8 +114,9 @@ func CleanUp(s string) string {
 }
 
 // A Stream decodes ids that arrive in pieces. What it has returned up to any
-// moment is a prefix of the whole text: bytes that could still become a character
-// are held back. Not safe for concurrent use; a Stream per reply.
+// moment is a prefix of the whole text: what later ids could still change is held
+// back. That is a part of a character, or, in vocabularies of characters, the byte
+// tokens at the end. Not safe for concurrent use; a Stream per reply.
 type Stream struct {
 	tok  *Tokenizer
 	opts DecodeOptions

@@ -1,13 +1,14 @@
 // Package bpe encodes text to token ids and decodes ids to text with a model's own
-// tokenizer: the byte-level BPE of a tokenizer.json, or of a tiktoken rank file.
+// tokenizer: the BPE of a tokenizer.json, whose vocabulary spells bytes or
+// characters, or of a tiktoken rank file.
 //
 // # How a text becomes ids
 //
 //	text ─► added tokens that are not normalized are cut out
-//	     ─► the rest is composed (NFC), where the model says so
+//	     ─► the rest is normalized, where the model says so: NFC, Prepend, Replace
 //	     ─► added tokens that are normalized are cut out
 //	     ─► the rest is split into pre-tokens by the model's pattern
-//	     ─► the bytes of a pre-token merge, pair by pair, to tokens
+//	     ─► the bytes, or characters, of a pre-token merge, pair by pair, to tokens
 //	     ─► on request, what the post-processor puts around it
 //
 // A rendered chat template is encoded with the zero EncodeOptions: all added
@@ -30,19 +31,39 @@
 //	deepseek   DeepSeek V3, R1, V4      three patterns, one after the other
 //	gpt2       older models             the pattern of ByteLevel itself
 //	command-r  Command R                Digits, then as gpt2; NFC
+//	chars      Gemma 3, Llama 2         characters and no pattern, see below
 //	kimi       Kimi-K2, tiktoken.model  Han apart, input cut; experimental
 //	other      patterns of no family    experimental
 //
 // Kimi has never met its real vocabulary here; it and other patterns are refused
 // unless Options.Experimental is set. Everything else is refused when it is loaded,
-// with the feature's name: other models than BPE, byte_fallback,
-// dropout, unknown tokens, prefixes and suffixes, other normalizers,
-// pre-tokenizers, decoders and post-processors, truncation, padding. Nothing is guessed.
+// with the feature's name: other models than BPE, dropout, prefixes and suffixes,
+// other normalizers, pre-tokenizers, decoders and post-processors, truncation,
+// padding. Nothing is guessed.
 //
 // A family is known by the exact text of its patterns. They are compiled to tables
 // (internal/pattern), some 45 KiB each, which tokenizers of a family share. Of other
 // patterns those can be compiled whose every construct is certain to mean the same
 // there; splitting then takes time proportional to the text, or they are refused.
+//
+// # Vocabularies of characters
+//
+// Gemma, Llama 2 and their children (Mistral 7B, TinyLlama, Yi, Phi-3) come from
+// SentencePiece: a space is spelled ▁, and what the vocabulary does not know becomes
+// the <0xXX> tokens of its bytes (byte_fallback), or the unknown token. Read are the
+// normalizers Prepend and Replace by a string; as pre-tokenizer nothing, Metaspace,
+// Digits and Splits by a string; as decoder Replace, ByteFallback, Fuse, Strip at the
+// start and Metaspace.
+//
+// Such a text is one word. It is merged in parts nonetheless: between two characters
+// that no merge can cross, which is before most spaces and in most places of Chinese.
+//
+// Bytes returns what a token decodes to inside a text: " the" for ▁the, one byte for
+// <0x0A>. Piece and ID speak of the spelling, ▁the. A text may lack the space that
+// its first token has, where the decoder strips it. Byte tokens in a row are one
+// text together; where that is not valid UTF-8 each of them is U+FFFD, and not each
+// maximal subpart. AppendBytes keeps their bytes. A Stream holds byte tokens back
+// until another token ends them.
 //
 // # What exact means
 //

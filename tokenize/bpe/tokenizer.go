@@ -69,8 +69,8 @@ type Added struct {
 	Content string
 	// Special tokens are left out by DecodeOptions.SkipSpecial.
 	Special bool
-	// Normalized tokens are looked for after normalization, the others in the raw
-	// text.
+	// Normalized tokens are looked for after normalization, as their content is
+	// then, and decode to that; the others are looked for in the raw text.
 	Normalized bool
 	// SingleWord tokens count only where no word character touches them; LStrip
 	// and RStrip tokens swallow the white space before and after.
@@ -131,7 +131,7 @@ func (t *Tokenizer) ID(piece string) (int32, bool) {
 	return t.pieces.get(piece)
 }
 
-// Bytes returns the bytes that id decodes to. They need not be valid UTF-8, and
+// Bytes returns the bytes that id decodes to inside a text. They need not be valid UTF-8, and
 // must not be changed.
 func (t *Tokenizer) Bytes(id int32) ([]byte, error) {
 	if !t.Has(id) {
@@ -141,8 +141,8 @@ func (t *Tokenizer) Bytes(id int32) ([]byte, error) {
 	return t.bytes[a:b:b], nil
 }
 
-// Piece returns the vocabulary's spelling of id, the inverse of ID; empty where no
-// token has the id.
+// Piece returns the vocabulary's spelling of id, of an added token its content: the
+// inverse of ID. It is empty where no token has the id.
 func (t *Tokenizer) Piece(id int32) string {
 	if !t.Has(id) {
 		return ""
