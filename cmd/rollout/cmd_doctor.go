@@ -37,7 +37,7 @@ one, because some templates go wrong only there; with --prompt or --task it is n
 With a tokenizer, the prompt of every call is rebuilt by both recipes and compared
 with the server's count, or with the server's ids where it sends them. Where they
 disagree, it says which of template, tokenizer or server differs, and shows the
-first difference.
+first difference. It also says by which --transformers the server renders.
 
 It writes nothing, and deletes the agents that it makes.`,
 		Annotations: exits("Exit status: 0 nothing is bad, 2 wrong flags or configuration, 5 something is bad, 130 interrupted."),
@@ -50,7 +50,7 @@ It writes nothing, and deletes the agents that it makes.`,
 	f.StringVar(&o.task, "task", "", "the task with this `ID`, instead of the first one")
 	f.BoolVar(&o.asJSON, "json", false, "print one JSON line per check")
 	load := config.AddFlags(cmd, p.getenv, p.environ, "server.urls", "server.max_in_flight", "agent.model", "agent.file",
-		"tokens.tokenizer", "tokens.experimental", "tasks.file", "output.dir")
+		"tokens.tokenizer", "tokens.transformers", "tokens.experimental", "tasks.file", "output.dir")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		l, err := load()
 		if err != nil {

@@ -156,7 +156,7 @@ nothing is added at the end.`,
 func (p *program) renderCmd() *cobra.Command {
 	var o tokenizeOptions
 	var noGeneration, asIDs bool
-	var name string
+	var name, keepOpen, release string
 	cmd := &cobra.Command{
 		Use:   "render [FILE]",
 		Short: "print what the chat template makes of a conversation",
@@ -165,10 +165,14 @@ It is a JSON list of messages, or an object with messages and, each of them opti
 tools, documents, and variables for the template.
 
 Of a model's named templates the one called tool_use serves conversations with tools,
-where there is one, and default all others; --template chooses.`,
+where there is one, and default all others; --template chooses.
+
+--continue-final-message leaves the final message open, as apply_chat_template does:
+the text ends where its content ends, and the model goes on there.`,
 		Annotations: exits(tokenizeExits),
 		Example: `  echo '[{"role":"user","content":"Hi"}]' | rollout tokenize render --tokenizer models/qwen3
-  rollout tokenize render --tokenizer models/qwen3 conversation.json --ids`,
+  rollout tokenize render --tokenizer models/qwen3 conversation.json --ids
+  rollout tokenize render --tokenizer models/qwen3 conversation.json --continue-final-message`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 1 {
 				return exactArgs("FILE")(cmd, args)
@@ -198,7 +202,10 @@ where there is one, and default all others; --template chooses.`,
 			if err != nil {
 				return exit.Usagef("tokenize render: %s: %w", from, err)
 			}
-			in.AddGenerationPrompt = !noGeneration
+			in.AddGenerationPrompt, in.ContinueFinalMessage = !noGeneration && keepOpen == "", keepOpen
+			if in.Transformers, err = parseTransformers(release); err != nil {
+				return err
+			}
 			template := templates.For(len(in.Tools.Items()) > 0)
 			if name != "" {
 				template = templates.Named(name)
@@ -222,10 +229,25 @@ where there is one, and default all others; --template chooses.`,
 	}
 	f := cmd.Flags()
 	f.BoolVar(&noGeneration, "no-generation-prompt", false, "leave out what opens the model's turn")
+	f.StringVar(&keepOpen, "continue-final-message", "", "leave the final message open: end where its content ends, or the value of another `KEY`")
+	f.Lookup("continue-final-message").NoOptDefVal = "content"
+	f.StringVar(&release, "transformers", chat.Transformers457.String(), "render by the rules of this `VERSION`: 4.57, 5.21, 5.22.2, 5.23, each up to the next one")
 	f.BoolVar(&asIDs, "ids", false, "print ids instead of text")
 	f.StringVar(&name, "template", "", "the `NAME` of the template, where a model has several")
 	o.addFlags(cmd)
 	return cmd
+}
+
+// parseTransformers reads the name of a release.
+func parseTransformers(text string) (chat.Transformers, error) {
+	var names []string
+	for _, release := range chat.AllTransformers() {
+		if release.String() == text {
+			return release, nil
+		}
+		names = append(names, release.String())
+	}
+	return 0, exit.Hint(exit.Usagef("--transformers: %q is not one of %s", text, strings.Join(names, ", ")), "give the last one that is not newer than the server's transformers")
 }
 
 // textOf is the arguments, or standard input where there are none.

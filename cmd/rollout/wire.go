@@ -57,6 +57,7 @@ func makeParts(c *config.Config, stderr io.Writer) (_ *parts, err error) {
 		if p.prompts.Model, err = model.Load("tokens.tokenizer", c.Tokens.Tokenizer, c.Tokens.Experimental); err != nil {
 			return nil, err
 		}
+		p.prompts.Model.Transformers = c.Tokens.Transformers
 		p.prompts.Encoder = p.prompts.Model.Tokenizer
 		p.model = runfolder.DescribeModel(p.prompts.Model)
 	}

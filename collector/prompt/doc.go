@@ -46,7 +46,9 @@
 // # The two rebuilt sources
 //
 // Both give the messages and tools to the chat template as the server's native adapter
-// does; the template and the tokenizer do the rest.
+// does; the template and the tokenizer do the rest, by the rules of the server's release of
+// transformers ([Model]). Roles are members of an Enum there, and print as such before 5.22.2.
+// [ExamineReleases] finds the release where it matters.
 //
 // stored replays what happened to the agent: the system message as it was read right
 // after the agent was made, the client's own requests, the turns, and the calls as the

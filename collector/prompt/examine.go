@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/record"
 	"github.com/rollout-rl/rollout/tokenize"
-	"github.com/rollout-rl/rollout/tokenize/chat"
 )
 
 // An Examined call is everything that can be found out about the prompt of one
@@ -34,6 +34,26 @@ type Rebuilt struct {
 	Text string
 	IDs  []int32
 	Err  error // ErrNotRebuilt where the server kept nothing to rebuild it from
+}
+
+// Fits reports whether one of the recipes gives the ids that the turn holds or, where it
+// holds none, as many as the server counted.
+func (x *Examined) Fits() bool {
+	fits := func(r *Rebuilt) bool {
+		switch {
+		case r.Err != nil:
+			return false
+		case len(x.PromptIDs) > 0:
+			return slices.Equal(r.IDs, x.PromptIDs)
+		}
+		return int64(len(r.IDs)) == x.Counted
+	}
+	return fits(&x.Stored) || fits(&x.Trace)
+}
+
+// same reports whether both are one text, or both an error.
+func (r *Rebuilt) same(other *Rebuilt) bool {
+	return (r.Err == nil) == (other.Err == nil) && r.Text == other.Text
 }
 
 // ErrNotRebuilt says that there is nothing to rebuild a prompt from.
@@ -120,7 +140,7 @@ func (b *rebuild) examineTrace(ctx context.Context, m *Model, s *send, k int, x 
 
 // rebuild renders and encodes.
 func (m *Model) rebuild(in input) Rebuilt {
-	text, err := m.Template.Render(nil, chat.Input{Messages: in.messages.view(in.scrub), Tools: in.tools, AddGenerationPrompt: true})
+	text, err := m.Template.Render(nil, m.input(in))
 	if err != nil {
 		return Rebuilt{Err: fmt.Errorf("render: %w", err)}
 	}

@@ -108,7 +108,7 @@ type Encoder struct{ r renderer }
 
 // NewEncoder returns an Encoder; the template must print the first message's text.
 func NewEncoder(m *Model) *Encoder {
-	return &Encoder{renderer{template: m.Template, tok: m.Tokenizer}}
+	return &Encoder{renderer{model: m, tok: m.Tokenizer}}
 }
 
 // Encode returns the ids of the text.

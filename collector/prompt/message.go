@@ -34,6 +34,25 @@ const (
 	roleApproval  = "approval"
 )
 
+// roleValue is a role as the template sees it: a member of the server's MessageRole, which
+// is a str and an Enum.
+//
+// Source: schemas/enums.py:110.
+func roleValue(role string) chat.Value {
+	if v, ok := roleValues[role]; ok {
+		return v
+	}
+	return chat.StringValue(role)
+}
+
+var roleValues = func() map[string]chat.Value {
+	all := map[string]chat.Value{}
+	for _, role := range []string{roleAssistant, "user", roleTool, "function", roleSystem, roleApproval, "summary"} {
+		all[role] = chat.EnumValue("MessageRole."+role, role)
+	}
+	return all
+}()
+
 // text is the content that the template sees. Scrubbing deletes that of an assistant
 // message with calls.
 func (m *message) text(scrub bool) string {
@@ -57,7 +76,7 @@ func (m *message) value(scrub bool) chat.Value {
 
 func (m *message) newValue(scrub bool) chat.Value {
 	d := chat.NewMap(4)
-	d.Set("role", chat.StringValue(m.role))
+	d.Set("role", roleValue(m.role))
 	d.Set("content", chat.StringValue(m.text(scrub)))
 	if len(m.calls) > 0 {
 		calls := make([]chat.Value, len(m.calls))

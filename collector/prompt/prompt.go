@@ -39,6 +39,14 @@ type Config struct {
 type Model struct {
 	Template  *chat.Template
 	Tokenizer *bpe.Tokenizer
+	// Transformers is the release by whose rules the server renders. ExamineReleases
+	// finds it.
+	Transformers chat.Transformers
+}
+
+// input is what the template is given for a prompt.
+func (m *Model) input(in input) chat.Input {
+	return chat.Input{Messages: in.messages.view(in.scrub), Tools: in.tools, AddGenerationPrompt: true, Transformers: m.Transformers}
 }
 
 // ToolOrderHint says what can be done about calls with tokenize.ReasonToolOrder.

@@ -64,7 +64,7 @@ func (p *Prompter) rebuild(ctx context.Context, reply *collector.Reply, rollout 
 func (p *Prompter) renderer(longest int) *renderer {
 	r, ok := p.renderers.Get().(*renderer)
 	if !ok {
-		r = &renderer{template: p.model.Template, tok: p.model.Tokenizer}
+		r = &renderer{model: p.model, tok: p.model.Tokenizer}
 	}
 	r.longest = longest
 	return r

@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"github.com/rollout-rl/rollout/tokenize/bpe"
-	"github.com/rollout-rl/rollout/tokenize/chat"
 )
 
 // A renderer turns the conversations of one sample into prompt ids with the
@@ -16,8 +15,8 @@ import (
 //
 // It belongs to one goroutine.
 type renderer struct {
-	template *chat.Template
-	tok      *bpe.Tokenizer
+	model *Model
+	tok   *bpe.Tokenizer // of the model
 
 	text, next []byte     // the prompt before, and room for the next
 	ids        []int32    // ids of text
@@ -38,7 +37,7 @@ func (r *renderer) reset() {
 
 // render returns the text of the prompt, valid until the next one.
 func (r *renderer) render(in input) ([]byte, error) {
-	out, err := r.template.Render(r.next[:0], chat.Input{Messages: in.messages.view(in.scrub), Tools: in.tools, AddGenerationPrompt: true})
+	out, err := r.model.Template.Render(r.next[:0], r.model.input(in))
 	if err != nil {
 		return nil, fmt.Errorf("render: %w", err)
 	}

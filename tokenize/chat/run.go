@@ -81,6 +81,7 @@ func (r *run) render() error {
 	if err := r.checkOutput(); err != nil || r.in.ContinueFinalMessage == "" {
 		return err
 	}
+	r.line = 0 // what is refused now is of no line
 	text, err := cutFinal(r.out[r.base:], final)
 	r.out = r.out[:r.base+len(text)]
 	return err

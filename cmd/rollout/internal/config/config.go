@@ -27,6 +27,7 @@ import (
 	"github.com/rollout-rl/rollout/collector/reward"
 	"github.com/rollout-rl/rollout/sink"
 	"github.com/rollout-rl/rollout/tokenize"
+	"github.com/rollout-rl/rollout/tokenize/chat"
 )
 
 // A Config is all that collect can be told. It is filled from defaults, a file,
@@ -79,6 +80,7 @@ type Config struct {
 		Tokenizer                string
 		RealignMax, MaxRowTokens int
 		VocabSize                int // 0: the tokenizer's
+		Transformers             chat.Transformers
 		Experimental             bool
 	}
 	Reward struct {

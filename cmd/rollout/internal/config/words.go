@@ -5,7 +5,7 @@ import (
 )
 
 // The closed lists of words that belong to no library. Those of a library are of its own
-// types: tokenize.Drift, sink.Format, agent.ApprovalPolicy.
+// types: tokenize.Drift, chat.Transformers, sink.Format, agent.ApprovalPolicy.
 
 // Prompts says where the prompts of the calls come from: one source, or the best that can
 // be had.

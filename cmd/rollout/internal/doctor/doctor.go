@@ -43,7 +43,8 @@ type Doctor struct {
 	task  *collector.Task
 	bad   int
 	// calls are those of the last reply, with what is found out about their prompts.
-	calls []prompt.Examined
+	calls    []prompt.Examined
+	releases prompt.Releases
 }
 
 // findTask chooses what the agent is told.
@@ -182,6 +183,7 @@ func (d *Doctor) loadModel() {
 		d.failed("tokenizer", err)
 		return
 	}
+	m.Transformers = d.Config.Tokens.Transformers
 	d.model = m
 	info := runfolder.DescribeModel(m)
 	d.ok("tokenizer", "%s, ids below %d, sha256 %.16s…", info.Family, info.VocabSize, info.TokenizerSHA256)

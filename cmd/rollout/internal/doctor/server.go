@@ -20,6 +20,7 @@ import (
 	"github.com/rollout-rl/rollout/collector/prompt"
 	"github.com/rollout-rl/rollout/collector/record"
 	"github.com/rollout-rl/rollout/tokenize"
+	"github.com/rollout-rl/rollout/tokenize/chat"
 )
 
 // server checks one server, each check only where the ones before it let it.
@@ -112,7 +113,10 @@ func (d *Doctor) call(ctx context.Context, client *letta.Client, backend *agent.
 
 // Prompts finds out what there is about the prompts of a reply.
 func (d *Doctor) Prompts(ctx context.Context, reply *collector.Reply, e *record.Rollout) (_ []tokenize.Call, err error) {
-	d.calls, err = prompt.Examine(ctx, d.model, reply, e)
+	if d.calls, err = prompt.Examine(ctx, d.model, reply, e); err != nil {
+		return nil, err
+	}
+	d.releases, err = prompt.ExamineReleases(ctx, d.model, reply, e)
 	return nil, err
 }
 
@@ -154,6 +158,7 @@ func (d *Doctor) answered(ctx context.Context, agent collector.Agent, reply *col
 	for i := range examined {
 		d.examined(i, &examined[i])
 	}
+	d.transformers()
 	if i := slices.IndexFunc(examined, func(x prompt.Examined) bool { return model.Doubted(&x) }); i >= 0 {
 		state := Bad
 		if d.Config.Tokens.Require == config.RequireAny {
@@ -180,6 +185,9 @@ func (d *Doctor) examined(i int, x *prompt.Examined) {
 	}
 	text := fmt.Sprintf("%s; stored gives %s, trace %s", truth, rebuiltText(x.Stored), rebuiltText(x.Trace))
 	v := model.Diagnose(x, d.model.Tokenizer)
+	if _, other := d.releases.Other(d.model.Transformers); other && v.Culprit != "" {
+		v = model.Diagnosis{Culprit: "release of transformers"} // more is said of it below
+	}
 	switch byTrace := x.Trace.Err == nil && int64(len(x.Trace.IDs)) == x.Counted; {
 	case v.Culprit == "" && len(x.PromptIDs) > 0:
 		d.ok(name, "%s; id by id the same", text)
@@ -192,6 +200,35 @@ func (d *Doctor) examined(i int, x *prompt.Examined) {
 		d.tell(Hint, name, text+": the "+v.Culprit+" differs", v.Detail, "")
 	default:
 		d.tell(Bad, name, text+": the "+v.Culprit+" differs", v.Detail, "")
+	}
+}
+
+// transformers tells by which release's rules the server renders, as far as its prompts show.
+func (d *Doctor) transformers() {
+	const name = "transformers"
+	now := d.model.Transformers
+	var fit, unfit []string
+	for _, release := range chat.AllTransformers() {
+		if slices.Contains(d.releases.Fit, release) {
+			fit = append(fit, release.String())
+		} else {
+			unfit = append(unfit, release.String())
+		}
+	}
+	other, wrong := d.releases.Other(now)
+	switch {
+	case wrong:
+		state := Bad
+		if !slices.ContainsFunc(d.calls, func(x prompt.Examined) bool { return len(x.PromptIDs) == 0 }) {
+			state = Hint // the prompts come from the turns
+		}
+		d.tell(state, name, fmt.Sprintf("the server renders by the rules of %s, and tokens.transformers is %s", strings.Join(fit, ", "), now), nil,
+			"--transformers "+other.String())
+	case len(fit) == 0: // another thing differs
+	case !d.releases.Apart:
+		d.ok(name, "the rules of all releases give these prompts: tokens.transformers does not matter here")
+	default:
+		d.ok(name, "the server renders by the rules of %s, not of %s", strings.Join(fit, ", "), strings.Join(unfit, ", "))
 	}
 }
 

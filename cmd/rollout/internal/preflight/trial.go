@@ -22,6 +22,7 @@ import (
 	"github.com/rollout-rl/rollout/collector/prompt"
 	"github.com/rollout-rl/rollout/collector/record"
 	"github.com/rollout-rl/rollout/tokenize"
+	"github.com/rollout-rl/rollout/tokenize/chat"
 )
 
 // The bounds of a trial: a call of the model takes seconds, and that of a thinking model
@@ -132,12 +133,21 @@ func (t *Trial) look(ctx context.Context, reply *collector.Reply, e *record.Roll
 	err := collector.CheckReply(ctx, t.judge, t.task, reply, func(ctx context.Context, r *collector.Reply) ([]tokenize.Call, error) {
 		return t.find.Prompts(ctx, r, e)
 	})
-	if collector.ReasonOf(err) != tokenize.ReasonCountMismatch || t.prompts.Model == nil {
+	reason, m := collector.ReasonOf(err), t.prompts.Model
+	if reason != tokenize.ReasonCountMismatch && reason != tokenize.ReasonNoPrompt || m == nil {
 		return err
 	}
-	if examined, no := prompt.Examine(ctx, t.prompts.Model, reply, e); no == nil {
+	if releases, no := prompt.ExamineReleases(ctx, m, reply, e); no == nil {
+		if theirs, ok := releases.Other(m.Transformers); ok {
+			return &releaseError{m.Transformers, theirs, err}
+		}
+	}
+	if reason == tokenize.ReasonNoPrompt {
+		return err
+	}
+	if examined, no := prompt.Examine(ctx, m, reply, e); no == nil {
 		for i := range examined {
-			if v := model.Diagnose(&examined[i], t.prompts.Model.Tokenizer); v.Culprit != "" {
+			if v := model.Diagnose(&examined[i], m.Tokenizer); v.Culprit != "" {
 				return &mismatchError{v, err}
 			}
 		}
@@ -156,6 +166,18 @@ func (e *mismatchError) Error() string {
 	return "a rebuilt prompt does not have the length that the server counted: the " + e.verdict.Culprit + " differs"
 }
 func (e *mismatchError) Unwrap() error { return e.err }
+
+// A releaseError is a prompt that is rebuilt right by the rules of another release of
+// transformers.
+type releaseError struct {
+	ours, theirs chat.Transformers
+	err          error
+}
+
+func (e *releaseError) Error() string {
+	return fmt.Sprintf("the server renders by the rules of transformers %s, and tokens.transformers is %s", e.theirs, e.ours)
+}
+func (e *releaseError) Unwrap() error { return e.err }
 
 // refusal is what to say of a server whose calls give no rows for the reason in err; nil
 // where another call of it may give some.
@@ -179,12 +201,16 @@ func (t *Trial) refusal(url, version string, err error) error {
 		return nil
 	}
 	bad := exit.Complaints{fmt.Errorf("server %s, version %s: one call of the model was tried, and the run would have no rows: %s", url, cmp.Or(version, "-"), what)}
+	remedy := Remedy(t.config, collector.ReasonOf(err))
+	if e, ok := errors.AsType[*releaseError](err); ok {
+		remedy = "--transformers " + e.theirs.String()
+	}
 	if m, ok := errors.AsType[*mismatchError](err); ok {
 		for _, line := range m.verdict.Detail {
 			bad = append(bad, errors.New(line))
 		}
 	}
-	return exit.Hint(exit.With(exit.Unusable, bad), Remedy(t.config, collector.ReasonOf(err)))
+	return exit.Hint(exit.With(exit.Unusable, bad), remedy)
 }
 
 // Remedy is what to add or to leave out where samples fail for the reason; empty where

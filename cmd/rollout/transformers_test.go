@@ -1,0 +1,153 @@
+package main
+
+import (
+	"bytes"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/model"
+	"github.com/rollout-rl/rollout/collector/letta/lettasim"
+	"github.com/rollout-rl/rollout/tokenize"
+	"github.com/rollout-rl/rollout/tokenize/bpe"
+)
+
+// printsRoles is a folder with the Qwen3 tokenizer and its chat template, changed so that
+// it prints the role of a message bare, as that of Kimi-K2 does. By the rules before
+// 5.22.2 the text is MessageRole.user then, and user by the rules since.
+func printsRoles(t *testing.T) string {
+	t.Helper()
+	dir, qwen := t.TempDir(), filepath.Join("..", "..", "testdata", "tokenizers", "qwen3")
+	for _, name := range []string{"tokenizer.json.zst", "tokenizer_config.json"} {
+		b, err := os.ReadFile(filepath.Join(qwen, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		b = bytes.ReplaceAll(b, []byte("+ message.role +"), []byte("~ message.role ~"))
+		if err := os.WriteFile(filepath.Join(dir, name), b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// oldServer is a simulated server that renders by the rules before 5.22.2: it counts what
+// the template printed with the roles' names.
+func oldServer(t *testing.T, dir string) string {
+	t.Helper()
+	tok, err := model.LoadTokenizer("dir", dir, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	counts := map[string]int{} // of the old rules by those of the recording
+	var was, is int            // the sums of the send under way; there is one at a time
+	role := regexp.MustCompile(`<\|im_start\|>(user|assistant)\n`)
+	sim := newSim(t, lettasim.Config{Prompt: func(recorded []int32, _ lettasim.Face) []int32 {
+		text, err := tok.AppendText(nil, recorded, bpe.DecodeOptions{})
+		if err != nil {
+			t.Error(err)
+		}
+		body, opened := strings.CutSuffix(string(text), "<|im_start|>assistant\n") // the template's own words
+		if !opened {
+			t.Errorf("a recorded prompt ends with %q", text[len(text)-40:])
+		}
+		// The results of tools are in the user's turn, by words of the template.
+		body = role.ReplaceAllString(body, "<|im_start|>MessageRole.$1\n")
+		body = strings.ReplaceAll(body, "<|im_start|>MessageRole.user\n<tool_response>", "<|im_start|>user\n<tool_response>")
+		ids, err := tok.AppendTokens(nil, body+"<|im_start|>assistant\n")
+		if err != nil {
+			t.Error(err)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		was, is = was+len(recorded), is+len(ids)
+		counts[strconv.Itoa(len(recorded))], counts[strconv.Itoa(was)] = len(ids), is
+		return recorded
+	}})
+	counted := regexp.MustCompile(`"prompt_tokens": ?([0-9]+)`)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/messages") {
+			mu.Lock()
+			was, is = 0, 0
+			mu.Unlock()
+		}
+		rec := httptest.NewRecorder()
+		sim.ServeHTTP(rec, r)
+		body := counted.ReplaceAllStringFunc(rec.Body.String(), func(s string) string {
+			mu.Lock()
+			defer mu.Unlock()
+			if n, ok := counts[counted.FindStringSubmatch(s)[1]]; ok {
+				return `"prompt_tokens":` + strconv.Itoa(n)
+			}
+			return s
+		})
+		w.Header().Set("Content-Type", rec.Header().Get("Content-Type"))
+		w.WriteHeader(rec.Code)
+		_, _ = w.Write([]byte(body))
+	}))
+	t.Cleanup(server.Close)
+	return server.URL
+}
+
+// A server whose transformers has other rules than tokens.transformers says gives no wrong
+// row. The check before a run and doctor name the value that is right, and with it there
+// are rows.
+func TestTransformersRelease(t *testing.T) {
+	t.Parallel()
+	dir := printsRoles(t)
+	for _, tt := range []struct{ name, url, wrong, right, says string }{
+		{"an old server", oldServer(t, dir), "5.23", "4.57", "the server renders by the rules of 4.57, 5.21, "},
+		{"a new server", serveSim(t, newSim(t, lettasim.Config{})), "4.57", "5.22.2", "the server renders by the rules of 5.22.2, 5.23, "},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			out := filepath.Join(t.TempDir(), "run")
+			tasks := writeFile(t, "tasks.jsonl", []byte(`{"id":"tool","prompt":"What is 2 + 3? Use the tool."}`+"\n"))
+			args := []string{"--server", tt.url, "--model", simModel, "--tokenizer", dir, "--tasks", tasks, "--out", out, "--transformers"}
+			verb := func(name string, more ...string) []string { return append(append([]string{name}, args...), more...) }
+
+			r := mustRun(t, exit.Unusable, verb("doctor", tt.wrong)...)
+			if !strings.Contains(r.stdout, tt.says+"and tokens.transformers is "+tt.wrong) || !strings.Contains(r.stdout, "hint: --transformers "+tt.right+"\n") {
+				t.Errorf("doctor says\n%s", r.stdout)
+			}
+			r = mustRun(t, exit.OK, verb("doctor", tt.right)...)
+			if !strings.Contains(r.stdout, "ok   transformers "+tt.says+"not of ") {
+				t.Errorf("doctor says\n%s", r.stdout)
+			}
+
+			r = mustRun(t, exit.Unusable, verb("collect", tt.wrong)...)
+			if !strings.Contains(r.stderr, "the server renders by the rules of transformers "+tt.right) || !strings.Contains(r.stderr, "hint: --transformers "+tt.right+"\n") {
+				t.Errorf("collect says\n%s", r.stderr)
+			}
+			mustRun(t, exit.Tolerance, verb("collect", tt.wrong, "--preflight", "connect")...)
+			if got := readDataset(t, out); len(got.rows) != 0 || len(got.failures) != 1 {
+				t.Errorf("%d samples have rows and %d failed, want 0 and 1", len(got.rows), len(got.failures))
+			}
+			// As long as there are no rows, tokens.* may change.
+			mustRun(t, exit.OK, verb("collect", tt.right, "--resume", "--retry-failed")...)
+			got := readDataset(t, out)
+			for _, rows := range got.rows {
+				for _, row := range rows {
+					if row.Verification != tokenize.CountVerified.String() {
+						t.Errorf("a row is %s", row.Verification)
+					}
+				}
+			}
+			if len(got.rows) != 1 {
+				t.Errorf("%d samples have rows, want 1", len(got.rows))
+			}
+			r = mustRun(t, exit.Folder, verb("collect", tt.wrong, "--resume")...)
+			if want := "tokens.transformers: the run has " + tt.right + ", you gave " + tt.wrong + " (--transformers)"; !strings.Contains(r.stderr, want) {
+				t.Errorf("collect --resume says\n%s", r.stderr)
+			}
+		})
+	}
+}
