@@ -9,6 +9,7 @@ import (
 const (
 	maxID        = 1<<22 - 1
 	maxPieceLen  = 1 << 16
+	maxRankLen   = 1 << 8 // of a token in a rank file, of which every cut is looked up
 	maxAddedLen  = 1 << 10
 	maxAdded     = 1 << 16
 	maxFileBytes = 512 << 20

@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"math"
 	"slices"
-	"unicode/utf8"
 )
 
 // FileTekken is the file of Mistral's own format: a list of tokens in base64 in the
@@ -21,12 +20,7 @@ func LoadTekken(folder fs.FS) (*Tokenizer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("bpe: %w", err)
 	}
-	t, err := parseTekken(raw)
-	if err != nil {
-		return nil, fmt.Errorf("bpe: %s: %w", FileTekken, err)
-	}
-	t.files = []File{fileOf(FileTekken, raw)}
-	return t, nil
+	return parseFile(FileTekken, raw, func() (*Tokenizer, error) { return parseTekken(raw) })
 }
 
 type tekkenConfig struct {
@@ -142,12 +136,10 @@ func (f *tekkenFile) added() ([]Added, error) {
 	return added, nil
 }
 
+// parseTekken reads raw, which may turn out not to be valid UTF-8.
 func parseTekken(raw []byte) (*Tokenizer, error) {
 	if len(raw) > min(maxFileBytes, math.MaxInt32) {
 		return nil, fmt.Errorf("%w: over %d bytes", ErrCorrupt, maxFileBytes)
-	}
-	if !utf8.Valid(raw) {
-		return nil, fmt.Errorf("%w: byte %d: not valid UTF-8", ErrCorrupt, validPrefix(raw))
 	}
 	var f tekkenFile
 	if err := f.read(raw); err != nil {
@@ -259,7 +251,7 @@ func (f *tekkenFile) appendWord(dst []byte, rank int) ([]byte, error) {
 			if err != nil {
 				return nil, err
 			}
-			if dst, err = base64.StdEncoding.AppendDecode(dst, b64); err != nil || len(dst) == start || len(dst)-start > maxPieceLen {
+			if dst, err = base64.StdEncoding.AppendDecode(dst, b64); err != nil || len(dst) == start || len(dst)-start > maxRankLen {
 				return nil, r.errorf("token %d: bad bytes %.40q", rank, b64)
 			}
 		default:

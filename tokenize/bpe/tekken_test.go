@@ -34,7 +34,7 @@ func tekkenFile(changes map[string]any) []byte {
 	}
 	for key, v := range changes {
 		if name, ok := strings.CutPrefix(key, "config."); ok {
-			file["config"].(object)[name] = v //nolint:forcetypeassert // made above
+			file["config"].(object)[name] = v // made above
 		} else {
 			file[key] = v
 		}
@@ -136,6 +136,7 @@ func TestTekkenRefused(t *testing.T) {
 		{"rank twice", strings.Replace(whole, `"rank":0`, `"rank":0,"rank":0`, 1), bpe.ErrCorrupt},
 		{"rank elsewhere", strings.Replace(whole, `"rank":256`, `"rank":257`, 1), bpe.ErrCorrupt},
 		{"no base64", strings.Replace(whole, `"YWI="`, `"@@"`, 1), bpe.ErrCorrupt},
+		{"long token", strings.Replace(whole, `"YWI="`, `"`+strings.Repeat("YWFh", 100)+`"`, 1), bpe.ErrCorrupt},
 		{"token twice", strings.Replace(whole, `"YWI="`, `"YWJj"`, 1), bpe.ErrCorrupt},
 		{"bytes in another order", strings.Replace(whole, `"AA=="`, `"AQ=="`, 1), bpe.ErrCorrupt},
 		{"no token_str", strings.Replace(whole, `,"token_str":null`, ``, 1), bpe.ErrCorrupt},

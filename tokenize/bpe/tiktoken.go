@@ -5,7 +5,10 @@ import (
 	"encoding/base64"
 	"fmt"
 	"io/fs"
+	"runtime"
+	"slices"
 	"strconv"
+	"sync"
 	"unicode/utf8"
 )
 
@@ -72,7 +75,7 @@ func readRanks(raw []byte) (words [][]byte, err error) {
 		}
 		b := make([]byte, base64.StdEncoding.DecodedLen(len(word)))
 		k, err := base64.StdEncoding.Decode(b, word)
-		if err != nil || k == 0 || k > maxPieceLen {
+		if err != nil || k == 0 || k > maxRankLen {
 			return nil, fmt.Errorf("line %d: %w: bad token %.40q", n, ErrCorrupt, word)
 		}
 		id, err := strconv.Atoi(string(rank))
@@ -98,25 +101,40 @@ func rankTables(words [][]byte, first int32) (pieceTable, []merge, error) {
 			return pieces, nil, fmt.Errorf("%w: token %q twice", ErrCorrupt, w)
 		}
 	}
-	merges := make([]merge, 0, 2*len(words))
-	for i, w := range words {
-		id := first + int32(i)
-		text, _ := pieces.at(i)
-		cut := 0
-		for _, b := range w[:len(w)-1] {
-			if cut++; byteRune(b) >= utf8.RuneSelf { // spelled in two bytes
-				cut++
+	// Every cut of every word is looked up, so all processors share them.
+	parts := make([][]merge, runtime.GOMAXPROCS(0))
+	var wg sync.WaitGroup
+	for k := range parts {
+		from, to := len(words)*k/len(parts), len(words)*(k+1)/len(parts)
+		wg.Go(func() {
+			merges := make([]merge, 0, 2*(to-from))
+			for i := from; i < to; i++ {
+				merges = pieces.appendCuts(merges, i, words[i])
 			}
-			a, ok := pieces.getBytes(text[:cut])
-			if !ok {
-				continue
-			}
-			if b, ok := pieces.getBytes(text[cut:]); ok {
-				merges = append(merges, merge{a, b, id, uint32(id)})
-			}
+			parts[k] = merges
+		})
+	}
+	wg.Wait()
+	return pieces, slices.Concat(parts...), nil
+}
+
+// appendCuts appends the merges that make piece i, which spells w.
+func (p *pieceTable) appendCuts(dst []merge, i int, w []byte) []merge {
+	text, id := p.at(i)
+	cut := 0
+	for _, b := range w[:len(w)-1] {
+		if cut++; byteRune(b) >= utf8.RuneSelf { // spelled in two bytes
+			cut++
+		}
+		a, ok := p.getBytes(text[:cut])
+		if !ok {
+			continue
+		}
+		if b, ok := p.getBytes(text[cut:]); ok {
+			dst = append(dst, merge{a, b, id, uint32(id)})
 		}
 	}
-	return pieces, merges, nil
+	return dst
 }
 
 // A configToken is an added token in tokenizer_config.json.
