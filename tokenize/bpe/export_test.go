@@ -29,10 +29,7 @@ func (t *Tokenizer) Pretokens(s string) []string {
 	for i := range t.stages {
 		var next []string
 		for _, p := range pieces {
-			c := cutList{st: &t.stages[i], s: p}
-			for i, j := c.next(); i < j; i, j = c.next() {
-				next = append(next, p[i:j])
-			}
+			next = append(next, piecesOf(t.stages[i], p)...)
 		}
 		pieces = next
 	}
@@ -43,4 +40,33 @@ func (t *Tokenizer) Pretokens(s string) []string {
 // whole.
 func (t *Tokenizer) ForgetCuts() {
 	t.stages[len(t.stages)-1].cut = func(s string, _ int) int { return len(s) }
+}
+
+// SplitPieces splits s as Split does, by a regular expression or by a string.
+func SplitPieces(regex, text, behavior string, invert bool, s string) ([]string, error) {
+	st, err := stringStage(text, gapRule(behavior), invert)
+	if regex != "" {
+		st, err = regexStage(regex, gapRule(behavior), invert)
+	}
+	return piecesOf(st, s), err
+}
+
+// SplitDigits splits s as Digits does.
+func SplitDigits(individual bool, s string) ([]string, error) {
+	expr := patternDigits
+	if individual {
+		expr = patternDigit
+	}
+	return SplitPieces(expr, "", string(isolated), false, s)
+}
+
+func piecesOf(st stage, s string) (pieces []string) {
+	if st.pattern == nil && st.cut == nil {
+		return nil
+	}
+	c := cutList{st: &st, s: s}
+	for i, j := c.next(); i < j; i, j = c.next() {
+		pieces = append(pieces, s[i:j])
+	}
+	return pieces
 }

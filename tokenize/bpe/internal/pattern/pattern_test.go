@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 	"unicode/utf8"
+
+	"github.com/rollout-rl/rollout/tokenize/bpe/internal/pattern/patterntest"
 )
 
 func mustCompile(tb testing.TB, expr string) *Pattern {
@@ -57,7 +59,7 @@ func TestRandom(t *testing.T) {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	accepted := 0
 	for accepted < 2000 {
-		expr := randomPattern(rng)
+		expr := patterntest.Pattern(rng)
 		p, err := Compile(expr)
 		if err != nil {
 			if _, ok := errors.AsType[*SyntaxError](err); !ok {
@@ -71,7 +73,7 @@ func TestRandom(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range 20 {
-			if !checkText(t, expr, p, n, randomText(rng, 12)) {
+			if !checkText(t, expr, p, n, patterntest.Text(rng, 12)) {
 				break
 			}
 		}
@@ -83,7 +85,7 @@ func TestRandom(t *testing.T) {
 func TestKnown(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 2))
-	for name, expr := range known {
+	for name, expr := range patterntest.Known {
 		p := mustCompile(t, expr)
 		n, err := parse(expr)
 		if err != nil {
@@ -93,7 +95,7 @@ func TestKnown(t *testing.T) {
 			t.Errorf("%s: Covers() = %v, want %v", name, p.Covers(), covers)
 		}
 		for range 500 {
-			checkText(t, expr, p, n, randomText(rng, 30))
+			checkText(t, expr, p, n, patterntest.Text(rng, 30))
 		}
 	}
 }
@@ -236,28 +238,28 @@ func TestLinear(t *testing.T) {
 			return
 		}
 		for range 10 {
-			text := randomText(rng, 3)
-			text += strings.Repeat(randomText(rng, 3), 700) + randomText(rng, 2)
+			text := patterntest.Text(rng, 3)
+			text += strings.Repeat(patterntest.Text(rng, 3), 700) + patterntest.Text(rng, 2)
 			n := utf8.RuneCountInString(text)
 			if got := p.reads(text); got > most*n+most {
 				t.Errorf("%q reads %d characters of %.30q…, of %d", expr, got, text, n)
 			}
 		}
 	}
-	for _, expr := range known {
+	for _, expr := range patterntest.Known {
 		for range 20 {
 			check(expr, 4)
 		}
 	}
 	for range 3000 {
-		check(randomPattern(rng), 30)
+		check(patterntest.Pattern(rng), 30)
 	}
 }
 
 // FuzzCompile: no pattern breaks Compile, and what it accepts splits a text as the
 // backtracking matcher does.
 func FuzzCompile(f *testing.F) {
-	for _, expr := range known {
+	for _, expr := range patterntest.Known {
 		f.Add(expr, "I'VE 123 \n\n  中文 été")
 	}
 	f.Add(`(?:a|b){1,3}+c(?=[^\s&&\S])|$x\z`, "abc")

@@ -1,0 +1,215 @@
+package bpe_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"math/rand/v2"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/rollout-rl/rollout/tokenize/bpe"
+	"github.com/rollout-rl/rollout/tokenize/bpe/internal/pattern/patterntest"
+)
+
+var behaviors = []string{"Isolated", "Removed", "MergedWithPrevious", "MergedWithNext", "Contiguous"}
+
+// TestSplitBehavior: what becomes of matches and gaps, as the reference engine has
+// it.
+func TestSplitBehavior(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		behavior, text string
+		invert         bool
+		want           string
+	}{
+		{"Isolated", "-a--b-", false, "- a - - b -"},
+		{"Isolated", "-a--b-", true, "- a - - b -"},
+		{"Removed", "-a--b-", false, "a b"},
+		{"Removed", "-a--b-", true, "- - - -"},
+		{"MergedWithPrevious", "-a--b-", false, "- a- - b-"},
+		{"MergedWithPrevious", "-a--b-", true, "-a - -b -"},
+		{"MergedWithNext", "-a--b-", false, "-a - -b -"},
+		{"MergedWithNext", "-a--b-", true, "- a- - b-"},
+		{"Contiguous", "-a--b-", false, "- a -- b -"},
+		{"Contiguous", "-a--b-", true, "- a -- b -"},
+		{"Isolated", "", false, ""},
+		{"Removed", "--", false, ""},
+		{"MergedWithPrevious", "ab", false, "ab"},
+		{"MergedWithNext", "ab", true, "ab"},
+	} {
+		got, err := bpe.SplitPieces("", "-", test.behavior, test.invert, test.text)
+		if err != nil || strings.Join(got, " ") != test.want {
+			t.Errorf("%s, invert %v: %q is split into %q, %v, want %s", test.behavior, test.invert, test.text, got, err, test.want)
+		}
+	}
+}
+
+// TestSplitTogether: the stages that families use cut as their patterns do one
+// after the other.
+func TestSplitTogether(t *testing.T) {
+	t.Parallel()
+	tok, err := bpe.Parse(smallFile(map[string]any{"pre_tokenizer": object{"type": "Sequence", "pretokenizers": []object{
+		{"type": "Split", "pattern": object{"Regex": patterntest.Known["deepseek1"]}, "behavior": "Isolated", "invert": false},
+		{"type": "Split", "pattern": object{"Regex": patterntest.Known["deepseek2"]}, "behavior": "Isolated", "invert": false},
+		{"type": "Split", "pattern": object{"Regex": patterntest.Known["deepseek3"]}, "behavior": "Isolated", "invert": false},
+		{"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": false},
+	}}}), bpe.Options{})
+	if err != nil || tok.Family() != bpe.FamilyDeepSeek {
+		t.Fatalf("family %s, %v, want deepseek", tok.Family(), err)
+	}
+	rng := rand.New(rand.NewPCG(*seed, 30))
+	for range 3000 {
+		text := patterntest.Text(rng, 40)
+		want := []string{text}
+		for _, name := range []string{"deepseek1", "deepseek2", "deepseek3"} {
+			var next []string
+			for _, piece := range want {
+				pieces, err := bpe.SplitPieces(patterntest.Known[name], "", "Isolated", false, piece)
+				if err != nil {
+					t.Fatal(err)
+				}
+				next = append(next, pieces...)
+			}
+			want = next
+		}
+		if got := tok.Pretokens(text); !slices.Equal(got, want) {
+			t.Fatalf("pre-tokens of %q = %q, want %q (seed %d)", text, got, want, *seed)
+		}
+	}
+}
+
+// A splitCase is one line for split.py.
+type splitCase struct {
+	Regex    string   `json:"regex,omitempty"`
+	String   string   `json:"string,omitempty"`
+	Digits   *bool    `json:"digits,omitempty"`
+	Behavior string   `json:"behavior"`
+	Invert   bool     `json:"invert"`
+	Texts    []string `json:"texts"`
+}
+
+// compareSplits splits the texts of each case with both engines.
+func compareSplits(t *testing.T, cases []splitCase) {
+	t.Helper()
+	var in bytes.Buffer
+	enc := json.NewEncoder(&in)
+	for _, c := range cases {
+		if err := enc.Encode(c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cmd := exec.CommandContext(t.Context(), python(t), filepath.Join("testdata", "python", "split.py"))
+	var stderr bytes.Buffer
+	cmd.Stdin, cmd.Stderr = &in, &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("split.py: %v\n%s", err, stderr.String())
+	}
+	bad, n := 0, 0
+	for line := range bytes.Lines(out) {
+		c := cases[n]
+		n++
+		var want [][]string
+		if err := json.Unmarshal(line, &want); err != nil {
+			t.Errorf("%q: the reference engine says %s", c.Regex, line)
+			continue
+		}
+		for i, text := range c.Texts {
+			split := func() ([]string, error) {
+				if c.Digits != nil {
+					return bpe.SplitDigits(*c.Digits, text)
+				}
+				return bpe.SplitPieces(c.Regex, c.String, c.Behavior, c.Invert, text)
+			}
+			if got, err := split(); err != nil || !slices.Equal(got, want[i]) {
+				t.Errorf("regex %q, string %q, %s, invert %v: %q is split into %q, %v, want %q", c.Regex, c.String, c.Behavior, c.Invert, text, got, err, want[i])
+				if bad++; bad == 5 {
+					t.FailNow()
+				}
+				break
+			}
+		}
+	}
+	if n != len(cases) {
+		t.Fatalf("split.py: %d answers to %d cases", n, len(cases))
+	}
+}
+
+// TestPeerSplit: random patterns and those of models split random texts as the
+// reference engine does.
+func TestPeerSplit(t *testing.T) {
+	t.Parallel()
+	t.Logf("go test ./tokenize/bpe -run TestPeerSplit -seed %d", *seed)
+	rng := rand.New(rand.NewPCG(*seed, 31))
+	texts := func() []string {
+		list := make([]string, 20)
+		for i := range list {
+			list[i] = patterntest.Text(rng, 20)
+		}
+		return list
+	}
+	var cases []splitCase
+	for _, expr := range patterntest.Known {
+		for range splitCases / 100 {
+			cases = append(cases, splitCase{Regex: expr, Behavior: "Isolated", Texts: texts()})
+		}
+	}
+	for len(cases) < splitCases {
+		c := splitCase{Behavior: "Isolated", Texts: texts()}
+		if rng.IntN(2) == 0 {
+			c.Behavior, c.Invert = behaviors[rng.IntN(len(behaviors))], rng.IntN(2) == 0
+		}
+		switch rng.IntN(20) {
+		case 0:
+			individual := rng.IntN(2) == 0
+			c.Digits = &individual
+		case 1, 2:
+			c.String = patterntest.Text(rng, 2)
+		default:
+			c.Regex = patterntest.Pattern(rng)
+			if _, err := bpe.SplitPieces(c.Regex, "", c.Behavior, c.Invert, ""); err != nil {
+				continue
+			}
+		}
+		cases = append(cases, c)
+	}
+	compareSplits(t, cases)
+}
+
+// TestPeerSplitCodePoints: each set of characters that a pattern can name holds the
+// same characters in the reference engine, inside a class and alone.
+func TestPeerSplitCodePoints(t *testing.T) {
+	t.Parallel()
+	var texts []string
+	for first := rune(0); first < 0x110000; first += 0x80 {
+		var b strings.Builder
+		for r := first; r < first+0x80; r++ {
+			if r < 0xD800 || r > 0xDFFF && r < 0x32000 || r >= 0xE0000 && r < 0xE0200 {
+				b.WriteString("a")
+				b.WriteRune(r)
+				b.WriteString(" ")
+			}
+		}
+		if b.Len() > 0 {
+			texts = append(texts, b.String())
+		}
+	}
+	atoms := []string{`\s`, `\S`, `\d`, `\D`, `.`, `(?i:s)`, `(?i:[sk])`}
+	for _, name := range strings.Fields("C L M N P S Z Lu Ll Lt Lm Lo Mn Mc Me Nd Nl No Pc Pd Ps Pe Pi Pf Po Sm Sc Sk So Zs Zl Zp Han") {
+		atoms = append(atoms, `\p{`+name+`}`)
+	}
+	var cases []splitCase
+	for _, atom := range atoms[:splitAtoms(len(atoms))] {
+		cases = append(cases, splitCase{Regex: atom, Behavior: "Isolated", Texts: texts})
+		if atom != "." {
+			cases = append(cases, splitCase{Regex: "[^" + strings.TrimSuffix(strings.TrimPrefix(atom, "(?i:"), ")") + "]", Behavior: "Isolated", Texts: texts})
+		}
+	}
+	for _, individual := range []bool{true, false} {
+		cases = append(cases, splitCase{Digits: &individual, Texts: texts})
+	}
+	compareSplits(t, cases)
+}
