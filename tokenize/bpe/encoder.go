@@ -127,16 +127,18 @@ func (e *encoder) appendPieces(dst []int32, s string, st *stage) []int32 {
 // appendPretoken encodes the pre-token s[i:j].
 func (e *encoder) appendPretoken(dst []int32, s string, i, j int) []int32 {
 	if j-i <= 16 {
-		return e.appendWord(dst, s, i, j)
+		return e.appendWord(dst, s, i, j, false)
 	}
 	return e.appendLong(dst, s, i, j)
 }
 
-// appendWord encodes the pre-token s[i:j] of at most 16 bytes.
-func (e *encoder) appendWord(dst []int32, s string, i, j int) []int32 {
-	n := j - i
+// appendWord encodes s[i:j], of at most 16 bytes: a pre-token, or a part of one.
+func (e *encoder) appendWord(dst []int32, s string, i, j int, part bool) []int32 {
 	lo, hi := loadWord(s, i, j)
-	m := e.model
+	m, n := e.model, j-i
+	if part && m.parts {
+		n |= partWord
+	}
 	h := wordHash(lo, hi, n, m.words.seed)
 	hot := &e.hot[h>>(64-hotBits)]
 	if hot.lo == lo && hot.hi == hi && int(hot.n) == n {
@@ -145,7 +147,7 @@ func (e *encoder) appendWord(dst []int32, s string, i, j int) []int32 {
 		}
 		return append(dst, hot.ids[:hot.k&3]...)
 	}
-	if id, ok := m.words.get(lo, hi, n, h); ok {
+	if id, ok := m.words.get(lo, hi, n, h); ok { // never with partWord
 		*hot = hotWord{lo, hi, uint8(n), 1, [3]int32{id}}
 		return append(dst, id)
 	}
@@ -167,6 +169,10 @@ func (e *encoder) appendWord(dst []int32, s string, i, j int) []int32 {
 	return append(dst, ids...)
 }
 
+// partWord is added to the length of what the caches hold for a part of a pre-token,
+// where that may be another result than for a pre-token.
+const partWord = 32
+
 // appendLong encodes the pre-token s[i:j] of more than 16 bytes.
 func (e *encoder) appendLong(dst []int32, s string, i, j int) []int32 {
 	if j-i > MaxPretoken {
@@ -179,5 +185,17 @@ func (e *encoder) appendLong(dst []int32, s string, i, j int) []int32 {
 	if id, ok := e.model.long[w]; ok {
 		return append(dst, id)
 	}
-	return e.model.appendMerged(dst, w, &e.merge)
+	if e.model.chars != nil { // cut already
+		return e.model.appendMerged(dst, w, &e.merge)
+	}
+	for i < j {
+		end := e.model.joins.cut(s, i, j)
+		if end-i <= 16 {
+			dst = e.appendWord(dst, s, i, end, true)
+		} else {
+			dst = e.model.appendMerged(dst, s[i:end], &e.merge)
+		}
+		i = end
+	}
+	return dst
 }

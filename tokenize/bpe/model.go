@@ -36,11 +36,15 @@ type model struct {
 	makings  []making // by id
 	pairs    pairTable
 	prefixes prefixTable
+	joins    joinTable // of byte-level vocabularies
 
 	// words and long hold what is one token when it is a whole pre-token: all of
 	// the vocabulary with ignore_merges, else what its own merges lead to.
 	words wordTable
 	long  map[string]int32
+	// parts says that words holds tokens that merging does not make, which a part of
+	// a pre-token is not.
+	parts bool
 }
 
 const (
@@ -180,8 +184,11 @@ func (m *model) buildWords(all bool) {
 	var w []byte
 	for i := range m.pieces.piece {
 		id := m.pieces.piece[i].id
-		if k := &m.makings[id]; !all && (k.rank == unmade || k.odd) {
-			continue
+		if k := &m.makings[id]; k.rank == unmade || k.odd {
+			if !all {
+				continue
+			}
+			m.parts = true
 		}
 		var ok bool
 		if w, ok = m.appendWord(w[:0], i, alpha); !ok {

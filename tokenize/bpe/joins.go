@@ -1,0 +1,56 @@
+package bpe
+
+import "unicode/utf8"
+
+// A joinTable knows between which characters merging goes on. A merge that first
+// crosses a place between two characters joins a token that ends with the one to a
+// token that begins with the other: where no such merge is, the text can be cut, and
+// what is left and right of the cut is merged, and remembered, by itself.
+type joinTable struct {
+	bits []uint64 // by hash of both characters; a false one costs a cut, no more
+	// loose holds, by the last byte of the one and the first of the other, what joins
+	// a token that ends or begins inside of a character.
+	loose [256][4]uint64
+}
+
+// joinBits is for the 100,000 pairs of a large vocabulary: a twentieth is false.
+const joinBits = 21
+
+func (t *joinTable) hash(a, b rune) uint64 {
+	return (uint64(a)<<21 | uint64(b)) * 0x9E3779B97F4A7C15 >> (64 - joinBits)
+}
+
+// add notes that a merge joins a and b.
+func (t *joinTable) add(a, b []byte) {
+	if t.bits == nil {
+		t.bits = make([]uint64, 1<<(joinBits-6))
+	}
+	x, _ := utf8.DecodeLastRune(a)
+	y, _ := utf8.DecodeRune(b)
+	if x == utf8.RuneError || y == utf8.RuneError {
+		c, d := a[len(a)-1], b[0]
+		t.loose[c][d>>6] |= 1 << (d & 63)
+		return
+	}
+	h := t.hash(x, y)
+	t.bits[h>>6] |= 1 << (h & 63)
+}
+
+// cut returns the first place after i where s[i:j] can be cut, or j.
+func (t *joinTable) cut(s string, i, j int) int {
+	a, n := utf8.DecodeRuneInString(s[i:j])
+	for i += n; i < j; i += n {
+		b := rune(s[i])
+		n = 1
+		if b >= utf8.RuneSelf {
+			b, n = utf8.DecodeRuneInString(s[i:j])
+		}
+		h := t.hash(a, b)
+		c, d := s[i-1], s[i]
+		if t.bits[h>>6]>>(h&63)&1 == 0 && t.loose[c][d>>6]>>(d&63)&1 == 0 {
+			break
+		}
+		a = b
+	}
+	return i
+}
