@@ -29,8 +29,20 @@ func TestPeerEdits(t *testing.T) {
 		"pre_tokenizer":  object{"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true},
 		"post_processor": object{"type": "Sequence", "processors": []object{template("<s>", "<s>", 259, 259)}},
 		"normalizer":     object{"type": "Sequence", "normalizers": []object{{"type": "NFC"}}},
+	}), smallFile(map[string]any{"pre_tokenizer": object{"type": "Sequence", "pretokenizers": []object{
+		{"type": "Digits", "individual_digits": true},
+		{"type": "Split", "pattern": object{"String": "a"}, "behavior": "MergedWithPrevious", "invert": false},
+		{"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true},
+	}}}), charFile(nil), charFile(map[string]any{ // as Gemma
+		"normalizer":    replacePart(" ", "▁"),
+		"pre_tokenizer": object{"type": "Split", "pattern": object{"String": " "}, "behavior": "MergedWithPrevious", "invert": false},
+		"decoder":       object{"type": "Sequence", "decoders": []object{replacePart("▁", " "), {"type": "ByteFallback"}, {"type": "Fuse"}}},
+	}), charFile(map[string]any{
+		"normalizer":    nil,
+		"pre_tokenizer": object{"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first", "split": false},
+		"decoder":       object{"type": "Sequence", "decoders": []object{{"type": "ByteFallback"}, {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first", "split": false}}},
 	}))
-	texts := []string{"abc ab<s>ab", "ca \u00e8<b>x <l> <r>  12", "ab a\nabca"}
+	texts := []string{"abc ab<s>ab", "ca e\u0301 \u00e8<b>x <l> <r>  12", "ab a\nabca 日本 \u00e9"}
 	cases := make([][2]any, 0, *edits)
 	wholes := make([]string, 0, *edits)
 	for range *edits {

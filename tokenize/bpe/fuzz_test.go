@@ -126,6 +126,27 @@ func FuzzLoad(f *testing.F) {
 	})
 }
 
+// FuzzLoadTekken damages a small tekken.json in two places.
+func FuzzLoadTekken(f *testing.F) {
+	files := [][]byte{tekkenFile(nil), tekkenFile(map[string]any{"special_tokens": []object{{"rank": 0, "token_str": "<s>", "is_control": true}}})}
+	f.Add(byte(0), uint16(0), uint16(0), "", uint16(0), uint16(0), "")
+	f.Add(byte(1), uint16(40), uint16(5), "null", uint16(900), uint16(0), "\\ud83d\\ude00")
+	f.Fuzz(func(t *testing.T, which byte, at1, cut1 uint16, put1 string, at2, cut2 uint16, put2 string) {
+		tok, err := loadTekken(damage(damage(files[int(which)%len(files)], at1, cut1, put1), at2, cut2, put2))
+		if err != nil {
+			if !errors.Is(err, bpe.ErrCorrupt) && !errors.Is(err, bpe.ErrUnsupported) {
+				t.Fatalf("Load: %v, of no known kind", err)
+			}
+			return
+		}
+		const text = "abc <s>\u00e9 12\x00"
+		ids := encode(t, tok, text, bpe.EncodeOptions{Added: bpe.AddedNone})
+		if got := decode(t, tok, ids, bpe.DecodeOptions{}); got != text {
+			t.Errorf("AppendText(AppendTokens(%q)) = %q", text, got)
+		}
+	})
+}
+
 // damage returns file with up to 15 bytes from at on replaced by put.
 func damage(file []byte, at, cut uint16, put string) []byte {
 	from := int(at) % (len(file) + 1)

@@ -24,22 +24,20 @@ const (
 // readMetaspace reads a Metaspace, which is a pre-tokenizer and a decoder.
 func readMetaspace(p part, what string) (*metaspace, error) {
 	var s struct {
-		Type           string         `json:"type"`
-		Replacement    string         `json:"replacement"`
-		PrependScheme  *prependScheme `json:"prepend_scheme"`
-		Split          *bool          `json:"split"`
-		AddPrefixSpace *bool          `json:"add_prefix_space"`
-		StrRep         *string        `json:"str_rep"` // not looked at, as in the reference engine
+		Type           string        `json:"type"`
+		Replacement    string        `json:"replacement"`
+		PrependScheme  prependScheme `json:"prepend_scheme,omitempty"`
+		Split          *bool         `json:"split"`
+		AddPrefixSpace *bool         `json:"add_prefix_space"`
+		StrRep         *string       `json:"str_rep"` // not looked at, as in the reference engine
 	}
+	s.PrependScheme = prependAlways
 	if err := strict(p.raw, what, &s); err != nil {
 		return nil, err
 	}
-	m := &metaspace{mark: s.Replacement, prepend: prependAlways, split: s.Split == nil || *s.Split}
+	m := &metaspace{mark: s.Replacement, prepend: s.PrependScheme, split: s.Split == nil || *s.Split}
 	if utf8.RuneCountInString(m.mark) != 1 {
 		return nil, fmt.Errorf("%w: %s Metaspace: replacement %q is not one character", ErrCorrupt, what, m.mark)
-	}
-	if s.PrependScheme != nil {
-		m.prepend = *s.PrependScheme
 	}
 	switch m.prepend {
 	case prependAlways, prependFirst, prependNever:
