@@ -29,6 +29,10 @@ type model struct {
 	decoder *decoder
 	pieceOf []int32
 
+	// merged are the bytes of tokens of a byte-level vocabulary that are added and
+	// normalized, so that they decode to others.
+	merged map[int32][]byte
+
 	pieces   pieceTable
 	contents map[string]int32 // added tokens
 
@@ -90,6 +94,8 @@ func (m *model) buildBytes(added []Added, spelled []string) error {
 	if m.decoder != nil {
 		m.pieceOf = pieceOf
 	}
+	alpha := newAlphabet()
+	m.merged = make(map[int32][]byte)
 	addedText := make(map[int32]string, len(added))
 	for i := range added {
 		a := &added[i]
@@ -99,6 +105,9 @@ func (m *model) buildBytes(added []Added, spelled []string) error {
 		if m.flags[a.ID] != 0 {
 			if p, _ := m.pieces.at(int(pieceOf[a.ID])); string(p) != a.Content {
 				return fmt.Errorf("%w: tokens %q and %q have the same id %d", ErrCorrupt, p, a.Content, a.ID)
+			}
+			if spelled[i] != a.Content {
+				m.merged[a.ID], _ = alpha.appendBytes(nil, []byte(a.Content))
 			}
 		}
 		addedText[a.ID] = spelled[i]
@@ -110,7 +119,6 @@ func (m *model) buildBytes(added []Added, spelled []string) error {
 			m.flags[a.ID] |= flagSkip
 		}
 	}
-	alpha := newAlphabet()
 	m.off = make([]uint32, top+2)
 	m.bytes = make([]byte, 0, len(m.pieces.text))
 	for id := range pieceOf {
@@ -151,10 +159,14 @@ func (m *model) spelling(id int32) []byte {
 }
 
 // text returns what merging sees of id, which is not an added token outside of the
-// vocabulary: its bytes, or where the vocabulary spells characters, these.
+// vocabulary: the bytes that its piece spells, or, in vocabularies of characters, the
+// piece.
 func (m *model) text(id int32) []byte {
 	if m.chars != nil {
 		return m.spelling(id)
+	}
+	if b, ok := m.merged[id]; ok {
+		return b
 	}
 	return m.bytes[m.off[id]:m.off[id+1]]
 }

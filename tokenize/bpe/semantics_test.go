@@ -17,6 +17,7 @@ func addedFile() []byte {
 		{"id": 263, "content": "<l>", "lstrip": true},
 		{"id": 264, "content": "<r>", "rstrip": true},
 		{"id": 265, "content": "e\u0301", "normalized": true},
+		{"id": 266, "content": "\n", "lstrip": true, "rstrip": true},
 	}
 	return smallFile(map[string]any{"added_tokens": flagged(kinds...)})
 }
@@ -43,12 +44,54 @@ func TestAddedSemantics(t *testing.T) {
 		{"left strip", "b \t<l>b", bpe.AddedAll, []int32{'b', 263, 'b'}},
 		{"right strip", "b<r> \u3000 b", bpe.AddedAll, []int32{'b', 264, 'b'}},
 		{"both strip one space", "<r> <l>", bpe.AddedAll, []int32{264, 263}},
+		{"swallowed", "b<r> \n ", bpe.AddedAll, []int32{'b', 264}},
 		{"normalized content", "\u00e9e\u0301", bpe.AddedAll, []int32{265, 265}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			checkIDs(t, test.text, encode(t, tok, test.text, bpe.EncodeOptions{Added: test.mode}), test.want)
 		})
+	}
+}
+
+// TestAddedIDs: the ids of added tokens outside the vocabulary count from its size,
+// whatever ids it skips.
+func TestAddedIDs(t *testing.T) {
+	t.Parallel()
+	vocab := map[string]int{}
+	for b := range 256 {
+		vocab[spell(byte(b))] = b
+	}
+	vocab["ab"], vocab["abc"], vocab["Ġa"] = 256, 5000, 258
+	tok, err := bpe.Parse(smallFile(map[string]any{
+		"model.vocab":  vocab,
+		"added_tokens": []object{addedPart(5000, "abc"), addedPart(259, "<s>")},
+	}), bpe.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkIDs(t, "abc<s>", encode(t, tok, "abc<s>", bpe.EncodeOptions{}), []int32{5000, 259})
+}
+
+// TestAddedDecoded: an added token that is normalized decodes to its normalized
+// content, which is special only where that is what a special token is called.
+func TestAddedDecoded(t *testing.T) {
+	t.Parallel()
+	tok, err := bpe.Parse(smallFile(map[string]any{
+		"added_tokens": []object{addedPart(259, "\u212b", "normalized", "special"), addedPart(260, "e\u0301", "normalized"), addedPart(233, "é", "special")},
+	}), bpe.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, skip := range []bool{false, true} {
+		// U+00C5 and U+00E9 spell bytes in the byte-level alphabet.
+		want := map[bool]string{false: "a\uFFFDb\uFFFDc", true: "a\uFFFDbc"}[skip]
+		if got := decode(t, tok, []int32{'a', 259, 'b', 260, 'c'}, bpe.DecodeOptions{SkipSpecial: skip}); got != want {
+			t.Errorf("special tokens skipped %v: text = %q, want %q", skip, got, want)
+		}
+	}
+	if got := tok.Piece(259); got != "\u212b" {
+		t.Errorf("Piece(259) = %q, want the content", got)
 	}
 }
 
