@@ -20,6 +20,8 @@ const (
 	PatternCL100K = patternCL100K
 	PatternO200K  = patternO200K
 	PatternKimi   = patternKimi
+	PatternQwen35 = patternQwen35
+	PatternGPT2   = patternGPT2
 	PatternTekken = patternTekken
 )
 

@@ -28,6 +28,8 @@ func newTwins() []func(tb testing.TB) twin {
 		{"deepseek-v3", bpe.PatternCL100K},
 		{"llama3.1", bpe.PatternO200K},
 		{"deepseek-v3", bpe.PatternKimi},
+		{"deepseek-v3", bpe.PatternQwen35},
+		{"deepseek-v3", bpe.PatternGPT2},
 	} {
 		var made *twin
 		twins = append(twins, func(tb testing.TB) twin {

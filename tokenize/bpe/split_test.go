@@ -198,7 +198,7 @@ func TestPeerSplitCodePoints(t *testing.T) {
 		}
 	}
 	atoms := []string{`\s`, `\S`, `\d`, `\D`, `.`, `(?i:s)`, `(?i:[sk])`}
-	for _, name := range strings.Fields("C L M N P S Z Lu Ll Lt Lm Lo Mn Mc Me Nd Nl No Pc Pd Ps Pe Pi Pf Po Sm Sc Sk So Zs Zl Zp Han") {
+	for name := range strings.FieldsSeq("C L M N P S Z Lu Ll Lt Lm Lo Mn Mc Me Nd Nl No Pc Pd Ps Pe Pi Pf Po Sm Sc Sk So Zs Zl Zp Han") {
 		atoms = append(atoms, `\p{`+name+`}`)
 	}
 	var cases []splitCase

@@ -14,7 +14,8 @@ const (
 	maxSets    = 64
 	maxClasses = 254
 	maxProgram = 2000
-	maxStates  = 1000
+	maxStates  = 500
+	maxWork    = 20_000_000 // steps looked at while making states
 )
 
 // Compile makes a Pattern of a regular expression. The error is a *SyntaxError.
@@ -186,8 +187,12 @@ func (b *builder) repeat(n *node) bool {
 	return true
 }
 
-// setOf returns the number of a set; equal ones have the same.
+// setOf returns the number of a set; equal ones have the same. One more than
+// maxSets are kept.
 func (b *builder) setOf(s *set) int {
+	if len(b.sets) > maxSets {
+		return maxSets
+	}
 	for k, old := range b.sets {
 		if reflect.DeepEqual(s, old) {
 			return k

@@ -59,8 +59,9 @@ func determinize(b *builder, c *classes) (*determinizer, bool) {
 	d.ahead.seen = make([]bool, len(b.insts))
 	d.ahead.add(d.insts, 0)
 	d.state()
+	work := 0
 	for i := 0; i < len(d.states); i++ {
-		if len(d.states) > maxStates {
+		if work += (d.n + 1) * len(d.lists[i]); work > maxWork || len(d.states) > maxStates {
 			return nil, false
 		}
 		for class := range d.n + 1 {
