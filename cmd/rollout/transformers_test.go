@@ -151,3 +151,20 @@ func TestTransformersRelease(t *testing.T) {
 		})
 	}
 }
+
+// Where the server sends its ids, rows do not depend on the setting: that it is wrong is a
+// hint.
+func TestTransformersReleaseWithIDs(t *testing.T) {
+	t.Parallel()
+	url := serveSim(t, newSim(t, lettasim.Config{InputIDs: true}))
+	tasks := writeFile(t, "tasks.jsonl", []byte(`{"id":"tool","prompt":"What is 2 + 3? Use the tool."}`+"\n"))
+	r := mustRun(t, exit.OK, "doctor", "--server", url, "--model", simModel, "--tokenizer", printsRoles(t), "--tasks", tasks)
+	for _, want := range []string{
+		"the release of transformers differs\n", "prompts still come from the turns, and are exact\n",
+		"hint transformers the server renders by the rules of 5.22.2, 5.23, and tokens.transformers is 4.57\n", "hint: --transformers 5.22.2\n",
+	} {
+		if !strings.Contains(r.stdout, want) {
+			t.Errorf("doctor says\n%s\nwithout %q", r.stdout, want)
+		}
+	}
+}

@@ -94,6 +94,39 @@ func newApplications(r *rand.Rand, sources map[string]string, n int) []applicati
 	return apps
 }
 
+// storedContinued gives each template the stored conversations, with the final message to
+// be continued.
+func storedContinued(tb testing.TB, sources map[string]string) []application {
+	tb.Helper()
+	var cases map[string]map[string]json.RawMessage
+	stored(tb, "cases.json.gz", &cases)
+	var apps []application
+	for _, name := range slices.Sorted(maps.Keys(sources)) {
+		for _, id := range slices.Sorted(maps.Keys(cases)) {
+			a := application{Name: name, ContinueFinalMessage: "content"}
+			var vars object
+			for _, key := range slices.Sorted(maps.Keys(cases[id])) {
+				var line bytes.Buffer
+				if err := json.Compact(&line, cases[id][key]); err != nil {
+					tb.Fatal(err)
+				}
+				switch js := line.String(); key {
+				case "messages":
+					a.Messages = js
+				case "tools":
+					a.Tools = js
+				case "add_generation_prompt": // excluded
+				default:
+					vars.add(key, js)
+				}
+			}
+			a.Vars = vars.String()
+			apps = append(apps, a)
+		}
+	}
+	return apps
+}
+
 // line is the application as Python reads it.
 func (a *application) line(tb testing.TB) []byte {
 	tb.Helper()
@@ -277,7 +310,7 @@ func TestAgainstTransformers(t *testing.T) {
 	t.Parallel()
 	dir := transformersDir(t)
 	sources := templates(t)
-	apps := append(ruleApplications(), newApplications(source(t), sources, *applications)...)
+	apps := slices.Concat(ruleApplications(), storedContinued(t, sources), newApplications(source(t), sources, *applications))
 	want := map[string][]answer{}
 	for _, p := range packages {
 		want[p.version] = askTransformers(t, dir, p.version, sources, apps)
@@ -300,7 +333,7 @@ func transformersDir(t *testing.T) string {
 func storeApplications(t *testing.T, sources map[string]string) {
 	t.Helper()
 	dir := transformersDir(t)
-	apps := append(ruleApplications(), newApplications(rand.New(rand.NewPCG(523, 1)), sources, 24)...)
+	apps := slices.Concat(ruleApplications(), storedContinued(t, sources), newApplications(rand.New(rand.NewPCG(523, 1)), sources, 24))
 	f := storedApplications{Applications: apps, Answers: map[string][]*answer{}}
 	var before []answer
 	for _, p := range packages {
