@@ -1,6 +1,8 @@
 package chat
 
 import (
+	"errors"
+	"fmt"
 	"math"
 	"strings"
 	"unicode/utf8"
@@ -16,7 +18,7 @@ func (r *run) attr(v Value, name string) (Value, error) {
 	}
 	if v.kind == Dict {
 		if m := dictMethod(name); m != nil {
-			return safeMethod(v, name, m), nil
+			return safeMethod(v, name, m), r.pay(0, objectBytes)
 		}
 		if x, ok := v.Map().Get(name); ok {
 			return x, nil
@@ -25,6 +27,9 @@ func (r *run) attr(v Value, name string) (Value, error) {
 	}
 	x, ok, err := r.ownAttr(v, name)
 	if err != nil || ok {
+		if _, ok := x.ref.(*method); ok && err == nil {
+			err = r.pay(0, objectBytes)
+		}
 		return x, err
 	}
 	if r.isDictType(v) && name != "mro" {
@@ -48,8 +53,14 @@ func everyObjectHas(name string) bool {
 }
 
 func missingAttr(v Value, name string) Value {
+	if len(name) > maxShownName {
+		name = strings.ToValidUTF8(name[:maxShownName], "") + "…"
+	}
 	return undefinedMessage("'" + typeName(v) + " object' has no attribute '" + name + "'")
 }
+
+// maxShownName is how much of a name a message has.
+const maxShownName = 80
 
 // safeMethod is a method as a value, or what the sandbox gives instead of one
 // that would change its object.
@@ -86,6 +97,9 @@ func (r *run) ownAttr(v Value, name string) (Value, bool, error) {
 		if e := r.enum(v); e != nil {
 			x, ok := e.attr(v, name)
 			return x, ok, nil
+		}
+		if v.kind == Markup && (name == "escape" || name == "unescape" || name == "striptags") {
+			return unsupportedMethod(v, name), true, nil
 		}
 	case List, Tuple:
 		s := v.ref.(*seq)
@@ -146,6 +160,9 @@ func (r *run) ownAttr(v Value, name string) (Value, bool, error) {
 		case "name":
 			return strOf(o.body.name), true, nil
 		case "arguments":
+			if err := r.pay(len(o.body.params), listBytes+valueBytes*len(o.body.params)); err != nil {
+				return v, true, err
+			}
 			names := make([]Value, len(o.body.params))
 			for i, p := range o.body.params {
 				names[i] = strOf(p.name)
@@ -157,10 +174,26 @@ func (r *run) ownAttr(v Value, name string) (Value, bool, error) {
 			return BoolValue(o.body.varargs != nowhere), true, nil
 		case "caller":
 			return BoolValue(o.body.caller != nowhere), true, nil
+		case "explicit_caller":
+			return BoolValue(o.body.explicit), true, nil
 		}
 	case *builtin:
-		if r.isDictType(v) || isDictClass(v) && name == "fromkeys" {
+		switch {
+		case r.isDictType(v) || isDictClass(v) && name == "fromkeys":
 			return dictClassAttr(v, name)
+		case o.name == "cycler" && (name == "current" || name == "next" || name == "reset"):
+			return v, true, typeErrorf("%w: the type cycler.%s", ErrUnsupported, name)
+		}
+	case *view:
+		if name == "mapping" || name == "isdisjoint" && o.kind != 'v' {
+			return unsupportedMethod(v, name), true, nil
+		}
+	case *sharedIter:
+		switch name {
+		case "close", "gi_running", "gi_suspended", "gi_yieldfrom", "send", "throw":
+			if o.fn != nil {
+				return unsupportedMethod(v, name), true, nil
+			}
 		}
 	case *interval:
 		switch name {
@@ -185,22 +218,38 @@ func (r *run) ownAttr(v Value, name string) (Value, bool, error) {
 	case *cycler:
 		switch name {
 		case "next":
-			return objectOf(&builtin{name, func(*run, args) (Value, error) {
+			return objectOf(&method{v, name, func(_ *run, _ Value, a args) (Value, error) {
+				if err := a.only(name, 0, 0); err != nil {
+					return Value{}, err
+				}
+				x := o.items[o.pos]
 				o.pos = (o.pos + 1) % len(o.items)
-				return o.items[(o.pos+len(o.items)-1)%len(o.items)], nil
+				return x, nil
 			}}), true, nil
 		case "reset":
-			return objectOf(&builtin{name, func(*run, args) (Value, error) {
+			return objectOf(&method{v, name, func(_ *run, _ Value, a args) (Value, error) {
 				o.pos = 0
-				return NoneValue(), nil
+				return NoneValue(), a.only(name, 0, 0)
 			}}), true, nil
 		case "current":
 			return o.items[o.pos], true, nil
+		case "items":
+			return tupleOf(o.items...), true, nil
+		case "pos":
+			return IntValue(int64(o.pos)), true, nil
+		}
+	case *joiner:
+		switch name {
+		case "sep":
+			return o.sep, true, nil
+		case "used":
+			return BoolValue(o.used), true, nil
 		}
 	}
 	return Value{}, false, nil
 }
 
+// unsupportedMethod stands for what Python has there and this package has not.
 func unsupportedMethod(v Value, name string) Value {
 	return objectOf(&method{v, name, func(*run, Value, args) (Value, error) {
 		return Value{}, typeErrorf("%w: method '%s' of '%s'", ErrUnsupported, name, typeName(v))
@@ -213,8 +262,12 @@ func (r *run) item(v, key Value) (Value, error) {
 	case Undefined:
 		return v, undefinedError(v)
 	case Dict:
-		if hashable(key) {
-			if i := v.Map().find(key); i >= 0 {
+		if r.comparer().hashable(key, 0) == nil {
+			i, err := r.comparer().find(v.Map(), key)
+			if err != nil {
+				return v, err
+			}
+			if i >= 0 {
 				return v.Map().vals[i], nil
 			}
 		}
@@ -228,6 +281,9 @@ func (r *run) item(v, key Value) (Value, error) {
 		}
 	case String, Markup:
 		if key.isInt() {
+			if err := r.pay(len(v.s)>>6, 0); err != nil {
+				return v, err
+			}
 			n := len(v.s)
 			ascii := isASCII(v.s)
 			if !ascii {
@@ -293,7 +349,7 @@ func (r *run) slice(v, start, stop, step Value) (Value, error) {
 		if o, ok := v.ref.(*interval); ok && v.kind == Object {
 			return sliceInterval(o, start, stop, step)
 		}
-		return v, typeErrorf("'%s' object cannot be sliced", typeName(v))
+		return v, fmt.Errorf("%w: '%s' object cannot be sliced", errNoSlice, typeName(v))
 	}
 	from, to, by, err := bounds(n, start, stop, step)
 	if err != nil {
@@ -308,20 +364,23 @@ func (r *run) slice(v, start, stop, step Value) (Value, error) {
 		if size == 0 {
 			return Value{kind: v.kind, ref: &seq{}}, nil
 		}
-		return Value{kind: v.kind, ref: &seq{items: items[from : from+size : from+size]}}, nil
+		return Value{kind: v.kind, ref: &seq{items: items[from : from+size : from+size]}}, r.pay(0, listBytes)
+	}
+	if err := r.pay(size, times(size, valueBytes)); err != nil {
+		return v, err
 	}
 	out := make([]Value, size)
 	for i := range out {
 		out[i] = items[from+i*int(by)]
 	}
-	return Value{kind: v.kind, ref: &seq{items: out}}, r.pay(size, valueBytes*size)
+	return Value{kind: v.kind, ref: &seq{items: out}}, nil
 }
 
 func (r *run) sliceText(v Value, from, size int, by int64) (Value, error) {
 	if size == 0 {
 		return Value{kind: v.kind}, nil
 	}
-	if err := r.pay(1+size>>4, 0); err != nil {
+	if err := r.pay(1+len(v.s)>>5, 0); err != nil {
 		return v, err
 	}
 	if by == 1 {
@@ -331,12 +390,16 @@ func (r *run) sliceText(v Value, from, size int, by int64) (Value, error) {
 		a := byteOffset(v.s, from)
 		return Value{kind: v.kind, s: v.s[a : a+byteOffset(v.s[a:], size)]}, nil
 	}
+	if err := r.pay(len(v.s)>>2, times(len(v.s), 8)); err != nil {
+		return v, err
+	}
 	runes := []rune(v.s)
 	var b strings.Builder
+	b.Grow(min(len(v.s), utf8.UTFMax*size))
 	for i := range size {
 		b.WriteRune(runes[from+i*int(by)])
 	}
-	return Value{kind: v.kind, s: b.String()}, r.pay(len(runes), b.Len()+4*len(runes))
+	return Value{kind: v.kind, s: b.String()}, nil
 }
 
 // bounds is slice.indices of Python.
@@ -383,9 +446,12 @@ func bounds(n int, start, stop, step Value) (from, to int, by int64, err error) 
 	return from, to, by, err
 }
 
+// errNoSlice is the type error of a slice.
+var errNoSlice = errors.New("type error")
+
 func sliceIndex(v Value) (int64, error) {
 	if !v.isInt() {
-		return 0, typeErrorf("slice indices must be integers or None")
+		return 0, fmt.Errorf("%w: slice indices must be integers or None", errNoSlice)
 	}
 	if n, ok := v.small(); ok {
 		return min(max(n, -math.MaxInt64/2), math.MaxInt64/2), nil

@@ -150,6 +150,7 @@ type (
 	attrExpr struct {
 		of   expr
 		name string
+		cost int // of a search for a long name, in steps
 		// onStr and onDict are the methods of the name that a str or a dict has and that
 		// may be called; nil where there is none.
 		onStr, onDict methodFunc
@@ -159,8 +160,11 @@ type (
 		missing Value
 	}
 	itemExpr  struct{ of, key expr }
-	sliceExpr struct{ of, start, stop, step expr }
-	callExpr  struct {
+	sliceExpr struct {
+		of, start, stop, step expr
+		folded                bool // all of it is known before any render
+	}
+	callExpr struct {
 		fn     expr
 		args   []expr
 		kwargs []kwarg

@@ -20,6 +20,8 @@ func (r *run) compare(op cmpop, a, b Value) (bool, error) {
 	return r.order(op, a, b)
 }
 
+func (r *run) comparer() comparer { return comparer{&r.steps, r.t.opts.MaxSteps} }
+
 // A comparer compares values within a budget of steps: shared parts can make a
 // small value exponentially large.
 type comparer struct {
@@ -31,8 +33,8 @@ type comparer struct {
 // own limit is close to it.
 const maxWalk = 900
 
-func (c comparer) pay(depth int) error {
-	if *c.steps--; *c.steps < 0 {
+func (c comparer) pay(n, depth int) error {
+	if *c.steps -= int64(n); *c.steps < 0 {
 		return limitErrorf("more than %d evaluation steps", c.max)
 	}
 	if depth > maxWalk {
@@ -43,13 +45,87 @@ func (c comparer) pay(depth int) error {
 
 func (r *run) equal(a, b Value) (bool, error) {
 	if a.kind == String && b.kind == String { // as nearly always: which role a message has
-		return a.s == b.s, r.step()
+		if err := r.pay(1+sameLen(a.s, b.s)>>8, 0); err != nil {
+			return false, err
+		}
+		return a.s == b.s, nil
 	}
-	return comparer{&r.steps, r.t.opts.MaxSteps}.equal(a, b, 0)
+	return r.comparer().equal(a, b, 0)
+}
+
+// sameLen is how many bytes a comparison of a with b may have to visit.
+func sameLen(a, b string) int {
+	if len(a) != len(b) {
+		return 0
+	}
+	return len(a)
+}
+
+// work is what a comparison of two values that are no containers costs, in steps.
+func work(a, b Value) int {
+	switch {
+	case a.isStr() && b.isStr():
+		return 1 + min(len(a.s), len(b.s))>>8
+	case a.kind == Int && a.ref != nil && isNumber(b):
+		return 1 + a.big().BitLen()>>8
+	}
+	return 1
+}
+
+// find is the place of a key in a dict, or -1.
+func (c comparer) find(m *Map, key Value) (int, error) {
+	if key.isStr() {
+		n := 1
+		if m.index == nil {
+			n = len(m.keys)
+		}
+		err := c.pay(n*(len(key.s)>>8), 0)
+		if err != nil {
+			return -1, err
+		}
+		return m.findString(key.s), nil
+	}
+	if m.other == 0 {
+		return -1, nil
+	}
+	for i, k := range m.keys {
+		if k.isStr() {
+			continue
+		}
+		if eq, err := c.equal(k, key, 0); eq || err != nil {
+			return i, err
+		}
+	}
+	return -1, nil
+}
+
+// find is the place of a key in a dict, or -1; the key must be hashable.
+func (r *run) find(m *Map, key Value) (int, error) {
+	if err := r.hashable(key); err != nil {
+		return -1, err
+	}
+	return r.comparer().find(m, key)
+}
+
+// put sets a key of a dict that is under construction.
+func (r *run) put(m *Map, key, v Value) error {
+	i, err := r.find(m, key)
+	switch {
+	case err != nil:
+		return err
+	case i >= 0:
+		m.vals[i] = v
+		return nil
+	}
+	if err := r.pay(1+len(key.s)>>6, entryBytes); err != nil {
+		return err
+	}
+	m.add(key, v)
+	return nil
 }
 
 func (r *run) equalItems(a, b []Value) (bool, error) {
-	return comparer{&r.steps, r.t.opts.MaxSteps}.items(a, b, 0)
+	return r.comparer().items(a, b, 0)
 }
 
 // equal compares keys of dicts, which are small.
@@ -60,7 +136,7 @@ func equal(a, b Value) bool {
 }
 
 func (c comparer) equal(a, b Value, depth int) (bool, error) {
-	if err := c.pay(depth); err != nil {
+	if err := c.pay(work(a, b), depth); err != nil {
 		return false, err
 	}
 	switch {
@@ -89,9 +165,9 @@ func (c comparer) equal(a, b Value, depth int) (bool, error) {
 			return false, nil
 		}
 		for i, k := range x.keys {
-			j := y.find(k)
-			if j < 0 {
-				return false, nil
+			j, err := c.find(y, k)
+			if j < 0 || err != nil {
+				return false, err
 			}
 			if eq, err := c.same(x.vals[i], y.vals[j], depth+1); !eq || err != nil {
 				return false, err
@@ -115,9 +191,9 @@ func (c comparer) equal(a, b Value, depth int) (bool, error) {
 			return x.of.Len() == 0 && y.of.Len() == 0, nil
 		}
 		for i, k := range x.of.keys {
-			j := y.of.find(k)
-			if j < 0 {
-				return false, nil
+			j, err := c.find(y.of, k)
+			if j < 0 || err != nil {
+				return false, err
 			}
 			if x.kind == 'i' {
 				if eq, err := c.same(x.of.vals[i], y.of.vals[j], depth+1); !eq || err != nil {
@@ -221,7 +297,7 @@ func compareNumbers(a, b Value) (n int, ordered bool) {
 }
 
 func (r *run) order(op cmpop, a, b Value) (bool, error) {
-	return comparer{&r.steps, r.t.opts.MaxSteps}.order(op, a, b, 0)
+	return r.comparer().order(op, a, b, 0)
 }
 
 func decide(op cmpop, n int) bool {
@@ -237,7 +313,7 @@ func decide(op cmpop, n int) bool {
 }
 
 func (c comparer) order(op cmpop, a, b Value, depth int) (bool, error) {
-	if err := c.pay(depth); err != nil {
+	if err := c.pay(work(a, b), depth); err != nil {
 		return false, err
 	}
 	switch {
@@ -278,24 +354,23 @@ func (r *run) contains(v, x Value) (bool, error) {
 		if !x.isStr() {
 			return false, typeErrorf("'in <string>' requires string as left operand, not %s", typeName(x))
 		}
-		return strings.Contains(v.s, x.s), r.pay(1+len(v.s)>>8, 0)
-	case Dict:
-		if !hashable(x) {
-			return false, typeErrorf("unhashable type: '%s'", typeName(x))
+		if err := r.scan(len(v.s)); err != nil {
+			return false, err
 		}
-		return v.Map().find(x) >= 0, nil
+		return strings.Contains(v.s, x.s), nil
+	case Dict:
+		i, err := r.find(v.Map(), x)
+		return i >= 0, err
 	}
 	if o, ok := v.ref.(*view); ok && o.kind == 'k' {
-		if !hashable(x) {
-			return false, typeErrorf("unhashable type: '%s'", typeName(x))
-		}
-		return o.of.find(x) >= 0, nil
+		i, err := r.find(o.of, x)
+		return i >= 0, err
 	}
 	it, err := r.iterate(v)
 	if err != nil {
 		return false, typeErrorf("argument of type '%s' is not iterable", typeName(v))
 	}
-	c := comparer{&r.steps, r.t.opts.MaxSteps}
+	c := r.comparer()
 	for {
 		y, ok, err := it.next(r)
 		if err != nil || !ok {
@@ -307,31 +382,33 @@ func (r *run) contains(v, x Value) (bool, error) {
 	}
 }
 
-// hashable reports whether v can be a key. Tuples of tuples can share parts, so
-// the look into them is bounded.
-func hashable(v Value) bool {
-	budget := 1 << 16
-	return hashableWithin(v, &budget, 0)
+// hashable returns Python's error for a value that cannot be a key.
+func (r *run) hashable(v Value) error {
+	if v.isStr() {
+		return nil
+	}
+	return r.comparer().hashable(v, 0)
 }
 
-func hashableWithin(v Value, budget *int, depth int) bool {
-	if *budget--; *budget < 0 || depth > maxWalk {
-		return false
-	}
+func (c comparer) hashable(v Value, depth int) error {
 	switch v.kind {
 	case List, Dict:
-		return false
-	case Tuple:
+		return typeErrorf("unhashable type: '%s'", typeName(v))
+	case Tuple: // of tuples that share their parts, so that this can be a long way
 		for _, x := range v.Items() {
-			if !hashableWithin(x, budget, depth+1) {
-				return false
+			if err := c.pay(1, depth); err != nil {
+				return err
+			}
+			if err := c.hashable(x, depth+1); err != nil {
+				return err
 			}
 		}
 	case Object:
-		_, ok := v.ref.(*view)
-		return !ok
+		if _, ok := v.ref.(*view); ok {
+			return typeErrorf("unhashable type: '%s'", typeName(v))
+		}
 	}
-	return true
+	return nil
 }
 
 func typeName(v Value) string {
@@ -370,6 +447,10 @@ func typeName(v Value) string {
 		return "generator"
 	case *loopObject:
 		return "LoopContext"
+	case *cycler:
+		return "jinja2.utils.Cycler"
+	case *joiner:
+		return "jinja2.utils.Joiner"
 	}
 	return "builtin_function_or_method"
 }

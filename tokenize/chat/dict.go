@@ -58,6 +58,11 @@ func (m *Map) set(key, v Value) {
 		m.vals[i] = v
 		return
 	}
+	m.add(key, v)
+}
+
+// add adds a key that is not there.
+func (m *Map) add(key, v Value) {
 	m.keys = append(m.keys, key)
 	m.vals = append(m.vals, v)
 	switch {

@@ -1,6 +1,9 @@
 package chat
 
-import "strings"
+import (
+	"errors"
+	"strings"
+)
 
 // A keyword is a named argument of a call.
 type keyword struct {
@@ -34,6 +37,9 @@ func (e *nameExpr) eval(r *run) (Value, error) {
 }
 
 func (r *run) evalAll(list []expr) ([]Value, error) {
+	if err := r.pay(len(list), listBytes+valueBytes*len(list)); err != nil {
+		return nil, err
+	}
 	out := make([]Value, len(list))
 	for i, e := range list {
 		v, err := e.eval(r)
@@ -42,7 +48,7 @@ func (r *run) evalAll(list []expr) ([]Value, error) {
 		}
 		out[i] = v
 	}
-	return out, r.pay(len(out), valueBytes*len(out))
+	return out, nil
 }
 
 func (e *tupleExpr) eval(r *run) (Value, error) {
@@ -66,12 +72,11 @@ func (e *dictExpr) eval(r *run) (Value, error) {
 		if err != nil {
 			return Value{}, err
 		}
-		if !hashable(k) {
-			return Value{}, typeErrorf("unhashable type: '%s'", typeName(k))
+		if err := r.put(m, k, v); err != nil {
+			return Value{}, err
 		}
-		m.set(k, v)
 	}
-	return MapValue(m), r.pay(len(e.keys), 2*valueBytes*len(e.keys))
+	return MapValue(m), nil
 }
 
 func (e *andExpr) eval(r *run) (Value, error) {
@@ -228,13 +233,21 @@ func (e *concatExpr) eval(r *run) (Value, error) {
 		return Value{}, err
 	}
 	for _, v := range vals {
+		if v.isStr() {
+			if err := r.fits(r.out, len(v.s)); err != nil {
+				return Value{}, err
+			}
+		}
 		out, err := r.appendStr(r.out, v)
 		if err != nil {
 			return Value{}, err
 		}
 		r.out = out
 	}
-	return r.str(string(r.out[start:]))
+	if err := r.pay(0, len(r.out)-start); err != nil {
+		return Value{}, err
+	}
+	return strOf(string(r.out[start:])), nil
 }
 
 func (e *compareExpr) eval(r *run) (Value, error) {
@@ -280,6 +293,11 @@ func (e *attrExpr) eval(r *run) (Value, error) {
 	if err != nil {
 		return v, err
 	}
+	if e.cost > 0 {
+		if err := r.pay(e.cost, 0); err != nil {
+			return v, err
+		}
+	}
 	if v.kind == Dict && e.element {
 		if x, ok := v.ref.(*Map).Get(e.name); ok {
 			return x, nil
@@ -291,7 +309,7 @@ func (e *attrExpr) eval(r *run) (Value, error) {
 
 // newAttr looks the name up once for all renders.
 func newAttr(of expr, name string) *attrExpr {
-	e := &attrExpr{of: of, name: name, onStr: stringMethod(name), missing: missingAttr(Value{kind: Dict}, name)}
+	e := &attrExpr{of: of, name: name, cost: linearKeys * (len(name) >> 8), onStr: stringMethod(name), missing: missingAttr(Value{kind: Dict}, name)}
 	onDict := dictMethod(name)
 	e.element = onDict == nil && !everyObjectHas(name)
 	if onDict != nil && !mutates(Value{kind: Dict}, name) {
@@ -340,7 +358,13 @@ func (e *sliceExpr) eval(r *run) (Value, error) {
 			return v, err
 		}
 	}
-	return r.slice(v, parts[0], parts[1], parts[2])
+	out, err := r.slice(v, parts[0], parts[1], parts[2])
+	if errors.Is(err, errNoSlice) && e.folded {
+		// What Jinja works out when it compiles goes another way, which takes that error
+		// for an element that is not there.
+		return missingItem(v, NoneValue()), nil
+	}
+	return out, err
 }
 
 func (e *callExpr) eval(r *run) (Value, error) { return e.evalWith(r, Value{}, false) }
@@ -417,6 +441,9 @@ func (r *run) arguments(e *callExpr) (args, error) {
 		if err != nil {
 			return args{}, err
 		}
+		if err := r.pay(0, times(len(items), 2*valueBytes)); err != nil {
+			return args{}, err
+		}
 		r.stack = append(r.stack, items...)
 	}
 	for _, k := range e.kwargs {
@@ -438,6 +465,9 @@ func (r *run) arguments(e *callExpr) (args, error) {
 		for i, k := range m.keys {
 			if !k.isStr() {
 				return args{}, typeErrorf("keywords must be strings")
+			}
+			if err := r.pay(1+(len(r.kws)-kws)>>2, 2*valueBytes); err != nil {
+				return args{}, err
 			}
 			if _, ok := (args{kw: r.kws[kws:]}).keyword(k.s); ok {
 				return args{}, typeErrorf("got multiple values for keyword argument '%s'", k.s)
@@ -538,6 +568,21 @@ func (e *testExpr) eval(r *run) (Value, error) {
 type bound struct {
 	v   [5]Value
 	has [5]bool
+}
+
+// flag is argument i where Python wants an int and looks at its truth only.
+func (b *bound) flag(i int) (bool, error) {
+	if !b.has[i] {
+		return false, nil
+	}
+	n, ok := b.v[i].small()
+	switch {
+	case !b.v[i].isInt():
+		return false, typeErrorf("'%s' object cannot be interpreted as an integer", typeName(b.v[i]))
+	case !ok || n != int64(int32(n)):
+		return false, valueErrorf("int too large to convert to C int")
+	}
+	return n != 0, nil
 }
 
 func (b *bound) or(i int, def Value) Value {

@@ -35,12 +35,23 @@ func (s *outStmt) exec(r *run) (flow, error) {
 
 // write writes str(v) to the output.
 func (r *run) write(v Value) error {
+	if v.isStr() {
+		return r.writeString(r.shown(v).s)
+	}
 	out, err := r.appendStr(r.out, v)
 	if err != nil {
 		return err
 	}
 	r.out = out
 	return r.checkOutput()
+}
+
+func (r *run) writeString(s string) error {
+	if len(r.out)-r.base+len(s) > r.t.opts.MaxOutputBytes {
+		return limitErrorf("output of more than %d bytes", r.t.opts.MaxOutputBytes)
+	}
+	r.out = append(r.out, s...)
+	return nil
 }
 
 func (s *ifStmt) exec(r *run) (flow, error) {
@@ -105,8 +116,7 @@ func (r *run) assign(t *target, v Value) error {
 		if err := r.checkName(strOf(t.attr)); err != nil {
 			return err
 		}
-		ns.attrs.set(strOf(t.attr), v)
-		return r.pay(0, 2*valueBytes)
+		return r.put(&ns.attrs, strOf(t.attr), v)
 	}
 	r.set(t.place, v)
 	return nil
@@ -199,8 +209,7 @@ func (r *run) writeText(v Value) error {
 	if !v.isStr() {
 		return typeErrorf("a block must give a str, not %s", typeName(v))
 	}
-	r.out = append(r.out, v.s...)
-	return r.checkOutput()
+	return r.writeString(v.s)
 }
 
 func (s *withStmt) exec(r *run) (flow, error) {
@@ -243,8 +252,7 @@ func (s *genStmt) exec(r *run) (flow, error) {
 	if err != nil {
 		return 0, err
 	}
-	r.out = append(r.out, v.s...)
-	return 0, r.checkOutput()
+	return 0, r.writeString(v.s)
 }
 
 func (breakStmt) exec(*run) (flow, error)    { return flowBreak, nil }
@@ -263,8 +271,7 @@ func (s *forStmt) exec(r *run) (flow, error) {
 	if err != nil {
 		return 0, err
 	}
-	r.out = append(r.out, text...)
-	return 0, r.checkOutput()
+	return 0, r.writeString(text)
 }
 
 // recurse runs a recursive loop once, as the function that Jinja makes of it.
@@ -297,6 +304,9 @@ func (s *forStmt) loop(r *run, v Value, depth int) error {
 	}
 	var lc *loopObject
 	if s.extended {
+		if err := r.pay(0, 2*objectBytes); err != nil {
+			return err
+		}
 		lc = &loopObject{it: it, of: v, loop: s, depth: depth, env: r.env.up, index: -1}
 		if s.test != nil {
 			lc.of = objectOf(it.obj)

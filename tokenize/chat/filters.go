@@ -130,6 +130,9 @@ func filterCase(name string) filterFunc {
 		if name == "title" {
 			return r.filterTitle(v)
 		}
+		if err := r.casing(v.s); err != nil {
+			return v, err
+		}
 		return r.like(v, f(v.s))
 	}
 }
@@ -137,6 +140,9 @@ func filterCase(name string) filterFunc {
 // filterTitle is Jinja's own title: words begin after white space, hyphens and
 // opening brackets only, and it gives a str.
 func (r *run) filterTitle(v Value) (Value, error) {
+	if err := r.casing(v.s); err != nil {
+		return v, err
+	}
 	var b strings.Builder
 	word := ""
 	flush := func() {
@@ -196,6 +202,8 @@ func filterIndent(r *run, v Value, a args) (Value, error) {
 		return v, typeErrorf("indent: width must be an int or a str")
 	} else if n > 1<<20 {
 		return v, limitErrorf("indent of more than %d", 1<<20)
+	} else if err := r.pay(0, int(max(n, 0))); err != nil {
+		return v, err
 	} else {
 		pad = strings.Repeat(" ", int(max(n, 0)))
 	}
@@ -210,21 +218,29 @@ func filterIndent(r *run, v Value, a args) (Value, error) {
 		pad = b.v[0].s
 	}
 	first, blank := b.has[1] && r.truth(b.v[1]), b.has[2] && r.truth(b.v[2])
-	lines := splitLines(v.s+"\n", false)
-	if int64(len(lines))*int64(len(pad)) > r.bytes {
-		return v, limitErrorf("values of more than %d bytes", r.t.opts.MaxValueBytes)
+	if err := r.make(len(v.s)); err != nil {
+		return v, err
 	}
-	var out strings.Builder
-	for i, line := range lines {
+	out := textBuilder{r: r}
+	i := 0
+	err = splitLines(v.s+"\n", false, func(line string) error {
 		if i > 0 {
-			out.WriteByte('\n')
+			if err := out.add("\n"); err != nil {
+				return err
+			}
 		}
 		if i == 0 && first || i > 0 && (blank || line != "") {
-			out.WriteString(pad)
+			if err := out.add(pad); err != nil {
+				return err
+			}
 		}
-		out.WriteString(line)
+		i++
+		return out.add(line)
+	})
+	if err != nil {
+		return v, err
 	}
-	return r.like(v, out.String())
+	return r.like(v, string(out.b))
 }
 
 func filterJoin(r *run, v Value, a args) (Value, error) {
@@ -242,6 +258,9 @@ func filterJoin(r *run, v Value, a args) (Value, error) {
 	}
 	d, err := r.text(b.or(0, strOf("")))
 	if err != nil {
+		return v, err
+	}
+	if err := r.pay(len(items), times(len(items), valueBytes)); err != nil {
 		return v, err
 	}
 	parts := make([]string, len(items))
@@ -280,12 +299,22 @@ func filterInt(r *run, v Value, a args) (Value, error) {
 			if b.v[1].isInt() {
 				return def, nil
 			}
+			if err := r.number(v.s); err != nil {
+				return v, err
+			}
 			return v.floatOrDefault(def), nil
 		}
-		if n, ok := parseInt(v.s, int(base)); ok {
-			return n, nil
+		if err := r.number(v.s); err != nil {
+			return v, err
 		}
-		return v.floatOrDefault(def), nil
+		n, ok := parseInt(v.s, int(base))
+		switch {
+		case !ok:
+			return v.floatOrDefault(def), nil
+		case n.big().BitLen() > maxIntBits:
+			return v, limitErrorf("integer of more than %d bits", maxIntBits)
+		}
+		return n, nil
 	}
 	return def, nil
 }
@@ -311,6 +340,9 @@ func filterFloat(r *run, v Value, a args) (Value, error) {
 		f, err := toFloat(v)
 		return FloatValue(f), err
 	case v.isStr():
+		if err := r.number(v.s); err != nil {
+			return v, err
+		}
 		if f, ok := parseFloat(v.s); ok {
 			return FloatValue(f), nil
 		}
@@ -419,10 +451,10 @@ func filterEscape(name string) filterFunc {
 			return v, nil
 		}
 		s, err := r.text(v)
-		if err != nil {
-			return v, err
+		if err == nil {
+			s, err = r.escape(s)
 		}
-		return r.markup(escape(s))
+		return markupOf(s), err
 	}
 }
 
@@ -438,11 +470,13 @@ func filterFormat(r *run, v Value, a args) (Value, error) {
 		return v, err
 	}
 	if len(a.kw) == 0 {
-		return r.percent(v, tupleOf(a.pos...))
+		return r.percent(v, tupleOf(a.pos...)) // which does not keep them
 	}
-	m := NewMap(len(a.kw))
+	m := NewMap(0)
 	for _, k := range a.kw {
-		m.Set(k.name, k.v)
+		if err := r.put(m, strOf(k.name), k.v); err != nil {
+			return v, err
+		}
 	}
 	return r.percent(v, MapValue(m))
 }
@@ -482,38 +516,47 @@ func filterTruncate(r *run, v Value, a args) (Value, error) {
 	if err != nil {
 		return v, err
 	}
-	length, ok1 := b.or(0, IntValue(255)).small()
-	end := b.or(2, strOf("..."))
-	leeway := int64(5)
-	ok2 := true
-	if l := b.or(3, NoneValue()); l.kind != None {
-		leeway, ok2 = l.small()
-	}
-	if !ok1 || !ok2 || !end.isStr() {
-		return v, typeErrorf("truncate: wrong arguments")
+	// The operators of Python decide what may be given: they see a length of any kind.
+	length, end, leeway := b.or(0, IntValue(255)), b.or(2, strOf("...")), b.or(3, NoneValue())
+	if leeway.kind == None {
+		leeway = IntValue(5)
 	}
 	n, err := r.length(end)
 	if err != nil {
 		return v, err
 	}
-	if length < int64(n) || leeway < 0 {
-		return v, valueErrorf("truncate: expected length >= %d and leeway >= 0", n)
+	for _, least := range [...][2]Value{{length, IntValue(int64(n))}, {leeway, IntValue(0)}} {
+		ok, err := r.order(cmpGe, least[0], least[1])
+		if err == nil && !ok {
+			err = valueErrorf("truncate: expected length >= %d and leeway >= 0", n)
+		}
+		if err != nil {
+			return v, err
+		}
 	}
 	size, err := r.length(v)
 	if err != nil {
 		return v, err
 	}
-	if int64(size) <= length+leeway {
-		return v, nil
+	most, err := r.binary(opAdd, length, leeway)
+	if err != nil {
+		return v, err
 	}
-	if !v.isStr() {
-		return v, typeErrorf("truncate takes a str, not %s", typeName(v))
+	if short, err := r.order(cmpLe, IntValue(int64(size)), most); short || err != nil {
+		return v, err
 	}
-	head, err := r.slice(v, NoneValue(), IntValue(length-int64(n)), NoneValue())
+	keep, err := r.binary(opSub, length, IntValue(int64(n)))
+	if err != nil {
+		return v, err
+	}
+	head, err := r.slice(v, NoneValue(), keep, NoneValue())
 	if err != nil {
 		return v, err
 	}
 	if !b.has[1] || !r.truth(b.v[1]) {
+		if !v.isStr() {
+			return v, typeErrorf("truncate takes a str, not %s", typeName(v))
+		}
 		if i := strings.LastIndexByte(head.s, ' '); i >= 0 {
 			head.s = head.s[:i]
 		}
@@ -527,6 +570,9 @@ func filterWordCount(r *run, v Value, a args) (Value, error) {
 	}
 	v, err := r.soft(v)
 	if err != nil {
+		return v, err
+	}
+	if err := r.read(len(v.s)); err != nil {
 		return v, err
 	}
 	n := int64(0)

@@ -9,8 +9,11 @@ import (
 )
 
 // keep copies the arguments of a call for a generator that outlives it.
-func (a args) keep() args {
-	return args{append([]Value(nil), a.pos...), append([]keyword(nil), a.kw...)}
+func (r *run) keep(a args) (args, error) {
+	if err := r.pay((len(a.pos)+len(a.kw))>>2, valueBytes*(len(a.pos)+2*len(a.kw))); err != nil {
+		return a, err
+	}
+	return args{append([]Value(nil), a.pos...), append([]keyword(nil), a.kw...)}, nil
 }
 
 // notAgain refuses keywords that name parameters which the filter itself fills.
@@ -23,14 +26,17 @@ func (a args) notAgain(what string, names ...string) error {
 	return nil
 }
 
-func filterMap(_ *run, v Value, a args) (Value, error) {
+func filterMap(r *run, v Value, a args) (Value, error) {
 	if err := a.notAgain("map", "context", "value"); err != nil {
 		return v, err
 	}
-	a = a.keep()
+	a, err := r.keep(a)
+	if err != nil {
+		return v, err
+	}
 	var get getterFunc
 	var it iter
-	return lazy(func(r *run) (Value, bool, error) {
+	return r.lazy(func(r *run) (Value, bool, error) {
 		if get == nil {
 			if !r.truth(v) {
 				return Value{}, false, nil
@@ -49,7 +55,7 @@ func filterMap(_ *run, v Value, a args) (Value, error) {
 		}
 		x, err = get(x)
 		return x, err == nil, err
-	}), nil
+	})
 }
 
 // mapper is what map applies: a filter by its name, or an attribute.
@@ -88,14 +94,17 @@ func (r *run) mapper(a args) (getterFunc, error) {
 }
 
 func filterSelect(name string, attr, want bool) filterFunc {
-	return func(_ *run, v Value, a args) (Value, error) {
+	return func(r *run, v Value, a args) (Value, error) {
 		if err := a.notAgain(name, "context", "value"); err != nil {
 			return v, err
 		}
-		a = a.keep()
+		a, err := r.keep(a)
+		if err != nil {
+			return v, err
+		}
 		var pass func(Value) (bool, error)
 		var it iter
-		return lazy(func(r *run) (Value, bool, error) {
+		return r.lazy(func(r *run) (Value, bool, error) {
 			if pass == nil {
 				if !r.truth(v) {
 					return Value{}, false, nil
@@ -121,7 +130,7 @@ func filterSelect(name string, attr, want bool) filterFunc {
 					return x, err == nil, err
 				}
 			}
-		}), nil
+		})
 	}
 }
 
@@ -183,7 +192,7 @@ func filterGroupBy(r *run, v Value, a args) (Value, error) {
 	if err != nil {
 		return v, err
 	}
-	var out []Value
+	out := listBuilder{r: r}
 	for i := 0; i < len(items); {
 		j := i + 1
 		for j < len(items) {
@@ -200,10 +209,16 @@ func filterGroupBy(r *run, v Value, a args) (Value, error) {
 		if err != nil {
 			return v, err
 		}
-		out = append(out, Value{kind: Tuple, ref: &seq{items: []Value{k, ListValue(items[i:j:j]...)}, group: true}})
+		if err := r.pay(0, 2*listBytes+2*valueBytes); err != nil {
+			return v, err
+		}
+		group := Value{kind: Tuple, ref: &seq{items: []Value{k, ListValue(items[i:j:j]...)}, group: true}}
+		if err := out.add(group); err != nil {
+			return v, err
+		}
 		i = j
 	}
-	return r.list(out)
+	return r.list(out.items)
 }
 
 func filterBatch(r *run, v Value, a args) (Value, error) {
@@ -215,7 +230,7 @@ func filterBatch(r *run, v Value, a args) (Value, error) {
 	var it iter
 	begun, over := false, false
 	var carried []Value // the element that an empty first line pushed on
-	return lazy(func(r *run) (Value, bool, error) {
+	return r.lazy(func(r *run) (Value, bool, error) {
 		if over {
 			return Value{}, false, nil
 		}
@@ -226,14 +241,14 @@ func filterBatch(r *run, v Value, a args) (Value, error) {
 				return Value{}, false, err
 			}
 		}
-		line := carried
+		line := listBuilder{r, carried}
 		carried = nil
 		for {
-			full, err := r.equal(IntValue(int64(len(line))), n)
+			full, err := r.equal(IntValue(int64(len(line.items))), n)
 			if err != nil {
 				return Value{}, false, err
 			}
-			if full && len(line) > 0 {
+			if full && len(line.items) > 0 {
 				break
 			}
 			x, ok, err := it.next(r)
@@ -249,9 +264,11 @@ func filterBatch(r *run, v Value, a args) (Value, error) {
 				n = IntValue(-1)
 				return ListValue(), true, nil
 			}
-			line = append(line, x)
+			if err := line.add(x); err != nil {
+				return Value{}, false, err
+			}
 		}
-		if len(line) == 0 {
+		if len(line.items) == 0 {
 			return Value{}, false, nil
 		}
 		if over && fill.kind != None {
@@ -259,16 +276,18 @@ func filterBatch(r *run, v Value, a args) (Value, error) {
 			if !ok {
 				return Value{}, false, typeErrorf("batch: line count must be an int")
 			}
-			if want-int64(len(line)) > r.bytes/valueBytes {
-				return Value{}, false, limitErrorf("a batch of %d", want)
+			if err := r.room(want); err != nil {
+				return Value{}, false, err
 			}
-			for int64(len(line)) < want {
-				line = append(line, fill)
+			for int64(len(line.items)) < want {
+				if err := line.add(fill); err != nil {
+					return Value{}, false, err
+				}
 			}
 		}
-		x, err := r.list(line)
+		x, err := r.list(line.items)
 		return x, true, err
-	}), nil
+	})
 }
 
 func filterSlice(r *run, v Value, a args) (Value, error) {
@@ -280,7 +299,7 @@ func filterSlice(r *run, v Value, a args) (Value, error) {
 	var items []Value
 	var slices, at, offset int64
 	begun := false
-	return lazy(func(r *run) (Value, bool, error) {
+	return r.lazy(func(r *run) (Value, bool, error) {
 		if !begun {
 			begun = true
 			var err error
@@ -305,12 +324,15 @@ func filterSlice(r *run, v Value, a args) (Value, error) {
 			offset++
 		}
 		to := offset + (at+1)*each
-		part := append([]Value(nil), items[from:to]...)
+		part := items[from:to:to]
 		if fill.kind != None && at >= extra {
+			if err := r.pay(len(part), times(len(part)+1, 2*valueBytes)); err != nil {
+				return Value{}, false, err
+			}
 			part = append(part, fill)
 		}
 		at++
 		x, err := r.list(part)
 		return x, true, err
-	}), nil
+	})
 }

@@ -57,48 +57,70 @@ type getterFunc func(Value) (Value, error)
 // getter follows a path such as "function.name" or 0; None gives the element
 // itself. A default other than None or the zero Value stands in for undefined.
 func (r *run) getter(path, def Value, fold bool) (getterFunc, error) {
-	keys, err := attributePath(path)
+	keys, err := r.attributePath(path)
 	if err != nil {
 		return nil, err
 	}
 	hasDefault := def.kind != None && (def.kind != Undefined || def.s != "" || def.n != 0)
 	return func(v Value) (Value, error) {
 		for _, k := range keys {
-			var err error
-			if v, err = r.item(v, k); err != nil {
+			err := r.pay(2, 0)
+			if err == nil {
+				v, err = r.item(v, k)
+			}
+			if err != nil {
 				return v, err
 			}
 			if hasDefault && v.kind == Undefined {
 				v = def
 			}
 		}
-		if fold && v.isStr() {
-			v.s = toLower(v.s)
+		if fold {
+			return r.folded(v)
 		}
 		return v, nil
 	}, nil
 }
 
-func attributePath(path Value) ([]Value, error) {
+// folded is text in lower case, and other values as they are.
+func (r *run) folded(v Value) (Value, error) {
+	if !v.isStr() {
+		return v, nil
+	}
+	if err := r.casing(v.s); err != nil {
+		return v, err
+	}
+	return Value{kind: v.kind, s: toLower(v.s)}, nil
+}
+
+func (r *run) attributePath(path Value) ([]Value, error) {
 	switch {
 	case path.kind == None:
 		return nil, nil
 	case !path.isStr():
 		return []Value{path}, nil
 	}
-	var keys []Value
+	if err := r.read(len(path.s)); err != nil {
+		return nil, err
+	}
+	keys := listBuilder{r: r}
 	for p := range strings.SplitSeq(path.s, ".") {
+		key := strOf(p)
 		if p != "" && strings.IndexFunc(p, func(c rune) bool { return !isDigitRune(c) }) < 0 {
+			if err := r.number(p); err != nil {
+				return nil, err
+			}
 			n, ok := parseInt(p, 10)
 			if !ok {
-				return nil, valueErrorf("bad number %s in an attribute", quote(p))
+				return nil, valueErrorf("bad number in an attribute")
 			}
-			keys = append(keys, n)
-			continue
+			key = n
 		}
-		keys = append(keys, strOf(p))
+		if err := keys.add(key); err != nil {
+			return nil, err
+		}
 	}
-	return keys, nil
+	return keys.items, nil
 }
 
 func filterList(r *run, v Value, a args) (Value, error) {
@@ -117,7 +139,7 @@ func filterItems(r *run, v Value, a args) (Value, error) {
 		return v, err
 	}
 	pos := 0
-	return lazy(func(*run) (Value, bool, error) {
+	return r.lazy(func(r *run) (Value, bool, error) {
 		if v.kind == Undefined {
 			return Value{}, false, nil
 		}
@@ -129,8 +151,8 @@ func filterItems(r *run, v Value, a args) (Value, error) {
 			return Value{}, false, nil
 		}
 		pos++
-		return tupleOf(m.keys[pos-1], m.vals[pos-1]), true, nil
-	}), nil
+		return tupleOf(m.keys[pos-1], m.vals[pos-1]), true, r.pay(0, listBytes+2*valueBytes)
+	})
 }
 
 func filterFirst(r *run, v Value, a args) (Value, error) {
@@ -159,7 +181,11 @@ func filterLast(r *run, v Value, a args) (Value, error) {
 	if len(items) == 0 {
 		return undefinedMessage("No last item, sequence was empty."), nil
 	}
-	return items[len(items)-1], nil
+	last := items[len(items)-1]
+	if v.kind == Markup { // backwards its characters are Markup, forwards they are not
+		last.kind = Markup
+	}
+	return last, nil
 }
 
 // reversible returns the elements of what Python can go over backwards.
@@ -192,6 +218,9 @@ func filterReverse(r *run, v Value, a args) (Value, error) {
 		}
 		list = true
 	}
+	if err := r.pay(len(items), times(len(items), valueBytes)); err != nil {
+		return v, err
+	}
 	out := make([]Value, len(items))
 	for i, x := range items {
 		out[len(items)-1-i] = x
@@ -199,11 +228,14 @@ func filterReverse(r *run, v Value, a args) (Value, error) {
 	if list {
 		return r.list(out)
 	}
-	return objectOf(&sharedIter{items: out}), r.pay(0, valueBytes*len(out))
+	return objectOf(&sharedIter{items: out}), nil
 }
 
 // sorted sorts as Python does, stable and with < only.
 func (r *run) sorted(items []Value, key getterFunc, reverse bool) ([]Value, []Value, error) {
+	if err := r.pay(len(items), times(len(items), 5*valueBytes)); err != nil {
+		return nil, nil, err
+	}
 	keys := make([]Value, len(items))
 	order := make([]int, len(items))
 	for i, x := range items {
@@ -235,7 +267,7 @@ func (r *run) sorted(items []Value, key getterFunc, reverse bool) ([]Value, []Va
 	for i, j := range order {
 		out[i], outKeys[i] = items[j], keys[j]
 	}
-	return out, outKeys, r.pay(len(items), 3*valueBytes*len(items))
+	return out, outKeys, nil
 }
 
 func filterSort(r *run, v Value, a args) (Value, error) {
@@ -243,11 +275,19 @@ func filterSort(r *run, v Value, a args) (Value, error) {
 	if err != nil {
 		return v, err
 	}
+	reverse, err := b.flag(0)
+	if err != nil {
+		return v, err
+	}
 	fold := !b.has[1] || !r.truth(b.v[1])
 	// The key is a list, one element for each attribute: lists compare equal
 	// elements without ordering them, so that two None are not an error.
 	var gets []getterFunc
-	for _, p := range splitAttributes(b.or(2, NoneValue())) {
+	paths, err := r.splitAttributes(b.or(2, NoneValue()))
+	if err != nil {
+		return v, err
+	}
+	for _, p := range paths {
 		get, err := r.getter(p, Value{}, fold)
 		if err != nil {
 			return v, err
@@ -255,6 +295,9 @@ func filterSort(r *run, v Value, a args) (Value, error) {
 		gets = append(gets, get)
 	}
 	key := func(x Value) (Value, error) {
+		if err := r.pay(0, listBytes+valueBytes*len(gets)); err != nil {
+			return x, err
+		}
 		out := make([]Value, len(gets))
 		for i, g := range gets {
 			var err error
@@ -268,22 +311,22 @@ func filterSort(r *run, v Value, a args) (Value, error) {
 	if err != nil {
 		return v, err
 	}
-	out, _, err := r.sorted(items, key, b.has[0] && r.truth(b.v[0]))
+	out, _, err := r.sorted(items, key, reverse)
 	if err != nil {
 		return v, err
 	}
 	return r.list(out)
 }
 
-func splitAttributes(v Value) []Value {
+func (r *run) splitAttributes(v Value) ([]Value, error) {
 	if !v.isStr() {
-		return []Value{v}
+		return []Value{v}, nil
 	}
-	var out []Value
-	for p := range strings.SplitSeq(v.s, ",") {
-		out = append(out, strOf(p))
+	if err := r.read(len(v.s)); err != nil {
+		return nil, err
 	}
-	return out
+	list, err := r.splitAt(v, ",", -1)
+	return list.Items(), err
 }
 
 func filterDictSort(r *run, v Value, a args) (Value, error) {
@@ -306,6 +349,10 @@ func filterDictSort(r *run, v Value, a args) (Value, error) {
 		}
 		return v, typeErrorf("'%s' object has no attribute 'items'", typeName(v))
 	}
+	reverse, err := b.flag(2)
+	if err != nil {
+		return v, err
+	}
 	fold := !b.has[0] || !r.truth(b.v[0])
 	pairs, err := (&view{m, 'i'}).items(r)
 	if err != nil {
@@ -313,11 +360,11 @@ func filterDictSort(r *run, v Value, a args) (Value, error) {
 	}
 	out, _, err := r.sorted(pairs, func(x Value) (Value, error) {
 		k := x.Items()[pos]
-		if fold && k.isStr() {
-			k.s = toLower(k.s)
+		if fold {
+			return r.folded(k)
 		}
 		return k, nil
-	}, b.has[2] && r.truth(b.v[2]))
+	}, reverse)
 	if err != nil {
 		return v, err
 	}
@@ -334,7 +381,7 @@ func filterUnique(r *run, v Value, a args) (Value, error) {
 	var get getterFunc
 	var it iter
 	seen := NewMap(0)
-	return lazy(func(r *run) (Value, bool, error) {
+	return r.lazy(func(r *run) (Value, bool, error) {
 		if get == nil {
 			var err error
 			if get, err = r.getter(path, Value{}, fold); err != nil {
@@ -353,18 +400,15 @@ func filterUnique(r *run, v Value, a args) (Value, error) {
 			if err != nil {
 				return x, false, err
 			}
-			if !hashable(k) {
-				return x, false, typeErrorf("unhashable type: '%s'", typeName(k))
-			}
-			if err := r.pay(1+seen.other, 2*valueBytes); err != nil {
+			before := seen.Len()
+			if err := r.put(seen, k, NoneValue()); err != nil {
 				return x, false, err
 			}
-			if seen.find(k) < 0 {
-				seen.set(k, NoneValue())
+			if seen.Len() > before {
 				return x, true, nil
 			}
 		}
-	}), nil
+	})
 }
 
 func filterExtreme(name string, op cmpop) filterFunc {

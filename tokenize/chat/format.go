@@ -34,7 +34,7 @@ func (r *run) percent(v, arg Value) (Value, error) {
 	// whatever has a __getitem__.
 	_, isRange := arg.ref.(*interval)
 	mapped := dict != nil || arg.kind == List || arg.kind == Undefined || isRange
-	var b []byte
+	b := textBuilder{r: r}
 	next := 0
 	take := func() (Value, error) {
 		if next >= len(list) {
@@ -50,7 +50,9 @@ func (r *run) percent(v, arg Value) (Value, error) {
 			if j < 0 {
 				j = len(s) - i
 			}
-			b = append(b, s[i:i+j]...)
+			if err := b.add(s[i : i+j]); err != nil {
+				return v, err
+			}
 			i += j
 			continue
 		}
@@ -73,10 +75,14 @@ func (r *run) percent(v, arg Value) (Value, error) {
 			if depth > 0 {
 				return v, valueErrorf("incomplete format key")
 			}
-			var ok bool
-			if x, ok = dict.Get(s[i+1 : j-1]); !ok {
-				return v, valueErrorf("key %s is not there", quote(s[i+1:j-1]))
+			at, err := r.find(dict, strOf(s[i+1:j-1]))
+			if err != nil {
+				return v, err
 			}
+			if at < 0 {
+				return v, valueErrorf("a key of the format is not there")
+			}
+			x = dict.vals[at]
 			// From here on the arguments are this one value.
 			list, next = []Value{x}, 0
 			i = j
@@ -149,7 +155,9 @@ func (r *run) percent(v, arg Value) (Value, error) {
 		f.verb = s[i]
 		i++
 		if f.verb == '%' {
-			b = append(b, '%')
+			if err := b.add("%"); err != nil {
+				return v, err
+			}
 			continue
 		}
 		if x, err = take(); err != nil {
@@ -159,15 +167,17 @@ func (r *run) percent(v, arg Value) (Value, error) {
 		if err != nil {
 			return v, err
 		}
-		b = append(b, text...)
-		if err := r.pay(1, len(text)); err != nil {
+		if err := r.step(); err != nil {
+			return v, err
+		}
+		if err := b.add(text); err != nil {
 			return v, err
 		}
 	}
 	if next < len(list) && !mapped {
 		return v, typeErrorf("not all arguments converted during string formatting")
 	}
-	return r.like(v, string(b))
+	return r.like(v, string(b.b))
 }
 
 func (r *run) percentField(x Value, f fieldSpec, markup bool) (string, error) {
@@ -178,18 +188,15 @@ func (r *run) percentField(x Value, f fieldSpec, markup bool) (string, error) {
 		if f.verb == 's' {
 			s, err = r.text(x)
 		} else {
-			var b []byte
-			b, err = r.appendRepr(nil, x, 0)
-			s = string(b)
-			if f.verb == 'a' {
-				s = asciiOnly(s)
-			}
+			s, err = r.repr(x, f.verb == 'a')
 		}
 		if err != nil {
 			return "", err
 		}
 		if markup && (x.kind != Markup || f.verb != 's') {
-			s = escape(s)
+			if s, err = r.escape(s); err != nil {
+				return "", err
+			}
 		}
 		if f.prec >= 0 {
 			s = s[:byteOffset(s, f.prec)]
@@ -217,7 +224,10 @@ func (r *run) percentField(x Value, f fieldSpec, markup bool) (string, error) {
 		if !x.isInt() || markup && f.verb != 'd' && f.verb != 'i' && f.verb != 'u' {
 			return "", typeErrorf("%%%c format: a number is required, not %s", f.verb, typeName(x))
 		}
-		return percentInt(x.big(), f)
+		if err := r.pay(x.big().BitLen()>>5+f.prec>>4, x.big().BitLen()); err != nil {
+			return "", err
+		}
+		return r.percentInt(x.big(), f)
 	case 'e', 'E', 'f', 'F', 'g', 'G':
 		if markup && x.isStr() {
 			y, ok := parseFloat(x.s)
@@ -233,35 +243,45 @@ func (r *run) percentField(x Value, f fieldSpec, markup bool) (string, error) {
 		if err != nil {
 			return "", err
 		}
+		if err := r.pay(max(f.prec, 0)>>4, 2*max(f.prec, 0)); err != nil {
+			return "", err
+		}
 		sign, digits := floatDigits(y, f)
 		return padNumber(sign, "", digits, f), nil
 	}
 	return "", valueErrorf("unsupported format character '%c'", f.verb)
 }
 
+// repr is repr(v), or ascii(v).
+func (r *run) repr(v Value, ascii bool) (string, error) {
+	s, err := r.made(func(dst []byte) ([]byte, error) { return r.appendRepr(dst, v, 0) })
+	if err != nil || !ascii {
+		return s, err
+	}
+	if err := r.make(times(len(s), 6)); err != nil {
+		return "", err
+	}
+	return asciiOnly(s), nil
+}
+
 func asciiOnly(s string) string {
-	var b strings.Builder
+	b := make([]byte, 0, len(s))
 	for _, c := range s {
 		switch {
 		case c < utf8.RuneSelf:
-			b.WriteRune(c)
+			b = append(b, byte(c))
 		case c < 0x100:
-			b.WriteString(`\x` + hexDigits(c, 2))
+			b = appendHex(b, `\x`, c, 2)
 		case c < 0x10000:
-			b.WriteString(`\u` + hexDigits(c, 4))
+			b = appendHex(b, `\u`, c, 4)
 		default:
-			b.WriteString(`\U` + hexDigits(c, 8))
+			b = appendHex(b, `\U`, c, 8)
 		}
 	}
-	return b.String()
+	return string(b)
 }
 
-func hexDigits(c rune, n int) string {
-	s := strconv.FormatInt(int64(c), 16)
-	return strings.Repeat("0", max(n-len(s), 0)) + s
-}
-
-func percentInt(n *big.Int, f fieldSpec) (string, error) {
+func (r *run) percentInt(n *big.Int, f fieldSpec) (string, error) {
 	base, prefix := 10, ""
 	switch f.verb {
 	case 'o':
@@ -274,10 +294,15 @@ func percentInt(n *big.Int, f fieldSpec) (string, error) {
 	if !f.alt {
 		prefix = ""
 	}
-	if base == 10 && n.BitLen() > maxIntDigits*10/3 && len(new(big.Int).Abs(n).Text(10)) > maxIntDigits {
-		return "", valueErrorf("integer of more than %d digits as text", maxIntDigits)
+	digits := ""
+	if abs := new(big.Int).Abs(n); base != 10 {
+		digits = abs.Text(base)
+	} else {
+		var err error
+		if digits, err = r.decimal(abs); err != nil {
+			return "", err
+		}
 	}
-	digits := new(big.Int).Abs(n).Text(base)
 	if f.verb == 'X' {
 		digits = strings.ToUpper(digits)
 	}
@@ -409,19 +434,30 @@ func strFormatMap(r *run, v Value, a args) (Value, error) {
 // strFormat is str.format for fields without a specification after the colon,
 // which is all that templates use.
 func strFormat(r *run, v Value, a args) (Value, error) {
-	var b []byte
+	b := textBuilder{r: r}
 	s := v.s
 	auto, manual := 0, false
 	for i := 0; i < len(s); {
 		c := s[i]
-		if c != '{' && c != '}' {
-			b = append(b, c)
-			i++
-			continue
+		plain, skip := 0, 0
+		switch {
+		case c != '{' && c != '}':
+			plain = strings.IndexAny(s[i:], "{}")
+			if plain < 0 {
+				plain = len(s) - i
+			}
+			skip = plain
+		case i+1 < len(s) && s[i+1] == c:
+			plain, skip = 1, 2
 		}
-		if i+1 < len(s) && s[i+1] == c {
-			b = append(b, c)
-			i += 2
+		if plain > 0 {
+			if err := r.pay(1+plain>>4, 0); err != nil {
+				return v, err
+			}
+			if err := b.add(s[i : i+plain]); err != nil {
+				return v, err
+			}
+			i += skip
 			continue
 		}
 		if c == '}' {
@@ -436,19 +472,21 @@ func strFormat(r *run, v Value, a args) (Value, error) {
 			return v, typeErrorf("%w: nested fields in a format string", ErrUnsupported)
 		}
 		i += end + 2
+		if err := r.pay(1+len(field)>>4+len(a.kw)>>2, 0); err != nil {
+			return v, err
+		}
 		x, err := r.formatField(field, a, &auto, &manual)
+		if err == nil && v.kind == Markup {
+			x, err = r.escape(x)
+		}
+		if err == nil {
+			err = b.add(x)
+		}
 		if err != nil {
 			return v, err
 		}
-		if v.kind == Markup {
-			x = escape(x)
-		}
-		b = append(b, x...)
-		if err := r.pay(1, len(x)); err != nil {
-			return v, err
-		}
 	}
-	return r.like(v, string(b))
+	return r.like(v, string(b.b))
 }
 
 func (r *run) formatField(field string, a args, auto *int, manual *bool) (string, error) {
@@ -493,18 +531,14 @@ func (r *run) formatField(field string, a args, auto *int, manual *bool) (string
 	default:
 		var ok bool
 		if x, ok = a.keyword(field); !ok {
-			return "", valueErrorf("key %s is not there", quote(field))
+			return "", valueErrorf("a key of the format is not there")
 		}
 	}
 	switch conv {
 	case 0, 's':
 		return r.text(x)
 	case 'r', 'a':
-		b, err := r.appendRepr(nil, x, 0)
-		if conv == 'a' {
-			return asciiOnly(string(b)), err
-		}
-		return string(b), err
+		return r.repr(x, conv == 'a')
 	}
 	return "", valueErrorf("unknown conversion specifier '%c'", conv)
 }

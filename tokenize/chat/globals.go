@@ -96,6 +96,9 @@ func strftimeNow(r *run, a args) (Value, error) {
 	if r.t.opts.Now == nil {
 		return Value{}, fmt.Errorf("%w: strftime_now without a clock in Options.Now", ErrUnsupported)
 	}
+	if err := r.make(len(b.v[0].s)); err != nil {
+		return Value{}, err
+	}
 	s, err := strftime(r.t.opts.Now(), b.v[0].s)
 	if err != nil {
 		return Value{}, err
@@ -116,7 +119,9 @@ func (r *run) fill(m *Map, a args) error {
 		}
 		if from := v.Map(); from != nil {
 			for i, k := range from.keys {
-				m.set(k, from.vals[i])
+				if err := r.put(m, k, from.vals[i]); err != nil {
+					return err
+				}
 			}
 		} else {
 			items, err := r.collect(v)
@@ -131,20 +136,18 @@ func (r *run) fill(m *Map, a args) error {
 				if len(pair) != 2 {
 					return valueErrorf("dictionary update sequence element has length %d; 2 is required", len(pair))
 				}
-				if !hashable(pair[0]) {
-					return typeErrorf("unhashable type: '%s'", typeName(pair[0]))
-				}
-				if err := r.pay(1+m.other, 0); err != nil {
+				if err := r.put(m, pair[0], pair[1]); err != nil {
 					return err
 				}
-				m.set(pair[0], pair[1])
 			}
 		}
 	}
 	for _, k := range a.kw {
-		m.Set(k.name, k.v)
+		if err := r.put(m, strOf(k.name), k.v); err != nil {
+			return err
+		}
 	}
-	return r.pay(m.Len(), 2*valueBytes*m.Len())
+	return r.pay(0, objectBytes)
 }
 
 func newNamespace(r *run, a args) (Value, error) {
@@ -157,7 +160,7 @@ func newNamespace(r *run, a args) (Value, error) {
 }
 
 func newDict(r *run, a args) (Value, error) {
-	m := NewMap(len(a.kw))
+	m := NewMap(0)
 	err := r.fill(m, a)
 	return MapValue(m), err
 }
@@ -194,14 +197,18 @@ func newRange(_ *run, a args) (Value, error) {
 	return objectOf(o), nil
 }
 
-func newCycler(_ *run, a args) (Value, error) {
+func newCycler(r *run, a args) (Value, error) {
 	if len(a.pos) == 0 || len(a.kw) > 0 {
 		return Value{}, typeErrorf("at least one item has to be provided")
 	}
-	return objectOf(&cycler{items: a.keep().pos}), nil
+	a, err := r.keep(a)
+	return objectOf(&cycler{items: a.pos}), err
 }
 
-func newJoiner(_ *run, a args) (Value, error) {
+func newJoiner(r *run, a args) (Value, error) {
 	b, err := a.bind("joiner", "sep")
+	if err == nil {
+		err = r.pay(0, objectBytes)
+	}
 	return objectOf(&joiner{sep: b.or(0, strOf(", "))}), err
 }

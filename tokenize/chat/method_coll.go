@@ -54,15 +54,16 @@ func refused(name string) methodFunc {
 	}
 }
 
-func dictGet(_ *run, v Value, a args) (Value, error) {
+func dictGet(r *run, v Value, a args) (Value, error) {
 	if err := a.only("get", 1, 2); err != nil {
 		return v, err
 	}
 	key := a.pos[0]
-	if !hashable(key) {
-		return v, typeErrorf("unhashable type: '%s'", typeName(key))
+	i, err := r.find(v.Map(), key)
+	if err != nil {
+		return v, err
 	}
-	if i := v.Map().find(key); i >= 0 {
+	if i >= 0 {
 		return v.Map().vals[i], nil
 	}
 	if len(a.pos) == 2 {
@@ -89,15 +90,11 @@ func dictFromKeys(r *run, a args) (Value, error) {
 	if len(a.pos) == 2 {
 		x = a.pos[1]
 	}
-	m := NewMap(len(keys))
+	m := NewMap(0)
 	for _, k := range keys {
-		if !hashable(k) {
-			return Value{}, typeErrorf("unhashable type: '%s'", typeName(k))
-		}
-		if err := r.pay(1+m.other, 2*valueBytes); err != nil {
+		if err := r.put(m, k, x); err != nil {
 			return Value{}, err
 		}
-		m.set(k, x)
 	}
 	return MapValue(m), nil
 }
@@ -138,7 +135,7 @@ func seqIndex(r *run, v Value, a args) (Value, error) {
 	if err != nil {
 		return v, err
 	}
-	c := comparer{&r.steps, r.t.opts.MaxSteps}
+	c := r.comparer()
 	for i := from; i < to; i++ {
 		if eq, err := c.same(items[i], a.pos[0], 0); eq || err != nil {
 			return IntValue(int64(i)), err
@@ -151,7 +148,7 @@ func seqCount(r *run, v Value, a args) (Value, error) {
 	if err := a.only("count", 1, 1); err != nil {
 		return v, err
 	}
-	c := comparer{&r.steps, r.t.opts.MaxSteps}
+	c := r.comparer()
 	n := int64(0)
 	for _, x := range v.Items() {
 		eq, err := c.same(x, a.pos[0], 0)

@@ -1,6 +1,7 @@
 package chat
 
 import (
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -37,7 +38,7 @@ func stringMethod(name string) methodFunc {
 	case "removesuffix":
 		return textMethod(name, func(s, arg string) string { return strings.TrimSuffix(s, arg) })
 	case "find", "rfind", "index", "rindex":
-		return func(r *run, v Value, a args) (Value, error) { return r.find(name, v, a) }
+		return func(r *run, v Value, a args) (Value, error) { return r.findText(name, v, a) }
 	case "count":
 		return strCount
 	case "partition", "rpartition":
@@ -58,11 +59,17 @@ func stringMethod(name string) methodFunc {
 			if err := a.only(name, 0, 0); err != nil {
 				return v, err
 			}
+			if err := r.casing(v.s); err != nil {
+				return v, err
+			}
 			return r.like(v, f(v.s))
 		}
 	}
 	if f := stringPredicate(name); f != nil {
 		return func(r *run, v Value, a args) (Value, error) {
+			if err := r.read(len(v.s)); err != nil {
+				return v, err
+			}
 			return BoolValue(f(v.s)), a.only(name, 0, 0)
 		}
 	}
@@ -72,6 +79,14 @@ func stringMethod(name string) methodFunc {
 // like is text of the kind that v is.
 func (r *run) like(v Value, s string) (Value, error) {
 	return Value{kind: v.kind, s: s}, r.pay(0, len(s))
+}
+
+// casing pays for changing the case of a text, which can treble it.
+func (r *run) casing(s string) error {
+	if err := r.pay(len(s)>>3, len(s)); err != nil || isASCII(s) {
+		return err
+	}
+	return r.room(3 * int64(len(s)))
 }
 
 func caseMethod(name string) func(string) string {
@@ -120,16 +135,17 @@ func (r *run) strip(name string, v Value, a args, left, right bool) (Value, erro
 	if err := a.only(name, 0, 1); err != nil {
 		return v, err
 	}
-	if err := r.pay(1+len(v.s)>>6, 0); err != nil {
-		return v, err
-	}
-	cut := isSpace
+	cut, each := isSpace, 1
 	if len(a.pos) == 1 && a.pos[0].kind != None {
 		if !a.pos[0].isStr() {
 			return v, typeErrorf("%s arg must be None or str", name)
 		}
 		chars := a.pos[0].s
-		cut = func(c rune) bool { return strings.ContainsRune(chars, c) }
+		cut = func(c rune) bool {
+			r.steps -= int64(len(chars) >> 6) // all of them are looked through
+			return r.steps >= 0 && strings.ContainsRune(chars, c)
+		}
+		each = 1 + min(len(chars), 64)>>4
 	}
 	s := v.s
 	if left {
@@ -138,7 +154,7 @@ func (r *run) strip(name string, v Value, a args, left, right bool) (Value, erro
 	if right {
 		s = strings.TrimRightFunc(s, cut)
 	}
-	return Value{kind: v.kind, s: s}, nil
+	return Value{kind: v.kind, s: s}, r.pay(1+(len(v.s)-len(s))*each>>4, 0)
 }
 
 // splitArgs are those of split and rsplit: the separator, or all white space,
@@ -170,15 +186,14 @@ func splitArgs(name string, a args) (sep string, space bool, most int, err error
 	return s.s, false, most, nil
 }
 
-func (r *run) parts(v Value, parts []string) (Value, error) {
-	out := make([]Value, len(parts))
-	for i, p := range parts {
-		out[i] = Value{kind: v.kind, s: p}
-	}
-	if err := r.pay(len(out), 0); err != nil {
+// split collects the parts of v that cut finds.
+func (r *run) split(v Value, cut func(add func(part string) error) error) (Value, error) {
+	out := listBuilder{r: r}
+	err := cut(func(part string) error { return out.add(Value{kind: v.kind, s: part}) })
+	if err != nil {
 		return v, err
 	}
-	return r.list(out)
+	return r.list(out.items)
 }
 
 func strSplit(r *run, v Value, a args) (Value, error) {
@@ -186,7 +201,7 @@ func strSplit(r *run, v Value, a args) (Value, error) {
 	if err != nil {
 		return v, err
 	}
-	if err := r.pay(1+len(v.s)>>4, 0); err != nil {
+	if err := r.read(len(v.s)); err != nil {
 		return v, err
 	}
 	if !space {
@@ -195,39 +210,46 @@ func strSplit(r *run, v Value, a args) (Value, error) {
 		}
 		return r.splitAt(v, sep, most)
 	}
-	var out []string
-	s := strings.TrimLeftFunc(v.s, isSpace)
-	for s != "" && (most < 0 || len(out) < most) {
-		i := strings.IndexFunc(s, isSpace)
-		if i < 0 {
-			break
+	return r.split(v, func(add func(string) error) error {
+		s := strings.TrimLeftFunc(v.s, isSpace)
+		for n := 0; s != "" && (most < 0 || n < most); n++ {
+			i := strings.IndexFunc(s, isSpace)
+			if i < 0 {
+				break
+			}
+			if err := add(s[:i]); err != nil {
+				return err
+			}
+			s = strings.TrimLeftFunc(s[i:], isSpace)
 		}
-		out = append(out, s[:i])
-		s = strings.TrimLeftFunc(s[i:], isSpace)
-	}
-	if s != "" {
-		out = append(out, s) // the rest keeps the space at its end
-	}
-	return r.parts(v, out)
+		if s == "" {
+			return nil
+		}
+		return add(s) // the rest keeps the space at its end
+	})
 }
 
 // splitAt cuts v at sep, into most parts where most is not negative.
 func (r *run) splitAt(v Value, sep string, most int) (Value, error) {
-	out := make([]Value, 0, 2) // the text before a mark, and that behind it
+	if err := r.pay(0, 2*valueBytes); err != nil {
+		return v, err
+	}
+	out := listBuilder{r, make([]Value, 0, 2)} // the text before a mark, and that behind it
 	s := v.s
-	for most < 0 || len(out) < most-1 {
+	for n := 0; most < 0 || n < most-1; n++ {
 		at := strings.Index(s, sep)
 		if at < 0 {
 			break
 		}
-		out = append(out, Value{kind: v.kind, s: s[:at]})
+		if err := out.add(Value{kind: v.kind, s: s[:at]}); err != nil {
+			return v, err
+		}
 		s = s[at+len(sep):]
 	}
-	out = append(out, Value{kind: v.kind, s: s})
-	if err := r.pay(len(out), 0); err != nil {
+	if err := out.add(Value{kind: v.kind, s: s}); err != nil {
 		return v, err
 	}
-	return r.list(out)
+	return r.list(out.items)
 }
 
 func strRSplit(r *run, v Value, a args) (Value, error) {
@@ -235,40 +257,39 @@ func strRSplit(r *run, v Value, a args) (Value, error) {
 	if err != nil {
 		return v, err
 	}
-	if err := r.pay(1+len(v.s)>>4, 0); err != nil {
+	if err := r.read(len(v.s)); err != nil {
 		return v, err
 	}
-	var out []string
-	s := v.s
-	if space {
-		s = strings.TrimRightFunc(s, isSpace)
-	}
-	for most < 0 || len(out) < most {
-		var i, n int
-		if space {
-			i = strings.LastIndexFunc(s, isSpace)
-			if i >= 0 {
-				n = runeLen(s[i:])
-			}
-		} else {
-			i, n = strings.LastIndex(s, sep), len(sep)
-		}
-		if i < 0 {
-			break
-		}
-		out = append(out, s[i+n:])
-		s = s[:i]
+	list, err := r.split(v, func(add func(string) error) error {
+		s := v.s
 		if space {
 			s = strings.TrimRightFunc(s, isSpace)
 		}
-	}
-	if s != "" || !space {
-		out = append(out, s)
-	}
-	for i, j := 0, len(out)-1; i < j; i, j = i+1, j-1 {
-		out[i], out[j] = out[j], out[i]
-	}
-	return r.parts(v, out)
+		for n := 0; most < 0 || n < most; n++ {
+			at, size := strings.LastIndex(s, sep), len(sep)
+			if space {
+				if at = strings.LastIndexFunc(s, isSpace); at >= 0 {
+					size = runeLen(s[at:])
+				}
+			}
+			if at < 0 {
+				break
+			}
+			if err := add(s[at+size:]); err != nil {
+				return err
+			}
+			s = s[:at]
+			if space {
+				s = strings.TrimRightFunc(s, isSpace)
+			}
+		}
+		if s == "" && space {
+			return nil
+		}
+		return add(s)
+	})
+	slices.Reverse(list.Items())
+	return list, err
 }
 
 func strSplitLines(r *run, v Value, a args) (Value, error) {
@@ -276,16 +297,18 @@ func strSplitLines(r *run, v Value, a args) (Value, error) {
 	if err != nil {
 		return v, err
 	}
-	keep := b.has[0] && r.truth(b.v[0])
-	if err := r.pay(1+len(v.s)>>4, 0); err != nil {
+	keep, err := b.flag(0)
+	if err != nil {
 		return v, err
 	}
-	return r.parts(v, splitLines(v.s, keep))
+	if err := r.read(len(v.s)); err != nil {
+		return v, err
+	}
+	return r.split(v, func(add func(string) error) error { return splitLines(v.s, keep, add) })
 }
 
 // splitLines cuts at all that Python takes for the end of a line.
-func splitLines(s string, keep bool) []string {
-	var out []string
+func splitLines(s string, keep bool, add func(line string) error) error {
 	start := 0
 	for i := 0; i < len(s); {
 		c, n := utf8.DecodeRuneInString(s[i:])
@@ -302,26 +325,31 @@ func splitLines(s string, keep bool) []string {
 		if c == '\r' && next < len(s) && s[next] == '\n' {
 			next++
 		}
+		line := s[start:i]
 		if keep {
-			out = append(out, s[start:next])
-		} else {
-			out = append(out, s[start:i])
+			line = s[start:next]
+		}
+		if err := add(line); err != nil {
+			return err
 		}
 		i, start = next, next
 	}
 	if start < len(s) {
-		out = append(out, s[start:])
+		return add(s[start:])
 	}
-	return out
+	return nil
 }
 
 // window cuts the part of s that optional start and end leave.
-func window(s string, a []Value) (sub string, offset int, ok bool, err error) {
-	n := utf8.RuneCountInString(s)
-	from, to := NoneValue(), NoneValue()
-	if len(a) > 0 {
-		from = a[0]
+func (r *run) window(s string, a []Value) (sub string, offset int, ok bool, err error) {
+	if len(a) == 0 {
+		return s, 0, true, nil
 	}
+	if err := r.scan(len(s)); err != nil {
+		return "", 0, false, err
+	}
+	n := utf8.RuneCountInString(s)
+	from, to := a[0], NoneValue()
 	if len(a) > 1 {
 		to = a[1]
 	}
@@ -347,18 +375,21 @@ func (r *run) affix(name string, v Value, a args, has func(s, x string) bool) (V
 	s, ok := v.s, true
 	if len(a.pos) > 1 {
 		var err error
-		if s, _, ok, err = window(s, a.pos[1:]); err != nil {
+		if s, _, ok, err = r.window(s, a.pos[1:]); err != nil {
 			return v, err
 		}
 	}
 	if x := a.pos[0]; x.isStr() {
-		return BoolValue(ok && has(s, x.s)), nil
+		return BoolValue(ok && has(s, x.s)), r.pay(len(x.s)>>8, 0)
 	} else if x.kind != Tuple {
 		return v, typeErrorf("%s first arg must be str or a tuple of str, not %s", name, typeName(x))
 	}
 	for _, x := range a.pos[0].Items() {
 		if !x.isStr() {
 			return v, typeErrorf("tuple for %s must only contain str, not %s", name, typeName(x))
+		}
+		if err := r.pay(1+len(x.s)>>8, 0); err != nil {
+			return v, err
 		}
 		if ok && has(s, x.s) {
 			return BoolValue(true), nil
@@ -388,7 +419,9 @@ func strReplace(r *run, v Value, a args) (Value, error) {
 			return v, err
 		}
 		if with.kind != Markup {
-			x = escape(x)
+			if x, err = r.escape(x); err != nil {
+				return v, err
+			}
 		}
 		with = markupOf(x)
 	}
@@ -396,7 +429,7 @@ func strReplace(r *run, v Value, a args) (Value, error) {
 }
 
 func (r *run) replace(v Value, old, with string, n int64) (Value, error) {
-	if err := r.pay(1+len(v.s)>>6, 0); err != nil {
+	if err := r.scan(len(v.s)); err != nil {
 		return v, err
 	}
 	hits := strings.Count(v.s, old)
@@ -407,10 +440,13 @@ func (r *run) replace(v Value, old, with string, n int64) (Value, error) {
 		return v, nil
 	}
 	size := int64(len(v.s)) + int64(hits)*int64(len(with)-len(old))
-	if size > r.bytes {
-		return v, limitErrorf("values of more than %d bytes", r.t.opts.MaxValueBytes)
+	if err := r.room(size); err != nil {
+		return v, err
 	}
-	return r.like(v, strings.Replace(v.s, old, with, hits))
+	if err := r.pay(hits>>1+int(size)>>8, int(size)); err != nil {
+		return v, err
+	}
+	return Value{kind: v.kind, s: strings.Replace(v.s, old, with, hits)}, nil
 }
 
 func strJoin(r *run, v Value, a args) (Value, error) {
@@ -421,15 +457,20 @@ func strJoin(r *run, v Value, a args) (Value, error) {
 	if err != nil {
 		return v, err
 	}
+	if err := r.pay(len(items), times(len(items), valueBytes)); err != nil {
+		return v, err
+	}
 	parts := make([]string, len(items))
 	for i, x := range items {
 		switch {
 		case v.kind == Markup && x.kind != Markup:
 			s, err := r.text(x)
+			if err == nil {
+				parts[i], err = r.escape(s)
+			}
 			if err != nil {
 				return v, err
 			}
-			parts[i] = escape(s)
 		case x.isStr():
 			parts[i] = x.s
 		default:
@@ -445,20 +486,26 @@ func (r *run) joined(v Value, parts []string) (Value, error) {
 	for _, p := range parts {
 		size += int64(len(p))
 	}
-	if size > r.bytes {
-		return v, limitErrorf("values of more than %d bytes", r.t.opts.MaxValueBytes)
+	if err := r.room(size); err != nil {
+		return v, err
 	}
-	return r.like(v, strings.Join(parts, v.s))
+	if err := r.pay(int(size)>>8, int(size)); err != nil {
+		return v, err
+	}
+	return Value{kind: v.kind, s: strings.Join(parts, v.s)}, nil
 }
 
-func (r *run) find(name string, v Value, a args) (Value, error) {
+func (r *run) findText(name string, v Value, a args) (Value, error) {
 	if err := a.only(name, 1, 3); err != nil {
 		return v, err
 	}
 	if !a.pos[0].isStr() {
 		return v, typeErrorf("%s: must be str, not %s", name, typeName(a.pos[0]))
 	}
-	s, offset, ok, err := window(v.s, a.pos[1:])
+	s, offset, ok, err := r.window(v.s, a.pos[1:])
+	if err == nil {
+		err = r.scan(len(s))
+	}
 	if err != nil {
 		return v, err
 	}
@@ -479,14 +526,17 @@ func (r *run) find(name string, v Value, a args) (Value, error) {
 	return IntValue(int64(offset + utf8.RuneCountInString(s[:i]))), nil
 }
 
-func strCount(_ *run, v Value, a args) (Value, error) {
+func strCount(r *run, v Value, a args) (Value, error) {
 	if err := a.only("count", 1, 3); err != nil {
 		return v, err
 	}
 	if !a.pos[0].isStr() {
 		return v, typeErrorf("count: must be str, not %s", typeName(a.pos[0]))
 	}
-	s, _, ok, err := window(v.s, a.pos[1:])
+	s, _, ok, err := r.window(v.s, a.pos[1:])
+	if err == nil {
+		err = r.scan(len(s))
+	}
 	if err != nil || !ok {
 		return IntValue(0), err
 	}
@@ -500,6 +550,9 @@ func (r *run) partition(name string, v Value, a args) (Value, error) {
 	}
 	if sep.s == "" {
 		return v, valueErrorf("empty separator")
+	}
+	if err := r.pay(len(v.s)>>5, listBytes+3*valueBytes); err != nil {
+		return v, err
 	}
 	part := func(s string) Value { return Value{kind: v.kind, s: s} }
 	i := strings.Index(v.s, sep.s)
@@ -528,18 +581,25 @@ func (r *run) justify(name string, v Value, a args) (Value, error) {
 			return v, typeErrorf("the fill character must be exactly one character long")
 		}
 		if fill = a.pos[1].s; v.kind == Markup {
-			if fill = escapeValue(a.pos[1]); utf8.RuneCountInString(fill) != 1 {
+			escaped, err := r.escapeValue(a.pos[1])
+			if err != nil {
+				return v, err
+			}
+			if fill = escaped; utf8.RuneCountInString(fill) != 1 {
 				return v, typeErrorf("the fill character must be exactly one character long")
 			}
 		}
 	}
-	n := utf8.RuneCountInString(v.s)
+	n, err := r.length(v)
+	if err != nil {
+		return v, err
+	}
 	pad := width - int64(n)
 	if pad <= 0 {
 		return v, nil
 	}
-	if pad*int64(len(fill)) > r.bytes {
-		return v, limitErrorf("values of more than %d bytes", r.t.opts.MaxValueBytes)
+	if err := r.padding(v, pad, len(fill)); err != nil {
+		return v, err
 	}
 	left := int64(0)
 	switch name {
@@ -548,7 +608,19 @@ func (r *run) justify(name string, v Value, a args) (Value, error) {
 	case "center":
 		left = pad/2 + pad&width&1
 	}
-	return r.like(v, strings.Repeat(fill, int(left))+v.s+strings.Repeat(fill, int(pad-left)))
+	return Value{kind: v.kind, s: strings.Repeat(fill, int(left)) + v.s + strings.Repeat(fill, int(pad-left))}, nil
+}
+
+// padding pays for v with so many characters of that size beside it, made in two steps.
+func (r *run) padding(v Value, pad int64, size int) error {
+	if err := r.room(pad); err != nil {
+		return err
+	}
+	if err := r.room(pad * int64(size)); err != nil {
+		return err
+	}
+	n := int(pad)*size + len(v.s)
+	return r.pay(n>>8, 2*n)
 }
 
 func strZFill(r *run, v Value, a args) (Value, error) {
@@ -559,19 +631,23 @@ func strZFill(r *run, v Value, a args) (Value, error) {
 	if !ok {
 		return v, typeErrorf("zfill: width must be an int")
 	}
-	pad := width - int64(utf8.RuneCountInString(v.s))
+	n, err := r.length(v)
+	if err != nil {
+		return v, err
+	}
+	pad := width - int64(n)
 	if pad <= 0 {
 		return v, nil
 	}
-	if pad > r.bytes {
-		return v, limitErrorf("values of more than %d bytes", r.t.opts.MaxValueBytes)
+	if err := r.padding(v, pad, 1); err != nil {
+		return v, err
 	}
 	sign := ""
 	rest := v.s
 	if rest != "" && (rest[0] == '+' || rest[0] == '-') {
 		sign, rest = rest[:1], rest[1:]
 	}
-	return r.like(v, sign+strings.Repeat("0", int(pad))+rest)
+	return Value{kind: v.kind, s: sign + strings.Repeat("0", int(pad)) + rest}, nil
 }
 
 func strExpandTabs(r *run, v Value, a args) (Value, error) {
@@ -586,6 +662,9 @@ func strExpandTabs(r *run, v Value, a args) (Value, error) {
 	if size > 1<<16 {
 		return v, limitErrorf("tabs of more than %d", 1<<16)
 	}
+	if err := r.make(times(len(v.s), 2)); err != nil {
+		return v, err
+	}
 	var out strings.Builder
 	col := int64(0)
 	for _, c := range v.s {
@@ -593,7 +672,7 @@ func strExpandTabs(r *run, v Value, a args) (Value, error) {
 		case '\t':
 			if size > 0 {
 				n := size - col%size
-				if err := r.pay(1, int(n)); err != nil {
+				if err := r.pay(1+int(n)>>8, 3*int(n)); err != nil {
 					return v, err
 				}
 				out.WriteString(strings.Repeat(" ", int(n)))

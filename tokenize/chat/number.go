@@ -89,7 +89,7 @@ func parseInt(s string, base int) (Value, bool) {
 	if zero && len(s) > 1 && s[0] == '0' && strings.Trim(s, "0") != "" {
 		return Value{}, false
 	}
-	if base&(base-1) != 0 && len(s) > maxIntDigits || len(s) > maxIntBits {
+	if base&(base-1) != 0 && len(s) > maxIntDigits {
 		return Value{}, false
 	}
 	n, ok := new(big.Int).SetString(s, base)
@@ -101,6 +101,9 @@ func parseInt(s string, base int) (Value, bool) {
 	}
 	return BigValue(n), true
 }
+
+// number pays for reading a number.
+func (r *run) number(s string) error { return r.pay(len(s)>>3, 2*len(s)) }
 
 // parseFloat is float(s) of text.
 func parseFloat(s string) (float64, bool) {
@@ -117,7 +120,7 @@ func parseFloat(s string) (float64, bool) {
 	case "inf", "infinity", "nan":
 	default:
 		// Go also knows hexadecimal floats, which float() does not.
-		if strings.ContainsAny(body, "xXpPiInN") {
+		if strings.Trim(body, "0123456789.eE+-") != "" || strings.ContainsAny(body, "xXpPiInN") {
 			return 0, false
 		}
 	}
@@ -133,6 +136,9 @@ func parseFloat(s string) (float64, bool) {
 func (r *run) roundInt(v Value, n int64) (Value, error) {
 	if n < -maxIntDigits {
 		return IntValue(0), nil
+	}
+	if err := r.pay(int(-n)>>2, int(-n)); err != nil {
+		return v, err
 	}
 	ten := new(big.Int).Exp(big.NewInt(10), big.NewInt(-n), nil)
 	q, m := new(big.Int).DivMod(v.big(), ten, new(big.Int))

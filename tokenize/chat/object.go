@@ -72,6 +72,17 @@ func (b *builtin) String() string {
 	return "<function " + b.name + ">"
 }
 
+// class is the class of Python code that the method is of.
+func (m *method) class() string {
+	switch m.of.ref.(type) {
+	case *cycler:
+		return "Cycler"
+	case *loopObject:
+		return "LoopContext"
+	}
+	return "Markup"
+}
+
 type methodFunc func(r *run, v Value, a args) (Value, error)
 
 // An iter goes over a value. Exactly one of items and obj is in use.
@@ -125,8 +136,8 @@ func generator(fn func(r *run) (Value, bool, error)) iter {
 }
 
 // lazy is a generator as a value.
-func lazy(fn func(r *run) (Value, bool, error)) Value {
-	return objectOf(&sharedIter{fn: fn})
+func (r *run) lazy(fn func(r *run) (Value, bool, error)) (Value, error) {
+	return objectOf(&sharedIter{fn: fn}), r.pay(0, 3*objectBytes)
 }
 
 // iterate returns an iterator over v, or Python's error when there is none.
@@ -190,16 +201,15 @@ func (r *run) rest(it *iter) ([]Value, error) {
 		it.pos = len(it.items)
 		return out, r.pay(len(out), 0)
 	}
-	var out []Value
+	out := listBuilder{r: r}
 	for {
 		x, ok, err := it.next(r)
 		if err != nil || !ok {
-			return out, err
+			return out.items, err
 		}
-		if err := r.pay(0, valueBytes+len(x.s)); err != nil {
+		if err := out.add(x); err != nil {
 			return nil, err
 		}
-		out = append(out, x)
 	}
 }
 
@@ -210,6 +220,9 @@ func (v *view) items(r *run) ([]Value, error) {
 	case 'v':
 		return v.of.vals, nil
 	}
+	if err := r.pay(v.of.Len(), times(v.of.Len(), 4*valueBytes)); err != nil {
+		return nil, err
+	}
 	out := make([]Value, v.of.Len())
 	pairs := make([]Value, 2*len(out))
 	seqs := make([]seq, len(out))
@@ -219,7 +232,7 @@ func (v *view) items(r *run) ([]Value, error) {
 		seqs[i].items = pair
 		out[i] = Value{kind: Tuple, ref: &seqs[i]}
 	}
-	return out, r.pay(len(out), 4*valueBytes*len(out))
+	return out, nil
 }
 
 func (o *interval) len() int64 {
@@ -344,14 +357,17 @@ func (l *loopObject) attr(r *run, name string) (Value, bool, error) {
 		}
 		return undefinedMessage("there is no next item"), true, nil
 	case "cycle":
-		return objectOf(&builtin{"cycle", func(_ *run, a args) (Value, error) {
+		return objectOf(&method{objectOf(l), name, func(_ *run, _ Value, a args) (Value, error) {
 			if len(a.pos) == 0 || len(a.kw) > 0 {
 				return Value{}, typeErrorf("no items for cycling given")
 			}
 			return a.pos[l.index%len(a.pos)], nil
 		}}), true, nil
 	case "changed":
-		return objectOf(&builtin{"changed", func(r *run, a args) (Value, error) {
+		return objectOf(&method{objectOf(l), name, func(r *run, _ Value, a args) (Value, error) {
+			if len(a.kw) > 0 {
+				return Value{}, typeErrorf("changed takes no keyword arguments")
+			}
 			same := l.asked
 			if same {
 				eq, err := r.equalItems(l.changed, a.pos)
@@ -361,6 +377,9 @@ func (l *loopObject) attr(r *run, name string) (Value, bool, error) {
 				same = eq
 			}
 			if !same {
+				if err := r.pay(len(a.pos), valueBytes*len(a.pos)); err != nil {
+					return Value{}, err
+				}
 				l.asked = true
 				l.changed = append([]Value(nil), a.pos...)
 			}
@@ -375,6 +394,10 @@ func (r *run) callMacro(m *macro, a args) (Value, error) {
 	if err := r.call(); err != nil {
 		return Value{}, err
 	}
+	// Each parameter is looked for among the keywords, and each variable is cleared.
+	if err := r.pay(b.slots>>3+times(len(b.params), len(a.kw))>>2, 0); err != nil {
+		return Value{}, err
+	}
 	outer, line := r.env, r.line
 	e := r.newEnv(b.slots, m.env)
 	err := b.bind(r, e, a)
@@ -386,7 +409,9 @@ func (r *run) callMacro(m *macro, a args) (Value, error) {
 			_, err = r.exec(b.body)
 		}
 		if err == nil {
-			v, err = r.str(string(r.out[start:]))
+			if err = r.pay(0, len(r.out)-start); err == nil {
+				v = strOf(string(r.out[start:]))
+			}
 		}
 		r.out = r.out[:start]
 		r.env = outer
@@ -438,12 +463,14 @@ func (b *macroBody) bind(r *run, e *env, a args) error {
 		set(b.caller, v)
 	}
 	if b.kwargs != nowhere {
-		m := NewMap(len(a.kw))
+		m := NewMap(0)
 		for _, k := range a.kw {
 			if b.takes(k.name, n) || k.name == "caller" && callerUsed {
 				continue
 			}
-			m.Set(k.name, k.v)
+			if err := r.put(m, strOf(k.name), k.v); err != nil {
+				return err
+			}
 		}
 		set(b.kwargs, MapValue(m))
 	} else if used < len(a.kw) {
@@ -454,6 +481,9 @@ func (b *macroBody) bind(r *run, e *env, a args) error {
 		}
 	}
 	if b.varargs != nowhere {
+		if err := r.pay(0, listBytes+valueBytes*(len(a.pos)-n)); err != nil {
+			return err
+		}
 		set(b.varargs, tupleOf(append([]Value(nil), a.pos[n:]...)...))
 	} else if len(a.pos) > len(b.params) {
 		return typeErrorf("macro '%s' takes not more than %d argument(s)", b.name, len(b.params))

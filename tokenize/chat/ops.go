@@ -71,7 +71,10 @@ func (r *run) truth(v Value) bool {
 func (r *run) binary(op binop, a, b Value) (Value, error) {
 	// The two commonest cases first.
 	if op == opAdd && a.kind == String && b.kind == String {
-		return r.str(a.s + b.s)
+		if err := r.pay(0, len(a.s)+len(b.s)); err != nil {
+			return a, err
+		}
+		return strOf(a.s + b.s), nil
 	}
 	if a.kind == Undefined {
 		if op == opMod && b.isStr() {
@@ -86,6 +89,11 @@ func (r *run) binary(op binop, a, b Value) (Value, error) {
 		return b, undefinedError(b)
 	}
 	if isNumber(a) && isNumber(b) {
+		if op == opPow {
+			if err := r.pay(32, 0); err != nil {
+				return a, err
+			}
+		}
 		if a.kind == Float || b.kind == Float {
 			return floatOp(op, a, b)
 		}
@@ -95,10 +103,21 @@ func (r *run) binary(op binop, a, b Value) (Value, error) {
 	case opAdd:
 		switch {
 		case a.isStr() && b.isStr(): // at least one is Markup, which escapes the other
-			return r.markup(escapeValue(r.shown(a)) + escapeValue(r.shown(b)))
+			x, err := r.escapeValue(r.shown(a))
+			if err != nil {
+				return a, err
+			}
+			y, err := r.escapeValue(r.shown(b))
+			if err == nil {
+				err = r.pay(0, len(x)+len(y))
+			}
+			if err != nil {
+				return b, err
+			}
+			return markupOf(x + y), nil
 		case (a.kind == List || a.kind == Tuple) && a.kind == b.kind:
 			x, y := a.Items(), b.Items()
-			if err := r.pay(len(x)+len(y), valueBytes*(len(x)+len(y))); err != nil {
+			if err := r.pay(len(x)+len(y), times(len(x)+len(y), valueBytes)); err != nil {
 				return a, err
 			}
 			return Value{kind: a.kind, ref: &seq{items: append(append(make([]Value, 0, len(x)+len(y)), x...), y...)}}, nil
@@ -113,8 +132,6 @@ func (r *run) binary(op binop, a, b Value) (Value, error) {
 	}
 	return a, typeErrorf("unsupported operand types for %s: '%s' and '%s'", opNames[op], typeName(a), typeName(b))
 }
-
-func (r *run) markup(s string) (Value, error) { return markupOf(s), r.pay(0, len(s)) }
 
 func isNumber(v Value) bool { return v.kind == Int || v.kind == Float || v.kind == Bool }
 
@@ -140,7 +157,7 @@ func (r *run) repeat(v, times Value) (Value, error) {
 	if size > 0 && n > r.bytes/size {
 		return v, limitErrorf("a value of %d bytes repeated %d times", size, n)
 	}
-	if err := r.pay(0, int(size*n)); err != nil {
+	if err := r.pay(int(size*n)>>8, listBytes+int(size*n)); err != nil {
 		return v, err
 	}
 	if v.isStr() {

@@ -347,6 +347,9 @@ func (p *parser) signature(m *macroBody) error {
 	}
 	defaults := false
 	for !p.isOp(")") {
+		if err := p.chain(); err != nil {
+			return err
+		}
 		if len(m.params) > 0 {
 			if _, err := p.expect(tokOp, ","); err != nil {
 				return err

@@ -16,11 +16,15 @@ type resolver struct {
 
 func resolveTemplate(t *Template) (int, error) {
 	c := &resolver{t: t, index: map[string]int{}}
-	fn := &function{}
+	work := maxScopeWork
+	fn := &function{work: &work}
 	s := newScope(nil, fn)
 	s.visit(t.body)
 	c.body(t.body, s)
 	f := c.frame(s)
+	if work < 0 {
+		return 0, limitErrorf("too many variables in too many scopes")
+	}
 	t.loads, t.slots = f.loads, fn.slots
 	return c.line, c.err
 }
@@ -34,6 +38,9 @@ func (c *resolver) fail(line int, err error) {
 // frame turns what a scope knows into what entering it does.
 func (c *resolver) frame(s *scope) frame {
 	var f frame
+	if *s.fn.work -= s.fn.slots >> 2; *s.fn.work < 0 {
+		return f
+	}
 	for slot := range s.fn.slots { // in order, for the sake of repeatable behaviour
 		l, ok := s.loads[slot]
 		if !ok || l.kind == loadParam {
@@ -42,6 +49,9 @@ func (c *resolver) frame(s *scope) frame {
 		out := load{kind: l.kind, slot: slot}
 		switch l.kind {
 		case loadContext:
+			if l.name == "self" { // Jinja's own, for blocks
+				c.fail(0, fmt.Errorf("%w: variable 'self'", ErrUnsupported))
+			}
 			out.name = c.name(l.name)
 		case loadAlias:
 			out.from = placeOf(s, l.from)
@@ -159,7 +169,7 @@ func (c *resolver) loop(x *forStmt, s *scope) {
 	// A recursive loop is a function: each level has its own variables.
 	fn := s.fn
 	if x.recursive {
-		fn = &function{depth: s.fn.depth + 1}
+		fn = s.fn.within()
 	}
 	in, els, test := newScope(s, fn), newScope(s, fn), newScope(s, fn)
 	x.loopVar = nowhere
@@ -201,7 +211,7 @@ func cloneTarget(t target) target {
 }
 
 func (c *resolver) macro(m *macroBody, s *scope) {
-	fn := &function{depth: s.fn.depth + 1}
+	fn := s.fn.within()
 	in := newScope(s, fn)
 	visit := func() {
 		for _, p := range m.params {
@@ -279,12 +289,42 @@ func (c *resolver) expr(e expr, s *scope) {
 	case *andExpr:
 		c.shortCircuit(e.a, e.b, false, s)
 		return
+	case *sliceExpr:
+		e.folded = true
+		eachChild(e, func(x expr) {
+			c.expr(x, s)
+			e.folded = e.folded && isConst(x)
+		})
+		return
 	case *filterExpr:
 		e.fn = c.filter(e.name, e.line)
 	case *testExpr:
 		e.fn = c.test(e.name, e.line)
 	}
 	eachChild(e, func(x expr) { c.expr(x, s) })
+}
+
+// isConst reports whether Jinja knows the value of an expression when it compiles: one
+// without names and calls (optimizer.py and as_const of nodes.py).
+func isConst(e expr) bool {
+	switch e := e.(type) {
+	case *nameExpr, *callExpr:
+		return false
+	case *sliceExpr:
+		return e.folded
+	case *condExpr:
+		if e.els == nil {
+			return false
+		}
+	case *filterExpr:
+		switch e.name {
+		case "map", "select", "reject", "selectattr", "rejectattr": // they need a context
+			return false
+		}
+	}
+	known := true
+	eachChild(e, func(x expr) { known = known && isConst(x) })
+	return known
 }
 
 // shortCircuit resolves a and b, where b counts for nothing when a is what decides.

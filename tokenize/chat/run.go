@@ -121,6 +121,7 @@ func (r *run) newEnv(slots int, up *env) *env {
 		e.slots, e.up, e.kept = e.slots[:slots], up, false
 		return e
 	}
+	r.bytes -= int64(valueBytes * slots) // whoever pays next sees it
 	return &env{slots: make([]Value, slots), up: up}
 }
 
@@ -145,6 +146,7 @@ func (r *run) set(p place, v Value) { r.env.out(p.up).slots[p.slot] = v }
 
 // enter fills the slots of a scope.
 func (r *run) enter(loads []load) {
+	r.steps -= int64(len(loads) >> 3)
 	for i := range loads {
 		l := &loads[i]
 		var v Value
@@ -158,38 +160,14 @@ func (r *run) enter(loads []load) {
 	}
 }
 
-// step pays for one piece of work.
-func (r *run) step() error {
-	r.steps--
-	if r.steps < 0 {
-		return limitErrorf("more than %d evaluation steps", r.t.opts.MaxSteps)
-	}
-	return nil
-}
-
-// pay pays for n pieces of work and bytes of memory.
-func (r *run) pay(n, bytes int) error {
-	r.steps -= int64(n)
-	r.bytes -= int64(bytes)
-	if r.steps < 0 {
-		return limitErrorf("more than %d evaluation steps", r.t.opts.MaxSteps)
-	}
-	if r.bytes < 0 {
-		return limitErrorf("values of more than %d bytes", r.t.opts.MaxValueBytes)
-	}
-	return nil
-}
-
-// valueBytes is what a Value in a slice costs.
-const valueBytes = 48
-
 // str makes a string value of text that the template made.
 func (r *run) str(s string) (Value, error) {
 	return strOf(s), r.pay(0, len(s))
 }
 
+// list makes a list of elements that are paid for.
 func (r *run) list(items []Value) (Value, error) {
-	return Value{kind: List, ref: &seq{items: items}}, r.pay(0, valueBytes*len(items))
+	return Value{kind: List, ref: &seq{items: items}}, r.pay(0, listBytes)
 }
 
 func (r *run) checkOutput() error {
@@ -203,10 +181,13 @@ func (r *run) checkOutput() error {
 func (r *run) capture(f func() error) (string, error) {
 	start := len(r.out)
 	err := f()
-	text := string(r.out[start:])
+	made := r.out[start:]
 	r.out = r.out[:start]
+	if err == nil {
+		err = r.pay(0, len(made))
+	}
 	if err != nil {
 		return "", err
 	}
-	return text, r.pay(0, len(text))
+	return string(made), nil
 }

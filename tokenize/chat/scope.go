@@ -49,7 +49,15 @@ type frame struct{ loads []load }
 type function struct {
 	depth int
 	slots int
+	work  *int // left for copying scopes; negative: too many names in too many scopes
 }
+
+// within is a function in this one.
+func (f *function) within() *function { return &function{depth: f.depth + 1, work: f.work} }
+
+// maxScopeWork is how many names the scopes of a template may copy; the largest real
+// templates stay below a hundredth of it.
+const maxScopeWork = 4_000_000
 
 // A ref is a slot of a function, seen from nowhere in particular.
 type ref struct {
@@ -79,6 +87,9 @@ func newScope(parent *scope, fn *function) *scope {
 }
 
 func (s *scope) branch() *scope {
+	if *s.fn.work -= len(s.refs) + len(s.loads) + len(s.stores); *s.fn.work < 0 {
+		return newScope(s.parent, s.fn) // the template is refused in the end
+	}
 	return &scope{s.parent, s.fn, s.slots, maps.Clone(s.refs), maps.Clone(s.loads), maps.Clone(s.stores)}
 }
 
@@ -132,6 +143,9 @@ func (s *scope) store(name string) {
 // join takes over what the branches of an if found. A name that was set in them
 // and not before has, on the other path, the value that it had outside.
 func (s *scope) join(branches ...*scope) {
+	if *s.fn.work < 0 {
+		return
+	}
 	stores := map[string]bool{}
 	for _, b := range branches {
 		maps.Copy(stores, b.stores)

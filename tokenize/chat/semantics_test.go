@@ -47,6 +47,8 @@ func TestSemantics(t *testing.T) {
 		{"a sigma at the end", "{{ 'ΑΣ ΣΑ'|lower }}{{ 'ß'|upper }}", "ας σαSS"},
 		{"a key that is a slice", "{{ {'a': 1}['a'[:1]] }}{{ l[l[1:][0]] }}{{ l[l[:2][1]:][0] }}{{ {(3, 'x'): 4}[(l[:1])[0], 'x'] }}", "1114"},
 		{"a slice in a key of several", "{{ d[('a'[1:]), 2] is undefined }}{{ d['b'[:1]] }}", "True1"},
+		{"a slice of literals is no error", "[{{ 5[1:] }}{{ 'abc'['b':]|default('D') }}]", "[D]"},
+		{"a loop that evaluates its test while it is printed", "{% for x in range(3) if x ~ 'yz' %}{{ ['abc', loop] }}{% endfor %}", "['abc', <LoopContext 1/3>]['abc', <LoopContext 2/3>]['abc', <LoopContext 3/3>]"},
 		{"the class dict", "{{ dict.fromkeys('ab', 3) }}{{ dict.fromkeys([1]) }}{{ dict.get(d, 'a') }} {{ dict }} {{ dict.update }}", "{'a': 3, 'b': 3}{1: None}2 <class 'dict'> <method 'update' of 'dict' objects>"},
 		{"percent", "{{ '%s %r %05.1f %x' % ('a', 'b', 2.25, 255) }}", "a 'b' 002.2 ff"},
 		{"time", "{{ strftime_now('%d %b %Y') }}", "04 Jul 2026"},

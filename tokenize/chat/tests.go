@@ -58,15 +58,15 @@ func testByName(name string) testFunc {
 		}
 	case "filter":
 		return func(r *run, v Value, a args) (bool, error) {
-			if !hashable(v) {
-				return false, typeErrorf("unhashable type: '%s'", typeName(v))
+			if err := r.hashable(v); err != nil {
+				return false, err
 			}
 			return v.isStr() && (filterByName(v.s) != nil || leftOutFilter(v.s)), a.only(name, 0, 0)
 		}
 	case "test":
 		return func(r *run, v Value, a args) (bool, error) {
-			if !hashable(v) {
-				return false, typeErrorf("unhashable type: '%s'", typeName(v))
+			if err := r.hashable(v); err != nil {
+				return false, err
 			}
 			return v.isStr() && testByName(v.s) != nil, a.only(name, 0, 0)
 		}
@@ -143,7 +143,10 @@ func caseTest(name string) testFunc {
 			return false, err
 		}
 		s, err := r.text(v)
-		return f(s), err
+		if err == nil {
+			err = r.read(len(s))
+		}
+		return err == nil && f(s), err
 	}
 }
 

@@ -3,6 +3,7 @@ package chat
 import (
 	"fmt"
 	"math"
+	"math/big"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,6 +17,9 @@ func (r *run) appendStr(dst []byte, v Value) ([]byte, error) {
 	case String, Markup:
 		if e := r.enum(v); e != nil {
 			return append(dst, e.name...), nil
+		}
+		if err := r.fits(dst, len(v.s)); err != nil {
+			return dst, err
 		}
 		return append(dst, v.s...), nil
 	case Undefined:
@@ -32,11 +36,22 @@ func (r *run) text(v Value) (string, error) {
 		}
 		return v.s, nil
 	}
-	b, err := r.appendStr(nil, v)
+	return r.made(func(dst []byte) ([]byte, error) { return r.appendStr(dst, v) })
+}
+
+// made is the text that f appends; it is made behind the output, where there is memory.
+func (r *run) made(f func(dst []byte) ([]byte, error)) (string, error) {
+	start := len(r.out)
+	out, err := f(r.out)
 	if err != nil {
 		return "", err
 	}
-	return string(b), r.pay(0, len(b))
+	if err := r.pay(0, len(out)-start); err != nil {
+		return "", err
+	}
+	s := string(out[start:])
+	r.out = out[:start]
+	return s, nil
 }
 
 // appendRepr appends repr(v).
@@ -55,15 +70,22 @@ func (r *run) appendRepr(dst []byte, v Value, depth int) ([]byte, error) {
 		}
 		return append(dst, "False"...), nil
 	case Int:
-		return appendInt(dst, v)
+		return r.appendInt(dst, v)
 	case Float:
 		return appendFloat(dst, v.float()), nil
-	case String:
+	case String, Markup:
+		if err := r.fits(dst, len(v.s)); err != nil {
+			return dst, err
+		}
+		if err := r.read(len(v.s)); err != nil {
+			return dst, err
+		}
 		if e := r.enum(v); e != nil {
 			return append(appendQuoted(append(append(append(dst, '<'), e.name...), ": "...), v.s), '>'), nil
 		}
-		return appendQuoted(dst, v.s), nil
-	case Markup:
+		if v.kind == String {
+			return appendQuoted(dst, v.s), nil
+		}
 		return append(appendQuoted(append(dst, "Markup("...), v.s), ')'), nil
 	case List:
 		if r.begin(v.ref) {
@@ -104,7 +126,12 @@ func (r *run) appendRepr(dst []byte, v Value, depth int) ([]byte, error) {
 		}
 		return r.appendItems(append(dst, typeName(v)...), items, "([", "])", depth)
 	case *loopObject:
+		// To know its length a loop may have to evaluate a test, which must not write over
+		// what is being made behind the output.
+		out := r.out
+		r.out = nil
 		n, err := o.len(r)
+		r.out = out
 		return fmt.Appendf(dst, "<LoopContext %d/%d>", o.index+1, n), err
 	case *builtin:
 		return append(dst, o.String()...), nil
@@ -115,8 +142,10 @@ func (r *run) appendRepr(dst []byte, v Value, depth int) ([]byte, error) {
 			}
 			return fmt.Appendf(dst, "<method '%s' of 'dict' objects>", o.name), nil
 		}
-		if o.of.kind == Markup {
-			dst, err := r.appendRepr(fmt.Appendf(dst, "<bound method Markup.%s of ", o.name), o.of, depth+1)
+		_, isCycler := o.of.ref.(*cycler)
+		_, isLoop := o.of.ref.(*loopObject)
+		if o.of.kind == Markup || isCycler || isLoop { // their methods are written in Python
+			dst, err := r.appendRepr(fmt.Appendf(dst, "<bound method %s.%s of ", o.class(), o.name), o.of, depth+1)
 			return append(dst, '>'), err
 		}
 		return fmt.Appendf(dst, "<built-in method %s of %s object>", o.name, typeName(o.of)), nil
@@ -148,8 +177,8 @@ func (r *run) walk(dst []byte, depth int) error {
 	if depth > maxWalk {
 		return limitErrorf("values nest deeper than %d", maxWalk)
 	}
-	if len(dst)-r.base > r.t.opts.MaxOutputBytes+r.base {
-		return limitErrorf("text of more than %d bytes", r.t.opts.MaxOutputBytes)
+	if err := r.fits(dst, 0); err != nil {
+		return err
 	}
 	return r.step()
 }
@@ -190,15 +219,29 @@ func (r *run) appendDict(dst []byte, m *Map, depth int) ([]byte, error) {
 	return append(dst, '}'), nil
 }
 
-func appendInt(dst []byte, v Value) ([]byte, error) {
+func (r *run) appendInt(dst []byte, v Value) ([]byte, error) {
 	if n, ok := v.small(); ok {
 		return strconv.AppendInt(dst, n, 10), nil
 	}
-	s := v.big().Text(10)
-	if len(strings.TrimPrefix(s, "-")) > maxIntDigits {
-		return dst, valueErrorf("integer of more than %d digits as text", maxIntDigits)
+	s, err := r.decimal(v.big())
+	return append(dst, s...), err
+}
+
+// decimal is the text of a large int, of which Python allows so many digits.
+func (r *run) decimal(n *big.Int) (string, error) {
+	if n.BitLen() <= maxIntDigits*10/3 {
+		return n.Text(10), r.pay(n.BitLen()>>5, n.BitLen()>>3)
 	}
-	return append(dst, s...), nil
+	err := r.pay(maxIntDigits, maxIntDigits)
+	if err == nil && n.BitLen() < maxIntDigits*4 {
+		if s := n.Text(10); len(strings.TrimPrefix(s, "-")) <= maxIntDigits {
+			return s, nil
+		}
+	}
+	if err == nil {
+		err = valueErrorf("integer of more than %d digits as text", maxIntDigits)
+	}
+	return "", err
 }
 
 // appendFloat appends repr of a float: the shortest digits that give it back, in
@@ -247,14 +290,23 @@ func appendQuoted(dst []byte, s string) []byte {
 		case isPrintable(c):
 			dst = utf8.AppendRune(dst, c)
 		case c < 0x100:
-			dst = fmt.Appendf(dst, `\x%02x`, c)
+			dst = appendHex(dst, `\x`, c, 2)
 		case c < 0x10000:
-			dst = fmt.Appendf(dst, `\u%04x`, c)
+			dst = appendHex(dst, `\u`, c, 4)
 		default:
-			dst = fmt.Appendf(dst, `\U%08x`, c)
+			dst = appendHex(dst, `\U`, c, 8)
 		}
 	}
 	return append(dst, q)
+}
+
+// appendHex appends a mark and so many digits of c.
+func appendHex(dst []byte, mark string, c rune, digits int) []byte {
+	dst = append(dst, mark...)
+	for shift := 4 * (digits - 1); shift >= 0; shift -= 4 {
+		dst = append(dst, "0123456789abcdef"[c>>shift&15])
+	}
+	return dst
 }
 
 // isPrintable is str.isprintable of one character.
@@ -283,14 +335,34 @@ func runeLen(s string) int {
 var htmlEscapes = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", "'", "&#39;", `"`, "&#34;")
 
 // escape is markupsafe.escape of plain text.
-func escape(s string) string { return htmlEscapes.Replace(s) }
+func (r *run) escape(s string) (string, error) {
+	if err := r.read(len(s)); err != nil {
+		return "", err
+	}
+	size := len(s)
+	for i := range len(s) {
+		switch s[i] {
+		case '&', '\'', '"':
+			size += 4
+		case '<', '>':
+			size += 3
+		}
+	}
+	if size == len(s) {
+		return s, nil
+	}
+	if err := r.pay(size>>4, size); err != nil {
+		return "", err
+	}
+	return htmlEscapes.Replace(s), nil
+}
 
 // escapeValue escapes a str and leaves a Markup as it is.
-func escapeValue(v Value) string {
+func (r *run) escapeValue(v Value) (string, error) {
 	if v.kind == Markup {
-		return v.s
+		return v.s, nil
 	}
-	return escape(v.s)
+	return r.escape(v.s)
 }
 
 // isASCII decides whether bytes are characters.
@@ -320,7 +392,7 @@ func (r *run) length(v Value) (int, error) {
 	case Undefined:
 		return 0, nil
 	case String, Markup:
-		return utf8.RuneCountInString(v.s), nil
+		return utf8.RuneCountInString(v.s), r.pay(len(v.s)>>6, 0)
 	case List, Tuple:
 		return len(v.Items()), nil
 	case Dict:

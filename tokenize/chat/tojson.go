@@ -1,7 +1,6 @@
 package chat
 
 import (
-	"fmt"
 	"math"
 	"sort"
 	"strings"
@@ -37,7 +36,7 @@ func filterToJSON(r *run, v Value, a args) (Value, error) {
 				return v, limitErrorf("indent of more than %d", 1<<16)
 			}
 			st.indent = strings.Repeat(" ", int(max(n, 0)))
-		default:
+		case !v.isStr(): // of a str, Python never comes to look at it
 			return v, typeErrorf("indent must be an integer or a string")
 		}
 	}
@@ -49,7 +48,7 @@ func filterToJSON(r *run, v Value, a args) (Value, error) {
 		if len(parts) != 2 {
 			return v, valueErrorf("separators must be two")
 		}
-		if !parts[0].isStr() || !parts[1].isStr() {
+		if !v.isStr() && (!parts[0].isStr() || !parts[1].isStr()) {
 			return v, typeErrorf("separators must be strings")
 		}
 		st.itemSep, st.keySep = parts[0].s, parts[1].s
@@ -66,12 +65,15 @@ func filterToJSON(r *run, v Value, a args) (Value, error) {
 	if err != nil {
 		return v, err
 	}
+	if err := r.pay(0, len(out)-start); err != nil {
+		return v, err
+	}
 	s := string(out[start:])
 	r.out = out[:start] // keeps the memory that has grown
 	if m != nil {
 		m.printed.Store(&printed{st, s})
 	}
-	return r.str(s)
+	return strOf(s), nil
 }
 
 func (r *run) appendJSON(dst []byte, v Value, st *jsonStyle, depth int) ([]byte, error) {
@@ -87,10 +89,13 @@ func (r *run) appendJSON(dst []byte, v Value, st *jsonStyle, depth int) ([]byte,
 		}
 		return append(dst, "false"...), nil
 	case Int:
-		return appendInt(dst, v)
+		return r.appendInt(dst, v)
 	case Float:
 		return appendJSONFloat(dst, v.float()), nil
 	case String, Markup:
+		if err := r.jsonText(dst, v.s); err != nil {
+			return dst, err
+		}
 		return appendJSONString(dst, v.s, st.ascii), nil
 	case List, Tuple:
 		items := v.Items()
@@ -99,11 +104,10 @@ func (r *run) appendJSON(dst []byte, v Value, st *jsonStyle, depth int) ([]byte,
 		}
 		dst = append(dst, '[')
 		for i, x := range items {
-			if i > 0 {
-				dst = append(dst, st.itemSep...)
-			}
-			dst = st.newline(dst, depth+1)
 			var err error
+			if dst, err = r.newItem(dst, st, i, depth+1); err != nil {
+				return dst, err
+			}
 			if dst, err = r.appendJSON(dst, x, st, depth+1); err != nil {
 				return dst, err
 			}
@@ -132,6 +136,9 @@ func (r *run) appendJSONDict(dst []byte, m *Map, st *jsonStyle, depth int) ([]by
 	}
 	var order []int // nil: as they are
 	if st.sortKeys {
+		if err := r.pay(m.Len(), times(m.Len(), valueBytes)); err != nil {
+			return dst, err
+		}
 		for i := range m.keys {
 			order = append(order, i)
 		}
@@ -149,15 +156,14 @@ func (r *run) appendJSONDict(dst []byte, m *Map, st *jsonStyle, depth int) ([]by
 	}
 	dst = append(dst, '{')
 	for i := range m.keys {
-		if i > 0 {
-			dst = append(dst, st.itemSep...)
+		var err error
+		if dst, err = r.newItem(dst, st, i, depth+1); err != nil {
+			return dst, err
 		}
 		if order != nil {
 			i = order[i]
 		}
-		dst = st.newline(dst, depth+1)
-		var err error
-		if dst, err = appendJSONKey(dst, m.keys[i], st.ascii); err != nil {
+		if dst, err = r.appendJSONKey(dst, m.keys[i], st.ascii); err != nil {
 			return dst, err
 		}
 		dst = append(dst, st.keySep...)
@@ -168,9 +174,39 @@ func (r *run) appendJSONDict(dst []byte, m *Map, st *jsonStyle, depth int) ([]by
 	return append(st.newline(dst, depth), '}'), nil
 }
 
-func appendJSONKey(dst []byte, k Value, ascii bool) ([]byte, error) {
+// newItem appends what stands before element i.
+func (r *run) newItem(dst []byte, st *jsonStyle, i, depth int) ([]byte, error) {
+	size := len(st.itemSep) + len(st.keySep) + 1
+	if st.pretty {
+		size += (depth + 1) * len(st.indent)
+	}
+	err := r.fits(dst, size)
+	if err == nil {
+		err = r.pay(size>>6, 0)
+	}
+	if err != nil {
+		return dst, err
+	}
+	if i > 0 {
+		dst = append(dst, st.itemSep...)
+	}
+	return st.newline(dst, depth), nil
+}
+
+// jsonText pays for a string.
+func (r *run) jsonText(dst []byte, s string) error {
+	if err := r.fits(dst, len(s)); err != nil {
+		return err
+	}
+	return r.read(len(s))
+}
+
+func (r *run) appendJSONKey(dst []byte, k Value, ascii bool) ([]byte, error) {
 	switch k.kind {
 	case String, Markup:
+		if err := r.jsonText(dst, k.s); err != nil {
+			return dst, err
+		}
 		return appendJSONString(dst, k.s, ascii), nil
 	case None:
 		return append(dst, `"null"`...), nil
@@ -180,7 +216,7 @@ func appendJSONKey(dst []byte, k Value, ascii bool) ([]byte, error) {
 		}
 		return append(dst, `"false"`...), nil
 	case Int:
-		dst, err := appendInt(append(dst, '"'), k)
+		dst, err := r.appendInt(append(dst, '"'), k)
 		return append(dst, '"'), err
 	case Float:
 		return append(appendJSONFloat(append(dst, '"'), k.float()), '"'), nil
@@ -224,10 +260,10 @@ func appendJSONString(dst []byte, s string, ascii bool) []byte {
 			ch, n = utf8.DecodeRuneInString(s[i:])
 			if ch >= 0x10000 {
 				ch -= 0x10000
-				dst = fmt.Appendf(dst, `\u%04x\u%04x`, 0xd800+ch>>10, 0xdc00+ch&0x3ff)
-			} else {
-				dst = fmt.Appendf(dst, `\u%04x`, ch)
+				dst = appendHex(dst, `\u`, 0xd800+ch>>10, 4)
+				ch = 0xdc00 + ch&0x3ff
 			}
+			dst = appendHex(dst, `\u`, ch, 4)
 		}
 		start = i + n
 	}

@@ -2,13 +2,16 @@
 
 Reads JSON lines. The first is an object of templates by name. Each further one
 is {"name": of a template, or "src": a template itself, "vars": {...}}; the
-answer to it is a line {"out": text} or {"err": what was raised}.
+answer to it is a line {"out": text}, {"err": what was raised}, or {"skip": why}
+where the template met a limit: of time, of memory or of Python's own stack.
 
 Usage: python render.py < requests > answers
 """
 
 import datetime
 import json
+import resource
+import signal
 import sys
 
 import jinja2
@@ -19,6 +22,8 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 if jinja2.__version__ != "3.1.6":
     sys.exit("render.py: jinja2 3.1.6 is needed, this is " + jinja2.__version__)
 
+SECONDS = 3  # of CPU for one template
+BYTES = 2 << 30  # of memory for all of them
 NOW = datetime.datetime(2026, 7, 4, 12, 30, 0)
 
 
@@ -51,22 +56,36 @@ def environment():
     )
     env.filters["tojson"] = tojson
     env.globals["raise_exception"] = raise_exception
-    env.globals["strftime_now"] = lambda f: NOW.strftime(f)
+    env.globals["strftime_now"] = lambda format: NOW.strftime(format)
     return env
+
+
+class OutOfTime(BaseException):
+    pass
+
+
+def out_of_time(*_):
+    raise OutOfTime()
 
 
 def main():
     env = environment()
+    resource.setrlimit(resource.RLIMIT_AS, (BYTES, BYTES))
+    signal.signal(signal.SIGVTALRM, out_of_time)
     sys.stdin.reconfigure(encoding="utf-8", newline="\n")
     lines = iter(sys.stdin)
     sources = json.loads(next(lines))
     compiled = {}
+    source = None
     for line in lines:
         try:
             request = json.loads(line)
+            signal.setitimer(signal.ITIMER_VIRTUAL, SECONDS)
             name = request.get("name")
             if name is None:
-                template = env.from_string(request["src"])
+                if request["src"] != source:
+                    source, template = None, env.from_string(request["src"])
+                    source = request["src"]
             else:
                 if name not in compiled:
                     compiled[name] = env.from_string(sources[name])
@@ -81,9 +100,14 @@ def main():
             }
             variables.update(request["vars"])
             answer = {"out": template.render(**variables)}
+            signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        except (OutOfTime, MemoryError, RecursionError) as e:
+            answer = {"skip": type(e).__name__}
         except Exception as e:  # whatever it is, an engine must refuse too
             answer = {"err": (type(e).__name__ + ": " + str(e))[:300]}
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
         sys.stdout.write(json.dumps(answer) + "\n")
+        sys.stdout.flush()
 
 
 main()

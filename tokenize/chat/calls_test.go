@@ -1,0 +1,229 @@
+package chat_test
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/rollout-rl/rollout/tokenize/chat"
+)
+
+// calls is how many of all calls are compared; 0 means all.
+var calls = flag.Int("calls", 2000, "calls of filters, tests, functions and methods to compare; 0: all")
+
+// A callee is a filter, test, function or method, with the names of its parameters.
+type callee struct {
+	name   string
+	params string
+}
+
+var (
+	callFilters = []callee{
+		{"abs", "x"}, {"attr", "obj name"}, {"batch", "value linecount fill_with"}, {"capitalize", "s"}, {"center", "value width"}, {"count", "obj"},
+		{"d", "value default_value boolean"}, {"dictsort", "value case_sensitive by reverse"}, {"e", "s"}, {"first", "seq"}, {"float", "value default"},
+		{"forceescape", "value"}, {"format", "value"}, {"groupby", "value attribute default case_sensitive"}, {"indent", "s width first blank"},
+		{"int", "value default base"}, {"items", "value"}, {"join", "value d attribute"}, {"last", "seq"}, {"length", "obj"}, {"list", "value"}, {"lower", "s"},
+		{"map", "value attribute default"}, {"max", "value case_sensitive attribute"}, {"min", "value case_sensitive attribute"}, {"reject", "value"},
+		{"rejectattr", "value"}, {"replace", "s old new count"}, {"reverse", "value"}, {"round", "value precision method"}, {"safe", "value"},
+		{"select", "value"}, {"selectattr", "value"}, {"slice", "value slices fill_with"}, {"sort", "value reverse case_sensitive attribute"},
+		{"string", "object"}, {"sum", "iterable attribute start"}, {"title", "s"}, {"tojson", "x ensure_ascii indent separators sort_keys"},
+		{"trim", "value chars"}, {"truncate", "s length killwords end leeway"}, {"unique", "value case_sensitive attribute"}, {"upper", "s"}, {"wordcount", "s"},
+	}
+	callTests = []callee{
+		{"boolean", "value"}, {"callable", "obj"}, {"defined", "value"}, {"divisibleby", "value num"}, {"eq", "a b"}, {"escaped", "value"}, {"even", "value"},
+		{"false", "value"}, {"filter", "value"}, {"float", "value"}, {"ge", "a b"}, {"gt", "a b"}, {"in", "value seq"}, {"integer", "value"}, {"iterable", "value"},
+		{"le", "a b"}, {"lower", "value"}, {"lt", "a b"}, {"mapping", "value"}, {"ne", "a b"}, {"none", "value"}, {"number", "value"}, {"odd", "value"},
+		{"sameas", "value other"}, {"sequence", "value"}, {"string", "value"}, {"test", "value"}, {"true", "value"}, {"undefined", "value"}, {"upper", "value"},
+	}
+	callGlobals = []callee{
+		{"range", ""}, {"namespace", ""}, {"dict", ""}, {"cycler", ""}, {"joiner", "sep"}, {"raise_exception", "message"}, {"strftime_now", "format"},
+		{"dict.fromkeys", ""}, {"dict.get", ""}, {"dict.items", ""}, {"f", "x y"}, {"loop.cycle", ""}, {"loop.changed", ""}, {"cy.next", ""}, {"cy.reset", ""}, {"jo", ""}, {"un", ""},
+	}
+	callStrMethods  = strings.Fields("strip lstrip rstrip split rsplit splitlines startswith endswith replace join format format_map removeprefix removesuffix find rfind index rindex count partition rpartition ljust rjust center zfill expandtabs lower upper capitalize title swapcase casefold isspace isalpha isdecimal isdigit isnumeric isalnum isascii isprintable islower isupper istitle isidentifier nope append")
+	callDictMethods = strings.Fields("get items keys values copy fromkeys clear pop popitem setdefault update nope a")
+	callListMethods = strings.Fields("index count copy append clear pop reverse insert sort extend remove nope")
+	callOthers      = []string{"undef.x", "none.get", "n.is_integer", "2.5.is_integer", "range(3).index", "range(3).count", "(1, 2, 1).index", "(1, 2, 1).count", "d.items().x", "ns.a", "ns.get"}
+	callParams      = map[string]string{"split": "sep maxsplit", "rsplit": "sep maxsplit", "splitlines": "keepends", "expandtabs": "tabsize", "format": "a", "strip": "chars", "replace": "old new count", "join": "iterable", "get": "key default"}
+
+	callSubjects = []string{
+		"undef", "nil", "b", "n", "m", "f", "big", "nan", "s", "t", "e", "('<a b>'|safe)", "l", "w", "el", "mix", "d", "ed", "o", "(1, 'a')", "(w|map('upper'))",
+		"range(3)", "d.items()", "d.keys()", "ns", "dict", "o|groupby('k')|first", "'12'", "' 0x1F '",
+	}
+	callArgs  = []string{"undef", "none", "true", "0", "1", "-1", "2.5", "''", "'a'", "'k'", "('<b>'|safe)", "[1, 'a']", "{'a': 1}", "('a', 'b')", "range(2)", "big", "'upper'", "'odd'", "w|map('upper')", "16"}
+	callFew   = []string{"undef", "none", "2", "'a'", "'k'", "[1, 2]", "true", "'in'"}
+	callFewer = []string{"none", "1", "'a'", "undef"}
+)
+
+// arguments returns lists of arguments for a callee: none, one to five of them, by
+// position and by name, wrong names, surplus ones and unpacked ones.
+func (c callee) arguments() []string {
+	out := []string{"", "*[1]", "**{'a': 1}", "*'a'", "*none", "**none", "*undef", "**undef", "**{1: 2}", "1, *['a']", "zzz=1", "1, zzz=1", "context=1", "environment=1", "eval_ctx=1", "env=1", "self=1", "caller=1"}
+	out = append(out, callArgs...)
+	for _, a := range callFew {
+		for _, b := range callFew {
+			out = append(out, a+", "+b)
+		}
+	}
+	for _, a := range callFewer {
+		for _, b := range callFewer {
+			for _, c := range callFewer {
+				out = append(out, a+", "+b+", "+c)
+			}
+		}
+		out = append(out, a+", "+a+", "+a+", "+a, a+", "+a+", "+a+", "+a+", "+a, "1, 1, 1, 1, 1, "+a)
+	}
+	params := strings.Fields(c.params)
+	for i, p := range params {
+		for _, a := range callArgs {
+			out = append(out, p+"="+a)
+		}
+		for _, a := range callFewer {
+			out = append(out, "'a', "+p+"="+a, "1, "+p+"="+a, "'a', 'b', "+p+"="+a)
+			for _, q := range params[i+1:] {
+				for _, b := range callFewer {
+					out = append(out, p+"="+a+", "+q+"="+b)
+				}
+			}
+		}
+	}
+	return out
+}
+
+// callSetup makes the objects that the calls need.
+const callSetup = "{% macro f(x, y='D') %}{{ [x, y] }}{% endmacro %}{% set ns, cy, jo, un = namespace(a=1), cycler(1, 2), joiner('j'), 'abc'.upper %}"
+
+// list asks a generator for its elements.
+func (c callee) list() string {
+	switch c.name {
+	case "batch", "items", "map", "reject", "rejectattr", "reverse", "select", "selectattr", "slice", "unique":
+		return "|list"
+	}
+	return ""
+}
+
+// allCalls returns every call, each as a template.
+func allCalls() []string {
+	var out []string
+	add := func(format string, args ...any) {
+		out = append(out, callSetup+"{{ ["+fmt.Sprintf(format, args...)+"] }}")
+	}
+	for _, s := range callSubjects {
+		for _, c := range callFilters {
+			for _, a := range c.arguments() {
+				add("%s|%s(%s)%s", s, c.name, a, c.list())
+			}
+			add("%s|%s%s", s, c.name, c.list())
+		}
+		for _, c := range callTests {
+			for _, a := range c.arguments()[:38] {
+				add("%s is %s(%s)", s, c.name, a)
+			}
+			for _, p := range strings.Fields(c.params) {
+				add("%s is %s(%s=1)", s, c.name, p)
+			}
+			add("%s is %s", s, c.name)
+			add("[%s]|select('%s', 1)|list", s, c.name)
+		}
+	}
+	for _, c := range callGlobals {
+		for _, a := range c.arguments() {
+			out = append(out, callSetup+fmt.Sprintf("{%% for i in [1, 2] %%}{{ [%s(%s)] }}{{ cy.current }}{%% endfor %%}", c.name, a))
+		}
+	}
+	methods := func(names []string, subjects ...string) {
+		for _, s := range subjects {
+			for _, n := range names {
+				for _, a := range (callee{n, callParams[n]}).arguments() {
+					add("%s.%s(%s)", s, n, a)
+				}
+				add("%s['%s']()", s, n)
+				add("(%s|attr('%s'))()", s, n)
+			}
+		}
+	}
+	methods(callStrMethods, "s", "t", "('<a b>'|safe)")
+	methods(callDictMethods, "d", "{1: 2, 'a': 'b'}")
+	methods(callListMethods, "l", "mix")
+	for _, m := range callOthers {
+		for _, a := range (callee{m, ""}).arguments() {
+			add("%s(%s)", m, a)
+		}
+	}
+	return out
+}
+
+// TestCallsAgainstPython calls every filter, test, function and method with right and
+// wrong arguments: the same value, or an error on both sides. Where Python gives a value
+// and we an error, the error must be one of those that the package names.
+func TestCallsAgainstPython(t *testing.T) {
+	t.Parallel()
+	srcs := allCalls()
+	total := len(srcs)
+	if *calls > 0 && *calls < total {
+		r := source(t)
+		r.Shuffle(total, func(i, j int) { srcs[i], srcs[j] = srcs[j], srcs[i] })
+		srcs = srcs[:*calls]
+	}
+	vars := []byte(strings.Replace(strings.ReplaceAll(writerVars, "\n", " "), "{", `{"nan": NaN, `, 1))
+	var c comparison
+	for chunk := range slices.Chunk(srcs, 50_000) {
+		requests := make([]request, len(chunk))
+		for i := range chunk {
+			requests[i] = request{Src: &chunk[i], Vars: vars}
+		}
+		c.run(t, requests)
+	}
+	t.Logf("%d of %d calls: %s", len(srcs), total, &c)
+}
+
+// A comparison counts how renders here and in Python compare.
+type comparison struct {
+	renders, texts, addresses, skipped, limited, bad int
+	refused                                          map[string]int // by what is not supported
+}
+
+func (c *comparison) String() string {
+	return fmt.Sprintf("%d renders, %d with output, %d of them addresses, %d that Python did not finish, %d beyond a limit, refused %v, %d differ",
+		c.renders, c.texts, c.addresses, c.skipped, c.limited, c.refused, c.bad)
+}
+
+// run renders the requests, which have their templates with them, on both sides.
+func (c *comparison) run(t *testing.T, requests []request) {
+	t.Helper()
+	if c.refused == nil {
+		c.refused = map[string]int{}
+	}
+	answers := askPython(t, nil, requests)
+	for i, r := range requests {
+		a := answers[i]
+		c.renders++
+		var out []byte
+		tpl, err := chat.Parse("random", *r.Src, testOptions())
+		if err == nil {
+			out, err = tpl.Render(nil, input(t, r.Vars))
+		}
+		if a.Out != nil {
+			c.texts++
+		}
+		switch {
+		case a.Skip != nil:
+			c.skipped++
+		case a.Out != nil && address.MatchString(*a.Out):
+			c.addresses++
+		case errors.Is(err, chat.ErrLimit) && a.Out != nil:
+			c.limited++
+		case errors.Is(err, chat.ErrUnsupported) && a.Out != nil:
+			_, what, _ := strings.Cut(err.Error(), chat.ErrUnsupported.Error()+": ")
+			c.refused[what]++
+		default:
+			if d := compare(a, string(out), err); d != "" {
+				if c.bad++; c.bad <= maxShown {
+					t.Errorf("%s\n%s", clipped(*r.Src), d)
+				}
+			}
+		}
+	}
+}

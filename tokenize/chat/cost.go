@@ -1,0 +1,111 @@
+package chat
+
+import "math"
+
+// What an operation costs. It pays in steps for its work, in proportion to the bytes or
+// the elements that it visits, and in bytes for its memory, and it pays first: so the
+// limits of a render bound its time and its memory whatever the template asks for.
+
+const (
+	// valueBytes is what a Value in a slice costs, listBytes the head of a list or tuple.
+	valueBytes = 48
+	listBytes  = 64
+	// entryBytes is what a key and its value in a dict cost, with the growth of the dict.
+	entryBytes = 5 * valueBytes
+	// objectBytes is what an iterator, a method or another small object costs.
+	objectBytes = 160
+)
+
+// step pays for one piece of work.
+func (r *run) step() error {
+	r.steps--
+	if r.steps < 0 {
+		return limitErrorf("more than %d evaluation steps", r.t.opts.MaxSteps)
+	}
+	return nil
+}
+
+// pay pays for n pieces of work and bytes of memory.
+func (r *run) pay(n, bytes int) error {
+	r.steps -= int64(n)
+	r.bytes -= int64(bytes)
+	if r.steps < 0 {
+		return limitErrorf("more than %d evaluation steps", r.t.opts.MaxSteps)
+	}
+	if r.bytes < 0 {
+		return r.tooLarge()
+	}
+	return nil
+}
+
+// times is n × size, also where an int has 32 bits.
+func times(n, size int) int { return int(min(int64(n)*int64(size), math.MaxInt)) }
+
+func (r *run) tooLarge() error {
+	return limitErrorf("values of more than %d bytes", r.t.opts.MaxValueBytes)
+}
+
+// room says no where n more bytes cannot be paid for. It pays nothing.
+func (r *run) room(n int64) error {
+	if n > r.bytes {
+		return r.tooLarge()
+	}
+	return nil
+}
+
+// scan pays for a search in n bytes.
+func (r *run) scan(n int) error { return r.pay(n>>5, 0) }
+
+// read pays for a look at each character of n bytes.
+func (r *run) read(n int) error { return r.pay(n>>4, 0) }
+
+// make pays for the text of n bytes that is made next, of which each character is
+// looked at.
+func (r *run) make(n int) error { return r.pay(n>>4, n) }
+
+// fits says no where n more bytes behind dst are too many for a text.
+func (r *run) fits(dst []byte, n int) error {
+	if len(dst)-r.base+n > r.t.opts.MaxOutputBytes {
+		return limitErrorf("text of more than %d bytes", r.t.opts.MaxOutputBytes)
+	}
+	return nil
+}
+
+// A listBuilder collects the elements of a list and pays for each of them.
+type listBuilder struct {
+	r     *run
+	items []Value
+}
+
+func (b *listBuilder) add(v Value) error {
+	bytes := 0
+	if len(b.items) == cap(b.items) {
+		bytes = valueBytes * max(4, 2*cap(b.items))
+	}
+	if err := b.r.pay(1, bytes); err != nil {
+		return err
+	}
+	if bytes > 0 {
+		b.items = append(make([]Value, 0, bytes/valueBytes), b.items...)
+	}
+	b.items = append(b.items, v)
+	return nil
+}
+
+// A textBuilder collects a text and pays for it.
+type textBuilder struct {
+	r *run
+	b []byte
+}
+
+func (b *textBuilder) add(s string) error {
+	if need := len(b.b) + len(s); need > cap(b.b) {
+		size := max(2*cap(b.b), need)
+		if err := b.r.pay(0, size); err != nil {
+			return err
+		}
+		b.b = append(make([]byte, 0, size), b.b...)
+	}
+	b.b = append(b.b, s...)
+	return b.r.pay(len(s)>>8, 0)
+}

@@ -1,0 +1,132 @@
+package chat_test
+
+import (
+	"errors"
+	"flag"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rollout-rl/rollout/tokenize/chat"
+)
+
+// hostiles is how many calls with hostile arguments are rendered.
+var hostiles = flag.Int("hostile", 400, "calls with hostile arguments to render; 0: all")
+
+// hostileSetup makes large operands of all kinds within the limits of a hostile render.
+const hostileSetup = `{% set N = 10 ** 9 %}{% set s = 'ab' * 32768 %}{% set u = 'aé' * 20000 %}{% set sp = 'a ' * 32768 %}{% set nl = '\n' * 65536 %}{% set tab = '\t' * 65536 %}` +
+	`{% set hay = 'a' * 65536 %}{% set needle = 'a' * 32768 ~ 'b' %}{% set m = ('<&' * 32768)|safe %}{% set dig = '7' * 4000 %}{% set pc = '%s%%' * 16384 %}{% set br = '{0}{{' * 16384 %}` +
+	`{% set l = [1, 2] * 4096 %}{% set w = ['b' ~ hay, 'b' ~ hay, 'a'] * 64 %}{% set r = range(8192) %}{% set big = 3 ** 30000 %}{% set two = [hay ~ 'x', hay ~ 'y'] %}` +
+	`{% set d = dict.fromkeys(range(200), 1) %}{% set ds = dict.fromkeys(range(2048)|map('string'), 'x') %}` +
+	`{% set o = [{'k': hay, 'v': 1}, {'k': needle, 'v': 2}] * 256 %}{% set ns = namespace(a=[1], b=[1]) %}{% for i in range(40) %}{% set ns.a = [ns.a, ns.a] %}{% set ns.b = [ns.b, ns.b] %}{% endfor %}{% set sh = ns.a %}{% set sh2 = ns.b %}`
+
+var (
+	hostileSubjects = strings.Fields("s u sp nl tab hay m l w r d ds o sh pc br big N dig d.items() l|map('string')")
+	hostileArgs     = []string{"", "N", "1", "-N", "s", "needle", "'a'", "''", "N, 'x'", "1, 'x'", "s, s", "'a', s", "'', s", "hay, 'x'", "w", "l", "sh", "attribute='k'", "attribute='k,v'", "true", "N, true, true", "s, true, true", "0, 16", "indent=N", "indent=s", "separators=(s, s)", "sort_keys=true", "0, N", "default='x'", "(needle, needle, needle)", "'%s', N"}
+	hostileOps      = []string{
+		"s + s", "s ~ s", "l + l", "s * N", "N * l", "l * 1000", "s * 0", "'' * N", "[] * N", "s == s ~ ''", "two[0] == two[1]", "two[0] < two[1]", "two[0] in two[1]", "needle in hay", "'b' in hay", "needle not in hay",
+		"s[::-1]", "u[1:]", "u[::2]", "u[-1]", "u[30000]", "s[N:]", "l[::-1]", "l[1:]", "l == l + []", "l < l + [1]", "9 in l", "hay in w", "w == w + []", "sh == sh2", "sh < sh2", "sh in [sh2]", "d == ds", "ds == dict(ds)", "d.items() == ds.items()",
+		"big * big", "big ** 2", "big ** N", "2 ** N", "2.5 ** N", "big // 7", "big % 7", "big / big", "-big", "big + 1", "big == big + 1", "10 ** 4000 ~ ''", "'%d' % (10 ** 4000)", "'%x' % big", "'%.1000000f' % 2.5", "'%1000000d' % 1", "'%*d' % (1000000, 1)", "'%s' % s", "'%r' % u", "'%a' % u", "pc % 1", "pc % l",
+		"[s, s, s]|string", "w|string", "sh|string", "d|string", "{s: 1, needle: 2}", "{s: 1}[s ~ '']", "ds[s]", "dict(ds)", "dict(l|batch(2))", "namespace(ds)", "dict(**ds)", "dict.fromkeys(l)", "dict.fromkeys(w)", "dict.fromkeys(r)", "ds.get(s)", "d.get(9999)", "d.keys()|list", "d.items()|list", "w.index('z')", "w.count(hay)", "l.count(9)", "r.index(8000)", "cycler(*l)", "range(*l)", "joiner(s)", "r|list", "r[::-1]|list",
+		"strftime_now(s)", "s.strip", "[s.strip, s.strip, s.strip]", "[r|map('string'), r|map('string')]", "u|list|length", "hay|int", "dig|int", "('0x' ~ dig)|int(0, 16)", "('1' * 60000)|int(0, 2)", "dig|float", "('1e' ~ dig)|float", "10 ** 4000 // 3", "big|abs", "big|round(-4000)", "1.5|round(N)", "1.5|round(-N)", "big|string", "(1, big) in d", "none|default(s)", "s is in w", "s is eq(hay)", "s is lower", "u is upper", "l is sameas l", "s is filter", "(s, s) is filter", "sh is filter",
+	}
+)
+
+// hostileTemplates makes a template of each operation: it does it again and again, on
+// operands that are as large as they can be.
+func hostileTemplates() (ops, calls []string) {
+	var out []string
+	add := func(op string) {
+		out = append(out, hostileSetup+"{% for i in range(9999) %}{% for j in range(9999) %}{% set x = "+op+" %}{% endfor %}{% endfor %}")
+		out = append(out, hostileSetup+"{% set ns.l = [] %}{% for i in range(9999) %}{% for j in range(9999) %}{% set ns.l = [ns.l, "+op+"] %}{% endfor %}{% endfor %}")
+	}
+	for _, op := range hostileOps {
+		add(op)
+	}
+	ops, out = out, nil
+	for _, s := range hostileSubjects {
+		for _, a := range hostileArgs {
+			for _, f := range callFilters {
+				add(s + "|" + f.name + "(" + a + ")" + f.list())
+			}
+		}
+	}
+	for _, a := range hostileArgs {
+		for _, s := range []string{"s", "u", "sp", "nl", "tab", "hay", "m", "br", "w[0]"} {
+			for _, m := range callStrMethods {
+				add(s + "." + m + "(" + a + ")")
+			}
+		}
+		for _, c := range []string{"d.get", "ds.get", "d.items", "l.index", "l.count", "range", "dict", "namespace", "cycler", "joiner", "dict.fromkeys"} {
+			add(c + "(" + a + ")")
+		}
+	}
+	return ops, out
+}
+
+// A cost is what a render took.
+type cost struct {
+	took  time.Duration
+	bytes uint64 // allocated in all
+	err   error
+}
+
+func measure(src string, opts chat.Options) cost {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	start := time.Now()
+	tpl, err := chat.Parse("hostile", src, opts)
+	if err == nil {
+		_, err = tpl.Render(nil, chat.Input{})
+	}
+	c := cost{took: time.Since(start), err: err}
+	runtime.ReadMemStats(&after)
+	c.bytes = after.TotalAlloc - before.TotalAlloc
+	return c
+}
+
+// TestHostileOperations repeats every operation, on large operands, until a limit is met.
+// All that it allocates, garbage too, is at most a few times the limit of Options, and its
+// time is that of the evaluation steps that it was charged for: a plain loop of as many
+// steps is the measure, and the deadline far above it.
+func TestHostileOperations(t *testing.T) {
+	r := source(t)
+	ops, calls := hostileTemplates()
+	total := len(ops) + len(calls)
+	if *hostiles > 0 && *hostiles < len(calls) {
+		r.Shuffle(len(calls), func(i, j int) { calls[i], calls[j] = calls[j], calls[i] })
+		calls = calls[:*hostiles]
+	}
+	srcs := slices.Concat(ops, calls)
+	opts := chat.Options{MaxSteps: 400_000, MaxValueBytes: 32 << 20, MaxOutputBytes: 4 << 20, Now: fixedNow}
+	loop := "{% for i in range(9999) %}{% for j in range(9999) %}{% set x = [i] %}{% endfor %}{% endfor %}"
+	plain := measure(loop, opts).took
+	var slowest, largest cost
+	limits := 0
+	for _, src := range srcs {
+		c := measure(src, opts)
+		op := src[len(hostileSetup):]
+		switch {
+		case c.err == nil:
+			t.Errorf("%s\nRender succeeded, want an error", op)
+		case errors.Is(c.err, chat.ErrLimit):
+			limits++
+		}
+		if c.bytes > 4*uint64(opts.MaxValueBytes) {
+			t.Errorf("%s\nallocated %d MiB, the limit is %d: %v", op, c.bytes>>20, opts.MaxValueBytes>>20, c.err)
+		}
+		if c.took > 2*time.Second+50*plain {
+			t.Errorf("%s\ntook %v, a plain loop of as many steps %v: %v", op, c.took, measure(loop, opts).took, c.err)
+		}
+		if c.took > slowest.took {
+			slowest = c
+		}
+		if c.bytes > largest.bytes {
+			largest = c
+		}
+	}
+	t.Logf("%d of %d operations, %d until a limit: at most %v (a plain loop %v) and %d MiB (limit %d)",
+		len(srcs), total, limits, slowest.took, plain, largest.bytes>>20, opts.MaxValueBytes>>20)
+}
