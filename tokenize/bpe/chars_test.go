@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 
@@ -106,6 +107,9 @@ func TestCharsRefused(t *testing.T) {
 		{"replace of nothing", map[string]any{"normalizer": replacePart("", "b")}, "Replace of nothing"},
 		{"prepend of nothing", map[string]any{"normalizer": object{"type": "Prepend", "prepend": ""}}, "Prepend of nothing"},
 		{"growth", map[string]any{"normalizer": replacePart("a", strings.Repeat("b", 100))}, "64 times longer"},
+		{"steps", map[string]any{"normalizer": object{"type": "Sequence", "normalizers": slices.Repeat([]object{{"type": "NFC"}}, 100)}}, "100 steps"},
+		{"long prepend", map[string]any{"normalizer": object{"type": "Prepend", "prepend": strings.Repeat("a", 2000)}}, "Prepend of 2000 bytes"},
+		{"growth of the decoder", decoders(replacePart("a", strings.Repeat("b", 50)), replacePart("b", "cc")), "64 times longer"},
 		{"first and a normalizer", map[string]any{
 			"pre_tokenizer": object{"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first"},
 			"added_tokens":  []object{addedPart(1, "<s>", "normalized")},

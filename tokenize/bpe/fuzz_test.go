@@ -99,7 +99,7 @@ func FuzzEncode(f *testing.F) {
 // a known kind, or a tokenizer that works. The input is the damage and not the
 // file, so that it stays small.
 func FuzzLoad(f *testing.F) {
-	files := smallFiles()
+	files := append(smallFiles(), charFile(nil))
 	whole := byte(len(files))
 	f.Add(byte(0), uint16(0), uint16(0), "", uint16(0), uint16(0), "")
 	f.Add(byte(1), uint16(40), uint16(5), "null", uint16(900), uint16(0), "\\ud83d\\ude00")

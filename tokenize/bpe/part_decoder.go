@@ -41,7 +41,24 @@ const (
 func readDecoder(p part) (*decoder, error) {
 	d := &decoder{}
 	fused := false
-	return d, d.read(p, &fused, 0)
+	if err := d.read(p, &fused, 0); err != nil {
+		return nil, err
+	}
+	if n := len(d.before) + len(d.after) + len(d.trim); n > maxSteps {
+		return nil, unsupported("decoder of %d steps, over %d", n, maxSteps)
+	}
+	growth := 1
+	for _, steps := range [2][]textStep{d.before, d.after} {
+		for i := range steps {
+			if s := &steps[i]; s.kind == textReplace {
+				growth = growBy(growth, s.from, s.to)
+			}
+		}
+	}
+	if growth > maxGrowth {
+		return nil, unsupported("decoder that makes a token more than %d times longer", maxGrowth)
+	}
+	return d, nil
 }
 
 func (d *decoder) read(p part, fused *bool, depth int) error {
@@ -72,9 +89,6 @@ func (d *decoder) read(p part, fused *bool, depth int) error {
 		from, to, err := readReplace(p, what)
 		if err != nil {
 			return err
-		}
-		if len(to) > maxAddedLen {
-			return unsupported("decoder Replace with a content of %d bytes", len(to))
 		}
 		d.add(textStep{kind: textReplace, from: from, to: to})
 		return nil

@@ -5,8 +5,12 @@ import (
 	"strings"
 )
 
-// maxGrowth is how many times longer a normalizer may make a text.
-const maxGrowth = 64
+// Limits on normalizers and decoders of vocabularies of characters: the number of
+// steps, and how many times longer these may make a text.
+const (
+	maxSteps  = 64
+	maxGrowth = 64
+)
 
 type replaceSpec struct {
 	Type    string      `json:"type"`
@@ -26,16 +30,34 @@ func normSteps(p part) ([]normStep, error) {
 	if err != nil {
 		return nil, err
 	}
+	if len(steps) > maxSteps {
+		return nil, unsupported("normalizer of %d steps, over %d", len(steps), maxSteps)
+	}
 	growth := 1
 	for _, s := range steps {
-		if s.kind == stepReplace {
-			growth *= max(1, (len(s.to)+len(s.from)-1)/len(s.from))
-		}
-		if growth > maxGrowth || len(s.to) > maxAddedLen {
-			return nil, unsupported("normalizer that makes a text more than %d times longer", maxGrowth)
+		switch s.kind {
+		case stepReplace:
+			growth = growBy(growth, s.from, s.to)
+		case stepPrepend:
+			if len(s.to) > maxAddedLen {
+				return nil, unsupported("normalizer Prepend of %d bytes, over %d", len(s.to), maxAddedLen)
+			}
+		case stepNFC:
 		}
 	}
+	if growth > maxGrowth {
+		return nil, unsupported("normalizer that makes a text more than %d times longer", maxGrowth)
+	}
 	return steps, nil
+}
+
+// growBy returns how many times longer a text may be that was growth times longer,
+// when from is replaced by to; one more than maxGrowth stands for all over it.
+func growBy(growth int, from, to string) int {
+	if len(to) > maxGrowth*len(from) {
+		return maxGrowth + 1
+	}
+	return min(growth*max(1, (len(to)+len(from)-1)/len(from)), maxGrowth+1)
 }
 
 func appendNormSteps(steps []normStep, p part, depth int) ([]normStep, error) {
