@@ -12,6 +12,7 @@ const (
 	maxRankLen   = 1 << 8 // of a token in a rank file, of which every cut is looked up
 	maxAddedLen  = 1 << 10
 	maxAdded     = 1 << 16
+	maxHoles     = 4 // ids for each token
 	maxFileBytes = 512 << 20
 )
 
@@ -80,6 +81,9 @@ func (m *model) buildBytes(added []Added, spelled []string) error {
 		if added[i].Special {
 			special[added[i].Content] = true
 		}
+	}
+	if n := m.pieces.len() + len(added); int(top) > maxHoles*n+1<<16 { // tables have a place for each id
+		return unsupported("ids up to %d for %d tokens", top, n)
 	}
 	m.flags = make([]uint8, top+1)
 	pieceOf := make([]int32, top+1)
