@@ -107,7 +107,7 @@ fuzz: vocabularies ## every fuzz target for FUZZTIME (30s) each
 
 .PHONY: differential
 differential: python vocabularies transformers mistral ## the long comparisons with the reference engines: every code point
-	$(GO) test -count 1 -tags differential -timeout 60m -v -run '^TestPeer|^TestGatePeer' ./tokenize/bpe
+	$(GO) test -count 1 -tags differential -timeout 60m -v -run '^TestPeer|^TestGatePeer' ./tokenize/bpe -args -texts 20000 -tokenizers 40000
 	$(GO) test -count 1 -v -run 'AgainstPython' -timeout 60m ./tokenize/chat -args -expressions 100000
 	ROLLOUT_TRANSFORMERS=$(CURDIR)/.build/transformers $(GO) test -count 1 -v -run '^TestAgainstTransformers$$' -timeout 60m ./tokenize/chat -args -applications 200
 

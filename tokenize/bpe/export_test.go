@@ -18,11 +18,16 @@ func (t *Tokenizer) ForgetWords() {
 // The patterns that tests put into files of their own.
 const (
 	PatternCL100K = patternCL100K
+	PatternLlama3 = patternLlama3
 	PatternO200K  = patternO200K
 	PatternKimi   = patternKimi
 	PatternQwen35 = patternQwen35
 	PatternGPT2   = patternGPT2
 	PatternTekken = patternTekken
+
+	PatternDeepSeek1 = patternDeepSeek1
+	PatternDeepSeek2 = patternDeepSeek2
+	PatternDeepSeek3 = patternDeepSeek3
 )
 
 // Pretokens returns the pre-tokens of a text without added tokens.

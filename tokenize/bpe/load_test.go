@@ -419,6 +419,7 @@ func TestFiles(t *testing.T) {
 		"qwen3":               "aeb13307a71acd8fe81861d94ad54ab689df773318809eed3cbe794b4492dae4",
 		"llama3.1":            "e134af98b985517b4f068e3755ae90d4e9cd2d45d328325dc503f1c6b2d06cc7",
 		"deepseek-v3":         "621ac2e32d0dba658404412318818aaa8ce8cda492e59830109d8da6b517fb41",
+		"qwen3.5":             "5f9e4d4901a92b997e463c1f46055088b6cca5ca61a6522d1b9f64c4bb81cb42",
 		"deepseek-v4":         "8f9f37ca37fdc4f5fd36d5cf4d3b0e8392edb4e894fd10cc0d70b4957c8633cf",
 		"glm4.5":              "9340665016419c825c4bdabbcc9acc43b7ca2c68ce142724afa829abb1be5efd",
 		"glm5":                "19e773648cb4e65de8660ea6365e10acca112d42a854923df93db4a6f333a82d",

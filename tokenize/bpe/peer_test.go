@@ -19,7 +19,10 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/bpe/bpetest"
 )
 
-var seed = flag.Uint64("seed", uint64(time.Now().UnixNano()), "seed of the random comparisons with the reference engine")
+var (
+	seed      = flag.Uint64("seed", uint64(time.Now().UnixNano()), "seed of the random comparisons with the reference engine")
+	peerTexts = flag.Int("texts", 6000, "random texts to compare with the reference engine, for each tokenizer")
+)
 
 // python returns the interpreter that has the reference engine.
 func python(tb testing.TB) string {
@@ -86,8 +89,11 @@ func askScript[Answer, Line any](tb testing.TB, interpreter, script, command str
 func compare(t *testing.T, file []byte, tok *bpe.Tokenizer, texts []string, opts bpe.EncodeOptions) {
 	t.Helper()
 	var flags []string
-	if opts.Added == bpe.AddedNotSpecial {
+	switch opts.Added {
+	case bpe.AddedNotSpecial:
 		flags = append(flags, "special-as-text")
+	case bpe.AddedNone:
+		flags = append(flags, "no-added")
 	}
 	if opts.PostProcess {
 		flags = append(flags, "post-process")
@@ -106,22 +112,23 @@ func compare(t *testing.T, file []byte, tok *bpe.Tokenizer, texts []string, opts
 // TestPeerEncode: fresh random texts, the same ids as the reference engine.
 func TestPeerEncode(t *testing.T) {
 	t.Parallel()
-	t.Logf("go test ./tokenize/bpe -run 'TestPeer.*' -seed %d", *seed)
-	const texts = 20_000
+	t.Logf("go test ./tokenize/bpe -run 'TestPeer.*' -seed %d -args -texts %d", *seed, *peerTexts)
 	for i, name := range bpetest.Names() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			rng := rand.New(rand.NewPCG(*seed, uint64(i)))
 			tok := bpetest.Tokenizer(t, name)
 			file := bpetest.Read(t, name, bpe.FileJSON)
-			compare(t, file, tok, hostileTexts(t, rng, texts), bpe.EncodeOptions{})
-			compare(t, file, tok, hostileTexts(t, rng, texts/10), bpe.EncodeOptions{Added: bpe.AddedNotSpecial, PostProcess: true})
-			compare(t, file, tok, corpus(t, 300_000+rng.IntN(1000)), bpe.EncodeOptions{})
+			texts := append(hostileTexts(t, rng, *peerTexts), corpus(t, 300_000+rng.IntN(1000))...)
+			compare(t, file, tok, texts, bpe.EncodeOptions{})
+			compare(t, file, tok, hostileTexts(t, rng, *peerTexts/10), bpe.EncodeOptions{Added: bpe.AddedNotSpecial, PostProcess: true})
+			compare(t, file, tok, hostileTexts(t, rng, *peerTexts/10), bpe.EncodeOptions{Added: bpe.AddedNone})
 		})
 	}
 }
 
-// TestPeerDecode: fresh random ids, the same text as the reference engine.
+// TestPeerDecode: fresh random ids, the same text as the reference engine, at once
+// and as a stream.
 func TestPeerDecode(t *testing.T) {
 	t.Parallel()
 	for i, name := range bpetest.Names() {
@@ -129,15 +136,19 @@ func TestPeerDecode(t *testing.T) {
 			t.Parallel()
 			rng := rand.New(rand.NewPCG(*seed, uint64(100+i)))
 			tok := bpetest.Tokenizer(t, name)
-			seqs := make([][]int32, 3000)
+			seqs := make([][]int32, *peerTexts/2)
 			for k := range seqs {
 				seqs[k] = randomIDs(rng, tok, rng.IntN(40))
 			}
 			for k, want := range ask[[2]string](t, "decode", bpetest.Read(t, name, bpe.FileJSON), seqs) {
-				skipped := decode(t, tok, seqs[k], bpe.DecodeOptions{SkipSpecial: true})
-				printed := decode(t, tok, seqs[k], bpe.DecodeOptions{})
-				if got := [2]string{skipped, printed}; got != want {
-					t.Fatalf("AppendText(%v), special tokens skipped and printed = %q, want %q (seed %d)", seqs[k], got, want, *seed)
+				for s, want := range want {
+					opts := bpe.DecodeOptions{SkipSpecial: s == 0}
+					if got := decode(t, tok, seqs[k], opts); got != want {
+						t.Fatalf("AppendText(%v, %+v) = %q, want %q (seed %d)", seqs[k], opts, got, want, *seed)
+					}
+					if got := streamed(t, tok, seqs[k], opts, want); got != want {
+						t.Fatalf("Stream of %v, %+v = %q, want %q (seed %d)", seqs[k], opts, got, want, *seed)
+					}
 				}
 			}
 		})

@@ -21,7 +21,8 @@ import (
 var (
 	stored    = []string{"qwen2.5", "qwen3", "gpt-oss", "mistral-nemo-tekken"}
 	installed = []string{
-		"llama3.1", "deepseek-v3", "deepseek-v4", "glm4.5", "glm5", "minimax-m2", "gemma3", "llama2",
+		"llama3.1", "llama4", "deepseek-v3", "deepseek-v4", "glm4.5", "glm5", "minimax-m2", "qwen3.5",
+		"command-r-plus", "gemma3", "llama2",
 	}
 )
 

@@ -1,20 +1,24 @@
 """The reference engine behind a pipe, for the tests of package bpe.
 
-usage: peer.py encode  tokenizer.json [special-as-text] [post-process]
+usage: peer.py encode  tokenizer.json [special-as-text] [post-process] [no-added]
        peer.py decode  tokenizer.json
        peer.py bench   tokenizer.json documents.json
        peer.py cases   anything
 
-encode reads one JSON string per line and answers each with a line of ids. decode
+encode reads one JSON string per line and answers each with a line of ids; no-added
+takes the added tokens out of the file first. decode
 reads one JSON list of ids per line and answers with two JSON strings: special
 tokens skipped, and printed. bench prints seconds for one pass over a JSON list of
 documents, the best of three, in batches on one thread. cases reads one object
 {"file", "texts", "ids"} per line: a whole tokenizer.json, texts to encode and ids
-to decode. It answers {"error"}, or {"ids", "special", "texts"} with null for what
-the engine has no answer to; special are the ids with special tokens as text.
+to decode. It answers {"error"}, or {"ids", "special", "post", "none", "texts"} with
+null for what the engine has no answer to; special are the ids with special tokens
+as text, post those with the post-processor, none those of the file without added
+tokens.
 """
 import json
 import os
+import signal
 import sys
 import time
 
@@ -32,6 +36,8 @@ if tokenizers.__version__ != want:
     sys.exit("tokenizers %s is installed, the vectors are of %s" % (tokenizers.__version__, want))
 if what != "cases":
     tok = tokenizers.Tokenizer.from_file(path)
+    if "no-added" in sys.argv:
+        tok = tokenizers.Tokenizer.from_str(json.dumps(dict(json.load(open(path, encoding="utf-8")), added_tokens=[])))
     tok.no_truncation()
     tok.no_padding()
 
@@ -71,17 +77,20 @@ elif what == "cases":
             return None
 
     for line in sys.stdin.buffer:
+        out.flush()
+        signal.alarm(60)  # the engine may loop: then it ends here, and the case is known
         case = json.loads(line)
         try:
             tok = tokenizers.Tokenizer.from_str(json.dumps(case["file"]))
         except BaseException as e:
             out.write(json.dumps({"error": str(e) or "?"}) + "\n")
             continue
-        answer = {"ids": [], "special": [], "texts": []}
-        for key in ("ids", "special"):
-            tok.encode_special_tokens = key == "special"
-            for text in case["texts"]:
-                answer[key].append(attempt(lambda: tok.encode(text, add_special_tokens=False).ids))
+        bare = tokenizers.Tokenizer.from_str(json.dumps(dict(case["file"], added_tokens=[])))
+        answer = {"texts": []}
+        for key in ("ids", "special", "post", "none"):
+            engine = bare if key == "none" else tok
+            engine.encode_special_tokens = key == "special"
+            answer[key] = [attempt(lambda: engine.encode(text, add_special_tokens=key == "post").ids) for text in case["texts"]]
         for ids in case["ids"]:
             answer["texts"].append(attempt(lambda: [tok.decode(ids, skip_special_tokens=s) for s in (True, False)]))
         out.write(json.dumps(answer) + "\n")

@@ -1,0 +1,120 @@
+package bpe_test
+
+import (
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/rollout-rl/rollout/tokenize/bpe"
+)
+
+var randomTokenizers = flag.Int("tokenizers", 3000, "random tokenizers to compare with the reference engine")
+
+// TestPeerTokenizers: random tokenizers give the ids and the texts of the reference
+// engine, or are refused; what it refuses is refused.
+func TestPeerTokenizers(t *testing.T) {
+	python(t)
+	t.Parallel()
+	t.Logf("go test ./tokenize/bpe -run TestPeerTokenizers -seed %d -args -tokenizers %d", *seed, *randomTokenizers)
+	const batch = 1000
+	var mu sync.Mutex
+	refused := map[string]int{}
+	taken := 0
+	t.Run("batches", func(t *testing.T) {
+		for first := 0; first < *randomTokenizers; first += batch {
+			t.Run(fmt.Sprint(first), func(t *testing.T) {
+				t.Parallel()
+				// The reference engine is asked for texts and ids only where the file is
+				// taken here: it may loop or panic on others.
+				cases := make([]smallCase, min(batch, *randomTokenizers-first))
+				toks, errs := make([]*bpe.Tokenizer, len(cases)), make([]error, len(cases))
+				for i := range cases {
+					cases[i] = randomCase(rand.New(rand.NewPCG(*seed, uint64(first+i))))
+					if toks[i], errs[i] = bpe.Parse(cases[i].File, bpe.Options{Experimental: true}); errs[i] != nil {
+						cases[i].Texts, cases[i].IDs = []string{}, [][]int32{}
+					}
+				}
+				bad := 0
+				for i, want := range ask[smallAnswer](t, "cases", nil, cases) {
+					reason, problem := cases[i].judge(t, toks[i], errs[i], want)
+					mu.Lock()
+					if reason != "" {
+						refused[reason]++
+					} else {
+						taken++
+					}
+					mu.Unlock()
+					if problem != "" {
+						t.Errorf("tokenizer %d (seed %d): %s\n%s", first+i, *seed, problem, cases[i].brief())
+						if bad++; bad == 4 {
+							t.FailNow()
+						}
+					}
+				}
+			})
+		}
+	})
+	t.Logf("%d of %d tokenizers compared", taken, *randomTokenizers)
+	for _, reason := range slices.SortedFunc(maps.Keys(refused), func(a, b string) int { return refused[b] - refused[a] }) {
+		t.Logf("%6d refused: %s", refused[reason], reason)
+	}
+	if taken < *randomTokenizers/2 {
+		t.Errorf("%d of %d tokenizers compared: too many are refused", taken, *randomTokenizers)
+	}
+}
+
+// judge compares a case with the reference engine: why it is refused, and what is
+// wrong.
+func (c *smallCase) judge(t *testing.T, tok *bpe.Tokenizer, err error, want smallAnswer) (reason, problem string) {
+	t.Helper()
+	defer func() {
+		if p := recover(); p != nil { // the case is wanted, not the place
+			problem = fmt.Sprint("panic: ", p)
+		}
+	}()
+	switch {
+	case err != nil && want.Error != "":
+		return "by the reference engine as well", ""
+	case err != nil && !errors.Is(err, bpe.ErrUnsupported) && !strings.Contains(err.Error(), "have the same id"):
+		return "corrupt", fmt.Sprintf("Parse = %v, and the reference engine reads it", err)
+	case err != nil:
+		return reasonOf(err), ""
+	case want.Error != "":
+		return "", "Parse succeeds, the reference engine says " + want.Error
+	}
+	return "", c.compare(t, tok, want)
+}
+
+var quoted = regexp.MustCompile(`["\[0-9].*`)
+
+// reasonOf is an error without what is particular to one file.
+func reasonOf(err error) string {
+	_, text, _ := strings.Cut(err.Error(), bpe.ErrUnsupported.Error()+": ")
+	return strings.TrimSpace(quoted.ReplaceAllString(text, "…"))
+}
+
+// replaced is a file with one part replaced.
+func replaced(file []byte, part string, with any) []byte {
+	var parts map[string]json.RawMessage
+	if err := json.Unmarshal(file, &parts); err != nil {
+		panic(err)
+	}
+	parts[part] = marshal(with)
+	return marshal(parts)
+}
+
+func marshal(v any) []byte {
+	raw, err := json.Marshal(v)
+	if err != nil {
+		panic(err)
+	}
+	return raw
+}

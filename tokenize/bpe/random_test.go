@@ -1,0 +1,329 @@
+package bpe_test
+
+import (
+	"math/rand/v2"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/rollout-rl/rollout/tokenize/bpe"
+)
+
+// A drawer draws small tokenizers in which all features meet.
+type drawer struct {
+	*rand.Rand
+	vocab  map[string]int
+	words  []string // what the vocabulary holds beside bytes, as text
+	merges [][2]string
+	added  []object
+	next   int // the first id that no token has
+}
+
+// randomAlphabet holds letters of every class that a pattern, a normalizer or a
+// flag looks for, and some that compose.
+var randomAlphabet = []string{
+	"a", "b", "s", "T", "'", "l", "e", "\u0301", "é", "Å", "\u212b", "ſ", "ǅ", "1", "2", "²", "٣", "中", "文", "あ", "ー", "😀", " ", " ", "  ", "\n", "\r\n", "\t",
+	"\u00a0", "\u2003", "\u3000", "\u200b", ".", "!", "/", "_", "-", "<", "|", ">", "\x00", "\x1c", "\x7f", "\u1100\u1161", "각", "\u11a8", "\u0302\u0323", "ा", "\ufffd", "\U0001d15e", "▁",
+}
+
+func (d *drawer) one(n int) bool { return d.IntN(n) == 0 }
+
+func (d *drawer) pick(list ...string) string { return list[d.IntN(len(list))] }
+
+func (d *drawer) text(n int, from []string) string {
+	var b strings.Builder
+	for range d.IntN(n + 1) {
+		b.WriteString(from[d.IntN(len(from))])
+	}
+	return b.String()
+}
+
+// add puts a piece into the vocabulary.
+func (d *drawer) add(piece string) {
+	if _, ok := d.vocab[piece]; !ok {
+		d.vocab[piece] = d.next
+		d.next++
+	}
+}
+
+// spelled writes the bytes of a text in the letters of a byte-level vocabulary.
+func spelled(text string) string {
+	var b strings.Builder
+	for _, c := range []byte(text) {
+		b.WriteString(spell(c))
+	}
+	return b.String()
+}
+
+// byteModel draws a byte-level vocabulary: 256 bytes in any order, merges that lead
+// to tokens in any way, and tokens that no merge leads to.
+func (d *drawer) byteModel() object {
+	order := d.Perm(256)
+	if d.one(2) {
+		for b := range order {
+			order[b] = b
+		}
+	}
+	for i, b := range order {
+		if i != 255 || !d.one(30) { // seldom one byte is missing
+			d.add(spell(byte(b)))
+		}
+	}
+	letters := make([]string, 2+d.IntN(8))
+	for i := range letters {
+		letters[i] = randomAlphabet[d.IntN(len(randomAlphabet))]
+	}
+	var pieces []string
+	for _, l := range letters {
+		for _, c := range []byte(l) {
+			pieces = append(pieces, spell(c))
+		}
+	}
+	for range d.IntN(50) {
+		a, b := pieces[d.IntN(len(pieces))], pieces[d.IntN(len(pieces))]
+		if len(a)+len(b) > 60 {
+			continue
+		}
+		d.add(a + b)
+		d.merges = append(d.merges, [2]string{a, b})
+		pieces = append(pieces, a+b)
+	}
+	for range d.IntN(4) { // no merge leads to these, or only by chance
+		if w := d.text(4, letters); w != "" {
+			d.add(spelled(w))
+		}
+	}
+	if d.one(3) {
+		d.Shuffle(len(d.merges), func(i, j int) { d.merges[i], d.merges[j] = d.merges[j], d.merges[i] })
+	}
+	d.words = append(d.words, letters...)
+	for _, p := range pieces {
+		d.words = append(d.words, unspelled(p))
+	}
+	model := object{"type": "BPE", "dropout": nil, "unk_token": nil, "continuing_subword_prefix": nil, "end_of_word_suffix": nil, "vocab": d.vocab, "merges": d.mergeList()}
+	for _, flag := range []string{"fuse_unk", "byte_fallback"} {
+		if d.one(2) {
+			model[flag] = d.one(12)
+		}
+	}
+	if !d.one(3) {
+		model["ignore_merges"] = d.one(2)
+	}
+	if d.one(8) {
+		model["continuing_subword_prefix"], model["end_of_word_suffix"] = "", ""
+	}
+	if d.one(20) {
+		model["unk_token"] = d.pick("a", "<unk>")
+	}
+	return model
+}
+
+// mergeList gives the merges in one of the two formats.
+func (d *drawer) mergeList() []any {
+	pairs := d.one(2)
+	out := make([]any, len(d.merges))
+	for i, m := range d.merges {
+		if out[i] = m[0] + " " + m[1]; pairs {
+			out[i] = m
+		}
+	}
+	return out
+}
+
+var unspelling = func() map[rune]byte {
+	out := map[rune]byte{}
+	for b := range 256 {
+		r, _ := utf8.DecodeRuneInString(spell(byte(b)))
+		out[r] = byte(b)
+	}
+	return out
+}()
+
+func unspelled(piece string) string {
+	var b []byte
+	for _, r := range piece {
+		b = append(b, unspelling[r])
+	}
+	return string(b)
+}
+
+// addTokens draws added tokens: pieces of the vocabulary, beginnings of one another,
+// white space, and what a normalizer changes.
+func (d *drawer) addTokens() {
+	seen := map[string]bool{}
+	var contents []string
+	for range d.IntN(7) {
+		content := d.pick("<s>", "<s>a", "<", " ", "  ", "    ", "\n", "\u212b", "Å", "e\u0301", "é", "a b", " x", "ab", "s", "中文", "<|im|>", d.text(3, randomAlphabet), d.text(2, d.words))
+		if len(contents) > 0 && d.one(4) {
+			content = contents[d.IntN(len(contents))] + d.pick(" ", "a", "\u0301", "\n", "<s>")
+		}
+		if content == "" || seen[content] || !utf8.ValidString(content) {
+			continue
+		}
+		seen[content] = true
+		contents = append(contents, content)
+		id, ok := d.vocab[content]
+		if !ok {
+			id, d.next = d.next, d.next+1
+		}
+		o := addedPart(id, content)
+		for _, flag := range []string{"single_word", "lstrip", "rstrip", "normalized", "special"} {
+			o[flag] = d.one(3)
+		}
+		d.added = append(d.added, o)
+	}
+	d.words = append(d.words, contents...)
+	d.words = append(d.words, contents...)
+}
+
+func (d *drawer) normalizer(depth int) any {
+	switch n := d.IntN(24); {
+	case n < 8:
+		return nil
+	case n < 14:
+		return object{"type": "NFC"}
+	case n < 18 && depth < 3:
+		parts := []any{}
+		for range d.IntN(4) {
+			if p := d.normalizer(depth + 1); p != nil {
+				parts = append(parts, p)
+			}
+		}
+		return object{"type": "Sequence", "normalizers": parts}
+	case n < 21:
+		return replacePart(d.pick(" ", "a", "ab", "▁", "é", "  ", "\u0301"), d.pick("▁", "b", "", "aa", "e\u0301", " ", "<s>"))
+	case n < 23:
+		return object{"type": "Prepend", "prepend": d.pick("▁", " ", "a", "\u0301", "<s>")}
+	}
+	return object{"type": d.pick("NFD", "NFKC", "NFKD", "Lowercase", "StripAccents", "Nmt")}
+}
+
+const patternQwen35 = `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
+
+// randomPatterns are the patterns of real models, alone as a rule, and others.
+var randomPatterns = []string{
+	bpe.PatternCL100K, bpe.PatternLlama3, bpe.PatternO200K, bpe.PatternTekken, patternQwen35, bpe.PatternKimi,
+	`\p{L}+|\p{N}{1,3}|[^\p{L}\p{N}]`, `\s+`, `\d{1,3}`, `[\r\n]`, `\s?\p{L}+`, `[一-龥]+`, ` ?[^\s]+|\s+(?!\S)|\s+`, `(?i:'s|'t)|[a-z]+`, `a+?b|.`,
+}
+
+func (d *drawer) split(pattern string) object {
+	behavior, invert := "Isolated", false
+	switch d.IntN(8) {
+	case 0:
+		behavior, invert = "Removed", true
+	case 1:
+		behavior, invert = d.pick("Isolated", "Removed", "MergedWithPrevious", "MergedWithNext", "Contiguous"), d.one(2)
+	}
+	return object{"type": "Split", "pattern": object{"Regex": pattern}, "behavior": behavior, "invert": invert}
+}
+
+func (d *drawer) preTokenizer() any {
+	level := func(regex bool) object {
+		return object{"type": "ByteLevel", "add_prefix_space": d.one(12), "trim_offsets": d.one(2), "use_regex": regex}
+	}
+	sequence := func(parts ...object) object { return object{"type": "Sequence", "pretokenizers": parts} }
+	digits := object{"type": "Digits", "individual_digits": d.one(2)}
+	switch n := d.IntN(20); {
+	case n < 9:
+		return sequence(d.split(randomPatterns[d.IntN(6)]), level(false))
+	case n < 11:
+		return level(true)
+	case n < 13:
+		return sequence(digits, level(d.one(2)))
+	case n < 15:
+		var deepseek []object
+		for _, p := range []string{bpe.PatternDeepSeek1, bpe.PatternDeepSeek2, bpe.PatternDeepSeek3} {
+			deepseek = append(deepseek, object{"type": "Split", "pattern": object{"Regex": p}, "behavior": "Isolated", "invert": false})
+		}
+		return sequence(append(deepseek, level(false))...)
+	case n < 16:
+		return level(false)
+	case n < 19:
+		var parts []object
+		for range 1 + d.IntN(3) {
+			parts = append(parts, d.split(randomPatterns[d.IntN(len(randomPatterns))]))
+			if d.one(4) {
+				parts = append(parts, digits)
+			}
+		}
+		return sequence(append(parts, level(d.one(6)))...)
+	}
+	return []any{nil, sequence(), object{"type": "Whitespace"}, object{"type": "WhitespaceSplit"}, sequence(object{"type": "Punctuation", "behavior": "Isolated"}, level(false)), digits}[d.IntN(6)]
+}
+
+// postProcessor draws what is put around a text, of tokens that are there.
+func (d *drawer) postProcessor() any {
+	level := object{"type": "ByteLevel", "add_prefix_space": d.one(2), "trim_offsets": d.one(2), "use_regex": d.one(2)}
+	around := template("x", "y", d.IntN(d.next), d.IntN(d.next), d.IntN(d.next))
+	switch d.IntN(6) {
+	case 0:
+		return level
+	case 1:
+		return around
+	case 2:
+		return object{"type": "Sequence", "processors": []object{level, around}}
+	case 3:
+		if d.one(5) {
+			return object{"type": "RobertaProcessing", "sep": []any{"a", 0}, "cls": []any{"b", 1}, "trim_offsets": true, "add_prefix_space": false}
+		}
+	}
+	return nil
+}
+
+// randomCase draws a tokenizer of bytes or of characters, and now and then gives it
+// a part that belongs to the other kind.
+func randomCase(rng *rand.Rand) smallCase {
+	d := &drawer{Rand: rng, vocab: map[string]int{}}
+	if d.one(10) {
+		return randomByteCase(rng)
+	}
+	if d.one(3) {
+		c := randomCharCase(rng)
+		if !d.one(4) {
+			return c
+		}
+		part := d.pick("normalizer", "pre_tokenizer", "decoder")
+		c.File = replaced(c.File, part, map[string]func() any{
+			"normalizer": func() any { return d.normalizer(0) }, "pre_tokenizer": d.preTokenizer, "decoder": d.decoder,
+		}[part]())
+		return c
+	}
+	model := d.byteModel()
+	d.addTokens()
+	file := object{
+		"version": "1.0", "truncation": nil, "padding": nil, "added_tokens": append([]object{}, d.added...), "normalizer": d.normalizer(0),
+		"pre_tokenizer": d.preTokenizer(), "post_processor": d.postProcessor(), "decoder": object{"type": "ByteLevel", "add_prefix_space": d.one(2), "trim_offsets": true, "use_regex": true},
+		"model": model,
+	}
+	if d.one(25) {
+		file["decoder"] = d.decoder()
+	}
+	c := smallCase{File: marshal(file)}
+	inside := append([]string{" ", "a", "1"}, d.words...)
+	for range 10 {
+		text := d.text(14, inside)
+		if d.one(3) {
+			text = d.text(10, randomAlphabet) + text + d.text(10, inside)
+		}
+		if d.one(8) {
+			text += string(rune(d.IntN(0x110000)))
+		}
+		c.Texts = append(c.Texts, strings.ToValidUTF8(text, ""))
+	}
+	for range 6 {
+		ids := make([]int32, d.IntN(14))
+		for i := range ids {
+			ids[i] = int32(d.IntN(d.next))
+			if len(d.added) > 0 && d.one(3) {
+				ids[i] = int32(d.added[d.IntN(len(d.added))]["id"].(int))
+			}
+		}
+		c.IDs = append(c.IDs, ids)
+	}
+	return c
+}
+
+// decoder draws one that a vocabulary of bytes has seldom.
+func (d *drawer) decoder() any {
+	fallback := object{"type": "Sequence", "decoders": []object{replacePart("▁", " "), {"type": "ByteFallback"}, {"type": "Fuse"}, {"type": "Strip", "content": " ", "start": 1, "stop": 0}}}
+	return []any{nil, fallback, object{"type": "ByteLevel"}, object{"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": true}, object{"type": "BPEDecoder", "suffix": "</w>"}, object{"type": "Fuse"}, object{"type": "Sequence", "decoders": []object{{"type": "ByteLevel"}}}}[d.IntN(7)]
+}
