@@ -39,6 +39,9 @@ func (t *joinTable) add(a, b []byte) {
 // cut returns the first place after i where s[i:j] can be cut, or j.
 func (t *joinTable) cut(s string, i, j int) int {
 	a, n := utf8.DecodeRuneInString(s[i:j])
+	if t.bits == nil { // a vocabulary without merges
+		return i + n
+	}
 	for i += n; i < j; i += n {
 		b := rune(s[i])
 		n = 1

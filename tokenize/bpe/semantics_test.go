@@ -1,6 +1,7 @@
 package bpe_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/rollout-rl/rollout/tokenize/bpe"
@@ -134,5 +135,22 @@ func TestComposition(t *testing.T) {
 				t.Errorf("NFC(%+q) = %+q, want %+q", test.in, got, test.want)
 			}
 		})
+	}
+}
+
+// TestNoMerges: a vocabulary of bytes alone.
+func TestNoMerges(t *testing.T) {
+	t.Parallel()
+	tok, err := bpe.Parse(smallFile(map[string]any{"model.merges": []any{}}), bpe.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{"abc", strings.Repeat("abé", 20)} {
+		got := encode(t, tok, text, bpe.EncodeOptions{})
+		want := []int32{}
+		for _, b := range []byte(text) {
+			want = append(want, int32(b))
+		}
+		checkIDs(t, text, got, want)
 	}
 }
