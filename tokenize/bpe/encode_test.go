@@ -305,6 +305,7 @@ func TestGateZeroAllocs(t *testing.T) {
 		"uncomposed": "e\u0301 u\u0308 \u1100\u1161\u11a8 x",
 		"invalid":    "a\xff b\xe2\x82",
 		"long word":  long,
+		"Chinese":    speedTexts(t, 10_000)[2].text,
 		"special":    "<|im_start|>user\nhello<|im_end|>\n",
 	}
 	for _, name := range []string{"qwen3", "gpt-oss", "deepseek-v3"} {

@@ -56,9 +56,6 @@ const keepBytes = 1 << 20
 
 // shrink gives up what an unusual text made grow.
 func (e *encoder) shrink() {
-	if cap(e.merge.dead) > keepBytes/8 {
-		e.merge.dead = nil
-	}
 	if cap(e.norm.runes) > keepBytes/8 {
 		e.norm.runes = nil
 	}

@@ -77,3 +77,15 @@ func piecesOf(st stage, s string) (pieces []string) {
 	}
 	return pieces
 }
+
+// Tries returns how many tokens are tried to encode text.
+func (t *Tokenizer) Tries(text string) int {
+	e := t.encoder()
+	before := e.merge.tries
+	for len(text) > 0 {
+		n := min(len(text), MaxPretoken)
+		t.appendMerged(nil, text[:n], &e.merge)
+		text = text[n:]
+	}
+	return e.merge.tries - before
+}

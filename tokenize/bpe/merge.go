@@ -18,11 +18,11 @@ import "unicode/utf8"
 // merges across a border; then that pair would also have merged in the text of the
 // two tokens alone, and they would not be compatible.
 //
-// So there is one list at most that ends at a given place. A walk takes the longest
-// token that is compatible with the one before; where none is, the token before was
-// wrong, gives way to a shorter one, and no walk needs to reach its end again. So
-// every place is reached once, every token that begins there is tried once: the
-// time is the length of the text times a constant of the vocabulary.
+// So one list at most ends at a given place. The longest token that is compatible
+// with the one before is taken; where none is, the token before was wrong and gives
+// way to a shorter one. No list leads to its end again, so every place is reached
+// once at most, and every token that begins there is tried once at most: the time is
+// the length of the text times a constant of the vocabulary.
 
 // appendMerged appends the tokens of w, which is not empty and under 2 GiB.
 func (m *model) appendMerged(dst []int32, w string, s *mergeScratch) []int32 {
@@ -31,7 +31,6 @@ func (m *model) appendMerged(dst []int32, w string, s *mergeScratch) []int32 {
 		dst = c.appendSymbols(dst, w)
 		return dst[:start+s.merge(m, dst[start:])]
 	}
-	dead := s.bits(len(w) + 1) // places where no list of tokens ends, of those reached
 	for at := 0; at < len(w); {
 		tok := m.prefixes.longest(w[at:])
 		if tok < 0 { // a character that no token begins with: nothing crosses it
@@ -42,15 +41,14 @@ func (m *model) appendMerged(dst []int32, w string, s *mergeScratch) []int32 {
 			continue
 		}
 		for {
-			end := at + int(m.makings[tok].size)
-			if dead[end>>6]>>(end&63)&1 == 0 && (len(dst) == start || m.compatible(dst[len(dst)-1], tok, s)) {
+			s.tries++
+			if len(dst) == start || m.compatible(dst[len(dst)-1], tok, s) {
 				dst = append(dst, tok)
-				at = end
+				at += int(m.makings[tok].size)
 				break
 			}
 			tok = m.makings[tok].prefix
 			for tok < 0 {
-				dead[at>>6] |= 1 << (at & 63)
 				last := dst[len(dst)-1]
 				dst = dst[:len(dst)-1]
 				at -= int(m.makings[last].size)
@@ -104,21 +102,10 @@ func (m *model) appendParts(dst []int32, id int32) []int32 {
 
 // mergeScratch is the memory for merging, kept between calls.
 type mergeScratch struct {
-	dead []uint64
+	tries int // tokens tried, ever; tests count them
 
 	ids, next, prev []int32
 	queue           []uint64
-}
-
-// bits returns n bits that are 0.
-func (s *mergeScratch) bits(n int) []uint64 {
-	words := (n + 63) / 64
-	if cap(s.dead) < words {
-		s.dead = make([]uint64, words)
-	}
-	dead := s.dead[:words]
-	clear(dead)
-	return dead
 }
 
 // merge merges ids in place and returns how many are left, at the front. Meanwhile

@@ -2,12 +2,15 @@ package bpe_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/rollout-rl/rollout/tokenize/bpe"
+	"github.com/rollout-rl/rollout/tokenize/bpe/bpetest"
 )
 
 // randomVocabulary returns a tokenizer.json over a few letters with merges that no
@@ -119,6 +122,69 @@ func TestRandomVocabularies(t *testing.T) {
 		for _, word := range awkwardWords(rng, letters, 60) {
 			if got, want := encode(t, tok, word, bpe.EncodeOptions{}), slow.encode(word); !slices.Equal(got, want) {
 				t.Fatalf("AppendTokens(%q) = %v, want %v (-seed %d, vocabulary %d)\n%s", word, got, want, *seed, k, file)
+			}
+		}
+	}
+}
+
+// TestTries: the tokens that are tried grow with the length of the text and not
+// faster, also where a vocabulary was made to lead astray.
+func TestTries(t *testing.T) {
+	t.Parallel()
+	count := func(name string, tok *bpe.Tokenizer, unit string) {
+		t.Helper()
+		const n = 1000
+		short, long := tok.Tries(strings.Repeat(unit, n/len(unit))), tok.Tries(strings.Repeat(unit, 8*n/len(unit)))
+		if long > 12*short+500 || long > 8*n*40 {
+			t.Errorf("%s, %q: %d tokens are tried in %d bytes, %d in %d", name, unit, short, n, long, 8*n)
+		}
+	}
+	units := []string{"a", "ab", "aab", "abc", "abcab", "ba", " ", "=", "\u00e9", "\u4e2d", "0", "0123456789", "aaaaaaaaaaaaaaab", "中文"}
+	for _, name := range []string{"qwen3", "gpt-oss"} {
+		for _, unit := range units {
+			count(name, bpetest.Tokenizer(t, name), unit)
+		}
+	}
+	for k := range 100 {
+		rng := rand.New(rand.NewPCG(*seed, uint64(k)))
+		letters := []string{"a", "b", "c"}[:1+rng.IntN(3)]
+		tok, err := bpe.Parse(randomVocabulary(t, rng, letters), bpe.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 10 {
+			count(fmt.Sprintf("vocabulary %d (-seed %d)", k, *seed), tok, awkwardWords(rng, letters, 1)[0])
+		}
+	}
+}
+
+// TestGateMemoryOfLongWord: a word at the limit takes little memory beside its ids,
+// and nothing of it is kept.
+func TestGateMemoryOfLongWord(t *testing.T) {
+	if raceEnabled {
+		t.Skip(oneGoroutine)
+	}
+	rng := rand.New(rand.NewPCG(1, 1))
+	random := make([]byte, bpe.MaxPretoken)
+	for i := range random {
+		random[i] = 'a' + byte(rng.IntN(26))
+	}
+	for what, text := range map[string]string{"one letter": strings.Repeat("a", bpe.MaxPretoken), "random letters": string(random)} {
+		for _, name := range []string{"qwen3", "gpt-oss"} {
+			tok := bpetest.Tokenizer(t, name)
+			ids := encode(t, tok, text, bpe.EncodeOptions{})
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			var err error
+			if ids, err = tok.AppendTokens(ids[:0], text); err != nil {
+				t.Fatal(err)
+			}
+			runtime.ReadMemStats(&after)
+			const limit = 1 << 20
+			if took := after.TotalAlloc - before.TotalAlloc; took > limit {
+				t.Errorf("%s, %s of %d bytes: %d bytes allocated beside %d ids, want at most %d", name, what, len(text), took, len(ids), limit)
+			} else {
+				t.Logf("%s, %s of %d bytes: %d bytes allocated beside %d ids", name, what, len(text), took, len(ids))
 			}
 		}
 	}
