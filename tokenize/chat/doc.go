@@ -53,8 +53,14 @@
 //     filesizeformat, pprint, random, striptags, urlencode, urlize, wordwrap and
 //     xmlattr; the function lipsum; \N escapes
 //   - str.format with a specification after the colon, nested fields or
-//     attributes; methods of int and float but is_integer; complex
-//     results of **; ordering of dict views
+//     attributes; format_map of anything but a dict; methods of int and float but
+//     is_integer; escape, unescape and striptags of Markup; close and send of
+//     generators; complex results of **; ordering, mapping and isdisjoint of dict
+//     views; attributes of the classes dict (but its methods that change nothing)
+//     and cycler; the variable self
+//   - slices beside other keys, as in x[1:, 2], where all is literal and Jinja drops
+//     the whole before Python refuses it; and what else it drops behind a comparison
+//     of literals that is false
 //   - strftime directives that the C library does not share everywhere
 //   - text that is not Unicode: half of a surrogate pair, in a template or in
 //     JSON, which no tokenizer takes either
@@ -73,6 +79,7 @@
 //
 // A template is a program from the model's repository. Output, memory, steps and
 // depth are bounded by Options; a render that meets one of them ends with an
-// *Error that wraps ErrLimit and has the line. Rendering writes nothing but its
+// *Error that wraps ErrLimit and has the line. Each operation pays for its work and
+// its memory, in proportion and beforehand (cost.go). Rendering writes nothing but its
 // result, reads no file and knows no clock but Options.Now.
 package chat

@@ -1,13 +1,10 @@
 package chat_test
 
 import (
-	"errors"
 	"flag"
 	"regexp"
 	"strings"
 	"testing"
-
-	"github.com/rollout-rl/rollout/tokenize/chat"
 )
 
 // A writer writes random small templates: operators, filters, tests, slices,
@@ -173,42 +170,14 @@ func TestExpressionsAgainstPython(t *testing.T) {
 		}
 		requests = append(requests, request{Src: &src, Vars: []byte(strings.ReplaceAll(writerVars, "\n", " "))})
 	}
-	answers := askPython(t, nil, requests)
-	bad, texts, limited := 0, 0, 0
-	for i, r := range requests {
-		var out []byte
-		tpl, err := chat.Parse("random", *r.Src, testOptions())
-		if err == nil {
-			out, err = tpl.Render(nil, input(t, r.Vars))
-		}
-		if err != nil && strings.Contains(err.Error(), "complex numbers") {
-			continue // a documented difference
-		}
-		if errors.Is(err, chat.ErrLimit) && answers[i].Out != nil {
-			limited++ // so are the limits: a product of numbers and texts may be huge in Python
-			continue
-		}
-		if answers[i].Out != nil {
-			texts++
-			if address.MatchString(*answers[i].Out) {
-				continue // an address, different in every run
-			}
-		}
-		if d := compare(answers[i], string(out), err); d != "" {
-			if methodAsValue.MatchString(*r.Src) {
-				continue // how long is an address?
-			}
-			if bad++; bad <= maxShown {
-				t.Errorf("%s\n%s", clipped(*r.Src), d)
-			}
-		}
+	c := comparison{excuse: methodAsValue}
+	c.run(t, requests)
+	t.Logf("%d random templates: %s", *expressions, &c)
+	if c.limited > c.renders/200+1 {
+		t.Errorf("%d of %d templates are beyond a limit", c.limited, c.renders)
 	}
-	t.Logf("%d templates, %d with output, %d beyond a limit, %d differ", len(requests), texts, limited, bad)
-	if limited > len(requests)/200+1 {
-		t.Errorf("%d of %d templates are beyond a limit", limited, len(requests))
-	}
-	if texts < len(requests)/5 {
-		t.Errorf("only %d of %d templates have output", texts, len(requests))
+	if c.texts < c.renders/5 {
+		t.Errorf("only %d of %d templates have output", c.texts, c.renders)
 	}
 }
 
