@@ -293,6 +293,7 @@ func TestPeerVariants(t *testing.T) {
 	python(t)
 	t.Parallel()
 	files := variants(t)
+	maps.Copy(files, charVariants(t))
 	for name, file := range files {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -275,6 +275,25 @@ func (c *smallCase) compare(t *testing.T, tok *bpe.Tokenizer, want smallAnswer) 
 	return ""
 }
 
+// charVariants are the vocabularies of Llama 2 and Gemma 3 in the pipelines of other
+// models: that of Mistral 7B v0.3, the older one of Llama 2, and one with added
+// tokens such as those of Phi-3, which swallow space.
+func charVariants(tb testing.TB) map[string][]byte {
+	tb.Helper()
+	metaspace := func(scheme string, split bool) object {
+		return object{"type": "Metaspace", "replacement": "▁", "prepend_scheme": scheme, "split": split}
+	}
+	return map[string][]byte{
+		"mistral v0.3":    edit(tb, "llama2", map[string]any{"normalizer": nil, "pre_tokenizer": metaspace("first", false)}),
+		"metaspace split": edit(tb, "llama2", map[string]any{"normalizer": nil, "pre_tokenizer": metaspace("always", true), "decoder": metaspace("always", true)}),
+		"phi-3": edit(tb, "llama2", map[string]any{"added_tokens": []object{
+			addedPart(0, "<unk>", "special"), addedPart(1, "<s>", "special"), addedPart(2, "</s>", "normalized", "rstrip"),
+			addedPart(32000, "<r>", "rstrip", "special"), addedPart(32001, "<lr>", "lstrip", "rstrip", "normalized"), addedPart(6272, "cat", "single_word"),
+		}}),
+		"gemma composed": edit(tb, "gemma3", map[string]any{"normalizer": object{"type": "Sequence", "normalizers": []object{{"type": "NFC"}, replacePart(" ", "▁")}}}),
+	}
+}
+
 // streamed decodes ids one by one, and checks that what came is a prefix of text.
 func streamed(t *testing.T, tok *bpe.Tokenizer, ids []int32, opts bpe.DecodeOptions, text string) string {
 	t.Helper()
