@@ -73,10 +73,11 @@ func (o Options) withDefaults() Options {
 // Input is what one render is made from: the variables that a server gives to
 // the template.
 type Input struct {
-	// Messages is the conversation, a list of dicts in the shape of the OpenAI API.
+	// Messages is the conversation, a list of dicts in the shape of the OpenAI API. It
+	// must not be empty.
 	Messages Value
-	// Tools is the list of tools, or the zero Value, which the template sees as
-	// None. So does Documents.
+	// Tools is the list of tools, each a dict, or the zero Value, which the template
+	// sees as None. So is Documents.
 	Tools, Documents Value
 	// AddGenerationPrompt asks for the text that opens the model's turn.
 	AddGenerationPrompt bool
