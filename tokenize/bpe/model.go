@@ -13,7 +13,7 @@ const (
 	maxAddedLen  = 1 << 10
 	maxAdded     = 1 << 16
 	maxHoles     = 4 // ids for each token
-	maxFileBytes = 512 << 20
+	maxFileBytes = 256 << 20
 )
 
 // A model is the vocabulary and the merges, in the form that encoding and

@@ -134,7 +134,11 @@ func (f *folder) Open(name string) (fs.File, error) {
 		if openErr != nil {
 			continue
 		}
-		text, err := unpack(packed, ending)
+		info, err := packed.Stat()
+		var text []byte
+		if err == nil {
+			text, err = unpack(packed, ending, info.Size())
+		}
 		if err = errors.Join(err, packed.Close()); err != nil {
 			return nil, &fs.PathError{Op: "read", Path: name + ending, Err: err}
 		}
@@ -143,11 +147,15 @@ func (f *folder) Open(name string) (fs.File, error) {
 	return nil, err
 }
 
-// maxUnpackedBytes bounds a file that a small one may unpack to. The largest
-// tokenizer.json that is published has some 40 MB.
-const maxUnpackedBytes = 512 << 20
+// Bounds of what a compressed file unpacks to. The largest tokenizer.json that is
+// published has some 40 MB, and they shrink to a seventh or eighth.
+const (
+	maxUnpackedBytes = 256 << 20
+	maxRatio         = 100
+)
 
-func unpack(f io.Reader, ending string) ([]byte, error) {
+func unpack(f io.Reader, ending string, size int64) ([]byte, error) {
+	most := min(maxUnpackedBytes, maxRatio*size)
 	var r io.Reader
 	if ending == ".gz" {
 		z, err := gzip.NewReader(f)
@@ -163,9 +171,9 @@ func unpack(f io.Reader, ending string) ([]byte, error) {
 		defer z.Close()
 		r = z
 	}
-	b, err := io.ReadAll(io.LimitReader(r, maxUnpackedBytes+1))
-	if err == nil && len(b) > maxUnpackedBytes {
-		err = fmt.Errorf("unpacks to more than %s", human.Size(maxUnpackedBytes))
+	b, err := io.ReadAll(io.LimitReader(r, most+1))
+	if err == nil && int64(len(b)) > most {
+		err = fmt.Errorf("unpacks to more than %s, %d times its size: is this the right file?", human.Size(most), most/max(size, 1))
 	}
 	return b, err
 }

@@ -1,15 +1,21 @@
 package model
 
 import (
+	"bytes"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
 	"testing/fstest"
 	"testing/synctest"
 	"time"
+
+	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/zstd"
 )
 
 // TestReadSilent: a file system that answers nothing is given up, and the error says
@@ -78,6 +84,45 @@ func (f *hangingFile) Read(p []byte) (int, error) {
 		<-f.fs.end
 	}
 	return f.File.Read(p)
+}
+
+// TestUnpackBounded: a small file that unpacks to a large one costs little.
+func TestUnpackBounded(t *testing.T) {
+	for _, ending := range []string{".zst", ".gz"} {
+		var packed bytes.Buffer
+		var w io.WriteCloser = gzip.NewWriter(&packed)
+		if ending == ".zst" {
+			z, err := zstd.NewWriter(&packed)
+			if err != nil {
+				t.Fatal(err)
+			}
+			w = z
+		}
+		text := bytes.Repeat([]byte(" "), 1<<20)
+		for range 64 {
+			if _, err := w.Write(text); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, "tokenizer.json"+ending), packed.Bytes(), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, err := LoadTokenizer("--tokenizer", dir, false)
+		runtime.ReadMemStats(&after)
+		if err == nil || !strings.Contains(err.Error(), "100 times its size") {
+			t.Errorf("%s: %v", ending, err)
+		}
+		// The decoder of zstd has a window of 8 MiB, and blocks in flight.
+		if got := after.TotalAlloc - before.TotalAlloc; got > 64<<20 {
+			t.Errorf("%s: %d bytes allocated for %d", ending, got, packed.Len())
+		}
+	}
 }
 
 // TestLoadHostile: what is no file, or stands for one, is refused at once by all that

@@ -50,7 +50,7 @@ func LoadTokenizer(key, dir string, experimental bool) (*bpe.Tokenizer, error) {
 		return nil, exit.Hint(exit.Usagef("%s: %s: %w", key, dir, err), "--experimental accepts it; first compare some texts with the model's own tokenizer")
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, exit.Hint(exit.Usagef("%s: %s: %w", key, dir, err),
-			"give the folder with tokenizer.json, as the model's repository has it; tokenizer.json.gz and .zst will do")
+			"give the folder with tokenizer.json or tekken.json, as the model's repository has it; tokenizer.json.gz and .zst will do")
 	}
 	return nil, exit.Usagef("%s: %s: %w", key, dir, err)
 }
