@@ -49,28 +49,25 @@ func (t *Tokenizer) ForgetCuts() {
 	t.stages[len(t.stages)-1].cut = func(s string, _ int) int { return len(s) }
 }
 
-// SplitPieces splits s as Split does, by a regular expression or by a string.
-func SplitPieces(regex, text, behavior string, invert bool, s string) ([]string, error) {
+// Splitter returns what splits as Split does, by a regular expression or by a string.
+func Splitter(regex, text, behavior string, invert bool) (func(s string) []string, error) {
 	st, err := stringStage(text, gapRule(behavior), invert)
 	if regex != "" {
 		st, err = regexStage(regex, gapRule(behavior), invert)
 	}
-	return piecesOf(st, s), err
+	return func(s string) []string { return piecesOf(st, s) }, err
 }
 
-// SplitDigits splits s as Digits does.
-func SplitDigits(individual bool, s string) ([]string, error) {
+// DigitSplitter returns what splits as Digits does.
+func DigitSplitter(individual bool) (func(s string) []string, error) {
 	expr := patternDigits
 	if individual {
 		expr = patternDigit
 	}
-	return SplitPieces(expr, "", string(isolated), false, s)
+	return Splitter(expr, "", string(isolated), false)
 }
 
 func piecesOf(st stage, s string) (pieces []string) {
-	if st.pattern == nil && st.cut == nil {
-		return nil
-	}
 	c := cutList{st: &st, s: s}
 	for i, j := c.next(); i < j; i, j = c.next() {
 		pieces = append(pieces, s[i:j])

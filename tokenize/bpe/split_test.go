@@ -35,14 +35,21 @@ func TestSplitBehavior(t *testing.T) {
 		{"MergedWithNext", "-a--b-", true, "- a- - b-"},
 		{"Contiguous", "-a--b-", false, "- a -- b -"},
 		{"Contiguous", "-a--b-", true, "- a -- b -"},
+		{"MergedWithPrevious", "a---b", false, "a- - - b"},
+		{"MergedWithPrevious", "a---b", true, "a - - -b"},
+		{"MergedWithNext", "a---b", false, "a - - -b"},
+		{"MergedWithNext", "a---b", true, "a- - - b"},
 		{"Isolated", "", false, ""},
 		{"Removed", "--", false, ""},
 		{"MergedWithPrevious", "ab", false, "ab"},
 		{"MergedWithNext", "ab", true, "ab"},
 	} {
-		got, err := bpe.SplitPieces("", "-", test.behavior, test.invert, test.text)
-		if err != nil || strings.Join(got, " ") != test.want {
-			t.Errorf("%s, invert %v: %q is split into %q, %v, want %s", test.behavior, test.invert, test.text, got, err, test.want)
+		split, err := bpe.Splitter("", "-", test.behavior, test.invert)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := split(test.text); strings.Join(got, " ") != test.want {
+			t.Errorf("%s, invert %v: %q is split into %q, want %s", test.behavior, test.invert, test.text, got, test.want)
 		}
 	}
 }
@@ -60,18 +67,22 @@ func TestSplitTogether(t *testing.T) {
 	if err != nil || tok.Family() != bpe.FamilyDeepSeek {
 		t.Fatalf("family %s, %v, want deepseek", tok.Family(), err)
 	}
+	var splits []func(string) []string
+	for _, name := range []string{"deepseek1", "deepseek2", "deepseek3"} {
+		split, err := bpe.Splitter(patterntest.Known[name], "", "Isolated", false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		splits = append(splits, split)
+	}
 	rng := rand.New(rand.NewPCG(*seed, 30))
 	for range 3000 {
 		text := patterntest.Text(rng, 40)
 		want := []string{text}
-		for _, name := range []string{"deepseek1", "deepseek2", "deepseek3"} {
+		for _, split := range splits {
 			var next []string
 			for _, piece := range want {
-				pieces, err := bpe.SplitPieces(patterntest.Known[name], "", "Isolated", false, piece)
-				if err != nil {
-					t.Fatal(err)
-				}
-				next = append(next, pieces...)
+				next = append(next, split(piece)...)
 			}
 			want = next
 		}
@@ -117,15 +128,16 @@ func compareSplits(t *testing.T, cases []splitCase) {
 			t.Errorf("%q: the reference engine says %s", c.Regex, line)
 			continue
 		}
+		split, err := bpe.Splitter(c.Regex, c.String, c.Behavior, c.Invert)
+		if c.Digits != nil {
+			split, err = bpe.DigitSplitter(*c.Digits)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
 		for i, text := range c.Texts {
-			split := func() ([]string, error) {
-				if c.Digits != nil {
-					return bpe.SplitDigits(*c.Digits, text)
-				}
-				return bpe.SplitPieces(c.Regex, c.String, c.Behavior, c.Invert, text)
-			}
-			if got, err := split(); err != nil || !slices.Equal(got, want[i]) {
-				t.Errorf("regex %q, string %q, %s, invert %v: %q is split into %q, %v, want %q", c.Regex, c.String, c.Behavior, c.Invert, text, got, err, want[i])
+			if got := split(text); !slices.Equal(got, want[i]) {
+				t.Errorf("regex %q, string %q, %s, invert %v: %q is split into %q, want %q", c.Regex, c.String, c.Behavior, c.Invert, text, got, want[i])
 				if bad++; bad == 5 {
 					t.FailNow()
 				}
@@ -170,7 +182,7 @@ func TestPeerSplit(t *testing.T) {
 			c.String = patterntest.Text(rng, 2)
 		default:
 			c.Regex = patterntest.Pattern(rng)
-			if _, err := bpe.SplitPieces(c.Regex, "", c.Behavior, c.Invert, ""); err != nil {
+			if _, err := bpe.Splitter(c.Regex, "", c.Behavior, c.Invert); err != nil {
 				continue
 			}
 		}

@@ -18,10 +18,9 @@ func (l *list) clear() {
 	clear(l.seen)
 }
 
-// add appends step pc, or where it leads to without a character. After a match
-// nothing counts.
+// add appends step pc, or where it leads to without a character.
 func (l *list) add(insts []inst, pc int) {
-	if l.seen[pc] || len(l.at) > 0 && insts[l.at[len(l.at)-1]].op == instMatch {
+	if l.seen[pc] {
 		return
 	}
 	l.seen[pc] = true
