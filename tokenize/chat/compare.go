@@ -247,7 +247,7 @@ func identical(a, b Value) bool {
 		return a.n == b.n
 	case Int:
 		// Python keeps one object for each of the small ones.
-		return a.ref == nil && b.ref == nil && a.n == b.n && a.n >= -5 && a.n <= 256
+		return a.ref != nil && a.ref == b.ref || a.ref == nil && b.ref == nil && a.n == b.n && a.n >= -5 && a.n <= 256
 	case String, Markup, Float, Undefined:
 		return false
 	}

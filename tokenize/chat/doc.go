@@ -58,9 +58,9 @@
 //     generators; complex results of **; ordering, mapping and isdisjoint of dict
 //     views; attributes of the classes dict (but its methods that change nothing)
 //     and cycler; the variable self
-//   - slices beside other keys, as in x[1:, 2], where all is literal and Jinja drops
-//     the whole before Python refuses it; and what else it drops behind a comparison
-//     of literals that is false
+//   - slices of literals that have none, as in 5[1:], and slices of literals beside
+//     other keys, as in [1][1:, 2], which Jinja's compiler turns into undefined here
+//     and leaves to Python there
 //   - strftime directives that the C library does not share everywhere
 //   - text that is not Unicode: half of a surrogate pair, in a template or in
 //     JSON, which no tokenizer takes either

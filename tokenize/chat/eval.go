@@ -2,6 +2,7 @@ package chat
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 )
 
@@ -361,8 +362,8 @@ func (e *sliceExpr) eval(r *run) (Value, error) {
 	out, err := r.slice(v, parts[0], parts[1], parts[2])
 	if errors.Is(err, errNoSlice) && e.folded {
 		// What Jinja works out when it compiles goes another way, which takes that error
-		// for an element that is not there.
-		return missingItem(v, NoneValue()), nil
+		// for an element that is not there; when it does depends on what stands around.
+		return v, fmt.Errorf("%w: a slice of literals: %w", ErrUnsupported, err)
 	}
 	return out, err
 }

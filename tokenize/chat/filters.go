@@ -414,6 +414,11 @@ func (r *run) round(v, p Value) (Value, error) {
 			return v, valueErrorf("cannot convert float to integer")
 		}
 		return truncFloat(f), nil
+	case !ok && p.isInt() && v.isInt():
+		if p.big().Sign() > 0 {
+			return r.plus(v)
+		}
+		return IntValue(0), nil
 	case !ok && p.kind != None:
 		return v, typeErrorf("precision must be an int")
 	case v.isInt():

@@ -577,18 +577,21 @@ func (r *run) justify(name string, v Value, a args) (Value, error) {
 	}
 	fill := " "
 	if len(a.pos) == 2 {
-		if !a.pos[1].isStr() || utf8.RuneCountInString(a.pos[1].s) != 1 {
-			return v, typeErrorf("the fill character must be exactly one character long")
-		}
-		if fill = a.pos[1].s; v.kind == Markup {
-			escaped, err := r.escapeValue(a.pos[1])
+		x := a.pos[1]
+		if v.kind == Markup && x.kind != Markup { // it takes anything, and escapes its text
+			s, err := r.text(x)
+			if err == nil {
+				s, err = r.escape(s)
+			}
 			if err != nil {
 				return v, err
 			}
-			if fill = escaped; utf8.RuneCountInString(fill) != 1 {
-				return v, typeErrorf("the fill character must be exactly one character long")
-			}
+			x = strOf(s)
 		}
+		if !x.isStr() || utf8.RuneCountInString(x.s) != 1 {
+			return v, typeErrorf("the fill character must be exactly one character long")
+		}
+		fill = x.s
 	}
 	n, err := r.length(v)
 	if err != nil {

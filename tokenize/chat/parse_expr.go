@@ -1,6 +1,7 @@
 package chat
 
 import (
+	"fmt"
 	"math/big"
 	"slices"
 	"strconv"
@@ -501,7 +502,7 @@ func (p *parser) subscript(of expr) (expr, error) {
 			return nil, err
 		}
 		if s != nil {
-			slice = s
+			slice, key = s, s
 		}
 		keys = append(keys, key)
 	}
@@ -509,12 +510,28 @@ func (p *parser) subscript(of expr) (expr, error) {
 	switch {
 	case len(keys) == 1 && slice != nil:
 		return slice, nil
+	case slice != nil && literalKeys(of, keys):
+		p.errLine = line
+		return nil, fmt.Errorf("%w: a slice in a subscript of several keys", ErrUnsupported)
 	case slice != nil:
 		return nil, p.failf(line, "a slice in a subscript of several keys")
 	case len(keys) == 1:
 		return &itemExpr{of, keys[0]}, nil
 	}
 	return &itemExpr{of, &tupleExpr{keys}}, nil
+}
+
+// literalKeys reports whether all of a subscript is literal.
+func literalKeys(of expr, keys []expr) bool {
+	literal := isConst(of)
+	for _, k := range keys {
+		if s, ok := k.(*sliceExpr); ok {
+			eachChild(s, func(x expr) { literal = literal && isConst(x) })
+			continue
+		}
+		literal = literal && isConst(k)
+	}
+	return literal
 }
 
 // subscribed reads one key of a subscript: an expression, or a slice of the value

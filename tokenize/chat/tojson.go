@@ -28,6 +28,8 @@ func filterToJSON(r *run, v Value, a args) (Value, error) {
 	if in := b.or(1, NoneValue()); in.kind != None {
 		st.pretty, st.itemSep = true, ","
 		switch {
+		case in.kind == Markup && !v.isStr(): // which would escape what it is put before
+			return v, typeErrorf("%w: an indent that is Markup", ErrUnsupported)
 		case in.isStr():
 			st.indent = in.s
 		case in.isInt():
@@ -50,6 +52,9 @@ func filterToJSON(r *run, v Value, a args) (Value, error) {
 		}
 		if !v.isStr() && (!parts[0].isStr() || !parts[1].isStr()) {
 			return v, typeErrorf("separators must be strings")
+		}
+		if !v.isStr() && (parts[0].kind == Markup || parts[1].kind == Markup) {
+			return v, typeErrorf("%w: separators that are Markup", ErrUnsupported)
 		}
 		st.itemSep, st.keySep = parts[0].s, parts[1].s
 	}
