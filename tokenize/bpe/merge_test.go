@@ -189,3 +189,26 @@ func TestGateMemoryOfLongWord(t *testing.T) {
 		}
 	}
 }
+
+// TestPeerMerges: the same vocabularies against the reference engine.
+func TestPeerMerges(t *testing.T) {
+	python(t)
+	t.Parallel()
+	cases := make([]smallCase, 1000)
+	for k := range cases {
+		rng := rand.New(rand.NewPCG(*seed, uint64(k)))
+		letters := [][]string{{"a", "b"}, {"a", "b", "c"}, {"a"}, {"a", "é", "中", "丰"}}[rng.IntN(4)]
+		cases[k] = smallCase{File: randomVocabulary(t, rng, letters), Texts: awkwardWords(rng, letters, 40), IDs: [][]int32{}}
+	}
+	for k, want := range ask[smallAnswer](t, "cases", nil, cases) {
+		tok, err := bpe.Parse(cases[k].File, bpe.Options{})
+		if err != nil || want.Error != "" {
+			t.Fatalf("vocabulary %d: Parse = %v, the reference engine says %q (-seed %d)", k, err, want.Error, *seed)
+		}
+		for i, word := range cases[k].Texts {
+			if got := encode(t, tok, word, bpe.EncodeOptions{}); !slices.Equal(got, want.IDs[i]) {
+				t.Fatalf("AppendTokens(%q) = %v, want %v (-seed %d, vocabulary %d)\n%s", word, got, want.IDs[i], *seed, k, cases[k].File)
+			}
+		}
+	}
+}
