@@ -26,7 +26,8 @@
 //	qwen3.5    Qwen3.5, Qwen3.6         as cl100k, with marks among letters; NFC
 //	llama3     Llama 3.x                up to three numbers
 //	glm        GLM-4.5, 4.7, 5          as llama3
-//	o200k      gpt-oss, MiniMax-M2      case, contractions; also Removed + invert
+//	o200k      gpt-oss, Llama 4,        case, contractions; also Removed + invert
+//	           MiniMax-M2
 //	tekken     Mistral Nemo             case, no contractions; also tekken.json
 //	deepseek   DeepSeek V3, R1, V4      three patterns, one after the other
 //	gpt2       older models             the pattern of ByteLevel itself
@@ -72,11 +73,13 @@
 // this package brings tables of both (internal/gen) and does not use Go's. That
 // they are equal is shown by the tests: stored vectors of that library, of
 // llama.cpp, transformers.js and swift-transformers; every code point of the
-// planes in use in four contexts; and in each full run some 20,000 fresh random
-// texts per tokenizer, made of what is known to go wrong, against the library
-// itself; of a tekken.json, against mistral-common 1.13.1, whose decoding lets no
-// character go across a special token that is left out. Features that no stored file uses (the flags of added tokens, the
-// pattern of GPT-2) are compared on edited files.
+// planes in use in four contexts; and in each full run 6,000 fresh random texts per
+// tokenizer, made of what is known to go wrong, and 3,000 random tokenizers of all
+// features, against the library itself (make differential: 20,000 and 54,000). A
+// tekken.json is compared with mistral-common 1.13.1, whose decoding lets no
+// character go across a special token that is left out. Features that no stored
+// file uses (the flags of added tokens, the pattern of GPT-2) are compared on edited
+// files.
 //
 // It is exact against that version: a later one may bring newer tables. Two things
 // differ on purpose. A text with a pre-token over MaxPretoken is an error. An id

@@ -177,7 +177,7 @@ func randomCharCase(rng *rand.Rand) smallCase {
 		}
 	}
 	for range m.IntN(4) {
-		add(m.word(4)) // no merges lead to it, as a rule
+		add(m.pick(m.word(4), m.word(4), "<0x+A>", "<0xc3>", "<0xC3")) // no merges lead to it, as a rule
 	}
 	merges := []any{}
 	if odd < len(words) {
