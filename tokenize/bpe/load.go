@@ -138,7 +138,7 @@ func parse(raw []byte, opts Options) (*Tokenizer, error) {
 	switch {
 	case opts.Experimental:
 	case t.family == FamilyOther:
-		return nil, fmt.Errorf("%w: pre_tokenizer %s", ErrExperimental, f.preTokenizer.raw)
+		return nil, fmt.Errorf("%w: pre_tokenizer %.1000s", ErrExperimental, f.preTokenizer.raw)
 	case t.family == FamilyKimi:
 		return nil, fmt.Errorf("%w: %s", ErrExperimental, t.family)
 	}

@@ -88,7 +88,7 @@ func compile(expr string) (*pattern.Pattern, error) {
 	}
 	p, err := pattern.Compile(expr)
 	if err != nil {
-		return nil, unsupported("pre_tokenizer Split pattern %q: %v", expr, err)
+		return nil, unsupported("pre_tokenizer Split pattern %.1000q: %v", expr, err)
 	}
 	for _, f := range families {
 		if slices.Contains(f.patterns, expr) || slices.Contains(f.same, expr) {

@@ -116,7 +116,7 @@ func regexStage(expr string, gaps gapRule, invert bool) (stage, error) {
 func stringStage(text string, gaps gapRule, invert bool) (stage, error) {
 	p, err := pattern.Literal(text)
 	if err != nil {
-		return stage{}, unsupported("pre_tokenizer Split string %q: %v", text, err)
+		return stage{}, unsupported("pre_tokenizer Split string %.1000q: %v", text, err)
 	}
 	return stage{pattern: p, gaps: gaps, invert: invert}, nil
 }

@@ -38,7 +38,11 @@ func Compile(expr string) (*Pattern, error) {
 }
 
 // Literal makes a Pattern that matches text, which is not empty, and nothing else.
+// The error is a *SyntaxError.
 func Literal(text string) (*Pattern, error) {
+	if len(text) > maxExpr {
+		return nil, &SyntaxError{maxExpr, "text goes on: more than 4096 bytes"}
+	}
 	n := &node{op: opConcat}
 	for _, r := range text {
 		n.subs = append(n.subs, &node{op: opSet, set: runes(r, r)})

@@ -100,6 +100,23 @@ func TestKnown(t *testing.T) {
 	}
 }
 
+// TestLiteral: every character stands for itself.
+func TestLiteral(t *testing.T) {
+	t.Parallel()
+	p, err := Literal(`a.é`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if start, end := p.Next("abéaa.éa.e", 0); start != 5 || end != 9 {
+		t.Errorf("Next = %d, %d, want 5, 9", start, end)
+	}
+	for _, text := range []string{"", strings.Repeat("a", 5000)} {
+		if _, err := Literal(text); err == nil {
+			t.Errorf("Literal(%.10q) succeeded", text)
+		}
+	}
+}
+
 // TestEveryCharacter: each has the class that its sets say.
 func TestEveryCharacter(t *testing.T) {
 	t.Parallel()
