@@ -9,10 +9,9 @@ import (
 // SentencePiece do: the token of each character, or else the <0xXX> tokens of its
 // bytes, or else the unknown token.
 //
-// Such a model has no pattern: a text is one word. cut finds the places that no
+// Such a model has no pattern: a text is one word. cutChars finds the places that no
 // merge crosses, so that what is between them can be merged by itself and be
-// remembered. A merge of A and B first crosses a place between two characters when
-// A ends with the one and B begins with the other; joins has all these pairs.
+// remembered.
 type charModel struct {
 	index [(utf8.MaxRune + 1) >> 8]uint16 // block of ids by the high bits of a character
 	ids   []int32                         // blocks of 256; -1 where there is no token
@@ -20,22 +19,19 @@ type charModel struct {
 	unk   int32                           // -1 where there is none
 	fuse  bool                            // unknown characters in a row are one token
 
-	joins []uint64 // a bit per hash of a pair; a false one costs a cut, no more
-	shift uint8    // 64 minus the number of bits of the hash
-
 	// order says that unknown characters in a row must stay together: the unknown
 	// token is fused, or put after the bytes of those that follow.
 	order bool
-	// merged says that byte tokens or the unknown token merge, so that joins does
-	// not speak for the characters they stand for.
+	// merged says that byte tokens or the unknown token merge, so that the table of
+	// joins does not speak for the characters they stand for.
 	merged bool
 	// whole says that a pre-token that is in the vocabulary is that token
 	// (ignore_merges).
 	whole bool
 }
 
-// buildChars makes the symbols and the cuts.
-func (m *model) buildChars(spec *modelSpec, merges []merge) error {
+// buildChars makes the symbols.
+func (m *model) buildChars(spec *modelSpec) error {
 	c := &charModel{ids: make([]int32, 256), unk: -1, fuse: spec.FuseUnk, whole: spec.IgnoreMerges}
 	for i := range c.ids {
 		c.ids[i] = -1
@@ -64,7 +60,6 @@ func (m *model) buildChars(spec *modelSpec, merges []merge) error {
 			c.set(r, id)
 		}
 	}
-	c.buildJoins(m, merges)
 	m.chars = c
 	return nil
 }
@@ -80,43 +75,6 @@ func (c *charModel) set(r rune, id int32) {
 		}
 	}
 	c.ids[block<<8|int(r&255)] = id
-}
-
-// buildJoins fills joins. Merges share most of their pairs: two bits for each merge
-// leave one in thirty pairs falsely joined in Gemma 3.
-func (c *charModel) buildJoins(m *model, merges []merge) {
-	odd := make(map[int32]bool, 257)
-	odd[c.unk] = true
-	for _, id := range c.byte {
-		odd[id] = true
-	}
-	delete(odd, -1)
-	top := len(m.off) - 1
-	type ends struct{ first, last rune }
-	chars := make([]ends, top) // of each token
-	unusual := make([]bool, top)
-	for i := range m.pieces.piece {
-		p, id := m.pieces.at(i)
-		first, _ := utf8.DecodeRune(p)
-		last, _ := utf8.DecodeLastRune(p)
-		chars[id] = ends{first, last}
-		unusual[id] = odd[id]
-	}
-	bits := uint8(6)
-	for bits < 20 && 1<<bits < 2*len(merges) {
-		bits++
-	}
-	c.shift = 64 - bits
-	c.joins = make([]uint64, 1<<(bits-6))
-	for _, g := range merges {
-		c.merged = c.merged || unusual[g.a] || unusual[g.b]
-		h := c.hash(chars[g.a].last, chars[g.b].first)
-		c.joins[h>>6] |= 1 << (h & 63)
-	}
-}
-
-func (c *charModel) hash(a, b rune) uint64 {
-	return (uint64(a)<<21 | uint64(b)) * 0x9E3779B97F4A7C15 >> c.shift
 }
 
 // symbol returns the token of r, or -1.
@@ -166,32 +124,27 @@ func (c *charModel) hasBytes(s string) bool {
 	return true
 }
 
-// cut returns the end of what begins at s[i] and merges by itself. It is a splitter.
-func (c *charModel) cut(s string, i int) int {
-	a, n := utf8.DecodeRuneInString(s[i:])
-	i += n
-	for i < len(s) {
-		b, n := rune(s[i]), 1
-		if b >= utf8.RuneSelf {
-			b, n = utf8.DecodeRuneInString(s[i:])
-		}
-		h := c.hash(a, b)
-		if c.joins[h>>6]>>(h&63)&1 == 0 && !c.tied(a, b) {
+// cutChars returns the end of what begins at s[i] and merges by itself. It is a
+// splitter.
+func (m *model) cutChars(s string, i int) int {
+	for {
+		i = m.joins.cut(s, i, len(s))
+		if i == len(s) || !m.chars.tied(s, i) {
 			return i
 		}
-		a = b
-		i += n
 	}
-	return i
 }
 
-// tied reports whether a and b stay together although no merge joins them.
-func (c *charModel) tied(a, b rune) bool {
-	switch {
-	case c.merged:
-		return c.symbol(a) < 0 || c.symbol(b) < 0
-	case c.order:
-		return c.symbol(a) < 0 && c.symbol(b) < 0
+// tied reports whether the characters before and after s[i] stay together although
+// no merge joins them.
+func (c *charModel) tied(s string, i int) bool {
+	if !c.merged && !c.order {
+		return false
 	}
-	return false
+	a, _ := utf8.DecodeLastRuneInString(s[:i])
+	b, _ := utf8.DecodeRuneInString(s[i:])
+	if c.merged {
+		return c.symbol(a) < 0 || c.symbol(b) < 0
+	}
+	return c.symbol(a) < 0 && c.symbol(b) < 0
 }

@@ -163,10 +163,10 @@ func (t *Tokenizer) build(pieces pieceTable, merges []merge, added []Added, spec
 		return err
 	}
 	if t.decoder != nil {
-		if err := t.buildChars(spec, merges); err != nil {
+		if err := t.buildChars(spec); err != nil {
 			return err
 		}
-		t.stages = append(t.stages, stage{cut: t.chars.cut})
+		t.stages = append(t.stages, stage{cut: t.cutChars})
 	} else if err := t.buildByteIDs(); err != nil {
 		return err
 	}

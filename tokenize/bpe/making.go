@@ -52,8 +52,9 @@ func (m *model) buildMerges(merges []merge) error {
 		c.wild = a.wild || b.wild || c.rank <= a.rank || c.rank <= b.rank
 		c.odd = odd
 		m.pairs.put(m.makings, g.c)
-		if m.chars == nil {
-			m.joins.add(m.text(g.a), m.text(g.b))
+		m.joins.add(m.text(g.a), m.text(g.b))
+		if odd {
+			m.chars.merged = true
 		}
 		made = append(made, g.c)
 	}

@@ -41,7 +41,7 @@ type model struct {
 	makings  []making // by id
 	pairs    pairTable
 	prefixes prefixTable
-	joins    joinTable // of byte-level vocabularies
+	joins    joinTable
 
 	// words and long hold what is one token when it is a whole pre-token: all of
 	// the vocabulary with ignore_merges, else what its own merges lead to.
