@@ -493,6 +493,7 @@ func TestLoadBounded(t *testing.T) {
 		"many elements": `{"added_tokens":[` + strings.Repeat("{},", 1<<20) + `{}]}`,
 		"many names":    `{"model":{` + strings.Repeat(`"a":0,`, 1<<20) + `"a":0}}`,
 		"many merges":   `{"model":{"merges":[` + strings.Repeat(`["a","b"],`, 1<<20) + `["a","b"]],"vocab":{"a":0,"b":1,"ab":2}}}`,
+		"equal merges":  strings.Replace(small, `["a","b"]`, strings.Repeat(`["a","b"],`, 1<<20)+`["a","b"]`, 1),
 		"empty merges":  `{"model":{"vocab":{"":0},"merges":[` + strings.Repeat(`" ",`, 1<<20) + `" "]}}`,
 	} {
 		start := time.Now()

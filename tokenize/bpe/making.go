@@ -117,10 +117,14 @@ func lastOfEqual(merges []merge, ids int) []merge {
 	dropped := 0
 	for i := range merges {
 		g := &merges[i]
-		for k := last[g.c]; k > 0; k = before[k-1] {
-			if h := &merges[k-1]; h.a == g.a && h.b == g.b && h.c >= 0 {
+		// One that is dropped leaves the list, or a file of equal merges takes the
+		// square of its length.
+		for k := &last[g.c]; *k > 0; k = &before[*k-1] {
+			if h := &merges[*k-1]; h.a == g.a && h.b == g.b {
 				h.c = -1
 				dropped++
+				*k = before[*k-1]
+				break
 			}
 		}
 		before[i], last[g.c] = last[g.c], int32(i+1)
