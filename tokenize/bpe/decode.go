@@ -9,7 +9,8 @@ import (
 
 // DecodeOptions says how to decode ids. The zero value prints every token.
 type DecodeOptions struct {
-	// SkipSpecial leaves special tokens out.
+	// SkipSpecial leaves special tokens out. The reference engine knows them by their
+	// spelling: one that is normalized to another content stays.
 	SkipSpecial bool
 	// CleanUp removes the space before punctuation and English contractions, as
 	// Python's tokenizers do where clean_up_tokenization_spaces is set (Llama 3).

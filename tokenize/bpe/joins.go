@@ -36,7 +36,8 @@ func (t *joinTable) add(a, b []byte) {
 	t.bits[h>>6] |= 1 << (h & 63)
 }
 
-// cut returns the first place after i where s[i:j] can be cut, or j.
+// cut returns the first place after i where s[i:j], which is valid UTF-8, can be cut,
+// or j.
 func (t *joinTable) cut(s string, i, j int) int {
 	a, n := utf8.DecodeRuneInString(s[i:j])
 	if t.bits == nil { // a vocabulary without merges
@@ -45,7 +46,11 @@ func (t *joinTable) cut(s string, i, j int) int {
 	for i += n; i < j; i += n {
 		b := rune(s[i])
 		n = 1
-		if b >= utf8.RuneSelf {
+		switch {
+		case b < utf8.RuneSelf:
+		case b&0xF0 == 0xE0 && i+3 <= j: // most characters of more than one byte
+			b, n = b&0x0F<<12|rune(s[i+1]&0x3F)<<6|rune(s[i+2]&0x3F), 3
+		default:
 			b, n = utf8.DecodeRuneInString(s[i:j])
 		}
 		h := t.hash(a, b)
