@@ -50,7 +50,7 @@ func randomSequence(rng *rand.Rand, b *strings.Builder, deep int) {
 			}
 			b.WriteByte(')')
 		case p < 30:
-			b.WriteString(pick(rng, "(?i:'s)", "(?i:k|a)", "(?i:['’]t)", "(?i:[sdk]|Ab)"))
+			b.WriteString(pick(rng, "(?i:'s)", "(?i:k|a)", "(?i:t)(?i:s)", "(?i:i)(?i:f)", "(?i:(?:l|k)(?:s|t|f|i))", "(?i:['’]t)", "(?i:[sdk]|Ab)"))
 		default:
 			b.WriteString(randomSet(rng, 2))
 			b.WriteString(pick(rng, "", "", "", "", "", "", "", "?+", "*+", "++"))
@@ -90,10 +90,26 @@ func randomSet(rng *rand.Rand, deep int) string {
 	return b.String()
 }
 
+var pieces = []string{
+	"a", "b", "s", "S", "k", "t", "f", "i", "ß", "é", "中", "’", "'", "-", "-", "&", "&&", "^", "[", "[", "[^", "]", "]", "(", "(?:", "(?i:", "(?=", "(?!", ")", ")", "|",
+	"?", "*", "+", "++", "?+", "{2}", "{1,2}", "{,2}", "{2,}", "{", "}", ",", "1", "$", ".", " ", "!", "#", "~", "\\", "\\s", "\\S", "\\d", "\\p{L}", "\\p{^L}", "\\P{Lu}", "\\P{^N}",
+	"\\p{Han}", "\\p{", "\\n", "\\t", "\\v", "\\f", "\\-", "\\]", "\\[", "\\&", "\\ ", "\\/", "\\x41", "\\x{e9}", "\\u0041", "\\z", "\\'", "\\$", "\n", "\t", "[:", ":]", "a-c", "0-9", "!-/",
+}
+
+// Soup writes a text of pieces of patterns: most are none, and the others use the
+// language in ways that nobody does.
+func Soup(rng *rand.Rand) string {
+	var b strings.Builder
+	for range 1 + rng.IntN(9) {
+		b.WriteString(pick(rng, pieces...))
+	}
+	return b.String()
+}
+
 func pick(rng *rand.Rand, list ...string) string { return list[rng.IntN(len(list))] }
 
 var letters = []string{
-	"a", "a", "b", "c", "s", "t", "A", "B", "S", "K", "k", "ſ", "\u212a", "é", "É", "ß", "中", "文", "龥", "あ", "\u0301", "ा", "1", "2", "٣", "²", "Ⅷ", " ", " ", "\n", "\r", "\t",
+	"a", "a", "b", "c", "s", "t", "A", "B", "S", "K", "k", "ſ", "\u212a", "é", "É", "ß", "ẞ", "ﬁ", "ﬆ", "ﬀ", "中", "文", "龥", "あ", "\u0301", "ा", "1", "2", "٣", "²", "Ⅷ", " ", " ", "\n", "\r", "\t",
 	"\u00a0", "\u0085", "\u2028", "\u3000", "'", "’", ".", "!", "-", "/", "$", "+", "€", "😀", "\x00", "\u200b", "\U000e0001", "ǅ", "ʰ", "𝟘", "𐐀",
 }
 
