@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // strict decodes a JSON value that was read by jsonReader.raw into v, as strictly as
@@ -113,22 +114,21 @@ func decodeStruct(r *jsonReader, v reflect.Value) error {
 	if r.peek() != '{' {
 		return notA(r, "an object")
 	}
-	fields := reflect.VisibleFields(v.Type())
-	seen := make([]bool, len(fields))
+	fields := fieldsOf(v.Type())
+	seen := uint64(0)
 	err := r.object(func(key string) error {
-		i := slices.IndexFunc(fields, func(f reflect.StructField) bool { return tagName(f) == key })
+		i := slices.IndexFunc(fields, func(f specField) bool { return f.name == key })
 		switch {
 		case i < 0:
-			k := slices.IndexFunc(fields, func(f reflect.StructField) bool { return strings.EqualFold(tagName(f), key) })
-			if k >= 0 {
-				return fmt.Errorf("%.40q is not known, %q is", key, tagName(fields[k]))
+			if k := slices.IndexFunc(fields, func(f specField) bool { return strings.EqualFold(f.name, key) }); k >= 0 {
+				return fmt.Errorf("%.40q is not known, %q is", key, fields[k].name)
 			}
 			return fmt.Errorf("%.40q is not known", key)
-		case seen[i]:
+		case seen>>i&1 != 0:
 			return fmt.Errorf("%q twice", key)
 		}
-		seen[i] = true
-		if err := decodeStrict(r, v.FieldByIndex(fields[i].Index)); err != nil {
+		seen |= 1 << i
+		if err := decodeStrict(r, v.Field(i)); err != nil {
 			return fmt.Errorf("%s: %w", key, err)
 		}
 		return nil
@@ -137,18 +137,40 @@ func decodeStruct(r *jsonReader, v reflect.Value) error {
 		return err
 	}
 	for i, f := range fields {
-		if !seen[i] && f.Type.Kind() != reflect.Pointer && !strings.HasSuffix(f.Tag.Get("json"), ",omitempty") {
-			return fmt.Errorf("%q is missing", tagName(f))
+		if seen>>i&1 == 0 && !f.optional {
+			return fmt.Errorf("%q is missing", f.name)
 		}
 	}
 	return nil
 }
 
-func tagName(f reflect.StructField) string {
-	if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "" {
-		return name
+// A specField is what strict knows of a field of a struct.
+type specField struct {
+	name     string
+	optional bool
+}
+
+// specs has the fields of each struct that was decoded: a file may have ten thousand
+// added tokens.
+var specs sync.Map // reflect.Type to []specField
+
+func fieldsOf(t reflect.Type) []specField {
+	if known, ok := specs.Load(t); ok {
+		if fields, ok := known.([]specField); ok {
+			return fields
+		}
 	}
-	return f.Name
+	fields := make([]specField, t.NumField()) // below 64: seen of decodeStruct is a bit each
+	for i := range fields {
+		f := t.Field(i)
+		name, option, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if name == "" {
+			name = f.Name
+		}
+		fields[i] = specField{name, option == "omitempty" || f.Type.Kind() == reflect.Pointer}
+	}
+	specs.Store(t, fields)
+	return fields
 }
 
 func decodeMap(r *jsonReader, v reflect.Value) error {
