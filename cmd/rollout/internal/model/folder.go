@@ -148,10 +148,12 @@ func (f *folder) Open(name string) (fs.File, error) {
 }
 
 // Bounds of what a compressed file unpacks to. The largest tokenizer.json that is
-// published has some 40 MB, and they shrink to a seventh or eighth.
+// published has some 40 MB, and they shrink to a seventh or eighth, for which memory
+// is made at once.
 const (
 	maxUnpackedBytes = 256 << 20
 	maxRatio         = 100
+	usualRatio       = 9
 )
 
 func unpack(f io.Reader, ending string, size int64) ([]byte, error) {
@@ -171,11 +173,12 @@ func unpack(f io.Reader, ending string, size int64) ([]byte, error) {
 		defer z.Close()
 		r = z
 	}
-	b, err := io.ReadAll(io.LimitReader(r, most+1))
-	if err == nil && int64(len(b)) > most {
+	b := bytes.NewBuffer(make([]byte, 0, min(most, usualRatio*size)+bytes.MinRead))
+	_, err := b.ReadFrom(io.LimitReader(r, most+1))
+	if err == nil && int64(b.Len()) > most {
 		err = fmt.Errorf("unpacks to more than %s, %d times its size: is this the right file?", human.Size(most), most/max(size, 1))
 	}
-	return b, err
+	return b.Bytes(), err
 }
 
 // An unpackedFile is the fs.File of a text in memory.
