@@ -31,6 +31,7 @@ var (
 )
 
 func newMutator(t *testing.T) *mutator {
+	t.Helper()
 	m := &mutator{writer: writer{talker{Rand: source(t)}}}
 	srcs := templates(t)
 	seen := map[string]bool{}

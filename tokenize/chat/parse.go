@@ -258,13 +258,13 @@ func (p *parser) function(end string) ([]stmt, error) {
 func (p *parser) forLoop() (stmt, error) {
 	f := &forStmt{line: p.next().line}
 	var err error
-	if f.target, err = p.target(tupleOpts{endNames: []string{"in"}}); err != nil {
+	if f.target, err = p.target(tupleOpts{}); err != nil {
 		return nil, err
 	}
 	if _, err = p.expect(tokName, "in"); err != nil {
 		return nil, err
 	}
-	if f.iter, err = p.tuple(tupleOpts{endNames: []string{"recursive"}}); err != nil {
+	if f.iter, err = p.tuple(tupleOpts{}); err != nil {
 		return nil, err
 	}
 	if p.skipName("if") {

@@ -3,7 +3,6 @@ package chat
 import (
 	"fmt"
 	"math/big"
-	"slices"
 	"strconv"
 	"strings"
 )
@@ -13,7 +12,6 @@ type tupleOpts struct {
 	cond      bool // conditional expressions may stand without parentheses
 	parens    bool // in parentheses, where an empty tuple is fine
 	namespace bool
-	endNames  []string
 }
 
 // A nsRef is name.attr on the left of an assignment. It never survives parsing.
@@ -37,9 +35,8 @@ func (p *parser) tuple(o tupleOpts) (expr, error) {
 			}
 		}
 		t := p.cur()
-		if t.kind == tokVarEnd || t.kind == tokBlockEnd || p.isOp(")") ||
-			t.kind == tokName && slices.Contains(o.endNames, t.text) {
-			break
+		if t.kind == tokVarEnd || t.kind == tokBlockEnd || p.isOp(")") {
+			break // a comma before in or recursive ends nothing: Jinja reads a name there
 		}
 		var e expr
 		var err error
