@@ -56,6 +56,9 @@ const keepBytes = 1 << 20
 
 // shrink gives up what an unusual text made grow.
 func (e *encoder) shrink() {
+	if cap(e.merge.next) > keepBytes/16 || cap(e.merge.queue) > keepBytes/16 {
+		e.merge = mergeScratch{}
+	}
 	if cap(e.norm.runes) > keepBytes/8 {
 		e.norm.runes = nil
 	}

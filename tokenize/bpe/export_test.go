@@ -86,3 +86,12 @@ func (t *Tokenizer) Tries(text string) int {
 	}
 	return e.merge.tries - before
 }
+
+// Scratch returns how many bytes of memory for merging this goroutine's next call
+// finds in the pool.
+func (t *Tokenizer) Scratch() int {
+	e := t.encoder()
+	defer t.pool.Put(e)
+	m := &e.merge
+	return 4*(cap(m.ids)+cap(m.next)+cap(m.prev)) + 8*cap(m.queue)
+}

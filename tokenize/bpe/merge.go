@@ -114,7 +114,7 @@ type mergeScratch struct {
 func (s *mergeScratch) merge(m *model, ids []int32) int {
 	n := len(ids)
 	if cap(s.next) < n {
-		s.next, s.prev = make([]int32, 2*n), make([]int32, 2*n)
+		s.next, s.prev = make([]int32, max(n, 1024)), make([]int32, max(n, 1024))
 	}
 	next, prev, q := s.next[:n], s.prev[:n], s.queue[:0]
 	pair := func(i int32) (entry uint64, made int32, ok bool) {

@@ -212,3 +212,22 @@ func TestPeerMerges(t *testing.T) {
 		}
 	}
 }
+
+// TestScratchGivenBack: a long word of unknown characters, which stay together, is
+// merged in memory that is not kept.
+func TestScratchGivenBack(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector makes pools forget")
+	}
+	tok, err := bpe.Parse(charFile(map[string]any{"model.byte_fallback": false, "model.fuse_unk": false}), bpe.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const n = 1 << 20
+	if ids := encode(t, tok, strings.Repeat("z", n), bpe.EncodeOptions{}); len(ids) < n {
+		t.Fatalf("%d ids for %d unknown characters", len(ids), n)
+	}
+	if kept := tok.Scratch(); kept > 1<<20 {
+		t.Errorf("%d bytes are kept, want at most %d", kept, 1<<20)
+	}
+}
