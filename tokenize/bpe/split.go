@@ -6,7 +6,7 @@ import "github.com/rollout-rl/rollout/tokenize/bpe/internal/pattern"
 type stage struct {
 	cut     splitter         // not nil: says where a piece ends; the rest is not used
 	pattern *pattern.Pattern // else: what is looked for in a piece
-	expr    string           // its text, empty where it is no regular expression
+	expr    string           // its text, empty where the pattern is a string
 	gaps    gapRule
 	invert  bool // what lies between matches counts as a match, and a match does not
 }

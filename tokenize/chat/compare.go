@@ -61,7 +61,7 @@ func sameLen(a, b string) int {
 	return len(a)
 }
 
-// work is what a comparison of two values that are no containers costs, in steps.
+// work is what a comparison of two values without elements costs, in steps.
 func work(a, b Value) int {
 	switch {
 	case a.isStr() && b.isStr():

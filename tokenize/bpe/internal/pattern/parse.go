@@ -13,7 +13,7 @@ type node struct {
 	op       op
 	set      *set    // opSet, opLook
 	subs     []*node // opConcat, opAlternate, opRepeat
-	min, max int     // opRepeat; max -1 is no limit
+	min, max int     // opRepeat; max -1: unbounded
 	atEnd    bool    // opLook: whether it holds at the end of the text
 	fold     bool    // opSet: inside (?i: )
 }
