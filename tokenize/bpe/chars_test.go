@@ -108,7 +108,13 @@ func TestCharsRefused(t *testing.T) {
 		{"prepend of nothing", map[string]any{"normalizer": object{"type": "Prepend", "prepend": ""}}, "Prepend of nothing"},
 		{"growth", map[string]any{"normalizer": replacePart("a", strings.Repeat("b", 100))}, "64 times longer"},
 		{"steps", map[string]any{"normalizer": object{"type": "Sequence", "normalizers": slices.Repeat([]object{{"type": "NFC"}}, 100)}}, "100 steps"},
-		{"long prepend", map[string]any{"normalizer": object{"type": "Prepend", "prepend": strings.Repeat("a", 2000)}}, "Prepend of 2000 bytes"},
+		{"long prepend", map[string]any{"normalizer": object{"type": "Prepend", "prepend": strings.Repeat("a", 2000)}}, "prepends more than 64 bytes"},
+		{"long prepend by a replacement", map[string]any{"normalizer": object{"type": "Sequence", "normalizers": []object{{"type": "Prepend", "prepend": "aa"}, replacePart("a", strings.Repeat("b", 40))}}}, "prepends more than 64 bytes"},
+		{"stages", map[string]any{"pre_tokenizer": object{"type": "Sequence", "pretokenizers": slices.Repeat([]object{{"type": "Digits", "individual_digits": true}}, 17)}}, "Sequence of 17"},
+		{"normalized to a long one", map[string]any{
+			"normalizer":   replacePart("a", strings.Repeat("b", 64)),
+			"added_tokens": []object{addedPart(278, strings.Repeat("a", 1000), "normalized")},
+		}, "64000 bytes when normalized"},
 		{"growth of the decoder", decoders(replacePart("a", strings.Repeat("b", 50)), replacePart("b", "cc")), "64 times longer"},
 		{"first and a normalizer", map[string]any{
 			"pre_tokenizer": object{"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first"},

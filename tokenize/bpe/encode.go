@@ -13,7 +13,7 @@ const MaxPretoken = 8 << 20
 // repeated for ever, as a rule.
 type PretokenError struct {
 	// Offset is where the pre-token begins, in bytes of the text as it was
-	// encoded: with invalid UTF-8 replaced and, where the model says so, composed.
+	// encoded: with invalid UTF-8 replaced, and normalized.
 	Offset int
 	// Len is its length in bytes.
 	Len int

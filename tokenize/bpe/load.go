@@ -183,15 +183,25 @@ func (t *Tokenizer) build(pieces pieceTable, merges []merge, added []Added, spec
 func (t *Tokenizer) spellAdded(added []Added) ([]string, error) {
 	spelled := make([]string, len(added))
 	seen := make(map[string]string)
+	total := 0
 	var n normalizer
 	for i, a := range added {
 		spelled[i] = a.Content
+		if total += len(a.Content); total > maxAddedText {
+			return nil, unsupported("added tokens of more than %d bytes together", maxAddedText)
+		}
 		if !a.Normalized {
 			continue
 		}
 		s := strings.Clone(n.normalize(t.norm, a.Content))
 		if s == "" {
 			return nil, unsupported("added token %q, of which the normalizer leaves nothing", a.Content)
+		}
+		if len(s) > maxAddedLen {
+			return nil, unsupported("added token %.40q of %d bytes when normalized, over %d", a.Content, len(s), maxAddedLen)
+		}
+		if total += len(s); total > maxAddedText {
+			return nil, unsupported("added tokens of more than %d bytes together", maxAddedText)
 		}
 		if other, ok := seen[s]; ok { // the reference engine takes one or the other
 			return nil, unsupported("added tokens %q and %q, which are both normalized to %q", other, a.Content, s)

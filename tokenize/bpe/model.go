@@ -11,6 +11,7 @@ const (
 	maxPieceLen  = 1 << 16
 	maxRankLen   = 1 << 8 // of a token in a rank file, of which every cut is looked up
 	maxAddedLen  = 1 << 10
+	maxAddedText = 1 << 23 // of all added tokens together
 	maxAdded     = 1 << 16
 	maxHoles     = 4 // ids for each token
 	maxFileBytes = 256 << 20
@@ -142,6 +143,9 @@ func (m *model) buildBytes(added []Added, spelled []string) error {
 			if m.bytes, spelled = alpha.appendBytes(m.bytes, t); !spelled {
 				m.flags[id] |= flagLiteral
 			}
+		}
+		if len(m.bytes) > len(m.pieces.text)+maxDecodedText {
+			return unsupported("decoder that makes the vocabulary more than %d bytes longer", maxDecodedText)
 		}
 		m.off[id+1] = uint32(len(m.bytes))
 	}

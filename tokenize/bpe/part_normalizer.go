@@ -5,11 +5,16 @@ import (
 	"strings"
 )
 
-// Limits on normalizers and decoders of vocabularies of characters: the number of
-// steps, and how many times longer these may make a text.
+// Limits on the parts of a file: the steps of a normalizer or decoder, the stages of a
+// pre-tokenizer, and how many times longer steps may make a text. What Prepend puts
+// before a section has at most maxPrepended bytes, with what later steps make of it. A
+// decoder may make the vocabulary longer by maxDecodedText bytes.
 const (
-	maxSteps  = 64
-	maxGrowth = 64
+	maxSteps       = 64
+	maxStages      = 16
+	maxGrowth      = 64
+	maxPrepended   = 64
+	maxDecodedText = 64 << 20
 )
 
 type replaceSpec struct {
@@ -33,16 +38,18 @@ func normSteps(p part) ([]normStep, error) {
 	if len(steps) > maxSteps {
 		return nil, unsupported("normalizer of %d steps, over %d", len(steps), maxSteps)
 	}
-	growth := 1
+	growth, prepended := 1, 0
 	for _, s := range steps {
 		switch s.kind {
 		case stepReplace:
 			growth = growBy(growth, s.from, s.to)
+			prepended *= growBy(1, s.from, s.to)
 		case stepPrepend:
-			if len(s.to) > maxAddedLen {
-				return nil, unsupported("normalizer Prepend of %d bytes, over %d", len(s.to), maxAddedLen)
-			}
+			prepended += len(s.to)
 		case stepNFC:
+		}
+		if prepended > maxPrepended {
+			return nil, unsupported("normalizer that prepends more than %d bytes", maxPrepended)
 		}
 	}
 	if growth > maxGrowth {

@@ -10,13 +10,10 @@ type byteLevelSpec struct {
 }
 
 type splitSpec struct {
-	Type    string `json:"type"`
-	Pattern struct {
-		Regex  *string `json:"Regex"`
-		String *string `json:"String"`
-	} `json:"pattern"`
-	Behavior string `json:"behavior"`
-	Invert   bool   `json:"invert"`
+	Type     string      `json:"type"`
+	Pattern  patternSpec `json:"pattern"`
+	Behavior string      `json:"behavior"`
+	Invert   bool        `json:"invert"`
 }
 
 type digitsSpec struct {

@@ -18,6 +18,9 @@ func (f *jsonFile) preParts() ([]part, error) {
 		if err := strict(f.preTokenizer.raw, "pre_tokenizer", &s); err != nil {
 			return nil, err
 		}
+		if n := len(s.Pretokenizers); n > maxStages {
+			return nil, unsupported("pre_tokenizer Sequence of %d, over %d", n, maxStages)
+		}
 		return s.Pretokenizers, nil
 	}
 	return []part{f.preTokenizer.part}, nil

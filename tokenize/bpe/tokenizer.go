@@ -67,7 +67,8 @@ type File struct {
 type Added struct {
 	ID      int32
 	Content string
-	// Special tokens are left out by DecodeOptions.SkipSpecial.
+	// Special tokens are left out by DecodeOptions.SkipSpecial, unless their content
+	// is normalized to another.
 	Special bool
 	// Normalized tokens are looked for after normalization, as their content is
 	// then, and decode to that; the others are looked for in the raw text.
