@@ -245,7 +245,7 @@ func TestCallsAgainstPython(t *testing.T) {
 		srcs = srcs[:*calls]
 	}
 	vars := []byte(strings.Replace(strings.ReplaceAll(writerVars, "\n", " "), "{", `{"nan": NaN, `, 1))
-	var c comparison
+	c := comparison{excuse: changedAddress}
 	for chunk := range slices.Chunk(srcs, 50_000) {
 		requests := make([]request, len(chunk))
 		for i := range chunk {
@@ -255,6 +255,9 @@ func TestCallsAgainstPython(t *testing.T) {
 	}
 	t.Logf("%d of %d calls: %s", len(srcs), total, &c)
 }
+
+// changedAddress matches a generator whose text, with its address, a filter changes.
+var changedAddress = regexp.MustCompile(`map\('upper'\)\)\|(capitalize|center|format|replace|title|trim|truncate|upper|wordcount)`)
 
 // A comparison counts how renders here and in Python compare.
 type comparison struct {
