@@ -168,7 +168,8 @@ Of a model's named templates the one called tool_use serves conversations with t
 where there is one, and default all others; --template chooses.
 
 --continue-final-message leaves the final message open, as apply_chat_template does:
-the text ends where its content ends, and the model goes on there.`,
+the text ends where its content ends, and the model goes on there. With =KEY it ends
+where the value of that key ends.`,
 		Annotations: exits(tokenizeExits),
 		Example: `  echo '[{"role":"user","content":"Hi"}]' | rollout tokenize render --tokenizer models/qwen3
   rollout tokenize render --tokenizer models/qwen3 conversation.json --ids
@@ -179,7 +180,10 @@ the text ends where its content ends, and the model goes on there.`,
 			}
 			return nil
 		},
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if keepOpen == "" && cmd.Flags().Changed("continue-final-message") {
+				return exit.Usagef("tokenize render: --continue-final-message= names no key")
+			}
 			tok, err := o.load()
 			if err != nil {
 				return err
@@ -247,7 +251,7 @@ func parseTransformers(text string) (chat.Transformers, error) {
 		}
 		names = append(names, release.String())
 	}
-	return 0, exit.Hint(exit.Usagef("--transformers: %q is not one of %s", text, strings.Join(names, ", ")), "give the last one that is not newer than the server's transformers")
+	return 0, exit.Hint(exit.Usagef("tokenize render: --transformers: %q is not one of %s", text, strings.Join(names, ", ")), "give the last one that is not newer than the server's transformers: 5.21 for 5.22.1")
 }
 
 // textOf is the arguments, or standard input where there are none.

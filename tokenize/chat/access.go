@@ -183,14 +183,21 @@ func (r *run) ownAttr(v Value, name string) (Value, bool, error) {
 			return v, true, typeErrorf("%w: the type cycler.%s", ErrUnsupported, name)
 		}
 	case *view:
-		if name == "mapping" || name == "isdisjoint" && o.kind != 'v' {
+		switch {
+		case name == "mapping":
+			return v, true, typeErrorf("%w: the attribute mapping of %s", ErrUnsupported, typeName(v))
+		case name == "isdisjoint" && o.kind != 'v':
 			return unsupportedMethod(v, name), true, nil
 		}
 	case *sharedIter:
 		switch name {
-		case "close", "gi_running", "gi_suspended", "gi_yieldfrom", "send", "throw":
+		case "close", "send", "throw":
 			if o.fn != nil {
 				return unsupportedMethod(v, name), true, nil
+			}
+		case "gi_running", "gi_suspended", "gi_yieldfrom":
+			if o.fn != nil {
+				return v, true, typeErrorf("%w: the attribute %s of a generator", ErrUnsupported, name)
 			}
 		}
 	case *interval:

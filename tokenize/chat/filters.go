@@ -577,7 +577,7 @@ func filterWordCount(r *run, v Value, a args) (Value, error) {
 	if err != nil {
 		return v, err
 	}
-	if err := r.read(len(v.s)); err != nil {
+	if err := r.pay(len(v.s)>>2, 0); err != nil { // two tables for each character
 		return v, err
 	}
 	n := int64(0)

@@ -1,6 +1,7 @@
 package chat
 
 import (
+	"math"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -414,8 +415,8 @@ func (r *run) padding(v Value, pad int64, size int) error {
 	if err := r.room(pad * int64(size)); err != nil {
 		return err
 	}
-	n := int(pad)*size + len(v.s)
-	return r.pay(n>>8, 2*n)
+	n := pad*int64(size) + int64(len(v.s))
+	return r.pay(int(n>>8), int(min(2*n, math.MaxInt)))
 }
 
 func strZFill(r *run, v Value, a args) (Value, error) {

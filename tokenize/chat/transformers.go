@@ -19,7 +19,8 @@ import (
 //	the keys of a message whose value is None are left out                          yes
 //
 // The first one stands for earlier releases too; of these only continue_final_message
-// differs. Special tokens are named as transformers 5 names them.
+// differs, which knows no key but content in 4.57: that it takes others is of 5.20. Special
+// tokens are named as transformers 5 names them.
 //
 // Source: apply_chat_template of tokenization_utils_base.py and render_jinja_template of
 // utils/chat_template_utils.py in the releases 4.45.2 to 5.23.0.
