@@ -181,6 +181,26 @@ func TestTokensMayChange(t *testing.T) {
 	}
 }
 
+// A run whose rows were made before there was tokens.transformers kept to no one release:
+// it takes any. A run that has one keeps it.
+func TestTransformersOfEarlierRuns(t *testing.T) {
+	t.Parallel()
+	qwen := &Model{TokenizerSHA256: "aaaaaaaaaaaaaaaa", ChatTemplateSHA256: "cccc"}
+	l := configured(t, fullConfig+"tokens: {transformers: \"5.23\"}\n")
+	id, err := IdentityOf(l, qwen)
+	if err != nil {
+		t.Fatal(err)
+	}
+	info := described(t, configured(t, fullConfig), qwen)
+	if bad := Changes(l, info, id, qwen, true); len(bad) != 1 {
+		t.Errorf("%d complaints to a run that has a release, want 1: %v", len(bad), bad)
+	}
+	delete(info.Identity.Settings, "tokens.transformers")
+	if bad := Changes(l, info, id, qwen, true); bad != nil {
+		t.Errorf("complaints to an earlier run: %v", bad)
+	}
+}
+
 func TestServerChanges(t *testing.T) {
 	t.Parallel()
 	m := func(window int64) *ServerModel { return &ServerModel{Handle: "h", Name: "n", ContextWindow: window} }
