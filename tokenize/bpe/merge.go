@@ -24,6 +24,9 @@ import "unicode/utf8"
 // once at most, and every token that begins there is tried once at most: the time is
 // the length of the text times a constant of the vocabulary.
 
+// longRun is from how many bytes on a comparison is quicker than another search.
+const longRun = 8
+
 // appendMerged appends the tokens of w, which is not empty and under 2 GiB.
 func (m *model) appendMerged(dst []int32, w string, s *mergeScratch) []int32 {
 	start := len(dst)
@@ -31,8 +34,14 @@ func (m *model) appendMerged(dst []int32, w string, s *mergeScratch) []int32 {
 		dst = c.appendSymbols(dst, w)
 		return dst[:start+s.merge(m, dst[start:])]
 	}
+	// What was found for the bytes behind was: in a run of one character it comes again.
+	was, depends, found := 0, 0, int32(-1)
 	for at := 0; at < len(w); {
-		tok := m.prefixes.longest(w[at:])
+		if depends < longRun || max(at, was)+depends > len(w) || w[at:at+depends] != w[was:was+depends] {
+			found, depends = m.prefixes.longest(w[at:])
+			was = at
+		}
+		tok := found
 		if tok < 0 { // a character that no token begins with: nothing crosses it
 			_, n := utf8.DecodeRuneInString(w[at:])
 			dst = m.chars.appendSymbols(dst, w[at:at+n])
@@ -40,24 +49,52 @@ func (m *model) appendMerged(dst []int32, w string, s *mergeScratch) []int32 {
 			start = len(dst)
 			continue
 		}
-		for {
-			s.tries++
-			if len(dst) == start || m.compatible(dst[len(dst)-1], tok, s) {
-				dst = append(dst, tok)
-				at += int(m.makings[tok].size)
-				break
-			}
-			tok = m.makings[tok].prefix
-			for tok < 0 {
-				last := dst[len(dst)-1]
-				dst = dst[:len(dst)-1]
-				at -= int(m.makings[last].size)
-				tok = m.makings[last].prefix
+		if len(dst) > start {
+			tok = m.firstCompatible(dst[len(dst)-1], tok, s)
+		}
+		for tok < 0 {
+			last := dst[len(dst)-1]
+			dst = dst[:len(dst)-1]
+			at -= int(m.makings[last].size)
+			if tok = m.makings[last].prefix; len(dst) > start {
+				tok = m.firstCompatible(dst[len(dst)-1], tok, s)
 			}
 		}
+		dst = append(dst, tok)
+		at += int(m.makings[tok].size)
 	}
 	return dst
 }
+
+// firstCompatible returns the longest token that b begins with, b itself before all, and
+// that is compatible with a; -1 where none is. In a run of one character the same two are
+// asked for again and again, where a vocabulary may have a token for each length.
+func (m *model) firstCompatible(a, b int32, s *mergeScratch) int32 {
+	if b < 0 {
+		return -1
+	}
+	known := &s.first[(uint32(a)*0x9E3779B1^uint32(b)*0x85EBCA6B)>>(32-firstBits)]
+	if known.a == a && known.b == b && known.some {
+		return known.tok
+	}
+	tok := b
+	for ; tok >= 0; tok = m.makings[tok].prefix {
+		s.tries++
+		if m.compatible(a, tok, s) {
+			break
+		}
+	}
+	*known = compatibleTok{a, b, tok, true}
+	return tok
+}
+
+// A compatibleTok is what firstCompatible found for a and b.
+type compatibleTok struct {
+	a, b, tok int32
+	some      bool
+}
+
+const firstBits = 10 // 16 KiB
 
 // compatible reports whether merging the text of two tokens gives them again. It
 // undoes their merges at the border, the latest first, and looks whether a pair
@@ -102,6 +139,7 @@ func (m *model) appendParts(dst []int32, id int32) []int32 {
 
 // mergeScratch is the memory for merging, kept between calls.
 type mergeScratch struct {
+	first [1 << firstBits]compatibleTok
 	tries int // tokens tried, ever; tests count them
 
 	ids, next, prev []int32

@@ -123,16 +123,18 @@ func (p *prefixTable) step(node int32, b byte) (int32, bool) {
 	}
 }
 
-// longest returns the longest token that s begins with, or -1.
-func (p *prefixTable) longest(s string) int32 {
+// longest returns the longest token that s begins with, or -1, and how many bytes of s
+// it depends on; these may be one more than s has.
+func (p *prefixTable) longest(s string) (tok int32, depends int) {
 	node, best := p.root[s[0]], int32(-1)
 	if node < 0 {
-		return -1
+		return -1, 1
 	}
 	if node < p.tokens {
 		best = node
 	}
-	for i := 1; i < len(s); i++ {
+	i := 1
+	for ; i < len(s); i++ {
 		next, ok := p.step(node, s[i])
 		if !ok {
 			break
@@ -142,5 +144,5 @@ func (p *prefixTable) longest(s string) int32 {
 		}
 		node = next
 	}
-	return best
+	return best, i + 1
 }
