@@ -16,7 +16,7 @@ if [ "$status" != 0 ]; then
     $1 == "---" { of = $3; if ($2 == "FAIL:") print; next }
     /^(ok|\?|PASS|FAIL)([[:space:]]|$)/ { of = ""; next }
     of == "" || failed[of] { print }
-  ' "$log" "$log" | tail -n 600
+  ' "$log" "$log" | tail -n 3000
   echo 'Failed:'
   grep -E '^[[:space:]]*--- FAIL' "$log"
 fi
