@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -321,6 +322,8 @@ func TestPeerVariants(t *testing.T) {
 // on documents that neither has seen.
 func TestGatePeerSpeed(t *testing.T) {
 	interpreter := python(t)
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	docs := corpus(t, 3<<20)
 	raw, err := json.Marshal(docs)
 	if err != nil {
@@ -347,16 +350,16 @@ func TestGatePeerSpeed(t *testing.T) {
 		tok := bpetest.Tokenizer(t, name)
 		best := time.Hour
 		var ids []int32
-		for range 3 {
+		for range 5 { // the processor time of the best: the machine may be busy
 			tok.ForgetWords()
-			start := time.Now()
+			start := cpuTime(t)
 			ids = ids[:0]
 			for _, d := range docs {
 				if ids, err = tok.AppendTokens(ids, d); err != nil {
 					t.Fatal(err)
 				}
 			}
-			best = min(best, time.Since(start))
+			best = min(best, cpuTime(t)-start)
 		}
 		size := float64(totalBytes(docs)) / 1e6
 		ratio := theirs / best.Seconds()
