@@ -53,7 +53,7 @@ func (f *jsonFile) spaces(t *Tokenizer) error {
 			if st, err = readSplit(p); err == nil && st.expr != "" {
 				err = unsupported("pre_tokenizer Split by a pattern in a vocabulary of characters")
 			}
-			if splitsBySpace(p) && !st.invert && t.leavesNoSpace() {
+			if st.text == " " && !st.invert && t.leavesNoSpace() {
 				st = stage{} // it never matches
 			}
 		case name == "Digits":
@@ -69,11 +69,6 @@ func (f *jsonFile) spaces(t *Tokenizer) error {
 		}
 	}
 	return f.checkFirst(t)
-}
-
-func splitsBySpace(p part) bool {
-	var s splitSpec
-	return strict(p.raw, "pre_tokenizer", &s) == nil && s.Pattern.String != nil && *s.Pattern.String == " "
 }
 
 // leavesNoSpace reports whether the normalizer and Metaspace replace all spaces.

@@ -6,7 +6,8 @@ import "github.com/rollout-rl/rollout/tokenize/bpe/internal/pattern"
 type stage struct {
 	cut     splitter         // not nil: says where a piece ends; the rest is not used
 	pattern *pattern.Pattern // else: what is looked for in a piece
-	expr    string           // its text, empty where the pattern is a string
+	expr    string           // its text where it is a regular expression
+	text    string           // its text where it is a string
 	gaps    gapRule
 	invert  bool // what lies between matches counts as a match, and a match does not
 }
@@ -118,5 +119,5 @@ func stringStage(text string, gaps gapRule, invert bool) (stage, error) {
 	if err != nil {
 		return stage{}, unsupported("pre_tokenizer Split string %.1000q: %v", text, err)
 	}
-	return stage{pattern: p, gaps: gaps, invert: invert}, nil
+	return stage{pattern: p, text: text, gaps: gaps, invert: invert}, nil
 }

@@ -1,5 +1,6 @@
-// Package modelfile reads one file of a model's folder into memory. What is not a regular file, is
-// too large, or only stands for the file is refused before anything is allocated for it.
+// Package modelfile reads one file of a model's folder into memory. What is not a
+// regular file, is too large, or only stands for the file is refused before anything
+// is allocated for it.
 package modelfile
 
 import (
