@@ -12,8 +12,8 @@ if [ "$status" != 0 ]; then
   # that belongs to no test: build errors, panics, races.
   awk '
     FNR == NR { if ($1 == "---" && $2 == "FAIL:") failed[$3] = 1; next }
-    $1 == "===" { of = $3; next }
-    $1 == "---" { of = $3; if ($2 == "FAIL:") print; next }
+    /^=== (RUN|PAUSE|CONT|NAME) / { of = $3; next }
+    /^ *--- (PASS|FAIL|SKIP): / { of = $3; if ($2 == "FAIL:") print; next }
     /^(ok|\?|PASS|FAIL)([[:space:]]|$)/ { of = ""; next }
     of == "" || failed[of] { print }
   ' "$log" "$log" | tail -n 3000

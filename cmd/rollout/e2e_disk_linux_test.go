@@ -95,7 +95,8 @@ func TestDiskFull(t *testing.T) {
 			`)
 			for _, want := range []string{
 				`(?m)^exit code 6$`,
-				`(?m)^rollout: storage failed: \S+/(data|wal)/\S+: (write|sync|create): .*no space left on device$`,
+				// The file system is full for whatever is written next: the log, a shard, a commit entry.
+				`(?m)^rollout: storage failed: \S+/(data|wal|_commits)/\S+: (write|sync|create|commit): .*no space left on device$`,
 				`(?m)^  remaining +[0-9]+   [1-9][0-9]* of them finished, in the write-ahead log$`,
 				`(?m)^hint: make room on the disk, then continue with: rollout collect --resume --out \S+; what is finished is kept$`,
 				`(?m)^\S+/run: ok: [1-9][0-9]* commits, .*; [1-9][0-9]* samples, 0 of them failed; `,
