@@ -153,7 +153,10 @@ func (c comparer) equal(a, b Value, depth int) (bool, error) {
 	}
 	if x, ok := a.ref.(*method); ok {
 		y, ok := b.ref.(*method)
-		return ok && x.name == y.name && identical(x.of, y.of), nil
+		if !ok || x == y || x.name != y.name {
+			return x == y, nil
+		}
+		return oneObject(x.of, y.of)
 	}
 	return a.ref == b.ref, nil
 }
@@ -200,6 +203,29 @@ func identical(a, b Value) bool {
 		return false
 	}
 	return a.ref == b.ref
+}
+
+// oneObject is Python's is, for the test sameas and for the methods of two values. It
+// is an error where equal values do not show whether they are one object.
+func oneObject(a, b Value) (bool, error) {
+	if a.kind != b.kind || identical(a, b) {
+		return a.kind == b.kind, nil
+	}
+	unknown := false
+	switch a.kind {
+	case Undefined:
+		unknown = true
+	case Int, Float:
+		n, ordered := compareNumbers(a, b)
+		unknown = n == 0 || !ordered
+	case String, Markup:
+		// A character of a string exists once, the same one as upper gives it does not.
+		unknown = a.s == b.s
+	}
+	if unknown {
+		return false, typeErrorf("%w: whether two equal values of %s are one object", ErrUnsupported, typeName(a))
+	}
+	return false, nil
 }
 
 // compareNumbers compares exactly: no rounding between int and float.

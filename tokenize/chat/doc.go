@@ -64,6 +64,8 @@
 //   - strftime directives that the C library does not share everywhere
 //   - text that is not Unicode: half of a surrogate pair, in a template or in
 //     JSON, which no tokenizer takes either
+//   - the test sameas, and == of two methods, where it would have to know whether two
+//     equal strings, numbers or undefined values are one object in Python
 //   - what exceeds the limits of Options. Python's own limits on recursion and on
 //     the digits of an int are met at other places: macros may be nested 200 deep,
 //     values 900, an int may have 65,536 bits.
@@ -72,8 +74,7 @@
 //
 // Printing a function, a generator or a bound method gives its address in Python;
 // here it gives the same words without one. What is printable, and upper and
-// lower case, follow Unicode 15.0 as in Python 3.12. The test sameas knows
-// singletons and containers, not which equal strings Python happens to share.
+// lower case, follow Unicode 15.0 as in Python 3.12.
 //
 // # Limits
 //

@@ -295,10 +295,7 @@ func filterInt(r *run, v Value, a args) (Value, error) {
 		return def, nil
 	case v.isStr():
 		base, ok := b.or(1, IntValue(10)).small()
-		if !ok {
-			if b.v[1].isInt() {
-				return def, nil
-			}
+		if !ok || base < 0 || base > 36 { // no base at all
 			if err := r.number(v.s); err != nil {
 				return v, err
 			}
@@ -407,6 +404,9 @@ func filterRound(r *run, v Value, a args) (Value, error) {
 
 func (r *run) round(v, p Value) (Value, error) {
 	n, ok := p.small()
+	if !ok && p.isInt() && v.kind == Float { // all that far away are the same
+		n, ok = int64(p.big().Sign())*1000, true
+	}
 	switch {
 	case p.kind == None && v.kind == Float:
 		f := math.RoundToEven(v.float())

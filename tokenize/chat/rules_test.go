@@ -27,7 +27,7 @@ func ruleApplications() []application {
 		render(printAll, `[{"role": "assistant", "reasoning_content": "", "thinking": "t"}]`),
 		render(printAll, `[{"role": "assistant", "thinking": "t", "reasoning_content": "c", "reasoning": ["r"]}]`),
 		render(printAll, `[{"role": "assistant", "reasoning": {"a": [1, null]}, "content": "x"}]`),
-		render(`{% for m in messages %}{{ m.thinking is sameas m.reasoning_content }}{{ m.content is defined }}{% endfor %}`,
+		render(`{% for m in messages %}{% if m.thinking is defined %}{{ m.thinking is sameas m.reasoning_content }}{% endif %}{{ m.content is defined }}{% endfor %}`,
 			`[{"reasoning": ["r"], "content": null}, {"thinking": ["t"], "reasoning_content": ["t"]}]`),
 		{
 			Src: `{{ tools }}{{ documents }}{{ v }}{{ bos_token }}{{ nothing is defined }}`, Messages: talk, Tools: `[{"a": null, "b": [null]}]`,

@@ -46,7 +46,10 @@ func testByName(name string) testFunc {
 	case "sameas":
 		return func(_ *run, v Value, a args) (bool, error) {
 			b, err := a.bind("sameas", "other!")
-			return sameAs(v, b.v[0]), err
+			if err != nil {
+				return false, err
+			}
+			return oneObject(v, b.v[0])
 		}
 	case "in":
 		return func(r *run, v Value, a args) (bool, error) {
@@ -177,11 +180,4 @@ func divisible(r *run, v Value, a args) (bool, error) {
 		return false, err
 	}
 	return r.equal(m, IntValue(0))
-}
-
-func sameAs(a, b Value) bool {
-	if a.isStr() && a.kind == b.kind {
-		return a.s == b.s && len(a.s) < 2 // one-character strings exist once
-	}
-	return identical(a, b)
 }
