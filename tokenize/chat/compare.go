@@ -156,7 +156,7 @@ func (c comparer) equal(a, b Value, depth int) (bool, error) {
 		if !ok || x == y || x.name != y.name {
 			return x == y, nil
 		}
-		return oneObject(x.of, y.of)
+		return c.oneObject(x.of, y.of, depth)
 	}
 	return a.ref == b.ref, nil
 }
@@ -207,9 +207,15 @@ func identical(a, b Value) bool {
 
 // oneObject is Python's is, for the test sameas and for the methods of two values. It
 // is an error where equal values do not show whether they are one object.
-func oneObject(a, b Value) (bool, error) {
-	if a.kind != b.kind || identical(a, b) {
-		return a.kind == b.kind, nil
+func (c comparer) oneObject(a, b Value, depth int) (bool, error) {
+	if identical(a, b) {
+		return true, nil
+	}
+	if a.kind != b.kind {
+		return false, nil
+	}
+	if err := c.pay(work(a, b), depth); err != nil {
+		return false, err
 	}
 	unknown := false
 	switch a.kind {

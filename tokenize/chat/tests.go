@@ -44,12 +44,12 @@ func testByName(name string) testFunc {
 	case "divisibleby":
 		return divisible
 	case "sameas":
-		return func(_ *run, v Value, a args) (bool, error) {
+		return func(r *run, v Value, a args) (bool, error) {
 			b, err := a.bind("sameas", "other!")
 			if err != nil {
 				return false, err
 			}
-			return oneObject(v, b.v[0])
+			return r.comparer().oneObject(v, b.v[0], 0)
 		}
 	case "in":
 		return func(r *run, v Value, a args) (bool, error) {
