@@ -229,7 +229,7 @@ func (c comparer) oneObject(a, b Value, depth int) (bool, error) {
 		unknown = a.s == b.s
 	}
 	if unknown {
-		return false, typeErrorf("%w: whether two equal values of %s are one object", ErrUnsupported, typeName(a))
+		return false, typeErrorf("%w: asking whether two equal values of %s are one object, as sameas does, and == of methods", ErrUnsupported, typeName(a))
 	}
 	return false, nil
 }
