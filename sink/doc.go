@@ -1,6 +1,6 @@
 // Package sink makes finished samples durable: they go into a write-ahead log, from
 // there rows into Parquet or Arrow shards, what failed into shards of its own, and a
-// commit log says which of them exist. All readers (Log, Verify, python/rollout_data.py)
+// commit log says which of them exist. All readers (Log, Verify, the package in python/)
 // follow the commit log and nothing else.
 //
 // # Schema

@@ -48,8 +48,8 @@ type run struct {
 }
 
 // TestInterop writes the edge set in both formats and has other implementations
-// read it back, value for value: pyarrow, DuckDB, Hugging Face datasets, and a
-// torch DataLoader through our own rollout_data.py.
+// read it back, value for value: pyarrow, DuckDB, Hugging Face datasets, and our own
+// package.
 func TestInterop(t *testing.T) {
 	t.Parallel()
 	python := interpreter(t)
@@ -62,7 +62,7 @@ func TestInterop(t *testing.T) {
 		{"read_pyarrow.py", nil},
 		{"read_duckdb.py", nil},
 		{"read_datasets.py", []string{filepath.Join(dir, "cache")}},
-		{"read_torch.py", nil},
+		{"read_package.py", nil},
 	} {
 		t.Run(strings.TrimSuffix(tt.script, ".py"), func(t *testing.T) {
 			runPython(t, python, append([]string{filepath.Join("testdata", "python", tt.script), path}, tt.args...)...)
@@ -70,10 +70,10 @@ func TestInterop(t *testing.T) {
 	}
 }
 
-// TestPythonReader runs the tests of rollout_data.py itself.
+// TestPythonReader runs the tests of the package that read the commit log.
 func TestPythonReader(t *testing.T) {
 	t.Parallel()
-	runPython(t, interpreter(t), "-m", "unittest", "discover", "-s", "python", "-p", "test_*.py")
+	runPython(t, interpreter(t), "-m", "unittest", "discover", "-s", "python/tests", "-p", "test_log.py")
 }
 
 func interpreter(t *testing.T) string {
@@ -98,7 +98,7 @@ func interpreter(t *testing.T) string {
 func runPython(t *testing.T, python string, args ...string) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), python, args...)
-	cmd.Env = append(os.Environ(), "PYTHONPATH=python", "PYTHONDONTWRITEBYTECODE=1", "OMP_NUM_THREADS=1")
+	cmd.Env = append(os.Environ(), "PYTHONPATH=python/src", "PYTHONDONTWRITEBYTECODE=1", "OMP_NUM_THREADS=1")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("%s: %v\n%s", strings.Join(args, " "), err, tail(out, 4000))
 	}

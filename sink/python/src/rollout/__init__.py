@@ -1,5 +1,6 @@
 """Read what rollout collected, whole groups at a time, from PyTorch or without it."""
 
 from rollout._types import Group, Row
+from rollout.errors import CorruptError, NewerError, RolloutError, StateError
 
-__all__ = ["Group", "Row"]
+__all__ = ["CorruptError", "Group", "NewerError", "RolloutError", "Row", "StateError"]

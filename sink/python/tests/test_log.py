@@ -1,4 +1,4 @@
-"""Tests of rollout_data that need no dataset written by Go."""
+"""The commit log and its shards, without a dataset written by the program."""
 
 import hashlib
 import json
@@ -9,7 +9,8 @@ import unittest
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-import rollout_data
+from rollout import log
+from rollout.errors import CorruptError, NewerError
 
 
 class Run:
@@ -62,7 +63,7 @@ class Test(unittest.TestCase):
         self.folder = folder.name
 
     def numbers(self, **kwargs):
-        return [r["n"] for s in rollout_data.shards(self.folder) for r in rollout_data.rows(s, **kwargs)]
+        return [r["n"] for s in log.shards(self.folder) for r in log.rows(s, **kwargs)]
 
     def test_files_without_commit_do_not_exist(self):
         run = Run(self.folder, [4, 5])
@@ -72,31 +73,31 @@ class Test(unittest.TestCase):
 
     def test_empty_folder(self):
         self.assertEqual(self.numbers(), [])
-        self.assertEqual(rollout_data.table(self.folder).num_rows, 0)
+        self.assertEqual(log.table(self.folder).num_rows, 0)
 
     def test_follow(self):
         run = Run(self.folder, [4, 5])
-        last = list(rollout_data.commits(self.folder))[-1]["seq"]
-        self.assertEqual(list(rollout_data.commits(self.folder, after=last)), [])
+        last = list(log.commits(self.folder))[-1]["seq"]
+        self.assertEqual(list(log.commits(self.folder, after=last)), [])
         run.commit(run.write(2, "parquet"), 2, "parquet")
-        self.assertEqual([s.rows for s in rollout_data.shards(self.folder, after=last)], [2])
+        self.assertEqual([s.rows for s in log.shards(self.folder, after=last)], [2])
 
     def test_gap(self):
         Run(self.folder, [1, 1, 1])
         os.remove(os.path.join(self.folder, "_commits", f"{2:020d}.json"))
-        with self.assertRaises(rollout_data.CorruptError):
+        with self.assertRaises(CorruptError):
             self.numbers()
 
     def test_newer_version(self):
         run = Run(self.folder, [1])
-        run.commit("data/x", 1, "parquet", schema_version=2)
-        with self.assertRaisesRegex(rollout_data.CorruptError, "newer version"):
+        run.commit("data/x", 1, "parquet", schema_version=9)
+        with self.assertRaisesRegex(NewerError, "newer version"):
             self.numbers()
 
     def test_replaces(self):
         run = Run(self.folder, [1])
         run.commit(run.write(1, "parquet"), 1, "parquet", replaces=[1])
-        with self.assertRaisesRegex(rollout_data.CorruptError, "newer version"):
+        with self.assertRaisesRegex(NewerError, "newer version"):
             self.numbers()
 
     def test_old_entries(self):
@@ -108,7 +109,7 @@ class Test(unittest.TestCase):
     def test_entry_of_another_run(self):
         run = Run(self.folder, [1])
         run.commit(run.write(1, "parquet"), 1, "parquet", run_id="other")
-        with self.assertRaisesRegex(rollout_data.CorruptError, "of run 'other'"):
+        with self.assertRaisesRegex(CorruptError, "of run 'other'"):
             self.numbers()
 
     def test_every_byte_of_an_entry(self):
@@ -120,14 +121,14 @@ class Test(unittest.TestCase):
                         body[:at], body[:at] + body[at + 1:]):
                 with open(run.entry(1), "wb") as f:
                     f.write(bad)
-                with self.assertRaises(rollout_data.CorruptError, msg=(at, bad)):
-                    list(rollout_data.commits(self.folder))
+                with self.assertRaises(CorruptError, msg=(at, bad)):
+                    list(log.commits(self.folder))
 
     def test_damaged_shard(self):
         for fmt in ("parquet", "arrow"):
             with tempfile.TemporaryDirectory() as folder:
                 run = Run(folder, [10], fmt)
-                (shard,) = rollout_data.shards(folder)
+                (shard,) = log.shards(folder)
                 with open(shard.path, "rb") as f:
                     body = f.read()
                 for what, bad in (("sha256", body[:50] + bytes([body[50] ^ 1]) + body[51:]), ("bytes", body[:-1]), ("bytes", body + b"x"), ("missing", None)):
@@ -135,51 +136,49 @@ class Test(unittest.TestCase):
                     if bad is not None:
                         with open(shard.path, "wb") as f:
                             f.write(bad)
-                    with self.assertRaisesRegex(rollout_data.CorruptError, what):
-                        list(rollout_data.rows(shard))
+                    with self.assertRaisesRegex(CorruptError, what):
+                        list(log.rows(shard))
                     if what != "sha256":
-                        with self.assertRaisesRegex(rollout_data.CorruptError, what):
-                            list(rollout_data.rows(shard, check="size"))
+                        with self.assertRaisesRegex(CorruptError, what):
+                            list(log.rows(shard, check="size"))
                     if bad is None:
                         run.write(0, fmt)
         with self.assertRaisesRegex(ValueError, "must be 'sha256' or 'size'"):
-            rollout_data.check_shard(shard, check="none")
+            log.check_shard(shard, check="none")
 
     def test_cut_stream(self):
         run = Run(self.folder, [])
         path = run.write(9, "arrow")
         run.commit(path, 12, "arrow")  # as if the last batch were gone, and the digest were of what is left
-        with self.assertRaisesRegex(rollout_data.CorruptError, "9 rows, the commit log says 12"):
+        with self.assertRaisesRegex(CorruptError, "9 rows, the commit log says 12"):
             self.numbers()
 
     def test_every_step(self):
         for fmt in ("parquet", "arrow"):
             with tempfile.TemporaryDirectory() as folder:
                 Run(folder, [10], fmt)
-                (shard,) = rollout_data.shards(folder)
+                (shard,) = log.shards(folder)
                 for step in range(1, 14):
-                    got = [[r["n"] for r in rollout_data.rows(shard, start=k, step=step)] for k in range(step)]
+                    got = [[r["n"] for r in log.rows(shard, start=k, step=step)] for k in range(step)]
                     self.assertEqual(got, [list(range(k, 10, step)) for k in range(step)], (fmt, step))
 
     def test_values(self):
         Run(self.folder, [12], "arrow")
-        for s in rollout_data.shards(self.folder):
-            for r in rollout_data.rows(s):
+        for s in log.shards(self.folder):
+            for r in log.rows(s):
                 self.assertEqual(r["input_ids"].tolist(), [r["n"]] * (r["n"] % 5))
                 self.assertFalse(r["input_ids"].flags.writeable)
 
-    @unittest.skipIf(rollout_data.torch is None, "no torch")
-    def test_every_row_once(self):
-        Run(self.folder, [10, 1, 7, 4])
-        for by in ("shard", "row"):
-            for world in (1, 2, 3, 30):
-                got = []
-                for rank in range(world):
-                    part = [r["n"] for r in rollout_data.RolloutDataset(self.folder, by=by, rank=rank, world_size=world)]
-                    if by == "row":
-                        self.assertLessEqual(abs(len(part) - 22 / world), 1)
-                    got += part
-                self.assertEqual(sorted(got), list(range(22)), (by, world))
+    def test_columns_of_newer_shards(self):
+        run = Run(self.folder, [3])
+        path = run.write(2, "parquet")
+        full = os.path.join(self.folder, path)
+        newer = pq.read_table(full).append_column("keep", pa.array([True, None]))
+        pq.write_table(newer, full)
+        run.commit(path, 2, "parquet", version=3, schema_version=2)
+        got = log.table(self.folder)
+        self.assertEqual(got["keep"].to_pylist(), [None, None, None, True, None])
+        self.assertEqual(got["n"].to_pylist(), list(range(5)))
 
 
 if __name__ == "__main__":
