@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Makes the Python environment of the interoperability tests in .build/venv, once
-# per state of .ci/requirements.txt. torch comes from the system (Debian's
+# Makes the Python environment of the tests in .build/venv, and brings it up to date
+# once per state of .ci/requirements.txt. torch comes from the system (Debian's
 # python3-torch, a CPU build), or is the one that is there already.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -29,9 +29,11 @@ if ! have_torch || ! have_venv; then
   DEBIAN_FRONTEND=noninteractive $sudo apt-get install -y -qq --no-install-recommends python3-torch python3-venv >/dev/null
 fi
 
-say "making $venv"
-rm -rf "$venv"
-"$python" -m venv --system-site-packages "$venv"
+if ! "$venv/bin/python" -c 'import torch' 2>/dev/null; then
+  say "making $venv"
+  rm -rf "$venv"
+  "$python" -m venv --system-site-packages "$venv"
+fi
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check -r .ci/requirements.txt
 "$venv/bin/python" -c 'import torch, numpy, pyarrow, duckdb, datasets; torch.from_numpy(numpy.zeros(1)); print("python: torch", torch.__version__, "numpy", numpy.__version__, "pyarrow", pyarrow.__version__)' >&2
 echo "$want" > "$stamp"

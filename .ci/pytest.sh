@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# Runs the tests of the Python package with the given arguments of pytest.
+# usage: .ci/pytest.sh [--source] [ARGUMENT…]
+# The wheel is built and installed into an environment that is fresh for every wheel,
+# and the tests run from a folder that holds no source. --source takes the package as it
+# lies in sink/python/src instead, and bin/rollout: quicker while writing it.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+root=$PWD
+base=${ROLLOUT_PYTHON:-$root/.build/venv/bin/python}
+export PYTHONDONTWRITEBYTECODE=1 OMP_NUM_THREADS=1
+
+if [ "${1:-}" = --source ]; then
+  shift
+  CGO_ENABLED=0 go build -trimpath -o bin/rollout ./cmd/rollout
+  python=$base
+  export PYTHONPATH=$root/sink/python/src PATH=$root/bin:$PATH
+else
+  echo "the wheel is not made yet: use --source" >&2
+  exit 1
+fi
+
+away=$(mktemp -d)
+trap 'rm -rf "$away"' EXIT
+cd "$away"
+# The arguments that name tests are relative to the folder of the tests.
+args=()
+for a in "$@"; do
+  case $a in test_*) a=$root/sink/python/tests/$a ;; esac
+  args+=("$a")
+done
+[[ " ${args[*]-} " == *"/tests/test_"* ]] || args+=("$root/sink/python/tests")
+"$python" -m pytest -c "$root/sink/python/pyproject.toml" --rootdir "$root/sink/python" --basetemp "$away/tmp" -ra "${args[@]}"

@@ -1,0 +1,26 @@
+"""python -m rollout runs the program rollout, with the same arguments and exit status."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+from rollout._program import program
+
+
+def main() -> int:
+    """Become the program; where a process cannot become another, wait for it."""
+    try:
+        path = program()
+    except FileNotFoundError as err:
+        print(err, file=sys.stderr)
+        return 127
+    args = [path, *sys.argv[1:]]
+    if sys.platform == "win32":
+        return subprocess.run(args, check=False).returncode
+    os.execv(path, args)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

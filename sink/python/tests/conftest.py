@@ -1,0 +1,156 @@
+"""Fixtures of all tests: the real program, simulated servers, and runs collected
+from them. Every process that a fixture starts is stopped, whatever a test does.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+import rollout as package
+
+MODEL = "sglang//models/qwen3"
+"""The handle of the model that a simulated server has."""
+
+PATIENCE = 60.0
+"""Seconds after which a server that does not answer fails the test."""
+
+
+def pytest_configure() -> None:
+    # Without this a SIGTERM would leave the servers running.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+
+
+def stop(process: subprocess.Popen[bytes]) -> None:
+    """Kill a process that may have ended, and wait for it."""
+    process.kill()
+    process.wait()
+
+
+@pytest.fixture(scope="session")
+def rollout() -> str:
+    """The path of the program."""
+    return package.program()
+
+
+@pytest.fixture(scope="session")
+def environment() -> dict[str, str]:
+    """The environment of the program: this one without settings of rollout."""
+    return {k: v for k, v in os.environ.items() if not k.startswith("ROLLOUT_")}
+
+
+@pytest.fixture(scope="session")
+def run_program(rollout: str, environment: dict[str, str]) -> Callable[..., str]:
+    """run_program(*args, status=0) runs the program to its end and gives its output.
+
+    status is the exit status that it must have, or several; cwd and env as in
+    subprocess.
+    """
+
+    def run(
+        *args: str | Path,
+        status: int | Sequence[int] = 0,
+        cwd: Path | None = None,
+        env: dict[str, str] | None = None,
+    ) -> str:
+        command = [rollout, *map(str, args)]
+        done = subprocess.run(command, cwd=cwd, env=env or environment, capture_output=True, text=True)
+        allowed = [status] if isinstance(status, int) else status
+        assert done.returncode in allowed, (
+            f"{' '.join(command)}: exit status {done.returncode}, want {status}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
+        )
+        return done.stdout
+
+    return run
+
+
+@pytest.fixture
+def start(rollout: str, environment: dict[str, str], tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
+    """start(*args, **popen) starts the program and gives its process, for a test that
+    kills it or looks on. It is killed at the end of the test.
+
+    Its standard error goes to the file started-N.err of tmp_path.
+    """
+    started: list[subprocess.Popen[bytes]] = []
+
+    def begin(*args: str | Path, **popen: object) -> subprocess.Popen[bytes]:
+        with open(tmp_path / f"started-{len(started)}.err", "wb") as err:
+            options: dict[str, object] = {"env": environment, "stdout": subprocess.DEVNULL, "stderr": err, **popen}
+            started.append(subprocess.Popen([rollout, *map(str, args)], **options))  # type: ignore[call-overload]
+        return started[-1]
+
+    yield begin
+    for process in started:
+        stop(process)
+
+
+@pytest.fixture(scope="session")
+def simulator(
+    rollout: str, environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[..., tuple[str, Path]]]:
+    """simulator(*flags) starts `rollout simulate` with the flags, on a free port, and
+    gives its URL and the file of tasks that it answers (those of --scripted N and
+    --exchanges DIR; an empty file without). It runs until all tests have ended.
+    """
+    started: list[subprocess.Popen[bytes]] = []
+
+    def begin(*flags: str | Path) -> tuple[str, Path]:
+        folder = tmp_path_factory.mktemp("server")
+        ready, tasks, log = folder / "ready", folder / "tasks.jsonl", folder / "log"
+        command = [rollout, "simulate", "--listen", "127.0.0.1:0", "--ready-file", ready, "--write-tasks", tasks]
+        with open(log, "wb") as out:
+            process = subprocess.Popen([*map(str, command), *map(str, flags)], env=environment, stdout=out, stderr=out)
+        started.append(process)
+        end = time.monotonic() + PATIENCE
+        while not ready.exists():  # it appears whole
+            if process.poll() is not None or time.monotonic() > end:
+                pytest.fail(f"{command}: no server: exit status {process.poll()}\n{log.read_text()}")
+            time.sleep(0.01)
+        return ready.read_text().strip(), tasks
+
+    yield begin
+    for process in started:
+        stop(process)
+
+
+@pytest.fixture(scope="session")
+def collect(
+    run_program: Callable[..., str], simulator: Callable[..., tuple[str, Path]], tmp_path_factory: pytest.TempPathFactory
+) -> Callable[..., Path]:
+    """collect(*flags) collects a run and gives its folder.
+
+    Where the flags name no --server, one is started with the flags in simulate
+    (default: eight scripted tasks, prompts given by the server). status is the exit
+    status that the program may end with; 3 and 4 are runs with failed samples.
+    """
+
+    def run(
+        *flags: str | Path,
+        simulate: Sequence[str | Path] = ("--input-ids", "--scripted", "8"),
+        status: int | Sequence[int] = 0,
+    ) -> Path:
+        given = [str(f) for f in flags]
+        names = {f.partition("=")[0] for f in given}
+        if "--server" not in names:
+            url, tasks = simulator(*simulate)
+            given += ["--server", url]
+            if "--tasks" not in names:
+                given += ["--tasks", str(tasks)]
+        if "--model" not in names:
+            given += ["--model", MODEL]
+        if "--out" in names:
+            folder = Path(given[given.index("--out") + 1])
+        else:
+            folder = tmp_path_factory.mktemp("collected") / "run1"
+            given += ["--out", str(folder)]
+        run_program("collect", "--quiet", *given, status=status)
+        return folder
+
+    return run
