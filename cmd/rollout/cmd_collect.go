@@ -64,6 +64,8 @@ tokens.* while the run has no row yet; a tokenizer may be added to a run that ha
 	f.BoolVar(&o.asJSON, "json", false, "print JSON lines: launch, status, commit, warning, done")
 	f.BoolVar(&o.quiet, "quiet", false, "print errors only")
 	load := config.AddFlags(cmd, p.getenv, p.environ)
+	completeFlag(cmd, "model", p.models(load))
+	values(cmd, "tail", cobra.ShellCompDirectiveNoSpace|cobra.ShellCompDirectiveNoFileComp, "wait", "deadline=", "oversample=")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
 		var earlier *runfolder.Earlier // nil: the run is new
 		defer func() { err = errors.Join(err, earlier.Close()) }()

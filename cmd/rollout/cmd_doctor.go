@@ -51,6 +51,7 @@ It writes nothing, and deletes the agents that it makes.`,
 	f.BoolVar(&o.asJSON, "json", false, "print one JSON line per check")
 	load := config.AddFlags(cmd, p.getenv, p.environ, "server.urls", "server.max_in_flight", "agent.model", "agent.file",
 		"tokens.tokenizer", "tokens.transformers", "tokens.experimental", "tasks.file", "output.dir")
+	completeFlag(cmd, "model", p.models(load))
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		l, err := load()
 		if err != nil {

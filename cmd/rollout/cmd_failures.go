@@ -50,6 +50,11 @@ run is being collected; what is not in a shard yet is not seen.`,
 	f.IntVar(&o.limit, "limit", 20, "list the first `N` only; 0: all")
 	f.BoolVar(&o.all, "all", false, "also what a later attempt put right, and single calls")
 	f.BoolVar(&o.asJSON, "json", false, "print one JSON line per failure, and no groups (no limit, unless it is given)")
+	var classes []string
+	for _, c := range collector.Classes() {
+		classes = append(classes, c.String())
+	}
+	values(cmd, "class", cobra.ShellCompDirectiveNoFileComp, classes...)
 	inner := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if o.limit < 0 {

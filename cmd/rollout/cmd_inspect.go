@@ -63,6 +63,7 @@ whose context could not be known, with what was tried.`,
 	f.BoolVar(&o.whole, "whole", false, "with --row: all tokens, also of long spans; with --failures: all of the error")
 	f.BoolVar(&o.asJSON, "json", false, "print JSON lines; with --row all columns of the row")
 	f.StringVar(&o.color, "color", "auto", "`WHEN` to colour: auto, always, never")
+	values(cmd, "color", cobra.ShellCompDirectiveNoFileComp, "auto", "always", "never")
 	return cmd
 }
 

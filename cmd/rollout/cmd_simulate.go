@@ -33,7 +33,7 @@ type simulateOptions struct {
 	faults                []string
 	scripted              int
 	seed                  uint64
-	drift                 float64
+	drift, wrong          float64
 	tokens                []int
 	inputIDs, keepIDs     bool
 	noTraces              bool
@@ -51,7 +51,7 @@ and the sample alone. The URL goes to stdout; an interrupt ends it with a line o
 what it did.
 
 A fault is KIND=SHARE, KIND@TASK, KIND@TASK/SAMPLE or KIND@TASK/SAMPLE/ATTEMPT, and
-the kinds are:` + wrap(faultNames(), 80, "  ") + `
+the kinds are:` + wrap(strings.Join(faultKinds(), ", "), 80, "  ") + `
 
 A latency is 200ms, 50ms..2s, or 200ms~0.5 for a log-normal one.`,
 		Annotations: exits("Exit status: 0 after an interrupt, 2 wrong flags, 5 the address cannot be used."),
@@ -74,20 +74,22 @@ A latency is 200ms, 50ms..2s, or 200ms~0.5 for a log-normal one.`,
 	f.StringVar(&o.bodyRate, "body-rate", "", "bytes per second at which an answer is written, as a `SIZE` (default: no bound)")
 	f.StringArrayVar(&o.faults, "fault", nil, "a `FAULT` to inject; give it again for several")
 	f.Float64Var(&o.drift, "drift", 0, "`SHARE` of tool calls of scripted agents before which text is lost")
+	f.Float64Var(&o.wrong, "wrong", 0, "`SHARE` of scripted agents' answers that are wrong")
 	f.IntSliceVar(&o.tokens, "tokens", nil, "`MIN,MAX` sampled tokens of a scripted agent's last call")
 	f.StringVar(&o.model, "model", "", "`HANDLE` of the model (default sglang//models/qwen3)")
 	f.StringVar(&o.version, "server-version", "", "the `VERSION` that the server names (default 0.16.7)")
 	f.StringVar(&o.passwordRef, "password", "", "ask for this password, given as a `REFERENCE`: ${env:NAME} or ${file:/path}")
 	f.BoolVar(&o.asJSON, "json", false, "print JSON lines: one when ready, one at the end")
+	values(cmd, "fault", cobra.ShellCompDirectiveNoSpace|cobra.ShellCompDirectiveNoFileComp, faultKinds()...)
 	return cmd
 }
 
-func faultNames() string {
+func faultKinds() []string {
 	var names []string
 	for _, k := range lettasim.FaultKinds() {
 		names = append(names, string(k))
 	}
-	return strings.Join(names, ", ")
+	return names
 }
 
 // wrap breaks text at spaces into lines of at most width, each after the first
@@ -145,7 +147,7 @@ func (o *simulateOptions) config(getenv func(string) string) (lettasim.Config, e
 	if o.scripted < 0 {
 		complain("scripted", fmt.Errorf("%d: must be ≥ 0", o.scripted))
 	}
-	c.Script.Drift = o.drift
+	c.Script.Drift, c.Script.Wrong = o.drift, o.wrong
 	if o.tokens != nil {
 		if len(o.tokens) != 2 {
 			complain("tokens", errors.New("give two numbers: MIN,MAX"))

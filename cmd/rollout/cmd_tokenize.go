@@ -236,6 +236,11 @@ where the value of that key ends.`,
 	f.StringVar(&keepOpen, "continue-final-message", "", "leave the final message open: end where its content ends, or the value of another `KEY`")
 	f.Lookup("continue-final-message").NoOptDefVal = "content"
 	f.StringVar(&release, "transformers", chat.Transformers457.String(), "render by the rules of this `VERSION`: 4.57, 5.21, 5.22.2, 5.23, each up to the next one")
+	var releases []string
+	for _, r := range chat.AllTransformers() {
+		releases = append(releases, r.String())
+	}
+	values(cmd, "transformers", cobra.ShellCompDirectiveNoFileComp, releases...)
 	f.BoolVar(&asIDs, "ids", false, "print ids instead of text")
 	f.StringVar(&name, "template", "", "the `NAME` of the template, where a model has several")
 	o.addFlags(cmd)

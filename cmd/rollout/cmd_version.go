@@ -26,22 +26,27 @@ func (p *program) versionCmd() *cobra.Command {
 				_, err := io.WriteString(p.stdout, licenses.Text)
 				return err
 			}
-			v := version.Read()
-			if asJSON {
-				return json.NewEncoder(p.stdout).Encode(v)
-			}
-			tame.Fprintf(p.stdout, "rollout %s %s %s\n", v.Version, v.Go, v.Platform)
-			if v.Revision != "" {
-				dirty := ""
-				if v.Modified {
-					dirty = " (modified)"
-				}
-				tame.Fprintf(p.stdout, "commit %s of %s%s\n", v.Revision, v.Time, dirty)
-			}
-			return nil
+			return p.printVersion(asJSON)
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	cmd.Flags().BoolVar(&texts, "licenses", false, "print the licences of all that this binary is built from")
 	return cmd
+}
+
+// printVersion prints what this binary is.
+func (p *program) printVersion(asJSON bool) error {
+	v := version.Read()
+	if asJSON {
+		return json.NewEncoder(p.stdout).Encode(v)
+	}
+	tame.Fprintf(p.stdout, "rollout %s %s %s\n", v.Version, v.Go, v.Platform)
+	if v.Revision != "" {
+		dirty := ""
+		if v.Modified {
+			dirty = " (modified)"
+		}
+		tame.Fprintf(p.stdout, "commit %s of %s%s\n", v.Revision, v.Time, dirty)
+	}
+	return nil
 }

@@ -62,29 +62,37 @@ Parquet or Arrow shards that a trainer reads as they are.
 
   rollout simulate --listen 127.0.0.1:8283 --input-ids --scripted 40 --write-tasks tasks.jsonl
   rollout collect --server http://127.0.0.1:8283 --model sglang//models/qwen3 --tasks tasks.jsonl --out run1
-  rollout inspect run1`
+  rollout inspect run1
+
+rollout help VERB, or rollout VERB --help, says more about a verb.`
 
 // rootCmd is the command tree. Nothing in it is shared between two calls.
 func (p *program) rootCmd() *cobra.Command {
+	showVersion := false
 	root := &cobra.Command{
-		Use:           "rollout",
-		Short:         "collect rollouts from Letta agents",
-		Long:          rootLong,
-		Annotations:   exits(exitTable),
-		SilenceErrors: true,
-		SilenceUsage:  true,
-		Args:          cobra.ArbitraryArgs,
+		Use:                   "rollout VERB [flags]",
+		DisableFlagsInUseLine: true,
+		Short:                 "collect rollouts from Letta agents",
+		Long:                  rootLong,
+		Annotations:           exits(exitTable),
+		SilenceErrors:         true,
+		SilenceUsage:          true,
+		Args:                  cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return cmd.Help()
+			switch {
+			case len(args) > 0:
+				return unknownVerb(cmd, args[0])
+			case showVersion:
+				return p.printVersion(false)
 			}
-			return unknownVerb(cmd, args[0])
+			return cmd.Help()
 		},
-		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
+		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true}, // ours is completionCmd
 	}
+	root.Flags().BoolVar(&showVersion, "version", false, "print the version of this binary")
 	root.SetUsageTemplate(helpTemplate)
 	root.SetHelpTemplate("{{or .Long .Short}}\n\n{{.UsageString}}")
-	root.SetHelpCommand(&cobra.Command{Use: "no-help", Hidden: true})
+	root.SetHelpCommand(p.helpCmd())
 	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(
 		p.collectCmd(),
@@ -99,7 +107,9 @@ func (p *program) rootCmd() *cobra.Command {
 		p.cleanCmd(),
 		p.configCmd(),
 		p.versionCmd(),
+		p.completionCmd(),
 	)
+	complete(root)
 	return root
 }
 
@@ -141,11 +151,11 @@ func exactArgs(names ...string) cobra.PositionalArgs {
 			}
 			return nil
 		}
-		want := "takes no arguments"
+		want, got := "takes no arguments", human.Plural(int64(len(args)), "argument")
 		if len(names) > 0 {
 			want = "needs " + strings.Join(names, " ")
 		}
-		return exit.Hint(exit.Usagef("%s%s, got %d arguments", verb(cmd), want, len(args)), "see "+cmd.CommandPath()+" --help")
+		return exit.Hint(exit.Usagef("%s%s, got %s", verb(cmd), want, got), "see "+cmd.CommandPath()+" --help")
 	}
 }
 
@@ -167,7 +177,7 @@ const helpTemplate = `usage: {{.UseLine}}
 {{- if .HasAvailableSubCommands}}
 
 verbs:{{range .Commands}}{{if .IsAvailableCommand}}
-  {{rpad .Name 10}} {{.Short}}{{end}}{{end}}
+  {{rpad .Name 11}} {{.Short}}{{end}}{{end}}
 {{- end}}
 {{- if .HasExample}}
 

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/letta"
+	"github.com/rollout-rl/rollout/collector/letta/spelling"
 	"github.com/rollout-rl/rollout/collector/record"
 )
 
@@ -84,7 +86,7 @@ func (b *Backend) clearPreflights(ctx context.Context) {
 	})
 }
 
-// checkModel returns an error where the server does not list the model. It names the model
+// checkModel returns an error where the server does not list the model. It names those
 // that may have been meant.
 func (b *Backend) checkModel(found *letta.FoundModel) error {
 	handle := b.cfg.Model
@@ -93,10 +95,25 @@ func (b *Backend) checkModel(found *letta.FoundModel) error {
 		return nil
 	case found.Count == 0:
 		return fmt.Errorf("%w: model %q: the server lists no models; make a provider of type sglang, or refresh it", collector.ErrUnusable, handle)
-	case found.Nearest != "":
-		return fmt.Errorf("%w: model %q: the server does not list it; did you mean %q", collector.ErrUnusable, handle, b.client.Redact(found.Nearest))
 	}
-	return fmt.Errorf("%w: model %q: the server does not list it among its %d models", collector.ErrUnusable, handle, found.Count)
+	near := make([]string, len(found.Near))
+	for i, h := range found.Near {
+		near[i] = fmt.Sprintf("%q", b.client.Redact(h))
+	}
+	if len(near) > 0 && meant(handle, found.Near[0]) {
+		return fmt.Errorf("%w: model %q: the server does not list it; did you mean %s", collector.ErrUnusable, handle, strings.Join(near[:min(len(near), 2)], ", or "))
+	}
+	more := ""
+	if found.Count > len(near) {
+		more = ", …"
+	}
+	return fmt.Errorf("%w: model %q: the server does not list it among its %d models: %s%s", collector.ErrUnusable, handle, found.Count, strings.Join(near, ", "), more)
+}
+
+// meant reports whether a handle was likely meant by another: it is a part of it, or a few
+// letters away.
+func meant(given, handle string) bool {
+	return len(given) > 2 && strings.Contains(strings.ToLower(handle), strings.ToLower(given)) || spelling.Distance(given, handle) <= len(given)/3
 }
 
 // tryCloseTimeout bounds the removal of the agent of a Try: a run that is about to begin

@@ -4,7 +4,9 @@ import (
 	"context"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/rollout-rl/rollout/collector/letta/spelling"
 )
@@ -34,36 +36,74 @@ func (c *Client) Tools(ctx context.Context) ([]Tool, error) {
 type FoundModel struct {
 	// Model is the model with the handle, nil where there is none.
 	Model *Model
-	// Nearest is the handle that is written most like it, where there is none; it may be
-	// empty.
-	Nearest string
+	// Near are the handles that are written most like it, at most 5 of them, the nearest
+	// first. One that begins with the handle, or holds it, comes before every other.
+	Near []string
 	// Count is how many models the server lists.
 	Count int
 }
 
+// nearMost bounds FoundModel.Near.
+const nearMost = 5
+
 // FindModel looks for a model by its handle. The list of models is not kept: a server
 // may have hundreds of thousands.
 func (c *Client) FindModel(ctx context.Context, handle string) (*FoundModel, error) {
-	found, distance := new(FoundModel), 0
+	found := new(FoundModel)
+	var near []nearHandle
 	models := &eachOf[Model]{
-		start: func() { *found, distance = FoundModel{}, len(handle) },
+		start: func() { *found, near = FoundModel{}, nil },
 		each: func(m *Model) {
 			found.Count++
-			switch {
-			case m.Handle == handle && found.Model == nil:
+			if m.Handle == handle && found.Model == nil {
 				found.Model = m
-			case found.Model == nil && max(len(m.Handle)-len(handle), len(handle)-len(m.Handle)) < distance:
-				if d := spelling.Distance(handle, m.Handle); d < distance {
-					found.Nearest, distance = m.Handle, d
-				}
 			}
+			near = appendNear(near, handle, m.Handle)
 		},
 	}
 	if err := c.call(ctx, &request{op: "list models", method: http.MethodGet, target: at("/v1/models/")}, nil, models); err != nil {
 		return nil, err
 	}
+	for _, n := range near {
+		found.Near = append(found.Near, n.handle)
+	}
 	return found, nil
 }
+
+// A nearHandle is a handle with how far it is from the one that is looked for.
+type nearHandle struct {
+	handle   string
+	distance int
+}
+
+// appendNear puts a handle into its place among the nearest to want, if it has one.
+// Of two that are as near, the one that came first stays first.
+func appendNear(near []nearHandle, want, handle string) []nearHandle {
+	n := nearHandle{handle: handle}
+	switch within := strings.Index(strings.ToLower(handle), strings.ToLower(want)); {
+	case handle == "" || len(handle) > maxHandle || len(want) > maxHandle:
+		return near
+	case within == 0:
+		n.distance = -2
+	case within > 0:
+		n.distance = -1
+	default:
+		n.distance = spelling.Distance(want, handle)
+	}
+	at := len(near)
+	for at > 0 && near[at-1].distance > n.distance {
+		at--
+	}
+	if at == nearMost || slices.Contains(near, n) {
+		return near
+	}
+	near = slices.Insert(near, at, n)
+	return near[:min(len(near), nearMost)]
+}
+
+// maxHandle is the length from which a handle is compared with none: the time of a
+// comparison grows with the square.
+const maxHandle = 500
 
 // Providers lists the providers of models.
 func (c *Client) Providers(ctx context.Context) ([]Provider, error) {

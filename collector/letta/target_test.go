@@ -185,8 +185,11 @@ func TestFindModel(t *testing.T) {
 		count                 int
 	}{
 		{name: "found", body: `[{"handle":"a/b"},{"handle":"c/d","name":"n"}]`, want: "c/d", count: 2},
-		{name: "near", body: `[{"handle":"a/b"},{"handle":"c/e"}]`, want: "near c/e", count: 2},
-		{name: "nothing near", body: `[{"handle":"zzzzzzzz"}]`, want: "near ", count: 1},
+		{name: "near", body: `[{"handle":"a/b"},{"handle":"c/e"}]`, want: "near c/e a/b", count: 2},
+		{name: "within", body: `[{"handle":"c/e"},{"handle":"x/c/d"},{"handle":"C/D-2"},{"handle":"c/e"}]`, want: "near C/D-2 x/c/d c/e", count: 4},
+		{name: "not near, but all there is", body: `[{"handle":"zzzzzzzz"}]`, want: "near zzzzzzzz", count: 1},
+		{name: "many", body: `[{"handle":"a"},{"handle":"bbbb"},{"handle":"c"},{"handle":"c/f"},{"handle":"d"},{"handle":"e/d"},{"handle":"cd"}]`, want: "near c/f e/d cd c d", count: 7},
+		{name: "no handle, and one that is too long", body: `[{"name":"x"},{"handle":"` + strings.Repeat("c/d", 1000) + `"}]`, want: "near ", count: 2},
 		{name: "empty", body: ` [ ] `, want: "near "},
 		{name: "null", body: `null`, want: "near "},
 		{name: "no list", body: `{"detail":"x"}`, err: "list is expected"},
@@ -208,7 +211,7 @@ func TestFindModel(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got := "near " + found.Nearest
+			got := "near " + strings.Join(found.Near, " ")
 			if found.Model != nil {
 				got = found.Model.Handle
 			}

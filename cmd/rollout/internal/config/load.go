@@ -344,6 +344,9 @@ func AddFlags(cmd *cobra.Command, getenv func(string) string, environ []string, 
 			added.NoOptDefVal = "true"
 		}
 		given[s.Key] = f
+		if s.enum != nil {
+			_ = cmd.RegisterFlagCompletionFunc(s.flag, cobra.FixedCompletions(s.enum, cobra.ShellCompDirectiveNoFileComp)) // the flag is there
+		}
 	}
 	return func(then ...func(*Loader) error) (*Loader, error) {
 		asked := map[string]bool{}

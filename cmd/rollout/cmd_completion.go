@@ -1,0 +1,184 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
+)
+
+// shells are the shells that completion writes a script for.
+var shells = []string{"bash", "zsh", "fish", "powershell"}
+
+func (p *program) completionCmd() *cobra.Command {
+	return &cobra.Command{
+		Use:   "completion bash|zsh|fish|powershell",
+		Short: "print a script that completes verbs, flags and values in a shell",
+		Long: `Print a script that completes verbs, flags, their values and run folders in a shell.
+To have it in every new shell, put one of these lines into its start-up file:
+
+  ~/.bashrc                    source <(rollout completion bash)
+  ~/.zshrc, after compinit     source <(rollout completion zsh)
+  ~/.config/fish/config.fish   rollout completion fish | source
+  $PROFILE                     rollout completion powershell | Out-String | Invoke-Expression`,
+		Annotations: exits("Exit status: 0 written, 2 wrong flags."),
+		Example:     "  rollout completion bash",
+		ValidArgs:   shells,
+		Args:        exactArgs("SHELL"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			root := cmd.Root()
+			switch args[0] {
+			case "bash":
+				return root.GenBashCompletionV2(p.stdout, true)
+			case "zsh":
+				return root.GenZshCompletion(p.stdout)
+			case "fish":
+				return root.GenFishCompletion(p.stdout, true)
+			case "powershell":
+				return root.GenPowerShellCompletionWithDesc(p.stdout)
+			}
+			hint := "one of them: " + strings.Join(shells, ", ")
+			if near := human.Nearest(args[0], shells); near != "" {
+				hint = "did you mean " + near + "?"
+			}
+			return exit.Hint(exit.Usagef("completion: no script for the shell %q", args[0]), hint)
+		},
+	}
+}
+
+func (p *program) helpCmd() *cobra.Command {
+	return &cobra.Command{
+		Use:   "help [VERB …]",
+		Short: "print the help of a verb",
+		Long:  "Print the help of a verb, as VERB --help does.",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			at := cmd.Root()
+			for _, word := range args {
+				next := subcommand(at, word)
+				if next == nil {
+					return unknownVerb(at, word)
+				}
+				at = next
+			}
+			at.InitDefaultHelpFlag()
+			return at.Help()
+		},
+		ValidArgsFunction: func(cmd *cobra.Command, args []string, start string) ([]string, cobra.ShellCompDirective) {
+			at := cmd.Root()
+			for _, word := range args {
+				if at = subcommand(at, word); at == nil {
+					return nil, cobra.ShellCompDirectiveNoFileComp
+				}
+			}
+			var verbs []string
+			for _, c := range at.Commands() {
+				if strings.HasPrefix(c.Name(), start) && c.IsAvailableCommand() {
+					verbs = append(verbs, c.Name()+"\t"+c.Short)
+				}
+			}
+			return verbs, cobra.ShellCompDirectiveNoFileComp
+		},
+	}
+}
+
+// subcommand returns the verb of cmd with the name, or nil.
+func subcommand(cmd *cobra.Command, name string) *cobra.Command {
+	for _, c := range cmd.Commands() {
+		if c.Name() == name && c.IsAvailableCommand() {
+			return c
+		}
+	}
+	return nil
+}
+
+// complete tells the shells what may stand for the arguments and flags of cmd and its
+// verbs that say nothing themselves. The name of the value in the help text decides: a
+// RUN is a run folder, a DIR a folder, a FILE a file, and anything else is not a file.
+func complete(cmd *cobra.Command) {
+	if cmd.ValidArgsFunction == nil && cmd.ValidArgs == nil {
+		switch {
+		case strings.Contains(cmd.Use, " RUN"):
+			cmd.ValidArgsFunction = runFolders
+		case !strings.Contains(cmd.Use, "FILE"):
+			cmd.ValidArgsFunction = cobra.NoFileCompletions
+		}
+	}
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if _, has := cmd.GetFlagCompletionFunc(f.Name); has || f.Value.Type() == "bool" {
+			return
+		}
+		directive := cobra.ShellCompDirectiveNoFileComp
+		switch name, _ := pflag.UnquoteUsage(f); name {
+		case "FILE":
+			return
+		case "DIR":
+			directive = cobra.ShellCompDirectiveFilterDirs
+		}
+		values(cmd, f.Name, directive)
+	})
+	for _, sub := range cmd.Commands() {
+		complete(sub)
+	}
+}
+
+// values registers the words that a flag may be given. After one that ends with =, which
+// needs ShellCompDirectiveNoSpace, the user types on.
+func values(cmd *cobra.Command, flag string, directive cobra.ShellCompDirective, words ...string) {
+	completeFlag(cmd, flag, cobra.FixedCompletions(words, directive))
+}
+
+// completeFlag registers what completes the value of a flag.
+func completeFlag(cmd *cobra.Command, flag string, words cobra.CompletionFunc) {
+	if err := cmd.RegisterFlagCompletionFunc(flag, words); err != nil {
+		panic("rollout: internal error: " + err.Error()) // a flag that cmd does not have
+	}
+}
+
+// runFolders are the run folders whose path begins as what was typed. Where there are
+// none, the shell is asked for folders, on the way to some.
+func runFolders(_ *cobra.Command, args []string, start string) (runs []string, _ cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	dir, begin := filepath.Split(start)
+	entries, _ := os.ReadDir(cmp.Or(dir, ".")) // none where it cannot be read
+	for _, e := range entries {
+		if path := dir + e.Name(); strings.HasPrefix(e.Name(), begin) && runfolder.Exists(path) {
+			runs = append(runs, path)
+		}
+	}
+	if runs == nil {
+		return nil, cobra.ShellCompDirectiveFilterDirs
+	}
+	return runs, cobra.ShellCompDirectiveNoFileComp
+}
+
+// models completes --model with handles that a server lists. It is asked where the flags
+// before, the environment or the file of -c name it.
+func (p *program) models(load func(...func(*config.Loader) error) (*config.Loader, error)) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, _ []string, start string) ([]string, cobra.ShellCompDirective) {
+		ctx, cancel := context.WithTimeout(cmd.Context(), 2*time.Second)
+		defer cancel()
+		var handles []string
+		// What is wrong with other settings does not matter here. The flags are read twice by
+		// now, so a server is there twice.
+		if l, err := load(); err == nil && len(l.Config.Server.URLs) > 0 {
+			if clients, err := connect(l.Config, func(string) {}); err == nil {
+				if found, err := clients[0].FindModel(ctx, start); err == nil {
+					handles = found.Near
+				}
+			}
+		}
+		return handles, cobra.ShellCompDirectiveNoFileComp
+	}
+}
