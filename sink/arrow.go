@@ -136,7 +136,7 @@ func textBytes(r *StoredRow) (n int) {
 			n += len(s)
 		}
 	}
-	for _, s := range []*string{r.Messages, r.Metadata, r.RewardDetails, r.Divergence} {
+	for _, s := range []*string{r.Messages, r.Metadata, r.RewardDetails, r.Divergence, r.KeepReason} {
 		if s != nil {
 			n += len(*s)
 		}
@@ -237,9 +237,10 @@ func readArrowWith(f File, size, rows int64, yield func(*StoredRow) bool, mem me
 		return err
 	}
 	defer r.Release()
-	cols := newColumnSet()
+	version := versionOf[StoredRow](r.Schema().NumFields())
+	cols := columnSetOf(version)
 	if err := sameArrowSchema(r.Schema(), arrowSchema(cols.specs, nil)); err != nil {
-		return err
+		return fmt.Errorf("schema differs from schema version %d: %w", version, err)
 	}
 	var n int64
 	for r.Next() {
@@ -316,11 +317,11 @@ func checkArrowEnd(f File, size int64) error {
 
 func sameArrowSchema(got, want *arrow.Schema) error {
 	if got.NumFields() != want.NumFields() {
-		return fmt.Errorf("schema differs from schema version %d: %d columns, want %d", SchemaVersion, got.NumFields(), want.NumFields())
+		return fmt.Errorf("%d columns, want %d", got.NumFields(), want.NumFields())
 	}
 	for i := range want.NumFields() {
 		if g, w := got.Field(i), want.Field(i); !g.Equal(w) {
-			return fmt.Errorf("schema differs from schema version %d: column %d is %v, want %v", SchemaVersion, i, g, w)
+			return fmt.Errorf("column %d is %v, want %v", i, g, w)
 		}
 	}
 	return nil

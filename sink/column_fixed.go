@@ -81,23 +81,44 @@ func (c *fixedColumn[T]) load(i int) {
 	}
 }
 
-// A boolColumn holds bits.
+// A boolColumn holds bits; src or opt is set, not both.
 type boolColumn struct {
-	src  *bool
-	bits bitmap
+	src   *bool
+	opt   **bool
+	valid bitmap
+	bits  bitmap
 }
 
-func (c *boolColumn) append() { c.bits.append(*c.src) }
-func (c *boolColumn) layout() layout {
-	return layout{n: c.bits.n, buffers: [][]byte{nil, c.bits.bits}}
+func (c *boolColumn) append() {
+	if c.opt == nil {
+		c.bits.append(*c.src)
+		return
+	}
+	c.bits.append(*c.opt != nil && **c.opt)
+	c.valid.append(*c.opt != nil)
 }
+
+func (c *boolColumn) layout() layout {
+	return layout{n: c.bits.n, nulls: c.valid.clear, buffers: [][]byte{c.valid.validity(), c.bits.bits}}
+}
+
 func (c *boolColumn) size() int { return len(c.bits.bits) }
-func (c *boolColumn) reset()    { c.bits.reset() }
+func (c *boolColumn) reset()    { c.bits.reset(); c.valid.reset() }
+
 func (c *boolColumn) bind(l layout) error {
-	c.bits.bits = l.buffers[1]
+	c.valid.bits, c.bits.bits = l.buffers[0], l.buffers[1]
 	return enough(len(c.bits.bits)*8, l.n)
 }
-func (c *boolColumn) load(i int) { *c.src = bitSet(c.bits.bits, i) }
+
+func (c *boolColumn) load(i int) {
+	switch {
+	case c.opt == nil:
+		*c.src = bitSet(c.bits.bits, i)
+	case bitSet(c.valid.bits, i):
+		v := bitSet(c.bits.bits, i)
+		*c.opt = &v
+	}
+}
 
 func enough(have, want int) error {
 	if have < want {

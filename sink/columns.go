@@ -68,10 +68,13 @@ type columnSet struct {
 	cols  []column
 }
 
-func newColumnSet() *columnSet {
+func newColumnSet() *columnSet { return columnSetOf(SchemaVersion) }
+
+// columnSetOf returns the columns of a version of the schema.
+func columnSetOf(version int) *columnSet {
 	s := &columnSet{row: new(StoredRow)}
 	v := reflect.ValueOf(s.row).Elem()
-	for i := range v.NumField() {
+	for i := range columnsOf(v.Type(), version) {
 		name, tags, _ := strings.Cut(v.Type().Field(i).Tag.Get("parquet"), ",")
 		spec, col := bindField(v.Field(i).Addr().Interface(), strings.Contains(tags, "optional"))
 		spec.name = name
@@ -94,6 +97,8 @@ func bindField(field any, nullable bool) (columnSpec, column) {
 		return columnSpec{kind: kindString, nullable: true}, &textColumn{opt: p}
 	case *bool:
 		return columnSpec{kind: kindBool}, &boolColumn{src: p}
+	case **bool:
+		return columnSpec{kind: kindBool, nullable: true}, &boolColumn{opt: p}
 	case *int32:
 		return columnSpec{kind: kindInt32}, &fixedColumn[int32]{src: p}
 	case *int64:

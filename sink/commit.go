@@ -17,8 +17,9 @@ import (
 )
 
 // CommitVersion is the version of the commit entries that are written. Version 2 added
-// the checksum; entries of version 1 are still read. A reader refuses newer ones.
-const CommitVersion = 2
+// the checksum, version 3 the groups; entries of versions 1 and 2 are still read. A reader
+// refuses newer ones.
+const CommitVersion = 3
 
 // The folders of a dataset within the run's folder.
 const (
@@ -48,6 +49,10 @@ type Commit struct {
 	// Shards holds at most one shard of each kind. It is empty when no sample of
 	// the commit has a row or a failure.
 	Shards []Shard `json:"shards"`
+	// Groups holds the groups that Samples belong to, in the order in which they begin
+	// there. Nil before version 3. A group may be in several commits, and twice in one
+	// where the size of the group was raised between two of its samples.
+	Groups []CommittedGroup `json:"groups"`
 	// Samples holds every sample whose rows and failures are in Shards, in the
 	// order of the rows.
 	Samples []CommittedSample `json:"samples"`
@@ -77,9 +82,6 @@ type Shard struct {
 	// PolicyVersions spans the policy versions of sampled tokens; nil where none
 	// is known.
 	PolicyVersions *Range `json:"policy_versions,omitempty"`
-	// Verification counts the rows by their verification. Nil in failures, and in entries
-	// that were written before it was counted.
-	Verification map[string]int64 `json:"verification,omitempty"`
 }
 
 // Tokens counts the tokens of a shard.
@@ -111,6 +113,13 @@ type Range struct {
 	Max int32 `json:"max"`
 }
 
+// A CommittedGroup is a group of which a commit holds samples.
+type CommittedGroup struct {
+	ID string `json:"id"` // group_id of the rows and failures
+	// Size is group_size of them: the number of samples that were planned for the group.
+	Size int32 `json:"size"`
+}
+
 // A CommittedSample says what a commit holds of one sample. A sample with rows,
 // or with neither rows nor failures, is done; one with failures only has failed,
 // and a later commit may hold a success that supersedes it.
@@ -119,6 +128,10 @@ type CommittedSample struct {
 	Attempt  int32  `json:"attempt"`
 	Rows     int32  `json:"rows"`
 	Failures int32  `json:"failures"`
+	// Group is the place in Commit.Groups of the group that the sample belongs to, Index
+	// the sample's index in it (sample_index). Both are -1 before version 3.
+	Group int32 `json:"group"`
+	Index int32 `json:"index"`
 	// Class is why a sample failed as a whole: that of its first failure. Empty for
 	// others.
 	Class string `json:"class,omitempty"`

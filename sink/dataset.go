@@ -36,7 +36,6 @@ type Dataset struct {
 	wal       *wal
 	seed      maphash.Seed
 	recovered Recovery
-	card      *card
 
 	draining chan struct{} // closed by stop
 	ended    chan struct{} // closed when Run has returned, or will never run
@@ -96,8 +95,7 @@ func Create(dir string, cfg Config) (*Dataset, error) {
 		return nil, err
 	}
 	cfg = cfg.withDefaults()
-	names, err := cfg.FS.ReadDir(dir)
-	if err != nil {
+	if _, err := cfg.FS.ReadDir(dir); err != nil {
 		return nil, &ShardError{Path: dir, Op: "open", Err: err}
 	}
 	for _, sub := range []string{dataDir, failuresDir, commitsDir, walDir} {
@@ -112,11 +110,7 @@ func Create(dir string, cfg Config) (*Dataset, error) {
 		return nil, err
 	}
 	var keys keySet
-	card := &card{fs: cfg.FS, dir: dir, logger: cfg.Logger, facts: cardFacts{runID: cfg.RunID}}
-	log, err := readLog(cfg.FS, dir, cfg.RunID, func(c *Commit) {
-		card.add(c)
-		keys.take(c)
-	})
+	log, err := readLog(cfg.FS, dir, cfg.RunID, keys.take)
 	if err != nil {
 		return nil, err
 	}
@@ -136,7 +130,6 @@ func Create(dir string, cfg Config) (*Dataset, error) {
 		seed:     maphash.MakeSeed(),
 		draining: make(chan struct{}),
 		ended:    make(chan struct{}),
-		card:     card,
 		keys:     keys,
 		nextSeq:  int64(len(log.Commits)) + 1,
 	}
@@ -153,7 +146,6 @@ func Create(dir string, cfg Config) (*Dataset, error) {
 	if err := d.recover(log); err != nil {
 		return nil, err
 	}
-	card.begin(names)
 	return d, nil
 }
 
@@ -184,7 +176,6 @@ func (d *Dataset) Run(ctx context.Context) error {
 	}
 	g.Go(func() error { return d.wal.run(ctx) })
 	err := g.Wait()
-	d.card.end()
 	d.mu.Lock()
 	d.err = err
 	d.mu.Unlock()
@@ -345,7 +336,6 @@ func (d *Dataset) commit(c *Commit) error {
 		return err
 	}
 	d.nextSeq = c.Seq + 1
-	d.card.add(c)
 
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -6,7 +6,7 @@
 // # Schema
 //
 // StoredRow is a row of data, StoredFailure one of failures; their fields are the
-// columns of schema version 1, in order, in both formats. A row is one training
+// columns of schema version 2, in order, in both formats. A row is one training
 // sequence of T tokens, unshifted and unpadded:
 //
 //	             prompt                assistant           tool      assistant
@@ -21,9 +21,15 @@
 // are Parquet's three-level LIST with required elements called element, and Arrow's
 // list with a non-null field element; both formats have the same schema in pyarrow,
 // nullability and metadata included. Nullable are versions, reward, reward_details,
-// divergence, the sampling parameters, messages and metadata, and null always means
-// "unknown", never zero. In divergence alone it means "none": the row is not a fork and
-// nothing in it was realigned.
+// divergence, the sampling parameters, messages, metadata and the columns of version 2, and
+// null always means "unknown", never zero. In divergence alone it means "none": the row is
+// not a fork and nothing in it was realigned.
+//
+// Version 2 added four columns at the end: policy_version_min and policy_version_max span
+// versions over the sampled tokens, and are null where one of those is unknown; keep and
+// keep_reason are for filters, and null until one decides. A shard of version 1 ends before
+// them and is read as if they were null. Shards of failures are the same in both versions.
+// A later version only adds columns, at the end and nullable.
 //
 // # How a row ends
 //
@@ -56,10 +62,9 @@
 // # Files
 //
 //	RUN/wal/00000001.wal                     samples that no commit holds yet
-//	RUN/data/part-<run>-<writer>-<n>-<hash8>.parquet   or .arrow: rows
+//	RUN/data/part-<run>-<writer>-<n>-<hash8>.parquet   or .arrows: rows
 //	RUN/failures/part-<run>-<writer>-<n>-<hash8>.parquet   failures, Parquet always
 //	RUN/_commits/00000000000000000001.json   the log, one entry per commit, no gap
-//	RUN/README.md                            the dataset card, for people and load_dataset
 //	RUN/{wal,data,failures,_commits}/.tmp-*  being written, or left behind
 //	RUN/orphans/                             what recovery and repair set aside
 //
@@ -71,28 +76,32 @@
 // An entry is one line and ends with its own checksum, the SHA-256 of all bytes of the
 // file before that comma:
 //
-//	{"version":2,"seq":1,"run_id":"…",…,"samples":[…],"sha256":"<64 hex digits>"}\n
+//	{"version":3,"seq":1,"run_id":"…",…,"samples":[…],"sha256":"<64 hex digits>"}\n
 //	└───────────── these bytes are hashed ──────────┘
+//
+// The samples are in the order of their rows, and each says the place of its group among
+// the groups of the entry, which are in the order in which they begin:
+//
+//	"groups":[{"id":"g0","size":8},{"id":"g1","size":8}]
+//	"samples":[{"key":"…","attempt":1,"rows":2,"failures":0,"group":0,"index":3},…]
+//
+// So a reader knows from the log alone where the rows of each group lie: they are counted
+// from the first row of the shard, sample after sample. size and index are group_size and
+// sample_index. A group is whole when each index below its size is in an entry, as data, as
+// a failure, or without either. Failures may be superseded by a later entry.
 //
 // Every later version keeps the checksum in this place: a reader checks it before it
 // looks at the version, so a damaged version is not taken for a newer one. Entries of
-// version 1 have no checksum; they are read if they have the members of version 1 only.
+// version 2 have no groups. Those of version 1 have no checksum either; they are read if
+// they have the members of version 1 only.
 // All entries of a log have one run_id. Two members are reserved: epoch, for logs with
 // several writing processes, may be there and is checked; replaces, for merged shards,
 // is refused as newer, because a reader that passed over it would read rows twice.
 //
-// The card names the committed files of each configuration (default: the data; failures, where
-// the data are Parquet), so datasets.load_dataset("RUN") of Hugging Face gives the rows. It is
-// written after a commit is durable, as a whole, and is never ahead of the log. It may lag: by
-// a 64th of the commits at most, until the next one that comes 30 seconds later, and until Run
-// ends or Create is called. A README.md without the card's second line is the user's and stays.
-// A card that cannot be written is logged, and ends no run.
-//
 // A Parquet shard is written with zstd at its fastest level, pages of 512 KB,
 // version 2, and row groups that are closed by tokens. An Arrow shard is an IPC
 // stream, uncompressed so that it can be mapped, in batches closed by tokens; it
-// ends with the mark ff ff ff ff 00 00 00 00. Its name ends with .arrow, that of older ones with
-// .arrows: a reader goes by the format that the entry says.
+// ends with the mark ff ff ff ff 00 00 00 00.
 //
 // A segment of the write-ahead log is a file of package frame, of kind "wal" and
 // WALVersion, that bears its number. After each sync a mark says so; the mark of a
@@ -176,7 +185,6 @@
 //	wal/                                    when Create has recovered              Create returns
 //	orphans/ and the run's folder           when a file is set aside               the next step
 //	a repaired segment, then wal/           by RepairPlan.Apply                    the next segment
-//	the card, under its temporary name      after a commit, and by Create          it is renamed
 //
 // Each is waited for. What is removed is not synced: a segment that a power cut brings back
 // holds samples that are in commits, and a temporary file has a name that no reader looks
@@ -247,7 +255,6 @@
 //	the write-ahead log     wal.go, queue.go; walencode.go and waldecode.go are a sample's format,
 //	                        walread.go reads segments
 //	open shards, a commit   writer.go, shard.go, commit.go; entry.go is an entry's format
-//	the dataset card        card.go, card_text.go
 //	what a row holds        schema.go, stored.go
 //	Parquet                 parquet.go, codec.go; scan.go, part.go and facts.go read it
 //	Arrow                   arrow.go; columns.go and column_*.go are its memory

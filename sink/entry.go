@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 )
 
 // An entry ends with its checksum: the SHA-256, in lower-case hex, of all bytes of the
@@ -72,8 +73,8 @@ func readCommit(fsys FS, dir, name string) (Commit, error) {
 	return c, nil
 }
 
-// decodeCommit is the inverse of encodeCommit, and reads version 1 as well. An error
-// wraps ErrNewer where a newer version of the program wrote the entry.
+// decodeCommit is the inverse of encodeCommit, and reads the earlier versions as well. An
+// error wraps ErrNewer where a newer version of the program wrote the entry.
 func decodeCommit(body []byte) (c Commit, err error) {
 	// The checksum first, for all versions: a damaged version must not look like a newer
 	// one, nor like the one that has no checksum.
@@ -81,17 +82,18 @@ func decodeCommit(body []byte) (c Commit, err error) {
 	if err != nil {
 		return c, err
 	}
-	if rest, samples, ok := cutSamples(body); ok {
+	rest, groups, samples, ok := cutSamples(body)
+	if ok {
 		body = rest
-		defer func() {
-			if err == nil {
-				c.Samples = samples
-			}
-		}()
 	}
 	// Then the version: what a newer entry means is not ours to guess, nor is why it cannot
 	// be read. Entries are many, so only what is not read as it should be is read twice.
 	err = json.Unmarshal(body, &c)
+	if err == nil && ok {
+		c.Groups, c.Samples = groups, samples
+	} else if err == nil {
+		err = c.markUnknown(body)
+	}
 	if err != nil {
 		var version struct {
 			Version       int             `json:"version"`
@@ -116,13 +118,43 @@ func decodeCommit(body []byte) (c Commit, err error) {
 		return c, errors.New("an entry of version 1 has no checksum, this one has")
 	case c.Replaces != nil:
 		return c, fmt.Errorf("the entry replaces others, which this program cannot read; use a newer one: %w", ErrNewer)
-	case err != nil || c.Version > 1:
+	case err != nil:
 		return c, err
+	case c.Version < 3 && c.grouped():
+		return c, fmt.Errorf("an entry of version %d has no groups, this one has", c.Version)
+	case c.Version > 1:
+		return c, nil
 	}
 	// Nothing vouches for the names in version 1.
 	dec := json.NewDecoder(bytes.NewReader(body))
 	dec.DisallowUnknownFields()
-	return c, dec.Decode(&c)
+	return c, dec.Decode(new(Commit))
+}
+
+// markUnknown sets Group and Index of samples to -1 where the entry does not say them,
+// which encoding/json leaves at 0.
+func (c *Commit) markUnknown(body []byte) error {
+	var said struct {
+		Samples []struct{ Group, Index *int32 } `json:"samples"`
+	}
+	if err := json.Unmarshal(body, &said); err != nil {
+		return err
+	}
+	for i := range c.Samples {
+		s := &c.Samples[i]
+		if said.Samples[i].Group == nil {
+			s.Group = -1
+		}
+		if said.Samples[i].Index == nil {
+			s.Index = -1
+		}
+	}
+	return nil
+}
+
+// grouped reports whether an entry says anything of groups.
+func (c *Commit) grouped() bool {
+	return c.Groups != nil || slices.ContainsFunc(c.Samples, func(s CommittedSample) bool { return s.Group != -1 || s.Index != -1 })
 }
 
 // check looks at what an entry says about itself.
@@ -157,8 +189,32 @@ func (c *Commit) check(name string) error {
 		rows += int64(s.Rows)
 		failures += int64(s.Failures)
 	}
+	if err := c.checkGroups(); err != nil {
+		return err
+	}
 	if rows != kinds[KindData] || failures != kinds[KindFailures] {
 		return fmt.Errorf("samples have %d rows and %d failures, shards %d and %d", rows, failures, kinds[KindData], kinds[KindFailures])
+	}
+	return nil
+}
+
+// checkGroups looks at the groups of an entry that has them.
+func (c *Commit) checkGroups() error {
+	if c.Version < 3 {
+		return nil
+	}
+	next := int32(0) // the groups before have begun
+	for _, s := range c.Samples {
+		if s.Group < 0 || s.Group > next || int(s.Group) >= len(c.Groups) {
+			return fmt.Errorf("sample %q is of group %d, and %d groups of %d have begun before it", s.Key, s.Group, next, len(c.Groups))
+		}
+		if size := c.Groups[s.Group].Size; s.Index < 0 || s.Index >= size {
+			return fmt.Errorf("sample %q has index %d in a group of %d", s.Key, s.Index, size)
+		}
+		next = max(next, s.Group+1)
+	}
+	if int(next) != len(c.Groups) {
+		return fmt.Errorf("%d groups, and the samples are of %d", len(c.Groups), next)
 	}
 	return nil
 }

@@ -10,7 +10,7 @@ import (
 // read is left to it.
 func checkCutSamples(t *testing.T, body []byte) {
 	t.Helper()
-	rest, samples, ok := cutSamples(body)
+	rest, groups, samples, ok := cutSamples(body)
 	if !ok {
 		return
 	}
@@ -21,6 +21,12 @@ func checkCutSamples(t *testing.T, body []byte) {
 	}
 	if err != nil {
 		return
+	}
+	if err := want.markUnknown(body); err != nil {
+		t.Fatalf("%q: %v", body, err)
+	}
+	if got.Groups == nil {
+		got.Groups = groups
 	}
 	if got.Samples == nil {
 		got.Samples = samples
@@ -36,6 +42,8 @@ func FuzzCutSamples(f *testing.F) {
 		{Version: 1, Seq: 1, Samples: []CommittedSample{{Key: "0123456789abcdef0123456789abcdef-0", Attempt: 1, Rows: 2}}},
 		{Shards: []Shard{{Path: `data/x,"samples":[{"key":"`}}, Samples: []CommittedSample{{Key: "a", Attempt: -1, Failures: 1, Class: "decode"}, {Key: "<b>", Rows: 1 << 30}}},
 		{Samples: []CommittedSample{{Key: "a"}, {Key: `"`}}},
+		{Version: 3, Groups: []CommittedGroup{{ID: "g", Size: 2}, {ID: "", Size: 1}}, Samples: []CommittedSample{{Key: "a", Index: 1}, {Key: "b", Group: 1, Class: "decode"}}},
+		{Groups: []CommittedGroup{{ID: `,"samples":[{"key":"`, Size: -1}}, Samples: []CommittedSample{{Key: "a"}}},
 	} {
 		b, err := json.Marshal(c)
 		if err != nil {
@@ -47,6 +55,11 @@ func FuzzCutSamples(f *testing.F) {
 		`{"seq":1,"samples":[{"key":"a","attempt":01,"rows":1,"failures":0}]}`, `{"seq":1,"samples":[{"key":"a","attempt":1,"rows":1,"failures":0},]}`,
 		`{"seq":1,"samples":[{"key":"a","attempt":2147483648,"rows":1,"failures":0}]}`, `{"seq":1,"samples":[{"key":"a","attempt":1,"rows":1,"failures":-0}]}`,
 		`{"seq":1,"samples":[{"key":"a","rows":1,"failures":0}]}`, `{"seq":1,"samples":[{"key":"a","attempt":1,"rows":1,"failures":0}],"sha256":"x"}`,
+		`{"seq":1,"groups":[{"id":"g","size":1}],"samples":[{"key":"a","attempt":1,"rows":1,"failures":0}]}`,
+		`{"seq":1,"samples":[{"key":"a","attempt":1,"rows":1,"failures":0,"group":0,"index":0}]}`,
+		`{"seq":1,"samples":[{"key":"a","attempt":1,"rows":1,"failures":0,"index":0}]}`,
+		`{"seq":1,"groups":[{"id":"g","size":1},],"samples":[{"key":"a","attempt":1,"rows":1,"failures":0,"group":0,"index":0}]}`,
+		`{"seq":1,"groups":[{"id":"g","size":1}],"epoch":1,"samples":[{"key":"a","attempt":1,"rows":1,"failures":0,"group":0,"index":0}]}`,
 	} {
 		f.Add([]byte(text))
 	}
@@ -54,12 +67,15 @@ func FuzzCutSamples(f *testing.F) {
 }
 
 // TestGateEntryAllocs: a sample of an entry costs one allocation, its key, and no more
-// memory than its key and its place in the list.
+// memory than its key and its place in the list; a group costs its id.
 func TestGateEntryAllocs(t *testing.T) {
 	const samples = 10_000
 	c := Commit{Version: CommitVersion, Seq: 1, RunID: "run", SchemaVersion: SchemaVersion}
-	for i := range samples {
-		c.Samples = append(c.Samples, CommittedSample{Key: "0123456789abcdef0123456789abcdef-0", Attempt: int32(i), Rows: 1})
+	for i := range int32(samples) {
+		if i%16 == 0 {
+			c.Groups = append(c.Groups, CommittedGroup{ID: "scripted-0001", Size: 16})
+		}
+		c.Samples = append(c.Samples, CommittedSample{Key: "0123456789abcdef0123456789abcdef-0", Attempt: i, Rows: 1, Group: i / 16, Index: i % 16})
 	}
 	body, err := encodeCommit(&c)
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -67,6 +68,24 @@ func TestEveryByteOfAnEntryCounts(t *testing.T) {
 	}
 }
 
+// oldEntry is an entry as version 1 was written: without groups and checksum.
+func oldEntry(t *testing.T, c sink.Commit) []byte {
+	t.Helper()
+	return ofGroups.ReplaceAll(plainOf(t, c, c.Version), nil)
+}
+
+var ofGroups = regexp.MustCompile(`"groups":\[[^]]*\],|,"group":-?\d+,"index":-?\d+`)
+
+func plainOf(t *testing.T, c sink.Commit, version int) []byte {
+	t.Helper()
+	c.Version, c.SHA256 = version, ""
+	b, err := json.Marshal(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return append(b, '\n')
+}
+
 // What an entry is refused for beyond single bytes, and how it is said.
 func TestEntryRefused(t *testing.T) {
 	t.Parallel()
@@ -79,11 +98,7 @@ func TestEntryRefused(t *testing.T) {
 		c := c
 		c.Version, c.SHA256 = 1, ""
 		edit(&c)
-		b, err := json.Marshal(c)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return append(b, '\n')
+		return oldEntry(t, c)
 	}
 	summed := func(edit func(c *sink.Commit)) []byte {
 		c := c
@@ -104,9 +119,12 @@ func TestEntryRefused(t *testing.T) {
 		{"version 1 with a checksum", "has no checksum, this one has", false, summed(func(c *sink.Commit) { c.Version = 1 })},
 		{"version 1 with something behind it", "after top-level value", false, append(plain(func(*sink.Commit) {}), "{}"...)},
 		{"version 2 without a checksum", "has no checksum", false, plain(func(c *sink.Commit) { c.Version = 2 })},
-		{"checksum in another place", "has no checksum at its end", false, plain(func(c *sink.Commit) { c.Version, c.SHA256 = 2, strings.Repeat("0", 64) })[1:]},
-		{"newer, with a checksum", "use a newer one", true, summed(func(c *sink.Commit) { c.Version = 3 })},
-		{"newer, and its checksum is wrong", "the checksum of the entry is wrong", false, bytes.Replace(summed(func(*sink.Commit) {}), []byte(`"version":2`), []byte(`"version":3`), 1)},
+		{"checksum in another place", "has no checksum at its end", false, append(bytes.TrimSuffix(plain(func(c *sink.Commit) { c.Version = 2 }), []byte("}\n")), `,"sha256":"`+strings.Repeat("0", 64)+"\"}\n"...)[1:]},
+		{"newer, with a checksum", "use a newer one", true, summed(func(c *sink.Commit) { c.Version = 4 })},
+		{"newer, and its checksum is wrong", "the checksum of the entry is wrong", false, bytes.Replace(summed(func(*sink.Commit) {}), []byte(`"version":3`), []byte(`"version":4`), 1)},
+		{"version 1 with groups", "of version 1 has no groups", false, plainOf(t, c, 1)},
+		{"version 2 with groups", "of version 2 has no groups", false, summed(func(c *sink.Commit) { c.Version = 2 })},
+		{"version 2 with a group", "of version 2 has no groups", false, summed(func(c *sink.Commit) { c.Version, c.Groups = 2, nil })},
 		{"replaces", "replaces others", true, summed(func(c *sink.Commit) { c.Replaces = []int64{1} })},
 		{"replaces nothing, said so", "replaces others", true, plain(func(*sink.Commit) {})},
 	} {
@@ -134,12 +152,9 @@ func TestOldEntriesAreRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.Version, c.SHA256 = 1, ""
-	old, err := json.Marshal(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	old := oldEntry(t, c)
 	name := filepath.Join(dir, "_commits", "00000000000000000001.json")
-	if err := os.WriteFile(name, append(old, '\n'), 0o666); err != nil {
+	if err := os.WriteFile(name, old, 0o666); err != nil {
 		t.Fatal(err)
 	}
 	b := sinktest.NewBuilder(6)

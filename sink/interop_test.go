@@ -140,7 +140,7 @@ func writeJob(t *testing.T, dir string) (path string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		meta := map[string]string{"note": "ünïcode", "rollout.schema_version": "1", "rollout.kind": "data"}
+		meta := map[string]string{"note": "ünïcode", "rollout.schema_version": "2", "rollout.kind": "data"}
 		writeRaw(t, f, format, rawRows(), 1000, meta)
 		if err := f.Close(); err != nil {
 			t.Fatal(err)
@@ -212,6 +212,15 @@ func rawRows() []sink.StoredRow {
 			r.TopP = new(float32(rng.IntN(2)))
 		}
 		r.Truncated = maybe()
+		if maybe() {
+			r.PolicyVersionMin, r.PolicyVersionMax = new(int32(i)), new(rng.Int32())
+		}
+		if maybe() {
+			r.Keep = new(maybe())
+		}
+		if maybe() {
+			r.KeepReason = new([]string{"", "漢", "no reward"}[rng.IntN(3)])
+		}
 	}
 	return rows
 }

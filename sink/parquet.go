@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"reflect"
 	"slices"
 
 	"github.com/parquet-go/parquet-go"
@@ -66,7 +67,7 @@ func newParquetEncoder[T any](w io.Writer, codec *pageCodec, groupTokens int, me
 		{"loss_mask", "list", "element"},
 		{"versions", "list", "element"},
 	} {
-		if _, ok := schemaOf[T]().Lookup(path...); ok {
+		if _, ok := schemaOf[T](SchemaVersion).Lookup(path...); ok {
 			opts = append(opts, parquet.SkipPageBounds(path...), parquet.SkipPageStatistics(path...))
 		}
 	}
@@ -96,9 +97,36 @@ func (e *parquetEncoder[T]) size() int64 { return e.w.Size() }
 
 func (e *parquetEncoder[T]) close() error { return e.w.Close() }
 
-// schemaOf returns the schema that a shard of T must have, by names, order,
+// schemaOf returns the schema that a shard of T of a version must have, by names, order,
 // types, encodings and nullability.
-func schemaOf[T any]() *parquet.Schema { return parquet.SchemaOf(*new(T)) }
+func schemaOf[T any](version int) *parquet.Schema {
+	if version == SchemaVersion {
+		return parquet.SchemaOf(*new(T)) // it is kept
+	}
+	return parquet.SchemaOf(*new(T), leaveOut(reflect.TypeFor[T](), func(f reflect.StructField) bool {
+		return since(f) > version
+	})...)
+}
+
+// leaveOut returns the options of a schema without some of the columns of a struct.
+func leaveOut(t reflect.Type, out func(reflect.StructField) bool) (options []parquet.SchemaOption) {
+	for f := range t.Fields() {
+		if out(f) {
+			options = append(options, parquet.StructTag(`parquet:"-"`, f.Name))
+		}
+	}
+	return options
+}
+
+// versionOf is the newest version of the schema in which T has as many columns.
+func versionOf[T any](columns int) int {
+	for version := SchemaVersion; version > 0; version-- {
+		if columnsOf(reflect.TypeFor[T](), version) == columns {
+			return version
+		}
+	}
+	return SchemaVersion
+}
 
 // anyRows stands for the number of rows of a file of which no commit says it.
 const anyRows = -1
@@ -116,8 +144,9 @@ func openParquet[T any](f File, size, rows int64) (pf *parquet.File, err error) 
 	if err != nil {
 		return nil, err
 	}
-	if want := schemaOf[T](); !parquet.EqualNodes(pf.Schema(), want) {
-		return nil, fmt.Errorf("schema differs from schema version %d: %s", SchemaVersion, schemaDifference(pf.Schema(), want))
+	version := versionOf[T](len(pf.Schema().Fields()))
+	if want := schemaOf[T](version); !parquet.EqualNodes(pf.Schema(), want) {
+		return nil, fmt.Errorf("schema differs from schema version %d: %s", version, schemaDifference(pf.Schema(), want))
 	}
 	if pf.NumRows() != rows && rows != anyRows {
 		return nil, fmt.Errorf("%d rows, want %d", pf.NumRows(), rows)

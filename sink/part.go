@@ -13,22 +13,26 @@ import (
 // A part is some of the columns of T, for who does not need all: those whose read tag has
 // its word. The library reads no others.
 type part[T any] struct {
-	schema *parquet.Schema
-	others []int // the fields that it leaves out
+	schemas [SchemaVersion + 1]*parquet.Schema // by version
+	others  []int                              // the fields that it leaves out
 }
 
 func newPart[T any](word string) part[T] {
 	var p part[T]
-	var out []parquet.SchemaOption
 	t := reflect.TypeFor[T]()
+	other := func(f reflect.StructField) bool {
+		return !slices.Contains(strings.Split(f.Tag.Get("read"), ","), word)
+	}
 	for i := range t.NumField() {
-		f := t.Field(i)
-		if !slices.Contains(strings.Split(f.Tag.Get("read"), ","), word) {
-			out = append(out, parquet.StructTag(`parquet:"-"`, f.Name))
+		if other(t.Field(i)) {
 			p.others = append(p.others, i)
 		}
 	}
-	p.schema = parquet.SchemaOf(*new(T), out...)
+	for version := range p.schemas {
+		p.schemas[version] = parquet.SchemaOf(*new(T), leaveOut(t, func(f reflect.StructField) bool {
+			return other(f) || since(f) > version
+		})...)
+	}
 	return p
 }
 
@@ -70,7 +74,8 @@ func (p part[T]) read(f File, size, rows int64, yield func(*T) bool) (err error)
 // group is read for one row group. It returns the number of rows, and whether more are
 // wanted.
 func (p part[T]) group(group parquet.RowGroup, yield func(*T) bool) (n int64, more bool, err error) {
-	r := parquet.NewGenericRowGroupReader[T](group, p.schema)
+	// Of the file's own version: the library does not have to convert.
+	r := parquet.NewGenericRowGroupReader[T](group, p.schemas[versionOf[T](len(group.Schema().Fields()))])
 	defer func() {
 		if cerr := r.Close(); err == nil {
 			err = cerr

@@ -30,7 +30,7 @@ type Log struct {
 func ReadLog(dir string) (*Log, error) { return readLog(OS(), dir, "", nil) }
 
 // ReadLogEach is ReadLog for logs of millions of samples: it calls each with every commit,
-// in order, and keeps the commits without their Samples. What each is given is its own.
+// in order, and keeps the commits without their Groups and Samples. What each is given is its own.
 // Done of such a Log is empty; Waiting reads the entries once more where there is a
 // write-ahead log.
 func ReadLogEach(dir string, each func(*Commit)) (*Log, error) { return readLog(OS(), dir, "", each) }
@@ -70,7 +70,7 @@ func (l *Log) Follow() error {
 		}
 		if l.each != nil {
 			l.each(&c)
-			c.Samples = nil
+			c.Groups, c.Samples = nil, nil
 		}
 		l.Commits = append(l.Commits, c)
 	}
@@ -206,7 +206,7 @@ func readParquet[T any](f File, size, rows int64, yield func(*T) bool) (err erro
 	}
 	var yielding bool
 	defer libraryPanic(&yielding, &err)
-	r := parquet.NewGenericReader[T](pf)
+	r := parquet.NewGenericReader[T](pf, schemaOf[T](versionOf[T](len(pf.Schema().Fields()))))
 	defer func() { _ = r.Close() }() // it was read only
 	var n int64
 	for {

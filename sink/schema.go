@@ -1,9 +1,15 @@
 package sink
 
-// SchemaVersion is the version of the columns of StoredRow and StoredFailure. A
-// column is never changed or removed within a version; a reader refuses shards of
-// a version it does not know.
-const SchemaVersion = 1
+import (
+	"reflect"
+	"strconv"
+)
+
+// SchemaVersion is the version of the columns of StoredRow and StoredFailure. A later
+// version only adds columns, at the end and nullable: version 2 added the last four of
+// StoredRow. Shards of version 1 are still read, and those columns are nil there. A
+// reader refuses shards of a version that it does not know.
+const SchemaVersion = 2
 
 // The key-values that the package itself writes into each shard.
 const (
@@ -14,9 +20,10 @@ const (
 
 // A StoredRow is one row of a data shard: a training sequence of T tokens in K
 // spans with the facts of its sample. Its fields, in order, are the columns of
-// schema version 1. The tag read names the readers that take only some columns and this one
-// among them: facts is [Log.Facts], rules is [Verify]. The tag parquet is the only place
-// that says how a column is encoded in Parquet:
+// schema version 2; the tag since names the version that added one. The tag read names the
+// readers that take only some columns and this one among them: facts is [Log.Facts], rules
+// is [Verify]. The tag parquet is the only place that says how a column is encoded in
+// Parquet:
 //
 //   - the schema of the file must be the one of this struct, else parquet-go
 //     falls back to reflection and is six times slower, without a word;
@@ -31,7 +38,7 @@ type StoredRow struct {
 	// SampleIndex.
 	SampleKey string `parquet:"sample_key" read:"facts,rules"`
 	TaskID    string `parquet:"task_id" read:"facts"`
-	GroupID   string `parquet:"group_id" read:"facts"`
+	GroupID   string `parquet:"group_id" read:"facts,rules"`
 	// RolloutID is shared by the rows of a sample.
 	RolloutID   string `parquet:"rollout_id" read:"rules"`
 	SampleIndex int32  `parquet:"sample_index" read:"facts,rules"`
@@ -100,6 +107,17 @@ type StoredRow struct {
 
 	Messages *string `parquet:"messages,optional" read:"rules"` // JSON
 	Metadata *string `parquet:"metadata,optional" read:"rules"` // JSON
+
+	// PolicyVersionMin and PolicyVersionMax span Versions over the sampled tokens, which
+	// are those of assistant spans, with a log-probability or without. Both are nil where
+	// Versions is nil, or where the version of any sampled token is unknown: what they say
+	// holds for the whole row.
+	PolicyVersionMin *int32 `parquet:"policy_version_min,optional" since:"2" read:"facts,rules"`
+	PolicyVersionMax *int32 `parquet:"policy_version_max,optional" since:"2" read:"facts,rules"`
+	// Keep says whether the row is to be trained on, and KeepReason why. They are reserved
+	// for filters: this program writes nil, no decision.
+	Keep       *bool   `parquet:"keep,optional" since:"2" read:"facts"`
+	KeepReason *string `parquet:"keep_reason,optional" since:"2" read:"facts"`
 }
 
 // A StoredFailure is one row of a shard of failures: a sample, or one call of it,
@@ -144,4 +162,23 @@ type StoredFailure struct {
 
 	Messages *string `parquet:"messages,optional"` // JSON
 	Metadata *string `parquet:"metadata,optional"` // JSON
+}
+
+// since is the version of the schema that added the column of a field.
+func since(f reflect.StructField) int {
+	version, err := strconv.Atoi(f.Tag.Get("since"))
+	if err != nil {
+		return 1
+	}
+	return version
+}
+
+// columnsOf is the number of columns of a version of the schema: the first ones of t.
+func columnsOf(t reflect.Type, version int) (n int) {
+	for f := range t.Fields() {
+		if since(f) <= version {
+			n++
+		}
+	}
+	return n
 }

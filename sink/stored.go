@@ -11,11 +11,17 @@ import (
 
 // What is stored is a tokenize.Sample, cut into the rows of shards.
 
-// set makes r row i of the sample. Its memory stays the sample's, but for the
-// names of flags, which are appended to dst.
-func (r *StoredRow) set(s *tokenize.Sample, i int, dst []string) []string {
+// rowMemory is what a StoredRow points to that is not its sample's.
+type rowMemory struct {
+	flags    []string
+	versions Range
+}
+
+// set makes r row i of the sample. Its memory stays the sample's, but for what is put
+// into mem.
+func (r *StoredRow) set(s *tokenize.Sample, i int, mem *rowMemory) {
 	row := &s.Rows[i]
-	dst = row.Flags.AppendNames(dst)
+	mem.flags = row.Flags.AppendNames(mem.flags[:0])
 	var divergence *string
 	if row.Divergence != nil || len(row.Realigned) > 0 {
 		text := string(row.AppendDivergence(nil))
@@ -32,7 +38,7 @@ func (r *StoredRow) set(s *tokenize.Sample, i int, dst []string) []string {
 		Reward: s.Reward, RewardDetails: s.RewardDetails, Status: s.Status, StopReason: s.StopReason,
 		FinishReasons: row.FinishReasons, Truncated: row.Truncated,
 		Verification: row.Grade.String(), PromptSource: row.Source.String(),
-		Divergence: divergence, Flags: dst, Unscored: row.Unscored, Trimmed: row.Trimmed,
+		Divergence: divergence, Flags: mem.flags, Unscored: row.Unscored, Trimmed: row.Trimmed,
 
 		Temperature: s.Sampling.Temperature, TopP: s.Sampling.TopP,
 		TopK: s.Sampling.TopK, MaxNewTokens: s.Sampling.MaxNewTokens,
@@ -42,7 +48,34 @@ func (r *StoredRow) set(s *tokenize.Sample, i int, dst []string) []string {
 		StartedAt: s.StartedAt.UnixMicro(), DurationMS: s.Duration.Milliseconds(), WorkingMS: s.Working.Milliseconds(),
 		Messages: s.Messages, Metadata: s.Metadata,
 	}
-	return dst
+	if versions, ok := policyVersions(row); ok {
+		mem.versions = versions
+		r.PolicyVersionMin, r.PolicyVersionMax = &mem.versions.Min, &mem.versions.Max
+	}
+}
+
+// policyVersions spans the versions of the sampled tokens of a row. ok is false where
+// one of them is unknown.
+func policyVersions(r *tokenize.Row) (span Range, ok bool) {
+	if r.Versions == nil {
+		return span, false
+	}
+	for k, role := range r.TurnRoles {
+		if tokenize.Role(role) != tokenize.RoleAssistant {
+			continue
+		}
+		for _, v := range r.Versions[r.TurnOffsets[k]:r.TurnOffsets[k+1]] {
+			switch {
+			case v < 0:
+				return Range{}, false
+			case !ok:
+				span, ok = Range{Min: v, Max: v}, true
+			default:
+				span.Min, span.Max = min(span.Min, v), max(span.Max, v)
+			}
+		}
+	}
+	return span, ok
 }
 
 // set makes f failure i of the sample. Its memory stays the sample's.

@@ -52,8 +52,8 @@ type VerifyReport struct {
 //   - Each shard is there, with the size and digest that its commit says. Its schema is
 //     that of its version, and an Arrow stream has its end mark.
 //   - Rows, tokens, rewards and policy versions are those that the commit sums up.
-//   - Each row keeps every rule of tokenize.Row and belongs to the sample that the commit
-//     says, with all segments in order.
+//   - Each row keeps every rule of tokenize.Row and belongs to the sample and the group that
+//     the commit says, with all segments in order.
 //   - No sample has more sampled tokens than the server counted, and none is done twice.
 //   - The write-ahead log can be read.
 //   - No shard without a commit holds samples that are nowhere else.
@@ -156,6 +156,13 @@ func (v *verifier) log(ctx context.Context) error {
 // commit checks one entry and its shards. Its error is that of ctx.
 func (v *verifier) commit(ctx context.Context, path string, c *Commit) error {
 	v.report.Commits++
+	seen := make(map[CommittedGroup]bool, len(c.Groups))
+	for _, g := range c.Groups {
+		if seen[g] {
+			v.problem(path, -1, fmt.Errorf("group %q of %d is listed twice", g.ID, g.Size))
+		}
+		seen[g] = true
+	}
 	for _, s := range c.Samples {
 		v.known.add(s.Key, s.Attempt, s.Failed())
 		done, seen := v.done[s.Key]
@@ -197,7 +204,7 @@ func (v *verifier) shard(ctx context.Context, c *Commit, s Shard) error {
 	if err := checkBytes(f, s.Bytes, s.SHA256); err != nil {
 		return err
 	}
-	check := &shardCheck{v: v, shard: s, kind: s.Kind, samples: c.Samples}
+	check := &shardCheck{v: v, shard: s, kind: s.Kind, schema: c.SchemaVersion, groups: c.Groups, samples: c.Samples}
 	if s.Kind == KindFailures {
 		err = readParquet(f, s.Bytes, s.Rows, func(row *StoredFailure) bool {
 			check.failure(row)

@@ -144,7 +144,7 @@ func TestVerifyFindsWhatIsWrong(t *testing.T) {
 		{"path leads out", func(s S) { s.commit(1, func(c *sink.Commit) { c.Shards[0].Path = "data/../../x" }) }, "is not in data/"},
 		{"shard named twice", func(s S) {
 			s.commit(2, func(c *sink.Commit) {
-				s.commit(1, func(first *sink.Commit) { c.Shards, c.Samples = first.Shards, first.Samples })
+				s.commit(1, func(first *sink.Commit) { c.Shards, c.Groups, c.Samples = first.Shards, first.Groups, first.Samples })
 				c.Samples[0].Key = "other"
 			})
 		}, "is named twice"},
@@ -178,6 +178,26 @@ func TestVerifyFindsWhatIsWrong(t *testing.T) {
 		{"unknown grade", row(func(r *sink.StoredRow) { r.Verification = "sure" }), "sure"},
 		{"unknown source", row(func(r *sink.StoredRow) { r.PromptSource = "" }), "row 1"},
 		{"unknown flag", row(func(r *sink.StoredRow) { r.Flags = []string{"odd"} }), "odd"},
+		{"group_id", row(func(r *sink.StoredRow) { r.GroupID = "x" }), `group_id "x", group_size 4, the commit says "task-0", 4`},
+		{"group_size", row(func(r *sink.StoredRow) { r.GroupSize = 9 }), "group_size 9, the commit says"},
+		{"sample_index", row(func(r *sink.StoredRow) { r.SampleIndex = 0 }), "sample_index 0, the commit says 1"},
+		{"index of a failure", func(s S) { s.commit(2, func(c *sink.Commit) { c.Samples[1].Index = 0 }) }, "sample_index 3, the commit says 0"},
+		{"index beyond the group", func(s S) { s.commit(2, func(c *sink.Commit) { c.Samples[1].Index = 4 }) }, "has index 4 in a group of 4"},
+		{"group that is not there", func(s S) { s.commit(2, func(c *sink.Commit) { c.Samples[1].Group = 1 }) }, "is of group 1, and 1 groups of 1 have begun"},
+		{"group of nobody", func(s S) {
+			s.commit(2, func(c *sink.Commit) { c.Groups = append(c.Groups, sink.CommittedGroup{ID: "x", Size: 1}) })
+		}, "2 groups, and the samples are of 1"},
+		{"no groups", func(s S) { s.commit(2, func(c *sink.Commit) { c.Groups = nil }) }, "0 groups of 0 have begun"},
+		{"group listed twice", func(s S) {
+			s.commit(2, func(c *sink.Commit) { c.Groups, c.Samples[1].Group = append(c.Groups, c.Groups[0]), 1 })
+		}, `group "task-0" of 4 is listed twice`},
+		{"span of the versions", row(func(r *sink.StoredRow) { r.PolicyVersionMin = new(int32(1)) }), "policy versions 1 to null, the tokens have null to null"},
+		{"no span of the versions", row(func(r *sink.StoredRow) {
+			r.Versions = make([]int32, len(r.InputIDs))
+			for i, m := range r.LossMask {
+				r.Versions[i] = int32(m)*8 - 1
+			}
+		}), "policy versions null to null, the tokens have 7 to 7"},
 		{"group", row(func(r *sink.StoredRow) { r.SampleIndex = r.GroupSize }), "in a group of"},
 		{"attempt", row(func(r *sink.StoredRow) { r.Attempt = 2 }), "attempt 2, the commit says 1"},
 		{"attempt of a failure", func(s S) { s.commit(2, func(c *sink.Commit) { c.Samples[1].Attempt = 3 }) }, "attempt 1, the commit says 3"},

@@ -3,7 +3,9 @@ package sink
 import (
 	"errors"
 	"fmt"
-	"maps"
+	"strconv"
+
+	"github.com/rollout-rl/rollout/tokenize"
 )
 
 // A shardCheck goes through the rows of one shard along the samples of its commit.
@@ -11,6 +13,8 @@ type shardCheck struct {
 	v       *verifier
 	shard   Shard
 	kind    Kind
+	schema  int               // version of the columns
+	groups  []CommittedGroup  // nil: the commit does not say them
 	samples []CommittedSample // the first of them is the current one
 	seen    int32             // rows of the current sample so far
 	rollout string            // rollout_id of the current sample
@@ -61,6 +65,21 @@ func (s CommittedSample) owns(key string, attempt int32) error {
 	return nil
 }
 
+// checkGroup returns an error if the row of a sample has another place in a group, or
+// another group.
+func (s *shardCheck) checkGroup(of CommittedSample, group CommittedGroup, index int32) error {
+	if s.groups == nil {
+		return nil
+	}
+	if want := s.groups[of.Group]; group != want {
+		return fmt.Errorf("group_id %q, group_size %d, the commit says %q, %d", group.ID, group.Size, want.ID, want.Size)
+	}
+	if index != of.Index {
+		return fmt.Errorf("sample_index %d, the commit says %d", index, of.Index)
+	}
+	return nil
+}
+
 func (s *shardCheck) checkRow(r *StoredRow, of CommittedSample, i, n int) error {
 	if err := of.owns(r.SampleKey, r.Attempt); err != nil {
 		return err
@@ -70,6 +89,9 @@ func (s *shardCheck) checkRow(r *StoredRow, of CommittedSample, i, n int) error 
 	}
 	if r.SampleIndex < 0 || r.SampleIndex >= r.GroupSize {
 		return fmt.Errorf("sample_index %d in a group of %d", r.SampleIndex, r.GroupSize)
+	}
+	if err := s.checkGroup(of, CommittedGroup{r.GroupID, r.GroupSize}, r.SampleIndex); err != nil {
+		return err
 	}
 	if r.Attempt < 1 {
 		return fmt.Errorf("attempt %d: attempts count from 1", r.Attempt)
@@ -84,6 +106,9 @@ func (s *shardCheck) checkRow(r *StoredRow, of CommittedSample, i, n int) error 
 	if err := checkRow(&row, i, n, s.v.opts.VocabSize); err != nil {
 		return err
 	}
+	if err := s.checkVersions(r, &row); err != nil {
+		return err
+	}
 	s.sampled += sampledTokens(&row)
 	if err := checkSampled(s.sampled, r.CompletionTokens); err != nil {
 		return err
@@ -91,9 +116,33 @@ func (s *shardCheck) checkRow(r *StoredRow, of CommittedSample, i, n int) error 
 	return errors.Join(checkJSON(r.RewardDetails, r.Messages, r.Metadata))
 }
 
+// checkVersions compares the span of the policy versions with what the tokens say.
+func (s *shardCheck) checkVersions(r *StoredRow, row *tokenize.Row) error {
+	var least, greatest *int32
+	if span, ok := policyVersions(row); ok && s.schema > 1 {
+		least, greatest = &span.Min, &span.Max
+	}
+	if !same(r.PolicyVersionMin, least) || !same(r.PolicyVersionMax, greatest) {
+		return fmt.Errorf("policy versions %s to %s, the tokens have %s to %s",
+			orNull(r.PolicyVersionMin), orNull(r.PolicyVersionMax), orNull(least), orNull(greatest))
+	}
+	return nil
+}
+
+func same(a, b *int32) bool { return a == b || a != nil && b != nil && *a == *b }
+
+func orNull(v *int32) string {
+	if v == nil {
+		return "null"
+	}
+	return strconv.Itoa(int(*v))
+}
+
 func (s *shardCheck) failure(f *StoredFailure) {
 	of, _, _ := s.next()
 	if err := of.owns(f.SampleKey, f.Attempt); err != nil {
+		s.v.problem(s.shard.Path, s.n, err)
+	} else if err := s.checkGroup(of, CommittedGroup{f.GroupID, f.GroupSize}, f.SampleIndex); err != nil {
 		s.v.problem(s.shard.Path, s.n, err)
 	} else if f.Call < -1 {
 		s.v.problem(s.shard.Path, s.n, fmt.Errorf("call %d", f.Call))
@@ -114,9 +163,6 @@ func (s *shardCheck) end() error {
 	}
 	if (got.versions == nil) != (want.PolicyVersions == nil) || got.versions != nil && *got.versions != *want.PolicyVersions {
 		return fmt.Errorf("policy versions %+v, the commit says %+v", got.versions, want.PolicyVersions)
-	}
-	if want.Verification != nil && !maps.Equal(got.graded, want.Verification) {
-		return fmt.Errorf("verifications %v, the commit says %v", got.graded, want.Verification)
 	}
 	return nil
 }

@@ -69,7 +69,7 @@ func (l *Log) Waiting() iter.Seq2[WaitingSample, error] {
 func waiting(s *tokenize.Sample) WaitingSample {
 	w := WaitingSample{Key: s.Key, Rows: make([]StoredRow, len(s.Rows)), Failures: make([]StoredFailure, len(s.Failures))}
 	for i := range w.Rows {
-		w.Rows[i].set(s, i, nil)
+		w.Rows[i].set(s, i, new(rowMemory))
 	}
 	for i := range w.Failures {
 		w.Failures[i].set(s, i)

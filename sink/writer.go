@@ -25,16 +25,19 @@ type writer struct {
 	columns  *columnSet                // arenas of Arrow batches, kept from shard to shard
 	codec    *pageCodec                // of Parquet pages, kept from shard to shard
 
-	// samples and done belong together: what the next commit holds. logged says
-	// which segments of the write-ahead log hold them.
+	// samples and done belong together: what the next commit holds, with the groups
+	// of the samples and each group's place. logged says which segments of the write-ahead
+	// log hold them.
 	samples []CommittedSample
 	done    []func(error)
+	groups  []CommittedGroup
+	places  map[CommittedGroup]int32
 	logged  []logged
 	age     *time.Timer // runs while samples is not empty
 
 	row     StoredRow
 	failure StoredFailure
-	strings []string
+	memory  rowMemory
 	sealed  int64 // the number in the next shards' names
 }
 
@@ -50,7 +53,7 @@ func newWriter(d *Dataset, id int) *writer {
 	d.logMu.Lock()
 	sealed := d.nextSeq - 1
 	d.logMu.Unlock()
-	w := &writer{d: d, id: id, codec: newPageCodec(), age: time.NewTimer(d.cfg.MaxShardAge), sealed: sealed}
+	w := &writer{d: d, id: id, codec: newPageCodec(), age: time.NewTimer(d.cfg.MaxShardAge), places: map[CommittedGroup]int32{}, sealed: sealed}
 	w.age.Stop()
 	if d.cfg.Format == Arrow {
 		w.columns = newColumnSet()
@@ -98,7 +101,8 @@ func (w *writer) take(a accepted) error {
 	}
 	s := a.sample
 	w.samples = append(w.samples, CommittedSample{
-		Key: s.Key, Attempt: s.Attempt, Rows: int32(len(s.Rows)), Failures: int32(len(s.Failures)), Class: class(s),
+		Key: s.Key, Attempt: s.Attempt, Rows: int32(len(s.Rows)), Failures: int32(len(s.Failures)),
+		Group: w.place(CommittedGroup{ID: s.GroupID, Size: s.GroupSize}), Index: s.Index, Class: class(s),
 	})
 	w.done = append(w.done, a.done)
 	w.log(a.segment)
@@ -122,6 +126,17 @@ func (w *writer) encode(s *tokenize.Sample) error {
 		}
 	}
 	return nil
+}
+
+// place returns the place of a group among those of the next commit.
+func (w *writer) place(g CommittedGroup) int32 {
+	at, ok := w.places[g]
+	if !ok {
+		at = int32(len(w.groups))
+		w.groups = append(w.groups, g)
+		w.places[g] = at
+	}
+	return at
 }
 
 // log notes that the segment is needed until the next commit.
@@ -149,7 +164,7 @@ func (w *writer) appendRow(s *tokenize.Sample, i int) error {
 		}
 		w.data = shard
 	}
-	w.strings = w.row.set(s, i, w.strings[:0])
+	w.row.set(s, i, &w.memory)
 	r := &w.row
 	if err := w.data.append(r, len(r.InputIDs)); err != nil {
 		return err
@@ -212,7 +227,7 @@ func (w *writer) commit() error {
 	var took SealTimes
 	c := Commit{
 		Version: CommitVersion, RunID: d.cfg.RunID, Writer: w.id, SchemaVersion: SchemaVersion,
-		Shards: []Shard{}, Samples: w.samples,
+		Shards: []Shard{}, Groups: w.groups, Samples: w.samples,
 	}
 	base := fmt.Sprintf("part-%s-%d-%d", d.cfg.RunID, w.id, w.sealed)
 	w.sealed++
@@ -258,11 +273,11 @@ func (w *writer) commit() error {
 		d.cfg.Events.Committed(c)
 	}
 	done := w.done
-	w.samples, w.done = nil, nil // c.Samples belongs to the event's receiver now
+	w.samples, w.done, w.groups = nil, nil, nil // what is in c belongs to the event's receiver now
+	clear(w.places)
 	for _, f := range done {
 		f(nil)
 	}
-	d.card.refresh()
 	return nil
 }
 

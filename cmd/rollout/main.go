@@ -11,7 +11,6 @@ import (
 	"io"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -153,9 +152,7 @@ func exactArgs(names ...string) cobra.PositionalArgs {
 			return nil
 		}
 		want, got := "takes no arguments", human.Plural(int64(len(args)), "argument")
-		if len(names) == 0 {
-			got = strconv.Quote(args[0]) // often the value of a flag that got none
-		} else {
+		if len(names) > 0 {
 			want = "needs " + strings.Join(names, " ")
 		}
 		return exit.Hint(exit.Usagef("%s%s, got %s", verb(cmd), want, got), "see "+cmd.CommandPath()+" --help")

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"time"
 
@@ -180,6 +181,9 @@ func Edge() []*tokenize.Sample {
 			if i%2 == 1 {
 				r.Versions = []int32{-1, -1, -1, 0, 1, math.MaxInt32, int32(i)}
 			}
+			if i%4 == 3 { // the version of a sampled token is unknown
+				r.Versions[3+i/4] = -1
+			}
 			r.Logprobs[3], r.Logprobs[4] = float32(math.Copysign(0, -1)), -math.SmallestNonzeroFloat32
 			r.Logprobs[5], r.Logprobs[6] = -math.MaxFloat32, 1e-6
 			r.InputIDs[0], r.InputIDs[1] = 0, Vocab-1
@@ -312,11 +316,27 @@ func Rows(s *tokenize.Sample) []sink.StoredRow {
 			StartedAt: s.StartedAt.UnixMicro(), DurationMS: s.Duration.Milliseconds(), WorkingMS: s.Working.Milliseconds(),
 			Messages: s.Messages, Metadata: s.Metadata,
 		}
+		rows[i].PolicyVersionMin, rows[i].PolicyVersionMax = policyVersions(r)
 		if text := r.AppendDivergence(nil); len(text) > 0 {
 			rows[i].Divergence = new(string(text))
 		}
 	}
 	return rows
+}
+
+// policyVersions returns the least and the greatest version of the sampled tokens, nil
+// where one of them is not known.
+func policyVersions(r *tokenize.Row) (least, greatest *int32) {
+	var known []int32
+	for k, role := range r.TurnRoles {
+		if r.Versions != nil && tokenize.Role(role) == tokenize.RoleAssistant {
+			known = append(known, r.Versions[r.TurnOffsets[k]:r.TurnOffsets[k+1]]...)
+		}
+	}
+	if len(known) == 0 || slices.Contains(known, -1) {
+		return nil, nil
+	}
+	return new(slices.Min(known)), new(slices.Max(known))
 }
 
 // Failures is Rows for what failed.
