@@ -26,9 +26,13 @@ help: ## print this
 build: ## build bin/rollout
 	$(GO) build -trimpath -o bin/rollout ./cmd/rollout
 
-.PHONY: archive
-archive: build ## make bin/rollout.tar.gz: the program, its licence and those of what it contains
-	tar -czf bin/rollout.tar.gz -C bin rollout -C .. LICENSE README.md -C cmd/rollout/internal/licenses licenses.txt
+.PHONY: wheel
+wheel: ## build the Python wheels: of this platform in dist, of the others in dist/other-platforms
+	.ci/dist.py wheels
+
+.PHONY: release
+release: ## build what is given away in dist/release: wheels, archives, checksums
+	.ci/dist.py release
 
 .PHONY: demo
 demo: build ## collect from a simulated server that replays recorded exchanges, and show the result
@@ -37,8 +41,13 @@ demo: build ## collect from a simulated server that replays recorded exchanges, 
 .PHONY: test
 test: python vocabularies promtool ## all tests, those that need Python and promtool included
 	$(GO) vet ./...
+	.ci/pytest.sh
 	.ci/test.sh -timeout 25m -skip '^TestGate' ./...
 	.ci/test.sh -timeout 25m -p 1 -count 1 -run '^TestGate' ./...
+
+.PHONY: pytest
+pytest: python ## the tests of the Python package, on its wheel in an environment of its own
+	.ci/pytest.sh
 
 .PHONY: short
 short: ## the tests that need no Python and little time
@@ -73,9 +82,11 @@ hostile: ## the program against every bad server, on each of its requests
 	HOSTILE=all $(GO) test -p 1 -count 1 -timeout 30m -parallel 8 -run '^TestGateHostileServers$$' ./cmd/rollout
 
 .PHONY: lint
-lint: $(LINT) ## golangci-lint, and 32-bit vet of the core
+lint: $(LINT) python ## golangci-lint, 32-bit vet of the core, mypy and ruff of the Python package
 	$(LINT) run ./...
 	GOARCH=386 $(GO) vet ./tokenize/...
+	cd sink/python && $(CURDIR)/$(PYTHON) -m mypy --cache-dir $(CURDIR)/.build/mypy
+	$(PYTHON) -m ruff check --no-cache --config sink/python/pyproject.toml sink/python .ci/dist.py
 
 $(LINT): Makefile
 	GOBIN=$(CURDIR)/$(BIN) $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(LINT_V)
@@ -131,4 +142,4 @@ cover: ## test coverage, as cover.html
 
 .PHONY: clean
 clean: ## remove what was built and the demo's run
-	rm -rf bin .build run
+	rm -rf bin dist .build run

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Runs the tests of the Python package with the given arguments of pytest.
 # usage: .ci/pytest.sh [--source] [ARGUMENT…]
-# The wheel is built and installed into an environment that is fresh for every wheel,
-# and the tests run from a folder that holds no source. --source takes the package as it
+# The package is the wheel of this source, installed (.ci/wheelenv.sh), and the tests run
+# in a folder that holds no source. --source takes the package as it
 # lies in sink/python/src instead, and bin/rollout: quicker while writing it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -16,8 +16,7 @@ if [ "${1:-}" = --source ]; then
   python=$base
   export PYTHONPATH=$root/sink/python/src PATH=$root/bin:$PATH
 else
-  echo "the wheel is not made yet: use --source" >&2
-  exit 1
+  python=$(.ci/wheelenv.sh)
 fi
 
 away=$(mktemp -d)

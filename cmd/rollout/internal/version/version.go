@@ -6,6 +6,10 @@ import (
 	"runtime/debug"
 )
 
+// Number is the version of this source: of the program, and of the Python package that
+// carries it (sink/python/pyproject.toml).
+const Number = "0.1.0"
+
 // A Build says what this binary was built from.
 type Build struct {
 	Version  string `json:"version"`
@@ -18,13 +22,10 @@ type Build struct {
 
 // Read reads what the Go linker left in the binary.
 func Read() Build {
-	v := Build{Version: "(devel)", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+	v := Build{Version: Number, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return v
-	}
-	if info.Main.Version != "" {
-		v.Version = info.Main.Version
 	}
 	for _, s := range info.Settings {
 		switch s.Key {
