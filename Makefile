@@ -39,7 +39,7 @@ demo: build ## collect from a simulated server that replays recorded exchanges, 
 	.ci/demo.sh
 
 .PHONY: test
-test: python vocabularies promtool ## all tests, those that need Python and promtool included
+test: python vocabularies promtool trainers ## all tests, those that need Python and promtool included
 	$(GO) vet ./...
 	.ci/pytest.sh
 	.ci/test.sh -timeout 25m -skip '^TestGate' ./...
@@ -64,6 +64,10 @@ python: ## make the Python environment of the interoperability tests
 .PHONY: vocabularies
 vocabularies: python ## install the vocabularies that the tests need and the repository may not hold
 	$(PYTHON) .ci/vocabularies.py
+
+.PHONY: trainers
+trainers: python ## get the wheels of the trainers whose formulas the Python package is compared with
+	$(PYTHON) .ci/trainers.py
 
 .PHONY: mistral
 mistral: ## make an environment with mistral-common, whose tekken.json is compared

@@ -82,6 +82,9 @@ type Shard struct {
 	// PolicyVersions spans the policy versions of sampled tokens; nil where none
 	// is known.
 	PolicyVersions *Range `json:"policy_versions,omitempty"`
+	// Verification counts the rows by their verification. Nil in failures, and in entries
+	// that were written before it was counted.
+	Verification map[string]int64 `json:"verification,omitempty"`
 }
 
 // Tokens counts the tokens of a shard.

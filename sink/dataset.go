@@ -36,6 +36,7 @@ type Dataset struct {
 	wal       *wal
 	seed      maphash.Seed
 	recovered Recovery
+	card      *card
 
 	draining chan struct{} // closed by stop
 	ended    chan struct{} // closed when Run has returned, or will never run
@@ -95,7 +96,8 @@ func Create(dir string, cfg Config) (*Dataset, error) {
 		return nil, err
 	}
 	cfg = cfg.withDefaults()
-	if _, err := cfg.FS.ReadDir(dir); err != nil {
+	names, err := cfg.FS.ReadDir(dir)
+	if err != nil {
 		return nil, &ShardError{Path: dir, Op: "open", Err: err}
 	}
 	for _, sub := range []string{dataDir, failuresDir, commitsDir, walDir} {
@@ -110,7 +112,11 @@ func Create(dir string, cfg Config) (*Dataset, error) {
 		return nil, err
 	}
 	var keys keySet
-	log, err := readLog(cfg.FS, dir, cfg.RunID, keys.take)
+	card := &card{fs: cfg.FS, dir: dir, logger: cfg.Logger, facts: cardFacts{runID: cfg.RunID}}
+	log, err := readLog(cfg.FS, dir, cfg.RunID, func(c *Commit) {
+		card.add(c)
+		keys.take(c)
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -130,6 +136,7 @@ func Create(dir string, cfg Config) (*Dataset, error) {
 		seed:     maphash.MakeSeed(),
 		draining: make(chan struct{}),
 		ended:    make(chan struct{}),
+		card:     card,
 		keys:     keys,
 		nextSeq:  int64(len(log.Commits)) + 1,
 	}
@@ -146,6 +153,7 @@ func Create(dir string, cfg Config) (*Dataset, error) {
 	if err := d.recover(log); err != nil {
 		return nil, err
 	}
+	card.begin(names)
 	return d, nil
 }
 
@@ -176,6 +184,7 @@ func (d *Dataset) Run(ctx context.Context) error {
 	}
 	g.Go(func() error { return d.wal.run(ctx) })
 	err := g.Wait()
+	d.card.end()
 	d.mu.Lock()
 	d.err = err
 	d.mu.Unlock()
@@ -336,6 +345,7 @@ func (d *Dataset) commit(c *Commit) error {
 		return err
 	}
 	d.nextSeq = c.Seq + 1
+	d.card.add(c)
 
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -62,9 +62,10 @@
 // # Files
 //
 //	RUN/wal/00000001.wal                     samples that no commit holds yet
-//	RUN/data/part-<run>-<writer>-<n>-<hash8>.parquet   or .arrows: rows
+//	RUN/data/part-<run>-<writer>-<n>-<hash8>.parquet   or .arrow: rows
 //	RUN/failures/part-<run>-<writer>-<n>-<hash8>.parquet   failures, Parquet always
 //	RUN/_commits/00000000000000000001.json   the log, one entry per commit, no gap
+//	RUN/README.md                            the dataset card, for people and load_dataset
 //	RUN/{wal,data,failures,_commits}/.tmp-*  being written, or left behind
 //	RUN/orphans/                             what recovery and repair set aside
 //
@@ -98,10 +99,18 @@
 // several writing processes, may be there and is checked; replaces, for merged shards,
 // is refused as newer, because a reader that passed over it would read rows twice.
 //
+// The card names the committed files of each configuration (default: the data; failures, where
+// the data are Parquet), so datasets.load_dataset("RUN") of Hugging Face gives the rows. It is
+// written after a commit is durable, as a whole, and is never ahead of the log. It may lag: by
+// a 64th of the commits at most, until the next one that comes 30 seconds later, and until Run
+// ends or Create is called. A README.md without the card's second line is the user's and stays.
+// A card that cannot be written is logged, and ends no run.
+//
 // A Parquet shard is written with zstd at its fastest level, pages of 512 KB,
 // version 2, and row groups that are closed by tokens. An Arrow shard is an IPC
 // stream, uncompressed so that it can be mapped, in batches closed by tokens; it
-// ends with the mark ff ff ff ff 00 00 00 00.
+// ends with the mark ff ff ff ff 00 00 00 00. Its name ends with .arrow, that of older ones with
+// .arrows: a reader goes by the format that the entry says.
 //
 // A segment of the write-ahead log is a file of package frame, of kind "wal" and
 // WALVersion, that bears its number. After each sync a mark says so; the mark of a
@@ -185,6 +194,7 @@
 //	wal/                                    when Create has recovered              Create returns
 //	orphans/ and the run's folder           when a file is set aside               the next step
 //	a repaired segment, then wal/           by RepairPlan.Apply                    the next segment
+//	the card, under its temporary name      after a commit, and by Create          it is renamed
 //
 // Each is waited for. What is removed is not synced: a segment that a power cut brings back
 // holds samples that are in commits, and a temporary file has a name that no reader looks
@@ -255,6 +265,7 @@
 //	the write-ahead log     wal.go, queue.go; walencode.go and waldecode.go are a sample's format,
 //	                        walread.go reads segments
 //	open shards, a commit   writer.go, shard.go, commit.go; entry.go is an entry's format
+//	the dataset card        card.go, card_text.go
 //	what a row holds        schema.go, stored.go
 //	Parquet                 parquet.go, codec.go; scan.go, part.go and facts.go read it
 //	Arrow                   arrow.go; columns.go and column_*.go are its memory

@@ -2,7 +2,9 @@ package sink
 
 import (
 	"bytes"
+	"fmt"
 	"io"
+	"log/slog"
 	"time"
 
 	"github.com/parquet-go/parquet-go"
@@ -129,3 +131,46 @@ func (a *countingAllocator) Reallocate(size int, b []byte) []byte {
 }
 
 func (a *countingAllocator) Free(b []byte) { a.n -= len(b) }
+
+// CardFeatures lists the columns as a dataset card does.
+var CardFeatures = cardFeatures
+
+// CardBytes returns what a dataset of n commits writes of cards in all, and the size of the
+// last one.
+func CardBytes(dir string, n int) (written, last int64) {
+	fsys := &countingFS{FS: OS()}
+	k := &card{fs: fsys, dir: dir, logger: slog.New(slog.DiscardHandler)}
+	k.at = time.Now()
+	for i := range n {
+		k.add(&Commit{Seq: int64(i + 1), RunID: "r", SchemaVersion: 1, Shards: []Shard{
+			{Kind: KindData, Path: fmt.Sprintf("data/part-20261122-120000-01234567-0-%d-01234567.parquet", i), Rows: 10},
+		}})
+		k.at = time.Now() // no time passes
+		k.refresh()
+	}
+	k.end()
+	return fsys.written, fsys.last
+}
+
+// countingFS counts the bytes of the files that are made in it.
+type countingFS struct {
+	FS
+	written, last int64
+}
+
+type countingFile struct {
+	File
+	fs *countingFS
+}
+
+func (c *countingFS) Create(name string) (File, error) {
+	f, err := c.FS.Create(name)
+	return &countingFile{f, c}, err
+}
+
+func (c *countingFile) Sync() error { return nil }
+
+func (c *countingFile) Write(p []byte) (int, error) {
+	c.fs.written, c.fs.last = c.fs.written+int64(len(p)), int64(len(p))
+	return c.File.Write(p)
+}

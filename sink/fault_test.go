@@ -134,6 +134,7 @@ func testFault(t *testing.T, cfg sink.Config, at int, op string, dead bool) {
 			t.Errorf("sample %s was reported as committed and is %d times in the log", key, keys[key])
 		}
 	}
+	cardNames(t, dir, false)
 	report, err := sink.Verify(t.Context(), dir, sink.VerifyOptions{})
 	if err != nil || report.ProblemCount > 0 {
 		t.Errorf("Verify after the fault: %v, %v", err, report.Problems)
@@ -183,6 +184,7 @@ func completed(t *testing.T, disk *sinktest.PowerCut, cfg sink.Config, o outcome
 		t.Errorf("second run: %v", o.err)
 	}
 	dir = dump(t, disk)
+	cardNames(t, dir, true)
 	sinktest.Compare(t, dir, faultSamples())
 	report, err := sink.Verify(t.Context(), dir, sink.VerifyOptions{})
 	if err != nil || report.ProblemCount > 0 || len(report.Orphans) > 0 || report.WAL != (sink.WALReport{}) {

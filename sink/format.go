@@ -26,10 +26,12 @@ func (f Format) MarshalText() ([]byte, error) { return formats.Marshal(f) }
 // UnmarshalText accepts the names of the formats and nothing else.
 func (f *Format) UnmarshalText(text []byte) error { return formats.Unmarshal(text, f) }
 
-// ext is the ending of a data shard's file name.
+// ext is the ending of a data shard's file name. Arrow's own ending for a stream is .arrows,
+// which older shards have; datasets.load_dataset of Hugging Face knows .arrow only,
+// and takes a stream behind it. An entry names its shards, so readers go by neither.
 func (f Format) ext() string {
 	if f == Arrow {
-		return ".arrows"
+		return ".arrow"
 	}
 	return ".parquet"
 }

@@ -99,7 +99,7 @@ func (l *Log) strange(path string, known attempts) (strange string) {
 	switch { // what cannot be read ends it, and the keys before count
 	case strings.HasPrefix(path, failuresDir+"/"):
 		_ = failureFacts().read(f, size, anyRows, func(r *StoredFailure) bool { return look(r.SampleKey) })
-	case strings.HasSuffix(path, Arrow.ext()):
+	case strings.Contains(filepath.Ext(path), Arrow.ext()): // also .arrows
 		_ = readArrow(f, size, anyRows, func(r *StoredRow) bool { return look(r.SampleKey) })
 	default:
 		_ = rowFacts().read(f, size, anyRows, func(r *StoredRow) bool { return look(r.SampleKey) })

@@ -81,6 +81,7 @@ func live(t *testing.T, fs sink.FS, cfg sink.Config, lines [3][]*tokenize.Sample
 func inLog(t *testing.T, fs *sinktest.PowerCut) map[attemptID]int {
 	t.Helper()
 	dir := dump(t, fs)
+	cardNames(t, dir, true)
 	report, err := sink.Verify(t.Context(), dir, sink.VerifyOptions{})
 	if err != nil || report.ProblemCount > 0 {
 		t.Fatalf("Verify: %v, %v", err, report.Problems)
@@ -142,6 +143,7 @@ func cutOnce(t *testing.T, cfg sink.Config, lines [3][]*tokenize.Sample, at int,
 	}
 	for range rng.IntN(4) {
 		back(rng, fs)
+		cardNames(t, dump(t, fs), false)
 		fs.CutAt(rng.IntN(60))
 		_, err := sink.Create("run", withFS(cfg, fs))
 		if err != nil && !errors.Is(err, sinktest.ErrPower) {

@@ -110,6 +110,7 @@ func (s *openShard[T]) seal(base string, took *SealTimes) (_ Shard, err error) {
 		Kind: s.kind, Path: s.kind.String() + "/" + name, Format: s.format,
 		Bytes: s.bytes, SHA256: sum, Rows: s.rows, Tokens: s.sums.tokens,
 		Reward: s.sums.rewards.summary(), PolicyVersions: s.sums.versions,
+		Verification: s.sums.graded,
 	}, nil
 }
 
@@ -173,10 +174,15 @@ type shardSums struct {
 	tokens   Tokens
 	rewards  rewardSum
 	versions *Range
+	graded   map[string]int64
 }
 
 // add counts a row, but for its length.
 func (s *shardSums) add(r *StoredRow) {
+	if s.graded == nil {
+		s.graded = map[string]int64{}
+	}
+	s.graded[r.Verification]++
 	s.tokens.Prompt += int64(r.PromptLength)
 	s.rewards.add(r.Reward)
 	var trainable int64

@@ -3,6 +3,7 @@ package sink
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"strconv"
 
 	"github.com/rollout-rl/rollout/tokenize"
@@ -163,6 +164,9 @@ func (s *shardCheck) end() error {
 	}
 	if (got.versions == nil) != (want.PolicyVersions == nil) || got.versions != nil && *got.versions != *want.PolicyVersions {
 		return fmt.Errorf("policy versions %+v, the commit says %+v", got.versions, want.PolicyVersions)
+	}
+	if want.Verification != nil && !maps.Equal(got.graded, want.Verification) {
+		return fmt.Errorf("verifications %v, the commit says %v", got.graded, want.Verification)
 	}
 	return nil
 }

@@ -278,6 +278,7 @@ func (w *writer) commit() error {
 	for _, f := range done {
 		f(nil)
 	}
+	d.card.refresh()
 	return nil
 }
 

@@ -30,11 +30,12 @@ type simulateOptions struct {
 	latency, bodyRate     string
 	model, version        string
 	passwordRef           string
+	engine                string
 	faults                []string
 	scripted              int
 	seed                  uint64
 	drift, wrong          float64
-	tokens                []int
+	tokens, calls         []int
 	inputIDs, keepIDs     bool
 	noTraces              bool
 	asJSON                bool
@@ -53,7 +54,22 @@ what it did.
 A fault is KIND=SHARE, KIND@TASK, KIND@TASK/SAMPLE or KIND@TASK/SAMPLE/ATTEMPT, and
 the kinds are:` + wrap(strings.Join(faultKinds(), ", "), 80, "  ") + `
 
-A latency is 200ms, 50ms..2s, or 200ms~0.5 for a log-normal one.`,
+A latency is 200ms, 50ms..2s, or 200ms~0.5 for a log-normal one.
+
+With --engine URL the calls of scripted agents are made by an engine of yours, which
+is asked as SGLang is: POST URL/generate with
+
+  { "input_ids": [51, 32, 10], "sampling_params": { … }, "return_logprob": true }
+
+It answers with the ids that it sampled and their log-probabilities:
+
+  { "output_ids": [52, 0], "meta_info": {
+      "output_token_logprobs": [[-0.7, 52, null], [-0.1, 0, null]],
+      "finish_reason": { "type": "stop", "matched": 0 }, "weight_version": "3" } }
+
+A prompt is the UTF-8 bytes of the task's message and a newline (10), so ids below
+256 are enough. What a reward sees is the answer's "text", or else its ids as decimal
+numbers with spaces between them, without the last one if it is "matched".`,
 		Annotations: exits("Exit status: 0 after an interrupt, 2 wrong flags, 5 the address cannot be used."),
 		Example: `  rollout simulate --input-ids --scripted 100 --write-tasks tasks.jsonl
   rollout simulate --exchanges testdata/letta --input-ids --fault engine-down=0.01`,
@@ -70,6 +86,8 @@ A latency is 200ms, 50ms..2s, or 200ms~0.5 for a log-normal one.`,
 	f.IntVar(&o.scripted, "scripted", 0, "write `N` tasks for scripted agents")
 	f.StringVar(&o.writeTasks, "write-tasks", "", "write tasks that this server answers to `FILE`, JSON lines")
 	f.Uint64Var(&o.seed, "seed", 1, "`N`, the seed of everything that is drawn")
+	f.StringVar(&o.engine, "engine", "", "`URL` of an engine that makes the calls of scripted agents, in SGLang's dialect; needs --input-ids")
+	f.IntSliceVar(&o.calls, "calls", nil, "`MIN,MAX` calls of the model in a send to a scripted agent (default 1,4; with --engine 1,1)")
 	f.StringVar(&o.latency, "latency", "", "how long a send takes, a `LATENCY` (default: no time)")
 	f.StringVar(&o.bodyRate, "body-rate", "", "bytes per second at which an answer is written, as a `SIZE` (default: no bound)")
 	f.StringArrayVar(&o.faults, "fault", nil, "a `FAULT` to inject; give it again for several")
@@ -114,7 +132,7 @@ func wrap(text string, width int, indent string) string {
 
 // config turns the flags into the server's configuration, with all complaints.
 func (o *simulateOptions) config(getenv func(string) string) (lettasim.Config, error) {
-	c := lettasim.Config{Seed: o.seed, KeepIDs: o.keepIDs, InputIDs: o.inputIDs, NoTraces: o.noTraces, Model: o.model, Version: o.version, KeepAnswers: true}
+	c := lettasim.Config{Seed: o.seed, KeepIDs: o.keepIDs, InputIDs: o.inputIDs, NoTraces: o.noTraces, Engine: o.engine, Model: o.model, Version: o.version, KeepAnswers: true}
 	var bad exit.Complaints
 	complain := func(flag string, err error) {
 		if err != nil {
@@ -148,11 +166,17 @@ func (o *simulateOptions) config(getenv func(string) string) (lettasim.Config, e
 		complain("scripted", fmt.Errorf("%d: must be ≥ 0", o.scripted))
 	}
 	c.Script.Drift, c.Script.Wrong = o.drift, o.wrong
-	if o.tokens != nil {
-		if len(o.tokens) != 2 {
-			complain("tokens", errors.New("give two numbers: MIN,MAX"))
-		} else {
-			c.Script.Tokens = lettasim.Range{Min: o.tokens[0], Max: o.tokens[1]}
+	for _, r := range []struct {
+		flag  string
+		given []int
+		into  *lettasim.Range
+	}{{"tokens", o.tokens, &c.Script.Tokens}, {"calls", o.calls, &c.Script.Calls}} {
+		switch len(r.given) {
+		case 0:
+		case 2:
+			*r.into = lettasim.Range{Min: r.given[0], Max: r.given[1]}
+		default:
+			complain(r.flag, errors.New("give two numbers: MIN,MAX"))
 		}
 	}
 	password, err := config.ParseSecret(o.passwordRef, getenv)
@@ -169,6 +193,7 @@ func (p *program) simulate(ctx context.Context, o *simulateOptions) error {
 	if err != nil {
 		return err
 	}
+	cfg.EngineFailed = func(err error) { p.say("engine: %v", err) }
 	sim, err := lettasim.New(cfg)
 	if err != nil {
 		return exit.With(exit.Usage, err)

@@ -353,6 +353,9 @@ func (c *collection) vitals() show.Vitals {
 // view is the state of the run at this moment.
 func (c *collection) view() show.View {
 	v := show.View{Stats: c.collector.Stats(), Sink: c.dataset.Stats(), Failing: c.Tally.Failures(), Recovery: c.recovery}
+	if c.config.Reward.Kind != config.RewardNone {
+		v.Rewards = new(c.Tally.Rewards())
+	}
 	v.Draining, v.Stopping = c.ending.Load() >= endDrain, c.ending.Load() == endStop
 	if until := c.until.Load(); until != nil {
 		v.Until = *until

@@ -22,6 +22,7 @@ import (
 type docBlock struct {
 	from  string // README.md, rollout collect --help, sink/doc.go
 	lines []string
+	shown []string // lines of what the commands print, as the document shows them
 }
 
 // docBlocks finds every block of commands in the README, in all help texts and in the
@@ -48,17 +49,22 @@ func docBlocks(t *testing.T) []docBlock {
 	if err != nil {
 		t.Fatal(err)
 	}
-	inside := false
+	inside, shown := false, false
 	for line := range strings.Lines(string(b)) {
 		switch line = strings.TrimRight(line, "\n"); {
 		case line == "```sh":
 			inside = true
 			all = append(all, docBlock{from: "README.md"})
+		case line == "```text":
+			shown = true
 		case line == "```":
-			inside = false
+			inside, shown = false, false
 		case inside && strings.TrimSpace(line) != "":
 			last := &all[len(all)-1]
 			last.lines = append(last.lines, line)
+		case shown:
+			last := &all[len(all)-1]
+			last.shown = append(last.shown, line)
 		}
 	}
 	var walk func(cmd *cobra.Command)
@@ -67,7 +73,7 @@ func docBlocks(t *testing.T) []docBlock {
 		indented(from, strings.Split(cmd.Long, "\n"))
 		for line := range strings.SplitSeq(cmd.Example, "\n") { // each stands for itself
 			if line = strings.TrimSpace(line); line != "" {
-				all = append(all, docBlock{from, []string{line}})
+				all = append(all, docBlock{from: from, lines: []string{line}})
 			}
 		}
 		for _, sub := range cmd.Commands() {
@@ -111,6 +117,7 @@ func docBlocks(t *testing.T) []docBlock {
 // it begins with one of them counts.
 var elsewhere = map[string]string{
 	"make demo":                           "a step of .ci/run, which wants its rows too",
+	"make build":                          "the program is this one",
 	"make test":                           "this is one of its tests",
 	"rollout steps list --agent agent-… ": "agent-… stands for an id; steps_clean.txtar lists those of a real agent",
 }
@@ -154,7 +161,7 @@ func TestDocumentedCommands(t *testing.T) {
 			t.Parallel()
 			dir := filepath.Join(t.TempDir(), "here")
 			shell(t, base, 0, "cp -a . "+dir)
-			server, collected := url, false
+			server, collected, printed := url, false, ""
 			for _, line := range b.lines {
 				if reason := named(line); reason != "" {
 					t.Logf("%s: %s: not here: %s", b.from, line, reason)
@@ -178,7 +185,12 @@ func TestDocumentedCommands(t *testing.T) {
 				if line == "rollout collect -c run.yaml" || strings.Contains(line, "--resume") {
 					want = exit.Failures // the one that fails is within what may
 				}
-				shell(t, dir, want, line)
+				printed += shell(t, dir, want, line)
+			}
+			for _, line := range b.shown {
+				if !strings.Contains(printed, line) {
+					t.Errorf("%s: %q do not print %q but\n%s", b.from, b.lines, line, printed)
+				}
 			}
 			if has, err := runfolder.HasRows(filepath.Join(dir, "run1")); collected && (!has || err != nil) {
 				t.Errorf("%s: %q: rows: %v, %v", b.from, b.lines, has, err)
@@ -196,8 +208,8 @@ func named(line string) string {
 	return ""
 }
 
-// shell runs a line in a folder, which must end with the code.
-func shell(t *testing.T, dir string, code int, line string) {
+// shell runs a line in a folder, which must end with the code, and returns what it prints.
+func shell(t *testing.T, dir string, code int, line string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "sh", "-c", line)
 	cmd.Dir = dir
@@ -205,12 +217,14 @@ func shell(t *testing.T, dir string, code int, line string) {
 	if got := cmd.ProcessState.ExitCode(); got != code {
 		t.Fatalf("%s: exit code %d, want %d\n%s", line, got, code, out)
 	}
+	return string(out)
 }
 
 // startSimulate runs rollout simulate as the line says, on a free port, until the test
 // ends, which it must outlive.
 func startSimulate(t *testing.T, dir, line string) (url string) {
 	t.Helper()
+	line, _, _ = strings.Cut(line, " &")
 	line = strings.Replace(line, "--listen 127.0.0.1:8283", "", 1)
 	cmd := exec.CommandContext(t.Context(), "sh", "-c", strings.Replace(line, "rollout simulate", "exec rollout simulate --listen 127.0.0.1:0 --ready-file ready", 1))
 	cmd.Dir = dir

@@ -11,6 +11,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -152,7 +153,9 @@ func exactArgs(names ...string) cobra.PositionalArgs {
 			return nil
 		}
 		want, got := "takes no arguments", human.Plural(int64(len(args)), "argument")
-		if len(names) > 0 {
+		if len(names) == 0 {
+			got = strconv.Quote(args[0]) // often the value of a flag that got none
+		} else {
 			want = "needs " + strings.Join(names, " ")
 		}
 		return exit.Hint(exit.Usagef("%s%s, got %s", verb(cmd), want, got), "see "+cmd.CommandPath()+" --help")

@@ -44,6 +44,15 @@ type Config struct {
 	// influence on the answer.
 	BodyCache int
 
+	// Engine, if not empty, is the address of an engine that makes the calls of scripted
+	// agents: http://HOST:PORT, whose /generate speaks SGLang's dialect. A send then makes
+	// one call, unless Script.Calls says otherwise. It needs InputIDs, since no template
+	// makes its prompts; see engine.go.
+	Engine string
+	// EngineFailed, if not nil, is told of every call that the engine failed. It must not
+	// block.
+	EngineFailed func(error)
+
 	// Latency is how long a send takes.
 	Latency Latency
 	// BodyRate, if positive, is the speed in bytes per second at which every
@@ -130,6 +139,9 @@ func (c Config) withDefaults() Config {
 	s := &c.Script
 	if s.Calls == (Range{}) {
 		s.Calls = Range{1, 4}
+		if c.Engine != "" {
+			s.Calls = Range{1, 1}
+		}
 	}
 	if s.Tokens == (Range{}) {
 		s.Tokens = Range{24, 400}
@@ -158,6 +170,14 @@ func (c Config) Validate() error {
 	check(c.BodyCache >= 0, "body_cache: %d: must be ≥ 0", c.BodyCache)
 	check(c.BodyRate >= 0, "body_rate: %d: must be ≥ 0", c.BodyRate)
 	check(c.ContextWindow >= 0, "context_window: %d: must be ≥ 0", c.ContextWindow)
+	if c.Engine != "" {
+		errs = append(errs, checkEngine(c.Engine))
+		check(c.InputIDs, "engine: the prompts of its calls are known from input_ids alone: set InputIDs (--input-ids)")
+		check(c.BodyCache == 0, "engine: body_cache keeps made-up answers: set one of the two")
+		for _, f := range c.Faults {
+			check(!f.Kind.ofData(), "engine: fault %s changes made-up answers; an engine's are given as they are", f.Kind)
+		}
+	}
 	seen := map[string]bool{}
 	for _, cs := range c.Cases {
 		check(!seen[cs.Name], "case %s: given twice", cs.Name)

@@ -4,7 +4,7 @@
 // It simulates what a client of the released server 0.16.7 can see of agents,
 // sends, runs, steps, messages and provider traces: paths and their slashes,
 // bodies, error shapes, headers, and what is gone when. It is neither a model nor an
-// engine: nothing is generated, and no tool is executed.
+// engine: it generates nothing, and executes no tool.
 //
 // # Two kinds of agents
 //
@@ -21,6 +21,11 @@
 // the concurrency of the requests; an attempt number changes no answer. Its
 // token ids decode to its text under a Qwen vocabulary but are not canonical, so
 // a client can know its prompts through InputIDs only.
+//
+// With [Config.Engine] the calls of scripted agents are made by an engine of the user's,
+// which is asked as a real server asks SGLang: POST /generate with input_ids. What it
+// samples and its log-probabilities go unchanged into the turns. A small policy can so be
+// trained on what the whole way of a collection makes of its rollouts.
 //
 // # Which agent plays what
 //

@@ -276,9 +276,17 @@ func (k FaultKind) ofSend(scripted bool) bool {
 	switch k {
 	case CreateFails, DeleteFails, PlainAgent:
 		return false
-	case Abort, AbortEarly, LengthCall, NoTurns, EmptyTurn, MissingTool, NullLogprobs, NaNLogprob, ShortLogprobs, SurplusLogprobs, IDMismatch, WideID, StopError, StopCancelled, StopUnknown:
-		return scripted
 	default:
+		return scripted || !k.ofData()
+	}
+}
+
+// ofData says whether the fault is one of what a scripted agent answers.
+func (k FaultKind) ofData() bool {
+	switch k {
+	case Abort, AbortEarly, LengthCall, NoTurns, EmptyTurn, MissingTool, NullLogprobs, NaNLogprob, ShortLogprobs, SurplusLogprobs, IDMismatch, WideID, StopError, StopCancelled, StopUnknown:
 		return true
+	default:
+		return false
 	}
 }

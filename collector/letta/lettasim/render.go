@@ -30,7 +30,7 @@ func newMangle(kind FaultKind, sc *script, r *rng) mangle {
 // appendTail writes the part of an answer that depends on the script alone:
 // logprobs and turns.
 func (sc *script) appendTail(dst []byte, inputIDs, tokens bool, m mangle) []byte {
-	if !tokens || m.kind == NoTurns {
+	if !tokens || m.kind == NoTurns || len(sc.calls) == 0 {
 		return append(dst, `"logprobs":null,"turns":null}`...)
 	}
 	last := len(sc.calls) - 1
@@ -42,7 +42,7 @@ func (sc *script) appendTail(dst []byte, inputIDs, tokens bool, m mangle) []byte
 		dst = append(dst, `{"token":"`...)
 		dst = strconv.AppendInt(dst, int64(id), 10)
 		dst = append(dst, `","bytes":null,"logprob":`...)
-		dst = appendAnswerFloat(dst, logprob(i, id))
+		dst = appendAnswerFloat(dst, sc.calls[last].logprob(i))
 		dst = append(dst, `,"top_logprobs":[]}`...)
 	}
 	dst = append(dst, `],"refusal":null},"turns":[`...)
@@ -87,6 +87,9 @@ func (c *call) appendTurn(dst []byte, k int, inputIDs bool, m mangle) []byte {
 
 // appendOutput writes the sampled ids of call k.
 func (c *call) appendOutput(dst []byte, k int, m mangle) []byte {
+	if c.answer != nil {
+		return append(dst, c.answer.OutputIDs...)
+	}
 	dst = append(dst, '[')
 	for i, id := range c.output {
 		if i > 0 {
@@ -99,6 +102,9 @@ func (c *call) appendOutput(dst []byte, k int, m mangle) []byte {
 
 // appendLogprobs writes the triples of call k; float prints as answers or as traces do.
 func (c *call) appendLogprobs(dst []byte, k int, m mangle, float func([]byte, float32) []byte) []byte {
+	if c.answer != nil {
+		return append(dst, c.answer.Meta.Logprobs...)
+	}
 	if m.strikes(NullLogprobs, k) {
 		return append(dst, "null"...)
 	}

@@ -56,6 +56,11 @@ func (s *Server) enter(r *run, stepIDs []string) {
 	r.order = s.order
 	s.runs[r.id] = r
 	r.agent.runs = append(r.agent.runs, r)
+	s.addSteps(r, stepIDs)
+}
+
+// addSteps gives a run its steps. Server.mu is held.
+func (s *Server) addSteps(r *run, stepIDs []string) {
 	for k, id := range stepIDs {
 		st := &step{id: id, run: r, k: k, feedback: []byte("null")}
 		r.steps = append(r.steps, st)

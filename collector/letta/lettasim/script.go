@@ -20,11 +20,20 @@ type script struct {
 // A call is one generation of the made-up model.
 type call struct {
 	prompt, output []int32
-	text           string   // before the tool call, or the whole of a last call
-	end            string   // the engine's finish reason as JSON; empty: a stop
-	use            *toolUse // nil in a last call
-	asked          int      // how many messages of its history the prompt was made of
-	messages       [][]byte // the history as its trace shows it, [:asked]
+	text           string        // before the tool call, or the whole of a last call
+	end            string        // the engine's finish reason as JSON; empty: a stop
+	use            *toolUse      // nil in a last call
+	asked          int           // how many messages of its history the prompt was made of
+	messages       [][]byte      // the history as its trace shows it, [:asked]
+	answer         *engineAnswer // nil: the call is made up
+}
+
+// logprob is the log-probability of the i-th sampled id.
+func (c *call) logprob(i int) float32 {
+	if c.answer != nil {
+		return c.answer.logprobs[i]
+	}
+	return logprob(i, c.output[i])
 }
 
 // A toolUse is a tool call and what the tool answered.
@@ -89,17 +98,7 @@ func (w *author) write(h *history, user []string) *script {
 	for _, text := range user {
 		h.say("user", text)
 	}
-	n := w.r.in(w.shape.Calls)
-	if len(w.sigs) == 0 {
-		n = 1
-	}
-	if w.maxSteps > 0 && n > w.maxSteps {
-		n, sc.stop = w.maxSteps, "max_steps"
-	}
-	last := ""
-	if len(user) > 0 {
-		last = user[len(user)-1]
-	}
+	n, last := w.calls(sc), w.lastOf(user)
 	for k := range n {
 		c := call{asked: len(h.messages), messages: h.messages}
 		h.ids = appendText(append(h.ids, idStart), "assistant\n")
@@ -115,6 +114,26 @@ func (w *author) write(h *history, user []string) *script {
 		sc.calls = append(sc.calls, c)
 	}
 	return sc
+}
+
+// calls is how many calls the send makes, and notes in sc where a limit ends it.
+func (w *author) calls(sc *script) int {
+	n := w.r.in(w.shape.Calls)
+	if len(w.sigs) == 0 {
+		n = 1
+	}
+	if w.maxSteps > 0 && n > w.maxSteps {
+		n, sc.stop = w.maxSteps, "max_steps"
+	}
+	return n
+}
+
+// lastOf is the last of the messages, which says what is asked for.
+func (*author) lastOf(user []string) string {
+	if len(user) == 0 {
+		return ""
+	}
+	return user[len(user)-1]
 }
 
 func (h *history) begin(system string, sigs []signature) {
@@ -341,8 +360,8 @@ func (sc *script) digest() (int, string) {
 	for i := range sc.calls {
 		out := sc.calls[i].output
 		lps := make([]float32, len(out))
-		for j, id := range out {
-			lps[j] = logprob(j, id)
+		for j := range out {
+			lps[j] = sc.calls[i].logprob(j)
 		}
 		d.Append(out, lps)
 		n += len(out)

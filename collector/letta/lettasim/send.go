@@ -186,7 +186,7 @@ func (s *Server) plan(q *request, a *agent, body *sendBody, conversation bool) (
 		p.answer.Fault = f.Kind
 	}
 	enter := func(id string, source runSource, stepIDs []string) {
-		r := &run{id: id, agent: a, requestID: q.Header.Get("x-api-request-log-id"), due: due, cancelled: make(chan struct{}), source: source}
+		r := &run{id: id, agent: a, requestID: q.Header.Get("x-api-request-log-id"), due: p.due, cancelled: make(chan struct{}), source: source}
 		p.run = r
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -204,7 +204,7 @@ func (s *Server) plan(q *request, a *agent, body *sendBody, conversation bool) (
 		}
 		s.planReplay(p, a, l, n, enter)
 	default:
-		s.planScript(p, &scriptPlan{agent: a, n: n, body: body, state: state, sigs: sigs, tags: tags, system: system, due: due, began: began, conversation: conversation, fault: f}, enter)
+		s.planScript(q, p, &scriptPlan{agent: a, n: n, body: body, state: state, sigs: sigs, tags: tags, system: system, due: due, began: began, conversation: conversation, fault: f}, enter)
 	}
 	if p.run == nil {
 		p.run = &run{due: due, cancelled: make(chan struct{})}
@@ -301,7 +301,7 @@ type scriptPlan struct {
 }
 
 // planScript plans a scripted send.
-func (s *Server) planScript(p *reply, in *scriptPlan, enter enterRun) {
+func (s *Server) planScript(q *request, p *reply, in *scriptPlan, enter enterRun) {
 	a := in.agent
 	reader := agent{state: in.state}
 	tokens := !reader.plain()
@@ -310,45 +310,38 @@ func (s *Server) planScript(p *reply, in *scriptPlan, enter enterRun) {
 	}
 	words := []string{"script", a.who.task, strconv.Itoa(a.who.sample), strconv.Itoa(in.n)}
 	keep := reader.keepsReasoning()
-	var sc *script
-	var cached *cachedScript
-	if n := s.cfg.BodyCache; n > 0 {
-		cached = s.cached(draw(s.cfg.Seed, words...).n(n))
-		sc = cached.script
-	} else {
-		w := author{shape: s.cfg.Script, r: draw(s.cfg.Seed, words...), system: in.system, sigs: in.sigs, keepsText: keep}
-		if in.fault != nil {
-			w.fault = in.fault.Kind
-		}
-		if in.body.MaxSteps != nil {
-			w.maxSteps = *in.body.MaxSteps
-		}
-		sc = w.write(&a.history, in.body.texts())
+	w := author{shape: s.cfg.Script, r: draw(s.cfg.Seed, words...), system: in.system, sigs: in.sigs, keepsText: keep}
+	if in.body.MaxSteps != nil {
+		w.maxSteps = *in.body.MaxSteps
 	}
-	var m mangle
 	if in.fault != nil {
-		switch in.fault.Kind {
-		case StopError:
-			sc = sc.upTo(len(sc.calls), "error")
-		case StopCancelled:
-			sc = sc.upTo(max(1, len(sc.calls)-1), "cancelled")
-		case StopUnknown:
-			sc = sc.upTo(len(sc.calls), "lost_interest")
-		case Abort, AbortEarly, LengthCall: // in the script
-		default:
-			m = newMangle(in.fault.Kind, sc, draw(s.cfg.Seed, append(words, "mangle")...))
-		}
+		w.fault = in.fault.Kind
 	}
 	ids := s.drawFor(a.who, "run", a.id, strconv.Itoa(in.n))
 	r := &scriptedRun{
 		seed: s.cfg.Seed, id: "run-" + ids.uuid(), agent: a.id, handle: in.state.string("model"), window: s.cfg.ContextWindow,
 		tags: in.tags, tools: in.state.values["tools"], keepsText: keep, conversation: in.conversation,
-		began: in.began, ended: in.due, script: sc, mangle: m, inputIDs: s.cfg.InputIDs && !s.cfg.BareTraces,
+		began: in.began, ended: in.due, inputIDs: s.cfg.InputIDs && !s.cfg.BareTraces,
 	}
-	for range sc.calls {
-		r.stepIDs = append(r.stepIDs, "step-"+ids.uuid())
+	var cached *cachedScript
+	switch n := s.cfg.BodyCache; {
+	case s.cfg.Engine != "":
+		if !s.planEngine(q, p, in, r, &w, ids, enter) {
+			return
+		}
+	case n > 0:
+		cached = s.cached(draw(s.cfg.Seed, words...).n(n))
+		r.script = cached.script
+	default:
+		r.script = w.write(&a.history, in.body.texts())
 	}
-	enter(r.id, r, r.stepIDs)
+	if s.cfg.Engine == "" {
+		r.end(in.fault, draw(s.cfg.Seed, append(words, "mangle")...))
+		for range r.script.calls {
+			r.stepIDs = append(r.stepIDs, "step-"+ids.uuid())
+		}
+		enter(r.id, r, r.stepIDs)
+	}
 	var final scriptedRun
 	p.prepare = func() { final = *r }
 	p.parts = func() [][]byte {
@@ -361,8 +354,27 @@ func (s *Server) planScript(p *reply, in *scriptPlan, enter enterRun) {
 		if cached != nil {
 			p.answer.Sampled, p.answer.Digest = cached.sampled, cached.digest
 		} else {
-			p.answer.Sampled, p.answer.Digest = sc.digest()
+			p.answer.Sampled, p.answer.Digest = r.script.digest()
 		}
+	}
+}
+
+// end ends the script as a fault of the data wants it.
+func (r *scriptedRun) end(f *Fault, at *rng) {
+	if f == nil {
+		return
+	}
+	sc := r.script
+	switch f.Kind {
+	case StopError:
+		r.script = sc.upTo(len(sc.calls), "error")
+	case StopCancelled:
+		r.script = sc.upTo(max(1, len(sc.calls)-1), "cancelled")
+	case StopUnknown:
+		r.script = sc.upTo(len(sc.calls), "lost_interest")
+	case Abort, AbortEarly, LengthCall: // in the script
+	default:
+		r.mangle = newMangle(f.Kind, sc, at)
 	}
 }
 

@@ -19,6 +19,7 @@ type Server struct {
 	cfg     Config
 	lives   map[string]*life
 	scripts scriptCache
+	engine  http.Client
 	base    *object // the AgentState that scripted agents start from
 
 	// mu guards everything below. It is never held while a reply is made or
@@ -68,6 +69,7 @@ func New(cfg Config) (*Server, error) {
 	for _, t := range builtinTools {
 		s.tools = append(s.tools, newTool(t.source, nil, draw(s.cfg.Seed, "tool", t.name)))
 	}
+	s.engine.Transport = &http.Transport{Proxy: http.ProxyFromEnvironment, MaxIdleConnsPerHost: 1024, IdleConnTimeout: 5 * time.Second}
 	s.scripts.entries = make([]cachedScript, s.cfg.BodyCache)
 	return s, nil
 }

@@ -121,6 +121,10 @@ func (r *scriptedRun) trace(k int) []byte {
 	if r.inputIDs {
 		out = appendIDs(append(out, `,"input_ids":`...), c.prompt)
 	}
+	if c.answer != nil {
+		out = append(append(out, `},"response_json":`...), c.answer.raw...)
+		return r.endTrace(out, k)
+	}
 	text := c.text
 	if c.use != nil {
 		text += "<tool_call>\n{\"name\": \"" + c.use.name + "\", \"arguments\": " + c.use.args + "}\n</tool_call>"
@@ -136,7 +140,13 @@ func (r *scriptedRun) trace(k int) []byte {
 	out = fmt.Appendf(out, `,"meta_info":{"id":"%s","finish_reason":%s,"prompt_tokens":%d,"weight_version":"default","total_retractions":0,"input_token_logprobs":[],"output_token_logprobs":`,
 		strings.ReplaceAll(id, "-", ""), finish, len(c.prompt))
 	out = c.appendLogprobs(out, k, r.mangle, appendTraceFloat)
-	out = fmt.Appendf(out, `,"completion_tokens":%d,"cached_tokens":0,"e2e_latency":0.01}},"step_id":"%s","agent_id":"%s","agent_tags":`, len(c.output), r.stepIDs[k], r.agent)
+	out = fmt.Appendf(out, `,"completion_tokens":%d,"cached_tokens":0,"e2e_latency":0.01}}`, len(c.output))
+	return r.endTrace(out, k)
+}
+
+// endTrace appends what follows the engine's answer in the trace of call k.
+func (r *scriptedRun) endTrace(out []byte, k int) []byte {
+	out = fmt.Appendf(out, `,"step_id":"%s","agent_id":"%s","agent_tags":`, r.stepIDs[k], r.agent)
 	out = quoteAll(out, r.tags)
 	return append(out, `,"call_type":"agent_step","run_id":"`+r.id+`","source":null,"org_id":"`+organization+`","user_id":"`+user+`","compaction_settings":null,"llm_config":null,"billing_context":null}`...)
 }

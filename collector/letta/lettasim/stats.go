@@ -21,6 +21,9 @@ type Stats struct {
 	BytesSent int64
 	// Refused counts the requests that met [Server.Refuse].
 	Refused int64
+	// EngineCalls counts the calls that Config.Engine made, EngineErrors those that it
+	// failed.
+	EngineCalls, EngineErrors int64
 	// Faults counts the injected faults by kind.
 	Faults map[FaultKind]int64
 	// Requests counts requests by method and route, such as

@@ -148,6 +148,8 @@ func appendTraceFloat(dst []byte, f float32) []byte { return appendFloat(dst, f,
 func appendFloat(dst []byte, f float32, plainFrom float64) []byte {
 	x := float64(f)
 	switch {
+	case x != x:
+		return append(dst, "null"...)
 	case x == 0:
 		return append(dst, "0.0"...)
 	case x > -plainFrom && x < plainFrom:

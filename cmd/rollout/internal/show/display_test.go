@@ -46,6 +46,9 @@ func TestViewBlock(t *testing.T) {
 	if got != want {
 		t.Errorf("block:\n%s\nwant:\n%s", got, want)
 	}
+	if got := v.block(40, false)[1]; got != "  in flight 47/48   48.2 samples/s" {
+		t.Errorf("on a narrow terminal: %q, want whole numbers only", got)
+	}
 }
 
 func TestViewLine(t *testing.T) {
@@ -59,6 +62,43 @@ func TestViewLine(t *testing.T) {
 	v.Draining = true
 	if got := v.line(); !strings.Contains(got, ", draining") || strings.Contains(got, " left") {
 		t.Errorf("draining: %s", got)
+	}
+}
+
+// A run with a reward shows its mean over the samples that were scored, or none yet.
+func TestViewRewards(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name     string
+		rewards  Rewards
+		unscored int
+		earlier  int
+		want     string
+	}{
+		{name: "none yet", want: "mean reward -   0 scored"},
+		{name: "some", rewards: Rewards{Scored: 1234, Mean: new(0.5)}, want: "mean reward 0.500   1,234 scored"},
+		{name: "below zero, not all", rewards: Rewards{Scored: 7, Mean: new(-1.0 / 3)}, unscored: 3, want: "mean reward -0.333   7 scored, 3 could not be"},
+		{name: "resumed", rewards: Rewards{Scored: 7, Mean: new(123456.7)}, earlier: 5, want: "mean reward 1.235e+05   7 scored by this process"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			v := midway()
+			v.Rewards, v.Unscored, v.Earlier.Committed = &tt.rewards, tt.unscored, tt.earlier
+			if got := v.block(80, false)[2]; got != "  "+tt.want {
+				t.Errorf("block: %q, want %q", got, tt.want)
+			}
+			line := strings.Replace(tt.want, "   ", " (", 1) + ")"
+			if got := v.line(); !strings.Contains(got, ", "+line+", 13 failed") {
+				t.Errorf("line: %q, want %q in it", got, line)
+			}
+			if got := v.json(); got["scored"] != tt.rewards.Scored || got["mean_reward"] != tt.rewards.Mean || got["unscored"] != tt.unscored {
+				t.Errorf("json: %v", got)
+			}
+		})
+	}
+	v := midway()
+	if got := v.json(); strings.Contains(v.line(), "reward") || got["scored"] != nil {
+		t.Errorf("a run that scores nothing: %q, %v", v.line(), got)
 	}
 }
 
@@ -93,7 +133,8 @@ func TestViewBlockFits(t *testing.T) {
 	t.Parallel()
 	for _, width := range []int{21, 40, 80, 200} {
 		v := midway()
-		v.Planned, v.Committed = 123_456_789, 99_999_999
+		v.Planned, v.Committed, v.Unscored = 123_456_789, 99_999_999, 12_345
+		v.Rewards, v.Earlier.Committed = &Rewards{Scored: 12_345_678, Mean: new(-0.25)}, 1000
 		for _, line := range v.block(width, false) {
 			if n := utf8.RuneCountInString(line); n > width {
 				t.Errorf("width %d: %d columns: %q", width, n, line)

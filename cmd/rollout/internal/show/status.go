@@ -22,6 +22,9 @@ func (v *View) Status(oldest []collector.InFlight) []string {
 	if n := v.failed(); n > 0 {
 		line("failed", "%d so far, in a shard or not: %s", n, classes(v.Failing))
 	}
+	if v.Rewards != nil {
+		line("reward", "mean %s, %s", v.Rewards.mean(), v.scored())
+	}
 	line("attempts", "%d, %d of them retries (%s)", v.Attempts, v.Retries, cmp.Or(classes(v.retried()), "-"))
 	line("log", "%d samples wait in the write-ahead log (%s) for their shard", v.Sink.Pending, human.Bytes(v.Sink.WALBytes))
 	if text := v.recoveredText(); text != "" {

@@ -2,6 +2,8 @@ package show
 
 import (
 	"maps"
+	"math"
+	"strconv"
 	"sync"
 
 	"github.com/rollout-rl/rollout/tokenize"
@@ -33,6 +35,30 @@ func (t *Tally) Failures() map[string]int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return maps.Clone(t.failed)
+}
+
+// Rewards returns what has been scored so far, committed or not.
+func (t *Tally) Rewards() Rewards {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return Rewards{Scored: t.sums.Scored, Mean: t.sums.MeanReward}
+}
+
+// Rewards are the rewards of the samples that this process has finished.
+type Rewards struct {
+	Scored int
+	Mean   *float64 // nil: none was scored
+}
+
+// mean writes the mean reward so that its length does not change while a run goes on.
+func (r Rewards) mean() string {
+	switch {
+	case r.Mean == nil:
+		return "-"
+	case math.Abs(*r.Mean) < 1000:
+		return strconv.FormatFloat(*r.Mean, 'f', 3, 64)
+	}
+	return strconv.FormatFloat(*r.Mean, 'g', 4, 64)
 }
 
 // result returns the sums of all samples. No sample may be added later.

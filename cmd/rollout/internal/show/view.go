@@ -26,6 +26,8 @@ type View struct {
 	// Failing counts the samples that have failed, by class. Failed counts a sample when it is
 	// committed, which may be minutes later.
 	Failing map[string]int
+	// Rewards are those of the samples so far. Nil: the run scores nothing.
+	Rewards *Rewards
 	// Draining tells that no more samples begin, and Stopping that the samples in flight are
 	// ended. Until is the end of a drain's grace time. Zero: it has no end.
 	Draining, Stopping bool
@@ -115,11 +117,26 @@ func (v *View) flight() string {
 	return fmt.Sprintf("%d, limit %d of %d", v.InFlight, limit, most)
 }
 
+// scored describes how many samples the mean reward is of.
+func (v *View) scored() string {
+	text := human.Count(int64(v.Rewards.Scored)) + " scored"
+	if v.Earlier.Committed > 0 {
+		text += " by this process"
+	}
+	if v.Unscored > 0 {
+		text += fmt.Sprintf(", %s could not be", human.Count(int64(v.Unscored)))
+	}
+	return text
+}
+
 // line returns the whole state as one line.
 func (v *View) line() string {
 	var b strings.Builder
 	tame.Fprintf(&b, "rollout: %s/%s done, in flight %s, %s samples/s, %s tokens/s",
 		human.Count(int64(done(v.Stats))), human.Count(int64(v.Planned)), v.flight(), human.Rate(v.rate), human.Rate(v.tokens))
+	if r := v.Rewards; r != nil {
+		tame.Fprintf(&b, ", mean reward %s (%s)", r.mean(), v.scored())
+	}
 	if n := v.failed(); n > 0 {
 		tame.Fprintf(&b, ", %d failed (%s)", n, classes(v.Failing))
 	}
@@ -154,11 +171,21 @@ func (v *View) block(width int, paint Painter) []string {
 	size := min(40, width-utf8.RuneCountInString(head)-utf8.RuneCountInString(tail)-8)
 	lines := []string{string("  "+paint.bold(head)+"  "+paint.bar(finished-v.failed(), v.failed(), v.Planned, size)) + "  " + tail}
 
-	flight := fmt.Sprintf("in flight %s   %s samples/s   %s tokens/s", v.flight(), human.Rate(v.rate), human.Rate(v.tokens))
+	flight := "in flight " + v.flight()
+	more := []string{human.Rate(v.rate) + " samples/s", human.Rate(v.tokens) + " tokens/s"}
 	if v.Sink.Shards > 0 {
-		flight += fmt.Sprintf("   %d shards, %s", v.Sink.Shards, human.Bytes(v.Sink.Bytes))
+		more = append(more, fmt.Sprintf("%d shards, %s", v.Sink.Shards, human.Bytes(v.Sink.Bytes)))
+	}
+	for _, part := range more { // half a number would be worse than none
+		if utf8.RuneCountInString(flight)+3+utf8.RuneCountInString(part) > width-3 {
+			break
+		}
+		flight += "   " + part
 	}
 	lines = append(lines, "  "+tame.Text(flight, width-3))
+	if v.Rewards != nil {
+		lines = append(lines, "  "+tame.Text("mean reward "+v.Rewards.mean()+"   "+v.scored(), width-3))
+	}
 
 	if n := v.failed(); n > 0 {
 		lines = append(lines, string("  "+paint.red(tame.Text(fmt.Sprintf("failed %d   %s", n, classes(v.Failing)), width-3))))
@@ -215,6 +242,9 @@ func (v *View) json() map[string]any {
 		"samples_per_second": v.rate, "tokens_per_second": v.tokens,
 		"shards": v.Sink.Shards, "bytes": v.Sink.Bytes, "draining": v.Draining, "stopping": v.Stopping,
 		"limit": v.slots(), "reattached": v.Reattached, "gone": v.Gone, "earlier": v.Earlier.Committed + v.Earlier.Failed,
+	}
+	if v.Rewards != nil {
+		out["scored"], out["mean_reward"], out["unscored"] = v.Rewards.Scored, v.Rewards.Mean, v.Unscored
 	}
 	if v.Draining && !v.Stopping && !v.Until.IsZero() {
 		out["grace_seconds"] = max(0, v.Until.Sub(v.Now)).Seconds()

@@ -1,5 +1,7 @@
 """Read what rollout collected, whole groups at a time, from PyTorch or without it."""
 
+from rollout import advantages, collate
+from rollout._loss_weights import loss_weights
 from rollout._program import program, version
 from rollout._types import Group, Row
 from rollout.errors import CorruptError, NewerError, RolloutError, StateError
@@ -14,5 +16,8 @@ __all__ = [
     "Row",
     "StateError",
     "__version__",
+    "advantages",
+    "collate",
+    "loss_weights",
     "program",
 ]

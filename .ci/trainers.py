@@ -1,0 +1,38 @@
+"""Gets the wheels of the trainers whose formulas tests compare ours with, into
+.build/trainers. Each is pinned by its SHA-256; one that is there and right is left
+alone. They are read and never installed: a test cuts the functions out of them.
+"""
+import hashlib
+import subprocess
+import sys
+from pathlib import Path
+
+into = Path(__file__).resolve().parent.parent / ".build" / "trainers"
+
+WHEELS = {
+    "trl-1.16.0-py3-none-any.whl": "c4726e139dd40e1a41661511c639c8a68416782b2e3e8c0befebd77bb7ba0396",
+    "verl-0.9.1-py3-none-any.whl": "db6e6f2a8d9d5808d9ec32d357a42319fdc6967df688ff9d9810050f49bfdd14",
+    "openrlhf-0.11.2-cp311-cp311-manylinux1_x86_64.whl": "c969d70db03a70724c3d8a5a01186c6e0728bce624fb3dff95e39b5396acefa6",
+}
+# pip takes the wheel of another Python or platform only where it is told to.
+PLATFORM = ["--platform", "manylinux1_x86_64", "--python-version", "3.11", "--abi", "cp311", "--abi", "none", "--implementation", "cp"]
+
+
+def digest(file):
+    return hashlib.sha256(file.read_bytes()).hexdigest() if file.exists() else None
+
+
+into.mkdir(parents=True, exist_ok=True)
+for name, want in WHEELS.items():
+    if digest(into / name) == want:
+        continue
+    package, version = name.split("-")[:2]
+    print("trainers: fetching %s %s" % (package, version), file=sys.stderr)
+    command = [sys.executable, "-m", "pip", "download", "-q", "--disable-pip-version-check", "--no-deps", "--only-binary", ":all:"]
+    platform = [] if name.endswith("py3-none-any.whl") else PLATFORM
+    # A package that needs a newer Python than this one is read all the same.
+    done = subprocess.run([*command, *platform, "--ignore-requires-python", "-d", str(into), "%s==%s" % (package, version)])
+    if done.returncode:
+        sys.exit("trainers: %s %s could not be fetched" % (package, version))
+    if digest(into / name) != want:
+        sys.exit("trainers: %s: sha256 %s, want %s" % (into / name, digest(into / name), want))

@@ -1,0 +1,299 @@
+package lettasim
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// With Config.Engine the calls of scripted agents are made by an engine of the user's,
+// in the dialect of SGLang's native endpoint. One call is one request:
+//
+//	POST {Engine}/generate
+//	{"input_ids":[51,32,10],"sampling_params":{"temperature":1.0,"max_new_tokens":4096,"top_p":0.9},"return_logprob":true}
+//
+// The body is the one that server 0.16.7 sends. The answer needs output_ids and, in
+// meta_info, output_token_logprobs, one [log-probability, id, anything] per output id:
+//
+//	{"output_ids":[51,0],"meta_info":{"output_token_logprobs":[[-0.7,51,null],[-0.1,0,null]],
+//	 "finish_reason":{"type":"stop","matched":0},"prompt_tokens":3,"completion_tokens":2,"weight_version":"3"}}
+//
+// Both lists go into the turns as they came, byte for byte, and the whole answer into the
+// provider trace, as a real server keeps it: that is where its weight_version is.
+//
+// The prompt of a call is everything that was said so far, in order: the UTF-8 bytes of a
+// user message and a newline (10), the ids that the engine sampled, the bytes of a tool's
+// answer and a newline. There is no template, so ids up to 255 are enough for a vocabulary.
+//
+// What the agent says, and what a reward sees, is the answer's text; of an answer without
+// text the output ids as decimal numbers with a space between them, without the last one
+// if finish_reason.matched names it. (SGLang, too, leaves the stop token out of text.)
+
+// engineLimits bound one call of the engine.
+const (
+	engineTimeout   = 10 * time.Minute
+	maxEngineAnswer = 256 << 20 // bytes
+)
+
+// An engineAnswer is what lettasim reads of an engine's answer.
+type engineAnswer struct {
+	Text      *string         `json:"text"`
+	OutputIDs json.RawMessage `json:"output_ids"`
+	Meta      struct {
+		Logprobs json.RawMessage `json:"output_token_logprobs"`
+		Finish   struct {
+			Type    string          `json:"type"`
+			Matched json.RawMessage `json:"matched"`
+		} `json:"finish_reason"`
+	} `json:"meta_info"`
+
+	raw      []byte // the whole answer
+	ids      []int32
+	logprobs []float32 // NaN where the engine reports none
+}
+
+// An engineError is a call that the engine did not answer as SGLang does. kind and text
+// are what the server writes into the step and the run.
+type engineError struct{ kind, text string }
+
+func (e *engineError) Error() string { return e.kind + ": " + e.text }
+
+// checkEngine refuses an address that is none.
+func checkEngine(address string) error {
+	u, err := url.Parse(address)
+	switch {
+	case err != nil:
+		return errors.New("lettasim: engine: not a URL")
+	case u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
+		return fmt.Errorf("lettasim: engine: %s: want http://HOST:PORT; calls go to its path /generate", u.Redacted())
+	}
+	return nil
+}
+
+// generate makes one call.
+func (s *Server) generate(ctx context.Context, prompt []int32, temperature float64) (*engineAnswer, error) {
+	ctx, cancel := context.WithTimeout(ctx, engineTimeout)
+	defer cancel()
+	address, _ := url.Parse(s.cfg.Engine) // Validate has looked
+	address = address.JoinPath("generate")
+	shown := address.Redacted()
+	body := append(appendIDs([]byte(`{"input_ids":`), prompt), `,"sampling_params":{"temperature":`...)
+	body = strconv.AppendFloat(body, temperature, 'f', -1, 64)
+	body = fmt.Appendf(body, `,"max_new_tokens":%d,"top_p":0.9},"return_logprob":true}`, maxNewTokens)
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, address.String(), bytes.NewReader(body))
+	if err != nil {
+		return nil, &engineError{"UnsupportedProtocol", shown + ": not a URL"}
+	}
+	request.Header.Set("Content-Type", "application/json")
+	response, err := s.engine.Do(request)
+	if err != nil {
+		return nil, unreached(shown, err)
+	}
+	defer response.Body.Close() //nolint:errcheck // it was read, or the connection is given up
+	raw, err := io.ReadAll(io.LimitReader(response.Body, maxEngineAnswer+1))
+	switch {
+	case err != nil:
+		return nil, unreached(shown, err)
+	case response.StatusCode >= 300:
+		kind := "Client"
+		if response.StatusCode >= 500 {
+			kind = "Server"
+		}
+		return nil, &engineError{"HTTPStatusError", fmt.Sprintf("%s error '%d %s' for url '%s': %s", kind, response.StatusCode, http.StatusText(response.StatusCode), shown, excerpt(raw))}
+	case len(raw) > maxEngineAnswer:
+		return nil, &engineError{"ValueError", fmt.Sprintf("%s: an answer of more than %d bytes", shown, maxEngineAnswer)}
+	}
+	a, err := readEngineAnswer(raw)
+	if err != nil {
+		return nil, &engineError{"ValueError", fmt.Sprintf("%s: %v; it answered %s", shown, err, excerpt(raw))}
+	}
+	return a, nil
+}
+
+// unreached is an engine that gives no answer, in the words of the server's HTTP client.
+func unreached(shown string, err error) error {
+	if u, ok := errors.AsType[*url.Error](err); ok {
+		err = u.Err // without the address, which may hold a password
+	}
+	kind := "ConnectError"
+	if errors.Is(err, context.DeadlineExceeded) {
+		kind = "ReadTimeout"
+	}
+	return &engineError{kind, fmt.Sprintf("All connection attempts failed for url '%s': %v", shown, err)}
+}
+
+// excerpt is the beginning of an answer, for a message.
+func excerpt(b []byte) string {
+	const most = 200
+	if len(b) > most {
+		return strings.ToValidUTF8(string(b[:most]), "?") + "…"
+	}
+	return strings.ToValidUTF8(string(bytes.TrimSpace(b)), "?")
+}
+
+// readEngineAnswer reads an answer and checks what rows are made of.
+func readEngineAnswer(raw []byte) (*engineAnswer, error) {
+	a := &engineAnswer{raw: bytes.TrimSpace(raw)}
+	if err := json.Unmarshal(raw, a); err != nil {
+		return nil, fmt.Errorf("not the JSON of SGLang's /generate: %w", err)
+	}
+	if len(a.raw) == 0 || a.raw[0] != '{' {
+		return nil, errors.New("want a JSON object, as for one prompt")
+	}
+	if a.OutputIDs == nil || json.Unmarshal(a.OutputIDs, &a.ids) != nil || a.ids == nil {
+		return nil, errors.New("output_ids: want a list of 32-bit integers")
+	}
+	var triples [][]json.RawMessage
+	if a.Meta.Logprobs == nil || json.Unmarshal(a.Meta.Logprobs, &triples) != nil || triples == nil {
+		return nil, errors.New("meta_info.output_token_logprobs: want a list of [log-probability, id, text or null]")
+	}
+	if len(triples) != len(a.ids) {
+		return nil, fmt.Errorf("meta_info.output_token_logprobs: %d entries for %d output_ids", len(triples), len(a.ids))
+	}
+	a.logprobs = make([]float32, len(a.ids))
+	for i, t := range triples {
+		var lp *float64
+		var id int32
+		if len(t) < 2 || json.Unmarshal(t[0], &lp) != nil || json.Unmarshal(t[1], &id) != nil || id != a.ids[i] {
+			return nil, fmt.Errorf("meta_info.output_token_logprobs[%d]: want [log-probability, %d, text or null], as output_ids says", i, a.ids[i])
+		}
+		a.logprobs[i] = float32(math.NaN())
+		if lp != nil {
+			a.logprobs[i] = float32(*lp)
+		}
+	}
+	return a, nil
+}
+
+// said is the text of the answer.
+func (a *engineAnswer) said() string {
+	if a.Text != nil {
+		return *a.Text
+	}
+	ids := a.ids
+	var matched int32
+	if n := len(ids); n > 0 && json.Unmarshal(a.Meta.Finish.Matched, &matched) == nil && string(a.Meta.Finish.Matched) != "null" && matched == ids[n-1] {
+		ids = ids[:n-1]
+	}
+	out := make([]string, len(ids))
+	for i, id := range ids {
+		out[i] = strconv.Itoa(int(id))
+	}
+	return strings.Join(out, " ")
+}
+
+// hear adds a text to a history without a template: its bytes and a newline.
+func (h *history) hear(role, text string, use *toolUse) {
+	for i := range len(text) {
+		h.ids = append(h.ids, int32(text[i]))
+	}
+	h.ids = append(h.ids, '\n')
+	h.messages = append(h.messages, openAI(role, text, use))
+}
+
+// play makes the script of one send with the engine's answers, and carries the history on.
+// The script with an error holds the calls that were made.
+func (s *Server) play(ctx context.Context, w *author, h *history, user []string, temperature float64) (*script, error) {
+	sc := &script{user: user, stop: "end_turn"}
+	if h.messages == nil {
+		h.messages = append(h.messages, openAI("system", w.system, nil))
+	}
+	for _, text := range user {
+		h.hear("user", text, nil)
+	}
+	n, last := w.calls(sc), w.lastOf(user)
+	for k := range n {
+		c := call{asked: len(h.messages), messages: h.messages, prompt: slices.Clone(h.ids)}
+		a, err := s.generate(ctx, c.prompt, temperature)
+		if err != nil {
+			return sc, err
+		}
+		c.answer, c.output, c.text = a, a.ids, a.said()
+		h.ids = append(h.ids, a.ids...)
+		cut := a.Meta.Finish.Type == "length"
+		if !cut && (k < n-1 || sc.stop == "max_steps") {
+			c.use = w.use(last)
+		}
+		h.messages = append(h.messages, openAI("assistant", c.text, c.use))
+		if c.use != nil {
+			h.hear("tool", c.use.packaged, c.use)
+		}
+		sc.calls = append(sc.calls, c)
+		if cut {
+			sc.stop = "max_tokens_exceeded"
+			break
+		}
+	}
+	return sc, nil
+}
+
+// planEngine plans a scripted send whose calls the engine makes, and reports whether r
+// answers it. The run is there from the beginning and finished when the engine is: it goes
+// on when the client leaves.
+func (s *Server) planEngine(q *request, p *reply, in *scriptPlan, r *scriptedRun, w *author, ids *rng, enter enterRun) bool {
+	r.script = &script{user: in.body.texts(), stop: "end_turn"}
+	p.due = in.began.Add(1000 * 24 * time.Hour) // when that is, is not known yet
+	enter(r.id, r, nil)
+
+	var settings struct {
+		Temperature *float64 `json:"temperature"`
+	}
+	_ = json.Unmarshal(in.state.values["llm_config"], &settings)
+	temperature := 1.0
+	if settings.Temperature != nil {
+		temperature = *settings.Temperature
+	}
+	sc, err := s.play(context.WithoutCancel(q.Context()), w, &in.agent.history, in.body.texts(), temperature)
+	if err != nil && s.cfg.EngineFailed != nil {
+		s.cfg.EngineFailed(err)
+	}
+
+	p.due = in.due
+	if now := s.cfg.Now(); p.due.Before(now) {
+		p.due = now
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stats.EngineCalls += int64(len(sc.calls))
+	if s.finished(p.run) { // cancelled meanwhile
+		return true
+	}
+	p.run.due, r.ended = p.due, p.due
+	if err != nil {
+		s.stats.EngineErrors++
+		failed := r.fail(err, "step-"+ids.uuid())
+		p.run.source, p.status = failed, http.StatusInternalServerError
+		s.addSteps(p.run, []string{failed.stepID})
+		body := detail(p.status, unknownError).body
+		p.parts = func() [][]byte { return [][]byte{body} }
+		return false
+	}
+	r.script = sc
+	for range sc.calls {
+		r.stepIDs = append(r.stepIDs, "step-"+ids.uuid())
+	}
+	s.addSteps(p.run, r.stepIDs)
+	return true
+}
+
+// fail is the run where the engine made it fail, as the server keeps it.
+func (r *scriptedRun) fail(err error, stepID string) *failedRun {
+	kind, text := "ValueError", err.Error()
+	if e, ok := errors.AsType[*engineError](err); ok {
+		kind, text = e.kind, e.text
+	}
+	return &failedRun{
+		id: r.id, stepID: stepID, agent: r.agent, handle: r.handle, window: r.window,
+		stop: "error", errorType: kind, problem: text, began: r.began, ended: r.ended,
+	}
+}

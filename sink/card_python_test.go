@@ -1,0 +1,149 @@
+package sink_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"testing"
+
+	"github.com/rollout-rl/rollout/sink"
+	"github.com/rollout-rl/rollout/sink/sinktest"
+)
+
+// An opened folder is what testdata/python/card.py prints of one way to open it.
+type opened struct {
+	Error   string
+	Rows    int
+	Tokens  int64
+	Keys    []string
+	Columns map[string]string
+}
+
+// openCard opens a run's folder by load_dataset of Hugging Face.
+func openCard(t *testing.T, python, dir string) (ways map[string]opened) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), python, filepath.Join("testdata", "python", "card.py"), dir, t.TempDir())
+	cmd.Stderr = t.Output()
+	out, err := cmd.Output()
+	if err == nil {
+		err = json.Unmarshal(out, &ways)
+	}
+	if err != nil {
+		t.Fatalf("card.py: %v\n%s", err, tail(out, 2000))
+	}
+	return ways
+}
+
+// TestLoadDataset opens a run's folder by its name: empty, while it is written, and complete,
+// with a shard in it that no commit names.
+func TestLoadDataset(t *testing.T) {
+	t.Parallel()
+	python := interpreter(t)
+	for _, format := range []sink.Format{sink.Parquet, sink.Arrow} {
+		t.Run(format.String(), func(t *testing.T) {
+			t.Parallel()
+			d, dir := create(t, sink.Config{Format: format, MaxShardBytes: 20_000})
+			if got := openCard(t, python, dir)["default"]; got.Error != "DataFilesNotFoundError" {
+				t.Errorf("without a row: %+v", got)
+			}
+			wait := start(t.Context(), t, d)
+			b := sinktest.NewBuilder(5)
+			for i := range 40 {
+				s := b.Sample(b.Row(300, 200), b.Row(30, 20, 10, 20))
+				if i%10 == 3 {
+					s = b.Failure(100)
+				}
+				committed := make(chan error, 1)
+				if err := d.Append(t.Context(), s, func(err error) { committed <- err }); err != nil {
+					t.Fatal(err)
+				}
+				if i == 25 { // open shards, some commits, and a shard that is not committed yet
+					renamed(t, dir)
+					loads(t, openCard(t, python, dir), dir, format)
+				}
+			}
+			if err := d.Close(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if err := wait(); err != nil {
+				t.Fatal(err)
+			}
+			loads(t, openCard(t, python, dir), dir, format)
+		})
+	}
+}
+
+// renamed puts a shard beside those of the log, as a writer does before its commit.
+func renamed(t *testing.T, dir string) {
+	t.Helper()
+	log, err := sink.ReadLog(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for s := range log.Shards(sink.KindData) {
+		body, err := os.ReadFile(filepath.Join(dir, s.Path))
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, "data", "part-run-0-99-01234567"+filepath.Ext(s.Path)), body, 0o666)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	t.Fatal("no shard yet")
+}
+
+// loads compares what load_dataset finds with the log.
+func loads(t *testing.T, ways map[string]opened, dir string, format sink.Format) {
+	t.Helper()
+	log, err := sink.ReadLog(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want, failures opened
+	for s := range log.Shards(sink.KindData) {
+		for r, err := range log.Rows(s) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			want.Keys = append(want.Keys, r.SampleKey)
+		}
+		want.Tokens += s.Tokens.Total
+	}
+	for s := range log.Shards(sink.KindFailures) {
+		for f, err := range log.Failures(s) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			failures.Keys = append(failures.Keys, f.SampleKey)
+		}
+	}
+	for _, way := range []string{"default", "streaming"} {
+		got := ways[way]
+		if got.Error != "" || !reflect.DeepEqual(got.Keys, want.Keys) || got.Tokens != want.Tokens {
+			t.Errorf("%s: error %q, %d rows with %d tokens, the log has %d with %d", way, got.Error, got.Rows, got.Tokens, len(want.Keys), want.Tokens)
+		}
+		for name, typ := range map[string]string{
+			"input_ids": "List(Value('int32'))", "loss_mask": "List(Value('int8'))", "logprobs": "List(Value('float32'))",
+			"versions": "List(Value('int32'))", "reward": "Value('float64')", "started_at": "Value('timestamp[us, tz=UTC]')",
+			"flags": "List(Value('string'))", "truncated": "Value('bool')", "messages": "Value('string')",
+		} {
+			if got.Columns[name] != typ {
+				t.Errorf("%s: column %s is %s, want %s", way, name, got.Columns[name], typ)
+			}
+		}
+		if n := reflect.TypeFor[sink.StoredRow]().NumField(); len(got.Columns) != n {
+			t.Errorf("%s: %d columns, want %d", way, len(got.Columns), n)
+		}
+	}
+	got := ways["failures"]
+	if format == sink.Arrow {
+		failures = opened{Error: "ValueError"} // no such configuration: the library would read Parquet as Arrow
+	}
+	if got.Error != failures.Error || fmt.Sprint(got.Keys) != fmt.Sprint(failures.Keys) {
+		t.Errorf("failures: error %q, keys %q, the log has %q", got.Error, got.Keys, failures.Keys)
+	}
+}

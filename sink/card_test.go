@@ -1,0 +1,165 @@
+package sink_test
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/rollout-rl/rollout/sink"
+	"github.com/rollout-rl/rollout/sink/sinktest"
+	"github.com/rollout-rl/rollout/tokenize"
+)
+
+var cardPath = regexp.MustCompile(`(?m)^    - "(.*)"$`)
+
+// cardNames checks that the dataset card names nothing that the log does not, and, if it must
+// be complete, all that the log does.
+func cardNames(t *testing.T, dir string, complete bool) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(dir, "README.md"))
+	if os.IsNotExist(err) && !complete {
+		return
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.HasPrefix(string(text), "---\n# Written by rollout") || !strings.HasSuffix(string(text), "\n") {
+		t.Errorf("the card is torn: %q", text)
+	}
+	log, err := sink.ReadLog(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want, got []string
+	for _, kind := range []sink.Kind{sink.KindData, sink.KindFailures} {
+		for s := range log.Shards(kind) {
+			want = append(want, s.Path)
+		}
+	}
+	for _, m := range cardPath.FindAllStringSubmatch(string(text), -1) {
+		got = append(got, m[1])
+		if !slices.Contains(want, m[1]) {
+			t.Errorf("the card names %s, the log does not", m[1])
+		}
+	}
+	if strings.Contains(string(text), "They are not a configuration of this card") { // Arrow
+		want = slices.DeleteFunc(want, func(p string) bool { return strings.HasPrefix(p, "failures/") })
+	}
+	slices.Sort(want)
+	slices.Sort(got)
+	if complete && !slices.Equal(got, want) {
+		t.Errorf("the card names %q, the log %q", got, want)
+	}
+}
+
+func cardOf(t *testing.T, dir string) string {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(dir, "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+func TestCardSays(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	d, err := sink.Create(dir, sink.Config{RunID: "r1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := cardOf(t, dir); !strings.Contains(got, "data_files: []") || !strings.Contains(got, "no commit yet") {
+		t.Errorf("card without a commit: %s", got)
+	}
+	b := sinktest.NewBuilder(1)
+	unverified := b.Sample(b.Row(1, 2))
+	unverified.Rows[0].Grade = tokenize.Unverified
+	wait := start(t.Context(), t, d)
+	for _, s := range []*tokenize.Sample{b.Sample(b.Row(3, 4), b.Row(5, 6)), unverified, b.Failure(2), b.Sample()} {
+		if err := d.Append(t.Context(), s, func(error) {}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := d.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := wait(); err != nil {
+		t.Fatal(err)
+	}
+	cardNames(t, dir, true)
+	text := cardOf(t, dir)
+	for _, want := range []string{
+		"# Rollouts of run r1\n", "| samples in the data | 3 |", "| rows | 3 |", "| tokens | 21 |", "| tokens with loss mask 1 | 12 |",
+		"| rows with verification `count_verified` | 2 |", "| rows with verification `unverified` | 1 |", "| failure rows | 1 |",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the card lacks %q:\n%s", want, text)
+		}
+	}
+	for _, other := range []string{"license:", "do not count"} {
+		if strings.Contains(text, other) {
+			t.Errorf("the card has %q", other)
+		}
+	}
+}
+
+// A README.md of the user's stays, whatever is committed; without the mark the card is the
+// user's too.
+func TestCardOfTheUser(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	b := sinktest.NewBuilder(1)
+	sinktest.Write(t, dir, sink.Config{}, []*tokenize.Sample{b.Sample(b.Row(3, 4))})
+	mine := bytes.Replace([]byte(cardOf(t, dir)), []byte("# Written by"), []byte("# Once written by"), 1)
+	if err := os.WriteFile(filepath.Join(dir, "README.md"), mine, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	sinktest.Write(t, dir, sink.Config{}, []*tokenize.Sample{b.Sample(b.Row(3, 4))})
+	if got := cardOf(t, dir); got != string(mine) {
+		t.Errorf("the user's file was replaced by %s", got)
+	}
+	// Without it there is a card again, complete, from Create on; what was left of one goes.
+	if err := os.Remove(filepath.Join(dir, "README.md")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, ".tmp-card-X.md"), nil, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := sink.Create(dir, sink.Config{}); err != nil {
+		t.Fatal(err)
+	}
+	cardNames(t, dir, true)
+	if left, _ := filepath.Glob(filepath.Join(dir, ".tmp-*")); len(left) > 0 {
+		t.Errorf("left behind: %q", left)
+	}
+}
+
+// What a run of 10,000 commits writes of cards grows with the run, not with its square.
+func TestCardCost(t *testing.T) {
+	t.Parallel()
+	for _, n := range []int{1000, 10_000} {
+		written, last := sink.CardBytes(t.TempDir(), n)
+		t.Logf("%d commits: %d bytes in all, the last card has %d", n, written, last)
+		if written > 80*last {
+			t.Errorf("%d commits: %d bytes written, the last card has %d", n, written, last)
+		}
+	}
+}
+
+// Every column is in the list of features that a run with shards of two versions gets.
+func TestCardFeatures(t *testing.T) {
+	t.Parallel()
+	text := sink.CardFeatures()
+	for field := range reflect.TypeFor[sink.StoredRow]().Fields() {
+		name, _, _ := strings.Cut(field.Tag.Get("parquet"), ",")
+		if !strings.Contains(text, fmt.Sprintf("  - name: %s\n", name)) {
+			t.Errorf("no feature %s", name)
+		}
+	}
+}

@@ -1,0 +1,105 @@
+package sink
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+)
+
+// cardTypes are the names that the datasets library has for the types of columns.
+var cardTypes = [...]string{
+	kindString: "string", kindBool: "bool", kindInt8: "int8", kindInt32: "int32", kindInt64: "int64",
+	kindFloat32: "float32", kindFloat64: "float64", kindTimestamp: "timestamp[us, tz=UTC]",
+}
+
+// cardFeatures lists the columns for a run whose shards do not have the same ones: the library
+// takes those of the first file, and refuses a later file that has more. With a list it reads
+// a column that a file lacks as null.
+func cardFeatures() string {
+	var b strings.Builder
+	b.WriteString("  features:\n")
+	for _, s := range newColumnSet().specs {
+		as := "dtype"
+		if s.list {
+			as = "sequence"
+		}
+		fmt.Fprintf(&b, "  - name: %s\n    %s: %s\n", s.name, as, cardTypes[s.kind])
+	}
+	return b.String()
+}
+
+// body is the text below the front matter.
+func (f *cardFacts) body(b *bytes.Buffer) {
+	fmt.Fprintf(b, "# Rollouts of run %s\n\n", f.runID)
+	if f.seq == 0 {
+		b.WriteString("The run has no commit yet.\n")
+		return
+	}
+	fmt.Fprintf(b, "As of commit %d, %s. The card may lag behind the commit log in `_commits/`, which says what exists.\n\n",
+		f.seq, f.created.UTC().Format(time.RFC3339))
+	b.WriteString("| | |\n|---|---:|\n")
+	line := func(what string, n int64) { fmt.Fprintf(b, "| %s | %d |\n", what, n) }
+	line("samples in the data", f.samples)
+	line("rows", f.rows[KindData])
+	line("tokens", f.tokens.Total)
+	line("tokens with loss mask 1", f.tokens.Trainable)
+	known := int64(0)
+	for _, grade := range slices.Sorted(maps.Keys(f.graded)) {
+		line("rows with verification `"+grade+"`", f.graded[grade])
+		known += f.graded[grade]
+	}
+	if known < f.rows[KindData] {
+		line("rows of commits that do not count the verification", f.rows[KindData]-known)
+	}
+	line("failure rows", f.rows[KindFailures])
+	b.WriteString(cardRows)
+	if f.schema >= 2 {
+		b.WriteString(cardKeep)
+	}
+	if f.arrow && len(f.paths[KindFailures]) > 0 {
+		b.WriteString(cardArrow)
+	}
+	b.WriteString(cardEnd)
+}
+
+const cardRows = `
+` + "```python" + `
+from datasets import load_dataset
+rows = load_dataset("path/to/this/folder", split="train")
+` + "```" + `
+
+A row is one training sequence of T tokens, unshifted and unpadded. The rows of one sample
+share ` + "`sample_key`" + ` and are numbered by ` + "`segment_index`" + ` of ` + "`segment_count`" + `; samples of one task share
+` + "`group_id`" + `. Null means unknown, never zero.
+
+| columns | |
+|---|---|
+| ` + "`input_ids`, `loss_mask`, `logprobs`" + ` | length T: token ids; 1 where the policy sampled the token and it may be trained on; log-probabilities, 0 where the mask is 0 |
+| ` + "`versions`" + ` | length T or null: policy version of each sampled token, -1 elsewhere and where unknown |
+| ` + "`turn_offsets`, `turn_roles`" + ` | K+1 and K: the spans; 0 prompt, 1 assistant, 2 tool |
+| ` + "`prompt_length`" + ` | tokens before the first sampled one |
+| ` + "`reward`, `reward_details`" + ` | null where the sample was not scored |
+| ` + "`status`, `stop_reason`, `finish_reasons`, `truncated`" + ` | how the row and its sample ended |
+| ` + "`verification`, `prompt_source`" + ` | how the tokens are proven, and where the prompts come from |
+| ` + "`flags`, `divergence`, `n_unscored`, `n_trimmed`" + ` | what is special about the row |
+`
+
+const cardKeep = `
+Where ` + "`keep`" + ` is false the row is not meant for training, and ` + "`keep_reason`" + ` says why. Null means that nothing was decided:
+
+` + "```python" + `
+rows = rows.filter(lambda keep: keep is not False, input_columns="keep")
+` + "```" + `
+`
+
+const cardArrow = `
+Failures are Parquet files in ` + "`failures/`" + `. They are not a configuration of this card, because the library
+reads all configurations of a card in one format. ` + "`rollout export RUN --kind failures`" + ` prints them.
+`
+
+const cardEnd = `
+The card states no licence: that is the owner's to add.
+`

@@ -1,0 +1,43 @@
+"""Arrays of numpy or torch, where torch may be missing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+try:
+    import torch
+except ImportError:
+    torch = None  # type: ignore[assignment]
+
+__all__ = ["give_back", "is_tensor", "to_numpy", "torch"]
+
+
+def is_tensor(value: Any) -> bool:
+    return torch is not None and isinstance(value, torch.Tensor)
+
+
+def to_numpy(value: Any, name: str, dtype: Any, length: int | None = None) -> npt.NDArray[Any]:
+    """value as a numpy array of dtype; with length, a vector of that many entries."""
+    if is_tensor(value):
+        value = value.detach().cpu()
+        if value.dtype == torch.bfloat16:
+            value = value.float()
+        value = value.numpy()
+    try:
+        array = np.asarray(value, dtype=dtype)
+    except (TypeError, ValueError) as err:
+        raise ValueError(f"{name}: is not an array of numbers: {err}") from err
+    if length is not None and array.shape != (length,):
+        raise ValueError(f"{name}: shape {array.shape}, want ({length},) as the reward's")
+    return array
+
+
+def give_back(array: npt.NDArray[Any], like: Any) -> Any:
+    """array as a tensor on like's device where like is a tensor, of its dtype if that is one of floats."""
+    if not is_tensor(like):
+        return array
+    tensor = torch.from_numpy(np.ascontiguousarray(array))
+    return tensor.to(device=like.device, dtype=like.dtype if like.is_floating_point() else None)

@@ -1,0 +1,130 @@
+"""Rows of groups into arrays that are allocated once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from rollout._arrays import torch
+from rollout._types import Group, Row
+
+# By name: the dtype, and what lies where there is no token (None: the pad id).
+_TOKENS: dict[str, tuple[str, int | None]] = {
+    "input_ids": ("int64", None),
+    "loss_mask": ("int8", 0),
+    "logprobs": ("float32", 0),
+    "versions": ("int32", -1),
+    "position_ids": ("int64", 0),
+    "attention_mask": ("int64", 0),
+}
+_NEEDED = ("sample_key", "segment_index", "input_ids", "loss_mask", "logprobs", "prompt_length", "reward")
+
+
+def select(groups: Sequence[Group], null_reward: str) -> tuple[list[Row], dict[str, Any]]:
+    """The rows to collate, and the beginning of their batch.
+
+    Each row gets the members _group, _sample, _group_size and _reward.
+    """
+    rows: list[Row] = []
+    dropped: set[tuple[int, str]] = set()
+    numbers: dict[tuple[int, str], int] = {}
+    for g, group in enumerate(groups):
+        for row in group.rows:
+            for name in _NEEDED:
+                if name not in row:
+                    raise ValueError(f"group {group.id}: its rows have no column {name}: read it (columns=…), collate needs it")
+            key = (g, row["sample_key"])
+            reward = row["reward"]
+            if reward is None or reward != reward:
+                if null_reward == "error":
+                    raise ValueError(
+                        f"group {group.id}: sample {row['sample_key']} has no reward: pass null_reward='drop' to leave out "
+                        "such samples, or 'nan' to keep them; a filter of the dataset leaves out the whole group"
+                    )
+                if null_reward == "drop":
+                    dropped.add(key)
+                    continue
+                reward = np.nan
+            number = numbers.setdefault(key, len(numbers))
+            rows.append({**row, "_group": g, "_sample": number, "_group_size": group.size, "_reward": reward})
+    return rows, {"dropped": len(dropped)}
+
+
+def per_row(rows: Sequence[Row]) -> dict[str, Any]:
+    """What a batch has per row; numpy arrays, and the list rows."""
+
+    def ints(name: str) -> Any:
+        return np.fromiter((r[name] for r in rows), np.int64, len(rows))
+
+    reward = np.fromiter((r["_reward"] for r in rows), np.float64, len(rows))
+    return {
+        "reward": reward,
+        "reward_known": ~np.isnan(reward),
+        "group": ints("_group"),
+        "sample": ints("_sample"),
+        "group_size": ints("_group_size"),
+        "segment_index": ints("segment_index"),
+        "length": np.fromiter((len(r["input_ids"]) for r in rows), np.int64, len(rows)),
+        "tokens": np.fromiter((np.count_nonzero(r["loss_mask"]) for r in rows), np.int64, len(rows)),
+        "prompt_length": ints("prompt_length"),
+        "versions_known": np.fromiter((r.get("versions") is not None for r in rows), np.bool_, len(rows)),
+        "rows": [(r["sample_key"], int(r["segment_index"])) for r in rows],
+    }
+
+
+class Flat:
+    """A vector of n tokens per name, filled with what padding is.
+
+    Memory is torch's where torch is there, and written through numpy: each value of a
+    row is copied once, and its dtype converted on the way.
+    """
+
+    def __init__(self, n: int, pad_id: int, dtypes: Mapping[str, Any] | None, attention: bool):
+        names = [name for name in _TOKENS if attention or name != "attention_mask"]
+        unknown = sorted(set(dtypes or ()) - set(_TOKENS))
+        if unknown:
+            raise ValueError(f"dtypes: {unknown[0]!r} is not one of {', '.join(_TOKENS)}")
+        self._tensors: dict[str, Any] = {}
+        self.arrays: dict[str, Any] = {}
+        for name in names:
+            dtype, value = _TOKENS[name]
+            dtype = _dtype(name, (dtypes or {}).get(name, dtype))
+            self._tensors[name] = np.empty(n, dtype) if torch is None else torch.empty(n, dtype=getattr(torch, dtype))
+            self.arrays[name] = self._tensors[name] if torch is None else self._tensors[name].numpy()
+            self.arrays[name].fill(pad_id if value is None else value)
+
+    def tensors(self) -> dict[str, Any]:
+        return self._tensors
+
+
+def _dtype(name: str, dtype: Any) -> str:
+    """The name of a dtype that numpy and torch have; torch's own are taken too."""
+    try:
+        word = np.dtype(str(dtype).removeprefix("torch.")).name
+    except TypeError:
+        word = ""
+    if not word or (torch is not None and not hasattr(torch, word)):
+        raise ValueError(f"dtypes: {name}: {dtype!r} is not a dtype of both numpy and torch, as 'int32', 'bool', 'float32'")
+    return word
+
+
+def fill(flat: Flat, rows: Sequence[Row], starts: Any) -> None:
+    """Copies each row to where it starts."""
+    longest = max((len(r["input_ids"]) for r in rows), default=0)
+    positions = np.arange(longest)
+    for row, start in zip(rows, starts.tolist()):
+        n = len(row["input_ids"])
+        for name, array in flat.arrays.items():
+            if name == "position_ids":
+                array[start : start + n] = positions[:n]
+            elif name == "attention_mask":
+                array[start : start + n] = 1
+            else:
+                values = row.get(name)
+                if values is None:  # versions that are not known: as padding
+                    continue
+                if len(values) != n:
+                    raise ValueError(f"sample {row['sample_key']}: {len(values)} {name} for {n} input_ids")
+                array[start : start + n] = values

@@ -1,0 +1,79 @@
+"""Weights that make a sample in several rows count as one in one row."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rollout._arrays import give_back, to_numpy
+
+MODES = ("token-mean", "seq-mean-token-mean", "seq-mean-token-sum")
+
+
+def loss_weights(
+    tokens: Any,
+    sample: Any,
+    mode: str = "token-mean",
+    *,
+    scale: str = "sum",
+    rows: int | None = None,
+    samples: int | None = None,
+    total_tokens: int | None = None,
+) -> Any:
+    """Weights per row, float64 [B], that make a forked sample weigh as its unforked twin.
+
+    A sample that was cut into segments is several rows. A loss that takes the mean over
+    rows then counts it several times, and its short segments as much as its long ones.
+    Multiplied by these weights, the loss is what it would be if each sample were one
+    row, since every sampled token is trained in exactly one row.
+
+        tokens  int [B]   the sampled tokens of each row, batch["tokens"]: the sum of its mask
+        sample  int [B]   equal for the rows of one sample, batch["sample"]
+
+    With t the tokens of a row, T those of all rows of its sample, N those of the batch,
+    S the samples and B the rows that have a sampled token:
+
+        mode                  scale="sum"   scale="mean"
+        token-mean            1 / N         1
+        seq-mean-token-mean   1 / (S * T)   B * t / (S * T)
+        seq-mean-token-sum    1 / S         B / S
+
+    scale="sum": the loss is sum(weight * mask * loss of the token) and nothing else, in
+    one go or over micro-batches, which add up. scale="mean": the weight multiplies the
+    losses of a row before a trainer's own mean over rows (seq-mean-…) or tokens
+    (token-mean), which counts rows where we count samples. The names of the modes, and
+    the mean over rows that have a sampled token, are those of verl 0.9.1
+    (verl/trainer/ppo/core_algos.py:1140, agg_loss). TRL 1.16.0 has them as loss_type
+    dapo, grpo and, over a constant length, dr_grpo (trl/trainer/grpo_trainer.py:3153).
+
+    Where the batch is spread over ranks or steps, pass the sums over all of them: rows
+    (B, what the trainer divides by), samples (S) and total_tokens (N). All segments of a
+    sample must be in one call: whole groups are.
+
+    The result is numpy, or a float64 tensor on the device of tokens where that is one.
+    A row without a sampled token has weight 0.
+    """
+    if mode not in MODES:
+        raise ValueError(f"mode={mode!r}: must be one of {', '.join(MODES)}")
+    if scale not in ("sum", "mean"):
+        raise ValueError(f"scale={scale!r}: must be 'sum' or 'mean'")
+    t = to_numpy(tokens, "tokens", np.float64)
+    if (t < 0).any():
+        raise ValueError("tokens: must not be negative")
+    numbers, of_row = np.unique(to_numpy(sample, "sample", np.int64, len(t)), return_inverse=True)
+    of_sample = np.bincount(of_row, t, len(numbers))
+    b = np.count_nonzero(t) if rows is None else rows
+    s = np.count_nonzero(of_sample) if samples is None else samples
+    n = t.sum() if total_tokens is None else total_tokens
+    for name, value in (("rows", b), ("samples", s), ("total_tokens", n)):
+        if value < 1 and t.any():
+            raise ValueError(f"{name}={value}: must be at least 1")
+    whole = np.maximum(of_sample[of_row], 1)  # T
+    if mode == "token-mean":
+        weight = np.full(len(t), 1.0 / max(n, 1) if scale == "sum" else 1.0)
+    elif mode == "seq-mean-token-mean":
+        weight = (1.0 if scale == "sum" else b * t) / (max(s, 1) * whole)
+    else:
+        weight = np.full(len(t), (1.0 if scale == "sum" else b) / max(s, 1))
+    return give_back(np.where(t > 0, weight, 0.0), tokens)
