@@ -25,7 +25,7 @@ type docBlock struct {
 	shown []string // lines of what the commands print, as the document shows them
 }
 
-// docBlocks finds every block of commands in the README, in all help texts and in the
+// docBlocks finds every block of commands in the READMEs, in all help texts and in the
 // package comments.
 func docBlocks(t *testing.T) []docBlock {
 	t.Helper()
@@ -45,26 +45,28 @@ func docBlocks(t *testing.T) []docBlock {
 			}
 		}
 	}
-	b, err := os.ReadFile(filepath.Join("..", "..", "README.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	inside, shown := false, false
-	for line := range strings.Lines(string(b)) {
-		switch line = strings.TrimRight(line, "\n"); {
-		case line == "```sh":
-			inside = true
-			all = append(all, docBlock{from: "README.md"})
-		case line == "```text":
-			shown = true
-		case line == "```":
-			inside, shown = false, false
-		case inside && strings.TrimSpace(line) != "":
-			last := &all[len(all)-1]
-			last.lines = append(last.lines, line)
-		case shown:
-			last := &all[len(all)-1]
-			last.shown = append(last.shown, line)
+	for _, document := range []string{"README.md", "sink/python/README.md"} {
+		b, err := os.ReadFile(filepath.Join("..", "..", document))
+		if err != nil {
+			t.Fatal(err)
+		}
+		inside, shown := false, false
+		for line := range strings.Lines(string(b)) {
+			switch line = strings.TrimRight(line, "\n"); {
+			case line == "```sh":
+				inside = true
+				all = append(all, docBlock{from: document})
+			case line == "```text":
+				shown = true
+			case line == "```":
+				inside, shown = false, false
+			case inside && strings.TrimSpace(line) != "":
+				last := &all[len(all)-1]
+				last.lines = append(last.lines, line)
+			case shown:
+				last := &all[len(all)-1]
+				last.shown = append(last.shown, line)
+			}
 		}
 	}
 	var walk func(cmd *cobra.Command)
@@ -81,7 +83,7 @@ func docBlocks(t *testing.T) []docBlock {
 		}
 	}
 	walk((&program{getenv: func(string) string { return "" }}).rootCmd())
-	err = filepath.WalkDir(filepath.Join("..", ".."), func(path string, d fs.DirEntry, err error) error {
+	err := filepath.WalkDir(filepath.Join("..", ".."), func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			if d != nil && strings.HasPrefix(d.Name(), ".") && len(d.Name()) > 2 {
 				return filepath.SkipDir
@@ -117,7 +119,7 @@ func docBlocks(t *testing.T) []docBlock {
 // it begins with one of them counts.
 var elsewhere = map[string]string{
 	"make demo":                           "a step of .ci/run, which wants its rows too",
-	"make build":                          "the program is this one",
+	"pip install dist/*.whl":              "the program is this one; .ci/firstrow.sh begins with it",
 	"make test":                           "this is one of its tests",
 	"rollout steps list --agent agent-… ": "agent-… stands for an id; steps_clean.txtar lists those of a real agent",
 }

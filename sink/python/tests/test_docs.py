@@ -1,0 +1,75 @@
+"""Every Python block of the documents runs, in a process of its own, in the folder with
+the run of the README's quick start, and shows something.
+
+A block stands alone: it imports what it uses. One that begins with `# continued` goes on
+where the block before it in the same document ended, and runs after it in one process.
+Examples in docstrings (>>>) run as well.
+"""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import pkgutil
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import rollout as package
+
+ROOT = Path(__file__).resolve().parents[3]
+DOCUMENTS = ("README.md", "sink/python/README.md")
+
+
+def blocks(document: str, language: str) -> list[str]:
+    text = (ROOT / document).read_text(encoding="utf-8")
+    # A mark that closes nothing would hide what follows it.
+    marks = re.findall(r"^ *```(\w*)$", text, re.MULTILINE)
+    assert all(mark == "" for mark in marks[1::2]), f"{document}: the marks of its blocks do not pair"
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+
+
+def programs() -> Iterator[tuple[str, str]]:
+    """The Python programs of the documents, by where they begin."""
+    for document in DOCUMENTS:
+        before = ""
+        for number, block in enumerate(blocks(document, "python")):
+            before = f"{before}\n{block}" if block.startswith("# continued") else block
+            yield f"{document} {number}", before
+
+
+@pytest.fixture(scope="session")
+def quick_start(collect: Callable[..., Path]) -> Path:
+    """The run that the README's first block of commands collects."""
+    first = blocks("README.md", "sh")[0]
+    simulate = re.search(r"^rollout simulate (.*?) --write-tasks", first, re.MULTILINE)
+    command = re.search(r"^rollout collect .*--tasks tasks.jsonl (.*) --out run1$", first, re.MULTILINE)
+    assert simulate and command, "the quick start is not where it was"
+    return collect(*command[1].split(), simulate=simulate[1].split())
+
+
+@pytest.mark.parametrize(("where", "code"), list(programs()), ids=lambda v: v if v.count("\n") == 0 else "")
+def test_python_block(quick_start: Path, where: str, code: str) -> None:
+    assert quick_start.name == "run1"
+    for name in ("datasets", "torch"):
+        if re.search(rf"^(import|from) {name}\b", code, re.MULTILINE):
+            pytest.importorskip(name)
+    command = [sys.executable, "-W", "error::ResourceWarning", "-c", code]
+    done = subprocess.run(command, cwd=quick_start.parent, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, f"{where}:\n{code}\n{done.stderr[-4000:]}"
+    assert done.stdout.strip(), f"{where}: the block shows nothing:\n{code}"
+
+
+@pytest.mark.parametrize("name", sorted(m.name for m in pkgutil.walk_packages(package.__path__, "rollout.") if not m.name.endswith("__main__")))
+def test_docstrings(quick_start: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.chdir(quick_start.parent)
+    failed, _ = doctest.testmod(importlib.import_module(name), optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
+    assert failed == 0
+
+
+def test_documents_have_programs() -> None:
+    assert len({where.split()[0] for where, _ in programs()}) == len(DOCUMENTS)
