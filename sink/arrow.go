@@ -214,10 +214,15 @@ func (c *countingWriter) Write(p []byte) (int, error) {
 // and calls yield with each row until it returns false. The rows belong to yield.
 // With a nil yield it builds no rows: it looks at offsets, and at no values.
 func readArrow(f File, size, rows int64, yield func(*StoredRow) bool) error {
-	return readArrowWith(f, size, rows, yield, memory.DefaultAllocator)
+	return readArrowWith(f, size, rows, nil, yield, memory.DefaultAllocator)
 }
 
-func readArrowWith(f File, size, rows int64, yield func(*StoredRow) bool, mem memory.Allocator) (err error) {
+// readArrowPart is readArrow without the columns of others: it does not look at them.
+func readArrowPart(f File, size, rows int64, others []int, yield func(*StoredRow) bool) error {
+	return readArrowWith(f, size, rows, others, yield, memory.DefaultAllocator)
+}
+
+func readArrowWith(f File, size, rows int64, others []int, yield func(*StoredRow) bool, mem memory.Allocator) (err error) {
 	var yielding bool
 	// Files come here after their digest was checked, for the library believes what a
 	// stream says of its lengths. Should one be wrong all the same, it may panic.
@@ -242,11 +247,19 @@ func readArrowWith(f File, size, rows int64, yield func(*StoredRow) bool, mem me
 	if err := sameArrowSchema(r.Schema(), arrowSchema(cols.specs, nil)); err != nil {
 		return fmt.Errorf("schema differs from schema version %d: %w", version, err)
 	}
+	for _, i := range others {
+		if i < len(cols.cols) { // else the version does not have it
+			cols.cols[i] = nil
+		}
+	}
 	var n int64
 	for r.Next() {
 		batch := r.Record()
 		n += batch.NumRows()
 		for i, c := range cols.cols {
+			if c == nil {
+				continue
+			}
 			l, err := arrowLayout(batch.Column(i).Data())
 			if err == nil {
 				err = c.bind(l)

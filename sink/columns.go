@@ -145,10 +145,12 @@ func (s *columnSet) reset() {
 }
 
 // load returns row i of the batch that the columns are bound to. Its lists and
-// texts are copies.
+// texts are copies. A reader that does not need a column has made it nil.
 func (s *columnSet) load(i int) *StoredRow {
 	for _, c := range s.cols {
-		c.load(i)
+		if c != nil {
+			c.load(i)
+		}
 	}
 	row := *s.row
 	*s.row = StoredRow{}

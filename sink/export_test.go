@@ -108,7 +108,7 @@ func ArrowLeak(rows []StoredRow, batchTokens int) (int, error) {
 	}
 	for _, n := range []int{len(rows), 1} { // to the end, and not
 		k := 0
-		err := readArrowWith(NewBytesFile(body.Bytes()), int64(body.Len()), int64(len(rows)), func(*StoredRow) bool { k++; return k < n }, mem)
+		err := readArrowWith(NewBytesFile(body.Bytes()), int64(body.Len()), int64(len(rows)), nil, func(*StoredRow) bool { k++; return k < n }, mem)
 		if err != nil {
 			return 0, err
 		}

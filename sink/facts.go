@@ -29,17 +29,18 @@ func (l *Log) FailureFacts(s Shard) iter.Seq2[*StoredFailure, error] {
 // facts yields a part of the rows of a shard.
 func facts[T any](l *Log, s Shard, kind Kind, part part[T]) iter.Seq2[*T, error] {
 	return func(yield func(*T, error) bool) {
+		more := func(row *T) bool { return yield(row, nil) }
+		inArrow, isRow := any(more).(func(*StoredRow) bool)
 		var err error
-		if s.Kind == kind && s.Format == Parquet {
-			err = l.parquetFacts(s, func(f File) error {
-				return part.read(f, s.Bytes, s.Rows, func(row *T) bool { return yield(row, nil) })
+		switch {
+		case s.Kind == kind && s.Format == Parquet:
+			err = l.factsOf(s, func(f File) error { return part.read(f, s.Bytes, s.Rows, more) })
+		case s.Kind == kind && isRow:
+			err = l.factsOf(s, func(f File) error {
+				return readArrowPart(f, s.Bytes, s.Rows, part.others, inArrow)
 			})
-		} else {
-			// An Arrow stream has no way around its columns.
-			err = readShard(l, s, kind, func(row *T, err error) bool {
-				part.clear(row)
-				return yield(row, err)
-			})
+		default:
+			err = readShard(l, s, kind, yield) // says what is wrong
 		}
 		if err != nil {
 			yield(nil, err)
@@ -47,8 +48,8 @@ func facts[T any](l *Log, s Shard, kind Kind, part part[T]) iter.Seq2[*T, error]
 	}
 }
 
-// parquetFacts opens a shard whose digest is right.
-func (l *Log) parquetFacts(s Shard, read func(File) error) error {
+// factsOf opens a shard whose digest is right.
+func (l *Log) factsOf(s Shard, read func(File) error) error {
 	corrupt := func(err error) error { return &CorruptError{Path: s.Path, Row: -1, Err: err} }
 	f, err := l.openChecked(s)
 	if err != nil {

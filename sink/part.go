@@ -36,14 +36,6 @@ func newPart[T any](word string) part[T] {
 	return p
 }
 
-// clear makes of a whole row what read would give.
-func (p part[T]) clear(row *T) {
-	v := reflect.ValueOf(row).Elem()
-	for _, i := range p.others {
-		v.Field(i).SetZero()
-	}
-}
-
 // read calls yield with the part of each row of a Parquet shard until it returns false. A
 // row is valid until yield returns.
 func (p part[T]) read(f File, size, rows int64, yield func(*T) bool) (err error) {

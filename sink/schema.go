@@ -22,7 +22,7 @@ const (
 // spans with the facts of its sample. Its fields, in order, are the columns of
 // schema version 2; the tag since names the version that added one. The tag read names the
 // readers that take only some columns and this one among them: facts is [Log.Facts], rules
-// is [Verify]. The tag parquet is the only place that says how a column is encoded in
+// is [Verify], heads is [Log.Heads]. The tag parquet is the only place that says how a column is encoded in
 // Parquet:
 //
 //   - the schema of the file must be the one of this struct, else parquet-go
@@ -36,17 +36,17 @@ const (
 type StoredRow struct {
 	// SampleKey is the identity for exactly-once: the digest of the task and
 	// SampleIndex.
-	SampleKey string `parquet:"sample_key" read:"facts,rules"`
-	TaskID    string `parquet:"task_id" read:"facts"`
-	GroupID   string `parquet:"group_id" read:"facts,rules"`
+	SampleKey string `parquet:"sample_key" read:"heads,facts,rules"`
+	TaskID    string `parquet:"task_id" read:"heads,facts"`
+	GroupID   string `parquet:"group_id" read:"heads,facts,rules"`
 	// RolloutID is shared by the rows of a sample.
 	RolloutID   string `parquet:"rollout_id" read:"rules"`
-	SampleIndex int32  `parquet:"sample_index" read:"facts,rules"`
+	SampleIndex int32  `parquet:"sample_index" read:"heads,facts,rules"`
 	GroupSize   int32  `parquet:"group_size" read:"facts,rules"`
 	Attempt     int32  `parquet:"attempt" read:"facts,rules"`
 	// SegmentIndex of SegmentCount is the row's place among the rows of its sample.
-	SegmentIndex int32 `parquet:"segment_index" read:"facts,rules"`
-	SegmentCount int32 `parquet:"segment_count" read:"facts,rules"`
+	SegmentIndex int32 `parquet:"segment_index" read:"heads,facts,rules"`
+	SegmentCount int32 `parquet:"segment_count" read:"heads,facts,rules"`
 
 	// InputIDs, LossMask and Logprobs have length T. See tokenize.Row.
 	InputIDs []int32   `parquet:"input_ids,list"`
@@ -55,15 +55,15 @@ type StoredRow struct {
 	// Versions has length T, or is nil: unknown.
 	Versions []int32 `parquet:"versions,list,optional"`
 	// TurnOffsets has length K+1, TurnRoles length K.
-	TurnOffsets []int32 `parquet:"turn_offsets,list" parquet-element:",delta" read:"facts,rules"`
-	TurnRoles   []int8  `parquet:"turn_roles,list" read:"rules"`
+	TurnOffsets []int32 `parquet:"turn_offsets,list" parquet-element:",delta" read:"heads,facts,rules"`
+	TurnRoles   []int8  `parquet:"turn_roles,list" read:"heads,rules"`
 	// PromptLength is the number of tokens before the first sampled one.
 	PromptLength int32 `parquet:"prompt_length" read:"facts,rules"`
 
 	// Reward is nil where the sample was not scored.
-	Reward        *float64 `parquet:"reward,optional" read:"facts,rules"`
+	Reward        *float64 `parquet:"reward,optional" read:"heads,facts,rules"`
 	RewardDetails *string  `parquet:"reward_details,optional" read:"rules"` // JSON
-	Status        string   `parquet:"status,dict" read:"facts,rules"`
+	Status        string   `parquet:"status,dict" read:"heads,facts,rules"`
 	StopReason    string   `parquet:"stop_reason,dict" read:"facts"`
 	// FinishReasons has one entry per call of the row: stop, length, or another word of
 	// the engine; empty where unknown. A call that ended with abort is in no row.
@@ -71,15 +71,15 @@ type StoredRow struct {
 	// Truncated is true where Flags holds cut or length, and nowhere else. See "How a
 	// row ends" of the package.
 	Truncated    bool   `parquet:"truncated" read:"facts,rules"`
-	Verification string `parquet:"verification,dict" read:"facts,rules"`
-	PromptSource string `parquet:"prompt_source,dict" read:"facts,rules"`
+	Verification string `parquet:"verification,dict" read:"heads,facts,rules"`
+	PromptSource string `parquet:"prompt_source,dict" read:"heads,facts,rules"`
 	// Divergence is a JSON object, as tokenize.Row.AppendDivergence writes it: call,
 	// offset, kind, row and prompt say why a row that is a fork is one; realigned
 	// lists the same five for each output whose end was replaced. Nil where there is
 	// neither, as in most rows.
-	Divergence *string  `parquet:"divergence,optional" read:"rules"`
-	Flags      []string `parquet:"flags,list" parquet-element:",dict" read:"facts,rules"`
-	Unscored   int32    `parquet:"n_unscored" read:"facts,rules"`
+	Divergence *string  `parquet:"divergence,optional" read:"heads,rules"`
+	Flags      []string `parquet:"flags,list" parquet-element:",dict" read:"heads,facts,rules"`
+	Unscored   int32    `parquet:"n_unscored" read:"heads,facts,rules"`
 	Trimmed    int32    `parquet:"n_trimmed" read:"facts,rules"`
 
 	// The sampling parameters that were in force; nil where unknown.
@@ -123,31 +123,31 @@ type StoredRow struct {
 // A StoredFailure is one row of a shard of failures: a sample, or one call of it,
 // that must not be trained on. Its fields, in order, are the columns.
 type StoredFailure struct {
-	SampleKey   string `parquet:"sample_key" read:"facts"`
-	TaskID      string `parquet:"task_id" read:"facts"`
-	GroupID     string `parquet:"group_id" read:"facts"`
+	SampleKey   string `parquet:"sample_key" read:"heads,facts"`
+	TaskID      string `parquet:"task_id" read:"heads,facts"`
+	GroupID     string `parquet:"group_id" read:"heads,facts"`
 	RolloutID   string `parquet:"rollout_id"`
-	SampleIndex int32  `parquet:"sample_index" read:"facts"`
+	SampleIndex int32  `parquet:"sample_index" read:"heads,facts"`
 	GroupSize   int32  `parquet:"group_size" read:"facts"`
-	Attempt     int32  `parquet:"attempt" read:"facts"`
+	Attempt     int32  `parquet:"attempt" read:"heads,facts"`
 
 	// Class, Stage, Reason and Error are those of tokenize.Failure.
-	Class  string `parquet:"class,dict" read:"facts"`
-	Stage  string `parquet:"stage,dict" read:"facts"`
-	Reason string `parquet:"reason,dict" read:"facts"`
-	Error  string `parquet:"error" read:"facts"`
+	Class  string `parquet:"class,dict" read:"heads,facts"`
+	Stage  string `parquet:"stage,dict" read:"heads,facts"`
+	Reason string `parquet:"reason,dict" read:"heads,facts"`
+	Error  string `parquet:"error" read:"heads,facts"`
 	// Call is the index of the call within the sample, or -1: the whole sample.
-	Call int32 `parquet:"call" read:"facts"`
+	Call int32 `parquet:"call" read:"heads,facts"`
 
 	// OutputIDs is what is left of the sampled tokens. Logprobs belongs to it and
 	// is NaN where the server gave none: unlike in data, NaN is allowed here. It
 	// may differ in length where that is what failed.
-	OutputIDs []int32   `parquet:"output_ids,list"`
+	OutputIDs []int32   `parquet:"output_ids,list" read:"heads"`
 	Logprobs  []float32 `parquet:"logprobs,list" parquet-element:",split"`
 	Text      string    `parquet:"text"`
 
-	Status     string   `parquet:"status,dict" read:"facts"`
-	StopReason string   `parquet:"stop_reason,dict" read:"facts"`
+	Status     string   `parquet:"status,dict" read:"heads,facts"`
+	StopReason string   `parquet:"stop_reason,dict" read:"heads,facts"`
 	Model      string   `parquet:"model,dict"`
 	AgentID    string   `parquet:"agent_id" read:"facts"`
 	RunIDs     []string `parquet:"run_ids,list"`

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"fmt"
+	"io"
 	"iter"
 	"strconv"
 	"text/tabwriter"
@@ -21,9 +22,15 @@ import (
 
 type inspectOptions struct {
 	row, limit              int
-	task, tokenizer         string
+	task, group, key        string
+	tokenizer               string
 	failures, asJSON, whole bool
 	color                   string
+}
+
+// wants reports whether a row is among those that were asked for. key is the whole key.
+func (o *inspectOptions) wants(task, group, key string) bool {
+	return (o.task == "" || o.task == task) && (o.group == "" || o.group == group) && (o.key == "" || o.key == key)
 }
 
 func (p *program) inspectCmd() *cobra.Command {
@@ -39,10 +46,18 @@ row that is not the continuation of the one before it says where it parted from 
 with both sides.
 
 With --failures, what is not in the data and why: whole samples, and single calls
-whose context could not be known, with what was tried.`,
+whose context could not be known, with what was tried.
+
+Only what is shown is read: of a table the columns that it has, of a row its part of one
+shard, which the commit log knows. The digests of the shards that are opened are compared
+with the log, and the rules that rows keep are not: verify checks those, and all shards.
+
+Tokens are shown as text by the run's own tokenizer, where it still lies where collect
+found it and has the digest that the run recorded.`,
 		Annotations: exits("Exit status: 0 shown, 2 no such row, 7 RUN is not a run folder, 6 it cannot be read, 9 it is damaged."),
 		Example: `  rollout inspect run1 --limit 20
   rollout inspect run1 --row 3
+  rollout inspect run1 --key 1f0c9a3e-2 --row 0
   rollout inspect run1 --row 3 --tokenizer models/qwen3
   rollout inspect run1 --failures
   rollout inspect run1 --failures --row 0`,
@@ -57,9 +72,11 @@ whose context could not be known, with what was tried.`,
 	f := cmd.Flags()
 	f.IntVar(&o.row, "row", -1, "show row `N` of the table, counted from 0")
 	f.StringVar(&o.task, "task", "", "rows of the task with this `ID` only; --row counts among them")
+	f.StringVar(&o.group, "group", "", "rows of the group with this `ID` only; --row counts among them")
+	f.StringVar(&o.key, "key", "", "rows of the sample with this `KEY` only, as the table has it or whole; --row counts among them")
 	f.IntVar(&o.limit, "limit", 0, "show the first `N` only (default: all)")
 	f.BoolVar(&o.failures, "failures", false, "show what failed instead")
-	f.StringVar(&o.tokenizer, "tokenizer", "", "with --row: show the tokens as text, by the tokenizer in `DIR`")
+	f.StringVar(&o.tokenizer, "tokenizer", "", "with --row: show the tokens as text, by the tokenizer in `DIR`; none: as ids (default: the run's)")
 	f.BoolVar(&o.whole, "whole", false, "with --row: all tokens, also of long spans; with --failures: all of the error")
 	f.BoolVar(&o.asJSON, "json", false, "print JSON lines; with --row all columns of the row")
 	f.StringVar(&o.color, "color", "auto", "`WHEN` to colour: auto, always, never")
@@ -72,22 +89,27 @@ func (p *program) inspect(dir string, o *inspectOptions) error {
 	if err != nil {
 		return err
 	}
-	if err := runfolder.Need(dir); err != nil {
+	info, err := runfolder.Read(dir)
+	if err != nil {
 		return err
 	}
 	log, err := sink.ReadLog(dir)
 	if err != nil {
 		return runfolder.ReadError(dir, err)
 	}
-	rows := all(log, sink.KindData, log.Rows, func(r *sink.StoredRow) bool { return o.task == "" || r.TaskID == o.task })
-	failures := all(log, sink.KindFailures, log.Failures, func(f *sink.StoredFailure) bool { return o.task == "" || f.TaskID == o.task })
+	shards, err := o.shards(log)
+	if err != nil {
+		return err
+	}
+	rows := found(shards(sink.KindData), log.Heads, func(r *sink.StoredRow) bool { return o.wants(r.TaskID, r.GroupID, r.SampleKey) })
+	failures := found(shards(sink.KindFailures), log.FailureHeads, func(f *sink.StoredFailure) bool { return o.wants(f.TaskID, f.GroupID, f.SampleKey) })
 	switch {
 	case o.failures && o.row >= 0:
-		err = p.inspectFailure(failures, o, paint)
+		err = inspectOne(p, dir, &info, o, paint, place(log, sink.KindFailures, failures, o), log.Failure, show.WriteFailure)
 	case o.failures:
 		err = p.inspectFailures(failures, log.Done(), o)
 	case o.row >= 0:
-		err = p.inspectRow(rows, o, paint)
+		err = inspectOne(p, dir, &info, o, paint, place(log, sink.KindData, rows, o), log.Row, show.WriteRow)
 	default:
 		err = p.inspectRows(rows, o)
 	}
@@ -98,6 +120,138 @@ func (p *program) inspect(dir string, o *inspectOptions) error {
 		p.say("%s", runTotals(log))
 	}
 	return err
+}
+
+// shards returns which shards of a kind may hold what was asked for. It makes the key that
+// was given the whole key.
+func (o *inspectOptions) shards(log *sink.Log) (func(sink.Kind) iter.Seq[sink.Shard], error) {
+	if o.key == "" {
+		return log.Shards, nil
+	}
+	whole, holds := "", map[int64]bool{}
+	for i := range log.Commits {
+		for _, s := range log.Commits[i].Samples {
+			if s.Key != o.key && show.ShortKey(s.Key) != o.key {
+				continue
+			}
+			if whole != "" && s.Key != whole {
+				return nil, exit.Usagef("--key: %s: is the short form of several keys, of %s and %s: give the whole key", o.key, whole, s.Key)
+			}
+			whole, holds[log.Commits[i].Seq] = s.Key, true
+		}
+	}
+	if whole == "" {
+		return nil, exit.Hint(exit.Usagef("--key: %s: no sample of the run has this key", tame.Text(o.key, 60)), "the table has the keys; --json has them whole")
+	}
+	o.key = whole
+	return func(kind sink.Kind) iter.Seq[sink.Shard] {
+		return func(yield func(sink.Shard) bool) {
+			for i := range log.Commits {
+				for _, s := range log.Commits[i].Shards {
+					if holds[log.Commits[i].Seq] && s.Kind == kind && !yield(s) {
+						return
+					}
+				}
+			}
+		}
+	}, nil
+}
+
+// A foundRow is a row and its place: the shard and its number in it.
+type foundRow[T any] struct {
+	row   *T
+	shard sink.Shard
+	n     int64
+}
+
+// found yields what read gives of the shards and keep wants. It ends after an error.
+func found[T any](shards iter.Seq[sink.Shard], read func(sink.Shard) iter.Seq2[*T, error], keep func(*T) bool) iter.Seq2[foundRow[T], error] {
+	return func(yield func(foundRow[T], error) bool) {
+		for s := range shards {
+			n := int64(0)
+			for row, err := range read(s) {
+				if (err != nil || keep(row)) && !yield(foundRow[T]{row, s, n}, err) || err != nil {
+					return
+				}
+				n++
+			}
+		}
+	}
+}
+
+// place says where the row is that was asked for. Of all rows the commit log knows it.
+func place[T any](log *sink.Log, kind sink.Kind, rows iter.Seq2[foundRow[T], error], o *inspectOptions) func() (sink.Shard, int64, error) {
+	return func() (sink.Shard, int64, error) {
+		n := 0
+		if o.task+o.group+o.key == "" {
+			if s, at, ok := log.At(kind, int64(o.row)); ok {
+				return s, at, nil
+			}
+			for s := range log.Shards(kind) {
+				n += int(s.Rows)
+			}
+		} else {
+			for f, err := range rows {
+				if err != nil || n == o.row {
+					return f.shard, f.n, err
+				}
+				n++
+			}
+		}
+		what := map[sink.Kind]string{sink.KindData: "rows", sink.KindFailures: "failure rows"}[kind]
+		return sink.Shard{}, 0, exit.Usagef("--row: %d: there are %d %s", o.row, n, what)
+	}
+}
+
+// inspectOne shows one row.
+func inspectOne[T any](p *program, dir string, info *runfolder.Info, o *inspectOptions, paint show.Painter, place func() (sink.Shard, int64, error),
+	read func(sink.Shard, int64) (*T, error), write func(io.Writer, *T, show.RowView) error,
+) error {
+	spell := model.Speller(model.Decimal)
+	if o.tokenizer != "" && o.tokenizer != noTokenizer { // a wrong folder is an error before anything is read
+		var err error
+		if spell, err = model.LoadSpeller(o.tokenizer); err != nil {
+			return err
+		}
+	}
+	shard, n, err := place()
+	if err != nil {
+		return err
+	}
+	row, err := read(shard, n)
+	if err != nil {
+		return err
+	}
+	if o.asJSON {
+		return p.printJSON(show.ColumnsOf(row))
+	}
+	if o.tokenizer == "" {
+		spell = p.runSpeller(dir, info)
+	}
+	return write(p.stdout, row, show.RowView{Number: o.row, Paint: paint, Spell: spell, Whole: o.whole, Width: p.width()})
+}
+
+// noTokenizer is the value of --tokenizer for ids.
+const noTokenizer = "none"
+
+// runSpeller shows tokens by the run's own tokenizer if it is still where collect found it.
+func (p *program) runSpeller(dir string, info *runfolder.Info) model.Speller {
+	digest := info.Model.Tokenizer()
+	if digest == "" {
+		return model.Decimal
+	}
+	path := info.TokenizerPath(dir)
+	if path == "" {
+		p.say("tokens are shown as ids: the run's tokenizer is not where collect found it; --tokenizer DIR says where it is")
+		return model.Decimal
+	}
+	spell, err := model.SpellerWith(path, digest)
+	if err != nil {
+		p.say("tokens are shown as ids: %v; --tokenizer DIR takes another one", err)
+		return model.Decimal
+	}
+	p.say("tokens are shown by %s, the run's tokenizer; --tokenizer none shows ids", path)
+	return spell
 }
 
 // runTotals is a line about the whole run, by its commit log.
@@ -135,49 +289,36 @@ func (p *program) painter(when string) (show.Painter, error) {
 	return false, exit.Usagef("--color: %q is not one of auto, always, never", when)
 }
 
-// all yields what read gives for every shard of a kind and keep wants. It ends
-// after an error.
-func all[T any](log *sink.Log, kind sink.Kind, read func(sink.Shard) iter.Seq2[T, error], keep func(T) bool) iter.Seq2[T, error] {
-	return func(yield func(T, error) bool) {
-		for s := range log.Shards(kind) {
-			for row, err := range read(s) {
-				if (err != nil || keep(row)) && !yield(row, err) || err != nil {
-					return
-				}
-			}
-		}
-	}
-}
-
-func (p *program) inspectRows(rows iter.Seq2[*sink.StoredRow, error], o *inspectOptions) error {
+func (p *program) inspectRows(rows iter.Seq2[foundRow[sink.StoredRow], error], o *inspectOptions) error {
 	w := tabwriter.NewWriter(p.stdout, 0, 0, 2, ' ', 0)
 	if !o.asJSON {
 		tame.Fprintf(w, "row\tkey\ttask\tindex\tsegment\ttokens\ttrained\treward\tgrade\tstatus\tflags\n")
 	}
 	n, tokens, trained, forks := 0, 0, 0, 0
 	grades, sources := map[string]int{}, map[string]int{}
-	for r, err := range rows {
+	for at, err := range rows {
 		if err != nil {
 			return err
 		}
+		r := at.row
 		if o.limit > 0 && n == o.limit {
 			break
 		}
-		t := show.Trained(r.LossMask)
+		total, t := r.TokenCount()
 		if o.asJSON {
 			if err := p.printJSON(map[string]any{
 				"row": n, "sample_key": r.SampleKey, "task_id": r.TaskID, "sample_index": r.SampleIndex,
-				"segment_index": r.SegmentIndex, "segment_count": r.SegmentCount, "tokens": len(r.InputIDs), "trained": t,
+				"segment_index": r.SegmentIndex, "segment_count": r.SegmentCount, "tokens": total, "trained": t,
 				"reward": r.Reward, "verification": r.Verification, "prompt_source": r.PromptSource, "status": r.Status, "flags": r.Flags,
 			}); err != nil {
 				return err
 			}
 		} else {
 			tame.Fprintf(w, "%d\t%s\t%s\t%d\t%d/%d\t%d\t%d\t%s\t%s\t%s\t%s\n", n, show.ShortKey(r.SampleKey), tame.Text(r.TaskID, 32), r.SampleIndex,
-				r.SegmentIndex+1, r.SegmentCount, len(r.InputIDs), t, show.Reward(r.Reward), r.Verification, r.Status, show.List(r.Flags))
+				r.SegmentIndex+1, r.SegmentCount, total, t, show.Reward(r.Reward), r.Verification, r.Status, show.List(r.Flags))
 		}
 		n++
-		tokens += len(r.InputIDs)
+		tokens += total
 		trained += t
 		grades[r.Verification]++
 		sources[r.PromptSource]++
@@ -197,16 +338,17 @@ func (p *program) inspectRows(rows iter.Seq2[*sink.StoredRow, error], o *inspect
 	return nil
 }
 
-func (p *program) inspectFailures(failures iter.Seq2[*sink.StoredFailure, error], done map[string]struct{}, o *inspectOptions) error {
+func (p *program) inspectFailures(failures iter.Seq2[foundRow[sink.StoredFailure], error], done map[string]struct{}, o *inspectOptions) error {
 	w := tabwriter.NewWriter(p.stdout, 0, 0, 2, ' ', 0)
 	if !o.asJSON {
 		tame.Fprintf(w, "row\tkey\ttask\tindex\tattempt\tclass\treason\tstage\tcall\ttokens\terror\n")
 	}
 	n := 0
-	for f, err := range failures {
+	for at, err := range failures {
 		if err != nil {
 			return err
 		}
+		f := at.row
 		if o.limit > 0 && n == o.limit {
 			break
 		}
@@ -233,56 +375,6 @@ func (p *program) inspectFailures(failures iter.Seq2[*sink.StoredFailure, error]
 		return nil
 	}
 	return w.Flush()
-}
-
-// speller is how tokens are to be shown.
-func (o *inspectOptions) speller() (model.Speller, error) {
-	if o.tokenizer == "" {
-		return model.Decimal, nil
-	}
-	return model.LoadSpeller(o.tokenizer)
-}
-
-func (p *program) inspectRow(rows iter.Seq2[*sink.StoredRow, error], o *inspectOptions, paint show.Painter) error {
-	spell, err := o.speller()
-	if err != nil {
-		return err
-	}
-	n := 0
-	for r, err := range rows {
-		if err != nil {
-			return err
-		}
-		if n == o.row {
-			if o.asJSON {
-				return p.printJSON(show.ColumnsOf(r))
-			}
-			return show.WriteRow(p.stdout, r, show.RowView{Number: n, Paint: paint, Spell: spell, Whole: o.whole, Width: p.width()})
-		}
-		n++
-	}
-	return exit.Usagef("--row: %d: there are %d rows", o.row, n)
-}
-
-func (p *program) inspectFailure(failures iter.Seq2[*sink.StoredFailure, error], o *inspectOptions, paint show.Painter) error {
-	spell, err := o.speller()
-	if err != nil {
-		return err
-	}
-	n := 0
-	for f, err := range failures {
-		if err != nil {
-			return err
-		}
-		if n == o.row {
-			if o.asJSON {
-				return p.printJSON(show.ColumnsOf(f))
-			}
-			return show.WriteFailure(p.stdout, f, show.RowView{Number: n, Paint: paint, Spell: spell, Whole: o.whole, Width: p.width()})
-		}
-		n++
-	}
-	return exit.Usagef("--row: %d: there are %d failure rows", o.row, n)
 }
 
 // width is how wide stdout is.

@@ -5,6 +5,7 @@ package model
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"strconv"
@@ -78,6 +79,19 @@ func LoadSpeller(dir string) (Speller, error) {
 	tokenizer, err := LoadTokenizer("--tokenizer", dir, true) // nothing is encoded with it
 	if err != nil {
 		return nil, err
+	}
+	return SpellerOf(tokenizer), nil
+}
+
+// SpellerWith is LoadSpeller for the tokenizer of that digest. Its error says that the folder
+// has another one, or why none can be read.
+func SpellerWith(dir, digest string) (Speller, error) {
+	tokenizer, err := LoadTokenizer("tokenizer", dir, true)
+	if err != nil {
+		return nil, err
+	}
+	if tokenizer.Digest() != digest {
+		return nil, fmt.Errorf("the tokenizer in %s is not the run's any more (sha256 %.12s, the run has %.12s)", dir, tokenizer.Digest(), digest)
 	}
 	return SpellerOf(tokenizer), nil
 }

@@ -168,6 +168,25 @@ func (m *Model) Tokenizer() string {
 	return m.TokenizerSHA256
 }
 
+// TokenizerPath returns the folder of the tokenizer that the last invocation was given, where
+// it still is there, else nothing. A relative path may be from here or from beside the run.
+func (i *Info) TokenizerPath(dir string) string {
+	var path string
+	if json.Unmarshal(i.Config["tokens"]["tokenizer"], &path) != nil || path == "" {
+		return ""
+	}
+	tries := []string{path}
+	if !filepath.IsAbs(path) {
+		tries = append(tries, filepath.Join(filepath.Dir(filepath.Clean(dir)), path))
+	}
+	for _, at := range tries {
+		if info, err := os.Stat(at); err == nil && info.IsDir() {
+			return at
+		}
+	}
+	return ""
+}
+
 // template returns the digest of the chat template. It is empty without a tokenizer.
 func (m *Model) template() string {
 	if m == nil {

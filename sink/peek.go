@@ -1,0 +1,136 @@
+package sink
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"sync"
+
+	"github.com/parquet-go/parquet-go"
+
+	"github.com/rollout-rl/rollout/tokenize"
+)
+
+// The parts that heads are: what a table shows of a row. No column of them has an entry per
+// token, but for the ids of failures, which their table counts.
+var (
+	rowHeads     = sync.OnceValue(func() part[StoredRow] { return newPart[StoredRow]("heads") })
+	failureHeads = sync.OnceValue(func() part[StoredFailure] { return newPart[StoredFailure]("heads") })
+)
+
+// Heads is [Log.Rows] for a table: other columns than SampleKey, TaskID, GroupID, SampleIndex,
+// SegmentIndex, SegmentCount, TurnOffsets, TurnRoles, Reward, Status, Verification,
+// PromptSource, Divergence, Flags and Unscored are empty, and of a Parquet shard they are not
+// even read. A row is valid until the next one.
+func (l *Log) Heads(s Shard) iter.Seq2[*StoredRow, error] {
+	return facts(l, s, KindData, rowHeads())
+}
+
+// FailureHeads is Heads for a shard of failures: other columns than SampleKey, TaskID, GroupID,
+// SampleIndex, Attempt, Class, Stage, Reason, Error, Call, OutputIDs, Status and StopReason are
+// empty.
+func (l *Log) FailureHeads(s Shard) iter.Seq2[*StoredFailure, error] {
+	return facts(l, s, KindFailures, failureHeads())
+}
+
+// TokenCount returns T and how many of the tokens have loss mask 1, by the spans: what is
+// sampled is trained, but for Unscored. It needs no column with an entry per token.
+func (r *StoredRow) TokenCount() (total, trained int) {
+	for k := range min(len(r.TurnRoles), len(r.TurnOffsets)-1) {
+		n := int(r.TurnOffsets[k+1]) - int(r.TurnOffsets[k])
+		total += n
+		if r.TurnRoles[k] == int8(tokenize.RoleAssistant) {
+			trained += n
+		}
+	}
+	return total, trained - int(r.Unscored)
+}
+
+// At returns the shard that holds row n of a kind, in the order of the log from 0, and the
+// row's number in it. ok is false where there are not so many rows.
+func (l *Log) At(kind Kind, n int64) (s Shard, row int64, ok bool) {
+	if n < 0 {
+		return Shard{}, 0, false
+	}
+	for s := range l.Shards(kind) {
+		if n < s.Rows {
+			return s, n, true
+		}
+		n -= s.Rows
+	}
+	return Shard{}, 0, false
+}
+
+// Row returns row n of a data shard, from 0, after it checked the file's digest. It decodes the
+// pages or the batch that hold the row, and nothing else. The row is the caller's. Errors are
+// *CorruptError.
+func (l *Log) Row(s Shard, n int64) (*StoredRow, error) {
+	return rowAt(l, s, KindData, n, arrowRow)
+}
+
+// Failure is Row for a shard of failures.
+func (l *Log) Failure(s Shard, n int64) (*StoredFailure, error) {
+	return rowAt(l, s, KindFailures, n, func(File, int64, int64) (*StoredFailure, error) {
+		return nil, errors.New("failures are never in format arrow")
+	})
+}
+
+func rowAt[T any](l *Log, s Shard, kind Kind, n int64, inArrow func(f File, size, n int64) (*T, error)) (row *T, err error) {
+	defer func() {
+		if err != nil {
+			err = &CorruptError{Path: s.Path, Row: -1, Err: err}
+		}
+	}()
+	if s.Kind != kind || n < 0 || n >= s.Rows {
+		return nil, fmt.Errorf("no row %d of %s in a shard of %d %s", n, kind, s.Rows, s.Kind)
+	}
+	f, err := l.openChecked(s)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }() // it was read only
+	if s.Format == Arrow {
+		return inArrow(f, s.Bytes, n)
+	}
+	return parquetRow[T](f, s.Bytes, s.Rows, n)
+}
+
+// parquetRow returns row n of a shard.
+func parquetRow[T any](f File, size, rows, n int64) (row *T, err error) {
+	pf, err := openParquet[T](f, size, rows)
+	if err != nil {
+		return nil, err
+	}
+	var yielding bool
+	defer libraryPanic(&yielding, &err)
+	for _, group := range pf.RowGroups() {
+		if n >= group.NumRows() {
+			n -= group.NumRows()
+			continue
+		}
+		return groupRow[T](group, n)
+	}
+	return nil, errors.New("the row groups end before the row")
+}
+
+func groupRow[T any](group parquet.RowGroup, n int64) (row *T, err error) {
+	r := parquet.NewGenericRowGroupReader[T](group, schemaOf[T](versionOf[T](len(group.Schema().Fields()))))
+	defer func() {
+		if cerr := r.Close(); err == nil {
+			err = cerr
+		}
+	}()
+	if err := r.SeekToRow(n); err != nil {
+		return nil, err
+	}
+	one := make([]T, 1)
+	k, err := r.Read(one)
+	if k == 1 {
+		return &one[0], nil
+	}
+	if err == nil || err == io.EOF {
+		err = errors.New("the row group ends before its last row")
+	}
+	return nil, err
+}
