@@ -49,6 +49,10 @@ test: python vocabularies promtool trainers ## all tests, those that need Python
 pytest: python ## the tests of the Python package, on its wheel in an environment of its own
 	.ci/pytest.sh
 
+.PHONY: firstrow
+firstrow: python ## from the wheel to a verified row by the README's commands, on a fresh Debian without Go; wants root
+	.ci/firstrow.sh
+
 .PHONY: short
 short: ## the tests that need no Python and little time
 	$(GO) test -short ./...

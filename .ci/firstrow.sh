@@ -1,0 +1,82 @@
+#!/usr/bin/env bash
+# From a wheel to the first verified row, by the commands of the README's quick start as
+# they stand there, on a machine without Go. Fails where that takes over 60 s.
+# usage: .ci/firstrow.sh [--here]
+# By default that machine is a fresh Debian of debootstrap in .build/firstrow, without a
+# network and with a user of its own; wants root. What pip would fetch is fetched before
+# the clock starts. --here takes a fresh environment of Python on this machine instead,
+# with a PATH and a home that have no Go, and what the tests' environment has.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+base=${ROLLOUT_PYTHON:-$PWD/.build/venv/bin/python}
+limit=60
+say() { echo "firstrow: $*" >&2; }
+
+commands=$(awk '/^## /{quick = $0 == "## Quick start"} quick && /^```sh$/{inside = 1; next} /^```$/{if (inside) exit} inside' README.md)
+[ "$(grep -c . <<<"$commands")" = 3 ] || { say "the quick start of README.md is not three commands: $commands"; exit 1; }
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+wheel=$("$base" .ci/dist.py --out "$work/dist" wheel)
+
+# steps COMMANDS are what runs there, in a folder that holds dist.
+steps() {
+  cat <<STEPS
+set -e
+command -v go rollout >/dev/null && { echo 'there is a go or a rollout on PATH already' >&2; exit 1; }
+trap 'kill \$! 2>/dev/null; wait' EXIT
+$1
+rollout verify run1
+python - <<'PYTHON'
+from rollout.log import table
+rows = table("run1")
+assert rows.num_rows > 0 and set(rows["verification"].to_pylist()) <= {"exact", "count_verified"}
+print("the first of", rows.num_rows, "rows:", {c: rows[c][0].as_py() for c in ("task_id", "verification", "reward")}, len(rows["input_ids"][0]), "tokens")
+PYTHON
+STEPS
+}
+
+if [ "${1:-}" = --here ]; then
+  # Another port, for another may be serving on that of the README.
+  port=$("$base" -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+  steps "$(sed "s/8283/$port/; s/^rollout simulate /&--listen 127.0.0.1:$port /" <<<"$commands")" > "$work/steps"
+  "$base" -m venv --system-site-packages "$work/env"
+  mkdir "$work/bin"
+  ln -s "$(command -v sh)" "$(command -v sleep)" "$work/bin"
+  "$base" -c 'import pyarrow, pathlib; print(pathlib.Path(pyarrow.__file__).parents[1])' > "$(echo "$work"/env/lib/python*/site-packages)/tests.pth"
+  began=$(date +%s%N)
+  (cd "$work" && exec env -i HOME="$work" PATH="$work/env/bin:$work/bin" PIP_NO_INDEX=1 PIP_DISABLE_PIP_VERSION_CHECK=1 sh steps)
+else
+  [ "$(id -u)" = 0 ] || { say 'wants root, for a chroot; --here does not'; exit 1; }
+  cache=.build/firstrow
+  mkdir -p "$cache"
+  if [ ! -d "$cache/debian" ]; then
+    command -v debootstrap >/dev/null || DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends debootstrap >/dev/null
+    say 'making a Debian of its own (once)'
+    rm -rf "$cache/debian.part"
+    debootstrap --variant=minbase --include=python3-venv bookworm "$cache/debian.part" >"$cache/debootstrap.log" || { tail "$cache/debootstrap.log" >&2; exit 1; }
+    mv "$cache/debian.part" "$cache/debian"
+  fi
+  say 'fetching what the wheel needs'
+  python=$(chroot "$cache/debian" python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+  "$base" -m pip download --quiet --disable-pip-version-check --only-binary :all: --python-version "$python" --dest "$cache/wheels" numpy pyarrow
+  root=$work/root
+  cp -a "$cache/debian" "$root"
+  home=$root/home/user
+  mkdir -p "$home/dist" "$root/wheels"
+  cp "$wheel" "$home/dist"
+  cp "$cache"/wheels/* "$root/wheels"
+  # Debian's pip installs into an environment only, which is made before the clock starts.
+  chroot "$root" python3 -m venv /home/user/env
+  steps "$commands" > "$home/steps"
+  chown -R 1000:1000 "$home"
+  began=$(date +%s%N)
+  # Namespaces of its own: no network but the loopback, no process of ours.
+  unshare --mount --net --pid --fork sh -c "
+    ip link set lo up && mount -t proc proc '$root/proc' && cd '$home' &&
+    exec chroot --userspec=1000:1000 '$root' env -i HOME=/home/user PATH=/home/user/env/bin:/usr/bin:/bin PIP_NO_INDEX=1 PIP_FIND_LINKS=/wheels PIP_DISABLE_PIP_VERSION_CHECK=1 \
+      sh -c 'cd /home/user && exec sh steps'"
+fi
+took=$((($(date +%s%N) - began) / 1000000))
+say "from the wheel to the first verified row: $((took / 1000)).$(printf %03d $((took % 1000))) s, allowed: $limit s"
+[ "$took" -le $((limit * 1000)) ]
