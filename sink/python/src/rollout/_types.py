@@ -26,7 +26,7 @@ Arrays may be read-only views of a mapped file.
 class Group:
     """All samples of one task, whole: what advantages are computed over.
 
-    size == samples with rows + failed + empty + missing.
+    size == samples with rows + failed + empty + missing + left_out.
     """
 
     run: str
@@ -43,3 +43,5 @@ class Group:
     """Samples that were committed without a row: nothing in them is trainable."""
     missing: int = 0
     """Samples that the log does not hold: not collected yet, skipped, or cut."""
+    left_out: int = 0
+    """Samples of which a filter left out every row, see Where."""

@@ -1,0 +1,275 @@
+"""Whole groups of one or several runs."""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, SupportsIndex
+
+import numpy as np
+
+from rollout._types import Group, Row
+from rollout.errors import StateError
+from rollout.files import Files, Part
+from rollout.filters import Counts, Where
+from rollout.index import Index, Ints
+from rollout.log import Check, Path
+from rollout.order import Fill
+from rollout.selection import Selection, select
+
+if TYPE_CHECKING:
+    from rollout.follow import Following
+    from rollout.loader import Batches
+
+CACHED_BLOCKS = 2
+"""Decoded row groups that a dataset keeps for ds[i] and ds.row."""
+
+
+class Dataset:
+    """The groups of runs, each whole: all rows of all samples of a task.
+
+        ds = rollout.Dataset("run1")
+        for batch in ds.batches(groups=8, seed=1):   # list of Group
+            ...
+
+    A group comes out together, whatever the order in which its samples ended. The
+    groups are in the order of their first rows in the files; those of several runs
+    follow each other, and equal ids in two runs are two groups. A sample that failed
+    and succeeded later counts once, with its success.
+
+    runs: the folder of a run, or several.
+    where: what to leave out, see Where. By default groups that are not complete, and
+        samples of which a row says keep=false. counts says how many were left out.
+    columns: the columns of the rows, None for all. Fewer are faster.
+    check: "sha256" compares each file with its checksum before its first row is read,
+        once per process. "size" compares sizes only.
+    follow: yield the groups of a run that is being collected, as they get complete;
+        see Following. Such a dataset has no length.
+
+    The log is read when the dataset is made; rows stay in the files. A dataset costs
+    some 100 bytes per sample and 200 per group, and what a reader has in hand. Parquet
+    is decoded by row groups of a million tokens: ds[i] in any order decodes one each
+    time, batches() decodes each once. Arrow shards are mapped, and the arrays of their
+    rows are read-only views.
+
+    Raises CorruptError where a file is not what the log says.
+    """
+
+    def __init__(
+        self,
+        runs: Path | Iterable[Path],
+        *,
+        where: Where | None = None,
+        columns: Sequence[str] | None = None,
+        check: Check = "sha256",
+        follow: bool = False,
+    ) -> None:
+        if check not in ("sha256", "size"):
+            raise ValueError(f"check={check!r}: must be 'sha256' or 'size'")
+        if isinstance(columns, str):
+            raise TypeError(f"columns={columns!r}: give a list of names")
+        self.runs = [os.fspath(runs)] if isinstance(runs, (str, os.PathLike)) else [os.fspath(r) for r in runs]
+        if not self.runs:
+            raise ValueError("runs is empty: give the folder of a run")
+        for run in self.runs:
+            if not os.path.isdir(run):
+                raise FileNotFoundError(f"{run}: no such folder; give the folder that `rollout collect --out` made")
+            if not (os.path.isdir(os.path.join(run, "_commits")) or os.path.exists(os.path.join(run, "run.json"))):
+                raise FileNotFoundError(f"{run}: is not the folder of a run: it has no run.json and no _commits/")
+        self.where = where or Where()
+        self.columns = None if columns is None else list(columns)
+        self.check: Check = check
+        self.follow = follow
+        if follow and len(self.runs) > 1:
+            raise ValueError("follow=True takes one run: which of several commits first is not the same for all ranks")
+        if not follow:
+            self._load(None)
+
+    def _load(self, until: dict[str, int] | None) -> None:
+        self._indexes = [Index(run, self.check) for run in self.runs]
+        for index in self._indexes:
+            index.update(None if until is None else until.get(index.run_dir, 0))
+        self._files = Files([s for x in self._indexes for s in x.shards], self.columns, self.check)
+        self._selection = select(self._indexes, self._files, self.where)
+        self._cache: OrderedDict[tuple[int, int], Part] = OrderedDict()
+
+    @property
+    def counts(self) -> Counts:
+        """What was left out: by reason, how many groups, samples and rows.
+
+        The reasons are the fields of Where, and no_rows: groups of which no sample
+        has a row that is left.
+        """
+        return {k: dict(v) for k, v in self.selection.counts.items()}
+
+    @property
+    def selection(self) -> Selection:
+        """The groups that are left and where their rows are, as numpy arrays."""
+        if self.follow:
+            raise TypeError("a dataset with follow=True has neither length nor numbers: iterate over it")
+        return self._selection
+
+    @property
+    def files(self) -> Files:
+        """The shards of all runs."""
+        return self._files
+
+    @property
+    def snapshot(self) -> list[dict[str, Any]]:
+        """By run, the last entry of its log that the dataset has: run_id and seq."""
+        return [{"run_id": x.run_id, "seq": x.seq} for x in self._indexes]
+
+    def at(self, snapshot: Sequence[dict[str, Any]]) -> Dataset:
+        """Return the dataset as it was at an earlier snapshot of the same runs."""
+        if list(snapshot) == self.snapshot:
+            return self
+        had, now = [s["run_id"] for s in snapshot], self.snapshot
+        if len(had) != len(now):
+            raise StateError(f"the state is of {len(had)} runs, the dataset has {len(now)}: give the same runs in the same order")
+        for run, then, s in zip(self.runs, snapshot, now, strict=True):
+            if then["run_id"] != s["run_id"] and then["seq"] > 0:
+                raise StateError(f"{run}: holds run {s['run_id']!r}, the state is of run {then['run_id']!r}: give the same runs in the same order")
+            if then["seq"] > s["seq"]:
+                raise StateError(f"{run}: its log ends with entry {s['seq']}, the state has seen entry {then['seq']}: the folder is an older copy")
+        other: Dataset = object.__new__(Dataset)
+        other.__dict__.update(self.__dict__)
+        other._load({run: s["seq"] for run, s in zip(self.runs, snapshot, strict=True)})
+        return other
+
+    def __len__(self) -> int:
+        """The number of groups that are left."""
+        return len(self.selection)
+
+    def __getitem__(self, i: SupportsIndex) -> Group:
+        """Group i, from 0; negative numbers count from the end."""
+        n, at = len(self), i.__index__()
+        if not -n <= at < n:
+            raise IndexError(f"group {at}: the dataset has {n}")
+        return self.assemble(at % n, self._cached)
+
+    def group(self, id: str, run: Path | None = None) -> Group:
+        """The group with an id, of the run if several have it.
+
+        Raises KeyError where no group that is left has it.
+        """
+        s = self.selection
+        found = []
+        for number, index in enumerate(self._indexes):
+            if (run is None or os.fspath(run) == index.run_dir) and id in index.group_ids:
+                at = np.flatnonzero((s.run == number) & (s.group == index.group_ids.index(id)))
+                found += at.tolist()
+        if not found:
+            raise KeyError(f"no group {id!r}, or the filters left it out; counts: {self.counts}")
+        if len(found) > 1:
+            raise KeyError(f"{len(found)} runs have a group {id!r}: give run=")
+        return self[found[0]]
+
+    def row(self, which: int | tuple[str, int], run: Path | None = None) -> Row:
+        """One row, whatever the filters say.
+
+        which: its number from 0 in the order of the log, as in `rollout inspect --row`,
+        those of several runs one after the other; or (sample_key, segment_index).
+        Raises IndexError or KeyError.
+        """
+        indexes = [(i, x) for i, x in enumerate(self._indexes) if run is None or os.fspath(run) == x.run_dir]
+        if isinstance(which, tuple):
+            key, segment = which
+            for number, index in indexes:
+                p = index.samples
+                for at in np.flatnonzero(p.key == key.encode()).tolist():
+                    if 0 <= segment < p.rows[at]:
+                        return self._row(self._base(number) + int(p.shard[at]), int(p.first[at]) + segment)
+            raise KeyError(f"no row {which!r}")
+        left = which
+        for number, index in indexes:
+            for i, shard in enumerate(index.shards):
+                if 0 <= left < shard.rows:
+                    return self._row(self._base(number) + i, left)
+                left -= shard.rows
+        raise IndexError(f"row {which}: the log has {which - left}")
+
+    def _base(self, run: int) -> int:
+        return sum(len(x.shards) for x in self._indexes[:run])
+
+    def _row(self, shard: int, number: int) -> Row:
+        return self._cached([(shard, np.array([number]))])[0]
+
+    def _cached(self, wanted: list[tuple[int, Ints]]) -> list[Row]:
+        """Read rows through the cache of whole blocks."""
+        rows = []
+        for shard, numbers in wanted:
+            file = self._files.file(shard)
+            for number in numbers.tolist():
+                block = int(np.searchsorted(file.starts, number, side="right")) - 1
+                part = self._cache.get((shard, block))
+                if part is None:
+                    part = file.part(block, np.arange(file.starts[block], file.starts[block + 1]) if not file.mapped else np.array([number]))
+                    while len(self._cache) >= CACHED_BLOCKS:
+                        self._cache.popitem(last=False)
+                self._cache[shard, block] = part
+                self._cache.move_to_end((shard, block))
+                rows.append(part.row(number))
+        return rows
+
+    def assemble(self, i: int, read: Callable[[list[tuple[int, Ints]]], list[Row]]) -> Group:
+        """Return group i with the rows that read gives."""
+        s = self.selection
+        index = self._indexes[int(s.run[i])]
+        return Group(
+            run=index.run_dir,
+            id=index.group_ids[int(s.group[i])],
+            size=int(s.size[i]),
+            rows=read(s.wanted(i)),
+            failed=int(s.failed[i]),
+            empty=int(s.empty[i]),
+            missing=int(s.missing[i]),
+            left_out=int(s.left_out[i]),
+        )
+
+    def __iter__(self) -> Iterator[Group]:
+        """Every group once, in order; with follow=True as they get complete."""
+        if self.follow:
+            return iter(self.following())
+        from rollout.stream import stream
+
+        order = np.arange(len(self), dtype=np.int64).reshape(-1, 1)
+        return (group for batch in stream(self, order) for group in batch)
+
+    def following(self, **options: Any) -> Following:
+        """The iteration of a dataset with follow=True; see Following for the options."""
+        from rollout.follow import Following
+
+        if not self.follow:
+            raise TypeError("the dataset does not follow its run: make it with follow=True")
+        return Following(self.runs[0], where=self.where, columns=self.columns, check=self.check, **options)
+
+    def batches(
+        self,
+        groups: int = 8,
+        *,
+        seed: int = 0,
+        epoch: int = 0,
+        shuffle: bool = True,
+        rank: int | None = None,
+        world_size: int | None = None,
+        fill: Fill = "drop",
+        collate: Callable[[list[Group]], Any] | None = None,
+        lanes: int | None = None,
+    ) -> Batches:
+        """Batches of groups for one rank of a training; see rollout.loader.Batches.
+
+        groups: groups in each batch.
+        seed, epoch, shuffle: what the order depends on; set_epoch changes the epoch.
+        rank, world_size: of torch.distributed where it is initialised, else 0 of 1.
+        fill: every rank has the same number of full batches. "drop" leaves groups out
+            of the epoch, others in each; "repeat" gives some twice.
+        collate: what makes a batch of a list of groups, called in the worker.
+        lanes: blocks that a rank reads at the same time, see rollout.order; a multiple
+            of the number of workers, so that no two decode the same. None chooses.
+        """
+        from rollout.loader import Batches
+
+        return Batches(
+            self, groups, seed=seed, epoch=epoch, shuffle=shuffle, rank=rank, world_size=world_size, fill=fill, collate=collate, lanes=lanes
+        )

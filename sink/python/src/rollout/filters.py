@@ -1,0 +1,186 @@
+"""What is left out of a dataset, and why: filters on samples and on groups.
+
+A filter decides about a sample, all its rows together, or about a group. What it
+leaves out is counted under its name in Dataset.counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, fields
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+Policy = Literal["keep", "drop"]
+Bools = npt.NDArray[np.bool_]
+
+GRADES = ("unverified", "count_verified", "exact")
+"""The column verification, from the least proven to the best."""
+
+Counts = dict[str, dict[str, int]]
+"""By reason, how many groups, samples and rows were left out."""
+
+
+@dataclass(frozen=True)
+class Where:
+    """What a dataset holds. Every field but keep and missing leaves all in by default.
+
+    The filters of samples look at every row of a sample, and leave out the sample
+    whole as soon as one row of it is to be left out; with segments=True they leave
+    out that row alone. They come first, in this order. Then the filters of groups
+    look at what is left. A sample or a group is counted under the first reason.
+    """
+
+    # Filters of samples.
+    keep: Policy = "drop"
+    """Samples with a row of which the column keep is false; null is never false."""
+    verification: Literal["unverified", "count_verified", "exact"] = "unverified"
+    """The least grade of its rows."""
+    status: Collection[str] | None = None
+    """The allowed words of the column status, such as {"completed", "max_steps"}."""
+    truncated: Policy = "keep"
+    """Samples with a row whose end the policy did not choose (column truncated)."""
+    flags: Collection[str] = ()
+    """Samples with a row that has one of these flags, such as {"cut"}, are left out."""
+    min_tokens: int = 0
+    """Every row is at least that long (T)."""
+    max_tokens: int | None = None
+    """No row is longer than that (T)."""
+    policy_version: int | None = None
+    """The version that the trainer has now; needed for max_staleness."""
+    max_staleness: int | None = None
+    """No token was sampled by a version below policy_version - max_staleness."""
+    unknown_version: Policy | None = None
+    """Samples with a row of unknown version; has to be said where max_staleness is."""
+    null_reward: Policy = "keep"
+    """Samples without a reward. Null is unknown, not zero."""
+    segments: bool = False
+    """Leave out single rows instead of whole samples."""
+
+    # Filters of groups.
+    missing: Policy = "drop"
+    """Groups of which the log does not hold every sample: not collected yet, or cut."""
+    failed: Policy = "keep"
+    """Groups with a sample that failed, or was committed without a row."""
+    partial: Policy = "keep"
+    """Groups that have lost a sample to a filter above."""
+    reward_variance: bool = False
+    """Leave out groups whose known rewards are all equal, or fewer than two: their
+    advantages are zero. One reward per sample, that of its first row."""
+
+    def __post_init__(self) -> None:
+        for name in ("status", "flags"):
+            if isinstance(getattr(self, name), str):
+                raise TypeError(f"{name}={getattr(self, name)!r}: give a set of words, such as {{{getattr(self, name)!r}}}")
+        if self.verification not in GRADES:
+            raise ValueError(f"verification={self.verification!r}: must be one of {', '.join(GRADES)}")
+        for name in ("keep", "truncated", "null_reward", "missing", "failed", "partial"):
+            if getattr(self, name) not in ("keep", "drop"):
+                raise ValueError(f"{name}={getattr(self, name)!r}: must be 'keep' or 'drop'")
+        if self.max_staleness is not None:
+            if self.policy_version is None:
+                raise ValueError("max_staleness needs policy_version, the version that the trainer has now")
+            if self.unknown_version not in ("keep", "drop"):
+                raise ValueError("max_staleness needs unknown_version: 'keep' or 'drop' rows whose policy version is unknown")
+        elif self.unknown_version is not None or self.policy_version is not None:
+            raise ValueError("policy_version and unknown_version need max_staleness")
+
+    def name(self) -> str:
+        """Return the filters that are not the default, the same text for equal ones."""
+        said = []
+        for f in fields(self):
+            value = getattr(self, f.name)
+            if value != f.default:
+                said.append(f"{f.name}={sorted(value) if isinstance(value, Collection) and not isinstance(value, str) else value!r}")
+        return ", ".join(said)
+
+    def columns(self) -> list[str]:
+        """Return the columns that the filters of samples look at."""
+        use = {
+            "keep": self.keep == "drop",
+            "verification": self.verification != GRADES[0],
+            "status": self.status is not None,
+            "truncated": self.truncated == "drop",
+            "flags": bool(self.flags),
+            "turn_offsets": self.min_tokens > 0 or self.max_tokens is not None,
+            "policy_version_min": self.max_staleness is not None,
+            "reward": self.null_reward == "drop" or self.reward_variance,
+        }
+        return [name for name, used in use.items() if used]
+
+    def bad_rows(self, batch: pa.RecordBatch) -> Mapping[str, Bools]:
+        """Return by filter which rows of a batch are to be left out, shape [rows]."""
+        have = set(batch.schema.names)
+        bad: dict[str, Bools] = {}
+        if self.keep == "drop" and "keep" in have:  # since schema version 2
+            bad["keep"] = bools(pc.fill_null(pc.invert(batch["keep"]), False))
+        if self.verification != GRADES[0]:
+            good = pa.array(GRADES[GRADES.index(self.verification) :])
+            bad["verification"] = ~bools(pc.is_in(batch["verification"], value_set=good))
+        if self.status is not None:
+            bad["status"] = ~bools(pc.is_in(batch["status"], value_set=pa.array(sorted(self.status), pa.string())))
+        if self.truncated == "drop":
+            bad["truncated"] = bools(batch["truncated"])
+        if self.flags:
+            bad["flags"] = has_any(batch["flags"], self.flags)
+        if self.min_tokens > 0 or self.max_tokens is not None:
+            length = last(batch["turn_offsets"])
+            if self.min_tokens > 0:
+                bad["min_tokens"] = length < self.min_tokens
+            if self.max_tokens is not None:
+                bad["max_tokens"] = length > self.max_tokens
+        if self.max_staleness is not None and self.policy_version is not None:
+            version = oldest(batch)
+            unknown = version < 0
+            if self.unknown_version == "drop":
+                bad["unknown_version"] = unknown
+            bad["max_staleness"] = ~unknown & (version < self.policy_version - self.max_staleness)
+        if self.null_reward == "drop":
+            bad["null_reward"] = bools(pc.is_null(batch["reward"]))
+        return bad
+
+
+def bools(column: pa.Array) -> Bools:
+    """Return a column of booleans without null as numpy."""
+    out: Bools = column.to_numpy(zero_copy_only=False).astype(bool)
+    return out
+
+
+def has_any(column: pa.Array, words: Collection[str]) -> Bools:
+    """Return which lists hold one of the words."""
+    hit = bools(pc.is_in(column.flatten(), value_set=pa.array(sorted(words), pa.string())))
+    out = np.zeros(len(column), dtype=bool)
+    out[pc.list_parent_indices(column).to_numpy(zero_copy_only=False)[hit]] = True
+    return out
+
+
+def last(column: pa.Array) -> npt.NDArray[np.int64]:
+    """Return the last number of each list, 0 of an empty one; of turn_offsets that is T."""
+    ends = column.offsets.to_numpy(zero_copy_only=False).astype(np.int64)
+    values = column.values.to_numpy(zero_copy_only=False)
+    out = np.zeros(len(column), dtype=np.int64)
+    full = ends[1:] > ends[:-1]
+    out[full] = values[ends[1:][full] - 1]
+    return out
+
+
+def oldest(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
+    """Return the lowest policy version of each row, -1 where it is not known for all of
+    its sampled tokens.
+
+    Rows of schema version 1 have versions per token only; they are all looked at.
+    """
+    if "policy_version_min" in batch.schema.names:
+        out: npt.NDArray[np.int64] = pc.fill_null(batch["policy_version_min"], -1).to_numpy(zero_copy_only=False).astype(np.int64)
+        return out
+    out = np.full(batch.num_rows, -1, dtype=np.int64)
+    versions, masks = batch["versions"], batch["loss_mask"]
+    for i in range(batch.num_rows):
+        if versions[i].is_valid:
+            sampled = versions[i].values.to_numpy(zero_copy_only=False)[masks[i].values.to_numpy(zero_copy_only=False) == 1]
+            out[i] = sampled.min() if sampled.size else -1  # -1 where one is not known
+    return out

@@ -1,0 +1,323 @@
+"""Batches of whole groups: for one rank, over any number of workers, with a state."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rollout import order as orders
+from rollout._types import Group
+from rollout.errors import StateError
+from rollout.index import Ints
+from rollout.ship import Shipment
+from rollout.stream import homes, stream
+
+torch: Any = None
+try:
+    torch = importlib.import_module("torch")
+    Base: Any = torch.utils.data.IterableDataset
+except ImportError:  # the batches are a plain iterable then
+    Base = object
+
+if TYPE_CHECKING:
+    from rollout.dataset import Dataset
+
+def worker() -> tuple[int, int] | None:
+    """Return which worker of how many this process is, None where it is none."""
+    info = None if torch is None else torch.utils.data.get_worker_info()
+    return None if info is None else (info.id, info.num_workers)
+
+
+STATE_VERSION = 1
+BYTES_PER_TOKEN = 10
+"""Of a decoded row, roughly: ids 4, log-probabilities 4, mask 1, and the rest."""
+
+
+class Batches(Base):  # type: ignore[misc]
+    """The batches of one rank: lists of Group, or what collate makes of them.
+
+    Made by Dataset.batches. It is a torch IterableDataset; batches come from
+
+        DataLoader(batches, batch_size=None, num_workers=W)
+
+    in the same order for every W. Every rank has len(batches) batches of the same
+    number of groups, and no group is on two ranks (but for those that fill="repeat"
+    gives twice; dropped and repeated count them).
+
+    set_epoch chooses the order of the next iteration. state_dict says how far the
+    iteration of this object has come, and load_state_dict makes the next iteration go
+    on there. In the process that has a DataLoader with workers this object is not
+    iterated itself: save the state of rollout.DataLoader instead, which is the same.
+    torchdata's StatefulDataLoader works as well, with the number of workers unchanged.
+    """
+
+    def __init__(
+        self,
+        ds: Dataset,
+        groups: int,
+        *,
+        seed: int,
+        epoch: int,
+        shuffle: bool,
+        rank: int | None,
+        world_size: int | None,
+        fill: orders.Fill,
+        collate: Callable[[list[Group]], Any] | None,
+        lanes: int | None,
+    ) -> None:
+        if (rank is None) != (world_size is None):
+            raise ValueError("give both rank and world_size, or neither")
+        if rank is None or world_size is None:
+            rank, world_size = distributed()
+        if not 0 <= rank < world_size:
+            raise ValueError(f"rank={rank}, world_size={world_size}: rank must be 0 to world_size - 1")
+        if groups < 1:
+            raise ValueError(f"groups={groups}: must be ≥ 1")
+        if lanes is not None and lanes < 1:
+            raise ValueError(f"lanes={lanes}: must be ≥ 1")
+        if fill not in ("drop", "repeat"):
+            raise ValueError(f"fill={fill!r}: must be 'drop' or 'repeat'")
+        self.dataset, self.collate, self.rank = ds, collate, rank
+        self.groups, self.world_size, self.fill = groups, world_size, fill
+        self.seed, self.shuffle, self._lanes = seed, shuffle, lanes
+        self._next = 0  # the batch of this rank that comes next
+        self._pending = 0  # where the next iteration begins
+        self._local: tuple[int, int] | None = None  # in a worker: a loaded state
+        # Shared with workers, which may outlive an epoch: the epoch, and where it begins.
+        control = np.array([epoch, 0], dtype=np.int64)
+        self._control: Any = control if torch is None else torch.from_numpy(control).share_memory_()
+        self._prepare()
+
+    def _prepare(self) -> None:
+        ds = self.dataset
+        if ds.follow:
+            return
+        self._home = homes(ds)
+        if not self.shuffle or self._home is None:
+            number = 1
+        elif self._lanes is not None:
+            number = self._lanes
+        else:
+            shards = ds.files.shards
+            blocks = sum(len(ds.files.starts(i)) - 1 for i in range(len(shards)))
+            number = orders.lanes(blocks, BYTES_PER_TOKEN * sum(x.tokens for x in shards) // max(1, blocks), self.world_size)
+        self.deal = orders.Deal(self.groups, self.world_size, number, self.fill, len(ds))
+        if not self.deal.batches:
+            raise ValueError(
+                f"{len(ds)} groups do not fill {self.world_size} × {self.groups} (ranks × groups): give fewer groups, or fill='repeat'"
+                if len(ds)
+                else f"no group is left of {', '.join(ds.runs)}; left out: {json.dumps(ds.counts)}"
+            )
+
+    def __len__(self) -> int:
+        """Batches in an epoch, the same on every rank."""
+        if self.dataset.follow:
+            raise TypeError("the number of batches of a run that is followed is not known")
+        return self.deal.batches
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the next iteration."""
+        return int(self._control[0])
+
+    @property
+    def dropped(self) -> int:
+        """Groups that no batch of an epoch has, on any rank, with fill="drop"."""
+        return self.deal.dropped
+
+    @property
+    def repeated(self) -> int:
+        """Places of an epoch, on all ranks, that have a group again, with fill="repeat"."""
+        return self.deal.repeated
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the order of the next iteration, which begins at the first batch, unless
+        a state of this epoch was loaded and not used yet."""
+        if epoch != self.epoch:
+            self._control[0] = epoch
+            self.begin_at(0)
+
+    def begin_at(self, batch: int) -> None:
+        """Make the next iteration begin at a batch of this rank."""
+        self._control[1] = self._pending = self._next = batch
+
+    def begin(self) -> int:
+        """Begin an iteration, in workers or here, and return its first batch."""
+        first, self._pending = self._pending, 0
+        self._control[1] = self._next = first
+        return first
+
+    def delivered(self) -> None:
+        """Count a batch that workers have given."""
+        self._next += 1
+
+    def __iter__(self) -> Iterator[Any]:
+        here = worker()
+        number, workers = here or (0, 1)
+        begin = int(self._control[1])
+        start = begin
+        if self._local is not None:
+            (begin, start), self._local = self._local, None
+        elif here is None:
+            self._control[1] = self._pending = 0
+            self._next = begin
+        for j, batch in self._from(begin + number, workers, start):
+            self._next = j + workers
+            if self.collate is not None:
+                yield self.collate(batch)
+            else:
+                yield batch if here is None else Shipment(batch)
+
+    def _from(self, first: int, step: int, start: int) -> Iterator[tuple[int, list[Group]]]:
+        """Yield batches first, first + step, … of this rank that are start or later."""
+        if self.dataset.follow:
+            yield from self._followed(first, step, start)
+            return
+        ds, deal = self.dataset, self.deal
+        order: Ints = np.arange(len(ds))
+        if self.shuffle:
+            order = orders.shuffled(len(ds), self.seed, self.epoch, self._home)
+        todo = [j for j in range(first, deal.batches, step) if j >= start]
+        if deal.lanes == 1 and (self._home is None or not self.shuffle):
+            yield from zip(todo, stream(ds, deal.in_turn(self.rank, order)[todo], self._home), strict=True)
+            return
+        streams: dict[int, Iterator[list[Group]]] = {}
+        for lane in range(deal.lanes):
+            places = [j // deal.lanes for j in todo if j % deal.lanes == lane]
+            if places:
+                streams[lane] = stream(ds, deal.lane(self.rank, lane, order)[places], self._home)
+        for j in todo:
+            yield j, next(streams[j % deal.lanes])
+
+    def _followed(self, first: int, step: int, start: int) -> Iterator[tuple[int, list[Group]]]:
+        """Yield batches as their groups get complete, a round of all ranks at a time."""
+        g, world = self.groups, self.world_size
+        follow = self.dataset.following()
+        had = []
+        j = 0
+        for found in follow.complete():
+            had.append(found)
+            if len(had) == g * world:
+                if j >= start and j >= first and (j - first) % step == 0:
+                    yield j, [follow.read(f) for f in had[self.rank * g : (self.rank + 1) * g]]
+                had, j = [], j + 1
+        if had and self.fill == "repeat" and j >= start and j >= first and (j - first) % step == 0:
+            full = [had[i % len(had)] for i in range(g * world)]
+            yield j, [follow.read(f) for f in full[self.rank * g : (self.rank + 1) * g]]
+
+    def settings(self) -> dict[str, Any]:
+        """What the order depends on besides the epoch and the log."""
+        ds = self.dataset
+        lanes = {} if ds.follow else {"lanes": self.deal.lanes}
+        said = {"groups": self.groups, "seed": self.seed, "shuffle": self.shuffle, "world_size": self.world_size, "fill": self.fill}
+        return {**said, **lanes, "where": ds.where.name()}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the iteration is: a dict of numbers and words, fit for JSON."""
+        here = worker()
+        return {
+            "version": STATE_VERSION,
+            "epoch": self.epoch,
+            "next": self._next,
+            "begin": int(self._control[1]) if here else self._next,
+            "worker": list(here or (0, 1)),
+            "rank": self.rank,
+            "snapshot": [] if self.dataset.follow else self.dataset.snapshot,
+            "settings": self.settings(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Make the next iteration go on where the state was saved.
+
+        If the runs have grown since, the groups are still those of then until the
+        object is made anew. Raises StateError where the state cannot be that of this
+        object: other runs, settings, filters, or another number of ranks.
+        """
+        try:
+            version, epoch, place, begin = (int(state[k]) for k in ("version", "epoch", "next", "begin"))
+            number, workers = map(int, state["worker"])
+            settings, snapshot = dict(state["settings"]), list(state["snapshot"])
+            rank = int(state["rank"])
+        except (KeyError, TypeError, ValueError, AttributeError) as err:
+            raise StateError(f"this is not a state of rollout.Batches: {err!r}") from err
+        if version != STATE_VERSION:
+            raise StateError(f"the state is of version {version}, this program knows {STATE_VERSION}: use the version of rollout-rl that saved it")
+        here = worker()
+        if workers > 1 and here != (number, workers):
+            raise StateError(f"the state is that of worker {number} of {workers}: save the state of rollout.DataLoader, which fits any number of workers")
+        if rank != self.rank:
+            raise StateError(f"the state is that of rank {rank}, this is rank {self.rank}: every rank saves and loads its own")
+        if not self.dataset.follow:
+            ds = self.dataset.at(snapshot)
+            if ds is not self.dataset:
+                self.dataset = ds
+                self._prepare()
+        for name, value in self.settings().items():
+            if settings.get(name) != value:
+                raise StateError(f"the state was saved with {name}={settings.get(name)!r}, these batches have {name}={value!r}: make them as before")
+        self._control[0] = epoch
+        if here and workers > 1:
+            self._local, self._next = (begin, place), place
+        else:
+            self.begin_at(place)
+
+
+class DataLoader:
+    """torch's DataLoader over batches, which counts what it has delivered.
+
+    So state_dict and load_state_dict work in mid-epoch, also with another number of
+    workers: what workers have read ahead and nobody got is read again. Options are
+    those of torch.utils.data.DataLoader; batch_size and shuffle are the batches' own.
+    Without torch num_workers is 0.
+    """
+
+    def __init__(self, batches: Batches, num_workers: int = 0, **options: Any) -> None:
+        for name in ("batch_size", "shuffle", "sampler", "batch_sampler", "drop_last"):
+            if name in options:
+                raise TypeError(f"{name}: the batches decide it, see Dataset.batches")
+        if torch is None and (num_workers or options):
+            raise ImportError("workers need torch; without it num_workers is 0 and there are no options")
+        self.batches, self._workers = batches, num_workers
+        options.setdefault("collate_fn", as_it_is)
+        self._loader: Any = batches if torch is None else torch.utils.data.DataLoader(batches, batch_size=None, num_workers=num_workers, **options)
+
+    def __len__(self) -> int:
+        """Batches in an epoch, the same on every rank."""
+        return len(self.batches)
+
+    def __iter__(self) -> Iterator[Any]:
+        self.batches.begin()
+        if self._workers:
+            for batch in self._loader:
+                self.batches.delivered()
+                yield batch
+        else:  # they count themselves
+            yield from self._loader
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the order of the next iteration, see Batches.set_epoch."""
+        self.batches.set_epoch(epoch)
+
+    def state_dict(self) -> dict[str, Any]:
+        """How far the epoch has been delivered: a dict of numbers and words, fit for JSON."""
+        return self.batches.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Make the next iteration go on where the state was saved, see Batches."""
+        self.batches.load_state_dict(state)
+
+
+def as_it_is(batch: Any) -> Any:
+    """Return the batch: what torch would convert is a tensor already, or must not be."""
+    return batch
+
+
+def distributed() -> tuple[int, int]:
+    """Return rank and world size of torch.distributed, 0 of 1 where it is not initialised."""
+    if torch is not None and torch.distributed.is_available() and torch.distributed.is_initialized():
+        return int(torch.distributed.get_rank()), int(torch.distributed.get_world_size())
+    return 0, 1

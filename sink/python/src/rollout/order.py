@@ -1,0 +1,132 @@
+"""In which order groups are dealt out: pure functions of numbers.
+
+An epoch has n batches for each of R ranks, of g groups each. Batch j of rank r is
+batch k = j·R + r of the epoch; worker w of W gives the rank's batches w, w + W, ….
+
+Where rows are mapped, the epoch is one permutation of all groups. Where blocks have to
+be decoded (row groups of Parquet), their groups stay near each other: blocks are
+permuted, and the groups of each block. The epoch is then cut into R·L lanes, one after
+the other, and batch j of a rank comes from its lane j mod L:
+
+    blocks, permuted   5 5 5 2 2 2 7 7 7 1 1 1 4 4 4 0 0 0      3 groups each
+    lanes              └─ lane 0 ──┘└─ lane 1 ──┘└─ lane 2 ──┘
+    batches            lane 0, lane 1, lane 2, lane 0, lane 1, …
+
+So consecutive batches are of different blocks, a rank has L blocks in memory, and with
+W workers, where W divides L, no two workers decode the same block (but for those at
+the ends of lanes). The order never depends on W.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+Ints = npt.NDArray[np.int64]
+Fill = Literal["drop", "repeat"]
+
+LANES = (8, 4, 2)
+"""The numbers of lanes to choose from, see lanes."""
+LANE_BLOCKS = 3
+"""Blocks that a lane has at least: each end of a lane decodes part of a block again."""
+LANES_BYTES = 96 << 20
+"""Decoded bytes that the lanes of a rank hold at most, all workers together."""
+
+
+def mix(x: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """Return well-mixed bits of each number: the finalizer of SplitMix64.
+
+    https://prng.di.unimi.it/splitmix64.c. numpy's own permutations may differ between
+    its versions (NEP 19), and a saved state outlives an upgrade.
+    """
+    with np.errstate(over="ignore"):
+        x = x + np.uint64(0x9E3779B97F4A7C15)
+        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
+def keys(count: int, seed: int, epoch: int, salt: int) -> npt.NDArray[np.uint64]:
+    """Return a number per item; sorted by them the items are shuffled."""
+    start = np.zeros(1, dtype=np.uint64)
+    for word in (seed, epoch, salt):
+        start = mix(start ^ np.uint64(word % (1 << 64)))
+    return mix(np.arange(count, dtype=np.uint64) ^ start)
+
+
+def shuffled(count: int, seed: int, epoch: int, block: Ints | None) -> Ints:
+    """Return a permutation of count groups, shape [count].
+
+    block is the block of each group: then blocks are permuted, and groups in them.
+    """
+    own = keys(count, seed, epoch, 1)
+    if block is None or not count:
+        return np.argsort(own, kind="stable").astype(np.int64)
+    blocks = keys(int(block.max()) + 1, seed, epoch, 2)
+    order: Ints = np.lexsort((own, block, blocks[block])).astype(np.int64)
+    return order
+
+
+def lanes(blocks: int, block_bytes: int, world: int) -> int:
+    """Return the number of lanes of a rank for blocks of a decoded size."""
+    for n in LANES:
+        if n * block_bytes <= LANES_BYTES and n * world * LANE_BLOCKS <= blocks:
+            return n
+    return 1
+
+
+@dataclass(frozen=True)
+class Deal:
+    """The batches of an epoch. Equal numbers, batches and settings give equal deals."""
+
+    groups: int
+    """Groups in a batch, g."""
+    world: int
+    """Ranks, R."""
+    lanes: int
+    """Lanes of a rank, L."""
+    fill: Fill
+    total: int
+    """Groups in the dataset."""
+
+    @property
+    def batches(self) -> int:
+        """Batches of every rank, n."""
+        step = self.groups * self.world
+        return self.total // step if self.fill == "drop" else -(-self.total // step)
+
+    @property
+    def dealt(self) -> int:
+        """Places in all batches of all ranks."""
+        return self.batches * self.world * self.groups
+
+    @property
+    def dropped(self) -> int:
+        """Groups that no batch of the epoch has."""
+        return max(0, self.total - self.dealt)
+
+    @property
+    def repeated(self) -> int:
+        """Places that are filled with groups that another batch has."""
+        return max(0, self.dealt - self.total)
+
+    def lane(self, rank: int, lane: int, order: Ints) -> Ints:
+        """Return the groups of a lane, a batch after the other, shape [batches, g]."""
+        n, g = self.batches, self.groups
+        before = rank * n + sum(self.length(i) for i in range(lane))
+        at = np.arange(before * g, (before + self.length(lane)) * g) % max(1, self.total)
+        out: Ints = order[at].reshape(-1, g)
+        return out
+
+    def length(self, lane: int) -> int:
+        """Return how many batches a lane has."""
+        return max(0, -(-(self.batches - lane) // self.lanes))
+
+    def in_turn(self, rank: int, order: Ints) -> Ints:
+        """Return the groups of a rank without lanes, batch j·R + rank of all, shape [n, g]."""
+        at = np.arange(self.dealt) % max(1, self.total)
+        out: Ints = order[at].reshape(-1, self.world, self.groups)[:, rank]
+        return out

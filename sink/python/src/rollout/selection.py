@@ -1,0 +1,212 @@
+"""Which groups a dataset holds, and where their rows are: the index after the filters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from rollout.files import Files
+from rollout.filters import Bools, Counts, Where
+from rollout.index import EMPTY, FAILED, ROWS, SUPERSEDED, Index, Ints, Samples
+
+SAMPLE_REASONS = (
+    *("keep", "verification", "status", "truncated", "flags"),
+    *("min_tokens", "max_tokens", "unknown_version", "max_staleness", "null_reward"),
+)
+GROUP_REASONS = ("missing", "failed", "no_rows", "partial", "reward_variance")
+"""no_rows: no sample of the group has a row that is left, so there is nothing to give."""
+
+
+@dataclass
+class Verdict:
+    """What the filters say about the samples of one shard, in their order."""
+
+    reason: npt.NDArray[np.int8]
+    """1 + the number in SAMPLE_REASONS, 0: the sample stays."""
+    reward: npt.NDArray[np.float64]
+    """Of the sample's first row; NaN where it is null or no filter looks at it."""
+    left_out: dict[str, int]
+    """Rows by reason, of samples that stay: with Where.segments."""
+    mask: Bools | None
+    """Rows of the shard that stay; None: those of all samples that stay."""
+
+
+def judge(files: Files, number: int, part: Samples, where: Where) -> Verdict:
+    """Apply the filters of samples to the samples with rows of a shard."""
+    have = part.outcome == ROWS
+    first, length = part.first[have].astype(np.int64), part.rows[have].astype(np.int64)
+    names = where.columns()
+    if names == ["keep"] and files.all_null(number, "keep"):
+        names = []
+    if not names or not len(first):
+        return Verdict(np.zeros(len(first), np.int8), np.full(len(first), np.nan), {}, None)
+    file = files.file(number)
+    code = np.zeros(files.shards[number].rows, dtype=np.int8)
+    reward = np.full(len(code), np.nan)
+    for block, start in enumerate(file.starts[:-1].tolist()):
+        more = [] if "policy_version_min" not in names else ["versions", "loss_mask"]
+        batch = file.column(block, names, instead_of={"policy_version_min": more})
+        end = start + batch.num_rows
+        bad = where.bad_rows(batch)
+        for reason in reversed(SAMPLE_REASONS):
+            if reason in bad:
+                code[start:end][bad[reason]] = 1 + SAMPLE_REASONS.index(reason)
+        if "reward" in names:
+            reward[start:end] = batch["reward"].to_numpy(zero_copy_only=False)
+    rewards = reward[first]
+    if where.segments:
+        stays = np.add.reduceat((code == 0).astype(np.int64), first) > 0
+        alone = code[np.repeat(stays, length)]  # the shard holds these samples' rows and no others
+        left = {SAMPLE_REASONS[r - 1]: int(n) for r, n in enumerate(np.bincount(alone, minlength=1)) if r and n}
+        return Verdict(np.where(stays, 0, code[first]).astype(np.int8), rewards, left, code == 0)
+    # The first reason of a sample's rows: 0 as a number above all reasons.
+    lowest = np.minimum.reduceat(np.where(code == 0, 127, code), first)
+    return Verdict(np.where(lowest == 127, 0, lowest).astype(np.int8), rewards, {}, None)
+
+
+@dataclass
+class Selection:
+    """The groups that are left, in the order of their first rows in the files.
+
+    Arrays over groups have length G; the samples of group i are start[i]:start[i+1],
+    by sample_index, and those with rows only.
+    """
+
+    run: npt.NDArray[np.int32]
+    group: npt.NDArray[np.int32]
+    """Number of the group in its run's Index."""
+    size: npt.NDArray[np.int32]
+    failed: npt.NDArray[np.int32]
+    empty: npt.NDArray[np.int32]
+    missing: npt.NDArray[np.int32]
+    left_out: npt.NDArray[np.int32]
+    start: Ints
+    shard: npt.NDArray[np.int32]
+    """Number of the shard over all runs."""
+    first: npt.NDArray[np.int32]
+    rows: npt.NDArray[np.int32]
+    masks: dict[int, Bools]
+    counts: Counts
+
+    def __len__(self) -> int:
+        return len(self.group)
+
+    def wanted(self, i: int) -> list[tuple[int, Ints]]:
+        """Return the rows of group i, an entry per sample: shard and row numbers."""
+        out = []
+        for s in range(int(self.start[i]), int(self.start[i + 1])):
+            shard, first = int(self.shard[s]), int(self.first[s])
+            rows = np.arange(first, first + int(self.rows[s]), dtype=np.int64)
+            mask = self.masks.get(shard)
+            out.append((shard, rows if mask is None else rows[mask[rows]]))
+        return out
+
+
+def count(counts: Counts, reason: str, groups: int = 0, samples: int = 0, rows: int = 0) -> None:
+    """Add to what was left out for a reason."""
+    if groups or samples or rows:
+        had = counts.setdefault(reason, {"groups": 0, "samples": 0, "rows": 0})
+        for name, n in (("groups", groups), ("samples", samples), ("rows", rows)):
+            had[name] += int(n)
+
+
+def varies(reward: npt.NDArray[np.float64]) -> bool:
+    """Report whether the known rewards of a group differ."""
+    known = reward[~np.isnan(reward)]
+    return known.size > 1 and bool((known != known[0]).any())
+
+
+def select(indexes: Sequence[Index], files: Files, where: Where) -> Selection:
+    """Apply all filters to all samples of the runs."""
+    counts: Counts = {}
+    columns = []
+    base_group, base_shard = 0, 0
+    masks: dict[int, Bools] = {}
+    for index in indexes:
+        part = index.samples
+        reason = np.zeros(len(part), dtype=np.int64)
+        reward = np.full(len(part), np.nan)
+        for number in range(len(index.shards)):
+            at = np.flatnonzero(part.shard == number) if len(index.shards) > 1 else np.flatnonzero(part.shard >= 0)
+            here = Samples(*(c[at] for c in vars(part).values()))
+            verdict = judge(files, base_shard + number, here, where)
+            reason[at], reward[at] = verdict.reason, verdict.reward
+            for name, n in verdict.left_out.items():
+                count(counts, name, rows=n)
+            if verdict.mask is not None:
+                masks[base_shard + number] = verdict.mask
+        shards = np.where(part.shard < 0, -1, part.shard + base_shard)
+        columns.append((part.group + base_group, part.index, shards, part.first, part.rows, part.outcome, reason, reward))
+        base_group += len(index.group_ids)
+        base_shard += len(index.shards)
+    group, at, shard, first, rows, outcome, reason, reward = (np.concatenate(c) for c in zip(*columns, strict=True))
+    total = base_group
+    size = np.concatenate([np.asarray(x.group_sizes, dtype=np.int64) for x in indexes])
+
+    def per_group(which: Bools) -> Ints:
+        return np.bincount(group[which], minlength=total)
+
+    out = (outcome == ROWS) & (reason > 0)
+    for r in np.unique(reason[out]).tolist():
+        hit = out & (reason == r)
+        count(counts, SAMPLE_REASONS[r - 1], samples=int(hit.sum()), rows=int(rows[hit].sum()))
+    left_out, failed, empty = per_group(out), per_group(outcome == FAILED), per_group(outcome == EMPTY)
+    missing = np.maximum(0, size - per_group(outcome != SUPERSEDED))
+    stays = (outcome == ROWS) & (reason == 0)
+    with_rows = per_group(stays)
+
+    keep = np.ones(total, dtype=bool)
+    tests = {
+        "missing": (missing > 0) if where.missing == "drop" else None,
+        "failed": (failed + empty > 0) if where.failed == "drop" else None,
+        "no_rows": with_rows == 0,
+        "partial": (left_out > 0) if where.partial == "drop" else None,
+        "reward_variance": ~variance(group[stays], reward[stays], total) if where.reward_variance else None,
+    }
+    rows_of = np.bincount(group[stays], weights=rows[stays], minlength=total)
+    for name in GROUP_REASONS:
+        test = tests[name]
+        if test is not None:
+            hit = keep & test
+            count(counts, name, int(hit.sum()), int(with_rows[hit].sum()), int(rows_of[hit].sum()))
+            keep &= ~hit
+
+    s = np.flatnonzero(stays & keep[group])
+    s = s[np.lexsort((at[s], group[s]))]
+    # The order of groups: that of their first rows.
+    numbers, begin, n = np.unique(group[s], return_index=True, return_counts=True)
+    place = shard[s].astype(np.int64) << 32 | first[s]
+    order = np.argsort(np.minimum.reduceat(place, begin), kind="stable") if len(s) else np.empty(0, np.int64)
+    numbers, begin, n = numbers[order], begin[order], n[order]
+    start = np.concatenate([[0], np.cumsum(n)]).astype(np.int64)
+    s = s[np.repeat(begin - start[:-1], n) + np.arange(len(s))]
+    bases = np.cumsum([0, *(len(x.group_ids) for x in indexes)])
+    run: Ints = np.asarray(np.searchsorted(bases, numbers, side="right") - 1)
+    small = np.int32
+    return Selection(
+        run=run.astype(small),
+        group=(numbers - bases[run]).astype(small),
+        size=size[numbers].astype(small),
+        failed=failed[numbers].astype(small),
+        empty=empty[numbers].astype(small),
+        missing=missing[numbers].astype(small),
+        left_out=left_out[numbers].astype(small),
+        start=start,
+        shard=shard[s].astype(small),
+        first=first[s].astype(small),
+        rows=rows[s].astype(small),
+        masks=masks,
+        counts=counts,
+    )
+
+
+def variance(group: npt.NDArray[np.int32], reward: npt.NDArray[np.float64], total: int) -> Bools:
+    """Return which groups have known rewards that differ, shape [total]."""
+    known = ~np.isnan(reward)
+    low, high = np.full(total, np.inf), np.full(total, -np.inf)
+    np.minimum.at(low, group[known], reward[known])
+    np.maximum.at(high, group[known], reward[known])
+    return high > low
