@@ -57,7 +57,7 @@ found it and has the digest that the run recorded.`,
 		Annotations: exits("Exit status: 0 shown, 2 no such row, 7 RUN is not a run folder, 6 it cannot be read, 9 it is damaged."),
 		Example: `  rollout inspect run1 --limit 20
   rollout inspect run1 --row 3
-  rollout inspect run1 --key 1f0c9a3e-2 --row 0
+  rollout inspect run1 --key d4e5cf24-0 --row 0
   rollout inspect run1 --row 3 --tokenizer models/qwen3
   rollout inspect run1 --failures
   rollout inspect run1 --failures --row 0`,

@@ -51,7 +51,7 @@ page is one file that needs nothing else. Without flags a short form is printed.
 
 func (p *program) showReport(dir string, o *reportOptions) error {
 	if o.asJSON && o.html == "-" {
-		return exit.Usagef("--json and --html -: both would go to stdout")
+		return exit.Usagef("--json and --html -: both would go to stdout: give --html FILE")
 	}
 	if math.IsNaN(o.pass) || math.IsInf(o.pass, 0) {
 		return exit.Usagef("--pass: %v is not a reward", o.pass)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -93,22 +94,47 @@ func (b *Backend) checkModel(found *letta.FoundModel) error {
 	switch {
 	case handle == "" || found.Model != nil:
 		return nil
-	case found.Count == 0:
-		return fmt.Errorf("%w: model %q: the server lists no models; make a provider of type sglang, or refresh it", collector.ErrUnusable, handle)
 	}
-	near := make([]string, len(found.Near))
-	for i, h := range found.Near {
-		near[i] = fmt.Sprintf("%q", b.client.Redact(h))
+	e := &ModelError{Handle: handle, Count: found.Count}
+	for _, h := range found.Near {
+		e.Near = append(e.Near, b.client.Redact(h))
 	}
-	if len(near) > 0 && meant(handle, found.Near[0]) {
-		return fmt.Errorf("%w: model %q: the server does not list it; did you mean %s", collector.ErrUnusable, handle, strings.Join(near[:min(len(near), 2)], ", or "))
+	return e
+}
+
+// A ModelError says that a server does not list a model. It wraps collector.ErrUnusable.
+type ModelError struct {
+	Handle string
+	// Near are handles that the server lists, the most likely one first; Count is how many
+	// it lists in all.
+	Near  []string
+	Count int
+}
+
+// Error returns what the server lists instead.
+func (e *ModelError) Error() string {
+	if e.Count == 0 {
+		return fmt.Sprintf("model %q: the server lists no models; make a provider of type sglang, or refresh it", e.Handle)
+	}
+	var near, likely []string
+	for _, h := range e.Near {
+		near = append(near, strconv.Quote(h))
+		if len(likely) < 2 && meant(e.Handle, h) {
+			likely = append(likely, strconv.Quote(h))
+		}
+	}
+	if likely != nil {
+		return fmt.Sprintf("model %q: the server does not list it; did you mean %s?", e.Handle, strings.Join(likely, " or "))
 	}
 	more := ""
-	if found.Count > len(near) {
+	if e.Count > len(near) {
 		more = ", …"
 	}
-	return fmt.Errorf("%w: model %q: the server does not list it among its %d models: %s%s", collector.ErrUnusable, handle, found.Count, strings.Join(near, ", "), more)
+	return fmt.Sprintf("model %q: the server does not list it among its %d models: %s%s", e.Handle, e.Count, strings.Join(near, ", "), more)
 }
+
+// Unwrap returns collector.ErrUnusable.
+func (e *ModelError) Unwrap() error { return collector.ErrUnusable }
 
 // meant reports whether a handle was likely meant by another: it is a part of it, or a few
 // letters away.

@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/rollout-rl/rollout/collector/letta/spelling"
 )
 
 // A FaultKind names one thing that can go wrong.
@@ -220,7 +222,16 @@ func (f *Fault) parseOptions(text string) (err error) {
 
 func (f Fault) validate() error {
 	if _, ok := recoverable[f.Kind]; !ok {
-		return fmt.Errorf("lettasim: fault kind %q: there is none; want one of %v", f.Kind, FaultKinds())
+		best, near := 3, ""
+		for _, k := range FaultKinds() {
+			if d := spelling.Distance(string(f.Kind), string(k)); d < best {
+				best, near = d, "; did you mean "+string(k)+"?"
+			}
+		}
+		if near == "" {
+			near = fmt.Sprintf("; want one of %v", FaultKinds())
+		}
+		return fmt.Errorf("lettasim: fault kind %q: there is none%s", f.Kind, near)
 	}
 	if !(f.Rate >= 0 && f.Rate <= 1) {
 		return fmt.Errorf("lettasim: fault %s: rate %g: must be a share from 0 to 1", f.Kind, f.Rate)

@@ -39,7 +39,7 @@ func (c *Config) check(where func(key string) string) exit.Complaints {
 		complain("server.client_cert", "needs server.client_key: give both or neither")
 	}
 	if best := c.Tokens.Prompts.best(); best > c.Require() {
-		complain("tokens.require", "tokens.prompts %s gives %s at best", c.Tokens.Prompts, best)
+		complain("tokens.require", "tokens.prompts %s gives %s at best: require less, or give another source", c.Tokens.Prompts, best)
 	}
 	if c.Reward.Kind == RewardRegex {
 		if c.Reward.Pattern == "" {
@@ -79,19 +79,47 @@ func (c *Config) CheckComplete() exit.Complaints {
 func checkURL(text string) error {
 	u, err := url.Parse(text)
 	switch {
-	case err != nil:
-		return fmt.Errorf("not a URL (want one like http://127.0.0.1:8283)") // the error of url.Parse would print what may be a password
-	case u.User != nil:
+	case err == nil && u.User != nil:
 		return fmt.Errorf("%s://%s: a URL holds no user and no password; use server.password", u.Scheme, u.Host)
-	case u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
-		if strings.ContainsAny(text, "@?#") {
-			return errors.New("not a URL (want one like http://127.0.0.1:8283)") // what stands before or behind these may be a secret
+	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
+		if near := withScheme(text); near != "" {
+			return fmt.Errorf("%q does not begin with http:// or https://; did you mean %s?", text, near)
+		}
+		if err != nil || strings.ContainsAny(text, "@?#") {
+			return errors.New("not a URL (want one like http://127.0.0.1:8283)") // the text, or what url.Parse says of it, may hold a secret
 		}
 		return fmt.Errorf("%q is not a URL (want one like http://127.0.0.1:8283)", text)
 	case u.RawQuery != "" || u.Fragment != "":
 		return fmt.Errorf("%s://%s: a server's URL has neither query nor fragment", u.Scheme, u.Host)
 	}
 	return nil
+}
+
+var (
+	// almostScheme is http or https with a letter too few or too many, or without all of ://.
+	almostScheme = regexp.MustCompile(`^(?i:h?t{1,3}p(s?)(?:[:;]/{0,3}|/{1,3}))([^/].*)$`)
+	// address is a host, perhaps with a port and a path. There is nothing in it that could
+	// be a secret.
+	address = regexp.MustCompile(`^(\[[0-9A-Fa-f:]+\]|[0-9A-Za-z][0-9A-Za-z.-]*)(:[0-9]{1,5})?(/[0-9A-Za-z/_.-]*)?$`)
+)
+
+// withScheme is the URL that was likely meant by one without a scheme, or with one that is
+// misspelt: localhost:8283, http//host, htp://host. It is empty where that is not clear.
+func withScheme(text string) string {
+	scheme := "http"
+	if m := almostScheme.FindStringSubmatch(text); m != nil {
+		scheme, text = "http"+strings.ToLower(m[1]), m[2]
+	}
+	m := address.FindStringSubmatch(text)
+	switch {
+	case m == nil:
+		return ""
+	case m[2] == ":443":
+		scheme = "https"
+	case m[2] == "" && m[1] != "localhost" && !strings.Contains(m[1], "."):
+		return "" // any word
+	}
+	return scheme + "://" + text
 }
 
 // sameURL is a URL in the one spelling that all of its spellings share.

@@ -68,7 +68,7 @@ func (l *Loader) File(path string) error {
 		if errors.Is(err, io.EOF) {
 			return nil // an empty file says nothing
 		}
-		l.complain(path, "%s", strings.TrimPrefix(err.Error(), "yaml: "))
+		l.notYAML(path, b, strings.TrimPrefix(err.Error(), "yaml: "))
 		return nil
 	}
 	if values := countNodes(&doc, 0, 0); values > maxConfigNodes {
@@ -81,6 +81,20 @@ func (l *Loader) File(path string) error {
 	}
 	l.mapping(path, "", doc.Content[0])
 	return nil
+}
+
+// notYAML complains about a file that is not YAML, with what the reader of YAML says.
+func (l *Loader) notYAML(path string, text []byte, said string) {
+	var line int
+	if n, _ := fmt.Sscanf(said, "line %d:", &line); n == 0 {
+		l.complain(path, "%s", said)
+		return
+	}
+	_, said, _ = strings.Cut(said, ": ")
+	if lines := strings.Split(string(text), "\n"); line >= 1 && line <= len(lines) && strings.HasPrefix(strings.TrimLeft(lines[line-1], " "), "\t") {
+		said = "begins with a tab: YAML is indented with spaces"
+	}
+	l.complain(fmt.Sprintf("%s:%d", path, line), "%s", said)
 }
 
 // maxConfigNodes is how many values a file may come to once its aliases are followed.

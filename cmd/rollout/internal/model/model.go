@@ -8,11 +8,14 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
 	"github.com/rollout-rl/rollout/collector/prompt"
 	"github.com/rollout-rl/rollout/tokenize/bpe"
 	"github.com/rollout-rl/rollout/tokenize/chat"
@@ -49,11 +52,28 @@ func LoadTokenizer(key, dir string, experimental bool) (*bpe.Tokenizer, error) {
 		return tokenizer, nil
 	case errors.Is(err, bpe.ErrExperimental):
 		return nil, exit.Hint(exit.Usagef("%s: %s: %w", key, dir, err), "--experimental accepts it; first compare some texts with the model's own tokenizer")
-	case errors.Is(err, fs.ErrNotExist):
-		return nil, exit.Hint(exit.Usagef("%s: %s: %w", key, dir, err),
-			"give the folder with tokenizer.json or tekken.json, as the model's repository has it; tokenizer.json.gz and .zst will do")
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
+		return nil, noTokenizer(key, dir, err)
 	}
 	return nil, exit.Usagef("%s: %s: %w", key, dir, err)
+}
+
+// noTokenizer says what there is where a tokenizer is not.
+func noTokenizer(key, dir string, err error) error {
+	hint := "give the folder with tokenizer.json or tekken.json, as the model's repository has it; tokenizer.json.gz and .zst will do"
+	if info, cause := os.Stat(dir); cause != nil {
+		if path, ok := errors.AsType[*fs.PathError](cause); ok {
+			cause = path.Err // its path is named already
+		}
+		return exit.Hint(exit.Usagef("%s: %s: %w", key, dir, cause), hint)
+	} else if !info.IsDir() {
+		return exit.Hint(exit.Usagef("%s: %s: is a file, not a folder", key, dir), "give the folder that it is in: "+human.Shell(filepath.Dir(dir)))
+	}
+	if gguf, _ := filepath.Glob(filepath.Join(dir, "*.gguf")); len(gguf) > 0 { // the pattern may be bad, then there are none
+		return exit.Hint(exit.Usagef("%s: %s: holds %s and no tokenizer.json", key, dir, filepath.Base(gguf[0])),
+			"a tokenizer inside a GGUF file is not read: give the folder of the model that the file was made of, with its tokenizer.json and chat template")
+	}
+	return exit.Hint(exit.Usagef("%s: %s: %w", key, dir, err), hint)
 }
 
 // LoadTemplates reads the chat templates of a model from its folder.

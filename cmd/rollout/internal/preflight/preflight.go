@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"strings"
 	"time"
 
@@ -85,6 +86,9 @@ func tryAgain(ctx context.Context, ask func() error, again func(err error, wait 
 // mayPass reports whether an error is about the moment and not about the server: no
 // connection, no room, no answer in time, or a failure of its own.
 func mayPass(err error) bool {
+	if errors.Is(err, http.ErrSchemeMismatch) {
+		return false
+	}
 	switch collector.Classify(err) {
 	case collector.ClassAborted, collector.ClassConnection, collector.ClassRateLimited, collector.ClassUnavailable, collector.ClassTimeoutTotal, collector.ClassTimeoutIdle:
 		return true
@@ -117,9 +121,22 @@ func Unusable(client *letta.Client, err error) error {
 	if run, ok := errors.AsType[*agent.ServerRunError](err); ok && run.Engine != "" {
 		return exit.Hint(err, "the Letta server is there: look at the model engine behind it, and at its log")
 	}
+	if _, unknown := errors.AsType[*agent.ModelError](err); unknown {
+		return exit.Hint(err, "give a handle that the server lists with --model; token data come from models of a provider of type sglang")
+	}
+	if _, none := errors.AsType[*letta.NoTurnsError](err); none {
+		return exit.Hint(err, "give a model of a provider of type sglang with --model: no other gives token data")
+	}
+	base := client.BaseURL()
 	switch {
+	case errors.Is(err, http.ErrSchemeMismatch):
+		return exit.Hint(err, "the server answers without TLS: did you mean http"+strings.TrimPrefix(base, "https")+"?")
+	case strings.Contains(err.Error(), "HTTP request to an HTTPS server"), strings.Contains(err.Error(), "plain HTTP request was sent to HTTPS port"):
+		return exit.Hint(err, "the server wants TLS: did you mean https"+strings.TrimPrefix(base, "http")+"?")
 	case errors.Is(err, collector.ErrAuth):
 		return exit.Hint(err, "set server.password, or ROLLOUT_SERVER_PASSWORD, to the password of the server")
+	case errors.Is(err, collector.ErrConnection) && withPort(base) != "":
+		return exit.Hint(err, "is the server running, and is the address right? a Letta server listens on port 8283: did you mean "+withPort(base)+"?")
 	case errors.Is(err, collector.ErrConnection), errors.Is(err, collector.ErrTimeout):
 		return exit.Hint(err, "is the server running, and is the address right? a Letta server listens on port 8283")
 	case letta.IsNotFound(err):
@@ -127,4 +144,14 @@ func Unusable(client *letta.Client, err error) error {
 	default:
 		return err
 	}
+}
+
+// withPort is a URL that names no port with that of a Letta server; empty for every other.
+func withPort(base string) string {
+	u, err := url.Parse(base)
+	if err != nil || u.Port() != "" || u.Scheme != "http" {
+		return ""
+	}
+	u.Host += ":8283"
+	return u.String()
 }

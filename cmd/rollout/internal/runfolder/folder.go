@@ -67,9 +67,14 @@ func CheckNew(dir string) error {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil
 	case errors.Is(err, syscall.ENOTDIR):
+		for parent := dir; parent != filepath.Dir(parent); parent = filepath.Dir(parent) {
+			if info, err := os.Stat(parent); err == nil && !info.IsDir() {
+				dir = parent
+			}
+		}
 		return exit.Hint(exit.With(exit.Folder, fmt.Errorf("%s: is a file, not a folder", dir)), "give a new folder with --out")
 	case err != nil:
-		return exit.With(exit.Storage, err)
+		return exit.Hint(exit.With(exit.Storage, err), "give a folder that can be made and written with --out")
 	}
 	var foreign []string
 	for _, e := range entries {
@@ -91,8 +96,11 @@ func CheckNew(dir string) error {
 		if len(foreign) > 3 {
 			shown += ", …"
 		}
-		return exit.Hint(exit.With(exit.Folder, fmt.Errorf("%s: is not empty and holds no run (%s)", dir, shown)),
-			"give a new or empty folder with --out")
+		hint := "give a new or empty folder with --out"
+		if run := Around(dir); run != "" {
+			hint = "it lies in the run " + human.Shell(run) + ": give another folder with --out, or continue that run with: " + ResumeCommand(run)
+		}
+		return exit.Hint(exit.With(exit.Folder, fmt.Errorf("%s: is not empty and holds no run (%s)", dir, shown)), hint)
 	}
 	return nil
 }
@@ -121,7 +129,7 @@ func Begin(dir string, mode fs.FileMode) (*Folder, error) {
 		err = errors.Join(err, f.Clear())
 	}
 	if err != nil {
-		return nil, exit.With(exit.Storage, errors.Join(err, f.Abandon()))
+		return nil, exit.Hint(exit.With(exit.Storage, errors.Join(err, f.Abandon())), "give a folder that can be made and written with --out")
 	}
 	return f, nil
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/plainjson"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/version"
 	"github.com/rollout-rl/rollout/collector/prompt"
@@ -112,12 +113,30 @@ func Need(dir string) error {
 	return err
 }
 
+// Around returns the folder of the run that path lies in, which may be one of its files,
+// its data folder or a shard there; empty if there is none.
+func Around(path string) string {
+	for dir := path; ; {
+		parent := filepath.Dir(dir)
+		if parent == dir || parent == "." && !Exists(parent) {
+			return ""
+		}
+		if dir = parent; Exists(dir) {
+			return dir
+		}
+	}
+}
+
 // Read reads the run.json in dir and compares it with its checksum.
 func Read(dir string) (Info, error) {
 	var info Info
 	b, err := os.ReadFile(filepath.Join(dir, RunFile))
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
-		return info, exit.Hint(exit.With(exit.Folder, fmt.Errorf("%s: is not a run folder (it has no %s)", dir, RunFile)), "give the folder that collect was given with --out")
+		hint := "give the folder that collect was given with --out"
+		if run := Around(dir); run != "" {
+			hint = "did you mean " + human.Shell(run) + "?"
+		}
+		return info, exit.Hint(exit.With(exit.Folder, fmt.Errorf("%s: is not a run folder (it has no %s)", dir, RunFile)), hint)
 	}
 	if err != nil {
 		return info, exit.With(exit.Storage, err)

@@ -72,7 +72,11 @@ func (k *Fit) Scorable(kind string, note func(format string, args ...any)) error
 	switch k.unscorable {
 	case 0:
 	case k.tasks:
-		return exit.Hint(exit.Usagef("reward.kind %s compares with the answer of a task, and none of the %d tasks has one that it can compare with", kind, k.tasks),
+		none := fmt.Sprintf("none of the %d tasks has one", k.tasks)
+		if k.tasks == 1 {
+			none = "the only task has none"
+		}
+		return exit.Hint(exit.Usagef("reward.kind %s compares with the answer of a task, and %s that it can compare with", kind, none),
 			"give the tasks an answer, or leave --reward out")
 	default:
 		note("%d of %d tasks have no answer that reward.kind %s can compare with: their samples get no reward", k.unscorable, k.tasks, kind)

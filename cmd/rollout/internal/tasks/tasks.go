@@ -137,6 +137,9 @@ func ParseTask(line []byte) (collector.Task, error) {
 		if err := plainjson.Scan(line, nil); err != nil {
 			return collector.Task{}, fmt.Errorf("not a JSON object: %w", err)
 		}
+		if line[0] == '[' {
+			return collector.Task{}, errors.New("not a JSON object but a list: put each of its tasks on a line of its own")
+		}
 		return collector.Task{}, errors.New("not a JSON object")
 	}
 	var fields taskFields
