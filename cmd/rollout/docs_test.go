@@ -134,10 +134,10 @@ func TestDocumentedCommands(t *testing.T) {
 	if len(blocks) < 35 {
 		t.Fatalf("%d blocks were found: where are the others?", len(blocks))
 	}
-	sim := newSim(t, lettasim.Config{InputIDs: true})
+	sim := newSim(t, lettasim.Config{InputIDs: true, Seed: 1}) // the tasks of rollout simulate
 	url := serveSim(t, sim)
 	// The run that is there has a failure: the second attempt at that sample goes well.
-	failing := serveSim(t, newSim(t, lettasim.Config{InputIDs: true, Faults: mustFaults(t, "short-logprobs@scripted-0002/0/1")}))
+	failing := serveSim(t, newSim(t, lettasim.Config{InputIDs: true, Seed: 1, Faults: mustFaults(t, "short-logprobs@scripted-0002/0/1")}))
 	base := t.TempDir()
 	testdata, err := filepath.Abs(filepath.Join("..", "..", "testdata"))
 	if err != nil {
