@@ -1,6 +1,7 @@
 package lettasim
 
 import (
+	"cmp"
 	"encoding/json"
 	"net/http"
 	"regexp"
@@ -67,6 +68,9 @@ type newAgent struct {
 	Tools    []string        `json:"tools"`
 	Window   int             `json:"context_window_limit"`
 	Timezone string          `json:"timezone"`
+	Settings struct {
+		Temperature json.Number `json:"temperature"`
+	} `json:"model_settings"`
 }
 
 func (s *Server) createAgent(q *request) answer {
@@ -156,7 +160,7 @@ func (a *agent) scripted(s *Server, n newAgent) {
 	o.text("created_at", now)
 	o.text("updated_at", now)
 	o.text("model", handle)
-	o.set("llm_config", s.llmConfig(handle, window, tokens))
+	o.set("llm_config", s.llmConfig(handle, window, tokens, cmp.Or(n.Settings.Temperature, "1.0")))
 	base := "You are a careful assistant."
 	if n.System != nil {
 		base = *n.System

@@ -111,6 +111,21 @@ func TestEngine(t *testing.T) {
 	}
 }
 
+// TestEngineTemperature: the engine samples at the temperature of the agent's settings.
+func TestEngineTemperature(t *testing.T) {
+	e := startEngine(t, func(int) (int, string) { return 200, engineAnswer })
+	s := start(t, lettasim.Config{InputIDs: true, Engine: e.URL, KeepAnswers: true})
+	body := s.do(200, "POST", "/v1/agents/", `{"model":"sglang//models/qwen3","model_settings":{"provider_type":"sglang","temperature":0.6}}`)
+	var agent struct{ ID string }
+	if err := json.Unmarshal(body, &agent); err != nil {
+		t.Fatal(err)
+	}
+	sendTo(s, agent.ID, "ab")
+	if want := `"sampling_params":{"temperature":0.6,`; !strings.Contains(e.asked[0], want) {
+		t.Errorf("the engine was asked %s, want %s", e.asked[0], want)
+	}
+}
+
 // TestEngineText: an answer with a text says that text; tool calls stay the script's.
 func TestEngineText(t *testing.T) {
 	e := startEngine(t, func(n int) (int, string) {

@@ -1,6 +1,7 @@
 package lettasim
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"strings"
@@ -22,16 +23,16 @@ func splitHandle(handle string) (provider, model string) {
 const modelEndpoint = "http://127.0.0.1:30000/v1"
 
 // llmConfig is the model part of an AgentState.
-func (s *Server) llmConfig(handle string, window int, tokens bool) []byte {
+func (s *Server) llmConfig(handle string, window int, tokens bool, temperature json.Number) []byte {
 	provider, model := splitHandle(handle)
 	out := quote([]byte(`{"model":`), model)
 	out = append(out, `,"display_name":null,"model_endpoint_type":"openai","model_endpoint":"`+modelEndpoint+`","provider_name":`...)
 	out = quote(out, provider)
 	out = fmt.Appendf(out, `,"provider_category":"base","model_wrapper":null,"context_window":%d,"put_inner_thoughts_in_kwargs":false,"handle":`, window)
 	out = quote(out, handle)
-	return fmt.Appendf(out, `,"temperature":1.0,"max_tokens":4096,"enable_reasoner":false,"reasoning_effort":"high","max_reasoning_tokens":0,"effort":null,`+
+	return fmt.Appendf(out, `,"temperature":%s,"max_tokens":4096,"enable_reasoner":false,"reasoning_effort":"high","max_reasoning_tokens":0,"effort":null,`+
 		`"frequency_penalty":null,"compatibility_type":null,"verbosity":null,"tier":null,"parallel_tool_calls":false,"response_format":null,"strict":false,`+
-		`"return_logprobs":%t,"top_logprobs":null,"return_token_ids":%t,"tool_call_parser":null}`, tokens, tokens)
+		`"return_logprobs":%t,"top_logprobs":null,"return_token_ids":%t,"tool_call_parser":null}`, temperature, tokens, tokens)
 }
 
 func (s *Server) handles() []string { return []string{s.cfg.Model, PlainModel} }
@@ -44,7 +45,7 @@ func (s *Server) noModel(handle string) answer {
 func (s *Server) listModels(*request) answer {
 	var models [][]byte
 	for _, handle := range s.handles() {
-		o, err := parseObject(s.llmConfig(handle, s.cfg.ContextWindow, false))
+		o, err := parseObject(s.llmConfig(handle, s.cfg.ContextWindow, false, "1.0"))
 		if err != nil {
 			return detail(http.StatusInternalServerError, "lettasim: internal error: %v", err)
 		}
