@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import subprocess
 import sys
 from typing import Any
@@ -164,6 +165,13 @@ def test_one_value_per_row_reaches_its_tokens() -> None:
         for micro in collate.micro_batches(batch):
             lengths = batch["length"][micro["row_ids"]] * micro["logprobs"].bool()
             assert set(lengths[lengths > 0].tolist()) <= {3, 5, 70} and lengths.shape == micro["logprobs"].shape
+
+
+def test_workers_that_are_not_forked_can_have_it() -> None:
+    groups = some([3, 5])
+    for make in (collate.padded(0), collate.packed(100), collate.bucketed(0, dtypes={"loss_mask": "bool"})):
+        again = pickle.loads(pickle.dumps(make))(groups)
+        assert again.keys() == make(groups).keys() and torch.equal(again["input_ids"], make(groups)["input_ids"])
 
 
 def test_no_reward_is_an_error_unless_said_otherwise() -> None:

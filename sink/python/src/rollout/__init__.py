@@ -1,6 +1,7 @@
 """Read what rollout collected, whole groups at a time, from PyTorch or without it."""
 
 from rollout import advantages, collate
+from rollout._check import check
 from rollout._loss_weights import loss_weights
 from rollout._program import program, version
 from rollout._types import Group, Row
@@ -26,6 +27,7 @@ __all__ = [
     "Where",
     "__version__",
     "advantages",
+    "check",
     "collate",
     "loss_weights",
     "program",

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 try:
-    import torch
+    torch: Any = importlib.import_module("torch")
 except ImportError:
-    torch = None  # type: ignore[assignment]
+    torch = None
 
 __all__ = ["give_back", "is_tensor", "to_numpy", "torch"]
 

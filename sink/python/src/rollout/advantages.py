@@ -41,7 +41,7 @@ missing  members that the group was asked for and that have no row here (failed,
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Union
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -52,7 +52,7 @@ __all__ = ["dr_grpo", "grpo", "reinforce_plus_plus", "rloo"]
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
-Missing = Union[str, float]
+Missing = str | float
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,8 @@ Dataset.batches:
 
     batches = dataset.batches(8, collate=collate.padded(pad_id=0, null_reward="drop"))
 
+The function can be pickled, as workers that are not forked need it.
+
 A Batch is a dict of torch tensors, or of numpy arrays where torch is not installed. B
 rows are ordered by group, sample and segment, except that packed() and bucketed() put
 rows together by length; everything per row is in that same order. Nothing is shifted
@@ -47,9 +49,11 @@ raises, "drop" leaves out all of its rows and counts it, "nan" keeps it with NaN
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from rollout._arrays import torch
 from rollout._layout import Flat, fill, per_row, select
@@ -84,21 +88,23 @@ def padded(
     _one_of("side", side, _SIDES)
     _one_of("null_reward", null_reward, _NULL)
     _at_least("multiple_of", multiple_of)
+    return partial(_padded, pad_id, side, multiple_of, null_reward, dtypes)
 
-    def collate(groups: Sequence[Group]) -> Batch:
-        rows, batch = select(groups, null_reward)
-        batch.update(per_row(rows))
-        n, p = _lengths(rows)
-        starts, width = _place(n, p, side, multiple_of)
-        flat = Flat(len(rows) * width, pad_id, dtypes, attention=True)
-        fill(flat, rows, starts + np.arange(len(rows)) * width)
-        batch.update({name: _shape(values, (len(rows), width)) for name, values in flat.tensors().items()})
-        batch["row_ids"] = _shape(_give(np.arange(len(rows))), (len(rows), 1))
-        if side == "split":
-            batch["prompt_width"] = int(p.max(initial=0))
-        return _known(batch)
 
-    return collate
+def _padded(
+    pad_id: int, side: str, multiple_of: int, null_reward: str, dtypes: Mapping[str, Any] | None, groups: Sequence[Group]
+) -> Batch:
+    rows, batch = select(groups, null_reward)
+    batch.update(per_row(rows))
+    n, p = _lengths(rows)
+    starts, width = _place(n, p, side, multiple_of)
+    flat = Flat(len(rows) * width, pad_id, dtypes, attention=True)
+    fill(flat, rows, starts + np.arange(len(rows)) * width)
+    batch.update({name: _shape(values, (len(rows), width)) for name, values in flat.tensors().items()})
+    batch["row_ids"] = _shape(_give(np.arange(len(rows))), (len(rows), 1))
+    if side == "split":
+        batch["prompt_width"] = int(p.max(initial=0))
+    return _known(batch)
 
 
 def packed(
@@ -134,29 +140,31 @@ def packed(
     _one_of("longer", longer, ("error", "own"))
     if max_tokens is not None:
         _at_least("max_tokens", max_tokens)
+    return partial(_packed, max_tokens, order, longer, null_reward, dtypes)
 
-    def collate(groups: Sequence[Group]) -> Batch:
-        rows, batch = select(groups, null_reward)
-        n, _ = _lengths(rows)
-        if max_tokens is not None and longer == "error":
-            _fits(rows, n, max_tokens, "max_tokens", "longer='own'")
-        packs = _packs(n, max_tokens, order)
-        rows = [rows[i] for pack in packs for i in pack]
-        batch.update(per_row(rows))
-        n, _ = _lengths(rows)
-        cu = np.concatenate(([0], np.cumsum(n)))
-        if cu[-1] > np.iinfo(np.int32).max:
-            raise ValueError(f"{cu[-1]} tokens in one batch: cu_seqlens is int32; take fewer groups")
-        flat = Flat(int(cu[-1]), 0, dtypes, attention=False)
-        fill(flat, rows, cu[:-1])
-        batch.update(flat.tensors())
-        batch["row_ids"] = _give(np.repeat(np.arange(len(rows)), n))
-        batch["cu_seqlens"] = _give(cu.astype(np.int32))
-        batch["max_seqlen"] = int(n.max(initial=0))
-        batch["pack_rows"] = _give(np.cumsum([0] + [len(pack) for pack in packs]))
-        return _known(batch)
 
-    return collate
+def _packed(
+    max_tokens: int | None, order: str, longer: str, null_reward: str, dtypes: Mapping[str, Any] | None, groups: Sequence[Group]
+) -> Batch:
+    rows, batch = select(groups, null_reward)
+    n, _ = _lengths(rows)
+    if max_tokens is not None and longer == "error":
+        _fits(rows, n, max_tokens, "max_tokens", "longer='own'")
+    packs = _packs(n, max_tokens, order)
+    rows = [rows[i] for pack in packs for i in pack]
+    batch.update(per_row(rows))
+    n, _ = _lengths(rows)
+    cu = np.concatenate(([0], np.cumsum(n)))
+    if cu[-1] > np.iinfo(np.int32).max:
+        raise ValueError(f"{cu[-1]} tokens in one batch: cu_seqlens is int32; take fewer groups")
+    flat = Flat(int(cu[-1]), 0, dtypes, attention=False)
+    fill(flat, rows, cu[:-1])
+    batch.update(flat.tensors())
+    batch["row_ids"] = _give(np.repeat(np.arange(len(rows)), n))
+    batch["cu_seqlens"] = _give(cu.astype(np.int32))
+    batch["max_seqlen"] = int(n.max(initial=0))
+    batch["pack_rows"] = _give(np.cumsum([0] + [len(pack) for pack in packs]))
+    return _known(batch)
 
 
 def bucketed(
@@ -192,32 +200,41 @@ def bucketed(
     limits = 2 ** np.arange(6, 31) if edges is None else np.unique(np.asarray(edges, np.int64))
     if not len(limits) or limits[0] < 1:
         raise ValueError(f"edges={edges!r}: must be lengths of at least 1")
+    return partial(_bucketed, pad_id, limits, max_tokens, side, longer, null_reward, dtypes)
 
-    def collate(groups: Sequence[Group]) -> Batch:
-        rows, batch = select(groups, null_reward)
-        n, _ = _lengths(rows)
-        if longer == "error":
-            _fits(rows, n, int(limits[-1]), "edges", "longer='own'")
-        at = np.searchsorted(limits, n)
-        width = np.where(at < len(limits), limits[np.minimum(at, len(limits) - 1)], n)
-        order = np.argsort(width, kind="stable")
-        rows, n, width = [rows[i] for i in order], n[order], width[order]
-        batch.update(per_row(rows))
-        first = [0] if len(rows) else []
-        for i in range(1, len(rows)):
-            full = max_tokens is not None and (i - first[-1] + 1) * width[i] > max_tokens
-            if width[i] != width[i - 1] or full:
-                first.append(i)
-        begins = np.concatenate(([0], np.cumsum(width)))
-        flat = Flat(int(begins[-1]), pad_id, dtypes, attention=True)
-        fill(flat, rows, begins[:-1] + (width - n if side == "left" else 0))
-        batch.update(flat.tensors())
-        batch["row_ids"] = _give(np.repeat(np.arange(len(rows)), width))
-        batch["bucket_rows"] = _give(np.asarray(first + [len(rows)], np.int64))
-        batch["bucket_width"] = _give(width[first].astype(np.int64))
-        return _known(batch)
 
-    return collate
+def _bucketed(
+    pad_id: int,
+    limits: npt.NDArray[np.int64],
+    max_tokens: int | None,
+    side: str,
+    longer: str,
+    null_reward: str,
+    dtypes: Mapping[str, Any] | None,
+    groups: Sequence[Group],
+) -> Batch:
+    rows, batch = select(groups, null_reward)
+    n, _ = _lengths(rows)
+    if longer == "error":
+        _fits(rows, n, int(limits[-1]), "edges", "longer='own'")
+    at = np.searchsorted(limits, n)
+    width = np.where(at < len(limits), limits[np.minimum(at, len(limits) - 1)], n)
+    order = np.argsort(width, kind="stable")
+    rows, n, width = [rows[i] for i in order], n[order], width[order]
+    batch.update(per_row(rows))
+    first = [0] if len(rows) else []
+    for i in range(1, len(rows)):
+        full = max_tokens is not None and (i - first[-1] + 1) * width[i] > max_tokens
+        if width[i] != width[i - 1] or full:
+            first.append(i)
+    begins = np.concatenate(([0], np.cumsum(width)))
+    flat = Flat(int(begins[-1]), pad_id, dtypes, attention=True)
+    fill(flat, rows, begins[:-1] + (width - n if side == "left" else 0))
+    batch.update(flat.tensors())
+    batch["row_ids"] = _give(np.repeat(np.arange(len(rows)), width))
+    batch["bucket_rows"] = _give(np.asarray(first + [len(rows)], np.int64))
+    batch["bucket_width"] = _give(width[first].astype(np.int64))
+    return _known(batch)
 
 
 def micro_batches(batch: Batch) -> Iterator[Batch]:

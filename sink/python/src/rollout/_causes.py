@@ -1,0 +1,176 @@
+"""Why recomputed log-probabilities differ: each cause has a test of its own, and
+without one that singles it out the cause is unknown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from rollout._measure import Floats, Function, Tokens
+from rollout._types import Row
+
+BETTER = 4.0
+"""By what factor an explanation must lessen the mean |Δ|, besides reaching the tolerance."""
+
+FEW = 20
+"""Tokens below which a part of them proves nothing."""
+
+_MOST_TOKENS = 2000
+"""Tokens on which a temperature is fitted, and as many again on which it is tried."""
+
+Finding = tuple[str, str]
+
+
+def diagnose(function: Function, rows: Sequence[Row], tokens: Tokens, tolerance: float, tests: dict[str, Any]) -> Finding:
+    """The cause and a sentence about it; what was tried goes into tests."""
+    base = mean_difference(tokens.recomputed - tokens.recorded)
+    for find in (_shift, _versions, _temperature, _vocabulary, _distribution):
+        finding = find(function, rows, tokens, base, tolerance, tests)
+        if finding is not None:
+            return finding
+    return "unknown", "no test singles out a cause; the tables say where the difference is"
+
+
+def mean_difference(delta: Floats) -> float:
+    known = delta[~np.isnan(delta)]
+    return float(np.abs(known).mean()) if len(known) else float("nan")
+
+
+def is_off(delta: Floats, tolerance: float) -> bool:
+    """The mean |Δ| is above the tolerance, by more than three of its standard errors."""
+    size = np.abs(delta)
+    return len(size) >= FEW and bool(size.mean() - 3 * size.std() / np.sqrt(len(size)) > tolerance)
+
+
+def _explains(value: float, base: float, tolerance: float) -> bool:
+    return value <= tolerance and value * BETTER <= base
+
+
+def _shift(function: Function, rows: Sequence[Row], _: Tokens, base: float, tolerance: float, tests: dict[str, Any]) -> Finding | None:
+    """The values fit the tokens one place away."""
+    found = None
+    some = sum(_halves(rows), [])
+    what, how = ("logits", "what the model says after token") if function.gives_logits else ("values", "the log-probability of token")
+    for shift in (-1, 1):
+        deltas = np.concatenate([_deltas(function, row, shift=shift) for row in some])
+        mean = tests[f"shift {shift:+d}"] = mean_difference(deltas)
+        if np.count_nonzero(~np.isnan(deltas)) >= max(FEW, len(deltas) // 2) and _explains(mean, base, tolerance):
+            at = f"i {'+' if shift < 0 else '-'} 1"
+            found = "shift", f"shifted by one: the {what} at i are {how} {at} (mean |Δ| {base:.4g}, moved by one {mean:.4g})"
+    return found
+
+
+def _versions(_: Function, __: Sequence[Row], tokens: Tokens, base: float, tolerance: float, tests: dict[str, Any]) -> Finding | None:
+    """Tokens of some policy versions agree and those of others do not."""
+    good: list[int] = []
+    bad: list[int] = []
+    for version in np.unique(tokens.version[tokens.version >= 0]).tolist():
+        delta = (tokens.recomputed - tokens.recorded)[tokens.version == version]
+        if len(delta) < FEW:
+            continue
+        if is_off(delta, tolerance):
+            bad.append(version)
+        elif mean_difference(delta) <= tolerance:
+            good.append(version)
+    if good and bad:
+        return "weights", f"other weights: tokens of {_named(good)} agree, those of {_named(bad)} do not"
+    tests["versions that agree"] = good or "none"
+    return None
+
+
+def _named(versions: Sequence[int]) -> str:
+    shown = ", ".join(map(str, versions[:5])) + (", …" if len(versions) > 5 else "")
+    return f"version{'s' if len(versions) > 1 else ''} {shown}"
+
+
+def _temperature(function: Function, rows: Sequence[Row], _: Tokens, base: float, tolerance: float, tests: dict[str, Any]) -> Finding | None:
+    """One temperature makes them agree, on rows that it was not fitted on."""
+    if not function.takes_temperature:
+        tests["temperature"] = "not tried: logprob_fn gives no logits and takes no temperature"
+        return None
+    fit, rest = _halves(rows)
+
+    def difference(some: Sequence[Row], temperature: float) -> float:
+        return mean_difference(np.concatenate([_deltas(function, r, temperature) for r in some]))
+
+    recorded = [float(r.get("temperature") or 0) for r in rest]
+    if min(recorded) > 0 and set(recorded) != {1.0}:
+        own = mean_difference(np.concatenate([_deltas(function, r, t) for r, t in zip(rest, recorded)]))
+        tests["temperature of the row"] = own
+        if _explains(own, base, tolerance):
+            return "temperature", f"temperature: at the temperature that each row has recorded they agree (mean |Δ| {base:.4g}, then {own:.4g})"
+    grid = np.geomspace(0.1, 4.0, 24)
+    at = int(np.argmin([difference(fit, float(t)) for t in grid]))
+    low, high = np.log(grid[max(at - 1, 0)]), np.log(grid[min(at + 1, len(grid) - 1)])
+    ratio = (5**0.5 - 1) / 2  # golden-section search
+    for _step in range(18):
+        a, b = high - ratio * (high - low), low + ratio * (high - low)
+        if difference(fit, float(np.exp(a))) < difference(fit, float(np.exp(b))):
+            high = b
+        else:
+            low = a
+    best = float(np.exp((low + high) / 2))
+    mean = difference(rest, best)
+    tests["temperature"] = f"best {best:.3g}, mean |Δ| {mean:.4g}"
+    if abs(best - 1) > 0.01 and _explains(mean, base, tolerance):
+        return "temperature", f"temperature: at {best:.3g} they agree (mean |Δ| {base:.4g} at 1, {mean:.4g} at {best:.3g}, on rows that it was not fitted on)"
+    return None
+
+
+def _halves(rows: Sequence[Row]) -> tuple[list[Row], list[Row]]:
+    """Rows to fit on and rows to try on, of some thousand sampled tokens each."""
+    halves: tuple[list[Row], list[Row]] = ([], [])
+    sampled = [0, 0]
+    for row in rows:
+        side = 0 if sampled[0] <= sampled[1] else 1
+        if sampled[side] < _MOST_TOKENS:
+            halves[side].append(row)
+            sampled[side] += int(np.count_nonzero(row["loss_mask"]))
+    return halves[0], halves[1] or halves[0]
+
+
+def _deltas(function: Function, row: Row, temperature: float = 1.0, shift: int = 0) -> Floats:
+    mask = np.asarray(row["loss_mask"]) != 0
+    return np.asarray((function(row, temperature, shift) - np.asarray(row["logprobs"], np.float64))[mask])
+
+
+def _vocabulary(function: Function, rows: Sequence[Row], tokens: Tokens, _: float, __: float, tests: dict[str, Any]) -> Finding | None:
+    """The model would do better if it guessed: on what was sampled and on what was not.
+
+    Other weights still do better than guessing on text in ids of their own vocabulary.
+    """
+    size = function.vocabulary or 1 + max(int(np.max(r["input_ids"])) for r in rows)
+    chance = -float(np.log(size))
+    sampled = float(tokens.recomputed.mean())
+    n, total = (sum(c) for c in zip((0, 0.0), *tokens.context.values()))
+    context = total / n if n else float("nan")
+    tests["chance"] = f"{chance:.2f} for {size} ids; sampled tokens {sampled:.2f}, context {context:.2f}"
+    if n >= FEW and len(tokens) >= FEW and max(sampled, context) < chance - 0.5:
+        return "tokenizer", (
+            f"another tokenizer, or a model of nothing like this text: it gives the tokens less than guessing among {size} ids "
+            f"would ({chance:.2f}): {sampled:.2f} to sampled ones, {context:.2f} to the rest"
+        )
+    if n >= FEW and abs(sampled - chance) < 0.2 and abs(context - chance) < 0.2 and tokens.recomputed.std() < 0.5:
+        return "weights", f"other weights: the model gives every token about what guessing would ({chance:.2f}), as one that was never trained"
+    return None
+
+
+def _distribution(function: Function, _: Sequence[Row], tokens: Tokens, __: float, ___: float, tests: dict[str, Any]) -> Finding | None:
+    """The recomputed values are a distribution over the same tokens, and another one.
+
+    Where tokens are sampled from p, the mean of q/p is 1 for every distribution q over
+    the same tokens in the same contexts, and the deviations of one token are not
+    correlated with those of another.
+    """
+    ratio = np.exp(np.minimum(tokens.recomputed - tokens.recorded, 50.0))
+    n = len(ratio)
+    mean, error = float(ratio.mean()), float(ratio.std(ddof=1) / np.sqrt(n)) if n > 1 else float("inf")
+    tests["mean ratio"] = f"{mean:.4f} ± {error:.4f}"
+    if n < 10 * FEW or error > 0.1 or abs(mean - 1) > 4 * error:
+        return None
+    what = "the values are another distribution over the same tokens (mean ratio of probabilities " + tests["mean ratio"] + ")"
+    if not function.takes_temperature:
+        return "unknown", f"{what}: other weights or another temperature; give logprob_fn a parameter temperature to tell them apart"
+    return "weights", f"other weights, or the same ones run in another way (adapter, precision, position ids): {what}, and no temperature explains it"

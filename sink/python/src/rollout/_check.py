@@ -1,0 +1,209 @@
+"""Are the log-probabilities of a run those that the trainer's model gives?"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from rollout._causes import diagnose, is_off
+from rollout._measure import Floats, Function, Ints, OutOfRange, Tokens, measure
+from rollout._types import Group, Row
+
+COLUMNS = ("sample_key", "segment_index", "input_ids", "loss_mask", "logprobs", "versions", "turn_offsets", "turn_roles", "temperature")
+ROLES = {-1: "unknown", 0: "prompt", 1: "assistant", 2: "tool", 3: "user"}
+
+
+@dataclass(frozen=True)
+class Line:
+    """|Δ| over some sampled tokens, Δ = recomputed - recorded, in nats."""
+
+    name: str
+    tokens: int
+    mean: float
+    p99: float
+    max: float
+    bias: float
+    """The mean of Δ with its sign."""
+    off: bool = False
+    """mean is above the tolerance by more than three standard errors, of 20 tokens or more."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """What check found. print() shows it as a table."""
+
+    ok: bool
+    """Mean |Δ| is within the tolerance, and no line of the tables is off."""
+    cause: str
+    """none, shift, temperature, tokenizer, weights, random or unknown."""
+    message: str
+    """The cause in a sentence, with the numbers that single it out."""
+    tolerance: float
+    rows: int
+    total: Line
+    by_span: list[Line] = field(default_factory=list)
+    """By the number of the sampled span in its row, from 0."""
+    by_position: list[Line] = field(default_factory=list)
+    """By the token's place in its row, in powers of two."""
+    by_role: list[Line] = field(default_factory=list)
+    """By turn_roles; sampled tokens alone, so most often one line."""
+    by_version: list[Line] = field(default_factory=list)
+    """By policy version; "unknown" where the row has none."""
+    context: dict[str, tuple[int, float]] = field(default_factory=dict)
+    """By role, tokens that were not sampled and the mean of their recomputed
+    log-probabilities: nothing is recorded that they could be compared with."""
+    tests: dict[str, Any] = field(default_factory=dict)
+    """What was tried to find the cause, with its result."""
+
+    def __str__(self) -> str:
+        lines = [f"{'ok' if self.ok else 'NOT ok'}: {self.message}"]
+        lines.append(f"{'':14}{'tokens':>9} {'mean |Δ|':>9} {'p99':>9} {'max':>9} {'mean Δ':>9}")
+        tables = [("", [self.total]), ("span", self.by_span), ("position", self.by_position), ("role", self.by_role), ("version", self.by_version)]
+        for title, table in tables:
+            if title and table:
+                lines.append(title)
+            for t in table:
+                lines.append(f"  {t.name:12}{t.tokens:>9} {t.mean:>9.4g} {t.p99:>9.4g} {t.max:>9.4g} {t.bias:>+9.2g}{' <' if t.off else ''}")
+        if self.context:
+            lines.append("context       " + ", ".join(f"{role} {n} tokens of mean {mean:.3g}" for role, (n, mean) in self.context.items()))
+        lines += [f"tried         {name}: {_short(value)}" for name, value in self.tests.items()]
+        return "\n".join(lines)
+
+
+def check(
+    logprob_fn: Callable[..., Any],
+    run: Any,
+    *,
+    rows: int = 100,
+    seed: int = 0,
+    tolerance: float = 0.05,
+    vocabulary: int | None = None,
+) -> Report:
+    """Recompute log-probabilities of sampled tokens and say how far they are from those
+    that the engine reported when it sampled them, and why.
+
+    run is a run's folder, several of them, a Dataset, or an iterable of Group. Whole
+    groups are drawn by seed until there are so many rows.
+
+    logprob_fn gets the ids of one row, an int64 tensor [T] on the CPU (a numpy array
+    where torch is not installed), without gradients, and returns one of
+
+        [T]     log-probabilities: at i, of token i given the tokens before it. What is
+                at 0 is not looked at.
+        [T, V]  logits: at i, what the model says after token i, as a causal language
+                model of transformers gives them.
+
+        def logprob_fn(ids):
+            return model(ids[None].to(model.device)).logits[0]
+
+    With log-probabilities, a parameter temperature=1.0, by which the logits are divided,
+    lets check try temperatures; with logits it does so itself. vocabulary is the number
+    of ids that the model knows, where it gives no logits.
+
+    The causes, each with the test that singles it out. One that is not singled out is
+    not named: "unknown" is an answer.
+
+        none         the mean |Δ| is within tolerance (nats): of all tokens, and of no span,
+                     position, role or version above it by three standard errors
+        random       the same row gives other values when it is computed again
+        shift        the values agree with the tokens one place before or after
+        temperature  they agree at one temperature, or at the one that rows have recorded;
+                     fitted on some rows, tried on others
+        tokenizer    an id is outside the model's vocabulary; or the model gives sampled
+                     and other tokens less than guessing would
+        weights      tokens of some policy versions agree and those of others do not; or
+                     every token gets what guessing would give it; or the mean of q/p is
+                     1, as for any distribution q over the same tokens, and no
+                     temperature explains the difference
+
+    An explanation must reach the tolerance and lessen the mean |Δ| to a quarter. The
+    default tolerance is for engines in bfloat16; one in float32 agrees to 1e-4. A
+    recomputed value below -100 counts as -100.
+
+    Raises ValueError where logprob_fn gives another shape or NaN, or where no row was
+    found. What logprob_fn raises is not caught, except an IndexError that rows of the
+    same length with id 0 do not raise.
+    """
+    if rows < 1 or not tolerance > 0:
+        raise ValueError(f"rows={rows}, tolerance={tolerance}: must be positive")
+    chosen = _draw(run, rows, seed)
+    function = Function(logprob_fn, vocabulary)
+    nan = float("nan")
+    nothing = Line("all", 0, nan, nan, nan, nan)
+    try:
+        tokens = measure(function, chosen)
+        again = float(np.abs(function(chosen[0]) - function(chosen[0])).max())
+    except OutOfRange as err:
+        return Report(False, "tokenizer", f"another tokenizer: {err}", tolerance, len(chosen), nothing)
+    if not len(tokens):
+        raise ValueError(f"no sampled token in {len(chosen)} rows")
+    delta = tokens.recomputed - tokens.recorded
+    tables = _tables(tokens, delta, tolerance)
+    total = _line("all", delta, tolerance)
+    ok = total.mean <= tolerance and not any(line.off for table in tables.values() for line in table)
+    tests: dict[str, Any] = {}
+    if ok:
+        cause, message = "none", f"{len(tokens)} tokens of {len(chosen)} rows agree: mean |Δ| {total.mean:.4g}, at most {tolerance:g} allowed"
+    elif again > tolerance:
+        tests["again"] = again
+        cause, message = "random", f"the same row gives values that differ by up to {again:.4g}: is the model in training mode (dropout)?"
+    else:
+        tests["again"] = again
+        cause, message = diagnose(function, chosen, tokens, tolerance, tests)
+    context = {ROLES.get(role, str(role)): (n, total / n) for role, (n, total) in sorted(tokens.context.items())}
+    return Report(ok, cause, message, tolerance, len(chosen), total, **tables, context=context, tests=tests)
+
+
+def _groups(run: Any, seed: int) -> Iterator[Group]:
+    """All groups of a run in an order drawn by seed."""
+    if isinstance(run, (str, os.PathLike)) or (isinstance(run, Sequence) and run and not isinstance(run[0], Group)):
+        from rollout.dataset import Dataset
+        from rollout.filters import Where
+
+
+        run = Dataset(run, where=Where(keep="keep", missing="keep"), columns=COLUMNS)
+    elif isinstance(run, Iterable) and not hasattr(run, "__getitem__"):
+        run = list(run)
+    for i in np.random.default_rng(seed).permutation(len(run)).tolist():
+        yield run[i]
+
+
+def _draw(run: Any, count: int, seed: int) -> list[Row]:
+    rows: list[Row] = []
+    for group in _groups(run, seed):
+        rows += (row for row in group.rows if np.any(row["loss_mask"]))
+        if len(rows) >= count:
+            break
+    if not rows:
+        raise ValueError("run: has no row with a sampled token")
+    return rows[:count]
+
+
+def _tables(tokens: Tokens, delta: Floats, tolerance: float) -> dict[str, list[Line]]:
+    place = np.where(tokens.position < 64, 0, np.log2(np.maximum(tokens.position, 1) / 32).astype(np.int64))
+    places = {0: "0-63"} | {k: f"{32 << k}-{(64 << k) - 1}" for k in range(1, 27)}
+    return {
+        "by_span": _table(tokens.span, delta, tolerance, {}),
+        "by_position": _table(place, delta, tolerance, places),
+        "by_role": _table(tokens.role, delta, tolerance, ROLES),
+        "by_version": _table(tokens.version, delta, tolerance, {-1: "unknown"}),
+    }
+
+
+def _table(keys: Ints, delta: Floats, tolerance: float, names: dict[int, str]) -> list[Line]:
+    return [_line(names.get(k, str(k)), delta[keys == k], tolerance) for k in np.unique(keys).tolist()]
+
+
+def _line(name: str, delta: Floats, tolerance: float) -> Line:
+    size = np.abs(delta)
+    return Line(
+        name, len(size), float(size.mean()), float(np.quantile(size, 0.99)), float(size.max()), float(delta.mean()), is_off(delta, tolerance)
+    )
+
+
+def _short(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,163 @@
+"""Log-probabilities of rows, recomputed by a function of the caller's."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rollout._arrays import is_tensor, torch
+from rollout._types import Row
+
+LOWEST = -100.0
+"""What a recomputed log-probability below it counts as, so that a mean is finite."""
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+
+class OutOfRange(Exception):
+    """The function takes rows of this length, but not these ids."""
+
+
+class Function:
+    """logprob_fn, whichever of its forms it has; see rollout.check."""
+
+    def __init__(self, call: Callable[..., Any], vocabulary: int | None):
+        self._call = call
+        self.vocabulary = vocabulary
+        try:
+            self._has_temperature = "temperature" in inspect.signature(call).parameters
+        except (TypeError, ValueError):
+            self._has_temperature = False
+        self.gives_logits = False
+
+    @property
+    def takes_temperature(self) -> bool:
+        return self._has_temperature or self.gives_logits
+
+    def __call__(self, row: Row, temperature: float = 1.0, shift: int = 0) -> Floats:
+        """One log-probability per token of the row; that of the first is 0.
+
+        With shift, what is taken for each token lies so many places further on; NaN
+        where nothing lies.
+        """
+        ids = np.array(row["input_ids"], np.int64)
+        if self.vocabulary is not None and ids.max() >= self.vocabulary:
+            raise OutOfRange(f"id {ids.max()} of sample {row['sample_key']} is not below the vocabulary's {self.vocabulary}")
+        values = self._values(row, ids, temperature)
+        if values.ndim == 2:
+            self.gives_logits, self.vocabulary = True, int(values.shape[1])
+            if ids.max() >= self.vocabulary:
+                raise OutOfRange(f"id {ids.max()} of sample {row['sample_key']} is not below the {self.vocabulary} logits of a token")
+            logprobs = _of_logits(values, ids, temperature, shift)
+        else:
+            if is_tensor(values):
+                values = values.detach().to(device="cpu", dtype=torch.float64).numpy()
+            values = np.array(values, np.float64)
+            values[:1] = np.where(np.isnan(values[:1]), 0.0, values[:1])
+            at = np.arange(len(ids)) + shift
+            logprobs = np.where((at >= 0) & (at < len(ids)), values[np.clip(at, 0, len(ids) - 1)], np.nan)
+        logprobs[0] = 0.0
+        if shift == 0 and np.isnan(logprobs).any():
+            where = int(np.flatnonzero(np.isnan(logprobs))[0])
+            raise ValueError(f"logprob_fn: NaN at token {where} of sample {row['sample_key']}")
+        return np.maximum(logprobs, LOWEST)
+
+    def _values(self, row: Row, ids: Ints, temperature: float) -> Any:
+        given = torch.from_numpy(ids) if torch is not None else ids
+        more = {"temperature": temperature} if self._has_temperature else {}
+        try:
+            values = self._without_gradient(given, more)
+        except IndexError as err:
+            self._without_gradient(given * 0, more)  # if this fails as well, the ids are not why
+            raise OutOfRange(
+                f"logprob_fn takes {len(ids)} ids of 0, but not those of sample {row['sample_key']}, of which {ids.max()} is the largest: {err}"
+            ) from err
+        values = values if is_tensor(values) else np.asarray(values)
+        if values.ndim not in (1, 2) or values.shape[0] != len(ids):
+            hint = "; put a 0 before the first" if tuple(values.shape) == (len(ids) - 1,) else ""
+            raise ValueError(f"logprob_fn: gave shape {tuple(values.shape)} for {len(ids)} ids: want ({len(ids)},), or logits ({len(ids)}, V){hint}")
+        return values
+
+    def _without_gradient(self, ids: Any, more: dict[str, float]) -> Any:
+        if torch is None:
+            return self._call(ids, **more)
+        with torch.no_grad():
+            return self._call(ids, **more)
+
+
+def _of_logits(logits: Any, ids: Ints, temperature: float, shift: int) -> Floats:
+    """The log-probability of each token under the logits before it, 512 at a time."""
+    out = np.full(len(ids), np.nan)
+    first, last = max(1, 1 - shift), min(len(ids), len(ids) + 1 - shift)
+    for a in range(first, last, 512):
+        b = min(a + 512, last)
+        some, these = logits[a - 1 + shift : b - 1 + shift], ids[a:b]
+        if is_tensor(logits):
+            some = some.double() / temperature
+            picked = some.gather(1, torch.from_numpy(these[:, None]).to(some.device))[:, 0]
+            out[a:b] = (picked - some.logsumexp(1)).cpu().numpy()
+        else:
+            some = np.asarray(some, np.float64) / temperature
+            top = some.max(1)
+            out[a:b] = some[np.arange(b - a), these] - top - np.log(np.exp(some - top[:, None]).sum(1))
+    return out
+
+
+@dataclass
+class Tokens:
+    """The sampled tokens of the rows that were measured, one entry each."""
+
+    recorded: Floats = field(default_factory=lambda: np.zeros(0))
+    recomputed: Floats = field(default_factory=lambda: np.zeros(0))
+    span: Ints = field(default_factory=lambda: np.zeros(0, np.int64))  # which sampled span of its row
+    position: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    role: Ints = field(default_factory=lambda: np.zeros(0, np.int64))  # -1: not known
+    version: Ints = field(default_factory=lambda: np.zeros(0, np.int64))  # -1: not known
+    # Log-probabilities recomputed for what was not sampled, by role: (tokens, their sum).
+    context: dict[int, tuple[int, float]] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.recorded)
+
+
+def measure(function: Function, rows: Iterable[Row]) -> Tokens:
+    """Recompute all rows."""
+    parts: dict[str, list[Any]] = {}
+    total = Tokens()
+    for row in rows:
+        c = function(row)
+        mask = np.asarray(row["loss_mask"]) != 0
+        at = np.flatnonzero(mask)
+        versions, roles = row.get("versions"), _roles(row, len(c))
+        found = {
+            "recorded": np.asarray(row["logprobs"], np.float64)[at],
+            "recomputed": c[at],
+            "span": np.cumsum(np.diff(mask, prepend=False) & mask)[at] - 1,
+            "position": at,
+            "role": roles[at],
+            "version": np.full(len(at), -1) if versions is None else np.asarray(versions, np.int64)[at],
+        }
+        for name, values in found.items():
+            parts.setdefault(name, []).append(values)
+        rest = ~mask
+        rest[0] = False  # nothing predicts the first token
+        for role in np.unique(roles[rest]).tolist():
+            here = rest & (roles == role)
+            n, s = total.context.get(role, (0, 0.0))
+            total.context[role] = (n + int(here.sum()), s + float(c[here].sum()))
+    for name, arrays in parts.items():
+        setattr(total, name, np.concatenate(arrays))
+    return total
+
+
+def _roles(row: Row, length: int) -> Ints:
+    offsets, roles = row.get("turn_offsets"), row.get("turn_roles")
+    if offsets is None or roles is None:
+        return np.full(length, -1)
+    return np.repeat(np.asarray(roles, np.int64), np.diff(np.asarray(offsets, np.int64)))
