@@ -1,0 +1,121 @@
+"""A policy learns from shards by the loop of README.md, and check knows what is wrong."""
+
+from __future__ import annotations
+
+import ast
+import copy
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import toy
+from rollout import Dataset, check
+
+torch = toy.torch
+
+README = Path(__file__).resolve().parents[1] / "README.md"
+ROUNDS = 8
+
+
+def readme_loop() -> Callable[..., None]:
+    """The function train of the README, with what it imports."""
+    (block,) = (b.partition("```")[0] for b in README.read_text("utf-8").split("```python\n") if "\ndef train(" in b)
+    wanted: list[ast.stmt] = [n for n in ast.parse(block).body if isinstance(n, (ast.Import, ast.ImportFrom, ast.FunctionDef))]
+    names: dict[str, Any] = {}
+    exec(compile(ast.Module(wanted, []), str(README), "exec"), names)
+    loop: Callable[..., None] = names["train"]
+    return loop
+
+
+class Collected:
+    """Runs that were collected from one server, whose calls an engine makes."""
+
+    def __init__(self, engine: toy.Engine, collect: Callable[..., Path], url: str, folder: Path):
+        self.engine, self._collect, self._url, self._folder = engine, collect, url, folder
+
+    def __call__(self, name: str, **agent: Any) -> Path:
+        tasks = self._folder / f"{name}.jsonl"
+        lines = [{"id": f"{letter}{k}", "prompt": f"say {letter}", "answer": letter} for letter in toy.LETTERS for k in range(4)]
+        tasks.write_text("".join(json.dumps(task | ({"agent": agent} if agent else {})) + "\n" for task in lines))
+        flags = ("--server", self._url, "--tasks", tasks, "--samples", "8", "--reward", "exact", "--out", self._folder / name)
+        return self._collect(*flags)
+
+
+@pytest.fixture(scope="module")
+def collected(
+    simulator: Callable[..., tuple[str, Path]], collect: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Collected]:
+    engine = toy.Engine(toy.read_before(1))
+    with toy.serve(engine) as address:
+        url, _ = simulator("--input-ids", "--engine", address)
+        yield Collected(engine, collect, url, tmp_path_factory.mktemp("toy"))
+
+
+def mean_reward(run: Path) -> float:
+    rewards: list[float] = [row["reward"] for group in Dataset(run) for row in group.rows]
+    assert len(rewards) == 16 * 8 and set(rewards) <= {0.0, 1.0}
+    return sum(rewards) / len(rewards)
+
+
+def one(policy: toy.Policy) -> Callable[..., Any]:
+    """What check takes."""
+    return lambda ids, temperature=1.0: policy.logprobs_of(ids[None], temperature)[0]
+
+
+@pytest.fixture(scope="module")
+def rounds(collected: Collected) -> list[tuple[toy.Policy, Path]]:
+    """The runs of a training, each with the policy that it was sampled from."""
+    train, policy, made = readme_loop(), collected.engine.policy, []
+    optimizer = torch.optim.Adam(policy.parameters(), 0.04)
+    for version in range(ROUNDS):
+        collected.engine.version = version
+        run = collected(f"round-{version}")
+        made.append((copy.deepcopy(policy), run))
+        for _ in range(2):
+            train(policy.logprobs_of, optimizer, run)
+    return made
+
+
+def test_the_policy_learns(rounds: list[tuple[toy.Policy, Path]]) -> None:
+    rewards = [mean_reward(run) for _, run in rounds]
+    # Of 128 samples at chance, one of four, 0.8 are right once in 10^42.
+    assert rewards[0] < 0.5 and rewards[-1] > 0.8, rewards
+
+
+def test_check_passes_on_what_was_sampled(rounds: list[tuple[toy.Policy, Path]]) -> None:
+    for policy, run in (rounds[0], rounds[-1]):
+        report = check(one(policy), run, rows=1000, tolerance=1e-3)
+        assert report.ok and report.rows == 16 * 8, report
+        assert check(lambda ids, policy=policy: policy(ids[None])[0], run, tolerance=1e-3).ok
+
+
+def test_check_names_a_shift(rounds: list[tuple[toy.Policy, Path]]) -> None:
+    policy, run = rounds[1]
+    forward = one(policy)
+    assert check(lambda ids: torch.roll(forward(ids), -1), run).cause == "shift"
+    assert check(lambda ids: torch.roll(policy(ids[None])[0], 1, 0), run).cause == "shift"
+
+
+def test_check_names_other_weights(rounds: list[tuple[toy.Policy, Path]]) -> None:
+    for policy, run in ((rounds[3][0], rounds[1][1]), (rounds[0][0], rounds[2][1])):
+        report = check(one(policy), run, rows=1000)
+        assert (report.ok, report.cause) == (False, "weights"), report
+
+
+def test_check_names_another_tokenizer(rounds: list[tuple[toy.Policy, Path]]) -> None:
+    policy, run = rounds[1]
+    other = torch.randperm(toy.VOCABULARY, generator=torch.Generator().manual_seed(3))
+    assert check(lambda ids: one(policy)(other[ids]), run).cause == "tokenizer"
+    assert check(lambda ids: policy(ids[None])[0, :, :100], run).cause == "tokenizer"
+
+
+def test_check_names_a_temperature(rounds: list[tuple[toy.Policy, Path]], collected: Collected) -> None:
+    engine, (policy, _) = collected.engine, rounds[2]
+    engine.policy, engine.version = policy, 100
+    run = collected("cold", temperature=0.6)
+    report = check(one(policy), run, rows=1000)
+    assert (report.ok, report.cause) == (False, "temperature"), report
+    assert check(lambda ids: one(policy)(ids, 0.6), run, tolerance=1e-3).ok
