@@ -31,6 +31,7 @@ type simulateOptions struct {
 	model, version        string
 	passwordRef           string
 	engine                string
+	weights, weightsLog   string
 	faults                []string
 	scripted              int
 	seed                  uint64
@@ -87,6 +88,8 @@ numbers with spaces between them, without the last one if it is "matched".`,
 	f.StringVar(&o.writeTasks, "write-tasks", "", "write tasks that this server answers to `FILE`, JSON lines")
 	f.Uint64Var(&o.seed, "seed", 1, "`N`, the seed of everything that is drawn")
 	f.StringVar(&o.engine, "engine", "", "`URL` of an engine that makes the calls of scripted agents, in SGLang's dialect; needs --input-ids")
+	f.StringVar(&o.weights, "weights", "", "update the weights of the scripted engine meanwhile, as a `SPEC`: every=300ms or every=40 (calls); ,engines=2 ,lag=100ms ,fall=3 ,words. Its page is /model_info")
+	f.StringVar(&o.weightsLog, "weights-log", "", "write the version of every call to `FILE`, JSON lines")
 	f.IntSliceVar(&o.calls, "calls", nil, "`MIN,MAX` calls of the model in a send to a scripted agent (default 1,4; with --engine 1,1)")
 	f.StringVar(&o.latency, "latency", "", "how long a send takes, a `LATENCY` (default: no time)")
 	f.StringVar(&o.bodyRate, "body-rate", "", "bytes per second at which an answer is written, as a `SIZE` (default: no bound)")
@@ -157,6 +160,14 @@ func (o *simulateOptions) config(getenv func(string) string) (lettasim.Config, e
 		complain("body-rate", err)
 		c.BodyRate = n
 	}
+	if o.weights != "" {
+		w, err := lettasim.ParseWeights(o.weights)
+		complain("weights", err)
+		c.Weights = w
+	}
+	if o.weightsLog != "" && o.weights == "" {
+		complain("weights-log", errors.New("needs --weights"))
+	}
 	for _, text := range o.faults {
 		f, err := lettasim.ParseFault(text)
 		complain("fault", err)
@@ -192,6 +203,14 @@ func (p *program) simulate(ctx context.Context, o *simulateOptions) error {
 	cfg, err := o.config(p.getenv)
 	if err != nil {
 		return err
+	}
+	if o.weightsLog != "" {
+		log, err := os.Create(o.weightsLog)
+		if err != nil {
+			return exit.With(exit.Storage, err)
+		}
+		defer log.Close() //nolint:errcheck // every line was written
+		cfg.Weights.Log = log
 	}
 	cfg.EngineFailed = func(err error) { p.say("engine: %v", err) }
 	sim, err := lettasim.New(cfg)

@@ -53,6 +53,9 @@ type Config struct {
 	// block.
 	EngineFailed func(error)
 
+	// Weights change while scripted agents are at work. Not with Engine, which has its own.
+	Weights Weights
+
 	// Latency is how long a send takes.
 	Latency Latency
 	// BodyRate, if positive, is the speed in bytes per second at which every
@@ -173,11 +176,13 @@ func (c Config) Validate() error {
 	if c.Engine != "" {
 		errs = append(errs, checkEngine(c.Engine))
 		check(c.InputIDs, "engine: the prompts of its calls are known from input_ids alone: set InputIDs (--input-ids)")
+		check(!c.Weights.changing(), "engine: it has weights of its own: set no Weights")
 		check(c.BodyCache == 0, "engine: body_cache keeps made-up answers: set one of the two")
 		for _, f := range c.Faults {
 			check(!f.Kind.ofData(), "engine: fault %s changes made-up answers; an engine's are given as they are", f.Kind)
 		}
 	}
+	errs = append(errs, c.Weights.validate())
 	seen := map[string]bool{}
 	for _, cs := range c.Cases {
 		check(!seen[cs.Name], "case %s: given twice", cs.Name)

@@ -70,6 +70,10 @@ var routes = []route{
 	{"PUT", "/v1/tools/", false, (*Server).upsertTool},
 	{"GET", "/v1/tools/{}", false, (*Server).getTool},
 	{"DELETE", "/v1/tools/{}", false, (*Server).deleteTool},
+
+	// Of the scripted engine: see Config.Weights.
+	{"GET", "/model_info", true, (*Server).modelInfo},
+	{"GET", "/get_model_info", true, (*Server).modelInfo},
 }
 
 // match finds the route of a path and what stands for its {}. allowed says that

@@ -321,7 +321,7 @@ func (s *Server) planScript(q *request, p *reply, in *scriptPlan, enter enterRun
 	r := &scriptedRun{
 		seed: s.cfg.Seed, id: "run-" + ids.uuid(), agent: a.id, handle: in.state.string("model"), window: s.cfg.ContextWindow,
 		tags: in.tags, tools: in.state.values["tools"], keepsText: keep, conversation: in.conversation,
-		began: in.began, ended: in.due, inputIDs: s.cfg.InputIDs && !s.cfg.BareTraces,
+		began: in.began, ended: in.due, inputIDs: s.cfg.InputIDs && !s.cfg.BareTraces, trainer: &s.trainer,
 	}
 	var cached *cachedScript
 	switch n := s.cfg.BodyCache; {
@@ -340,6 +340,7 @@ func (s *Server) planScript(q *request, p *reply, in *scriptPlan, enter enterRun
 		for range r.script.calls {
 			r.stepIDs = append(r.stepIDs, "step-"+ids.uuid())
 		}
+		s.trainer.assign(r, a, in.n)
 		enter(r.id, r, r.stepIDs)
 	}
 	var final scriptedRun

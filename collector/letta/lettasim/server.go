@@ -20,6 +20,7 @@ type Server struct {
 	lives   map[string]*life
 	scripts scriptCache
 	engine  http.Client
+	trainer trainer
 	base    *object // the AgentState that scripted agents start from
 
 	// mu guards everything below. It is never held while a reply is made or
@@ -70,6 +71,7 @@ func New(cfg Config) (*Server, error) {
 		s.tools = append(s.tools, newTool(t.source, nil, draw(s.cfg.Seed, "tool", t.name)))
 	}
 	s.engine.Transport = &http.Transport{Proxy: http.ProxyFromEnvironment, MaxIdleConnsPerHost: 1024, IdleConnTimeout: 5 * time.Second}
+	s.trainer.Weights, s.trainer.began = s.cfg.Weights, s.cfg.Now()
 	s.scripts.entries = make([]cachedScript, s.cfg.BodyCache)
 	return s, nil
 }

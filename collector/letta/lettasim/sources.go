@@ -60,6 +60,8 @@ type scriptedRun struct {
 	script       *script
 	mangle       mangle
 	inputIDs     bool // in traces
+	trainer      *trainer
+	versions     []int // of the calls; none: the weights never change
 }
 
 // cancel ends the script after its first call.
@@ -137,8 +139,8 @@ func (r *scriptedRun) trace(k int) []byte {
 	if finish == "" {
 		finish = `{"type":"stop","matched":151645}`
 	}
-	out = fmt.Appendf(out, `,"meta_info":{"id":"%s","finish_reason":%s,"prompt_tokens":%d,"weight_version":"default","total_retractions":0,"input_token_logprobs":[],"output_token_logprobs":`,
-		strings.ReplaceAll(id, "-", ""), finish, len(c.prompt))
+	out = fmt.Appendf(out, `,"meta_info":{"id":"%s","finish_reason":%s,"prompt_tokens":%d,"weight_version":"%s","total_retractions":0,"input_token_logprobs":[],"output_token_logprobs":`,
+		strings.ReplaceAll(id, "-", ""), finish, len(c.prompt), r.weightVersion(k))
 	out = c.appendLogprobs(out, k, r.mangle, appendTraceFloat)
 	out = fmt.Appendf(out, `,"completion_tokens":%d,"cached_tokens":0,"e2e_latency":0.01}}`, len(c.output))
 	return r.endTrace(out, k)
