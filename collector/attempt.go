@@ -19,7 +19,7 @@ type attempt struct {
 	stage Stage // what it does now
 	began time.Time
 	yield Yield // of the sample that the sink accepted
-	cut   Yield // what the aligner left out
+	cut   Yield // what the sample does not show: what was cut off, and who told versions
 
 	admission   time.Duration // how long the sample waited for room before it
 	firstAnswer time.Duration // see Reply.FirstAnswer

@@ -59,6 +59,8 @@
 //	                                                  turn_check.go) and collector/prompt (grade.go); a
 //	                                                  row has the worst grade of its calls;
 //	                                                  Config.Require refuses it in outcome.go
+//	where the policy version of a call comes from     package policy, and versions.go of
+//	                                                  collector/agent
 //	what happens when an answer is lost               lostanswer.go
 //	what the next process does with this one's work   takeover.go, package journal
 //	what is synced (fsync) when                       samples: package sink; attempts: package journal;

@@ -26,6 +26,7 @@ var borders = []struct {
 	{"collector/agent", []string{module + "collector/prompt", module + "tokenize/bpe", module + "tokenize/chat"}, nil, "main plugs the prompter in", ""},
 	{"collector/record", []string{module + "collector/agent", module + "collector/prompt", module + "tokenize/bpe", module + "tokenize/chat"}, nil, "a record is what a server keeps: it knows no attempts and no prompts", ""},
 	{"collector/letta", []string{module}, []string{module + "tokenize", module + "collector/letta"}, "the client knows the API and nothing else of ours", ""},
+	{"collector/policy", []string{module}, []string{module + "tokenize", module + "collector/policy"}, "a page tells a number: nothing of ours is needed to read it", ""},
 	{"collector/reward", []string{module + "collector/letta"}, nil, "a scorer judges a Reply, whoever made it", ""},
 }
 

@@ -44,6 +44,7 @@ func (a *attempt) sample(ctx context.Context, r *Reply, prompts func(context.Con
 		return nil, err
 	}
 	a.cut = Yield{CutCalls: len(al.CutCalls), Cut: int64(al.Cut), EmptyRows: al.EmptyRows}
+	a.cut.countVersions(calls)
 	if e := a.lesser(r, calls); e != nil && (!e.part || a.affords(e)) {
 		return nil, e
 	}

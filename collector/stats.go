@@ -102,13 +102,17 @@ type Yield struct {
 	// they are not written anywhere. The row before them is flagged.
 	CutCalls int
 	Cut      int64
+	// VersionTrace, VersionURL and VersionFlag count the sampled tokens of the calls that make
+	// rows, by who told the policy version of the call, and VersionNone those of which it is
+	// unknown.
+	VersionTrace, VersionURL, VersionFlag, VersionNone int64
 	// EmptyRows counts rows that were left out because none of their tokens can be trained
 	// on, Empty the samples that gave no row for that reason.
 	EmptyRows, Empty int
 }
 
-// yieldOf counts one sample. CutCalls, Cut and EmptyRows are not in a sample: the aligner
-// tells them.
+// yieldOf counts one sample. CutCalls, Cut, EmptyRows and who told the versions are not in a
+// sample: the aligner and the calls tell them.
 func yieldOf(s *tokenize.Sample) Yield {
 	y := Yield{Rows: len(s.Rows)}
 	if len(s.Rows) == 0 && len(s.Failures) == 0 {
@@ -135,6 +139,24 @@ func yieldOf(s *tokenize.Sample) Yield {
 	return y
 }
 
+// countVersions counts by whom the versions of the calls were told.
+func (y *Yield) countVersions(calls []tokenize.Call) {
+	for i := range calls {
+		c := &calls[i]
+		switch n := int64(len(c.OutputIDs)); {
+		case c.Grade == tokenize.Quarantined:
+		case c.Version < 0:
+			y.VersionNone += n
+		case c.VersionFrom == tokenize.VersionURL:
+			y.VersionURL += n
+		case c.VersionFrom == tokenize.VersionFlag:
+			y.VersionFlag += n
+		default:
+			y.VersionTrace += n
+		}
+	}
+}
+
 func (y *Yield) add(o Yield) {
 	y.Rows += o.Rows
 	y.Sampled += o.Sampled
@@ -143,6 +165,10 @@ func (y *Yield) add(o Yield) {
 	y.Downgraded += o.Downgraded
 	y.CutCalls += o.CutCalls
 	y.Cut += o.Cut
+	y.VersionTrace += o.VersionTrace
+	y.VersionURL += o.VersionURL
+	y.VersionFlag += o.VersionFlag
+	y.VersionNone += o.VersionNone
 	y.EmptyRows += o.EmptyRows
 	y.Empty += o.Empty
 }

@@ -43,6 +43,8 @@ type Call struct {
 	// Version is the policy version, or -1 where unknown. The zero value is a
 	// version: set it.
 	Version int32
+	// VersionFrom says who told Version. It has no meaning where that is -1.
+	VersionFrom VersionSource
 	// FinishReason is the engine's word for the end of the output, or empty where
 	// unknown: FinishStop, FinishLength, FinishAbort, or another word of the engine.
 	FinishReason string
@@ -68,6 +70,17 @@ const (
 	SourceStored               // rebuilt from stored messages
 	SourceTrace                // rebuilt from a provider trace
 	SourceLiteral              // no prompt: outputs and tool texts as given
+)
+
+// A VersionSource says who told the policy version of a call. What is proven better is
+// lower.
+type VersionSource uint8
+
+// The version sources.
+const (
+	VersionTrace VersionSource = iota // the engine itself, in the trace of the call
+	VersionURL                        // a page that said the same before and after the send
+	VersionFlag                       // the user: a claim
 )
 
 // A Grade says how well the context of a row is proven. Lower is better; the

@@ -18,7 +18,8 @@
 //	InputIDs    [T]  int32    whole sequence, unshifted, unpadded
 //	LossMask    [T]  int8     1: sampled by the policy, and a trainer may learn from it
 //	Logprobs    [T]  float32  of token i at index i; exactly 0 where the mask is 0
-//	Versions    [T]  int32    or nil; -1 where not sampled
+//	Versions    [T]  int32    or nil; -1 where not sampled, or sampled by a version that is
+//	                          unknown while another call of the row has one
 //	TurnOffsets [K+1] int32   from 0 to T
 //	TurnRoles   [K]  int8
 //

@@ -26,7 +26,8 @@ type Row struct {
 	Logprobs []float32
 
 	// Versions[i] is the policy version that sampled token i, -1 where it was not
-	// sampled. Nil where the versions are unknown.
+	// sampled or where the version of its call is unknown. Nil where those of all calls
+	// are unknown.
 	Versions []int32
 
 	// TurnOffsets and TurnRoles partition the sequence into spans: span k is

@@ -201,8 +201,16 @@ func (c *collection) connect(ctx context.Context) (err error) {
 		c.endpoints = append(c.endpoints, client.BaseURL())
 		c.atEnd(client.CloseIdle)
 	}
+	if c.versions, err = makeVersions(c.config, c.VersionUnknown); err != nil {
+		return err
+	}
+	if c.earlier != nil && c.versions == nil {
+		if had := c.earlier.Claimed(); had != "" {
+			c.Note("policy version %s was said of the last invocation, and is not assumed of this one: --policy-version says what samples now", had)
+		}
+	}
 	cfg := c.parts.agent
-	cfg.Prompter, cfg.Progress = c.parts.prompter, c.Silent
+	cfg.Prompter, cfg.Progress, cfg.Versions = c.parts.prompter, c.Silent, c.versions
 	c.backends, err = makeBackends(cfg, c.clients)
 	return err
 }

@@ -28,6 +28,7 @@ import (
 	"github.com/rollout-rl/rollout/collector/journal"
 	"github.com/rollout-rl/rollout/collector/letta"
 	"github.com/rollout-rl/rollout/collector/limit/engine"
+	"github.com/rollout-rl/rollout/collector/policy"
 	"github.com/rollout-rl/rollout/sink"
 )
 
@@ -53,6 +54,7 @@ type collection struct {
 	info      runfolder.Info
 	inFlight  int            // samples in flight per server, at most
 	engine    *engine.Poller // nil: no engine is watched
+	versions  *policy.Source // nil: only traces tell policy versions
 	scrapes   net.Listener   // of the metrics; nil: none
 
 	// What is at work in the run.
@@ -151,8 +153,9 @@ func (c *collection) open(context.Context) (err error) {
 	cfg := c.parts.sink
 	cfg.RunID, cfg.FS, cfg.Events = c.info.ID, sink.OSMode(c.folder.Mode), c.SinkEvents()
 	cfg.Meta = map[string]string{
-		"rollout.config_sha256":  c.info.ConfigSHA256,
-		"rollout.server_version": c.info.Servers[0].Version,
+		"rollout.config_sha256":   c.info.ConfigSHA256,
+		"rollout.server_version":  c.info.Servers[0].Version,
+		"rollout.versions_source": c.info.VersionsSource(),
 	}
 	if m := c.parts.model; m != nil {
 		cfg.Meta["rollout.tokenizer_sha256"], cfg.Meta["rollout.chat_template_sha256"] = m.TokenizerSHA256, m.ChatTemplateSHA256
@@ -219,6 +222,7 @@ func (c *collection) run(ctx context.Context) error {
 	s.AddTail(c.tail().String(), stats.Unstarted, tail)
 	c.Log.Tail(s.Tail)
 	s.AddHints(c.config, stats)
+	s.VersionNotes = c.VersionNotes()
 	c.Log.Status(stats)
 	end = c.endDamaged(s, c.damage.Found(), end)
 	c.Log.Ended(s.Outcome, end)
@@ -267,6 +271,9 @@ func (c *collection) work(ctx context.Context) (runErr, sinkErr error) {
 	help(func() { machine.BoundMemory(helping, c.inFlight*len(c.clients)) })
 	if c.engine != nil {
 		help(func() { _ = c.engine.Run(helping) }) // nil when it is done
+	}
+	if c.versions != nil {
+		help(func() { _ = c.versions.Run(helping) }) // nil when it is done
 	}
 	if c.resumed() {
 		help(func() { c.leftovers.Clear(ctx, c.Cleared) }) // not for longer than the run goes on

@@ -19,6 +19,7 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta"
 	"github.com/rollout-rl/rollout/collector/limit"
 	"github.com/rollout-rl/rollout/collector/limit/engine"
+	"github.com/rollout-rl/rollout/collector/policy"
 	"github.com/rollout-rl/rollout/collector/prompt"
 	"github.com/rollout-rl/rollout/collector/reward"
 	"github.com/rollout-rl/rollout/sink"
@@ -31,6 +32,7 @@ import (
 //	agentConfig   agent.*, server.stuck_after, output.messages; tokens.tokenizer, whether one is given
 //	clientConfig  how the servers are reached: server.*
 //	watchEngines  server.engine_metrics
+//	makeVersions  tokens.policy_version and what belongs to it
 //	maxUnscored   run.fail_on_error
 //
 // What depends on more than the settings is put in by the one who knows it: how many samples
@@ -250,6 +252,22 @@ func watchEngines(c *config.Config, seen func(limit.Engine), failed func(error))
 		return nil, exit.Usagef("server.engine_metrics: %w", err)
 	}
 	return p, nil
+}
+
+// makeVersions makes what tells policy versions besides traces; nil where nothing does.
+func makeVersions(c *config.Config, unknown func(text string)) (*policy.Source, error) {
+	v := c.Tokens.PolicyVersion
+	if !v.Claimed && v.URL.Reveal() == "" {
+		return nil, nil
+	}
+	s, err := policy.New(policy.Config{
+		Version: v.Version, URL: v.URL.Reveal(), Name: v.Shown, OneEngine: c.Tokens.OneEngine,
+		Delay: c.Tokens.PolicyVersionDelay, Notice: unknown,
+	})
+	if err != nil {
+		return nil, exit.Usagef("tokens.policy_version: %w", err)
+	}
+	return s, nil
 }
 
 // makeBackends makes what opens agents so on each of the servers.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/letta"
+	"github.com/rollout-rl/rollout/collector/policy"
 	"github.com/rollout-rl/rollout/collector/record"
 	"github.com/rollout-rl/rollout/tokenize"
 )
@@ -51,6 +52,10 @@ type agent struct {
 	arenas []*tokenize.Reply
 	// held is how many bytes of backend.room the replies take.
 	held int64
+
+	// spans are those of reply.Sends, nil where another process sent; span is under way.
+	spans []*policy.Span
+	span  *policy.Span
 
 	// told are the server runs that Attempt.ServerRun was told of.
 	told map[string]bool
@@ -266,6 +271,8 @@ func (g *agent) send(ctx context.Context, in *input) (*letta.LettaResponse, erro
 	g.earlier.sends()
 	request := g.request(in.messages)
 	var arena *tokenize.Reply
+	g.span = g.backend.cfg.Versions.Begin(ctx)
+	defer func() { g.span = nil }()
 	sent := time.Now()
 	answer, err := g.sendWatched(ctx, letta.SendOptions{
 		AgentID: g.state.ID, ConversationID: g.conversationID(),
@@ -280,11 +287,13 @@ func (g *agent) send(ctx context.Context, in *input) (*letta.LettaResponse, erro
 		g.mayRun = mayStillRun(err)
 		if lost(err) && !g.cfg.NoRecover && ctx.Err() == nil {
 			if answer, err = g.recoverSend(ctx, in, err); err == nil {
+				g.span.End()
 				return answer, nil
 			}
 		}
 		return nil, g.explain(ctx, err)
 	}
+	g.span.End()
 	runID, err := g.runOf(ctx, answer)
 	g.learned(runID)
 	took := time.Since(sent)
@@ -348,7 +357,7 @@ func (g *agent) Prompts(ctx context.Context, r *collector.Reply) ([]tokenize.Cal
 		return nil, errors.New("agent: Config.Prompter is nil")
 	}
 	calls, err := g.cfg.Prompter.Prompts(ctx, r, g.rollout)
-	return calls, Translate(err)
+	return g.withVersions(ctx, r, calls), Translate(err)
 }
 
 // Close frees the memory of the replies and deletes the agent, unless it is to be kept.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/rollout-rl/rollout/collector/letta"
+	"github.com/rollout-rl/rollout/collector/policy"
 	"github.com/rollout-rl/rollout/tokenize/enum"
 )
 
@@ -85,6 +86,10 @@ type Config struct {
 	// LostAfter is for how long after the end of its server run a send may stay without an
 	// answer. Then the answer is rebuilt from what the server keeps. Default 30 s.
 	LostAfter time.Duration
+	// Versions, where set, tells which version of the policy made the calls of a send. Where
+	// it leaves that open, the traces of the calls are read for it.
+	Versions *policy.Source
+
 	// Progress, where set, is told about server runs that are looked up. It is called
 	// from many goroutines and must not block.
 	Progress func(Progress)

@@ -41,6 +41,9 @@ func (c *Config) check(where func(key string) string) exit.Complaints {
 	if best := c.Tokens.Prompts.best(); best > c.Require() {
 		complain("tokens.require", "tokens.prompts %s gives %s at best: require less, or give another source", c.Tokens.Prompts, best)
 	}
+	if c.Tokens.OneEngine && c.Tokens.PolicyVersion.URL.Reveal() == "" {
+		complain("tokens.one_engine", "says what the page of tokens.policy_version proves: give its URL too")
+	}
 	if c.Reward.Kind == RewardRegex {
 		if c.Reward.Pattern == "" {
 			complain("reward.pattern", "reward.kind regex needs it")

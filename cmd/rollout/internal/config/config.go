@@ -24,6 +24,7 @@ import (
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/agent"
 	"github.com/rollout-rl/rollout/collector/letta"
+	"github.com/rollout-rl/rollout/collector/policy"
 	"github.com/rollout-rl/rollout/collector/reward"
 	"github.com/rollout-rl/rollout/sink"
 	"github.com/rollout-rl/rollout/tokenize"
@@ -82,6 +83,9 @@ type Config struct {
 		VocabSize                int // 0: the tokenizer's
 		Transformers             chat.Transformers
 		Experimental             bool
+		PolicyVersion            PolicyVersion
+		OneEngine                bool
+		PolicyVersionDelay       time.Duration
 	}
 	Reward struct {
 		Kind          Reward
@@ -133,6 +137,7 @@ func Default() *Config {
 	c.Tasks.Samples = 1
 	c.Tokens.Require = RequireAuto
 	c.Tokens.RealignMax = 32
+	c.Tokens.PolicyVersionDelay = policy.DefaultDelay
 	c.Reward.Kind = RewardNone
 	c.Reward.Processes = reward.DefaultProcesses
 	c.Reward.Timeout = reward.DefaultTimeout

@@ -78,7 +78,7 @@ func (s *Setting) schema() map[string]any {
 			d["type"] = "number"
 			break
 		}
-		if s.Key == "run.fail_on_error" {
+		if s.Key == "run.fail_on_error" || s.Key == "tokens.policy_version" {
 			d["type"] = []string{"integer", "string"}
 		}
 		if v != "" {

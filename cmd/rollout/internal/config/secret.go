@@ -66,6 +66,9 @@ func cutReference(text string) (kind, name string, ok bool) {
 // Secrets are the values that no artefact of a run may hold.
 func (c *Config) Secrets() []string {
 	out := []string{c.Server.Password.Reveal()}
+	if u := c.Tokens.PolicyVersion.URL; u.ref != u.Reveal() {
+		out = append(out, u.Reveal())
+	}
 	for _, v := range c.Server.Headers {
 		out = append(out, v.text)
 	}

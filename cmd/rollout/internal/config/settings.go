@@ -108,6 +108,12 @@ func (c *Config) settings(getenv func(string) string) []*Setting {
 			"cut a row at the end of a turn before it is longer than this; 0: never"),
 		intSetting("tokens.vocab_size", &c.Tokens.VocabSize, 0).with("", "",
 			"the size of the vocabulary; larger ids are refused; 0: the tokenizer's, where one is given"),
+		policySetting("tokens.policy_version", &c.Tokens.PolicyVersion, getenv).with("policy-version", "N|URL",
+			"the version of the policy that samples: a number, which is your claim about all that this process sends, or a page that tells it, such as http://HOST:30000/model_info; a URL with a secret in it by reference"),
+		boolSetting("tokens.one_engine", &c.Tokens.OneEngine).with("one-engine", "",
+			"your word that the engine behind the URL of --policy-version makes all calls, and that its number never falls; without it the page proves nothing"),
+		durationSetting("tokens.policy_version_delay", &c.Tokens.PolicyVersionDelay, time.Millisecond).with("", "",
+			"how much earlier or later than the weights the page of tokens.policy_version may change"),
 
 		enumSetting("reward.kind", &c.Reward.Kind, RewardNone, RewardExact, RewardContains, RewardRegex, RewardNumber, RewardJSON, RewardCommand).with("reward", "KIND",
 			"how a finished sample is scored: none, exact, contains, regex, number, json, command"),

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/plainjson"
@@ -37,6 +38,10 @@ func (l *Loader) FromRun(values Values, section string) {
 		}
 		raw := plainjson.Compact(values[in][name])
 		if len(raw) == 0 || string(raw) == "null" || string(raw) == `""` {
+			continue
+		}
+		// What sampled in an earlier invocation says nothing of what samples in this one.
+		if text, err := strconv.Unquote(string(raw)); s.Key == "tokens.policy_version" && err == nil && ClaimedVersion(text) {
 			continue
 		}
 		if err := l.put1(s, raw); err != nil {

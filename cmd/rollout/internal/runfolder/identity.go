@@ -33,6 +33,8 @@ func keptSetting(key string) bool {
 	switch key {
 	case "agent.keep", "reward.processes", "reward.timeout", "tokens.experimental":
 		return false // it does not change rows
+	case "tokens.policy_version", "tokens.one_engine", "tokens.policy_version_delay":
+		return false // each invocation says it of what it sends itself
 	case "agent.file", "tokens.tokenizer":
 		return false // the digest of the content is compared, not the path
 	case "output.messages":

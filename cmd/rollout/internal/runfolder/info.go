@@ -2,6 +2,7 @@ package runfolder
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
@@ -23,6 +24,7 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/plainjson"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/version"
 	"github.com/rollout-rl/rollout/collector/prompt"
+	"github.com/rollout-rl/rollout/tokenize"
 )
 
 // runVersion is the version of run.json that this program writes. Version 2 added the
@@ -61,6 +63,36 @@ type Invocation struct {
 	Planned      int           `json:"planned"`
 	RetryFailed  bool          `json:"retry_failed,omitempty"`
 	Log          string        `json:"log"` // its file, relative to the folder
+	// VersionsSource names who may have told the policy versions of its calls: trace, url and
+	// flag, with commas between them. Empty: an older program, which knew traces alone.
+	VersionsSource string `json:"versions_source,omitempty"`
+}
+
+// VersionsSource names who may have told the policy versions in shards that are written from
+// now on, which may hold samples of earlier invocations: the sources of all invocations, with
+// commas between them.
+func (i *Info) VersionsSource() string {
+	var all []string
+	for _, v := range i.Invocations {
+		for name := range strings.SplitSeq(cmp.Or(v.VersionsSource, tokenize.VersionTrace.String()), ",") {
+			if !slices.Contains(all, name) {
+				all = append(all, name)
+			}
+		}
+	}
+	return strings.Join(all, ",")
+}
+
+// versionsSource is that of an invocation.
+func versionsSource(c *config.Config) string {
+	out := tokenize.VersionTrace.String()
+	switch v := &c.Tokens.PolicyVersion; {
+	case v.Claimed:
+		out += "," + tokenize.VersionFlag.String()
+	case v.URL.Reveal() != "" && c.Tokens.OneEngine:
+		out += "," + tokenize.VersionURL.String()
+	}
+	return out
 }
 
 // LastLog returns the path of the last invocation's log, relative to the folder.
@@ -264,6 +296,7 @@ func Describe(l *config.Loader, had *Info, id Identity, tasks *TaskSet, servers 
 	info.Invocations = append(slices.Clone(info.Invocations), Invocation{
 		StartedAt: now.UTC(), Rollout: version.Read(), PID: os.Getpid(), Host: host,
 		ConfigSHA256: info.ConfigSHA256, Planned: info.Tasks.Planned, Log: LogName(n),
+		VersionsSource: versionsSource(l.Config),
 	})
 	return info, nil
 }

@@ -1,6 +1,7 @@
 package runfolder
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -181,6 +182,16 @@ func (f *Folder) Update(info Info, tasks *TaskSet) error {
 		err = f.writeTasks(tasks)
 	}
 	return exit.With(exit.Storage, err)
+}
+
+// Claimed returns the policy version that the user said of the run's last invocation, or
+// nothing. It says nothing of another one.
+func (e *Earlier) Claimed() string {
+	var text string
+	if json.Unmarshal(e.Info.Config["tokens"]["policy_version"], &text) != nil || !config.ClaimedVersion(text) {
+		return ""
+	}
+	return text
 }
 
 // Proven returns the versions, by URL, of the servers that are known to give rows: those of

@@ -3,6 +3,7 @@ package show
 import (
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -28,6 +29,9 @@ type Observer struct {
 
 	agentLeft   atomic.Bool // the message that an agent could not be removed was shown
 	scoreFailed atomic.Bool // the message that a sample could not be scored was shown
+
+	mu           sync.Mutex
+	versionNotes []string // why policy versions are unknown
 }
 
 // Events returns the events of the collector. They call ended first for every attempt that
@@ -195,4 +199,20 @@ func (o *Observer) Engine(endpoints []string, seen func(endpoint string, e limit
 		}
 	}
 	return read, failed
+}
+
+// VersionUnknown tells why policy versions are unknown, once for each reason.
+func (o *Observer) VersionUnknown(text string) {
+	o.mu.Lock()
+	o.versionNotes = append(o.versionNotes, text)
+	o.mu.Unlock()
+	o.Log.Warn("policy version", "reason", text)
+	o.Say("%s", text)
+}
+
+// VersionNotes returns what VersionUnknown was told.
+func (o *Observer) VersionNotes() []string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return slices.Clone(o.versionNotes)
 }

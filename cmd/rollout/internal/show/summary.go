@@ -14,6 +14,7 @@ import (
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/prompt"
 	"github.com/rollout-rl/rollout/sink"
+	"github.com/rollout-rl/rollout/tokenize"
 )
 
 // A Summary says how a run ended. It is shown in report.json, in the last JSON line, and as
@@ -75,6 +76,10 @@ type Summary struct {
 	// TrainedShare is Trained divided by Sampled, and ActionRatio is Trained divided by Tokens.
 	TrainedShare float64 `json:"trained_share"`
 	ActionRatio  float64 `json:"action_ratio"`
+	// Versions counts the sampled tokens of rows by who told the policy version of their call:
+	// trace, url, flag, or unknown. VersionNotes says why some are unknown.
+	Versions     map[string]int64 `json:"versions"`
+	VersionNotes []string         `json:"version_notes,omitempty"`
 	// Prompts is the cost of finding the prompts, which the rollouts themselves do not have.
 	Prompts promptCost `json:"prompts"`
 
@@ -110,6 +115,19 @@ type promptCost struct {
 	MillisPer float64          `json:"ms_per_request"`
 }
 
+// versionUnknown is the source of the policy versions that nobody told.
+const versionUnknown = "unknown"
+
+// versionCounts counts tokens by who told their policy version. What is 0 is left out.
+func versionCounts(y collector.Yield) map[string]int64 {
+	out := map[string]int64{
+		tokenize.VersionTrace.String(): y.VersionTrace, tokenize.VersionURL.String(): y.VersionURL,
+		tokenize.VersionFlag.String(): y.VersionFlag, versionUnknown: y.VersionNone,
+	}
+	maps.DeleteFunc(out, func(_ string, n int64) bool { return n == 0 })
+	return out
+}
+
 func costOf(s prompt.Stats) promptCost {
 	c := promptCost{Requests: s.Requests.Total(), BySource: s.Requests.BySource(), Seconds: s.Spent.Seconds()}
 	if c.Requests > 0 {
@@ -130,6 +148,7 @@ func Summarize(s collector.Stats, k sink.Stats, ps prompt.Stats, t *Tally, took 
 		Rows: s.Rows, Empty: s.Empty, CutCalls: s.CutCalls, CutTokens: s.Cut, EmptyRows: s.EmptyRows,
 		sums: of, Sampled: s.Sampled, Trained: s.Trained,
 		TrainedShare: human.Share(s.Trained, s.Sampled), ActionRatio: human.Share(s.Trained, of.Tokens),
+		Versions: versionCounts(s.Yield),
 		Prompts:  costOf(ps),
 		Unscored: s.Unscored, ScorerFailures: s.ScorerFailures,
 		Shards: k.Shards, Bytes: k.Bytes, Seconds: took.Seconds(),
@@ -186,6 +205,9 @@ func (s *Summary) text() string {
 		line("", "%d rows are not exact because their answer was lost: the server's record of it holds no prompts", s.Downgraded)
 	}
 	line("sources", "%s", Counted(s.Sources))
+	if len(s.Versions) > 1 || s.Versions[versionUnknown] == 0 && len(s.Versions) > 0 || len(s.VersionNotes) > 0 {
+		line("versions", "%s, in sampled tokens", Counted(s.Versions))
+	}
 	if len(s.Reasons) > 0 {
 		line("quarantine", "%s", Counted(s.Reasons))
 	}

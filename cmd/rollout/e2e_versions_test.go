@@ -1,0 +1,277 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/collector/letta/lettasim"
+	"github.com/rollout-rl/rollout/sink"
+	"github.com/rollout-rl/rollout/tokenize"
+)
+
+// A truth is the simulator's log: the version that made each call, by step.
+type truth struct {
+	mu  sync.Mutex
+	log bytes.Buffer
+}
+
+func (l *truth) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.log.Write(p)
+}
+
+func (l *truth) byStep(t *testing.T) map[string]int32 {
+	t.Helper()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	out := map[string]int32{}
+	for dec := json.NewDecoder(bytes.NewReader(l.log.Bytes())); dec.More(); {
+		var line struct {
+			StepID  string `json:"step_id"`
+			Version int32  `json:"version"`
+		}
+		if err := dec.Decode(&line); err != nil {
+			t.Fatal(err)
+		}
+		out[line.StepID] = line.Version
+	}
+	return out
+}
+
+// A versionCount is what the rows of a run say, in sampled tokens.
+type versionCount struct{ known, unknown, wrong int }
+
+// compareVersions compares the version of every sampled token with the truth.
+func compareVersions(t *testing.T, dir string, truth map[string]int32) (n versionCount, seen map[int32]bool) {
+	t.Helper()
+	seen = map[int32]bool{}
+	for _, rows := range readDataset(t, dir).rows {
+		for _, r := range rows {
+			call := 0
+			for k, role := range r.TurnRoles {
+				lo, hi := r.TurnOffsets[k], r.TurnOffsets[k+1]
+				if tokenize.Role(role) != tokenize.RoleAssistant {
+					if r.Versions != nil && slices.ContainsFunc(r.Versions[lo:hi], func(v int32) bool { return v != -1 }) {
+						t.Errorf("row %s/%d: a version on context", r.SampleKey, r.SegmentIndex)
+					}
+					continue
+				}
+				want, ok := truth[r.StepIDs[call]]
+				if !ok {
+					t.Fatalf("step %q is not in the log of the simulator", r.StepIDs[call])
+				}
+				call++
+				for i := lo; i < hi; i++ {
+					switch {
+					case r.Versions == nil || r.Versions[i] == -1:
+						n.unknown++
+					case r.Versions[i] != want:
+						n.wrong++
+					default:
+						n.known++
+						seen[want] = true
+					}
+				}
+			}
+			least, greatest := versionSpan(r)
+			if (r.PolicyVersionMin == nil) != (least < 0) || r.PolicyVersionMin != nil && (*r.PolicyVersionMin != least || *r.PolicyVersionMax != greatest) {
+				t.Errorf("row %s/%d: policy_version_min and _max are not those of its tokens (%d, %d)", r.SampleKey, r.SegmentIndex, least, greatest)
+			}
+		}
+	}
+	return n, seen
+}
+
+// versionSpan is the least and the greatest version of the sampled tokens; -1 where one is
+// unknown.
+func versionSpan(r *sink.StoredRow) (least, greatest int32) {
+	least, greatest = -1, -1
+	for k, role := range r.TurnRoles {
+		for i := r.TurnOffsets[k]; i < r.TurnOffsets[k+1] && tokenize.Role(role) == tokenize.RoleAssistant; i++ {
+			switch {
+			case r.Versions == nil || r.Versions[i] < 0:
+				return -1, -1
+			case least < 0:
+				least, greatest = r.Versions[i], r.Versions[i]
+			}
+			least, greatest = min(least, r.Versions[i]), max(greatest, r.Versions[i])
+		}
+	}
+	return least, greatest
+}
+
+// TestVersions collects from a server whose engine gets new weights in the middle of
+// rollouts, in many ways. Every version in the data is that of the simulator's log, or
+// unknown: none is made up.
+func TestVersions(t *testing.T) {
+	t.Parallel()
+	both := []string{"--one-engine"}
+	for _, v := range []struct {
+		name     string
+		weights  string
+		noTraces bool
+		args     []string
+		page     string // of the server; empty: no --policy-version
+		faults   bool
+		kills    int
+		// least is the least share of the tokens whose version must be known, most the
+		// largest one; notice is what must be said.
+		least, most float64
+		notice      string
+		long        bool
+	}{
+		{name: "url", weights: "every=2s", noTraces: true, page: "/model_info", args: both, least: 0.3, most: 0.99},
+		{name: "url and traces", weights: "every=700ms", page: "", args: both, least: 0.99, most: 1},
+		{name: "by calls", weights: "every=150", noTraces: true, page: "/get_model_info", args: both, least: 0.02, most: 0.99, long: true},
+		{name: "faults", weights: "every=2s", noTraces: true, page: "/", args: both, faults: true, least: 0.2, most: 0.99, long: true},
+		{name: "killed", weights: "every=2s", noTraces: true, page: "/model_info", args: both, kills: 3, least: 0.05, most: 0.99},
+		{name: "killed, faults and traces", weights: "every=500ms", page: "/model_info", args: both, kills: 2, faults: true, least: 0.6, most: 1, long: true},
+		{name: "arrow", weights: "every=2s", noTraces: true, page: "/model_info", args: []string{"--one-engine", "--format", "arrow"}, least: 0.3, most: 0.99, long: true},
+		{name: "a page that is late", weights: "every=1s,lag=150ms", noTraces: true, page: "/model_info", args: both, least: 0.02, most: 0.99},
+		{name: "a page that is early", weights: "every=1s,lag=-150ms", noTraces: true, page: "/model_info", args: both, least: 0.02, most: 0.99, long: true},
+		{name: "two engines", weights: "every=700ms,engines=2", noTraces: true, page: "/model_info", most: 0, notice: "nothing says that one engine stands behind"},
+		{name: "two engines with traces", weights: "every=700ms,engines=2", page: "/model_info", least: 0.99, most: 1, notice: "nothing says that one engine stands behind", long: true},
+		{name: "a number that falls", weights: "every=1500ms,fall=2", noTraces: true, page: "/model_info", args: both, most: 0.95, notice: "fell from 2 to 1"},
+		{name: "words", weights: "every=700ms,words", page: "/model_info", args: both, most: 0, notice: `says "default", which is not a number`},
+		{name: "no page", weights: "every=700ms", most: 0, long: true},
+	} {
+		if v.long && testing.Short() {
+			continue
+		}
+		t.Run(v.name, func(t *testing.T) {
+			t.Parallel()
+			var log truth
+			cfg := lettasim.Config{InputIDs: true, NoTraces: v.noTraces, Script: metamorphicScript()}
+			var err error
+			if cfg.Weights, err = lettasim.ParseWeights(v.weights); err != nil {
+				t.Fatal(err)
+			}
+			if cfg.Latency, err = lettasim.ParseLatency("50ms..400ms"); err != nil {
+				t.Fatal(err)
+			}
+			cfg.Weights.Log = &log
+			if v.faults {
+				cfg.Faults = recoverableFaults(0.03)
+			}
+			sim := newSim(t, cfg)
+			url := serveSim(t, sim)
+			dir := filepath.Join(t.TempDir(), "run")
+			args := []string{
+				"collect", "--resume", "--server", url, "--model", simModel, "--out", dir, "--max-in-flight", "24", "--samples", "8", "--retries", "6",
+				"--tasks", writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Scripted: 30})),
+				"-c", writeFile(t, "run.yaml", []byte("server: {adaptive: false}\noutput: {shard_age: 1s}\n")),
+			}
+			if v.page != "" || len(v.args) > 0 {
+				args = append(args, "--policy-version", url+v.page)
+			}
+			args = append(args, v.args...)
+			for n := range v.kills {
+				p := start(t, args...)
+				waitFor(t, "commits", func() bool {
+					commits, _ := filepath.Glob(filepath.Join(dir, "_commits", "0*.json"))
+					return len(commits) > n && sim.Stats().InFlight > 4
+				})
+				if err := p.Process.Kill(); err != nil {
+					t.Fatal(err)
+				}
+				_ = p.Wait() // it was killed
+			}
+			r := mustRun(t, exit.OK, args...)
+			mustRun(t, exit.OK, "verify", dir)
+			n, seen := compareVersions(t, dir, log.byStep(t))
+			share := float64(n.known) / float64(n.known+n.unknown+n.wrong)
+			t.Logf("%d tokens with their version, %d unknown (%.1f%% known), versions seen: %d", n.known, n.unknown, 100*share, len(seen))
+			if n.wrong > 0 {
+				t.Errorf("%d tokens have another version than the one that sampled them", n.wrong)
+			}
+			if share < v.least || share > v.most {
+				t.Errorf("%.3f of the tokens have a version, want %v to %v", share, v.least, v.most)
+			}
+			if v.least > 0 && len(seen) < 2 {
+				t.Errorf("the data has versions %v: the test has lost its teeth", seen)
+			}
+			// Words are named twice: on the page and in the traces.
+			if strings.Count(r.stderr, "policy version: ") > 2 || !strings.Contains(r.stderr, v.notice) {
+				t.Errorf("want %q among two notices at most:\n%s", v.notice, r.stderr)
+			}
+			if asked := sim.Stats().Requests["GET /model_info"] + sim.Stats().Requests["GET /get_model_info"]; asked > int64(5*(30+10*v.kills)) {
+				t.Errorf("%d requests for the page", asked)
+			}
+		})
+	}
+}
+
+// TestVersionClaim: a number is the claim of one invocation. The next one has its own, or
+// none, and each shard says whose word its versions are.
+func TestVersionClaim(t *testing.T) {
+	t.Parallel()
+	sim := newSim(t, lettasim.Config{InputIDs: true, NoTraces: true})
+	dir := filepath.Join(t.TempDir(), "run")
+	args := func(more ...string) []string {
+		return append([]string{
+			"collect", "--resume", "--server", serveSim(t, sim), "--model", simModel, "--out", dir, "--samples", "2",
+			"--tasks", writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Scripted: 4})),
+		}, more...)
+	}
+	mustRun(t, exit.OK, args("--limit", "3", "--policy-version", "5")...)
+	if r := mustRun(t, exit.OK, args("--limit", "5")...); !strings.Contains(r.stderr, "policy version 5 was said of the last invocation, and is not assumed of this one") {
+		t.Errorf("nothing says that the claim is over:\n%s", r.stderr)
+	}
+	mustRun(t, exit.OK, args("--limit", "8", "--policy-version", "6")...)
+	count := map[string]int{}
+	for _, rows := range readDataset(t, dir).rows {
+		key := "null"
+		if v := rows[0].PolicyVersionMin; v != nil {
+			key = fmt.Sprint(*v)
+		}
+		count[key]++
+	}
+	if count["5"] != 3 || count["null"] != 2 || count["6"] != 3 {
+		t.Errorf("samples by version: %v, want 3 of 5, 2 of null, 3 of 6", count)
+	}
+}
+
+// TestVersionSecret: what may be a secret in the address of the page is in no file and in
+// nothing that is said.
+func TestVersionSecret(t *testing.T) {
+	sim := newSim(t, lettasim.Config{InputIDs: true, NoTraces: true})
+	url := serveSim(t, sim)
+	dir := filepath.Join(t.TempDir(), "run")
+	args := []string{
+		"collect", "--server", url, "--model", simModel, "--out", dir, "--one-engine",
+		"--tasks", writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Scripted: 2})),
+	}
+	const secret = "hunter2"
+	page := url + "/model_info?token=" + secret
+	if r := mustRun(t, exit.Usage, append(args, "--policy-version", page)...); strings.Contains(r.stderr, secret) || !strings.Contains(r.stderr, "by reference") {
+		t.Errorf("a secret on the command line:\n%s", r.stderr)
+	}
+	file := writeFile(t, "page", []byte(page+"\n"))
+	r := mustRun(t, exit.OK, append(args, "--policy-version", "${file:"+file+"}")...)
+	if strings.Contains(r.stdout+r.stderr, secret) || !strings.Contains(r.stderr, "policy version: "+url+" says") {
+		t.Errorf("said:\n%s%s", r.stdout, r.stderr)
+	}
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		body, err := os.ReadFile(path)
+		if bytes.Contains(body, []byte(secret)) {
+			t.Errorf("%s holds the secret", path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,78 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"net/url"
+	"strconv"
+
+	"github.com/rollout-rl/rollout/collector/letta"
+)
+
+// A PolicyVersion says where the policy versions of calls come from besides traces: from the
+// user, or from a page. Its zero value is neither.
+type PolicyVersion struct {
+	// Claimed reports whether the user says that Version samples.
+	Claimed bool
+	Version int32
+	// URL is the page. Its reference is its text where it holds no secret.
+	URL Secret
+	// Shown is what the page is called in messages.
+	Shown string
+}
+
+// ClaimedVersion reports whether the text is a number: the claim of one invocation.
+func ClaimedVersion(text string) bool {
+	_, err := strconv.ParseInt(text, 10, 64)
+	return err == nil
+}
+
+// parsePolicyVersion reads a number, a URL, or a reference to a URL.
+func parsePolicyVersion(text string, getenv func(string) string) (v PolicyVersion, err error) {
+	if text == "" {
+		return v, nil
+	}
+	if ClaimedVersion(text) {
+		n, _ := strconv.ParseInt(text, 10, 64)
+		if n < 0 || n > math.MaxInt32 {
+			return v, fmt.Errorf("%s: must be ≥ 0 and ≤ %d", text, math.MaxInt32)
+		}
+		return PolicyVersion{Claimed: true, Version: int32(n)}, nil
+	}
+	v.URL = Secret{letta.Secret(text), text}
+	_, _, secret := cutReference(text)
+	if secret {
+		if v.URL, err = ParseSecret(text, getenv); err != nil {
+			return v, err
+		}
+	}
+	u, err := url.Parse(v.URL.Reveal())
+	switch {
+	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
+		return v, errors.New("want a whole number ≥ 0, or a URL such as http://127.0.0.1:30000/model_info") // the text may hold a secret
+	case secret:
+		v.Shown = u.Scheme + "://" + u.Host
+	case u.User != nil || u.RawQuery != "":
+		return v, fmt.Errorf("%s://%s: a URL with a user or a query may hold a secret: give it by reference, ${env:NAME} or ${file:/path}", u.Scheme, u.Host)
+	default:
+		v.Shown = u.Scheme + "://" + u.Host + u.EscapedPath()
+	}
+	return v, nil
+}
+
+// text is the value as files and run.json hold it.
+func (v PolicyVersion) text() string {
+	if v.Claimed {
+		return strconv.Itoa(int(v.Version))
+	}
+	return v.URL.ref
+}
+
+func policySetting(key string, to *PolicyVersion, getenv func(string) string) *Setting {
+	return &Setting{
+		Key: key, arg: "N|URL",
+		set: func(s string) (err error) { *to, err = parsePolicyVersion(s, getenv); return err },
+		get: func() any { return to.text() },
+	}
+}

@@ -1,0 +1,352 @@
+package policy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"net/http"
+	"net/url"
+	"sync"
+	"time"
+
+	"github.com/rollout-rl/rollout/tokenize"
+)
+
+// Unknown stands for a version that is not known.
+const Unknown int32 = -1
+
+// A Config says where versions come from. Either Version or URL is used.
+type Config struct {
+	// Version is the user's claim about every send of this process. It is used if URL is
+	// empty.
+	Version int32
+
+	// URL is a page that tells the version: see [Config.OneEngine] for what it proves. It
+	// answers a GET with a number, as plain text or JSON, or with a JSON object whose
+	// member weight_version or policy_version is one. A fragment names another member:
+	// http://host/status#step.current. A URL without a path means SGLang: /model_info, or
+	// /get_model_info if that does not exist.
+	URL string
+	// Name is what messages call the page. Default: its scheme, host and path. Nothing
+	// else of the URL is ever told.
+	Name string
+	// OneEngine is the user's word that the engine behind URL makes all calls, and that
+	// its number never falls. Without it the page is asked once, to name what is wrong
+	// with it, and proves nothing.
+	OneEngine bool
+	// Delay is how much earlier or later than the weights the page may change. Default
+	// 250ms.
+	Delay time.Duration
+	// Every is the time between two requests if nothing waits for one, and Gap the least
+	// time between the beginnings of two. Defaults 1s and 250ms.
+	Every, Gap time.Duration
+	// Patience bounds one request, what the first send waits for the first answer, and
+	// what a finished send waits for the answer after it, besides Delay and Gap. Default
+	// 2s.
+	Patience time.Duration
+	// Client makes the requests. Default: one of its own.
+	Client *http.Client
+
+	// Notice is told, once for each kind, why versions are unknown. It may be called from
+	// any goroutine, and must not block. Default: nobody is told.
+	Notice func(text string)
+}
+
+// The defaults of [Config].
+const (
+	DefaultDelay    = 250 * time.Millisecond
+	DefaultEvery    = time.Second
+	DefaultGap      = 250 * time.Millisecond
+	DefaultPatience = 2 * time.Second
+)
+
+// A Source tells the versions of the sends of one process. Its methods may be called from
+// many goroutines, and on nil: then nothing is known.
+type Source struct {
+	cfg   Config
+	pages []*url.URL // tried in this order; the first that exists stays
+	path  []string   // of the member that is read; nil: the usual names
+
+	first chan struct{} // closed when the first request is answered or has failed
+	nudge chan struct{} // of capacity 1: a span waits for an answer
+
+	mu      sync.Mutex
+	running bool
+	asked   time.Time // when the newest request began
+	// answers are the numbers of the past, the oldest one first: as many as Delay needs.
+	answers []answer
+	most    int32 // the highest number so far, or Unknown
+	useless bool  // the page proves nothing any more
+	pending []*Span
+	told    map[string]bool
+	missing int // traces in a row that the server does not have
+	traced  bool
+}
+
+// An answer is what the page said. The page read its number between began and ended.
+type answer struct {
+	began, ended time.Time
+	version      int32 // Unknown: not a number
+	word         string
+	err          error
+}
+
+// New makes a Source. It asks nothing: Run does.
+func New(cfg Config) (*Source, error) {
+	s := &Source{cfg: cfg, first: make(chan struct{}), nudge: make(chan struct{}, 1), most: Unknown, told: map[string]bool{}}
+	for _, d := range []struct {
+		name  string
+		value *time.Duration
+		usual time.Duration
+	}{{"delay", &s.cfg.Delay, DefaultDelay}, {"every", &s.cfg.Every, DefaultEvery}, {"gap", &s.cfg.Gap, DefaultGap}, {"patience", &s.cfg.Patience, DefaultPatience}} {
+		if *d.value < 0 {
+			return nil, fmt.Errorf("policy version: %s %v: must not be negative", d.name, *d.value)
+		}
+		if *d.value == 0 {
+			*d.value = d.usual
+		}
+	}
+	if s.cfg.Client == nil {
+		s.cfg.Client = &http.Client{}
+	}
+	if cfg.URL == "" {
+		if cfg.Version < 0 {
+			return nil, fmt.Errorf("policy version: %d: must be ≥ 0 and ≤ %d", cfg.Version, math.MaxInt32)
+		}
+		return s, nil
+	}
+	return s, s.locate()
+}
+
+// locate finds the pages that URL means.
+func (s *Source) locate() error {
+	u, err := url.Parse(s.cfg.URL)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return errors.New("policy version: want a whole number ≥ 0, or a URL such as http://127.0.0.1:30000/model_info")
+	}
+	s.path = members(u.Fragment)
+	u.Fragment, u.RawFragment = "", ""
+	if s.cfg.Name == "" {
+		s.cfg.Name = u.Scheme + "://" + u.Host + u.EscapedPath()
+	}
+	s.pages = []*url.URL{u}
+	if u.Path == "" || u.Path == "/" {
+		s.pages = []*url.URL{u.JoinPath("model_info"), u.JoinPath("get_model_info")}
+	}
+	return nil
+}
+
+// A Span is one send, from before it leaves until its answer was read. A nil Span knows
+// nothing.
+type Span struct {
+	source *Source
+	before int32 // what the page said before it, or Unknown
+	from   time.Time
+	once   sync.Once
+	done   chan struct{} // closed when after is known
+	after  int32
+}
+
+// Begin notes that a send is about to leave. It waits for the first answer of the page, for
+// Patience and Delay at most, and for nothing later.
+func (s *Source) Begin(ctx context.Context) *Span {
+	if s == nil {
+		return nil
+	}
+	sp := &Span{source: s, before: Unknown, after: Unknown, done: make(chan struct{})}
+	if s.cfg.URL == "" {
+		sp.before, sp.after = s.cfg.Version, s.cfg.Version
+		return sp
+	}
+	s.awaitFirst(ctx)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.running && !s.useless && s.cfg.OneEngine {
+		sp.before = s.heldAt(time.Now().Add(-s.cfg.Delay))
+	}
+	return sp
+}
+
+// awaitFirst waits until an answer of the page is old enough to have come before a send.
+func (s *Source) awaitFirst(ctx context.Context) {
+	s.mu.Lock()
+	idle := !s.running || s.useless || !s.cfg.OneEngine
+	s.mu.Unlock()
+	if idle {
+		return
+	}
+	limit := time.NewTimer(s.cfg.Patience)
+	defer limit.Stop()
+	select {
+	case <-s.first:
+	case <-limit.C:
+		return
+	case <-ctx.Done():
+		return
+	}
+	s.mu.Lock()
+	wait := time.Duration(0)
+	if len(s.answers) > 0 {
+		wait = time.Until(s.answers[0].ended.Add(s.cfg.Delay))
+	}
+	s.mu.Unlock()
+	if wait <= 0 {
+		return
+	}
+	limit.Reset(wait)
+	select {
+	case <-limit.C:
+	case <-ctx.Done():
+	}
+}
+
+// heldAt returns the newest number whose request had ended by then. Source.mu is held.
+func (s *Source) heldAt(then time.Time) int32 {
+	newest := -1
+	for i := range s.answers {
+		if s.answers[i].ended.After(then) {
+			break
+		}
+		newest = i
+	}
+	if newest < 0 {
+		return Unknown
+	}
+	s.answers = s.answers[newest:] // nobody asks for older ones: time goes on
+	return s.answers[0].version
+}
+
+// End notes that the answer to the send was read, or that the server has ended its run.
+// Only the first call counts.
+func (sp *Span) End() {
+	if sp == nil {
+		return
+	}
+	sp.once.Do(func() {
+		s := sp.source
+		if s.cfg.URL == "" || sp.before == Unknown {
+			close(sp.done)
+			return
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if !s.running || s.useless {
+			close(sp.done)
+			return
+		}
+		sp.from = time.Now().Add(s.cfg.Delay)
+		s.pending = append(s.pending, sp)
+		select {
+		case s.nudge <- struct{}{}:
+		default: // Run will look
+		}
+	})
+}
+
+// Version returns the version that made every call of the send, and who says so. It is
+// Unknown if the page said two numbers, or did not answer in time. Version waits for the
+// answer after the send: for Delay, Gap and twice Patience at most. End must have been
+// called.
+func (sp *Span) Version(ctx context.Context) (int32, tokenize.VersionSource) {
+	if sp == nil {
+		return Unknown, tokenize.VersionTrace
+	}
+	s := sp.source
+	if s.cfg.URL == "" {
+		return sp.before, tokenize.VersionFlag
+	}
+	limit := time.NewTimer(time.Until(sp.from) + s.cfg.Gap + 2*s.cfg.Patience) // a request may be under way
+	defer limit.Stop()
+	select {
+	case <-sp.done:
+	case <-limit.C:
+		return Unknown, tokenize.VersionURL
+	case <-ctx.Done():
+		return Unknown, tokenize.VersionURL
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if sp.before == Unknown || sp.before != sp.after || s.useless {
+		return Unknown, tokenize.VersionURL
+	}
+	return sp.before, tokenize.VersionURL
+}
+
+// Asks reports whether versions are wanted: whether a trace should be read for a call whose
+// version nothing else says.
+func (s *Source) Asks() bool {
+	if s == nil {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.running && (s.traced || s.missing < maxMissing)
+}
+
+// maxMissing is how many traces in a row the server may lack before none is asked for: it
+// keeps none.
+const maxMissing = 8
+
+// Traced tells what the trace of a call said: its version, and the word that it had in its
+// place where it is Unknown. page is what the page proved, or Unknown.
+func (s *Source) Traced(version int32, word string, page int32) {
+	if s == nil {
+		return
+	}
+	s.mu.Lock()
+	s.traced, s.missing = true, 0
+	wrong := version != Unknown && page != Unknown && version != page && s.cfg.URL != ""
+	if wrong {
+		s.giveUp()
+	}
+	s.mu.Unlock()
+	switch {
+	case wrong:
+		s.notice("wrong", "policy version: %s said %d during a call of which the engine itself says %d: the page is not that engine's, and is not asked any more", s.cfg.Name, page, version)
+	case version == Unknown && word != "":
+		s.notice("trace word", "policy version: the engine calls its weights %q in its traces, which is not a number: such calls have no version until the trainer gives the engine one (weight_version)", word)
+	}
+}
+
+// Untraced tells that the server has no trace of a call that it made.
+func (s *Source) Untraced() {
+	if s == nil {
+		return
+	}
+	s.mu.Lock()
+	s.missing++
+	s.mu.Unlock()
+}
+
+// notice tells the user, once for each key.
+func (s *Source) notice(key, format string, args ...any) {
+	s.mu.Lock()
+	again := s.told[key]
+	s.told[key] = true
+	s.mu.Unlock()
+	if !again && s.cfg.Notice != nil {
+		s.cfg.Notice(fmt.Sprintf(format, args...))
+	}
+}
+
+// giveUp ends the use of the page. Source.mu is held.
+func (s *Source) giveUp() {
+	s.useless = true
+	s.settle(func(*Span) bool { return true }, Unknown)
+}
+
+// settle gives an answer to the spans that wait and match. Source.mu is held.
+func (s *Source) settle(match func(*Span) bool, version int32) {
+	kept := s.pending[:0]
+	for _, sp := range s.pending {
+		if !match(sp) {
+			kept = append(kept, sp)
+			continue
+		}
+		sp.after = version
+		close(sp.done)
+	}
+	clear(s.pending[len(kept):])
+	s.pending = kept
+}

@@ -1,0 +1,362 @@
+package policy_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rollout-rl/rollout/collector/policy"
+	"github.com/rollout-rl/rollout/tokenize"
+)
+
+// A page says what it is told to, and counts.
+type page struct {
+	*httptest.Server
+	mu    sync.Mutex
+	says  string
+	code  int
+	asked int
+	block chan struct{} // requests wait until it is closed; nil: they do not
+}
+
+func startPage(t *testing.T, says string) *page {
+	t.Helper()
+	p := &page{says: says, code: 200}
+	p.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		p.mu.Lock()
+		says, code, block := p.says, p.code, p.block
+		p.asked++
+		p.mu.Unlock()
+		if block != nil {
+			select {
+			case <-block:
+			case <-r.Context().Done():
+			}
+		}
+		w.WriteHeader(code)
+		fmt.Fprint(w, says)
+	}))
+	t.Cleanup(p.Close)
+	return p
+}
+
+func (p *page) set(says string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.says = says
+}
+
+func (p *page) count() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.asked
+}
+
+// A source under test, and what it told.
+type source struct {
+	*policy.Source
+	mu   sync.Mutex
+	told []string
+}
+
+func (s *source) notices() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.told)
+}
+
+// run starts a source that is quick: no delay to speak of.
+func run(t *testing.T, cfg policy.Config) *source {
+	t.Helper()
+	s := &source{}
+	cfg.Delay, cfg.Gap, cfg.Every = max(cfg.Delay, time.Nanosecond), time.Millisecond, 5*time.Millisecond
+	cfg.Notice = func(text string) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.told = append(s.told, text)
+	}
+	var err error
+	if s.Source, err = policy.New(cfg); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Errorf("Run = %v", err)
+		}
+	})
+	for cfg.URL != "" && !s.Asks() {
+		time.Sleep(time.Millisecond) // until Run has begun
+	}
+	return s
+}
+
+func (s *source) send(t *testing.T, during func()) int32 {
+	t.Helper()
+	sp := s.Begin(t.Context())
+	during()
+	sp.End()
+	v, from := sp.Version(t.Context())
+	if v >= 0 && from != tokenize.VersionURL {
+		t.Errorf("version %d from %v, want url", v, from)
+	}
+	return v
+}
+
+func none() {}
+
+func TestClaim(t *testing.T) {
+	s, err := policy.New(policy.Config{Version: 7})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sp := s.Begin(t.Context())
+	sp.End()
+	if v, from := sp.Version(t.Context()); v != 7 || from != tokenize.VersionFlag {
+		t.Errorf("Version = %d from %v, want 7 from flag", v, from)
+	}
+	var nobody *policy.Source
+	sp = nobody.Begin(t.Context())
+	sp.End()
+	if v, _ := sp.Version(t.Context()); v != policy.Unknown || nobody.Asks() {
+		t.Errorf("a nil Source knows version %d", v)
+	}
+}
+
+// TestBetweenEqualAnswers: equal answers before and after a send prove its version, and
+// differing ones nothing.
+func TestBetweenEqualAnswers(t *testing.T) {
+	p := startPage(t, `{"weight_version":"3"}`)
+	s := run(t, policy.Config{URL: p.URL + "/get_model_info", OneEngine: true})
+	if v := s.send(t, none); v != 3 {
+		t.Errorf("version %d, want 3", v)
+	}
+	if v := s.send(t, func() { p.set(`{"weight_version":"4"}`) }); v != policy.Unknown {
+		t.Errorf("version %d of a send during which the page went from 3 to 4", v)
+	}
+	if v := s.send(t, none); v != 4 {
+		t.Errorf("version %d, want 4", v)
+	}
+	if told := s.notices(); told != nil {
+		t.Errorf("notices: %q", told)
+	}
+}
+
+// TestAfterMeansAfter: an answer to a request that was under way when the send ended is not
+// one after it: the number may have changed since the page read it.
+func TestAfterMeansAfter(t *testing.T) {
+	p := startPage(t, "3")
+	s := run(t, policy.Config{URL: p.URL, OneEngine: true})
+	sp := s.Begin(t.Context())
+	block := make(chan struct{})
+	p.mu.Lock()
+	p.block = block
+	asked := p.asked
+	p.mu.Unlock()
+	for p.count() == asked { // a request that is answered with 3 is under way
+		time.Sleep(time.Millisecond)
+	}
+	sp.End()
+	p.mu.Lock()
+	p.says, p.block = "4", nil
+	p.mu.Unlock()
+	close(block)
+	if v, _ := sp.Version(t.Context()); v != policy.Unknown {
+		t.Errorf("version %d from an answer that was asked for before the send ended", v)
+	}
+}
+
+// TestDelay: a page that changes later than the weights does not mislead within Delay.
+func TestDelay(t *testing.T) {
+	const delay = 60 * time.Millisecond
+	p := startPage(t, "3")
+	s := run(t, policy.Config{URL: p.URL, OneEngine: true, Delay: delay})
+	if v := s.send(t, none); v != 3 {
+		t.Errorf("version %d, want 3", v)
+	}
+	sp := s.Begin(t.Context())
+	sp.End() // its calls were made by 4, which the page says a little later
+	time.AfterFunc(delay/2, func() { p.set("4") })
+	if v, _ := sp.Version(t.Context()); v != policy.Unknown {
+		t.Errorf("version %d from a page that is %v late, want none: Delay is %v", v, delay/2, delay)
+	}
+	time.Sleep(2 * delay) // a page that is early: the weights follow it
+	p.set("5")
+	for n := p.count(); p.count() < n+2; {
+		time.Sleep(time.Millisecond)
+	}
+	if v := s.send(t, none); v == 5 {
+		t.Error("version 5 right after the page said it: the weights may still be 4")
+	}
+}
+
+func TestProvesNothing(t *testing.T) {
+	t.Run("a number that falls", func(t *testing.T) {
+		p := startPage(t, "9")
+		s := run(t, policy.Config{URL: p.URL, OneEngine: true})
+		if v := s.send(t, none); v != 9 {
+			t.Errorf("version %d, want 9", v)
+		}
+		if v := s.send(t, func() { p.set("8") }); v != policy.Unknown {
+			t.Errorf("version %d of a send during which the number fell", v)
+		}
+		for range 2 {
+			if v := s.send(t, none); v != policy.Unknown {
+				t.Errorf("version %d after the number fell", v)
+			}
+		}
+		if told := s.notices(); len(told) != 1 || !strings.Contains(told[0], "fell from 9 to 8") {
+			t.Errorf("notices: %q", told)
+		}
+	})
+	t.Run("a word", func(t *testing.T) {
+		p := startPage(t, `{"model_path":"m","weight_version":"default"}`)
+		s := run(t, policy.Config{URL: p.URL, OneEngine: true})
+		if v := s.send(t, none); v != policy.Unknown {
+			t.Errorf("version %d of default", v)
+		}
+		p.set(`{"weight_version":"0"}`)
+		for s.send(t, none) != 0 { // the trainer has set one: it ends
+			time.Sleep(time.Millisecond)
+		}
+		if told := s.notices(); len(told) != 1 || !strings.Contains(told[0], `says "default", which is not a number`) {
+			t.Errorf("notices: %q", told)
+		}
+	})
+	t.Run("several engines", func(t *testing.T) {
+		p := startPage(t, "3")
+		s := run(t, policy.Config{URL: p.URL})
+		for range 3 {
+			if v := s.send(t, none); v != policy.Unknown {
+				t.Errorf("version %d, and nobody said that there is one engine", v)
+			}
+		}
+		if told := s.notices(); len(told) != 1 || !strings.Contains(told[0], "--one-engine") || p.count() > 1 {
+			t.Errorf("notices: %q, %d requests", told, p.count())
+		}
+	})
+	t.Run("a trace that says another", func(t *testing.T) {
+		p := startPage(t, "3")
+		s := run(t, policy.Config{URL: p.URL, OneEngine: true})
+		if v := s.send(t, none); v != 3 {
+			t.Errorf("version %d, want 3", v)
+		}
+		s.Traced(3, "", 3)
+		s.Traced(4, "", policy.Unknown)
+		s.Traced(4, "", 3)
+		if v := s.send(t, none); v != policy.Unknown {
+			t.Errorf("version %d from a page that a trace contradicts", v)
+		}
+		if told := s.notices(); len(told) != 1 || !strings.Contains(told[0], "said 3 during a call of which the engine itself says 4") {
+			t.Errorf("notices: %q", told)
+		}
+	})
+	t.Run("a page that does not answer", func(t *testing.T) {
+		p := startPage(t, "3")
+		p.block = make(chan struct{})
+		s := run(t, policy.Config{URL: p.URL + "/x?token=secret", OneEngine: true, Patience: 50 * time.Millisecond})
+		began := time.Now()
+		if v := s.send(t, none); v != policy.Unknown {
+			t.Errorf("version %d from a page that is silent", v)
+		}
+		if took := time.Since(began); took > 5*time.Second {
+			t.Errorf("the send waited %v", took)
+		}
+		for len(s.notices()) == 0 {
+			time.Sleep(time.Millisecond)
+		}
+		if told := s.notices(); strings.Contains(told[0], "secret") || !strings.Contains(told[0], "/x: no answer within 50ms") {
+			t.Errorf("notices: %q", told)
+		}
+	})
+}
+
+// TestOnePollServesMany: hundreds of sends that end together cost a few requests.
+func TestOnePollServesMany(t *testing.T) {
+	p := startPage(t, "5")
+	s := run(t, policy.Config{URL: p.URL, OneEngine: true, Delay: 20 * time.Millisecond})
+	s.send(t, none)
+	before := p.count()
+	began := time.Now()
+	var g sync.WaitGroup
+	for range 500 {
+		g.Go(func() {
+			sp := s.Begin(t.Context())
+			sp.End()
+			if v, _ := sp.Version(t.Context()); v != 5 {
+				t.Errorf("version %d, want 5", v)
+			}
+		})
+	}
+	g.Wait()
+	if n, most := p.count()-before, 10+int(time.Since(began)/(4*time.Millisecond)); n > most {
+		t.Errorf("%d requests for 500 sends in %v, want at most %d", n, time.Since(began), most)
+	}
+}
+
+func TestPages(t *testing.T) {
+	for _, c := range []struct {
+		says, fragment string
+		want           int32
+		notice         string
+	}{
+		{"12", "", 12, ""},
+		{" \"12\"\n", "", 12, ""},
+		{`{"weight_version":12}`, "", 12, ""},
+		{`{"policy_version":"12"}`, "", 12, ""},
+		{`{"trainer":{"step":12}}`, "#trainer.step", 12, ""},
+		{`{"version":12}`, "", -1, "no member weight_version"},
+		{`{"trainer":{"step":12}}`, "#trainer.steps", -1, "no member trainer.steps"},
+		{"12", "#step", -1, "not a JSON object"},
+		{"<html>", "", -1, `says "<html>"`},
+		{"-1", "", -1, `says "-1"`},
+		{"2147483648", "", -1, `says "2147483648"`},
+		{`{"weight_version":null}`, "", -1, `says "null"`},
+		{"1.5", "", -1, `says "1.5"`},
+		{"", "", -1, `says ""`},
+	} {
+		t.Run(c.says+c.fragment, func(t *testing.T) {
+			p := startPage(t, c.says)
+			s := run(t, policy.Config{URL: p.URL + "/v" + c.fragment, OneEngine: true})
+			if v := s.send(t, none); v != c.want {
+				t.Errorf("version %d, want %d", v, c.want)
+			}
+			if told := strings.Join(s.notices(), "\n"); c.notice == "" && told != "" || !strings.Contains(told, c.notice) {
+				t.Errorf("notices: %q, want %q", told, c.notice)
+			}
+		})
+	}
+}
+
+// TestSGLang: the address alone means the page of SGLang, by its newer or its older name.
+func TestSGLang(t *testing.T) {
+	for _, name := range []string{"/model_info", "/get_model_info"} {
+		mux := http.NewServeMux()
+		mux.HandleFunc("GET "+name, func(w http.ResponseWriter, _ *http.Request) {
+			fmt.Fprint(w, `{"model_path":"m","is_generation":true,"weight_version":"6"}`)
+		})
+		srv := httptest.NewServer(mux)
+		t.Cleanup(srv.Close)
+		s := run(t, policy.Config{URL: srv.URL, OneEngine: true})
+		if v := s.send(t, none); v != 6 {
+			t.Errorf("%s: version %d, want 6; %q", name, v, s.notices())
+		}
+	}
+}
+
+func TestConfigIsChecked(t *testing.T) {
+	for _, c := range []policy.Config{{Version: -1}, {URL: "ftp://x"}, {URL: "127.0.0.1:30000"}, {URL: "http://x", Delay: -1}} {
+		if _, err := policy.New(c); err == nil {
+			t.Errorf("New(%+v): no error", c)
+		}
+	}
+}

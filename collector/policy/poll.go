@@ -1,0 +1,240 @@
+package policy
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Run asks the page until ctx is done, and then returns nil. It asks one request at a time,
+// so answers are in order. Without a page Run waits for ctx. It is called once.
+func (s *Source) Run(ctx context.Context) error {
+	s.mu.Lock()
+	s.running = true
+	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		s.running = false
+		s.settle(func(*Span) bool { return true }, Unknown)
+		s.mu.Unlock()
+	}()
+	if s.cfg.URL != "" && !s.cfg.OneEngine {
+		s.notice("engines", "policy version: nothing says that one engine stands behind %s and makes all calls, so its answers prove nothing: "+
+			"versions come from traces alone; --one-engine says that one does", s.cfg.Name)
+	}
+	for s.cfg.URL != "" && ctx.Err() == nil {
+		a := s.ask(ctx)
+		if ctx.Err() != nil {
+			break
+		}
+		if !s.take(a) || !s.cfg.OneEngine {
+			break
+		}
+		s.rest(ctx)
+	}
+	<-ctx.Done()
+	return nil
+}
+
+// rest waits until the page is to be asked again: after Every, or as soon as Gap allows and
+// the answer is one after the first send that waits for it.
+func (s *Source) rest(ctx context.Context) {
+	for {
+		s.mu.Lock()
+		next := s.asked.Add(s.cfg.Every)
+		for _, sp := range s.pending {
+			if soon := later(sp.from, s.asked.Add(s.cfg.Gap)); soon.Before(next) {
+				next = soon
+			}
+		}
+		s.mu.Unlock()
+		timer := time.NewTimer(time.Until(next))
+		select {
+		case <-timer.C:
+			return
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-s.nudge:
+			timer.Stop()
+		}
+	}
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// take takes an answer, and reports whether the page can still prove something.
+func (s *Source) take(a answer) bool {
+	s.mu.Lock()
+	fell := a.version != Unknown && a.version < s.most
+	highest := s.most
+	switch {
+	case s.useless: // a trace has said so meanwhile
+	case fell:
+		s.giveUp()
+	default:
+		// A send that ended after the request began waits for the next one.
+		s.settle(func(sp *Span) bool { return !a.began.Before(sp.from) }, a.version)
+		if a.version != Unknown {
+			s.most = a.version
+			s.answers = append(s.answers, a)
+			s.forget(a.ended.Add(-s.cfg.Delay))
+		}
+	}
+	useful := !s.useless
+	select {
+	case <-s.first:
+	default:
+		close(s.first)
+	}
+	s.mu.Unlock()
+	switch {
+	case fell:
+		s.notice("fell", "policy version: %s fell from %d to %d: a number that falls proves nothing, and the page is not asked any more", s.cfg.Name, highest, a.version)
+	case a.err != nil:
+		s.notice("unreachable", "policy version: %s: %v: versions are unknown while it does not answer", s.cfg.Name, a.err)
+	case a.version == Unknown:
+		s.notice("word", "policy version: %s says %q, which is not a number: versions are unknown until the trainer gives the engine one (weight_version)", s.cfg.Name, a.word)
+	}
+	return useful
+}
+
+// forget drops the answers that no send needs: those before the newest one that had ended
+// by then. Source.mu is held.
+func (s *Source) forget(then time.Time) {
+	for len(s.answers) > 1 && !s.answers[1].ended.After(then) {
+		s.answers = s.answers[1:]
+	}
+}
+
+// maxPage bounds what is read of a page, in bytes.
+const maxPage = 1 << 20
+
+// ask asks the page once.
+func (s *Source) ask(ctx context.Context) (a answer) {
+	a.version = Unknown
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.Patience)
+	defer cancel()
+	for {
+		a.began = time.Now()
+		s.mu.Lock()
+		s.asked = a.began
+		s.mu.Unlock()
+		var body []byte
+		var status int
+		status, body, a.err = s.get(ctx, s.pages[0])
+		a.ended = time.Now()
+		switch {
+		case a.err != nil:
+			return a
+		case status == http.StatusNotFound && len(s.pages) > 1:
+			s.pages = s.pages[1:]
+			continue
+		case status != http.StatusOK:
+			a.err = fmt.Errorf("status %d", status)
+			return a
+		}
+		s.pages = s.pages[:1]
+		a.version, a.word, a.err = number(body, s.path)
+		return a
+	}
+}
+
+func (s *Source) get(ctx context.Context, page *url.URL) (int, []byte, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, page.String(), nil)
+	if err != nil {
+		return 0, nil, errors.New("not a URL")
+	}
+	request.Header.Set("Accept", "application/json, text/plain")
+	request.Header.Set("Cache-Control", "no-cache") // an answer of the past proves nothing
+	response, err := s.cfg.Client.Do(request)
+	if err != nil {
+		if u, ok := errors.AsType[*url.Error](err); ok {
+			err = u.Err // the rest repeats the address
+		}
+		if errors.Is(err, context.DeadlineExceeded) {
+			err = fmt.Errorf("no answer within %v", s.cfg.Patience)
+		}
+		return 0, nil, err
+	}
+	defer response.Body.Close() //nolint:errcheck // it was read
+	body, err := io.ReadAll(io.LimitReader(response.Body, maxPage+1))
+	if err == nil && len(body) > maxPage {
+		err = fmt.Errorf("a page of more than %d bytes", maxPage)
+	}
+	return response.StatusCode, body, err
+}
+
+// members takes a dotted path apart.
+func members(path string) []string {
+	if path == "" {
+		return nil
+	}
+	return strings.Split(path, ".")
+}
+
+// usual are the members that tell a version where no path is given. The first is SGLang's.
+var usual = []string{"weight_version", "policy_version"}
+
+// number reads the version on a page. Where the page has a word in its place, the version
+// is Unknown and the word is returned.
+func number(body []byte, path []string) (version int32, word string, err error) {
+	body = bytes.TrimSpace(body)
+	value := json.RawMessage(body)
+	var object map[string]json.RawMessage
+	if json.Unmarshal(body, &object) == nil && object != nil {
+		names := path
+		if names == nil {
+			for _, name := range usual {
+				if _, there := object[name]; there {
+					names = []string{name}
+					break
+				}
+			}
+		}
+		if names == nil {
+			return Unknown, "", errors.New("the page has no member weight_version; name the one to read behind the URL: #member")
+		}
+		for i, name := range names {
+			var in map[string]json.RawMessage
+			if json.Unmarshal(value, &in) != nil || in[name] == nil {
+				return Unknown, "", fmt.Errorf("the page has no member %s", strings.Join(names[:i+1], "."))
+			}
+			value = in[name]
+		}
+	} else if path != nil {
+		return Unknown, "", fmt.Errorf("the page is not a JSON object, and has no member %s", strings.Join(path, "."))
+	}
+	text := string(value)
+	var quoted string
+	if strings.HasPrefix(text, `"`) && json.Unmarshal(value, &quoted) == nil {
+		text = strings.TrimSpace(quoted)
+	}
+	if n, err := strconv.ParseInt(text, 10, 64); err == nil && n >= 0 && n <= math.MaxInt32 {
+		return int32(n), "", nil
+	}
+	return Unknown, shortened(text), nil // a word is an answer, and no failure
+}
+
+// shortened is a text for a message.
+func shortened(text string) string {
+	const most = 40
+	if len(text) > most {
+		text = text[:most] + "…"
+	}
+	return strings.ToValidUTF8(text, "?")
+}
