@@ -27,6 +27,7 @@ const (
 type figure struct {
 	Title string
 	SVG   template.HTML // made by a chart, which escapes text
+	Note  string        // in the place of a drawing
 }
 
 // An axis places values between two ends of the drawing.

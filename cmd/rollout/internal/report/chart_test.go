@@ -37,7 +37,6 @@ func TestCharts(t *testing.T) {
 		{"negative", bars(values(1000, func(i int) float64 { return float64(i) - 500 })), []string{"<title>-500 to -450: 50 samples</title>"}},
 		{"tiny", bars(values(50, func(i int) float64 { return 1e-12 * float64(i) })), nil},
 		{"huge", bars(values(50, func(i int) float64 { return 1e15 + float64(i) })), nil},
-		{"a point", lines("Rate", "s", "tokens/s", []line{{points: series(1, func(int) float64 { return 3 })}}), nil},
 		{"no rate", lines("Rate", "s", "tokens/s", []line{{points: series(5, func(int) float64 { return 0 }), step: true, area: true}}), []string{"<title>2 s: 0 tokens/s</title>"}},
 		{"steps", lines("Rate", "s", "tokens/s", []line{{points: series(9, func(i int) float64 { return math.Exp(float64(i)) }), step: true}}), []string{"<title>3 s: 20.09 tokens/s</title>"}},
 		{"two", lines("Limit", "s", "samples", []line{
@@ -79,6 +78,15 @@ func TestCharts(t *testing.T) {
 	}
 	if lines("Rate", "s", "tokens/s", []line{{name: "a"}}) != nil || histogram("Rewards", "reward", nil, "samples") != nil {
 		t.Error("a drawing of nothing")
+	}
+	for n := range 3 { // at one time: there is nothing between two ends of the axis
+		all := []line{{points: []point{{5, 1}}}, {points: series(0, nil)}}
+		for range n {
+			all[1].points = append(all[1].points, point{5, 2})
+		}
+		if f := lines("Rate", "s", "tokens/s", all); f == nil || f.SVG != "" || f.Note != "Too short to plot." || f.Title != "Rate" {
+			t.Errorf("lines without extent: %+v", f)
+		}
 	}
 }
 

@@ -36,7 +36,7 @@ type page struct {
 	Ends                                          []string // sentences
 	LimitReasons, Attempts, RetryClasses          shares
 	RewardPlot, PassPlot                          *figure
-	LengthRows, TimeRows                          []spreadRow
+	Lengths, Times                                spreads
 	LengthPlots, TimePlots, ControlPlots          []*figure
 	Changes                                       []LimitChange
 	Runs                                          []invocationRow
@@ -58,7 +58,7 @@ type invocationRow struct {
 // server may have written is escaped, and what cannot be seen of it is made visible.
 func Page(w io.Writer, r *Report) error {
 	t, err := template.New("page").Funcs(template.FuncMap{
-		"count": countAny,
+		"count": countAny, "plural": pluralAny,
 		"share": share, "share64": func(part, whole int64) string { return share(int(part), int(whole)) },
 		"seconds": seconds, "size": size, "moment": moment, "value": value, "amount": amount,
 		"deref":   func(v *float64) string { return value(*v) },
@@ -85,6 +85,15 @@ func countAny(v any) string {
 		return count(*n)
 	}
 	return fmt.Sprint(v)
+}
+
+// pluralAny is a number of things, with their name.
+func pluralAny(v any, one string) string {
+	text := countAny(v) + " " + one
+	if countAny(v) != "1" {
+		text += "s"
+	}
+	return text
 }
 
 func newPage(r *Report) *page {

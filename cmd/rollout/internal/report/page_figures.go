@@ -8,6 +8,12 @@ import (
 	"time"
 )
 
+// spreads are the rows of one table.
+type spreads struct {
+	Title string
+	Rows  []spreadRow
+}
+
 type spreadRow struct {
 	Name string
 	D    *Distribution
@@ -16,7 +22,7 @@ type spreadRow struct {
 
 func (p *page) rewards() {
 	w := p.R.Rewards
-	p.RewardPlot = histogram("Rewards", "reward", w.All, "samples")
+	p.RewardPlot = histogram("Samples by reward", "reward", w.All, "samples")
 	if len(w.PassAtK) < 2 {
 		return
 	}
@@ -26,18 +32,18 @@ func (p *page) rewards() {
 		points = append(points, point{float64(k.K), k.Value})
 		x.ticks = append(x.ticks, tick{float64(k.K), strconv.Itoa(k.K)})
 	}
-	p.PassPlot = drawLines("pass@k", x, axis{name: "share of groups", high: 1, ticks: ticks(0, 1, 4)}, []line{{points: points}})
+	p.PassPlot = drawLines("pass@k as k grows", x, axis{name: "share of groups", high: 1, ticks: ticks(0, 1, 4)}, []line{{points: points}})
 }
 
 func (p *page) lengths() {
 	l := p.R.Lengths
-	p.LengthRows = []spreadRow{
+	p.Lengths = spreads{"Tokens, calls and rows", []spreadRow{
 		{"prompt tokens per row", l.Prompt, amount},
 		{"tokens per row", l.Sequence, amount},
 		{"sampled tokens per sample", l.Completion, amount},
 		{"calls per sample", l.Calls, amount},
 		{"rows per sample", l.RowsPer, amount},
-	}
+	}}
 	p.LengthPlots = present(
 		histogram("Prompt length", "tokens", l.Prompt, "rows"),
 		histogram("Length of a row", "tokens", l.Sequence, "rows"),
@@ -47,13 +53,14 @@ func (p *page) lengths() {
 
 func (p *page) times() {
 	t := p.R.Time
+	p.Times.Title = "Time of a sample"
 	for _, row := range []spreadRow{
 		{"total", t.Total, seconds},
 		{"working (no queueing, no backoff)", t.Working, seconds},
 		{"total, of samples that failed", t.Failed, seconds},
 	} {
 		if row.D != nil {
-			p.TimeRows = append(p.TimeRows, row)
+			p.Times.Rows = append(p.Times.Rows, row)
 		}
 	}
 	p.TimePlots = append(present(histogram("Time per sample", "seconds", t.Total, "samples")), p.throughput()...)
@@ -63,8 +70,12 @@ func (p *page) times() {
 // ends.
 func (p *page) throughput() []*figure {
 	s := p.R.Throughput
-	if s == nil || len(s.Tokens) < 2 {
+	if s == nil {
 		return nil
+	}
+	const tokens, samples = "Sampled tokens per second", "Samples ended per minute"
+	if len(s.Tokens) < 2 {
+		return []*figure{tooShort(tokens), tooShort(samples)}
 	}
 	unit, per := elapsed(time.Duration(float64(len(s.Tokens)) * s.Step * float64(time.Second)))
 	since := unit + " since " + s.Start.Format("2006-01-02 15:04:05")
@@ -77,8 +88,8 @@ func (p *page) throughput() []*figure {
 		return []line{{points: append(points, point{float64(len(values)) * s.Step / per, last}), step: true, area: true}}
 	}
 	return present(
-		lines("Sampled tokens per second", since, "tokens/s", curve(s.Tokens, 1/s.Step)),
-		lines("Samples ended per minute", since, "samples/min", curve(s.Samples, 60/s.Step)),
+		lines(tokens, since, "tokens/s", curve(s.Tokens, 1/s.Step)),
+		lines(samples, since, "samples/min", curve(s.Samples, 60/s.Step)),
 	)
 }
 
@@ -126,13 +137,18 @@ func (p *page) control() {
 		}
 		limits = append(limits, l)
 	}
-	title := "Limit of samples in flight"
+	const limit, flying = "Limit of samples in flight", "Samples in flight"
+	if last.Sub(first) < time.Second { // the few milliseconds of one change
+		p.ControlPlots = []*figure{tooShort(limit), tooShort(flying)}
+		return
+	}
+	title := limit
 	if n := len(k.Endpoints) - len(shown); n > 0 {
 		title += fmt.Sprintf(" (%d more endpoints in the table)", n)
 	}
 	p.ControlPlots = present(
 		lines(title, since, "samples", limits),
-		lines("Samples in flight", since, "samples", []line{{points: flight, area: true}}),
+		lines(flying, since, "samples", []line{{points: flight, area: true}}),
 	)
 }
 

@@ -72,6 +72,38 @@ func TestPageStandsAlone(t *testing.T) {
 	}
 }
 
+// A run that was over at once has words in the place of empty frames.
+func TestPageOfAShortRun(t *testing.T) {
+	t.Parallel()
+	f := newFolder(t)
+	f.sample("a", 0, 1, new(1.0), 5, 5)
+	f.write(sink.Parquet)
+	f.log(logLine{0, "limit changed", map[string]any{"endpoint": "http://a", "from": 0, "to": 1, "reason": "start"}},
+		logLine{0, "end", map[string]any{"outcome": "finished"}})
+	html := page(t, f.read(1))
+	if short := strings.Count(html, "Too short to plot."); short != 2 {
+		t.Errorf("%d plots are too short, want the two of concurrency", short)
+	}
+	if m := regexp.MustCompile(`\b1 (tasks|shards|changes)\b`).FindString(html); m != "" {
+		t.Errorf("%q is in the page", m)
+	}
+}
+
+// No two cards of a page, or a card and a heading, have one title.
+func TestPageTitlesDiffer(t *testing.T) {
+	t.Parallel()
+	seen := map[string]bool{}
+	for _, m := range regexp.MustCompile(`<(?:h2 id="\w+"|caption|figcaption)>([^<]*)<`).FindAllStringSubmatch(page(t, bigRun(t).read(1200)), -1) {
+		if seen[m[1]] {
+			t.Errorf("two titles are %q", m[1])
+		}
+		seen[m[1]] = true
+	}
+	if len(seen) < 25 {
+		t.Errorf("%d titles: the test looks at too little", len(seen))
+	}
+}
+
 // Every drawing is well-formed XML, and every class that it uses has a colour.
 func TestPlots(t *testing.T) {
 	t.Parallel()

@@ -73,10 +73,16 @@ func lines(title, x, y string, all []line) *figure {
 	}
 	high = top(high)
 	low, end := extent(all)
+	switch {
+	case math.IsInf(low, 1):
+		return nil
+	case end <= low:
+		return tooShort(title)
+	}
 	return drawLines(title, axis{name: x, low: low, high: end, ticks: ticks(low, end, 5)}, axis{name: y, high: high, ticks: ticks(0, high, 4)}, all)
 }
 
-// extent is from the first to the last x of lines.
+// extent is from the first to the last x of lines. Without a point it is from +Inf to -Inf.
 func extent(all []line) (low, high float64) {
 	low, high = math.Inf(1), math.Inf(-1)
 	for _, l := range all {
@@ -84,10 +90,12 @@ func extent(all []line) (low, high float64) {
 			low, high = min(low, p.x), max(high, p.x)
 		}
 	}
-	if high <= low {
-		high = low + 1
-	}
 	return low, high
+}
+
+// tooShort is a figure of what has no extent in time, which would be an empty frame.
+func tooShort(title string) *figure {
+	return &figure{Title: title, Note: "Too short to plot."}
 }
 
 // drawLines draws lines within two axes; without a point there is no figure.
