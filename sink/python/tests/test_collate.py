@@ -50,7 +50,7 @@ def groups(draw: st.DrawFn) -> list[Group]:
     return made
 
 
-def check(batch: dict[str, Any], given_groups: list[Group], pad_id: int = 99, null_reward: str = "nan") -> None:
+def check(batch: Any, given_groups: list[Group], pad_id: int = 99, null_reward: str = "nan") -> None:
     """The micro-batches hold each row once; padding is padding."""
     dropping = null_reward == "drop"
     want = {(g.id, r["sample_key"], r["segment_index"]): r for g in given_groups for r in g.rows if not (dropping and r["reward"] is None)}
@@ -172,6 +172,21 @@ def test_workers_that_are_not_forked_can_have_it() -> None:
     for make in (collate.padded(0), collate.packed(100), collate.bucketed(0, dtypes={"loss_mask": "bool"})):
         again = pickle.loads(pickle.dumps(make))(groups)
         assert again.keys() == make(groups).keys() and torch.equal(again["input_ids"], make(groups)["input_ids"])
+
+
+def test_a_batch_that_was_sent_is_the_same() -> None:
+    groups = some([3, 5, 70])
+    for make in (collate.padded(9, "split"), collate.packed(100), collate.bucketed(0, dtypes={"loss_mask": "bool"})):
+        for given_groups in (groups, some([])):
+            batch = make(given_groups)
+            loader = torch.utils.data.DataLoader([given_groups], batch_size=None, num_workers=1, collate_fn=make)
+            for sent in (pickle.loads(pickle.dumps(batch)), next(iter(loader))):
+                assert list(sent) == list(batch) and type(sent) is type(batch)
+                for name, value in batch.items():
+                    if isinstance(value, torch.Tensor):
+                        assert (sent[name].dtype, sent[name].shape) == (value.dtype, value.shape) and torch.equal(sent[name], value), name
+                    else:
+                        assert sent[name] == value, name
 
 
 def test_no_reward_is_an_error_unless_said_otherwise() -> None:

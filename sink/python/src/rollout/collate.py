@@ -56,12 +56,12 @@ import numpy as np
 import numpy.typing as npt
 
 from rollout._arrays import torch
+from rollout._batch import Batch
 from rollout._layout import Flat, fill, per_row, select
 from rollout._types import Group
 
 __all__ = ["Batch", "Collate", "bucketed", "micro_batches", "packed", "padded"]
 
-Batch = dict[str, Any]
 Collate = Callable[[Sequence[Group]], Batch]
 
 _NULL = ("error", "drop", "nan")
@@ -251,7 +251,7 @@ def micro_batches(batch: Batch) -> Iterator[Batch]:
         first, cu = batch["pack_rows"].tolist(), batch["cu_seqlens"]
         for a, b in zip(first, first[1:]):
             begin, end = int(cu[a]), int(cu[b])
-            micro = {name: batch[name][begin:end] for name in _PER_TOKEN if name in batch}
+            micro = Batch({name: batch[name][begin:end] for name in _PER_TOKEN if name in batch})
             micro["cu_seqlens"] = cu[a : b + 1] - begin
             micro["max_seqlen"] = int(batch["length"][a:b].max())
             yield micro
@@ -259,7 +259,7 @@ def micro_batches(batch: Batch) -> Iterator[Batch]:
         first, begin = batch["bucket_rows"].tolist(), 0
         for a, b, width in zip(first, first[1:], batch["bucket_width"].tolist()):
             end = begin + (b - a) * width
-            yield {name: _shape(batch[name][begin:end], (b - a, width)) for name in _PER_TOKEN if name in batch}
+            yield Batch({name: _shape(batch[name][begin:end], (b - a, width)) for name in _PER_TOKEN if name in batch})
             begin = end
     else:
         yield batch
@@ -327,6 +327,6 @@ def _shape(values: Any, shape: tuple[int, int]) -> Any:
     return values.reshape(shape)
 
 
-def _known(batch: Batch) -> Batch:
+def _known(batch: dict[str, Any]) -> Batch:
     """The batch with its arrays per row as tensors."""
-    return {name: _give(v) if isinstance(v, np.ndarray) else v for name, v in batch.items()}
+    return Batch({name: _give(v) if isinstance(v, np.ndarray) else v for name, v in batch.items()})
