@@ -222,7 +222,7 @@ class Index:
         """Let the later outcome of a key take the place of its earlier failure."""
         number = len(self._parts)
         if self._failed:
-            for place, key in enumerate(part.key.tolist()):
+            for key in part.key.tolist():
                 had = self._failed.pop(key, None)
                 if had is not None:
                     self._parts[had[0]].outcome[had[1]] = SUPERSEDED

@@ -19,16 +19,19 @@ WINDOW_GROUPS = 4096
 
 
 def homes(ds: Dataset) -> Ints | None:
-    """Return the block of each group's first row, numbered over all shards, shape [G].
+    """Return the block of each group's first row in the files, numbered over all shards,
+    shape [G].
 
     None where all shards are mapped: then blocks do not matter.
     """
     s, files = ds.selection, ds.files
     if all(shard.format == "arrow" for shard in files.shards):
         return None
-    first = s.start[:-1]
-    shard, row = s.shard[first], s.first[first]
-    out = np.zeros(len(first), dtype=np.int64)
+    out = np.zeros(len(s), dtype=np.int64)
+    if not len(s):
+        return out
+    place = np.minimum.reduceat(s.shard.astype(np.int64) << 32 | s.first, s.start[:-1])
+    shard, row = place >> 32, place & 0xFFFFFFFF
     base = 0
     for number in range(len(files.shards)):
         at = np.flatnonzero(shard == number)

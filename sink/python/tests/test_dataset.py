@@ -1,0 +1,403 @@
+"""Filters, batches over ranks and workers, states, and damaged files."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from made import Run, Sample
+
+import rollout
+from rollout import Where
+
+FORMATS = ["parquet", "arrow"]
+
+
+def scattered(folder: Path, groups: int = 30, size: int = 4, fmt: str = "parquet", version: int = 3) -> Run:
+    """A run whose groups are scattered over blocks and commits; some samples are forks."""
+    run = Run(folder, fmt, version, block=7)
+    samples = [Sample(f"g{g:02}", i, [3 + (g + i) % 4] * (1 + (g * i) % 3 // 2), size) for g in range(groups) for i in range(size)]
+    order = np.argsort([(s.index * 5 + int(s.group[1:])) for s in samples], kind="stable")
+    third = len(order) // 3
+    for part in (order[:third], order[third : 2 * third], order[2 * third :]):
+        run.commit([samples[i] for i in part])
+    return run
+
+
+def ids(batches: Any) -> list[tuple[str, ...]]:
+    return [tuple(g.id for g in b) for b in batches]
+
+
+@pytest.mark.parametrize("fmt", FORMATS)
+@pytest.mark.parametrize("lanes", [None, 1, 3])
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_equal_batches_on_every_rank(tmp_path: Path, fmt: str, lanes: int | None, shuffle: bool) -> None:
+    ds = rollout.Dataset(scattered(tmp_path / "run", fmt=fmt).dir)
+    assert len(ds) == 30
+    for world, groups in ((1, 4), (2, 4), (3, 2), (7, 1)):
+        for fill in ("drop", "repeat"):
+            made = [
+                ds.batches(groups, seed=1, shuffle=shuffle, rank=rank, world_size=world, fill=fill, lanes=lanes)  # type: ignore[arg-type]
+                for rank in range(world)
+            ]
+            got = [ids(b) for b in made]
+            assert {len(g) for g in got} == {len(b) for b in made} == {30 // (world * groups) if fill == "drop" else -(-30 // (world * groups))}
+            given = list(itertools.chain(*itertools.chain(*got)))
+            if fill == "drop":
+                assert len(set(given)) == len(given) == 30 - made[0].dropped
+            else:
+                assert len(set(given)) == 30 == len(given) - made[0].repeated
+            for b in made[:1]:
+                for batch in b:
+                    for g in batch:
+                        assert [(r["sample_index"], r["segment_index"]) for r in g.rows] == sorted((r["sample_index"], r["segment_index"]) for r in g.rows)
+                        assert {r["group_id"] for r in g.rows} == {g.id} and g.missing == 0
+
+
+@pytest.mark.parametrize("fmt", FORMATS)
+@pytest.mark.parametrize("context", ["fork", "spawn"])
+def test_workers_change_nothing(tmp_path: Path, fmt: str, context: str) -> None:
+    pytest.importorskip("torch")
+    ds = rollout.Dataset(scattered(tmp_path / "run", fmt=fmt).dir)
+    want = list(ds.batches(3, seed=5, lanes=2))
+    for workers in (2, 3) if context == "fork" else (2,):
+        got = list(rollout.DataLoader(ds.batches(3, seed=5, lanes=2), num_workers=workers, multiprocessing_context=context))
+        assert ids(got) == ids(want)
+        for a, b in zip(itertools.chain(*got), itertools.chain(*want)):
+            assert (a.run, a.size, a.failed, a.left_out) == (b.run, b.size, b.failed, b.left_out)
+            for r, s in zip(a.rows, b.rows, strict=True):
+                for name, value in s.items():
+                    if isinstance(value, np.ndarray):
+                        assert r[name].dtype == value.dtype and r[name].tolist() == value.tolist(), name
+                    else:
+                        assert r[name] == value, name
+
+
+def test_epochs_differ_and_come_back(tmp_path: Path) -> None:
+    batches = rollout.Dataset(scattered(tmp_path / "run").dir).batches(5)
+    first = ids(batches)
+    batches.set_epoch(1)
+    assert ids(batches) != first
+    batches.set_epoch(0)
+    assert ids(batches) == first == ids(batches)
+
+
+def test_persistent_workers_see_the_epoch(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    ds = rollout.Dataset(scattered(tmp_path / "run").dir)
+    loader = rollout.DataLoader(ds.batches(5), num_workers=2, persistent_workers=True)
+    for epoch in (0, 1, 2):
+        loader.set_epoch(epoch)
+        assert ids(loader) == ids(ds.batches(5, epoch=epoch))
+    loader.load_state_dict({**loader.state_dict(), "next": 4, "begin": 4})
+    assert ids(loader) == ids(ds.batches(5, epoch=2))[4:]
+    assert ids(loader) == ids(ds.batches(5, epoch=2))
+
+
+@pytest.mark.parametrize("fmt", FORMATS)
+def test_a_state_goes_on_with_other_workers(tmp_path: Path, fmt: str) -> None:
+    pytest.importorskip("torch")
+    run = scattered(tmp_path / "run", fmt=fmt)
+    want = ids(rollout.Dataset(run.dir).batches(3, seed=2, epoch=4, lanes=2))
+    for at in (0, 1, 4, len(want)):
+        for before, after in ((0, 2), (2, 0), (2, 3)):
+            loader = rollout.DataLoader(rollout.Dataset(run.dir).batches(3, seed=2, epoch=4, lanes=2), num_workers=before)
+            got = ids(itertools.islice(loader, at))
+            state = json.loads(json.dumps(loader.state_dict()))
+            again = rollout.DataLoader(rollout.Dataset(run.dir).batches(3, seed=2, lanes=2), num_workers=after)
+            again.load_state_dict(state)
+            assert again.state_dict() == state
+            again.set_epoch(4)  # of the loop that goes on: changes nothing
+            assert got + ids(again) == want
+            again.set_epoch(5)
+            assert len(ids(again)) == len(want)
+
+
+def test_a_state_outlives_the_growth_of_the_run(tmp_path: Path) -> None:
+    run = scattered(tmp_path / "run")
+    loader = rollout.DataLoader(rollout.Dataset(run.dir).batches(3, seed=2))
+    want = ids(loader)
+    iterator = iter(loader)
+    next(iterator)
+    state = loader.state_dict()
+    run.commit([Sample("new", i, [3], 4) for i in range(4)])
+    grown = rollout.Dataset(run.dir)
+    assert len(grown) == 31
+    again = rollout.DataLoader(grown.batches(3, seed=2))
+    again.load_state_dict(state)
+    assert ids(again) == want[1:]
+
+
+def test_states_that_do_not_fit(tmp_path: Path) -> None:
+    run = scattered(tmp_path / "run")
+    other = Run(tmp_path / "other", run_id="another")
+    other.commit([Sample(f"h{i}", 0, [3], 1) for i in range(30)])
+    ds = rollout.Dataset(run.dir)
+    state = ds.batches(3, seed=2).state_dict()
+    ds.batches(3, seed=2, epoch=9).load_state_dict(state)
+    for made, says in (
+        (ds.batches(4, seed=2), "groups=3, these batches have groups=4"),
+        (ds.batches(3, seed=3), "seed=2"),
+        (ds.batches(3, seed=2, shuffle=False), "shuffle"),
+        (ds.batches(3, seed=2, fill="repeat"), "fill"),
+        (ds.batches(3, seed=2, lanes=5), "lanes"),
+        (ds.batches(3, seed=2, rank=0, world_size=2), "world_size=1"),
+        (ds.batches(3, seed=2, rank=1, world_size=2), "rank 0, this is rank 1"),
+        (rollout.Dataset(run.dir, where=Where(failed="drop")).batches(3, seed=2), "where"),
+        (rollout.Dataset(other.dir).batches(3, seed=2), "holds run 'another', the state is of run 'r'"),
+        (rollout.Dataset([run.dir, run.dir]).batches(3, seed=2), "1 runs, the dataset has 2"),
+    ):
+        with pytest.raises(rollout.StateError, match=says):
+            made.load_state_dict(state)
+    batches = ds.batches(3, seed=2)
+    for bad, says in (
+        ({}, "not a state"),
+        ([], "not a state"),
+        ({**state, "next": None}, "not a state"),
+        ({**state, "version": 2}, "version 2"),
+        ({**state, "worker": [1, 2]}, "worker 1 of 2"),
+        ({**state, "snapshot": [{"run_id": "r", "seq": 4}]}, "entry 3, the state has seen entry 4"),
+    ):
+        with pytest.raises(rollout.StateError, match=says):
+            batches.load_state_dict(bad)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize("fmt", FORMATS)
+@pytest.mark.parametrize(
+    ("where", "left", "reason", "counted"),
+    [
+        (Where(), "plain graded stale young same long cut failed null", "keep", (0, 1, 2)),
+        (Where(keep="keep"), "plain graded stale young same long cut failed null unkept", None, None),
+        (Where(verification="count_verified"), "plain stale young same long cut failed null", "verification", (0, 1, 2)),
+        (Where(status={"completed"}), "graded stale young same long failed null", "status", (0, 2, 3)),
+        (Where(truncated="drop"), "plain graded stale young same long failed null", "truncated", (0, 1, 2)),
+        (Where(flags={"cut", "x"}), "plain graded stale young same long failed null", "flags", (0, 1, 2)),
+        (Where(max_tokens=5), "plain graded stale young same cut failed null", "max_tokens", (0, 1, 2)),
+        (Where(policy_version=9, max_staleness=2, unknown_version="keep"), "plain graded young same long cut failed null", "max_staleness", (0, 1, 2)),
+        (Where(policy_version=9, max_staleness=2, unknown_version="drop"), "young", "unknown_version", (0, 16, 21)),
+        (Where(null_reward="drop"), "plain graded stale young same long cut failed", "null_reward", (0, 1, 2)),
+        (Where(failed="drop"), "plain graded stale young same long cut null", "failed", (1, 1, 1)),
+        (Where(reward_variance=True), "plain graded stale young long cut", "reward_variance", (4, 6, 7)),
+        (Where(missing="keep"), "plain graded stale young same long cut failed null missing", "keep", (0, 1, 2)),
+    ],
+)
+def test_filters(tmp_path: Path, fmt: str, version: int, where: Where, left: str, reason: str | None, counted: tuple[int, int, int] | None) -> None:
+    # Two samples in a group; what the filter is about is the second row of the first.
+    run = Run(tmp_path / "run", fmt, version)
+
+    def group(name: str, **facts: Any) -> list[Sample]:
+        return [Sample(name, 0, [3, 4], 2, facts={"reward": 0.0, **facts}), Sample(name, 1, [3], 2, facts={"reward": 1.0})]
+
+    known = {"policy_version_min": [9, 8], "versions": [[9, 8, 9], [-1, 8, -1, 9]]}
+    old = {"policy_version_min": [9, 6], "versions": [[9, 8, 9], [-1, 6, -1, 9]]}
+    samples = [
+        *group("plain"),
+        *group("graded", verification=["exact", "unverified"]),
+        *group("stale", **old),
+        *[Sample("young", i, [3, 4], 2, facts={**known, "reward": float(i)}) for i in range(2)],
+        *[Sample("same", i, [3], 2, facts={"reward": 0.5}) for i in range(2)],
+        Sample("long", 0, [3, 6], 2, facts={"reward": 0.0}),
+        Sample("long", 1, [3], 2),
+        *group("cut", truncated=[False, True], status="truncated", flags=["cut"]),
+        Sample("failed", 0, [], 2, failures=2),
+        Sample("failed", 1, [3], 2),
+        *group("null"),
+        *group("unkept", keep=[None, False]),
+        Sample("missing", 0, [3], 2),
+    ]
+    samples[1].facts["status"] = "max_steps"
+    for s in samples:
+        if s.group == "null":
+            s.facts["reward"] = None if s.index == 0 else 1.0
+    want = set(left.split())
+    if version == 2 and want != {"young"}:
+        want.add("unkept")  # without the column keep nothing says so
+    run.commit(samples)
+    ds = rollout.Dataset(run.dir, where=where)
+    # partial groups stay, and say how many samples they have lost
+    got = {g.id: g for g in ds}
+    whole = {i for i, g in got.items() if g.left_out == 0}
+    assert all(g.size == len({r["sample_key"] for r in g.rows}) + g.failed + g.empty + g.missing + g.left_out for g in got.values())
+    assert whole == want
+    if reason is not None and counted is not None and version == 3:  # counted with keep
+        groups, n, rows = counted
+        assert ds.counts[reason] == {"groups": groups, "samples": n, "rows": rows}, ds.counts
+    assert ("missing" in ds.counts) == (where.missing == "drop")
+
+
+def test_single_segments(tmp_path: Path) -> None:
+    run = Run(tmp_path / "run")
+    run.commit([Sample("a", 0, [3, 6, 3], 2), Sample("a", 1, [6], 2), Sample("b", 0, [9], 1)])
+    ds = rollout.Dataset(run.dir, where=Where(max_tokens=5, segments=True))
+    (group,) = ds
+    assert [(r["sample_key"], r["segment_index"]) for r in group.rows] == [("a-0", 0), ("a-0", 2)]
+    assert group.left_out == 1
+    assert ds.counts == {"max_tokens": {"groups": 0, "samples": 2, "rows": 3}, "no_rows": {"groups": 1, "samples": 0, "rows": 0}}
+
+
+@pytest.mark.parametrize(
+    ("bad", "says"),
+    [
+        (lambda: Where(status="completed"), "give a set of words"),
+        (lambda: Where(verification="good"), "must be one of"),  # type: ignore[arg-type]
+        (lambda: Where(missing="no"), "must be 'keep' or 'drop'"),  # type: ignore[arg-type]
+        (lambda: Where(max_staleness=1), "needs policy_version"),
+        (lambda: Where(max_staleness=1, policy_version=3), "needs unknown_version"),
+        (lambda: Where(policy_version=3), "need max_staleness"),
+    ],
+)
+def test_bad_filters(bad: Callable[[], Where], says: str) -> None:
+    with pytest.raises((ValueError, TypeError), match=says):
+        bad()
+
+
+def test_what_cannot_be_read_is_said_at_once(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="no such folder"):
+        rollout.Dataset(tmp_path / "none")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(FileNotFoundError, match="is not the folder of a run"):
+        rollout.Dataset(tmp_path / "empty")
+    ds = rollout.Dataset(scattered(tmp_path / "run").dir, columns=["group_id", "tokens"])
+    with pytest.raises(ValueError, match="has no column tokens; it has sample_key"):
+        ds[0]
+    with pytest.raises(ValueError, match="30 groups do not fill 4 × 8"):
+        ds.batches(8, rank=0, world_size=4)
+    with pytest.raises(ValueError, match="no group is left.*max_tokens"):
+        rollout.Dataset(tmp_path / "run", where=Where(max_tokens=1)).batches()
+    with pytest.raises(IndexError, match="group 30: the dataset has 30"):
+        ds[30]
+    with pytest.raises(KeyError, match="no group 'x'"):
+        ds.group("x")
+
+
+def test_columns_of_a_newer_schema_are_none_in_older_shards(tmp_path: Path) -> None:
+    run = scattered(tmp_path / "run", version=2)
+    ds = rollout.Dataset(run.dir, columns=["keep", "group_id", "policy_version_min"])
+    assert all(list(r) == ["keep", "group_id", "policy_version_min"] and r["keep"] is None for g in ds for r in g.rows)
+
+
+def test_two_runs_with_one_group(tmp_path: Path) -> None:
+    runs = []
+    for name in ("a", "b"):
+        run = Run(tmp_path / name, run_id=name)
+        run.commit([Sample("g", 0, [3], 1), Sample(name, 0, [4], 1)])
+        runs.append(run.dir)
+    ds = rollout.Dataset(runs)
+    assert [(g.run, g.id) for g in ds] == [(str(runs[0]), "g"), (str(runs[0]), "a"), (str(runs[1]), "g"), (str(runs[1]), "b")]
+    assert ds.group("g", run=runs[1]).run == str(runs[1])
+    with pytest.raises(KeyError, match="2 runs have a group 'g'"):
+        ds.group("g")
+
+
+@pytest.mark.parametrize("fmt", FORMATS)
+@pytest.mark.parametrize("at", [0.02, 0.3, 0.6, 0.99])
+@pytest.mark.parametrize("how", ["flip", "cut", "missing", "zeros"])
+def test_damaged_files(tmp_path: Path, fmt: str, at: float, how: str) -> None:
+    run = scattered(tmp_path / "run", fmt=fmt)
+    path = run.dir / f"data/part-2.{fmt}"
+    body = bytearray(path.read_bytes())
+    place = int(len(body) * at)
+    if how == "flip":
+        body[place] ^= 1
+    elif how == "zeros":
+        body[place : place + 64] = bytes(len(body[place : place + 64]))
+    path.unlink()
+    if how != "missing":
+        path.write_bytes(body[:place] if how == "cut" else body)
+    with pytest.raises(rollout.CorruptError, match=r"part-2|entry"):
+        for batch in rollout.Dataset(run.dir).batches(1):
+            assert all(g.rows for g in batch)
+
+
+def test_stateful_data_loader(tmp_path: Path) -> None:
+    """torchdata's loader saves the states of its workers and loads them there."""
+    pytest.importorskip("torch")
+    batches = rollout.Dataset(scattered(tmp_path / "run").dir).batches(3, seed=2)
+    want = ids(batches)
+    got = list(in_worker(1, 2, lambda: steps(batches, 2)))
+    state = got[-1]
+    rest = list(in_worker(1, 2, lambda: resumed(batches, state)))
+    assert got[:-1] + rest == want[1::2]
+    with pytest.raises(rollout.StateError, match="worker 1 of 2"):
+        batches.load_state_dict(state)
+
+
+def steps(batches: Any, n: int) -> Any:
+    yield from ids(itertools.islice(batches, n))
+    yield batches.state_dict()
+
+
+def resumed(batches: Any, state: Any) -> Any:
+    batches.load_state_dict(state)
+    yield from ids(batches)
+
+
+def in_worker(number: int, workers: int, run: Callable[[], Any]) -> Any:
+    """Run as worker number of torch's, which its worker_init does."""
+    from torch.utils.data._utils import worker
+
+    worker._worker_info = worker.WorkerInfo(id=number, num_workers=workers, seed=0, dataset=None)
+    try:
+        yield from run()
+    finally:
+        worker._worker_info = None
+
+
+def test_without_torch(tmp_path: Path) -> None:
+    run = scattered(tmp_path / "run")
+    code = f"""
+import sys
+sys.modules["torch"] = None
+import rollout
+ds = rollout.Dataset({str(run.dir)!r})
+loader = rollout.DataLoader(ds.batches(3, seed=2))
+it = iter(loader)
+next(it)
+state = loader.state_dict()
+again = rollout.DataLoader(ds.batches(3, seed=2))
+again.load_state_dict(state)
+print(len(ds), len(list(again)), len(loader))
+"""
+    import subprocess
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=dict(os.environ))
+    assert done.returncode == 0 and done.stdout.split() == ["30", "9", "10"], done.stderr
+
+
+def test_a_killed_worker_is_an_error_and_the_state_goes_on(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    ds = rollout.Dataset(scattered(tmp_path / "run").dir)
+    want = ids(ds.batches(2, seed=2))
+    loader = rollout.DataLoader(ds.batches(2, seed=2, collate=Killer(tmp_path)), num_workers=2)
+    got: list[tuple[str, ...]] = []
+    with pytest.raises(RuntimeError, match="(?i)worker"):
+        for batch in loader:
+            got.append(batch)
+            if len(got) == 4:
+                (tmp_path / "now").touch()
+    state = loader.state_dict()
+    again = rollout.DataLoader(ds.batches(2, seed=2, collate=Killer(tmp_path / "never")), num_workers=3)
+    again.load_state_dict(state)
+    assert 4 <= len(got) < len(want) and got + list(again) == want
+    assert torch is not None
+
+
+class Killer:
+    """A collate that kills its process once a file is there."""
+
+    def __init__(self, folder: Path) -> None:
+        self.file = folder / "now"
+
+    def __call__(self, groups: list[rollout.Group]) -> tuple[str, ...]:
+        if self.file.exists():
+            os.kill(os.getpid(), signal.SIGKILL)
+        return tuple(g.id for g in groups)
