@@ -1,0 +1,232 @@
+"""Following a run: every group once, whole, however often the collector is killed."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from made import Run, Sample
+
+import rollout
+from rollout import Following, Where
+
+KILLS = 10
+
+
+def test_ten_kills(
+    simulator: Callable[..., tuple[str, Path]],
+    start: Callable[..., subprocess.Popen[bytes]],
+    run_program: Callable[..., str],
+    tmp_path: Path,
+) -> None:
+    url, tasks = simulator("--input-ids", "--scripted", "100", "--drift", "0.3", "--fault", "stop-error=0.05", "--latency", "20ms..120ms")
+    out = tmp_path / "run1"
+    config = tmp_path / "run.yaml"
+    config.write_text("output:\n  shard_age: 1s\n")
+    flags = ["collect", "-c", config, "--server", url, "--model", "sglang//models/qwen3", "--tasks", tasks, "--samples", "4"]
+    flags += ["--out", out, "--resume", "--max-in-flight", "4", "--fail-on-error", "100%", "--quiet"]
+
+    got: list[rollout.Group] = []
+    seqs: list[int] = []
+    errors: list[BaseException] = []
+    log = out / "_commits"
+
+    def follow() -> None:
+        try:
+            for group in rollout.Dataset(out, follow=True).following(timeout=60, interval=0.02):
+                got.append(group)
+                seqs.append(len(list(log.glob("0*.json"))))
+        except BaseException as err:
+            errors.append(err)
+
+    collector = start(*flags)
+    wait_for(lambda: (out / "run.json").exists() and log.is_dir())
+    reader = threading.Thread(target=follow)
+    reader.start()
+    kills = 0
+    while kills < KILLS:
+        had = len(list(log.glob("0*.json")))
+        wait_for(lambda had=had: len(list(log.glob("0*.json"))) > had or collector.poll() is not None)  # type: ignore[misc]
+        if collector.poll() is not None:
+            break
+        collector.send_signal(signal.SIGKILL)
+        collector.wait()
+        kills += 1
+        collector = start(*flags)
+    assert collector.wait(120) in (0, 3)
+    reader.join(60)
+    assert not reader.is_alive() and not errors, errors
+    assert kills == KILLS
+
+    ds = rollout.Dataset(out)
+    assert len(got) == len({g.id for g in got}) == len(ds) > 50
+    assert seqs[0] < seqs[-1], "no group came before the run's end"
+    for group in got:
+        assert describe(group) == describe(ds.group(group.id))
+        assert group.missing == 0
+    assert run_program("verify", out)
+
+
+def describe(group: rollout.Group) -> Any:
+    rows = [(r["sample_key"], r["segment_index"], r["segment_count"], r["input_ids"].tolist()) for r in group.rows]
+    return group.id, group.size, group.failed, group.empty, group.left_out, rows
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
+def test_a_run_that_has_ended_is_followed_to_its_end(collect: Callable[..., Path]) -> None:
+    run = collect("--samples", "3")
+    got = list(rollout.Dataset(run, follow=True))
+    assert {g.id for g in got} == {g.id for g in rollout.Dataset(run)} and len(got) == 8
+
+
+def test_samples_cut_by_tail_end_the_run(collect: Callable[..., Path]) -> None:
+    # The cut samples that were never taken up are in no commit; report.json tells.
+    flags = ["--samples", "4", "--max-in-flight", "2", "--tail", "deadline=400ms"]
+    run = collect(*flags, simulate=["--input-ids", "--scripted", "20", "--latency", "50ms"], status=[0, 3, 4])
+    coverage = json.loads((run / "report.json").read_text())["coverage"]
+    assert coverage["unstarted"] > 0
+    follow = Following(run, timeout=5, interval=0.01)
+    got = list(follow)
+    assert all(g.missing == 0 for g in got)
+    assert len(got) == len(rollout.Dataset(run))
+
+
+def test_groups_come_when_they_are_complete(tmp_path: Path) -> None:
+    run = Run(tmp_path / "run")
+    run.plan(8)
+    run.commit([Sample("a", 0), Sample("b", 1), Sample("a", 1, [], failures=1)])
+    steps = [
+        [Sample("a", 2, [], failures=1), Sample("b", 0)],
+        [Sample("a", 3, [])],  # a is complete: two failed, one empty
+        [Sample("a", 1, [5]), Sample("b", 2)],  # too late: the group was given
+        [Sample("b", 3)],
+    ]
+    at: list[tuple[str, int]] = []
+
+    def idle(_: float) -> None:
+        run.commit(steps.pop(0))
+
+    follow = Following(run.dir, interval=0, idle=idle)
+    for g in follow:
+        at.append((g.id, run.seq))
+        if g.id == "a":
+            assert (g.failed, g.empty, len(g.rows)) == (2, 1, 1)
+    assert at == [("a", 3), ("b", 5)]
+    assert follow.counts == {"late": {"groups": 0, "samples": 1, "rows": 1}}
+
+
+def test_a_failure_that_succeeds_in_time(tmp_path: Path) -> None:
+    run = Run(tmp_path / "run")
+    run.plan(2)
+    run.commit([Sample("a", 0, [], 2, failures=1)])
+    run.commit([Sample("a", 0, [4], 2)])
+    run.commit([Sample("a", 1, [4], 2)])
+    (group,) = Following(run.dir)
+    assert (group.failed, len(group.rows)) == (0, 2)
+
+
+@pytest.mark.parametrize("missing", ["keep", "drop"])
+def test_incomplete_at_the_end(tmp_path: Path, missing: Any) -> None:
+    run = Run(tmp_path / "run")
+    run.plan(3)  # a limit: b is never completed
+    run.commit([Sample("a", 0, [3], 2), Sample("a", 1, [3], 2), Sample("b", 0, [3], 2)])
+    follow = Following(run.dir, where=Where(missing=missing))
+    assert [(g.id, g.missing) for g in follow] == [("a", 0), ("b", 1)][: 1 + (missing == "keep")]
+    assert ("missing" in follow.counts) == (missing == "drop")
+
+
+def test_waiting_ends(tmp_path: Path) -> None:
+    run = Run(tmp_path / "run")
+    run.commit([Sample("a", 0, [3], 1)])
+    with pytest.raises(ValueError, match="has no run.json, so its end cannot be known"):
+        list(Following(run.dir))
+    run.plan(2)
+    waited: list[float] = []
+    follow = Following(run.dir, timeout=0.05, interval=0.01, idle=waited.append)
+    iterator = iter(follow)
+    assert next(iterator).id == "a"
+    with pytest.raises(TimeoutError, match="no commit for 0.05 s after entry 1; is the collector running"):
+        next(iterator)
+    assert waited == sorted(waited) and len(waited) > 1
+    (run.dir / "run.json").write_text("{")
+    with pytest.raises(rollout.CorruptError, match="run.json: cannot be read"):
+        list(Following(run.dir))
+
+
+@pytest.mark.parametrize("where", [Where(), Where(max_tokens=5), Where(reward_variance=True, failed="drop"), Where(max_tokens=4, segments=True, partial="drop")])
+def test_following_leaves_out_what_a_dataset_does(tmp_path: Path, where: Where) -> None:
+    run = Run(tmp_path / "run")
+    rng = np.random.default_rng(3)
+    samples = [
+        Sample(f"g{g}", i, [int(n) for n in rng.integers(2, 8, rng.integers(0, 3))], 3, facts={"reward": float(rng.integers(0, 2))})
+        for g in range(40)
+        for i in range(3)
+    ]
+    for s in samples:
+        s.failures = int(not s.lengths and rng.random() < 0.5)
+    order = rng.permutation(len(samples))
+    for part in np.array_split(order, 5):
+        run.commit([samples[i] for i in part])
+    run.plan(len(samples))
+    ds, follow = rollout.Dataset(run.dir, where=where), Following(run.dir, where=where)
+    got = {g.id: g for g in follow}
+    assert set(got) == {g.id for g in ds} and len(got) > 3
+    for g in ds:
+        assert [r["input_ids"].tolist() for r in g.rows] == [r["input_ids"].tolist() for r in got[g.id].rows]
+        assert (g.failed, g.empty, g.left_out) == (got[g.id].failed, got[g.id].empty, got[g.id].left_out)
+    assert follow.counts == ds.counts
+
+
+def test_batches_of_a_followed_run(tmp_path: Path) -> None:
+    run = Run(tmp_path / "run")
+    for g in range(11):
+        run.commit([Sample(f"g{g:02}", i, [3], 2) for i in range(2)])
+    run.plan(22)
+    for world, fill, n in ((1, "drop", 5), (2, "drop", 2), (2, "repeat", 3)):
+        got = []
+        for rank in range(world):
+            for workers in (0, 2):
+                pytest.importorskip("torch")
+                ds = rollout.Dataset(run.dir, follow=True)
+                batches = ds.batches(2, rank=rank, world_size=world, fill=fill)  # type: ignore[arg-type]
+                ids = [tuple(g.id for g in b) for b in rollout.DataLoader(batches, num_workers=workers)]
+                assert len(ids) == n
+                got.append(ids)
+            assert got[-1] == got[-2]
+        given = [g for ids in got[::2] for batch in ids for g in batch]
+        assert len(set(given)) == (11 if fill == "repeat" else len(given))
+    loader = rollout.DataLoader(rollout.Dataset(run.dir, follow=True).batches(2))
+    iterator = iter(loader)
+    first = [next(iterator), next(iterator)]
+    again = rollout.DataLoader(rollout.Dataset(run.dir, follow=True).batches(2))
+    again.load_state_dict(loader.state_dict())
+    assert [g.id for b in [*first, *again] for g in b] == [f"g{i:02}" for i in range(10)]
+    with pytest.raises(TypeError, match="not known"):
+        len(loader)
+
+
+def test_what_a_followed_dataset_is_not(tmp_path: Path) -> None:
+    run = Run(tmp_path / "run")
+    run.plan(1)
+    ds = rollout.Dataset(run.dir, follow=True)
+    for use in (len, lambda d: d[0], lambda d: d.counts, lambda d: d.group("x")):
+        with pytest.raises(TypeError, match="follow=True"):
+            use(ds)
+    with pytest.raises(ValueError, match="takes one run"):
+        rollout.Dataset([run.dir, run.dir], follow=True)
+    with pytest.raises(TypeError, match="does not follow"):
+        rollout.Dataset(run.dir).following()
