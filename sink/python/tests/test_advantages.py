@@ -77,20 +77,23 @@ def test_equal_rewards_give_exactly_nothing() -> None:
 
 
 def test_missing_members() -> None:
-    reward, group, sample, size = [1.0, 1.0, 0.0, 2.0], [0, 0, 0, 1], [0, 0, 1, 2], [4, 4, 4, 1]
+    reward, group, sample, absent = [1.0, 1.0, 0.0, 2.0], [0, 0, 0, 1], [0, 0, 1, 2], [2, 2, 2, 0]
     whole = advantages.grpo([1, 0, -1, -1, 2], [0, 0, 0, 0, 1])
-    got = advantages.grpo(reward, group, sample, group_size=size, missing=-1.0)
+    got = advantages.grpo(reward, group, sample, absent=absent, missing=-1.0)
     np.testing.assert_allclose(got, whole[[0, 0, 1, 4]])
-    got = advantages.rloo(reward, group, sample, group_size=size, missing=0)
+    got = advantages.rloo(reward, group, sample, absent=absent, missing=0)
     np.testing.assert_allclose(got, [1, 1, -1 / 3, 0])
-    np.testing.assert_allclose(advantages.dr_grpo(reward, group, sample), [0.5, 0.5, -0.5, 0])
+    np.testing.assert_allclose(advantages.dr_grpo(reward, group, sample, absent=absent), [0.5, 0.5, -0.5, 0])
+    # A sample that was not scored never counts as a missing one.
+    got = advantages.rloo([1, 0, np.nan], [0, 0, 0], absent=1, missing=0, null="nan")
+    np.testing.assert_allclose(got, [1, -0.5, np.nan])
     with pytest.raises(ValueError, match="2 members of 1 of 2 groups are missing"):
-        advantages.dr_grpo(reward, group, sample, group_size=size, missing="error")
-    with pytest.raises(ValueError, match="needs group_size"):
+        advantages.dr_grpo(reward, group, sample, absent=absent, missing="error")
+    with pytest.raises(ValueError, match="needs absent"):
         advantages.dr_grpo(reward, group, sample, missing="error")
-    with pytest.raises(ValueError, match="a group of size 2 has 3 samples"):
-        advantages.dr_grpo(reward[:3], group[:3], group_size=2, missing="error")
-    assert advantages.grpo([3.0, 2.0], [0, 0], group_size=2, missing="error").shape == (2,)
+    with pytest.raises(ValueError, match="must not be negative"):
+        advantages.dr_grpo(reward[:3], group[:3], absent=-1, missing=0)
+    assert advantages.grpo([3.0, 2.0], [0, 0], absent=0, missing="error").shape == (2,)
 
 
 def test_rewards_that_are_not_known() -> None:

@@ -46,7 +46,7 @@ def groups(draw: st.DrawFn) -> list[Group]:
             for k in range(draw(st.integers(1, 3))):
                 seed += 1
                 rows.append(make_row(f"k{g}.{s}", k, draw(st.integers(1, 90)), reward, seed, draw(st.booleans())))
-        made.append(Group(run="r", id=f"g{g}", size=samples + 1, rows=rows, missing=1))
+        made.append(Group(run="r", id=f"g{g}", size=samples + 9, rows=rows, failed=1, empty=2, missing=3, left_out=3))
     return made
 
 
@@ -76,7 +76,8 @@ def check(batch: Any, given_groups: list[Group], pad_id: int = 99, null_reward: 
             assert reward == row["reward"] if row["reward"] is not None else np.isnan(reward)
             assert batch["reward_known"][b].item() == (row["reward"] is not None)
             assert batch["versions_known"][b].item() == (row["versions"] is not None)
-            assert batch["group_size"][b].item() == given_groups[int(batch["group"][b])].size
+            group = given_groups[int(batch["group"][b])]
+            assert (batch["group_size"][b].item(), batch["absent"][b].item()) == (group.size, group.failed + group.empty + group.missing)
             assert (batch["length"][b].item(), batch["tokens"][b].item()) == (n, row["loss_mask"].sum())
             assert batch["prompt_length"][b].item() == row["prompt_length"]
     assert len(seen) == len(want) == len(batch["rows"])

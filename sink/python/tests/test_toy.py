@@ -33,15 +33,15 @@ def readme_loop() -> Callable[..., None]:
 class Collected:
     """Runs that were collected from one server, whose calls an engine makes."""
 
-    def __init__(self, engine: toy.Engine, collect: Callable[..., Path], url: str, folder: Path):
-        self.engine, self._collect, self._url, self._folder = engine, collect, url, folder
+    def __init__(self, engine: toy.Engine, address: str, collect: Callable[..., Path], url: str, folder: Path):
+        self.engine, self.address, self._collect, self._url, self._folder = engine, address, collect, url, folder
 
-    def __call__(self, name: str, **agent: Any) -> Path:
+    def __call__(self, name: str, *flags: str, **agent: Any) -> Path:
         tasks = self._folder / f"{name}.jsonl"
         lines = [{"id": f"{letter}{k}", "prompt": f"say {letter}", "answer": letter} for letter in toy.LETTERS for k in range(4)]
         tasks.write_text("".join(json.dumps(task | ({"agent": agent} if agent else {})) + "\n" for task in lines))
-        flags = ("--server", self._url, "--tasks", tasks, "--samples", "8", "--reward", "exact", "--out", self._folder / name)
-        return self._collect(*flags)
+        given = ("--server", self._url, "--tasks", tasks, "--samples", "8", "--reward", "exact", "--out", self._folder / name)
+        return self._collect(*given, *flags)
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +51,7 @@ def collected(
     engine = toy.Engine(toy.read_before(1))
     with toy.serve(engine) as address:
         url, _ = simulator("--input-ids", "--engine", address)
-        yield Collected(engine, collect, url, tmp_path_factory.mktemp("toy"))
+        yield Collected(engine, address, collect, url, tmp_path_factory.mktemp("toy"))
 
 
 def mean_reward(run: Path) -> float:
@@ -119,3 +119,15 @@ def test_check_names_a_temperature(rounds: list[tuple[toy.Policy, Path]], collec
     report = check(one(policy), run, rows=1000)
     assert (report.ok, report.cause) == (False, "temperature"), report
     assert check(lambda ids: one(policy)(ids, 0.6), run, tolerance=1e-3).ok
+
+
+def test_check_names_the_version_that_has_other_weights(rounds: list[tuple[toy.Policy, Path]], collected: Collected) -> None:
+    """Weights change in the middle of a run: each version in the rows is that of the weights."""
+    engine, (before, _), (after, _) = collected.engine, rounds[1], rounds[5]
+    engine.policy, engine.version, engine.update = before, 201, (64, after, 205)
+    run = collected("updated", "--policy-version", f"{collected.address}/model_info", "--one-engine", "--max-in-flight", "4")
+    for policy, good, bad in ((before, "201", "205"), (after, "205", "201")):
+        report = check(one(policy), run, rows=1000, tolerance=1e-3)
+        lines = {line.name: line for line in report.by_version}
+        assert lines[good].mean < 1e-5 and lines[bad].off and min(lines[good].tokens, lines[bad].tokens) > 50, report
+        assert report.cause == "weights" and f"tokens of version {good} agree, those of version {bad} do not" in report.message

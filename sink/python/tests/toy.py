@@ -66,11 +66,18 @@ class Engine:
 
     def __init__(self, policy: Policy):
         self.policy, self.version = policy, 0
+        self.update: tuple[int, Policy, int] | None = None
+        """After so many more calls, the next weights and their version."""
         self.asked: Counter[tuple[int, bytes]] = Counter()
         self._lock = threading.Lock()
 
     def generate(self, prompt: list[int], temperature: float) -> dict[str, Any]:
         with self._lock, torch.no_grad():
+            if self.update:
+                left, policy, version = self.update
+                self.update = (left - 1, policy, version) if left else None
+                if not left:
+                    self.policy, self.version = policy, version
             key = (self.version, bytes(prompt))
             self.asked[key] += 1
             draw = torch.Generator().manual_seed(hash((self.version, *prompt, self.asked[key])) % 2**60)
@@ -95,6 +102,11 @@ class Engine:
         }
 
 
+    def model_info(self) -> dict[str, Any]:
+        with self._lock:
+            return {"weight_version": str(self.version)}
+
+
 @contextmanager
 def serve(engine: Engine) -> Iterator[str]:
     """The URL of an engine, as long as the block lasts."""
@@ -102,7 +114,13 @@ def serve(engine: Engine) -> Iterator[str]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            body = json.dumps(engine.generate(asked["input_ids"], asked["sampling_params"]["temperature"])).encode()
+            self.answer(engine.generate(asked["input_ids"], asked["sampling_params"]["temperature"]))
+
+        def do_GET(self) -> None:
+            self.answer(engine.model_info())
+
+        def answer(self, found: dict[str, Any]) -> None:
+            body = json.dumps(found).encode()
             self.send_response(200)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()

@@ -25,12 +25,13 @@ _NEEDED = ("sample_key", "segment_index", "input_ids", "loss_mask", "logprobs", 
 def select(groups: Sequence[Group], null_reward: str) -> tuple[list[Row], dict[str, Any]]:
     """The rows to collate, and the beginning of their batch.
 
-    Each row gets the members _group, _sample, _group_size and _reward.
+    Each row gets the members _group, _sample, _group_size, _absent and _reward.
     """
     rows: list[Row] = []
     dropped: set[tuple[int, str]] = set()
     numbers: dict[tuple[int, str], int] = {}
     for g, group in enumerate(groups):
+        absent = group.failed + group.empty + group.missing
         for row in group.rows:
             for name in _NEEDED:
                 if name not in row:
@@ -48,7 +49,7 @@ def select(groups: Sequence[Group], null_reward: str) -> tuple[list[Row], dict[s
                     continue
                 reward = np.nan
             number = numbers.setdefault(key, len(numbers))
-            rows.append({**row, "_group": g, "_sample": number, "_group_size": group.size, "_reward": reward})
+            rows.append({**row, "_group": g, "_sample": number, "_group_size": group.size, "_absent": absent, "_reward": reward})
     return rows, {"dropped": len(dropped)}
 
 
@@ -65,6 +66,7 @@ def per_row(rows: Sequence[Row]) -> dict[str, Any]:
         "group": ints("_group"),
         "sample": ints("_sample"),
         "group_size": ints("_group_size"),
+        "absent": ints("_absent"),
         "segment_index": ints("segment_index"),
         "length": np.fromiter((len(r["input_ids"]) for r in rows), np.int64, len(rows)),
         "tokens": np.fromiter((np.count_nonzero(r["loss_mask"]) for r in rows), np.int64, len(rows)),

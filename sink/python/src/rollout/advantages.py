@@ -32,10 +32,12 @@ Two policies say what happens to a group that is not whole:
 null     a sample whose reward is NaN: "error" raises (the default). "zero" leaves it
          out of the statistics and gives it the advantage 0.0, as TRL does. "nan" leaves
          it out and gives it NaN.
-missing  members that the group was asked for and that have no row here (failed, empty,
-         dropped, not collected): "ignore" computes over those that are there (the
+missing  members of which nothing can be trained, as they failed, were committed without
+         a row, or were not collected: absent says how many each group has, int or
+         int [B], as batch["absent"]. "ignore" computes over those that are there (the
          default). "error" raises. A number is the reward that each of them counts with.
-         All but "ignore" need group_size, int or int [B].
+         Members that filters or null_reward="drop" left out are not among them: they
+         never count.
 """
 
 from __future__ import annotations
@@ -84,7 +86,7 @@ def grpo(
     epsilon: float | None = None,
     ddof: int | None = None,
     single: str | None = None,
-    group_size: Any = None,
+    absent: Any = None,
     missing: Missing = "ignore",
     null: str = "error",
 ) -> Any:
@@ -98,7 +100,7 @@ def grpo(
     section 4.1.2.
     """
     p = _preset(preset, epsilon, ddof, single)
-    g = _Groups(reward, group, sample, group_size, missing, null)
+    g = _Groups(reward, group, sample, absent, missing, null)
     with np.errstate(invalid="ignore", divide="ignore"):  # epsilon=0
         advantage = np.nan_to_num(g.centred() / (g.deviation(p.ddof) + p.epsilon), nan=0.0)
     return g.give(_alone(g, p, advantage, 1 + p.epsilon))
@@ -111,7 +113,7 @@ def dr_grpo(
     *,
     preset: str = "trl",
     single: str | None = None,
-    group_size: Any = None,
+    absent: Any = None,
     missing: Missing = "ignore",
     null: str = "error",
 ) -> Any:
@@ -125,7 +127,7 @@ def dr_grpo(
     norm_adv_by_std_in_grpo=False in verl.
     """
     p = _preset(preset, single=single)
-    g = _Groups(reward, group, sample, group_size, missing, null)
+    g = _Groups(reward, group, sample, absent, missing, null)
     return g.give(_alone(g, p, g.centred()))
 
 
@@ -136,7 +138,7 @@ def rloo(
     *,
     preset: str = "trl",
     single: str | None = None,
-    group_size: Any = None,
+    absent: Any = None,
     missing: Missing = "ignore",
     null: str = "error",
 ) -> Any:
@@ -147,7 +149,7 @@ def rloo(
     Reference: Ahmadian et al., Back to Basics, https://arxiv.org/abs/2402.14740.
     """
     p = _preset(preset, single=single)
-    g = _Groups(reward, group, sample, group_size, missing, null)
+    g = _Groups(reward, group, sample, absent, missing, null)
     n = g.count
     return g.give(_alone(g, p, g.centred() * n / np.maximum(n - 1, 1)))
 
@@ -229,7 +231,7 @@ class _Groups:
     All arrays have one entry per sample; sample_of_row maps rows to them.
     """
 
-    def __init__(self, reward: Any, group: Any, sample: Any, group_size: Any, missing: Missing, null: str):
+    def __init__(self, reward: Any, group: Any, sample: Any, absent: Any, missing: Missing, null: str):
         if null not in ("error", "zero", "nan"):
             raise ValueError(f"null={null!r}: must be 'error', 'zero' or 'nan'")
         if isinstance(missing, str) and missing not in ("ignore", "error"):
@@ -257,29 +259,26 @@ class _Groups:
             )
         _, of_group, self.group = np.unique(groups[first], return_index=True, return_inverse=True)
         self.groups = len(of_group)
-        members = np.bincount(self.group, minlength=self.groups)
-        absent, self.absent_reward = np.zeros(self.groups, np.int64), 0.0
+        self.absent: Ints = np.zeros(self.groups, np.int64)
+        self.absent_reward = 0.0
         if missing != "ignore":
-            if group_size is None:
-                raise ValueError(f"missing={missing!r} needs group_size, as batch['group_size']")
-            sizes = np.broadcast_to(to_numpy(group_size, "group_size", np.int64), n)[first][of_group]
-            absent = sizes - members
-            if (absent < 0).any():
-                i = int(np.flatnonzero(absent < 0)[0])
-                raise ValueError(f"group_size: a group of size {sizes[i]} has {members[i]} samples; is sample the right array?")
-            if missing == "error" and absent.any():
-                raise ValueError(f"{int(absent.sum())} members of {int((absent > 0).sum())} of {self.groups} groups are missing")
+            if absent is None:
+                raise ValueError(f"missing={missing!r} needs absent, as batch['absent']")
+            self.absent = np.broadcast_to(to_numpy(absent, "absent", np.int64), n)[first][of_group]
+            if (self.absent < 0).any():
+                raise ValueError("absent: must not be negative")
+            if missing == "error" and self.absent.any():
+                raise ValueError(f"{int(self.absent.sum())} members of {np.count_nonzero(self.absent)} of {self.groups} groups are missing")
             if not isinstance(missing, str):
                 self.absent_reward = float(missing)
-        self.absent: Ints = absent
         n_known: Any = np.bincount(self.group, self.known.astype(np.float64), self.groups)
-        self._n: Floats = n_known + absent
+        self._n: Floats = n_known + self.absent
         # Means are taken of differences from one member's reward, so that rewards that
         # are all equal have an advantage of exactly 0.
         base = np.zeros(self.groups)
         base[self.group[self.known]] = self.reward[self.known]
         r = np.where(self.known, self.reward - base[self.group], 0.0)
-        total = np.bincount(self.group, r, self.groups) + absent * (self.absent_reward - base)
+        total = np.bincount(self.group, r, self.groups) + self.absent * (self.absent_reward - base)
         self._mean: Floats = total / np.maximum(self._n, 1)
         self._centred: Floats = r - self._mean[self.group]
         self._absent_centred: Floats = self.absent_reward - base - self._mean

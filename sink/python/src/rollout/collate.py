@@ -19,6 +19,8 @@ Per row:
     group           int64 [B]     index of the row's group in the list
     sample          int64 [B]     index of the row's sample among those of the batch
     group_size      int64 [B]     the members that the group was asked for
+    absent          int64 [B]     those of which nothing can be trained: they failed, were
+                                  committed without a row, or were not collected
     segment_index   int64 [B]     place of the row among those of its sample
     length          int64 [B]     tokens of the row
     tokens          int64 [B]     sampled tokens of the row: the sum of its loss_mask
