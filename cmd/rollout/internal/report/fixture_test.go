@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -165,12 +166,15 @@ func bigRun(t *testing.T) *folder {
 	var lines []logLine
 	lines = append(lines, logLine{0, "launch", map[string]any{"run_id": "x", "resumed": false, "planned": 1200}})
 	limit := map[string]int{"http://10.0.0.1:8283": 32, "http://10.0.0.2:8283": 32}
-	for e, n := range limit {
+	endpoints := slices.Sorted(maps.Keys(limit)) // always the same run
+	for _, e := range endpoints {
+		n := limit[e]
 		lines = append(lines, logLine{0, "limit changed", map[string]any{"endpoint": e, "from": 0, "to": n, "reason": "start"}})
 	}
 	for s := 0.0; s < at; s += 10 {
 		lines = append(lines, logLine{s, "status", map[string]any{"in_flight": limit["http://10.0.0.1:8283"] + limit["http://10.0.0.2:8283"] - rng.IntN(6)}})
-		for e, n := range limit {
+		for _, e := range endpoints {
+			n := limit[e]
 			to, reason := n+max(1, n/20), "growth"
 			switch {
 			case rng.IntN(12) == 0:

@@ -1,0 +1,131 @@
+// Package picturetest makes the pictures of the README: what the program writes to a
+// terminal, drawn as SVG. A picture is made anew by the test that compares it, so it shows
+// what the program shows today.
+package picturetest
+
+import (
+	"bytes"
+	"fmt"
+	"html"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"unicode/utf8"
+)
+
+// The size of a character, and of the frame around all of them, in CSS pixels.
+const (
+	column, row = 8, 18
+	margin      = 16
+)
+
+// Terminal draws text on a terminal so many columns wide. It knows the escape sequences
+// that the program writes: bold, dim, and colours. A longer line is an error of the test.
+func Terminal(t *testing.T, columns int, text string) []byte {
+	t.Helper()
+	lines := strings.Split(strings.TrimRight(text, "\n"), "\n")
+	width, height := columns*column+2*margin, len(lines)*row+2*margin
+	var out bytes.Buffer
+	fmt.Fprintf(&out, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d" role="img">`+"\n", width, height, width, height)
+	fmt.Fprintf(&out, `<rect width="%d" height="%d" rx="8" fill="#14181d"/>`+"\n", width, height)
+	fmt.Fprintf(&out, `<g font-family="ui-monospace,SFMono-Regular,Menlo,Consolas,'DejaVu Sans Mono','Liberation Mono',monospace" font-size="13" fill="#d7dde4">`+"\n")
+	for i, line := range lines {
+		at, style := 0, ""
+		y := margin + i*row
+		for rest := line; rest != ""; {
+			if m := escape.FindStringSubmatch(rest); m != nil {
+				rest, style = rest[len(m[0]):], attributes(m[1])
+				continue
+			}
+			piece := rest
+			if n := strings.IndexByte(rest, 0x1b); n == 0 {
+				t.Fatalf("%q: an escape sequence that is not known", rest)
+			} else if n > 0 {
+				piece = rest[:n]
+			}
+			rest = rest[len(piece):]
+			at += draw(&out, at, y, piece, style)
+		}
+		if at > columns {
+			t.Fatalf("%q has %d columns, the terminal %d", line, at, columns)
+		}
+	}
+	out.WriteString("</g>\n</svg>\n")
+	return out.Bytes()
+}
+
+// escape is a sequence that sets colours.
+var escape = regexp.MustCompile(`^\x1b\[([0-9;]*)m`)
+
+// attributes are those of the text after a sequence.
+func attributes(codes string) string {
+	if n, ok := strings.CutPrefix(codes, "38;5;"); ok {
+		c, _ := strconv.Atoi(n) // the sequence has digits only
+		level := func(v int) int { return []int{0, 95, 135, 175, 215, 255}[max(0, v)%6] }
+		c -= 16
+		return fmt.Sprintf(` fill="#%02x%02x%02x"`, level(c/36), level(c/6%6), level(c%6))
+	}
+	return map[string]string{
+		"1": ` font-weight="bold" fill="#ffffff"`, "2": ` fill="#8b96a3"`, "31": ` fill="#f2837b"`, "32": ` fill="#57c79a"`, "33": ` fill="#e3ac4f"`,
+	}[codes]
+}
+
+// words are the parts of a text between two spaces or more, which a browser would make one.
+var words = regexp.MustCompile(`[^ ]+(?: [^ ]+)*`)
+
+// draw writes text at a place, and returns how many columns it takes. The blocks of a bar
+// are drawn, because in many fonts there is a gap between them.
+func draw(out *bytes.Buffer, at, y int, text, style string) int {
+	for _, span := range words.FindAllStringIndex(text, -1) {
+		word := text[span[0]:span[1]]
+		x, width := margin+(at+utf8.RuneCountInString(text[:span[0]]))*column, utf8.RuneCountInString(word)*column
+		switch {
+		case strings.Trim(word, "█") == "":
+			fmt.Fprintf(out, `<rect x="%d" y="%d" width="%d" height="%d"%s/>`+"\n", x, y+2, width, row-5, style)
+		case strings.Trim(word, "░") == "":
+			fmt.Fprintf(out, `<rect x="%d" y="%d" width="%d" height="%d" fill="#2c343e"/>`+"\n", x, y+2, width, row-5)
+		default:
+			fmt.Fprintf(out, `<text x="%d" y="%d" textLength="%d"%s>%s</text>`+"\n", x, y+13, width, style, html.EscapeString(word))
+		}
+	}
+	return utf8.RuneCountInString(text)
+}
+
+// Check compares a picture with the one of the repository, or replaces that.
+func Check(t *testing.T, name string, picture []byte, update bool) {
+	t.Helper()
+	path := filepath.Join(root(t), "testdata", "pictures", name)
+	if update {
+		if err := os.WriteFile(path, picture, 0o666); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	had, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(had, picture) {
+		t.Errorf("%s is not what the program shows: go test this package with -update, and look at it", path)
+	}
+}
+
+// root is the folder of go.mod.
+func root(t *testing.T) string {
+	t.Helper()
+	dir, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for ; ; dir = filepath.Dir(dir) {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return dir
+		}
+		if dir == filepath.Dir(dir) {
+			t.Fatal("no go.mod above the test")
+		}
+	}
+}
