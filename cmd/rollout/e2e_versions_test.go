@@ -4,13 +4,16 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
 	"io/fs"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
@@ -131,17 +134,17 @@ func TestVersions(t *testing.T) {
 		long        bool
 	}{
 		{name: "url", weights: "every=2s", noTraces: true, page: "/model_info", args: both, least: 0.3, most: 0.99},
-		{name: "url and traces", weights: "every=700ms", page: "", args: both, least: 0.99, most: 1},
+		{name: "url and traces", weights: "every=700ms", page: "", args: both, least: 0.99, most: 1, long: true},
 		{name: "by calls", weights: "every=150", noTraces: true, page: "/get_model_info", args: both, least: 0.02, most: 0.99, long: true},
 		{name: "faults", weights: "every=2s", noTraces: true, page: "/", args: both, faults: true, least: 0.2, most: 0.99, long: true},
 		{name: "killed", weights: "every=2s", noTraces: true, page: "/model_info", args: both, kills: 3, least: 0.05, most: 0.99},
 		{name: "killed, faults and traces", weights: "every=500ms", page: "/model_info", args: both, kills: 2, faults: true, least: 0.6, most: 1, long: true},
 		{name: "arrow", weights: "every=2s", noTraces: true, page: "/model_info", args: []string{"--one-engine", "--format", "arrow"}, least: 0.3, most: 0.99, long: true},
-		{name: "a page that is late", weights: "every=1s,lag=150ms", noTraces: true, page: "/model_info", args: both, least: 0.02, most: 0.99},
+		{name: "a page that is late", weights: "every=1s,lag=150ms", noTraces: true, page: "/model_info", args: both, least: 0.02, most: 0.99, long: true},
 		{name: "a page that is early", weights: "every=1s,lag=-150ms", noTraces: true, page: "/model_info", args: both, least: 0.02, most: 0.99, long: true},
 		{name: "two engines", weights: "every=700ms,engines=2", noTraces: true, page: "/model_info", most: 0, notice: "nothing says that one engine stands behind"},
 		{name: "two engines with traces", weights: "every=700ms,engines=2", page: "/model_info", least: 0.99, most: 1, notice: "nothing says that one engine stands behind", long: true},
-		{name: "a number that falls", weights: "every=1500ms,fall=2", noTraces: true, page: "/model_info", args: both, most: 0.95, notice: "fell from 2 to 1"},
+		{name: "a number that falls", weights: "every=1500ms,fall=2", noTraces: true, page: "/model_info", args: both, most: 0.95, notice: "fell from 2 to 1", long: true},
 		{name: "words", weights: "every=700ms,words", page: "/model_info", args: both, most: 0, notice: `says "default", which is not a number`},
 		{name: "no page", weights: "every=700ms", most: 0, long: true},
 	} {
@@ -167,7 +170,7 @@ func TestVersions(t *testing.T) {
 			url := serveSim(t, sim)
 			dir := filepath.Join(t.TempDir(), "run")
 			args := []string{
-				"collect", "--resume", "--server", url, "--model", simModel, "--out", dir, "--max-in-flight", "24", "--samples", "8", "--retries", "6",
+				"collect", "--resume", "--server", url, "--model", simModel, "--out", dir, "--max-in-flight", "24", "--samples", "6", "--retries", "6",
 				"--tasks", writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Scripted: 30})),
 				"-c", writeFile(t, "run.yaml", []byte("server: {adaptive: false}\noutput: {shard_age: 1s}\n")),
 			}
@@ -208,6 +211,27 @@ func TestVersions(t *testing.T) {
 				t.Errorf("%d requests for the page", asked)
 			}
 		})
+	}
+}
+
+// TestVersionPageOfAnother: a page that is not the engine's is found by the first trace that
+// contradicts it. From then on the traces say the versions.
+func TestVersionPageOfAnother(t *testing.T) {
+	t.Parallel()
+	var log truth
+	cfg := lettasim.Config{InputIDs: true, Weights: lettasim.Weights{Every: 50 * time.Millisecond, Log: &log}}
+	sim := newSim(t, cfg)
+	page := serve(t, &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "1000000")
+	})})
+	dir := filepath.Join(t.TempDir(), "run")
+	r := mustRun(t, exit.OK, "collect", "--server", serveSim(t, sim), "--model", simModel, "--out", dir, "--samples", "20", "--max-in-flight", "1",
+		"--tasks", writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Scripted: 5})), "--policy-version", page, "--one-engine")
+	if want := "said 1000000 during a call of which the engine itself says "; strings.Count(r.stderr, want) != 1 {
+		t.Errorf("want %q once:\n%s", want, r.stderr)
+	}
+	if n, _ := compareVersions(t, dir, log.byStep(t)); n.wrong > 0 || n.unknown > 0 {
+		t.Errorf("%+v tokens, want all known", n)
 	}
 }
 

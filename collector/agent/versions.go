@@ -33,39 +33,49 @@ func (g *agent) withVersions(ctx context.Context, r *collector.Reply, all []toke
 func (g *agent) findVersions(ctx context.Context, span *policy.Span, calls []tokenize.Call) {
 	source := g.backend.cfg.Versions
 	version, from := span.Version(ctx)
+	wrong := false
+	for k := range calls { // the engine's word is more than ours
+		if v := calls[k].Version; v != policy.Unknown {
+			wrong = source.Traced(v, "", version) || wrong
+		}
+	}
+	if version != policy.Unknown && from == tokenize.VersionURL && source.Audits() && len(calls) > 0 {
+		wrong = g.traceVersion(ctx, &calls[len(calls)-1], version) || wrong
+	}
+	if wrong {
+		version = policy.Unknown
+	}
 	for k := range calls {
-		c := &calls[k]
-		if c.Version != policy.Unknown { // the engine's word is more than ours
-			source.Traced(c.Version, "", version)
-			continue
+		switch c := &calls[k]; {
+		case c.Version != policy.Unknown:
+		case version != policy.Unknown:
+			c.Version, c.VersionFrom = version, from
+		default:
+			g.traceVersion(ctx, c, policy.Unknown)
 		}
-		if version == policy.Unknown {
-			g.traceVersion(ctx, c)
-			continue
-		}
-		c.Version, c.VersionFrom = version, from
 	}
 }
 
-// traceVersion reads the version of a call from its trace. That it cannot be read is no
-// failure of the sample: the version stays unknown.
-func (g *agent) traceVersion(ctx context.Context, c *tokenize.Call) {
+// traceVersion reads the version of a call from its trace, and reports whether that
+// contradicts the page. That it cannot be read is no failure of the sample: the version stays
+// as it is.
+func (g *agent) traceVersion(ctx context.Context, c *tokenize.Call, page int32) (contradicted bool) {
 	source := g.backend.cfg.Versions
 	if c.StepID == "" || len(c.OutputIDs) == 0 || !source.Asks() {
-		return
+		return false
 	}
 	t, err := g.rollout.Trace(ctx, c.StepID)
 	if err != nil {
-		return
+		return false
 	}
 	if t == nil {
 		source.Untraced()
-		return
+		return false
 	}
 	answer, err := t.Answer()
 	if err != nil || !answer.Proves(c.OutputIDs) {
-		return
+		return false
 	}
 	c.Version, c.VersionFrom = answer.PolicyVersion, tokenize.VersionTrace
-	source.Traced(answer.PolicyVersion, answer.Version, policy.Unknown)
+	return source.Traced(answer.PolicyVersion, answer.Version, page)
 }

@@ -31,9 +31,13 @@
 //     one of its workers.
 //   - The page changes with the weights, at most Config.Delay before or after them.
 //
+// An answer that is not a number, or no answer, parts what is before it from what is after
+// it: the engine may have been started anew.
+//
 // Without OneEngine equal answers prove nothing, and nothing is taken from the page. What
 // can be seen of the opposite ends the use of the page for the rest of the process: a
-// number that falls, and a trace that names another version than the page.
+// number that falls, and a trace that names another version than the page. The first send
+// whose version the page proves is compared with a trace, and one of 64 after it.
 //
 // # The engine's own word
 //

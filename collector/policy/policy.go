@@ -77,11 +77,13 @@ type Source struct {
 	// answers are the numbers of the past, the oldest one first: as many as Delay needs.
 	answers []answer
 	most    int32 // the highest number so far, or Unknown
+	gaps    int   // how often the page had no number
 	useless bool  // the page proves nothing any more
 	pending []*Span
 	told    map[string]bool
 	missing int // traces in a row that the server does not have
 	traced  bool
+	proven  int // sends of which Audits was asked
 }
 
 // An answer is what the page said. The page read its number between began and ended.
@@ -142,6 +144,7 @@ func (s *Source) locate() error {
 type Span struct {
 	source *Source
 	before int32 // what the page said before it, or Unknown
+	gaps   int   // Source.gaps then
 	from   time.Time
 	once   sync.Once
 	done   chan struct{} // closed when after is known
@@ -163,7 +166,7 @@ func (s *Source) Begin(ctx context.Context) *Span {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.running && !s.useless && s.cfg.OneEngine {
-		sp.before = s.heldAt(time.Now().Add(-s.cfg.Delay))
+		sp.before, sp.gaps = s.heldAt(time.Now().Add(-s.cfg.Delay)), s.gaps
 	}
 	return sp
 }
@@ -273,6 +276,19 @@ func (sp *Span) Version(ctx context.Context) (int32, tokenize.VersionSource) {
 	return sp.before, tokenize.VersionURL
 }
 
+// Audits reports whether the trace of a send should be read, and be told to Traced, although
+// the page has proved its version: that of the first such send, and of one of many later
+// ones. It finds a page that is not the engine's. It is asked once for each of these sends.
+func (s *Source) Audits() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.proven++
+	return s.proven%auditEvery == 1
+}
+
+// auditEvery is of how many sends whose version the page proved one is compared with a trace.
+const auditEvery = 64
+
 // Asks reports whether versions are wanted: whether a trace should be read for a call whose
 // version nothing else says.
 func (s *Source) Asks() bool {
@@ -289,10 +305,11 @@ func (s *Source) Asks() bool {
 const maxMissing = 8
 
 // Traced tells what the trace of a call said: its version, and the word that it had in its
-// place where it is Unknown. page is what the page proved, or Unknown.
-func (s *Source) Traced(version int32, word string, page int32) {
+// place where it is Unknown. page is what the page proved, or Unknown. Traced reports whether
+// the trace contradicts the page, which is not believed any more then.
+func (s *Source) Traced(version int32, word string, page int32) (contradicted bool) {
 	if s == nil {
-		return
+		return false
 	}
 	s.mu.Lock()
 	s.traced, s.missing = true, 0
@@ -307,6 +324,7 @@ func (s *Source) Traced(version int32, word string, page int32) {
 	case version == Unknown && word != "":
 		s.notice("trace word", "policy version: the engine calls its weights %q in its traces, which is not a number: such calls have no version until the trainer gives the engine one (weight_version)", word)
 	}
+	return wrong
 }
 
 // Untraced tells that the server has no trace of a call that it made.
@@ -344,7 +362,9 @@ func (s *Source) settle(match func(*Span) bool, version int32) {
 			kept = append(kept, sp)
 			continue
 		}
-		sp.after = version
+		if sp.gaps == s.gaps {
+			sp.after = version
+		}
 		close(sp.done)
 	}
 	clear(s.pending[len(kept):])

@@ -232,6 +232,23 @@ func TestProvesNothing(t *testing.T) {
 			t.Errorf("notices: %q", told)
 		}
 	})
+	t.Run("a word in between", func(t *testing.T) {
+		p := startPage(t, "3")
+		s := run(t, policy.Config{URL: p.URL, OneEngine: true})
+		v := s.send(t, func() { // the engine is started anew, and then given the weights of before
+			p.set("default")
+			for len(s.notices()) == 0 {
+				time.Sleep(time.Millisecond)
+			}
+			p.set("3")
+		})
+		if v != policy.Unknown {
+			t.Errorf("version %d of a send during which the page had no number", v)
+		}
+		for s.send(t, none) != 3 {
+			time.Sleep(time.Millisecond)
+		}
+	})
 	t.Run("several engines", func(t *testing.T) {
 		p := startPage(t, "3")
 		s := run(t, policy.Config{URL: p.URL})

@@ -87,6 +87,12 @@ func (s *Source) take(a answer) bool {
 	case fell:
 		s.giveUp()
 	default:
+		if a.version == Unknown {
+			// The engine may have been started anew, with other weights: a number before it
+			// and the same one after it prove nothing.
+			s.gaps++
+			s.answers = nil
+		}
 		// A send that ended after the request began waits for the next one.
 		s.settle(func(sp *Span) bool { return !a.began.Before(sp.from) }, a.version)
 		if a.version != Unknown {
