@@ -57,7 +57,7 @@ func (g *agent) findVersions(ctx context.Context, span *policy.Span, calls []tok
 }
 
 // traceVersion reads the version of a call from its trace, and reports whether that
-// contradicts the page. That it cannot be read is no failure of the sample: the version stays
+// contradicts the page. One that cannot be read fails nothing: the version stays
 // as it is.
 func (g *agent) traceVersion(ctx context.Context, c *tokenize.Call, page int32) (contradicted bool) {
 	source := g.backend.cfg.Versions

@@ -32,15 +32,15 @@ type page struct {
 	Tiles  []tile
 	Parts  []part
 
-	Reasons, Status, Stop, Flags, Grades, Sources shares
-	Ends                                          []string // sentences
-	LimitReasons, Attempts, RetryClasses          shares
-	RewardPlot, PassPlot                          *figure
-	Lengths, Times                                spreads
-	LengthPlots, TimePlots, ControlPlots          []*figure
-	Changes                                       []LimitChange
-	Runs                                          []invocationRow
-	Open                                          int // attempts without an outcome
+	Reasons, Status, Stop, Flags, Grades, Sources, Versions shares
+	Ends                                                    []string // sentences
+	LimitReasons, Attempts, RetryClasses                    shares
+	RewardPlot, PassPlot                                    *figure
+	Lengths, Times                                          spreads
+	LengthPlots, TimePlots, ControlPlots                    []*figure
+	Changes                                                 []LimitChange
+	Runs                                                    []invocationRow
+	Open                                                    int // attempts without an outcome
 }
 
 // A note is something that a reader must not miss. Mood is good, warn or bad.
@@ -111,6 +111,8 @@ func newPage(r *Report) *page {
 		Flags:   partsOf("Rows by flag", r.Truncation.Flags, r.Lengths.Rows),
 		Grades:  sharesOf("Rows by grade", r.Proof.Grades),
 		Sources: sharesOf("Rows by the source of their prompts", r.Proof.Sources),
+
+		Versions: r.Proof.Versions.shares(),
 
 		LimitReasons: sharesOf("Changes of the limit by reason", r.Controller.Reasons),
 		RetryClasses: sharesOf("Retries by the failure before them", r.Retries.ByClass),

@@ -206,6 +206,8 @@ type Proof struct {
 	// Downgraded rows are not exact because their answer was lost: those of answers that
 	// were received are.
 	Downgraded int `json:"downgraded,omitempty"`
+	// Versions is nil where no row has a policy version.
+	Versions *Versions `json:"policy_versions,omitempty"`
 }
 
 // Time is over the samples with at least one row, but for Failed.

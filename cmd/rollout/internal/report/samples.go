@@ -47,6 +47,8 @@ type survey struct {
 	held    int  // samples with rows in shards
 	ended   ends // what was counted of the sample that is being read
 	rows    int  // of all data shards so far, also those that could not be read
+
+	versions versionSums
 }
 
 type attemptSum struct {
@@ -144,6 +146,7 @@ func (s *survey) row(row *sink.StoredRow, at int) {
 	}
 	r.Proof.Grades[row.Verification]++
 	r.Proof.Sources[row.PromptSource]++
+	s.versions.add(row)
 	switch reattached := slices.Contains(row.Flags, tokenize.FlagReattached.String()); {
 	case reattached && row.Verification != tokenize.Exact.String():
 		s.lesser++
@@ -257,6 +260,7 @@ func (s *survey) failure(f *sink.StoredFailure) {
 func (s *survey) finish() {
 	r := s.report
 	s.finishFailures()
+	r.Proof.Versions = s.versions.versions()
 	if s.along {
 		r.Proof.Downgraded = s.lesser
 	}

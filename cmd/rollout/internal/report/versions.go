@@ -1,0 +1,83 @@
+package report
+
+import (
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+
+	"github.com/rollout-rl/rollout/sink"
+)
+
+// Versions counts rows by the policy version that sampled them.
+type Versions struct {
+	// Unknown rows have a sampled token whose version nobody told. Mixed ones were sampled by
+	// more than one version.
+	Unknown int `json:"unknown,omitempty"`
+	Mixed   int `json:"mixed,omitempty"`
+	// Newest counts the other rows by the newest version in them: one entry for each, or,
+	// where there are many, one for a range such as 100-149.
+	Newest map[string]int `json:"newest,omitempty"`
+}
+
+// maxVersions bounds the entries of Versions.Newest.
+const maxVersions = 12
+
+// versionSums counts rows while they are read.
+type versionSums struct {
+	unknown, mixed int
+	newest         map[int32]int
+}
+
+func (v *versionSums) add(row *sink.StoredRow) {
+	if row.PolicyVersionMin == nil || row.PolicyVersionMax == nil {
+		v.unknown++
+		return
+	}
+	if *row.PolicyVersionMin != *row.PolicyVersionMax {
+		v.mixed++
+	}
+	if v.newest == nil {
+		v.newest = map[int32]int{}
+	}
+	v.newest[*row.PolicyVersionMax]++
+}
+
+// versions returns what was counted; nil where no row has a version.
+func (v *versionSums) versions() *Versions {
+	if len(v.newest) == 0 {
+		return nil
+	}
+	all := slices.Sorted(maps.Keys(v.newest))
+	step := int64(1)
+	if len(all) > maxVersions {
+		span := int64(all[len(all)-1]) - int64(all[0]) + 1
+		for step = 5; (span+step-1)/step >= maxVersions; step *= 2 {
+		}
+	}
+	out := &Versions{Unknown: v.unknown, Mixed: v.mixed, Newest: map[string]int{}}
+	for _, version := range all {
+		name := strconv.Itoa(int(version))
+		if step > 1 {
+			from := int64(version) / step * step
+			name = strconv.FormatInt(from, 10) + "-" + strconv.FormatInt(min(from+step-1, math.MaxInt32), 10)
+		}
+		out.Newest[name] += v.newest[version]
+	}
+	return out
+}
+
+// shares is the part of the page about versions.
+func (v *Versions) shares() shares {
+	if v == nil {
+		return shares{}
+	}
+	by := map[string]int{}
+	for name, n := range v.Newest {
+		by["version "+name] = n
+	}
+	if v.Unknown > 0 {
+		by["unknown"] = v.Unknown
+	}
+	return sharesOf("Rows by the newest policy version in them", by)
+}
