@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -69,8 +70,9 @@ func noTokenizer(key, dir string, err error) error {
 	} else if !info.IsDir() {
 		return exit.Hint(exit.Usagef("%s: %s: is a file, not a folder", key, dir), "give the folder that it is in: "+human.Shell(filepath.Dir(dir)))
 	}
-	if gguf, _ := filepath.Glob(filepath.Join(dir, "*.gguf")); len(gguf) > 0 { // the pattern may be bad, then there are none
-		return exit.Hint(exit.Usagef("%s: %s: holds %s and no tokenizer.json", key, dir, filepath.Base(gguf[0])),
+	entries, _ := os.ReadDir(dir) // none where it cannot be read
+	if i := slices.IndexFunc(entries, func(e fs.DirEntry) bool { return strings.HasSuffix(e.Name(), ".gguf") }); i >= 0 {
+		return exit.Hint(exit.Usagef("%s: %s: holds %s and no tokenizer.json", key, dir, entries[i].Name()),
 			"a tokenizer inside a GGUF file is not read: give the folder of the model that the file was made of, with its tokenizer.json and chat template")
 	}
 	return exit.Hint(exit.Usagef("%s: %s: %w", key, dir, err), hint)
