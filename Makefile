@@ -31,8 +31,8 @@ wheel: ## build the Python wheels: of this platform in dist, of the others in di
 	.ci/dist.py wheels
 
 .PHONY: release
-release: ## build what is given away in dist/release: wheels, archives, checksums
-	.ci/dist.py release
+release: ## the release job: wheels, archives and checksums in dist/release, built twice and compared
+	.ci/release
 
 .PHONY: demo
 demo: build ## collect from a simulated server that replays recorded exchanges, and show the result

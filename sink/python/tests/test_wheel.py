@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -105,6 +107,21 @@ def test_contents(wheel):
     # A static program asks for no loader, and knows no folder of the machine it was built on.
     assert b"/lib64/ld-linux" not in program and b"/lib/ld-musl" not in program
     assert str(ROOT).encode() not in program and os.path.expanduser("~/go").encode() not in program
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, for a chroot")
+def test_program_needs_nothing(wheel, tmp_path):
+    # As in an image from scratch: no libc, no shell, no user's name, no folder for temporary files.
+    (tmp_path / "data").mkdir()
+    with zipfile.ZipFile(wheel) as z:
+        (name,) = (n for n in z.namelist() if n.endswith("/scripts/rollout"))
+        (tmp_path / "rollout").write_bytes(z.read(name))
+    os.chmod(tmp_path / "rollout", 0o755)
+    os.chmod(tmp_path, 0o755)
+    os.chown(tmp_path / "data", 65532, 65532)
+    inside = [shutil.which("chroot"), "--userspec=65532:65532", tmp_path, "/rollout"]
+    assert json.loads(run(*inside, "version", "--json", env={}))["version"] == package.__version__
+    assert "is not a run folder" in run(*inside, "verify", "/data", env={}, status=7)
 
 
 def test_pip_takes_the_right_one(wheel, bare, tmp_path):
