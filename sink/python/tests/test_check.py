@@ -102,6 +102,17 @@ def test_what_was_sampled_passes(form: str) -> None:
     assert {role: n for role, (n, _) in report.context.items()} == {"prompt": 30 * 19, "tool": 30 * 20}
 
 
+def test_the_first_token_is_not_looked_at() -> None:
+    """A row without its prompt begins with a sampled token."""
+    run = run_of(MODEL, n=4)
+    for group in run:
+        for row in group.rows:
+            row["loss_mask"] = np.ones(T, np.int8)
+            row["logprobs"] = MODEL.logprobs(row["input_ids"]) - 9 * (np.arange(T) == 0)
+    report = check(FORMS["logits"], run)
+    assert report.ok and report.total.tokens == 4 * (T - 1) and report.total.max < 1e-6
+
+
 def shifted(by: int, logits: bool) -> Callable[[Any], Any]:
     whole = MODEL.logits if logits else MODEL.logprobs
     return lambda ids: np.roll(whole(ids.numpy()), by, 0)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rollout._measure import Floats, Function, Tokens
+from rollout._measure import Floats, Function, Tokens, sampled
 from rollout._types import Row
 
 BETTER = 4.0
@@ -122,18 +122,17 @@ def _temperature(function: Function, rows: Sequence[Row], _: Tokens, base: float
 def _halves(rows: Sequence[Row]) -> tuple[list[Row], list[Row]]:
     """Rows to fit on and rows to try on, of some thousand sampled tokens each."""
     halves: tuple[list[Row], list[Row]] = ([], [])
-    sampled = [0, 0]
+    had = [0, 0]
     for row in rows:
-        side = 0 if sampled[0] <= sampled[1] else 1
-        if sampled[side] < _MOST_TOKENS:
+        side = 0 if had[0] <= had[1] else 1
+        if had[side] < _MOST_TOKENS:
             halves[side].append(row)
-            sampled[side] += int(np.count_nonzero(row["loss_mask"]))
+            had[side] += np.count_nonzero(sampled(row))
     return halves[0], halves[1] or halves[0]
 
 
 def _deltas(function: Function, row: Row, temperature: float = 1.0, shift: int = 0) -> Floats:
-    mask = np.asarray(row["loss_mask"]) != 0
-    return np.asarray((function(row, temperature, shift) - np.asarray(row["logprobs"], np.float64))[mask])
+    return np.asarray((function(row, temperature, shift) - np.asarray(row["logprobs"], np.float64))[sampled(row)])
 
 
 def _vocabulary(function: Function, rows: Sequence[Row], tokens: Tokens, _: float, __: float, tests: dict[str, Any]) -> Finding | None:
@@ -143,16 +142,16 @@ def _vocabulary(function: Function, rows: Sequence[Row], tokens: Tokens, _: floa
     """
     size = function.vocabulary or 1 + max(int(np.max(r["input_ids"])) for r in rows)
     chance = -float(np.log(size))
-    sampled = float(tokens.recomputed.mean())
+    found = float(tokens.recomputed.mean())
     n, total = (sum(c) for c in zip((0, 0.0), *tokens.context.values()))
     context = total / n if n else float("nan")
-    tests["chance"] = f"{chance:.2f} for {size} ids; sampled tokens {sampled:.2f}, context {context:.2f}"
-    if n >= FEW and len(tokens) >= FEW and max(sampled, context) < chance - 0.5:
+    tests["chance"] = f"{chance:.2f} for {size} ids; sampled tokens {found:.2f}, context {context:.2f}"
+    if n >= FEW and len(tokens) >= FEW and max(found, context) < chance - 0.5:
         return "tokenizer", (
             f"another tokenizer, or a model of nothing like this text: it gives the tokens less than guessing among {size} ids "
-            f"would ({chance:.2f}): {sampled:.2f} to sampled ones, {context:.2f} to the rest"
+            f"would ({chance:.2f}): {found:.2f} to sampled ones, {context:.2f} to the rest"
         )
-    if n >= FEW and abs(sampled - chance) < 0.2 and abs(context - chance) < 0.2 and tokens.recomputed.std() < 0.5:
+    if n >= FEW and abs(found - chance) < 0.2 and abs(context - chance) < 0.2 and tokens.recomputed.std() < 0.5:
         return "weights", f"other weights: the model gives every token about what guessing would ({chance:.2f}), as one that was never trained"
     return None
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from rollout._causes import diagnose, is_off
-from rollout._measure import Floats, Function, Ints, OutOfRange, Tokens, measure
+from rollout._measure import Floats, Function, Ints, OutOfRange, Tokens, measure, sampled
 from rollout._types import Group, Row
 
 COLUMNS = ("sample_key", "segment_index", "input_ids", "loss_mask", "logprobs", "versions", "turn_offsets", "turn_roles", "temperature")
@@ -93,7 +93,7 @@ def check(
     where torch is not installed), without gradients, and returns one of
 
         [T]     log-probabilities: at i, of token i given the tokens before it. What is
-                at 0 is not looked at.
+                at 0 is not looked at: nothing predicts the first token.
         [T, V]  logits: at i, what the model says after token i, as a causal language
                 model of transformers gives them.
 
@@ -139,8 +139,6 @@ def check(
         again = float(np.abs(function(chosen[0]) - function(chosen[0])).max())
     except OutOfRange as err:
         return Report(False, "tokenizer", f"another tokenizer: {err}", tolerance, len(chosen), nothing)
-    if not len(tokens):
-        raise ValueError(f"no sampled token in {len(chosen)} rows")
     delta = tokens.recomputed - tokens.recorded
     tables = _tables(tokens, delta, tolerance)
     total = _line("all", delta, tolerance)
@@ -175,7 +173,7 @@ def _groups(run: Any, seed: int) -> Iterator[Group]:
 def _draw(run: Any, count: int, seed: int) -> list[Row]:
     rows: list[Row] = []
     for group in _groups(run, seed):
-        rows += (row for row in group.rows if np.any(row["loss_mask"]))
+        rows += (row for row in group.rows if sampled(row).any())
         if len(rows) >= count:
             break
     if not rows:

@@ -132,7 +132,7 @@ def measure(function: Function, rows: Iterable[Row]) -> Tokens:
     total = Tokens()
     for row in rows:
         c = function(row)
-        mask = np.asarray(row["loss_mask"]) != 0
+        mask = sampled(row)
         at = np.flatnonzero(mask)
         versions, roles = row.get("versions"), _roles(row, len(c))
         found = {
@@ -154,6 +154,13 @@ def measure(function: Function, rows: Iterable[Row]) -> Tokens:
     for name, arrays in parts.items():
         setattr(total, name, np.concatenate(arrays))
     return total
+
+
+def sampled(row: Row) -> npt.NDArray[np.bool_]:
+    """Where the tokens are that were sampled, but for the first of the row: nothing predicts it."""
+    mask: npt.NDArray[np.bool_] = np.asarray(row["loss_mask"]) != 0
+    mask[:1] = False
+    return mask
 
 
 def _roles(row: Row, length: int) -> Ints:

@@ -19,9 +19,9 @@ What a framework does where the papers leave it open is a preset:
     preset    grpo: epsilon  ddof   one sample in its group   reinforce_plus_plus
     trl             1e-4     1      0                         (TRL has none)
     verl            1e-6     1      its reward                sqrt(var + 1e-8), ddof 1
-    openrlhf        1e-9     1      0                         sqrt(max(var, 1e-8)), ddof 0
+    openrlhf        1e-9     1      0 (NaN there)             sqrt(max(var, 1e-8)), ddof 0
 
-Sources, each compared with this module by tests/test_presets.py:
+One reward function is meant, or their sum before anything is normalised. Sources, each compared with this module by tests/test_presets.py:
 TRL 1.16.0 trl/trainer/grpo_trainer.py:2761-2811 and rloo_trainer.py:1675-1699; verl
 0.9.1 verl/trainer/ppo/core_algos.py:268-331, :536-636, :694-731; OpenRLHF 0.11.2
 openrlhf/trainer/ppo_utils/experience_maker.py:252-333. epsilon, ddof and single
