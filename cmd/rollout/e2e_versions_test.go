@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -132,6 +133,7 @@ func TestVersions(t *testing.T) {
 		least, most float64
 		notice      string
 		long        bool
+		samples     int // of each task; 6 if 0
 	}{
 		{name: "url", weights: "every=2s", noTraces: true, page: "/model_info", args: both, least: 0.3, most: 0.99},
 		{name: "url and traces", weights: "every=700ms", page: "", args: both, least: 0.99, most: 1, long: true},
@@ -144,7 +146,7 @@ func TestVersions(t *testing.T) {
 		{name: "a page that is early", weights: "every=1s,lag=-150ms", noTraces: true, page: "/model_info", args: both, least: 0.02, most: 0.99, long: true},
 		{name: "two engines", weights: "every=700ms,engines=2", noTraces: true, page: "/model_info", most: 0, notice: "nothing says that one engine stands behind"},
 		{name: "two engines with traces", weights: "every=700ms,engines=2", page: "/model_info", least: 0.99, most: 1, notice: "nothing says that one engine stands behind", long: true},
-		{name: "a number that falls", weights: "every=1500ms,fall=2", noTraces: true, page: "/model_info", args: both, most: 0.95, notice: "fell from 2 to 1", long: true},
+		{name: "a number that falls", weights: "every=1s,fall=4", noTraces: true, page: "/model_info", args: both, most: 0.95, notice: "fell from 4 to 1", samples: 10, long: true},
 		{name: "words", weights: "every=700ms,words", page: "/model_info", args: both, most: 0, notice: `says "default", which is not a number`},
 		{name: "no page", weights: "every=700ms", most: 0, long: true},
 	} {
@@ -170,7 +172,7 @@ func TestVersions(t *testing.T) {
 			url := serveSim(t, sim)
 			dir := filepath.Join(t.TempDir(), "run")
 			args := []string{
-				"collect", "--resume", "--server", url, "--model", simModel, "--out", dir, "--max-in-flight", "24", "--samples", "6", "--retries", "6",
+				"collect", "--resume", "--server", url, "--model", simModel, "--out", dir, "--max-in-flight", "24", "--samples", fmt.Sprint(cmp.Or(v.samples, 6)), "--retries", "6",
 				"--tasks", writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Scripted: 30})),
 				"-c", writeFile(t, "run.yaml", []byte("server: {adaptive: false}\noutput: {shard_age: 1s}\n")),
 			}

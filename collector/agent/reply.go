@@ -40,7 +40,9 @@ func (g *agent) keep(x answered) {
 		}
 	}
 	g.reply.Sends = append(g.reply.Sends, send)
-	g.spans = append(g.spans, g.span)
+	if g.backend.cfg.Versions != nil {
+		g.spans = append(g.spans, g.span)
+	}
 	g.rollout.Sends = append(g.rollout.Sends, record.Send{Request: x.request, Response: x.answer, RunID: x.runID, Duration: x.took})
 }
 

@@ -305,8 +305,9 @@ func (s *Source) Asks() bool {
 const maxMissing = 8
 
 // Traced tells what the trace of a call said: its version, and the word that it had in its
-// place where it is Unknown. page is what the page proved, or Unknown. Traced reports whether
-// the trace contradicts the page, which is not believed any more then.
+// place where it is Unknown. page is what the page proved or the user claims, or Unknown.
+// Traced reports whether the trace contradicts the page, which is not believed any more
+// then.
 func (s *Source) Traced(version int32, word string, page int32) (contradicted bool) {
 	if s == nil {
 		return false
@@ -319,6 +320,8 @@ func (s *Source) Traced(version int32, word string, page int32) (contradicted bo
 	}
 	s.mu.Unlock()
 	switch {
+	case s.cfg.URL == "" && version != Unknown && page != Unknown && version != page:
+		s.notice("claim", "policy version: you said %d, and the engine's trace of a call says %d: where a trace was read its word is taken", page, version)
 	case wrong:
 		s.notice("wrong", "policy version: %s said %d during a call of which the engine itself says %d: the page is not that engine's, and is not asked any more", s.cfg.Name, page, version)
 	case version == Unknown && word != "":

@@ -32,7 +32,7 @@ func busyRun(dir string) Vitals {
 		Collector: func() collector.Stats {
 			return collector.Stats{
 				Planned: 20, Committed: 9, Failed: 3, Skipped: 1, Remaining: 7,
-				Yield:          collector.Yield{Sampled: 100, Trained: 90, Rows: 5, Downgraded: 4},
+				Yield:          collector.Yield{Sampled: 100, Trained: 90, Rows: 5, Downgraded: 4, VersionURL: 30, VersionNone: 10},
 				Remade:         map[string]collector.RolloutCount{"no_prompt": {N: 3, Timed: 2, Time: 90 * time.Second}},
 				Earlier:        collector.Earlier{Committed: 5, Failed: 1},
 				Endpoints:      []collector.EndpointStats{{Name: "http://a", InFlight: 3, Limit: 12, Max: 24, Down: true, Stages: map[collector.Stage]int{collector.StageRun: 3}}},
@@ -126,6 +126,9 @@ func TestMetrics(t *testing.T) {
 		`rollout_remade_total{reason="connection"} 0`,
 		`rollout_remade_seconds_total{reason="no_prompt"} 90`,
 		"rollout_rows_downgraded_total 4",
+		`rollout_version_tokens_total{source="url"} 30`,
+		`rollout_version_tokens_total{source="unknown"} 10`,
+		`rollout_version_tokens_total{source="flag"} 0`,
 		`rollout_samples_in_flight{endpoint="http://a",stage="run"} 3`,
 		`rollout_samples_in_flight{endpoint="http://a",stage="open"} 0`,
 		`rollout_concurrency_limit{endpoint="http://a"} 12`,
