@@ -290,6 +290,20 @@ func readArrowWith(f File, size, rows int64, others []int, yield func(*StoredRow
 	return nil
 }
 
+// arrowMeta adds the key-values of a stream's schema.
+func arrowMeta(f File, size int64, meta map[string]string) error {
+	r, err := ipc.NewReader(bufio.NewReader(io.NewSectionReader(f, 0, size)))
+	if err != nil {
+		return err
+	}
+	defer r.Release()
+	md := r.Schema().Metadata()
+	for i, key := range md.Keys() {
+		meta[key] = md.Values()[i]
+	}
+	return nil
+}
+
 // arrowLayout is the inverse of arrowData.
 func arrowLayout(d arrow.ArrayData) (layout, error) {
 	if d.Offset() != 0 {

@@ -18,11 +18,16 @@ type part[T any] struct {
 }
 
 func newPart[T any](word string) part[T] {
+	return newPartOf[T](func(f reflect.StructField) bool {
+		return slices.Contains(strings.Split(f.Tag.Get("read"), ","), word)
+	})
+}
+
+// newPartOf is a part of the fields that has takes.
+func newPartOf[T any](has func(reflect.StructField) bool) part[T] {
 	var p part[T]
 	t := reflect.TypeFor[T]()
-	other := func(f reflect.StructField) bool {
-		return !slices.Contains(strings.Split(f.Tag.Get("read"), ","), word)
-	}
+	other := func(f reflect.StructField) bool { return !has(f) }
 	for i := range t.NumField() {
 		if other(t.Field(i)) {
 			p.others = append(p.others, i)

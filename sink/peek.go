@@ -62,6 +62,29 @@ func (l *Log) At(kind Kind, n int64) (s Shard, row int64, ok bool) {
 	return Shard{}, 0, false
 }
 
+// Meta returns the key-values of a shard that Config.Meta gave it, after it checked the file's
+// digest. Errors are *CorruptError.
+func (l *Log) Meta(s Shard) (meta map[string]string, err error) {
+	meta = map[string]string{}
+	err = l.factsOf(s, func(f File) error {
+		if s.Format == Arrow {
+			return arrowMeta(f, s.Bytes, meta)
+		}
+		pf, err := parquet.OpenFile(f, s.Bytes, parquet.SkipBloomFilters(true), parquet.SkipPageIndex(true))
+		if err != nil {
+			return err
+		}
+		for _, kv := range pf.Metadata().KeyValueMetadata {
+			meta[kv.Key] = kv.Value
+		}
+		return nil
+	})
+	for _, own := range []string{metaSchemaVersion, metaRunID, metaKind} {
+		delete(meta, own)
+	}
+	return meta, err
+}
+
 // Row returns row n of a data shard, from 0, after it checked the file's digest. It decodes the
 // pages or the batch that hold the row, and nothing else. The row is the caller's. Errors are
 // *CorruptError.

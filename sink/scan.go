@@ -16,7 +16,12 @@ var ruledColumns = sync.OnceValue(func() part[StoredRow] { return newPart[Stored
 
 // scanParquet calls yield with each row of a data shard until it returns false.
 // The rows hold ruledColumns and the four lists, and are valid until yield returns.
-func scanParquet(f File, size, rows int64, yield func(*StoredRow) bool) (err error) {
+func scanParquet(f File, size, rows int64, yield func(*StoredRow) bool) error {
+	return scanColumns(f, size, rows, ruledColumns(), yield)
+}
+
+// scanColumns is scanParquet with other columns beside the four lists.
+func scanColumns(f File, size, rows int64, columns part[StoredRow], yield func(*StoredRow) bool) (err error) {
 	pf, err := openParquet[StoredRow](f, size, rows)
 	if err != nil {
 		return err
@@ -26,7 +31,7 @@ func scanParquet(f File, size, rows int64, yield func(*StoredRow) bool) (err err
 	lists := newTokenLists(pf.Schema())
 	more := true
 	for g, group := range pf.RowGroups() {
-		err := scanGroup(group, lists, func(row *StoredRow) bool {
+		err := scanGroup(group, columns, lists, func(row *StoredRow) bool {
 			yielding = true
 			more = yield(row)
 			yielding = false
@@ -43,13 +48,13 @@ func scanParquet(f File, size, rows int64, yield func(*StoredRow) bool) (err err
 }
 
 // scanGroup is scanParquet for one row group.
-func scanGroup(group parquet.RowGroup, lists *tokenLists, yield func(*StoredRow) bool) error {
+func scanGroup(group parquet.RowGroup, columns part[StoredRow], lists *tokenLists, yield func(*StoredRow) bool) error {
 	n := int(group.NumRows())
 	if err := lists.read(group, n); err != nil {
 		return err
 	}
 	at := 0
-	_, more, err := ruledColumns().group(group, func(row *StoredRow) bool {
+	_, more, err := columns.group(group, func(row *StoredRow) bool {
 		if at == n { // more than there are
 			at++
 			return false

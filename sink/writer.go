@@ -157,6 +157,13 @@ func (w *writer) full() bool {
 }
 
 func (w *writer) appendRow(s *tokenize.Sample, i int) error {
+	w.row.set(s, i, &w.memory)
+	err := w.putRow(&w.row)
+	w.row = StoredRow{}
+	return err
+}
+
+func (w *writer) putRow(r *StoredRow) error {
 	if w.data == nil {
 		shard, err := w.openData()
 		if err != nil {
@@ -164,17 +171,21 @@ func (w *writer) appendRow(s *tokenize.Sample, i int) error {
 		}
 		w.data = shard
 	}
-	w.row.set(s, i, &w.memory)
-	r := &w.row
-	if err := w.data.append(r, len(r.InputIDs)); err != nil {
-		return err
+	err := w.data.append(r, len(r.InputIDs))
+	if err == nil {
+		w.data.sums.add(r)
 	}
-	w.data.sums.add(r)
-	*r = StoredRow{}
-	return nil
+	return err
 }
 
 func (w *writer) appendFailure(s *tokenize.Sample, i int) error {
+	w.failure.set(s, i)
+	err := w.putFailure(&w.failure)
+	w.failure = StoredFailure{}
+	return err
+}
+
+func (w *writer) putFailure(f *StoredFailure) error {
 	if w.failures == nil {
 		shard, err := w.openFailures()
 		if err != nil {
@@ -182,10 +193,7 @@ func (w *writer) appendFailure(s *tokenize.Sample, i int) error {
 		}
 		w.failures = shard
 	}
-	w.failure.set(s, i)
-	err := w.failures.append(&w.failure, len(w.failure.OutputIDs))
-	w.failure = StoredFailure{}
-	return err
+	return w.failures.append(f, len(f.OutputIDs))
 }
 
 func (w *writer) openData() (*openShard[StoredRow], error) {

@@ -1,0 +1,318 @@
+package sink
+
+import (
+	"errors"
+	"fmt"
+	"iter"
+	"reflect"
+	"slices"
+	"sync"
+
+	"github.com/rollout-rl/rollout/tokenize"
+)
+
+// A StoredSample is what a commit holds of one sample, or a part of it, as it is stored.
+type StoredSample struct {
+	Key     string
+	Attempt int32
+	// Group and Index are those of the rows and failures. Group is nil where neither is there
+	// and the commit, of version 2 or before, does not say it.
+	Group    *CommittedGroup
+	Index    int32
+	Rows     []StoredRow
+	Failures []StoredFailure
+}
+
+// Stored returns everything in the log, in an order that [Store] takes: commit by commit,
+// sample by sample, first its rows and then its failures, each as a StoredSample that holds
+// this one alone. A sample without either comes once, with neither. What is yielded is the
+// caller's. Rows of schema version 1 have got the columns of version 2: the span of the policy
+// versions. Every digest is checked before a shard is read.
+func (l *Log) Stored() iter.Seq2[*StoredSample, error] {
+	return func(yield func(*StoredSample, error) bool) {
+		for i := range l.Commits {
+			more, err := l.storedCommit(&l.Commits[i], func(s *StoredSample) bool { return yield(s, nil) })
+			if err != nil {
+				yield(nil, err)
+			}
+			if err != nil || !more {
+				return
+			}
+		}
+	}
+}
+
+// wholeRows is all of a row but for the lists with an entry per token, which come page by page.
+var wholeRows = sync.OnceValue(func() part[StoredRow] {
+	return newPartOf[StoredRow](func(f reflect.StructField) bool {
+		switch f.Name {
+		case "InputIDs", "LossMask", "Logprobs", "Versions":
+			return false
+		}
+		return true
+	})
+})
+
+func (l *Log) storedCommit(c *Commit, yield func(*StoredSample) bool) (more bool, err error) {
+	rows, failures := nothing[StoredRow], nothing[StoredFailure]
+	for _, s := range c.Shards {
+		if s.Kind == KindFailures {
+			next, stop := iter.Pull2(l.Failures(s))
+			defer stop()
+			failures = next
+			continue
+		}
+		read := l.Rows(s)
+		if s.Format == Parquet {
+			read = l.wholeParquet(s)
+		}
+		next, stop := iter.Pull2(read)
+		defer stop()
+		rows = next
+	}
+	for _, cs := range c.Samples {
+		s := StoredSample{Key: cs.Key, Attempt: cs.Attempt, Index: cs.Index}
+		if cs.Group >= 0 && int(cs.Group) < len(c.Groups) {
+			s.Group = &c.Groups[cs.Group]
+		}
+		if cs.Rows+cs.Failures == 0 && !yield(&s) {
+			return false, nil
+		}
+		for range cs.Rows {
+			r, err := expect(rows, c)
+			if err == nil {
+				err = r.upgrade(c.SchemaVersion)
+			}
+			if err != nil {
+				return false, err
+			}
+			one := StoredSample{Key: r.SampleKey, Attempt: r.Attempt, Group: &CommittedGroup{r.GroupID, r.GroupSize}, Index: r.SampleIndex, Rows: []StoredRow{*r}}
+			if !yield(&one) {
+				return false, nil
+			}
+		}
+		for range cs.Failures {
+			f, err := expect(failures, c)
+			if err != nil {
+				return false, err
+			}
+			one := StoredSample{Key: f.SampleKey, Attempt: f.Attempt, Group: &CommittedGroup{f.GroupID, f.GroupSize}, Index: f.SampleIndex, Failures: []StoredFailure{*f}}
+			if !yield(&one) {
+				return false, nil
+			}
+		}
+	}
+	return true, nil
+}
+
+func nothing[T any]() (*T, error, bool) { return nil, nil, false }
+
+// expect takes a row that the entry says is there.
+func expect[T any](next func() (*T, error, bool), c *Commit) (*T, error) {
+	row, err, ok := next()
+	if err == nil && !ok {
+		err = &CorruptError{Path: commitsDir + "/" + commitName(c.Seq), Row: -1, Err: errors.New("its samples have more rows than its shards")}
+	}
+	return row, err
+}
+
+// wholeParquet is Rows of a Parquet shard, some ten times as fast.
+func (l *Log) wholeParquet(s Shard) iter.Seq2[*StoredRow, error] {
+	return func(yield func(*StoredRow, error) bool) {
+		err := l.factsOf(s, func(f File) error {
+			return scanColumns(f, s.Bytes, s.Rows, wholeRows(), func(r *StoredRow) bool {
+				r.InputIDs, r.LossMask = slices.Clone(r.InputIDs), slices.Clone(r.LossMask)
+				r.Logprobs, r.Versions = slices.Clone(r.Logprobs), slices.Clone(r.Versions)
+				return yield(r, nil)
+			})
+		})
+		if err != nil {
+			yield(nil, err)
+		}
+	}
+}
+
+// upgrade gives a row of an older version of the schema what the newest one has and its
+// tokens say.
+func (r *StoredRow) upgrade(version int) error {
+	if version > 1 {
+		return nil
+	}
+	row, err := r.tokens()
+	if err != nil {
+		return err
+	}
+	if span, ok := policyVersions(&row); ok {
+		r.PolicyVersionMin, r.PolicyVersionMax = &span.Min, &span.Max
+	}
+	return nil
+}
+
+// Store makes a dataset in the run's folder dir, which must exist and hold none, of samples
+// that were stored before: what is in it then equals, column by column and bit by bit, what was
+// yielded. Parts of one key and attempt that follow each other are one sample, which is held until
+// the next one begins. A sample is checked by every rule that [Verify] has, and the first that
+// breaks one ends Store with a *SampleError, whose Row counts the rows and then the failures; an
+// error that is yielded ends it too. What was yielded is Store's.
+//
+// There is no write-ahead log: what is stored comes from somewhere. A folder in which Store did
+// not come to its end is not to be used.
+func Store(dir string, cfg Config, parts iter.Seq2[*StoredSample, error]) (Stats, error) {
+	d, err := Create(dir, cfg)
+	if err != nil {
+		return Stats{}, err
+	}
+	if d.nextSeq > 1 {
+		return Stats{}, &ShardError{Path: dir, Op: "create", Err: errors.New("there is a dataset")}
+	}
+	w := newWriter(d, 0)
+	defer w.age.Stop()
+	err = joined(parts, func(s *StoredSample) error {
+		if err := d.checkStored(s); err != nil {
+			return err
+		}
+		return w.takeStored(s)
+	})
+	if err == nil {
+		err = w.commit()
+	}
+	if err != nil {
+		w.giveUp(err)
+		return d.Stats(), err
+	}
+	d.card.end()
+	return d.Stats(), nil
+}
+
+// maxStoredBytes bounds what Store holds of one sample.
+const maxStoredBytes = 1 << 30
+
+// joined calls take with whole samples.
+func joined(parts iter.Seq2[*StoredSample, error], take func(*StoredSample) error) error {
+	var s *StoredSample
+	bytes := 0
+	for part, err := range parts {
+		if err != nil {
+			return err
+		}
+		same := s != nil && part.Key == s.Key && part.Attempt == s.Attempt && len(part.Rows)+len(part.Failures) > 0
+		if s != nil && !same {
+			if err := take(s); err != nil {
+				return err
+			}
+			bytes = 0
+		}
+		if same {
+			s.Rows, s.Failures = append(s.Rows, part.Rows...), append(s.Failures, part.Failures...)
+		} else {
+			s = part
+		}
+		for i := range part.Rows {
+			bytes += 13*len(part.Rows[i].InputIDs) + textBytes(&part.Rows[i]) + 1024
+		}
+		for i := range part.Failures {
+			bytes += 8*len(part.Failures[i].OutputIDs) + len(part.Failures[i].Text) + len(part.Failures[i].Error) + 1024
+		}
+		if bytes > maxStoredBytes {
+			return &SampleError{Key: s.Key, Row: len(s.Rows) + len(s.Failures) - 1, Err: fmt.Errorf("the sample has more than %d bytes", maxStoredBytes)}
+		}
+	}
+	if s == nil {
+		return nil
+	}
+	return take(s)
+}
+
+// takeStored is take for a sample as it is stored.
+func (w *writer) takeStored(s *StoredSample) error {
+	committed := CommittedSample{
+		Key: s.Key, Attempt: s.Attempt, Rows: int32(len(s.Rows)), Failures: int32(len(s.Failures)), Group: w.place(*s.Group), Index: s.Index,
+	}
+	if committed.Failed() {
+		committed.Class = s.Failures[0].Class
+	}
+	w.samples = append(w.samples, committed)
+	w.done = append(w.done, func(error) {})
+	w.d.pending(1)
+	for i := range s.Rows {
+		if err := w.putRow(&s.Rows[i]); err != nil {
+			return err
+		}
+	}
+	for i := range s.Failures {
+		if err := w.putFailure(&s.Failures[i]); err != nil {
+			return err
+		}
+	}
+	if w.full() {
+		return w.commit()
+	}
+	return nil
+}
+
+// checkStored returns a *SampleError for the first rule that s breaks.
+func (d *Dataset) checkStored(s *StoredSample) error {
+	refuse := func(row int, err error) error { return &SampleError{Key: s.Key, Row: row, Err: err} }
+	switch {
+	case s.Key == "":
+		return refuse(-1, errors.New("no key"))
+	case s.Group == nil:
+		return refuse(-1, errors.New("the group is not known"))
+	case s.Index < 0 || s.Index >= s.Group.Size:
+		return refuse(-1, fmt.Errorf("index %d in a group of %d", s.Index, s.Group.Size))
+	case s.Attempt < 1:
+		return refuse(-1, fmt.Errorf("attempt %d: attempts count from 1", s.Attempt))
+	}
+	if err := checkTexts([]string{s.Key, s.Group.ID}); err != nil {
+		return refuse(-1, err)
+	}
+	of := CommittedSample{Key: s.Key, Attempt: s.Attempt, Index: s.Index}
+	check := shardCheck{v: &verifier{opts: VerifyOptions{VocabSize: d.cfg.VocabSize}}, schema: SchemaVersion, groups: []CommittedGroup{*s.Group}}
+	for i := range s.Rows {
+		r := &s.Rows[i]
+		if i == 0 {
+			check.rollout = r.RolloutID
+		}
+		err := check.checkRow(r, of, i, len(s.Rows))
+		if err == nil {
+			err = checkStrings(r)
+		}
+		if err != nil {
+			return refuse(i, err)
+		}
+	}
+	for i := range s.Failures {
+		f := &s.Failures[i]
+		err := errors.Join(of.owns(f.SampleKey, f.Attempt), check.checkGroup(of, CommittedGroup{f.GroupID, f.GroupSize}, f.SampleIndex),
+			checkStrings(f), checkJSON(nil, f.Messages, f.Metadata))
+		if err == nil && f.Call < -1 {
+			err = fmt.Errorf("call %d", f.Call)
+		}
+		if err != nil {
+			return refuse(len(s.Rows)+i, fmt.Errorf("failure: %w", err))
+		}
+	}
+	return d.claim(&tokenize.Sample{Key: s.Key, Rows: make([]tokenize.Row, len(s.Rows)), Failures: make([]tokenize.Failure, len(s.Failures))})
+}
+
+// checkStrings checks that the texts of a row are UTF-8.
+func checkStrings(row any) error {
+	v := reflect.ValueOf(row).Elem()
+	for i := range v.NumField() {
+		var err error
+		switch text := v.Field(i).Interface().(type) {
+		case string:
+			err = checkTexts([]string{text})
+		case []string:
+			err = checkTexts(text)
+		case *string:
+			if text != nil {
+				err = checkTexts([]string{*text})
+			}
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", v.Type().Field(i).Name, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,131 @@
+package sink_test
+
+import (
+	"errors"
+	"iter"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/rollout-rl/rollout/sink"
+	"github.com/rollout-rl/rollout/sink/sinktest"
+)
+
+// What is stored, taken out and stored again is what it was, in both formats.
+func TestStoreAgain(t *testing.T) {
+	t.Parallel()
+	for _, format := range []sink.Format{sink.Parquet, sink.Arrow} {
+		t.Run(format.String(), func(t *testing.T) {
+			t.Parallel()
+			dir, again := t.TempDir(), t.TempDir()
+			sinktest.Write(t, dir, sink.Config{Format: format, RowGroupTokens: 3000, MaxShardBytes: 400_000, Meta: map[string]string{"a": "b"}}, sinktest.Edge())
+			log, err := sink.ReadLog(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for s := range log.Shards(sink.KindData) {
+				if meta, err := log.Meta(s); err != nil || !reflect.DeepEqual(meta, map[string]string{"a": "b"}) {
+					t.Errorf("Meta() = %v, %v", meta, err)
+				}
+			}
+			stats, err := sink.Store(again, sink.Config{Format: 1 - format, MaxShardBytes: 900_000}, log.Stored())
+			if err != nil || stats.Commits < 2 {
+				t.Fatalf("Store() = %+v, %v", stats, err)
+			}
+			sinktest.Compare(t, again, sinktest.Edge())
+			report, err := sink.Verify(t.Context(), again, sink.VerifyOptions{})
+			if err != nil || report.ProblemCount > 0 || len(report.Orphans) > 0 || report.WAL != (sink.WALReport{}) {
+				t.Errorf("Verify: %v, %+v", err, report)
+			}
+			cardNames(t, again, true)
+			// In the same order: sample after sample, as they were committed.
+			second, err := sink.ReadLog(again)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if a, b := keysOf(t, log.Stored()), keysOf(t, second.Stored()); !slices.Equal(a, b) || len(a) < 50 {
+				t.Errorf("the order is %q, was %q", b, a)
+			}
+			if _, err := sink.Store(again, sink.Config{}, log.Stored()); err == nil {
+				t.Error("Store took a folder with a dataset")
+			}
+		})
+	}
+}
+
+func keysOf(t *testing.T, parts iter.Seq2[*sink.StoredSample, error]) (keys []string) {
+	t.Helper()
+	for s, err := range parts {
+		if err != nil {
+			t.Fatal(err)
+		}
+		keys = append(keys, s.Key)
+	}
+	return keys
+}
+
+// Store refuses what verify would find.
+func TestStoreRefuses(t *testing.T) {
+	t.Parallel()
+	b := sinktest.NewBuilder(3)
+	for _, tt := range []struct {
+		name string
+		edit func(parts []*sink.StoredSample) []*sink.StoredSample
+		want string
+	}{
+		{"mask", func(p []*sink.StoredSample) []*sink.StoredSample { p[0].Rows[0].LossMask[0] = 1; return p }, "mask 1 in a prompt span"},
+		{"logprob", func(p []*sink.StoredSample) []*sink.StoredSample { p[0].Rows[0].Logprobs[0] = 1; return p }, "mask 0 with log-probability"},
+		{"a segment is missing", func(p []*sink.StoredSample) []*sink.StoredSample { return p[1:] }, "segment 1 of 2, want 0 of 1"},
+		{"another order", func(p []*sink.StoredSample) []*sink.StoredSample { p[0], p[1] = p[1], p[0]; return p }, "segment 1 of 2, want 0 of 2"},
+		{"twice", func(p []*sink.StoredSample) []*sink.StoredSample { return slices.Concat(p, p[:2]) }, "already committed"},
+		{"group", func(p []*sink.StoredSample) []*sink.StoredSample { p[1].Rows[0].GroupID = "x"; return p }, `group_id "x"`},
+		{"rollout", func(p []*sink.StoredSample) []*sink.StoredSample { p[1].Rows[0].RolloutID = "x"; return p }, `rollout_id "x"`},
+		{"versions", func(p []*sink.StoredSample) []*sink.StoredSample {
+			p[1].Rows[0].PolicyVersionMin = new(int32(3))
+			return p
+		}, "policy versions 3 to null"},
+		{"messages", func(p []*sink.StoredSample) []*sink.StoredSample { p[1].Rows[0].Messages = new("{"); return p }, "messages is not JSON"},
+		{"status", func(p []*sink.StoredSample) []*sink.StoredSample { p[1].Rows[0].Status = "x"; return p }, `status "x"`},
+		{"utf8", func(p []*sink.StoredSample) []*sink.StoredSample { p[1].Rows[0].Model = "\xff"; return p }, "Model: "},
+		{"no group", func(p []*sink.StoredSample) []*sink.StoredSample { p[2].Group = nil; return p }, "the group is not known"},
+		{"call", func(p []*sink.StoredSample) []*sink.StoredSample { p[3].Failures[0].Call = -2; return p }, "call -2"},
+		{"attempt", func(p []*sink.StoredSample) []*sink.StoredSample {
+			p[3].Attempt, p[3].Failures[0].Attempt = 0, 0
+			return p
+		}, "attempt 0"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			dir := t.TempDir()
+			two := b.Sample(b.Row(3, 4), b.Row(2, 2))
+			sinktest.Write(t, dir, sink.Config{}, append(samples(0), two, b.Sample(), b.Failure(3)))
+			log, err := sink.ReadLog(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var parts []*sink.StoredSample
+			for s, err := range log.Stored() {
+				if err != nil {
+					t.Fatal(err)
+				}
+				parts = append(parts, s)
+			}
+			// Two rows, the empty sample, the failure, whatever the order in which they came.
+			slices.SortStableFunc(parts, func(a, b *sink.StoredSample) int {
+				return len(b.Rows)*2 - len(b.Failures) - len(a.Rows)*2 + len(a.Failures)
+			})
+			parts = tt.edit(parts)
+			_, err = sink.Store(t.TempDir(), sink.Config{}, func(yield func(*sink.StoredSample, error) bool) {
+				for _, s := range parts {
+					part := *s // it is Store's
+					if !yield(&part, nil) {
+						return
+					}
+				}
+			})
+			if _, ok := errors.AsType[*sink.SampleError](err); !ok || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("Store() = %v, want a *SampleError with %q", err, tt.want)
+			}
+		})
+	}
+}
