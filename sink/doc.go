@@ -273,6 +273,7 @@
 //	Arrow                   arrow.go; columns.go and column_*.go are its memory
 //	recovery                recover.go, lost.go; repair.go is for damage
 //	readers                 read.go (Log), peek.go, arrow_row.go (one row), waiting.go, ledger.go, hasrows.go
+//	a copy of a dataset     store.go
 //	checks                  check.go, verify.go, verifyshard.go, verifywal.go, json.go
 //	what the caller sets    config.go, format.go, fs.go; what it gets: errors.go
 package sink

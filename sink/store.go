@@ -6,6 +6,7 @@ import (
 	"iter"
 	"reflect"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/rollout-rl/rollout/tokenize"
@@ -206,6 +207,12 @@ func joined(parts iter.Seq2[*StoredSample, error], take func(*StoredSample) erro
 			s.Rows, s.Failures = append(s.Rows, part.Rows...), append(s.Failures, part.Failures...)
 		} else {
 			s = part
+			// Copies: the entry keeps them until its commit, and must not keep a line that
+			// they were cut out of.
+			s.Key = strings.Clone(s.Key)
+			if s.Group != nil {
+				s.Group = &CommittedGroup{ID: strings.Clone(s.Group.ID), Size: s.Group.Size}
+			}
 		}
 		for i := range part.Rows {
 			bytes += 13*len(part.Rows[i].InputIDs) + textBytes(&part.Rows[i]) + 1024
@@ -229,7 +236,7 @@ func (w *writer) takeStored(s *StoredSample) error {
 		Key: s.Key, Attempt: s.Attempt, Rows: int32(len(s.Rows)), Failures: int32(len(s.Failures)), Group: w.place(*s.Group), Index: s.Index,
 	}
 	if committed.Failed() {
-		committed.Class = s.Failures[0].Class
+		committed.Class = strings.Clone(s.Failures[0].Class)
 	}
 	w.samples = append(w.samples, committed)
 	w.done = append(w.done, func(error) {})

@@ -101,6 +101,8 @@ func (p *program) rootCmd() *cobra.Command {
 		p.doctorCmd(),
 		p.inspectCmd(),
 		p.reportCmd(),
+		p.exportCmd(),
+		p.importCmd(),
 		p.verifyCmd(),
 		p.failuresCmd(),
 		p.stepsCmd(),

@@ -47,6 +47,8 @@ type Info struct {
 	Tasks    Tasks    `json:"tasks"`
 	Servers  []Server `json:"servers"`         // of the last invocation
 	Model    *Model   `json:"model,omitempty"` // where a tokenizer was given
+	// Imported says that the run was made of an export, and of which files.
+	Imported []string `json:"imported,omitempty"`
 	// Invocations are the processes that collected into the run, in order.
 	Invocations []Invocation `json:"invocations"`
 	// SHA256 is the checksum of the file; see encodeRun. Empty in version 1.

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strings"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
@@ -46,6 +47,10 @@ func Find(l *config.Loader, dryRun, needed bool) (*Earlier, error) {
 	}
 	if e.Info, err = Read(dir); err != nil {
 		return nil, errors.Join(err, e.Close())
+	}
+	if e.Info.Imported != nil {
+		err := fmt.Errorf("%s: was made by rollout import of %s: it has no tasks to go on with", dir, strings.Join(e.Info.Imported, ", "))
+		return nil, errors.Join(exit.Hint(exit.With(exit.Folder, err), "collect into a new folder with --out; readers take several runs"), e.Close())
 	}
 	l.FromRun(e.Info.Config, "")
 	if s := l.ByKey["output.share"]; s.Origin == config.OriginDefault {

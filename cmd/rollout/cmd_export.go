@@ -1,0 +1,205 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/zstd"
+	"github.com/spf13/cobra"
+
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/rowjson"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/signals"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
+	"github.com/rollout-rl/rollout/sink"
+)
+
+type exportOptions struct {
+	out, kind        string
+	task, group, key string
+}
+
+func (p *program) exportCmd() *cobra.Command {
+	o := exportOptions{}
+	cmd := &cobra.Command{
+		Use:   "export RUN",
+		Short: "write the rows of a run as JSON Lines",
+		Long: `Write the rows of a run as JSON Lines, one object per row with all of its columns:
+token ids, loss mask and log-probabilities as arrays, texts that are JSON as strings,
+times in microseconds since 1970. Floats are written so that they are read back bit by
+bit; what JSON has no number for is "NaN", "Infinity" and "-Infinity".
+
+--kind failures writes what failed instead. --kind all writes the whole run: a first line
+about it, rows, failures, and samples without either, in the order of the commits; import
+makes a run of it that equals the first one, row by row.`,
+		Annotations: exits("Exit status: 0 written, 2 wrong flags, 7 RUN is not a run folder, 6 it cannot be read or FILE not written, 9 it is damaged."),
+		Example: `  rollout export run1 | jq -c '[.task_id, .reward]'
+  rollout export run1 --kind all -o run1.jsonl.zst`,
+		Args: exactArgs("RUN"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
+			defer stop()
+			return p.export(ctx, args[0], &o)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVarP(&o.out, "output", "o", "-", "write to `FILE`, whole or not at all; compressed if it ends with .gz or .zst; - is stdout")
+	f.StringVar(&o.kind, "kind", "data", "`KIND` of rows: data, failures, all")
+	f.StringVar(&o.task, "task", "", "rows of the task with this `ID` only")
+	f.StringVar(&o.group, "group", "", "rows of the group with this `ID` only")
+	f.StringVar(&o.key, "key", "", "rows of the sample with this whole `KEY` only")
+	return cmd
+}
+
+func (p *program) export(ctx context.Context, dir string, o *exportOptions) error {
+	switch o.kind {
+	case "data", "failures":
+	case "all":
+		if o.task+o.group+o.key != "" {
+			return exit.Hint(exit.Usagef("--kind all exports the whole run"), "leave out --task, --group and --key, or export data and failures each")
+		}
+	default:
+		return exit.Usagef("--kind: %q is not one of data, failures, all", o.kind)
+	}
+	info, err := runfolder.Read(dir)
+	if err != nil {
+		return err
+	}
+	log, err := sink.ReadLog(dir)
+	if err != nil {
+		return runfolder.ReadError(dir, err)
+	}
+	if n := runfolder.Waiting(dir); n > 0 {
+		p.say("%s in the write-ahead log are not exported: no commit has them yet", human.Plural(int64(n), "sample"))
+	}
+	n := int64(0)
+	write := func(w io.Writer) (err error) {
+		n, err = o.write(ctx, w, log, info.ID)
+		return err
+	}
+	if o.out == "-" {
+		err = compressed(tame.Raw(p.stdout), "", write)
+	} else {
+		var path string
+		if path, err = filepath.Abs(o.out); err == nil {
+			err = runfolder.WriteFile(filepath.Dir(path), filepath.Base(path), 0o666, func(w io.Writer) error { return compressed(w, path, write) })
+		}
+	}
+	switch {
+	case ctx.Err() != nil:
+		return exit.With(exit.Interrupted, signals.ErrInterrupted)
+	case errors.Is(err, sink.ErrCorrupt):
+		return runfolder.ReadError(dir, err)
+	case err != nil:
+		return exit.With(exit.Storage, fmt.Errorf("%s: %w", o.out, err))
+	}
+	if o.out != "-" {
+		p.say("wrote %s: %s", o.out, human.Plural(n, "line"))
+	}
+	return nil
+}
+
+// write writes what was asked for and returns the number of lines.
+func (o *exportOptions) write(ctx context.Context, w io.Writer, log *sink.Log, runID string) (n int64, err error) {
+	out := rowjson.NewWriter(w)
+	if o.kind == "all" {
+		h, err := header(log, runID)
+		if err == nil {
+			err = out.Header(h)
+		}
+		if err != nil {
+			return 0, err
+		}
+		n++
+	}
+	for s, err := range log.Stored() {
+		if err == nil {
+			err = context.Cause(ctx)
+		}
+		if err != nil {
+			return n, err
+		}
+		if !o.wants(s) {
+			continue
+		}
+		if err := out.Write(s); err != nil {
+			return n, err
+		}
+		n++
+	}
+	return n, nil
+}
+
+func (o *exportOptions) wants(s *sink.StoredSample) bool {
+	task := ""
+	switch {
+	case o.kind == "all":
+		return true
+	case o.kind == "data" && len(s.Rows) > 0:
+		task = s.Rows[0].TaskID
+	case o.kind == "failures" && len(s.Failures) > 0:
+		task = s.Failures[0].TaskID
+	default:
+		return false
+	}
+	return (o.task == "" || o.task == task) && (o.group == "" || o.group == s.Group.ID) && (o.key == "" || o.key == s.Key)
+}
+
+// header describes the whole run. Of the key-values of the shards it has those on which all of
+// them agree: what one of them does not say is not said of all.
+func header(log *sink.Log, runID string) (rowjson.Header, error) {
+	h := rowjson.Header{RunID: runID}
+	for i := range log.Commits {
+		h.Samples += int64(len(log.Commits[i].Samples))
+		for _, s := range log.Commits[i].Shards {
+			if s.Kind == sink.KindData {
+				h.Rows += s.Rows
+				h.Format = s.Format
+			} else {
+				h.Failures += s.Rows
+			}
+			meta, err := log.Meta(s)
+			if err != nil {
+				return h, err
+			}
+			if h.Meta == nil {
+				h.Meta = meta
+			}
+			maps.DeleteFunc(h.Meta, func(key, value string) bool { return meta[key] != value })
+		}
+	}
+	return h, nil
+}
+
+// compressed calls write with a writer that compresses as the name ends.
+func compressed(w io.Writer, name string, write func(io.Writer) error) error {
+	buffered := bufio.NewWriterSize(w, 256<<10)
+	inner, end := io.Writer(buffered), func() error { return nil }
+	switch {
+	case strings.HasSuffix(name, ".gz"):
+		z := gzip.NewWriter(buffered)
+		inner, end = z, z.Close
+	case strings.HasSuffix(name, ".zst"):
+		z, err := zstd.NewWriter(buffered, zstd.WithEncoderConcurrency(1))
+		if err != nil {
+			return err
+		}
+		inner, end = z, z.Close
+	}
+	if err := write(inner); err != nil {
+		_ = end() // frees what it holds; the file is not kept
+		return err
+	}
+	return errors.Join(end(), buffered.Flush())
+}

@@ -1,0 +1,271 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/zstd"
+	"github.com/spf13/cobra"
+
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/input"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/rowjson"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/signals"
+	"github.com/rollout-rl/rollout/sink"
+)
+
+type importOptions struct {
+	out, format string
+}
+
+func (p *program) importCmd() *cobra.Command {
+	o := importOptions{}
+	cmd := &cobra.Command{
+		Use:   "import FILE... --out RUN",
+		Short: "make a run of what export wrote",
+		Long: `Make a run of what export wrote: rows equal bit by bit, checked by every rule that rows
+keep. The first line that breaks one is named, and then RUN is not there: it appears as a
+whole or not at all.
+
+A file of export --kind all gives the whole run, with its id, its failures and what its
+shards say of it; one that was cut is refused. Files of rows, or of failures, give these.
+All lines of one sample stand together. The tasks of a run are not in its export, so a run
+that was imported cannot be continued.`,
+		Annotations: exits("Exit status: 0 made, 2 a FILE cannot be imported, 7 RUN is there already, 6 a FILE cannot be read or RUN not written."),
+		Example: `  rollout export run1 --kind all -o all.jsonl.zst && rollout import all.jsonl.zst --out run2
+  rollout export run1 --kind all | rollout import - --out run2 --format arrow`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return exit.Hint(exit.Usagef("%sneeds FILE", verb(cmd)), "see "+cmd.CommandPath()+" --help")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
+			defer stop()
+			return p.importRun(ctx, args, &o)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.out, "out", "", "make the run in the folder `RUN`, which is new or empty")
+	f.StringVar(&o.format, "format", "", "`FORMAT` of the shards: parquet, arrow (default: as the export says, else parquet)")
+	return cmd
+}
+
+func (p *program) importRun(ctx context.Context, files []string, o *importOptions) error {
+	if o.out == "" {
+		return exit.Usagef("import: --out is not set: where should the run be?")
+	}
+	in := &importer{p: p, ctx: ctx, files: files}
+	defer in.close()
+	header, err := in.begin()
+	if err != nil {
+		return in.failed(err)
+	}
+	cfg := sink.Config{FS: sink.OSMode(config.ShareNone.FileMode()), RunID: runfolder.NewID(time.Now())}
+	if header != nil {
+		cfg.RunID, cfg.Meta, cfg.Format = header.RunID, header.Meta, header.Format
+	}
+	if o.format != "" {
+		if err := cfg.Format.UnmarshalText([]byte(o.format)); err != nil {
+			return exit.Usagef("--format: %w", err)
+		}
+	}
+	if err := cfg.Validate(); err != nil {
+		return exit.Usagef("%s: line 1: %w", files[0], err)
+	}
+	var stats sink.Stats
+	err = runfolder.Import(o.out, cfg.RunID, config.ShareNone.FileMode(), files, func(dir string) (err error) {
+		stats, err = sink.Store(dir, cfg, in.parts())
+		if err == nil && header != nil {
+			err = importedAll(header, &stats, files[0])
+		}
+		return err
+	})
+	if err != nil {
+		return in.failed(err)
+	}
+	p.say("made %s: %s, %s, %s; %s tokens", o.out, human.Plural(stats.Samples, "sample"), human.Plural(stats.Rows, "row"),
+		human.Plural(stats.Failures, "failure row"), human.Count(stats.Tokens.Total))
+	return nil
+}
+
+// importedAll returns an error if there is not all that the first line announces.
+func importedAll(h *rowjson.Header, s *sink.Stats, file string) error {
+	if s.Rows == h.Rows && s.Failures == h.Failures && s.Samples == h.Samples {
+		return nil
+	}
+	return exit.Hint(exit.Usagef("%s: has %d rows, %d failure rows and %d samples, and its first line says %d, %d and %d: it is not whole",
+		file, s.Rows, s.Failures, s.Samples, h.Rows, h.Failures, h.Samples), "without its first line, import takes what is there")
+}
+
+// An importer reads files one after the other, and knows which lines the last samples have.
+type importer struct {
+	p      *program
+	ctx    context.Context // of one command
+	files  []string
+	lines  *rowjson.Reader
+	closed func()             // of the open file
+	first  *sink.StoredSample // was read with the header
+
+	at        string // the open file
+	last, now sampleLines
+	ended     bool
+}
+
+// sampleLines says where the parts of a sample stand.
+type sampleLines struct {
+	key     string
+	attempt int32
+	lines   []string
+}
+
+// begin opens the first file and reads its header, if it has one.
+func (in *importer) begin() (*rowjson.Header, error) {
+	err := in.open(in.files[0])
+	if err != nil {
+		return nil, err
+	}
+	part, header, err := in.lines.Read()
+	switch {
+	case err == io.EOF:
+		return nil, exit.Usagef("%s: has no line", in.at)
+	case err != nil:
+		return nil, in.wrong(err)
+	case header != nil && len(in.files) > 1:
+		return nil, exit.Hint(in.wrong(errors.New("this is the export of a whole run")), "import it alone")
+	}
+	in.first = part
+	return header, nil
+}
+
+func (in *importer) parts() iter.Seq2[*sink.StoredSample, error] {
+	return func(yield func(*sink.StoredSample, error) bool) {
+		if in.first != nil && !yield(in.note(in.first), nil) {
+			return
+		}
+		in.first = nil
+		for i := range in.files {
+			if i > 0 {
+				if err := in.open(in.files[i]); err != nil {
+					yield(nil, err)
+					return
+				}
+			}
+			for {
+				part, header, err := in.lines.Read()
+				if err == io.EOF {
+					break
+				}
+				switch {
+				case in.ctx.Err() != nil:
+					err = exit.With(exit.Interrupted, signals.ErrInterrupted)
+				case err != nil:
+					err = in.wrong(err)
+				case header != nil:
+					err = exit.Hint(in.wrong(errors.New("the first line of an export, within others")), "import whole runs one by one")
+				}
+				if err != nil {
+					yield(nil, err)
+					return
+				}
+				if !yield(in.note(part), nil) {
+					return
+				}
+			}
+		}
+		in.ended = true
+	}
+}
+
+// note remembers where a part stands.
+func (in *importer) note(s *sink.StoredSample) *sink.StoredSample {
+	if s.Key != in.now.key || s.Attempt != in.now.attempt {
+		in.last, in.now = in.now, sampleLines{key: strings.Clone(s.Key), attempt: s.Attempt}
+	}
+	in.now.lines = append(in.now.lines, fmt.Sprintf("%s: line %d", in.at, in.lines.Line))
+	return s
+}
+
+// failed gives an error its place and code.
+func (in *importer) failed(err error) error {
+	refused, ok := errors.AsType[*sink.SampleError](err)
+	if !ok {
+		return err
+	}
+	of := in.now
+	if !in.ended && in.last.key == refused.Key { // it is checked when the next one begins
+		of = in.last
+	}
+	at := of.lines[0]
+	if refused.Row >= 0 && refused.Row < len(of.lines) {
+		at = of.lines[refused.Row]
+	}
+	hint := "all lines of a sample stand together, as export writes them"
+	if errors.Is(err, sink.ErrCommitted) {
+		hint = "a sample is in a run once; export --kind all has its rows and failures together"
+	}
+	return exit.Hint(exit.Usagef("%s: sample %s: %w", at, refused.Key, refused.Err), hint)
+}
+
+// wrong is an error of the last line that was read.
+func (in *importer) wrong(err error) error {
+	if in.lines.Line == 0 || errors.Is(err, os.ErrDeadlineExceeded) {
+		return exit.With(exit.Storage, fmt.Errorf("%s: %w", in.at, err))
+	}
+	return exit.Usagef("%s: line %d: %w", in.at, in.lines.Line, err)
+}
+
+// open begins a file, behind the one before.
+func (in *importer) open(name string) error {
+	in.close()
+	in.at = name
+	if name == "-" {
+		in.at = "stdin"
+		in.lines = rowjson.NewReader(in.p.stdin)
+		return nil
+	}
+	f, err := input.Open(name, input.Wait)
+	if err != nil {
+		return exit.With(exit.Usage, err)
+	}
+	in.closed = func() { _ = f.Close() } // read only
+	var r io.Reader = f
+	switch filepath.Ext(name) {
+	case ".gz":
+		z, err := gzip.NewReader(f)
+		if err != nil {
+			return exit.Usagef("%s: not gzip: %w", name, err)
+		}
+		r = z
+	case ".zst":
+		z, err := zstd.NewReader(f, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(64<<20))
+		if err != nil {
+			return exit.Usagef("%s: not zstd: %w", name, err)
+		}
+		in.closed = func() { z.Close(); _ = f.Close() }
+		r = z
+	}
+	in.lines = rowjson.NewReader(r)
+	return nil
+}
+
+func (in *importer) close() {
+	if in.closed != nil {
+		in.closed()
+		in.closed = nil
+	}
+}

@@ -1,0 +1,291 @@
+package rowjson
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"reflect"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/plainjson"
+	"github.com/rollout-rl/rollout/sink"
+)
+
+// maxLine bounds a line, and with it what reading holds. A token takes some 20 bytes.
+const maxLine = 256 << 20
+
+// A Reader reads lines. It holds one.
+type Reader struct {
+	r    *bufio.Reader
+	buf  []byte
+	Line int // the number of the last line that was read, from 1
+}
+
+// NewReader returns a Reader of r.
+func NewReader(r io.Reader) *Reader { return &Reader{r: bufio.NewReaderSize(r, 256<<10)} }
+
+// Read returns the next line that is not empty: a part of a sample, or a header. At the end
+// it returns io.EOF. Other errors do not say the line, which Line is.
+func (r *Reader) Read() (*sink.StoredSample, *Header, error) {
+	for {
+		text, err := r.line()
+		if err != nil {
+			return nil, nil, err
+		}
+		if strings.TrimSpace(text) != "" {
+			return decode(text)
+		}
+	}
+}
+
+func (r *Reader) line() (string, error) {
+	r.buf = r.buf[:0]
+	for {
+		part, err := r.r.ReadSlice('\n')
+		r.buf = append(r.buf, part...)
+		switch {
+		case len(r.buf) > maxLine:
+			r.Line++
+			return "", fmt.Errorf("the line has more than %s: is this an export?", human.Size(maxLine))
+		case err == bufio.ErrBufferFull:
+			continue
+		case err == io.EOF && len(r.buf) > 0, err == nil:
+			r.Line++
+			text := string(r.buf)
+			if cap(r.buf) > 16<<20 { // one that large is not kept
+				r.buf = nil
+			}
+			return text, nil
+		}
+		return "", err
+	}
+}
+
+func decode(text string) (*sink.StoredSample, *Header, error) {
+	if !utf8.ValidString(text) {
+		return nil, nil, errors.New("the line is not UTF-8")
+	}
+	switch {
+	case hasMember(text, "rollout_export"):
+		h, err := decodeHeader(text)
+		return nil, h, err
+	case hasMember(text, "input_ids"):
+		row := new(sink.StoredRow)
+		err := decodeRow(text, "row", rowColumns, row)
+		return &sink.StoredSample{
+			Key: row.SampleKey, Attempt: row.Attempt, Group: &sink.CommittedGroup{ID: row.GroupID, Size: row.GroupSize}, Index: row.SampleIndex,
+			Rows: []sink.StoredRow{*row},
+		}, nil, err
+	case hasMember(text, "class"):
+		f := new(sink.StoredFailure)
+		err := decodeRow(text, "failure", failureColumns, f)
+		return &sink.StoredSample{
+			Key: f.SampleKey, Attempt: f.Attempt, Group: &sink.CommittedGroup{ID: f.GroupID, Size: f.GroupSize}, Index: f.SampleIndex,
+			Failures: []sink.StoredFailure{*f},
+		}, nil, err
+	}
+	var empty emptySample
+	if err := decodeRow(text, "sample without rows", emptyColumns, &empty); err != nil {
+		return nil, nil, err
+	}
+	s := &sink.StoredSample{Key: empty.SampleKey, Attempt: empty.Attempt}
+	if empty.GroupID != nil && empty.GroupSize != nil && empty.SampleIndex != nil {
+		s.Group, s.Index = &sink.CommittedGroup{ID: *empty.GroupID, Size: *empty.GroupSize}, *empty.SampleIndex
+	}
+	return s, nil, nil
+}
+
+// An emptySample is the line of a sample without rows and failures.
+type emptySample struct {
+	SampleKey   string  `parquet:"sample_key"`
+	Attempt     int32   `parquet:"attempt"`
+	GroupID     *string `parquet:"group_id,optional"`
+	GroupSize   *int32  `parquet:"group_size,optional"`
+	SampleIndex *int32  `parquet:"sample_index,optional"`
+}
+
+var emptyColumns = columnsOf[emptySample]()
+
+// hasMember reports whether an object in the line has a member of that name. Quotes within
+// strings are escaped, so it is not fooled by a text.
+func hasMember(text, name string) bool {
+	quoted := `"` + name + `"`
+	for {
+		at := strings.Index(text, quoted)
+		if at < 0 {
+			return false
+		}
+		text = strings.TrimLeft(text[at+len(quoted):], " \t")
+		if strings.HasPrefix(text, ":") {
+			return true
+		}
+	}
+}
+
+func decodeHeader(text string) (*Header, error) {
+	var version struct {
+		Version int `json:"rollout_export"`
+	}
+	if err := plainjson.Scan([]byte(text), nil); err != nil {
+		return nil, err
+	}
+	if err := json.Unmarshal([]byte(text), &version); err != nil {
+		return nil, err
+	}
+	if version.Version != headerVersion {
+		return nil, fmt.Errorf("an export of version %d, and this program knows %d: use a newer rollout", version.Version, headerVersion)
+	}
+	h := new(Header)
+	dec := json.NewDecoder(strings.NewReader(text))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(h); err != nil {
+		return nil, fmt.Errorf("header: %s", strings.TrimPrefix(err.Error(), "json: "))
+	}
+	if h.SchemaVersion > sink.SchemaVersion {
+		return nil, fmt.Errorf("rows of schema version %d, and this program knows %d: use a newer rollout", h.SchemaVersion, sink.SchemaVersion)
+	}
+	return h, nil
+}
+
+// decodeRow reads an object with these columns into row, a pointer to a struct.
+func decodeRow(text, what string, columns []column, row any) error {
+	s := &scanner{text: text}
+	v := reflect.ValueOf(row).Elem()
+	seen := make([]bool, len(columns))
+	if !s.take('{') {
+		return fmt.Errorf("not an object: %w", s.wrong("{"))
+	}
+	for i := 0; !s.take('}'); i++ {
+		if i > 0 && !s.take(',') {
+			return s.wrong(", or }")
+		}
+		name, err := s.str()
+		if err != nil {
+			return err
+		}
+		at := columnAt(columns, name, i)
+		switch {
+		case at < 0:
+			return fmt.Errorf("a %s has no column %.60q", what, name)
+		case seen[at]:
+			return fmt.Errorf("column %s is there twice", name)
+		case !s.take(':'):
+			return s.wrong(":")
+		}
+		seen[at] = true
+		if err := decodeValue(s, v.Field(columns[at].index).Addr().Interface(), columns[at].nullable); err != nil {
+			return fmt.Errorf("column %s: %w", name, err)
+		}
+	}
+	if s.peek() != 0 || s.at < len(s.text) {
+		return s.wrong("the end of the line")
+	}
+	for i, c := range columns {
+		if !seen[i] && !c.added {
+			return fmt.Errorf("column %s of a %s is missing", c.name, what)
+		}
+	}
+	return nil
+}
+
+// columnAt is the column of that name, or -1. It is likely the one at that place.
+func columnAt(columns []column, name string, likely int) int {
+	if likely < len(columns) && columns[likely].name == name {
+		return likely
+	}
+	for i, c := range columns {
+		if c.name == name {
+			return i
+		}
+	}
+	return -1
+}
+
+// decodeValue reads the value of a field.
+func decodeValue(s *scanner, field any, nullable bool) (err error) {
+	switch p := field.(type) {
+	case *string:
+		*p, err = s.str()
+	case *bool:
+		*p, err = s.boolean()
+	case *int8:
+		err = integer(s, p, 8)
+	case *int32:
+		err = integer(s, p, 32)
+	case *int64:
+		err = integer(s, p, 64)
+	case *float32:
+		*p, err = s.float32()
+	case *float64:
+		*p, err = s.float64()
+	case **string:
+		err = pointer(s, p)
+	case **bool:
+		err = pointer(s, p)
+	case **int32:
+		err = pointer(s, p)
+	case **float32:
+		err = pointer(s, p)
+	case **float64:
+		err = pointer(s, p)
+	case *[]int8:
+		err = list(s, p, nullable, func(s *scanner, v *int8) error { return integer(s, v, 8) })
+	case *[]int32:
+		err = list(s, p, nullable, func(s *scanner, v *int32) error { return integer(s, v, 32) })
+	case *[]float32:
+		err = list(s, p, nullable, func(s *scanner, v *float32) (err error) { *v, err = s.float32(); return err })
+	case *[]string:
+		err = list(s, p, nullable, func(s *scanner, v *string) (err error) { *v, err = s.str(); return err })
+	default:
+		panic("rowjson: internal error: a column of another type") // every test finds it
+	}
+	return err
+}
+
+func integer[T int8 | int32 | int64](s *scanner, p *T, bits int) error {
+	n, err := s.integer(bits)
+	*p = T(n)
+	return err
+}
+
+func pointer[T any](s *scanner, p **T) error {
+	if s.null() {
+		return nil
+	}
+	*p = new(T)
+	return decodeValue(s, *p, false)
+}
+
+// maxAhead bounds the memory that is made for a list before its elements are read.
+const maxAhead = 1 << 20
+
+// list reads a list. One that is not null is not nil.
+func list[T any](s *scanner, p *[]T, nullable bool, one func(*scanner, *T) error) error {
+	if nullable && s.null() {
+		return nil
+	}
+	if !s.take('[') {
+		return s.wrong("a list")
+	}
+	end := strings.IndexByte(s.text[s.at:], ']')
+	if end < 0 {
+		return errors.New("the line ends early")
+	}
+	values := make([]T, 0, min(strings.Count(s.text[s.at:s.at+end], ",")+1, maxAhead))
+	for !s.take(']') {
+		if len(values) > 0 && !s.take(',') {
+			return fmt.Errorf("element %d: %w", len(values), s.wrong(", or ]"))
+		}
+		var v T
+		if err := one(s, &v); err != nil {
+			return fmt.Errorf("element %d: %w", len(values), err)
+		}
+		values = append(values, v)
+	}
+	*p = values
+	return nil
+}

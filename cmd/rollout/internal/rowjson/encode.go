@@ -1,0 +1,269 @@
+package rowjson
+
+import (
+	"io"
+	"math"
+	"reflect"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf16"
+	"unicode/utf8"
+
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/plainjson"
+	"github.com/rollout-rl/rollout/sink"
+)
+
+// A Header is the first line of the export of a whole run.
+type Header struct {
+	// Version is that of the lines: 1.
+	Version       int               `json:"rollout_export"`
+	RunID         string            `json:"run_id"`
+	SchemaVersion int               `json:"schema_version"`
+	Format        sink.Format       `json:"format"` // of the shards
+	Rows          int64             `json:"rows"`
+	Failures      int64             `json:"failures"`
+	Samples       int64             `json:"samples"` // a sample that failed and then did not counts twice
+	Meta          map[string]string `json:"meta"`    // the key-values that all shards have
+}
+
+// headerVersion is the version of lines that this program writes and reads.
+const headerVersion = 1
+
+// A column is a field of a row.
+type column struct {
+	name     string
+	index    int
+	nullable bool
+	added    bool // in a later version of the schema than the first: may be missing
+}
+
+var (
+	rowColumns     = columnsOf[sink.StoredRow]()
+	failureColumns = columnsOf[sink.StoredFailure]()
+)
+
+func columnsOf[T any]() []column {
+	t := reflect.TypeFor[T]()
+	columns := make([]column, t.NumField())
+	for i := range columns {
+		f := t.Field(i)
+		name, tags, _ := strings.Cut(f.Tag.Get("parquet"), ",")
+		columns[i] = column{name: name, index: i, nullable: strings.Contains(tags, "optional"), added: f.Tag.Get("since") != ""}
+	}
+	return columns
+}
+
+// A Writer writes lines. It holds one line.
+type Writer struct {
+	w   io.Writer
+	buf []byte
+}
+
+// NewWriter returns a Writer to w, which should be buffered.
+func NewWriter(w io.Writer) *Writer { return &Writer{w: w} }
+
+// Header writes the first line of a whole run.
+func (w *Writer) Header(h Header) error {
+	h.Version, h.SchemaVersion = headerVersion, sink.SchemaVersion
+	line, err := plainjson.Line(h)
+	if err == nil {
+		_, err = w.w.Write(append(line, '\n'))
+	}
+	return err
+}
+
+// Write writes the rows and failures of s, a line for each; one line where s has neither.
+func (w *Writer) Write(s *sink.StoredSample) error {
+	for i := range s.Rows {
+		if err := w.row(rowColumns, &s.Rows[i]); err != nil {
+			return err
+		}
+	}
+	for i := range s.Failures {
+		if err := w.row(failureColumns, &s.Failures[i]); err != nil {
+			return err
+		}
+	}
+	if len(s.Rows)+len(s.Failures) > 0 {
+		return nil
+	}
+	b := append(w.buf[:0], `{"sample_key":`...)
+	b = appendText(b, s.Key)
+	b = append(b, `,"attempt":`...)
+	b = strconv.AppendInt(b, int64(s.Attempt), 10)
+	if s.Group == nil {
+		b = append(b, `,"group_id":null,"group_size":null,"sample_index":null}`...)
+	} else {
+		b = append(b, `,"group_id":`...)
+		b = appendText(b, s.Group.ID)
+		b = append(b, `,"group_size":`...)
+		b = strconv.AppendInt(b, int64(s.Group.Size), 10)
+		b = append(b, `,"sample_index":`...)
+		b = strconv.AppendInt(b, int64(s.Index), 10)
+		b = append(b, '}')
+	}
+	return w.line(b)
+}
+
+func (w *Writer) row(columns []column, row any) error {
+	v := reflect.ValueOf(row).Elem()
+	b := w.buf[:0]
+	for _, c := range columns {
+		b = append(b, ',', '"')
+		b = append(b, c.name...)
+		b = append(b, '"', ':')
+		b = appendValue(b, v.Field(c.index).Addr().Interface(), c.nullable)
+	}
+	b[0] = '{' // the first comma
+	return w.line(append(b, '}'))
+}
+
+func (w *Writer) line(b []byte) error {
+	w.buf = append(b, '\n')
+	_, err := w.w.Write(w.buf)
+	if cap(w.buf) > 16<<20 { // one that large is not kept
+		w.buf = nil
+	}
+	return err
+}
+
+const null = "null"
+
+// appendValue appends the value of a field.
+func appendValue(b []byte, field any, nullable bool) []byte {
+	switch p := field.(type) {
+	case *string:
+		return appendText(b, *p)
+	case *bool:
+		return strconv.AppendBool(b, *p)
+	case *int32:
+		return strconv.AppendInt(b, int64(*p), 10)
+	case *int64:
+		return strconv.AppendInt(b, *p, 10)
+	case **string:
+		return appendPointer(b, *p)
+	case **bool:
+		return appendPointer(b, *p)
+	case **int32:
+		return appendPointer(b, *p)
+	case **float32:
+		return appendPointer(b, *p)
+	case **float64:
+		return appendPointer(b, *p)
+	case *float32:
+		return appendFloat32(b, *p)
+	case *float64:
+		return appendFloat64(b, *p)
+	case *[]int8:
+		return appendList(b, *p, nullable, func(b []byte, v int8) []byte { return strconv.AppendInt(b, int64(v), 10) })
+	case *[]int32:
+		return appendList(b, *p, nullable, func(b []byte, v int32) []byte { return strconv.AppendInt(b, int64(v), 10) })
+	case *[]float32:
+		return appendList(b, *p, nullable, appendFloat32)
+	case *[]string:
+		return appendList(b, *p, nullable, appendText)
+	}
+	panic("rowjson: internal error: a column of another type") // every test finds it
+}
+
+func appendPointer[T any](b []byte, p *T) []byte {
+	if p == nil {
+		return append(b, null...)
+	}
+	return appendValue(b, p, false)
+}
+
+func appendList[T any](b []byte, list []T, nullable bool, one func([]byte, T) []byte) []byte {
+	if list == nil && nullable {
+		return append(b, null...)
+	}
+	b = append(b, '[')
+	for i, v := range list {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = one(b, v)
+	}
+	return append(b, ']')
+}
+
+// The bits of the NaN that is written without them.
+const (
+	plainNaN32 = 0x7fc00000
+	plainNaN64 = 0x7ff8000000000000
+)
+
+func appendFloat32(b []byte, v float32) []byte {
+	bits := math.Float32bits(v)
+	switch {
+	case bits == 0: // most of them
+		return append(b, '0')
+	case v != v && bits != plainNaN32:
+		return append(strconv.AppendUint(append(b, `"NaN:`...), uint64(bits), 16), '"')
+	}
+	return appendFloat(b, float64(v), 32)
+}
+
+func appendFloat64(b []byte, v float64) []byte {
+	if bits := math.Float64bits(v); v != v && bits != plainNaN64 {
+		return append(strconv.AppendUint(append(b, `"NaN:`...), bits, 16), '"')
+	}
+	return appendFloat(b, v, 64)
+}
+
+func appendFloat(b []byte, v float64, size int) []byte {
+	switch {
+	case v != v:
+		return append(b, `"NaN"`...)
+	case math.IsInf(v, 1):
+		return append(b, `"Infinity"`...)
+	case math.IsInf(v, -1):
+		return append(b, `"-Infinity"`...)
+	case v == 0 && math.Signbit(v):
+		return append(b, "-0.0"...) // many readers make an integer of -0
+	}
+	return strconv.AppendFloat(b, v, 'g', -1, size)
+}
+
+const hexDigits = "0123456789abcdef"
+
+// appendText appends a string, whose text is UTF-8. What a terminal must not be sent is
+// escaped, so that a line can be shown as it is.
+func appendText(b []byte, s string) []byte {
+	b = append(b, '"')
+	from := 0
+	for i := 0; i < len(s); {
+		c := s[i]
+		if c >= ' ' && c <= '~' && c != '"' && c != '\\' {
+			i++
+			continue
+		}
+		r, size := rune(c), 1
+		if c >= utf8.RuneSelf {
+			if r, size = utf8.DecodeRuneInString(s[i:]); unicode.IsGraphic(r) || r == '\u200c' || r == '\u200d' {
+				i += size
+				continue
+			}
+		}
+		b = append(b, s[from:i]...)
+		i += size
+		from = i
+		switch {
+		case c == '"' || c == '\\':
+			b = append(b, '\\', c)
+		case c == '\n':
+			b = append(b, '\\', 'n')
+		case r > 0xffff:
+			high, low := utf16.EncodeRune(r)
+			b = appendEscape(appendEscape(b, high), low)
+		default:
+			b = appendEscape(b, r)
+		}
+	}
+	return append(append(b, s[from:]...), '"')
+}
+
+func appendEscape(b []byte, r rune) []byte {
+	return append(b, '\\', 'u', hexDigits[r>>12&15], hexDigits[r>>8&15], hexDigits[r>>4&15], hexDigits[r&15])
+}

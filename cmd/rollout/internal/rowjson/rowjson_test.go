@@ -1,0 +1,309 @@
+package rowjson
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"math"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/rollout-rl/rollout/sink"
+	"github.com/rollout-rl/rollout/sink/sinktest"
+)
+
+// everything is what a run of all corner cases holds, as it is stored.
+func everything(tb testing.TB) (parts []*sink.StoredSample) {
+	tb.Helper()
+	dir := tb.TempDir()
+	sinktest.Write(tb, dir, sink.Config{}, sinktest.Edge())
+	log, err := sink.ReadLog(dir)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	for s, err := range log.Stored() {
+		if err != nil {
+			tb.Fatal(err)
+		}
+		parts = append(parts, s)
+	}
+	return parts
+}
+
+// Floats that are not numbers, with the bits that they have.
+func special() []float32 {
+	var list []float32
+	for _, bits := range []uint32{0x7fc00000, 0xffc00000, 0x7fc00001, 0x7f800001, 0xffffffff, 0x7f800000, 0xff800000, 0x80000000, 1, 0x7f7fffff, 0x3dcccccd} {
+		list = append(list, math.Float32frombits(bits))
+	}
+	return list
+}
+
+// What is written is read back bit by bit, is JSON, and is written again as it was.
+func TestThereAndBack(t *testing.T) {
+	t.Parallel()
+	parts := everything(t)
+	keep := *parts[0]
+	keep.Rows = []sink.StoredRow{keep.Rows[0]}
+	keep.Rows[0].Keep, keep.Rows[0].KeepReason = new(false), new("too \"long\" \u202e 😀 \x7f")
+	keep.Rows[0].Logprobs = special()
+	nan := math.Float64frombits(0xfff4000000000123)
+	keep.Rows[0].Reward = &nan
+	keep.Rows[0].StartedAt, keep.Rows[0].PromptTokens = math.MinInt64, math.MaxInt64
+	parts = append(parts, &keep)
+	var out bytes.Buffer
+	w := NewWriter(&out)
+	for _, s := range parts {
+		if err := w.Write(s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	text := out.String()
+	r := NewReader(strings.NewReader(text))
+	var again bytes.Buffer
+	w = NewWriter(&again)
+	for i, want := range parts {
+		got, h, err := r.Read()
+		if err != nil || h != nil {
+			t.Fatalf("line %d: %v, header %v", r.Line, err, h)
+		}
+		if a, b := bitsOf(reflect.ValueOf(*got)), bitsOf(reflect.ValueOf(*want)); !reflect.DeepEqual(a, b) {
+			t.Errorf("line %d: %.300v\nwant %.300v", i+1, a, b)
+		}
+		if err := w.Write(got); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, _, err := r.Read(); err != io.EOF {
+		t.Errorf("after the last line: %v", err)
+	}
+	if again.String() != text {
+		t.Error("written again it is another text")
+	}
+	for i, line := range strings.Split(strings.TrimSuffix(text, "\n"), "\n") {
+		if !json.Valid([]byte(line)) {
+			t.Errorf("line %d is not JSON: %.200s", i+1, line)
+		}
+		for _, r := range line {
+			if r < ' ' || r >= 0x7f && r < 0xa0 || r == '\u202e' {
+				t.Errorf("line %d has %q as it is", i+1, r)
+			}
+		}
+	}
+}
+
+// bitsOf is a value with floats as their bits, and empty lists as nil where both are one.
+func bitsOf(v reflect.Value) any {
+	switch v.Kind() {
+	case reflect.Pointer:
+		if v.IsNil() {
+			return nil
+		}
+		return []any{bitsOf(v.Elem())}
+	case reflect.Struct:
+		fields := map[string]any{}
+		for i := range v.NumField() {
+			f := v.Field(i)
+			if f.Kind() == reflect.Slice && f.Len() == 0 && (f.IsNil() || v.Type().Field(i).Name != "Versions") {
+				fields[v.Type().Field(i).Name] = "empty"
+				continue
+			}
+			fields[v.Type().Field(i).Name] = bitsOf(f)
+		}
+		return fields
+	case reflect.Slice:
+		list := make([]any, v.Len())
+		for i := range list {
+			list[i] = bitsOf(v.Index(i))
+		}
+		return list
+	case reflect.Float32:
+		return math.Float32bits(v.Interface().(float32))
+	case reflect.Float64:
+		return math.Float64bits(v.Float())
+	}
+	return v.Interface()
+}
+
+func TestHeader(t *testing.T) {
+	t.Parallel()
+	want := Header{RunID: "r", Format: sink.Arrow, Rows: 1, Failures: 2, Samples: 3, Meta: map[string]string{"a\n": "<ü>"}}
+	var out bytes.Buffer
+	if err := NewWriter(&out).Header(want); err != nil {
+		t.Fatal(err)
+	}
+	_, got, err := NewReader(&out).Read()
+	want.Version, want.SchemaVersion = 1, sink.SchemaVersion
+	if err != nil || !reflect.DeepEqual(*got, want) {
+		t.Errorf("Read() = %+v, %v, want %+v", got, err, want)
+	}
+	for _, tt := range []struct{ line, want string }{
+		{`{"rollout_export":2,"news":1}`, "use a newer rollout"},
+		{`{"rollout_export":1,"schema_version":99}`, "use a newer rollout"},
+		{`{"rollout_export":1,"rows":1,"rows":2}`, "rows"},
+		{`{"rollout_export":1,"other":1}`, "other"},
+		{`{"rollout_export":1,"format":"csv"}`, "csv"},
+		{`{"rollout_export":"1"}`, "rollout_export"},
+		{`{"rollout_export":1`, "unexpected end"},
+	} {
+		if _, _, err := NewReader(strings.NewReader(tt.line)).Read(); err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("Read(%s) = %v, want %q", tt.line, err, tt.want)
+		}
+	}
+}
+
+// The last four columns came with schema version 2; a line of an older program lacks them.
+func TestOlderRow(t *testing.T) {
+	t.Parallel()
+	line := rowLine(t)
+	older, _, _ := strings.Cut(line, `,"policy_version_min"`)
+	got, _, err := NewReader(strings.NewReader(older + "}")).Read()
+	if err != nil || got.Rows[0].Keep != nil || got.Rows[0].PolicyVersionMin != nil {
+		t.Errorf("Read() = %v", err)
+	}
+}
+
+// rowLine is the line of a short row.
+func rowLine(tb testing.TB) string {
+	tb.Helper()
+	b := sinktest.NewBuilder(1)
+	row := sinktest.Rows(b.Sample(b.Row(2, 2)))[0]
+	var out bytes.Buffer
+	if err := NewWriter(&out).Write(&sink.StoredSample{Rows: []sink.StoredRow{row}}); err != nil {
+		tb.Fatal(err)
+	}
+	return strings.TrimSpace(out.String())
+}
+
+// Whatever a line is, the answer is one error that names the column.
+func TestHostile(t *testing.T) {
+	t.Parallel()
+	good := rowLine(t)
+	swap := func(from, to string) string {
+		if !strings.Contains(good, from) {
+			t.Fatalf("the line has no %s: %s", from, good)
+		}
+		return strings.Replace(good, from, to, 1)
+	}
+	for _, tt := range []struct{ name, line, want string }{
+		{"cut", good[:len(good)/2], "column "},
+		{"cut in the middle of a list", good[:strings.Index(good, `"loss_mask":[`)+15], "column loss_mask"},
+		{"without the end", good[:len(good)-1], "the line ends early"},
+		{"two objects", good + good, "want the end of the line"},
+		{"an array", "[" + good + "]", "not an object"},
+		{"unknown", swap(`"attempt"`, `"attmept"`), `a row has no column "attmept"`},
+		{"missing", swap(`"attempt":1,`, ``), "column attempt of a row is missing"},
+		{"twice", swap(`"attempt":1,`, `"attempt":1,"attempt":1,`), "column attempt is there twice"},
+		{"a fraction", swap(`"attempt":1,`, `"attempt":1.0,`), `column attempt: byte `},
+		{"an exponent", swap(`"attempt":1,`, `"attempt":1e3,`), "want an integer of 32 bits"},
+		{"a text for a number", swap(`"attempt":1,`, `"attempt":"1",`), "want an integer of 32 bits"},
+		{"a number for a text", swap(`"status":"completed"`, `"status":3`), "column status: byte"},
+		{"null where none may be", swap(`"status":"completed"`, `"status":null`), "column status: byte"},
+		{"too large", swap(`"attempt":1,`, `"attempt":2147483648,`), "it is too large"},
+		{"much too large", swap(`"attempt":1,`, `"attempt":99999999999999999999999999,`), "column attempt"},
+		{"int64", swap(`"duration_ms":1500`, `"duration_ms":9223372036854775808`), "it is too large"},
+		{"a leading zero", swap(`"attempt":1,`, `"attempt":01,`), "column attempt"},
+		{"minus zero", swap(`"attempt":1,`, `"attempt":-0,`), "column attempt"},
+		{"a mask that does not fit", swap(`"loss_mask":[0,`, `"loss_mask":[128,`), "column loss_mask: element 0: byte"},
+		{"nested", swap(`"loss_mask":[0,`, `"loss_mask":[[0],`), "column loss_mask: element 0"},
+		{"an object", swap(`"loss_mask":[0,`, `"loss_mask":[{},`), "column loss_mask: element 0"},
+		{"no comma", swap(`"loss_mask":[0,0`, `"loss_mask":[0 0`), "want , or ]"},
+		{"a comma too many", swap(`"loss_mask":[0,`, `"loss_mask":[,`), "element 0"},
+		{"NaN as JavaScript writes it", swap(`"logprobs":[0,`, `"logprobs":[NaN,`), "column logprobs: element 0"},
+		{"a NaN that is none", swap(`"logprobs":[0,`, `"logprobs":["NaN:3f800000",`), "column logprobs: element 0"},
+		{"float32 too large", swap(`"logprobs":[0,`, `"logprobs":[1e39,`), "a float of 32 bits: it is too large"},
+		{"a plus", swap(`"logprobs":[0,`, `"logprobs":[+1,`), "want a number"},
+		{"two signs", swap(`"logprobs":[0,`, `"logprobs":[1e+-1,`), "want a number"},
+		{"hexadecimal", swap(`"logprobs":[0,`, `"logprobs":[0x1p-2,`), "column logprobs: element 1"},
+		{"a point alone", swap(`"logprobs":[0,`, `"logprobs":[.5,`), "want a number"},
+		{"true", swap(`"truncated":false`, `"truncated":0`), "want true or false"},
+		{"not UTF-8", swap(`"status":"completed"`, "\"status\":\"\xff\""), "not UTF-8"},
+		{"half a pair", swap(`"status":"completed"`, `"status":"\ud83d"`), "half of a surrogate pair"},
+		{"the other half", swap(`"status":"completed"`, `"status":"\ude00\ud83d"`), "half of a surrogate pair"},
+		{"an escape", swap(`"status":"completed"`, `"status":"\x41"`), "an escape of JSON"},
+		{"a control character", swap(`"status":"completed"`, "\"status\":\"\x01\""), "a control character"},
+		{"nothing known", `{"a":1}`, `a sample without rows has no column "a"`},
+		{"a text", `"sample_key"`, "not an object"},
+		{"commas", `{"input_ids":[` + strings.Repeat(",", 1<<20), "column input_ids"},
+		{"brackets", strings.Repeat("[", 1<<20), "not an object"},
+		{"flags of commas", swap(`"flags":[]`, `"flags":[`+strings.Repeat(",", 1<<20)+`]`), "column flags: element 0"},
+		{"zero byte", good + "\x00", "the line ends early"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			r := NewReader(strings.NewReader("\n" + tt.line))
+			_, _, err := r.Read()
+			if err == nil || !strings.Contains(err.Error(), tt.want) || len(err.Error()) > 300 || r.Line != 2 {
+				t.Errorf("Read() = %v at line %d, want %q at line 2", err, r.Line, tt.want)
+			}
+		})
+	}
+}
+
+// A line without an end does not fill the memory.
+func TestEndlessLine(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("reads 256 MB: run without -short")
+	}
+	_, _, err := NewReader(endless{}).Read()
+	if err == nil || !strings.Contains(err.Error(), "more than") {
+		t.Errorf("Read() = %v", err)
+	}
+}
+
+type endless struct{}
+
+func (endless) Read(p []byte) (int, error) {
+	for i := range p {
+		p[i] = '['
+	}
+	return len(p), nil
+}
+
+// FuzzRead: no line panics, and one that is read is written and read back as it was.
+func FuzzRead(f *testing.F) {
+	f.Add(rowLine(f))
+	f.Add(`{"rollout_export":1,"run_id":"r","format":"arrow","meta":{}}`)
+	f.Add(`{"sample_key":"k","attempt":1,"group_id":null,"group_size":null,"sample_index":null}`)
+	f.Add(strings.Replace(rowLine(f), "[0,", `["NaN:7fc00001",-0.0,1e-7,"-Infinity",`, 1))
+	f.Fuzz(func(t *testing.T, line string) {
+		s, h, err := NewReader(strings.NewReader(line)).Read()
+		if err != nil {
+			return
+		}
+		var out bytes.Buffer
+		w := NewWriter(&out)
+		if h != nil {
+			err = w.Header(*h)
+		} else {
+			err = w.Write(s)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		first := out.String()
+		again, h, err := NewReader(&out).Read()
+		if err != nil {
+			t.Fatalf("%v of %s", err, first)
+		}
+		if h == nil && !reflect.DeepEqual(bitsOf(reflect.ValueOf(*again)), bitsOf(reflect.ValueOf(*s))) {
+			t.Errorf("%s was read as another row", first)
+		}
+	})
+}
+
+var errStop = errors.New("stop")
+
+// The error of what is read comes through.
+func TestReadError(t *testing.T) {
+	t.Parallel()
+	if _, _, err := NewReader(io.MultiReader(strings.NewReader("{"), failing{})).Read(); !errors.Is(err, errStop) {
+		t.Errorf("Read() = %v", err)
+	}
+}
+
+type failing struct{}
+
+func (failing) Read([]byte) (int, error) { return 0, errStop }

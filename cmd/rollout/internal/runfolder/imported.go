@@ -1,0 +1,74 @@
+package runfolder
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/version"
+	"github.com/rollout-rl/rollout/sink/durable"
+)
+
+// Import makes the folder of a run that was not collected. fill writes the dataset into a
+// folder beside dir, which gets its name when all is there: dir is a whole run or nothing.
+// from are the files that it is made of.
+func Import(dir, id string, mode fs.FileMode, from []string, fill func(dir string) error) (err error) {
+	if err := CheckNew(dir); err != nil {
+		return err
+	}
+	dir = filepath.Clean(dir)
+	parent := filepath.Dir(dir)
+	if err := os.MkdirAll(parent, 0o777); err != nil {
+		return exit.With(exit.Storage, err)
+	}
+	temp, err := os.MkdirTemp(parent, temporary+"import-")
+	if err == nil {
+		err = os.Chmod(temp, config.FolderMode(mode))
+	}
+	if err != nil {
+		return exit.With(exit.Storage, err)
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.RemoveAll(temp))
+		}
+	}()
+	if err := fill(temp); err != nil {
+		return err
+	}
+	f := &Folder{Dir: temp, Mode: mode}
+	err = WriteFile(temp, TasksFile, mode, func(io.Writer) error { return nil })
+	if err == nil {
+		err = f.writeImported(id, from)
+	}
+	if err == nil {
+		// A folder that CheckNew takes has nothing in it but what a process left that
+		// never began.
+		_ = os.Remove(filepath.Join(dir, LockFile))
+		_ = os.Remove(filepath.Join(dir, TasksFile))
+		err = os.Rename(temp, dir)
+	}
+	if err == nil {
+		err = durable.SyncDir(parent)
+	}
+	return exit.With(exit.Storage, err)
+}
+
+func (f *Folder) writeImported(id string, from []string) error {
+	digest, err := digestFile(f.TasksPath())
+	if err != nil {
+		return err
+	}
+	now := time.Now().UTC()
+	host, _ := os.Hostname() // without a name there is none
+	return f.writeRun(Info{
+		Version: runVersion, ID: id, CreatedAt: now, Rollout: version.Read(), Config: config.Values{}, Imported: from,
+		Tasks:       Tasks{SHA256: digest},
+		Invocations: []Invocation{{StartedAt: now, Rollout: version.Read(), PID: os.Getpid(), Host: host}},
+	})
+}
