@@ -52,7 +52,7 @@ type StoredRow struct {
 	InputIDs []int32   `parquet:"input_ids,list"`
 	LossMask []int8    `parquet:"loss_mask,list" parquet-element:",delta"`
 	Logprobs []float32 `parquet:"logprobs,list" parquet-element:",split"`
-	// Versions has length T, or is nil: unknown.
+	// Versions has length T, or is nil: unknown. See tokenize.Row for -1.
 	Versions []int32 `parquet:"versions,list,optional"`
 	// TurnOffsets has length K+1, TurnRoles length K.
 	TurnOffsets []int32 `parquet:"turn_offsets,list" parquet-element:",delta" read:"heads,facts,rules"`

@@ -267,6 +267,43 @@ func TestVersionClaim(t *testing.T) {
 	}
 }
 
+// TestVersionTakenOver: what the process before this one sent was sampled under its claim, of
+// which this one knows nothing.
+func TestVersionTakenOver(t *testing.T) {
+	t.Parallel()
+	cfg := lettasim.Config{InputIDs: true}
+	var err error
+	if cfg.Latency, err = lettasim.ParseLatency("300ms..2s"); err != nil {
+		t.Fatal(err)
+	}
+	sim := newSim(t, cfg)
+	dir := filepath.Join(t.TempDir(), "run")
+	args := []string{
+		"collect", "--resume", "--server", serveSim(t, sim), "--model", simModel, "--out", dir, "--samples", "4", "--max-in-flight", "12",
+		"--tasks", writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Scripted: 12})), "--policy-version",
+	}
+	p := start(t, append(args, "5")...)
+	waitFor(t, "a run in the middle", func() bool { return sim.Stats().Answered > 8 && sim.Stats().InFlight > 8 })
+	if err := p.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = p.Wait() // it was killed
+	mustRun(t, exit.OK, append(args, "6")...)
+	count := map[string]int{}
+	for _, rows := range readDataset(t, dir).rows {
+		for _, r := range rows {
+			taken, version := slices.Contains(r.Flags, tokenize.FlagReattached.String()), "null"
+			if r.PolicyVersionMin != nil {
+				version = fmt.Sprint(*r.PolicyVersionMin)
+			}
+			count[fmt.Sprintf("%s, taken over: %v", version, taken)]++
+		}
+	}
+	if count["null, taken over: true"] == 0 || count["5, taken over: false"] == 0 || count["6, taken over: false"] == 0 || len(count) != 3 {
+		t.Errorf("rows: %v, want some of 5 and of 6, and none of these but null where they were taken over", count)
+	}
+}
+
 // TestVersionSecret: what may be a secret in the address of the page is in no file and in
 // nothing that is said.
 func TestVersionSecret(t *testing.T) {

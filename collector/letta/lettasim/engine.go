@@ -29,7 +29,7 @@ import (
 //	 "finish_reason":{"type":"stop","matched":0},"prompt_tokens":3,"completion_tokens":2,"weight_version":"3"}}
 //
 // Both lists go into the turns as they came, byte for byte, and the whole answer into the
-// provider trace, as a real server keeps it: that is where its weight_version is.
+// provider trace, as a real server keeps it: that is where its weight_version is, a string.
 //
 // The prompt of a call is everything that was said so far, in order: the UTF-8 bytes of a
 // user message and a newline (10), the ids that the engine sampled, the bytes of a tool's
@@ -51,6 +51,7 @@ type engineAnswer struct {
 	OutputIDs json.RawMessage `json:"output_ids"`
 	Meta      struct {
 		Logprobs json.RawMessage `json:"output_token_logprobs"`
+		Version  *string         `json:"weight_version"` // checked alone: the trace has the answer
 		Finish   struct {
 			Type    string          `json:"type"`
 			Matched json.RawMessage `json:"matched"`
