@@ -58,9 +58,11 @@ To have it in every new shell, put one of these lines into its start-up file:
 
 func (p *program) helpCmd() *cobra.Command {
 	return &cobra.Command{
-		Use:   "help [VERB …]",
-		Short: "print the help of a verb",
-		Long:  "Print the help of a verb, as VERB --help does.",
+		Use:         "help [VERB …]",
+		Short:       "print the help of a verb",
+		Long:        "Print the help of a verb, as VERB --help does.",
+		Annotations: exits("Exit status: 0 printed, 2 there is no such verb."),
+		Example:     "  rollout help steps list",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			at := cmd.Root()
 			for _, word := range args {

@@ -24,7 +24,7 @@ const stepsLong = `Ask a Letta server about its steps, one for each call of a mo
 comes from --server, ROLLOUT_SERVER_URLS or -c. --json prints what the server answered,
 one line per object.`
 
-const stepsExits = "Exit status: 0 done, 2 wrong flags, 5 the server does not answer or refuses"
+const stepsExits = "Exit status: 0 done, 2 wrong flags, 5 the server does not answer or refuses."
 
 func (p *program) stepsCmd() *cobra.Command {
 	cmd := &cobra.Command{
@@ -126,7 +126,10 @@ func (p *program) ask(cmd *cobra.Command, load func(...func(*config.Loader) erro
 // stepCmd is a verb that asks about one step.
 func (p *program) stepCmd(name, short string, f func(context.Context, *letta.Client, string, *stepsOutput) error) *cobra.Command {
 	o := &stepsOutput{p: p}
-	cmd := &cobra.Command{Use: name + " STEP", Short: short, Long: sentence(short) + "\n\n" + stepsLong, Args: exactArgs("STEP"), Annotations: exits(stepsExits)}
+	cmd := &cobra.Command{
+		Use: name + " STEP", Short: short, Long: sentence(short) + "\n\n" + stepsLong, Args: exactArgs("STEP"), Annotations: exits(stepsExits),
+		Example: "  rollout steps " + name + " step-… --server http://127.0.0.1:8283",
+	}
 	cmd.Flags().BoolVar(&o.asJSON, "json", false, "print what the server answered")
 	load := config.AddFlags(cmd, p.getenv, p.environ, "server.urls")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -189,6 +192,13 @@ func (p *program) stepsFeedbackCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "feedback STEP positive|negative|none", Short: "rate a step",
 		Long: "Rate a step; none removes the rating.\n\n" + stepsLong, Args: exactArgs("STEP", "FEEDBACK"), Annotations: exits(stepsExits),
+		Example: "  rollout steps feedback step-… positive --server http://127.0.0.1:8283",
+		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+			if len(args) != 1 {
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
+			return []string{"positive", "negative", "none"}, cobra.ShellCompDirectiveNoFileComp
+		},
 	}
 	cmd.Flags().BoolVar(&o.asJSON, "json", false, "print what the server answered")
 	cmd.Flags().StringSliceVar(&tags, "tag", nil, "a `TAG` to add; give it again for several")

@@ -17,7 +17,12 @@ func (p *program) versionCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "version",
 		Short: "print the version of this binary",
-		Args:  exactArgs(),
+		Long: `Print the version of this binary, the Go that built it and its platform, and the
+commit that it was built from where that is known. rollout --version prints the same.`,
+		Annotations: exits("Exit status: 0 printed, 2 wrong flags."),
+		Example: `  rollout version --json
+  rollout version --licenses`,
+		Args: exactArgs(),
 		RunE: func(*cobra.Command, []string) error {
 			if texts {
 				if asJSON {

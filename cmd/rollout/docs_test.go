@@ -50,16 +50,18 @@ func docBlocks(t *testing.T) []docBlock {
 		if err != nil {
 			t.Fatal(err)
 		}
-		inside, shown := false, false
+		inside, shown, before := false, false, "" // before: what the block before this one holds
 		for line := range strings.Lines(string(b)) {
 			switch line = strings.TrimRight(line, "\n"); {
 			case line == "```sh":
-				inside = true
+				inside, before = true, line
 				all = append(all, docBlock{from: document})
 			case line == "```text":
-				shown = true
+				shown, before = before == "```sh", line // what those commands print
 			case line == "```":
 				inside, shown = false, false
+			case strings.HasPrefix(line, "```"):
+				before = line
 			case inside && strings.TrimSpace(line) != "":
 				last := &all[len(all)-1]
 				last.lines = append(last.lines, line)
@@ -122,6 +124,11 @@ var elsewhere = map[string]string{
 	"pip install dist/*.whl":              "the program is this one; .ci/firstrow.sh begins with it",
 	"make test":                           "this is one of its tests",
 	"rollout steps list --agent agent-… ": "agent-… stands for an id; steps_clean.txtar lists those of a real agent",
+	"rollout steps get step-… ":           "step-… stands for an id; steps_clean.txtar asks about a real one, with each verb",
+	"rollout steps metrics step-… ":       "as above",
+	"rollout steps trace step-… ":         "as above",
+	"rollout steps messages step-… ":      "as above",
+	"rollout steps feedback step-… ":      "as above",
 }
 
 // TestDocumentedCommands runs every command that a document or a help text shows, as it
@@ -243,4 +250,34 @@ func startSimulate(t *testing.T, dir, line string) (url string) {
 		return err == nil && cmd.ProcessState == nil
 	})
 	return url
+}
+
+// TestHelpIsComplete: every verb says what it does, shows an example, and has exit statuses.
+func TestHelpIsComplete(t *testing.T) {
+	t.Parallel()
+	p := &program{getenv: func(string) string { return "" }}
+	root := p.rootCmd()
+	root.InitDefaultHelpCmd()
+	var walk func(cmd *cobra.Command)
+	walk = func(cmd *cobra.Command) {
+		name, exits := cmd.CommandPath(), cmd.Annotations["exits"]
+		if !strings.HasSuffix(strings.TrimSpace(cmd.Long), ".") && !strings.Contains(cmd.Long, "\n  ") {
+			t.Errorf("%s --help does not begin with a sentence: %q", name, cmd.Long)
+		}
+		if first := cmd.Short[:1]; first != strings.ToLower(first) || strings.HasSuffix(cmd.Short, ".") {
+			t.Errorf("%s: the short text is neither lower case nor without a period: %q", name, cmd.Short)
+		}
+		if !cmd.HasSubCommands() {
+			if !strings.HasPrefix(exits, "Exit status:") || strings.Count(exits, "\n") == 0 && !strings.HasSuffix(exits, ".") {
+				t.Errorf("%s --help ends with %q, want its exit statuses", name, exits)
+			}
+			if !strings.HasPrefix(cmd.Example, "  ") {
+				t.Errorf("%s --help has no example", name)
+			}
+		}
+		for _, sub := range cmd.Commands() {
+			walk(sub)
+		}
+	}
+	walk(root)
 }
