@@ -5,8 +5,10 @@ from __future__ import annotations
 import ast
 import copy
 import json
+import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -28,6 +30,16 @@ def readme_loop() -> Callable[..., None]:
     exec(compile(ast.Module(wanted, []), str(README), "exec"), names)
     loop: Callable[..., None] = names["train"]
     return loop
+
+
+def test_the_logprobs_of_a_causal_model_are_those_of_the_readme() -> None:
+    text = README.read_text("utf-8").partition("causal language model of transformers")[2]
+    code = textwrap.dedent(text[text.index("    def logprobs_of") : text.index("\n\nand `rollout.check(")])
+    policy = toy.Policy()
+    names: dict[str, Any] = {"torch": torch, "model": lambda ids: SimpleNamespace(logits=policy(ids))}
+    exec(code, names)
+    ids = torch.randint(toy.VOCABULARY, (3, 7))
+    torch.testing.assert_close(names["logprobs_of"](ids), policy.logprobs_of(ids))
 
 
 class Collected:
