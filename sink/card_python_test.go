@@ -76,6 +76,24 @@ func TestLoadDataset(t *testing.T) {
 	}
 }
 
+// A run whose shards do not have the same columns opens too, those of the newest version; one
+// with Arrow shards of the ending that the library does not know says so.
+func TestLoadOldDataset(t *testing.T) {
+	t.Parallel()
+	python := interpreter(t)
+	for _, format := range []sink.Format{sink.Parquet, sink.Arrow} {
+		dir, runID := oldRun(t, format)
+		b := sinktest.NewBuilder(8)
+		sinktest.Write(t, dir, sink.Config{Format: format, RunID: runID}, append(samples(0), b.Sample(b.Row(5, 6))))
+		ways := openCard(t, python, dir)
+		if format == sink.Parquet {
+			loads(t, ways, dir, format)
+		} else if got := ways["default"]; got.Error != "FileNotFoundError" {
+			t.Errorf("with a shard called .arrows: %+v", got)
+		}
+	}
+}
+
 // renamed puts a shard beside those of the log, as a writer does before its commit.
 func renamed(t *testing.T, dir string) {
 	t.Helper()

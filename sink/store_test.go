@@ -3,6 +3,7 @@ package sink_test
 import (
 	"errors"
 	"iter"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -51,6 +52,70 @@ func TestStoreAgain(t *testing.T) {
 				t.Error("Store took a folder with a dataset")
 			}
 		})
+	}
+}
+
+// A run of schema version 1 becomes one of version 2: its rows get the span of the versions that
+// their tokens say.
+func TestStoreOldRun(t *testing.T) {
+	t.Parallel()
+	for _, dir := range []string{"parquet", "arrow", "versions"} {
+		log, err := sink.ReadLog(filepath.Join("testdata", "v1", dir))
+		if err != nil {
+			t.Fatal(err)
+		}
+		again := t.TempDir()
+		if _, err := sink.Store(again, sink.Config{}, log.Stored()); err != nil {
+			t.Fatalf("%s: %v", dir, err)
+		}
+		report, err := sink.Verify(t.Context(), again, sink.VerifyOptions{})
+		if err != nil || report.ProblemCount > 0 || report.Rows < 4 {
+			t.Errorf("%s: Verify: %v, %+v", dir, err, report)
+		}
+		second, err := sink.ReadLog(again)
+		if err != nil {
+			t.Fatal(err)
+		}
+		next, stop := iter.Pull2(log.Stored())
+		defer stop()
+		spans := 0
+		for got, err := range second.Stored() {
+			want, werr, ok := next()
+			if err != nil || werr != nil || !ok {
+				t.Fatalf("%s: %v, %v, %t", dir, err, werr, ok)
+			}
+			for i := range want.Rows {
+				differ(t, i, &got.Rows[i], &want.Rows[i])
+				if want.Rows[i].PolicyVersionMin != nil {
+					spans++
+				}
+			}
+			for i := range want.Failures {
+				differ(t, i, &got.Failures[i], &want.Failures[i])
+			}
+		}
+		if dir == "versions" && spans == 0 {
+			t.Error("no row spans its versions")
+		}
+		for s := range log.Shards(sink.KindData) { // and one by one they are what they were
+			i := int64(0)
+			for want, err := range log.Rows(s) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				got, err := log.Row(s, i)
+				if err != nil {
+					t.Fatal(err)
+				}
+				differ(t, int(i), got, want)
+				i++
+			}
+			for _, err := range log.Heads(s) {
+				if err != nil {
+					t.Error(err)
+				}
+			}
+		}
 	}
 }
 
