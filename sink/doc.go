@@ -59,7 +59,7 @@
 // Each shard carries the key-values rollout.schema_version, rollout.run_id,
 // rollout.kind and those of Config.Meta. The command adds, among others,
 // rollout.versions_source: who may have told the numbers in versions, of trace, url and
-// flag, with commas between them (package policy). flag is what the user claims.
+// flag, with commas between them, or none (package policy). flag is what the user claims.
 //
 // # Files
 //

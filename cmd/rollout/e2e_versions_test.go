@@ -176,7 +176,8 @@ func TestVersions(t *testing.T) {
 				"--tasks", writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Scripted: 30})),
 				"-c", writeFile(t, "run.yaml", []byte("server: {adaptive: false}\noutput: {shard_age: 1s}\n")),
 			}
-			if v.page != "" || len(v.args) > 0 {
+			asks := v.page != "" || len(v.args) > 0
+			if asks {
 				args = append(args, "--policy-version", url+v.page)
 			}
 			args = append(args, v.args...)
@@ -193,6 +194,13 @@ func TestVersions(t *testing.T) {
 			}
 			r := mustRun(t, exit.OK, args...)
 			mustRun(t, exit.OK, "verify", dir)
+			source := "none"
+			if asks && len(v.args) > 0 {
+				source = "trace,url"
+			} else if asks {
+				source = "trace"
+			}
+			footersSay(t, dir, source)
 			n, seen := compareVersions(t, dir, log.byStep(t))
 			share := float64(n.known) / float64(n.known+n.unknown+n.wrong)
 			t.Logf("%d tokens with their version, %d unknown (%.1f%% known), versions seen: %d", n.known, n.unknown, 100*share, len(seen))
@@ -213,6 +221,21 @@ func TestVersions(t *testing.T) {
 				t.Errorf("%d requests for the page", asked)
 			}
 		})
+	}
+}
+
+// footersSay compares rollout.versions_source of every shard.
+func footersSay(t *testing.T, dir, want string) {
+	t.Helper()
+	log, err := sink.ReadLog(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for s := range log.Shards(sink.KindData) {
+		meta, err := log.Meta(s)
+		if got := meta["rollout.versions_source"]; err != nil || got != want {
+			t.Errorf("%s: rollout.versions_source is %q (%v), want %q", s.Path, got, err, want)
+		}
 	}
 }
 
@@ -255,6 +278,7 @@ func TestVersionClaim(t *testing.T) {
 	}
 	mustRun(t, exit.OK, args("--limit", "8", "--policy-version", "6")...)
 	count := map[string]int{}
+	footersSay(t, dir, "flag")
 	for _, rows := range readDataset(t, dir).rows {
 		key := "null"
 		if v := rows[0].PolicyVersionMin; v != nil {
@@ -271,6 +295,9 @@ func TestVersionClaim(t *testing.T) {
 // which this one knows nothing.
 func TestVersionTakenOver(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("some 7 seconds of rollouts")
+	}
 	cfg := lettasim.Config{InputIDs: true}
 	var err error
 	if cfg.Latency, err = lettasim.ParseLatency("300ms..2s"); err != nil {

@@ -289,10 +289,10 @@ func (s *Source) Audits() bool {
 // auditEvery is of how many sends whose version the page proved one is compared with a trace.
 const auditEvery = 64
 
-// Asks reports whether versions are wanted: whether a trace should be read for a call whose
-// version nothing else says.
+// Asks reports whether a trace should be read for a call whose version the page leaves open.
+// For a claim none is.
 func (s *Source) Asks() bool {
-	if s == nil {
+	if s == nil || s.cfg.URL == "" {
 		return false
 	}
 	s.mu.Lock()

@@ -66,35 +66,46 @@ type Invocation struct {
 	RetryFailed  bool          `json:"retry_failed,omitempty"`
 	Log          string        `json:"log"` // its file, relative to the folder
 	// VersionsSource names who may have told the policy versions of its calls: trace, url and
-	// flag, with commas between them. Empty: an older program, which knew traces alone.
+	// flag, with commas between them, or none. Empty: an older program, which knew traces
+	// alone.
 	VersionsSource string `json:"versions_source,omitempty"`
 }
 
+// noVersions is the VersionsSource where nobody tells versions.
+const noVersions = "none"
+
 // VersionsSource names who may have told the policy versions in shards that are written from
 // now on, which may hold samples of earlier invocations: the sources of all invocations, with
-// commas between them.
+// commas between them, or none.
 func (i *Info) VersionsSource() string {
 	var all []string
 	for _, v := range i.Invocations {
 		for name := range strings.SplitSeq(cmp.Or(v.VersionsSource, tokenize.VersionTrace.String()), ",") {
-			if !slices.Contains(all, name) {
+			if name != noVersions && !slices.Contains(all, name) {
 				all = append(all, name)
 			}
 		}
 	}
-	return strings.Join(all, ",")
+	return cmp.Or(strings.Join(all, ","), noVersions)
 }
 
 // versionsSource is that of an invocation.
 func versionsSource(c *config.Config) string {
-	out := tokenize.VersionTrace.String()
-	switch v := &c.Tokens.PolicyVersion; {
-	case v.Claimed:
-		out += "," + tokenize.VersionFlag.String()
-	case v.URL.Reveal() != "" && c.Tokens.OneEngine:
-		out += "," + tokenize.VersionURL.String()
+	var all []string
+	v := &c.Tokens.PolicyVersion
+	asks := v.URL.Reveal() != ""
+	// Traces are read for versions, or for prompts that are rebuilt.
+	rebuilds := c.Tokens.Tokenizer != "" && c.Tokens.Prompts != config.PromptsTurns && c.Tokens.Prompts != config.PromptsLiteral
+	if asks || rebuilds {
+		all = append(all, tokenize.VersionTrace.String())
 	}
-	return out
+	if asks && c.Tokens.OneEngine {
+		all = append(all, tokenize.VersionURL.String())
+	}
+	if v.Claimed {
+		all = append(all, tokenize.VersionFlag.String())
+	}
+	return cmp.Or(strings.Join(all, ","), noVersions)
 }
 
 // LastLog returns the path of the last invocation's log, relative to the folder.
