@@ -46,7 +46,7 @@ test: python vocabularies promtool trainers ## all tests, those that need Python
 	.ci/test.sh -timeout 25m -p 1 -count 1 -run '^TestGate' ./...
 
 .PHONY: pytest
-pytest: python ## the tests of the Python package, on its wheel in an environment of its own
+pytest: python trainers ## the tests of the Python package, on its wheel in an environment of its own
 	.ci/pytest.sh
 
 .PHONY: firstrow
