@@ -102,6 +102,13 @@ def test_what_was_sampled_passes(form: str) -> None:
     assert {role: n for role, (n, _) in report.context.items()} == {"prompt": 30 * 19, "tool": 30 * 20}
 
 
+@pytest.mark.parametrize("form", ["logits", "numpy logits"])
+def test_logits_are_taken_some_at_a_time(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rollout._measure._MOST_LOGITS", 7 * V)
+    assert check(FORMS[form], RUN, tolerance=1e-6).ok
+    assert check(shifted(1, True), RUN).cause == "shift"
+
+
 def test_the_first_token_is_not_looked_at() -> None:
     """A row without its prompt begins with a sampled token."""
     run = run_of(MODEL, n=4)

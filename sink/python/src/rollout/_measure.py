@@ -16,6 +16,9 @@ from rollout._types import Row
 LOWEST = -100.0
 """What a recomputed log-probability below it counts as, so that a mean is finite."""
 
+_MOST_LOGITS = 1 << 24
+"""Logits that are copied to float64 at a time: 128 MB."""
+
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
@@ -92,11 +95,12 @@ class Function:
 
 
 def _of_logits(logits: Any, ids: Ints, temperature: float, shift: int) -> Floats:
-    """The log-probability of each token under the logits before it, 512 at a time."""
+    """The log-probability of each token under the logits before it, some at a time."""
+    step = max(1, _MOST_LOGITS // int(logits.shape[1]))
     out = np.full(len(ids), np.nan)
     first, last = max(1, 1 - shift), min(len(ids), len(ids) + 1 - shift)
-    for a in range(first, last, 512):
-        b = min(a + 512, last)
+    for a in range(first, last, step):
+        b = min(a + step, last)
         some, these = logits[a - 1 + shift : b - 1 + shift], ids[a:b]
         if is_tensor(logits):
             some = some.double() / temperature

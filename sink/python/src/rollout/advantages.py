@@ -31,7 +31,7 @@ Two policies say what happens to a group that is not whole:
 
 null     a sample whose reward is NaN: "error" raises (the default). "zero" leaves it
          out of the statistics and gives it the advantage 0.0, as TRL does. "nan" leaves
-         it out and gives it NaN.
+         it out and gives it NaN, for a caller that leaves its rows out of the loss.
 missing  members of which nothing can be trained, as they failed, were committed without
          a row, or were not collected: absent says how many each group has, int or
          int [B], as batch["absent"]. "ignore" computes over those that are there (the
