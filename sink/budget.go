@@ -14,13 +14,17 @@ type budget struct {
 	free *semaphore.Weighted
 	used atomic.Int64 // more than size while a larger sample passes alone
 
+	// waiting counts those who wait; press is called when one begins to.
+	waiting atomic.Int32
+	press   func()
+
 	// open ends with close, and wakes those who wait.
 	open  context.Context
 	close context.CancelFunc
 }
 
 func newBudget(bytes int64) *budget {
-	b := &budget{size: bytes, free: semaphore.NewWeighted(bytes)}
+	b := &budget{size: bytes, free: semaphore.NewWeighted(bytes), press: func() {}}
 	b.open, b.close = context.WithCancel(context.Background())
 	return b
 }
@@ -30,6 +34,9 @@ func newBudget(bytes int64) *budget {
 // first.
 func (b *budget) acquire(ctx context.Context, n int64) error {
 	if part := min(n, b.size); !b.free.TryAcquire(part) {
+		b.waiting.Add(1)
+		defer b.waiting.Add(-1)
+		b.press()
 		ctx, cancel := context.WithCancelCause(ctx)
 		defer cancel(nil)
 		defer context.AfterFunc(b.open, func() { cancel(errStopped) })()

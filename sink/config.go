@@ -43,8 +43,8 @@ type Config struct {
 	// row group. Default DefaultMaxShardBytes.
 	MaxShardBytes int64
 
-	// MaxShardAge closes a shard that long after its first sample. Default
-	// DefaultMaxShardAge.
+	// MaxShardAge closes a shard that long after its first sample came, those included
+	// that were held for their group. Default DefaultMaxShardAge.
 	MaxShardAge time.Duration
 
 	// MaxBytesInFlight bounds the memory of samples that Append accepted and that

@@ -59,8 +59,10 @@ type accepted struct {
 	bytes  int64
 	done   func(error)
 	// durable gets the outcome of the write-ahead log, which never waits for it.
-	durable chan error
-	segment *segment // that holds the sample; nil for one that recovery found
+	durable  chan error
+	segment  *segment // that holds the sample
+	at, size int64    // its frame there
+	index    int32    // of the sample, once it is held
 }
 
 // Stats is a snapshot of what a Dataset has done since Create.
@@ -150,6 +152,7 @@ func Create(dir string, cfg Config) (*Dataset, error) {
 		d.meta[kind] = meta
 	}
 	d.wal = newWAL(d, cfg.Writers)
+	d.budget.press = d.wal.wakeWriters
 	if err := d.recover(log); err != nil {
 		return nil, err
 	}
@@ -236,11 +239,15 @@ func (d *Dataset) Append(ctx context.Context, s *tokenize.Sample, done func(erro
 	return err
 }
 
-// deliver hands a durable sample to its writer: always the same for one key, so
-// that a failure is never committed after the success that follows it.
+// deliver hands a durable sample to its writer: always the same for one group, and so for
+// one key, so that a failure is never committed after the success that follows it.
 func (d *Dataset) deliver(a accepted) {
 	d.pending(1)
-	q := d.wal.queues[maphash.String(d.seed, a.sample.Key)%uint64(len(d.wal.queues))]
+	name := a.sample.GroupID
+	if name == "" {
+		name = a.sample.Key
+	}
+	q := d.wal.queues[maphash.String(d.seed, name)%uint64(len(d.wal.queues))]
 	if err := q.push(a); err != nil {
 		d.drop([]accepted{a}, err)
 	}

@@ -132,18 +132,37 @@
 //
 //	Append ──► wal/ ──┬─ sync ─► Append returns nil: the sample is durable
 //	                  │
-//	                  └──► queue of a writer ──► open shards ──► commit ─► done(nil)
-//	                       chosen by the key                     └─► its segment goes
+//	                  └──► queue of a writer ─► held until its ─► open ─► commit ─► done(nil)
+//	                       chosen by the group  group is whole    shards  └─► its segment goes
 //
 // The write-ahead log is synced in groups: the sync of a sample that comes after a
 // pause begins at once, and the next one 20 ms later at the earliest, for all that
 // came in between. So there is at most one sync in 20 ms, and a sample waits for
 // no longer than that and the sync itself. (A segment's first sync syncs its folder
-// as well, and the segment before once more.) All samples of one key go to one writer,
-// so a failure is never committed after the success that follows it.
+// as well, and the segment before once more.) All samples of one group go to one writer,
+// and so do those of one key: a failure is never committed after the success that follows
+// it.
+//
+// Samples of a group finish apart, and trainers want them together. So a writer holds a
+// sample until every index of its group has an outcome, data or failure, and then writes
+// the group by index, one row after the other, into one shard. What is held is durable, so
+// it need not be in memory: samples beyond half of Config.MaxBytesInFlight, or all of them
+// where an Append waits for the budget, are put down, and read again from the write-ahead
+// log. A group is written as far as it is there when its first sample is Config.MaxShardAge
+// old, when its writer has made two commits since, when more than 16,384 samples are held,
+// and by Close. Groups of one, of more than that, and without an id are not held; recovery
+// holds as well.
+//
+// Of 243 groups of 8 scripted samples in shards of 3 MiB, with 24 and with 128 in flight,
+// none lay in one piece and 12 and 21 lay in two shards when samples were written as they
+// came. The groups of the entries, 107 bytes per sample instead of 80, do not change that: a
+// reader then reads every group from all over a shard. Held, all 243 lie in one piece, at
+// the same time, processor time, memory (70 to 75 MB) and mean time to the commit. So both
+// are done: the entry says where groups are, and they are in one place.
 //
 // A segment ends when a writer begins to close its shards, and is deleted when all of
-// its samples are in commits, so there are about as many segments as open shards. When a write
+// its samples are in commits, so there are about as many segments as open shards, and for
+// what is held as many again. When a write
 // or a sync of the log fails, none of the samples that waited for it are reported
 // durable, nothing is tried again — a second sync may call good what the first one
 // lost — and the run ends.
@@ -226,7 +245,7 @@
 //     on it
 //  2. temporary files are removed; shards that no entry names move to orphans/
 //  3. samples of the write-ahead log that no entry names are committed to new
-//     shards, straight from their segment
+//     shards, straight from their segment, groups together
 //  4. the segments are deleted, fsync of wal
 //
 // Before it, and before anything is changed, Create makes sure that the folder is the one
@@ -255,9 +274,11 @@
 // # Memory and goroutines
 //
 // Append blocks while more than Config.MaxBytesInFlight of accepted samples are not
-// yet encoded. A writer holds one open row group, some 12 MB, or one Arrow batch,
-// some 9 bytes per token of Config.RowGroupTokens; the write-ahead log holds the
-// largest sample encoded, up to 4 MB of it for good. Run owns all goroutines, one
+// yet encoded. Held samples are among them until they are put down; then a writer has a
+// note of some 100 bytes of each, and one of them at a time when they are read again. It
+// has one open row group, some 12 MB, or one Arrow batch, some 9 bytes per token of
+// Config.RowGroupTokens. The write-ahead log has the largest sample encoded, and so has a
+// writer that reads it again, up to 4 MB of it for good. Run owns all goroutines, one
 // per writer and one for the write-ahead log; each file belongs to one of them.
 //
 // # Reading order
@@ -266,7 +287,8 @@
 //	                        what is done
 //	the write-ahead log     wal.go, queue.go; walencode.go and waldecode.go are a sample's format,
 //	                        walread.go reads segments
-//	open shards, a commit   writer.go, shard.go, commit.go; entry.go is an entry's format
+//	open shards, a commit   hold.go, writer.go, shard.go, commit.go; entry.go is an entry's
+//	                        format, entry_samples.go reads it fast
 //	the dataset card        card.go, card_text.go
 //	what a row holds        schema.go, stored.go
 //	Parquet                 parquet.go, codec.go; scan.go, part.go and facts.go read it

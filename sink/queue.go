@@ -63,6 +63,13 @@ func (q *queue) pop() (a accepted, ok, ended bool) {
 	return a, ok, !ok && q.end
 }
 
+// empty reports whether there is no sample now.
+func (q *queue) empty() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.head == len(q.list)
+}
+
 // leave says that the writer is gone, and why, and returns what it did not take.
 func (q *queue) leave(why error) []accepted {
 	q.mu.Lock()

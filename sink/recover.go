@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/rollout-rl/rollout/sink/failpoint"
+	"github.com/rollout-rl/rollout/sink/frame"
 )
 
 // orphansDir holds what recovery set aside. Nothing reads it.
@@ -135,13 +136,14 @@ func (d *Dataset) replay(log *Log) error {
 		return err
 	}
 	w := newWriter(d, 0)
+	w.recovering = true
 	for i, name := range names {
 		if err := d.replaySegment(w, known, name, i == len(names)-1); err != nil {
 			w.giveUp(err)
 			return err
 		}
 	}
-	if err := w.commit(); err != nil {
+	if err := w.finish(); err != nil {
 		w.giveUp(err)
 		return err
 	}
@@ -160,6 +162,7 @@ func (d *Dataset) replay(log *Log) error {
 }
 
 func (d *Dataset) replaySegment(w *writer, known attempts, name string, last bool) error {
+	segment := &segment{path: filepath.Join(d.dir, walDir, name)} // it is never closed: replay removes it
 	err := readSegment(d.cfg.FS, d.dir, name, last, func(part segmentPart) error {
 		switch {
 		case part.torn != nil:
@@ -176,7 +179,7 @@ func (d *Dataset) replaySegment(w *writer, known attempts, name string, last boo
 			}
 			d.recovered.Replayed++
 			d.pending(1)
-			return w.take(accepted{sample: s, done: func(error) {}})
+			return w.take(accepted{sample: s, done: func(error) {}, segment: segment, at: part.at, size: frame.Overhead + int64(len(part.payload))})
 		}
 		return nil
 	})

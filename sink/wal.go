@@ -151,8 +151,10 @@ func (w *wal) write(a accepted) error {
 		return &ShardError{Path: w.cur.path, Op: "write", Err: err}
 	}
 	failpoint.Hit(failpoint.WALWritten)
-	w.grow(w.frames.Size()-before, 1)
-	w.batch[len(w.batch)-1].segment = w.cur
+	size := w.frames.Size() - before
+	w.grow(size, 1)
+	last := &w.batch[len(w.batch)-1]
+	last.segment, last.at, last.size = w.cur, before, size
 	return nil
 }
 
@@ -279,6 +281,13 @@ func (w *wal) closeEnded() error {
 		return &ShardError{Path: w.cur.path, Op: "close", Err: err}
 	}
 	return nil
+}
+
+// wakeWriters lets each writer look whether somebody waits for what it holds.
+func (w *wal) wakeWriters() {
+	for _, q := range w.queues {
+		q.signal()
+	}
 }
 
 // askForSegment asks for a new segment, because a shard is being closed. The request may

@@ -32,6 +32,7 @@ func walSegments(fsys FS, dir string) ([]string, error) {
 type segmentPart struct {
 	sample  *tokenize.Sample // nil where there is damage
 	payload []byte           // of a frame, valid until yield returns
+	at      int64            // where its frame begins; marks may come before it
 	// torn was never durable, and nobody was told that it is. corrupt was, and is
 	// broken: a *frame.CorruptError.
 	torn    *frame.TornError
@@ -64,7 +65,7 @@ func readSegment(fsys FS, dir, name string, last bool, yield func(segmentPart) e
 	}
 	at, damaged := r.Offset(), false
 	err = frame.Salvage(r, func(payload []byte, damage error) error {
-		part := segmentPart{payload: payload}
+		part := segmentPart{payload: payload, at: r.Offset() - frame.Overhead - int64(len(payload))}
 		if damage == nil {
 			s, err := decodeSample(payload)
 			if err != nil {

@@ -33,7 +33,19 @@ type writer struct {
 	groups  []CommittedGroup
 	places  map[CommittedGroup]int32
 	logged  []logged
-	age     *time.Timer // runs while samples is not empty
+	since   time.Time // when the first of them came
+
+	// held has what waits for its siblings; again is the segment from which it was last
+	// read.
+	held       hold
+	heldBytes  int64 // of the samples in it that may stay in memory
+	recovering bool  // samples take nothing of the budget: none stays in memory
+	again      *segment
+	file       File   // of again, for reading
+	buf        []byte // for frames of it
+
+	age   *time.Timer // runs while there is a sample
+	timer time.Time   // when it fires; zero: it does not run
 
 	row     StoredRow
 	failure StoredFailure
@@ -53,8 +65,9 @@ func newWriter(d *Dataset, id int) *writer {
 	d.logMu.Lock()
 	sealed := d.nextSeq - 1
 	d.logMu.Unlock()
-	w := &writer{d: d, id: id, codec: newPageCodec(), age: time.NewTimer(d.cfg.MaxShardAge), places: map[CommittedGroup]int32{}, sealed: sealed}
+	w := &writer{d: d, id: id, codec: newPageCodec(), age: time.NewTimer(d.cfg.MaxShardAge), heldBytes: d.cfg.MaxBytesInFlight / int64(2*d.cfg.Writers), places: map[CommittedGroup]int32{}, sealed: sealed}
 	w.age.Stop()
+	w.held.groups = map[CommittedGroup]*heldGroup{}
 	if d.cfg.Format == Arrow {
 		w.columns = newColumnSet()
 	}
@@ -75,12 +88,18 @@ func (w *writer) run(ctx context.Context) error {
 			case ok:
 				err = w.take(a)
 			case ended:
-				if err = w.commit(); err == nil {
+				if err = w.finish(); err == nil {
 					return nil
 				}
 			}
-		case <-w.age.C:
-			err = w.commit()
+			if w.held.bytes > 0 && w.d.budget.waiting.Load() > 0 && q.empty() {
+				w.held.putAllDown(w.d.budget) // nothing else would let them go on
+			}
+		case now := <-w.age.C:
+			w.timer = time.Time{}
+			if err = w.writeLate(now); err == nil && w.old(now) {
+				err = w.commit()
+			}
 		case <-ctx.Done():
 			err = context.Cause(ctx)
 		}
@@ -93,16 +112,41 @@ func (w *writer) run(ctx context.Context) error {
 	}
 }
 
-// take writes one sample into the open shards, and commits them when they are
-// full.
-func (w *writer) take(a accepted) error {
-	if len(w.samples) == 0 {
-		w.age.Reset(w.d.cfg.MaxShardAge)
+// old reports whether the open shards must be committed.
+func (w *writer) old(now time.Time) bool {
+	return len(w.samples) > 0 && !now.Before(w.since.Add(w.d.cfg.MaxShardAge))
+}
+
+// setTimer lets the timer fire when the oldest sample that is in no commit has waited for
+// MaxShardAge.
+func (w *writer) setTimer() {
+	var since time.Time
+	if len(w.samples) > 0 {
+		since = w.since
+	}
+	if g := w.held.first; g != nil && (since.IsZero() || g.since.Before(since)) {
+		since = g.since
+	}
+	switch at := since.Add(w.d.cfg.MaxShardAge); {
+	case since.IsZero():
+		w.age.Stop()
+		w.timer = time.Time{}
+	case !at.Equal(w.timer):
+		w.age.Reset(time.Until(at))
+		w.timer = at
+	}
+}
+
+// write writes one sample, which came then, into the open shards, and commits them when
+// they are full.
+func (w *writer) write(a accepted, since time.Time) error {
+	if len(w.samples) == 0 || since.Before(w.since) {
+		w.since = since
 	}
 	s := a.sample
 	w.samples = append(w.samples, CommittedSample{
 		Key: s.Key, Attempt: s.Attempt, Rows: int32(len(s.Rows)), Failures: int32(len(s.Failures)),
-		Group: w.place(CommittedGroup{ID: s.GroupID, Size: s.GroupSize}), Index: s.Index, Class: class(s),
+		Group: w.place(groupOf(s)), Index: s.Index, Class: class(s),
 	})
 	w.done = append(w.done, a.done)
 	w.log(a.segment)
@@ -141,9 +185,6 @@ func (w *writer) place(g CommittedGroup) int32 {
 
 // log notes that the segment is needed until the next commit.
 func (w *writer) log(s *segment) {
-	if s == nil {
-		return
-	}
 	if n := len(w.logged); n == 0 || w.logged[n-1].segment != s {
 		w.logged = append(w.logged, logged{segment: s})
 	}
@@ -152,8 +193,16 @@ func (w *writer) log(s *segment) {
 
 func (w *writer) full() bool {
 	return len(w.samples) >= maxCommitSamples ||
-		w.data != nil && w.data.enc.size() >= w.d.cfg.MaxShardBytes ||
+		w.dataSize() >= w.d.cfg.MaxShardBytes ||
 		w.failures != nil && w.failures.enc.size() >= w.d.cfg.MaxShardBytes
+}
+
+// dataSize is the size of the open data shard, 0 if there is none.
+func (w *writer) dataSize() int64 {
+	if w.data == nil {
+		return 0
+	}
+	return w.data.enc.size()
 }
 
 func (w *writer) appendRow(s *tokenize.Sample, i int) error {
@@ -226,7 +275,7 @@ func (w *writer) openFailures() (*openShard[StoredFailure], error) {
 // commit seals the open shards and makes them exist, together: see the package
 // documentation for the steps.
 func (w *writer) commit() error {
-	w.age.Stop()
+	w.closeAgain() // its segment may go
 	if len(w.samples) == 0 {
 		return nil
 	}
@@ -286,6 +335,8 @@ func (w *writer) commit() error {
 	for _, f := range done {
 		f(nil)
 	}
+	w.held.committed()
+	w.setTimer()
 	d.card.refresh()
 	return nil
 }
@@ -305,5 +356,10 @@ func (w *writer) giveUp(err error) {
 	for _, f := range w.done {
 		f(err)
 	}
-	w.samples, w.done, w.logged = nil, nil, nil // the write-ahead log keeps them
+	w.samples, w.done, w.logged, w.groups = nil, nil, nil, nil // the write-ahead log keeps them
+	w.closeAgain()
+	for g := w.held.first; g != nil; g = g.next {
+		w.d.drop(g.left(), err)
+	}
+	w.held = hold{}
 }

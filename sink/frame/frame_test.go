@@ -533,3 +533,53 @@ func BenchmarkRead(b *testing.B) {
 		}
 	}
 }
+
+// At reads the frame that is where it was written, and no other.
+func TestAt(t *testing.T) {
+	var file bytes.Buffer
+	w, err := frame.NewWriter(&file, header)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var at []int64
+	payloads := [][]byte{[]byte("one"), bytes.Repeat([]byte("two"), 50_000), nil}
+	for _, p := range payloads {
+		at = append(at, w.Size())
+		if err := errors.Join(w.Write(p), w.Synced()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var buf []byte
+	for _, i := range []int{1, 0, 2, 1} {
+		var got []byte
+		if got, buf, err = frame.At(bytes.NewReader(file.Bytes()), at[i], frame.Overhead+int64(len(payloads[i])), buf); err != nil || !bytes.Equal(got, payloads[i]) {
+			t.Errorf("At(%d) = %d bytes, %v", i, len(got), err)
+		}
+	}
+	if n := testing.AllocsPerRun(10, func() {
+		_, buf, err = frame.At(bytes.NewReader(file.Bytes()), at[1], frame.Overhead+150_000, buf)
+	}); n > 3 {
+		t.Errorf("%.0f allocations", n)
+	}
+	bad := bytes.Clone(file.Bytes())
+	bad[at[0]+frame.Overhead] ^= 1
+	for _, tt := range []struct {
+		name  string
+		body  []byte
+		at, n int64
+	}{
+		{"a bit", bad, at[0], frame.Overhead + 3},
+		{"between frames", file.Bytes(), at[0] + 1, frame.Overhead + 3},
+		{"a shorter one", file.Bytes(), at[0], frame.Overhead + 2},
+		{"a longer one", file.Bytes(), at[0], frame.Overhead + 4},
+		{"a mark", file.Bytes(), at[0] + frame.Overhead + 3, frame.Overhead},
+	} {
+		_, _, err := frame.At(bytes.NewReader(tt.body), tt.at, tt.n, nil)
+		if corrupt, ok := errors.AsType[*frame.CorruptError](err); !ok || corrupt.Offset != tt.at {
+			t.Errorf("%s: %v", tt.name, err)
+		}
+	}
+	if _, _, err := frame.At(bytes.NewReader(file.Bytes()), int64(file.Len()), frame.Overhead, nil); err == nil {
+		t.Error("a frame behind the end")
+	}
+}

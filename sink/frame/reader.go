@@ -307,3 +307,18 @@ func Salvage(r *Reader, yield func(payload []byte, damage error) error) error {
 		}
 	}
 }
+
+// At returns the payload of the frame of n bytes at an offset, overhead included, for who
+// wrote it there and knows both. The payload is in buf, or in a larger one: what it is in
+// comes back, for the next call. An error is a *CorruptError where there is no such frame.
+func At(r io.ReaderAt, offset, n int64, buf []byte) (payload, in []byte, err error) {
+	f := Reader{r: r, size: offset + n, base: offset, buf: buf[:0]}
+	p, err := f.parse(offset)
+	if err == nil && (p.mark || int64(len(p.payload)) != n-Overhead) {
+		err = errMark
+	}
+	if isDamage(err) {
+		err = &CorruptError{Offset: offset, Bytes: n, Err: err}
+	}
+	return p.payload, f.buf[:0], err
+}

@@ -1,0 +1,262 @@
+package sink
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/rollout-rl/rollout/sink/frame"
+	"github.com/rollout-rl/rollout/tokenize"
+)
+
+// maxHeld bounds what a writer notes of held samples to some megabytes, and the size of
+// the groups that it holds together.
+const maxHeld = 1 << 14
+
+// maxHeldCommits is how many commits of its writer a group is held over. What is held keeps
+// its segments of the write-ahead log, so there are at most as many more as two shards have.
+const maxHeldCommits = 2
+
+// A hold has the samples of one writer that are finished while siblings of theirs are not.
+// All of them are durable: what takes too much memory is put down, and read again from the
+// write-ahead log.
+type hold struct {
+	groups      map[CommittedGroup]*heldGroup
+	first, last *heldGroup   // in the order in which they were begun
+	free        []*heldGroup // with the memory of their lists
+	n           int          // samples
+	bytes       int64        // of the budget: of the samples that are in memory
+}
+
+// A heldGroup is a group of which not all samples have an outcome, as far as one hold knows.
+type heldGroup struct {
+	id         CommittedGroup
+	list       []accepted
+	taken      int       // list[:taken] is gone
+	indexes    int       // different ones in list
+	since      time.Time // when the first of list came
+	commits    int       // of the writer since then
+	prev, next *heldGroup
+}
+
+// maxFree is how many groups are kept for the next ones, and maxFreeList how long their
+// lists may be.
+const maxFree, maxFreeList = 256, 64
+
+// add takes a sample, and returns its group.
+func (h *hold) add(a accepted, now time.Time) *heldGroup {
+	id := groupOf(a.sample)
+	g := h.groups[id]
+	if g == nil {
+		g = h.begin(id)
+		g.since = now
+	}
+	a.index = a.sample.Index
+	if !slices.ContainsFunc(g.list, func(b accepted) bool { return b.index == a.index }) {
+		g.indexes++
+	}
+	g.list = append(g.list, a)
+	h.n++
+	h.bytes += a.bytes
+	return g
+}
+
+// whole reports whether each sample of the group has an outcome.
+func (g *heldGroup) whole() bool { return g.indexes == int(g.id.Size) }
+
+// begin adds a group.
+func (h *hold) begin(id CommittedGroup) *heldGroup {
+	var g *heldGroup
+	if n := len(h.free); n > 0 {
+		g, h.free = h.free[n-1], h.free[:n-1]
+	} else {
+		g = &heldGroup{list: make([]accepted, 0, min(id.Size, maxFreeList))}
+	}
+	g.id, g.prev = id, h.last
+	if h.last != nil {
+		h.last.next = g
+	} else {
+		h.first = g
+	}
+	h.last, h.groups[id] = g, g
+	return g
+}
+
+// end takes a group away.
+func (h *hold) end(g *heldGroup) {
+	delete(h.groups, g.id)
+	if g.prev != nil {
+		g.prev.next = g.next
+	} else {
+		h.first = g.next
+	}
+	if g.next != nil {
+		g.next.prev = g.prev
+	} else {
+		h.last = g.prev
+	}
+	if *g = (heldGroup{list: g.list[:0]}); len(h.free) < maxFree && cap(g.list) <= maxFreeList {
+		h.free = append(h.free, g)
+	}
+}
+
+// left is what was not taken of a group.
+func (g *heldGroup) left() []accepted { return g.list[g.taken:] }
+
+// take takes the first sample that is left of a group, and the group with the last.
+func (h *hold) take(g *heldGroup) accepted {
+	a := g.list[g.taken]
+	g.list[g.taken] = accepted{}
+	h.n--
+	h.bytes -= a.bytes
+	if g.taken++; g.taken == len(g.list) {
+		h.end(g)
+	}
+	return a
+}
+
+// putDown gives the memory of a held sample back to the budget.
+func (h *hold) putDown(a *accepted, b *budget) {
+	h.bytes -= a.bytes
+	b.release(a.bytes)
+	a.sample, a.bytes = nil, 0
+}
+
+// putAllDown is putDown of all that is in memory.
+func (h *hold) putAllDown(b *budget) {
+	for g := h.first; g != nil; g = g.next {
+		for i := range g.left() {
+			if a := &g.left()[i]; a.sample != nil {
+				h.putDown(a, b)
+			}
+		}
+	}
+}
+
+// committed notes that the writer made a commit.
+func (h *hold) committed() {
+	for g := h.first; g != nil; g = g.next {
+		g.commits++
+	}
+}
+
+// groupOf is the group that a sample belongs to.
+func groupOf(s *tokenize.Sample) CommittedGroup {
+	return CommittedGroup{ID: s.GroupID, Size: s.GroupSize}
+}
+
+// take holds a sample until its group is whole, or writes it where there is nothing to
+// wait for.
+func (w *writer) take(a accepted) error {
+	now := time.Now()
+	if id := groupOf(a.sample); id.ID == "" || id.Size <= 1 || id.Size > maxHeld {
+		if err := w.write(a, now); err != nil {
+			return err
+		}
+		return w.writeLate(now)
+	}
+	g := w.held.add(a, now)
+	if g.whole() {
+		if err := w.writeGroup(g); err != nil {
+			return err
+		}
+	} else if last := &g.list[len(g.list)-1]; w.held.bytes > w.heldBytes || w.recovering {
+		w.held.putDown(last, w.d.budget)
+	}
+	return w.writeLate(now)
+}
+
+// writeLate writes the groups that may be held no longer, and sets the timer.
+func (w *writer) writeLate(now time.Time) error {
+	for g := w.held.first; g != nil; g = w.held.first {
+		if g.commits < maxHeldCommits && w.held.n <= maxHeld && now.Before(g.since.Add(w.d.cfg.MaxShardAge)) {
+			break
+		}
+		if err := w.writeGroup(g); err != nil {
+			return err
+		}
+	}
+	w.setTimer()
+	return nil
+}
+
+// openBytes is how much more a sample takes in open pages, before they are compressed,
+// than in the write-ahead log, at most.
+const openBytes = 4
+
+// writeGroup writes what is held of a group, by index, into one shard where it fits.
+func (w *writer) writeGroup(g *heldGroup) error {
+	slices.SortStableFunc(g.list, func(a, b accepted) int { return cmp.Compare(a.index, b.index) })
+	var size int64
+	for i := range g.list {
+		size += g.list[i].size
+	}
+	if len(w.samples) > 0 && w.dataSize()+openBytes*size > w.d.cfg.MaxShardBytes {
+		if err := w.commit(); err != nil {
+			return err
+		}
+	}
+	since := g.since
+	for range len(g.list) {
+		if a := &g.list[g.taken]; a.sample == nil {
+			s, err := w.readAgain(a)
+			if err != nil {
+				return err
+			}
+			a.sample = s
+		}
+		if err := w.write(w.held.take(g), since); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readAgain reads a sample that was put down.
+func (w *writer) readAgain(a *accepted) (*tokenize.Sample, error) {
+	fail := func(err error) (*tokenize.Sample, error) {
+		return nil, &ShardError{Path: a.segment.path, Op: "read", Err: err}
+	}
+	if w.again != a.segment {
+		w.closeAgain()
+		f, err := w.d.cfg.FS.Open(a.segment.path)
+		if err != nil {
+			return fail(err)
+		}
+		w.again, w.file = a.segment, f
+	}
+	payload, buf, err := frame.At(w.file, a.at, a.size, w.buf)
+	if w.buf = buf; err != nil {
+		return fail(err)
+	}
+	s, err := decodeSample(payload)
+	if err != nil {
+		return fail(fmt.Errorf("offset %d: %w", a.at, err))
+	}
+	return s, nil
+}
+
+// keepFrame is the largest buffer for frames that a writer keeps from commit to commit.
+const keepFrame = 4 << 20
+
+// closeAgain closes the segment that was read again, if one is open.
+func (w *writer) closeAgain() {
+	if cap(w.buf) > keepFrame {
+		w.buf = nil
+	}
+	if w.again != nil {
+		_ = w.file.Close() // it was read only
+		w.again, w.file = nil, nil
+	}
+}
+
+// finish writes all that is held, and commits it.
+func (w *writer) finish() error {
+	for g := w.held.first; g != nil; g = w.held.first {
+		if err := w.writeGroup(g); err != nil {
+			return err
+		}
+	}
+	return w.commit()
+}

@@ -1,0 +1,390 @@
+package sink_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rollout-rl/rollout/sink"
+	"github.com/rollout-rl/rollout/sink/sinktest"
+	"github.com/rollout-rl/rollout/tokenize"
+)
+
+// group returns the samples of a group: some of one row, some of two, some failed.
+func group(b *sinktest.Builder, id, size int) (all []*tokenize.Sample) {
+	for i := range size {
+		var s *tokenize.Sample
+		switch (id + i) % 5 {
+		case 3:
+			s = b.Failure(7)
+		case 4:
+			s = b.Sample(b.Row(40, 300), b.Row(90, 200, 30, 100))
+		default:
+			s = b.Sample(b.Row(100, 900))
+		}
+		s.GroupID, s.GroupSize, s.Index = fmt.Sprintf("group-%d", id), int32(size), int32(i)
+		s.Key = fmt.Sprintf("%032x-%d", id, i)
+		s.RolloutID = s.Key + "/1"
+		all = append(all, s)
+	}
+	return all
+}
+
+// inPieces returns in how many pieces of the dataset each group lies, in the order of the
+// log, and which indexes are out of order.
+func inPieces(t *testing.T, dir string) (pieces map[string]int, disorder []string) {
+	t.Helper()
+	log, err := sink.ReadLog(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pieces = map[string]int{}
+	for _, c := range log.Commits {
+		var last string
+		index := int32(-1)
+		for _, s := range c.Samples {
+			if id := c.Groups[s.Group].ID; id != last {
+				pieces[id]++
+				last, index = id, -1
+			}
+			if s.Index < index {
+				disorder = append(disorder, s.Key)
+			}
+			index = s.Index
+		}
+	}
+	return pieces, disorder
+}
+
+// The samples of a group lie one after the other, by index, in one shard, whatever the
+// order in which they finish, in memory or read again.
+func TestGroupsLieInOnePiece(t *testing.T) {
+	t.Parallel()
+	for _, format := range []sink.Format{sink.Parquet, sink.Arrow} {
+		for _, cfg := range []sink.Config{
+			{},
+			{Writers: 3, MaxBytesInFlight: 40_000},
+			{MaxBytesInFlight: 100_000, MaxShardBytes: 1_500_000},
+		} {
+			cfg.Format = format
+			t.Run(fmt.Sprintf("%s/writers=%d/in-flight=%d", format, cfg.Writers, cfg.MaxBytesInFlight), func(t *testing.T) {
+				t.Parallel()
+				build := func() (all []*tokenize.Sample) {
+					b := sinktest.NewBuilder(12)
+					for id := range 60 {
+						all = append(all, group(b, id, []int{6, 1, 9}[id%3])...)
+					}
+					return all
+				}
+				all, dir := build(), t.TempDir()
+				rng := rand.New(rand.NewPCG(5, 0))
+				for i := 0; i < len(all); i += 30 { // what finishes out of order is near
+					part := all[i:min(i+40, len(all))]
+					rng.Shuffle(len(part), func(i, k int) { part[i], part[k] = part[k], part[i] })
+				}
+				sinktest.Write(t, dir, cfg, all)
+				sinktest.Compare(t, dir, build())
+				pieces, disorder := inPieces(t, dir)
+				for id, n := range pieces {
+					if n != 1 {
+						t.Errorf("%s lies in %d pieces", id, n)
+					}
+				}
+				if len(pieces) != 60 || len(disorder) > 0 {
+					t.Errorf("%d groups, out of order %q", len(pieces), disorder)
+				}
+				report, err := sink.Verify(t.Context(), dir, sink.VerifyOptions{})
+				if err != nil || report.ProblemCount > 0 || report.WAL.Segments > 0 {
+					t.Errorf("Verify: %+v, %v", report, err)
+				}
+			})
+		}
+	}
+}
+
+// One group of a thousand samples lies in one piece, and takes no more memory than the
+// budget allows.
+func TestHugeGroup(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	all := group(sinktest.NewBuilder(3), 1, 1000)
+	rand.New(rand.NewPCG(1, 0)).Shuffle(len(all), func(i, k int) { all[i], all[k] = all[k], all[i] })
+	sinktest.Write(t, dir, sink.Config{MaxBytesInFlight: 100_000}, all)
+	if pieces, disorder := inPieces(t, dir); pieces["group-1"] != 1 || len(disorder) > 0 {
+		t.Errorf("%v, out of order %q", pieces, disorder)
+	}
+	sinktest.Compare(t, dir, group(sinktest.NewBuilder(3), 1, 1000))
+}
+
+// What is held stands in nobody's way: an Append that waits for the budget gets it at
+// once, also for a sample that is larger than all of it.
+func TestHeldLetsAppendOn(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		d, err := sink.Create(dir, sink.Config{MaxBytesInFlight: 45_000}) // four samples
+		if err != nil {
+			t.Fatal(err)
+		}
+		wait := start(t.Context(), t, d)
+		b := sinktest.NewBuilder(3)
+		all := group(b, 0, 40)[:30]
+		large := b.Sample(b.Row(100, 9000))
+		large.GroupID, large.GroupSize, large.Index = "large", 2, 0
+		began, told := time.Now(), 0
+		for _, s := range append(all, large) {
+			synctest.Wait() // the writer sleeps
+			if err := d.Append(t.Context(), s, func(err error) {
+				if told++; err != nil {
+					t.Error(err)
+				}
+			}); err != nil {
+				t.Fatal(err)
+			}
+			if n := d.Stats().BytesInFlight; n > 45_000 && s != large {
+				t.Errorf("%d bytes in flight", n)
+			}
+		}
+		if took := time.Since(began); took > 10*time.Second {
+			t.Errorf("31 samples took %v", took)
+		}
+		synctest.Wait()
+		if s := d.Stats(); s.Commits != 0 || s.Pending != 31 || told != 0 {
+			t.Errorf("%+v, %d told, want 31 samples held", s, told)
+		}
+		if err := errors.Join(d.Close(t.Context()), wait()); err != nil || told != 31 {
+			t.Errorf("%v, %d told", err, told)
+		}
+	})
+	if pieces, _ := inPieces(t, dir); pieces["group-0"] != 1 || pieces["large"] != 1 {
+		t.Errorf("%v", pieces)
+	}
+}
+
+// A sample is in a commit MaxShardAge after it came, with its siblings or without; a
+// commit before that leaves it where it is.
+func TestHeldIsCommittedByAge(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d, _ := create(t, sink.Config{MaxShardAge: time.Minute})
+		wait := start(t.Context(), t, d)
+		b := sinktest.NewBuilder(3)
+		var mu sync.Mutex
+		took := map[string]time.Duration{}
+		put := func(s *tokenize.Sample) {
+			t.Helper()
+			began, key := time.Now(), s.GroupID+fmt.Sprint(s.Index)
+			if err := d.Append(t.Context(), s, func(error) {
+				mu.Lock()
+				defer mu.Unlock()
+				took[key] = time.Since(began).Round(time.Second)
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		one, cut, whole := group(b, 1, 1), group(b, 2, 3), group(b, 0, 2)
+		put(one[0])
+		time.Sleep(40 * time.Second)
+		put(cut[0])
+		time.Sleep(10 * time.Second) // 50 s
+		put(whole[0])
+		put(cut[1])
+		time.Sleep(20 * time.Second) // 70 s: one is committed
+		put(whole[1])
+		time.Sleep(time.Hour)
+		put(cut[2])
+		time.Sleep(time.Hour)
+		mu.Lock()
+		want := map[string]time.Duration{
+			"group-10": 60 * time.Second,
+			"group-20": 60 * time.Second, "group-21": 50 * time.Second, "group-22": 60 * time.Second,
+			"group-00": 50 * time.Second, "group-01": 30 * time.Second, // with what came at 40 s
+		}
+		if fmt.Sprint(took) != fmt.Sprint(want) {
+			t.Errorf("committed after %v, want %v", took, want)
+		}
+		mu.Unlock()
+		if err := errors.Join(d.Close(t.Context()), wait()); err != nil || d.Stats().Commits != 3 {
+			t.Errorf("%v, %d commits, want 3", err, d.Stats().Commits)
+		}
+	})
+}
+
+// A group that does not become whole is held over one commit and no more, so that the
+// write-ahead log does not grow with it.
+func TestHeldOverCommits(t *testing.T) {
+	t.Parallel()
+	d, dir := create(t, sink.Config{MaxShardBytes: 1}) // every sample that is written is a commit
+	wait := start(t.Context(), t, d)
+	b := sinktest.NewBuilder(3)
+	held := make(chan error, 1)
+	if err := d.Append(t.Context(), group(b, 0, 2)[0], func(err error) { held <- err }); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 5 {
+		done := make(chan error, 1)
+		if err := d.Append(t.Context(), group(b, 10+i, 1)[0], func(err error) { done <- err }); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+		if n := len(segments(t, dir)); n > 4 {
+			t.Errorf("%d segments", n)
+		}
+	}
+	if err := <-held; err != nil {
+		t.Error(err)
+	}
+	log, err := sink.ReadLog(dir)
+	if err != nil || len(log.Commits) < 3 || log.Commits[2].Samples[0].Key != fmt.Sprintf("%032x-0", 0) {
+		t.Errorf("%+v, %v", log.Commits, err)
+	}
+	if err := errors.Join(d.Close(t.Context()), wait()); err != nil {
+		t.Error(err)
+	}
+}
+
+// A failure and the success that follows it while their group is held keep their order,
+// and are one outcome.
+func TestHeldRetry(t *testing.T) {
+	t.Parallel()
+	d, dir := create(t, sink.Config{})
+	wait := start(t.Context(), t, d)
+	b := sinktest.NewBuilder(3)
+	all := group(b, 0, 4) // the last one failed
+	again := b.Sample(b.Row(100, 900))
+	again.GroupID, again.GroupSize, again.Index, again.Key, again.Attempt = all[3].GroupID, 4, 3, all[3].Key, 2
+	var told sync.WaitGroup
+	for _, s := range []*tokenize.Sample{all[3], all[1], again, all[2], all[0]} {
+		told.Add(1)
+		if err := d.Append(t.Context(), s, func(error) { told.Done() }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(d.Close(t.Context()), wait()); err != nil {
+		t.Error(err)
+	}
+	told.Wait()
+	report, err := sink.Verify(t.Context(), dir, sink.VerifyOptions{})
+	if err != nil || report.ProblemCount > 0 || report.Samples != 4 || report.Failed != 0 {
+		t.Errorf("Verify: %+v, %v", report, err)
+	}
+	if pieces, disorder := inPieces(t, dir); pieces["group-0"] != 1 || len(disorder) > 0 {
+		t.Errorf("%v, out of order %q", pieces, disorder)
+	}
+}
+
+// When Run's context ends, those that are held are told once, and the next Create commits
+// them, whole groups in one piece.
+func TestHeldIsTold(t *testing.T) {
+	t.Parallel()
+	for _, inFlight := range []int64{1, 1 << 20} { // put down, and in memory
+		d, dir := create(t, sink.Config{MaxBytesInFlight: inFlight})
+		ctx, cancel := context.WithCancelCause(t.Context())
+		wait := start(ctx, t, d)
+		b := sinktest.NewBuilder(3)
+		first, second := group(b, 0, 4), group(b, 1, 4)
+		told := make(chan error, 8)
+		for _, s := range []*tokenize.Sample{first[0], second[3], first[2], first[1], second[0], second[1]} {
+			if err := d.Append(t.Context(), s, func(err error) { told <- err }); err != nil {
+				t.Fatal(err)
+			}
+		}
+		gone := errors.New("gone")
+		cancel(gone)
+		if err := wait(); !errors.Is(err, gone) {
+			t.Errorf("Run() = %v", err)
+		}
+		if len(told) != 6 {
+			t.Errorf("%d of 6 were told", len(told))
+		}
+		for range len(told) {
+			if err := <-told; !errors.Is(err, gone) {
+				t.Errorf("done(%v)", err)
+			}
+		}
+		if s := d.Stats(); s.Pending != 0 || s.BytesInFlight != 0 || s.Commits != 0 {
+			t.Errorf("%+v", s)
+		}
+		if _, err := sink.Create(dir, sink.Config{}); err != nil {
+			t.Fatal(err)
+		}
+		if pieces, disorder := inPieces(t, dir); pieces["group-0"] != 1 || pieces["group-1"] != 1 || len(disorder) > 0 {
+			t.Errorf("%v, out of order %q", pieces, disorder)
+		}
+	}
+}
+
+// unreadable fails to read the write-ahead log, or reads something else.
+type unreadable struct {
+	sink.FS
+	flip bool
+}
+
+func (f unreadable) Open(name string) (sink.File, error) {
+	file, err := f.FS.Open(name)
+	if err != nil || filepath.Ext(name) != ".wal" {
+		return file, err
+	}
+	return unreadableFile{file, f.flip}, nil
+}
+
+type unreadableFile struct {
+	sink.File
+	flip bool
+}
+
+func (f unreadableFile) ReadAt(p []byte, at int64) (int, error) {
+	n, err := f.File.ReadAt(p, at)
+	if !f.flip {
+		return 0, errors.New("bad sector")
+	}
+	p[n/2] ^= 1
+	return n, err
+}
+
+// A sample that cannot be read again ends the run, as any failure of the storage; it is in
+// the write-ahead log all the same, and nothing of its group is lost.
+func TestHeldCannotBeReadAgain(t *testing.T) {
+	t.Parallel()
+	for _, flip := range []bool{false, true} {
+		d, dir := create(t, sink.Config{MaxBytesInFlight: 1, FS: unreadable{sink.OS(), flip}})
+		wait := start(t.Context(), t, d)
+		told := make(chan error, 4)
+		var refused error
+		for _, s := range group(sinktest.NewBuilder(3), 0, 4) {
+			refused = d.Append(t.Context(), s, func(err error) { told <- err })
+		}
+		err := wait()
+		var shard *sink.ShardError
+		if !errors.As(err, &shard) || shard.Op != "read" || !strings.HasSuffix(shard.Path, ".wal") {
+			t.Errorf("Run() = %v, want that the segment cannot be read", err)
+		}
+		if refused != nil || len(told) != 4 {
+			t.Errorf("Append() = %v, %d of 4 told", refused, len(told))
+		}
+		for range len(told) {
+			if err := <-told; !errors.As(err, &shard) {
+				t.Errorf("done(%v)", err)
+			}
+		}
+		if n := d.Stats().BytesInFlight; n != 0 {
+			t.Errorf("%d bytes in flight", n)
+		}
+		if _, err := sink.Create(dir, sink.Config{}); err != nil {
+			t.Fatal(err)
+		}
+		sinktest.Compare(t, dir, group(sinktest.NewBuilder(3), 0, 4))
+		if pieces, _ := inPieces(t, dir); pieces["group-0"] != 1 {
+			t.Errorf("%v", pieces)
+		}
+	}
+}
