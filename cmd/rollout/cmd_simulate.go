@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -212,7 +213,12 @@ func (p *program) simulate(ctx context.Context, o *simulateOptions) error {
 		defer log.Close() //nolint:errcheck // every line was written
 		cfg.Weights.Log = log
 	}
-	cfg.EngineFailed = func(err error) { p.say("engine: %v", err) }
+	told := new(sync.Map) // an engine that fails mostly fails the same way
+	cfg.EngineFailed = func(err error) {
+		if _, again := told.LoadOrStore(err.Error(), true); !again {
+			p.say("engine: %v", err)
+		}
+	}
 	sim, err := lettasim.New(cfg)
 	if err != nil {
 		return exit.With(exit.Usage, err)
@@ -280,10 +286,14 @@ func (p *program) simulated(o *simulateOptions, s lettasim.Stats) error {
 		return p.printJSON(map[string]any{
 			"event": "done", "agents_created": s.AgentsCreated, "agents_deleted": s.AgentsDeleted, "agents_alive": s.AgentsAlive,
 			"sends": s.Sends, "answered": s.Answered, "max_in_flight": s.MaxInFlight, "bytes_sent": s.BytesSent, "faults": s.Faults,
+			"engine_calls": s.EngineCalls, "engine_errors": s.EngineErrors,
 		})
 	}
 	line := fmt.Sprintf("simulated: %d sends, %d answered, %s, at most %d at once; agents: %d made, %d alive",
 		s.Sends, s.Answered, human.Bytes(s.BytesSent), s.MaxInFlight, s.AgentsCreated, s.AgentsAlive)
+	if s.EngineCalls+s.EngineErrors > 0 {
+		line += fmt.Sprintf("; engine: %d calls, %d failed", s.EngineCalls+s.EngineErrors, s.EngineErrors)
+	}
 	var faults []string
 	for _, k := range slices.Sorted(maps.Keys(s.Faults)) {
 		faults = append(faults, fmt.Sprintf("%s %d", k, s.Faults[k]))

@@ -135,15 +135,15 @@ func TestVersions(t *testing.T) {
 		long        bool
 		samples     int // of each task; 6 if 0
 	}{
-		{name: "url", weights: "every=2s", noTraces: true, page: "/model_info", args: both, least: 0.3, most: 0.99},
+		{name: "url", weights: "every=2s", noTraces: true, page: "/model_info", args: both, least: 0.15, most: 0.99},
 		{name: "url and traces", weights: "every=700ms", page: "", args: both, least: 0.99, most: 1, long: true},
-		{name: "by calls", weights: "every=150", noTraces: true, page: "/get_model_info", args: both, least: 0.02, most: 0.99, long: true},
-		{name: "faults", weights: "every=2s", noTraces: true, page: "/", args: both, faults: true, least: 0.2, most: 0.99, long: true},
-		{name: "killed", weights: "every=2s", noTraces: true, page: "/model_info", args: both, kills: 3, least: 0.05, most: 0.99},
+		{name: "by calls", weights: "every=150", noTraces: true, page: "/get_model_info", args: both, least: 0.01, most: 0.99, long: true},
+		{name: "faults", weights: "every=2s", noTraces: true, page: "/", args: both, faults: true, least: 0.1, most: 0.99, long: true},
+		{name: "killed", weights: "every=2s", noTraces: true, page: "/model_info", args: both, kills: 3, least: 0.02, most: 0.99},
 		{name: "killed, faults and traces", weights: "every=500ms", page: "/model_info", args: both, kills: 2, faults: true, least: 0.6, most: 1, long: true},
-		{name: "arrow", weights: "every=2s", noTraces: true, page: "/model_info", args: []string{"--one-engine", "--format", "arrow"}, least: 0.3, most: 0.99, long: true},
-		{name: "a page that is late", weights: "every=1s,lag=150ms", noTraces: true, page: "/model_info", args: both, least: 0.02, most: 0.99, long: true},
-		{name: "a page that is early", weights: "every=1s,lag=-150ms", noTraces: true, page: "/model_info", args: both, least: 0.02, most: 0.99, long: true},
+		{name: "arrow", weights: "every=2s", noTraces: true, page: "/model_info", args: []string{"--one-engine", "--format", "arrow"}, least: 0.15, most: 0.99, long: true},
+		{name: "a page that is late", weights: "every=1s,lag=150ms", noTraces: true, page: "/model_info", args: both, least: 0.01, most: 0.99, long: true},
+		{name: "a page that is early", weights: "every=1s,lag=-150ms", noTraces: true, page: "/model_info", args: both, least: 0.01, most: 0.99, long: true},
 		{name: "two engines", weights: "every=700ms,engines=2", noTraces: true, page: "/model_info", most: 0, notice: "nothing says that one engine stands behind"},
 		{name: "two engines with traces", weights: "every=700ms,engines=2", page: "/model_info", least: 0.99, most: 1, notice: "nothing says that one engine stands behind", long: true},
 		{name: "a number that falls", weights: "every=1s,fall=4", noTraces: true, page: "/model_info", args: both, most: 0.95, notice: "fell from 4 to 1", samples: 10, long: true},
