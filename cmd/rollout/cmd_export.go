@@ -57,6 +57,7 @@ makes a run of it that equals the first one, row by row.`,
 	f.StringVarP(&o.out, "output", "o", "-", "write to `FILE`, whole or not at all; compressed if it ends with .gz or .zst; - is stdout")
 	f.StringVar(&o.kind, "kind", "data", "`KIND` of rows: data, failures, all")
 	f.StringVar(&o.task, "task", "", "rows of the task with this `ID` only")
+	values(cmd, "kind", cobra.ShellCompDirectiveNoFileComp, "data", "failures", "all")
 	f.StringVar(&o.group, "group", "", "rows of the group with this `ID` only")
 	f.StringVar(&o.key, "key", "", "rows of the sample with this whole `KEY` only")
 	return cmd

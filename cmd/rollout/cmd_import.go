@@ -62,6 +62,7 @@ that was imported cannot be continued.`,
 	f := cmd.Flags()
 	f.StringVar(&o.out, "out", "", "make the run in the folder `RUN`, which is new or empty")
 	f.StringVar(&o.format, "format", "", "`FORMAT` of the shards: parquet, arrow (default: as the export says, else parquet)")
+	values(cmd, "format", cobra.ShellCompDirectiveNoFileComp, sink.Parquet.String(), sink.Arrow.String())
 	return cmd
 }
 
@@ -144,7 +145,7 @@ func (in *importer) begin() (*rowjson.Header, error) {
 	case err == io.EOF:
 		return nil, exit.Usagef("%s: has no line", in.at)
 	case err != nil:
-		return nil, in.wrong(err)
+		return nil, exit.Hint(in.wrong(err), "give a file that rollout export wrote")
 	case header != nil && len(in.files) > 1:
 		return nil, exit.Hint(in.wrong(errors.New("this is the export of a whole run")), "import it alone")
 	}
@@ -240,7 +241,7 @@ func (in *importer) open(name string) error {
 	}
 	f, err := input.Open(name, input.Wait)
 	if err != nil {
-		return exit.With(exit.Usage, err)
+		return exit.Hint(exit.With(exit.Usage, err), "give a file that rollout export wrote, or - for standard input")
 	}
 	in.closed = func() { _ = f.Close() } // read only
 	var r io.Reader = f

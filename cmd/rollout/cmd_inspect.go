@@ -199,7 +199,7 @@ func place[T any](log *sink.Log, kind sink.Kind, rows iter.Seq2[foundRow[T], err
 			}
 		}
 		what := map[sink.Kind]string{sink.KindData: "rows", sink.KindFailures: "failure rows"}[kind]
-		return sink.Shard{}, 0, exit.Usagef("--row: %d: there are %d %s", o.row, n, what)
+		return sink.Shard{}, 0, exit.Hint(exit.Usagef("--row: %d: there are %d %s", o.row, n, what), "they are counted from 0")
 	}
 }
 

@@ -249,6 +249,9 @@ func (f *Folder) close() error { return f.lock.Close() }
 // WriteFile writes dir/name so that it appears as a whole. It writes and syncs a temporary
 // file, renames it and syncs the folder.
 func WriteFile(dir, name string, mode fs.FileMode, write func(io.Writer) error) error {
+	if info, err := os.Stat(filepath.Join(dir, name)); err == nil && info.IsDir() {
+		return exit.Hint(exit.With(exit.Storage, errors.New("is a folder, not a file")), "give the path of a file") // before all the work
+	}
 	f, err := createTemporary(dir, "", mode) // without name, which may have the greatest length already
 	if err != nil {
 		return err
