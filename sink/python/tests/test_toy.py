@@ -93,8 +93,9 @@ def rounds(collected: Collected) -> list[tuple[toy.Policy, Path]]:
 
 def test_the_policy_learns(rounds: list[tuple[toy.Policy, Path]]) -> None:
     rewards = [mean_reward(run) for _, run in rounds]
-    # Of 128 samples at chance, one of four, 0.8 are right once in 10^42.
-    assert rewards[0] < 0.5 and rewards[-1] > 0.8, rewards
+    # The order in which groups are committed, and so the batches, differ from run to run:
+    # 0.94 to 1.0 was seen. Of 128 guesses among four, 0.7 are right once in 10^25.
+    assert rewards[0] < 0.5 and rewards[-1] > 0.7, rewards
 
 
 def test_check_passes_on_what_was_sampled(rounds: list[tuple[toy.Policy, Path]]) -> None:
