@@ -28,11 +28,12 @@ type StoredSample struct {
 // sample by sample, first its rows and then its failures, each as a StoredSample that holds
 // this one alone. A sample without either comes once, with neither. What is yielded is the
 // caller's. Rows of schema version 1 have got the columns of version 2: the span of the policy
-// versions. Every digest is checked before a shard is read.
-func (l *Log) Stored() iter.Seq2[*StoredSample, error] {
+// versions. Every digest is checked before a shard is read. With kinds, what is of other kinds
+// is not read and not yielded.
+func (l *Log) Stored(kinds ...Kind) iter.Seq2[*StoredSample, error] {
 	return func(yield func(*StoredSample, error) bool) {
 		for i := range l.Commits {
-			more, err := l.storedCommit(&l.Commits[i], func(s *StoredSample) bool { return yield(s, nil) })
+			more, err := l.storedCommit(&l.Commits[i], kinds, func(s *StoredSample) bool { return yield(s, nil) })
 			if err != nil {
 				yield(nil, err)
 			}
@@ -54,9 +55,13 @@ var wholeRows = sync.OnceValue(func() part[StoredRow] {
 	})
 })
 
-func (l *Log) storedCommit(c *Commit, yield func(*StoredSample) bool) (more bool, err error) {
+func (l *Log) storedCommit(c *Commit, kinds []Kind, yield func(*StoredSample) bool) (more bool, err error) {
 	rows, failures := nothing[StoredRow], nothing[StoredFailure]
+	wanted := func(kind Kind) bool { return len(kinds) == 0 || slices.Contains(kinds, kind) }
 	for _, s := range c.Shards {
+		if !wanted(s.Kind) {
+			continue
+		}
 		if s.Kind == KindFailures {
 			next, stop := iter.Pull2(l.Failures(s))
 			defer stop()
@@ -76,8 +81,14 @@ func (l *Log) storedCommit(c *Commit, yield func(*StoredSample) bool) (more bool
 		if cs.Group >= 0 && int(cs.Group) < len(c.Groups) {
 			s.Group = &c.Groups[cs.Group]
 		}
-		if cs.Rows+cs.Failures == 0 && !yield(&s) {
+		if cs.Rows+cs.Failures == 0 && len(kinds) == 0 && !yield(&s) {
 			return false, nil
+		}
+		if !wanted(KindData) {
+			cs.Rows = 0
+		}
+		if !wanted(KindFailures) {
+			cs.Failures = 0
 		}
 		for range cs.Rows {
 			r, err := expect(rows, c)

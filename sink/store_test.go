@@ -30,6 +30,11 @@ func TestStoreAgain(t *testing.T) {
 					t.Errorf("Meta() = %v, %v", meta, err)
 				}
 			}
+			for s, err := range log.Stored(sink.KindFailures) {
+				if err != nil || len(s.Rows) > 0 || len(s.Failures) != 1 {
+					t.Errorf("a failure: %+v, %v", s, err)
+				}
+			}
 			stats, err := sink.Store(again, sink.Config{Format: 1 - format, MaxShardBytes: 900_000}, log.Stored())
 			if err != nil || stats.Commits < 2 {
 				t.Fatalf("Store() = %+v, %v", stats, err)

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -65,7 +66,7 @@ makes a run of it that equals the first one, row by row.`,
 
 func (p *program) export(ctx context.Context, dir string, o *exportOptions) error {
 	switch o.kind {
-	case "data", "failures":
+	case "data", "failures": // see write
 	case "all":
 		if o.task+o.group+o.key != "" {
 			return exit.Hint(exit.Usagef("--kind all exports the whole run"), "leave out --task, --group and --key, or export data and failures each")
@@ -124,7 +125,19 @@ func (o *exportOptions) write(ctx context.Context, w io.Writer, log *sink.Log, r
 		}
 		n++
 	}
-	for s, err := range log.Stored() {
+	var kinds []sink.Kind // all
+	switch o.kind {
+	case "data":
+		kinds = []sink.Kind{sink.KindData}
+	case "failures":
+		kinds = []sink.Kind{sink.KindFailures}
+	}
+	if o.key != "" { // the commits of other samples need not be read
+		log.Commits = slices.DeleteFunc(log.Commits, func(c sink.Commit) bool {
+			return !slices.ContainsFunc(c.Samples, func(s sink.CommittedSample) bool { return s.Key == o.key })
+		})
+	}
+	for s, err := range log.Stored(kinds...) {
 		if err == nil {
 			err = context.Cause(ctx)
 		}
@@ -143,16 +156,14 @@ func (o *exportOptions) write(ctx context.Context, w io.Writer, log *sink.Log, r
 }
 
 func (o *exportOptions) wants(s *sink.StoredSample) bool {
-	task := ""
-	switch {
-	case o.kind == "all":
+	if o.kind == "all" {
 		return true
-	case o.kind == "data" && len(s.Rows) > 0:
+	}
+	var task string
+	if len(s.Rows) > 0 {
 		task = s.Rows[0].TaskID
-	case o.kind == "failures" && len(s.Failures) > 0:
+	} else {
 		task = s.Failures[0].TaskID
-	default:
-		return false
 	}
 	return (o.task == "" || o.task == task) && (o.group == "" || o.group == s.Group.ID) && (o.key == "" || o.key == s.Key)
 }
