@@ -47,16 +47,30 @@ func Import(dir, id string, mode fs.FileMode, from []string, fill func(dir strin
 		err = f.writeImported(id, from)
 	}
 	if err == nil {
-		// A folder that CheckNew takes has nothing in it but what a process left that
-		// never began.
-		_ = os.Remove(filepath.Join(dir, LockFile))
-		_ = os.Remove(filepath.Join(dir, TasksFile))
-		err = os.Rename(temp, dir)
+		err = replaceEmpty(temp, dir)
 	}
 	if err == nil {
 		err = durable.SyncDir(parent)
 	}
 	return exit.With(exit.Storage, err)
+}
+
+// replaceEmpty gives the folder temp the name dir. A folder of that name is one that [CheckNew]
+// took, with nothing in it but what a process left that never began: its mode is kept.
+func replaceEmpty(temp, dir string) error {
+	info, err := os.Stat(dir)
+	if err == nil {
+		for _, name := range []string{LockFile, TasksFile} {
+			_ = os.Remove(filepath.Join(dir, name)) // likely it is not there
+		}
+		err = errors.Join(os.Chmod(temp, info.Mode().Perm()), os.Remove(dir))
+	} else if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	if err != nil {
+		return err
+	}
+	return os.Rename(temp, dir)
 }
 
 func (f *Folder) writeImported(id string, from []string) error {
