@@ -51,6 +51,8 @@ def main(job, cache):
         features = datasets.Features.from_arrow_schema(pq.read_schema(paths[-1]))
         ds = datasets.load_dataset("parquet", data_files=paths, split="train", features=features, cache_dir=cache)
         expect.check_table(ds.with_format("arrow")[:], want)
+        ds = datasets.load_dataset(run["dir"], split="train", cache_dir=cache)  # by its card
+        expect.check_table(ds.with_format("arrow")[:], want)
         table = duckdb.execute("select * from read_parquet(?, union_by_name = true)", [paths]).to_arrow_table()
         expect.check_table(table, want)
 
