@@ -85,7 +85,7 @@ func TestRunIsAFunction(t *testing.T) {
 	for range 2 {
 		var stdout, stderr bytes.Buffer
 		code := run(context.Background(), []string{"config", "show", "--samples", "3"}, nil, &stdout, &stderr, func(string) string { return "" })
-		if code != 0 || !strings.Contains(stdout.String(), "tasks.samples           3\n") || stderr.Len() != 0 {
+		if code != 0 || !strings.Contains(stdout.String(), "tasks.samples                3\n") || stderr.Len() != 0 {
 			t.Errorf("exit code %d, stdout %q, stderr %q", code, stdout.String(), stderr.String())
 		}
 	}
