@@ -54,7 +54,12 @@ def test_ten_kills(
     kills = 0
     while kills < KILLS:
         had = len(list(log.glob("0*.json")))
-        wait_for(lambda had=had: len(list(log.glob("0*.json"))) > had or collector.poll() is not None)  # type: ignore[misc]
+        process = collector
+
+        def more(had: int = had, process: subprocess.Popen[bytes] = process) -> bool:
+            return len(list(log.glob("0*.json"))) > had or process.poll() is not None
+
+        wait_for(more)
         if collector.poll() is not None:
             break
         collector.send_signal(signal.SIGKILL)
@@ -167,7 +172,10 @@ def test_waiting_ends(tmp_path: Path) -> None:
         list(Following(run.dir))
 
 
-@pytest.mark.parametrize("where", [Where(), Where(max_tokens=5), Where(reward_variance=True, failed="drop"), Where(max_tokens=4, segments=True, partial="drop")])
+@pytest.mark.parametrize(
+    "where",
+    [Where(), Where(max_tokens=5), Where(reward_variance=True, failed="drop"), Where(max_tokens=4, segments=True, partial="drop")],
+)
 def test_following_leaves_out_what_a_dataset_does(tmp_path: Path, where: Where) -> None:
     run = Run(tmp_path / "run")
     rng = np.random.default_rng(3)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from rollout._arrays import is_tensor, torch
+from rollout._arrays import is_tensor, shared_block
 
 _ALIGN = 64
 """Bytes at which tensors begin, so that every dtype is aligned."""
@@ -28,7 +28,7 @@ class Batch(dict[str, Any]):
             size = value.numel() * value.element_size()
             places[name] = (end, size, value.dtype, tuple(value.shape))
             end += -(-size // _ALIGN) * _ALIGN
-        block = torch.empty(end, dtype=torch.uint8).share_memory_()
+        block = shared_block(end)
         for name, value in tensors.items():
             begin, size, _, _ = places[name]
             block[begin : begin + size].view(value.dtype).copy_(value.reshape(-1))

@@ -11,7 +11,7 @@ import numpy as np
 
 from rollout._types import Group, Row
 from rollout.errors import StateError
-from rollout.files import Files, Part
+from rollout.files import Files, Part, Piece
 from rollout.filters import Counts, Where
 from rollout.index import Index, Ints
 from rollout.log import Check, Path
@@ -92,7 +92,7 @@ class Dataset:
             index.update(None if until is None else until.get(index.run_dir, 0))
         self._files = Files([s for x in self._indexes for s in x.shards], self.columns, self.check)
         self._selection = select(self._indexes, self._files, self.where)
-        self._cache: OrderedDict[tuple[int, int], Part] = OrderedDict()
+        self._cache: OrderedDict[tuple[int, int], Part | Piece] = OrderedDict()
 
     @property
     def counts(self) -> Counts:
@@ -210,6 +210,7 @@ class Dataset:
                 self._cache[shard, block] = part
                 self._cache.move_to_end((shard, block))
                 rows.append(part.row(number))
+        self._files.let_go()
         return rows
 
     def assemble(self, i: int, read: Callable[[list[tuple[int, Ints]]], list[Row]]) -> Group:

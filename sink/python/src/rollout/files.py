@@ -6,6 +6,7 @@ mapped and never decoded, so any row of it is as near as any other.
 
 from __future__ import annotations
 
+import bisect
 import mmap
 import os
 import threading
@@ -22,9 +23,13 @@ from rollout.errors import CorruptError
 from rollout.index import Ints
 from rollout.log import Check, Shard, check_once, getter
 
-TOUCHED_BYTES = 48 << 20
-"""Mapped bytes that are read before a process lets go of the pages; they stay in the
-page cache of the system, so reading one again is no access to the disk."""
+TOUCHED_BYTES = 8 << 20
+"""Mapped bytes that are read before a process lets go of the pages, of all its files.
+They stay in the page cache of the system, so reading one again is no access to the disk.
+The system maps the pages around those that are read, which makes it more than twice as
+much memory."""
+PIECE_BYTES = 1 << 20
+"""Of a row group that are decoded at once."""
 OPEN_FILES = 16
 """Shards that a process keeps open."""
 
@@ -32,6 +37,23 @@ OPEN_FILES = 16
 _ADDED = frozenset(["policy_version_min", "policy_version_max", "keep", "keep_reason"])
 
 class Part:
+    """Rows of a block, in pieces."""
+
+    def __init__(self) -> None:
+        self._starts: list[int] = []
+        self._pieces: list[Piece] = []
+
+    def add(self, start: int, piece: Piece) -> None:
+        """Add a piece that has no row before start, and none before those that are there."""
+        self._starts.append(start)
+        self._pieces.append(piece)
+
+    def row(self, number: int) -> Row:
+        """Return a row by its number in the shard."""
+        return self._pieces[bisect.bisect_right(self._starts, number) - 1].row(number)
+
+
+class Piece:
     """Some rows of a shard, in memory or mapped: rows[i] is the number of the i-th."""
 
     def __init__(self, batch: pa.RecordBatch, columns: Sequence[str] | None, first: int, rows: Ints | None = None) -> None:
@@ -59,37 +81,46 @@ class ParquetFile:
     def __init__(self, shard: Shard, columns: Sequence[str] | None) -> None:
         self._shard, self._columns = shard, columns
         with damage(shard):
-            self._file = pq.ParquetFile(shard.path)
-            meta = self._file.metadata
-            sizes = [meta.row_group(i).num_rows for i in range(meta.num_row_groups)]
-        self.starts = block_starts(shard, sizes)
-        self._take = choose(shard, self._file.schema_arrow.names, columns)
+            with pq.ParquetFile(shard.path) as file:
+                self._meta = meta = file.metadata
+                self._names = file.schema_arrow.names
+            groups = [meta.row_group(i) for i in range(meta.num_row_groups)]
+            self._bytes = [g.total_byte_size for g in groups]
+        self.starts = block_starts(shard, [g.num_rows for g in groups])
+        self._take = choose(shard, self._names, columns)
 
     def part(self, block: int, rows: Ints) -> Part:
-        """Decode a block for the given rows of it, which ascend."""
-        with damage(self._shard):
-            first, end = int(self.starts[block]), int(self.starts[block + 1])
-            upto = int(rows[-1]) + 1 - first
-            if 2 * upto <= end - first:
-                # The end of a group that began in the block before: its rows come first.
-                stream = self._file.iter_batches(upto, row_groups=[block], columns=self._take, use_threads=False)
-                table = pa.Table.from_batches([next(stream)])
-            else:
-                table = self._file.read_row_group(block, columns=self._take, use_threads=False)
-            if 2 * len(rows) >= table.num_rows == end - first:
-                return Part(one_batch(table), self._columns, first)
-            # A copy of the few: views would keep all of the block.
-            return Part(one_batch(table.take(pa.array(rows - first))), self._columns, first, rows)
+        """Decode a block for the given rows of it, which ascend.
+
+        Piece by piece: decoding takes five times the memory of what it gives. What comes
+        after the last of the rows is not decoded: the end of a group that began in the
+        block before is at the beginning of this one.
+        """
+        size = int(self.starts[block + 1] - self.starts[block])
+        step = max(1, PIECE_BYTES * size // max(1, self._bytes[block]))
+        part, at = Part(), int(self.starts[block])
+        with damage(self._shard), self._open() as file:
+            for batch in file.iter_batches(step, row_groups=[block], columns=self._take, use_threads=False):
+                here = rows[(rows >= at) & (rows < at + batch.num_rows)]
+                if 2 * len(here) >= batch.num_rows:
+                    part.add(at, Piece(moved(batch), self._columns, at))
+                elif len(here):  # the few alone: views would keep all of it
+                    part.add(at, Piece(moved(batch.take(pa.array(here - at))), self._columns, at, here))
+                at += batch.num_rows
+                if at > rows[-1]:
+                    break
+        # The decoder took five times as much, and the pool would keep it.
+        pa.default_memory_pool().release_unused()
+        return part
 
     def column(self, block: int, names: Sequence[str], instead_of: Mapping[str, Sequence[str]]) -> pa.RecordBatch:
         """Decode some columns of a block; others instead of those that the file lacks."""
-        with damage(self._shard):
-            take = present(self._file.schema_arrow.names, names, instead_of)
-            return one_batch(self._file.read_row_group(block, columns=take, use_threads=False))
+        with damage(self._shard), self._open() as file:
+            return one_batch(file.read_row_group(block, columns=present(self._names, names, instead_of), use_threads=False))
 
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
+    def _open(self) -> pq.ParquetFile:
+        """Open the file for one block: an open one keeps the last block's compressed bytes."""
+        return pq.ParquetFile(self._shard.path, metadata=self._meta)
 
 
 class ArrowFile:
@@ -103,26 +134,26 @@ class ArrowFile:
             self._map, self._batches = open_arrow(shard)
         self.starts = block_starts(shard, [b.num_rows for b in self._batches])
         choose(shard, self._batches[0].schema.names, columns)
-        self._parts = [Part(b, columns, int(s)) for b, s in zip(self._batches, self.starts, strict=False)]
-        self._touched = 0
+        self._parts = [Piece(b, columns, int(s)) for b, s in zip(self._batches, self.starts, strict=False)]
+        self.touched = 0
+        """Bytes of the rows that were asked for since the pages were let go of."""
 
-    def part(self, block: int, rows: Ints) -> Part:
+    def part(self, block: int, rows: Ints) -> Piece:
         """Return a block; the given rows of it are counted as read."""
         part = self._parts[block]
-        self._touched += part.bytes_per_row * len(rows)
-        if self._touched > TOUCHED_BYTES:
-            self._touched = 0
-            if hasattr(self._map, "madvise"):
-                self._map.madvise(mmap.MADV_DONTNEED)
+        self.touched += part.bytes_per_row * len(rows)
         return part
+
+    def let_go(self) -> None:
+        """Unmap the pages; what is read again is mapped again."""
+        self.touched = 0
+        if hasattr(self._map, "madvise"):
+            self._map.madvise(mmap.MADV_DONTNEED)
 
     def column(self, block: int, names: Sequence[str], instead_of: Mapping[str, Sequence[str]]) -> pa.RecordBatch:
         """Return some columns of a block; others instead of those that the file lacks."""
         batch = self._batches[block]
         return batch.select(present(batch.schema.names, names, instead_of))
-
-    def close(self) -> None:
-        """Let go of the mapping: views that are left keep it."""
 
 
 class Files:
@@ -156,9 +187,16 @@ class Files:
                 check_once(shard, self._check)
                 file = ParquetFile(shard, self._columns) if shard.format == "parquet" else ArrowFile(shard, self._columns)
                 if len(self._open) >= OPEN_FILES:
-                    self._open.popitem(last=False)[1].close()
+                    self._open.popitem(last=False)
             self._open[number] = file
             return file
+
+    def let_go(self) -> None:
+        """Unmap pages where many were read."""
+        mapped = [f for f in self._open.values() if isinstance(f, ArrowFile)]
+        if sum(f.touched for f in mapped) > TOUCHED_BYTES:
+            for f in mapped:
+                f.let_go()
 
     def starts(self, number: int) -> Ints:
         """Return the first row of each block of a shard, and the number of its rows.
@@ -200,7 +238,7 @@ class Parts:
     """Rows of several blocks, each of which is decoded once."""
 
     def __init__(self, files: Files, wanted: Sequence[tuple[int, Ints]]) -> None:
-        self._parts: dict[tuple[int, int], Part] = {}
+        self._parts: dict[tuple[int, int], Part | Piece] = {}
         self._starts: dict[int, Ints] = {}
         for number, rows in wanted:
             file = files.file(number)
@@ -209,6 +247,7 @@ class Parts:
             block = np.searchsorted(file.starts, sorted_rows, side="right") - 1
             for b in np.unique(block).tolist():
                 self._parts[number, b] = file.part(b, sorted_rows[block == b])
+        files.let_go()
 
     def rows(self, wanted: Sequence[tuple[int, Ints]]) -> list[Row]:
         """Return some of the wanted rows, in the order given."""
@@ -250,6 +289,17 @@ def block_starts(shard: Shard, sizes: Sequence[int]) -> Ints:
     if starts[-1] != shard.rows:  # an Arrow stream cut between two batches looks whole
         raise CorruptError(f"{shard.path}: {starts[-1]} rows, the commit log says {shard.rows}; rollout verify says more")
     return starts
+
+
+def moved(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return a copy of a batch in memory of its own, which goes back to the system whole.
+
+    The pool that it was decoded in keeps what is between others: twice the memory.
+    """
+    size = pa.ipc.get_record_batch_size(batch)
+    block = pa.py_buffer(mmap.mmap(-1, max(1, size)))
+    pa.FixedSizeBufferWriter(block).write(batch.serialize())
+    return pa.ipc.read_record_batch(block, batch.schema)
 
 
 def one_batch(table: pa.Table) -> pa.RecordBatch:

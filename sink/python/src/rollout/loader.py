@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 from collections.abc import Callable, Iterator
@@ -158,6 +159,10 @@ class Batches(Base):  # type: ignore[misc]
     def __iter__(self) -> Iterator[Any]:
         here = worker()
         number, workers = here or (0, 1)
+        if here is not None:
+            # What the process was forked with is not collected: looking at it would make
+            # a copy of every page for each worker.
+            gc.freeze()
         begin = int(self._control[1])
         start = begin
         if self._local is not None:

@@ -28,11 +28,11 @@ import numpy.typing as npt
 Ints = npt.NDArray[np.int64]
 Fill = Literal["drop", "repeat"]
 
-LANES = (8, 4, 2)
+LANES = (4, 2)
 """The numbers of lanes to choose from, see lanes."""
 LANE_BLOCKS = 3
 """Blocks that a lane has at least: each end of a lane decodes part of a block again."""
-LANES_BYTES = 96 << 20
+LANES_BYTES = 32 << 20
 """Decoded bytes that the lanes of a rank hold at most, all workers together."""
 
 

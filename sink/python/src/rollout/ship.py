@@ -7,12 +7,12 @@ maps: one copy, one file descriptor per batch.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from rollout._arrays import shared_block
 from rollout._types import Group
 
 ALIGN = 64
@@ -26,7 +26,6 @@ class Shipment(list[Group]):
     """
 
     def __reduce__(self) -> tuple[Callable[..., list[Group]], tuple[Any, ...]]:
-        torch = importlib.import_module("torch")
         arrays: list[np.ndarray[Any, Any]] = []
         rows = []
         for group in self:
@@ -40,8 +39,7 @@ class Shipment(list[Group]):
                 rows.append(plain)
         sizes = np.array([a.nbytes for a in arrays], dtype=np.int64)
         ends = np.cumsum(-(-sizes // ALIGN) * ALIGN)
-        block = torch.empty(int(ends[-1]) if len(ends) else 0, dtype=torch.uint8)
-        block.share_memory_()
+        block = shared_block(int(ends[-1]) if len(ends) else 0)
         memory = block.numpy()
         where = []
         for a, end in zip(arrays, ends.tolist(), strict=True):

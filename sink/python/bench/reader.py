@@ -1,0 +1,244 @@
+"""Measure the reader: its speed beside Hugging Face datasets, its workers, its memory.
+
+    python reader.py --make /tmp/bench        # collects two runs of 335 MB (minutes), then measures
+    python reader.py --parquet RUN --arrow RUN [--repeat 3] [--only memory]
+
+Each side of a comparison runs in a process of its own, in turns, so that both meet the
+same load. wall and cpu are seconds of the fastest turn without imports, cpu with that
+of workers; a ratio is the wall time of the other side over that of rollout. Where the
+machine is busy, look at cpu.
+"""
+
+from __future__ import annotations
+
+import argparse
+import glob
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+COLUMNS = ["sample_key", "group_id", "sample_index", "segment_index", "group_size", "prompt_length", "input_ids", "loss_mask", "logprobs", "reward"]
+GROUPS = 8
+
+
+def tensors(batch: Any) -> int:
+    """Make every array of a batch a tensor, as the other side does, and read them all."""
+    import numpy as np
+    import torch
+
+    n = 0
+    for group in batch:
+        for row in group.rows:
+            made = {k: torch.from_numpy(v) if isinstance(v, np.ndarray) else v for k, v in row.items()}
+            n += touch(made)
+    return n
+
+
+def touch(row: Any) -> int:
+    """Read every number of the long columns of a row, and return how many tokens it has."""
+    return len(row["input_ids"]) + 0 * int(row["input_ids"].sum() + row["loss_mask"].sum() + row["logprobs"].sum())
+
+
+class Slow:
+    """A collate that takes five milliseconds more of its processor."""
+
+    def __init__(self, collate: Callable[[Any], Any]) -> None:
+        self.collate = collate
+
+    def __call__(self, groups: Any) -> Any:
+        end = time.perf_counter() + 0.005
+        while time.perf_counter() < end:
+            pass
+        return self.collate(groups)
+
+
+def ours(run: str, workers: int, collate: str, check: str = "sha256") -> Iterator[int]:
+    """Read an epoch of batches; yields before it begins, and the tokens at its end."""
+    import rollout
+
+    how = {"none": None, "padded": rollout.collate.padded(0), "slow": Slow(rollout.collate.padded(0))}[collate]
+    yield 0
+    ds = rollout.Dataset(run, columns=COLUMNS, check=check)
+    tokens = 0
+    for batch in rollout.DataLoader(ds.batches(GROUPS, fill="repeat", collate=how), num_workers=workers):
+        tokens += tensors(batch) if how is None else int(batch["attention_mask"].sum())
+    yield tokens
+
+
+def streaming(run: str) -> Iterator[int]:
+    """Read the Parquet files by Hugging Face streaming with torch format."""
+    from datasets import load_dataset
+
+    yield 0
+    files = sorted(glob.glob(os.path.join(run, "data", "*.parquet")))
+    ds = load_dataset("parquet", data_files=files, split="train", streaming=True).select_columns(COLUMNS).with_format("torch")
+    yield sum(touch(row) for row in ds)
+
+
+def cached(run: str, cache: str) -> Iterator[int]:
+    """Read the Arrow cache of Hugging Face datasets with torch format."""
+    from datasets import load_dataset
+
+    files = sorted(glob.glob(os.path.join(run, "data", "*.parquet")))
+    ds = load_dataset("parquet", data_files=files, split="train", cache_dir=cache).select_columns(COLUMNS).with_format("torch")
+    yield 0
+    yield sum(touch(row) for row in ds)
+
+
+def pss(pid: int) -> int:
+    """Return the proportional memory of a process and of all that it started, in bytes."""
+    total = 0
+    try:
+        with open(f"/proc/{pid}/smaps_rollup") as f:
+            total = next(int(line.split()[1]) * 1024 for line in f if line.startswith("Pss:"))
+        with open(f"/proc/{pid}/task/{pid}/children") as f:
+            children = f.read().split()
+    except (OSError, StopIteration):
+        return total
+    return total + sum(pss(int(child)) for child in children)
+
+
+class Peak:
+    """The most memory that this process and its children have, looked at often."""
+
+    def __init__(self) -> None:
+        self.most, self._stop = 0, threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def _watch(self) -> None:
+        while not self._stop.wait(0.02):
+            self.most = max(self.most, pss(os.getpid()))
+
+    def __enter__(self) -> Peak:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+
+def child(spec: dict[str, Any]) -> None:
+    """Do one measurement and print it."""
+    import torch
+
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")  # tensors of read-only arrays are only read here
+    base = pss(os.getpid())
+    memory = spec.pop("memory", False)
+    made = {"ours": ours, "streaming": streaming, "cached": cached}[spec.pop("side")](**spec)
+    if memory:
+        with Peak() as peak:
+            tokens = [*made][-1]
+        print(json.dumps({"tokens": tokens, "bytes": peak.most - base}))
+        return
+    next(made)
+    before, wall = os.times(), time.perf_counter()
+    tokens = next(made)
+    made.close()
+    wall, after = time.perf_counter() - wall, os.times()
+    print(json.dumps({"tokens": tokens, "wall": wall, "cpu": sum(after[:4]) - sum(before[:4])}))
+
+
+def measure(spec: dict[str, Any]) -> dict[str, Any]:
+    """Run one measurement in a process of its own."""
+    env = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "HF_DATASETS_DISABLE_PROGRESS_BARS": "1"}
+    out = subprocess.run([sys.executable, __file__, "--child", json.dumps(spec)], env=env, stdout=subprocess.PIPE, check=True).stdout
+    return dict(json.loads(out.splitlines()[-1]))
+
+
+def compare(name: str, goal: float, other: dict[str, Any], own: dict[str, Any], repeat: int) -> None:
+    """Measure two sides in turns and print a line of the table."""
+    got: list[list[dict[str, Any]]] = [[], []]
+    for _ in range(repeat):
+        for side, spec in enumerate((other, own)):
+            got[side].append(measure(spec))
+    wall = [min(r["wall"] for r in side) for side in got]
+    cpu = [min(r["cpu"] for r in side) for side in got]
+    print(f"{name:58} {wall[0]:7.2f} {cpu[0]:7.2f} {wall[1]:7.2f} {cpu[1]:7.2f} {wall[0] / wall[1]:7.2f} {goal:6.1f}", flush=True)
+
+
+def make(folder: str, megabytes: int) -> tuple[str, str]:
+    """Collect the same tasks as Parquet and as Arrow, and return the folders."""
+    os.makedirs(folder, exist_ok=True)
+    ready, tasks = os.path.join(folder, "ready"), os.path.join(folder, "tasks.jsonl")
+    runs = os.path.join(folder, "parquet"), os.path.join(folder, "arrow")
+    flags = ["--input-ids", "--scripted", str(megabytes * 9 // 2), "--drift", "0.1", "--tokens", "2000,12000"]
+    server = subprocess.Popen(["rollout", "simulate", "--listen", "127.0.0.1:0", "--ready-file", ready, "--write-tasks", tasks, *flags])
+    try:
+        while not os.path.exists(ready):
+            time.sleep(0.05)
+        with open(ready) as f:
+            url = f.read().strip()
+        for run in runs:
+            given = ["--server", url, "--model", "sglang//models/qwen3", "--tasks", tasks, "--samples", "8", "--max-in-flight", "64"]
+            command = ["rollout", "collect", "--quiet", "--reward", "number", "--format", os.path.basename(run), "--out", run, *given]
+            subprocess.run(command, check=True)
+    finally:
+        server.kill()
+        server.wait()
+    return runs
+
+
+def main() -> None:
+    """Measure everything and print the table."""
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--parquet", help="a run's folder with Parquet shards")
+    p.add_argument("--arrow", help="a run's folder with Arrow shards of the same tasks")
+    p.add_argument("--make", metavar="FOLDER", help="collect both runs there first")
+    p.add_argument("--megabytes", type=int, default=335, help="of the Parquet run that --make collects")
+    p.add_argument("--repeat", type=int, default=3, help="turns of each side")
+    p.add_argument("--only", default="", help="a part of the names of the lines to measure")
+    p.add_argument("--child", help=argparse.SUPPRESS)
+    args = p.parse_args()
+    if args.child:
+        child(json.loads(args.child))
+        return
+    if args.make:
+        args.parquet, args.arrow = make(args.make, args.megabytes)
+    if not args.parquet or not args.arrow:
+        p.error("give --parquet and --arrow, or --make")
+
+    def own(run: str, workers: int = 0, collate: str = "none") -> dict[str, Any]:
+        return {"side": "ours", "run": run, "workers": workers, "collate": collate}
+
+    with tempfile.TemporaryDirectory() as cache:
+        lines = [
+            ("parquet: HF streaming, torch format / batches", 2.0, {"side": "streaming", "run": args.parquet}, own(args.parquet)),
+            ("arrow: HF cache, with_format torch / batches", 5.0, {"side": "cached", "run": args.parquet, "cache": cache}, own(args.arrow)),
+            (
+                'arrow: the same, rollout with check="size"',
+                5.0,
+                {"side": "cached", "run": args.parquet, "cache": cache},
+                {**own(args.arrow), "check": "size"},
+            ),
+            ("parquet: 0 workers / 2", 0.9, own(args.parquet), own(args.parquet, 2)),
+            ("arrow: 0 workers / 2", 0.9, own(args.arrow), own(args.arrow, 2)),
+            ("parquet, padded: 0 workers / 2", 0.9, own(args.parquet, 0, "padded"), own(args.parquet, 2, "padded")),
+            ("parquet, padded, 5 ms more in collate: 0 workers / 2", 1.3, own(args.parquet, 0, "slow"), own(args.parquet, 2, "slow")),
+            ("arrow, padded, 5 ms more in collate: 0 workers / 2", 1.3, own(args.arrow, 0, "slow"), own(args.arrow, 2, "slow")),
+        ]
+        print(f"{'other side / rollout':58} {'wall':>7} {'cpu':>7} {'wall':>7} {'cpu':>7} {'ratio':>7} {'goal':>6}")
+        for name, goal, other, mine in lines:
+            if args.only in name:
+                if other["side"] == "cached":
+                    measure(other)  # writes the cache
+                compare(name, goal, other, mine, args.repeat)
+        print(f"\n{'memory beyond import torch':58} {'MB':>7} {'goal':>6}")
+        for run, fmt in ((args.parquet, "parquet"), (args.arrow, "arrow")):
+            for workers in (0, 2):
+                name = f"memory: {fmt}, {workers} workers"
+                if args.only in name:
+                    got = measure({**own(run, workers), "memory": True})
+                    print(f"{name:58} {got['bytes'] / 1e6:7.0f} {200:6.0f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
