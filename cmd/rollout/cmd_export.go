@@ -8,7 +8,6 @@ import (
 	"io"
 	"maps"
 	"os/signal"
-	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -51,6 +50,7 @@ makes a run of it that equals the first one, row by row.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
 			defer stop()
+			context.AfterFunc(ctx, stop) // the second one ends it where nobody reads
 			return p.export(ctx, args[0], &o)
 		},
 	}
@@ -93,10 +93,7 @@ func (p *program) export(ctx context.Context, dir string, o *exportOptions) erro
 	if o.out == "-" {
 		err = compressed(tame.Raw(p.stdout), "", write)
 	} else {
-		var path string
-		if path, err = filepath.Abs(o.out); err == nil {
-			err = runfolder.WriteFile(filepath.Dir(path), filepath.Base(path), 0o666, func(w io.Writer) error { return compressed(w, path, write) })
-		}
+		err = runfolder.WriteNamed(o.out, func(w io.Writer) error { return compressed(w, o.out, write) })
 	}
 	switch {
 	case ctx.Err() != nil:

@@ -70,8 +70,8 @@ func (p *program) importRun(ctx context.Context, files []string, o *importOption
 	if o.out == "" {
 		return exit.Usagef("import: --out is not set: where should the run be?")
 	}
-	in := &importer{p: p, ctx: ctx, files: files}
-	defer in.close()
+	in := &importer{p: p, ctx: ctx, files: files, closed: func() {}}
+	defer func() { in.closed() }()
 	header, err := in.begin()
 	if err != nil {
 		return in.failed(err)
@@ -119,7 +119,7 @@ type importer struct {
 	ctx    context.Context // of one command
 	files  []string
 	lines  *rowjson.Reader
-	closed func()             // of the open file
+	closed func()             // ends the reading of the open file
 	first  *sink.StoredSample // was read with the header
 
 	at        string // the open file
@@ -142,6 +142,8 @@ func (in *importer) begin() (*rowjson.Header, error) {
 	}
 	part, header, err := in.lines.Read()
 	switch {
+	case in.ctx.Err() != nil:
+		return nil, exit.With(exit.Interrupted, signals.ErrInterrupted)
 	case err == io.EOF:
 		return nil, exit.Usagef("%s: has no line", in.at)
 	case err != nil:
@@ -168,7 +170,7 @@ func (in *importer) parts() iter.Seq2[*sink.StoredSample, error] {
 			}
 			for {
 				part, header, err := in.lines.Read()
-				if err == io.EOF {
+				if err == io.EOF && in.ctx.Err() == nil {
 					break
 				}
 				switch {
@@ -232,41 +234,53 @@ func (in *importer) wrong(err error) error {
 
 // open begins a file, behind the one before.
 func (in *importer) open(name string) error {
-	in.close()
-	in.at = name
+	in.closed()
+	in.at, in.closed = name, func() {}
 	if name == "-" {
 		in.at = "stdin"
-		in.lines = rowjson.NewReader(in.p.stdin)
+		in.read(in.p.stdin, func() {})
 		return nil
 	}
 	f, err := input.Open(name, input.Wait)
 	if err != nil {
 		return exit.Hint(exit.With(exit.Usage, err), "give a file that rollout export wrote, or - for standard input")
 	}
-	in.closed = func() { _ = f.Close() } // read only
+	closed := func() { _ = f.Close() } // read only
 	var r io.Reader = f
 	switch filepath.Ext(name) {
 	case ".gz":
 		z, err := gzip.NewReader(f)
 		if err != nil {
+			closed()
 			return exit.Usagef("%s: not gzip: %w", name, err)
 		}
 		r = z
 	case ".zst":
 		z, err := zstd.NewReader(f, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(64<<20))
 		if err != nil {
+			closed()
 			return exit.Usagef("%s: not zstd: %w", name, err)
 		}
-		in.closed = func() { z.Close(); _ = f.Close() }
+		closed = func() { z.Close(); _ = f.Close() }
 		r = z
 	}
-	in.lines = rowjson.NewReader(r)
+	in.read(r, closed)
 	return nil
 }
 
-func (in *importer) close() {
-	if in.closed != nil {
-		in.closed()
-		in.closed = nil
+// read lets the lines come from r. An interrupt ends them even where r is a pipe that is
+// silent, and is then their error.
+func (in *importer) read(r io.Reader, closed func()) {
+	from, to := io.Pipe()
+	go func() { // it may stay in a Read that nothing ends; the program does
+		_, err := io.CopyBuffer(to, struct{ io.Reader }{r}, make([]byte, 256<<10))
+		_ = to.CloseWithError(err)
+		closed()
+	}()
+	stop := context.AfterFunc(in.ctx, func() { _ = to.CloseWithError(context.Canceled) })
+	in.closed = func() {
+		stop()
+		_ = from.Close() // ends the copying
 	}
+	in.lines = rowjson.NewReader(from)
 }

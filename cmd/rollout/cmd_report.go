@@ -74,11 +74,7 @@ func (p *program) printReport(dir string, r *report.Report, o *reportOptions) er
 	case "-":
 		return report.Page(p.stdout, r)
 	default:
-		name, err := filepath.Abs(o.html)
-		if err != nil {
-			return exit.With(exit.Storage, err)
-		}
-		if err := runfolder.WriteFile(filepath.Dir(name), filepath.Base(name), 0o666, func(w io.Writer) error { return report.Page(w, r) }); err != nil {
+		if err := runfolder.WriteNamed(o.html, func(w io.Writer) error { return report.Page(w, r) }); err != nil {
 			return exit.With(exit.Storage, fmt.Errorf("%s: %w", o.html, err))
 		}
 		p.say("wrote %s", o.html)

@@ -266,6 +266,27 @@ func WriteFile(dir, name string, mode fs.FileMode, write func(io.Writer) error) 
 	return durable.SyncDir(dir)
 }
 
+// WriteNamed writes the file that a person named: as a whole, in place of the file that a link
+// of that name leads to. A pipe or a device of that name, such as /dev/null, is written to
+// and stays.
+func WriteNamed(path string, write func(io.Writer) error) error {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return err
+	}
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() && !info.IsDir() {
+		f, err := os.OpenFile(path, os.O_WRONLY, 0)
+		if err != nil {
+			return err
+		}
+		return errors.Join(write(f), f.Close())
+	}
+	if at, err := filepath.EvalSymlinks(path); err == nil {
+		path = at
+	}
+	return WriteFile(filepath.Dir(path), filepath.Base(path), 0o666, write)
+}
+
 // createTemporary makes a temporary file in dir. prefix tells what it is for.
 func createTemporary(dir, prefix string, mode fs.FileMode) (*os.File, error) {
 	return os.OpenFile(filepath.Join(dir, temporary+prefix+rand.Text()), os.O_RDWR|os.O_CREATE|os.O_EXCL, mode)

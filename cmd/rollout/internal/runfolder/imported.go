@@ -2,6 +2,7 @@ package runfolder
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -22,6 +23,12 @@ func Import(dir, id string, mode fs.FileMode, from []string, fill func(dir strin
 		return err
 	}
 	dir = filepath.Clean(dir)
+	if here, err := os.Stat("."); err == nil {
+		if there, err := os.Stat(dir); err == nil && os.SameFile(here, there) {
+			err := fmt.Errorf("%s: is the folder that you are in, which cannot be replaced", dir)
+			return exit.Hint(exit.With(exit.Folder, err), "give the name of a new folder")
+		}
+	}
 	parent := filepath.Dir(dir)
 	if err := os.MkdirAll(parent, 0o777); err != nil {
 		return exit.With(exit.Storage, err)
