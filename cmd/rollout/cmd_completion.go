@@ -109,7 +109,7 @@ func subcommand(cmd *cobra.Command, name string) *cobra.Command {
 func complete(cmd *cobra.Command) {
 	if cmd.ValidArgsFunction == nil && cmd.ValidArgs == nil {
 		switch {
-		case strings.Contains(cmd.Use, " RUN"):
+		case strings.HasPrefix(strings.TrimPrefix(cmd.Use, cmd.Name()), " RUN"):
 			cmd.ValidArgsFunction = runFolders
 		case !strings.Contains(cmd.Use, "FILE"):
 			cmd.ValidArgsFunction = cobra.NoFileCompletions
@@ -123,7 +123,7 @@ func complete(cmd *cobra.Command) {
 		switch name, _ := pflag.UnquoteUsage(f); name {
 		case "FILE":
 			return
-		case "DIR":
+		case "DIR", "RUN":
 			directive = cobra.ShellCompDirectiveFilterDirs
 		}
 		values(cmd, f.Name, directive)

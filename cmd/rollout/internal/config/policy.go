@@ -50,7 +50,8 @@ func parsePolicyVersion(text string, getenv func(string) string) (v PolicyVersio
 	u, err := url.Parse(v.URL.Reveal())
 	switch {
 	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
-		if near := withScheme(text); near != "" && !secret {
+		_, noNumber := strconv.ParseFloat(text, 64)
+		if near := withScheme(text); near != "" && !secret && noNumber != nil {
 			return v, fmt.Errorf("%q does not begin with http:// or https://; did you mean %s?", text, near)
 		}
 		return v, errors.New("want a whole number ≥ 0, or a URL such as http://127.0.0.1:30000/model_info") // the text may hold a secret

@@ -25,6 +25,7 @@ func TestPolicyVersion(t *testing.T) {
 		{name: "a negative number", flag: "-1", bad: "must be ≥ 0"},
 		{name: "a large number", flag: "2147483648", bad: "must be ≥ 0 and ≤ 2147483647"},
 		{name: "a word", flag: "latest", bad: "want a whole number"},
+		{name: "no whole number", flag: "1.5", bad: "want a whole number"},
 		{name: "a password", flag: "http://u:hunter2@h/", bad: "by reference"},
 		{name: "a query", flag: "http://h/?token=hunter2", bad: "by reference"},
 	} {
