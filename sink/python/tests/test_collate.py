@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rollout import Group, collate
+from rollout import Group, advantages, collate, loss_weights
 
 torch = pytest.importorskip("torch")
 
@@ -201,6 +201,19 @@ def test_no_reward_is_an_error_unless_said_otherwise() -> None:
     assert (batch["rows"], batch["dropped"], batch["input_ids"].shape) == ([("b", 0)], 1, (1, 5))
     batch = collate.padded(0, null_reward="nan")(groups)
     assert batch["reward_known"].tolist() == [False, False, True] and batch["dropped"] == 0
+    rows[0]["reward"] = 1.0  # one row of two has none: the sample goes whole
+    batch = collate.padded(0, null_reward="drop")(groups)
+    assert (batch["rows"], batch["dropped"]) == ([("b", 0)], 1)
+
+
+def test_a_batch_of_which_nothing_is_left() -> None:
+    groups = [Group(run="r", id="g", size=1, rows=[make_row("a", 0, 3, None, 1)])]
+    for make in (collate.padded, collate.bucketed):
+        batch = make(0, null_reward="drop")(groups)
+        assert list(collate.micro_batches(batch)) == [] and batch["dropped"] == 1
+        assert len(advantages.grpo(batch["reward"], batch["group"], batch["sample"])) == 0
+        assert len(advantages.reinforce_plus_plus(batch["reward"], batch["tokens"], batch["sample"])) == 0
+        assert len(loss_weights(batch["tokens"], batch["sample"])) == 0
 
 
 def test_each_token_is_copied_once() -> None:
@@ -222,9 +235,13 @@ def test_dtypes_and_columns() -> None:
     batch = collate.padded(0, dtypes={"loss_mask": "bool", "input_ids": torch.int32, "logprobs": "float64"})(groups)
     assert (batch["loss_mask"].dtype, batch["input_ids"].dtype, batch["logprobs"].dtype) == (torch.bool, torch.int32, torch.float64)
     with pytest.raises(ValueError, match="dtypes: 'mask' is not one of input_ids"):
-        collate.padded(0, dtypes={"mask": "bool"})(groups)
+        collate.padded(0, dtypes={"mask": "bool"})
     with pytest.raises(ValueError, match="loss_mask: 'bfloat16' is not a dtype of both"):
-        collate.padded(0, dtypes={"loss_mask": "bfloat16"})(groups)
+        collate.padded(0, dtypes={"loss_mask": "bfloat16"})
+    for name, narrow in (("input_ids", "int16"), ("logprobs", "int32"), ("versions", "uint8"), ("position_ids", torch.int16)):
+        for make in (collate.packed, lambda dtypes: collate.padded(0, dtypes=dtypes), lambda dtypes: collate.bucketed(0, dtypes=dtypes)):
+            with pytest.raises(ValueError, match=f"dtypes: {name}: .* does not hold every value: must be one of "):
+                make(dtypes={name: narrow})
     del groups[0].rows[1]["logprobs"]
     with pytest.raises(ValueError, match="group g: its rows have no column logprobs"):
         collate.padded(0)(groups)
@@ -236,6 +253,8 @@ def test_dtypes_and_columns() -> None:
 def test_settings_are_checked_when_they_are_made() -> None:
     made: list[tuple[Any, dict[str, Any]]] = [
         (collate.padded, {"pad_id": 0, "side": "top"}),
+        (collate.padded, {"pad_id": None}),
+        (collate.bucketed, {"pad_id": 0.5}),
         (collate.padded, {"pad_id": 0, "multiple_of": 0}),
         (collate.padded, {"pad_id": 0, "null_reward": "zero"}),
         (collate.packed, {"max_tokens": 0}),

@@ -19,6 +19,9 @@ _TOKENS: dict[str, tuple[str, int | None]] = {
     "position_ids": ("int64", 0),
     "attention_mask": ("int64", 0),
 }
+# What a narrower dtype would cut: an id of 151,645 in int16 is another token.
+_INTS = ("int32", "int64")
+_WIDE: dict[str, tuple[str, ...]] = {"input_ids": _INTS, "versions": _INTS, "position_ids": _INTS, "logprobs": ("float16", "float32", "float64")}
 _NEEDED = ("sample_key", "segment_index", "input_ids", "loss_mask", "logprobs", "prompt_length", "reward")
 
 
@@ -30,27 +33,33 @@ def select(groups: Sequence[Group], null_reward: str) -> tuple[list[Row], dict[s
     rows: list[Row] = []
     dropped: set[tuple[int, str]] = set()
     numbers: dict[tuple[int, str], int] = {}
+    for group in groups:
+        for name in _NEEDED:
+            if any(name not in row for row in group.rows):
+                raise ValueError(f"group {group.id}: its rows have no column {name}: read it (columns=…), collate needs it")
+    if null_reward == "drop":  # before any row is taken: a sample goes whole
+        dropped = {(g, r["sample_key"]) for g, group in enumerate(groups) for r in group.rows if _unscored(r)}
     for g, group in enumerate(groups):
         absent = group.failed + group.empty + group.missing
         for row in group.rows:
-            for name in _NEEDED:
-                if name not in row:
-                    raise ValueError(f"group {group.id}: its rows have no column {name}: read it (columns=…), collate needs it")
             key = (g, row["sample_key"])
+            if key in dropped:
+                continue
             reward = row["reward"]
-            if reward is None or reward != reward:
+            if _unscored(row):
                 if null_reward == "error":
                     raise ValueError(
                         f"group {group.id}: sample {row['sample_key']} has no reward: pass null_reward='drop' to leave out "
-                        "such samples, or 'nan' to keep them; a filter of the dataset leaves out the whole group"
+                        "such samples, as the dataset's Where(null_reward='drop') does, or 'nan' to keep them"
                     )
-                if null_reward == "drop":
-                    dropped.add(key)
-                    continue
                 reward = np.nan
             number = numbers.setdefault(key, len(numbers))
             rows.append({**row, "_group": g, "_sample": number, "_group_size": group.size, "_absent": absent, "_reward": reward})
     return rows, {"dropped": len(dropped)}
+
+
+def _unscored(row: Row) -> bool:
+    return row["reward"] is None or row["reward"] != row["reward"]
 
 
 def per_row(rows: Sequence[Row]) -> dict[str, Any]:
@@ -83,22 +92,26 @@ class Flat:
     row is copied once, and its dtype converted on the way.
     """
 
-    def __init__(self, n: int, pad_id: int, dtypes: Mapping[str, Any] | None, attention: bool):
+    def __init__(self, n: int, pad_id: int, dtypes: Mapping[str, str], attention: bool):
         names = [name for name in _TOKENS if attention or name != "attention_mask"]
-        unknown = sorted(set(dtypes or ()) - set(_TOKENS))
-        if unknown:
-            raise ValueError(f"dtypes: {unknown[0]!r} is not one of {', '.join(_TOKENS)}")
         self._tensors: dict[str, Any] = {}
         self.arrays: dict[str, Any] = {}
         for name in names:
-            dtype, value = _TOKENS[name]
-            dtype = _dtype(name, (dtypes or {}).get(name, dtype))
+            dtype, (_, value) = dtypes[name], _TOKENS[name]
             self._tensors[name] = np.empty(n, dtype) if torch is None else torch.empty(n, dtype=getattr(torch, dtype))
             self.arrays[name] = self._tensors[name] if torch is None else self._tensors[name].numpy()
             self.arrays[name].fill(pad_id if value is None else value)
 
     def tensors(self) -> dict[str, Any]:
         return self._tensors
+
+
+def dtypes_of(given: Mapping[str, Any] | None) -> dict[str, str]:
+    """The dtype of everything per token, after those that were given were checked."""
+    unknown = sorted(set(given or ()) - set(_TOKENS))
+    if unknown:
+        raise ValueError(f"dtypes: {unknown[0]!r} is not one of {', '.join(_TOKENS)}")
+    return {name: _dtype(name, (given or {}).get(name, dtype)) for name, (dtype, _) in _TOKENS.items()}
 
 
 def _dtype(name: str, dtype: Any) -> str:
@@ -109,6 +122,8 @@ def _dtype(name: str, dtype: Any) -> str:
         word = ""
     if not word or (torch is not None and not hasattr(torch, word)):
         raise ValueError(f"dtypes: {name}: {dtype!r} is not a dtype of both numpy and torch, as 'int32', 'bool', 'float32'")
+    if word not in _WIDE.get(name, (word,)):
+        raise ValueError(f"dtypes: {name}: {dtype!r} does not hold every value: must be one of {', '.join(_WIDE[name])}")
     return word
 
 

@@ -197,6 +197,8 @@ def reinforce_plus_plus(
     g = _Groups(reward, np.zeros(len(rows), np.int64) if group is None else group, sample, None, "ignore", null)
     r = g.reward if group is None else _alone(g, p, g.centred())
     t = np.bincount(g.sample_of_row, to_numpy(tokens, "tokens", np.float64, len(rows)), len(r)) * g.known
+    if not len(rows):
+        return g.give(np.zeros(0))
     total, r = t.sum(), np.where(g.known, r, 0.0)
     if total <= p.batch_ddof:
         raise ValueError(f"tokens: {total:.0f} sampled tokens in the batch: whitening needs more than {p.batch_ddof}")

@@ -41,7 +41,8 @@ Per token, in the shape of the layout:
     row_ids         int64         the row of each token, of a shape that broadcasts with
                                   the layout: advantage[row_ids] has one value per token
 
-dtypes={"loss_mask": "float32"} chooses another dtype by its numpy name.
+dtypes={"loss_mask": "float32"} chooses another dtype by its numpy name, but none that
+would cut an id, a version or a position.
 
 What a training loop takes is micro_batches(batch): it is the same for every layout.
 null_reward says what happens to a sample without a reward: "error" (the default)
@@ -59,7 +60,7 @@ import numpy.typing as npt
 
 from rollout._arrays import torch
 from rollout._batch import Batch
-from rollout._layout import Flat, fill, per_row, select
+from rollout._layout import Flat, dtypes_of, fill, per_row, select
 from rollout._types import Group
 
 __all__ = ["Batch", "Collate", "bucketed", "micro_batches", "packed", "padded"]
@@ -87,14 +88,15 @@ def padded(
 
     row_ids is [B, 1].
     """
+    _token_id(pad_id)
     _one_of("side", side, _SIDES)
     _one_of("null_reward", null_reward, _NULL)
     _at_least("multiple_of", multiple_of)
-    return partial(_padded, pad_id, side, multiple_of, null_reward, dtypes)
+    return partial(_padded, pad_id, side, multiple_of, null_reward, dtypes_of(dtypes))
 
 
 def _padded(
-    pad_id: int, side: str, multiple_of: int, null_reward: str, dtypes: Mapping[str, Any] | None, groups: Sequence[Group]
+    pad_id: int, side: str, multiple_of: int, null_reward: str, dtypes: Mapping[str, str], groups: Sequence[Group]
 ) -> Batch:
     rows, batch = select(groups, null_reward)
     batch.update(per_row(rows))
@@ -142,11 +144,11 @@ def packed(
     _one_of("longer", longer, ("error", "own"))
     if max_tokens is not None:
         _at_least("max_tokens", max_tokens)
-    return partial(_packed, max_tokens, order, longer, null_reward, dtypes)
+    return partial(_packed, max_tokens, order, longer, null_reward, dtypes_of(dtypes))
 
 
 def _packed(
-    max_tokens: int | None, order: str, longer: str, null_reward: str, dtypes: Mapping[str, Any] | None, groups: Sequence[Group]
+    max_tokens: int | None, order: str, longer: str, null_reward: str, dtypes: Mapping[str, str], groups: Sequence[Group]
 ) -> Batch:
     rows, batch = select(groups, null_reward)
     n, _ = _lengths(rows)
@@ -194,6 +196,7 @@ def bucketed(
     longer says what happens to a row that is longer than the last edge: "error" raises,
     "own" makes it a matrix of its own length.
     """
+    _token_id(pad_id)
     _one_of("side", side, _SIDES[:2])
     _one_of("null_reward", null_reward, _NULL)
     _one_of("longer", longer, ("error", "own"))
@@ -202,7 +205,7 @@ def bucketed(
     limits = 2 ** np.arange(6, 31) if edges is None else np.unique(np.asarray(edges, np.int64))
     if not len(limits) or limits[0] < 1:
         raise ValueError(f"edges={edges!r}: must be lengths of at least 1")
-    return partial(_bucketed, pad_id, limits, max_tokens, side, longer, null_reward, dtypes)
+    return partial(_bucketed, pad_id, limits, max_tokens, side, longer, null_reward, dtypes_of(dtypes))
 
 
 def _bucketed(
@@ -212,7 +215,7 @@ def _bucketed(
     side: str,
     longer: str,
     null_reward: str,
-    dtypes: Mapping[str, Any] | None,
+    dtypes: Mapping[str, str],
     groups: Sequence[Group],
 ) -> Batch:
     rows, batch = select(groups, null_reward)
@@ -241,7 +244,7 @@ def _bucketed(
 
 def micro_batches(batch: Batch) -> Iterator[Batch]:
     """Yield what goes through the model in one pass: packs, matrices of one length, or
-    the padded batch itself.
+    the padded batch itself. A batch without rows has none.
 
     The tensors per token are views of the batch's. What the batch has per row stays
     there, and is found through row_ids, which counts rows of the batch:
@@ -263,7 +266,7 @@ def micro_batches(batch: Batch) -> Iterator[Batch]:
             end = begin + (b - a) * width
             yield Batch({name: _shape(batch[name][begin:end], (b - a, width)) for name in _PER_TOKEN if name in batch})
             begin = end
-    else:
+    elif batch["rows"]:
         yield batch
 
 
@@ -273,6 +276,11 @@ _PER_TOKEN = ("input_ids", "loss_mask", "logprobs", "versions", "position_ids", 
 def _one_of(name: str, value: str, allowed: Sequence[str]) -> None:
     if value not in allowed:
         raise ValueError(f"{name}={value!r}: must be one of {', '.join(allowed)}")
+
+
+def _token_id(pad_id: Any) -> None:
+    if isinstance(pad_id, bool) or not isinstance(pad_id, (int, np.integer)):
+        raise ValueError(f"pad_id={pad_id!r}: must be a token id; 0 will do where a tokenizer has no pad_token_id, since padding is masked")
 
 
 def _at_least(name: str, value: int, least: int = 1) -> None:
