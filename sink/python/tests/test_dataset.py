@@ -67,6 +67,7 @@ def test_equal_batches_on_every_rank(tmp_path: Path, fmt: str, lanes: int | None
 def test_workers_change_nothing(tmp_path: Path, fmt: str, context: str) -> None:
     pytest.importorskip("torch")
     ds = rollout.Dataset(scattered(tmp_path / "run", fmt=fmt).dir)
+    assert ds[0].rows  # what was looked at before does not go to the workers
     want = list(ds.batches(3, seed=5, lanes=2))
     for workers in (2, 3) if context == "fork" else (2,):
         got = list(rollout.DataLoader(ds.batches(3, seed=5, lanes=2), num_workers=workers, multiprocessing_context=context))
@@ -136,6 +137,19 @@ def test_a_state_outlives_the_growth_of_the_run(tmp_path: Path) -> None:
     assert ids(again) == want[1:]
 
 
+def test_ranks_that_open_a_growing_run_agree_on_a_snapshot(tmp_path: Path) -> None:
+    run = scattered(tmp_path / "run")
+    early = rollout.Dataset(run.dir)
+    run.commit([Sample(f"new{g}", i, [3], 4) for g in range(9) for i in range(4)])
+    late = rollout.Dataset(run.dir)
+    assert (len(early), len(late)) == (30, 39)
+    for snapshot, n in ((early.snapshot, 30), (late.snapshot, 39)):
+        dealt = [ids(ds.at(snapshot).batches(2, rank=rank, world_size=2)) for rank, ds in enumerate((early, late))]
+        assert [len(d) for d in dealt] == [n // 4, n // 4]
+        given = [g for d in dealt for batch in d for g in batch]
+        assert len(set(given)) == len(given)
+
+
 def test_states_that_do_not_fit(tmp_path: Path) -> None:
     run = scattered(tmp_path / "run")
     other = Run(tmp_path / "other", run_id="another")
@@ -152,6 +166,7 @@ def test_states_that_do_not_fit(tmp_path: Path) -> None:
         (ds.batches(3, seed=2, rank=0, world_size=2), "world_size=1"),
         (ds.batches(3, seed=2, rank=1, world_size=2), "rank 0, this is rank 1"),
         (rollout.Dataset(run.dir, where=Where(failed="drop")).batches(3, seed=2), "where"),
+        (rollout.Dataset(run.dir, follow=True).batches(3, seed=2), "follow=False, this dataset has follow=True"),
         (rollout.Dataset(other.dir).batches(3, seed=2), "holds run 'another', the state is of run 'r'"),
         (rollout.Dataset([run.dir, run.dir]).batches(3, seed=2), "1 runs, the dataset has 2"),
     ):
@@ -232,6 +247,14 @@ def test_filters(tmp_path: Path, fmt: str, version: int, where: Where, left: str
         groups, n, rows = counted
         assert ds.counts[reason] == {"groups": groups, "samples": n, "rows": rows}, ds.counts
     assert ("missing" in ds.counts) == (where.missing == "drop")
+
+
+def test_a_reward_that_is_no_number_is_none(tmp_path: Path) -> None:
+    run = Run(tmp_path / "run")
+    run.commit([Sample("g", i, [3, 4], 3, facts={"reward": r}) for i, r in enumerate([float("nan"), [1.0, None], 0.0])])
+    ds = rollout.Dataset(run.dir, where=Where(null_reward="drop"))
+    assert [r["sample_key"] for r in ds[0].rows] == ["g-2", "g-2"]
+    assert ds.counts == {"null_reward": {"groups": 0, "samples": 2, "rows": 4}}
 
 
 def test_single_segments(tmp_path: Path) -> None:

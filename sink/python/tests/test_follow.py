@@ -223,8 +223,13 @@ def test_batches_of_a_followed_run(tmp_path: Path) -> None:
     again = rollout.DataLoader(rollout.Dataset(run.dir, follow=True).batches(2))
     again.load_state_dict(loader.state_dict())
     assert [g.id for b in [*first, *again] for g in b] == [f"g{i:02}" for i in range(10)]
-    with pytest.raises(TypeError, match="not known"):
-        len(loader)
+    other = Run(tmp_path / "other", run_id="another")
+    other.commit([Sample("h", 0, [3], 1)])
+    with pytest.raises(rollout.StateError, match="holds run 'another', the state is of run 'r'"):
+        rollout.Dataset(other.dir, follow=True).batches(2).load_state_dict(loader.state_dict())
+    for ask in (len, lambda b: b.dropped, lambda b: b.repeated):
+        with pytest.raises(TypeError, match="not known"):
+            ask(loader.batches)
 
 
 def test_what_a_followed_dataset_is_not(tmp_path: Path) -> None:
@@ -238,3 +243,15 @@ def test_what_a_followed_dataset_is_not(tmp_path: Path) -> None:
         rollout.Dataset([run.dir, run.dir], follow=True)
     with pytest.raises(TypeError, match="does not follow"):
         rollout.Dataset(run.dir).following()
+    with pytest.raises(ValueError, match="is for follow=True"):
+        rollout.Dataset(run.dir, timeout=1)
+
+
+def test_batches_of_a_collector_that_is_gone_end(tmp_path: Path) -> None:
+    run = Run(tmp_path / "run")
+    run.plan(4)
+    run.commit([Sample("g", i, [3], 2) for i in range(2)])
+    batches = iter(rollout.Dataset(run.dir, follow=True, timeout=0.2).batches(1))
+    assert [g.id for g in next(batches)] == ["g"]
+    with pytest.raises(TimeoutError, match="no commit for 0.2 s after entry 1"):
+        next(batches)

@@ -14,7 +14,7 @@ from rollout.errors import StateError
 from rollout.files import Files, Part, Piece
 from rollout.filters import Counts, Where
 from rollout.index import Index, Ints
-from rollout.log import Check, Path
+from rollout.log import Check, Path, commits
 from rollout.order import Fill
 from rollout.selection import Selection, select
 
@@ -46,12 +46,17 @@ class Dataset:
         once per process. "size" compares sizes only.
     follow: yield the groups of a run that is being collected, as they get complete;
         see Following. Such a dataset has no length.
+    timeout: with follow=True, seconds without a new commit after which TimeoutError is
+        raised. None waits for ever: a collector that was stopped may be resumed.
 
-    The log is read when the dataset is made; rows stay in the files. A dataset costs
-    some 100 bytes per sample and 200 per group, and what a reader has in hand. Parquet
-    is decoded by row groups of a million tokens: ds[i] in any order decodes one each
-    time, batches() decodes each once. Arrow shards are mapped, and the arrays of their
-    rows are read-only views.
+    The log is read when the dataset is made; rows stay in the files. Ranks that open a
+    run while it grows may see different ends of it: give all of them the snapshot of
+    one, see at.
+
+    A dataset costs some 100 bytes per sample and 200 per group, and what a reader has in
+    hand. Parquet is decoded by row groups of a million tokens: ds[i] in any order decodes
+    one each time, batches() decodes each once. Arrow shards are mapped, and the arrays of
+    their rows are read-only views.
 
     Raises CorruptError where a file is not what the log says.
     """
@@ -64,6 +69,7 @@ class Dataset:
         columns: Sequence[str] | None = None,
         check: Check = "sha256",
         follow: bool = False,
+        timeout: float | None = None,
     ) -> None:
         if check not in ("sha256", "size"):
             raise ValueError(f"check={check!r}: must be 'sha256' or 'size'")
@@ -80,16 +86,24 @@ class Dataset:
         self.where = where or Where()
         self.columns = None if columns is None else list(columns)
         self.check: Check = check
-        self.follow = follow
+        self.follow, self.timeout = follow, timeout
+        if timeout is not None and not follow:
+            raise ValueError(f"timeout={timeout:g}: is for follow=True, nothing else waits")
         if follow and len(self.runs) > 1:
             raise ValueError("follow=True takes one run: which of several commits first is not the same for all ranks")
         if not follow:
             self._load(None)
 
-    def _load(self, until: dict[str, int] | None) -> None:
+    def __getstate__(self) -> dict[str, Any]:
+        state = self.__dict__.copy()
+        if "_cache" in state:
+            state["_cache"] = OrderedDict()  # decoded blocks: another process decodes its own
+        return state
+
+    def _load(self, until: Sequence[int] | None) -> None:
         self._indexes = [Index(run, self.check) for run in self.runs]
-        for index in self._indexes:
-            index.update(None if until is None else until.get(index.run_dir, 0))
+        for number, index in enumerate(self._indexes):
+            index.update(None if until is None else until[number])
         self._files = Files([s for x in self._indexes for s in x.shards], self.columns, self.check)
         self._selection = select(self._indexes, self._files, self.where)
         self._cache: OrderedDict[tuple[int, int], Part | Piece] = OrderedDict()
@@ -117,25 +131,35 @@ class Dataset:
 
     @property
     def snapshot(self) -> list[dict[str, Any]]:
-        """By run, the last entry of its log that the dataset has: run_id and seq."""
+        """By run, the last entry of its log that the dataset has: run_id and seq.
+
+        Of a run that is followed only run_id, "" before its first commit.
+        """
+        if self.follow:
+            first = next(commits(self.runs[0]), {})
+            return [{"run_id": first.get("run_id") or "", "seq": 0}]
         return [{"run_id": x.run_id, "seq": x.seq} for x in self._indexes]
 
     def at(self, snapshot: Sequence[dict[str, Any]]) -> Dataset:
-        """Return the dataset as it was at an earlier snapshot of the same runs."""
+        """Return the dataset as it was, or is by now, at a snapshot of the same runs.
+
+            ds = rollout.Dataset(run)
+            ds = ds.at(snapshot_of_rank_0)   # the same groups on every rank
+        """
         if list(snapshot) == self.snapshot:
             return self
-        had, now = [s["run_id"] for s in snapshot], self.snapshot
-        if len(had) != len(now):
-            raise StateError(f"the state is of {len(had)} runs, the dataset has {len(now)}: give the same runs in the same order")
-        for run, then, s in zip(self.runs, snapshot, now, strict=True):
-            if then["run_id"] != s["run_id"] and then["seq"] > 0:
+        if len(snapshot) != len(self.runs):
+            raise StateError(f"the state is of {len(snapshot)} runs, the dataset has {len(self.runs)}: give the same runs in the same order")
+        other: Dataset = object.__new__(Dataset)
+        other.__dict__.update(self.__dict__)
+        if not self.follow:
+            other._load([s["seq"] for s in snapshot])
+        for run, then, s in zip(self.runs, snapshot, other.snapshot, strict=True):
+            if then["run_id"] and s["run_id"] and then["run_id"] != s["run_id"]:
                 raise StateError(f"{run}: holds run {s['run_id']!r}, the state is of run {then['run_id']!r}: give the same runs in the same order")
             if then["seq"] > s["seq"]:
                 raise StateError(f"{run}: its log ends with entry {s['seq']}, the state has seen entry {then['seq']}: the folder is an older copy")
-        other: Dataset = object.__new__(Dataset)
-        other.__dict__.update(self.__dict__)
-        other._load({run: s["seq"] for run, s in zip(self.runs, snapshot, strict=True)})
-        return other
+        return self if self.follow else other
 
     def __len__(self) -> int:
         """The number of groups that are left."""
@@ -243,7 +267,7 @@ class Dataset:
 
         if not self.follow:
             raise TypeError("the dataset does not follow its run: make it with follow=True")
-        return Following(self.runs[0], where=self.where, columns=self.columns, check=self.check, **options)
+        return Following(self.runs[0], where=self.where, columns=self.columns, check=self.check, **{"timeout": self.timeout, **options})
 
     def batches(
         self,

@@ -140,7 +140,7 @@ class Where:
                 bad["unknown_version"] = unknown
             bad["max_staleness"] = ~unknown & (version < self.policy_version - self.max_staleness)
         if self.null_reward == "drop":
-            bad["null_reward"] = bools(pc.is_null(batch["reward"]))
+            bad["null_reward"] = bools(pc.is_null(batch["reward"], nan_is_null=True))
         return bad
 
 

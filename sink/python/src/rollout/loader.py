@@ -128,11 +128,13 @@ class Batches(Base):  # type: ignore[misc]
     @property
     def dropped(self) -> int:
         """Groups that no batch of an epoch has, on any rank, with fill="drop"."""
+        len(self)  # of a run that is followed neither is known
         return self.deal.dropped
 
     @property
     def repeated(self) -> int:
         """Places of an epoch, on all ranks, that have a group again, with fill="repeat"."""
+        len(self)
         return self.deal.repeated
 
     def set_epoch(self, epoch: int) -> None:
@@ -219,7 +221,7 @@ class Batches(Base):  # type: ignore[misc]
         ds = self.dataset
         lanes = {} if ds.follow else {"lanes": self.deal.lanes}
         said = {"groups": self.groups, "seed": self.seed, "shuffle": self.shuffle, "world_size": self.world_size, "fill": self.fill}
-        return {**said, **lanes, "where": ds.where.name()}
+        return {**said, **lanes, "follow": ds.follow, "where": ds.where.name()}
 
     def state_dict(self) -> dict[str, Any]:
         """Where the iteration is: a dict of numbers and words, fit for JSON."""
@@ -231,7 +233,7 @@ class Batches(Base):  # type: ignore[misc]
             "begin": int(self._control[1]) if here else self._next,
             "worker": list(here or (0, 1)),
             "rank": self.rank,
-            "snapshot": [] if self.dataset.follow else self.dataset.snapshot,
+            "snapshot": self.dataset.snapshot,
             "settings": self.settings(),
         }
 
@@ -256,11 +258,12 @@ class Batches(Base):  # type: ignore[misc]
             raise StateError(f"the state is that of worker {number} of {workers}: save the state of rollout.DataLoader, which fits any number of workers")
         if rank != self.rank:
             raise StateError(f"the state is that of rank {rank}, this is rank {self.rank}: every rank saves and loads its own")
-        if not self.dataset.follow:
-            ds = self.dataset.at(snapshot)
-            if ds is not self.dataset:
-                self.dataset = ds
-                self._prepare()
+        if settings.get("follow") != self.dataset.follow:
+            raise StateError(f"the state was saved with follow={settings.get('follow')!r}, this dataset has follow={self.dataset.follow}: make it as before")
+        ds = self.dataset.at(snapshot)
+        if ds is not self.dataset:
+            self.dataset = ds
+            self._prepare()
         for name, value in self.settings().items():
             if settings.get(name) != value:
                 raise StateError(f"the state was saved with {name}={settings.get(name)!r}, these batches have {name}={value!r}: make them as before")
