@@ -105,5 +105,5 @@ def test_a_killed_job_goes_on(ranks: Callable[..., Any], tmp_path: Path) -> None
     finish(ranks(cut, 3), cut)
     for rank in range(2):
         want = lines(whole, rank)
-        assert 3 <= min(before) < len(want)
+        assert 2 <= min(before) < len(want)  # the kill may lie between a line and its state
         assert first[rank][: min(before)] + lines(cut, rank) == want
