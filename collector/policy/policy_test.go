@@ -1,11 +1,13 @@
 package policy_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -71,11 +73,12 @@ func (s *source) notices() []string {
 	return slices.Clone(s.told)
 }
 
-// run starts a source that is quick: no delay to speak of.
+// run starts a source that is quick: no delay to speak of. It is patient, so that a slow machine
+// does not look as a page that does not answer.
 func run(t *testing.T, cfg policy.Config) *source {
 	t.Helper()
 	s := &source{}
-	cfg.Delay, cfg.Gap, cfg.Every = max(cfg.Delay, time.Nanosecond), time.Millisecond, 5*time.Millisecond
+	cfg.Delay, cfg.Gap, cfg.Every, cfg.Patience = max(cfg.Delay, time.Nanosecond), gap, 5*time.Millisecond, cmp.Or(cfg.Patience, time.Minute)
 	cfg.Notice = func(text string) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -99,6 +102,9 @@ func run(t *testing.T, cfg policy.Config) *source {
 	}
 	return s
 }
+
+// gap is Config.Gap of the sources under test.
+const gap = time.Millisecond
 
 func (s *source) send(t *testing.T, during func()) int32 {
 	t.Helper()
@@ -180,23 +186,55 @@ func TestDelay(t *testing.T) {
 	const delay = 60 * time.Millisecond
 	p := startPage(t, "3")
 	s := run(t, policy.Config{URL: p.URL, OneEngine: true, Delay: delay})
-	if v := s.send(t, none); v != 3 {
-		t.Errorf("version %d, want 3", v)
+	// What comes late on a busy machine shows nothing, and is tried again.
+	inTime := func(try func(before, after int) bool) {
+		t.Helper()
+		for i := 3; !try(i, i+1); i++ {
+			if i == 200 {
+				t.Skip("this machine is too busy for a delay of ", delay)
+			}
+		}
 	}
-	sp := s.Begin(t.Context())
-	sp.End() // its calls were made by 4, which the page says a little later
-	time.AfterFunc(delay/2, func() { p.set("4") })
-	if v, _ := sp.Version(t.Context()); v != policy.Unknown {
-		t.Errorf("version %d from a page that is %v late, want none: Delay is %v", v, delay/2, delay)
-	}
-	time.Sleep(2 * delay) // a page that is early: the weights follow it
-	p.set("5")
-	for n := p.count(); p.count() < n+2; {
-		time.Sleep(time.Millisecond)
-	}
-	if v := s.send(t, none); v == 5 {
-		t.Error("version 5 right after the page said it: the weights may still be 4")
-	}
+	inTime(func(before, after int) bool {
+		p.set(strconv.Itoa(before))
+		for s.send(t, none) != int32(before) {
+			time.Sleep(delay / 4)
+		}
+		sp := s.Begin(t.Context())
+		ended := time.Now()
+		sp.End() // its calls were made by the next version, which the page says a little later
+		time.Sleep(delay / 2)
+		p.set(strconv.Itoa(after))
+		if time.Since(ended) > delay {
+			return false
+		}
+		if v, _ := sp.Version(t.Context()); v != policy.Unknown {
+			t.Errorf("version %d from a page that is %v late, want none: Delay is %v", v, delay/2, delay)
+		}
+		return true
+	})
+	inTime(func(before, after int) bool { // a page that is early: the weights follow it
+		before, after = before+1000, after+1000
+		p.set(strconv.Itoa(before))
+		for s.send(t, none) != int32(before) {
+			time.Sleep(delay / 4)
+		}
+		changed := time.Now()
+		p.set(strconv.Itoa(after))
+		for n := p.count(); p.count() < n+2; {
+			time.Sleep(time.Millisecond)
+		}
+		sp := s.Begin(t.Context())
+		late := time.Since(changed) > delay
+		sp.End()
+		if late {
+			return false
+		}
+		if v, _ := sp.Version(t.Context()); v == int32(after) {
+			t.Errorf("version %d right after the page said it: the weights may still be %d", v, before)
+		}
+		return true
+	})
 }
 
 func TestProvesNothing(t *testing.T) {
@@ -315,7 +353,7 @@ func TestOnePollServesMany(t *testing.T) {
 		})
 	}
 	g.Wait()
-	if n, most := p.count()-before, 10+int(time.Since(began)/(4*time.Millisecond)); n > most {
+	if n, most := p.count()-before, 10+int(time.Since(began)/gap); n > most {
 		t.Errorf("%d requests for 500 sends in %v, want at most %d", n, time.Since(began), most)
 	}
 }
