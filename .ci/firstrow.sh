@@ -4,7 +4,7 @@
 # usage: .ci/firstrow.sh [--here]
 # By default that machine is a fresh Debian of debootstrap in .build/firstrow, without a
 # network and with a user of its own; wants root. What pip would fetch is fetched before
-# the clock starts. --here takes a fresh environment of Python on this machine instead,
+# the clock starts; 75 is the exit status where Debian's packages cannot be had. --here takes a fresh environment of Python on this machine instead,
 # with a PATH and a home that have no Go, and what the tests' environment has.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -51,10 +51,12 @@ else
   cache=.build/firstrow
   mkdir -p "$cache"
   if [ ! -d "$cache/debian" ]; then
-    command -v debootstrap >/dev/null || DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends debootstrap >/dev/null
+    if ! command -v debootstrap >/dev/null; then
+      apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends debootstrap >/dev/null || exit 75
+    fi
     say 'making a Debian of its own (once)'
     rm -rf "$cache/debian.part"
-    debootstrap --variant=minbase --include=python3-venv bookworm "$cache/debian.part" >"$cache/debootstrap.log" || { tail "$cache/debootstrap.log" >&2; exit 1; }
+    debootstrap --variant=minbase --include=python3-venv bookworm "$cache/debian.part" >"$cache/debootstrap.log" || { tail "$cache/debootstrap.log" >&2; exit 75; }
     mv "$cache/debian.part" "$cache/debian"
   fi
   say 'fetching what the wheel needs'
