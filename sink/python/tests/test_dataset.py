@@ -62,6 +62,15 @@ def test_equal_batches_on_every_rank(tmp_path: Path, fmt: str, lanes: int | None
                         assert {r["group_id"] for r in g.rows} == {g.id} and g.missing == 0
 
 
+@pytest.mark.parametrize("piece", [1, 100, 1000])
+def test_pieces_of_a_block_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, piece: int) -> None:
+    ds = rollout.Dataset(scattered(tmp_path / "run").dir)
+    rows = [[(g.id, r["sample_key"], r["segment_index"], r["input_ids"].tolist()) for r in g.rows] for b in ds.batches(1, seed=4) for g in b]
+    monkeypatch.setattr("rollout.files.PIECE_BYTES", piece)
+    got = [[(g.id, r["sample_key"], r["segment_index"], r["input_ids"].tolist()) for r in g.rows] for b in ds.batches(1, seed=4) for g in b]
+    assert got == rows and len(rows) == 30
+
+
 @pytest.mark.parametrize("fmt", FORMATS)
 @pytest.mark.parametrize("context", ["fork", "spawn"])
 def test_workers_change_nothing(tmp_path: Path, fmt: str, context: str) -> None:
