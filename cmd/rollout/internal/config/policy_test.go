@@ -72,3 +72,32 @@ func TestPolicyVersionOfAnEarlierInvocation(t *testing.T) {
 		}
 	}
 }
+
+// The word that one engine stands behind a page is one about that page and these servers.
+func TestOneEngineOfAnEarlierInvocation(t *testing.T) {
+	t.Parallel()
+	had := Values{
+		"server": {"urls": []byte(`["http://one"]`)},
+		"tokens": {"policy_version": []byte(`"http://h/v"`), "one_engine": []byte(`true`)},
+	}
+	for _, c := range []struct {
+		name, server, version string
+		want                  bool
+	}{
+		{"the same", "", "", true},
+		{"said again", "http://one", "http://h/v", true},
+		{"another page", "", "http://h/w", false},
+		{"another server", "http://two", "", false},
+		{"a claim", "", "9", false},
+	} {
+		env := map[string]string{"ROLLOUT_SERVER_URLS": c.server, "ROLLOUT_TOKENS_POLICY_VERSION": c.version}
+		l, err := loadWith(t, "", env)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.FromRun(had, "")
+		if l.Config.Tokens.OneEngine != c.want || len(l.Bad) > 0 {
+			t.Errorf("%s: one engine: %v (%v), want %v", c.name, l.Config.Tokens.OneEngine, l.Bad, c.want)
+		}
+	}
+}

@@ -44,10 +44,20 @@ func (l *Loader) FromRun(values Values, section string) {
 		if text, err := strconv.Unquote(string(raw)); s.Key == "tokens.policy_version" && err == nil && ClaimedVersion(text) {
 			continue
 		}
+		// One engine stood behind that page, and made the calls of those servers.
+		if s.Key == "tokens.one_engine" && !(l.keeps(values, "tokens", "policy_version") && l.keeps(values, "server", "urls")) {
+			continue
+		}
 		if err := l.put1(s, raw); err != nil {
 			l.Bad = append(l.Bad, fmt.Errorf("%s: %s: %w", OriginRun, s.Key, err))
 		}
 	}
+}
+
+// keeps reports whether a setting is what it was in the run.
+func (l *Loader) keeps(values Values, section, name string) bool {
+	now, err := l.ByKey[section+"."+name].Json()
+	return err == nil && bytes.Equal(plainjson.Compact(now), plainjson.Compact(values[section][name]))
 }
 
 // put1 sets a setting from the JSON that run.json holds of it.
