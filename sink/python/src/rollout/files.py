@@ -103,13 +103,13 @@ class ParquetFile:
             for batch in file.iter_batches(step, row_groups=[block], columns=self._take, use_threads=False):
                 here = rows[(rows >= at) & (rows < at + batch.num_rows)]
                 if 2 * len(here) >= batch.num_rows:
-                    part.add(at, Piece(moved(batch), self._columns, at))
+                    part.add(at, Piece(batch, self._columns, at))
                 elif len(here):  # the few alone: views would keep all of it
-                    part.add(at, Piece(moved(batch.take(pa.array(here - at))), self._columns, at, here))
+                    part.add(at, Piece(batch.take(pa.array(here - at)), self._columns, at, here))
                 at += batch.num_rows
                 if at > rows[-1]:
                     break
-        # The decoder took five times as much, and the pool would keep it.
+        # The decoder took several times as much, and the pool would keep it.
         pa.default_memory_pool().release_unused()
         return part
 
@@ -289,17 +289,6 @@ def block_starts(shard: Shard, sizes: Sequence[int]) -> Ints:
     if starts[-1] != shard.rows:  # an Arrow stream cut between two batches looks whole
         raise CorruptError(f"{shard.path}: {starts[-1]} rows, the commit log says {shard.rows}; rollout verify says more")
     return starts
-
-
-def moved(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return a copy of a batch in memory of its own, which goes back to the system whole.
-
-    The pool that it was decoded in keeps what is between others: twice the memory.
-    """
-    size = pa.ipc.get_record_batch_size(batch)
-    block = pa.py_buffer(mmap.mmap(-1, max(1, size)))
-    pa.FixedSizeBufferWriter(block).write(batch.serialize())
-    return pa.ipc.read_record_batch(block, batch.schema)
 
 
 def one_batch(table: pa.Table) -> pa.RecordBatch:
