@@ -11,12 +11,12 @@ import (
 
 // Versions counts rows by the policy version that sampled them.
 type Versions struct {
-	// Unknown rows have a sampled token whose version nobody told. Mixed ones were sampled by
-	// more than one version.
+	// Unknown counts rows with a sampled token whose version nobody told, Mixed rows that were
+	// sampled by more than one version.
 	Unknown int `json:"unknown,omitempty"`
 	Mixed   int `json:"mixed,omitempty"`
-	// Newest counts the other rows by the newest version in them: one entry for each, or,
-	// where there are many, one for a range such as 100-149.
+	// Newest counts all rows but the Unknown ones by the newest version in them: one entry for
+	// each, or, where there are many, one for a range such as 100-149.
 	Newest map[string]int `json:"newest,omitempty"`
 }
 

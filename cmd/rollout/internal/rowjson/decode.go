@@ -148,6 +148,9 @@ func decodeHeader(text string) (*Header, error) {
 	if h.SchemaVersion > sink.SchemaVersion {
 		return nil, fmt.Errorf("rows of schema version %d, and this program knows %d: use a newer rollout", h.SchemaVersion, sink.SchemaVersion)
 	}
+	if h.RunID == "" {
+		return nil, errors.New("header: no run_id")
+	}
 	return h, nil
 }
 

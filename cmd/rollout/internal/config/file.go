@@ -1,0 +1,225 @@
+package config
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/input"
+)
+
+// File reads a YAML file strictly: an unknown or repeated key is a complaint.
+func (l *Loader) File(path string) error {
+	b, err := input.Read(path, input.MaxConfig, input.Wait)
+	if err != nil {
+		return exit.Hint(exit.Usagef("configuration: %w", err), "give the path of a YAML file after -c")
+	}
+	dec := yaml.NewDecoder(bytes.NewReader(b))
+	var doc yaml.Node
+	if err := dec.Decode(&doc); err != nil {
+		if errors.Is(err, io.EOF) {
+			return nil // an empty file says nothing
+		}
+		l.notYAML(path, b, strings.TrimPrefix(err.Error(), "yaml: "))
+		return nil
+	}
+	if values := countNodes(&doc, 0, 0); values > maxConfigNodes {
+		l.complain(path, "its aliases make it more than %d values", maxConfigNodes)
+		return nil
+	}
+	if err := dec.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
+		l.complain(path, "more than one YAML document")
+		return nil
+	}
+	l.mapping(path, "", doc.Content[0])
+	return nil
+}
+
+// notYAML complains about a file that is not YAML, with what the reader of YAML says.
+func (l *Loader) notYAML(path string, text []byte, said string) {
+	var line int
+	if n, _ := fmt.Sscanf(said, "line %d:", &line); n == 0 {
+		l.complain(path, "%s", said)
+		return
+	}
+	_, said, _ = strings.Cut(said, ": ")
+	if lines := strings.Split(string(text), "\n"); line >= 1 && line <= len(lines) && strings.HasPrefix(strings.TrimLeft(lines[line-1], " "), "\t") {
+		said = "begins with a tab: YAML is indented with spaces"
+	}
+	l.complain(fmt.Sprintf("%s:%d", path, line), "%s", said)
+}
+
+// maxConfigNodes is how many values a file may come to once its aliases are followed.
+const maxConfigNodes = 100_000
+
+// countNodes adds the nodes of n, aliases followed, to seen, up to just above
+// maxConfigNodes. What is nested without end is another complaint.
+func countNodes(n *yaml.Node, seen, depth int) int {
+	if n.Kind == yaml.AliasNode {
+		n = n.Alias
+	}
+	seen++
+	for _, e := range n.Content {
+		if seen > maxConfigNodes || depth > 2*maxNesting {
+			break
+		}
+		seen = countNodes(e, seen, depth+1)
+	}
+	return seen
+}
+
+// mapping walks one level of the file; prefix is "" or "server.".
+func (l *Loader) mapping(path, prefix string, n *yaml.Node) {
+	if n.Kind == yaml.ScalarNode && n.Tag == "!!null" {
+		return // "server:" with nothing below it
+	}
+	if n.Kind != yaml.MappingNode {
+		l.complain(place(path, n), "%s: must be a mapping of keys", orTop(prefix))
+		return
+	}
+	seen := map[string]int{}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key, value := n.Content[i], n.Content[i+1]
+		full := prefix + key.Value
+		if line, ok := seen[full]; ok {
+			l.complain(place(path, key), "%s: given twice, first in line %d", full, line)
+			continue
+		}
+		seen[full] = key.Line
+		switch s := l.ByKey[full]; {
+		case s != nil:
+			l.value(path, s, value)
+		case prefix == "" && l.isSection(full):
+			l.mapping(path, full+".", value)
+		default:
+			l.unknown(place(path, key), prefix, full)
+		}
+	}
+}
+
+// value sets one setting from a node of the file.
+func (l *Loader) value(path string, s *Setting, n *yaml.Node) {
+	if n.Kind == yaml.AliasNode {
+		n = n.Alias
+	}
+	at := place(path, n)
+	switch {
+	case n.Kind == yaml.ScalarNode && n.Tag == "!!null":
+		return // a key without a value keeps the default
+	case n.Kind == yaml.ScalarNode:
+		l.Put(s, at, n.Value)
+	case n.Kind == yaml.SequenceNode && s.reset != nil && s.node != yaml.SequenceNode:
+		var texts []string
+		for _, e := range n.Content {
+			if e.Kind != yaml.ScalarNode {
+				l.complain(place(path, e), "%s: must be a list of strings", s.Key)
+				return
+			}
+			texts = append(texts, e.Value)
+		}
+		l.Put(s, at, texts...)
+	case s.object != nil && n.Kind == s.node:
+		if err := s.object(n); err != nil {
+			l.complain(at, "%s: %v", s.Key, err)
+			return
+		}
+		s.Origin = at
+	default:
+		l.complain(at, "%s: must be %s", s.Key, s.shape())
+	}
+}
+
+// removed says what became of settings that there were.
+var removed = map[string]string{
+	"server.read_slots": "server.read_bytes replaces it, in bytes; leave it out for the default",
+}
+
+// unknown complains about a key that is none, with the nearest one that is.
+func (l *Loader) unknown(at, prefix, full string) {
+	if why := removed[full]; why != "" {
+		l.complain(at, "%s: this setting was removed: %s", full, why)
+		return
+	}
+	var same, all []string
+	for _, s := range l.Settings {
+		all = append(all, s.Key)
+		if strings.HasPrefix(s.Key, prefix) {
+			same = append(same, s.Key)
+		}
+		if section, _, _ := strings.Cut(s.Key, "."); prefix == "" {
+			same = append(same, section)
+		}
+	}
+	near := human.Nearest(strings.TrimPrefix(full, prefix), trimAll(same, prefix))
+	switch {
+	case near != "":
+		near = prefix + near
+	default:
+		// The right name in the wrong section.
+		_, last, _ := cutLast(full)
+		for _, key := range all {
+			if strings.HasSuffix(key, "."+last) {
+				near = key
+			}
+		}
+	}
+	if near == "" {
+		l.complain(at, "%s: unknown key", full)
+		return
+	}
+	l.complain(at, "%s: unknown key; did you mean %s?", full, near)
+}
+
+func cutLast(key string) (before, last string, found bool) {
+	i := strings.LastIndexByte(key, '.')
+	if i < 0 {
+		return "", key, false
+	}
+	return key[:i], key[i+1:], true
+}
+
+func trimAll(words []string, prefix string) []string {
+	out := make([]string, len(words))
+	for i, w := range words {
+		out[i] = strings.TrimPrefix(w, prefix)
+	}
+	return out
+}
+
+func (l *Loader) isSection(name string) bool {
+	for _, s := range l.Settings {
+		if strings.HasPrefix(s.Key, name+".") {
+			return true
+		}
+	}
+	return false
+}
+
+func place(path string, n *yaml.Node) string { return fmt.Sprintf("%s:%d", path, n.Line) }
+
+func orTop(prefix string) string {
+	if prefix == "" {
+		return "the file"
+	}
+	return strings.TrimSuffix(prefix, ".")
+}
+
+// shape says in words what a setting takes in the file.
+func (s *Setting) shape() string {
+	switch {
+	case s.node == yaml.MappingNode:
+		return "a mapping"
+	case s.node == yaml.SequenceNode:
+		return "a list of mappings"
+	case s.reset != nil:
+		return "a list of strings"
+	default:
+		return "one value"
+	}
+}
