@@ -333,6 +333,10 @@ func (p *program) inspectRows(rows iter.Seq2[foundRow[sink.StoredRow], error], o
 	if err := w.Flush(); err != nil {
 		return err
 	}
+	if n == 0 && o.key != "" {
+		p.say("the sample has no rows; --failures shows what failed of it")
+		return nil
+	}
 	p.say("%d rows, %s tokens, %s of them trained; %s; prompts from %s; %d forks",
 		n, human.Count(int64(tokens)), human.Percent(int64(trained), int64(tokens)), show.Counted(grades), show.Counted(sources), forks)
 	return nil
