@@ -292,6 +292,14 @@ def test_bad_filters(bad: Callable[[], Where], says: str) -> None:
         bad()
 
 
+def test_what_is_no_number_and_no_batches(tmp_path: Path) -> None:
+    ds = rollout.Dataset(scattered(tmp_path / "run").dir)
+    with pytest.raises(TypeError, match="'slice'"):
+        ds[0:2]  # type: ignore[index]
+    with pytest.raises(TypeError, match="Dataset: give batches"):
+        rollout.DataLoader(ds)  # type: ignore[arg-type]
+
+
 def test_what_cannot_be_read_is_said_at_once(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="no such folder"):
         rollout.Dataset(tmp_path / "none")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -245,6 +247,40 @@ def test_what_a_followed_dataset_is_not(tmp_path: Path) -> None:
         rollout.Dataset(run.dir).following()
     with pytest.raises(ValueError, match="is for follow=True"):
         rollout.Dataset(run.dir, timeout=1)
+
+
+def test_workers_that_follow_end_with_their_trainer(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    run = Run(tmp_path / "run")
+    run.plan(4)
+    run.commit([Sample("g", 0, [3], 1)])
+    program = """
+import sys, rollout
+loader = rollout.DataLoader(rollout.Dataset(sys.argv[1], follow=True).batches(1), num_workers=2)
+for batch in loader:
+    print(batch[0].id, flush=True)
+"""
+    with subprocess.Popen([sys.executable, "-c", program, str(run.dir)], stdout=subprocess.PIPE, start_new_session=True) as trainer:
+        try:
+            assert trainer.stdout and trainer.stdout.readline() == b"g\n"
+            trainer.kill()
+            trainer.wait()
+            end = time.monotonic() + 60
+            while time.monotonic() < end and exists(trainer.pid):
+                time.sleep(0.1)
+            assert not exists(trainer.pid), "workers are left"
+        finally:
+            if exists(trainer.pid):
+                os.killpg(trainer.pid, signal.SIGKILL)
+
+
+def exists(group: int) -> bool:
+    """Report whether a process of a group is left."""
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def test_batches_of_a_collector_that_is_gone_end(tmp_path: Path) -> None:

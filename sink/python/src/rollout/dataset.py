@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -167,7 +168,7 @@ class Dataset:
 
     def __getitem__(self, i: SupportsIndex) -> Group:
         """Group i, from 0; negative numbers count from the end."""
-        n, at = len(self), i.__index__()
+        n, at = len(self), operator.index(i)
         if not -n <= at < n:
             raise IndexError(f"group {at}: the dataset has {n}")
         return self.assemble(at % n, self._cached)

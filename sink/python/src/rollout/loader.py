@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import importlib
 import json
+import os
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -203,7 +204,7 @@ class Batches(Base):  # type: ignore[misc]
     def _followed(self, first: int, step: int, start: int) -> Iterator[tuple[int, list[Group]]]:
         """Yield batches as their groups get complete, a round of all ranks at a time."""
         g, world = self.groups, self.world_size
-        follow = self.dataset.following()
+        follow = self.dataset.following(idle=not_alone())
         had = []
         j = 0
         for found in follow.complete():
@@ -284,6 +285,8 @@ class DataLoader:
     """
 
     def __init__(self, batches: Batches, num_workers: int = 0, **options: Any) -> None:
+        if not isinstance(batches, Batches):
+            raise TypeError(f"{type(batches).__name__}: give batches, as dataset.batches(groups=8)")
         for name in ("batch_size", "shuffle", "sampler", "batch_sampler", "drop_last"):
             if name in options:
                 raise TypeError(f"{name}: the batches decide it, see Dataset.batches")
@@ -317,6 +320,20 @@ class DataLoader:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Make the next iteration go on where the state was saved, see Batches."""
         self.batches.load_state_dict(state)
+
+
+def not_alone() -> Callable[[float], None]:
+    """Return what ends a worker that waits for commits once its trainer is gone.
+
+    torch looks for that between two batches, and there may never be another one.
+    """
+    parent = os.getppid()
+
+    def look(_: float) -> None:
+        if worker() is not None and os.getppid() != parent:
+            raise SystemExit(1)
+
+    return look
 
 
 def as_it_is(batch: Any) -> Any:
