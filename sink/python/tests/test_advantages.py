@@ -129,6 +129,13 @@ def test_what_cannot_be_is_refused() -> None:
             advantages.grpo([1], [0], **wrong)  # type: ignore[arg-type]
 
 
+    for wrong in ({"missing": np.nan, "absent": 1}, {"missing": np.inf, "absent": 1}, {"epsilon": -1e-4}, {"epsilon": np.nan}, {"ddof": 2}):
+        with pytest.raises(ValueError, match="must "):
+            advantages.grpo([1.0, 0.0], [0, 0], **wrong)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"reward: shape \(1, 2\), want \(B,\)"):
+        advantages.grpo([[1.0, 0.0]], [0, 0])
+
+
 def test_no_rows() -> None:
     for function in BY_GROUP:
         assert function([], []).shape == (0,)

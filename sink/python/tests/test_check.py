@@ -231,6 +231,13 @@ def test_what_the_function_does_wrong_is_said() -> None:
         check(lambda ids: MODEL.logprobs(ids.numpy())[1:], RUN)
     with pytest.raises(ValueError, match="NaN at token 1 of sample"):
         check(lambda ids: np.full(len(ids), np.nan), RUN)
+    with pytest.raises(ValueError, match="is no log-probability: is it a loss, or a probability?"):
+        check(lambda ids: -MODEL.logprobs(ids.numpy()), RUN)
+    with pytest.raises(TypeError, match="give the folder of a run"):
+        check(FORMS["values"], [RUN])
+    short = [Group("r", "g", 1, [{name: value for name, value in RUN[0].rows[0].items() if name != "logprobs"}])]
+    with pytest.raises(ValueError, match="group g has no column logprobs"):
+        check(FORMS["values"], short)
     with pytest.raises(ValueError, match="has no row with a sampled token"):
         check(FORMS["values"], [])
     with pytest.raises(ValueError, match="must be positive"):

@@ -81,6 +81,10 @@ def test_what_cannot_be_is_refused() -> None:
         loss_weights([1], [0], scale="x")
     with pytest.raises(ValueError, match="must not be negative"):
         loss_weights([-1], [0])
+    with pytest.raises(ValueError, match="nor NaN"):
+        loss_weights([np.nan], [0])
+    with pytest.raises(ValueError, match=r"tokens: shape \(2, 3\), want \(B,\)"):
+        loss_weights(np.ones((2, 3)), [0, 1])
     with pytest.raises(ValueError, match="samples=0"):
         loss_weights([1], [0], samples=0)
     with pytest.raises(ValueError, match="sample: shape"):

@@ -21,7 +21,7 @@ def is_tensor(value: Any) -> bool:
 
 
 def to_numpy(value: Any, name: str, dtype: Any, length: int | None = None) -> npt.NDArray[Any]:
-    """value as a numpy array of dtype; with length, a vector of that many entries."""
+    """value as a numpy array of dtype; with length, a vector of that many entries, or of any number with -1."""
     if is_tensor(value):
         value = value.detach().cpu()
         if value.dtype == torch.bfloat16:
@@ -31,8 +31,8 @@ def to_numpy(value: Any, name: str, dtype: Any, length: int | None = None) -> np
         array = np.asarray(value, dtype=dtype)
     except (TypeError, ValueError) as err:
         raise ValueError(f"{name}: is not an array of numbers: {err}") from err
-    if length is not None and array.shape != (length,):
-        raise ValueError(f"{name}: shape {array.shape}, want ({length},) as the reward's")
+    if length is not None and array.shape != (array.size if length < 0 else length,):
+        raise ValueError(f"{name}: shape {array.shape}, want ({'B' if length < 0 else length},), an entry per row")
     return array
 
 

@@ -14,6 +14,7 @@ from rollout._measure import Floats, Function, Ints, OutOfRange, Tokens, measure
 from rollout._types import Group, Row
 
 COLUMNS = ("sample_key", "segment_index", "input_ids", "loss_mask", "logprobs", "versions", "turn_offsets", "turn_roles", "temperature")
+_NEEDED = COLUMNS[:5]
 ROLES = {-1: "unknown", 0: "prompt", 1: "assistant", 2: "tool", 3: "user"}
 
 
@@ -124,8 +125,8 @@ def check(
     default tolerance is for engines in bfloat16; one in float32 agrees to 1e-4. A
     recomputed value below -100 counts as -100.
 
-    Raises ValueError where logprob_fn gives another shape or NaN, or where no row was
-    found. What logprob_fn raises is not caught, except an IndexError that rows of the
+    Raises ValueError where logprob_fn gives another shape, NaN or what no log-probability
+    is, or where no row was found. What logprob_fn raises is not caught, except an IndexError that rows of the
     same length with id 0 do not raise.
     """
     if rows < 1 or not tolerance > 0:
@@ -158,14 +159,15 @@ def check(
 
 def _groups(run: Any, seed: int) -> Iterator[Group]:
     """All groups of a run in an order drawn by seed."""
-    if isinstance(run, (str, os.PathLike)) or (isinstance(run, Sequence) and run and not isinstance(run[0], Group)):
-        from rollout.dataset import Dataset
-        from rollout.filters import Where
+    from rollout.dataset import Dataset
+    from rollout.filters import Where
 
-
+    if isinstance(run, (str, os.PathLike)) or (isinstance(run, Sequence) and run and isinstance(run[0], (str, os.PathLike))):
         run = Dataset(run, where=Where(keep="keep", missing="keep"), columns=COLUMNS)
-    elif isinstance(run, Iterable) and not hasattr(run, "__getitem__"):
+    elif isinstance(run, Iterable) and not isinstance(run, Dataset):
         run = list(run)
+        if not all(isinstance(group, Group) for group in run):
+            raise TypeError("run: give the folder of a run, several of them, a Dataset, or groups")
     for i in np.random.default_rng(seed).permutation(len(run)).tolist():
         yield run[i]
 
@@ -173,6 +175,9 @@ def _groups(run: Any, seed: int) -> Iterator[Group]:
 def _draw(run: Any, count: int, seed: int) -> list[Row]:
     rows: list[Row] = []
     for group in _groups(run, seed):
+        lacking = [name for name in _NEEDED if any(name not in row for row in group.rows)]
+        if lacking:
+            raise ValueError(f"run: group {group.id} has no column {lacking[0]}: read it (columns=…), check needs it")
         rows += (row for row in group.rows if sampled(row).any())
         if len(rows) >= count:
             break

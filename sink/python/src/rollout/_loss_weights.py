@@ -58,9 +58,9 @@ def loss_weights(
         raise ValueError(f"mode={mode!r}: must be one of {', '.join(MODES)}")
     if scale not in ("sum", "mean"):
         raise ValueError(f"scale={scale!r}: must be 'sum' or 'mean'")
-    t = to_numpy(tokens, "tokens", np.float64)
-    if (t < 0).any():
-        raise ValueError("tokens: must not be negative")
+    t = to_numpy(tokens, "tokens", np.float64, -1)
+    if not (np.isfinite(t) & (t >= 0)).all():
+        raise ValueError("tokens: must not be negative, nor NaN or infinite")
     numbers, of_row = np.unique(to_numpy(sample, "sample", np.int64, len(t)), return_inverse=True)
     of_sample = np.bincount(of_row, t, len(numbers))
     b = np.count_nonzero(t) if rows is None else rows

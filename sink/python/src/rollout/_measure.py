@@ -69,6 +69,9 @@ class Function:
         if shift == 0 and np.isnan(logprobs).any():
             where = int(np.flatnonzero(np.isnan(logprobs))[0])
             raise ValueError(f"logprob_fn: NaN at token {where} of sample {row['sample_key']}")
+        if shift == 0 and (np.isposinf(logprobs).any() or np.count_nonzero(logprobs > 0) > 0.9 * len(ids)):
+            said = f"{logprobs.max():.4g} at token {int(logprobs.argmax())} of sample {row['sample_key']}"
+            raise ValueError(f"logprob_fn: {said} is no log-probability: is it a loss, or a probability?")
         return np.maximum(logprobs, LOWEST)
 
     def _values(self, row: Row, ids: Ints, temperature: float) -> Any:

@@ -187,13 +187,13 @@ def reinforce_plus_plus(
     """
     if preset == "trl":
         raise ValueError('preset="trl": TRL has no REINFORCE++; take "verl" or "openrlhf"')
-    p = _preset(preset)
+    p = _preset(preset, epsilon, ddof)
     p = replace(
         p,
         batch_epsilon=p.batch_epsilon if epsilon is None else epsilon,
         batch_ddof=p.batch_ddof if ddof is None else ddof,
     )
-    rows = to_numpy(reward, "reward", np.float64)
+    rows = to_numpy(reward, "reward", np.float64, -1)
     g = _Groups(reward, np.zeros(len(rows), np.int64) if group is None else group, sample, None, "ignore", null)
     r = g.reward if group is None else _alone(g, p, g.centred())
     t = np.bincount(g.sample_of_row, to_numpy(tokens, "tokens", np.float64, len(rows)), len(r)) * g.known
@@ -213,6 +213,10 @@ def _preset(name: str, epsilon: float | None = None, ddof: int | None = None, si
         raise ValueError(f"preset={name!r}: must be one of {', '.join(_PRESETS)}")
     if single not in (None, "zero", "reward"):
         raise ValueError(f"single={single!r}: must be 'zero' or 'reward'")
+    if epsilon is not None and not epsilon >= 0:
+        raise ValueError(f"epsilon={epsilon!r}: must not be negative")
+    if ddof not in (None, 0, 1):
+        raise ValueError(f"ddof={ddof!r}: must be 0 or 1")
     p = _PRESETS[name]
     return replace(
         p,
@@ -239,7 +243,7 @@ class _Groups:
         if isinstance(missing, str) and missing not in ("ignore", "error"):
             raise ValueError(f"missing={missing!r}: must be 'ignore', 'error' or a reward")
         self.given, self.null = reward, null
-        rows = to_numpy(reward, "reward", np.float64)
+        rows = to_numpy(reward, "reward", np.float64, -1)
         n = len(rows)
         groups = to_numpy(group, "group", np.int64, n)
         samples = np.arange(n) if sample is None else to_numpy(sample, "sample", np.int64, n)
@@ -273,6 +277,8 @@ class _Groups:
                 raise ValueError(f"{int(self.absent.sum())} members of {np.count_nonzero(self.absent)} of {self.groups} groups are missing")
             if not isinstance(missing, str):
                 self.absent_reward = float(missing)
+                if not np.isfinite(self.absent_reward):
+                    raise ValueError(f"missing={missing!r}: must be 'ignore', 'error' or a finite reward")
         n_known: Any = np.bincount(self.group, self.known.astype(np.float64), self.groups)
         self._n: Floats = n_known + self.absent
         # Means are taken of differences from one member's reward, so that rewards that
