@@ -166,9 +166,11 @@ func (o *exportOptions) wants(s *sink.StoredSample) bool {
 }
 
 // header describes the whole run. Of the key-values of the shards it has those on which all of
-// them agree: what one of them does not say is not said of all.
+// them agree: what one of them does not say is not said of all. Who told the policy versions is
+// said of all by naming everyone: a version that one shard calls a claim stays one.
 func header(log *sink.Log, runID string) (rowjson.Header, error) {
 	h := rowjson.Header{RunID: runID}
+	var told []string
 	for i := range log.Commits {
 		h.Samples += int64(len(log.Commits[i].Samples))
 		for _, s := range log.Commits[i].Shards {
@@ -182,11 +184,15 @@ func header(log *sink.Log, runID string) (rowjson.Header, error) {
 			if err != nil {
 				return h, err
 			}
+			told = append(told, meta[runfolder.VersionsSourceKey])
 			if h.Meta == nil {
 				h.Meta = meta
 			}
 			maps.DeleteFunc(h.Meta, func(key, value string) bool { return meta[key] != value })
 		}
+	}
+	if strings.Join(told, "") != "" { // all of them are older where none says it
+		h.Meta[runfolder.VersionsSourceKey] = runfolder.VersionsSources(told)
 	}
 	return h, nil
 }

@@ -153,9 +153,9 @@ func (c *collection) open(context.Context) (err error) {
 	cfg := c.parts.sink
 	cfg.RunID, cfg.FS, cfg.Events = c.info.ID, sink.OSMode(c.folder.Mode), c.SinkEvents()
 	cfg.Meta = map[string]string{
-		"rollout.config_sha256":   c.info.ConfigSHA256,
-		"rollout.server_version":  c.info.Servers[0].Version,
-		"rollout.versions_source": c.info.VersionsSource(),
+		"rollout.config_sha256":     c.info.ConfigSHA256,
+		"rollout.server_version":    c.info.Servers[0].Version,
+		runfolder.VersionsSourceKey: c.info.VersionsSource(),
 	}
 	if m := c.parts.model; m != nil {
 		cfg.Meta["rollout.tokenizer_sha256"], cfg.Meta["rollout.chat_template_sha256"] = m.TokenizerSHA256, m.ChatTemplateSHA256

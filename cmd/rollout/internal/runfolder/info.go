@@ -78,9 +78,22 @@ const noVersions = "none"
 // now on, which may hold samples of earlier invocations: the sources of all invocations, with
 // commas between them, or none.
 func (i *Info) VersionsSource() string {
-	var all []string
+	var said []string
 	for _, v := range i.Invocations {
-		for name := range strings.SplitSeq(cmp.Or(v.VersionsSource, tokenize.VersionTrace.String()), ",") {
+		said = append(said, v.VersionsSource)
+	}
+	return VersionsSources(said)
+}
+
+// VersionsSourceKey is the key-value of a shard that is a VersionsSource.
+const VersionsSourceKey = "rollout.versions_source"
+
+// VersionsSources names everyone whom one of these names. An empty one is of an older program,
+// which knew traces alone.
+func VersionsSources(said []string) string {
+	var all []string
+	for _, names := range said {
+		for name := range strings.SplitSeq(cmp.Or(names, tokenize.VersionTrace.String()), ",") {
 			if name != noVersions && !slices.Contains(all, name) {
 				all = append(all, name)
 			}
