@@ -210,7 +210,7 @@ func (in *importer) failed(err error) error {
 		return err
 	}
 	of := in.now
-	if !in.ended && in.last.key == refused.Key { // it is checked when the next one begins
+	if !in.ended && in.last.key == refused.Key && in.last.lines != nil { // it is checked when the next one begins
 		of = in.last
 	}
 	at := of.lines[0]

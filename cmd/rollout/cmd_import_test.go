@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
@@ -9,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/sink"
 )
 
 // An interrupt ends an import of a pipe that is silent, at its beginning and later, and
@@ -31,5 +33,16 @@ func TestImportInterrupted(t *testing.T) {
 		if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
 			t.Errorf("after %q: %v is left, %v", line, left, err)
 		}
+	}
+}
+
+// A sample without a key that is refused before it ends is the one that is read, not one
+// before the first.
+func TestImportRefusesFirst(t *testing.T) {
+	t.Parallel()
+	in := &importer{now: sampleLines{lines: []string{"x.jsonl: line 1"}}}
+	err := in.failed(&sink.SampleError{Row: 0, Err: errors.New("too large")})
+	if err == nil || !strings.HasPrefix(err.Error(), "x.jsonl: line 1: ") {
+		t.Error(err)
 	}
 }

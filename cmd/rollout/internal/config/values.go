@@ -45,7 +45,7 @@ func (l *Loader) FromRun(values Values, section string) {
 			continue
 		}
 		// One engine stood behind that page, and made the calls of those servers.
-		if s.Key == "tokens.one_engine" && !(l.keeps(values, "tokens", "policy_version") && l.keeps(values, "server", "urls")) {
+		if s.Key == "tokens.one_engine" && (!l.keeps(values, "tokens", "policy_version") || !l.keeps(values, "server", "urls")) {
 			continue
 		}
 		if err := l.put1(s, raw); err != nil {
