@@ -136,6 +136,16 @@ def test_groups_come_when_they_are_complete(tmp_path: Path) -> None:
     assert follow.counts == {"late": {"groups": 0, "samples": 1, "rows": 1}}
 
 
+def test_a_sample_that_is_there_twice_is_damage(tmp_path: Path) -> None:
+    run = Run(tmp_path / "run")
+    for n in (3, 4):
+        run.commit([Sample("g", 0, [n], 2)])
+    run.plan(2)
+    for follow in (False, True):
+        with pytest.raises(rollout.CorruptError, match="the log has rows of sample g-0 twice; rollout verify"):
+            list(rollout.Dataset(run.dir, follow=follow))
+
+
 def test_a_failure_that_succeeds_in_time(tmp_path: Path) -> None:
     run = Run(tmp_path / "run")
     run.plan(2)

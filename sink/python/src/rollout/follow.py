@@ -48,6 +48,8 @@ class Found:
     left_out: int = 0
     samples: list[tuple[int, int, int, int, float]] = field(default_factory=list)
     """Of each with rows that are left: sample_index, shard, first row, rows, reward."""
+    keys: set[bytes] = field(default_factory=set)
+    """Keys that have rows."""
     failures: dict[bytes, int] = field(default_factory=dict)
     """Keys that have failed so far."""
 
@@ -164,6 +166,10 @@ class Following:
         key, outcome = bytes(part.key[i]), int(part.outcome[i])
         if found.failures.pop(key, None) is not None:
             found.failed -= 1  # this outcome takes its place
+        if outcome == ROWS:
+            if key in found.keys:
+                raise CorruptError(f"{self.run}: the log has rows of sample {key.decode()} twice; rollout verify says more")
+            found.keys.add(key)
         if outcome == EMPTY:
             found.empty += 1
         elif outcome == ROWS and reason == 0:

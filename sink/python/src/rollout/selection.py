@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from rollout.errors import CorruptError
 from rollout.files import Files
 from rollout.filters import Bools, Counts, Where
 from rollout.index import EMPTY, FAILED, ROWS, SUPERSEDED, Index, Ints, Samples
@@ -119,6 +120,18 @@ def varies(reward: npt.NDArray[np.float64]) -> bool:
     return known.size > 1 and bool((known != known[0]).any())
 
 
+def once(run: str, part: Samples) -> None:
+    """Raise CorruptError where a sample has rows in two places: it would be trained twice."""
+    at = np.flatnonzero(part.outcome == ROWS)
+    at = at[np.lexsort((part.index[at], part.group[at]))]
+    again = (np.diff(part.group[at]) == 0) & (np.diff(part.index[at]) == 0)
+    if again.any():
+        keys, times = np.unique(part.key[at], return_counts=True)
+        if times.max() > 1:
+            key = keys[int(times.argmax())].decode()
+            raise CorruptError(f"{run}: the log has rows of sample {key} twice; rollout verify says more")
+
+
 def select(indexes: Sequence[Index], files: Files, where: Where) -> Selection:
     """Apply all filters to all samples of the runs."""
     counts: Counts = {}
@@ -127,6 +140,7 @@ def select(indexes: Sequence[Index], files: Files, where: Where) -> Selection:
     masks: dict[int, Bools] = {}
     for index in indexes:
         part = index.samples
+        once(index.run_dir, part)
         reason = np.zeros(len(part), dtype=np.int64)
         reward = np.full(len(part), np.nan)
         for number in range(len(index.shards)):
