@@ -13,7 +13,7 @@ try:
 except ImportError:
     torch = None
 
-__all__ = ["give_back", "is_tensor", "shared_block", "to_numpy", "torch"]
+__all__ = ["give_back", "is_tensor", "to_numpy", "torch"]
 
 
 def is_tensor(value: Any) -> bool:
@@ -42,12 +42,3 @@ def give_back(array: npt.NDArray[Any], like: Any) -> Any:
         return array
     tensor = torch.from_numpy(np.ascontiguousarray(array))
     return tensor.to(device=like.device, dtype=like.dtype if like.is_floating_point() else None)
-
-
-def shared_block(size: int) -> Any:
-    """Return a tensor of size bytes (uint8) in shared memory, which other processes map.
-
-    share_memory_() of a new tensor would write every page of it once more.
-    """
-    storage = torch.UntypedStorage._new_shared(max(1, size))
-    return torch.empty(0, dtype=torch.uint8).set_(storage)

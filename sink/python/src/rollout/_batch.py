@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from rollout._arrays import is_tensor, shared_block
+from rollout._arrays import is_tensor, torch
+from rollout._blocks import HEADER, lend, memory
 
 _ALIGN = 64
 """Bytes at which tensors begin, so that every dtype is aligned."""
@@ -28,20 +29,20 @@ class Batch(dict[str, Any]):
             size = value.numel() * value.element_size()
             places[name] = (end, size, value.dtype, tuple(value.shape))
             end += -(-size // _ALIGN) * _ALIGN
-        block = shared_block(end)
+        block = lend(end)
         for name, value in tensors.items():
             begin, size, _, _ = places[name]
-            block[begin : begin + size].view(value.dtype).copy_(value.reshape(-1))
+            block[HEADER + begin : HEADER + begin + size].view(value.dtype).copy_(value.reshape(-1))
         rest = {name: value for name, value in self.items() if name not in tensors}
         return _unpack, (block, places, rest, list(self))
 
 
 def _unpack(block: Any, places: dict[str, tuple[int, int, Any, tuple[int, ...]]], rest: dict[str, Any], order: list[str]) -> Batch:
-    batch = Batch()
+    batch, held = Batch(), memory(block)
     for name in order:
         if name in rest:
             batch[name] = rest[name]
         else:
             begin, size, dtype, shape = places[name]
-            batch[name] = block[begin : begin + size].view(dtype).reshape(shape)
+            batch[name] = torch.from_numpy(held[begin : begin + size]).view(dtype).reshape(shape)
     return batch

@@ -105,7 +105,7 @@ class ParquetFile:
                 if 2 * len(here) >= batch.num_rows:
                     part.add(at, Piece(batch, self._columns, at))
                 elif len(here):  # the few alone: views would keep all of it
-                    part.add(at, Piece(batch.take(pa.array(here - at)), self._columns, at, here))
+                    part.add(at, Piece(batch.take(indices(here - at)), self._columns, at, here))
                 at += batch.num_rows
                 if at > rows[-1]:
                     break
@@ -273,6 +273,11 @@ class damage:
             raise CorruptError(f"{self._path}: is missing, the commit log names it; rollout verify says more") from err
         if isinstance(err, (pa.ArrowException, OSError, ValueError)) and not isinstance(err, MemoryError):
             raise CorruptError(f"{self._path}: cannot be read: {err}; rollout verify says more") from err
+
+
+def indices(of: Ints) -> pa.Array:
+    """Return numbers as a column; pa.array would import pandas, as log.numbers says."""
+    return pa.Array.from_buffers(pa.int64(), len(of), [None, pa.py_buffer(np.ascontiguousarray(of, dtype=np.int64))])
 
 
 def open_arrow(shard: Shard) -> tuple[mmap.mmap, list[pa.RecordBatch]]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from rollout._arrays import shared_block
+from rollout._blocks import HEADER, lend, memory
 from rollout._types import Group
 
 ALIGN = 64
@@ -39,12 +39,12 @@ class Shipment(list[Group]):
                 rows.append(plain)
         sizes = np.array([a.nbytes for a in arrays], dtype=np.int64)
         ends = np.cumsum(-(-sizes // ALIGN) * ALIGN)
-        block = shared_block(int(ends[-1]) if len(ends) else 0)
-        memory = block.numpy()
+        block = lend(int(ends[-1]) if len(ends) else 0)
+        room = block.numpy()[HEADER:]
         where = []
         for a, end in zip(arrays, ends.tolist(), strict=True):
             begin = end - -(-a.nbytes // ALIGN) * ALIGN
-            memory[begin : begin + a.nbytes] = a.view(np.uint8)
+            room[begin : begin + a.nbytes] = a.view(np.uint8)
             where.append((begin, len(a), a.dtype.str))
         heads = [(g.run, g.id, g.size, len(g.rows), g.failed, g.empty, g.missing, g.left_out) for g in self]
         return unpack, (block, where, heads, rows)
@@ -56,8 +56,8 @@ class Place(int):
 
 def unpack(block: Any, where: list[tuple[int, int, str]], heads: list[tuple[Any, ...]], rows: list[dict[str, Any]]) -> list[Group]:
     """Return the groups of a shipment."""
-    memory = block.numpy()
-    arrays = [memory[begin : begin + n * np.dtype(kind).itemsize].view(kind) for begin, n, kind in where]
+    held = memory(block)
+    arrays = [held[begin : begin + n * np.dtype(kind).itemsize].view(kind) for begin, n, kind in where]
     for row in rows:
         for name, value in row.items():
             if type(value) is Place:

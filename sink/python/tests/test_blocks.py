@@ -1,0 +1,95 @@
+"""Shared memory of workers is used again, and never while somebody looks at it."""
+
+from __future__ import annotations
+
+import copy
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from test_dataset import scattered
+
+import rollout
+from rollout import collate
+
+torch = pytest.importorskip("torch")
+
+COLLATES = {"groups": None, "padded": collate.padded(0, null_reward="nan"), "packed": collate.packed(null_reward="nan")}
+
+
+def content(batch: Any) -> list[Any]:
+    """Everything of a batch that is in shared memory, copied."""
+    if isinstance(batch, dict):
+        return [(name, value.numpy().copy()) for name, value in batch.items() if isinstance(value, torch.Tensor)]
+    return [(name, value.copy()) for group in batch for row in group.rows for name, value in row.items() if isinstance(value, np.ndarray)]
+
+
+def same(a: list[Any], b: list[Any]) -> bool:
+    return len(a) == len(b) > 0 and all(x[0] == y[0] and np.array_equal(x[1], y[1]) for x, y in zip(a, b, strict=True))
+
+
+@pytest.mark.parametrize("how", COLLATES)
+@pytest.mark.parametrize("fmt", ["parquet", "arrow"])
+def test_what_is_kept_stays(tmp_path: Path, fmt: str, how: str) -> None:
+    ds = rollout.Dataset(scattered(tmp_path / "run", groups=120, fmt=fmt).dir)
+    batches = ds.batches(2, seed=3, collate=COLLATES[how])
+    want = [content(batch) for batch in batches]
+    draw = random.Random(1)
+    for keep in (0.0, 0.3, 1.0):
+        loader = rollout.DataLoader(ds.batches(2, seed=3, collate=COLLATES[how]), num_workers=2, persistent_workers=True)
+        for end in (5, len(want)):  # the first pass is left early
+            kept: list[tuple[int, Any]] = []
+            for i, batch in enumerate(loader):
+                if i == end:
+                    break
+                kept = [k for k in kept if draw.random() < keep] + [(i, batch)]
+                for at, old in kept:
+                    assert same(content(old), want[at]), (keep, i, at)
+            assert kept[-1][0] == end - 1
+
+
+def test_a_part_keeps_its_block(tmp_path: Path) -> None:
+    ds = rollout.Dataset(scattered(tmp_path / "run", groups=60).dir)
+    how = COLLATES["padded"]
+    want = [batch["logprobs"].clone() for batch in ds.batches(2, collate=how)]
+    parts = [batch["logprobs"][-1:, 1:] for batch in rollout.DataLoader(ds.batches(2, collate=how), num_workers=1)]
+    assert len(parts) == len(want) > 20
+    assert all(torch.equal(part, whole[-1:, 1:]) for part, whole in zip(parts, want, strict=True))
+
+
+class Counted:
+    """Counts the blocks that a worker has made, in the batch."""
+
+    def __call__(self, groups: Any) -> Any:
+        from rollout import _blocks
+
+        batch = collate.padded(0, null_reward="nan")(groups)
+        batch["addresses"] = sorted(block.data_ptr() for block in _blocks._blocks)
+        return batch
+
+
+def test_few_blocks_are_made(tmp_path: Path) -> None:
+    ds = rollout.Dataset(scattered(tmp_path / "run", groups=120).dir)
+    last, made = None, set()
+    for batch in rollout.DataLoader(ds.batches(2, collate=Counted()), num_workers=1):
+        copy.deepcopy(batch)
+        made |= set(batch["addresses"])
+        last = batch
+    # Two are on their way, one is looked at, one is being filled; a longer batch makes some anew.
+    assert last is not None and len(last["addresses"]) <= 5 and len(made) <= 12, (last["addresses"], len(made))
+
+
+def test_reading_does_not_import_pandas(tmp_path: Path) -> None:
+    for fmt in ("parquet", "arrow"):
+        run = scattered(tmp_path / fmt, fmt=fmt).dir
+        code = (
+            "import sys, rollout\n"
+            f"for batch in rollout.Dataset({str(run)!r}).batches(2): pass\n"
+            f"rollout.Dataset({str(run)!r})[0]\n"
+            "sys.exit('pandas' in sys.modules)"
+        )
+        subprocess.run([sys.executable, "-c", code], check=True)
