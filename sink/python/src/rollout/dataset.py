@@ -39,7 +39,7 @@ class Dataset:
     follow each other, and equal ids in two runs are two groups. A sample that failed
     and succeeded later counts once, with its success.
 
-    runs: the folder of a run, or several.
+    runs: the folder of a run, or several. A folder given twice gives its groups twice.
     where: what to leave out, see Where. By default groups that are not complete, and
         samples of which a row says keep=false. counts says how many were left out.
     columns: the columns of the rows, None for all. Fewer are faster.

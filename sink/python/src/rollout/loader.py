@@ -54,6 +54,9 @@ class Batches(Base):  # type: ignore[misc]
     iteration of this object has come, and load_state_dict makes the next iteration go
     on there. In the process that has a DataLoader with workers this object is not
     iterated itself: save the state of rollout.DataLoader instead, which is the same.
+    With torch's own DataLoader and workers, call set_epoch or load_state_dict before each
+    pass: after a loaded state, each pass begins at that state's batch. And pass
+    batch_size=None, for a batch of batches means nothing.
     torchdata's StatefulDataLoader works as well, with the number of workers unchanged.
     """
 
