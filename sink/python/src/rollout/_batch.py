@@ -6,10 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rollout._arrays import is_tensor, torch
-from rollout._blocks import HEADER, lend, memory
-
-_ALIGN = 64
-"""Bytes at which tensors begin, so that every dtype is aligned."""
+from rollout._blocks import ALIGN, HEADER, lend, memory
 
 
 class Batch(dict[str, Any]):
@@ -28,7 +25,7 @@ class Batch(dict[str, Any]):
         for name, value in tensors.items():
             size = value.numel() * value.element_size()
             places[name] = (end, size, value.dtype, tuple(value.shape))
-            end += -(-size // _ALIGN) * _ALIGN
+            end += -(-size // ALIGN) * ALIGN
         block = lend(end)
         for name, value in tensors.items():
             begin, size, _, _ = places[name]

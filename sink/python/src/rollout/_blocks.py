@@ -19,6 +19,8 @@ from rollout._arrays import torch
 
 HEADER = 64
 """Bytes before the batch."""
+ALIGN = 64
+"""Bytes at which arrays begin in it, so that every dtype is aligned."""
 KEPT = 16
 """Blocks that a worker remembers. Where batches are kept for good, so are their blocks,
 and a worker forgets the oldest."""

@@ -12,11 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from rollout._blocks import HEADER, lend, memory
+from rollout._blocks import ALIGN, HEADER, lend, memory
 from rollout._types import Group
-
-ALIGN = 64
-"""Bytes at which arrays begin, so that every dtype is aligned."""
 
 
 class Shipment(list[Group]):
