@@ -5,11 +5,14 @@ import (
 	"errors"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
 	"github.com/rollout-rl/rollout/sink"
 )
 
@@ -34,6 +37,83 @@ func TestImportInterrupted(t *testing.T) {
 			t.Errorf("after %q: %v is left, %v", line, left, err)
 		}
 	}
+}
+
+// An import that was killed leaves a folder, which the next import to the same run removes. That
+// of an import at work stays, and so does that of another run. Of two imports to one run the
+// first to end makes it, and the other one changes nothing of it.
+func TestImportAfterKill(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	const line = `{"sample_key":"a","attempt":1,"group_id":"a","group_size":1,"sample_index":0}` + "\n"
+	folders := func() []string {
+		names, err := filepath.Glob(filepath.Join(dir, ".tmp-import-*"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return names
+	}
+	// begin starts an import of a pipe that has more to say, and returns its folder.
+	begin := func(out string) (*exec.Cmd, io.WriteCloser, string) {
+		cmd := exec.CommandContext(t.Context(), "rollout", "import", "-", "--out", filepath.Join(dir, out))
+		stdin, err := cmd.StdinPipe()
+		if err == nil {
+			err = cmd.Start()
+		}
+		if err == nil {
+			_, err = io.WriteString(stdin, line)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		var folder string
+		waitFor(t, "the import to be at work", func() bool {
+			for _, folder = range folders() {
+				if h, held := runfolder.Locked(folder); held && h.PID == cmd.Process.Pid {
+					return true
+				}
+			}
+			return false
+		})
+		return cmd, stdin, folder
+	}
+	kill := func(cmd *exec.Cmd) {
+		t.Helper()
+		if err := cmd.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Wait(); err == nil {
+			t.Fatal("the import ended by itself")
+		}
+	}
+	dead, _, first := begin("run")
+	kill(dead)
+	dead, _, other := begin("run2")
+	kill(dead)
+	live, stdin, second := begin("run")
+	if got := folders(); slices.Contains(got, first) || !slices.Contains(got, other) || len(got) != 2 {
+		t.Errorf("there are %v, want %s of the other run and %s", got, other, second)
+	}
+	run := filepath.Join(dir, "run")
+	if said := mustRun(t, exit.OK, "import", writeFile(t, "one.jsonl", []byte(line)), "--out", run).stderr; strings.Count(said, "\n") != 1 {
+		t.Errorf("the import says %q", said)
+	}
+	if got := folders(); !slices.Contains(got, second) {
+		t.Errorf("the folder of an import at work is gone: %v", got)
+	}
+	if err := stdin.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := live.Wait(); live.ProcessState.ExitCode() != exit.Folder {
+		t.Errorf("the import of a run that is there: %v, want exit status %d", err, exit.Folder)
+	}
+	if got := folders(); !slices.Equal(got, []string{other}) {
+		t.Errorf("there are %v, want %s", got, other)
+	}
+	if _, err := os.Stat(filepath.Join(run, runfolder.TasksFile)); err != nil {
+		t.Error(err)
+	}
+	mustRun(t, exit.OK, "verify", run)
 }
 
 // A sample without a key that is refused before it ends is the one that is read, not one

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
@@ -17,7 +18,8 @@ import (
 
 // Import makes the folder of a run that was not collected. fill writes the dataset into a
 // folder beside dir, which gets its name when all is there: dir is a whole run or nothing.
-// from are the files that it is made of.
+// from are the files that it is made of. What earlier imports to dir left that were killed is
+// removed first.
 func Import(dir, id string, mode fs.FileMode, from []string, fill func(dir string) error) (err error) {
 	if err := CheckNew(dir); err != nil {
 		return err
@@ -33,17 +35,24 @@ func Import(dir, id string, mode fs.FileMode, from []string, fill func(dir strin
 	if err := os.MkdirAll(parent, 0o777); err != nil {
 		return exit.With(exit.Storage, err)
 	}
-	temp, err := os.MkdirTemp(parent, temporary+"import-")
+	prefix := fmt.Sprintf("%simport-%x-", temporary, hashOf(filepath.Base(dir)))
+	clearImports(parent, prefix, mode)
+	temp, err := os.MkdirTemp(parent, prefix)
 	if err == nil {
 		err = os.Chmod(temp, config.FolderMode(mode))
 	}
 	if err != nil {
 		return exit.With(exit.Storage, err)
 	}
+	lock, err := TakeLock(temp, mode) // tells other imports that this one is at work
+	if err != nil {
+		return errors.Join(err, os.RemoveAll(temp))
+	}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, os.RemoveAll(temp))
 		}
+		err = errors.Join(err, lock.Close())
 	}()
 	if err := fill(temp); err != nil {
 		return err
@@ -62,9 +71,28 @@ func Import(dir, id string, mode fs.FileMode, from []string, fill func(dir strin
 	return exit.With(exit.Storage, err)
 }
 
+// clearImports removes the folders of imports that were killed: those whose lock nobody holds.
+// What cannot be removed stays, and hinders no one.
+func clearImports(parent, prefix string, mode fs.FileMode) {
+	entries, _ := os.ReadDir(parent) // a folder may allow new names and forbid to list them
+	for _, e := range entries {
+		if !e.IsDir() || !strings.HasPrefix(e.Name(), prefix) {
+			continue
+		}
+		dead := filepath.Join(parent, e.Name())
+		if lock, err := TakeLock(dead, mode); err == nil {
+			_ = os.RemoveAll(dead)
+			_ = lock.Close()
+		}
+	}
+}
+
 // replaceEmpty gives the folder temp the name dir. A folder of that name is one that [CheckNew]
-// took, with nothing in it but what a process left that never began: its mode is kept.
+// takes, with nothing in it but what a process left that never began: its mode is kept.
 func replaceEmpty(temp, dir string) error {
+	if err := CheckNew(dir); err != nil { // another process may have made a run of that name meanwhile
+		return err
+	}
 	info, err := os.Stat(dir)
 	if err == nil {
 		for _, name := range []string{LockFile, TasksFile} {
