@@ -244,6 +244,53 @@ def test_batches_of_a_followed_run(tmp_path: Path) -> None:
             ask(loader.batches)
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("fill, dropped, repeated", [("drop", 2, 0), ("repeat", 0, 2)])
+def test_batches_of_a_followed_run_count_what_they_leave_out(tmp_path: Path, workers: int, fill: Any, dropped: int, repeated: int) -> None:
+    pytest.importorskip("torch")
+    run = Run(tmp_path / "run")
+    for g in range(12):  # every sixth group has a row that is too long
+        run.commit([Sample(f"g{g:02}", i, [9 if g % 6 == 0 and i else 3], 2) for i in range(2)])
+    run.commit([Sample("half", 0, [3], 2)])
+    run.plan(25)
+    where = Where(max_tokens=5, partial="drop")
+    ds = rollout.Dataset(run.dir, follow=True, where=where)
+    want = {
+        "max_tokens": {"groups": 0, "samples": 2, "rows": 2},
+        "partial": {"groups": 2, "samples": 2, "rows": 2},
+        "missing": {"groups": 1, "samples": 1, "rows": 1},
+    }
+    for rank in range(2):
+        batches = ds.batches(2, rank=rank, world_size=2, fill=fill)
+        loader = rollout.DataLoader(batches, num_workers=workers)
+        assert batches.counts == {}
+        for epoch in range(2):
+            loader.set_epoch(epoch)
+            given = iter(loader)
+            assert len(next(given)) == 2
+            if not workers:  # g00 was left out before the first round was full
+                assert {name: n["samples"] for name, n in batches.counts.items()} == {"max_tokens": 1, "partial": 1}
+                with pytest.raises(TypeError, match="not known before its iteration has ended"):
+                    assert batches.dropped
+            assert len(list(given)) == (1 if fill == "drop" else 2)
+            assert batches.counts == want == rollout.Dataset(run.dir, where=where).counts
+            assert (batches.dropped, batches.repeated) == (dropped, repeated)
+    whole = rollout.Dataset(run.dir, where=where)
+    assert whole.batches(2, rank=0, world_size=1).counts == whole.counts
+
+
+def test_counts_are_there_while_no_batch_comes(tmp_path: Path) -> None:
+    run = Run(tmp_path / "run")
+    run.commit([Sample("g", 0, [9], 1)])
+    run.plan(2)
+    batches = rollout.Dataset(run.dir, follow=True, timeout=0.1, where=Where(max_tokens=5)).batches(1)
+    with pytest.raises(TimeoutError):
+        list(batches)
+    assert {name: n["samples"] for name, n in batches.counts.items()} == {"max_tokens": 1, "no_rows": 0}
+    with pytest.raises(TypeError, match="not known before its iteration has ended"):
+        assert batches.dropped
+
+
 def test_what_a_followed_dataset_is_not(tmp_path: Path) -> None:
     run = Run(tmp_path / "run")
     run.plan(1)

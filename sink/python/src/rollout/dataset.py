@@ -114,7 +114,7 @@ class Dataset:
         """What was left out: by reason, how many groups, samples and rows.
 
         The reasons are the fields of Where, and no_rows: groups of which no sample
-        has a row that is left.
+        has a row that is left. Of a run that is followed see Batches.counts.
         """
         return {k: dict(v) for k, v in self.selection.counts.items()}
 

@@ -70,6 +70,9 @@ class Following:
     counted as missing when the run ends, or given then with Where(missing="keep"). A
     sample of a group that was given already (it had failed and was tried again, or more
     samples were asked for) comes too late: it is counted as late.
+
+    counts is what was left out so far, as Dataset.counts: by reason, how many groups,
+    samples and rows. Batches of a followed run have the same in Batches.counts.
     """
 
     def __init__(
@@ -115,10 +118,10 @@ class Following:
                 continue
             if end is None and self.timeout is None:
                 raise ValueError(f"{self.run}: has no run.json, so its end cannot be known: give timeout=")
-            if self.timeout is not None and now - since >= self.timeout:
-                raise TimeoutError(f"{self.run}: no commit for {self.timeout:g} s after entry {self._index.seq}; is the collector running?")
             if self.idle is not None:
                 self.idle(now - since)
+            if self.timeout is not None and now - since >= self.timeout:
+                raise TimeoutError(f"{self.run}: no commit for {self.timeout:g} s after entry {self._index.seq}; is the collector running?")
             time.sleep(self.interval)
         for number in sorted(self._open):
             found = self._open[number]

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rollout import order as orders
+from rollout._tally import Tally, Told
 from rollout._types import Group
 from rollout.errors import StateError
+from rollout.filters import Counts
 from rollout.index import Ints
 from rollout.ship import Shipment
 from rollout.stream import homes, stream
@@ -93,8 +95,8 @@ class Batches(Base):  # type: ignore[misc]
         self._pending = 0  # where the next iteration begins
         self._local: tuple[int, int] | None = None  # in a worker: a loaded state
         # Shared with workers, which may outlive an epoch: the epoch, and where it begins.
-        control = np.array([epoch, 0], dtype=np.int64)
-        self._control: Any = control if torch is None else torch.from_numpy(control).share_memory_()
+        self._control = shared(np.array([epoch, 0], dtype=np.int64))
+        self._tally = Tally(shared)
         self._prepare()
 
     def _prepare(self) -> None:
@@ -130,16 +132,33 @@ class Batches(Base):  # type: ignore[misc]
         return int(self._control[0])
 
     @property
+    def counts(self) -> Counts:
+        """What the filters left out: by reason, how many groups, samples and rows.
+
+        Those of Dataset.counts. Of a run that is followed, what the last iteration has
+        left out so far, from the run's first commit on; see Following for the reasons.
+        Every worker follows the whole log: the counts are those of the first worker, which
+        may have read ahead. What fill leaves out or gives again is dropped and repeated.
+        """
+        return self._tally.told().counts if self.dataset.follow else self.dataset.counts
+
+    @property
     def dropped(self) -> int:
-        """Groups that no batch of an epoch has, on any rank, with fill="drop"."""
-        len(self)  # of a run that is followed neither is known
-        return self.deal.dropped
+        """Groups that no batch of an epoch has, on any rank, with fill="drop". Of a run that
+        is followed those of the last iteration; TypeError as long as it has not ended."""
+        return self._ended().dropped if self.dataset.follow else self.deal.dropped
 
     @property
     def repeated(self) -> int:
-        """Places of an epoch, on all ranks, that have a group again, with fill="repeat"."""
-        len(self)
-        return self.deal.repeated
+        """Places of an epoch, on all ranks, that have a group again, with fill="repeat"; of a
+        run that is followed as dropped."""
+        return self._ended().repeated if self.dataset.follow else self.deal.repeated
+
+    def _ended(self) -> Told:
+        told = self._tally.told()
+        if not told.ended:
+            raise TypeError("which groups of a run that is followed are dropped or repeated is not known before its iteration has ended")
+        return told
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the order of the next iteration, which begins at the first batch, unless
@@ -207,16 +226,30 @@ class Batches(Base):  # type: ignore[misc]
     def _followed(self, first: int, step: int, start: int) -> Iterator[tuple[int, list[Group]]]:
         """Yield batches as their groups get complete, a round of all ranks at a time."""
         g, world = self.groups, self.world_size
-        follow = self.dataset.following(idle=not_alone())
+        alone, first_of_all = not_alone(), (worker() or (0, 1))[0] == 0
+
+        def tell(**end: Any) -> None:
+            if first_of_all:  # every worker follows the whole log
+                self._tally.tell(follow.counts, **end)
+
+        def idle(waited: float) -> None:
+            tell()
+            alone(waited)
+
+        follow = self.dataset.following(idle=idle)
+        tell()
         had = []
         j = 0
         for found in follow.complete():
             had.append(found)
             if len(had) == g * world:
+                tell()
                 if j >= start and j >= first and (j - first) % step == 0:
                     yield j, [follow.read(f) for f in had[self.rank * g : (self.rank + 1) * g]]
                 had, j = [], j + 1
-        if had and self.fill == "repeat" and j >= start and j >= first and (j - first) % step == 0:
+        again = self.fill == "repeat"
+        tell(ended=True, dropped=0 if again else len(had), repeated=g * world - len(had) if again and had else 0)
+        if had and again and j >= start and j >= first and (j - first) % step == 0:
             full = [had[i % len(had)] for i in range(g * world)]
             yield j, [follow.read(f) for f in full[self.rank * g : (self.rank + 1) * g]]
 
@@ -323,6 +356,11 @@ class DataLoader:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Make the next iteration go on where the state was saved, see Batches."""
         self.batches.load_state_dict(state)
+
+
+def shared(array: Ints) -> Any:
+    """Return the array in memory that worker processes have as well, where there is torch."""
+    return array if torch is None else torch.from_numpy(array).share_memory_()
 
 
 def not_alone() -> Callable[[float], None]:
