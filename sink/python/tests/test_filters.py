@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ from made import Run, Sample
 
 import rollout
 from rollout import Where
+from rollout.filters import FLAGS, GRADES, STATUSES
 
 FORMATS = ["parquet", "arrow"]
 
@@ -25,7 +28,7 @@ FORMATS = ["parquet", "arrow"]
         (Where(verification="count_verified"), "plain stale young same long cut failed null", "verification", (0, 1, 2)),
         (Where(status={"completed"}), "graded stale young same long failed null", "status", (0, 2, 3)),
         (Where(truncated="drop"), "plain graded stale young same long failed null", "truncated", (0, 1, 2)),
-        (Where(flags={"cut", "x"}), "plain graded stale young same long failed null", "flags", (0, 1, 2)),
+        (Where(flags={"cut", "realigned"}), "plain graded stale young same long failed null", "flags", (0, 1, 2)),
         (Where(max_tokens=5), "plain graded stale young same cut failed null", "max_tokens", (0, 1, 2)),
         (Where(policy_version=9, max_staleness=2, unknown_version="keep"), "plain graded young same long cut failed null", "max_staleness", (0, 1, 2)),
         (Where(policy_version=9, max_staleness=2, unknown_version="drop"), "young", "unknown_version", (0, 16, 21)),
@@ -102,6 +105,10 @@ def test_single_segments(tmp_path: Path) -> None:
     [
         (lambda: Where(status="completed"), "give a set of words"),
         (lambda: Where(verification="good"), "must be one of"),  # type: ignore[arg-type]
+        (lambda: Where(verification="exakt"), "count_verified, exact; did you mean 'exact'"),  # type: ignore[arg-type]
+        (lambda: Where(status={"complete"}), "status='complete': must be one of completed, truncated, max_steps; did you mean 'completed'"),
+        (lambda: Where(status=["completed", "error"]), "status='error': must be one of completed, truncated, max_steps$"),
+        (lambda: Where(flags={"Cut"}), "flags='Cut': must be one of cut, .*, length; did you mean 'cut'"),
         (lambda: Where(missing="no"), "must be 'keep' or 'drop'"),  # type: ignore[arg-type]
         (lambda: Where(max_staleness=1), "needs policy_version"),
         (lambda: Where(max_staleness=1, policy_version=3), "needs unknown_version"),
@@ -111,3 +118,16 @@ def test_single_segments(tmp_path: Path) -> None:
 def test_bad_filters(bad: Callable[[], Where], says: str) -> None:
     with pytest.raises((ValueError, TypeError), match=says):
         bad()
+
+
+def test_the_words_are_those_that_the_program_writes() -> None:
+    root = Path(__file__).resolve().parents[3]
+
+    def words(file: str, name: str) -> tuple[str, ...]:
+        said = re.search(rf"\b{name}\s*= .*?string\{{(.*?)\}}", (root / file).read_text(encoding="utf-8"))
+        assert said, f"{file}: has no {name}"
+        return tuple(json.loads(f"[{said[1]}]"))
+
+    assert words("tokenize/words.go", "flagWords") == FLAGS
+    assert words("sink/sample.go", "dataStatuses") == STATUSES
+    assert words("tokenize/words.go", "grades")[:3] == GRADES[::-1]  # what is quarantined has no rows

@@ -6,6 +6,7 @@ leaves out is counted under its name in Dataset.counts.
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields
 from typing import Literal
@@ -20,6 +21,10 @@ Bools = npt.NDArray[np.bool_]
 
 GRADES = ("unverified", "count_verified", "exact")
 """The column verification, from the least proven to the best."""
+STATUSES = ("completed", "truncated", "max_steps")
+"""The column status. Samples that were cancelled or ended in an error have no rows."""
+FLAGS = ("cut", "client_tool_context", "censored", "surplus_logprobs", "realigned", "reattached", "length")
+"""The column flags. The lists of words are closed: a later schema only adds columns."""
 
 Counts = dict[str, dict[str, int]]
 """By reason, how many groups, samples and rows were left out."""
@@ -41,11 +46,11 @@ class Where:
     verification: Literal["unverified", "count_verified", "exact"] = "unverified"
     """The least grade of its rows."""
     status: Collection[str] | None = None
-    """The allowed words of the column status, such as {"completed", "max_steps"}."""
+    """The allowed words of the column status, such as {"completed", "max_steps"}; see STATUSES."""
     truncated: Policy = "keep"
     """Samples with a row whose end the policy did not choose (column truncated)."""
     flags: Collection[str] = ()
-    """Samples with a row that has one of these flags, such as {"cut"}, are left out."""
+    """Samples with a row that has one of these flags, such as {"cut"}, are left out; see FLAGS."""
     min_tokens: int = 0
     """Every row is at least that long (T)."""
     max_tokens: int | None = None
@@ -76,8 +81,16 @@ class Where:
         for name in ("status", "flags"):
             if isinstance(getattr(self, name), str):
                 raise TypeError(f"{name}={getattr(self, name)!r}: give a set of words, such as {{{getattr(self, name)!r}}}")
-        if self.verification not in GRADES:
-            raise ValueError(f"verification={self.verification!r}: must be one of {', '.join(GRADES)}")
+        for name, given, known in (
+            ("verification", (self.verification,), GRADES),
+            ("status", self.status or (), STATUSES),
+            ("flags", self.flags, FLAGS),
+        ):
+            for word in given:
+                if word not in known:
+                    near = difflib.get_close_matches(str(word), known, 1)
+                    meant = f"; did you mean {near[0]!r}?" if near else ""
+                    raise ValueError(f"{name}={word!r}: must be one of {', '.join(known)}{meant}")
         for name in ("keep", "truncated", "null_reward", "missing", "failed", "partial"):
             if getattr(self, name) not in ("keep", "drop"):
                 raise ValueError(f"{name}={getattr(self, name)!r}: must be 'keep' or 'drop'")
