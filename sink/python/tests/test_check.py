@@ -216,6 +216,73 @@ def test_what_nothing_singles_out_is_unknown(name: str, function: Callable[[Any]
     assert not report.ok and report.cause in ({"unknown", "tokenizer"} if name == "another model" else {"unknown"})
 
 
+def short(model: Model, n: int, length: int, temperature: float = 1.0) -> list[Group]:
+    """Groups of one row of so many tokens, of which all but the first or the first two are sampled."""
+    random, groups = np.random.default_rng(length), []
+    for g in range(n):
+        ids = model.sample(random, length, temperature)
+        mask = (np.arange(length) > (length > 3)).astype(np.int8)
+        logprobs = np.where(mask, model.logprobs(ids, temperature), 0).astype(np.float32)
+        row = {"sample_key": str(g), "segment_index": 0, "input_ids": ids, "loss_mask": mask, "logprobs": logprobs}
+        groups.append(Group("r", str(g), 1, [row]))
+    return groups
+
+
+@pytest.mark.parametrize("length", [2, 3, 6, 10, 11, T])
+def test_probabilities_are_refused_whatever_the_length_of_the_rows(length: int) -> None:
+    run = short(MODEL, 30, length)
+    with pytest.raises(ValueError, match="is no log-probability: is it a loss, or a probability?"):
+        check(lambda ids: np.exp(MODEL.logprobs(ids.numpy())), run)
+    with pytest.raises(ValueError, match="is no log-probability: is it a loss, or a probability?"):
+        check(lambda ids: -MODEL.logprobs(ids.numpy()), run)
+    for softmax in (lambda ids: torch.from_numpy(MODEL.logits(ids.numpy())).softmax(-1).half(), lambda ids: np.full((len(ids), V), 1 / V)):
+        with pytest.raises(ValueError, match="sums to 1, as probabilities do: give logits, or log-probabilities"):
+            check(softmax, run)
+    assert check(FORMS["values"], run).ok
+
+
+def test_log_probabilities_that_are_above_zero_by_rounding_are_none_the_less() -> None:
+    run = short(MODEL, 30, 4)
+    for group in run:
+        group.rows[0]["logprobs"] = np.zeros(4, np.float32)
+    assert check(lambda ids: np.full(len(ids), 0.125), run, tolerance=0.2).ok
+
+
+FAULTS: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "shift": (shifted(1, True), "shift"),
+    "shift of values": (shifted(-1, False), "shift"),
+    "temperature": (lambda ids: 0.7 * MODEL.logits(ids.numpy()), "temperature"),
+    "temperature of values": (lambda ids: MODEL.logprobs(ids.numpy(), 0.7), "unknown"),
+    "weights": (lambda ids: Model(1, noise=0.4).logits(ids.numpy()), "weights"),
+    "tokenizer": (lambda ids: MODEL.logits(ids.numpy())[:, np.random.default_rng(3).permutation(V)], "tokenizer"),
+    "untrained": (lambda ids: np.random.default_rng(0).normal(0, 0.05, (len(ids), V)), "weights"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_few_tokens_name_no_wrong_cause(fault: str) -> None:
+    function, cause = FAULTS[fault]
+    for length in (2, 3, 6, 10):
+        for n in (1, 2, 3, 30):
+            report = check(function, short(MODEL, n, length))
+            few = report.total.tokens < 20
+            assert report.cause in ({"unknown", "none"} if few else {cause, "unknown"}), (length, n, report.message)
+            if few:
+                assert ("prove little" if report.ok else "too few to single out a cause") in report.message
+
+
+def test_one_row_is_fitted_and_tried_alike() -> None:
+    report = check(FAULTS["temperature"][0], short(MODEL, 1, T))
+    assert report.cause == "temperature" and "not fitted" not in report.message
+
+
+def test_a_model_in_training_mode_is_named_by_short_rows() -> None:
+    for seed in range(20):
+        random = np.random.default_rng(seed)
+        report = check(lambda ids: MODEL.logprobs(ids.numpy()) + random.normal(0, 0.3, len(ids)), short(MODEL, 200, 2), rows=200)
+        assert report.cause == "random", report.message
+
+
 def test_the_report_is_a_table() -> None:
     report = check(FORMS["logits"], run_of(Model(1, noise=0.4)), rows=10)
     text = str(report)

@@ -8,14 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from rollout._measure import Floats, Function, Tokens, sampled
+from rollout._measure import FEW, Floats, Function, Tokens, sampled
 from rollout._types import Row
 
 BETTER = 4.0
 """By what factor an explanation must lessen the mean |Δ|, besides reaching the tolerance."""
-
-FEW = 20
-"""Tokens below which a part of them proves nothing."""
 
 _MOST_TOKENS = 2000
 """Tokens on which a temperature is fitted, and as many again on which it is tried."""
@@ -25,6 +22,8 @@ Finding = tuple[str, str]
 
 def diagnose(function: Function, rows: Sequence[Row], tokens: Tokens, tolerance: float, tests: dict[str, Any]) -> Finding:
     """The cause and a sentence about it; what was tried goes into tests."""
+    if len(tokens) < FEW:
+        return "unknown", f"{len(tokens)} sampled tokens are too few to single out a cause: give more rows, of {FEW} tokens or more together"
     base = mean_difference(tokens.recomputed - tokens.recorded)
     for find in (_shift, _versions, _temperature, _vocabulary, _distribution):
         finding = find(function, rows, tokens, base, tolerance, tests)
@@ -51,7 +50,8 @@ def _explains(value: float, base: float, tolerance: float) -> bool:
 def _shift(function: Function, rows: Sequence[Row], _: Tokens, base: float, tolerance: float, tests: dict[str, Any]) -> Finding | None:
     """The values fit the tokens one place away."""
     found = None
-    some = sum(_halves(rows), [])
+    fit, rest = _halves(rows)
+    some = fit if fit is rest else fit + rest
     what, how = ("logits", "what the model says after token") if function.gives_logits else ("values", "the log-probability of token")
     for shift in (-1, 1):
         deltas = np.concatenate([_deltas(function, row, shift=shift) for row in some])
@@ -115,12 +115,14 @@ def _temperature(function: Function, rows: Sequence[Row], _: Tokens, base: float
     mean = difference(rest, best)
     tests["temperature"] = f"best {best:.3g}, mean |Δ| {mean:.4g}"
     if abs(best - 1) > 0.01 and _explains(mean, base, tolerance):
-        return "temperature", f"temperature: at {best:.3g} they agree (mean |Δ| {base:.4g} at 1, {mean:.4g} at {best:.3g}, on rows that it was not fitted on)"
+        held = "" if fit is rest else ", on rows that it was not fitted on"
+        return "temperature", f"temperature: at {best:.3g} they agree (mean |Δ| {base:.4g} at 1, {mean:.4g} at {best:.3g}{held})"
     return None
 
 
 def _halves(rows: Sequence[Row]) -> tuple[list[Row], list[Row]]:
-    """Rows to fit on and rows to try on, of some thousand sampled tokens each."""
+    """Rows to fit on and rows to try on, of some thousand sampled tokens each; the same
+    list twice where those to try on would be of a few tokens."""
     halves: tuple[list[Row], list[Row]] = ([], [])
     had = [0, 0]
     for row in rows:
@@ -128,7 +130,9 @@ def _halves(rows: Sequence[Row]) -> tuple[list[Row], list[Row]]:
         if had[side] < _MOST_TOKENS:
             halves[side].append(row)
             had[side] += np.count_nonzero(sampled(row))
-    return halves[0], halves[1] or halves[0]
+    if had[1] < FEW:
+        halves = (halves[0] + halves[1],) * 2
+    return halves
 
 
 def _deltas(function: Function, row: Row, temperature: float = 1.0, shift: int = 0) -> Floats:

@@ -16,6 +16,12 @@ from rollout._types import Row
 LOWEST = -100.0
 """What a recomputed log-probability below it counts as, so that a mean is finite."""
 
+FEW = 20
+"""Tokens below which a part of them proves nothing."""
+
+ROUNDED = 0.5
+"""How far above 0 a log-probability may be that was computed in bfloat16, whose numbers from 32 to 64 are 0.25 apart."""
+
 _MOST_LOGITS = 1 << 24
 """Logits that are copied to float64 at a time: 128 MB."""
 
@@ -25,6 +31,11 @@ Ints = npt.NDArray[np.int64]
 
 class OutOfRange(Exception):
     """The function takes rows of this length, but not these ids."""
+
+
+def _no_logprob(value: float, token: int, row: Row) -> ValueError:
+    said = f"{value:.4g} at token {token} of sample {row['sample_key']}"
+    return ValueError(f"logprob_fn: {said} is no log-probability: is it a loss, or a probability?")
 
 
 class Function:
@@ -54,6 +65,8 @@ class Function:
             raise OutOfRange(f"id {ids.max()} of sample {row['sample_key']} is not below the vocabulary's {self.vocabulary}")
         values = self._values(row, ids, temperature)
         if values.ndim == 2:
+            if not self.gives_logits and _sum_to_one(values[:4]):
+                raise ValueError("logprob_fn: what it says of each token sums to 1, as probabilities do: give logits, or log-probabilities")
             self.gives_logits, self.vocabulary = True, int(values.shape[1])
             if ids.max() >= self.vocabulary:
                 raise OutOfRange(f"id {ids.max()} of sample {row['sample_key']} is not below the {self.vocabulary} logits of a token")
@@ -69,9 +82,8 @@ class Function:
         if shift == 0 and np.isnan(logprobs).any():
             where = int(np.flatnonzero(np.isnan(logprobs))[0])
             raise ValueError(f"logprob_fn: NaN at token {where} of sample {row['sample_key']}")
-        if shift == 0 and (np.isposinf(logprobs).any() or np.count_nonzero(logprobs > 0) > 0.9 * len(ids)):
-            said = f"{logprobs.max():.4g} at token {int(logprobs.argmax())} of sample {row['sample_key']}"
-            raise ValueError(f"logprob_fn: {said} is no log-probability: is it a loss, or a probability?")
+        if shift == 0 and np.isposinf(logprobs).any():
+            raise _no_logprob(float("inf"), int(logprobs.argmax()), row)
         return np.maximum(logprobs, LOWEST)
 
     def _values(self, row: Row, ids: Ints, temperature: float) -> Any:
@@ -95,6 +107,12 @@ class Function:
             return self._call(ids, **more)
         with torch.no_grad():
             return self._call(ids, **more)
+
+
+def _sum_to_one(values: Any) -> bool:
+    """Report whether logits are probabilities: none is below 0, none 1, and each token's sum is 1."""
+    some = values.double().cpu().numpy() if is_tensor(values) else np.asarray(values, np.float64)
+    return some.shape[1] > 1 and bool(((some >= 0) & (some < 1)).all() and (np.abs(some.sum(1) - 1) < 0.01).all())
 
 
 def _of_logits(logits: Any, ids: Ints, temperature: float, shift: int) -> Floats:
@@ -134,11 +152,28 @@ class Tokens:
 
 
 def measure(function: Function, rows: Iterable[Row]) -> Tokens:
-    """Recompute all rows."""
+    """Recompute all rows.
+
+    Raises ValueError where nine of ten values are not negative, and not by rounding. That
+    is counted over rows, because nine of ten of a short row may be all of it.
+    """
     parts: dict[str, list[Any]] = {}
     total = Tokens()
+    seen = positive = 0
+    highest: tuple[float, int, Row] | None = None
+
+    def look(least: int) -> None:
+        if highest is not None and highest[0] > ROUNDED and seen >= least and positive > 0.9 * seen:
+            raise _no_logprob(*highest)
+
     for row in rows:
         c = function(row)
+        top = int(c.argmax())
+        if highest is None or c[top] > highest[0]:
+            highest = float(c[top]), top, row
+        seen += len(c) - 1
+        positive += int(np.count_nonzero(c[1:] >= 0))
+        look(FEW)
         mask = sampled(row)
         at = np.flatnonzero(mask)
         versions, roles = row.get("versions"), _roles(row, len(c))
@@ -158,6 +193,7 @@ def measure(function: Function, rows: Iterable[Row]) -> Tokens:
             here = rest & (roles == role)
             n, s = total.context.get(role, (0, 0.0))
             total.context[role] = (n + int(here.sum()), s + float(c[here].sum()))
+    look(1)
     for name, arrays in parts.items():
         setattr(total, name, np.concatenate(arrays))
     return total
