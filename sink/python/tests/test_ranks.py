@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from made import Run, Sample
+from test_docs import blocks
 
 import rollout
 
@@ -107,3 +109,24 @@ def test_a_killed_job_goes_on(ranks: Callable[..., Any], tmp_path: Path) -> None
         want = lines(whole, rank)
         assert 2 <= min(before) < len(want)  # the kill may lie between a line and its state
         assert first[rank][: min(before)] + lines(cut, rank) == want
+
+
+def test_ranks_share_a_snapshot_as_the_readme_does(tmp_path: Path) -> None:
+    """Rank 1 opens the run when its log is longer."""
+    (block,) = (b for b in blocks("sink/python/README.md", "python") if "dist.broadcast_object_list" in b)
+    processes = []
+    for rank, commits in enumerate((2, 5)):
+        run = Run(tmp_path / str(rank) / "run1")
+        for n in range(commits):
+            run.commit([Sample(f"g{n}", i, size=2) for i in range(2)])
+        begin = f"import torch.distributed as d; d.init_process_group('gloo', init_method='file://{tmp_path}/meet', rank={rank}, world_size=2)\n"
+        env = {**os.environ, "OMP_NUM_THREADS": "1"}
+        command = [sys.executable, "-c", begin + block]
+        processes.append(subprocess.Popen(command, cwd=run.dir.parent, env=env, stdout=subprocess.PIPE))
+    try:
+        said = [process.communicate(timeout=100)[0].decode() for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+    assert said == ["2 [{'run_id': 'r', 'seq': 2}] {}\n"] * 2
