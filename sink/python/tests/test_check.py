@@ -300,6 +300,8 @@ def test_what_the_function_does_wrong_is_said() -> None:
         check(lambda ids: np.full(len(ids), np.nan), RUN)
     with pytest.raises(ValueError, match="is no log-probability: is it a loss, or a probability?"):
         check(lambda ids: -MODEL.logprobs(ids.numpy()), RUN)
+    with pytest.raises(TypeError, match="logprob_fn='run1': give the function first, and then the run"):
+        check("run1", FORMS["values"])  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="give the folder of a run"):
         check(FORMS["values"], [RUN])
     short = [Group("r", "g", 1, [{name: value for name, value in RUN[0].rows[0].items() if name != "logprobs"}])]

@@ -196,6 +196,7 @@ def test_states_that_do_not_fit(tmp_path: Path) -> None:
 
 def test_what_is_no_number_and_no_batches(tmp_path: Path) -> None:
     ds = rollout.Dataset(scattered(tmp_path / "run").dir)
+    assert repr(ds[0]).startswith("Group(run=") and "input_ids" not in repr(ds[0])  # it would be thousands of numbers
     with pytest.raises(TypeError, match="'slice'"):
         ds[0:2]  # type: ignore[index]
     with pytest.raises(TypeError, match="Dataset: give batches"):

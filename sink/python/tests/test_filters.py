@@ -106,6 +106,7 @@ def test_single_segments(tmp_path: Path) -> None:
         (lambda: Where(status="completed"), "give a set of words"),
         (lambda: Where(verification="good"), "must be one of"),  # type: ignore[arg-type]
         (lambda: Where(verification="exakt"), "count_verified, exact; did you mean 'exact'"),  # type: ignore[arg-type]
+        (lambda: Where(verification="verified"), "verification='verified': must be one of unverified, count_verified, exact$"),  # type: ignore[arg-type]
         (lambda: Where(status={"complete"}), "status='complete': must be one of completed, truncated, max_steps; did you mean 'completed'"),
         (lambda: Where(status=["completed", "error"]), "status='error': must be one of completed, truncated, max_steps$"),
         (lambda: Where(flags={"Cut"}), "flags='Cut': must be one of cut, .*, length; did you mean 'cut'"),

@@ -132,6 +132,8 @@ def check(
     """
     if rows < 1 or not tolerance > 0:
         raise ValueError(f"rows={rows}, tolerance={tolerance}: must be positive")
+    if not callable(logprob_fn):
+        raise TypeError(f"logprob_fn={logprob_fn!r}: give the function first, and then the run")
     chosen = _draw(run, rows, seed)
     function = Function(logprob_fn, vocabulary)
     nan = float("nan")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 Row = dict[str, Any]
@@ -35,8 +35,8 @@ class Group:
     """The column group_id."""
     size: int
     """How many samples were asked for: the column group_size."""
-    rows: list[Row]
-    """The rows of all its samples, by sample_index and then segment_index."""
+    rows: list[Row] = field(repr=False)
+    """The rows of all its samples, by sample_index and then segment_index; repr leaves them out."""
     failed: int = 0
     """Samples that failed for good: they have rows in failures/ only."""
     empty: int = 0

@@ -88,8 +88,9 @@ class Where:
         ):
             for word in given:
                 if word not in known:
-                    near = difflib.get_close_matches(str(word), known, 1)
-                    meant = f"; did you mean {near[0]!r}?" if near else ""
+                    # A word that is part of two, as verified, may mean the opposite of one.
+                    near = [k for k in known if str(word) in k] or difflib.get_close_matches(str(word), known, 1)
+                    meant = f"; did you mean {near[0]!r}?" if len(near) == 1 else ""
                     raise ValueError(f"{name}={word!r}: must be one of {', '.join(known)}{meant}")
         for name in ("keep", "truncated", "null_reward", "missing", "failed", "partial"):
             if getattr(self, name) not in ("keep", "drop"):
