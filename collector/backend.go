@@ -71,7 +71,7 @@ type Checker interface {
 // A Scorer rewards a finished rollout.
 type Scorer interface {
 	// Score returns the reward. An error leaves the reward null and is written to
-	// reward_details; it never fails the sample.
+	// reward_details; it never fails the sample. A value that is not finite is such an error.
 	Score(ctx context.Context, t *Task, r *Reply) (Reward, error)
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 
 	"github.com/rollout-rl/rollout/tokenize"
 )
@@ -34,6 +35,9 @@ func (a *attempt) score(ctx context.Context, s *tokenize.Sample, r *Reply) error
 	reward, err := scorer.Score(ctx, a.Task, r)
 	if ctx.Err() == context.Canceled {
 		return context.Cause(ctx)
+	}
+	if v := reward.Value; err == nil && v != nil && (math.IsNaN(*v) || math.IsInf(*v, 0)) {
+		err = fmt.Errorf("the scorer gave %v, which is not a finite number", *v)
 	}
 	if err := a.w.c.scored(a.Attempt, err); err != nil {
 		return err

@@ -4,10 +4,36 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"testing"
 
 	"github.com/rollout-rl/rollout/collector"
 )
+
+// A reward that is not finite is none: the sample is data, and says why it has none.
+func TestRewardThatIsNotFinite(t *testing.T) {
+	t.Parallel()
+	for _, v := range []float64{math.NaN(), math.Inf(1), math.Inf(-1)} {
+		b, s := &scripted{}, &shelf{atOnce: true}
+		c := setup(t, b, s, func(cfg *collector.Config) {
+			cfg.Scorer = scorerFunc(func(context.Context, *collector.Task, *collector.Reply) (collector.Reward, error) {
+				return collector.Reward{Value: &v}, nil
+			})
+		})
+		if err := c.Run(t.Context(), tasks(1)); err != nil {
+			t.Fatal(err)
+		}
+		st := c.Stats()
+		counts(t, st, 1, 0, 0, 0)
+		if st.ScorerFailures != 1 || len(s.samples) != 1 {
+			t.Fatalf("%v: %d failures of the scorer, %d samples", v, st.ScorerFailures, len(s.samples))
+		}
+		got := s.samples[0]
+		if want := fmt.Sprintf(`{"error":"the scorer gave %v, which is not a finite number"}`, v); got.Reward != nil || got.RewardDetails == nil || *got.RewardDetails != want {
+			t.Errorf("%v: reward %v, details %v", v, got.Reward, got.RewardDetails)
+		}
+	}
+}
 
 // A scorer that fails on every sample ends the run; one that scored any, or tasks that
 // hold nothing to score by, do not.

@@ -3,6 +3,7 @@ package sink
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"unicode/utf8"
 
@@ -29,7 +30,7 @@ func checkSample(s *tokenize.Sample, vocab int) error {
 			return refuse(-1, fmt.Errorf("%.40q is not UTF-8", text))
 		}
 	}
-	if err := checkJSON(s.RewardDetails, s.Messages, s.Metadata); err != nil {
+	if err := errors.Join(checkReward(s.Reward), checkJSON(s.RewardDetails, s.Messages, s.Metadata)); err != nil {
 		return refuse(-1, err)
 	}
 	if err := checkTexts(s.RunIDs); err != nil {
@@ -97,6 +98,15 @@ func checkSampled(sampled, counted int64) error {
 		return fmt.Errorf("%d sampled tokens in the sample so far, the server counted %d", sampled, counted)
 	}
 	return nil
+}
+
+// checkReward returns an error for a reward that is not finite: one of them makes the mean of
+// a group, and with it every advantage in it, NaN.
+func checkReward(v *float64) error {
+	if v == nil || !math.IsNaN(*v) && !math.IsInf(*v, 0) {
+		return nil
+	}
+	return fmt.Errorf("reward %v is not finite; it is null where there is none", *v)
 }
 
 // checkJSON checks the columns that hold JSON.

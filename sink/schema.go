@@ -60,7 +60,7 @@ type StoredRow struct {
 	// PromptLength is the number of tokens before the first sampled one.
 	PromptLength int32 `parquet:"prompt_length" read:"facts,rules"`
 
-	// Reward is nil where the sample was not scored.
+	// Reward is finite, or nil where the sample was not scored.
 	Reward        *float64 `parquet:"reward,optional" read:"heads,facts,rules"`
 	RewardDetails *string  `parquet:"reward_details,optional" read:"rules"` // JSON
 	Status        string   `parquet:"status,dict" read:"heads,facts,rules"`

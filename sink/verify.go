@@ -52,8 +52,8 @@ type VerifyReport struct {
 //   - Each shard is there, with the size and digest that its commit says. Its schema is
 //     that of its version, and an Arrow stream has its end mark.
 //   - Rows, tokens, rewards and policy versions are those that the commit sums up.
-//   - Each row keeps every rule of tokenize.Row and belongs to the sample and the group that
-//     the commit says, with all segments in order.
+//   - Each row keeps every rule of tokenize.Row, has a finite reward or none, and belongs to the
+//     sample and the group that the commit says, with all segments in order.
 //   - No sample has more sampled tokens than the server counted, and none is done twice.
 //   - The write-ahead log can be read.
 //   - No shard without a commit holds samples that are nowhere else.

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -155,6 +156,8 @@ func TestVerifyFindsWhatIsWrong(t *testing.T) {
 		{"token count", func(s S) { s.commit(1, func(c *sink.Commit) { c.Shards[0].Tokens.Trainable++ }) }, "tokens {"},
 		{"reward", row(func(r *sink.StoredRow) { r.Reward = new(7.0) }), "rewards"},
 		{"no reward", row(func(r *sink.StoredRow) { r.Reward = nil }), "rewards"},
+		{"reward NaN", row(func(r *sink.StoredRow) { r.Reward = new(math.NaN()) }), "row 1: reward NaN is not finite"},
+		{"reward infinite", row(func(r *sink.StoredRow) { r.Reward = new(math.Inf(-1)) }), "row 1: reward -Inf is not finite"},
 		{"policy versions", func(s S) { s.commit(1, func(c *sink.Commit) { c.Shards[0].PolicyVersions = &sink.Range{Max: 1} }) }, "policy versions"},
 		{"sample done twice", func(s S) {
 			s.commit(2, func(c *sink.Commit) {

@@ -114,7 +114,7 @@ func (s *shardCheck) checkRow(r *StoredRow, of CommittedSample, i, n int) error 
 	if err := checkSampled(s.sampled, r.CompletionTokens); err != nil {
 		return err
 	}
-	return errors.Join(checkJSON(r.RewardDetails, r.Messages, r.Metadata))
+	return errors.Join(checkReward(r.Reward), checkJSON(r.RewardDetails, r.Messages, r.Metadata))
 }
 
 // checkVersions compares the span of the policy versions with what the tokens say.

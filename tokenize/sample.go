@@ -27,7 +27,7 @@ type Sample struct {
 	// has both.
 	Failures []Failure
 
-	// Reward is nil where the sample was not scored; 0 is a score.
+	// Reward is finite, or nil where the sample was not scored; 0 is a score.
 	Reward *float64
 	// RewardDetails is a JSON object, or nil.
 	RewardDetails *string

@@ -91,6 +91,8 @@ func TestMain(m *testing.M) {
 			fmt.Fprintln(os.Stdout, `{"error":"cannot judge"}`)
 		case "details":
 			fmt.Fprintln(os.Stdout, `{"reward":1,"details":[5]}`)
+		case "nan", "infinite", "huge":
+			fmt.Fprintf(os.Stdout, `{"reward":%s}`+"\n", map[string]string{"nan": "NaN", "infinite": "-Infinity", "huge": "1e999"}[q.Output])
 		case "null":
 			fmt.Fprintln(os.Stdout, `{"reward":null,"details":null}`)
 		default:
@@ -135,6 +137,9 @@ func TestCommand(t *testing.T) {
 		{"junk", 0, "", "hello"},
 		{"a", 1, `{"nth":1}`, ""},
 		{"long", 0, "", "longer"},
+		{"nan", 0, "", "NaN"},
+		{"infinite", 0, "", "-Infinity"},
+		{"huge", 0, "", "1e999"},
 		{"", 0, `{"nth":1}`, ""},
 	}
 	for _, s := range steps {

@@ -171,7 +171,7 @@ func Edge() []*tokenize.Sample {
 	})
 
 	for i, reward := range []*float64{
-		nil, new(0.0), new(1.0), new(math.Copysign(0, -1)), new(-1e300), new(math.Inf(1)), new(math.Inf(-1)), new(math.NaN()), new(5e-324), nil, nil, new(0.0), new(0.0), nil,
+		nil, new(0.0), new(1.0), new(math.Copysign(0, -1)), new(-1e300), new(math.MaxFloat64), new(-math.MaxFloat64), new(math.Nextafter(1, 2)), new(5e-324), nil, nil, new(0.0), new(0.0), nil,
 	} {
 		add(b.Sample(b.Row(3, 4)), func(s *tokenize.Sample) {
 			s.Reward = reward

@@ -321,6 +321,8 @@ func testRefusals(t *testing.T, cfg sink.Config) {
 		{"messages that are not JSON", func(s *tokenize.Sample) { s.Messages = new("{") }},
 		{"metadata that is not JSON", func(s *tokenize.Sample) { s.Metadata = new("a") }},
 		{"reward details that are not JSON", func(s *tokenize.Sample) { s.RewardDetails = new("") }},
+		{"reward NaN", func(s *tokenize.Sample) { s.Reward = new(math.NaN()) }},
+		{"reward infinite", func(s *tokenize.Sample) { s.Reward = new(math.Inf(1)) }},
 		{"more tokens than the server counted", func(s *tokenize.Sample) { s.CompletionTokens-- }},
 		{"more tokens than the server counted, with one trimmed", func(s *tokenize.Sample) {
 			s.Rows[0].Trimmed, s.Rows[0].Flags = 1, tokenize.FlagRealigned
@@ -351,7 +353,9 @@ func testRefusals(t *testing.T, cfg sink.Config) {
 			s := b.Sample(b.Row(3, 4))
 			tt.edit(s)
 			var refused *sink.SampleError
-			if err := d.Append(t.Context(), s, nil); !errors.As(err, &refused) || !refused.Refused() {
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel() // nobody takes a sample that is not refused
+			if err := d.Append(ctx, s, nil); !errors.As(err, &refused) || !refused.Refused() {
 				t.Errorf("Append() = %v, want a *SampleError about the sample", err)
 			}
 		})

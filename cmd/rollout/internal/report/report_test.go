@@ -35,7 +35,7 @@ func TestReadCounts(t *testing.T) {
 			for i := range 2 { // no variance, all pass
 				f.sample("b", i, 4, new(2.0), 50, 200)
 			}
-			f.sample("c", 0, 4, new(math.NaN()), 60, 5)
+			f.sample("c", 0, 4, nil, 60, 5)
 			f.failure("b", 2, 4, "no_prompt", "first words")
 			f.failure("b", 3, 4, "no_prompt", "other words")
 			f.failure("c", 1, 4, "agent_error", "oops")
