@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -101,6 +102,9 @@ func (p *program) importRun(ctx context.Context, files []string, o *importOption
 	}
 	p.say("made %s: %s, %s, %s; %s tokens", o.out, human.Plural(stats.Samples, "sample"), human.Plural(stats.Rows, "row"),
 		human.Plural(stats.Failures, "failure row"), human.Count(stats.Tokens.Total))
+	if header == nil && in.versions {
+		p.say("%s: who told the policy versions of its rows is not known (%s): only an export of --kind all says it", o.out, runfolder.VersionsSourceKey)
+	}
 	return nil
 }
 
@@ -124,6 +128,7 @@ type importer struct {
 
 	at        string // the open file
 	last, now sampleLines
+	versions  bool // a row has one
 	ended     bool
 }
 
@@ -198,6 +203,9 @@ func (in *importer) parts() iter.Seq2[*sink.StoredSample, error] {
 func (in *importer) note(s *sink.StoredSample) *sink.StoredSample {
 	if s.Key != in.now.key || s.Attempt != in.now.attempt {
 		in.last, in.now = in.now, sampleLines{key: strings.Clone(s.Key), attempt: s.Attempt}
+	}
+	for i := range s.Rows {
+		in.versions = in.versions || len(s.Rows[i].Versions) > 0 && slices.Max(s.Rows[i].Versions) >= 0
 	}
 	in.now.lines = append(in.now.lines, fmt.Sprintf("%s: line %d", in.at, in.lines.Line))
 	return s
