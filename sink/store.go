@@ -165,7 +165,8 @@ func (r *StoredRow) upgrade(version int) error {
 // yielded. Parts of one key and attempt that follow each other are one sample, which is held until
 // the next one begins. A sample is checked by every rule that [Verify] has, and the first that
 // breaks one ends Store with a *SampleError, whose Row counts the rows and then the failures; an
-// error that is yielded ends it too. What was yielded is Store's.
+// error that is yielded ends it too. So does a sample that is done already, and a second failure
+// of one attempt (ErrCommitted). What was yielded is Store's.
 //
 // There is no write-ahead log: what is stored comes from somewhere. A folder in which Store did
 // not come to its end is not to be used.
@@ -179,9 +180,17 @@ func Store(dir string, cfg Config, parts iter.Seq2[*StoredSample, error]) (Stats
 	}
 	w := newWriter(d, 0)
 	defer w.age.Stop()
+	failures := map[attemptID]struct{}{} // d.keys has what is done
 	err = joined(parts, func(s *StoredSample) error {
 		if err := d.checkStored(s); err != nil {
 			return err
+		}
+		if len(s.Rows) == 0 && len(s.Failures) > 0 {
+			id := attemptID{IDOf(s.Key), s.Attempt}
+			if _, twice := failures[id]; twice {
+				return &SampleError{Key: s.Key, Row: -1, Err: ErrCommitted}
+			}
+			failures[id] = struct{}{}
 		}
 		return w.takeStored(s)
 	})

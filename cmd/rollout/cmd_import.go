@@ -113,9 +113,16 @@ func importedAll(h *rowjson.Header, s *sink.Stats, file string) error {
 	if s.Rows == h.Rows && s.Failures == h.Failures && s.Samples == h.Samples {
 		return nil
 	}
+	hint := "without its first line, import takes what is there"
+	if s.Rows == h.Rows && s.Failures == h.Failures && s.Samples > h.Samples {
+		hint = together // or one counts twice
+	}
 	return exit.Hint(exit.Usagef("%s: has %d rows, %d failure rows and %d samples, and its first line says %d, %d and %d: it is not whole",
-		file, s.Rows, s.Failures, s.Samples, h.Rows, h.Failures, h.Samples), "without its first line, import takes what is there")
+		file, s.Rows, s.Failures, s.Samples, h.Rows, h.Failures, h.Samples), hint)
 }
+
+// together is the hint of what files cause in which lines of samples are mixed, or come twice.
+const together = "all lines of a sample stand together, as export writes them"
 
 // An importer reads files one after the other, and knows which lines the last samples have.
 type importer struct {
@@ -225,9 +232,9 @@ func (in *importer) failed(err error) error {
 	if refused.Row >= 0 && refused.Row < len(of.lines) {
 		at = of.lines[refused.Row]
 	}
-	hint := "all lines of a sample stand together, as export writes them"
+	hint := together
 	if errors.Is(err, sink.ErrCommitted) {
-		hint = "a sample is in a run once; export --kind all has its rows and failures together"
+		hint += "; a sample is in a run once, and export --kind all has its rows and failures together"
 	}
 	return exit.Hint(exit.Usagef("%s: sample %s: %w", at, refused.Key, refused.Err), hint)
 }

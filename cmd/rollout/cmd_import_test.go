@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -12,8 +13,11 @@ import (
 	"testing"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/rowjson"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
 	"github.com/rollout-rl/rollout/sink"
+	"github.com/rollout-rl/rollout/sink/sinktest"
+	"github.com/rollout-rl/rollout/tokenize"
 )
 
 // An interrupt ends an import of a pipe that is silent, at its beginning and later, and
@@ -114,6 +118,46 @@ func TestImportAfterKill(t *testing.T) {
 		t.Error(err)
 	}
 	mustRun(t, exit.OK, "verify", run)
+}
+
+// However the lines of two samples are mixed or come twice, the error says how lines stand; so
+// does that of a count of samples which is too large.
+func TestImportOfMixedLines(t *testing.T) {
+	t.Parallel()
+	dir, again := t.TempDir(), filepath.Join(t.TempDir(), "again")
+	b := sinktest.NewBuilder(7)
+	sinktest.Write(t, dir, sink.Config{}, []*tokenize.Sample{
+		b.Sample(b.Row(3, 4), b.Row(5, 6)), b.Sample(b.Row(7, 8), b.Row(9, 4)),
+	})
+	log, err := sink.ReadLog(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var text bytes.Buffer
+	w := rowjson.NewWriter(&text)
+	for part, err := range log.Stored() {
+		if err == nil {
+			err = w.Write(part)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	lines := strings.SplitAfter(text.String(), "\n")
+	for _, order := range [][]int{{0, 2, 1, 3}, {0, 1, 2, 3, 0, 1}, {0, 1, 0, 1, 2, 3}, {0, 0, 1}, {1, 0}, {0, 2}} {
+		mixed := ""
+		for _, i := range order {
+			mixed += lines[i]
+		}
+		r := mustRun(t, exit.Usage, "import", writeFile(t, "mixed.jsonl", []byte(mixed)), "--out", again)
+		if !strings.Contains(r.stderr, "hint: "+together) {
+			t.Errorf("%v: %s", order, r.stderr)
+		}
+	}
+	err = importedAll(&rowjson.Header{Rows: 1, Failures: 1, Samples: 1}, &sink.Stats{Rows: 1, Failures: 1, Samples: 2}, "x")
+	if exit.HintOf(err) != together {
+		t.Error(err)
+	}
 }
 
 // A sample without a key that is refused before it ends is the one that is read, not one
