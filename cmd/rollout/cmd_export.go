@@ -28,6 +28,8 @@ import (
 type exportOptions struct {
 	out, kind        string
 	task, group, key string
+
+	met bool // a row of task
 }
 
 func (p *program) exportCmd() *cobra.Command {
@@ -103,6 +105,9 @@ func (p *program) export(ctx context.Context, dir string, o *exportOptions) erro
 	case err != nil:
 		return exit.With(exit.Storage, fmt.Errorf("%s: %w", o.out, err))
 	}
+	if o.task != "" && !o.met {
+		p.sayNothingOf(o.task, dir, log)
+	}
 	if o.out != "-" {
 		p.say("wrote %s: %s", o.out, human.Plural(n, "line"))
 	}
@@ -162,6 +167,7 @@ func (o *exportOptions) wants(s *sink.StoredSample) bool {
 	} else {
 		task = s.Failures[0].TaskID
 	}
+	o.met = o.met || o.task == task
 	return (o.task == "" || o.task == task) && (o.group == "" || o.group == s.Group.ID) && (o.key == "" || o.key == s.Key)
 }
 

@@ -26,10 +26,13 @@ type inspectOptions struct {
 	tokenizer               string
 	failures, asJSON, whole bool
 	color                   string
+
+	met, searched bool // a row of task; all rows were looked at
 }
 
 // wants reports whether a row is among those that were asked for. key is the whole key.
 func (o *inspectOptions) wants(task, group, key string) bool {
+	o.met = o.met || o.task == task
 	return (o.task == "" || o.task == task) && (o.group == "" || o.group == group) && (o.key == "" || o.key == key)
 }
 
@@ -116,6 +119,9 @@ func (p *program) inspect(dir string, o *inspectOptions) error {
 	if err != nil && exit.Code(err) != exit.Usage {
 		return runfolder.ReadError(dir, err)
 	}
+	if o.task != "" && !o.met && (err == nil || o.searched) {
+		p.sayNothingOf(o.task, dir, log)
+	}
 	if err == nil && o.row < 0 && !o.asJSON {
 		p.say("%s", runTotals(log))
 	}
@@ -197,6 +203,7 @@ func place[T any](log *sink.Log, kind sink.Kind, rows iter.Seq2[foundRow[T], err
 				}
 				n++
 			}
+			o.searched = true
 		}
 		what := map[sink.Kind]string{sink.KindData: "rows", sink.KindFailures: "failure rows"}[kind]
 		return sink.Shard{}, 0, exit.Hint(exit.Usagef("--row: %d: there are %d %s", o.row, n, what), "they are counted from 0")

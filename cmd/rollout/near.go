@@ -1,0 +1,75 @@
+package main
+
+import (
+	"iter"
+	"path/filepath"
+
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/tasks"
+	"github.com/rollout-rl/rollout/sink"
+)
+
+// sayNothingOf says that no row of a task was found, and which task was likely meant.
+func (p *program) sayNothingOf(task, dir string, log *sink.Log) {
+	text := "nothing of task " + tame.Text(task, 60)
+	if near := nearTask(task, taskIDs(dir, log)); near != "" {
+		text += ": did you mean " + tame.Text(near, 60) + "?"
+	}
+	p.say("%s", text)
+}
+
+// maxNear is how long an id may be that others are compared with, in bytes: that takes the
+// square of it in time, for every task.
+const maxNear = 100
+
+// nearTask returns the id that task was most likely meant to be. It is empty if none is near,
+// or if task is one of them.
+func nearTask(task string, ids iter.Seq[string]) (near string) {
+	if len(task) > maxNear {
+		return ""
+	}
+	for id := range ids {
+		switch {
+		case id == task:
+			return ""
+		case len(id) > maxNear:
+		case near == "":
+			near = human.Nearest(task, []string{id})
+		default:
+			near = human.Nearest(task, []string{near, id})
+		}
+	}
+	return near
+}
+
+// taskIDs yields the ids of a run's tasks; those of an imported run, which has none, are in
+// its rows. It ends where they cannot be read: then there is less to suggest.
+func taskIDs(dir string, log *sink.Log) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		has := false
+		for t, err := range tasks.Read(filepath.Join(dir, runfolder.TasksFile), nil) {
+			if has = true; err != nil || !yield(t.ID) {
+				return
+			}
+		}
+		if has {
+			return
+		}
+		for s := range log.Shards(sink.KindData) {
+			for r, err := range log.Heads(s) {
+				if err != nil || !yield(r.TaskID) {
+					return
+				}
+			}
+		}
+		for s := range log.Shards(sink.KindFailures) {
+			for f, err := range log.FailureHeads(s) {
+				if err != nil || !yield(f.TaskID) {
+					return
+				}
+			}
+		}
+	}
+}
