@@ -20,8 +20,8 @@ const (
 	DefaultMaxBytesInFlight = 8 << 20
 	// DefaultWriters is one: a writer takes more than 25 million tokens per second.
 	DefaultWriters = 1
-	// DefaultRowGroupTokens costs 12 MB of memory per writer; speed and size are
-	// the same from 250 thousand to 10 million.
+	// DefaultRowGroupTokens costs some 20 MB of memory per writer of Parquet; speed
+	// and size are the same from 250 thousand to 10 million.
 	DefaultRowGroupTokens = 1_000_000
 
 	// minRowGroupTokens keeps the footer small: a row group costs 5 KB of it.
@@ -57,9 +57,12 @@ type Config struct {
 	// DefaultWriters.
 	Writers int
 
-	// RowGroupTokens closes a Parquet row group, or an Arrow batch, once it holds
-	// that many tokens. Much text beside them closes it earlier, at 32 MiB of a
-	// Parquet file or 128 MiB of text in Arrow. Default DefaultRowGroupTokens.
+	// RowGroupTokens closes a Parquet row group once it holds that many tokens, before
+	// the first row of another group: a reader decodes a whole row group, and so needs
+	// one for a group and not two. In the middle of a group it is closed at twice as
+	// many. Much text beside the tokens closes it earlier, at 16 MiB of the file, or 32
+	// in the middle of a group. Nothing is decoded of an Arrow batch: it is closed at that
+	// many tokens, or at 128 MiB of text, wherever that is. Default DefaultRowGroupTokens.
 	RowGroupTokens int
 
 	// VocabSize is the number of ids of the model's vocabulary; a row with an id

@@ -17,7 +17,7 @@ import (
 type Encoder struct{ enc encoder[StoredRow] }
 
 // Encode takes one row.
-func (e Encoder) Encode(r *StoredRow) error { return e.enc.encode(r, len(r.InputIDs)) }
+func (e Encoder) Encode(r *StoredRow) error { return e.enc.encode(r, len(r.InputIDs), true) }
 
 // Close ends the shard.
 func (e Encoder) Close() error { return e.enc.close() }
@@ -99,7 +99,7 @@ func ArrowLeak(rows []StoredRow, batchTokens int) (int, error) {
 	var body bytes.Buffer
 	enc := newArrowEncoderWith(&body, newColumnSet(), batchTokens, nil, mem)
 	for i := range rows {
-		if err := enc.encode(&rows[i], len(rows[i].InputIDs)); err != nil {
+		if err := enc.encode(&rows[i], len(rows[i].InputIDs), true); err != nil {
 			return 0, err
 		}
 	}

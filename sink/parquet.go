@@ -18,13 +18,20 @@ const parquetPageBytes = 512 << 10
 
 // parquetGroupBytes closes a row group of few tokens and much text early, for it
 // lies in memory until then: failures may have no token at all.
-const parquetGroupBytes = 32 << 20
+const parquetGroupBytes = 16 << 20
+
+// cutFactor is by how much a row group outgrows its tokens or bytes before it is closed
+// in the middle of a group of samples. Until then the group is finished: a reader that
+// wants whole groups decodes two row groups for one that lies in both. 2 is enough for
+// groups as large as a row group, and costs 3 to 5 MB of memory for these.
+const cutFactor = 2
 
 // An encoder writes the rows of one shard. It belongs to one goroutine.
 type encoder[T any] interface {
-	// encode takes one row of the given number of tokens. The row's memory is the
+	// encode takes one row of the given number of tokens; first says that no row before
+	// it belongs with it, so that a row group may end there. The row's memory is the
 	// caller's again when it returns.
-	encode(row *T, tokens int) error
+	encode(row *T, tokens int, first bool) error
 	// size is the number of bytes that the shard would have if it were closed now,
 	// roughly; it grows with every row.
 	size() int64
@@ -77,7 +84,12 @@ func newParquetEncoder[T any](w io.Writer, codec *pageCodec, groupTokens int, me
 	return &parquetEncoder[T]{w: parquet.NewGenericWriter[T](w, opts...), groupTokens: groupTokens}
 }
 
-func (e *parquetEncoder[T]) encode(row *T, tokens int) error {
+func (e *parquetEncoder[T]) encode(row *T, tokens int, first bool) error {
+	if first && e.outgrown(1) {
+		if err := e.flush(); err != nil {
+			return err
+		}
+	}
 	e.one[0] = *row
 	_, err := e.w.Write(e.one[:])
 	e.one = [1]T{}
@@ -85,10 +97,20 @@ func (e *parquetEncoder[T]) encode(row *T, tokens int) error {
 		return err
 	}
 	e.openTokens += tokens
-	if e.openTokens < e.groupTokens && e.w.Size()-e.flushed < parquetGroupBytes {
-		return nil
+	if e.outgrown(cutFactor) {
+		return e.flush()
 	}
-	err = e.w.Flush()
+	return nil
+}
+
+// outgrown reports whether the open row group holds so many times what closes it.
+func (e *parquetEncoder[T]) outgrown(times int) bool {
+	return e.openTokens >= times*e.groupTokens || e.w.Size()-e.flushed >= int64(times)*parquetGroupBytes
+}
+
+// flush closes the open row group.
+func (e *parquetEncoder[T]) flush() error {
+	err := e.w.Flush()
 	e.openTokens, e.flushed = 0, e.w.Size()
 	return err
 }

@@ -55,8 +55,9 @@ func (s *openShard[T]) Write(p []byte) (int, error) {
 	return n, err
 }
 
-func (s *openShard[T]) append(row *T, tokens int) error {
-	if err := s.enc.encode(row, tokens); err != nil {
+// append writes a row, of which first says what it says in encoder.
+func (s *openShard[T]) append(row *T, tokens int, first bool) error {
+	if err := s.enc.encode(row, tokens, first); err != nil {
 		return &ShardError{Path: s.temp, Op: "write", Err: err}
 	}
 	s.rows++

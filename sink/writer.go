@@ -32,6 +32,7 @@ type writer struct {
 	done    []func(error)
 	groups  []CommittedGroup
 	places  map[CommittedGroup]int32
+	group   int32 // place of that of the last row
 	logged  []logged
 	since   time.Time // when the first of them came
 
@@ -220,7 +221,10 @@ func (w *writer) putRow(r *StoredRow) error {
 		}
 		w.data = shard
 	}
-	err := w.data.append(r, len(r.InputIDs))
+	group := w.samples[len(w.samples)-1].Group
+	first := group != w.group || r.GroupID == "" && r.SegmentIndex == 0
+	w.group = group
+	err := w.data.append(r, len(r.InputIDs), first)
 	if err == nil {
 		w.data.sums.add(r)
 	}
@@ -242,7 +246,7 @@ func (w *writer) putFailure(f *StoredFailure) error {
 		}
 		w.failures = shard
 	}
-	return w.failures.append(f, len(f.OutputIDs))
+	return w.failures.append(f, len(f.OutputIDs), true)
 }
 
 func (w *writer) openData() (*openShard[StoredRow], error) {
