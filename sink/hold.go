@@ -34,7 +34,9 @@ type heldGroup struct {
 	id         CommittedGroup
 	list       []accepted
 	taken      int       // list[:taken] is gone
-	indexes    int       // different ones in list
+	seen       []bool    // by index: is in list[:counted]
+	counted    int       // 0 until list is as long as the group is large
+	indexes    int       // different ones in list[:counted]
 	since      time.Time // when the first of list came
 	commits    int       // of the writer since then
 	prev, next *heldGroup
@@ -53,17 +55,30 @@ func (h *hold) add(a accepted, now time.Time) *heldGroup {
 		g.since = now
 	}
 	a.index = a.sample.Index
-	if !slices.ContainsFunc(g.list, func(b accepted) bool { return b.index == a.index }) {
-		g.indexes++
-	}
 	g.list = append(g.list, a)
 	h.n++
 	h.bytes += a.bytes
 	return g
 }
 
-// whole reports whether each sample of the group has an outcome.
-func (g *heldGroup) whole() bool { return g.indexes == int(g.id.Size) }
+// whole reports whether each sample of the group has an outcome. It takes constant time per
+// sample in the list, and a byte for each once there are as many as the group has.
+func (g *heldGroup) whole() bool {
+	if len(g.list) < int(g.id.Size) {
+		return false
+	}
+	if g.counted == 0 {
+		g.seen = append(g.seen[:0], make([]bool, g.id.Size)...)
+	}
+	for ; g.counted < len(g.list); g.counted++ {
+		at := g.list[g.counted].index // the write-ahead log may say any
+		if at >= 0 && at < g.id.Size && !g.seen[at] {
+			g.seen[at] = true
+			g.indexes++
+		}
+	}
+	return g.indexes == int(g.id.Size)
+}
 
 // begin adds a group.
 func (h *hold) begin(id CommittedGroup) *heldGroup {
@@ -96,7 +111,7 @@ func (h *hold) end(g *heldGroup) {
 	} else {
 		h.last = g.prev
 	}
-	if *g = (heldGroup{list: g.list[:0]}); len(h.free) < maxFree && cap(g.list) <= maxFreeList {
+	if *g = (heldGroup{list: g.list[:0], seen: g.seen}); len(h.free) < maxFree && cap(g.list) <= maxFreeList {
 		h.free = append(h.free, g)
 	}
 }

@@ -1,0 +1,64 @@
+package sink
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/rollout-rl/rollout/tokenize"
+)
+
+// A group is whole with the last of its indexes, in whatever order they come and however often
+// some do. An index that cannot be, of a log that others wrote, makes none whole.
+func TestWhole(t *testing.T) {
+	t.Parallel()
+	rng := rand.New(rand.NewPCG(4, 0))
+	for _, size := range []int{2, 3, 8, 65, 1000} {
+		for _, twice := range []int{0, 1, size / 2, size - 1} {
+			order := rng.Perm(size)
+			last := int32(order[size-1])
+			before := append(order[:size-1:size-1], order[:twice]...)
+			rng.Shuffle(len(before), func(i, k int) { before[i], before[k] = before[k], before[i] })
+			h := hold{groups: map[CommittedGroup]*heldGroup{}}
+			for n := range 2 { // the second time in the memory of the first
+				add := func(index int32) *heldGroup {
+					return h.add(accepted{sample: &tokenize.Sample{GroupID: "g", GroupSize: int32(size), Index: index}}, time.Time{})
+				}
+				for _, index := range append(before, -1, size, 1<<30) {
+					if g := add(int32(index)); g.whole() {
+						t.Fatalf("%d of %d, %d twice, round %d: whole without %d", len(g.list), size, twice, n, last)
+					}
+				}
+				g := add(last)
+				if !g.whole() {
+					t.Fatalf("%d of %d, %d twice, round %d: not whole", len(g.list), size, twice, n)
+				}
+				for range len(g.list) {
+					h.take(g)
+				}
+			}
+		}
+	}
+}
+
+// What the hold of a group costs per sample does not grow with the group.
+func BenchmarkHold(b *testing.B) {
+	for _, size := range []int32{8, 128, 1024, 8192} {
+		b.Run(fmt.Sprintf("group=%d", size), func(b *testing.B) {
+			b.ReportAllocs()
+			h := hold{groups: map[CommittedGroup]*heldGroup{}}
+			s := &tokenize.Sample{GroupID: "g", GroupSize: size}
+			for b.Loop() {
+				for s.Index = range size {
+					if g := h.add(accepted{sample: s}, time.Time{}); g.whole() {
+						for range len(g.list) {
+							h.take(g)
+						}
+					}
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(size), "ns/sample")
+		})
+	}
+}
