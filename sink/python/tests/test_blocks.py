@@ -68,8 +68,40 @@ class Counted:
         from rollout import _blocks
 
         batch = collate.padded(0, null_reward="nan")(groups)
-        batch["addresses"] = sorted(block.data_ptr() for block in _blocks._blocks)
+        batch["addresses"] = sorted(block.tensor.data_ptr() for block in _blocks._blocks)
         return batch
+
+
+class Wild:
+    """A collate that does with its batches what it likes, and keeps what it must find unchanged."""
+
+    def __init__(self) -> None:
+        self.kept: list[tuple[Any, Any]] = []
+
+    def __call__(self, groups: Any) -> Any:
+        make = collate.padded(0, null_reward="nan")
+        make(groups)  # is sent nowhere
+        batch = make(groups)
+        other = copy.deepcopy(make(groups))
+        view = copy.copy(batch)
+        self.kept = [*self.kept[-3:], (view["logprobs"][1:, :3], view["logprobs"][1:, :3].clone())]
+        assert all(torch.equal(part, was) for part, was in self.kept)
+        batch["logprobs"] = batch["logprobs"].double()  # larger than what is pickled by value
+        batch["left"] = batch["input_ids"][:, :2]  # a part that has gaps
+        batch["first"] = batch["versions"][0]  # a part that has none
+        batch["twin"] = other["input_ids"]
+        return batch
+
+
+def test_collate_may_do_what_it_likes(tmp_path: Path) -> None:
+    ds = rollout.Dataset(scattered(tmp_path / "run", groups=120).dir)
+    want = [content(batch) for batch in ds.batches(2, collate=Wild())]
+    kept = []
+    for i, batch in enumerate(rollout.DataLoader(ds.batches(2, collate=Wild()), num_workers=2)):
+        kept = kept[-2:] + [(i, batch)]
+        assert all(same(content(old), want[at]) for at, old in kept), i
+        assert torch.equal(batch["twin"], batch["input_ids"])
+    assert len(want) == i + 1 > 20
 
 
 def test_few_blocks_are_made(tmp_path: Path) -> None:

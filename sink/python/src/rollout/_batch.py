@@ -2,44 +2,79 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from rollout._arrays import is_tensor, torch
-from rollout._blocks import ALIGN, HEADER, lend, memory
+from rollout._blocks import ALIGN, Block, in_worker, lend, lent, memory
+
+SMALL = 1 << 15
+"""Bytes that are cheaper in the pickle than in a block of their own."""
+
+Place = tuple[int, int, int, Any, tuple[int, ...]]
+"""Of a tensor: the number of its memory, its begin there, its bytes, dtype and shape."""
 
 
 class Batch(dict[str, Any]):
     """What the functions of rollout.collate make: tensors by name, and the list rows.
 
-    It is pickled as one block of memory that the tensors are views of: torch sends each
-    tensor with a file descriptor of its own, some half a millisecond each, and a batch
-    has twenty.
+    A worker sends it as a block of shared memory that the tensors are views of: torch
+    sends each tensor with a file descriptor of its own, some half a millisecond each, and
+    a batch has twenty. What collate made in the worker lies in a block already, the rest
+    is copied.
     """
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         tensors = {name: value.contiguous() for name, value in self.items() if is_tensor(value) and value.device.type == "cpu"}
         if not tensors:
             return Batch, (dict(self),)
-        places, end = {}, 0
+        blocks: list[Block] = []
+        places: dict[str, Place] = {}
+        copied, end = [], 0
         for name, value in tensors.items():
             size = value.numel() * value.element_size()
-            places[name] = (end, size, value.dtype, tuple(value.shape))
-            end += -(-size // ALIGN) * ALIGN
-        block = lend(end)
-        for name, value in tensors.items():
-            begin, size, _, _ = places[name]
-            block[HEADER + begin : HEADER + begin + size].view(value.dtype).copy_(value.reshape(-1))
+            there = lent(value)
+            if there is None:
+                copied.append(name)
+                number, begin = -1, end
+                end += -(-size // ALIGN) * ALIGN
+            else:
+                block, begin = there
+                if block not in blocks:
+                    blocks.append(block)
+                number = blocks.index(block)
+            places[name] = (number, begin, size, value.dtype, tuple(value.shape))
+        pickled = end <= SMALL or not in_worker()
+        if pickled:
+            room = np.empty(max(end, ALIGN), np.uint8)  # torch views no type in an empty one
+        else:
+            block, room = lend(end)
+            blocks.append(block)
+        whole = torch.from_numpy(room)
+        for name in copied:
+            _, begin, size, dtype, _ = places[name]
+            whole[begin : begin + size].view(dtype).copy_(tensors[name].reshape(-1))
+        memories = [block.send() for block in blocks] + ([room] if pickled else [])
         rest = {name: value for name, value in self.items() if name not in tensors}
-        return _unpack, (block, places, rest, list(self))
+        return _unpack, (memories, places, rest, list(self))
+
+    def __copy__(self) -> Batch:
+        return Batch(self)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Batch:
+        return Batch(copy.deepcopy(dict(self), memo))
 
 
-def _unpack(block: Any, places: dict[str, tuple[int, int, Any, tuple[int, ...]]], rest: dict[str, Any], order: list[str]) -> Batch:
-    batch, held = Batch(), memory(block)
+def _unpack(memories: list[Any], places: dict[str, Place], rest: dict[str, Any], order: list[str]) -> Batch:
+    held = [torch.from_numpy(memory(m) if is_tensor(m) else m) for m in memories]
+    batch = Batch()
     for name in order:
         if name in rest:
             batch[name] = rest[name]
         else:
-            begin, size, dtype, shape = places[name]
-            batch[name] = torch.from_numpy(held[begin : begin + size]).view(dtype).reshape(shape)
+            number, begin, size, dtype, shape = places[name]
+            batch[name] = held[number][begin : begin + size].view(dtype).reshape(shape)
     return batch

@@ -2,8 +2,12 @@
 
 New shared memory costs more than what is copied into it: each page is made, cleared and
 mapped when it is first touched, in the worker and once more in the process that trains.
-So a worker keeps its blocks. A word at the beginning of a block says whether a batch is
-in it; the process that trains clears it when nothing refers to the batch any more.
+So a worker keeps its blocks, and lends them: to a collate, which writes a batch where it
+will be sent from, or to what copies a batch that lies elsewhere.
+
+A block is free when nothing in the worker refers to its memory and all that was sent of
+it came back. Two words at its beginning count that: sent, which the worker writes, and
+returned, which the process that trains writes when nothing refers to the batch any more.
 """
 
 from __future__ import annotations
@@ -25,48 +29,84 @@ KEPT = 16
 """Blocks that a worker remembers. Where batches are kept for good, so are their blocks,
 and a worker forgets the oldest."""
 
+Bytes = npt.NDArray[np.uint8]
+
+
+class Block:
+    """Shared memory of a worker."""
+
+    def __init__(self, size: int) -> None:
+        # share_memory_() of a tensor would write every page of it.
+        storage = torch.UntypedStorage._new_shared(HEADER + size)
+        self.tensor: Any = torch.empty(0, dtype=torch.uint8).set_(storage)
+        self.size = size
+        self._held = False
+        self._counts: Any = self.tensor[:16].view(torch.int64)
+        self._counts.fill_(0)
+
+    def free(self) -> bool:
+        """Report whether the memory can be lent."""
+        sent, returned = self._counts.tolist()
+        return not self._held and bool(sent == returned)
+
+    def hold(self) -> Bytes:
+        """Return the memory, which is held until this array and all its views are gone."""
+        whole: Bytes = self.tensor.numpy()
+        self._held = True
+        weakref.finalize(whole, self._let_go).atexit = False
+        return whole[HEADER:]
+
+    def _let_go(self) -> None:
+        self._held = False
+
+    def send(self) -> Any:
+        """Return the tensor that the other process gives to memory."""
+        self._counts[0].add_(1)
+        return self.tensor
+
+    def place(self, tensor: Any) -> int | None:
+        """Return where in the memory a tensor begins, None where it is not a part of it."""
+        at = int(tensor.data_ptr()) - int(self.tensor.data_ptr()) - HEADER
+        return at if 0 <= at and at + tensor.numel() * tensor.element_size() <= self.size else None
+
+
 _lock = threading.Lock()
-_blocks: list[Any] = []
+_blocks: list[Block] = []
 
 
-def lend(size: int) -> Any:
-    """Return a tensor (uint8) in shared memory of HEADER + size bytes, or more in a worker."""
-    if torch.utils.data.get_worker_info() is None:
-        return _new(size)
+def lend(size: int) -> tuple[Block, Bytes]:
+    """Return a block of size bytes or more and its memory, which is held."""
     with _lock:
-        free = [i for i, block in enumerate(_blocks) if not _word(block).item()]
-        fits = [i for i in free if len(_blocks[i]) >= HEADER + size]
+        free = [b for b in _blocks if b.free()]
+        fits = [b for b in free if b.size >= size]
         if fits:
-            at = min(fits, key=lambda i: len(_blocks[i]))
-            block = _blocks.pop(at)
-            _word(block).fill_(1)
+            block = min(fits, key=lambda b: b.size)
+            _blocks.remove(block)
         else:
             # One that is free and too small makes room; or the oldest, if there are many.
             if free or len(_blocks) >= KEPT:
-                del _blocks[free[0] if free else 0]
-            block = _new(size + size // 4)
+                _blocks.remove(free[0] if free else _blocks[0])
+            block = Block(size + size // 4)
         _blocks.append(block)
-        return block
+        return block, block.hold()
 
 
-def memory(block: Any) -> npt.NDArray[np.uint8]:
-    """Return the bytes of a lent block behind its header.
+def lent(tensor: Any) -> tuple[Block, int] | None:
+    """Return the block that a tensor is a part of and where it begins, None where there is none."""
+    with _lock:
+        return next(((b, at) for b in _blocks if (at := b.place(tensor)) is not None), None)
 
-    The block is free again when this array and all arrays and tensors that are views of
-    it are gone.
+
+def memory(tensor: Any) -> Bytes:
+    """Return the memory of a block that another process has sent.
+
+    It is returned when this array and all arrays and tensors that are views of it are gone.
     """
-    whole: npt.NDArray[np.uint8] = block.numpy()
-    weakref.finalize(whole, _word(block).zero_).atexit = False
+    whole: Bytes = tensor.numpy()
+    weakref.finalize(whole, tensor[:16].view(torch.int64)[1].add_, 1).atexit = False
     return whole[HEADER:]
 
 
-def _new(size: int) -> Any:
-    # share_memory_() of a tensor would write every page of it.
-    storage = torch.UntypedStorage._new_shared(HEADER + size)
-    block = torch.empty(0, dtype=torch.uint8).set_(storage)
-    _word(block).fill_(1)
-    return block
-
-
-def _word(block: Any) -> Any:
-    return block[:8].view(torch.int64)
+def in_worker() -> bool:
+    """Report whether this process is a worker of a DataLoader."""
+    return torch is not None and torch.utils.data.get_worker_info() is not None

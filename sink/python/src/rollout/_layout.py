@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from rollout._arrays import torch
+from rollout._blocks import ALIGN, in_worker, lend
 from rollout._types import Group, Row
 
 # By name: the dtype, and what lies where there is no token (None: the pad id).
@@ -86,24 +87,30 @@ def per_row(rows: Sequence[Row]) -> dict[str, Any]:
 
 
 class Flat:
-    """A vector of n tokens per name, filled with what padding is.
+    """A vector of n tokens per name, to be filled.
 
-    Memory is torch's where torch is there, and written through numpy: each value of a
-    row is copied once, and its dtype converted on the way.
+    The vectors are written through numpy: each value of a row is copied once, and its
+    dtype converted on the way. In a worker they lie in the memory that is sent.
     """
 
     def __init__(self, n: int, pad_id: int, dtypes: Mapping[str, str], attention: bool):
-        names = [name for name in _TOKENS if attention or name != "attention_mask"]
-        self._tensors: dict[str, Any] = {}
-        self.arrays: dict[str, Any] = {}
-        for name in names:
-            dtype, (_, value) = dtypes[name], _TOKENS[name]
-            self._tensors[name] = np.empty(n, dtype) if torch is None else torch.empty(n, dtype=getattr(torch, dtype))
-            self.arrays[name] = self._tensors[name] if torch is None else self._tensors[name].numpy()
-            self.arrays[name].fill(pad_id if value is None else value)
+        kinds = {name: np.dtype(dtypes[name]) for name in _TOKENS if attention or name != "attention_mask"}
+        self.arrays: dict[str, Any]
+        self.padding = {name: pad_id if value is None else value for name, (_, value) in _TOKENS.items()}
+        if not in_worker():
+            self.arrays = {name: _empty(n, kind) for name, kind in kinds.items()}
+            return
+        begins = np.cumsum([0, *(-(-n * kind.itemsize // ALIGN) * ALIGN for kind in kinds.values())]).tolist()
+        _, room = lend(begins[-1])
+        self.arrays = {name: room[at : at + n * kind.itemsize].view(kind) for (name, kind), at in zip(kinds.items(), begins, strict=False)}
 
     def tensors(self) -> dict[str, Any]:
-        return self._tensors
+        return self.arrays if torch is None else {name: torch.from_numpy(a) for name, a in self.arrays.items()}
+
+
+def _empty(n: int, kind: np.dtype[Any]) -> Any:
+    """Memory is torch's where torch is there, at the addresses that its kernels like."""
+    return np.empty(n, kind) if torch is None else torch.empty(n, dtype=getattr(torch, kind.name)).numpy()
 
 
 def dtypes_of(given: Mapping[str, Any] | None) -> dict[str, str]:
@@ -128,20 +135,26 @@ def _dtype(name: str, dtype: Any) -> str:
 
 
 def fill(flat: Flat, rows: Sequence[Row], starts: Any) -> None:
-    """Copies each row to where it starts."""
+    """Copies each row to where it starts, and writes padding around. The starts ascend."""
     longest = max((len(r["input_ids"]) for r in rows), default=0)
     positions = np.arange(longest)
+    end = 0
     for row, start in zip(rows, starts.tolist()):
         n = len(row["input_ids"])
         for name, array in flat.arrays.items():
+            array[end:start] = flat.padding[name]
+            here = array[start : start + n]
             if name == "position_ids":
-                array[start : start + n] = positions[:n]
+                here[:] = positions[:n]
             elif name == "attention_mask":
-                array[start : start + n] = 1
+                here[:] = 1
             else:
                 values = row.get(name)
                 if values is None:  # versions that are not known: as padding
-                    continue
-                if len(values) != n:
+                    values = flat.padding[name]
+                elif len(values) != n:
                     raise ValueError(f"sample {row['sample_key']}: {len(values)} {name} for {n} input_ids")
-                array[start : start + n] = values
+                here[:] = values
+        end = start + n
+    for name, array in flat.arrays.items():
+        array[end:] = flat.padding[name]

@@ -12,6 +12,7 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,8 @@ PIECE_BYTES = 1 << 20
 """Of a row group that are decoded at once."""
 OPEN_FILES = 16
 """Shards that a process keeps open."""
+CHECKERS = 8
+"""Shards that are compared with the log at the same time."""
 
 # Columns that schema version 2 added: None in the rows of older shards.
 _ADDED = frozenset(["policy_version_min", "policy_version_max", "keep", "keep_reason"])
@@ -159,7 +162,9 @@ class ArrowFile:
 class Files:
     """The shards of a dataset, opened when they are needed, the last OPEN_FILES kept.
 
-    Copies in other processes open files of their own.
+    Copies in other processes open files of their own. What one process has compared with
+    the log, those that are forked from it, or it was forked from, do not compare again:
+    the workers of each epoch are new processes.
     """
 
     def __init__(self, shards: Sequence[Shard], columns: Sequence[str] | None, check: Check) -> None:
@@ -169,6 +174,7 @@ class Files:
         self._open: OrderedDict[int, ParquetFile | ArrowFile] = OrderedDict()
         self._pid = os.getpid()
         self._lock = threading.RLock()
+        self._compared = mmap.mmap(-1, max(1, len(self.shards)))  # a byte per shard, shared with forked processes
 
     def __getstate__(self) -> dict[str, Any]:
         return {"shards": self.shards, "_columns": self._columns, "_check": self._check}
@@ -184,12 +190,30 @@ class Files:
             file = self._open.pop(number, None)
             if file is None:
                 shard = self.shards[number]
-                check_once(shard, self._check)
+                self.compare(number)
                 file = ParquetFile(shard, self._columns) if shard.format == "parquet" else ArrowFile(shard, self._columns)
                 if len(self._open) >= OPEN_FILES:
                     self._open.popitem(last=False)
             self._open[number] = file
             return file
+
+    def compare(self, number: int) -> None:
+        """Compare a shard with the log, once."""
+        known = number < len(self._compared)  # not where a run is followed
+        if not (known and self._compared[number]):
+            check_once(self.shards[number], self._check)
+            if known:
+                self._compared[number] = 1
+
+    def compare_mapped(self) -> None:
+        """Compare all Arrow shards with the log, several at a time.
+
+        An order that goes back and forth between them needs all from the beginning.
+        """
+        mapped = [i for i, shard in enumerate(self.shards) if shard.format == "arrow"]
+        mapped.sort(key=lambda i: -(self.shards[i].bytes or 0))  # so that none of the longest is left for the end
+        with ThreadPoolExecutor(min(CHECKERS, os.cpu_count() or 1)) as pool:
+            list(pool.map(self.compare, mapped))
 
     def let_go(self) -> None:
         """Unmap pages where many were read."""
@@ -243,10 +267,10 @@ class Parts:
         for number, rows in wanted:
             file = files.file(number)
             self._starts[number] = file.starts
-            sorted_rows = np.unique(rows)
-            block = np.searchsorted(file.starts, sorted_rows, side="right") - 1
-            for b in np.unique(block).tolist():
-                self._parts[number, b] = file.part(b, sorted_rows[block == b])
+            ascending = rows if (np.diff(rows) > 0).all() else np.unique(rows)
+            cuts = np.searchsorted(ascending, file.starts)
+            for b in np.flatnonzero(np.diff(cuts)).tolist():
+                self._parts[number, b] = file.part(b, ascending[cuts[b] : cuts[b + 1]])
         files.let_go()
 
     def rows(self, wanted: Sequence[tuple[int, Ints]]) -> list[Row]:

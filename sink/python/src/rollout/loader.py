@@ -209,6 +209,7 @@ class Batches(Base):  # type: ignore[misc]
             return
         ds, deal = self.dataset, self.deal
         order: Ints = np.arange(len(ds))
+        self.compare()
         if self.shuffle:
             order = orders.shuffled(len(ds), self.seed, self.epoch, self._home)
         todo = [j for j in range(first, deal.batches, step) if j >= start]
@@ -222,6 +223,11 @@ class Batches(Base):  # type: ignore[misc]
                 streams[lane] = stream(ds, deal.lane(self.rank, lane, order)[places], self._home)
         for j in todo:
             yield j, next(streams[j % deal.lanes])
+
+    def compare(self) -> None:
+        """Compare with the log what the first batches need, before workers would do so each."""
+        if self.shuffle and not self.dataset.follow and self._home is None:
+            self.dataset.files.compare_mapped()
 
     def _followed(self, first: int, step: int, start: int) -> Iterator[tuple[int, list[Group]]]:
         """Yield batches as their groups get complete, a round of all ranks at a time."""
@@ -339,6 +345,7 @@ class DataLoader:
     def __iter__(self) -> Iterator[Any]:
         self.batches.begin()
         if self._workers:
+            self.batches.compare()
             for batch in self._loader:
                 self.batches.delivered()
                 yield batch

@@ -205,12 +205,14 @@ def table(run_dir: Path, kind: str = "data", columns: Sequence[str] | None = Non
 def getter(column: pa.Array) -> Callable[[int], Any]:
     """Return a function from the row's index to its value: a numpy view for lists of numbers."""
     kind = column.type
+    if (pa.types.is_signed_integer(kind) or pa.types.is_floating(kind)) and not column.null_count:
+        return numbers(column).item
     if not (pa.types.is_list(kind) and pa.types.is_primitive(kind.value_type)):
         return lambda i: column[i].as_py()
-    values, offsets = numbers(column.values), numbers(column.offsets)
+    values, at = numbers(column.values), numbers(column.offsets).item
     if column.null_count == 0:
-        return lambda i: values[offsets[i] : offsets[i + 1]]
-    return lambda i: values[offsets[i] : offsets[i + 1]] if column[i].is_valid else None
+        return lambda i: values[at(i) : at(i + 1)]
+    return lambda i: values[at(i) : at(i + 1)] if column[i].is_valid else None
 
 
 def numbers(column: pa.Array) -> npt.NDArray[Any]:

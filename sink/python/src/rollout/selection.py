@@ -96,13 +96,19 @@ class Selection:
         return len(self.group)
 
     def wanted(self, i: int) -> list[tuple[int, Ints]]:
-        """Return the rows of group i, an entry per sample: shard and row numbers."""
+        """Return the rows of group i: shard and row numbers, an entry for what lies together."""
+        samples = slice(int(self.start[i]), int(self.start[i + 1]))
+        together: list[tuple[int, int, int]] = []
+        for shard, first, rows in zip(*(column[samples].tolist() for column in (self.shard, self.first, self.rows)), strict=True):
+            if together and together[-1][::2] == (shard, first):
+                together[-1] = (shard, together[-1][1], first + rows)
+            else:
+                together.append((shard, first, first + rows))
         out = []
-        for s in range(int(self.start[i]), int(self.start[i + 1])):
-            shard, first = int(self.shard[s]), int(self.first[s])
-            rows = np.arange(first, first + int(self.rows[s]), dtype=np.int64)
+        for shard, first, end in together:
+            numbers = np.arange(first, end, dtype=np.int64)
             mask = self.masks.get(shard)
-            out.append((shard, rows if mask is None else rows[mask[rows]]))
+            out.append((shard, numbers if mask is None else numbers[mask[numbers]]))
         return out
 
 

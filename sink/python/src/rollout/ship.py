@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from rollout._blocks import ALIGN, HEADER, lend, memory
+from rollout._blocks import ALIGN, lend, memory
 from rollout._types import Group
 
 
@@ -36,15 +36,14 @@ class Shipment(list[Group]):
                 rows.append(plain)
         sizes = np.array([a.nbytes for a in arrays], dtype=np.int64)
         ends = np.cumsum(-(-sizes // ALIGN) * ALIGN)
-        block = lend(int(ends[-1]) if len(ends) else 0)
-        room = block.numpy()[HEADER:]
+        block, room = lend(int(ends[-1]) if len(ends) else 0)
         where = []
         for a, end in zip(arrays, ends.tolist(), strict=True):
             begin = end - -(-a.nbytes // ALIGN) * ALIGN
             room[begin : begin + a.nbytes] = a.view(np.uint8)
             where.append((begin, len(a), a.dtype.str))
         heads = [(g.run, g.id, g.size, len(g.rows), g.failed, g.empty, g.missing, g.left_out) for g in self]
-        return unpack, (block, where, heads, rows)
+        return unpack, (block.send(), where, heads, rows)
 
 
 class Place(int):
