@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import copy
+import os
 import random
+import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -125,3 +128,29 @@ def test_reading_does_not_import_pandas(tmp_path: Path) -> None:
             "sys.exit('pandas' in sys.modules)"
         )
         subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_worker_is_forked_while_another_thread_reads(tmp_path: Path) -> None:
+    from rollout import shardfile
+
+    files = rollout.Dataset(scattered(tmp_path / "run").dir).files
+    holds, done = threading.Event(), threading.Event()
+
+    def other() -> None:
+        with files._lock, shardfile._opening:
+            holds.set()
+            done.wait()
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    holds.wait()
+    pid = os.fork()
+    if not pid:
+        signal.alarm(20)  # ends it where a lock stays closed
+        files.file(0).part(0, np.arange(1))
+        os._exit(0)
+    _, status = os.waitpid(pid, 0)
+    done.set()
+    thread.join()
+    assert status == 0

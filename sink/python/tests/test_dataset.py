@@ -66,16 +66,16 @@ def test_equal_batches_on_every_rank(tmp_path: Path, fmt: str, lanes: int | None
 def test_pieces_of_a_block_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, piece: int) -> None:
     ds = rollout.Dataset(scattered(tmp_path / "run").dir)
     rows = [[(g.id, r["sample_key"], r["segment_index"], r["input_ids"].tolist()) for r in g.rows] for b in ds.batches(1, seed=4) for g in b]
-    monkeypatch.setattr("rollout.files.PIECE_BYTES", piece)
+    monkeypatch.setattr("rollout.shardfile.PIECE_BYTES", piece)
     got = [[(g.id, r["sample_key"], r["segment_index"], r["input_ids"].tolist()) for r in g.rows] for b in ds.batches(1, seed=4) for g in b]
     assert got == rows and len(rows) == 30
 
 
-@pytest.mark.parametrize("fmt", FORMATS)
+@pytest.mark.parametrize("fmt", [*FORMATS, "parquet+arrow"])
 @pytest.mark.parametrize("context", ["fork", "spawn"])
 def test_workers_change_nothing(tmp_path: Path, fmt: str, context: str) -> None:
     pytest.importorskip("torch")
-    ds = rollout.Dataset(scattered(tmp_path / "run", fmt=fmt).dir)
+    ds = rollout.Dataset([scattered(tmp_path / f, fmt=f).dir for f in fmt.split("+")])
     assert ds[0].rows  # what was looked at before does not go to the workers
     want = list(ds.batches(3, seed=5, lanes=2))
     for workers in (2, 3) if context == "fork" else (2,):
@@ -209,9 +209,9 @@ def test_what_cannot_be_read_is_said_at_once(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(FileNotFoundError, match="is not the folder of a run"):
         rollout.Dataset(tmp_path / "empty")
-    ds = rollout.Dataset(scattered(tmp_path / "run").dir, columns=["group_id", "tokens"])
     with pytest.raises(ValueError, match="has no column tokens; it has sample_key"):
-        ds[0]
+        rollout.Dataset(scattered(tmp_path / "run").dir, columns=["group_id", "tokens"])
+    ds = rollout.Dataset(tmp_path / "run")
     with pytest.raises(ValueError, match="30 groups do not fill 4 × 8"):
         ds.batches(8, rank=0, world_size=4)
     with pytest.raises(ValueError, match="no group is left.*max_tokens"):

@@ -12,12 +12,13 @@ import numpy as np
 
 from rollout._types import Group, Row
 from rollout.errors import StateError
-from rollout.files import Files, Part, Piece
+from rollout.files import Files
 from rollout.filters import Counts, Where
 from rollout.index import Index, Ints
 from rollout.log import Check, Path, commits
 from rollout.order import Fill
 from rollout.selection import Selection, select
+from rollout.shardfile import Part, Piece
 
 if TYPE_CHECKING:
     from rollout.follow import Following
@@ -44,7 +45,7 @@ class Dataset:
         samples of which a row says keep=false. counts says how many were left out.
     columns: the columns of the rows, None for all. Fewer are faster.
     check: "sha256" compares each file with its checksum before its first row is read,
-        once per process. "size" compares sizes only.
+        once for the process and its workers. "size" compares sizes only.
     follow: yield the groups of a run that is being collected, as they get complete;
         see Following. Such a dataset has no length.
     timeout: with follow=True, seconds without a new commit after which TimeoutError is

@@ -14,7 +14,6 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 Policy = Literal["keep", "drop"]
 Bools = npt.NDArray[np.bool_]
@@ -128,6 +127,8 @@ class Where:
 
     def bad_rows(self, batch: pa.RecordBatch) -> Mapping[str, Bools]:
         """Return by filter which rows of a batch are to be left out, shape [rows]."""
+        import pyarrow.compute as pc  # 8 MB that only filters need
+
         have = set(batch.schema.names)
         bad: dict[str, Bools] = {}
         if self.keep == "drop" and "keep" in have:  # since schema version 2
@@ -166,6 +167,8 @@ def bools(column: pa.Array) -> Bools:
 
 def has_any(column: pa.Array, words: Collection[str]) -> Bools:
     """Return which lists hold one of the words."""
+    import pyarrow.compute as pc
+
     hit = bools(pc.is_in(column.flatten(), value_set=pa.array(sorted(words), pa.string())))
     out = np.zeros(len(column), dtype=bool)
     out[pc.list_parent_indices(column).to_numpy(zero_copy_only=False)[hit]] = True
@@ -189,6 +192,8 @@ def oldest(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
     Rows of schema version 1 have versions per token only; they are all looked at.
     """
     if "policy_version_min" in batch.schema.names:
+        import pyarrow.compute as pc
+
         out: npt.NDArray[np.int64] = pc.fill_null(batch["policy_version_min"], -1).to_numpy(zero_copy_only=False).astype(np.int64)
         return out
     out = np.full(batch.num_rows, -1, dtype=np.int64)

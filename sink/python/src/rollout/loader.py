@@ -17,6 +17,7 @@ from rollout._types import Group
 from rollout.errors import StateError
 from rollout.filters import Counts
 from rollout.index import Ints
+from rollout.shardfile import decode_small
 from rollout.ship import Shipment
 from rollout.stream import homes, stream
 
@@ -188,6 +189,7 @@ class Batches(Base):  # type: ignore[misc]
             # What the process was forked with is not collected: looking at it would make
             # a copy of every page for each worker.
             gc.freeze()
+            decode_small()
         begin = int(self._control[1])
         start = begin
         if self._local is not None:
@@ -200,7 +202,7 @@ class Batches(Base):  # type: ignore[misc]
             if self.collate is not None:
                 yield self.collate(batch)
             else:
-                yield batch if here is None else Shipment(batch)
+                yield batch if here is None else Shipment(batch, None if self.dataset.follow else self.dataset.files)
 
     def _from(self, first: int, step: int, start: int) -> Iterator[tuple[int, list[Group]]]:
         """Yield batches first, first + step, … of this rank that are start or later."""

@@ -1,0 +1,277 @@
+"""A shard that is open: Parquet decoded by row groups, Arrow mapped into memory.
+
+A block is what is decoded at once: a row group of a Parquet shard. An Arrow shard is
+mapped and never decoded, so any row of it is as near as any other.
+"""
+
+from __future__ import annotations
+
+import bisect
+import mmap
+import os
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from rollout._types import Row
+from rollout.errors import CorruptError
+from rollout.index import Ints
+from rollout.log import Shard, getter
+
+AROUND_BYTES = 64 << 10
+"""What Linux maps at once around a page that is read, in each column."""
+PIECE_BYTES = 900 << 10
+"""Of a row group that are decoded at once."""
+
+# Columns that schema version 2 added: None in the rows of older shards.
+_ADDED = frozenset(["policy_version_min", "policy_version_max", "keep", "keep_reason"])
+_opening = threading.Lock()
+
+
+def _unlock() -> None:
+    global _opening
+    _opening = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):  # a worker may be forked while another thread opens a file
+    os.register_at_fork(after_in_child=_unlock)
+
+
+class Part:
+    """Rows of a block, in pieces."""
+
+    def __init__(self) -> None:
+        self._starts: list[int] = []
+        self._pieces: list[Piece] = []
+
+    def add(self, start: int, piece: Piece) -> None:
+        """Add a piece that has no row before start, and none before those that are there."""
+        self._starts.append(start)
+        self._pieces.append(piece)
+
+    def row(self, number: int) -> Row:
+        """Return a row by its number in the shard."""
+        return self._pieces[bisect.bisect_right(self._starts, number) - 1].row(number)
+
+
+class Piece:
+    """The rows of a record batch, first being the number of the first in its shard."""
+
+    def __init__(self, batch: pa.RecordBatch, columns: Sequence[str] | None, first: int) -> None:
+        self._first = first
+        self.bytes_per_row = batch.nbytes // max(1, batch.num_rows)
+        have = batch.schema.names
+        self.columns = len(have if columns is None else columns)
+        self._get: list[tuple[str, Callable[[int], Any]]] = []
+        for name in have if columns is None else columns:
+            if name in have:
+                self._get.append((name, getter(batch.column(name))))
+            else:
+                self._get.append((name, lambda _: None))
+
+    def row(self, number: int) -> Row:
+        """Return a row by its number in the shard; numbers are views of the batch's memory."""
+        return {name: get(number - self._first) for name, get in self._get}
+
+
+class ParquetFile:
+    """A committed Parquet shard."""
+
+    mapped = False
+
+    def __init__(self, shard: Shard, columns: Sequence[str] | None) -> None:
+        self._shard, self._columns = shard, columns
+        with damage(shard):
+            with pq.ParquetFile(shard.path) as file:
+                self._meta = meta = file.metadata
+                self._names = file.schema_arrow.names
+            groups = [meta.row_group(i) for i in range(meta.num_row_groups)]
+            self._bytes = [g.total_byte_size for g in groups]
+        self.starts = block_starts(shard, [g.num_rows for g in groups])
+        self._take = choose(shard, self._names, columns)
+
+    def part(self, block: int, rows: Ints) -> Part:
+        """Decode a block for the given rows of it, which ascend.
+
+        Piece by piece: decoding takes five times the memory of what it gives. What comes
+        after the last of the rows is not decoded: the end of a group that began in the
+        block before is at the beginning of this one.
+        """
+        size = int(self.starts[block + 1] - self.starts[block])
+        step = max(1, PIECE_BYTES * size // max(1, self._bytes[block]))
+        part, at = Part(), int(self.starts[block])
+        with damage(self._shard), self._open() as file:
+            for batch in file.iter_batches(step, row_groups=[block], columns=self._take, use_threads=False):
+                if ((rows >= at) & (rows < at + batch.num_rows)).any():
+                    part.add(at, Piece(batch, self._columns, at))
+                at += batch.num_rows
+                if at > rows[-1]:
+                    break
+        pool = pa.default_memory_pool()  # what was read of the file lay there
+        if pool.backend_name != "system":
+            pool.release_unused()
+        return part
+
+    def all_null(self, name: str) -> bool:
+        """Report whether a column has only null, or is not there; its statistics tell."""
+        meta = self._meta
+        at = [i for i in range(meta.num_columns) if meta.schema.column(i).path == name]
+        groups = [meta.row_group(i) for i in range(meta.num_row_groups)]
+        stats = [(g.column(i).statistics, g.num_rows) for i in at for g in groups]
+        return all(s is not None and s.has_null_count and s.null_count == n for s, n in stats)
+
+    def column(self, block: int, names: Sequence[str], instead_of: Mapping[str, Sequence[str]]) -> pa.RecordBatch:
+        """Decode some columns of a block; others instead of those that the file lacks."""
+        with damage(self._shard), self._open() as file:
+            return one_batch(file.read_row_group(block, columns=present(self._names, names, instead_of), use_threads=False))
+
+    def _open(self) -> pq.ParquetFile:
+        """Open the file for one block: an open one keeps the last block's compressed bytes.
+
+        A file decodes into memory of the pool that is the default when it is opened.
+        """
+        with _opening:
+            default = pa.default_memory_pool()
+            decode_small()
+            try:
+                return pq.ParquetFile(self._shard.path, metadata=self._meta)
+            finally:
+                pa.set_memory_pool(default)
+
+
+def decode_small() -> None:
+    """Make the system's allocator the default of pyarrow.
+
+    It gives most of what was freed back. The pools that pyarrow prefers keep twice as
+    much, or are slower where they are told to release it after each block.
+    """
+    pa.set_memory_pool(pa.system_memory_pool())
+
+
+class ArrowFile:
+    """A committed Arrow shard, mapped. Its parts are views and stay valid for good."""
+
+    mapped = True
+
+    def __init__(self, shard: Shard, columns: Sequence[str] | None) -> None:
+        self._shard = shard
+        with damage(shard):
+            self._map, self._batches = open_arrow(shard)
+        self._base = address(np.frombuffer(self._map, np.uint8))
+        self.starts = block_starts(shard, [b.num_rows for b in self._batches])
+        choose(shard, self._batches[0].schema.names, columns)
+        self._parts = [Piece(b, columns, int(s)) for b, s in zip(self._batches, self.starts, strict=False)]
+        self.touched = 0
+        """Bytes of the rows that were asked for since the pages were let go of."""
+
+    def part(self, block: int, rows: Ints) -> Piece:
+        """Return a block; the given rows of it are counted as read."""
+        part = self._parts[block]
+        self.touched += part.bytes_per_row * len(rows) + part.columns * AROUND_BYTES
+        return part
+
+    def offsets(self, addresses: Ints, ends: Ints) -> Ints:
+        """Return where memory that begins and ends there lies in the file, -1 where it does not.
+
+        The system begins to read it from the disk, without waiting.
+        """
+        inside = (addresses >= self._base) & (ends <= self._base + len(self._map))
+        order = np.flatnonzero(inside)[np.argsort(addresses[inside])]
+        begin, end = addresses[order] - self._base, ends[order] - self._base
+        cuts = np.flatnonzero(begin[1:] - end[:-1] > AROUND_BYTES) + 1
+        if len(order) and hasattr(mmap, "MADV_WILLNEED"):
+            for first, last in zip([0, *cuts.tolist()], [*(cuts - 1).tolist(), len(order) - 1], strict=True):
+                at = int(begin[first]) // mmap.PAGESIZE * mmap.PAGESIZE
+                self._map.madvise(mmap.MADV_WILLNEED, at, int(end[last]) - at)
+        return np.where(inside, addresses - self._base, -1)
+
+    def view(self, offset: int, count: int, dtype: str) -> npt.NDArray[Any]:
+        """Return numbers that lie in the file; they are counted as read."""
+        out = np.frombuffer(self._map, dtype, count, offset)
+        self.touched += out.nbytes * 2  # with what is mapped around
+        return out
+
+    def let_go(self) -> None:
+        """Unmap the pages; what is read again is mapped again."""
+        self.touched = 0
+        if hasattr(self._map, "madvise"):
+            self._map.madvise(mmap.MADV_DONTNEED)
+
+    def all_null(self, name: str) -> bool:
+        """Report whether a column has only null, or is not there; the headers of the batches tell."""
+        return all(b.schema.get_field_index(name) < 0 or b[name].null_count == b.num_rows for b in self._batches)
+
+    def column(self, block: int, names: Sequence[str], instead_of: Mapping[str, Sequence[str]]) -> pa.RecordBatch:
+        """Return some columns of a block; others instead of those that the file lacks."""
+        batch = self._batches[block]
+        return batch.select(present(batch.schema.names, names, instead_of))
+
+
+class damage:
+    """Turns what pyarrow says about a file into a CorruptError with its path."""
+
+    def __init__(self, shard: Shard) -> None:
+        self._path = shard.path
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, err: BaseException | None, trace: object) -> None:
+        if isinstance(err, FileNotFoundError):
+            raise CorruptError(f"{self._path}: is missing, the commit log names it; rollout verify says more") from err
+        if isinstance(err, (pa.ArrowException, OSError, ValueError)) and not isinstance(err, MemoryError):
+            raise CorruptError(f"{self._path}: cannot be read: {err}; rollout verify says more") from err
+
+
+def address(array: npt.NDArray[Any]) -> int:
+    """Return where the memory of an array begins."""
+    return int(array.__array_interface__["data"][0])
+
+
+def open_arrow(shard: Shard) -> tuple[mmap.mmap, list[pa.RecordBatch]]:
+    """Map an Arrow shard and return its batches, which are views of the mapping."""
+    with open(shard.path, "rb") as f:
+        mapping = mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)
+    with pa.ipc.open_stream(pa.py_buffer(mapping)) as reader:
+        return mapping, list(reader)
+
+
+def block_starts(shard: Shard, sizes: Sequence[int]) -> Ints:
+    """Return where blocks begin, after comparing their rows with the log."""
+    starts = np.cumsum([0, *sizes]).astype(np.int64)
+    if starts[-1] != shard.rows:  # an Arrow stream cut between two batches looks whole
+        raise CorruptError(f"{shard.path}: {starts[-1]} rows, the commit log says {shard.rows}; rollout verify says more")
+    return starts
+
+
+def one_batch(table: pa.Table) -> pa.RecordBatch:
+    """Return a table as one batch."""
+    batches = table.combine_chunks().to_batches()
+    if len(batches) == 1:
+        return batches[0]
+    if not batches:
+        return pa.RecordBatch.from_pylist([], schema=table.schema)
+    return pa.concat_batches(batches)
+
+
+def present(have: Sequence[str], names: Sequence[str], instead_of: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return the names that a file has, and others instead of those that it lacks."""
+    out: list[str] = []
+    for name in names:
+        out += [name] if name in have else [n for n in instead_of.get(name, ()) if n in have]
+    return out
+
+
+def choose(shard: Shard, have: Sequence[str], columns: Sequence[str] | None) -> list[str] | None:
+    """Return the columns to read of a file, which may be older than some of them."""
+    if columns is None:
+        return None
+    unknown = [c for c in columns if c not in have and c not in _ADDED]
+    if unknown:
+        raise ValueError(f"columns={list(columns)!r}: {shard.path} has no column {', '.join(unknown)}; it has {', '.join(have)}")
+    return [c for c in columns if c in have]
