@@ -168,6 +168,7 @@ class ArrowFile:
         self._parts = [Piece(b, columns, int(s)) for b, s in zip(self._batches, self.starts, strict=False)]
         self.touched = 0
         """Bytes of the rows that were asked for since the pages were let go of."""
+        self.let_go()  # of the headers of all batches
 
     def part(self, block: int, rows: Ints) -> Piece:
         """Return a block; the given rows of it are counted as read."""
@@ -204,7 +205,9 @@ class ArrowFile:
 
     def all_null(self, name: str) -> bool:
         """Report whether a column has only null, or is not there; the headers of the batches tell."""
-        return all(b.schema.get_field_index(name) < 0 or b[name].null_count == b.num_rows for b in self._batches)
+        out = all(b.schema.get_field_index(name) < 0 or b[name].null_count == b.num_rows for b in self._batches)
+        self.let_go()
+        return out
 
     def column(self, block: int, names: Sequence[str], instead_of: Mapping[str, Sequence[str]]) -> pa.RecordBatch:
         """Return some columns of a block; others instead of those that the file lacks."""
