@@ -154,3 +154,68 @@ def test_a_worker_is_forked_while_another_thread_reads(tmp_path: Path) -> None:
     done.set()
     thread.join()
     assert status == 0
+
+
+@pytest.mark.parametrize("how", COLLATES)
+def test_inference_mode_does_not_stop_workers(tmp_path: Path, how: str) -> None:
+    batches = rollout.Dataset(scattered(tmp_path / "run").dir).batches(2, collate=COLLATES[how])
+    want = [content(batch) for batch in batches]
+    with torch.inference_mode():
+        got = [content(batch) for batch in rollout.DataLoader(batches, num_workers=1, timeout=60)]
+    assert len(got) == len(want) and all(same(a, b) for a, b in zip(got, want, strict=True))
+
+
+class Own(torch.utils.data.IterableDataset):  # type: ignore[misc]
+    """Opens a run where it is iterated: in a worker."""
+
+    def __init__(self, run: Path) -> None:
+        self.run = run
+
+    def __iter__(self) -> Any:
+        yield from rollout.Dataset(self.run).batches(2)
+
+
+@pytest.mark.parametrize("fmt", ["parquet", "arrow"])
+def test_a_dataset_that_is_made_in_a_worker(tmp_path: Path, fmt: str) -> None:
+    run = scattered(tmp_path / "run", fmt=fmt).dir
+    got = torch.utils.data.DataLoader(Own(run), batch_size=None, num_workers=1, timeout=60)
+    for a, b in zip(got, rollout.Dataset(run).batches(2), strict=True):
+        assert same(content(a), content(b))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.parametrize("how", ["groups", "padded"])
+def test_what_a_forked_process_sees_stays(tmp_path: Path, how: str) -> None:
+    batches = rollout.Dataset(scattered(tmp_path / "run", groups=120).dir).batches(2, collate=COLLATES[how])
+    loader = iter(rollout.DataLoader(batches, num_workers=1))
+    batch = next(loader)
+    look = os.pipe()
+    was = content(batch)
+    pid = os.fork()
+    if not pid:
+        signal.alarm(60)
+        os.read(look[0], 1)
+        os._exit(0 if same(content(batch), was) else 1)
+    del batch
+    for _ in range(30):
+        next(loader)
+    os.write(look[1], b"x")
+    assert os.waitpid(pid, 0)[1] == 0
+
+
+def test_a_replaced_shard_is_not_read(tmp_path: Path) -> None:
+    from rollout import ship
+    from rollout.errors import CorruptError
+    from rollout.ship import Shipment, unpack
+
+    ds = rollout.Dataset(scattered(tmp_path / "run", fmt="arrow").dir)
+    unpacked, sent = Shipment([ds[0]], ds.files).__reduce__()
+    assert unpacked is unpack and sent[0] is None  # nothing was copied
+    assert same(content(unpack(*sent)), content([ds[0]]))
+    for shard in (tmp_path / "run" / "data").glob("*.arrow"):
+        body = shard.read_bytes()
+        shard.rename(shard.with_suffix(".old"))
+        shard.write_bytes(body)
+    ship._maps._maps.clear()
+    with pytest.raises(CorruptError, match="another file has taken its place"):
+        unpack(*sent)

@@ -19,7 +19,7 @@ from rollout import Dataset, check
 torch = toy.torch
 
 README = Path(__file__).resolve().parents[1] / "README.md"
-ROUNDS = 8
+ROUNDS = 10
 
 
 def readme_loop() -> Callable[..., None]:
@@ -94,8 +94,9 @@ def rounds(collected: Collected) -> list[tuple[toy.Policy, Path]]:
 def test_the_policy_learns(rounds: list[tuple[toy.Policy, Path]]) -> None:
     rewards = [mean_reward(run) for _, run in rounds]
     # The order in which groups are committed, and so the batches, differ from run to run:
-    # 0.94 to 1.0 was seen. Of 128 guesses among four, 0.7 are right once in 10^25.
-    assert rewards[0] < 0.5 and rewards[-1] > 0.7, rewards
+    # 0.66 to 1.0 was seen after eight rounds. Of 128 guesses among four, 0.6 are right
+    # once in 10^15.
+    assert rewards[0] < 0.5 and rewards[-1] > 0.6, rewards
 
 
 def test_check_passes_on_what_was_sampled(rounds: list[tuple[toy.Policy, Path]]) -> None:

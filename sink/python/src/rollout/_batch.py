@@ -28,7 +28,7 @@ class Batch(dict[str, Any]):
     """
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        tensors = {name: value.contiguous() for name, value in self.items() if is_tensor(value) and value.device.type == "cpu"}
+        tensors = {name: value.resolve_conj().resolve_neg().contiguous() for name, value in self.items() if plain(value)}
         if not tensors:
             return Batch, (dict(self),)
         blocks: list[Block] = []
@@ -66,6 +66,11 @@ class Batch(dict[str, Any]):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Batch:
         return Batch(copy.deepcopy(dict(self), memo))
+
+
+def plain(value: Any) -> bool:
+    """Report whether a value is a tensor of numbers in memory; torch knows how to send the others."""
+    return is_tensor(value) and value.device.type == "cpu" and value.layout == torch.strided and not value.is_quantized
 
 
 def _unpack(memories: list[Any], places: dict[str, Place], rest: dict[str, Any], order: list[str]) -> Batch:

@@ -12,8 +12,12 @@ returned, which the process that trains writes when nothing refers to the batch 
 
 from __future__ import annotations
 
+import itertools
+import os
 import threading
 import weakref
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,8 +30,8 @@ HEADER = 64
 ALIGN = 64
 """Bytes at which arrays begin in it, so that every dtype is aligned."""
 KEPT = 16
-"""Blocks that a worker remembers. Where batches are kept for good, so are their blocks,
-and a worker forgets the oldest."""
+"""Blocks that a worker remembers. A caller that keeps batches keeps their blocks; the worker
+then forgets the oldest."""
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -38,36 +42,39 @@ class Block:
     def __init__(self, size: int) -> None:
         # share_memory_() of a tensor would write every page of it.
         storage = torch.UntypedStorage._new_shared(HEADER + size)
-        self.tensor: Any = torch.empty(0, dtype=torch.uint8).set_(storage)
+        self.tensor: Any = torch.empty(0, dtype=torch.uint8, device="cpu").set_(storage)
         self.size = size
         self._held = False
-        self._counts: Any = self.tensor[:16].view(torch.int64)
-        self._counts.fill_(0)
+        self._counts = counts(self.tensor)
+        self._counts[:] = 0
 
     def free(self) -> bool:
-        """Report whether the memory can be lent."""
+        """Report whether nobody uses the memory."""
+        if self._held:  # first: what is on its way is counted as sent before it is let go of
+            return False
         sent, returned = self._counts.tolist()
-        return not self._held and bool(sent == returned)
+        return bool(sent == returned)
 
     def hold(self) -> Bytes:
         """Return the memory, which is held until this array and all its views are gone."""
         whole: Bytes = self.tensor.numpy()
         self._held = True
-        weakref.finalize(whole, self._let_go).atexit = False
+        _when_gone(whole, self._let_go)
         return whole[HEADER:]
 
     def _let_go(self) -> None:
         self._held = False
 
     def send(self) -> Any:
-        """Return the tensor that the other process gives to memory."""
-        self._counts[0].add_(1)
+        """Count the block as sent. Return its tensor, which the receiver passes to memory()."""
+        self._counts[0] += 1
         return self.tensor
 
     def place(self, tensor: Any) -> int | None:
         """Return where in the memory a tensor begins, None where it is not a part of it."""
         at = int(tensor.data_ptr()) - int(self.tensor.data_ptr()) - HEADER
-        return at if 0 <= at and at + tensor.numel() * tensor.element_size() <= self.size else None
+        size = int(tensor.element_size())
+        return at if 0 <= at and at + tensor.numel() * size <= self.size and at % size == 0 else None
 
 
 _lock = threading.Lock()
@@ -103,8 +110,51 @@ def memory(tensor: Any) -> Bytes:
     It is returned when this array and all arrays and tensors that are views of it are gone.
     """
     whole: Bytes = tensor.numpy()
-    weakref.finalize(whole, tensor[:16].view(torch.int64)[1].add_, 1).atexit = False
+    _when_gone(whole, partial(_count_returned, counts(tensor)))
     return whole[HEADER:]
+
+
+def counts(tensor: Any) -> npt.NDArray[np.int64]:
+    """Return the counts of a block: sent, returned. torch's modes do not reach numpy's memory."""
+    out: npt.NDArray[np.int64] = tensor.numpy()[:16].view(np.int64)
+    return out
+
+
+def _count_returned(counts: npt.NDArray[np.int64]) -> None:
+    counts[1] += 1
+
+
+_watched: dict[int, Any] = {}
+_numbers = itertools.count()
+
+
+def _when_gone(array: Bytes, call: Callable[[], None]) -> None:
+    """Call a function once an array is gone, in this process."""
+    number = next(_numbers)
+
+    def gone() -> None:
+        _watched.pop(number, None)
+        call()
+
+    _watched[number] = finalizer = weakref.finalize(array, gone)
+    finalizer.atexit = False
+
+
+def _before_fork() -> None:
+    # The other process sees the memory as well, and nobody knows for how long: what is held now is never lent again.
+    for finalizer in list(_watched.values()):
+        finalizer.detach()
+    _watched.clear()
+
+
+def _in_child() -> None:
+    global _lock
+    _lock = threading.Lock()
+    _blocks.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork, after_in_child=_in_child)
 
 
 def in_worker() -> bool:

@@ -110,7 +110,7 @@ class Flat:
 
 def _empty(n: int, kind: np.dtype[Any]) -> Any:
     """Memory is torch's where torch is there, at the addresses that its kernels like."""
-    return np.empty(n, kind) if torch is None else torch.empty(n, dtype=getattr(torch, kind.name)).numpy()
+    return np.empty(n, kind) if torch is None else torch.empty(n, dtype=getattr(torch, kind.name), device="cpu").numpy()
 
 
 def dtypes_of(given: Mapping[str, Any] | None) -> dict[str, str]:
@@ -135,7 +135,7 @@ def _dtype(name: str, dtype: Any) -> str:
 
 
 def fill(flat: Flat, rows: Sequence[Row], starts: Any) -> None:
-    """Copies each row to where it starts, and writes padding around. The starts ascend."""
+    """Copies each row to where it starts, and writes padding around. The starts ascend, and rows do not overlap."""
     longest = max((len(r["input_ids"]) for r in rows), default=0)
     positions = np.arange(longest)
     end = 0

@@ -12,12 +12,11 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from rollout._types import Row
 from rollout.index import Ints
 from rollout.log import Check, Shard, check_once
-from rollout.shardfile import ArrowFile, ParquetFile, Part, Piece
+from rollout.shardfile import ArrowFile, ParquetFile, Part, Piece, Source
 
 TOUCHED_BYTES = 12 << 20
 """Mapped bytes that are read before a process lets go of the pages, of all its files.
@@ -27,12 +26,11 @@ OPEN_FILES = 16
 CHECKERS = 8
 """Shards that are compared with the log at the same time."""
 
-known: weakref.WeakValueDictionary[str, Files] = weakref.WeakValueDictionary()
-"""The Files of this process by name, which is the same in its workers."""
+_all: weakref.WeakSet[Files] = weakref.WeakSet()
 
 
 def _unlock() -> None:
-    for files in list(known.values()):
+    for files in list(_all):
         files._lock = threading.RLock()
 
 
@@ -55,16 +53,13 @@ class Files:
         self._open: OrderedDict[int, ParquetFile | ArrowFile] = OrderedDict()
         self._lock = threading.RLock()
         self._compared = mmap.mmap(-1, max(1, len(self.shards)))  # a byte per shard, shared with forked processes
-        self.name = os.urandom(16).hex()
-        known[self.name] = self
+        _all.add(self)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"shards": self.shards, "_columns": self._columns, "_check": self._check, "name": self.name}
+        return {"shards": self.shards, "_columns": self._columns, "_check": self._check}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(state["shards"], state["_columns"], state["_check"])  # type: ignore[misc]
-        self.name = state["name"]
-        known.setdefault(self.name, self)
 
     def file(self, number: int) -> ParquetFile | ArrowFile:
         """Return a shard that was compared with the log, open."""
@@ -126,25 +121,18 @@ class Files:
         """Add shards, numbered after those before."""
         self.shards += shards
 
-
-    def places(self, addresses: Ints, ends: Ints) -> tuple[Ints, Ints]:
-        """Return the shard and the offset of memory that is mapped by an open file, -1 where it is not."""
-        shard = np.full(len(addresses), -1)
-        offset = shard.copy()
+    def places(self, addresses: Ints, ends: Ints) -> tuple[list[Source], Ints, Ints]:
+        """Return the mapped files that are open, and which of them memory is a part of, and
+        where it begins there: -1 where it is a part of none."""
         with self._lock:
-            mapped = [(number, file) for number, file in self._open.items() if isinstance(file, ArrowFile)]
-        for number, file in mapped:
+            mapped = [file for file in self._open.values() if isinstance(file, ArrowFile)]
+        which = np.full(len(addresses), -1)
+        offset = which.copy()
+        for number, file in enumerate(mapped):
             here = file.offsets(addresses, ends)
-            shard[here >= 0] = number
+            which[here >= 0] = number
             offset = np.maximum(offset, here)
-        return shard, offset
-
-
-    def view(self, shard: int, offset: int, count: int, dtype: str) -> npt.NDArray[Any]:
-        """Return numbers that lie in a mapped shard."""
-        file = self.file(shard)
-        assert isinstance(file, ArrowFile)
-        return file.view(offset, count, dtype)
+        return [file.source for file in mapped], which, offset
 
 
 class Parts:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import gc
 import importlib
 import json
-import os
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rollout import order as orders
+from rollout._process import distributed, not_alone, worker
 from rollout._tally import Tally, Told
 from rollout._types import Group
 from rollout.errors import StateError
@@ -30,12 +30,6 @@ except ImportError:  # the batches are a plain iterable then
 
 if TYPE_CHECKING:
     from rollout.dataset import Dataset
-
-def worker() -> tuple[int, int] | None:
-    """Return which worker of how many this process is, None where it is none."""
-    info = None if torch is None else torch.utils.data.get_worker_info()
-    return None if info is None else (info.id, info.num_workers)
-
 
 STATE_VERSION = 1
 BYTES_PER_TOKEN = 10
@@ -338,7 +332,13 @@ class DataLoader:
             raise ImportError("workers need torch; without it num_workers is 0 and there are no options")
         self.batches, self._workers = batches, num_workers
         options.setdefault("collate_fn", as_it_is)
-        self._loader: Any = batches if torch is None else torch.utils.data.DataLoader(batches, batch_size=None, num_workers=num_workers, **options)
+        self._options = options
+        self._loader = self._make()
+
+    def _make(self) -> Any:
+        if torch is None:
+            return self.batches
+        return torch.utils.data.DataLoader(self.batches, batch_size=None, num_workers=self._workers, **self._options)
 
     def __len__(self) -> int:
         """Batches in an epoch, the same on every rank."""
@@ -364,7 +364,10 @@ class DataLoader:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Make the next iteration go on where the state was saved, see Batches."""
+        before = self.batches.dataset
         self.batches.load_state_dict(state)
+        if self.batches.dataset is not before:  # workers that stay have the one of before
+            self._loader = self._make()
 
 
 def shared(array: Ints) -> Any:
@@ -372,27 +375,6 @@ def shared(array: Ints) -> Any:
     return array if torch is None else torch.from_numpy(array).share_memory_()
 
 
-def not_alone() -> Callable[[float], None]:
-    """Return what ends a worker that waits for commits once its trainer is gone.
-
-    torch looks for that between two batches, and there may never be another one.
-    """
-    parent = os.getppid()
-
-    def look(_: float) -> None:
-        if worker() is not None and os.getppid() != parent:
-            raise SystemExit(1)
-
-    return look
-
-
 def as_it_is(batch: Any) -> Any:
     """Return the batch: what torch would convert is a tensor already, or must not be."""
     return batch
-
-
-def distributed() -> tuple[int, int]:
-    """Return rank and world size of torch.distributed, 0 of 1 where it is not initialised."""
-    if torch is not None and torch.distributed.is_available() and torch.distributed.is_initialized():
-        return int(torch.distributed.get_rank()), int(torch.distributed.get_world_size())
-    return 0, 1

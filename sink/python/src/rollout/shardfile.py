@@ -11,7 +11,7 @@ import mmap
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -161,7 +161,7 @@ class ArrowFile:
     def __init__(self, shard: Shard, columns: Sequence[str] | None) -> None:
         self._shard = shard
         with damage(shard):
-            self._map, self._batches = open_arrow(shard)
+            self.source, self._map, self._batches = open_arrow(shard)
         self._base = address(np.frombuffer(self._map, np.uint8))
         self.starts = block_starts(shard, [b.num_rows for b in self._batches])
         choose(shard, self._batches[0].schema.names, columns)
@@ -190,12 +190,6 @@ class ArrowFile:
                 at = int(begin[first]) // mmap.PAGESIZE * mmap.PAGESIZE
                 self._map.madvise(mmap.MADV_WILLNEED, at, int(end[last]) - at)
         return np.where(inside, addresses - self._base, -1)
-
-    def view(self, offset: int, count: int, dtype: str) -> npt.NDArray[Any]:
-        """Return numbers that lie in the file; they are counted as read."""
-        out = np.frombuffer(self._map, dtype, count, offset)
-        self.touched += out.nbytes * 2  # with what is mapped around
-        return out
 
     def let_go(self) -> None:
         """Unmap the pages; what is read again is mapped again."""
@@ -236,12 +230,33 @@ def address(array: npt.NDArray[Any]) -> int:
     return int(array.__array_interface__["data"][0])
 
 
-def open_arrow(shard: Shard) -> tuple[mmap.mmap, list[pa.RecordBatch]]:
+class Source(NamedTuple):
+    """A mapped file, for another process that maps it."""
+
+    path: str
+    device: int
+    inode: int
+
+    def map(self) -> mmap.mmap:
+        """Map the file. Raise CorruptError where it is not the same any more."""
+        try:
+            with open(self.path, "rb") as f:
+                now = os.fstat(f.fileno())
+                if (now.st_dev, now.st_ino) == self[1:]:
+                    return mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)
+        except FileNotFoundError:
+            pass
+        raise CorruptError(f"{self.path}: another file has taken its place while it was read; rollout verify says more")
+
+
+def open_arrow(shard: Shard) -> tuple[Source, mmap.mmap, list[pa.RecordBatch]]:
     """Map an Arrow shard and return its batches, which are views of the mapping."""
     with open(shard.path, "rb") as f:
+        status = os.fstat(f.fileno())
         mapping = mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)
+    source = Source(os.path.abspath(shard.path), status.st_dev, status.st_ino)
     with pa.ipc.open_stream(pa.py_buffer(mapping)) as reader:
-        return mapping, list(reader)
+        return source, mapping, list(reader)
 
 
 def block_starts(shard: Shard, sizes: Sequence[int]) -> Ints:

@@ -8,6 +8,10 @@ copied at all: the other process maps the shard as well, and is told where to lo
 
 from __future__ import annotations
 
+import mmap
+import os
+import threading
+from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -15,11 +19,11 @@ import numpy as np
 
 from rollout._blocks import ALIGN, lend, memory
 from rollout._types import Group
-from rollout.files import Files, known
-from rollout.shardfile import address
+from rollout.files import OPEN_FILES, TOUCHED_BYTES, Files
+from rollout.shardfile import Source, address
 
 Where = tuple[int, int, int, str]
-"""Of an array: its shard, or -1 for the block, and its offset there; its length and dtype."""
+"""Of an array: the number of its file, or -1 for the block, and its offset there; its length and dtype."""
 
 
 class Shipment(list[Group]):
@@ -45,41 +49,83 @@ class Shipment(list[Group]):
                     plain[name] = value
                 rows.append(plain)
         sizes = np.array([a.nbytes for a in arrays], dtype=np.int64)
-        shards = offsets = np.full(len(arrays), -1)
+        sources: list[Source] = []
+        which = offsets = np.full(len(arrays), -1)
         if self._files is not None:
             begins = np.array([address(a) for a in arrays], dtype=np.int64)
-            shards, offsets = self._files.places(begins, begins + sizes)
-        copied = shards < 0
+            sources, which, offsets = self._files.places(begins, begins + sizes)
+        copied = which < 0
         ends = np.cumsum(np.where(copied, -(-sizes // ALIGN) * ALIGN, 0))
         offsets = np.where(copied, ends - -(-sizes // ALIGN) * ALIGN, offsets)
-        where: list[Where] = [(s, at, len(a), a.dtype.str) for a, s, at in zip(arrays, shards.tolist(), offsets.tolist(), strict=True)]
+        where: list[Where] = [(s, at, len(a), a.dtype.str) for a, s, at in zip(arrays, which.tolist(), offsets.tolist(), strict=True)]
         sent = None
         if copied.any():
             block, room = lend(int(ends[-1]))
-            for a, (shard, at, _, _) in zip(arrays, where, strict=True):
-                if shard < 0:
+            for a, (source, at, _, _) in zip(arrays, where, strict=True):
+                if source < 0:
                     room[at : at + a.nbytes] = a.view(np.uint8)
             sent = block.send()
         heads = [(g.run, g.id, g.size, len(g.rows), g.failed, g.empty, g.missing, g.left_out) for g in self]
-        return unpack, (sent, self._files and self._files.name, where, heads, rows)
+        return unpack, (sent, sources, where, heads, rows)
 
 
 class Place(int):
     """The number of an array, in its place in a row."""
 
 
-def unpack(sent: Any, name: str | None, where: list[Where], heads: list[tuple[Any, ...]], rows: list[dict[str, Any]]) -> list[Group]:
+class Maps:
+    """Files that workers have named, mapped, the last OPEN_FILES kept."""
+
+    def __init__(self) -> None:
+        self._maps: OrderedDict[Source, mmap.mmap] = OrderedDict()
+        self._touched = 0
+        self.lock = threading.Lock()
+
+    def get(self, source: Source) -> mmap.mmap:
+        """Return the mapping of a file."""
+        with self.lock:
+            found = self._maps.pop(source, None)
+            if found is None:
+                found = source.map()
+                if len(self._maps) >= OPEN_FILES:
+                    self._maps.popitem(last=False)
+            self._maps[source] = found
+            return found
+
+    def read(self, size: int) -> None:
+        """Count bytes that will be read, and unmap pages where many were."""
+        with self.lock:
+            self._touched += size
+            if self._touched > TOUCHED_BYTES and hasattr(mmap, "MADV_DONTNEED"):
+                self._touched = 0
+                for mapping in self._maps.values():
+                    mapping.madvise(mmap.MADV_DONTNEED)
+
+
+_maps = Maps()
+
+
+def _unlock() -> None:
+    _maps.lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):  # a process may be forked while another thread unpacks
+    os.register_at_fork(after_in_child=_unlock)
+
+
+def unpack(sent: Any, sources: list[Source], where: list[Where], heads: list[tuple[Any, ...]], rows: list[dict[str, Any]]) -> list[Group]:
     """Return the groups of a shipment."""
     held = None if sent is None else memory(sent)
-    files = known[name] if name is not None and any(shard >= 0 for shard, _, _, _ in where) else None
+    used = {number: _maps.get(sources[number]) for number in {source for source, _, _, _ in where if source >= 0}}
     arrays: list[Any] = []
-    for shard, at, n, kind in where:
-        if files is not None and shard >= 0:
-            arrays.append(files.view(shard, at, n, kind))
+    read = 0
+    for source, at, n, kind in where:
+        if source >= 0:
+            arrays.append(np.frombuffer(used[source], kind, n, at))
+            read += 2 * arrays[-1].nbytes  # with what is mapped around
         elif held is not None:
             arrays.append(held[at : at + n * np.dtype(kind).itemsize].view(kind))
-    if files is not None:
-        files.let_go()
+    _maps.read(read)
     for row in rows:
         for name, value in row.items():
             if type(value) is Place:
