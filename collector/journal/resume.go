@@ -27,6 +27,9 @@ func (j *Journal) Resume(held Dataset) func(key string) collector.Left {
 		if attempt, class, ok := held.Find(key); ok {
 			left.Done, left.Failed = class == "", failedClass(class)
 			left.Attempts = max(left.Attempts, attempt)
+			if left.Open != nil && left.Open.N <= attempt { // its failure was stored, the note of its end was not
+				left.Open = nil
+			}
 		}
 		return left
 	}
@@ -45,13 +48,12 @@ func failedClass(name string) collector.Class {
 }
 
 // OpenAttempts returns the key and the open attempt of every sample that has one: the
-// journal does not say how it ended, and the sample is not done in the dataset. The
-// order is arbitrary.
+// journal does not say how it ended, and neither does the dataset. The order is arbitrary.
 func (j *Journal) OpenAttempts(held Dataset) iter.Seq2[string, collector.OpenAttempt] {
 	return func(yield func(string, collector.OpenAttempt) bool) {
 		for k, open := range j.left.open {
 			key := k.String()
-			if _, class, ok := held.Find(key); ok && class == "" {
+			if attempt, class, ok := held.Find(key); ok && (class == "" || open.N <= attempt) {
 				continue
 			}
 			if !yield(key, *open) {

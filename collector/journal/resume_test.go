@@ -36,13 +36,17 @@ func TestResume(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	// Its failure is in the dataset; the process died before the journal was told.
+	if err := j.Begin(collector.Attempt{Key: key(0, 3), N: 2}, "a"); err != nil {
+		t.Fatal(err)
+	}
 	closed(t, j)
 	j = open(t, dir, journal.Config{})
 	defer closed(t, j)
 	if j.Resume(dataset{}) == nil {
 		t.Error("open attempts are not resumed")
 	}
-	held := dataset{key(0, 0): "", key(0, 1): "decode", key(1, 0): "", key(1, 1): "made by a newer program", key(1, 2): sink.UnknownClass}
+	held := dataset{key(0, 0): "", key(0, 1): "decode", key(0, 3): "decode", key(1, 0): "", key(1, 1): "made by a newer program", key(1, 2): sink.UnknownClass}
 	left := j.Resume(held)
 	for _, tt := range []struct {
 		key      string
@@ -54,6 +58,7 @@ func TestResume(t *testing.T) {
 		{key(0, 0), true, collector.ClassNone, 3, true},
 		{key(0, 1), false, collector.ClassDecode, 3, true},
 		{key(0, 2), false, collector.ClassNone, 3, true},
+		{key(0, 3), false, collector.ClassDecode, 2, false},
 		{key(1, 0), true, collector.ClassNone, 2, false},
 		{key(1, 1), false, collector.ClassInternal, 2, false},
 		{key(1, 2), false, collector.ClassInternal, 2, false},

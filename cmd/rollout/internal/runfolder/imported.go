@@ -63,7 +63,7 @@ func Import(dir, id string, mode fs.FileMode, from []string, fill func(dir strin
 		err = f.writeImported(id, from)
 	}
 	if err == nil {
-		err = replaceEmpty(temp, dir)
+		err = replaceEmpty(temp, dir, mode)
 	}
 	if err == nil {
 		err = durable.SyncDir(parent)
@@ -88,21 +88,37 @@ func clearImports(parent, prefix string, mode fs.FileMode) {
 }
 
 // replaceEmpty gives the folder temp the name dir. A folder of that name is one that [CheckNew]
-// takes, with nothing in it but what a process left that never began: its mode is kept.
-func replaceEmpty(temp, dir string) error {
-	if err := CheckNew(dir); err != nil { // another process may have made a run of that name meanwhile
+// takes and that no process has locked, with nothing in it but what one left that never began:
+// its mode is kept.
+func replaceEmpty(temp, dir string, mode fs.FileMode) (err error) {
+	lock, err := TakeLock(dir, mode)
+	if errors.Is(err, fs.ErrNotExist) {
+		return os.Rename(temp, dir)
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, lock.Close()) }()
+	if Exists(dir) { // another process has made a run of that name meanwhile
+		return exit.Hint(exit.With(exit.Folder, fmt.Errorf("%s: already holds a run", dir)), "give the name of a new folder")
+	}
+	if err := CheckNew(dir); err != nil {
 		return err
 	}
 	info, err := os.Stat(dir)
-	if err == nil {
-		for _, name := range []string{LockFile, TasksFile} {
-			_ = os.Remove(filepath.Join(dir, name)) // likely it is not there
-		}
-		err = errors.Join(os.Chmod(temp, info.Mode().Perm()), os.Remove(dir))
-	} else if errors.Is(err, fs.ErrNotExist) {
-		err = nil
-	}
 	if err != nil {
+		return err
+	}
+	entries, err := os.ReadDir(dir) // of the names that CheckNew takes
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if err := os.Remove(filepath.Join(dir, e.Name())); err != nil {
+			return err
+		}
+	}
+	if err := errors.Join(os.Chmod(temp, info.Mode().Perm()), os.Remove(dir)); err != nil {
 		return err
 	}
 	return os.Rename(temp, dir)

@@ -1,0 +1,54 @@
+package runfolder_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
+)
+
+func fillNothing(string) error { return nil }
+
+// An import takes the place of a folder that holds what a dead process left, and of no folder
+// that another process is beginning a run in.
+func TestImportIntoAFolder(t *testing.T) {
+	t.Parallel()
+	left := filepath.Join(t.TempDir(), "left")
+	if err := os.Mkdir(left, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{runfolder.LockFile, runfolder.TasksFile, ".tmp-tasks.jsonl-1"} {
+		if err := os.WriteFile(filepath.Join(left, name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := runfolder.Import(left, "run", 0o600, []string{"a.jsonl"}, fillNothing); err != nil || !runfolder.Exists(left) {
+		t.Errorf("a folder with what a dead process left: %v", err)
+	}
+
+	taken := filepath.Join(t.TempDir(), "taken")
+	if err := os.Mkdir(taken, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	lock, err := runfolder.TakeLock(taken, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = runfolder.Import(taken, "run", 0o600, []string{"a.jsonl"}, fillNothing)
+	if exit.Code(err) != exit.Locked {
+		t.Errorf("a folder that is locked: %v, want %d", err, exit.Locked)
+	}
+	if _, err := os.Stat(filepath.Join(taken, runfolder.LockFile)); err != nil {
+		t.Errorf("the lock of a live process: %v", err)
+	}
+	if err := lock.Close(); err != nil {
+		t.Fatal(err)
+	}
+	entries, err := os.ReadDir(filepath.Dir(taken))
+	if err = errors.Join(err, runfolder.Import(taken, "run", 0o600, []string{"a.jsonl"}, fillNothing)); err != nil || len(entries) != 1 {
+		t.Errorf("the same, without its process: %v, beside it %v", err, entries)
+	}
+}
