@@ -16,13 +16,8 @@ import numpy as np
 from rollout._types import Row
 from rollout.index import Ints
 from rollout.log import Check, Shard, check_once
-from rollout.shardfile import ArrowFile, ParquetFile, Part, Piece, Source, resident
+from rollout.shardfile import ArrowFile, Pages, ParquetFile, Part, Piece, Source
 
-TOUCHED_BYTES = 24 << 20
-"""Mapped bytes in memory with which a process lets go of the pages, of all its files.
-They stay in the page cache of the system, so reading one again is no access to the disk."""
-LOOK_BYTES = 8 << 20
-"""Bytes that are read before it looks."""
 OPEN_FILES = 16
 """Shards that a process keeps open."""
 CHECKERS = 8
@@ -55,7 +50,7 @@ class Files:
         self._open: OrderedDict[int, ParquetFile | ArrowFile] = OrderedDict()
         self._lock = threading.RLock()
         self._compared = mmap.mmap(-1, max(1, len(self.shards)))  # a byte per shard, shared with forked processes
-        self._resident = 0  # what is left where pages were let go of
+        self._pages = Pages()
         _all.add(self)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -103,15 +98,13 @@ class Files:
         """Unmap pages where many were read."""
         with self._lock:
             mapped = [f for f in self._open.values() if isinstance(f, ArrowFile)]
-        if sum(f.touched for f in mapped) <= LOOK_BYTES:
-            return
-        now = resident()  # how much the system maps around a page that is read is its own affair
-        if now > self._resident + TOUCHED_BYTES or not now:
-            for f in mapped:
-                f.let_go()
-            self._resident = resident()
+        read = sum(f.touched for f in mapped)
         for f in mapped:
             f.touched = 0
+        if self._pages.full(read):
+            for f in mapped:
+                f.let_go()
+            self._pages.gone()
 
     def starts(self, number: int) -> Ints:
         """Return the first row of each block of a shard, and the number of its rows.

@@ -23,6 +23,11 @@ from rollout.errors import CorruptError
 from rollout.index import Ints
 from rollout.log import Shard, getter
 
+TOUCHED_BYTES = 24 << 20
+"""Mapped bytes in memory with which a process lets go of the pages, of all its files.
+They stay in the page cache of the system, so reading one again is no access to the disk."""
+LOOK_BYTES = 8 << 20
+"""Bytes that are read before it looks how many are in memory."""
 AROUND_BYTES = 64 << 10
 """What Linux maps at once around a page that is read, in each column."""
 PIECE_BYTES = 900 << 10
@@ -99,8 +104,8 @@ class ParquetFile:
         """Decode a block for the given rows of it, which ascend.
 
         Piece by piece: decoding takes five times the memory of what it gives. What comes
-        after the last of the rows is not decoded: the end of a group that began in the
-        block before is at the beginning of this one.
+        after the last of the rows is not decoded: a group that began in the block before
+        may end at the beginning of this one.
         """
         size = int(self.starts[block + 1] - self.starts[block])
         step = max(1, PIECE_BYTES * size // max(1, self._bytes[block]))
@@ -167,7 +172,7 @@ class ArrowFile:
         choose(shard, self._batches[0].schema.names, columns)
         self._parts = [Piece(b, columns, int(s)) for b, s in zip(self._batches, self.starts, strict=False)]
         self.touched = 0
-        """Bytes of the rows that were asked for since the pages were let go of."""
+        """Bytes of the rows that were asked for, until somebody counts them."""
         self.let_go()  # of the headers of all batches
 
     def part(self, block: int, rows: Ints) -> Piece:
@@ -247,6 +252,29 @@ class Source(NamedTuple):
         except FileNotFoundError:
             pass
         raise CorruptError(f"{self.path}: another file has taken its place while it was read; rollout verify says more")
+
+
+class Pages:
+    """Says when a process lets go of the pages that it has mapped.
+
+    How much the system maps around a page that is read is its own affair, so it is asked.
+    """
+
+    def __init__(self) -> None:
+        self._read = 0
+        self._left = 0  # in memory where pages were let go of
+
+    def full(self, read: int) -> bool:
+        """Count bytes that were read, and report whether it is time."""
+        self._read += read
+        if self._read <= LOOK_BYTES:
+            return False
+        self._read, now = 0, resident()
+        return now > self._left + TOUCHED_BYTES or not now
+
+    def gone(self) -> None:
+        """Note that the pages were let go of."""
+        self._left = resident()
 
 
 def resident() -> int:

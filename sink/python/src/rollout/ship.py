@@ -19,8 +19,8 @@ import numpy as np
 
 from rollout._blocks import ALIGN, lend, memory
 from rollout._types import Group
-from rollout.files import LOOK_BYTES, OPEN_FILES, TOUCHED_BYTES, Files
-from rollout.shardfile import Source, address, resident
+from rollout.files import OPEN_FILES, Files
+from rollout.shardfile import Pages, Source, address
 
 Where = tuple[int, int, int, str]
 """Of an array: the number of its file, or -1 for the block, and its offset there; its length and dtype."""
@@ -78,7 +78,7 @@ class Maps:
 
     def __init__(self) -> None:
         self._maps: OrderedDict[Source, mmap.mmap] = OrderedDict()
-        self._touched = self._resident = 0
+        self._pages = Pages()
         self.lock = threading.Lock()
 
     def get(self, source: Source) -> mmap.mmap:
@@ -95,14 +95,10 @@ class Maps:
     def read(self, size: int) -> None:
         """Count bytes that will be read, and unmap pages where many were."""
         with self.lock:
-            self._touched += size
-            if self._touched <= LOOK_BYTES:
-                return
-            self._touched, now = 0, resident()
-            if (now > self._resident + TOUCHED_BYTES or not now) and hasattr(mmap, "MADV_DONTNEED"):
+            if self._pages.full(size) and hasattr(mmap, "MADV_DONTNEED"):
                 for mapping in self._maps.values():
                     mapping.madvise(mmap.MADV_DONTNEED)
-                self._resident = resident()
+                self._pages.gone()
 
 
 _maps = Maps()
