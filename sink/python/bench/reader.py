@@ -11,7 +11,9 @@ second epoch, with that of workers. A ratio is the wall time of the other side o
 of rollout. Where the machine is busy, look at cpu.
 
 Both sides give tensors, of which one number in each 4 KiB is read: so every page was
-loaded, and what a training does with the numbers is not measured.
+loaded, and what a training does with the numbers is not measured. Both read in the order
+of the files or both shuffled, but for streaming: what it shuffles is a buffer of rows, so
+it is read in order, beside shuffled groups.
 """
 
 from __future__ import annotations
@@ -67,13 +69,13 @@ class Slow:
         return self.collate(groups)
 
 
-def ours(run: str, workers: int, collate: str) -> Iterator[int]:
+def ours(run: str, workers: int, collate: str, shuffle: bool = True) -> Iterator[int]:
     """Read epochs of batches; yields 0 before the first, and the tokens after each."""
     import rollout
 
     how = {"none": None, "padded": rollout.collate.padded(0), "slow": Slow(rollout.collate.padded(0))}[collate]
     yield 0
-    loader = rollout.DataLoader(rollout.Dataset(run, columns=COLUMNS).batches(GROUPS, fill="repeat", collate=how), num_workers=workers)
+    loader = rollout.DataLoader(rollout.Dataset(run, columns=COLUMNS).batches(GROUPS, fill="repeat", shuffle=shuffle, collate=how), num_workers=workers)
     while True:
         yield sum(tensors(batch) if how is None else int(batch["tokens"].sum()) for batch in loader)
 
@@ -89,13 +91,14 @@ def streaming(run: str) -> Iterator[int]:
         yield sum(touch(row) for row in ds)
 
 
-def cached(run: str, cache: str) -> Iterator[int]:
+def cached(run: str, cache: str, shuffle: bool) -> Iterator[int]:
     """Read the Arrow cache of Hugging Face datasets with torch format."""
     from datasets import load_dataset
 
     files = sorted(glob.glob(os.path.join(run, "data", "*.parquet")))
     yield 0
-    ds = load_dataset("parquet", data_files=files, split="train", cache_dir=cache).select_columns(COLUMNS).with_format("torch")
+    ds = load_dataset("parquet", data_files=files, split="train", cache_dir=cache).select_columns(COLUMNS)
+    ds = (ds.shuffle(seed=0) if shuffle else ds).with_format("torch")
     while True:
         yield sum(touch(row) for row in ds)
 
@@ -225,13 +228,15 @@ def main() -> None:
     if not args.parquet or not args.arrow:
         p.error("give --parquet and --arrow, or --make")
 
-    def own(run: str, workers: int = 0, collate: str = "none") -> dict[str, Any]:
-        return {"side": "ours", "run": run, "workers": workers, "collate": collate}
+    def own(run: str, workers: int = 0, collate: str = "none", shuffle: bool = True) -> dict[str, Any]:
+        return {"side": "ours", "run": run, "workers": workers, "collate": collate, "shuffle": shuffle}
 
     with tempfile.TemporaryDirectory() as cache:
+        hf = {"side": "cached", "run": args.parquet, "cache": cache}
         lines = [
             ("parquet: HF streaming, torch format / batches", 2.0, {"side": "streaming", "run": args.parquet}, own(args.parquet)),
-            ("arrow: HF cache, with_format torch / batches", 5.0, {"side": "cached", "run": args.parquet, "cache": cache}, own(args.arrow)),
+            ("arrow, in order: HF cache, with_format torch / batches", 5.0, {**hf, "shuffle": False}, own(args.arrow, shuffle=False)),
+            ("arrow, shuffled: HF cache, with_format torch / batches", 5.0, {**hf, "shuffle": True}, own(args.arrow)),
             ("parquet: 0 workers / 2", 0.9, own(args.parquet), own(args.parquet, 2)),
             ("arrow: 0 workers / 2", 0.9, own(args.arrow), own(args.arrow, 2)),
             ("parquet, padded: 0 workers / 2", 0.9, own(args.parquet, 0, "padded"), own(args.parquet, 2, "padded")),

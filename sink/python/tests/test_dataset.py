@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from made import Run, Sample
 
@@ -69,6 +70,28 @@ def test_pieces_of_a_block_change_nothing(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr("rollout.shardfile.PIECE_BYTES", piece)
     got = [[(g.id, r["sample_key"], r["segment_index"], r["input_ids"].tolist()) for r in g.rows] for b in ds.batches(1, seed=4) for g in b]
     assert got == rows and len(rows) == 30
+
+
+@pytest.mark.parametrize("held", [0, 300, 1 << 20])
+def test_rows_of_a_mapped_file_are_those_that_pyarrow_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held: int) -> None:
+    monkeypatch.setattr("rollout.shardfile.HELD_BYTES", held)
+    facts = {"versions": [None, [4, 5]], "truncated": [True, None], "flags": ["résumé", "x"], "reward": [None, 0.5], "keep": [None, True]}
+    run = Run(tmp_path / "run", "arrow", block=5)
+    for commit in range(2):  # groups whose samples ended in any order
+        run.commit([Sample(f"g{commit}{i % 3}", i // 3, [2 + i % 4, 2], 4, facts=facts if i % 2 else {}) for i in np.random.default_rng(5).permutation(12).tolist()])
+    want = {}
+    for path in sorted((run.dir / "data").iterdir()):
+        for row in pa.ipc.open_stream(path.read_bytes()).read_all().to_pylist():
+            want[row["sample_key"], row["segment_index"]] = row
+    ds = rollout.Dataset(run.dir)
+    for groups in ([ds[i] for i in range(len(ds))], [g for batch in ds.batches(2, seed=3) for g in batch]):
+        rows = [row for g in groups for row in g.rows]
+        assert [(r["sample_key"], r["segment_index"]) for g in groups for r in g.rows] == [(f"{g.id}-{i}", k) for g in groups for i in range(4) for k in (0, 1)]
+        for row in rows:
+            plain = {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in row.items()}
+            assert plain == want[row["sample_key"], row["segment_index"]]
+            assert not row["input_ids"].flags.writeable  # a view of the mapping
+        assert len(rows) == 48
 
 
 @pytest.mark.parametrize("fmt", [*FORMATS, "parquet+arrow"])

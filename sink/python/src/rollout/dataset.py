@@ -12,9 +12,9 @@ import numpy as np
 
 from rollout._types import Group, Row
 from rollout.errors import StateError
-from rollout.files import Files
+from rollout.files import Files, cut
 from rollout.filters import Counts, Where
-from rollout.index import Index, Ints
+from rollout.index import Index, Span
 from rollout.log import Check, Path, commits
 from rollout.order import Fill
 from rollout.selection import Selection, select
@@ -172,7 +172,7 @@ class Dataset:
         n, at = len(self), operator.index(i)
         if not -n <= at < n:
             raise IndexError(f"group {at}: the dataset has {n}")
-        return self.assemble(at % n, self._cached)
+        return self.assemble(at % n, self._cached(self.selection.spans(at % n)))
 
     def group(self, id: str, run: Path | None = None) -> Group:
         """The group with an id, of the run if several have it.
@@ -219,35 +219,35 @@ class Dataset:
         return sum(len(x.shards) for x in self._indexes[:run])
 
     def _row(self, shard: int, number: int) -> Row:
-        return self._cached([(shard, np.array([number]))])[0]
+        return self._cached([(shard, number, number + 1)])[0]
 
-    def _cached(self, wanted: list[tuple[int, Ints]]) -> list[Row]:
+    def _cached(self, spans: list[Span]) -> list[Row]:
         """Read rows through the cache of whole blocks."""
-        rows = []
-        for shard, numbers in wanted:
+        rows: list[Row] = []
+        for shard, begin, end in spans:
             file = self._files.file(shard)
-            for number in numbers.tolist():
-                block = int(np.searchsorted(file.starts, number, side="right")) - 1
+            starts = file.starts.tolist()
+            for block, first, last in cut(starts, begin, end):
                 part = self._cache.get((shard, block))
-                if part is None:
-                    part = file.part(block, np.arange(file.starts[block], file.starts[block + 1]) if not file.mapped else np.array([number]))
-                    while len(self._cache) >= CACHED_BLOCKS:
+                if part is None or file.mapped:
+                    part = file.part(block, [(first, last)] if file.mapped else [(starts[block], starts[block + 1])])
+                    self._cache[shard, block] = part
+                    while len(self._cache) > CACHED_BLOCKS:
                         self._cache.popitem(last=False)
-                self._cache[shard, block] = part
                 self._cache.move_to_end((shard, block))
-                rows.append(part.row(number))
+                rows += part.rows(first, last)
         self._files.let_go()
         return rows
 
-    def assemble(self, i: int, read: Callable[[list[tuple[int, Ints]]], list[Row]]) -> Group:
-        """Return group i with the rows that read gives."""
+    def assemble(self, i: int, rows: list[Row]) -> Group:
+        """Return group i with its rows."""
         s = self.selection
         index = self._indexes[int(s.run[i])]
         return Group(
             run=index.run_dir,
             id=index.group_ids[int(s.group[i])],
             size=int(s.size[i]),
-            rows=read(s.wanted(i)),
+            rows=rows,
             failed=int(s.failed[i]),
             empty=int(s.empty[i]),
             missing=int(s.missing[i]),

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import bisect
 import mmap
 import os
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 
 from rollout._types import Row
-from rollout.index import Ints
+from rollout.index import Ints, Span
 from rollout.log import Check, Shard, check_once
 from rollout.shardfile import ArrowFile, Pages, ParquetFile, Part, Piece, Source
 
@@ -140,23 +141,45 @@ class Files:
 class Parts:
     """Rows of several blocks, each of which is decoded once."""
 
-    def __init__(self, files: Files, wanted: Sequence[tuple[int, Ints]]) -> None:
+    def __init__(self, files: Files, spans: Sequence[Span]) -> None:
         self._parts: dict[tuple[int, int], Part | Piece] = {}
-        self._starts: dict[int, Ints] = {}
-        for number, rows in wanted:
-            file = files.file(number)
-            self._starts[number] = file.starts
-            ascending = rows if (np.diff(rows) > 0).all() else np.unique(rows)
-            cuts = np.searchsorted(ascending, file.starts)
-            for b in np.flatnonzero(np.diff(cuts)).tolist():
-                self._parts[number, b] = file.part(b, ascending[cuts[b] : cuts[b + 1]])
+        self._starts: dict[int, list[int]] = {}
+        wanted: dict[tuple[int, int], list[tuple[int, int]]] = {}
+        for shard, begin, end in joined(spans):
+            if shard not in self._starts:
+                self._starts[shard] = files.file(shard).starts.tolist()
+            for block, first, last in cut(self._starts[shard], begin, end):
+                wanted.setdefault((shard, block), []).append((first, last))
+        for (shard, block), here in wanted.items():
+            self._parts[shard, block] = files.file(shard).part(block, here)
         files.let_go()
 
-    def rows(self, wanted: Sequence[tuple[int, Ints]]) -> list[Row]:
+    def rows(self, spans: Sequence[Span]) -> list[Row]:
         """Return some of the wanted rows, in the order given."""
-        out = []
-        for shard, rows in wanted:
-            blocks = np.searchsorted(self._starts[shard], rows, side="right") - 1
-            for number, block in zip(rows.tolist(), blocks.tolist(), strict=True):
-                out.append(self._parts[shard, block].row(number))
-        return out
+        have: dict[tuple[int, int], Row] = {}
+        for shard, begin, end in joined(spans):  # few long reads: the samples of a group lie together, in any order
+            for block, first, last in cut(self._starts[shard], begin, end):
+                for number, row in enumerate(self._parts[shard, block].rows(first, last), first):
+                    have[shard, number] = row
+        return [have[shard, number] for shard, begin, end in spans for number in range(begin, end)]
+
+
+def joined(spans: Sequence[Span]) -> list[Span]:
+    """Return spans in order, those that touch or overlap as one."""
+    out: list[Span] = []
+    for span in sorted(spans):
+        shard, begin, end = span
+        if out and out[-1][0] == shard and begin <= out[-1][2]:
+            out[-1] = (shard, out[-1][1], max(end, out[-1][2]))
+        else:
+            out.append(span)
+    return out
+
+
+def cut(starts: Sequence[int], begin: int, end: int) -> Iterator[tuple[int, int, int]]:
+    """Yield the blocks that a range of rows lies in, each with its part of the range."""
+    block = bisect.bisect_right(starts, begin) - 1
+    while begin < end:
+        until = min(end, starts[block + 1])
+        yield block, begin, until
+        begin, block = until, block + 1

@@ -28,9 +28,9 @@ from rollout._types import Group
 from rollout.errors import CorruptError
 from rollout.files import Files, Parts
 from rollout.filters import Bools, Counts, Where
-from rollout.index import EMPTY, FAILED, ROWS, Index, Ints, Samples
+from rollout.index import EMPTY, FAILED, ROWS, Index, Samples
 from rollout.log import Check, Path
-from rollout.selection import SAMPLE_REASONS, count, judge, varies
+from rollout.selection import SAMPLE_REASONS, count, judge, spans, varies
 
 INTERVAL = 0.5
 """Seconds between two looks at the folder _commits/ by default."""
@@ -203,20 +203,12 @@ class Following:
 
     def read(self, found: Found) -> Group:
         """Return a group with its rows."""
-        wanted: list[tuple[int, Ints]] = []
-        for _, shard, first, n, _ in found.samples:
-            rows = np.arange(first, first + n, dtype=np.int64)
-            mask = self._masks.get(shard)
-            wanted.append((shard, rows if mask is None else rows[mask[rows]]))
-        by_shard: dict[int, list[Ints]] = {}
-        for shard, rows in wanted:
-            by_shard.setdefault(shard, []).append(rows)
-        parts = Parts(self._files, [(shard, np.concatenate(rows)) for shard, rows in by_shard.items()])
+        where = [s for _, shard, first, n, _ in found.samples for s in spans(shard, first, n, self._masks.get(shard))]
         return Group(
             run=self.run,
             id=found.id,
             size=found.size,
-            rows=parts.rows(wanted),
+            rows=Parts(self._files, where).rows(where),
             failed=found.failed,
             empty=found.empty,
             missing=max(0, found.size - found.held),

@@ -20,6 +20,8 @@ from rollout.errors import CorruptError
 from rollout.log import Check, Path, Shard, batches, check_once, commits, entry_shards
 
 Ints = npt.NDArray[np.int64]
+Span = tuple[int, int, int]
+"""Rows of a shard: its number, the first row, and the row after the last."""
 
 ROWS, FAILED, EMPTY, SUPERSEDED = 0, 1, 2, 3
 """Outcome of a sample: it has rows; it failed for good; it was committed without a

@@ -13,6 +13,7 @@ This module reads rows in the order of the files. Dataset reads whole groups.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import os
 import re
@@ -202,17 +203,31 @@ def table(run_dir: Path, kind: str = "data", columns: Sequence[str] | None = Non
     return pa.concat_tables(parts, promote_options="default") if parts else pa.table({})
 
 
-def getter(column: pa.Array) -> Callable[[int], Any]:
-    """Return a function from the row's index to its value: a numpy view for lists of numbers."""
+def getter(column: pa.Array) -> Callable[[int, int], list[Any]]:
+    """Return a function from a range of rows to their values: numpy views for lists of numbers."""
     kind = column.type
     if (pa.types.is_signed_integer(kind) or pa.types.is_floating(kind)) and not column.null_count:
-        return numbers(column).item
+        plain = numbers(column)
+        return lambda begin, end: plain[begin:end].tolist()
     if not (pa.types.is_list(kind) and pa.types.is_primitive(kind.value_type)):
-        return lambda i: column[i].as_py()
-    values, at = numbers(column.values), numbers(column.offsets).item
-    if column.null_count == 0:
-        return lambda i: values[at(i) : at(i + 1)]
-    return lambda i: values[at(i) : at(i + 1)] if column[i].is_valid else None
+        return lambda begin, end: column.slice(begin, end - begin).to_pylist()
+    values, offsets = numbers(column.values), numbers(column.offsets)
+
+    def lists(begin: int, end: int) -> list[Any]:
+        return [values[a:b] for a, b in itertools.pairwise(offsets[begin : end + 1].tolist())]
+
+    def lists_or_none(begin: int, end: int) -> list[Any]:
+        valid = column.slice(begin, end - begin).is_valid().to_pylist()
+        return [value if there else None for value, there in zip(lists(begin, end), valid, strict=True)]
+
+    return lists_or_none if column.null_count else lists
+
+
+def rows_of(names: Sequence[str], get: Sequence[Callable[[int, int], list[Any]]], begin: int, end: int) -> list[Row]:
+    """Return a range of rows, of what getter gave for each column."""
+    if not names:
+        return [{} for _ in range(begin, end)]
+    return [dict(zip(names, values, strict=True)) for values in zip(*[f(begin, end) for f in get], strict=True)]
 
 
 def numbers(column: pa.Array) -> npt.NDArray[Any]:
@@ -234,8 +249,8 @@ def rows(shard: Shard, columns: Sequence[str] | None = None, start: int = 0, ste
     """Yield every step-th row of a shard from start on."""
     at = 0  # of the batch's first row in the shard
     for batch in batches(shard, columns, check):
-        get = [(name, getter(batch.column(i))) for i, name in enumerate(batch.schema.names)]
+        names, get = batch.schema.names, [getter(column) for column in batch.columns]
         first = start - at if start > at else (start - at) % step
         for i in range(first, batch.num_rows, step):
-            yield {name: f(i) for name, f in get}
+            yield rows_of(names, get, i, i + 1)[0]
         at += batch.num_rows

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from rollout.errors import CorruptError
 from rollout.files import Files
 from rollout.filters import Bools, Counts, Where
-from rollout.index import EMPTY, FAILED, ROWS, SUPERSEDED, Index, Ints, Samples
+from rollout.index import EMPTY, FAILED, ROWS, SUPERSEDED, Index, Ints, Samples, Span
 
 SAMPLE_REASONS = (
     *("keep", "verification", "status", "truncated", "flags"),
@@ -95,21 +95,20 @@ class Selection:
     def __len__(self) -> int:
         return len(self.group)
 
-    def wanted(self, i: int) -> list[tuple[int, Ints]]:
-        """Return the rows of group i: shard and row numbers, an entry for what lies together."""
+    def spans(self, i: int) -> list[Span]:
+        """Return where the rows of group i are."""
         samples = slice(int(self.start[i]), int(self.start[i + 1]))
-        together: list[tuple[int, int, int]] = []
+        out: list[Span] = []
         for shard, first, rows in zip(*(column[samples].tolist() for column in (self.shard, self.first, self.rows)), strict=True):
-            if together and together[-1][::2] == (shard, first):
-                together[-1] = (shard, together[-1][1], first + rows)
-            else:
-                together.append((shard, first, first + rows))
-        out = []
-        for shard, first, end in together:
-            numbers = np.arange(first, end, dtype=np.int64)
-            mask = self.masks.get(shard)
-            out.append((shard, numbers if mask is None else numbers[mask[numbers]]))
+            out += spans(shard, first, rows, self.masks.get(shard))
         return out
+
+
+def spans(shard: int, first: int, rows: int, mask: Bools | None) -> list[Span]:
+    """Return where the rows of a sample are that a mask of the shard's rows leaves."""
+    if mask is None:
+        return [(shard, first, first + rows)]
+    return [(shard, n, n + 1) for n in (first + np.flatnonzero(mask[first : first + rows])).tolist()]
 
 
 def count(counts: Counts, reason: str, groups: int = 0, samples: int = 0, rows: int = 0) -> None:

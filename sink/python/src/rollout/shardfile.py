@@ -10,7 +10,7 @@ import bisect
 import mmap
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from rollout._types import Row
 from rollout.errors import CorruptError
 from rollout.index import Ints
-from rollout.log import Shard, getter
+from rollout.log import Shard, getter, rows_of
 
 TOUCHED_BYTES = 24 << 20
 """Mapped bytes in memory with which a process lets go of the pages, of all its files.
@@ -30,6 +30,8 @@ LOOK_BYTES = 8 << 20
 """Bytes that are read before it looks how many are in memory."""
 AROUND_BYTES = 64 << 10
 """What Linux maps at once around a page that is read, in each column."""
+HELD_BYTES = 2 << 20
+"""Of a mapped file that are copied: columns of short values, and where lists begin."""
 PIECE_BYTES = 900 << 10
 """Of a row group that are decoded at once."""
 
@@ -59,9 +61,15 @@ class Part:
         self._starts.append(start)
         self._pieces.append(piece)
 
-    def row(self, number: int) -> Row:
-        """Return a row by its number in the shard."""
-        return self._pieces[bisect.bisect_right(self._starts, number) - 1].row(number)
+    def rows(self, begin: int, end: int) -> list[Row]:
+        """Return rows by their numbers in the shard."""
+        out: list[Row] = []
+        while begin < end:
+            at = bisect.bisect_right(self._starts, begin)
+            until = min(end, self._starts[at]) if at < len(self._starts) else end
+            out += self._pieces[at - 1].rows(begin, until)
+            begin = until
+        return out
 
 
 class Piece:
@@ -71,17 +79,17 @@ class Piece:
         self._first = first
         self.bytes_per_row = batch.nbytes // max(1, batch.num_rows)
         have = batch.schema.names
-        self.columns = len(have if columns is None else columns)
-        self._get: list[tuple[str, Callable[[int], Any]]] = []
-        for name in have if columns is None else columns:
-            if name in have:
-                self._get.append((name, getter(batch.column(name))))
-            else:
-                self._get.append((name, lambda _: None))
+        self._names = have if columns is None else list(columns)
+        self.columns = len(self._names)
+        self._get = [getter(batch.column(name)) if name in have else _none for name in self._names]
 
-    def row(self, number: int) -> Row:
-        """Return a row by its number in the shard; numbers are views of the batch's memory."""
-        return {name: get(number - self._first) for name, get in self._get}
+    def rows(self, begin: int, end: int) -> list[Row]:
+        """Return rows by their numbers in the shard; numbers are views of the batch's memory."""
+        return rows_of(self._names, self._get, begin - self._first, end - self._first)
+
+
+def _none(begin: int, end: int) -> list[None]:
+    return [None] * (end - begin)
 
 
 class ParquetFile:
@@ -100,8 +108,8 @@ class ParquetFile:
         self.starts = block_starts(shard, [g.num_rows for g in groups])
         self._take = choose(shard, self._names, columns)
 
-    def part(self, block: int, rows: Ints) -> Part:
-        """Decode a block for the given rows of it, which ascend.
+    def part(self, block: int, wanted: Sequence[tuple[int, int]]) -> Part:
+        """Decode a block for the given rows of it: where they begin and end, in order.
 
         Piece by piece: decoding takes five times the memory of what it gives. What comes
         after the last of the rows is not decoded: a group that began in the block before
@@ -112,10 +120,11 @@ class ParquetFile:
         part, at = Part(), int(self.starts[block])
         with damage(self._shard), self._open() as file:
             for batch in file.iter_batches(step, row_groups=[block], columns=self._take, use_threads=False):
-                if ((rows >= at) & (rows < at + batch.num_rows)).any():
+                until = at + batch.num_rows
+                if any(begin < until and end > at for begin, end in wanted):
                     part.add(at, Piece(batch, self._columns, at))
-                at += batch.num_rows
-                if at > rows[-1]:
+                at = until
+                if at >= wanted[-1][1]:
                     break
         pool = pa.default_memory_pool()  # what was read of the file lay there
         if pool.backend_name != "system":
@@ -170,16 +179,35 @@ class ArrowFile:
         self._base = address(np.frombuffer(self._map, np.uint8))
         self.starts = block_starts(shard, [b.num_rows for b in self._batches])
         choose(shard, self._batches[0].schema.names, columns)
-        self._parts = [Piece(b, columns, int(s)) for b, s in zip(self._batches, self.starts, strict=False)]
+        self._columns, self._room = columns, HELD_BYTES
+        self._parts: dict[int, Piece] = {}
         self.touched = 0
         """Bytes of the rows that were asked for, until somebody counts them."""
         self.let_go()  # of the headers of all batches
 
-    def part(self, block: int, rows: Ints) -> Piece:
-        """Return a block; the given rows of it are counted as read."""
-        part = self._parts[block]
-        self.touched += part.bytes_per_row * len(rows) + part.columns * AROUND_BYTES
+    def part(self, block: int, wanted: Sequence[tuple[int, int]]) -> Piece:
+        """Return a block; the given rows of it are counted as read: where they begin and end."""
+        part = self._parts.get(block)
+        if part is None:
+            part = self._parts[block] = Piece(self._hold(block), self._columns, int(self.starts[block]))
+        self.touched += part.bytes_per_row * sum(end - begin for begin, end in wanted) + part.columns * AROUND_BYTES
         return part
+
+    def _hold(self, block: int) -> pa.RecordBatch:
+        """Return the columns of a block that are read, the short ones copied as long as there is room.
+
+        They lie far apart: a few rows of each would map a window of the file.
+        """
+        batch = self._batches[block]
+        names = [name for name in batch.schema.names if self._columns is None or name in self._columns]
+        columns = []
+        for column in (batch.column(name) for name in names):
+            size = sum(b.size for b in outer(column) if b is not None)
+            if size <= self._room:
+                self._room -= size
+                column = held(column)
+            columns.append(column)
+        return pa.RecordBatch.from_arrays(columns, names)
 
     def offsets(self, addresses: Ints, ends: Ints) -> Ints:
         """Return where memory that begins and ends there lies in the file, -1 where it does not.
@@ -212,6 +240,22 @@ class ArrowFile:
         """Return some columns of a block; others instead of those that the file lacks."""
         batch = self._batches[block]
         return batch.select(present(batch.schema.names, names, instead_of))
+
+
+def outer(column: pa.Array) -> list[Any]:
+    """Return the buffers of a column, of lists without those of what they hold."""
+    buffers: list[Any] = column.buffers()
+    return buffers[:2] if pa.types.is_list(column.type) else buffers
+
+
+def held(column: pa.Array) -> pa.Array:
+    """Return a column whose outer buffers are copies: they do not lie in a mapped file."""
+    kind = column.type
+    if pa.types.is_nested(kind) and not pa.types.is_list(kind) or pa.types.is_dictionary(kind):
+        return column
+    copies = [None if b is None else pa.py_buffer(b.to_pybytes()) for b in outer(column)]
+    inner = [column.values] if pa.types.is_list(kind) else []
+    return pa.Array.from_buffers(kind, len(column), copies, column.null_count, column.offset, inner)
 
 
 class damage:

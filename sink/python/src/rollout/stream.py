@@ -77,10 +77,7 @@ def windows(order: Ints, home: Ints | None) -> Iterator[int]:
 
 def read(ds: Dataset, at: int, numbers: Ints) -> Iterator[tuple[int, Group]]:
     """Read groups together and yield each with its place in the order."""
-    wanted: dict[int, list[Ints]] = {}
-    for i in numbers.tolist():
-        for shard, rows in ds.selection.wanted(i):
-            wanted.setdefault(shard, []).append(rows)
-    parts = Parts(ds.files, [(shard, np.concatenate(rows)) for shard, rows in wanted.items()])
+    spans = {i: ds.selection.spans(i) for i in numbers.tolist()}
+    parts = Parts(ds.files, [span for of_group in spans.values() for span in of_group])
     for place, i in enumerate(numbers.tolist(), start=at):
-        yield place, ds.assemble(i, parts.rows)
+        yield place, ds.assemble(i, parts.rows(spans[i]))
