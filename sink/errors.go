@@ -87,6 +87,17 @@ func (e *CorruptError) Unwrap() error { return e.Err }
 // Is reports true for ErrCorrupt.
 func (e *CorruptError) Is(target error) bool { return target == ErrCorrupt }
 
+// A SegmentError says that a row of a sample is another segment than its place asks for: a
+// row is missing, comes twice, or is out of order.
+type SegmentError struct {
+	Index, Count         int // as the row says
+	WantIndex, WantCount int
+}
+
+func (e *SegmentError) Error() string {
+	return fmt.Sprintf("segment %d of %d, want %d of %d", e.Index, e.Count, e.WantIndex, e.WantCount)
+}
+
 // A SampleError says that Append refused a sample because it breaks a rule that
 // every row in a dataset keeps, or because it is there already (ErrCommitted).
 // Nothing of the sample was written, and others may follow.

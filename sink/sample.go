@@ -70,7 +70,7 @@ func checkRow(r *tokenize.Row, i, n, vocab int) error {
 		return err
 	}
 	if int(r.SegmentIndex) != i || int(r.SegmentCount) != n {
-		return fmt.Errorf("segment %d of %d, want %d of %d", r.SegmentIndex, r.SegmentCount, i, n)
+		return &SegmentError{int(r.SegmentIndex), int(r.SegmentCount), i, n}
 	}
 	if err := checkTexts(r.FinishReasons); err != nil {
 		return err

@@ -232,11 +232,14 @@ func (in *importer) failed(err error) error {
 	if refused.Row >= 0 && refused.Row < len(of.lines) {
 		at = of.lines[refused.Row]
 	}
-	hint := together
+	err = exit.Usagef("%s: sample %s: %w", at, refused.Key, refused.Err)
 	if errors.Is(err, sink.ErrCommitted) {
-		hint += "; a sample is in a run once, and export --kind all has its rows and failures together"
+		return exit.Hint(err, together+"; a sample is in a run once, and export --kind all has its rows and failures together")
 	}
-	return exit.Hint(exit.Usagef("%s: sample %s: %w", at, refused.Key, refused.Err), hint)
+	if _, ok := errors.AsType[*sink.SegmentError](err); ok {
+		return exit.Hint(err, together)
+	}
+	return err
 }
 
 // wrong is an error of the last line that was read.

@@ -37,16 +37,9 @@ func Import(dir, id string, mode fs.FileMode, from []string, fill func(dir strin
 	}
 	prefix := fmt.Sprintf("%simport-%x-", temporary, hashOf(filepath.Base(dir)))
 	clearImports(parent, prefix, mode)
-	temp, err := os.MkdirTemp(parent, prefix)
-	if err == nil {
-		err = os.Chmod(temp, config.FolderMode(mode))
-	}
+	temp, lock, err := beginImport(parent, prefix, mode)
 	if err != nil {
 		return exit.With(exit.Storage, err)
-	}
-	lock, err := TakeLock(temp, mode) // tells other imports that this one is at work
-	if err != nil {
-		return errors.Join(err, os.RemoveAll(temp))
 	}
 	defer func() {
 		if err != nil {
@@ -71,6 +64,28 @@ func Import(dir, id string, mode fs.FileMode, from []string, fill func(dir strin
 	return exit.With(exit.Storage, err)
 }
 
+// beginImport makes the folder of an import. Its lock tells other imports that this one is at
+// work. One that looked before it was locked may have removed the folder: then there is another.
+func beginImport(parent, prefix string, mode fs.FileMode) (temp string, lock *Lock, err error) {
+	for range beginTries {
+		temp, err = os.MkdirTemp(parent, prefix)
+		if err == nil {
+			err = os.Chmod(temp, config.FolderMode(mode))
+		}
+		if err == nil {
+			lock, err = TakeLock(temp, mode)
+		}
+		if err == nil || temp == "" {
+			return temp, lock, err
+		}
+		err = errors.Join(err, os.RemoveAll(temp))
+	}
+	return "", nil, err
+}
+
+// beginTries is more than the imports to one name that begin at one moment.
+const beginTries = 10
+
 // clearImports removes the folders of imports that were killed: those whose lock nobody holds.
 // What cannot be removed stays, and hinders no one.
 func clearImports(parent, prefix string, mode fs.FileMode) {
@@ -93,14 +108,14 @@ func clearImports(parent, prefix string, mode fs.FileMode) {
 func replaceEmpty(temp, dir string, mode fs.FileMode) (err error) {
 	lock, err := TakeLock(dir, mode)
 	if errors.Is(err, fs.ErrNotExist) {
-		return os.Rename(temp, dir)
+		return nameRun(temp, dir)
 	}
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, lock.Close()) }()
-	if Exists(dir) { // another process has made a run of that name meanwhile
-		return exit.Hint(exit.With(exit.Folder, fmt.Errorf("%s: already holds a run", dir)), "give the name of a new folder")
+	if Exists(dir) {
+		return madeMeanwhile(dir)
 	}
 	if err := CheckNew(dir); err != nil {
 		return err
@@ -121,7 +136,20 @@ func replaceEmpty(temp, dir string, mode fs.FileMode) (err error) {
 	if err := errors.Join(os.Chmod(temp, info.Mode().Perm()), os.Remove(dir)); err != nil {
 		return err
 	}
-	return os.Rename(temp, dir)
+	return nameRun(temp, dir)
+}
+
+// nameRun gives the folder temp the name dir, of which there is none or an empty folder.
+func nameRun(temp, dir string) error {
+	err := os.Rename(temp, dir)
+	if errors.Is(err, fs.ErrExist) {
+		return madeMeanwhile(dir)
+	}
+	return err
+}
+
+func madeMeanwhile(dir string) error {
+	return exit.Hint(exit.With(exit.Folder, fmt.Errorf("%s: another process has made a run there meanwhile", dir)), "give the name of a new folder")
 }
 
 func (f *Folder) writeImported(id string, from []string) error {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
@@ -50,5 +51,32 @@ func TestImportIntoAFolder(t *testing.T) {
 	entries, err := os.ReadDir(filepath.Dir(taken))
 	if err = errors.Join(err, runfolder.Import(taken, "run", 0o600, []string{"a.jsonl"}, fillNothing)); err != nil || len(entries) != 1 {
 		t.Errorf("the same, without its process: %v, beside it %v", err, entries)
+	}
+}
+
+// Of imports to one name that begin at the same moment one makes the run. The others say that
+// it is there, and leave nothing behind.
+func TestImportsAtOnce(t *testing.T) {
+	t.Parallel()
+	for range 20 {
+		dir := filepath.Join(t.TempDir(), "run")
+		errs := make([]error, 8)
+		var all sync.WaitGroup
+		for i := range errs {
+			all.Go(func() { errs[i] = runfolder.Import(dir, "run", 0o600, []string{"a.jsonl"}, fillNothing) })
+		}
+		all.Wait()
+		made := 0
+		for _, err := range errs {
+			switch {
+			case err == nil:
+				made++
+			case exit.Code(err) != exit.Folder && exit.Code(err) != exit.Locked:
+				t.Errorf("exit status %d: %v", exit.Code(err), err)
+			}
+		}
+		if entries, err := os.ReadDir(filepath.Dir(dir)); err != nil || made != 1 || len(entries) != 1 {
+			t.Fatalf("%d made the run, beside it %v, %v", made, entries, err)
+		}
 	}
 }
