@@ -38,7 +38,7 @@ func newEndpoint(c *Collector, e Endpoint) *endpoint {
 	ep := &endpoint{Endpoint: e, c: c, lost: make(chan struct{}), pinned: make(chan claim)}
 	ep.watched = pings && checks && len(c.cfg.Endpoints) > 1
 	ep.breaker = breaker.New(breaker.Config{
-		Outage: c.cfg.Outage, Watched: ep.watched,
+		Outage: c.cfg.Outage, Watched: ep.watched, Checks: checks,
 		Retries: c.cfg.Retries, DataRetries: c.cfg.DataRetries, BusyMax: c.cfg.BusyMax,
 	})
 	ep.gate.max, ep.gate.watched = e.MaxInFlight, ep.watched

@@ -20,12 +20,14 @@ import (
 type host struct {
 	revived
 	silent bool
+	spread time.Duration // between the ends of what it worked on when it went away
 	takes  time.Duration
 	away   func(now time.Duration) bool
 	start  time.Time
 
 	mu2    sync.Mutex
 	begun  []time.Duration // attempts
+	cut    int             // of them
 	checks int
 }
 
@@ -35,8 +37,8 @@ func newHost(takes time.Duration, silent bool, away func(time.Duration) bool) *h
 	h := &host{silent: silent, takes: takes, away: away, start: time.Now()}
 	h.script = func(collector.Attempt) step {
 		h.mu2.Lock()
+		defer h.mu2.Unlock()
 		h.begun = append(h.begun, time.Since(h.start))
-		h.mu2.Unlock()
 		switch now := time.Since(h.start); {
 		case h.isAway() && silent:
 			return step{opening: true}
@@ -45,7 +47,8 @@ func newHost(takes time.Duration, silent bool, away func(time.Duration) bool) *h
 		case h.away != nil && !h.away(now) && h.away(now+takes):
 			for end := now; ; end += time.Second { // it dies in the middle
 				if h.away(end) {
-					return step{takes: end - now, runErr: collector.ErrConnection, hang: silent}
+					h.cut++
+					return step{takes: end - now + time.Duration(h.cut-1)*h.spread, runErr: collector.ErrConnection, hang: silent}
 				}
 			}
 		}
@@ -110,21 +113,24 @@ func TestDeadServersSamplesMove(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		silent bool
+		spread time.Duration
 		back   time.Duration // 0: never
 		within time.Duration // what was in hand goes on at the other one
 		took   time.Duration // at most
 	}{
 		// 16 at a time until it dies, then 8: 160 s after it for the 128 that are left.
-		{"refuses, for good", false, 0, 15 * time.Second, dies + 190*time.Second},
-		{"refuses, and is back", false, dies + 3*time.Minute, 15 * time.Second, dies + 190*time.Second},
-		{"silent, for good", true, 0, 3 * time.Minute, dies + 5*time.Minute},
-		{"silent, and is back", true, dies + 5*time.Minute, 3 * time.Minute, dies + 6*time.Minute},
+		{"refuses, for good", false, 0, 0, 15 * time.Second, dies + 190*time.Second},
+		{"refuses one after the other", false, 3 * time.Second, 0, 40 * time.Second, dies + 190*time.Second},
+		{"refuses, and is back", false, 0, dies + 3*time.Minute, 15 * time.Second, dies + 190*time.Second},
+		{"silent, for good", true, 0, 0, 3 * time.Minute, dies + 5*time.Minute},
+		{"silent, and is back", true, 0, dies + 5*time.Minute, 3 * time.Minute, dies + 6*time.Minute},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				away := func(now time.Duration) bool { return now >= dies && (tt.back == 0 || now < tt.back) }
 				dead, good := newHost(10*time.Second, tt.silent, away), newHost(10*time.Second, false, nil)
+				dead.spread = tt.spread
 				n := 220
 				if tt.back > 0 {
 					n = 700 // so that there is something left when it is back

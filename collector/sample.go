@@ -119,7 +119,7 @@ func (w *worker) release(cl *claim, passed bool) {
 }
 
 // decide decides what follows from the end of the attempt, for the server and for the
-// sample. It checks the server if the breaker asks for that.
+// sample. It checks the server, and waits, if the breaker asks for that.
 func (w *worker) decide(ctx context.Context, cl *claim, a *attempt) breaker.Decision {
 	end := w.end(ctx, a)
 	if ctx.Err() == nil && end.Kind != breaker.Busy {
@@ -128,16 +128,16 @@ func (w *worker) decide(ctx context.Context, cl *claim, a *attempt) breaker.Deci
 	d := w.ep.lock().Ended(&cl.budget, end, time.Now())
 	w.ep.unlock()
 	noneLeft := w.ep.follow(d.Change, a.err)
-	if d.Next == breaker.Check {
-		works := w.ep.check(ctx)
-		d = w.ep.lock().Checked(&cl.budget, d, works, ctx.Err() != nil)
+	for d.Next != breaker.Nothing {
+		if d.Next == breaker.Check {
+			works := w.ep.check(ctx)
+			d = w.ep.lock().Checked(&cl.budget, d, works, ctx.Err() != nil)
+		} else {
+			w.ep.waitDown(ctx)
+			d = w.ep.lock().Waited(&cl.budget, d)
+		}
 		w.ep.unlock()
 		noneLeft = w.ep.follow(d.Change, a.err)
-	}
-	if d.Next == breaker.Wait {
-		w.ep.waitDown(ctx)
-		d = w.ep.lock().Waited(&cl.budget, d)
-		w.ep.unlock()
 	}
 	if end.Kind == breaker.Busy && !d.HadRoom {
 		w.ep.gate.heed(cl.key, a.class, a.err)

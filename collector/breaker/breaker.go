@@ -12,6 +12,8 @@ type Config struct {
 	// Watched reports that somebody asks the server whether it is back: then the failures
 	// of samples never give it up, and Breaker.Lose does.
 	Watched bool
+	// Checks reports that the caller can check the server.
+	Checks bool
 	// Retries bounds what a sample is charged for failures of the infrastructure,
 	// DataRetries bounds what it is charged for failures of the policy.
 	Retries, DataRetries int
@@ -59,7 +61,7 @@ func (b *Breaker) Ended(s *Budget, e End, now time.Time) Decision {
 	if e.Kind != Busy {
 		s.busy = refusals{}
 	}
-	d := Decision{end: e}
+	d := Decision{end: e, at: now}
 	switch e.Kind {
 	case Done:
 		d.Change = b.Answered(e.Replied)
@@ -113,15 +115,39 @@ func (b *Breaker) pay(s *Budget, d *Decision) {
 }
 
 // Waited decides after the step Wait. What the sample was charged for a server that went
-// down meanwhile is refunded.
+// down meanwhile is refunded. If none did, and no answer came, the server is checked once for
+// the sample.
 func (b *Breaker) Waited(s *Budget, d Decision) Decision {
 	d.Next, d.Change = Nothing, Change{}
-	if !b.down {
-		return d
+	switch {
+	case b.down:
+		b.refund(s, &d)
+	case b.cfg.Checks && !s.spared && !d.series.over:
+		d.Next, d.last = Check, true
 	}
+	return d
+}
+
+// refund takes back what the sample was charged for a server that is down.
+func (b *Breaker) refund(s *Budget, d *Decision) {
 	s.refund()
 	d.Charged = false
-	b.pay(s, &d)
+	b.pay(s, d)
+}
+
+// checkedLast is Checked of a sample that fails otherwise. It is spared once: a sample may be
+// what takes the server down.
+func (b *Breaker) checkedLast(s *Budget, d Decision, works, stopping bool) Decision {
+	t := d.series
+	if !b.down && !works && !stopping && !t.over {
+		b.down, b.told, b.since = true, true, d.at
+		t.down, t.over = true, true
+		d.Change = Change{Tripped: true, Down: true}
+	}
+	if b.down {
+		s.spared = true
+		b.refund(s, &d)
+	}
 	return d
 }
 
@@ -204,6 +230,8 @@ func (b *Breaker) threshold(e *End) int {
 func (b *Breaker) Checked(s *Budget, d Decision, works, stopping bool) Decision {
 	d.Next, d.Change = Nothing, Change{}
 	switch {
+	case d.last:
+		return b.checkedLast(s, d, works, stopping)
 	case d.end.Kind == Busy:
 		r := &s.busy
 		r.hadRoom++

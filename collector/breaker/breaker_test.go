@@ -47,18 +47,20 @@ func (s *server) end(e breaker.End) breaker.Decision {
 	}
 	b := s.budget(e.Key)
 	d := s.Ended(b, e, s.now)
-	if d.Next == breaker.Check {
-		s.checks++
-		first := d.Change
-		d = s.Checked(b, d, s.works, false)
-		d.Change.Tripped = d.Change.Tripped || first.Tripped
-	}
-	if d.Next == breaker.Wait {
-		if s.dies {
-			s.Silent(s.now)
+	tripped := d.Change.Tripped
+	for d.Next != breaker.Nothing {
+		if d.Next == breaker.Check {
+			s.checks++
+			d = s.Checked(b, d, s.works, false)
+		} else {
+			if s.dies {
+				s.Silent(s.now)
+			}
+			d = s.Waited(b, d)
 		}
-		d = s.Waited(b, d)
+		tripped = tripped || d.Change.Tripped
 	}
+	d.Change.Tripped = tripped
 	return d
 }
 

@@ -13,6 +13,7 @@ type Budget struct {
 	series  *series // in which the last charges were made, nil: they are final
 	held    int     // how many were made in it
 	busy    refusals
+	spared  bool // by a check that the server did not answer
 }
 
 // Resume returns the budget of a sample that was charged so much by earlier processes.

@@ -48,7 +48,7 @@
 // A series is failures of one server without an answer between them. The threshold is the
 // number of samples in hand (before the first answer: Limit), and at least three.
 //
-//   - One sample alone never trips the breaker by its rollouts: the fault may be its own.
+//   - The rollouts of one sample alone never trip the breaker: the fault may be its own.
 //     Failures to make an agent always count against the server.
 //   - When the breaker trips, the caller checks the server. So it does when a sample that
 //     was let in as a probe has failed. If the server answers the check, the samples of
@@ -56,7 +56,9 @@
 //     failures is charged and counts for nothing else.
 //   - When the breaker trips, charges made earlier in the series are given back. A sample on
 //     its last retry therefore waits for up to a second to see whether the breaker trips: the
-//     requests of a server that dies end at about the same time.
+//     requests of a server that dies end at about the same time. If it did not trip, the
+//     caller checks the server for the sample, once: a check that is not answered trips the
+//     breaker.
 //   - An answer that came before the series began says nothing about it.
 //
 // # A busy server

@@ -107,6 +107,8 @@ type Decision struct {
 	Change Change
 
 	end     End
+	at      time.Time // of the end
+	last    bool      // the sample fails if the server answers the check
 	series  *series
 	tripped bool // by this end
 }

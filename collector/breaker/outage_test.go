@@ -129,3 +129,44 @@ func TestAgentMade(t *testing.T) {
 		t.Errorf("a server that never answered: %+v", ch)
 	}
 }
+
+// A sample that would fail after its last retry does not, once, if the server answers no check
+// either: then the server is down.
+func TestLastRetryIsChecked(t *testing.T) {
+	t.Parallel()
+	cfg := cfg
+	cfg.Retries, cfg.Checks = 0, true
+	for _, works := range []bool{false, true} {
+		s := newServer(cfg)
+		s.answer("other")
+		s.works = works
+		d := s.fault("k")
+		if down, _ := s.State(); down == works || d.Change.Tripped == works || d.Change.Down == works || s.checks != 1 {
+			t.Errorf("works %v: down %v after %d checks, %+v", works, down, s.checks, d.Change)
+		}
+		if got, want := d.String(), map[bool]string{true: "fail", false: "retry free"}[works]; got != want {
+			t.Errorf("works %v: %s, want %s", works, got, want)
+		}
+	}
+
+	s := newServer(cfg) // k takes it down whenever it is tried
+	s.answer("other")
+	for i, want := range []string{"retry free", "fail"} {
+		if d := s.fault("k"); d.String() != want {
+			t.Errorf("failure %d: %v, want %s", i, d, want)
+		}
+		s.answer("other")
+	}
+
+	s = newServer(cfg) // an answer comes during the check
+	s.answer("other")
+	b := s.budget("k")
+	d := s.Waited(b, s.Ended(b, breaker.End{Key: "k", Kind: breaker.Fault, Stage: breaker.Rolling, InHand: 4, Limit: 8}, s.now.Add(time.Second)))
+	if s.now = s.now.Add(2 * time.Second); d.Next != breaker.Check {
+		t.Fatalf("%+v", d)
+	}
+	s.Answered(s.now)
+	if d = s.Checked(b, d, false, false); d.Verdict != breaker.Fail || d.Change != (breaker.Change{}) {
+		t.Errorf("%v, %+v after an answer", d, d.Change)
+	}
+}
