@@ -12,13 +12,13 @@ import numpy as np
 
 from rollout._types import Group, Row
 from rollout.errors import StateError
-from rollout.files import Files, cut
+from rollout.files import Files
 from rollout.filters import Counts, Where
 from rollout.index import Index, Span
 from rollout.log import Check, Path, commits
 from rollout.order import Fill
 from rollout.selection import Selection, select
-from rollout.shardfile import Part, Piece
+from rollout.shardfile import Part, Piece, cut
 
 if TYPE_CHECKING:
     from rollout.follow import Following

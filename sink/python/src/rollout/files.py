@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import bisect
 import mmap
 import os
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -17,7 +16,7 @@ import numpy as np
 from rollout._types import Row
 from rollout.index import Ints, Span
 from rollout.log import Check, Shard, check_once
-from rollout.shardfile import ArrowFile, Pages, ParquetFile, Part, Piece, Source
+from rollout.shardfile import ArrowFile, Pages, ParquetFile, Part, Piece, Source, cut
 
 OPEN_FILES = 16
 """Shards that a process keeps open."""
@@ -174,12 +173,3 @@ def joined(spans: Sequence[Span]) -> list[Span]:
         else:
             out.append(span)
     return out
-
-
-def cut(starts: Sequence[int], begin: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """Yield the blocks that a range of rows lies in, each with its part of the range."""
-    block = bisect.bisect_right(starts, begin) - 1
-    while begin < end:
-        until = min(end, starts[block + 1])
-        yield block, begin, until
-        begin, block = until, block + 1

@@ -9,8 +9,9 @@ from __future__ import annotations
 import bisect
 import mmap
 import os
+import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -53,23 +54,17 @@ class Part:
     """Rows of a block, in pieces."""
 
     def __init__(self) -> None:
-        self._starts: list[int] = []
+        self._starts = [sys.maxsize]  # after those of the pieces: no row behind the last is asked for
         self._pieces: list[Piece] = []
 
     def add(self, start: int, piece: Piece) -> None:
         """Add a piece that has no row before start, and none before those that are there."""
-        self._starts.append(start)
+        self._starts.insert(-1, start)
         self._pieces.append(piece)
 
     def rows(self, begin: int, end: int) -> list[Row]:
         """Return rows by their numbers in the shard."""
-        out: list[Row] = []
-        while begin < end:
-            at = bisect.bisect_right(self._starts, begin)
-            until = min(end, self._starts[at]) if at < len(self._starts) else end
-            out += self._pieces[at - 1].rows(begin, until)
-            begin = until
-        return out
+        return [row for at, first, last in cut(self._starts, begin, end) for row in self._pieces[at].rows(first, last)]
 
 
 class Piece:
@@ -178,8 +173,8 @@ class ArrowFile:
             self.source, self._map, self._batches = open_arrow(shard)
         self._base = address(np.frombuffer(self._map, np.uint8))
         self.starts = block_starts(shard, [b.num_rows for b in self._batches])
-        choose(shard, self._batches[0].schema.names, columns)
         self._columns, self._room = columns, HELD_BYTES
+        self._take = choose(shard, self._batches[0].schema.names, columns)
         self._parts: dict[int, Piece] = {}
         self.touched = 0
         """Bytes of the rows that were asked for, until somebody counts them."""
@@ -199,15 +194,16 @@ class ArrowFile:
         They lie far apart: a few rows of each would map a window of the file.
         """
         batch = self._batches[block]
-        names = [name for name in batch.schema.names if self._columns is None or name in self._columns]
+        if self._take is not None:
+            batch = batch.select(self._take)
         columns = []
-        for column in (batch.column(name) for name in names):
+        for column in batch.columns:
             size = sum(b.size for b in outer(column) if b is not None)
             if size <= self._room:
                 self._room -= size
                 column = held(column)
             columns.append(column)
-        return pa.RecordBatch.from_arrays(columns, names)
+        return pa.RecordBatch.from_arrays(columns, batch.schema.names)
 
     def offsets(self, addresses: Ints, ends: Ints) -> Ints:
         """Return where memory that begins and ends there lies in the file, -1 where it does not.
@@ -346,6 +342,18 @@ def block_starts(shard: Shard, sizes: Sequence[int]) -> Ints:
     if starts[-1] != shard.rows:  # an Arrow stream cut between two batches looks whole
         raise CorruptError(f"{shard.path}: {starts[-1]} rows, the commit log says {shard.rows}; rollout verify says more")
     return starts
+
+
+def cut(starts: Sequence[int], begin: int, end: int) -> Iterator[tuple[int, int, int]]:
+    """Yield the blocks that a range of rows lies in, each with its part of the range.
+
+    starts are the first rows of the blocks, and the row after the last.
+    """
+    block = bisect.bisect_right(starts, begin) - 1
+    while begin < end:
+        until = min(end, starts[block + 1])
+        yield block, begin, until
+        begin, block = until, block + 1
 
 
 def one_batch(table: pa.Table) -> pa.RecordBatch:
