@@ -222,6 +222,9 @@ func (c *collection) askServers(ctx context.Context) error {
 		c.Say("%s does not answer as it should, trying again in %v: %v", server, wait, err)
 	})
 	if err != nil {
+		if len(c.backends) > 1 && ctx.Err() == nil {
+			c.Say("every server is needed to begin: to go on without one, give the others with --server")
+		}
 		return err
 	}
 	var had *runfolder.Info
