@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -32,24 +33,38 @@ type gateway struct {
 
 func newGateway(t *testing.T, to string) *gateway {
 	t.Helper()
-	g := &gateway{to: strings.TrimPrefix(to, "http://"), addr: "127.0.0.1:0", open: map[net.Conn]bool{}}
-	g.up(t)
+	g := &gateway{to: strings.TrimPrefix(to, "http://"), open: map[net.Conn]bool{}}
+	for g.in == nil {
+		// Below the ports that the system gives to connections and to listeners on port 0: it
+		// must not be gone when the gateway is up again.
+		g.addr = fmt.Sprint("127.0.0.1:", 10000+rand.IntN(20000))
+		if err := g.listen(t); err != nil && !errors.Is(err, syscall.EADDRINUSE) {
+			t.Fatal(err)
+		}
+	}
 	t.Cleanup(g.down)
 	return g
 }
 
 func (g *gateway) url() string { return "http://" + g.addr }
 
-// up listens, always at the same address.
+// up listens again, at the same address.
 func (g *gateway) up(t *testing.T) {
+	t.Helper()
+	if err := g.listen(t); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (g *gateway) listen(t *testing.T) error {
 	t.Helper()
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", g.addr)
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.addr, g.in = l.Addr().String(), l
+	g.in = l
 	go func() {
 		for {
 			conn, err := l.Accept()
@@ -59,6 +74,7 @@ func (g *gateway) up(t *testing.T) {
 			go g.pass(conn)
 		}
 	}()
+	return nil
 }
 
 // pass copies both ways until one side ends.

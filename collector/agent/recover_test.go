@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -13,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -339,11 +341,15 @@ func TestServerRestarts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	var listener net.Listener
+	var address string
+	for listener == nil {
+		// Below the ports that the system gives to others: it must be free when the server is back.
+		address = fmt.Sprint("127.0.0.1:", 10000+rand.IntN(20000))
+		if listener, err = net.Listen("tcp", address); err != nil && !errors.Is(err, syscall.EADDRINUSE) {
+			t.Fatal(err)
+		}
 	}
-	address := listener.Addr().String()
 	first := &http.Server{Handler: sim}
 	go first.Serve(listener)
 	b := backendAt(t, "http://"+address, agent.Config{})
