@@ -16,10 +16,14 @@ import (
 	"github.com/rollout-rl/rollout/sink/failpoint"
 )
 
-// CommitVersion is the version of the commit entries that are written. Version 2 added
-// the checksum, version 3 the groups; entries of versions 1 and 2 are still read. A reader
-// refuses newer ones.
-const CommitVersion = 3
+// CommitVersion is the version of the commit entries that are written, but for merges.
+// Version 2 added the checksum, version 3 the groups; entries of versions 1 and 2 are still
+// read. MergeVersion is the version of merges, and of nothing else: a reader that does not
+// know merges refuses them. A reader refuses newer versions.
+const (
+	CommitVersion = 3
+	MergeVersion  = 4
+)
 
 // The folders of a dataset within the run's folder.
 const (
@@ -33,7 +37,8 @@ const (
 // there for any reader.
 type Commit struct {
 	Version int `json:"version"`
-	// Seq counts from 1 without a gap; it is the file's name.
+	// Seq counts from 1; it is the file's name. A number is missing only where a merge
+	// that is there replaces it.
 	Seq int64 `json:"seq"`
 	// RunID is the same in all entries of a log.
 	RunID string `json:"run_id"`
@@ -56,11 +61,12 @@ type Commit struct {
 	// Samples holds every sample whose rows and failures are in Shards, in the
 	// order of the rows.
 	Samples []CommittedSample `json:"samples"`
-	// Replaces are the numbers of earlier entries, in rising order, whose shards and
-	// samples no longer count because this entry holds their samples. It is reserved for
-	// merging small shards: this program never writes it, and refuses a log that has it
-	// (ErrNewer): a reader that passes over it reads rows twice.
-	Replaces []int64 `json:"replaces,omitempty"`
+	// Replaces are the numbers of all earlier entries that no longer count because this one
+	// holds their samples: rising and disjoint. Only a merge has it.
+	Replaces []SeqRange `json:"replaces,omitempty"`
+	// Merged are the commits that the samples of a merge came from, by rising number: the
+	// first Merged[0].Samples are those of the first, and so on.
+	Merged []MergedCommit `json:"merged,omitempty"`
 	// SHA256 is the checksum of the entry; see the package documentation. Empty in
 	// version 1.
 	SHA256 string `json:"sha256,omitempty"`

@@ -24,6 +24,10 @@ const (
 	// and size are the same from 250 thousand to 10 million.
 	DefaultRowGroupTokens = 1_000_000
 
+	// DefaultMergeAt is eight: a row is written again once for each factor of eight by which
+	// its shard grows.
+	DefaultMergeAt = 8
+
 	// minRowGroupTokens keeps the footer small: a row group costs 5 KB of it.
 	minRowGroupTokens = 1000
 	// maxRowGroupTokens keeps every list of an Arrow batch far below 2^31 values,
@@ -64,6 +68,14 @@ type Config struct {
 	// in the middle of a group. Nothing is decoded of an Arrow batch: it is closed at that
 	// many tokens, or at 128 MiB of text, wherever that is. Default DefaultRowGroupTokens.
 	RowGroupTokens int
+
+	// CommitGroups commits a group as soon as it is whole, and merges the small commits that
+	// come of it while Run goes on.
+	CommitGroups bool
+
+	// MergeAt is how many small commits that follow each other become one, at least.
+	// Default DefaultMergeAt.
+	MergeAt int
 
 	// VocabSize is the number of ids of the model's vocabulary; a row with an id
 	// beyond it is refused. 0 means unknown: only negative ids are refused.
@@ -137,6 +149,9 @@ func (c Config) withDefaults() Config {
 	if c.RowGroupTokens == 0 {
 		c.RowGroupTokens = DefaultRowGroupTokens
 	}
+	if c.MergeAt == 0 {
+		c.MergeAt = DefaultMergeAt
+	}
 	if c.RunID == "" {
 		c.RunID = "run"
 	}
@@ -176,6 +191,9 @@ func (c Config) Validate() error {
 	}
 	if c.RowGroupTokens != 0 && (c.RowGroupTokens < minRowGroupTokens || c.RowGroupTokens > maxRowGroupTokens) {
 		complain("row_group_tokens: %d: must be between %d and %d", c.RowGroupTokens, minRowGroupTokens, maxRowGroupTokens)
+	}
+	if c.MergeAt < 0 || c.MergeAt == 1 {
+		complain("merge_at: %d: must be ≥ 2", c.MergeAt)
 	}
 	if c.VocabSize < 0 {
 		complain("vocab_size: %d: must be ≥ 0", c.VocabSize)

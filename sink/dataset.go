@@ -44,6 +44,9 @@ type Dataset struct {
 	logMu   sync.Mutex // held while an entry is written; taken before mu
 	nextSeq int64
 
+	ackMu sync.Mutex // held while the acknowledgement is written
+	ack   Cursor
+
 	mu      sync.Mutex
 	keys    keySet // samples that are done, or on their way
 	stats   Stats
@@ -153,6 +156,9 @@ func Create(dir string, cfg Config) (*Dataset, error) {
 	}
 	d.wal = newWAL(d, cfg.Writers)
 	d.budget.press = d.wal.wakeWriters
+	if err := d.readAck(names, d.nextSeq-1); err != nil {
+		return nil, err
+	}
 	if err := d.recover(log); err != nil {
 		return nil, err
 	}

@@ -105,18 +105,18 @@ func decodeCommit(body []byte) (c Commit, err error) {
 		}
 		c.Version, c.SchemaVersion = version.Version, version.SchemaVersion
 		if len(version.Replaces) > 0 {
-			c.Replaces = []int64{}
+			c.Replaces = []SeqRange{}
 		}
 	}
 	switch {
-	case c.Version > CommitVersion || c.SchemaVersion > SchemaVersion:
+	case c.Version > MergeVersion || c.SchemaVersion > SchemaVersion:
 		return c, fmt.Errorf("commit version %d, schema version %d: this program knows %d and %d; use a newer one: %w",
-			c.Version, c.SchemaVersion, CommitVersion, SchemaVersion, ErrNewer)
+			c.Version, c.SchemaVersion, MergeVersion, SchemaVersion, ErrNewer)
 	case c.Version > 1 && !summed:
 		return c, errors.New("the entry has no checksum at its end")
 	case c.Version == 1 && summed:
 		return c, errors.New("an entry of version 1 has no checksum, this one has")
-	case c.Replaces != nil:
+	case c.Replaces != nil && c.Version != MergeVersion:
 		return c, fmt.Errorf("the entry replaces others, which this program cannot read; use a newer one: %w", ErrNewer)
 	case err != nil:
 		return c, err
@@ -189,7 +189,7 @@ func (c *Commit) check(name string) error {
 		rows += int64(s.Rows)
 		failures += int64(s.Failures)
 	}
-	if err := c.checkGroups(); err != nil {
+	if err := errors.Join(c.checkGroups(), c.checkMerge()); err != nil {
 		return err
 	}
 	if rows != kinds[KindData] || failures != kinds[KindFailures] {
@@ -232,6 +232,9 @@ func (s *sequence) add(c *Commit) error {
 	}
 	if c.RunID != s.runID {
 		return fmt.Errorf("the entry is of run %q, the log of run %q", c.RunID, s.runID)
+	}
+	if c.IsMerge() {
+		return nil // a merge is not made by a writer
 	}
 	if last := s.epochs[c.Writer]; c.Epoch < last {
 		return fmt.Errorf("writer %d commits in epoch %d after epoch %d: another process had taken over", c.Writer, c.Epoch, last)

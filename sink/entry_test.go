@@ -120,12 +120,12 @@ func TestEntryRefused(t *testing.T) {
 		{"version 1 with something behind it", "after top-level value", false, append(plain(func(*sink.Commit) {}), "{}"...)},
 		{"version 2 without a checksum", "has no checksum", false, plain(func(c *sink.Commit) { c.Version = 2 })},
 		{"checksum in another place", "has no checksum at its end", false, append(bytes.TrimSuffix(plain(func(c *sink.Commit) { c.Version = 2 }), []byte("}\n")), `,"sha256":"`+strings.Repeat("0", 64)+"\"}\n"...)[1:]},
-		{"newer, with a checksum", "use a newer one", true, summed(func(c *sink.Commit) { c.Version = 4 })},
-		{"newer, and its checksum is wrong", "the checksum of the entry is wrong", false, bytes.Replace(summed(func(*sink.Commit) {}), []byte(`"version":3`), []byte(`"version":4`), 1)},
+		{"newer, with a checksum", "use a newer one", true, summed(func(c *sink.Commit) { c.Version = sink.MergeVersion + 1 })},
+		{"newer, and its checksum is wrong", "the checksum of the entry is wrong", false, bytes.Replace(summed(func(*sink.Commit) {}), []byte(`"version":3`), []byte(`"version":5`), 1)},
 		{"version 1 with groups", "of version 1 has no groups", false, plainOf(t, c, 1)},
 		{"version 2 with groups", "of version 2 has no groups", false, summed(func(c *sink.Commit) { c.Version = 2 })},
 		{"version 2 with a group", "of version 2 has no groups", false, summed(func(c *sink.Commit) { c.Version, c.Groups = 2, nil })},
-		{"replaces", "replaces others", true, summed(func(c *sink.Commit) { c.Replaces = []int64{1} })},
+		{"replaces", "replaces others", true, summed(func(c *sink.Commit) { c.Replaces = []sink.SeqRange{{1, 1}} })},
 		{"replaces nothing, said so", "replaces others", true, plain(func(*sink.Commit) {})},
 	} {
 		if tt.name == "replaces nothing, said so" { // an old entry never has it

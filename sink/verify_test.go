@@ -273,9 +273,9 @@ func removeAll(s spoiled, pattern string) {
 func TestNewerVersionIsRefused(t *testing.T) {
 	t.Parallel()
 	for _, edit := range []func(c *sink.Commit){
-		func(c *sink.Commit) { c.Version = sink.CommitVersion + 1 },
+		func(c *sink.Commit) { c.Version = sink.MergeVersion + 1 },
 		func(c *sink.Commit) { c.SchemaVersion = sink.SchemaVersion + 1 },
-		func(c *sink.Commit) { c.Replaces = []int64{1} },
+		func(c *sink.Commit) { c.Replaces = []sink.SeqRange{{1, 1}} },
 	} {
 		s := spoiled{t, t.TempDir()}
 		sinktest.Write(t, s.dir, sink.Config{}, samples(1))

@@ -1,0 +1,160 @@
+package sink
+
+import (
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+)
+
+// A merge is an entry whose samples were in other entries before: the small commits that it
+// replaces. Its rows are theirs, bit for bit and in the same order.
+
+// A SeqRange is a range of numbers of entries: the first and the last.
+type SeqRange [2]int64
+
+// A MergedCommit says how many samples of a merge came from one commit.
+type MergedCommit struct {
+	Seq     int64 `json:"seq"`
+	Samples int   `json:"samples"`
+}
+
+// IsMerge reports whether the entry is a merge. No sample becomes part of the dataset by it.
+func (c *Commit) IsMerge() bool { return c.Version == MergeVersion }
+
+// First and Last return the numbers of the first and the last commit whose samples the entry
+// holds: its own, unless it is a merge.
+func (c *Commit) First() int64 {
+	if len(c.Merged) > 0 {
+		return c.Merged[0].Seq
+	}
+	return c.Seq
+}
+
+// Last is described at First.
+func (c *Commit) Last() int64 {
+	if n := len(c.Merged); n > 0 {
+		return c.Merged[n-1].Seq
+	}
+	return c.Seq
+}
+
+// Originals returns the commits whose samples the entry holds, in order: itself, unless it is
+// a merge. Those of a merge have their own Seq, Groups and Samples. Their Shards are nil, for
+// their rows are in the shards of the merge, one commit after the other.
+func (c *Commit) Originals() iter.Seq[*Commit] {
+	return func(yield func(*Commit) bool) {
+		if !c.IsMerge() {
+			yield(c)
+			return
+		}
+		samples := c.Samples
+		for _, m := range c.Merged {
+			o := &Commit{
+				Version: CommitVersion, Seq: m.Seq, RunID: c.RunID, Writer: c.Writer, SchemaVersion: c.SchemaVersion, CreatedAt: c.CreatedAt,
+				Samples: slices.Clone(samples[:m.Samples]),
+			}
+			samples = samples[m.Samples:]
+			places := map[int32]int32{}
+			for i := range o.Samples {
+				s := &o.Samples[i]
+				at, ok := places[s.Group]
+				if !ok {
+					at = int32(len(o.Groups))
+					places[s.Group] = at
+					o.Groups = append(o.Groups, c.Groups[s.Group])
+				}
+				s.Group = at
+			}
+			if !yield(o) {
+				return
+			}
+		}
+	}
+}
+
+// checkMerge looks at what an entry says of the entries that it replaces.
+func (c *Commit) checkMerge() error {
+	if !c.IsMerge() {
+		if len(c.Merged) > 0 {
+			return fmt.Errorf("an entry of version %d holds no samples of other entries, this one does", c.Version)
+		}
+		return nil
+	}
+	if len(c.Replaces) == 0 || len(c.Merged) == 0 {
+		return errors.New("a merge that replaces nothing")
+	}
+	last := int64(0)
+	for _, r := range c.Replaces {
+		if r[0] <= last || r[1] < r[0] || r[1] >= c.Seq {
+			return fmt.Errorf("entry %d replaces %d to %d, after %d: the ranges must rise, and end before the entry", c.Seq, r[0], r[1], last)
+		}
+		last = r[1]
+	}
+	var replaced seqSet = c.Replaces
+	left := len(c.Samples)
+	last = 0
+	for _, m := range c.Merged {
+		if m.Seq <= last || !replaced.has(m.Seq) {
+			return fmt.Errorf("samples of commit %d, after those of %d: the commits must rise, and be among the replaced ones", m.Seq, last)
+		}
+		if m.Samples < 1 || m.Samples > left {
+			return fmt.Errorf("%d samples of commit %d, and %d are left", m.Samples, m.Seq, left)
+		}
+		left -= m.Samples
+		last = m.Seq
+	}
+	if left > 0 {
+		return fmt.Errorf("%d samples of no commit", left)
+	}
+	return nil
+}
+
+// A seqSet is a set of numbers as ranges, which rise and do not touch.
+type seqSet []SeqRange
+
+// find returns the place of the range that holds seq, or of the first one behind it.
+func (s seqSet) find(seq int64) (at int, ok bool) {
+	at, _ = slices.BinarySearchFunc(s, seq, func(r SeqRange, seq int64) int {
+		if r[1] < seq {
+			return -1
+		}
+		return 1
+	})
+	return at, at < len(s) && s[at][0] <= seq
+}
+
+func (s seqSet) has(seq int64) bool {
+	_, ok := s.find(seq)
+	return ok
+}
+
+// holds reports whether all numbers of r are in s.
+func (s seqSet) holds(r SeqRange) bool {
+	at, ok := s.find(r[0])
+	return ok && s[at][1] >= r[1]
+}
+
+// add adds all numbers of r. It keeps the memory of s.
+func (s seqSet) add(r SeqRange) seqSet {
+	from, _ := s.find(r[0] - 1) // a range that ends just before r becomes one with it
+	to := from
+	for to < len(s) && s[to][0] <= r[1]+1 {
+		r = SeqRange{min(r[0], s[to][0]), max(r[1], s[to][1])}
+		to++
+	}
+	return slices.Replace(s, from, to, r)
+}
+
+// missing returns the first number from 1 to last that is not in s, 0 if there is none.
+func (s seqSet) missing(last int64) int64 {
+	switch {
+	case last < 1:
+		return 0
+	case len(s) == 0 || s[0][0] > 1:
+		return 1
+	case s[0][1] < last:
+		return s[0][1] + 1
+	}
+	return 0
+}
