@@ -1,0 +1,170 @@
+package ctl
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/plainjson"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
+)
+
+// Patience is how long a [Client] waits for an answer.
+const Patience = 30 * time.Second
+
+// maxAnswer is how many bytes an answer may have.
+const maxAnswer = 16 << 20
+
+// A Client is connected to the collector of a run. One goroutine may call Send while another
+// one calls Receive.
+type Client struct {
+	dir  string
+	conn net.Conn
+	in   *bufio.Reader
+	stop func() bool
+}
+
+// Dial connects to the collector that is at work on the run in dir. ctx ends the connection.
+// Where no collector is at work the error says so and how to begin.
+func Dial(ctx context.Context, dir string) (*Client, error) {
+	var conn net.Conn
+	err := within(dir, Name, func(address string) (err error) {
+		conn, err = (&net.Dialer{Timeout: Patience}).DialContext(ctx, "unix", address)
+		return err
+	})
+	if err != nil {
+		return nil, unreached(dir, err)
+	}
+	c := &Client{dir: dir, conn: conn, in: bufio.NewReader(conn)}
+	c.stop = context.AfterFunc(ctx, func() { _ = conn.Close() })
+	return c, nil
+}
+
+// unreached is the error of a run whose collector cannot be spoken to.
+func unreached(dir string, err error) error {
+	h, held := runfolder.Locked(dir)
+	who := ""
+	if name := h.String(); name != "" {
+		who = ": " + name
+	}
+	gone := errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED)
+	switch {
+	case gone && held:
+		return exit.Hint(exit.With(exit.Unusable, fmt.Errorf("%s: its collector has no %s%s", dir, Name, who)), "only rollout collect --stream has one; it may be starting or ending")
+	case gone:
+		return exit.Hint(exit.With(exit.Unusable, fmt.Errorf("%s: no collector is at work on it", dir)), "continue the run with: "+runfolder.ResumeCommand(dir)+" --stream")
+	case errors.Is(err, fs.ErrPermission):
+		return exit.Hint(exit.With(exit.Storage, fmt.Errorf("%s: permission denied%s", Path(dir), who)), "only the user who collects may use it: ask with that user's account")
+	case errors.Is(err, syscall.EPROTOTYPE), errors.Is(err, syscall.ENOTSOCK):
+		return exit.With(exit.Folder, fmt.Errorf("%s: is not the socket of a run", Path(dir)))
+	}
+	if inner, ok := errors.AsType[*net.OpError](err); ok {
+		err = inner.Err // the rest names an address that is not the path
+	}
+	return exit.With(exit.Unusable, fmt.Errorf("%s: %w", Path(dir), err))
+}
+
+// Do sends a request and reads its answer into answer, which may be nil, or a
+// *[json.RawMessage] that gets the line as it is. A refusal is a [*RefusedError].
+func (c *Client) Do(r Request, answer any) error {
+	if err := c.Send(r); err != nil {
+		return err
+	}
+	return c.Receive(answer)
+}
+
+// Send sends a request without waiting for the answer. Who sends many must Receive meanwhile:
+// the collector reads no further while more than some hundred answers wait.
+func (c *Client) Send(r Request) error {
+	line, err := plainjson.Line(r)
+	if err != nil {
+		return exit.Usagef("%w", err)
+	}
+	if len(line) >= MaxLine {
+		return tooLong()
+	}
+	_ = c.conn.SetWriteDeadline(time.Now().Add(2 * Patience)) // the server waits for others meanwhile
+	if _, err = c.conn.Write(append(line, '\n')); err != nil {
+		return c.lost(err)
+	}
+	return nil
+}
+
+// Receive reads the answer to the oldest request that has none. A refusal is a [*RefusedError];
+// after any other error the connection is of no use.
+func (c *Client) Receive(answer any) error {
+	_ = c.conn.SetReadDeadline(time.Now().Add(Patience))
+	var line []byte
+	for {
+		part, err := c.in.ReadSlice('\n')
+		if len(line)+len(part) > maxAnswer {
+			return exit.With(exit.Unusable, fmt.Errorf("%s: an answer of more than %d bytes", Path(c.dir), maxAnswer))
+		}
+		line = append(line, part...)
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, bufio.ErrBufferFull) {
+			return c.lost(err)
+		}
+	}
+	var a Answer
+	if err := json.Unmarshal(line, &a); err != nil {
+		return exit.With(exit.Unusable, fmt.Errorf("%s: the answer is not JSON: %w", Path(c.dir), err))
+	}
+	if !a.OK {
+		return &RefusedError{a}
+	}
+	if answer == nil {
+		return nil
+	}
+	if err := json.Unmarshal(line, answer); err != nil {
+		return exit.With(exit.Unusable, fmt.Errorf("%s: the answer: %w", Path(c.dir), err))
+	}
+	return nil
+}
+
+// A RefusedError is what the collector said about a request that it did not fulfil.
+type RefusedError struct{ Answer Answer }
+
+func (r *RefusedError) Error() string { return r.Answer.Error }
+
+// Exit is the refusal as the error that ends the program.
+func (r *RefusedError) Exit() error {
+	code := r.Answer.Code
+	if code <= exit.OK || code > exit.Interrupted {
+		code = exit.Internal
+	}
+	return exit.Refuse(code, r, r.Answer.Hint)
+}
+
+// lost is the error of a connection that broke.
+func (c *Client) lost(err error) error {
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		who := "the collector"
+		if h, held := runfolder.Locked(c.dir); held && h.String() != "" {
+			who = h.String()
+		}
+		return exit.Hint(exit.With(exit.Unusable, fmt.Errorf("%s: no answer within %v from %s", Path(c.dir), Patience, who)), "it may be stopped or its machine be overloaded; what was asked for may still be done")
+	}
+	if errors.Is(err, io.EOF) || errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET) {
+		return exit.Hint(exit.With(exit.Unusable, fmt.Errorf("%s: the collector has ended the connection", Path(c.dir))), "it may have ended meanwhile: rollout report "+human.Shell(c.dir)+" says how the run went")
+	}
+	return exit.With(exit.Unusable, fmt.Errorf("%s: %w", Path(c.dir), err))
+}
+
+// Close ends the connection.
+func (c *Client) Close() error {
+	c.stop()
+	return c.conn.Close()
+}

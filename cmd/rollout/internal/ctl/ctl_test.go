@@ -1,0 +1,470 @@
+package ctl_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/ctl"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+)
+
+// A run notes what it is told.
+type run struct {
+	mu   sync.Mutex
+	told []string
+	hold chan struct{} // tasks wait until it is closed; nil: they do not
+}
+
+func (r *run) note(format string, args ...any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.told = append(r.told, fmt.Sprintf(format, args...))
+}
+
+func (r *run) all() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.told)
+}
+
+func (r *run) Status() ctl.Status {
+	v := int32(3)
+	return ctl.Status{RunID: "r", Planned: 8, Committed: 5, Filtered: 1, Remaining: 2, Version: &v, Cursor: &ctl.Cursor{Seq: 2, Groups: 1}}
+}
+func (r *run) Pause() error  { r.note("pause"); return nil }
+func (r *run) Resume() error { r.note("resume"); return nil }
+func (r *run) Drain() error  { r.note("drain"); return nil }
+
+func (r *run) SetVersion(v int32) error {
+	r.note("version %d", v)
+	if v == 1 {
+		return exit.Hint(exit.Usagef("version 1 is older than 2"), "versions rise")
+	}
+	return nil
+}
+
+func (r *run) Acknowledge(_ context.Context, c ctl.Cursor) error {
+	r.note("ack %d %d", c.Seq, c.Groups)
+	return nil
+}
+
+func (r *run) Task(ctx context.Context, task json.RawMessage) func() (ctl.Accepted, error) {
+	r.note("task %s", task)
+	return func() (ctl.Accepted, error) {
+		if r.hold != nil {
+			select {
+			case <-r.hold:
+			case <-ctx.Done():
+				return ctl.Accepted{}, context.Cause(ctx)
+			}
+		}
+		var t struct{ ID string }
+		err := json.Unmarshal(task, &t)
+		return ctl.Accepted{Task: t.ID, Group: "g-" + t.ID, Samples: 8}, err
+	}
+}
+
+// serve answers for r at the socket of dir until the test ends, or end is called.
+func serve(t *testing.T, dir string, r *run, patience time.Duration) (end func()) {
+	t.Helper()
+	l, err := ctl.Listen(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if patience > 0 {
+		l.SetPatience(patience)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- l.Serve(ctx, r) }()
+	end = sync.OnceFunc(func() {
+		cancel()
+		select {
+		case err := <-done:
+			if err != nil {
+				t.Error(err)
+			}
+		case <-time.After(10 * time.Second):
+			t.Error("Serve has not returned")
+		}
+	})
+	t.Cleanup(end)
+	return end
+}
+
+// connect is a connection without a client, to say what a client would not.
+func connect(t *testing.T, dir string) (net.Conn, *bufio.Reader) {
+	t.Helper()
+	conn, err := net.Dial("unix", ctl.Path(dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	conn.SetDeadline(time.Now().Add(20 * time.Second))
+	return conn, bufio.NewReader(conn)
+}
+
+// answer reads one answer.
+func answer(t *testing.T, in *bufio.Reader) map[string]any {
+	t.Helper()
+	line, err := in.ReadBytes('\n')
+	if err != nil {
+		t.Fatalf("no answer: %v (%q)", err, line)
+	}
+	var a map[string]any
+	if err := json.Unmarshal(line, &a); err != nil {
+		t.Fatalf("%q: %v", line, err)
+	}
+	return a
+}
+
+func dial(t *testing.T, dir string) *ctl.Client {
+	t.Helper()
+	c, err := ctl.Dial(t.Context(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+func TestOps(t *testing.T) {
+	t.Parallel()
+	dir, r := t.TempDir(), &run{}
+	end := serve(t, dir, r, 0)
+	c := dial(t, dir)
+	var s ctl.Status
+	if err := c.Do(ctl.Request{Op: ctl.OpStatus}, &s); err != nil || s.Planned != 8 || *s.Version != 3 || *s.Cursor != (ctl.Cursor{Seq: 2, Groups: 1}) {
+		t.Errorf("status = %+v, %v", s, err)
+	}
+	for _, op := range []string{ctl.OpPause, ctl.OpResume} {
+		if err := c.Do(ctl.Request{Op: op}, nil); err != nil {
+			t.Errorf("%s: %v", op, err)
+		}
+	}
+	version, seq, groups := int32(0), int64(5), 2
+	if err := c.Do(ctl.Request{Op: ctl.OpSetVersion, Version: &version}, nil); err != nil {
+		t.Error(err)
+	}
+	if err := c.Do(ctl.Request{Op: ctl.OpAck, Seq: &seq, Groups: &groups}, nil); err != nil {
+		t.Error(err)
+	}
+	var a ctl.Accepted
+	if err := c.Do(ctl.Request{Op: ctl.OpTask, Task: json.RawMessage(`{"id": "a",  "prompt":"<b>"}`)}, &a); err != nil || a != (ctl.Accepted{Task: "a", Group: "g-a", Samples: 8}) {
+		t.Errorf("task = %+v, %v", a, err)
+	}
+	version = 1
+	err := c.Do(ctl.Request{Op: ctl.OpSetVersion, Version: &version}, nil)
+	no, ok := errors.AsType[*ctl.RefusedError](err)
+	if !ok || exit.Code(no.Exit()) != exit.Usage || exit.HintOf(no.Exit()) != "versions rise" || no.Error() != "version 1 is older than 2" {
+		t.Errorf("a refusal = %v", err)
+	}
+	if err := c.Do(ctl.Request{Op: ctl.OpDrain}, nil); err != nil { // the connection is as good as before
+		t.Error(err)
+	}
+	want := []string{"pause", "resume", "version 0", "ack 5 2", `task {"id":"a","prompt":"<b>"}`, "version 1", "drain"}
+	if got := r.all(); !slices.Equal(got, want) {
+		t.Errorf("told %q, want %q", got, want)
+	}
+	end()
+	if _, err := os.Lstat(ctl.Path(dir)); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the socket after the end: %v", err)
+	}
+	if err := c.Do(ctl.Request{Op: ctl.OpStatus}, nil); err == nil || exit.Code(err) != exit.Unusable {
+		t.Errorf("an answer after the end: %v", err)
+	}
+}
+
+// What nobody can do is refused in words, and what comes after it on the connection is done.
+func TestBadInput(t *testing.T) {
+	t.Parallel()
+	dir, r := t.TempDir(), &run{}
+	serve(t, dir, r, 0)
+	conn, in := connect(t, dir)
+	for _, line := range []string{
+		`pause`, `{"op":"pause"`, `[]`, `"pause"`, `7`, `null`, `{}`, `{"op":"psuse"}`, `{"op":7}`, `{"op":"pause"}{"op":"drain"}`,
+		`{"op":"pause","why":1}`, `{"op":"set-version"}`, `{"op":"set-version","version":-1}`, `{"op":"set-version","version":2147483648}`,
+		`{"op":"set-version","version":3.5}`, `{"op":"set-version","version":"3"}`, `{"op":"ack"}`, `{"op":"ack","seq":1}`,
+		`{"op":"ack","seq":-1,"groups":0}`, `{"op":"ack","seq":1,"groups":1e99}`, `{"op":"task"}`, `{"op":"task","task":null}`,
+		`{"op":"task","task":[1]}`, "\x00", "\xff\xfe", strings.Repeat("[", 20000), `{"op":"` + strings.Repeat("x", 5000) + `"}`,
+	} {
+		fmt.Fprintf(conn, "%s\n\n  \n", line) // empty lines are no requests
+		a := answer(t, in)
+		if a["ok"] != false || a["error"] == "" || a["hint"] == nil || a["code"] != 2.0 || len(fmt.Sprint(a)) > 1000 {
+			t.Errorf("%.60q is answered %v", line, a)
+		}
+	}
+	if got := r.all(); len(got) > 0 {
+		t.Errorf("the run was told %q", got)
+	}
+	fmt.Fprintf(conn, `{"op":"pause"}`) // the last line may lack its end
+	conn.(*net.UnixConn).CloseWrite()
+	if a := answer(t, in); a["ok"] != true {
+		t.Errorf("the last line is answered %v", a)
+	}
+	if rest, err := io.ReadAll(in); err != nil || len(rest) > 0 {
+		t.Errorf("after the last answer: %q, %v", rest, err)
+	}
+}
+
+// Requests may be sent ahead. Each is done in its turn, and each answer comes in its turn.
+func TestPipelined(t *testing.T) {
+	t.Parallel()
+	dir, r := t.TempDir(), &run{hold: make(chan struct{})}
+	serve(t, dir, r, 0)
+	c := dial(t, dir)
+	const n = 100
+	for i := range n {
+		if err := c.Send(ctl.Request{Op: ctl.OpTask, Task: json.RawMessage(fmt.Sprintf(`{"id":"%d"}`, i))}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := c.Send(ctl.Request{Op: ctl.OpDrain}); err != nil {
+		t.Fatal(err)
+	}
+	other := dial(t, dir) // is not behind the tasks
+	for deadline := time.Now().Add(10 * time.Second); len(r.all()) < n+1 && time.Now().Before(deadline); {
+		if err := other.Do(ctl.Request{Op: ctl.OpStatus}, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if told := r.all(); len(told) != n+1 || told[n] != "drain" {
+		t.Fatalf("%d of %d requests were done before the first task was durable", len(told), n+1)
+	}
+	close(r.hold)
+	for i := range n {
+		var a ctl.Accepted
+		if err := c.Receive(&a); err != nil || a.Task != fmt.Sprint(i) {
+			t.Fatalf("answer %d = %+v, %v", i, a, err)
+		}
+	}
+	if err := c.Receive(nil); err != nil {
+		t.Error(err)
+	}
+}
+
+// A client that says half a line, one that takes no answers and one that is gone cost
+// themselves their connection, and nobody else a thing.
+func TestBadClients(t *testing.T) {
+	t.Parallel()
+	dir, r := t.TempDir(), &run{}
+	serve(t, dir, r, 300*time.Millisecond)
+	half, halfIn := connect(t, dir)
+	fmt.Fprint(half, `{"op":"pause`)
+	deaf, _ := connect(t, dir)
+	deafEnded := make(chan error, 1)
+	go func() { // reads nothing
+		var err error
+		for err == nil {
+			_, err = deaf.Write([]byte(`{"op":"status"}` + "\n"))
+		}
+		deafEnded <- err
+	}()
+	gone, _ := connect(t, dir)
+	fmt.Fprint(gone, `{"op":"status"}`+"\n")
+	gone.Close()
+	quiet := dial(t, dir) // says nothing for longer than a line may take
+	if err := dial(t, dir).Do(ctl.Request{Op: ctl.OpPause}, nil); err != nil {
+		t.Error(err)
+	}
+	if a := answer(t, halfIn); a["ok"] != false || !strings.Contains(fmt.Sprint(a["error"]), "whole") {
+		t.Errorf("half a line is answered %v", a)
+	}
+	if _, err := halfIn.ReadByte(); err != io.EOF {
+		t.Errorf("the connection of half a line: %v", err)
+	}
+	select {
+	case err := <-deafEnded:
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Error("a client that takes no answer is served on")
+		}
+	case <-time.After(30 * time.Second):
+		t.Error("a client that takes no answer is served on")
+	}
+	if err := quiet.Do(ctl.Request{Op: ctl.OpResume}, nil); err != nil {
+		t.Errorf("after a long silence: %v", err)
+	}
+}
+
+func TestLongLines(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("sends 260 MB")
+	}
+	dir, r := t.TempDir(), &run{}
+	serve(t, dir, r, 0)
+	big, err := json.Marshal(map[string]string{"id": "big", "prompt": strings.Repeat("x", 60<<20)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	for range 3 { // more than are read at a time
+		all.Go(func() {
+			c, err := ctl.Dial(t.Context(), dir)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer c.Close()
+			var a ctl.Accepted
+			if err := c.Do(ctl.Request{Op: ctl.OpTask, Task: big}, &a); err != nil || a.Task != "big" {
+				t.Errorf("a line of 60 MB: %+v, %v", a, err)
+			}
+		})
+	}
+	all.Wait()
+	conn, in := connect(t, dir)
+	go func() { // ends when the connection does
+		block := []byte(strings.Repeat("y", 1<<20))
+		for range 100 {
+			if _, err := conn.Write(block); err != nil {
+				return
+			}
+		}
+	}()
+	if a := answer(t, in); a["ok"] != false || !strings.Contains(fmt.Sprint(a["error"]), "more than") {
+		t.Errorf("a line without an end is answered %v", a)
+	}
+}
+
+func TestManyClients(t *testing.T) {
+	t.Parallel()
+	dir, r := t.TempDir(), &run{}
+	serve(t, dir, r, 0)
+	var clients []*ctl.Client
+	for i := range ctl.MaxClients {
+		c := dial(t, dir)
+		if err := c.Do(ctl.Request{Op: ctl.OpPause}, nil); err != nil {
+			t.Fatalf("client %d: %v", i, err)
+		}
+		clients = append(clients, c)
+	}
+	err := dial(t, dir).Receive(nil)
+	if no, ok := errors.AsType[*ctl.RefusedError](err); !ok || exit.HintOf(no.Exit()) == "" {
+		t.Errorf("one client too many: %v", err)
+	}
+	clients[0].Close()
+	for deadline := time.Now().Add(10 * time.Second); ; { // its place is free when the server has seen it
+		c := dial(t, dir)
+		err := c.Do(ctl.Request{Op: ctl.OpResume}, nil)
+		if err == nil {
+			break
+		}
+		if c.Close(); time.Now().After(deadline) {
+			t.Fatal(err)
+		}
+	}
+	if err := clients[1].Do(ctl.Request{Op: ctl.OpPause}, nil); err != nil {
+		t.Errorf("a client of the first hour: %v", err)
+	}
+}
+
+// A call that waits when Serve ends is ended by its context, and is answered.
+func TestEnd(t *testing.T) {
+	t.Parallel()
+	dir, r := t.TempDir(), &run{hold: make(chan struct{})}
+	end := serve(t, dir, r, 0)
+	c := dial(t, dir)
+	if err := c.Send(ctl.Request{Op: ctl.OpTask, Task: json.RawMessage(`{"id":"a"}`)}); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(10 * time.Second); len(r.all()) == 0 && time.Now().Before(deadline); {
+		time.Sleep(time.Millisecond)
+	}
+	end()
+	if _, ok := errors.AsType[*ctl.RefusedError](c.Receive(nil)); !ok {
+		t.Error("a task that was not accepted is not answered")
+	}
+}
+
+func TestPaths(t *testing.T) {
+	t.Parallel()
+	long := filepath.Join(t.TempDir(), strings.Repeat("d", 100), strings.Repeat("e", 100), strings.Repeat("f", 100))
+	if err := os.MkdirAll(long, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	serve(t, long, &run{}, 0)
+	if err := dial(t, long).Do(ctl.Request{Op: ctl.OpPause}, nil); err != nil {
+		t.Errorf("a path of %d bytes: %v", len(ctl.Path(long)), err)
+	}
+	info, err := os.Lstat(ctl.Path(long))
+	if err != nil || info.Mode() != fs.ModeSocket|0o600 {
+		t.Errorf("the socket: %v, %v", info, err)
+	}
+	entries, err := os.ReadDir(long)
+	if err != nil || len(entries) != 1 {
+		t.Errorf("the folder has %v, %v", entries, err)
+	}
+}
+
+// The socket of a process that was killed is replaced. A file of another kind is not.
+func TestStale(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: ctl.Path(dir), Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.SetUnlinkOnClose(false)
+	l.Close()
+	if _, err := ctl.Dial(t.Context(), dir); exit.Code(err) != exit.Unusable || exit.HintOf(err) == "" {
+		t.Errorf("dialing a stale socket: %v", err)
+	}
+	serve(t, dir, &run{}, 0)
+	if err := dial(t, dir).Do(ctl.Request{Op: ctl.OpPause}, nil); err != nil {
+		t.Errorf("in place of a stale socket: %v", err)
+	}
+	for _, put := range []func(string) error{
+		func(path string) error { return os.WriteFile(path, []byte("mine"), 0o644) },
+		func(path string) error { return os.Mkdir(path, 0o755) },
+		func(path string) error { return os.Symlink("elsewhere", path) },
+	} {
+		dir := t.TempDir()
+		if err := put(ctl.Path(dir)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := ctl.Listen(dir); exit.Code(err) != exit.Folder || exit.HintOf(err) == "" {
+			t.Errorf("in place of something else: %v", err)
+		}
+	}
+}
+
+// On a file system without sockets the error says what to do: EPERM is the word of mknod(2)
+// for that, and EACCES that for permissions.
+func TestNoSockets(t *testing.T) {
+	t.Parallel()
+	const dir = "/proc/self/fdinfo"
+	if _, err := os.Stat(dir); err == nil {
+		if _, err := ctl.Listen(dir); exit.Code(err) != exit.Storage || !strings.Contains(err.Error(), ctl.Path(dir)) {
+			t.Errorf("Listen in %s = %v", dir, err)
+		}
+	}
+	for no, want := range map[syscall.Errno]bool{syscall.EPERM: true, syscall.EOPNOTSUPP: true, syscall.EACCES: false, syscall.ENOSPC: false} {
+		err := ctl.Unbound("run/ctl.sock", &net.OpError{Op: "listen", Addr: &net.UnixAddr{Name: "/proc/self/fd/9/x"}, Err: os.NewSyscallError("bind", no)})
+		if errors.Is(err, errors.ErrUnsupported) != want || (exit.HintOf(err) != "") != want || exit.Code(err) != exit.Storage || strings.Contains(err.Error(), "/proc") {
+			t.Errorf("%v: %v, hint %q", no, err, exit.HintOf(err))
+		}
+	}
+}
+
+func TestNoCollector(t *testing.T) {
+	t.Parallel()
+	_, err := ctl.Dial(t.Context(), t.TempDir())
+	if exit.Code(err) != exit.Unusable || !strings.Contains(exit.HintOf(err), "--resume") {
+		t.Errorf("Dial = %v, hint %q", err, exit.HintOf(err))
+	}
+}

@@ -1,0 +1,311 @@
+package ctl
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/plainjson"
+)
+
+// A Handler does what clients ask for. Its methods are called by several goroutines at a time;
+// those of one client in the order of its requests. ctx ends with Serve, and a call must end
+// soon after it: Serve waits for all calls. The client is told an error with its hint and its
+// code (package exit).
+type Handler interface {
+	Status() Status
+	Pause() error
+	Resume() error
+	Drain() error
+	// SetVersion says that what is sent from now on, and answered before the next call, is
+	// sampled by a version ≥ 0.
+	SetVersion(version int32) error
+	Acknowledge(ctx context.Context, c Cursor) error
+	// Task takes a task, a JSON object as in a line of a task file. It takes its place among the
+	// tasks before it returns. The function that it returns waits until the task is on the disk;
+	// it is called once.
+	Task(ctx context.Context, task json.RawMessage) func() (Accepted, error)
+}
+
+const (
+	// MaxLine is how many bytes a line may have: more than a line of a task file.
+	MaxLine = 65 << 20
+	// MaxClients is how many clients may be connected.
+	MaxClients = 256
+
+	longLine  = 1 << 20 // from here on a line takes one of longLines places
+	longLines = 2
+	queued    = 256 // requests of a client whose answers it has not been given yet
+	patience  = 30 * time.Second
+	lastWords = time.Second // for the answers that are left when Serve ends
+	again     = 100 * time.Millisecond
+)
+
+// A server is one call of Serve.
+type server struct {
+	handler  Handler
+	patience time.Duration
+	long     chan struct{} // holds one value for each long line that is being read
+
+	mu      sync.Mutex
+	clients map[*client]struct{}
+	ended   bool
+}
+
+// Serve answers clients until ctx is done or [Listener.Close] is called. Requests that were
+// read are answered before it returns, each client is given a second for that, and no
+// goroutine is left.
+func (l *Listener) Serve(ctx context.Context, h Handler) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stop := context.AfterFunc(ctx, func() { _ = l.Close() })
+	defer stop()
+	s := &server{handler: h, patience: l.patience, long: make(chan struct{}, longLines), clients: map[*client]struct{}{}}
+	var running sync.WaitGroup
+	err := s.accept(ctx, l.listener, &running)
+	cancel()
+	s.end()
+	running.Wait()
+	return err
+}
+
+// accept takes connections until the listener is closed.
+func (s *server) accept(ctx context.Context, l *net.UnixListener, running *sync.WaitGroup) error {
+	for {
+		conn, err := l.AcceptUnix()
+		switch {
+		case errors.Is(err, net.ErrClosed):
+			return nil
+		case err != nil: // out of descriptors, it may be: clients wait
+			select {
+			case <-time.After(again):
+				continue
+			case <-ctx.Done():
+				return nil
+			}
+		}
+		c := &client{server: s, conn: conn, in: bufio.NewReader(conn), answers: make(chan func() any, queued)}
+		if !s.add(c) {
+			_ = conn.SetWriteDeadline(time.Now().Add(again))
+			_ = c.write(refused(exit.Hint(exit.With(exit.Unusable, fmt.Errorf("%d clients are connected already", MaxClients)), "end one of them, or send several requests over one connection")))
+			_ = conn.Close()
+			continue
+		}
+		running.Go(func() { c.read(ctx) })
+		running.Go(c.answer)
+	}
+}
+
+func (s *server) add(c *client) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.clients) >= MaxClients || s.ended {
+		return false
+	}
+	s.clients[c] = struct{}{}
+	return true
+}
+
+func (s *server) remove(c *client) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.clients, c)
+}
+
+// end makes every client stop reading, and bounds what its last answers may take.
+func (s *server) end() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ended = true
+	for c := range s.clients {
+		c.end()
+	}
+}
+
+// A client is one connection. One goroutine reads, does what is asked for and makes the
+// queue of answers; another one waits for the answers and writes them.
+type client struct {
+	server  *server
+	conn    *net.UnixConn
+	in      *bufio.Reader
+	answers chan func() any // closed by read
+
+	mu    sync.Mutex
+	ended bool // no deadline is set any more
+}
+
+func (c *client) end() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ended = true
+	_ = c.conn.SetReadDeadline(time.Now())
+	_ = c.conn.SetWriteDeadline(time.Now().Add(lastWords))
+}
+
+// deadline calls set, a method of the connection, unless the connection is being ended.
+func (c *client) deadline(set func(time.Time) error, t time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.ended {
+		_ = set(t) // what fails then is the next read or write
+	}
+}
+
+// read does what the client asks for until it hangs up.
+func (c *client) read(ctx context.Context) {
+	defer close(c.answers)
+	for {
+		line, err := c.line(ctx)
+		if len(bytes.TrimSpace(line)) > 0 {
+			c.answers <- c.do(ctx, line) // answer takes all until read closes it
+		}
+		if err != nil {
+			if exit.HintOf(err) != "" {
+				c.answers <- func() any { return refused(err) }
+			}
+			return
+		}
+	}
+}
+
+// tooLong is the error of a line that is not read to its end.
+func tooLong() error {
+	return exit.Hint(exit.Usagef("a line of more than %d bytes", MaxLine), "end every request with a new line")
+}
+
+// slow is the error of a line that does not come.
+func (c *client) slow() error {
+	return exit.Hint(exit.Usagef("the line was not there as a whole %v after its first byte", c.server.patience), "end every request with a new line")
+}
+
+// line reads a line. The last one may lack its end: then err is io.EOF.
+func (c *client) line(ctx context.Context) (line []byte, err error) {
+	c.deadline(c.conn.SetReadDeadline, time.Time{})
+	if _, err := c.in.Peek(1); err != nil { // for as long as the client has nothing to say
+		return nil, err
+	}
+	c.deadline(c.conn.SetReadDeadline, time.Now().Add(c.server.patience))
+	long := false
+	defer func() {
+		if long {
+			<-c.server.long
+		}
+	}()
+	for {
+		part, err := c.in.ReadSlice('\n')
+		if len(line)+len(part) > MaxLine {
+			return nil, tooLong()
+		}
+		if line == nil && err == nil {
+			return part, nil // do is done with it before the next line is read
+		}
+		line = append(line, part...)
+		switch {
+		case errors.Is(err, bufio.ErrBufferFull):
+		case errors.Is(err, os.ErrDeadlineExceeded) && ctx.Err() == nil:
+			return nil, c.slow()
+		case err == nil, err == io.EOF:
+			return line, err
+		default:
+			return nil, err
+		}
+		if len(line) > longLine && !long {
+			select {
+			case c.server.long <- struct{}{}:
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+			long = true
+			c.deadline(c.conn.SetReadDeadline, time.Now().Add(c.server.patience))
+		}
+	}
+}
+
+// do does what a line asks for. The function that it returns waits for the answer.
+func (c *client) do(ctx context.Context, line []byte) func() any {
+	r, err := parse(line)
+	if err != nil {
+		return func() any { return refused(err) }
+	}
+	h := c.server.handler
+	switch r.Op {
+	case OpStatus:
+		answer := struct {
+			Answer
+			Status
+		}{Answer{OK: true}, h.Status()}
+		if answer.Lag.Counts == nil {
+			answer.Lag.Counts = []int64{} // a list for every reader
+		}
+		return func() any { return answer }
+	case OpTask:
+		wait := h.Task(ctx, r.Task)
+		return func() any {
+			accepted, err := wait()
+			if err != nil {
+				return refused(err)
+			}
+			return struct {
+				Answer
+				Accepted
+			}{Answer{OK: true}, accepted}
+		}
+	case OpPause:
+		err = h.Pause()
+	case OpResume:
+		err = h.Resume()
+	case OpDrain:
+		err = h.Drain()
+	case OpSetVersion:
+		err = h.SetVersion(*r.Version)
+	case OpAck:
+		err = h.Acknowledge(ctx, Cursor{*r.Seq, *r.Groups})
+	default:
+		err = fmt.Errorf("internal error: operation %q", r.Op)
+	}
+	return func() any {
+		if err != nil {
+			return refused(err)
+		}
+		return Answer{OK: true}
+	}
+}
+
+// answer writes the answers in the order of the requests, and closes the connection.
+func (c *client) answer() {
+	defer c.server.remove(c)
+	defer c.conn.Close() //nolint:errcheck // what fails was said by write
+	dead := false
+	for wait := range c.answers {
+		a := wait() // also of a client that is gone: the task may wait for it
+		if dead {
+			continue
+		}
+		c.deadline(c.conn.SetWriteDeadline, time.Now().Add(c.server.patience))
+		if c.write(a) != nil {
+			dead = true
+			_ = c.conn.Close() // read ends, and closes the queue
+		}
+	}
+}
+
+func (c *client) write(answer any) error {
+	line, err := plainjson.Line(answer)
+	if err != nil { // a number that JSON has not
+		line, err = plainjson.Line(refused(fmt.Errorf("internal error: %w", err)))
+	}
+	if err != nil {
+		return err
+	}
+	_, err = c.conn.Write(append(line, '\n'))
+	return err
+}
