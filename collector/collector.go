@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/rollout-rl/rollout/collector/pace"
 )
 
 // A Collector runs the samples of tasks on workers. Each worker belongs to one endpoint, and
@@ -140,6 +142,11 @@ func (c *Collector) Drain() {
 	c.drainOnce.Do(func() { close(c.drain) })
 }
 
+// Filter notes that the samples with these keys are committed with keep=false: Stats counts
+// them as Filtered. It must be called before the sink tells that they are committed. A failed
+// sample stays a failed one.
+func (c *Collector) Filter(keys ...string) { c.counters.filter(keys) }
+
 // Stats returns a snapshot of the run. It may be called at any time, also before and after
 // Run.
 func (c *Collector) Stats() Stats {
@@ -148,5 +155,12 @@ func (c *Collector) Stats() Stats {
 		s.Downgraded = 0 // an answer would have been proven no better
 	}
 	c.skipRest(&s)
+	if c.cfg.Pace != nil {
+		p := c.cfg.Pace.Stats()
+		s.Pace = &p
+		if p.Held != pace.NotHeld {
+			s.Held = max(0, s.Remaining-s.Accepted-s.InFlight)
+		}
+	}
 	return s
 }

@@ -1,12 +1,15 @@
 package collector
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
 	"math/rand/v2"
 	"time"
 
+	"github.com/rollout-rl/rollout/collector/pace"
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
@@ -29,6 +32,20 @@ type Config struct {
 	// change its answer. It is called from one goroutine. Default nil: nothing was left, and
 	// the tasks are read once instead of up to three times.
 	Left func(key string) Left
+	// Filtered is how many of the samples that Left has as done are in the dataset with
+	// keep=false: Stats counts them as Filtered and not as Committed. Default 0.
+	Filtered int
+	// More yields tasks that come while the run goes on, after those that Run is given. It
+	// may wait between two of them. Its owner must end it soon after ctx has ended, which
+	// happens when nothing more is to begin: after Drain, a stop, or enough groups. Run reads
+	// it ahead, in a goroutine of its own, so that planned counts what was accepted and a
+	// deadline is kept also while other tasks are in front; at most 64 MiB of tasks wait.
+	// An error is one of the task source. Default nil: nothing comes.
+	More func(ctx context.Context) iter.Seq2[*Task, error]
+	// Pace decides when the next group may begin. Run tells it which groups begin; its owner
+	// tells it which are whole, acknowledged, and what version there is. Default nil: a group
+	// begins when there is room.
+	Pace *pace.Pacer
 	// RetryFailed takes up only the samples that the dataset has as failed, each with a new
 	// budget. It needs Left. Default: only samples that the dataset does not have.
 	RetryFailed bool
@@ -189,6 +206,7 @@ func (c Config) Validate() error {
 		{"samples", c.Samples},
 		{"limit", c.Limit},
 		{"planned", c.Planned},
+		{"filtered", c.Filtered},
 		{"retries", c.Retries},
 		{"data_retries", c.DataRetries},
 		{"max_failures", c.MaxFailures},

@@ -14,11 +14,13 @@ import (
 //	c.counters.update(func(s *Stats) { s.CloseFailures++ })
 //
 // What has a method here keeps the sum of Stats right: every sample is in exactly one of
-// Committed, Failed, Skipped and Remaining.
+// Committed, Filtered, Failed, Skipped and Remaining.
 type counters struct {
 	mu    sync.Mutex
 	s     Stats // without Remaining, InFlight, Endpoints, Oldest and LongestInStage
 	slots []slot
+
+	filtered map[string]struct{} // samples that are to be committed with keep=false
 
 	failures int  // failed samples that the sink has accepted or is about to
 	scored   bool // at least one sample was
@@ -46,7 +48,7 @@ func (c *counters) snapshot(endpoints []*endpoint) Stats {
 	s.ByClass = maps.Clone(c.s.ByClass)
 	s.FailedByClass = maps.Clone(c.s.FailedByClass)
 	s.Remade = maps.Clone(c.s.Remade)
-	s.Remaining = s.Planned - s.Committed - s.Failed - s.Skipped
+	s.Remaining = s.Planned - s.Committed - s.Filtered - s.Failed - s.Skipped
 	s.Endpoints = make([]EndpointStats, len(endpoints))
 	for i, e := range endpoints {
 		s.Endpoints[i] = EndpointStats{Name: e.Name, Limit: e.gate.limit(), Max: e.MaxInFlight, Topped: e.gate.topped(), Stages: map[Stage]int{}}
@@ -246,13 +248,17 @@ func (c *counters) refuse(class Class) {
 
 // done counts what became of a sample that the sink accepted. before is the class of the
 // failure that the dataset has of it.
-func (c *counters) done(class, before Class, err error) {
+func (c *counters) done(key string, class, before Class, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.s.Accepted--
+	_, filtered := c.filtered[key]
+	delete(c.filtered, key)
 	switch {
 	case err != nil: // it remains, or is failed as before
 		c.undone(before, 1)
+	case class == ClassNone && filtered:
+		c.s.Filtered++
 	case class == ClassNone:
 		c.s.Committed++
 	case class == ClassCensored:
@@ -261,4 +267,27 @@ func (c *counters) done(class, before Class, err error) {
 		c.s.Failed++
 		c.s.ByClass[class]++
 	}
+}
+
+// filter notes that the samples are to be committed with keep=false.
+func (c *counters) filter(keys []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.filtered == nil {
+		c.filtered = make(map[string]struct{})
+	}
+	for _, k := range keys {
+		c.filtered[k] = struct{}{}
+	}
+}
+
+// filteredEarlier counts n of the samples of earlier processes as filtered.
+func (c *counters) filteredEarlier(n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n = min(n, c.s.Earlier.Committed)
+	c.s.Committed -= n
+	c.s.Earlier.Committed -= n
+	c.s.Filtered += n
+	c.s.Earlier.Filtered += n
 }

@@ -44,9 +44,13 @@ func (f *feed) run(ctx context.Context) error {
 		for _, ep := range f.c.endpoints {
 			close(ep.pinned)
 		}
-		return f.all(ctx)
+		if err := f.all(ctx); err != nil {
+			return err
+		}
+		return f.more(ctx)
 	}
 	s, surveyErr := f.survey(ctx)
+	f.c.counters.filteredEarlier(f.c.cfg.Filtered)
 	if n := f.c.Stats().Earlier.Committed; n > 0 {
 		f.c.wellDone(n)
 		f.c.barren.gaveRow()
@@ -66,7 +70,10 @@ func (f *feed) run(ctx context.Context) error {
 			return err
 		}
 	}
-	return surveyErr
+	if surveyErr != nil {
+		return surveyErr
+	}
+	return f.more(ctx)
 }
 
 // samples calls do with the samples of the tasks in order, up to Limit, until do returns

@@ -314,7 +314,7 @@ func (w *worker) append(ctx context.Context, cl *claim, s *tokenize.Sample, clas
 	// Counted before Append, because done may be called before it returns.
 	tooMany := c.counters.accept(class, c.cfg.MaxFailures)
 	done := func(err error) {
-		c.counters.done(class, before, err)
+		c.counters.done(key, class, before, err)
 		if err != nil {
 			(*c.stop.Load())(fmt.Errorf("%w: %w", ErrStorage, err))
 		}

@@ -5,12 +5,13 @@ import (
 	"time"
 
 	"github.com/rollout-rl/rollout/collector/limit"
+	"github.com/rollout-rl/rollout/collector/pace"
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
 // Stats is a snapshot of a run. At every moment
 //
-//	Planned == Committed + Failed + Skipped + Remaining
+//	Planned == Committed + Filtered + Failed + Skipped + Remaining
 //
 // The package comment says how to add an aggregate.
 type Stats struct {
@@ -18,14 +19,15 @@ type Stats struct {
 	Started time.Time
 
 	// Planned counts the samples of the run: what Config.Planned says, or what was read
-	// so far if that is more.
+	// so far if that is more. It grows with Config.More.
 	Planned int
-	// Committed counts samples in a committed shard, also those without any row. Failed
+	// Committed counts samples in a committed shard, also those without any row. Filtered
+	// counts those of them that are there with keep=false, and Committed does not. Failed
 	// counts samples that failed for good and whose failure row is in a committed shard.
 	// Skipped counts samples that the tail policy cut, and, once Run has ended with such a
 	// cut, also those that were never taken up. Remaining counts the rest. What earlier
 	// processes did is included, as far as Run has read the tasks.
-	Committed, Failed, Skipped, Remaining int
+	Committed, Filtered, Failed, Skipped, Remaining int
 	// Earlier is the part of them that this process found done. A failed sample that is
 	// tried anew counts as Failed until it is taken up, as Remaining after that, and as
 	// Failed again if it is given back.
@@ -39,6 +41,8 @@ type Stats struct {
 	// InFlight is the part of Remaining that an endpoint works on, samples that wait for a
 	// retry included.
 	InFlight int
+	// Held is the part of Remaining that waits because Config.Pace holds it back now.
+	Held int
 	// Claimed counts the samples that were ever taken up.
 	Claimed int
 
@@ -71,6 +75,9 @@ type Stats struct {
 	// whose scorer failed; the tasks of the others have nothing to score by.
 	Unscored, ScorerFailures int
 
+	// Pace is what Config.Pace tells; nil without one.
+	Pace *pace.Stats
+
 	// Yield counts what is in the samples that the sink accepted.
 	Yield
 
@@ -83,7 +90,7 @@ type Stats struct {
 
 // Earlier counts what earlier processes of a run did.
 type Earlier struct {
-	Committed, Failed, Skipped int
+	Committed, Filtered, Failed, Skipped int
 }
 
 // A Yield counts what is in samples. yieldOf counts one sample, add sums them up.

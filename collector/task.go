@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
+	"time"
 )
 
 // A Task says what to do. It does not change after it was read.
@@ -24,6 +25,10 @@ type Task struct {
 	Samples int
 	// Agent overrides parts of the agent of the run: a JSON object, or nil.
 	Agent json.RawMessage
+	// Deadline is when the samples that have no reply yet are cut, so that the group is
+	// whole: each has a failure row with class censored, also those that have not begun. Zero:
+	// never.
+	Deadline time.Time
 	// Source and Line are where the task was read, for messages to people.
 	Source string
 	Line   int

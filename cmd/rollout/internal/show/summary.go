@@ -101,6 +101,7 @@ type Summary struct {
 // earlier counts the samples of earlier processes of the run.
 type earlier struct {
 	Committed int `json:"committed"`
+	Filtered  int `json:"filtered,omitempty"`
 	Failed    int `json:"failed"`
 	Skipped   int `json:"skipped"`
 }

@@ -1,0 +1,232 @@
+package pace
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// Config is what a Pacer holds to. The zero value of MaxLag is a rule: on-policy.
+type Config struct {
+	// MaxAhead is how many groups may be begun and not yet acknowledged, filtered or failed.
+	// Default 0: any number.
+	MaxAhead int
+	// MaxLag is how many versions old a group may be expected to arrive. 0 means that it
+	// arrives in the version in which it began. Less than 0: any number.
+	MaxLag int
+	// UntilGroups is how many informative groups are needed. Default 0: all there are.
+	UntilGroups int
+	// Now is the clock. Default nil: time.Now.
+	Now func() time.Time
+}
+
+// An Outcome is what became of a group when it was whole.
+type Outcome uint8
+
+// The outcomes.
+const (
+	// Given: the trainer has it, or gets it. It counts as ahead until Acknowledged.
+	Given Outcome = iota
+	// Filtered: it is in the data with keep=false, and no trainer waits for it.
+	Filtered
+	// Failed: it has no row.
+	Failed
+)
+
+// A Hold is why the next group does not begin. Its String is for people.
+type Hold uint8
+
+// The holds, the strongest first.
+const (
+	NotHeld     Hold = iota
+	HeldPaused       // until Resume
+	HeldAhead        // until a group is acknowledged, or is whole and is not given
+	HeldDecided      // until it is known whether those in progress are enough
+	HeldLag          // until the next version, or until it is known to come later
+)
+
+var holds = [...]string{"", "paused", "waiting for acknowledgement", "waiting for groups in progress", "waiting for version"}
+
+func (h Hold) String() string {
+	if int(h) < len(holds) {
+		return holds[h]
+	}
+	return "held"
+}
+
+// A Pacer decides when the next group may begin. One goroutine begins groups: it calls Group,
+// Sample and Began. Everything else may be called from any goroutine at any time.
+type Pacer struct {
+	cfg    Config
+	enough chan struct{} // closed when no further group is needed
+
+	mu      sync.Mutex
+	changed chan struct{} // closed at the next change; nil: nobody was told of it
+	alarm   *time.Timer   // makes a change when time alone does
+	held    Hold          // what Group or Sample waits for
+	work    work          // the clock that stands still in a pause
+
+	groups   map[string]*group // in progress, or given and not acknowledged
+	progress int               // of groups
+	done     Stats             // counts of what was decided
+
+	versions versions
+	times    exposure
+}
+
+// A group is one that has begun.
+type group struct {
+	began   float64 // by the clock of work
+	version int32   // when it began; -1: none was set
+	given   bool
+}
+
+// New makes a Pacer. It starts no goroutine.
+func New(cfg Config) *Pacer {
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	p := &Pacer{cfg: cfg, enough: make(chan struct{}), groups: map[string]*group{}}
+	p.versions.now = -1
+	p.work.at = cfg.Now()
+	return p
+}
+
+// Group waits until the next group may begin. ok is false if no further group is needed.
+// Whoever then begins the group calls Began. If that takes a while, leave tells when Group is
+// to be asked again before it: it is closed at the next change. The error is the cause of ctx.
+func (p *Pacer) Group(ctx context.Context) (leave <-chan struct{}, ok bool, err error) {
+	return p.wait(ctx, p.fresh)
+}
+
+// Sample waits until another sample of a group that has begun may begin. leave and the error
+// are those of Group.
+func (p *Pacer) Sample(ctx context.Context) (leave <-chan struct{}, err error) {
+	leave, _, err = p.wait(ctx, p.begun)
+	return leave, err
+}
+
+// Enough is closed when no further group is needed: see Config.UntilGroups.
+func (p *Pacer) Enough() <-chan struct{} { return p.enough }
+
+// Began notes that the first sample of the group begins, or that an earlier process began
+// it. Calling it again changes nothing.
+func (p *Pacer) Began(id string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.groups[id] == nil {
+		p.begin(id)
+	}
+}
+
+func (p *Pacer) begin(id string) *group {
+	now := p.lived()
+	g := &group{began: now, version: p.versions.now}
+	p.groups[id] = g
+	p.progress++
+	p.done.Begun++
+	p.times.begin(now)
+	p.change()
+	return g
+}
+
+// An Arrival is how old a group is when it is whole.
+type Arrival struct {
+	// Lag is how many versions it is behind; -1 if no version was ever set.
+	Lag int32
+	// Stale reports that this is more than Config.MaxLag.
+	Stale bool
+}
+
+// Whole notes that the group is whole. It must be called once for each group, also for those
+// that were whole in an earlier process. oldest is the lowest version of all tokens that were
+// sampled for it, or -1 if that is not proven for every one of them.
+func (p *Pacer) Whole(id string, o Outcome, oldest int32) Arrival {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	g := p.groups[id]
+	if g == nil {
+		g = p.begin(id)
+	}
+	if g.given {
+		return p.arrival(g, oldest)
+	}
+	p.progress--
+	p.times.end(p.lived(), g.began, o != Failed)
+	switch o {
+	case Given:
+		g.given = true
+		p.done.Informative++
+		if p.done.Informative == p.cfg.UntilGroups {
+			close(p.enough)
+		}
+	case Filtered:
+		p.done.Filtered++
+	case Failed:
+		p.done.Failed++
+	}
+	if o != Given {
+		delete(p.groups, id)
+	}
+	a := p.arrival(g, oldest)
+	if a.Lag >= 0 && o != Failed {
+		p.done.Lags[min(a.Lag, LagMost)]++
+	}
+	p.change()
+	return a
+}
+
+// arrival returns how old the group is now.
+func (p *Pacer) arrival(g *group, oldest int32) Arrival {
+	if oldest < 0 {
+		oldest = g.version
+	}
+	if oldest < 0 || p.versions.now < 0 {
+		return Arrival{Lag: -1}
+	}
+	lag := max(0, p.versions.now-oldest)
+	return Arrival{Lag: lag, Stale: p.cfg.MaxLag >= 0 && int(lag) > p.cfg.MaxLag}
+}
+
+// Acknowledged notes that the trainer has the group for good: it is ahead no longer. It
+// changes nothing for a group that is not given.
+func (p *Pacer) Acknowledged(id string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if g := p.groups[id]; g != nil && g.given {
+		delete(p.groups, id)
+		p.change()
+	}
+}
+
+// SetVersion notes that the policy has version v from now on, 0 or higher. A version that is
+// lower than the present one is that of a trainer that went back to a checkpoint: it tells
+// nothing of how long a version lasts.
+func (p *Pacer) SetVersion(v int32) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.versions.set(p.lived(), v) {
+		p.change()
+	}
+}
+
+// Version returns the present version; -1 if none was set.
+func (p *Pacer) Version() int32 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.versions.now
+}
+
+// Pause lets nothing begin until Resume.
+func (p *Pacer) Pause() { p.pause(true) }
+
+// Resume ends a Pause.
+func (p *Pacer) Resume() { p.pause(false) }
+
+func (p *Pacer) pause(on bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.lived()
+	p.work.paused = on
+	p.change()
+}

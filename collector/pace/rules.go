@@ -1,0 +1,123 @@
+package pace
+
+import (
+	"context"
+	"time"
+)
+
+// A rule says whether something may begin now, and in how many seconds that changes by time
+// alone; 0: it does not.
+type rule func() (h Hold, again float64)
+
+// wait waits until the rule holds nothing back.
+func (p *Pacer) wait(ctx context.Context, r rule) (leave <-chan struct{}, ok bool, err error) {
+	defer p.setHeld(NotHeld)
+	for {
+		if err := context.Cause(ctx); err != nil {
+			return nil, false, err
+		}
+		h, changed, ok := p.ask(r)
+		if h == NotHeld {
+			return changed, ok, nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// ask asks the rule once. ok is false if no further group is needed.
+func (p *Pacer) ask(r rule) (h Hold, changed <-chan struct{}, ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	h, again := r()
+	p.held = h
+	if p.changed == nil {
+		p.changed = make(chan struct{})
+	}
+	if p.alarm != nil {
+		p.alarm.Stop()
+	}
+	if again > 0 {
+		p.alarm = time.AfterFunc(max(leastWait, time.Duration(again*float64(time.Second))), func() {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			p.change()
+		})
+	}
+	return h, p.changed, !p.satisfied()
+}
+
+// leastWait is the shortest wait for time alone, so that an estimate that moves with time is
+// not asked without end.
+const leastWait = time.Millisecond
+
+func (p *Pacer) setHeld(h Hold) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.held = h
+}
+
+// change tells whoever was told to wait for the next change.
+func (p *Pacer) change() {
+	if p.changed != nil {
+		close(p.changed)
+		p.changed = nil
+	}
+}
+
+// satisfied reports whether there are enough informative groups.
+func (p *Pacer) satisfied() bool {
+	return p.cfg.UntilGroups > 0 && p.done.Informative >= p.cfg.UntilGroups
+}
+
+// begun is the rule for another sample of a group that has begun.
+func (p *Pacer) begun() (Hold, float64) {
+	if p.work.paused {
+		return HeldPaused, 0
+	}
+	return NotHeld, 0
+}
+
+// fresh is the rule for the next group.
+func (p *Pacer) fresh() (Hold, float64) {
+	switch {
+	case p.satisfied():
+		return NotHeld, 0
+	case p.work.paused:
+		return HeldPaused, 0
+	case p.cfg.MaxAhead > 0 && len(p.groups) >= p.cfg.MaxAhead:
+		return HeldAhead, 0
+	case p.cfg.UntilGroups > 0 && float64(p.done.Informative)+p.share()*float64(p.progress) >= float64(p.cfg.UntilGroups):
+		return HeldDecided, 0
+	case p.cfg.MaxLag >= 0:
+		return p.lag()
+	}
+	return NotHeld, 0
+}
+
+// share returns how many of the groups are informative, of those that are decided.
+func (p *Pacer) share() float64 {
+	informative := float64(p.done.Informative)
+	return (informative + 1) / (informative + float64(p.done.Filtered+p.done.Failed) + 1)
+}
+
+// lag is the rule of Config.MaxLag: see the package comment for the letters.
+func (p *Pacer) lag() (Hold, float64) {
+	t := p.versions.lasts()
+	if t == 0 {
+		return NotHeld, 0
+	}
+	now := p.lived()
+	e := now - p.versions.since
+	need := p.times.takes(now) - float64(p.cfg.MaxLag)*t
+	switch left := t - e; {
+	case left >= need && need > 0:
+		return NotHeld, left - need // later it would arrive after one version more
+	case left >= need || -left >= need:
+		return NotHeld, 0
+	default:
+		return HeldLag, left + need // then it is overdue for long enough
+	}
+}
