@@ -201,7 +201,7 @@ func (c *collection) connect(ctx context.Context) (err error) {
 		c.endpoints = append(c.endpoints, client.BaseURL())
 		c.atEnd(client.CloseIdle)
 	}
-	if c.versions, err = makeVersions(c.config, c.VersionUnknown); err != nil {
+	if c.versions, err = makeVersions(c.config, false, c.VersionUnknown); err != nil {
 		return err
 	}
 	if c.earlier != nil && c.versions == nil {

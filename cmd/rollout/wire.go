@@ -255,15 +255,21 @@ func watchEngines(c *config.Config, seen func(limit.Engine), failed func(error))
 }
 
 // makeVersions makes what tells policy versions besides traces; nil where nothing does.
-func makeVersions(c *config.Config, unknown func(text string)) (*policy.Source, error) {
+// claims says that the run takes claims while it goes on: rollout ctl RUN set-version.
+func makeVersions(c *config.Config, claims bool, unknown func(text string)) (*policy.Source, error) {
 	v := c.Tokens.PolicyVersion
-	if !v.Claimed && v.URL.Reveal() == "" {
-		return nil, nil
-	}
-	s, err := policy.New(policy.Config{
+	cfg := policy.Config{
 		Version: v.Version, URL: v.URL.Reveal(), Name: v.Shown, OneEngine: c.Tokens.OneEngine,
 		Delay: c.Tokens.PolicyVersionDelay, Notice: unknown,
-	})
+	}
+	switch {
+	case v.Claimed || cfg.URL != "":
+	case claims:
+		cfg.Version = policy.Unclaimed
+	default:
+		return nil, nil
+	}
+	s, err := policy.New(cfg)
 	if err != nil {
 		return nil, exit.Usagef("tokens.policy_version: %w", err)
 	}

@@ -5,9 +5,19 @@
 //
 //	trace   the engine's own word: weight_version in the trace of the call
 //	url     a page that was asked before and after the send, and said the same number
-//	flag    the user, who says that one version samples for as long as the process lives
+//	flag    the user, who says which version samples: one for as long as the process lives,
+//	        or one after the other ([Source.SetVersion])
 //
 // What none of them says is unknown, -1 here and null in the data. No number is made up.
+//
+// # What a claim says
+//
+//	claim  5 ─────────────────────── 6 ───────────────
+//	send     ├─ 5 ─┤   ├──── not known ────┤   ├─ 6 ─┤
+//
+// A send has the claimed version if the claim was the same when it began and when it ended,
+// and had not changed in between. Whichever calls of the other sends came before the change,
+// nobody can tell from here: their traces are asked.
 //
 // # What two equal answers prove
 //

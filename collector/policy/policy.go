@@ -1,16 +1,12 @@
 package policy
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"math"
 	"net/http"
 	"net/url"
 	"sync"
 	"time"
-
-	"github.com/rollout-rl/rollout/tokenize"
 )
 
 // Unknown stands for a version that is not known.
@@ -18,8 +14,9 @@ const Unknown int32 = -1
 
 // A Config says where versions come from. Either Version or URL is used.
 type Config struct {
-	// Version is the user's claim about every send of this process. It is used if URL is
-	// empty.
+	// Version is the user's claim about every send of this process, until
+	// [Source.SetVersion] says another one. It is used if URL is empty. [Unclaimed]: nothing is
+	// claimed before SetVersion is called.
 	Version int32
 
 	// URL is a page that tells the version: see [Config.OneEngine] for what it proves. It
@@ -84,6 +81,8 @@ type Source struct {
 	missing int // traces in a row that the server does not have
 	traced  bool
 	proven  int // sends of which Audits was asked
+	claim   int32
+	claims  int // how often claim has changed
 }
 
 // An answer is what the page said. The page read its number between began and ended.
@@ -96,7 +95,7 @@ type answer struct {
 
 // New makes a Source. It asks nothing: Run does.
 func New(cfg Config) (*Source, error) {
-	s := &Source{cfg: cfg, first: make(chan struct{}), nudge: make(chan struct{}, 1), most: Unknown, told: map[string]bool{}}
+	s := &Source{cfg: cfg, first: make(chan struct{}), nudge: make(chan struct{}, 1), most: Unknown, told: map[string]bool{}, claim: Unknown}
 	for _, d := range []struct {
 		name  string
 		value *time.Duration
@@ -112,13 +111,16 @@ func New(cfg Config) (*Source, error) {
 	if s.cfg.Client == nil {
 		s.cfg.Client = &http.Client{}
 	}
-	if cfg.URL == "" {
-		if cfg.Version < 0 {
-			return nil, fmt.Errorf("policy version: %d: must be ≥ 0 and ≤ %d", cfg.Version, math.MaxInt32)
-		}
+	switch {
+	case cfg.URL != "":
+		return s, s.locate()
+	case cfg.Version == Unclaimed:
 		return s, nil
+	case cfg.Version < 0:
+		return nil, outOfRange(cfg.Version)
 	}
-	return s, s.locate()
+	s.claim = cfg.Version
+	return s, nil
 }
 
 // locate finds the pages that URL means.
@@ -139,143 +141,6 @@ func (s *Source) locate() error {
 	return nil
 }
 
-// A Span is one send, from before it leaves until its answer was read. A nil Span knows
-// nothing.
-type Span struct {
-	source *Source
-	before int32 // what the page said before it, or Unknown
-	gaps   int   // Source.gaps then
-	from   time.Time
-	once   sync.Once
-	done   chan struct{} // closed when after is known
-	after  int32
-}
-
-// Begin notes that a send is about to leave. It waits for the first answer of the page, for
-// Patience and Delay at most, and for nothing later.
-func (s *Source) Begin(ctx context.Context) *Span {
-	if s == nil {
-		return nil
-	}
-	sp := &Span{source: s, before: Unknown, after: Unknown, done: make(chan struct{})}
-	if s.cfg.URL == "" {
-		sp.before, sp.after = s.cfg.Version, s.cfg.Version
-		return sp
-	}
-	s.awaitFirst(ctx)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.running && !s.useless && s.cfg.OneEngine {
-		sp.before, sp.gaps = s.heldAt(time.Now().Add(-s.cfg.Delay)), s.gaps
-	}
-	return sp
-}
-
-// awaitFirst waits until an answer of the page is old enough to have come before a send.
-func (s *Source) awaitFirst(ctx context.Context) {
-	s.mu.Lock()
-	idle := !s.running || s.useless || !s.cfg.OneEngine
-	s.mu.Unlock()
-	if idle {
-		return
-	}
-	limit := time.NewTimer(s.cfg.Patience)
-	defer limit.Stop()
-	select {
-	case <-s.first:
-	case <-limit.C:
-		return
-	case <-ctx.Done():
-		return
-	}
-	s.mu.Lock()
-	wait := time.Duration(0)
-	if len(s.answers) > 0 {
-		wait = time.Until(s.answers[0].ended.Add(s.cfg.Delay))
-	}
-	s.mu.Unlock()
-	if wait <= 0 {
-		return
-	}
-	limit.Reset(wait)
-	select {
-	case <-limit.C:
-	case <-ctx.Done():
-	}
-}
-
-// heldAt returns the newest number whose request had ended by then. Source.mu is held.
-func (s *Source) heldAt(then time.Time) int32 {
-	newest := -1
-	for i := range s.answers {
-		if s.answers[i].ended.After(then) {
-			break
-		}
-		newest = i
-	}
-	if newest < 0 {
-		return Unknown
-	}
-	s.answers = s.answers[newest:] // nobody asks for older ones: time goes on
-	return s.answers[0].version
-}
-
-// End notes that the answer to the send was read, or that the server has ended its run.
-// Only the first call counts.
-func (sp *Span) End() {
-	if sp == nil {
-		return
-	}
-	sp.once.Do(func() {
-		s := sp.source
-		if s.cfg.URL == "" || sp.before == Unknown {
-			close(sp.done)
-			return
-		}
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if !s.running || s.useless {
-			close(sp.done)
-			return
-		}
-		sp.from = time.Now().Add(s.cfg.Delay)
-		s.pending = append(s.pending, sp)
-		select {
-		case s.nudge <- struct{}{}:
-		default: // Run will look
-		}
-	})
-}
-
-// Version returns the version that made every call of the send, and who says so. It is
-// Unknown if the page said two numbers, or did not answer in time. Version waits for the
-// answer after the send: for Delay, Gap and twice Patience at most. End must have been
-// called.
-func (sp *Span) Version(ctx context.Context) (int32, tokenize.VersionSource) {
-	if sp == nil {
-		return Unknown, tokenize.VersionTrace
-	}
-	s := sp.source
-	if s.cfg.URL == "" {
-		return sp.before, tokenize.VersionFlag
-	}
-	limit := time.NewTimer(time.Until(sp.from) + s.cfg.Gap + 2*s.cfg.Patience) // a request may be under way
-	defer limit.Stop()
-	select {
-	case <-sp.done:
-	case <-limit.C:
-		return Unknown, tokenize.VersionURL
-	case <-ctx.Done():
-		return Unknown, tokenize.VersionURL
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if sp.before == Unknown || sp.before != sp.after || s.useless {
-		return Unknown, tokenize.VersionURL
-	}
-	return sp.before, tokenize.VersionURL
-}
-
 // Audits reports whether the trace of a send should be read, and be told to Traced, although
 // the page has proved its version: that of the first such send, and of one of many later
 // ones. It finds a page that is not the engine's. It is asked once for each of these sends.
@@ -289,15 +154,18 @@ func (s *Source) Audits() bool {
 // auditEvery is of how many sends whose version the page proved one is compared with a trace.
 const auditEvery = 64
 
-// Asks reports whether a trace should be read for a call whose version the page leaves open.
-// For a claim none is.
+// Asks reports whether a trace should be read for a call whose version the page leaves open,
+// or whose send the claim changed in. Where no claim has changed none is.
 func (s *Source) Asks() bool {
-	if s == nil || s.cfg.URL == "" {
+	if s == nil {
 		return false
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.running && (s.traced || s.missing < maxMissing)
+	if s.cfg.URL == "" && s.claims == 0 || s.cfg.URL != "" && !s.running {
+		return false
+	}
+	return s.traced || s.missing < maxMissing
 }
 
 // maxMissing is how many traces in a row the server may lack before none is asked for: it

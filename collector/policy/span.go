@@ -1,0 +1,152 @@
+package policy
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/rollout-rl/rollout/tokenize"
+)
+
+// A Span is one send, from before it leaves until its answer was read. A nil Span knows
+// nothing.
+type Span struct {
+	source *Source
+	before int32 // what the page said before it, or what was claimed; or Unknown
+	gaps   int   // Source.gaps then
+	claims int   // Source.claims then
+	from   time.Time
+	once   sync.Once
+	done   chan struct{} // closed when after is known
+	after  int32
+}
+
+// Begin notes that a send is about to leave. It waits for the first answer of the page, for
+// Patience and Delay at most, and for nothing later.
+func (s *Source) Begin(ctx context.Context) *Span {
+	if s == nil {
+		return nil
+	}
+	sp := &Span{source: s, before: Unknown, after: Unknown, done: make(chan struct{})}
+	if s.cfg.URL == "" {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		sp.before, sp.claims = s.claim, s.claims
+		return sp
+	}
+	s.awaitFirst(ctx)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.running && !s.useless && s.cfg.OneEngine {
+		sp.before, sp.gaps = s.heldAt(time.Now().Add(-s.cfg.Delay)), s.gaps
+	}
+	return sp
+}
+
+// awaitFirst waits until an answer of the page is old enough to have come before a send.
+func (s *Source) awaitFirst(ctx context.Context) {
+	s.mu.Lock()
+	idle := !s.running || s.useless || !s.cfg.OneEngine
+	s.mu.Unlock()
+	if idle {
+		return
+	}
+	limit := time.NewTimer(s.cfg.Patience)
+	defer limit.Stop()
+	select {
+	case <-s.first:
+	case <-limit.C:
+		return
+	case <-ctx.Done():
+		return
+	}
+	s.mu.Lock()
+	wait := time.Duration(0)
+	if len(s.answers) > 0 {
+		wait = time.Until(s.answers[0].ended.Add(s.cfg.Delay))
+	}
+	s.mu.Unlock()
+	if wait <= 0 {
+		return
+	}
+	limit.Reset(wait)
+	select {
+	case <-limit.C:
+	case <-ctx.Done():
+	}
+}
+
+// heldAt returns the newest number whose request had ended by then. Source.mu is held.
+func (s *Source) heldAt(then time.Time) int32 {
+	newest := -1
+	for i := range s.answers {
+		if s.answers[i].ended.After(then) {
+			break
+		}
+		newest = i
+	}
+	if newest < 0 {
+		return Unknown
+	}
+	s.answers = s.answers[newest:] // nobody asks for older ones: time goes on
+	return s.answers[0].version
+}
+
+// End notes that the answer to the send was read, or that the server has ended its run.
+// Only the first call counts.
+func (sp *Span) End() {
+	if sp == nil {
+		return
+	}
+	sp.once.Do(func() {
+		s := sp.source
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.cfg.URL == "" && sp.claims == s.claims {
+			sp.after = sp.before
+		}
+		if s.cfg.URL == "" || sp.before == Unknown {
+			close(sp.done)
+			return
+		}
+		if !s.running || s.useless {
+			close(sp.done)
+			return
+		}
+		sp.from = time.Now().Add(s.cfg.Delay)
+		s.pending = append(s.pending, sp)
+		select {
+		case s.nudge <- struct{}{}:
+		default: // Run will look
+		}
+	})
+}
+
+// Version returns the version that made every call of the send, and who says so. It is
+// Unknown if the page said two numbers, or did not answer in time. Version waits for the
+// answer after the send: for Delay, Gap and twice Patience at most. End must have been
+// called.
+func (sp *Span) Version(ctx context.Context) (int32, tokenize.VersionSource) {
+	if sp == nil {
+		return Unknown, tokenize.VersionTrace
+	}
+	s := sp.source
+	if s.cfg.URL == "" {
+		return sp.claimed(), tokenize.VersionFlag
+	}
+	limit := time.NewTimer(time.Until(sp.from) + s.cfg.Gap + 2*s.cfg.Patience) // a request may be under way
+	defer limit.Stop()
+	select {
+	case <-sp.done:
+	case <-limit.C:
+		return Unknown, tokenize.VersionURL
+	case <-ctx.Done():
+		return Unknown, tokenize.VersionURL
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if sp.before == Unknown || sp.before != sp.after || s.useless {
+		return Unknown, tokenize.VersionURL
+	}
+	return sp.before, tokenize.VersionURL
+}
