@@ -13,10 +13,14 @@ import (
 // A SeqRange is a range of numbers of entries: the first and the last.
 type SeqRange [2]int64
 
-// A MergedCommit says how many samples of a merge came from one commit.
+// A MergedCommit says how many samples of a merge came from one commit, and how many tokens
+// their rows have, so that the order in which a reader shuffles can be the same before and
+// after a merge. A commit of more than Config.RowGroupTokens tokens is in no merge: the row
+// groups of its shard are part of that order.
 type MergedCommit struct {
 	Seq     int64 `json:"seq"`
 	Samples int   `json:"samples"`
+	Tokens  int64 `json:"tokens"`
 }
 
 // IsMerge reports whether the entry is a merge. No sample becomes part of the dataset by it.
