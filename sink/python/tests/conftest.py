@@ -4,6 +4,7 @@ from them. Every process that a fixture starts is stopped, whatever a test does.
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -11,10 +12,12 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import rollout as package
+from rollout import collecting
 
 MODEL = "sglang//models/qwen3"
 """The handle of the model that a simulated server has."""
@@ -154,3 +157,23 @@ def collect(
         return folder
 
     return run
+
+
+@pytest.fixture
+def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., package.Collection]]:
+    """stand_in(tasks, standin={…}, **options) collects with the stand-in into tmp_path/run."""
+    script = tmp_path / "rollout"
+    script.write_text(f"#!/bin/sh\nexec {sys.executable} {Path(__file__).parent / 'standin.py'} \"$@\"\n")
+    script.chmod(0o755)
+    monkeypatch.setattr(collecting, "program", lambda: str(script))
+    made: list[package.Collection] = []
+
+    def start(tasks: Any = None, standin: dict[str, Any] | None = None, **options: Any) -> package.Collection:
+        monkeypatch.setenv("STANDIN", json.dumps(standin or {}))
+        options = {"out": tmp_path / "run", "timeout": 30, **options}
+        made.append(package.collect(options.pop("config", None), tasks, **options))
+        return made[-1]
+
+    yield start
+    for c in made:
+        c.close()

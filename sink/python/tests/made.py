@@ -124,7 +124,9 @@ class Run:
         body = json.dumps(entry, separators=(",", ":")).encode()[:-1]
         if self.version > 1:
             body += b',"sha256":"' + hashlib.sha256(body).hexdigest().encode() + b'"'
-        self.entry(self.seq).write_bytes(body + b"}\n")
+        part = self.dir / f"entry-{self.seq}"  # an entry appears whole
+        part.write_bytes(body + b"}\n")
+        part.rename(self.entry(self.seq))
 
     def _write(self, kind: str, table: pa.Table, tokens: int) -> dict[str, Any]:
         fmt = self.fmt if kind == "data" else "parquet"

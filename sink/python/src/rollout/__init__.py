@@ -1,12 +1,28 @@
-"""Read what rollout collected, whole groups at a time, from PyTorch or without it."""
+"""Collect rollouts, and read what was collected: whole groups at a time, from PyTorch or without it."""
 
 from rollout import advantages, collate
 from rollout._check import check
 from rollout._loss_weights import loss_weights
 from rollout._program import program, version
 from rollout._types import Group, Row
+from rollout.collecting import Collection, collect
 from rollout.dataset import Dataset
-from rollout.errors import CorruptError, NewerError, RolloutError, StateError
+from rollout.errors import (
+    CollectError,
+    CorruptError,
+    CrashError,
+    DamagedError,
+    FolderError,
+    InterruptedRunError,
+    LockedError,
+    NewerError,
+    RolloutError,
+    ServerError,
+    StateError,
+    StorageError,
+    ToleranceError,
+    UsageError,
+)
 from rollout.filters import Where
 from rollout.follow import Following
 from rollout.loader import Batches, DataLoader
@@ -15,20 +31,32 @@ __version__ = version()
 
 __all__ = [
     "Batches",
+    "CollectError",
+    "Collection",
     "CorruptError",
+    "CrashError",
+    "DamagedError",
     "DataLoader",
     "Dataset",
+    "FolderError",
     "Following",
     "Group",
+    "InterruptedRunError",
+    "LockedError",
     "NewerError",
     "RolloutError",
     "Row",
+    "ServerError",
     "StateError",
+    "StorageError",
+    "ToleranceError",
+    "UsageError",
     "Where",
     "__version__",
     "advantages",
     "check",
     "collate",
+    "collect",
     "loss_weights",
     "program",
 ]

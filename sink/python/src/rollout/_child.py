@@ -1,0 +1,142 @@
+"""The process of a collector: its start, its events, its last words, its end."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import re
+import subprocess
+import threading
+import weakref
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from rollout._settings import without
+from rollout.errors import BY_STATUS, CollectError, CrashError
+
+log = logging.getLogger("rollout.collect")
+
+LAST_LINES = 40
+"""Lines of the standard error that are kept."""
+
+_PANIC = re.compile(r"^(panic: |fatal error: |runtime: |SIG[A-Z]+: )")
+"""What the Go runtime writes before it ends a program with exit status 2."""
+
+_children: weakref.WeakSet[Child] = weakref.WeakSet()
+
+
+class Child:
+    """A collector that runs until its standard input ends, or it has collected all.
+
+    It has a session of its own: Ctrl-C at a terminal reaches this process alone, which
+    ends the collector when it ends itself, however that happens. The other end of the
+    pipe is not left to forked processes, such as the workers of a DataLoader.
+    """
+
+    def __init__(self, command: Sequence[str], env: Mapping[str, str], secrets: Sequence[str]) -> None:
+        self._secrets = list(secrets)
+        self.lines: deque[str] = deque(maxlen=LAST_LINES)
+        self.launched = False
+        read, write = os.pipe()
+        self._alive = [write]
+        try:
+            self.process = subprocess.Popen(
+                list(command), env=dict(env), stdin=read, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
+            )
+        except BaseException:
+            self._let_go()
+            raise
+        finally:
+            os.close(read)
+        _children.add(self)
+        self._listener = threading.Thread(target=self._listen, name="rollout-stderr", daemon=True)
+        self._listener.start()
+
+    def events(self) -> Iterator[dict[str, Any]]:
+        """Yield what the process says, until it says no more."""
+        assert self.process.stdout is not None
+        with self.process.stdout as out:
+            for line in out:
+                try:
+                    event = json.loads(line)
+                except ValueError:
+                    log.warning("the collector said what is not an event: %r", line[:200])
+                    continue
+                if isinstance(event, dict):
+                    self.launched = self.launched or event.get("event") == "launch"
+                    yield event
+
+    def wait(self) -> int:
+        """Return the exit status of a process that has said all."""
+        code = self.process.wait()
+        self._listener.join(5)
+        self._let_go()
+        return code
+
+    def stop(self, grace: float) -> None:
+        """End the process: it is asked to stop at once, and killed after grace seconds."""
+        self._let_go()
+        try:
+            for signal_after in (grace / 2, grace / 2):
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self.process.wait(signal_after)
+                    return
+                self.process.terminate()
+        finally:
+            if self.process.poll() is None:
+                self.process.kill()
+                self.process.wait()
+
+    def _listen(self) -> None:
+        assert self.process.stderr is not None
+        with self.process.stderr as err:
+            for raw in err:
+                (line,) = without([raw.decode(errors="replace").rstrip()], self._secrets)
+                self.lines.append(line)
+                log.info("%s", line)
+
+    def _let_go(self) -> None:
+        """Close this side of the standard input, whose end stops the process."""
+        with contextlib.suppress(IndexError):  # pop is atomic: one of several threads closes it
+            os.close(self._alive.pop())
+
+    def crashed(self, code: int) -> bool:
+        """Report whether the process did not end by its own decision."""
+        return code < 0 or code > 130 or code == 2 and any(_PANIC.match(line) for line in self.lines)
+
+    def error(self, code: int) -> CollectError | None:
+        """Return the error of an exit status, None where all was collected."""
+        if code in (0, 3):
+            return None
+        lines = tuple(self.lines)
+        if self.crashed(code):
+            how = f"was killed by signal {-code}" if code < 0 else f"crashed (exit status {code})"
+            said = "".join(f"\n    {line}" for line in lines[-5:])
+            return CrashError(f"the collector {how}{said}", code=code, lines=lines)
+        hint, said_lines = "", []
+        for line in lines:
+            if line.startswith("hint: "):
+                hint = line[len("hint: ") :]
+            elif line.startswith("rollout: "):
+                said_lines.append(line[len("rollout: ") :])
+        text = said_lines[-1] if said_lines else "\n".join(lines[-5:]) or "it gave no reason"
+        return BY_STATUS.get(code, CollectError)(f"rollout collect, exit status {code}: {text}", code=code, hint=hint, lines=lines)
+
+
+def _forked() -> None:
+    """Leave the processes of the parent to the parent."""
+    for child in list(_children):
+        child._let_go()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
+
+
+def back_off(tries: int) -> float:
+    """Return how long to wait before a process is started again: 0.1 s, doubled, 10 s at most."""
+    return min(10.0, 0.1 * 2.0 ** max(0, tries))
+

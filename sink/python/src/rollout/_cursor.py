@@ -1,0 +1,78 @@
+"""How far a trainer has come in a run: which groups it has, in the order of the log.
+
+A cursor is a dict {"run_id": str, "seq": S, "groups": N}: all groups that became whole by
+commits before S, and the first N that became whole in commit S. RUN/ack.json holds the
+one that was acknowledged last.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from rollout.errors import CorruptError, StateError
+
+Place = tuple[int, int]
+"""seq and groups of a cursor; of one run, a later cursor is the greater pair."""
+
+START: Place = (0, 0)
+
+
+def parse(state: Mapping[str, Any], where: str = "state") -> tuple[str, Place]:
+    """Return run id and place of a cursor; StateError where it is none."""
+    try:
+        run_id, place = str(state["run_id"] or ""), (int(state["seq"]), int(state["groups"]))
+    except (KeyError, TypeError, ValueError) as err:
+        raise StateError(f'{where}: {state!r:.80} is no state of a collection: want {{"run_id", "seq", "groups"}}, as state_dict gives it') from err
+    if min(place) < 0:
+        raise StateError(f"{where}: {state!r:.80} has a negative number")
+    return run_id, place
+
+
+def cursor(run_id: str, place: Place) -> dict[str, Any]:
+    """Return the cursor as it is saved."""
+    return {"run_id": run_id, "seq": place[0], "groups": place[1]}
+
+
+def acknowledged(run: str) -> tuple[str, Place]:
+    """Return the cursor that was acknowledged last in a run, its start where none was."""
+    path = os.path.join(run, "ack.json")
+    try:
+        with open(path, "rb") as f:
+            body = json.loads(f.read())
+    except (FileNotFoundError, NotADirectoryError):
+        return "", START
+    except ValueError as err:
+        raise CorruptError(f"{path}: cannot be read: {err}; remove it, or give state=") from err
+    return parse(body, path)
+
+
+def acknowledge(run: str, run_id: str, place: Place) -> None:
+    """Write a cursor into a run that no process collects into.
+
+    The collector does this itself while it runs. Nothing is written where another process
+    has the folder: that one may be told by who started it.
+    """
+    try:
+        import fcntl
+    except ImportError:
+        return
+    with contextlib.suppress(OSError), open(os.path.join(run, "lock"), "r+b") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        had, until = acknowledged(run)
+        if had not in ("", run_id) or until >= place:
+            return
+        path = os.path.join(run, "ack.json")
+        with open(f"{path}.tmp", "wb", opener=lambda p, flags: os.open(p, flags, os.stat(lock.fileno()).st_mode & 0o666)) as f:
+            f.write(json.dumps(cursor(run_id, place)).encode() + b"\n")
+            f.flush()
+            os.fsync(f.fileno())
+        os.replace(f"{path}.tmp", path)
+        folder = os.open(run, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)

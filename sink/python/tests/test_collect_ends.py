@@ -1,0 +1,144 @@
+"""How a collector that collect() has started ends: with its owner, by signals, in forks, as garbage."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import multiprocessing
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from waiting import alive, heard, prompts, wait_for
+
+import rollout
+
+
+@pytest.mark.parametrize("end", ["return", "sys.exit()", "os.kill(os.getpid(), signal.SIGKILL)", "os._exit(0)", "raise KeyboardInterrupt"])
+def test_the_process_ends_with_its_owner(stand_in: Callable[..., rollout.Collection], tmp_path: Path, end: str) -> None:
+    code = f"""
+import os, signal, sys, rollout
+from rollout import collecting
+collecting.program = lambda: {str(tmp_path / "rollout")!r}
+def main():
+    c = rollout.collect(out={str(tmp_path / "run")!r})
+    c.add({{"prompt": "p"}})
+    print(next(c).id, flush=True)
+    {end}
+main()
+"""
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as trainer:
+        assert trainer.stdout and trainer.stdout.readline() == b"g1\n"
+        pid = heard(tmp_path / "run", "start")[-1]["pid"]
+        trainer.wait(30)
+        wait_for(lambda: not alive(pid))
+
+
+def test_a_process_that_does_not_end_is_killed(stand_in: Callable[..., rollout.Collection], tmp_path: Path) -> None:
+    c = stand_in(prompts(1), standin={"stuck": True}, grace=0.4)
+    next(c)
+    pid = heard(tmp_path / "run", "start")[-1]["pid"]
+    since = time.monotonic()
+    c.close()
+    assert not alive(pid) and time.monotonic() - since < 5
+
+
+def test_ctrl_c_reaches_the_trainer_alone(stand_in: Callable[..., rollout.Collection], tmp_path: Path) -> None:
+    code = f"""
+import rollout
+from rollout import collecting
+collecting.program = lambda: {str(tmp_path / "rollout")!r}
+with rollout.collect(None, None, out={str(tmp_path / "run")!r}) as c:
+    c.status()
+    print("here", flush=True)
+    next(c)
+"""
+    stand_in(None, out=tmp_path / "other").close()
+    trainer = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
+    assert trainer.stdout and trainer.stdout.readline() == b"here\n"
+    pid = heard(tmp_path / "run", "start")[-1]["pid"]
+    assert os.getpgid(pid) != os.getpgid(trainer.pid)
+    os.killpg(trainer.pid, signal.SIGINT)
+    _, err = trainer.communicate(timeout=30)
+    assert trainer.returncode in (-signal.SIGINT, 130) and err.endswith(b"KeyboardInterrupt\n")
+    assert not alive(pid)
+
+
+def test_forks_and_pickles_are_refused(stand_in: Callable[..., rollout.Collection]) -> None:
+    c = stand_in(prompts(2))
+    assert next(c).id == "g1"
+    with pytest.raises(TypeError, match="cannot be pickled: it owns a process"):
+        pickle.dumps(c)
+
+    def child(queue: Any) -> None:
+        try:
+            next(c)
+        except RuntimeError as err:
+            queue.put(str(err))
+        c.close()
+
+    queue = multiprocessing.get_context("fork").SimpleQueue()
+    process = multiprocessing.get_context("fork").Process(target=child, args=(queue,))
+    process.start()
+    assert "this is a fork of it" in queue.get()
+    process.join()
+    assert process.exitcode == 0
+    assert next(c).id == "g2", "the fork has ended the collector of its parent"
+
+
+def test_a_fork_does_not_keep_the_process_alive(stand_in: Callable[..., rollout.Collection], tmp_path: Path) -> None:
+    c = stand_in()
+    c.add({"prompt": "p"})
+    next(c)
+    pid = heard(tmp_path / "run", "start")[-1]["pid"]
+    fork = multiprocessing.get_context("fork").Process(target=time.sleep, args=(60,))
+    fork.start()
+    try:
+        child = c._supervisor._child
+        assert child is not None
+        child._let_go()  # as the end of this process does
+        wait_for(lambda: not alive(pid) or child.process.poll() is not None)
+    finally:
+        fork.kill()
+        fork.join()
+
+
+def test_it_works_in_a_thread_that_is_not_the_main_one(stand_in: Callable[..., rollout.Collection]) -> None:
+    # As in an actor of Ray: nothing here may want the main thread.
+    got: list[str] = []
+    handlers = {s: signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD)}
+
+    def actor() -> None:
+        async def main() -> None:
+            async with stand_in(prompts(3)) as c:
+                async for group in c:
+                    got.append(group.id)
+
+        asyncio.run(main())
+        with stand_in(prompts(5)) as c:
+            got.extend(g.id for g in c)
+
+    thread = threading.Thread(target=actor)
+    thread.start()
+    thread.join(60)
+    assert got == [f"g{i}" for i in range(1, 6)]
+    assert handlers == {s: signal.getsignal(s) for s in handlers}
+
+
+def test_garbage_is_collected(stand_in: Callable[..., rollout.Collection], tmp_path: Path) -> None:
+    stand_in(None, out=tmp_path / "other").close()  # sets the program
+    c = rollout.collect(out=tmp_path / "run")
+    c.add({"prompt": "p"})
+    next(c)
+    pid = heard(tmp_path / "run", "start")[-1]["pid"]
+    del c
+    gc.collect()
+    assert not alive(pid)
