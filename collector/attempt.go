@@ -110,9 +110,11 @@ func (a *attempt) run(ctx context.Context) error {
 	timed, cancel := context.WithTimeoutCause(ctx, c.cfg.AttemptTimeout, errOutOfTime)
 	defer cancel()
 
-	// The tail policy cuts rollouts only while they roll.
+	// The tail policy and deadlines cut rollouts only while they roll.
 	rolling, done := c.untilCut(timed)
 	defer done()
+	rolling, stop := c.untilDeadline(rolling, a.Task)
+	defer stop()
 
 	// Two things are given up without a loss if another server can make the sample: asking
 	// for an agent when the server goes down, and waiting for a server that is dark.
@@ -226,7 +228,7 @@ func (a *attempt) fail(ctx context.Context, r *Reply, err error) error {
 func (a *attempt) wrap(ctx context.Context, err error) error {
 	cause := context.Cause(ctx)
 	if errors.Is(cause, ErrCensored) && !errors.Is(err, ErrCensored) {
-		err = fmt.Errorf("%w: %w", ErrCensored, err)
+		err = fmt.Errorf("%w: %w", cause, err)
 	}
 	if errors.Is(cause, errMoved) && !errors.Is(err, errMoved) {
 		err = fmt.Errorf("%w: %w", errMoved, err)

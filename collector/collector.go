@@ -26,11 +26,12 @@ type Collector struct {
 	relay         relay
 	shifting      sync.Mutex // of the endpoints' flags
 
-	drainOnce sync.Once
-	drain     chan struct{} // closed by Drain
-	started   atomic.Bool
-	living    atomic.Int64                            // counts the endpoints that are not lost
-	stop      atomic.Pointer[context.CancelCauseFunc] // of the Run in progress
+	drained  context.Context //nolint:containedctx // ends by Drain; it stands for a channel
+	drainNow context.CancelFunc
+	drain    <-chan struct{} // closed by Drain
+	started  atomic.Bool
+	living   atomic.Int64                            // counts the endpoints that are not lost
+	stop     atomic.Pointer[context.CancelCauseFunc] // of the Run in progress
 }
 
 // New makes a Collector. It starts nothing.
@@ -39,7 +40,9 @@ func New(cfg Config) (*Collector, error) {
 		return nil, err
 	}
 	cfg = cfg.withDefaults()
-	c := &Collector{cfg: cfg, drain: make(chan struct{})}
+	c := &Collector{cfg: cfg}
+	c.drained, c.drainNow = context.WithCancel(context.Background())
+	c.drain = c.drained.Done()
 	c.relay = relay{in: make(chan claim), out: make(chan claim)}
 	c.tail.done, c.tail.rolling = make(chan struct{}), make(map[int]context.CancelCauseFunc)
 	for _, e := range cfg.Endpoints {
@@ -139,7 +142,7 @@ func (c *Collector) stopping(ctx context.Context) bool {
 // Drain ends claiming: Run finishes the attempts that are in flight and returns. Samples that
 // wait for a retry or for room remain to be done. To stop at once, cancel the context of Run.
 func (c *Collector) Drain() {
-	c.drainOnce.Do(func() { close(c.drain) })
+	c.drainNow()
 }
 
 // Filter notes that the samples with these keys are committed with keep=false: Stats counts

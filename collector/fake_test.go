@@ -271,9 +271,9 @@ func setup(t *testing.T, b collector.Backend, s collector.Sink, edit func(*colle
 // identity fails the test unless the counts add up.
 func identity(t *testing.T, s collector.Stats) {
 	t.Helper()
-	if s.Planned != s.Committed+s.Failed+s.Skipped+s.Remaining || s.Remaining < s.Accepted+s.InFlight-unsettled(s) {
-		t.Errorf("planned %d ≠ committed %d + failed %d + skipped %d + remaining %d (accepted %d, in flight %d)",
-			s.Planned, s.Committed, s.Failed, s.Skipped, s.Remaining, s.Accepted, s.InFlight)
+	if s.Planned != s.Committed+s.Filtered+s.Failed+s.Skipped+s.Remaining || s.Remaining < s.Accepted+s.InFlight-unsettled(s) {
+		t.Errorf("planned %d ≠ committed %d + filtered %d + failed %d + skipped %d + remaining %d (accepted %d, in flight %d)",
+			s.Planned, s.Committed, s.Filtered, s.Failed, s.Skipped, s.Remaining, s.Accepted, s.InFlight)
 	}
 	byClass := 0
 	for _, n := range s.ByClass {

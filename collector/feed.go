@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"iter"
 	"sync"
-	"time"
 )
 
 // A feed sends the samples of the tasks to the workers.
@@ -20,12 +19,16 @@ import (
 //	3  rest     send the groups that nobody began
 //
 // It keeps one byte per sample, and the claims of the open attempts, which are at most as
-// many as an earlier process had in flight.
+// many as an earlier process had in flight. If tasks come while the run goes on, what follows
+// the survey goes through a backlog.
 type feed struct {
 	c     *Collector
 	tasks iter.Seq2[*Task, error]
 	work  chan<- claim
 	open  *sync.WaitGroup // counts the claims on their way or in hands
+
+	read  int    // how many samples were read
+	group string // the last group of which a sample was sent
 }
 
 // A due is when a sample is to be sent. The survey keeps one for each sample.
@@ -37,49 +40,71 @@ const (
 	dueRest
 )
 
+// A giver does something with the next sample, in order. It returns false if no further one
+// is wanted.
+type giver func(ctx context.Context, cl claim) (bool, error)
+
 // run sends every sample that is to be sent, and returns when the last claim was taken. The
 // error is the one of the task source, or the reason why the run stops.
 func (f *feed) run(ctx context.Context) error {
+	s, err := f.begin(ctx)
+	switch {
+	case err != nil || s == nil:
+		return err
+	case f.c.cfg.More == nil:
+		err = f.known(ctx, s, f.give)
+	default:
+		err = f.coming(ctx, s)
+	}
+	s.pinned.Wait()
+	return err
+}
+
+// begin finds out what earlier processes left, and sends the open attempts. It returns nil if
+// nothing more is to be sent.
+func (f *feed) begin(ctx context.Context) (*survey, error) {
 	if f.c.cfg.Left == nil {
 		for _, ep := range f.c.endpoints {
 			close(ep.pinned)
 		}
-		if err := f.all(ctx); err != nil {
-			return err
-		}
-		return f.more(ctx)
+		return &survey{}, nil
 	}
-	s, surveyErr := f.survey(ctx)
+	s := f.survey(ctx)
 	f.c.counters.filteredEarlier(f.c.cfg.Filtered)
 	if n := f.c.Stats().Earlier.Committed; n > 0 {
 		f.c.wellDone(n)
 		f.c.barren.gaveRow()
 	}
-	var pinned sync.WaitGroup
-	defer pinned.Wait()
 	for i, ep := range f.c.endpoints {
-		pinned.Go(func() { f.pin(ctx, ep, s.open[i]) })
+		s.pinned.Go(func() { f.pin(ctx, ep, s.open[i]) })
 	}
 	for _, cl := range s.stray {
-		if ok, err := f.send(ctx, cl); !ok {
-			return err
+		if ok, err := f.give(ctx, cl); !ok {
+			s.pinned.Wait()
+			return nil, err
 		}
 	}
-	for _, d := range []due{dueBegun, dueRest} {
-		if err := f.some(ctx, s.dues, d); err != nil {
-			return err
-		}
-	}
-	if surveyErr != nil {
-		return surveyErr
-	}
-	return f.more(ctx)
+	return s, nil
 }
 
-// samples calls do with the samples of the tasks in order, up to Limit, until do returns
-// false. It returns the error of the task source.
-func (f *feed) samples(do func(n int, cl claim) bool) error {
-	c, n := f.c, 0
+// known gives the samples of the known tasks.
+func (f *feed) known(ctx context.Context, s *survey, give giver) error {
+	if f.c.cfg.Left == nil {
+		return f.all(ctx, give)
+	}
+	for _, d := range []due{dueBegun, dueRest} {
+		if err := f.some(ctx, s.dues, d, give); err != nil {
+			return err
+		}
+	}
+	f.read = len(s.dues)
+	return s.err
+}
+
+// samples calls do with the samples of the tasks in order, the first of which is number
+// from, up to Limit, until do returns false. It returns the error of the task source.
+func (f *feed) samples(from int, do func(n int, cl claim) bool) error {
+	c, n := f.c, from
 	for t, err := range f.tasks {
 		if err != nil {
 			return fmt.Errorf("task source: %w", err)
@@ -102,11 +127,12 @@ func (f *feed) samples(do func(n int, cl claim) bool) error {
 	return nil
 }
 
-// all sends every sample.
-func (f *feed) all(ctx context.Context) (err error) {
-	sourceErr := f.samples(func(n int, cl claim) (ok bool) {
-		f.c.counters.planned(n + 1)
-		ok, err = f.send(ctx, cl)
+// all gives every sample.
+func (f *feed) all(ctx context.Context, give giver) (err error) {
+	sourceErr := f.samples(f.read, func(n int, cl claim) (ok bool) {
+		f.read = n + 1
+		f.c.counters.planned(f.read)
+		ok, err = give(ctx, cl)
 		return ok
 	})
 	if err != nil {
@@ -120,23 +146,28 @@ type survey struct {
 	dues  []due     // by the number of the sample
 	open  [][]claim // open attempts, by the index of their endpoint
 	stray []claim   // open attempts of endpoints that are gone
+	err   error     // of the task source; what was read before it counts
+
+	pinned sync.WaitGroup // sends the open attempts
 }
 
-// survey looks up every sample. The error is the one of the task source; what was read
-// before it counts.
-func (f *feed) survey(ctx context.Context) (*survey, error) {
+// survey looks up every sample.
+func (f *feed) survey(ctx context.Context) *survey {
 	c := f.c
 	s := &survey{open: make([][]claim, len(c.endpoints))}
-	first, group, begun := 0, "", false // the present group: its first sample, and whether it was begun
+	first, group, begun, part := 0, "", false, false // the present group: its first sample, whether it was begun, and is not whole
 	closeGroup := func() {
 		for i := first; begun && i < len(s.dues); i++ {
 			if s.dues[i] == dueRest {
-				s.dues[i] = dueBegun
+				s.dues[i], part = dueBegun, true
 			}
 		}
-		first, begun = len(s.dues), false
+		if part && c.cfg.Pace != nil {
+			c.cfg.Pace.Began(group)
+		}
+		first, begun, part = len(s.dues), false, false
 	}
-	err := f.samples(func(n int, cl claim) bool {
+	s.err = f.samples(0, func(n int, cl claim) bool {
 		if cl.group != group {
 			closeGroup()
 			group = cl.group
@@ -148,7 +179,7 @@ func (f *feed) survey(ctx context.Context) (*survey, error) {
 		case !c.counters.survey(n+1, &left, c.cfg.RetryFailed):
 			d = dueNever
 		case left.Open != nil:
-			d = dueNever
+			d, part = dueNever, true
 			cl.resume(&left)
 			if i := c.endpoint(left.Open.Endpoint); i >= 0 {
 				s.open[i] = append(s.open[i], cl)
@@ -161,13 +192,13 @@ func (f *feed) survey(ctx context.Context) (*survey, error) {
 	})
 	closeGroup()
 	if ctx.Err() != nil {
-		err = context.Cause(ctx)
+		s.err = context.Cause(ctx)
 	}
-	return s, err
+	return s
 }
 
-// some sends the samples that are due now.
-func (f *feed) some(ctx context.Context, dues []due, now due) (err error) {
+// some gives the samples that are due now.
+func (f *feed) some(ctx context.Context, dues []due, now due, give giver) (err error) {
 	last := -1
 	for n := range dues {
 		if dues[n] == now {
@@ -177,7 +208,7 @@ func (f *feed) some(ctx context.Context, dues []due, now due) (err error) {
 	if last < 0 {
 		return nil
 	}
-	sourceErr := f.samples(func(n int, cl claim) (ok bool) {
+	sourceErr := f.samples(0, func(n int, cl claim) (ok bool) {
 		if n > last {
 			return false
 		}
@@ -189,64 +220,12 @@ func (f *feed) some(ctx context.Context, dues []due, now due) (err error) {
 		}
 		left := f.c.cfg.Left(cl.key)
 		cl.resume(&left)
-		ok, err = f.send(ctx, cl)
+		cl.begun = now == dueBegun
+		ok, err = give(ctx, cl)
 		return ok
 	})
 	if err != nil {
 		return err
 	}
 	return sourceErr
-}
-
-// send gives the claim to a worker of any endpoint. It returns false if nothing more is to be
-// sent.
-func (f *feed) send(ctx context.Context, cl claim) (bool, error) {
-	cl.queued = time.Now()
-	f.open.Add(1)
-	select {
-	case f.work <- cl:
-		return true, nil
-	case <-f.c.drain:
-		f.open.Done()
-		return false, nil
-	case <-ctx.Done():
-		f.open.Done()
-		return false, context.Cause(ctx)
-	}
-}
-
-// pin gives the claims to workers of their endpoint, and to workers of any other if the
-// endpoint is lost. Until it closes ep.pinned, the workers of the endpoint take nothing else.
-func (f *feed) pin(ctx context.Context, ep *endpoint, claims []claim) {
-	rest := f.sendBound(ctx, ep, claims)
-	close(ep.pinned)
-	for _, cl := range rest {
-		if ok, _ := f.send(ctx, cl); !ok {
-			return // the other half of the feed has the error
-		}
-	}
-}
-
-// sendBound returns the claims that are left when the endpoint is lost. What a drain or a
-// stop leaves is not returned: it is for the next process.
-func (f *feed) sendBound(ctx context.Context, ep *endpoint, claims []claim) []claim {
-	for i := range claims {
-		f.open.Add(1)
-		claims[i].queued = time.Now()
-		select {
-		case ep.pinned <- claims[i]:
-			continue
-		case <-ep.lost:
-			f.open.Done()
-			return claims[i:]
-		case <-ep.overdue.raised().Done():
-			f.open.Done()
-			return claims[i:]
-		case <-f.c.drain:
-		case <-ctx.Done():
-		}
-		f.open.Done()
-		return nil
-	}
-	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 )
@@ -49,21 +50,29 @@ type relay struct{ in, out chan claim }
 
 // run passes samples on until finished is closed. When the run is drained, the samples that
 // wait here are given back: they remain to be done. When the tail was cut, they are cut
-// too, up to the first that the sink does not take.
+// too, up to the first that the sink does not take. Those whose deadline is over are cut.
 func (r *relay) run(ctx context.Context, c *Collector, finished <-chan struct{}, open *sync.WaitGroup) error {
 	var waiting []claim
+	end := func(cl claim, why error) (err error) {
+		w := worker{c: c, ep: c.endpoints[0]}
+		if why != nil && ctx.Err() == nil {
+			err = w.censor(ctx, &cl, true, why)
+		}
+		if !cl.settled {
+			c.counters.giveBack(cl.failed)
+		}
+		open.Done() // of every one, also after an error: Run waits for it
+		return err
+	}
 	back := func() (err error) {
 		for len(waiting) > 0 {
 			cl := waiting[0]
 			waiting = waiting[1:]
-			w := worker{c: c, ep: c.endpoints[0]}
-			if err == nil && c.cut() && ctx.Err() == nil {
-				err = w.censor(ctx, &cl, true)
+			var why error
+			if err == nil && c.cut() {
+				why = ErrCensored
 			}
-			if !cl.settled {
-				c.counters.giveBack(cl.failed)
-			}
-			open.Done() // of every one, also after an error: Run waits for it
+			err = errors.Join(err, end(cl, why))
 		}
 		return err
 	}
@@ -71,6 +80,16 @@ func (r *relay) run(ctx context.Context, c *Collector, finished <-chan struct{},
 		if c.stopping(ctx) {
 			if err := back(); err != nil {
 				return err
+			}
+		}
+		for i := 0; i < len(waiting); i++ {
+			if why := c.late(&waiting[i]); why != nil {
+				cl := waiting[i]
+				waiting = slices.Delete(waiting, i, i+1)
+				i--
+				if err := end(cl, why); err != nil {
+					return errors.Join(err, back())
+				}
 			}
 		}
 		var out chan<- claim
@@ -86,6 +105,7 @@ func (r *relay) run(ctx context.Context, c *Collector, finished <-chan struct{},
 			waiting = append(waiting, cl)
 		case out <- head:
 			waiting = waiting[1:]
+		case <-c.soonest(waiting):
 		case <-drain:
 		case <-finished:
 			return nil

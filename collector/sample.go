@@ -37,6 +37,7 @@ type claim struct {
 	backoff   time.Duration // how long it waited between attempts, in all
 	started   time.Time     // when its first attempt began; zero before that
 	passed    bool          // another endpoint passed it on
+	begun     bool          // an earlier process began its group
 	settled   bool          // the sink has it
 }
 
@@ -250,8 +251,11 @@ func (w *worker) wait(ctx context.Context, cl *claim, a *attempt, d time.Duratio
 	return w.sleep(ctx, cl, d-moment)
 }
 
-// sleep lets d pass, unless the sample moves or the run is drained.
+// sleep lets d pass, unless the sample moves or the run is drained, up to its deadline.
 func (w *worker) sleep(ctx context.Context, cl *claim, d time.Duration) error {
+	if at := w.c.deadline(cl.task); !at.IsZero() {
+		d = min(d, time.Until(at))
+	}
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
@@ -293,7 +297,7 @@ func (c *Config) delay(n int, err error) time.Duration {
 // attempt. If the process dies in between, the dataset decides. The error ends the run.
 func (w *worker) fail(ctx context.Context, cl *claim, a *attempt, charged bool) error {
 	if a.class == ClassCensored {
-		return w.censor(ctx, cl, false)
+		return w.censor(ctx, cl, false, ErrCensored)
 	}
 	err := w.append(ctx, cl, a.failed, a.class, yieldOf(a.failed))
 	if cl.settled {

@@ -132,6 +132,7 @@ type tail struct {
 	mu         sync.Mutex
 	isCut      bool
 	over       bool                            // Run has ended
+	enough     bool                            // the pacer needs no further group; not after a drain
 	rolling    map[int]context.CancelCauseFunc // ends the attempts in progress
 	next       int                             // key of the last one in rolling
 	good       int                             // samples that went well, in earlier processes too
@@ -165,15 +166,16 @@ func (c *Collector) endTail() {
 	c.tail.mu.Lock()
 	defer c.tail.mu.Unlock()
 	c.tail.over = true
+	c.tail.enough = c.cfg.Pace != nil && c.cfg.Pace.Stats().Enough && c.drained.Err() == nil
 }
 
-// skipRest counts samples that were not taken up as skipped if the tail was cut and the run is
-// over: then nothing remains.
+// skipRest counts samples that were not taken up as skipped if the tail was cut, or if they
+// are not needed, and the run is over: then nothing remains.
 func (c *Collector) skipRest(s *Stats) {
 	c.tail.mu.Lock()
 	defer c.tail.mu.Unlock()
 	s.Censored = s.Skipped
-	if c.tail.isCut && c.tail.over {
+	if (c.tail.isCut || c.tail.enough) && c.tail.over {
 		s.Unstarted = s.Remaining - s.Accepted
 		s.Skipped += s.Unstarted
 		s.Remaining -= s.Unstarted
@@ -293,16 +295,20 @@ func measuresOf(all []measure) Measures {
 }
 
 // censor gives the sample to the sink as one that was cut, with what its last attempt left.
-// ended reports that the end of that attempt is noted. A sample without an attempt in this
-// process has nothing to give: a later run may take it up.
-func (w *worker) censor(ctx context.Context, cl *claim, ended bool) error {
+// ended reports that the end of that attempt is noted. why is ErrCensored or a
+// *deadlineError. A sample without an attempt in this process has nothing to give to the
+// first: a later run may take it up.
+func (w *worker) censor(ctx context.Context, cl *claim, ended bool, why error) error {
 	a := cl.last
+	if a == nil && why != ErrCensored {
+		a = w.neverBegun(cl, why)
+	}
 	if a == nil || a.failed == nil {
 		return nil
 	}
 	f := &a.failed.Failures[0]
 	if f.Class != ClassCensored.String() { // it waited for its retry
-		f.Class, f.Error = ClassCensored.String(), shortened(ErrCensored.Error()+" after: "+f.Error)
+		f.Class, f.Error = ClassCensored.String(), shortened(why.Error()+" after: "+f.Error)
 	}
 	err := w.append(ctx, cl, a.failed, ClassCensored, yieldOf(a.failed))
 	if cl.settled && !ended {

@@ -34,6 +34,18 @@ type Task struct {
 	Line   int
 }
 
+// bytes returns about how much memory the task takes.
+func (t *Task) bytes() int {
+	n := len(t.ID) + len(t.Metadata) + len(t.Agent) + len(t.Source)
+	if t.Answer != nil {
+		n += len(*t.Answer)
+	}
+	for _, m := range t.Messages {
+		n += len(m)
+	}
+	return n
+}
+
 // An Attempt is one try at one sample.
 type Attempt struct {
 	Task *Task

@@ -92,12 +92,16 @@ func (w *worker) claim(ctx context.Context) (claim, bool) {
 // else when the sample is not to be worked on here any longer. The error ends the run.
 func (w *worker) room(ctx context.Context, cl *claim) (next, error) {
 	away := w.awayFor(cl).raised().Done()
+	until, stop := w.c.untilDeadline(ctx, cl.task)
+	defer stop()
 	for since := cl.queued; ; {
 		switch {
 		case ctx.Err() != nil:
 			return over, context.Cause(ctx)
 		case w.c.cut():
-			return over, w.censor(ctx, cl, true)
+			return over, w.censor(ctx, cl, true, ErrCensored)
+		case w.c.late(cl) != nil:
+			return over, w.censor(ctx, cl, true, w.c.late(cl))
 		case w.c.stopping(ctx):
 			return over, nil // it remains
 		case w.moves(cl):
@@ -108,7 +112,7 @@ func (w *worker) room(ctx context.Context, cl *claim) (next, error) {
 			w.c.counters.update(func(s *Stats) { s.AdmissionWait += waited })
 			return try, nil
 		}
-		if cl.permit = w.ep.gate.enter(ctx, true, w.ep.lost, w.c.drain, away); cl.permit == nil {
+		if cl.permit = w.ep.gate.enter(until, true, w.ep.lost, w.c.drain, away); cl.permit == nil {
 			since, away = time.Now(), w.awayFor(cl).raised().Done()
 		}
 	}

@@ -55,7 +55,7 @@ func (h Hold) String() string {
 }
 
 // A Pacer decides when the next group may begin. One goroutine begins groups: it calls Group,
-// Sample and Began. Everything else may be called from any goroutine at any time.
+// Back and Sample. Everything else may be called from any goroutine at any time.
 type Pacer struct {
 	cfg    Config
 	enough chan struct{} // closed when no further group is needed
@@ -92,41 +92,62 @@ func New(cfg Config) *Pacer {
 	return p
 }
 
-// Group waits until the next group may begin. ok is false if no further group is needed.
-// Whoever then begins the group calls Began. If that takes a while, leave tells when Group is
-// to be asked again before it: it is closed at the next change. The error is the cause of ctx.
-func (p *Pacer) Group(ctx context.Context) (leave <-chan struct{}, ok bool, err error) {
-	return p.wait(ctx, p.fresh)
+// Group waits until the next group may begin, which then counts as begun. ok is false if no
+// further group is needed. If its first sample does not begin at once, because no worker is
+// free, leave tells when to call Back and to ask again: it is closed at the next change. The
+// error is the cause of ctx.
+func (p *Pacer) Group(ctx context.Context, id string) (leave <-chan struct{}, ok bool, err error) {
+	ok = true
+	leave, err = p.wait(ctx, func() (Hold, float64) {
+		h, again := p.fresh()
+		if ok = !p.satisfied(); ok && h == NotHeld {
+			p.begin(id)
+		}
+		return h, again
+	})
+	return leave, ok && err == nil, err
 }
 
 // Sample waits until another sample of a group that has begun may begin. leave and the error
 // are those of Group.
 func (p *Pacer) Sample(ctx context.Context) (leave <-chan struct{}, err error) {
-	leave, _, err = p.wait(ctx, p.begun)
-	return leave, err
+	return p.wait(ctx, p.begun)
 }
 
 // Enough is closed when no further group is needed: see Config.UntilGroups.
 func (p *Pacer) Enough() <-chan struct{} { return p.enough }
 
-// Began notes that the first sample of the group begins, or that an earlier process began
-// it. Calling it again changes nothing.
+// Began notes a group that an earlier process began and that is not whole.
 func (p *Pacer) Began(id string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.groups[id] == nil {
-		p.begin(id)
+	p.begin(id)
+}
+
+// Back undoes Group or Began: no sample of the group has begun.
+func (p *Pacer) Back(id string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if g := p.groups[id]; g != nil && !g.given {
+		delete(p.groups, id)
+		p.progress--
+		p.done.Begun--
+		p.times.end(p.lived(), g.began, false)
 	}
 }
 
+// begin counts the group as begun, if it does not. It is no change to wait for: it lets
+// nothing begin.
 func (p *Pacer) begin(id string) *group {
+	if g := p.groups[id]; g != nil {
+		return g
+	}
 	now := p.lived()
 	g := &group{began: now, version: p.versions.now}
 	p.groups[id] = g
 	p.progress++
 	p.done.Begun++
 	p.times.begin(now)
-	p.change()
 	return g
 }
 
@@ -144,10 +165,7 @@ type Arrival struct {
 func (p *Pacer) Whole(id string, o Outcome, oldest int32) Arrival {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	g := p.groups[id]
-	if g == nil {
-		g = p.begin(id)
-	}
+	g := p.begin(id)
 	if g.given {
 		return p.arrival(g, oldest)
 	}

@@ -10,25 +10,27 @@ import (
 type rule func() (h Hold, again float64)
 
 // wait waits until the rule holds nothing back.
-func (p *Pacer) wait(ctx context.Context, r rule) (leave <-chan struct{}, ok bool, err error) {
-	defer p.setHeld(NotHeld)
+func (p *Pacer) wait(ctx context.Context, r rule) (<-chan struct{}, error) {
 	for {
 		if err := context.Cause(ctx); err != nil {
-			return nil, false, err
+			return nil, err
 		}
-		h, changed, ok := p.ask(r)
+		h, changed := p.ask(r)
 		if h == NotHeld {
-			return changed, ok, nil
+			return changed, nil
 		}
 		select {
 		case <-changed:
 		case <-ctx.Done():
+			p.mu.Lock()
+			p.held = NotHeld
+			p.mu.Unlock()
 		}
 	}
 }
 
-// ask asks the rule once. ok is false if no further group is needed.
-func (p *Pacer) ask(r rule) (h Hold, changed <-chan struct{}, ok bool) {
+// ask asks the rule once. changed is closed at the next change.
+func (p *Pacer) ask(r rule) (h Hold, changed <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	h, again := r()
@@ -40,24 +42,18 @@ func (p *Pacer) ask(r rule) (h Hold, changed <-chan struct{}, ok bool) {
 		p.alarm.Stop()
 	}
 	if again > 0 {
-		p.alarm = time.AfterFunc(max(leastWait, time.Duration(again*float64(time.Second))), func() {
+		p.alarm = time.AfterFunc(max(leastWait, seconds(again)), func() {
 			p.mu.Lock()
 			defer p.mu.Unlock()
 			p.change()
 		})
 	}
-	return h, p.changed, !p.satisfied()
+	return h, p.changed
 }
 
 // leastWait is the shortest wait for time alone, so that an estimate that moves with time is
 // not asked without end.
 const leastWait = time.Millisecond
-
-func (p *Pacer) setHeld(h Hold) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.held = h
-}
 
 // change tells whoever was told to wait for the next change.
 func (p *Pacer) change() {

@@ -1,0 +1,248 @@
+package collector_test
+
+import (
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/collector/pace"
+	"github.com/rollout-rl/rollout/tokenize"
+)
+
+// deadlines yields the tasks t0, t1, … each with its deadline, counted from now; 0: none.
+func deadlines(after ...time.Duration) iter.Seq2[*collector.Task, error] {
+	now := time.Now()
+	return func(yield func(*collector.Task, error) bool) {
+		for i, d := range after {
+			m := task("t%d", i)
+			if d != 0 {
+				m.Deadline = now.Add(d)
+			}
+			if !yield(m, nil) {
+				return
+			}
+		}
+	}
+}
+
+// A slate notes when the samples of each task are finished, and whether they were cut.
+type slate struct {
+	shelf
+	start time.Time
+	got   map[string][]string // by task id
+}
+
+func newSlate() *slate { return &slate{shelf: shelf{atOnce: true}, start: time.Now()} }
+
+func (s *slate) finished(sample *tokenize.Sample) func() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	word := "kept"
+	if len(sample.Failures) > 0 {
+		f := &sample.Failures[0]
+		word = f.Class + " in " + f.Stage
+		if f.Class == "censored" && !strings.Contains(f.Error, "cut at the deadline of its task, ") {
+			word += ": " + f.Error
+		}
+	}
+	if s.got == nil {
+		s.got = map[string][]string{}
+	}
+	s.got[sample.TaskID] = append(s.got[sample.TaskID], fmt.Sprintf("%v %s", time.Since(s.start), word))
+	return nil
+}
+
+// want fails the test unless the samples of the task ended like this.
+func (s *slate) want(t *testing.T, id string, want ...string) {
+	t.Helper()
+	slices.Sort(s.got[id])
+	if got := s.got[id]; fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("%s: %q, want %q", id, got, want)
+	}
+}
+
+// At its deadline a group is whole: what is finished stays, and the rest is cut, also what
+// waits for a retry, for room, for a worker, or for the pacer. Other groups go on.
+func TestDeadline(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newSlate()
+		b := &scripted{script: func(a collector.Attempt) step {
+			switch {
+			case a.Task.ID == "t0" && a.Index == 0:
+				return step{takes: time.Minute}
+			case a.Task.ID == "t0" && a.Index == 1:
+				return step{takes: time.Second, runErr: collector.ErrServer, reply: goodReply}
+			}
+			return step{takes: time.Hour}
+		}}
+		c := setup(t, b, s, func(cfg *collector.Config) {
+			cfg.Endpoints[0].MaxInFlight, cfg.Samples, cfg.Retries, cfg.MaxFailures = 4, 4, 3, 1
+			cfg.BackoffMin, cfg.BackoffMax = 2*time.Hour, 2*time.Hour
+			cfg.Events.SampleFinished = s.finished
+		})
+		// t0 has begun, and t1 in part: it has the place of the sample that is finished.
+		if err := c.Run(t.Context(), deadlines(2*time.Minute, 3*time.Minute, 0)); err != nil {
+			t.Fatal(err)
+		}
+		b.check(t)
+		s.want(t, "t0", "1m0s kept", "2m0s censored in run", "2m0s censored in run", "2m0s censored in run")
+		s.want(t, "t1", "3m0s censored in run", "3m0s censored in run", "3m0s censored in run", "3m0s censored in run")
+		s.want(t, "t2", "1h3m0s kept", "1h3m0s kept", "1h3m0s kept", "1h3m0s kept")
+		st := c.Stats()
+		counts(t, st, 5, 0, 7, 0)
+		if st.Censored != 7 || st.Unstarted != 0 {
+			t.Errorf("censored %d, unstarted %d", st.Censored, st.Unstarted)
+		}
+		for _, sample := range s.samples {
+			if f := sample.Failures; sample.TaskID == "t0" && sample.Index == 1 && (len(f[0].OutputIDs) != 3 || !strings.Contains(f[0].Error, " after: ")) {
+				t.Errorf("the sample that waited for its retry: %+v", f[0])
+			}
+		}
+	})
+}
+
+// What has not begun is cut at its deadline too: behind a busy worker, behind the pacer, and
+// where another task is in front of it.
+func TestDeadlineOfWhatWaits(t *testing.T) {
+	t.Parallel()
+	for _, paced := range []bool{false, true} {
+		t.Run(fmt.Sprintf("paced=%v", paced), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s, ended := newSlate(), false
+				in := make(chan *collector.Task)
+				b := &scripted{script: func(collector.Attempt) step { return step{takes: time.Hour} }}
+				p := pace.New(pace.Config{MaxAhead: 1, MaxLag: -1})
+				c := setup(t, b, s, func(cfg *collector.Config) {
+					cfg.More, cfg.Events.SampleFinished = stream(in, &ended), s.finished
+					if paced {
+						cfg.Pace, cfg.Endpoints[0].MaxInFlight = p, 9
+					}
+				})
+				wait := run(t, c, deadlines(0, 20*time.Minute))
+				for i, d := range []time.Duration{30 * time.Minute, 10 * time.Minute, 90 * time.Minute} {
+					m := task("m%d", i)
+					m.Samples, m.Deadline = 2, time.Now().Add(d)
+					in <- m
+				}
+				time.Sleep(10 * time.Minute)
+				synctest.Wait()
+				if st := c.Stats(); st.Skipped != 2 || st.InFlight != 1 || paced && st.Held != 5 {
+					t.Errorf("skipped %d, in flight %d, held %d, want 2, 1, and 5 if it is paced", st.Skipped, st.InFlight, st.Held)
+				}
+				time.Sleep(time.Hour)
+				p.Whole(collector.GroupID(task("t0")), pace.Failed, -1)
+				close(in)
+				if err := wait(); err != nil {
+					t.Fatal(err)
+				}
+				b.check(t)
+				s.want(t, "t0", "1h0m0s kept")
+				s.want(t, "t1", "20m0s censored in wait")
+				s.want(t, "m0", "30m0s censored in wait", "30m0s censored in wait")
+				s.want(t, "m1", "10m0s censored in wait", "10m0s censored in wait")
+				if paced { // both begin after 1h10m
+					s.want(t, "m2", "1h30m0s censored in run", "1h30m0s censored in run")
+				} else {
+					s.want(t, "m2", "1h30m0s censored in run", "1h30m0s censored in wait")
+				}
+				st := c.Stats()
+				identity(t, st)
+				if st.Remaining != 0 || st.Planned != 8 {
+					t.Errorf("stats %+v", st)
+				}
+				for _, sample := range s.samples {
+					if sample.Attempt != 1 || sample.StartedAt.Before(s.start) || sample.Duration > 2*time.Hour || sample.RolloutID == "" {
+						t.Errorf("%s %d: attempt %d, started %v, took %v", sample.TaskID, sample.Index, sample.Attempt, sample.StartedAt, sample.Duration)
+					}
+				}
+			})
+		})
+	}
+}
+
+// A run that goes on after the deadline of a group cuts what the group lacks at once, an open
+// attempt too, and opens nothing for it.
+func TestDeadlineThatIsOver(t *testing.T) {
+	t.Parallel()
+	for _, more := range []bool{false, true} {
+		t.Run(fmt.Sprintf("more=%v", more), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s, ended := newSlate(), false
+				b := &scripted{script: func(collector.Attempt) step { return step{takes: time.Minute} }}
+				in := make(chan *collector.Task)
+				close(in)
+				c := setup(t, b, s, func(cfg *collector.Config) {
+					cfg.Events.SampleFinished = s.finished
+					if more {
+						cfg.More = stream(in, &ended)
+					}
+					cfg.Left = lefts(map[string]collector.Left{"t0-0": {Done: true}, "t1-0": {Attempts: 2}, "t2-0": openAt("a", 3), "t3-0": openAt("gone", 1)})
+				})
+				if err := c.Run(t.Context(), deadlines(-1, -1, -1, -1, -1, 0)); err != nil {
+					t.Fatal(err)
+				}
+				if len(b.opened) != 1 {
+					t.Errorf("opened %v, want the last alone", b.opened)
+				}
+				for _, id := range []string{"t1", "t2", "t3", "t4"} {
+					s.want(t, id, "0s censored in wait")
+				}
+				s.want(t, "t5", "1m0s kept")
+				counts(t, c.Stats(), 2, 0, 4, 0)
+				attempts := map[string]int32{"t1": 3, "t2": 3, "t3": 1, "t4": 1, "t5": 1}
+				for _, sample := range s.samples {
+					if want := attempts[sample.TaskID]; sample.Attempt != want {
+						t.Errorf("%s: attempt %d, want %d", sample.TaskID, sample.Attempt, want)
+					}
+				}
+			})
+		})
+	}
+}
+
+// Who has failed samples tried anew wants them, although their deadline is over.
+func TestRetryFailedHasNoDeadline(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := setup(t, &scripted{script: func(collector.Attempt) step { return step{takes: time.Minute} }}, &shelf{atOnce: true}, func(cfg *collector.Config) {
+			cfg.RetryFailed = true
+			cfg.Left = lefts(map[string]collector.Left{"t0-0": {Failed: collector.ClassCensored}, "t1-0": {Failed: collector.ClassDecode}})
+		})
+		if err := c.Run(t.Context(), deadlines(-1, time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		counts(t, c.Stats(), 2, 0, 0, 0)
+	})
+}
+
+// A sample that waits between two servers, because one is down and the other has no room, is
+// cut as well.
+func TestDeadlineBetweenServers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newSlate()
+		a := newHost(time.Hour, false, func(now time.Duration) bool { return now >= time.Minute })
+		b := newHost(time.Hour, false, nil)
+		c := setup(t, nil, s, func(cfg *collector.Config) {
+			cfg.Endpoints = []collector.Endpoint{{Name: "a", Backend: a, MaxInFlight: 3}, {Name: "b", Backend: b, MaxInFlight: 1}}
+			cfg.Events.SampleFinished = s.finished
+			cfg.Left = lefts(map[string]collector.Left{"t0-0": openAt("b", 1)})
+		})
+		if err := c.Run(t.Context(), deadlines(0, 11*time.Minute, 10*time.Minute, 12*time.Minute)); err != nil {
+			t.Fatal(err)
+		}
+		counts(t, c.Stats(), 1, 0, 3, 0)
+		s.want(t, "t0", "1h0m0s kept")
+		for id, end := range map[string]string{"t1": "11m0s", "t2": "10m0s", "t3": "12m0s"} {
+			s.want(t, id, end+" censored in run")
+		}
+	})
+}

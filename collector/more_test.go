@@ -1,0 +1,256 @@
+package collector_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rollout-rl/rollout/collector"
+)
+
+// stream yields the tasks of in until that is closed or ctx ends. It tells ended when it
+// returns.
+func stream(in <-chan *collector.Task, ended *bool) func(context.Context) iter.Seq2[*collector.Task, error] {
+	return func(ctx context.Context) iter.Seq2[*collector.Task, error] {
+		return func(yield func(*collector.Task, error) bool) {
+			defer func() { *ended = true }()
+			for {
+				select {
+				case t, ok := <-in:
+					if !ok || !yield(t, nil) {
+						return
+					}
+				case <-ctx.Done():
+					return
+				}
+			}
+		}
+	}
+}
+
+func task(format string, args ...any) *collector.Task {
+	return &collector.Task{ID: fmt.Sprintf(format, args...), Messages: []string{"hello"}}
+}
+
+// run starts Run and returns a function that waits for it.
+func run(t *testing.T, c *collector.Collector, known iter.Seq2[*collector.Task, error]) (wait func() error) {
+	t.Helper()
+	done := make(chan error, 1)
+	go func() { done <- c.Run(t.Context(), known) }()
+	return func() error { return <-done }
+}
+
+// ids returns the task ids of the attempts that were opened, in order.
+func (b *scripted) tasks() (all []string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, id := range b.opened {
+		all = append(all, id[:strings.LastIndex(id, "-")])
+	}
+	return all
+}
+
+// Tasks that come are begun after the known ones, count as planned when they come, and the
+// run ends with them.
+func TestMore(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		in, ended := make(chan *collector.Task), false
+		b := &scripted{script: func(collector.Attempt) step { return step{takes: time.Minute} }}
+		c := setup(t, b, &shelf{atOnce: true}, func(cfg *collector.Config) {
+			cfg.More, cfg.Planned, cfg.Samples = stream(in, &ended), 4, 2
+		})
+		wait := run(t, c, tasks(2))
+		for i := range 5 { // all at once: one worker is at work on t0
+			in <- task("m%d", i)
+		}
+		synctest.Wait()
+		if st := c.Stats(); st.Planned != 14 || st.Claimed != 1 {
+			t.Errorf("planned %d, claimed %d, want 14 and 1", st.Planned, st.Claimed)
+		}
+		time.Sleep(20 * time.Minute)
+		counts(t, c.Stats(), 14, 0, 0, 0)
+		in <- task("late")
+		synctest.Wait()
+		counts(t, c.Stats(), 14, 0, 0, 2)
+		close(in)
+		if err := wait(); err != nil {
+			t.Fatal(err)
+		}
+		b.check(t)
+		counts(t, c.Stats(), 16, 0, 0, 0)
+		var want []string
+		for _, id := range []string{"t0", "t1", "m0", "m1", "m2", "m3", "m4", "late"} {
+			g := collector.GroupID(task("%s", id))
+			want = append(want, g, g)
+		}
+		if got := b.tasks(); !slices.Equal(got, want) || !ended {
+			t.Errorf("opened %v, want %v", got, want)
+		}
+	})
+}
+
+// Whatever ends a run ends the source of tasks that come, although it waits.
+func TestEndsOfMore(t *testing.T) {
+	t.Parallel()
+	full := errors.New("full")
+	for _, tt := range []struct {
+		name string
+		end  func(c *collector.Collector, cancel context.CancelFunc, in chan<- *collector.Task)
+		sink error
+		want error
+	}{
+		{"drain", func(c *collector.Collector, _ context.CancelFunc, _ chan<- *collector.Task) { c.Drain() }, nil, nil},
+		{"stop", func(_ *collector.Collector, cancel context.CancelFunc, _ chan<- *collector.Task) { cancel() }, nil, context.Canceled},
+		{"sink", func(_ *collector.Collector, _ context.CancelFunc, in chan<- *collector.Task) { in <- task("m") }, full, collector.ErrStorage},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				in, ended := make(chan *collector.Task), false
+				c := setup(t, &scripted{}, &shelf{atOnce: true, err: func(n int) error { return tt.sink }}, func(cfg *collector.Config) {
+					cfg.More = stream(in, &ended)
+				})
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				done := make(chan error, 1)
+				go func() { done <- c.Run(ctx, tasks(0)) }()
+				synctest.Wait()
+				start := time.Now()
+				tt.end(c, cancel, in)
+				if err := <-done; !errors.Is(err, tt.want) {
+					t.Errorf("Run = %v, want %v", err, tt.want)
+				}
+				if !ended || time.Since(start) != 0 {
+					t.Errorf("ended %v after %v, want at once", ended, time.Since(start))
+				}
+				identity(t, c.Stats())
+			})
+		})
+	}
+}
+
+// A drain leaves what waits in the backlog to the next process.
+func TestDrainLeavesTheBacklog(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		in, ended := make(chan *collector.Task), false
+		b := &scripted{script: func(collector.Attempt) step { return step{takes: time.Minute} }}
+		c := setup(t, b, &shelf{atOnce: true}, func(cfg *collector.Config) { cfg.More = stream(in, &ended) })
+		wait := run(t, c, tasks(0))
+		for i := range 3 {
+			m := task("m%d", i)
+			m.Deadline = time.Now().Add(time.Hour)
+			in <- m
+		}
+		synctest.Wait()
+		c.Drain()
+		if err := wait(); err != nil {
+			t.Fatal(err)
+		}
+		counts(t, c.Stats(), 1, 0, 0, 2)
+		time.Sleep(2 * time.Hour) // the deadline of what is left changes nothing any more
+		counts(t, c.Stats(), 1, 0, 0, 2)
+	})
+}
+
+// An error of a source is returned after what came before it is finished, and Limit counts
+// the tasks that come too.
+func TestMoreThatFails(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := setup(t, &scripted{script: func(collector.Attempt) step { return step{takes: time.Minute} }}, &shelf{atOnce: true}, func(cfg *collector.Config) {
+			cfg.More = func(context.Context) iter.Seq2[*collector.Task, error] {
+				return func(yield func(*collector.Task, error) bool) {
+					_ = yield(task("m"), nil) && yield(nil, errPlain)
+				}
+			}
+		})
+		if err := c.Run(t.Context(), tasks(1)); !errors.Is(err, errPlain) {
+			t.Errorf("Run = %v, want %v", err, errPlain)
+		}
+		counts(t, c.Stats(), 2, 0, 0, 0)
+
+		in, ended := make(chan *collector.Task, 9), false
+		for i := range cap(in) {
+			in <- task("m%d", i)
+		}
+		c = setup(t, &scripted{}, &shelf{atOnce: true}, func(cfg *collector.Config) {
+			cfg.More, cfg.Limit, cfg.Samples = stream(in, &ended), 5, 2
+		})
+		if err := c.Run(t.Context(), tasks(1)); err != nil {
+			t.Fatal(err)
+		}
+		counts(t, c.Stats(), 5, 0, 0, 0)
+	})
+}
+
+// In a run that is continued, what was begun comes before what nobody began, and both before
+// what comes.
+func TestMoreAfterAResume(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		in, ended := make(chan *collector.Task, 1), false
+		in <- task("m")
+		close(in)
+		b := &scripted{}
+		c := setup(t, b, &shelf{atOnce: true}, func(cfg *collector.Config) {
+			cfg.More, cfg.Filtered = stream(in, &ended), 1
+			cfg.Left = lefts(map[string]collector.Left{"t0-0": {Done: true}, "t2-0": {Attempts: 1}, "t3-0": {Done: true}})
+		})
+		if err := c.Run(t.Context(), tasks(4)); err != nil {
+			t.Fatal(err)
+		}
+		st := c.Stats()
+		counts(t, st, 4, 0, 0, 0)
+		if st.Filtered != 1 || st.Earlier != (collector.Earlier{Committed: 1, Filtered: 1}) {
+			t.Errorf("filtered %d, earlier %+v", st.Filtered, st.Earlier)
+		}
+		var want []string
+		for _, id := range []string{"t2", "t1", "m"} {
+			want = append(want, collector.GroupID(task("%s", id)))
+		}
+		if got := b.tasks(); !slices.Equal(got, want) {
+			t.Errorf("opened %v, want %v", got, want)
+		}
+	})
+}
+
+// Tasks are read ahead up to a bound of their memory; then the source is not asked for more.
+func TestBacklogIsBounded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		text := strings.Repeat("x", 30<<20)
+		asked := 0
+		c := setup(t, &scripted{script: func(collector.Attempt) step { return step{takes: time.Minute} }}, &shelf{atOnce: true}, func(cfg *collector.Config) {
+			cfg.More = func(context.Context) iter.Seq2[*collector.Task, error] {
+				return func(yield func(*collector.Task, error) bool) {
+					for i := range 6 {
+						asked++
+						if !yield(&collector.Task{ID: fmt.Sprint(i), Messages: []string{text}}, nil) {
+							return
+						}
+					}
+				}
+			}
+		})
+		wait := run(t, c, tasks(0))
+		for minute := range 6 {
+			synctest.Wait()
+			// One is in hand, one in front of the pacer, two wait, and the next has no room.
+			if want := min(6, minute+5); asked != want {
+				t.Errorf("minute %d: asked for %d tasks, want %d", minute, asked, want)
+			}
+			time.Sleep(time.Minute)
+		}
+		if err := wait(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
