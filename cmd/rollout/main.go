@@ -97,6 +97,7 @@ func (p *program) rootCmd() *cobra.Command {
 	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(
 		p.collectCmd(),
+		p.ctlCmd(),
 		p.simulateCmd(),
 		p.doctorCmd(),
 		p.inspectCmd(),

@@ -90,14 +90,32 @@ type Groups struct {
 	Until    int64 `json:"until"`
 }
 
-// Lag counts samples by their lag on arrival: the version then, less the version that sampled
-// the sample's first token.
+// Lag counts groups by their lag on arrival (package pace): the version when the group was
+// whole, less that of its oldest token.
 type Lag struct {
-	Counts  []int64 `json:"counts"`  // Counts[i]: samples with a lag of i; the last one, of i or more
-	Unknown int64   `json:"unknown"` // samples of which one of the two versions is not known
-	// Stale counts the samples of Counts above Max. Max is nil where no bound was set.
+	Counts []int64 `json:"counts"` // Counts[i]: groups with a lag of i; the last one, of i or more
+	// Stale counts the groups of Counts above Max. Max is nil where no bound was set.
 	Stale int64 `json:"stale"`
 	Max   *int  `json:"max"`
+}
+
+// Text is the histogram in words; empty where it counts nothing.
+func (l *Lag) Text() string {
+	var parts []string
+	for lag, n := range l.Counts {
+		more := ""
+		if lag == len(l.Counts)-1 && lag > 0 {
+			more = " or more"
+		}
+		if n > 0 {
+			parts = append(parts, fmt.Sprintf("%d%s: %s", lag, more, human.Plural(n, "group")))
+		}
+	}
+	text := strings.Join(parts, ", ")
+	if l.Stale > 0 && l.Max != nil {
+		text += fmt.Sprintf("; %d above %d", l.Stale, *l.Max)
+	}
+	return text
 }
 
 // A Cursor is a place in the order in which groups became whole: all groups of the commits

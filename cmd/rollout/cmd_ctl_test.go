@@ -1,0 +1,192 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/ctl"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
+	"github.com/rollout-rl/rollout/collector/letta/lettasim"
+)
+
+// A toldRun is a collector that notes what it is told and knows the tasks it has.
+type toldRun struct {
+	mu    sync.Mutex
+	told  []string
+	tasks map[string]string // by id
+}
+
+func (r *toldRun) note(format string, args ...any) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.told = append(r.told, fmt.Sprintf(format, args...))
+	return nil
+}
+
+func (r *toldRun) Status() ctl.Status {
+	return ctl.Status{
+		RunID: "20260101-1", PID: 7, StartedAt: time.Now().Add(-61 * time.Second), Phase: "collecting", Paused: true,
+		Planned: 96, Committed: 64, Filtered: 8, Failed: 2, Skipped: 1, Remaining: 21, InFlight: 5,
+		Groups:  ctl.Groups{Begun: 12, Whole: 9, Informative: 8, Filtered: 1, Ahead: 3, MaxAhead: 4, Until: 64},
+		Version: new(int32(3)), Lag: ctl.Lag{Counts: []int64{5, 1, 0, 2}, Stale: 2, Max: new(1)},
+		Cursor: &ctl.Cursor{Seq: 12, Groups: 2},
+	}
+}
+func (r *toldRun) Pause() error             { return r.note("pause") }
+func (r *toldRun) Resume() error            { return r.note("resume") }
+func (r *toldRun) Drain() error             { return r.note("drain") }
+func (r *toldRun) SetVersion(v int32) error { return r.note("version %d", v) }
+
+func (r *toldRun) Acknowledge(_ context.Context, c ctl.Cursor) error {
+	if c.Seq > 12 {
+		return exit.Hint(exit.Usagef("commit %d is not there yet", c.Seq), "acknowledge what was given")
+	}
+	return r.note("ack %d %d", c.Seq, c.Groups)
+}
+
+func (r *toldRun) Task(_ context.Context, task json.RawMessage) func() (ctl.Accepted, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var t struct{ ID string }
+	err := json.Unmarshal(task, &t)
+	had, again := r.tasks[t.ID]
+	if err == nil && again && had != string(task) {
+		err = exit.Usagef("task %q is there with other content", t.ID)
+	}
+	if err == nil {
+		r.tasks[t.ID] = string(task)
+	}
+	return func() (ctl.Accepted, error) {
+		return ctl.Accepted{Task: t.ID, Group: t.ID, Samples: 4, Again: again}, err
+	}
+}
+
+func TestCtl(t *testing.T) {
+	t.Parallel()
+	url := serveSim(t, newSim(t, lettasim.Config{InputIDs: true}))
+	tasks := writeFile(t, "tasks.jsonl", []byte(`{"id":"a","prompt":"What is 2+2?"}`+"\n"))
+	dir := t.TempDir() + "/run"
+	mustRun(t, exit.OK, "collect", "--server", url, "--model", simModel, "--tasks", tasks, "--out", dir, "--quiet")
+
+	r := mustRun(t, exit.Unusable, "ctl", dir, "status")
+	if !strings.Contains(r.stderr, "no collector is at work on it") || !strings.Contains(r.stderr, "--resume --out "+dir) {
+		t.Errorf("without a collector: %s", r.stderr)
+	}
+	if r := mustRun(t, exit.Folder, "ctl", t.TempDir(), "status"); !strings.Contains(r.stderr, "run") {
+		t.Errorf("without a run: %s", r.stderr)
+	}
+	lock, err := runfolder.TakeLock(dir, 0o644)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := mustRun(t, exit.Unusable, "ctl", dir, "status"); !strings.Contains(r.stderr, "has no ctl.sock: process") || !strings.Contains(r.stderr, "--stream") {
+		t.Errorf("with a collector that has no socket: %s", r.stderr)
+	}
+	defer lock.Close()
+
+	l, err := ctl.Listen(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := &toldRun{tasks: map[string]string{}}
+	served := make(chan error, 1)
+	go func() { served <- l.Serve(t.Context(), run) }()
+	defer func() {
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	}()
+	status := mustRun(t, exit.OK, "ctl", dir, "status").stdout
+	want := `run      20260101-1 in ` + dir + `
+state    collecting, paused; process 7, for 1m01s
+samples  96 planned = 64 committed + 8 filtered + 2 failed + 1 skipped + 21 remaining (5 in flight)
+groups   12 begun, 9 whole: 8 informative, 1 filtered; the run ends with 64 informative ones
+ahead    3 of the reader, 4 at most
+version  3
+lag      0: 5 groups, 1: 1 group, 3 or more: 2 groups; 2 above 1
+reader   has acknowledged up to group 2 of commit 12; the last whole group is not there yet
+`
+	if status != want {
+		t.Errorf("status:\n%s\nwant:\n%s", status, want)
+	}
+	var s ctl.Status
+	if err := json.Unmarshal([]byte(mustRun(t, exit.OK, "ctl", dir, "status", "--json").stdout), &s); err != nil || s.Groups.MaxAhead != 4 {
+		t.Errorf("status --json: %+v, %v", s, err)
+	}
+	for _, args := range [][]string{{"pause"}, {"resume"}, {"set-version", "3"}, {"ack", "12", "1"}, {"drain"}} {
+		if r := mustRun(t, exit.OK, append([]string{"ctl", dir}, args...)...); r.stdout != "" || !strings.HasPrefix(r.stderr, "rollout: "+dir+": ") {
+			t.Errorf("%q says %q, %q", args, r.stdout, r.stderr)
+		}
+	}
+	if r := mustRun(t, exit.OK, "ctl", dir, "pause", "--json"); r.stdout != `{"ok":true}`+"\n" {
+		t.Errorf("pause --json says %q", r.stdout)
+	}
+	if want := []string{"pause", "resume", "version 3", "ack 12 1", "drain", "pause"}; !slices.Equal(run.told, want) {
+		t.Errorf("told %q, want %q", run.told, want)
+	}
+	if r := mustRun(t, exit.Usage, "ctl", dir, "ack", "13", "0"); r.stderr != "rollout: commit 13 is not there yet\nhint: acknowledge what was given\n" {
+		t.Errorf("a refusal says %q", r.stderr)
+	}
+
+	more := writeFile(t, "more.jsonl", []byte("\xef\xbb\xbf"+`{"id":"b", "prompt":"<b>"}`+"\n\n"+`{"id":"c"}`+"\n[1]\n{\"id\":\n"+`{"id":"b","prompt":"<b>"}`+"\n"+`{"id":"b"}`+"\n"+`{"id":"d"}`))
+	r = mustRun(t, exit.Usage, "ctl", dir, "add", more)
+	for _, want := range []string{
+		"more.jsonl:4: is not a JSON object", "more.jsonl:5: is not a JSON object", `more.jsonl:7: task "b" is there with other content`,
+		"3 tasks accepted, 12 samples; 1 task known already", "3 tasks refused",
+	} {
+		if !strings.Contains(r.stderr, want) {
+			t.Errorf("add does not say %q: %s", want, r.stderr)
+		}
+	}
+	if run.tasks["b"] != `{"id":"b","prompt":"<b>"}` || len(run.tasks) != 3 {
+		t.Errorf("the run has the tasks %v", run.tasks)
+	}
+	var many, answers bytes.Buffer
+	for i := range 3000 {
+		fmt.Fprintf(&many, `{"id":"n%d"}`+"\n", i)
+	}
+	if code := runWith(t, &many, &answers, "ctl", dir, "add", "--json"); code != 0 || strings.Count(answers.String(), `"ok":true`) != 3000 || len(run.tasks) != 3003 {
+		t.Errorf("3000 tasks of standard input: exit %d, %d answers, %d tasks", code, strings.Count(answers.String(), "\n"), len(run.tasks))
+	}
+}
+
+// runWith runs the program with a standard input.
+func runWith(t *testing.T, stdin, stdout *bytes.Buffer, args ...string) int {
+	t.Helper()
+	return run(t.Context(), args, stdin, stdout, t.Output(), func(string) string { return "" })
+}
+
+func TestCtlArgs(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		args []string
+		want string
+	}{
+		{nil, "needs RUN and an operation"},
+		{[]string{"run1"}, "needs an operation after run1"},
+		{[]string{"run1", "puase"}, "did you mean pause?"},
+		{[]string{"pause", "run1"}, "the run comes first: rollout ctl run1 pause"},
+		{[]string{"run1", "pause", "now"}, "pause takes no arguments, got 1 argument"},
+		{[]string{"run1", "set-version"}, "set-version takes N, got 0 arguments"},
+		{[]string{"run1", "set-version", "three"}, `"three" is not a whole number`},
+		{[]string{"run1", "set-version", "2147483648"}, "is not a whole number"},
+		{[]string{"run1", "set-version", "--", "-1"}, "is not a whole number"},
+		{[]string{"run1", "ack", "5"}, "ack takes SEQ GROUPS, got 1 argument"},
+		{[]string{"run1", "add", "a", "b"}, "add takes [FILE|-], got 2 arguments"},
+	} {
+		if r := mustRun(t, exit.Usage, append([]string{"ctl"}, tt.args...)...); !strings.Contains(r.stderr, tt.want) {
+			t.Errorf("ctl %q says %q, want %q", tt.args, r.stderr, tt.want)
+		}
+	}
+}
