@@ -41,6 +41,8 @@ type card struct {
 	fs     FS
 	dir    string
 	logger *slog.Logger
+	// slow: commits are small and many, so only time lets the card be written again.
+	slow bool
 
 	mu      sync.Mutex
 	facts   cardFacts
@@ -99,7 +101,7 @@ func (k *card) refresh() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	behind := k.facts.seq - k.written
-	if behind > 0 && (behind*cardShare >= k.facts.seq || time.Since(k.at) >= cardAge) {
+	if behind > 0 && (!k.slow && behind*cardShare >= k.facts.seq || time.Since(k.at) >= cardAge) {
 		k.write()
 	}
 }

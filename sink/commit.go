@@ -144,6 +144,9 @@ type CommittedSample struct {
 	// Class is why a sample failed as a whole: that of its first failure. Empty for
 	// others.
 	Class string `json:"class,omitempty"`
+	// Filtered is why the sample is not to be trained on: keep_reason of its rows, where
+	// keep is false in them. Empty for others, and for samples that failed as a whole.
+	Filtered string `json:"filtered,omitempty"`
 }
 
 // Failed reports whether the sample failed as a whole.

@@ -69,9 +69,23 @@ type Config struct {
 	// many tokens, or at 128 MiB of text, wherever that is. Default DefaultRowGroupTokens.
 	RowGroupTokens int
 
-	// CommitGroups commits a group as soon as it is whole, and merges the small commits that
-	// come of it while Run goes on.
+	// CommitGroups commits a group as soon as it is whole: at once where nothing else waits
+	// for the writer, and 20 ms later at most, so that several groups may share a commit. A
+	// group is held until then, however long that is: only Close and recovery write a part of
+	// one. MaxShardAge has no effect. The small commits that come of it are merged while Run
+	// goes on.
 	CommitGroups bool
+
+	// Judge is told of each group that is whole, before its rows are written, and may say
+	// which samples are to be trained on (SampleFacts.Keep). It is called once for a group, by
+	// Create for groups that it recovers, and by the goroutines of Run. It must not block, must
+	// be safe for concurrent use where there are several Writers, and must not keep the facts.
+	//
+	// A group of which a part is in a commit already, because of Close or a recovery, is not
+	// judged again: where that part was left out, the rest is left out for the same reason. So
+	// is a sample that comes for a group that was left out. Groups without an id, and those of
+	// more than 16,384 samples, are not judged. Nil: nothing is judged.
+	Judge func(*GroupFacts)
 
 	// MergeAt is how many small commits that follow each other become one, at least.
 	// Default DefaultMergeAt.

@@ -44,6 +44,8 @@ type Dataset struct {
 	logMu   sync.Mutex // held while an entry is written; taken before mu
 	nextSeq int64
 
+	known *knownGroups // nil without Config.CommitGroups
+
 	ackMu sync.Mutex // held while the acknowledgement is written
 	ack   Cursor
 
@@ -117,10 +119,15 @@ func Create(dir string, cfg Config) (*Dataset, error) {
 		return nil, err
 	}
 	var keys keySet
-	card := &card{fs: cfg.FS, dir: dir, logger: cfg.Logger, facts: cardFacts{runID: cfg.RunID}}
+	var known *knownGroups
+	if cfg.CommitGroups {
+		known = &knownGroups{}
+	}
+	card := &card{fs: cfg.FS, dir: dir, logger: cfg.Logger, slow: cfg.CommitGroups, facts: cardFacts{runID: cfg.RunID}}
 	log, err := readLog(cfg.FS, dir, cfg.RunID, func(c *Commit) {
 		card.add(c)
 		keys.take(c)
+		known.add(c)
 	})
 	if err != nil {
 		return nil, err
@@ -143,6 +150,7 @@ func Create(dir string, cfg Config) (*Dataset, error) {
 		ended:    make(chan struct{}),
 		card:     card,
 		keys:     keys,
+		known:    known,
 		nextSeq:  int64(len(log.Commits)) + 1,
 	}
 	for kind := range d.meta {
@@ -245,17 +253,27 @@ func (d *Dataset) Append(ctx context.Context, s *tokenize.Sample, done func(erro
 	return err
 }
 
-// deliver hands a durable sample to its writer: always the same for one group, and so for
-// one key, so that a failure is never committed after the success that follows it.
-func (d *Dataset) deliver(a accepted) {
-	d.pending(1)
-	name := a.sample.GroupID
-	if name == "" {
-		name = a.sample.Key
+// deliver hands durable samples to their writers, all of one writer at once: always the same
+// for one group, and so for one key, so that a failure is never committed after the success
+// that follows it.
+func (d *Dataset) deliver(batch []accepted) {
+	d.pending(len(batch))
+	lists := make([][]accepted, len(d.wal.queues))
+	if len(lists) == 1 {
+		lists[0], batch = batch, nil
 	}
-	q := d.wal.queues[maphash.String(d.seed, name)%uint64(len(d.wal.queues))]
-	if err := q.push(a); err != nil {
-		d.drop([]accepted{a}, err)
+	for _, a := range batch {
+		name := a.sample.GroupID
+		if name == "" {
+			name = a.sample.Key
+		}
+		at := maphash.String(d.seed, name) % uint64(len(lists))
+		lists[at] = append(lists[at], a)
+	}
+	for at, list := range lists {
+		if err := d.wal.queues[at].push(list...); err != nil {
+			d.drop(list, err)
+		}
 	}
 }
 
@@ -359,6 +377,7 @@ func (d *Dataset) commit(c *Commit) error {
 	}
 	d.nextSeq = c.Seq + 1
 	d.card.add(c)
+	d.known.add(c)
 
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -61,6 +61,9 @@ func (p *sampleParser) samples() []CommittedSample {
 		if bytes.HasPrefix(p.text, []byte(`,"class":"`)) {
 			s.Class = p.word(`,"class":"`)
 		}
+		if bytes.HasPrefix(p.text, []byte(`,"filtered":"`)) {
+			s.Filtered = p.word(`,"filtered":"`)
+		}
 		p.skip("}")
 		list = append(list, s)
 		if p.ends() {

@@ -42,7 +42,7 @@ func FuzzCutSamples(f *testing.F) {
 		{Version: 1, Seq: 1, Samples: []CommittedSample{{Key: "0123456789abcdef0123456789abcdef-0", Attempt: 1, Rows: 2}}},
 		{Shards: []Shard{{Path: `data/x,"samples":[{"key":"`}}, Samples: []CommittedSample{{Key: "a", Attempt: -1, Failures: 1, Class: "decode"}, {Key: "<b>", Rows: 1 << 30}}},
 		{Samples: []CommittedSample{{Key: "a"}, {Key: `"`}}},
-		{Version: 3, Groups: []CommittedGroup{{ID: "g", Size: 2}, {ID: "", Size: 1}}, Samples: []CommittedSample{{Key: "a", Index: 1}, {Key: "b", Group: 1, Class: "decode"}}},
+		{Version: 3, Groups: []CommittedGroup{{ID: "g", Size: 2}, {ID: "", Size: 1}}, Samples: []CommittedSample{{Key: "a", Index: 1}, {Key: "b", Group: 1, Class: "decode"}, {Key: "c", Rows: 1, Filtered: "reward_std"}}},
 		{Groups: []CommittedGroup{{ID: `,"samples":[{"key":"`, Size: -1}}, Samples: []CommittedSample{{Key: "a"}}},
 	} {
 		b, err := json.Marshal(c)

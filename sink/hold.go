@@ -33,12 +33,14 @@ type hold struct {
 type heldGroup struct {
 	id         CommittedGroup
 	list       []accepted
-	taken      int       // list[:taken] is gone
-	seen       []bool    // by index: is in list[:counted]
-	counted    int       // 0 until list is as long as the group is large
-	indexes    int       // different ones in list[:counted]
-	since      time.Time // when the first of list came
-	commits    int       // of the writer since then
+	taken      int           // list[:taken] is gone
+	seen       []bool        // by index: is in list[:counted]
+	counted    int           // 0 until list is as long as the group is large
+	indexes    int           // different ones in list[:counted]
+	facts      []SampleFacts // of list, for Config.Judge; nil without it
+	known      known         // in commits already
+	since      time.Time     // when the first of list came
+	commits    int           // of the writer since then
 	prev, next *heldGroup
 }
 
@@ -64,18 +66,23 @@ func (h *hold) add(a accepted, now time.Time) *heldGroup {
 // whole reports whether each sample of the group has an outcome. It takes constant time per
 // sample in the list, and a byte for each once there are as many as the group has.
 func (g *heldGroup) whole() bool {
-	if len(g.list) < int(g.id.Size) {
+	if len(g.list)+len(g.known.indexes) < int(g.id.Size) {
 		return false
 	}
-	if g.counted == 0 {
-		g.seen = append(g.seen[:0], make([]bool, g.id.Size)...)
-	}
-	for ; g.counted < len(g.list); g.counted++ {
-		at := g.list[g.counted].index // the write-ahead log may say any
+	see := func(at int32) { // the write-ahead log may say any
 		if at >= 0 && at < g.id.Size && !g.seen[at] {
 			g.seen[at] = true
 			g.indexes++
 		}
+	}
+	if g.counted == 0 {
+		g.seen = append(g.seen[:0], make([]bool, g.id.Size)...)
+		for _, at := range g.known.indexes {
+			see(at)
+		}
+	}
+	for ; g.counted < len(g.list); g.counted++ {
+		see(g.list[g.counted].index)
 	}
 	return g.indexes == int(g.id.Size)
 }
@@ -111,7 +118,8 @@ func (h *hold) end(g *heldGroup) {
 	} else {
 		h.last = g.prev
 	}
-	if *g = (heldGroup{list: g.list[:0], seen: g.seen}); len(h.free) < maxFree && cap(g.list) <= maxFreeList {
+	clear(g.facts)
+	if *g = (heldGroup{list: g.list[:0], seen: g.seen, facts: g.facts[:0]}); len(h.free) < maxFree && cap(g.list) <= maxFreeList {
 		h.free = append(h.free, g)
 	}
 }
@@ -165,13 +173,27 @@ func groupOf(s *tokenize.Sample) CommittedGroup {
 // wait for.
 func (w *writer) take(a accepted) error {
 	now := time.Now()
-	if id := groupOf(a.sample); id.ID == "" || id.Size <= 1 || id.Size > maxHeld {
-		if err := w.write(a, now); err != nil {
+	id := groupOf(a.sample)
+	var known known
+	if w.held.groups[id] == nil {
+		known = w.known(id)
+	}
+	if known.whole || id.ID == "" || id.Size <= 1 || id.Size > maxHeld {
+		w.verdict = w.judgeOne(a.sample, known)
+		err := w.write(a, now)
+		w.verdict = verdict{}
+		if err != nil {
 			return err
 		}
 		return w.writeLate(now)
 	}
 	g := w.held.add(a, now)
+	if len(g.list) == 1 {
+		g.known = known
+	}
+	if w.d.cfg.Judge != nil {
+		g.facts = append(g.facts, factsOf(a.sample))
+	}
 	if g.whole() {
 		if err := w.writeGroup(g); err != nil {
 			return err
@@ -182,8 +204,12 @@ func (w *writer) take(a accepted) error {
 	return w.writeLate(now)
 }
 
-// writeLate writes the groups that may be held no longer, and sets the timer.
+// writeLate writes the groups that may be held no longer, and sets the timer. It does nothing
+// where groups are committed as they become whole.
 func (w *writer) writeLate(now time.Time) error {
+	if w.d.cfg.CommitGroups {
+		return nil
+	}
 	for g := w.held.first; g != nil; g = w.held.first {
 		if g.commits < maxHeldCommits && w.held.n <= maxHeld && now.Before(g.since.Add(w.d.cfg.MaxShardAge)) {
 			break
@@ -213,7 +239,11 @@ func (w *writer) writeGroup(g *heldGroup) error {
 		}
 	}
 	since := g.since
-	for range len(g.list) {
+	if w.d.cfg.CommitGroups {
+		since = time.Now()
+	}
+	facts := w.judge(g)
+	for i := range len(g.list) {
 		if a := &g.list[g.taken]; a.sample == nil {
 			s, err := w.readAgain(a)
 			if err != nil {
@@ -221,10 +251,15 @@ func (w *writer) writeGroup(g *heldGroup) error {
 			}
 			a.sample = s
 		}
+		w.verdict = verdictOf(g.known)
+		if facts != nil {
+			w.verdict = facts[i].verdict()
+		}
 		if err := w.write(w.held.take(g), since); err != nil {
 			return err
 		}
 	}
+	w.verdict = verdict{}
 	return nil
 }
 

@@ -28,6 +28,8 @@ type ledgerEntry struct {
 	attempt int32  // the last one
 	class   uint16 // index into Ledger.classes; 0: the sample is done
 	unnamed bool   // it failed, and its commit does not say why
+
+	filtered bool // it is done, and not to be trained on
 }
 
 func (e *ledgerEntry) done() bool { return e.class == 0 }
@@ -84,6 +86,20 @@ func (l *Ledger) Counts() (done, failed int) {
 	return done, failed
 }
 
+// Filtered returns how many of the samples that are done are not to be trained on: keep is
+// false in their rows.
+func (l *Ledger) Filtered() (n int) {
+	if l == nil {
+		return 0
+	}
+	l.entries.Each(func(e *ledgerEntry) {
+		if e.filtered {
+			n++
+		}
+	})
+	return n
+}
+
 // A ledgerBuilder makes a Ledger.
 type ledgerBuilder struct {
 	entries []ledgerEntry
@@ -100,7 +116,7 @@ func (b *ledgerBuilder) ledger(dir string) *Ledger {
 func (b *ledgerBuilder) add(c *Commit) {
 	b.entries = slices.Grow(b.entries, len(c.Samples))
 	for _, s := range c.Samples {
-		e := ledgerEntry{key: IDOf(s.Key), nth: uint32(len(b.entries)), attempt: s.Attempt}
+		e := ledgerEntry{key: IDOf(s.Key), nth: uint32(len(b.entries)), attempt: s.Attempt, filtered: s.Filtered != "" && !s.Failed()}
 		if s.Failed() {
 			e.class, e.unnamed = b.classOf(s.Class), s.Class == ""
 		}
@@ -142,7 +158,7 @@ func (b *ledgerBuilder) fold() (unnamed bool) {
 			last := &l[n-1]
 			last.attempt = max(last.attempt, e.attempt)
 			if !last.done() {
-				last.class, last.unnamed = e.class, e.unnamed
+				last.class, last.unnamed, last.filtered = e.class, e.unnamed, e.filtered
 			}
 			continue
 		}

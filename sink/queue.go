@@ -19,8 +19,8 @@ type queue struct {
 
 func newQueue() *queue { return &queue{ready: make(chan struct{}, 1)} }
 
-// push adds a sample. It returns why not where the writer is gone.
-func (q *queue) push(a accepted) error {
+// push adds samples, all at once. It returns why not where the writer is gone.
+func (q *queue) push(list ...accepted) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.gone != nil {
@@ -31,8 +31,9 @@ func (q *queue) push(a accepted) error {
 		clear(q.list[n:])
 		q.list, q.head = q.list[:n], 0
 	}
-	q.list = append(q.list, a)
-	q.signal()
+	if q.list = append(q.list, list...); len(q.list) > 0 {
+		q.signal()
+	}
 	return nil
 }
 

@@ -258,6 +258,7 @@ func (w *writer) takeStored(s *StoredSample) error {
 	if committed.Failed() {
 		committed.Class = strings.Clone(s.Failures[0].Class)
 	}
+	committed.Filtered = leftOutOf(s.Rows)
 	w.samples = append(w.samples, committed)
 	w.done = append(w.done, func(error) {})
 	w.d.pending(1)
@@ -275,6 +276,19 @@ func (w *writer) takeStored(s *StoredSample) error {
 		return w.commit()
 	}
 	return nil
+}
+
+// leftOutOf is CommittedSample.Filtered of a sample with these rows: empty where they do not
+// say one reason.
+func leftOutOf(rows []StoredRow) (reason string) {
+	for i := range rows {
+		r := &rows[i]
+		if r.Keep == nil || *r.Keep || r.KeepReason == nil || i > 0 && *r.KeepReason != reason {
+			return ""
+		}
+		reason = *r.KeepReason
+	}
+	return strings.Clone(reason)
 }
 
 // checkStored returns a *SampleError for the first rule that s breaks.

@@ -107,6 +107,9 @@ func (s *shardCheck) checkRow(r *StoredRow, of CommittedSample, i, n int) error 
 	if err := checkRow(&row, i, n, s.v.opts.VocabSize); err != nil {
 		return err
 	}
+	if of.Filtered != "" && (r.Keep == nil || *r.Keep || r.KeepReason == nil || *r.KeepReason != of.Filtered) {
+		return fmt.Errorf("keep and keep_reason do not say that the row was left out (%q), as the commit does", of.Filtered)
+	}
 	if err := s.checkVersions(r, &row); err != nil {
 		return err
 	}

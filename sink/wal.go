@@ -23,6 +23,11 @@ const (
 // waits at most for the others that share its sync.
 const syncEvery = 20 * time.Millisecond
 
+// groupSegment is the size at which a segment ends where groups are committed one by one: a
+// segment for each of these commits would cost two syncs more than the commit itself. A held
+// sample keeps one segment at most.
+const groupSegment = 4 << 20
+
 // A wal is the write-ahead log of a Dataset. All its files belong to the goroutine
 // of run; other goroutines give it samples through in, and tell it when they are
 // in commits.
@@ -210,8 +215,8 @@ func (w *wal) sync() error {
 	if synced := w.d.cfg.Events.Synced; synced != nil {
 		synced(time.Since(w.last), len(w.batch), w.batched)
 	}
+	w.d.deliver(w.batch)
 	for _, a := range w.batch {
-		w.d.deliver(a)
 		a.durable <- nil
 	}
 	failpoint.Hit(failpoint.WALAcked)
@@ -224,7 +229,7 @@ func (w *wal) sync() error {
 	}
 	w.grow(w.frames.Size()-before, 0)
 	w.batched = 0
-	if w.turning {
+	if w.turning || w.d.cfg.CommitGroups && w.frames.Size() >= groupSegment {
 		w.turning = false
 		w.endSegment()
 	}
@@ -252,8 +257,7 @@ func (w *wal) endSegment() {
 	empty := w.cur.pending == 0
 	w.mu.Unlock()
 	if empty {
-		_ = w.closeEnded() // all that counts in it is in commits
-		w.remove(w.cur)
+		w.remove(w.cur) // it may come back: its last mark is synced all the same
 	}
 }
 

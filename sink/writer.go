@@ -48,6 +48,7 @@ type writer struct {
 	age   *time.Timer // runs while there is a sample
 	timer time.Time   // when it fires; zero: it does not run
 
+	verdict verdict // on the sample that is being written
 	row     StoredRow
 	failure StoredFailure
 	memory  rowMemory
@@ -104,6 +105,9 @@ func (w *writer) run(ctx context.Context) error {
 		case <-ctx.Done():
 			err = context.Cause(ctx)
 		}
+		if err == nil && w.due(q) {
+			err = w.commit()
+		}
 		if err != nil {
 			w.d.stop(err)
 			w.giveUp(err)
@@ -111,6 +115,12 @@ func (w *writer) run(ctx context.Context) error {
 			return err
 		}
 	}
+}
+
+// due reports whether groups that are whole must be committed now: nothing else waits for the
+// writer, or the first of them has waited for as long as a sync may.
+func (w *writer) due(q *queue) bool {
+	return w.d.cfg.CommitGroups && len(w.samples) > 0 && (q.empty() || time.Since(w.since) >= syncEvery)
 }
 
 // old reports whether the open shards must be committed.
@@ -121,6 +131,9 @@ func (w *writer) old(now time.Time) bool {
 // setTimer lets the timer fire when the oldest sample that is in no commit has waited for
 // MaxShardAge.
 func (w *writer) setTimer() {
+	if w.d.cfg.CommitGroups {
+		return
+	}
 	var since time.Time
 	if len(w.samples) > 0 {
 		since = w.since
@@ -147,7 +160,7 @@ func (w *writer) write(a accepted, since time.Time) error {
 	s := a.sample
 	w.samples = append(w.samples, CommittedSample{
 		Key: s.Key, Attempt: s.Attempt, Rows: int32(len(s.Rows)), Failures: int32(len(s.Failures)),
-		Group: w.place(groupOf(s)), Index: s.Index, Class: class(s),
+		Group: w.place(groupOf(s)), Index: s.Index, Class: class(s), Filtered: w.verdict.filtered(s),
 	})
 	w.done = append(w.done, a.done)
 	w.log(a.segment)
@@ -208,6 +221,7 @@ func (w *writer) dataSize() int64 {
 
 func (w *writer) appendRow(s *tokenize.Sample, i int) error {
 	w.row.set(s, i, &w.memory)
+	w.row.Keep, w.row.KeepReason = w.verdict.keep, w.verdict.reason
 	err := w.putRow(&w.row)
 	w.row = StoredRow{}
 	return err
@@ -284,7 +298,9 @@ func (w *writer) commit() error {
 		return nil
 	}
 	d := w.d
-	d.wal.askForSegment()
+	if !d.cfg.CommitGroups {
+		d.wal.askForSegment()
+	}
 	var took SealTimes
 	c := Commit{
 		Version: CommitVersion, RunID: d.cfg.RunID, Writer: w.id, SchemaVersion: SchemaVersion,
