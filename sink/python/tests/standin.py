@@ -82,10 +82,8 @@ class Collector:
                 (folder / "ack.part").write_text(json.dumps({"run_id": "r", "seq": r["seq"], "groups": r["groups"]}))
                 (folder / "ack.part").rename(folder / "ack.json")
                 self.acked = max(self.acked, r["seq"])
-            elif r["op"] in ("end", "drain"):
+            elif r["op"] == "drain":
                 self.ended = True
-                if r["op"] == "drain":
-                    self.todo.clear()
             elif r["op"] in ("pause", "resume"):
                 self.paused = r["op"] == "pause"
             elif r["op"] == "status":

@@ -248,7 +248,7 @@ def test_what_was_said_is_said_again(stand_in: Callable[..., rollout.Collection]
     c.resume()
     assert [g.id for g in c] == ["g1", "g2", "g3"]
     run = tmp_path / "run"
-    assert heard(run, "set-version")[-1]["version"] == 7 and len(heard(run, "end")) >= 1
+    assert heard(run, "set-version")[-1]["version"] == 7 and len(heard(run, "drain")) >= 1
     assert [t["task"]["id"] for t in heard(run, "task")].count("3") >= 1
     c.close()
     with stand_in(None, out=tmp_path / "run2") as c:

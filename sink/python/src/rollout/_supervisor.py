@@ -71,7 +71,6 @@ class Supervisor:
         self._version: int | None = None
         self._paused = False
         self._draining = False
-        self._ended = False  # no more tasks come
         self._begun: set[str] = set()  # groups that began since the last task
         self._threads: list[threading.Thread] = []
 
@@ -130,7 +129,7 @@ class Supervisor:
         self._say("pause" if paused else "resume")
 
     def drain(self) -> None:
-        """Begin nothing more, finish what has begun, end."""
+        """Say that no more tasks come: what was accepted is finished, and the process ends."""
         with self._changed:
             self._draining = True
             self._changed.notify_all()
@@ -222,7 +221,7 @@ class Supervisor:
             self._connect(child, str(event["socket"]))
         elif name in ("group", "commit"):
             self._notify()
-        elif name == "begun" and not self._ended:
+        elif name == "begun" and not self._draining:
             with self._changed:
                 self._begun.add(str(event.get("group")))
                 self._changed.notify_all()
@@ -239,15 +238,15 @@ class Supervisor:
             control = Control(os.path.join(self.run, path) if not os.path.isabs(path) else path)
             with self._changed:
                 version, paused, acked = self._version, self._paused, self._acked
-                last = "drain" if self._draining else "end" if self._ended else None
+                draining = self._draining
             if version is not None:
                 control.ask("set-version", version=version)
             if acked > (0, 0):
                 control.ask("ack", seq=acked[0], groups=acked[1])
             if paused:
                 control.ask("pause")
-            if last is not None:
-                control.ask(last)
+            if draining:
+                control.ask("drain")
         except GoneError as err:
             log.warning("%s", err)  # it ends, or it is killed: its exit status says more
             child.process.kill()
@@ -260,10 +259,8 @@ class Supervisor:
             self._say("set-version", version=self._version)
         if self._paused != paused:
             self._say("pause" if self._paused else "resume")
-        if self._draining and last != "drain":
+        if self._draining and not draining:
             self._say("drain")
-        elif self._ended and last is None:
-            self._say("end")
 
     def _gone(self) -> None:
         with self._changed:
@@ -294,9 +291,7 @@ class Supervisor:
                 raise refusal(f"task {task.get('id')}", answer)
             if not answer.get("again"):
                 self._await_begin(str(answer.get("group")))
-        with self._changed:
-            self._ended = True
-        self._say("end")
+        self.drain()
 
     def _accepted(self, task: Task) -> dict[str, Any] | None:
         """Return the answer of the process that took a task, None where none will.

@@ -27,9 +27,10 @@ import weakref
 from collections import deque
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from rollout._cursor import Place, acknowledged, cursor, parse
+from rollout._process import distributed as ranks
 from rollout._program import program
 from rollout._reader import Reader
 from rollout._settings import settings
@@ -39,6 +40,9 @@ from rollout._types import Group
 from rollout.errors import StateError
 from rollout.filters import Counts, Where
 from rollout.log import Check, Path
+
+if TYPE_CHECKING:
+    from rollout._distributed import RankedCollection
 
 Ack = Literal["auto", "manual"]
 
@@ -78,7 +82,14 @@ class Collection:
         self._mine()
         if self._source.wants_loop:
             raise TypeError("the tasks are an async iterable: iterate with `async for`")
-        end = None if self._timeout is None else time.monotonic() + self._timeout
+        group = self.within(self._timeout)
+        if group is None:
+            raise self._late()
+        return group
+
+    def within(self, timeout: float | None) -> Group | None:
+        """As next(), but None where no group has come after timeout seconds."""
+        end = None if timeout is None else time.monotonic() + timeout
         asked = True
         while True:
             news = self._supervisor.news
@@ -90,7 +101,7 @@ class Collection:
                 self._over()
                 raise StopIteration
             if not self._supervisor.wait(news, None if end is None else max(0.0, end - time.monotonic())):
-                raise self._late()
+                return None
 
     def __aiter__(self) -> AsyncIterator[Group]:
         """As __iter__, for `async for`."""
@@ -100,7 +111,7 @@ class Collection:
         """As __next__. A call that is cancelled loses no group: the next one gives it."""
         self._mine()
         loop, event = asyncio.get_running_loop(), asyncio.Event()
-        self._source.pump()
+        self.feed()
         end = None if self._timeout is None else loop.time() + self._timeout
         asked = True
         with self._supervisor.watched(lambda: loop.call_soon_threadsafe(event.set)):
@@ -117,6 +128,10 @@ class Collection:
                     await asyncio.wait_for(event.wait(), None if end is None else max(0.0, end - loop.time()))
                 except asyncio.TimeoutError:
                     raise self._late() from None
+
+    def feed(self) -> None:
+        """Take the tasks of an async iterable in the running event loop; `async for` does it."""
+        self._source.pump()
 
     def _advance(self, asked: bool) -> bool:
         """Report whether a group is ready. asked: the consumer is done with those before."""
@@ -183,7 +198,7 @@ class Collection:
         self._supervisor.pause(False)
 
     def drain(self) -> None:
-        """Take no more tasks and begin nothing more; what has begun is finished and given."""
+        """Take no more tasks. What was taken is collected and given, and the iteration ends."""
         self._mine()
         self._supervisor.drain()
 
@@ -224,6 +239,11 @@ class Collection:
     def counts(self) -> Counts:
         """What the filters left out so far: by reason, how many groups, samples and rows."""
         return self._reader.counts
+
+    @property
+    def over(self) -> bool:
+        """Whether the collector has ended for good; groups of it may be left to give."""
+        return self._supervisor.over
 
     @property
     def restarts(self) -> int:
@@ -308,7 +328,8 @@ def collect(
     lock_wait: float = 60,
     restarts: int = 5,
     grace: float = 20,
-) -> Collection:
+    distributed: bool | None = None,
+) -> Collection | RankedCollection:
     """Start a collector, or go on with the run in out, and return its groups as they come.
 
     config: a file of settings (YAML, as for `rollout collect -c`), or the settings as a
@@ -335,15 +356,15 @@ def collect(
         or crashes is a CrashError.
     grace: seconds that the process has to end before it is killed.
 
+    distributed: with torch.distributed, rank 0 has the process and every rank gets one
+        group of each round, see RankedCollection; all ranks call collect alike. None:
+        where it is initialised with more than one rank. False: this process alone.
+
     Raises FileNotFoundError without a program. What the program refuses is raised where a
     group is asked for: UsageError, ServerError and the other children of CollectError.
     """
     if ack not in ("auto", "manual"):
         raise ValueError(f"ack={ack!r}: must be 'auto' or 'manual'")
-    run = os.path.abspath(os.fspath(out))
-    run_id, place = acknowledged(run) if state is None else parse(state)
-    reader = Reader(run, run_id, place, where, columns, check)
-    path = os.fspath(tasks) if isinstance(tasks, (str, os.PathLike)) else None
     given = {
         "server": server,
         "model": model,
@@ -352,14 +373,26 @@ def collect(
         "max-lag": max_lag,
         "until-groups": until_groups,
         "min-std": min_std,
-        "tasks": path,
+        "tasks": os.fspath(tasks) if isinstance(tasks, (str, os.PathLike)) else None,
     }
-    source = Source(None, ended=True) if path is not None else Source(tasks)  # type: ignore[arg-type]
-    name = program()
-    set_up = settings(config, given, flags, env)
-    supervisor = Supervisor(name, run, set_up, source, Limits(restarts, lock_wait, grace))
-    supervisor.run_id = run_id
-    supervisor.acknowledge(place)
-    out_ = Collection(supervisor, reader, source, place, ack, timeout)
-    supervisor.start()
-    return out_
+    limits = Limits(restarts, lock_wait, grace)
+
+    def make(ack: Ack, timeout: float | None) -> Collection:
+        run = os.path.abspath(os.fspath(out))
+        run_id, place = acknowledged(run) if state is None else parse(state)
+        reader = Reader(run, run_id, place, where, columns, check)
+        source = Source(None, ended=True) if given["tasks"] is not None else Source(tasks)  # type: ignore[arg-type]
+        supervisor = Supervisor(program(), run, settings(config, given, flags, env), source, limits)
+        supervisor.run_id = run_id
+        supervisor.acknowledge(place)
+        collection = Collection(supervisor, reader, source, place, ack, timeout)
+        supervisor.start()
+        return collection
+
+    _, world_size = ranks()
+    if distributed is False or distributed is None and world_size == 1:
+        return make(ack, timeout)
+    from rollout._distributed import RankedCollection, enough
+
+    enough(max_ahead or 0, world_size)
+    return RankedCollection(lambda: make("manual", None), ack == "auto", timeout, max_ahead)

@@ -1,0 +1,240 @@
+"""A collection for all ranks of a training: rank 0 has the process, every rank gets groups.
+
+A round gives each rank one whole group, in the order of the log: rank r of W gets groups
+r, r + W, r + 2W … All ranks see the same number of rounds, and the end and an error of rank
+0 in the same one. Groups travel over a group of processes of their own (gloo), so that a
+wait for a slow rollout is no timeout of the training's collectives: every second rank 0
+says that it is still waiting.
+
+A round is acknowledged when all ranks have asked for the next one. The last groups, fewer
+than there are ranks, are not given, not acknowledged and behind no state: they come first
+when the run is continued.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import pickle
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from types import TracebackType
+from typing import Any
+
+from rollout._process import distributed
+from rollout._types import Group
+from rollout.collecting import Collection
+from rollout.errors import RolloutError
+from rollout.filters import Counts
+
+BEAT = 1.0
+"""Seconds between two words of a rank 0 that waits."""
+
+PATIENCE = datetime.timedelta(days=1)
+"""How long a rank may train on one group: a rank that has died is noticed at once."""
+
+
+class RankedCollection:
+    """What collect() returns on each rank of torch.distributed; see Collection.
+
+    Every rank must iterate, and as often as the others. What rank 0 says to the collector
+    counts (set_version, pause, resume, drain, add, ack); on other ranks these do nothing,
+    so that all ranks may run the same code. state_dict is the same on all ranks.
+    """
+
+    def __init__(self, make: Callable[[], Collection], auto: bool, timeout: float | None, max_ahead: int | None) -> None:
+        import torch.distributed as dist
+
+        self._dist: Any = dist
+        self.rank, self.world_size = distributed()
+        self._group = self._dist.new_group(backend="gloo", timeout=PATIENCE)
+        self._auto, self._timeout, self._max_ahead = auto, timeout, max_ahead
+        self._inner: Collection | None = None
+        self._pulled: list[Group] = []  # of a round that is not full
+        self._over: BaseException | None = None
+        self._counts: Counts = {}
+        self._state: dict[str, Any] = {}
+        error: BaseException | None = None
+        if self.rank == 0:
+            try:
+                self._inner = make()
+                self._state = self._inner.state_dict()
+            except Exception as err:
+                error = err
+        self._state = self._tell("error" if error else "state", error or self._state)
+
+    def __iter__(self) -> Iterator[Group]:
+        return self
+
+    def __next__(self) -> Group:
+        """Wait until every rank has asked, and then for this rank's group of the round.
+
+        Raises on all ranks what it raises on rank 0, see Collection.
+        """
+        if self._over is not None:
+            raise self._over
+        self._dist.barrier(group=self._group)
+        given: list[Any] = [None]
+        words: list[Any] | None = None
+        since = time.monotonic()
+        while True:
+            if self._inner is not None:
+                words = self._words(since)
+            self._dist.scatter_object_list(given, words, src=0, group=self._group)
+            kind, value, state, counts = pickle.loads(given[0])
+            if kind == "wait":
+                continue
+            self._counts = counts
+            if kind == "group":
+                self._state = state
+                group: Group = value
+                return group
+            if not isinstance(value, TimeoutError):
+                self._over = value
+            raise value
+
+    def __aiter__(self) -> AsyncIterator[Group]:
+        return self
+
+    async def __anext__(self) -> Group:
+        """As __next__. A call that is cancelled leaves the other ranks waiting."""
+        if self._inner is not None:
+            self._inner.feed()
+        try:
+            return await asyncio.get_running_loop().run_in_executor(None, self._next)
+        except _EndError:
+            raise StopAsyncIteration from None
+
+    def _next(self) -> Group:
+        try:
+            return next(self)
+        except StopIteration:  # cannot pass through a future
+            raise _EndError from None
+
+    def _words(self, since: float) -> list[bytes]:
+        """Return what rank 0 has for each rank, after a beat at the latest."""
+        inner = self._inner
+        assert inner is not None
+        n = self.world_size
+        wait = [pickle.dumps(("wait", None, None, None))] * n
+        try:
+            if self._max_ahead is None and not inner.over:
+                try:  # of the settings' file
+                    self._max_ahead = int(inner.status(BEAT).get("groups", {}).get("max_ahead") or 0)
+                except TimeoutError:
+                    return wait
+                enough(self._max_ahead, n)
+            if self._auto and not self._pulled:
+                inner.ack()
+            until = time.monotonic() + BEAT
+            while len(self._pulled) < n:
+                group = inner.within(until - time.monotonic())
+                if group is None:
+                    if self._timeout is not None and time.monotonic() - since > self._timeout:
+                        said = f"not a group for each of {n} ranks for {self._timeout:g} s"
+                        raise TimeoutError(f"{inner.run}: {said}; status() says what the collector does")
+                    return wait
+                self._pulled.append(group)
+        except StopIteration as end:
+            counts = inner.counts
+            if self._pulled:
+                left = self._pulled
+                counts["remainder"] = {"groups": len(left), "samples": sum(g.size for g in left), "rows": sum(len(g.rows) for g in left)}
+            return [pickle.dumps(("error", end, None, counts))] * n
+        except Exception as err:
+            return [_packed(err, inner.counts)] * n
+        round_, self._pulled = self._pulled, []
+        return [pickle.dumps(("group", group, inner.state_dict(), inner.counts)) for group in round_]
+
+    def _tell(self, kind: str, value: Any) -> Any:
+        """Return what rank 0 says to all, or raise its error."""
+        said: list[Any] = [_packed(value, {}) if kind == "error" else pickle.dumps((kind, value, None, None))]
+        self._dist.broadcast_object_list(said, src=0, group=self._group)
+        kind, value, _, _ = pickle.loads(said[0])
+        if kind == "error":
+            raise value
+        return value
+
+    def set_version(self, version: int) -> None:
+        """As Collection.set_version, on rank 0."""
+        if self._inner is not None:
+            self._inner.set_version(version)
+
+    def pause(self) -> None:
+        """As Collection.pause, on rank 0."""
+        if self._inner is not None:
+            self._inner.pause()
+
+    def resume(self) -> None:
+        """As Collection.resume, on rank 0."""
+        if self._inner is not None:
+            self._inner.resume()
+
+    def drain(self) -> None:
+        """As Collection.drain, on rank 0."""
+        if self._inner is not None:
+            self._inner.drain()
+
+    def add(self, task: Mapping[str, Any]) -> None:
+        """As Collection.add, on rank 0."""
+        if self._inner is not None:
+            self._inner.add(task)
+
+    def ack(self) -> None:
+        """Acknowledge all rounds that were given, on rank 0."""
+        if self._inner is not None and not self._pulled:
+            self._inner.ack()
+
+    def status(self, timeout: float = 30) -> dict[str, Any]:
+        """As Collection.status on rank 0; {} on the others."""
+        return {} if self._inner is None else self._inner.status(timeout)
+
+    @property
+    def counts(self) -> Counts:
+        """As Collection.counts in the last round; after the end also remainder: what was not given."""
+        return {k: dict(v) for k, v in self._counts.items()}
+
+    def state_dict(self) -> dict[str, Any]:
+        """The place behind the last round that was given, the same on all ranks."""
+        return dict(self._state)
+
+    def close(self) -> None:
+        """End the process of rank 0. It waits for no other rank."""
+        if self._inner is not None:
+            self._inner.close()
+
+    def __enter__(self) -> RankedCollection:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    async def __aenter__(self) -> RankedCollection:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._inner is not None:
+            await self._inner.aclose()
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a collection cannot be pickled: it belongs to its rank")
+
+
+class _EndError(Exception):
+    """The end of an iteration, where StopIteration cannot be raised."""
+
+
+def enough(max_ahead: int, world_size: int) -> None:
+    """Refuse a bound under which a round would never be full."""
+    if 0 < max_ahead < world_size:
+        raise ValueError(f"max_ahead={max_ahead}: is fewer than a group for each of {world_size} ranks: give at least {world_size}")
+
+
+def _packed(error: BaseException, counts: Counts) -> bytes:
+    """Return an error as it can be sent; one that cannot is sent as its text."""
+    try:
+        out = pickle.dumps(("error", error, None, counts))
+        pickle.loads(out)
+        return out
+    except Exception:
+        return pickle.dumps(("error", RolloutError(f"rank 0: {error!r}"), None, counts))

@@ -1,0 +1,64 @@
+"""One rank of a training that collects, for test_collect_ranks.py.
+
+usage: rank_collect.py FOLDER RANK WORLD OPTIONS
+
+OPTIONS: JSON of {"tasks": N, "options": {…}, "program": PATH, "async": bool, "fail": bool}.
+Writes what it was given as lines of FOLDER/rank-RANK.jsonl, and at last how it ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch.distributed as dist
+
+import rollout
+from rollout import collecting
+
+
+def tasks(n: int, fail: bool) -> Iterator[dict[str, Any]]:
+    for i in range(n):
+        yield {"id": str(i), "prompt": f"p{i}"}
+    if fail:
+        raise KeyError("mine")
+
+
+def main(folder: Path, rank: int, world: int, wishes: dict[str, Any]) -> None:
+    if wishes.get("program"):
+        collecting.program = lambda: wishes["program"]  # type: ignore[assignment]
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=world, timeout=datetime.timedelta(seconds=5))
+    options = {"out": folder / "run", "state": wishes.get("state"), **wishes.get("options", {})}
+    with open(folder / f"rank-{rank}.jsonl", "a") as out:
+
+        def say(**fields: Any) -> None:
+            print(json.dumps(fields), file=out, flush=True)
+
+        try:
+            with rollout.collect(None, tasks(wishes["tasks"], wishes.get("fail", False)), **options) as c:
+
+                def given(group: rollout.Group) -> None:
+                    c.set_version(len(group.rows))
+                    say(group=group.id, rows=[r["sample_index"] for r in group.rows], state=c.state_dict())
+
+                async def iterate() -> None:
+                    async for group in c:
+                        given(group)
+
+                if wishes.get("async"):
+                    asyncio.run(iterate())
+                else:
+                    for group in c:
+                        given(group)
+                say(end=c.counts)
+        except Exception as err:
+            say(error=type(err).__name__, text=str(err))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), json.loads(sys.argv[4]))
