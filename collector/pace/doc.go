@@ -30,11 +30,15 @@
 //	──────────┼─────────────┼──────────●─────────────┼───────────────┼───────
 //	                              now  ├──────── D ────────┤ arrives, lag 1
 //
-// A group may begin if D ≤ r + K·T. r is T - e. A version that is overdue (e > T) is expected
-// after as long again as it is overdue, e - T: the longer it did not come, the less likely it
-// comes next. So a trainer that waits for groups, while the groups wait for its version, gets
-// them at the latest D after the version was due. If fewer than two versions were ever set,
-// there is no T, and nothing is held back for its age. The time of a pause is in no mean.
+// A group may begin if D ≤ r + K·T, where r is T - e. A version that is overdue (e > T) is
+// expected after as long again as it is overdue, so that r is e - T: the longer it did not
+// come, the less likely it comes next. A trainer that waits for groups, while they wait for
+// its version, therefore gets them at the latest D after the version was due.
+//
+// If groups take longer than K + 1 versions, none can arrive in time. Then one at a time
+// begins, as early in a version as makes it as new as it can be, so that arrivals do not end.
+// If fewer than two versions were ever set there is no T, and nothing is held back for its
+// age. The time of a pause is in no mean.
 //
 // D is not the mean of the groups that have arrived. Short ones arrive first, and a group that
 // is in progress for long has told much by not being there. D is instead the time that all

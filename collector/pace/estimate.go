@@ -91,7 +91,7 @@ func (x *exposure) end(now, began float64, arrived bool) {
 	}
 	keep := 1 - 1/float64(max(groupsKept, 4*x.open))
 	x.open--
-	x.time, x.events = x.time*keep, x.events*keep+1
+	x.time, x.events = x.time*keep, (x.events+1)*keep
 }
 
 // takes returns D in seconds.

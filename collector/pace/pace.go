@@ -136,8 +136,8 @@ func (p *Pacer) Back(id string) {
 	}
 }
 
-// begin counts the group as begun, if it does not. It is no change to wait for: it lets
-// nothing begin.
+// begin counts the group as begun, unless it counts already. Nobody waits for that: it lets
+// nothing else begin.
 func (p *Pacer) begin(id string) *group {
 	if g := p.groups[id]; g != nil {
 		return g

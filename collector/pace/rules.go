@@ -2,6 +2,7 @@ package pace
 
 import (
 	"context"
+	"math"
 	"time"
 )
 
@@ -106,8 +107,11 @@ func (p *Pacer) lag() (Hold, float64) {
 		return NotHeld, 0
 	}
 	now := p.lived()
-	e := now - p.versions.since
-	need := p.times.takes(now) - float64(p.cfg.MaxLag)*t
+	d, e, k := p.times.takes(now), now-p.versions.since, float64(p.cfg.MaxLag)
+	if p.progress == 0 {
+		k = max(k, math.Floor(d/t)) // it cannot arrive sooner than this
+	}
+	need := d - k*t
 	switch left := t - e; {
 	case left >= need && need > 0:
 		return NotHeld, left - need // later it would arrive after one version more
