@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -70,29 +71,75 @@ type cardFacts struct {
 func (k *card) add(c *Commit) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	k.facts.add(c)
+	k.facts.addSamples(c)
+}
+
+// merge takes a merge in place of the entries that it replaces.
+func (k *card) merge(c *Commit, sources []Commit) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
 	f := &k.facts
-	f.runID, f.seq, f.created = c.RunID, c.Seq, c.CreatedAt
-	for _, s := range c.Shards {
-		f.paths[s.Kind] = append(f.paths[s.Kind], s.Path)
-		f.rows[s.Kind] += s.Rows
-		if s.Kind != KindData {
-			continue
-		}
-		f.mixed = f.mixed || f.schema != 0 && f.schema != c.SchemaVersion
-		f.schema = max(f.schema, c.SchemaVersion)
-		f.arrow = f.arrow || s.Format == Arrow
-		f.tokens.add(s.Tokens)
-		for grade, n := range s.Verification {
-			if f.graded == nil {
-				f.graded = map[string]int64{}
+	var at [1 + KindFailures]int // the place of the first path of each kind that goes
+	for i := range sources {
+		for _, s := range sources[i].Shards {
+			from := slices.Index(f.paths[s.Kind], s.Path)
+			f.paths[s.Kind] = slices.Delete(f.paths[s.Kind], from, from+1)
+			if at[s.Kind] == 0 {
+				at[s.Kind] = from + 1
 			}
-			f.graded[grade] += n
+			f.count(s, -1)
 		}
 	}
+	for _, s := range c.Shards {
+		f.paths[s.Kind] = slices.Insert(f.paths[s.Kind], at[s.Kind]-1, s.Path)
+		f.count(s, 1)
+	}
+	f.seq, f.created = c.Seq, c.CreatedAt
+}
+
+// addSamples counts the samples of a commit.
+func (f *cardFacts) addSamples(c *Commit) {
 	for _, s := range c.Samples {
 		if !s.Failed() {
 			f.samples++
 		}
+	}
+}
+
+// add takes what the next entry says of its shards, in logical order.
+func (f *cardFacts) add(c *Commit) {
+	f.runID = c.RunID
+	if c.Seq > f.seq {
+		f.seq, f.created = c.Seq, c.CreatedAt
+	}
+	for _, s := range c.Shards {
+		f.paths[s.Kind] = append(f.paths[s.Kind], s.Path)
+		f.count(s, 1)
+		if s.Kind == KindData {
+			f.mixed = f.mixed || f.schema != 0 && f.schema != c.SchemaVersion
+			f.schema = max(f.schema, c.SchemaVersion)
+			f.arrow = f.arrow || s.Format == Arrow
+		}
+	}
+}
+
+// count adds a shard, or takes it away where sign is -1.
+func (f *cardFacts) count(s Shard, sign int64) {
+	f.rows[s.Kind] += sign * s.Rows
+	if s.Kind != KindData {
+		return
+	}
+	if sign > 0 {
+		f.tokens.add(s.Tokens)
+	} else {
+		f.tokens.add(s.Tokens.negative())
+	}
+	for grade, n := range s.Verification {
+		if f.graded == nil {
+			f.graded = map[string]int64{}
+		}
+		f.graded[grade] += sign * n
 	}
 }
 

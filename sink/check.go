@@ -39,7 +39,10 @@ func (l *Log) CheckSizes() error {
 
 func (l *Log) checkSize(s Shard) error {
 	path := filepath.Join(l.Dir, filepath.FromSlash(s.Path))
-	f, err := l.fs.Open(path)
+	f, err := l.open(s)
+	if errors.Is(err, ErrReplaced) {
+		return nil
+	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return &CorruptError{Path: s.Path, Row: -1, Err: errors.New("is missing, and a commit names it")}
 	}
@@ -60,7 +63,8 @@ func (l *Log) checkSize(s Shard) error {
 }
 
 // CheckDigests reads every committed file and compares it with its digest. It calls
-// found with a *CorruptError for each that differs, and, where pace is not nil, pace
+// found with a *CorruptError for each that differs, but for those that a merge has replaced since
+// the log was read, and, where pace is not nil, pace
 // after every 256 KB or less that were read: it may sleep. It returns early, with its
 // cause, only when ctx is done.
 func (l *Log) CheckDigests(ctx context.Context, pace func(bytes int), found func(error)) error {
@@ -70,7 +74,7 @@ func (l *Log) CheckDigests(ctx context.Context, pace func(bytes int), found func
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
-			if err != nil {
+			if err != nil && !errors.Is(err, ErrReplaced) {
 				found(&CorruptError{Path: s.Path, Row: -1, Err: err})
 			}
 		}
@@ -79,7 +83,7 @@ func (l *Log) CheckDigests(ctx context.Context, pace func(bytes int), found func
 }
 
 func (l *Log) checkDigest(ctx context.Context, s Shard, pace func(bytes int)) error {
-	f, err := l.fs.Open(filepath.Join(l.Dir, filepath.FromSlash(s.Path)))
+	f, err := l.open(s)
 	if err != nil {
 		return err
 	}

@@ -109,6 +109,8 @@ func (t *Tokens) add(o Tokens) {
 	t.Prompt += o.Prompt
 }
 
+func (t Tokens) negative() Tokens { return Tokens{-t.Total, -t.Trainable, -t.Prompt} }
+
 // A RewardSummary is over the rows with a finite reward.
 type RewardSummary struct {
 	Rows int64   `json:"rows"`

@@ -78,6 +78,7 @@ func (d *Dataset) Acknowledge(c Cursor) error {
 		return &ShardError{Path: filepath.Join(d.dir, ackName), Op: "write", Err: err}
 	}
 	d.ack = c
+	d.merger.wakeUp()
 	return nil
 }
 

@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
-	"maps"
 	"path/filepath"
-	"strconv"
 	"sync"
 
 	"golang.org/x/sync/errgroup"
@@ -26,9 +24,8 @@ import (
 //
 // The Dataset starts no goroutine but in Run.
 type Dataset struct {
-	dir  string
-	cfg  Config
-	meta [1 + KindFailures]map[string]string
+	dir string
+	cfg Config
 
 	budget *budget
 	// A sample goes from Append to the write-ahead log, and through a queue to the
@@ -37,6 +34,7 @@ type Dataset struct {
 	seed      maphash.Seed
 	recovered Recovery
 	card      *card
+	merger    merger
 
 	draining chan struct{} // closed by stop
 	ended    chan struct{} // closed when Run has returned, or will never run
@@ -68,23 +66,6 @@ type accepted struct {
 	segment  *segment // that holds the sample
 	at, size int64    // its frame there
 	index    int32    // of the sample, once it is held
-}
-
-// Stats is a snapshot of what a Dataset has done since Create.
-type Stats struct {
-	// Commits and Shards count what was committed; Bytes are the shards' sizes.
-	Commits, Shards, Bytes int64
-	// Samples, Rows, Failures and Tokens count what is in those commits. Failed
-	// counts the samples that failed as a whole.
-	Samples, Failed, Rows, Failures int64
-	Tokens                          Tokens
-	// Pending counts samples that are durable and not committed yet.
-	Pending int64
-	// WALBytes is the size of the write-ahead log now, WALSyncs how often it was
-	// synced.
-	WALBytes, WALSyncs int64
-	// BytesInFlight is the memory of accepted samples that were not yet encoded.
-	BytesInFlight int64
 }
 
 // Create makes the folders of a dataset in the run's folder dir, which must
@@ -125,12 +106,15 @@ func Create(dir string, cfg Config) (*Dataset, error) {
 	}
 	card := &card{fs: cfg.FS, dir: dir, logger: cfg.Logger, slow: cfg.CommitGroups, facts: cardFacts{runID: cfg.RunID}}
 	log, err := readLog(cfg.FS, dir, cfg.RunID, func(c *Commit) {
-		card.add(c)
+		card.facts.addSamples(c)
 		keys.take(c)
 		known.add(c)
 	})
 	if err != nil {
 		return nil, err
+	}
+	for i := range log.Commits {
+		card.facts.add(&log.Commits[i])
 	}
 	if err := log.CheckSizes(); err != nil {
 		return nil, err
@@ -151,22 +135,15 @@ func Create(dir string, cfg Config) (*Dataset, error) {
 		card:     card,
 		keys:     keys,
 		known:    known,
-		nextSeq:  int64(len(log.Commits)) + 1,
-	}
-	for kind := range d.meta {
-		meta := map[string]string{
-			metaSchemaVersion: strconv.Itoa(SchemaVersion),
-			metaRunID:         cfg.RunID,
-			metaKind:          Kind(kind).String(),
-		}
-		maps.Copy(meta, cfg.Meta)
-		d.meta[kind] = meta
+		nextSeq:  log.Last() + 1,
 	}
 	d.wal = newWAL(d, cfg.Writers)
 	d.budget.press = d.wal.wakeWriters
 	if err := d.readAck(names, d.nextSeq-1); err != nil {
 		return nil, err
 	}
+	d.merger.d = d
+	d.merger.begin(log)
 	if err := d.recover(log); err != nil {
 		return nil, err
 	}
@@ -200,6 +177,9 @@ func (d *Dataset) Run(ctx context.Context) error {
 		g.Go(func() error { return newWriter(d, n).run(ctx) })
 	}
 	g.Go(func() error { return d.wal.run(ctx) })
+	if d.cfg.CommitGroups || len(d.merger.gone) > 0 {
+		g.Go(func() error { return d.merger.run(ctx) })
+	}
 	err := g.Wait()
 	d.card.end()
 	d.mu.Lock()
@@ -354,18 +334,6 @@ func (d *Dataset) whyStopped() error {
 	return fmt.Errorf("%w: %w", ErrClosed, d.cause)
 }
 
-// Stats returns a snapshot.
-func (d *Dataset) Stats() Stats {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	s := d.stats
-	s.BytesInFlight = d.budget.inUse()
-	d.wal.mu.Lock()
-	defer d.wal.mu.Unlock()
-	s.WALBytes, s.WALSyncs = d.wal.bytes, d.wal.syncs
-	return s
-}
-
 // commit makes c the next entry of the log, durably. Writers take turns, so that
 // the log has no gap.
 func (d *Dataset) commit(c *Commit) error {
@@ -378,6 +346,8 @@ func (d *Dataset) commit(c *Commit) error {
 	d.nextSeq = c.Seq + 1
 	d.card.add(c)
 	d.known.add(c)
+	d.merger.add(c, 0)
+	d.merger.wakeUp()
 
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -400,11 +370,4 @@ func (d *Dataset) commit(c *Commit) error {
 		}
 	}
 	return nil
-}
-
-// pending adds n to the samples that wait for their commit.
-func (d *Dataset) pending(n int) {
-	d.mu.Lock()
-	d.stats.Pending += int64(n)
-	d.mu.Unlock()
 }

@@ -66,7 +66,9 @@
 //	RUN/wal/00000001.wal                     samples that no commit holds yet
 //	RUN/data/part-<run>-<writer>-<n>-<hash8>.parquet   or .arrow: rows
 //	RUN/failures/part-<run>-<writer>-<n>-<hash8>.parquet   failures, Parquet always
-//	RUN/_commits/00000000000000000001.json   the log, one entry per commit, no gap
+//	RUN/_commits/00000000000000000001.json   the log, one entry per commit and per merge
+//	RUN/replaced/{data,failures,_commits}/   what merges replaced, until no reader needs it
+//	RUN/ack.json                             the last Cursor that a reader acknowledged
 //	RUN/README.md                            the dataset card, for people and load_dataset
 //	RUN/{wal,data,failures,_commits}/.tmp-*  being written, or left behind
 //	RUN/orphans/                             what recovery and repair set aside
@@ -97,9 +99,47 @@
 // looks at the version, so a damaged version is not taken for a newer one. Entries of
 // version 2 have no groups. Those of version 1 have no checksum either; they are read if
 // they have the members of version 1 only.
-// All entries of a log have one run_id. Two members are reserved: epoch, for logs with
-// several writing processes, may be there and is checked; replaces, for merged shards,
-// is refused as newer, because a reader that passed over it would read rows twice.
+// All entries of a log have one run_id. The member epoch, for logs with several writing
+// processes, is reserved: it may be there and is checked.
+//
+// # Merges
+//
+// Commits that are made as soon as a group is whole (Config.CommitGroups) are small and many. A
+// merge is an entry of version 4 that takes the place of several: it has their samples, in their
+// order, and one shard of each kind with their rows, bit for bit. Beside the members of a commit
+// it has two:
+//
+//	"replaces":[[1,8],[10,17]]                     entries that no longer count: both ends
+//	                                               included, those that these replaced as well
+//	"merged":[{"seq":1,"samples":4,"tokens":90},…] the commits that its samples came from: the
+//	                                               first 4 are those of commit 1, whose rows
+//	                                               had 90 tokens
+//
+// A merge makes no sample exist and moves none. The logical order of a dataset is that of its
+// commits by number, wherever their rows are, and never changes: [Log.Commits], [Log.Originals]
+// and all readers go by it. A reader takes an entry as missing only where an entry that is there
+// replaces it, and passes over an entry that is there and replaced.
+//
+// While Run goes on, one goroutine merges: at least Config.MergeAt entries that follow each other
+// in logical order, none larger than a tier, of which the largest is not half of the whole. The
+// tiers are a factor of eight apart, so a row is written again once for each eightfold growth of
+// its shard: at most five times. What would exceed Config.MaxShardBytes or 65,536 samples is left
+// alone, and so are commits of more than Config.RowGroupTokens tokens, entries without groups,
+// and neighbours with other key-values. In order:
+//
+//  1. the shards are written from the replaced ones, whose digests are checked, and sealed as
+//     those of a commit
+//  2. the entry is made as that of a commit     ◄── the merge: the others count no more
+//  3. the card is written
+//  4. the replaced shards move to replaced/, fsync of the folders
+//  5. the replaced entries do
+//  6. they are deleted there once [Dataset.Acknowledge] is past all that they hold, or ten minutes
+//     later where no reader ever acknowledged anything
+//
+// Up to step 2 nothing has happened for any reader; Create does the rest after a kill. A reader
+// that has the path of a shard looks for it in replaced/ as well; where it is gone it reads the
+// log again (ErrReplaced). An error before step 2 is logged and ends merging, not the run. A
+// merge works for half of the time, and holds one row group of its own and one of a source.
 //
 // The card names the committed files of each configuration (default: the data; failures, where
 // the data are Parquet), so datasets.load_dataset("RUN") of Hugging Face gives the rows. It is
@@ -214,6 +254,9 @@
 //	an empty file of _commits/, then        when Create tries whether it can       the log is read
 //	_commits/                               make a commit there
 //	_commits/                               when Create recovers, first of all     anything is removed
+//	replaced/data/, data/ and those of      when a merge moves shards              it moves their entries
+//	failures
+//	ack.json, then the run's folder         by Acknowledge                         it returns
 //	wal/                                    when Create has recovered              Create returns
 //	orphans/ and the run's folder           when a file is set aside               the next step
 //	a repaired segment, then wal/           by RepairPlan.Apply                    the next segment
@@ -245,7 +288,8 @@
 //
 //  1. fsync of _commits: what the log says is true on disk before anything relies
 //     on it
-//  2. temporary files are removed; shards that no entry names move to orphans/
+//  2. what a merge replaced moves to replaced/; temporary files are removed; shards that no
+//     entry names move to orphans/
 //  3. samples of the write-ahead log that no entry names are committed to new
 //     shards, straight from their segment, groups together
 //  4. the segments are deleted, fsync of wal
@@ -284,7 +328,7 @@
 // up to four times that while its memory grows to it: 35 MB for a million tokens, with these
 // messages 75. The write-ahead log has the largest sample encoded, and so has a
 // writer that reads it again, up to 4 MB of it for good. Run owns all goroutines, one
-// per writer and one for the write-ahead log; each file belongs to one of them.
+// per writer, one for the write-ahead log and one for merges; each file belongs to one of them.
 //
 // # Reading order
 //
@@ -294,12 +338,14 @@
 //	                        walread.go reads segments
 //	open shards, a commit   hold.go, writer.go, shard.go, commit.go; entry.go is an entry's
 //	                        format, entry_samples.go reads it fast
+//	merges                  merged.go is what an entry says of them; merge.go, mergewrite.go, replaced.go
+//	                        make them; cursor.go is what readers acknowledge
 //	the dataset card        card.go, card_text.go
 //	what a row holds        schema.go, stored.go
 //	Parquet                 parquet.go, codec.go; scan.go, part.go and facts.go read it
 //	Arrow                   arrow.go; columns.go and column_*.go are its memory
 //	recovery                recover.go, lost.go; repair.go is for damage
-//	readers                 read.go (Log), peek.go, arrow_row.go (one row), waiting.go, ledger.go, hasrows.go
+//	readers                 follow.go (the logical order), read.go (Log), peek.go, arrow_row.go (one row), waiting.go, ledger.go, hasrows.go
 //	a copy of a dataset     store.go
 //	checks                  check.go, verify.go, verifyshard.go, verifywal.go, json.go
 //	what the caller sets    config.go, format.go, fs.go; what it gets: errors.go

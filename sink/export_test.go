@@ -2,6 +2,7 @@ package sink
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"log/slog"
@@ -174,3 +175,17 @@ func (c *countingFile) Write(p []byte) (int, error) {
 	c.fs.written, c.fs.last = c.fs.written+int64(len(p)), int64(len(p))
 	return c.File.Write(p)
 }
+
+// MergeAll merges until there is nothing to merge, as Run does.
+func (d *Dataset) MergeAll(ctx context.Context) (n int, err error) {
+	for {
+		more, err := d.merger.step(ctx)
+		if err != nil || !more {
+			return n, err
+		}
+		n++
+	}
+}
+
+// DeleteReplaced deletes what no reader needs any more, as Run does.
+func (d *Dataset) DeleteReplaced() { d.merger.deleteGone() }

@@ -50,7 +50,7 @@ func facts[T any](l *Log, s Shard, kind Kind, part part[T]) iter.Seq2[*T, error]
 
 // factsOf opens a shard whose digest is right.
 func (l *Log) factsOf(s Shard, read func(File) error) error {
-	corrupt := func(err error) error { return &CorruptError{Path: s.Path, Row: -1, Err: err} }
+	corrupt := func(err error) error { return corruptShard(s, err) }
 	f, err := l.openChecked(s)
 	if err != nil {
 		return corrupt(err)

@@ -3,33 +3,36 @@ package sink
 import (
 	"errors"
 	"io/fs"
-	"path/filepath"
 )
 
 // HasRows reports whether the run's folder dir holds a row: in a shard, or in the
 // write-ahead log. It stops at the first one, and checks nothing behind it. Damage
 // before it is an error, as in ReadLog and Log.Waiting.
 func HasRows(dir string) (bool, error) {
-	fsys := OS()
-	names, err := fsys.ReadDir(filepath.Join(dir, commitsDir))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	log := &Log{Dir: dir, fs: OS()}
+	fresh, err := log.list()
+	if err != nil {
 		return false, err
 	}
-	log := &Log{Dir: dir, fs: fsys}
-	for _, name := range names {
-		if _, ok := commitSeq(name); !ok {
-			continue
+	for _, seq := range fresh {
+		c, err := readCommit(log.fs, dir, commitName(seq))
+		if errors.Is(err, fs.ErrNotExist) {
+			break // a merge replaced it just now
 		}
-		c, err := readCommit(fsys, dir, name)
 		if err != nil {
 			return false, err
 		}
-		for _, s := range c.Shards {
-			if s.Kind == KindData && s.Rows > 0 {
-				return true, nil
-			}
+		if c.hasRows() {
+			return true, nil
 		}
-		log.Commits = append(log.Commits, c)
+	}
+	if err := log.Follow(); err != nil {
+		return false, err
+	}
+	for i := range log.Commits {
+		if log.Commits[i].hasRows() {
+			return true, nil
+		}
 	}
 	for w, err := range log.Waiting() {
 		if err != nil {
@@ -40,4 +43,13 @@ func HasRows(dir string) (bool, error) {
 		}
 	}
 	return false, nil
+}
+
+func (c *Commit) hasRows() bool {
+	for _, s := range c.Shards {
+		if s.Kind == KindData && s.Rows > 0 {
+			return true
+		}
+	}
+	return false
 }

@@ -48,12 +48,19 @@ func (l *Log) lostShards() ([]string, error) {
 	return lost, nil
 }
 
-// unnamed lists what has the name of a shard and is in no entry.
+// unnamed lists what has the name of a shard and is in no entry, not even in one that a merge
+// replaced.
 func (l *Log) unnamed() (paths []string, err error) {
 	named := map[string]bool{}
-	for i := range l.Commits {
-		for _, s := range l.Commits[i].Shards {
-			named[s.Path] = true
+	left, err := l.leftReplaced()
+	if err != nil {
+		return nil, err
+	}
+	for _, commits := range [][]Commit{l.Commits, left} {
+		for i := range commits {
+			for _, s := range commits[i].Shards {
+				named[s.Path] = true
+			}
 		}
 	}
 	for _, sub := range []string{dataDir, failuresDir} {

@@ -43,6 +43,16 @@ func (c *Commit) Last() int64 {
 	return c.Seq
 }
 
+// tokens counts the tokens of the data shard.
+func (c *Commit) tokens() (n int64) {
+	for _, s := range c.Shards {
+		if s.Kind == KindData {
+			n += s.Tokens.Total
+		}
+	}
+	return n
+}
+
 // Originals returns the commits whose samples the entry holds, in order: itself, unless it is
 // a merge. Those of a merge have their own Seq, Groups and Samples. Their Shards are nil, for
 // their rows are in the shards of the merge, one commit after the other.
@@ -96,20 +106,21 @@ func (c *Commit) checkMerge() error {
 		last = r[1]
 	}
 	var replaced seqSet = c.Replaces
-	left := len(c.Samples)
+	left, tokens := len(c.Samples), c.tokens()
 	last = 0
 	for _, m := range c.Merged {
 		if m.Seq <= last || !replaced.has(m.Seq) {
 			return fmt.Errorf("samples of commit %d, after those of %d: the commits must rise, and be among the replaced ones", m.Seq, last)
 		}
-		if m.Samples < 1 || m.Samples > left {
-			return fmt.Errorf("%d samples of commit %d, and %d are left", m.Samples, m.Seq, left)
+		if m.Samples < 1 || m.Samples > left || m.Tokens < 0 || m.Tokens > tokens {
+			return fmt.Errorf("%d samples and %d tokens of commit %d, and %d and %d are left", m.Samples, m.Tokens, m.Seq, left, tokens)
 		}
 		left -= m.Samples
+		tokens -= m.Tokens
 		last = m.Seq
 	}
-	if left > 0 {
-		return fmt.Errorf("%d samples of no commit", left)
+	if left > 0 || tokens > 0 {
+		return fmt.Errorf("%d samples and %d tokens of no commit", left, tokens)
 	}
 	return nil
 }

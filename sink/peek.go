@@ -102,7 +102,7 @@ func (l *Log) Failure(s Shard, n int64) (*StoredFailure, error) {
 func rowAt[T any](l *Log, s Shard, kind Kind, n int64, inArrow func(f File, size, n int64) (*T, error)) (row *T, err error) {
 	defer func() {
 		if err != nil {
-			err = &CorruptError{Path: s.Path, Row: -1, Err: err}
+			err = corruptShard(s, err)
 		}
 	}()
 	if s.Kind != kind || n < 0 || n >= s.Rows {

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"iter"
 	"path/filepath"
+	"slices"
 
 	"github.com/parquet-go/parquet-go"
 )
@@ -15,23 +16,26 @@ import (
 type Log struct {
 	// Dir is the run's folder.
 	Dir string
-	// Commits are in order, Seq 1 first.
+	// Commits are the entries that count, in logical order: by the number of the first commit
+	// whose samples they hold. What a merge replaced is not among them.
 	Commits []Commit
 
-	fs   FS
-	seq  sequence
-	each func(*Commit) // is called with every commit, whose samples are dropped then; nil: they stay
+	fs    FS
+	seq   sequence
+	each  func(*Commit) // is called with every commit, and samples are dropped then; nil: they stay
+	given int64         // the last commit that each was called with
+	known seqSet        // entries that were read, or that such an entry replaces
 }
 
 // ReadLog reads the commit log of the run's folder dir. A folder without one has
-// no commits. A log with a gap, with an entry that cannot be read, whose checksum is
-// wrong or that is of another run than the first one is a *CorruptError; one with an
-// entry of a newer version wraps ErrNewer.
+// no commits. A log with a gap that no merge explains, with an entry that cannot be read, whose
+// checksum is wrong or that is of another run than the first one is a *CorruptError; one with
+// an entry of a newer version wraps ErrNewer.
 func ReadLog(dir string) (*Log, error) { return readLog(OS(), dir, "", nil) }
 
-// ReadLogEach is ReadLog for logs of millions of samples: it calls each with every commit,
-// in order, and keeps the commits without their Groups and Samples. What each is given is its own.
-// Done of such a Log is empty; Waiting reads the entries once more where there is a
+// ReadLogEach is ReadLog for logs of millions of samples: it calls each with every commit, in
+// logical order and once, those of merges as [Commit.Originals] returns them, and keeps the
+// entries without their Groups and Samples. What each is given is its own. Done of such a Log is empty; Waiting reads the entries once more where there is a
 // write-ahead log.
 func ReadLogEach(dir string, each func(*Commit)) (*Log, error) { return readLog(OS(), dir, "", each) }
 
@@ -41,57 +45,24 @@ func readLog(fsys FS, dir, runID string, each func(*Commit)) (*Log, error) {
 	return log, log.Follow()
 }
 
-// Follow reads the entries that were added since the log was read, for a reader
-// that keeps up with a running collection.
-func (l *Log) Follow() error {
-	dir := filepath.Join(l.Dir, commitsDir)
-	names, err := l.fs.ReadDir(dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	for _, name := range names {
-		seq, ok := commitSeq(name)
-		next := int64(len(l.Commits)) + 1
-		if !ok || seq < next {
-			continue
-		}
-		if seq > next {
-			return &CorruptError{Path: commitsDir + "/" + commitName(next), Row: -1, Err: fmt.Errorf("missing, but there is entry %d", seq)}
-		}
-		c, err := readCommit(l.fs, l.Dir, name)
-		if err != nil {
-			return err
-		}
-		if err := l.seq.add(&c); err != nil {
-			return &CorruptError{Path: commitsDir + "/" + name, Row: -1, Err: err}
-		}
-		if l.each != nil {
-			l.each(&c)
-			c.Groups, c.Samples = nil, nil
-		}
-		l.Commits = append(l.Commits, c)
-	}
-	return nil
-}
-
 // samples calls take with every sample of the commits that were read. Those that were
 // dropped it reads again.
 func (l *Log) samples(take func(*CommittedSample)) error {
-	for i := range l.Commits {
-		samples := l.Commits[i].Samples
-		if l.each != nil {
-			c, err := readCommit(l.fs, l.Dir, commitName(l.Commits[i].Seq))
-			if err != nil {
-				return err
+	all := func(c *Commit) {
+		for k := range c.Samples {
+			take(&c.Samples[k])
+		}
+	}
+	if l.each != nil {
+		_, err := readLog(l.fs, l.Dir, l.seq.runID, func(c *Commit) {
+			if c.Seq <= l.given {
+				all(c)
 			}
-			samples = c.Samples
-		}
-		for k := range samples {
-			take(&samples[k])
-		}
+		})
+		return err
+	}
+	for i := range l.Commits {
+		all(&l.Commits[i])
 	}
 	return nil
 }
@@ -145,11 +116,48 @@ func (l *Log) Failures(s Shard) iter.Seq2[*StoredFailure, error] {
 	}
 }
 
+// open opens a shard, also one that a merge replaced since the log was read. The error wraps
+// ErrReplaced where that shard is gone.
+func (l *Log) open(s Shard) (File, error) {
+	f, err := openCommitted(l.fs, l.Dir, s.Path)
+	if errors.Is(err, fs.ErrNotExist) && l.replacedSince(s) {
+		return nil, ErrReplaced
+	}
+	return f, err
+}
+
+func openCommitted(fsys FS, dir, path string) (File, error) {
+	name := filepath.FromSlash(path)
+	f, err := fsys.Open(filepath.Join(dir, name))
+	if errors.Is(err, fs.ErrNotExist) {
+		if moved, merr := fsys.Open(filepath.Join(dir, replacedDir, name)); merr == nil {
+			return moved, nil
+		}
+	}
+	return f, err
+}
+
+// replacedSince reports whether the entry of a shard that is gone was replaced: it leaves its
+// folder after the shard has left its own, and before the shard is deleted.
+func (l *Log) replacedSince(s Shard) bool {
+	for i := range l.Commits {
+		if !slices.ContainsFunc(l.Commits[i].Shards, func(o Shard) bool { return o.Path == s.Path }) {
+			continue
+		}
+		f, err := l.fs.Open(filepath.Join(l.Dir, commitsDir, commitName(l.Commits[i].Seq)))
+		if err == nil {
+			_ = f.Close() // nothing was read
+		}
+		return errors.Is(err, fs.ErrNotExist)
+	}
+	return false
+}
+
 // openChecked opens a shard whose size and digest are those of its commit. They come
 // first: the libraries are not made for damaged files, and may ask for any amount of
 // memory.
 func (l *Log) openChecked(s Shard) (File, error) {
-	f, err := l.fs.Open(filepath.Join(l.Dir, filepath.FromSlash(s.Path)))
+	f, err := l.open(s)
 	if err != nil {
 		return nil, err
 	}
@@ -160,9 +168,17 @@ func (l *Log) openChecked(s Shard) (File, error) {
 	return f, nil
 }
 
+// corruptShard says that a shard cannot be read because of err.
+func corruptShard(s Shard, err error) error {
+	if errors.Is(err, ErrReplaced) {
+		return fmt.Errorf("%s: %w", s.Path, err)
+	}
+	return &CorruptError{Path: s.Path, Row: -1, Err: err}
+}
+
 // readShard returns an error only if yield did not end the rows.
 func readShard[T any](l *Log, s Shard, kind Kind, yield func(*T, error) bool) error {
-	corrupt := func(err error) error { return &CorruptError{Path: s.Path, Row: -1, Err: err} }
+	corrupt := func(err error) error { return corruptShard(s, err) }
 	if s.Kind != kind {
 		return corrupt(fmt.Errorf("a shard of %s, want %s", s.Kind, kind))
 	}

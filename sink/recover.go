@@ -11,6 +11,10 @@ import (
 	"github.com/rollout-rl/rollout/sink/frame"
 )
 
+// replacedDir holds the shards and entries that merges replaced, each in a folder of the name
+// that it comes from, until no reader needs them.
+const replacedDir = "replaced"
+
 // orphansDir holds what recovery set aside. Nothing reads it.
 const orphansDir = "orphans"
 
@@ -46,6 +50,9 @@ func (d *Dataset) recover(log *Log) error {
 	// the sync: it must be true on disk before a segment goes that it replaces.
 	if err := d.cfg.FS.SyncDir(filepath.Join(d.dir, commitsDir)); err != nil {
 		return &ShardError{Path: filepath.Join(d.dir, commitsDir), Op: "sync", Err: err}
+	}
+	if err := d.finishMerges(log); err != nil {
+		return err
 	}
 	if err := d.clearLeftovers(log); err != nil {
 		return err

@@ -1,6 +1,7 @@
 package sink
 
 import (
+	"maps"
 	"reflect"
 	"strconv"
 )
@@ -17,6 +18,23 @@ const (
 	metaRunID         = "rollout.run_id"
 	metaKind          = "rollout.kind"
 )
+
+// shardMeta are the key-values of shards, by kind.
+type shardMeta [1 + KindFailures]map[string]string
+
+// metaOf returns the key-values of shards that have those of a Config besides their own.
+func (d *Dataset) metaOf(config map[string]string) *shardMeta {
+	var all shardMeta
+	for kind := range all {
+		all[kind] = map[string]string{
+			metaSchemaVersion: strconv.Itoa(SchemaVersion),
+			metaRunID:         d.cfg.RunID,
+			metaKind:          Kind(kind).String(),
+		}
+		maps.Copy(all[kind], config)
+	}
+	return &all
+}
 
 // A StoredRow is one row of a data shard: a training sequence of T tokens in K
 // spans with the facts of its sample. Its fields, in order, are the columns of

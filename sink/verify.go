@@ -26,7 +26,8 @@ type VerifyOptions struct {
 
 // A VerifyReport is what Verify found.
 type VerifyReport struct {
-	// Commits and Shards count what was checked, Bytes the shards' sizes.
+	// Commits and Shards count what was checked, Bytes the shards' sizes. A merge is one
+	// commit, and what it replaced is none.
 	Commits, Shards, Bytes int64
 	// Samples counts different keys, Failed those of them that failed for good:
 	// without a success in any commit.
@@ -48,7 +49,8 @@ type VerifyReport struct {
 // Verify checks every promise that the dataset in the run's folder dir makes. It changes
 // nothing.
 //
-//   - The log has no gap. Each entry has its checksum and is of the run.
+//   - The log has no gap that no merge explains. Each entry has its checksum and is of the run.
+//   - A merge holds all samples of the commits that it replaces, and no commit is in two entries.
 //   - Each shard is there, with the size and digest that its commit says. Its schema is
 //     that of its version, and an Arrow stream has its end mark.
 //   - Rows, tokens, rewards and policy versions are those that the commit sums up.
@@ -70,8 +72,8 @@ func Verify(ctx context.Context, dir string, opts VerifyOptions) (VerifyReport, 
 	v := &verifier{
 		fs: opts.FS, dir: dir, opts: opts,
 		named: map[string]bool{}, done: map[string]bool{}, known: newAttempts(),
-		seq: sequence{runID: opts.RunID},
 	}
+	v.entries = Log{Dir: dir, fs: v.fs, seq: sequence{runID: opts.RunID}, each: func(*Commit) {}}
 	if _, err := v.fs.ReadDir(dir); err != nil {
 		return v.report, err
 	}
@@ -98,7 +100,8 @@ type verifier struct {
 	named  map[string]bool // paths that a commit names
 	done   map[string]bool // by sample key: done, or failed so far
 	known  attempts        // the same, for what the write-ahead log holds
-	seq    sequence        // what the entries have to agree on
+
+	entries Log // those that were checked, without their samples
 }
 
 // problem notes what is wrong with a file, or with one row of it.
@@ -113,49 +116,103 @@ func (v *verifier) problem(path string, row int64, err error) {
 	v.report.Problems = append(v.report.Problems, err)
 }
 
-// log goes through the entries; a broken one does not end it.
+// log goes through the entries in logical order; a broken one does not end it.
 func (v *verifier) log(ctx context.Context) error {
-	names, err := v.fs.ReadDir(filepath.Join(v.dir, commitsDir))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	next := int64(1)
-	for _, name := range names {
-		seq, ok := commitSeq(name)
-		if !ok {
-			continue
-		}
-		path := commitsDir + "/" + name
-		v.named[path] = true
-		if seq != next {
-			v.problem(commitsDir+"/"+commitName(next), -1, fmt.Errorf("missing, but there is entry %d", seq))
-		}
-		next = seq + 1
-		c, err := readCommit(v.fs, v.dir, name)
-		if errors.Is(err, ErrNewer) {
-			return err
-		}
-		if err != nil {
-			v.problem(path, -1, err)
-			continue
-		}
-		if err := v.seq.add(&c); err != nil {
-			v.problem(path, -1, err)
-			continue // its samples are not this run's
-		}
-		if err := v.commit(ctx, path, &c); err != nil {
+	told := map[int64]bool{}
+	for try := 1; ; try++ {
+		again, err := v.listing(ctx, try, told)
+		if !again || try == maxListings || err != nil {
 			return err
 		}
 	}
-	return nil
 }
 
-// commit checks one entry and its shards. Its error is that of ctx.
-func (v *verifier) commit(ctx context.Context, path string, c *Commit) error {
+// listing goes through the entries of one listing that were not checked yet. again says that the
+// log has changed under it. told has the numbers that were told to be missing.
+func (v *verifier) listing(ctx context.Context, try int, told map[int64]bool) (again bool, err error) {
+	fresh, err := v.entries.list()
+	if err != nil {
+		return false, err
+	}
+	order, gaps, err := v.entries.order(fresh)
+	if errors.Is(err, fs.ErrNotExist) || len(gaps) > 0 && try < gapListings {
+		return true, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	for _, g := range gaps {
+		if !told[g.seq] {
+			told[g.seq] = true
+			v.problem("", -1, g.missing())
+		}
+	}
+	for _, seq := range order {
+		if v.entries.known.has(seq) {
+			continue // an entry that was checked replaces it
+		}
+		again, err := v.entry(ctx, seq)
+		if again || err != nil {
+			return again, err
+		}
+	}
+	return false, nil
+}
+
+// entry checks one entry and its shards. again says that a merge has replaced it meanwhile.
+func (v *verifier) entry(ctx context.Context, seq int64) (again bool, err error) {
+	name := commitName(seq)
+	path := commitsDir + "/" + name
+	c, err := readCommit(v.fs, v.dir, name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return true, nil
+	}
+	if errors.Is(err, ErrNewer) {
+		return false, err
+	}
+	v.named[path] = true
+	checked := v.entries.given
+	files := make([]openFile, len(c.Shards))
+	if err == nil {
+		// What is open stays readable, also where a merge replaces it now.
+		one := Log{Dir: v.dir, Commits: []Commit{c}, fs: v.fs}
+		for i, s := range c.Shards {
+			f := &files[i]
+			f.file, f.err = one.open(s)
+			if f.err == nil {
+				defer func() { _ = f.file.Close() }() // it was read only
+			}
+			if errors.Is(f.err, ErrReplaced) {
+				return true, nil
+			}
+		}
+		kept := c // add drops the samples
+		err = v.entries.add(&kept)
+	}
+	if err != nil {
+		v.problem(path, -1, err) // one of another run as well: its samples are not this run's
+		v.entries.known = v.entries.known.add(SeqRange{seq, seq})
+		return false, nil
+	}
+	return false, v.commit(ctx, path, &c, files, checked)
+}
+
+// An openFile is a shard that was opened, or why it could not be.
+type openFile struct {
+	file File
+	err  error
+}
+
+// commit checks one entry and its shards. What of it comes from commits up to checked was checked
+// and counted in other shards. Its error is that of ctx.
+func (v *verifier) commit(ctx context.Context, path string, c *Commit, files []openFile, checked int64) error {
 	v.report.Commits++
+	before := 0
+	for _, m := range c.Merged {
+		if m.Seq <= checked {
+			before += m.Samples
+		}
+	}
 	seen := make(map[CommittedGroup]bool, len(c.Groups))
 	for _, g := range c.Groups {
 		if seen[g] {
@@ -163,7 +220,7 @@ func (v *verifier) commit(ctx context.Context, path string, c *Commit) error {
 		}
 		seen[g] = true
 	}
-	for _, s := range c.Samples {
+	for _, s := range c.Samples[before:] {
 		v.known.add(s.Key, s.Attempt, s.Failed())
 		done, seen := v.done[s.Key]
 		switch {
@@ -173,13 +230,17 @@ func (v *verifier) commit(ctx context.Context, path string, c *Commit) error {
 			v.done[s.Key] = !s.Failed()
 		}
 	}
-	for _, s := range c.Shards {
+	for i, s := range c.Shards {
 		if v.named[s.Path] {
 			v.problem(path, -1, fmt.Errorf("shard %s is named twice", s.Path))
 			continue
 		}
 		v.named[s.Path] = true
-		if err := v.shard(ctx, c, s); err != nil {
+		err := files[i].err
+		if err == nil {
+			err = v.shard(ctx, c, s, files[i].file, before)
+		}
+		if err != nil {
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
@@ -189,22 +250,18 @@ func (v *verifier) commit(ctx context.Context, path string, c *Commit) error {
 	return nil
 }
 
-func (v *verifier) shard(ctx context.Context, c *Commit, s Shard) error {
+func (v *verifier) shard(ctx context.Context, c *Commit, s Shard, f File, before int) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	f, err := v.fs.Open(filepath.Join(v.dir, filepath.FromSlash(s.Path)))
-	if err != nil {
-		return err
-	}
-	defer func() { _ = f.Close() }() // it was read only
 	v.report.Shards++
 	v.report.Bytes += s.Bytes
 	// The digest first: what it vouches for, the readers can take.
-	if err := checkBytes(f, s.Bytes, s.SHA256); err != nil {
+	err := checkBytes(f, s.Bytes, s.SHA256)
+	if err != nil {
 		return err
 	}
-	check := &shardCheck{v: v, shard: s, kind: s.Kind, schema: c.SchemaVersion, groups: c.Groups, samples: c.Samples}
+	check := &shardCheck{v: v, shard: s, kind: s.Kind, schema: c.SchemaVersion, groups: c.Groups, samples: c.Samples, left: len(c.Samples) - before}
 	if s.Kind == KindFailures {
 		err = readParquet(f, s.Bytes, s.Rows, func(row *StoredFailure) bool {
 			check.failure(row)
@@ -222,6 +279,7 @@ func (v *verifier) shard(ctx context.Context, c *Commit, s Shard) error {
 	}
 	if s.Kind == KindData {
 		v.report.Tokens.add(check.sums.tokens)
+		v.report.Tokens.add(check.before.negative())
 	}
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -234,6 +292,16 @@ func (v *verifier) shard(ctx context.Context, c *Commit, s Shard) error {
 
 // orphans lists the files that no commit names.
 func (v *verifier) orphans() error {
+	left, err := v.entries.leftReplaced() // a merge moves them away
+	for i := range left {
+		v.named[commitsDir+"/"+commitName(left[i].Seq)] = true
+		for _, s := range left[i].Shards {
+			v.named[s.Path] = true
+		}
+	}
+	if err != nil {
+		v.problem(commitsDir, -1, err)
+	}
 	for _, sub := range []string{dataDir, failuresDir, commitsDir, walDir} {
 		names, err := v.fs.ReadDir(filepath.Join(v.dir, sub))
 		if errors.Is(err, fs.ErrNotExist) {

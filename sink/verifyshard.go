@@ -22,7 +22,12 @@ type shardCheck struct {
 	sampled int64             // tokens sampled in the current sample
 	n       int64
 	sums    shardSums
+	left    int    // samples at the end that are counted, all but those that were counted before
+	before  Tokens // of those
 }
+
+// counted reports whether the current sample was not counted before.
+func (s *shardCheck) counted() bool { return len(s.samples) <= s.left }
 
 // next says which sample the next row belongs to, and which row of how many it is.
 func (s *shardCheck) next() (of CommittedSample, i, n int32) {
@@ -50,9 +55,13 @@ func (s *shardCheck) row(r *StoredRow) {
 		s.v.problem(s.shard.Path, s.n, err)
 	}
 	s.n++
-	s.v.report.Rows++
 	s.sums.tokens.Total += int64(len(r.InputIDs))
 	s.sums.add(r)
+	if s.counted() {
+		s.v.report.Rows++
+	} else {
+		s.before = s.sums.tokens
+	}
 }
 
 // owns returns an error if a row is of another sample or attempt.
@@ -152,7 +161,9 @@ func (s *shardCheck) failure(f *StoredFailure) {
 		s.v.problem(s.shard.Path, s.n, fmt.Errorf("call %d", f.Call))
 	}
 	s.n++
-	s.v.report.Failures++
+	if s.counted() {
+		s.v.report.Failures++
+	}
 	s.sums.tokens.Total += int64(len(f.OutputIDs))
 }
 

@@ -22,6 +22,7 @@ type writer struct {
 
 	data     *openShard[StoredRow]     // nil before the first row
 	failures *openShard[StoredFailure] // nil before the first failure
+	meta     *shardMeta                // of the shards
 	columns  *columnSet                // arenas of Arrow batches, kept from shard to shard
 	codec    *pageCodec                // of Parquet pages, kept from shard to shard
 
@@ -67,7 +68,7 @@ func newWriter(d *Dataset, id int) *writer {
 	d.logMu.Lock()
 	sealed := d.nextSeq - 1
 	d.logMu.Unlock()
-	w := &writer{d: d, id: id, codec: newPageCodec(), age: time.NewTimer(d.cfg.MaxShardAge), heldBytes: d.cfg.MaxBytesInFlight / int64(2*d.cfg.Writers), places: map[CommittedGroup]int32{}, sealed: sealed}
+	w := &writer{d: d, id: id, meta: d.metaOf(d.cfg.Meta), codec: newPageCodec(), age: time.NewTimer(d.cfg.MaxShardAge), heldBytes: d.cfg.MaxBytesInFlight / int64(2*d.cfg.Writers), places: map[CommittedGroup]int32{}, sealed: sealed}
 	w.age.Stop()
 	w.held.groups = map[CommittedGroup]*heldGroup{}
 	if d.cfg.Format == Arrow {
@@ -270,11 +271,11 @@ func (w *writer) openData() (*openShard[StoredRow], error) {
 		return nil, err
 	}
 	if d.cfg.Format == Arrow {
-		s.enc = newArrowEncoder(s, w.columns, d.cfg.RowGroupTokens, d.meta[KindData])
+		s.enc = newArrowEncoder(s, w.columns, d.cfg.RowGroupTokens, w.meta[KindData])
 		s.check = func(f File, size, rows int64) error { return readArrow(f, size, rows, nil) }
 		return s, nil
 	}
-	s.enc = newParquetEncoder[StoredRow](s, w.codec, d.cfg.RowGroupTokens, d.meta[KindData])
+	s.enc = newParquetEncoder[StoredRow](s, w.codec, d.cfg.RowGroupTokens, w.meta[KindData])
 	s.check = checkParquet[StoredRow]
 	return s, nil
 }
@@ -285,7 +286,7 @@ func (w *writer) openFailures() (*openShard[StoredFailure], error) {
 	if err != nil {
 		return nil, err
 	}
-	s.enc = newParquetEncoder[StoredFailure](s, w.codec, d.cfg.RowGroupTokens, d.meta[KindFailures])
+	s.enc = newParquetEncoder[StoredFailure](s, w.codec, d.cfg.RowGroupTokens, w.meta[KindFailures])
 	s.check = checkParquet[StoredFailure]
 	return s, nil
 }
@@ -304,35 +305,15 @@ func (w *writer) commit() error {
 	var took SealTimes
 	c := Commit{
 		Version: CommitVersion, RunID: d.cfg.RunID, Writer: w.id, SchemaVersion: SchemaVersion,
-		Shards: []Shard{}, Groups: w.groups, Samples: w.samples,
+		Groups: w.groups, Samples: w.samples,
 	}
-	base := fmt.Sprintf("part-%s-%d-%d", d.cfg.RunID, w.id, w.sealed)
+	shards, err := w.seal(fmt.Sprintf("part-%s-%d-%d", d.cfg.RunID, w.id, w.sealed), &took)
 	w.sealed++
-	if s := w.data; s != nil {
-		w.data = nil
-		shard, err := s.seal(base, &took)
-		if err != nil {
-			return err
-		}
-		c.Shards = append(c.Shards, shard)
+	if err != nil {
+		return err
 	}
-	if s := w.failures; s != nil {
-		w.failures = nil
-		shard, err := s.seal(base, &took)
-		if err != nil {
-			return err
-		}
-		c.Shards = append(c.Shards, shard)
-	}
+	c.Shards = shards
 	start := time.Now()
-	for _, s := range c.Shards {
-		dir := filepath.Join(d.dir, s.Kind.String())
-		if err := d.cfg.FS.SyncDir(dir); err != nil {
-			return &ShardError{Path: dir, Op: "sync", Err: err}
-		}
-	}
-	failpoint.Hit(failpoint.ShardDirSynced)
-	start = took.add(&took.Sync, start)
 	c.CreatedAt = d.cfg.Now().UTC()
 	if err := d.commit(&c); err != nil {
 		return err
@@ -359,6 +340,37 @@ func (w *writer) commit() error {
 	w.setTimer()
 	d.card.refresh()
 	return nil
+}
+
+// seal seals the open shards under names that base begins, and makes the names durable.
+func (w *writer) seal(base string, took *SealTimes) ([]Shard, error) {
+	shards := []Shard{}
+	if s := w.data; s != nil {
+		w.data = nil
+		shard, err := s.seal(base, took)
+		if err != nil {
+			return nil, err
+		}
+		shards = append(shards, shard)
+	}
+	if s := w.failures; s != nil {
+		w.failures = nil
+		shard, err := s.seal(base, took)
+		if err != nil {
+			return nil, err
+		}
+		shards = append(shards, shard)
+	}
+	start := time.Now()
+	for _, s := range shards {
+		dir := filepath.Join(w.d.dir, s.Kind.String())
+		if err := w.d.cfg.FS.SyncDir(dir); err != nil {
+			return nil, &ShardError{Path: dir, Op: "sync", Err: err}
+		}
+	}
+	failpoint.Hit(failpoint.ShardDirSynced)
+	took.add(&took.Sync, start)
+	return shards, nil
 }
 
 // giveUp abandons the open shards and tells their samples why. Shards that were

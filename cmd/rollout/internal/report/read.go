@@ -45,11 +45,11 @@ func Read(dir string, run Run) (*Report, error) {
 		if err != nil {
 			return nil, err
 		}
-		had := len(log.Commits)
+		had := log.Last()
 		if err := log.Follow(); err != nil {
 			return nil, err
 		}
-		if len(log.Commits) == had || try == maxTries {
+		if log.Last() == had || try == maxTries {
 			return r, nil
 		}
 	}

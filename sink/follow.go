@@ -1,0 +1,252 @@
+package sink
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"iter"
+	"path/filepath"
+	"slices"
+)
+
+// The logical order of a dataset is that of its commits by number, each with its samples in
+// order, wherever merges have put their rows since. It never changes. All readers of the log
+// get it from here: which entries count, in which order, and which numbers may be missing.
+
+// maxListings bounds how often the folder of the log is listed again because an entry was moved
+// under the reader, gapListings how often because a listing shows an entry and not the one before
+// it.
+const (
+	maxListings = 20
+	gapListings = 3
+)
+
+// Follow reads the entries that were added since the log was read, for a reader that keeps
+// up with a running collection. Entries that a merge replaced since then give way to it: the
+// length of Commits may fall. See Last.
+func (l *Log) Follow() error {
+	for try := 1; ; try++ {
+		again, err := l.follow(try)
+		if !again || try == maxListings {
+			return err
+		}
+	}
+}
+
+// follow is Follow of one listing. again says that another one may cure the error.
+func (l *Log) follow(try int) (again bool, err error) {
+	fresh, err := l.list()
+	if err != nil || len(fresh) == 0 {
+		return false, err
+	}
+	order, gaps := fresh, gapsOf(l.known, fresh)
+	if len(gaps) > 0 {
+		if order, gaps, err = l.order(fresh); err != nil {
+			return errors.Is(err, fs.ErrNotExist), err
+		}
+	}
+	if len(gaps) > 0 {
+		return try < gapListings, gaps[0].missing()
+	}
+	for _, seq := range order {
+		if l.known.has(seq) {
+			continue // an entry that was read just now replaces it
+		}
+		c, err := readCommit(l.fs, l.Dir, commitName(seq))
+		if err == nil {
+			err = l.add(&c)
+		}
+		if err != nil {
+			return errors.Is(err, fs.ErrNotExist), err
+		}
+	}
+	return false, nil
+}
+
+// Last returns the number of the last entry of the log, 0 of an empty one. It grows with
+// every commit and every merge.
+func (l *Log) Last() int64 {
+	if len(l.known) == 0 {
+		return 0
+	}
+	return l.known[len(l.known)-1][1]
+}
+
+// Originals returns the commits in logical order, those of merges as [Commit.Originals] does.
+func (l *Log) Originals() iter.Seq[*Commit] {
+	return func(yield func(*Commit) bool) {
+		for i := range l.Commits {
+			for o := range l.Commits[i].Originals() {
+				if !yield(o) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// list returns the numbers of the entries that are there and not known, rising.
+func (l *Log) list() (fresh []int64, err error) {
+	names, err := l.fs.ReadDir(filepath.Join(l.Dir, commitsDir))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	for _, name := range names {
+		if seq, ok := commitSeq(name); ok && !l.known.has(seq) {
+			fresh = append(fresh, seq)
+		}
+	}
+	return fresh, err
+}
+
+// A gap is a number that no entry has or replaces, and the next one that is there.
+type gap struct{ seq, next int64 }
+
+func (g gap) missing() error {
+	return &CorruptError{Path: commitsDir + "/" + commitName(g.seq), Row: -1, Err: fmt.Errorf("missing, but there is entry %d", g.next)}
+}
+
+// gapsOf returns the gaps below the last of the numbers, which rise.
+func gapsOf(known seqSet, numbers []int64) (gaps []gap) {
+	next, at := int64(1), 0
+	for _, seq := range numbers {
+		for next < seq { // what is known lies between
+			for at < len(known) && known[at][1] < next {
+				at++
+			}
+			if at == len(known) || known[at][0] > next {
+				to := seq
+				if at < len(known) {
+					to = min(to, known[at][0])
+				}
+				gaps = append(gaps, gap{next, to})
+				next = to
+				continue
+			}
+			next = known[at][1] + 1
+		}
+		next = max(next, seq+1)
+	}
+	return gaps
+}
+
+// order returns which of the entries count, in logical order, and what is missing. Where some
+// numbers are missing, the merges have to be known before the first entry is taken: one of
+// them may hold it.
+func (l *Log) order(fresh []int64) (order []int64, gaps []gap, err error) {
+	type place struct{ first, seq int64 }
+	places := make([]place, 0, len(fresh))
+	replaced := slices.Clone(l.known)
+	for _, seq := range slices.Backward(fresh) { // merges are replaced by later ones only
+		if replaced.has(seq) {
+			continue
+		}
+		p := place{seq, seq}
+		merge, err := isMerge(l.fs, l.Dir, seq)
+		if err == nil && merge {
+			var c Commit
+			c, err = readCommit(l.fs, l.Dir, commitName(seq))
+			if err == nil {
+				p.first = c.First()
+				for _, r := range c.Replaces {
+					replaced = replaced.add(r)
+				}
+			}
+		}
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, nil, err
+		}
+		places = append(places, p) // what is wrong with an entry is told when it is taken
+	}
+	slices.SortFunc(places, func(a, b place) int { return int(a.first - b.first) })
+	for _, p := range places {
+		order = append(order, p.seq)
+	}
+	return order, gapsOf(replaced, fresh), nil
+}
+
+// mergeMark begins an entry that is a merge: [encodeCommit] writes the version first.
+var mergeMark = fmt.Sprintf(`{"version":%d,`, MergeVersion)
+
+// isMerge reports whether an entry says that it is a merge, by its first bytes.
+func isMerge(fsys FS, dir string, seq int64) (bool, error) {
+	path := filepath.Join(dir, commitsDir, commitName(seq))
+	f, err := fsys.Open(path)
+	if err != nil {
+		return false, err
+	}
+	head := make([]byte, len(mergeMark))
+	_, err = f.ReadAt(head, 0)
+	if cerr := f.Close(); err == nil || err == io.EOF {
+		err = cerr
+	}
+	return string(head) == mergeMark, err
+}
+
+// add takes the next entry in logical order, or a merge of entries that were taken.
+func (l *Log) add(c *Commit) error {
+	err := l.seq.add(c)
+	from, to := 0, 0
+	if err == nil {
+		from, to, err = l.place(c)
+	}
+	if err != nil {
+		return &CorruptError{Path: commitsDir + "/" + commitName(c.Seq), Row: -1, Err: err}
+	}
+	if l.each != nil {
+		for o := range c.Originals() {
+			if o.Seq > l.given {
+				l.each(o)
+			}
+		}
+		c.Groups, c.Samples = nil, nil
+	}
+	l.given = max(l.given, c.Last())
+	l.Commits = slices.Replace(l.Commits, from, to, *c)
+	l.known = l.known.add(SeqRange{c.Seq, c.Seq})
+	for _, r := range c.Replaces {
+		l.known = l.known.add(r)
+	}
+	return nil
+}
+
+// place returns which of the commits an entry takes the place of. An error says why both
+// cannot be: no commit may be held by two entries, or by none.
+func (l *Log) place(c *Commit) (from, to int, err error) {
+	from, _ = slices.BinarySearchFunc(l.Commits, c.First(), func(o Commit, seq int64) int { return int(o.First() - seq) })
+	if from > 0 && l.Commits[from-1].Last() >= c.First() {
+		return 0, 0, fmt.Errorf("the entry begins with commit %d, which entry %d holds", c.First(), l.Commits[from-1].Seq)
+	}
+	var replaced seqSet = c.Replaces
+	for to = from; to < len(l.Commits) && l.Commits[to].First() <= c.Last(); to++ {
+		o := &l.Commits[to]
+		if !replaced.has(o.Seq) {
+			return 0, 0, fmt.Errorf("the entry holds samples of entry %d, and does not replace it", o.Seq)
+		}
+		if err := o.heldBy(c); err != nil {
+			return 0, 0, err
+		}
+	}
+	for i := range l.Commits {
+		if seq := l.Commits[i].Seq; (i < from || i >= to) && replaced.has(seq) {
+			return 0, 0, fmt.Errorf("the entry replaces entry %d, and does not hold its samples", seq)
+		}
+	}
+	return from, to, nil
+}
+
+// heldBy returns an error if not all commits of c are in a merge that replaces it.
+func (c *Commit) heldBy(merge *Commit) error {
+	merged := c.Merged
+	if !c.IsMerge() {
+		merged = []MergedCommit{{c.Seq, len(c.Samples), c.tokens()}} // no samples: they were dropped
+	}
+	for _, m := range merged {
+		at, ok := slices.BinarySearchFunc(merge.Merged, m.Seq, func(o MergedCommit, seq int64) int { return int(o.Seq - seq) })
+		if !ok || m.Samples > 0 && merge.Merged[at].Samples != m.Samples || merge.Merged[at].Tokens != m.Tokens {
+			return fmt.Errorf("the entry replaces entry %d, and does not hold the %d samples and %d tokens of commit %d", c.Seq, m.Samples, m.Tokens, m.Seq)
+		}
+	}
+	return nil
+}

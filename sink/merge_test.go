@@ -1,0 +1,286 @@
+package sink_test
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"testing"
+
+	"github.com/rollout-rl/rollout/sink"
+	"github.com/rollout-rl/rollout/sink/sinktest"
+	"github.com/rollout-rl/rollout/tokenize"
+)
+
+// smallCommits makes a log of n commits: of one sample or some, with rows, failures or neither,
+// with groups in one commit and in several, and with failures that a later commit supersedes.
+func smallCommits(t testing.TB, dir string, cfg sink.Config, n int, seed uint64) {
+	t.Helper()
+	b := sinktest.NewBuilder(seed)
+	rng := rand.New(rand.NewPCG(seed, 3))
+	var failed []*tokenize.Sample
+	for range n {
+		var list, late []*tokenize.Sample
+		for range 1 + rng.IntN(4) {
+			var s *tokenize.Sample
+			switch k := rng.IntN(10); {
+			case k < 5:
+				s = b.Sample(b.Row(1+rng.IntN(40), 1+rng.IntN(90)))
+			case k < 7:
+				s = b.Sample(b.Row(5, 30), b.Row(30, 20, 3, 1), b.Row(2, 2))
+			case k == 7:
+				s = b.Sample()
+			case k == 8 && len(failed) > 0:
+				s = b.Sample(b.Row(8, 8))
+				s.Key, s.Attempt = failed[0].Key, failed[0].Attempt+1
+				s.RolloutID = fmt.Sprintf("%s/%d", s.Key, s.Attempt)
+				s.GroupID, s.GroupSize, s.Index = failed[0].GroupID, failed[0].GroupSize, failed[0].Index
+				failed = failed[1:]
+			default:
+				s = b.Failure(3)
+				late = append(late, s)
+			}
+			list = append(list, s)
+		}
+		failed = append(failed, late...)
+		sinktest.Write(t, dir, cfg, list)
+	}
+}
+
+// A placed line is what the log and the shards say of one sample of a commit, in their order.
+func logicalOf(t testing.TB, dir string) (lines []string) {
+	t.Helper()
+	log, err := sink.ReadLog(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for c := range log.Originals() {
+		for _, s := range c.Samples {
+			lines = append(lines, fmt.Sprintf("%d %s/%d %d %d %q %d of %d %s", c.Seq, s.Key, s.Attempt, s.Rows, s.Failures, c.Groups[s.Group].ID, s.Index, c.Groups[s.Group].Size, s.Class))
+		}
+	}
+	for s, err := range log.Stored() {
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines = append(lines, string(bits(nil, reflect.ValueOf(s))))
+	}
+	return lines
+}
+
+// bits appends a value with all that it points to, floats by their bits.
+func bits(dst []byte, v reflect.Value) []byte {
+	switch v.Kind() {
+	case reflect.Pointer:
+		if v.IsNil() {
+			return append(dst, "null "...)
+		}
+		return bits(dst, v.Elem())
+	case reflect.Struct:
+		for i := range v.NumField() {
+			dst = bits(append(append(dst, v.Type().Field(i).Name...), '='), v.Field(i))
+		}
+		return dst
+	case reflect.Slice:
+		if v.IsNil() {
+			return append(dst, "null "...)
+		}
+		dst = append(dst, '[')
+		for i := range v.Len() {
+			dst = bits(dst, v.Index(i))
+		}
+		return append(dst, ']', ' ')
+	case reflect.Float32, reflect.Float64:
+		return fmt.Appendf(dst, "%x ", math.Float64bits(v.Float()))
+	}
+	return fmt.Appendf(dst, "%v ", v)
+}
+
+// sameLogical compares what two folders hold.
+func sameLogical(t testing.TB, dir string, want []string) {
+	t.Helper()
+	got := logicalOf(t, dir)
+	for i := range max(len(got), len(want)) {
+		if i >= len(got) || i >= len(want) || got[i] != want[i] {
+			t.Fatalf("line %d of %d and %d:\n%.300s\nwant:\n%.300s", i, len(got), len(want), append(got, make([]string, len(want))...)[i], append(want, make([]string, len(got))...)[i])
+		}
+	}
+}
+
+func wholeVerify(t testing.TB, dir string) sink.VerifyReport {
+	t.Helper()
+	r, err := sink.Verify(t.Context(), dir, sink.VerifyOptions{})
+	if err != nil || r.ProblemCount > 0 {
+		t.Fatalf("Verify: %v, %v", err, r.Problems)
+	}
+	return r
+}
+
+func copyDir(t testing.TB, from string) string {
+	t.Helper()
+	to := t.TempDir()
+	if err := os.CopyFS(to, os.DirFS(from)); err != nil {
+		t.Fatal(err)
+	}
+	return to
+}
+
+// Merges change which files there are, and nothing that a reader sees: not a sample, not an
+// order, not a bit.
+func TestMerge(t *testing.T) {
+	t.Parallel()
+	for _, format := range []sink.Format{sink.Parquet, sink.Arrow} {
+		for _, at := range []int{2, 3, 8} {
+			t.Run(fmt.Sprintf("%s/%d", format, at), func(t *testing.T) {
+				t.Parallel()
+				dir := t.TempDir()
+				cfg := sink.Config{Format: format, MergeAt: at, RowGroupTokens: 1000, Meta: map[string]string{"rollout.config_sha256": "x"}}
+				smallCommits(t, dir, cfg, 41, uint64(at))
+				want, before := logicalOf(t, dir), wholeVerify(t, dir)
+				for round := range 2 { // merges of merges
+					d, err := sink.Create(dir, cfg)
+					if err != nil {
+						t.Fatal(err)
+					}
+					n, err := d.MergeAll(t.Context())
+					if err != nil || n == 0 && at == 2 {
+						t.Fatalf("%d merges, %v", n, err)
+					}
+					t.Logf("%d merges", n)
+					sameLogical(t, dir, want)
+					after := wholeVerify(t, dir)
+					if before.Samples != after.Samples || before.Rows != after.Rows || before.Failures != after.Failures || before.Tokens != after.Tokens || before.Failed != after.Failed {
+						t.Errorf("%+v, want the sums of %+v", after, before)
+					}
+					if len(after.Orphans) > 0 {
+						t.Errorf("orphans %q", after.Orphans)
+					}
+					cardNames(t, dir, true)
+					smallCommits(t, dir, cfg, 11, uint64(100*(round+1)+at))
+					want, before = logicalOf(t, dir), wholeVerify(t, dir)
+				}
+				log, err := sink.ReadLog(dir)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if n := len(log.Commits); n > 8*at+11 {
+					t.Errorf("%d entries are left", n)
+				}
+				if meta, err := log.Meta(slices.Collect(log.Shards(sink.KindData))[0]); err != nil || meta["rollout.config_sha256"] != "x" {
+					t.Errorf("key-values %v, %v", meta, err)
+				}
+				// Nobody needs what was replaced.
+				if err := os.RemoveAll(filepath.Join(dir, "replaced")); err != nil {
+					t.Fatal(err)
+				}
+				sameLogical(t, dir, want)
+			})
+		}
+	}
+}
+
+// Whenever the power is cut or the process killed in a merge, the next Create leaves the same
+// dataset, and merging goes on.
+func TestMergeIsCut(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	cfg := sink.Config{MergeAt: 3, RowGroupTokens: 1000}
+	smallCommits(t, dir, cfg, 9, 7)
+	want := logicalOf(t, dir)
+	session := func(fs *sinktest.PowerCut) error {
+		d, err := sink.Create("run", withFS(cfg, fs))
+		if err != nil {
+			return err
+		}
+		_, err = d.MergeAll(t.Context())
+		_ = d.Acknowledge(sink.Cursor{RunID: "run", Seq: 10})
+		d.DeleteReplaced()
+		return err
+	}
+	probe := loaded(t, dir, 0)
+	probe.CutAt(-1)
+	if err := session(probe); err != nil {
+		t.Fatal(err)
+	}
+	steps := len(probe.Steps())
+	t.Logf("%d operations", steps)
+	stride := 1
+	if testing.Short() {
+		stride = 11
+	}
+	for at := 0; at < steps; at += stride {
+		t.Run(fmt.Sprintf("at=%d", at), func(t *testing.T) {
+			t.Parallel()
+			rng := rand.New(rand.NewPCG(5, uint64(at)))
+			fs := loaded(t, dir, rng.Uint64())
+			fs.CutAt(at)
+			_ = session(fs)
+			for range rng.IntN(3) {
+				back(rng, fs)
+				sameLogical(t, dump(t, fs), want)
+				fs.CutAt(rng.IntN(80))
+				_ = session(fs)
+			}
+			back(rng, fs)
+			if _, err := sink.Create("run", withFS(cfg, fs)); err != nil {
+				t.Fatal(err)
+			}
+			there := dump(t, fs)
+			sameLogical(t, there, want)
+			if r := wholeVerify(t, there); len(r.Orphans) > 0 {
+				t.Errorf("orphans %q", r.Orphans)
+			}
+			cardNames(t, there, true)
+			fs.Kill()
+			if err := session(fs); err != nil {
+				t.Fatal(err)
+			}
+			there = dump(t, fs)
+			sameLogical(t, there, want)
+			wholeVerify(t, there)
+			if left, _ := filepath.Glob(filepath.Join(there, "replaced", "*", "*")); len(left) > 0 {
+				t.Errorf("all was acknowledged, and %q is left", left)
+			}
+		})
+	}
+}
+
+// loaded is a disk with the files of a folder.
+func loaded(t testing.TB, dir string, seed uint64) *sinktest.PowerCut {
+	t.Helper()
+	disk := sinktest.NewPowerCut("run", seed)
+	err := filepath.WalkDir(dir, func(path string, e os.DirEntry, err error) error {
+		rel, _ := filepath.Rel(dir, path)
+		to := filepath.Join("run", rel)
+		if err != nil || rel == "." {
+			return err
+		}
+		if e.IsDir() {
+			return disk.MkdirAll(to)
+		}
+		body, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		f, err := disk.Create(to)
+		if err != nil {
+			return err
+		}
+		if _, err := f.Write(body); err != nil {
+			return err
+		}
+		return f.Sync()
+	})
+	for _, sub := range []string{"", "data", "failures", "_commits", "wal"} {
+		if err == nil {
+			err = disk.SyncDir(filepath.Join("run", sub))
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return disk
+}

@@ -1,0 +1,164 @@
+package sink
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"time"
+)
+
+// write writes the shards of a merge. It returns the entry, which has no number yet, and those
+// that it replaces, without their samples. Of a source it holds one row group and the entry.
+func (m *merger) write(ctx context.Context, list []mergeable) (_ *Commit, sources []Commit, err error) {
+	d := m.d
+	if m.w == nil {
+		m.w = &writer{d: d, codec: newPageCodec()} // of shards only
+	}
+	w := m.w
+	w.places = map[CommittedGroup]int32{}
+	if d.cfg.Format == Arrow {
+		w.columns = newColumnSet()
+	}
+	defer func() {
+		if w.data != nil {
+			w.data.abandon()
+		}
+		if w.failures != nil {
+			w.failures.abandon()
+		}
+		*w = writer{d: d, codec: w.codec} // what is large goes
+	}()
+	w.meta = d.metaOf(m.metas[list[0].meta])
+	c := &Commit{Version: MergeVersion, RunID: d.cfg.RunID, SchemaVersion: SchemaVersion}
+	var replaced seqSet
+	for i := range list {
+		source, err := readCommit(d.cfg.FS, d.dir, commitName(list[i].seq))
+		if err != nil {
+			return nil, nil, err
+		}
+		if err := m.copy(ctx, &source); err != nil {
+			return nil, nil, err
+		}
+		replaced = replaced.add(SeqRange{source.Seq, source.Seq})
+		for _, r := range source.Replaces {
+			replaced = replaced.add(r)
+		}
+		if source.IsMerge() {
+			c.Merged = append(c.Merged, source.Merged...)
+		} else {
+			c.Merged = append(c.Merged, MergedCommit{source.Seq, len(source.Samples), source.tokens()})
+		}
+		source.Groups, source.Samples = nil, nil
+		sources = append(sources, source)
+	}
+	c.Replaces, c.Groups, c.Samples = replaced, w.groups, w.samples
+	c.Shards, err = w.seal(fmt.Sprintf("part-%s-m-%d", d.cfg.RunID, list[0].seq), new(SealTimes))
+	return c, sources, err
+}
+
+// copy writes the rows of an entry as they are, after the digests of its shards were checked.
+func (m *merger) copy(ctx context.Context, c *Commit) error {
+	log := &Log{Dir: m.d.dir, fs: m.d.cfg.FS}
+	w := m.w
+	rest := newRest(ctx)
+	next := 0 // the sample of c that is taken next
+	take := func() *CommittedSample {
+		s := c.Samples[next]
+		s.Group = w.place(c.Groups[s.Group])
+		w.samples = append(w.samples, s)
+		next++
+		return &w.samples[len(w.samples)-1]
+	}
+	var current *CommittedSample
+	left := int32(0) // rows of the current sample
+	for _, s := range c.Shards {
+		var err error
+		switch {
+		case s.Kind == KindFailures:
+			for f, ferr := range log.Failures(s) {
+				if err = ferr; err == nil {
+					err = w.putFailure(f)
+				}
+				if err == nil {
+					err = rest.take(8*len(f.OutputIDs) + len(f.Text))
+				}
+				if err != nil {
+					break
+				}
+			}
+		default:
+			err = log.eachRow(s, func(r *StoredRow) error {
+				for left == 0 {
+					if next == len(c.Samples) {
+						return fmt.Errorf("row of sample %s, and the entry has no more samples", r.SampleKey)
+					}
+					current = take()
+					left = current.Rows
+				}
+				left--
+				if err := current.owns(r.SampleKey, r.Attempt); err != nil {
+					return err
+				}
+				if err := w.putRow(r); err != nil {
+					return err
+				}
+				return rest.take(13*len(r.InputIDs) + textBytes(r))
+			})
+		}
+		if err != nil {
+			return err
+		}
+	}
+	for next < len(c.Samples) { // those behind the last row
+		take()
+	}
+	return nil
+}
+
+// eachRow calls yield with each row of a data shard until it returns an error. The row is valid
+// until then.
+func (l *Log) eachRow(s Shard, yield func(*StoredRow) error) (err error) {
+	var failed error
+	more := func(r *StoredRow) bool {
+		failed = yield(r)
+		return failed == nil
+	}
+	err = l.factsOf(s, func(f File) error {
+		if s.Format == Arrow {
+			return readArrow(f, s.Bytes, s.Rows, more)
+		}
+		return scanColumns(f, s.Bytes, s.Rows, wholeRows(), more)
+	})
+	if failed != nil {
+		return failed
+	}
+	return err
+}
+
+// A rest lets the writers go first: who takes it works for half of the time.
+type rest struct {
+	ctx   context.Context // of one merge
+	since time.Time
+	bytes int
+}
+
+// restBytes is how much is copied at once: some milliseconds.
+const restBytes = 1 << 20
+
+func newRest(ctx context.Context) *rest { return &rest{ctx: ctx, since: time.Now()} }
+
+// take counts bytes that were copied, and waits for as long as they took where it is time to. An
+// error says that there is no more time.
+func (r *rest) take(bytes int) error {
+	if r.bytes += bytes; r.bytes < restBytes {
+		return context.Cause(r.ctx)
+	}
+	r.bytes = 0
+	runtime.Gosched()
+	select {
+	case <-r.ctx.Done():
+	case <-time.After(min(time.Since(r.since), time.Second)):
+	}
+	r.since = time.Now()
+	return context.Cause(r.ctx)
+}

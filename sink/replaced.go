@@ -1,0 +1,162 @@
+package sink
+
+import (
+	"errors"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"time"
+)
+
+// What a merge replaced moves to replaced/, into folders of the same names. It is data no more
+// from the moment at which the merge is in the log: whatever of it is lost, moved twice or comes
+// back after a power cut, no reader counts it.
+
+// moveReplaced moves shards and entries of commits that a merge replaced, and returns what lies
+// in replaced/ then. What is there already stays there.
+func moveReplaced(fsys FS, dir string, sources []Commit) (gone []goneSet, err error) {
+	fail := func(path string, err error) ([]goneSet, error) {
+		return gone, &ShardError{Path: filepath.Join(dir, path), Op: "rename", Err: err}
+	}
+	for _, sub := range []string{dataDir, failuresDir, commitsDir} {
+		if err := fsys.MkdirAll(filepath.Join(dir, replacedDir, sub)); err != nil {
+			return fail(replacedDir, err)
+		}
+	}
+	move := func(path string) error {
+		name := filepath.FromSlash(path)
+		err := fsys.Rename(filepath.Join(dir, name), filepath.Join(dir, replacedDir, name))
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // it was moved before
+		}
+		return err
+	}
+	var folders []string
+	for i := range sources {
+		for _, s := range sources[i].Shards {
+			if err := move(s.Path); err != nil {
+				return fail(s.Path, err)
+			}
+			if sub := s.Kind.String(); !slices.Contains(folders, sub) {
+				folders = append(folders, sub)
+			}
+		}
+	}
+	for _, sub := range folders {
+		if err := errors.Join(fsys.SyncDir(filepath.Join(dir, replacedDir, sub)), fsys.SyncDir(filepath.Join(dir, sub))); err != nil {
+			return fail(sub, err)
+		}
+	}
+	for i := range sources {
+		path := commitsDir + "/" + commitName(sources[i].Seq)
+		if err := move(path); err != nil {
+			return fail(path, err)
+		}
+		gone = append(gone, goneOf(&sources[i]))
+	}
+	return gone, nil
+}
+
+// A goneSet is what lies in replaced/ of one entry.
+type goneSet struct {
+	last  int64 // the last commit whose samples are in it
+	paths []string
+	at    time.Time // when it was replaced, or found
+}
+
+func goneOf(c *Commit) goneSet {
+	g := goneSet{last: c.Last(), at: time.Now()}
+	for _, s := range c.Shards {
+		g.paths = append(g.paths, s.Path)
+	}
+	g.paths = append(g.paths, commitsDir+"/"+commitName(c.Seq)) // the last one to go
+	return g
+}
+
+// delete deletes it. A leftover goes with the next Create.
+func (g *goneSet) delete(fsys FS, dir string) {
+	for _, path := range g.paths {
+		_ = fsys.Remove(filepath.Join(dir, replacedDir, filepath.FromSlash(path)))
+	}
+}
+
+// leftReplaced returns the entries that are still among the others although a merge of the log
+// replaces them: the process that made it did not come to its end, or is at work.
+func (l *Log) leftReplaced() (left []Commit, err error) {
+	names, err := l.fs.ReadDir(filepath.Join(l.Dir, commitsDir))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	counts := make(map[int64]bool, len(l.Commits))
+	for i := range l.Commits {
+		counts[l.Commits[i].Seq] = true
+	}
+	for _, name := range names {
+		seq, ok := commitSeq(name)
+		if !ok || counts[seq] || !l.known.has(seq) {
+			continue
+		}
+		c, err := readCommit(l.fs, l.Dir, name)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		c.Groups, c.Samples = nil, nil
+		left = append(left, c)
+	}
+	return left, nil
+}
+
+// finishMerges brings merges of an earlier process to their end, and looks at what lies in
+// replaced/.
+func (d *Dataset) finishMerges(log *Log) error {
+	left, err := log.leftReplaced()
+	if err != nil {
+		return err
+	}
+	if len(left) > 0 {
+		if _, err := moveReplaced(d.cfg.FS, d.dir, left); err != nil {
+			return err
+		}
+	}
+	dir := filepath.Join(d.dir, replacedDir)
+	names, err := d.cfg.FS.ReadDir(filepath.Join(dir, commitsDir))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return &ShardError{Path: dir, Op: "open", Err: err}
+	}
+	named := map[string]bool{}
+	for _, name := range names {
+		c, err := readCommit(d.cfg.FS, dir, name)
+		if err != nil {
+			continue // nobody reads it
+		}
+		g := goneOf(&c)
+		for _, path := range g.paths {
+			named[path] = true
+		}
+		if log.known.has(c.Seq) { // else the merge was lost, and this is all there is
+			d.merger.gone = append(d.merger.gone, g)
+		}
+	}
+	for _, sub := range []string{dataDir, failuresDir, commitsDir} {
+		names, err := d.cfg.FS.ReadDir(filepath.Join(dir, sub))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return &ShardError{Path: dir, Op: "open", Err: err}
+		}
+		for _, name := range names {
+			if !named[sub+"/"+name] { // its entry was deleted before a power cut, and the file came back
+				_ = d.cfg.FS.Remove(filepath.Join(dir, sub, name))
+			}
+		}
+	}
+	d.merger.deleteGone()
+	return nil
+}
