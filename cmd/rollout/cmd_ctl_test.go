@@ -114,7 +114,7 @@ samples  96 planned = 64 committed + 8 filtered + 2 failed + 1 skipped + 21 rema
 groups   12 begun, 9 whole: 8 informative, 1 filtered; the run ends with 64 informative ones
 ahead    3 of the reader, 4 at most
 version  3
-lag      0: 5 groups, 1: 1 group, 3 or more: 2 groups; 2 above 1
+lag      0: 5 groups, 1: 1 group, 3: 2 groups; 2 above 1
 reader   has acknowledged up to group 2 of commit 12; the last whole group is not there yet
 `
 	if status != want {

@@ -13,6 +13,7 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
+	"github.com/rollout-rl/rollout/collector/pace"
 )
 
 // The operations.
@@ -90,10 +91,15 @@ type Groups struct {
 	Until    int64 `json:"until"`
 }
 
+// LagBuckets is how many lags are told apart.
+const LagBuckets = pace.LagMost + 1
+
 // Lag counts groups by their lag on arrival (package pace): the version when the group was
 // whole, less that of its oldest token.
 type Lag struct {
-	Counts []int64 `json:"counts"` // Counts[i]: groups with a lag of i; the last one, of i or more
+	// Counts[i] counts the groups with a lag of i. It ends with the last that is not 0.
+	// Counts[LagBuckets-1] has all higher lags as well.
+	Counts []int64 `json:"counts"`
 	// Stale counts the groups of Counts above Max. Max is nil where no bound was set.
 	Stale int64 `json:"stale"`
 	Max   *int  `json:"max"`
@@ -101,17 +107,7 @@ type Lag struct {
 
 // Text is the histogram in words; empty where it counts nothing.
 func (l *Lag) Text() string {
-	var parts []string
-	for lag, n := range l.Counts {
-		more := ""
-		if lag == len(l.Counts)-1 && lag > 0 {
-			more = " or more"
-		}
-		if n > 0 {
-			parts = append(parts, fmt.Sprintf("%d%s: %s", lag, more, human.Plural(n, "group")))
-		}
-	}
-	text := strings.Join(parts, ", ")
+	text := human.Lags(l.Counts, LagBuckets)
 	if l.Stale > 0 && l.Max != nil {
 		text += fmt.Sprintf("; %d above %d", l.Stale, *l.Max)
 	}

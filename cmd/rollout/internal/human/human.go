@@ -155,3 +155,19 @@ func Plural(n int64, one string) string {
 	}
 	return Count(n) + " " + one + "s"
 }
+
+// Lags is a histogram of lags: counts[i] groups are i versions old, those of the last of
+// buckets i or more. It is empty where nothing was counted.
+func Lags[N int | int64](counts []N, buckets int) string {
+	var parts []string
+	for lag, n := range counts {
+		more := ""
+		if lag == buckets-1 {
+			more = " or more"
+		}
+		if n > 0 {
+			parts = append(parts, fmt.Sprintf("%d%s: %s", lag, more, Plural(int64(n), "group")))
+		}
+	}
+	return strings.Join(parts, ", ")
+}

@@ -96,8 +96,15 @@ func (l *Log) Status(s collector.Stats) {
 	for _, e := range s.Endpoints {
 		limit += e.Limit
 	}
-	l.Info("status", "in_flight", s.InFlight, "limit", limit, "committed", s.Committed, "failed", s.Failed, "skipped", s.Skipped, "remaining", s.Remaining,
-		"accepted", s.Accepted, "attempts", s.Attempts, "retries", s.Retries, "sampled_tokens", s.Sampled, "trained_tokens", s.Trained)
+	attrs := []any{
+		"in_flight", s.InFlight, "limit", limit, "committed", s.Committed, "failed", s.Failed, "skipped", s.Skipped, "remaining", s.Remaining,
+		"accepted", s.Accepted, "attempts", s.Attempts, "retries", s.Retries, "sampled_tokens", s.Sampled, "trained_tokens", s.Trained,
+	}
+	if g := groupsOf(s.Pace); g != nil { // the report reads the lags here: they are in no row
+		attrs = append(attrs, "filtered", s.Filtered, "groups_begun", g.Begun, "groups_whole", g.Whole, "groups_ahead", g.Ahead,
+			"version", s.Pace.Version, "held", s.Pace.Held.String(), "lag", g.Lag)
+	}
+	l.Info("status", attrs...)
 }
 
 func (l *Log) committed(c sink.Commit) {

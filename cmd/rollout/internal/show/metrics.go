@@ -156,6 +156,7 @@ const (
 	outcomeCommitted = "committed"
 	outcomeFailed    = "failed"
 	outcomeSkipped   = "skipped"
+	outcomeFiltered  = "filtered"
 
 	groupComplete = "complete"
 	groupPartial  = "partial"

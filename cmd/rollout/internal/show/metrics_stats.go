@@ -50,6 +50,9 @@ func (snapshots) Describe(ch chan<- *prometheus.Desc) {
 	} {
 		ch <- d
 	}
+	for _, d := range descsPace {
+		ch <- d
+	}
 }
 
 // Collect sends the metrics of one snapshot.
@@ -87,9 +90,11 @@ func (out sender) collector(s collector.Stats) {
 	out.gauge(descRemaining, float64(s.Remaining))
 	e := s.Earlier
 	out.count(descSamples, int64(s.Committed-e.Committed), outcomeCommitted)
+	out.count(descSamples, int64(s.Filtered-e.Filtered), outcomeFiltered)
 	out.count(descSamples, int64(s.Failed-e.Failed), outcomeFailed)
 	out.count(descSamples, int64(s.Skipped-e.Skipped), outcomeSkipped)
 	out.gauge(descEarlier, float64(e.Committed), outcomeCommitted)
+	out.gauge(descEarlier, float64(e.Filtered), outcomeFiltered)
 	out.gauge(descEarlier, float64(e.Failed), outcomeFailed)
 	out.gauge(descEarlier, float64(e.Skipped), outcomeSkipped)
 	out.count(descTokens, s.Sampled, "completion")
@@ -125,6 +130,7 @@ func (out sender) collector(s collector.Stats) {
 	if s.LongestInStage != nil {
 		idle = time.Since(s.LongestInStage.Since).Seconds()
 	}
+	out.pace(s.Pace)
 	out.gauge(descOldest, oldest)
 	out.gauge(descIdle, idle)
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/letta"
 	"github.com/rollout-rl/rollout/collector/limit"
+	"github.com/rollout-rl/rollout/collector/pace"
 	"github.com/rollout-rl/rollout/sink"
 	"github.com/rollout-rl/rollout/tokenize"
 )
@@ -31,10 +32,11 @@ func busyRun(dir string) Vitals {
 		Dir: dir,
 		Collector: func() collector.Stats {
 			return collector.Stats{
-				Planned: 20, Committed: 9, Failed: 3, Skipped: 1, Remaining: 7,
+				Planned: 22, Committed: 9, Filtered: 2, Failed: 3, Skipped: 1, Remaining: 7,
 				Yield:          collector.Yield{Sampled: 100, Trained: 90, Rows: 5, Downgraded: 4, VersionURL: 30, VersionNone: 10},
 				Remade:         map[string]collector.RolloutCount{"no_prompt": {N: 3, Timed: 2, Time: 90 * time.Second}},
-				Earlier:        collector.Earlier{Committed: 5, Failed: 1},
+				Earlier:        collector.Earlier{Committed: 5, Filtered: 1, Failed: 1},
+				Pace:           &pace.Stats{Version: 7, Paused: true, Begun: 9, InProgress: 2, Informative: 4, Filtered: 2, Failed: 1, Ahead: 3, Given: 1, Lags: [pace.LagMost + 1]int{0: 3, 1: 2, 5: 1, pace.LagMost: 1}},
 				Endpoints:      []collector.EndpointStats{{Name: "http://a", InFlight: 3, Limit: 12, Max: 24, Down: true, Stages: map[collector.Stage]int{collector.StageRun: 3}}},
 				Oldest:         &collector.InFlight{TaskID: "secret-task", Started: time.Now().Add(-time.Hour)},
 				LongestInStage: &collector.InFlight{TaskID: "secret-task", Since: time.Now().Add(-time.Minute)},
@@ -115,8 +117,25 @@ func TestMetrics(t *testing.T) {
 	t.Parallel()
 	_, body := scrape(t, busyMetrics(t, 6), false, nil, "/metrics")
 	for _, line := range []string{
-		"rollout_samples_planned 20",
+		"rollout_samples_planned 22",
 		`rollout_samples_total{outcome="committed"} 4`, // in this process
+		`rollout_samples_total{outcome="filtered"} 1`,
+		`rollout_samples_earlier{outcome="filtered"} 1`,
+		`rollout_groups_begun 9`,
+		`rollout_groups_whole{outcome="informative"} 4`,
+		`rollout_groups_whole{outcome="filtered"} 2`,
+		`rollout_groups_whole{outcome="failed"} 1`,
+		`rollout_groups_ahead 3`,
+		`rollout_paused 1`,
+		`rollout_policy_version 7`,
+		`rollout_policy_lag_versions_bucket{le="0"} 3`,
+		`rollout_policy_lag_versions_bucket{le="1"} 5`,
+		`rollout_policy_lag_versions_bucket{le="4"} 5`,
+		`rollout_policy_lag_versions_bucket{le="6"} 6`,
+		`rollout_policy_lag_versions_bucket{le="31"} 6`,
+		`rollout_policy_lag_versions_bucket{le="+Inf"} 7`,
+		`rollout_policy_lag_versions_sum 39`,
+		`rollout_policy_lag_versions_count 7`,
 		`rollout_samples_total{outcome="failed"} 2`,
 		`rollout_samples_total{outcome="skipped"} 1`,
 		`rollout_samples_earlier{outcome="committed"} 5`,

@@ -9,6 +9,7 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
 	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/collector/pace"
 )
 
 // Status returns the lines of a status below its first one.
@@ -17,7 +18,18 @@ func (v *View) Status(oldest []collector.InFlight) []string {
 	line := func(name, format string, args ...any) {
 		lines = append(lines, fmt.Sprintf("  %-10s %s", name, fmt.Sprintf(format, args...)))
 	}
-	line("samples", "%d planned = %d committed + %d failed + %d skipped + %d remaining", v.Planned, v.Committed, v.Failed, v.Skipped, v.Remaining)
+	filtered := ""
+	if v.Filtered > 0 {
+		filtered = fmt.Sprintf(" + %d filtered", v.Filtered)
+	}
+	line("samples", "%d planned = %d committed%s + %d failed + %d skipped + %d remaining", v.Planned, v.Committed, filtered, v.Failed, v.Skipped, v.Remaining)
+	if g := groupsOf(v.Pace); g != nil {
+		held := ""
+		if v.Pace.Held != pace.NotHeld {
+			held = "; the next one: " + v.Pace.Held.String()
+		}
+		line("groups", "%s%s", g.text(), held)
+	}
 	line("in flight", "%d of at most %d; %d finished and not in a shard yet", v.InFlight, v.most(), v.Accepted)
 	if n := v.failed(); n > 0 {
 		line("failed", "%d so far, in a shard or not: %s", n, classes(v.Failing))

@@ -25,9 +25,11 @@ type Summary struct {
 	Outcome string `json:"outcome"` // finished, interrupted, stopped, retried
 	Error   string `json:"error,omitempty"`
 
-	// Planned is the sum of the next four.
+	// Planned is the sum of the next five. Committed counts the samples that are not left out,
+	// and Filtered those of which the rows have keep=false.
 	Planned   int `json:"planned"`
 	Committed int `json:"committed"`
+	Filtered  int `json:"filtered"`
 	Failed    int `json:"failed"`
 	Skipped   int `json:"skipped"`
 	Remaining int `json:"remaining"`
@@ -82,6 +84,9 @@ type Summary struct {
 	VersionNotes []string         `json:"version_notes,omitempty"`
 	// Prompts is the cost of finding the prompts, which the rollouts themselves do not have.
 	Prompts promptCost `json:"prompts"`
+
+	// Groups is nil where the run does not work by whole groups.
+	Groups *groupSummary `json:"groups,omitempty"`
 
 	Unscored int `json:"unscored"`
 	// ScorerFailures is the part of Unscored on which the scorer failed. The tasks of the other
@@ -142,7 +147,7 @@ func Summarize(s collector.Stats, k sink.Stats, ps prompt.Stats, t *Tally, took 
 	of := t.result()
 	return &Summary{
 		Outcome: "finished",
-		Planned: s.Planned, Committed: s.Committed, Failed: s.Failed, Skipped: s.Skipped, Remaining: s.Remaining,
+		Planned: s.Planned, Committed: s.Committed, Filtered: s.Filtered, Failed: s.Failed, Skipped: s.Skipped, Remaining: s.Remaining,
 		Earlier: earlier(s.Earlier), Reattached: s.Reattached, Gone: s.Gone,
 		FailedByClass: classMap(s.ByClass), Attempts: s.Attempts, Retries: s.Retries, LostCalls: s.LostCalls, AgentsLeft: s.CloseFailures,
 		Remade: remadeMap(s.Remade), Kept: countRollouts(s.Kept), Downgraded: s.Downgraded,
@@ -150,6 +155,7 @@ func Summarize(s collector.Stats, k sink.Stats, ps prompt.Stats, t *Tally, took 
 		sums: of, Sampled: s.Sampled, Trained: s.Trained,
 		TrainedShare: human.Share(s.Trained, s.Sampled), ActionRatio: human.Share(s.Trained, of.Tokens),
 		Versions: versionCounts(s.Yield),
+		Groups:   groupsOf(s.Pace),
 		Prompts:  costOf(ps),
 		Unscored: s.Unscored, ScorerFailures: s.ScorerFailures,
 		Shards: k.Shards, Bytes: k.Bytes, Seconds: took.Seconds(),
@@ -164,6 +170,9 @@ func (s *Summary) text() string {
 	}
 	line("planned", "%7d", s.Planned)
 	line("committed", "%7d", s.Committed)
+	if s.Filtered > 0 {
+		line("filtered", "%7d   have keep=false, and are left out", s.Filtered)
+	}
 	failed := ""
 	if s.Failed > 0 {
 		failed = "   " + classes(s.FailedByClass)
@@ -201,6 +210,12 @@ func (s *Summary) text() string {
 			line(sum.name, "%s", text)
 		}
 	}
+	if g := s.Groups; g != nil {
+		line("groups", "%s", g.text())
+		if lags := g.lags(); lags != "" {
+			line("lag", "%s, in policy versions", lags)
+		}
+	}
 	line("grades", "%s", Counted(s.Grades))
 	if s.Downgraded > 0 {
 		line("", "%d rows are not exact because their answer was lost: the server's record of it holds no prompts", s.Downgraded)
@@ -231,7 +246,7 @@ func (s *Summary) text() string {
 	line("shards", "%d with %s%s", s.Shards, human.Bytes(s.Bytes), perToken)
 	took := time.Duration(s.Seconds * float64(time.Second))
 	line("time", "%s, %s samples/s, %s sampled tokens/s, %d attempts, %d of them retries", human.Duration(took),
-		human.Rate(human.PerSecond(s.Committed+s.Failed-s.Earlier.Committed-s.Earlier.Failed, s.Seconds)), human.Rate(human.PerSecond(int(s.Sampled), s.Seconds)), s.Attempts, s.Retries)
+		human.Rate(human.PerSecond(s.ended()-s.Earlier.ended(), s.Seconds)), human.Rate(human.PerSecond(int(s.Sampled), s.Seconds)), s.Attempts, s.Retries)
 	if len(s.Remade) > 0 {
 		line("remade", "%s", s.remade())
 	}
@@ -249,10 +264,15 @@ func (s *Summary) text() string {
 	return b.String()
 }
 
+// ended counts the samples that ended by themselves.
+func (s *Summary) ended() int { return s.Committed + s.Filtered + s.Failed }
+
+func (e *earlier) ended() int { return e.Committed + e.Filtered + e.Failed }
+
 // resumed describes what was taken over from earlier processes.
 func (s *Summary) resumed() string {
-	before := s.Earlier.Committed + s.Earlier.Failed
-	text := fmt.Sprintf("%s samples done before and %s now", human.Count(int64(before)), human.Count(int64(max(0, s.Committed+s.Failed-before))))
+	before := s.Earlier.ended()
+	text := fmt.Sprintf("%s samples done before and %s now", human.Count(int64(before)), human.Count(int64(max(0, s.ended()-before))))
 	if s.Recovered > 0 {
 		text += fmt.Sprintf("; %d of them were in the write-ahead log", s.Recovered)
 	}

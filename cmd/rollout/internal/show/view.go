@@ -68,11 +68,14 @@ func (v *View) retried() map[string]int {
 }
 
 // done counts the samples that need nothing more but their commit.
-func done(s collector.Stats) int { return s.Committed + s.Failed + s.Skipped + s.Accepted }
+func done(s collector.Stats) int {
+	return s.Committed + s.Filtered + s.Failed + s.Skipped + s.Accepted
+}
 
 // doneNow is done without the samples of earlier processes.
 func doneNow(s collector.Stats) int {
-	return done(s) - s.Earlier.Committed - s.Earlier.Failed - s.Earlier.Skipped
+	e := earlier(s.Earlier)
+	return done(s) - e.ended() - e.Skipped
 }
 
 // eta returns how long the rest takes at the present rate, or -1 if that is not known.
@@ -214,8 +217,8 @@ func (v *View) block(width int, paint Painter) []string {
 // was nothing.
 func (v *View) recoveredText() string {
 	var parts []string
-	if e := v.Earlier; e.Committed+e.Failed > 0 {
-		text := human.Count(int64(e.Committed+e.Failed)) + " done before"
+	if e := earlier(v.Earlier); e.ended() > 0 {
+		text := human.Count(int64(e.ended())) + " done before"
 		if v.Recovery.Samples > 0 {
 			text += fmt.Sprintf(" (%s from the write-ahead log)", human.Count(v.Recovery.Samples))
 		}
@@ -236,12 +239,15 @@ func (v *View) recoveredText() string {
 // json returns the state as the fields of an event.
 func (v *View) json() map[string]any {
 	out := map[string]any{
-		"planned": v.Planned, "committed": v.Committed, "failed": v.Failed, "failing": v.Failing, "skipped": v.Skipped, "remaining": v.Remaining,
+		"planned": v.Planned, "committed": v.Committed, "filtered": v.Filtered, "failed": v.Failed, "failing": v.Failing, "skipped": v.Skipped, "remaining": v.Remaining,
 		"accepted": v.Accepted, "in_flight": v.InFlight, "retries": v.Retries, "retried": v.retried(),
 		"rows": v.Rows, "sampled": v.Sampled, "trained": v.Trained,
 		"samples_per_second": v.rate, "tokens_per_second": v.tokens,
 		"shards": v.Sink.Shards, "bytes": v.Sink.Bytes, "draining": v.Draining, "stopping": v.Stopping,
-		"limit": v.slots(), "reattached": v.Reattached, "gone": v.Gone, "earlier": v.Earlier.Committed + v.Earlier.Failed,
+		"limit": v.slots(), "reattached": v.Reattached, "gone": v.Gone, "earlier": v.Earlier.Committed + v.Earlier.Filtered + v.Earlier.Failed,
+	}
+	if g := groupsOf(v.Pace); g != nil {
+		out["groups"], out["paused"] = g, v.Pace.Paused
 	}
 	if v.Rewards != nil {
 		out["scored"], out["mean_reward"], out["unscored"] = v.Rewards.Scored, v.Rewards.Mean, v.Unscored

@@ -1,0 +1,63 @@
+package show
+
+import (
+	"fmt"
+
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
+	"github.com/rollout-rl/rollout/collector/pace"
+)
+
+// A groupSummary says what became of the groups of a run that works by whole groups. The
+// counts are those of the whole run, but for Lag.
+type groupSummary struct {
+	Begun int `json:"begun"`
+	// Whole is the sum of the next three. An informative group is one that is given to the
+	// reader, a filtered one has keep=false, and of a failed one there is no row.
+	Whole       int `json:"whole"`
+	Informative int `json:"informative"`
+	Filtered    int `json:"filtered"`
+	Failed      int `json:"failed"`
+	// Ahead counts the groups in progress and those that the reader has not acknowledged.
+	Ahead int `json:"ahead"`
+	// Version is the last that was told; nil: none.
+	Version *int32 `json:"version"`
+	// Lag[i] counts the groups that arrived in this invocation i versions old, up to the last
+	// that is not 0; Lag[pace.LagMost] those that are older as well. Groups of which nobody
+	// knows are in none.
+	Lag []int `json:"lag"`
+}
+
+// groupsOf is nil where the run does not work by whole groups.
+func groupsOf(s *pace.Stats) *groupSummary {
+	if s == nil {
+		return nil
+	}
+	g := &groupSummary{
+		Begun: s.Begun, Whole: s.Whole(), Informative: s.Informative, Filtered: s.Filtered, Failed: s.Failed,
+		Ahead: s.Ahead, Lag: lagsOf(s),
+	}
+	if s.Version >= 0 {
+		g.Version = &s.Version
+	}
+	return g
+}
+
+// lagsOf is the histogram without the zeros at its end. It is never nil.
+func lagsOf(s *pace.Stats) []int {
+	n := len(s.Lags)
+	for n > 0 && s.Lags[n-1] == 0 {
+		n--
+	}
+	return append([]int{}, s.Lags[:n]...)
+}
+
+func (g *groupSummary) text() string {
+	text := fmt.Sprintf("%d whole of %d begun: %d informative, %d filtered, %d failed", g.Whole, g.Begun, g.Informative, g.Filtered, g.Failed)
+	if g.Ahead > 0 {
+		text += fmt.Sprintf("; %d ahead of the reader", g.Ahead)
+	}
+	return text
+}
+
+// lags is empty where no lag is known.
+func (g *groupSummary) lags() string { return human.Lags(g.Lag, pace.LagMost+1) }

@@ -1,0 +1,56 @@
+package show
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/rollout-rl/rollout/collector/pace"
+)
+
+var (
+	descBegun   = prometheus.NewDesc("rollout_groups_begun", "Groups of which a sample was taken up.", nil, nil)
+	descWhole   = prometheus.NewDesc("rollout_groups_whole", "Groups that are whole, by outcome: informative (given to the reader), filtered (keep=false), failed (without a row).", []string{"outcome"}, nil)
+	descAhead   = prometheus.NewDesc("rollout_groups_ahead", "Groups in progress and groups that the reader has not acknowledged.", nil, nil)
+	descPaused  = prometheus.NewDesc("rollout_paused", "1 while nothing begins because of rollout ctl pause.", nil, nil)
+	descVersion = prometheus.NewDesc("rollout_policy_version", "The policy version that was told last.", nil, nil)
+	descLag     = prometheus.NewDesc("rollout_policy_lag_versions", "Groups by how many policy versions old they were when they became whole, in this process.", nil, nil)
+)
+
+// descsPace are those of runs that work by whole groups.
+var descsPace = []*prometheus.Desc{descBegun, descWhole, descAhead, descPaused, descVersion, descLag}
+
+// lagBounds are the bounds of the buckets of the histogram. All above are in +Inf.
+var lagBounds = []int{0, 1, 2, 3, 4, 6, 8, 12, 16, 24, pace.LagMost - 1}
+
+// pace sends nothing of a run that does not work by whole groups.
+func (out sender) pace(s *pace.Stats) {
+	if s == nil {
+		return
+	}
+	out.gauge(descBegun, float64(s.Begun))
+	out.gauge(descWhole, float64(s.Informative), "informative")
+	out.gauge(descWhole, float64(s.Filtered), outcomeFiltered)
+	out.gauge(descWhole, float64(s.Failed), outcomeFailed)
+	out.gauge(descAhead, float64(s.Ahead))
+	paused := 0.0
+	if s.Paused {
+		paused = 1
+	}
+	out.gauge(descPaused, paused)
+	if s.Version >= 0 {
+		out.gauge(descVersion, float64(s.Version))
+	}
+	// Nothing in what is counted can be lower than its bucket: the sum of a lag above LagMost
+	// is told too low.
+	var count uint64
+	sum, at := 0.0, 0
+	buckets := map[float64]uint64{}
+	for lag, n := range s.Lags {
+		count += uint64(max(0, n))
+		sum += float64(lag) * float64(n)
+		if at < len(lagBounds) && lag == lagBounds[at] {
+			buckets[float64(lag)] = count
+			at++
+		}
+	}
+	out <- prometheus.MustNewConstHistogram(descLag, count, sum, buckets)
+}
