@@ -239,7 +239,7 @@ func readArrowWith(f File, size, rows int64, others []int, yield func(*StoredRow
 	if err := checkArrowEnd(f, size); err != nil {
 		return err
 	}
-	r, err := ipc.NewReader(bufio.NewReaderSize(io.NewSectionReader(f, 0, size), 256<<10), ipc.WithAllocator(mem))
+	r, err := ipc.NewReader(bufio.NewReaderSize(io.NewSectionReader(f, 0, size), int(min(size, 256<<10))), ipc.WithAllocator(mem))
 	if err != nil {
 		return err
 	}

@@ -88,7 +88,8 @@ share ` + "`sample_key`" + ` and are numbered by ` + "`segment_index`" + ` of ` 
 `
 
 const cardKeep = `
-Where ` + "`keep`" + ` is false the row is not meant for training, and ` + "`keep_reason`" + ` says why. Null means that nothing was decided:
+Rows with ` + "`keep=false`" + ` were left out by a filter, and ` + "`keep_reason`" + ` says why. ` + "`rollout.Dataset`" + ` leaves them out, plain
+readers must:
 
 ` + "```python" + `
 rows = rows.filter(lambda keep: keep is not False, input_columns="keep")

@@ -172,3 +172,152 @@ func TestCommitGroupsGoOn(t *testing.T) {
 		t.Errorf("whole: %q, want %q", whole, want)
 	}
 }
+
+// A commit of a group takes four syncs: of its shard, of data/, of the entry and of _commits/;
+// with failures, two more. Each sample that comes alone takes one of the write-ahead log. So an
+// iteration of 32 samples in 4 groups costs 48 when each comes alone, and 5 when all come at
+// once. The dataset card costs one in half a minute, a segment three in 4 MiB.
+func TestGateCommitGroupSyncs(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		disk := &sinktest.Faults{FS: sink.OS(), At: -1}
+		d, commits, wait := grouped(t, dir, sink.Config{FS: disk, MergeAt: 1000})
+		syncs := func(what string, want int, feed func()) {
+			t.Helper()
+			before := len(disk.Ops())
+			feed()
+			synctest.Wait()
+			n := 0
+			for _, op := range disk.Ops()[before:] {
+				if op == "sync" || op == "syncdir" {
+					n++
+				}
+			}
+			if n != want {
+				t.Errorf("%s: %d syncs, want %d", what, n, want)
+			}
+		}
+		b := sinktest.NewBuilder(3)
+		iteration := func(first int) (all []*tokenize.Sample) {
+			for id := range 4 {
+				for i := range 8 {
+					s := b.Sample(b.Row(200, 800))
+					s.GroupID, s.GroupSize, s.Index = fmt.Sprintf("%032x", first+id), 8, int32(i)
+					s.Key = fmt.Sprintf("%s-%d", s.GroupID, i)
+					all = append(all, s)
+				}
+			}
+			return all
+		}
+		alone := func(all []*tokenize.Sample) func() {
+			return func() {
+				for _, s := range all {
+					time.Sleep(100 * time.Millisecond)
+					appendAll(t, d, s)
+				}
+			}
+		}
+		appendAll(t, d, group(b, 9, 1)...) // the segment's name
+		synctest.Wait()
+		syncs("samples that come alone", 32+4*4, alone(iteration(100)))
+		syncs("a group with failures", 5+6, alone(group(b, 0, 5)))
+		syncs("all at once", 1+4, func() {
+			var feed sync.WaitGroup
+			for _, s := range iteration(200) {
+				feed.Go(func() { appendAll(t, d, s) })
+			}
+			time.Sleep(time.Second)
+			feed.Wait()
+		})
+		if n := len(commits()); n != 1+4+1+1 {
+			t.Errorf("%d commits, want 7", n)
+		}
+		if err := d.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+		if err := wait(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// While small commits come for long, the write-ahead log has no more segments than held
+// samples keep, and the number of segments that were made goes by bytes and not by commits.
+func TestCommitGroupsKeepFewSegments(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		disk := &sinktest.Faults{FS: sink.OS(), At: -1}
+		d, commits, wait := grouped(t, dir, sink.Config{FS: disk, MergeAt: 1000})
+		b := sinktest.NewBuilder(3)
+		slow := group(b, 0, 3) // it keeps the first segment
+		appendAll(t, d, slow[0])
+		var bytes int64
+		most := 0
+		for id := range 200 {
+			s := b.Sample(b.Row(4_000, 12_000))
+			s.GroupID, s.GroupSize, s.Index = fmt.Sprintf("%032x", 1000+id), 1, 0
+			s.Key = s.GroupID + "-0"
+			before := d.Stats().WALBytes
+			appendAll(t, d, s)
+			bytes += max(0, d.Stats().WALBytes-before)
+			synctest.Wait()
+			most = max(most, len(segments(t, dir)))
+			time.Sleep(25 * time.Millisecond)
+		}
+		if n := len(commits()); n != 200 {
+			t.Errorf("%d commits, want 200", n)
+		}
+		if most > 3 { // the slow group's, one that ends, one that is written
+			t.Errorf("%d segments at once, want at most 3", most)
+		}
+		if bytes < 3*4<<20 {
+			t.Errorf("%d bytes make no three segments", bytes)
+		}
+		appendAll(t, d, slow[1:]...)
+		if err := d.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+		if err := wait(); err != nil {
+			t.Error(err)
+		}
+	})
+	if list := segments(t, dir); len(list) != 0 {
+		t.Errorf("segments are left: %q", list)
+	}
+}
+
+// TestPowerCutGroups is TestPowerCut for groups that are committed as they become whole, and
+// are judged: what the rows say and what the entries say is one thing, whatever was cut.
+func TestPowerCutGroups(t *testing.T) {
+	t.Parallel()
+	lines := func() (lines [3][]*tokenize.Sample) {
+		b := sinktest.NewBuilder(11)
+		for id := range 3 {
+			for i, s := range group(b, id, 3) { // each line has a sample of each group
+				lines[i] = append(lines[i], s)
+			}
+		}
+		return lines
+	}
+	cfg := sink.Config{CommitGroups: true, Writers: 2, RowGroupTokens: 1000, MergeAt: 1000, Judge: func(g *sink.GroupFacts) {
+		for i := range g.Samples {
+			keep := reasonOf(g.ID) == ""
+			g.Samples[i].Keep, g.Samples[i].KeepReason = &keep, reasonOf(g.ID)
+		}
+	}}
+	probe := sinktest.NewPowerCut("run", 0)
+	probe.CutAt(-1)
+	if err := live(t, probe, cfg, lines(), map[attemptID]bool{}); err != nil {
+		t.Fatal(err)
+	}
+	steps := len(probe.Steps())
+	t.Logf("%d operations", steps)
+	for at := range steps {
+		t.Run(fmt.Sprintf("at=%d", at), func(t *testing.T) {
+			t.Parallel()
+			cutOnce(t, cfg, lines(), at, 0)
+		})
+	}
+}

@@ -27,7 +27,7 @@
 //
 // Version 2 added four columns at the end: policy_version_min and policy_version_max span
 // versions over the sampled tokens, and are null where one of those is unknown; keep and
-// keep_reason are for filters, and null until one decides. A shard of version 1 ends before
+// keep_reason are what a filter decided (Config.Judge), and null where none did. A shard of version 1 ends before
 // them and is read as if they were null. Shards of failures are the same in both versions.
 // A later version only adds columns, at the end and nullable.
 //

@@ -132,10 +132,10 @@ type StoredRow struct {
 	// holds for the whole row.
 	PolicyVersionMin *int32 `parquet:"policy_version_min,optional" since:"2" read:"facts,rules"`
 	PolicyVersionMax *int32 `parquet:"policy_version_max,optional" since:"2" read:"facts,rules"`
-	// Keep says whether the row is to be trained on, and KeepReason why. They are reserved
-	// for filters: this program writes nil, no decision.
-	Keep       *bool   `parquet:"keep,optional" since:"2" read:"facts"`
-	KeepReason *string `parquet:"keep_reason,optional" since:"2" read:"facts"`
+	// Keep says whether the row is to be trained on, and KeepReason why: what Config.Judge
+	// said of the sample. Nil: nothing was decided.
+	Keep       *bool   `parquet:"keep,optional" since:"2" read:"facts,rules"`
+	KeepReason *string `parquet:"keep_reason,optional" since:"2" read:"facts,rules"`
 }
 
 // A StoredFailure is one row of a shard of failures: a sample, or one call of it,

@@ -164,7 +164,7 @@ func checkBytes(f File, size int64, sum string) error {
 // digestOf is the SHA-256 of the first size bytes of a file, in lower-case hex.
 func digestOf(f File, size int64) (string, error) {
 	h := sha256.New()
-	if _, err := io.CopyBuffer(h, io.NewSectionReader(f, 0, size), make([]byte, 256<<10)); err != nil {
+	if _, err := io.CopyBuffer(h, io.NewSectionReader(f, 0, size), make([]byte, max(1, min(size, 256<<10)))); err != nil {
 		return "", err
 	}
 	return hex.EncodeToString(h.Sum(nil)), nil

@@ -1,0 +1,52 @@
+package sink_test
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/rollout-rl/rollout/sink"
+	"github.com/rollout-rl/rollout/sink/sinktest"
+)
+
+// BenchmarkCommitGroup commits groups of 8 samples of a thousand tokens one by one: the
+// processor time of each.
+func BenchmarkCommitGroup(b *testing.B) {
+	for _, format := range []sink.Format{sink.Parquet, sink.Arrow} {
+		b.Run(format.String(), func(b *testing.B) {
+			told := make(chan struct{}, 8)
+			d, err := sink.Create(b.TempDir(), sink.Config{Format: format, CommitGroups: true, MergeAt: 1 << 20, Events: sink.Events{
+				Committed: func(sink.Commit) { told <- struct{}{} },
+			}})
+			if err != nil {
+				b.Fatal(err)
+			}
+			var run sync.WaitGroup
+			run.Go(func() { _ = d.Run(b.Context()) })
+			build := sinktest.NewBuilder(1)
+			b.ReportAllocs()
+			before := cpu(b)
+			for n := 0; b.Loop(); n++ {
+				var feed sync.WaitGroup
+				for i := range int32(8) {
+					s := build.Sample(build.Row(200, 800))
+					s.GroupID, s.GroupSize, s.Index = fmt.Sprintf("%032x", n), 8, i
+					s.Key = fmt.Sprintf("%s-%d", s.GroupID, i)
+					s.RolloutID = s.Key + "/1"
+					feed.Go(func() {
+						if err := d.Append(b.Context(), s, func(error) {}); err != nil {
+							b.Error(err)
+						}
+					})
+				}
+				feed.Wait()
+				<-told
+			}
+			b.ReportMetric(float64((cpu(b)-before).Microseconds())/1000/float64(b.N), "cpu-ms/commit")
+			if err := d.Close(b.Context()); err != nil {
+				b.Fatal(err)
+			}
+			run.Wait()
+		})
+	}
+}

@@ -1,0 +1,240 @@
+package sink_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"github.com/rollout-rl/rollout/sink"
+	"github.com/rollout-rl/rollout/sink/sinktest"
+	"github.com/rollout-rl/rollout/tokenize"
+)
+
+// A court is a judge that leaves out every other group, and checks what it is told.
+type court struct {
+	t       *testing.T
+	samples map[string]*tokenize.Sample // by key, as they were appended
+
+	mu    sync.Mutex
+	times map[string]int
+}
+
+// reasonOf is why the court leaves a group out; empty: it does not.
+func reasonOf(id string) string {
+	if n := int(id[len(id)-1]); n%2 == 0 {
+		return fmt.Sprintf("number %d \"is even\"", n)
+	}
+	return ""
+}
+
+func (c *court) judge(g *sink.GroupFacts) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.times[g.ID]++
+	if len(g.Samples) != int(g.Size) {
+		c.t.Errorf("%s: told of %d samples of %d", g.ID, len(g.Samples), g.Size)
+	}
+	keep := reasonOf(g.ID) == ""
+	for i := range g.Samples {
+		f := &g.Samples[i]
+		s := c.samples[f.Key]
+		if s == nil || f.Index != int32(i) || f.Index != s.Index || int(f.Rows) != len(s.Rows) || int(f.Failures) != len(s.Failures) {
+			c.t.Errorf("%s: sample %d is %+v", g.ID, i, *f)
+			continue
+		}
+		if (f.Reward == nil) != (s.Reward == nil) || f.Reward != nil && *f.Reward != *s.Reward {
+			c.t.Errorf("%s: reward of sample %d is %v, want %v", g.ID, i, f.Reward, s.Reward)
+		}
+		if f.VersionMin == nil && len(s.Rows) == 1 || len(s.Rows) == 1 && (*f.VersionMin != 3 || *f.VersionMax != 3+s.Index) || len(s.Rows) == 2 && f.VersionMin != nil {
+			c.t.Errorf("%s: versions of sample %d from %v to %v", g.ID, i, f.VersionMin, f.VersionMax)
+		}
+		f.Keep, f.KeepReason = &keep, reasonOf(g.ID)
+	}
+}
+
+// tried returns n groups, and a court for them. The versions of samples with one row are
+// known, of those with two only in the first.
+func tried(t *testing.T, n int) (all []*tokenize.Sample, c *court) {
+	b := sinktest.NewBuilder(9)
+	c = &court{t: t, samples: map[string]*tokenize.Sample{}, times: map[string]int{}}
+	for id := range n {
+		for _, s := range group(b, id, []int{6, 1, 4}[id%3]) {
+			if len(s.Rows) > 0 {
+				r := &s.Rows[0]
+				r.Versions = make([]int32, len(r.InputIDs))
+				last := 0
+				for i, m := range r.LossMask {
+					r.Versions[i] = -1
+					if m == 1 {
+						r.Versions[i], last = 3, i
+					}
+				}
+				r.Versions[last] = 3 + s.Index
+			}
+			copied := *s
+			copied.Rows, copied.Failures = slices.Clone(s.Rows), slices.Clone(s.Failures)
+			c.samples[s.Key] = &copied
+			all = append(all, s)
+		}
+	}
+	return all, c
+}
+
+// check compares what is stored with what the court said.
+func (c *court) check(dir string) {
+	t := c.t
+	t.Helper()
+	report, err := sink.Verify(t.Context(), dir, sink.VerifyOptions{})
+	if err != nil || report.ProblemCount > 0 {
+		t.Fatalf("Verify: %v, %v", err, report.Problems)
+	}
+	want, filtered := map[string]string{}, 0
+	log, err := sink.ReadLogEach(dir, func(commit *sink.Commit) {
+		for _, s := range commit.Samples {
+			reason := reasonOf(commit.Groups[s.Group].ID)
+			if s.Failed() {
+				reason = ""
+			} else if reason != "" {
+				filtered++
+			}
+			want[s.Key] = reason
+			if s.Filtered != reason {
+				t.Errorf("the entry says that %s was left out for %q, want %q", s.Key, s.Filtered, reason)
+			}
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(want) != len(c.samples) {
+		t.Errorf("%d samples in the log, want %d", len(want), len(c.samples))
+	}
+	for s := range log.Shards(sink.KindData) {
+		for r, err := range log.Rows(s) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			reason := want[r.SampleKey]
+			if r.Keep == nil || *r.Keep != (reason == "") || (r.KeepReason == nil) != (reason == "") || reason != "" && *r.KeepReason != reason {
+				t.Errorf("%s: keep %v, keep_reason %v, want reason %q", r.SampleKey, r.Keep, r.KeepReason, reason)
+			}
+		}
+	}
+	ledger, err := sink.ReadLedger(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := ledger.Filtered(); n != filtered || n == 0 {
+		t.Errorf("Ledger.Filtered() = %d, want %d", n, filtered)
+	}
+	for id, n := range c.times {
+		if n != 1 {
+			t.Errorf("%s was judged %d times", id, n)
+		}
+	}
+}
+
+// Each whole group is judged once, with the facts of its samples, in memory or put down, by
+// the writers or by recovery; what is said is in the rows, the entries and the ledger.
+func TestJudge(t *testing.T) {
+	t.Parallel()
+	for _, cfg := range []sink.Config{
+		{Format: sink.Parquet, CommitGroups: true},
+		{Format: sink.Arrow, CommitGroups: true, Writers: 3, MaxBytesInFlight: 40_000},
+		{Format: sink.Parquet, MaxBytesInFlight: 40_000},
+	} {
+		t.Run(fmt.Sprintf("%s/groups=%t", cfg.Format, cfg.CommitGroups), func(t *testing.T) {
+			t.Parallel()
+			all, c := tried(t, 40)
+			cfg.Judge = c.judge
+			dir := t.TempDir()
+			sinktest.Write(t, dir, cfg, all)
+			c.check(dir)
+			if len(c.times) != 40 {
+				t.Errorf("%d groups were judged, want 40", len(c.times))
+			}
+		})
+	}
+}
+
+// What recovery commits is judged by it, and not again; a group that it has only a part of
+// is not judged at all, unless that part was left out.
+func TestJudgeAfterRecovery(t *testing.T) {
+	t.Parallel()
+	all, c := tried(t, 12)
+	dir := t.TempDir()
+	cfg := sink.Config{Judge: c.judge}
+	rand.New(rand.NewPCG(1, 0)).Shuffle(len(all), func(i, k int) { all[i], all[k] = all[k], all[i] })
+	synctest.Test(t, func(t *testing.T) {
+		d, err := sink.Create(dir, cfg) // nothing is committed for five minutes
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, kill := context.WithCancel(t.Context())
+		wait := start(ctx, t, d)
+		appendAll(t, d, all...)
+		synctest.Wait()
+		kill()
+		_ = wait()
+	})
+	clear(c.times) // nothing of that was committed
+	cfg.CommitGroups = true
+	d, err := sink.Create(dir, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := d.Recovered(); r.Replayed != int64(len(all)) {
+		t.Errorf("recovered %+v, want %d samples", r, len(all))
+	}
+	c.check(dir)
+	if len(c.times) != 12 {
+		t.Errorf("%d groups were judged, want 12", len(c.times))
+	}
+}
+
+// The rest of a group of which a part is in a commit is not judged; neither is the later
+// success of a sample whose group was left out, which is left out too.
+func TestJudgeParts(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	b := sinktest.NewBuilder(3)
+	one, two := group(b, 0, 5), group(b, 1, 4) // index 3 of the first fails
+	again := b.Sample(b.Row(10, 20))
+	failed := one[3]
+	again.GroupID, again.GroupSize, again.Index, again.Key, again.Attempt = failed.GroupID, failed.GroupSize, failed.Index, failed.Key, 2
+	again.RolloutID = again.Key + "/2"
+	judged := map[string]int{}
+	cfg := sink.Config{CommitGroups: true, Judge: func(g *sink.GroupFacts) {
+		judged[g.ID]++
+		for i := range g.Samples {
+			g.Samples[i].Keep = new(bool)
+		}
+	}}
+	for _, part := range [][]*tokenize.Sample{two[:2], slices.Concat(one, two[2:]), {again}} {
+		sinktest.Write(t, dir, cfg, part)
+	}
+	if len(judged) != 1 || judged["group-0"] != 1 {
+		t.Errorf("judged %v, want group-0 once", judged)
+	}
+	if _, err := sink.ReadLogEach(dir, func(c *sink.Commit) {
+		for _, s := range c.Samples {
+			want := ""
+			if c.Groups[s.Group].ID == "group-0" && !s.Failed() {
+				want = sink.LeftOut
+			}
+			if s.Filtered != want {
+				t.Errorf("%s, attempt %d: left out for %q, want %q", s.Key, s.Attempt, s.Filtered, want)
+			}
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	report, err := sink.Verify(t.Context(), dir, sink.VerifyOptions{})
+	if err != nil || report.ProblemCount > 0 {
+		t.Errorf("Verify: %v, %v", err, report.Problems)
+	}
+}
