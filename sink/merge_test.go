@@ -1,6 +1,8 @@
 package sink_test
 
 import (
+	"errors"
+	"flag"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -9,6 +11,7 @@ import (
 	"reflect"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/rollout-rl/rollout/sink"
 	"github.com/rollout-rl/rollout/sink/sinktest"
@@ -283,4 +286,55 @@ func loaded(t testing.TB, dir string, seed uint64) *sinktest.PowerCut {
 		t.Fatal(err)
 	}
 	return disk
+}
+
+var updateMerged = flag.Bool("merged", false, "write testdata/merged anew")
+
+// A run folder with merges as this version writes it, for readers in other languages: merges of
+// commits, a merge of merges, commits behind them, and replaced files of the last merge.
+func TestMergedFolder(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join("testdata", "merged")
+	if *updateMerged {
+		to := t.TempDir()
+		cfg := sink.Config{MergeAt: 3, Now: func() time.Time { return time.Date(2026, 11, 23, 5, 0, 0, 0, time.UTC) }}
+		merge := func() *sink.Dataset {
+			d, err := sink.Create(to, cfg)
+			if err == nil {
+				_, err = d.MergeAll(t.Context())
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			return d
+		}
+		for seed := range uint64(3) {
+			smallCommits(t, to, cfg, 4, seed)
+			d := merge()
+			if err := d.Acknowledge(sink.Cursor{RunID: "run", Seq: 4*int64(seed) + 1}); err != nil {
+				t.Fatal(err)
+			}
+			d.DeleteReplaced()
+		}
+		smallCommits(t, to, cfg, 2, 9)
+		if err := errors.Join(os.RemoveAll(dir), os.CopyFS(dir, os.DirFS(to)), os.RemoveAll(filepath.Join(dir, "wal"))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	log, err := sink.ReadLog(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	merges := 0
+	for _, c := range log.Commits {
+		if c.IsMerge() {
+			merges++
+		}
+	}
+	if n := len(logicalOf(t, dir)); merges == 0 || merges == len(log.Commits) || n < 50 {
+		t.Errorf("%d merges among %d entries, %d lines", merges, len(log.Commits), n)
+	}
+	if r := wholeVerify(t, dir); len(r.Orphans) > 0 {
+		t.Errorf("orphans %q", r.Orphans)
+	}
 }
