@@ -29,10 +29,10 @@ type Summary struct {
 	// and Filtered those of which the rows have keep=false.
 	Planned   int `json:"planned"`
 	Committed int `json:"committed"`
-	Filtered  int `json:"filtered"`
 	Failed    int `json:"failed"`
 	Skipped   int `json:"skipped"`
 	Remaining int `json:"remaining"`
+	Filtered  int `json:"filtered"`
 	// Durable is the part of Remaining that is finished but has no shard, because the storage
 	// failed. It waits in the write-ahead log. The next invocation makes the shard.
 	Durable int `json:"durable,omitempty"`
