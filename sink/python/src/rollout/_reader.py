@@ -73,7 +73,8 @@ class _Places(Following):
         self._at = seq
         if self._step() is None:
             return None
-        self.place = (seq, self._number)
+        if self._number:
+            self.place = (seq, self._number)
         return self._new
 
     def _judged(self, found: Found) -> list[Found]:

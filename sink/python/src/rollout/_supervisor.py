@@ -26,6 +26,11 @@ from rollout.errors import CollectError, RolloutError
 LOCKED, CLOSED = 8, 130
 """Exit status of a program that found the folder locked, and code of a task that comes too late."""
 
+PATIENCE = 10.0
+"""Seconds for which the process may refuse what is in the log."""
+
+CLOSED_TEXT = "no more tasks are taken"
+
 
 @dataclass
 class Limits:
@@ -219,12 +224,11 @@ class Supervisor:
         name = event.get("event")
         if name == "launch" and event.get("socket"):
             self._connect(child, str(event["socket"]))
-        elif name in ("group", "commit"):
+        elif name in ("begun", "group", "commit"):
+            if name != "commit" and not self._draining:
+                with self._changed:
+                    self._begun.add(str(event.get("group")))
             self._notify()
-        elif name == "begun" and not self._draining:
-            with self._changed:
-                self._begun.add(str(event.get("group")))
-                self._changed.notify_all()
         elif name == "drained":
             self.why = str(event.get("why", ""))
         elif name == "done":
@@ -285,7 +289,7 @@ class Supervisor:
         """Hand every task over once it is taken, one at a time, until no more come."""
         while (task := self._source.take()) is not None:
             answer = self._accepted(task)
-            if answer is None or answer.get("code") == CLOSED:
+            if answer is None or answer.get("code") == CLOSED or CLOSED_TEXT in str(answer.get("error")):
                 return
             if not answer.get("ok"):
                 raise refusal(f"task {task.get('id')}", answer)
@@ -322,6 +326,7 @@ class Supervisor:
             self._begun.clear()
 
     def _acknowledge(self) -> None:
+        since: float | None = None  # a refusal
         while True:
             with self._changed:
                 due = lambda: self._closing.is_set() or self._control is not None and self._acked > self._told  # noqa: E731
@@ -335,7 +340,14 @@ class Supervisor:
                 self._closing.wait(0.05)
                 continue
             if not answer.get("ok"):
-                raise refusal("ack", answer)
+                # The log may be read before the process has counted what it has just committed.
+                if since is None:
+                    since = time.monotonic()
+                if time.monotonic() - since > PATIENCE:
+                    raise refusal("ack", answer)
+                self._closing.wait(0.01)
+                continue
+            since = None
             with self._changed:
                 if self._control is control:
                     self._told = max(self._told, acked)

@@ -3,13 +3,33 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
+import json
+import os
 import threading
 from collections import deque
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Mapping
 from typing import Any
 
+from rollout.log import Path
+
 Task = dict[str, Any]
 Tasks = Iterable[Mapping[str, Any]] | AsyncIterable[Mapping[str, Any]]
+
+
+def of_file(path: str) -> Iterator[Mapping[str, Any]]:
+    """Yield the tasks of a file of JSON lines, which may be compressed with gzip."""
+    with gzip.open(path, "rb") if path.endswith(".gz") else open(path, "rb") as f:
+        for number, line in enumerate(f, 1):
+            if not line.strip():
+                continue
+            try:
+                task = json.loads(line)
+            except ValueError as err:
+                raise ValueError(f"{path}:{number}: not a JSON object: {err}") from None
+            if not isinstance(task, dict):
+                raise ValueError(f"{path}:{number}: not a JSON object")
+            yield task
 
 
 class Source:
@@ -18,13 +38,15 @@ class Source:
     Added tasks come first. Where there is an iterable, its end is the end.
     """
 
-    def __init__(self, tasks: Tasks | None, ended: bool = False) -> None:
-        if isinstance(tasks, (str, bytes, Mapping)):
+    def __init__(self, tasks: Tasks | Path | None) -> None:
+        if isinstance(tasks, (str, os.PathLike)):
+            tasks = of_file(os.fspath(tasks))
+        if isinstance(tasks, (bytes, Mapping)):
             raise TypeError(f"tasks={tasks!r:.60}: give an iterable of dicts, each with a prompt or messages")
         self._changed = threading.Condition()
         self._added: deque[Task] = deque()
         self._n = 0
-        self._ended = ended
+        self._ended = False
         self._sync: Iterator[Mapping[str, Any]] | None = None
         self._async: AsyncIterator[Mapping[str, Any]] | None = None
         if isinstance(tasks, AsyncIterable):

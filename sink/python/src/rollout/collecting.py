@@ -339,7 +339,7 @@ def collect(
         perhaps id, answer, metadata, samples, agent, deadline. It is asked for the next
         one when the collector can begin it. A task without an id gets its number, from 1,
         so the tasks of a run that is continued must be the same, in the same order: those
-        that the run has are taken as collected. A path is a file of tasks. None: those of
+        that the run has are taken as collected. A path is a file of JSON lines. None: those of
         config, and of add(), until drain().
     out: the folder of the run.
     server, model, samples, max_ahead, max_lag, until_groups, min_std: the flags of
@@ -373,7 +373,6 @@ def collect(
         "max-lag": max_lag,
         "until-groups": until_groups,
         "min-std": min_std,
-        "tasks": os.fspath(tasks) if isinstance(tasks, (str, os.PathLike)) else None,
     }
     limits = Limits(restarts, lock_wait, grace)
 
@@ -381,7 +380,7 @@ def collect(
         run = os.path.abspath(os.fspath(out))
         run_id, place = acknowledged(run) if state is None else parse(state)
         reader = Reader(run, run_id, place, where, columns, check)
-        source = Source(None, ended=True) if given["tasks"] is not None else Source(tasks)  # type: ignore[arg-type]
+        source = Source(tasks)
         supervisor = Supervisor(program(), run, settings(config, given, flags, env), source, limits)
         supervisor.run_id = run_id
         supervisor.acknowledge(place)
