@@ -21,9 +21,10 @@ func (k keys) has(key string) bool {
 	return ok
 }
 
-// readLog reads the commit log of the run in dir, and the keys of what is done. entries is
+// readLog reads the commit log of the run in dir, and the keys of what is done. filtered
+// counts, by the reason, the part of them that has keep=false. entries is
 // a digest of all that the log says of samples and shards.
-func readLog(dir string) (_ *sink.Log, done keys, entries string, err error) {
+func readLog(dir string) (_ *sink.Log, done keys, filtered map[string]int, entries string, err error) {
 	sum := sha256.New()
 	log, err := sink.ReadLogEach(dir, func(c *sink.Commit) {
 		done = slices.Grow(done, len(c.Samples))
@@ -31,15 +32,21 @@ func readLog(dir string) (_ *sink.Log, done keys, entries string, err error) {
 			s := &c.Samples[i]
 			if !s.Failed() {
 				done = append(done, sink.IDOf(s.Key))
+				if s.Filtered != "" {
+					if filtered == nil {
+						filtered = map[string]int{}
+					}
+					filtered[s.Filtered]++
+				}
 			}
 		}
 		addEntry(sum, c)
 	})
 	if err != nil {
-		return nil, nil, "", err
+		return nil, nil, nil, "", err
 	}
 	slices.SortFunc(done, sink.KeyID.Compare)
-	return log, slices.Compact(done), hex.EncodeToString(sum.Sum(nil)), nil
+	return log, slices.Compact(done), filtered, hex.EncodeToString(sum.Sum(nil)), nil
 }
 
 func addEntry(sum hash.Hash, c *sink.Commit) {

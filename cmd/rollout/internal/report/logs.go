@@ -28,8 +28,10 @@ type logLine struct {
 	Resumed   bool `json:"resumed"`   // launch
 	Unstarted int  `json:"unstarted"` // tail
 	InFlight  int  `json:"in_flight"` // status
-	ExitCode  *int `json:"exit"`      // end
-	Duplicate *int `json:"duplicates_refused"`
+	// Lag counts the groups of the process so far by their policy lag. Nil: it has no groups.
+	Lag       []int `json:"lag"`
+	ExitCode  *int  `json:"exit"` // end
+	Duplicate *int  `json:"duplicates_refused"`
 
 	Outcome  string  `json:"outcome"`
 	Endpoint string  `json:"endpoint"` // limit changed
@@ -48,6 +50,7 @@ type diary struct {
 	every     int // of the status lines, one in every is kept
 	statuses  int
 	clock     clock
+	lag       []int // of the last status line of this log
 }
 
 // readLogs goes through the logs of every invocation, in order. A run without logs
@@ -83,6 +86,8 @@ func (d *diary) file(name string) error {
 	}
 	defer func() { _ = f.Close() }() // read only
 	in := Invocation{Log: filepath.Base(name)}
+	d.lag = nil
+	defer func() { d.lags(&in) }()
 	b := bufio.NewReaderSize(f, maxLogLine)
 	for {
 		text, err := b.ReadSlice('\n')
@@ -132,6 +137,9 @@ func (d *diary) line(l *logLine, in *Invocation) {
 		}
 	case "status":
 		d.status(Point{At: l.Time.UTC(), Value: float64(l.InFlight)})
+		if l.Lag != nil {
+			d.lag = l.Lag
+		}
 	case "limit changed":
 		d.changed(LimitChange{At: l.Time.UTC(), Endpoint: l.Endpoint, From: l.From, To: l.To, Reason: l.Reason})
 	case "retry":
@@ -141,6 +149,20 @@ func (d *diary) line(l *logLine, in *Invocation) {
 		r.Retries.ByClass[l.Class]++
 		r.Retries.Logged++
 		r.Retries.WaitSeconds += l.Delay
+	}
+}
+
+// lags takes the lags of the process whose log was read.
+func (d *diary) lags(in *Invocation) {
+	if d.lag == nil {
+		return
+	}
+	if d.report.Lag == nil {
+		d.report.Lag = &Lag{}
+	}
+	d.report.Lag.add(d.lag)
+	if in.Outcome == "" {
+		d.report.Lag.CutShort++
 	}
 }
 

@@ -32,15 +32,15 @@ type page struct {
 	Tiles  []tile
 	Parts  []part
 
-	Reasons, Status, Stop, Flags, Grades, Sources, Versions shares
-	Ends                                                    []string // sentences
-	LimitReasons, Attempts, RetryClasses                    shares
-	RewardPlot, PassPlot                                    *figure
-	Lengths, Times                                          spreads
-	LengthPlots, TimePlots, ControlPlots                    []*figure
-	Changes                                                 []LimitChange
-	Runs                                                    []invocationRow
-	Open                                                    int // attempts without an outcome
+	Reasons, Status, Stop, Flags, Grades, Sources, Versions, Lag shares
+	Ends                                                         []string // sentences
+	LimitReasons, Attempts, RetryClasses                         shares
+	RewardPlot, PassPlot                                         *figure
+	Lengths, Times                                               spreads
+	LengthPlots, TimePlots, ControlPlots                         []*figure
+	Changes                                                      []LimitChange
+	Runs                                                         []invocationRow
+	Open                                                         int // attempts without an outcome
 }
 
 // A note is something that a reader must not miss. Mood is good, warn or bad.
@@ -102,7 +102,7 @@ func newPage(r *Report) *page {
 		R: r, Style: template.CSS(pageCSS), //nolint:gosec // our own file
 		Policy: "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(digest[:]) + "'; base-uri 'none'; form-action 'none'",
 		Mood:   map[string]string{"complete": "good", "running": "warn", "incomplete": "bad"}[r.State],
-		Notes:  notes(r), Tiles: tiles(r), Parts: parts(r.Coverage),
+		Notes:  notes(r), Tiles: tiles(r), Parts: parts(r.Coverage, r.Filtered),
 
 		Reasons: sharesOf("Quarantined, by reason", r.Failures.Reasons),
 		Status:  sharesOf("Samples by status", r.Truncation.Status),
@@ -113,6 +113,7 @@ func newPage(r *Report) *page {
 		Sources: sharesOf("Rows by the source of their prompts", r.Proof.Sources),
 
 		Versions: r.Proof.Versions.shares(),
+		Lag:      r.Lag.shares(),
 
 		LimitReasons: sharesOf("Changes of the limit by reason", r.Controller.Reasons),
 		RetryClasses: sharesOf("Retries by the failure before them", r.Retries.ByClass),
@@ -184,14 +185,21 @@ func notes(r *Report) (out []note) {
 	if t := r.Truncation; t.Length*20 > t.Samples {
 		say("warn", "%s of the samples have a row whose last output the engine's limit of tokens ended.", share(t.Length, t.Samples))
 	}
-	if g := r.Groups; g.Scored > 0 && g.ZeroVariance*2 > g.Scored {
+	if g := r.Groups; g.Scored > 0 && g.ZeroVariance*2 > g.Scored && c.Filtered == 0 {
 		say("warn", "%s of the scored groups have one reward for all samples, and teach nothing.", share(g.ZeroVariance, g.Scored))
 	}
 	if r.Rewards.Scored > 0 && r.Rewards.Unscored > 0 {
 		say("warn", "%s samples with data have no reward.", count(r.Rewards.Unscored))
 	}
 	if r.Tail != nil {
-		say("warn", "The tail policy cut %s samples: the data lean towards what is quick and short.", count(r.Tail.Cut.Samples))
+		who := "The tail policy"
+		switch {
+		case c.Late >= r.Tail.Cut.Samples:
+			who = "The deadlines of their tasks"
+		case c.Late > 0:
+			who = "The tail policy and the deadlines of tasks"
+		}
+		say("warn", "%s cut %s samples: the data lean towards what is quick and short.", who, count(r.Tail.Cut.Samples))
 	}
 	return out
 }

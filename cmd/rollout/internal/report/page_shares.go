@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
 )
@@ -28,7 +29,8 @@ type shareRow struct {
 	Count              int
 }
 
-func parts(c Coverage) []part {
+// parts are those of the coverage bar. filtered counts its filtered samples by reason.
+func parts(c Coverage, filtered map[string]int) []part {
 	committed := ""
 	if c.Empty > 0 {
 		committed = count(c.Empty) + " of them without a row"
@@ -43,22 +45,31 @@ func parts(c Coverage) []part {
 	if c.Superseded > 0 {
 		failed = count(c.Superseded) + " earlier failures are void: the samples succeeded later"
 	}
-	out := []part{
-		{Name: "committed", Key: "c", Count: c.Committed, Note: committed},
-		{Name: "failed", Key: "x", Count: c.Failed, Note: failed},
-		{Name: "skipped", Key: "k", Count: c.Skipped, Note: "cut by the tail policy"},
-		{Name: "remaining", Key: "r", Count: c.Remaining},
-	}
-	if c.Durable > 0 {
-		out[3].Note = count(c.Durable) + " of them have ended and are in the write-ahead log"
-	}
+	skipped, remaining := "", ""
 	switch {
 	case c.Skipped == 0:
-		out[2].Note = ""
-	case c.Unstarted > 0:
-		out[2].Note += ", " + count(c.Unstarted) + " of them before they were begun"
+	case c.Late == c.Skipped:
+		skipped = "cut at the deadline of their task"
+	case c.Late > 0:
+		skipped = "cut by the tail policy, or at the deadline of their task"
+	default:
+		skipped = "cut by the tail policy"
 	}
-	whole := c.Committed + c.Failed + c.Skipped + c.Remaining
+	if c.Skipped > 0 && c.Unstarted > 0 {
+		skipped += ", " + count(c.Unstarted) + " of them before they were begun"
+	}
+	if c.Durable > 0 {
+		remaining = count(c.Durable) + " of them have ended and are in the write-ahead log"
+	}
+	out := []part{{Name: "committed", Key: "c", Count: c.Committed, Note: committed}}
+	if c.Filtered > 0 {
+		out = append(out, part{Name: "filtered", Key: "o", Count: c.Filtered, Note: "left out, keep=false: " + reasons(filtered)})
+	}
+	out = append(out,
+		part{Name: "failed", Key: "x", Count: c.Failed, Note: failed},
+		part{Name: "skipped", Key: "k", Count: c.Skipped, Note: skipped},
+		part{Name: "remaining", Key: "r", Count: c.Remaining, Note: remaining})
+	whole := c.Committed + c.Filtered + c.Failed + c.Skipped + c.Remaining
 	at := 0
 	for i := range out {
 		p := &out[i]
@@ -71,6 +82,15 @@ func parts(c Coverage) []part {
 		at += p.Count
 	}
 	return out
+}
+
+// reasons names why samples are left out, the most frequent first.
+func reasons(by map[string]int) string {
+	var all []string
+	for _, row := range sharesOf("", by).Rows {
+		all = append(all, row.Name+" "+count(row.Count))
+	}
+	return strings.Join(all, ", ")
 }
 
 func num2(v float64) string { return strconv.FormatFloat(v, 'f', 2, 64) }

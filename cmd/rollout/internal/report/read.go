@@ -59,7 +59,7 @@ func Read(dir string, run Run) (*Report, error) {
 const maxTries = 3
 
 func read(dir string, run Run) (*Report, *sink.Log, error) {
-	log, done, entries, err := readLog(dir)
+	log, done, filtered, entries, err := readLog(dir)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -67,7 +67,7 @@ func read(dir string, run Run) (*Report, *sink.Log, error) {
 		Version: Version, RunID: run.ID, CreatedAt: run.CreatedAt.UTC(), WrittenAt: run.Now.UTC(), Program: run.Program,
 		Model: run.Model, Servers: run.Servers, Tasks: run.Tasks, LastInvocation: run.LastInvocation,
 	}
-	r.Coverage.Planned = run.Planned
+	r.Coverage.Planned, r.Filtered = run.Planned, filtered
 	r.Storage = storageOf(log)
 	r.Storage.WALBytes = walBytes(dir)
 	readLogs(dir, r)
@@ -84,6 +84,9 @@ func read(dir string, run Run) (*Report, *sink.Log, error) {
 	switch {
 	case run.Running:
 		r.State = "running"
+		if n := len(r.Invocations); r.Lag != nil && n > 0 && r.Invocations[n-1].Outcome == "" {
+			r.Lag.CutShort = max(0, r.Lag.CutShort-1) // it is at work
+		}
 	case r.Coverage.Remaining == 0:
 		r.State = "complete"
 	default:

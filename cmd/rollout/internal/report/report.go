@@ -6,7 +6,7 @@
 //	run.json ──────────────► planned
 //	_commits/ ─────────────► committed, bytes
 //	data/, failures/ ──────► rewards, lengths, durations, classes   (no tokens are read)
-//	logs/ ─────────────────► invocations, limits, retries, samples in flight
+//	logs/ ─────────────────► invocations, limits, retries, samples in flight, policy lags
 //	journal/ ──────────────► attempts without an outcome
 //	                │
 //	                └─ Read ─► Report ─► report.json, and Page ─► report.html
@@ -50,6 +50,9 @@ type Report struct {
 	Slowest    []Slow     `json:"slowest,omitempty"`
 	Storage    Storage    `json:"storage"`
 	Tail       *TailBias  `json:"tail_bias,omitempty"` // nil: nothing was cut
+	// Filtered counts the samples of Coverage.Filtered by the reason (keep_reason).
+	Filtered map[string]int `json:"filtered_by,omitempty"`
+	Lag      *Lag           `json:"policy_lag,omitempty"` // nil: the logs have none
 
 	Invocations []Invocation `json:"invocations,omitempty"`
 	// ClockJumps are the first of those that the logs show. Throughput's mean is over the
@@ -68,14 +71,18 @@ type Report struct {
 
 // Coverage counts samples. Where Holds is true,
 //
-//	Planned == Committed + Failed + Skipped + Remaining
+//	Planned == Committed + Filtered + Failed + Skipped + Remaining
 type Coverage struct {
-	Planned   int `json:"planned"`
+	Planned int `json:"planned"`
+	// Committed counts the samples that are done, without those of Filtered: those that have
+	// keep=false. Whatever else this report says of samples with rows, it says of both.
 	Committed int `json:"committed"`
+	Filtered  int `json:"filtered"`
 	Failed    int `json:"failed"`
-	// Skipped counts samples that the tail policy cut; Unstarted is the part of them that
-	// were never taken up.
+	// Skipped counts samples that the tail policy cut, or the deadline of their task: Late is
+	// the part of the latter. Unstarted is the part that were never taken up.
 	Skipped   int `json:"skipped"`
+	Late      int `json:"late,omitempty"`
 	Unstarted int `json:"unstarted"`
 	Remaining int `json:"remaining"`
 	// Durable is the part of Remaining that has ended, is in the write-ahead log and in
@@ -83,7 +90,7 @@ type Coverage struct {
 	Durable int `json:"durable"`
 	// Holds is false where the folder holds more samples than were planned.
 	Holds bool `json:"holds"`
-	// Empty is the part of Committed that has no row; Superseded counts failures that
+	// Empty is the part of Committed and Filtered that has no row; Superseded counts failures that
 	// a later success made void.
 	Empty      int `json:"empty"`
 	Superseded int `json:"superseded"`

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
@@ -19,6 +20,9 @@ import (
 // censored is the class of the samples that the tail policy cut: skipped, not
 // failed.
 const censored = "censored"
+
+// atDeadline is what the failure says of a sample that was cut at the deadline of its task.
+const atDeadline = "cut at the deadline of its task"
 
 // maxExample bounds the error that stands for a class.
 const maxExample = 300
@@ -264,12 +268,16 @@ func (s *survey) finish() {
 	if s.along {
 		r.Proof.Downgraded = s.lesser
 	}
-	r.Coverage.Committed = len(s.done)
+	for _, n := range r.Filtered {
+		r.Coverage.Filtered += n
+	}
+	r.Coverage.Committed = len(s.done) - r.Coverage.Filtered
 	r.Coverage.Empty = max(0, len(s.done)-s.held)
 	c := &r.Coverage
 	c.Skipped += c.Unstarted
-	c.Holds = c.Committed+c.Failed+c.Skipped <= c.Planned
-	c.Remaining = max(0, c.Planned-c.Committed-c.Failed-c.Skipped)
+	ended := len(s.done) + c.Failed + c.Skipped
+	c.Holds = ended <= c.Planned
+	c.Remaining = max(0, c.Planned-ended)
 
 	r.Rewards.Pass = s.pass
 	for _, v := range s.rewards {
@@ -314,6 +322,9 @@ func (s *survey) finishFailures() {
 		s.line.add(f.started, f.started.Add(time.Duration(f.slow.Seconds*float64(time.Second))), int64(f.completion))
 		if f.class == censored {
 			r.Coverage.Skipped++
+			if strings.Contains(f.error, atDeadline) {
+				r.Coverage.Late++
+			}
 			s.cutTotal, s.cutCompletion = append(s.cutTotal, f.slow.Seconds), append(s.cutCompletion, f.completion)
 			continue
 		}

@@ -17,6 +17,9 @@ func Text(r *Report) string {
 	line("run", "%s, %s", r.RunID, r.State)
 	line("planned", "%9s", count(c.Planned))
 	line("committed", "%9s  %s", count(c.Committed), share(c.Committed, c.Planned))
+	if c.Filtered > 0 {
+		line("filtered", "%9s  %s, left out (keep=false): %s", count(c.Filtered), share(c.Filtered, c.Planned), reasons(r.Filtered))
+	}
 	line("failed", "%9s  %s", count(c.Failed), share(c.Failed, c.Planned))
 	line("skipped", "%9s  %s", count(c.Skipped), share(c.Skipped, c.Planned))
 	durable := ""
@@ -37,6 +40,9 @@ func Text(r *Report) string {
 		line("groups", "%s of %s scored ones have one reward for all samples", count(r.Groups.ZeroVariance), count(r.Groups.Scored))
 	} else {
 		line("reward", "none: no sample was scored")
+	}
+	if l := r.Lag; l != nil && len(l.Groups) > 0 {
+		line("lag", "%s", l.text())
 	}
 	spread := func(name string, d *Distribution, show func(float64) string) {
 		if d != nil {
