@@ -52,6 +52,9 @@ func NewPlainEncoder(w io.Writer, options ...parquet.WriterOption) *parquet.Gene
 // SetSyncEvery sets the time between syncs of the write-ahead log, before Run.
 func (d *Dataset) SetSyncEvery(every time.Duration) { d.wal.every = every }
 
+// EndSegment ends the open segment of the write-ahead log, as a commit does.
+func (d *Dataset) EndSegment() { d.wal.askForSegment() }
+
 // A SampleEncoder encodes samples, as the write-ahead log does.
 type SampleEncoder struct{ enc sampleEncoder }
 
