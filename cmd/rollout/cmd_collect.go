@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"math"
 	"net"
 	"time"
 
@@ -27,6 +28,7 @@ import (
 type collectOptions struct {
 	dryRun, asJSON, quiet bool
 	resume                bool
+	stream, attached      bool // tasks come while the run goes on; from the process at standard input
 	retryFailed           bool // take up the samples that have failed instead of those that remain
 }
 
@@ -50,18 +52,29 @@ what is going on. Whatever ended a run, kill -9 included, --resume --out DIR con
 it: its settings and tasks are those of the run, unless they are given again. What a
 row depends on must stay: agent.*, tokens.*, reward.*, output.messages, and the tasks,
 of which there may be more, in any order. Everything else may change, and so may
-tokens.* while the run has no row yet; a tokenizer may be added to a run that had none.`,
+tokens.* while the run has no row yet; a tokenizer may be added to a run that had none.
+
+With --stream the run stays and takes tasks as they come, one JSON object per line, as
+in a file of tasks: from standard input, whose end is the end of the tasks, or, where
+that is a terminal or /dev/null, from its socket alone (rollout ctl RUN add) until
+rollout ctl RUN drain. A task may have a deadline, in seconds or as a time: samples
+without a reply are cut then. Each group is committed as soon as it is whole. A bad
+line is told and passed over; a task that comes again is the same task. What was
+accepted is in the folder: --resume finishes it, --resume --stream takes more as well.`,
 		Annotations: exits(exitTable),
 		Example: `  rollout collect -c run.yaml
   rollout collect --resume --out run1
-  rollout collect --server http://127.0.0.1:8283 --model sglang//models/qwen3 --tasks tasks.jsonl --samples 8 --out run1`,
+  rollout collect --server http://127.0.0.1:8283 --model sglang//models/qwen3 --tasks tasks.jsonl --samples 8 --out run1
+  producer | rollout collect -c run.yaml --stream --json --max-ahead 4 | trainer`,
 		Args: exactArgs(),
 	}
 	f := cmd.Flags()
 	f.BoolVar(&o.dryRun, "dry-run", false, "check everything, say what would be done, write nothing")
 	f.BoolVar(&o.resume, "resume", false, "continue the run in the folder, or begin one if there is none")
 	f.BoolVar(&o.retryFailed, "retry-failed", false, "continue the run with only the samples that failed or were cut; nothing is cut again unless --tail is given")
-	f.BoolVar(&o.asJSON, "json", false, "print JSON lines: launch, status, commit, warning, done")
+	f.BoolVar(&o.stream, "stream", false, "take tasks as they come, from standard input and from the socket of the run, and commit each group as soon as it is whole")
+	f.BoolVar(&o.attached, "attached", false, "with --stream: standard input carries no tasks, and its end stops the run at once")
+	f.BoolVar(&o.asJSON, "json", false, "print JSON lines: launch, status, commit, warning, done, and of groups more")
 	f.BoolVar(&o.quiet, "quiet", false, "print errors only")
 	load := config.AddFlags(cmd, p.getenv, p.environ)
 	completeFlag(cmd, "model", p.models(load))
@@ -82,7 +95,10 @@ tokens.* while the run has no row yet; a tokenizer may be added to a run that ha
 			return err
 		}
 		if len(l.Bad) == 0 {
-			l.Bad = l.Config.CheckComplete()
+			l.Bad = l.Config.CheckComplete(!o.stream && earlier == nil)
+		}
+		if len(l.Bad) == 0 {
+			l.Bad = p.checkGroups(&o, l)
 		}
 		if err := l.Err(); err != nil {
 			if o.resume && earlier == nil {
@@ -123,6 +139,9 @@ func (c *collection) takeTasks(context.Context) (err error) {
 		return c.takeTasksAgain(fit, skipped)
 	}
 	check := runfolder.NewTaskCheck(c.config, skipped)
+	if err := c.taskFile(); err != nil {
+		return err
+	}
 	if c.options.dryRun {
 		err = runfolder.CheckNew(c.dir())
 	} else {
@@ -135,6 +154,10 @@ func (c *collection) takeTasks(context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	if c.options.stream {
+		c.tasks, err = runfolder.NoTasks(check.Dir, check.Mode)
+		return err
+	}
 	if c.tasks, err = check.Run(fit.Read(tasks.Read(c.config.Tasks.File, c.program.stdin))); err != nil {
 		return err
 	}
@@ -144,6 +167,9 @@ func (c *collection) takeTasks(context.Context) (err error) {
 // takeTasksAgain is takeTasks of a run that is continued.
 func (c *collection) takeTasksAgain(fit *tasks.Fit, skipped func(error)) error {
 	c.takeFolder(c.earlier.Folder)
+	if err := c.taskFile(); err != nil {
+		return err
+	}
 	rows, err := runfolder.HasRows(c.dir())
 	if err != nil {
 		return err
@@ -153,7 +179,7 @@ func (c *collection) takeTasksAgain(fit *tasks.Fit, skipped func(error)) error {
 	if bad == nil && !had.Same(now) {
 		c.Note("prompts are rebuilt with tokenizer %s from now on, and with %s before", cmp.Or(runfolder.ShortDigest(now.Tokenizer()), "none"), cmp.Or(runfolder.ShortDigest(had.Tokenizer()), "none"))
 	}
-	set, more, err := c.earlier.ReadTasks(c.loader, fit, c.program.stdin, skipped)
+	set, more, err := c.earlier.ReadTasks(c.loader, fit, c.program.stdin, skipped, c.options.stream)
 	if err == nil {
 		err = runfolder.Refuse(c.dir(), append(bad, more...))
 	}
@@ -201,10 +227,10 @@ func (c *collection) connect(ctx context.Context) (err error) {
 		c.endpoints = append(c.endpoints, client.BaseURL())
 		c.atEnd(client.CloseIdle)
 	}
-	if c.versions, err = makeVersions(c.config, false, c.VersionUnknown); err != nil {
+	if c.versions, err = makeVersions(c.config, c.options.stream, c.VersionUnknown); err != nil {
 		return err
 	}
-	if c.earlier != nil && c.versions == nil {
+	if v := c.config.Tokens.PolicyVersion; c.earlier != nil && !v.Claimed && v.URL.Reveal() == "" {
 		if had := c.earlier.Claimed(); had != "" {
 			c.Note("policy version %s was said of the last invocation, and is not assumed of this one: --policy-version says what samples now", had)
 		}
@@ -249,6 +275,9 @@ func (c *collection) askServers(ctx context.Context) error {
 // leaves none.
 func (c *collection) prepare(ctx context.Context) (err error) {
 	planned, lowered := c.info.Tasks.Planned, ""
+	if c.options.stream {
+		planned = math.MaxInt32 // it is not known
+	}
 	c.inFlight, lowered = machine.InFlight(c.config, planned, len(c.clients), machine.This())
 	if lowered != "" && (c.inFlight < planned || c.loader.ByKey["server.max_in_flight"].Given() != "") {
 		c.Note("%s", lowered) // but not that a small run needs less than the default
@@ -287,14 +316,22 @@ func (c *collection) checkFiles(ctx context.Context) error {
 // tryServers lets every server that has not proved itself in this run make one call of
 // the model.
 func (c *collection) tryServers(ctx context.Context) error {
+	if c.tasks.Tasks == 0 { // of a stream: the first one that comes is tried
+		return nil
+	}
+	task, err := c.tasks.First()
+	if err != nil {
+		return err
+	}
+	return c.tryWith(ctx, task)
+}
+
+// tryWith is tryServers with a task.
+func (c *collection) tryWith(ctx context.Context, task *collector.Task) error {
 	if c.config.Run.Preflight == config.PreflightConnect {
 		return nil
 	}
 	proven, err := c.earlier.Proven(c.dir(), c.parts.model)
-	if err != nil {
-		return err
-	}
-	task, err := c.tasks.First()
 	if err != nil {
 		return err
 	}

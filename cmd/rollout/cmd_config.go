@@ -86,7 +86,7 @@ asked and nothing is written.`,
 			return err
 		}
 		if len(l.Bad) == 0 {
-			l.Bad = l.Config.CheckComplete()
+			l.Bad = l.Config.CheckComplete(true)
 		}
 		if err := l.Err(); err != nil {
 			return err

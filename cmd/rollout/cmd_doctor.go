@@ -58,7 +58,7 @@ It writes nothing, and deletes the agents that it makes.`,
 			return err
 		}
 		if len(l.Bad) == 0 {
-			for _, bad := range l.Config.CheckComplete() {
+			for _, bad := range l.Config.CheckComplete(true) {
 				if text := bad.Error(); strings.HasPrefix(text, "server.") || strings.HasPrefix(text, "agent.") {
 					l.Bad = append(l.Bad, bad)
 				}

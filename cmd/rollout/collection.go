@@ -63,12 +63,14 @@ type collection struct {
 	leftovers *leftovers.Agents
 	recovery  show.Recovery
 	collector *collector.Collector
+	grouping  *grouping        // nil: the run does not work by whole groups
 	damage    runfolder.Damage // of files that earlier processes committed
 
 	closers []func()
 
 	// What other goroutines ask for at any time.
 	toGiveUp atomic.Pointer[runfolder.Folder] // folder, for giveUp; nil: there is none yet
+	from     string                           // where the tasks of a stream come from besides its socket: a path, "-" or nothing
 	phase    atomic.Value                     // string: what is done at this moment
 	began    atomic.Pointer[time.Time]        // when the run did; nil: it has not
 	ending   atomic.Int32                     // 0, endDrain or endStop
@@ -82,6 +84,9 @@ func (p *program) collect(ctx context.Context, l *config.Loader, earlier *runfol
 	c := &collection{
 		Observer: &show.Observer{Display: show.NewDisplay(p.stdout, p.stderr, p.getenv, o.asJSON, o.quiet), Log: show.DiscardLog()},
 		program:  p, options: o, loader: l, config: l.Config, earlier: earlier,
+	}
+	if o.attached {
+		go c.attached()
 	}
 	defer signals.OnStatus(c.showStatus)()
 	// An interrupt ends the program, whatever it waits for: a server, or a standard input
@@ -160,6 +165,9 @@ func (c *collection) open(context.Context) (err error) {
 	if m := c.parts.model; m != nil {
 		cfg.Meta["rollout.tokenizer_sha256"], cfg.Meta["rollout.chat_template_sha256"] = m.TokenizerSHA256, m.ChatTemplateSHA256
 	}
+	if c.grouping = c.newGrouping(); c.grouping != nil {
+		c.grouping.ofSink(&cfg)
+	}
 	if c.dataset, err = sink.Create(dir, cfg); err != nil {
 		return runfolder.OpenError(dir, err)
 	}
@@ -195,6 +203,12 @@ func (c *collection) makeCollector(held *sink.Ledger) (err error) {
 	}
 	cfg.MaxUnscored = maxUnscored(c.config, c.info.Tasks.Planned)
 	cfg.Logger, cfg.Events = c.Log.Logger, c.Events(c.leftovers.Finished)
+	cfg.Filtered = held.Filtered()
+	if c.grouping != nil {
+		if err := c.grouping.ofCollector(&cfg); err != nil {
+			return err
+		}
+	}
 	c.collector, err = collector.New(cfg)
 	return err
 }
@@ -212,6 +226,7 @@ func (c *collection) run(ctx context.Context) error {
 	took := time.Since(began)
 	stats, tail := c.collector.Stats(), c.collector.Tail()
 	c.sweep(context.WithoutCancel(ctx), &stats, runErr != nil || tail.Cut)
+	c.grouping.drained(runErr)
 	s := show.Summarize(stats, c.dataset.Stats(), c.parts.prompter.Stats(), &c.Tally, took)
 	s.RunID, s.Dir, s.BadTasks = c.info.ID, c.folder.Dir, c.tasks.Bad
 	s.Invocation, s.Recovered, s.OpenFound = len(c.info.Invocations), c.recovery.Samples, c.recovery.Open
@@ -233,9 +248,11 @@ func (c *collection) run(ctx context.Context) error {
 
 // launch tells that the run begins, and serves its metrics from now on.
 func (c *collection) launch(ctx context.Context, began time.Time) {
-	c.Event("launch", map[string]any{
+	event := map[string]any{
 		"run_id": c.info.ID, "dir": c.folder.Dir, "planned": c.info.Tasks.Planned, "tasks": c.info.Tasks.Tasks, "resumed": c.resumed(),
-	})
+	}
+	c.grouping.launch(event)
+	c.Event("launch", event)
 	c.Log.Info("launch", "run_id", c.info.ID, "resumed", c.resumed(), "planned", c.info.Tasks.Planned,
 		"tasks", c.info.Tasks.Tasks, "version", version.Read().Version, "config_sha256", c.info.ConfigSHA256)
 	for _, e := range c.collector.Stats().Endpoints {
@@ -280,8 +297,10 @@ func (c *collection) work(ctx context.Context) (runErr, sinkErr error) {
 		help(func() { c.checkBeside(checking) })           // not for longer than there is to collect
 	}
 
+	c.grouping.work(helping, help)
 	runErr = c.collector.Run(ctx, c.snapshot)
 	checked()
+	c.grouping.over()
 	c.over.Store(true)
 	c.phase.Store("writing what is finished")
 	sinkErr = errors.Join(c.dataset.Close(unstopped), c.journal.Close())
@@ -296,7 +315,11 @@ func (c *collection) work(ctx context.Context) (runErr, sinkErr error) {
 
 // snapshot yields the tasks of the run's own copy.
 func (c *collection) snapshot(yield func(*collector.Task, error) bool) {
-	for t, err := range tasks.Read(c.folder.TasksPath(), nil) {
+	known := tasks.Read(c.folder.TasksPath(), nil)
+	if c.options.stream {
+		known = c.grouping.intake.Known()
+	}
+	for t, err := range known {
 		if !yield(&t, err) {
 			return
 		}

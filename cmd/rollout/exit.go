@@ -222,6 +222,7 @@ func (c *collection) drain() {
 	c.Log.Info("drain")
 	c.Say("draining: %s; interrupt again to stop now", c.waiting())
 	c.collector.Drain()
+	c.grouping.stop(whyDrain)
 }
 
 // halt is the second stop: what is in flight ends, and remains.
@@ -238,6 +239,7 @@ func (c *collection) halt(cause error, stop func(error)) {
 	c.Log.Info("stop", "cause", cause.Error())
 	c.Say("stopping: %v; what is finished is written; interrupt again to leave at once", cause)
 	stop(cause)
+	c.grouping.stop(whyStop)
 	c.parts.kill() // what a scorer started may hold it as long as it likes
 }
 

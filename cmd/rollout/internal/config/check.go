@@ -57,14 +57,21 @@ func (c *Config) check(where func(key string) string) exit.Complaints {
 	if c.Reward.Kind == RewardCommand && len(c.Reward.Command) == 0 {
 		complain("reward.command", "reward.kind command needs it")
 	}
+	if c.Reward.MinStd > 0 && c.Reward.Kind == RewardNone {
+		complain("reward.min_std", "compares the rewards of a group: give reward.kind too")
+	}
+	if c.Reward.MinStd > 0 && c.Tasks.Samples == 1 {
+		complain("reward.min_std", "compares the rewards of a group, and tasks.samples is 1: give more samples")
+	}
 	if c.Run.MetricsPprof && c.Run.MetricsAddr == "" {
 		complain("run.metrics_pprof", "the profiles are served at run.metrics_addr: give that too")
 	}
 	return bad
 }
 
-// CheckComplete returns what a run needs and was not given.
-func (c *Config) CheckComplete() exit.Complaints {
+// CheckComplete returns what a run needs and was not given. tasks tells that a file of tasks is
+// needed.
+func (c *Config) CheckComplete(tasks bool) exit.Complaints {
 	var bad exit.Complaints
 	need := func(ok bool, key, flag string) {
 		if !ok {
@@ -73,7 +80,7 @@ func (c *Config) CheckComplete() exit.Complaints {
 	}
 	need(len(c.Server.URLs) > 0, "server.urls", "server")
 	need(c.Agent.Model != "" || c.Agent.File != "", "agent.model", "model, or an agent file with --agent-file")
-	need(c.Tasks.File != "", "tasks.file", "tasks")
+	need(!tasks || c.Tasks.File != "", "tasks.file", "tasks")
 	need(c.Output.Dir != "", "output.dir", "out")
 	return bad
 }

@@ -73,6 +73,9 @@ type Config struct {
 		Samples int
 		Limit   int // 0: all
 		SkipBad bool
+		// UntilGroups is with how many groups that teach something the run has enough. 0: it
+		// takes all tasks.
+		UntilGroups int
 	}
 	Tokens struct {
 		Prompts                  Prompts
@@ -95,6 +98,7 @@ type Config struct {
 		Timeout       time.Duration // of one score by a command
 		Tolerance     float64
 		IgnoreCase    bool
+		MinStd        float64 // of the rewards of a group; 0: none is left out
 	}
 	Output struct {
 		Dir        string
@@ -115,6 +119,8 @@ type Config struct {
 		BusyPatience   time.Duration // collector.Config.BusyMax
 		Grace          time.Duration // 0: no bound
 		Tail           collector.Tail
+		MaxAhead       int    // groups; 0: no limit
+		MaxLag         int    // versions; -1: no limit
 		MetricsAddr    string // empty: none
 		MetricsPprof   bool
 	}
@@ -150,5 +156,6 @@ func Default() *Config {
 	c.Run.AttemptTimeout = collector.DefaultAttemptTimeout
 	c.Run.BusyPatience = collector.DefaultBusyMax
 	c.Run.Grace = 5 * time.Minute
+	c.Run.MaxLag = -1
 	return c
 }

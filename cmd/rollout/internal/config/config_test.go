@@ -274,7 +274,7 @@ func TestConfigExamples(t *testing.T) {
 			}
 			bad := append(l.Bad, l.Config.check(l.where)...)
 			if filepath.Base(path) != "demo.yaml" { // the demo gets its server and folder by flags
-				bad = append(bad, l.Config.CheckComplete()...)
+				bad = append(bad, l.Config.CheckComplete(true)...)
 			}
 			for _, err := range bad {
 				t.Error(err)

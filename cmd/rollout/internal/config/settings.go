@@ -89,6 +89,8 @@ func (c *Config) settings(getenv func(string) string) []*Setting {
 			"try the first N samples only; 0: all"),
 		boolSetting("tasks.skip_bad", &c.Tasks.SkipBad).with("skip-bad-tasks", "",
 			"count bad task lines and continue"),
+		intSetting("tasks.until_groups", &c.Tasks.UntilGroups, 0).with("until-groups", "",
+			"take up tasks until N whole groups have rows that count: with --min-std, groups whose rewards differ; 0: all tasks"),
 
 		enumSetting("tokens.prompts", &c.Tokens.Prompts, PromptsAuto, PromptsTurns, PromptsStored, PromptsTrace, PromptsLiteral).with("prompts", "SOURCE",
 			"where the prompts of the calls come from: auto, turns, stored, trace, literal"),
@@ -131,6 +133,8 @@ func (c *Config) settings(getenv func(string) string) []*Setting {
 			"of number: the largest difference that counts as equal"),
 		boolSetting("reward.ignore_case", &c.Reward.IgnoreCase).with("", "",
 			"of exact and contains: ignore case"),
+		floatSetting("reward.min_std", &c.Reward.MinStd).with("min-std", "X",
+			"mark groups whose rewards have a smaller standard deviation with keep=false; 0: none"),
 
 		stringSetting("output.dir", &c.Output.Dir).with("out", "DIR",
 			"the folder of the run: new or empty, or with --resume the folder of an earlier run"),
@@ -159,6 +163,10 @@ func (c *Config) settings(getenv func(string) string) []*Setting {
 			"end the run once more samples than this have failed; 0: never"),
 		parsedSetting("run.tail", &c.Run.Tail, collector.ParseTail).with("tail", "POLICY",
 			"wait for the last samples, or cut them: wait, deadline=2h, oversample=1.05 (4 at most); a cut biases the data towards short rollouts"),
+		intSetting("run.max_ahead", &c.Run.MaxAhead, 0).with("max-ahead", "",
+			"with --stream: groups that are begun and not yet acknowledged, at most; 0: no limit"),
+		intSetting("run.max_lag", &c.Run.MaxLag, -1).with("max-lag", "",
+			"with --stream: hold samples back that would arrive more than N policy versions old; -1: none"),
 		durationSetting("run.attempt_timeout", &c.Run.AttemptTimeout, time.Second).with("", "",
 			"how long one attempt may take in all"),
 		durationSetting("run.busy_patience", &c.Run.BusyPatience, time.Second).with("", "",

@@ -6,6 +6,7 @@
 //	  run.json       info.go       the configuration and the history, with a checksum
 //	                 identity.go   what has to stay the same for its rows
 //	  tasks.jsonl    snapshot.go   its checked tasks, and how they grow
+//	                 tasklog.go    the tasks that come while the run goes on
 //	  report.json    report.go     how it went, for programs; report.html is for people
 //	  journal/       of package journal: attempts, what servers may still be doing
 //	  logs/          one file per invocation
@@ -20,7 +21,8 @@
 // and renamed, and then the folder is synced. A power cut leaves the old file or the new one.
 // tasks.jsonl of a new run is durable before run.json is written. If the tasks of a run have
 // grown, run.json is written first and has both digests. run.json and tasks.jsonl are durable
-// before the dataset and the journal are opened. The lock and the log are not synced.
+// before the dataset and the journal are opened. tasks.jsonl of a run that takes tasks as they
+// come is synced before a task is called accepted. The lock and the log are not synced.
 package runfolder
 
 import (
@@ -218,7 +220,7 @@ func ResumeCommand(dir string) string { return "rollout collect --resume --out "
 // folder.
 func (f *Folder) writeTasks(tasks *TaskSet) error {
 	info, err := os.Stat(tasks.path)
-	if err == nil {
+	if err == nil && !tasks.grows {
 		err = os.Chmod(tasks.path, info.Mode().Perm()&^0o222)
 	}
 	if err == nil {

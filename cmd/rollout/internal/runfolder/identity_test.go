@@ -262,7 +262,7 @@ func TestGrowthCutShort(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		set, bad, err := (&Earlier{Info: had, Folder: folder}).ReadTasks(l, nil, strings.NewReader(""), nil)
+		set, bad, err := (&Earlier{Info: had, Folder: folder}).ReadTasks(l, nil, strings.NewReader(""), nil, false)
 		if err != nil || bad != nil {
 			t.Fatal(err, bad)
 		}
@@ -298,7 +298,7 @@ func TestGrowthCutShort(t *testing.T) {
 		t.Fatal(err)
 	}
 	had, _ = Read(dir)
-	if _, _, err := (&Earlier{Info: had, Folder: folder}).ReadTasks(l, nil, strings.NewReader(""), nil); exit.Code(err) != exit.Verify {
+	if _, _, err := (&Earlier{Info: had, Folder: folder}).ReadTasks(l, nil, strings.NewReader(""), nil, false); exit.Code(err) != exit.Verify {
 		t.Errorf("a snapshot that someone changed: %v", err)
 	}
 }

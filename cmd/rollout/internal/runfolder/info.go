@@ -102,8 +102,9 @@ func VersionsSources(said []string) string {
 	return cmp.Or(strings.Join(all, ","), noVersions)
 }
 
-// versionsSource is that of an invocation.
-func versionsSource(c *config.Config) string {
+// versionsSource is that of an invocation. told says that it may be told versions while it
+// goes on.
+func versionsSource(c *config.Config, told bool) string {
 	var all []string
 	v := &c.Tokens.PolicyVersion
 	asks := v.URL.Reveal() != ""
@@ -115,7 +116,7 @@ func versionsSource(c *config.Config) string {
 	if asks && c.Tokens.OneEngine {
 		all = append(all, tokenize.VersionURL.String())
 	}
-	if v.Claimed {
+	if v.Claimed || told && !asks {
 		all = append(all, tokenize.VersionFlag.String())
 	}
 	return cmp.Or(strings.Join(all, ","), noVersions)
@@ -128,6 +129,11 @@ func (i *Info) LastLog() string { return i.Invocations[len(i.Invocations)-1].Log
 type Tasks struct {
 	File   string `json:"file"`
 	SHA256 string `json:"sha256"` // of tasks.jsonl
+	// Stream tells that the run takes tasks as they come. tasks.jsonl then grows at its end:
+	// SHA256 is of its first Bytes bytes, and the other numbers count what was known when the
+	// last invocation began.
+	Stream bool  `json:"stream,omitempty"`
+	Bytes  int64 `json:"bytes,omitempty"`
 	// GrewFrom is the digest that tasks.jsonl had before it last grew. A process that was
 	// killed before it replaced the file left the file with this digest.
 	GrewFrom string `json:"grew_from,omitempty"`
@@ -309,7 +315,9 @@ func Describe(l *config.Loader, had *Info, id Identity, tasks *TaskSet, servers 
 		File: l.Config.Tasks.File, SHA256: tasks.digest, Tasks: tasks.Tasks, Samples: tasks.Samples,
 		Planned: Planned(l.Config, tasks), Bad: tasks.Bad,
 	}
-	if had != nil {
+	if info.Tasks.Stream = tasks.grows || before.Stream; info.Tasks.Stream {
+		info.Tasks.Bytes = tasks.bytes
+	} else if had != nil {
 		if info.Tasks.GrewFrom = before.GrewFrom; before.SHA256 != tasks.digest {
 			info.Tasks.GrewFrom = before.SHA256
 		}
@@ -322,7 +330,7 @@ func Describe(l *config.Loader, had *Info, id Identity, tasks *TaskSet, servers 
 	info.Invocations = append(slices.Clone(info.Invocations), Invocation{
 		StartedAt: now.UTC(), Rollout: version.Read(), PID: os.Getpid(), Host: host,
 		ConfigSHA256: info.ConfigSHA256, Planned: info.Tasks.Planned, Log: LogName(n),
-		VersionsSource: versionsSource(l.Config),
+		VersionsSource: versionsSource(l.Config, tasks.grows),
 	})
 	return info, nil
 }

@@ -43,6 +43,9 @@ func ReadReport(dir string, pass float64, running, again bool) (*report.Report, 
 	if err != nil {
 		return nil, err
 	}
+	if err := info.CountTasks(dir); err != nil {
+		return nil, err
+	}
 	run := report.Run{
 		ID: info.ID, CreatedAt: info.CreatedAt, Tasks: info.Tasks.Tasks, Planned: info.Tasks.Planned,
 		Running: running, Program: version.Read().Version, Now: time.Now(), Pass: pass,

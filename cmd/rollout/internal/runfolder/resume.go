@@ -82,8 +82,9 @@ func (e *Earlier) Close() error {
 }
 
 // ReadTasks reads the tasks of a run that is continued: the tasks given now, or else the
-// run's own, with more samples if more are asked for. bad says what does not fit the run.
-func (e *Earlier) ReadTasks(l *config.Loader, fit *tasks.Fit, stdin io.Reader, skipped func(error)) (_ *TaskSet, bad exit.Complaints, err error) {
+// run's own, with more samples if more are asked for. stream tells that more tasks are to come.
+// bad says what does not fit the run.
+func (e *Earlier) ReadTasks(l *config.Loader, fit *tasks.Fit, stdin io.Reader, skipped func(error), stream bool) (_ *TaskSet, bad exit.Complaints, err error) {
 	dir := l.Config.Output.Dir
 	snapshot := (&Folder{Dir: dir}).TasksPath()
 	digest, err := CheckSnapshot(dir, &e.Info)
@@ -95,7 +96,12 @@ func (e *Earlier) ReadTasks(l *config.Loader, fit *tasks.Fit, stdin io.Reader, s
 	if err != nil {
 		return nil, nil, err
 	}
-	set, bad, err := e.tasksNow(l, fit, stdin, skipped, snapshot, had)
+	var set *TaskSet
+	if stream || e.Info.Tasks.Stream {
+		set, bad, err = e.streamNow(l, had, stream)
+	} else {
+		set, bad, err = e.tasksNow(l, fit, stdin, skipped, snapshot, had)
+	}
 	if err != nil || bad != nil {
 		return nil, bad, err
 	}

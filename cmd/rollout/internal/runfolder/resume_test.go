@@ -62,7 +62,7 @@ func TestGateResumeOfManyTasks(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			set, bad, err := (&Earlier{Info: had, Folder: folder}).ReadTasks(l, nil, strings.NewReader(""), nil)
+			set, bad, err := (&Earlier{Info: had, Folder: folder}).ReadTasks(l, nil, strings.NewReader(""), nil, false)
 			if err != nil || bad != nil || !set.own || set.Tasks != many || set.Samples != many {
 				t.Fatalf("%+v, %v, %v", set, bad, err)
 			}

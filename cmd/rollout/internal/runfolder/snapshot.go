@@ -39,6 +39,12 @@ type TaskSet struct {
 	// Tasks and Samples count what there is without the limit. Bad counts the lines that were
 	// left out.
 	Tasks, Samples, Bad int
+
+	// grows tells that the run takes more tasks while it goes on. The file then has a length
+	// of bytes, and marks has what must not change in its tasks. See tasklog.go.
+	grows bool
+	bytes int64
+	marks map[taskHash]taskMark
 }
 
 // Close removes the spool.
@@ -290,7 +296,7 @@ func (s *spool) add(t *collector.Task, samples int) error {
 	if s.file == nil {
 		return nil
 	}
-	return exit.With(exit.Storage, s.enc.Encode(tasks.Line{ID: t.ID, Messages: t.Messages, Answer: t.Answer, Metadata: t.Metadata, Samples: t.Samples, Agent: t.Agent}))
+	return exit.With(exit.Storage, s.enc.Encode(tasks.LineOf(t)))
 }
 
 // finish makes the file durable and returns the tasks that were added.
@@ -330,7 +336,12 @@ func digestFile(path string) (string, error) {
 // CheckSnapshot compares the tasks of the run in dir with the digests in run.json, and returns
 // their digest.
 func CheckSnapshot(dir string, info *Info) (digest string, err error) {
-	digest, err = digestFile(filepath.Join(dir, TasksFile))
+	path := filepath.Join(dir, TasksFile)
+	if info.Tasks.Stream {
+		digest, err = checkPrefix(path, &info.Tasks)
+	} else {
+		digest, err = digestFile(path)
+	}
 	switch {
 	case errors.Is(err, syscall.EACCES), errors.Is(err, syscall.EIO):
 		return "", exit.With(exit.Storage, fmt.Errorf("%s: the run's tasks: %w", dir, err))

@@ -62,6 +62,9 @@ func NewDisplay(stdout, stderr *tame.Writer, getenv func(string) string, asJSON,
 	return d
 }
 
+// JSON reports whether the run is shown as JSON lines.
+func (d *Display) JSON() bool { return d.mode == displayJSON }
+
 // Quiet reports whether only errors are shown.
 func (d *Display) Quiet() bool { return d.mode == displayQuiet }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/plainjson"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
 	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/collector/pace"
 	"github.com/rollout-rl/rollout/sink"
 )
 
@@ -132,6 +133,25 @@ func (v *View) scored() string {
 	return text
 }
 
+// groups describes the groups of a run that works by whole groups. It is empty for others.
+func (v *View) groups() string {
+	p := v.Pace
+	if p == nil {
+		return ""
+	}
+	text := fmt.Sprintf("%s groups whole, %s ahead", human.Count(int64(p.Whole())), human.Count(int64(p.Ahead)))
+	if p.Filtered > 0 {
+		text += fmt.Sprintf(", %s filtered", human.Count(int64(p.Filtered)))
+	}
+	if p.Version >= 0 {
+		text += fmt.Sprintf(", version %d", p.Version)
+	}
+	if p.Held != pace.NotHeld {
+		text += ", " + p.Held.String()
+	}
+	return text
+}
+
 // line returns the whole state as one line.
 func (v *View) line() string {
 	var b strings.Builder
@@ -139,6 +159,12 @@ func (v *View) line() string {
 		human.Count(int64(done(v.Stats))), human.Count(int64(v.Planned)), v.flight(), human.Rate(v.rate), human.Rate(v.tokens))
 	if r := v.Rewards; r != nil {
 		tame.Fprintf(&b, ", mean reward %s (%s)", r.mean(), v.scored())
+	}
+	if text := v.groups(); text != "" {
+		b.WriteString(", " + text)
+	}
+	if text := v.groups(); text != "" {
+		b.WriteString(", " + text)
 	}
 	if n := v.failed(); n > 0 {
 		tame.Fprintf(&b, ", %d failed (%s)", n, classes(v.Failing))
@@ -186,6 +212,9 @@ func (v *View) block(width int, paint Painter) []string {
 		flight += "   " + part
 	}
 	lines = append(lines, "  "+tame.Text(flight, width-3))
+	if text := v.groups(); text != "" {
+		lines = append(lines, "  "+tame.Text(text, width-3))
+	}
 	if v.Rewards != nil {
 		lines = append(lines, "  "+tame.Text("mean reward "+v.Rewards.mean()+"   "+v.scored(), width-3))
 	}

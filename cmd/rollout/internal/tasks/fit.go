@@ -38,7 +38,7 @@ func (k *Fit) Read(tasks iter.Seq2[collector.Task, error]) iter.Seq2[collector.T
 	return func(yield func(collector.Task, error) bool) {
 		for t, err := range tasks {
 			if err == nil {
-				err = k.check(&t)
+				err = k.Check(&t)
 			}
 			if !yield(t, err) {
 				return
@@ -47,7 +47,8 @@ func (k *Fit) Read(tasks iter.Seq2[collector.Task, error]) iter.Seq2[collector.T
 	}
 }
 
-func (k *Fit) check(t *collector.Task) error {
+// Check looks at one task. It returns a *BadError for one whose agent cannot be.
+func (k *Fit) Check(t *collector.Task) error {
 	if t.Agent != nil {
 		err, seen := k.agents[string(t.Agent)]
 		if !seen {

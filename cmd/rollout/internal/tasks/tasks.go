@@ -12,7 +12,9 @@ import (
 	"iter"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 	"unicode"
 
 	"github.com/klauspost/compress/gzip"
@@ -64,7 +66,7 @@ func Read(path string, stdin io.Reader) iter.Seq2[collector.Task, error] {
 			defer func() { _ = z.Close() }() // read only
 			readLines(z, name, yield)
 		case ".zst":
-			z, err := zstd.NewReader(in, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxTaskBytes))
+			z, err := zstd.NewReader(in, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(MaxTaskBytes))
 			if err != nil {
 				yield(collector.Task{}, exit.Usagef("%s: not zstd: %w", name, err))
 				return
@@ -77,11 +79,15 @@ func Read(path string, stdin io.Reader) iter.Seq2[collector.Task, error] {
 	}
 }
 
-// maxTaskBytes is the longest line that can be a task. A longer one is more
+// MaxTaskBytes is the longest line that can be a task. A longer one is more
 // likely a file that is not JSON lines at all.
-const maxTaskBytes = 64 << 20
+const MaxTaskBytes = 64 << 20
 
-// readLines yields the tasks of JSON lines.
+// ReadLines yields the tasks of JSON lines, as [Read] does. name is what messages call r.
+func ReadLines(r io.Reader, name string) iter.Seq2[collector.Task, error] {
+	return func(yield func(collector.Task, error) bool) { readLines(r, name, yield) }
+}
+
 func readLines(r io.Reader, name string, yield func(collector.Task, error) bool) {
 	lines := bufio.NewReaderSize(r, 64<<10)
 	// Binary files and UTF-16 have zeros near their beginning: no line is looked for then.
@@ -94,7 +100,7 @@ func readLines(r io.Reader, name string, yield func(collector.Task, error) bool)
 		return
 	}
 	scan := bufio.NewScanner(lines)
-	scan.Buffer(make([]byte, 64<<10), maxTaskBytes)
+	scan.Buffer(make([]byte, 64<<10), MaxTaskBytes)
 	for n := 1; scan.Scan(); n++ {
 		line := bytes.TrimSpace(scan.Bytes())
 		if n == 1 {
@@ -114,7 +120,7 @@ func readLines(r io.Reader, name string, yield func(collector.Task, error) bool)
 	}
 	if err := scan.Err(); err != nil {
 		if errors.Is(err, bufio.ErrTooLong) {
-			err = fmt.Errorf("a line of more than %s: these are not JSON lines", human.Size(maxTaskBytes))
+			err = fmt.Errorf("a line of more than %s: these are not JSON lines", human.Size(MaxTaskBytes))
 		}
 		yield(collector.Task{}, exit.Usagef("%s: %w", name, err))
 	}
@@ -129,6 +135,17 @@ type Line struct {
 	Metadata json.RawMessage `json:"metadata,omitempty"`
 	Samples  int             `json:"samples,omitempty"`
 	Agent    json.RawMessage `json:"agent,omitempty"`
+	// Deadline is a time as RFC 3339 has it; empty: none. Only tasks of collect --stream have one.
+	Deadline string `json:"deadline,omitempty"`
+}
+
+// LineOf returns the task as a Line.
+func LineOf(t *collector.Task) Line {
+	l := Line{ID: t.ID, Messages: t.Messages, Answer: t.Answer, Metadata: t.Metadata, Samples: t.Samples, Agent: t.Agent}
+	if !t.Deadline.IsZero() {
+		l.Deadline = t.Deadline.UTC().Format(time.RFC3339Nano)
+	}
+	return l
 }
 
 // ParseTask reads one task object. It says which field is wrong.
@@ -164,7 +181,7 @@ func ParseTask(line []byte) (collector.Task, error) {
 }
 
 // taskFieldNames are the names that a task may use.
-var taskFieldNames = [...]string{"id", "prompt", "messages", "answer", "metadata", "samples", "agent"}
+var taskFieldNames = [...]string{"id", "prompt", "messages", "answer", "metadata", "samples", "agent", "deadline"}
 
 // The places of the names.
 const (
@@ -175,6 +192,7 @@ const (
 	fieldMetadata
 	fieldSamples
 	fieldAgent
+	fieldDeadline
 )
 
 // taskFields are the values of a task's fields, scanned JSON. A null field is as good as
@@ -260,7 +278,32 @@ func (f *taskFields) task() (collector.Task, error) {
 		}
 		t.Agent = plainjson.Compact(v)
 	}
+	if v := f[fieldDeadline]; v != nil {
+		var err error
+		if t.Deadline, err = deadline(v, time.Now()); err != nil {
+			return t, err
+		}
+	}
 	return t, nil
+}
+
+// maxDeadline is the longest time until a deadline that is given in seconds.
+const maxDeadline = 10 * 365 * 24 * time.Hour
+
+// deadline reads a number of seconds from now on, or a time as RFC 3339 has it.
+func deadline(v json.RawMessage, now time.Time) (time.Time, error) {
+	if text, ok := plainjson.Text(v); ok {
+		at, err := time.Parse(time.RFC3339Nano, text)
+		if err != nil || at.Year() < 1970 || at.Year() > 9998 {
+			return time.Time{}, fmt.Errorf("deadline: %q is not a time such as 2026-01-02T15:04:05Z", tame.Text(text, 60))
+		}
+		return at, nil
+	}
+	seconds, err := strconv.ParseFloat(string(v), 64)
+	if err != nil || !(seconds > 0 && seconds <= maxDeadline.Seconds()) {
+		return time.Time{}, errors.New("deadline: must be a number of seconds > 0, or a time such as 2026-01-02T15:04:05Z")
+	}
+	return now.Add(time.Duration(seconds * float64(time.Second))), nil
 }
 
 // errNUL is why a message cannot be sent as it is.

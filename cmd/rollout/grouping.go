@@ -1,0 +1,342 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"os"
+	"strings"
+
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/ctl"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/input"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/stream"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/tasks"
+	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/collector/pace"
+	"github.com/rollout-rl/rollout/sink"
+	"github.com/rollout-rl/rollout/tokenize"
+)
+
+// A grouping is what a collection has more that works by whole groups: with --stream or
+// --until-groups. In the order of the file: how it is made, where its tasks come from, what the
+// run is told over its socket (grouping_ctl.go).
+type grouping struct {
+	*collection
+	pace    *pace.Pacer
+	tracker *stream.Tracker
+
+	// Of --stream.
+	intake *stream.Intake // nil: the tasks are known
+	log    *runfolder.TaskLog
+	socket *ctl.Listener // nil: the file system keeps no sockets
+}
+
+// Why a stream takes no more tasks, as the event drained says it.
+const (
+	whyEnd    = "end of tasks"
+	whyDrain  = "drain"
+	whyGroups = "until_groups"
+	whyStop   = "stop"
+)
+
+// groups reports whether the collection works by whole groups.
+func (c *collection) groups() bool { return c.options.stream || c.config.Tasks.UntilGroups > 0 }
+
+// checkGroups returns what does not go together with --stream, or needs it.
+func (p *program) checkGroups(o *collectOptions, l *config.Loader) (bad exit.Complaints) {
+	complain := func(ok bool, format string, args ...any) {
+		if !ok {
+			bad = append(bad, fmt.Errorf(format, args...))
+		}
+	}
+	c, file := l.Config, l.ByKey["tasks.file"].Given()
+	complain(o.stream || !o.attached, "--attached: needs --stream")
+	complain(!o.attached || c.Tasks.File != "-" || file == "", "--attached: standard input carries no tasks then: leave --tasks - out")
+	complain(!o.stream || !o.retryFailed, "--stream: --retry-failed takes up what has failed, and no new tasks: give one of them")
+	complain(!o.stream || c.Run.Tail.Kind != collector.TailOversample, "run.tail: oversample needs the number of samples, which --stream does not know")
+	if l.ByKey["run.max_ahead"].Given() != "" {
+		complain(o.stream || c.Run.MaxAhead == 0, "run.max_ahead: groups are acknowledged over the socket of the run: needs --stream")
+	}
+	if l.ByKey["run.max_lag"].Given() != "" {
+		complain(o.stream || c.Run.MaxLag < 0, "run.max_lag: versions are set over the socket of the run: needs --stream")
+	}
+	if l.ByKey["reward.min_std"].Given() != "" {
+		complain(o.stream || c.Tasks.UntilGroups > 0 || c.Reward.MinStd == 0, "reward.min_std: needs --until-groups or --stream")
+	}
+	return bad
+}
+
+// taskFile finds out where the tasks of a stream come from besides the socket. A file must be
+// there.
+func (c *collection) taskFile() error {
+	if !c.options.stream {
+		return nil
+	}
+	file := c.config.Tasks.File
+	if s := c.loader.ByKey["tasks.file"]; file == "" || file == "-" && s.Given() == "" {
+		if file = ""; !c.options.attached && carries(c.program.stdin) {
+			file = "-"
+		}
+	}
+	if c.from = file; file == "" || file == "-" {
+		return nil
+	}
+	in, err := input.Open(file, input.Wait)
+	if err != nil {
+		return exit.Usagef("tasks: %w", err)
+	}
+	return in.Close()
+}
+
+// carries reports whether a standard input may carry tasks: a terminal and /dev/null do not.
+func carries(stdin io.Reader) bool {
+	f, ok := stdin.(*os.File)
+	if !ok {
+		return true
+	}
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice == 0
+}
+
+// newGrouping makes the grouping of a collection whose run is known; nil where it has none.
+func (c *collection) newGrouping() *grouping {
+	if !c.groups() {
+		return nil
+	}
+	cfg := c.config
+	g := &grouping{collection: c, pace: pace.New(pace.Config{MaxAhead: cfg.Run.MaxAhead, MaxLag: cfg.Run.MaxLag, UntilGroups: cfg.Tasks.UntilGroups})}
+	g.tracker = stream.NewTracker(stream.TrackerConfig{
+		RunID: c.info.ID, MinStd: cfg.Reward.MinStd, Acks: cfg.Run.MaxAhead > 0, Pace: g.pace, Tell: c.Event,
+		Whole: func(group string) {
+			if g.intake != nil {
+				g.intake.Begun(group)
+			}
+		},
+		LeftOut: func(keys ...string) {
+			if c.collector != nil { // else the log is read before it is made
+				c.collector.Filter(keys...)
+			}
+		},
+		Acknowledge: func(at sink.Cursor) error { return c.dataset.Acknowledge(at) },
+	})
+	return g
+}
+
+// ofSink fills in what a sink needs that commits whole groups.
+func (g *grouping) ofSink(cfg *sink.Config) {
+	cfg.CommitGroups, cfg.Judge = true, g.tracker.Judge
+	told := cfg.Events.Committed
+	cfg.Events.Committed = func(c sink.Commit) {
+		told(c)
+		if len(c.Merged) == 0 {
+			g.tracker.Committed(&c)
+		}
+	}
+}
+
+// ofCollector fills in what a collector needs that is paced, and opens the tasks of a stream.
+func (g *grouping) ofCollector(cfg *collector.Config) error {
+	if g.options.stream {
+		if err := g.openIntake(); err != nil {
+			return err
+		}
+		cfg.More = g.more
+		started := cfg.Events.AttemptStarted
+		cfg.Events.AttemptStarted = func(a collector.Attempt, endpoint string) {
+			started(a, endpoint)
+			g.intake.Begun(a.Key[:strings.LastIndexByte(a.Key, '-')])
+		}
+	}
+	cfg.Pace = g.pace
+	finished := cfg.Events.SampleFinished
+	cfg.Events.SampleFinished = func(s *tokenize.Sample) func() {
+		g.tracker.Task(s.GroupID, s.TaskID)
+		return finished(s)
+	}
+	return g.load()
+}
+
+// load reads what earlier processes left of the groups.
+func (g *grouping) load() error {
+	dir := g.folder.Dir
+	ack, err := sink.ReadAck(dir)
+	if err != nil {
+		return runfolder.ReadError(dir, err)
+	}
+	g.tracker.Acknowledged(ack)
+	if g.resumed() && g.options.stream {
+		for t, err := range g.intake.Known() {
+			if err != nil {
+				return err
+			}
+			g.tracker.Task(collector.GroupID(&t), t.ID)
+		}
+	}
+	if _, err = sink.ReadLogEach(dir, g.tracker.Load); err != nil {
+		return runfolder.ReadError(dir, err)
+	}
+	return nil
+}
+
+// openIntake opens the tasks of the run for more of them, and the socket.
+func (g *grouping) openIntake() (err error) {
+	if g.log, err = g.folder.OpenTaskLog(g.tasks); err != nil {
+		return err
+	}
+	g.atEnd(func() { _ = g.log.Close() }) // what was accepted is durable
+	fit := tasks.NewFit(g.parts.agent, g.parts.collector.Scorer)
+	g.intake = stream.New(stream.Config{Log: g.log, Samples: g.config.Tasks.Samples, Check: fit.Check})
+	g.socket, err = ctl.Listen(g.folder.Dir)
+	if errors.Is(err, errors.ErrUnsupported) {
+		g.Say("%v: %s", err, exit.HintOf(err))
+		return nil
+	}
+	if err == nil {
+		g.atEnd(func() { _ = g.socket.Close() }) // a stale one is replaced
+	}
+	return err
+}
+
+// more yields the tasks that come. The first one of a run that was not tried yet is what the
+// servers are tried with.
+func (g *grouping) more(ctx context.Context) iter.Seq2[*collector.Task, error] {
+	return func(yield func(*collector.Task, error) bool) {
+		tried := g.tasks.Tasks > 0
+		for t, err := range g.intake.More(ctx) {
+			if err == nil && !tried {
+				tried = true
+				err = g.tryWith(ctx, t)
+			}
+			if !yield(t, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// launch adds to the event of that name.
+func (g *grouping) launch(event map[string]any) {
+	if g == nil || g.intake == nil {
+		return
+	}
+	event["stream"], event["socket"] = true, nil
+	if g.socket != nil {
+		event["socket"] = ctl.Path(g.folder.Dir)
+	}
+}
+
+// work lets help do what goes on beside the collector until ctx is done.
+func (g *grouping) work(ctx context.Context, help func(func())) {
+	if g == nil {
+		return
+	}
+	if v := g.config.Tokens.PolicyVersion; v.Claimed {
+		g.pace.SetVersion(v.Version)
+	}
+	g.tracker.Again()
+	help(func() {
+		select {
+		case <-g.pace.Enough():
+			g.stop(whyGroups)
+		case <-ctx.Done():
+		}
+	})
+	if g.intake == nil {
+		return
+	}
+	if g.socket != nil {
+		help(func() { _ = g.socket.Serve(ctx, g) }) // nil when it is done
+	}
+	// It is not waited for: nothing interrupts the reading of a pipe.
+	go g.take()
+}
+
+// stop ends the giving of tasks to the collector.
+func (g *grouping) stop(why string) {
+	if g != nil && g.intake != nil {
+		g.intake.Stop(why)
+	}
+}
+
+// over notes that the collector has returned.
+func (g *grouping) over() { g.stop(whyStop) }
+
+// drained tells that the last group was told, and why the run has ended.
+func (g *grouping) drained(err error) {
+	if g == nil {
+		return
+	}
+	why := whyEnd
+	switch {
+	case err != nil || g.ending.Load() == endStop:
+		why = whyStop
+	case g.ending.Load() == endDrain:
+		why = whyDrain
+	case g.pace.Stats().Enough:
+		why = whyGroups
+	case g.intake != nil && g.intake.Why() == whyDrain:
+		why = whyDrain
+	}
+	g.Event("drained", map[string]any{"why": why})
+}
+
+// take takes the tasks of a file or of standard input.
+func (g *grouping) take() {
+	var err error
+	switch told := g.toldOf; g.from {
+	case "":
+		return // they come over the socket, until a drain
+	case "-":
+		err = g.intake.Read(g.program.stdin, "stdin", told)
+	default:
+		err = g.intake.Take(tasks.Read(g.from, nil), nil, told)
+	}
+	switch {
+	case err != nil:
+		g.log.Fail(err)
+	case g.from == "-" || g.socket == nil:
+		g.intake.End(whyEnd)
+	}
+}
+
+// toldOf tells what became of a task that was given.
+func (g *grouping) toldOf(t *collector.Task, r stream.Receipt) {
+	if r.Err == nil {
+		g.Event("accepted", map[string]any{"task": t.ID, "group": r.Group, "samples": r.Samples, "again": r.Again})
+		return
+	}
+	place := "a task over the socket"
+	fields := map[string]any{"line": nil, "task": nil, "error": tame.Text(r.Err.Error(), tame.MaxText)}
+	if t.Line > 0 {
+		fields["line"], place = t.Line, fmt.Sprintf("%s:%d", t.Source, t.Line)
+	}
+	if t.ID != "" {
+		fields["task"] = t.ID
+	}
+	g.Event("refused", fields)
+	g.Log.Warn("task refused", "line", t.Line)
+	if !g.JSON() {
+		g.Say("refused: %s: %v", place, r.Err)
+	}
+}
+
+// attached reads standard input to its end, which is that of the process that started this
+// one, and then ends this one at once.
+func (c *collection) attached() {
+	_, _ = io.Copy(io.Discard, c.program.stdin) // an error is an end too
+	if c.began.Load() == nil {
+		c.giveUp()
+		c.program.say("interrupted before the run began: standard input has ended (--attached)")
+		c.program.abort()
+	}
+	c.Log.Warn("end", "outcome", "detached", "exit", exit.Interrupted)
+	c.Say("standard input has ended, and with it, by --attached, the process that started this one: leaving at once; continue with: %s", runfolder.ResumeCommand(c.dir()))
+	c.parts.kill()
+	c.program.abort()
+}

@@ -1,0 +1,118 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/ctl"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/stream"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/tasks"
+	"github.com/rollout-rl/rollout/collector/pace"
+)
+
+// A grouping is the ctl.Handler of its run.
+
+// Status tells the state of the run.
+func (g *grouping) Status() ctl.Status {
+	s, p := g.collector.Stats(), g.pace.Stats()
+	acked, end := g.tracker.Cursors()
+	phase, _ := g.phase.Load().(string)
+	out := ctl.Status{
+		RunID: g.info.ID, PID: os.Getpid(), StartedAt: s.Started, Phase: phase, Paused: p.Paused, EndOfTasks: g.intake.Why() != "",
+		Planned: int64(s.Planned), Committed: int64(s.Committed), Filtered: int64(s.Filtered), Failed: int64(s.Failed),
+		Skipped: int64(s.Skipped), Remaining: int64(s.Remaining), InFlight: int64(s.InFlight),
+		Groups: ctl.Groups{
+			Begun: int64(p.Begun), Whole: int64(p.Whole()), Ahead: int64(p.Ahead), Filtered: int64(p.Filtered), Informative: int64(p.Informative),
+			MaxAhead: int64(g.config.Run.MaxAhead), Until: int64(g.config.Tasks.UntilGroups),
+		},
+		Lag: lagOf(&p, g.config.Run.MaxLag),
+	}
+	if p.Version >= 0 {
+		out.Version = &p.Version
+	}
+	if acked.RunID != "" {
+		out.Cursor = &ctl.Cursor{Seq: acked.Seq, Groups: acked.Groups}
+	}
+	if end.RunID != "" {
+		out.End = &ctl.Cursor{Seq: end.Seq, Groups: end.Groups}
+	}
+	return out
+}
+
+// lagOf is the lag of the groups that arrived.
+func lagOf(p *pace.Stats, most int) ctl.Lag {
+	out := ctl.Lag{Counts: []int64{}}
+	for lag, n := range p.Lags {
+		if n > 0 {
+			for len(out.Counts) <= lag {
+				out.Counts = append(out.Counts, 0)
+			}
+			out.Counts[lag] = int64(n)
+		}
+		if most >= 0 && lag > most {
+			out.Stale += int64(n)
+		}
+	}
+	if most >= 0 {
+		out.Max = &most
+	}
+	return out
+}
+
+// Pause lets no further sample begin until Resume.
+func (g *grouping) Pause() error {
+	g.pace.Pause()
+	g.Log.Info("pause")
+	g.Event("paused", nil)
+	return nil
+}
+
+// Resume ends a Pause.
+func (g *grouping) Resume() error {
+	g.pace.Resume()
+	g.Log.Info("resume")
+	g.Event("resumed", nil)
+	return nil
+}
+
+// Drain ends the taking of tasks. The run ends when all that was accepted is collected.
+func (g *grouping) Drain() error {
+	g.Log.Info("drain", "by", "ctl")
+	g.intake.End(whyDrain)
+	return nil
+}
+
+// SetVersion says what version samples from now on.
+func (g *grouping) SetVersion(version int32) error {
+	if err := g.versions.SetVersion(version); err != nil {
+		return exit.Usagef("%w", err)
+	}
+	g.pace.SetVersion(version)
+	g.Log.Info("version", "version", version)
+	g.Event("version", map[string]any{"version": version})
+	return nil
+}
+
+// Acknowledge takes what the reader has for good.
+func (g *grouping) Acknowledge(_ context.Context, c ctl.Cursor) error {
+	return g.tracker.Acknowledge(c.Seq, c.Groups)
+}
+
+// Task takes one task.
+func (g *grouping) Task(_ context.Context, line json.RawMessage) func() (ctl.Accepted, error) {
+	t, err := tasks.ParseTask(line)
+	wait := func() []stream.Receipt { return []stream.Receipt{{Err: exit.With(exit.Usage, err)}} }
+	if t.Source = "socket"; err == nil {
+		wait = g.intake.Add(&t)
+	}
+	return func() (ctl.Accepted, error) {
+		r := wait()[0]
+		g.toldOf(&t, r)
+		if r.Err != nil {
+			return ctl.Accepted{}, exit.With(exit.Usage, r.Err)
+		}
+		return ctl.Accepted{Task: t.ID, Group: r.Group, Samples: r.Samples, Again: r.Again}, nil
+	}
+}

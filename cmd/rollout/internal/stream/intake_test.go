@@ -1,0 +1,215 @@
+package stream_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/stream"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/tasks"
+	"github.com/rollout-rl/rollout/collector"
+)
+
+// newIntake is an intake of a run without tasks in a folder of its own.
+func newIntake(t *testing.T) (*stream.Intake, *runfolder.TaskLog, string) {
+	t.Helper()
+	folder := &runfolder.Folder{Dir: t.TempDir(), Mode: 0o600}
+	set, err := runfolder.NoTasks(folder.Dir, folder.Mode)
+	if err == nil {
+		err = folder.Create(runfolder.Info{}, set)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	log, err := folder.OpenTaskLog(set)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = log.Close() })
+	check := func(task *collector.Task) error {
+		if task.Agent != nil {
+			return &tasks.BadError{Place: "here", Err: errors.New("agent: no such model")}
+		}
+		return nil
+	}
+	return stream.New(stream.Config{Log: log, Samples: 4, Check: check}), log, folder.TasksPath()
+}
+
+// given are the ids of the tasks that the collector is given.
+func given(in *stream.Intake) (ids []string) {
+	for t, err := range in.More(context.Background()) {
+		if err != nil {
+			return append(ids, err.Error())
+		}
+		ids = append(ids, t.ID)
+	}
+	return ids
+}
+
+// Any line may be bad: it is told with its number and why, and those around it are accepted.
+func TestReadBadLines(t *testing.T) {
+	t.Parallel()
+	in, _, path := newIntake(t)
+	long := `{"id":"long","prompt":"` + strings.Repeat("x", tasks.MaxTaskBytes) + `"}`
+	lines := []string{
+		"\xef\xbb\xbf" + `{"id":"a","prompt":"x"}`, "", `{"id":"b","prompt":"x"`, "nonsense", long, `{"id":"c","prompt":"x","samples":2}`,
+		`{"id":"a","prompt":"x"}`, `{"id":"a","prompt":"other"}`, "\x00\x00", `{"id":"d","prompt":"x","size":1}`, `{"id":"e","prompt":"x","agent":{"model":"?"}}`,
+		`{"id":"f","prompt":"x","deadline":-1}`, `{"id":"g","prompt":"x","deadline":60}`, `{"id":"g","prompt":"x","deadline":"2020-01-01T00:00:00Z"}`, `{"id":"h","prompt"`,
+	}
+	var got []string
+	err := in.Read(strings.NewReader(strings.Join(lines, "\n")), "stdin", func(task *collector.Task, r stream.Receipt) {
+		if r.Err != nil {
+			text, _, _ := strings.Cut(r.Err.Error(), ":")
+			got = append(got, fmt.Sprintf("%d refused %s %s", task.Line, task.ID, text))
+			return
+		}
+		got = append(got, fmt.Sprintf("%d %s ×%d %v", task.Line, task.ID, r.Samples, r.Again))
+	})
+	want := []string{
+		"1 a ×4 false", "3 refused  not a JSON object", "4 refused  not a JSON object", "5 refused  a line of more than 64 MiB", "6 c ×2 false",
+		"7 a ×4 true", `8 refused a id "a" is that of a task with other messages, agent, answer, metadata or samples, which was accepted before`,
+		"9 refused  not a JSON object", "10 refused  size", "11 refused e agent", "12 refused f deadline", "13 g ×4 false", "14 g ×4 true", "15 refused  not a JSON object",
+	}
+	want[3] = "5 refused  a line of more than " + strings.TrimPrefix(got[3], "5 refused  a line of more than ")
+	if err != nil || !slices.Equal(got, want) {
+		t.Errorf("error %v\n got %q\nwant %q", err, got, want)
+	}
+	in.End("end of tasks")
+	if ids := given(in); !slices.Equal(ids, []string{"a", "c", "g"}) {
+		t.Errorf("given %q", ids)
+	}
+	body, err := os.ReadFile(path)
+	if err != nil || bytes.Count(body, []byte("\n")) != 3 {
+		t.Errorf("%v: %s", err, body)
+	}
+}
+
+// A producer gets its receipts while its pipe is open, and they are given on at once.
+func TestReadWhileOpen(t *testing.T) {
+	t.Parallel()
+	in, _, path := newIntake(t)
+	r, w := io.Pipe()
+	told := make(chan string)
+	var reading sync.WaitGroup
+	reading.Go(func() {
+		_ = in.Read(r, "stdin", func(task *collector.Task, r stream.Receipt) { told <- task.ID })
+	})
+	next := make(chan string)
+	reading.Go(func() {
+		for task := range in.More(context.Background()) {
+			next <- task.ID
+		}
+	})
+	for i := range 3 {
+		if _, err := fmt.Fprintf(w, `{"id":"%d","prompt":"x"}`+"\n{\"id\":", i); err != nil {
+			t.Fatal(err)
+		}
+		if got := <-told; got != fmt.Sprint(i) {
+			t.Fatalf("told %s, want %d", got, i)
+		}
+		body, err := os.ReadFile(path)
+		if err != nil || bytes.Count(body, []byte("\n")) != i+1 {
+			t.Fatalf("%v: %s", err, body)
+		}
+		if got := <-next; got != fmt.Sprint(i) {
+			t.Fatalf("given %s, want %d", got, i)
+		}
+		if _, err := fmt.Fprintf(w, "\"%d\",\"prompt\":7}\n", i); err != nil { // a bad one
+			t.Fatal(err)
+		}
+		<-told
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	in.End("end of tasks")
+	reading.Wait()
+}
+
+// A producer that never stops waits once MaxWaiting tasks are accepted and not begun, and goes
+// on as they begin.
+func TestFlood(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		in, _, _ := newIntake(t)
+		produced := 0
+		flood := func(yield func(collector.Task, error) bool) {
+			for {
+				produced++
+				if !yield(collector.Task{ID: fmt.Sprint(produced), Messages: []string{"x"}}, nil) {
+					return
+				}
+			}
+		}
+		groups := make(chan string, 3*stream.MaxWaiting)
+		go func() {
+			_ = in.Take(flood, nil, func(_ *collector.Task, r stream.Receipt) {
+				if r.Err == nil {
+					groups <- r.Group
+				}
+			})
+		}()
+		synctest.Wait()
+		const least, most = stream.MaxWaiting, stream.MaxWaiting + 256
+		if n := len(groups); n < least || n > most {
+			t.Errorf("%d tasks are accepted, want %d to %d", n, least, most)
+		}
+		for range 1000 {
+			in.Begun(<-groups)
+		}
+		synctest.Wait()
+		if n := len(groups); n < least || n > most {
+			t.Errorf("%d tasks are accepted and not begun, want %d to %d", n, least, most)
+		}
+		in.End("end")
+		synctest.Wait()
+		if r := in.Add(&collector.Task{ID: "late", Messages: []string{"x"}})(); r[0].Err == nil {
+			t.Error("a task was accepted after the end")
+		}
+	})
+}
+
+// Many producers at once: each task is accepted once, all that were accepted are given, and
+// what comes again is known.
+func TestManyProducers(t *testing.T) {
+	t.Parallel()
+	in, _, path := newIntake(t)
+	var fresh, again atomic.Int64
+	var producers sync.WaitGroup
+	for range 8 {
+		producers.Go(func() {
+			for i := range 100 {
+				r := in.Add(&collector.Task{ID: fmt.Sprint(i), Messages: []string{"x"}})()[0]
+				switch {
+				case r.Err != nil:
+					t.Error(r.Err)
+				case r.Again:
+					again.Add(1)
+				default:
+					fresh.Add(1)
+				}
+			}
+		})
+	}
+	producers.Wait()
+	in.End("end of tasks")
+	ids := given(in)
+	slices.Sort(ids)
+	if fresh.Load() != 100 || again.Load() != 700 || len(slices.Compact(ids)) != 100 || len(ids) != 100 {
+		t.Errorf("%d accepted, %d again, %d given", fresh.Load(), again.Load(), len(ids))
+	}
+	body, err := os.ReadFile(path)
+	if err != nil || bytes.Count(body, []byte("\n")) != 100 {
+		t.Errorf("%v: %d lines", err, bytes.Count(body, []byte("\n")))
+	}
+}

@@ -1,0 +1,143 @@
+package stream
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/tasks"
+	"github.com/rollout-rl/rollout/collector"
+)
+
+// Tasks of a source share a sync: at most so many, and not much more than so many bytes.
+const (
+	batchMost  = 256
+	batchBytes = 4 << 20
+)
+
+// Told is called with what became of each task and each bad line, in their order. task is what
+// could be read of it.
+type Told func(task *collector.Task, r Receipt)
+
+// Take takes the tasks of a source until it ends or no task is taken any more. A bad one is
+// told and passed over. Its error is that of the source. ready reports whether the source has
+// more at this moment; nil: always.
+func (in *Intake) Take(source iter.Seq2[collector.Task, error], ready func() bool, told Told) error {
+	var batch []*collector.Task
+	size := 0
+	flush := func() {
+		for i, r := range in.Add(batch...)() {
+			told(batch[i], r)
+		}
+		batch, size = nil, 0
+	}
+	for t, err := range source {
+		bad, isBad := errors.AsType[*tasks.BadError](err)
+		if err != nil {
+			flush() // what is told is in the order of the lines
+		}
+		switch {
+		case isBad:
+			told(&t, Receipt{Err: bad.Err})
+		case err != nil:
+			return err
+		default:
+			batch = append(batch, &t)
+			for _, m := range t.Messages {
+				size += len(m)
+			}
+			size += len(t.Metadata) + len(t.Agent)
+		}
+		if in.Why() != "" {
+			break
+		}
+		if len(batch) > 0 && (len(batch) == batchMost || size >= batchBytes || ready != nil && !ready()) {
+			flush()
+		}
+	}
+	flush()
+	return nil
+}
+
+// Read is Take of a reader that has a JSON object per line, of which any may be bad. name is
+// what messages call the reader.
+func (in *Intake) Read(from io.Reader, name string, told Told) error {
+	lines := &lineReader{from: bufio.NewReaderSize(from, 64<<10)}
+	return in.Take(lines.tasks(name), lines.ready, told)
+}
+
+// errTooLong is the error of a line that is too long to be a task.
+var errTooLong = fmt.Errorf("a line of more than %s", human.Size(tasks.MaxTaskBytes))
+
+// A lineReader reads lines of any length, of which it keeps no more than a task may have.
+type lineReader struct {
+	from *bufio.Reader
+	line []byte
+}
+
+// tasks yields the tasks, and a *tasks.BadError for each line that is none.
+func (l *lineReader) tasks(name string) iter.Seq2[collector.Task, error] {
+	return func(yield func(collector.Task, error) bool) {
+		for n := 1; ; n++ {
+			line, err := l.next()
+			if n == 1 {
+				line = bytes.TrimPrefix(line, []byte("\xef\xbb\xbf"))
+			}
+			var t collector.Task
+			switch line = bytes.TrimSpace(line); {
+			case errors.Is(err, io.EOF):
+				return
+			case err == nil && len(line) == 0:
+				continue
+			case err == nil:
+				t, err = tasks.ParseTask(line)
+			case !errors.Is(err, errTooLong):
+				yield(t, fmt.Errorf("%s: %w", name, err))
+				return
+			}
+			t.Source, t.Line = name, n
+			if err != nil {
+				err = &tasks.BadError{Place: fmt.Sprintf("%s:%d", name, n), Err: err}
+			}
+			if !yield(t, err) {
+				return
+			}
+		}
+	}
+}
+
+// next returns the next line, which is valid until the next call. After errTooLong it may be
+// called again. What stands behind the last line feed is a line too.
+func (l *lineReader) next() ([]byte, error) {
+	if cap(l.line) > 1<<20 {
+		l.line = nil
+	}
+	l.line = l.line[:0]
+	for long := false; ; {
+		part, err := l.from.ReadSlice('\n')
+		if long = long || len(l.line)+len(part) > tasks.MaxTaskBytes; long {
+			l.line = nil
+		} else {
+			l.line = append(l.line, part...)
+		}
+		switch {
+		case errors.Is(err, bufio.ErrBufferFull):
+			continue
+		case long && (err == nil || errors.Is(err, io.EOF)):
+			return nil, errTooLong
+		case err != nil && (!errors.Is(err, io.EOF) || len(l.line) == 0):
+			return nil, err
+		}
+		return l.line, nil
+	}
+}
+
+// ready reports whether a whole line is in the buffer.
+func (l *lineReader) ready() bool {
+	have, _ := l.from.Peek(l.from.Buffered()) // of what is there
+	return bytes.IndexByte(have, '\n') >= 0
+}
