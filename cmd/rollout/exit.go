@@ -131,6 +131,9 @@ func (c *collection) finished(s *show.Summary) error {
 		hint = "rollout inspect " + dir + " --row N shows why, under reward; --fail-on-error allows some"
 	}
 	told := c.tail().MaySkip(s.Planned)
+	if c.grouping != nil || c.info.Tasks.Stream { // by their deadlines, or not needed
+		told = s.Planned
+	}
 	switch {
 	case lost > allowed:
 		return exit.Hint(exit.With(exit.Tolerance, errors.New(said)), hint)

@@ -46,7 +46,9 @@ const (
 )
 
 // groups reports whether the collection works by whole groups.
-func (c *collection) groups() bool { return c.options.stream || c.config.Tasks.UntilGroups > 0 }
+func (c *collection) groups() bool {
+	return c.options.stream || c.config.Tasks.UntilGroups > 0 || c.config.Reward.MinStd > 0
+}
 
 // checkGroups returns what does not go together with --stream, or needs it.
 func (p *program) checkGroups(o *collectOptions, l *config.Loader) (bad exit.Complaints) {
@@ -109,10 +111,16 @@ func (c *collection) newGrouping() *grouping {
 	if !c.groups() {
 		return nil
 	}
-	cfg := c.config
-	g := &grouping{collection: c, pace: pace.New(pace.Config{MaxAhead: cfg.Run.MaxAhead, MaxLag: cfg.Run.MaxLag, UntilGroups: cfg.Tasks.UntilGroups})}
+	cfg := pace.Config{MaxAhead: c.config.Run.MaxAhead, MaxLag: c.config.Run.MaxLag, UntilGroups: c.config.Tasks.UntilGroups}
+	if !c.options.stream { // nobody acknowledges, and nobody tells versions
+		cfg.MaxAhead, cfg.MaxLag = 0, -1
+	}
+	if c.options.retryFailed { // of groups that were whole
+		cfg.UntilGroups = 0
+	}
+	g := &grouping{collection: c, pace: pace.New(cfg)}
 	g.tracker = stream.NewTracker(stream.TrackerConfig{
-		RunID: c.info.ID, MinStd: cfg.Reward.MinStd, Acks: cfg.Run.MaxAhead > 0, Pace: g.pace, Tell: c.Event,
+		RunID: c.info.ID, MinStd: c.config.Reward.MinStd, Acks: cfg.MaxAhead > 0, Pace: g.pace, Tell: c.Event,
 		Whole: func(group string) {
 			if g.intake != nil {
 				g.intake.Begun(group)
@@ -150,9 +158,7 @@ func (g *grouping) ofCollector(cfg *collector.Config) error {
 		started := cfg.Events.AttemptStarted
 		cfg.Events.AttemptStarted = func(a collector.Attempt, endpoint string) {
 			started(a, endpoint)
-			if group := a.Key[:strings.LastIndexByte(a.Key, '-')]; g.intake.Begun(group) {
-				g.Event("begun", map[string]any{"group": group})
-			}
+			g.intake.Begun(a.Key[:strings.LastIndexByte(a.Key, '-')])
 		}
 	}
 	cfg.Pace = g.pace

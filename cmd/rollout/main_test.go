@@ -26,7 +26,6 @@ import (
 	"github.com/parquet-go/parquet-go"
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/ctl"
 	"github.com/rollout-rl/rollout/sink"
 )
 
@@ -64,7 +63,7 @@ func TestScripts(t *testing.T) {
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"durable": scriptDurable, "flip": scriptFlip, "resum": scriptResum, "code": scriptCode, "ready": scriptReady, "field": scriptField, "absent": scriptAbsent,
 			"pack": scriptPack, "unpack": scriptUnpack, "parquet": scriptParquet, "append": scriptAppend, "lines": scriptLines, "agents": scriptAgents, "await": scriptAwait, "samerows": scriptSameRows,
-			"tell": scriptTell,
+			"tell": scriptTell, "ahead": scriptAhead, "counts": scriptCounts,
 		},
 	})
 }
@@ -380,27 +379,4 @@ func scriptUnpack(ts *testscript.TestScript, neg bool, args []string) {
 	defer z.Close()
 	b, err := io.ReadAll(z)
 	ts.Check(errors.Join(err, os.WriteFile(ts.MkAbs(args[1]), b, 0o600)))
-}
-
-// tell RUN REQUEST sends a request to the collector of a run and prints its answer.
-func scriptTell(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) != 2 {
-		ts.Fatalf("usage: tell RUN REQUEST")
-	}
-	var r ctl.Request
-	ts.Check(json.Unmarshal([]byte(args[1]), &r))
-	c, err := ctl.Dial(context.Background(), ts.MkAbs(args[0]))
-	ts.Check(err)
-	defer c.Close()
-	var answer json.RawMessage
-	err = c.Do(r, &answer)
-	if refused, ok := errors.AsType[*ctl.RefusedError](err); ok {
-		b, err := json.Marshal(refused.Answer)
-		ts.Check(err)
-		answer = b
-	} else {
-		ts.Check(err)
-	}
-	_, err = fmt.Fprintf(ts.Stdout(), "%s\n", answer)
-	ts.Check(err)
 }

@@ -181,6 +181,9 @@ func (s *Summary) text() string {
 	skipped := ""
 	if s.Skipped > 0 {
 		skipped = "   cut by the tail policy"
+		if s.Groups != nil && s.Tail == nil {
+			skipped = "   not needed, or cut at the deadline of their task"
+		}
 	}
 	line("skipped", "%7d%s", s.Skipped, skipped)
 	durable := ""

@@ -134,17 +134,14 @@ func (in *Intake) Add(batch ...*collector.Task) func() []Receipt {
 	}
 }
 
-// Begun notes that a sample of the group has begun, or that none will, and reports whether the
-// group was waiting for that.
-func (in *Intake) Begun(group string) bool {
+// Begun notes that a sample of the group has begun, or that none will.
+func (in *Intake) Begun(group string) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	_, waited := in.waiting[group]
-	if waited {
+	if _, ok := in.waiting[group]; ok {
 		delete(in.waiting, group)
 		in.change.Broadcast()
 	}
-	return waited
 }
 
 // room waits until a task may be taken, or returns why none is taken any more.

@@ -111,7 +111,7 @@ func TestReadWhileOpen(t *testing.T) {
 		}
 	})
 	for i := range 3 {
-		if _, err := fmt.Fprintf(w, `{"id":"%d","prompt":"x"}`+"\n{\"id\":", i); err != nil {
+		if _, err := fmt.Fprintf(w, "\n"+`{"id":"%d","prompt":"x"}`+"\n \n{\"id\":", i); err != nil { // blank lines are not waited behind
 			t.Fatal(err)
 		}
 		if got := <-told; got != fmt.Sprint(i) {

@@ -71,10 +71,12 @@ func finite(x float64) bool { return !math.IsInf(x, 0) && !math.IsNaN(x) }
 func (t *Tracker) Judge(g *sink.GroupFacts) {
 	f, rewards := figuresOf(g)
 	if reason := t.cfg.reason(f, rewards); reason != "" {
-		keep := false
+		keep, keys := false, make([]string, len(g.Samples))
 		for i := range g.Samples {
 			g.Samples[i].Keep, g.Samples[i].KeepReason = &keep, reason
+			keys[i] = g.Samples[i].Key
 		}
+		t.cfg.LeftOut(keys...)
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -41,6 +41,7 @@ func (in *Intake) Take(source iter.Seq2[collector.Task, error], ready func() boo
 			flush() // what is told is in the order of the lines
 		}
 		switch {
+		case errors.Is(err, errBlank):
 		case isBad:
 			told(&t, Receipt{Err: bad.Err})
 		case err != nil:
@@ -73,6 +74,10 @@ func (in *Intake) Read(from io.Reader, name string, told Told) error {
 // errTooLong is the error of a line that is too long to be a task.
 var errTooLong = fmt.Errorf("a line of more than %s", human.Size(tasks.MaxTaskBytes))
 
+// errBlank is yielded for a blank line when no whole line is in the buffer: whoever waits for the
+// next task would wait for the producer.
+var errBlank = errors.New("a blank line")
+
 // A lineReader reads lines of any length, of which it keeps no more than a task may have.
 type lineReader struct {
 	from *bufio.Reader
@@ -92,7 +97,10 @@ func (l *lineReader) tasks(name string) iter.Seq2[collector.Task, error] {
 			case errors.Is(err, io.EOF):
 				return
 			case err == nil && len(line) == 0:
-				continue
+				if l.ready() {
+					continue
+				}
+				err = errBlank
 			case err == nil:
 				t, err = tasks.ParseTask(line)
 			case !errors.Is(err, errTooLong):
@@ -100,7 +108,7 @@ func (l *lineReader) tasks(name string) iter.Seq2[collector.Task, error] {
 				return
 			}
 			t.Source, t.Line = name, n
-			if err != nil {
+			if err != nil && !errors.Is(err, errBlank) {
 				err = &tasks.BadError{Place: fmt.Sprintf("%s:%d", name, n), Err: err}
 			}
 			if !yield(t, err) {

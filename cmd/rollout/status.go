@@ -1,0 +1,54 @@
+package main
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/show"
+)
+
+// What others are told of a run at work.
+
+// vitals is where the metrics look. Before the run is at work there is nothing.
+func (c *collection) vitals() show.Vitals {
+	if c.began.Load() == nil {
+		return show.Vitals{}
+	}
+	return show.Vitals{Collector: c.collector.Stats, Sink: c.dataset.Stats, Dir: c.folder.Dir}
+}
+
+// view is the state of the run at this moment.
+func (c *collection) view() show.View {
+	v := show.View{Stats: c.collector.Stats(), Sink: c.dataset.Stats(), Failing: c.Tally.Failures(), Recovery: c.recovery}
+	if c.config.Reward.Kind != config.RewardNone {
+		v.Rewards = new(c.Tally.Rewards())
+	}
+	v.Draining, v.Stopping = c.ending.Load() >= endDrain, c.ending.Load() == endStop
+	if until := c.until.Load(); until != nil {
+		v.Until = *until
+	}
+	return v
+}
+
+// statusOldest is how many of the samples in flight a status shows.
+const statusOldest = 10
+
+// showStatus answers SIGUSR1: what the run does at this moment, in any display but
+// the quiet one.
+func (c *collection) showStatus() {
+	if c.Quiet() {
+		return
+	}
+	phase, _ := c.phase.Load().(string)
+	began := c.began.Load()
+	if began == nil {
+		c.Say("status: %s", phase)
+		return
+	}
+	v := c.view()
+	v.Now = time.Now()
+	c.Block(fmt.Sprintf("status of run %s in %s: %s, for %s", c.info.ID, c.folder.Dir, phase, human.Duration(time.Since(*began))),
+		v.Status(c.collector.Oldest(statusOldest)))
+}
