@@ -120,6 +120,18 @@ damage: ## damage files of runs DAMAGES (400) times: found or harmless, nothing 
 soak: ## collect for SOAK (10m) with 1,000 samples in flight: memory, goroutines and files stay flat
 	ROLLOUT_SOAK=$(SOAK) $(GO) test -count 1 -timeout 60m -v -run '^TestSoak' ./cmd/rollout
 
+.PHONY: loop
+loop: build .build/loop/rollout-a4779f6 ## what a training loop takes over one collector that stays, and as calls of the program before --stream
+	ROLLOUT_NEW=$(abspath $(NEW)) ROLLOUT_OLD=$(CURDIR)/.build/loop/rollout-a4779f6 $(GO) test -count 1 -timeout 20m -v -run '^TestLoop$$' ./cmd/rollout
+
+.build/loop/rollout-a4779f6:
+	mkdir -p .build/loop/source && git archive a4779f6 | tar x -C .build/loop/source
+	cd .build/loop/source && $(GO) build -trimpath -o ../$(@F) ./cmd/rollout && rm -r ../source
+
+.PHONY: soakstream
+soakstream: ## collect with --stream for SOAK (10m), paced by a trainer: files, memory and descriptors stay flat, verify stays green
+	ROLLOUT_SOAK=$(SOAK) $(GO) test -count 1 -timeout 60m -v -run '^TestStreamSoak$$' ./cmd/rollout
+
 .PHONY: fuzz
 fuzz: vocabularies ## every fuzz target for FUZZTIME (30s) each
 	.ci/fuzz.sh $(FUZZTIME)

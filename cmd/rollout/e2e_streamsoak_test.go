@@ -1,0 +1,167 @@
+package main
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/collector/letta/lettasim"
+)
+
+// filesOf counts the files of a run's folder, by the folder that they are in.
+func filesOf(t *testing.T, dir string) (n int64, by map[string]int) {
+	t.Helper()
+	by = map[string]int{}
+	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+		if os.IsNotExist(err) {
+			return nil // a merge moved it meanwhile
+		}
+		if err == nil && !e.IsDir() {
+			n++
+			in, _ := filepath.Rel(dir, filepath.Dir(path))
+			by[in]++
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n, by
+}
+
+// trainFor has a trainer take iterations of four groups for that long, or until there were so
+// many, and acknowledge each. It calls each between two of them.
+func (s *streamed) trainFor(long time.Duration, iterations int, each func(n int)) (groups int) {
+	s.t.Helper()
+	began, given := time.Now(), 0
+	more := func(n int) {
+		for range n {
+			given++
+			s.give(fmt.Appendf(nil, `{"id":"s-%d","prompt":"Add %d and %d.","answer":"%d"}`+"\n", given, given, given%97, given+given%97))
+		}
+	}
+	more(8 * loopTasks)
+	n := 0
+	for ; n < iterations && time.Since(began) < long; n++ {
+		told := s.take(loopTasks)
+		s.ack(told[loopTasks-1])
+		groups += loopTasks
+		more(loopTasks)
+		each(n)
+	}
+	return groups + len(s.take(given-groups))
+}
+
+func startSoakStream(t *testing.T) *streamed {
+	t.Helper()
+	cfg := lettasim.Config{InputIDs: true, BodyCache: 256, Script: lettasim.Script{Calls: lettasim.Range{Min: 1, Max: 2}, Tokens: lettasim.Range{Min: 24, Max: 200}}}
+	var err error
+	if cfg.Latency, err = lettasim.ParseLatency("4ms~0.8"); err != nil { // a hundredth of that of the loop
+		t.Fatal(err)
+	}
+	return startStream(t, "rollout", filepath.Join(t.TempDir(), "run"), "--server", serveSim(t, newSim(t, cfg)), "--model", simModel,
+		"--samples", fmt.Sprint(loopSamples), "--max-in-flight", "64", "--max-ahead", fmt.Sprint(8*loopTasks), "--metrics-addr", "127.0.0.1:0",
+		"-c", writeFile(t, "run.yaml", []byte("server: {adaptive: false}\n")))
+}
+
+// TestStreamSoak collects with --stream for as long as ROLLOUT_SOAK says, as fast as the
+// trainer takes: files, memory, goroutines and descriptors stay what they are, and verify is
+// green at any moment. By its samples, commits, merges and acknowledgements it stands for as
+// many hours as a loop takes that trains 32 samples in three seconds; not by its clock.
+func TestStreamSoak(t *testing.T) { //nolint:paralleltest // it has the machine for itself
+	long := soakTime(t)
+	s := startSoakStream(t)
+	began := time.Now()
+	var seen []soakPoint
+	var files []int64
+	next, verify := began, began.Add(long/20)
+	groups := s.trainFor(long, 1<<40, func(n int) {
+		now := time.Now()
+		if now.After(verify) {
+			verify = now.Add(long / 10)
+			mustRun(t, exit.OK, "verify", s.dir)
+		}
+		if now.Before(next) {
+			return
+		}
+		next = now.Add(time.Second)
+		s.mu.Lock()
+		server := s.server
+		s.mu.Unlock()
+		p := look(s.cmd.Process.Pid, server)
+		p.at = now.Sub(began)
+		n64, by := filesOf(t, s.dir)
+		seen, files = append(seen, p), append(files, n64)
+		if len(seen)%15 == 0 {
+			t.Logf("%v: %d iterations, %.1f MB, %d goroutines, %d descriptors, files %v", p.at.Round(time.Second), n+1, float64(p.resident)/1e6, p.goroutines, p.fds, by)
+		}
+	})
+	took := time.Since(began)
+	s.close()
+	if len(seen) < 20 {
+		t.Fatalf("%d points: too few to compare", len(seen))
+	}
+	from := len(seen) / 5
+	half := from + (len(seen)-from)/2
+	for _, what := range []struct {
+		name  string
+		of    func(int) int64
+		slack int64
+	}{
+		{"resident bytes", func(i int) int64 { return seen[i].resident }, 16 << 20},
+		{"goroutines", func(i int) int64 { return int64(seen[i].goroutines) }, 30},
+		{"descriptors", func(i int) int64 { return int64(seen[i].fds) }, 30},
+		{"files", func(i int) int64 { return files[i] }, 40}, // a tier of merges more for eight times as many groups
+	} {
+		most := func(from, to int) (n int64) {
+			for i := from; i < to; i++ {
+				n = max(n, what.of(i))
+			}
+			return n
+		}
+		a, b := most(from, half), most(half, len(seen))
+		if a == 0 || b > a+a/8+what.slack {
+			t.Errorf("%s grew from %d to %d", what.name, a, b)
+		}
+		t.Logf("%s: at most %d in the first half, %d in the second", what.name, a, b)
+	}
+	t.Logf("%d groups, %d samples in %v: %.1f hours of a loop of 32 samples in three seconds",
+		groups, groups*loopSamples, took.Round(time.Second), float64(groups*loopSamples)/32*3/3600)
+}
+
+// The files of a run with --stream do not grow with its commits: merges keep up with a trainer
+// that acknowledges, and verify is green meanwhile.
+func TestStreamKeepsFewFiles(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS == "windows" {
+		t.Skip("no Unix socket there")
+	}
+	s := startSoakStream(t)
+	iterations := 60
+	if testing.Short() {
+		iterations = 25
+	}
+	var most int64
+	groups := s.trainFor(time.Minute, iterations, func(n int) {
+		if n%20 == 19 {
+			mustRun(t, exit.OK, "verify", s.dir)
+		}
+		files, _ := filesOf(t, s.dir)
+		most = max(most, files)
+	})
+	s.close()
+	files, by := filesOf(t, s.dir)
+	commits := s.told()["commit"]
+	t.Logf("%d groups in %d commits: at most %d files, %d at the end: %v", groups, commits, most, files, by)
+	if commits < iterations || files > 60 {
+		t.Errorf("%d files of %d commits at the end: %v", files, commits, by)
+	}
+	if s.told()["group"] != groups {
+		t.Errorf("%d groups were told, %d taken", s.told()["group"], groups)
+	}
+}
