@@ -73,6 +73,10 @@ vocabularies: python ## install the vocabularies that the tests need and the rep
 trainers: python ## get the wheels of the trainers whose formulas the Python package is compared with
 	$(PYTHON) .ci/trainers.py
 
+.PHONY: frameworks
+frameworks: ## the tests of the workers for TRL and verl with both installed (6 GB, in .build/frameworks)
+	.ci/frameworks.sh
+
 .PHONY: mistral
 mistral: ## make an environment with mistral-common, whose tekken.json is compared
 	.ci/mistral.sh

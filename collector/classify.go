@@ -32,7 +32,7 @@ import (
 //	no_prompt         no prompt is known or proven well enough    policy     data retry, or sample failed
 //	token_mismatch    tokens that contradict each other           policy     data retry, or sample failed
 //	internal          everything else: a fault of ours            final      sample failed
-//	censored          ErrCensored                                 cut        sample cut by the tail policy
+//	censored          ErrCensored                                 cut        sample cut by the tail policy or at a deadline
 //	cancelled         the run was stopped                         cancelled  sample remains
 //	auth              ErrAuth                                     fatal      run ends
 //	unusable          ErrUnusable                                 fatal      run ends

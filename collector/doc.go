@@ -30,12 +30,18 @@
 //   - endpoint: one server of a run
 //   - claim: a sample in the hands of a worker; claiming takes one
 //   - permit: leave to work on a sample at an endpoint, which the gate gives
-//   - censored: cut off by the tail policy
+//   - censored: cut off by the tail policy, or at the deadline of its task
+//   - filtered: in the data with keep=false
+//   - whole: all samples of a group are with the sink
+//   - ahead: of groups, begun and not yet acknowledged by the trainer, filtered or failed
 //   - shard: one data file; commit: the log entry that makes a shard exist
 //
 // # Where to find it
 //
-//	who takes a sample, and in which order            feed.go, worker.go (claim)
+//	who takes a sample, and in which order            feed.go (order), send.go, worker.go (claim)
+//	tasks that come while a run goes on               more.go; their owner ends the source when
+//	                                                  the context of Config.More ends
+//	when the next group may begin                     package pace; send.go asks it
 //	the life of a sample: room, attempt, decide, act  sample.go (worker.sample)
 //	one attempt from start to end                     attempt.go
 //	where a send is made                              collector/agent: agent.go (send), which
@@ -70,6 +76,9 @@
 //	                                                  at the end: cmd/rollout/internal/runfolder
 //	whether a server is up, and who moves             endpoint.go, relay.go
 //	how many samples are worked on at a time          gate.go, package limit
+//	what cuts a group at its deadline                 deadline.go; send.go and more.go where it
+//	                                                  waits, worker.go (room) and relay.go where a
+//	                                                  worker had it, attempt.go in a rollout
 //	what ends a run early                             tail.go, barren.go, score.go, Config.MaxFailures
 //	what can be seen of a run                         stats.go, counters.go, events.go
 //	what the outside must bring                       backend.go, reply.go; task.go is the input
@@ -141,7 +150,14 @@
 // becomes a failure row; of the attempts before it, Stats and the journal keep that they were.
 // At every moment
 //
-//	planned = committed + failed + skipped + remaining
+//	planned = committed + filtered + failed + skipped + remaining
+//
+// At the deadline of its task a group is whole: what has no reply is cut, wherever it is. What
+// is in the way of that is bounded: the removal of an agent (Config.CloseTimeout), a check of
+// the server in progress (a minute), and the sink.
+//
+// Whoever waits for the next task or for the pacer stops waiting at a drain and at a stop. The
+// pacer discards nothing: it lets groups begin in their order, later.
 //
 // Few things end a run besides the tolerance for failures: the sink, authentication, a server
 // or model that cannot be used, and servers that do not answer any longer. A server that is

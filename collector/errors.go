@@ -65,7 +65,7 @@ var (
 	// new attempt would give. Another attempt is made, at no cost.
 	ErrGone = errors.New("collector: nothing left to take over")
 
-	// ErrCensored: the tail policy cut the rollout off. The sample counts as skipped,
+	// ErrCensored: the tail policy cut the rollout off, or the deadline of its task. The sample counts as skipped,
 	// and a failure row keeps what is left of its tokens.
 	ErrCensored = errors.New("collector: cut by the tail policy")
 
@@ -125,7 +125,7 @@ type Stage uint8
 
 // The stages, in the order in which an attempt goes through them.
 const (
-	StageWait   Stage = iota // waits before a retry
+	StageWait   Stage = iota // waits before an attempt
 	StageOpen                // makes the agent
 	StageRun                 // sends, and waits for the model
 	StagePrompt              // finds the prompts

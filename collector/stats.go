@@ -24,8 +24,9 @@ type Stats struct {
 	// Committed counts samples in a committed shard, also those without any row. Filtered
 	// counts those of them that are there with keep=false, and Committed does not. Failed
 	// counts samples that failed for good and whose failure row is in a committed shard.
-	// Skipped counts samples that the tail policy cut, and, once Run has ended with such a
-	// cut, also those that were never taken up. Remaining counts the rest. What earlier
+	// Skipped counts samples that the tail policy or a deadline cut, and, once Run has ended
+	// with a cut by the tail policy or with enough groups, also those that were never taken
+	// up. Remaining counts the rest. What earlier
 	// processes did is included, as far as Run has read the tasks.
 	Committed, Filtered, Failed, Skipped, Remaining int
 	// Earlier is the part of them that this process found done. A failed sample that is

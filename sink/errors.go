@@ -23,8 +23,8 @@ var (
 	ErrClosed = errors.New("sink: dataset is closed")
 	// ErrCorrupt is wrapped by every CorruptError.
 	ErrCorrupt = errors.New("sink: corrupt")
-	// ErrReplaced means that a merge has replaced a shard since the log was read, and the
-	// shard was deleted: its rows are there, and Log.Follow says in which shard.
+	// ErrReplaced means that a merge has replaced a shard since the log was read, that it was
+	// deleted, and that its rows moved on while they were looked for: read the log again.
 	ErrReplaced = errors.New("sink: replaced by a merge since the log was read; read the log again")
 	// ErrNewer means that a newer version of the program wrote the dataset.
 	ErrNewer = errors.New("sink: written by a newer version")

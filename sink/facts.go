@@ -34,10 +34,12 @@ func facts[T any](l *Log, s Shard, kind Kind, part part[T]) iter.Seq2[*T, error]
 		var err error
 		switch {
 		case s.Kind == kind && s.Format == Parquet:
-			err = l.factsOf(s, func(f File) error { return part.read(f, s.Bytes, s.Rows, more) })
+			err = l.factsOf(s, func(f File, in rowRange) error {
+				return part.read(f, in.shard.Bytes, in.shard.Rows, window(in, more))
+			})
 		case s.Kind == kind && isRow:
-			err = l.factsOf(s, func(f File) error {
-				return readArrowPart(f, s.Bytes, s.Rows, part.others, inArrow)
+			err = l.factsOf(s, func(f File, in rowRange) error {
+				return readArrowPart(f, in.shard.Bytes, in.shard.Rows, part.others, window(in, inArrow))
 			})
 		default:
 			err = readShard(l, s, kind, yield) // says what is wrong
@@ -48,15 +50,15 @@ func facts[T any](l *Log, s Shard, kind Kind, part part[T]) iter.Seq2[*T, error]
 	}
 }
 
-// factsOf opens a shard whose digest is right.
-func (l *Log) factsOf(s Shard, read func(File) error) error {
+// factsOf opens what has the rows of a shard, whose digest is right.
+func (l *Log) factsOf(s Shard, read func(File, rowRange) error) error {
 	corrupt := func(err error) error { return corruptShard(s, err) }
-	f, err := l.openChecked(s)
+	f, in, err := l.openChecked(s)
 	if err != nil {
 		return corrupt(err)
 	}
 	defer func() { _ = f.Close() }() // it was read only
-	if err := read(f); err != nil {
+	if err := read(f, in); err != nil {
 		return corrupt(err)
 	}
 	return nil

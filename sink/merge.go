@@ -54,6 +54,7 @@ func (m *merger) add(c *Commit, meta int) {
 	for _, s := range c.Shards {
 		bytes += s.Bytes
 		rows += s.Rows
+		e.fixed = e.fixed || s.Kind == KindData && s.Format != m.d.cfg.Format
 	}
 	if c.Samples == nil {
 		for _, g := range c.Merged {
@@ -66,7 +67,7 @@ func (m *merger) add(c *Commit, meta int) {
 	e.units = unitsOf(e.samples, bytes, m.d.cfg.MaxShardBytes)
 	// Entries without groups cannot be told in a merge, nor rows of another schema. The row
 	// groups of a large commit are blocks of the order in which readers shuffle: they stay.
-	e.fixed = c.Version < 3 || c.SchemaVersion != SchemaVersion || !c.IsMerge() && c.tokens() > int64(m.d.cfg.RowGroupTokens)
+	e.fixed = e.fixed || c.Version < 3 || c.SchemaVersion != SchemaVersion || !c.IsMerge() && c.tokens() > int64(m.d.cfg.RowGroupTokens)
 	m.list = append(m.list, e)
 }
 

@@ -123,7 +123,7 @@ func (l *Log) eachRow(s Shard, yield func(*StoredRow) error) (err error) {
 		failed = yield(r)
 		return failed == nil
 	}
-	err = l.factsOf(s, func(f File) error {
+	err = l.factsOf(s, func(f File, _ rowRange) error {
 		if s.Format == Arrow {
 			return readArrow(f, s.Bytes, s.Rows, more)
 		}

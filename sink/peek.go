@@ -66,11 +66,11 @@ func (l *Log) At(kind Kind, n int64) (s Shard, row int64, ok bool) {
 // digest. Errors are *CorruptError.
 func (l *Log) Meta(s Shard) (meta map[string]string, err error) {
 	meta = map[string]string{}
-	err = l.factsOf(s, func(f File) error {
-		if s.Format == Arrow {
-			return arrowMeta(f, s.Bytes, meta)
+	err = l.factsOf(s, func(f File, in rowRange) error {
+		if in.shard.Format == Arrow {
+			return arrowMeta(f, in.shard.Bytes, meta)
 		}
-		pf, err := parquet.OpenFile(f, s.Bytes, parquet.SkipBloomFilters(true), parquet.SkipPageIndex(true))
+		pf, err := parquet.OpenFile(f, in.shard.Bytes, parquet.SkipBloomFilters(true), parquet.SkipPageIndex(true))
 		if err != nil {
 			return err
 		}
@@ -108,15 +108,15 @@ func rowAt[T any](l *Log, s Shard, kind Kind, n int64, inArrow func(f File, size
 	if s.Kind != kind || n < 0 || n >= s.Rows {
 		return nil, fmt.Errorf("no row %d of %s in a shard of %d %s", n, kind, s.Rows, s.Kind)
 	}
-	f, err := l.openChecked(s)
+	f, in, err := l.openChecked(s)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = f.Close() }() // it was read only
-	if s.Format == Arrow {
-		return inArrow(f, s.Bytes, n)
+	if in.shard.Format == Arrow {
+		return inArrow(f, in.shard.Bytes, in.skip+n)
 	}
-	return parquetRow[T](f, s.Bytes, s.Rows, n)
+	return parquetRow[T](f, in.shard.Bytes, in.shard.Rows, in.skip+n)
 }
 
 // parquetRow returns row n of a shard.

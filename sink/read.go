@@ -4,10 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"iter"
-	"path/filepath"
-	"slices"
 
 	"github.com/parquet-go/parquet-go"
 )
@@ -116,58 +113,6 @@ func (l *Log) Failures(s Shard) iter.Seq2[*StoredFailure, error] {
 	}
 }
 
-// open opens a shard, also one that a merge replaced since the log was read. The error wraps
-// ErrReplaced where that shard is gone.
-func (l *Log) open(s Shard) (File, error) {
-	f, err := openCommitted(l.fs, l.Dir, s.Path)
-	if errors.Is(err, fs.ErrNotExist) && l.replacedSince(s) {
-		return nil, ErrReplaced
-	}
-	return f, err
-}
-
-func openCommitted(fsys FS, dir, path string) (File, error) {
-	name := filepath.FromSlash(path)
-	f, err := fsys.Open(filepath.Join(dir, name))
-	if errors.Is(err, fs.ErrNotExist) {
-		if moved, merr := fsys.Open(filepath.Join(dir, replacedDir, name)); merr == nil {
-			return moved, nil
-		}
-	}
-	return f, err
-}
-
-// replacedSince reports whether the entry of a shard that is gone was replaced: it leaves its
-// folder after the shard has left its own, and before the shard is deleted.
-func (l *Log) replacedSince(s Shard) bool {
-	for i := range l.Commits {
-		if !slices.ContainsFunc(l.Commits[i].Shards, func(o Shard) bool { return o.Path == s.Path }) {
-			continue
-		}
-		f, err := l.fs.Open(filepath.Join(l.Dir, commitsDir, commitName(l.Commits[i].Seq)))
-		if err == nil {
-			_ = f.Close() // nothing was read
-		}
-		return errors.Is(err, fs.ErrNotExist)
-	}
-	return false
-}
-
-// openChecked opens a shard whose size and digest are those of its commit. They come
-// first: the libraries are not made for damaged files, and may ask for any amount of
-// memory.
-func (l *Log) openChecked(s Shard) (File, error) {
-	f, err := l.open(s)
-	if err != nil {
-		return nil, err
-	}
-	if err := checkBytes(f, s.Bytes, s.SHA256); err != nil {
-		_ = f.Close() // it was read only
-		return nil, err
-	}
-	return f, nil
-}
-
 // corruptShard says that a shard cannot be read because of err.
 func corruptShard(s Shard, err error) error {
 	if errors.Is(err, ErrReplaced) {
@@ -182,13 +127,13 @@ func readShard[T any](l *Log, s Shard, kind Kind, yield func(*T, error) bool) er
 	if s.Kind != kind {
 		return corrupt(fmt.Errorf("a shard of %s, want %s", s.Kind, kind))
 	}
-	f, err := l.openChecked(s)
+	f, in, err := l.openChecked(s)
 	if err != nil {
 		return corrupt(err)
 	}
 	defer func() { _ = f.Close() }() // it was read only
-	more := func(row *T) bool { return yield(row, nil) }
-	if s.Format == Arrow {
+	more := window(in, func(row *T) bool { return yield(row, nil) })
+	if s = in.shard; s.Format == Arrow {
 		rows, ok := any(more).(func(*StoredRow) bool)
 		if !ok {
 			return corrupt(fmt.Errorf("failures are never in format %s", s.Format))

@@ -126,10 +126,7 @@ func (d *Dataset) finishMerges(log *Log) error {
 	}
 	dir := filepath.Join(d.dir, replacedDir)
 	names, err := d.cfg.FS.ReadDir(filepath.Join(dir, commitsDir))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return &ShardError{Path: dir, Op: "open", Err: err}
 	}
 	named := map[string]bool{}

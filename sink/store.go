@@ -131,12 +131,12 @@ func expect[T any](next func() (*T, error, bool), c *Commit) (*T, error) {
 // wholeParquet is Rows of a Parquet shard, some ten times as fast.
 func (l *Log) wholeParquet(s Shard) iter.Seq2[*StoredRow, error] {
 	return func(yield func(*StoredRow, error) bool) {
-		err := l.factsOf(s, func(f File) error {
-			return scanColumns(f, s.Bytes, s.Rows, wholeRows(), func(r *StoredRow) bool {
+		err := l.factsOf(s, func(f File, in rowRange) error {
+			return scanColumns(f, in.shard.Bytes, in.shard.Rows, wholeRows(), window(in, func(r *StoredRow) bool {
 				r.InputIDs, r.LossMask = slices.Clone(r.InputIDs), slices.Clone(r.LossMask)
 				r.Logprobs, r.Versions = slices.Clone(r.Logprobs), slices.Clone(r.Versions)
 				return yield(r, nil)
-			})
+			}))
 		})
 		if err != nil {
 			yield(nil, err)

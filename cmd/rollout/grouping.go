@@ -158,7 +158,9 @@ func (g *grouping) ofCollector(cfg *collector.Config) error {
 		started := cfg.Events.AttemptStarted
 		cfg.Events.AttemptStarted = func(a collector.Attempt, endpoint string) {
 			started(a, endpoint)
-			g.intake.Begun(a.Key[:strings.LastIndexByte(a.Key, '-')])
+			if group := a.Key[:strings.LastIndexByte(a.Key, '-')]; g.intake.Begun(group) {
+				g.Event("begun", map[string]any{"group": group})
+			}
 		}
 	}
 	cfg.Pace = g.pace

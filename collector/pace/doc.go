@@ -6,7 +6,7 @@
 // Four rules, each of them optional, and a switch:
 //
 //	MaxAhead     at most K groups are begun and not yet acknowledged, filtered or failed
-//	MaxLag       no group begins that would arrive more than K versions old
+//	MaxLag       no group begins that would be more than K versions old when it is taken
 //	UntilGroups  no group begins that is not needed to have N informative ones
 //	Pause        nothing begins until Resume
 //
@@ -21,24 +21,29 @@
 // version is proven for some token, the version counts that was set when the group began. No
 // token is older than that, so the lag is rather told too high than too low.
 //
-// Two means foretell it:
+// What a group will lag follows from what is in front of it. A trainer takes B groups in each
+// version. A group that begins now finds N others: those that the trainer took since it set
+// the version, those that wait for it, and those in progress. So the trainer sets N/B versions,
+// rounded down, before it comes to this one, and the group may begin if these are at most K:
 //
-//	D   how long a group takes from its first sample to the moment when it is whole
-//	T   how long a version lasts
+//	K = 1, B = 4    taken   wait   in progress
+//	N = 7             ● ●    ● ●      ● ● ●       ○ begins: one version is set before it
+//	N = 8             ● ●    ● ●     ● ● ● ●      ○ is held: it would be two
 //
-//	version v-1         v, set e ago             the next, in r
-//	──────────┼─────────────┼──────────●─────────────┼───────────────┼───────
-//	                              now  ├──────── D ────────┤ arrives, lag 1
+// In the long run N/B is D/T, the mean time D of a group by the time T that a version lasts:
+// Little's law (Operations Research 9 (1961), 383). But it needs no mean of times that are
+// known only of those that have ended, and it is right at once when a batch begins or a
+// trainer waits. Where a share p of the groups is informative, those in progress count by p.
 //
-// A group may begin if D ≤ r + K·T, where r is T - e. A version that is overdue (e > T) is
-// expected after as long again as it is overdue, so that r is e - T: the longer it did not
-// come, the less likely it comes next. A trainer that waits for groups, while they wait for
-// its version, therefore gets them at the latest D after the version was due.
+// B is the most of the last eight versions, and not their mean: a trainer whose batches differ
+// would wait for groups that wait for its version. If fewer than two versions were ever set, or
+// nothing was acknowledged in between, there is no B, and nothing is held back for its age.
 //
-// If groups take longer than K + 1 versions, none can arrive in time. Then one at a time
-// begins, as early in a version as makes it as new as it can be, so that arrivals do not end.
-// If fewer than two versions were ever set there is no T, and nothing is held back for its
-// age. The time of a pause is in no mean.
+// A trainer may wait all the same, if it needs more groups than it ever took. So if no group is
+// in progress, and the version does not come within T, another B groups may begin after D
+// more, and as many again after the next such wait.
+//
+// # How long a group takes
 //
 // D is not the mean of the groups that have arrived. Short ones arrive first, and a group that
 // is in progress for long has told much by not being there. D is instead the time that all
@@ -52,7 +57,7 @@
 // over a fixed time would be empty after a pause, and too short for slow tasks. A group that
 // failed is in neither number.
 //
-// T is a mean of the same kind over some eight versions.
+// T is a mean over about eight versions. The time of a pause is in neither.
 //
 // # Enough
 //

@@ -1,6 +1,9 @@
 package pace
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // A work clock counts seconds and stands still in a pause.
 type work struct {
@@ -21,16 +24,21 @@ func (p *Pacer) lived() float64 {
 	return p.work.lived
 }
 
-// versions knows how long a version lasts.
+// versions knows how long a version lasts, and how many groups a trainer takes in it.
 type versions struct {
 	now   int32   // the present version, or -1
 	since float64 // when it was set
+	taken int     // groups acknowledged since then
+	extra int     // how many versions more a group may be behind until the next is set
 	sum   float64 // the time of the versions before it
 	n     float64 // how many they were; both weigh old ones less
+
+	batches [versionsKept]float64 // groups taken per version, of the last times that one was set
+	next    int
 }
 
-// versionsKept is over how many versions T is a mean, so that a trainer that becomes slower
-// is followed and one evaluation in between does not count for much.
+// versionsKept is over how many versions B is the most and T about a mean: a trainer whose
+// steps become longer is followed, and one evaluation in between does not count for much.
 const versionsKept = 8
 
 // set takes the version, and reports whether it is a new one.
@@ -39,10 +47,12 @@ func (v *versions) set(now float64, version int32) bool {
 		return false
 	}
 	if v.now >= 0 && version > v.now {
-		keep := 1 - 1.0/versionsKept
-		v.sum, v.n = v.sum*keep+now-v.since, v.n*keep+float64(version-v.now)
+		n, keep := float64(version-v.now), 1-1.0/versionsKept
+		v.sum, v.n = v.sum*keep+now-v.since, v.n*keep+n
+		v.batches[v.next] = float64(v.taken) / n
+		v.next = (v.next + 1) % versionsKept
 	}
-	v.now, v.since = version, now
+	v.now, v.since, v.taken, v.extra = version, now, 0, 0
 	return true
 }
 
@@ -53,6 +63,9 @@ func (v *versions) lasts() float64 {
 	}
 	return v.sum / v.n
 }
+
+// batch returns B; 0 if it is not known.
+func (v *versions) batch() float64 { return slices.Max(v.batches[:]) }
 
 // exposure knows how long a group takes.
 type exposure struct {

@@ -11,8 +11,8 @@ type Config struct {
 	// MaxAhead is how many groups may be begun and not yet acknowledged, filtered or failed.
 	// Default 0: any number.
 	MaxAhead int
-	// MaxLag is how many versions old a group may be expected to arrive. 0 means that it
-	// arrives in the version in which it began. Less than 0: any number.
+	// MaxLag is how many versions old a group may be expected to be when the trainer takes it.
+	// 0 is on-policy: it is taken in the version in which it began. Less than 0: any number.
 	MaxLag int
 	// UntilGroups is how many informative groups are needed. Default 0: all there are.
 	UntilGroups int
@@ -42,7 +42,7 @@ const (
 	HeldPaused       // until Resume
 	HeldAhead        // until a group is acknowledged, or is whole and is not given
 	HeldDecided      // until it is known whether those in progress are enough
-	HeldLag          // until the next version, or until it is known to come later
+	HeldLag          // until the next version, or until that is long overdue
 )
 
 var holds = [...]string{"", "paused", "waiting for acknowledgement", "waiting for groups in progress", "waiting for version"}
@@ -68,6 +68,8 @@ type Pacer struct {
 
 	groups   map[string]*group // in progress, or given and not acknowledged
 	progress int               // of groups
+	taken    int               // groups acknowledged since the version was set
+	idle     float64           // when the last group ended that was in progress
 	done     Stats             // counts of what was decided
 
 	versions versions
@@ -170,7 +172,8 @@ func (p *Pacer) Whole(id string, o Outcome, oldest int32) Arrival {
 		return p.arrival(g, oldest)
 	}
 	p.progress--
-	p.times.end(p.lived(), g.began, o != Failed)
+	p.idle = p.lived()
+	p.times.end(p.idle, g.began, o != Failed)
 	switch o {
 	case Given:
 		g.given = true
@@ -213,6 +216,8 @@ func (p *Pacer) Acknowledged(id string) {
 	defer p.mu.Unlock()
 	if g := p.groups[id]; g != nil && g.given {
 		delete(p.groups, id)
+		p.taken++
+		p.versions.taken++
 		p.change()
 	}
 }
@@ -224,6 +229,10 @@ func (p *Pacer) SetVersion(v int32) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.versions.set(p.lived(), v) {
+		p.taken = 0
+		if len(p.groups) > p.progress {
+			p.taken = -1 // a reader acknowledges the last group of a batch when it asks for the next
+		}
 		p.change()
 	}
 }

@@ -85,117 +85,178 @@ func TestMaxAhead(t *testing.T) {
 }
 
 // clocked returns a pacer whose groups take d and whose versions last every, at the moment
-// when version 3 is set.
-func clocked(cfg pace.Config, d, every time.Duration) *pace.Pacer {
+// when version 3 is set. In each version the trainer took batch groups.
+func clocked(cfg pace.Config, batch int, d, every time.Duration) *pace.Pacer {
 	p := pace.New(cfg)
 	for v := range int32(3) {
 		p.SetVersion(v)
-		p.Began("past")
+		for i := range batch {
+			p.Began(fmt.Sprint("past", i))
+		}
 		time.Sleep(d)
-		p.Whole("past", pace.Filtered, -1)
+		for i := range batch {
+			p.Whole(fmt.Sprint("past", i), pace.Given, -1)
+			p.Acknowledged(fmt.Sprint("past", i))
+		}
 		time.Sleep(every - d)
 	}
 	p.SetVersion(3)
 	return p
 }
 
-// A group begins as long as it arrives at most MaxLag versions late, and then after the next
-// version, or when that is overdue for so long that it is expected later.
+// As many groups begin in front of each other as the trainer takes in MaxLag + 1 versions,
+// whatever it has taken of them, and as many as it takes with each version.
 func TestMaxLag(t *testing.T) {
 	t.Parallel()
-	const every = 100 * time.Second
-	for _, tt := range []struct {
-		k    int
-		d    time.Duration
-		last time.Duration // after the version, at which a group begins; 0: at any time
-		late time.Duration // after the version, at which one begins that was held
-	}{
-		{0, 30 * time.Second, 70 * time.Second, 130 * time.Second},
-		{0, 99 * time.Second, time.Second, 199 * time.Second},
-		{1, 30 * time.Second, 0, 0},
-		{1, 100 * time.Second, 0, 0},
-		{-1, 99 * time.Second, 0, 0},
-	} {
-		t.Run(fmt.Sprintf("lag=%d/takes=%v", tt.k, tt.d), func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				fresh := func(after time.Duration) *pace.Pacer {
-					p := clocked(pace.Config{MaxLag: tt.k}, tt.d, every)
-					if s := p.Stats(); s.GroupTakes.Round(time.Millisecond) != tt.d || s.VersionLasts.Round(time.Millisecond) != every {
-						t.Fatalf("D %v, T %v, want %v and %v", s.GroupTakes, s.VersionLasts, tt.d, every)
-					}
-					time.Sleep(after)
-					return p
-				}
-				if tt.last == 0 {
-					for after := range 30 {
-						if took := begins(t, fresh(time.Duration(after)*10*time.Second), "g"); took != 0 {
-							t.Errorf("held for %v, %d0s after the version", took, after)
+	for _, k := range []int{0, 1, 3} {
+		for _, late := range []int{0, 1} { // acknowledged only after the next version
+			t.Run(fmt.Sprintf("lag=%d/late=%d", k, late), func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) {
+					const batch = 4
+					p := clocked(pace.Config{MaxLag: k}, batch, 30*time.Second, 100*time.Second)
+					var order []string
+					n := 0
+					begin := func(times int) {
+						t.Helper()
+						for range times {
+							id := fmt.Sprint(n)
+							n++
+							if took := begins(t, p, id); took != 0 {
+								t.Fatalf("group %s was held for %v", id, took)
+							}
+							order = append(order, id)
 						}
+						held(t, p, "next", pace.HeldLag)
 					}
-					return
-				}
-				if took := begins(t, fresh(tt.last-10*time.Millisecond), "g"); took != 0 {
-					t.Errorf("held for %v, although it arrives in time", took)
-				}
-				p := fresh(tt.last + 10*time.Millisecond)
-				held(t, p, "g", pace.HeldLag)
-				go func() {
-					time.Sleep(10 * time.Second)
-					p.SetVersion(4)
-				}()
-				if took := begins(t, p, "g"); took != 10*time.Second {
-					t.Errorf("held for %v, want until the version", took)
-				}
-				took := begins(t, fresh(tt.last+10*time.Millisecond), "g") // no version comes
-				if want := tt.late - tt.last - 10*time.Millisecond; (took - want).Abs() > 2*time.Millisecond {
-					t.Errorf("held for %v, want %v", took, want)
-				}
+					begin((k + 1) * batch)
+					for v := int32(4); v < 20; v++ {
+						for _, id := range order[:batch] {
+							p.Whole(id, pace.Given, -1)
+						}
+						for _, id := range order[:batch-late] {
+							p.Acknowledged(id)
+						}
+						held(t, p, "next", pace.HeldLag)
+						time.Sleep(10 * time.Second)
+						p.SetVersion(v)
+						if late == 0 {
+							begin(batch)
+						} else {
+							begin(batch) // one of them takes the place of the one that is with the trainer
+							p.Acknowledged(order[batch-1])
+							held(t, p, "next", pace.HeldLag)
+						}
+						order = order[batch:]
+					}
+				})
 			})
-		})
+		}
 	}
 }
 
-// Groups that take longer than the versions that they may be old begin one at a time: trainers
-// that do not wait for them would get none at all otherwise.
-func TestGroupsThatCannotArriveInTime(t *testing.T) {
+// A trainer that waits for more groups than it ever took gets them, when nothing is in
+// progress that it may wait for, and its version is overdue.
+func TestOverdue(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := clocked(pace.Config{MaxLag: 1}, 90*time.Second, 100*time.Second)
-		for v := int32(4); v < 60; v++ { // versions come quickly now
-			time.Sleep(20 * time.Second)
-			p.SetVersion(v)
+		p := clocked(pace.Config{MaxLag: 0}, 2, 30*time.Second, 100*time.Second)
+		begins(t, p, "a")
+		begins(t, p, "b")
+		p.Whole("a", pace.Given, -1)
+		p.Acknowledged("a")
+		time.Sleep(time.Hour)
+		held(t, p, "c", pace.HeldLag) // b may be what it waits for
+		p.Whole("b", pace.Given, -1)
+		p.Acknowledged("b")
+		d := p.Stats().GroupTakes
+		if took := begins(t, p, "c"); (took - d).Abs() > time.Millisecond {
+			t.Errorf("held for %v, want for as long as a group takes, %v", took, d)
 		}
-		if s := p.Stats(); s.VersionLasts.Round(time.Second) != 20*time.Second {
-			t.Fatalf("a version lasts %v", s.VersionLasts)
+		if took := begins(t, p, "d"); took != 0 {
+			t.Errorf("held for %v, want that a batch begins", took)
 		}
-		time.Sleep(12 * time.Second) // D is 4 versions and 10 s, and r is 8 s
+		held(t, p, "e", pace.HeldLag)
+		p.SetVersion(4)
+		held(t, p, "e", pace.HeldLag) // c and d are what it takes next
+		for _, id := range []string{"c", "d"} {
+			p.Whole(id, pace.Given, -1)
+			p.Acknowledged(id)
+		}
+		p.SetVersion(5)
+		begins(t, p, "e")
+		begins(t, p, "f")
 		held(t, p, "g", pace.HeldLag)
-		time.Sleep(8 * time.Second)
-		p.SetVersion(60)
-		if took := begins(t, p, "g"); took != 0 {
-			t.Errorf("held for %v at the begin of a version", took)
+		p.Whole("e", pace.Given, -1)
+		p.Whole("f", pace.Given, -1)
+		s := p.Stats()
+		if took, want := begins(t, p, "g"), s.VersionLasts+s.GroupTakes; (took - want).Abs() > time.Millisecond {
+			t.Errorf("held for %v, want %v: until its version is overdue", took, want)
 		}
+	})
+}
+
+// The most that a trainer took in a version is what it may take, and of groups in progress as
+// many as are informative.
+func TestBatchesThatDiffer(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := clocked(pace.Config{MaxLag: 0}, 3, 30*time.Second, 100*time.Second)
+		version := int32(3)
+		take := func(n, filtered int) {
+			for i := range n + filtered {
+				id := fmt.Sprint(version, "-", i)
+				if took := begins(t, p, id); took != 0 {
+					t.Errorf("version %d: group %d was held for %v", version, i, took)
+				}
+				if i < n {
+					p.Whole(id, pace.Given, -1)
+					p.Acknowledged(id)
+				} else {
+					p.Whole(id, pace.Filtered, -1)
+				}
+			}
+			version++
+			p.SetVersion(version)
+		}
+		take(1, 0)
+		take(2, 0)
+		take(3, 0)
+		take(1, 25) // 16 of 41 in all are informative
+		for i := range 3 * 41 / 16 {
+			begins(t, p, fmt.Sprint("g", i))
+		}
+		begins(t, p, "last")
 		held(t, p, "h", pace.HeldLag)
 	})
 }
 
-// leave tells when a group that waits for a worker would begin too late.
+// leave tells when a group that waits for a worker is to ask again, and what never began
+// counts nowhere.
 func TestLeave(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := clocked(pace.Config{MaxLag: 0}, 30*time.Second, 100*time.Second)
+		p := clocked(pace.Config{MaxLag: 0}, 1, 30*time.Second, 100*time.Second)
 		leave, ok, err := p.Group(t.Context(), "g")
-		start := time.Now()
-		<-leave
-		if after := time.Since(start).Round(10 * time.Millisecond); !ok || err != nil || after != 70*time.Second {
-			t.Errorf("told after %v, want 70s", after)
+		if !ok || err != nil {
+			t.Fatal(ok, err)
 		}
+		time.Sleep(time.Hour)
+		select {
+		case <-leave:
+			t.Error("told, and nothing has changed")
+		default:
+		}
+		p.SetVersion(4)
+		<-leave
 		p.Back("g")
-		time.Sleep(10 * time.Millisecond)
-		held(t, p, "g", pace.HeldLag)
-		if s := p.Stats(); s.Begun != 3 || s.GroupTakes.Round(time.Millisecond) != 30*time.Second {
+		p.Back("g")
+		if s := p.Stats(); s.Begun != 3 || s.InProgress != 0 || s.GroupTakes.Round(time.Millisecond) != 30*time.Second {
 			t.Errorf("what never began counts: %+v", s)
+		}
+		begins(t, p, "g")
+		if a := p.Whole("g", pace.Given, -1); a.Lag != 0 {
+			t.Errorf("it began in the version in which it began at last, and lags %d", a.Lag)
 		}
 		leave, err = p.Sample(t.Context())
 		if err != nil {
@@ -286,7 +347,7 @@ func TestArrival(t *testing.T) {
 func TestPause(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := clocked(pace.Config{MaxLag: 0}, 30*time.Second, 100*time.Second)
+		p := clocked(pace.Config{MaxLag: 0}, 1, 30*time.Second, 100*time.Second)
 		begins(t, p, "g")
 		time.Sleep(10 * time.Second)
 		p.Pause()

@@ -2,7 +2,6 @@ package pace
 
 import (
 	"context"
-	"math"
 	"time"
 )
 
@@ -102,22 +101,23 @@ func (p *Pacer) share() float64 {
 
 // lag is the rule of Config.MaxLag: see the package comment for the letters.
 func (p *Pacer) lag() (Hold, float64) {
-	t := p.versions.lasts()
-	if t == 0 {
+	b := p.versions.batch()
+	if b == 0 {
 		return NotHeld, 0
+	}
+	given := len(p.groups) - p.progress
+	n := float64(p.taken+given) + p.share()*float64(p.progress)
+	lag := int(n / b)
+	if lag <= p.cfg.MaxLag+p.versions.extra {
+		return NotHeld, 0
+	}
+	if p.progress > 0 {
+		return HeldLag, 0 // the trainer may wait for these
 	}
 	now := p.lived()
-	d, e, k := p.times.takes(now), now-p.versions.since, float64(p.cfg.MaxLag)
-	if p.progress == 0 {
-		k = max(k, math.Floor(d/t)) // it cannot arrive sooner than this
+	if left := max(p.versions.since+p.versions.lasts(), p.idle) + p.times.takes(now) - now; left > 0 {
+		return HeldLag, left
 	}
-	need := d - k*t
-	switch left := t - e; {
-	case left >= need && need > 0:
-		return NotHeld, left - need // later it would arrive after one version more
-	case left >= need || -left >= need:
-		return NotHeld, 0
-	default:
-		return HeldLag, left + need // then it is overdue for long enough
-	}
+	p.versions.extra, p.idle = lag-p.cfg.MaxLag, now
+	return NotHeld, 0
 }

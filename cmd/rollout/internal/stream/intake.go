@@ -134,14 +134,17 @@ func (in *Intake) Add(batch ...*collector.Task) func() []Receipt {
 	}
 }
 
-// Begun notes that a sample of the group has begun, or that none will.
-func (in *Intake) Begun(group string) {
+// Begun notes that a sample of the group has begun, or that none will, and reports whether the
+// group was waiting for that.
+func (in *Intake) Begun(group string) bool {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	if _, ok := in.waiting[group]; ok {
+	_, waited := in.waiting[group]
+	if waited {
 		delete(in.waiting, group)
 		in.change.Broadcast()
 	}
+	return waited
 }
 
 // room waits until a task may be taken, or returns why none is taken any more.

@@ -118,7 +118,7 @@ class RankedCollection:
         n = self.world_size
         wait = [pickle.dumps(("wait", None, None, None))] * n
         try:
-            if self._max_ahead is None and not inner.over:
+            if self._max_ahead is None:
                 try:  # of the settings' file
                     self._max_ahead = int(inner.status(BEAT).get("groups", {}).get("max_ahead") or 0)
                 except TimeoutError:

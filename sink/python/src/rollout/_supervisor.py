@@ -147,7 +147,9 @@ class Supervisor:
         while True:
             control = self._connected(end)
             if control is None:
-                raise self.error if isinstance(self.error, RolloutError) else TimeoutError(f"{self.run}: no collector answers; it may have ended")
+                if self.over and self.error is None:
+                    return {"phase": "ended"}
+                raise self.error if isinstance(self.error, RolloutError) else TimeoutError(f"{self.run}: the collector does not answer")
             with contextlib.suppress(GoneError):
                 return {k: v for k, v in control.ask("status", max(0.1, end - time.monotonic())).items() if k != "ok"}
 

@@ -230,7 +230,8 @@ class Collection:
     def status(self, timeout: float = 30) -> dict[str, Any]:
         """What the collector says of itself: counts of samples, groups, lag, version.
 
-        Waits for a collector that is being started; TimeoutError where none answers.
+        Waits for a collector that is being started; TimeoutError where none answers. Of one
+        that has ended in order it is {"phase": "ended"}.
         """
         self._mine()
         return self._supervisor.status(timeout)

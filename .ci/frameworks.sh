@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# Runs the tests of rollout.trl and rollout.verl with the frameworks themselves installed,
+# not with what is cut out of their wheels: torch's own data, Ray, the TransferQueue.
+# Makes .build/frameworks (6 GB: PyPI's torch carries CUDA) once per state of this file.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+root=$PWD
+
+python=${ROLLOUT_FRAMEWORKS_PYTHON:-/usr/bin/python3}
+venv=.build/frameworks
+want=$(sha256sum .ci/frameworks.sh | cut -d' ' -f1)
+if [ "$(cat "$venv/.made-from" 2>/dev/null)" != "$want" ]; then
+  echo "frameworks: making $venv" >&2
+  rm -rf "$venv"
+  "$python" -m venv "$venv"
+  "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-cache-dir \
+    torch==2.11.0 tensordict==0.10.0 TransferQueue==0.1.11 trl==1.16.0 transformers==5.9.0 pyarrow pytest==9.2.0 \
+    cachetools codetiming dill fastapi hydra-core peft==0.18.0 pillow pybind11 pylatexenc tensorboard torchdata uvicorn wandb
+  # The rest of what verl asks for are engines, which nothing here imports.
+  "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-cache-dir --no-deps verl==0.9.1
+  echo "$want" > "$venv/.made-from"
+fi
+
+go build -trimpath -o bin/rollout ./cmd/rollout
+away=$(mktemp -d)
+trap 'rm -rf "$away"' EXIT
+cd "$away"
+export PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=$root/sink/python/src PATH=$root/bin:$PATH
+export ROLLOUT_FRAMEWORKS=1 TRL_EXPERIMENTAL_SILENCE=1 RAY_AUTH_MODE=disabled HF_HUB_OFFLINE=1
+"$root/$venv/bin/python" -m pytest -c "$root/sink/python/pyproject.toml" --rootdir "$root/sink/python" --basetemp "$away/tmp" -ra \
+  "$root/sink/python/tests/test_trl.py" "$root/sink/python/tests/test_verl.py" "$@"

@@ -1,0 +1,418 @@
+package collector_test
+
+import (
+	"context"
+	"fmt"
+	"hash/fnv"
+	"iter"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/collector/pace"
+	"github.com/rollout-rl/rollout/tokenize"
+)
+
+// A judge is a sink that commits whole groups, as a dataset with whole groups does: it
+// filters those that trivial names, and tells collector and pacer.
+type judge struct {
+	t       *testing.T
+	c       *collector.Collector
+	p       *pace.Pacer
+	trivial func(taskID string) bool
+	given   func(g *judged)
+
+	mu     sync.Mutex
+	groups map[string]*judged
+	keys   map[string]int // how often each sample came
+}
+
+// A judged is a group that the judge has.
+type judged struct {
+	id, task string
+	samples  []*tokenize.Sample
+	done     []func(error)
+	arrival  pace.Arrival
+}
+
+func (j *judge) Append(_ context.Context, s *tokenize.Sample, done func(error)) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.groups == nil {
+		j.groups, j.keys = map[string]*judged{}, map[string]int{}
+	}
+	j.keys[s.Key]++
+	g := j.groups[s.GroupID]
+	if g == nil {
+		g = &judged{id: s.GroupID, task: s.TaskID}
+		j.groups[s.GroupID] = g
+	}
+	g.samples, g.done = append(g.samples, s), append(g.done, done)
+	if len(g.samples) < int(s.GroupSize) {
+		return nil
+	}
+	rows, outcome := 0, pace.Given
+	var keys []string
+	for _, s := range g.samples {
+		rows += len(s.Rows)
+		keys = append(keys, s.Key)
+	}
+	switch {
+	case rows == 0:
+		outcome = pace.Failed
+	case j.trivial != nil && j.trivial(g.task):
+		outcome = pace.Filtered
+		j.c.Filter(keys...)
+	}
+	for _, done := range g.done {
+		done(nil)
+		identity(j.t, j.c.Stats())
+	}
+	if j.p != nil {
+		g.arrival = j.p.Whole(g.id, outcome, -1)
+	}
+	if outcome == pace.Given && j.given != nil {
+		j.given(g)
+	}
+	return nil
+}
+
+// mostly reports true for this share of the names.
+func mostly(share float64) func(string) bool {
+	return func(name string) bool {
+		h := fnv.New64a()
+		h.Write([]byte(name))
+		return rand.New(rand.NewPCG(h.Sum64(), 7)).Float64() < share
+	}
+}
+
+// A run that needs N informative groups, of tasks of which most are trivial, begins about as
+// many as that takes, and every sample is counted once: the trivial ones as filtered, those
+// that were not needed as skipped.
+func TestUntilGroups(t *testing.T) {
+	t.Parallel()
+	const groups, size, need = 1000, 4, 60
+	for _, more := range []bool{false, true} {
+		t.Run(fmt.Sprintf("more=%v", more), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				rng := rand.New(rand.NewPCG(1, 2))
+				var mu sync.Mutex
+				b := &scripted{script: func(a collector.Attempt) step {
+					mu.Lock()
+					defer mu.Unlock()
+					s := step{takes: time.Duration(1+rng.IntN(60)) * time.Second}
+					if a.Task.ID == "t3" || a.Task.ID == "t8" && a.Index == 1 {
+						s.runErr = collector.ErrRejected
+					}
+					return s
+				}}
+				p := pace.New(pace.Config{UntilGroups: need, MaxLag: -1})
+				j := &judge{t: t, p: p, trivial: mostly(0.6)}
+				j.given = func(g *judged) { p.Acknowledged(g.id) }
+				ended := false
+				c := setup(t, b, j, func(cfg *collector.Config) {
+					cfg.Samples, cfg.Pace, cfg.Endpoints[0].MaxInFlight = size, p, 64
+					if !more {
+						cfg.Planned = groups * size
+						return
+					}
+					cfg.More = func(ctx context.Context) iter.Seq2[*collector.Task, error] {
+						return func(yield func(*collector.Task, error) bool) {
+							defer func() { ended = true }()
+							for m := range tasks(groups) {
+								if !yield(m, nil) {
+									return
+								}
+							}
+							<-ctx.Done() // more may come
+						}
+					}
+				})
+				j.c = c
+				known := tasks(groups)
+				if more {
+					known = tasks(0)
+				}
+				if err := c.Run(t.Context(), known); err != nil {
+					t.Fatal(err)
+				}
+				b.check(t)
+				st := c.Stats()
+				identity(t, st)
+				s := st.Pace
+				if s.Informative < need || s.Informative > need+16 || s.Begun > need*10/4*5/4 || s.Filtered < need || s.Failed != 1 {
+					t.Errorf("%d informative, %d filtered, %d failed of %d groups", s.Informative, s.Filtered, s.Failed, s.Begun)
+				}
+				// One sample of a group that is not filtered failed.
+				if st.Planned != groups*size || st.Remaining != 0 || st.Failed != size+1 || st.Filtered+st.Committed+st.Failed != s.Begun*size ||
+					st.Skipped != (groups-s.Begun)*size || st.Unstarted != st.Skipped || more != ended {
+					t.Errorf("stats %+v", st)
+				}
+				t.Logf("%d informative of %d groups", s.Informative, s.Begun)
+			})
+		})
+	}
+}
+
+// At every moment planned = committed + filtered + failed + skipped + remaining, and no sample
+// is finished twice, whatever comes: failures, retries, deadlines, filters, versions, pauses,
+// tasks that come late, a drain or a stop.
+func TestCountsOfPacedRuns(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(40) {
+		synctest.Test(t, func(t *testing.T) {
+			rng := rand.New(rand.NewPCG(seed, 13))
+			var mu sync.Mutex
+			chance := func(n int) int {
+				mu.Lock()
+				defer mu.Unlock()
+				return rng.IntN(n)
+			}
+			b := &scripted{script: func(collector.Attempt) step {
+				s := step{takes: time.Duration(chance(60)) * time.Second}
+				switch chance(10) {
+				case 0:
+					s.runErr = collector.ErrRejected
+				case 1:
+					s.runErr = collector.ErrServer
+				}
+				return s
+			}}
+			k := 1 + chance(5)
+			p := pace.New(pace.Config{MaxAhead: k, MaxLag: chance(4) - 1, UntilGroups: []int{0, 10}[chance(2)]})
+			queue := make(chan string, 1000)
+			j := &judge{t: t, p: p, trivial: mostly(0.4), given: func(g *judged) { queue <- g.id }}
+			in := make(chan *collector.Task)
+			ended := false
+			c := setup(t, b, j, func(cfg *collector.Config) {
+				cfg.Pace, cfg.More, cfg.Retries, cfg.Endpoints[0].MaxInFlight = p, stream(in, &ended), 2, 1+chance(9)
+				cfg.Events.AttemptStarted = func(collector.Attempt, string) {
+					st := p.Stats()
+					if st.Ahead > k {
+						t.Errorf("%d ahead, want at most %d", st.Ahead, k)
+					}
+				}
+			})
+			j.c = c
+			ctx, stop := context.WithCancel(t.Context())
+			defer stop()
+			check := func() collector.Stats {
+				st := c.Stats()
+				identity(t, st)
+				if st.Held > st.Remaining || min(st.Committed, st.Filtered, st.Failed, st.Skipped, st.Remaining, st.Held) < 0 {
+					t.Errorf("stats %+v", st)
+				}
+				return st
+			}
+			accepted := 0
+			go func() { // the tasks
+				defer close(in)
+				for i := range 30 {
+					m := task("m%d", i)
+					m.Samples = 1 + chance(4)
+					if chance(3) == 0 {
+						m.Deadline = time.Now().Add(time.Duration(chance(120)) * time.Second)
+					}
+					select {
+					case in <- m:
+						accepted += m.Samples
+					case <-ctx.Done():
+						return
+					case <-time.After(time.Hour):
+						return
+					}
+					time.Sleep(time.Duration(chance(10)) * time.Second)
+				}
+			}()
+			trained := make(chan struct{})
+			go func() { // the trainer
+				defer close(trained)
+				for v := int32(0); ; v++ {
+					p.SetVersion(v)
+					for range 3 {
+						select {
+						case id := <-queue:
+							p.Acknowledged(id)
+							check()
+						case <-ctx.Done():
+							return
+						}
+					}
+					time.Sleep(time.Duration(chance(30)) * time.Second)
+				}
+			}()
+			go func() { // whoever looks on
+				for i := range 3000 {
+					time.Sleep(7 * time.Second)
+					if ctx.Err() != nil {
+						return
+					}
+					check()
+					switch {
+					case i == 5:
+						p.Pause()
+					case i == 15:
+						p.Resume()
+					case i == 40 && seed%4 == 1:
+						c.Drain()
+					case i == 40 && seed%4 == 2:
+						stop()
+					}
+				}
+				stop()
+			}()
+			err := c.Run(ctx, tasks(2))
+			st := check()
+			b.check(t)
+			stop()
+			<-trained
+			for key, n := range j.keys {
+				if n != 1 {
+					t.Errorf("sample %s was finished %d times", key, n)
+				}
+			}
+			whole := seed%4 == 0 || seed%4 == 3
+			if whole && (err != nil || st.Remaining != st.Accepted || st.Planned < accepted) {
+				t.Errorf("seed %d: Run = %v, %d accepted; %+v; %+v", seed, err, accepted, st, st.Pace)
+			}
+			if s := p.Stats(); s.Begun != s.InProgress+s.Whole() {
+				t.Errorf("seed %d: pacer %+v", seed, s)
+			}
+			time.Sleep(time.Hour) // deadlines that nobody waits for any more
+		})
+	}
+}
+
+// trained runs a trainer over a collector, in which slow tasks are long ones. It returns the
+// lengths of all planned samples and of those that were trained, and the share of groups that
+// arrived too old.
+func trained(t *testing.T, lag int, discard bool) (planned, got []float64, stale float64) {
+	t.Helper()
+	const (
+		size, batch = 4, 8
+		want        = 1000 // groups to train
+		ahead       = 32
+		k           = 1
+		training    = 20 * time.Second
+	)
+	length := func(i int) float64 { // of the rollouts of task i, in tokens
+		rng := rand.New(rand.NewPCG(uint64(i), 99))
+		return math.Ceil(40 * math.Exp(rng.NormFloat64()))
+	}
+	lengthOf := func(a *collector.Task) (n float64) {
+		var i int
+		fmt.Sscanf(a.ID, "t%d", &i)
+		return length(i)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		b := &scripted{script: func(a collector.Attempt) step {
+			n := lengthOf(a.Task)
+			return step{
+				takes: time.Duration((n + float64(a.Index)) * float64(time.Second)),
+				reply: func() *collector.Reply { return longReply(int(n)) },
+			}
+		}}
+		p := pace.New(pace.Config{MaxAhead: ahead, MaxLag: lag})
+		queue := make(chan *judged, 4*ahead)
+		j := &judge{t: t, p: p, given: func(g *judged) { queue <- g }}
+		c := setup(t, b, j, func(cfg *collector.Config) {
+			cfg.Samples, cfg.Pace, cfg.Endpoints[0].MaxInFlight = size, p, ahead*size
+		})
+		j.c = c
+		n := 0
+		go func() {
+			defer c.Drain()
+			for v := int32(0); n < want; v++ {
+				p.SetVersion(v)
+				for i := 0; i < batch; {
+					g := <-queue
+					p.Acknowledged(g.id)
+					if g.arrival.Lag > k {
+						stale++
+						if discard {
+							continue
+						}
+					}
+					i++
+					n++
+					for _, s := range g.samples {
+						got = append(got, float64(yieldOf(s)))
+					}
+				}
+				time.Sleep(training)
+			}
+		}()
+		if err := c.Run(t.Context(), tasks(1<<20)); err != nil {
+			t.Fatal(err)
+		}
+		lags := p.Stats().Lags
+		t.Logf("max lag %d, discard %v: %d trained in %v, lags %v", lag, discard, len(got), time.Since(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)).Round(time.Second), lags[:10])
+		seen := 0
+		for _, n := range lags {
+			seen += n
+		}
+		stale /= float64(seen)
+	})
+	for i := range 5000 {
+		planned = append(planned, slices.Repeat([]float64{length(i)}, size)...)
+	}
+	return planned, got, stale
+}
+
+// yieldOf returns how many tokens of the sample can be trained on.
+func yieldOf(s *tokenize.Sample) (n int) {
+	for i := range s.Rows {
+		for _, m := range s.Rows[i].LossMask {
+			n += int(m)
+		}
+	}
+	return n
+}
+
+// longReply has one call of n sampled tokens.
+func longReply(n int) *collector.Reply {
+	r := goodReply()
+	turn := &r.Sends[0].Turns[0]
+	turn.OutputIDs, turn.Logprobs = slices.Repeat([]int32{7}, n), slices.Repeat([]float32{-1}, n)
+	r.Sends[0].Turns = r.Sends[0].Turns[:1]
+	r.Sends[0].Usage = collector.Usage{PromptTokens: 3, CompletionTokens: int64(n), Steps: 1}
+	return r
+}
+
+// distance is the Kolmogorov–Smirnov distance of two samples.
+func distance(a, b []float64) (most float64) {
+	slices.Sort(a)
+	slices.Sort(b)
+	for _, x := range a {
+		i, _ := slices.BinarySearch(a, math.Nextafter(x, math.Inf(1)))
+		k, _ := slices.BinarySearch(b, math.Nextafter(x, math.Inf(1)))
+		most = max(most, math.Abs(float64(i)/float64(len(a))-float64(k)/float64(len(b))))
+	}
+	return most
+}
+
+// What is trained is as long as what was planned if old groups are held back, and shorter if
+// they are thrown away when they arrive.
+func TestPacingKeepsTheDistribution(t *testing.T) {
+	t.Parallel()
+	planned, paced, late := trained(t, 1, false)
+	_, discarding, _ := trained(t, -1, true)
+	_, _, lateWithout := trained(t, -1, false)
+	with, without := distance(planned, paced), distance(planned, discarding)
+	t.Logf("n %d: distance %.3f with pacing, %.3f with discarding; arrived too old: %.3f with pacing, %.3f without", len(paced), with, without, late, lateWithout)
+	if len(paced) < 2000 || with > 0.05 {
+		t.Errorf("n %d: the distance is %.3f with pacing, want at most 0.05", len(paced), with)
+	}
+	if without < 0.15 {
+		t.Errorf("the distance is %.3f with discarding, want at least 0.15: the test shows nothing", without)
+	}
+	if late > lateWithout/2 {
+		t.Errorf("%.3f of the groups arrived too old with pacing, and %.3f without", late, lateWithout)
+	}
+}

@@ -1,0 +1,257 @@
+package sink_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"reflect"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/rollout-rl/rollout/sink"
+	"github.com/rollout-rl/rollout/sink/sinktest"
+	"github.com/rollout-rl/rollout/tokenize"
+)
+
+// An unsynced file system is the operating system's, without what takes its time.
+type unsynced struct{ sink.FS }
+
+type unsyncedFile struct{ sink.File }
+
+func (unsyncedFile) Sync() error           { return nil }
+func (unsynced) SyncDir(name string) error { _, err := os.Stat(name); return err }
+
+func (u unsynced) Create(name string) (sink.File, error) {
+	f, err := u.FS.Create(name)
+	return unsyncedFile{f}, err
+}
+
+// A groupFeed appends groups, one after the other, and waits for the commit of each.
+type groupFeed struct {
+	t    testing.TB
+	d    *sink.Dataset
+	b    *sinktest.Builder
+	rng  *rand.Rand
+	told []*tokenize.Sample
+}
+
+func (f *groupFeed) group(size int, small bool) {
+	f.t.Helper()
+	var done sync.WaitGroup
+	lead := f.b.Sample()
+	for i := range size {
+		s := f.b.Sample(f.b.Row(3, 5))
+		if !small && f.rng.IntN(6) == 0 {
+			s = f.b.Failure(4)
+		} else if !small {
+			s = f.b.Sample(f.b.Row(1+f.rng.IntN(40), 1+f.rng.IntN(60)), f.b.Row(2, 9))
+		}
+		s.GroupID, s.GroupSize, s.Index = lead.GroupID, int32(size), int32(i)
+		if !small {
+			f.told = append(f.told, s)
+		}
+		done.Add(1)
+		if err := f.d.Append(f.t.Context(), s, func(err error) {
+			if err != nil {
+				f.t.Error(err)
+			}
+			done.Done()
+		}); err != nil {
+			f.t.Error(err)
+			done.Done()
+		}
+	}
+	done.Wait()
+}
+
+// Readers of all kinds follow a run while its commits are merged, and what no cursor needs is
+// deleted under them: each sees every sample once, in the order of the commits, bit for bit.
+func TestMergeUnderReaders(t *testing.T) {
+	t.Parallel()
+	for _, format := range []sink.Format{sink.Parquet, sink.Arrow} {
+		t.Run(format.String(), func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			d, err := sink.Create(dir, sink.Config{Format: format, CommitGroups: true, MergeAt: 2, FS: unsynced{sink.OS()}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			d.SetSyncEvery(0)
+			wait := start(t.Context(), t, d)
+			var ended atomic.Bool
+			var readers sync.WaitGroup
+			read := func(name string, round func() (n int, err error)) {
+				readers.Go(func() {
+					rounds, last := 0, 0
+					for more := true; more; rounds++ {
+						more = !ended.Load() // one more round after the end
+						n, err := round()
+						if err != nil {
+							t.Errorf("%s: %v", name, err)
+							return
+						}
+						if n < last {
+							t.Errorf("%s: %d, and %d before", name, n, last)
+						}
+						last = n
+					}
+					t.Logf("%s: %d rounds to %d", name, rounds, last)
+				})
+			}
+			type place struct {
+				seq int64
+				key string
+			}
+			var mu sync.Mutex
+			order := []place{} // of the follower; all others are compared with it in the end
+			follower, err := sink.ReadLogEach(dir, func(c *sink.Commit) {
+				mu.Lock()
+				defer mu.Unlock()
+				for _, s := range c.Samples {
+					order = append(order, place{c.Seq, s.Key})
+				}
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			read("Follow", func() (int, error) { err := follower.Follow(); return len(order), err })
+			kept, err := sink.ReadLog(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			read("Originals", func() (int, error) {
+				err := kept.Follow()
+				n := 0
+				last := int64(0)
+				for c := range kept.Originals() {
+					if c.Seq <= last {
+						err = errors.Join(err, fmt.Errorf("commit %d after %d", c.Seq, last))
+					}
+					last = c.Seq
+					n += len(c.Samples)
+				}
+				return n, err
+			})
+			read("Verify", func() (int, error) {
+				r, err := sink.Verify(t.Context(), dir, sink.VerifyOptions{})
+				if r.ProblemCount > 0 {
+					return 0, errors.Join(r.Problems...)
+				}
+				return int(r.Samples), err
+			})
+			read("Stored", func() (int, error) {
+				log, err := sink.ReadLog(dir)
+				if err != nil {
+					return 0, err
+				}
+				time.Sleep(time.Millisecond) // it grows old
+				keys := map[string]bool{}
+				for s, err := range log.Stored() {
+					if err != nil {
+						return 0, err
+					}
+					keys[s.Key] = true
+				}
+				return len(keys), errors.Join(log.CheckSizes(), log.CheckDigests(t.Context(), nil, func(e error) { err = errors.Join(err, e) }), err)
+			})
+			read("HasRows", func() (int, error) { _, err := sink.HasRows(dir); return 0, err })
+			read("ReadLedger", func() (int, error) { l, err := sink.ReadLedger(dir); return l.Len(), err })
+			acknowledged := 0
+			read("Acknowledge", func() (int, error) {
+				time.Sleep(time.Millisecond)
+				mu.Lock()
+				defer mu.Unlock()
+				if len(order) > 0 {
+					acknowledged = max(acknowledged, int(order[rand.IntN(len(order))].seq))
+				}
+				return acknowledged, d.Acknowledge(sink.Cursor{RunID: "run", Seq: int64(acknowledged)})
+			})
+			feed := &groupFeed{t: t, d: d, b: sinktest.NewBuilder(8), rng: rand.New(rand.NewPCG(4, 4))}
+			groups := 200
+			if testing.Short() {
+				groups = 40
+			}
+			for range groups {
+				feed.group(1+feed.rng.IntN(3), false)
+			}
+			ended.Store(true)
+			readers.Wait()
+			if err := errors.Join(d.Close(context.Background()), wait()); err != nil {
+				t.Fatal(err)
+			}
+			if d.Stats().Merges == 0 {
+				t.Error("no merge")
+			}
+			t.Logf("%d commits, %d merges", d.Stats().Commits, d.Stats().Merges)
+			log, err := sink.ReadLog(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var at []place
+			for c := range log.Originals() {
+				for _, s := range c.Samples {
+					at = append(at, place{c.Seq, s.Key})
+				}
+			}
+			if !reflect.DeepEqual(at, order) {
+				t.Errorf("a follower saw\n%v\nthe log has\n%v", order, at)
+			}
+			sinktest.Compare(t, dir, feed.told)
+			wholeVerify(t, dir)
+		})
+	}
+}
+
+// A day of small commits leaves few files.
+func TestManySmallCommits(t *testing.T) {
+	t.Parallel()
+	n := 5000 // with 20,000: at most 219 files, 21 at the end
+	if testing.Short() {
+		n = 1000
+	}
+	dir := t.TempDir()
+	var last atomic.Int64
+	d, err := sink.Create(dir, sink.Config{
+		CommitGroups: true, FS: unsynced{sink.OS()},
+		Events: sink.Events{Committed: func(c sink.Commit) { last.Store(c.Seq) }},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.SetSyncEvery(0)
+	wait := start(t.Context(), t, d)
+	count := func() (n int) {
+		names, err := filepath.Glob(filepath.Join(dir, "*", "*"))
+		more, err2 := filepath.Glob(filepath.Join(dir, "replaced", "*", "*"))
+		if err = errors.Join(err, err2); err != nil {
+			t.Fatal(err)
+		}
+		return len(names) + len(more)
+	}
+	feed := &groupFeed{t: t, d: d, b: sinktest.NewBuilder(8), rng: rand.New(rand.NewPCG(4, 4))}
+	most := 0
+	for i := range n {
+		feed.group(1, true)
+		if err := d.Acknowledge(sink.Cursor{RunID: "run", Seq: last.Load() + 1}); err != nil {
+			t.Fatal(err)
+		}
+		if i%100 == 99 {
+			most = max(most, count())
+		}
+	}
+	if err := errors.Join(d.Close(context.Background()), wait()); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%d commits, %d merges, at most %d files, %d at the end", n, d.Stats().Merges, most, count())
+	if most > 400 {
+		t.Errorf("%d files", most)
+	}
+	if r := wholeVerify(t, dir); r.Samples != int64(n) {
+		t.Errorf("%d samples, want %d", r.Samples, n)
+	}
+}

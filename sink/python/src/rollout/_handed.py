@@ -1,0 +1,92 @@
+"""Hands the groups of a collector over to another trainer, from a thread of its own."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+from rollout._types import Group, Row
+from rollout.collecting import collect
+
+
+class Worker:
+    """A thread that gives each group to _hand, which waits until the trainer has room.
+
+    config, tasks, options: those of rollout.collect, which is called when the training
+        begins; or as config alone the collector that it returned. It is closed at the end.
+    """
+
+    def __init__(self, config: Any = None, tasks: Any = None, **options: Any) -> None:
+        if hasattr(config, "set_version") and (tasks is not None or options):
+            raise TypeError(f"{['tasks', *options]}: a collector that is made already takes no settings")
+        self._given = (config, tasks, options)
+        self._collector: Any = None
+        self._version = 0
+        self._set: list[tuple[float, int]] = []
+        self._stopped = threading.Event()
+        self._ended: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name=f"rollout-{type(self).__module__}", daemon=True)
+
+    def _hand(self, group: Group, number: int) -> None:
+        raise NotImplementedError
+
+    def begin(self, state: dict[str, Any] | None = None) -> None:
+        """Begin to collect, behind a saved state if there is one."""
+        config, tasks, options = self._given
+        if hasattr(config, "set_version"):
+            self._collector = config
+            if state:
+                config.load_state_dict(state)
+        else:
+            given = options if state is None else {**options, "state": state}
+            # The trainer gives the rows to its ranks itself.
+            self._collector = collect(config, tasks, **{"distributed": False, **given})
+        self._thread.start()
+
+    def close(self) -> None:
+        """End the collector. What it has begun stays in its run, see rollout.collect."""
+        self._stopped.set()
+        if self._collector is not None:
+            self._collector.close()
+            self._thread.join()
+
+    def note(self, version: int) -> None:
+        """Note that the engines have had the weights of a version since now or before."""
+        if not self._set or version != self._version:
+            self._version = version
+            self._set.append((time.time(), version))
+
+    def set_version(self, version: int) -> None:
+        """Tell the collector which weights the engines have now."""
+        self.note(version)
+        if self._collector is not None:
+            self._collector.set_version(version)
+
+    def versions(self, row: Row) -> tuple[int, int]:
+        """Return the oldest and the newest version of the policy that can have sampled a row.
+
+        The columns policy_version_min and policy_version_max where they are known. Else no
+        weights are older than those that were set when the sample began, or than 0 where it
+        began before the worker, and none are newer than those of now.
+        """
+        oldest, newest = row["policy_version_min"], row["policy_version_max"]
+        if oldest is None:
+            began = row["started_at"].timestamp()
+            oldest = max((v for at, v in self._set if at <= began), default=0)
+        return int(oldest), int(self._version if newest is None else newest)
+
+    def check(self) -> None:
+        """Raise RuntimeError where no more groups will come."""
+        if self._ended is not None and not self._stopped.is_set():
+            raise RuntimeError(f"no more groups come: {str(self._ended) or type(self._ended).__name__}") from self._ended
+
+    def _run(self) -> None:
+        try:
+            for number, group in enumerate(self._collector):
+                self._hand(group, number)
+                if self._stopped.is_set():
+                    return
+            self._ended = EOFError("the tasks have ended before the training; give more of them, or let it make fewer steps")
+        except BaseException as err:
+            self._ended = err

@@ -1,0 +1,87 @@
+"""A rollout worker for TRL's asynchronous GRPO trainer.
+
+    worker = RolloutWorker("rollout.yaml", tasks, out="run1", max_ahead=2)
+    AsyncGRPOTrainer(model, ..., rollout_worker=worker).train()
+
+Written for TRL 1.16.0 (trl/experimental/async_grpo/): RolloutWorkerProtocol,
+async_grpo_trainer.py:115. A row is a RolloutSample, async_rollout_worker.py:214; all rows
+of a sample have its advantage, as there (:1086), which is (reward - mean) / (deviation +
+1e-8) over the scored samples of the group, and 0 without a reward (:1058). Rows with no
+token to train on are left out (:167), as are failed samples and keep=false.
+
+Old rows are handed over as all others: the trainer drops what is more than max_staleness
+older than its weights (async_grpo_trainer.py:367). model_version is the oldest version
+that can have sampled the row: policy_version_min, or where that is unknown the version
+that was set when the sample began, which is what TRL's own worker says (:626).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import queue
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from rollout import advantages
+from rollout._handed import Worker
+from rollout._types import Group
+
+
+class RolloutWorker(Worker):
+    """What AsyncGRPOTrainer takes as rollout_worker; made of what rollout.collect takes.
+
+    The queue holds one row: what waits for the trainer waits in the collector, where
+    max_ahead and max_lag bound it.
+    """
+
+    def __init__(self, config: Any = None, tasks: Any = None, **options: Any) -> None:
+        super().__init__(config, tasks, **options)
+        self.rollout_buffer: queue.Queue[Any] = queue.Queue(maxsize=1)
+        self.metrics_queue: queue.Queue[Any] = queue.Queue()
+        self.stop, self.update_model_version = self.close, self.set_version
+
+    def start(self) -> None:
+        """Begin to collect, with the version that TRL told before it: that of the first weights."""
+        self.begin()
+        self.set_version(self._version)
+
+    def check_health(self, stale_after_s: float) -> None:
+        """Raise RuntimeError where no more rows come. One that takes long is no error."""
+        if self.rollout_buffer.empty():
+            self.check()
+
+    def _hand(self, group: Group, number: int) -> None:
+        for sample in self._samples(group, number):
+            while not self._stopped.is_set():
+                try:
+                    sample.enqueued_at = time.time()
+                    self.rollout_buffer.put(sample, timeout=0.5)
+                    break
+                except queue.Full:
+                    continue
+
+    def _samples(self, group: Group, number: int) -> Iterator[Any]:
+        from trl.experimental.async_grpo.async_rollout_worker import RolloutSample
+
+        reward = np.array([math.nan if r["reward"] is None else r["reward"] for r in group.rows], dtype=np.float64)
+        sample = np.array([r["sample_index"] for r in group.rows], dtype=np.int64)
+        scored = reward[np.unique(sample, return_index=True)[1]]
+        deviation = float(np.std(scored[~np.isnan(scored)])) if (~np.isnan(scored)).any() else math.nan
+        advantage = advantages.grpo(reward, np.zeros_like(sample), sample, epsilon=1e-8, ddof=0, single="zero", null="zero")
+        for i, row in enumerate(group.rows):
+            if row["loss_mask"].any():
+                yield RolloutSample(
+                    prompt=[],
+                    completion=json.loads(row["messages"] or "[]"),
+                    input_ids=row["input_ids"].astype(np.int64),
+                    completion_mask=row["loss_mask"].astype(np.int64),
+                    old_log_probs=np.asarray(row["logprobs"], dtype=np.float32),
+                    advantage=float(advantage[i]),
+                    model_version=self.versions(row)[0],
+                    group_id=number,
+                    metrics={"reward": float(reward[i]), "reward_std": deviation},
+                )

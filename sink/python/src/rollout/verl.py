@@ -1,0 +1,103 @@
+"""An agent loop manager that feeds the TransferQueue of verl's trainer v1.
+
+    actor_rollout_ref.rollout.agent.agent_loop_manager_class=rollout.verl.Feeder
+    +actor_rollout_ref.rollout.custom.rollout={config: rollout.yaml, tasks: tasks.jsonl, out: run1, max_ahead: 2}
+
+Written for verl 0.9.1 (trainer/ppo/v1/) and TransferQueue 0.1.11. For each prompt that the
+trainer submits (trainer_base.py:1496) the next group of the collector goes into the queue
+under the prompt's uid, whatever the prompt says: the tasks are the collector's. Keys are
+{uid}_{sample_index}_{segment_index}, fields and tags those of agent_loop_tq.py:180. A
+group of which a sample failed or has no reward has the status failure, and the rows of
+the others (:142): what becomes of it is the trainer's (replay_buffer.py:113).
+
+So it is with old groups: the prompt of a group has global_steps = its oldest version + 1,
+for step s trains what version s - 1 sampled (:1987). Versions that a row does not know
+are bounds, see Worker.versions.
+
+The collector's place is the tag of the key "rollout", put with each group, so that a
+checkpoint of the queue (async modes, trainer_base.py:1004) holds it and a restored one
+goes on behind it: no group is trained twice, and none is lost.
+"""
+
+from __future__ import annotations
+
+import queue
+from typing import Any
+
+from rollout._handed import Worker
+from rollout._types import Group
+
+
+class Feeder(Worker):
+    """What PPOTrainer.fit takes; made of what rollout.collect takes."""
+
+    def __init__(self, config: Any = None, tasks: Any = None, **options: Any) -> None:
+        super().__init__(config, tasks, **options)
+        self._uids: queue.Queue[str | None] = queue.Queue()
+
+    @classmethod
+    def create(cls, config: Any, **_: Any) -> Feeder:
+        """Return the feeder that rollout.custom.rollout of verl's configuration describes."""
+        return cls(**config.actor_rollout_ref.rollout.custom["rollout"])
+
+    def generate_sequences(self, prompts: Any) -> None:
+        """Ask for as many groups as there are prompts; they come later."""
+        import transfer_queue as tq
+
+        self.check()
+        if "validate" in prompts and prompts["validate"]:
+            raise NotImplementedError("no validation: set trainer.val_before_train=False and trainer.test_freq=-1")
+        self.note(int(prompts["global_steps"]) - 1)
+        for uid in prompts["uid"]:
+            self._uids.put(str(uid))
+        if self._collector is None:
+            place = (tq.kv_list("train") or {}).get("train", {}).get("rollout")
+            self.begin({k: place[k] for k in ("run_id", "seq", "groups")} if place else None)
+
+    def close(self) -> None:
+        """End the collector."""
+        self._stopped.set()
+        self._uids.put(None)
+        super().close()
+
+    def _run(self) -> None:
+        import transfer_queue as tq
+
+        super()._run()
+        while not self._stopped.is_set() and (uid := self._uids.get()) is not None:  # check tells the trainer why, when it asks for more
+            tq.kv_batch_put(keys=[uid], partition_id="train", tags=[{"status": "failure"}])
+
+    def _hand(self, group: Group, number: int) -> None:
+        import torch
+        import transfer_queue as tq
+        from verl.utils.tensordict_utils import list_of_dict_to_tensordict
+
+        uid = self._uids.get()
+        if uid is None:
+            return
+        rows = [row for row in group.rows if row["reward"] is not None]
+        keys, fields, tags = [], [], []
+        for row in rows:
+            ids, at = torch.tensor(row["input_ids"], dtype=torch.int64), row["prompt_length"]
+            mask = torch.tensor(row["loss_mask"][at:], dtype=torch.int64)
+            score = torch.zeros(len(mask))
+            score[-1] = row["reward"]
+            oldest, newest = self.versions(row)
+            steps = {"min_global_steps": oldest, "max_global_steps": newest}
+            keys.append(f"{uid}_{row['sample_index']}_{row['segment_index']}")
+            fields.append(
+                {
+                    "uid": uid, "session_id": row["sample_index"], "global_steps": oldest + 1,
+                    "prompts": ids[:at], "responses": ids[at:], "input_ids": ids, "position_ids": torch.arange(len(ids)),
+                    "response_mask": mask, "loss_mask": mask, "rollout_log_probs": torch.tensor(row["logprobs"][at:]), "rm_scores": score,
+                    "num_turns": len(row["turn_roles"]), "multi_modal_inputs": {}, "extra_fields": {**steps, "reward_extra_info": {}},
+                }
+            )  # fmt: skip
+            lengths = {"prompt_len": at, "response_len": len(mask), "seq_len": len(ids)}
+            tags.append({"status": "success", **lengths, "global_steps": oldest + 1, **steps})
+        if rows:
+            tq.kv_batch_put(keys=keys, partition_id="train", fields=list_of_dict_to_tensordict(fields), tags=tags)
+        whole = len(rows) == len(group.rows) and not group.failed and not group.missing
+        steps = {"global_steps": min((t["global_steps"] for t in tags), default=self._version + 1)}
+        done = {"status": "finished" if whole else "failure", **steps}
+        tq.kv_batch_put(keys=[uid, "rollout"], partition_id="train", tags=[done, self._collector.state_dict()])

@@ -1,0 +1,251 @@
+"""verl's own replay buffers and advantages take the groups of a collector from the TransferQueue."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import frameworks
+import pytest
+from rollout import Group
+from rollout.verl import Feeder
+
+np, torch = frameworks.np, frameworks.torch
+FIELDS = ["prompts", "responses", "input_ids", "position_ids", "response_mask", "loss_mask", "rollout_log_probs", "rm_scores", "uid", "num_turns", "session_id"]
+
+
+@pytest.fixture(scope="module")
+def groups(collect: Callable[..., Path]) -> list[Group]:
+    return frameworks.groups_of(collect)
+
+
+@pytest.fixture(scope="module")
+def whole(groups: list[Group]) -> list[Group]:
+    """Those of which no sample failed."""
+    return [group for group in groups if not group.failed]
+
+
+@pytest.fixture(scope="module")
+def installed() -> Iterator[frameworks.Verl | None]:
+    """Where verl is installed, its queue for all tests: it takes half a minute to begin."""
+    found = frameworks.Verl() if frameworks.INSTALLED else None
+    if found:
+        found.tq.init()
+    yield found
+    if found:
+        found.tq.close()
+
+
+@pytest.fixture
+def verl(installed: frameworks.Verl | None) -> Iterator[frameworks.Verl]:
+    found = installed or frameworks.Verl()
+    with frameworks.modules(**found.modules):
+        yield found
+        if installed:
+            found.tq.kv_clear(keys=list(found.tq.kv_list("train").get("train", {})), partition_id="train")
+
+
+class Trainer:
+    """What PPOTrainer does with its agent loop manager and its replay buffer (trainer_base.py)."""
+
+    def __init__(self, verl: frameworks.Verl, given: list[Group] | Any, kind: str = "ReplayBufferAsync", threshold: int | None = 4, **options: Any) -> None:
+        self.verl, self.step, self.asked = verl, 1, 0
+        self.collector = frameworks.Finished(given, end=False) if isinstance(given, list) else given
+        self.feeder = Feeder(self.collector)
+        self.buffer = getattr(verl.buffers, kind)(
+            trainer_mode="async", trainer_config={}, max_off_policy_threshold=threshold, max_off_policy_strategy="drop",
+            sampler_kwargs={}, poll_interval=0.02, refill_fn=self.submit, **options,
+        )  # fmt: skip
+
+    def submit(self, prompts: int) -> None:
+        """As _submit_batch_to_rollout: prompts of the trainer's own dataset, known by their uid."""
+        uids = [str(uuid.uuid4()) for _ in range(prompts)]
+        self.asked += prompts
+        tags = [{"is_prompt": True, "status": "pending", "global_steps": self.step} for _ in uids]
+        self.verl.tq.kv_batch_put(keys=uids, partition_id="train", tags=tags)
+        self.feeder.generate_sequences(self.batch(uids))
+
+    def batch(self, uids: list[str]) -> Any:
+        if not frameworks.INSTALLED:
+            return {"uid": uids, "global_steps": self.step}
+        import verl.utils.tensordict_utils as tu
+
+        made = tu.get_tensordict({"uid": np.array(uids, dtype=object)})
+        tu.assign_non_tensor_data(made, "global_steps", self.step)
+        return made
+
+    def sample(self, size: int) -> tuple[list[str], list[dict[str, Any]], dict[str, Any]]:
+        batch, metrics = self.buffer.sample(global_steps=self.step, partition_id="train", batch_size=size)
+        return list(batch.keys), list(batch.tags), metrics
+
+
+@pytest.fixture
+def trainer(verl: frameworks.Verl) -> Iterator[Callable[..., Trainer]]:
+    made: list[Trainer] = []
+
+    def make(*args: Any, **options: Any) -> Trainer:
+        made.append(Trainer(verl, *args, **options))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.feeder.close()
+        assert not each.feeder._thread.is_alive()
+
+
+def by_uid(keys: list[str]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for key in keys:
+        found.setdefault(key.split("_")[0], []).append(key)
+    return found
+
+
+def test_rows_have_verls_keys_fields_and_tags(verl: frameworks.Verl, trainer: Callable[..., Trainer], whole: list[Group]) -> None:
+    one = trainer(whole, threshold=None)
+    one.submit(len(whole))
+    keys, tags, _ = one.sample(len(whole))
+    rows = [row for group in whole for row in group.rows]
+    assert len(keys) == len(set(keys)) == len(rows) > len({row["sample_key"] for row in rows})
+    stored = dict(zip(keys, zip(verl.fields(keys, FIELDS), tags)))
+    for uid, of in by_uid(keys).items():
+        (group,) = (g for g in whole if g.rows[0]["input_ids"].tolist() == stored[min(of)][0]["input_ids"].tolist())
+        assert sorted(of) == sorted(f"{uid}_{row['sample_index']}_{row['segment_index']}" for row in group.rows)
+        for row in group.rows:
+            got, tag = stored[f"{uid}_{row['sample_index']}_{row['segment_index']}"]
+            at, version = row["prompt_length"], row["policy_version_min"]
+            mask = row["loss_mask"][at:]
+            score = np.zeros(len(mask), dtype=np.float32)
+            score[-1] = row["reward"]
+            want = {
+                "prompts": row["input_ids"][:at], "responses": row["input_ids"][at:], "input_ids": row["input_ids"], "position_ids": np.arange(len(row["input_ids"])),
+                "response_mask": mask, "loss_mask": mask, "rollout_log_probs": row["logprobs"][at:], "rm_scores": score,
+            }  # fmt: skip
+            for name, values in want.items():
+                np.testing.assert_array_equal(np.asarray(got[name]), values, err_msg=name)
+                assert str(got[name].dtype) == ("torch.float32" if name in ("rollout_log_probs", "rm_scores") else "torch.int64")
+            assert str(got["uid"]) == uid and int(got["session_id"]) == row["sample_index"]
+            lengths = {"prompt_len": at, "response_len": len(mask), "seq_len": len(row["input_ids"])}
+            assert tag.items() >= {"status": "success", **lengths, "min_global_steps": version, "max_global_steps": version, "global_steps": version + 1}.items()
+
+
+def test_the_last_segment_of_a_sample_counts(verl: frameworks.Verl, trainer: Callable[..., Trainer], whole: list[Group]) -> None:
+    """index is segment_index: verl takes one score of each sample, and gives all of its segments the advantage."""
+    one = trainer(whole, threshold=None)
+    one.submit(len(whole))
+    keys, _, _ = one.sample(len(whole))
+    got = verl.advantages(keys)
+    forks = 0
+    for of in by_uid(keys).values():
+        scores = {key: float(row["rm_scores"].sum()) for key, row in zip(of, verl.fields(of, ["rm_scores"]))}
+        samples = {key.split("_")[1]: score for key, score in scores.items()}
+        values = np.array(list(samples.values()))
+        for key in of:
+            want = (samples[key.split("_")[1]] - values.mean()) / (values.std(ddof=1) + 1e-6)
+            mask = np.asarray(verl.fields([key], ["response_mask"])[0]["response_mask"])
+            np.testing.assert_allclose(got[key], want * mask, rtol=1e-4, atol=1e-5)
+        forks += len(of) - len(samples)
+    assert forks
+
+
+def test_the_asynchronous_trainer_evicts_groups_with_failed_samples(trainer: Callable[..., Trainer], groups: list[Group], whole: list[Group]) -> None:
+    """It asks for another group in place of each."""
+    one = trainer(groups, threshold=None)
+    one.submit(len(whole))
+    keys, _, metrics = one.sample(len(whole))
+    assert len(keys) == sum(len(g.rows) for g in whole)
+    assert metrics["training/rollout_failure/evicted_samples"] == one.asked - len(whole) > 0
+
+
+def test_the_synchronous_trainer_takes_what_has_not_failed(trainer: Callable[..., Trainer], groups: list[Group]) -> None:
+    one = trainer(groups, kind="ReplayBuffer", threshold=None)
+    one.submit(len(groups))
+    keys, _, metrics = one.sample(len(groups))
+    assert len(keys) == sum(len(g.rows) for g in groups) and not metrics
+
+
+def test_a_sample_without_a_reward_has_failed(verl: frameworks.Verl, trainer: Callable[..., Trainer], whole: list[Group]) -> None:
+    """As where verl's own reward fails: no score is invented."""
+    group = replace(whole[0], rows=[{**r, "reward": None if r["sample_index"] == 1 else r["reward"]} for r in whole[0].rows])
+    none = replace(whole[1], rows=[{**r, "reward": None} for r in whole[1].rows])
+    one = trainer([group, none], kind="ReplayBuffer", threshold=None)
+    one.submit(2)
+    keys, _, _ = one.sample(2)
+    assert len(keys) == sum(r["sample_index"] != 1 for r in whole[0].rows) and not any(k.split("_")[1] == "1" for k in keys)
+
+
+def test_what_a_filter_left_out_has_not_failed(verl: frameworks.Verl, trainer: Callable[..., Trainer], whole: list[Group]) -> None:
+    group = replace(whole[0], rows=[r for r in whole[0].rows if r["sample_index"]], left_out=1)
+    one = trainer([group], threshold=None)
+    one.submit(1)
+    keys, _, metrics = one.sample(1)
+    assert len(keys) == len(group.rows) and not metrics
+
+
+def test_stale_groups_are_dropped_by_the_trainer(verl: frameworks.Verl, trainer: Callable[..., Trainer], whole: list[Group]) -> None:
+    """Step 10 trains with the weights of version 9: at most 4 apart are versions 6 to 9."""
+    aged = [frameworks.aged(whole[i % len(whole)], version) for i, version in enumerate(range(10))]
+    one = trainer(aged, threshold=4)
+    one.step = 10
+    one.submit(4)
+    keys, tags, metrics = one.sample(4)
+    assert sorted({tag["min_global_steps"] for tag in tags}) == [6, 7, 8, 9]
+    assert metrics["training/off_policy/evicted_samples"] == 6 and one.asked == one.collector.given == 10
+
+
+def test_unknown_versions_are_bounds(verl: frameworks.Verl, trainer: Callable[..., Trainer], whole: list[Group]) -> None:
+    one = trainer([frameworks.aged(whole[0], None)], threshold=None)
+    one.step = 5
+    one.submit(1)
+    _, tags, _ = one.sample(1)
+    assert {(t["min_global_steps"], t["max_global_steps"]) for t in tags} == {(0, 4)}
+    assert one.collector.versions == []  # verl does not say when weights change: nothing is claimed
+
+
+def test_groups_come_when_they_are_asked_for(verl: frameworks.Verl, trainer: Callable[..., Trainer], whole: list[Group]) -> None:
+    one = trainer(whole, threshold=None)
+    seen: list[str] = []
+    for step in range(1, len(whole) + 1):
+        one.step = step
+        one.submit(1)
+        keys, _, _ = one.sample(1)
+        seen += keys
+        assert one.collector.given in (step, step + 1)  # one waits in hand
+        verl.tq.kv_clear(keys=keys, partition_id="train")
+    assert len(seen) == sum(len(g.rows) for g in whole)
+
+
+def test_a_checkpoint_of_the_queue_holds_the_place(verl: frameworks.Verl, trainer: Callable[..., Trainer], whole: list[Group]) -> None:
+    one = trainer(whole, threshold=None)
+    one.submit(2)
+    one.sample(2)
+    one.feeder.close()
+    place = verl.tq.kv_list("train")["train"]["rollout"]
+    assert {k: place[k] for k in ("run_id", "seq", "groups")} == {"run_id": "r", "seq": 1, "groups": 2}
+    two = trainer(whole, threshold=None)
+    two.submit(1)
+    keys, _, _ = two.sample(1)
+    assert len(keys) == len(whole[2].rows) and two.collector.given in (3, 4)
+
+
+def test_the_end_of_the_tasks_reaches_the_trainer(verl: frameworks.Verl, trainer: Callable[..., Trainer], whole: list[Group]) -> None:
+    one = trainer(frameworks.Finished(whole[:1]), threshold=None)
+    one.submit(2)
+    with pytest.raises(RuntimeError, match="no more groups come: the tasks have ended"):
+        one.sample(2)  # it evicts the prompt that has failed, and asks for another
+
+
+def test_validation_is_refused(whole: list[Group]) -> None:
+    with frameworks.modules(**({} if frameworks.INSTALLED else {"transfer_queue": SimpleNamespace()})):
+        with pytest.raises(NotImplementedError, match="test_freq=-1"):
+            Feeder(frameworks.Finished([])).generate_sequences({"validate": True, "uid": [], "global_steps": 1})
+
+
+def test_it_is_made_of_verls_configuration() -> None:
+    custom = {"rollout": {"config": "rollout.yaml", "tasks": "tasks.jsonl", "out": "run1", "max_ahead": 2}}
+    config = SimpleNamespace(actor_rollout_ref=SimpleNamespace(rollout=SimpleNamespace(custom=custom)))
+    feeder = Feeder.create(config=config, llm_client=None, teacher_client=None, reward_loop_worker_handles=None)
+    assert feeder._given == ("rollout.yaml", "tasks.jsonl", {"out": "run1", "max_ahead": 2})
