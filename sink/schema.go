@@ -134,8 +134,8 @@ type StoredRow struct {
 	PolicyVersionMax *int32 `parquet:"policy_version_max,optional" since:"2" read:"facts,rules"`
 	// Keep says whether the row is to be trained on, and KeepReason why: what Config.Judge
 	// said of the sample. Nil: nothing was decided.
-	Keep       *bool   `parquet:"keep,optional" since:"2" read:"facts,rules"`
-	KeepReason *string `parquet:"keep_reason,optional" since:"2" read:"facts,rules"`
+	Keep       *bool   `parquet:"keep,optional" since:"2" read:"heads,facts,rules"`
+	KeepReason *string `parquet:"keep_reason,optional" since:"2" read:"heads,facts,rules"`
 }
 
 // A StoredFailure is one row of a shard of failures: a sample, or one call of it,

@@ -326,6 +326,9 @@ func (c *collection) tryServers(ctx context.Context) error {
 	return c.tryWith(ctx, task)
 }
 
+// phaseTrial is what is done while a call of the model is tried.
+const phaseTrial = "trying a call of the model"
+
 // tryWith is tryServers with a task.
 func (c *collection) tryWith(ctx context.Context, task *collector.Task) error {
 	if c.config.Run.Preflight == config.PreflightConnect {
@@ -340,7 +343,7 @@ func (c *collection) tryWith(ctx context.Context, task *collector.Task) error {
 	if err != nil {
 		return err
 	}
-	c.phase.Store("trying a call of the model")
+	c.phase.Store(phaseTrial)
 	return t.Servers(ctx, c.backends, c.info.Servers, proven)
 }
 

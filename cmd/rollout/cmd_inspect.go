@@ -9,7 +9,6 @@ import (
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
@@ -277,31 +276,12 @@ func runTotals(log *sink.Log) string {
 		len(log.Done()), human.Count(rows), human.Count(tokens.Total), human.Percent(tokens.Trainable, tokens.Total), human.Count(failures))
 }
 
-// painter colours stdout as asked.
-func (p *program) painter(when string) (show.Painter, error) {
-	switch when {
-	case "always":
-		p.stdout.Colours()
-		return true, nil
-	case "never":
-		return false, nil
-	case "auto":
-		f, ok := tame.File(p.stdout)
-		if !ok || !term.IsTerminal(int(f.Fd())) || p.getenv("NO_COLOR") != "" {
-			return false, nil
-		}
-		p.stdout.Colours()
-		return true, nil
-	}
-	return false, exit.Usagef("--color: %q is not one of auto, always, never", when)
-}
-
 func (p *program) inspectRows(rows iter.Seq2[foundRow[sink.StoredRow], error], o *inspectOptions) error {
 	w := tabwriter.NewWriter(p.stdout, 0, 0, 2, ' ', 0)
 	if !o.asJSON {
 		tame.Fprintf(w, "row\tkey\ttask\tindex\tsegment\ttokens\ttrained\treward\tgrade\tstatus\tflags\n")
 	}
-	n, tokens, trained, forks := 0, 0, 0, 0
+	n, tokens, trained, forks, leftOut := 0, 0, 0, 0, 0
 	grades, sources := map[string]int{}, map[string]int{}
 	for at, err := range rows {
 		if err != nil {
@@ -313,16 +293,20 @@ func (p *program) inspectRows(rows iter.Seq2[foundRow[sink.StoredRow], error], o
 		}
 		total, t := r.TokenCount()
 		if o.asJSON {
-			if err := p.printJSON(map[string]any{
+			line := map[string]any{
 				"row": n, "sample_key": r.SampleKey, "task_id": r.TaskID, "sample_index": r.SampleIndex,
 				"segment_index": r.SegmentIndex, "segment_count": r.SegmentCount, "tokens": total, "trained": t,
 				"reward": r.Reward, "verification": r.Verification, "prompt_source": r.PromptSource, "status": r.Status, "flags": r.Flags,
-			}); err != nil {
+			}
+			if r.Keep != nil {
+				line["keep"], line["keep_reason"] = *r.Keep, r.KeepReason
+			}
+			if err := p.printJSON(line); err != nil {
 				return err
 			}
 		} else {
 			tame.Fprintf(w, "%d\t%s\t%s\t%d\t%d/%d\t%d\t%d\t%s\t%s\t%s\t%s\n", n, show.ShortKey(r.SampleKey), tame.Text(r.TaskID, 32), r.SampleIndex,
-				r.SegmentIndex+1, r.SegmentCount, total, t, show.Reward(r.Reward), r.Verification, r.Status, show.List(r.Flags))
+				r.SegmentIndex+1, r.SegmentCount, total, t, show.Reward(r.Reward), r.Verification, r.Status, show.RowFlags(r))
 		}
 		n++
 		tokens += total
@@ -332,6 +316,9 @@ func (p *program) inspectRows(rows iter.Seq2[foundRow[sink.StoredRow], error], o
 		// A column that cannot be read is for verify to report.
 		if d, err := show.ReadDivergence(r.Divergence); err != nil || d.Kind != "" {
 			forks++
+		}
+		if r.Keep != nil && !*r.Keep {
+			leftOut++
 		}
 	}
 	if o.asJSON {
@@ -346,6 +333,9 @@ func (p *program) inspectRows(rows iter.Seq2[foundRow[sink.StoredRow], error], o
 	}
 	p.say("%d rows, %s tokens, %s of them trained; %s; prompts from %s; %d forks",
 		n, human.Count(int64(tokens)), human.Percent(int64(trained), int64(tokens)), show.Counted(grades), show.Counted(sources), forks)
+	if leftOut > 0 {
+		p.say("%d of the rows have keep=false: rollout.Dataset leaves them out", leftOut)
+	}
 	return nil
 }
 
@@ -386,14 +376,4 @@ func (p *program) inspectFailures(failures iter.Seq2[foundRow[sink.StoredFailure
 		return nil
 	}
 	return w.Flush()
-}
-
-// width is how wide stdout is.
-func (p *program) width() int {
-	if f, ok := tame.File(p.stdout); ok {
-		if w, _, err := term.GetSize(int(f.Fd())); err == nil && w >= 40 {
-			return w
-		}
-	}
-	return 100
 }

@@ -222,6 +222,7 @@ func (g *grouping) more(ctx context.Context) iter.Seq2[*collector.Task, error] {
 			if err == nil && !tried {
 				tried = true
 				err = g.tryWith(ctx, t)
+				g.phase.CompareAndSwap(phaseTrial, "collecting")
 			}
 			if !yield(t, err) || err != nil {
 				return

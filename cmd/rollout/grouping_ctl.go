@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"io/fs"
 	"os"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/ctl"
@@ -97,7 +99,11 @@ func (g *grouping) SetVersion(version int32) error {
 
 // Acknowledge takes what the reader has for good.
 func (g *grouping) Acknowledge(_ context.Context, c ctl.Cursor) error {
-	return g.tracker.Acknowledge(c.Seq, c.Groups)
+	err := g.tracker.Acknowledge(c.Seq, c.Groups)
+	if _, storage := errors.AsType[*fs.PathError](err); storage {
+		return exit.With(exit.Storage, err)
+	}
+	return exit.With(exit.Usage, err)
 }
 
 // Task takes one task.

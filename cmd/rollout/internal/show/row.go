@@ -8,6 +8,7 @@ import (
 	"io"
 	"math"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -51,6 +52,9 @@ func WriteRow(w io.Writer, r *sink.StoredRow, v RowView) error {
 	fact("model", "%s, agent %s", r.Model, r.AgentID)
 	if len(r.Flags) > 0 {
 		fact("flags", "%s", List(r.Flags))
+	}
+	if r.Keep != nil {
+		fact("keep", "%t (%s)", *r.Keep, keepReason(r))
 	}
 	showDivergence(fact, r.Divergence, v)
 	b.WriteByte('\n')
@@ -305,6 +309,24 @@ func Reward(r *float64) string {
 
 // List returns the words joined by commas, or "-" without any.
 func List(words []string) string { return cmp.Or(strings.Join(words, ","), "-") }
+
+// RowFlags returns the flags of a row, with keep=false and its reason where the row is left
+// out.
+func RowFlags(r *sink.StoredRow) string {
+	flags := r.Flags
+	if r.Keep != nil && !*r.Keep {
+		flags = append(slices.Clone(flags), "keep=false("+keepReason(r)+")")
+	}
+	return List(flags)
+}
+
+// keepReason is why a row is kept or left out.
+func keepReason(r *sink.StoredRow) string {
+	if r.KeepReason == nil {
+		return "no reason given"
+	}
+	return tame.Text(*r.KeepReason, 60)
+}
 
 // ErrorWidth returns how many columns of an error are shown.
 func ErrorWidth(whole bool) int {

@@ -1,0 +1,38 @@
+package main
+
+import (
+	"golang.org/x/term"
+
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/show"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
+)
+
+// painter colours stdout as asked.
+func (p *program) painter(when string) (show.Painter, error) {
+	switch when {
+	case "always":
+		p.stdout.Colours()
+		return true, nil
+	case "never":
+		return false, nil
+	case "auto":
+		f, ok := tame.File(p.stdout)
+		if !ok || !term.IsTerminal(int(f.Fd())) || p.getenv("NO_COLOR") != "" {
+			return false, nil
+		}
+		p.stdout.Colours()
+		return true, nil
+	}
+	return false, exit.Usagef("--color: %q is not one of auto, always, never", when)
+}
+
+// width is how wide stdout is.
+func (p *program) width() int {
+	if f, ok := tame.File(p.stdout); ok {
+		if w, _, err := term.GetSize(int(f.Fd())); err == nil && w >= 40 {
+			return w
+		}
+	}
+	return 100
+}
