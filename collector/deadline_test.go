@@ -223,6 +223,37 @@ func TestRetryFailedHasNoDeadline(t *testing.T) {
 	})
 }
 
+// A sample that waits for room, because its server is down, is cut as well.
+func TestDeadlineOfWhatWaitsForRoom(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newSlate()
+		b := &scripted{script: func(collector.Attempt) step {
+			if time.Since(s.start) > time.Minute {
+				return step{openErr: collector.ErrConnection}
+			}
+			return step{takes: 40 * time.Second}
+		}}
+		c := setup(t, b, s, func(cfg *collector.Config) {
+			cfg.Endpoints[0].MaxInFlight, cfg.Samples, cfg.Outage = 4, 16, 3*time.Hour
+			cfg.Events.SampleFinished = s.finished
+		})
+		if err := c.Run(t.Context(), deadlines(10*time.Minute)); err != nil {
+			t.Fatal(err)
+		}
+		st := c.Stats()
+		identity(t, st)
+		if st.Committed != 8 || st.Skipped != 8 {
+			t.Errorf("committed %d, skipped %d, want 8 and 8", st.Committed, st.Skipped)
+		}
+		for _, end := range s.got["t0"] {
+			if !strings.HasSuffix(end, " kept") && !strings.HasPrefix(end, "10m0s censored") {
+				t.Errorf("ends %q, want all cut after 10m", s.got["t0"])
+			}
+		}
+	})
+}
+
 // A sample that waits between two servers, because one is down and the other has no room, is
 // cut as well.
 func TestDeadlineBetweenServers(t *testing.T) {

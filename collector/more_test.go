@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/collector/pace"
 )
 
 // stream yields the tasks of in until that is closed or ctx ends. It tells ended when it
@@ -136,6 +137,38 @@ func TestEndsOfMore(t *testing.T) {
 	}
 }
 
+// A source that ends with an error because it was told to end is no reason of its own.
+func TestMoreEndsWithAnError(t *testing.T) {
+	t.Parallel()
+	for i := range 40 {
+		synctest.Test(t, func(t *testing.T) {
+			c := setup(t, &scripted{}, &shelf{atOnce: true}, func(cfg *collector.Config) {
+				cfg.More = func(ctx context.Context) iter.Seq2[*collector.Task, error] {
+					return func(yield func(*collector.Task, error) bool) {
+						<-ctx.Done()
+						yield(nil, ctx.Err())
+					}
+				}
+			})
+			ctx, cancel := context.WithCancelCause(t.Context())
+			defer cancel(nil)
+			done := make(chan error, 1)
+			go func() { done <- c.Run(ctx, tasks(0)) }()
+			synctest.Wait()
+			var want error
+			if i%2 == 0 {
+				want = errPlain
+				cancel(errPlain)
+			} else {
+				c.Drain()
+			}
+			if err := <-done; err != want {
+				t.Fatalf("Run = %v, want %v", err, want)
+			}
+		})
+	}
+}
+
 // A drain leaves what waits in the backlog to the next process.
 func TestDrainLeavesTheBacklog(t *testing.T) {
 	t.Parallel()
@@ -199,10 +232,17 @@ func TestMoreAfterAResume(t *testing.T) {
 		in, ended := make(chan *collector.Task, 1), false
 		in <- task("m")
 		close(in)
-		b := &scripted{}
+		b, p := &scripted{}, pace.New(pace.Config{MaxLag: -1})
 		c := setup(t, b, &shelf{atOnce: true}, func(cfg *collector.Config) {
-			cfg.More, cfg.Filtered = stream(in, &ended), 1
+			cfg.More, cfg.Filtered, cfg.Pace = stream(in, &ended), 1, p
 			cfg.Left = lefts(map[string]collector.Left{"t0-0": {Done: true}, "t2-0": {Attempts: 1}, "t3-0": {Done: true}})
+			first := true
+			cfg.Events.AttemptStarted = func(collector.Attempt, string) {
+				if n := p.Stats().Begun; first && n == 0 {
+					t.Error("an attempt began of a group that the pacer does not know")
+				}
+				first = false
+			}
 		})
 		if err := c.Run(t.Context(), tasks(4)); err != nil {
 			t.Fatal(err)
@@ -211,6 +251,9 @@ func TestMoreAfterAResume(t *testing.T) {
 		counts(t, st, 4, 0, 0, 0)
 		if st.Filtered != 1 || st.Earlier != (collector.Earlier{Committed: 1, Filtered: 1}) {
 			t.Errorf("filtered %d, earlier %+v", st.Filtered, st.Earlier)
+		}
+		if s := p.Stats(); s.Begun != 3 || s.InProgress != 3 {
+			t.Errorf("the pacer knows of %d groups, want those that were not whole, 3", s.Begun)
 		}
 		var want []string
 		for _, id := range []string{"t2", "t1", "m"} {

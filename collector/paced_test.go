@@ -2,9 +2,11 @@ package collector_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"iter"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -149,13 +151,102 @@ func TestUntilGroups(t *testing.T) {
 				if s.Informative < need || s.Informative > need+16 || s.Begun > need*10/4*5/4 || s.Filtered < need || s.Failed != 1 {
 					t.Errorf("%d informative, %d filtered, %d failed of %d groups", s.Informative, s.Filtered, s.Failed, s.Begun)
 				}
-				// One sample of a group that is not filtered failed.
+				// One sample failed of a group that has rows.
+				if filtered := s.Filtered * size; st.Filtered != filtered && st.Filtered != filtered-1 {
+					t.Errorf("%d samples are filtered, of %d groups", st.Filtered, s.Filtered)
+				}
 				if st.Planned != groups*size || st.Remaining != 0 || st.Failed != size+1 || st.Filtered+st.Committed+st.Failed != s.Begun*size ||
 					st.Skipped != (groups-s.Begun)*size || st.Unstarted != st.Skipped || more != ended {
 					t.Errorf("stats %+v", st)
 				}
 				t.Logf("%d informative of %d groups", s.Informative, s.Begun)
 			})
+		})
+	}
+}
+
+// A group that waits for a worker has not begun: a pause holds it, its deadline cuts it, and
+// it begins in the version in which a worker takes it.
+func TestGroupThatWaitsForAWorker(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := &scripted{script: func(collector.Attempt) step { return step{takes: time.Hour} }}
+		p := pace.New(pace.Config{MaxLag: -1})
+		lags := map[string]int32{}
+		j := &judge{t: t, p: p, given: func(g *judged) { lags[g.task] = g.arrival.Lag }}
+		c := setup(t, b, j, func(cfg *collector.Config) { cfg.Pace = p })
+		j.c = c
+		wait := run(t, c, tasks(3))
+		p.SetVersion(0)
+		time.Sleep(30 * time.Minute)
+		p.SetVersion(1)
+		time.Sleep(time.Hour) // t1 began half an hour ago
+		synctest.Wait()
+		if s := p.Stats(); s.Begun != 3 || s.InProgress != 2 {
+			t.Errorf("pacer %+v", s)
+		}
+		p.Pause()
+		time.Sleep(10 * time.Hour)
+		if st := c.Stats(); st.Committed != 2 || st.InFlight != 0 || st.Held != 1 || st.Pace.Begun != 2 || st.Pace.Held != pace.HeldPaused {
+			t.Errorf("in a pause: %+v; %+v", st, st.Pace)
+		}
+		p.SetVersion(2)
+		p.Resume()
+		if err := wait(); err != nil {
+			t.Fatal(err)
+		}
+		if want := map[string]int32{"t0": 1, "t1": 0, "t2": 0}; !maps.Equal(lags, want) {
+			t.Errorf("lags %v, want %v", lags, want)
+		}
+	})
+}
+
+// Enough groups end a run whose source of tasks waits.
+func TestEnoughEndsMore(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		in, ended := make(chan *collector.Task, 9), false
+		p := pace.New(pace.Config{UntilGroups: 2, MaxLag: -1})
+		j := &judge{t: t, p: p}
+		c := setup(t, &scripted{script: func(collector.Attempt) step { return step{takes: time.Minute} }}, j, func(cfg *collector.Config) {
+			cfg.Pace, cfg.More, cfg.Samples = p, stream(in, &ended), 3
+		})
+		j.c = c
+		wait := run(t, c, tasks(1))
+		in <- task("m")
+		if err := wait(); err != nil || !ended {
+			t.Errorf("Run = %v, source ended: %v", err, ended)
+		}
+		counts(t, c.Stats(), 6, 0, 0, 0)
+	})
+}
+
+// A drain and a stop end a wait for the pacer.
+func TestEndsOfPacedRuns(t *testing.T) {
+	t.Parallel()
+	for _, drain := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			p := pace.New(pace.Config{MaxAhead: 1, MaxLag: -1})
+			c := setup(t, &scripted{}, &shelf{atOnce: true}, func(cfg *collector.Config) { cfg.Pace = p })
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			done := make(chan error, 1)
+			go func() { done <- c.Run(ctx, tasks(5)) }()
+			time.Sleep(time.Hour)
+			want := context.Canceled
+			if drain {
+				want = nil
+				c.Drain()
+			} else {
+				cancel()
+			}
+			if err := <-done; !errors.Is(err, want) {
+				t.Errorf("Run = %v, want %v", err, want)
+			}
+			counts(t, c.Stats(), 1, 0, 0, 1) // the second was read
+			if s := p.Stats(); s.Begun != 1 || s.Held != pace.NotHeld {
+				t.Errorf("pacer %+v", s)
+			}
 		})
 	}
 }
