@@ -142,6 +142,7 @@ func (c *collection) begin(context.Context) (err error) {
 		return err
 	}
 	c.phase.Store("opening the folder")
+	clearSocket(c.folder.Dir)
 	if c.Log, err = show.OpenLog(c.folder.Dir, c.info.LastLog(), c.folder.Mode, c.config.Secrets()); err != nil {
 		return exit.With(exit.Storage, err)
 	}

@@ -141,7 +141,11 @@ func (c *collection) finished(s *show.Summary) error {
 		return exit.Hint(exit.With(exit.Tolerance, fmt.Errorf("%d of %d samples were cut, --tail %s cuts %d at most", s.Skipped, s.Planned, c.tail(), told)),
 			"an earlier process cut the others: rollout collect --retry-failed --out "+dir+" takes them up")
 	case !c.hasRows(s):
-		return exit.Hint(exit.With(exit.Tolerance, fmt.Errorf("%d samples gave no row: %d were cut by --tail, %d have no token to train on", s.Planned, s.Skipped, s.Empty)),
+		by := "by --tail"
+		if c.tail().Kind == collector.TailWait {
+			by = "at a deadline, or not needed"
+		}
+		return exit.Hint(exit.With(exit.Tolerance, fmt.Errorf("%d samples gave no row: %d were cut %s, %d have no token to train on", s.Planned, s.Skipped, by, s.Empty)),
 			"rollout report "+dir+" says more; what was cut is taken up by rollout collect --retry-failed --out "+dir)
 	case lost > 0 && c.Quiet():
 		return exit.SilentError(exit.Failures)

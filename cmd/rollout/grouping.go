@@ -194,6 +194,13 @@ func (g *grouping) load() error {
 	return nil
 }
 
+// clearSocket removes the socket of a process that was killed from a folder that is locked.
+func clearSocket(dir string) {
+	if info, err := os.Lstat(ctl.Path(dir)); err == nil && info.Mode()&os.ModeSocket != 0 {
+		_ = os.Remove(ctl.Path(dir)) // a stale one is in nobody's way
+	}
+}
+
 // openIntake opens the tasks of the run for more of them, and the socket.
 func (g *grouping) openIntake() (err error) {
 	if g.log, err = g.folder.OpenTaskLog(g.tasks); err != nil {
