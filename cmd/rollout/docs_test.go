@@ -120,9 +120,10 @@ func docBlocks(t *testing.T) []docBlock {
 // elsewhere names the lines that do not run here, with the reason. What a line is when
 // it begins with one of them counts.
 var elsewhere = map[string]string{
-	"make demo":                           "a step of .ci/run, which wants its rows too",
-	"pip install dist/*.whl":              "the program is this one; .ci/firstrow.sh begins with it",
-	"make test":                           "this is one of its tests",
+	"make demo":              "a step of .ci/run, which wants its rows too",
+	"pip install dist/*.whl": "the program is this one; .ci/firstrow.sh begins with it",
+	"make test":              "this is one of its tests",
+	"producer | rollout collect -c run.yaml --stream ": "producer and trainer are programs of the reader; stream.txtar has both ends",
 	"rollout ctl run1 ":                   "a collector must be at work; cmd_ctl_test.go and ctl.txtar tell one the same",
 	"rollout steps list --agent agent-… ": "agent-… stands for an id; steps_clean.txtar lists those of a real agent",
 	"rollout steps get step-… ":           "step-… stands for an id; steps_clean.txtar asks about a real one, with each verb",
