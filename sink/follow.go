@@ -1,6 +1,7 @@
 package sink
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -42,17 +43,14 @@ func (l *Log) follow(try int) (again bool, err error) {
 	}
 	order, gaps := fresh, gapsOf(l.known, fresh)
 	if len(gaps) > 0 {
-		if order, gaps, err = l.order(fresh); err != nil {
-			return errors.Is(err, fs.ErrNotExist), err
+		if order, gaps, err = l.order(fresh); len(gaps) > 0 && err == nil {
+			err = gaps[0].missing()
 		}
-	}
-	if len(gaps) > 0 {
-		return try < gapListings, gaps[0].missing()
+		if len(gaps) > 0 {
+			return try < gapListings || errors.Is(err, fs.ErrNotExist), err
+		}
 	}
 	for _, seq := range order {
-		if l.known.has(seq) {
-			continue // an entry that was read just now replaces it
-		}
 		c, err := readCommit(l.fs, l.Dir, commitName(seq))
 		if err == nil {
 			err = l.add(&c)
@@ -133,7 +131,7 @@ func gapsOf(known seqSet, numbers []int64) (gaps []gap) {
 
 // order returns which of the entries count, in logical order, and what is missing. Where some
 // numbers are missing, the merges have to be known before the first entry is taken: one of
-// them may hold it.
+// them may hold it. An error is that of a merge that cannot be read.
 func (l *Log) order(fresh []int64) (order []int64, gaps []gap, err error) {
 	type place struct{ first, seq int64 }
 	places := make([]place, 0, len(fresh))
@@ -143,45 +141,42 @@ func (l *Log) order(fresh []int64) (order []int64, gaps []gap, err error) {
 			continue
 		}
 		p := place{seq, seq}
-		merge, err := isMerge(l.fs, l.Dir, seq)
-		if err == nil && merge {
+		replaces, merr := maybeMerge(l.fs, l.Dir, seq)
+		if merr == nil && replaces {
 			var c Commit
-			c, err = readCommit(l.fs, l.Dir, commitName(seq))
-			if err == nil {
+			if c, merr = readCommit(l.fs, l.Dir, commitName(seq)); merr == nil {
 				p.first = c.First()
 				for _, r := range c.Replaces {
 					replaced = replaced.add(r)
 				}
 			}
 		}
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil, nil, err
+		if merr != nil && (err == nil || errors.Is(merr, fs.ErrNotExist)) {
+			err = merr
 		}
-		places = append(places, p) // what is wrong with an entry is told when it is taken
+		places = append(places, p)
 	}
 	slices.SortFunc(places, func(a, b place) int { return int(a.first - b.first) })
 	for _, p := range places {
 		order = append(order, p.seq)
 	}
-	return order, gapsOf(replaced, fresh), nil
+	return order, gapsOf(replaced, fresh), err
 }
 
-// mergeMark begins an entry that is a merge: [encodeCommit] writes the version first.
-var mergeMark = fmt.Sprintf(`{"version":%d,`, MergeVersion)
-
-// isMerge reports whether an entry says that it is a merge, by its first bytes.
-func isMerge(fsys FS, dir string, seq int64) (bool, error) {
-	path := filepath.Join(dir, commitsDir, commitName(seq))
-	f, err := fsys.Open(path)
+// maybeMerge reports whether an entry may replace others: a merge, or one of a newer version. Its
+// first bytes say it, for encodeCommit writes the version first.
+func maybeMerge(fsys FS, dir string, seq int64) (bool, error) {
+	f, err := fsys.Open(filepath.Join(dir, commitsDir, commitName(seq)))
 	if err != nil {
 		return false, err
 	}
-	head := make([]byte, len(mergeMark))
+	head := make([]byte, len(`{"version":0,`))
 	_, err = f.ReadAt(head, 0)
 	if cerr := f.Close(); err == nil || err == io.EOF {
 		err = cerr
 	}
-	return string(head) == mergeMark, err
+	version, ok := bytes.CutPrefix(head, []byte(`{"version":`))
+	return ok && (version[0] > '0'+CommitVersion || version[1] != ','), err
 }
 
 // add takes the next entry in logical order, or a merge of entries that were taken.
@@ -229,6 +224,9 @@ func (l *Log) place(c *Commit) (from, to int, err error) {
 		}
 	}
 	for i := range l.Commits {
+		if !c.IsMerge() {
+			break
+		}
 		if seq := l.Commits[i].Seq; (i < from || i >= to) && replaced.has(seq) {
 			return 0, 0, fmt.Errorf("the entry replaces entry %d, and does not hold its samples", seq)
 		}

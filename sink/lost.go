@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -36,11 +37,15 @@ func (l *Log) lostShards() ([]string, error) {
 	if err := l.samples(func(s *CommittedSample) { known.done[IDOf(s.Key)] = struct{}{} }); err != nil {
 		return nil, err
 	}
-	if left, err = l.unnamed(); err != nil {
+	still, err := l.unnamed()
+	if err != nil {
 		return nil, err
 	}
 	var lost []string
-	for _, path := range left {
+	for _, path := range still {
+		if !slices.Contains(left, path) {
+			continue // it came since, and so may its samples
+		}
 		if key := l.strange(path, known); key != "" {
 			lost = append(lost, path)
 		}

@@ -149,15 +149,26 @@ func TestMergeUnderReaders(t *testing.T) {
 				if err != nil {
 					return 0, err
 				}
-				time.Sleep(time.Millisecond) // it grows old
-				keys := map[string]bool{}
+				time.Sleep(30 * time.Millisecond) // it grows old
+				var want []string
+				for c := range log.Originals() {
+					for _, s := range c.Samples {
+						want = append(want, s.Key)
+					}
+				}
+				at := -1
 				for s, err := range log.Stored() {
 					if err != nil {
 						return 0, err
 					}
-					keys[s.Key] = true
+					if at < 0 || want[at] != s.Key {
+						at++
+					}
+					if want[at] != s.Key {
+						return 0, fmt.Errorf("sample %d is %s, the log says %s", at, s.Key, want[at])
+					}
 				}
-				return len(keys), errors.Join(log.CheckSizes(), log.CheckDigests(t.Context(), nil, func(e error) { err = errors.Join(err, e) }), err)
+				return at + 1, errors.Join(log.CheckSizes(), log.CheckDigests(t.Context(), nil, func(e error) { err = errors.Join(err, e) }), err)
 			})
 			read("HasRows", func() (int, error) { _, err := sink.HasRows(dir); return 0, err })
 			read("ReadLedger", func() (int, error) { l, err := sink.ReadLedger(dir); return l.Len(), err })

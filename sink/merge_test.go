@@ -20,8 +20,8 @@ import (
 
 // smallCommits makes a log of n commits: of one sample or some, with rows, failures or neither,
 // with groups in one commit and in several, and with failures that a later commit supersedes.
-func smallCommits(t testing.TB, dir string, cfg sink.Config, n int, seed uint64) {
-	t.Helper()
+func smallCommits(tb testing.TB, dir string, cfg sink.Config, n int, seed uint64) {
+	tb.Helper()
 	b := sinktest.NewBuilder(seed)
 	rng := rand.New(rand.NewPCG(seed, 3))
 	var failed []*tokenize.Sample
@@ -49,16 +49,16 @@ func smallCommits(t testing.TB, dir string, cfg sink.Config, n int, seed uint64)
 			list = append(list, s)
 		}
 		failed = append(failed, late...)
-		sinktest.Write(t, dir, cfg, list)
+		sinktest.Write(tb, dir, cfg, list)
 	}
 }
 
 // A placed line is what the log and the shards say of one sample of a commit, in their order.
-func logicalOf(t testing.TB, dir string) (lines []string) {
-	t.Helper()
+func logicalOf(tb testing.TB, dir string) (lines []string) {
+	tb.Helper()
 	log, err := sink.ReadLog(dir)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	for c := range log.Originals() {
 		for _, s := range c.Samples {
@@ -67,7 +67,7 @@ func logicalOf(t testing.TB, dir string) (lines []string) {
 	}
 	for s, err := range log.Stored() {
 		if err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 		lines = append(lines, string(bits(nil, reflect.ValueOf(s))))
 	}
@@ -103,32 +103,23 @@ func bits(dst []byte, v reflect.Value) []byte {
 }
 
 // sameLogical compares what two folders hold.
-func sameLogical(t testing.TB, dir string, want []string) {
-	t.Helper()
-	got := logicalOf(t, dir)
+func sameLogical(tb testing.TB, dir string, want []string) {
+	tb.Helper()
+	got := logicalOf(tb, dir)
 	for i := range max(len(got), len(want)) {
 		if i >= len(got) || i >= len(want) || got[i] != want[i] {
-			t.Fatalf("line %d of %d and %d:\n%.300s\nwant:\n%.300s", i, len(got), len(want), append(got, make([]string, len(want))...)[i], append(want, make([]string, len(got))...)[i])
+			tb.Fatalf("line %d of %d and %d:\n%.300s\nwant:\n%.300s", i, len(got), len(want), append(got, make([]string, len(want))...)[i], append(want, make([]string, len(got))...)[i])
 		}
 	}
 }
 
-func wholeVerify(t testing.TB, dir string) sink.VerifyReport {
-	t.Helper()
-	r, err := sink.Verify(t.Context(), dir, sink.VerifyOptions{})
+func wholeVerify(tb testing.TB, dir string) sink.VerifyReport {
+	tb.Helper()
+	r, err := sink.Verify(tb.Context(), dir, sink.VerifyOptions{})
 	if err != nil || r.ProblemCount > 0 {
-		t.Fatalf("Verify: %v, %v", err, r.Problems)
+		tb.Fatalf("Verify: %v, %v", err, r.Problems)
 	}
 	return r
-}
-
-func copyDir(t testing.TB, from string) string {
-	t.Helper()
-	to := t.TempDir()
-	if err := os.CopyFS(to, os.DirFS(from)); err != nil {
-		t.Fatal(err)
-	}
-	return to
 }
 
 // Merges change which files there are, and nothing that a reader sees: not a sample, not an
@@ -252,8 +243,8 @@ func TestMergeIsCut(t *testing.T) {
 }
 
 // loaded is a disk with the files of a folder.
-func loaded(t testing.TB, dir string, seed uint64) *sinktest.PowerCut {
-	t.Helper()
+func loaded(tb testing.TB, dir string, seed uint64) *sinktest.PowerCut {
+	tb.Helper()
 	disk := sinktest.NewPowerCut("run", seed)
 	err := filepath.WalkDir(dir, func(path string, e os.DirEntry, err error) error {
 		rel, _ := filepath.Rel(dir, path)
@@ -283,7 +274,7 @@ func loaded(t testing.TB, dir string, seed uint64) *sinktest.PowerCut {
 		}
 	}
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return disk
 }

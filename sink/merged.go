@@ -144,12 +144,6 @@ func (s seqSet) has(seq int64) bool {
 	return ok
 }
 
-// holds reports whether all numbers of r are in s.
-func (s seqSet) holds(r SeqRange) bool {
-	at, ok := s.find(r[0])
-	return ok && s[at][1] >= r[1]
-}
-
 // add adds all numbers of r. It keeps the memory of s.
 func (s seqSet) add(r SeqRange) seqSet {
 	from, _ := s.find(r[0] - 1) // a range that ends just before r becomes one with it
@@ -159,17 +153,4 @@ func (s seqSet) add(r SeqRange) seqSet {
 		to++
 	}
 	return slices.Replace(s, from, to, r)
-}
-
-// missing returns the first number from 1 to last that is not in s, 0 if there is none.
-func (s seqSet) missing(last int64) int64 {
-	switch {
-	case last < 1:
-		return 0
-	case len(s) == 0 || s[0][0] > 1:
-		return 1
-	case s[0][1] < last:
-		return s[0][1] + 1
-	}
-	return 0
 }

@@ -71,42 +71,40 @@ func (m *merger) copy(ctx context.Context, c *Commit) error {
 	}
 	var current *CommittedSample
 	left := int32(0) // rows of the current sample
-	for _, s := range c.Shards {
-		var err error
-		switch {
-		case s.Kind == KindFailures:
-			for f, ferr := range log.Failures(s) {
-				if err = ferr; err == nil {
-					err = w.putFailure(f)
-				}
-				if err == nil {
-					err = rest.take(8*len(f.OutputIDs) + len(f.Text))
-				}
-				if err != nil {
-					break
-				}
+	row := func(r *StoredRow) error {
+		for left == 0 {
+			if next == len(c.Samples) {
+				return fmt.Errorf("a row of sample %s, and the entry has no more samples", r.SampleKey)
 			}
-		default:
-			err = log.eachRow(s, func(r *StoredRow) error {
-				for left == 0 {
-					if next == len(c.Samples) {
-						return fmt.Errorf("row of sample %s, and the entry has no more samples", r.SampleKey)
-					}
-					current = take()
-					left = current.Rows
-				}
-				left--
-				if err := current.owns(r.SampleKey, r.Attempt); err != nil {
-					return err
-				}
-				if err := w.putRow(r); err != nil {
-					return err
-				}
-				return rest.take(13*len(r.InputIDs) + textBytes(r))
-			})
+			current = take()
+			left = current.Rows
 		}
-		if err != nil {
+		left--
+		if err := current.owns(r.SampleKey, r.Attempt); err != nil {
 			return err
+		}
+		if err := w.putRow(r); err != nil {
+			return err
+		}
+		return rest.take(13*len(r.InputIDs) + textBytes(r))
+	}
+	for _, s := range c.Shards {
+		if s.Kind == KindData {
+			if err := log.eachRow(s, row); err != nil {
+				return err
+			}
+			continue
+		}
+		for f, err := range log.Failures(s) {
+			if err == nil {
+				err = w.putFailure(f)
+			}
+			if err == nil {
+				err = rest.take(8*len(f.OutputIDs) + len(f.Text))
+			}
+			if err != nil {
+				return err
+			}
 		}
 	}
 	for next < len(c.Samples) { // those behind the last row

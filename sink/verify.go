@@ -136,10 +136,7 @@ func (v *verifier) listing(ctx context.Context, try int, told map[int64]bool) (a
 	}
 	order, gaps, err := v.entries.order(fresh)
 	if errors.Is(err, fs.ErrNotExist) || len(gaps) > 0 && try < gapListings {
-		return true, nil
-	}
-	if err != nil {
-		return false, err
+		return true, nil // what else is wrong with a merge is told when its turn comes
 	}
 	for _, g := range gaps {
 		if !told[g.seq] {
@@ -148,9 +145,6 @@ func (v *verifier) listing(ctx context.Context, try int, told map[int64]bool) (a
 		}
 	}
 	for _, seq := range order {
-		if v.entries.known.has(seq) {
-			continue // an entry that was checked replaces it
-		}
 		again, err := v.entry(ctx, seq)
 		if again || err != nil {
 			return again, err
@@ -262,6 +256,9 @@ func (v *verifier) shard(ctx context.Context, c *Commit, s Shard, f File, before
 		return err
 	}
 	check := &shardCheck{v: v, shard: s, kind: s.Kind, schema: c.SchemaVersion, groups: c.Groups, samples: c.Samples, left: len(c.Samples) - before}
+	if c.IsMerge() && s.Kind == KindData {
+		check.setMerged(c.Merged)
+	}
 	if s.Kind == KindFailures {
 		err = readParquet(f, s.Bytes, s.Rows, func(row *StoredFailure) bool {
 			check.failure(row)
@@ -287,7 +284,7 @@ func (v *verifier) shard(ctx context.Context, c *Commit, s Shard, f File, before
 	if err != nil {
 		return err
 	}
-	return check.end()
+	return errors.Join(check.end(), check.endMerged(c.Merged))
 }
 
 // orphans lists the files that no commit names.

@@ -22,8 +22,10 @@ type shardCheck struct {
 	sampled int64             // tokens sampled in the current sample
 	n       int64
 	sums    shardSums
-	left    int    // samples at the end that are counted, all but those that were counted before
-	before  Tokens // of those
+	left    int     // samples at the end that are counted, all but those that were counted before
+	before  Tokens  // of those
+	origins []int64 // of a merge: the tokens of the rows that came from each commit, by its place
+	origin  []int32 // and the place of the commit that each sample came from, nil of an ordinary commit
 }
 
 // counted reports whether the current sample was not counted before.
@@ -57,6 +59,9 @@ func (s *shardCheck) row(r *StoredRow) {
 	s.n++
 	s.sums.tokens.Total += int64(len(r.InputIDs))
 	s.sums.add(r)
+	if len(s.samples) > 0 && s.origin != nil {
+		s.origins[s.origin[len(s.origin)-len(s.samples)]] += int64(len(r.InputIDs))
+	}
 	if s.counted() {
 		s.v.report.Rows++
 	} else {
@@ -165,6 +170,27 @@ func (s *shardCheck) failure(f *StoredFailure) {
 		s.v.report.Failures++
 	}
 	s.sums.tokens.Total += int64(len(f.OutputIDs))
+}
+
+// setMerged has the rows of a merge counted by the commits that they came from.
+func (s *shardCheck) setMerged(merged []MergedCommit) {
+	s.origins = make([]int64, len(merged))
+	s.origin = make([]int32, 0, len(s.samples))
+	for at, m := range merged {
+		for range m.Samples {
+			s.origin = append(s.origin, int32(at))
+		}
+	}
+}
+
+// endMerged compares the tokens of the commits with what the merge says of them.
+func (s *shardCheck) endMerged(merged []MergedCommit) error {
+	for at, n := range s.origins {
+		if n != merged[at].Tokens {
+			return fmt.Errorf("%d tokens of commit %d, the merge says %d", n, merged[at].Seq, merged[at].Tokens)
+		}
+	}
+	return nil
 }
 
 // end compares the sums with those of the commit.

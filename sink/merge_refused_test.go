@@ -1,0 +1,140 @@
+package sink_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/rollout-rl/rollout/sink"
+)
+
+// What a merge says is checked by who reads it: ranges, sums, and that no commit is in two
+// entries or in none.
+func TestMergeRefused(t *testing.T) {
+	t.Parallel()
+	from := t.TempDir()
+	cfg := sink.Config{MergeAt: 3}
+	smallCommits(t, from, cfg, 4, 1)
+	d, err := sink.Create(from, cfg)
+	if err == nil {
+		_, err = d.MergeAll(t.Context())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	smallCommits(t, from, cfg, 2, 2) // the log: 5 holds 1 to 4, then 6 and 7
+	type Ranges = []sink.SeqRange
+	for _, tt := range []struct {
+		name, want string
+		edit       func(c *sink.Commit)
+		whole      bool // only a look at the shards finds it
+	}{
+		{"as it is", "", func(*sink.Commit) {}, false},
+		{"a range too far", "must rise", func(c *sink.Commit) { c.Replaces = Ranges{{1, 5}} }, false},
+		{"ranges that fall", "must rise", func(c *sink.Commit) { c.Replaces = Ranges{{3, 4}, {1, 2}} }, false},
+		{"ranges that meet", "must rise", func(c *sink.Commit) { c.Replaces = Ranges{{1, 3}, {3, 4}} }, false},
+		{"from 0", "must rise", func(c *sink.Commit) { c.Replaces = Ranges{{0, 4}} }, false},
+		{"nothing", "replaces nothing", func(c *sink.Commit) { c.Replaces = nil }, false},
+		{"a commit that it does not replace", "among the replaced ones", func(c *sink.Commit) { c.Replaces = Ranges{{1, 3}} }, false},
+		{"commits that fall", "must rise", func(c *sink.Commit) { c.Merged[0], c.Merged[1] = c.Merged[1], c.Merged[0] }, false},
+		{"a sample too many", "samples and", func(c *sink.Commit) { c.Merged[1].Samples++ }, false},
+		{"a sample of no commit", "samples and", func(c *sink.Commit) { c.Merged[3].Samples-- }, false},
+		{"a token too many", "tokens", func(c *sink.Commit) { c.Merged[3].Tokens++ }, false},
+		{"a newer version", "use a newer one", func(c *sink.Commit) { c.Version = sink.MergeVersion + 1 }, false},
+		{"tokens of another commit", "tokens", func(c *sink.Commit) { c.Merged[0].Tokens--; c.Merged[3].Tokens++ }, true},
+		{"samples of another commit", "tokens", func(c *sink.Commit) { c.Merged[0].Samples++; c.Merged[1].Samples-- }, true},
+		{"samples twice", "is done already", func(c *sink.Commit) { c.Samples[len(c.Samples)-1].Key = c.Samples[0].Key }, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			s := spoiled{t, t.TempDir()}
+			if err := os.CopyFS(s.dir, os.DirFS(from)); err != nil {
+				t.Fatal(err)
+			}
+			s.commit(5, tt.edit)
+			_, err := sink.ReadLog(s.dir)
+			if is := err == nil || !strings.Contains(err.Error(), tt.want); is != (tt.want == "" || tt.whole) {
+				t.Errorf("ReadLog: %v, want %q", err, tt.want)
+			}
+			r, err := sink.Verify(t.Context(), s.dir, sink.VerifyOptions{})
+			if err = errors.Join(append(r.Problems, err)...); tt.want == "" != (err == nil) || err != nil && !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("Verify: %v, want %q", err, tt.want)
+			}
+		})
+	}
+	// Of two entries, or of none: replaced commits that are back, and merges that forget some.
+	for _, tt := range []struct {
+		name, want string
+		change     func(dir string) error
+	}{
+		{"the merge is gone", "missing, but there is entry 6", func(dir string) error { return os.Remove(filepath.Join(dir, "_commits", entryName(5))) }},
+		{"a commit is gone", "missing, but there is entry 7", func(dir string) error { return os.Remove(filepath.Join(dir, "_commits", entryName(6))) }},
+		{"replaced commits are back", "", func(dir string) error {
+			return os.Rename(filepath.Join(dir, "replaced", "_commits", entryName(2)), filepath.Join(dir, "_commits", entryName(2)))
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			if err := errors.Join(os.CopyFS(dir, os.DirFS(from)), tt.change(dir)); err != nil {
+				t.Fatal(err)
+			}
+			_, readErr := sink.ReadLog(dir)
+			r, verifyErr := sink.Verify(t.Context(), dir, sink.VerifyOptions{})
+			for _, err := range []error{readErr, errors.Join(append(r.Problems, verifyErr)...)} {
+				if tt.want == "" != (err == nil) || err != nil && !strings.Contains(err.Error(), tt.want) {
+					t.Errorf("%v, want %q", err, tt.want)
+				}
+			}
+			if tt.want == "" {
+				sameLogical(t, dir, logicalOf(t, from))
+			}
+		})
+	}
+}
+
+func entryName(seq int) string { return fmt.Sprintf("%020d.json", seq) }
+
+// Rows of shards with other key-values are not merged: those would be said of them as well.
+func TestMergeKeepsMeta(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	cfg := func(digest string) sink.Config {
+		return sink.Config{MergeAt: 2, Meta: map[string]string{"rollout.config_sha256": digest}}
+	}
+	for i, digest := range []string{"a", "b", "c", "a"} {
+		smallCommits(t, dir, cfg(digest), 3, uint64(i))
+	}
+	metas := func() (all []string) {
+		log, err := sink.ReadLog(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for s := range log.Shards(sink.KindData) {
+			meta, err := log.Meta(s)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for range s.Rows {
+				all = append(all, meta["rollout.config_sha256"])
+			}
+		}
+		return all
+	}
+	want := metas()
+	d, err := sink.Create(dir, cfg("b"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n, err := d.MergeAll(t.Context()); n < 4 || err != nil {
+		t.Errorf("%d merges, %v", n, err)
+	}
+	if got := metas(); !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+	wholeVerify(t, dir)
+}
