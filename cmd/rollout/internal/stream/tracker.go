@@ -15,7 +15,8 @@ type TrackerConfig struct {
 	// MinStd is the least standard deviation of the rewards of a group that is kept. 0: every
 	// group is.
 	MinStd float64
-	// Acks tells that somebody waits for acknowledgements: pace.Config.MaxAhead.
+	// Acks tells that somebody waits for acknowledgements: pace.Config.MaxAhead, or MaxLag, for
+	// which a group is the trainer's only when it is acknowledged.
 	Acks bool
 	// Pace is told which groups are whole, and which of them are acknowledged.
 	Pace *pace.Pacer
