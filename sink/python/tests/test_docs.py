@@ -22,6 +22,7 @@ import pytest
 import rollout as package
 
 ROOT = Path(__file__).resolve().parents[3]
+SERVER = "http://127.0.0.1:8283"
 DOCUMENTS = ("README.md", "sink/python/README.md")
 
 
@@ -53,8 +54,10 @@ def quick_start(collect: Callable[..., Path]) -> Path:
 
 
 @pytest.mark.parametrize(("where", "code"), list(programs()), ids=lambda v: v if v.count("\n") == 0 else "")
-def test_python_block(quick_start: Path, where: str, code: str) -> None:
+def test_python_block(quick_start: Path, simulator: Callable[..., tuple[str, Path]], where: str, code: str) -> None:
     assert quick_start.name == "run1"
+    if SERVER in code:  # of the quick start; tests have one on a port that is free
+        code = code.replace(SERVER, simulator("--input-ids", "--scripted", "1", "--wrong", "0.3")[0])
     for name in ("datasets", "torch"):
         if re.search(rf"^(import|from) {name}\b", code, re.MULTILINE):
             pytest.importorskip(name)

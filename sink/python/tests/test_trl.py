@@ -16,7 +16,7 @@ from typing import Any
 
 import frameworks
 import pytest
-from rollout import Group
+from rollout import Dataset, Group
 from rollout.trl import RolloutWorker
 
 np, torch = frameworks.np, frameworks.torch
@@ -197,3 +197,21 @@ def test_an_error_of_the_collector_reaches_the_trainer(trl: SimpleNamespace) -> 
 def test_a_collector_takes_no_settings() -> None:
     with pytest.raises(TypeError, match="max_ahead"):
         RolloutWorker(frameworks.Finished([]), max_ahead=2)
+
+
+def test_the_settings_are_those_of_collect(trl: SimpleNamespace, simulator: Callable[..., tuple[str, Path]], tmp_path: Path) -> None:
+    """A collector of its own: it knows the version that TRL told before it began, and ends with the training."""
+    url, _ = simulator("--input-ids", "--scripted", "1")
+    tasks = [{"prompt": f"Add {n} and 2.", "answer": str(n + 2)} for n in range(3)]
+    worker = RolloutWorker(tasks=tasks, out=tmp_path / "run1", server=url, model="sglang//models/qwen3", samples=4, max_ahead=2, flags=["--reward=number"])
+    worker.update_model_version(1)
+    worker.start()
+    rows = []
+    with pytest.raises(RuntimeError, match="the tasks have ended"):
+        for row in dataset(trl, worker, 1, defaultdict(list)):
+            rows.append(row)
+    worker.stop()
+    run = Dataset(tmp_path / "run1")
+    assert len(run) == 3 and {row["policy_version_min"] for group in run for row in group.rows} == {1}
+    assert sorted(tuple(row["input_ids"].tolist()) for row in rows) == sorted(tuple(r["input_ids"].tolist()) for g in run for r in g.rows)
+    assert sorted({row["group_id"] for row in rows}) == [0, 1, 2]

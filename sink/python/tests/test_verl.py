@@ -11,7 +11,7 @@ from typing import Any
 
 import frameworks
 import pytest
-from rollout import Group
+from rollout import Dataset, Group
 from rollout.verl import Feeder
 
 np, torch = frameworks.np, frameworks.torch
@@ -55,7 +55,7 @@ class Trainer:
     def __init__(self, verl: frameworks.Verl, given: list[Group] | Any, kind: str = "ReplayBufferAsync", threshold: int | None = 4, **options: Any) -> None:
         self.verl, self.step, self.asked = verl, 1, 0
         self.collector = frameworks.Finished(given, end=False) if isinstance(given, list) else given
-        self.feeder = Feeder(self.collector)
+        self.feeder = Feeder(**given) if isinstance(given, dict) else Feeder(self.collector)
         self.buffer = getattr(verl.buffers, kind)(
             trainer_mode="async", trainer_config={}, max_off_policy_threshold=threshold, max_off_policy_strategy="drop",
             sampler_kwargs={}, poll_interval=0.02, refill_fn=self.submit, **options,
@@ -245,7 +245,30 @@ def test_validation_is_refused(whole: list[Group]) -> None:
 
 
 def test_it_is_made_of_verls_configuration() -> None:
-    custom = {"rollout": {"config": "rollout.yaml", "tasks": "tasks.jsonl", "out": "run1", "max_ahead": 2}}
-    config = SimpleNamespace(actor_rollout_ref=SimpleNamespace(rollout=SimpleNamespace(custom=custom)))
-    feeder = Feeder.create(config=config, llm_client=None, teacher_client=None, reward_loop_worker_handles=None)
-    assert feeder._given == ("rollout.yaml", "tasks.jsonl", {"out": "run1", "max_ahead": 2})
+    custom = {"rollout": {"config": {"run": {"seed": 1}}, "tasks": "tasks.jsonl", "out": "run1", "max_ahead": 2}}
+    plain = SimpleNamespace(create=lambda given: given, to_container=lambda given, resolve: given)
+    with frameworks.modules(**({} if frameworks.INSTALLED else {"omegaconf": SimpleNamespace(OmegaConf=plain)})):
+        if frameworks.INSTALLED:
+            from omegaconf import OmegaConf
+
+            custom = OmegaConf.create(custom)
+        config = SimpleNamespace(actor_rollout_ref=SimpleNamespace(rollout=SimpleNamespace(custom=custom)))
+        feeder = Feeder.create(config=config, llm_client=None, teacher_client=None, reward_loop_worker_handles=None)
+    assert feeder._given == ({"run": {"seed": 1}}, "tasks.jsonl", {"out": "run1", "max_ahead": 2}) and type(feeder._given[0]) is dict
+
+
+def test_the_settings_are_those_of_collect(
+    verl: frameworks.Verl, trainer: Callable[..., Trainer], simulator: Callable[..., tuple[str, Path]], tmp_path: Path
+) -> None:
+    url, _ = simulator("--input-ids", "--scripted", "1")
+    tasks = [{"prompt": f"Add {n} and 2.", "answer": str(n + 2)} for n in range(5)]
+    settings = {"tasks": tasks, "out": tmp_path / "run1", "server": url, "model": "sglang//models/qwen3", "samples": 4, "flags": ["--reward=number"]}
+    one = trainer(settings)
+    one.submit(2)
+    keys, _, _ = one.sample(2)
+    verl.tq.kv_clear(keys=keys, partition_id="train")
+    one.feeder.close()
+    two = trainer(settings)  # as after a checkpoint of the queue: it goes on behind it
+    two.submit(3)
+    keys += two.sample(3)[0]
+    assert len(by_uid(keys)) == len(Dataset(tmp_path / "run1")) == 5 and len(keys) == sum(len(g.rows) for g in Dataset(tmp_path / "run1"))

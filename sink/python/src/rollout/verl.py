@@ -5,18 +5,16 @@
 
 Written for verl 0.9.1 (trainer/ppo/v1/) and TransferQueue 0.1.11. For each prompt that the
 trainer submits (trainer_base.py:1496) the next group of the collector goes into the queue
-under the prompt's uid, whatever the prompt says: the tasks are the collector's. Keys are
-{uid}_{sample_index}_{segment_index}, fields and tags those of agent_loop_tq.py:180. A
-group of which a sample failed or has no reward has the status failure, and the rows of
-the others (:142): what becomes of it is the trainer's (replay_buffer.py:113).
+under the prompt's uid: the tasks are the collector's. Keys are {uid}_{sample_index}_
+{segment_index}, fields and tags those of agent_loop_tq.py:180. A group of which a sample
+failed or has no reward has the status failure, and the rows of the others (:142).
 
-So it is with old groups: the prompt of a group has global_steps = its oldest version + 1,
-for step s trains what version s - 1 sampled (:1987). Versions that a row does not know
-are bounds, see Worker.versions.
+A prompt gets global_steps = the oldest version of its group + 1, for step s trains what
+version s - 1 sampled (trainer_base.py:1987), so the replay buffer drops old groups as its
+own. Versions that a row does not know are bounds, see Worker.versions.
 
-The collector's place is the tag of the key "rollout", put with each group, so that a
-checkpoint of the queue (async modes, trainer_base.py:1004) holds it and a restored one
-goes on behind it: no group is trained twice, and none is lost.
+The key "rollout" has the collector's place as its tag, put with each group: a checkpoint
+of the queue holds it (trainer_base.py:1004), and goes on behind it without loss or double.
 """
 
 from __future__ import annotations
@@ -38,7 +36,10 @@ class Feeder(Worker):
     @classmethod
     def create(cls, config: Any, **_: Any) -> Feeder:
         """Return the feeder that rollout.custom.rollout of verl's configuration describes."""
-        return cls(**config.actor_rollout_ref.rollout.custom["rollout"])
+        from omegaconf import OmegaConf
+
+        given: Any = OmegaConf.to_container(OmegaConf.create(config.actor_rollout_ref.rollout.custom["rollout"]), resolve=True)
+        return cls(**given)
 
     def generate_sequences(self, prompts: Any) -> None:
         """Ask for as many groups as there are prompts; they come later."""
