@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -90,13 +91,59 @@ class Run:
         self.dir, self.fmt, self.version, self.run_id, self.block = folder, fmt, version, run_id, block
         self.seq = 0
         self.planned = 0
+        self.commits: dict[int, list[Sample]] = {}
+        self.merges: dict[int, list[int]] = {}  # of each merge that counts, the commits that it holds
+        self.replaced: dict[int, list[int]] = {}  # of each merge, all entries that do not count because of it
         for sub in ("data", "failures", "_commits"):
             (folder / sub).mkdir(parents=True)
 
     def commit(self, samples: Iterable[Sample]) -> None:
         """Write one entry and its shards."""
         self.seq += 1
-        samples = list(samples)
+        self.commits[self.seq] = list(samples)
+        self._entry(self.commits[self.seq], {})
+
+    def merge(self, entries: Sequence[int], steps: int = 10**6, shards_first: bool = True) -> None:
+        """Merge entries that follow each other, up to a step, as if the program were killed
+        then. The steps: the entry is there, each file is moved, each file is deleted."""
+        commits = [c for e in entries for c in self.merges.get(e, [e])]
+        gone = sorted({*entries, *(r for e in entries for r in self.replaced.get(e, []))})
+        self.seq += 1
+        self.merges[self.seq], self.replaced[self.seq] = commits, gone
+        ranges: list[list[int]] = []
+        for n in gone:
+            if ranges and ranges[-1][1] == n - 1:
+                ranges[-1][1] = n
+            else:
+                ranges.append([n, n])
+        tokens = {c: sum(sum(s.lengths) for s in self.commits[c]) for c in commits}
+        merged = [{"seq": c, "samples": len(self.commits[c]), "tokens": tokens[c]} for c in commits if self.commits[c]]
+        self._entry([s for c in commits for s in self.commits[c]], {"replaces": ranges, "merged": merged})
+        self.finish(steps, shards_first)
+
+    def finish(self, steps: int = 10**6, shards_first: bool = True, delete: bool = True) -> None:
+        """Move and delete what merges have replaced, up to a step."""
+        gone = {n for numbers in self.replaced.values() for n in numbers}
+        shards = [p for kind in ("data", "failures") for n in gone for p in sorted((self.dir / kind).glob(f"part-{n}.*"))]
+        entries = [self.entry(n) for n in sorted(gone) if self.entry(n).exists()]
+        todo: list[Callable[[], object]] = []
+        for path in shards + entries if shards_first else entries + shards:
+            to = self.dir / "replaced" / path.parent.name / path.name
+            to.parent.mkdir(parents=True, exist_ok=True)
+            todo.append(partial(path.rename, to))
+        for step in todo[:steps]:
+            step()
+        if delete and steps > len(todo):
+            for path in sorted((self.dir / "replaced").rglob("*.*"))[: steps - len(todo)]:
+                path.unlink()
+
+    def counting(self) -> list[int]:
+        """Return the entries that count, in the order of their commits."""
+        gone = {n for numbers in self.replaced.values() for n in numbers}
+        first = {n: self.merges.get(n, [n])[0] for n in range(1, self.seq + 1) if n not in gone}
+        return sorted(first, key=first.__getitem__)
+
+    def _entry(self, samples: list[Sample], more: dict[str, Any]) -> None:
         rows = [r for s in samples for r in s.rows()]
         failures = [s for s in samples for _ in range(s.failures)]
         shards = []
@@ -108,25 +155,26 @@ class Run:
             lost = [{"sample_key": s.key, "group_id": s.group, "sample_index": s.index, "group_size": s.size} for s in failures]
             table = pa.Table.from_pylist(lost, schema=FAILURES)
             shards.append(self._write("failures", table, 0))
-        numbers: dict[str, int] = {}
+        numbers: dict[tuple[str, int], int] = {}
         names = []
         for s in samples:
             said: dict[str, Any] = {"key": s.key, "attempt": 1, "rows": len(s.lengths), "failures": s.failures}
             if self.version > 2:
-                said |= {"group": numbers.setdefault(s.group, len(numbers)), "index": s.index}
+                said |= {"group": numbers.setdefault((s.group, s.size), len(numbers)), "index": s.index}
             names.append(said)
-        sizes = {s.group: s.size for s in samples}
-        entry: dict[str, Any] = {"version": self.version, "seq": self.seq, "run_id": self.run_id}
+        version = 4 if more else self.version
+        entry: dict[str, Any] = {"version": version, "seq": self.seq, "run_id": self.run_id}
         entry |= {"schema_version": 1 + (self.version > 2), "shards": shards}
         if self.version > 2:
-            entry["groups"] = [{"id": g, "size": sizes[g]} for g in numbers]
+            entry["groups"] = [{"id": group, "size": size} for group, size in numbers]
         entry["samples"] = names
+        entry |= more
         body = json.dumps(entry, separators=(",", ":")).encode()[:-1]
         if self.version > 1:
             body += b',"sha256":"' + hashlib.sha256(body).hexdigest().encode() + b'"'
-        part = self.dir / f"entry-{self.seq}"  # an entry appears whole
-        part.write_bytes(body + b"}\n")
-        part.rename(self.entry(self.seq))
+        temporary = self.dir / "_commits" / ".tmp-x.json"
+        temporary.write_bytes(body + b"}\n")
+        temporary.rename(self.entry(self.seq))  # readers see all of it
 
     def _write(self, kind: str, table: pa.Table, tokens: int) -> dict[str, Any]:
         fmt = self.fmt if kind == "data" else "parquet"

@@ -45,7 +45,7 @@ class Collector:
     def __init__(self) -> None:
         if (folder / "_commits").exists():
             self.run = Run.__new__(Run)
-            self.run.__dict__.update(dir=folder, fmt="parquet", version=3, run_id="r", block=3)
+            self.run.__dict__.update(dir=folder, fmt="parquet", version=3, run_id="r", block=3, commits={})
             self.run.seq = len(list((folder / "_commits").glob("0*.json")))
         else:
             self.run = Run(folder)

@@ -209,7 +209,7 @@ def test_states_that_do_not_fit(tmp_path: Path) -> None:
         ({}, "not a state"),
         ([], "not a state"),
         ({**state, "next": None}, "not a state"),
-        ({**state, "version": 2}, "version 2"),
+        ({**state, "version": 3}, "version 3"),
         ({**state, "worker": [1, 2]}, "worker 1 of 2"),
         ({**state, "snapshot": [{"run_id": "r", "seq": 4}]}, "entry 3, the state has seen entry 4"),
     ):

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 import numpy as np
 
 from rollout._types import Group, Row
+from rollout.entries import Log, Path
 from rollout.errors import StateError
 from rollout.files import Files
 from rollout.filters import Counts, Where
 from rollout.index import Index, Span
-from rollout.log import Check, Path, commits
+from rollout.log import Check
 from rollout.order import Fill
 from rollout.selection import Selection, select
 from rollout.shardfile import Part, Piece, cut
@@ -36,8 +37,8 @@ class Dataset:
             ...
 
     A group comes out together, whatever the order in which its samples ended. The
-    groups are in the order of their first rows in the files; those of several runs
-    follow each other, and equal ids in two runs are two groups. A sample that failed
+    groups are in the order in which the first of their rows were committed, which no merge
+    of shards changes; those of several runs follow each other, and equal ids in two runs are two groups. A sample that failed
     and succeeded later counts once, with its success.
 
     runs: the folder of a run, or several. A folder given twice gives its groups twice.
@@ -127,19 +128,25 @@ class Dataset:
         return self._selection
 
     @property
+    def indexes(self) -> list[Index]:
+        """What each run holds."""
+        return self._indexes
+
+    @property
     def files(self) -> Files:
         """The shards of all runs."""
         return self._files
 
     @property
     def snapshot(self) -> list[dict[str, Any]]:
-        """By run, the last entry of its log that the dataset has: run_id and seq.
+        """By run, the last commit of its log that the dataset has: run_id and seq.
 
-        Of a run that is followed only run_id, "" before its first commit.
+        Merges of shards change it as little as what it holds. Of a run that is followed only run_id, "" before its first commit.
         """
         if self.follow:
-            first = next(commits(self.runs[0]), {})
-            return [{"run_id": first.get("run_id") or "", "seq": 0}]
+            log = Log(self.runs[0])
+            log.next()
+            return [{"run_id": log.run_id or "", "seq": 0}]
         return [{"run_id": x.run_id, "seq": x.seq} for x in self._indexes]
 
     def at(self, snapshot: Sequence[dict[str, Any]]) -> Dataset:
@@ -194,7 +201,7 @@ class Dataset:
     def row(self, which: int | tuple[str, int], run: Path | None = None) -> Row:
         """One row, whatever the filters say.
 
-        which: its number from 0 in the order of the log, as in `rollout inspect --row`,
+        which: its number from 0 in the order of the commits, as in `rollout inspect --row`,
         those of several runs one after the other; or (sample_key, segment_index).
         Raises IndexError or KeyError.
         """
@@ -209,10 +216,10 @@ class Dataset:
             raise KeyError(f"no row {which!r}")
         left = which
         for number, index in indexes:
-            for i, shard in enumerate(index.shards):
-                if 0 <= left < shard.rows:
-                    return self._row(self._base(number) + i, left)
-                left -= shard.rows
+            for i, (first, rows) in enumerate(index.extents):
+                if 0 <= left < rows:
+                    return self._row(self._base(number) + i, first + left)
+                left -= rows
         raise IndexError(f"row {which}: the log has {which - left}")
 
     def _base(self, run: int) -> int:
@@ -223,6 +230,11 @@ class Dataset:
 
     def _cached(self, spans: list[Span]) -> list[Row]:
         """Read rows through the cache of whole blocks."""
+        rows = self._files.stable(lambda: self._through_cache(self._files.now(spans)))
+        self._files.let_go()
+        return rows
+
+    def _through_cache(self, spans: list[Span]) -> list[Row]:
         rows: list[Row] = []
         for shard, begin, end in spans:
             file = self._files.file(shard)
@@ -236,7 +248,6 @@ class Dataset:
                         self._cache.popitem(last=False)
                 self._cache.move_to_end((shard, block))
                 rows += part.rows(first, last)
-        self._files.let_go()
         return rows
 
     def assemble(self, i: int, rows: list[Row]) -> Group:

@@ -7,19 +7,25 @@ import os
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
+from rollout._mapped import Pages, Source
 from rollout._types import Row
+from rollout.errors import CorruptError
 from rollout.index import Ints, Span
-from rollout.log import Check, Shard, check_once
-from rollout.shardfile import ArrowFile, Pages, ParquetFile, Part, Piece, Source, cut
+from rollout.log import MOVES, Check, Shard, check_once, find
+from rollout.shardfile import ArrowFile, Gone, ParquetFile, Part, Piece, cut
+
+T = TypeVar("T")
 
 OPEN_FILES = 16
 """Shards that a process keeps open."""
+ADDED = 256
+"""Shards that are known, of those that were added; see Files.trim."""
 CHECKERS = 8
 """Shards that are compared with the log at the same time."""
 
@@ -38,14 +44,22 @@ if hasattr(os, "register_at_fork"):  # a worker may be forked while another thre
 class Files:
     """The shards of a dataset, opened when they are needed, the last OPEN_FILES kept.
 
+    A shard has a number for as long as this object knows it. A merge may replace its file
+    meanwhile: place says in which shard its rows are by now, and whoever reads does so by
+    stable, which reads again where a file left its place.
+
     The workers of each epoch are new processes. Forked ones have the files that were open,
     whose positions nobody uses, and what one process has compared with the log the others
     do not compare again. Copies that were pickled open and compare files of their own.
     """
 
     def __init__(self, shards: Sequence[Shard], columns: Sequence[str] | None, check: Check) -> None:
-        self.shards = list(shards)
+        self.shards = dict(enumerate(shards))
         self._columns, self._check = columns, check
+        self._next = self._given = len(self.shards)
+        self._moved: dict[int, tuple[int, int]] = {}  # to which shard, and where it begins there
+        self._numbers: dict[str, int] = {}  # by path, of shards that were added
+        self._merged: dict[str, int] = {}  # by path, of shards that have taken the place of others
         self._starts: dict[int, Ints] = {}
         self._open: OrderedDict[int, ParquetFile | ArrowFile] = OrderedDict()
         self._lock = threading.RLock()
@@ -54,10 +68,75 @@ class Files:
         _all.add(self)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"shards": self.shards, "_columns": self._columns, "_check": self._check}
+        return {"shards": self.given, "_columns": self._columns, "_check": self._check}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(state["shards"], state["_columns"], state["_check"])  # type: ignore[misc]
+
+    @property
+    def given(self) -> list[Shard]:
+        """The shards that it was made with, where they are by now."""
+        return [self.shards[i] for i in range(self._given)]
+
+    def add(self, shard: Shard) -> int:
+        """Return the number of a shard, a new one if it is; trim forgets it some time."""
+        with self._lock:
+            number = self._numbers.pop(shard.path, None)
+            if number is None:
+                number, self._next = self._next, self._next + 1
+                self.shards[number] = shard
+            self._numbers[shard.path] = number
+            return number
+
+    def trim(self) -> None:
+        """Forget all shards that were added but the last ADDED."""
+        with self._lock:
+            while len(self._numbers) > ADDED:
+                old = self._numbers.pop(next(iter(self._numbers)))
+                for known in (self.shards, self._moved, self._starts, self._open):
+                    known.pop(old, None)
+
+    def place(self, number: int) -> tuple[int, int]:
+        """Return the number of the shard that has the rows of a shard by now, and where they begin there."""
+        begin = 0
+        while number in self._moved:
+            number, more = self._moved[number]
+            begin += more
+        return number, begin
+
+    def now(self, spans: Sequence[Span]) -> list[Span]:
+        """Return where rows are by now."""
+        if not self._moved:
+            return list(spans)
+        out = []
+        for shard, begin, end in spans:
+            number, more = self.place(shard)
+            out.append((number, begin + more, end + more))
+        return out
+
+    def stable(self, read: Callable[[], T]) -> T:
+        """Call read, and again where a shard was not in its place: its rows are in another one."""
+        for left in range(MOVES, -1, -1):
+            try:
+                return read()
+            except Gone as gone:
+                if not left:
+                    raise CorruptError(f"{gone.shard.path}: is missing, the commit log names it; rollout verify says more") from gone
+                self._find(gone.shard)
+        raise AssertionError
+
+    def _find(self, shard: Shard) -> None:
+        found, begin = find(shard)
+        with self._lock:
+            for number in [n for n, s in self.shards.items() if s.path == shard.path and n not in self._moved]:
+                if (found.sha256, found.rows) == (shard.sha256, shard.rows):
+                    self.shards[number] = found
+                    self._open.pop(number, None)
+                    continue
+                if found.path not in self._merged:
+                    self._merged[found.path], self._next = self._next, self._next + 1
+                    self.shards[self._merged[found.path]] = found
+                self._moved[number] = self._merged[found.path], begin
 
     def file(self, number: int) -> ParquetFile | ArrowFile:
         """Return a shard that was compared with the log, open."""
@@ -78,9 +157,12 @@ class Files:
 
     def compare(self, number: int) -> None:
         """Compare a shard with the log, once."""
-        counted = number < len(self._compared)  # the shards of a followed run are not
+        counted = number < len(self._compared)  # shards that were added are not
         if not (counted and self._compared[number]):
-            check_once(self.shards[number], self._check)
+            try:
+                check_once(self.shards[number], self._check)
+            except FileNotFoundError as err:
+                raise Gone(self.shards[number]) from err
             if counted:
                 self._compared[number] = 1
 
@@ -89,10 +171,10 @@ class Files:
 
         An order that goes back and forth between them needs all from the beginning.
         """
-        mapped = [i for i, shard in enumerate(self.shards) if shard.format == "arrow"]
+        mapped = [i for i in range(self._given) if self.shards[i].format == "arrow"]
         mapped.sort(key=lambda i: -(self.shards[i].bytes or 0))  # so that none of the longest is left for the end
         with ThreadPoolExecutor(min(CHECKERS, os.cpu_count() or 1)) as pool:
-            list(pool.map(self.compare, mapped))
+            list(pool.map(lambda i: self.stable(lambda: self.compare(self.place(i)[0])), mapped))
 
     def let_go(self) -> None:
         """Unmap pages where many were read."""
@@ -112,55 +194,70 @@ class Files:
         The file is not compared with its checksum for that.
         """
         if number not in self._starts:
-            self._starts[number] = self._opened(number).starts
+            self._starts[number] = self.stable(lambda: self._cuts(number))
         return self._starts[number]
+
+    def _cuts(self, number: int) -> Ints:
+        at, begin = self.place(number)
+        starts = self._opened(at).starts
+        return starts if at == number else np.unique(np.clip(starts - begin, 0, self.shards[number].rows))
 
     def all_null(self, number: int, name: str) -> bool:
         """Report whether a column of a shard has only null, or is not there; no row is read."""
         return self._opened(number).all_null(name)
-
-    def add(self, shards: Sequence[Shard]) -> None:
-        """Add shards, numbered after those before."""
-        self.shards += shards
 
     def places(self, addresses: Ints, ends: Ints) -> tuple[list[Source], Ints, Ints]:
         """Return the mapped files that are open, and which of them memory is a part of, and
         where it begins there: -1 where it is a part of none."""
         with self._lock:
             mapped = [file for file in self._open.values() if isinstance(file, ArrowFile)]
+        sources = [(file, source) for file in mapped if (source := file.source) is not None]
         which = np.full(len(addresses), -1)
         offset = which.copy()
-        for number, file in enumerate(mapped):
+        for number, (file, _) in enumerate(sources):
             here = file.offsets(addresses, ends)
             which[here >= 0] = number
             offset = np.maximum(offset, here)
-        return [file.source for file in mapped], which, offset
+        return [source for _, source in sources], which, offset
 
 
 class Parts:
     """Rows of several blocks, each of which is decoded once."""
 
     def __init__(self, files: Files, spans: Sequence[Span]) -> None:
+        files.stable(lambda: self._read(files, spans))
+        files.let_go()
+
+    def _read(self, files: Files, spans: Sequence[Span]) -> None:
         self._parts: dict[tuple[int, int], Part | Piece] = {}
         self._starts: dict[int, list[int]] = {}
+        self._places = {number: files.place(number) for number in {span[0] for span in spans}}
         wanted: dict[tuple[int, int], list[tuple[int, int]]] = {}
-        for shard, begin, end in joined(spans):
+        for shard, begin, end in joined(self._now(spans)):
             if shard not in self._starts:
                 self._starts[shard] = files.file(shard).starts.tolist()
             for block, first, last in cut(self._starts[shard], begin, end):
                 wanted.setdefault((shard, block), []).append((first, last))
         for (shard, block), here in wanted.items():
             self._parts[shard, block] = files.file(shard).part(block, here)
-        files.let_go()
+
+    def _now(self, spans: Sequence[Span]) -> list[Span]:
+        """Return where rows were when they were read."""
+        out = []
+        for shard, begin, end in spans:
+            number, more = self._places[shard]
+            out.append((number, begin + more, end + more))
+        return out
 
     def rows(self, spans: Sequence[Span]) -> list[Row]:
         """Return some of the wanted rows, in the order given."""
         have: dict[tuple[int, int], Row] = {}
-        for shard, begin, end in joined(spans):  # few long reads: the samples of a group lie together, in any order
+        now = self._now(spans)
+        for shard, begin, end in joined(now):  # few long reads: the samples of a group lie together, in any order
             for block, first, last in cut(self._starts[shard], begin, end):
                 for number, row in enumerate(self._parts[shard, block].rows(first, last), first):
                     have[shard, number] = row
-        return [have[shard, number] for shard, begin, end in spans for number in range(begin, end)]
+        return [have[shard, number] for shard, begin, end in now for number in range(begin, end)]
 
 
 def joined(spans: Sequence[Span]) -> list[Span]:

@@ -8,63 +8,52 @@ that a collector was killed in the middle of is ever seen.
 
 A run has ended when every sample that run.json plans has an outcome in the log, or when
 report.json says of its last invocation that it is complete: with --tail some planned
-samples are never taken up. A collector that was killed or interrupted has not ended its
+samples are never taken up. Of a run with collect --stream only the report says it: tasks
+come while it goes on. A collector that was killed or interrupted has not ended its
 run, and neither is one at its end that was stopped by an error: --resume may go on, and
 Following waits for that, for timeout seconds.
 """
 
 from __future__ import annotations
 
-import json
+import operator
 import os
+import threading
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from rollout._ending import planned_end
+from rollout._found import Found, Taken, Told
+from rollout._hashes import Hashes
+from rollout._old import Columns, rows_are
 from rollout._types import Group
-from rollout.errors import CorruptError
+from rollout.entries import Commit, Entry, Log, Path, readable
+from rollout.errors import CorruptError, StateError
 from rollout.files import Files, Parts
-from rollout.filters import Bools, Counts, Where
-from rollout.index import EMPTY, FAILED, ROWS, Index, Samples
-from rollout.log import Check, Path
+from rollout.filters import Counts, Where
+from rollout.index import EMPTY, FAILED, ROWS, Samples, outcome_of
+from rollout.log import Check, Shard, entry_shards
 from rollout.selection import SAMPLE_REASONS, count, judge, spans, varies
 
 INTERVAL = 0.5
 """Seconds between two looks at the folder _commits/ by default."""
-
-
-@dataclass
-class Found:
-    """A group, and where its rows are; it grows until all of its samples are there."""
-
-    number: int
-    id: str = ""
-    size: int = 0
-    failed: int = 0
-    empty: int = 0
-    left_out: int = 0
-    samples: list[tuple[int, int, int, int, float]] = field(default_factory=list)
-    """Of each with rows that are left: sample_index, shard, first row, rows, reward."""
-    keys: set[bytes] = field(default_factory=set)
-    """Keys that have rows."""
-    failures: dict[bytes, int] = field(default_factory=dict)
-    """Keys that have failed so far."""
-
-    @property
-    def held(self) -> int:
-        """Samples of it that the log holds."""
-        return len(self.samples) + self.failed + self.empty + self.left_out
+GLANCE = 0.02
+"""Seconds between two looks for the next entry alone, of which the last may be a merge."""
 
 
 class Following:
     """The iteration over a run that may still be collected.
 
     timeout: seconds without a new commit after which TimeoutError is raised; None waits
-        for ever. interval: seconds between two looks. idle: called at each look that
-        finds nothing new, with the seconds since the last commit; it may raise.
+        for ever. interval: seconds between two looks at the folder of the log; the next
+        entry is looked for more often. idle: called at each look that finds nothing new,
+        with the seconds since the last commit; it may raise.
+    after: a cursor; only groups behind it are given, and only these are counted.
 
     Filters are those of Dataset. A group that is never completed is left out and
     counted as missing when the run ends, or given then with Where(missing="keep"). A
@@ -73,6 +62,10 @@ class Following:
 
     counts is what was left out so far, as Dataset.counts: by reason, how many groups,
     samples and rows. Batches of a followed run have the same in Batches.counts.
+
+    One iteration takes some 2 KB for each sample of a group that is not complete, and 16
+    to 32 bytes for each group that was complete and each sample that failed: it runs for
+    days. Only wake may be called by another thread.
     """
 
     def __init__(
@@ -85,35 +78,68 @@ class Following:
         timeout: float | None = None,
         interval: float = INTERVAL,
         idle: Callable[[float], None] | None = None,
+        after: Mapping[str, Any] | None = None,
     ) -> None:
         self.run, self.where = os.fspath(run), where or Where()
         self.timeout, self.interval, self.idle = timeout, interval, idle
         self.counts: Counts = {}
-        self._index = Index(run, check)
+        self._after = after_of(after)
+        self._cursor = dict(self._after)
+        self._log = Log(run)
+        self._body: dict[str, Any] = {}  # of the last entry
+        self._shards: dict[str, Shard] = {}  # by kind
+        self._commits: deque[Commit] = deque()  # of the entry, those that were not taken yet
+        self._row = 0  # the next commit's first row in the entry's shard
+        self._columns = Columns(check)
         self._files = Files([], columns, check)
-        self._open: dict[int, Found] = {}  # groups that are not complete
-        self._given: set[int] = set()
-        self._masks: dict[int, Bools] = {}
+        self._seq = 0  # of the last commit that was taken
+        self._outcomes = 0
+        self._open: dict[str, Found] = {}  # groups that are not complete
+        self._given = Hashes()  # ids of those that were
+        self._failed = Hashes()  # keys of samples that have failed
+        self._ready: deque[tuple[int, int, Found | None]] = deque()  # seq, number in that commit, None: left out
+        self._wake = threading.Event()
+
+    @property
+    def cursor(self) -> dict[str, Any]:
+        """The place of the last group that was given: run_id, seq and groups, fit for JSON.
+
+        It says that all groups were given that commits before seq have completed, and the
+        first groups of those that commit seq has. Filters change none of these numbers: what
+        they leave out counts as given once what lies before it was given. It is a place
+        among commits, so no merge of shards moves it.
+        """
+        return {**self._cursor, "run_id": self._cursor["run_id"] or self._log.run_id or ""}
 
     def __iter__(self) -> Iterator[Group]:
         """Yield every group, until the run has ended."""
         return (self.read(found) for found in self.complete())
+
+    def poll(self) -> Group | None:
+        """Return the next group if it is there; None at once where it is not."""
+        found = self._first()
+        if found is None:
+            return None
+        group = self.read(found)  # where that fails, it is the next one still
+        self._next()
+        return group
+
+    def wake(self) -> None:
+        """Make an iteration that waits look at once: a commit is there. Any thread may call it."""
+        self._wake.set()
 
     def complete(self) -> Iterator[Found]:
         """Yield the places of every group; read gives its rows."""
         since = time.monotonic()
         while True:
             end = planned_end(self.run)  # looked at before the log: all commits of that end are in it
-            seq = self._index.seq
-            while True:
-                new = self._step()
-                if new is None:
-                    break
-                yield from new
-            if end is not None and self._index.outcomes >= end:
+            seq = self._seq
+            while (found := self._next()) is not None:
+                yield found
+            if end is not None and self._outcomes + len(self._columns.lost) >= end:
                 break
             now = time.monotonic()
-            if self._index.seq > seq:
+            if self._seq > seq:
                 since = now
                 continue
             if end is None and self.timeout is None:
@@ -121,94 +147,211 @@ class Following:
             if self.idle is not None:
                 self.idle(now - since)
             if self.timeout is not None and now - since >= self.timeout:
-                raise TimeoutError(f"{self.run}: no commit for {self.timeout:g} s after entry {self._index.seq}; is the collector running?")
-            time.sleep(self.interval)
-        for number in sorted(self._open):
-            found = self._open[number]
+                raise TimeoutError(f"{self.run}: no commit for {self.timeout:g} s after entry {self._seq}; is the collector running?")
+            self._wait(now + self.interval)
+        for found in list(self._open.values()):
             if self.where.missing == "keep":
-                yield from self._judged(found)
+                if self._stays(found):
+                    yield found
             else:
-                count(self.counts, "missing", 1, len(found.samples), sum(s[3] for s in found.samples))
+                count(self.counts, "missing", 1, len(found.samples), sum(s.rows for s in found.samples))
 
-    def _step(self) -> list[Found] | None:
-        """Take one entry of the log and return the groups that it completes."""
-        index = self._index
-        had = len(index.shards)
-        if not index.update(until=index.seq + 1):
-            return None
-        self._files.add(index.shards[had:])
-        part = index.last
-        reason = np.zeros(len(part), dtype=np.int64)
-        reward = np.full(len(part), np.nan)
-        if len(index.shards) > had:
-            verdict = judge(self._files, had, part, self.where)
-            at = np.flatnonzero(part.outcome == ROWS)
-            reason[at], reward[at] = verdict.reason, verdict.reward
-            for name, n in verdict.left_out.items():
-                count(self.counts, name, rows=n)
-            if verdict.mask is not None:
-                self._masks[had] = verdict.mask
-        touched: dict[int, Found] = {}
-        for i in range(len(part)):
-            number = int(part.group[i])
-            if number in self._given:
-                count(self.counts, "late", samples=1, rows=int(part.rows[i]))
-                continue
-            found = self._open.setdefault(number, Found(number))
-            touched[number] = found
-            self._take(found, part, i, int(reason[i]), float(reward[i]))
+    def _wait(self, until: float) -> None:
+        """Wait until then, for the next entry, or for wake."""
+        while (left := until - time.monotonic()) > 0:
+            if self._wake.wait(min(left, GLANCE)) or self._log.waiting():
+                break
+        self._wake.clear()
+
+    def _next(self) -> Found | None:
+        """Return the next group that is left, None where the log has none by now."""
+        found = self._first()
+        if found is not None:
+            self._pass()
+        return found
+
+    def _first(self) -> Found | None:
+        """Return the next group that is left, which stays the next one."""
+        while True:
+            while self._ready:
+                if (found := self._ready[0][2]) is not None:
+                    return found
+                self._pass()
+            if not self._step():
+                self._caught_up()
+                return None
+
+    def _pass(self) -> None:
+        """Move the cursor behind the next group."""
+        seq, number, _ = self._ready.popleft()
+        self._cursor = {"run_id": self._log.run_id or "", "seq": seq, "groups": number}
+
+    def _step(self) -> bool:
+        """Take one commit, and put the groups that it completes where _next finds them."""
+        if not self._commits:
+            entry = self._log.next()
+            if entry is None:
+                self._body = {}
+                return False
+            self._begun(entry)
+        commit = self._commits.popleft()
+        with readable(self.run, self._body["seq"]):
+            samples = self._told(commit)
+        self._take(commit.seq, samples, self._shards.get("data"))
+        return True
+
+    def _begun(self, entry: Entry) -> None:
+        """Begin with the commits of an entry."""
+        run_id = entry.body.get("run_id") or ""
+        if self._after["run_id"] not in ("", run_id):
+            raise StateError(f"{self.run}: holds run {run_id!r}, the cursor is of run {self._after['run_id']!r}: give the folder of that run")
+        self._body = entry.body
+        with readable(self.run, entry.seq):
+            self._shards = {s.kind: s for s in entry_shards(self.run, entry.body)}
+            if "groups" in entry.body:
+                rows_are(entry.before(entry.samples), self._shards)
+            self._row = entry.before(entry.commits[0].begin)
+            self._commits.extend(entry.commits)
+
+    def _caught_up(self) -> None:
+        """Compare the cursor to begin after with the log, all of which was taken."""
+        after, self._after = self._after, after_of(None)
+        if (after["seq"], after["groups"]) > (self._seq + 1, 0):
+            raise StateError(f"{self.run}: its log ends with commit {self._seq}, the cursor is in commit {after['seq']}: the folder is an older copy")
+
+    def _told(self, commit: Commit) -> list[Told]:
+        """Return the samples of a commit."""
+        body = self._body
+        if "groups" not in body:
+            named = self._columns.named(body, self._shards)
+            rows_are(sum(named.rows), self._shards)
+            told = zip(named.keys, named.groups, named.index, named.rows, named.failures, strict=True)
+            return [Told(key, group, size, index, rows, failures) for key, (group, size), index, rows, failures in told]
+        groups = body["groups"] or []
         out = []
-        for number, found in touched.items():
-            found.id, found.size = index.group_ids[number], index.group_sizes[number]
-            if found.held >= found.size:
-                out += self._judged(self._open.pop(number))
+        for s in (body["samples"] or [])[commit.begin : commit.end]:
+            at, rows, failures = s["group"], s["rows"], s["failures"]
+            if at < 0:
+                raise IndexError("a sample has a negative group")
+            if rows < 0 or failures < 0:
+                raise ValueError("a sample has a negative number of rows or failures")
+            out.append(Told(s["key"].encode(), groups[at]["id"], int(groups[at]["size"]), s["index"], rows, failures))
         return out
 
-    def _take(self, found: Found, part: Samples, i: int, reason: int, reward: float) -> None:
+    def _take(self, seq: int, samples: list[Told], shard: Shard | None) -> None:
+        """Add the samples of a commit to their groups."""
+        ends = np.cumsum([s.rows for s in samples], dtype=np.int64)
+        rows = int(ends[-1]) if samples else 0
+        begin, self._row = self._row, self._row + rows
+        behind = seq >= self._after["seq"]  # else most of the groups are behind the cursor: nobody asks for their rows
+        placed = [
+            Taken(s.index, s.key, shard, begin + int(end) - s.rows, s.rows)
+            for s, end in zip(samples, ends)
+            if s.rows and shard is not None
+        ]
+        verdicts = iter(self._judged(placed) if behind else [(0, t) for t in placed])
+        touched: dict[str, Found] = {}
+        for s in samples:
+            reason, taken = next(verdicts) if s.rows else (0, None)
+            if s.key in self._failed:
+                self._outcomes -= 1  # this one takes its place
+            self._outcomes += 1
+            if outcome_of(s.rows, s.failures) == FAILED:
+                self._failed.add(s.key)
+            if s.group.encode() in self._given:
+                if behind:
+                    count(self.counts, "late", samples=1, rows=s.rows)
+                continue
+            found = self._open.setdefault(s.group, Found(s.group))
+            touched[s.group] = found
+            self._add(found, s, reason, taken)
+        self._seq, number = seq, 0
+        for found in touched.values():
+            if found.held >= found.size:
+                number += 1
+                self._complete(seq, number, found)
+        if seq == self._after["seq"] and self._after["groups"] > number:
+            raise StateError(f"{self.run}: commit {seq} completes {number} groups, the cursor has given {self._after['groups']} of them: it is of another log")
+
+    def _judged(self, samples: list[Taken]) -> list[tuple[int, Taken]]:
+        """Return samples of one shard with the reason to leave each out, 0: it stays."""
+        if not samples:
+            return []
+        number = self._files.add(samples[0].shard)
+        part = Samples.placed(number, [s.first for s in samples], [s.rows for s in samples])
+        verdict = judge(self._files, number, part, self.where)
+        for name, n in verdict.left_out.items():
+            count(self.counts, name, rows=n)
+        self._files.trim()
+        out = []
+        for s, reason, reward in zip(samples, verdict.reason.tolist(), verdict.reward.tolist(), strict=True):
+            if reason:
+                count(self.counts, SAMPLE_REASONS[reason - 1], samples=1, rows=s.rows)
+            left = [(first, last) for _, first, last in spans(number, s.first, s.rows, verdict.mask)]
+            out.append((reason, replace(s, reward=reward, spans=left)))
+        return out
+
+    def _add(self, found: Found, s: Told, reason: int, taken: Taken | None) -> None:
         """Add a sample to its group."""
-        key, outcome = bytes(part.key[i]), int(part.outcome[i])
-        if found.failures.pop(key, None) is not None:
+        found.size = max(found.size, s.size)  # more samples were asked for later
+        if s.key in found.failures:
+            found.failures.discard(s.key)
             found.failed -= 1  # this outcome takes its place
+        outcome = outcome_of(s.rows, s.failures)
         if outcome == ROWS:
-            if key in found.keys:
-                raise CorruptError(f"{self.run}: the log has rows of sample {key.decode()} twice; rollout verify says more")
-            found.keys.add(key)
+            if s.key in found.keys:
+                raise CorruptError(f"{self.run}: the log has rows of sample {s.key.decode()} twice; rollout verify says more")
+            found.keys.add(s.key)
         if outcome == EMPTY:
             found.empty += 1
-        elif outcome == ROWS and reason == 0:
-            found.samples.append((int(part.index[i]), int(part.shard[i]), int(part.first[i]), int(part.rows[i]), reward))
-        elif outcome == ROWS:
-            found.left_out += 1
-            count(self.counts, SAMPLE_REASONS[reason - 1], samples=1, rows=int(part.rows[i]))
         elif outcome == FAILED:
             found.failed += 1
-            found.failures[key] = i
+            found.failures.add(s.key)
+        elif reason:
+            found.left_out += 1
+        elif taken is not None:
+            found.samples.append(taken)
 
-    def _judged(self, found: Found) -> list[Found]:
-        """Apply the filters of groups; from now on the group is given or left out."""
-        self._given.add(found.number)
-        found.samples.sort()
+    def _complete(self, seq: int, number: int, found: Found) -> None:
+        """Note that a group is complete; from now on it is given, left out, or behind the cursor."""
+        del self._open[found.id]
+        self._given.add(found.id.encode())
+        if (seq, number) <= (self._after["seq"], self._after["groups"]):
+            return
+        self._ready.append((seq, number, found if self._stays(found) else None))
+
+    def _stays(self, found: Found) -> bool:
+        """Apply the filters of groups."""
+        unseen = [s for s in found.samples if s.spans is None]  # of commits before the cursor to begin after
+        for shard in {s.shard for s in unseen}:
+            found.samples = [s for s in found.samples if s.spans is not None or s.shard != shard]
+            for reason, s in self._judged(sorted((s for s in unseen if s.shard == shard), key=operator.attrgetter("first"))):
+                found.samples += [] if reason else [s]
+                found.left_out += reason > 0
+        found.samples.sort(key=operator.attrgetter("index"))
         where = self.where
         tests = {
             "failed": where.failed == "drop" and found.failed + found.empty > 0,
             "no_rows": not found.samples,
             "partial": where.partial == "drop" and found.left_out > 0,
-            "reward_variance": where.reward_variance and not varies(np.array([s[4] for s in found.samples])),
+            "reward_variance": where.reward_variance and not varies(np.array([s.reward for s in found.samples])),
         }
         for name, hit in tests.items():
             if hit:
-                count(self.counts, name, 1, len(found.samples), sum(s[3] for s in found.samples))
-                return []
-        return [found]
+                count(self.counts, name, 1, len(found.samples), sum(s.rows for s in found.samples))
+                return False
+        return True
 
     def read(self, found: Found) -> Group:
         """Return a group with its rows."""
-        where = [s for _, shard, first, n, _ in found.samples for s in spans(shard, first, n, self._masks.get(shard))]
+        where = [(self._files.add(s.shard), first, last) for s in found.samples for first, last in s.spans or ()]
+        rows = Parts(self._files, where).rows(where)
+        self._files.trim()
         return Group(
             run=self.run,
             id=found.id,
             size=found.size,
-            rows=Parts(self._files, where).rows(where),
+            rows=rows,
             failed=found.failed,
             empty=found.empty,
             missing=max(0, found.size - found.held),
@@ -216,34 +359,14 @@ class Following:
         )
 
 
-def planned_end(run: str) -> int | None:
-    """Return how many samples with an outcome in the log are the run's end.
-
-    None where run.json does not exist. What cannot be read is not an end: run.json is
-    replaced as a whole, so it is CorruptError where it is damaged.
-    """
-    path = os.path.join(run, "run.json")
+def after_of(cursor: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return a cursor after it was checked, that of the begin for None."""
+    if cursor is None:
+        return {"run_id": "", "seq": 0, "groups": 0}
     try:
-        with open(path, "rb") as f:
-            info: dict[str, Any] = json.loads(f.read())
-        planned = int(info["tasks"]["planned"])
-        begun = str(info["invocations"][-1]["started_at"])
-    except FileNotFoundError:
-        return None
-    except (ValueError, KeyError, TypeError, IndexError) as err:
-        raise CorruptError(f"{path}: cannot be read: {err!r}; restore a copy of it, or read the run without follow=True") from err
-    try:
-        with open(os.path.join(run, "report.json"), "rb") as f:
-            report = json.loads(f.read())
-        covered = report["coverage"]
-        if report["run_id"] == info["id"] and report["state"] == "complete" and instant(report["written_at"]) >= instant(begun):
-            return min(planned, int(covered["planned"]) - int(covered["unstarted"]))
-    except (OSError, ValueError, KeyError, TypeError):
-        pass  # no report, or one that is not worth more than none
-    return planned
-
-
-def instant(text: str) -> tuple[str, str]:
-    """Return a time of RFC 3339 in UTC as what sorts by time, whatever its digits."""
-    whole, _, fraction = text.removesuffix("Z").partition(".")
-    return whole, fraction
+        run_id, seq, groups = str(cursor["run_id"]), operator.index(cursor["seq"]), operator.index(cursor["groups"])
+    except (KeyError, TypeError) as err:
+        raise StateError(f"this is not a cursor of rollout.Following: {err!r}") from err
+    if seq < 0 or groups < 0:
+        raise StateError(f"this is not a cursor of rollout.Following: seq {seq} and groups {groups} must be ≥ 0")
+    return {"run_id": run_id, "seq": seq, "groups": groups}

@@ -1,23 +1,25 @@
 """Which samples a run has, and where their rows are, as numpy arrays.
 
 An Index is filled from the commit log alone where its entries name groups (version
-3); of older entries the small columns that name sample and group are read from the
+3 and merges); of older entries the small columns that name sample and group are read from the
 shards. It costs about 70 bytes per sample and 200 per group; rows cost nothing,
-because the rows of a sample lie one after the other.
+because the rows of a sample lie one after the other. Shards are numbered in the order of
+the commits that they hold, so merges change neither the order of samples nor that of rows.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from rollout.errors import CorruptError
-from rollout.log import Check, Path, Shard, batches, check_once, commits, entry_shards
+from rollout._old import Columns, rows_are
+from rollout.entries import Entry, Log, Path, readable
+from rollout.log import Check, Shard, entry_shards
 
 Ints = npt.NDArray[np.int64]
 Span = tuple[int, int, int]
@@ -27,12 +29,10 @@ ROWS, FAILED, EMPTY, SUPERSEDED = 0, 1, 2, 3
 """Outcome of a sample: it has rows; it failed for good; it was committed without a
 row and without a failure; it failed, and a later success took its place."""
 
-_PLACE = ["sample_key", "group_id", "group_size", "sample_index"]
-
 
 @dataclass
 class Samples:
-    """Samples in the order of the log, an entry per sample in every array."""
+    """Samples in the order of the commits, an entry per sample in every array."""
 
     key: npt.NDArray[np.bytes_]
     group: npt.NDArray[np.int32]
@@ -49,52 +49,70 @@ class Samples:
     def __len__(self) -> int:
         return len(self.key)
 
+    @classmethod
+    def placed(cls, shard: int, first: Sequence[int], rows: Sequence[int]) -> Samples:
+        """Return samples with rows of which only the places matter."""
+        n, none = len(first), np.zeros(len(first), dtype=np.int32)
+        places = np.full(n, shard, dtype=np.int32), np.asarray(first, dtype=np.int32), np.asarray(rows, dtype=np.int32)
+        return cls(np.zeros(n, dtype="S1"), none, none, *places, np.full(n, ROWS, dtype=np.int8))
+
+
+def outcome_of(rows: int, failures: int) -> int:
+    """Return the outcome of one sample by how many rows and failures it has."""
+    return ROWS if rows > 0 else FAILED if failures > 0 else EMPTY
+
 
 class Index:
-    """What one run holds, up to the last entry that was added."""
+    """What one run holds, up to the last commit that was added."""
 
     def __init__(self, run_dir: Path, check: Check = "sha256") -> None:
         self.run_dir = os.fspath(run_dir)
         self.check: Check = check
         self.run_id = ""
-        self.seq = 0  # of the last entry
+        self.seq = 0  # of the last commit
         self.shards: list[Shard] = []  # of data
+        self.extents: list[tuple[int, int]] = []  # of each shard, the first row that is in the index, and how many are
+        self.commits: list[tuple[int, int, int]] = []  # of each commit, the number of its shard, its rows and tokens
         self.group_ids: list[str] = []
         self.group_sizes: list[int] = []
+        self._log = Log(run_dir)
         self._group: dict[str, int] = {}
         self._parts: list[Samples] = []
         self._failed: dict[bytes, tuple[int, int]] = {}  # key: part and place of a failure
-        self._lost: list[bytes] = []  # keys of samples whose group is not known yet
-        self._tasks: dict[bytes, int] = {}  # of entries that name no groups: task to group
+        self._columns = Columns(check)
         self.superseded = 0
         self._all: Samples | None = None
 
     def update(self, until: int | None = None) -> int:
-        """Add the new entries of the log, up to number until, and return how many."""
-        n = 0
-        for entry in commits(self.run_dir, after=self.seq):
-            if until is not None and entry["seq"] > until:
+        """Add the new commits of the log, up to number until, and return how many."""
+        had = len(self.commits)
+        while until is None or self.seq < until:
+            entry = self._log.next()
+            if entry is None:
                 break
-            self.add(entry)
-            n += 1
-        return n
+            self.add(entry.until(until))
+            if until is not None and entry.commits[-1].seq >= until:
+                self._log.back(until)
+                break
+        return len(self.commits) - had
 
-    def add(self, entry: dict[str, Any]) -> Samples:
-        """Add the next entry of the log and return its samples."""
-        run_id = entry.get("run_id") or ""
-        if self.run_id and run_id != self.run_id:
-            said = f"entry {entry['seq']} is of run {run_id!r}, the log of run {self.run_id!r}"
-            raise CorruptError(f"{self.run_dir}: {said}; rollout verify says more")
-        files = {s.kind: s for s in entry_shards(self.run_dir, entry)}
-        try:
-            named = "groups" in entry
-            part = self._of_entry(entry, files) if named else self._of_columns(entry, files)
-        except (KeyError, TypeError, IndexError, ValueError, OverflowError) as err:
-            said = f"entry {entry.get('seq')} of the commit log cannot be read: {err!r}"
-            raise CorruptError(f"{self.run_dir}: {said}; rollout verify says more") from err
-        self.run_id, self.seq = run_id, entry["seq"]
+    def add(self, entry: Entry) -> Samples:
+        """Add an entry, the commits of which are the next ones, and return their samples."""
+        if not entry.commits:
+            return self._make([], [], [], [], [], 0)
+        body = entry.body
+        with readable(self.run_dir, body.get("seq")):
+            files = {s.kind: s for s in entry_shards(self.run_dir, body)}
+            first, part = self._of_entry(entry, files) if "groups" in body else self._of_columns(body, files)
+            ends = np.concatenate([[0], np.cumsum(part.rows)])
+            begin = entry.commits[0].begin
+            for c in entry.commits:
+                rows = int(ends[c.end - begin] - ends[c.begin - begin]) if "groups" in body else int(ends[-1])
+                self.commits.append((len(self.shards), rows, c.tokens))
+        self.run_id, self.seq = body.get("run_id") or "", entry.commits[-1].seq
         if "data" in files:
             self.shards.append(files["data"])
+            self.extents.append((first, int(ends[-1])))
         self._supersede(part)
         self._parts.append(part)
         self._all = None
@@ -103,18 +121,13 @@ class Index:
     @property
     def outcomes(self) -> int:
         """How many samples have an outcome in the log."""
-        return sum(len(p) for p in self._parts) + len(self._lost) - self.superseded
-
-    @property
-    def last(self) -> Samples:
-        """The samples of the last entry."""
-        return self._parts[-1]
+        return sum(len(p) for p in self._parts) + len(self._columns.lost) - self.superseded
 
     @property
     def samples(self) -> Samples:
         """All samples, in the order of the log."""
         if self._all is None:
-            parts = self._parts or [self._make([], [], [], [], [])]
+            parts = self._parts or [self._make([], [], [], [], [], 0)]
             columns = zip(*(vars(p).values() for p in parts), strict=True)
             self._all = Samples(*(np.concatenate(c) for c in columns))
             if self._parts:  # one copy only; the places of failures stay what they are
@@ -135,7 +148,8 @@ class Index:
             self.group_sizes[number] = max(self.group_sizes[number], int(size))
         return number
 
-    def _make(self, keys: Sequence[Any], group: Sequence[int], index: Sequence[int], rows: Sequence[int], failures: Sequence[int]) -> Samples:
+    def _make(self, keys: Sequence[Any], group: Sequence[int], index: Sequence[int], rows: Sequence[int], failures: Sequence[int], first: int) -> Samples:
+        """Return samples of the next shard, the first row of which has that number there."""
         count = np.asarray(rows, dtype=np.int64)
         failed = np.asarray(failures, dtype=np.int64)
         if count.size and (count.min() < 0 or failed.min() < 0):
@@ -146,88 +160,47 @@ class Index:
             group=np.asarray(group, dtype=np.int32),
             index=np.asarray(index, dtype=np.int32),
             shard=np.where(count > 0, len(self.shards), -1).astype(np.int32),
-            first=(np.cumsum(count) - count).astype(np.int32),
+            first=(first + np.cumsum(count) - count).astype(np.int32),
             rows=count.astype(np.int32),
             outcome=outcome,
         )
 
-    def _of_entry(self, entry: dict[str, Any], files: dict[str, Shard]) -> Samples:
-        """Take everything from an entry that names groups."""
-        number = np.asarray([self._number(g["id"], g["size"]) for g in entry["groups"] or []], dtype=np.int64)
-        samples = entry["samples"] or []
+    def _of_entry(self, entry: Entry, files: dict[str, Shard]) -> tuple[int, Samples]:
+        """Take everything from an entry that names groups. Return the first of the rows, and the samples."""
+        every = entry.body["samples"] or []
+        begin, end = entry.commits[0].begin, entry.commits[-1].end
+        samples = every if end - begin == len(every) else every[begin:end]
+        groups = entry.body["groups"] or []
         local = np.asarray([s["group"] for s in samples], dtype=np.int64)
         if local.size and local.min() < 0:
             raise IndexError("a sample has a negative group")
+        number = np.full(len(groups), -1, dtype=np.int64)
+        # Those of other commits of the entry are not known yet. In an entry groups are in the order in which they begin.
+        for g in np.unique(local).tolist() if entry.merge else range(len(groups)):
+            number[g] = self._number(groups[g]["id"], groups[g]["size"])
         rows = [s["rows"] for s in samples]
         keys = [s["key"].encode() for s in samples]
         group = number[local].tolist() if local.size else []
-        part = self._make(keys, group, [s["index"] for s in samples], rows, [s["failures"] for s in samples])
-        self._compare(sum(rows), files)
-        return part
+        first = entry.before(begin)
+        part = self._make(keys, group, [s["index"] for s in samples], rows, [s["failures"] for s in samples], first)
+        rows_are(sum(s["rows"] for s in every), files)
+        return first, part
 
-    def _of_columns(self, entry: dict[str, Any], files: dict[str, Shard]) -> Samples:
+    def _of_columns(self, body: dict[str, Any], files: dict[str, Shard]) -> tuple[int, Samples]:
         """Take the groups from the columns of the entry's shards."""
-        keys: list[bytes] = []
-        group: list[int] = []
-        index: list[int] = []
-        rows: list[int] = []
-        failures: list[int] = []
-        seen: dict[bytes, int] = {}
-        for kind, count in (("data", rows), ("failures", failures)):
-            if kind not in files:
-                continue
-            for key, gid, size, at in self._places(files[kind]):
-                k = key.encode()
-                if kind == "data" and keys and keys[-1] == k:
-                    rows[-1] += 1
-                    continue
-                place = seen.get(k)
-                if place is None:
-                    place = seen[k] = len(keys)
-                    keys.append(k)
-                    group.append(self._number(gid, size))
-                    index.append(at)
-                    rows.append(0)
-                    failures.append(0)
-                elif kind == "data":
-                    raise ValueError(f"the rows of sample {key} are not together")
-                count[place] += 1
-        self._compare(sum(rows), files)
-        # A sample without rows and failures is in no column. The keys of a group's samples
-        # differ in their ends, which are the indices, so its siblings tell the group.
-        self._tasks.update((k.rpartition(b"-")[0], g) for k, g in zip(keys, group, strict=True))
-        self._lost += [s["key"].encode() for s in entry["samples"] or [] if s["rows"] == 0 and s["failures"] == 0]
-        lost, self._lost = self._lost, []
-        for k in lost:
-            task, _, end = k.rpartition(b"-")
-            if task in self._tasks and end.isdigit():
-                keys.append(k)
-                group.append(self._tasks[task])
-                index.append(int(end))
-                rows.append(0)
-                failures.append(0)
-            else:
-                self._lost.append(k)
-        return self._make(keys, group, index, rows, failures)
-
-    def _places(self, shard: Shard) -> Iterator[tuple[str, str, int, int]]:
-        check_once(shard, self.check)
-        for batch in batches(shard, _PLACE, "size"):
-            yield from zip(*(batch.column(name).to_pylist() for name in _PLACE), strict=True)
-
-    def _compare(self, rows: int, files: dict[str, Shard]) -> None:
-        said = files["data"].rows if "data" in files else 0
-        if rows != said:
-            raise ValueError(f"its samples have {rows} rows, its shard has {said}")
+        named = self._columns.named(body, files)
+        rows_are(sum(named.rows), files)
+        group = [self._number(*g) for g in named.groups]
+        return 0, self._make(named.keys, group, named.index, named.rows, named.failures, 0)
 
     def _supersede(self, part: Samples) -> None:
         """Let the later outcome of a key take the place of its earlier failure."""
-        number = len(self._parts)
-        if self._failed:
-            for key in part.key.tolist():
+        number, failed = len(self._parts), part.outcome == FAILED
+        if self._failed or failed.any():
+            for place, (key, lost) in enumerate(zip(part.key.tolist(), failed.tolist(), strict=True)):
                 had = self._failed.pop(key, None)
                 if had is not None:
-                    self._parts[had[0]].outcome[had[1]] = SUPERSEDED
+                    (part if had[0] == number else self._parts[had[0]]).outcome[had[1]] = SUPERSEDED
                     self.superseded += 1
-        for place in np.flatnonzero(part.outcome == FAILED).tolist():
-            self._failed[bytes(part.key[place])] = (number, place)
+                if lost:
+                    self._failed[key] = (number, place)

@@ -19,7 +19,7 @@ from rollout.filters import Counts
 from rollout.index import Ints
 from rollout.shardfile import decode_small
 from rollout.ship import Shipment
-from rollout.stream import homes, stream
+from rollout.stream import blocks, homes, stream
 
 torch: Any = None
 try:
@@ -31,7 +31,7 @@ except ImportError:  # the batches are a plain iterable then
 if TYPE_CHECKING:
     from rollout.dataset import Dataset
 
-STATE_VERSION = 1
+STATE_VERSION = 2
 BYTES_PER_TOKEN = 10
 """Of a decoded row, roughly: ids 4, log-probabilities 4, mask 1, and the rest."""
 
@@ -98,15 +98,14 @@ class Batches(Base):  # type: ignore[misc]
         ds = self.dataset
         if ds.follow:
             return
-        self._home = homes(ds)
-        if not self.shuffle or self._home is None:
+        by = blocks(ds) if self.shuffle else None
+        self._home = homes(ds) if by is None else by.home
+        if by is None:
             number = 1
         elif self._lanes is not None:
             number = self._lanes
         else:
-            shards = ds.files.shards
-            blocks = sum(len(ds.files.starts(i)) - 1 for i in range(len(shards)))
-            number = orders.lanes(blocks, BYTES_PER_TOKEN * sum(x.tokens for x in shards) // max(1, blocks), self.world_size)
+            number = orders.lanes(by.number, BYTES_PER_TOKEN * by.tokens // max(1, by.number), self.world_size)
         self.deal = orders.Deal(self.groups, self.world_size, number, self.fill, len(ds))
         if not self.deal.batches:
             raise ValueError(
@@ -262,6 +261,13 @@ class Batches(Base):  # type: ignore[misc]
         said = {"groups": self.groups, "seed": self.seed, "shuffle": self.shuffle, "world_size": self.world_size, "fill": self.fill}
         return {**said, **lanes, "follow": ds.follow, "where": ds.where.name()}
 
+    def _as_before(self) -> bool:
+        """Report whether the order is that of version 1, in which every row group was a block."""
+        if self.dataset.follow or not self.shuffle or self._home is None:
+            return True
+        before = homes(self.dataset)
+        return before is not None and np.array_equal(self._home, before)
+
     def state_dict(self) -> dict[str, Any]:
         """Where the iteration is: a dict of numbers and words, fit for JSON."""
         here = worker()
@@ -290,7 +296,7 @@ class Batches(Base):  # type: ignore[misc]
             rank = int(state["rank"])
         except (KeyError, TypeError, ValueError, AttributeError) as err:
             raise StateError(f"this is not a state of rollout.Batches: {err!r}") from err
-        if version != STATE_VERSION:
+        if version not in (1, STATE_VERSION):
             raise StateError(f"the state is of version {version}, this program knows {STATE_VERSION}: use the version of rollout-rl that saved it")
         here = worker()
         if workers > 1 and here != (number, workers):
@@ -303,6 +309,8 @@ class Batches(Base):  # type: ignore[misc]
         if ds is not self.dataset:
             self.dataset = ds
             self._prepare()
+        if version == 1 and not self._as_before():
+            raise StateError("the state is of version 1, whose order of this run's small shards was another: use the version of rollout-rl that saved it")
         for name, value in self.settings().items():
             if settings.get(name) != value:
                 raise StateError(f"the state was saved with {name}={settings.get(name)!r}, these batches have {name}={value!r}: make them as before")

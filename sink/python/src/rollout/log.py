@@ -2,10 +2,11 @@
 
 A run's folder holds shards in data/ and a commit log in _commits/. A shard exists
 only if an entry of the log names it: never list data/ yourself, for it may hold
-what an interrupted run left behind. The log grows while rollouts are collected;
-what it names never changes. Every entry has a checksum, and so has every file that
-it names: what differs is a CorruptError. Whoever trusts the disk and wants each
-Arrow file mapped without being read once before passes check="size".
+what an interrupted run left behind, and files that a merge is about to move. The log grows
+while rollouts are collected; what it names never changes, but may move, see
+rollout.entries. Every entry has a checksum, and so has every file that it names: what
+differs is a CorruptError. Whoever trusts the disk and wants each Arrow file mapped without
+being read once before passes check="size".
 
 This module reads rows in the order of the files. Dataset reads whole groups.
 """
@@ -14,11 +15,10 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import json
 import os
-import re
+import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -26,20 +26,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rollout._types import Row
-from rollout.errors import CorruptError, NewerError
+from rollout.entries import Log, entries, readable
+from rollout.entries import Path as Path
+from rollout.errors import CorruptError
 
-Path = str | os.PathLike[str]
 Check = Literal["sha256", "size"]
+T = TypeVar("T")
 
-COMMIT_VERSION = 3
-"""The newest version of an entry that this package reads."""
-SCHEMA_VERSION = 2
-"""The newest version of the columns that this package reads."""
+CHECKED = 1 << 12
+"""Files of which a process remembers that it has compared them."""
+MOVES = 16
+"""How often a file is looked for that leaves the place where it was found."""
 
-_ENTRY = re.compile(r"^\d{20}\.json$")
-# An entry of version 2 or later ends so: the SHA-256 of all bytes before that comma.
-_SUM = re.compile(rb',"sha256":"([^"]{64})"}\n\Z')
-_checked: set[tuple[str, str | None]] = set()  # by this process or by the one it was forked from
+# By this process or by the one it was forked from, the oldest first.
+_checked: dict[tuple[str, str | None], None] = {}
 _MORE = "; rollout verify says more"
 
 
@@ -59,59 +59,30 @@ class Shard(NamedTuple):
     bytes: int | None = None
     """None where the entry does not say."""
     sha256: str | None = None
+    first: int = sys.maxsize
+    """The seq of the first commit that has rows or failures in it; less than commit where
+    the entry is a merge."""
 
-
-def _read_entry(path: str) -> dict[str, Any]:
-    """Return one entry, after its checksum was compared."""
-    with open(path, "rb") as f:
-        body = f.read()
-    end = _SUM.search(body, max(0, len(body) - 100))
-    # The checksum first: a damaged version must not look like another one.
-    if end and hashlib.sha256(memoryview(body)[: end.start()]).hexdigest().encode() != end.group(1):
-        raise CorruptError(f"{path}: the checksum of the entry is wrong{_MORE}")
-    try:
-        entry: dict[str, Any] = json.loads(body)
-        version, schema = entry["version"], entry["schema_version"]
-        newer = version > COMMIT_VERSION or schema > SCHEMA_VERSION
-    except (ValueError, KeyError, TypeError, RecursionError) as err:
-        raise CorruptError(f"{path}: cannot be read: {err!r}{_MORE}") from err
-    if newer or "replaces" in entry:
-        raise NewerError(f"{path}: written by a newer version of rollout; install that version of rollout-rl")
-    if (version >= 2) != bool(end):
-        raise CorruptError(f"{path}: an entry of version {version} has {'no' if end is None else 'a'} checksum{_MORE}")
-    return entry
+    @property
+    def merged(self) -> bool:
+        """Report whether it is the shard of a merge."""
+        return self.first < self.commit
 
 
 def commits(run_dir: Path, after: int = 0) -> Iterator[dict[str, Any]]:
-    """Yield the entries of the commit log with seq > after, in order.
+    """Yield the entries of the commit log that hold commits with seq > after, in the order
+    of these.
 
-    To follow a run that is still collecting, call it again with the last seq.
+    A merge holds the samples of several commits, its member merged says how many of each,
+    and stands in their place; the first of them may be one up to after. To follow a run
+    that is still collecting, call it again with the last seq.
     """
-    folder = os.path.join(run_dir, "_commits")
-    try:
-        names = os.listdir(folder)
-    except (FileNotFoundError, NotADirectoryError):
-        return
-    run_id = None
-    for name in sorted(n for n in names if _ENTRY.match(n)):
-        seq = int(name[:20])
-        if seq <= after:
-            continue
-        if seq != after + 1:
-            raise CorruptError(f"{folder}: entry {after + 1} is missing{_MORE}")
-        entry = _read_entry(os.path.join(folder, name))
-        if entry["seq"] != seq:
-            raise CorruptError(f"{folder}/{name}: the entry is number {entry['seq']}{_MORE}")
-        run_id = run_id or entry.get("run_id")
-        if entry.get("run_id") != run_id:
-            raise CorruptError(f"{folder}/{name}: the entry is of run {entry.get('run_id')!r}, the log of run {run_id!r}{_MORE}")
-        yield entry
-        after = seq
+    return (entry.body for entry in entries(run_dir, after))
 
 
 def entry_shards(run_dir: Path, entry: dict[str, Any]) -> list[Shard]:
     """Return the shards that an entry names: at most one of each kind."""
-    try:
+    with readable(run_dir, entry.get("seq")):
         return [
             Shard(
                 path=os.path.join(run_dir, *s["path"].split("/")),
@@ -122,48 +93,97 @@ def entry_shards(run_dir: Path, entry: dict[str, Any]) -> list[Shard]:
                 commit=entry["seq"],
                 bytes=s.get("bytes"),
                 sha256=s.get("sha256"),
+                first=entry["merged"][0]["seq"] if entry.get("merged") else entry["seq"],
             )
             for s in entry["shards"]
         ]
-    except (KeyError, TypeError, AttributeError) as err:
-        raise CorruptError(f"{run_dir}: entry {entry.get('seq')} of the commit log cannot be read: {err!r}{_MORE}") from err
+    raise AssertionError  # readable raises
 
 
 def shards(run_dir: Path, kind: str = "data", after: int = 0) -> list[Shard]:
-    """Return the committed shards of a kind, data or failures, in the order of the log."""
+    """Return the committed shards of a kind, data or failures, in the order of the log.
+
+    A merge may move a shard from data/ to replaced/ and delete it later, with its rows in
+    another shard. Every function of this package that reads a shard finds them there.
+    """
     return [s for entry in commits(run_dir, after) for s in entry_shards(run_dir, entry) if s.kind == kind]
+
+
+def find(shard: Shard) -> tuple[Shard, int]:
+    """Return where the rows of a shard are by now, and the number there of the first.
+
+    That is the file itself, in data/ or replaced/, or the shard of the merge that has
+    replaced it. Raises CorruptError where it is nowhere.
+    """
+    for path in (shard.path, replaced(shard.path)):
+        if os.path.exists(path):
+            return shard._replace(path=path), 0
+    run_dir = os.path.dirname(os.path.dirname(shard.path))
+    if os.path.basename(run_dir) == "replaced":
+        run_dir = os.path.dirname(run_dir)
+    merge = Log(run_dir).holder(shard.commit)
+    if merge is None:
+        raise CorruptError(f"{shard.path}: is missing, the commit log names it{_MORE}")
+    with readable(run_dir, merge.seq):
+        first = min(c.begin for c in merge.commits if c.seq >= shard.first)
+        (found,) = (s for s in entry_shards(run_dir, merge.body) if s.kind == shard.kind)
+        return found, merge.before(first, "rows" if shard.kind == "data" else "failures")
+    raise AssertionError  # readable raises
+
+
+def replaced(path: str) -> str:
+    """Return where a file of data/ or failures/ lies once a merge has replaced it."""
+    folder, name = os.path.split(path)
+    run_dir, kind = os.path.split(folder)
+    return path if os.path.basename(run_dir) == "replaced" else os.path.join(run_dir, "replaced", kind, name)
+
+
+def wherever(shard: Shard, use: Callable[[Shard, int], T]) -> T:
+    """Call use with where the rows of a shard are, as find says, again if they leave it then."""
+    begin = 0
+    for _ in range(MOVES):
+        try:
+            return use(shard, begin)
+        except FileNotFoundError:
+            shard, more = find(shard)
+            begin += more
+    raise CorruptError(f"{shard.path}: is missing, the commit log names it{_MORE}")
+
+
+def compare(shard: Shard, check: Check) -> None:
+    """Do as check_shard, with this one file: FileNotFoundError where it is not there."""
+    if check not in ("sha256", "size"):
+        raise ValueError(f"check={check!r}: must be 'sha256' or 'size'")
+    size = os.path.getsize(shard.path)
+    if shard.bytes is not None and size != shard.bytes:
+        raise CorruptError(f"{shard.path}: {size} bytes, the commit log says {shard.bytes}{_MORE}")
+    if check == "size" or shard.sha256 is None:
+        return
+    digest, block = hashlib.sha256(), memoryview(bytearray(min(1 << 18, size + 1)))  # stays in the cache
+    with open(shard.path, "rb", buffering=0) as f:
+        while n := f.readinto(block):
+            digest.update(block[:n])
+    if digest.hexdigest() != shard.sha256:
+        raise CorruptError(f"{shard.path}: sha256 {digest.hexdigest()}, the commit log says {shard.sha256}{_MORE}")
 
 
 def check_shard(shard: Shard, check: Check = "sha256") -> None:
     """Raise CorruptError unless the file is the one that was committed.
 
     check="sha256" reads all of it, at the speed of the disk or some GB/s from memory;
-    check="size" looks at its size only.
+    check="size" looks at its size only. The file is where find says.
     """
-    if check not in ("sha256", "size"):
-        raise ValueError(f"check={check!r}: must be 'sha256' or 'size'")
-    try:
-        size = os.path.getsize(shard.path)
-        if shard.bytes is not None and size != shard.bytes:
-            raise CorruptError(f"{shard.path}: {size} bytes, the commit log says {shard.bytes}{_MORE}")
-        if check == "size" or shard.sha256 is None:
-            return
-        digest, block = hashlib.sha256(), memoryview(bytearray(1 << 18))  # stays in the cache
-        with open(shard.path, "rb", buffering=0) as f:
-            while n := f.readinto(block):
-                digest.update(block[:n])
-    except FileNotFoundError as err:
-        raise CorruptError(f"{shard.path}: is missing, the commit log names it{_MORE}") from err
-    if digest.hexdigest() != shard.sha256:
-        raise CorruptError(f"{shard.path}: sha256 {digest.hexdigest()}, the commit log says {shard.sha256}{_MORE}")
+    wherever(shard, lambda at, _: compare(at, check))
 
 
 def check_once(shard: Shard, check: Check) -> None:
-    """Compare a file with the log, once per process; see check_shard."""
+    """Compare one file, as compare does, once per process."""
     mark = (os.path.abspath(shard.path), shard.sha256 if check == "sha256" else None)
     if mark not in _checked:
-        check_shard(shard, check)
-        _checked.add(mark)
+        compare(shard, check)
+        _checked[mark] = None
+        if len(_checked) > CHECKED:
+            del _checked[next(iter(_checked))]
 
 
 def batches(shard: Shard, columns: Sequence[str] | None = None, check: Check = "sha256") -> Iterator[pa.RecordBatch]:
@@ -172,22 +192,33 @@ def batches(shard: Shard, columns: Sequence[str] | None = None, check: Check = "
     The file is checked first, see check_shard. An Arrow shard is mapped into memory
     and its batches are views; of a Parquet shard one row group at a time is decoded.
     """
-    check_shard(shard, check)
+
+    def opened(at: Shard, begin: int) -> tuple[Shard, int, Any]:
+        compare(at, check)
+        return at, begin, pa.memory_map(at.path) if at.format == "arrow" else pq.ParquetFile(at.path)
+
+    at, begin, source = wherever(shard, opened)
     n = 0
+    with source:
+        for batch in _all(source, at, columns):
+            first, end = max(0, begin - n), min(batch.num_rows, begin + shard.rows - n)
+            n += batch.num_rows
+            if first < end:
+                yield batch if end - first == batch.num_rows else batch.slice(first, end - first)
+    if n != at.rows:  # an Arrow stream cut between two batches looks whole
+        raise CorruptError(f"{at.path}: {n} rows, the commit log says {at.rows}{_MORE}")
+
+
+def _all(source: Any, shard: Shard, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
+    """Yield the batches of a file that is open."""
+    names = None if columns is None else list(columns)
     if shard.format == "arrow":
-        with pa.memory_map(shard.path) as source, pa.ipc.open_stream(source) as reader:
+        with pa.ipc.open_stream(source) as reader:
             for batch in reader:
-                n += batch.num_rows
-                yield batch if columns is None else batch.select(list(columns))
+                yield batch if names is None else batch.select(names)
     else:
-        with pq.ParquetFile(shard.path) as file:
-            for group in range(file.num_row_groups):
-                part = file.read_row_group(group, columns=None if columns is None else list(columns))
-                for batch in part.combine_chunks().to_batches():
-                    n += batch.num_rows
-                    yield batch
-    if n != shard.rows:  # an Arrow stream cut between two batches looks whole
-        raise CorruptError(f"{shard.path}: {n} rows, the commit log says {shard.rows}{_MORE}")
+        for group in range(source.num_row_groups):
+            yield from source.read_row_group(group, columns=names).combine_chunks().to_batches()
 
 
 def table(run_dir: Path, kind: str = "data", columns: Sequence[str] | None = None, check: Check = "sha256") -> pa.Table:

@@ -12,6 +12,7 @@ from rollout.errors import CorruptError
 from rollout.files import Files
 from rollout.filters import Bools, Counts, Where
 from rollout.index import EMPTY, FAILED, ROWS, SUPERSEDED, Index, Ints, Samples, Span
+from rollout.shardfile import cut
 
 SAMPLE_REASONS = (
     *("keep", "verification", "status", "truncated", "flags"),
@@ -32,25 +33,33 @@ class Verdict:
     left_out: dict[str, int]
     """Rows by reason, of samples that stay: with Where.segments."""
     mask: Bools | None
-    """Rows of the shard that stay; None: those of all samples that stay."""
+    """Rows of the shard up to the samples' last that stay; None: those of all samples that stay."""
 
 
 def judge(files: Files, number: int, part: Samples, where: Where) -> Verdict:
-    """Apply the filters of samples to the samples with rows of a shard."""
+    """Apply the filters of samples to samples of a shard with rows, which follow each other there."""
+    return files.stable(lambda: _judge(files, number, part, where))
+
+
+def _judge(files: Files, number: int, part: Samples, where: Where) -> Verdict:
     have = part.outcome == ROWS
     first, length = part.first[have].astype(np.int64), part.rows[have].astype(np.int64)
     names = where.columns()
+    number, moved = files.place(number)
     if names == ["keep"] and files.all_null(number, "keep"):
         names = []
     if not names or not len(first):
         return Verdict(np.zeros(len(first), np.int8), np.full(len(first), np.nan), {}, None)
     file = files.file(number)
-    code = np.zeros(files.shards[number].rows, dtype=np.int8)
-    reward = np.full(len(code), np.nan)
-    for block, start in enumerate(file.starts[:-1].tolist()):
+    begin, last = int(first.min()), int((first + length).max())
+    code = np.zeros(last, dtype=np.int8)
+    reward = np.full(last, np.nan)
+    for block, start, end in cut(file.starts.tolist(), begin + moved, last + moved):
         more = [] if "policy_version_min" not in names else ["versions", "loss_mask"]
         batch = file.column(block, names, instead_of={"policy_version_min": more})
-        end = start + batch.num_rows
+        if batch.num_rows > end - start:
+            batch = batch.slice(start - int(file.starts[block]), end - start)
+        start, end = start - moved, end - moved
         bad = where.bad_rows(batch)
         for reason in reversed(SAMPLE_REASONS):
             if reason in bad:
@@ -58,19 +67,20 @@ def judge(files: Files, number: int, part: Samples, where: Where) -> Verdict:
         if "reward" in names:
             reward[start:end] = batch["reward"].to_numpy(zero_copy_only=False)
     rewards = reward[first]
+    ends = np.column_stack([first, first + length]).ravel()  # of each sample, and of what lies between two
     if where.segments:
-        stays = np.add.reduceat((code == 0).astype(np.int64), first) > 0
-        alone = code[np.repeat(stays, length)]  # the shard holds these samples' rows and no others
+        stays = np.add.reduceat(np.append(code == 0, False).astype(np.int64), ends)[::2] > 0
+        alone = np.concatenate([code[a:b] for a, b, s in zip(first, first + length, stays) if s] or [code[:0]])
         left = {SAMPLE_REASONS[r - 1]: int(n) for r, n in enumerate(np.bincount(alone, minlength=1)) if r and n}
         return Verdict(np.where(stays, 0, code[first]).astype(np.int8), rewards, left, code == 0)
     # The first reason of a sample's rows: 0 as a number above all reasons.
-    lowest = np.minimum.reduceat(np.where(code == 0, 127, code), first)
+    lowest = np.minimum.reduceat(np.append(np.where(code == 0, 127, code), 127), ends)[::2]
     return Verdict(np.where(lowest == 127, 0, lowest).astype(np.int8), rewards, {}, None)
 
 
 @dataclass
 class Selection:
-    """The groups that are left, in the order of their first rows in the files.
+    """The groups that are left, in the order of their first rows.
 
     Arrays over groups have length G; the samples of group i are start[i]:start[i+1],
     by sample_index, and those with rows only.
@@ -148,8 +158,10 @@ def select(indexes: Sequence[Index], files: Files, where: Where) -> Selection:
         once(index.run_dir, part)
         reason = np.zeros(len(part), dtype=np.int64)
         reward = np.full(len(part), np.nan)
+        placed = np.flatnonzero(part.shard >= 0)
+        ends = np.searchsorted(part.shard[placed], np.arange(len(index.shards) + 1))  # shards come in order
         for number in range(len(index.shards)):
-            at = np.flatnonzero(part.shard == number) if len(index.shards) > 1 else np.flatnonzero(part.shard >= 0)
+            at = placed[ends[number] : ends[number + 1]]
             here = Samples(*(c[at] for c in vars(part).values()))
             verdict = judge(files, base_shard + number, here, where)
             reason[at], reward[at] = verdict.reason, verdict.reward

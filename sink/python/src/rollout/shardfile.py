@@ -11,24 +11,21 @@ import mmap
 import os
 import sys
 import threading
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from rollout._mapped import Source
 from rollout._types import Row
 from rollout.errors import CorruptError
 from rollout.index import Ints
-from rollout.log import Shard, getter, rows_of
+from rollout.log import Shard, getter, replaced, rows_of
 
-TOUCHED_BYTES = 24 << 20
-"""Mapped bytes in memory with which a process lets go of the pages, of all its files.
-They stay in the page cache of the system, so reading one again is no access to the disk."""
-LOOK_BYTES = 8 << 20
-"""Bytes that are read before it looks how many are in memory."""
 AROUND_BYTES = 64 << 10
 """What Linux maps at once around a page that is read, in each column."""
 HELD_BYTES = 2 << 20
@@ -170,7 +167,8 @@ class ArrowFile:
     def __init__(self, shard: Shard, columns: Sequence[str] | None) -> None:
         self._shard = shard
         with damage(shard):
-            self.source, self._map, self._batches = open_arrow(shard)
+            self._source, self._fd, self._map, self._batches = open_arrow(shard)
+        weakref.finalize(self, os.close, self._fd)
         self._base = address(np.frombuffer(self._map, np.uint8))
         self.starts = block_starts(shard, [b.num_rows for b in self._batches])
         self._columns, self._room = columns, HELD_BYTES
@@ -204,6 +202,13 @@ class ArrowFile:
                 column = held(column)
             columns.append(column)
         return pa.RecordBatch.from_arrays(columns, batch.schema.names)
+
+    @property
+    def source(self) -> Source | None:
+        """The file, for another process; None where a merge has replaced it, so it may be deleted."""
+        path = self._source.path
+        there = path != replaced(path) and os.path.exists(path)
+        return self._source._replace(kept=f"/proc/{os.getpid()}/fd/{self._fd}") if there else None
 
     def offsets(self, addresses: Ints, ends: Ints) -> Ints:
         """Return where memory that begins and ends there lies in the file, -1 where it does not.
@@ -254,18 +259,26 @@ def held(column: pa.Array) -> pa.Array:
     return pa.Array.from_buffers(kind, len(column), copies, column.null_count, column.offset, inner)
 
 
-class damage:
-    """Turns what pyarrow says about a file into a CorruptError with its path."""
+class Gone(Exception):
+    """The file of a shard is not where it was: a merge has replaced it, or it is lost."""
 
     def __init__(self, shard: Shard) -> None:
-        self._path = shard.path
+        super().__init__(shard.path)
+        self.shard = shard
+
+
+class damage:
+    """Turns what is wrong with a file into Gone, or into a CorruptError with its path."""
+
+    def __init__(self, shard: Shard) -> None:
+        self._shard, self._path = shard, shard.path
 
     def __enter__(self) -> None:
         pass
 
     def __exit__(self, kind: object, err: BaseException | None, trace: object) -> None:
         if isinstance(err, FileNotFoundError):
-            raise CorruptError(f"{self._path}: is missing, the commit log names it; rollout verify says more") from err
+            raise Gone(self._shard) from err
         if isinstance(err, (pa.ArrowException, OSError, ValueError)) and not isinstance(err, MemoryError):
             raise CorruptError(f"{self._path}: cannot be read: {err}; rollout verify says more") from err
 
@@ -275,65 +288,19 @@ def address(array: npt.NDArray[Any]) -> int:
     return int(array.__array_interface__["data"][0])
 
 
-class Source(NamedTuple):
-    """A mapped file, for another process that maps it."""
-
-    path: str
-    device: int
-    inode: int
-
-    def map(self) -> mmap.mmap:
-        """Map the file. Raise CorruptError where it is not the same any more."""
-        try:
-            with open(self.path, "rb") as f:
-                now = os.fstat(f.fileno())
-                if (now.st_dev, now.st_ino) == self[1:]:
-                    return mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)
-        except FileNotFoundError:
-            pass
-        raise CorruptError(f"{self.path}: another file has taken its place while it was read; rollout verify says more")
-
-
-class Pages:
-    """Says when a process lets go of the pages that it has mapped.
-
-    How much the system maps around a page that is read is its own affair, so it is asked.
-    """
-
-    def __init__(self) -> None:
-        self._read = 0
-        self._left = 0  # in memory where pages were let go of
-
-    def full(self, read: int) -> bool:
-        """Count bytes that were read, and report whether it is time."""
-        self._read += read
-        if self._read <= LOOK_BYTES:
-            return False
-        self._read, now = 0, resident()
-        return now > self._left + TOUCHED_BYTES or not now
-
-    def gone(self) -> None:
-        """Note that the pages were let go of."""
-        self._left = resident()
-
-
-def resident() -> int:
-    """Return how many bytes of files this process has mapped and touched, 0 where the system does not say."""
-    try:
-        with open("/proc/self/statm", "rb", buffering=0) as f:
-            return int(f.read(200).split()[2]) * mmap.PAGESIZE
-    except OSError:
-        return 0
-
-
-def open_arrow(shard: Shard) -> tuple[Source, mmap.mmap, list[pa.RecordBatch]]:
-    """Map an Arrow shard and return its batches, which are views of the mapping."""
+def open_arrow(shard: Shard) -> tuple[Source, int, mmap.mmap, list[pa.RecordBatch]]:
+    """Map an Arrow shard and return its batches, which are views of the mapping, and an open file descriptor."""
     with open(shard.path, "rb") as f:
         status = os.fstat(f.fileno())
         mapping = mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)
+        fd = os.dup(f.fileno())
     source = Source(os.path.abspath(shard.path), status.st_dev, status.st_ino)
-    with pa.ipc.open_stream(pa.py_buffer(mapping)) as reader:
-        return source, mapping, list(reader)
+    try:
+        with pa.ipc.open_stream(pa.py_buffer(mapping)) as reader:
+            return source, fd, mapping, list(reader)
+    except BaseException:
+        os.close(fd)
+        raise
 
 
 def block_starts(shard: Shard, sizes: Sequence[int]) -> Ints:

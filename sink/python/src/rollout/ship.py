@@ -18,9 +18,10 @@ from typing import Any
 import numpy as np
 
 from rollout._blocks import ALIGN, lend, memory
+from rollout._mapped import Pages, Source
 from rollout._types import Group
 from rollout.files import OPEN_FILES, Files
-from rollout.shardfile import Pages, Source, address
+from rollout.shardfile import address
 
 Where = tuple[int, int, int, str]
 """Of an array: the number of its file, or -1 for the block, and its offset there; its length and dtype."""
@@ -77,19 +78,20 @@ class Maps:
     """Files that workers have named, mapped, the last OPEN_FILES kept."""
 
     def __init__(self) -> None:
-        self._maps: OrderedDict[Source, mmap.mmap] = OrderedDict()
+        self._maps: OrderedDict[tuple[int, int], mmap.mmap] = OrderedDict()
         self._pages = Pages()
         self.lock = threading.Lock()
 
     def get(self, source: Source) -> mmap.mmap:
         """Return the mapping of a file."""
         with self.lock:
-            found = self._maps.pop(source, None)
+            key = source.device, source.inode  # several processes name it
+            found = self._maps.pop(key, None)
             if found is None:
                 found = source.map()
                 if len(self._maps) >= OPEN_FILES:
                     self._maps.popitem(last=False)
-            self._maps[source] = found
+            self._maps[key] = found
             return found
 
     def read(self, size: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -18,27 +18,89 @@ WINDOW_GROUPS = 4096
 """Groups of one window at most, where blocks are small."""
 
 
+BLOCK_TOKENS = 1_000_000
+"""Tokens of a block of small commits at most, about as many as a row group has."""
+
+
 def homes(ds: Dataset) -> Ints | None:
     """Return the block of each group's first row in the files, numbered over all shards,
     shape [G].
 
     None where all shards are mapped: then blocks do not matter.
     """
-    s, files = ds.selection, ds.files
-    if all(shard.format == "arrow" for shard in files.shards):
+    files = ds.files
+    if mapped(ds):
         return None
-    out = np.zeros(len(s), dtype=np.int64)
-    if not len(s):
-        return out
-    place = np.minimum.reduceat(s.shard.astype(np.int64) << 32 | s.first, s.start[:-1])
-    shard, row = place >> 32, place & 0xFFFFFFFF
+    shard, row = firsts(ds)
+    out = np.zeros(len(row), dtype=np.int64)
+    ends = np.searchsorted(shard, np.arange(len(files.given) + 1))  # groups are in the order of their first rows
     base = 0
-    for number in range(len(files.shards)):
-        at = np.flatnonzero(shard == number)
+    for number in range(len(files.given)):
+        at = slice(ends[number], ends[number + 1])
         starts = files.starts(number)
         out[at] = base + np.searchsorted(starts, row[at], side="right") - 1
         base += len(starts) - 1
     return out
+
+
+class Blocks(NamedTuple):
+    """Blocks to shuffle by, which no merge of shards changes."""
+
+    home: Ints
+    """The block of each group, shape [G]."""
+    number: int
+    tokens: int
+    """Of all blocks."""
+
+
+def blocks(ds: Dataset) -> Blocks | None:
+    """Return the blocks that an order is made of, None where all shards are mapped.
+
+    A commit with several row groups has a block of each of them: it is in no merge. Others
+    follow each other in a block up to BLOCK_TOKENS, whatever shard they are in by now.
+    """
+    if mapped(ds):
+        return None
+    cuts: list[int] = []
+    before = [0]  # rows before each shard, over all
+    at, tokens, base = 0, 0, 0
+    for index in ds.indexes:
+        held: int | None = None  # tokens of the block that commits are added to
+        for number, rows, own in index.commits:
+            tokens += own
+            if not rows:
+                continue
+            starts: list[int] = [] if index.shards[number].merged else ds.files.starts(base + number).tolist()
+            if len(starts) > 2:
+                cuts += [at + start for start in starts[:-1]]
+                held = None
+            elif held is None or held + own > BLOCK_TOKENS:
+                cuts.append(at)
+                held = own
+            else:
+                held += own
+            at += rows
+        for _, held_rows in index.extents:
+            before.append(before[-1] + held_rows)
+        base += len(index.shards)
+    shard, row = firsts(ds)
+    skipped = np.array([first for index in ds.indexes for first, _ in index.extents], dtype=np.int64)
+    place = np.asarray(before)[shard] + row - skipped[shard] if len(row) else row
+    return Blocks(np.searchsorted(cuts, place, side="right").astype(np.int64) - 1, len(cuts), tokens)
+
+
+def mapped(ds: Dataset) -> bool:
+    """Report whether all shards are mapped."""
+    return all(shard.format == "arrow" for shard in ds.files.given)
+
+
+def firsts(ds: Dataset) -> tuple[Ints, Ints]:
+    """Return the shard of each group's first row, and its number there, shape [G] each."""
+    s = ds.selection
+    if not len(s):
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    place = np.minimum.reduceat(s.shard.astype(np.int64) << 32 | s.first, s.start[:-1])
+    return place >> 32, place & 0xFFFFFFFF
 
 
 def stream(ds: Dataset, batches: Ints, home: Ints | None = None) -> Iterator[list[Group]]:

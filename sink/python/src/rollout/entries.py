@@ -1,0 +1,332 @@
+"""The entries of a commit log, and the commits that they hold.
+
+A commit is what a collector made part of the dataset at once, and has a number, seq. Its
+entry, _commits/<seq>.json, names its samples and their shards. A merge is an entry too: it
+holds the samples of small commits that follow each other, one commit after the other, in
+one shard, and what it replaces is moved to replaced/ and deleted later. So commits stay
+what they are, with their numbers and samples, and only their rows move:
+
+    entries   1 2 3 4 5 6 7 8 10 11    9 = a merge of 1 to 8, which replaces their entries
+    then      9 10 11
+    commits   1 2 3 4 5 6 7 8 10 11    before and after
+
+Whatever has an order goes by commits: by their numbers, and the samples in each.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import os
+import re
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from rollout.errors import CorruptError, NewerError
+
+Path = str | os.PathLike[str]
+
+COMMIT_VERSION = 3
+"""The newest version of an entry that this package reads, but for merges."""
+MERGE_VERSION = 4
+"""The version of merges, and of nothing else."""
+SCHEMA_VERSION = 2
+"""The newest version of the columns that this package reads."""
+LOOKS = 8
+"""How often the log is looked at where a number is missing, within 0.3 s: what a merge
+replaces leaves the folder while it is listed."""
+
+_NAME = re.compile(r"^\d{20}\.json$")
+# An entry of version 2 or later ends so: the SHA-256 of all bytes before that comma.
+_SUM = re.compile(rb',"sha256":"([^"]{64})"}\n\Z')
+_OWN = re.compile(rb'{"version":[123],')
+_MERGE = b'{"version":%d,' % MERGE_VERSION
+_REPLACES = b'"replaces":'  # no text in an entry holds these bytes: its quotes are escaped
+_MORE = "; rollout verify says more"
+
+
+class Commit(NamedTuple):
+    """A commit, in the entry that holds its samples."""
+
+    seq: int
+    begin: int
+    """Its first sample in the entry."""
+    end: int
+    """The sample after its last."""
+    tokens: int
+    """Of its rows."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An entry that counts, and those of its commits that were asked for."""
+
+    body: dict[str, Any]
+    commits: list[Commit]
+    """By seq. They follow each other in the entry."""
+
+    @property
+    def seq(self) -> int:
+        """Its own number, which is no commit's where it is a merge."""
+        return int(self.body["seq"])
+
+    @property
+    def merge(self) -> bool:
+        """Report whether the rows lay in other shards before."""
+        return bool(self.body["version"] == MERGE_VERSION)
+
+    @property
+    def samples(self) -> int:
+        """How many samples it holds, of all commits."""
+        return len(self.body["samples"] or [])
+
+    def until(self, seq: int | None) -> Entry:
+        """Return it with its commits up to a number only."""
+        return self if seq is None else Entry(self.body, [c for c in self.commits if c.seq <= seq])
+
+    def before(self, sample: int, what: str = "rows") -> int:
+        """Return how many rows, or failures, its samples before that one have."""
+        return sum(s[what] for s in (self.body["samples"] or [])[:sample])
+
+
+class readable:
+    """Turns what is wrong with an entry into a CorruptError that names it."""
+
+    def __init__(self, where: Path, seq: object) -> None:
+        self._where, self._seq = os.fspath(where), seq
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, err: BaseException | None, trace: object) -> None:
+        if isinstance(err, (KeyError, TypeError, AttributeError, IndexError, ValueError, OverflowError)):
+            raise CorruptError(f"{self._where}: entry {self._seq} of the commit log cannot be read: {err!r}{_MORE}") from err
+
+
+def _compared(path: str) -> bytes:
+    """Return the bytes of an entry, after its checksum was compared."""
+    with open(path, "rb") as f:
+        body = f.read()
+    end = _SUM.search(body, max(0, len(body) - 100))
+    # The checksum first: a damaged version must not look like another one.
+    if end and hashlib.sha256(memoryview(body)[: end.start()]).hexdigest().encode() != end.group(1):
+        raise CorruptError(f"{path}: the checksum of the entry is wrong{_MORE}")
+    return body
+
+
+def _decoded(path: str, body: bytes) -> dict[str, Any]:
+    """Return an entry whose checksum was compared."""
+    summed = _SUM.search(body, max(0, len(body) - 100)) is not None
+    try:
+        entry: dict[str, Any] = json.loads(body)
+        version, schema = entry["version"], entry["schema_version"]
+        newer = version > MERGE_VERSION or schema > SCHEMA_VERSION or ("replaces" in entry and version != MERGE_VERSION)
+    except (ValueError, KeyError, TypeError, RecursionError) as err:
+        raise CorruptError(f"{path}: cannot be read: {err!r}{_MORE}") from err
+    if newer:
+        raise NewerError(f"{path}: written by a newer version of rollout; install that version of rollout-rl")
+    if (version >= 2) != summed:
+        raise CorruptError(f"{path}: an entry of version {version} has {'a' if summed else 'no'} checksum{_MORE}")
+    return entry
+
+
+def _commits(entry: dict[str, Any]) -> list[Commit]:
+    """Return the commits whose samples an entry holds."""
+    n = len(entry["samples"] or [])
+    if entry["version"] != MERGE_VERSION:
+        return [Commit(entry["seq"], 0, n, sum(s["tokens"]["total"] for s in entry["shards"] or [] if s["kind"] == "data"))]
+    last = 0
+    for first, end in entry["replaces"]:
+        if not last < first <= end < entry["seq"]:
+            raise ValueError(f"it replaces {first} to {end}, after {last}: the ranges must rise, and end before the entry")
+        last = end
+    out: list[Commit] = []
+    begin, last = 0, 0
+    for m in entry["merged"]:
+        if m["samples"] < 1 or m["seq"] <= last or not _holds(entry["replaces"], m["seq"]):
+            raise ValueError(f"{m['samples']} samples of commit {m['seq']}, after those of {last}: commits must rise, and be among the replaced ones")
+        begin, last = begin + m["samples"], m["seq"]
+        out.append(Commit(last, begin - m["samples"], begin, m["tokens"]))
+    if begin != n or not out:
+        raise ValueError(f"its commits have {begin} samples, it has {n}")
+    return out
+
+
+def _ranges(path: str, body: bytes) -> list[list[int]]:
+    """Return what an entry replaces whose checksum was compared, without decoding its samples."""
+    if body.startswith(_MERGE):
+        at = body.rfind(_REPLACES)
+        try:
+            ranges: list[list[int]] = json.JSONDecoder().raw_decode(body[at + len(_REPLACES) :].decode())[0]
+            if at >= 0 and all(isinstance(n, int) for n in itertools.chain(*ranges)) and all(len(r) == 2 for r in ranges):
+                return ranges
+        except (ValueError, TypeError):
+            pass  # decoding all of it says what is wrong
+    entry = _decoded(path, body)
+    with readable(path, entry.get("seq")):
+        _commits(entry)
+        return list(entry.get("replaces") or [])
+    raise AssertionError  # readable raises
+
+
+def _holds(ranges: list[list[int]], seq: int) -> bool:
+    return any(first <= seq <= last for first, last in ranges)
+
+
+class Log:
+    """Reads the log of a run, commit by commit, as far as it is there.
+
+    next goes on where it was: what it has given it never gives again, wherever merges
+    have put it. Use one object from one thread at a time.
+    """
+
+    def __init__(self, run_dir: Path, after: int = 0) -> None:
+        self.folder = os.path.join(run_dir, "_commits")
+        self.run_id: str | None = None
+        self._at = after  # this number and those before were given, or are no commits
+        self._merges: dict[int, list[list[int]]] = {}  # what the merges that are there replace
+        self._own: set[int] = set()  # entries that are no merges, of those that were listed
+        self._last: Entry | None = None  # the last merge that was decoded, with all its commits
+
+    def next(self) -> Entry | None:
+        """Return the next entry that holds commits behind those that were given, and these
+        commits of it; None where the log ends by now."""
+        looks = 0
+        while True:
+            seq = self._at + 1
+            body = self._read(seq)
+            if body is None:
+                there = self._listed()
+                if seq not in there:
+                    if not there or there[-1] < seq:
+                        self._last = None
+                        return None
+                    found = self._merged(seq, there)
+                    if found is not None:
+                        return found
+                looks += 1
+                if looks >= LOOKS:
+                    raise CorruptError(f"{self.folder}: entry {seq} is missing{_MORE}")
+                time.sleep(0.001 * (1 << looks) if looks > 2 else 0)
+                continue
+            looks, self._last = 0, None
+            self._at = seq
+            if body.startswith(_MERGE):
+                continue  # of commits with lower numbers, which were given
+            path = self._path(seq)
+            entry = self._checked(seq, _decoded(path, body))
+            with readable(os.path.dirname(self.folder), seq):
+                if entry["version"] != MERGE_VERSION:
+                    return Entry(entry, _commits(entry))
+
+    def back(self, seq: int) -> None:
+        """Go back to a commit that was given: the next one is the first behind it."""
+        self._at, self._last = seq, None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_last": None}
+
+    def holder(self, seq: int) -> Entry | None:
+        """Return the merge that replaces an entry, with all its commits; None where none does."""
+        for look in range(LOOKS):
+            there = self._listed()
+            for merge in reversed(there):
+                if not _holds(self._replaces(merge), seq):
+                    continue
+                found = self._whole(merge)
+                if found is not None:
+                    return found
+                break
+            else:
+                return None
+            time.sleep(0.001 * (1 << look))
+        return None
+
+    def _path(self, seq: int) -> str:
+        return os.path.join(self.folder, f"{seq:020d}.json")
+
+    def _read(self, seq: int) -> bytes | None:
+        try:
+            return _compared(self._path(seq))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def _listed(self) -> list[int]:
+        """Return the numbers of all entries that are there, rising."""
+        try:
+            names = os.listdir(self.folder)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        there = {int(n[:20]) for n in names if _NAME.match(n)}
+        self._own &= there
+        self._merges = {seq: ranges for seq, ranges in self._merges.items() if seq in there}
+        return sorted(there)
+
+    def _replaces(self, seq: int) -> list[list[int]]:
+        """Return what an entry replaces: nothing unless it is a merge."""
+        if seq in self._own:
+            return []
+        if seq not in self._merges:
+            try:
+                with open(self._path(seq), "rb") as f:
+                    head = f.read(16)
+            except FileNotFoundError:
+                return []
+            if _OWN.match(head):
+                self._own.add(seq)
+                return []
+            body = self._read(seq)
+            if body is None:
+                return []
+            self._merges[seq] = _ranges(self._path(seq), body)
+        return self._merges[seq]
+
+    def _whole(self, seq: int) -> Entry | None:
+        """Return an entry with all its commits, None where it is gone."""
+        if self._last is None or self._last.seq != seq:
+            body = self._read(seq)
+            if body is None:
+                return None
+            entry = self._checked(seq, _decoded(self._path(seq), body))
+            with readable(os.path.dirname(self.folder), seq):
+                self._last = Entry(entry, _commits(entry))
+        return self._last
+
+    def _merged(self, seq: int, there: list[int]) -> Entry | None:
+        """Return the merge that holds what was an entry, from that on; None where none does."""
+        for merge in (s for s in reversed(there) if s > seq):
+            for first, last in self._replaces(merge):
+                if not first <= seq <= last:
+                    continue
+                whole = self._whole(merge)
+                if whole is None:
+                    return None
+                self._at = last
+                commits = [c for c in whole.commits if seq <= c.seq <= last]
+                # Where none is left, a merge was replaced, and its commits were given.
+                return Entry(whole.body, commits) if commits else self.next()
+        return None
+
+    def _checked(self, seq: int, entry: dict[str, Any]) -> dict[str, Any]:
+        path = self._path(seq)
+        if entry.get("seq") != seq:
+            raise CorruptError(f"{path}: the entry is number {entry.get('seq')}{_MORE}")
+        self.run_id = self.run_id or entry.get("run_id")
+        if entry.get("run_id") != self.run_id:
+            raise CorruptError(f"{path}: the entry is of run {entry.get('run_id')!r}, the log of run {self.run_id!r}{_MORE}")
+        return entry
+
+    def waiting(self) -> bool:
+        """Report whether an entry is there that was not looked at; a cheap look that may miss one."""
+        return os.path.exists(self._path(self._at + 1))
+
+
+def entries(run_dir: Path, after: int = 0) -> Iterator[Entry]:
+    """Yield the entries of a run that hold commits behind a number, in the order of these."""
+    log = Log(run_dir, after)
+    return iter(log.next, None)
+
+
