@@ -204,7 +204,7 @@ class Following:
         """Begin with the commits of an entry."""
         run_id = entry.body.get("run_id") or ""
         if self._after["run_id"] not in ("", run_id):
-            raise StateError(f"{self.run}: holds run {run_id!r}, the cursor is of run {self._after['run_id']!r}: give the folder of that run")
+            raise StateError(f"{self.run}: holds run {run_id!r}, the state is of run {self._after['run_id']!r}: give the folder of that run")
         self._body = entry.body
         with readable(self.run, entry.seq):
             self._shards = {s.kind: s for s in entry_shards(self.run, entry.body)}

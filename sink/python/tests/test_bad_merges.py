@@ -1,0 +1,72 @@
+"""Merges that are damaged are refused."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from made import Run, Sample
+from test_merges import small
+
+import rollout
+from rollout import Following, log
+
+
+def rewritten(run: Run, seq: int, change: Callable[[Any], object]) -> None:
+    entry = json.loads(run.entry(seq).read_bytes())
+    entry.pop("sha256")
+    change(entry)
+    body = json.dumps(entry, separators=(",", ":")).encode()[:-1]
+    run.entry(seq).write_bytes(body + b',"sha256":"' + hashlib.sha256(body).hexdigest().encode() + b'"}\n')
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda e: e.update(replaces=[[2, 4]]), "entry 1 is missing"),
+        (lambda e: e.update(replaces=[[1, 3]]), "must rise, and be among"),
+        (lambda e: e.update(replaces=[[1, 2], [2, 4]]), "the ranges must rise"),
+        (lambda e: e.update(replaces=[[1, 5]]), "and end before the entry"),
+        (lambda e: e.update(replaces=[[1, "4"]]), "cannot be read"),
+        (lambda e: e.update(replaces=7), "cannot be read"),
+        (lambda e: e.pop("replaces"), "cannot be read"),
+        (lambda e: e.pop("merged"), "cannot be read"),
+        (lambda e: e.update(merged=[]), "its commits have 0 samples"),
+        (lambda e: e["merged"][1].update(samples=0), "0 samples of commit 2"),
+        (lambda e: e["merged"][1].update(samples=3), "have 9 samples, it has 8"),
+        (lambda e: e["merged"][1].update(seq=1), "after those of 1"),
+        (lambda e: e["merged"][3].pop("tokens"), "tokens"),
+        (lambda e: e["samples"][5].update(rows=2), "its samples have 9 rows, its shard has 8"),
+        (lambda e: e["samples"][5].update(group=-1), "negative group"),
+        (lambda e: e["groups"].clear(), "cannot be read"),
+        (lambda e: e.update(seq=7), "the entry is number 7"),
+        (lambda e: e.update(run_id="x"), "run 'x'"),
+    ],
+)
+def test_bad_merges(tmp_path: Path, change: Any, says: str) -> None:
+    run = Run(tmp_path / "run")
+    small(run, 4)
+    run.plan(8)
+    run.merge(range(1, 5))
+    run.commit([Sample("last", 0, [3], 1)])
+    rewritten(run, 5, change)
+    for read in (lambda: rollout.Dataset(run.dir), lambda: list(Following(run.dir)), lambda: log.table(run.dir)):
+        with pytest.raises(rollout.CorruptError, match=says if read is not None and "rows" not in says else "."):
+            read()
+            raise rollout.CorruptError(says)  # a table of rows does not count those of samples
+
+
+def test_every_byte_of_a_merge(tmp_path: Path) -> None:
+    run = Run(tmp_path / "run")
+    run.commit([Sample("a", 0, [3], 1)])
+    run.merge([1])
+    body = run.entry(2).read_bytes()
+    for at in range(len(body)):
+        for bad in (body[:at] + bytes([body[at] ^ 1]) + body[at + 1 :], body[:at]):
+            run.entry(2).write_bytes(bad)
+            with pytest.raises(rollout.CorruptError):
+                list(log.commits(run.dir))
