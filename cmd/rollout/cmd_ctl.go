@@ -53,7 +53,7 @@ user who collects alone.
   status          what is done, what is in progress, and how far the reader is
   pause           begin no further sample; what is in flight goes on
   resume          end a pause
-  drain           take up nothing more, finish what is in flight and end
+  drain           accept no more tasks, collect those that were accepted and end
   set-version N   policy version N samples from now on
   ack SEQ GROUPS  the reader has all groups of the commits before SEQ, and the first
                   GROUPS of commit SEQ; the events of groups name both, as seq and n
@@ -184,7 +184,7 @@ func (p *program) ctl(ctx context.Context, args []string, asJSON bool) (err erro
 	case ctl.OpResume:
 		p.say("%s: samples begin again", dir)
 	case ctl.OpDrain:
-		p.say("%s: nothing more is taken up; the run ends when what is in flight has ended", dir)
+		p.say("%s: no more tasks are accepted; the run ends when those that were are collected", dir)
 	case ctl.OpSetVersion:
 		p.say("%s: version %d samples from now on", dir, *r.Version)
 	case ctl.OpAck:

@@ -42,8 +42,10 @@ func TestStreamKilled(t *testing.T) {
 	sim := newSim(t, cfg)
 	given := sim.Tasks(lettasim.TaskOptions{Scripted: total})
 	dir := filepath.Join(t.TempDir(), "run")
-	args := []string{"collect", "--stream", "--resume", "--json", "--out", dir, "--server", serveSim(t, sim), "--model", simModel,
-		"--samples", fmt.Sprint(samples), "--max-ahead", "5", "--max-in-flight", "8", "--preflight", "connect"}
+	args := []string{
+		"collect", "--stream", "--resume", "--json", "--out", dir, "--server", serveSim(t, sim), "--model", simModel,
+		"--samples", fmt.Sprint(samples), "--max-ahead", "5", "--max-in-flight", "8", "--preflight", "connect",
+	}
 
 	accepted, acked, told := map[string]bool{}, map[string]bool{}, map[string]bool{}
 	live := func(n int, within time.Duration) {

@@ -208,7 +208,14 @@ func (g *grouping) openIntake() (err error) {
 	}
 	g.atEnd(func() { _ = g.log.Close() }) // what was accepted is durable
 	fit := tasks.NewFit(g.parts.agent, g.parts.collector.Scorer)
-	g.intake = stream.New(stream.Config{Log: g.log, Samples: g.config.Tasks.Samples, Check: fit.Check})
+	g.intake = stream.New(stream.Config{Log: g.log, Samples: g.config.Tasks.Samples, Check: func(t *collector.Task) error {
+		before := fit.Unscorable()
+		err := fit.Check(t)
+		if before == 0 && fit.Unscorable() > 0 {
+			g.Note("task %s has no answer that reward.kind %s can compare with: its samples get no reward; more like this are not told", tame.Text(t.ID, 40), g.config.Reward.Kind)
+		}
+		return err
+	}})
 	g.socket, err = ctl.Listen(g.folder.Dir)
 	if errors.Is(err, errors.ErrUnsupported) {
 		g.Say("%v: %s", err, exit.HintOf(err))

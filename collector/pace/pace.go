@@ -167,13 +167,14 @@ type Arrival struct {
 func (p *Pacer) Whole(id string, o Outcome, oldest int32) Arrival {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	_, begun := p.groups[id] // else it was whole before: it tells nothing of how long one takes
 	g := p.begin(id)
 	if g.given {
 		return p.arrival(g, oldest)
 	}
 	p.progress--
 	p.idle = p.lived()
-	p.times.end(p.idle, g.began, o != Failed)
+	p.times.end(p.idle, g.began, begun && o != Failed)
 	switch o {
 	case Given:
 		g.given = true

@@ -541,3 +541,23 @@ func TestCountsAddUp(t *testing.T) {
 		})
 	}
 }
+
+// Groups that were whole before the process began tell nothing of how long a group takes.
+func TestWholeEarlier(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := pace.New(pace.Config{MaxLag: 1})
+		for i := range 1000 {
+			p.Whole(fmt.Sprint("earlier", i), pace.Given, 1)
+		}
+		for i := range 3 {
+			id := fmt.Sprint("now", i)
+			begins(t, p, id)
+			time.Sleep(10 * time.Second)
+			p.Whole(id, pace.Given, 1)
+		}
+		if got := p.Stats().GroupTakes; got < 9*time.Second || got > 11*time.Second {
+			t.Errorf("a group takes %v, want 10s", got)
+		}
+	})
+}

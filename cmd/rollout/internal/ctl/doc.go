@@ -11,7 +11,7 @@
 //	{"op":"status"}                         {"ok":true,"planned":96,"committed":64, …}: a [Status]
 //	{"op":"pause"}                          {"ok":true}: no further sample begins
 //	{"op":"resume"}                         {"ok":true}
-//	{"op":"drain"}                          {"ok":true}: nothing more is taken up; the run ends in order
+//	{"op":"drain"}                          {"ok":true}: no more tasks are accepted; the run ends with those that were
 //	{"op":"set-version","version":3}        {"ok":true}: what is sent from now on, version 3 samples
 //	{"op":"ack","seq":5,"groups":2}         {"ok":true}: the reader has all groups up to there
 //	{"op":"task","task":{"id":"a", …}}      {"ok":true,"task":"a","group":"…","samples":8,"again":false}

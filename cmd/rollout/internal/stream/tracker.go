@@ -2,6 +2,7 @@ package stream
 
 import (
 	"fmt"
+	"maps"
 	"sync"
 
 	"github.com/rollout-rl/rollout/collector"
@@ -93,9 +94,7 @@ func (t *Tracker) Again() {
 	for _, g := range t.again {
 		t.tell(g, pace.Arrival{Lag: -1})
 	}
-	for group, id := range t.tasks {
-		left[group] = id
-	}
+	maps.Copy(left, t.tasks)
 	t.again, t.tasks = nil, left
 }
 

@@ -68,6 +68,9 @@ func (k *Fit) Check(t *collector.Task) error {
 	return nil
 }
 
+// Unscorable returns how many tasks so far hold nothing that the scorer can compare with.
+func (k *Fit) Unscorable() int { return k.unscorable }
+
 // Scorable is the error of tasks of which none can be scored, and tells of some.
 func (k *Fit) Scorable(kind string, note func(format string, args ...any)) error {
 	switch k.unscorable {
