@@ -178,7 +178,8 @@ func TestGroupLog(t *testing.T) {
 func TestGroupLogOfHostileEntries(t *testing.T) {
 	t.Parallel()
 	var groups sink.GroupLog
-	got := groups.Add(&sink.Commit{Seq: 1,
+	got := groups.Add(&sink.Commit{
+		Seq:     1,
 		Groups:  []sink.CommittedGroup{{ID: "huge", Size: 1<<31 - 1}, {ID: "none", Size: 0}, {ID: "below", Size: -5}},
 		Samples: []sink.CommittedSample{{Group: -1}, {Group: 9}, {Group: 0, Index: -1}, {Group: 1}, {Group: 2, Index: 7}},
 	})

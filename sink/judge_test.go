@@ -59,6 +59,7 @@ func (c *court) judge(g *sink.GroupFacts) {
 // tried returns n groups, and a court for them. The versions of samples with one row are
 // known, of those with two only in the first.
 func tried(t *testing.T, n int) (all []*tokenize.Sample, c *court) {
+	t.Helper()
 	b := sinktest.NewBuilder(9)
 	c = &court{t: t, samples: map[string]*tokenize.Sample{}, times: map[string]int{}}
 	for id := range n {

@@ -158,7 +158,7 @@ func (s *streamed) count(name string) int {
 	s.mu.Lock()
 	server := s.server
 	s.mu.Unlock()
-	resp, err := http.Get(server) //nolint:noctx // its own process
+	resp, err := http.Get(server)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -274,8 +274,9 @@ func (l *loop) oneStepOff(bin string) time.Duration {
 func (l *loop) calls(bin string) time.Duration {
 	began := time.Now()
 	for tasks := range slices.Chunk(l.tasks, loopTasks) {
-		p := startProgram(l.t, bin, nil, append([]string{"collect", "--quiet", "--out", filepath.Join(l.t.TempDir(), "run"),
-			"--tasks", writeFile(l.t, "tasks.jsonl", bytes.Join(tasks, nil))}, l.args...)...)
+		file := writeFile(l.t, "tasks.jsonl", bytes.Join(tasks, nil))
+		args := append([]string{"collect", "--quiet", "--out", filepath.Join(l.t.TempDir(), "run"), "--tasks", file}, l.args...)
+		p := startProgram(l.t, bin, nil, args...)
 		if code := p.wait(l.t, time.Minute); code != exit.OK {
 			l.t.Fatalf("exit code %d\n%s", code, p.said())
 		}
