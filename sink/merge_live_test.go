@@ -11,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/rollout-rl/rollout/sink"
@@ -265,4 +266,72 @@ func TestManySmallCommits(t *testing.T) {
 	if r := wholeVerify(t, dir); r.Samples != int64(n) {
 		t.Errorf("%d samples, want %d", r.Samples, n)
 	}
+}
+
+// What was replaced stays until a cursor is past it, and ten minutes where none ever was told.
+func TestReplacedFilesStay(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		cfg := sink.Config{MergeAt: 3, CommitGroups: true}
+		b := sinktest.NewBuilder(3)
+		commits := func(n int) {
+			for range n {
+				sinktest.Write(t, dir, sink.Config{}, alone([]*tokenize.Sample{b.Sample(b.Row(3, 5))}))
+			}
+		}
+		commits(9)
+		left := func() (n int) {
+			synctest.Wait()
+			names, err := filepath.Glob(filepath.Join(dir, "replaced", "_commits", "*"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			shards, err := filepath.Glob(filepath.Join(dir, "replaced", "data", "*"))
+			if err != nil || len(names) == 0 && len(shards) > 0 {
+				t.Fatal(shards, err)
+			}
+			return len(names)
+		}
+		run := func() (d *sink.Dataset, end func()) {
+			d, err := sink.Create(dir, cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			wait := start(t.Context(), t, d)
+			synctest.Wait()
+			return d, func() {
+				if err := errors.Join(d.Close(t.Context()), wait()); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		d, end := run()
+		for _, at := range []time.Duration{0, 9 * time.Minute} {
+			if time.Sleep(at); left() != 9 || d.Stats().Merges != 1 {
+				t.Fatalf("%v: %d entries in replaced/, %d merges", at, left(), d.Stats().Merges)
+			}
+		}
+		if time.Sleep(time.Minute); left() != 0 {
+			t.Errorf("%d entries in replaced/ after ten minutes", left())
+		}
+		end()
+		commits(4) // 11 to 14
+		if d, end = run(); left() != 4 {
+			t.Fatalf("%d entries in replaced/", left())
+		}
+		for _, tt := range []struct {
+			seq  int64
+			left int
+		}{{11, 4}, {13, 2}, {14, 1}, {15, 0}} {
+			if err := d.Acknowledge(sink.Cursor{RunID: "run", Seq: tt.seq}); err != nil {
+				t.Fatal(err)
+			}
+			if time.Sleep(time.Hour); left() != tt.left {
+				t.Errorf("acknowledged up to %d: %d entries in replaced/, want %d", tt.seq, left(), tt.left)
+			}
+		}
+		end()
+		wholeVerify(t, dir)
+	})
 }
