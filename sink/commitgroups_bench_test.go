@@ -10,12 +10,21 @@ import (
 )
 
 // BenchmarkCommitGroup commits groups of 8 samples of a thousand tokens one by one: the
-// processor time of each.
+// processor time of each, without merges and with all that 1,000 commits take. What merging
+// costs is the difference.
 func BenchmarkCommitGroup(b *testing.B) {
-	for _, format := range []sink.Format{sink.Parquet, sink.Arrow} {
-		b.Run(format.String(), func(b *testing.B) {
+	for _, tt := range []struct {
+		format  sink.Format
+		mergeAt int
+	}{{sink.Parquet, 1 << 20}, {sink.Parquet, 0}, {sink.Arrow, 1 << 20}, {sink.Arrow, 0}} {
+		format := tt.format
+		name := format.String()
+		if tt.mergeAt == 0 {
+			name += "/merged"
+		}
+		b.Run(name, func(b *testing.B) {
 			told := make(chan struct{}, 8)
-			d, err := sink.Create(b.TempDir(), sink.Config{Format: format, CommitGroups: true, MergeAt: 1 << 20, Events: sink.Events{
+			d, err := sink.Create(b.TempDir(), sink.Config{Format: format, CommitGroups: true, MergeAt: tt.mergeAt, Events: sink.Events{
 				Committed: func(sink.Commit) { told <- struct{}{} },
 			}})
 			if err != nil {
@@ -41,6 +50,9 @@ func BenchmarkCommitGroup(b *testing.B) {
 				}
 				feed.Wait()
 				<-told
+			}
+			if tt.mergeAt == 0 {
+				b.ReportMetric(float64(d.Stats().Merges)/float64(b.N), "merges/commit")
 			}
 			b.ReportMetric(float64((cpu(b)-before).Microseconds())/1000/float64(b.N), "cpu-ms/commit")
 			if err := d.Close(b.Context()); err != nil {
