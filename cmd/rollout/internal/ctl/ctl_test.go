@@ -411,6 +411,36 @@ func TestPaths(t *testing.T) {
 	}
 }
 
+// Where there is no /proc the path goes through a link, which is gone afterwards.
+func TestLinked(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	long := filepath.Join(t.TempDir(), strings.Repeat("d", 200))
+	if err := os.Mkdir(long, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	serve(t, long, &run{}, 0)
+	err := ctl.Linked(long, ctl.Name, func(address string) error {
+		if len(address) > 100 {
+			t.Errorf("the address %q has %d bytes", address, len(address))
+		}
+		conn, err := net.Dial("unix", address)
+		if err == nil {
+			err = conn.Close()
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	if left, err := os.ReadDir(os.TempDir()); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+	t.Setenv("TMPDIR", long)
+	if err := ctl.Linked(long, ctl.Name, func(string) error { return nil }); err == nil {
+		t.Error("no complaint about a folder for temporary files with a long path")
+	}
+}
+
 // The socket of a process that was killed is replaced. A file of another kind is not.
 func TestStale(t *testing.T) {
 	t.Parallel()

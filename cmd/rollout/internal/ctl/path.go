@@ -28,20 +28,26 @@ func within(dir, name string, use func(address string) error) error {
 		return err
 	}
 	defer folder.Close() //nolint:errcheck // read only
-	short := fmt.Sprintf("/proc/self/fd/%d", folder.Fd())
-	if !same(folder, short) { // not Linux, or without /proc
-		at, err := os.MkdirTemp("", "ctl-")
-		if err != nil {
-			return err
-		}
-		defer os.RemoveAll(at) //nolint:errcheck // a link that is left leads to a folder of ours
-		if dir, err = filepath.Abs(dir); err != nil {
-			return err
-		}
-		short = filepath.Join(at, "r")
-		if err := os.Symlink(dir, short); err != nil {
-			return err
-		}
+	if short := fmt.Sprintf("/proc/self/fd/%d", folder.Fd()); same(folder, short) {
+		return use(filepath.Join(short, name))
+	}
+	return linked(dir, name, use) // not Linux, or without /proc
+}
+
+// linked is within by a link in the folder for temporary files.
+func linked(dir, name string, use func(address string) error) error {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return err
+	}
+	at, err := os.MkdirTemp("", "ctl-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(at) //nolint:errcheck // a link that is left leads to a folder of ours
+	short := filepath.Join(at, "r")
+	if err := os.Symlink(dir, short); err != nil {
+		return err
 	}
 	if path := filepath.Join(short, name); len(path) > maxPath {
 		return fmt.Errorf("%s: too long for a socket, and so is %s", filepath.Join(dir, name), path)
