@@ -1,0 +1,129 @@
+package sink_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os/exec"
+	"slices"
+	"testing"
+
+	"github.com/rollout-rl/rollout/sink"
+	"github.com/rollout-rl/rollout/sink/sinktest"
+	"github.com/rollout-rl/rollout/tokenize"
+)
+
+// lives writes a dataset in several lives of a collector: groups of which parts come in
+// different ones, failures that are tried again before and after their group is whole, some
+// groups that are left out.
+func lives(t *testing.T, dir string, seed uint64) {
+	t.Helper()
+	rng := rand.New(rand.NewPCG(seed, 1))
+	b := sinktest.NewBuilder(seed)
+	rest := []*tokenize.Sample{}
+	for id := range 24 {
+		rest = append(rest, group(b, id, 1+rng.IntN(6))...)
+	}
+	cfg := sink.Config{CommitGroups: true, MergeAt: 2 + rng.IntN(8), Judge: func(g *sink.GroupFacts) {
+		if len(g.ID)%3 == 0 {
+			for i := range g.Samples {
+				g.Samples[i].Keep = new(bool)
+			}
+		}
+	}}
+	for attempt := int32(1); len(rest) > 0; attempt++ {
+		rng.Shuffle(len(rest), func(i, k int) { rest[i], rest[k] = rest[k], rest[i] })
+		n := len(rest)
+		if attempt < 4 {
+			n = rng.IntN(len(rest) + 1)
+		}
+		now := rest[:n]
+		rest = slices.Clone(rest[n:])
+		for _, s := range now {
+			if len(s.Rows) == 0 && attempt < 4 && rng.IntN(2) == 0 {
+				again := b.Sample(b.Row(20, 30))
+				if rng.IntN(3) == 0 {
+					again = b.Failure(3)
+				}
+				again.GroupID, again.GroupSize, again.Index, again.Key = s.GroupID, s.GroupSize, s.Index, s.Key
+				again.Attempt = s.Attempt + 1
+				again.RolloutID = fmt.Sprintf("%s/%d", again.Key, again.Attempt)
+				rest = append(rest, again)
+			}
+		}
+		sinktest.Write(t, dir, cfg, now)
+	}
+}
+
+// followed prints the groups that Following gives of runs, in order, and the cursor after each.
+const followed = `
+import json, sys
+from rollout.follow import Following
+from rollout.filters import Where
+out = []
+for run in sys.argv[1:]:
+    given = []
+    following = Following(run, timeout=0.01, interval=0.01, where=Where(keep="keep"))
+    try:
+        for group in following:
+            cursor = getattr(following, "cursor", None) or {}
+            given.append({"id": group.id, "size": group.size, "failed": group.failed, "seq": cursor.get("seq", 0), "n": cursor.get("groups", 0)})
+    except TimeoutError:
+        pass
+    out.append(given)
+print(json.dumps(out))
+`
+
+// TestGroupsAgainstPython: a GroupLog and rollout.Following find the same groups in the same
+// order, and give them the same places, in datasets with merges.
+func TestGroupsAgainstPython(t *testing.T) {
+	t.Parallel()
+	python := interpreter(t)
+	args := []string{"-c", followed}
+	for seed := range uint64(6) {
+		dir := t.TempDir()
+		lives(t, dir, seed)
+		args = append(args, dir)
+	}
+	cmd := exec.CommandContext(t.Context(), python, args...)
+	cmd.Env = append(cmd.Environ(), "PYTHONPATH=python/src", "PYTHONDONTWRITEBYTECODE=1", "OMP_NUM_THREADS=1")
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%v: %s", err, tail(err.(*exec.ExitError).Stderr, 4000)) //nolint:errorlint // it has run
+	}
+	type given struct {
+		ID     string
+		Size   int32
+		Failed int
+		Seq    int64
+		N      int
+	}
+	var all [][]given
+	if err := json.Unmarshal(out, &all); err != nil {
+		t.Fatal(err)
+	}
+	for i, dir := range args[2:] {
+		var groups sink.GroupLog
+		var want []given
+		if _, err := sink.ReadLogEach(dir, func(c *sink.Commit) {
+			for _, w := range groups.Add(c) {
+				if w.Rows > 0 { // else there is nothing to give
+					want = append(want, given{w.ID, w.Size, w.Failed, w.Seq, w.N})
+				}
+			}
+		}); err != nil {
+			t.Fatal(err)
+		}
+		for k := range all[i] {
+			if all[i][k].Seq == 0 && k < len(want) { // it has no cursor
+				all[i][k].Seq, all[i][k].N = want[k].Seq, want[k].N
+			}
+		}
+		if !slices.Equal(all[i], want) {
+			t.Errorf("seed %d: Following gives\n%v\nwant\n%v", i, all[i], want)
+		}
+		if len(want) < 15 {
+			t.Errorf("seed %d: %d groups", i, len(want))
+		}
+	}
+}
