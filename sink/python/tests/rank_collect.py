@@ -2,7 +2,7 @@
 
 usage: rank_collect.py FOLDER RANK WORLD OPTIONS
 
-OPTIONS: JSON of {"tasks": N, "options": {…}, "program": PATH, "async": bool, "fail": bool}.
+OPTIONS: JSON of {"tasks": N, "options": {…}, "program": PATH, "async": bool, "fail": bool, "wait": SECONDS}.
 Writes what it was given as lines of FOLDER/rank-RANK.jsonl, and at last how it ended.
 """
 
@@ -12,6 +12,7 @@ import asyncio
 import datetime
 import json
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,9 +23,10 @@ import rollout
 from rollout import collecting
 
 
-def tasks(n: int, fail: bool) -> Iterator[dict[str, Any]]:
+def tasks(n: int, fail: bool, wait: float) -> Iterator[dict[str, Any]]:
     for i in range(n):
         yield {"id": str(i), "prompt": f"p{i}"}
+    time.sleep(wait)
     if fail:
         raise KeyError("mine")
 
@@ -40,7 +42,7 @@ def main(folder: Path, rank: int, world: int, wishes: dict[str, Any]) -> None:
             print(json.dumps(fields), file=out, flush=True)
 
         try:
-            with rollout.collect(None, tasks(wishes["tasks"], wishes.get("fail", False)), **options) as c:
+            with rollout.collect(None, tasks(wishes["tasks"], wishes.get("fail", False), wishes.get("wait", 0)), **options) as c:
 
                 def given(group: rollout.Group) -> None:
                     c.set_version(len(group.rows))

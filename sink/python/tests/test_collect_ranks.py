@@ -47,7 +47,7 @@ def ranks(stand_in: Callable[..., rollout.Collection], tmp_path: Path) -> Ranks:
 @pytest.mark.parametrize("iteration", ["sync", "async"])
 def test_every_rank_gets_as_many_groups(ranks: Ranks, tmp_path: Path, iteration: str) -> None:
     # Rank 0 waits longer than the training's own collectives may take: that is no timeout.
-    first, second = ranks(2, tasks=7, options={"max_ahead": 2}, **{"async": iteration == "async"})
+    first, second = ranks(2, tasks=7, wait=6, options={"max_ahead": 2}, **{"async": iteration == "async"})
     assert [r["group"] for r in first[:-1]] == ["g0", "g2", "g4"] and [r["group"] for r in second[:-1]] == ["g1", "g3", "g5"]
     assert all(r["rows"] == [0, 1] for r in first[:-1] + second[:-1])
     assert [r["state"] for r in first[:-1]] == [r["state"] for r in second[:-1]]
