@@ -10,6 +10,7 @@ FUZZTIME ?= 30s
 BENCH   ?= .
 KILLS   ?= 200
 DAMAGES ?= 400
+COLLECT_KILLS ?= 20,10
 SOAK    ?= 10m
 NEW     ?= bin/rollout
 OLD     ?=
@@ -115,6 +116,16 @@ vuln: ## known vulnerabilities in what the binary calls; fails on a finding
 .PHONY: killtest
 killtest: python ## kill the collector KILLS (200) times and resume it: nothing lost, nothing twice
 	ROLLOUT_KILLS=$(KILLS) $(GO) test -count 1 -timeout 60m -v -run '^TestKill|^TestTakenOver' ./cmd/rollout
+
+.PHONY: loopkill
+loopkill: python ## kill a training loop's collector and its trainer COLLECT_KILLS (20,10) times: each group trained once
+	COLLECT_KILLS=$(COLLECT_KILLS) .ci/pytest.sh test_collect_run.py -k kills -s
+
+.PHONY: raytest
+raytest: python ## rollout.collect() in actors of Ray, which is installed into .build/ray
+	test -x .build/ray/bin/python || $(PYTHON) -m venv .build/ray
+	.build/ray/bin/python -m pip install --quiet --disable-pip-version-check ray==2.49.2 numpy==1.26.4 pyarrow==25.0.0 pytest==9.2.0
+	ROLLOUT_PYTHON=$(CURDIR)/.build/ray/bin/python .ci/pytest.sh --source test_collect_ray.py
 
 .PHONY: damage
 damage: ## damage files of runs DAMAGES (400) times: found or harmless, nothing lost, nothing twice

@@ -1,0 +1,68 @@
+"""A trainer for test_collect_run.py that is killed at any moment and begins again from its
+last checkpoint.
+
+usage: looping.py FOLDER OPTIONS
+
+A checkpoint is the file FOLDER/checkpoint.json: the state of the collection, and, in place
+of weights, the groups that they were trained with. OPTIONS: JSON of the arguments of
+collect, and of "plant": what a faulty trainer does with its state: "double" begins a group
+too early after each start, "lost" one too late.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import rollout
+
+
+def save(folder: Path, state: dict[str, Any], trained: list[str]) -> None:
+    """Write a checkpoint as a whole."""
+    part = folder / "checkpoint.part"
+    part.write_text(json.dumps({"state": state, "trained": trained}))
+    part.rename(folder / "checkpoint.json")
+
+
+def main(folder: Path, config: dict[str, Any], options: dict[str, Any], plant: str | None) -> None:
+    saved = json.loads((folder / "checkpoint.json").read_text()) if (folder / "checkpoint.json").exists() else None
+    trained: list[str] = saved["trained"] if saved else []
+    state = saved["state"] if saved else None
+    tasks = [json.loads(line) for line in (folder / "tasks.jsonl").read_text().splitlines()]
+    with rollout.collect(config, tasks, out=folder / "run", state=state, timeout=60, **options) as c:
+        (folder / "begun").touch()
+        if saved is None:
+            save(folder, c.state_dict(), [])
+        skip = plant == "lost" and len(trained) > 2
+        for step, group in enumerate(c):
+            assert group.missing == 0 and len({r["sample_index"] for r in group.rows}) + group.failed + group.empty == group.size
+            time.sleep(0.05)  # a step
+            if skip:  # planted: a group that no one trains
+                skip = False
+                continue
+            trained.append(group.id)
+            if plant == "double" and step == 1:
+                trained.append(group.id)
+            if step % 3 == 2 or len(trained) == len(tasks):
+                save(folder, c.state_dict(), trained)
+            c.set_version(step)
+        save(folder, c.state_dict(), trained)
+    (folder / "done").touch()
+
+
+def once(trained: list[str], planned: int) -> list[str]:
+    """Return what is wrong with the groups of a training: nothing where each was trained once."""
+    counts = {g: trained.count(g) for g in trained}
+    out = [f"{g} was trained {n} times" for g, n in counts.items() if n != 1]
+    if len(counts) != planned:
+        out.append(f"{len(counts)} groups were trained, want {planned}")
+    return out
+
+
+if __name__ == "__main__":
+    wishes = json.loads(sys.argv[2])
+    main(Path(sys.argv[1]), wishes.pop("config"), wishes, os.environ.get("PLANT"))

@@ -1,0 +1,67 @@
+"""collect() inside actors of Ray: a plain one and an asynchronous one, the program itself.
+
+Runs where Ray is installed: `make raytest` makes an environment with it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import MODEL
+from waiting import alive, wait_for
+
+import rollout
+
+ray = pytest.importorskip("ray")
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[None]:
+    folders = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+    env = {"PATH": os.environ["PATH"], "PYTHONPATH": folders.rstrip(os.pathsep)}
+    ray.init(num_cpus=2, include_dashboard=False, runtime_env={"env_vars": env}, logging_level="error")
+    yield
+    ray.shutdown()
+
+
+class Trainer:
+    """Takes the groups of a collection that it makes itself."""
+
+    def begin(self, config: dict[str, Any], tasks: list[dict[str, Any]], out: str) -> None:
+        import rollout
+
+        self.c = rollout.collect(config, tasks, out=out, samples=2, max_ahead=2, timeout=60)
+
+    def train(self, n: int) -> tuple[list[str], int]:
+        ids = [next(self.c).id for _ in range(n)]
+        self.c.set_version(n)
+        return ids, self.c.status().get("pid", 0)
+
+
+class AsyncTrainer(Trainer):
+    async def train(self, n: int) -> tuple[list[str], int]:
+        return [(await anext(self.c)).id for _ in range(n)], self.c.status().get("pid", 0)
+
+
+@pytest.mark.parametrize("kind", [Trainer, AsyncTrainer])
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_collection_in_an_actor(cluster: None, simulator: Callable[..., tuple[str, Path]], tmp_path: Path, kind: type) -> None:
+    url, path = simulator("--input-ids", "--scripted", "8")
+    config = {"server": {"urls": [url]}, "agent": {"model": MODEL}, "reward": {"kind": "number"}}
+    tasks = [json.loads(line) for line in path.read_text().splitlines()]
+    actor = ray.remote(kind).remote()
+    ray.get(actor.begin.remote(config, tasks, str(tmp_path / "run")))
+    ids, pid = ray.get(actor.train.remote(5))
+    assert len(set(ids)) == 5 and alive(pid)
+    ray.kill(actor)  # as the machine's end: nothing is run in the actor
+    wait_for(lambda: not alive(pid))
+    again = ray.remote(kind).remote()
+    ray.get(again.begin.remote(config, tasks, str(tmp_path / "run")))
+    more, _ = ray.get(again.train.remote(4))
+    # The one that the first actor had not come back from is given again.
+    assert more[0] == ids[4] and set(ids + more) == {g.id for g in rollout.Dataset(tmp_path / "run")}
