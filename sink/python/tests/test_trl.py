@@ -178,7 +178,7 @@ def test_what_waits_waits_in_the_collector(trl: SimpleNamespace, groups: list[Gr
     assert (collector.given, worker.rollout_buffer.qsize()) == (1, 1)
     worker.check_health(300.0)
     worker.stop()
-    assert collector.closed.is_set() and collector.versions == [0, 1] and not worker._thread.is_alive()
+    assert collector.closed.is_set() and collector.versions == [1] and not worker._thread.is_alive()
 
 
 def test_an_error_of_the_collector_reaches_the_trainer(trl: SimpleNamespace) -> None:
@@ -212,6 +212,6 @@ def test_the_settings_are_those_of_collect(trl: SimpleNamespace, simulator: Call
             rows.append(row)
     worker.stop()
     run = Dataset(tmp_path / "run1")
-    assert len(run) == 3 and {row["policy_version_min"] for group in run for row in group.rows} == {1}
+    assert len(run) == 3 and {1} <= {row["policy_version_min"] for group in run for row in group.rows} <= {1, None}
     assert sorted(tuple(row["input_ids"].tolist()) for row in rows) == sorted(tuple(r["input_ids"].tolist()) for g in run for r in g.rows)
     assert sorted({row["group_id"] for row in rows}) == [0, 1, 2]

@@ -238,6 +238,15 @@ def test_the_end_of_the_tasks_reaches_the_trainer(verl: frameworks.Verl, trainer
         one.sample(2)  # it evicts the prompt that has failed, and asks for another
 
 
+def test_an_error_of_the_queue_reaches_the_trainer(trainer: Callable[..., Trainer], whole: list[Group]) -> None:
+    odd = replace(whole[0], rows=[{**whole[0].rows[0], "logprobs": None}])
+    one = trainer([odd, *whole], threshold=None)
+    one.submit(2)
+    with pytest.raises(RuntimeError, match="no more groups come") as raised:
+        one.sample(2)
+    assert isinstance(raised.value.__cause__, TypeError)
+
+
 def test_validation_is_refused(whole: list[Group]) -> None:
     with frameworks.modules(**({} if frameworks.INSTALLED else {"transfer_queue": SimpleNamespace()})):
         with pytest.raises(NotImplementedError, match="test_freq=-1"):

@@ -47,7 +47,8 @@ class RolloutWorker(Worker):
     def start(self) -> None:
         """Begin to collect, with the version that TRL told before it: that of the first weights."""
         self.begin()
-        self.set_version(self._version)
+        if self._set:
+            self.set_version(self._version)
 
     def check_health(self, stale_after_s: float) -> None:
         """Raise RuntimeError where no more rows come. One that takes long is no error."""

@@ -3,18 +3,16 @@
     actor_rollout_ref.rollout.agent.agent_loop_manager_class=rollout.verl.Feeder
     +actor_rollout_ref.rollout.custom.rollout={config: rollout.yaml, tasks: tasks.jsonl, out: run1, max_ahead: 2}
 
-Written for verl 0.9.1 (trainer/ppo/v1/) and TransferQueue 0.1.11. For each prompt that the
-trainer submits (trainer_base.py:1496) the next group of the collector goes into the queue
-under the prompt's uid: the tasks are the collector's. Keys are {uid}_{sample_index}_
-{segment_index}, fields and tags those of agent_loop_tq.py:180. A group of which a sample
-failed or has no reward has the status failure, and the rows of the others (:142).
-
-A prompt gets global_steps = the oldest version of its group + 1, for step s trains what
-version s - 1 sampled (trainer_base.py:1987), so the replay buffer drops old groups as its
-own. Versions that a row does not know are bounds, see Worker.versions.
+For each prompt that the trainer submits (verl 0.9.1, trainer/ppo/v1/trainer_base.py:1496)
+the next group of the collector goes into the TransferQueue (0.1.11), under the prompt's
+uid: keys {uid}_{sample_index}_{segment_index}, fields and tags as agent_loop_tq.py:180. The
+prompt gets global_steps = the oldest version of the group + 1, as step s trains what
+version s - 1 sampled (trainer_base.py:1987), and the status failure where a sample failed
+or has no reward (agent_loop_tq.py:142): dropping it is left to the replay buffer. Versions
+that a row does not know are bounds, see Worker.versions.
 
 The key "rollout" has the collector's place as its tag, put with each group: a checkpoint
-of the queue holds it (trainer_base.py:1004), and goes on behind it without loss or double.
+of the queue (trainer_base.py:1004) holds it and goes on behind it.
 """
 
 from __future__ import annotations
@@ -65,17 +63,22 @@ class Feeder(Worker):
         import transfer_queue as tq
 
         super()._run()
-        while not self._stopped.is_set() and (uid := self._uids.get()) is not None:  # check tells the trainer why, when it asks for more
+        while not self._stopped.is_set() and (uid := self._uids.get()) is not None:  # generate_sequences tells why
             tq.kv_batch_put(keys=[uid], partition_id="train", tags=[{"status": "failure"}])
 
     def _hand(self, group: Group, number: int) -> None:
+        if (uid := self._uids.get()) is not None:
+            try:
+                self._put(group, uid)
+            except BaseException:
+                self._uids.put(uid)  # _run ends the prompt
+                raise
+
+    def _put(self, group: Group, uid: str) -> None:
         import torch
         import transfer_queue as tq
         from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
-        uid = self._uids.get()
-        if uid is None:
-            return
         rows = [row for row in group.rows if row["reward"] is not None]
         keys, fields, tags = [], [], []
         for row in rows:
