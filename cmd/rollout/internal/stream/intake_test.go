@@ -14,6 +14,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/stream"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/tasks"
@@ -211,5 +212,34 @@ func TestManyProducers(t *testing.T) {
 	body, err := os.ReadFile(path)
 	if err != nil || bytes.Count(body, []byte("\n")) != 100 {
 		t.Errorf("%v: %d lines", err, bytes.Count(body, []byte("\n")))
+	}
+}
+
+// Where the tasks cannot be written, they are refused, and the run gets the error behind the
+// tasks that were accepted, with its exit code.
+func TestFullDisk(t *testing.T) {
+	t.Parallel()
+	in, log, path := newIntake(t)
+	if r := in.Add(&collector.Task{ID: "a", Messages: []string{"x"}})(); r[0].Err != nil {
+		t.Fatal(r[0].Err)
+	}
+	if err := log.Close(); err != nil { // every write fails from now on
+		t.Fatal(err)
+	}
+	for _, id := range []string{"b", "c"} {
+		if r := in.Add(&collector.Task{ID: id, Messages: []string{"x"}})(); exit.Code(r[0].Err) != exit.Storage {
+			t.Errorf("task %s: %v", id, r[0].Err)
+		}
+	}
+	var end error
+	for _, err := range in.More(context.Background()) {
+		end = err
+	}
+	if exit.Code(end) != exit.Storage {
+		t.Errorf("the run is told: %v", end)
+	}
+	body, err := os.ReadFile(path)
+	if err != nil || bytes.Count(body, []byte("\n")) != 1 {
+		t.Errorf("%v: %s", err, body)
 	}
 }
