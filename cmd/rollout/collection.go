@@ -202,6 +202,11 @@ func (c *collection) makeCollector(held *sink.Ledger) (err error) {
 	}
 	cfg.MaxUnscored = maxUnscored(c.config, c.info.Tasks.Planned)
 	cfg.Logger, cfg.Events = c.Log.Logger, c.Events(c.leftovers.Finished)
+	cfg.Events.SampleDone = func(key string, err error) {
+		if err == nil { // one that is cut at its deadline is not looked for
+			c.leftovers.Done(key)
+		}
+	}
 	cfg.Filtered = held.Filtered()
 	if c.grouping != nil {
 		if err := c.grouping.ofCollector(&cfg); err != nil {

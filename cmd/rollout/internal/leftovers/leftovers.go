@@ -57,6 +57,14 @@ func (l *Agents) Finished(a collector.Attempt, err error) {
 	delete(l.open, a.Key)
 }
 
+// Done notes a sample that the dataset has: nobody takes an attempt at it over, also if none
+// was made in this process.
+func (l *Agents) Done(key string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.open, key)
+}
+
 // waiting reports whether the agent's attempt may still be taken over.
 func (l *Agents) waiting(a *letta.AgentState) bool {
 	key, n := agent.AttemptOf(a)

@@ -19,11 +19,11 @@ func TestLeftovers(t *testing.T) {
 	_, client, backend := simulated(t)
 	// An earlier process began attempt 2 at every sample; that at "open" has no end.
 	l := agentsOf("mine", client)
-	l.last, l.open = func(string) int { return 2 }, map[string]int{"open": 2}
+	l.last, l.open = func(string) int { return 2 }, map[string]int{"open": 2, "cut": 2}
 	for _, a := range []struct {
 		key string
 		n   int
-	}{{"open", 1}, {"open", 2}, {"dead", 2}, {"dead", 3}} {
+	}{{"open", 1}, {"open", 2}, {"cut", 2}, {"dead", 2}, {"dead", 3}} {
 		task := &collector.Task{ID: a.key, Messages: []string{"Hi."}}
 		if _, err := backend.Open(t.Context(), collector.Attempt{Task: task, Key: a.key, GroupSize: 1, N: a.n, RunID: "mine"}); err != nil {
 			t.Fatal(err)
@@ -43,9 +43,10 @@ func TestLeftovers(t *testing.T) {
 		return left
 	}
 	l.Clear(t.Context(), func(string, int, error) {})
-	if got, want := alive(), []string{"dead/3", "open/2"}; !slices.Equal(got, want) {
+	if got, want := alive(), []string{"cut/2", "dead/3", "open/2"}; !slices.Equal(got, want) {
 		t.Errorf("at work: %q are left, want %q", got, want)
 	}
+	l.Done("cut")
 	l.Sweep(t.Context(), 0, answering)
 	if got, want := alive(), []string{"open/2"}; !slices.Equal(got, want) {
 		t.Errorf("at the end: %q are left, want %q", got, want)
