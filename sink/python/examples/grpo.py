@@ -1,0 +1,76 @@
+"""GRPO in plain PyTorch on the groups of a collector that stays warm."""
+
+import os
+
+import rollout
+import torch
+from rollout import advantages, collate
+
+
+def grpo(model, logprobs_of, push, collector, checkpoint, *, steps, groups=4, max_lag=4, rate=0.01):
+    """Train for so many steps, each on whole groups, and yield (step, mean reward, groups too old).
+
+    logprobs_of(ids) has the log-probability of each of ids [b, T] after those before it.
+    push(version) gives the engines the weights of the model, and returns once they have them.
+    """
+    optimizer = torch.optim.Adam(model.parameters(), rate)
+    layout = collate.padded(pad_id=0, null_reward="drop")  # batch["dropped"] samples had no reward
+    step = 0
+
+    def save():
+        state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": step, "collector": collector.state_dict()}
+        torch.save(state, checkpoint + ".tmp")
+        os.replace(checkpoint + ".tmp", checkpoint)
+
+    if os.path.exists(checkpoint):
+        state = torch.load(checkpoint)
+        model.load_state_dict(state["model"])
+        optimizer.load_state_dict(state["optimizer"])
+        step = state["step"]
+        collector.load_state_dict(state["collector"])  # exactly the groups behind the checkpoint are given
+    else:
+        save()
+    push(step)
+    collector.set_version(step)
+
+    fresh, old = [], 0
+    for group in collector:  # asking for a group acknowledges the one before
+        oldest = [row["policy_version_min"] for row in group.rows]
+        if any(version is not None and step - version > max_lag for version in oldest):
+            old += 1  # it was given although it is old: leaving it out is the trainer's decision
+            continue
+        fresh.append(group)
+        if len(fresh) < groups:
+            continue
+        batch = layout(fresh)
+        advantage = advantages.grpo(batch["reward"], batch["group"], batch["sample"], preset="trl")
+        weight = rollout.loss_weights(batch["tokens"], batch["sample"], mode="token-mean")
+        optimizer.zero_grad()
+        for micro in collate.micro_batches(batch):
+            a = advantage[micro["row_ids"]]
+            w = weight[micro["row_ids"]] * micro["loss_mask"]  # 0 where the policy sampled nothing
+            ratio = (logprobs_of(micro["input_ids"]) - micro["logprobs"]).exp()  # to the policy that sampled
+            loss = -(w * torch.minimum(ratio * a, ratio.clamp(0.8, 1.2) * a)).sum()
+            loss.backward()
+        optimizer.step()
+        step += 1
+        push(step)
+        collector.set_version(step)  # a call that spans it has no version: nothing is claimed
+        save()
+        yield step, float(batch["reward"].mean()), old
+        if step >= steps:
+            return
+        fresh, old = [], 0
+
+
+if __name__ == "__main__":
+    table = torch.nn.Embedding(151_936, 1)  # in place of a model: one number per id, whatever was before it
+
+    def logprobs_of(ids):
+        return torch.nn.functional.logsigmoid(table(ids))[..., 0]
+
+    tasks = ({"prompt": f"Add {n} and {n + 1}.", "answer": str(2 * n + 1)} for n in range(1_000_000))
+    server = {"server": "http://127.0.0.1:8283", "model": "sglang//models/qwen3", "samples": 8, "flags": ["--reward=number"]}
+    with rollout.collect(tasks=tasks, out="run-grpo", max_ahead=2, **server) as collector:
+        for step, reward, old in grpo(table, logprobs_of, lambda version: None, collector, "grpo.pt", steps=3):
+            print(f"step {step}: reward {reward:.2f}, {old} groups were too old")
