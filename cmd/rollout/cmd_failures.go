@@ -272,7 +272,7 @@ func cause(name string) string {
 	case c.Retryable():
 		return "infrastructure"
 	case c == collector.ClassCensored:
-		return "tail policy"
+		return "tail policy or deadline"
 	default:
 		return "data"
 	}
