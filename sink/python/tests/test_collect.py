@@ -214,16 +214,17 @@ def test_states(stand_in: Callable[..., rollout.Collection], tmp_path: Path) -> 
 
 def test_manual_acknowledgement(stand_in: Callable[..., rollout.Collection], tmp_path: Path) -> None:
     c = stand_in(prompts(5), max_ahead=2, ack="manual")
+
+    def none_comes() -> None:
+        assert c.within(0.3) is None
+
     first, second = next(c), next(c)
-    c._timeout = 0.3
-    with pytest.raises(TimeoutError, match="no group for 0.3 s"):
-        next(c)
+    none_comes()
     c.ack(second)
     third = next(c)
     c.ack(first)  # acknowledged already, and changes nothing
     assert next(c).id == "g4"
-    with pytest.raises(TimeoutError):
-        next(c)
+    none_comes()
     c.ack(third)
     assert next(c).id == "g5"
     c.ack()
@@ -231,6 +232,18 @@ def test_manual_acknowledgement(stand_in: Callable[..., rollout.Collection], tmp
         next(c)
     c.close()
     assert json.loads((tmp_path / "run/ack.json").read_text())["seq"] == 5
+
+
+def test_waiting_ends(stand_in: Callable[..., rollout.Collection]) -> None:
+    c = stand_in(None, timeout=0.2)
+    with pytest.raises(TimeoutError, match="no group for 0.2 s"):
+        next(c)
+
+    async def main() -> None:
+        with pytest.raises(TimeoutError, match="no group for 0.2 s"):
+            await anext(c)
+
+    asyncio.run(main())
 
 
 def test_what_filters_leave_out_is_acknowledged(stand_in: Callable[..., rollout.Collection], tmp_path: Path) -> None:

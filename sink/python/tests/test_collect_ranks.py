@@ -33,7 +33,7 @@ def ranks(stand_in: Callable[..., rollout.Collection], tmp_path: Path) -> Ranks:
         processes = [subprocess.Popen([sys.executable, RANK, folder, str(r), str(world), json.dumps(wishes)]) for r in range(world)]
         try:
             for p in processes:
-                assert p.wait(90) == 0
+                assert p.wait(240) == 0
         finally:
             for p in processes:
                 p.kill()
@@ -77,5 +77,5 @@ def test_an_error_of_rank_0_is_raised_on_all(ranks: Ranks) -> None:
 
 
 def test_waiting_ends_on_all_ranks(ranks: Ranks) -> None:
-    first, second = ranks(2, tasks=3, options={"timeout": 2, "ack": "manual", "max_ahead": 2})
+    first, second = ranks(2, tasks=3, options={"timeout": 10, "ack": "manual", "max_ahead": 2})
     assert [r.get("error") for r in first] == [r.get("error") for r in second] == [None, "TimeoutError"]
