@@ -312,6 +312,10 @@ func TestReplacedFilesStay(t *testing.T) {
 				t.Fatalf("%v: %d entries in replaced/, %d merges", at, left(), d.Stats().Merges)
 			}
 		}
+		end()
+		if d, end = run(); left() != 9 || d.Stats().Merges > 0 {
+			t.Fatalf("continued: %d entries in replaced/, %d merges", left(), d.Stats().Merges)
+		}
 		if time.Sleep(time.Minute); left() != 0 {
 			t.Errorf("%d entries in replaced/ after ten minutes", left())
 		}

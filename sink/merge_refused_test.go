@@ -1,15 +1,22 @@
 package sink_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"log/slog"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/rollout-rl/rollout/sink"
+	"github.com/rollout-rl/rollout/sink/sinktest"
 )
 
 // What a merge says is checked by who reads it: ranges, sums, and that no commit is in two
@@ -137,4 +144,84 @@ func TestMergeKeepsMeta(t *testing.T) {
 		t.Errorf("%q, want %q", got, want)
 	}
 	wholeVerify(t, dir)
+}
+
+// A fullDisk has no space for merged shards, or from the first of them on for any entry.
+type fullDisk struct {
+	unsynced
+	entries bool
+	merged  atomic.Bool
+}
+
+func (f *fullDisk) Rename(from, to string) error {
+	if strings.Contains(filepath.Base(to), "-m-") {
+		f.merged.Store(true)
+		if !f.entries {
+			return syscall.ENOSPC
+		}
+	}
+	return f.unsynced.Rename(from, to)
+}
+
+func (f *fullDisk) Link(from, to string) error {
+	if f.entries && f.merged.Load() {
+		return syscall.ENOSPC
+	}
+	return f.unsynced.Link(from, to)
+}
+
+// A merge that cannot be made ends merging and nothing else; where the log cannot be written the
+// run ends, as by a commit.
+func TestMergeFails(t *testing.T) {
+	t.Parallel()
+	for _, entries := range []bool{false, true} {
+		t.Run(fmt.Sprintf("entries=%t", entries), func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			smallCommits(t, dir, sink.Config{}, 4, 1)
+			want := logicalOf(t, dir)
+			disk := &fullDisk{unsynced: unsynced{sink.OS()}, entries: entries}
+			var said bytes.Buffer // of one goroutine
+			d, err := sink.Create(dir, sink.Config{CommitGroups: true, MergeAt: 3, FS: disk, Logger: slog.New(slog.NewTextHandler(&said, &slog.HandlerOptions{Level: slog.LevelWarn}))})
+			if err != nil {
+				t.Fatal(err)
+			}
+			wait := start(t.Context(), t, d)
+			if entries {
+				if err := wait(); !errors.Is(err, sink.ErrFull) {
+					t.Errorf("Run: %v, want ErrFull", err)
+				}
+			} else {
+				for !disk.merged.Load() {
+					time.Sleep(time.Millisecond)
+				}
+				feed := &groupFeed{t: t, d: d, b: sinktest.NewBuilder(8), rng: rand.New(rand.NewPCG(4, 4))}
+				for range 5 {
+					feed.group(2, true)
+				}
+				if err := errors.Join(d.Close(t.Context()), wait()); err != nil || d.Stats().Samples != 10 {
+					t.Errorf("%v, %+v", err, d.Stats())
+				}
+				if n := strings.Count(said.String(), "small commits are merged no more"); n != 1 || !strings.Contains(said.String(), "no space left") {
+					t.Errorf("said %d times:\n%s", n, said.String())
+				}
+			}
+			if d.Stats().Merges > 0 {
+				t.Errorf("%d merges", d.Stats().Merges)
+			}
+			d, err = sink.Create(dir, sink.Config{MergeAt: 3})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if entries {
+				sameLogical(t, dir, want)
+			}
+			if n, err := d.MergeAll(t.Context()); n == 0 || err != nil {
+				t.Errorf("%d merges, %v", n, err)
+			}
+			if r := wholeVerify(t, dir); len(r.Orphans) > 0 {
+				t.Errorf("orphans %q", r.Orphans)
+			}
+		})
+	}
 }

@@ -139,7 +139,10 @@ func (d *Dataset) finishMerges(log *Log) error {
 		for _, path := range g.paths {
 			named[path] = true
 		}
-		if log.known.has(c.Seq) { // else the merge was lost, and this is all there is
+		// Where no entry replaces it, the merge was lost, and this is all there is.
+		at := slices.IndexFunc(log.Commits, func(o Commit) bool { return seqSet(o.Replaces).has(c.Seq) })
+		if at >= 0 {
+			g.at = log.Commits[at].CreatedAt // not before it was moved
 			d.merger.gone = append(d.merger.gone, g)
 		}
 	}
