@@ -63,7 +63,7 @@ class Following:
     counts is what was left out so far, as Dataset.counts: by reason, how many groups,
     samples and rows. Batches of a followed run have the same in Batches.counts.
 
-    One iteration takes some 2 KB for each sample of a group that is not complete, and 16
+    One iteration takes some 600 bytes for each sample of a group that is not complete, and 16
     to 32 bytes for each group that was complete and each sample that failed: it runs for
     days. Only wake may be called by another thread.
     """
