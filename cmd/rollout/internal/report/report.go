@@ -74,10 +74,9 @@ type Report struct {
 //	Planned == Committed + Filtered + Failed + Skipped + Remaining
 type Coverage struct {
 	Planned int `json:"planned"`
-	// Committed counts the samples that are done, without those of Filtered: those that have
-	// keep=false. Whatever else this report says of samples with rows, it says of both.
+	// Committed counts the samples that are done, without those of Filtered (below): those that
+	// have keep=false. Whatever else this report says of samples with rows, it says of both.
 	Committed int `json:"committed"`
-	Filtered  int `json:"filtered"`
 	Failed    int `json:"failed"`
 	// Skipped counts samples that the tail policy cut, or the deadline of their task: Late is
 	// the part of the latter. Unstarted is the part that were never taken up.
@@ -89,7 +88,8 @@ type Coverage struct {
 	// no shard yet. Whatever this report says of samples with rows, it says of these too.
 	Durable int `json:"durable"`
 	// Holds is false where the folder holds more samples than were planned.
-	Holds bool `json:"holds"`
+	Holds    bool `json:"holds"`
+	Filtered int  `json:"filtered"`
 	// Empty is the part of Committed and Filtered that has no row; Superseded counts failures that
 	// a later success made void.
 	Empty      int `json:"empty"`
