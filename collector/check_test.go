@@ -18,7 +18,9 @@ type checked struct {
 }
 
 func (b *checked) Check(context.Context, string) error {
+	b.mu.Lock()
 	b.n++
+	b.mu.Unlock()
 	return b.check()
 }
 
