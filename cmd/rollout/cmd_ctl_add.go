@@ -9,6 +9,8 @@ import (
 	"io"
 	"path/filepath"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/ctl"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
@@ -21,6 +23,7 @@ const (
 	sentAhead  = 256      // tasks whose answers may be awaited
 	taskBuffer = 64 << 10 // read at a time
 	refusals   = 20       // that are told one by one
+	sayWaiting = 10 * time.Second
 )
 
 // addTasks sends the tasks of a file, or of standard input as they come, and says what became
@@ -40,6 +43,10 @@ func (p *program) addTasks(c *ctl.Client, dir, path string, asJSON bool) error {
 		defer file.Close() //nolint:errcheck // read only
 		from = file
 	}
+	c.Patience = 0 // the collector takes no more than it can begin soon
+	waits := sync.OnceFunc(func() {
+		p.say("%s: the collector has tasks enough for now, and takes further ones as it begins them", dir)
+	})
 	sent := make(chan int, sentAhead) // the lines of the tasks that were sent, in order
 	sending := make(chan error, 1)
 	refused := &refusedTasks{p: p, name: name}
@@ -68,7 +75,9 @@ func (p *program) addTasks(c *ctl.Client, dir, path string, asJSON bool) error {
 				continue // none of the answers comes
 			}
 			var raw json.RawMessage
+			slow := time.AfterFunc(sayWaiting, waits)
 			err := c.Receive(&raw)
+			slow.Stop()
 			no, isRefusal := errors.AsType[*ctl.RefusedError](err)
 			switch {
 			case isRefusal:

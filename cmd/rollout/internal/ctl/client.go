@@ -19,7 +19,7 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
 )
 
-// Patience is how long a [Client] waits for an answer.
+// Patience is how long a [Client] waits for an answer, if it is not told otherwise.
 const Patience = 30 * time.Second
 
 // maxAnswer is how many bytes an answer may have.
@@ -28,6 +28,10 @@ const maxAnswer = 16 << 20
 // A Client is connected to the collector of a run. One goroutine may call Send while another
 // one calls Receive.
 type Client struct {
+	// Patience is how long Send and Receive wait. 0: for as long as the collector lives, as one
+	// wants who sends more tasks than it takes at once. Dial sets it to [Patience].
+	Patience time.Duration
+
 	dir  string
 	conn net.Conn
 	in   *bufio.Reader
@@ -45,7 +49,7 @@ func Dial(ctx context.Context, dir string) (*Client, error) {
 	if err != nil {
 		return nil, unreached(dir, err)
 	}
-	c := &Client{dir: dir, conn: conn, in: bufio.NewReader(conn)}
+	c := &Client{Patience: Patience, dir: dir, conn: conn, in: bufio.NewReader(conn)}
 	c.stop = context.AfterFunc(ctx, func() { _ = conn.Close() })
 	return c, nil
 }
@@ -93,7 +97,7 @@ func (c *Client) Send(r Request) error {
 	if len(line) >= MaxLine {
 		return tooLong()
 	}
-	_ = c.conn.SetWriteDeadline(time.Now().Add(2 * Patience)) // the server waits for others meanwhile
+	_ = c.conn.SetWriteDeadline(c.until())
 	if _, err = c.conn.Write(append(line, '\n')); err != nil {
 		return c.lost(err)
 	}
@@ -103,7 +107,7 @@ func (c *Client) Send(r Request) error {
 // Receive reads the answer to the oldest request that has none. A refusal is a [*RefusedError];
 // after any other error the connection is of no use.
 func (c *Client) Receive(answer any) error {
-	_ = c.conn.SetReadDeadline(time.Now().Add(Patience))
+	_ = c.conn.SetReadDeadline(c.until())
 	var line []byte
 	for {
 		part, err := c.in.ReadSlice('\n')
@@ -134,6 +138,14 @@ func (c *Client) Receive(answer any) error {
 	return nil
 }
 
+// until is when the client has waited long enough; zero: never.
+func (c *Client) until() time.Time {
+	if c.Patience == 0 {
+		return time.Time{}
+	}
+	return time.Now().Add(c.Patience)
+}
+
 // A RefusedError is what the collector said about a request that it did not fulfil.
 type RefusedError struct{ Answer Answer }
 
@@ -155,9 +167,9 @@ func (c *Client) lost(err error) error {
 		if h, held := runfolder.Locked(c.dir); held && h.String() != "" {
 			who = h.String()
 		}
-		return exit.Hint(exit.With(exit.Unusable, fmt.Errorf("%s: no answer within %v from %s", Path(c.dir), Patience, who)), "it may be stopped or its machine be overloaded; what was asked for may still be done")
+		return exit.Hint(exit.With(exit.Unusable, fmt.Errorf("%s: no answer within %v from %s", Path(c.dir), c.Patience, who)), "it may be stopped or its machine be overloaded; what was asked for may still be done")
 	}
-	if errors.Is(err, io.EOF) || errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET) {
+	if errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET) {
 		return exit.Hint(exit.With(exit.Unusable, fmt.Errorf("%s: the collector has ended the connection", Path(c.dir))), "it may have ended meanwhile: rollout report "+human.Shell(c.dir)+" says how the run went")
 	}
 	return exit.With(exit.Unusable, fmt.Errorf("%s: %w", Path(c.dir), err))
@@ -166,5 +178,8 @@ func (c *Client) lost(err error) error {
 // Close ends the connection.
 func (c *Client) Close() error {
 	c.stop()
-	return c.conn.Close()
+	if err := c.conn.Close(); !errors.Is(err, net.ErrClosed) {
+		return err
+	}
+	return nil
 }
