@@ -6,7 +6,8 @@ import (
 	"github.com/rollout-rl/rollout/sink"
 )
 
-// The reasons why a group is marked with keep=false, as keep_reason has them.
+// What keep_reason says of marked rows. Those of ReasonStale have keep=true, the others
+// keep=false.
 const (
 	// ReasonStd: the rewards of the group differ too little: their standard deviation is less
 	// than reward.min_std.
@@ -14,6 +15,8 @@ const (
 	// ReasonNoReward: fewer than two samples of the group have a reward, so there is nothing
 	// to compare.
 	ReasonNoReward = "reward_missing"
+	// ReasonStale: the rows were more than run.max_lag versions old when their group was whole.
+	ReasonStale = "stale"
 )
 
 // figures are what a group event tells beside its counts.
@@ -67,7 +70,9 @@ func figuresOf(g *sink.GroupFacts) (f figures, rewards int) {
 func finite(x float64) bool { return !math.IsInf(x, 0) && !math.IsNaN(x) }
 
 // Judge looks at a whole group before its rows are written. With a MinStd it marks all samples
-// of a group that says nothing about which rollout is better. It is sink.Config.Judge.
+// of a group that says nothing about which rollout is better. Of the others, with a MaxLag, it
+// marks the samples that are too old: they are kept, and whoever trains decides. It is
+// sink.Config.Judge.
 func (t *Tracker) Judge(g *sink.GroupFacts) {
 	f, rewards := figuresOf(g)
 	if reason := t.cfg.reason(f, rewards); reason != "" {
@@ -77,10 +82,23 @@ func (t *Tracker) Judge(g *sink.GroupFacts) {
 			keys[i] = g.Samples[i].Key
 		}
 		t.cfg.LeftOut(keys...)
+	} else if t.cfg.MaxLag >= 0 {
+		t.markStale(g)
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.figures[g.ID] = f
+}
+
+// markStale marks the samples that are too old. A version that is not proven marks nothing.
+func (t *Tracker) markStale(g *sink.GroupFacts) {
+	now := int64(t.cfg.Pace.Version())
+	for i := range g.Samples {
+		s := &g.Samples[i]
+		if s.VersionMin != nil && now-int64(*s.VersionMin) > int64(t.cfg.MaxLag) {
+			s.Keep, s.KeepReason = new(true), ReasonStale
+		}
+	}
 }
 
 // reason is why a group is left out; empty: it is not.

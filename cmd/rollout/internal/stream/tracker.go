@@ -16,6 +16,8 @@ type TrackerConfig struct {
 	// MinStd is the least standard deviation of the rewards of a group that is kept. 0: every
 	// group is.
 	MinStd float64
+	// MaxLag is pace.Config.MaxLag.
+	MaxLag int
 	// Acks tells that somebody waits for acknowledgements: pace.Config.MaxAhead, or MaxLag, for
 	// which a group is the trainer's only when it is acknowledged.
 	Acks bool
