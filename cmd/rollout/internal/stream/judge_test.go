@@ -27,12 +27,11 @@ func facts(rewards []float64, versions ...*int32) *sink.GroupFacts {
 func verdicts(g *sink.GroupFacts) string {
 	var out string
 	for _, s := range g.Samples {
-		switch {
-		case s.Keep == nil:
+		if s.Keep == nil {
 			out += "null "
-		default:
-			out += fmt.Sprintf("%v:%s ", *s.Keep, s.KeepReason)
+			continue
 		}
+		out += fmt.Sprintf("%v:%s ", *s.Keep, s.KeepReason)
 	}
 	return out
 }

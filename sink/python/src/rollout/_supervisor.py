@@ -23,13 +23,11 @@ from rollout._settings import Settings
 from rollout._tasks import Source, Task
 from rollout.errors import CollectError, RolloutError
 
-LOCKED, CLOSED = 8, 130
-"""Exit status of a program that found the folder locked, and code of a task that comes too late."""
+LOCKED, CLOSED, CLOSED_TEXT = 8, 130, "no more tasks are taken"
+"""Exit status of a program that found the folder locked; code and text of a task that comes too late."""
 
 PATIENCE = 10.0
 """Seconds for which the process may refuse what is in the log."""
-
-CLOSED_TEXT = "no more tasks are taken"
 
 
 @dataclass
