@@ -60,6 +60,8 @@ def main(folder: Path, rank: int, world: int, wishes: dict[str, Any]) -> None:
                 say(end=c.counts)
         except Exception as err:
             say(error=type(err).__name__, text=str(err))
+        finally:
+            dist.destroy_process_group()  # its threads must not meet the interpreter's end
 
 
 if __name__ == "__main__":

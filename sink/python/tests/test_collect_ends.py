@@ -52,9 +52,12 @@ def test_a_process_that_does_not_end_is_killed(stand_in: Callable[..., rollout.C
 
 
 def test_ctrl_c_reaches_the_trainer_alone(stand_in: Callable[..., rollout.Collection], tmp_path: Path) -> None:
+    # Whoever starts the tests in the background has SIGINT ignored, and children inherit that.
     code = f"""
+import signal
 import rollout
 from rollout import collecting
+signal.signal(signal.SIGINT, signal.default_int_handler)
 collecting.program = lambda: {str(tmp_path / "rollout")!r}
 with rollout.collect(None, None, out={str(tmp_path / "run")!r}) as c:
     c.status()

@@ -307,6 +307,9 @@ func (r *taskReader) Read(p []byte) (int, error) {
 	for r.at >= l.durable && !l.ended && l.err == nil {
 		l.change.Wait()
 	}
+	if l.ended && !l.stopped {
+		_ = l.sync(l.size) // what came just before the end is accepted too; the error is l.err
+	}
 	left, stopped, err := l.durable-r.at, l.stopped, l.err
 	l.mu.Unlock()
 	switch {

@@ -57,6 +57,22 @@ func given(in *stream.Intake) (ids []string) {
 	return ids
 }
 
+// Tasks that are on their way to the disk when the end comes are accepted, and so they are given.
+func TestEndMeetsTasks(t *testing.T) {
+	t.Parallel()
+	in, _, _ := newIntake(t)
+	receipts := in.Add(&collector.Task{ID: "a", Messages: []string{"x"}}, &collector.Task{ID: "b", Messages: []string{"x"}})
+	in.End("drain")
+	if got := given(in); !slices.Equal(got, []string{"a", "b"}) {
+		t.Errorf("the collector is given %q, want both tasks", got)
+	}
+	for _, r := range receipts() {
+		if r.Err != nil || r.Again {
+			t.Errorf("receipt %+v, want accepted", r)
+		}
+	}
+}
+
 // Any line may be bad: it is told with its number and why, and those around it are accepted.
 func TestReadBadLines(t *testing.T) {
 	t.Parallel()

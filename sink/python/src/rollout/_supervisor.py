@@ -87,9 +87,12 @@ class Supervisor:
     # What the reader of the log needs.
 
     def wait(self, news: int, timeout: float | None) -> bool:
-        """Wait until there are more news than these, and report whether there are."""
+        """Wait until there are more news than these, and report whether there are.
+
+        At most a second: a signal that another thread gets does not end a longer wait.
+        """
         with self._changed:
-            return self._changed.wait_for(lambda: self.news > news, timeout)
+            return self._changed.wait_for(lambda: self.news > news, 1.0 if timeout is None else min(timeout, 1.0))
 
     @contextlib.contextmanager
     def watched(self, waker: Callable[[], object]) -> Iterator[None]:

@@ -100,7 +100,8 @@ class Collection:
             if over:
                 self._over()
                 raise StopIteration
-            if not self._supervisor.wait(news, None if end is None else max(0.0, end - time.monotonic())):
+            left = None if end is None else max(0.0, end - time.monotonic())
+            if not self._supervisor.wait(news, left) and end is not None and time.monotonic() >= end:
                 return None
 
     def __aiter__(self) -> AsyncIterator[Group]:
