@@ -51,8 +51,9 @@ the third leaves at once; what is finished is kept in all three cases. SIGUSR1 p
 what is going on. Whatever ended a run, kill -9 included, --resume --out DIR continues
 it: its settings and tasks are those of the run, unless they are given again. What a
 row depends on must stay: agent.*, tokens.*, reward.*, output.messages, and the tasks,
-of which there may be more, in any order. Everything else may change, and so may
-tokens.* while the run has no row yet; a tokenizer may be added to a run that had none.
+of which there may be more, in any order; with --stream or --until-groups also the
+number of samples. Everything else may change, and so may tokens.* while the run has no
+row yet; a tokenizer may be added to a run that had none.
 
 With --stream the run stays and takes tasks as they come, one JSON object per line, as
 in a file of tasks: from standard input, whose end is the end of the tasks, or, where

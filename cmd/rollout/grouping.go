@@ -47,7 +47,7 @@ const (
 
 // groups reports whether the collection works by whole groups.
 func (c *collection) groups() bool {
-	return c.options.stream || c.config.Tasks.UntilGroups > 0 || c.config.Reward.MinStd > 0
+	return c.options.stream || c.config.Groups()
 }
 
 // checkGroups returns what does not go together with --stream, or needs it.

@@ -159,3 +159,6 @@ func Default() *Config {
 	c.Run.MaxLag = -1
 	return c
 }
+
+// Groups reports whether the run works by whole groups even without --stream.
+func (c *Config) Groups() bool { return c.Tasks.UntilGroups > 0 || c.Reward.MinStd > 0 }

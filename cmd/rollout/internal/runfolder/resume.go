@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
@@ -92,15 +93,21 @@ func (e *Earlier) ReadTasks(l *config.Loader, fit *tasks.Fit, stdin io.Reader, s
 		return nil, nil, err
 	}
 	e.Info.Tasks.SHA256 = digest
-	had, err := e.Info.samples()
+	before, err := e.Info.taskSettings()
 	if err != nil {
 		return nil, nil, err
 	}
+	had := before.Tasks.Samples
+	streams := stream || e.Info.Tasks.Stream
+	groups := streams || l.Config.Groups() || before.Groups()
+	if now := l.ByKey["tasks.samples"]; groups && l.Config.Tasks.Samples != had {
+		return nil, exit.Complaints{fmt.Errorf("%w: %s", differs(now.Key, strconv.Itoa(had), strconv.Itoa(l.Config.Tasks.Samples), now.Given()), keepsGroups)}, nil
+	}
 	var set *TaskSet
-	if stream || e.Info.Tasks.Stream {
-		set, bad, err = e.streamNow(l, had, stream)
+	if streams {
+		set, bad, err = e.streamNow(l, stream)
 	} else {
-		set, bad, err = e.tasksNow(l, fit, stdin, skipped, snapshot, had)
+		set, bad, err = e.tasksNow(l, fit, stdin, skipped, snapshot, had, groups)
 	}
 	if err != nil || bad != nil {
 		return nil, bad, err
@@ -120,9 +127,13 @@ func (e *Earlier) ReadTasks(l *config.Loader, fit *tasks.Fit, stdin io.Reader, s
 	return set, nil, nil
 }
 
+// keepsGroups is why a run that commits whole groups refuses another number of samples.
+const keepsGroups = "a group that was begun keeps its size (--stream, --until-groups)"
+
 // tasksNow merges the snapshot of the run with the tasks given now. If both are the same it
-// reads the tasks once. If no tasks are given it does not read them.
-func (e *Earlier) tasksNow(l *config.Loader, fit *tasks.Fit, stdin io.Reader, skipped func(error), snapshot string, had int) (_ *TaskSet, bad exit.Complaints, err error) {
+// reads the tasks once. If no tasks are given it does not read them. groups tells that no task
+// may have another number of samples than before.
+func (e *Earlier) tasksNow(l *config.Loader, fit *tasks.Fit, stdin io.Reader, skipped func(error), snapshot string, had int, groups bool) (_ *TaskSet, bad exit.Complaints, err error) {
 	same := &TaskSet{path: snapshot, own: true, digest: e.Info.Tasks.SHA256, Tasks: e.Info.Tasks.Tasks, Samples: e.Info.Tasks.Samples, Bad: e.Info.Tasks.Bad}
 	check := NewTaskCheck(l.Config, skipped)
 	given := l.ByKey["tasks.file"].Given() != ""
@@ -151,7 +162,7 @@ func (e *Earlier) tasksNow(l *config.Loader, fit *tasks.Fit, stdin io.Reader, sk
 	defer now.Close()
 	unchanged := !given || now.digest == same.digest
 	if !unchanged || fewer {
-		g := growth{old: snapshot, given: now, marks: check.marks, had: had, now: check.samples}
+		g := growth{old: snapshot, given: now, marks: check.marks, had: had, now: check.samples, groups: groups}
 		if g.spool, err = newSpool(check.Dir, check.Mode); err != nil {
 			return nil, nil, err
 		}
@@ -178,11 +189,11 @@ func NewTaskCheck(c *config.Config, skipped func(error)) *TaskCheck {
 	return check
 }
 
-// samples returns how many samples a task of the run has by default.
-func (i *Info) samples() (int, error) {
+// taskSettings returns what the last invocation was told of the tasks: tasks.* alone.
+func (i *Info) taskSettings() (*config.Config, error) {
 	l := config.NewLoader(func(string) string { return "" })
 	l.FromRun(i.Config, "tasks")
-	return l.Config.Tasks.Samples, l.Err()
+	return l.Config, l.Err()
 }
 
 // Update writes what an invocation changes in a run. It writes run.json first, which has both

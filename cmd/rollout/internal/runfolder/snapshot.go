@@ -26,7 +26,9 @@ import (
 
 // This file checks and keeps the tasks of a run, and lets them grow. A run that is continued
 // may be given its tasks in another order, more tasks, and more samples of each. No task may
-// be missing or changed, because its samples are in the dataset.
+// be missing or changed, because its samples are in the dataset. A run that commits whole
+// groups takes no more samples of a task either: its group would have two sizes, and nobody
+// could say when it is whole.
 
 // A TaskSet is the checked tasks of a run. They are spooled to a file, so that standard input
 // and huge files need no memory.
@@ -162,10 +164,11 @@ type growth struct {
 	given *TaskSet // checked
 	// marks has the marks of given. grow removes those of tasks in the snapshot.
 	marks           map[taskHash]taskMark
-	had, now        int // samples of a task without a number of its own, before and now
+	had, now        int  // samples of a task without a number of its own, before and now
+	groups          bool // no task may have more samples than before
 	spool           *spool
 	removed, change []string
-	fewer           []string
+	fewer, more     []string
 }
 
 // grow returns the merged tasks: those of the snapshot in their order, then the new ones. bad
@@ -183,11 +186,13 @@ func (g *growth) grow() (_ *TaskSet, bad exit.Complaints, err error) {
 			continue
 		}
 		delete(g.marks, id)
-		switch {
+		switch had, now := samplesOf(t.Samples, g.had), samplesOf(int(n.samples), g.now); {
 		case n.content != markOf(&t).content:
 			g.change = append(g.change, t.ID)
-		case samplesOf(int(n.samples), g.now) < samplesOf(t.Samples, g.had):
+		case now < had:
 			g.fewer = append(g.fewer, t.ID)
+		case now > had && g.groups:
+			g.more = append(g.more, t.ID)
 		}
 		t.Samples = int(n.samples)
 		if err := g.spool.add(&t, g.now); err != nil {
@@ -230,6 +235,7 @@ func (g *growth) complaints() (bad exit.Complaints) {
 		{g.removed, "are not among those that you gave"},
 		{g.change, "have other messages, agent, answer or metadata than those that you gave"},
 		{g.fewer, "have more samples in the run than in the tasks you gave"},
+		{g.more, "have fewer samples in the run than in the tasks you gave, and " + keepsGroups},
 	} {
 		if len(c.ids) > 0 {
 			bad = append(bad, fmt.Errorf("tasks: %d of the run's %s: %s", len(c.ids), c.what, firstFew(c.ids)))

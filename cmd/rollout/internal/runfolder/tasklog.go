@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -49,12 +48,9 @@ func NoTasks(dir string, mode fs.FileMode) (*TaskSet, error) {
 // streamNow reads the accepted tasks of a run that takes tasks as they come, or from now on
 // does. It cuts what a killed process left behind the last whole line. keep tells that more
 // tasks are to come.
-func (e *Earlier) streamNow(l *config.Loader, had int, keep bool) (_ *TaskSet, bad exit.Complaints, err error) {
+func (e *Earlier) streamNow(l *config.Loader, keep bool) (_ *TaskSet, bad exit.Complaints, err error) {
 	if given := l.ByKey["tasks.file"].Given(); given != "" && !keep {
 		return nil, exit.Complaints{fmt.Errorf("tasks.file: the run takes its tasks as they come: give --stream as well to add some%s", given)}, nil
-	}
-	if l.Config.Tasks.Samples < had {
-		return nil, exit.Complaints{fmt.Errorf("tasks.samples: the run has %d, you gave %d", had, l.Config.Tasks.Samples)}, nil
 	}
 	set, err := e.readStream(l, keep)
 	return set, nil, err
@@ -330,7 +326,7 @@ func (i *Info) CountTasks(dir string) error {
 	if !i.Tasks.Stream {
 		return nil
 	}
-	own, err := i.samples()
+	had, err := i.taskSettings()
 	if err != nil {
 		return err
 	}
@@ -343,12 +339,8 @@ func (i *Info) CountTasks(dir string) error {
 			return err
 		}
 		count++
-		samples += samplesOf(t.Samples, own)
+		samples += samplesOf(t.Samples, had.Tasks.Samples)
 	}
-	var limit int
-	if json.Unmarshal(i.Config["tasks"]["limit"], &limit) == nil && limit > 0 {
-		samples = min(samples, limit)
-	}
-	i.Tasks.Tasks, i.Tasks.Planned = count, samples
+	i.Tasks.Tasks, i.Tasks.Planned = count, Planned(had, &TaskSet{Samples: samples})
 	return nil
 }
