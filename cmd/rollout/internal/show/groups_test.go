@@ -44,6 +44,12 @@ func TestGroups(t *testing.T) {
 			t.Errorf("the status does not say %q:\n%s", want, status)
 		}
 	}
+	if line := v.line(); strings.Count(line, ", 7 groups whole, 3 ahead, 2 filtered, version 3, waiting for acknowledgement") != 1 {
+		t.Errorf("the line says %q", line)
+	}
+	if n := v.json()["earlier"]; n != 6 {
+		t.Errorf("the event has %v samples of earlier processes, want 6", n)
+	}
 	if n := done(s); n != 30 || doneNow(s) != 24 {
 		t.Errorf("done %d, %d of them now, want 30 and 24", n, doneNow(s))
 	}

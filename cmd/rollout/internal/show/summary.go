@@ -270,7 +270,7 @@ func (s *Summary) text() string {
 // ended counts the samples that ended by themselves.
 func (s *Summary) ended() int { return s.Committed + s.Filtered + s.Failed }
 
-func (e *earlier) ended() int { return e.Committed + e.Filtered + e.Failed }
+func (e earlier) ended() int { return e.Committed + e.Filtered + e.Failed }
 
 // resumed describes what was taken over from earlier processes.
 func (s *Summary) resumed() string {

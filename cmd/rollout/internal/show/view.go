@@ -75,8 +75,7 @@ func done(s collector.Stats) int {
 
 // doneNow is done without the samples of earlier processes.
 func doneNow(s collector.Stats) int {
-	e := earlier(s.Earlier)
-	return done(s) - e.ended() - e.Skipped
+	return done(s) - earlier(s.Earlier).ended() - s.Earlier.Skipped
 }
 
 // eta returns how long the rest takes at the present rate, or -1 if that is not known.
@@ -163,9 +162,6 @@ func (v *View) line() string {
 	if text := v.groups(); text != "" {
 		b.WriteString(", " + text)
 	}
-	if text := v.groups(); text != "" {
-		b.WriteString(", " + text)
-	}
 	if n := v.failed(); n > 0 {
 		tame.Fprintf(&b, ", %d failed (%s)", n, classes(v.Failing))
 	}
@@ -246,8 +242,8 @@ func (v *View) block(width int, paint Painter) []string {
 // was nothing.
 func (v *View) recoveredText() string {
 	var parts []string
-	if e := earlier(v.Earlier); e.ended() > 0 {
-		text := human.Count(int64(e.ended())) + " done before"
+	if n := earlier(v.Earlier).ended(); n > 0 {
+		text := human.Count(int64(n)) + " done before"
 		if v.Recovery.Samples > 0 {
 			text += fmt.Sprintf(" (%s from the write-ahead log)", human.Count(v.Recovery.Samples))
 		}
@@ -273,7 +269,7 @@ func (v *View) json() map[string]any {
 		"rows": v.Rows, "sampled": v.Sampled, "trained": v.Trained,
 		"samples_per_second": v.rate, "tokens_per_second": v.tokens,
 		"shards": v.Sink.Shards, "bytes": v.Sink.Bytes, "draining": v.Draining, "stopping": v.Stopping,
-		"limit": v.slots(), "reattached": v.Reattached, "gone": v.Gone, "earlier": v.Earlier.Committed + v.Earlier.Filtered + v.Earlier.Failed,
+		"limit": v.slots(), "reattached": v.Reattached, "gone": v.Gone, "earlier": earlier(v.Earlier).ended(),
 	}
 	if g := groupsOf(v.Pace); g != nil {
 		out["groups"], out["paused"] = g, v.Pace.Paused
