@@ -1,7 +1,6 @@
 package sink_test
 
 import (
-	"fmt"
 	"sync"
 	"testing"
 
@@ -37,11 +36,8 @@ func BenchmarkCommitGroup(b *testing.B) {
 			before := cpu(b)
 			for n := 0; b.Loop(); n++ {
 				var feed sync.WaitGroup
-				for i := range int32(8) {
-					s := build.Sample(build.Row(200, 800))
-					s.GroupID, s.GroupSize, s.Index = fmt.Sprintf("%032x", n), 8, i
-					s.Key = fmt.Sprintf("%s-%d", s.GroupID, i)
-					s.RolloutID = s.Key + "/1"
+				for i := range 8 {
+					s := grouping(build.Sample(build.Row(200, 800)), n, 8, i)
 					feed.Go(func() {
 						if err := d.Append(b.Context(), s, func(error) {}); err != nil {
 							b.Error(err)

@@ -2,6 +2,7 @@ package sink_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -20,9 +21,9 @@ type committed struct {
 	at     time.Time
 }
 
-// grouped opens a dataset that commits groups as they become whole, and returns what it has
-// committed so far.
-func grouped(t *testing.T, dir string, cfg sink.Config) (d *sink.Dataset, commits func() []committed, wait func() error) {
+// grouped runs a dataset that commits groups as they become whole. commits returns what it has
+// committed so far, end closes it.
+func grouped(t *testing.T, dir string, cfg sink.Config) (d *sink.Dataset, commits func() []committed, end func()) {
 	t.Helper()
 	var mu sync.Mutex
 	var list []committed
@@ -45,7 +46,21 @@ func grouped(t *testing.T, dir string, cfg sink.Config) (d *sink.Dataset, commit
 		defer mu.Unlock()
 		return slices.Clone(list)
 	}
-	return d, commits, start(t.Context(), t, d)
+	wait := start(t.Context(), t, d)
+	return d, commits, func() {
+		t.Helper()
+		if err := errors.Join(d.Close(context.Background()), wait()); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// grouping puts a sample into a group, the id of which is as long as those of programs.
+func grouping(s *tokenize.Sample, id, size, index int) *tokenize.Sample {
+	s.GroupID, s.GroupSize, s.Index = fmt.Sprintf("%032x", id), int32(size), int32(index)
+	s.Key = fmt.Sprintf("%s-%d", s.GroupID, index)
+	s.RolloutID = s.Key + "/1"
+	return s
 }
 
 func appendAll(t *testing.T, d *sink.Dataset, list ...*tokenize.Sample) {
@@ -63,7 +78,7 @@ func TestCommitGroups(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
-		d, commits, wait := grouped(t, dir, sink.Config{MaxShardAge: time.Minute})
+		d, commits, end := grouped(t, dir, sink.Config{MaxShardAge: time.Minute})
 		b := sinktest.NewBuilder(3)
 		groups := [][]*tokenize.Sample{group(b, 0, 4), group(b, 1, 4), group(b, 2, 4), group(b, 3, 1), group(b, 4, 4)}
 		for _, g := range groups {
@@ -87,19 +102,13 @@ func TestCommitGroups(t *testing.T) {
 			}
 			time.Sleep(time.Second)
 		}
-		if err := d.Close(context.Background()); err != nil {
-			t.Error(err)
-		}
-		if err := wait(); err != nil {
-			t.Error(err)
-		}
+		end()
 		if got := commits(); len(got) != 5 || !slices.Equal(got[4].groups, []string{"group-4"}) {
 			t.Errorf("Close committed %v", got)
 		}
 	})
-	report, err := sink.Verify(t.Context(), dir, sink.VerifyOptions{})
-	if err != nil || report.ProblemCount > 0 || report.WAL.Segments > 0 {
-		t.Errorf("Verify: %+v, %v", report, err)
+	if r := wholeVerify(t, dir); r.WAL.Segments > 0 {
+		t.Errorf("%d segments are left", r.WAL.Segments)
 	}
 }
 
@@ -108,7 +117,7 @@ func TestCommitGroupsShare(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
-		d, commits, wait := grouped(t, dir, sink.Config{})
+		d, commits, end := grouped(t, dir, sink.Config{})
 		b := sinktest.NewBuilder(3)
 		var feed sync.WaitGroup
 		appendAll(t, d, group(b, 9, 1)...) // the next sync is 20 ms later
@@ -122,12 +131,7 @@ func TestCommitGroupsShare(t *testing.T) {
 		if got := commits(); len(got) != 2 || len(got[1].groups) != 5 {
 			t.Errorf("committed %v, want five groups in the second commit", got)
 		}
-		if err := d.Close(context.Background()); err != nil {
-			t.Error(err)
-		}
-		if err := wait(); err != nil {
-			t.Error(err)
-		}
+		end()
 	})
 }
 
@@ -138,23 +142,16 @@ func TestCommitGroupsGoOn(t *testing.T) {
 	dir := t.TempDir()
 	b := sinktest.NewBuilder(3)
 	one, two := group(b, 1, 5), group(b, 5, 4) // index 2 of the first and 3 of the second fail
-	again := b.Sample(b.Row(10, 20))
-	failed := one[2]
-	again.GroupID, again.GroupSize, again.Index, again.Key, again.Attempt = failed.GroupID, failed.GroupSize, failed.Index, failed.Key, 2
+	again := nextAttempt(b.Sample(b.Row(10, 20)), one[2])
 	for i, part := range [][]*tokenize.Sample{slices.Concat(one[:3], two[1:]), {one[3]}, {one[4]}, {two[0]}, {again}} {
 		synctest.Test(t, func(t *testing.T) {
-			d, commits, wait := grouped(t, dir, sink.Config{})
+			d, commits, end := grouped(t, dir, sink.Config{})
 			appendAll(t, d, part...)
 			synctest.Wait()
 			if n, want := len(commits()), []int{0, 0, 1, 1, 1}[i]; n != want {
 				t.Errorf("part %d: %d commits before Close, want %d", i, n, want)
 			}
-			if err := d.Close(context.Background()); err != nil {
-				t.Error(err)
-			}
-			if err := wait(); err != nil {
-				t.Error(err)
-			}
+			end()
 		})
 	}
 	log, err := sink.ReadLog(dir)
@@ -182,7 +179,7 @@ func TestGateCommitGroupSyncs(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		disk := &sinktest.Faults{FS: sink.OS(), At: -1}
-		d, commits, wait := grouped(t, dir, sink.Config{FS: disk, MergeAt: 1000})
+		d, commits, end := grouped(t, dir, sink.Config{FS: disk, MergeAt: 1000})
 		syncs := func(what string, want int, feed func()) {
 			t.Helper()
 			before := len(disk.Ops())
@@ -202,10 +199,7 @@ func TestGateCommitGroupSyncs(t *testing.T) {
 		iteration := func(first int) (all []*tokenize.Sample) {
 			for id := range 4 {
 				for i := range 8 {
-					s := b.Sample(b.Row(200, 800))
-					s.GroupID, s.GroupSize, s.Index = fmt.Sprintf("%032x", first+id), 8, int32(i)
-					s.Key = fmt.Sprintf("%s-%d", s.GroupID, i)
-					all = append(all, s)
+					all = append(all, grouping(b.Sample(b.Row(200, 800)), first+id, 8, i))
 				}
 			}
 			return all
@@ -233,12 +227,7 @@ func TestGateCommitGroupSyncs(t *testing.T) {
 		if n := len(commits()); n != 1+4+1+1 {
 			t.Errorf("%d commits, want 7", n)
 		}
-		if err := d.Close(context.Background()); err != nil {
-			t.Error(err)
-		}
-		if err := wait(); err != nil {
-			t.Error(err)
-		}
+		end()
 	})
 }
 
@@ -249,16 +238,14 @@ func TestCommitGroupsKeepFewSegments(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		disk := &sinktest.Faults{FS: sink.OS(), At: -1}
-		d, commits, wait := grouped(t, dir, sink.Config{FS: disk, MergeAt: 1000})
+		d, commits, end := grouped(t, dir, sink.Config{FS: disk, MergeAt: 1000})
 		b := sinktest.NewBuilder(3)
 		slow := group(b, 0, 3) // it keeps the first segment
 		appendAll(t, d, slow[0])
 		var bytes int64
 		most := 0
 		for id := range 200 {
-			s := b.Sample(b.Row(4_000, 12_000))
-			s.GroupID, s.GroupSize, s.Index = fmt.Sprintf("%032x", 1000+id), 1, 0
-			s.Key = s.GroupID + "-0"
+			s := grouping(b.Sample(b.Row(4_000, 12_000)), 1000+id, 1, 0)
 			before := d.Stats().WALBytes
 			appendAll(t, d, s)
 			bytes += max(0, d.Stats().WALBytes-before)
@@ -276,12 +263,7 @@ func TestCommitGroupsKeepFewSegments(t *testing.T) {
 			t.Errorf("%d bytes were written, %d are left, want at most two segments of 4 MiB", bytes, now)
 		}
 		appendAll(t, d, slow[1:]...)
-		if err := d.Close(context.Background()); err != nil {
-			t.Error(err)
-		}
-		if err := wait(); err != nil {
-			t.Error(err)
-		}
+		end()
 	})
 	if list := segments(t, dir); len(list) != 0 {
 		t.Errorf("segments are left: %q", list)
@@ -330,7 +312,7 @@ func TestEmptySegmentIsSynced(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		disk := &sinktest.Faults{FS: sink.OS(), At: -1}
-		d, _, wait := grouped(t, dir, sink.Config{FS: disk})
+		d, _, end := grouped(t, dir, sink.Config{FS: disk})
 		b := sinktest.NewBuilder(3)
 		appendAll(t, d, group(b, 0, 1)...)
 		synctest.Wait()
@@ -342,11 +324,6 @@ func TestEmptySegmentIsSynced(t *testing.T) {
 		if made := slices.Index(ops, "create"); made < 0 || !slices.Contains(ops[:made], "sync") || ops[0] != "remove" {
 			t.Errorf("operations: %q, want a sync before a file is made", ops)
 		}
-		if err := d.Close(context.Background()); err != nil {
-			t.Error(err)
-		}
-		if err := wait(); err != nil {
-			t.Error(err)
-		}
+		end()
 	})
 }

@@ -89,10 +89,7 @@ func tried(t *testing.T, n int) (all []*tokenize.Sample, c *court) {
 func (c *court) check(dir string) {
 	t := c.t
 	t.Helper()
-	report, err := sink.Verify(t.Context(), dir, sink.VerifyOptions{})
-	if err != nil || report.ProblemCount > 0 {
-		t.Fatalf("Verify: %v, %v", err, report.Problems)
-	}
+	wholeVerify(t, dir)
 	want, filtered := map[string]string{}, 0
 	log, err := sink.ReadLogEach(dir, func(commit *sink.Commit) {
 		for _, s := range commit.Samples {
@@ -204,10 +201,7 @@ func TestJudgeParts(t *testing.T) {
 	dir := t.TempDir()
 	b := sinktest.NewBuilder(3)
 	one, two := group(b, 0, 5), group(b, 1, 4) // index 3 of the first fails
-	again := b.Sample(b.Row(10, 20))
-	failed := one[3]
-	again.GroupID, again.GroupSize, again.Index, again.Key, again.Attempt = failed.GroupID, failed.GroupSize, failed.Index, failed.Key, 2
-	again.RolloutID = again.Key + "/2"
+	again := nextAttempt(b.Sample(b.Row(10, 20)), one[3])
 	judged := map[string]int{}
 	cfg := sink.Config{CommitGroups: true, Judge: func(g *sink.GroupFacts) {
 		judged[g.ID]++
@@ -234,8 +228,5 @@ func TestJudgeParts(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	report, err := sink.Verify(t.Context(), dir, sink.VerifyOptions{})
-	if err != nil || report.ProblemCount > 0 {
-		t.Errorf("Verify: %v, %v", err, report.Problems)
-	}
+	wholeVerify(t, dir)
 }

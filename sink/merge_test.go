@@ -37,10 +37,7 @@ func smallCommits(tb testing.TB, dir string, cfg sink.Config, n int, seed uint64
 			case k == 7:
 				s = b.Sample()
 			case k == 8 && len(failed) > 0:
-				s = b.Sample(b.Row(8, 8))
-				s.Key, s.Attempt = failed[0].Key, failed[0].Attempt+1
-				s.RolloutID = fmt.Sprintf("%s/%d", s.Key, s.Attempt)
-				s.GroupID, s.GroupSize, s.Index = failed[0].GroupID, failed[0].GroupSize, failed[0].Index
+				s = nextAttempt(b.Sample(b.Row(8, 8)), failed[0])
 				failed = failed[1:]
 			default:
 				s = b.Failure(3)
@@ -53,7 +50,7 @@ func smallCommits(tb testing.TB, dir string, cfg sink.Config, n int, seed uint64
 	}
 }
 
-// A placed line is what the log and the shards say of one sample of a commit, in their order.
+// logicalOf returns what the log and the shards say of each sample, in the order of the commits.
 func logicalOf(tb testing.TB, dir string) (lines []string) {
 	tb.Helper()
 	log, err := sink.ReadLog(dir)
@@ -184,7 +181,7 @@ func TestMergeIsCut(t *testing.T) {
 	cfg := sink.Config{MergeAt: 3, RowGroupTokens: 1000}
 	smallCommits(t, dir, cfg, 9, 7)
 	want := logicalOf(t, dir)
-	session := func(fs *sinktest.PowerCut) error {
+	life := func(fs *sinktest.PowerCut) error {
 		d, err := sink.Create("run", withFS(cfg, fs))
 		if err != nil {
 			return err
@@ -196,7 +193,7 @@ func TestMergeIsCut(t *testing.T) {
 	}
 	probe := loaded(t, dir, 0)
 	probe.CutAt(-1)
-	if err := session(probe); err != nil {
+	if err := life(probe); err != nil {
 		t.Fatal(err)
 	}
 	steps := len(probe.Steps())
@@ -211,12 +208,12 @@ func TestMergeIsCut(t *testing.T) {
 			rng := rand.New(rand.NewPCG(5, uint64(at)))
 			fs := loaded(t, dir, rng.Uint64())
 			fs.CutAt(at)
-			_ = session(fs)
+			_ = life(fs)
 			for range rng.IntN(3) {
 				back(rng, fs)
 				sameLogical(t, dump(t, fs), want)
 				fs.CutAt(rng.IntN(80))
-				_ = session(fs)
+				_ = life(fs)
 			}
 			back(rng, fs)
 			if _, err := sink.Create("run", withFS(cfg, fs)); err != nil {
@@ -229,7 +226,7 @@ func TestMergeIsCut(t *testing.T) {
 			}
 			cardNames(t, there, true)
 			fs.Kill()
-			if err := session(fs); err != nil {
+			if err := life(fs); err != nil {
 				t.Fatal(err)
 			}
 			there = dump(t, fs)
