@@ -19,7 +19,8 @@
 // The lag of a group is the number of versions that its policy is behind when it arrives:
 // the version at the moment when it is whole, less the version of its oldest token. If no
 // version is proven for some token, the version counts that was set when the group began. No
-// token is older than that, so the lag is rather told too high than too low.
+// token is older than that, so the lag is rather told too high than too low. Of a group that an
+// earlier process began that version is not known, and then its lag is not known either.
 //
 // What a group will lag follows from what is in front of it. A trainer takes B groups in each
 // version. A group that begins now finds N others: those that the trainer took since it set
@@ -55,7 +56,7 @@
 // less: after W others a group weighs 1/e. W is 128, or four times the groups in progress if
 // that is more, so that the long ones of one batch do not outweigh the short ones. A window
 // over a fixed time would be empty after a pause, and too short for slow tasks. A group that
-// failed is in neither number.
+// failed, or that an earlier process began, is in neither number.
 //
 // T is a mean over about eight versions. The time of a pause is in neither.
 //

@@ -26,7 +26,7 @@ func TestGroupTakes(t *testing.T) {
 	begin := func() {
 		id := fmt.Sprint(n)
 		n++
-		p.Began(id)
+		begins(t, p, id)
 		ends[id] = now + takes()
 	}
 	for range flight {
@@ -140,13 +140,21 @@ func TestCountsAddUp(t *testing.T) {
 	}
 }
 
-// Groups that were whole before the process began tell nothing of how long a group takes.
+// Groups that were whole before the process began, or had begun, tell nothing of how long a group
+// takes.
 func TestWholeEarlier(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p := pace.New(pace.Config{MaxLag: 1})
 		for i := range 1000 {
 			p.Whole(fmt.Sprint("earlier", i), pace.Given, 1)
+		}
+		for i := range 100 {
+			p.Began(fmt.Sprint("begun", i))
+		}
+		time.Sleep(time.Second)
+		for i := range 100 {
+			p.Whole(fmt.Sprint("begun", i), pace.Given, 1)
 		}
 		for i := range 3 {
 			id := fmt.Sprint("now", i)

@@ -79,7 +79,8 @@ type Pacer struct {
 // A group is one that has begun.
 type group struct {
 	began   float64 // by the clock of work
-	version int32   // when it began; -1: none was set
+	earlier bool    // in an earlier process, in truth
+	version int32   // when it began; -1: none was set, or nobody knows
 	given   bool
 }
 
@@ -119,11 +120,16 @@ func (p *Pacer) Sample(ctx context.Context) (leave <-chan struct{}, err error) {
 // Enough is closed when no further group is needed: see Config.UntilGroups.
 func (p *Pacer) Enough() <-chan struct{} { return p.enough }
 
-// Began notes a group that an earlier process began and that is not whole.
+// Began notes a group that an earlier process began and that is not whole. Nobody knows when it
+// began and what the version was then: it tells nothing of how long a group takes, and its lag
+// is known only if the version of every token is.
 func (p *Pacer) Began(id string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.begin(id)
+	if p.groups[id] == nil {
+		g := p.begin(id)
+		g.earlier, g.version = true, -1
+	}
 }
 
 // Back undoes Group or Began: no sample of the group has begun.
@@ -167,14 +173,14 @@ type Arrival struct {
 func (p *Pacer) Whole(id string, o Outcome, oldest int32) Arrival {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	_, begun := p.groups[id] // else it was whole before: it tells nothing of how long one takes
+	begun := p.groups[id] // nil: it was whole before this process
 	g := p.begin(id)
 	if g.given {
 		return p.arrival(g, oldest)
 	}
 	p.progress--
 	p.idle = p.lived()
-	p.times.end(p.idle, g.began, begun && o != Failed)
+	p.times.end(p.idle, g.began, begun != nil && !g.earlier && o != Failed)
 	switch o {
 	case Given:
 		g.given = true

@@ -138,7 +138,7 @@ func TestArrival(t *testing.T) {
 	p := pace.New(pace.Config{MaxLag: 1})
 	p.SetVersion(4)
 	for id := range tests {
-		p.Began(id)
+		begins(t, p, id)
 	}
 	p.SetVersion(6)
 	for id, tt := range tests {
@@ -159,11 +159,31 @@ func TestArrival(t *testing.T) {
 	}
 }
 
+// Nobody knows what the version was when an earlier process began a group: the present one, of
+// which nothing was sampled yet, says nothing of it.
+func TestArrivalOfWhatHadBegun(t *testing.T) {
+	t.Parallel()
+	p := pace.New(pace.Config{MaxLag: 1})
+	p.SetVersion(6)
+	p.Began("unknown")
+	p.Began("proven")
+	if got, want := p.Whole("unknown", pace.Given, -1), (pace.Arrival{Lag: -1}); got != want {
+		t.Errorf("%+v, want %+v: its lag is not known", got, want)
+	}
+	if got, want := p.Whole("proven", pace.Given, 4), (pace.Arrival{Lag: 2, Stale: true}); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	p.Began("proven") // it is whole already
+	if s := p.Stats(); s.Lags[0] != 0 || s.Lags[2] != 1 || s.Begun != 2 || s.InProgress != 0 {
+		t.Errorf("stats %+v", s)
+	}
+}
+
 // In a pause nothing begins, and the time of the pause is in no mean.
 func TestPause(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := clocked(pace.Config{MaxLag: 0}, 1, 30*time.Second, 100*time.Second)
+		p := clocked(t, pace.Config{MaxLag: 0}, 1, 30*time.Second, 100*time.Second)
 		begins(t, p, "g")
 		time.Sleep(10 * time.Second)
 		p.Pause()

@@ -11,12 +11,13 @@ import (
 
 // clocked returns a pacer whose groups take d and whose versions last every, at the moment
 // when version 3 is set. In each version the trainer took batch groups.
-func clocked(cfg pace.Config, batch int, d, every time.Duration) *pace.Pacer {
+func clocked(t *testing.T, cfg pace.Config, batch int, d, every time.Duration) *pace.Pacer {
+	t.Helper()
 	p := pace.New(cfg)
 	for v := range int32(3) {
 		p.SetVersion(v)
 		for i := range batch {
-			p.Began(fmt.Sprint("past", i))
+			begins(t, p, fmt.Sprint("past", i))
 		}
 		time.Sleep(d)
 		for i := range batch {
@@ -39,7 +40,7 @@ func TestMaxLag(t *testing.T) {
 				t.Parallel()
 				synctest.Test(t, func(t *testing.T) {
 					const batch = 4
-					p := clocked(pace.Config{MaxLag: k}, batch, 30*time.Second, 100*time.Second)
+					p := clocked(t, pace.Config{MaxLag: k}, batch, 30*time.Second, 100*time.Second)
 					var order []string
 					n := 0
 					begin := func(times int) {
@@ -85,7 +86,7 @@ func TestMaxLag(t *testing.T) {
 func TestOverdue(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := clocked(pace.Config{MaxLag: 0}, 2, 30*time.Second, 100*time.Second)
+		p := clocked(t, pace.Config{MaxLag: 0}, 2, 30*time.Second, 100*time.Second)
 		begins(t, p, "a")
 		begins(t, p, "b")
 		p.Whole("a", pace.Given, -1)
@@ -126,7 +127,7 @@ func TestOverdue(t *testing.T) {
 func TestBatchesThatDiffer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := clocked(pace.Config{MaxLag: 0}, 3, 30*time.Second, 100*time.Second)
+		p := clocked(t, pace.Config{MaxLag: 0}, 3, 30*time.Second, 100*time.Second)
 		version := int32(3)
 		take := func(n, filtered int) {
 			for i := range n + filtered {
@@ -161,7 +162,7 @@ func TestBatchesThatDiffer(t *testing.T) {
 func TestLeave(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := clocked(pace.Config{MaxLag: 0}, 1, 30*time.Second, 100*time.Second)
+		p := clocked(t, pace.Config{MaxLag: 0}, 1, 30*time.Second, 100*time.Second)
 		leave, ok, err := p.Group(t.Context(), "g")
 		if !ok || err != nil {
 			t.Fatal(ok, err)
