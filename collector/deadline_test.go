@@ -3,11 +3,13 @@ package collector_test
 import (
 	"fmt"
 	"iter"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+	"weak"
 
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/pace"
@@ -275,5 +277,45 @@ func TestDeadlineBetweenServers(t *testing.T) {
 		for id, end := range map[string]string{"t1": "11m0s", "t2": "10m0s", "t3": "12m0s"} {
 			s.want(t, id, end+" censored in run")
 		}
+	})
+}
+
+// What is cut behind a group that waits for the pacer leaves nothing in the memory: a producer
+// may go on for as long as a pause lasts.
+func TestWhatIsCutIsForgotten(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		in, ended, p := make(chan *collector.Task), false, pace.New(pace.Config{MaxLag: -1})
+		p.Pause()
+		c := setup(t, &scripted{}, newSlate(), func(cfg *collector.Config) { cfg.More, cfg.Pace = stream(in, &ended), p })
+		wait := run(t, c, tasks(0))
+		in <- task("first")
+		var left []weak.Pointer[collector.Task]
+		for i := range 100 {
+			m := task("m%d", i)
+			m.Deadline = time.Now().Add(time.Minute)
+			left = append(left, weak.Make(m))
+			in <- m
+		}
+		time.Sleep(time.Hour)
+		in <- task("last") // no goroutine has the one before it in its hands
+		synctest.Wait()
+		counts(t, c.Stats(), 0, 0, 100, 2)
+		runtime.GC()
+		kept := 0
+		for _, m := range left {
+			if m.Value() != nil {
+				kept++
+			}
+		}
+		if kept > 2 {
+			t.Errorf("%d of 100 tasks that were cut are in the memory", kept)
+		}
+		p.Resume()
+		close(in)
+		if err := wait(); err != nil {
+			t.Fatal(err)
+		}
+		counts(t, c.Stats(), 2, 0, 100, 0)
 	})
 }

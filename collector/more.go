@@ -1,6 +1,7 @@
 package collector
 
 import (
+	"container/list"
 	"context"
 	"sync"
 	"time"
@@ -20,13 +21,13 @@ type backlog struct {
 	f *feed
 
 	mu    sync.Mutex
-	list  []*waiting // some may be taken
-	late  []claim    // taken, to be cut
-	bytes int        // of those that are not taken
-	known bool       // the known tasks were read
-	part  bool       // the last group that is in it is not there as a whole
-	ended bool       // nothing is put in any more
-	err   error      // of the task source
+	list  list.List // of *waiting, in order
+	late  []claim   // taken, to be cut
+	bytes int       // of the list
+	known bool      // the known tasks were read
+	part  bool      // the last group that is in it is not there as a whole
+	ended bool      // nothing is put in any more
+	err   error     // of the task source
 
 	// Each is signalled when something changed for its one receiver; one place is enough,
 	// because the receiver looks at everything.
@@ -37,8 +38,8 @@ type backlog struct {
 type waiting struct {
 	claim
 	bytes int
-	timer *time.Timer // fires at the deadline; nil: none
-	taken bool
+	timer *time.Timer   // fires at the deadline; nil: none
+	at    *list.Element // in the list; nil: it was taken
 }
 
 // backlogBytes bounds the tasks that wait; one is always read. claimBytes is about what a
@@ -98,7 +99,7 @@ func (b *backlog) add(ctx context.Context, cl claim) (bool, error) {
 		room := b.bytes == 0 || b.bytes+w.bytes <= backlogBytes
 		if room {
 			b.bytes += w.bytes
-			b.list = append(b.list, w)
+			w.at = b.list.PushBack(w)
 			b.part = cl.index < cl.groupSize-1
 			if at := b.f.c.deadline(cl.task); !at.IsZero() {
 				w.timer = time.AfterFunc(time.Until(at), func() { b.expire(w) })
@@ -121,16 +122,17 @@ func (b *backlog) add(ctx context.Context, cl claim) (bool, error) {
 func (b *backlog) expire(w *waiting) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if !w.taken { // so due is open
+	if w.at != nil { // so due is open
 		b.take(w)
 		b.late = append(b.late, w.claim)
 		signal(b.due)
 	}
 }
 
-// take marks the sample as taken.
+// take takes the sample out.
 func (b *backlog) take(w *waiting) {
-	w.taken = true
+	b.list.Remove(w.at)
+	w.at = nil
 	b.bytes -= w.bytes
 	if w.timer != nil {
 		w.timer.Stop()
@@ -156,15 +158,10 @@ func (b *backlog) send(ctx context.Context) error {
 func (b *backlog) next(ctx context.Context) (cl claim, ok bool, err error) {
 	for {
 		b.mu.Lock()
-		for len(b.list) > 0 {
-			w := b.list[0]
-			b.list[0] = nil
-			b.list = b.list[1:]
-			if !w.taken {
-				b.take(w)
-				b.mu.Unlock()
-				return w.claim, true, nil
-			}
+		if w := b.first(); w != nil {
+			b.take(w)
+			b.mu.Unlock()
+			return w.claim, true, nil
 		}
 		ended, err := b.ended, b.err
 		var enough <-chan struct{}
@@ -187,16 +184,21 @@ func (b *backlog) next(ctx context.Context) (cl claim, ok bool, err error) {
 	}
 }
 
+// first returns the first sample; nil: there is none.
+func (b *backlog) first() *waiting {
+	if at := b.list.Front(); at != nil {
+		return at.Value.(*waiting) //nolint:forcetypeassert // the list has nothing else
+	}
+	return nil
+}
+
 // close ends cut when it has cut what is late now. What is left in the backlog remains.
 func (b *backlog) close() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, w := range b.list {
-		if w != nil && !w.taken {
-			b.take(w)
-		}
+	for w := b.first(); w != nil; w = b.first() {
+		b.take(w)
 	}
-	b.list = nil
 	close(b.due)
 }
 
