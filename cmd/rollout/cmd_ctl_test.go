@@ -52,6 +52,8 @@ func (r *toldRun) Acknowledge(_ context.Context, c ctl.Cursor) error {
 	return r.note("ack %d %d", c.Seq, c.Groups)
 }
 
+func (r *toldRun) LeaveOut(c ctl.Cursor) error { return r.note("leave out %d %d", c.Seq, c.Groups) }
+
 func (r *toldRun) Task(_ context.Context, task json.RawMessage) func() (ctl.Accepted, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -106,6 +106,11 @@ func (g *grouping) Acknowledge(_ context.Context, c ctl.Cursor) error {
 	return exit.With(exit.Usage, err)
 }
 
+// LeaveOut takes one group that the reader leaves out.
+func (g *grouping) LeaveOut(c ctl.Cursor) error {
+	return exit.With(exit.Usage, g.tracker.LeaveOut(c.Seq, c.Groups))
+}
+
 // Task takes one task.
 func (g *grouping) Task(_ context.Context, line json.RawMessage) func() (ctl.Accepted, error) {
 	t, err := tasks.ParseTask(line)

@@ -62,6 +62,11 @@ func (r *run) Acknowledge(_ context.Context, c ctl.Cursor) error {
 	return nil
 }
 
+func (r *run) LeaveOut(c ctl.Cursor) error {
+	r.note("leave out %d %d", c.Seq, c.Groups)
+	return nil
+}
+
 func (r *run) Task(ctx context.Context, task json.RawMessage) func() (ctl.Accepted, error) {
 	r.note("task %s", task)
 	return func() (ctl.Accepted, error) {
@@ -160,8 +165,10 @@ func TestOps(t *testing.T) {
 	if err := c.Do(ctl.Request{Op: ctl.OpSetVersion, Version: &version}, nil); err != nil {
 		t.Error(err)
 	}
-	if err := c.Do(ctl.Request{Op: ctl.OpAck, Seq: &seq, Groups: &groups}, nil); err != nil {
-		t.Error(err)
+	for _, only := range []bool{false, true} {
+		if err := c.Do(ctl.Request{Op: ctl.OpAck, Seq: &seq, Groups: &groups, Only: only}, nil); err != nil {
+			t.Error(err)
+		}
 	}
 	var a ctl.Accepted
 	if err := c.Do(ctl.Request{Op: ctl.OpTask, Task: json.RawMessage(`{"id": "a",  "prompt":"<b>"}`)}, &a); err != nil || a != (ctl.Accepted{Task: "a", Group: "g-a", Samples: 8}) {
@@ -176,7 +183,7 @@ func TestOps(t *testing.T) {
 	if err := c.Do(ctl.Request{Op: ctl.OpDrain}, nil); err != nil { // the connection is as good as before
 		t.Error(err)
 	}
-	want := []string{"pause", "resume", "version 0", "ack 5 2", `task {"id":"a","prompt":"<b>"}`, "version 1", "drain"}
+	want := []string{"pause", "resume", "version 0", "ack 5 2", "leave out 5 2", `task {"id":"a","prompt":"<b>"}`, "version 1", "drain"}
 	if got := r.all(); !slices.Equal(got, want) {
 		t.Errorf("told %q, want %q", got, want)
 	}

@@ -14,6 +14,7 @@
 //	{"op":"drain"}                          {"ok":true}: no more tasks are accepted; the run ends with those that were
 //	{"op":"set-version","version":3}        {"ok":true}: what is sent from now on, version 3 samples
 //	{"op":"ack","seq":5,"groups":2}         {"ok":true}: the reader has all groups up to there
+//	{"op":"ack","seq":5,"groups":2,"only":true}  {"ok":true}: the reader leaves out that group: it is ahead no longer
 //	{"op":"task","task":{"id":"a", …}}      {"ok":true,"task":"a","group":"…","samples":8,"again":false}
 //
 // The answer to a task comes when the task is on the disk. A request that is not fulfilled

@@ -38,6 +38,7 @@ type Request struct {
 	Version *int32          `json:"version,omitempty"` // set-version: ≥ 0
 	Seq     *int64          `json:"seq,omitempty"`     // ack: of the last group's commit, ≥ 1; 0: none
 	Groups  *int            `json:"groups,omitempty"`  // ack: how many groups of that commit, ≥ 0
+	Only    bool            `json:"only,omitempty"`    // ack: that last group, and none before it
 	Task    json.RawMessage `json:"task,omitempty"`    // task: a JSON object, as a line of a task file
 }
 

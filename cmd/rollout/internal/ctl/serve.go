@@ -30,6 +30,9 @@ type Handler interface {
 	// sampled by a version ≥ 0.
 	SetVersion(version int32) error
 	Acknowledge(ctx context.Context, c Cursor) error
+	// LeaveOut says that the reader leaves out the group that ends at c, and perhaps not those
+	// before it. It is not durable: the reader says it again to the next process.
+	LeaveOut(c Cursor) error
 	// Task takes a task, a JSON object as in a line of a task file. It takes its place among the
 	// tasks before it returns. The function that it returns waits until the task is on the disk;
 	// it is called once.
@@ -268,7 +271,11 @@ func (c *client) do(ctx context.Context, line []byte) func() any {
 	case OpSetVersion:
 		err = h.SetVersion(*r.Version)
 	case OpAck:
-		err = h.Acknowledge(ctx, Cursor{*r.Seq, *r.Groups})
+		if c := (Cursor{*r.Seq, *r.Groups}); r.Only {
+			err = h.LeaveOut(c)
+		} else {
+			err = h.Acknowledge(ctx, c)
+		}
 	default:
 		err = fmt.Errorf("internal error: operation %q", r.Op)
 	}

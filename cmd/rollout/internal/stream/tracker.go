@@ -3,6 +3,7 @@ package stream
 import (
 	"fmt"
 	"maps"
+	"slices"
 	"sync"
 
 	"github.com/rollout-rl/rollout/collector"
@@ -214,6 +215,22 @@ func (t *Tracker) Acknowledge(seq int64, groups int) error {
 	for len(t.ahead) > 0 && behind(c, t.ahead[0].seq, t.ahead[0].n) {
 		t.cfg.Pace.Acknowledged(t.ahead[0].id)
 		t.ahead = t.ahead[1:]
+	}
+	return nil
+}
+
+// LeaveOut notes that the reader leaves out one group: it is ahead no longer, although groups
+// before it may be. Nothing is written: the cursor that passes it is.
+func (t *Tracker) LeaveOut(seq int64, n int) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err := t.check(sink.Cursor{Seq: seq, Groups: n}); err != nil {
+		return err
+	}
+	at := slices.IndexFunc(t.ahead, func(p place) bool { return p.seq == seq && p.n == n })
+	if at >= 0 { // else it was acknowledged, or the pace never counted it as given
+		t.cfg.Pace.Acknowledged(t.ahead[at].id)
+		t.ahead = slices.Delete(t.ahead, at, at+1)
 	}
 	return nil
 }
