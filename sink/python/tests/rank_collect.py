@@ -2,7 +2,7 @@
 
 usage: rank_collect.py FOLDER RANK WORLD OPTIONS
 
-OPTIONS: JSON of {"tasks": N, "options": {…}, "program": PATH, "async": bool, "fail": bool, "wait": SECONDS}.
+OPTIONS: JSON of {"tasks": N, "left_out": EVERY, "options": {…}, "program": PATH, "async": bool, "fail": bool, "wait": SECONDS}.
 Writes what it was given as lines of FOLDER/rank-RANK.jsonl, and at last how it ended.
 """
 
@@ -23,9 +23,10 @@ import rollout
 from rollout import collecting
 
 
-def tasks(n: int, fail: bool, wait: float) -> Iterator[dict[str, Any]]:
+def tasks(n: int, fail: bool, wait: float, left_out: int) -> Iterator[dict[str, Any]]:
+    """Yield tasks; of the groups of all but every so-many-th the stand-in says keep=false."""
     for i in range(n):
-        yield {"id": str(i), "prompt": f"p{i}"}
+        yield {"id": str(i), "prompt": f"p{i}", "answer": "left out" if i % left_out else ""}
     time.sleep(wait)
     if fail:
         raise KeyError("mine")
@@ -42,7 +43,7 @@ def main(folder: Path, rank: int, world: int, wishes: dict[str, Any]) -> None:
             print(json.dumps(fields), file=out, flush=True)
 
         try:
-            with rollout.collect(None, tasks(wishes["tasks"], wishes.get("fail", False), wishes.get("wait", 0)), **options) as c:
+            with rollout.collect(None, tasks(wishes["tasks"], wishes.get("fail", False), wishes.get("wait", 0), wishes.get("left_out", 1)), **options) as c:
 
                 def given(group: rollout.Group) -> None:
                     c.set_version(len(group.rows))

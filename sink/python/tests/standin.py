@@ -53,6 +53,7 @@ class Collector:
         if (folder / "tasks.jsonl").exists():
             self.known = {t["id"]: t for t in map(json.loads, (folder / "tasks.jsonl").read_text().splitlines())}
         self.acked, self.ended, self.paused, self.committed = self._acked(), False, False, 0
+        self.left_out: set[int] = set()  # commits, each of one group
         self.todo = list(self.known.values())[self.run.seq :]
         self.changed = threading.Condition()
 
@@ -78,7 +79,9 @@ class Collector:
                         print(json.dumps(task), file=f)
                     self.todo.append(task)
                 return {"ok": True, "task": task["id"], "group": f"g{task['id']}", "samples": 2, "again": again}
-            if r["op"] == "ack":
+            if r.get("only"):
+                self.left_out.add(r["seq"])
+            elif r["op"] == "ack":
                 (folder / "ack.part").write_text(json.dumps({"run_id": "r", "seq": r["seq"], "groups": r["groups"]}))
                 (folder / "ack.part").rename(folder / "ack.json")
                 self.acked = max(self.acked, r["seq"])
@@ -87,14 +90,17 @@ class Collector:
             elif r["op"] in ("pause", "resume"):
                 self.paused = r["op"] == "pause"
             elif r["op"] == "status":
-                return {"ok": True, "run_id": "r", "groups": {"ahead": self.run.seq - self.acked}, "secret": os.environ.get("COLLECT_SECRET_PASSWORD")}
+                return {"ok": True, "run_id": "r", "groups": {"ahead": self.ahead()}, "secret": os.environ.get("COLLECT_SECRET_PASSWORD")}
             return {"ok": True}
+
+    def ahead(self) -> int:
+        return sum(seq not in self.left_out for seq in range(self.acked + 1, self.run.seq + 1))
 
     def work(self) -> None:
         most = int(flag("max-ahead") or 1000)
 
         def ready() -> bool:
-            return not self.paused and self.run.seq - self.acked < most if self.todo else self.ended
+            return not self.paused and self.ahead() < most if self.todo else self.ended
 
         while True:
             with self.changed:

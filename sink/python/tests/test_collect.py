@@ -254,6 +254,22 @@ def test_what_filters_leave_out_is_acknowledged(stand_in: Callable[..., rollout.
     assert json.loads((tmp_path / "run/ack.json").read_text())["seq"] == 11
 
 
+@pytest.mark.parametrize("standin", [{}, {"kill": 3}])
+def test_what_filters_leave_out_behind_open_groups_lets_others_begin(
+    stand_in: Callable[..., rollout.Collection], tmp_path: Path, standin: dict[str, Any]
+) -> None:
+    tasks = [{"prompt": "p", "answer": "" if i % 4 == 1 else "left out"} for i in range(18)]
+    with stand_in(tasks, standin=standin, max_ahead=2, ack="manual", timeout=60, restarts=9) as c:
+        assert [next(c).id for _ in range(2)] == ["g2", "g6"]
+        assert c.within(0.3) is None, "two groups are in the trainer's hands"
+        c.ack()
+        assert [next(c).id for _ in range(2)] == ["g10", "g14"]
+        c.ack()
+        assert [g.id for g in c] == ["g18"]
+        c.ack()
+    assert json.loads((tmp_path / "run/ack.json").read_text())["seq"] == 18
+
+
 def test_what_was_said_is_said_again(stand_in: Callable[..., rollout.Collection], tmp_path: Path) -> None:
     c = stand_in(prompts(3), standin={"kill": 2, "starts": 1})
     c.pause()

@@ -60,6 +60,11 @@ def test_every_rank_gets_as_many_groups(ranks: Ranks, tmp_path: Path, iteration:
     assert [[r.get("group") for r in rank] for rank in back] == [["g2", "g4", "g6", None], ["g3", "g5", "g7", None]]
 
 
+def test_groups_that_filters_leave_out_are_in_no_round(ranks: Ranks) -> None:
+    first, second = ranks(2, tasks=19, left_out=6, options={"max_ahead": 2})
+    assert [r.get("group") for r in first] == ["g0", "g12", None] and [r.get("group") for r in second] == ["g6", "g18", None]
+
+
 def test_a_crash_of_the_collector_is_seen_by_no_rank(ranks: Ranks) -> None:
     first, second = ranks(2, standin={"kill": 3}, tasks=6)
     assert [r.get("group") for r in first] == ["g0", "g2", "g4", None] and [r.get("group") for r in second] == ["g1", "g3", "g5", None]

@@ -79,6 +79,17 @@ def test_no_more_groups_are_held_than_max_ahead(server: Server, tmp_path: Path) 
             assert c.status()["groups"]["ahead"] <= 3
 
 
+def test_groups_that_filters_leave_out_are_not_held(server: Server, tmp_path: Path) -> None:
+    """Of two samples one half of the groups have equal rewards: the collector counts them as given."""
+    where = rollout.Where(reward_variance=True)
+    with rollout.collect(config(server), server[1], out=tmp_path / "run", samples=2, max_ahead=3, ack="manual", where=where, timeout=120) as c:
+        for _ in range(3):
+            groups = [next(c) for _ in range(3)]
+            assert all(len({r["reward"] for r in g.rows}) > 1 for g in groups)
+            c.ack()
+        assert c.counts["reward_variance"]["groups"] > 3
+
+
 def test_kills_lose_and_repeat_nothing(server: Server, tmp_path: Path, run_program: Callable[..., str]) -> None:
     seed = int(os.environ.get("COLLECT_SEED", time.time_ns() % 10_000))
     print(f"COLLECT_SEED={seed} COLLECT_KILLS={KILLS[0]},{KILLS[1]}")

@@ -17,7 +17,8 @@ class Reader:
 
     def __init__(self, run: Path, run_id: str, after: Place, where: Where | None, columns: Sequence[str] | None, check: Check) -> None:
         names = None if columns is None else list(columns)
-        self._following = Following(run, where=where, columns=names, check=check, after=cursor(run_id, after))
+        self._left_out: list[Place] = []
+        self._following = Following(run, where=where, columns=names, check=check, after=cursor(run_id, after), left_out=self._left_out.append)
         self._what = (where, columns, check)
 
     @property
@@ -39,6 +40,12 @@ class Reader:
     def counts(self) -> dict[str, dict[str, int]]:
         """What the filters left out; see Following."""
         return {k: dict(v) for k, v in self._following.counts.items()}
+
+    def left_out(self) -> list[Place]:
+        """Return the groups that the filters left out since the last call."""
+        out = list(self._left_out)
+        self._left_out.clear()
+        return out
 
     def next(self) -> tuple[Group, Place] | None:
         """Return the next group and the place behind it, None where none is there."""

@@ -40,6 +40,18 @@ class Settings:
             self.file = None
 
 
+@dataclass
+class Limits:
+    """How long the supervisor tries."""
+
+    restarts: int = 5
+    """Starts in a row without a new commit before CrashError."""
+    lock_wait: float = 60.0
+    """Seconds to wait for another process to leave the folder."""
+    grace: float = 20.0
+    """Seconds for the process to end before it is killed."""
+
+
 def settings(
     config: Path | Mapping[str, Any] | None, flags: Mapping[str, Any], more: Sequence[str], env: Mapping[str, str] | None
 ) -> Settings:

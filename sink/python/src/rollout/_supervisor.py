@@ -13,13 +13,13 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
+from rollout._acks import Acks
 from rollout._child import Child, back_off, log
 from rollout._control import Control, GoneError, refusal
 from rollout._cursor import Place, acknowledge
-from rollout._settings import Settings
+from rollout._settings import Limits, Settings
 from rollout._tasks import Source, Task
 from rollout.errors import CollectError, RolloutError
 
@@ -28,18 +28,6 @@ LOCKED, CLOSED, CLOSED_TEXT = 8, 130, "no more tasks are taken"
 
 PATIENCE = 10.0
 """Seconds for which the process may refuse what is in the log."""
-
-
-@dataclass
-class Limits:
-    """How long the supervisor tries."""
-
-    restarts: int = 5
-    """Starts in a row without a new commit before CrashError."""
-    lock_wait: float = 60.0
-    """Seconds to wait for another process to leave the folder."""
-    grace: float = 20.0
-    """Seconds for the process to end before it is killed."""
 
 
 class Supervisor:
@@ -69,8 +57,7 @@ class Supervisor:
         self._child: Child | None = None
         self._control: Control | None = None
         self._tasks: Control | None = None  # of the task that is being handed over
-        self._acked: Place = (0, 0)
-        self._told: Place = (0, 0)  # what this process was told of _acked
+        self._acks = Acks()
         self._version: int | None = None
         self._paused = False
         self._draining = False
@@ -119,8 +106,15 @@ class Supervisor:
     def acknowledge(self, place: Place) -> None:
         """Say, soon and in any case before the process ends in order, how far the trainer is."""
         with self._changed:
-            self._acked = max(self._acked, place)
+            self._acks.acknowledge(place)
             self._changed.notify_all()
+
+    def leave_out(self, places: list[Place]) -> None:
+        """Say of groups that the filters leave them out: the trainer may have others in their place."""
+        if places:
+            with self._changed:
+                self._acks.leave_out(places)
+                self._changed.notify_all()
 
     def set_version(self, version: int) -> None:
         """Say which version of the policy answers from now on."""
@@ -244,7 +238,7 @@ class Supervisor:
         try:
             control = Control(os.path.join(self.run, path) if not os.path.isabs(path) else path)
             with self._changed:
-                version, paused, acked = self._version, self._paused, self._acked
+                version, paused, acked = self._version, self._paused, self._acks.cursor
                 draining = self._draining
             if version is not None:
                 control.ask("set-version", version=version)
@@ -259,7 +253,8 @@ class Supervisor:
             child.process.kill()
             return
         with self._changed:
-            self._control, self._told = control, acked
+            self._control = control
+            self._acks.begun(acked)
             self._changed.notify_all()
         # What was said meanwhile.
         if self._version != version and self._version is not None:
@@ -332,13 +327,13 @@ class Supervisor:
         since: float | None = None  # a refusal
         while True:
             with self._changed:
-                due = lambda: self._closing.is_set() or self._control is not None and self._acked > self._told  # noqa: E731
+                due = lambda: self._closing.is_set() or self._control is not None and self._acks.due()  # noqa: E731
                 self._changed.wait_for(due)
-                control, acked = self._control, self._acked
-                if self._closing.is_set() or control is None:
+                control, request = self._control, self._acks.due()
+                if self._closing.is_set() or control is None or request is None:
                     return
             try:
-                answer = control.ask("ack", seq=acked[0], groups=acked[1])
+                answer = control.ask("ack", **request)
             except GoneError:
                 self._closing.wait(0.05)
                 continue
@@ -353,7 +348,7 @@ class Supervisor:
             since = None
             with self._changed:
                 if self._control is control:
-                    self._told = max(self._told, acked)
+                    self._acks.answered(request)
 
     # The end.
 
@@ -376,10 +371,11 @@ class Supervisor:
         self._closing.set()
         self._source.end()
         child, control, tasks = self._child, self._control, self._tasks
-        if control is not None and self._acked > self._told:
+        seq, groups = acked = self._acks.cursor
+        if control is not None and self._acks.unsaid:
             with contextlib.suppress(GoneError):
-                control.ask("ack", 5, seq=self._acked[0], groups=self._acked[1])
-                self._told = self._acked
+                control.ask("ack", 5, seq=seq, groups=groups)
+                self._acks.begun(acked)
         with self._changed:
             self._changed.notify_all()
         try:
@@ -393,9 +389,9 @@ class Supervisor:
                 if thread is not threading.current_thread():
                     thread.join(1)  # the caller's tasks may hold one as long as they like
             self.settings.remove()
-            if self._acked > self._told and self.run_id:
+            if self._acks.unsaid and self.run_id:
                 try:
-                    acknowledge(self.run, self.run_id, self._acked)
+                    acknowledge(self.run, self.run_id, acked)
                 except RolloutError as err:  # the next one to read it meets it again
                     log.warning("%s", err)
             with self._changed:

@@ -33,8 +33,8 @@ from rollout._cursor import Place, acknowledged, cursor, parse
 from rollout._process import distributed as ranks
 from rollout._program import program
 from rollout._reader import Reader
-from rollout._settings import settings
-from rollout._supervisor import Limits, Supervisor
+from rollout._settings import Limits, settings
+from rollout._supervisor import Supervisor
 from rollout._tasks import Source, Tasks
 from rollout._types import Group
 from rollout.errors import StateError
@@ -142,9 +142,10 @@ class Collection:
             if not self._ready:
                 found = self._reader.next()
                 self._supervisor.run_id = self._reader.run_id
+                self._supervisor.leave_out(self._reader.left_out())
                 if found is not None:
                     self._ready.append(found)
-                elif not self._open:  # groups that the filters left out are no one's to acknowledge
+                elif not self._open:  # a cursor passes what was left out, too
                     self._supervisor.acknowledge(self._reader.end)
             return bool(self._ready)
 
@@ -348,7 +349,7 @@ def collect(
         `rollout collect` of these names. flags: more of them, such as ["--reward=exact"].
     env: what is added to the environment of the program.
     where, columns, check: which groups, which columns and how files are checked, as for
-        Dataset. Groups that are left out are acknowledged with those that follow them.
+        Dataset. What is left out is acknowledged in its turn; max_ahead does not count it.
     state: what state_dict() gave: go on behind it. None: behind what was acknowledged.
     ack: "auto": asking for the next group acknowledges the one before; or "manual", by ack().
     timeout: seconds without a group after which TimeoutError is raised; None waits for ever.

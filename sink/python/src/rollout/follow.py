@@ -52,7 +52,8 @@ class Following:
     timeout: seconds without a new commit after which TimeoutError is raised; None waits
         for ever. interval: seconds between two looks at the folder of the log; the next
         entry is looked for more often. idle: called at each look that finds nothing new,
-        with the seconds since the last commit; it may raise.
+        with the seconds since the last commit; it may raise. left_out: called with the place
+        (seq, number) of each group that the filters leave out, when the cursor passes it.
     after: a cursor; only groups behind it are given, and only these are counted.
 
     Filters are those of Dataset. A group that is never completed is left out and
@@ -78,10 +79,12 @@ class Following:
         timeout: float | None = None,
         interval: float = INTERVAL,
         idle: Callable[[float], None] | None = None,
+        left_out: Callable[[tuple[int, int]], None] | None = None,
         after: Mapping[str, Any] | None = None,
     ) -> None:
         self.run, self.where = os.fspath(run), where or Where()
         self.timeout, self.interval, self.idle = timeout, interval, idle
+        self._left_out = left_out
         self.counts: Counts = {}
         self._after = after_of(after)
         self._cursor = dict(self._after)
@@ -183,8 +186,10 @@ class Following:
 
     def _pass(self) -> None:
         """Move the cursor behind the next group."""
-        seq, number, _ = self._ready.popleft()
+        seq, number, found = self._ready.popleft()
         self._cursor = {"run_id": self._log.run_id or "", "seq": seq, "groups": number}
+        if found is None and self._left_out is not None:
+            self._left_out((seq, number))
 
     def _step(self) -> bool:
         """Take one commit, and put the groups that it completes where _next finds them."""
