@@ -24,7 +24,7 @@ const exitTable = `Exit status:
     2  wrong flags, configuration or tasks
     3  finished; some samples failed or could not be scored, no more than --fail-on-error allows
     4  more of them than --fail-on-error (default: none) or --max-failures allows, more
-       cut than --tail says, or no row at all
+       cut than --tail says, fewer groups than --until-groups wants, or no row at all
     5  server or model not usable, or no sample would give a row
     6  storage failed: disk full, permission denied
     7  the folder is not empty, already holds a run, or its run cannot be resumed this way
@@ -147,6 +147,13 @@ func (c *collection) finished(s *show.Summary) error {
 		}
 		return exit.Hint(exit.With(exit.Tolerance, fmt.Errorf("%d samples gave no row: %d were cut %s, %d have no token to train on", s.Planned, s.Skipped, by, s.Empty)),
 			"rollout report "+dir+" says more; what was cut is taken up by rollout collect --retry-failed --out "+dir)
+	case s.Groups.Short():
+		more := "rollout collect --resume --out " + dir + " --tasks MORE"
+		if c.info.Tasks.Stream {
+			more = "rollout collect --resume --stream --out " + dir
+		}
+		return exit.Hint(exit.With(exit.Tolerance, fmt.Errorf("the tasks ran out before --until-groups %d: %s", s.Groups.Until, s.Groups)),
+			more+" takes more tasks, or a lower --until-groups; rollout report "+dir+" says what became of the groups")
 	case lost > 0 && c.Quiet():
 		return exit.SilentError(exit.Failures)
 	case lost > 0 && s.Failed == 0:

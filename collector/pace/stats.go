@@ -20,7 +20,8 @@ type Stats struct {
 	// Ahead counts the groups in progress and those given and not acknowledged. Given is the
 	// second part of it.
 	Ahead, Given int
-	// Enough reports that Config.UntilGroups informative groups are there.
+	// Until is Config.UntilGroups. Enough reports that as many informative groups are there.
+	Until  int
 	Enough bool
 
 	// Lags counts the groups that arrived, by their lag. The last bucket counts all above it
@@ -41,7 +42,7 @@ func (p *Pacer) Stats() Stats {
 	s.Version, s.Paused, s.Held = p.versions.now, p.work.paused, p.held
 	s.InProgress, s.Ahead = p.progress, len(p.groups)
 	s.Given = s.Ahead - s.InProgress
-	s.Enough = p.satisfied()
+	s.Until, s.Enough = p.cfg.UntilGroups, p.satisfied()
 	s.GroupTakes, s.VersionLasts = seconds(p.times.takes(p.lived())), seconds(p.versions.lasts())
 	return s
 }

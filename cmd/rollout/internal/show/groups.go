@@ -17,6 +17,8 @@ type groupSummary struct {
 	Informative int `json:"informative"`
 	Filtered    int `json:"filtered"`
 	Failed      int `json:"failed"`
+	// Until is how many informative groups were asked for; 0: all that there are.
+	Until int `json:"until"`
 	// Ahead counts the groups in progress and those that the reader has not acknowledged.
 	Ahead int `json:"ahead"`
 	// Version is the last that was told; nil: none.
@@ -34,7 +36,7 @@ func groupsOf(s *pace.Stats) *groupSummary {
 	}
 	g := &groupSummary{
 		Begun: s.Begun, Whole: s.Whole(), Informative: s.Informative, Filtered: s.Filtered, Failed: s.Failed,
-		Ahead: s.Ahead, Lag: lagsOf(s),
+		Until: s.Until, Ahead: s.Ahead, Lag: lagsOf(s),
 	}
 	if s.Version >= 0 {
 		g.Version = &s.Version
@@ -51,8 +53,16 @@ func lagsOf(s *pace.Stats) []int {
 	return append([]int{}, s.Lags[:n]...)
 }
 
-func (g *groupSummary) text() string {
-	text := fmt.Sprintf("%d whole of %d begun: %d informative, %d filtered, %d failed", g.Whole, g.Begun, g.Informative, g.Filtered, g.Failed)
+// Short reports whether fewer groups are informative than were asked for.
+func (g *groupSummary) Short() bool { return g != nil && g.Informative < g.Until }
+
+// String tells the counts to people.
+func (g *groupSummary) String() string {
+	text := fmt.Sprintf("%d whole of %d begun: %d informative", g.Whole, g.Begun, g.Informative)
+	if g.Until > 0 {
+		text += fmt.Sprintf(" of the %d wanted", g.Until)
+	}
+	text += fmt.Sprintf(", %d filtered, %d failed", g.Filtered, g.Failed)
 	if g.Ahead > 0 {
 		text += fmt.Sprintf("; %d ahead of the reader", g.Ahead)
 	}

@@ -20,7 +20,7 @@ func TestGroups(t *testing.T) {
 	t.Parallel()
 	s := collector.Stats{
 		Planned: 40, Committed: 16, Filtered: 8, Failed: 4, Skipped: 2, Remaining: 10, Earlier: collector.Earlier{Committed: 4, Filtered: 2},
-		Pace: &pace.Stats{Version: 3, Held: pace.HeldAhead, Begun: 9, InProgress: 2, Informative: 4, Filtered: 2, Failed: 1, Ahead: 3, Given: 1, Lags: [pace.LagMost + 1]int{2, 1, pace.LagMost: 1}},
+		Pace: &pace.Stats{Version: 3, Held: pace.HeldAhead, Begun: 9, InProgress: 2, Informative: 4, Filtered: 2, Failed: 1, Until: 9, Ahead: 3, Given: 1, Lags: [pace.LagMost + 1]int{2, 1, pace.LagMost: 1}},
 	}
 	sum := Summarize(s, sink.Stats{}, prompt.Stats{}, &Tally{}, time.Second)
 	if sum.Planned != sum.Committed+sum.Filtered+sum.Failed+sum.Skipped+sum.Remaining {
@@ -29,7 +29,7 @@ func TestGroups(t *testing.T) {
 	text := sum.text()
 	for _, want := range []string{
 		"\n  filtered         8   have keep=false, and are left out\n",
-		"\n  groups     7 whole of 9 begun: 4 informative, 2 filtered, 1 failed; 3 ahead of the reader\n",
+		"\n  groups     7 whole of 9 begun: 4 informative of the 9 wanted, 2 filtered, 1 failed; 3 ahead of the reader\n",
 		"\n  lag        0: 2 groups, 1: 1 group, 32 or more: 1 group, in policy versions\n",
 		"22.0 samples/s", // of this invocation: 28 ended, 6 before
 	} {
@@ -54,7 +54,7 @@ func TestGroups(t *testing.T) {
 		t.Errorf("done %d, %d of them now, want 30 and 24", n, doneNow(s))
 	}
 	event, err := json.Marshal(v.json()["groups"])
-	if want := `{"begun":9,"whole":7,"informative":4,"filtered":2,"failed":1,"ahead":3,"version":3,"lag":[2,1,` + strings.Repeat("0,", 30) + `1]}`; err != nil || string(event) != want {
+	if want := `{"begun":9,"whole":7,"informative":4,"filtered":2,"failed":1,"until":9,"ahead":3,"version":3,"lag":[2,1,` + strings.Repeat("0,", 30) + `1]}`; err != nil || string(event) != want {
 		t.Errorf("the event has %s, want %s", event, want)
 	}
 	var log bytes.Buffer

@@ -28,7 +28,7 @@ func (v *View) Status(oldest []collector.InFlight) []string {
 		if v.Pace.Held != pace.NotHeld {
 			held = "; the next one: " + v.Pace.Held.String()
 		}
-		line("groups", "%s%s", g.text(), held)
+		line("groups", "%s%s", g, held)
 	}
 	line("in flight", "%d of at most %d; %d finished and not in a shard yet", v.InFlight, v.most(), v.Accepted)
 	if n := v.failed(); n > 0 {

@@ -214,7 +214,7 @@ func (s *Summary) text() string {
 		}
 	}
 	if g := s.Groups; g != nil {
-		line("groups", "%s", g.text())
+		line("groups", "%s", g)
 		if lags := g.lags(); lags != "" {
 			line("lag", "%s, in policy versions", lags)
 		}
