@@ -110,6 +110,8 @@ def test_a_restored_training_sees_each_group_once(training: Loop) -> None:
     assert [step for step, _, _ in training.train(4)] == [3, 4]
     second = [group.id for group in training.given]
     assert second[:4] == first[8:] and len(set(second)) == 8 and not set(second[4:]) & set(first)
+    training.given.clear()
+    assert training.train(4) == [] and training.given == [], "all its steps were made"
 
 
 def test_old_groups_are_left_out_by_the_loop(collect: Callable[..., Path], tmp_path: Path) -> None:
