@@ -37,6 +37,14 @@ ADDED = pa.schema([("policy_version_min", pa.int32()), ("keep", pa.bool_())])
 FAILURES = pa.schema([("sample_key", pa.string()), ("group_id", pa.string()), ("sample_index", pa.int32()), ("group_size", pa.int32())])
 
 
+def sealed(entry: dict[str, Any]) -> bytes:
+    """Return the bytes of an entry, with its checksum from version 2 on."""
+    body = json.dumps(entry, separators=(",", ":")).encode()[:-1]
+    if entry["version"] > 1:
+        body += b',"sha256":"' + hashlib.sha256(body).hexdigest().encode() + b'"'
+    return body + b"}\n"
+
+
 @dataclass
 class Sample:
     """One outcome of a sample. lengths are those of its rows; facts override columns
@@ -85,17 +93,20 @@ class Sample:
 
 
 class Run:
-    """A run's folder. version is that of its entries: 1, 2 or 3."""
+    """A run's folder. version is that of its entries: 1, 2 or 3.
 
-    def __init__(self, folder: Path, fmt: str = "parquet", version: int = 3, run_id: str = "r", block: int = 3) -> None:
+    again: the folder was written before, by another object, and there was no merge.
+    """
+
+    def __init__(self, folder: Path, fmt: str = "parquet", version: int = 3, run_id: str = "r", block: int = 3, again: bool = False) -> None:
         self.dir, self.fmt, self.version, self.run_id, self.block = folder, fmt, version, run_id, block
-        self.seq = 0
         self.planned = 0
         self.commits: dict[int, list[Sample]] = {}
         self.merges: dict[int, list[int]] = {}  # of each merge that counts, the commits that it holds
         self.replaced: dict[int, list[int]] = {}  # of each merge, all entries that do not count because of it
         for sub in ("data", "failures", "_commits"):
-            (folder / sub).mkdir(parents=True)
+            (folder / sub).mkdir(parents=True, exist_ok=again)
+        self.seq = len(list((folder / "_commits").glob("0*.json")))
 
     def commit(self, samples: Iterable[Sample]) -> None:
         """Write one entry and its shards."""
@@ -169,11 +180,8 @@ class Run:
             entry["groups"] = [{"id": group, "size": size} for group, size in numbers]
         entry["samples"] = names
         entry |= more
-        body = json.dumps(entry, separators=(",", ":")).encode()[:-1]
-        if self.version > 1:
-            body += b',"sha256":"' + hashlib.sha256(body).hexdigest().encode() + b'"'
         temporary = self.dir / "_commits" / ".tmp-x.json"
-        temporary.write_bytes(body + b"}\n")
+        temporary.write_bytes(sealed(entry))
         temporary.rename(self.entry(self.seq))  # readers see all of it
 
     def _write(self, kind: str, table: pa.Table, tokens: int) -> dict[str, Any]:
@@ -193,6 +201,13 @@ class Run:
     def entry(self, seq: int) -> Path:
         """The path of an entry."""
         return self.dir / "_commits" / f"{seq:020d}.json"
+
+    def rewrite(self, seq: int, change: Callable[[Any], object]) -> None:
+        """Change an entry, the checksum of which is right again then."""
+        entry = json.loads(self.entry(seq).read_bytes())
+        entry.pop("sha256")
+        change(entry)
+        self.entry(seq).write_bytes(sealed(entry))
 
     def plan(self, samples: int) -> None:
         """Write a run.json that plans so many samples."""

@@ -43,12 +43,7 @@ class Collector:
     """Commits a group for every task, as long as fewer than max_ahead are not acknowledged."""
 
     def __init__(self) -> None:
-        if (folder / "_commits").exists():
-            self.run = Run.__new__(Run)
-            self.run.__dict__.update(dir=folder, fmt="parquet", version=3, run_id="r", block=3, commits={})
-            self.run.seq = len(list((folder / "_commits").glob("0*.json")))
-        else:
-            self.run = Run(folder)
+        self.run = Run(folder, again=True)
         self.known: dict[str, Any] = {}
         if (folder / "tasks.jsonl").exists():
             self.known = {t["id"]: t for t in map(json.loads, (folder / "tasks.jsonl").read_text().splitlines())}
@@ -69,7 +64,7 @@ class Collector:
                 if "prompt" not in task:
                     return {"ok": False, "error": "the task has no prompt", "hint": "give it one", "code": 2}
                 if self.ended:
-                    return {"ok": False, "error": "no more tasks are taken", "code": 130}
+                    return {"ok": False, "error": "no more tasks are taken: drain", "code": 2}
                 again = task["id"] in self.known
                 if again and self.known[task["id"]] != task:
                     return {"ok": False, "error": f"task {task['id']} was accepted before with another content", "code": 2}

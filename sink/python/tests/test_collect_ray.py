@@ -5,14 +5,13 @@ Runs where Ray is installed: `make raytest` makes an environment with it.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import MODEL
+from test_collect_run import config, lines
 from waiting import alive, wait_for
 
 import rollout
@@ -52,16 +51,15 @@ class AsyncTrainer(Trainer):
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_collection_in_an_actor(cluster: None, simulator: Callable[..., tuple[str, Path]], tmp_path: Path, kind: type) -> None:
     url, path = simulator("--input-ids", "--scripted", "8")
-    config = {"server": {"urls": [url]}, "agent": {"model": MODEL}, "reward": {"kind": "number"}}
-    tasks = [json.loads(line) for line in path.read_text().splitlines()]
+    given, tasks = config((url, path)), lines(path)
     actor = ray.remote(kind).remote()
-    ray.get(actor.begin.remote(config, tasks, str(tmp_path / "run")))
+    ray.get(actor.begin.remote(given, tasks, str(tmp_path / "run")))
     ids, pid = ray.get(actor.train.remote(5))
     assert len(set(ids)) == 5 and alive(pid)
     ray.kill(actor)  # as the machine's end: nothing is run in the actor
     wait_for(lambda: not alive(pid))
     again = ray.remote(kind).remote()
-    ray.get(again.begin.remote(config, tasks, str(tmp_path / "run")))
+    ray.get(again.begin.remote(given, tasks, str(tmp_path / "run")))
     more, _ = ray.get(again.train.remote(4))
     # The one that the first actor had not come back from is given again.
     assert more[0] == ids[4] and set(ids + more) == {g.id for g in rollout.Dataset(tmp_path / "run")}
