@@ -29,6 +29,10 @@ type Task struct {
 	// whole: each has a failure row with class censored, also those that have not begun. Zero:
 	// never.
 	Deadline time.Time
+	// Within is the time until the Deadline of a task that was given one so, counted from the
+	// moment when a run accepts it. Whoever accepts it sets Deadline: a Collector looks at that
+	// alone.
+	Within time.Duration
 	// Source and Line are where the task was read, for messages to people.
 	Source string
 	Line   int

@@ -58,10 +58,11 @@ row yet; a tokenizer may be added to a run that had none.
 With --stream the run stays and takes tasks as they come, one JSON object per line, as
 in a file of tasks: from standard input, whose end is the end of the tasks, or, where
 that is a terminal or /dev/null, from its socket alone (rollout ctl RUN add) until
-rollout ctl RUN drain. A task may have a deadline, in seconds or as a time: samples
-without a reply are cut then. Each group is committed as soon as it is whole. A bad
-line is told and passed over; a task that comes again is the same task. What was
-accepted is in the folder: --resume finishes it, --resume --stream takes more as well.`,
+rollout ctl RUN drain. A task may have a deadline, a time or seconds from the moment
+when it is accepted, pauses and resumes included: samples without a reply are cut then.
+Each group is committed as soon as it is whole. A bad line is told and passed over; a
+task that comes again is the same task. What was accepted is in the folder: --resume
+finishes it, --resume --stream takes more as well.`,
 		Annotations: exits(exitTable),
 		Example: `  rollout collect -c run.yaml
   rollout collect --resume --out run1

@@ -16,6 +16,7 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/plainjson"
@@ -302,7 +303,7 @@ func (s *spool) add(t *collector.Task, samples int) error {
 	if s.file == nil {
 		return nil
 	}
-	return exit.With(exit.Storage, s.enc.Encode(tasks.LineOf(t)))
+	return exit.With(exit.Storage, s.enc.Encode(tasks.LineOf(t, time.Now())))
 }
 
 // finish makes the file durable and returns the tasks that were added.

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
@@ -177,6 +178,7 @@ func (l *TaskLog) Add(batch []*collector.Task) (_ []Added, end int64, err error)
 		return nil, 0, ErrNoMore
 	}
 	var buf bytes.Buffer
+	now := time.Now()
 	enc := plainjson.NewEncoder(&buf)
 	out := make([]Added, len(batch))
 	for i, t := range batch {
@@ -188,7 +190,7 @@ func (l *TaskLog) Add(batch []*collector.Task) (_ []Added, end int64, err error)
 		case known:
 			out[i].Err = fmt.Errorf("id %q is that of a task with other messages, agent, answer, metadata or samples, which was accepted before", t.ID)
 		default:
-			if err := enc.Encode(tasks.LineOf(t)); err != nil {
+			if err := enc.Encode(tasks.LineOf(t, now)); err != nil {
 				out[i].Err = err // of checked JSON: cannot happen
 				continue
 			}

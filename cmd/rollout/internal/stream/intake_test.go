@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
@@ -192,6 +193,42 @@ func TestFlood(t *testing.T) {
 		synctest.Wait()
 		if r := in.Add(&collector.Task{ID: "late", Messages: []string{"x"}})(); r[0].Err == nil {
 			t.Error("a task was accepted after the end")
+		}
+	})
+}
+
+// Seconds until a deadline count from the moment when the task is accepted, however long it waited
+// for room, and only once: a task that comes again keeps its deadline.
+func TestDeadlineCountsFromAcceptance(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		in, _, _ := newIntake(t)
+		full := make([]*collector.Task, stream.MaxWaiting)
+		for i := range full {
+			full[i] = &collector.Task{ID: fmt.Sprint(i), Messages: []string{"x"}}
+		}
+		first := in.Add(full...)()[0]
+		var accepted, again time.Time
+		var waiting sync.WaitGroup
+		waiting.Go(func() {
+			line := `{"id":"late","prompt":"x","deadline":60}` + "\n"
+			_ = in.Read(strings.NewReader(line), "stdin", func(*collector.Task, stream.Receipt) { accepted = time.Now() })
+			time.Sleep(time.Minute)
+			_ = in.Read(strings.NewReader(line), "stdin", func(*collector.Task, stream.Receipt) { again = time.Now() })
+		})
+		time.Sleep(time.Hour)
+		in.Begun(first.Group)
+		in.Begun(collector.GroupID(&collector.Task{ID: "1", Messages: []string{"x"}}))
+		waiting.Wait()
+		in.End("end of tasks")
+		var got []time.Time
+		for task := range in.More(context.Background()) {
+			if task.ID == "late" {
+				got = append(got, task.Deadline)
+			}
+		}
+		if want := accepted.Add(time.Minute); len(got) != 1 || !got[0].Equal(want) || !again.Equal(want) {
+			t.Errorf("the deadline of the task is %v, want %v: it was accepted at %v, and came again at %v", got, want, accepted, again)
 		}
 	})
 }

@@ -135,15 +135,20 @@ type Line struct {
 	Metadata json.RawMessage `json:"metadata,omitempty"`
 	Samples  int             `json:"samples,omitempty"`
 	Agent    json.RawMessage `json:"agent,omitempty"`
-	// Deadline is a time as RFC 3339 has it; empty: none. Only tasks of collect --stream have one.
+	// Deadline is a time as RFC 3339 has it; empty: none.
 	Deadline string `json:"deadline,omitempty"`
 }
 
-// LineOf returns the task as a Line.
-func LineOf(t *collector.Task) Line {
+// LineOf returns the task as a Line of a run that accepts it now: seconds until its deadline
+// become a time here, once.
+func LineOf(t *collector.Task, now time.Time) Line {
 	l := Line{ID: t.ID, Messages: t.Messages, Answer: t.Answer, Metadata: t.Metadata, Samples: t.Samples, Agent: t.Agent}
-	if !t.Deadline.IsZero() {
-		l.Deadline = t.Deadline.UTC().Format(time.RFC3339Nano)
+	at := t.Deadline
+	if t.Within > 0 {
+		at = now.Add(t.Within)
+	}
+	if !at.IsZero() {
+		l.Deadline = at.UTC().Format(time.RFC3339Nano)
 	}
 	return l
 }
@@ -280,7 +285,7 @@ func (f *taskFields) task() (collector.Task, error) {
 	}
 	if v := f[fieldDeadline]; v != nil {
 		var err error
-		if t.Deadline, err = deadline(v, time.Now()); err != nil {
+		if t.Deadline, t.Within, err = deadline(v); err != nil {
 			return t, err
 		}
 	}
@@ -290,20 +295,21 @@ func (f *taskFields) task() (collector.Task, error) {
 // maxDeadline is the longest time until a deadline that is given in seconds.
 const maxDeadline = 10 * 365 * 24 * time.Hour
 
-// deadline reads a number of seconds from now on, or a time as RFC 3339 has it.
-func deadline(v json.RawMessage, now time.Time) (time.Time, error) {
+// deadline reads a time as RFC 3339 has it, or a number of seconds from the acceptance of the
+// task on.
+func deadline(v json.RawMessage) (at time.Time, within time.Duration, err error) {
 	if text, ok := plainjson.Text(v); ok {
 		at, err := time.Parse(time.RFC3339Nano, text)
 		if err != nil || at.Year() < 1970 || at.Year() > 9998 {
-			return time.Time{}, fmt.Errorf("deadline: %q is not a time such as 2026-01-02T15:04:05Z", tame.Text(text, 60))
+			return at, 0, fmt.Errorf("deadline: %q is not a time such as 2026-01-02T15:04:05Z", tame.Text(text, 60))
 		}
-		return at, nil
+		return at, 0, nil
 	}
 	seconds, err := strconv.ParseFloat(string(v), 64)
 	if err != nil || !(seconds > 0 && seconds <= maxDeadline.Seconds()) {
-		return time.Time{}, errors.New("deadline: must be a number of seconds > 0, or a time such as 2026-01-02T15:04:05Z")
+		return at, 0, errors.New("deadline: must be a number of seconds > 0, or a time such as 2026-01-02T15:04:05Z")
 	}
-	return now.Add(time.Duration(seconds * float64(time.Second))), nil
+	return at, max(1, time.Duration(seconds*float64(time.Second))), nil
 }
 
 // errNUL is why a message cannot be sent as it is.
