@@ -2,7 +2,7 @@
 
 usage: rank_collect.py FOLDER RANK WORLD OPTIONS
 
-OPTIONS: JSON of {"tasks": N, "left_out": EVERY, "options": {…}, "program": PATH, "async": bool, "fail": bool, "wait": SECONDS}.
+OPTIONS: JSON of {"tasks": N, "left_out": EVERY, "options": {…}, "program": PATH, "async": bool, "fail": bool, "load": [STATE OF RANK 0, …]}.
 Writes what it was given as lines of FOLDER/rank-RANK.jsonl, and at last how it ended.
 """
 
@@ -12,7 +12,6 @@ import asyncio
 import datetime
 import json
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,11 +22,10 @@ import rollout
 from rollout import collecting
 
 
-def tasks(n: int, fail: bool, wait: float, left_out: int) -> Iterator[dict[str, Any]]:
+def tasks(n: int, fail: bool, left_out: int) -> Iterator[dict[str, Any]]:
     """Yield tasks; of the groups of all but every so-many-th the stand-in says keep=false."""
     for i in range(n):
         yield {"id": str(i), "prompt": f"p{i}", "answer": "left out" if i % left_out else ""}
-    time.sleep(wait)
     if fail:
         raise KeyError("mine")
 
@@ -35,7 +33,7 @@ def tasks(n: int, fail: bool, wait: float, left_out: int) -> Iterator[dict[str, 
 def main(folder: Path, rank: int, world: int, wishes: dict[str, Any]) -> None:
     if wishes.get("program"):
         collecting.program = lambda: wishes["program"]  # type: ignore[assignment]
-    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=world, timeout=datetime.timedelta(seconds=5))
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=world, timeout=datetime.timedelta(seconds=200))
     options = {"out": folder / "run", "state": wishes.get("state"), **wishes.get("options", {})}
     with open(folder / f"rank-{rank}.jsonl", "a") as out:
 
@@ -43,9 +41,14 @@ def main(folder: Path, rank: int, world: int, wishes: dict[str, Any]) -> None:
             print(json.dumps(fields), file=out, flush=True)
 
         try:
-            with rollout.collect(None, tasks(wishes["tasks"], wishes.get("fail", False), wishes.get("wait", 0), wishes.get("left_out", 1)), **options) as c:
+            with rollout.collect(None, tasks(wishes["tasks"], wishes.get("fail", False), wishes.get("left_out", 1)), **options) as c:
+
+                if "load" in wishes:
+                    c.load_state_dict(wishes["load"][rank])
+                given_to: list[str] = []
 
                 def given(group: rollout.Group) -> None:
+                    given_to.append(group.id)
                     c.set_version(len(group.rows))
                     say(group=group.id, rows=[r["sample_index"] for r in group.rows], state=c.state_dict())
 
@@ -56,8 +59,14 @@ def main(folder: Path, rank: int, world: int, wishes: dict[str, Any]) -> None:
                 if wishes.get("async"):
                     asyncio.run(iterate())
                 else:
-                    for group in c:
-                        given(group)
+                    while True:
+                        try:
+                            for group in c:
+                                given(group)
+                            break
+                        except TimeoutError:
+                            if given_to:  # else the collector is being started
+                                raise
                 say(end=c.counts)
         except Exception as err:
             say(error=type(err).__name__, text=str(err))

@@ -46,8 +46,7 @@ def ranks(stand_in: Callable[..., rollout.Collection], tmp_path: Path) -> Ranks:
 
 @pytest.mark.parametrize("iteration", ["sync", "async"])
 def test_every_rank_gets_as_many_groups(ranks: Ranks, tmp_path: Path, iteration: str) -> None:
-    # Rank 0 waits longer than the training's own collectives may take: that is no timeout.
-    first, second = ranks(2, tasks=7, wait=6, options={"max_ahead": 2}, **{"async": iteration == "async"})
+    first, second = ranks(2, tasks=7, options={"max_ahead": 2}, **{"async": iteration == "async"})
     assert [r["group"] for r in first[:-1]] == ["g0", "g2", "g4"] and [r["group"] for r in second[:-1]] == ["g1", "g3", "g5"]
     assert all(r["rows"] == [0, 1] for r in first[:-1] + second[:-1])
     assert [r["state"] for r in first[:-1]] == [r["state"] for r in second[:-1]]
@@ -58,6 +57,13 @@ def test_every_rank_gets_as_many_groups(ranks: Ranks, tmp_path: Path, iteration:
     assert [[r.get("group") for r in rank] for rank in again] == [["g6", None], ["g7", None]]
     back = ranks(2, tasks=9, state=first[0]["state"])
     assert [[r.get("group") for r in rank] for rank in back] == [["g2", "g4", "g6", None], ["g3", "g5", "g7", None]]
+    state = first[1]["state"]
+    back = ranks(2, tasks=9, load=[state, state])
+    assert [[r.get("group") for r in rank] for rank in back] == [["g4", "g6", None], ["g5", "g7", None]]
+    other = {**state, "run_id": "other"}
+    for load, text in (([state, other], "the ranks were given different states"), ([other, other], "the state is of run 'other'")):
+        one, two = ranks(2, tasks=9, load=load)
+        assert one == two and one[-1]["error"] == "StateError" and text in one[-1]["text"], (one, two)
 
 
 def test_groups_that_filters_leave_out_are_in_no_round(ranks: Ranks) -> None:
@@ -82,5 +88,5 @@ def test_an_error_of_rank_0_is_raised_on_all(ranks: Ranks) -> None:
 
 
 def test_waiting_ends_on_all_ranks(ranks: Ranks) -> None:
-    first, second = ranks(2, tasks=3, options={"timeout": 10, "ack": "manual", "max_ahead": 2})
+    first, second = ranks(2, tasks=3, options={"timeout": 3, "ack": "manual", "max_ahead": 2})
     assert [r.get("error") for r in first] == [r.get("error") for r in second] == [None, "TimeoutError"]

@@ -24,7 +24,7 @@ from typing import Any
 from rollout._process import distributed
 from rollout._types import Group
 from rollout.collecting import Collection
-from rollout.errors import RolloutError
+from rollout.errors import RolloutError, StateError
 from rollout.filters import Counts
 
 BEAT = 1.0
@@ -39,7 +39,8 @@ class RankedCollection:
 
     Every rank must iterate, and as often as the others. What rank 0 says to the collector
     counts (set_version, pause, resume, drain, add, ack); on other ranks these do nothing,
-    so that all ranks may run the same code. state_dict is the same on all ranks.
+    so that all ranks may run the same code. state_dict is the same on all ranks, and every
+    rank calls load_state_dict, with the same state.
     """
 
     def __init__(self, make: Callable[[], Collection], auto: bool, timeout: float | None, max_ahead: int | None) -> None:
@@ -197,6 +198,25 @@ class RankedCollection:
     def state_dict(self) -> dict[str, Any]:
         """The place behind the last round that was given, the same on all ranks."""
         return dict(self._state)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on behind a state, as Collection.load_state_dict. It waits for every rank.
+
+        Raises on all ranks StateError where the states differ, and what rank 0 raises.
+        """
+        states: list[Any] = [None] * self.world_size
+        self._dist.all_gather_object(states, dict(state), group=self._group)
+        error: BaseException | None = None
+        if any(other != states[0] for other in states):
+            error = StateError(f"the ranks were given different states, {states!r:.400}: load the same checkpoint on all of them")
+        elif self._inner is not None:
+            try:
+                self._inner.load_state_dict(state)
+                self._state, self._pulled = self._inner.state_dict(), []
+            except Exception as err:
+                error = err
+        self._state = self._tell("error" if error else "state", error or self._state)
+        self._over = None
 
     def close(self) -> None:
         """End the process of rank 0. It waits for no other rank."""
