@@ -127,7 +127,7 @@ func TestDeadlineOfWhatWaits(t *testing.T) {
 						cfg.Pace, cfg.Endpoints[0].MaxInFlight = p, 9
 					}
 				})
-				wait := run(t, c, deadlines(0, 20*time.Minute))
+				wait := run(t.Context(), c, deadlines(0, 20*time.Minute))
 				for i, d := range []time.Duration{30 * time.Minute, 10 * time.Minute, 90 * time.Minute} {
 					m := task("m%d", i)
 					m.Samples, m.Deadline = 2, time.Now().Add(d)
@@ -288,7 +288,7 @@ func TestWhatIsCutIsForgotten(t *testing.T) {
 		in, ended, p := make(chan *collector.Task), false, pace.New(pace.Config{MaxLag: -1})
 		p.Pause()
 		c := setup(t, &scripted{}, newSlate(), func(cfg *collector.Config) { cfg.More, cfg.Pace = stream(in, &ended), p })
-		wait := run(t, c, tasks(0))
+		wait := run(t.Context(), c, tasks(0))
 		in <- task("first")
 		var left []weak.Pointer[collector.Task]
 		for i := range 100 {

@@ -40,15 +40,14 @@ func task(format string, args ...any) *collector.Task {
 }
 
 // run starts Run and returns a function that waits for it.
-func run(t *testing.T, c *collector.Collector, known iter.Seq2[*collector.Task, error]) (wait func() error) {
-	t.Helper()
+func run(ctx context.Context, c *collector.Collector, known iter.Seq2[*collector.Task, error]) (wait func() error) {
 	done := make(chan error, 1)
-	go func() { done <- c.Run(t.Context(), known) }()
+	go func() { done <- c.Run(ctx, known) }()
 	return func() error { return <-done }
 }
 
-// ids returns the task ids of the attempts that were opened, in order.
-func (b *scripted) tasks() (all []string) {
+// groups returns the groups of the attempts that were opened, in order.
+func (b *scripted) groups() (all []string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, id := range b.opened {
@@ -67,7 +66,7 @@ func TestMore(t *testing.T) {
 		c := setup(t, b, &shelf{atOnce: true}, func(cfg *collector.Config) {
 			cfg.More, cfg.Planned, cfg.Samples = stream(in, &ended), 4, 2
 		})
-		wait := run(t, c, tasks(2))
+		wait := run(t.Context(), c, tasks(2))
 		for i := range 5 { // all at once: one worker is at work on t0
 			in <- task("m%d", i)
 		}
@@ -91,7 +90,7 @@ func TestMore(t *testing.T) {
 			g := collector.GroupID(task("%s", id))
 			want = append(want, g, g)
 		}
-		if got := b.tasks(); !slices.Equal(got, want) || !ended {
+		if got := b.groups(); !slices.Equal(got, want) || !ended {
 			t.Errorf("opened %v, want %v", got, want)
 		}
 	})
@@ -120,12 +119,11 @@ func TestEndsOfMore(t *testing.T) {
 				})
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
-				done := make(chan error, 1)
-				go func() { done <- c.Run(ctx, tasks(0)) }()
+				wait := run(ctx, c, tasks(0))
 				synctest.Wait()
 				start := time.Now()
 				tt.end(c, cancel, in)
-				if err := <-done; !errors.Is(err, tt.want) {
+				if err := wait(); !errors.Is(err, tt.want) {
 					t.Errorf("Run = %v, want %v", err, tt.want)
 				}
 				if !ended || time.Since(start) != 0 {
@@ -152,8 +150,7 @@ func TestMoreEndsWithAnError(t *testing.T) {
 			})
 			ctx, cancel := context.WithCancelCause(t.Context())
 			defer cancel(nil)
-			done := make(chan error, 1)
-			go func() { done <- c.Run(ctx, tasks(0)) }()
+			wait := run(ctx, c, tasks(0))
 			synctest.Wait()
 			var want error
 			if i%2 == 0 {
@@ -162,7 +159,7 @@ func TestMoreEndsWithAnError(t *testing.T) {
 			} else {
 				c.Drain()
 			}
-			if err := <-done; err != want {
+			if err := wait(); err != want {
 				t.Fatalf("Run = %v, want %v", err, want)
 			}
 		})
@@ -176,7 +173,7 @@ func TestDrainLeavesTheBacklog(t *testing.T) {
 		in, ended := make(chan *collector.Task), false
 		b := &scripted{script: func(collector.Attempt) step { return step{takes: time.Minute} }}
 		c := setup(t, b, &shelf{atOnce: true}, func(cfg *collector.Config) { cfg.More = stream(in, &ended) })
-		wait := run(t, c, tasks(0))
+		wait := run(t.Context(), c, tasks(0))
 		for i := range 3 {
 			m := task("m%d", i)
 			m.Deadline = time.Now().Add(time.Hour)
@@ -259,7 +256,7 @@ func TestMoreAfterAResume(t *testing.T) {
 		for _, id := range []string{"t2", "t1", "m"} {
 			want = append(want, collector.GroupID(task("%s", id)))
 		}
-		if got := b.tasks(); !slices.Equal(got, want) {
+		if got := b.groups(); !slices.Equal(got, want) {
 			t.Errorf("opened %v, want %v", got, want)
 		}
 	})
@@ -283,7 +280,7 @@ func TestBacklogIsBounded(t *testing.T) {
 				}
 			}
 		})
-		wait := run(t, c, tasks(0))
+		wait := run(t.Context(), c, tasks(0))
 		for minute := range 6 {
 			synctest.Wait()
 			// One is in hand, one in front of the pacer, two wait, and the next has no room.

@@ -174,7 +174,7 @@ func TestGroupThatWaitsForAWorker(t *testing.T) {
 		j := &judge{t: t, p: p, given: func(g *judged) { lags[g.task] = g.arrival.Lag }}
 		c := setup(t, b, j, func(cfg *collector.Config) { cfg.Pace = p })
 		j.c = c
-		wait := run(t, c, tasks(3))
+		wait := run(t.Context(), c, tasks(3))
 		p.SetVersion(0)
 		time.Sleep(30 * time.Minute)
 		p.SetVersion(1)
@@ -210,7 +210,7 @@ func TestEnoughEndsMore(t *testing.T) {
 			cfg.Pace, cfg.More, cfg.Samples = p, stream(in, &ended), 3
 		})
 		j.c = c
-		wait := run(t, c, tasks(1))
+		wait := run(t.Context(), c, tasks(1))
 		in <- task("m")
 		if err := wait(); err != nil || !ended {
 			t.Errorf("Run = %v, source ended: %v", err, ended)
@@ -228,8 +228,7 @@ func TestEndsOfPacedRuns(t *testing.T) {
 			c := setup(t, &scripted{}, &shelf{atOnce: true}, func(cfg *collector.Config) { cfg.Pace = p })
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			done := make(chan error, 1)
-			go func() { done <- c.Run(ctx, tasks(5)) }()
+			wait := run(ctx, c, tasks(5))
 			time.Sleep(time.Hour)
 			want := context.Canceled
 			if drain {
@@ -238,7 +237,7 @@ func TestEndsOfPacedRuns(t *testing.T) {
 			} else {
 				cancel()
 			}
-			if err := <-done; !errors.Is(err, want) {
+			if err := wait(); !errors.Is(err, want) {
 				t.Errorf("Run = %v, want %v", err, want)
 			}
 			counts(t, c.Stats(), 1, 0, 0, 1) // the second was read
