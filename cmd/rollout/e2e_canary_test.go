@@ -225,10 +225,7 @@ func TestLeaks(t *testing.T) {
 // and a resume, and looks at everything that a run leaves or says.
 func TestCanary(t *testing.T) {
 	t.Parallel()
-	latency, err := lettasim.ParseLatency("50ms..300ms")
-	if err != nil {
-		t.Fatal(err)
-	}
+	latency := latencyOf(t, "50ms..300ms")
 	sim := newSim(t, lettasim.Config{InputIDs: true, Password: canaries["password"], Latency: latency, Faults: recoverableFaults(0.05)})
 	leaky := &leakyServer{sim: sim, told: map[string][]string{}, seen: map[string]int{}}
 	for where, secret := range canaries {

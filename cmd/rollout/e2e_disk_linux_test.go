@@ -66,10 +66,7 @@ func TestDiskFull(t *testing.T) {
 		t.Run(format, func(t *testing.T) {
 			t.Parallel()
 			cfg := lettasim.Config{InputIDs: true, Script: lettasim.Script{Tokens: lettasim.Range{Min: 900, Max: 1000}}}
-			var err error
-			if cfg.Latency, err = lettasim.ParseLatency("50ms"); err != nil {
-				t.Fatal(err)
-			}
+			cfg.Latency = latencyOf(t, "50ms")
 			sim := newSim(t, cfg)
 			out := smallDisk(t, "5m", []string{
 				"URL=" + serveSim(t, sim),

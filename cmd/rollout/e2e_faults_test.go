@@ -197,10 +197,7 @@ func TestFaultByFault(t *testing.T) {
 func TestConnectionsCut(t *testing.T) {
 	t.Parallel()
 	const tasks, samples = 10, 6
-	latency, err := lettasim.ParseLatency("100ms..600ms")
-	if err != nil {
-		t.Fatal(err)
-	}
+	latency := latencyOf(t, "100ms..600ms")
 	sim := newSim(t, lettasim.Config{InputIDs: true, Script: killScript(), Latency: latency})
 	sends := newSendLog(sim)
 	g := newGateway(t, serveHandler(t, sim, sends))
@@ -240,10 +237,7 @@ func TestConnectionsCut(t *testing.T) {
 func TestStormOfRefusals(t *testing.T) {
 	t.Parallel()
 	const tasks, samples = 50, 4
-	latency, err := lettasim.ParseLatency("200ms..400ms")
-	if err != nil {
-		t.Fatal(err)
-	}
+	latency := latencyOf(t, "200ms..400ms")
 	sim := newSim(t, lettasim.Config{InputIDs: true, Script: killScript(), Latency: latency})
 	var last atomic.Int64
 	var refused atomic.Int64
@@ -290,10 +284,7 @@ func TestStormOfRefusals(t *testing.T) {
 func TestServerDownAndBack(t *testing.T) {
 	t.Parallel()
 	const tasks, samples = 10, 8
-	latency, err := lettasim.ParseLatency("500ms..2s")
-	if err != nil {
-		t.Fatal(err)
-	}
+	latency := latencyOf(t, "500ms..2s")
 	sim := newSim(t, lettasim.Config{InputIDs: true, Script: killScript(), Latency: latency})
 	sends := newSendLog(sim)
 	g := newGateway(t, serveHandler(t, sim, sends))
@@ -330,10 +321,7 @@ func TestServerDownAndBack(t *testing.T) {
 func TestServerGone(t *testing.T) {
 	t.Parallel()
 	const tasks, samples = 10, 8
-	latency, err := lettasim.ParseLatency("200ms..600ms")
-	if err != nil {
-		t.Fatal(err)
-	}
+	latency := latencyOf(t, "200ms..600ms")
 	sim := newSim(t, lettasim.Config{InputIDs: true, Script: killScript(), Latency: latency})
 	g := newGateway(t, serveHandler(t, sim, sim))
 	dir := filepath.Join(t.TempDir(), "run")

@@ -72,6 +72,16 @@ func serve(t *testing.T, server *http.Server) (url string) {
 	return s.URL
 }
 
+// latencyOf is a latency of the simulated server.
+func latencyOf(t *testing.T, text string) lettasim.Latency {
+	t.Helper()
+	l, err := lettasim.ParseLatency(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
 // newSim is a simulated server with the recorded exchanges.
 func newSim(t *testing.T, cfg lettasim.Config) *lettasim.Server {
 	t.Helper()

@@ -27,10 +27,7 @@ func TestKilled(t *testing.T) {
 		t.Run(format, func(t *testing.T) {
 			t.Parallel()
 			cfg := lettasim.Config{InputIDs: true, KeepAnswers: true}
-			var err error
-			if cfg.Latency, err = lettasim.ParseLatency("20ms..200ms"); err != nil {
-				t.Fatal(err)
-			}
+			cfg.Latency = latencyOf(t, "20ms..200ms")
 			sim := newSim(t, cfg)
 			url := serveSim(t, sim)
 			dir := filepath.Join(t.TempDir(), "run")

@@ -85,10 +85,7 @@ func newKillRun(t *testing.T, bin string, o killOptions) *killRun {
 		InputIDs: o.road != roadRebuilt, BareTraces: o.road != roadTraced,
 		Script: killScript(), Faults: o.faults, KeptTraces: 1 << 16, KeepAnswers: true,
 	}
-	var err error
-	if cfg.Latency, err = lettasim.ParseLatency(o.latency); err != nil {
-		t.Fatal(err)
-	}
+	cfg.Latency = latencyOf(t, o.latency)
 	k := &killRun{bin: bin, road: o.road, sim: newSim(t, cfg), dir: filepath.Join(t.TempDir(), "run"), total: o.tasks * o.samples, done: map[string]bool{}}
 	k.sends = newSendLog(k.sim)
 	url := serveHandler(t, k.sim, k.sends)

@@ -7,11 +7,9 @@ import (
 	"errors"
 	"io"
 	"maps"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"sync"
@@ -89,8 +87,6 @@ func (s *streamed) read(stdout io.Reader) {
 	}
 }
 
-var metricsAddress = regexp.MustCompile(`http://[^\s"/]+/metrics`)
-
 // told counts the events so far.
 func (s *streamed) told() map[string]int {
 	s.mu.Lock()
@@ -155,24 +151,18 @@ func (s *streamed) close() {
 // count is a counter of its metrics.
 func (s *streamed) count(name string) int {
 	s.t.Helper()
+	n, err := metric(s.metrics(), name)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return int(n)
+}
+
+// metrics is where its metrics are, once it has said so.
+func (s *streamed) metrics() string {
 	s.mu.Lock()
-	server := s.server
-	s.mu.Unlock()
-	resp, err := http.Get(server)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	b, err := io.ReadAll(resp.Body)
-	m := regexp.MustCompile(`(?m)^` + name + ` (\S+)$`).FindSubmatch(b)
-	if err != nil || m == nil {
-		s.t.Fatalf("no metric %s: %v", name, err)
-	}
-	f, err := strconv.ParseFloat(string(m[1]), 64)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	return int(f)
+	defer s.mu.Unlock()
+	return s.server
 }
 
 // slowest is the longest time that a sample of each task took, by task.
@@ -209,10 +199,7 @@ const loopTasks, loopSamples = 4, 8
 func newLoop(t *testing.T, iterations int, latency string, train time.Duration, args ...string) *loop {
 	t.Helper()
 	cfg := lettasim.Config{InputIDs: true, BodyCache: 64, Script: lettasim.Script{Calls: lettasim.Range{Min: 1, Max: 1}}}
-	var err error
-	if cfg.Latency, err = lettasim.ParseLatency(latency); err != nil {
-		t.Fatal(err)
-	}
+	cfg.Latency = latencyOf(t, latency)
 	l := &loop{t: t, sim: newSim(t, cfg), train: train}
 	l.url = serveSim(t, l.sim)
 	l.tasks = slices.Collect(bytes.Lines(l.sim.Tasks(lettasim.TaskOptions{Scripted: iterations * loopTasks})))

@@ -56,10 +56,7 @@ func TestManySamples(t *testing.T) {
 	before := goleak.IgnoreCurrent()
 
 	cfg := lettasim.Config{InputIDs: true, KeepAnswers: true, Script: lettasim.Script{Calls: lettasim.Range{Min: 2, Max: 4}, Drift: 0.3, Length: 0.05}}
-	var err error
-	if cfg.Latency, err = lettasim.ParseLatency("500ms..1s"); err != nil {
-		t.Fatal(err)
-	}
+	cfg.Latency = latencyOf(t, "500ms..1s")
 	for _, kind := range slices.Concat(passingFaults, slices.Sorted(maps.Keys(finalFaults))) {
 		f := lettasim.Fault{Kind: kind, Rate: 0.01}
 		if kind == lettasim.Conflict {

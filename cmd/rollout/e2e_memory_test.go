@@ -30,10 +30,7 @@ func TestGateManySamplesMemory(t *testing.T) {
 	}
 	const tasks, samples, inFlight = 500, 8, 512
 	cfg := lettasim.Config{InputIDs: true, BodyCache: 64, Script: lettasim.Script{Tokens: lettasim.Range{Min: 800, Max: 1000}}}
-	var err error
-	if cfg.Latency, err = lettasim.ParseLatency("500ms..1s"); err != nil {
-		t.Fatal(err)
-	}
+	cfg.Latency = latencyOf(t, "500ms..1s")
 	sim := newSim(t, cfg)
 	url := serveSim(t, sim)
 	dir := filepath.Join(t.TempDir(), "run")

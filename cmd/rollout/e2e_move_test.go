@@ -16,10 +16,7 @@ import (
 func TestDeadServersSamplesMove(t *testing.T) {
 	t.Parallel()
 	const tasks, samples = 10, 12
-	latency, err := lettasim.ParseLatency("300ms..900ms")
-	if err != nil {
-		t.Fatal(err)
-	}
+	latency := latencyOf(t, "300ms..900ms")
 	cfg := lettasim.Config{InputIDs: true, Script: killScript(), Latency: latency}
 	dies, stays := newSim(t, cfg), newSim(t, cfg)
 	g := newGateway(t, serveSim(t, dies))

@@ -50,18 +50,57 @@ func look(pid int, metrics string) soakPoint {
 	p := soakPoint{resident: resident(pid)}
 	fds, _ := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
 	p.fds = len(fds)
+	n, _ := metric(metrics, "go_goroutines")
+	p.goroutines = int(n)
+	return p
+}
+
+// metricsAddress is what a program says of its metrics.
+var metricsAddress = regexp.MustCompile(`http://[^\s"/]+/metrics`)
+
+// metric reads one number of a process's metrics.
+func metric(url, name string) (float64, error) {
 	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
-	resp, err := client.Get(metrics)
+	resp, err := client.Get(url)
 	if err != nil {
-		return p
+		return 0, err
 	}
 	defer resp.Body.Close()
-	b, _ := io.ReadAll(resp.Body)
-	if m := regexp.MustCompile(`(?m)^go_goroutines (\S+)$`).FindSubmatch(b); m != nil {
-		f, _ := strconv.ParseFloat(string(m[1]), 64)
-		p.goroutines = int(f)
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return 0, err
 	}
-	return p
+	m := regexp.MustCompile(`(?m)^` + name + ` (\S+)$`).FindSubmatch(b)
+	if m == nil {
+		return 0, fmt.Errorf("%s has no metric %s", url, name)
+	}
+	return strconv.ParseFloat(string(m[1]), 64)
+}
+
+// flat fails the test where the most that the second half of the points holds is an eighth and
+// the slack above the most of the first half.
+func flat(t *testing.T, seen []soakPoint, slack soakPoint) {
+	t.Helper()
+	for _, what := range []struct {
+		name string
+		of   func(soakPoint) int64
+	}{
+		{"resident bytes", func(p soakPoint) int64 { return p.resident }},
+		{"goroutines", func(p soakPoint) int64 { return int64(p.goroutines) }},
+		{"descriptors", func(p soakPoint) int64 { return int64(p.fds) }},
+	} {
+		most := func(points []soakPoint) (n int64) {
+			for _, p := range points {
+				n = max(n, what.of(p))
+			}
+			return n
+		}
+		a, b := most(seen[:len(seen)/2]), most(seen[len(seen)/2:])
+		if a == 0 || b > a+a/8+what.of(slack) {
+			t.Errorf("%s grew from %d to %d", what.name, a, b)
+		}
+		t.Logf("%s: at most %d in the first half, %d in the second", what.name, a, b)
+	}
 }
 
 // TestSoak collects with 1,000 samples in flight for as long as ROLLOUT_SOAK says:
@@ -70,10 +109,7 @@ func TestSoak(t *testing.T) { //nolint:paralleltest // it has the machine for it
 	long := soakTime(t)
 	const inFlight = 1000
 	cfg := lettasim.Config{InputIDs: true, BodyCache: 256, Script: lettasim.Script{Tokens: lettasim.Range{Min: 400, Max: 800}}, Faults: recoverableFaults(0.002)}
-	var err error
-	if cfg.Latency, err = lettasim.ParseLatency("8s..24s"); err != nil { // some 60 samples a second
-		t.Fatal(err)
-	}
+	cfg.Latency = latencyOf(t, "8s..24s") // some 60 samples a second
 	sim := newSim(t, cfg)
 	dir := filepath.Join(t.TempDir(), "run")
 	p := startProgram(t, "rollout", []string{"GOGC=50"}, "collect", "--server", serveSim(t, sim), "--model", simModel, "--out", dir,
@@ -82,9 +118,8 @@ func TestSoak(t *testing.T) { //nolint:paralleltest // it has the machine for it
 		"--samples", "8", "--max-in-flight", fmt.Sprint(inFlight), "--metrics-addr", "127.0.0.1:0")
 	var metrics string
 	waitFor(t, "metrics", func() bool {
-		m := regexp.MustCompile(`http://\S+/metrics`).FindString(p.said())
-		metrics = m
-		return m != "" || !p.alive()
+		metrics = metricsAddress.FindString(p.said())
+		return metrics != "" || !p.alive()
 	})
 	var seen []soakPoint
 	began := time.Now()
@@ -118,28 +153,7 @@ func TestSoak(t *testing.T) { //nolint:paralleltest // it has the machine for it
 	if len(rest) < 20 {
 		t.Fatalf("%d points after warming up: too few to compare", len(rest))
 	}
-	first, second := rest[:len(rest)/2], rest[len(rest)/2:]
-	for _, what := range []struct {
-		name  string
-		of    func(soakPoint) int64
-		slack int64
-	}{
-		{"resident bytes", func(p soakPoint) int64 { return p.resident }, 8 << 20},
-		{"goroutines", func(p soakPoint) int64 { return int64(p.goroutines) }, 50},
-		{"descriptors", func(p soakPoint) int64 { return int64(p.fds) }, 50},
-	} {
-		most := func(points []soakPoint) (n int64) {
-			for _, p := range points {
-				n = max(n, what.of(p))
-			}
-			return n
-		}
-		a, b := most(first), most(second)
-		if a == 0 || b > a+a/8+what.slack {
-			t.Errorf("%s grew from %d to %d", what.name, a, b)
-		}
-		t.Logf("%s: at most %d in the first half, %d in the second", what.name, a, b)
-	}
+	flat(t, rest, soakPoint{resident: 8 << 20, goroutines: 50, fds: 50})
 	t.Logf("%d samples answered in %v, at most %d in flight", sim.Stats().Answered, long, sim.Stats().MaxInFlight)
 }
 
@@ -150,10 +164,7 @@ func TestSoakReplyDelay(t *testing.T) { //nolint:paralleltest // it has the mach
 	soakTime(t)
 	const tasks, samples, inFlight = 250, 8, 200
 	cfg := lettasim.Config{InputIDs: true, BodyCache: 256, Script: lettasim.Script{Tokens: lettasim.Range{Min: 400, Max: 800}}}
-	var err error
-	if cfg.Latency, err = lettasim.ParseLatency("1s..4s"); err != nil {
-		t.Fatal(err)
-	}
+	cfg.Latency = latencyOf(t, "1s..4s")
 	sim := newSim(t, cfg)
 	sends := newSendLog(sim)
 	dir := filepath.Join(t.TempDir(), "run")

@@ -35,10 +35,7 @@ func TestStreamKilled(t *testing.T) {
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
 	cfg := lettasim.Config{InputIDs: true, Script: killScript()}
-	var err error
-	if cfg.Latency, err = lettasim.ParseLatency("10ms..200ms"); err != nil {
-		t.Fatal(err)
-	}
+	cfg.Latency = latencyOf(t, "10ms..200ms")
 	sim := newSim(t, cfg)
 	given := sim.Tasks(lettasim.TaskOptions{Scripted: total})
 	dir := filepath.Join(t.TempDir(), "run")

@@ -61,10 +61,7 @@ func (s *streamed) trainFor(long time.Duration, iterations int, each func(n int)
 func startSoakStream(t *testing.T) *streamed {
 	t.Helper()
 	cfg := lettasim.Config{InputIDs: true, BodyCache: 256, Script: lettasim.Script{Calls: lettasim.Range{Min: 1, Max: 2}, Tokens: lettasim.Range{Min: 24, Max: 200}}}
-	var err error
-	if cfg.Latency, err = lettasim.ParseLatency("4ms~0.8"); err != nil { // a hundredth of that of the loop
-		t.Fatal(err)
-	}
+	cfg.Latency = latencyOf(t, "4ms~0.8") // a hundredth of that of the loop
 	return startStream(t, "rollout", filepath.Join(t.TempDir(), "run"), "--server", serveSim(t, newSim(t, cfg)), "--model", simModel,
 		"--samples", fmt.Sprint(loopSamples), "--max-in-flight", "64", "--max-ahead", fmt.Sprint(8*loopTasks), "--metrics-addr", "127.0.0.1:0",
 		"-c", writeFile(t, "run.yaml", []byte("server: {adaptive: false}\n")))
@@ -91,10 +88,7 @@ func TestStreamSoak(t *testing.T) { //nolint:paralleltest // it has the machine 
 			return
 		}
 		next = now.Add(time.Second)
-		s.mu.Lock()
-		server := s.server
-		s.mu.Unlock()
-		p := look(s.cmd.Process.Pid, server)
+		p := look(s.cmd.Process.Pid, s.metrics())
 		p.at = now.Sub(began)
 		n64, by := filesOf(t, s.dir)
 		seen, files = append(seen, p), append(files, n64)
@@ -109,27 +103,7 @@ func TestStreamSoak(t *testing.T) { //nolint:paralleltest // it has the machine 
 	}
 	from := len(seen) / 5
 	half := from + (len(seen)-from)/2
-	for _, what := range []struct {
-		name  string
-		of    func(int) int64
-		slack int64
-	}{
-		{"resident bytes", func(i int) int64 { return seen[i].resident }, 16 << 20},
-		{"goroutines", func(i int) int64 { return int64(seen[i].goroutines) }, 30},
-		{"descriptors", func(i int) int64 { return int64(seen[i].fds) }, 30},
-	} {
-		most := func(from, to int) (n int64) {
-			for i := from; i < to; i++ {
-				n = max(n, what.of(i))
-			}
-			return n
-		}
-		a, b := most(from, half), most(half, len(seen))
-		if a == 0 || b > a+a/8+what.slack {
-			t.Errorf("%s grew from %d to %d", what.name, a, b)
-		}
-		t.Logf("%s: at most %d in the first half, %d in the second", what.name, a, b)
-	}
+	flat(t, seen[from:], soakPoint{resident: 16 << 20, goroutines: 30, fds: 30})
 	// While a large merge is made the small commits wait for theirs, so the most goes by how
 	// long that takes, here with 60 times the commits of a loop. What counts is what is left.
 	median := func(list []int64) int64 { return slices.Sorted(slices.Values(list))[len(list)/2] }

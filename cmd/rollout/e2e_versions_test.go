@@ -161,9 +161,7 @@ func TestVersions(t *testing.T) {
 			if cfg.Weights, err = lettasim.ParseWeights(v.weights); err != nil {
 				t.Fatal(err)
 			}
-			if cfg.Latency, err = lettasim.ParseLatency("50ms..400ms"); err != nil {
-				t.Fatal(err)
-			}
+			cfg.Latency = latencyOf(t, "50ms..400ms")
 			cfg.Weights.Log = &log
 			if v.faults {
 				cfg.Faults = recoverableFaults(0.03)
@@ -301,10 +299,7 @@ func TestVersionTakenOver(t *testing.T) {
 		t.Skip("some 7 seconds of rollouts")
 	}
 	cfg := lettasim.Config{InputIDs: true}
-	var err error
-	if cfg.Latency, err = lettasim.ParseLatency("300ms..2s"); err != nil {
-		t.Fatal(err)
-	}
+	cfg.Latency = latencyOf(t, "300ms..2s")
 	sim := newSim(t, cfg)
 	dir := filepath.Join(t.TempDir(), "run")
 	args := []string{

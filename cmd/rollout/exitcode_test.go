@@ -190,10 +190,7 @@ func TestThreeInterrupts(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			cfg := lettasim.Config{InputIDs: true}
-			var err error
-			if cfg.Latency, err = lettasim.ParseLatency(tt.latency); err != nil {
-				t.Fatal(err)
-			}
+			cfg.Latency = latencyOf(t, tt.latency)
 			sim := newSim(t, cfg)
 			var slow atomic.Bool // to remove agents: a stop takes its time then
 			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -43,10 +43,7 @@ func TestMistakes(t *testing.T) {
 	}
 	// The addresses that the file shows, and those that the servers have.
 	var there, here []string
-	hour, err := lettasim.ParseLatency("1h")
-	if err != nil {
-		t.Fatal(err)
-	}
+	hour := latencyOf(t, "1h")
 	for i, cfg := range []lettasim.Config{
 		{InputIDs: true},
 		{},
