@@ -20,6 +20,122 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 )
 
+// A streamKill is a run whose collectors are killed, and what they told.
+type streamKill struct {
+	t     *testing.T
+	dir   string
+	args  []string
+	tasks []byte
+
+	accepted    map[string]bool // tasks
+	acked, told map[string]bool // groups
+}
+
+// A streamLife is one of its collectors.
+type streamLife struct {
+	*streamKill
+	n              int
+	stdout, stderr lockedBuffer
+	read           int             // bytes of stdout
+	now            map[string]bool // groups that it told
+	client         *ctl.Client     // nil before the first group
+}
+
+// live starts a collector, gives it all tasks, and kills it after that time; 0: it ends by
+// itself.
+func (k *streamKill) live(n int, within time.Duration) {
+	k.t.Helper()
+	l := &streamLife{streamKill: k, n: n, now: map[string]bool{}}
+	cmd := exec.CommandContext(k.t.Context(), "rollout", k.args...)
+	cmd.Stdout, cmd.Stderr = &l.stdout, &l.stderr
+	in, err := cmd.StdinPipe()
+	if err = errors.Join(err, cmd.Start()); err != nil {
+		k.t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = cmd.Wait() // its exit code is looked at below
+	}()
+	go func() {
+		_, _ = in.Write(k.tasks) // a killed process reads no more
+		if within == 0 {
+			_ = in.Close()
+		}
+	}()
+	for end := time.Now().Add(within); within == 0 || time.Now().Before(end); time.Sleep(time.Millisecond) {
+		l.look()
+		select {
+		case <-ended:
+			l.look()
+			if code := cmd.ProcessState.ExitCode(); within > 0 || code != exit.OK {
+				k.t.Fatalf("life %d ended by itself with exit code %d\n%s", n, code, l.stderr.String())
+			}
+			return
+		default:
+		}
+	}
+	_ = cmd.Process.Kill() // the check above has seen it alive
+	<-ended
+	l.look()
+	if l.client != nil {
+		_ = l.client.Close()
+	}
+	if bytes.Contains([]byte(l.stderr.String()), []byte("panic:")) {
+		k.t.Fatalf("life %d: %s", n, l.stderr.String())
+	}
+}
+
+// look takes the events that are there.
+func (l *streamLife) look() {
+	for {
+		line, _, whole := bytes.Cut([]byte(l.stdout.String())[l.read:], []byte("\n"))
+		if !whole {
+			return
+		}
+		l.read += len(line) + 1
+		l.heard(line)
+	}
+}
+
+// heard takes an event, and acknowledges a group.
+func (l *streamLife) heard(line []byte) {
+	var e struct {
+		Event, Task, Group string
+		Again              bool
+		Seq                int64
+		N                  int
+	}
+	if err := json.Unmarshal(line, &e); err != nil {
+		l.t.Fatalf("life %d: %v: %s", l.n, err, line)
+	}
+	switch e.Event {
+	case "accepted":
+		if !e.Again && l.accepted[e.Task] {
+			l.t.Errorf("life %d: task %s was accepted before, and is new again", l.n, e.Task)
+		}
+		l.accepted[e.Task] = true
+	case "group":
+		if l.now[e.Group] || l.acked[e.Group] {
+			l.t.Errorf("life %d: group %s is told again: in this life %v, acknowledged %v", l.n, e.Group, l.now[e.Group], l.acked[e.Group])
+		}
+		l.now[e.Group], l.told[e.Group] = true, true
+		if l.client == nil {
+			var err error
+			if l.client, err = ctl.Dial(l.t.Context(), l.dir); err != nil {
+				return // it was killed or has ended
+			}
+		}
+		if l.client.Do(ctl.Request{Op: ctl.OpAck, Seq: &e.Seq, Groups: &e.N}, nil) == nil {
+			for g := range l.now { // all before it as well
+				l.acked[g] = true
+			}
+		}
+	case "refused":
+		l.t.Errorf("life %d: %s", l.n, line)
+	}
+}
+
 // TestStreamKilled kills a collector with --stream at random moments, while a producer gives
 // it all tasks in each of its lives and a reader acknowledges what it is told. Every task that
 // was called accepted is collected once, nothing is accepted as new twice, no group is told
@@ -44,94 +160,9 @@ func TestStreamKilled(t *testing.T) {
 		"--samples", fmt.Sprint(samples), "--max-ahead", "5", "--max-in-flight", "8", "--preflight", "connect",
 	}
 
-	accepted, acked, told := map[string]bool{}, map[string]bool{}, map[string]bool{}
-	live := func(n int, within time.Duration) {
-		cmd := exec.CommandContext(t.Context(), "rollout", args...)
-		var stdout, stderr lockedBuffer
-		cmd.Stdout, cmd.Stderr = &stdout, &stderr
-		in, err := cmd.StdinPipe()
-		if err = errors.Join(err, cmd.Start()); err != nil {
-			t.Fatal(err)
-		}
-		ended := make(chan struct{})
-		go func() {
-			defer close(ended)
-			_ = cmd.Wait() // its exit code is looked at below
-		}()
-		go func() {
-			_, _ = in.Write(given) // a killed process reads no more
-			if within == 0 {
-				_ = in.Close()
-			}
-		}()
-		var client *ctl.Client
-		read, now := 0, map[string]bool{}
-		look := func() {
-			for {
-				line, _, whole := bytes.Cut([]byte(stdout.String())[read:], []byte("\n"))
-				if !whole {
-					return
-				}
-				read += len(line) + 1
-				var e struct {
-					Event, Task, Group string
-					Again              bool
-					Seq                int64
-					N                  int
-				}
-				if err := json.Unmarshal(line, &e); err != nil {
-					t.Fatalf("life %d: %v: %s", n, err, line)
-				}
-				switch e.Event {
-				case "accepted":
-					if !e.Again && accepted[e.Task] {
-						t.Errorf("life %d: task %s was accepted before, and is new again", n, e.Task)
-					}
-					accepted[e.Task] = true
-				case "group":
-					if now[e.Group] || acked[e.Group] {
-						t.Errorf("life %d: group %s is told again: in this life %v, acknowledged %v", n, e.Group, now[e.Group], acked[e.Group])
-					}
-					now[e.Group], told[e.Group] = true, true
-					if client == nil {
-						if client, err = ctl.Dial(t.Context(), dir); err != nil {
-							return // it was killed or has ended
-						}
-					}
-					if client.Do(ctl.Request{Op: ctl.OpAck, Seq: &e.Seq, Groups: &e.N}, nil) == nil {
-						for g := range now { // all before it as well
-							acked[g] = true
-						}
-					}
-				case "refused":
-					t.Errorf("life %d: %s", n, line)
-				}
-			}
-		}
-		for end := time.Now().Add(within); within == 0 || time.Now().Before(end); time.Sleep(time.Millisecond) {
-			look()
-			select {
-			case <-ended:
-				look()
-				if code := cmd.ProcessState.ExitCode(); within > 0 || code != exit.OK {
-					t.Fatalf("life %d ended by itself with exit code %d\n%s", n, code, stderr.String())
-				}
-				return
-			default:
-			}
-		}
-		_ = cmd.Process.Kill() // the check above has seen it alive
-		<-ended
-		look()
-		if client != nil {
-			_ = client.Close()
-		}
-		if bytes.Contains([]byte(stderr.String()), []byte("panic:")) {
-			t.Fatalf("life %d: %s", n, stderr.String())
-		}
-	}
+	k := &streamKill{t: t, dir: dir, args: args, tasks: given, accepted: map[string]bool{}, acked: map[string]bool{}, told: map[string]bool{}}
 	for n := range lives {
-		live(n, time.Duration(50+random.IntN(400))*time.Millisecond)
+		k.live(n, time.Duration(50+random.IntN(400))*time.Millisecond)
 		if n%4 == 3 { // what a kill in the middle of a write leaves
 			f, err := os.OpenFile(filepath.Join(dir, runfolder.TasksFile), os.O_WRONLY|os.O_APPEND, 0)
 			if errors.Is(err, os.ErrNotExist) {
@@ -143,15 +174,15 @@ func TestStreamKilled(t *testing.T) {
 			}
 		}
 	}
-	live(lives, 0)
+	k.live(lives, 0)
 
 	mustRun(t, exit.OK, "verify", dir)
 	keys := committedKeys(t, dir)
 	if n := len(keys); n != total*samples || len(slices.Compact(keys)) != n {
 		t.Errorf("%d samples are committed, %d of them different, want %d", n, len(slices.Compact(keys)), total*samples)
 	}
-	if len(told) != total || len(accepted) != total {
-		t.Errorf("%d groups were told and %d tasks accepted, want %d", len(told), len(accepted), total)
+	if len(k.told) != total || len(k.accepted) != total {
+		t.Errorf("%d groups were told and %d tasks accepted, want %d", len(k.told), len(k.accepted), total)
 	}
 	kept := map[string]bool{}
 	for task, err := range tasks.Read(filepath.Join(dir, runfolder.TasksFile), nil) {
