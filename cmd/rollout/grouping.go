@@ -12,6 +12,7 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/ctl"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/input"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/stream"
@@ -217,7 +218,7 @@ func (g *grouping) openIntake() (err error) {
 		return err
 	}})
 	g.socket, err = ctl.Listen(g.folder.Dir)
-	if errors.Is(err, errors.ErrUnsupported) {
+	if errors.Is(err, errors.ErrUnsupported) && g.from != "" { // else no task could ever come
 		g.Say("%v: %s", err, exit.HintOf(err))
 		return nil
 	}
@@ -245,14 +246,22 @@ func (g *grouping) more(ctx context.Context) iter.Seq2[*collector.Task, error] {
 	}
 }
 
-// launch adds to the event of that name.
+// launch adds to the event of that name, and tells a person why the run does not end by itself.
 func (g *grouping) launch(event map[string]any) {
 	if g == nil || g.intake == nil {
 		return
 	}
 	event["stream"], event["socket"] = true, nil
-	if g.socket != nil {
-		event["socket"] = ctl.Path(g.folder.Dir)
+	if g.socket == nil {
+		return
+	}
+	event["socket"] = ctl.Path(g.folder.Dir)
+	if dir := human.Shell(g.folder.Dir); g.from != "-" && !g.options.attached {
+		from := "from no file and no standard input"
+		if g.from != "" {
+			from = "from " + g.from
+		}
+		g.Note("tasks come %s, and over the socket of the run until it is drained: rollout ctl %s add FILE, rollout ctl %s drain", from, dir, dir)
 	}
 }
 
