@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -134,6 +135,43 @@ def test_groups_come_when_they_are_complete(tmp_path: Path) -> None:
             assert (g.failed, g.empty, len(g.rows)) == (2, 1, 1)
     assert at == [("a", 3), ("b", 5)]
     assert follow.counts == {"late": {"groups": 0, "samples": 1, "rows": 1}}
+
+
+@pytest.mark.parametrize("after", [{"run_id": "r", "seq": 4, "groups": 1}, {"run_id": "r", "seq": 1, "groups": 3}, {"run_id": "other", "seq": 1, "groups": 0}])
+def test_a_follower_that_met_an_error_gives_nothing_more(tmp_path: Path, after: dict[str, Any]) -> None:
+    """Its groups would not be those behind the cursor, or lack samples."""
+    run = Run(tmp_path / "run")
+    run.commit([Sample("a", 0, [3], 1), Sample("b", 0, [3], 1)])
+    follow = Following(run.dir, after=after)
+    with pytest.raises(rollout.StateError) as first:
+        follow.poll()
+    for name in "cdefg":
+        run.commit([Sample(name, 0, [3], 1)])
+        with pytest.raises(rollout.StateError, match=re.escape(str(first.value))):
+            follow.poll()
+    with pytest.raises(rollout.StateError):
+        list(follow)
+
+
+def test_a_commit_that_was_taken_in_part_is_not_passed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Run(tmp_path / "run")
+    run.commit([Sample("a", 0, [3], 1), Sample("b", 0, [3], 2)])
+    run.commit([Sample("b", 1, [3], 2), Sample("c", 0, [3], 1)])
+    follow = Following(run.dir)
+    group = follow.poll()
+    assert group and group.id == "a"
+    at = follow.cursor
+
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(follow, "_complete", interrupted)
+        follow.poll()
+    with pytest.raises(rollout.StateError, match="KeyboardInterrupt.. ended the reading of its log: begin anew behind the cursor"):
+        follow.poll()
+    again = Following(run.dir, after=at)
+    assert [g.id for g in (again.poll(), again.poll()) if g] == ["b", "c"]
 
 
 def test_a_sample_that_is_there_twice_is_damage(tmp_path: Path) -> None:

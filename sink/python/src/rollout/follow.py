@@ -66,7 +66,9 @@ class Following:
 
     One iteration takes some 600 bytes for each sample of a group that is not complete, and 16
     to 32 bytes for each group that was complete and each sample that failed: it runs for
-    days. Only wake may be called by another thread.
+    days. Only wake may be called by another thread. An error of the log or of the cursor is
+    raised again by each further call: begin anew, behind cursor, where its cause is gone. An
+    error in reading the rows of a group is not: the group is the next one still.
     """
 
     def __init__(
@@ -101,6 +103,7 @@ class Following:
         self._given = Hashes()  # ids of those that were
         self._failed = Hashes()  # keys of samples that have failed
         self._ready: deque[tuple[int, int, Found | None]] = deque()  # seq, number in that commit, None: left out
+        self._broken: Exception | None = None  # what ended a step
         self._wake = threading.Event()
 
     @property
@@ -181,7 +184,6 @@ class Following:
                     return found
                 self._pass()
             if not self._step():
-                self._caught_up()
                 return None
 
     def _pass(self) -> None:
@@ -192,18 +194,29 @@ class Following:
             self._left_out((seq, number))
 
     def _step(self) -> bool:
-        """Take one commit, and put the groups that it completes where _next finds them."""
-        if not self._commits:
-            entry = self._log.next()
-            if entry is None:
-                self._body = {}
-                return False
-            self._begun(entry)
-        commit = self._commits.popleft()
-        with readable(self.run, self._body["seq"]):
-            samples = self._told(commit)
-        self._take(commit.seq, samples, self._shards.get("data"))
-        return True
+        """Take one commit, and put the groups that it completes where _next finds them.
+
+        What ends it leaves the half of a commit: it is raised for ever.
+        """
+        if self._broken is not None:
+            raise self._broken
+        try:
+            if not self._commits:
+                entry = self._log.next()
+                if entry is None:
+                    self._body = {}
+                    self._caught_up()
+                    return False
+                self._begun(entry)
+            commit = self._commits.popleft()
+            with readable(self.run, self._body["seq"]):
+                samples = self._told(commit)
+            self._take(commit.seq, samples, self._shards.get("data"))
+            return True
+        except BaseException as err:
+            self._ready.clear()
+            self._broken = err if isinstance(err, Exception) else StateError(f"{self.run}: {err!r} ended the reading of its log: begin anew behind the cursor")
+            raise
 
     def _begun(self, entry: Entry) -> None:
         """Begin with the commits of an entry."""
@@ -220,9 +233,10 @@ class Following:
 
     def _caught_up(self) -> None:
         """Compare the cursor to begin after with the log, all of which was taken."""
-        after, self._after = self._after, after_of(None)
+        after = self._after
         if (after["seq"], after["groups"]) > (self._seq + 1, 0):
             raise StateError(f"{self.run}: its log ends with commit {self._seq}, the cursor is in commit {after['seq']}: the folder is an older copy")
+        self._after = after_of(None)
 
     def _told(self, commit: Commit) -> list[Told]:
         """Return the samples of a commit."""
