@@ -86,7 +86,7 @@ type Sink interface {
 	// Append takes the whole sample. It blocks to push back. When it returns nil the sample
 	// is accepted and its memory belongs to the sink. Then done is called exactly once, from
 	// any goroutine: with nil when the sample is in a committed shard, else with the reason
-	// why the sink gave up.
+	// why the sink gave up, or keeps the sample for the next process. That ends the run.
 	//
 	// An error ends the run, unless an error in its chain has a method
 	//

@@ -150,6 +150,12 @@ func (c *Collector) Drain() {
 // sample stays a failed one.
 func (c *Collector) Filter(keys ...string) { c.counters.filter(keys) }
 
+// CommittedEarlier notes that samples of Config.Waiting are in a committed shard now. filtered are
+// the keys of those with keep=false, committed is the number of the others.
+func (c *Collector) CommittedEarlier(committed int, filtered ...string) {
+	c.counters.committedEarlier(committed, filtered)
+}
+
 // Stats returns a snapshot of the run. It may be called at any time, also before and after
 // Run.
 func (c *Collector) Stats() Stats {

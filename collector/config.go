@@ -35,6 +35,10 @@ type Config struct {
 	// Filtered is how many of the samples that Left has as done are in the dataset with
 	// keep=false: Stats counts them as Filtered and not as Committed. Default 0.
 	Filtered int
+	// Waiting is how many of the samples that Left has as done are in no committed shard,
+	// because others of their group are missing: Stats counts them as Remaining until
+	// CommittedEarlier. Default 0.
+	Waiting int
 	// More yields tasks that come while the run goes on, after those that Run is given. It
 	// may wait between two of them. Its owner must end it soon after ctx has ended, which
 	// happens when nothing more is to begin: after Drain, a stop, or enough groups. Run reads
@@ -207,6 +211,7 @@ func (c Config) Validate() error {
 		{"limit", c.Limit},
 		{"planned", c.Planned},
 		{"filtered", c.Filtered},
+		{"waiting", c.Waiting},
 		{"retries", c.Retries},
 		{"data_retries", c.DataRetries},
 		{"max_failures", c.MaxFailures},

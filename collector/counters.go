@@ -281,6 +281,28 @@ func (c *counters) filter(keys []string) {
 	}
 }
 
+// waitingEarlier counts n of the samples of earlier processes as not committed.
+func (c *counters) waitingEarlier(n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n = min(n, c.s.Earlier.Committed)
+	c.s.Committed -= n
+	c.s.Earlier.Committed -= n
+}
+
+// committedEarlier counts samples of earlier processes that are committed now.
+func (c *counters) committedEarlier(committed int, filtered []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.s.Committed += committed
+	c.s.Earlier.Committed += committed
+	c.s.Filtered += len(filtered)
+	c.s.Earlier.Filtered += len(filtered)
+	for _, key := range filtered {
+		delete(c.filtered, key)
+	}
+}
+
 // filteredEarlier counts n of the samples of earlier processes as filtered.
 func (c *counters) filteredEarlier(n int) {
 	c.mu.Lock()

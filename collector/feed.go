@@ -71,6 +71,7 @@ func (f *feed) begin(ctx context.Context) (*survey, error) {
 	}
 	s := f.survey(ctx)
 	f.c.counters.filteredEarlier(f.c.cfg.Filtered)
+	f.c.counters.waitingEarlier(f.c.cfg.Waiting)
 	if n := f.c.Stats().Earlier.Committed; n > 0 {
 		f.c.wellDone(n)
 		f.c.barren.gaveRow()

@@ -73,7 +73,8 @@ func appendAll(t *testing.T, d *sink.Dataset, list ...*tokenize.Sample) {
 }
 
 // A group is committed within 20 ms of its last sample, while others are open; it waits for
-// its last sample however long that takes, and Close commits what is there of it.
+// its last sample however long that takes, and Close leaves what is there of it in the
+// write-ahead log.
 func TestCommitGroups(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -103,12 +104,12 @@ func TestCommitGroups(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		end()
-		if got := commits(); len(got) != 5 || !slices.Equal(got[4].groups, []string{"group-4"}) {
+		if got := commits(); len(got) != 4 {
 			t.Errorf("Close committed %v", got)
 		}
 	})
-	if r := wholeVerify(t, dir); r.WAL.Segments > 0 {
-		t.Errorf("%d segments are left", r.WAL.Segments)
+	if r := wholeVerify(t, dir); r.WAL.Pending != 3 {
+		t.Errorf("%d samples wait in the write-ahead log, want 3", r.WAL.Pending)
 	}
 }
 
@@ -135,8 +136,8 @@ func TestCommitGroupsShare(t *testing.T) {
 	})
 }
 
-// A group of which a part was committed before is whole with the rest of it, and a sample
-// that comes for a whole group is committed at once.
+// A group of which an earlier process had a part is whole with the rest of it, and is one commit;
+// a sample that comes for a whole group is committed at once.
 func TestCommitGroupsGoOn(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -165,7 +166,7 @@ func TestCommitGroupsGoOn(t *testing.T) {
 			whole = append(whole, fmt.Sprintf("%s in %d: %d+%d", g.ID, g.Seq, g.Done, g.Failed))
 		}
 	}
-	if want := []string{"group-1 in 3: 4+1", "group-5 in 4: 3+1"}; !slices.Equal(whole, want) {
+	if want := []string{"group-1 in 1: 4+1", "group-5 in 2: 3+1"}; !slices.Equal(whole, want) {
 		t.Errorf("whole: %q, want %q", whole, want)
 	}
 }
@@ -271,7 +272,8 @@ func TestCommitGroupsKeepFewSegments(t *testing.T) {
 }
 
 // TestPowerCutGroups is TestPowerCut for groups that are committed as they become whole, and
-// are judged: what the rows say and what the entries say is one thing, whatever was cut.
+// are judged: whatever was cut, each group is in one commit, and has the verdict on the whole of
+// it in its rows and in the entry.
 func TestPowerCutGroups(t *testing.T) {
 	t.Parallel()
 	lines := func() (lines [3][]*tokenize.Sample) {
@@ -299,8 +301,42 @@ func TestPowerCutGroups(t *testing.T) {
 	for at := range steps {
 		t.Run(fmt.Sprintf("at=%d", at), func(t *testing.T) {
 			t.Parallel()
-			cutOnce(t, cfg, lines(), at, 0)
+			wholeGroups(t, dump(t, cutOnce(t, cfg, lines(), at, 0)), 3)
 		})
+	}
+}
+
+// wholeGroups checks that n groups are in the log, each in one commit and judged.
+func wholeGroups(t *testing.T, dir string, n int) {
+	t.Helper()
+	commits := map[string][]int64{}
+	log, err := sink.ReadLogEach(dir, func(c *sink.Commit) {
+		for _, g := range c.Groups {
+			if !slices.Contains(commits[g.ID], c.Seq) { // it may be there with two sizes
+				commits[g.ID] = append(commits[g.ID], c.Seq)
+			}
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for id, seqs := range commits {
+		if len(seqs) > 1 {
+			t.Errorf("%s is in commits %d, want one", id, seqs)
+		}
+	}
+	if len(commits) != n {
+		t.Errorf("%d groups in the log, want %d", len(commits), n)
+	}
+	for s := range log.Shards(sink.KindData) {
+		for r, err := range log.Rows(s) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r.Keep == nil || *r.Keep != (reasonOf(r.GroupID) == "") {
+				t.Errorf("%s of %s: keep is %v, and the group is left out for %q", r.SampleKey, r.GroupID, r.Keep, reasonOf(r.GroupID))
+			}
+		}
 	}
 }
 

@@ -71,9 +71,10 @@ type Config struct {
 
 	// CommitGroups commits a group as soon as it is whole: at once where nothing else waits
 	// for the writer, and 20 ms later at most, so that several groups may share a commit. A
-	// group is held until then, however long that is: only Close and recovery write a part of
-	// one. MaxShardAge has no effect. The small commits that come of it are merged while Run
-	// goes on.
+	// group is held until then, however long that is, and is in one commit: what there is of it
+	// at Close, or after a kill, stays in the write-ahead log, and the next process with
+	// CommitGroups goes on with it. MaxShardAge has no effect. The small commits that come of
+	// it are merged while Run goes on.
 	CommitGroups bool
 
 	// Judge is told of each group that is whole, before its rows are written, and may say
@@ -81,9 +82,9 @@ type Config struct {
 	// Create for groups that it recovers, and by the goroutines of Run. It must not block, must
 	// be safe for concurrent use where there are several Writers, and must not keep the facts.
 	//
-	// A group of which a part is in a commit already, because of Close or a recovery, is not
-	// judged again: where that part was left out, the rest is left out for the same reason. So
-	// is a sample that comes for a group that was left out. Groups without an id, and those of
+	// A group of which a part is in a commit already, because that was made without CommitGroups
+	// or after CommitParts, is not judged: where that part was left out, the rest is left out
+	// for the same reason. So is a sample that comes for a group that was left out. Groups without an id, and those of
 	// more than 16,384 samples, are not judged. Nil: nothing is judged.
 	Judge func(*GroupFacts)
 

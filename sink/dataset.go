@@ -7,6 +7,7 @@ import (
 	"hash/maphash"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
 
@@ -35,7 +36,9 @@ type Dataset struct {
 	recovered Recovery
 	card      *card
 	merger    merger
+	waiting   hold // what recovery left in the write-ahead log, until Run gives it to the writers
 
+	parts    atomic.Bool   // Close commits groups that are not whole
 	draining chan struct{} // closed by stop
 	ended    chan struct{} // closed when Run has returned, or will never run
 
@@ -173,8 +176,8 @@ func (d *Dataset) Run(ctx context.Context) error {
 		return nil
 	}
 	var g errgroup.Group
-	for n := range d.cfg.Writers {
-		g.Go(func() error { return newWriter(d, n).run(ctx) })
+	for _, w := range d.newWriters() {
+		g.Go(func() error { return w.run(ctx) })
 	}
 	g.Go(func() error { return d.wal.run(ctx) })
 	if d.cfg.CommitGroups || len(d.merger.gone) > 0 {
@@ -247,7 +250,7 @@ func (d *Dataset) deliver(batch []accepted) {
 		if name == "" {
 			name = a.sample.Key
 		}
-		at := maphash.String(d.seed, name) % uint64(len(lists))
+		at := d.writerOf(name)
 		lists[at] = append(lists[at], a)
 	}
 	for at, list := range lists {
@@ -255,6 +258,25 @@ func (d *Dataset) deliver(batch []accepted) {
 			d.drop(list, err)
 		}
 	}
+}
+
+// writerOf returns the number of the writer of a group, or of a key.
+func (d *Dataset) writerOf(name string) uint64 {
+	return maphash.String(d.seed, name) % uint64(d.cfg.Writers)
+}
+
+// newWriters makes the writers of Run. Each holds its part of what waits in the write-ahead log.
+func (d *Dataset) newWriters() (list []*writer) {
+	for n := range d.cfg.Writers {
+		list = append(list, newWriter(d, n))
+	}
+	for g := d.waiting.first; g != nil; {
+		next := g.next
+		list[d.writerOf(g.id.ID)].held.adopt(g)
+		g = next
+	}
+	d.waiting = hold{}
+	return list
 }
 
 // drop ends samples that are durable and that no writer took: the next Create commits them.
@@ -289,7 +311,8 @@ func (d *Dataset) unclaim(s *tokenize.Sample) {
 }
 
 // Close ends the dataset: Append accepts nothing any more, open shards are sealed
-// and committed, and Run returns. Close returns Run's error, or the cause of ctx
+// and committed, and Run returns. With Config.CommitGroups the samples of groups that are not
+// whole stay in the write-ahead log, and their done gets ErrWaiting. Close returns Run's error, or the cause of ctx
 // when that is done first; then Run is still at work, and ending its context
 // abandons what is left. Close may be called again.
 func (d *Dataset) Close(ctx context.Context) error {
@@ -309,6 +332,10 @@ func (d *Dataset) Close(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 }
+
+// CommitParts lets Close commit what there is of groups that are not whole, also with
+// Config.CommitGroups: nothing more of them will come.
+func (d *Dataset) CommitParts() { d.parts.Store(true) }
 
 // errStopped says that draining was closed; whyStopped says what to return.
 var errStopped = errors.New("sink: stopped")

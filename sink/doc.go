@@ -200,8 +200,9 @@
 // committed when nothing else waits for its writer, 20 ms later at most: what shares a sync of
 // the write-ahead log shares a commit. Such a commit takes four syncs, and with failures six;
 // a sample that comes alone takes one of the write-ahead log. Of 8 samples of 1,000 tokens it
-// takes some 5 ms of processor time. The sample that comes last makes a group whole that was
-// committed in part by Close or by recovery.
+// takes some 5 ms of processor time. A group is in one commit, however large it is. What there
+// is of a group that is not whole outlives the process in the write-ahead log: Close leaves it
+// there, and recovery gives it to the writers of Run.
 //
 // Of 243 groups of 8 scripted samples in shards of 3 MiB, with 24 and with 128 in flight,
 // none lay in one piece and 12 and 21 lay in two shards when samples were written as they
@@ -285,8 +286,9 @@
 // different attempts: key and attempt are how recovery knows a failure again.
 //
 // What is promised: if Append returned nil for a sample, the sample is in the dataset once,
-// whatever ended the process, as soon as Create has run on the folder again. If Append was
-// cut short, the sample may be there or not.
+// whatever ended the process, as soon as Create has run on the folder again and, with
+// Config.CommitGroups, its group is whole. If Append was cut short, the sample may be there or
+// not.
 //
 // # Recovery
 //
@@ -301,6 +303,11 @@
 //  3. samples of the write-ahead log that no entry names are committed to new
 //     shards, straight from their segment, groups together
 //  4. the segments are deleted, fsync of wal
+//
+// With Config.CommitGroups step 3 commits the groups that are whole. The samples of the others
+// are written to a new segment, which takes the name of the last one by a rename before step 4
+// deletes the rest: so its end is not torn, and the segments of Run follow it. They are durable
+// and in no commit, as before the kill: [Log.Waiting] yields them, and [ReadLedger] has them.
 //
 // Before it, and before anything is changed, Create makes sure that the folder is the one
 // that was left: every entry is read, every committed file is there with its size, and a
@@ -320,7 +327,8 @@
 //
 // When the context of Run ends, open shards are abandoned and done gets the cause,
 // but nothing that Append returned nil for is lost: the next Create commits it.
-// Close commits everything and leaves no segment.
+// Close commits everything and leaves no segment, but for groups that are not whole where
+// Config.CommitGroups is set.
 //
 // One process at a time may have a dataset open; that is the caller's to see to, as
 // with a lock. Readers may come and go.

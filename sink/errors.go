@@ -21,6 +21,10 @@ var (
 	ErrCommitted = errors.New("sink: sample is already committed")
 	// ErrClosed means that the Dataset was closed or has failed.
 	ErrClosed = errors.New("sink: dataset is closed")
+	// ErrWaiting means that the sample is durable and no commit holds it, because others of
+	// its group are missing (Config.CommitGroups). The write-ahead log keeps it until the
+	// group is whole.
+	ErrWaiting = errors.New("sink: the sample waits in the write-ahead log for the rest of its group")
 	// ErrCorrupt is wrapped by every CorruptError.
 	ErrCorrupt = errors.New("sink: corrupt")
 	// ErrReplaced means that a merge has replaced a shard since the log was read, that it was

@@ -22,16 +22,16 @@ const maxHeldCommits = 2
 // All of them are durable: what takes too much memory is put down, and read again from the
 // write-ahead log.
 type hold struct {
-	groups      map[CommittedGroup]*heldGroup
-	first, last *heldGroup   // in the order in which they were begun
-	free        []*heldGroup // with the memory of their lists
-	n           int          // samples
-	bytes       int64        // of the budget: of the samples that are in memory
+	groups      map[string]*heldGroup // by id
+	first, last *heldGroup            // in the order in which they were begun
+	free        []*heldGroup          // with the memory of their lists
+	n           int                   // samples
+	bytes       int64                 // of the budget: of the samples that are in memory
 }
 
 // A heldGroup is a group of which not all samples have an outcome, as far as one hold knows.
 type heldGroup struct {
-	id         CommittedGroup
+	id         CommittedGroup // with the largest size of list
 	list       []accepted
 	taken      int           // list[:taken] is gone
 	seen       []bool        // by index: is in list[:counted]
@@ -51,10 +51,13 @@ const maxFree, maxFreeList = 256, 64
 // add takes a sample, and returns its group.
 func (h *hold) add(a accepted, now time.Time) *heldGroup {
 	id := groupOf(a.sample)
-	g := h.groups[id]
+	g := h.groups[id.ID]
 	if g == nil {
 		g = h.begin(id)
 		g.since = now
+	}
+	if id.Size > g.id.Size { // it was raised while the first ones waited
+		g.id.Size, g.counted, g.indexes = id.Size, 0, 0
 	}
 	a.index = a.sample.Index
 	g.list = append(g.list, a)
@@ -95,19 +98,31 @@ func (h *hold) begin(id CommittedGroup) *heldGroup {
 	} else {
 		g = &heldGroup{list: make([]accepted, 0, min(id.Size, maxFreeList))}
 	}
-	g.id, g.prev = id, h.last
+	g.id = id
+	h.link(g)
+	return g
+}
+
+// adopt takes a group of another hold, which must not be used any more.
+func (h *hold) adopt(g *heldGroup) {
+	h.link(g)
+	h.n += len(g.list)
+}
+
+// link adds a group behind the others.
+func (h *hold) link(g *heldGroup) {
+	g.prev, g.next = h.last, nil
 	if h.last != nil {
 		h.last.next = g
 	} else {
 		h.first = g
 	}
-	h.last, h.groups[id] = g, g
-	return g
+	h.last, h.groups[g.id.ID] = g, g
 }
 
 // end takes a group away.
 func (h *hold) end(g *heldGroup) {
-	delete(h.groups, g.id)
+	delete(h.groups, g.id.ID)
 	if g.prev != nil {
 		g.prev.next = g.next
 	} else {
@@ -175,19 +190,28 @@ func (w *writer) take(a accepted) error {
 	now := time.Now()
 	id := groupOf(a.sample)
 	var known known
-	if w.held.groups[id] == nil {
+	g := w.held.groups[id.ID]
+	if g == nil {
 		known = w.known(id)
 	}
 	if known.whole || id.ID == "" || id.Size <= 1 || id.Size > maxHeld {
+		if g != nil { // its size was raised beyond what is held
+			if err := w.writeGroup(g); err != nil {
+				return err
+			}
+		}
 		w.verdict = w.judgeOne(a.sample, known)
 		err := w.write(a, now)
 		w.verdict = verdict{}
+		if err == nil {
+			err = w.commitFull()
+		}
 		if err != nil {
 			return err
 		}
 		return w.writeLate(now)
 	}
-	g := w.held.add(a, now)
+	g = w.held.add(a, now)
 	if len(g.list) == 1 {
 		g.known = known
 	}
@@ -258,14 +282,42 @@ func (w *writer) writeGroup(g *heldGroup) error {
 		if err := w.write(w.held.take(g), since); err != nil {
 			return err
 		}
+		if w.d.cfg.CommitGroups { // in one commit, however large
+			continue
+		}
+		if err := w.commitFull(); err != nil {
+			return err
+		}
 	}
 	w.verdict = verdict{}
-	return nil
+	return w.commitFull()
+}
+
+// commitFull commits the open shards when they are full.
+func (w *writer) commitFull() error {
+	if !w.full() {
+		return nil
+	}
+	return w.commit()
 }
 
 // readAgain reads a sample that was put down.
 func (w *writer) readAgain(a *accepted) (*tokenize.Sample, error) {
-	fail := func(err error) (*tokenize.Sample, error) {
+	payload, err := w.readFrame(a)
+	if err != nil {
+		return nil, err
+	}
+	s, err := decodeSample(payload)
+	if err != nil {
+		return nil, &ShardError{Path: a.segment.path, Op: "read", Err: fmt.Errorf("offset %d: %w", a.at, err)}
+	}
+	return s, nil
+}
+
+// readFrame reads the payload of a sample from the write-ahead log. It is valid until the next
+// call.
+func (w *writer) readFrame(a *accepted) ([]byte, error) {
+	fail := func(err error) ([]byte, error) {
 		return nil, &ShardError{Path: a.segment.path, Op: "read", Err: err}
 	}
 	if w.again != a.segment {
@@ -280,11 +332,7 @@ func (w *writer) readAgain(a *accepted) (*tokenize.Sample, error) {
 	if w.buf = buf; err != nil {
 		return fail(err)
 	}
-	s, err := decodeSample(payload)
-	if err != nil {
-		return fail(fmt.Errorf("offset %d: %w", a.at, err))
-	}
-	return s, nil
+	return payload, nil
 }
 
 // keepFrame is the largest buffer for frames that a writer keeps from commit to commit.
@@ -301,12 +349,25 @@ func (w *writer) closeAgain() {
 	}
 }
 
-// finish writes all that is held, and commits it.
+// finish commits all that may be committed: with Config.CommitGroups the groups that are whole,
+// else all that is held.
 func (w *writer) finish() error {
-	for g := w.held.first; g != nil; g = w.held.first {
+	parts := !w.d.cfg.CommitGroups || w.d.parts.Load()
+	for g := w.held.first; g != nil && parts; g = w.held.first {
 		if err := w.writeGroup(g); err != nil {
 			return err
 		}
 	}
 	return w.commit()
+}
+
+// leave ends the samples that are held and stay in the write-ahead log.
+func (w *writer) leave() {
+	for g := w.held.first; g != nil; g = g.next {
+		for _, a := range g.left() {
+			w.d.budget.release(a.bytes)
+			a.done(ErrWaiting)
+		}
+	}
+	w.held = hold{}
 }

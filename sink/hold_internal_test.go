@@ -20,7 +20,7 @@ func TestWhole(t *testing.T) {
 			last := int32(order[size-1])
 			before := append(order[:size-1:size-1], order[:twice]...)
 			rng.Shuffle(len(before), func(i, k int) { before[i], before[k] = before[k], before[i] })
-			h := hold{groups: map[CommittedGroup]*heldGroup{}}
+			h := hold{groups: map[string]*heldGroup{}}
 			for n := range 2 { // the second time in the memory of the first
 				add := func(index int32) *heldGroup {
 					return h.add(accepted{sample: &tokenize.Sample{GroupID: "g", GroupSize: int32(size), Index: index}}, time.Time{})
@@ -47,7 +47,7 @@ func BenchmarkHold(b *testing.B) {
 	for _, size := range []int32{8, 128, 1024, 8192} {
 		b.Run(fmt.Sprintf("group=%d", size), func(b *testing.B) {
 			b.ReportAllocs()
-			h := hold{groups: map[CommittedGroup]*heldGroup{}}
+			h := hold{groups: map[string]*heldGroup{}}
 			s := &tokenize.Sample{GroupID: "g", GroupSize: size}
 			for b.Loop() {
 				for s.Index = range size {

@@ -209,7 +209,8 @@ func TestJudgeParts(t *testing.T) {
 			g.Samples[i].Keep = new(bool)
 		}
 	}}
-	for _, part := range [][]*tokenize.Sample{two[:2], slices.Concat(one, two[2:]), {again}} {
+	sinktest.Write(t, dir, sink.Config{}, two[:2])
+	for _, part := range [][]*tokenize.Sample{slices.Concat(one, two[2:]), {again}} {
 		sinktest.Write(t, dir, cfg, part)
 	}
 	if len(judged) != 1 || judged["group-0"] != 1 {

@@ -30,18 +30,24 @@ type ledgerEntry struct {
 	unnamed bool   // it failed, and its commit does not say why
 
 	filtered bool // it is done, and not to be trained on
+	waits    bool // it is done, and no commit holds it
 }
 
 func (e *ledgerEntry) done() bool { return e.class == 0 }
 
-// ReadLedger reads the commit log of the run's folder dir. Its errors are those of
-// [ReadLog]. Samples of the write-ahead log are not in it: read it after [Create], which
-// commits them.
+// ReadLedger reads the commit log of the run's folder dir, and the samples of its write-ahead
+// log that no commit holds. Its errors are those of [ReadLog] and [Log.Waiting].
 func ReadLedger(dir string) (*Ledger, error) {
 	b := ledgerBuilder{classes: []string{""}, index: map[string]uint16{}}
 	log, err := ReadLogEach(dir, b.add)
 	if err != nil {
 		return nil, err
+	}
+	for w, err := range log.Waiting() {
+		if err != nil {
+			return nil, err
+		}
+		b.wait(&w)
 	}
 	if unnamed := b.fold(); unnamed {
 		if err := b.nameFailures(log); err != nil {
@@ -100,6 +106,30 @@ func (l *Ledger) Filtered() (n int) {
 	return n
 }
 
+// Waits reports whether a sample is done and waits in the write-ahead log for the rest of its
+// group: no commit holds it.
+func (l *Ledger) Waits(key string) bool {
+	if l == nil {
+		return false
+	}
+	id := IDOf(key)
+	e, ok := l.entries.Search(func(e *ledgerEntry) int { return e.key.Compare(id) })
+	return ok && e.waits
+}
+
+// Waiting returns how many samples are done and wait; see [Ledger.Waits].
+func (l *Ledger) Waiting() (n int) {
+	if l == nil {
+		return 0
+	}
+	l.entries.Each(func(e *ledgerEntry) {
+		if e.waits {
+			n++
+		}
+	})
+	return n
+}
+
 // A ledgerBuilder makes a Ledger.
 type ledgerBuilder struct {
 	entries []ledgerEntry
@@ -115,13 +145,26 @@ func (b *ledgerBuilder) ledger(dir string) *Ledger {
 // add takes the samples of the next commit.
 func (b *ledgerBuilder) add(c *Commit) {
 	b.entries = slices.Grow(b.entries, len(c.Samples))
-	for _, s := range c.Samples {
-		e := ledgerEntry{key: IDOf(s.Key), nth: uint32(len(b.entries)), attempt: s.Attempt, filtered: s.Filtered != "" && !s.Failed()}
-		if s.Failed() {
-			e.class, e.unnamed = b.classOf(s.Class), s.Class == ""
-		}
-		b.entries = append(b.entries, e)
+	for i := range c.Samples {
+		b.addSample(&c.Samples[i], false)
 	}
+}
+
+// wait adds a sample of the write-ahead log.
+func (b *ledgerBuilder) wait(w *WaitingSample) {
+	s := CommittedSample{Key: w.Key, Attempt: w.Attempt, Rows: int32(len(w.Rows)), Failures: int32(len(w.Failures))}
+	if s.Failed() {
+		s.Class = w.Failures[0].Class
+	}
+	b.addSample(&s, true)
+}
+
+func (b *ledgerBuilder) addSample(s *CommittedSample, waits bool) {
+	e := ledgerEntry{key: IDOf(s.Key), nth: uint32(len(b.entries)), attempt: s.Attempt, filtered: s.Filtered != "" && !s.Failed(), waits: waits && !s.Failed()}
+	if s.Failed() {
+		e.class, e.unnamed = b.classOf(s.Class), s.Class == ""
+	}
+	b.entries = append(b.entries, e)
 }
 
 // classOf returns the number of a class of failure.
@@ -158,7 +201,7 @@ func (b *ledgerBuilder) fold() (unnamed bool) {
 			last := &l[n-1]
 			last.attempt = max(last.attempt, e.attempt)
 			if !last.done() {
-				last.class, last.unnamed, last.filtered = e.class, e.unnamed, e.filtered
+				last.class, last.unnamed, last.filtered, last.waits = e.class, e.unnamed, e.filtered, e.waits
 			}
 			continue
 		}

@@ -100,7 +100,7 @@ func TestOldRunIsRead(t *testing.T) {
 			t.Errorf("%s: HasRows %t, %v", format, has, err)
 		}
 		ledger, err := sink.ReadLedger(dir)
-		if err != nil || ledger.Len() != oldSamples {
+		if err != nil || ledger.Len() != oldSamples+oldWaiting {
 			t.Errorf("%s: ledger of %d samples, %v", format, ledger.Len(), err)
 		}
 		report, err := sink.Verify(t.Context(), dir, sink.VerifyOptions{})

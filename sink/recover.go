@@ -1,6 +1,7 @@
 package sink
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -30,10 +31,11 @@ type Recovery struct {
 	// run's folder. Their samples were in the write-ahead log.
 	Orphans []string
 	// Segments counts segments of the write-ahead log. Of the samples in them,
-	// Replayed were committed now, in Commits commits; Known were already.
-	Segments        int
-	Replayed, Known int64
-	Commits         int64
+	// Replayed were committed now, in Commits commits; Known were already. Waiting stay there
+	// until their groups are whole (Config.CommitGroups).
+	Segments                 int
+	Replayed, Known, Waiting int64
+	Commits                  int64
 	// TornBytes is how much of the write-ahead log was never durable, and dropped.
 	TornBytes int64
 }
@@ -42,8 +44,8 @@ type Recovery struct {
 func (d *Dataset) Recovered() Recovery { return d.recovered }
 
 // recover brings the folder to the state of a dataset that was closed: all that
-// the write-ahead log holds is in commits, and nothing else is left. It may be cut
-// short at any moment and begins again then.
+// the write-ahead log holds is in commits, but for samples that wait for the rest of their
+// group, and nothing else is left. It may be cut short at any moment and begins again then.
 func (d *Dataset) recover(log *Log) error {
 	failpoint.Hit(failpoint.RecoverStarted)
 	// The last entry may be in memory only, if the process died between its link and
@@ -61,7 +63,7 @@ func (d *Dataset) recover(log *Log) error {
 	if err := d.replay(log); err != nil {
 		return err
 	}
-	// Segments count from 1 again: one that came back with a higher number, now or
+	// Segments count on from what is left: one that came back with a higher number, now or
 	// from an earlier process, would make the torn end of a new one look like damage.
 	if err := d.cfg.FS.SyncDir(filepath.Join(d.dir, walDir)); err != nil {
 		return &ShardError{Path: filepath.Join(d.dir, walDir), Op: "sync", Err: err}
@@ -125,7 +127,8 @@ func setAside(fsys FS, dir, path, aside string, move func(from, to string) error
 }
 
 // replay commits what the write-ahead log holds and no commit does, straight from
-// it: its segments are deleted when all of it is in commits, not before.
+// it: its segments are deleted when all of it is in commits, not before. Samples that wait for
+// the rest of their group stay, in one segment.
 func (d *Dataset) replay(log *Log) error {
 	names, err := walSegments(d.cfg.FS, d.dir)
 	if err != nil {
@@ -155,8 +158,19 @@ func (d *Dataset) replay(log *Log) error {
 		return err
 	}
 	d.recovered.Commits = d.stats.Commits
-	d.stats = Stats{}
+	d.recovered.Waiting = int64(w.held.n)
+	d.recovered.Replayed -= d.recovered.Waiting
+	d.stats = Stats{Pending: d.recovered.Waiting}
+	d.recovered.Segments = len(names)
 	failpoint.Hit(failpoint.RecoverReplayed)
+	if w.held.n > 0 {
+		last := names[len(names)-1]
+		if err := d.keepWaiting(w, last); err != nil {
+			w.giveUp(err)
+			return &ShardError{Path: filepath.Join(d.dir, walDir, last), Op: "write", Err: err}
+		}
+		names = names[:len(names)-1]
+	}
 	for _, name := range names {
 		path := filepath.Join(d.dir, walDir, name)
 		if err := d.cfg.FS.Remove(path); err != nil {
@@ -164,7 +178,56 @@ func (d *Dataset) replay(log *Log) error {
 		}
 		failpoint.Hit(failpoint.WALDeleted)
 	}
-	d.recovered.Segments = len(names)
+	return nil
+}
+
+// keepWaiting writes what w holds to a new segment in the place of the last one, whose name is
+// given: after it no other segment is needed, and its own end is never torn.
+func (d *Dataset) keepWaiting(w *writer, name string) (err error) {
+	number, _ := segmentNumber(name)
+	dir := filepath.Join(d.dir, walDir)
+	kept := &segment{path: filepath.Join(dir, name), pending: w.held.n, closed: true}
+	temp := filepath.Join(dir, tempPrefix+rand.Text()+walExt)
+	f, err := d.cfg.FS.Create(temp)
+	if err != nil {
+		return err
+	}
+	frames, err := frame.NewWriter(f, walHeader(number))
+	for g := w.held.first; g != nil && err == nil; g = g.next {
+		for i := range g.list {
+			a := &g.list[i]
+			payload, rerr := w.readFrame(a)
+			if err = rerr; err != nil {
+				break
+			}
+			a.segment, a.at = kept, frames.Size()
+			if err = frames.Write(payload); err != nil {
+				break
+			}
+		}
+	}
+	w.closeAgain()
+	if err == nil {
+		err = frames.Synced() // true before the file has its name
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	if err == nil {
+		err = d.cfg.FS.Rename(temp, kept.path)
+	}
+	if err == nil {
+		err = d.cfg.FS.SyncDir(dir)
+	}
+	if err != nil {
+		return err
+	}
+	failpoint.Hit(failpoint.RecoverKept)
+	kept.bytes = frames.Size()
+	d.waiting, d.wal.number, d.wal.bytes = w.held, number+1, kept.bytes
 	return nil
 }
 

@@ -9,10 +9,12 @@ import (
 )
 
 // A WaitingSample is one of the write-ahead log that no commit holds yet: it is
-// durable, and the process that is at work, or the next Create, commits it. Its rows
-// and failures are those that the shards will have.
+// durable, and the process that is at work, or the next Create, commits it, with
+// Config.CommitGroups once its group is whole. Its rows and failures are those that the shards
+// will have, but for what Config.Judge will say.
 type WaitingSample struct {
 	Key      string
+	Attempt  int32
 	Rows     []StoredRow
 	Failures []StoredFailure
 }
@@ -67,7 +69,7 @@ func (l *Log) Waiting() iter.Seq2[WaitingSample, error] {
 }
 
 func waiting(s *tokenize.Sample) WaitingSample {
-	w := WaitingSample{Key: s.Key, Rows: make([]StoredRow, len(s.Rows)), Failures: make([]StoredFailure, len(s.Failures))}
+	w := WaitingSample{Key: s.Key, Attempt: s.Attempt, Rows: make([]StoredRow, len(s.Rows)), Failures: make([]StoredFailure, len(s.Failures))}
 	for i := range w.Rows {
 		w.Rows[i].set(s, i, new(rowMemory))
 	}

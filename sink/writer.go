@@ -70,7 +70,7 @@ func newWriter(d *Dataset, id int) *writer {
 	d.logMu.Unlock()
 	w := &writer{d: d, id: id, meta: d.metaOf(d.cfg.Meta), codec: newPageCodec(), age: time.NewTimer(d.cfg.MaxShardAge), heldBytes: d.cfg.MaxBytesInFlight / int64(2*d.cfg.Writers), places: map[CommittedGroup]int32{}, sealed: sealed}
 	w.age.Stop()
-	w.held.groups = map[CommittedGroup]*heldGroup{}
+	w.held.groups = map[string]*heldGroup{}
 	if d.cfg.Format == Arrow {
 		w.columns = newColumnSet()
 	}
@@ -92,6 +92,7 @@ func (w *writer) run(ctx context.Context) error {
 				err = w.take(a)
 			case ended:
 				if err = w.finish(); err == nil {
+					w.leave()
 					return nil
 				}
 			}
@@ -152,8 +153,7 @@ func (w *writer) setTimer() {
 	}
 }
 
-// write writes one sample, which came then, into the open shards, and commits them when
-// they are full.
+// write writes one sample, which came then, into the open shards.
 func (w *writer) write(a accepted, since time.Time) error {
 	if len(w.samples) == 0 || since.Before(w.since) {
 		w.since = since
@@ -167,9 +167,6 @@ func (w *writer) write(a accepted, since time.Time) error {
 	w.log(a.segment)
 	err := w.encode(s)
 	w.d.budget.release(a.bytes)
-	if err == nil && w.full() {
-		err = w.commit()
-	}
 	return err
 }
 

@@ -170,7 +170,7 @@ func (c *collection) open(context.Context) (err error) {
 	if c.dataset, err = sink.Create(dir, cfg); err != nil {
 		return runfolder.OpenError(dir, err)
 	}
-	held, err := sink.ReadLedger(dir) // the commit log as recovery left it
+	held, err := sink.ReadLedger(dir) // what recovery left
 	if err != nil {
 		return runfolder.ReadError(dir, err)
 	}
@@ -207,8 +207,9 @@ func (c *collection) makeCollector(held *sink.Ledger) (err error) {
 			c.leftovers.Done(key)
 		}
 	}
-	cfg.Filtered = held.Filtered()
+	cfg.Filtered, cfg.Waiting = held.Filtered(), held.Waiting()
 	if c.grouping != nil {
+		c.grouping.held = held
 		if err := c.grouping.ofCollector(&cfg); err != nil {
 			return err
 		}
@@ -236,6 +237,8 @@ func (c *collection) run(ctx context.Context) error {
 	s.Invocation, s.Recovered, s.OpenFound = len(c.info.Invocations), c.recovery.Samples, c.recovery.Open
 	if sinkErr != nil {
 		s.Durable = runfolder.Waiting(c.folder.Dir)
+	} else {
+		s.Durable = min(int(c.dataset.Stats().Pending), s.Remaining) // of groups that are not whole
 	}
 	end := c.end(s, c.stopped(runErr, sinkErr))
 	s.AddTail(c.tail().String(), stats.Unstarted, tail)
@@ -306,6 +309,9 @@ func (c *collection) work(ctx context.Context) (runErr, sinkErr error) {
 	checked()
 	c.grouping.over()
 	c.over.Store(true)
+	if c.collector.Tail().Cut {
+		c.dataset.CommitParts() // the rest of their groups is skipped
+	}
 	c.phase.Store("writing what is finished")
 	sinkErr = errors.Join(c.dataset.Close(unstopped), c.journal.Close())
 	done()

@@ -31,6 +31,7 @@ type grouping struct {
 	*collection
 	pace    *pace.Pacer
 	tracker *stream.Tracker
+	held    *sink.Ledger // what earlier processes left
 
 	// Of --stream.
 	intake *stream.Intake // nil: the tasks are known
@@ -144,9 +145,27 @@ func (g *grouping) ofSink(cfg *sink.Config) {
 	cfg.Events.Committed = func(c sink.Commit) {
 		told(c)
 		if len(c.Merged) == 0 {
+			g.waited(&c)
 			g.tracker.Committed(&c)
 		}
 	}
+}
+
+// waited counts samples of earlier processes that waited for the rest of their group.
+func (g *grouping) waited(c *sink.Commit) {
+	var filtered []string
+	committed := 0
+	for i := range c.Samples {
+		s := &c.Samples[i]
+		switch {
+		case !g.held.Waits(s.Key):
+		case s.Filtered != "":
+			filtered = append(filtered, s.Key)
+		default:
+			committed++
+		}
+	}
+	g.collector.CommittedEarlier(committed, filtered...)
 }
 
 // ofCollector fills in what a collector needs that is paced, and opens the tasks of a stream.

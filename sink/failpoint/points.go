@@ -8,7 +8,8 @@ const (
 	RecoverStarted  Name = "recover.started"  // the log is read, nothing is changed
 	RecoverOrphans  Name = "recover.orphans"  // leftovers are removed or set aside
 	RecoverReplayed Name = "recover.replayed" // what the write-ahead log held is committed
-	RecoverDone     Name = "recover.done"     // the write-ahead log is empty
+	RecoverKept     Name = "recover.kept"     // what waits for its group is in a segment of its own
+	RecoverDone     Name = "recover.done"     // the write-ahead log holds nothing else
 
 	WALWritten Name = "wal.written" // a sample is in the file, and not durable
 	WALSynced  Name = "wal.synced"  // it is durable, and nobody knows
@@ -35,7 +36,7 @@ const (
 // Names returns all names: a test goes through them.
 func Names() []Name {
 	return []Name{
-		RecoverStarted, RecoverOrphans, RecoverReplayed, RecoverDone,
+		RecoverStarted, RecoverOrphans, RecoverReplayed, RecoverKept, RecoverDone,
 		WALWritten, WALSynced, WALAcked, WALDeleted,
 		ShardCreated, ShardWritten, ShardSynced, ShardVerified, ShardRenamed, ShardDirSynced,
 		CommitWritten, CommitLinked, CommitSynced,

@@ -123,11 +123,14 @@ func (o *Observer) Recovered(r sink.Recovery, found journal.Found, open int) Rec
 	if r.Segments == 0 && r.Temporaries == 0 && len(r.Orphans) == 0 && found.Open == 0 && len(found.Torn) == 0 {
 		return Recovery{}
 	}
-	o.Log.Info("recovered", "samples", r.Replayed, "commits", r.Commits, "segments", r.Segments, "torn_bytes", r.TornBytes,
+	o.Log.Info("recovered", "samples", r.Replayed, "waiting", r.Waiting, "commits", r.Commits, "segments", r.Segments, "torn_bytes", r.TornBytes,
 		"temporaries", r.Temporaries, "orphans", len(r.Orphans), "open_attempts", open)
 	var parts []string
 	if r.Replayed > 0 {
 		parts = append(parts, human.Plural(r.Replayed, "finished sample")+" from the write-ahead log")
+	}
+	if r.Waiting > 0 {
+		parts = append(parts, human.Plural(r.Waiting, "finished sample")+" that the write-ahead log keeps for the rest of their groups")
 	}
 	if open > 0 {
 		parts = append(parts, human.Plural(int64(open), "attempt")+" that an earlier process had in flight, looked for on the servers now")
@@ -138,7 +141,7 @@ func (o *Observer) Recovered(r sink.Recovery, found journal.Found, open int) Rec
 	if parts != nil {
 		o.Note("recovered: %s", strings.Join(parts, "; "))
 	}
-	return Recovery{Samples: r.Replayed, Open: open}
+	return Recovery{Samples: r.Replayed + r.Waiting, Open: open}
 }
 
 // Cleared shows how many agents of earlier processes were removed from a server. err is why

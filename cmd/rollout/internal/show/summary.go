@@ -34,7 +34,8 @@ type Summary struct {
 	Remaining int `json:"remaining"`
 	Filtered  int `json:"filtered"`
 	// Durable is the part of Remaining that is finished but has no shard, because the storage
-	// failed. It waits in the write-ahead log. The next invocation makes the shard.
+	// failed, or because others of the group are missing. It waits in the write-ahead log. The
+	// next invocation makes the shard.
 	Durable int `json:"durable,omitempty"`
 
 	// Earlier counts the samples of earlier processes. All numbers below are of this
