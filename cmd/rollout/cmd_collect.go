@@ -229,7 +229,7 @@ func (c *collection) connect(ctx context.Context) (err error) {
 		c.endpoints = append(c.endpoints, client.BaseURL())
 		c.atEnd(client.CloseIdle)
 	}
-	if c.versions, err = makeVersions(c.config, c.options.stream, c.VersionUnknown); err != nil {
+	if c.versions, err = makeVersions(c.config, c.options.stream, func(v int32) { c.grouping.seen(v) }, c.VersionUnknown); err != nil {
 		return err
 	}
 	if v := c.config.Tokens.PolicyVersion; c.earlier != nil && !v.Claimed && v.URL.Reveal() == "" {

@@ -1,13 +1,14 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,6 +17,29 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 )
+
+// streamHere starts collect --stream in this process, which takes its orders by c. ended gets its exit code.
+func streamHere(t *testing.T, url, dir string, flags ...string) (c *ctl.Client, ended <-chan int) {
+	t.Helper()
+	stdin, _ := io.Pipe() // the end of which would end the whole process
+	code := make(chan int, 1)
+	go func() {
+		code <- run(t.Context(), append([]string{
+			"collect", "--stream", "--attached", "--server", url, "--model", simModel,
+			"--out", dir, "--preflight", "connect", "--quiet",
+		}, flags...), stdin, io.Discard, t.Output(), func(string) string { return "" })
+	}()
+	for end := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
+		c, err := ctl.Dial(t.Context(), dir)
+		if err == nil {
+			t.Cleanup(func() { c.Close() })
+			return c, code
+		}
+		if time.Now().After(end) {
+			t.Fatal(err)
+		}
+	}
+}
 
 // A row has version N where its send began and ended while N was set, and no version where
 // set-version was called in between; so it is before the first set-version.
@@ -38,27 +62,7 @@ func TestSetVersionOfRows(t *testing.T) {
 	})
 	url := serve(t, sim)
 	dir := filepath.Join(t.TempDir(), "run")
-	stdin, _ := io.Pipe() // the end of which would end the whole process
-	ended := make(chan int, 1)
-	ctx, stop := context.WithCancel(t.Context())
-	defer stop()
-	go func() {
-		ended <- run(ctx, []string{
-			"collect", "--stream", "--attached", "--server", url, "--model", simModel,
-			"--out", dir, "--preflight", "connect", "--quiet",
-		}, stdin, io.Discard, t.Output(), func(string) string { return "" })
-	}()
-	var c *ctl.Client
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
-		var err error
-		if c, err = ctl.Dial(t.Context(), dir); err == nil {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatal(err)
-		}
-	}
-	defer c.Close()
+	c, ended := streamHere(t, url, dir)
 	do := func(r ctl.Request) {
 		t.Helper()
 		if err := c.Do(r, nil); err != nil {
@@ -117,6 +121,63 @@ func TestSetVersionOfRows(t *testing.T) {
 		t.Errorf("the rows have versions %v, want %v", got, want)
 	}
 	if info, err := runfolder.Read(dir); err != nil || info.VersionsSource() != "flag" {
+		t.Errorf("the run's versions come of %q, %v", info.VersionsSource(), err)
+	}
+}
+
+// The versions of a page pace a run as those do that the trainer sets: none that it sets is
+// lowered by a page that comes late.
+func TestPagePaces(t *testing.T) {
+	t.Parallel()
+	url := serve(t, newSim(t, lettasim.Config{InputIDs: true}).HTTPServer())
+	var says, asked atomic.Int64
+	page := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, says.Load())
+		asked.Add(1)
+	}))
+	defer page.Close()
+	says.Store(3)
+	dir := filepath.Join(t.TempDir(), "run")
+	c, ended := streamHere(t, url, dir, "--policy-version", page.URL, "--one-engine", "--max-lag", "1")
+	version := func() (v int32) {
+		t.Helper()
+		var s ctl.Status
+		if err := c.Do(ctl.Request{Op: ctl.OpStatus}, &s); err != nil {
+			t.Fatal(err)
+		}
+		if v = -1; s.Version != nil {
+			v = *s.Version
+		}
+		return v
+	}
+	until := func(done func() bool) {
+		t.Helper()
+		for end := time.Now().Add(time.Minute); !done(); time.Sleep(5 * time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("the version is %d, and the page was asked %d times", version(), asked.Load())
+			}
+		}
+	}
+	until(func() bool { return version() == 3 })
+	says.Store(4)
+	until(func() bool { return version() == 4 })
+	nine := int32(9)
+	if err := c.Do(ctl.Request{Op: ctl.OpSetVersion, Version: &nine}, nil); err != nil {
+		t.Fatal(err)
+	}
+	says.Store(5)
+	before := asked.Load()
+	until(func() bool { return asked.Load() > before+2 }) // so the first answer of 5 was taken
+	if v := version(); v != 9 {
+		t.Errorf("the version is %d after the page came late, want 9", v)
+	}
+	if err := c.Do(ctl.Request{Op: ctl.OpDrain}, nil); err != nil {
+		t.Fatal(err)
+	}
+	if code := <-ended; code != exit.OK {
+		t.Errorf("exit code %d", code)
+	}
+	if info, err := runfolder.Read(dir); err != nil || info.VersionsSource() != "trace,url" {
 		t.Errorf("the run's versions come of %q, %v", info.VersionsSource(), err)
 	}
 }

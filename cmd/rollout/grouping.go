@@ -68,7 +68,7 @@ func (p *program) checkGroups(o *collectOptions, l *config.Loader) (bad exit.Com
 		complain(o.stream || c.Run.MaxAhead == 0, "run.max_ahead: groups are acknowledged over the socket of the run: needs --stream")
 	}
 	if l.ByKey["run.max_lag"].Given() != "" {
-		complain(o.stream || c.Run.MaxLag < 0, "run.max_lag: versions are set over the socket of the run: needs --stream")
+		complain(o.stream || c.Run.MaxLag < 0, "run.max_lag: groups are acknowledged over the socket of the run: needs --stream")
 	}
 	if l.ByKey["reward.min_std"].Given() != "" {
 		complain(o.stream || c.Tasks.UntilGroups > 0 || c.Reward.MinStd == 0, "reward.min_std: needs --until-groups or --stream")
@@ -114,7 +114,7 @@ func (c *collection) newGrouping() *grouping {
 		return nil
 	}
 	cfg := pace.Config{MaxAhead: c.config.Run.MaxAhead, MaxLag: c.config.Run.MaxLag, UntilGroups: c.config.Tasks.UntilGroups}
-	if !c.options.stream { // nobody acknowledges, and nobody tells versions
+	if !c.options.stream { // nobody acknowledges
 		cfg.MaxAhead, cfg.MaxLag = 0, -1
 	}
 	if c.options.retryFailed { // of groups that were whole

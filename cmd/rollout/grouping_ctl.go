@@ -91,10 +91,23 @@ func (g *grouping) SetVersion(version int32) error {
 	if err := g.versions.SetVersion(version); err != nil {
 		return exit.Usagef("%w", err)
 	}
+	g.version(version)
+	return nil
+}
+
+// version paces the run by a version that somebody told.
+func (g *grouping) version(version int32) {
 	g.pace.SetVersion(version)
 	g.Log.Info("version", "version", version)
 	g.Event("version", map[string]any{"version": version})
-	return nil
+}
+
+// seen takes a version that the page tells. One that is lower than what is known comes late: the
+// trainer told of a newer one itself.
+func (g *grouping) seen(version int32) {
+	if g != nil && version > g.pace.Version() {
+		g.version(version)
+	}
 }
 
 // Acknowledge takes what the reader has for good.

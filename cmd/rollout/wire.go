@@ -255,12 +255,13 @@ func watchEngines(c *config.Config, seen func(limit.Engine), failed func(error))
 }
 
 // makeVersions makes what tells policy versions besides traces; nil where nothing does.
-// claims says that the run takes claims while it goes on: rollout ctl RUN set-version.
-func makeVersions(c *config.Config, claims bool, unknown func(text string)) (*policy.Source, error) {
+// claims says that the run takes claims while it goes on: rollout ctl RUN set-version. seen is
+// told the versions of a page.
+func makeVersions(c *config.Config, claims bool, seen func(version int32), unknown func(text string)) (*policy.Source, error) {
 	v := c.Tokens.PolicyVersion
 	cfg := policy.Config{
 		Version: v.Version, URL: v.URL.Reveal(), Name: v.Shown, OneEngine: c.Tokens.OneEngine,
-		Delay: c.Tokens.PolicyVersionDelay, Notice: unknown,
+		Delay: c.Tokens.PolicyVersionDelay, Seen: seen, Notice: unknown,
 	}
 	switch {
 	case v.Claimed || cfg.URL != "":

@@ -45,6 +45,9 @@ type Config struct {
 	// Client makes the requests. Default: one of its own.
 	Client *http.Client
 
+	// Seen is told the first number of the page and each higher one, while the page proves
+	// something. It is called by Run, and must not block. Default: nobody is told.
+	Seen func(version int32)
 	// Notice is told, once for each kind, why versions are unknown. It may be called from
 	// any goroutine, and must not block. Default: nobody is told.
 	Notice func(text string)

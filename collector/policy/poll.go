@@ -102,12 +102,16 @@ func (s *Source) take(a answer) bool {
 		}
 	}
 	useful := !s.useless
+	higher := useful && s.cfg.OneEngine && a.version > highest // Unknown is the lowest
 	select {
 	case <-s.first:
 	default:
 		close(s.first)
 	}
 	s.mu.Unlock()
+	if higher && s.cfg.Seen != nil {
+		s.cfg.Seen(a.version)
+	}
 	switch {
 	case fell:
 		s.notice("fell", "policy version: %s fell from %d to %d: a number that falls proves nothing, and the page is not asked any more", s.cfg.Name, highest, a.version)

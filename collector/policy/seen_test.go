@@ -1,0 +1,51 @@
+package policy_test
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/rollout-rl/rollout/collector/policy"
+)
+
+// Who paces a run by versions is told each number of a page once, and nothing once the page
+// proves nothing.
+func TestSeen(t *testing.T) {
+	t.Parallel()
+	next := func(t *testing.T, seen <-chan int32) int32 {
+		t.Helper()
+		select {
+		case v := <-seen:
+			return v
+		case <-time.After(time.Minute):
+			t.Fatal("nothing is told")
+			return 0
+		}
+	}
+	asked := func(t *testing.T, p *page, n int) {
+		t.Helper()
+		for end := time.Now().Add(time.Minute); p.count() < n; time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatal("the page is not asked")
+			}
+		}
+	}
+	p := startPage(t, `{"weight_version":"3"}`)
+	seen := make(chan int32, 100)
+	run(t, policy.Config{URL: p.URL, OneEngine: true, Every: time.Millisecond, Gap: time.Millisecond, Seen: func(v int32) { seen <- v }})
+	got := []int32{next(t, seen)}
+	asked(t, p, p.count()+3)
+	p.set(`"default"`)
+	asked(t, p, p.count()+3)
+	p.set("7")
+	got = append(got, next(t, seen))
+	asked(t, p, p.count()+3)
+	p.set("5") // it falls, and is not asked any more
+	asked(t, p, p.count()+1)
+	if len(seen) > 0 || !slices.Equal(got, []int32{3, 7}) {
+		t.Errorf("told %v and %d more, want 3 and 7", got, len(seen))
+	}
+	unproven := startPage(t, "3")
+	run(t, policy.Config{URL: unproven.URL, Seen: func(v int32) { t.Errorf("told %d of a page that proves nothing", v) }})
+	asked(t, unproven, 1)
+}
