@@ -139,7 +139,8 @@ def test_rows_of_unknown_version_are_as_old_as_they_may_be(groups: list[Group]) 
 
 def test_rows_without_a_token_to_train_on_stay_away(trl: SimpleNamespace, groups: list[Group]) -> None:
     bare = replace(groups[0], rows=[{**r, "loss_mask": np.zeros_like(r["loss_mask"])} if r["segment_index"] else r for r in groups[0].rows])
-    rows, _ = taken(trl, [bare])
+    none = replace(groups[1], rows=[{**r, "loss_mask": np.zeros_like(r["loss_mask"])} for r in groups[1].rows])
+    rows, _ = taken(trl, [none, bare])
     assert len(rows) == sum(1 for r in groups[0].rows if not r["segment_index"]) < len(groups[0].rows)
 
 

@@ -177,6 +177,22 @@ def test_a_sample_without_a_reward_has_failed(verl: frameworks.Verl, trainer: Ca
     assert len(keys) == sum(r["sample_index"] != 1 for r in whole[0].rows) and not any(k.split("_")[1] == "1" for k in keys)
 
 
+def test_an_empty_response_is_no_row(verl: frameworks.Verl, trainer: Callable[..., Trainer], whole: list[Group]) -> None:
+    """No run has one: verify refuses it. A group of nothing else has failed."""
+
+    def emptied(row: dict[str, Any]) -> dict[str, Any]:
+        at = row["prompt_length"]
+        return {**row, "input_ids": row["input_ids"][:at], "loss_mask": row["loss_mask"][:at], "logprobs": row["logprobs"][:at]}
+
+    group = replace(whole[0], rows=[emptied(r) if r["sample_index"] == 1 else r for r in whole[0].rows])
+    none = replace(whole[1], rows=[emptied(r) for r in whole[1].rows])
+    one = trainer([none, group, whole[2]], threshold=None)
+    one.submit(2)
+    keys, _, metrics = one.sample(2)
+    assert len(keys) == sum(r["sample_index"] != 1 for r in whole[0].rows) + len(whole[2].rows)
+    assert metrics["training/rollout_failure/evicted_samples"] == 1
+
+
 def test_what_a_filter_left_out_has_not_failed(verl: frameworks.Verl, trainer: Callable[..., Trainer], whole: list[Group]) -> None:
     group = replace(whole[0], rows=[r for r in whole[0].rows if r["sample_index"]], left_out=1)
     one = trainer([group], threshold=None)

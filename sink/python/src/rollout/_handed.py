@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from dataclasses import replace
 from typing import Any
 
 from rollout._types import Group, Row
@@ -12,6 +13,8 @@ from rollout.collecting import collect
 
 class Worker:
     """A thread that gives each group to _hand, which waits until the trainer has room.
+
+    Rows without a token to train on are left out: a trainer's code may take no empty response.
 
     config, tasks, options: those of rollout.collect, which is called when the training
         begins; or as config alone the collector that it returned. It is closed at the end.
@@ -34,14 +37,10 @@ class Worker:
     def begin(self, state: dict[str, Any] | None = None) -> None:
         """Begin to collect, behind a saved state if there is one."""
         config, tasks, options = self._given
-        if hasattr(config, "set_version"):
-            self._collector = config
-            if state:
-                config.load_state_dict(state)
-        else:
-            given = options if state is None else {**options, "state": state}
-            # The trainer gives the rows to its ranks itself.
-            self._collector = collect(config, tasks, **{"distributed": False, **given})
+        # The trainer gives the rows to its ranks itself.
+        self._collector = config if hasattr(config, "set_version") else collect(config, tasks, **{"distributed": False, **options})
+        if state is not None:
+            self._collector.load_state_dict(state)
         self._thread.start()
 
     def close(self) -> None:
@@ -49,7 +48,8 @@ class Worker:
         self._stopped.set()
         if self._collector is not None:
             self._collector.close()
-            self._thread.join()
+            if self._thread.is_alive():
+                self._thread.join()
 
     def note(self, version: int) -> None:
         """Note that the engines have had the weights of a version since now or before."""
@@ -84,7 +84,7 @@ class Worker:
     def _run(self) -> None:
         try:
             for number, group in enumerate(self._collector):
-                self._hand(group, number)
+                self._hand(replace(group, rows=[row for row in group.rows if row["loss_mask"].any()]), number)
                 if self._stopped.is_set():
                     return
             self._ended = EOFError("the tasks have ended before the training; give more of them, or let it make fewer steps")

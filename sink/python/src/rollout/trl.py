@@ -17,6 +17,7 @@ that was set when the sample began, which is what TRL's own worker says (:626).
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import queue
@@ -58,31 +59,29 @@ class RolloutWorker(Worker):
     def _hand(self, group: Group, number: int) -> None:
         for sample in self._samples(group, number):
             while not self._stopped.is_set():
-                try:
-                    sample.enqueued_at = time.time()
+                sample.enqueued_at = time.time()
+                with contextlib.suppress(queue.Full):
                     self.rollout_buffer.put(sample, timeout=0.5)
                     break
-                except queue.Full:
-                    continue
 
     def _samples(self, group: Group, number: int) -> Iterator[Any]:
         from trl.experimental.async_grpo.async_rollout_worker import RolloutSample
 
         reward = np.array([math.nan if r["reward"] is None else r["reward"] for r in group.rows], dtype=np.float64)
         sample = np.array([r["sample_index"] for r in group.rows], dtype=np.int64)
-        scored = reward[np.unique(sample, return_index=True)[1]]
-        deviation = float(np.std(scored[~np.isnan(scored)])) if (~np.isnan(scored)).any() else math.nan
+        rewards = reward[np.unique(sample, return_index=True)[1]]  # [samples]
+        scored = rewards[~np.isnan(rewards)]
+        deviation = float(np.std(scored)) if scored.size else math.nan
         advantage = advantages.grpo(reward, np.zeros_like(sample), sample, epsilon=1e-8, ddof=0, single="zero", null="zero")
         for i, row in enumerate(group.rows):
-            if row["loss_mask"].any():
-                yield RolloutSample(
-                    prompt=[],
-                    completion=json.loads(row["messages"] or "[]"),
-                    input_ids=row["input_ids"].astype(np.int64),
-                    completion_mask=row["loss_mask"].astype(np.int64),
-                    old_log_probs=np.asarray(row["logprobs"], dtype=np.float32),
-                    advantage=float(advantage[i]),
-                    model_version=self.versions(row)[0],
-                    group_id=number,
-                    metrics={"reward": float(reward[i]), "reward_std": deviation},
-                )
+            yield RolloutSample(
+                prompt=[],
+                completion=json.loads(row["messages"] or "[]"),
+                input_ids=row["input_ids"].astype(np.int64),
+                completion_mask=row["loss_mask"].astype(np.int64),
+                old_log_probs=np.asarray(row["logprobs"], dtype=np.float32),
+                advantage=float(advantage[i]),
+                model_version=self.versions(row)[0],
+                group_id=number,
+                metrics={"reward": float(reward[i]), "reward_std": deviation},
+            )

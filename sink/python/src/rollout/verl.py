@@ -79,9 +79,8 @@ class Feeder(Worker):
         import transfer_queue as tq
         from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
-        rows = [row for row in group.rows if row["reward"] is not None]
         keys, fields, tags = [], [], []
-        for row in rows:
+        for row in (row for row in group.rows if row["reward"] is not None):
             ids, at = torch.tensor(row["input_ids"], dtype=torch.int64), row["prompt_length"]
             mask = torch.tensor(row["loss_mask"][at:], dtype=torch.int64)
             score = torch.zeros(len(mask))
@@ -99,9 +98,9 @@ class Feeder(Worker):
             )  # fmt: skip
             lengths = {"prompt_len": at, "response_len": len(mask), "seq_len": len(ids)}
             tags.append({"status": "success", **lengths, "global_steps": oldest + 1, **steps})
-        if rows:
+        if keys:
             tq.kv_batch_put(keys=keys, partition_id="train", fields=list_of_dict_to_tensordict(fields), tags=tags)
-        whole = len(rows) == len(group.rows) and not group.failed and not group.missing
-        steps = {"global_steps": min((t["global_steps"] for t in tags), default=self._version + 1)}
-        done = {"status": "finished" if whole else "failure", **steps}
+        whole = 0 < len(keys) == len(group.rows) and not group.failed and not group.missing
+        oldest = min((tag["min_global_steps"] for tag in tags), default=self._version)
+        done = {"status": "finished" if whole else "failure", "global_steps": oldest + 1}
         tq.kv_batch_put(keys=[uid, "rollout"], partition_id="train", tags=[done, self._collector.state_dict()])
