@@ -3,16 +3,17 @@
 // and never discards one: what is discarded is the long ones first, and the data then looks
 // shorter than what the policy does.
 //
-// Four rules, each of them optional, and a switch:
+// Three rules, each of them optional, and two switches:
 //
 //	MaxAhead     at most K groups are begun and not yet acknowledged, filtered or failed
 //	MaxLag       no group begins that would be more than K versions old when it is taken
 //	UntilGroups  no group begins that is not needed to have N informative ones
 //	Pause        nothing begins until Resume
+//	Crowd        nothing begins while too much that was told is unread
 //
 // Groups begin in the order in which the caller has them: a [Pacer] holds the next one back,
 // and all others wait behind it. A group that has begun is never held for its age: that would
-// only make the samples of it older that are there already. Pause holds the rest of it too.
+// only make the samples of it older that are there already. The switches hold the rest of it too.
 //
 // # Lag
 //

@@ -40,12 +40,13 @@ type Hold uint8
 const (
 	NotHeld     Hold = iota
 	HeldPaused       // until Resume
+	HeldUnread       // until Crowd(false)
 	HeldAhead        // until a group is acknowledged, or is whole and is not given
 	HeldDecided      // until it is known whether those in progress are enough
 	HeldLag          // until the next version, or until that is long overdue
 )
 
-var holds = [...]string{"", "paused", "waiting for acknowledgement", "waiting for groups in progress", "waiting for version"}
+var holds = [...]string{"", "paused", "waiting for the events to be read", "waiting for acknowledgement", "waiting for groups in progress", "waiting for version"}
 
 func (h Hold) String() string {
 	if int(h) < len(holds) {
@@ -64,6 +65,8 @@ type Pacer struct {
 	changed chan struct{} // closed at the next change; nil: nobody was told of it
 	alarm   *time.Timer   // makes a change when time alone does
 	held    Hold          // what Group or Sample waits for
+	paused  bool          // by Pause
+	crowded bool          // by Crowd
 	work    work          // the clock that stands still in a pause
 
 	groups   map[string]*group // in progress, or given and not acknowledged
@@ -252,15 +255,20 @@ func (p *Pacer) Version() int32 {
 }
 
 // Pause lets nothing begin until Resume.
-func (p *Pacer) Pause() { p.pause(true) }
+func (p *Pacer) Pause() { p.hold(&p.paused, true) }
 
 // Resume ends a Pause.
-func (p *Pacer) Resume() { p.pause(false) }
+func (p *Pacer) Resume() { p.hold(&p.paused, false) }
 
-func (p *Pacer) pause(on bool) {
+// Crowd lets nothing begin, as Pause does, from Crowd(true) to Crowd(false): whoever tells of
+// the groups has more to tell than it may keep.
+func (p *Pacer) Crowd(on bool) { p.hold(&p.crowded, on) }
+
+func (p *Pacer) hold(why *bool, on bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.lived()
-	p.work.paused = on
+	*why = on
+	p.work.paused = p.paused || p.crowded
 	p.change()
 }

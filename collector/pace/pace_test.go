@@ -179,18 +179,30 @@ func TestArrivalOfWhatHadBegun(t *testing.T) {
 	}
 }
 
-// In a pause nothing begins, and the time of the pause is in no mean.
+// In a pause, and while too much is unread, nothing begins, and that time is in no mean.
 func TestPause(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p := clocked(t, pace.Config{MaxLag: 0}, 1, 30*time.Second, 100*time.Second)
 		begins(t, p, "g")
 		time.Sleep(10 * time.Second)
+		p.Crowd(true)
+		held(t, p, "h", pace.HeldUnread)
 		p.Pause()
 		held(t, p, "h", pace.HeldPaused)
+		p.Crowd(false)
+		p.Crowd(true)
+		if s := p.Stats(); !s.Paused {
+			t.Error("the pause has ended")
+		}
 		go func() {
-			time.Sleep(time.Hour)
+			time.Sleep(30 * time.Minute)
 			p.Resume()
+			if s := p.Stats(); s.Paused {
+				t.Error("the pause has not ended")
+			}
+			time.Sleep(30 * time.Minute)
+			p.Crowd(false)
 		}()
 		start := time.Now()
 		if _, err := p.Sample(t.Context()); err != nil || time.Since(start) != time.Hour {

@@ -70,19 +70,24 @@ func (p *Pacer) satisfied() bool {
 
 // begun is the rule for another sample of a group that has begun.
 func (p *Pacer) begun() (Hold, float64) {
-	if p.work.paused {
+	switch {
+	case p.paused:
 		return HeldPaused, 0
+	case p.crowded:
+		return HeldUnread, 0
 	}
 	return NotHeld, 0
 }
 
 // fresh is the rule for the next group.
 func (p *Pacer) fresh() (Hold, float64) {
-	switch {
-	case p.satisfied():
+	if p.satisfied() {
 		return NotHeld, 0
-	case p.work.paused:
-		return HeldPaused, 0
+	}
+	if h, _ := p.begun(); h != NotHeld {
+		return h, 0
+	}
+	switch {
 	case p.cfg.MaxAhead > 0 && len(p.groups) >= p.cfg.MaxAhead:
 		return HeldAhead, 0
 	case p.cfg.UntilGroups > 0 && float64(p.done.Informative)+p.share()*float64(p.progress) >= float64(p.cfg.UntilGroups):

@@ -39,7 +39,7 @@ func (p *Pacer) Stats() Stats {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s := p.done
-	s.Version, s.Paused, s.Held = p.versions.now, p.work.paused, p.held
+	s.Version, s.Paused, s.Held = p.versions.now, p.paused, p.held
 	s.InProgress, s.Ahead = p.progress, len(p.groups)
 	s.Given = s.Ahead - s.InProgress
 	s.Until, s.Enough = p.cfg.UntilGroups, p.satisfied()
