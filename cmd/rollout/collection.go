@@ -75,14 +75,17 @@ type collection struct {
 	over     atomic.Bool                      // nothing is in flight any more
 	late     atomic.Bool                      // and was interrupted since
 	until    atomic.Pointer[time.Time]        // when the grace time is over; nil: never
+
+	unread bool // handOver has given up
 }
 
 // collect checks everything, opens the folder, and runs.
-func (p *program) collect(ctx context.Context, l *config.Loader, earlier *runfolder.Earlier, o *collectOptions) error {
+func (p *program) collect(ctx context.Context, l *config.Loader, earlier *runfolder.Earlier, o *collectOptions) (err error) {
 	c := &collection{
 		Observer: &show.Observer{Display: show.NewDisplay(p.stdout, p.stderr, p.getenv, o.asJSON, o.quiet), Log: show.DiscardLog()},
 		program:  p, options: o, loader: l, config: l.Config, earlier: earlier,
 	}
+	defer func() { err = c.handOver(err) }()
 	if o.attached {
 		go c.attached()
 	}
@@ -91,8 +94,7 @@ func (p *program) collect(ctx context.Context, l *config.Loader, earlier *runfol
 	// without an end.
 	started := signals.First(func() {
 		c.giveUp()
-		p.say("interrupted before the run began")
-		p.abort()
+		c.abort("interrupted before the run began")
 	})
 	defer started()
 	defer c.close()
@@ -250,7 +252,7 @@ func (c *collection) run(ctx context.Context) error {
 	c.Log.Ended(s.Outcome, end)
 	end = c.report(s, end)
 	c.Finish(s)
-	return end
+	return c.handOver(end)
 }
 
 // launch tells that the run begins, and serves its metrics from now on.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"time"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
@@ -260,9 +261,49 @@ func (c *collection) halt(cause error, stop func(error)) {
 // leave is the third stop. What is finished is in the folder all the same.
 func (c *collection) leave() {
 	c.Log.Warn("end", "outcome", "aborted", "exit", exit.Interrupted)
-	c.Say("leaving at once; continue with: %s", runfolder.ResumeCommand(c.folder.Dir))
 	c.parts.kill()
+	c.abort("leaving at once; continue with: %s", runfolder.ResumeCommand(c.folder.Dir))
+}
+
+// abort says why, and ends the process at once.
+func (c *collection) abort(format string, args ...any) {
+	c.Say(format, args...)
+	c.Flush(lastWords)
 	c.program.abort()
+}
+
+const (
+	// lastWords is how long a process that leaves at once waits for a reader.
+	lastWords = 200 * time.Millisecond
+	// unreadAfter is how long nothing is read until it is said.
+	unreadAfter = time.Second
+)
+
+// handOver waits until everything that was told is read, and returns end, the end of the
+// collection. It waits for a reader that reads nothing until an interrupt: the second one, the
+// end of the grace time after the first, or one that comes now.
+func (c *collection) handOver(end error) error {
+	const phase = "waiting for the reader of standard output"
+	for !c.unread {
+		events, messages := c.Flush(unreadAfter)
+		if events && messages {
+			return end
+		}
+		until := c.until.Load()
+		c.unread = c.late.Load() || c.ending.Load() == endStop || until != nil && time.Now().After(*until)
+		switch {
+		case c.unread:
+			c.Log.Warn("output was not read", "events", !events, "messages", !messages)
+			if nowhere := tame.NewWriter(io.Discard); !messages { // whoever wrote more would wait
+				c.program.stdout, c.program.stderr = nowhere, nowhere
+			} else {
+				c.program.stdout = nowhere
+			}
+		case messages && c.phase.Swap(phase) != phase:
+			c.Say("the run is over, and waits until its standard output is read; interrupt to end without that")
+		}
+	}
+	return end
 }
 
 // waiting says what a drain waits for.

@@ -292,6 +292,13 @@ func (g *grouping) work(ctx context.Context, help func(func())) {
 	if v := g.config.Tokens.PolicyVersion; v.Claimed {
 		g.pace.SetVersion(v.Version)
 	}
+	g.Crowded(func(on bool) {
+		g.Log.Warn("events unread", "held", on)
+		g.pace.Crowd(on)
+		if g.intake != nil {
+			g.intake.Crowd(on)
+		}
+	})
 	g.tracker.Again()
 	help(func() {
 		select {
@@ -385,11 +392,9 @@ func (c *collection) attached() {
 	_, _ = io.Copy(io.Discard, c.program.stdin) // an error is an end too
 	if c.began.Load() == nil {
 		c.giveUp()
-		c.program.say("interrupted before the run began: standard input has ended (--attached)")
-		c.program.abort()
+		c.abort("interrupted before the run began: standard input has ended (--attached)")
 	}
 	c.Log.Warn("end", "outcome", "detached", "exit", exit.Interrupted)
-	c.Say("standard input has ended, and with it, by --attached, the process that started this one: leaving at once; continue with: %s", runfolder.ResumeCommand(c.dir()))
 	c.parts.kill()
-	c.program.abort()
+	c.abort("standard input has ended, and with it, by --attached, the process that started this one: leaving at once; continue with: %s", runfolder.ResumeCommand(c.dir()))
 }

@@ -3,7 +3,6 @@ package show
 import (
 	"bytes"
 	"context"
-	"io"
 	"sync"
 	"time"
 
@@ -15,12 +14,13 @@ import (
 
 // A Display shows a run while it collects. It has four modes: a live block on a terminal, a
 // plain line from time to time, JSON lines, or nothing. Messages to people go through it, so
-// that they never land inside the live block.
+// that they never land inside the live block. None of its methods but Flush waits for who reads
+// what it writes.
 type Display struct {
 	mode  displayMode
 	every time.Duration
-	out   io.Writer // where the block, the plain lines or the JSON lines go
-	talk  io.Writer // stderr
+	out   *queue // where the block, the plain lines or the JSON lines go
+	talk  *queue // stderr
 	width func() int
 	paint Painter
 	now   func() time.Time
@@ -41,11 +41,12 @@ const (
 
 // NewDisplay chooses the mode by the flags and by whether stderr is a terminal.
 func NewDisplay(stdout, stderr *tame.Writer, getenv func(string) string, asJSON, quiet bool) *Display {
-	d := &Display{mode: displayPlain, every: 10 * time.Second, out: stderr, talk: stderr, now: time.Now, width: func() int { return 80 }}
+	talk := newQueue(stderr)
+	d := &Display{mode: displayPlain, every: 10 * time.Second, out: talk, talk: talk, now: time.Now, width: func() int { return 80 }}
 	f, isFile := tame.File(stderr)
 	switch {
 	case asJSON:
-		d.mode, d.out, d.every = displayJSON, stdout, 5*time.Second
+		d.mode, d.out, d.every = displayJSON, newQueue(stdout), 5*time.Second
 	case quiet:
 		d.mode = displayQuiet
 	case isFile && term.IsTerminal(int(f.Fd())) && getenv("TERM") != "dumb":
@@ -64,6 +65,23 @@ func NewDisplay(stdout, stderr *tame.Writer, getenv func(string) string, asJSON,
 
 // JSON reports whether the run is shown as JSON lines.
 func (d *Display) JSON() bool { return d.mode == displayJSON }
+
+// Crowded makes f told when more lines wait for their reader than are to wait, with true, and
+// when they do no longer, with false. f must neither wait nor write to the display.
+func (d *Display) Crowded(f func(bool)) {
+	d.out.mu.Lock()
+	defer d.out.mu.Unlock()
+	d.out.crowded = f
+}
+
+// Flush waits until everything is read. It returns false for the events, or for the messages to
+// people, if none of them was for as long as patience.
+func (d *Display) Flush(patience time.Duration) (events, messages bool) {
+	if events = d.out.flush(patience); d.out == d.talk {
+		return events, events
+	}
+	return events, d.talk.flush(patience)
+}
 
 // Quiet reports whether only errors are shown.
 func (d *Display) Quiet() bool { return d.mode == displayQuiet }
@@ -95,11 +113,14 @@ func (d *Display) Show(ctx context.Context, state func() View) {
 	}
 }
 
-// show shows one state of the run.
+// show shows one state of the run, unless the one before it is not read yet.
 func (d *Display) show(v View) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.measure(&v)
+	if d.out.behind() {
+		return
+	}
 	switch d.mode {
 	case displayLive:
 		d.draw(v.block(d.width(), d.paint))
@@ -109,6 +130,7 @@ func (d *Display) show(v View) {
 		tame.Fprintf(d.out, "%s\n", v.line())
 	case displayQuiet:
 	}
+	d.out.status()
 }
 
 // measure puts the time and the rates into a state of the run. The caller holds the mutex.
@@ -127,7 +149,7 @@ func (d *Display) draw(lines []string) {
 		b.WriteByte('\n')
 		d.drawn = append(d.drawn, human.Columns(l))
 	}
-	_, _ = d.out.Write(b.Bytes()) // a terminal that is gone is not a reason to stop a run
+	_, _ = d.out.Write(b.Bytes())
 }
 
 // erase writes the codes that remove the live block from the screen. It counts the lines that

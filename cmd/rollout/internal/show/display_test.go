@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -143,15 +144,31 @@ func TestViewBlockFits(t *testing.T) {
 	}
 }
 
+// liveDisplay is a display with a live block on a terminal of 80 columns.
+func liveDisplay(out io.Writer) *Display {
+	q := newQueue(out)
+	return &Display{mode: displayLive, out: q, talk: q, width: func() int { return 80 }, now: time.Now}
+}
+
+// flush waits until everything is written.
+func flush(t *testing.T, d *Display) {
+	t.Helper()
+	if events, messages := d.Flush(time.Minute); !events || !messages {
+		t.Fatal("not everything is written")
+	}
+}
+
 // A display leaves nothing of the live block behind, and talk stands above it.
 func TestDisplayLive(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	d := &Display{mode: displayLive, out: &out, talk: &out, width: func() int { return 80 }, now: time.Now}
+	d := liveDisplay(&out)
 	d.show(midway())
 	d.Say("hello")
+	flush(t, d)
 	d.show(midway())
 	d.clear()
+	flush(t, d)
 	if got, want := screen(out.String()), "rollout: hello"; got != want {
 		t.Errorf("screen:\n%s\nwant:\n%s", got, want)
 	}
@@ -162,9 +179,11 @@ func TestDisplayResized(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	width := 80
-	d := &Display{mode: displayLive, out: &out, talk: &out, width: func() int { return width }, now: time.Now, paint: true}
+	d := liveDisplay(&out)
+	d.width, d.paint = func() int { return width }, true
 	v := midway()
 	d.show(v)
+	flush(t, d)
 	rows := 0
 	for _, line := range v.block(80, false) {
 		rows += (utf8.RuneCountInString(line) + 29) / 30
@@ -172,6 +191,7 @@ func TestDisplayResized(t *testing.T) {
 	out.Reset()
 	width = 30
 	d.Say("hello")
+	flush(t, d)
 	if want := fmt.Sprintf("\r\x1b[%dA\x1b[J", rows); !strings.HasPrefix(out.String(), want) {
 		t.Errorf("erased with %q, want %q: the %d rows that it takes now", out.String(), want, rows)
 	}
@@ -227,7 +247,8 @@ func TestFirstLineHasRates(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
-		d := &Display{mode: displayPlain, every: 10 * time.Second, out: &out, now: time.Now, width: func() int { return 80 }}
+		d := liveDisplay(&out)
+		d.mode, d.every = displayPlain, 10*time.Second
 		ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
 		defer cancel()
 		begun := time.Now()
@@ -237,6 +258,7 @@ func TestFirstLineHasRates(t *testing.T) {
 			v.Sampled = int64(200 * seconds)
 			return v
 		})
+		flush(t, d)
 		if got := out.String(); !strings.Contains(got, "30/1,000 done") || !strings.Contains(got, ", 3.00 samples/s, 200 tokens/s") {
 			t.Errorf("the first line is %q", got)
 		}

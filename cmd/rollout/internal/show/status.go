@@ -87,7 +87,7 @@ func (d *Display) Block(head string, lines []string) {
 		d.erase(&b)
 	}
 	tame.Fprintf(&b, "rollout: %s\n%s\n", head, tame.Own(d.folded(strings.Join(lines, "\n"))))
-	_, _ = d.talk.Write(b.Bytes()) // a terminal that is gone is not a reason to stop a run
+	_, _ = d.talk.Write(b.Bytes())
 }
 
 // Works describes what the samples in flight do. It does not count samples that wait for a

@@ -297,7 +297,7 @@ func writeEvent(w io.Writer, name string, fields map[string]any) {
 	out := map[string]any{"event": name}
 	maps.Copy(out, fields)
 	enc := plainjson.NewEncoder(w)
-	_ = enc.Encode(out) // a reader that is gone is not a reason to stop a run
+	_ = enc.Encode(out) // a queue takes everything
 }
 
 // classes returns the counts by class as a text, the largest first.

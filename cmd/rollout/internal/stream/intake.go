@@ -52,6 +52,7 @@ type Intake struct {
 	change  *sync.Cond
 	waiting map[string]struct{} // groups that this process accepted and that have not begun
 	why     string              // of the first End; empty: tasks are taken
+	crowded bool                // by Crowd
 
 	checking sync.Mutex
 }
@@ -90,7 +91,7 @@ func (in *Intake) Why() string {
 
 // Add takes tasks, in their place among the others. The function that it returns waits until
 // those that are accepted are durable, and then returns one receipt for each, in their order.
-// Add waits while MaxWaiting tasks are accepted and not begun.
+// Add waits while MaxWaiting tasks are accepted and not begun, and after Crowd(true).
 func (in *Intake) Add(batch ...*collector.Task) func() []Receipt {
 	out := make([]Receipt, len(batch))
 	var good []*collector.Task
@@ -134,6 +135,15 @@ func (in *Intake) Add(batch ...*collector.Task) func() []Receipt {
 	}
 }
 
+// Crowd lets no task be taken from Crowd(true) to Crowd(false): whoever tells what becomes of
+// them has more to tell than it may keep.
+func (in *Intake) Crowd(on bool) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.crowded = on
+	in.change.Broadcast()
+}
+
 // Begun notes that a sample of the group has begun, or that none will, and reports whether the
 // group was waiting for that.
 func (in *Intake) Begun(group string) bool {
@@ -150,7 +160,7 @@ func (in *Intake) Begun(group string) bool {
 // room waits until a task may be taken, or returns why none is taken any more.
 func (in *Intake) room() error {
 	in.mu.Lock()
-	for len(in.waiting) >= MaxWaiting && in.why == "" {
+	for (len(in.waiting) >= MaxWaiting || in.crowded) && in.why == "" {
 		in.change.Wait()
 	}
 	in.mu.Unlock()

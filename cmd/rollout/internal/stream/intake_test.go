@@ -189,6 +189,20 @@ func TestFlood(t *testing.T) {
 		if n := len(groups); n < least || n > most {
 			t.Errorf("%d tasks are accepted and not begun, want %d to %d", n, least, most)
 		}
+		in.Crowd(true)
+		for range 1000 {
+			in.Begun(<-groups)
+		}
+		synctest.Wait()
+		if n := len(groups); n > most-1000 {
+			t.Errorf("%d tasks are accepted and not begun while too much is unread", n)
+		}
+		in.Crowd(false)
+		synctest.Wait()
+		if n := len(groups); n < least || n > most {
+			t.Errorf("%d tasks are accepted and not begun, want %d to %d", n, least, most)
+		}
+		in.Crowd(true)
 		in.End("end")
 		synctest.Wait()
 		if r := in.Add(&collector.Task{ID: "late", Messages: []string{"x"}})(); r[0].Err == nil {

@@ -1,0 +1,284 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/ctl"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
+	"github.com/rollout-rl/rollout/collector/letta/lettasim"
+)
+
+// An unread is a collector with --stream whose events nobody has read yet.
+type unread struct {
+	t      *testing.T
+	dir    string
+	tasks  []byte
+	cmd    *exec.Cmd
+	events *os.File // a pipe with the least room that a pipe has
+	stderr lockedBuffer
+	client *ctl.Client
+	ended  chan struct{}
+}
+
+// unreadGroups of unreadSamples samples have many times the events that the pipe holds.
+const unreadGroups, unreadSamples = 60, 2
+
+// startUnread starts a collector and waits until all of its tasks are committed.
+func startUnread(t *testing.T, args ...string) *unread {
+	t.Helper()
+	u := openUnread(t, nil, args...)
+	for line := range bytes.Lines(u.tasks) {
+		u.do(ctl.Request{Op: ctl.OpTask, Task: line}, nil)
+	}
+	u.waitFor("all samples to be committed", func(s *ctl.Status) bool { return s.Committed == unreadGroups*unreadSamples })
+	return u
+}
+
+// openUnread starts a collector.
+func openUnread(t *testing.T, stdin *os.File, args ...string) *unread {
+	t.Helper()
+	sim := newSim(t, lettasim.Config{InputIDs: true, BodyCache: 64, Script: lettasim.Script{Calls: lettasim.Range{Min: 1, Max: 1}}})
+	u := &unread{t: t, dir: filepath.Join(t.TempDir(), "run"), ended: make(chan struct{})}
+	events, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.events = events
+	if _, err := unix.FcntlInt(w.Fd(), unix.F_SETPIPE_SZ, 4096); err != nil {
+		t.Fatal(err)
+	}
+	u.tasks = sim.Tasks(lettasim.TaskOptions{Scripted: unreadGroups})
+	u.cmd = exec.CommandContext(t.Context(), "rollout", append([]string{
+		"collect", "--stream", "--json", "--out", u.dir, "--server", serveSim(t, sim), "--model", simModel,
+		"--samples", fmt.Sprint(unreadSamples),
+	}, args...)...)
+	u.cmd.Stdout, u.cmd.Stderr = w, &u.stderr
+	if stdin != nil {
+		u.cmd.Stdin = stdin
+	}
+	if err := errors.Join(u.cmd.Start(), w.Close()); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		defer close(u.ended)
+		_ = u.cmd.Wait() // the tests look at the exit code
+	}()
+	t.Cleanup(func() {
+		_ = u.cmd.Process.Kill() // it may have ended
+		<-u.ended
+		_ = u.events.Close()
+	})
+	waitFor(t, "the socket", func() bool {
+		u.client, err = ctl.Dial(t.Context(), u.dir)
+		return err == nil
+	})
+	return u
+}
+
+// waitFor waits until the status is as it should be.
+func (u *unread) waitFor(what string, is func(s *ctl.Status) bool) {
+	u.t.Helper()
+	waitFor(u.t, what, func() bool {
+		var s ctl.Status
+		u.do(ctl.Request{Op: ctl.OpStatus}, &s)
+		return is(&s)
+	})
+}
+
+func (u *unread) do(r ctl.Request, answer any) {
+	u.t.Helper()
+	if err := u.client.Do(r, answer); err != nil {
+		u.t.Fatalf("%s: %v\n%s", r.Op, err, u.stderr.String())
+	}
+}
+
+func (u *unread) interrupt() {
+	u.t.Helper()
+	if err := u.cmd.Process.Signal(os.Interrupt); err != nil {
+		u.t.Fatal(err)
+	}
+}
+
+// end waits for the end of the process.
+func (u *unread) end() int {
+	u.t.Helper()
+	select {
+	case <-u.ended:
+	case <-time.After(time.Minute):
+		_ = u.cmd.Process.Signal(syscall.SIGQUIT) // tells what it waits for
+		<-u.ended
+		u.t.Fatalf("the process does not end\n%s", u.stderr.String())
+	}
+	return u.cmd.ProcessState.ExitCode()
+}
+
+// While nobody reads the events, groups are committed and orders are followed. Who reads them
+// then gets each of them, in order.
+func TestUnreadEvents(t *testing.T) {
+	t.Parallel()
+	u := startUnread(t)
+	for _, r := range []ctl.Request{
+		{Op: ctl.OpPause},
+		{Op: ctl.OpResume},
+		{Op: ctl.OpSetVersion, Version: new(int32(1))},
+		{Op: ctl.OpAck, Seq: new(int64(1)), Groups: new(1)},
+		{Op: ctl.OpDrain},
+	} {
+		u.do(r, nil)
+	}
+	type event struct {
+		Event, Group, Why string
+		Seq               int64
+		N                 int
+	}
+	count := map[string]int{}
+	samples := map[string]int{}
+	var last event
+	var seq int64
+	n := 0
+	for lines := bufio.NewScanner(u.events); lines.Scan(); {
+		var e event
+		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
+			t.Fatalf("%v: %s", err, lines.Bytes())
+		}
+		count[e.Event]++
+		switch e.Event {
+		case "sample":
+			samples[e.Group]++
+		case "group":
+			if samples[e.Group] != unreadSamples {
+				t.Errorf("group %s is told after %d of its samples", e.Group, samples[e.Group])
+			}
+			if e.Seq < seq || e.Seq == seq && e.N != n+1 || e.Seq > seq && e.N != 1 {
+				t.Errorf("group %d of commit %d comes after group %d of commit %d", e.N, e.Seq, n, seq)
+			}
+			seq, n = e.Seq, e.N
+		case "done":
+			if last.Event != "drained" || last.Why != "drain" {
+				t.Errorf("before the end comes %+v", last)
+			}
+		}
+		last = e
+	}
+	if code := u.end(); code != exit.OK {
+		t.Errorf("exit code %d\n%s", code, u.stderr.String())
+	}
+	delete(count, "status")
+	for name, want := range map[string]int{
+		"launch": 1, "accepted": unreadGroups, "begun": unreadGroups, "sample": unreadGroups * unreadSamples, "group": unreadGroups,
+		"paused": 1, "resumed": 1, "version": 1, "drained": 1, "done": 1,
+	} {
+		if count[name] != want {
+			t.Errorf("%d events %s, want %d", count[name], name, want)
+		}
+	}
+	if last.Event != "done" {
+		t.Errorf("the last event is %s", last.Event)
+	}
+	mustRun(t, exit.OK, "verify", u.dir)
+}
+
+// Interrupts end a process whose events nobody reads: the second one, and one after the run
+// has ended.
+func TestUnreadEventsInterrupted(t *testing.T) {
+	t.Parallel()
+	u := startUnread(t)
+	u.interrupt()
+	waitFor(t, "the drain", func() bool { return strings.Contains(u.stderr.String(), "draining: ") })
+	u.interrupt()
+	if code := u.end(); code != exit.OK {
+		t.Errorf("exit code %d\n%s", code, u.stderr.String())
+	}
+	mustRun(t, exit.OK, "verify", u.dir)
+
+	u = startUnread(t)
+	u.do(ctl.Request{Op: ctl.OpDrain}, nil)
+	waitFor(t, "the end of the run", func() bool { return strings.Contains(u.stderr.String(), "waits until its standard output is read") })
+	u.interrupt()
+	if code := u.end(); code != exit.OK {
+		t.Errorf("exit code %d\n%s", code, u.stderr.String())
+	}
+	mustRun(t, exit.OK, "verify", u.dir)
+}
+
+// One interrupt ends such a process when its time of grace is over.
+func TestUnreadEventsGrace(t *testing.T) {
+	t.Parallel()
+	u := startUnread(t, "-c", writeFile(t, "run.yaml", []byte("run: {grace: 2s}\n")))
+	u.interrupt()
+	if code := u.end(); code != exit.OK {
+		t.Errorf("exit code %d\n%s", code, u.stderr.String())
+	}
+	mustRun(t, exit.OK, "verify", u.dir)
+}
+
+// What is unread takes no more than some memory: no more tasks are taken, and no sample begins,
+// until it is read.
+func TestUnreadEventsBounded(t *testing.T) {
+	t.Parallel()
+	stdin, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	u := openUnread(t, stdin)
+	_ = stdin.Close()
+	u.do(ctl.Request{Op: ctl.OpPause}, nil)
+	for line := range bytes.Lines(u.tasks) {
+		u.do(ctl.Request{Op: ctl.OpTask, Task: line}, nil)
+		break
+	}
+	var enough atomic.Bool
+	given := make(chan int, 1)
+	go func() { // a producer of nonsense that never stops
+		defer w.Close()
+		n := 0
+		for ; !enough.Load(); n++ {
+			if _, err := w.WriteString(`{"id":"a","prompt":7}` + "\n"); err != nil {
+				break
+			}
+		}
+		given <- n
+	}()
+	waitFor(t, "too many events", func() bool {
+		log, err := os.ReadFile(filepath.Join(u.dir, runfolder.LogName(1)))
+		return err == nil && bytes.Contains(log, []byte(`"msg":"events unread","held":true`))
+	})
+	u.do(ctl.Request{Op: ctl.OpResume}, nil)
+	waitFor(t, "a sample that is held", func() bool {
+		if err := u.cmd.Process.Signal(syscall.SIGUSR1); err != nil {
+			t.Fatal(err)
+		}
+		return strings.Contains(u.stderr.String(), "waiting for the events to be read")
+	})
+	enough.Store(true)
+	var s ctl.Status
+	if u.do(ctl.Request{Op: ctl.OpStatus}, &s); s.Paused {
+		t.Error("it says that it is paused")
+	}
+	refused, groups := 0, 0
+	for lines := bufio.NewScanner(u.events); lines.Scan(); {
+		refused += bytes.Count(lines.Bytes(), []byte(`"event":"refused"`))
+		groups += bytes.Count(lines.Bytes(), []byte(`"event":"group"`))
+	}
+	if code := u.end(); code != exit.OK || groups != 1 {
+		t.Errorf("exit code %d, %d groups\n%s", code, groups, u.stderr.String())
+	}
+	if n := <-given; refused != n {
+		t.Errorf("%d lines were refused, want %d", refused, n)
+	}
+}

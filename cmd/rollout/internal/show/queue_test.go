@@ -1,0 +1,129 @@
+package show
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
+)
+
+// jsonDisplay is a display of events, and the end that reads them.
+func jsonDisplay() (*Display, *io.PipeReader) {
+	r, w := io.Pipe()
+	d := NewDisplay(tame.NewWriter(w), tame.NewWriter(io.Discard), func(string) string { return "" }, true, false)
+	return d, r
+}
+
+// Whoever tells something does not wait for the reader, who gets all of it in order when it
+// reads at last.
+func TestUnreadOrder(t *testing.T) {
+	t.Parallel()
+	d, r := jsonDisplay()
+	const tellers, each = 4, 2000
+	var telling sync.WaitGroup
+	for k := range tellers {
+		telling.Go(func() {
+			for i := range each {
+				d.Event("e", map[string]any{"k": k, "i": i})
+			}
+		})
+	}
+	telling.Wait()
+	if events, _ := d.Flush(time.Millisecond); events {
+		t.Error("everything is read by nobody")
+	}
+	go func() {
+		d.Flush(time.Hour)
+		_ = r.Close()
+	}()
+	body, _ := io.ReadAll(r)
+	next := make([]int, tellers)
+	for line := range strings.Lines(string(body)) {
+		var k, i int
+		if _, err := fmt.Sscanf(line, `{"event":"e","i":%d,"k":%d}`, &i, &k); err != nil || next[k] != i {
+			t.Fatalf("%q, want %d of teller %d (%v)", line, next[k], k, err)
+		}
+		next[k]++
+	}
+	if !slices.Equal(next, []int{each, each, each, each}) {
+		t.Errorf("%v were read of %d each", next, each)
+	}
+}
+
+// While a status is unread no further one is told.
+func TestUnreadStatus(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d, r := jsonDisplay()
+		for range 100 {
+			d.show(midway())
+		}
+		d.Event("e", nil)
+		go func() {
+			d.Flush(time.Hour)
+			d.show(midway())
+			d.Flush(time.Hour)
+			_ = r.Close()
+		}()
+		body, _ := io.ReadAll(r)
+		if n := bytes.Count(body, []byte(`"event":"status"`)); n != 2 {
+			t.Errorf("%d statuses were told, want 2:\n%s", n, body)
+		}
+	})
+}
+
+// Once much is unread, whoever makes more is told, and told again when less is.
+func TestCrowded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d, r := jsonDisplay()
+		var told []bool
+		d.Crowded(func(on bool) { told = append(told, on) })
+		line := map[string]any{"text": strings.Repeat("x", 1000)}
+		tell := func(n int) {
+			for range n {
+				d.Event("e", line)
+			}
+			synctest.Wait()
+		}
+		tell(1000)
+		if len(told) > 0 {
+			t.Errorf("a megabyte is crowded: %v", told)
+		}
+		tell(200)
+		if !slices.Equal(told, []bool{true}) {
+			t.Errorf("more than a megabyte: %v", told)
+		}
+		_, _ = io.CopyN(io.Discard, r, 500_000)
+		tell(1)
+		if !slices.Equal(told, []bool{true}) {
+			t.Errorf("700 kB are left: %v", told)
+		}
+		go func() { _, _ = io.Copy(io.Discard, r) }()
+		if events, _ := d.Flush(time.Hour); !events || !slices.Equal(told, []bool{true, false}) {
+			t.Errorf("nothing is left: %v", told)
+		}
+		_ = r.Close()
+	})
+}
+
+// Nothing that nobody reads is waited for: a reader that is gone ends nothing.
+func TestReaderGone(t *testing.T) {
+	t.Parallel()
+	d, r := jsonDisplay()
+	d.Event("e", nil)
+	_ = r.Close()
+	for range 1000 {
+		d.Event("e", nil)
+	}
+	if events, messages := d.Flush(time.Minute); !events || !messages {
+		t.Error("a reader that is gone is waited for")
+	}
+}
