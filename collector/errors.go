@@ -65,8 +65,8 @@ var (
 	// new attempt would give. Another attempt is made, at no cost.
 	ErrGone = errors.New("collector: nothing left to take over")
 
-	// ErrCensored: the tail policy cut the rollout off, or the deadline of its task. The sample counts as skipped,
-	// and a failure row keeps what is left of its tokens.
+	// ErrCensored: the tail policy cut the rollout off, or the deadline of its task. The
+	// sample counts as skipped, and a failure row keeps what is left of its tokens.
 	ErrCensored = errors.New("collector: cut by the tail policy")
 
 	// ErrNoAnswer: the task has nothing to score its samples by. A Scorer returns it; the

@@ -26,8 +26,8 @@ type Stats struct {
 	// counts samples that failed for good and whose failure row is in a committed shard.
 	// Skipped counts samples that the tail policy or a deadline cut, and, once Run has ended
 	// with a cut by the tail policy or with enough groups, also those that were never taken
-	// up. Remaining counts the rest. What earlier
-	// processes did is included, as far as Run has read the tasks.
+	// up. Remaining counts the rest. What earlier processes did is included, as far as Run
+	// has read the tasks.
 	Committed, Filtered, Failed, Skipped, Remaining int
 	// Earlier is the part of them that this process found done. A failed sample that is
 	// tried anew counts as Failed until it is taken up, as Remaining after that, and as

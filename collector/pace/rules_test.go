@@ -66,10 +66,8 @@ func TestMaxLag(t *testing.T) {
 						held(t, p, "next", pace.HeldLag)
 						time.Sleep(10 * time.Second)
 						p.SetVersion(v)
-						if late == 0 {
-							begin(batch)
-						} else {
-							begin(batch) // one of them takes the place of the one that is with the trainer
+						begin(batch) // where one is late, one of them takes the place of the one that is with the trainer
+						if late > 0 {
 							p.Acknowledged(order[batch-1])
 							held(t, p, "next", pace.HeldLag)
 						}

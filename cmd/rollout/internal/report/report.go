@@ -74,8 +74,9 @@ type Report struct {
 //	Planned == Committed + Filtered + Failed + Skipped + Remaining
 type Coverage struct {
 	Planned int `json:"planned"`
-	// Committed counts the samples that are done, without those of Filtered (below): those that
-	// have keep=false. Whatever else this report says of samples with rows, it says of both.
+	// Committed counts the samples that are done and not left out, Filtered those that are
+	// left out: their rows have keep=false. Whatever else this report says of samples with
+	// rows, it says of both.
 	Committed int `json:"committed"`
 	Failed    int `json:"failed"`
 	// Skipped counts samples that the tail policy cut, or the deadline of their task: Late is

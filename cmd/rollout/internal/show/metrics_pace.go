@@ -39,8 +39,7 @@ func (out sender) pace(s *pace.Stats) {
 	if s.Version >= 0 {
 		out.gauge(descVersion, float64(s.Version))
 	}
-	// Nothing in what is counted can be lower than its bucket: the sum of a lag above LagMost
-	// is told too low.
+	// A lag above LagMost was counted as LagMost: the sum is too low by what is above.
 	var count uint64
 	sum, at := 0.0, 0
 	buckets := map[float64]uint64{}
