@@ -224,13 +224,13 @@ def test_waiting_ends(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "where",
-    [Where(), Where(max_tokens=5), Where(reward_variance=True, failed="drop"), Where(max_tokens=4, segments=True, partial="drop")],
+    [Where(), Where(keep="keep"), Where(max_tokens=5), Where(reward_variance=True, failed="drop"), Where(max_tokens=4, segments=True, partial="drop")],
 )
 def test_following_leaves_out_what_a_dataset_does(tmp_path: Path, where: Where) -> None:
     run = Run(tmp_path / "run")
     rng = np.random.default_rng(3)
     samples = [
-        Sample(f"g{g}", i, [int(n) for n in rng.integers(2, 8, rng.integers(0, 3))], 3, facts={"reward": float(rng.integers(0, 2))})
+        Sample(f"g{g}", i, [int(n) for n in rng.integers(2, 8, rng.integers(0, 3))], 3, facts={"reward": float(rng.integers(0, 2)), "keep": [None, True, False][g % 3]})
         for g in range(40)
         for i in range(3)
     ]

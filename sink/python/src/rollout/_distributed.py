@@ -70,7 +70,8 @@ class RankedCollection:
     def __next__(self) -> Group:
         """Wait until every rank has asked, and then for this rank's group of the round.
 
-        Raises on all ranks what it raises on rank 0, see Collection.
+        Raises on all ranks what it raises on rank 0, see Collection. After a TimeoutError it
+        may be asked again, by every rank.
         """
         if self._over is not None:
             raise self._over

@@ -35,7 +35,7 @@ class Worker:
         raise NotImplementedError
 
     def begin(self, state: dict[str, Any] | None = None) -> None:
-        """Begin to collect, behind a saved state if there is one."""
+        """Begin to collect, behind a saved state if there is one. Raises what rollout.collect raises."""
         config, tasks, options = self._given
         # The trainer gives the rows to its ranks itself.
         self._collector = config if hasattr(config, "set_version") else collect(config, tasks, **{"distributed": False, **options})
@@ -44,7 +44,7 @@ class Worker:
         self._thread.start()
 
     def close(self) -> None:
-        """End the collector. What it has begun stays in its run, see rollout.collect."""
+        """End the collector and wait for its end. What it has begun stays in its run, see rollout.collect."""
         self._stopped.set()
         if self._collector is not None:
             self._collector.close()

@@ -46,7 +46,7 @@ class RolloutWorker(Worker):
         self.stop, self.update_model_version = self.close, self.set_version
 
     def start(self) -> None:
-        """Begin to collect, with the version that TRL told before it: that of the first weights."""
+        """Begin to collect, with the version that TRL told before it: that of the first weights. It waits for no group."""
         self.begin()
         if self._set:
             self.set_version(self._version)

@@ -40,7 +40,10 @@ class Feeder(Worker):
         return cls(**given)
 
     def generate_sequences(self, prompts: Any) -> None:
-        """Ask for as many groups as there are prompts; they come later."""
+        """Ask for as many groups as there are prompts, and return at once; the first call starts the collector.
+
+        Raises RuntimeError where no more groups will come, NotImplementedError for validation.
+        """
         import transfer_queue as tq
 
         self.check()
