@@ -110,10 +110,10 @@ type Yield struct {
 	// they are not written anywhere. The row before them is flagged.
 	CutCalls int
 	Cut      int64
-	// VersionTrace, VersionURL and VersionFlag count the sampled tokens of the calls that make
-	// rows, by who told the policy version of the call, and VersionNone those of which it is
-	// unknown.
-	VersionTrace, VersionURL, VersionFlag, VersionNone int64
+	// VersionTrace, VersionURL, VersionFlag and VersionSet count the sampled tokens of the calls
+	// that make rows, by who told the policy version of the call, and VersionNone those of which
+	// it is unknown.
+	VersionTrace, VersionURL, VersionFlag, VersionSet, VersionNone int64
 	// EmptyRows counts rows that were left out because none of their tokens can be trained
 	// on, Empty the samples that gave no row for that reason.
 	EmptyRows, Empty int
@@ -159,6 +159,8 @@ func (y *Yield) countVersions(calls []tokenize.Call) {
 			y.VersionURL += n
 		case c.VersionFrom == tokenize.VersionFlag:
 			y.VersionFlag += n
+		case c.VersionFrom == tokenize.VersionSet:
+			y.VersionSet += n
 		default:
 			y.VersionTrace += n
 		}
@@ -176,6 +178,7 @@ func (y *Yield) add(o Yield) {
 	y.VersionTrace += o.VersionTrace
 	y.VersionURL += o.VersionURL
 	y.VersionFlag += o.VersionFlag
+	y.VersionSet += o.VersionSet
 	y.VersionNone += o.VersionNone
 	y.EmptyRows += o.EmptyRows
 	y.Empty += o.Empty

@@ -58,8 +58,9 @@
 //
 // Each shard carries the key-values rollout.schema_version, rollout.run_id,
 // rollout.kind and those of Config.Meta. The command adds, among others,
-// rollout.versions_source: who may have told the numbers in versions, of trace, url and
-// flag, with commas between them, or none (package policy). flag is what the user claims.
+// rollout.versions_source: who may have told the numbers in versions, of trace, url,
+// flag and set-version, with commas between them, or none (package policy). The last two are
+// what the user claims.
 //
 // # Files
 //

@@ -80,7 +80,8 @@ type VersionSource uint8
 const (
 	VersionTrace VersionSource = iota // the engine itself, in the trace of the call
 	VersionURL                        // a page that said the same before and after the send
-	VersionFlag                       // the user: a claim
+	VersionFlag                       // the user: a claim about the whole process
+	VersionSet                        // the trainer: a claim that holds until the next one
 )
 
 // A Grade says how well the context of a row is proven. Lower is better; the

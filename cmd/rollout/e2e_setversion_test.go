@@ -120,7 +120,7 @@ func TestSetVersionOfRows(t *testing.T) {
 	if fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("the rows have versions %v, want %v", got, want)
 	}
-	if info, err := runfolder.Read(dir); err != nil || info.VersionsSource() != "flag" {
+	if info, err := runfolder.Read(dir); err != nil || info.VersionsSource() != "set-version" {
 		t.Errorf("the run's versions come of %q, %v", info.VersionsSource(), err)
 	}
 }

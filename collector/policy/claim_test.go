@@ -31,13 +31,18 @@ func TestSetVersion(t *testing.T) {
 		type send struct {
 			*policy.Span
 			claimed []int32 // all that was claimed while it was under way
+			from    tokenize.VersionSource
 		}
 		claim, changed := first, false
 		var open []*send
 		for range 60 {
 			switch n := random.IntN(5); {
 			case n < 2:
-				open = append(open, &send{s.Begin(t.Context()), []int32{claim}})
+				from := tokenize.VersionFlag
+				if changed {
+					from = tokenize.VersionSet
+				}
+				open = append(open, &send{s.Begin(t.Context()), []int32{claim}, from})
 			case n == 2:
 				next := int32(random.IntN(3))
 				if err := s.SetVersion(next); err != nil {
@@ -65,7 +70,7 @@ func TestSetVersion(t *testing.T) {
 						sp.claimed = append(sp.claimed, 3)
 					}
 				}
-				if got, from := sp.Version(t.Context()); got != want || from != tokenize.VersionFlag {
+				if got, from := sp.Version(t.Context()); got != want || want >= 0 && from != sp.from {
 					t.Fatalf("seed %d: version %d from %v, want %d: claimed meanwhile were %v", seed, got, from, want, sp.claimed)
 				}
 			}

@@ -1,12 +1,13 @@
 // Package policy finds out which version of the policy sampled a call.
 //
 // A version is a number ≥ 0 that the trainer gives its weights, larger for newer ones. The
-// numbers come from three places, the strongest first:
+// numbers come from four places, the strongest first:
 //
 //	trace   the engine's own word: weight_version in the trace of the call
 //	url     a page that was asked before and after the send, and said the same number
-//	flag    the user, who says which version samples: one for as long as the process lives,
-//	        or one after the other ([Source.SetVersion])
+//	set-version
+//	        the trainer, which says one version after the other ([Source.SetVersion])
+//	flag    the user, who says which version samples for as long as the process lives
 //
 // What none of them says is unknown, -1 here and null in the data. No number is made up.
 //

@@ -132,7 +132,11 @@ func (sp *Span) Version(ctx context.Context) (int32, tokenize.VersionSource) {
 	}
 	s := sp.source
 	if s.cfg.URL == "" {
-		return sp.claimed(), tokenize.VersionFlag
+		from := tokenize.VersionFlag
+		if sp.claims > 0 {
+			from = tokenize.VersionSet
+		}
+		return sp.claimed(), from
 	}
 	limit := time.NewTimer(time.Until(sp.from) + s.cfg.Gap + 2*s.cfg.Patience) // a request may be under way
 	defer limit.Stop()

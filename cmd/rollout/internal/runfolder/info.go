@@ -65,8 +65,8 @@ type Invocation struct {
 	Planned      int           `json:"planned"`
 	RetryFailed  bool          `json:"retry_failed,omitempty"`
 	Log          string        `json:"log"` // its file, relative to the folder
-	// VersionsSource names who may have told the policy versions of its calls: trace, url and
-	// flag, with commas between them, or none. Empty: an older program, which knew traces
+	// VersionsSource names who may have told the policy versions of its calls: trace, url, flag
+	// and set-version, with commas between them, or none. Empty: an older program, which knew traces
 	// alone.
 	VersionsSource string `json:"versions_source,omitempty"`
 }
@@ -116,8 +116,11 @@ func versionsSource(c *config.Config, told bool) string {
 	if asks && c.Tokens.OneEngine {
 		all = append(all, tokenize.VersionURL.String())
 	}
-	if v.Claimed || told && !asks {
+	if v.Claimed {
 		all = append(all, tokenize.VersionFlag.String())
+	}
+	if told && !asks {
+		all = append(all, tokenize.VersionSet.String())
 	}
 	return cmp.Or(strings.Join(all, ","), noVersions)
 }

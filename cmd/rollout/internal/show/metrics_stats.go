@@ -36,7 +36,7 @@ var (
 	descRemade     = prometheus.NewDesc("rollout_remade_total", "Rollouts that the infrastructure lost and that were made again, by reason.", []string{"reason"}, nil)
 	descRemadeTime = prometheus.NewDesc("rollout_remade_seconds_total", "Time that those rollouts had taken, where it is known.", []string{"reason"}, nil)
 	descLesser     = prometheus.NewDesc("rollout_rows_downgraded_total", "Rows with a lower grade because their answer was lost.", nil, nil)
-	descVersions   = prometheus.NewDesc("rollout_version_tokens_total", "Sampled tokens of rows by who told the policy version of their call: trace, url, flag, or unknown.", []string{"source"}, nil)
+	descVersions   = prometheus.NewDesc("rollout_version_tokens_total", "Sampled tokens of rows by who told the policy version of their call: trace, url, flag, set-version, or unknown.", []string{"source"}, nil)
 	descWAL        = prometheus.NewDesc("rollout_wal_bytes", "Size of the write-ahead log.", nil, nil)
 	descRecords    = prometheus.NewDesc("rollout_wal_records", "Samples in the write-ahead log that are in no shard yet.", nil, nil)
 	descDisk       = prometheus.NewDesc("rollout_disk_free_bytes", "Free space where the run is stored.", nil, nil)
@@ -105,6 +105,7 @@ func (out sender) collector(s collector.Stats) {
 	out.count(descVersions, s.VersionTrace, tokenize.VersionTrace.String())
 	out.count(descVersions, s.VersionURL, tokenize.VersionURL.String())
 	out.count(descVersions, s.VersionFlag, tokenize.VersionFlag.String())
+	out.count(descVersions, s.VersionSet, tokenize.VersionSet.String())
 	out.count(descVersions, s.VersionNone, versionUnknown)
 	for _, reason := range collector.RemadeReasons() {
 		r := s.Remade[reason]

@@ -148,6 +148,7 @@ func TestMetrics(t *testing.T) {
 		`rollout_version_tokens_total{source="url"} 30`,
 		`rollout_version_tokens_total{source="unknown"} 10`,
 		`rollout_version_tokens_total{source="flag"} 0`,
+		`rollout_version_tokens_total{source="set-version"} 0`,
 		`rollout_samples_in_flight{endpoint="http://a",stage="run"} 3`,
 		`rollout_samples_in_flight{endpoint="http://a",stage="open"} 0`,
 		`rollout_concurrency_limit{endpoint="http://a"} 12`,

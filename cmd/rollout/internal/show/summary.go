@@ -80,7 +80,7 @@ type Summary struct {
 	TrainedShare float64 `json:"trained_share"`
 	ActionRatio  float64 `json:"action_ratio"`
 	// Versions counts the sampled tokens of rows by who told the policy version of their call:
-	// trace, url, flag, or unknown. VersionNotes says why some are unknown.
+	// trace, url, flag, set-version, or unknown. VersionNotes says why some are unknown.
 	Versions     map[string]int64 `json:"versions"`
 	VersionNotes []string         `json:"version_notes,omitempty"`
 	// Prompts is the cost of finding the prompts, which the rollouts themselves do not have.
@@ -129,7 +129,7 @@ const versionUnknown = "unknown"
 func versionCounts(y collector.Yield) map[string]int64 {
 	out := map[string]int64{
 		tokenize.VersionTrace.String(): y.VersionTrace, tokenize.VersionURL.String(): y.VersionURL,
-		tokenize.VersionFlag.String(): y.VersionFlag, versionUnknown: y.VersionNone,
+		tokenize.VersionFlag.String(): y.VersionFlag, tokenize.VersionSet.String(): y.VersionSet, versionUnknown: y.VersionNone,
 	}
 	maps.DeleteFunc(out, func(_ string, n int64) bool { return n == 0 })
 	return out
