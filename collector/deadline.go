@@ -15,8 +15,8 @@ func (e *deadlineError) Error() string {
 // Unwrap returns ErrCensored.
 func (e *deadlineError) Unwrap() error { return ErrCensored }
 
-// deadline returns when the samples of the task are cut; zero: never. Whoever has failed
-// samples tried anew wants them, however late.
+// deadline returns when the samples of the task are cut; zero: never. RetryFailed cuts none: its
+// user wants the samples, however late.
 func (c *Collector) deadline(t *Task) time.Time {
 	if c.cfg.RetryFailed {
 		return time.Time{}
@@ -32,8 +32,8 @@ func (c *Collector) late(cl *claim) error {
 	return nil
 }
 
-// untilDeadline returns a ctx that ends with a *deadlineError at the deadline of the task.
-// The function must be called.
+// untilDeadline returns a ctx that ends with a *deadlineError at the deadline of the task. The
+// caller must call the function, which frees the timer.
 func (c *Collector) untilDeadline(ctx context.Context, t *Task) (context.Context, context.CancelFunc) {
 	if at := c.deadline(t); !at.IsZero() {
 		return context.WithDeadlineCause(ctx, at, &deadlineError{at})
@@ -56,8 +56,8 @@ func (c *Collector) soonest(claims []claim) <-chan time.Time {
 	return time.After(time.Until(first))
 }
 
-// neverBegun makes the attempt of a sample that is cut before this process attempted it: the
-// one that would have come next.
+// neverBegun makes the attempt that records a sample which is cut before this process attempted
+// it. Its number is that of the next attempt.
 func (w *worker) neverBegun(cl *claim, why error) *attempt {
 	cl.started = time.Now()
 	a := &attempt{Attempt: cl.upcoming(w.c.cfg.RunID), w: w, cl: cl, stage: StageWait}

@@ -22,10 +22,10 @@ type backlog struct {
 
 	mu    sync.Mutex
 	list  list.List // of *waiting, in order
-	late  []claim   // taken, to be cut
+	late  []claim   // taken by a deadline, to be cut
 	bytes int       // of the list
 	known bool      // the known tasks were read
-	part  bool      // the last group that is in it is not there as a whole
+	part  bool      // samples of the last group are still to be put in
 	ended bool      // nothing is put in any more
 	err   error     // of the task source
 

@@ -24,9 +24,9 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A grouping is what a collection has more that works by whole groups: with --stream or
-// --until-groups. In the order of the file: how it is made, where its tasks come from, what the
-// run is told over its socket (grouping_ctl.go).
+// A grouping is the part of a collection that works by whole groups: with --stream,
+// --until-groups or --min-std. The file says first how it is made, and then where its tasks come
+// from. What the run is told over its socket is in grouping_ctl.go.
 type grouping struct {
 	*collection
 	pace    *pace.Pacer
@@ -76,8 +76,8 @@ func (p *program) checkGroups(o *collectOptions, l *config.Loader) (bad exit.Com
 	return bad
 }
 
-// taskFile finds out where the tasks of a stream come from besides the socket. A file must be
-// there.
+// taskFile finds out where the tasks of a stream come from besides the socket. It returns an
+// error if that is a file that cannot be opened.
 func (c *collection) taskFile() error {
 	if !c.options.stream {
 		return nil
@@ -93,7 +93,7 @@ func (c *collection) taskFile() error {
 	}
 	in, err := input.Open(file, input.Wait)
 	if err != nil {
-		return exit.Usagef("tasks: %w", err)
+		return exit.Hint(exit.Usagef("tasks: %w", err), tasks.FileHint)
 	}
 	return in.Close()
 }
@@ -214,7 +214,8 @@ func (g *grouping) load() error {
 	return nil
 }
 
-// clearSocket removes the socket of a process that was killed from a folder that is locked.
+// clearSocket removes the socket that a killed process left in the folder, which this process has
+// locked.
 func clearSocket(dir string) {
 	if info, err := os.Lstat(ctl.Path(dir)); err == nil && info.Mode()&os.ModeSocket != 0 {
 		_ = os.Remove(ctl.Path(dir)) // a stale one is in nobody's way
@@ -386,8 +387,8 @@ func (g *grouping) toldOf(t *collector.Task, r stream.Receipt) {
 	}
 }
 
-// attached reads standard input to its end, which is that of the process that started this
-// one, and then ends this one at once.
+// attached reads standard input until it ends, which it does when the process that started this
+// one has ended. Then it ends this process at once.
 func (c *collection) attached() {
 	_, _ = io.Copy(io.Discard, c.program.stdin) // an error is an end too
 	if c.began.Load() == nil {

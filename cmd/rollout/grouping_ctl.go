@@ -9,6 +9,7 @@ import (
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/ctl"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/stream"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/tasks"
 	"github.com/rollout-rl/rollout/collector/pace"
@@ -134,6 +135,9 @@ func (g *grouping) Task(_ context.Context, line json.RawMessage) func() (ctl.Acc
 	return func() (ctl.Accepted, error) {
 		r := wait()[0]
 		g.toldOf(&t, r)
+		if _, late := errors.AsType[*stream.ClosedError](r.Err); late {
+			return ctl.Accepted{}, exit.Refuse(exit.Usage, r.Err, "when this process has ended: "+runfolder.ResumeCommand(g.folder.Dir)+" --stream takes more tasks")
+		}
 		if r.Err != nil {
 			return ctl.Accepted{}, exit.With(exit.Usage, r.Err)
 		}

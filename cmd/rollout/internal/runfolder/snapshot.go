@@ -340,6 +340,9 @@ func digestFile(path string) (string, error) {
 	return hex.EncodeToString(sum.Sum(nil)), nil
 }
 
+// restoreTasks is what a user can do whose run has lost its tasks.
+const restoreTasks = "restore the run's own " + TasksFile + "; give other tasks with --tasks"
+
 // CheckSnapshot compares the tasks of the run in dir with the digests in run.json, and returns
 // their digest.
 func CheckSnapshot(dir string, info *Info) (digest string, err error) {
@@ -359,7 +362,7 @@ func CheckSnapshot(dir string, info *Info) (digest string, err error) {
 		err = fmt.Errorf("%s: %s is not the file that the run wrote: its digest differs", dir, TasksFile)
 	}
 	if err != nil {
-		return "", exit.Hint(exit.With(exit.Verify, err), "restore the run's own "+TasksFile+"; give other tasks with --tasks")
+		return "", exit.Hint(exit.With(exit.Verify, err), restoreTasks)
 	}
 	return digest, nil
 }

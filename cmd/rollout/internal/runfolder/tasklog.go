@@ -89,7 +89,7 @@ func (e *Earlier) readStream(l *config.Loader, keep bool) (*TaskSet, error) {
 		}
 		t, err := tasks.ParseTask(bytes.TrimSpace(long))
 		if err != nil {
-			return nil, exit.With(exit.Verify, fmt.Errorf("%s:%d: %w", set.path, n, err))
+			return nil, exit.Hint(exit.With(exit.Verify, fmt.Errorf("%s:%d: %w", set.path, n, err)), restoreTasks)
 		}
 		_, _ = sum.Write(long) // never fails
 		set.bytes += int64(len(long))
@@ -246,8 +246,8 @@ func (l *TaskLog) fail(err error) error {
 	return l.err
 }
 
-// Fail ends the taking of tasks with an error, which who follows the tasks gets behind the last
-// one.
+// Fail ends the taking of tasks with an error. [TaskLog.Follow] returns it behind the last task
+// that was accepted.
 func (l *TaskLog) Fail(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -110,7 +110,7 @@ func (in *Intake) Add(batch ...*collector.Task) func() []Receipt {
 		}
 		good, at = append(good, t), append(at, i)
 	}
-	in.mu.Lock() // until they are noted: a task may begin at once
+	in.mu.Lock() // until the tasks are noted, because one may begin at once
 	added, end, err := in.cfg.Log.Add(good)
 	for k := range added {
 		r := &out[at[k]]

@@ -38,6 +38,9 @@ type BadError struct {
 func (e *BadError) Error() string { return e.Place + ": " + e.Err.Error() }
 func (e *BadError) Unwrap() error { return e.Err }
 
+// FileHint is what a user can do whose file of tasks cannot be opened.
+const FileHint = "give a file of tasks with --tasks, one JSON object per line"
+
 // Read yields the tasks of a file, by its name: .jsonl and anything else is
 // JSON lines, perhaps under .gz or .zst, .parquet is Parquet, and "-" is standard
 // input. After a *BadError the iteration may go on, after any other error not.
@@ -49,7 +52,7 @@ func Read(path string, stdin io.Reader) iter.Seq2[collector.Task, error] {
 		}
 		in, err := input.Open(path, input.Wait)
 		if err != nil {
-			yield(collector.Task{}, exit.Hint(exit.Usagef("tasks: %w", err), "give a file of tasks with --tasks, one JSON object per line"))
+			yield(collector.Task{}, exit.Hint(exit.Usagef("tasks: %w", err), FileHint))
 			return
 		}
 		defer func() { _ = in.Close() }() // read only
