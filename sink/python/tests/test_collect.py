@@ -208,7 +208,7 @@ def test_states(stand_in: Callable[..., rollout.Collection], tmp_path: Path) -> 
             c.load_state_dict({"run_id": "other", "seq": 1, "groups": 0})
     with pytest.raises(rollout.StateError, match="the state is of run 'other'"):
         next(stand_in(prompts(6), state={"run_id": "other", "seq": 1, "groups": 0}))
-    with pytest.raises(rollout.StateError, match="no state of a collection"):
+    with pytest.raises(rollout.StateError, match="is not a cursor: want"):
         stand_in(prompts(6), state={"epoch": 1})
 
 

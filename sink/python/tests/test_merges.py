@@ -283,6 +283,7 @@ def test_wake_ends_a_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         ({"run_id": "r", "seq": 1}, "not a cursor"),
         ({"run_id": "r", "seq": -1, "groups": 0}, "must be ≥ 0"),
         ({"run_id": "r", "seq": "1", "groups": 0}, "not a cursor"),
+        ({"run_id": "r", "seq": 1.5, "groups": 0}, "not a cursor"),
     ],
 )
 def test_a_cursor_that_cannot_be(tmp_path: Path, after: Any, says: str) -> None:

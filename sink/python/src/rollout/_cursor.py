@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import operator
 import os
 from collections.abc import Mapping
 from typing import Any
@@ -24,11 +25,11 @@ START: Place = (0, 0)
 def parse(state: Mapping[str, Any], where: str = "state") -> tuple[str, Place]:
     """Return run id and place of a cursor; StateError where it is none."""
     try:
-        run_id, place = str(state["run_id"] or ""), (int(state["seq"]), int(state["groups"]))
-    except (KeyError, TypeError, ValueError) as err:
-        raise StateError(f'{where}: {state!r:.80} is no state of a collection: want {{"run_id", "seq", "groups"}}, as state_dict gives it') from err
+        run_id, place = str(state["run_id"] or ""), (operator.index(state["seq"]), operator.index(state["groups"]))
+    except (KeyError, TypeError) as err:
+        raise StateError(f'{where}: {state!r:.80} is not a cursor: want {{"run_id", "seq", "groups"}}, as state_dict and Following.cursor give it') from err
     if min(place) < 0:
-        raise StateError(f"{where}: {state!r:.80} has a negative number")
+        raise StateError(f"{where}: {state!r:.80} is not a cursor: seq and groups must be ≥ 0")
     return run_id, place
 
 

@@ -62,7 +62,7 @@ class RankedCollection:
                 self._state = self._inner.state_dict()
             except Exception as err:
                 error = err
-        self._state = self._tell("error" if error else "state", error or self._state)
+        self._state = self._agreed(error)
 
     def __iter__(self) -> Iterator[Group]:
         return self
@@ -148,14 +148,15 @@ class RankedCollection:
         round_, self._pulled = self._pulled, []
         return [pickle.dumps(("group", group, inner.state_dict(), inner.counts)) for group in round_]
 
-    def _tell(self, kind: str, value: Any) -> Any:
-        """Return what rank 0 says to all, or raise its error."""
-        said: list[Any] = [_packed(value, {}) if kind == "error" else pickle.dumps((kind, value, None, None))]
+    def _agreed(self, error: BaseException | None) -> dict[str, Any]:
+        """Return the state of rank 0 on all ranks, or raise its error on all."""
+        said: list[Any] = [_packed(error, {}) if error else pickle.dumps(("state", self._state, None, None))]
         self._dist.broadcast_object_list(said, src=0, group=self._group)
         kind, value, _, _ = pickle.loads(said[0])
         if kind == "error":
             raise value
-        return value
+        state: dict[str, Any] = value
+        return state
 
     def set_version(self, version: int) -> None:
         """As Collection.set_version, on rank 0."""
@@ -216,7 +217,7 @@ class RankedCollection:
                 self._state, self._pulled = self._inner.state_dict(), []
             except Exception as err:
                 error = err
-        self._state = self._tell("error" if error else "state", error or self._state)
+        self._state = self._agreed(error)
         self._over = None
 
     def close(self) -> None:

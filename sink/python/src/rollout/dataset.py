@@ -38,8 +38,8 @@ class Dataset:
 
     A group comes out together, whatever the order in which its samples ended. The
     groups are in the order in which the first of their rows were committed, which no merge
-    of shards changes; those of several runs follow each other, and equal ids in two runs are two groups. A sample that failed
-    and succeeded later counts once, with its success.
+    of shards changes; those of several runs follow each other, and equal ids in two runs are
+    two groups. A sample that failed and succeeded later counts once, with its success.
 
     runs: the folder of a run, or several. A folder given twice gives its groups twice.
     where: what to leave out, see Where. By default groups that are not complete, and
@@ -141,7 +141,8 @@ class Dataset:
     def snapshot(self) -> list[dict[str, Any]]:
         """By run, the last commit of its log that the dataset has: run_id and seq.
 
-        Merges of shards change it as little as what it holds. Of a run that is followed only run_id, "" before its first commit.
+        Merges of shards do not change it. Of a run that is followed only run_id, "" before
+        its first commit.
         """
         if self.follow:
             log = Log(self.runs[0])

@@ -27,6 +27,7 @@ from typing import Any
 
 import numpy as np
 
+from rollout._cursor import START, Place, cursor, parse
 from rollout._ending import planned_end
 from rollout._found import Found, Taken, Told
 from rollout._hashes import Hashes
@@ -81,15 +82,15 @@ class Following:
         timeout: float | None = None,
         interval: float = INTERVAL,
         idle: Callable[[float], None] | None = None,
-        left_out: Callable[[tuple[int, int]], None] | None = None,
+        left_out: Callable[[Place], None] | None = None,
         after: Mapping[str, Any] | None = None,
     ) -> None:
         self.run, self.where = os.fspath(run), where or Where()
         self.timeout, self.interval, self.idle = timeout, interval, idle
         self._left_out = left_out
         self.counts: Counts = {}
-        self._after = after_of(after)
-        self._cursor = dict(self._after)
+        self._run_id, self._after = ("", START) if after is None else parse(after, "after")
+        self._place = self._after  # of the last group that was given
         self._log = Log(run)
         self._body: dict[str, Any] = {}  # of the last entry
         self._shards: dict[str, Shard] = {}  # by kind
@@ -115,7 +116,7 @@ class Following:
         they leave out counts as given once what lies before it was given. It is a place
         among commits, so no merge of shards moves it.
         """
-        return {**self._cursor, "run_id": self._cursor["run_id"] or self._log.run_id or ""}
+        return cursor(self._run_id or self._log.run_id or "", self._place)
 
     def __iter__(self) -> Iterator[Group]:
         """Yield every group, until the run has ended."""
@@ -189,9 +190,9 @@ class Following:
     def _pass(self) -> None:
         """Move the cursor behind the next group."""
         seq, number, found = self._ready.popleft()
-        self._cursor = {"run_id": self._log.run_id or "", "seq": seq, "groups": number}
+        self._place = (seq, number)
         if found is None and self._left_out is not None:
-            self._left_out((seq, number))
+            self._left_out(self._place)
 
     def _step(self) -> bool:
         """Take one commit, and put the groups that it completes where _next finds them.
@@ -221,8 +222,8 @@ class Following:
     def _begun(self, entry: Entry) -> None:
         """Begin with the commits of an entry."""
         run_id = entry.body.get("run_id") or ""
-        if self._after["run_id"] not in ("", run_id):
-            raise StateError(f"{self.run}: holds run {run_id!r}, the state is of run {self._after['run_id']!r}: give the folder of that run")
+        if self._run_id not in ("", run_id):
+            raise StateError(f"{self.run}: holds run {run_id!r}, the state is of run {self._run_id!r}: give the folder of that run")
         self._body = entry.body
         with readable(self.run, entry.seq):
             self._shards = {s.kind: s for s in entry_shards(self.run, entry.body)}
@@ -233,10 +234,9 @@ class Following:
 
     def _caught_up(self) -> None:
         """Compare the cursor to begin after with the log, all of which was taken."""
-        after = self._after
-        if (after["seq"], after["groups"]) > (self._seq + 1, 0):
-            raise StateError(f"{self.run}: its log ends with commit {self._seq}, the cursor is in commit {after['seq']}: the folder is an older copy")
-        self._after = after_of(None)
+        if self._after > (self._seq + 1, 0):
+            raise StateError(f"{self.run}: its log ends with commit {self._seq}, the cursor is in commit {self._after[0]}: the folder is an older copy")
+        self._after = START
 
     def _told(self, commit: Commit) -> list[Told]:
         """Return the samples of a commit."""
@@ -262,7 +262,7 @@ class Following:
         ends = np.cumsum([s.rows for s in samples], dtype=np.int64)
         rows = int(ends[-1]) if samples else 0
         begin, self._row = self._row, self._row + rows
-        behind = seq >= self._after["seq"]  # else most of the groups are behind the cursor: nobody asks for their rows
+        behind = seq >= self._after[0]  # else most of the groups are behind the cursor: nobody asks for their rows
         placed = [
             Taken(s.index, s.key, shard, begin + int(end) - s.rows, s.rows)
             for s, end in zip(samples, ends)
@@ -289,8 +289,8 @@ class Following:
             if found.held >= found.size:
                 number += 1
                 self._complete(seq, number, found)
-        if seq == self._after["seq"] and self._after["groups"] > number:
-            raise StateError(f"{self.run}: commit {seq} completes {number} groups, the cursor has given {self._after['groups']} of them: it is of another log")
+        if seq == self._after[0] and number < self._after[1]:
+            raise StateError(f"{self.run}: commit {seq} completes {number} groups, the cursor has given {self._after[1]} of them: it is of another log")
 
     def _judged(self, samples: list[Taken]) -> list[tuple[int, Taken]]:
         """Return samples of one shard with the reason to leave each out, 0: it stays."""
@@ -335,7 +335,7 @@ class Following:
         """Note that a group is complete; from now on it is given, left out, or behind the cursor."""
         del self._open[found.id]
         self._given.add(found.id.encode())
-        if (seq, number) <= (self._after["seq"], self._after["groups"]):
+        if (seq, number) <= self._after:
             return
         self._ready.append((seq, number, found if self._stays(found) else None))
 
@@ -376,16 +376,3 @@ class Following:
             missing=max(0, found.size - found.held),
             left_out=found.left_out,
         )
-
-
-def after_of(cursor: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return a cursor after it was checked, that of the begin for None."""
-    if cursor is None:
-        return {"run_id": "", "seq": 0, "groups": 0}
-    try:
-        run_id, seq, groups = str(cursor["run_id"]), operator.index(cursor["seq"]), operator.index(cursor["groups"])
-    except (KeyError, TypeError) as err:
-        raise StateError(f"this is not a cursor of rollout.Following: {err!r}") from err
-    if seq < 0 or groups < 0:
-        raise StateError(f"this is not a cursor of rollout.Following: seq {seq} and groups {groups} must be ≥ 0")
-    return {"run_id": run_id, "seq": seq, "groups": groups}
