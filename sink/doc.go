@@ -140,7 +140,8 @@
 //
 // Up to step 2 nothing has happened for any reader; Create does the rest after a kill. A reader
 // that has the path of a shard looks for it in replaced/ as well; where it is gone it reads the
-// log again (ErrReplaced). An error before step 2 is logged and ends merging, not the run. A
+// log again (ErrReplaced). An error before or after step 2 is logged, and merging is
+// tried again a minute later, then two, at most an hour; an entry that is damaged is left out. A
 // merge works for half of the time, and holds one row group of its own and one of a source.
 //
 // The card names the committed files of each configuration (default: the data; failures, where

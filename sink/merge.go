@@ -9,6 +9,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/rollout-rl/rollout/sink/failpoint"
 )
 
 // Commits that are made as soon as a group is whole are small and many. While Run goes on, a
@@ -23,6 +25,7 @@ type mergeable struct {
 	units   int  // see unitsOf
 	meta    int  // place in merger.metas of the key-values of its shards; -1: not known
 	fixed   bool // it stays as it is
+	failed  int  // merges that could not read it
 }
 
 // A merger merges small commits, in one goroutine of Run.
@@ -32,9 +35,10 @@ type merger struct {
 	list  []mergeable   // what counts, in logical order; guarded by Dataset.logMu
 	metas []map[string]string
 
-	w    *writer   // of merged shards
-	gone []goneSet // what was replaced and is not deleted
-	off  bool      // something failed: no more merges
+	w     *writer   // of merged shards
+	gone  []goneSet // what was replaced and is not deleted
+	left  []Commit  // what was replaced and is not moved, because that failed
+	retry retry
 }
 
 // begin takes the log as it was read.
@@ -106,7 +110,7 @@ func pick(list []mergeable, least int) (from, to int, ok bool) {
 }
 
 // run merges until the dataset is closed or ctx is done. An error is one of the log itself: a
-// merge that fails otherwise is told of, and ends merging alone.
+// merge that fails otherwise is tried again later.
 func (m *merger) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var stop sync.WaitGroup
@@ -128,21 +132,20 @@ func (m *merger) run(ctx context.Context) error {
 		case <-timer.C:
 		case <-m.wake:
 		}
-		for m.d.cfg.CommitGroups && !m.off && ctx.Err() == nil {
+		for m.d.cfg.CommitGroups && m.retry.due() && ctx.Err() == nil {
 			more, err := m.step(ctx)
 			if fatal, ok := errors.AsType[*logError](err); ok {
 				m.d.stop(fatal.err)
 				return fatal.err
 			}
 			if err != nil && ctx.Err() == nil {
-				m.d.cfg.Logger.Warn("small commits are merged no more", "error", err)
-				m.off = true
+				more = m.failed(err)
 			}
 			if !more {
 				break
 			}
 		}
-		timer.Reset(m.deleteGone())
+		timer.Reset(min(m.deleteGone(), m.retry.wait()))
 	}
 }
 
@@ -161,6 +164,9 @@ func (m *merger) wakeUp() {
 
 // step makes one merge, if there is one to make. more says that there may be another.
 func (m *merger) step(ctx context.Context) (more bool, err error) {
+	if err := m.moveAway(); err != nil {
+		return false, err
+	}
 	m.d.logMu.Lock()
 	from, to, ok := pick(m.list, m.d.cfg.MergeAt)
 	var list []mergeable
@@ -174,16 +180,21 @@ func (m *merger) step(ctx context.Context) (more bool, err error) {
 	if known, err := m.learnMeta(list); err != nil || !known {
 		return err == nil, err // choose again, with what is known now
 	}
+	failpoint.Hit(failpoint.MergeStarted)
 	c, sources, err := m.write(ctx, list)
 	if err != nil {
 		return false, err
 	}
+	failpoint.Hit(failpoint.MergeWritten)
 	if err := m.commit(c, list, sources); err != nil {
 		return false, &logError{err}
 	}
+	failpoint.Hit(failpoint.MergeCommitted)
+	m.retry = retry{}
 	m.d.cfg.Logger.Info("merged", "seq", c.Seq, "entries", len(list), "samples", len(c.Samples))
 	m.d.card.end() // it names what stays, before the rest goes
-	return true, m.moveAway(sources)
+	m.left = sources
+	return true, m.moveAway()
 }
 
 // learnMeta reads the key-values of shards of which they are not known: merged rows must not
@@ -197,7 +208,7 @@ func (m *merger) learnMeta(list []mergeable) (known bool, err error) {
 		known = false
 		meta, err := m.metaOf(list[i].seq)
 		if err != nil {
-			return false, err
+			return false, ofSource(list[i].seq, err)
 		}
 		m.d.logMu.Lock()
 		at := slices.IndexFunc(m.list, func(e mergeable) bool { return e.seq == list[i].seq })
@@ -260,10 +271,16 @@ const keepGone = 10 * time.Minute
 
 // moveAway moves what a merge replaced to replaced/: first the shards, then the entries, so
 // that a shard in data/ is always one of an entry in _commits/.
-func (m *merger) moveAway(sources []Commit) error {
-	gone, err := moveReplaced(m.d.cfg.FS, m.d.dir, sources)
-	m.gone = append(m.gone, gone...)
-	return err
+func (m *merger) moveAway() error {
+	if len(m.left) == 0 {
+		return nil
+	}
+	gone, err := moveReplaced(m.d.cfg.FS, m.d.dir, m.left)
+	if err != nil {
+		return err
+	}
+	m.gone, m.left = append(m.gone, gone...), nil
+	return nil
 }
 
 // deleteGone deletes what no reader needs any more, and returns when to try again.

@@ -170,8 +170,8 @@ func (f *fullDisk) Link(from, to string) error {
 	return f.unsynced.Link(from, to)
 }
 
-// A merge that cannot be made ends merging and nothing else; where the log cannot be written the
-// run ends, as by a commit.
+// A merge that cannot be made ends nothing; where the log cannot be written the run ends, as by a
+// commit.
 func TestMergeFails(t *testing.T) {
 	t.Parallel()
 	for _, entries := range []bool{false, true} {
@@ -202,7 +202,7 @@ func TestMergeFails(t *testing.T) {
 				if err := errors.Join(d.Close(t.Context()), wait()); err != nil || d.Stats().Samples != 10 {
 					t.Errorf("%v, %+v", err, d.Stats())
 				}
-				if n := strings.Count(said.String(), "small commits are merged no more"); n != 1 || !strings.Contains(said.String(), "no space left") {
+				if n := strings.Count(said.String(), "small commits could not be merged"); n != 1 || !strings.Contains(said.String(), "no space left") {
 					t.Errorf("said %d times:\n%s", n, said.String())
 				}
 			}

@@ -33,11 +33,11 @@ func (m *merger) write(ctx context.Context, list []mergeable) (_ *Commit, source
 	var replaced seqSet
 	for i := range list {
 		source, err := readCommit(d.cfg.FS, d.dir, commitName(list[i].seq))
-		if err != nil {
-			return nil, nil, err
+		if err == nil {
+			err = m.copy(ctx, &source)
 		}
-		if err := m.copy(ctx, &source); err != nil {
-			return nil, nil, err
+		if err != nil {
+			return nil, nil, ofSource(list[i].seq, err)
 		}
 		replaced = replaced.add(SeqRange{source.Seq, source.Seq})
 		for _, r := range source.Replaces {
@@ -74,14 +74,14 @@ func (m *merger) copy(ctx context.Context, c *Commit) error {
 	row := func(r *StoredRow) error {
 		for left == 0 {
 			if next == len(c.Samples) {
-				return fmt.Errorf("a row of sample %s, and the entry has no more samples", r.SampleKey)
+				return notOf(c, fmt.Errorf("a row of sample %s, and the entry has no more samples", r.SampleKey))
 			}
 			current = take()
 			left = current.Rows
 		}
 		left--
 		if err := current.owns(r.SampleKey, r.Attempt); err != nil {
-			return err
+			return notOf(c, err)
 		}
 		if err := w.putRow(r); err != nil {
 			return err

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"slices"
 	"time"
+
+	"github.com/rollout-rl/rollout/sink/failpoint"
 )
 
 // What a merge replaced moves to replaced/, into folders of the same names. It is data no more
@@ -13,10 +15,10 @@ import (
 // back after a power cut, no reader counts it.
 
 // moveReplaced moves shards and entries of commits that a merge replaced, and returns what lies
-// in replaced/ then. What is there already stays there.
+// in replaced/ then. What is there already stays there, so it can be called again after an error.
 func moveReplaced(fsys FS, dir string, sources []Commit) (gone []goneSet, err error) {
 	fail := func(path string, err error) ([]goneSet, error) {
-		return gone, &ShardError{Path: filepath.Join(dir, path), Op: "rename", Err: err}
+		return nil, &ShardError{Path: filepath.Join(dir, path), Op: "rename", Err: err}
 	}
 	for _, sub := range []string{dataDir, failuresDir, commitsDir} {
 		if err := fsys.MkdirAll(filepath.Join(dir, replacedDir, sub)); err != nil {
@@ -37,6 +39,7 @@ func moveReplaced(fsys FS, dir string, sources []Commit) (gone []goneSet, err er
 			if err := move(s.Path); err != nil {
 				return fail(s.Path, err)
 			}
+			failpoint.Hit(failpoint.MergeMoving)
 			if sub := s.Kind.String(); !slices.Contains(folders, sub) {
 				folders = append(folders, sub)
 			}
@@ -47,6 +50,7 @@ func moveReplaced(fsys FS, dir string, sources []Commit) (gone []goneSet, err er
 			return fail(sub, err)
 		}
 	}
+	failpoint.Hit(failpoint.MergeMoved)
 	for i := range sources {
 		path := commitsDir + "/" + commitName(sources[i].Seq)
 		if err := move(path); err != nil {

@@ -6,6 +6,8 @@ type Stats struct {
 	Commits, Shards, Bytes int64
 	// Merges counts merges of small commits, which are not among Commits.
 	Merges int64
+	// MergeErrors counts merges that failed. Their commits stay, and are tried again.
+	MergeErrors int64
 	// Samples, Rows, Failures and Tokens count what is in those commits. Failed
 	// counts the samples that failed as a whole.
 	Samples, Failed, Rows, Failures int64

@@ -36,8 +36,8 @@ var chosen = sync.OnceValue(func() *point {
 			panic(fmt.Sprintf("failpoint: %s: %q is not a number of a hit", Variable, hit))
 		}
 	}
-	if name != "" && !slices.Contains(Names(), p.name) {
-		panic(fmt.Sprintf("failpoint: %s: %q is none of %q", Variable, name, Names()))
+	if all := append(Names(), GroupNames()...); name != "" && !slices.Contains(all, p.name) {
+		panic(fmt.Sprintf("failpoint: %s: %q is none of %q", Variable, name, all))
 	}
 	p.left.Store(n)
 	return p

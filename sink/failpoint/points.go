@@ -8,7 +8,6 @@ const (
 	RecoverStarted  Name = "recover.started"  // the log is read, nothing is changed
 	RecoverOrphans  Name = "recover.orphans"  // leftovers are removed or set aside
 	RecoverReplayed Name = "recover.replayed" // what the write-ahead log held is committed
-	RecoverKept     Name = "recover.kept"     // what waits for its group is in a segment of its own
 	RecoverDone     Name = "recover.done"     // the write-ahead log holds nothing else
 
 	WALWritten Name = "wal.written" // a sample is in the file, and not durable
@@ -33,10 +32,26 @@ const (
 	JournalEnd   Name = "journal.end"   // its end is, and the agent is there
 )
 
-// Names returns all names: a test goes through them.
+// The steps of runs that commit whole groups, beside those of all runs.
+const (
+	RecoverKept Name = "recover.kept" // what waits for its group is in a segment of its own
+
+	MergeStarted   Name = "merge.started"   // the entries are chosen, nothing is written
+	MergeWritten   Name = "merge.written"   // the merged shards are durable, no entry names them
+	MergeCommitted Name = "merge.committed" // the entry is durable, what it replaces lies where it was
+	MergeMoving    Name = "merge.moving"    // a replaced shard was moved
+	MergeMoved     Name = "merge.moved"     // all shards were, and no entry
+)
+
+// GroupNames returns the names of the steps of runs that commit whole groups.
+func GroupNames() []Name {
+	return []Name{RecoverKept, MergeStarted, MergeWritten, MergeCommitted, MergeMoving, MergeMoved}
+}
+
+// Names returns the names of the steps of all runs: a test goes through them.
 func Names() []Name {
 	return []Name{
-		RecoverStarted, RecoverOrphans, RecoverReplayed, RecoverKept, RecoverDone,
+		RecoverStarted, RecoverOrphans, RecoverReplayed, RecoverDone,
 		WALWritten, WALSynced, WALAcked, WALDeleted,
 		ShardCreated, ShardWritten, ShardSynced, ShardVerified, ShardRenamed, ShardDirSynced,
 		CommitWritten, CommitLinked, CommitSynced,

@@ -1,0 +1,172 @@
+package sink_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rollout-rl/rollout/sink"
+	"github.com/rollout-rl/rollout/sink/sinktest"
+	"github.com/rollout-rl/rollout/tokenize"
+)
+
+// A badDisk fails where it is told to.
+type badDisk struct {
+	sink.FS
+	full  atomic.Bool // no merged shard gets its name
+	stuck atomic.Bool // nothing can be moved to replaced/
+	bad   string      // a file that the system cannot read
+}
+
+func (d *badDisk) Rename(from, to string) error {
+	if d.full.Load() && strings.Contains(filepath.Base(to), "-m-") || d.stuck.Load() && strings.Contains(to, "replaced") {
+		return &os.LinkError{Op: "rename", Old: from, New: to, Err: syscall.ENOSPC}
+	}
+	return d.FS.Rename(from, to)
+}
+
+func (d *badDisk) Open(name string) (sink.File, error) {
+	if d.bad != "" && strings.HasSuffix(filepath.ToSlash(name), d.bad) {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: syscall.EIO}
+	}
+	return d.FS.Open(name)
+}
+
+// merging runs a dataset of n commits of one sample in a bubble, on a disk that is prepared by
+// the function, which gets the paths of the shards. What decodes Parquet is kept in pools and
+// must not leave the bubble, so the shards are Arrow.
+func merging(t *testing.T, n int, prepare func(disk *badDisk, dir string, shards []string), live func(d *sink.Dataset, disk *badDisk, said *bytes.Buffer)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		b := sinktest.NewBuilder(3)
+		for range n {
+			sinktest.Write(t, dir, sink.Config{Format: sink.Arrow}, alone([]*tokenize.Sample{b.Sample(b.Row(3, 5))}))
+		}
+		log, err := sink.ReadLog(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var shards []string
+		for s := range log.Shards(sink.KindData) {
+			shards = append(shards, s.Path)
+		}
+		disk, said := &badDisk{FS: sink.OS()}, &bytes.Buffer{}
+		prepare(disk, dir, shards)
+		bad := disk.bad
+		disk.bad = "" // Create can look at it
+		d, err := sink.Create(dir, sink.Config{
+			Format: sink.Arrow, CommitGroups: true, MergeAt: 3, FS: disk,
+			Logger: slog.New(slog.NewTextHandler(said, &slog.HandlerOptions{Level: slog.LevelWarn})),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		disk.bad = bad
+		wait := start(t.Context(), t, d)
+		synctest.Wait()
+		live(d, disk, said)
+		if err := errors.Join(d.Close(context.Background()), wait()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func wantMerges(t *testing.T, d *sink.Dataset, when string, merges, failed int64) {
+	t.Helper()
+	synctest.Wait()
+	if s := d.Stats(); s.Merges != merges || s.MergeErrors != failed {
+		t.Errorf("%s: %d merges and %d errors, want %d and %d", when, s.Merges, s.MergeErrors, merges, failed)
+	}
+}
+
+// After an error a merge is tried again, first in a minute, at last once in an hour, and one
+// cause is said once. When it is gone, merging goes on.
+func TestMergeIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	for _, what := range []string{"write", "move"} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			merges := int64(0)
+			merging(t, 4, func(disk *badDisk, _ string, _ []string) {
+				disk.full.Store(what == "write")
+				disk.stuck.Store(what == "move")
+				if what == "move" {
+					merges = 1 // it is made, and what it replaced stays where it was
+				}
+			}, func(d *sink.Dataset, disk *badDisk, said *bytes.Buffer) {
+				wantMerges(t, d, "at first", merges, 1)
+				time.Sleep(59 * time.Second)
+				wantMerges(t, d, "after 59 s", merges, 1)
+				time.Sleep(2 * time.Second)
+				wantMerges(t, d, "after a minute", merges, 2)
+				time.Sleep(2 * time.Minute)
+				wantMerges(t, d, "after three", merges, 3)
+				time.Sleep(24 * time.Hour)
+				synctest.Wait()
+				if n := d.Stats().MergeErrors; n < 24 || n > 32 {
+					t.Errorf("%d tries in a day", n)
+				}
+				if n := strings.Count(said.String(), "could not be merged"); n != 1 || !strings.Contains(said.String(), "no space left") {
+					t.Errorf("said %d times, want once:\n%s", n, said.String())
+				}
+				disk.full.Store(false)
+				disk.stuck.Store(false)
+				before := d.Stats().MergeErrors
+				time.Sleep(2 * time.Hour)
+				wantMerges(t, d, "with space", 1, before)
+			})
+		})
+	}
+}
+
+// An entry whose shard is damaged, or cannot be read in three tries, is left out, and the others
+// are merged.
+func TestDamagedEntryIsNotMerged(t *testing.T) {
+	t.Parallel()
+	for _, damage := range []bool{true, false} {
+		dir := ""
+		merging(t, 8, func(disk *badDisk, at string, shards []string) {
+			if dir = at; !damage {
+				disk.bad = shards[3]
+				return
+			}
+			path := filepath.Join(dir, shards[3])
+			body, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			body[len(body)/2] ^= 1
+			if err := os.WriteFile(path, body, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}, func(d *sink.Dataset, _ *badDisk, said *bytes.Buffer) {
+			want := int64(1)
+			if !damage {
+				want = 3
+				wantMerges(t, d, "at first", 0, 1)
+				time.Sleep(4 * time.Minute)
+			}
+			wantMerges(t, d, "at last", 2, want)
+			if n := strings.Count(said.String(), "left out of merges"); n != 1 || !strings.Contains(said.String(), "seq=4") {
+				t.Errorf("damage %v: said %d times, want once:\n%s", damage, n, said.String())
+			}
+			time.Sleep(2 * time.Hour)
+			wantMerges(t, d, "later", 2, want)
+			log, err := sink.ReadLog(dir)
+			if err != nil || len(log.Commits) != 3 {
+				t.Errorf("%d entries count, want 3; %v", len(log.Commits), err)
+			}
+		})
+	}
+}
