@@ -2,10 +2,7 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
-	"iter"
 	"os"
 	"strings"
 
@@ -13,11 +10,8 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/ctl"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/input"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/stream"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/tasks"
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/pace"
 	"github.com/rollout-rl/rollout/sink"
@@ -25,8 +19,8 @@ import (
 )
 
 // A grouping is the part of a collection that works by whole groups: with --stream,
-// --until-groups or --min-std. The file says first how it is made, and then where its tasks come
-// from. What the run is told over its socket is in grouping_ctl.go.
+// --until-groups or --min-std. Where the tasks of a stream come from is in grouping_tasks.go, and
+// what the run is told over its socket in grouping_ctl.go.
 type grouping struct {
 	*collection
 	pace    *pace.Pacer
@@ -74,38 +68,6 @@ func (p *program) checkGroups(o *collectOptions, l *config.Loader) (bad exit.Com
 		complain(o.stream || c.Tasks.UntilGroups > 0 || c.Reward.MinStd == 0, "reward.min_std: needs --until-groups or --stream")
 	}
 	return bad
-}
-
-// taskFile finds out where the tasks of a stream come from besides the socket. It returns an
-// error if that is a file that cannot be opened.
-func (c *collection) taskFile() error {
-	if !c.options.stream {
-		return nil
-	}
-	file := c.config.Tasks.File
-	if s := c.loader.ByKey["tasks.file"]; file == "" || file == "-" && s.Given() == "" {
-		if file = ""; !c.options.attached && carries(c.program.stdin) {
-			file = "-"
-		}
-	}
-	if c.from = file; file == "" || file == "-" {
-		return nil
-	}
-	in, err := input.Open(file, input.Wait)
-	if err != nil {
-		return exit.Hint(exit.Usagef("tasks: %w", err), tasks.FileHint)
-	}
-	return in.Close()
-}
-
-// carries reports whether a standard input may carry tasks: a terminal and /dev/null do not.
-func carries(stdin io.Reader) bool {
-	f, ok := stdin.(*os.File)
-	if !ok {
-		return true
-	}
-	info, err := f.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice == 0
 }
 
 // newGrouping makes the grouping of a collection whose run is known; nil where it has none.
@@ -222,50 +184,6 @@ func clearSocket(dir string) {
 	}
 }
 
-// openIntake opens the tasks of the run for more of them, and the socket.
-func (g *grouping) openIntake() (err error) {
-	if g.log, err = g.folder.OpenTaskLog(g.tasks); err != nil {
-		return err
-	}
-	g.atEnd(func() { _ = g.log.Close() }) // what was accepted is durable
-	fit := tasks.NewFit(g.parts.agent, g.parts.collector.Scorer)
-	g.intake = stream.New(stream.Config{Log: g.log, Samples: g.config.Tasks.Samples, Check: func(t *collector.Task) error {
-		before := fit.Unscorable()
-		err := fit.Check(t)
-		if before == 0 && fit.Unscorable() > 0 {
-			g.Note("task %s has no answer that reward.kind %s can compare with: its samples get no reward; more like this are not told", tame.Text(t.ID, 40), g.config.Reward.Kind)
-		}
-		return err
-	}})
-	g.socket, err = ctl.Listen(g.folder.Dir)
-	if errors.Is(err, errors.ErrUnsupported) && g.from != "" { // else no task could ever come
-		g.Say("%v: %s", err, exit.HintOf(err))
-		return nil
-	}
-	if err == nil {
-		g.atEnd(func() { _ = g.socket.Close() }) // a stale one is replaced
-	}
-	return err
-}
-
-// more yields the tasks that come. The first one of a run that was not tried yet is what the
-// servers are tried with.
-func (g *grouping) more(ctx context.Context) iter.Seq2[*collector.Task, error] {
-	return func(yield func(*collector.Task, error) bool) {
-		tried := g.tasks.Tasks > 0
-		for t, err := range g.intake.More(ctx) {
-			if err == nil && !tried {
-				tried = true
-				err = g.tryWith(ctx, t)
-				g.phase.CompareAndSwap(phaseTrial, "collecting")
-			}
-			if !yield(t, err) || err != nil {
-				return
-			}
-		}
-	}
-}
-
 // launch adds to the event of that name, and tells a person why the run does not end by itself.
 func (g *grouping) launch(event map[string]any) {
 	if g == nil || g.intake == nil {
@@ -345,57 +263,4 @@ func (g *grouping) drained(err error) {
 		why = whyDrain
 	}
 	g.Event("drained", map[string]any{"why": why})
-}
-
-// take takes the tasks of a file or of standard input.
-func (g *grouping) take() {
-	var err error
-	switch told := g.toldOf; g.from {
-	case "":
-		return // they come over the socket, until a drain
-	case "-":
-		err = g.intake.Read(g.program.stdin, "stdin", told)
-	default:
-		err = g.intake.Take(tasks.Read(g.from, nil), nil, told)
-	}
-	switch {
-	case err != nil:
-		g.log.Fail(err)
-	case g.from == "-" || g.socket == nil:
-		g.intake.End(whyEnd)
-	}
-}
-
-// toldOf tells what became of a task that was given.
-func (g *grouping) toldOf(t *collector.Task, r stream.Receipt) {
-	if r.Err == nil {
-		g.Event("accepted", map[string]any{"task": t.ID, "group": r.Group, "samples": r.Samples, "again": r.Again})
-		return
-	}
-	place := "a task over the socket"
-	fields := map[string]any{"line": nil, "task": nil, "error": tame.Text(r.Err.Error(), tame.MaxText)}
-	if t.Line > 0 {
-		fields["line"], place = t.Line, fmt.Sprintf("%s:%d", t.Source, t.Line)
-	}
-	if t.ID != "" {
-		fields["task"] = t.ID
-	}
-	g.Event("refused", fields)
-	g.Log.Warn("task refused", "line", t.Line)
-	if !g.JSON() {
-		g.Say("refused: %s: %v", place, r.Err)
-	}
-}
-
-// attached reads standard input until it ends, which it does when the process that started this
-// one has ended. Then it ends this process at once.
-func (c *collection) attached() {
-	_, _ = io.Copy(io.Discard, c.program.stdin) // an error is an end too
-	if c.began.Load() == nil {
-		c.giveUp()
-		c.abort("interrupted before the run began: standard input has ended (--attached)")
-	}
-	c.Log.Warn("end", "outcome", "detached", "exit", exit.Interrupted)
-	c.parts.kill()
-	c.abort("standard input has ended, and with it, by --attached, the process that started this one: leaving at once; continue with: %s", runfolder.ResumeCommand(c.dir()))
 }
