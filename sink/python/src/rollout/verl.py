@@ -53,8 +53,7 @@ class Feeder(Worker):
         for uid in prompts["uid"]:
             self._uids.put(str(uid))
         if self._collector is None:
-            place = (tq.kv_list("train") or {}).get("train", {}).get("rollout")
-            self.begin({k: place[k] for k in ("run_id", "seq", "groups")} if place else None)
+            self.begin((tq.kv_list("train") or {}).get("train", {}).get("rollout"))
 
     def close(self) -> None:
         """End the collector."""
