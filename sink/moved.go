@@ -67,8 +67,8 @@ func openCommitted(fsys FS, dir, path string) (File, error) {
 	name := filepath.FromSlash(path)
 	f, err := fsys.Open(filepath.Join(dir, name))
 	if errors.Is(err, fs.ErrNotExist) {
-		if moved, merr := fsys.Open(filepath.Join(dir, replacedDir, name)); merr == nil {
-			return moved, nil
+		if moved, merr := fsys.Open(filepath.Join(dir, replacedDir, name)); !errors.Is(merr, fs.ErrNotExist) {
+			return moved, merr
 		}
 	}
 	return f, err
