@@ -35,7 +35,7 @@ var ctlOps = []struct {
 	{ctl.OpStatus, nil, "show what is done, what is in progress, and how far the reader is"},
 	{ctl.OpPause, nil, "begin no further sample; what is in flight goes on"},
 	{ctl.OpResume, nil, "end a pause"},
-	{ctl.OpDrain, nil, "take up nothing more, finish what is in flight and end"},
+	{ctl.OpDrain, nil, "accept no more tasks, collect those that were accepted and end"},
 	{ctl.OpSetVersion, []string{"N"}, "policy version N samples from now on"},
 	{ctl.OpAck, []string{"SEQ", "GROUPS"}, "the reader has all groups up to there"},
 	{opAdd, []string{"[FILE|-]"}, "add tasks, one JSON object per line"},
@@ -53,7 +53,8 @@ user who collects alone.
   status          what is done, what is in progress, and how far the reader is
   pause           begin no further sample; what is in flight goes on
   resume          end a pause
-  drain           accept no more tasks, collect those that were accepted and end
+  drain           accept no more tasks, collect those that were accepted and end; a
+                  pause ends
   set-version N   policy version N samples from now on
   ack SEQ GROUPS  the reader has all groups of the commits before SEQ, and the first
                   GROUPS of commit SEQ; the events of groups name both, as seq and n
@@ -62,7 +63,7 @@ user who collects alone.
 
 A send that began and ended under set-version N carries version N; one that the change fell
 into does not, unless its trace says more.`,
-		Annotations: exits("Exit status: 0 done, 2 wrong arguments or a task that is refused, 5 no collector is at work on RUN or it does not answer, 6 its socket cannot be used, 7 RUN is not a run folder."),
+		Annotations: exits("Exit status: 0 done, 2 wrong arguments or a task that is refused, 5 no collector is at work on RUN or it does not answer, 6 its socket cannot be used or the acknowledgement not be written, 7 RUN is not a run folder."),
 		Example: `  rollout ctl run1 status
   rollout ctl run1 set-version 3
   rollout ctl run1 add more.jsonl
@@ -184,7 +185,7 @@ func (p *program) ctl(ctx context.Context, args []string, asJSON bool) (err erro
 	case ctl.OpResume:
 		p.say("%s: samples begin again", dir)
 	case ctl.OpDrain:
-		p.say("%s: no more tasks are accepted; the run ends when those that were are collected", dir)
+		p.say("%s: no more tasks are accepted; the run ends when those that were are collected; a pause has ended", dir)
 	case ctl.OpSetVersion:
 		p.say("%s: version %d samples from now on", dir, *r.Version)
 	case ctl.OpAck:

@@ -4,15 +4,16 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"io/fs"
 	"os"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/ctl"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/stream"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/tasks"
 	"github.com/rollout-rl/rollout/collector/pace"
+	"github.com/rollout-rl/rollout/sink"
 )
 
 // A grouping is the ctl.Handler of its run.
@@ -80,10 +81,14 @@ func (g *grouping) Resume() error {
 	return nil
 }
 
-// Drain ends the taking of tasks. The run ends when all that was accepted is collected.
+// Drain ends the taking of tasks, and a pause: the run ends when all that was accepted is
+// collected.
 func (g *grouping) Drain() error {
 	g.Log.Info("drain", "by", "ctl")
 	g.intake.End(whyDrain)
+	if g.pace.Stats().Paused {
+		return g.Resume()
+	}
 	return nil
 }
 
@@ -114,10 +119,13 @@ func (g *grouping) seen(version int32) {
 // Acknowledge takes what the reader has for good.
 func (g *grouping) Acknowledge(_ context.Context, c ctl.Cursor) error {
 	err := g.tracker.Acknowledge(c.Seq, c.Groups)
-	if _, storage := errors.AsType[*fs.PathError](err); storage {
-		return exit.With(exit.Storage, err)
+	switch _, storage := errors.AsType[*sink.ShardError](err); {
+	case err == nil:
+		return nil
+	case storage:
+		return exit.Hint(exit.With(exit.Storage, err), "make "+g.folder.Dir+" writable and room on its disk, then acknowledge again")
 	}
-	return exit.With(exit.Usage, err)
+	return exit.Hint(exit.With(exit.Usage, err), "acknowledge seq and n of an event group; rollout ctl "+human.Shell(g.folder.Dir)+" status says how far the run is")
 }
 
 // LeaveOut takes one group that the reader leaves out.

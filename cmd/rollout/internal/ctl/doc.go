@@ -11,7 +11,7 @@
 //	{"op":"status"}                         {"ok":true,"planned":96,"committed":64, …}: a [Status]
 //	{"op":"pause"}                          {"ok":true}: no further sample begins
 //	{"op":"resume"}                         {"ok":true}
-//	{"op":"drain"}                          {"ok":true}: no more tasks are accepted; the run ends with those that were
+//	{"op":"drain"}                          {"ok":true}: no more tasks are accepted; a pause ends, and the run with those that were
 //	{"op":"set-version","version":3}        {"ok":true}: what is sent from now on, version 3 samples
 //	{"op":"ack","seq":5,"groups":2}         {"ok":true}: the reader has all groups up to there
 //	{"op":"ack","seq":5,"groups":2,"only":true}  {"ok":true}: the reader leaves out that group: it is ahead no longer
