@@ -109,7 +109,7 @@ func (l *GroupLog) Add(c *Commit) []WholeGroup {
 	groups := make([]*openGroup, len(c.Groups))
 	for at, id := range c.Groups {
 		g := l.open[id.ID]
-		if _, whole := l.whole[hashOf(id.ID)]; id.ID == "" || g == nil && whole {
+		if id.ID == "" || g == nil && l.Whole(id.ID) {
 			continue
 		}
 		if g == nil {
@@ -190,6 +190,12 @@ func (l *GroupLog) reason(text string) uint16 {
 	}
 	l.reasons = append(l.reasons, text)
 	return uint16(len(l.reasons) - 1)
+}
+
+// Whole reports whether the group with the id is whole.
+func (l *GroupLog) Whole(id string) bool {
+	_, whole := l.whole[hashOf(id)]
+	return whole
 }
 
 // Open returns how many groups have a sample in the log and are not whole.

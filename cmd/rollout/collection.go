@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"iter"
 	"net"
 	"path/filepath"
 	"slices"
@@ -327,15 +328,22 @@ func (c *collection) work(ctx context.Context) (runErr, sinkErr error) {
 
 // snapshot yields the tasks of the run's own copy.
 func (c *collection) snapshot(yield func(*collector.Task, error) bool) {
-	known := tasks.Read(c.folder.TasksPath(), nil)
-	if c.options.stream {
-		known = c.grouping.intake.Known()
-	}
-	for t, err := range known {
+	for t, err := range c.known() {
+		if err == nil && c.grouping != nil {
+			c.grouping.tracker.Task(&t)
+		}
 		if !yield(&t, err) {
 			return
 		}
 	}
+}
+
+// known yields the tasks that the run had when this process began.
+func (c *collection) known() iter.Seq2[collector.Task, error] {
+	if c.options.stream {
+		return c.grouping.intake.Known()
+	}
+	return tasks.Read(c.folder.TasksPath(), nil)
 }
 
 // checkBeside compares the files of earlier processes with their digests while the run goes

@@ -15,7 +15,6 @@ import (
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/pace"
 	"github.com/rollout-rl/rollout/sink"
-	"github.com/rollout-rl/rollout/tokenize"
 )
 
 // A grouping is the part of a collection that works by whole groups: with --stream,
@@ -146,11 +145,6 @@ func (g *grouping) ofCollector(cfg *collector.Config) error {
 		}
 	}
 	cfg.Pace = g.pace
-	finished := cfg.Events.SampleFinished
-	cfg.Events.SampleFinished = func(s *tokenize.Sample) func() {
-		g.tracker.Task(s.GroupID, s.TaskID)
-		return finished(s)
-	}
 	return g.load()
 }
 
@@ -162,18 +156,14 @@ func (g *grouping) load() error {
 		return runfolder.ReadError(dir, err)
 	}
 	g.tracker.Acknowledged(ack)
-	if g.resumed() && g.options.stream {
-		for t, err := range g.intake.Known() {
-			if err != nil {
-				return err
-			}
-			g.tracker.Task(collector.GroupID(&t), t.ID)
-		}
-	}
-	if _, err = sink.ReadLogEach(dir, g.tracker.Load); err != nil {
+	log, err := sink.ReadLogEach(dir, g.tracker.Load)
+	if err != nil {
 		return runfolder.ReadError(dir, err)
 	}
-	return nil
+	if err := g.tracker.Recall(log); err != nil {
+		g.Log.Warn("groups are told again without their figures", "error", err) // damage is found elsewhere
+	}
+	return g.tracker.Known(g.known())
 }
 
 // clearSocket removes the socket that a killed process left in the folder, which this process has

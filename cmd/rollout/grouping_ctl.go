@@ -118,19 +118,23 @@ func (g *grouping) seen(version int32) {
 
 // Acknowledge takes what the reader has for good.
 func (g *grouping) Acknowledge(_ context.Context, c ctl.Cursor) error {
-	err := g.tracker.Acknowledge(c.Seq, c.Groups)
+	return g.cursorError(g.tracker.Acknowledge(c.Seq, c.Groups))
+}
+
+// LeaveOut takes one group that the reader leaves out.
+func (g *grouping) LeaveOut(c ctl.Cursor) error {
+	return g.cursorError(g.tracker.LeaveOut(c.Seq, c.Groups))
+}
+
+// cursorError is the error of a cursor that is not taken; nil where it is.
+func (g *grouping) cursorError(err error) error {
 	switch _, storage := errors.AsType[*sink.ShardError](err); {
 	case err == nil:
 		return nil
 	case storage:
 		return exit.Hint(exit.With(exit.Storage, err), "make "+g.folder.Dir+" writable and room on its disk, then acknowledge again")
 	}
-	return exit.Hint(exit.With(exit.Usage, err), "acknowledge seq and n of an event group; rollout ctl "+human.Shell(g.folder.Dir)+" status says how far the run is")
-}
-
-// LeaveOut takes one group that the reader leaves out.
-func (g *grouping) LeaveOut(c ctl.Cursor) error {
-	return exit.With(exit.Usage, g.tracker.LeaveOut(c.Seq, c.Groups))
+	return exit.Hint(exit.With(exit.Usage, err), "give seq and n of an event group; rollout ctl "+human.Shell(g.folder.Dir)+" status says how far the run is")
 }
 
 // Task takes one task.

@@ -90,6 +90,9 @@ func (g *grouping) more(ctx context.Context) iter.Seq2[*collector.Task, error] {
 				err = g.tryWith(ctx, t)
 				g.phase.CompareAndSwap(phaseTrial, "collecting")
 			}
+			if err == nil {
+				g.tracker.Task(t)
+			}
 			if !yield(t, err) || err != nil {
 				return
 			}

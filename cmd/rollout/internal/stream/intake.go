@@ -3,6 +3,7 @@
 //	intake.go    tasks from readers and from the socket: checked, made durable, given on
 //	lines.go     the lines of a reader, of which any may be bad
 //	tracker.go   commits become whole groups: events, acknowledgement, what the pace counts
+//	recall.go    the figures of groups that are told again
 //	judge.go     which groups are marked with keep=false
 //
 // An accepted task is in tasks.jsonl of the run and nowhere else: the collector reads it from

@@ -2,9 +2,10 @@ package stream
 
 import (
 	"fmt"
-	"maps"
+	"iter"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/pace"
@@ -43,13 +44,19 @@ type Tracker struct {
 
 	mu      sync.Mutex
 	log     sink.GroupLog
-	tasks   map[string]string  // ids of the tasks of groups that are not told, by group
-	figures map[string]figures // of groups that are judged and not told
-	cut     map[string]bool    // groups that are not told and have a sample that was cut
-	again   []sink.WholeGroup  // groups of earlier processes that are to be told again
-	ahead   []place            // groups that the pace counts as given, in order
+	tasks   map[string]task      // of groups that are not told, by group
+	figures map[string]figures   // of groups that are judged and not told
+	cut     map[string]time.Time // when a sample was cut, of groups that are not told
+	again   []sink.WholeGroup    // groups of earlier processes that are to be told again
+	ahead   []place              // groups that somebody is to acknowledge, in order
 	acked   sink.Cursor
 	end     sink.Cursor // of the last whole group
+}
+
+// A task is what is told of the task of a group.
+type task struct {
+	id       string
+	deadline time.Time
 }
 
 // A place is where a whole group lies in the log.
@@ -61,14 +68,17 @@ type place struct {
 
 // NewTracker makes a Tracker of a run of which nothing is known.
 func NewTracker(cfg TrackerConfig) *Tracker {
-	return &Tracker{cfg: cfg, tasks: map[string]string{}, figures: map[string]figures{}, cut: map[string]bool{}}
+	return &Tracker{cfg: cfg, tasks: map[string]task{}, figures: map[string]figures{}, cut: map[string]time.Time{}}
 }
 
-// Task notes the id of the task of a group that is not whole.
-func (t *Tracker) Task(group, id string) {
+// Task notes a task whose samples may be collected.
+func (t *Tracker) Task(of *collector.Task) {
+	group := collector.GroupID(of)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.tasks[group] = id
+	if !t.log.Whole(group) {
+		t.tasks[group] = task{of.ID, of.Deadline}
+	}
 }
 
 // Acknowledged notes what was acknowledged in earlier processes. It comes before Load.
@@ -89,16 +99,37 @@ func (t *Tracker) Load(c *sink.Commit) {
 	}
 }
 
-// Again tells the groups that were whole before this process and that nobody acknowledged.
+// Known notes the tasks of the groups that are to be told again. It comes after Load.
+func (t *Tracker) Known(tasks iter.Seq2[collector.Task, error]) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	wanted := map[string]bool{}
+	for _, g := range t.again {
+		wanted[g.ID] = true
+	}
+	if len(wanted) == 0 {
+		return nil
+	}
+	for of, err := range tasks {
+		if err != nil {
+			return err
+		}
+		if group := collector.GroupID(&of); wanted[group] {
+			t.tasks[group] = task{of.ID, of.Deadline}
+		}
+	}
+	return nil
+}
+
+// Again tells the groups that were whole before this process and that nobody acknowledged. It
+// comes before Task.
 func (t *Tracker) Again() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	left := make(map[string]string) // a map never shrinks
 	for _, g := range t.again {
-		t.tell(g, pace.Arrival{Lag: -1})
+		t.tell(g, pace.Arrival{Lag: -1}, true)
 	}
-	maps.Copy(left, t.tasks)
-	t.again, t.tasks = nil, left
+	t.again, t.tasks = nil, map[string]task{} // a map never shrinks
 }
 
 // Committed takes the next commit of the log: it tells its samples, and the groups that it
@@ -121,15 +152,18 @@ func (t *Tracker) Committed(c *sink.Commit) {
 		}
 	}
 	for _, g := range t.take(c) {
-		t.tell(g, t.count(g))
+		t.tell(g, t.count(g), false)
 	}
 }
 
 // take adds a commit and returns the groups that it makes whole.
 func (t *Tracker) take(c *sink.Commit) []sink.WholeGroup {
 	for _, s := range c.Samples {
-		if s.Class == collector.ClassCensored.String() && s.Group >= 0 {
-			t.cut[c.Groups[s.Group].ID] = true
+		if s.Class != collector.ClassCensored.String() || s.Group < 0 {
+			continue
+		}
+		if group := c.Groups[s.Group].ID; !t.log.Whole(group) {
+			t.cut[group] = c.CreatedAt
 		}
 	}
 	return t.log.Add(c)
@@ -155,21 +189,21 @@ func (t *Tracker) count(g sink.WholeGroup) pace.Arrival {
 		t.cfg.Pace.Acknowledged(g.ID)
 		return a
 	}
-	if outcome == pace.Given {
-		t.ahead = append(t.ahead, place{g.ID, g.Seq, g.N})
-	}
+	t.ahead = append(t.ahead, place{g.ID, g.Seq, g.N})
 	return a
 }
 
-// tell tells one whole group.
-func (t *Tracker) tell(g sink.WholeGroup, a pace.Arrival) {
-	f := t.figures[g.ID]
+// tell tells one whole group. again says that an earlier process may have told it.
+func (t *Tracker) tell(g sink.WholeGroup, a pace.Arrival, again bool) {
+	f, task, cut := t.figures[g.ID], t.tasks[g.ID], t.cut[g.ID]
+	// What was cut before the deadline of its task was cut by the tail policy.
+	late := !cut.IsZero() && !task.deadline.IsZero() && !cut.Before(task.deadline)
 	out := map[string]any{
 		"group": g.ID, "task": nil, "seq": g.Seq, "n": g.N, "size": g.Size, "rows": g.Rows, "failed": g.Failed, "filtered": nil,
-		"reward_mean": f.mean, "reward_std": f.std, "versions": f.versions, "lag": nil, "stale": a.Stale, "deadline": t.cut[g.ID],
+		"reward_mean": f.mean, "reward_std": f.std, "versions": f.versions, "lag": nil, "stale": a.Stale, "deadline": late, "again": again,
 	}
-	if id, ok := t.tasks[g.ID]; ok {
-		out["task"] = id
+	if task.id != "" {
+		out["task"] = task.id
 	}
 	if g.Filtered > 0 {
 		out["filtered"] = g.Reason
@@ -213,7 +247,7 @@ func (t *Tracker) Acknowledge(seq int64, groups int) error {
 	defer t.mu.Unlock()
 	t.acked = c
 	for len(t.ahead) > 0 && behind(c, t.ahead[0].seq, t.ahead[0].n) {
-		t.cfg.Pace.Acknowledged(t.ahead[0].id)
+		t.cfg.Pace.Acknowledged(t.ahead[0].id) // changes nothing for those that were not given, or left out
 		t.ahead = t.ahead[1:]
 	}
 	return nil
@@ -228,20 +262,24 @@ func (t *Tracker) LeaveOut(seq int64, n int) error {
 		return err
 	}
 	at := slices.IndexFunc(t.ahead, func(p place) bool { return p.seq == seq && p.n == n })
-	if at >= 0 { // else it was acknowledged, or the pace never counted it as given
+	if at >= 0 { // else it was acknowledged
 		t.cfg.Pace.Acknowledged(t.ahead[at].id)
-		t.ahead = slices.Delete(t.ahead, at, at+1)
 	}
 	return nil
 }
 
-// check looks whether as many groups are whole as a cursor has behind it.
+// check looks whether a cursor is behind a group that is whole.
 func (t *Tracker) check(c sink.Cursor) error {
+	at := func(p place) bool { return p.seq == c.Seq && p.n == c.Groups }
 	switch {
 	case c.Seq < 0 || c.Groups < 0:
 		return fmt.Errorf("no cursor has seq %d and groups %d: both must be ≥ 0", c.Seq, c.Groups)
-	case c.Groups > 0 && (c.Seq > t.end.Seq || c.Seq == t.end.Seq && c.Groups > t.end.Groups):
+	case c.Groups == 0 || behind(t.acked, c.Seq, c.Groups):
+		return nil
+	case t.end.Seq < c.Seq || t.end.Seq == c.Seq && t.end.Groups < c.Groups:
 		return fmt.Errorf("the cursor (seq %d, groups %d) is ahead of the last whole group (seq %d, groups %d)", c.Seq, c.Groups, t.end.Seq, t.end.Groups)
+	case c.Seq == 0 || t.cfg.Acks && !slices.ContainsFunc(t.ahead, at):
+		return fmt.Errorf("no whole group is number %d of commit %d", c.Groups, c.Seq)
 	}
 	return nil
 }

@@ -1,0 +1,63 @@
+package stream
+
+import (
+	"slices"
+
+	"github.com/rollout-rl/rollout/sink"
+)
+
+// recalled is how many groups are told again with their figures. More of them wait where nobody
+// acknowledges, and a start is not to read all rows of a run.
+const recalled = 1024
+
+// Recall reads the figures of the groups that are to be told again from their rows. It comes
+// after Load. Groups whose rows are not all found are told without.
+func (t *Tracker) Recall(log *sink.Log) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.again) == 0 || len(t.again) > recalled {
+		return nil
+	}
+	wanted := map[string]*sink.GroupFacts{}
+	for _, g := range t.again {
+		wanted[g.ID] = &sink.GroupFacts{}
+	}
+	for i := range log.Commits {
+		c := &log.Commits[i]
+		in := func(g sink.WholeGroup) bool { return c.First() <= g.Seq && g.Seq <= c.Last() }
+		if !slices.ContainsFunc(t.again, in) {
+			continue
+		}
+		for _, s := range c.Shards {
+			if s.Kind != sink.KindData {
+				continue
+			}
+			for r, err := range log.Facts(s) {
+				if err != nil {
+					return err
+				}
+				if g := wanted[r.GroupID]; g != nil {
+					g.Samples = append(g.Samples, factsOf(r))
+				}
+			}
+		}
+	}
+	for _, g := range t.again {
+		if facts := wanted[g.ID]; len(facts.Samples) == int(g.Rows) {
+			t.figures[g.ID], _ = figuresOf(facts)
+		}
+	}
+	return nil
+}
+
+// factsOf is what a row says. The reward is that of its sample, and so counts once.
+func factsOf(r *sink.StoredRow) sink.SampleFacts {
+	f := sink.SampleFacts{Rows: 1}
+	if r.PolicyVersionMin != nil && r.PolicyVersionMax != nil {
+		f.VersionMin, f.VersionMax = new(*r.PolicyVersionMin), new(*r.PolicyVersionMax)
+	}
+	if r.Reward != nil && r.SegmentIndex == 0 {
+		f.Reward = new(*r.Reward)
+	}
+	return f
+}

@@ -1,0 +1,156 @@
+package stream_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/stream"
+	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/collector/pace"
+	"github.com/rollout-rl/rollout/sink"
+)
+
+// A tracked is a tracker, and the groups that it told.
+type tracked struct {
+	*stream.Tracker
+	told  []map[string]any
+	acked []sink.Cursor
+}
+
+func newTracked() *tracked {
+	t := &tracked{}
+	t.Tracker = stream.NewTracker(stream.TrackerConfig{
+		RunID: "run", MaxLag: -1, Acks: true, Pace: pace.New(pace.Config{MaxLag: -1}),
+		Tell: func(name string, fields map[string]any) {
+			if name == "group" {
+				t.told = append(t.told, fields)
+			}
+		},
+		Whole:   func(string) {},
+		LeftOut: func(...string) {},
+		Acknowledge: func(c sink.Cursor) error {
+			t.acked = append(t.acked, c)
+			return nil
+		},
+	})
+	return t
+}
+
+// commit is a commit of one sample of each task, of groups of size samples.
+func commit(seq int64, at time.Time, size int32, index int32, class string, tasks ...*collector.Task) *sink.Commit {
+	c := &sink.Commit{Seq: seq, CreatedAt: at}
+	for i, of := range tasks {
+		c.Groups = append(c.Groups, sink.CommittedGroup{ID: collector.GroupID(of), Size: size})
+		s := sink.CommittedSample{Key: fmt.Sprintf("%s-%d", of.ID, index), Group: int32(i), Index: index, Rows: 1}
+		if class != "" {
+			s.Rows, s.Failures, s.Class = 0, 1, class
+		}
+		c.Samples = append(c.Samples, s)
+	}
+	return c
+}
+
+func taskOf(id string, deadline time.Time) *collector.Task {
+	return &collector.Task{ID: id, Messages: []string{id}, Deadline: deadline}
+}
+
+// An event says deadline only where a sample was cut at the deadline of its task, and not where
+// the tail policy cut it.
+func TestToldDeadline(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	cut := collector.ClassCensored.String()
+	for _, tt := range []struct {
+		name     string
+		deadline time.Time
+		class    string
+		want     bool
+	}{
+		{"at its deadline", now, cut, true},
+		{"before its deadline", now.Add(time.Hour), cut, false},
+		{"without a deadline", time.Time{}, cut, false},
+		{"failed after its deadline", now.Add(-time.Hour), "decode", false},
+		{"in time", now.Add(-time.Hour), "", false},
+	} {
+		for _, again := range []bool{false, true} {
+			tr, of := newTracked(), taskOf("a", tt.deadline)
+			c := commit(1, now, 1, 0, tt.class, of)
+			if again {
+				tr.Load(c)
+				if err := tr.Known(func(yield func(collector.Task, error) bool) { yield(*of, nil) }); err != nil {
+					t.Fatal(err)
+				}
+				tr.Again()
+			} else {
+				tr.Task(of)
+				tr.Committed(c)
+			}
+			if len(tr.told) != 1 || tr.told[0]["deadline"] != tt.want || tr.told[0]["again"] != again || tr.told[0]["task"] != "a" {
+				t.Errorf("%s, again %v: told %v", tt.name, again, tr.told)
+			}
+		}
+	}
+}
+
+// Of a group that was told nothing is kept, whatever comes of it later.
+func TestTrackerForgets(t *testing.T) {
+	t.Parallel()
+	tr, now := newTracked(), time.Now()
+	old, fresh := taskOf("old", now), taskOf("fresh", now)
+	tr.Load(commit(1, now, 1, 0, "decode", old))
+	if err := tr.Known(func(yield func(collector.Task, error) bool) { _ = yield(*old, nil) && yield(*fresh, nil) }); err != nil {
+		t.Fatal(err)
+	}
+	tr.Again()
+	tr.Task(old) // its failed sample is tried anew
+	tr.Task(fresh)
+	tr.Committed(commit(2, now, 2, 0, collector.ClassCensored.String(), fresh))
+	if n := tr.Held(); n != 2 {
+		t.Errorf("%d things are kept of an open group, want its task and its cut", n)
+	}
+	tr.Judge(&sink.GroupFacts{ID: collector.GroupID(fresh)})
+	tr.Committed(commit(3, now, 2, 1, "", fresh))
+	tr.Task(fresh)
+	tr.Committed(commit(4, now, 2, 0, collector.ClassCensored.String(), fresh, old))
+	if n := tr.Held(); n != 0 || len(tr.told) != 2 {
+		t.Errorf("%d things are kept, %d groups were told", n, len(tr.told))
+	}
+}
+
+// A cursor that no reader of this run can have is refused, and says where it should be.
+func TestAcknowledgeImpossible(t *testing.T) {
+	t.Parallel()
+	tr, now := newTracked(), time.Now()
+	tr.Load(commit(1, now, 1, 0, "", taskOf("a", now), taskOf("b", now)))
+	tr.Load(commit(2, now, 1, 0, "decode", taskOf("c", now)))
+	tr.Committed(commit(4, now, 1, 0, "", taskOf("d", now)))
+	for _, tt := range []struct {
+		seq    int64
+		groups int
+		fails  string
+	}{
+		{0, 0, ""},
+		{0, 1, "no whole group is number 1 of commit 0"},
+		{1, 3, "no whole group is number 3 of commit 1"},
+		{1, 2, ""},
+		{1, 3, "no whole group is number 3 of commit 1"},
+		{1, 1, ""}, // before the last one: it changes nothing
+		{2, 1, ""},
+		{3, 1, "no whole group is number 1 of commit 3"},
+		{3, 0, ""},
+		{4, 2, "is ahead of the last whole group (seq 4, groups 1)"},
+		{5, 1, "is ahead of the last whole group (seq 4, groups 1)"},
+		{-1, 0, "must be ≥ 0"},
+		{4, 1, ""},
+	} {
+		err := tr.Acknowledge(tt.seq, tt.groups)
+		if (err == nil) != (tt.fails == "") || err != nil && !strings.Contains(err.Error(), tt.fails) {
+			t.Errorf("seq %d, groups %d: %v, want %q", tt.seq, tt.groups, err, tt.fails)
+		}
+	}
+	if got, _ := tr.Cursors(); got != (sink.Cursor{RunID: "run", Seq: 4, Groups: 1}) || len(tr.acked) != 4 {
+		t.Errorf("acknowledged up to %+v: %v", got, tr.acked)
+	}
+}
