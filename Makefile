@@ -118,8 +118,8 @@ killtest: python ## kill the collector KILLS (200) times and resume it: nothing 
 	ROLLOUT_KILLS=$(KILLS) $(GO) test -count 1 -timeout 60m -v -run '^TestKill|^TestTakenOver' ./cmd/rollout
 
 .PHONY: loopkill
-loopkill: python ## kill a training loop's collector and its trainer COLLECT_KILLS (20,10) times: each group trained once
-	COLLECT_KILLS=$(COLLECT_KILLS) .ci/pytest.sh test_collect_run.py -k kills -s
+loopkill: python ## kill a training loop's collector and its trainer COLLECT_KILLS (20,10) times: each group trained once; and stop a trainer for a minute
+	COLLECT_KILLS=$(COLLECT_KILLS) COLLECT_STOPPED=60 .ci/pytest.sh test_collect_run.py -k 'kills or stops' -s
 
 .PHONY: raytest
 raytest: python ## rollout.collect() in actors of Ray, which is installed into .build/ray

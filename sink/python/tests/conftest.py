@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import PATIENCE
 
 import rollout as package
 from rollout import collecting
@@ -22,8 +23,6 @@ from rollout import collecting
 MODEL = "sglang//models/qwen3"
 """The handle of the model that a simulated server has."""
 
-PATIENCE = 60.0
-"""Seconds after which a server that does not answer fails the test."""
 
 
 def pytest_configure() -> None:
@@ -170,7 +169,7 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callab
 
     def start(tasks: Any = None, standin: dict[str, Any] | None = None, **options: Any) -> package.Collection:
         monkeypatch.setenv("STANDIN", json.dumps(standin or {}))
-        options = {"out": tmp_path / "run", "timeout": 30, **options}
+        options = {"out": tmp_path / "run", "timeout": PATIENCE, **options}
         made.append(package.collect(options.pop("config", None), tasks, **options))
         return made[-1]
 

@@ -5,8 +5,9 @@ usage: looping.py FOLDER OPTIONS
 
 A checkpoint is the file FOLDER/checkpoint.json: the state of the collection, and, in place
 of weights, the groups that they were trained with. OPTIONS: JSON of the arguments of
-collect, and of "plant": what a faulty trainer does with its state: "double" begins a group
-too early after each start, "lost" one too late.
+collect. PLANT in the environment is what a faulty trainer saves with its weights, so that
+after a kill the collection itself gives a group twice or never: "double", the state before
+the group that it has just trained; "lost", the state behind a group that it trains next.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ import sys
 import time
 from pathlib import Path
 from typing import Any
+
+from waiting import PATIENCE
 
 import rollout
 
@@ -33,22 +36,22 @@ def main(folder: Path, config: dict[str, Any], options: dict[str, Any], plant: s
     trained: list[str] = saved["trained"] if saved else []
     state = saved["state"] if saved else None
     tasks = [json.loads(line) for line in (folder / "tasks.jsonl").read_text().splitlines()]
-    with rollout.collect(config, tasks, out=folder / "run", state=state, timeout=60, **options) as c:
+    with rollout.collect(config, tasks, out=folder / "run", state=state, timeout=PATIENCE, **options) as c:
         (folder / "begun").touch()
         if saved is None:
             save(folder, c.state_dict(), [])
-        skip = plant == "lost" and len(trained) > 2
+        before = c.state_dict()
         for step, group in enumerate(c):
             assert group.missing == 0 and len({r["sample_index"] for r in group.rows}) + group.failed + group.empty == group.size
-            time.sleep(0.05)  # a step
-            if skip:  # planted: a group that no one trains
-                skip = False
-                continue
-            trained.append(group.id)
-            if plant == "double" and step == 1:
-                trained.append(group.id)
-            if step % 3 == 2 or len(trained) == len(tasks):
+            if plant == "lost":
                 save(folder, c.state_dict(), trained)
+            if plant and saved is None and len(trained) == 6:
+                time.sleep(600)  # until it is killed
+            time.sleep(0.05)  # a step
+            trained.append(group.id)
+            if plant != "lost" and (plant == "double" or step % 3 == 2 or len(trained) == len(tasks)):
+                save(folder, before if plant == "double" else c.state_dict(), trained)
+            before = c.state_dict()
             c.set_version(step)
         save(folder, c.state_dict(), trained)
     (folder / "done").touch()

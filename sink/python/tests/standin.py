@@ -5,11 +5,15 @@ STANDIN is a JSON object: what it does is done in the first `starts` starts (def
     exit: [STATUS, TEXT]    say TEXT on standard error and end before anything else
     kill: N                 kill itself after N commits
     stuck: true             ignore that its standard input ends, and SIGTERM
+    noisy: N                say N events before the first request is answered
+    late: OP                answer the first request of that name once RUN/answer exists
+    drop: OP                hang up on the first request of that name, which is heard
 It notes each start and each request in RUN/heard.jsonl.
 """
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -17,6 +21,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +87,8 @@ class Collector:
                 self.acked = max(self.acked, r["seq"])
             elif r["op"] == "drain":
                 self.ended = True
+            elif r["op"] == "set-version" and r["version"] < 0:
+                return {"ok": False, "error": "the version is negative", "code": 2}
             elif r["op"] in ("pause", "resume"):
                 self.paused = r["op"] == "pause"
             elif r["op"] == "status":
@@ -117,13 +124,24 @@ def wished(name: str) -> Any:
     return wishes.get(name) if starts <= wishes.get("starts", 1000) else None
 
 
+def once(name: str, op: str) -> bool:
+    with printing:
+        return wished(name) == op and bool(wishes.pop(name))
+
+
 def serve(c: Collector, listener: socket.socket) -> None:
     def client(conn: socket.socket) -> None:
         with conn, conn.makefile("rwb") as f:
             for line in f:
                 request = json.loads(line)
                 note(**request)
-                f.write(json.dumps(c.answer(request)).encode() + b"\n")
+                if once("drop", request["op"]):
+                    return
+                late = once("late", request["op"])
+                answer = c.answer(request)
+                while late and not (folder / "answer").exists():
+                    time.sleep(0.01)
+                f.write(json.dumps(answer).encode() + b"\n")
                 f.flush()
 
     while True:
@@ -134,6 +152,8 @@ def serve(c: Collector, listener: socket.socket) -> None:
 def end_with_parent() -> None:
     while sys.stdin.read(1):
         pass
+    with contextlib.suppress(OSError):  # nobody may hear it
+        say("warning", text="leaving at once; continue with: rollout collect --resume")
     if not wished("stuck"):
         os._exit(130)
 
@@ -162,9 +182,11 @@ if __name__ == "__main__":
         listener = socket.socket(socket.AF_UNIX)
         listener.bind(str(path))
         listener.listen()
-        threading.Thread(target=serve, args=(collector, listener), daemon=True).start()
         threading.Thread(target=end_with_parent, daemon=True).start()
         say("launch", socket=str(path))
+        for i in range(wished("noisy") or 0):
+            say("group", group=f"of an earlier process {i}", why="nobody has acknowledged it")
+        threading.Thread(target=serve, args=(collector, listener), daemon=True).start()
         collector.work()
         say("drained", why="end of tasks")
         say("done")

@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from waiting import heard, prompts, wait_for
+from waiting import PATIENCE, heard, prompts, wait_for
 
 import rollout
+from rollout._cursor import acknowledge
 
 
 def test_groups_come_once_and_in_order(stand_in: Callable[..., rollout.Collection], tmp_path: Path) -> None:
@@ -130,7 +131,7 @@ def test_a_task_that_is_refused(stand_in: Callable[..., rollout.Collection]) -> 
 
     def tasks() -> Iterator[dict[str, Any]]:
         yield {"prompt": "p"}
-        given.wait(30)
+        given.wait(PATIENCE)
         yield {"id": "b", "text": "p"}
 
     c = stand_in(tasks())
@@ -145,7 +146,7 @@ def test_an_error_of_the_tasks_is_raised(stand_in: Callable[..., rollout.Collect
 
     def tasks() -> Iterator[dict[str, Any]]:
         yield {"prompt": "p"}
-        given.wait(30)
+        given.wait(PATIENCE)
         raise KeyError("mine")
 
     c = stand_in(tasks())
@@ -164,6 +165,7 @@ def test_the_lock_is_waited_for(stand_in: Callable[..., rollout.Collection], tmp
     first.status()
     with stand_in(prompts(1), lock_wait=0.5) as late, pytest.raises(rollout.LockedError, match="locked by another process"):
         next(late)
+    assert late.restarts == 0 and late._supervisor.starts > 1
     threading.Timer(0.5, first.close).start()
     assert next(stand_in(prompts(1))).id == "g1"
     assert "another process collects into it" in caplog.text
@@ -204,12 +206,43 @@ def test_states(stand_in: Callable[..., rollout.Collection], tmp_path: Path) -> 
         assert list(c) == []
         c.load_state_dict(states[2])
         assert [g.id for g in c] == ["g3", "g4", "g5", "g6"]
-        with pytest.raises(rollout.StateError, match="the state is of run 'other'"):
-            c.load_state_dict({"run_id": "other", "seq": 1, "groups": 0})
-    with pytest.raises(rollout.StateError, match="the state is of run 'other'"):
-        next(stand_in(prompts(6), state={"run_id": "other", "seq": 1, "groups": 0}))
-    with pytest.raises(rollout.StateError, match="is not a cursor: want"):
-        stand_in(prompts(6), state={"epoch": 1})
+
+
+def test_states_of_another_run(stand_in: Callable[..., rollout.Collection], tmp_path: Path) -> None:
+    run, other = tmp_path / "run", tmp_path / "other"
+    with stand_in(prompts(3), ack="manual") as c:
+        first, state = next(c), c.state_dict()
+        assert len(list(c)) == 2
+        c.ack(first)
+    ack = {"run_id": "r", "seq": 1, "groups": 1}
+    assert json.loads((run / "ack.json").read_text()) == ack
+    bad = [
+        ({"run_id": "other", "seq": 1, "groups": 1}, "holds run 'r', the state is of run 'other'"),
+        ({"run_id": "other", "seq": 3, "groups": 0}, "holds run 'r', the state is of run 'other'"),
+        ({"run_id": "r", "seq": 5, "groups": 0}, "its log ends with entry 3, the state is in commit 5"),
+        ({"run_id": "r", "seq": 4, "groups": 1}, "its log ends with entry 3, the state is in commit 4"),
+        ({"epoch": 1}, "is not a cursor: want"),
+    ]
+    for wrong, text in bad:
+        with pytest.raises(rollout.StateError, match=text):
+            stand_in(prompts(3), state=wrong)
+    assert len(heard(run, "start")) == 1 and json.loads((run / "ack.json").read_text()) == ack
+    with stand_in(prompts(3)) as c:
+        c.status()
+        for wrong, text in bad:
+            with pytest.raises(rollout.StateError, match=text):
+                c.load_state_dict(wrong)
+        assert json.loads((run / "ack.json").read_text()) == ack
+        assert [g.id for g in c] == ["g2", "g3"]
+    for run_id, place in [("other", (9, 0)), ("r", (9, 0))]:
+        with pytest.raises(rollout.StateError):
+            acknowledge(str(run), run_id, place)
+    with pytest.raises(rollout.StateError, match="holds no run, the state is of run 'r'"):
+        stand_in(prompts(3), state=state, out=other)
+    (run / "ack.json").write_text(json.dumps({"run_id": "other", "seq": 1, "groups": 0}))
+    with pytest.raises(rollout.StateError, match="holds run 'r', its ack.json is of run 'other'"):
+        stand_in(prompts(3))
+    assert not other.exists()
 
 
 def test_manual_acknowledgement(stand_in: Callable[..., rollout.Collection], tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from conftest import MODEL
 from looping import once
-from waiting import wait_for
+from waiting import PATIENCE, wait_for
 
 import rollout
 
@@ -25,6 +25,9 @@ LOOPING = Path(__file__).parent / "looping.py"
 
 KILLS = tuple(int(n) for n in os.environ.get("COLLECT_KILLS", "5,3").split(","))
 """How often the collector and the trainer are killed: COLLECT_KILLS=20,10 is the long form."""
+
+STOPPED = float(os.environ.get("COLLECT_STOPPED", "1"))
+"""Seconds for which a trainer asks for no group: COLLECT_STOPPED=60 is the long form."""
 
 Server = tuple[str, Path]
 
@@ -51,7 +54,7 @@ def test_rows_come_before_the_tasks_end(server: Server, tmp_path: Path, run_prog
                 wait_for(lambda: len(got) >= i - 3)
             yield task
 
-    with rollout.collect(config(server), tasks(), out=tmp_path / "run", samples=4, timeout=30) as c:
+    with rollout.collect(config(server), tasks(), out=tmp_path / "run", samples=4, timeout=PATIENCE) as c:
         for group in c:
             got.append(group)
             c.set_version(len(got))
@@ -65,15 +68,19 @@ def test_rows_come_before_the_tasks_end(server: Server, tmp_path: Path, run_prog
     run_program("verify", tmp_path / "run")
 
 
-def test_no_more_groups_are_held_than_max_ahead(server: Server, tmp_path: Path) -> None:
-    with rollout.collect(config(server), server[1], out=tmp_path / "run", samples=2, max_ahead=3, timeout=30) as c:
+def test_a_trainer_that_stops_holds_max_ahead_groups(server: Server, tmp_path: Path) -> None:
+    with rollout.collect(config(server), server[1], out=tmp_path / "run", samples=2, max_ahead=3, timeout=PATIENCE) as c:
         next(c)
-        wait_for(lambda: c.status()["groups"]["whole"] == 3)
-        tokens = c.status()
-        time.sleep(1)  # a trainer that has stopped
+        wait_for(lambda: c.status()["groups"]["whole"] == 3 and c.status()["in_flight"] == 0)
+        before = c.status()
+        memory = resident(before["pid"])
+        time.sleep(STOPPED)
         still = c.status()
         assert still["groups"]["ahead"] == still["groups"]["begun"] == 3 and still["in_flight"] == 0
-        assert still["planned"] == tokens["planned"] <= 4 * 2
+        assert still["planned"] == before["planned"] <= 4 * 2 and still["committed"] == before["committed"]
+        grown = resident(before["pid"]) - memory
+        print(f"stopped for {STOPPED:g} s: {memory >> 20} MiB, and {grown >> 10} KiB more after it")
+        assert grown < 16 << 20
         for _ in range(5):
             next(c)
             assert c.status()["groups"]["ahead"] <= 3
@@ -82,12 +89,29 @@ def test_no_more_groups_are_held_than_max_ahead(server: Server, tmp_path: Path) 
 def test_groups_that_filters_leave_out_are_not_held(server: Server, tmp_path: Path) -> None:
     """Of two samples one half of the groups have equal rewards: the collector counts them as given."""
     where = rollout.Where(reward_variance=True)
-    with rollout.collect(config(server), server[1], out=tmp_path / "run", samples=2, max_ahead=3, ack="manual", where=where, timeout=120) as c:
+    with rollout.collect(config(server), server[1], out=tmp_path / "run", samples=2, max_ahead=3, ack="manual", where=where, timeout=PATIENCE) as c:
         for _ in range(3):
             groups = [next(c) for _ in range(3)]
             assert all(len({r["reward"] for r in g.rows}) > 1 for g in groups)
             c.ack()
         assert c.counts["reward_variance"]["groups"] > 3
+
+
+def resident(pid: int) -> int:
+    """Bytes of memory that a process has, 0 where the system does not say."""
+    path = Path(f"/proc/{pid}/statm")
+    return int(path.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") if path.exists() else 0
+
+
+def test_many_groups_that_nobody_has_acknowledged(server: Server, tmp_path: Path) -> None:
+    # The process says each of them before it answers, and its pipe holds some two hundred.
+    task, n = lines(server[1])[0], 400
+    tasks = [{**task, "id": str(i)} for i in range(n)]
+    with rollout.collect(config(server), tasks, out=tmp_path / "run", samples=1, ack="manual", timeout=PATIENCE) as c:
+        assert len(list(c)) == n
+    with rollout.collect(config(server), tasks, out=tmp_path / "run", samples=1, timeout=PATIENCE) as c:
+        c.set_version(1)
+        assert len(list(c)) == n and c.restarts == 0
 
 
 def test_kills_lose_and_repeat_nothing(server: Server, tmp_path: Path, run_program: Callable[..., str]) -> None:
@@ -173,12 +197,12 @@ def test_errors_of_the_program(server: Server, tmp_path: Path) -> None:
         (rollout.UsageError, "task 1: ", {}, [*good[:0], {"prompt": 7}]),
     ]
     for i, (kind, text, options, tasks) in enumerate(cases):
-        with rollout.collect(config(server), tasks, out=tmp_path / f"run{i}", timeout=60, **options) as c, pytest.raises(kind) as caught:
+        with rollout.collect(config(server), tasks, out=tmp_path / f"run{i}", timeout=PATIENCE, **options) as c, pytest.raises(kind) as caught:
             next(c)
         assert text in str(caught.value), (i, str(caught.value))
     (tmp_path / "other").mkdir()
     (tmp_path / "other/mine.txt").touch()
-    with rollout.collect(config(server), good, out=tmp_path / "other", timeout=60) as c, pytest.raises(rollout.FolderError):
+    with rollout.collect(config(server), good, out=tmp_path / "other", timeout=PATIENCE) as c, pytest.raises(rollout.FolderError):
         next(c)
 
 
@@ -187,7 +211,7 @@ def test_a_password_is_in_no_file(server: Server, tmp_path: Path, monkeypatch: p
     settings = config(server)
     settings["server"] |= {"password": "open sesame", "headers": {"X-Key": "also hidden"}}
     settings["agent"]["create"] = {"secrets": {"KEY": "hidden too"}}
-    with rollout.collect(settings, lines(server[1])[:2], out=tmp_path / "run", timeout=30) as c:
+    with rollout.collect(settings, lines(server[1])[:2], out=tmp_path / "run", timeout=PATIENCE) as c:
         next(c)
         for path in [p for p in tmp_path.rglob("*") if p.is_file()]:
             body = path.read_bytes()
@@ -201,7 +225,7 @@ def test_a_folder_with_a_long_path(server: Server, tmp_path: Path) -> None:
     out = tmp_path / ("long" * 40) / ("path" * 40) / "run"
     out.parent.mkdir(parents=True)
     assert len(str(out)) > 300
-    with rollout.collect(config(server), lines(server[1])[:3], out=out, timeout=30) as c:
+    with rollout.collect(config(server), lines(server[1])[:3], out=out, timeout=PATIENCE) as c:
         c.set_version(4)
         assert len(list(c)) == 3
         assert c.status() == {"phase": "ended"}
@@ -226,7 +250,7 @@ def test_until_groups_ends_the_iteration(server: Server, tmp_path: Path) -> None
             taken.append(i)
             yield task
 
-    with rollout.collect(config(server), endless(), out=tmp_path / "run", samples=4, max_ahead=4, until_groups=5, min_std=0.01, timeout=30) as c:
+    with rollout.collect(config(server), endless(), out=tmp_path / "run", samples=4, max_ahead=4, until_groups=5, min_std=0.01, timeout=PATIENCE) as c:
         groups = list(c)
     for group in groups:
         assert len({r["reward"] for r in group.rows}) > 1

@@ -10,16 +10,22 @@ from pathlib import Path
 from typing import Any
 
 
+PATIENCE = 180.0
+"""Seconds after which a test fails that waits for what must happen: many, for a machine with much to do."""
+
+
 def prompts(n: int) -> list[dict[str, Any]]:
     return [{"prompt": f"p{i}"} for i in range(n)]
 
 
 def heard(run: Path, op: str) -> list[dict[str, Any]]:
-    return [r for r in map(json.loads, (run / "heard.jsonl").read_text().splitlines()) if r["op"] == op]
+    path = run / "heard.jsonl"
+    lines = path.read_text().splitlines(keepends=True) if path.exists() else []
+    return [r for r in map(json.loads, (line for line in lines if line.endswith("\n"))) if r["op"] == op]
 
 
 def wait_for(condition: Callable[[], Any]) -> None:
-    end = time.monotonic() + 30
+    end = time.monotonic() + PATIENCE
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.005)

@@ -8,6 +8,7 @@ import logging
 import os
 import re
 import subprocess
+import tempfile
 import threading
 import weakref
 from collections import deque
@@ -34,18 +35,29 @@ class Child:
     It has a session of its own: Ctrl-C at a terminal reaches this process alone, which
     ends the collector when it ends itself, however that happens. The other end of the
     pipe is not left to forked processes, such as the workers of a DataLoader.
+
+    settings: the content of its file of settings, -c. The file has no name in any folder, so
+    none stays behind, however either side ends.
     """
 
-    def __init__(self, command: Sequence[str], env: Mapping[str, str], secrets: Sequence[str]) -> None:
+    def __init__(self, command: Sequence[str], env: Mapping[str, str], secrets: Sequence[str], settings: bytes | None = None) -> None:
         self._secrets = list(secrets)
+        self._config = ""  # the path of the file of settings
         self.lines: deque[str] = deque(maxlen=LAST_LINES)
         self.launched = False
         read, write = os.pipe()
         self._alive = [write]
         try:
-            self.process = subprocess.Popen(
-                list(command), env=dict(env), stdin=read, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
-            )
+            with tempfile.TemporaryFile() as file:
+                args, files = list(command), []
+                if settings is not None:
+                    file.write(settings)
+                    file.seek(0)  # on macOS the two sides share the place in the file
+                    files, self._config = [file.fileno()], f"/dev/fd/{file.fileno()}"
+                    args += ["-c", self._config]
+                self.process = subprocess.Popen(
+                    args, env=dict(env), stdin=read, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True, pass_fds=files
+                )
         except BaseException:
             self._let_go()
             raise
@@ -95,6 +107,8 @@ class Child:
         with self.process.stderr as err:
             for raw in err:
                 (line,) = without([raw.decode(errors="replace").rstrip()], self._secrets)
+                if self._config:
+                    line = line.replace(self._config, "config")
                 self.lines.append(line)
                 log.info("%s", line)
 

@@ -22,15 +22,15 @@ class GoneError(ConnectionError):
 
 
 class Control:
-    """One connection. Requests of several threads wait for each other."""
+    """One connection, for the requests of one thread; any thread may close it."""
 
     def __init__(self, path: str, timeout: float = 10) -> None:
         self.path = path
         self._socket = _connect(path, timeout)
         self._file = self._socket.makefile("rb")
-        self._lock = threading.RLock()
+        self._lock = threading.Lock()
 
-    def ask(self, op: str, timeout: float | None = 30, **fields: Any) -> dict[str, Any]:
+    def ask(self, op: str, timeout: float | None, **fields: Any) -> dict[str, Any]:
         """Return the answer to a request, whatever it says.
 
         timeout: seconds to wait for it; None waits as long as the collector lives.
@@ -46,7 +46,7 @@ class Control:
                     raise GoneError(f"{op}: the collector is gone")
                 out = json.loads(answer)
             except (OSError, ValueError) as err:
-                self.close()
+                self._shut()
                 raise err if isinstance(err, GoneError) else GoneError(f"{op}: {err}") from err
         if not isinstance(out, dict):
             raise GoneError(f"{op}: the collector answered {out!r}")
@@ -57,8 +57,11 @@ class Control:
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)  # wakes a thread that waits for an answer
         with self._lock:
-            self._file.close()
-            self._socket.close()
+            self._shut()
+
+    def _shut(self) -> None:
+        self._file.close()
+        self._socket.close()
 
 
 def _connect(path: str, timeout: float) -> socket.socket:

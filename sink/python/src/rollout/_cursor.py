@@ -14,6 +14,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from rollout.entries import entries
 from rollout.errors import CorruptError, StateError
 
 Place = tuple[int, int]
@@ -51,12 +52,45 @@ def acknowledged(run: str) -> tuple[str, Place]:
     return parse(body, path)
 
 
+def belongs(run: str, run_id: str, place: Place, what: str = "the state") -> None:
+    """Raise StateError unless a cursor is of the run in a folder, and not ahead of its log.
+
+    It comes before the cursor is acknowledged: that cannot be taken back.
+    """
+    held, last = _held(run), newest(run)
+    if run_id and run_id != held:
+        holds = f"holds run {held!r}" if held else "holds no run"
+        raise StateError(f"{run}: {holds}, {what} is of run {run_id!r}: give the folder of that run")
+    if place > (last + 1, 0):
+        raise StateError(f"{run}: its log ends with entry {last}, {what} is in commit {place[0]}: the folder is an older copy, or holds another run")
+
+
+def _held(run: str) -> str:
+    """Return the id of the run in a folder, "" where it has none yet."""
+    try:
+        with open(os.path.join(run, "run.json"), "rb") as f:
+            return str(json.loads(f.read())["id"])
+    except (OSError, ValueError, KeyError, TypeError):
+        first = next(entries(run), None)
+        return "" if first is None else str(first.body.get("run_id") or "")
+
+
+def newest(run: str) -> int:
+    """Return the number of the newest entry of the log, 0 without one."""
+    try:
+        return max((int(n[:20]) for n in os.listdir(os.path.join(run, "_commits")) if n[:20].isdigit()), default=0)
+    except OSError:
+        return 0
+
+
 def acknowledge(run: str, run_id: str, place: Place) -> None:
     """Write a cursor into a run that no process collects into.
 
     The collector does this itself while it runs. Nothing is written where another process
-    has the folder: that one may be told by who started it.
+    has the folder: that one may be told by who started it. StateError where the cursor is not
+    of this run.
     """
+    belongs(run, run_id, place, "what was acknowledged")
     try:
         import fcntl
     except ImportError:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -27,17 +26,8 @@ class Settings:
     """What is added to the environment of this process."""
     secrets: list[str] = field(default_factory=list, repr=False)
     """Values that no message may show."""
-    file: str | None = None
-    """A file of settings that was written for this collector, removed with it."""
-
-    def remove(self) -> None:
-        """Remove the file that was written."""
-        if self.file is not None:
-            try:
-                os.unlink(self.file)
-            except OSError:
-                pass
-            self.file = None
+    body: bytes | None = None
+    """The content of a file of settings, which each process is given; see Child."""
 
 
 @dataclass
@@ -69,10 +59,7 @@ def settings(
             text = json.dumps(body, allow_nan=False)
         except (TypeError, ValueError) as err:
             raise TypeError(f"config: {err}; settings are what a YAML file can hold: texts, numbers, booleans, lists and dicts") from None
-        number, out.file = tempfile.mkstemp(prefix="rollout-", suffix=".yaml")  # mode 0600
-        with os.fdopen(number, "w") as f:
-            f.write(text)  # JSON is YAML
-        out.flags += ["-c", out.file]
+        out.body = text.encode()  # JSON is YAML
     elif config is not None:
         out.flags += ["-c", os.fspath(config)]
     for name, value in flags.items():

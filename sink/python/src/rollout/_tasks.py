@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gzip
 import json
+import math
 import os
 import threading
 from collections import deque
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Mapping
 from typing import Any
+
+import numpy as np
 
 from rollout.log import Path
 
@@ -35,7 +39,8 @@ def of_file(path: str) -> Iterator[Mapping[str, Any]]:
 class Source:
     """Tasks, as they are asked for. A task without an id gets its number, from 1 on.
 
-    Added tasks come first. Where there is an iterable, its end is the end.
+    Added tasks come first, also while the iterable makes its next one. Where there is an
+    iterable, its end is the end.
     """
 
     def __init__(self, tasks: Tasks | Path | None) -> None:
@@ -44,8 +49,9 @@ class Source:
         if isinstance(tasks, (bytes, Mapping)):
             raise TypeError(f"tasks={tasks!r:.60}: give an iterable of dicts, each with a prompt or messages")
         self._changed = threading.Condition()
-        self._added: deque[Task] = deque()
+        self._added: deque[tuple[Task, asyncio.Event | None]] = deque()  # with what tells the pump that it was taken
         self._n = 0
+        self._wanted = False  # a task is waited for, and none was added
         self._ended = False
         self._sync: Iterator[Mapping[str, Any]] | None = None
         self._async: AsyncIterator[Mapping[str, Any]] | None = None
@@ -54,8 +60,8 @@ class Source:
         elif tasks is not None:
             self._sync = iter(tasks)
         self._pump: asyncio.Task[None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None  # of _pump
         self._error: BaseException | None = None
-        self._taken: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
 
     @property
     def wants_loop(self) -> bool:
@@ -68,75 +74,131 @@ class Source:
         with self._changed:
             if self._ended:
                 raise ValueError("no more tasks are taken: the tasks have ended, or drain() was called")
-            self._added.append(numbered)
+            self._added.append((numbered, None))
             self._changed.notify_all()
 
     def end(self) -> None:
-        """Say that no more come."""
+        """Say that no more come than were added."""
         with self._changed:
             self._ended = True
-            self._added.clear()
             self._changed.notify_all()
+
+    def close(self) -> None:
+        """Say that no more are taken."""
+        with self._changed:
+            self._added.clear()
+        self.end()
 
     def take(self) -> Task | None:
         """Wait for the next task; None where no more come."""
         with self._changed:
-            waits = self._sync is None
-            self._changed.wait_for(lambda: not waits or self._added or self._ended or self._error)
+            if self._sync is not None:  # the first call
+                threading.Thread(target=self._pull, args=(self._sync,), name="rollout-iterable", daemon=True).start()
+                self._sync = None
+            self._wanted = True
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: self._added or self._ended or self._error)
+            self._wanted = False
             if self._error is not None:
                 raise self._error
-            if self._added:
-                task = self._added.popleft()
-                for loop, event in self._taken:
-                    loop.call_soon_threadsafe(event.set)
-                self._taken.clear()
-                return task
-            if self._ended:
+            if not self._added:
                 return None
-        assert self._sync is not None
+            task, taken = self._added.popleft()
+            if self._loop is not None and taken is not None:
+                with contextlib.suppress(RuntimeError):  # it was closed
+                    self._loop.call_soon_threadsafe(taken.set)
+            return task
+
+    def _pull(self, tasks: Iterator[Mapping[str, Any]]) -> None:
+        """Take a task of an iterable each time that one is wanted: the work of a thread, which the tasks may hold."""
         try:
-            return self._numbered(next(self._sync))
+            while True:
+                with self._changed:
+                    self._changed.wait_for(lambda: self._ended or self._wanted and not self._added)
+                    if self._ended:
+                        return
+                task = self._numbered(next(tasks))
+                with self._changed:
+                    if not self._ended:
+                        self._added.append((task, None))
+                        self._changed.notify_all()
         except StopIteration:
-            with self._changed:
-                if self._added:
-                    return self._added.popleft()
-                self._ended = True
-            return None
+            self.end()
+        except BaseException as err:
+            self._failed(err)
 
     def pump(self) -> None:
         """Take tasks from the running event loop, from now on."""
-        if self._async is not None and self._pump is None:
-            self._pump = asyncio.get_running_loop().create_task(self._pumped(self._async))
+        if self._async is None:
+            return
+        loop = asyncio.get_running_loop()
+        if self._pump is None:
+            self._loop, self._pump = loop, loop.create_task(self._pumped(self._async))
+        elif self._loop is not loop and not self._ended:
+            raise RuntimeError("the tasks are an async iterable, which another event loop iterates: use the collection in one event loop")
 
     async def _pumped(self, tasks: AsyncIterator[Mapping[str, Any]]) -> None:
         try:
             async for task in tasks:
-                event = asyncio.Event()
+                taken = asyncio.Event()
+                numbered = self._numbered(task)
                 with self._changed:
                     if self._ended:
                         return
-                    self._taken.append((asyncio.get_running_loop(), event))
-                    self._added.append(self._numbered(task))
+                    self._added.append((numbered, taken))
                     self._changed.notify_all()
-                await event.wait()
-            with self._changed:
-                self._ended = True
-                self._changed.notify_all()
+                await taken.wait()
+            self.end()
+        except asyncio.CancelledError:
+            if not self._ended:
+                self._failed(RuntimeError("the tasks are an async iterable, and the event loop that iterated it has ended before them"))
+            raise
         except Exception as err:
-            with self._changed:
-                self._error = err
-                self._changed.notify_all()
+            self._failed(err)
+
+    def _failed(self, error: BaseException) -> None:
+        with self._changed:
+            self._error = error
+            self._changed.notify_all()
 
     async def stop(self) -> None:
-        """End the pump, which belongs to the running event loop."""
+        """End the pump, which belongs to an event loop."""
+        self.end()
         pump, self._pump = self._pump, None
-        if pump is not None:
+        if pump is None or self._loop is None:
+            return
+        if self._loop is asyncio.get_running_loop():
             pump.cancel()
             await asyncio.gather(pump, return_exceptions=True)
+        else:
+            with contextlib.suppress(RuntimeError):  # it was closed
+                self._loop.call_soon_threadsafe(pump.cancel)
 
     def _numbered(self, task: Mapping[str, Any]) -> Task:
         if not isinstance(task, Mapping):
             raise TypeError(f"a task is a dict with a prompt or messages, not {task!r:.60}")
         with self._changed:
             self._n += 1
-            return {"id": str(self._n), **task}
+            number = str(self._n)
+        out: Task = {"id": number, **task}
+        return {str(k): plain(v, f"task {out['id']!s:.40}: {k}") for k, v in out.items()}
+
+
+def plain(value: Any, where: str) -> Any:
+    """Return a copy of a value as JSON has it: numbers and arrays of numpy become Python's.
+
+    Raises TypeError, or ValueError for a number that JSON has not, with the place of the value.
+    """
+    if isinstance(value, (np.generic, np.ndarray)):
+        value = value.tolist()
+    if value is None or isinstance(value, (str, int)):
+        return value
+    if isinstance(value, float):
+        if math.isfinite(value):
+            return value
+        raise ValueError(f"{where}: {value} is not a number of JSON")
+    if isinstance(value, Mapping):
+        return {str(k): plain(v, f"{where}.{k}") for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(v, f"{where}[{i}]") for i, v in enumerate(value)]
+    raise TypeError(f"{where}: is a {type(value).__name__}: want a text, a number, a boolean, None, or a list or a dict of these")

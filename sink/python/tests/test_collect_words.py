@@ -1,0 +1,136 @@
+"""What collect() says to its process, standin.py, and what it does where no answer comes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from waiting import PATIENCE, alive, heard, prompts, wait_for
+
+import rollout
+from rollout import _supervisor, _words
+
+
+def versions(run: Path) -> list[int]:
+    return [r["version"] for r in heard(run, "set-version")]
+
+
+def test_a_process_that_says_much_before_it_answers(stand_in: Callable[..., rollout.Collection], tmp_path: Path) -> None:
+    with stand_in(prompts(3), standin={"noisy": 3000}, max_ahead=2) as c:
+        c.set_version(2)
+        assert [g.id for g in c] == ["g1", "g2", "g3"]
+        assert c.restarts == 0
+    assert versions(tmp_path / "run") == [2]
+
+
+def test_a_late_answer(
+    stand_in: Callable[..., rollout.Collection], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with stand_in(prompts(5), standin={"late": "set-version"}, max_ahead=1) as c:
+        assert next(c).id == "g1"
+        monkeypatch.setattr(_words, "PATIENCE", 0.1)
+        c.set_version(3)
+        assert "has not answered 'set-version' for 0.1 s" in caplog.text
+        c.set_version(4)
+        assert c.status()["run_id"] == "r" and versions(tmp_path / "run") == [3]
+        (tmp_path / "run/answer").touch()
+        monkeypatch.setattr(_words, "PATIENCE", PATIENCE)
+        c.set_version(5)
+        assert [g.id for g in c] == ["g2", "g3", "g4", "g5"], "acknowledgements came through"
+        assert c.restarts == 0
+    heard_versions = versions(tmp_path / "run")
+    assert heard_versions[0] == 3 and heard_versions[-1] == 5 and heard_versions == sorted(set(heard_versions))
+
+
+@pytest.mark.parametrize("op", ["set-version", "ack", "task", "status"])
+def test_a_connection_that_breaks(stand_in: Callable[..., rollout.Collection], tmp_path: Path, op: str) -> None:
+    with stand_in(prompts(4), standin={"drop": op}, max_ahead=1) as c:
+        c.status()
+        c.set_version(3)
+        assert [g.id for g in c] == ["g1", "g2", "g3", "g4"]
+        assert c.restarts == 0
+    assert set(versions(tmp_path / "run")) == {3} and len(heard(tmp_path / "run", "start")) == 1
+
+
+def test_a_process_that_is_stopped(stand_in: Callable[..., rollout.Collection], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with stand_in(prompts(3), max_ahead=1) as c:
+        assert next(c).id == "g1"
+        pid = heard(tmp_path / "run", "start")[-1]["pid"]
+        os.kill(pid, signal.SIGSTOP)
+        with pytest.raises(TimeoutError, match="the collector does not answer within 0.3 s: it may be stopped"):
+            c.status(0.3)
+        monkeypatch.setattr(_words, "PATIENCE", 0.05)
+        for version in range(5):
+            c.set_version(version)
+        with pytest.raises(TimeoutError):
+            c.status(0.3)
+        os.kill(pid, signal.SIGCONT)
+        assert c.status()["run_id"] == "r"
+        assert [g.id for g in c] == ["g2", "g3"]
+    got = versions(tmp_path / "run")
+    assert got[-1] == 4 and got == sorted(got)
+
+
+def test_the_status_of_a_process_that_has_ended(stand_in: Callable[..., rollout.Collection], tmp_path: Path) -> None:
+    c = stand_in(prompts(1))
+    assert len(list(c)) == 1 and c.status() == {"phase": "ended"}
+    c = stand_in(prompts(1), standin={"exit": [2, "panic: no"]}, out=tmp_path / "run2", restarts=0)
+    with pytest.raises(rollout.CrashError):
+        c.status()
+    c.close()
+    with pytest.raises(rollout.CrashError):
+        c.status()
+
+
+def test_a_word_that_is_refused(stand_in: Callable[..., rollout.Collection], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with stand_in(prompts(4), standin={"kill": 2, "starts": 1}) as c:
+        c.status()
+        c.set_version(1)
+        with pytest.raises(rollout.UsageError, match="set-version: the version is negative"):
+            c.set_version(-1)
+        assert len(list(c)) == 4 and c.restarts == 1
+    assert heard(tmp_path / "run", "start")[1]["args"].count("--policy-version=1") == 1, "the refused version is not told again"
+    with stand_in(None, out=tmp_path / "run2") as c:
+        c.status()
+        monkeypatch.setattr(_words, "PATIENCE", 0)
+        c.set_version(-1)  # nobody waits for the answer
+        with pytest.raises(rollout.UsageError, match="set-version: the version is negative"):
+            next(c)
+
+
+def test_an_error_while_the_process_starts(stand_in: Callable[..., rollout.Collection], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    failed = threading.Event()
+
+    class Slow(_supervisor.Child):
+        def __init__(self, *args: Any) -> None:
+            failed.wait(PATIENCE)
+            super().__init__(*args)
+
+    def tasks() -> Iterator[dict[str, Any]]:
+        raise KeyError("mine")
+        yield {}
+
+    monkeypatch.setattr(_supervisor, "Child", Slow)
+    c = stand_in(tasks())
+    with pytest.raises(KeyError, match="mine"):
+        next(c)
+    failed.set()
+    supervise = c._supervisor._threads[0]
+    supervise.join(PATIENCE)
+    assert not supervise.is_alive() and c._supervisor._child is not None
+    assert not alive(c._supervisor._child.process.pid)
+
+
+def test_nothing_tells_to_continue_what_was_meant_to_end(
+    stand_in: Callable[..., rollout.Collection], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with stand_in(None) as c:
+        c.add({"prompt": "p"})
+        assert next(c).id == "g1"
+    wait_for(lambda: not alive(heard(tmp_path / "run", "start")[-1]["pid"]))
+    assert caplog.messages == []
