@@ -124,7 +124,7 @@ type Config struct {
 type Events struct {
 	// Committed is called once per commit, after its entry is durable and before
 	// the done functions of its samples are called. Commits that Create made are
-	// not told: Recovered counts them.
+	// not told: Recovered counts them. Nor are merges.
 	Committed func(Commit)
 	// Sealed is called before Committed, with what the commit took.
 	Sealed func(SealTimes)

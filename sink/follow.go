@@ -223,12 +223,11 @@ func (l *Log) place(c *Commit) (from, to int, err error) {
 			return 0, 0, err
 		}
 	}
-	for i := range l.Commits {
-		if !c.IsMerge() {
-			break
-		}
-		if seq := l.Commits[i].Seq; (i < from || i >= to) && replaced.has(seq) {
-			return 0, 0, fmt.Errorf("the entry replaces entry %d, and does not hold its samples", seq)
+	if c.IsMerge() {
+		for i := range l.Commits {
+			if seq := l.Commits[i].Seq; (i < from || i >= to) && replaced.has(seq) {
+				return 0, 0, fmt.Errorf("the entry replaces entry %d, and does not hold its samples", seq)
+			}
 		}
 	}
 	return from, to, nil

@@ -200,13 +200,10 @@ func (w *writer) take(a accepted) error {
 				return err
 			}
 		}
-		w.verdict = w.judgeOne(a.sample, known)
-		err := w.write(a, now)
-		w.verdict = verdict{}
-		if err == nil {
-			err = w.commitFull()
+		if err := w.write(a, w.judgeOne(a.sample, known), now); err != nil {
+			return err
 		}
-		if err != nil {
+		if err := w.commitFull(); err != nil {
 			return err
 		}
 		return w.writeLate(now)
@@ -275,11 +272,11 @@ func (w *writer) writeGroup(g *heldGroup) error {
 			}
 			a.sample = s
 		}
-		w.verdict = verdictOf(g.known)
+		v := verdictOf(g.known)
 		if facts != nil {
-			w.verdict = facts[i].verdict()
+			v = facts[i].verdict()
 		}
-		if err := w.write(w.held.take(g), since); err != nil {
+		if err := w.write(w.held.take(g), v, since); err != nil {
 			return err
 		}
 		if w.d.cfg.CommitGroups { // in one commit, however large
@@ -289,7 +286,6 @@ func (w *writer) writeGroup(g *heldGroup) error {
 			return err
 		}
 	}
-	w.verdict = verdict{}
 	return w.commitFull()
 }
 

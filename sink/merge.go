@@ -275,7 +275,7 @@ func (m *merger) moveAway() error {
 	if len(m.left) == 0 {
 		return nil
 	}
-	gone, err := moveReplaced(m.d.cfg.FS, m.d.dir, m.left)
+	gone, err := moveReplaced(m.d.cfg.FS, m.d.dir, m.left, m.d.cfg.Now())
 	if err != nil {
 		return err
 	}
@@ -288,7 +288,7 @@ func (m *merger) deleteGone() time.Duration {
 	ack := m.d.Acknowledged()
 	next := keepGone
 	m.gone = slices.DeleteFunc(m.gone, func(g goneSet) bool {
-		left := keepGone - time.Since(g.at)
+		left := keepGone - m.d.cfg.Now().Sub(g.at)
 		switch {
 		case ack.RunID != "" && g.last >= ack.Seq, ack.RunID == "" && left > 0:
 			if ack.RunID == "" {

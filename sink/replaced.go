@@ -15,8 +15,9 @@ import (
 // back after a power cut, no reader counts it.
 
 // moveReplaced moves shards and entries of commits that a merge replaced, and returns what lies
-// in replaced/ then. What is there already stays there, so it can be called again after an error.
-func moveReplaced(fsys FS, dir string, sources []Commit) (gone []goneSet, err error) {
+// in replaced/ since then. What is there already stays there, so it can be called again after an
+// error.
+func moveReplaced(fsys FS, dir string, sources []Commit, now time.Time) (gone []goneSet, err error) {
 	fail := func(path string, err error) ([]goneSet, error) {
 		return nil, &ShardError{Path: filepath.Join(dir, path), Op: "rename", Err: err}
 	}
@@ -56,7 +57,7 @@ func moveReplaced(fsys FS, dir string, sources []Commit) (gone []goneSet, err er
 		if err := move(path); err != nil {
 			return fail(path, err)
 		}
-		gone = append(gone, goneOf(&sources[i]))
+		gone = append(gone, goneOf(&sources[i], now))
 	}
 	return gone, nil
 }
@@ -68,8 +69,8 @@ type goneSet struct {
 	at    time.Time // when it was replaced, or found
 }
 
-func goneOf(c *Commit) goneSet {
-	g := goneSet{last: c.Last(), at: time.Now()}
+func goneOf(c *Commit, at time.Time) goneSet {
+	g := goneSet{last: c.Last(), at: at}
 	for _, s := range c.Shards {
 		g.paths = append(g.paths, s.Path)
 	}
@@ -124,7 +125,7 @@ func (d *Dataset) finishMerges(log *Log) error {
 		return err
 	}
 	if len(left) > 0 {
-		if _, err := moveReplaced(d.cfg.FS, d.dir, left); err != nil {
+		if _, err := moveReplaced(d.cfg.FS, d.dir, left, d.cfg.Now()); err != nil {
 			return err
 		}
 	}
@@ -139,7 +140,7 @@ func (d *Dataset) finishMerges(log *Log) error {
 		if err != nil {
 			continue // nobody reads it
 		}
-		g := goneOf(&c)
+		g := goneOf(&c, d.cfg.Now())
 		for _, path := range g.paths {
 			named[path] = true
 		}

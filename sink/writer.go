@@ -49,7 +49,6 @@ type writer struct {
 	age   *time.Timer // runs while there is a sample
 	timer time.Time   // when it fires; zero: it does not run
 
-	verdict verdict // on the sample that is being written
 	row     StoredRow
 	failure StoredFailure
 	memory  rowMemory
@@ -154,25 +153,25 @@ func (w *writer) setTimer() {
 }
 
 // write writes one sample, which came then, into the open shards.
-func (w *writer) write(a accepted, since time.Time) error {
+func (w *writer) write(a accepted, v verdict, since time.Time) error {
 	if len(w.samples) == 0 || since.Before(w.since) {
 		w.since = since
 	}
 	s := a.sample
 	w.samples = append(w.samples, CommittedSample{
 		Key: s.Key, Attempt: s.Attempt, Rows: int32(len(s.Rows)), Failures: int32(len(s.Failures)),
-		Group: w.place(groupOf(s)), Index: s.Index, Class: class(s), Filtered: w.verdict.filtered(s),
+		Group: w.place(groupOf(s)), Index: s.Index, Class: class(s), Filtered: v.filtered(s),
 	})
 	w.done = append(w.done, a.done)
 	w.log(a.segment)
-	err := w.encode(s)
+	err := w.encode(s, v)
 	w.d.budget.release(a.bytes)
 	return err
 }
 
-func (w *writer) encode(s *tokenize.Sample) error {
+func (w *writer) encode(s *tokenize.Sample, v verdict) error {
 	for i := range s.Rows {
-		if err := w.appendRow(s, i); err != nil {
+		if err := w.appendRow(s, i, v); err != nil {
 			return err
 		}
 	}
@@ -217,9 +216,9 @@ func (w *writer) dataSize() int64 {
 	return w.data.enc.size()
 }
 
-func (w *writer) appendRow(s *tokenize.Sample, i int) error {
+func (w *writer) appendRow(s *tokenize.Sample, i int, v verdict) error {
 	w.row.set(s, i, &w.memory)
-	w.row.Keep, w.row.KeepReason = w.verdict.keep, w.verdict.reason
+	w.row.Keep, w.row.KeepReason = v.keep, v.reason
 	err := w.putRow(&w.row)
 	w.row = StoredRow{}
 	return err

@@ -105,10 +105,8 @@ func (g *grouping) ofSink(cfg *sink.Config) {
 	told := cfg.Events.Committed
 	cfg.Events.Committed = func(c sink.Commit) {
 		told(c)
-		if len(c.Merged) == 0 {
-			g.waited(&c)
-			g.tracker.Committed(&c)
-		}
+		g.waited(&c)
+		g.tracker.Committed(&c)
 	}
 }
 
