@@ -134,7 +134,11 @@ func ctlRequest(op string, args []string) (ctl.Request, error) {
 	for _, text := range args {
 		n, err := strconv.ParseInt(text, 10, 64)
 		if err != nil || n < 0 || n > math.MaxInt32 && (op != ctl.OpAck || len(numbers) > 0) {
-			return r, exit.Usagef("ctl: %s: %q is not a whole number ≥ 0 and ≤ %d", op, text, math.MaxInt32)
+			hint := "rollout ctl RUN status says which version samples now"
+			if op == ctl.OpAck {
+				hint = "the event of a group has SEQ as seq and GROUPS as n"
+			}
+			return r, exit.Hint(exit.Usagef("ctl: %s: %q is not a whole number ≥ 0 and ≤ %d", op, text, math.MaxInt32), hint)
 		}
 		numbers = append(numbers, n)
 	}

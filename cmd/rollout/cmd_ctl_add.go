@@ -17,6 +17,7 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/input"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/tasks"
 )
 
 const (
@@ -56,7 +57,7 @@ func (p *program) addTasks(c *ctl.Client, dir, path string, asJSON bool) error {
 		defer close(sent)
 		sending <- sendTasks(c, from, sent, bad)
 	}()
-	var tasks, again, samples int64
+	var accepted, again, samples int64
 	var lost error
 	for sent != nil || bad != nil {
 		select {
@@ -104,7 +105,7 @@ func (p *program) addTasks(c *ctl.Client, dir, path string, asJSON bool) error {
 			if a.Again {
 				again++
 			} else {
-				tasks, samples = tasks+1, samples+int64(a.Samples)
+				accepted, samples = accepted+1, samples+int64(a.Samples)
 			}
 		}
 	}
@@ -112,7 +113,7 @@ func (p *program) addTasks(c *ctl.Client, dir, path string, asJSON bool) error {
 	if lost != nil {
 		err = exit.Hint(lost, "add the same again when a collector is at work: what was accepted is not taken twice")
 	}
-	said := fmt.Sprintf("%s accepted, %s", human.Plural(tasks, "task"), human.Plural(samples, "sample"))
+	said := fmt.Sprintf("%s accepted, %s", human.Plural(accepted, "task"), human.Plural(samples, "sample"))
 	if again > 0 {
 		said += fmt.Sprintf("; %s known already", human.Plural(again, "task"))
 	}
@@ -130,7 +131,8 @@ type badTask struct {
 func sendTasks(c *ctl.Client, from io.Reader, sent chan<- int, bad chan<- badTask) error {
 	scan := bufio.NewScanner(from)
 	scan.Buffer(make([]byte, taskBuffer), ctl.MaxLine-taskBuffer)
-	for n := 1; scan.Scan(); n++ {
+	n := 1
+	for ; scan.Scan(); n++ {
 		line := bytes.TrimSpace(scan.Bytes())
 		if n == 1 {
 			line = bytes.TrimPrefix(line, []byte("\xef\xbb\xbf"))
@@ -147,10 +149,14 @@ func sendTasks(c *ctl.Client, from io.Reader, sent chan<- int, bad chan<- badTas
 		}
 		sent <- n
 	}
-	if err := scan.Err(); err != nil {
-		return exit.Usagef("ctl: add: %w", err)
+	switch err := scan.Err(); {
+	case err == nil:
+		return nil
+	case errors.Is(err, bufio.ErrTooLong):
+		return exit.Hint(exit.Usagef("ctl: add: line %d is longer than a task may be, %s", n, human.Size(tasks.MaxTaskBytes)), "one task per line; those before it are added, and may be added again")
+	default:
+		return exit.Usagef("ctl: add: line %d: %w", n, err)
 	}
-	return nil
 }
 
 // refusedTasks tells which tasks were refused.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"sync"
@@ -191,4 +192,24 @@ func TestCtlArgs(t *testing.T) {
 			t.Errorf("ctl %q says %q, want %q", tt.args, r.stderr, tt.want)
 		}
 	}
+}
+
+// A line that is too long to be a task is named, and what to do.
+func TestCtlAddLongLine(t *testing.T) {
+	t.Parallel()
+	long := io.MultiReader(strings.NewReader("\n\n"), io.LimitReader(zeros{}, ctl.MaxLine))
+	err := sendTasks(nil, long, nil, nil)
+	if exit.Code(err) != exit.Usage || !strings.Contains(err.Error(), "ctl: add: line 3 is longer than a task may be, 64MiB") || exit.HintOf(err) == "" {
+		t.Errorf("sendTasks = %v, hint %q", err, exit.HintOf(err))
+	}
+}
+
+// zeros is a line of 0 without an end.
+type zeros struct{}
+
+func (zeros) Read(b []byte) (int, error) {
+	for i := range b {
+		b[i] = '0'
+	}
+	return len(b), nil
 }

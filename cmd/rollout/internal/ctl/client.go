@@ -70,7 +70,7 @@ func unreached(dir string, err error) error {
 	case errors.Is(err, fs.ErrPermission):
 		return exit.Hint(exit.With(exit.Storage, fmt.Errorf("%s: permission denied%s", Path(dir), who)), "only the user who collects may use it: ask with that user's account")
 	case errors.Is(err, syscall.EPROTOTYPE), errors.Is(err, syscall.ENOTSOCK):
-		return exit.With(exit.Folder, fmt.Errorf("%s: is not the socket of a run", Path(dir)))
+		return exit.Hint(exit.With(exit.Folder, fmt.Errorf("%s: is not the socket of a run", Path(dir))), "move it out of the folder of the run; the next collector makes its socket there")
 	}
 	if inner, ok := errors.AsType[*net.OpError](err); ok {
 		err = inner.Err // the rest names an address that is not the path

@@ -1,6 +1,7 @@
 // Package show presents a run to people and to machines.
 //
 //	display.go  the live block, plain lines or JSON lines while it collects; messages
+//	queue.go    what is shown and not read yet
 //	view.go     one state of the run, in each of these forms
 //	status.go   the answer to SIGUSR1
 //	summary.go  how it ended; tally.go sums up its samples, and says how to add a sum
