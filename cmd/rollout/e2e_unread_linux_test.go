@@ -41,7 +41,7 @@ const unreadGroups, unreadSamples = 60, 2
 // startUnread starts a collector and waits until all of its tasks are committed.
 func startUnread(t *testing.T, args ...string) *unread {
 	t.Helper()
-	u := openUnread(t, nil, args...)
+	u := openUnread(t, func(*exec.Cmd) {}, args...)
 	for line := range bytes.Lines(u.tasks) {
 		u.do(ctl.Request{Op: ctl.OpTask, Task: line}, nil)
 	}
@@ -49,8 +49,8 @@ func startUnread(t *testing.T, args ...string) *unread {
 	return u
 }
 
-// openUnread starts a collector.
-func openUnread(t *testing.T, stdin *os.File, args ...string) *unread {
+// openUnread starts a collector, with what set changes.
+func openUnread(t *testing.T, set func(*exec.Cmd), args ...string) *unread {
 	t.Helper()
 	sim := newSim(t, lettasim.Config{InputIDs: true, BodyCache: 64, Script: lettasim.Script{Calls: lettasim.Range{Min: 1, Max: 1}}})
 	u := &unread{t: t, dir: filepath.Join(t.TempDir(), "run"), ended: make(chan struct{})}
@@ -68,9 +68,7 @@ func openUnread(t *testing.T, stdin *os.File, args ...string) *unread {
 		"--samples", fmt.Sprint(unreadSamples),
 	}, args...)...)
 	u.cmd.Stdout, u.cmd.Stderr = w, &u.stderr
-	if stdin != nil {
-		u.cmd.Stdin = stdin
-	}
+	set(u.cmd)
 	if err := errors.Join(u.cmd.Start(), w.Close()); err != nil {
 		t.Fatal(err)
 	}
@@ -97,6 +95,15 @@ func (u *unread) waitFor(what string, is func(s *ctl.Status) bool) {
 		var s ctl.Status
 		u.do(ctl.Request{Op: ctl.OpStatus}, &s)
 		return is(&s)
+	})
+}
+
+// waitForLog waits until the log of the run has a text.
+func (u *unread) waitForLog(text string) {
+	u.t.Helper()
+	waitFor(u.t, text, func() bool {
+		log, err := os.ReadFile(filepath.Join(u.dir, runfolder.LogName(1)))
+		return err == nil && strings.Contains(string(log), text)
 	})
 }
 
@@ -235,7 +242,7 @@ func TestUnreadEventsBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	u := openUnread(t, stdin)
+	u := openUnread(t, func(cmd *exec.Cmd) { cmd.Stdin = stdin })
 	_ = stdin.Close()
 	u.do(ctl.Request{Op: ctl.OpPause}, nil)
 	for line := range bytes.Lines(u.tasks) {
@@ -254,10 +261,7 @@ func TestUnreadEventsBounded(t *testing.T) {
 		}
 		given <- n
 	}()
-	waitFor(t, "too many events", func() bool {
-		log, err := os.ReadFile(filepath.Join(u.dir, runfolder.LogName(1)))
-		return err == nil && bytes.Contains(log, []byte(`"msg":"events unread","held":true`))
-	})
+	u.waitForLog(`"msg":"events unread","held":true`)
 	u.do(ctl.Request{Op: ctl.OpResume}, nil)
 	waitFor(t, "a sample that is held", func() bool {
 		if err := u.cmd.Process.Signal(syscall.SIGUSR1); err != nil {
@@ -281,4 +285,30 @@ func TestUnreadEventsBounded(t *testing.T) {
 	if n := <-given; refused != n {
 		t.Errorf("%d lines were refused, want %d", refused, n)
 	}
+}
+
+// Interrupts also end a process that has begun to hold back, and whose messages nobody reads
+// either.
+func TestUnreadEverything(t *testing.T) {
+	t.Parallel()
+	stdin, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	u := openUnread(t, func(cmd *exec.Cmd) { cmd.Stdin, cmd.Stderr = stdin, cmd.Stdout })
+	_ = stdin.Close()
+	go func() {
+		for err == nil { // until the process has ended
+			_, err = w.WriteString(`{"id":"a","prompt":7}` + "\n")
+		}
+		_ = w.Close()
+	}()
+	u.waitForLog(`"msg":"events unread","held":true`)
+	u.interrupt()
+	u.waitForLog(`"msg":"drain"`)
+	u.interrupt()
+	if code := u.end(); code != exit.OK && code != exit.Tolerance { // there is no row
+		t.Errorf("exit code %d", code)
+	}
+	mustRun(t, exit.OK, "verify", u.dir)
 }
