@@ -148,7 +148,7 @@ func (c *collection) finished(s *show.Summary) error {
 		}
 		return exit.Hint(exit.With(exit.Tolerance, fmt.Errorf("%d samples gave no row: %d were cut %s, %d have no token to train on", s.Planned, s.Skipped, by, s.Empty)),
 			"rollout report "+dir+" says more; what was cut is taken up by rollout collect --retry-failed --out "+dir)
-	case s.Groups.Short():
+	case s.Groups.Short() && c.ending.Load() == 0: // else its user has ended it
 		more := "rollout collect --resume --out " + dir + " --tasks MORE"
 		if c.info.Tasks.Stream {
 			more = "rollout collect --resume --stream --out " + dir
