@@ -92,7 +92,7 @@ class Collector:
             elif r["op"] in ("pause", "resume"):
                 self.paused = r["op"] == "pause"
             elif r["op"] == "status":
-                return {"ok": True, "run_id": "r", "groups": {"ahead": self.ahead()}, "secret": os.environ.get("COLLECT_SECRET_PASSWORD")}
+                return {"ok": True, "run_id": "r", "groups": {"ahead": self.ahead()}, "end_of_tasks": self.ended, "secret": os.environ.get("COLLECT_SECRET_PASSWORD")}
             return {"ok": True}
 
     def ahead(self) -> int:
@@ -114,6 +114,7 @@ class Collector:
             say("begun", task=task["id"], group=group)
             facts = {"keep": False, "keep_reason": "x"} if task.get("answer") == "left out" else {}
             self.run.commit([Sample(group, i, [3], 2, facts=facts) for i in range(2)])
+            say("commit", seq=self.run.seq)
             say("group", group=group, task=task["id"], seq=self.run.seq, n=1)
             self.committed += 1
             if wished("kill") == self.committed:

@@ -24,8 +24,8 @@ from rollout._tasks import Source, Task
 from rollout._words import Words
 from rollout.errors import CollectError, RolloutError
 
-LOCKED, CLOSED, CLOSED_TEXT = 8, 130, "no more tasks are taken"
-"""Exit status of a program that found the folder locked; code and text of a task that comes too late."""
+LOCKED = 8
+"""Exit status of a program that found the folder locked."""
 
 LAST_WORD = 5.0
 """Seconds that close waits for the answer to an acknowledgement."""
@@ -45,10 +45,6 @@ class Supervisor:
         self.restarts = 0
         """Starts after the end of a process that had no reason to end; waiting for the lock is none."""
         self.words = Words(run)
-        self.why = ""
-        """What the event drained said."""
-        self.summary: dict[str, Any] = {}
-        """What the event done said."""
         self.run_id = ""
         """Of the run, once a reader knows it."""
         self.news = 0
@@ -191,15 +187,13 @@ class Supervisor:
             if not event.get("socket"):
                 raise CollectError(f"{self.run}: its file system keeps no sockets, and tasks come over one: give a folder on a local disk")
             self.words.reached(os.path.join(self.run, str(event["socket"])))
-        elif name in ("begun", "group", "commit"):
-            if name != "commit" and not self._draining:
-                with self._changed:
-                    self._begun.add(str(event.get("group")))
+        elif name == "commit":
             self._notify()
-        elif name == "drained":
-            self.why = str(event.get("why", ""))
-        elif name == "done":
-            self.summary = event
+        elif name in ("begun", "group"):  # a group whose samples were all cut never begins
+            with self._changed:
+                if not self._draining:
+                    self._begun.add(str(event.get("group")))
+                self._changed.notify_all()
         elif name == "warning" and not self._closing.is_set():  # else it says how to go on with what was meant to end
             log.warning("%s", event.get("text") or event.get("message") or event)
 
@@ -218,7 +212,7 @@ class Supervisor:
             if (task := self._source.take()) is None:
                 break
             answer = self._accepted(task)
-            if answer is None or answer.get("code") == CLOSED or CLOSED_TEXT in str(answer.get("error")):
+            if answer is None:
                 return
             if not answer.get("ok"):
                 raise refusal(f"task {task.get('id')}", answer)
@@ -229,7 +223,7 @@ class Supervisor:
         self.words.say("drain", "drain")
 
     def _accepted(self, task: Task) -> dict[str, Any] | None:
-        """Return the answer of the process that took a task, None where none will.
+        """Return what a process answered to a task, None where no process takes any more.
 
         A process that ended before it answered may have accepted the task: the next one
         knows it again.
@@ -237,7 +231,9 @@ class Supervisor:
         while (path := self.words.socket()) is not None:
             try:
                 with contextlib.closing(Control(path)) as self._tasks:
-                    return self._tasks.ask("task", None, task=task)
+                    answer = self._tasks.ask("task", None, task=task)
+                    late = not answer.get("ok") and self._tasks.ask("status", None).get("end_of_tasks")
+                    return None if late else answer
             except GoneError:
                 self._closing.wait(0.05)
         return None

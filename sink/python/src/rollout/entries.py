@@ -29,10 +29,8 @@ from rollout.errors import CorruptError, NewerError
 
 Path = str | os.PathLike[str]
 
-COMMIT_VERSION = 3
-"""The newest version of an entry that this package reads, but for merges."""
 MERGE_VERSION = 4
-"""The version of merges, and of nothing else."""
+"""The newest version of an entry that this package reads: that of merges, and of nothing else."""
 SCHEMA_VERSION = 2
 """The newest version of the columns that this package reads."""
 LOOKS = 8
