@@ -33,11 +33,11 @@ def test_a_late_answer(
 ) -> None:
     with stand_in(prompts(5), standin={"late": "set-version"}, max_ahead=1) as c:
         assert next(c).id == "g1"
-        monkeypatch.setattr(_words, "PATIENCE", 0.1)
+        monkeypatch.setattr(_words, "PATIENCE", 0.5)
         c.set_version(3)
-        assert "has not answered 'set-version' for 0.1 s" in caplog.text
+        assert "has not answered 'set-version' for 0.5 s" in caplog.text
         c.set_version(4)
-        assert c.status()["run_id"] == "r" and versions(tmp_path / "run") == [3]
+        assert c.status()["run_id"] == "r" and versions(tmp_path / "run") == [3], "a word said again may overtake another"
         (tmp_path / "run/answer").touch()
         monkeypatch.setattr(_words, "PATIENCE", PATIENCE)
         c.set_version(5)

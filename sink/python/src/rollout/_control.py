@@ -28,7 +28,7 @@ class Control:
         self.path = path
         self._socket = _connect(path, timeout)
         self._file = self._socket.makefile("rb")
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # the garbage collector may close it in the thread that asks
 
     def ask(self, op: str, timeout: float | None, **fields: Any) -> dict[str, Any]:
         """Return the answer to a request, whatever it says.
