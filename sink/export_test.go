@@ -192,3 +192,6 @@ func (d *Dataset) MergeAll(ctx context.Context) (n int, err error) {
 
 // DeleteReplaced deletes what no reader needs any more, as Run does.
 func (d *Dataset) DeleteReplaced() { d.merger.deleteGone() }
+
+// Open returns how many groups have a sample in the log and are not whole.
+func (l *GroupLog) Open() int { return len(l.open) }

@@ -198,9 +198,6 @@ func (l *GroupLog) Whole(id string) bool {
 	return whole
 }
 
-// Open returns how many groups have a sample in the log and are not whole.
-func (l *GroupLog) Open() int { return len(l.open) }
-
 // knownGroups is what the writers need to know of groups that are in the log. It is nil where
 // groups are not committed as they become whole.
 type knownGroups struct {

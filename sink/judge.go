@@ -7,19 +7,19 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A verdict is what the rows of one sample get in keep and keep_reason.
+// A verdict holds the columns keep and keep_reason of the rows of one sample.
 type verdict struct {
 	keep   *bool
 	reason *string
 }
 
-// leftOut is the verdict on what is not to be trained on.
+// leftOut returns the verdict on a sample that is not to be trained on.
 func leftOut(reason string) verdict {
 	keep := false
 	return verdict{keep: &keep, reason: &reason}
 }
 
-// filtered is CommittedSample.Filtered of the sample that the verdict is on.
+// filtered returns the value of CommittedSample.Filtered for the sample s with this verdict.
 func (v verdict) filtered(s *tokenize.Sample) string {
 	if v.keep == nil || *v.keep || failed(s) {
 		return ""
@@ -27,7 +27,7 @@ func (v verdict) filtered(s *tokenize.Sample) string {
 	return *v.reason
 }
 
-// verdict is what Judge said of a sample.
+// verdict returns what Config.Judge has decided on a sample.
 func (f *SampleFacts) verdict() verdict {
 	switch {
 	case f.Keep == nil:
@@ -43,8 +43,8 @@ func (f *SampleFacts) verdict() verdict {
 	return verdict{keep: f.Keep, reason: &reason}
 }
 
-// verdictOf is the verdict on what comes after a part of its group: what was left out stays
-// left out as a whole.
+// verdictOf returns the verdict on a sample of a group that is in a commit already. If the group
+// was left out, the sample is left out too.
 func verdictOf(k known) verdict {
 	if k.reason == "" {
 		return verdict{}
@@ -52,7 +52,7 @@ func verdictOf(k known) verdict {
 	return leftOut(k.reason)
 }
 
-// known returns what commits, the next one included, hold of a group.
+// known returns what the log and the open commit hold of a group.
 func (w *writer) known(id CommittedGroup) (found known) {
 	if w.d.known == nil || id.ID == "" {
 		return known{}
@@ -70,8 +70,8 @@ func (w *writer) known(id CommittedGroup) (found known) {
 	return found
 }
 
-// judge asks Config.Judge about a group and returns what it said, in the order of g.list. It
-// returns nil where the group is not judged: then g.known says what its rows get.
+// judge asks Config.Judge about a group and returns its facts with the decisions, in the order of
+// g.list. It returns nil if the group is not judged: then verdictOf(g.known) applies.
 func (w *writer) judge(g *heldGroup) []SampleFacts {
 	if w.d.cfg.Judge == nil || len(g.known.indexes) > 0 || !g.whole() {
 		return nil
@@ -81,8 +81,8 @@ func (w *writer) judge(g *heldGroup) []SampleFacts {
 	return g.facts
 }
 
-// judgeOne is judge of a sample that is not held: of one that is a group, and of one that
-// comes late.
+// judgeOne returns the verdict on a sample that is not held: a group of one is judged, a sample
+// that comes late follows its group.
 func (w *writer) judgeOne(s *tokenize.Sample, k known) verdict {
 	if k.whole || w.d.cfg.Judge == nil || s.GroupID == "" || s.GroupSize != 1 {
 		return verdictOf(k)

@@ -13,35 +13,34 @@ import (
 	"github.com/rollout-rl/rollout/sink/failpoint"
 )
 
-// Commits that are made as soon as a group is whole are small and many. While Run goes on, a
-// merger makes one of those that follow each other in logical order and are of one size. So a
-// row is written again once for each factor of eight by which its shard grows, and there are
-// at most MergeAt-1 entries of each size at the end of the log.
+// Config.CommitGroups makes many small commits. While Run works, a merger replaces neighbours of
+// one size by one entry. A row is written again each time its shard grows eightfold, and the log
+// ends with at most MergeAt-1 entries of each size.
 
-// A mergeable is what the merger knows of an entry that counts.
+// A mergeable describes an entry that no merge has replaced.
 type mergeable struct {
 	seq     int64
 	samples int
-	units   int  // see unitsOf
-	meta    int  // place in merger.metas of the key-values of its shards; -1: not known
-	fixed   bool // it stays as it is
-	failed  int  // merges that could not read it
+	units   int  // its size, see unitsOf
+	meta    int  // index in merger.metas of the key-values of its shards; -1: not read yet
+	fixed   bool // no merge takes it
+	failed  int  // counts merges that could not read it
 }
 
 // A merger merges small commits, in one goroutine of Run.
 type merger struct {
 	d     *Dataset
-	wake  chan struct{} // a commit or an acknowledgement came; of one, and nobody waits for it
-	list  []mergeable   // what counts, in logical order; guarded by Dataset.logMu
+	wake  chan struct{} // a commit or an acknowledgement came; holds one, so that no sender waits
+	list  []mergeable   // in logical order; guarded by Dataset.logMu
 	metas []map[string]string
 
 	w     *writer   // of merged shards
-	gone  []goneSet // what was replaced and is not deleted
-	left  []Commit  // what was replaced and is not moved, because that failed
+	gone  []goneSet // replaced and not deleted yet
+	left  []Commit  // replaced, and not moved because an error came first
 	retry retry
 }
 
-// begin takes the log as it was read.
+// begin adds the entries of the log that Create has read.
 func (m *merger) begin(log *Log) {
 	m.wake = make(chan struct{}, 1)
 	m.metas = []map[string]string{maps.Clone(m.d.cfg.Meta)}
@@ -50,8 +49,8 @@ func (m *merger) begin(log *Log) {
 	}
 }
 
-// add takes an entry behind the others. Of entries whose samples were dropped the samples of
-// merges are known, those of commits estimated by the shards.
+// add adds an entry at the end. Without its Samples, it counts those of a merge by Merged and
+// estimates those of a commit by its rows.
 func (m *merger) add(c *Commit, meta int) {
 	e := mergeable{seq: c.Seq, samples: len(c.Samples), meta: meta}
 	var bytes, rows int64
@@ -69,24 +68,24 @@ func (m *merger) add(c *Commit, meta int) {
 		}
 	}
 	e.units = unitsOf(e.samples, bytes, m.d.cfg.MaxShardBytes)
-	// Entries without groups cannot be told in a merge, nor rows of another schema. The row
-	// groups of a large commit are blocks of the order in which readers shuffle: they stay.
+	// A merge cannot describe entries without groups, or rows of another schema. Readers shuffle
+	// by the row groups of a large commit, so these must stay.
 	e.fixed = e.fixed || c.Version < 3 || c.SchemaVersion != SchemaVersion || !c.IsMerge() && c.tokens() > int64(m.d.cfg.RowGroupTokens)
 	m.list = append(m.list, e)
 }
 
-// unitsOf is the size of an entry: maxCommitSamples stands for the largest one, by samples or by
-// bytes.
+// unitsOf returns the size of an entry, by samples or by bytes, whichever is nearer to its limit.
+// The limit is maxCommitSamples.
 func unitsOf(samples int, bytes, maxBytes int64) int {
 	return max(samples, int(min(1+bytes*maxCommitSamples/maxBytes, 2*maxCommitSamples)))
 }
 
-// tierOf is the logarithm of a size, of base eight.
+// tierOf returns the logarithm of a size to base eight.
 func tierOf(units int) int { return (bits.Len(uint(units)) - 1) / 3 }
 
-// pick returns which entries to merge: at least least of them, one after the other, none of a
-// higher tier than the others may be, from the lowest tier up. They fit into one commit, and the largest of them is
-// not half of the whole: so a row is not written again for little.
+// pick chooses neighbours to merge, at least least of them. It tries the lowest tier first and
+// takes no entry of a higher one. The chosen entries fit into one commit, and none is half of the
+// whole: else its rows would be written again for little.
 func pick(list []mergeable, least int) (from, to int, ok bool) {
 	for tier := range tierOf(maxCommitSamples) {
 		for from := 0; from < len(list); from = max(to, from+1) {
@@ -109,8 +108,8 @@ func pick(list []mergeable, least int) (from, to int, ok bool) {
 	return 0, 0, false
 }
 
-// run merges until the dataset is closed or ctx is done. An error is one of the log itself: a
-// merge that fails otherwise is tried again later.
+// run merges until the dataset is closed or ctx is done. It returns only errors of the commit log;
+// after any other error it tries again later.
 func (m *merger) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var stop sync.WaitGroup
@@ -149,12 +148,12 @@ func (m *merger) run(ctx context.Context) error {
 	}
 }
 
-// A logError is one of the commit log: it ends the run.
+// A logError is an error of the commit log. It ends the run.
 type logError struct{ err error }
 
 func (e *logError) Error() string { return e.err.Error() }
 
-// wakeUp tells the merger that there may be something to do.
+// wakeUp makes the merger look for something to do.
 func (m *merger) wakeUp() {
 	select {
 	case m.wake <- struct{}{}:
@@ -162,7 +161,7 @@ func (m *merger) wakeUp() {
 	}
 }
 
-// step makes one merge, if there is one to make. more says that there may be another.
+// step makes one merge, if pick finds one. more reports whether another may follow.
 func (m *merger) step(ctx context.Context) (more bool, err error) {
 	if err := m.moveAway(); err != nil {
 		return false, err
@@ -197,8 +196,8 @@ func (m *merger) step(ctx context.Context) (more bool, err error) {
 	return true, m.moveAway()
 }
 
-// learnMeta reads the key-values of shards of which they are not known: merged rows must not
-// get those of others. It reports whether it knew all of them.
+// learnMeta reads the key-values of the shards that were not read yet, because rows of shards with
+// different ones are not merged. known reports whether there was nothing to read.
 func (m *merger) learnMeta(list []mergeable) (known bool, err error) {
 	known = true
 	for i := range list {
@@ -243,7 +242,7 @@ func (m *merger) metaOf(seq int64) (int, error) {
 	return at, nil
 }
 
-// commit makes the merge the next entry of the log in place of those of list, durably.
+// commit makes the merge the next entry of the log, durably, and puts it in the place of list.
 func (m *merger) commit(c *Commit, list []mergeable, sources []Commit) error {
 	d := m.d
 	d.logMu.Lock()
@@ -283,7 +282,7 @@ func (m *merger) moveAway() error {
 	return nil
 }
 
-// deleteGone deletes what no reader needs any more, and returns when to try again.
+// deleteGone deletes replaced files that no reader needs any more, and returns when to try again.
 func (m *merger) deleteGone() time.Duration {
 	ack := m.d.Acknowledged()
 	next := keepGone

@@ -10,13 +10,12 @@ import (
 	"github.com/rollout-rl/rollout/sink/failpoint"
 )
 
-// What a merge replaced moves to replaced/, into folders of the same names. It is data no more
-// from the moment at which the merge is in the log: whatever of it is lost, moved twice or comes
-// back after a power cut, no reader counts it.
+// Replaced shards and entries move to replaced/, into folders of the same names. They stop being
+// data when the merge is in the log. From then on no reader counts them, so it does no harm if one
+// is lost, is moved twice or comes back after a power cut.
 
-// moveReplaced moves shards and entries of commits that a merge replaced, and returns what lies
-// in replaced/ since then. What is there already stays there, so it can be called again after an
-// error.
+// moveReplaced moves the shards and entries of replaced commits to replaced/ and returns what it
+// has moved. It skips what is there already, so it can be called again after an error.
 func moveReplaced(fsys FS, dir string, sources []Commit, now time.Time) (gone []goneSet, err error) {
 	fail := func(path string, err error) ([]goneSet, error) {
 		return nil, &ShardError{Path: filepath.Join(dir, path), Op: "rename", Err: err}
@@ -62,7 +61,7 @@ func moveReplaced(fsys FS, dir string, sources []Commit, now time.Time) (gone []
 	return gone, nil
 }
 
-// A goneSet is what lies in replaced/ of one entry.
+// A goneSet holds the files of one replaced entry.
 type goneSet struct {
 	last  int64 // the last commit whose samples are in it
 	paths []string
@@ -78,15 +77,15 @@ func goneOf(c *Commit, at time.Time) goneSet {
 	return g
 }
 
-// delete deletes it. A leftover goes with the next Create.
+// delete removes the files. The next Create removes what it could not.
 func (g *goneSet) delete(fsys FS, dir string) {
 	for _, path := range g.paths {
 		_ = fsys.Remove(filepath.Join(dir, replacedDir, filepath.FromSlash(path)))
 	}
 }
 
-// leftReplaced returns the entries that are still among the others although a merge of the log
-// replaces them: the process that made it did not come to its end, or is at work.
+// leftReplaced returns the entries in _commits/ that a merge of the log replaces. They are there
+// while a process moves them, and after a kill.
 func (l *Log) leftReplaced() (left []Commit, err error) {
 	names, err := l.fs.ReadDir(filepath.Join(l.Dir, commitsDir))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -117,7 +116,7 @@ func (l *Log) leftReplaced() (left []Commit, err error) {
 	return left, nil
 }
 
-// finishMerges brings merges of an earlier process to their end, and looks at what lies in
+// finishMerges moves what an earlier process could not move any more, and notes what lies in
 // replaced/.
 func (d *Dataset) finishMerges(log *Log) error {
 	left, err := log.leftReplaced()
