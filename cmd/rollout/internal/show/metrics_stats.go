@@ -39,6 +39,7 @@ var (
 	descVersions   = prometheus.NewDesc("rollout_version_tokens_total", "Sampled tokens of rows by who told the policy version of their call: trace, url, flag, set-version, or unknown.", []string{"source"}, nil)
 	descWAL        = prometheus.NewDesc("rollout_wal_bytes", "Size of the write-ahead log.", nil, nil)
 	descRecords    = prometheus.NewDesc("rollout_wal_records", "Samples in the write-ahead log that are in no shard yet.", nil, nil)
+	descMerges     = prometheus.NewDesc("rollout_merges_total", "Merges of small commits by outcome: merged, or failed and to be tried again.", []string{"outcome"}, nil)
 	descDisk       = prometheus.NewDesc("rollout_disk_free_bytes", "Free space where the run is stored.", nil, nil)
 )
 
@@ -46,7 +47,7 @@ var (
 func (snapshots) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		descPlanned, descSamples, descEarlier, descRemaining, descInFlight, descLimit, descCeiling, descDown, descTokens, descRows,
-		descOldest, descIdle, descLeft, descRemade, descRemadeTime, descLesser, descVersions, descWAL, descRecords, descDisk,
+		descOldest, descIdle, descLeft, descRemade, descRemadeTime, descLesser, descVersions, descWAL, descRecords, descMerges, descDisk,
 	} {
 		ch <- d
 	}
@@ -139,6 +140,8 @@ func (out sender) collector(s collector.Stats) {
 func (out sender) sink(s sink.Stats) {
 	out.gauge(descWAL, float64(s.WALBytes))
 	out.gauge(descRecords, float64(s.Pending))
+	out.count(descMerges, s.Merges, "merged")
+	out.count(descMerges, s.MergeErrors, "failed")
 }
 
 // diskFree returns how many bytes a user may still write on the disk of dir. ok reports

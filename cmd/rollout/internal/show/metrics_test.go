@@ -42,7 +42,7 @@ func busyRun(dir string) Vitals {
 				LongestInStage: &collector.InFlight{TaskID: "secret-task", Since: time.Now().Add(-time.Minute)},
 			}
 		},
-		Sink: func() sink.Stats { return sink.Stats{WALBytes: 4096, Pending: 2} },
+		Sink: func() sink.Stats { return sink.Stats{Merges: 4, MergeErrors: 1, WALBytes: 4096, Pending: 2} },
 	}
 }
 
@@ -180,6 +180,7 @@ func TestMetrics(t *testing.T) {
 		`rollout_shard_commit_duration_seconds_count{stage="encode"} 6`,
 		`rollout_wal_fsync_duration_seconds_count 6`,
 		"rollout_wal_bytes 4096", "rollout_wal_records 2",
+		`rollout_merges_total{outcome="merged"} 4`, `rollout_merges_total{outcome="failed"} 1`,
 		"rollout_last_commit_timestamp_seconds 1000",
 		`rollout_build_info{go_version="` + goVersion() + `",schema_version="2",version="v1"} 1`,
 	} {
