@@ -26,8 +26,10 @@ type backlog struct {
 	bytes int       // of the list
 	known bool      // the known tasks were read
 	part  bool      // samples of the last group are still to be put in
-	ended bool      // nothing is put in any more
+	ended bool      // read has returned
 	err   error     // of the task source
+
+	closed bool // send has returned: nothing is put in or taken any more
 
 	// Each is signalled when something changed for its one receiver; one place is enough,
 	// because the receiver looks at everything.
@@ -49,10 +51,14 @@ const (
 	claimBytes   = 512
 )
 
+func newBacklog(f *feed) *backlog {
+	return &backlog{f: f, put: make(chan struct{}, 1), taken: make(chan struct{}, 1), due: make(chan struct{}, 1)}
+}
+
 // coming sends the samples of the known tasks and of those that come, and returns when the
 // last was taken. s is nil if no earlier process left anything.
 func (f *feed) coming(ctx context.Context, s *survey) error {
-	b := &backlog{f: f, put: make(chan struct{}, 1), taken: make(chan struct{}, 1), due: make(chan struct{}, 1)}
+	b := newBacklog(f)
 	g, ctx := errgroup.WithContext(ctx)
 	reading, stop := context.WithCancel(ctx)
 	g.Go(func() error {
@@ -89,6 +95,7 @@ func (b *backlog) read(ctx context.Context, s *survey) {
 }
 
 // add puts the sample in when there is room. It returns false if nothing more is to be read.
+// After close it puts nothing in.
 func (b *backlog) add(ctx context.Context, cl claim) (bool, error) {
 	w := &waiting{claim: cl, bytes: claimBytes}
 	if cl.index == 0 {
@@ -96,6 +103,10 @@ func (b *backlog) add(ctx context.Context, cl claim) (bool, error) {
 	}
 	for {
 		b.mu.Lock()
+		if b.closed {
+			b.mu.Unlock()
+			return false, nil
+		}
 		room := b.bytes == 0 || b.bytes+w.bytes <= backlogBytes
 		if room {
 			b.bytes += w.bytes
@@ -122,7 +133,7 @@ func (b *backlog) add(ctx context.Context, cl claim) (bool, error) {
 func (b *backlog) expire(w *waiting) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if w.at != nil { // so due is open
+	if w.at != nil { // so the backlog is not closed, nor is due
 		b.take(w)
 		b.late = append(b.late, w.claim)
 		signal(b.due)
@@ -199,6 +210,7 @@ func (b *backlog) close() {
 	for w := b.first(); w != nil; w = b.first() {
 		b.take(w)
 	}
+	b.closed = true
 	close(b.due)
 }
 

@@ -1,0 +1,25 @@
+package collector
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// A sample that comes when no further one is needed stays out of the backlog: nobody takes it,
+// and its deadline cuts nothing.
+func TestBacklogClosed(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBacklog(&feed{c: &Collector{}})
+		b.close()
+		cl := claim{sample: sample{task: &Task{Deadline: time.Now().Add(time.Minute)}, groupSize: 1}}
+		if more, err := b.add(t.Context(), cl); more || err != nil {
+			t.Errorf("add: %v, %v, want false", more, err)
+		}
+		if b.list.Len() != 0 {
+			t.Errorf("%d samples in the backlog", b.list.Len())
+		}
+		time.Sleep(time.Hour) // of the bubble: the deadline passes
+	})
+}
