@@ -110,14 +110,16 @@ func (g *grouping) ofSink(cfg *sink.Config) {
 	}
 }
 
-// waited counts samples of earlier processes that waited for the rest of their group.
+// waited counts samples of earlier processes that waited for the rest of their group. It passes
+// over failures: the collector counted those that stayed failures when it began, and the success
+// of the others is in the commit too.
 func (g *grouping) waited(c *sink.Commit) {
 	var filtered []string
 	committed := 0
 	for i := range c.Samples {
 		s := &c.Samples[i]
 		switch {
-		case !g.held.Waits(s.Key):
+		case s.Failed() || !g.held.Waits(s.Key):
 		case s.Filtered != "":
 			filtered = append(filtered, s.Key)
 		default:
