@@ -3,6 +3,7 @@ package sink
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 	"runtime"
 	"time"
 )
@@ -53,7 +54,13 @@ func (m *merger) write(ctx context.Context, list []mergeable) (_ *Commit, source
 	}
 	c.Replaces, c.Groups, c.Samples = replaced, w.groups, w.samples
 	c.Shards, err = w.seal(fmt.Sprintf("part-%s-m-%d", d.cfg.RunID, list[0].seq), new(SealTimes))
-	return c, sources, err
+	if err != nil {
+		for _, s := range c.Shards { // no entry can name them, and plain readers would see rows twice
+			_ = d.cfg.FS.Remove(filepath.Join(d.dir, filepath.FromSlash(s.Path))) // else the next Create sets it aside
+		}
+		return nil, nil, err
+	}
+	return c, sources, nil
 }
 
 // copy writes the rows of an entry as they are, after the digests of its shards were checked.

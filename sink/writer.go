@@ -338,14 +338,15 @@ func (w *writer) commit() error {
 	return nil
 }
 
-// seal seals the open shards under names that base begins, and makes the names durable.
+// seal seals the open shards under names that base begins, and makes the names durable. After an
+// error it returns those that have their names.
 func (w *writer) seal(base string, took *SealTimes) ([]Shard, error) {
 	shards := []Shard{}
 	if s := w.data; s != nil {
 		w.data = nil
 		shard, err := s.seal(base, took)
 		if err != nil {
-			return nil, err
+			return shards, err
 		}
 		shards = append(shards, shard)
 	}
@@ -353,7 +354,7 @@ func (w *writer) seal(base string, took *SealTimes) ([]Shard, error) {
 		w.failures = nil
 		shard, err := s.seal(base, took)
 		if err != nil {
-			return nil, err
+			return shards, err
 		}
 		shards = append(shards, shard)
 	}
@@ -361,7 +362,7 @@ func (w *writer) seal(base string, took *SealTimes) ([]Shard, error) {
 	for _, s := range shards {
 		dir := filepath.Join(w.d.dir, s.Kind.String())
 		if err := w.d.cfg.FS.SyncDir(dir); err != nil {
-			return nil, &ShardError{Path: dir, Op: "sync", Err: err}
+			return shards, &ShardError{Path: dir, Op: "sync", Err: err}
 		}
 	}
 	failpoint.Hit(failpoint.ShardDirSynced)
