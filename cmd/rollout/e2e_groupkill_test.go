@@ -9,12 +9,14 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 	"github.com/rollout-rl/rollout/sink"
+	"github.com/rollout-rl/rollout/sink/failpoint"
 )
 
 // TestGroupsKilled kills, and in some lives interrupts, a collector in the middle of groups. What
@@ -46,24 +48,26 @@ func TestGroupsKilled(t *testing.T) {
 		"collect", "--resume", "--json", "--out", dir, "--server", serveSim(t, sim), "--model", simModel, "--tasks", tasks, "--reward", "number",
 		"--samples", fmt.Sprint(samples), "--min-std", "1e-6", "--until-groups", fmt.Sprint(need), "--max-in-flight", "6", "--preflight", "connect",
 	}
-	waited := 0
+	bin, waited := buildProgram(t, "-tags", "failpoint"), 0
 	for n := range lives {
-		cmd := exec.CommandContext(t.Context(), "rollout", args...)
-		var stderr lockedBuffer
-		cmd.Stderr = &stderr
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
+		var env []string
+		if n%3 == 0 { // with the first samples, which are not all of a group
+			env = append(env, fmt.Sprintf("ROLLOUT_FAILPOINT=%s:%d", failpoint.WALAcked, 1+random.IntN(3)))
 		}
-		time.Sleep(time.Duration(300+random.IntN(500)) * time.Millisecond)
-		if n%3 == 2 { // in order; the second one does not wait for what is in flight
-			_ = cmd.Process.Signal(os.Interrupt)
-			_ = cmd.Process.Signal(os.Interrupt)
-		} else {
-			_ = cmd.Process.Kill()
+		p := startProgram(t, bin, env, args...)
+		if n%3 > 0 {
+			waitFor(t, "the run", func() bool { return strings.Contains(p.stdout.String(), `"event":"launch"`) || !p.alive() })
+			time.Sleep(time.Duration(random.IntN(500)) * time.Millisecond) // anywhere
 		}
-		_ = cmd.Wait() // it may have come to its end
-		if bytes.Contains([]byte(stderr.String()), []byte("panic:")) {
-			t.Fatalf("life %d: %s", n, stderr.String())
+		switch n % 3 {
+		case 1:
+			_ = p.cmd.Process.Kill() // it may have come to its end
+		case 2: // in order; the second one does not wait for what is in flight
+			_ = p.cmd.Process.Signal(os.Interrupt)
+			_ = p.cmd.Process.Signal(os.Interrupt)
+		}
+		if p.wait(t, 5*time.Minute); strings.Contains(p.said(), "panic:") {
+			t.Fatalf("life %d: %s", n, p.said())
 		}
 		if log, err := sink.ReadLog(dir); err == nil {
 			for _, err := range log.Waiting() {
