@@ -86,6 +86,7 @@ func (p *program) collect(ctx context.Context, l *config.Loader, earlier *runfol
 		Observer: &show.Observer{Display: show.NewDisplay(p.stdout, p.stderr, p.getenv, o.asJSON, o.quiet), Log: show.DiscardLog()},
 		program:  p, options: o, loader: l, config: l.Config, earlier: earlier,
 	}
+	signals.OutliveReaders()
 	defer func() { err = c.handOver(err) }()
 	if o.attached {
 		go c.attached()

@@ -312,3 +312,21 @@ func TestUnreadEverything(t *testing.T) {
 	}
 	mustRun(t, exit.OK, "verify", u.dir)
 }
+
+// A reader that goes away ends nothing: the run is drained as asked, and its exit code is its own.
+func TestReaderGone(t *testing.T) {
+	t.Parallel()
+	u := openUnread(t, func(cmd *exec.Cmd) { cmd.Stderr = cmd.Stdout }, "--until-groups", "100")
+	if err := u.events.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for line := range bytes.Lines(u.tasks) {
+		u.do(ctl.Request{Op: ctl.OpTask, Task: line}, nil)
+	}
+	u.waitFor("all samples to be committed", func(s *ctl.Status) bool { return s.Committed == unreadGroups*unreadSamples })
+	u.do(ctl.Request{Op: ctl.OpDrain}, nil)
+	if code := u.end(); code != exit.Tolerance { // of too few groups, which is said at the very end
+		t.Errorf("exit code %d, %v", code, u.cmd.ProcessState)
+	}
+	mustRun(t, exit.OK, "verify", u.dir)
+}

@@ -84,6 +84,13 @@ func OnStatus(show func()) (end func()) {
 	}
 }
 
+// OutliveReaders keeps the process alive when the reader of its standard output or error is gone,
+// until it ends: a write fails then, and no SIGPIPE ends the process. Programs that it starts get
+// SIGPIPE as ever, which they would not if it were ignored.
+func OutliveReaders() {
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // nobody needs to receive
+}
+
 // First calls do on the first interrupt, until the function that it returns is called,
 // which may be called again.
 func First(do func()) (end func()) {
