@@ -101,7 +101,7 @@ func (p *program) collect(ctx context.Context, l *config.Loader, earlier *runfol
 	defer started()
 	defer c.close()
 	for _, step := range []func(context.Context) error{
-		c.makeParts, c.takeTasks, c.connect, c.askServers, c.prepare, c.checkFiles,
+		c.makeParts, c.takeTasks, c.checkLimit, c.connect, c.askServers, c.prepare, c.checkFiles,
 	} {
 		if err := step(ctx); err != nil {
 			return err

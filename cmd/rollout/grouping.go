@@ -69,6 +69,14 @@ func (p *program) checkGroups(o *collectOptions, l *config.Loader) (bad exit.Com
 	return bad
 }
 
+// checkLimit refuses a limit that ends inside a group.
+func (c *collection) checkLimit(context.Context) error {
+	if !c.groups() || c.options.retryFailed { // that takes up what has failed, wherever it is
+		return nil
+	}
+	return runfolder.CheckLimit(c.config, c.tasks)
+}
+
 // newGrouping makes the grouping of a collection whose run is known; nil where it has none.
 func (c *collection) newGrouping() *grouping {
 	if !c.groups() {
