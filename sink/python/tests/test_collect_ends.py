@@ -20,6 +20,7 @@ import pytest
 from waiting import PATIENCE, alive, heard, prompts, wait_for
 
 import rollout
+from rollout import _child
 
 
 @pytest.mark.parametrize("end", ["return", "sys.exit()", "os.kill(os.getpid(), signal.SIGKILL)", "os._exit(0)", "raise KeyboardInterrupt"])
@@ -55,6 +56,7 @@ def test_ctrl_c_reaches_the_trainer_alone(stand_in: Callable[..., rollout.Collec
     code = f"""
 import signal
 import rollout
+from rollout import _child
 from rollout import collecting
 signal.signal(signal.SIGINT, signal.default_int_handler)
 collecting.program = lambda: {str(tmp_path / "rollout")!r}
@@ -80,17 +82,13 @@ def test_forks_and_pickles_are_refused(stand_in: Callable[..., rollout.Collectio
     with pytest.raises(TypeError, match="cannot be pickled: it owns a process"):
         pickle.dumps(c)
 
-    def child(queue: Any) -> None:
-        try:
+    def child() -> None:
+        with pytest.raises(RuntimeError, match="this is a fork of it"):
             next(c)
-        except RuntimeError as err:
-            queue.put(str(err))
         c.close()
 
-    queue = multiprocessing.get_context("fork").SimpleQueue()
-    process = multiprocessing.get_context("fork").Process(target=child, args=(queue,))
+    process = multiprocessing.get_context("fork").Process(target=child)
     process.start()
-    assert "this is a fork of it" in queue.get()
     process.join()
     assert process.exitcode == 0
     assert next(c).id == "g2", "the fork has ended the collector of its parent"
@@ -111,6 +109,33 @@ def test_a_fork_does_not_keep_the_process_alive(stand_in: Callable[..., rollout.
     finally:
         fork.kill()
         fork.join()
+
+
+def test_a_fork_while_the_process_starts_does_not_keep_it_alive(monkeypatch: pytest.MonkeyPatch) -> None:
+    starting, forked, popen = threading.Event(), threading.Event(), subprocess.Popen
+    made: list[_child.Child] = []
+
+    def begin(*args: Any, **options: Any) -> Any:
+        starting.set()
+        forked.wait(0.5)  # the time in which a fork happens that nothing holds back
+        return popen(*args, **options)
+
+    monkeypatch.setattr(subprocess, "Popen", begin)
+    maker = threading.Thread(target=lambda: made.append(_child.Child(["cat"], os.environ, [])))
+    maker.start()
+    assert starting.wait(PATIENCE)
+    fork = multiprocessing.get_context("fork").Process(target=time.sleep, args=(600,))
+    fork.start()
+    try:
+        forked.set()
+        maker.join(PATIENCE)
+        made[0]._let_go()
+        wait_for(lambda: made[0].process.poll() is not None)
+        assert list(made[0].events()) == [], "the fork has kept the other pipes"
+    finally:
+        fork.kill()
+        fork.join()
+        made[0].stop(0)
 
 
 def test_it_works_in_a_thread_that_is_not_the_main_one(stand_in: Callable[..., rollout.Collection]) -> None:

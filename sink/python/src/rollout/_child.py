@@ -28,6 +28,9 @@ _PANIC = re.compile(r"^(panic: |fatal error: |runtime: |SIG[A-Z]+: )")
 
 _children: weakref.WeakSet[Child] = weakref.WeakSet()
 
+_pipes = threading.RLock()
+"""A fork waits for it, so that a fork never has a pipe that it cannot close: one between its making and its Child."""
+
 
 class Child:
     """A collector that runs until its standard input ends, or it has collected all.
@@ -45,27 +48,32 @@ class Child:
         self._config = ""  # the path of the file of settings
         self.lines: deque[str] = deque(maxlen=LAST_LINES)
         self.launched = False
+        self._alive: list[int] = []
+        with _pipes:
+            self._launch(list(command), dict(env), settings)
+        self._listener = threading.Thread(target=self._listen, name="rollout-stderr", daemon=True)
+        self._listener.start()
+
+    def _launch(self, args: list[str], env: dict[str, str], settings: bytes | None) -> None:
+        _children.add(self)
         read, write = os.pipe()
-        self._alive = [write]
+        self._alive.append(write)
         try:
             with tempfile.TemporaryFile() as file:
-                args, files = list(command), []
+                files = []
                 if settings is not None:
                     file.write(settings)
                     file.seek(0)  # on macOS the two sides share the place in the file
                     files, self._config = [file.fileno()], f"/dev/fd/{file.fileno()}"
                     args += ["-c", self._config]
                 self.process = subprocess.Popen(
-                    args, env=dict(env), stdin=read, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True, pass_fds=files
+                    args, env=env, stdin=read, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True, pass_fds=files
                 )
         except BaseException:
             self._let_go()
             raise
         finally:
             os.close(read)
-        _children.add(self)
-        self._listener = threading.Thread(target=self._listen, name="rollout-stderr", daemon=True)
-        self._listener.start()
 
     def events(self) -> Iterator[dict[str, Any]]:
         """Yield what the process says, until it says no more."""
@@ -114,8 +122,9 @@ class Child:
 
     def _let_go(self) -> None:
         """Close this side of the standard input, whose end stops the process."""
-        with contextlib.suppress(IndexError):  # pop is atomic: one of several threads closes it
-            os.close(self._alive.pop())
+        with _pipes:
+            while self._alive:
+                os.close(self._alive.pop())
 
     def crashed(self, code: int) -> bool:
         """Report whether the process did not end by its own decision."""
@@ -144,10 +153,11 @@ def _forked() -> None:
     """Leave the processes of the parent to the parent."""
     for child in list(_children):
         child._let_go()
+    _pipes.release()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forked)
+    os.register_at_fork(before=_pipes.acquire, after_in_parent=_pipes.release, after_in_child=_forked)
 
 
 def back_off(tries: int) -> float:
