@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +49,28 @@ def test_a_process_that_does_not_end_is_killed(stand_in: Callable[..., rollout.C
     pid = heard(tmp_path / "run", "start")[-1]["pid"]
     c.close()
     assert not alive(pid)
+
+
+@pytest.mark.parametrize("way", ["close", "aclose"])
+def test_a_close_is_no_drain(stand_in: Callable[..., rollout.Collection], tmp_path: Path, way: str) -> None:
+    """A trainer that stops may go on later: its run has not ended, nor has its pause."""
+
+    async def tasks() -> AsyncIterator[dict[str, Any]]:
+        yield {"prompt": "p"}
+        await asyncio.Event().wait()
+
+    async def main() -> None:
+        async with stand_in(tasks(), out=run) as c:
+            assert (await anext(c)).id == "g1"
+
+    for i in range(20):  # who says the word and who ends the process race
+        run = tmp_path / f"run{i}"
+        if way == "aclose":
+            asyncio.run(main())
+        else:
+            with stand_in(None, out=run) as c:
+                c.status()
+        assert heard(run, "drain") == [], i
 
 
 def test_ctrl_c_reaches_the_trainer_alone(stand_in: Callable[..., rollout.Collection], tmp_path: Path) -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
+import signal
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
@@ -13,6 +16,7 @@ import pytest
 from waiting import PATIENCE, heard, prompts, wait_for
 
 import rollout
+from rollout._control import Control
 
 ADDED = 1000
 
@@ -57,6 +61,31 @@ def test_a_drain_is_said_again(stand_in: Callable[..., rollout.Collection], tmp_
         assert [g.id for g in c] == [f"g{i}" for i in range(7)]
         assert c.restarts == 2
     assert len(heard(tmp_path / "run", "drain")) >= 3
+
+
+def test_a_drain_by_another_process_is_said_again(stand_in: Callable[..., rollout.Collection], tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    first, second, third = ({"id": name, "prompt": "p"} for name in "abc")
+    with stand_in(None, max_ahead=1, ack="manual") as c:
+        c.add(first)
+        assert next(c).id == "ga"
+        c.add(second)  # may not begin
+        wait_for(lambda: len(heard(run, "task")) == 2)
+    with stand_in(None, max_ahead=1, ack="manual") as c:
+        c.status()
+        with contextlib.closing(Control(str(run / "ctl.sock"))) as outside:
+            assert outside.ask("drain", PATIENCE)["ok"]
+        known = len(heard(run, "status"))
+        c.add(third)
+        wait_for(lambda: len(heard(run, "status")) > known)  # asked why the task is refused
+        wait_for(lambda: not c._supervisor._threads[1].is_alive())
+        os.kill(heard(run, "start")[-1]["pid"], signal.SIGKILL)
+        got = []
+        for group in c:
+            got.append(group.id)
+            c.ack()
+        assert got == ["ga", "gb"] and c.restarts == 1
+    assert len(heard(run, "drain")) >= 2
 
 
 def test_numbers_of_numpy(stand_in: Callable[..., rollout.Collection], tmp_path: Path) -> None:

@@ -213,17 +213,19 @@ class Supervisor:
                 break
             answer = self._accepted(task)
             if answer is None:
-                return
+                break
             if not answer.get("ok"):
                 raise refusal(f"task {task.get('id')}", answer)
             if not answer.get("again"):
                 self._await_begin(str(answer.get("group")), starts)
+        if self._source.closed:  # a run that the trainer goes on with later has not ended
+            return
         with self._changed:
             self._draining = True
         self.words.say("drain", "drain")
 
     def _accepted(self, task: Task) -> dict[str, Any] | None:
-        """Return what a process answered to a task, None where no process takes any more.
+        """Return what a process answered to a task, None where none takes any more: it was drained, or none comes.
 
         A process that ended before it answered may have accepted the task: the next one
         knows it again.

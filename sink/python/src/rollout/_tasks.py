@@ -53,6 +53,8 @@ class Source:
         self._n = 0
         self._wanted = False  # a task is waited for, and none was added
         self._ended = False
+        self.closed = False
+        """No more are taken, though more may come: another collection goes on with them."""
         self._sync: Iterator[Mapping[str, Any]] | None = None
         self._async: AsyncIterator[Mapping[str, Any]] | None = None
         if isinstance(tasks, AsyncIterable):
@@ -86,6 +88,7 @@ class Source:
     def close(self) -> None:
         """Say that no more are taken."""
         with self._changed:
+            self.closed = True
             self._added.clear()
         self.end()
 
@@ -162,8 +165,8 @@ class Source:
             self._changed.notify_all()
 
     async def stop(self) -> None:
-        """End the pump, which belongs to an event loop."""
-        self.end()
+        """As close, and end the pump, which belongs to an event loop."""
+        self.close()
         pump, self._pump = self._pump, None
         if pump is None or self._loop is None:
             return
