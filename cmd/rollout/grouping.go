@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"sync"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/ctl"
@@ -30,6 +31,9 @@ type grouping struct {
 	intake *stream.Intake // nil: the tasks are known
 	log    *runfolder.TaskLog
 	socket *ctl.Listener // nil: the file system keeps no sockets
+
+	receipts sync.Mutex
+	ended    bool // drained is told; of tasks nothing is told after it
 }
 
 // Why a stream takes no more tasks, as the event drained says it.
@@ -260,5 +264,8 @@ func (g *grouping) drained(err error) {
 	case g.intake != nil && g.intake.Why() == whyDrain:
 		why = whyDrain
 	}
+	g.receipts.Lock()
+	defer g.receipts.Unlock()
+	g.ended = true
 	g.Event("drained", map[string]any{"why": why})
 }

@@ -119,8 +119,14 @@ func (g *grouping) take() {
 	}
 }
 
-// toldOf tells what became of a task that was given.
+// toldOf tells what became of a task that was given. It tells nothing after drained: standard input
+// may go on.
 func (g *grouping) toldOf(t *collector.Task, r stream.Receipt) {
+	g.receipts.Lock()
+	defer g.receipts.Unlock()
+	if g.ended {
+		return
+	}
 	if r.Err == nil {
 		g.Event("accepted", map[string]any{"task": t.ID, "group": r.Group, "samples": r.Samples, "again": r.Again})
 		return

@@ -27,6 +27,7 @@ type Display struct {
 
 	mu    sync.Mutex
 	drawn []int // columns of each line of the live block on the screen
+	done  bool  // Finish was called
 	meter meter
 }
 
@@ -184,7 +185,7 @@ func (d *Display) Say(format string, args ...any) {
 	}
 	tame.Fprintf(&b, "rollout: %s\n", text)
 	_, _ = d.talk.Write(b.Bytes())
-	if d.mode == displayJSON {
+	if d.mode == displayJSON && !d.done {
 		writeEvent(d.out, "warning", map[string]any{"text": text})
 	}
 }
@@ -196,20 +197,23 @@ func (d *Display) Note(format string, args ...any) {
 	}
 }
 
-// Event writes an event as a JSON line. It does nothing in the other modes.
+// Event writes an event as a JSON line. It does nothing in the other modes, and after Finish.
 func (d *Display) Event(name string, fields map[string]any) {
 	if d.mode != displayJSON {
 		return
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	writeEvent(d.out, name, fields)
+	if !d.done {
+		writeEvent(d.out, name, fields)
+	}
 }
 
 // Finish shows how the run ended: as the summary for people, or as the last JSON line.
 func (d *Display) Finish(s *Summary) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.done = true
 	switch d.mode {
 	case displayJSON:
 		writeEvent(d.out, "done", map[string]any{"summary": s})

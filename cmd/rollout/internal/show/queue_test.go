@@ -127,3 +127,17 @@ func TestReaderGone(t *testing.T) {
 		t.Error("a reader that is gone is waited for")
 	}
 }
+
+// The event done is the last one. A message that comes later is told to people only.
+func TestNothingAfterDone(t *testing.T) {
+	t.Parallel()
+	var out, talk bytes.Buffer
+	d := NewDisplay(tame.NewWriter(&out), tame.NewWriter(&talk), func(string) string { return "" }, true, false)
+	d.Finish(&Summary{})
+	d.Event("refused", nil)
+	d.Say("late")
+	d.Flush(time.Hour)
+	if !strings.HasPrefix(out.String(), `{"event":"done",`) || strings.Count(out.String(), "\n") != 1 || talk.String() != "rollout: late\n" {
+		t.Errorf("events %q, messages %q", out.String(), talk.String())
+	}
+}
