@@ -96,6 +96,7 @@ func (c *collection) newGrouping() *grouping {
 	g := &grouping{collection: c, pace: pace.New(cfg)}
 	g.tracker = stream.NewTracker(stream.TrackerConfig{
 		RunID: c.info.ID, MinStd: c.config.Reward.MinStd, MaxLag: cfg.MaxLag, Acks: cfg.MaxAhead > 0 || cfg.MaxLag >= 0, Pace: g.pace, Tell: c.Event,
+		Claimed: c.config.Tokens.PolicyVersion.Version,
 		Whole: func(group string) {
 			if g.intake != nil {
 				g.intake.Begun(group)

@@ -5,6 +5,9 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/show"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/stream"
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/sink"
 	"github.com/rollout-rl/rollout/tokenize"
@@ -91,5 +94,26 @@ func TestWaitedCountsOnce(t *testing.T) {
 		if got := c.Stats().Earlier; got != want {
 			t.Errorf("keep %t: %+v, want %+v", keep, got, want)
 		}
+	}
+}
+
+// A group that an earlier process completed is judged while the dataset is opened. The claimed
+// version is known then.
+func TestStaleWhileOpened(t *testing.T) {
+	t.Parallel()
+	cfg := &config.Config{}
+	cfg.Run.MaxLag = 1
+	cfg.Tokens.PolicyVersion = config.PolicyVersion{Claimed: true, Version: 9}
+	c := &collection{config: cfg, options: &collectOptions{stream: true}, Observer: &show.Observer{}}
+	c.grouping = c.newGrouping()
+	var s sink.Config
+	c.grouping.ofSink(&s)
+	group := sink.GroupFacts{ID: "g", Size: 2, Samples: []sink.SampleFacts{
+		{Rows: 1, VersionMin: new(int32(7)), VersionMax: new(int32(8))},
+		{Rows: 1, VersionMin: new(int32(8)), VersionMax: new(int32(8))},
+	}}
+	s.Judge(&group)
+	if a, b := group.Samples[0].KeepReason, group.Samples[1].KeepReason; a != stream.ReasonStale || b != "" {
+		t.Errorf("reasons %q and %q, want only the first one stale", a, b)
 	}
 }

@@ -15,7 +15,8 @@ const (
 	// ReasonNoReward: fewer than two samples of the group have a reward, so there is nothing
 	// to compare.
 	ReasonNoReward = "reward_missing"
-	// ReasonStale: the rows were more than run.max_lag versions old when their group was whole.
+	// ReasonStale: the rows were more than run.max_lag versions old when their group was whole, by
+	// the present version, where one was known then.
 	ReasonStale = "stale"
 )
 
@@ -90,9 +91,13 @@ func (t *Tracker) Judge(g *sink.GroupFacts) {
 	t.figures[g.ID] = f
 }
 
-// markStale marks the samples that are too old. A version that is not proven marks nothing.
+// markStale marks the samples that are too old. It marks nothing until a present version is
+// known, and no sample whose own versions are not proven.
 func (t *Tracker) markStale(g *sink.GroupFacts) {
 	now := int64(t.cfg.Pace.Version())
+	if now < 0 {
+		now = int64(t.cfg.Claimed)
+	}
 	for i := range g.Samples {
 		s := &g.Samples[i]
 		if s.VersionMin != nil && now-int64(*s.VersionMin) > int64(t.cfg.MaxLag) {

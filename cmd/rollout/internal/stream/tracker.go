@@ -25,6 +25,9 @@ type TrackerConfig struct {
 	Acks bool
 	// Pace is told which groups are whole, and which of them are acknowledged.
 	Pace *pace.Pacer
+	// Claimed is the policy version that the run begins with. Judge goes by it until Pace has a
+	// version: groups of earlier processes are judged before the run begins. 0: none is claimed.
+	Claimed int32
 	// Tell writes an event. It is called from one goroutine at a time.
 	Tell func(name string, fields map[string]any)
 	// Whole is called with each group that is whole, and LeftOut with the keys of samples that
