@@ -65,6 +65,11 @@ func (c *Collector) limited(n int) int {
 	return n
 }
 
+// Plan notes that the tasks of the run give so many samples, those that Run has not read from
+// Config.More included. Without it a run that ends before it has read them all does not know
+// that something remains.
+func (c *Collector) Plan(samples int) { c.counters.planned(c.limited(samples)) }
+
 // Run claims the samples of the tasks, group by group and in order, until they run out, Drain
 // is called, ctx is done, or the run cannot go on. It cannot go on when the sink fails, a
 // server refuses our credentials, no endpoint answers any longer, or the first samples all

@@ -42,8 +42,8 @@ type Config struct {
 	// More yields tasks that come while the run goes on, after those that Run is given. It
 	// may wait between two of them. Its owner must end it soon after ctx has ended, which
 	// happens when nothing more is to begin: after Drain, a stop, or enough groups. Run reads
-	// it ahead, in a goroutine of its own, so that planned counts what was accepted and a
-	// deadline is kept also while other tasks are in front; at most 64 MiB of tasks wait.
+	// it ahead, in a goroutine of its own, so that a deadline is kept also while other tasks
+	// are in front; at most 64 MiB of tasks wait. Plan counts those that it has not read.
 	// An error is one of the task source. Default nil: nothing comes.
 	More func(ctx context.Context) iter.Seq2[*Task, error]
 	// Pace decides when the next group may begin. Run tells it which groups begin; its owner

@@ -112,7 +112,7 @@ func (c *counters) claim(i int, cl *claim, endpoint string, now time.Time) {
 	c.slots[i].at = InFlight{TaskID: cl.task.ID, Index: cl.index, Endpoint: endpoint, Since: now, Started: now}
 }
 
-// planned notes that n samples were read so far.
+// planned notes that the run has n samples, or more.
 func (c *counters) planned(n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

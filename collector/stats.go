@@ -18,8 +18,8 @@ type Stats struct {
 	// Started is when Run began; zero before it.
 	Started time.Time
 
-	// Planned counts the samples of the run: what Config.Planned says, or what was read
-	// so far if that is more. It grows with Config.More.
+	// Planned counts the samples of the run: what Config.Planned or Plan says, or what was
+	// read so far if that is more. It grows with Config.More.
 	Planned int
 	// Committed counts samples in a committed shard, also those without any row. Filtered
 	// counts those of them that are there with keep=false, and Committed does not. Failed

@@ -59,6 +59,7 @@ func (g *grouping) openIntake() (err error) {
 		return err
 	}
 	g.atEnd(func() { _ = g.log.Close() }) // what was accepted is durable
+	planned := g.tasks.Samples
 	fit := tasks.NewFit(g.parts.agent, g.parts.collector.Scorer)
 	g.intake = stream.New(stream.Config{Log: g.log, Samples: g.config.Tasks.Samples, Check: func(t *collector.Task) error {
 		before := fit.Unscorable()
@@ -67,6 +68,9 @@ func (g *grouping) openIntake() (err error) {
 			g.Note("task %s has no answer that reward.kind %s can compare with: its samples get no reward; more like this are not told", tame.Text(t.ID, 40), g.config.Reward.Kind)
 		}
 		return err
+	}, Accepted: func(samples int) {
+		planned += samples
+		g.collector.Plan(planned)
 	}})
 	g.socket, err = ctl.Listen(g.folder.Dir)
 	if errors.Is(err, errors.ErrUnsupported) && g.from != "" { // else no task could ever come

@@ -34,6 +34,9 @@ type Config struct {
 	// Check looks at a task for what only the settings of the run can say. It is called from
 	// one goroutine at a time.
 	Check func(*collector.Task) error
+	// Accepted is called with the number of samples of each task that is new. It is called from
+	// one goroutine at a time.
+	Accepted func(samples int)
 }
 
 // A Receipt says what became of a task.
@@ -73,8 +76,8 @@ func (in *Intake) End(why string) {
 		in.why = why
 	}
 	in.change.Broadcast()
+	in.cfg.Log.End() // under the lock: what Add still takes is counted before End returns
 	in.mu.Unlock()
-	in.cfg.Log.End()
 }
 
 // Stop ends the giving of tasks to the collector as well.
@@ -117,6 +120,7 @@ func (in *Intake) Add(batch ...*collector.Task) func() []Receipt {
 		r := &out[at[k]]
 		if r.Again, r.Err = added[k].Again, added[k].Err; added[k] == (runfolder.Added{}) {
 			in.waiting[r.Group] = struct{}{}
+			in.cfg.Accepted(r.Samples)
 		}
 	}
 	in.mu.Unlock()

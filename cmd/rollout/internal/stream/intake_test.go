@@ -44,7 +44,7 @@ func newIntake(t *testing.T) (*stream.Intake, *runfolder.TaskLog, string) {
 		}
 		return nil
 	}
-	return stream.New(stream.Config{Log: log, Samples: 4, Check: check}), log, folder.TasksPath()
+	return stream.New(stream.Config{Log: log, Samples: 4, Check: check, Accepted: func(int) {}}), log, folder.TasksPath()
 }
 
 // given are the ids of the tasks that the collector is given.
