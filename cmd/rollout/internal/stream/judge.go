@@ -24,6 +24,7 @@ const (
 type figures struct {
 	mean, std *float64 // of the rewards of samples with rows; nil: none has one
 	versions  *[2]int32
+	stale     *bool // what its rows say, of a group that is told again; nil: nobody knows
 }
 
 // figuresOf sums a group up. rewards is how many of its samples with rows have a reward.

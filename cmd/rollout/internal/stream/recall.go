@@ -1,6 +1,7 @@
 package stream
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/rollout-rl/rollout/sink"
@@ -11,14 +12,18 @@ import (
 const recalled = 1024
 
 // Recall reads the figures of the groups that are to be told again from their rows. It comes
-// after Load. Groups whose rows are not all found are told without.
+// after Load. Groups whose rows are not all found are told without. With more groups than are
+// recalled it returns an error, and all are told without.
 func (t *Tracker) Recall(log *sink.Log) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if len(t.again) == 0 || len(t.again) > recalled {
+	if len(t.again) == 0 {
 		return nil
 	}
-	wanted := map[string]*sink.GroupFacts{}
+	if len(t.again) > recalled {
+		return fmt.Errorf("%d groups are told again, figures are read of %d at most", len(t.again), recalled)
+	}
+	wanted, stale := map[string]*sink.GroupFacts{}, map[string]bool{}
 	for _, g := range t.again {
 		wanted[g.ID] = &sink.GroupFacts{}
 	}
@@ -38,13 +43,16 @@ func (t *Tracker) Recall(log *sink.Log) error {
 				}
 				if g := wanted[r.GroupID]; g != nil {
 					g.Samples = append(g.Samples, factsOf(r))
+					stale[r.GroupID] = stale[r.GroupID] || r.KeepReason != nil && *r.KeepReason == ReasonStale
 				}
 			}
 		}
 	}
 	for _, g := range t.again {
 		if facts := wanted[g.ID]; len(facts.Samples) == int(g.Rows) {
-			t.figures[g.ID], _ = figuresOf(facts)
+			f, _ := figuresOf(facts)
+			f.stale = new(stale[g.ID])
+			t.figures[g.ID] = f
 		}
 	}
 	return nil

@@ -205,6 +205,9 @@ func (t *Tracker) tell(g sink.WholeGroup, a pace.Arrival, again bool) {
 		"group": g.ID, "task": nil, "seq": g.Seq, "n": g.N, "size": g.Size, "rows": g.Rows, "failed": g.Failed, "filtered": nil,
 		"reward_mean": f.mean, "reward_std": f.std, "versions": f.versions, "lag": nil, "stale": a.Stale, "deadline": late, "again": again,
 	}
+	if again {
+		out["stale"] = f.stale
+	}
 	if task.id != "" {
 		out["task"] = task.id
 	}

@@ -1,0 +1,78 @@
+package stream_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/stream"
+	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/sink"
+	"github.com/rollout-rl/rollout/tokenize"
+)
+
+// A group that is told again is stale where its rows say so.
+func TestRecallStale(t *testing.T) {
+	t.Parallel()
+	dir, old, fresh := t.TempDir(), collector.GroupID(taskOf("old", time.Time{})), collector.GroupID(taskOf("fresh", time.Time{}))
+	d, err := sink.Create(dir, sink.Config{RunID: "run", CommitGroups: true, Judge: func(g *sink.GroupFacts) {
+		if g.ID == old {
+			g.Samples[0].Keep, g.Samples[0].KeepReason = new(true), stream.ReasonStale
+		}
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- d.Run(context.WithoutCancel(t.Context())) }()
+	for _, group := range []string{old, fresh} {
+		row := tokenize.Row{SegmentCount: 1, LastCall: 1, FinishReasons: []string{"stop"}, StepIDs: []string{"s"}, Grade: tokenize.Exact, Source: tokenize.SourceTurns}
+		row.AppendContext(tokenize.RolePrompt, []int32{1, 2})
+		row.AppendSampled([]int32{3}, []float32{-0.5}, -1)
+		s := &tokenize.Sample{Key: group + "-0", GroupID: group, RolloutID: group + "-0-1", GroupSize: 1, Attempt: 1, Status: "completed", Rows: []tokenize.Row{row}}
+		if err := d.Append(t.Context(), s, func(error) {}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := d.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; err != nil {
+		t.Fatal(err)
+	}
+	tr := newTracked()
+	log, err := sink.ReadLogEach(dir, tr.Load)
+	if err == nil {
+		err = tr.Recall(log)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	tr.Again()
+	got := map[any]bool{}
+	for _, told := range tr.told {
+		if stale, ok := told["stale"].(*bool); ok && stale != nil {
+			got[told["group"]] = *stale
+		}
+	}
+	if len(got) != 2 || !got[old] || got[fresh] {
+		t.Errorf("told %v, want %s as stale and %s not", tr.told, old, fresh)
+	}
+}
+
+// Of more groups than are recalled nobody knows whether they are stale.
+func TestRecallMany(t *testing.T) {
+	t.Parallel()
+	tr := newTracked()
+	for i := range 1025 {
+		tr.Load(commit(int64(i+1), time.Now(), 1, 0, "", taskOf(fmt.Sprint(i), time.Time{})))
+	}
+	if err := tr.Recall(&sink.Log{}); err == nil {
+		t.Error("no error says that figures are left out")
+	}
+	tr.Again()
+	if stale, ok := tr.told[0]["stale"].(*bool); len(tr.told) != 1025 || !ok || stale != nil {
+		t.Errorf("told %d groups, the first as %v, want null in stale", len(tr.told), tr.told[0])
+	}
+}
