@@ -2,7 +2,7 @@
 
 usage: rank_collect.py FOLDER RANK WORLD OPTIONS
 
-OPTIONS: JSON of {"tasks": N, "left_out": EVERY, "options": {…}, "program": PATH, "async": bool, "fail": bool, "load": [STATE OF RANK 0, …]}.
+OPTIONS: JSON of {"tasks": N, "left_out": EVERY, "options": {…}, "program": PATH, "async": bool, "fail": bool, "ack": bool, "load": [STATE OF RANK 0, …]}.
 Writes what it was given as lines of FOLDER/rank-RANK.jsonl, and at last how it ended.
 """
 
@@ -59,13 +59,17 @@ def main(folder: Path, rank: int, world: int, wishes: dict[str, Any]) -> None:
                 if wishes.get("async"):
                     asyncio.run(iterate())
                 else:
+                    late = 0
                     while True:
                         try:
                             for group in c:
                                 given(group)
                             break
                         except TimeoutError:
-                            if given_to:  # else the collector is being started
+                            late += 1
+                            if wishes.get("ack") and late < 60:
+                                c.ack()
+                            elif given_to:  # else the collector is being started
                                 raise
                 say(end=c.counts)
         except Exception as err:

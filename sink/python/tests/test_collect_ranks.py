@@ -90,3 +90,9 @@ def test_an_error_of_rank_0_is_raised_on_all(ranks: Ranks) -> None:
 def test_waiting_ends_on_all_ranks(ranks: Ranks) -> None:
     first, second = ranks(2, tasks=3, options={"timeout": 3, "ack": "manual", "max_ahead": 2})
     assert [r.get("error") for r in first] == [r.get("error") for r in second] == [None, "TimeoutError"]
+
+
+def test_an_ack_in_the_middle_of_a_round_acknowledges_those_before(ranks: Ranks) -> None:
+    # With three groups ahead each round is half full when the trainer must acknowledge.
+    first, second = ranks(2, tasks=6, ack=True, options={"timeout": 1, "ack": "manual", "max_ahead": 3})
+    assert [r.get("group") for r in first] == ["g0", "g2", "g4", None] and [r.get("group") for r in second] == ["g1", "g3", "g5", None]

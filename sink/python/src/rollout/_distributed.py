@@ -52,6 +52,7 @@ class RankedCollection:
         self._auto, self._timeout, self._max_ahead = auto, timeout, max_ahead
         self._inner: Collection | None = None
         self._pulled: list[Group] = []  # of a round that is not full
+        self._last: Group | None = None  # of the last full round, until it is acknowledged
         self._over: BaseException | None = None
         self._counts: Counts = {}
         self._state: dict[str, Any] = {}
@@ -126,8 +127,8 @@ class RankedCollection:
                 except TimeoutError:
                     return wait
                 enough(self._max_ahead, n)
-            if self._auto and not self._pulled:
-                inner.ack()
+            if self._auto:
+                self.ack()
             until = time.monotonic() + BEAT
             while len(self._pulled) < n:
                 group = inner.within(until - time.monotonic())
@@ -145,7 +146,7 @@ class RankedCollection:
             return [pickle.dumps(("error", end, None, counts))] * n
         except Exception as err:
             return [_packed(err, inner.counts)] * n
-        round_, self._pulled = self._pulled, []
+        round_, self._pulled, self._last = self._pulled, [], self._pulled[-1]
         return [pickle.dumps(("group", group, inner.state_dict(), inner.counts)) for group in round_]
 
     def _agreed(self, error: BaseException | None) -> dict[str, Any]:
@@ -185,8 +186,9 @@ class RankedCollection:
 
     def ack(self) -> None:
         """Acknowledge all rounds that were given, on rank 0."""
-        if self._inner is not None and not self._pulled:
-            self._inner.ack()
+        last, self._last = self._last, None
+        if self._inner is not None and last is not None:
+            self._inner.ack(last)
 
     def status(self, timeout: float = 30) -> dict[str, Any]:
         """As Collection.status on rank 0; {} on the others."""
@@ -214,7 +216,7 @@ class RankedCollection:
         elif self._inner is not None:
             try:
                 self._inner.load_state_dict(state)
-                self._state, self._pulled = self._inner.state_dict(), []
+                self._state, self._pulled, self._last = self._inner.state_dict(), [], None
             except Exception as err:
                 error = err
         self._state = self._agreed(error)
