@@ -26,6 +26,7 @@ type grouping struct {
 	pace    *pace.Pacer
 	tracker *stream.Tracker
 	held    *sink.Ledger // what earlier processes left
+	setting sync.Mutex   // versions are set and told one after the other
 
 	// Of --stream.
 	intake *stream.Intake // nil: the tasks are known

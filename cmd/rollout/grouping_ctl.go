@@ -101,8 +101,15 @@ func (g *grouping) SetVersion(version int32) error {
 	return nil
 }
 
-// version paces the run by a version that somebody told.
+// version paces the run by a version that the trainer told.
 func (g *grouping) version(version int32) {
+	g.setting.Lock()
+	defer g.setting.Unlock()
+	g.setVersion(version)
+}
+
+// setVersion sets the version and tells it. The mutex setting is held.
+func (g *grouping) setVersion(version int32) {
 	g.pace.SetVersion(version)
 	g.Log.Info("version", "version", version)
 	g.Event("version", map[string]any{"version": version})
@@ -111,8 +118,13 @@ func (g *grouping) version(version int32) {
 // seen takes a version that the page tells. One that is lower than what is known comes late: the
 // trainer told of a newer one itself.
 func (g *grouping) seen(version int32) {
-	if g != nil && version > g.pace.Version() {
-		g.version(version)
+	if g == nil {
+		return
+	}
+	g.setting.Lock()
+	defer g.setting.Unlock()
+	if version > g.pace.Version() {
+		g.setVersion(version)
 	}
 }
 
