@@ -215,13 +215,16 @@ func (g *grouping) work(ctx context.Context, help func(func())) {
 	if v := g.config.Tokens.PolicyVersion; v.Claimed {
 		g.pace.SetVersion(v.Version)
 	}
-	g.Crowded(func(on bool) {
-		g.Log.Warn("events unread", "held", on)
-		g.pace.Crowd(on)
-		if g.intake != nil {
-			g.intake.Crowd(on)
+	// Whoever tells something must not wait for a disk: the order of tasks is kept over its writes.
+	crowded := make(chan bool, 1) // the last that was told
+	g.Crowded(func(on bool) {     // not called by two at a time
+		select {
+		case <-crowded:
+		default:
 		}
+		crowded <- on
 	})
+	help(func() { g.crowd(ctx, crowded) })
 	g.tracker.Again()
 	help(func() {
 		select {
@@ -238,6 +241,22 @@ func (g *grouping) work(ctx context.Context, help func(func())) {
 	}
 	// It is not waited for: nothing interrupts the reading of a pipe.
 	go g.take()
+}
+
+// crowd holds back tasks and samples as it is told, until ctx is done.
+func (g *grouping) crowd(ctx context.Context, crowded <-chan bool) {
+	for {
+		select {
+		case on := <-crowded:
+			g.pace.Crowd(on)
+			if g.intake != nil {
+				g.intake.Crowd(on)
+			}
+			g.Log.Warn("events unread", "held", on)
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // stop ends the giving of tasks to the collector.

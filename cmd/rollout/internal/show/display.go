@@ -68,7 +68,7 @@ func NewDisplay(stdout, stderr *tame.Writer, getenv func(string) string, asJSON,
 func (d *Display) JSON() bool { return d.mode == displayJSON }
 
 // Crowded makes f told when more lines wait for their reader than are to wait, with true, and
-// when they do no longer, with false. f must neither wait nor write to the display.
+// when they do no longer, with false. f must not wait, for a disk neither, and not write to the display.
 func (d *Display) Crowded(f func(bool)) {
 	d.out.mu.Lock()
 	defer d.out.mu.Unlock()
