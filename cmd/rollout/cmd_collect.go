@@ -22,7 +22,6 @@ import (
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/letta"
 	"github.com/rollout-rl/rollout/collector/limit"
-	"github.com/rollout-rl/rollout/sink"
 )
 
 type collectOptions struct {
@@ -352,26 +351,28 @@ func (c *collection) tryWith(ctx context.Context, task *collector.Task) error {
 // dryRun says what would be done.
 func (c *collection) dryRun() error {
 	p, resumed := c.program, c.earlier != nil
-	var held *sink.Ledger
+	var committed, waiting, failed int
 	if resumed {
 		var err error
-		if held, err = sink.ReadLedger(c.config.Output.Dir); err != nil {
-			return runfolder.ReadError(c.config.Output.Dir, err)
+		if committed, waiting, failed, err = heldOf(c.config.Output.Dir); err != nil {
+			return err
 		}
 	}
-	committed, failed := held.Counts()
 	slots := c.inFlight * len(c.clients)
 	if c.options.asJSON {
 		return p.printJSON(map[string]any{
 			"event": "plan", "tasks": c.tasks.Tasks, "planned": c.info.Tasks.Planned, "bad_tasks": c.tasks.Bad, "servers": c.info.Servers,
 			"max_in_flight": slots, "dir": c.config.Output.Dir, "format": c.config.Output.Format, "prompts": c.config.Tokens.Prompts, "preflight": c.config.Run.Preflight,
-			"resumed": resumed, "committed": committed, "failed": failed,
+			"resumed": resumed, "committed": committed, "waiting": waiting, "failed": failed,
 		})
 	}
 	tame.Fprintf(p.stdout, "tasks      %d, %d bad ones left out\n", c.tasks.Tasks, c.tasks.Bad)
 	tame.Fprintf(p.stdout, "planned    %d samples", c.info.Tasks.Planned)
 	if resumed {
 		tame.Fprintf(p.stdout, ", %d of them committed, %d failed", committed, failed)
+	}
+	if waiting > 0 {
+		tame.Fprintf(p.stdout, ", %d finished, in the write-ahead log", waiting)
 	}
 	tame.Fprintf(p.stdout, "\n")
 	for _, s := range c.info.Servers {

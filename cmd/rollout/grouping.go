@@ -82,6 +82,18 @@ func (c *collection) checkLimit(context.Context) error {
 	return runfolder.CheckLimit(c.config, c.tasks)
 }
 
+// heldOf returns how many samples of a run are committed, are done without a commit that holds
+// them, and have failed.
+func heldOf(dir string) (committed, waiting, failed int, err error) {
+	held, err := sink.ReadLedger(dir)
+	if err != nil {
+		return 0, 0, 0, runfolder.OpenError(dir, err)
+	}
+	done, failed := held.Counts()
+	waiting = held.Waiting()
+	return done - waiting, waiting, failed, nil
+}
+
 // newGrouping makes the grouping of a collection whose run is known; nil where it has none.
 func (c *collection) newGrouping() *grouping {
 	if !c.groups() {

@@ -46,7 +46,7 @@ func TestWaitedCountsOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, keep := range []bool{true, false} {
+	for nth, keep := range []bool{true, false} {
 		group := "0123456789abcdef0123456789abcde" + map[bool]string{true: "0", false: "1"}[keep]
 		sample := func(index, attempt int32, failed bool) *tokenize.Sample {
 			s := &tokenize.Sample{GroupID: group, GroupSize: 4, Index: index, Attempt: attempt, Status: "completed"}
@@ -66,6 +66,9 @@ func TestWaitedCountsOnce(t *testing.T) {
 		}
 		process(judge, sample(0, 1, true), sample(1, 1, true))
 		process(judge, sample(0, 2, false), sample(2, 1, false))
+		if committed, waiting, failed, err := heldOf(dir); committed != 3*nth || waiting != 2 || failed != 1+nth || err != nil {
+			t.Errorf("keep %t: %d are committed, %d wait, %d failed, %v", keep, committed, waiting, failed, err)
+		}
 		commits = nil
 		process(judge, sample(3, 1, false))
 		var keys []string
