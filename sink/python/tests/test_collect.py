@@ -87,7 +87,7 @@ def test_a_killed_collector_goes_on(stand_in: Callable[..., rollout.Collection],
     assert got == [f"g{i}" for i in range(1, 10)] and c.restarts == 4
     starts = heard(tmp_path / "run", "start")
     assert len(starts) == 5 and "--resume" in starts[0]["args"]
-    assert all(any(a.startswith("--policy-version=") for a in s["args"]) for s in starts[1:])
+    assert not any(a.startswith("--policy-version") for s in starts for a in s["args"]), "a newer one may be said meanwhile"
 
 
 def test_a_collector_that_always_crashes_is_an_error(stand_in: Callable[..., rollout.Collection]) -> None:

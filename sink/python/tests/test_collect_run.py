@@ -235,7 +235,7 @@ def test_tasks_that_run_out_before_until_groups(server: Server, tmp_path: Path) 
     groups = []
     with (
         pytest.raises(rollout.ToleranceError, match="the tasks ran out before --until-groups 9: 3 whole of 3 begun: 3 informative") as error,
-        rollout.collect(config(server), lines(server[1])[:3], out=tmp_path / "run", samples=2, until_groups=9, timeout=30) as c,
+        rollout.collect(config(server), lines(server[1])[:3], out=tmp_path / "run", samples=2, until_groups=9, timeout=PATIENCE) as c,
     ):
         for group in c:
             groups.append(group)  # all of them come before it is said

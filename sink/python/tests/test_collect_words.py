@@ -14,6 +14,7 @@ from waiting import PATIENCE, alive, heard, prompts, wait_for
 
 import rollout
 from rollout import _supervisor, _words
+from rollout._tasks import Source
 
 
 def versions(run: Path) -> list[int]:
@@ -36,6 +37,7 @@ def test_a_late_answer(
         monkeypatch.setattr(_words, "PATIENCE", 0.5)
         c.set_version(3)
         assert "has not answered 'set-version' for 0.5 s" in caplog.text
+        wait_for(lambda: versions(tmp_path / "run") == [3])
         c.set_version(4)
         assert c.status()["run_id"] == "r" and versions(tmp_path / "run") == [3], "a word said again may overtake another"
         (tmp_path / "run/answer").touch()
@@ -94,7 +96,8 @@ def test_a_word_that_is_refused(stand_in: Callable[..., rollout.Collection], tmp
         with pytest.raises(rollout.UsageError, match="set-version: the version is negative"):
             c.set_version(-1)
         assert len(list(c)) == 4 and c.restarts == 1
-    assert heard(tmp_path / "run", "start")[1]["args"].count("--policy-version=1") == 1, "the refused version is not told again"
+    assert versions(tmp_path / "run") == [1, -1, 1], "the refused version is told again"
+    assert not any(a.startswith("--policy-version") for s in heard(tmp_path / "run", "start") for a in s["args"]), "a newer one may be said meanwhile"
     with stand_in(None, out=tmp_path / "run2") as c:
         c.status()
         monkeypatch.setattr(_words, "PATIENCE", 0)
@@ -134,3 +137,95 @@ def test_nothing_tells_to_continue_what_was_meant_to_end(
         assert next(c).id == "g1"
     wait_for(lambda: not alive(heard(tmp_path / "run", "start")[-1]["pid"]))
     assert caplog.messages == []
+
+
+def test_the_end_of_the_tasks_leaves_a_pause(stand_in: Callable[..., rollout.Collection], tmp_path: Path) -> None:
+    run, more = tmp_path / "run", threading.Event()
+
+    def tasks() -> Iterator[dict[str, Any]]:
+        yield {"prompt": "p"}
+        more.wait(PATIENCE)
+
+    with stand_in(tasks()) as c:
+        assert next(c).id == "g1"
+        c.pause()
+        more.set()
+        c._supervisor._threads[1].join(PATIENCE)  # has no more to hand over
+        c.set_version(2)  # is said after what was due
+        os.kill(heard(run, "start")[-1]["pid"], signal.SIGKILL)
+        wait_for(lambda: len(heard(run, "pause")) == 2)
+        c.set_version(3)
+        assert heard(run, "drain") == []
+        c.resume()
+        assert list(c) == []
+    assert len(heard(run, "drain")) == 1
+
+
+def test_a_drain_ends_a_pause_before_it_alone(stand_in: Callable[..., rollout.Collection], tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    with stand_in(None) as c:
+        c.status()
+        c.pause()
+        c.add({"prompt": "p"})
+        c.drain()
+        assert [g.id for g in c] == ["g1"]
+        assert [len(heard(run, op)) for op in ("pause", "resume", "drain")] == [1, 1, 1]
+    run = tmp_path / "run2"
+    with stand_in(None, out=run, max_ahead=1, ack="manual") as c:
+        c.add({"id": "a", "prompt": "p"})
+        first = next(c)
+        c.add({"id": "b", "prompt": "p"})
+        wait_for(lambda: len(heard(run, "task")) == 2)  # waits for the acknowledgement
+        c.pause()
+        c.drain()
+        c.pause()
+        c.set_version(1)
+        c.ack(first)
+        assert c.within(0.3) is None, "the pause was lifted"
+        c.resume()
+        assert next(c).id == "gb"
+        c.ack()
+        assert list(c) == []
+
+
+def test_what_began_is_kept_for_a_task_alone(stand_in: Callable[..., rollout.Collection]) -> None:
+    with stand_in(None, standin={"noisy": 500}) as c:
+        c.status()
+        c.add({"prompt": "p"})
+        assert next(c).id == "g1"
+        wait_for(lambda: not c._supervisor._waits)
+        assert c._supervisor._begun == set()
+
+
+def test_a_signal_during_the_last_word(stand_in: Callable[..., rollout.Collection], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(timeout: float) -> None:
+        raise KeyboardInterrupt
+
+    c = stand_in(None)
+    c.status()
+    monkeypatch.setattr(c._words, "flush", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        c.close()
+    assert not alive(heard(tmp_path / "run", "start")[-1]["pid"])
+
+
+def test_an_error_of_the_iterable_after_a_drain() -> None:
+    asked, drained = threading.Event(), threading.Event()
+
+    def tasks() -> Iterator[dict[str, Any]]:
+        asked.set()
+        drained.wait(PATIENCE)
+        raise KeyError("nobody wants it")
+        yield {}
+
+    source = Source(tasks())
+    taker = threading.Thread(target=source.take)
+    taker.start()
+    assert asked.wait(PATIENCE)
+    source.add({"id": "a"})
+    taker.join(PATIENCE)
+    source.add({"id": "b"})
+    source.end()
+    drained.set()
+    wait_for(lambda: not [t for t in threading.enumerate() if t.name == "rollout-iterable"])
+    assert source.take() == {"id": "b"} and source.take() is None

@@ -182,7 +182,10 @@ class Collection:
         self._words.say("version", "set-version", version=int(version))
 
     def pause(self) -> None:
-        """Begin no more samples until resume; those in flight go on."""
+        """Begin no more samples until resume or drain; those in flight go on.
+
+        The end of the tasks does not end it, nor does a new start of the collector.
+        """
         self._mine()
         self._words.say("pause", "pause")
 
@@ -192,7 +195,10 @@ class Collection:
         self._words.say("pause", "resume")
 
     def drain(self) -> None:
-        """Take no more tasks. What was taken or added is collected and given, and the iteration ends."""
+        """Take no more tasks. What was taken or added is collected and given, and the iteration ends.
+
+        It ends a pause. One that comes after it holds what is left until resume.
+        """
         self._mine()
         self._supervisor.drain()
 

@@ -3,7 +3,8 @@
 What the trainer has said (the version of the policy, a pause, what was acknowledged, that
 no more tasks come) is said again to a collector that was started again, see Words.
 Threads: one starts the process and reads its events, one hands over tasks, one says words.
-All of them end with close. The first never waits for an answer: a process that nobody
+All of them end with close. The thread that runs the caller's iterable is not waited for: it
+ends with the task that it is making. The first never waits for an answer: a process that nobody
 reads waits itself, and answers nobody.
 """
 
@@ -57,7 +58,8 @@ class Supervisor:
         self._child: Child | None = None
         self._tasks: Control | None = None  # of the task that is being handed over
         self._draining = False
-        self._begun: set[str] = set()  # groups that began since the last task
+        self._waits = False  # a task is being handed over, or its group has not begun
+        self._begun: set[str] = set()  # groups that began meanwhile
         self._threads: list[threading.Thread] = []
 
     def start(self) -> None:
@@ -100,11 +102,12 @@ class Supervisor:
     # What the trainer says.
 
     def drain(self) -> None:
-        """Take no more tasks. Once those that were added are accepted the process is told, and ends after them."""
+        """Take no more tasks, and end a pause. Once those that were added are accepted the process is told, and ends after them."""
         with self._changed:
             self._draining = True
             self._changed.notify_all()
         self._source.end()
+        self.words.end_pause()
 
     def status(self, timeout: float) -> dict[str, Any]:
         """Return what the collector says of itself; wait for one that is being started."""
@@ -167,9 +170,9 @@ class Supervisor:
             self._closing.wait(back_off(fruitless - 1) if fruitless else 0)
 
     def _start(self) -> Child | None:
-        # The version is known from the first call on, and not only once the socket answers.
-        version = [] if self.words.version is None else [f"--policy-version={self.words.version}"]
-        command = [self._program, "collect", "--stream", "--attached", "--json", "--resume", f"--out={self.run}", *self.settings.flags, *version]
+        # No --policy-version: a trainer that says a newer one meanwhile would have samples of
+        # it take the older one. A version is unknown until the process has heard it.
+        command = [self._program, "collect", "--stream", "--attached", "--json", "--resume", f"--out={self.run}", *self.settings.flags]
         try:
             child = Child(command, {**os.environ, **self.settings.env}, self.settings.secrets, self.settings.body)
         except OSError as err:
@@ -177,6 +180,7 @@ class Supervisor:
             return None
         with self._changed:
             self._child, self.starts = child, self.starts + 1
+            self._changed.notify_all()
         if self._closing.is_set() or self.over:  # since it was looked at: who ended all has not seen this process
             child.stop(self.limits.grace)
         return child
@@ -191,7 +195,7 @@ class Supervisor:
             self._notify()
         elif name in ("begun", "group"):  # a group whose samples were all cut never begins
             with self._changed:
-                if not self._draining:
+                if self._waits:
                     self._begun.add(str(event.get("group")))
                 self._changed.notify_all()
         elif name == "warning" and not self._closing.is_set():  # else it says how to go on with what was meant to end
@@ -211,6 +215,8 @@ class Supervisor:
             starts = self.starts
             if (task := self._source.take()) is None:
                 break
+            with self._changed:
+                self._begun, self._waits = set(), True
             answer = self._accepted(task)
             if answer is None:
                 break
@@ -218,10 +224,12 @@ class Supervisor:
                 raise refusal(f"task {task.get('id')}", answer)
             if not answer.get("again"):
                 self._await_begin(str(answer.get("group")), starts)
+            with self._changed:
+                self._begun, self._waits = set(), False
         if self._source.closed:  # a run that the trainer goes on with later has not ended
             return
         with self._changed:
-            self._draining = True
+            self._draining, self._waits = True, False
         self.words.say("drain", "drain")
 
     def _accepted(self, task: Task) -> dict[str, Any] | None:
@@ -249,7 +257,6 @@ class Supervisor:
         with self._changed:
             done = lambda: group in self._begun or self.starts > starts or self._draining or self.over or self._closing.is_set()  # noqa: E731
             self._changed.wait_for(done)
-            self._begun.clear()
 
     # The end.
 
@@ -270,8 +277,13 @@ class Supervisor:
         if os.getpid() != self.pid or self._closing.is_set():
             return
         self._closing.set()
-        self._source.close()
-        self.words.flush(LAST_WORD)
+        try:
+            self._source.close()
+            self.words.flush(LAST_WORD)  # a signal may end the wait for it
+        finally:
+            self._stop()
+
+    def _stop(self) -> None:
         self.words.close()
         child, tasks = self._child, self._tasks
         with self._changed:

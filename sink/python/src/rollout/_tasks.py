@@ -153,14 +153,15 @@ class Source:
                 await taken.wait()
             self.end()
         except asyncio.CancelledError:
-            if not self._ended:
-                self._failed(RuntimeError("the tasks are an async iterable, and the event loop that iterated it has ended before them"))
+            self._failed(RuntimeError("the tasks are an async iterable, and the event loop that iterated it has ended before them"))
             raise
         except Exception as err:
             self._failed(err)
 
     def _failed(self, error: BaseException) -> None:
         with self._changed:
+            if self._ended:  # nobody wants its tasks, and those that were added before are to be taken
+                return
             self._error = error
             self._changed.notify_all()
 

@@ -5,6 +5,9 @@ them over one connection, in the order in which they were given: no process hear
 version after a newer one. It waits for an answer as long as the process lives, for a word
 that was said again over a second connection could overtake the first. Who gives a word waits
 for PATIENCE seconds, and the word stays due.
+
+A drain ends a pause in the process, so it waits for the end of the pause: a trainer that has
+paused to give the engine new weights has no samples begin because the tasks have ended.
 """
 
 from __future__ import annotations
@@ -74,6 +77,19 @@ class Words:
         if not answered:
             log.warning("%s: the collector has not answered %r for %g s: it may be stopped, or its machine be overloaded", self._run, op, PATIENCE)
 
+    def end_pause(self) -> None:
+        """Say, soon and without waiting, that a pause is over."""
+        with self._changed:
+            if self._paused():
+                self._said["pause"] = Word("resume")
+                self._changed.notify_all()
+
+    def _paused(self) -> bool:
+        return "pause" in self._said and self._said["pause"].op == "pause"
+
+    def _held(self, word: Word) -> bool:
+        return word.op == "drain" and self._paused()
+
     def acknowledge(self, place: Place) -> None:
         """Say, soon and without waiting, how far the trainer is."""
         with self._changed:
@@ -98,16 +114,9 @@ class Words:
         with self._changed:
             self._changed.wait_for(lambda: not self._acks.unsaid or self._socket is None or self._closed, timeout)
 
-    @property
-    def version(self) -> int | None:
-        """The version that was said last."""
-        with self._changed:
-            word = self._said.get("version")
-            return None if word is None else int(word.fields["version"])
-
     def _settled(self, subject: str, word: Word) -> bool:
         """Report whether there is nothing to wait for: it was answered, or nobody will."""
-        return self._heard.get(subject) is word or self._said.get(subject) is not word or self._socket is None or self._closed
+        return self._heard.get(subject) is word or self._said.get(subject) is not word or self._held(word) or self._socket is None or self._closed
 
     # Whom it is said to.
 
@@ -178,7 +187,7 @@ class Words:
         if self._socket is None:
             return None
         for subject, word in self._said.items():
-            if self._heard.get(subject) is not word:
+            if self._heard.get(subject) is not word and not self._held(word):
                 return subject, word
         request = self._acks.due()
         return None if request is None else (_ACK, Word("ack", request))
