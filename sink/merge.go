@@ -278,7 +278,7 @@ func (m *merger) moveAway() error {
 	if err != nil {
 		return err
 	}
-	m.gone, m.left = append(m.gone, gone...), nil
+	m.gone, m.left, m.retry = append(m.gone, gone...), nil, retry{}
 	return nil
 }
 

@@ -21,6 +21,7 @@ func TestMergeFault(t *testing.T) {
 	smallCommits(t, dir, cfg, 4, 7)
 	want := logicalOf(t, dir)
 	open := func(t *testing.T) (*sink.Dataset, *sinktest.PowerCut, *sinktest.Faults) {
+		t.Helper()
 		disk := loaded(t, dir, 0)
 		faults := &sinktest.Faults{FS: disk, At: -1, Err: syscall.ENOSPC}
 		cfg := cfg

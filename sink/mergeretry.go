@@ -22,7 +22,7 @@ const maxSourceTries = 3
 type retry struct {
 	after time.Duration // of the last error
 	at    time.Time
-	said  []string // causes since the last merge
+	said  []string // causes since the last merge, or since what it replaced was moved
 }
 
 // due reports whether it is time.

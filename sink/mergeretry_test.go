@@ -130,6 +130,33 @@ func TestMergeIsTriedAgain(t *testing.T) {
 	}
 }
 
+// When what a merge replaced was moved at last, the error is over: the next one is tried again in
+// a minute, and said.
+func TestMergeRetryBeginsAnew(t *testing.T) {
+	t.Parallel()
+	merging(t, 4, func(disk *badDisk, _ string, _ []string) { disk.stuck.Store(true) }, func(d *sink.Dataset, disk *badDisk, said *bytes.Buffer) {
+		time.Sleep(24 * time.Hour)
+		disk.stuck.Store(false)
+		time.Sleep(2 * time.Hour)
+		synctest.Wait()
+		failed := d.Stats().MergeErrors
+		disk.full.Store(true)
+		b := sinktest.NewBuilder(4)
+		for range 3 {
+			if err := d.Append(context.Background(), alone([]*tokenize.Sample{b.Sample(b.Row(3, 5))})[0], func(error) {}); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+		}
+		wantMerges(t, d, "at first", 1, failed+1)
+		time.Sleep(61 * time.Second)
+		wantMerges(t, d, "after a minute", 1, failed+2)
+		if n := strings.Count(said.String(), "could not be merged"); n != 2 {
+			t.Errorf("said %d times, want twice:\n%s", n, said.String())
+		}
+	})
+}
+
 // An entry whose shard is damaged, or cannot be read in three tries, is left out, and the others
 // are merged.
 func TestDamagedEntryIsNotMerged(t *testing.T) {
