@@ -193,6 +193,8 @@ func (w *writer) take(a accepted) error {
 	g := w.held.groups[id.ID]
 	if g == nil {
 		known = w.known(id)
+	} else {
+		id.Size = max(id.Size, g.id.Size)
 	}
 	if known.whole || id.ID == "" || id.Size <= 1 || id.Size > maxHeld {
 		if g != nil { // its size was raised beyond what is held
@@ -200,7 +202,7 @@ func (w *writer) take(a accepted) error {
 				return err
 			}
 		}
-		if err := w.write(a, w.judgeOne(a.sample, known), now); err != nil {
+		if err := w.write(a, w.judgeOne(a.sample, id, known), now); err != nil {
 			return err
 		}
 		if err := w.commitFull(); err != nil {

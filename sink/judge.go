@@ -81,14 +81,14 @@ func (w *writer) judge(g *heldGroup) []SampleFacts {
 	return g.facts
 }
 
-// judgeOne returns the verdict on a sample that is not held: a group of one is judged, a sample
-// that comes late follows its group.
-func (w *writer) judgeOne(s *tokenize.Sample, k known) verdict {
-	if k.whole || w.d.cfg.Judge == nil || s.GroupID == "" || s.GroupSize != 1 {
+// judgeOne returns the verdict on a sample of the group id that is not held: a group of one is
+// judged, a sample that comes late follows its group.
+func (w *writer) judgeOne(s *tokenize.Sample, id CommittedGroup, k known) verdict {
+	if k.whole || len(k.indexes) > 0 || w.d.cfg.Judge == nil || id.ID == "" || id.Size != 1 {
 		return verdictOf(k)
 	}
 	facts := []SampleFacts{factsOf(s)}
-	w.d.cfg.Judge(&GroupFacts{ID: s.GroupID, Size: s.GroupSize, Samples: facts})
+	w.d.cfg.Judge(&GroupFacts{ID: id.ID, Size: id.Size, Samples: facts})
 	return facts[0].verdict()
 }
 

@@ -2,6 +2,7 @@ package sink_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -230,4 +231,49 @@ func TestJudgeParts(t *testing.T) {
 		t.Fatal(err)
 	}
 	wholeVerify(t, dir)
+}
+
+// A sample that says a group of one is not judged as one where others of the group wait or are in
+// a commit; those that wait have the largest size.
+func TestJudgeLowered(t *testing.T) {
+	t.Parallel()
+	for _, committed := range []bool{false, true} {
+		t.Run(fmt.Sprintf("committed=%t", committed), func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			all := group(sinktest.NewBuilder(3), 0, 3)
+			all[0].GroupSize = 1
+			var judged []int // samples of each group
+			cfg := sink.Config{CommitGroups: !committed, Judge: func(g *sink.GroupFacts) { judged = append(judged, len(g.Samples)) }}
+			write := func(list ...*tokenize.Sample) {
+				d, err := sink.Create(dir, cfg)
+				if err != nil {
+					t.Fatal(err)
+				}
+				wait := start(t.Context(), t, d)
+				appendAll(t, d, list...)
+				if err := errors.Join(d.Close(context.Background()), wait()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			with, want := 0, []int{3}
+			if committed {
+				with, want = 2, nil // the rest of a group is not judged
+			}
+			write(all[1])
+			cfg.CommitGroups = true
+			write(all[0])
+			log, err := sink.ReadLog(dir)
+			if err != nil || len(log.Commits) != with || len(judged) > 0 {
+				t.Errorf("with two of three: %d commits, judged %v, want %d and none; %v", len(log.Commits), judged, with, err)
+			}
+			write(all[2])
+			if !slices.Equal(judged, want) {
+				t.Errorf("judged %v, want %v", judged, want)
+			}
+			if r := wholeVerify(t, dir); r.Samples != 3 || r.WAL != (sink.WALReport{}) {
+				t.Errorf("%d samples, %+v, want 3 and nothing that waits", r.Samples, r.WAL)
+			}
+		})
+	}
 }
