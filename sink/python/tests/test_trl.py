@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import itertools
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -16,7 +17,7 @@ from typing import Any
 
 import frameworks
 import pytest
-from rollout import Dataset, Group
+from rollout import Dataset, Group, StateError
 from rollout.trl import RolloutWorker
 
 np, torch = frameworks.np, frameworks.torch
@@ -198,6 +199,24 @@ def test_an_error_of_the_collector_reaches_the_trainer(trl: SimpleNamespace) -> 
 def test_a_collector_takes_no_settings() -> None:
     with pytest.raises(TypeError, match="max_ahead"):
         RolloutWorker(frameworks.Finished([]), max_ahead=2)
+
+
+def test_a_state_that_is_refused_starts_no_collector(stand_in: Callable[..., Any], tmp_path: Path) -> None:
+    stand_in(None, out=tmp_path / "other").close()  # the program is the stand-in from here on
+    state = {"run_id": "another", "seq": 1, "groups": 0}
+    worker = RolloutWorker(tasks=[{"prompt": "p"}], out=tmp_path / "run")
+    with pytest.raises(StateError, match="the state is of run 'another'"):
+        worker.begin(state)
+    assert worker._collector is None and "rollout-supervise" not in {t.name for t in threading.enumerate()}
+
+    class Refusing(frameworks.Finished):
+        def load_state_dict(self, state: dict[str, Any]) -> None:
+            raise StateError("another run")
+
+    made = Refusing([])
+    with pytest.raises(StateError, match="another run"):
+        RolloutWorker(made).begin(state)
+    assert made.closed.is_set()
 
 
 def test_the_settings_are_those_of_collect(trl: SimpleNamespace, simulator: Callable[..., tuple[str, Path]], tmp_path: Path) -> None:

@@ -37,10 +37,19 @@ class Worker:
     def begin(self, state: dict[str, Any] | None = None) -> None:
         """Begin to collect, behind a saved state if there is one. Raises what rollout.collect raises."""
         config, tasks, options = self._given
-        # The trainer gives the rows to its ranks itself.
-        self._collector = config if hasattr(config, "set_version") else collect(config, tasks, **{"distributed": False, **options})
-        if state is not None:
-            self._collector.load_state_dict(state)
+        if not hasattr(config, "set_version"):
+            if state is not None:
+                options = {**options, "state": state}
+            # The trainer gives the rows to its ranks itself.
+            self._collector = collect(config, tasks, **{"distributed": False, **options})
+        else:
+            if state is not None:
+                try:
+                    config.load_state_dict(state)
+                except BaseException:
+                    config.close()
+                    raise
+            self._collector = config
         self._thread.start()
 
     def close(self) -> None:
