@@ -240,7 +240,8 @@ class Collection:
     @property
     def counts(self) -> Counts:
         """What the filters left out so far: by reason, how many groups, samples and rows."""
-        return self._reader.counts
+        with self._lock:
+            return self._reader.counts
 
     @property
     def over(self) -> bool:
