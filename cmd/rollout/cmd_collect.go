@@ -118,7 +118,7 @@ finishes it, --resume --stream takes more as well.`,
 // makeParts makes what the configuration names.
 func (c *collection) makeParts(context.Context) (err error) {
 	c.phase.Store("checking the tasks")
-	if c.parts, err = makeParts(c.config, c.program.stderr); err != nil {
+	if c.parts, err = makeParts(c.config, c.Others()); err != nil {
 		return err
 	}
 	c.atEnd(c.parts.close)

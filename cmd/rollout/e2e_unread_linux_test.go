@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -329,4 +330,27 @@ func TestReaderGone(t *testing.T) {
 		t.Errorf("exit code %d, %v", code, u.cmd.ProcessState)
 	}
 	mustRun(t, exit.OK, "verify", u.dir)
+}
+
+// A scorer that talks much is not held up by a standard error that nobody reads.
+func TestUnreadScorer(t *testing.T) {
+	t.Parallel()
+	messages, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const config = `reward: {kind: command, timeout: 30s, command: [sh, -c, "while read -r line; do head -c 200000 /dev/zero | tr '\\0' x >&2; echo '{\"reward\":1}'; done"]}`
+	u := openUnread(t, func(cmd *exec.Cmd) { cmd.Stderr = w }, "-c", writeFile(t, "run.yaml", []byte(config+"\n")))
+	_ = w.Close()
+	go func() { _, _ = io.Copy(io.Discard, u.events) }()
+	u.do(ctl.Request{Op: ctl.OpTask, Task: u.tasks[:bytes.IndexByte(u.tasks, '\n')]}, nil)
+	u.waitFor("the samples to be committed", func(s *ctl.Status) bool { return s.Committed == unreadSamples })
+	u.do(ctl.Request{Op: ctl.OpDrain}, nil)
+	said, _ := io.ReadAll(messages)
+	if n := bytes.Count(said, []byte("x")); n < 200_000 {
+		t.Errorf("%d bytes of the scorer are shown, want all of its first answer", n)
+	}
+	if code := u.end(); code != exit.OK {
+		t.Errorf("exit code %d\n%s", code, bytes.Trim(said, "x"))
+	}
 }

@@ -3,6 +3,7 @@ package show
 import (
 	"bytes"
 	"context"
+	"io"
 	"sync"
 	"time"
 
@@ -188,6 +189,24 @@ func (d *Display) Say(format string, args ...any) {
 	if d.mode == displayJSON && !d.done {
 		writeEvent(d.out, "warning", map[string]any{"text": text})
 	}
+}
+
+// Others returns a writer for what other programs say to people. It shows that above the live block,
+// and drops it while more than a megabyte is unread. Writing to it never waits.
+func (d *Display) Others() io.Writer { return others{d} }
+
+type others struct{ *Display }
+
+func (o others) Write(b []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.talk.isFull() {
+		return len(b), nil
+	}
+	if o.mode == displayLive {
+		o.draw(nil)
+	}
+	return o.talk.Write(b)
 }
 
 // Note is [Display.Say] for a message that --quiet leaves out.

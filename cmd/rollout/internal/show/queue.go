@@ -64,6 +64,13 @@ func (q *queue) behind() bool {
 	return q.last > 0
 }
 
+// isFull reports whether more is unwritten than should be.
+func (q *queue) isFull() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.full
+}
+
 // run writes until nothing is left.
 func (q *queue) run() {
 	var batch []byte
