@@ -17,7 +17,11 @@
 //	{"op":"ack","seq":5,"groups":2,"only":true}  {"ok":true}: the reader leaves out that group: it is ahead no longer
 //	{"op":"task","task":{"id":"a", …}}      {"ok":true,"task":"a","group":"…","samples":8,"again":false}
 //
-// The answer to a task comes when the task is on the disk. A request that is not fulfilled
+// The answer to a task comes when the task is on the disk. While too many tasks wait, or too many
+// events are unread, the next task waits, and with it what the same client sends after it. A
+// client that adds tasks and gives orders uses one connection for each.
+//
+// A request that is not fulfilled
 // changes nothing, and its answer says why and what to do:
 //
 //	{"ok":false,"error":"…","hint":"…","code":2}
