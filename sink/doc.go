@@ -115,7 +115,7 @@
 //	                                               included, those that these replaced as well
 //	"merged":[{"seq":1,"samples":4,"tokens":90},…] the commits that its samples came from: the
 //	                                               first 4 are those of commit 1, whose rows
-//	                                               had 90 tokens
+//	                                               had 90 tokens; and its created_at
 //
 // A merge makes no sample exist and moves none. The logical order of a dataset is that of its
 // commits by number, wherever their rows are, and never changes: [Log.Commits], [Log.Originals]

@@ -237,7 +237,7 @@ func (l *Log) place(c *Commit) (from, to int, err error) {
 func (c *Commit) heldBy(merge *Commit) error {
 	merged := c.Merged
 	if !c.IsMerge() {
-		merged = []MergedCommit{{c.Seq, len(c.Samples), c.tokens()}} // no samples: they were dropped
+		merged = []MergedCommit{c.merged()} // no samples: they were dropped
 	}
 	for _, m := range merged {
 		at, ok := slices.BinarySearchFunc(merge.Merged, m.Seq, func(o MergedCommit, seq int64) int { return int(o.Seq - seq) })

@@ -59,7 +59,7 @@ func logicalOf(tb testing.TB, dir string) (lines []string) {
 	}
 	for c := range log.Originals() {
 		for _, s := range c.Samples {
-			lines = append(lines, fmt.Sprintf("%d %s/%d %d %d %q %d of %d %s", c.Seq, s.Key, s.Attempt, s.Rows, s.Failures, c.Groups[s.Group].ID, s.Index, c.Groups[s.Group].Size, s.Class))
+			lines = append(lines, fmt.Sprintf("%d %s %s/%d %d %d %q %d of %d %s", c.Seq, c.CreatedAt, s.Key, s.Attempt, s.Rows, s.Failures, c.Groups[s.Group].ID, s.Index, c.Groups[s.Group].Size, s.Class))
 		}
 	}
 	for s, err := range log.Stored() {

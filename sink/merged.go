@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"time"
 )
 
 // A merge is an entry whose samples were in other entries before: the small commits that it
@@ -21,6 +22,8 @@ type MergedCommit struct {
 	Seq     int64 `json:"seq"`
 	Samples int   `json:"samples"`
 	Tokens  int64 `json:"tokens"`
+	// CreatedAt is that of the commit; zero in merges of earlier versions.
+	CreatedAt time.Time `json:"created_at,omitzero"`
 }
 
 // IsMerge reports whether the entry is a merge. No sample becomes part of the dataset by it.
@@ -53,6 +56,11 @@ func (c *Commit) tokens() (n int64) {
 	return n
 }
 
+// merged is what a merge says of the commit.
+func (c *Commit) merged() MergedCommit {
+	return MergedCommit{Seq: c.Seq, Samples: len(c.Samples), Tokens: c.tokens(), CreatedAt: c.CreatedAt}
+}
+
 // Originals returns the commits whose samples the entry holds, in order: itself, unless it is
 // a merge. Those of a merge have their own Seq, Groups and Samples. Their Shards are nil, for
 // their rows are in the shards of the merge, one commit after the other.
@@ -65,8 +73,11 @@ func (c *Commit) Originals() iter.Seq[*Commit] {
 		samples := c.Samples
 		for _, m := range c.Merged {
 			o := &Commit{
-				Version: CommitVersion, Seq: m.Seq, RunID: c.RunID, Writer: c.Writer, SchemaVersion: c.SchemaVersion, CreatedAt: c.CreatedAt,
+				Version: CommitVersion, Seq: m.Seq, RunID: c.RunID, Writer: c.Writer, SchemaVersion: c.SchemaVersion, CreatedAt: m.CreatedAt,
 				Samples: slices.Clone(samples[:m.Samples]),
+			}
+			if o.CreatedAt.IsZero() {
+				o.CreatedAt = c.CreatedAt
 			}
 			samples = samples[m.Samples:]
 			places := map[int32]int32{}

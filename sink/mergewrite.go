@@ -47,7 +47,7 @@ func (m *merger) write(ctx context.Context, list []mergeable) (_ *Commit, source
 		if source.IsMerge() {
 			c.Merged = append(c.Merged, source.Merged...)
 		} else {
-			c.Merged = append(c.Merged, MergedCommit{source.Seq, len(source.Samples), source.tokens()})
+			c.Merged = append(c.Merged, source.merged())
 		}
 		source.Groups, source.Samples = nil, nil
 		sources = append(sources, source)
