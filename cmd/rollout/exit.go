@@ -148,12 +148,12 @@ func (c *collection) finished(s *show.Summary) error {
 		}
 		return exit.Hint(exit.With(exit.Tolerance, fmt.Errorf("%d samples gave no row: %d were cut %s, %d have no token to train on", s.Planned, s.Skipped, by, s.Empty)),
 			"rollout report "+dir+" says more; what was cut is taken up by rollout collect --retry-failed --out "+dir)
-	case s.Groups.Short() && c.ending.Load() == 0: // else its user has ended it
+	case s.Groups.Short() && c.ending.Load() == 0: // else an interrupt has ended it
 		more := "rollout collect --resume --out " + dir + " --tasks MORE"
 		if c.info.Tasks.Stream {
 			more = "rollout collect --resume --stream --out " + dir
 		}
-		return exit.Hint(exit.With(exit.Tolerance, fmt.Errorf("the tasks ran out before --until-groups %d: %s", s.Groups.Until, s.Groups)),
+		return exit.Hint(exit.With(exit.Tolerance, fmt.Errorf("no more tasks came before --until-groups %d: %s", s.Groups.Until, s.Groups)),
 			more+" takes more tasks, or a lower --until-groups; rollout report "+dir+" says what became of the groups")
 	case lost > 0 && c.Quiet():
 		return exit.SilentError(exit.Failures)
