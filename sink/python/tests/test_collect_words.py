@@ -49,6 +49,19 @@ def test_a_late_answer(
     assert heard_versions[0] == 3 and heard_versions[-1] == 5 and heard_versions == sorted(set(heard_versions))
 
 
+def test_a_word_holds_for_the_tasks_after_it(stand_in: Callable[..., rollout.Collection], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_words, "PATIENCE", 0.1)
+    with stand_in(None, standin={"late": "set-version"}) as c:
+        c.set_version(7)
+        for task in prompts(2):
+            c.add(task)
+        wait_for(lambda: versions(tmp_path / "run") == [7])
+        c.status()
+        assert not heard(tmp_path / "run", "task"), "its samples would begin under no version"
+        (tmp_path / "run/answer").touch()
+        assert next(c).id == "g1"
+
+
 @pytest.mark.parametrize("op", ["set-version", "ack", "task", "status"])
 def test_a_connection_that_breaks(stand_in: Callable[..., rollout.Collection], tmp_path: Path, op: str) -> None:
     with stand_in(prompts(4), standin={"drop": op}, max_ahead=1) as c:

@@ -238,7 +238,7 @@ class Supervisor:
         A process that ended before it answered may have accepted the task: the next one
         knows it again.
         """
-        while (path := self.words.socket()) is not None:
+        while (path := self.words.listener()) is not None:
             try:
                 with contextlib.closing(Control(path)) as self._tasks:
                     answer = self._tasks.ask("task", None, task=task)

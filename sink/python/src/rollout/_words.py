@@ -144,6 +144,15 @@ class Words:
             self._changed.wait_for(lambda: self._socket is not None or self._closed, left)
             return None if self._closed else self._socket
 
+    def listener(self) -> str | None:
+        """Wait for a process that has heard all that was said, and return its socket; None where there will be none.
+
+        What a trainer says before it gives a task, such as a version, holds for the task's samples.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or (self._socket is not None and self._word_due() is None))
+            return None if self._closed else self._socket
+
     def close(self) -> None:
         """End: nothing is said from now on."""
         with self._changed:
@@ -186,11 +195,13 @@ class Words:
         """Return the next word and its subject; acknowledgements come last, for they may have to wait."""
         if self._socket is None:
             return None
-        for subject, word in self._said.items():
-            if self._heard.get(subject) is not word and not self._held(word):
-                return subject, word
-        request = self._acks.due()
-        return None if request is None else (_ACK, Word("ack", request))
+        word = self._word_due()
+        request = self._acks.due() if word is None else None
+        return word if request is None else (_ACK, Word("ack", request))
+
+    def _word_due(self) -> tuple[str, Word] | None:
+        due = (said for said in self._said.items() if self._heard.get(said[0]) is not said[1] and not self._held(said[1]))
+        return next(due, None)
 
     def _connected(self, socket: str, number: int) -> Control | None:
         """Return a connection to a process; None where it was gone meanwhile."""
