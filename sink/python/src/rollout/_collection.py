@@ -175,8 +175,9 @@ class Collection:
         """Say that this version of the policy answers from now on.
 
         Call it after the engine has the new weights. What was sampled across the change has
-        no version, null; tasks that are taken after it wait until it was heard. A collector that is started again is told the last one, and one that
-        does not answer for 30 s, which is logged, hears it when it does.
+        no version, null; tasks that are taken after it wait until it was heard. A collector
+        that is started again is told the last one, and one that does not answer for 30 s,
+        which is logged, hears it when it does.
         """
         self._mine()
         self._words.say("version", "set-version", version=int(version))
