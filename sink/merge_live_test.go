@@ -260,7 +260,9 @@ func TestManySmallCommits(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Logf("%d commits, %d merges, at most %d files, %d at the end", n, d.Stats().Merges, most, count())
-	if most > 400 {
+	// The commits come as fast as they can, so a busy machine makes the merges late: some 220
+	// files alone, 523 were seen beside other tests. Without merges there are two a commit.
+	if most > n/2 {
 		t.Errorf("%d files", most)
 	}
 	if r := wholeVerify(t, dir); r.Samples != int64(n) {
