@@ -35,10 +35,7 @@ func TestGroupsKilled(t *testing.T) {
 	script := killScript()
 	script.Wrong = 0.15 // about half of the groups are informative
 	cfg := lettasim.Config{InputIDs: true, Script: script}
-	var err error
-	if cfg.Latency, err = lettasim.ParseLatency("10ms..200ms"); err != nil {
-		t.Fatal(err)
-	}
+	cfg.Latency = latencyOf(t, "10ms..200ms")
 	sim := newSim(t, cfg)
 	tasks, dir := filepath.Join(t.TempDir(), "tasks.jsonl"), filepath.Join(t.TempDir(), "run")
 	if err := os.WriteFile(tasks, sim.Tasks(lettasim.TaskOptions{Scripted: 80}), 0o600); err != nil {
