@@ -21,8 +21,8 @@ var (
 // with null in place of the samples. ok is false where they are not in a form in which they
 // are written: then encoding/json has to read the entry.
 //
-// A mark cannot be part of a text, in which quotes are escaped, and no other object of an
-// entry has a member of such a name.
+// A mark cannot be part of a text, in which quotes are escaped. It has to be a member of the
+// entry itself: a later version may have members with such a name inside of others.
 func cutSamples(body []byte) (rest []byte, groups []CommittedGroup, samples []CommittedSample, ok bool) {
 	at := bytes.Index(body, samplesMark)
 	if at < 0 {
@@ -37,12 +37,32 @@ func cutSamples(body []byte) (rest []byte, groups []CommittedGroup, samples []Co
 		p.bad = p.bad || len(p.text) > 0 // the samples follow
 		at = from
 	}
-	if p.bad {
+	if p.bad || !inOuterObject(body[:at]) {
 		return nil, nil, nil, false
 	}
 	rest = make([]byte, 0, at+len(samplesNone)+len(end))
 	rest = append(append(append(rest, body[:at]...), samplesNone...), end...)
 	return rest, groups, samples, true
+}
+
+// inOuterObject says whether a JSON text that is cut after a member has nothing open but its
+// outermost object.
+func inOuterObject(text []byte) bool {
+	depth, quoted := 0, false
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case quoted && c == '\\':
+			i++
+		case c == '"':
+			quoted = !quoted
+		case quoted:
+		case c == '{' || c == '[':
+			depth++
+		case c == '}' || c == ']':
+			depth--
+		}
+	}
+	return depth == 1
 }
 
 // samples takes a list of samples and its bracket.

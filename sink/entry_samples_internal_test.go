@@ -60,6 +60,8 @@ func FuzzCutSamples(f *testing.F) {
 		`{"seq":1,"samples":[{"key":"a","attempt":1,"rows":1,"failures":0,"index":0}]}`,
 		`{"seq":1,"groups":[{"id":"g","size":1},],"samples":[{"key":"a","attempt":1,"rows":1,"failures":0,"group":0,"index":0}]}`,
 		`{"seq":1,"groups":[{"id":"g","size":1}],"epoch":1,"samples":[{"key":"a","attempt":1,"rows":1,"failures":0,"group":0,"index":0}]}`,
+		`{"seq":1,"later":[{"id":"g","samples":[{"key":"a","attempt":1,"rows":1,"failures":0}]}]}`,
+		`{"seq":1,"run_id":"[{\\","samples":[{"key":"a","attempt":1,"rows":1,"failures":0}]}`,
 	} {
 		f.Add([]byte(text))
 	}
