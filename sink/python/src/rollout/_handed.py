@@ -1,7 +1,8 @@
-"""Hands the groups of a collector over to another trainer, from a thread of its own."""
+"""Hand the groups of a collector over to another trainer, from a thread of its own."""
 
 from __future__ import annotations
 
+import queue
 import threading
 import time
 from dataclasses import replace
@@ -99,3 +100,39 @@ class Worker:
             self._ended = EOFError("the tasks have ended before the training; give more of them, or let it make fewer steps")
         except BaseException as err:
             self._ended = err
+
+
+class OnRequest(Worker):
+    """A worker that gives a group to each request of the trainer, in the order of the requests.
+
+    A request for which no group comes is refused; check tells why.
+    """
+
+    def __init__(self, config: Any = None, tasks: Any = None, **options: Any) -> None:
+        super().__init__(config, tasks, **options)
+        self._requests: queue.Queue[str | None] = queue.Queue()  # None: no more are taken
+
+    def _answer(self, request: str, group: Group) -> None:
+        raise NotImplementedError
+
+    def _refuse(self, request: str) -> None:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """End the collector and wait for its end."""
+        self._stopped.set()
+        self._requests.put(None)
+        super().close()
+
+    def _hand(self, group: Group, number: int) -> None:
+        if (request := self._requests.get()) is not None:
+            try:
+                self._answer(request, group)
+            except BaseException:
+                self._requests.put(request)  # _run refuses it
+                raise
+
+    def _run(self) -> None:
+        super()._run()
+        while not self._stopped.is_set() and (request := self._requests.get()) is not None:
+            self._refuse(request)

@@ -17,19 +17,14 @@ of the queue (trainer_base.py:1004) holds it and goes on behind it.
 
 from __future__ import annotations
 
-import queue
 from typing import Any
 
-from rollout._handed import Worker
-from rollout._types import Group
+from rollout._handed import OnRequest
+from rollout._types import Group, Row
 
 
-class Feeder(Worker):
-    """What PPOTrainer.fit takes; made of what rollout.collect takes."""
-
-    def __init__(self, config: Any = None, tasks: Any = None, **options: Any) -> None:
-        super().__init__(config, tasks, **options)
-        self._uids: queue.Queue[str | None] = queue.Queue()
+class Feeder(OnRequest):
+    """What PPOTrainer.fit takes; made of what rollout.collect takes. A request is the uid of a prompt."""
 
     @classmethod
     def create(cls, config: Any, **_: Any) -> Feeder:
@@ -51,58 +46,45 @@ class Feeder(Worker):
             raise NotImplementedError("no validation: set trainer.val_before_train=False and trainer.test_freq=-1")
         self.note(int(prompts["global_steps"]) - 1)
         for uid in prompts["uid"]:
-            self._uids.put(str(uid))
+            self._requests.put(str(uid))
         if self._collector is None:
             self.begin((tq.kv_list("train") or {}).get("train", {}).get("rollout"))
 
-    def close(self) -> None:
-        """End the collector."""
-        self._stopped.set()
-        self._uids.put(None)
-        super().close()
-
-    def _run(self) -> None:
-        import transfer_queue as tq
-
-        super()._run()
-        while not self._stopped.is_set() and (uid := self._uids.get()) is not None:  # generate_sequences tells why
-            tq.kv_batch_put(keys=[uid], partition_id="train", tags=[{"status": "failure"}])
-
-    def _hand(self, group: Group, number: int) -> None:
-        if (uid := self._uids.get()) is not None:
-            try:
-                self._put(group, uid)
-            except BaseException:
-                self._uids.put(uid)  # _run ends the prompt
-                raise
-
-    def _put(self, group: Group, uid: str) -> None:
-        import torch
+    def _answer(self, uid: str, group: Group) -> None:
         import transfer_queue as tq
         from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
-        keys, fields, tags = [], [], []
-        for row in (row for row in group.rows if row["reward"] is not None):
-            ids, at = torch.tensor(row["input_ids"], dtype=torch.int64), row["prompt_length"]
-            mask = torch.tensor(row["loss_mask"][at:], dtype=torch.int64)
-            score = torch.zeros(len(mask))
-            score[-1] = row["reward"]
-            oldest, newest = self.versions(row)
-            steps = {"min_global_steps": oldest, "max_global_steps": newest}
-            keys.append(f"{uid}_{row['sample_index']}_{row['segment_index']}")
-            fields.append(
-                {
-                    "uid": uid, "session_id": row["sample_index"], "global_steps": oldest + 1,
-                    "prompts": ids[:at], "responses": ids[at:], "input_ids": ids, "position_ids": torch.arange(len(ids)),
-                    "response_mask": mask, "loss_mask": mask, "rollout_log_probs": torch.tensor(row["logprobs"][at:]), "rm_scores": score,
-                    "num_turns": len(row["turn_roles"]), "multi_modal_inputs": {}, "extra_fields": {**steps, "reward_extra_info": {}},
-                }
-            )  # fmt: skip
-            lengths = {"prompt_len": at, "response_len": len(mask), "seq_len": len(ids)}
-            tags.append({"status": "success", **lengths, "global_steps": oldest + 1, **steps})
-        if keys:
-            tq.kv_batch_put(keys=keys, partition_id="train", fields=list_of_dict_to_tensordict(fields), tags=tags)
-        whole = 0 < len(keys) == len(group.rows) and not group.failed and not group.missing
-        oldest = min((tag["min_global_steps"] for tag in tags), default=self._version)
-        done = {"status": "finished" if whole else "failure", "global_steps": oldest + 1}
+        rows = [row for row in group.rows if row["reward"] is not None]
+        made = [self._row(uid, row) for row in rows]
+        if rows:
+            keys = [f"{uid}_{row['sample_index']}_{row['segment_index']}" for row in rows]
+            fields = list_of_dict_to_tensordict([fields for fields, _ in made])
+            tq.kv_batch_put(keys=keys, partition_id="train", fields=fields, tags=[tag for _, tag in made])
+        whole = 0 < len(rows) == len(group.rows) and not group.failed and not group.missing
+        step = min((tag["global_steps"] for _, tag in made), default=self._version + 1)
+        done = {"status": "finished" if whole else "failure", "global_steps": step}
         tq.kv_batch_put(keys=[uid, "rollout"], partition_id="train", tags=[done, self._collector.state_dict()])
+
+    def _refuse(self, uid: str) -> None:
+        import transfer_queue as tq
+
+        tq.kv_batch_put(keys=[uid], partition_id="train", tags=[{"status": "failure"}])
+
+    def _row(self, uid: str, row: Row) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the fields and the tag of a row."""
+        import torch
+
+        ids, at = torch.tensor(row["input_ids"], dtype=torch.int64), row["prompt_length"]
+        mask = torch.tensor(row["loss_mask"][at:], dtype=torch.int64)
+        score = torch.zeros(len(mask))
+        score[-1] = row["reward"]
+        oldest, newest = self.versions(row)
+        steps = {"min_global_steps": oldest, "max_global_steps": newest}
+        fields = {
+            "uid": uid, "session_id": row["sample_index"], "global_steps": oldest + 1, "num_turns": len(row["turn_roles"]),
+            "prompts": ids[:at], "responses": ids[at:], "input_ids": ids, "position_ids": torch.arange(len(ids)),
+            "response_mask": mask, "loss_mask": mask, "rollout_log_probs": torch.tensor(row["logprobs"][at:]), "rm_scores": score,
+            "multi_modal_inputs": {}, "extra_fields": {**steps, "reward_extra_info": {}},
+        }  # fmt: skip
+        lengths = {"prompt_len": at, "response_len": len(mask), "seq_len": len(ids)}
+        return fields, {"status": "success", **lengths, "global_steps": oldest + 1, **steps}
