@@ -263,6 +263,27 @@ def test_an_error_of_the_queue_reaches_the_trainer(trainer: Callable[..., Traine
     assert isinstance(raised.value.__cause__, TypeError)
 
 
+def test_no_request_is_taken_after_the_end(trainer: Callable[..., Trainer], whole: list[Group]) -> None:
+    begun, fresh = trainer(whole), trainer(whole)
+    begun.submit(1)
+    for one in (begun, fresh):
+        one.feeder.close()
+        with pytest.raises(RuntimeError, match="no more groups come: the worker was closed"):
+            one.submit(1)
+    assert fresh.collector.given == 0, "a collector that nobody ends"
+
+
+def test_a_close_while_the_collector_begins(verl: frameworks.Verl, whole: list[Group]) -> None:
+    class Closing(frameworks.Finished):
+        def load_state_dict(self, state: dict[str, Any]) -> None:
+            super().load_state_dict(state)
+            feeder.close()
+
+    feeder = Feeder(collector := Closing(whole, end=False))
+    feeder.begin({"groups": 0})
+    assert collector.closed.is_set() and not feeder._thread.is_alive()
+
+
 def test_validation_is_refused(whole: list[Group]) -> None:
     with frameworks.modules(**({} if frameworks.INSTALLED else {"transfer_queue": SimpleNamespace()})):
         with pytest.raises(NotImplementedError, match="test_freq=-1"):

@@ -37,6 +37,8 @@ class Worker:
 
     def begin(self, state: dict[str, Any] | None = None) -> None:
         """Begin to collect, behind a saved state if there is one. Raises what rollout.collect raises."""
+        if self._stopped.is_set():
+            raise RuntimeError("the worker was closed: make another one")
         config, tasks, options = self._given
         if not hasattr(config, "set_version"):
             if state is not None:
@@ -52,6 +54,8 @@ class Worker:
                     raise
             self._collector = config
         self._thread.start()
+        if self._stopped.is_set():  # by who saw no collector to close
+            self.close()
 
     def close(self) -> None:
         """End the collector and wait for its end. What it has begun stays in its run, see rollout.collect."""
@@ -105,7 +109,7 @@ class Worker:
 class OnRequest(Worker):
     """A worker that gives a group to each request of the trainer, in the order of the requests.
 
-    A request for which no group comes is refused; check tells why.
+    A request for which no group comes is refused, one after close is not taken; check tells why.
     """
 
     def __init__(self, config: Any = None, tasks: Any = None, **options: Any) -> None:
@@ -117,6 +121,12 @@ class OnRequest(Worker):
 
     def _refuse(self, request: str) -> None:
         raise NotImplementedError
+
+    def check(self) -> None:
+        """Raise RuntimeError where no more groups will come."""
+        if self._stopped.is_set():
+            raise RuntimeError("no more groups come: the worker was closed")
+        super().check()
 
     def close(self) -> None:
         """End the collector and wait for its end."""
