@@ -239,7 +239,7 @@ func (p *program) showCtlStatus(dir string, s *ctl.Status) error {
 }
 
 // bound is the text of a bound that is set, else nothing.
-func bound(n int64, format string) string {
+func bound(n int, format string) string {
 	if n == 0 {
 		return ""
 	}

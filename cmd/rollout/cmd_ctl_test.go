@@ -37,7 +37,7 @@ func (r *toldRun) Status() ctl.Status {
 		RunID: "20260101-1", PID: 7, StartedAt: time.Now().Add(-61 * time.Second), Phase: "collecting", Paused: true,
 		Planned: 96, Committed: 64, Filtered: 8, Failed: 2, Skipped: 1, Remaining: 21, InFlight: 5,
 		Groups:  ctl.Groups{Begun: 12, Whole: 9, Informative: 8, Filtered: 1, Ahead: 3, MaxAhead: 4, Until: 64},
-		Version: new(int32(3)), Lag: ctl.Lag{Counts: []int64{5, 1, 0, 2}, Stale: 2, Max: new(1)},
+		Version: new(int32(3)), Lag: ctl.Lag{Counts: []int{5, 1, 0, 2}, Stale: 2, Max: new(1)},
 		Cursor: &ctl.Cursor{Seq: 12, Groups: 2},
 	}
 }

@@ -25,11 +25,11 @@ func (g *grouping) Status() ctl.Status {
 	phase, _ := g.phase.Load().(string)
 	out := ctl.Status{
 		RunID: g.info.ID, PID: os.Getpid(), StartedAt: s.Started, Phase: phase, Paused: p.Paused, EndOfTasks: g.intake.Why() != "",
-		Planned: int64(s.Planned), Committed: int64(s.Committed), Filtered: int64(s.Filtered), Failed: int64(s.Failed),
-		Skipped: int64(s.Skipped), Remaining: int64(s.Remaining), InFlight: int64(s.InFlight),
+		Planned: s.Planned, Committed: s.Committed, Filtered: s.Filtered, Failed: s.Failed,
+		Skipped: s.Skipped, Remaining: s.Remaining, InFlight: s.InFlight,
 		Groups: ctl.Groups{
-			Begun: int64(p.Begun), Whole: int64(p.Whole()), Ahead: int64(p.Ahead), Filtered: int64(p.Filtered), Informative: int64(p.Informative),
-			MaxAhead: int64(g.config.Run.MaxAhead), Until: int64(g.config.Tasks.UntilGroups),
+			Begun: p.Begun, Whole: p.Whole(), Ahead: p.Ahead, Filtered: p.Filtered, Informative: p.Informative,
+			MaxAhead: g.config.Run.MaxAhead, Until: g.config.Tasks.UntilGroups,
 		},
 		Lag: lagOf(&p, g.config.Run.MaxLag),
 	}
@@ -47,20 +47,12 @@ func (g *grouping) Status() ctl.Status {
 
 // lagOf is the lag of the groups that arrived.
 func lagOf(p *pace.Stats, most int) ctl.Lag {
-	out := ctl.Lag{Counts: []int64{}}
-	for lag, n := range p.Lags {
-		if n > 0 {
-			for len(out.Counts) <= lag {
-				out.Counts = append(out.Counts, 0)
-			}
-			out.Counts[lag] = int64(n)
-		}
-		if most >= 0 && lag > most {
-			out.Stale += int64(n)
-		}
-	}
+	out := ctl.Lag{Counts: p.LagCounts()}
 	if most >= 0 {
 		out.Max = &most
+		for _, n := range out.Counts[min(most+1, len(out.Counts)):] {
+			out.Stale += n
+		}
 	}
 	return out
 }

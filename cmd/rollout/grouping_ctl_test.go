@@ -2,6 +2,7 @@ package main
 
 import (
 	"io"
+	"slices"
 	"testing"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/show"
@@ -35,5 +36,17 @@ func TestToldAfterDrained(t *testing.T) {
 	const want = `{"again":false,"event":"accepted","group":"","samples":0,"task":"a"}` + "\n" + `{"event":"drained","why":"end of tasks"}` + "\n"
 	if got, _ := io.ReadAll(r); string(got) != want {
 		t.Errorf("%s, want\n%s", got, want)
+	}
+}
+
+// Stale groups are those above the bound that was set.
+func TestLagOf(t *testing.T) {
+	t.Parallel()
+	s := pace.Stats{Lags: [pace.LagMost + 1]int{4, 0, 3, 2}}
+	for most, want := range map[int]int{-1: 0, 0: 5, 1: 5, 2: 2, 3: 0, 90: 0} {
+		lag := lagOf(&s, most)
+		if lag.Stale != want || (lag.Max != nil) != (most >= 0) || !slices.Equal(lag.Counts, []int{4, 0, 3, 2}) {
+			t.Errorf("at most %d: %+v, want %d stale", most, lag, want)
+		}
 	}
 }

@@ -41,9 +41,9 @@ func scriptAhead(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 3 {
 		ts.Fatalf("usage: ahead W K RUN [-]")
 	}
-	whole, err := strconv.ParseInt(args[0], 10, 64)
+	whole, err := strconv.Atoi(args[0])
 	ts.Check(err)
-	most, err := strconv.ParseInt(args[1], 10, 64)
+	most, err := strconv.Atoi(args[1])
 	ts.Check(err)
 	c, err := ctl.Dial(context.Background(), ts.MkAbs(args[2]))
 	ts.Check(err)

@@ -34,6 +34,15 @@ type Stats struct {
 // Whole counts the groups that are whole.
 func (s *Stats) Whole() int { return s.Informative + s.Filtered + s.Failed }
 
+// LagCounts is Lags up to the last that is not 0. It is never nil.
+func (s *Stats) LagCounts() []int {
+	n := len(s.Lags)
+	for n > 0 && s.Lags[n-1] == 0 {
+		n--
+	}
+	return append([]int{}, s.Lags[:n]...)
+}
+
 // Stats returns a snapshot.
 func (p *Pacer) Stats() Stats {
 	p.mu.Lock()

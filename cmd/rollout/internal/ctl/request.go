@@ -62,13 +62,13 @@ type Status struct {
 	Paused     bool      `json:"paused"`       // by pause; resume ends it
 	EndOfTasks bool      `json:"end_of_tasks"` // no further tasks are accepted
 
-	Planned   int64 `json:"planned"`   // samples of the tasks that were accepted
-	Committed int64 `json:"committed"` // with rows that are not left out (keep is not false)
-	Filtered  int64 `json:"filtered"`  // with rows that are left out (keep is false)
-	Failed    int64 `json:"failed"`    // without rows, after the last attempt
-	Skipped   int64 `json:"skipped"`   // that were cut by the tail policy
-	Remaining int64 `json:"remaining"`
-	InFlight  int64 `json:"in_flight"` // of Remaining: at work now
+	Planned   int `json:"planned"`   // samples of the tasks that were accepted
+	Committed int `json:"committed"` // with rows that are not left out (keep is not false)
+	Filtered  int `json:"filtered"`  // with rows that are left out (keep is false)
+	Failed    int `json:"failed"`    // without rows, after the last attempt
+	Skipped   int `json:"skipped"`   // that were cut by the tail policy
+	Remaining int `json:"remaining"`
+	InFlight  int `json:"in_flight"` // of Remaining: at work now
 
 	Groups Groups `json:"groups"`
 	// Version is the version that samples now, and is nil where nobody said.
@@ -82,14 +82,14 @@ type Status struct {
 
 // Groups counts the groups of a run.
 type Groups struct {
-	Begun       int64 `json:"begun"`       // of which a sample was taken up
-	Whole       int64 `json:"whole"`       // of which all samples are committed or failed
-	Ahead       int64 `json:"ahead"`       // begun, and neither acknowledged, filtered nor failed
-	Filtered    int64 `json:"filtered"`    // whole, with keep=false
-	Informative int64 `json:"informative"` // whole, with rows that are not left out
+	Begun       int `json:"begun"`       // of which a sample was taken up
+	Whole       int `json:"whole"`       // of which all samples are committed or failed
+	Ahead       int `json:"ahead"`       // begun, and neither acknowledged, filtered nor failed
+	Filtered    int `json:"filtered"`    // whole, with keep=false
+	Informative int `json:"informative"` // whole, with rows that are not left out
 	// MaxAhead bounds Ahead, and Until is how many informative groups end the run. 0: no bound.
-	MaxAhead int64 `json:"max_ahead"`
-	Until    int64 `json:"until"`
+	MaxAhead int `json:"max_ahead"`
+	Until    int `json:"until"`
 }
 
 // LagBuckets is how many lags are told apart.
@@ -99,11 +99,11 @@ const LagBuckets = pace.LagMost + 1
 // whole, less that of its oldest token.
 type Lag struct {
 	// Counts[i] counts the groups with a lag of i. It ends with the last that is not 0.
-	// Counts[LagBuckets-1] has all higher lags as well.
-	Counts []int64 `json:"counts"`
+	// Counts[LagBuckets-1] has all higher lags as well. It is a list for every reader: never nil.
+	Counts []int `json:"counts"`
 	// Stale counts the groups of Counts above Max. Max is nil where no bound was set.
-	Stale int64 `json:"stale"`
-	Max   *int  `json:"max"`
+	Stale int  `json:"stale"`
+	Max   *int `json:"max"`
 }
 
 // Text is the histogram in words; empty where it counts nothing.

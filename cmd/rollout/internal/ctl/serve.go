@@ -246,9 +246,6 @@ func (c *client) do(ctx context.Context, line []byte) func() any {
 			Answer
 			Status
 		}{Answer{OK: true}, h.Status()}
-		if answer.Lag.Counts == nil {
-			answer.Lag.Counts = []int64{} // a list for every reader
-		}
 		return func() any { return answer }
 	case OpTask:
 		wait := h.Task(ctx, r.Task)

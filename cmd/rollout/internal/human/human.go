@@ -158,7 +158,7 @@ func Plural(n int64, one string) string {
 
 // Lags is a histogram of lags: counts[i] groups are i versions old, those of the last of
 // buckets i or more. It is empty where nothing was counted.
-func Lags[N int | int64](counts []N, buckets int) string {
+func Lags(counts []int, buckets int) string {
 	var parts []string
 	for lag, n := range counts {
 		more := ""

@@ -23,9 +23,7 @@ type groupSummary struct {
 	Ahead int `json:"ahead"`
 	// Version is the last that was told; nil: none.
 	Version *int32 `json:"version"`
-	// Lag[i] counts the groups that arrived in this invocation i versions old, up to the last
-	// that is not 0; Lag[pace.LagMost] those that are older as well. Groups of which nobody
-	// knows are in none.
+	// Lag is pace.Stats.LagCounts of this invocation.
 	Lag []int `json:"lag"`
 }
 
@@ -36,21 +34,12 @@ func groupsOf(s *pace.Stats) *groupSummary {
 	}
 	g := &groupSummary{
 		Begun: s.Begun, Whole: s.Whole(), Informative: s.Informative, Filtered: s.Filtered, Failed: s.Failed,
-		Until: s.Until, Ahead: s.Ahead, Lag: lagsOf(s),
+		Until: s.Until, Ahead: s.Ahead, Lag: s.LagCounts(),
 	}
 	if s.Version >= 0 {
 		g.Version = &s.Version
 	}
 	return g
-}
-
-// lagsOf is the histogram without the zeros at its end. It is never nil.
-func lagsOf(s *pace.Stats) []int {
-	n := len(s.Lags)
-	for n > 0 && s.Lags[n-1] == 0 {
-		n--
-	}
-	return append([]int{}, s.Lags[:n]...)
 }
 
 // Short reports whether fewer groups are informative than were asked for.
