@@ -249,7 +249,7 @@ func TestMoreAfterAResume(t *testing.T) {
 		if st.Filtered != 1 || st.Earlier != (collector.Earlier{Committed: 1, Filtered: 1}) {
 			t.Errorf("filtered %d, earlier %+v", st.Filtered, st.Earlier)
 		}
-		if s := p.Stats(); s.Begun != 3 || s.InProgress != 3 {
+		if s := p.Stats(); s.Begun != 3 || s.Whole() != 0 {
 			t.Errorf("the pacer knows of %d groups, want those that were not whole, 3", s.Begun)
 		}
 		var want []string

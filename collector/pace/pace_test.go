@@ -78,7 +78,7 @@ func TestMaxAhead(t *testing.T) {
 			t.Errorf("held for %v, want 2m: until d, which took the place of c, is acknowledged", took)
 		}
 		s := p.Stats()
-		if s.Begun != 6 || s.InProgress != 2 || s.Informative != 2 || s.Filtered != 1 || s.Failed != 1 || s.Ahead != 2 || s.Given != 0 || s.Whole() != 4 {
+		if s.Begun != 6 || s.Informative != 2 || s.Filtered != 1 || s.Failed != 1 || s.Ahead != 2 || s.Whole() != 4 {
 			t.Errorf("stats %+v", s)
 		}
 	})
@@ -111,13 +111,16 @@ func TestNoClock(t *testing.T) {
 		p.SetVersion(3)
 		p.SetVersion(-1)
 		begin(5)
-		if s := p.Stats(); s.Version != 3 || s.Lags[0] != 10 || s.VersionLasts != 0 {
+		if s := p.Stats(); s.Version != 3 || s.Lags[0] != 10 {
 			t.Errorf("stats %+v", s)
+		}
+		if _, lasts := p.Means(); lasts != 0 {
+			t.Errorf("a version lasts %v before there was a second one", lasts)
 		}
 		time.Sleep(time.Hour)
 		p.SetVersion(5) // two versions in six hours
-		if s := p.Stats(); s.VersionLasts != 3*time.Hour {
-			t.Errorf("a version lasts %v, want 3h", s.VersionLasts)
+		if _, lasts := p.Means(); lasts != 3*time.Hour {
+			t.Errorf("a version lasts %v, want 3h", lasts)
 		}
 	})
 }
@@ -178,7 +181,7 @@ func TestArrivalOfWhatHadBegun(t *testing.T) {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 	p.Began("proven") // it is whole already
-	if s := p.Stats(); s.Lags[0] != 0 || s.Lags[2] != 1 || s.Begun != 2 || s.InProgress != 0 {
+	if s := p.Stats(); s.Lags[0] != 0 || s.Lags[2] != 1 || s.Begun != 2 || s.Whole() != 2 {
 		t.Errorf("stats %+v", s)
 	}
 }
@@ -216,8 +219,8 @@ func TestPause(t *testing.T) {
 		p.Whole("g", pace.Filtered, -1)
 		time.Sleep(70 * time.Second)
 		p.SetVersion(4)
-		if s := p.Stats(); s.GroupTakes.Round(time.Millisecond) != 30*time.Second || s.VersionLasts.Round(time.Millisecond) != 100*time.Second {
-			t.Errorf("D %v, T %v", s.GroupTakes, s.VersionLasts)
+		if takes, lasts := p.Means(); takes.Round(time.Millisecond) != 30*time.Second || lasts.Round(time.Millisecond) != 100*time.Second {
+			t.Errorf("D %v, T %v", takes, lasts)
 		}
 	})
 }
@@ -259,7 +262,7 @@ func TestUntilGroups(t *testing.T) {
 		if _, err := p.Sample(t.Context()); err != nil {
 			t.Error(err)
 		}
-		if s := p.Stats(); !s.Enough || s.Informative != 4 || s.Begun != 11 || s.InProgress != 5 || s.Ahead != 8 {
+		if s := p.Stats(); !s.Enough || s.Informative != 4 || s.Begun != 11 || s.Whole() != 6 || s.Ahead != 8 {
 			t.Errorf("stats %+v", s)
 		}
 	})

@@ -51,6 +51,8 @@ func (p *Pacer) ask(r rule) (h Hold, changed <-chan struct{}) {
 	return h, p.changed
 }
 
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+
 // leastWait is the shortest wait for time alone, so that an estimate that moves with time is
 // not asked without end.
 const leastWait = time.Millisecond

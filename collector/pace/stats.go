@@ -1,7 +1,5 @@
 package pace
 
-import "time"
-
 // LagMost is the last bucket of Stats.Lags: it counts this lag and all above it.
 const LagMost = 32
 
@@ -16,10 +14,9 @@ type Stats struct {
 
 	// Begun counts groups, and is the sum of those in progress, Informative, Filtered and
 	// Failed.
-	Begun, InProgress, Informative, Filtered, Failed int
-	// Ahead counts the groups in progress and those given and not acknowledged. Given is the
-	// second part of it.
-	Ahead, Given int
+	Begun, Informative, Filtered, Failed int
+	// Ahead counts the groups in progress and those given and not acknowledged.
+	Ahead int
 	// Until is Config.UntilGroups. Enough reports that as many informative groups are there.
 	Until  int
 	Enough bool
@@ -27,8 +24,6 @@ type Stats struct {
 	// Lags counts the groups that arrived, by their lag. The last bucket counts all above it
 	// too. Groups of a run without versions are in none.
 	Lags [LagMost + 1]int
-	// GroupTakes is D and VersionLasts T of the package comment; 0 if they are not known.
-	GroupTakes, VersionLasts time.Duration
 }
 
 // Whole counts the groups that are whole.
@@ -49,11 +44,6 @@ func (p *Pacer) Stats() Stats {
 	defer p.mu.Unlock()
 	s := p.done
 	s.Version, s.Paused, s.Held = p.versions.now, p.paused, p.held
-	s.InProgress, s.Ahead = p.progress, len(p.groups)
-	s.Given = s.Ahead - s.InProgress
-	s.Until, s.Enough = p.cfg.UntilGroups, p.satisfied()
-	s.GroupTakes, s.VersionLasts = seconds(p.times.takes(p.lived())), seconds(p.versions.lasts())
+	s.Ahead, s.Until, s.Enough = len(p.groups), p.cfg.UntilGroups, p.satisfied()
 	return s
 }
-
-func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }

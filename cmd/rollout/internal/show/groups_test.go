@@ -20,7 +20,7 @@ func TestGroups(t *testing.T) {
 	t.Parallel()
 	s := collector.Stats{
 		Planned: 40, Committed: 16, Filtered: 8, Failed: 4, Skipped: 2, Remaining: 10, Earlier: collector.Earlier{Committed: 4, Filtered: 2},
-		Pace: &pace.Stats{Version: 3, Held: pace.HeldAhead, Begun: 9, InProgress: 2, Informative: 4, Filtered: 2, Failed: 1, Until: 9, Ahead: 3, Given: 1, Lags: [pace.LagMost + 1]int{2, 1, pace.LagMost: 1}},
+		Pace: &pace.Stats{Version: 3, Held: pace.HeldAhead, Begun: 9, Informative: 4, Filtered: 2, Failed: 1, Until: 9, Ahead: 3, Lags: [pace.LagMost + 1]int{2, 1, pace.LagMost: 1}},
 	}
 	sum := Summarize(s, sink.Stats{}, prompt.Stats{}, &Tally{}, time.Second)
 	if sum.Planned != sum.Committed+sum.Filtered+sum.Failed+sum.Skipped+sum.Remaining {

@@ -36,7 +36,7 @@ func busyRun(dir string) Vitals {
 				Yield:          collector.Yield{Sampled: 100, Trained: 90, Rows: 5, Downgraded: 4, VersionURL: 30, VersionNone: 10},
 				Remade:         map[string]collector.RolloutCount{"no_prompt": {N: 3, Timed: 2, Time: 90 * time.Second}},
 				Earlier:        collector.Earlier{Committed: 5, Filtered: 1, Failed: 1},
-				Pace:           &pace.Stats{Version: 7, Paused: true, Begun: 9, InProgress: 2, Informative: 4, Filtered: 2, Failed: 1, Ahead: 3, Given: 1, Lags: [pace.LagMost + 1]int{0: 3, 1: 2, 5: 1, pace.LagMost: 1}},
+				Pace:           &pace.Stats{Version: 7, Paused: true, Begun: 9, Informative: 4, Filtered: 2, Failed: 1, Ahead: 3, Lags: [pace.LagMost + 1]int{0: 3, 1: 2, 5: 1, pace.LagMost: 1}},
 				Endpoints:      []collector.EndpointStats{{Name: "http://a", InFlight: 3, Limit: 12, Max: 24, Down: true, Stages: map[collector.Stage]int{collector.StageRun: 3}}},
 				Oldest:         &collector.InFlight{TaskID: "secret-task", Started: time.Now().Add(-time.Hour)},
 				LongestInStage: &collector.InFlight{TaskID: "secret-task", Since: time.Now().Add(-time.Minute)},

@@ -1,0 +1,10 @@
+package pace
+
+import "time"
+
+// Means returns D and T of the package comment; 0 if they are not known.
+func (p *Pacer) Means() (group, version time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return seconds(p.times.takes(p.lived())), seconds(p.versions.lasts())
+}
