@@ -107,8 +107,8 @@ func (c *collection) newGrouping() *grouping {
 		cfg.UntilGroups = 0
 	}
 	g := &grouping{collection: c, pace: pace.New(cfg)}
-	g.tracker = stream.NewTracker(stream.TrackerConfig{
-		RunID: c.info.ID, MinStd: c.config.Reward.MinStd, MaxLag: cfg.MaxLag, Acks: cfg.MaxAhead > 0 || cfg.MaxLag >= 0, Pace: g.pace, Tell: c.Event,
+	track := stream.TrackerConfig{
+		RunID: c.info.ID, MinStd: c.config.Reward.MinStd, MaxLag: cfg.MaxLag, Acks: cfg.MaxAhead > 0 || cfg.MaxLag >= 0, Pace: g.pace,
 		Claimed: c.config.Tokens.PolicyVersion.Version,
 		Whole: func(group string) {
 			if g.intake != nil {
@@ -121,7 +121,11 @@ func (c *collection) newGrouping() *grouping {
 			}
 		},
 		Acknowledge: func(at sink.Cursor) error { return c.dataset.Acknowledge(at) },
-	})
+	}
+	if c.JSON() {
+		track.Tell = c.Event
+	}
+	g.tracker = stream.NewTracker(track)
 	return g
 }
 

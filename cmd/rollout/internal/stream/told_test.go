@@ -21,13 +21,19 @@ type tracked struct {
 
 func newTracked() *tracked {
 	t := &tracked{}
+	t.track(func(name string, fields map[string]any) {
+		if name == "group" {
+			t.told = append(t.told, fields)
+		}
+	})
+	return t
+}
+
+// track makes the tracker.
+func (t *tracked) track(tell func(string, map[string]any)) {
 	t.Tracker = stream.NewTracker(stream.TrackerConfig{
 		RunID: "run", MaxLag: -1, Acks: true, Pace: pace.New(pace.Config{MaxLag: -1}),
-		Tell: func(name string, fields map[string]any) {
-			if name == "group" {
-				t.told = append(t.told, fields)
-			}
-		},
+		Tell:    tell,
 		Whole:   func(string) {},
 		LeftOut: func(...string) {},
 		Acknowledge: func(c sink.Cursor) error {
@@ -35,7 +41,6 @@ func newTracked() *tracked {
 			return nil
 		},
 	})
-	return t
 }
 
 // commit is a commit of one sample of each task, of groups of size samples.
@@ -116,6 +121,28 @@ func TestTrackerForgets(t *testing.T) {
 	tr.Committed(commit(4, now, 2, 0, collector.ClassCensored.String(), fresh, old))
 	if n := tr.Held(); n != 0 || len(tr.told) != 2 {
 		t.Errorf("%d things are kept, %d groups were told", n, len(tr.told))
+	}
+}
+
+// Where nobody reads events, groups are counted and acknowledged, and nothing is kept to be told.
+func TestNobodyReads(t *testing.T) {
+	t.Parallel()
+	tr, now := new(tracked), time.Now()
+	tr.track(nil)
+	tr.Load(commit(1, now, 1, 0, "", taskOf("a", now)))
+	if n := tr.Held(); n != 0 {
+		t.Errorf("%d things are kept of groups of earlier processes", n)
+	}
+	tr.Again()
+	b := taskOf("b", now)
+	tr.Task(b)
+	tr.Judge(&sink.GroupFacts{ID: collector.GroupID(b)})
+	tr.Committed(commit(2, now, 1, 0, collector.ClassCensored.String(), b))
+	if n := tr.Held(); n != 0 {
+		t.Errorf("%d things are kept", n)
+	}
+	if err := tr.Acknowledge(2, 1); err != nil || len(tr.acked) != 1 {
+		t.Errorf("Acknowledge = %v, made durable: %v", err, tr.acked)
 	}
 }
 

@@ -28,7 +28,7 @@ type TrackerConfig struct {
 	// Claimed is the policy version that the run begins with. Judge goes by it until Pace has a
 	// version: groups of earlier processes are judged before the run begins. 0: none is claimed.
 	Claimed int32
-	// Tell writes an event. It is called from one goroutine at a time.
+	// Tell writes an event. It is called from one goroutine at a time. Nil: nobody reads events.
 	Tell func(name string, fields map[string]any)
 	// Whole is called with each group that is whole, and LeftOut with the keys of samples that
 	// are to be committed with keep=false.
@@ -88,13 +88,13 @@ func (t *Tracker) Task(of *collector.Task) {
 func (t *Tracker) Acknowledged(c sink.Cursor) { t.acked = c }
 
 // Load takes a commit that was there before this process. Groups that nobody acknowledged are
-// told again by Again.
+// told again by Again, where somebody reads events.
 func (t *Tracker) Load(c *sink.Commit) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, g := range t.take(c) {
 		t.count(g)
-		if behind(t.acked, g.Seq, g.N) {
+		if t.cfg.Tell == nil || behind(t.acked, g.Seq, g.N) {
 			t.forget(g.ID)
 		} else {
 			t.again = append(t.again, g)
@@ -140,6 +140,16 @@ func (t *Tracker) Again() {
 func (t *Tracker) Committed(c *sink.Commit) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.cfg.Tell != nil {
+		t.tellSamples(c)
+	}
+	for _, g := range t.take(c) {
+		t.tell(g, t.count(g), false)
+	}
+}
+
+// tellSamples tells the samples of a commit.
+func (t *Tracker) tellSamples(c *sink.Commit) {
 	for i := range c.Samples {
 		s := &c.Samples[i]
 		fields := map[string]any{"key": s.Key, "group": nil, "index": s.Index, "seq": c.Seq}
@@ -153,9 +163,6 @@ func (t *Tracker) Committed(c *sink.Commit) {
 			fields["rows"] = s.Rows
 			t.cfg.Tell("sample", fields)
 		}
-	}
-	for _, g := range t.take(c) {
-		t.tell(g, t.count(g), false)
 	}
 }
 
@@ -199,6 +206,10 @@ func (t *Tracker) count(g sink.WholeGroup) pace.Arrival {
 // tell tells one whole group. again says that an earlier process may have told it.
 func (t *Tracker) tell(g sink.WholeGroup, a pace.Arrival, again bool) {
 	f, task, cut := t.figures[g.ID], t.tasks[g.ID], t.cut[g.ID]
+	t.forget(g.ID)
+	if t.cfg.Tell == nil {
+		return
+	}
 	// What was cut before the deadline of its task was cut by the tail policy.
 	late := !cut.IsZero() && !task.deadline.IsZero() && !cut.Before(task.deadline)
 	out := map[string]any{
@@ -217,7 +228,6 @@ func (t *Tracker) tell(g sink.WholeGroup, a pace.Arrival, again bool) {
 	if f.versions != nil && a.Lag >= 0 {
 		out["lag"] = a.Lag
 	}
-	t.forget(g.ID)
 	t.cfg.Tell("group", out)
 }
 
