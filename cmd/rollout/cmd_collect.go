@@ -28,6 +28,7 @@ type collectOptions struct {
 	dryRun, asJSON, quiet bool
 	resume                bool
 	stream, attached      bool // tasks come while the run goes on; from the process at standard input
+	unclaimed             bool // a claimed policy version is older than what the trainer has said
 	retryFailed           bool // take up the samples that have failed instead of those that remain
 }
 
@@ -75,6 +76,7 @@ finishes it, --resume --stream takes more as well.`,
 	f.BoolVar(&o.retryFailed, "retry-failed", false, "continue the run with only the samples that failed or were cut; nothing is cut again unless --tail is given")
 	f.BoolVar(&o.stream, "stream", false, "take tasks as they come, from standard input and from the socket of the run, and commit each group as soon as it is whole")
 	f.BoolVar(&o.attached, "attached", false, "with --stream: standard input carries no tasks, and its end stops the run at once")
+	f.BoolVar(&o.unclaimed, "unclaimed", false, "no number is taken as --policy-version: set-version has told an earlier process another")
 	f.BoolVar(&o.asJSON, "json", false, "print JSON lines: launch, status, commit, warning, done, and of groups more")
 	f.BoolVar(&o.quiet, "quiet", false, "print errors only")
 	load := config.AddFlags(cmd, p.getenv, p.environ)
@@ -94,6 +96,9 @@ finishes it, --resume --stream takes more as well.`,
 		})
 		if err != nil {
 			return err
+		}
+		if v := &l.Config.Tokens.PolicyVersion; o.unclaimed && v.Claimed {
+			*v = config.PolicyVersion{}
 		}
 		if len(l.Bad) == 0 {
 			l.Bad = l.Config.CheckComplete(!o.stream && earlier == nil)
@@ -231,7 +236,7 @@ func (c *collection) connect(ctx context.Context) (err error) {
 	if c.versions, err = makeVersions(c.config, c.options.stream, func(v int32) { c.grouping.seen(v) }, c.VersionUnknown); err != nil {
 		return err
 	}
-	if v := c.config.Tokens.PolicyVersion; c.earlier != nil && !v.Claimed && v.URL.Reveal() == "" {
+	if v := c.config.Tokens.PolicyVersion; c.earlier != nil && !c.options.unclaimed && !v.Claimed && v.URL.Reveal() == "" {
 		if had := c.earlier.Claimed(); had != "" {
 			c.Note("policy version %s was said of the last invocation, and is not assumed of this one: --policy-version says what samples now", had)
 		}

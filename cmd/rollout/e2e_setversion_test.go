@@ -182,4 +182,42 @@ func TestPagePaces(t *testing.T) {
 	}
 }
 
+// A number that was claimed is not taken where the trainer has told an earlier process another,
+// and a page that tells the versions is asked as ever.
+func TestUnclaimed(t *testing.T) {
+	t.Parallel()
+	url := serve(t, newSim(t, lettasim.Config{InputIDs: true, NoTraces: true}).HTTPServer())
+	page := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, 6) }))
+	defer page.Close()
+	dir := filepath.Join(t.TempDir(), "run")
+	for _, test := range []struct {
+		claimed, want string
+		flags         []string
+	}{
+		{"5", "[5 5]", nil},
+		{"5", "[none]", []string{"--unclaimed"}},
+		{page.URL, "[6 6]", []string{"--unclaimed", "--one-engine"}},
+	} {
+		c, ended := streamHere(t, url, dir, append(test.flags, "--resume", "--policy-version", test.claimed)...)
+		task := json.RawMessage(fmt.Sprintf(`{"id":"%s%d","prompt":"What is 2+2?"}`, test.want, len(test.flags)))
+		for _, r := range []ctl.Request{{Op: ctl.OpTask, Task: task}, {Op: ctl.OpDrain}} {
+			if err := c.Do(r, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if code := <-ended; code != exit.OK {
+			t.Fatalf("%v: exit code %d", test.flags, code)
+		}
+	}
+	for id, rows := range readDataset(t, dir).rows {
+		got := "[none]"
+		if r := rows[0]; r.PolicyVersionMin != nil {
+			got = fmt.Sprintf("[%d %d]", *r.PolicyVersionMin, *r.PolicyVersionMax)
+		}
+		if !strings.HasPrefix(id.task, got) {
+			t.Errorf("task %s: the version is %s", id.task, got)
+		}
+	}
+}
+
 func none() {}

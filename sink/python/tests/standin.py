@@ -89,6 +89,8 @@ class Collector:
                 self.ended = True
             elif r["op"] == "set-version" and r["version"] < 0:
                 return {"ok": False, "error": "the version is negative", "code": 2}
+            elif r["op"] == "set-version":
+                say("version", version=r["version"])
             elif r["op"] in ("pause", "resume"):
                 self.paused = r["op"] == "pause"
             elif r["op"] == "status":

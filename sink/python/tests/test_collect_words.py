@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import threading
@@ -14,6 +15,7 @@ from waiting import PATIENCE, alive, heard, prompts, wait_for
 
 import rollout
 from rollout import _supervisor, _words
+from rollout._control import Control
 from rollout._tasks import Source
 
 
@@ -117,6 +119,24 @@ def test_a_word_that_is_refused(stand_in: Callable[..., rollout.Collection], tmp
         c.set_version(-1)  # nobody waits for the answer
         with pytest.raises(rollout.UsageError, match="set-version: the version is negative"):
             next(c)
+
+
+@pytest.mark.parametrize("who", ["nobody", "the trainer", "rollout ctl"])
+def test_the_version_of_a_flag_is_of_the_first_process(stand_in: Callable[..., rollout.Collection], tmp_path: Path, who: str) -> None:
+    run = tmp_path / "run"
+    with stand_in(None, standin={"kill": 1, "starts": 2}, flags=["--policy-version=5"]) as c:
+        c.status()
+        if who == "the trainer":
+            c.set_version(6)
+        elif who == "rollout ctl":
+            with contextlib.closing(Control(str(run / "ctl.sock"))) as control:
+                control.ask("set-version", 10, version=6)
+        for task in prompts(3):
+            c.add(task)
+            next(c)
+    for n, start in enumerate(heard(run, "start")):
+        assert ("--unclaimed" in start["args"]) == (n > 0 and who != "nobody"), "samples would have the older version until it hears the newer one"
+    assert len(heard(run, "start")) == 3
 
 
 def test_an_error_while_the_process_starts(stand_in: Callable[..., rollout.Collection], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

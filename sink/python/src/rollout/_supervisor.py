@@ -58,6 +58,7 @@ class Supervisor:
         self._child: Child | None = None
         self._tasks: Control | None = None  # of the task that is being handed over
         self._draining = False
+        self._versioned = False  # a process was told a version, by whomever
         self._waits = False  # a task is being handed over, or its group has not begun
         self._begun: set[str] = set()  # groups that began meanwhile
         self._threads: list[threading.Thread] = []
@@ -170,9 +171,11 @@ class Supervisor:
             self._closing.wait(back_off(fruitless - 1) if fruitless else 0)
 
     def _start(self) -> Child | None:
-        # No --policy-version: a trainer that says a newer one meanwhile would have samples of
+        # No version that was said: a trainer that says a newer one meanwhile would have samples of
         # it take the older one. A version is unknown until the process has heard it.
         command = [self._program, "collect", "--stream", "--attached", "--json", "--resume", f"--out={self.run}", *self.settings.flags]
+        if self._versioned or self.words.versioned:  # a number in the settings is as old
+            command.append("--unclaimed")
         try:
             child = Child(command, {**os.environ, **self.settings.env}, self.settings.secrets, self.settings.body)
         except OSError as err:
@@ -193,6 +196,8 @@ class Supervisor:
             self.words.reached(os.path.join(self.run, str(event["socket"])))
         elif name == "commit":
             self._notify()
+        elif name == "version":
+            self._versioned = True
         elif name in ("begun", "group"):  # a group whose samples were all cut never begins
             with self._changed:
                 if self._waits:

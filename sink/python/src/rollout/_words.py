@@ -77,6 +77,12 @@ class Words:
         if not answered:
             log.warning("%s: the collector has not answered %r for %g s: it may be stopped, or its machine be overloaded", self._run, op, PATIENCE)
 
+    @property
+    def versioned(self) -> bool:
+        """Whether a version was said."""
+        with self._changed:
+            return "version" in self._said
+
     def end_pause(self) -> None:
         """Say, soon and without waiting, that a pause is over."""
         with self._changed:
