@@ -30,105 +30,54 @@ const (
 // addTasks sends the tasks of a file, or of standard input as they come, and says what became
 // of them. One that is refused does not keep the others.
 func (p *program) addTasks(c *ctl.Client, dir, path string, asJSON bool) error {
-	from, name := p.stdin, "stdin"
-	if path != "-" {
-		name = filepath.Base(path)
-		switch strings.ToLower(filepath.Ext(path)) {
-		case ".parquet", ".gz", ".zst":
-			return exit.Hint(exit.Usagef("%s: add takes JSON lines", path), "decompress it before: … | rollout ctl "+human.Shell(dir)+" add")
-		}
-		file, err := input.Open(path, input.Wait)
-		if err != nil {
-			return exit.Usagef("ctl: add: %w", err)
-		}
-		defer file.Close() //nolint:errcheck // read only
-		from = file
+	from, name, err := p.openAdded(dir, path)
+	if err != nil {
+		return err
 	}
-	c.Patience = 0 // the collector takes no more than it can begin soon
-	waits := sync.OnceFunc(func() {
+	defer from.Close() //nolint:errcheck // read only
+	a := &adding{p: p, client: c, json: asJSON, refused: refusedTasks{p: p, name: name}}
+	a.waits = sync.OnceFunc(func() {
 		p.say("%s: the collector has tasks enough for now, and takes further ones as it begins them", dir)
 	})
-	sent := make(chan int, sentAhead) // the lines of the tasks that were sent, in order
+	c.Patience = 0 // the collector takes no more than it can begin soon
+	lines := make(chan addedLine, sentAhead)
 	sending := make(chan error, 1)
-	refused := &refusedTasks{p: p, name: name}
-	bad := make(chan badTask, sentAhead)
 	go func() {
-		defer close(bad)
-		defer close(sent)
-		sending <- sendTasks(c, from, sent, bad)
+		defer close(lines)
+		sending <- sendTasks(c, from, lines)
 	}()
-	var accepted, again, samples int64
-	var lost error
-	for sent != nil || bad != nil {
-		select {
-		case b, ok := <-bad:
-			if !ok {
-				bad = nil
-				continue
-			}
-			refused.add(b.line, b.err)
-		case line, ok := <-sent:
-			switch {
-			case !ok:
-				sent = nil
-				continue
-			case lost != nil:
-				continue // none of the answers comes
-			}
-			var raw json.RawMessage
-			slow := time.AfterFunc(sayWaiting, waits)
-			err := c.Receive(&raw)
-			slow.Stop()
-			no, isRefusal := errors.AsType[*ctl.RefusedError](err)
-			switch {
-			case isRefusal:
-				if raw, _ = json.Marshal(no.Answer); asJSON {
-					err = p.printJSON(raw)
-				}
-				refused.add(line, no.Exit())
-			case err != nil:
-				lost = err
-				_ = c.Close() // ends the sending
-				continue
-			case asJSON:
-				err = p.printJSON(raw)
-			}
-			if isRefusal {
-				continue
-			}
-			var a ctl.Accepted
-			if err := errors.Join(err, json.Unmarshal(raw, &a)); err != nil {
-				lost = err // standard output is closed, say
-				_ = c.Close()
-				continue
-			}
-			if a.Again {
-				again++
-			} else {
-				accepted, samples = accepted+1, samples+int64(a.Samples)
-			}
-		}
-	}
-	err := <-sending
-	if lost != nil {
+	lost := a.answers(lines)
+	if err = <-sending; lost != nil {
 		err = exit.Hint(lost, "add the same again when a collector is at work: what was accepted is not taken twice")
 	}
-	said := fmt.Sprintf("%s accepted, %s", human.Plural(accepted, "task"), human.Plural(samples, "sample"))
-	if again > 0 {
-		said += fmt.Sprintf("; %s known already", human.Plural(again, "task"))
+	p.say("%s: %s", dir, tame.Own(a.text()))
+	return errors.Join(err, a.refused.err())
+}
+
+// openAdded opens what the tasks are read from. name is what messages call it.
+func (p *program) openAdded(dir, path string) (from io.ReadCloser, name string, err error) {
+	if path == "-" {
+		return io.NopCloser(p.stdin), "stdin", nil
 	}
-	p.say("%s: %s", dir, tame.Own(said))
-	return errors.Join(err, refused.err())
+	switch strings.ToLower(filepath.Ext(path)) {
+	case ".parquet", ".gz", ".zst":
+		return nil, "", exit.Hint(exit.Usagef("%s: add takes JSON lines", path), "decompress it before: … | rollout ctl "+human.Shell(dir)+" add")
+	}
+	file, err := input.Open(path, input.Wait)
+	if err != nil {
+		return nil, "", exit.Usagef("ctl: add: %w", err)
+	}
+	return file, filepath.Base(path), nil
 }
 
-// A badTask is a line that cannot be sent.
-type badTask struct {
-	line int
-	err  error
+// An addedLine is a line that was sent as a task, or, with err, that cannot be.
+type addedLine struct {
+	number int
+	err    error
 }
 
-// sendTasks sends every line of a file as a task, and tells the numbers of those sent.
-func sendTasks(c *ctl.Client, from io.Reader, sent chan<- int, bad chan<- badTask) error {
+// sendTasks sends every line of a file as a task, and tells of each line, in order.
+func sendTasks(c *ctl.Client, from io.Reader, lines chan<- addedLine) error {
 	scan := bufio.NewScanner(from)
 	scan.Buffer(make([]byte, taskBuffer), ctl.MaxLine-taskBuffer)
 	n := 1
@@ -141,13 +90,13 @@ func sendTasks(c *ctl.Client, from io.Reader, sent chan<- int, bad chan<- badTas
 		case len(line) == 0:
 			continue
 		case line[0] != '{' || !json.Valid(line):
-			bad <- badTask{n, errors.New("is not a JSON object")}
+			lines <- addedLine{n, errors.New("is not a JSON object")}
 			continue
 		}
 		if err := c.Send(ctl.Request{Op: ctl.OpTask, Task: line}); err != nil {
 			return err
 		}
-		sent <- n
+		lines <- addedLine{number: n}
 	}
 	switch err := scan.Err(); {
 	case err == nil:
@@ -157,6 +106,70 @@ func sendTasks(c *ctl.Client, from io.Reader, sent chan<- int, bad chan<- badTas
 	default:
 		return exit.Usagef("ctl: add: line %d: %w", n, err)
 	}
+}
+
+// An adding takes the answers to the tasks that were sent.
+type adding struct {
+	p      *program
+	client *ctl.Client
+	json   bool
+	waits  func() // says that the collector has tasks enough
+
+	accepted, again, samples int64
+	refused                  refusedTasks
+}
+
+// answers takes the answer to each line. After an error, which ends the sending, none comes.
+func (a *adding) answers(lines <-chan addedLine) (lost error) {
+	for line := range lines {
+		switch {
+		case line.err != nil:
+			a.refused.add(line.number, line.err)
+		case lost == nil:
+			if lost = a.answer(line.number); lost != nil {
+				_ = a.client.Close() // ends the sending
+			}
+		}
+	}
+	return lost
+}
+
+// answer takes the next answer, which is to the line of this number.
+func (a *adding) answer(line int) error {
+	var raw json.RawMessage
+	slow := time.AfterFunc(sayWaiting, a.waits)
+	err := a.client.Receive(&raw)
+	slow.Stop()
+	no, refused := errors.AsType[*ctl.RefusedError](err)
+	if refused {
+		a.refused.add(line, no.Exit())
+		raw, err = json.Marshal(no.Answer)
+	}
+	if err == nil && a.json {
+		err = a.p.printJSON(raw) // fails where standard output is closed, say
+	}
+	if err != nil || refused {
+		return err
+	}
+	var to ctl.Accepted
+	if err := json.Unmarshal(raw, &to); err != nil {
+		return err
+	}
+	if to.Again {
+		a.again++
+	} else {
+		a.accepted, a.samples = a.accepted+1, a.samples+int64(to.Samples)
+	}
+	return nil
+}
+
+// text says how many tasks were accepted.
+func (a *adding) text() string {
+	said := fmt.Sprintf("%s accepted, %s", human.Plural(a.accepted, "task"), human.Plural(a.samples, "sample"))
+	if a.again > 0 {
+		said += fmt.Sprintf("; %s known already", human.Plural(a.again, "task"))
+	}
+	return said
 }
 
 // refusedTasks tells which tasks were refused.

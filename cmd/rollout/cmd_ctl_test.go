@@ -198,7 +198,7 @@ func TestCtlArgs(t *testing.T) {
 func TestCtlAddLongLine(t *testing.T) {
 	t.Parallel()
 	long := io.MultiReader(strings.NewReader("\n\n"), io.LimitReader(zeros{}, ctl.MaxLine))
-	err := sendTasks(nil, long, nil, nil)
+	err := sendTasks(nil, long, nil)
 	if exit.Code(err) != exit.Usage || !strings.Contains(err.Error(), "ctl: add: line 3 is longer than a task may be, 64MiB") || exit.HintOf(err) == "" {
 		t.Errorf("sendTasks = %v, hint %q", err, exit.HintOf(err))
 	}
