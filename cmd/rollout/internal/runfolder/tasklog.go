@@ -70,16 +70,12 @@ func (e *Earlier) readStream(l *config.Loader, keep bool) (*TaskSet, error) {
 	defer func() { _ = f.Close() }() // read only
 	sum := sha256.New()
 	lines := bufio.NewReaderSize(f, 64<<10)
-	var long []byte
-	for n := 1; ; {
-		part, err := lines.ReadSlice('\n')
-		long = append(long, part...)
+	for n := 1; ; n++ {
+		line, err := lines.ReadBytes('\n')
 		switch {
-		case errors.Is(err, bufio.ErrBufferFull):
-			continue
 		case errors.Is(err, io.EOF):
 			set.digest = hex.EncodeToString(sum.Sum(nil))
-			if len(long) > 0 && e.Folder != nil {
+			if len(line) > 0 && e.Folder != nil {
 				err = cutFile(set.path, set.bytes)
 				return set, exit.With(exit.Storage, err)
 			}
@@ -87,19 +83,17 @@ func (e *Earlier) readStream(l *config.Loader, keep bool) (*TaskSet, error) {
 		case err != nil:
 			return nil, exit.With(exit.Storage, err)
 		}
-		t, err := tasks.ParseTask(bytes.TrimSpace(long))
+		t, err := tasks.ParseTask(bytes.TrimSpace(line))
 		if err != nil {
 			return nil, exit.Hint(exit.With(exit.Verify, fmt.Errorf("%s:%d: %w", set.path, n, err)), restoreTasks)
 		}
-		_, _ = sum.Write(long) // never fails
-		set.bytes += int64(len(long))
+		_, _ = sum.Write(line) // never fails
+		set.bytes += int64(len(line))
 		set.Tasks++
 		set.Samples += samplesOf(t.Samples, l.Config.Tasks.Samples)
 		if keep {
 			set.marks[hashOf(t.ID)] = markOf(&t)
 		}
-		long = long[:0]
-		n++
 	}
 }
 
