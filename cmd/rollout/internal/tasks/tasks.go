@@ -156,9 +156,9 @@ func LineOf(t *collector.Task, now time.Time) Line {
 	return l
 }
 
-// ParseTask reads one task object. It says which field is wrong.
+// ParseTask reads one task object, without white space around it. It says which field is wrong.
 func ParseTask(line []byte) (collector.Task, error) {
-	if line[0] != '{' {
+	if len(line) == 0 || line[0] != '{' {
 		if err := plainjson.Scan(line, nil); err != nil {
 			return collector.Task{}, fmt.Errorf("not a JSON object: %w", err)
 		}

@@ -30,6 +30,14 @@ func TestTaskThatIsNotUTF8(t *testing.T) {
 	}
 }
 
+// A line without anything is not a task, whoever asks.
+func TestTaskOfNothing(t *testing.T) {
+	t.Parallel()
+	if _, err := ParseTask(nil); err == nil || !strings.HasPrefix(err.Error(), "not a JSON object: ") {
+		t.Errorf("ParseTask = %v", err)
+	}
+}
+
 // Two columns of one name: which of them counts is the reader's whim.
 func TestColumnsOfOneName(t *testing.T) {
 	t.Parallel()
