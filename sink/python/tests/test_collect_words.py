@@ -221,6 +221,15 @@ def test_a_drain_ends_a_pause_before_it_alone(stand_in: Callable[..., rollout.Co
         assert list(c) == []
 
 
+def test_a_pause_after_the_end(stand_in: Callable[..., rollout.Collection]) -> None:
+    with stand_in(prompts(1)) as c:
+        wait_for(lambda: c.over)
+        c.pause()
+        assert [g.id for g in c] == ["g1"]
+        c.resume()
+        assert list(c) == []
+
+
 def test_what_began_is_kept_for_a_task_alone(stand_in: Callable[..., rollout.Collection]) -> None:
     with stand_in(None, standin={"noisy": 500}) as c:
         c.status()

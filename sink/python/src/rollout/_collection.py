@@ -185,7 +185,9 @@ class Collection:
     def pause(self) -> None:
         """Begin no more samples until resume or drain; those in flight go on.
 
-        The end of the tasks does not end it, nor does a new start of the collector.
+        The end of the tasks does not end it, nor does a new start of the collector: who asks
+        for a group that is not in flight waits for resume, after drain as well. It does
+        nothing once the collector has ended.
         """
         self._mine()
         self._words.say("pause", "pause")
