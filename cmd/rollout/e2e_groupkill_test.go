@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -29,9 +28,7 @@ func TestGroupsKilled(t *testing.T) {
 	if testing.Short() {
 		lives = 5
 	}
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
-	random := rand.New(rand.NewPCG(seed, 0))
+	random := randomOf(t)
 	script := killScript()
 	script.Wrong = 0.15 // about half of the groups are informative
 	cfg := lettasim.Config{InputIDs: true, Script: script}

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -10,8 +11,10 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 	"github.com/rollout-rl/rollout/sink"
@@ -95,6 +98,20 @@ func newSim(t *testing.T, cfg lettasim.Config) *lettasim.Server {
 		t.Fatal(err)
 	}
 	return sim
+}
+
+// randomOf returns the random numbers of a test. ROLLOUT_SEED repeats those of an earlier one.
+func randomOf(t *testing.T) *rand.Rand {
+	t.Helper()
+	seed := uint64(time.Now().UnixNano())
+	if text := os.Getenv("ROLLOUT_SEED"); text != "" {
+		var err error
+		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Logf("ROLLOUT_SEED=%d", seed)
+	return rand.New(rand.NewPCG(seed, 0))
 }
 
 // writeFile writes a file into a new folder and returns its path.

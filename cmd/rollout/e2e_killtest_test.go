@@ -60,15 +60,7 @@ func killRandom(t *testing.T, road string) {
 	} else if testing.Short() {
 		kills = 4
 	}
-	seed := uint64(time.Now().UnixNano())
-	if text := os.Getenv("ROLLOUT_SEED"); text != "" {
-		var err error
-		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
-			t.Fatal(err)
-		}
-	}
-	t.Logf("ROLLOUT_SEED=%d", seed)
-	r := rand.New(rand.NewPCG(seed, 0))
+	r := randomOf(t)
 	bin := "rollout" // the test's own binary, which is the program too
 	if long {
 		bin = buildProgram(t)

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -147,9 +146,7 @@ func TestStreamKilled(t *testing.T) {
 	if testing.Short() {
 		lives = 6
 	}
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
-	random := rand.New(rand.NewPCG(seed, 0))
+	random := randomOf(t)
 	cfg := lettasim.Config{InputIDs: true, Script: killScript()}
 	cfg.Latency = latencyOf(t, "10ms..200ms")
 	sim := newSim(t, cfg)

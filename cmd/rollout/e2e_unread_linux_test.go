@@ -43,10 +43,7 @@ const unreadGroups, unreadSamples = 60, 2
 func startUnread(t *testing.T, args ...string) *unread {
 	t.Helper()
 	u := openUnread(t, func(*exec.Cmd) {}, args...)
-	for line := range bytes.Lines(u.tasks) {
-		u.do(ctl.Request{Op: ctl.OpTask, Task: line}, nil)
-	}
-	u.waitFor("all samples to be committed", func(s *ctl.Status) bool { return s.Committed == unreadGroups*unreadSamples })
+	u.collectAll()
 	return u
 }
 
@@ -87,6 +84,15 @@ func openUnread(t *testing.T, set func(*exec.Cmd), args ...string) *unread {
 		return err == nil
 	})
 	return u
+}
+
+// collectAll gives all tasks and waits until they are committed.
+func (u *unread) collectAll() {
+	u.t.Helper()
+	for line := range bytes.Lines(u.tasks) {
+		u.do(ctl.Request{Op: ctl.OpTask, Task: line}, nil)
+	}
+	u.waitFor("all samples to be committed", func(s *ctl.Status) bool { return s.Committed == unreadGroups*unreadSamples })
 }
 
 // waitFor waits until the status is as it should be.
@@ -133,6 +139,15 @@ func (u *unread) end() int {
 		u.t.Fatalf("the process does not end\n%s", u.stderr.String())
 	}
 	return u.cmd.ProcessState.ExitCode()
+}
+
+// endsWell waits for an end in order.
+func (u *unread) endsWell() {
+	u.t.Helper()
+	if code := u.end(); code != exit.OK {
+		u.t.Errorf("exit code %d\n%s", code, u.stderr.String())
+	}
+	mustRun(u.t, exit.OK, "verify", u.dir)
 }
 
 // While nobody reads the events, groups are committed and orders are followed. Who reads them
@@ -183,9 +198,7 @@ func TestUnreadEvents(t *testing.T) {
 		}
 		last = e
 	}
-	if code := u.end(); code != exit.OK {
-		t.Errorf("exit code %d\n%s", code, u.stderr.String())
-	}
+	u.endsWell()
 	delete(count, "status")
 	for name, want := range map[string]int{
 		"launch": 1, "accepted": unreadGroups, "begun": unreadGroups, "sample": unreadGroups * unreadSamples, "group": unreadGroups,
@@ -198,7 +211,6 @@ func TestUnreadEvents(t *testing.T) {
 	if last.Event != "done" {
 		t.Errorf("the last event is %s", last.Event)
 	}
-	mustRun(t, exit.OK, "verify", u.dir)
 }
 
 // Interrupts end a process whose events nobody reads: the second one, and one after the run
@@ -209,19 +221,13 @@ func TestUnreadEventsInterrupted(t *testing.T) {
 	u.interrupt()
 	waitFor(t, "the drain", func() bool { return strings.Contains(u.stderr.String(), "draining: ") })
 	u.interrupt()
-	if code := u.end(); code != exit.OK {
-		t.Errorf("exit code %d\n%s", code, u.stderr.String())
-	}
-	mustRun(t, exit.OK, "verify", u.dir)
+	u.endsWell()
 
 	u = startUnread(t)
 	u.do(ctl.Request{Op: ctl.OpDrain}, nil)
 	waitFor(t, "the end of the run", func() bool { return strings.Contains(u.stderr.String(), "waits until its standard output is read") })
 	u.interrupt()
-	if code := u.end(); code != exit.OK {
-		t.Errorf("exit code %d\n%s", code, u.stderr.String())
-	}
-	mustRun(t, exit.OK, "verify", u.dir)
+	u.endsWell()
 }
 
 // One interrupt ends such a process when its time of grace is over.
@@ -229,10 +235,7 @@ func TestUnreadEventsGrace(t *testing.T) {
 	t.Parallel()
 	u := startUnread(t, "-c", writeFile(t, "run.yaml", []byte("run: {grace: 2s}\n")))
 	u.interrupt()
-	if code := u.end(); code != exit.OK {
-		t.Errorf("exit code %d\n%s", code, u.stderr.String())
-	}
-	mustRun(t, exit.OK, "verify", u.dir)
+	u.endsWell()
 }
 
 // What is unread takes no more than some memory: no more tasks are taken, and no sample begins,
@@ -321,10 +324,7 @@ func TestReaderGone(t *testing.T) {
 	if err := u.events.Close(); err != nil {
 		t.Fatal(err)
 	}
-	for line := range bytes.Lines(u.tasks) {
-		u.do(ctl.Request{Op: ctl.OpTask, Task: line}, nil)
-	}
-	u.waitFor("all samples to be committed", func(s *ctl.Status) bool { return s.Committed == unreadGroups*unreadSamples })
+	u.collectAll()
 	u.do(ctl.Request{Op: ctl.OpDrain}, nil)
 	if code := u.end(); code != exit.Tolerance { // of too few groups, which is said at the very end
 		t.Errorf("exit code %d, %v", code, u.cmd.ProcessState)
