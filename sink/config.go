@@ -88,8 +88,9 @@ type Config struct {
 	// more than 16,384 samples, are not judged. Nil: nothing is judged.
 	Judge func(*GroupFacts)
 
-	// MergeAt is how many small commits that follow each other become one, at least.
-	// Default DefaultMergeAt.
+	// MergeAt is how many small commits that follow each other become one, at least. With more,
+	// rows are written again less often, and more files are there. Default DefaultMergeAt, with
+	// which the program always works: another one is for tests and measurements.
 	MergeAt int
 
 	// VocabSize is the number of ids of the model's vocabulary; a row with an id
