@@ -65,6 +65,8 @@ def test_bad_merges(merged: Run, change: Any, says: str) -> None:
     [
         (lambda e: e["samples"][5].update(rows=2), "its samples have 9 rows, its shard has 8"),
         (lambda e: e["samples"][5].update(group=-1), "negative group"),
+        (lambda e: e["samples"][5].update(failures=-1), "negative number of rows or failures"),
+        (lambda e: (e["samples"][5].update(rows=-1), e["samples"][6].update(rows=3)), "negative number of rows or failures"),
         (lambda e: e["groups"].clear(), "cannot be read"),
     ],
 )

@@ -74,12 +74,3 @@ class Columns:
     def _places(self, shard: Shard) -> Iterator[tuple[str, str, int, int]]:
         for batch in batches(shard, _PLACE, self._check):
             yield from zip(*(batch.column(name).to_pylist() for name in _PLACE), strict=True)
-
-
-def rows_are(rows: int, files: dict[str, Shard]) -> None:
-    """Raise ValueError unless the samples of an entry have as many rows as its shard."""
-    said = files["data"].rows if "data" in files else 0
-    if rows != said:
-        raise ValueError(f"its samples have {rows} rows, its shard has {said}")
-
-

@@ -31,14 +31,14 @@ from rollout._cursor import START, Place, cursor, parse
 from rollout._ending import planned_end
 from rollout._found import Found, Taken, Told
 from rollout._hashes import Hashes
-from rollout._old import Columns, rows_are
+from rollout._old import Columns
 from rollout._types import Group
 from rollout.entries import Commit, Entry, Log, Path, readable
 from rollout.errors import CorruptError, StateError
 from rollout.files import Files, Parts
 from rollout.filters import Counts, Where
 from rollout.index import EMPTY, FAILED, ROWS, Samples, outcome_of
-from rollout.log import Check, Shard, entry_shards
+from rollout.log import Check, Shard, entry_shards, fits, rows_are
 from rollout.selection import SAMPLE_REASONS, count, judge, spans, varies
 
 INTERVAL = 0.5
@@ -228,7 +228,7 @@ class Following:
         with readable(self.run, entry.seq):
             self._shards = {s.kind: s for s in entry_shards(self.run, entry.body)}
             if "groups" in entry.body:
-                rows_are(entry.before(entry.samples), self._shards)
+                fits(entry, self._shards)
             self._row = entry.before(entry.commits[0].begin)
             self._commits.extend(entry.commits)
 
@@ -250,10 +250,6 @@ class Following:
         out = []
         for s in (body["samples"] or [])[commit.begin : commit.end]:
             at, rows, failures = s["group"], s["rows"], s["failures"]
-            if at < 0:
-                raise IndexError("a sample has a negative group")
-            if rows < 0 or failures < 0:
-                raise ValueError("a sample has a negative number of rows or failures")
             out.append(Told(s["key"].encode(), groups[at]["id"], int(groups[at]["size"]), s["index"], rows, failures))
         return out
 

@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rollout._old import Columns, rows_are
+from rollout._old import Columns
 from rollout.entries import Entry, Log, Path, readable
-from rollout.log import Check, Shard, entry_shards
+from rollout.log import Check, Shard, entry_shards, fits, rows_are
 
 Ints = npt.NDArray[np.int64]
 Span = tuple[int, int, int]
@@ -152,8 +152,6 @@ class Index:
         """Return samples of the next shard, the first row of which has that number there."""
         count = np.asarray(rows, dtype=np.int64)
         failed = np.asarray(failures, dtype=np.int64)
-        if count.size and (count.min() < 0 or failed.min() < 0):
-            raise ValueError("a sample has a negative number of rows or failures")
         outcome = np.where(count > 0, ROWS, np.where(failed > 0, FAILED, EMPTY)).astype(np.int8)
         return Samples(
             key=np.asarray(keys, dtype=np.bytes_) if len(keys) else np.empty(0, dtype="S1"),
@@ -167,13 +165,12 @@ class Index:
 
     def _of_entry(self, entry: Entry, files: dict[str, Shard]) -> tuple[int, Samples]:
         """Take everything from an entry that names groups. Return the first of the rows, and the samples."""
+        fits(entry, files)
         every = entry.body["samples"] or []
         begin, end = entry.commits[0].begin, entry.commits[-1].end
         samples = every if end - begin == len(every) else every[begin:end]
         groups = entry.body["groups"] or []
         local = np.asarray([s["group"] for s in samples], dtype=np.int64)
-        if local.size and local.min() < 0:
-            raise IndexError("a sample has a negative group")
         number = np.full(len(groups), -1, dtype=np.int64)
         # Those of other commits of the entry are not known yet. In an entry groups are in the order in which they begin.
         for g in np.unique(local).tolist() if entry.merge else range(len(groups)):
@@ -183,7 +180,6 @@ class Index:
         group = number[local].tolist() if local.size else []
         first = entry.before(begin)
         part = self._make(keys, group, [s["index"] for s in samples], rows, [s["failures"] for s in samples], first)
-        rows_are(sum(s["rows"] for s in every), files)
         return first, part
 
     def _of_columns(self, body: dict[str, Any], files: dict[str, Shard]) -> tuple[int, Samples]:

@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rollout._types import Row
-from rollout.entries import Log, entries, readable
+from rollout.entries import Entry, Log, entries, readable
 from rollout.entries import Path as Path
 from rollout.errors import CorruptError
 
@@ -98,6 +98,23 @@ def entry_shards(run_dir: Path, entry: dict[str, Any]) -> list[Shard]:
             for s in entry["shards"]
         ]
     raise AssertionError  # readable raises
+
+
+def fits(entry: Entry, files: dict[str, Shard]) -> None:
+    """Raise ValueError or IndexError unless the samples of an entry that names groups can be, and fit its shard."""
+    samples = entry.body["samples"] or []
+    if min((s["group"] for s in samples), default=0) < 0:
+        raise IndexError("a sample has a negative group")
+    if min((s[what] for what in ("rows", "failures") for s in samples), default=0) < 0:
+        raise ValueError("a sample has a negative number of rows or failures")
+    rows_are(sum(s["rows"] for s in samples), files)
+
+
+def rows_are(rows: int, files: dict[str, Shard]) -> None:
+    """Raise ValueError unless the samples of an entry have as many rows as its shard."""
+    said = files["data"].rows if "data" in files else 0
+    if rows != said:
+        raise ValueError(f"its samples have {rows} rows, its shard has {said}")
 
 
 def shards(run_dir: Path, kind: str = "data", after: int = 0) -> list[Shard]:
