@@ -73,6 +73,35 @@ def test_a_close_is_no_drain(stand_in: Callable[..., rollout.Collection], tmp_pa
         assert heard(run, "drain") == [], i
 
 
+def test_a_close_that_is_cancelled(stand_in: Callable[..., rollout.Collection], tmp_path: Path) -> None:
+    """The process ends though the tasks take their time to end."""
+
+    async def main() -> None:
+        ending = asyncio.Event()
+
+        async def tasks() -> AsyncIterator[dict[str, Any]]:
+            yield {"prompt": "p"}
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ending.set()
+                await asyncio.Event().wait()
+
+        c = stand_in(tasks())
+        assert (await anext(c)).id == "g1"
+        wanted = asyncio.create_task(anext(c))
+        wait = asyncio.create_task(c.aclose())
+        await ending.wait()
+        wait.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await wait
+        with pytest.raises(ValueError, match="the collection is closed"):
+            await wanted
+
+    asyncio.run(asyncio.wait_for(main(), PATIENCE))
+    assert not alive(heard(tmp_path / "run", "start")[-1]["pid"])
+
+
 def test_ctrl_c_reaches_the_trainer_alone(stand_in: Callable[..., rollout.Collection], tmp_path: Path) -> None:
     # Whoever starts the tests in the background has SIGINT ignored, and children inherit that.
     code = f"""

@@ -139,6 +139,26 @@ def test_the_version_of_a_flag_is_of_the_first_process(stand_in: Callable[..., r
     assert len(heard(run, "start")) == 3
 
 
+def test_a_refusal_after_ctrl_c(stand_in: Callable[..., rollout.Collection], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with stand_in(None, standin={"late": "set-version"}) as c:
+        c.status()
+        with monkeypatch.context() as patch:
+            changed, main = c._words._changed, threading.current_thread()
+            wait_as_ever = changed.wait_for
+
+            def interrupted(*args: Any) -> bool:
+                if threading.current_thread() is main:
+                    raise KeyboardInterrupt
+                return wait_as_ever(*args)
+
+            patch.setattr(changed, "wait_for", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                c.set_version(-1)
+        (tmp_path / "run/answer").touch()
+        with pytest.raises(rollout.UsageError, match="set-version: the version is negative"):
+            c.within(PATIENCE)
+
+
 def test_an_error_while_the_process_starts(stand_in: Callable[..., rollout.Collection], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     failed = threading.Event()
 

@@ -306,5 +306,7 @@ class Collection:
 
     async def aclose(self) -> None:
         """As close, without blocking the event loop."""
-        await self._source.stop()
-        await asyncio.shield(asyncio.get_running_loop().run_in_executor(None, self.close))
+        try:
+            await self._source.stop()
+        finally:  # cancelled, or not
+            await asyncio.shield(asyncio.get_running_loop().run_in_executor(None, self.close))

@@ -70,8 +70,10 @@ class Words:
             self._said.pop(subject, None)
             self._said[subject] = word
             self._changed.notify_all()
-            answered = self._changed.wait_for(lambda: self._settled(subject, word), PATIENCE)
-            word.awaited = False
+            try:
+                answered = self._changed.wait_for(lambda: self._settled(subject, word), PATIENCE)
+            finally:  # a signal may end the wait
+                word.awaited = False
         if word.refused is not None:
             raise word.refused
         if not answered:
