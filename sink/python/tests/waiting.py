@@ -36,4 +36,9 @@ def alive(pid: int) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    return not Path(f"/proc/{pid}/stat").exists() or Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
+    except ProcessLookupError:  # it ended meanwhile
+        return False
+    except FileNotFoundError:
+        return not Path("/proc/self").exists()
