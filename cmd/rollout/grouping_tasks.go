@@ -62,6 +62,9 @@ func (g *grouping) openIntake() (err error) {
 	planned := g.tasks.Samples
 	fit := tasks.NewFit(g.parts.agent, g.parts.collector.Scorer)
 	g.intake = stream.New(stream.Config{Log: g.log, Samples: g.config.Tasks.Samples, Check: func(t *collector.Task) error {
+		if err := runfolder.CheckSamples(g.config, t); err != nil {
+			return err
+		}
 		before := fit.Unscorable()
 		err := fit.Check(t)
 		if before == 0 && fit.Unscorable() > 0 {

@@ -6,20 +6,19 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/tasks"
+	"github.com/rollout-rl/rollout/collector"
 )
 
 // CheckLimit refuses a limit that ends inside a group, for a run that commits whole groups: the
-// samples before the limit would wait for the others for ever. Where the tasks cannot be read now
-// (a stream, a dry run), it assumes that none has a number of samples of its own.
+// samples before the limit would wait for the others for ever. Tasks that are not there yet (a
+// stream, a dry run) have the run's number of samples, see CheckSamples.
 func CheckLimit(c *config.Config, set *TaskSet) error {
 	limit, samples := c.Tasks.Limit, c.Tasks.Samples
 	if limit == 0 || !set.grows && limit >= set.Samples {
 		return nil
 	}
-	before := limit - limit%samples
-	after := before + samples
-	if set.path != "" && !set.grows {
-		before, after = 0, 0
+	before, after := 0, 0
+	if set.path != "" && set.Tasks > 0 {
 		for t, err := range tasks.Read(set.path, nil) {
 			if err != nil {
 				return exit.With(exit.Folder, err)
@@ -29,6 +28,10 @@ func CheckLimit(c *config.Config, set *TaskSet) error {
 			}
 		}
 	}
+	if after <= limit {
+		before = limit - (limit-after)%samples
+		after = before + samples
+	}
 	if before == limit {
 		return nil
 	}
@@ -37,4 +40,13 @@ func CheckLimit(c *config.Config, set *TaskSet) error {
 		hint = fmt.Sprintf("give --limit %d or %d", before, after)
 	}
 	return exit.Hint(exit.Usagef("tasks.limit: %d samples end inside a group of %d, which is committed whole or not at all (--stream, --until-groups)", limit, after-before), hint)
+}
+
+// CheckSamples refuses a task of a stream with a number of samples of its own where there is a
+// limit, which could then end inside a group.
+func CheckSamples(c *config.Config, t *collector.Task) error {
+	if own, samples := samplesOf(t.Samples, c.Tasks.Samples), c.Tasks.Samples; c.Tasks.Limit > 0 && own != samples {
+		return fmt.Errorf("samples: %d where each task has %d: tasks.limit could end inside a group; leave out one of the two", own, samples)
+	}
+	return nil
 }
