@@ -86,7 +86,9 @@ func (p *program) collect(ctx context.Context, l *config.Loader, earlier *runfol
 		Observer: &show.Observer{Display: show.NewDisplay(p.stdout, p.stderr, p.getenv, o.asJSON, o.quiet), Log: show.DiscardLog()},
 		program:  p, options: o, loader: l, config: l.Config, earlier: earlier,
 	}
-	signals.OutliveReaders()
+	if !o.dryRun { // which has nothing to keep when its reader is gone
+		signals.OutliveReaders()
+	}
 	defer func() { err = c.handOver(err) }()
 	if o.attached {
 		go c.attached()
