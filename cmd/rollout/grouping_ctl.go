@@ -11,6 +11,7 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/stream"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/tasks"
 	"github.com/rollout-rl/rollout/collector/pace"
 	"github.com/rollout-rl/rollout/sink"
@@ -122,12 +123,27 @@ func (g *grouping) seen(version int32) {
 
 // Acknowledge takes what the reader has for good.
 func (g *grouping) Acknowledge(_ context.Context, c ctl.Cursor) error {
+	if err := g.ours(c); err != nil {
+		return err
+	}
 	return g.cursorError(g.tracker.Acknowledge(c.Seq, c.Groups))
 }
 
 // LeaveOut takes one group that the reader leaves out.
 func (g *grouping) LeaveOut(c ctl.Cursor) error {
+	if err := g.ours(c); err != nil {
+		return err
+	}
 	return g.cursorError(g.tracker.LeaveOut(c.Seq, c.Groups))
+}
+
+// ours refuses a cursor of another run. One that does not say its run is taken to be of this one.
+func (g *grouping) ours(c ctl.Cursor) error {
+	if c.RunID == "" || c.RunID == g.info.ID {
+		return nil
+	}
+	return exit.Hint(exit.Usagef("the cursor (seq %d, groups %d) is of run %s, this is run %s", c.Seq, c.Groups, tame.Text(c.RunID, 40), g.info.ID),
+		"give the cursor to the collector of its own run")
 }
 
 // cursorError is the error of a cursor that is not taken; nil where it is.

@@ -301,6 +301,8 @@ def test_what_filters_leave_out_behind_open_groups_lets_others_begin(
         assert [g.id for g in c] == ["g18"]
         c.ack()
     assert json.loads((tmp_path / "run/ack.json").read_text())["seq"] == 18
+    acks = heard(tmp_path / "run", "ack")
+    assert {r.get("only") for r in acks} == {None, True} and all(r["run_id"] == "r" for r in acks), "the collector of another run would take them"
 
 
 def test_what_was_said_is_said_again(stand_in: Callable[..., rollout.Collection], tmp_path: Path) -> None:

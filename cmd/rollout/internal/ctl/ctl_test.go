@@ -56,12 +56,12 @@ func (r *run) SetVersion(v int32) error {
 }
 
 func (r *run) Acknowledge(_ context.Context, c ctl.Cursor) error {
-	r.note("ack %d %d", c.Seq, c.Groups)
+	r.note("ack %d %d%s", c.Seq, c.Groups, c.RunID)
 	return nil
 }
 
 func (r *run) LeaveOut(c ctl.Cursor) error {
-	r.note("leave out %d %d", c.Seq, c.Groups)
+	r.note("leave out %d %d%s", c.Seq, c.Groups, c.RunID)
 	return nil
 }
 
@@ -163,9 +163,11 @@ func TestOps(t *testing.T) {
 	if err := c.Do(ctl.Request{Op: ctl.OpSetVersion, Version: &version}, nil); err != nil {
 		t.Error(err)
 	}
-	for _, only := range []bool{false, true} {
-		if err := c.Do(ctl.Request{Op: ctl.OpAck, Seq: &seq, Groups: &groups, Only: only}, nil); err != nil {
-			t.Error(err)
+	for _, run := range []string{"", " of run-1"} {
+		for _, only := range []bool{false, true} {
+			if err := c.Do(ctl.Request{Op: ctl.OpAck, RunID: run, Seq: &seq, Groups: &groups, Only: only}, nil); err != nil {
+				t.Error(err)
+			}
 		}
 	}
 	var a ctl.Accepted
@@ -181,7 +183,7 @@ func TestOps(t *testing.T) {
 	if err := c.Do(ctl.Request{Op: ctl.OpDrain}, nil); err != nil { // the connection is as good as before
 		t.Error(err)
 	}
-	want := []string{"pause", "resume", "version 0", "ack 5 2", "leave out 5 2", `task {"id":"a","prompt":"<b>"}`, "version 1", "drain"}
+	want := []string{"pause", "resume", "version 0", "ack 5 2", "leave out 5 2", "ack 5 2 of run-1", "leave out 5 2 of run-1", `task {"id":"a","prompt":"<b>"}`, "version 1", "drain"}
 	if got := r.all(); !slices.Equal(got, want) {
 		t.Errorf("told %q, want %q", got, want)
 	}

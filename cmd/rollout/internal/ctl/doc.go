@@ -15,6 +15,7 @@
 //	{"op":"set-version","version":3}        {"ok":true}: what is sent from now on, version 3 samples
 //	{"op":"ack","seq":5,"groups":2}         {"ok":true}: the reader has all groups up to there
 //	{"op":"ack","seq":5,"groups":2,"only":true}  {"ok":true}: the reader leaves out that group: it is ahead no longer
+//	{"op":"ack","run_id":"…","seq":5,"groups":2}  refused where the cursor is of another run than the collector's
 //	{"op":"task","task":{"id":"a", …}}      {"ok":true,"task":"a","group":"…","samples":8,"again":false}
 //
 // The answer to a task comes when the task is on the disk. While too many tasks wait, or too many

@@ -36,6 +36,7 @@ func Ops() []string {
 type Request struct {
 	Op      string          `json:"op"`
 	Version *int32          `json:"version,omitempty"` // set-version: ≥ 0
+	RunID   string          `json:"run_id,omitempty"`  // ack: of the run that the cursor is of; empty: of this one
 	Seq     *int64          `json:"seq,omitempty"`     // ack: of the last group's commit, ≥ 1; 0: none
 	Groups  *int            `json:"groups,omitempty"`  // ack: how many groups of that commit, ≥ 0
 	Only    bool            `json:"only,omitempty"`    // ack: that last group, and none before it
@@ -118,8 +119,10 @@ func (l *Lag) Text() string {
 // A Cursor is a place in the order in which groups became whole: all groups of the commits
 // before Seq, and the first Groups of commit Seq.
 type Cursor struct {
-	Seq    int64 `json:"seq"`
-	Groups int   `json:"groups"`
+	// RunID is the run of a cursor that a client acknowledges; empty: it did not say.
+	RunID  string `json:"-"`
+	Seq    int64  `json:"seq"`
+	Groups int    `json:"groups"`
 }
 
 // Accepted is the answer to a task.

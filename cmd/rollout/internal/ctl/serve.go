@@ -268,7 +268,7 @@ func (c *client) do(ctx context.Context, line []byte) func() any {
 	case OpSetVersion:
 		err = h.SetVersion(*r.Version)
 	case OpAck:
-		if c := (Cursor{*r.Seq, *r.Groups}); r.Only {
+		if c := (Cursor{r.RunID, *r.Seq, *r.Groups}); r.Only {
 			err = h.LeaveOut(c)
 		} else {
 			err = h.Acknowledge(ctx, c)

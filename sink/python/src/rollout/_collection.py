@@ -132,7 +132,7 @@ class Collection:
                 self._acknowledged(n)
             if not self._ready:
                 found = self._reader.next()
-                self._supervisor.run_id = self._reader.run_id
+                self._words.run_id = self._reader.run_id
                 self._words.leave_out(self._reader.left_out())
                 if found is not None:
                     self._ready.append(found)
@@ -277,6 +277,7 @@ class Collection:
         belongs(self.run, run_id, place)
         with self._lock:
             self._reader = self._reader.after(run_id, place)
+            self._words.run_id = run_id
             self._place = place
             self._open.clear()
             self._ready.clear()

@@ -46,8 +46,6 @@ class Supervisor:
         self.restarts = 0
         """Starts after the end of a process that had no reason to end; waiting for the lock is none."""
         self.words = Words(run)
-        self.run_id = ""
-        """Of the run, once a reader knows it."""
         self.news = 0
         """Grows with everything that a reader of the log may have to look at."""
         self._program = program
@@ -302,9 +300,9 @@ class Supervisor:
             for thread in self._threads:
                 if thread is not threading.current_thread():
                     thread.join(1 + self.limits.grace)  # one may be ending a process that it has just started
-            if self.words.acked > START and self.run_id:
+            if self.words.acked > START and self.words.run_id:
                 try:
-                    acknowledge(self.run, self.run_id, self.words.acked)
+                    acknowledge(self.run, self.words.run_id, self.words.acked)
                 except RolloutError as err:  # the next one to read it meets it again
                     log.warning("%s", err)
             with self._changed:

@@ -48,6 +48,8 @@ class Words:
     """The last word on each subject, and which of them the process has heard."""
 
     def __init__(self, run: str) -> None:
+        self.run_id = ""
+        """Of the run, once a reader knows it: the collector of another one refuses its cursors."""
         self._run = run
         self._acks = Acks()
         self._changed = threading.Condition()
@@ -205,7 +207,9 @@ class Words:
             return None
         word = self._word_due()
         request = self._acks.due() if word is None else None
-        return word if request is None else (_ACK, Word("ack", request))
+        if request is None:
+            return word
+        return _ACK, Word("ack", {**request, "run_id": self.run_id} if self.run_id else request)
 
     def _word_due(self) -> tuple[str, Word] | None:
         due = (said for said in self._said.items() if self._heard.get(said[0]) is not said[1] and not self._held(said[1]))

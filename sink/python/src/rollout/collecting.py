@@ -118,7 +118,7 @@ def collect(
         reader = Reader(run, run_id, place, where, columns, check)
         source = Source(tasks)
         supervisor = Supervisor(program(), run, settings(config, given, flags, env), source, limits)
-        supervisor.run_id = run_id
+        supervisor.words.run_id = run_id
         supervisor.words.acknowledge(place)
         collection = Collection(supervisor, reader, source, place, ack, timeout)
         supervisor.start()
