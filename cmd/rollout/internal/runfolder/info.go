@@ -137,6 +137,10 @@ type Tasks struct {
 	// last invocation began.
 	Stream bool  `json:"stream,omitempty"`
 	Bytes  int64 `json:"bytes,omitempty"`
+	// Groups tells that an invocation worked by whole groups, and Raised that one gave tasks of the
+	// run more samples. No run may have both.
+	Groups bool `json:"groups,omitempty"`
+	Raised bool `json:"raised,omitempty"`
 	// GrewFrom is the digest that tasks.jsonl had before it last grew. A process that was
 	// killed before it replaced the file left the file with this digest.
 	GrewFrom string `json:"grew_from,omitempty"`
@@ -317,6 +321,7 @@ func Describe(l *config.Loader, had *Info, id Identity, tasks *TaskSet, servers 
 	info.Tasks = Tasks{
 		File: l.Config.Tasks.File, SHA256: tasks.digest, Tasks: tasks.Tasks, Samples: tasks.Samples,
 		Planned: Planned(l.Config, tasks), Bad: tasks.Bad,
+		Groups: before.Groups || l.Config.Groups(), Raised: before.Raised || tasks.raised,
 	}
 	if info.Tasks.Stream = tasks.grows || before.Stream; info.Tasks.Stream {
 		info.Tasks.Bytes = tasks.bytes

@@ -99,9 +99,12 @@ func (e *Earlier) ReadTasks(l *config.Loader, fit *tasks.Fit, stdin io.Reader, s
 	}
 	had := before.Tasks.Samples
 	streams := stream || e.Info.Tasks.Stream
-	groups := streams || l.Config.Groups() || before.Groups()
+	groups := streams || l.Config.Groups() || before.Groups() || e.Info.Tasks.Groups
 	if now := l.ByKey["tasks.samples"]; groups && l.Config.Tasks.Samples != had {
 		return nil, exit.Complaints{fmt.Errorf("%w: %s", differs(now.Key, strconv.Itoa(had), strconv.Itoa(l.Config.Tasks.Samples), now.Given()), keepsGroups)}, nil
+	}
+	if groups && e.Info.Tasks.Raised {
+		return nil, exit.Complaints{fmt.Errorf("tasks.samples: an earlier process added samples to tasks of the run, and %s", keepsGroups)}, nil
 	}
 	var set *TaskSet
 	if streams {
@@ -172,6 +175,7 @@ func (e *Earlier) tasksNow(l *config.Loader, fit *tasks.Fit, stdin io.Reader, sk
 		}
 		set.Close()
 	}
+	same.raised = check.samples > had && now.Samples > same.Samples
 	same.Tasks, same.Samples = now.Tasks, now.Samples
 	if given {
 		same.Bad = now.Bad

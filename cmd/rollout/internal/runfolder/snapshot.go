@@ -42,6 +42,8 @@ type TaskSet struct {
 	// Tasks and Samples count what there is without the limit. Bad counts the lines that were
 	// left out.
 	Tasks, Samples, Bad int
+	// raised tells that tasks of the run have more samples than before.
+	raised bool
 
 	// grows tells that the run takes more tasks while it goes on. The file then has a length
 	// of bytes, and marks has what must not change in its tasks. See tasklog.go.
@@ -167,6 +169,7 @@ type growth struct {
 	marks           map[taskHash]taskMark
 	had, now        int  // samples of a task without a number of its own, before and now
 	groups          bool // no task may have more samples than before
+	raised          bool // one has
 	spool           *spool
 	removed, change []string
 	fewer, more     []string
@@ -194,6 +197,8 @@ func (g *growth) grow() (_ *TaskSet, bad exit.Complaints, err error) {
 			g.fewer = append(g.fewer, t.ID)
 		case now > had && g.groups:
 			g.more = append(g.more, t.ID)
+		case now > had:
+			g.raised = true
 		}
 		t.Samples = int(n.samples)
 		if err := g.spool.add(&t, g.now); err != nil {
@@ -224,7 +229,7 @@ func (g *growth) grow() (_ *TaskSet, bad exit.Complaints, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	set.Bad = g.given.Bad
+	set.Bad, set.raised = g.given.Bad, g.raised
 	return set, nil, nil
 }
 
