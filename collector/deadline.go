@@ -2,14 +2,25 @@ package collector
 
 import (
 	"context"
+	"strings"
 	"time"
 )
+
+// atDeadline begins the text of a deadlineError, which failure rows keep.
+const atDeadline = "collector: cut at the deadline of its task, "
+
+// CutAtDeadline reports whether a failure of this class and with this text cut its sample at the
+// deadline of its task, and not by the tail policy. What a server said stands behind that.
+func CutAtDeadline(class, text string) bool {
+	at, tail := strings.Index(text, atDeadline), strings.Index(text, ErrCensored.Error())
+	return class == ClassCensored.String() && at >= 0 && (tail < 0 || at < tail)
+}
 
 // A deadlineError cuts a sample whose task has a deadline.
 type deadlineError struct{ at time.Time }
 
 func (e *deadlineError) Error() string {
-	return "collector: cut at the deadline of its task, " + e.at.UTC().Format(time.RFC3339)
+	return atDeadline + e.at.UTC().Format(time.RFC3339)
 }
 
 // Unwrap returns ErrCensored.

@@ -48,7 +48,7 @@ func (s *slate) finished(sample *tokenize.Sample) func() {
 	if len(sample.Failures) > 0 {
 		f := &sample.Failures[0]
 		word = f.Class + " in " + f.Stage
-		if f.Class == "censored" && !strings.Contains(f.Error, "cut at the deadline of its task, ") {
+		if f.Class == "censored" && !collector.CutAtDeadline(f.Class, f.Error) {
 			word += ": " + f.Error
 		}
 	}

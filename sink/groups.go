@@ -22,6 +22,8 @@ type SampleFacts struct {
 	// Rows and Failures count its rows of data and of failures. A sample without rows and
 	// with failures has failed.
 	Rows, Failures int32
+	// Class and Error are those of its first failure; empty where it has none.
+	Class, Error string
 	// Reward is nil where the sample was not scored.
 	Reward *float64
 	// VersionMin and VersionMax span the policy versions of its sampled tokens, in all of its

@@ -3,6 +3,7 @@ package sink
 import (
 	"cmp"
 	"slices"
+	"strings"
 
 	"github.com/rollout-rl/rollout/tokenize"
 )
@@ -95,6 +96,9 @@ func (w *writer) judgeOne(s *tokenize.Sample, id CommittedGroup, k known) verdic
 // factsOf is what Judge is told of a sample. It shares no memory with the sample.
 func factsOf(s *tokenize.Sample) SampleFacts {
 	f := SampleFacts{Index: s.Index, Key: s.Key, Rows: int32(len(s.Rows)), Failures: int32(len(s.Failures))}
+	if len(s.Failures) > 0 {
+		f.Class, f.Error = strings.Clone(s.Failures[0].Class), strings.Clone(s.Failures[0].Error)
+	}
 	if s.Reward != nil {
 		reward := *s.Reward
 		f.Reward = &reward

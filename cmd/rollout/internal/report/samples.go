@@ -7,7 +7,6 @@ import (
 	"maps"
 	"math"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
@@ -20,9 +19,6 @@ import (
 // censored is the class of the samples that the tail policy cut: skipped, not
 // failed.
 const censored = "censored"
-
-// atDeadline is what the failure says of a sample that was cut at the deadline of its task.
-const atDeadline = "cut at the deadline of its task"
 
 // maxExample bounds the error that stands for a class.
 const maxExample = 300
@@ -322,7 +318,7 @@ func (s *survey) finishFailures() {
 		s.line.add(f.started, f.started.Add(time.Duration(f.slow.Seconds*float64(time.Second))), int64(f.completion))
 		if f.class == censored {
 			r.Coverage.Skipped++
-			if strings.Contains(f.error, atDeadline) {
+			if collector.CutAtDeadline(f.class, f.error) {
 				r.Coverage.Late++
 			}
 			s.cutTotal, s.cutCompletion = append(s.cutTotal, f.slow.Seconds), append(s.cutCompletion, f.completion)

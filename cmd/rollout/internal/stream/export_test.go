@@ -4,5 +4,5 @@ package stream
 func (t *Tracker) Held() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return len(t.tasks) + len(t.figures) + len(t.cut) + len(t.again)
+	return len(t.tasks) + len(t.figures) + len(t.again)
 }

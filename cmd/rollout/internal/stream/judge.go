@@ -3,6 +3,7 @@ package stream
 import (
 	"math"
 
+	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/sink"
 )
 
@@ -25,6 +26,7 @@ type figures struct {
 	mean, std *float64 // of the rewards of samples with rows; nil: none has one
 	versions  *[2]int32
 	stale     *bool // what its rows say, of a group that is told again; nil: nobody knows
+	late      bool  // a sample was cut at the deadline of the task
 }
 
 // figuresOf sums a group up. rewards is how many of its samples with rows have a reward.
@@ -34,6 +36,7 @@ func figuresOf(g *sink.GroupFacts) (f figures, rewards int) {
 	var span [2]int32
 	for _, s := range g.Samples {
 		if s.Rows == 0 {
+			f.late = f.late || collector.CutAtDeadline(s.Class, s.Error)
 			continue
 		}
 		if s.Reward != nil {

@@ -3,6 +3,7 @@ package stream
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/rollout-rl/rollout/sink"
 )
@@ -11,8 +12,8 @@ import (
 // acknowledges, and a start is not to read all rows of a run.
 const recalled = 1024
 
-// Recall reads the figures of the groups that are to be told again from their rows. It comes
-// after Load. Groups whose rows are not all found are told without. With more groups than are
+// Recall reads the figures of the groups that are to be told again from their rows and failures. It
+// comes after Load. Groups of which not all is found are told without. With more groups than are
 // recalled it returns an error, and all are told without.
 func (t *Tracker) Recall(log *sink.Log) error {
 	t.mu.Lock()
@@ -34,7 +35,15 @@ func (t *Tracker) Recall(log *sink.Log) error {
 			continue
 		}
 		for _, s := range c.Shards {
-			if s.Kind != sink.KindData {
+			if s.Kind == sink.KindFailures {
+				for f, err := range log.FailureFacts(s) {
+					if err != nil {
+						return err
+					}
+					if g := wanted[f.GroupID]; g != nil {
+						g.Samples = append(g.Samples, sink.SampleFacts{Class: strings.Clone(f.Class), Error: strings.Clone(f.Error)})
+					}
+				}
 				continue
 			}
 			for r, err := range log.Facts(s) {
@@ -49,7 +58,11 @@ func (t *Tracker) Recall(log *sink.Log) error {
 		}
 	}
 	for _, g := range t.again {
-		if facts := wanted[g.ID]; len(facts.Samples) == int(g.Rows) {
+		facts, rows := wanted[g.ID], 0
+		for i := range facts.Samples {
+			rows += int(facts.Samples[i].Rows)
+		}
+		if rows == int(g.Rows) && len(facts.Samples)-rows >= g.Failed {
 			f, _ := figuresOf(facts)
 			f.stale = new(stale[g.ID])
 			t.figures[g.ID] = f

@@ -3,6 +3,7 @@ package stream_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"testing"
 	"time"
 
@@ -12,8 +13,9 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A group that is told again is stale where its rows say so.
-func TestRecallStale(t *testing.T) {
+// A group that is told again is stale where its rows say so, and was cut at its deadline where its
+// failures do.
+func TestRecall(t *testing.T) {
 	t.Parallel()
 	dir, old, fresh := t.TempDir(), collector.GroupID(taskOf("old", time.Time{})), collector.GroupID(taskOf("fresh", time.Time{}))
 	d, err := sink.Create(dir, sink.Config{RunID: "run", CommitGroups: true, Judge: func(g *sink.GroupFacts) {
@@ -26,11 +28,15 @@ func TestRecallStale(t *testing.T) {
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- d.Run(context.WithoutCancel(t.Context())) }()
-	for _, group := range []string{old, fresh} {
+	cuts := map[string]string{"late": lateText, "cut": collector.ErrCensored.Error()}
+	for _, group := range []string{old, fresh, "late", "cut"} {
 		row := tokenize.Row{SegmentCount: 1, LastCall: 1, FinishReasons: []string{"stop"}, StepIDs: []string{"s"}, Grade: tokenize.Exact, Source: tokenize.SourceTurns}
 		row.AppendContext(tokenize.RolePrompt, []int32{1, 2})
 		row.AppendSampled([]int32{3}, []float32{-0.5}, -1)
 		s := &tokenize.Sample{Key: group + "-0", GroupID: group, RolloutID: group + "-0-1", GroupSize: 1, Attempt: 1, Status: "completed", Rows: []tokenize.Row{row}}
+		if text := cuts[group]; text != "" {
+			s.Rows, s.Failures = nil, []tokenize.Failure{{Class: collector.ClassCensored.String(), Stage: "run", Error: text, Call: -1}}
+		}
 		if err := d.Append(t.Context(), s, func(error) {}); err != nil {
 			t.Fatal(err)
 		}
@@ -50,14 +56,18 @@ func TestRecallStale(t *testing.T) {
 		t.Fatal(err)
 	}
 	tr.Again()
-	got := map[any]bool{}
+	got, late := map[any]bool{}, map[any]any{}
 	for _, told := range tr.told {
+		late[told["group"]] = told["deadline"]
 		if stale, ok := told["stale"].(*bool); ok && stale != nil {
 			got[told["group"]] = *stale
 		}
 	}
-	if len(got) != 2 || !got[old] || got[fresh] {
+	if len(got) != 4 || !got[old] || got[fresh] {
 		t.Errorf("told %v, want %s as stale and %s not", tr.told, old, fresh)
+	}
+	if want := map[any]any{old: false, fresh: false, "late": true, "cut": false}; !maps.Equal(late, want) {
+		t.Errorf("deadline %v, want %v", late, want)
 	}
 }
 

@@ -61,28 +61,37 @@ func taskOf(id string, deadline time.Time) *collector.Task {
 	return &collector.Task{ID: id, Messages: []string{id}, Deadline: deadline}
 }
 
-// An event says deadline only where a sample was cut at the deadline of its task, and not where
-// the tail policy cut it.
+const lateText = "collector: cut at the deadline of its task, 2026-01-01T12:00:00Z"
+
+// An event says deadline where a sample was cut at the deadline of its task, and not where the
+// tail policy cut it, however late that is committed. Where nobody has looked it says nothing.
 func TestToldDeadline(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	cut := collector.ClassCensored.String()
 	for _, tt := range []struct {
-		name     string
-		deadline time.Time
-		class    string
-		want     bool
+		name        string
+		class, text string
+		want        any
 	}{
-		{"at its deadline", now, cut, true},
-		{"before its deadline", now.Add(time.Hour), cut, false},
-		{"without a deadline", time.Time{}, cut, false},
-		{"failed after its deadline", now.Add(-time.Hour), "decode", false},
-		{"in time", now.Add(-time.Hour), "", false},
+		{"at its deadline", cut, lateText + ": run: context canceled", true},
+		{"while it waited", cut, lateText + " after: status 503", true},
+		{"by the tail policy", cut, collector.ErrCensored.Error(), false},
+		{"by the tail policy, of a server that knows our words", cut, collector.ErrCensored.Error() + ": " + lateText, false},
+		{"failed", "decode", lateText, false},
+		{"in time", "", "", false},
+		{"nobody has looked", cut, "", nil},
 	} {
 		for _, again := range []bool{false, true} {
-			tr, of := newTracked(), taskOf("a", tt.deadline)
-			c := commit(1, now, 1, 0, tt.class, of)
-			if again {
+			tr, of := newTracked(), taskOf("a", now.Add(-time.Hour))
+			c, g := commit(1, now, 1, 0, tt.class, of), &sink.GroupFacts{ID: collector.GroupID(of), Size: 1, Samples: []sink.SampleFacts{{Class: tt.class, Error: tt.text}}}
+			if tt.class == "" {
+				g.Samples[0].Rows = 1
+			}
+			if tt.want != nil {
+				tr.Judge(g)
+			}
+			if again { // of a group that was judged while the dataset was opened
 				tr.Load(c)
 				if err := tr.Known(func(yield func(collector.Task, error) bool) { yield(*of, nil) }); err != nil {
 					t.Fatal(err)
@@ -112,8 +121,8 @@ func TestTrackerForgets(t *testing.T) {
 	tr.Task(old) // its failed sample is tried anew
 	tr.Task(fresh)
 	tr.Committed(commit(2, now, 2, 0, collector.ClassCensored.String(), fresh))
-	if n := tr.Held(); n != 2 {
-		t.Errorf("%d things are kept of an open group, want its task and its cut", n)
+	if n := tr.Held(); n != 1 {
+		t.Errorf("%d things are kept of an open group, want its task", n)
 	}
 	tr.Judge(&sink.GroupFacts{ID: collector.GroupID(fresh)})
 	tr.Committed(commit(3, now, 2, 1, "", fresh))

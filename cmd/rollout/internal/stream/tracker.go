@@ -5,7 +5,6 @@ import (
 	"iter"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/pace"
@@ -47,19 +46,12 @@ type Tracker struct {
 
 	mu      sync.Mutex
 	log     sink.GroupLog
-	tasks   map[string]task      // of groups that are not told, by group
-	figures map[string]figures   // of groups that are judged and not told
-	cut     map[string]time.Time // when a sample was cut, of groups that are not told
-	again   []sink.WholeGroup    // groups of earlier processes that are to be told again
-	ahead   []place              // groups that somebody is to acknowledge, in order
+	tasks   map[string]string  // ids of the tasks of groups that are not told, by group
+	figures map[string]figures // of groups that are judged and not told
+	again   []sink.WholeGroup  // groups of earlier processes that are to be told again
+	ahead   []place            // groups that somebody is to acknowledge, in order
 	acked   sink.Cursor
 	end     sink.Cursor // of the last whole group
-}
-
-// A task is what is told of the task of a group.
-type task struct {
-	id       string
-	deadline time.Time
 }
 
 // A place is where a whole group lies in the log.
@@ -71,7 +63,7 @@ type place struct {
 
 // NewTracker makes a Tracker of a run of which nothing is known.
 func NewTracker(cfg TrackerConfig) *Tracker {
-	return &Tracker{cfg: cfg, tasks: map[string]task{}, figures: map[string]figures{}, cut: map[string]time.Time{}}
+	return &Tracker{cfg: cfg, tasks: map[string]string{}, figures: map[string]figures{}}
 }
 
 // Task notes a task whose samples may be collected.
@@ -80,7 +72,7 @@ func (t *Tracker) Task(of *collector.Task) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !t.log.Whole(group) {
-		t.tasks[group] = task{of.ID, of.Deadline}
+		t.tasks[group] = of.ID
 	}
 }
 
@@ -92,7 +84,7 @@ func (t *Tracker) Acknowledged(c sink.Cursor) { t.acked = c }
 func (t *Tracker) Load(c *sink.Commit) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for _, g := range t.take(c) {
+	for _, g := range t.log.Add(c) {
 		t.count(g)
 		if t.cfg.Tell == nil || behind(t.acked, g.Seq, g.N) {
 			t.forget(g.ID)
@@ -118,7 +110,7 @@ func (t *Tracker) Known(tasks iter.Seq2[collector.Task, error]) error {
 			return err
 		}
 		if group := collector.GroupID(&of); wanted[group] {
-			t.tasks[group] = task{of.ID, of.Deadline}
+			t.tasks[group] = of.ID
 		}
 	}
 	return nil
@@ -132,7 +124,7 @@ func (t *Tracker) Again() {
 	for _, g := range t.again {
 		t.tell(g, pace.Arrival{Lag: -1}, true)
 	}
-	t.again, t.tasks = nil, map[string]task{} // a map never shrinks
+	t.again, t.tasks = nil, map[string]string{} // a map never shrinks
 }
 
 // Committed takes the next commit of the log: it tells its samples, and the groups that it
@@ -143,7 +135,7 @@ func (t *Tracker) Committed(c *sink.Commit) {
 	if t.cfg.Tell != nil {
 		t.tellSamples(c)
 	}
-	for _, g := range t.take(c) {
+	for _, g := range t.log.Add(c) {
 		t.tell(g, t.count(g), false)
 	}
 }
@@ -164,19 +156,6 @@ func (t *Tracker) tellSamples(c *sink.Commit) {
 			t.cfg.Tell("sample", fields)
 		}
 	}
-}
-
-// take adds a commit and returns the groups that it makes whole.
-func (t *Tracker) take(c *sink.Commit) []sink.WholeGroup {
-	for _, s := range c.Samples {
-		if s.Class != collector.ClassCensored.String() || s.Group < 0 {
-			continue
-		}
-		if group := c.Groups[s.Group].ID; !t.log.Whole(group) {
-			t.cut[group] = c.CreatedAt
-		}
-	}
-	return t.log.Add(c)
 }
 
 // count lets the pace know of a whole group.
@@ -205,22 +184,26 @@ func (t *Tracker) count(g sink.WholeGroup) pace.Arrival {
 
 // tell tells one whole group. again says that an earlier process may have told it.
 func (t *Tracker) tell(g sink.WholeGroup, a pace.Arrival, again bool) {
-	f, task, cut := t.figures[g.ID], t.tasks[g.ID], t.cut[g.ID]
+	task := t.tasks[g.ID]
+	f, known := t.figures[g.ID]
 	t.forget(g.ID)
 	if t.cfg.Tell == nil {
 		return
 	}
-	// What was cut before the deadline of its task was cut by the tail policy.
-	late := !cut.IsZero() && !task.deadline.IsZero() && !cut.Before(task.deadline)
 	out := map[string]any{
 		"group": g.ID, "task": nil, "seq": g.Seq, "n": g.N, "size": g.Size, "rows": g.Rows, "failed": g.Failed, "filtered": nil,
-		"reward_mean": f.mean, "reward_std": f.std, "versions": f.versions, "lag": nil, "stale": a.Stale, "deadline": late, "again": again,
+		"reward_mean": f.mean, "reward_std": f.std, "versions": f.versions, "lag": nil, "stale": a.Stale, "deadline": false, "again": again,
 	}
 	if again {
 		out["stale"] = f.stale
 	}
-	if task.id != "" {
-		out["task"] = task.id
+	if task != "" {
+		out["task"] = task
+	}
+	if g.Failed > 0 { // by what its failures say, which is not known of every group
+		if out["deadline"] = nil; known {
+			out["deadline"] = f.late
+		}
 	}
 	if g.Filtered > 0 {
 		out["filtered"] = g.Reason
@@ -234,7 +217,6 @@ func (t *Tracker) tell(g sink.WholeGroup, a pace.Arrival, again bool) {
 func (t *Tracker) forget(group string) {
 	delete(t.tasks, group)
 	delete(t.figures, group)
-	delete(t.cut, group)
 }
 
 // behind reports whether a group lies behind a cursor.
