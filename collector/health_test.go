@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -191,18 +192,23 @@ func TestSamplesThatAlwaysFailAreNoOutage(t *testing.T) {
 func TestLostEndpointTakesNothingUp(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		dead := &scripted{script: func(collector.Attempt) step { return step{openErr: collector.ErrConnection} }}
+		var lostAt atomic.Int64 // 0: it is not lost
+		var before, after atomic.Int64
+		dead := &scripted{script: func(collector.Attempt) step {
+			// What a worker began when another one lost the endpoint has the same time.
+			if at := lostAt.Load(); at != 0 && time.Now().UnixNano() > at {
+				after.Add(1)
+			} else {
+				before.Add(1)
+			}
+			return step{openErr: collector.ErrConnection}
+		}}
 		good := &scripted{script: func(collector.Attempt) step { return step{takes: time.Second} }}
-		before := -1 // attempts at the dead one when it was lost
 		c := setup(t, dead, &shelf{atOnce: true}, func(cfg *collector.Config) {
 			cfg.Endpoints = []collector.Endpoint{
 				{Name: "dead", Backend: dead, MaxInFlight: 8}, {Name: "good", Backend: good, MaxInFlight: 1},
 			}
-			cfg.Events.EndpointLost = func(string, error) {
-				dead.mu.Lock()
-				defer dead.mu.Unlock()
-				before = len(dead.opened)
-			}
+			cfg.Events.EndpointLost = func(string, error) { lostAt.Store(time.Now().UnixNano()) }
 		})
 		// The dead endpoint gets three samples of the first four; five of its workers
 		// are idle when it is lost.
@@ -223,8 +229,8 @@ func TestLostEndpointTakesNothingUp(t *testing.T) {
 		if n := c.Stats().Claimed; n != 40 {
 			t.Errorf("%d samples claimed, want 40", n)
 		}
-		if after := len(dead.opened); before < 8 || after != before {
-			t.Errorf("%d attempts until the endpoint was lost, %d in all", before, after)
+		if n, late := before.Load(), after.Load(); lostAt.Load() == 0 || n < 8 || late != 0 {
+			t.Errorf("%d attempts until the endpoint was lost, %d afterwards", n, late)
 		}
 	})
 }
