@@ -12,7 +12,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
@@ -163,18 +162,10 @@ func TestDamage(t *testing.T) {
 	} else if testing.Short() {
 		n = 10
 	}
-	seed := uint64(time.Now().UnixNano())
-	if text := os.Getenv("ROLLOUT_SEED"); text != "" {
-		var err error
-		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
-			t.Fatal(err)
-		}
-	}
-	t.Logf("ROLLOUT_SEED=%d", seed)
-	for i, format := range []string{"parquet", "arrow"} {
+	r := randomOf(t)
+	for _, format := range []string{"parquet", "arrow"} {
 		d := newDamagedRun(t, format)
 		found := map[int]int{}
-		r := rand.New(rand.NewPCG(seed, uint64(i)))
 		for range n / 2 {
 			dir := filepath.Join(t.TempDir(), "run")
 			if err := os.CopyFS(dir, os.DirFS(d.base)); err != nil {
