@@ -53,4 +53,7 @@
 //
 // Ended reports whether a file ends with a mark for all of it. A writer that continues in
 // another file can make that mark durable first, and its readers can then expect it.
+//
+// A file can be read while it is written ([NewGrowing]): what stands at its end and is not
+// a whole frame is waited for, and is damage only once a whole frame stands behind it.
 package frame

@@ -25,6 +25,8 @@ type Reader struct {
 	base int64
 	sums summer
 
+	open    bool          // more may be written: see Grow
+	most    int64         // the longest payload, or 0: see MaxPayload
 	framing uint16        // the version; 0: not known
 	broken  error         // what is wrong with the header, until Next told it
 	other   *CorruptError // the file is another one, until Next told it
@@ -38,31 +40,37 @@ type Reader struct {
 // or says why it could not be read. A damaged header is for Next to tell.
 func NewReader(r io.ReaderAt, size int64, want Header) (*Reader, error) {
 	f := &Reader{r: r, size: size, h: want}
-	if size == 0 {
-		return f, nil
+	return f, f.header()
+}
+
+// header reads the header, if there is one.
+func (f *Reader) header() error {
+	if f.size == 0 || f.open && f.size < HeaderSize {
+		return nil
 	}
-	b, err := f.bytes(0, min(size, HeaderSize))
+	b, err := f.bytes(0, min(f.size, HeaderSize))
 	if err != nil {
-		return nil, err
+		return err
 	}
+	want := f.h
 	h, framing, err := parseHeader(b)
 	switch {
 	case err != nil:
 		f.broken = fmt.Errorf("header: %w", err)
-		return f, nil
+		return nil
 	case framing > Version:
-		return nil, fmt.Errorf("framing of version %d, this program knows %d; use a newer one: %w", framing, Version, ErrNewer)
+		return fmt.Errorf("framing of version %d, this program knows %d; use a newer one: %w", framing, Version, ErrNewer)
 	case h.Kind != want.Kind:
-		return nil, &CorruptError{Bytes: size, Err: fmt.Errorf("a file of kind %q, want %q", h.Kind, want.Kind)}
+		return &CorruptError{Bytes: f.size, Err: fmt.Errorf("a file of kind %q, want %q", h.Kind, want.Kind)}
 	case h.Version > want.Version:
-		return nil, fmt.Errorf("%s of version %d, this program knows %d; use a newer one: %w", h.Kind, h.Version, want.Version, ErrNewer)
+		return fmt.Errorf("%s of version %d, this program knows %d; use a newer one: %w", h.Kind, h.Version, want.Version, ErrNewer)
 	}
 	f.h, f.framing = h, framing
 	f.at = HeaderSize
 	if want.Number != 0 && framing > 1 && h.Number != want.Number {
 		f.other = &CorruptError{Bytes: HeaderSize, Err: fmt.Errorf("it was written as number %d, and has the name of number %d", h.Number, want.Number)}
 	}
-	return f, nil
+	return nil
 }
 
 // Header returns the file's header, or what NewReader was asked for where it is
@@ -85,6 +93,9 @@ func (f *Reader) Ended() bool { return f.ended || f.framing == 1 }
 // that the file could not be read.
 func (f *Reader) Next() ([]byte, error) {
 	if f.broken != nil {
+		if f.open {
+			return nil, f.unfinished(f.broken)
+		}
 		err := f.broken
 		f.broken = nil
 		return nil, f.damage(err)
@@ -99,6 +110,9 @@ func (f *Reader) Next() ([]byte, error) {
 		p, err := f.parse(at)
 		if isDamage(err) {
 			f.ended = false
+			if f.open {
+				return nil, f.unfinished(err)
+			}
 			return nil, f.damage(err)
 		}
 		if err != nil {
@@ -240,6 +254,9 @@ func (f *Reader) parse(at int64) (p parsed, err error) {
 		}
 	default:
 		return p, errMark
+	}
+	if f.most > 0 && n > f.most {
+		return p, errSum
 	}
 	if n > f.size-at-Overhead {
 		return p, errShort

@@ -1,0 +1,141 @@
+package frame
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+)
+
+// A Payload takes values off the front of the payload of a frame:
+//
+//	uvarint, varint   as encoding/binary has them; signed ones are zig-zag
+//	text              length (uvarint), bytes
+//	list              0 if nil, else 1 + length (uvarint), and the elements
+//	float32           four bytes, little-endian; a NaN keeps its bits
+//
+// After the first error all values are zero. No length is believed: what is taken is never
+// longer than what is there. The zero value is empty.
+type Payload struct {
+	b   []byte
+	err error
+}
+
+// ErrEnds means that a payload ends where a value should be.
+var ErrEnds = errors.New("it ends too early")
+
+// PayloadOf returns a Payload of these bytes, which it does not copy.
+func PayloadOf(b []byte) Payload { return Payload{b: b} }
+
+// Left is how many bytes are left; 0 after an error.
+func (p *Payload) Left() int { return len(p.b) }
+
+// Err is the first error.
+func (p *Payload) Err() error { return p.err }
+
+// Fail makes err the error if there is none yet.
+func (p *Payload) Fail(err error) {
+	if p.err == nil {
+		p.err = err
+	}
+	p.b = nil
+}
+
+// End returns the first error, or that bytes are left.
+func (p *Payload) End() error {
+	if p.err == nil && len(p.b) > 0 {
+		p.Fail(fmt.Errorf("%d bytes stand behind it", len(p.b)))
+	}
+	return p.err
+}
+
+// Take returns the next n bytes, which are those of the payload, or nil.
+func (p *Payload) Take(n uint64) []byte {
+	if n > uint64(len(p.b)) {
+		p.Fail(ErrEnds)
+		return nil
+	}
+	b := p.b[:n:n]
+	p.b = p.b[n:]
+	return b
+}
+
+// Byte returns the next byte.
+func (p *Payload) Byte() byte {
+	b := p.Take(1)
+	if b == nil {
+		return 0
+	}
+	return b[0]
+}
+
+// Uvarint returns the next unsigned number.
+func (p *Payload) Uvarint() uint64 {
+	v, n := binary.Uvarint(p.b)
+	if n <= 0 {
+		p.Fail(ErrEnds)
+		return 0
+	}
+	p.b = p.b[n:]
+	return v
+}
+
+// Varint returns the next signed number.
+func (p *Payload) Varint() int64 {
+	v, n := binary.Varint(p.b)
+	if n <= 0 {
+		p.Fail(ErrEnds)
+		return 0
+	}
+	p.b = p.b[n:]
+	return v
+}
+
+// Uint64 returns the next eight bytes as a little-endian number.
+func (p *Payload) Uint64() uint64 {
+	b := p.Take(8)
+	if b == nil {
+		return 0
+	}
+	return binary.LittleEndian.Uint64(b)
+}
+
+// Text returns a copy of the next text.
+func (p *Payload) Text() string { return string(p.Take(p.Uvarint())) }
+
+// Len returns the length of the next list, whose elements have width bytes or more each; ok is
+// false for nil.
+func (p *Payload) Len(width int) (n int, ok bool) {
+	v := p.Uvarint()
+	if v == 0 {
+		return 0, false
+	}
+	if v--; v > uint64(len(p.b)/width) {
+		p.Fail(ErrEnds)
+		return 0, false
+	}
+	return int(v), true //nolint:gosec // it is no longer than what is there
+}
+
+// Floats fills dst.
+func (p *Payload) Floats(dst []float32) {
+	b := p.Take(4 * uint64(len(dst)))
+	for i := range dst {
+		if len(b) < 4 {
+			return
+		}
+		dst[i] = math.Float32frombits(binary.LittleEndian.Uint32(b))
+		b = b[4:]
+	}
+}
+
+// Float32s returns the next list of float32.
+func (p *Payload) Float32s() []float32 {
+	n, ok := p.Len(4)
+	if !ok {
+		return nil
+	}
+	list := make([]float32, n)
+	p.Floats(list)
+	return list
+}

@@ -1,0 +1,61 @@
+package frame_test
+
+import (
+	"encoding/binary"
+	"errors"
+	"math"
+	"testing"
+
+	"github.com/rollout-rl/rollout/sink/frame"
+)
+
+// What is taken off a payload is what was put there, however short the payload is cut: then an
+// error, and zeros behind it.
+func TestPayload(t *testing.T) {
+	t.Parallel()
+	b := binary.AppendUvarint(nil, 1<<40)
+	b = binary.AppendVarint(b, -77)
+	b = append(binary.AppendUvarint(b, 4), "text"...)
+	b = binary.LittleEndian.AppendUint64(b, 1<<63|5)
+	b = append(b, 9)
+	b = binary.AppendUvarint(b, 3) // two
+	for _, f := range []float32{-0.5, float32(math.Inf(-1))} {
+		b = binary.LittleEndian.AppendUint32(b, math.Float32bits(f))
+	}
+	b = append(b, 0) // a nil list
+	for n := range len(b) + 1 {
+		p := frame.PayloadOf(b[:n])
+		u, v, text, word, one, list, none := p.Uvarint(), p.Varint(), p.Text(), p.Uint64(), p.Byte(), p.Float32s(), p.Float32s()
+		if n < len(b) {
+			if !errors.Is(p.End(), frame.ErrEnds) || p.Left() != 0 || p.Uvarint() != 0 || p.Take(0) != nil && len(p.Take(0)) > 0 || p.Text() != "" || p.Byte() != 0 {
+				t.Errorf("%d bytes: %v", n, p.Err())
+			}
+			if n < len(b)-1 && list != nil {
+				t.Errorf("%d bytes: a list of %d that is not whole", n, len(list))
+			}
+			continue
+		}
+		if err := p.End(); err != nil || u != 1<<40 || v != -77 || text != "text" || word != 1<<63|5 || one != 9 || len(list) != 2 || list[0] != -0.5 || !math.IsInf(float64(list[1]), -1) || none != nil {
+			t.Errorf("%v: %d %d %q %d %d %v %v", err, u, v, text, word, one, list, none)
+		}
+	}
+	p := frame.PayloadOf(b)
+	if _ = p.Uvarint(); p.End() == nil || p.Left() != 0 {
+		t.Error("bytes are left, and that is no error")
+	}
+	p = frame.PayloadOf(binary.AppendUvarint(nil, math.MaxUint64))
+	if n, ok := p.Len(4); ok || n != 0 || !errors.Is(p.Err(), frame.ErrEnds) {
+		t.Errorf("a list of %d", n)
+	}
+	p = frame.PayloadOf(binary.AppendUvarint(nil, math.MaxUint64))
+	if text := p.Text(); text != "" || !errors.Is(p.Err(), frame.ErrEnds) {
+		t.Errorf("a text of %d", len(text))
+	}
+	first := errors.New("first")
+	p.Fail(errors.New("second"))
+	p = frame.PayloadOf(nil)
+	p.Fail(first)
+	if p.Fail(errors.New("second")); !errors.Is(p.Err(), first) {
+		t.Errorf("the error is %v", p.Err())
+	}
+}
