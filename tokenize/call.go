@@ -48,6 +48,8 @@ type Call struct {
 	// FinishReason is the engine's word for the end of the output, or empty where
 	// unknown: FinishStop, FinishLength, FinishAbort, or another word of the engine.
 	FinishReason string
+	// Sampling is what the engine was told, where that was seen. Nil: it was not.
+	Sampling *Sampling
 	// StepID is the server's name of the call, or empty where unknown.
 	StepID string
 }
@@ -66,7 +68,7 @@ type PromptSource uint8
 const (
 	SourceNone    PromptSource = iota
 	SourceTurns                // input_ids on the turn itself
-	SourceTap                  // seen by a proxy before the engine; nothing here makes it yet
+	SourceTap                  // seen by the tap, a proxy before the engine
 	SourceStored               // rebuilt from stored messages
 	SourceTrace                // rebuilt from a provider trace
 	SourceLiteral              // no prompt: outputs and tool texts as given
@@ -79,6 +81,7 @@ type VersionSource uint8
 // The version sources.
 const (
 	VersionTrace VersionSource = iota // the engine itself, in the trace of the call
+	VersionTap                        // the engine itself, as the tap saw it
 	VersionURL                        // a page that said the same before and after the send
 	VersionFlag                       // the user: a claim about the whole process
 	VersionSet                        // the trainer: a claim that holds until the next one
@@ -114,4 +117,8 @@ const (
 	ReasonNoTurns               // the server answered without turns
 	ReasonGrade                 // a row is proven less well than the run requires
 	ReasonToolOrder             // nothing shows in which order the model was given its tools
+	ReasonNoTrace               // of a recorded server run: a call has no trace, which alone held its tokens
+	ReasonNotNative             // of a recorded server run: a call was not made on the native path, so it has no token ids
+	ReasonDeleted               // of a recorded server run: it was deleted before it was read
+	ReasonUnfinished            // of a recorded server run: it has not ended, and does nothing
 )

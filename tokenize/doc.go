@@ -54,8 +54,7 @@
 //
 // # How well a context is proven
 //
-//	Exact          the engine's own prompt ids: SourceTurns, or SourceTap, which
-//	               package prompt does not make yet
+//	Exact          the engine's own prompt ids: SourceTurns, or SourceTap
 //	CountVerified  rebuilt, every length agrees with the server's count, and what keeps
 //	               the length is bound to the request
 //	Unverified     nothing could be checked: SourceLiteral; or rebuilt with the right
@@ -97,4 +96,5 @@
 //	                    prompts
 //	calls to rows       align.go, divergence.go, row_append.go; row_check.go has the invariants
 //	bytes to turns      decoder.go, decode_reply.go; decode_*.go, one for each kind of value
+//	other shapes        scanner.go: the same lists and numbers, in an order that the caller knows
 package tokenize

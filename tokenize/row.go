@@ -92,4 +92,5 @@ const (
 	FlagRealigned                           // DriftRealign replaced the end of an output
 	FlagReattached                          // tokens from the record of a server run whose answer was not received
 	FlagLength                              // the engine's limit of tokens ended the row's last output
+	FlagSpliced                             // the tap gave the engine tokens that it had sampled, in place of the server's print of them
 )

@@ -32,6 +32,9 @@ type Sample struct {
 	// RewardDetails is a JSON object, or nil.
 	RewardDetails *string
 
+	// Unshown counts the calls of the sample that a tap saw and that no answer shows.
+	Unshown Unshown
+
 	// Status is completed, truncated, max_steps, cancelled or error.
 	Status string
 	// StopReason is Letta's own word for the end of the last send.

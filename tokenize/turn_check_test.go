@@ -214,7 +214,7 @@ func TestWords(t *testing.T) {
 		},
 		{
 			"reason", func(i int) enum { return tokenize.Reason(i) },
-			[]string{"", "no_prompt", "count_mismatch", "length_mismatch", "id_mismatch", "no_logprobs", "hole", "compacted", "vocab", "drift", "no_turns", "grade", "tool_order"},
+			[]string{"", "no_prompt", "count_mismatch", "length_mismatch", "id_mismatch", "no_logprobs", "hole", "compacted", "vocab", "drift", "no_turns", "grade", "tool_order", "no_trace", "not_native", "deleted", "unfinished"},
 			func(s string) (enum, error) { var v tokenize.Reason; err := v.UnmarshalText([]byte(s)); return v, err },
 		},
 		{
@@ -238,7 +238,7 @@ func TestWords(t *testing.T) {
 				}
 				return tokenize.Flags(1 << (i - 1))
 			},
-			[]string{"", "cut", "client_tool_context", "censored", "surplus_logprobs", "realigned", "reattached", "length"},
+			[]string{"", "cut", "client_tool_context", "censored", "surplus_logprobs", "realigned", "reattached", "length", "spliced"},
 			func(s string) (enum, error) { var v tokenize.Flags; err := v.UnmarshalText([]byte(s)); return v, err },
 		},
 	}

@@ -13,12 +13,12 @@ import (
 var (
 	roles       = enum.List[Role]{Noun: "role", Words: []string{"prompt", "assistant", "tool", "user"}}
 	sources     = enum.List[PromptSource]{Noun: "prompt source", Words: []string{"none", "turns", "tap", "stored", "trace", "literal"}}
-	versioned   = enum.List[VersionSource]{Noun: "version source", Words: []string{"trace", "url", "flag", "set-version"}}
+	versioned   = enum.List[VersionSource]{Noun: "version source", Words: []string{"trace", "tap", "url", "flag", "set-version"}}
 	grades      = enum.List[Grade]{Noun: "grade", Words: []string{"exact", "count_verified", "unverified", "quarantined"}}
-	reasons     = enum.List[Reason]{Noun: "reason", Words: []string{"", "no_prompt", "count_mismatch", "length_mismatch", "id_mismatch", "no_logprobs", "hole", "compacted", "vocab", "drift", "no_turns", "grade", "tool_order"}}
+	reasons     = enum.List[Reason]{Noun: "reason", Words: []string{"", "no_prompt", "count_mismatch", "length_mismatch", "id_mismatch", "no_logprobs", "hole", "compacted", "vocab", "drift", "no_turns", "grade", "tool_order", "no_trace", "not_native", "deleted", "unfinished"}}
 	divergences = enum.List[DivergenceKind]{Noun: "divergence kind", Words: []string{"", "prompt", "context", "earlier_output", "last_output", "proper_prefix", "after_lost"}}
 	drifts      = enum.List[Drift]{Noun: "drift", Words: []string{"fork", "realign", "reject"}}
-	flagWords   = []string{"cut", "client_tool_context", "censored", "surplus_logprobs", "realigned", "reattached", "length"}
+	flagWords   = []string{"cut", "client_tool_context", "censored", "surplus_logprobs", "realigned", "reattached", "length", "spliced"}
 )
 
 func (r Role) String() string { return roles.String(r) }
@@ -37,7 +37,7 @@ func (s PromptSource) MarshalText() ([]byte, error) { return sources.Marshal(s) 
 // UnmarshalText accepts the words that MarshalText writes.
 func (s *PromptSource) UnmarshalText(b []byte) error { return sources.Unmarshal(b, s) }
 
-// String returns the word of s: trace, url, flag or set-version.
+// String returns the word of s: trace, tap, url, flag or set-version.
 func (s VersionSource) String() string { return versioned.String(s) }
 
 func (g Grade) String() string { return grades.String(g) }

@@ -1,0 +1,73 @@
+package tokenize
+
+import (
+	"iter"
+	"math"
+	"strconv"
+	"strings"
+)
+
+// Unshown counts the calls of a sample that reached an engine and that the server's answer
+// does not show. A tap in front of the engine saw them; without one they are not known, and all
+// counts are 0. No token of such a call is in a row or in a failure. A count ends at 65,535.
+type Unshown struct {
+	// Retries are calls that an engine answered and that have the prompt of a call that the
+	// answer shows. Failed have it too, and the engine answered with an error; Cut have it, and
+	// the answer broke off.
+	Retries uint16 `json:"retry,omitempty"`
+	Failed  uint16 `json:"failed,omitempty"`
+	Cut     uint16 `json:"cut,omitempty"`
+	// Summaries are calls with which the server summarized the history, at a compaction.
+	Summaries uint16 `json:"summary,omitempty"`
+}
+
+// unshownKinds are the words of the counts, in their order. They are the names in JSON as well.
+var unshownKinds = [...]string{"retry", "failed", "cut", "summary"}
+
+// counts returns the counts in the order of unshownKinds.
+func (u *Unshown) counts() [len(unshownKinds)]*uint16 {
+	return [...]*uint16{&u.Retries, &u.Failed, &u.Cut, &u.Summaries}
+}
+
+// Each yields the word and the count of each kind: retry, failed, cut, summary.
+func (u Unshown) Each() iter.Seq2[string, int] {
+	return func(yield func(string, int) bool) {
+		for i, n := range u.counts() {
+			if !yield(unshownKinds[i], int(*n)) {
+				return
+			}
+		}
+	}
+}
+
+// Set sets the count of a kind by its word, and reports whether there is such a word.
+func (u *Unshown) Set(word string, n int) bool {
+	for i, count := range u.counts() {
+		if unshownKinds[i] == word {
+			*count = uint16(min(max(n, 0), math.MaxUint16)) //nolint:gosec // it is bounded
+			return true
+		}
+	}
+	return false
+}
+
+// Plus returns the sums of the counts.
+func (u Unshown) Plus(o Unshown) Unshown {
+	more := o.counts()
+	for i, n := range u.counts() {
+		*n = uint16(min(int(*n)+int(*more[i]), math.MaxUint16)) //nolint:gosec // it is bounded
+	}
+	return u
+}
+
+// String returns the counts that are not 0, such as "retry 1, summary 2"; it is empty where
+// all are 0.
+func (u Unshown) String() string {
+	var parts []string
+	for word, n := range u.Each() {
+		if n > 0 {
+			parts = append(parts, word+" "+strconv.Itoa(n))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
