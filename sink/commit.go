@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/rollout-rl/rollout/sink/failpoint"
+	"github.com/rollout-rl/rollout/tokenize"
 )
 
 // CommitVersion is the version of the commit entries that are written, but for merges.
@@ -149,6 +150,9 @@ type CommittedSample struct {
 	// Filtered is why the sample is not to be trained on: keep_reason of its rows, where
 	// keep is false in them. Empty for others, and for samples that failed as a whole.
 	Filtered string `json:"filtered,omitempty"`
+	// Unshown counts the calls of the sample that a tap saw and that no answer shows. It is
+	// missing in the entry where all counts are 0.
+	Unshown tokenize.Unshown `json:"unshown,omitzero"`
 }
 
 // Failed reports whether the sample failed as a whole.

@@ -95,7 +95,8 @@
 // from the first row of the shard, sample after sample. size and index are group_size and
 // sample_index. A group is whole when each index below its size is in an entry, as data, as
 // a failure, or without either. Failures may be superseded by a later entry. A sample whose
-// rows have keep=false bears their keep_reason as filtered.
+// rows have keep=false bears their keep_reason as filtered. One of which a tap saw calls that
+// no answer shows has their counts, as "unshown":{"retry":1}: see [tokenize.Unshown].
 //
 // Every later version keeps the checksum in this place: a reader checks it before it
 // looks at the version, so a damaged version is not taken for a newer one. Entries of

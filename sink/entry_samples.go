@@ -2,7 +2,10 @@ package sink
 
 import (
 	"bytes"
+	"math"
 	"strconv"
+
+	"github.com/rollout-rl/rollout/tokenize"
 )
 
 // The groups and samples of an entry are almost all of it: some 110 bytes a sample, of
@@ -84,6 +87,9 @@ func (p *sampleParser) samples() []CommittedSample {
 		if bytes.HasPrefix(p.text, []byte(`,"filtered":"`)) {
 			s.Filtered = p.word(`,"filtered":"`)
 		}
+		if bytes.HasPrefix(p.text, unshownMark) {
+			p.unshown(&s.Unshown)
+		}
 		p.skip("}")
 		list = append(list, s)
 		if p.ends() {
@@ -92,6 +98,27 @@ func (p *sampleParser) samples() []CommittedSample {
 		p.skip(",")
 	}
 	return list
+}
+
+// unshownMark is what stands before the counts of calls that no answer shows.
+var unshownMark = []byte(`,"unshown":`)
+
+// unshown takes those counts: those that are not 0, in their order.
+func (p *sampleParser) unshown(u *tokenize.Unshown) {
+	p.text = p.text[len(unshownMark):]
+	begin := byte('{')
+	for word := range u.Each() {
+		name := string(begin) + `"` + word + `":`
+		if !bytes.HasPrefix(p.text, []byte(name)) {
+			continue
+		}
+		n := p.number(name)
+		p.bad = p.bad || n <= 0 || n > math.MaxUint16
+		u.Set(word, int(n))
+		begin = ','
+	}
+	p.bad = p.bad || begin == '{'
+	p.skip("}")
 }
 
 // groups takes a list of groups and its bracket.

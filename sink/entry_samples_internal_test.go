@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"reflect"
 	"testing"
+
+	"github.com/rollout-rl/rollout/tokenize"
 )
 
 // What is read without encoding/json is what encoding/json reads, and what it does not
@@ -43,6 +45,9 @@ func FuzzCutSamples(f *testing.F) {
 		{Shards: []Shard{{Path: `data/x,"samples":[{"key":"`}}, Samples: []CommittedSample{{Key: "a", Attempt: -1, Failures: 1, Class: "decode"}, {Key: "<b>", Rows: 1 << 30}}},
 		{Samples: []CommittedSample{{Key: "a"}, {Key: `"`}}},
 		{Version: 3, Groups: []CommittedGroup{{ID: "g", Size: 2}, {ID: "", Size: 1}}, Samples: []CommittedSample{{Key: "a", Index: 1}, {Key: "b", Group: 1, Class: "decode"}, {Key: "c", Rows: 1, Filtered: "reward_std"}}},
+		{Version: 3, Groups: []CommittedGroup{{ID: "g", Size: 2}}, Samples: []CommittedSample{
+			{Key: "a", Filtered: "x", Unshown: tokenize.Unshown{Retries: 1, Summaries: 65535}}, {Key: "b", Unshown: tokenize.Unshown{Failed: 2, Cut: 3}}, {Key: "c"},
+		}},
 		{Groups: []CommittedGroup{{ID: `,"samples":[{"key":"`, Size: -1}}, Samples: []CommittedSample{{Key: "a"}}},
 	} {
 		b, err := json.Marshal(c)
@@ -61,6 +66,9 @@ func FuzzCutSamples(f *testing.F) {
 		`{"seq":1,"groups":[{"id":"g","size":1},],"samples":[{"key":"a","attempt":1,"rows":1,"failures":0,"group":0,"index":0}]}`,
 		`{"seq":1,"groups":[{"id":"g","size":1}],"epoch":1,"samples":[{"key":"a","attempt":1,"rows":1,"failures":0,"group":0,"index":0}]}`,
 		`{"seq":1,"later":[{"id":"g","samples":[{"key":"a","attempt":1,"rows":1,"failures":0}]}]}`,
+		`{"seq":1,"samples":[{"key":"a","attempt":1,"rows":1,"failures":0,"unshown":{"summary":1,"retry":1}}]}`,
+		`{"seq":1,"samples":[{"key":"a","attempt":1,"rows":1,"failures":0,"unshown":{"retry":0}}]}`, `{"seq":1,"samples":[{"key":"a","attempt":1,"rows":1,"failures":0,"unshown":{}}]}`,
+		`{"seq":1,"samples":[{"key":"a","attempt":1,"rows":1,"failures":0,"unshown":{"retry":65536}}]}`, `{"seq":1,"samples":[{"key":"a","attempt":1,"rows":1,"failures":0,"unshown":{"later":1}}]}`,
 		`{"seq":1,"run_id":"[{\\","samples":[{"key":"a","attempt":1,"rows":1,"failures":0}]}`,
 	} {
 		f.Add([]byte(text))

@@ -10,7 +10,7 @@ import (
 
 // This file is the format of a sample in the write-ahead log: the fields of
 // tokenize.Sample, Row, Failure and Divergence in the order of their declarations,
-// as below. Nothing is lost: a nil list is not an empty one, a NaN keeps its bits.
+// as below, but for Sample.Unshown. Nothing is lost: a nil list is not an empty one, a NaN keeps its bits.
 //
 //	number     varint, zig-zag where it may be negative
 //	text       length, bytes
@@ -27,8 +27,9 @@ import (
 //
 // or, for a row that is not so, as 0 and two lists.
 
-// WALVersion is the version of the write-ahead log. A reader refuses newer ones.
-const WALVersion = 1
+// WALVersion is the version of the write-ahead log. A reader refuses newer ones. Version 2
+// added Sample.Unshown, at the end: four numbers, or nothing where all are 0.
+const WALVersion = 2
 
 // How a row's mask and log-probabilities are written.
 const (
@@ -71,7 +72,14 @@ func (e *sampleEncoder) append(b []byte, s *tokenize.Sample) []byte {
 	b = binary.AppendVarint(b, int64(s.Duration))
 	b = binary.AppendVarint(b, int64(s.Working))
 	b = appendPointer(b, s.Messages, appendText)
-	return appendPointer(b, s.Metadata, appendText)
+	b = appendPointer(b, s.Metadata, appendText)
+	if s.Unshown == (tokenize.Unshown{}) {
+		return b
+	}
+	for _, n := range s.Unshown.Each() {
+		b = binary.AppendUvarint(b, uint64(n)) //nolint:gosec // a count
+	}
+	return b
 }
 
 func (e *sampleEncoder) appendRow(b []byte, r *tokenize.Row) []byte {

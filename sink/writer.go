@@ -160,7 +160,7 @@ func (w *writer) write(a accepted, v verdict, since time.Time) error {
 	s := a.sample
 	w.samples = append(w.samples, CommittedSample{
 		Key: s.Key, Attempt: s.Attempt, Rows: int32(len(s.Rows)), Failures: int32(len(s.Failures)),
-		Group: w.place(groupOf(s)), Index: s.Index, Class: class(s), Filtered: v.filtered(s),
+		Group: w.place(groupOf(s)), Index: s.Index, Class: class(s), Filtered: v.filtered(s), Unshown: s.Unshown,
 	})
 	w.done = append(w.done, a.done)
 	w.log(a.segment)
