@@ -99,6 +99,30 @@ func (c *Client) Agents(ctx context.Context, tags []string, after string, limit 
 	return fetchList[AgentState](ctx, c, &request{op: "list agents", method: http.MethodGet, target: at("/v1/agents/"), query: q})
 }
 
+// CountAgents returns how many agents of the server have all the tags.
+func (c *Client) CountAgents(ctx context.Context, tags ...string) (n int, err error) {
+	q := url.Values{}
+	for _, t := range tags {
+		q.Add("tags", t)
+	}
+	if len(tags) > 1 {
+		q.Set("match_all_tags", "true")
+	}
+	err = c.call(ctx, &request{op: "count agents", method: http.MethodGet, target: at("/v1/agents/count"), query: q}, nil, plain(&n))
+	return n, err
+}
+
+// MessagesBefore lists up to limit messages of an agent, of all its conversations, that were
+// stored before the message with the given id: the newest of them, in the server's order.
+func (c *Client) MessagesBefore(ctx context.Context, agentID, before string, limit int) (Messages, error) {
+	if err := needID("list messages", agentID); err != nil {
+		return nil, err
+	}
+	q := url.Values{"limit": {strconv.Itoa(limit)}, "order": {"desc"}}
+	set(q, "before", before)
+	return fetchList[Message](ctx, c, &request{op: "list messages", method: http.MethodGet, target: at("/v1/agents/{}/messages", agentID), query: q})
+}
+
 // CreateConversation makes a conversation of an agent.
 func (c *Client) CreateConversation(ctx context.Context, agentID string) (*Conversation, error) {
 	if err := needID("create conversation", agentID); err != nil {

@@ -34,6 +34,10 @@ func TestOtherCalls(t *testing.T) {
 			out, err := c.UpsertTool(ctx, &letta.ToolCreate{SourceCode: "def add(): pass"})
 			return show(out, err, func(t *letta.Tool) string { return t.ID + " " + t.Name + " " + t.SourceCode })
 		}, "tool-1 add def add(): pass"},
+		{"CreateProvider", "POST /v1/providers/", `{"name":"a","provider_type":"sglang","base_url":"http://e/v1","api_key":""}`, `{"id":"p-1","name":"a","provider_type":"sglang","base_url":"http://e/v1"}`, func(ctx context.Context, c *letta.Client) (string, error) {
+			out, err := c.CreateProvider(ctx, &letta.ProviderCreate{Name: "a", ProviderType: "sglang", BaseURL: "http://e/v1"})
+			return show(out, err, func(p *letta.Provider) string { return p.ID + " " + p.Name + " " + *p.BaseURL })
+		}, "p-1 a http://e/v1"},
 		{"Providers", "GET /v1/providers/", "", `[{"id":"p-1","name":"a","provider_type":"sglang","api_key":"secret","base_url":"http://e"},{"id":"p-2","name":"b","provider_type":"openai"}]`, func(ctx context.Context, c *letta.Client) (string, error) {
 			out, err := c.Providers(ctx)
 			return show(&out, err, func(p *[]letta.Provider) string {
@@ -44,6 +48,14 @@ func TestOtherCalls(t *testing.T) {
 			out, err := c.ExportAgent(ctx, "agent-1")
 			return string(out), err
 		}, `{"agents":[{"id":"agent-0"}]}`},
+		{"RunTool", "POST /v1/tools/run", `{"name":"f","source_code":"def f(x): pass","args":{"x":1},"json_schema":{"name":"f"}}`, `{"id":"null","tool_return":"7","status":"success","stdout":null}`, func(ctx context.Context, c *letta.Client) (string, error) {
+			out, err := c.RunTool(ctx, &letta.ToolRun{Name: "f", SourceCode: "def f(x): pass", Args: map[string]any{"x": 1}, JSONSchema: []byte(`{"name":"f"}`)})
+			return show(out, err, func(r *letta.ToolRan) string { return r.Status + " " + r.Return })
+		}, "success 7"},
+		{"CountAgents", "GET /v1/agents/count?match_all_tags=true&tags=a&tags=b", "", `12`, func(ctx context.Context, c *letta.Client) (string, error) {
+			n, err := c.CountAgents(ctx, "a", "b")
+			return show(&n, err, func(n *int) string { return fmt.Sprint(*n) })
+		}, "12"},
 		{"RunUsage", "GET /v1/runs/run-1/usage", "", `{"completion_tokens":3,"prompt_tokens":5,"total_tokens":8,"step_count":2}`, func(ctx context.Context, c *letta.Client) (string, error) {
 			out, err := c.RunUsage(ctx, "run-1")
 			return show(out, err, func(u *letta.UsageStatistics) string {

@@ -32,6 +32,16 @@ func (c *Client) Tools(ctx context.Context) ([]Tool, error) {
 	}, func(t *Tool) string { return t.ID })
 }
 
+// RunTool runs a Python function in the server's sandbox, as an agent's call of a tool does,
+// and keeps nothing of it on the server. A function that fails gives no error: see ToolRan.Status.
+func (c *Client) RunTool(ctx context.Context, t *ToolRun) (*ToolRan, error) {
+	out := new(ToolRan)
+	if err := c.call(ctx, &request{op: "run tool", method: http.MethodPost, target: at("/v1/tools/run")}, t, plain(out)); err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // A FoundModel is what FindModel found.
 type FoundModel struct {
 	// Model is the model with the handle, nil where there is none.
@@ -114,6 +124,20 @@ func (c *Client) Providers(ctx context.Context) ([]Provider, error) {
 	}
 	err := c.call(ctx, &request{op: "list providers", method: http.MethodGet, target: at("/v1/providers/")}, nil, providers)
 	return out, err
+}
+
+// CreateProvider makes a provider of models. The server asks the engine for its models at once
+// and hides where that fails: [Client.FindModel] tells.
+func (c *Client) CreateProvider(ctx context.Context, p *ProviderCreate) (*Provider, error) {
+	v := new(Provider)
+	err := c.call(ctx, &request{op: "create provider", method: http.MethodPost, target: at("/v1/providers/")}, struct {
+		*ProviderCreate
+		APIKey string `json:"api_key"` // the server takes an empty one, but not none
+	}{ProviderCreate: p}, plain(v))
+	if err != nil {
+		return nil, err
+	}
+	return v, nil
 }
 
 // pages asks for page after page of at most size until one is not full. A server

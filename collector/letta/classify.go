@@ -143,7 +143,9 @@ func classifyStatus(e *APIError) error {
 		return ErrRejected
 	case status == http.StatusBadGateway, status == http.StatusServiceUnavailable:
 		return ErrUnavailable
-	case status >= 500:
+	case status >= 500, status == http.StatusBadRequest && strings.HasPrefix(e.Detail, "Import failed: (sqlalchemy."):
+		// Imports of agents that use the same tools deadlock in the database now and then, and
+		// the server answers 400 whatever an import failed of.
 		return ErrServer
 	case status >= 300 && status < 400:
 		return ErrUnusable

@@ -51,6 +51,8 @@ func TestErrorShapes(t *testing.T) {
 		{name: "proxy page", status: 502, body: "<html><head><title>502 Bad Gateway</title></head>\n<body>nginx</body></html>", class: letta.ErrUnavailable, detail: "502 Bad Gateway nginx"},
 		{name: "empty", status: 500, body: "", class: letta.ErrServer},
 		{name: "not an object", status: 500, body: `[1,2]`, class: letta.ErrServer, detail: "[1,2]"},
+		{name: "import deadlocked", status: 400, body: `{"detail":"Import failed: (sqlalchemy.dialects.postgresql.asyncpg.Error) <class 'asyncpg.exceptions.DeadlockDetectedError'>: deadlock detected"}`, class: letta.ErrServer, detail: "deadlock detected"},
+		{name: "import of a bad file", status: 400, body: `{"detail":"Import failed: no agents"}`, class: letta.ErrRejected, detail: "no agents"},
 		{name: "numbers", status: 400, body: `{"detail":17}`, class: letta.ErrRejected, detail: "17"},
 		{name: "redirect", status: 307, header: [2]string{"Location", "https://elsewhere/v1/agents/"}, class: letta.ErrUnusable, detail: "https://elsewhere/"},
 		{name: "date", status: 429, header: [2]string{"Retry-After", "Mon, 02 Jan 2006 15:04:05 GMT"}, body: "{}", class: letta.ErrBusy, detail: "{}"},

@@ -26,10 +26,10 @@ type Exchange struct {
 // Ops lists the words of Exchange.Op: the label of a metric stays bounded.
 func Ops() []string {
 	return []string{
-		"cancel", "change agent", "create agent", "create conversation", "create tool", "delete agent", "export agent",
+		"cancel", "change agent", "count agents", "create agent", "create conversation", "create provider", "create tool", "delete agent", "export agent",
 		"feedback of step", "get agent", "get conversation", "get message", "get run", "get step", "health", "import agent",
-		"list agents", "list conversations", "list messages of run", "list models", "list providers", "list runs", "list steps",
-		"list steps of run", "list tools", "messages of step", "metrics of step", "send", "trace of step", "upsert tool", "usage of run",
+		"list agents", "list conversations", "list messages", "list messages of run", "list models", "list providers", "list runs", "list steps",
+		"list steps of run", "list tools", "messages of step", "metrics of step", "run tool", "send", "trace of step", "upsert tool", "usage of run",
 	}
 }
 

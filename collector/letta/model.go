@@ -29,3 +29,12 @@ type Health struct {
 	Version string `json:"version"`
 	Status  string `json:"status"`
 }
+
+// A ProviderCreate makes a provider of models by an engine that asks for no API key.
+type ProviderCreate struct {
+	Name         string `json:"name"`
+	ProviderType string `json:"provider_type"` // such as sglang
+	// BaseURL of the engine, with /v1 at its end: the server takes it as it is for every
+	// request but /generate.
+	BaseURL string `json:"base_url"`
+}

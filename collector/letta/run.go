@@ -68,6 +68,16 @@ func (r *Run) read(s *scanner) {
 	r.JSON = s.since(from)
 }
 
+// Ended reports whether the server does nothing more for the run. The run of a conversation
+// never says so; its steps do: see StepsEnded.
+func (r *Run) Ended() bool {
+	switch r.Status {
+	case "created", "running":
+		return false
+	}
+	return true
+}
+
 // Failure is the server's own text of why the run failed, or empty.
 func (r *Run) Failure() string {
 	raw := r.Metadata.Member("error")

@@ -44,6 +44,15 @@ type Step struct {
 	Status    string // pending, success, failed, cancelled
 }
 
+// StepsEnded reports whether the last of the steps of a server run ended it.
+func StepsEnded(steps []Step) bool {
+	if len(steps) == 0 {
+		return false
+	}
+	last := &steps[len(steps)-1]
+	return last.StopReason != "" || last.Status == "failed" || last.Status == "cancelled"
+}
+
 func (step *Step) read(s *scanner) {
 	from := s.start()
 	for name := range s.members {

@@ -87,3 +87,21 @@ type ToolCreate struct {
 	DefaultRequiresApproval *bool           `json:"default_requires_approval,omitempty"`
 	EnableParallelExecution *bool           `json:"enable_parallel_execution,omitempty"`
 }
+
+// A ToolRun is a function that is run once.
+//
+// Source: the published Tools API; ToolRunFromSource of the server's schemas/tool.py.
+type ToolRun struct {
+	Name       string         `json:"name"` // of the function
+	SourceCode string         `json:"source_code"`
+	Args       map[string]any `json:"args"`
+	// JSONSchema describes the function, as that of a Tool does. Without it 0.16.7 fails if
+	// there are arguments.
+	JSONSchema json.RawMessage `json:"json_schema"`
+}
+
+// A ToolRan is what became of a ToolRun.
+type ToolRan struct {
+	Return string `json:"tool_return"` // what the function returned, as text; or what went wrong
+	Status string `json:"status"`      // success or error
+}

@@ -23,6 +23,8 @@ type TraceResponse struct {
 	// Version is the version of the policy, as text: "default" where the engine was never
 	// updated.
 	Version string
+	// PromptTokens is the number of ids that the engine counted in its prompt.
+	PromptTokens RawJSON
 }
 
 // Response is what is read of response_json.
@@ -42,6 +44,8 @@ func (r *TraceResponse) read(s *scanner) {
 					r.Logprobs = s.raw()
 				case "weight_version":
 					s.str(&r.Version)
+				case "prompt_tokens":
+					r.PromptTokens = s.raw()
 				case "finish_reason":
 					for name := range s.members {
 						switch name {
@@ -85,6 +89,8 @@ type TraceRequest struct {
 	Tools RawJSON
 	// InputIDs is the prompt itself. Server 0.16.7 does not keep it.
 	InputIDs RawJSON
+	// Temperature is the one of sampling, on the native path too.
+	Temperature RawJSON
 }
 
 // Request is what is read of request_json.
@@ -99,6 +105,8 @@ func (r *TraceRequest) read(s *scanner) {
 			r.Tools = s.raw()
 		case "input_ids":
 			r.InputIDs = s.raw()
+		case "temperature":
+			r.Temperature = s.raw()
 		}
 	}
 }

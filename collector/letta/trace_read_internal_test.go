@@ -22,6 +22,7 @@ type referenceResponse struct {
 			Matched json.RawMessage `json:"matched"`
 		} `json:"finish_reason"`
 		WeightVersion string          `json:"weight_version"`
+		PromptTokens  json.RawMessage `json:"prompt_tokens"`
 		Logprobs      json.RawMessage `json:"output_token_logprobs"`
 	} `json:"meta_info"`
 }
@@ -29,14 +30,15 @@ type referenceResponse struct {
 func (r *referenceResponse) plain() *TraceResponse {
 	return &TraceResponse{
 		Text: r.Text, OutputIDs: kept(r.OutputIDs), Logprobs: kept(r.MetaInfo.Logprobs),
-		Finish: r.MetaInfo.FinishReason.Type, Matched: kept(r.MetaInfo.FinishReason.Matched), Version: r.MetaInfo.WeightVersion,
+		Finish: r.MetaInfo.FinishReason.Type, Matched: kept(r.MetaInfo.FinishReason.Matched), Version: r.MetaInfo.WeightVersion, PromptTokens: kept(r.MetaInfo.PromptTokens),
 	}
 }
 
 type referenceRequest struct {
-	Messages json.RawMessage `json:"messages"`
-	Tools    json.RawMessage `json:"tools"`
-	InputIDs json.RawMessage `json:"input_ids"`
+	Messages    json.RawMessage `json:"messages"`
+	Tools       json.RawMessage `json:"tools"`
+	InputIDs    json.RawMessage `json:"input_ids"`
+	Temperature json.RawMessage `json:"temperature"`
 }
 
 type referenceTraceMessage struct {
@@ -158,7 +160,7 @@ func sameTrace(t *testing.T, text []byte) {
 	if err != nil || wantErr != nil {
 		return
 	}
-	if want := (&TraceRequest{kept(request.Messages), kept(request.Tools), kept(request.InputIDs)}); *gotRequest != *want {
+	if want := (&TraceRequest{kept(request.Messages), kept(request.Tools), kept(request.InputIDs), kept(request.Temperature)}); *gotRequest != *want {
 		t.Errorf("Request(%.300q)\n = %+v\nwant %+v", text, gotRequest, want)
 	}
 	var messages []referenceTraceMessage

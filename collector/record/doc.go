@@ -16,11 +16,12 @@
 // again. Asking from several goroutines is safe; those who ask for the same thing wait for
 // one request. [Rollout.Requests] counts what was asked for, by source.
 //
-// Four methods make a request again:
+// Five methods make a request again:
 //
 //	Rollout.AgentNow            reads agent and system text whenever it is called: whether the
 //	                            agent is still what it was before the first send; to be called
 //	                            after the last one
+//	Rollout.AgentState          reads only the agent, for the same question
 //	Rollout.ConversationSystem  reads the conversation whenever it is called
 //	Rollout.TraceSoon           asks again for a trace that was not there
 //	Run.Forget                  makes the next one who asks read steps and messages again: the

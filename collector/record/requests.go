@@ -11,7 +11,8 @@ import (
 type Requests struct {
 	// Steps and Messages are those of server runs, Traces those of steps.
 	Steps, Messages, Traces int64
-	// Agents are the requests that read an agent again: two each time.
+	// Agents are the requests that read an agent again: one each time, and one more for
+	// its system message.
 	Agents int64
 	// Conversations are those for the system message of a conversation: two each.
 	Conversations int64

@@ -38,6 +38,13 @@ type Rollout struct {
 	// Late says that Agent and SystemText were read after a request was sent to the
 	// agent: they need not be what that request was given.
 	Late bool
+	// Recorded says that another program drove the agent, before and after too. Its requests
+	// are known as far as they are stored, Agent and SystemText are those of today, and what
+	// was said before the first of Sends is in the traces alone.
+	Recorded bool
+	// Before are stored messages from before the first of Sends: those that say what became
+	// of the calls of tools that its traces show.
+	Before letta.Messages
 	// Sends has one entry per answered send, in order.
 	Sends []Send
 
@@ -54,6 +61,10 @@ type Send struct {
 	Response *letta.LettaResponse
 	RunID    string // the server run; empty where it is not known
 	Duration time.Duration
+	// Began and Ended are when the request was sent and when its answer was there, by this
+	// machine's clock; zero where that is not known. An answer that was not received has the
+	// times of its server run.
+	Began, Ended time.Time
 }
 
 // New returns an empty Rollout that is read from source. Where that is nil, nothing can
@@ -126,12 +137,18 @@ func (r *Rollout) fetchTrace(ctx context.Context, stepID string) (*Trace, error)
 // AgentNow reads the agent and the text of its system message again. It fetches both
 // whenever it is called.
 func (r *Rollout) AgentNow(ctx context.Context) (*letta.AgentState, string, error) {
-	now, err := fetch(ctx, r, &r.requests.agents, Source.Agent, r.Agent.ID)
+	now, err := r.AgentState(ctx)
 	if err != nil || len(now.MessageIDs) == 0 {
 		return now, "", err
 	}
 	system, err := fetch(ctx, r, &r.requests.agents, Source.SystemText, now.MessageIDs[0])
 	return now, system, err
+}
+
+// AgentState reads the agent again, without its system message. It fetches it whenever it is
+// called.
+func (r *Rollout) AgentState(ctx context.Context) (*letta.AgentState, error) {
+	return fetch(ctx, r, &r.requests.agents, Source.Agent, r.Agent.ID)
 }
 
 // ConversationSystem returns the text of the system message of the conversation, which

@@ -2,7 +2,9 @@ package record
 
 import (
 	"context"
+	"encoding/json"
 	"slices"
+	"strings"
 
 	"github.com/rollout-rl/rollout/collector/letta"
 )
@@ -42,6 +44,15 @@ func (r *Run) Calls(ctx context.Context) ([]letta.Step, error) {
 	return slices.DeleteFunc(slices.Clone(all), func(s letta.Step) bool {
 		return s.CompletionTokens == nil || *s.CompletionTokens <= 0
 	}), nil
+}
+
+// IsAlert reports whether the text of a user message is the server's note about a compaction.
+func IsAlert(text string) bool {
+	var note struct {
+		Type string `json:"type"`
+	}
+	return strings.HasPrefix(strings.TrimSpace(text), "{") &&
+		json.Unmarshal([]byte(text), &note) == nil && note.Type == "system_alert"
 }
 
 // Messages returns the stored messages, oldest first, those of the request included.

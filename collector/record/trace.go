@@ -24,6 +24,8 @@ type Answer struct {
 	// PolicyVersion is the version of the policy where the engine numbers it, or -1: one
 	// that was never updated says "default".
 	PolicyVersion int32
+	// PromptLength is the number of ids that the engine counted in its prompt, or -1.
+	PromptLength int32
 
 	ids func() ([]int32, error)
 }
@@ -34,7 +36,8 @@ func NewTrace(kept *letta.ProviderTrace) *Trace {
 	if r, err := kept.Response(); err == nil {
 		t.answer = Answer{
 			TraceResponse: *r, MatchedID: number(string(r.Matched)), PolicyVersion: number(r.Version),
-			ids: sync.OnceValues(func() ([]int32, error) { return r.AppendIDs(nil) }),
+			PromptLength: number(string(r.PromptTokens)),
+			ids:          sync.OnceValues(func() ([]int32, error) { return r.AppendIDs(nil) }),
 		}
 	}
 	t.messages = sync.OnceValues(func() ([]letta.TraceMessage, error) {
@@ -58,6 +61,19 @@ func (t *Trace) Answer() (*Answer, error) {
 
 // Request returns the request that the server would have sent to an OpenAI-style engine.
 func (t *Trace) Request() (*letta.TraceRequest, error) { return t.kept.Request() }
+
+// Temperature returns the temperature that the call was made with; nil: the trace does not say.
+func (t *Trace) Temperature() *float64 {
+	r, err := t.kept.Request()
+	if err != nil || r.Temperature.IsNull() {
+		return nil
+	}
+	var v float64
+	if r.Temperature.Decode(&v) != nil {
+		return nil
+	}
+	return &v
+}
 
 // Messages returns the messages of the request. The caller must not change them.
 func (t *Trace) Messages() ([]letta.TraceMessage, error) { return t.messages() }

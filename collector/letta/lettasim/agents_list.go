@@ -46,10 +46,10 @@ func (s *Server) listAgents(q *request) answer {
 	return ok(array(out))
 }
 
-func (s *Server) countAgents(*request) answer {
+func (s *Server) countAgents(q *request) answer {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return ok(strconv.AppendInt(nil, int64(len(s.agents)), 10))
+	return ok(strconv.AppendInt(nil, int64(len(s.agentsFor(q.URL.Query()))), 10))
 }
 
 // page applies order, cursors and limit to a list that is oldest first.

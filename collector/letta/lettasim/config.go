@@ -58,6 +58,16 @@ type Config struct {
 
 	// Latency is how long a send takes.
 	Latency Latency
+	// Capacity, if positive, is how many sends are worked on at a time. The others wait their
+	// turn, and take their time after it. A process of the real server, which is bound by its
+	// CPU, is one with a capacity of 1 and a latency of some 200 ms: 5 sends per second,
+	// however many come.
+	Capacity int
+	// Database is what every request but those for its health needs.
+	Database Database
+	// RunTool, if not nil, runs a function that a client asks the server to run, and returns
+	// its result and success or error. It may take its time. Without it, none can be run.
+	RunTool func(name, source string, args []byte) (returned, status string)
 	// BodyRate, if positive, is the speed in bytes per second at which every
 	// answer to a send is written.
 	BodyRate int64
@@ -86,6 +96,15 @@ type Config struct {
 	Logger *slog.Logger
 	// Now is the clock that decides whether a run is finished; time.Now if nil.
 	Now func() time.Time
+}
+
+// A Database is PostgreSQL behind a server.
+type Database struct {
+	// Connections, if positive, is how many it has. A request that finds none is answered
+	// with the real server's 500.
+	Connections int
+	// Takes is how long a request holds one.
+	Takes time.Duration
 }
 
 // PlainModel is the handle of a model whose provider gives no token data: agents
@@ -171,6 +190,7 @@ func (c Config) Validate() error {
 	check(c.Script.Wrong >= 0 && c.Script.Wrong <= 1, "script.wrong: %g: must be a share from 0 to 1", c.Script.Wrong)
 	check(c.Script.Length >= 0 && c.Script.Length <= 1, "script.length: %g: must be a share from 0 to 1", c.Script.Length)
 	check(c.BodyCache >= 0, "body_cache: %d: must be ≥ 0", c.BodyCache)
+	check(c.Capacity >= 0, "capacity: %d: must be ≥ 0", c.Capacity)
 	check(c.BodyRate >= 0, "body_rate: %d: must be ≥ 0", c.BodyRate)
 	check(c.ContextWindow >= 0, "context_window: %d: must be ≥ 0", c.ContextWindow)
 	if c.Engine != "" {

@@ -152,7 +152,7 @@ func (s *Server) sendToConversation(q *request) answer {
 		}
 		id = c.agent.id
 	}
-	return s.send(q, id, true)
+	return s.send(q, id, modeSync, true)
 }
 
 // cancelAgent ends the sends of an agent that are being answered.

@@ -39,7 +39,8 @@
 //
 // # Time
 //
-// A send takes as long as [Config.Latency] says. Until then its run is created
+// A send takes as long as [Config.Latency] says, and waits before it for a place where
+// [Config.Capacity] bounds how many are worked on at a time. Until then its run is created
 // and has no steps and no messages; afterwards it is finished and has all of
 // them, whether the client waited or not, as on the real server.
 //
@@ -62,7 +63,7 @@
 //
 // # Not simulated
 //
-// Streaming and asynchronous sends (501), message batches, sources, folders,
+// Streams of tokens and of conversations (501), Redis, message batches, sources, folders,
 // blocks, groups, MCP, compaction other than recorded, client tools and approvals
 // other than recorded, cancelling a send of a replayed agent. The relations of
 // token ids to the model's real tokenizer: a prompt that is rebuilt from the

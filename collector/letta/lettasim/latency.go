@@ -60,3 +60,22 @@ func (l Latency) at(r *rng) time.Duration {
 	}
 	return l.Low
 }
+
+// due is when a send that came now ends if it takes d: at a server of limited capacity it
+// begins when the first place is free. The caller holds s.mu.
+func (s *Server) due(now time.Time, d time.Duration) time.Time {
+	if len(s.busyUntil) == 0 {
+		return now.Add(d)
+	}
+	first := 0
+	for i, t := range s.busyUntil {
+		if t.Before(s.busyUntil[first]) {
+			first = i
+		}
+	}
+	if s.busyUntil[first].After(now) {
+		now = s.busyUntil[first]
+	}
+	s.busyUntil[first] = now.Add(d)
+	return s.busyUntil[first]
+}

@@ -96,6 +96,31 @@ func TestLatencyDistributions(t *testing.T) {
 	}
 }
 
+// Sends wait for a place and then take their time: the k-th of those that come together to a
+// server of capacity c ends after ⌈k/c⌉ times that.
+func TestCapacity(t *testing.T) {
+	t.Parallel()
+	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	for _, capacity := range []int{0, 1, 3} {
+		s, err := New(Config{Capacity: capacity})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for k := 1; k <= 10; k++ {
+			want := time.Second
+			if capacity > 0 {
+				want *= time.Duration((k + capacity - 1) / capacity)
+			}
+			if got := s.due(start, time.Second).Sub(start); got != want {
+				t.Errorf("capacity %d: number %d ends after %v, want %v", capacity, k, got, want)
+			}
+		}
+		if got := s.due(start.Add(time.Hour), time.Second).Sub(start); got != time.Hour+time.Second {
+			t.Errorf("capacity %d: an idle server ends after %v", capacity, got)
+		}
+	}
+}
+
 func TestScan(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ in, want string }{

@@ -1,7 +1,6 @@
 package lettasim
 
 import (
-	"net/http"
 	"regexp"
 	"strings"
 )
@@ -37,8 +36,8 @@ var routes = []route{
 	{"GET", "/v1/agents/{}/messages", false, (*Server).agentMessages},
 	{"POST", "/v1/agents/{}/messages", false, (*Server).sendToAgent},
 	{"POST", "/v1/agents/{}/messages/cancel", false, (*Server).cancelAgent},
-	{"POST", "/v1/agents/{}/messages/async", false, notSimulated},
-	{"POST", "/v1/agents/{}/messages/stream", false, notSimulated},
+	{"POST", "/v1/agents/{}/messages/async", false, (*Server).sendAsync},
+	{"POST", "/v1/agents/{}/messages/stream", false, (*Server).streamToAgent},
 
 	{"GET", "/v1/messages/{}", false, (*Server).getMessage},
 
@@ -68,6 +67,7 @@ var routes = []route{
 	{"GET", "/v1/tools/", false, (*Server).listTools},
 	{"POST", "/v1/tools/", false, (*Server).createTool},
 	{"PUT", "/v1/tools/", false, (*Server).upsertTool},
+	{"POST", "/v1/tools/run", false, (*Server).runTool},
 	{"GET", "/v1/tools/{}", false, (*Server).getTool},
 	{"DELETE", "/v1/tools/{}", false, (*Server).deleteTool},
 
@@ -139,10 +139,6 @@ var uuidText = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]
 func isID(id, prefix string) bool {
 	rest, ok := strings.CutPrefix(id, prefix+"-")
 	return ok && uuidText.MatchString(rest)
-}
-
-func notSimulated(_ *Server, q *request) answer {
-	return detail(http.StatusNotImplemented, "lettasim does not simulate %s %s", q.Method, q.URL.Path)
 }
 
 func empty(*Server, *request) answer { return ok([]byte("[]")) }

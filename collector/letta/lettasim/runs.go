@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"slices"
 	"sort"
+	"strconv"
 	"time"
 )
 
@@ -15,6 +16,7 @@ type run struct {
 	order     int64
 	agent     *agent
 	requestID string // the client's x-api-request-log-id
+	mode      sendMode
 	due       time.Time
 	cancelled chan struct{} // closed by a cancel
 	source    runSource
@@ -89,8 +91,11 @@ func (s *Server) forget(r *run) {
 // stateOfRun is the run's JSON as it is now.
 func (s *Server) stateOfRun(r *run) *object {
 	o := r.source.state()
-	if !s.finished(r) {
+	if finished := s.finished(r); !finished || r.mode != modeSync {
 		o = o.clone()
+		defer func() { r.mode.shape(o, finished) }()
+	}
+	if !s.finished(r) {
 		o.text("status", "created")
 		o.set("completed_at", []byte("null"))
 		o.set("stop_reason", []byte("null"))
@@ -115,17 +120,34 @@ func (s *Server) listRuns(q *request) answer {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	query := q.URL.Query()
+	if text := query.Get("limit"); text != "" {
+		if n, err := strconv.Atoi(text); err != nil || n < 1 || n > 1000 {
+			return unprocessable("less_than_equal", "'query', 'limit'", "Input should be between 1 and 1000")
+		}
+	}
+	agents := query["agent_ids"]
+	if id := query.Get("agent_id"); id != "" {
+		agents = []string{id}
+	}
 	var list []*run
 	for _, r := range s.runs {
-		if id := query.Get("agent_id"); id != "" && r.agent.id != id {
+		if len(agents) > 0 && !slices.Contains(agents, r.agent.id) {
 			continue
 		}
 		list = append(list, r)
 	}
 	sort.Slice(list, func(i, j int) bool { return list[i].order < list[j].order })
 	statuses := query["statuses"]
-	if query.Get("active") == "true" {
+	if statuses == nil && query.Get("active") == "true" {
 		statuses = []string{"created", "running"}
+	}
+	for _, status := range statuses {
+		if !slices.Contains([]string{"created", "running", "completed", "failed", "cancelled"}, status) {
+			return detail(http.StatusBadRequest, "'%s' is not a valid RunStatus", status)
+		}
+	}
+	if id := query.Get("conversation_id"); id != "" { // a run of a conversation does not name it, in 0.16.7
+		list = nil
 	}
 	stop := query.Get("stop_reason")
 	if len(statuses) > 0 || stop != "" {

@@ -18,7 +18,6 @@ type sendBody struct {
 	Messages     []message       `json:"messages"`
 	Input        json.RawMessage `json:"input"`
 	MaxSteps     *int            `json:"max_steps"`
-	Streaming    bool            `json:"streaming"`
 	StreamTokens bool            `json:"stream_tokens"`
 	Background   bool            `json:"background"`
 	IncludePings *bool           `json:"include_pings"`
@@ -44,9 +43,11 @@ type reply struct {
 	answer      Answer
 }
 
-func (s *Server) sendToAgent(q *request) answer { return s.send(q, q.args[0], false) }
+func (s *Server) sendToAgent(q *request) answer {
+	return s.send(q, q.args[0], modeOf(q.body), false)
+}
 
-func (s *Server) send(q *request, agentID string, conversation bool) answer {
+func (s *Server) send(q *request, agentID string, mode sendMode, conversation bool) answer {
 	s.mu.Lock()
 	a, problem := s.findAgent(agentID)
 	var l *life
@@ -65,12 +66,15 @@ func (s *Server) send(q *request, agentID string, conversation bool) answer {
 		if an := q.decode(&body); an != nil {
 			return *an
 		}
-		if an := body.check(q); an != nil {
+		if an := body.check(); an != nil {
 			return *an
 		}
 	}
 	if problem != nil {
 		return *problem
+	}
+	if an := s.checkMode(q, a, &body, mode); an != nil {
+		return *an
 	}
 
 	s.mu.Lock()
@@ -84,12 +88,20 @@ func (s *Server) send(q *request, agentID string, conversation bool) answer {
 		s.mu.Unlock()
 	}()
 
-	p, early := s.plan(q, a, &body, conversation)
+	p, early := s.plan(q, a, &body, mode, conversation)
 	if early != nil {
 		return *early
 	}
+	if mode == modeBackground {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return ok(s.stateOfRun(p.run).append(nil))
+	}
 	if !s.wait(q, p) {
 		return answer{} // the client has gone; the run goes on
+	}
+	if mode.streams() {
+		return s.deliverEvents(q, p)
 	}
 	return s.deliver(q, p)
 }
@@ -105,7 +117,7 @@ func marker(body []byte) string {
 }
 
 // check refuses what the real server refuses.
-func (b *sendBody) check(q *request) *answer {
+func (b *sendBody) check() *answer {
 	refuse := func(a answer) *answer { return &a }
 	given := len(b.Input) > 0 && string(b.Input) != "null"
 	switch {
@@ -113,12 +125,6 @@ func (b *sendBody) check(q *request) *answer {
 		return refuse(unprocessable("value_error", "'body'", "Value error, Either messages or input must be provided, not both"))
 	case !given && len(b.Messages) == 0:
 		return refuse(detail(http.StatusUnprocessableEntity, "Messages must not be empty"))
-	case b.Streaming && q.legacy():
-		return refuse(detail(http.StatusUnprocessableEntity, "streaming=true is only supported for SDK v1.0+ clients."))
-	case b.Streaming:
-		return refuse(detail(http.StatusNotImplemented, "lettasim does not stream: send \"streaming\": false"))
-	case b.StreamTokens || b.Background || b.IncludePings != nil && !*b.IncludePings:
-		return refuse(detail(http.StatusUnprocessableEntity, "stream_tokens, background and include_pings need streaming=true"))
 	}
 	for i, m := range b.Messages {
 		switch m.Type {
@@ -153,7 +159,7 @@ func (b *sendBody) texts() []string {
 const unknownError = "An unknown error occurred"
 
 // plan decides what the send will be answered with and enters its runs.
-func (s *Server) plan(q *request, a *agent, body *sendBody, conversation bool) (*reply, *answer) {
+func (s *Server) plan(q *request, a *agent, body *sendBody, mode sendMode, conversation bool) (*reply, *answer) {
 	a.planning.Lock()
 	defer a.planning.Unlock()
 	s.mu.Lock()
@@ -173,11 +179,10 @@ func (s *Server) plan(q *request, a *agent, body *sendBody, conversation bool) (
 	}
 	a.sends++
 	state, sigs, tags, system := a.state, a.sigs, a.tags, a.systemText()
+	began := s.cfg.Now()
+	due := s.due(began, s.cfg.Latency.at(s.drawFor(a.who, "latency", strconv.Itoa(n))))
 	s.mu.Unlock()
 
-	began := s.cfg.Now()
-	words := []string{"latency", strconv.Itoa(n)}
-	due := began.Add(s.cfg.Latency.at(s.drawFor(a.who, words...)))
 	p := &reply{
 		status: http.StatusOK, contentType: "application/json", fault: f, due: due,
 		answer: Answer{Task: a.who.task, Sample: a.who.sample, Attempt: a.who.attempt, Send: n, AgentID: a.id},
@@ -186,7 +191,7 @@ func (s *Server) plan(q *request, a *agent, body *sendBody, conversation bool) (
 		p.answer.Fault = f.Kind
 	}
 	enter := func(id string, source runSource, stepIDs []string) {
-		r := &run{id: id, agent: a, requestID: q.Header.Get("x-api-request-log-id"), due: p.due, cancelled: make(chan struct{}), source: source}
+		r := &run{id: id, agent: a, requestID: q.Header.Get("x-api-request-log-id"), mode: mode, due: p.due, cancelled: make(chan struct{}), source: source}
 		p.run = r
 		s.mu.Lock()
 		defer s.mu.Unlock()

@@ -41,6 +41,8 @@ type Server struct {
 	answers       []Answer
 	refusing      *answer // to everything, or nil
 	given         []Given
+	busyUntil     []time.Time // by place of Config.Capacity
+	connected     int         // connections of Config.Database in use
 }
 
 // New makes a server. It starts no goroutine and listens nowhere.
@@ -58,6 +60,7 @@ func New(cfg Config) (*Server, error) {
 		conversations: map[string]*conversation{},
 		keptTraces:    map[string]func() []byte{},
 	}
+	s.busyUntil = make([]time.Time, s.cfg.Capacity)
 	s.stats.Faults = map[FaultKind]int64{}
 	s.stats.Requests = map[string]int64{}
 	for _, c := range s.cfg.Cases {
@@ -146,6 +149,9 @@ func (s *Server) dispatch(q *request, name *string) answer {
 	if a := s.refused(); a != nil {
 		return *a
 	}
+	if !route.open && !s.queried() {
+		return detail(http.StatusInternalServerError, unknownError)
+	}
 	body, err := io.ReadAll(http.MaxBytesReader(q.w, q.Body, maxRequestBytes))
 	var tooLarge *http.MaxBytesError
 	switch {
@@ -156,6 +162,29 @@ func (s *Server) dispatch(q *request, name *string) answer {
 	}
 	q.body = body
 	return route.serve(s, q)
+}
+
+// queried holds a connection of the database for as long as a request does. It returns false
+// if there is none left.
+func (s *Server) queried() bool {
+	db := s.cfg.Database
+	if db == (Database{}) {
+		return true
+	}
+	s.mu.Lock()
+	full := db.Connections > 0 && s.connected >= db.Connections
+	if !full {
+		s.connected++
+	}
+	s.mu.Unlock()
+	if full {
+		return false
+	}
+	time.Sleep(db.Takes)
+	s.mu.Lock()
+	s.connected--
+	s.mu.Unlock()
+	return true
 }
 
 // authorized says whether the request carries the password, if one is needed.

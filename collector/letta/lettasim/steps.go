@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 )
 
 // listSteps fails as it does in 0.16.7, whatever is asked for.
@@ -157,6 +158,26 @@ func (s *Server) agentMessages(q *request) answer {
 			list = append(list, r.source.messages()...)
 		}
 	}
+	// before and after are about time, whatever the order is, and must be there.
 	query := q.URL.Query()
+	for _, cursor := range []string{"before", "after"} {
+		id := query.Get(cursor)
+		if id == "" {
+			continue
+		}
+		i := slices.IndexFunc(list, func(m []byte) bool { return messageID(m) == id })
+		switch {
+		case i < 0:
+			return detail(http.StatusNotFound, "No message found with id '%s' for agent_id '%s'.", id, a.id)
+		case cursor == "before":
+			list = list[:i]
+		default:
+			for i < len(list) && messageID(list[i]) == id { // a stored message may be several of the list
+				i++
+			}
+			list = list[i:]
+		}
+		query.Del(cursor)
+	}
 	return ok(array(page(list, messageID, query, query.Get("order") == "asc", 100)))
 }

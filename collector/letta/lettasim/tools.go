@@ -200,3 +200,32 @@ func (s *Server) deleteTool(q *request) answer {
 	}
 	return detail(http.StatusNotFound, "Tool with id %s not found.", q.args[0])
 }
+
+// runTool runs a function, as far as Config.RunTool does.
+func (s *Server) runTool(q *request) answer {
+	var body struct {
+		Name       string          `json:"name"`
+		SourceCode *string         `json:"source_code"`
+		Args       json.RawMessage `json:"args"`
+		JSONSchema json.RawMessage `json:"json_schema"`
+	}
+	if an := q.decode(&body); an != nil {
+		return *an
+	}
+	if body.SourceCode == nil || body.Args == nil {
+		return unprocessable("missing", "'body', 'source_code'", "Field required")
+	}
+	returned, status := "Error executing function "+body.Name+": lettasim runs no code", "error"
+	switch {
+	case len(body.JSONSchema) == 0 || string(body.JSONSchema) == "null":
+		returned = "Error executing function " + body.Name + ": TypeError: 'NoneType' object is not subscriptable"
+	case s.cfg.RunTool != nil:
+		returned, status = s.cfg.RunTool(body.Name, *body.SourceCode, body.Args)
+	}
+	out, _ := json.Marshal(map[string]any{ // texts always can
+		"id": "null", "date": s.cfg.Now().UTC().Format("2006-01-02T15:04:05+00:00"), "name": body.Name, "message_type": "tool_return_message",
+		"tool_return": returned, "status": status, "tool_call_id": "null", "stdout": nil, "stderr": nil,
+		"tool_returns": []any{map[string]any{"type": "tool", "tool_return": returned, "status": status, "tool_call_id": "null", "stdout": nil, "stderr": nil}},
+	})
+	return ok(out)
+}

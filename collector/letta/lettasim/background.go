@@ -1,0 +1,132 @@
+package lettasim
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+)
+
+// This file is what differs in sends whose answer has no turns: streamed ones, and asynchronous
+// ones. They sample as others do, by the flags that the agent's model has and not by those of the
+// request, and their tokens are in traces alone.
+//
+//	POST …/messages            "streaming": true    events, for clients of version 1.0
+//	POST …/messages/stream                          events
+//	POST …/messages/async                           the run, at once
+//
+// Their runs say completed for every end but a cancelled one, and those of streams are running
+// before.
+//
+// Source: routers/v1/agents.py (run_type of each route), services/streaming_service.py
+// (create_agent_stream, _create_error_aware_stream, _create_run).
+
+// A sendMode is how a send is answered.
+type sendMode uint8
+
+const (
+	modeSync       sendMode = iota // with everything, when it is over
+	modeStream                     // with events
+	modeTyped                      // the same on the route of its own, which names another type
+	modeBackground                 // with the run, when it begins
+)
+
+func (m sendMode) streams() bool { return m == modeStream || m == modeTyped }
+
+func (s *Server) streamToAgent(q *request) answer {
+	return s.send(q, q.args[0], modeTyped, false)
+}
+
+func (s *Server) sendAsync(q *request) answer {
+	return s.send(q, q.args[0], modeBackground, false)
+}
+
+// modeOf is the mode of a send to the route that has both.
+func modeOf(body []byte) sendMode {
+	var b struct {
+		Streaming bool `json:"streaming"`
+	}
+	if json.Unmarshal(body, &b) == nil && b.Streaming { // whoever decodes it all says what is wrong
+		return modeStream
+	}
+	return modeSync
+}
+
+// checkMode refuses what the real server refuses of the mode, and what is not simulated. a is the
+// agent, with the lock not held.
+func (s *Server) checkMode(q *request, a *agent, b *sendBody, mode sendMode) *answer {
+	refuse := func(a answer) *answer { return &a }
+	switch {
+	case mode == modeStream && q.legacy():
+		return refuse(detail(http.StatusUnprocessableEntity, "streaming=true is only supported for SDK v1.0+ clients."))
+	case mode == modeSync && (b.StreamTokens || b.Background || b.IncludePings != nil && !*b.IncludePings):
+		return refuse(detail(http.StatusUnprocessableEntity, "stream_tokens, background and include_pings need streaming=true"))
+	case mode.streams() && b.Background:
+		return refuse(detail(http.StatusServiceUnavailable, "Background streaming requires Redis to be running."))
+	case mode.streams() && b.StreamTokens:
+		return refuse(detail(http.StatusNotImplemented, "lettasim does not stream tokens: leave stream_tokens out"))
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if handle := a.state.string("model"); mode.streams() && !a.plain() && !strings.HasPrefix(handle, "sglang/") {
+		return refuse(detail(http.StatusNotImplemented, "lettasim does not simulate a stream of %s, which is not made on the native path", handle))
+	}
+	if mode != modeSync {
+		b.TokenIDs, b.Logprobs = false, false // the agent's own count
+	}
+	return nil
+}
+
+// shape makes the state of a run that of its mode.
+func (m sendMode) shape(o *object, finished bool) {
+	if m == modeSync {
+		return
+	}
+	kind := map[sendMode]string{modeStream: "send_message", modeTyped: "send_message_streaming", modeBackground: "send_message_async"}[m]
+	meta, err := parseObject(o.values["metadata"])
+	if err != nil {
+		meta = &object{values: map[string][]byte{}}
+	}
+	meta.text("run_type", kind)
+	if m == modeBackground {
+		meta.set("lettuce", []byte("null"))
+		o.set("background", []byte("true"))
+	}
+	o.set("metadata", meta.append(nil))
+	switch _, failed := meta.values["error"]; {
+	case !finished && m.streams():
+		o.text("status", "running")
+	case finished && !failed && o.string("status") != "cancelled":
+		o.text("status", "completed")
+	}
+}
+
+// deliverEvents writes the events of a stream: a ping with the run's id, the messages, and the end.
+func (s *Server) deliverEvents(q *request, p *reply) answer {
+	var body []byte
+	for _, part := range p.parts() {
+		body = append(body, part...)
+	}
+	h := q.w.Header()
+	h.Set("Server", "uvicorn")
+	h.Set("Content-Type", "text/event-stream")
+	q.w.WriteHeader(http.StatusOK)
+	event := func(text []byte) { _, _ = q.w.Write(append(append([]byte("data: "), text...), "\n\n"...)) } // the client hears of it
+	event([]byte(`{"id":"ping-` + p.run.id + `","date":"2026-01-05T10:00:00+00:00","message_type":"ping","run_id":"` + p.run.id + `","seq_id":null}`))
+	var response struct {
+		Messages   []json.RawMessage `json:"messages"`
+		StopReason json.RawMessage   `json:"stop_reason"`
+		Usage      json.RawMessage   `json:"usage"`
+	}
+	if p.status != http.StatusOK || json.Unmarshal(body, &response) != nil {
+		event([]byte(`{"message_type":"stop_reason","stop_reason":"error"}`))
+		_, _ = q.w.Write([]byte("event: error\n"))
+		event([]byte(`{"message_type":"error_message","run_id":"` + p.run.id + `","error_type":"internal_error",` +
+			`"message":"An unknown error occurred with the LLM streaming request.","detail":null,"seq_id":null}`))
+	} else {
+		for _, m := range append(response.Messages, response.StopReason, response.Usage) {
+			event(m)
+		}
+	}
+	event([]byte("[DONE]"))
+	return answer{status: http.StatusOK}
+}

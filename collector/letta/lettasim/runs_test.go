@@ -1,0 +1,100 @@
+package lettasim_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"testing"
+
+	"github.com/rollout-rl/rollout/collector/letta/lettasim"
+)
+
+// ids lists the ids of a list of the server.
+func (s *sim) ids(t *testing.T, path string) (ids []string) {
+	t.Helper()
+	_, body, err := s.try(http.MethodGet, path, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var list []struct{ ID string }
+	if err := json.Unmarshal(body, &list); err != nil {
+		t.Fatalf("%s: %s", path, body)
+	}
+	for i := range list {
+		if n := len(ids); n == 0 || ids[n-1] != list[i].ID { // a stored message may be several
+			ids = append(ids, list[i].ID)
+		}
+	}
+	return ids
+}
+
+// TestListRuns: filters, orders and cursors of the list of server runs, and of the messages of
+// an agent, as in 0.16.7.
+func TestListRuns(t *testing.T) {
+	t.Parallel()
+	s := start(t, lettasim.Config{InputIDs: true})
+	var agents, all []string
+	for range 2 {
+		_, body, err := s.try(http.MethodPost, "/v1/agents/", `{"model":"sglang//models/qwen3"}`)
+		var made struct{ ID string }
+		if err != nil || json.Unmarshal(body, &made) != nil {
+			t.Fatal(err, string(body))
+		}
+		agents = append(agents, made.ID)
+	}
+	for i := range 6 {
+		if _, body, err := s.try(http.MethodPost, "/v1/agents/"+agents[i%2]+"/messages", `{"input":"Add 1 and 2."}`); err != nil {
+			t.Fatal(err, string(body))
+		}
+	}
+	all = s.ids(t, "/v1/runs/?order=asc")
+	if len(all) != 6 {
+		t.Fatalf("%d runs", len(all))
+	}
+	down := slices.Clone(all)
+	slices.Reverse(down)
+	gone := "run-00000000-0000-4000-8000-000000000000"
+	for _, test := range []struct {
+		query string
+		want  []string
+	}{
+		{"", down},
+		{"limit=2", down[:2]},
+		{"order=asc&limit=2&after=" + all[1], all[2:4]},
+		{"order=asc&before=" + all[2], all[:2]},
+		{"after=" + down[1], down[2:]},
+		{"order=asc&limit=3&after=" + gone, all[:3]}, // one that is not there is no cursor
+		{"order=asc&agent_id=" + agents[0], []string{all[0], all[2], all[4]}},
+		{"order=asc&agent_ids=" + agents[0] + "&agent_ids=" + agents[1], all},
+		{"order=asc&agent_id=" + agents[1] + "&after=" + all[0], []string{all[1], all[3], all[5]}}, // of another agent
+		{"statuses=completed&order=asc", all},
+		{"active=true", nil},
+		{"statuses=created&statuses=running", nil},
+		{"conversation_id=conv-1", nil},
+	} {
+		if got := s.ids(t, "/v1/runs/?"+test.query); !slices.Equal(got, test.want) {
+			t.Errorf("%s: %v, want %v", test.query, got, test.want)
+		}
+	}
+	for query, status := range map[string]int{"limit=0": 422, "limit=1001": 422, "limit=x": 422, "statuses=done": 400} {
+		if resp, body, err := s.try(http.MethodGet, "/v1/runs/?"+query, ""); err != nil || resp.StatusCode != status {
+			t.Errorf("%s: %v %s", query, err, body)
+		}
+	}
+
+	messages := s.ids(t, "/v1/agents/"+agents[0]+"/messages?order=asc")
+	at := fmt.Sprintf("/v1/agents/%s/messages?limit=2&", agents[0])
+	for query, want := range map[string][]string{
+		"order=asc&before=" + messages[3]: messages[:2],
+		"before=" + messages[3]:           {messages[2], messages[1]},
+		"order=asc&after=" + messages[3]:  messages[4:6],
+	} {
+		if got := s.ids(t, at+query); len(got) == 0 || !slices.Equal(got, want[:len(got)]) { // several messages of one id may fill the page
+			t.Errorf("%s: %v, want %v", query, got, want)
+		}
+	}
+	if resp, body, err := s.try(http.MethodGet, at+"before=message-none", ""); err != nil || resp.StatusCode != http.StatusNotFound {
+		t.Errorf("%v %s", err, body)
+	}
+}
