@@ -1,0 +1,327 @@
+package enginesim
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rollout-rl/rollout/tokenize/chat"
+)
+
+// A chatRequest is a body of /v1/chat/completions.
+type chatRequest struct {
+	Model    string            `json:"model"`
+	Messages []json.RawMessage `json:"messages"`
+	Tools    json.RawMessage   `json:"tools"`
+	Logprobs bool              `json:"logprobs"`
+	Stream   bool              `json:"stream"`
+	Options  struct {
+		Usage bool `json:"include_usage"`
+	} `json:"stream_options"`
+	TokenIDs bool `json:"return_token_ids"`
+}
+
+// chat is POST /v1/chat/completions.
+func (e *Engine) chat(w http.ResponseWriter, r *http.Request) {
+	g := generation{call: Call{N: e.truth.begin(), Began: time.Now(), Path: "/v1/chat/completions"}}
+	var raw json.RawMessage
+	var body chatRequest
+	err := readJSON(w, r, &raw)
+	if err == nil {
+		err = json.Unmarshal(raw, &body)
+	}
+	var limit int64
+	if err == nil {
+		g.call.Sampling = withoutTexts(raw)
+		g.call.InputIDs, err = e.render(&body)
+	}
+	if err == nil {
+		limit, err = e.limit(g.call.Sampling, len(g.call.InputIDs), "max_completion_tokens", "max_tokens")
+	}
+	if err != nil {
+		e.fault(w, &g, http.StatusBadRequest, err.Error())
+		return
+	}
+	summary := len(body.Messages) > 0 && bytes.Contains(body.Messages[0], []byte("ummar")) && !hasTools(body.Tools)
+	if !e.run(r.Context(), w, &g, limit, summary) {
+		return
+	}
+	a := chatAnswer{e: e, g: &g, body: &body, id: fmt.Sprintf("chatcmpl-%016x%04x", PromptSeed(g.call.InputIDs), g.call.N)}
+	if body.Stream {
+		stream(w, a.events())
+		return
+	}
+	reply(w, http.StatusOK, a.whole())
+}
+
+func hasTools(tools json.RawMessage) bool {
+	return len(tools) > 0 && string(tools) != "null" && string(tools) != "[]"
+}
+
+// withoutTexts is the body without messages and tools: how to sample.
+func withoutTexts(raw json.RawMessage) json.RawMessage {
+	var all map[string]json.RawMessage
+	if json.Unmarshal(raw, &all) != nil {
+		return nil
+	}
+	delete(all, "messages")
+	delete(all, "tools")
+	b, _ := json.Marshal(all) // it was JSON
+	return b
+}
+
+// render makes the prompt as a server does: with the model's chat template, or in an
+// engine of bytes with a line for each message.
+func (e *Engine) render(body *chatRequest) ([]int32, error) {
+	if len(body.Messages) == 0 {
+		return nil, errors.New("messages: want at least one")
+	}
+	if e.cfg.Template == nil {
+		if e.cfg.Tokenizer != nil {
+			return nil, errors.New("this engine has no chat template")
+		}
+		var text strings.Builder
+		for _, m := range body.Messages {
+			text.Write(m)
+			text.WriteByte('\n')
+		}
+		return e.split("", text.String(), nil)
+	}
+	var messages []chat.Value
+	for i, m := range body.Messages {
+		m, err := withObjects(m)
+		if err != nil {
+			return nil, fmt.Errorf("messages[%d]: %w", i, err)
+		}
+		v, err := chat.FromJSON(m)
+		if err != nil {
+			return nil, fmt.Errorf("messages[%d]: %w", i, err)
+		}
+		messages = append(messages, v)
+	}
+	in := chat.Input{Messages: chat.ListValue(messages...), AddGenerationPrompt: true}
+	if hasTools(body.Tools) {
+		v, err := chat.FromJSON(body.Tools)
+		if err != nil {
+			return nil, fmt.Errorf("tools: %w", err)
+		}
+		in.Tools = v
+	}
+	text, err := e.cfg.Template.Render(nil, in)
+	if err != nil {
+		return nil, err
+	}
+	return e.split("", string(text), nil)
+}
+
+// withObjects is a message whose calls have arguments as objects, and whose content is a
+// text: what an engine gives to the template.
+func withObjects(raw json.RawMessage) (json.RawMessage, error) {
+	var m map[string]json.RawMessage
+	if err := json.Unmarshal(raw, &m); err != nil {
+		return nil, err
+	}
+	if string(m["content"]) == "null" {
+		m["content"] = json.RawMessage(`""`)
+	}
+	if m["tool_calls"] == nil {
+		return json.Marshal(m)
+	}
+	var calls []struct {
+		ID       string `json:"id"`
+		Type     string `json:"type"`
+		Function struct {
+			Name      string          `json:"name"`
+			Arguments json.RawMessage `json:"arguments"`
+		} `json:"function"`
+	}
+	if err := json.Unmarshal(m["tool_calls"], &calls); err != nil {
+		return nil, fmt.Errorf("tool_calls: %w", err)
+	}
+	for i := range calls {
+		var text string
+		if json.Unmarshal(calls[i].Function.Arguments, &text) == nil && json.Valid([]byte(text)) {
+			calls[i].Function.Arguments = json.RawMessage(text)
+		}
+	}
+	var err error
+	if m["tool_calls"], err = json.Marshal(calls); err != nil {
+		return nil, err
+	}
+	return json.Marshal(m)
+}
+
+// A chatAnswer prints a generation as vLLM does.
+type chatAnswer struct {
+	e    *Engine
+	g    *generation
+	body *chatRequest
+	id   string
+}
+
+var calledTool = regexp.MustCompile(`(?s)<tool_call>\s*(\{.*?\})\s*</tool_call>`)
+
+// called takes the calls of tools out of a text, where tools were given.
+func (a *chatAnswer) called() (text string, calls []any) {
+	text = a.g.call.Text
+	if !hasTools(a.body.Tools) {
+		return text, nil
+	}
+	for i, m := range calledTool.FindAllStringSubmatch(text, -1) {
+		var call struct {
+			Name      string          `json:"name"`
+			Arguments json.RawMessage `json:"arguments"`
+		}
+		if json.Unmarshal([]byte(m[1]), &call) != nil || call.Name == "" {
+			return a.g.call.Text, nil
+		}
+		calls = append(calls, map[string]any{
+			"id": fmt.Sprintf("call_%08x_%d", uint32(PromptSeed(a.g.call.InputIDs)), i), "index": i, "type": "function",
+			"function": map[string]any{"name": call.Name, "arguments": string(call.Arguments)},
+		})
+	}
+	if len(calls) > 0 {
+		text = strings.TrimSpace(calledTool.ReplaceAllString(text, ""))
+	}
+	return text, calls
+}
+
+// finish is OpenAI's finish_reason and vLLM's stop_reason: null for the model's own end.
+func (a *chatAnswer) finish(calls []any) string {
+	switch {
+	case len(calls) > 0:
+		return "tool_calls"
+	case a.g.call.Finish.Type == "":
+		return "stop"
+	}
+	return a.g.call.Finish.Type
+}
+
+// logprobs are those of the tokens from to to, or null.
+func (a *chatAnswer) logprobs(from, to int) json.RawMessage {
+	if !a.body.Logprobs {
+		return json.RawMessage("null")
+	}
+	out := []byte(`{"content":[`)
+	for i := from; i < to; i++ {
+		if i > from {
+			out = append(out, ',')
+		}
+		token, _ := a.e.text(a.g.call.OutputIDs[i:i+1], false) // it was decoded before
+		raw := make([]int, len(token))
+		for j := range len(token) {
+			raw[j] = int(token[j])
+		}
+		spelled, _ := json.Marshal(raw) // numbers
+		out = append(append(out, `{"token":`...), quoted(token)...)
+		out = a.g.appendLogprob(append(out, `,"logprob":`...), i, "-9999.0")
+		out = append(append(append(out, `,"bytes":`...), spelled...), `,"top_logprobs":[]}`...)
+	}
+	return append(out, "]}"...)
+}
+
+func (a *chatAnswer) usage() map[string]any {
+	c := &a.g.call
+	return map[string]any{
+		"prompt_tokens": len(c.InputIDs), "completion_tokens": len(c.OutputIDs), "total_tokens": len(c.InputIDs) + len(c.OutputIDs),
+		"prompt_tokens_details": map[string]any{"cached_tokens": c.Cached},
+	}
+}
+
+func (a *chatAnswer) head(object string) map[string]any {
+	return map[string]any{"id": a.id, "object": object, "created": a.g.call.Began.Unix(), "model": a.e.cfg.Model}
+}
+
+// whole is the answer in one piece.
+func (a *chatAnswer) whole() []byte {
+	c := &a.g.call
+	text, calls := a.called()
+	message := map[string]any{"role": "assistant", "content": text, "refusal": nil, "reasoning": nil}
+	if len(calls) > 0 {
+		message["tool_calls"] = calls
+		if text == "" {
+			message["content"] = nil
+		}
+	}
+	choice := map[string]any{
+		"index": 0, "message": message, "logprobs": a.logprobs(0, len(c.OutputIDs)),
+		"finish_reason": a.finish(calls), "stop_reason": nil, "token_ids": nil,
+	}
+	out := a.head("chat.completion")
+	maps.Copy(out, map[string]any{"choices": []any{choice}, "usage": a.usage(), "prompt_logprobs": nil, "prompt_token_ids": nil})
+	if a.body.TokenIDs {
+		choice["token_ids"], out["prompt_token_ids"] = slices.Clone(c.OutputIDs), c.InputIDs
+	}
+	return object(out)
+}
+
+// object prints what is JSON but for log-probabilities that Python prints as NaN.
+func object(v map[string]any) []byte {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return []byte(`{"error":{"message":"a planted log-probability is no JSON; vLLM prints -9999.0"}}`)
+	}
+	return b
+}
+
+// events are the pieces of a stream: a first with the role and the prompt's ids, those
+// with what is new, one with the calls of tools, the end, and on request the usage.
+func (a *chatAnswer) events() iter.Seq[[]byte] {
+	c := &a.g.call
+	event := func(choice map[string]any, more map[string]any) []byte {
+		out := a.head("chat.completion.chunk")
+		choice["index"] = 0
+		out["choices"] = []any{choice}
+		maps.Copy(out, more)
+		return object(out)
+	}
+	return func(yield func([]byte) bool) {
+		more := map[string]any{}
+		if a.body.TokenIDs {
+			more["prompt_token_ids"] = c.InputIDs
+		}
+		if !yield(event(map[string]any{"delta": map[string]any{"role": "assistant", "content": ""}, "logprobs": nil, "finish_reason": nil}, more)) {
+			return
+		}
+		text, calls := a.called()
+		from, said := 0, 0
+		for to := range chunks(len(c.OutputIDs)) {
+			delta := map[string]any{}
+			if len(calls) == 0 {
+				now := text
+				if to < len(c.OutputIDs) {
+					now, _ = a.e.text(c.OutputIDs[:to], true) // it was decoded before
+					now = strings.TrimRight(now, "\uFFFD")
+				}
+				delta["content"] = now[said:]
+				said = len(now)
+			} else if to == len(c.OutputIDs) {
+				delta["content"], delta["tool_calls"] = text, calls
+			}
+			choice := map[string]any{"delta": delta, "logprobs": a.logprobs(from, to), "finish_reason": nil}
+			if a.body.TokenIDs {
+				choice["token_ids"] = slices.Clone(c.OutputIDs[from:to])
+			}
+			if to == len(c.OutputIDs) {
+				choice["finish_reason"], choice["stop_reason"] = a.finish(calls), nil
+			}
+			if !yield(event(choice, nil)) {
+				return
+			}
+			from = to
+		}
+		if a.body.Options.Usage {
+			out := a.head("chat.completion.chunk")
+			maps.Copy(out, map[string]any{"choices": []any{}, "usage": a.usage()})
+			yield(object(out))
+		}
+	}
+}

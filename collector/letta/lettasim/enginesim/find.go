@@ -1,0 +1,96 @@
+package enginesim
+
+import (
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+)
+
+// A Conversation is what a prompt says about where it stands.
+type Conversation struct {
+	Script string            // name of the script; empty: no marker
+	Params map[string]string // what the marker says besides, as seed=7
+	Step   int               // number of calls since the marker, from 0
+	Agent  string            // AGENT_ID and CONVERSATION_ID of the system message, or empty
+	Prompt uint64            // PromptSeed of the prompt
+}
+
+// Int is a parameter of the marker as a number, or other.
+func (c *Conversation) Int(name string, other int) int {
+	if n, err := strconv.Atoi(c.Params[name]); err == nil {
+		return n
+	}
+	return other
+}
+
+var (
+	marker         = regexp.MustCompile(`\[script:([A-Za-z0-9_.-]+)((?: [a-z_]+=[A-Za-z0-9_.-]+)*)\]`)
+	agentID        = regexp.MustCompile(`AGENT_ID: (agent-[0-9a-f-]+)`)
+	conversationID = regexp.MustCompile(`CONVERSATION_ID: ([A-Za-z0-9-]+)`)
+)
+
+// find reads the conversation from the text of a prompt. result is what each result of a
+// tool begins with.
+func find(text, result string) Conversation {
+	var c Conversation
+	if m := agentID.FindStringSubmatch(text); m != nil {
+		c.Agent = m[1]
+		if m := conversationID.FindStringSubmatch(text); m != nil {
+			c.Agent += " " + m[1]
+		}
+	}
+	at := marker.FindAllStringSubmatchIndex(text, -1)
+	if len(at) == 0 {
+		return c
+	}
+	last := at[len(at)-1]
+	c.Script = text[last[2]:last[3]]
+	c.Params = map[string]string{}
+	for param := range strings.FieldsSeq(text[last[4]:last[5]]) {
+		name, value, _ := strings.Cut(param, "=")
+		c.Params[name] = value
+	}
+	c.Step = strings.Count(text[last[1]:], result)
+	return c
+}
+
+// A memory is what an engine knows of earlier calls.
+type memory struct {
+	mu     sync.Mutex
+	last   map[string]Conversation // by agent
+	faults map[string]int          // by script, parameters and step
+}
+
+// place completes a conversation whose marker is gone, and remembers it.
+func (m *memory) place(c *Conversation) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if c.Agent == "" {
+		return
+	}
+	if last, ok := m.last[c.Agent]; c.Script == "" && ok {
+		if last.Prompt != c.Prompt { // the same prompt again is the same call again
+			last.Step++
+		}
+		c.Script, c.Params, c.Step = last.Script, last.Params, last.Step
+	}
+	if c.Script != "" {
+		m.last[c.Agent] = *c
+	}
+}
+
+// fails reports whether a fault of the reply happens once more, and counts it.
+func (m *memory) fails(c *Conversation, r *Reply) bool {
+	if r.Status == 0 && !r.Drop && !r.Late {
+		return false
+	}
+	if r.Times == 0 {
+		return true
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	key := c.Script + " " + c.Params["seed"] + " " + strconv.Itoa(c.Step)
+	m.faults[key]++
+	return m.faults[key] <= r.Times
+}

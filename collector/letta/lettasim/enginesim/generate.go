@@ -1,0 +1,178 @@
+package enginesim
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+)
+
+// A generateRequest is a body of /generate. What is not named is ignored, as SGLang does.
+type generateRequest struct {
+	Text     *string         `json:"text"`
+	InputIDs []int32         `json:"input_ids"`
+	Sampling json.RawMessage `json:"sampling_params"`
+	Logprob  bool            `json:"return_logprob"`
+	Stream   bool            `json:"stream"`
+	RID      string          `json:"rid"`
+}
+
+// generate is POST /generate.
+func (e *Engine) generate(w http.ResponseWriter, r *http.Request) {
+	g := generation{call: Call{N: e.truth.begin(), Began: time.Now(), Path: "/generate"}}
+	var body generateRequest
+	err := readJSON(w, r, &body)
+	if err == nil && (body.InputIDs == nil) == (body.Text == nil) {
+		err = errors.New("want one of input_ids (one list of ids) and text (one string)")
+	}
+	if err == nil && body.Text != nil {
+		body.InputIDs, err = e.split("", *body.Text, nil)
+	}
+	g.call.InputIDs, g.call.Sampling = body.InputIDs, body.Sampling
+	var limit int64
+	if err == nil {
+		limit, err = e.limit(body.Sampling, len(body.InputIDs), "max_new_tokens")
+	}
+	if err != nil {
+		e.fault(w, &g, http.StatusBadRequest, err.Error())
+		return
+	}
+	if !e.run(r.Context(), w, &g, limit, false) {
+		return
+	}
+	id := body.RID
+	if id == "" {
+		id = fmt.Sprintf("%016x%016x", PromptSeed(body.InputIDs), g.call.N)
+	}
+	n := len(g.call.OutputIDs)
+	if !body.Stream {
+		reply(w, http.StatusOK, e.appendGenerated(nil, &g, id, body.Logprob, n))
+		return
+	}
+	stream(w, func(yield func([]byte) bool) {
+		for k := range chunks(n) {
+			if !yield(e.appendGenerated(nil, &g, id, body.Logprob, k)) {
+				return
+			}
+		}
+	})
+}
+
+// limit is how many tokens may be sampled: what the named parameter says, 128 where it
+// says nothing (SGLang's own), and never more than the context has room for.
+func (e *Engine) limit(sampling json.RawMessage, prompt int, names ...string) (int64, error) {
+	limit := int64(128)
+	var params map[string]json.RawMessage
+	if sampling != nil && json.Unmarshal(sampling, &params) != nil {
+		return 0, errors.New("sampling_params: want an object")
+	}
+	for _, name := range names {
+		if v, ok := params[name]; ok && string(v) != "null" {
+			if json.Unmarshal(v, &limit) != nil || limit < 0 {
+				return 0, fmt.Errorf("%s: want a number of tokens, got %s", name, v)
+			}
+			break
+		}
+	}
+	if prompt >= e.cfg.MaxModelLen {
+		return 0, fmt.Errorf("the input (%d tokens) is longer than the model's context length (%d tokens)", prompt, e.cfg.MaxModelLen)
+	}
+	return min(limit, int64(e.cfg.MaxModelLen-prompt)), nil
+}
+
+// appendGenerated prints the answer after its first n tokens. The numbers of the last are
+// those of the whole.
+func (e *Engine) appendGenerated(dst []byte, g *generation, id string, logprobs bool, n int) []byte {
+	c := &g.call
+	text, finish := c.Text, []byte("null")
+	if n < len(c.OutputIDs) {
+		text, _ = e.text(c.OutputIDs[:n], true) // these ids are of the tokenizer
+	} else {
+		finish, _ = json.Marshal(c.Finish) // strings and numbers
+	}
+	dst = append(dst, `{"text":`...)
+	dst = append(dst, quoted(text)...)
+	dst = append(dst, `,"output_ids":`...)
+	dst = appendIDs(dst, c.OutputIDs[:n])
+	dst = append(dst, `,"meta_info":{"id":`...)
+	dst = append(dst, quoted(id)...)
+	dst = append(append(dst, `,"finish_reason":`...), finish...)
+	dst = fmt.Appendf(dst, `,"prompt_tokens":%d,"weight_version":%s,"total_retractions":0`, len(c.InputIDs), quoted(c.Version))
+	if logprobs {
+		dst = append(dst, `,"input_token_logprobs":[],"output_token_logprobs":[`...)
+		for i, id := range c.OutputIDs[:n] {
+			if i > 0 {
+				dst = append(dst, ',')
+			}
+			dst = g.appendLogprob(append(dst, '['), i, "NaN")
+			dst = append(strconv.AppendInt(append(dst, ','), int64(id), 10), ",null]"...)
+		}
+		dst = append(dst, ']')
+	}
+	took := c.Ended.Sub(c.Began).Seconds()
+	return fmt.Appendf(dst, `,"completion_tokens":%d,"cached_tokens":%d,"e2e_latency":%.6f}}`, n, c.Cached, took)
+}
+
+// appendLogprob prints the i-th log-probability, as planted or as it is.
+func (g *generation) appendLogprob(dst []byte, i int, notFinite string) []byte {
+	if g.printed != nil && g.printed[i] != "" {
+		return append(dst, g.printed[i]...)
+	}
+	return appendLogprob(dst, g.call.Logprobs[i], notFinite)
+}
+
+func appendIDs(dst []byte, ids []int32) []byte {
+	dst = append(dst, '[')
+	for i, id := range ids {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = strconv.AppendInt(dst, int64(id), 10)
+	}
+	return append(dst, ']')
+}
+
+// quoted is a text as JSON, with < and > as they are, as Python prints them.
+func quoted(text string) []byte {
+	var b bytes.Buffer
+	out := json.NewEncoder(&b)
+	out.SetEscapeHTML(false)
+	_ = out.Encode(text) // a string cannot fail
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
+}
+
+// chunks are the lengths after which a stream of n tokens sends an event: some 8 of them,
+// the last of n.
+func chunks(n int) iter.Seq[int] {
+	return func(yield func(int) bool) {
+		step := max(1, n/8)
+		for k := step; k < n; k += step {
+			if !yield(k) {
+				return
+			}
+		}
+		yield(n)
+	}
+}
+
+// stream sends events as they come, each flushed.
+func stream(w http.ResponseWriter, events iter.Seq[[]byte]) {
+	w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
+	w.WriteHeader(http.StatusOK)
+	out := http.NewResponseController(w)
+	send := func(event []byte) bool {
+		_, err := w.Write(slices.Concat([]byte("data: "), event, []byte("\n\n")))
+		return err == nil && out.Flush() == nil
+	}
+	for event := range events {
+		if !send(event) {
+			return
+		}
+	}
+	send([]byte("[DONE]"))
+}
