@@ -1,0 +1,97 @@
+package tap
+
+// claim gives the rollout the calls that were found, and returns what became of each.
+func (j *join) claim() []Match {
+	out := make([]Match, len(j.calls))
+	for k := range j.calls {
+		c := &j.calls[k]
+		if c.known == nil {
+			out[k].Refusal = c.refused
+			j.x.refused[c.refused]++
+			continue
+		}
+		who := owner{j.r.ID, k}
+		mine := j.x.free(c, who)
+		if mine == nil {
+			out[k].Refusal = RefusedTaken
+			j.x.refused[RefusedTaken]++
+			continue
+		}
+		j.x.take(mine, who)
+		out[k].Call = c.found(mine)
+	}
+	for k := range out { // now that all are claimed
+		out[k].Unshown = j.unshown(k, out[k].Call != nil)
+	}
+	return out
+}
+
+// free returns the call that is given to who: one with the prompt that was found, which
+// nobody has or who has already. It is nil where there is none.
+func (x *Index) free(c *joining, who owner) (one *sighting) {
+	for _, e := range c.like {
+		if e.digest != c.known.digest {
+			continue
+		}
+		if e.owner == who {
+			return e
+		}
+		if e.owner == (owner{}) && one == nil {
+			one = e
+		}
+	}
+	return one
+}
+
+func (x *Index) take(e *sighting, who owner) {
+	if e.owner == who {
+		return
+	}
+	e.owner = who
+	x.stats.Claimed++
+	x.joined[e.digest]++
+	x.claimed = append(x.claimed, e)
+}
+
+// found returns the call as far as it is known which one it is: what differs between calls
+// with its prompt, output and log-probabilities may be another's.
+func (c *joining) found(mine *sighting) *Call {
+	call := mine.call
+	call.Prompt = c.known.prompt.append(nil)
+	if mine.asked.known() {
+		call.Asked = mine.asked.append(nil)
+	}
+	s := &call.Sampling
+	for _, e := range c.like {
+		if e == mine || e.digest != mine.digest {
+			continue
+		}
+		o := &e.call
+		if call.Asked == nil && e.asked.known() {
+			call.Asked = e.asked.append(nil)
+		}
+		if call.Finish != o.Finish || call.Matched != o.Matched {
+			call.Finish, call.Matched = "", -1
+		}
+		if call.Version != o.Version {
+			call.Version = ""
+		}
+		if call.Cached != o.Cached {
+			call.Cached = -1
+		}
+		agree(&s.Temperature, o.Sampling.Temperature)
+		agree(&s.TopP, o.Sampling.TopP)
+		agree(&s.MinP, o.Sampling.MinP)
+		agree(&s.TopK, o.Sampling.TopK)
+		agree(&s.MaxNewTokens, o.Sampling.MaxNewTokens)
+		agree(&s.Seed, o.Sampling.Seed)
+	}
+	return &call
+}
+
+// agree makes p unknown unless o is the same.
+func agree[T comparable](p **T, o *T) {
+	if *p != nil && (o == nil || *o != **p) {
+		*p = nil
+	}
+}

@@ -1,0 +1,267 @@
+package tap
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/rollout-rl/rollout/sink/frame"
+)
+
+// A decoder is the inverse of an encoder, over the payloads of one segment. The zero value
+// begins a segment. Payloads may be missing: a call that refers to one of them is an error.
+type decoder struct {
+	last    uint64
+	lost    uint64 // calls that are missing, by their numbers
+	dropped uint64 // calls that the spool dropped since the segment was begun
+	head    head
+	end     end
+	known   window
+}
+
+// A head is what the first payload of a segment says.
+type head struct {
+	before  uint64 // the number of the segment before, or 0
+	process uint64 // when the process that writes it began, in nanoseconds since 1970
+}
+
+// An end says how a segment ended.
+type end uint8
+
+// The ends.
+const (
+	endNone   end = iota // it did not, or its end is lost
+	endOn                // its process goes on in another one
+	endClosed            // its process had nothing more to write
+)
+
+var errNoBase = errors.New("it begins like a call that is not there")
+
+// maxTokens is the longest prompt that is decoded.
+const maxTokens = maxPayload / 5
+
+// decode returns the call of a payload, or nil where it is none, and what is true with it:
+// every call that was added before the time stands before. After an error the decoder goes on.
+func (d *decoder) decode(payload []byte) (*Call, time.Time, error) {
+	if len(payload) == 0 {
+		return nil, time.Time{}, fmt.Errorf("no call: %w", frame.ErrEnds)
+	}
+	f := &fields{frame.PayloadOf(payload[1:])}
+	var c *Call
+	var root bool
+	var added time.Time
+	switch payload[0] {
+	case opHead:
+		d.head = head{f.Uvarint(), f.Uvarint()}
+	case opEnd:
+		if d.end = endOn; f.flag() {
+			d.end = endClosed
+		}
+	case opTick:
+		added = d.moment(f)
+	case opCall:
+		c, root, added = d.call(f)
+	default:
+		f.Fail(fmt.Errorf("it is of kind %d", payload[0]))
+	}
+	if err := f.End(); err != nil {
+		return nil, time.Time{}, fmt.Errorf("no call: %w", err)
+	}
+	if c != nil && c.Prompt != nil {
+		d.keep(c, root)
+	}
+	return c, added, nil
+}
+
+// keep adds the history of the call that was decoded last.
+func (d *decoder) keep(c *Call, root bool) {
+	if n := len(c.Prompt) + len(c.Output); n >= block && n <= windowTokens {
+		d.known.add(d.last, history{tokens: PackIDs(c.Prompt, c.Output), prompt: len(c.Prompt), root: root})
+	}
+	for d.known.tokens > 2*windowTokens { // no encoder lets it come to that
+		oldest, _ := d.known.oldest()
+		d.known.drop(oldest)
+	}
+}
+
+// call decodes a call, and says whether it was written whole.
+func (d *decoder) call(f *fields) (c *Call, root bool, added time.Time) {
+	n, back := f.Uvarint(), f.Uvarint()
+	if f.Err() == nil && (n <= d.last || back >= n) {
+		f.Fail(fmt.Errorf("number %d after %d, and back %d", n, d.last, back))
+	}
+	if f.Err() != nil {
+		return nil, false, added
+	}
+	d.lost += n - d.last - 1
+	d.last = n
+	for {
+		oldest, ok := d.known.oldest()
+		if !ok || oldest >= n-back {
+			break
+		}
+		d.known.drop(oldest)
+	}
+	added = d.moment(f)
+	c = &Call{Began: f.time(added), Ended: f.time(added), Engine: f.Text(), Dialect: f.Text()}
+	status := f.Varint()
+	if status != int64(int32(status)) {
+		f.Fail(fmt.Errorf("status %d", status))
+	}
+	c.Status, c.Cut = int(status), f.flag()
+	c.Finish, c.Matched, c.Version = f.Text(), f.int32(), f.Text()
+	c.PromptTokens, c.OutputTokens, c.Cached = f.int32(), f.int32(), f.int32()
+	c.Sampling = f.sampling()
+	c.Prompt, root = d.prompt(f)
+	c.Asked = f.asked(c.Prompt)
+	c.Output = f.ids()
+	c.Logprobs = f.Float32s()
+	return c, root, added
+}
+
+// moment is the inverse of appendMoment.
+func (d *decoder) moment(f *fields) time.Time {
+	t, dropped := f.nano(), f.Uvarint()
+	if f.Err() == nil {
+		d.dropped = max(d.dropped, dropped)
+	}
+	return t
+}
+
+// prompt is the inverse of appendPrompt.
+func (d *decoder) prompt(f *fields) (prompt []int32, root bool) {
+	n := f.Uvarint()
+	if n == 0 {
+		return nil, false
+	}
+	n--
+	shared := f.Uvarint()
+	if shared > n || n > maxTokens || n-shared > uint64(f.Left()) {
+		f.Fail(frame.ErrEnds)
+		return nil, false
+	}
+	if shared == 0 {
+		return f.idsInto(make([]int32, 0, n), int(n)), true
+	}
+	back, want := f.Uvarint(), f.Uint64()
+	h, ok := d.known.byNumber[d.last-back]
+	if f.Err() == nil && (!ok || back == 0 || back >= d.last || shared > uint64(h.tokens.Len())) {
+		f.Fail(errNoBase)
+	}
+	if f.Err() != nil {
+		return nil, false
+	}
+	prompt = h.tokens.AppendTo(make([]int32, 0, n), int(shared))
+	prompt = f.idsInto(prompt, int(n-shared))
+	if f.Err() == nil && sum(seed, prompt) != want {
+		f.Fail(errors.New("its prompt has another checksum"))
+	}
+	if f.Err() == nil && h.replaced(int(shared)) {
+		d.known.drop(d.last - back)
+	}
+	return prompt, false
+}
+
+// fields takes the values of a call. After the first error all are zero.
+type fields struct{ frame.Payload }
+
+// asked is the inverse of appendAsked.
+func (f *fields) asked(prompt []int32) []int32 {
+	n := f.Uvarint()
+	if n == 0 {
+		return nil
+	}
+	n--
+	front, back := f.Uvarint(), f.Uvarint()
+	most := uint64(len(prompt))
+	if front > most || back > most-front || front+back > n || n-front-back > uint64(f.Left()) {
+		f.Fail(frame.ErrEnds)
+		return nil
+	}
+	asked := append(make([]int32, 0, n), prompt[:front]...)
+	asked = f.idsInto(asked, int(n-front-back))
+	return append(asked, prompt[most-back:]...)
+}
+
+func (f *fields) sampling() (s Sampling) {
+	for _, v := range [...]**float64{&s.Temperature, &s.TopP, &s.MinP} {
+		if f.flag() {
+			*v = new(math.Float64frombits(f.Uint64()))
+		}
+	}
+	for _, v := range [...]**int64{&s.TopK, &s.MaxNewTokens, &s.Seed} {
+		if f.flag() {
+			*v = new(f.Varint())
+		}
+	}
+	if n, ok := f.Len(1); ok {
+		s.Stop = []string{}
+		for i := 0; i < n && f.Err() == nil; i++ {
+			s.Stop = append(s.Stop, f.Text())
+		}
+	}
+	s.StopIDs = f.ids()
+	return s
+}
+
+func (f *fields) ids() []int32 {
+	n, ok := f.Len(1)
+	if !ok {
+		return nil
+	}
+	return f.idsInto(make([]int32, 0, n), n)
+}
+
+// idsInto appends n ids, for which ids must have room.
+func (f *fields) idsInto(ids []int32, n int) []int32 {
+	for range n {
+		v := f.Uvarint()
+		if v > math.MaxUint32 {
+			f.Fail(fmt.Errorf("id %d", v))
+		}
+		if f.Err() != nil {
+			return nil
+		}
+		ids = append(ids, int32(uint32(v)))
+	}
+	return ids
+}
+
+func (f *fields) int32() int32 {
+	v := f.Varint()
+	if v != int64(int32(v)) {
+		f.Fail(fmt.Errorf("%d where a number of 32 bits should be", v))
+	}
+	return int32(v)
+}
+
+func (f *fields) flag() bool {
+	b := f.Take(1)
+	if b != nil && b[0] > 1 {
+		f.Fail(fmt.Errorf("%d where 0 or 1 should be", b[0]))
+	}
+	return b != nil && b[0] == 1
+}
+
+// nano is a time by its nanoseconds since 1970.
+func (f *fields) nano() time.Time {
+	v := f.Uvarint()
+	if v > math.MaxInt64 {
+		f.Fail(fmt.Errorf("time %d", v))
+		return time.Time{}
+	}
+	return time.Unix(0, int64(v)).UTC()
+}
+
+// time is the inverse of appendTime.
+func (f *fields) time(from time.Time) time.Time {
+	seconds, nanos := f.Varint(), f.Uvarint()
+	if nanos > 999_999_999 {
+		f.Fail(fmt.Errorf("%d nanoseconds", nanos))
+	}
+	if f.Err() != nil {
+		return time.Time{}
+	}
+	return time.Unix(from.Unix()+seconds, int64(nanos)).UTC()
+}

@@ -1,0 +1,251 @@
+package tap
+
+import (
+	"encoding/binary"
+	"math"
+	"slices"
+	"time"
+)
+
+// This file is the format of the payloads of a segment; the package comment shows it.
+
+// What a payload is: its first byte.
+const (
+	opCall = 1
+	opTick = 2
+	opHead = 3
+	opEnd  = 4
+)
+
+// An entry is a call on its way to the segment. It owns its memory.
+type entry struct {
+	call   Call  // without ids
+	tokens IDs   // the call's prompt, and its output behind it
+	prompt int   // how many of them are the prompt, or -1 for nil
+	output int   // how many are the output, or -1 for nil
+	asked  *IDs  // nil for nil
+	size   int64 // about its memory
+	// Of the moment when it was added: the time, and how many calls the spool had dropped.
+	added   time.Time
+	dropped int64
+}
+
+// newEntry copies c.
+func newEntry(c *Call) *entry {
+	e := &entry{call: *c, tokens: PackIDs(c.Prompt, c.Output), prompt: lenOrNil(c.Prompt), output: lenOrNil(c.Output)}
+	e.size = bound(c) - 5*int64(len(c.Prompt)+len(c.Output)+len(c.Asked)) + int64(e.tokens.Bytes())
+	e.call.Prompt, e.call.Output, e.call.Asked = nil, nil, nil
+	if c.Asked != nil {
+		e.asked = new(PackIDs(c.Asked))
+		e.size += int64(e.asked.Bytes())
+	}
+	e.call.Logprobs = slices.Clone(c.Logprobs)
+	s := &e.call.Sampling
+	s.Stop, s.StopIDs = slices.Clone(s.Stop), slices.Clone(s.StopIDs)
+	s.Temperature, s.TopP, s.MinP = clone(s.Temperature), clone(s.TopP), clone(s.MinP)
+	s.TopK, s.MaxNewTokens, s.Seed = clone(s.TopK), clone(s.MaxNewTokens), clone(s.Seed)
+	return e
+}
+
+// lenOrNil returns the length of a list, or -1 for nil.
+func lenOrNil(ids []int32) int {
+	if ids == nil {
+		return -1
+	}
+	return len(ids)
+}
+
+// ids returns the call with its ids, and its tokens, which are in room, or in what it returns
+// in place of room. A list that is empty is not nil.
+func (e *entry) ids(room []int32) (c Call, tokens, grown []int32) {
+	c = e.call
+	n := e.tokens.Len()
+	room = e.tokens.AppendTo(slices.Grow(room[:0], max(n, 1)), n)
+	if e.asked != nil {
+		room = e.asked.AppendTo(room, e.asked.Len())
+		c.Asked = room[n:]
+	}
+	tokens = room[:n:n]
+	if e.prompt >= 0 {
+		c.Prompt = tokens[:e.prompt:e.prompt]
+	}
+	if e.output >= 0 {
+		c.Output = tokens[n-e.output:]
+	}
+	return c, tokens, room
+}
+
+func clone[T any](v *T) *T {
+	if v == nil {
+		return nil
+	}
+	return new(*v)
+}
+
+// fixed is more than what the fields of fixed size take.
+const fixed = 256
+
+// bound returns a size that neither the payload of a call nor its memory exceeds by much.
+func bound(c *Call) int64 {
+	n := fixed + 5*(len(c.Prompt)+len(c.Asked)+len(c.Output)+len(c.Sampling.StopIDs)) + 4*len(c.Logprobs)
+	n += len(c.Engine) + len(c.Dialect) + len(c.Finish) + len(c.Version)
+	for _, s := range c.Sampling.Stop {
+		n += len(s) + 16
+	}
+	return int64(n)
+}
+
+// An encoder makes the payloads of one segment. The zero value begins a segment.
+type encoder struct {
+	last  uint64 // the number of the last call
+	known finder
+	room  []int32 // for the ids of a call
+}
+
+// maxRoom is the most ids for which an encoder keeps room from call to call.
+const maxRoom = 256 << 10
+
+// appendHead appends the first payload of a segment.
+func appendHead(b []byte, h head) []byte {
+	return binary.AppendUvarint(binary.AppendUvarint(append(b, opHead), h.before), h.process)
+}
+
+// appendEnd appends the last payload of a segment. closed says that the process has nothing
+// more to write.
+func appendEnd(b []byte, closed bool) []byte { return append(b, opEnd, flag(closed)) }
+
+// appendTick appends a payload that says: every call that was added before t stands before,
+// but for so many that were dropped since the segment was begun.
+func appendTick(b []byte, t time.Time, dropped int64) []byte {
+	return appendMoment(append(b, opTick), t, dropped)
+}
+
+func appendMoment(b []byte, t time.Time, dropped int64) []byte {
+	return binary.AppendUvarint(binary.AppendUvarint(b, uint64(t.UnixNano())), uint64(max(dropped, 0)))
+}
+
+// append appends the payload of a call. dropped is how many calls were dropped since the
+// segment was begun, and before this one was added.
+func (e *encoder) append(b []byte, en *entry, dropped int64) []byte {
+	c, tokens, room := en.ids(e.room)
+	if e.room = room; cap(room) > maxRoom {
+		e.room = nil
+	}
+	e.last++
+	base, shared, sums := uint64(0), 0, []uint64(nil)
+	if len(c.Prompt) >= block {
+		base, shared, sums = e.known.find(c.Prompt)
+	}
+	oldest, ok := e.known.oldest()
+	if !ok {
+		oldest = e.last
+	}
+	b = append(b, opCall)
+	b = binary.AppendUvarint(b, e.last)
+	b = binary.AppendUvarint(b, e.last-oldest)
+	b = appendMoment(b, en.added, dropped)
+	b = appendTime(appendTime(b, c.Began, en.added), c.Ended, en.added)
+	b = appendText(appendText(b, c.Engine), c.Dialect)
+	b = append(binary.AppendVarint(b, int64(c.Status)), flag(c.Cut))
+	b = appendText(b, c.Finish)
+	b = binary.AppendVarint(b, int64(c.Matched))
+	b = appendText(b, c.Version)
+	for _, v := range [...]int32{c.PromptTokens, c.OutputTokens, c.Cached} {
+		b = binary.AppendVarint(b, int64(v))
+	}
+	b = appendSampling(b, &c.Sampling)
+	b = appendPrompt(b, c.Prompt, e.last-base, shared)
+	b = appendAsked(b, c.Asked, c.Prompt)
+	b = appendIDs(appendLen(b, len(c.Output), c.Output == nil), c.Output)
+	b = appendLen(b, len(c.Logprobs), c.Logprobs == nil)
+	for _, v := range c.Logprobs {
+		b = binary.LittleEndian.AppendUint32(b, math.Float32bits(v))
+	}
+	if shared > 0 && e.known.byNumber[base].replaced(shared) {
+		e.known.forget(base)
+	}
+	if c.Prompt != nil {
+		e.known.keep(e.last, tokens, history{tokens: en.tokens, prompt: len(c.Prompt), root: shared == 0, sums: sums})
+	}
+	return b
+}
+
+// appendPrompt appends the prompt, whose first shared tokens are those of the call that was
+// back calls before.
+func appendPrompt(b []byte, prompt []int32, back uint64, shared int) []byte {
+	b = appendLen(b, len(prompt), prompt == nil)
+	if prompt == nil {
+		return b
+	}
+	b = binary.AppendUvarint(b, uint64(shared))
+	if shared > 0 {
+		b = binary.AppendUvarint(b, back)
+		b = binary.LittleEndian.AppendUint64(b, sum(seed, prompt))
+	}
+	return appendIDs(b, prompt[shared:])
+}
+
+// appendAsked appends what the server had sent, by what differs from the prompt.
+func appendAsked(b []byte, asked, prompt []int32) []byte {
+	b = appendLen(b, len(asked), asked == nil)
+	if asked == nil {
+		return b
+	}
+	front := common(asked, prompt)
+	back := 0
+	for most := min(len(asked), len(prompt)) - front; back < most && asked[len(asked)-1-back] == prompt[len(prompt)-1-back]; {
+		back++
+	}
+	b = binary.AppendUvarint(binary.AppendUvarint(b, uint64(front)), uint64(back))
+	return appendIDs(b, asked[front:len(asked)-back])
+}
+
+func appendSampling(b []byte, s *Sampling) []byte {
+	for _, v := range [...]*float64{s.Temperature, s.TopP, s.MinP} {
+		if b = append(b, flag(v != nil)); v != nil {
+			b = binary.LittleEndian.AppendUint64(b, math.Float64bits(*v))
+		}
+	}
+	for _, v := range [...]*int64{s.TopK, s.MaxNewTokens, s.Seed} {
+		if b = append(b, flag(v != nil)); v != nil {
+			b = binary.AppendVarint(b, *v)
+		}
+	}
+	b = appendLen(b, len(s.Stop), s.Stop == nil)
+	for _, text := range s.Stop {
+		b = appendText(b, text)
+	}
+	return appendIDs(appendLen(b, len(s.StopIDs), s.StopIDs == nil), s.StopIDs)
+}
+
+// appendTime appends t by its distance from another time.
+func appendTime(b []byte, t, from time.Time) []byte {
+	b = binary.AppendVarint(b, t.Unix()-from.Unix())
+	return binary.AppendUvarint(b, uint64(t.Nanosecond()))
+}
+
+func appendIDs(b []byte, ids []int32) []byte {
+	b = slices.Grow(b, 3*len(ids))
+	for _, id := range ids {
+		b = binary.AppendUvarint(b, uint64(uint32(id)))
+	}
+	return b
+}
+
+func appendLen(b []byte, n int, isNil bool) []byte {
+	if isNil {
+		return append(b, 0)
+	}
+	return binary.AppendUvarint(b, uint64(n)+1)
+}
+
+func appendText(b []byte, s string) []byte {
+	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
+}
+
+func flag(v bool) byte {
+	if v {
+		return 1
+	}
+	return 0
+}

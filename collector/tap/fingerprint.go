@@ -1,0 +1,73 @@
+package tap
+
+import (
+	"encoding/binary"
+	"hash/maphash"
+	"math"
+)
+
+// A fingerprint stands for the sampled ids of a call and the bits of their
+// log-probabilities. It is 128 bits of two keyed hashes: two calls with one fingerprint have
+// the same ids and bits.
+type fingerprint [2]uint64
+
+// A digest stands for the ids of a prompt in the same way.
+type digest [2]uint64
+
+// seeds are the keys of one index.
+type seeds [2]maphash.Seed
+
+func newSeeds() seeds { return seeds{maphash.MakeSeed(), maphash.MakeSeed()} }
+
+// of returns the fingerprint of a call. A value that is not finite has no bits of its own: a
+// server writes NaN and the infinities as null.
+func (s *seeds) of(ids []int32, logprobs []float32) fingerprint {
+	var h [2]maphash.Hash
+	h[0].SetSeed(s[0])
+	h[1].SetSeed(s[1])
+	var room [1024]byte
+	words := room[:0]
+	for i, id := range ids {
+		bits := uint32(math.MaxUint32) // a NaN that no engine gives
+		switch {
+		case i >= len(logprobs) || !finite(logprobs[i]):
+		case logprobs[i] == 0:
+			bits = 0 // -0 as well, whose sign JSON may lose
+		default:
+			bits = math.Float32bits(logprobs[i])
+		}
+		words = binary.LittleEndian.AppendUint32(words, uint32(id)) //nolint:gosec // the bits of an id
+		words = binary.LittleEndian.AppendUint32(words, bits)
+		if len(words) == len(room) || i == len(ids)-1 {
+			_, _ = h[0].Write(words)
+			_, _ = h[1].Write(words)
+			words = room[:0]
+		}
+	}
+	return fingerprint{h[0].Sum64(), h[1].Sum64()}
+}
+
+func finite(f float32) bool { return !math.IsNaN(float64(f)) && !math.IsInf(float64(f), 0) }
+
+const (
+	// sure is the log-probability from which on a token says nothing about its prompt: the
+	// engine gave it more than 0.999. Such values are 0, or one of few next to it.
+	sure = -1e-3
+	// tellingTokens is how many other tokens make a fingerprint that no other prompt has.
+	// The log-probability of each depends on all ids of the prompt. Between prompts that
+	// differ in a name one of them may be equal by the rounding of bf16; sixteen are not.
+	tellingTokens = 16
+)
+
+// telling reports whether no other prompt gives these log-probabilities.
+func telling(logprobs []float32) bool {
+	n := 0
+	for _, f := range logprobs {
+		if finite(f) && f < sure {
+			if n++; n == tellingTokens {
+				return true
+			}
+		}
+	}
+	return false
+}

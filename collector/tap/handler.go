@@ -1,0 +1,180 @@
+package tap
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// The paths and headers of a spool over HTTP; the package comment shows what they mean.
+const (
+	listPath    = "/tap/segments"
+	nowHeader   = "Tap-Now"
+	finalHeader = "Tap-Final"
+)
+
+// The limits of one answer, and how long it is held back so that several calls go into it.
+const (
+	maxChunk = 1 << 20
+	maxWait  = 30 * time.Second
+	gather   = 5 * time.Millisecond
+)
+
+// listing is the answer to a request for the list of segments.
+type listing struct {
+	Version  int             `json:"version"`
+	Segments []listedSegment `json:"segments"`
+}
+
+type listedSegment struct {
+	Number uint64 `json:"number"`
+	Bytes  int64  `json:"bytes"`
+	Open   bool   `json:"open"`
+}
+
+// Handler serves the segments under /tap/ to Readers elsewhere. A request may wait for more
+// to come, for some seconds; it ends when its context does, and when the spool is closed.
+func (s *Spool) Handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET "+listPath, s.serveList)
+	mux.HandleFunc("GET "+listPath+"/{number}", s.serveSegment)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set(nowHeader, strconv.FormatInt(time.Now().UnixNano(), 10))
+		mux.ServeHTTP(w, r)
+	})
+}
+
+func (s *Spool) serveList(w http.ResponseWriter, r *http.Request) {
+	wait, err := waitOf(r)
+	after := uint64(0)
+	if text := r.FormValue("after"); err == nil && text != "" {
+		after, err = strconv.ParseUint(text, 10, 64)
+	}
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	var list []segment
+	open := s.waitFor(r, wait, func(uint64) bool {
+		list, err = segments(s.cfg.Dir)
+		return err != nil || len(list) > 0 && list[len(list)-1].number > after
+	})
+	if err != nil {
+		http.Error(w, "the spool cannot be read", http.StatusInternalServerError)
+		return
+	}
+	l := listing{Version: Version, Segments: []listedSegment{}}
+	for _, seg := range list {
+		l.Segments = append(l.Segments, listedSegment{seg.number, seg.bytes, seg.number == open})
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(l) // a client that went away hears nothing
+}
+
+func (s *Spool) serveSegment(w http.ResponseWriter, r *http.Request) {
+	wait, err := waitOf(r)
+	from := int64(0)
+	if text := r.Header.Get("Range"); err == nil && text != "" {
+		from, err = rangeOf(text)
+	}
+	number, numberErr := strconv.ParseUint(r.PathValue("number"), 10, 64)
+	if err = errors.Join(err, numberErr); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	f, err := os.Open(segmentPath(s.cfg.Dir, number))
+	if errors.Is(err, os.ErrNotExist) {
+		http.Error(w, "there is no such segment", http.StatusNotFound)
+		return
+	}
+	if err != nil {
+		http.Error(w, "the segment cannot be read", http.StatusInternalServerError)
+		return
+	}
+	defer func() { _ = f.Close() }() // read only
+	size := int64(0)
+	open := s.waitFor(r, wait, func(open uint64) bool {
+		var info os.FileInfo
+		if info, err = f.Stat(); err != nil {
+			return true
+		}
+		size = info.Size()
+		return size > from || open != number
+	})
+	if err != nil {
+		http.Error(w, "the segment cannot be read", http.StatusInternalServerError)
+		return
+	}
+	n := min(size-from, maxChunk)
+	if open != number {
+		w.Header().Set(finalHeader, strconv.FormatInt(size, 10))
+	}
+	if n <= 0 {
+		w.Header().Set("Content-Range", fmt.Sprintf("bytes */%d", size))
+		w.WriteHeader(http.StatusRequestedRangeNotSatisfiable)
+		return
+	}
+	w.Header().Set("Content-Type", "application/octet-stream")
+	w.Header().Set("Content-Length", strconv.FormatInt(n, 10))
+	w.Header().Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", from, from+n-1, size))
+	w.WriteHeader(http.StatusPartialContent)
+	_, _ = io.Copy(w, io.NewSectionReader(f, from, n)) // too few bytes end the connection
+}
+
+// waitFor calls ready until it reports true, now and whenever a segment has grown or ended,
+// for as long as a request may wait. ready is given the number of the open segment, or 0; so
+// it looks at a file after it is known whether more may come. waitFor returns the number
+// that it gave last.
+func (s *Spool) waitFor(r *http.Request, wait time.Duration, ready func(open uint64) bool) (open uint64) {
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	for waited := false; ; waited = true {
+		if waited {
+			_ = pause(r.Context(), gather)
+		}
+		s.mu.Lock()
+		grown, open, closed := s.grown, s.open, s.closed
+		s.mu.Unlock()
+		if ready(open) || closed || wait == 0 {
+			return open
+		}
+		select {
+		case <-grown:
+		case <-timer.C:
+			wait = 0
+		case <-r.Context().Done():
+			return open
+		}
+	}
+}
+
+// waitOf returns how long a request may wait, in seconds.
+func waitOf(r *http.Request) (time.Duration, error) {
+	text := r.FormValue("wait")
+	if text == "" {
+		return 0, nil
+	}
+	seconds, err := strconv.ParseFloat(text, 64)
+	if err != nil || !(seconds >= 0) {
+		return 0, fmt.Errorf("wait: %q is not a number of seconds", text)
+	}
+	return time.Duration(min(seconds, maxWait.Seconds()) * float64(time.Second)), nil
+}
+
+// rangeOf returns from where on a segment is read. Only one kind of range makes sense where
+// the end is not known.
+func rangeOf(text string) (int64, error) {
+	from, ok := strings.CutPrefix(text, "bytes=")
+	from, open := strings.CutSuffix(from, "-")
+	n, err := strconv.ParseInt(from, 10, 64)
+	if !ok || !open || err != nil || n < 0 {
+		return 0, fmt.Errorf("range: %q is not of the form bytes=100-", text)
+	}
+	return n, nil
+}

@@ -1,0 +1,74 @@
+package tap
+
+import (
+	"encoding/binary"
+	"math/bits"
+	"slices"
+)
+
+// IDs is a list of token ids that takes little memory: as many bits for each id as the highest
+// one needs, 18 for a vocabulary of 152,000 tokens. The list does not change. The zero value is
+// empty.
+type IDs struct {
+	n     int
+	width uint   // bits of an id, 1 to 32
+	at    uint   // the bit of b at which the list begins
+	b     []byte // the lowest bits first, and spare bytes, so that a word can be read at any id
+}
+
+// spare is how many bytes more than the ids take.
+const spare = 8
+
+// PackIDs returns the ids of all lists, one list behind the other. It keeps none of them.
+func PackIDs(lists ...[]int32) IDs {
+	n, high := 0, uint32(1)
+	for _, ids := range lists {
+		n += len(ids)
+		for _, id := range ids {
+			high |= uint32(id)
+		}
+	}
+	if n == 0 {
+		return IDs{}
+	}
+	l := IDs{n: n, width: uint(bits.Len32(high))}
+	l.b = make([]byte, (uint(n)*l.width+7)/8+spare)
+	word, filled, to := uint64(0), uint(0), l.b
+	for _, ids := range lists {
+		for _, id := range ids {
+			word |= uint64(uint32(id)) << filled
+			if filled += l.width; filled >= 32 {
+				binary.LittleEndian.PutUint32(to, uint32(word))
+				word, filled, to = word>>32, filled-32, to[4:]
+			}
+		}
+	}
+	binary.LittleEndian.PutUint32(to, uint32(word))
+	return l
+}
+
+// Len returns the number of ids.
+func (l *IDs) Len() int { return l.n }
+
+// Bytes returns the memory of the ids.
+func (l *IDs) Bytes() int { return len(l.b) }
+
+// Next takes the first id off the list, which must not be empty. A copy of the list, which
+// costs little, keeps it.
+func (l *IDs) Next() int32 {
+	word := binary.LittleEndian.Uint64(l.b[l.at/8:])
+	id := word >> (l.at % 8) & (1<<l.width - 1)
+	l.at += l.width
+	l.n--
+	return int32(uint32(id))
+}
+
+// AppendTo appends the first n ids to dst. There must be as many.
+func (l IDs) AppendTo(dst []int32, n int) []int32 {
+	from := len(dst)
+	dst = slices.Grow(dst, n)[:from+n]
+	for i := range dst[from:] {
+		dst[from+i] = l.Next()
+	}
+	return dst
+}

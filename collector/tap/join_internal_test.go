@@ -1,0 +1,189 @@
+package tap
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/rollout-rl/rollout/tokenize"
+)
+
+// check compares what was found with the truth: every prompt that is claimed is the engine's.
+func (f *fleet) check(id string, found []Match) error {
+	repeats := map[string]int{}
+	for k, m := range found {
+		if m.Call == nil {
+			if m.Unshown != (tokenize.Unshown{}) {
+				return fmt.Errorf("%s call %d: not found, and counts %v", id, k, m.Unshown)
+			}
+			continue
+		}
+		repeat := repeatOf(id, m.Call.Prompt)
+		if repeats[repeat] += int(m.Unshown.Retries); repeats[repeat] > f.repeats[repeat] {
+			return fmt.Errorf("%s call %d: %d repeated, %d were", id, k, repeats[repeat], f.repeats[repeat])
+		}
+		if want := f.prompts[id][k]; !slices.Equal(m.Call.Prompt, want) {
+			return fmt.Errorf("%s call %d: got the prompt %v, the engine had %v", id, k, m.Call.Prompt, want)
+		}
+		asked := m.Call.Asked
+		if asked == nil {
+			asked = m.Call.Prompt
+		}
+		if want := f.sent[id][k]; !slices.Equal(asked, want) {
+			return fmt.Errorf("%s call %d: got asked %v, the server sent %v", id, k, asked, want)
+		}
+	}
+	return nil
+}
+
+// play delivers what the tap saw and joins the rollouts, in any order: a rollout may be
+// joined before all is there. It returns how many calls were found, and how many there are.
+func (f *fleet) play(r *rand.Rand, told, early bool) (found, all int, refused map[Refusal]int, err error) {
+	tap := &fakeFeed{}
+	x := NewIndex(IndexConfig{Slack: time.Minute}, tap)
+	refused = map[Refusal]int{}
+	var todo []*Rollout
+	for i := range f.rollouts {
+		todo = append(todo, &f.rollouts[i])
+	}
+	r.Shuffle(len(todo), func(a, b int) { todo[a], todo[b] = todo[b], todo[a] })
+	lost := f.lost
+	if told {
+		for _, c := range lost {
+			x.gaps = append(x.gaps, gap{c.Began, c.Ended, -1, ""})
+		}
+	}
+	seen := f.seen
+	for len(todo) > 0 {
+		if len(seen) > 0 && (!early || r.IntN(64) > 0) {
+			x.add(seen[0])
+			seen = seen[1:]
+			continue
+		}
+		if len(seen) == 0 {
+			tap.done = true
+		}
+		matches := x.Join(context.Background(), todo[0])
+		if err := f.check(todo[0].ID, matches); err != nil {
+			return 0, 0, nil, err
+		}
+		for _, m := range matches {
+			all++
+			if m.Call != nil {
+				found++
+			}
+			refused[m.Refusal]++
+		}
+		todo = todo[1:]
+	}
+	if n := x.Stats().Claimed; n != int64(found) {
+		return 0, 0, nil, fmt.Errorf("%d calls were claimed, %d given away", n, found)
+	}
+	return found, all, refused, nil
+}
+
+// A fakeFeed delivers nothing; the test does.
+type fakeFeed struct {
+	done bool // all there is was delivered
+	lost int64
+	err  error
+	seen chan *Call
+}
+
+var errBehind = errors.New("not all was delivered")
+
+func (f *fakeFeed) Next(ctx context.Context) (*Call, error) {
+	select {
+	case c := <-f.seen:
+		return c, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func (f *fakeFeed) Await(context.Context, time.Time) error {
+	if f.done {
+		return nil
+	}
+	return errBehind
+}
+
+func (f *fakeFeed) Skew() time.Duration     { return 0 }
+func (f *fakeFeed) Trouble() (int64, error) { return f.lost, f.err }
+
+// TestJoinRandom joins random fleets: no rollout ever gets a prompt that its engine did not
+// have, whatever is alike, missing, doubled or late.
+func TestJoinRandom(t *testing.T) {
+	t.Parallel()
+	usual := fleetConfig{shared: 0.3, rewritten: 0.3, compacted: 0.05, short: 0.5, twice: 0.1, spliced: 0.1, uncounted: 0.5, skew: 50 * time.Second}
+	planted, drops, all := usual, usual, usual
+	planted.planted = 0.7
+	drops.dropped = 0.15
+	all.dropped, all.planted, all.sure, all.shared, all.short = 0.15, 0.5, true, 0.7, 0.8
+	for _, tt := range []struct {
+		name  string
+		cfg   fleetConfig
+		told  bool
+		least float64 // of the calls are found
+	}{
+		{"nothing goes wrong", fleetConfig{}, true, 1},
+		{"the usual", usual, true, 0.5},
+		{"planted collisions", planted, true, 0.3},
+		{"dropped calls", drops, true, 0.3},
+		{"everything", all, true, 0.1},
+		{"names, and history that begins anew", fleetConfig{compacted: 0.6, short: 0.6, dropped: 0.2, twice: 0.3, named: true, skew: 5 * time.Second}, true, 0.1},
+		{"drops that nobody tells", fleetConfig{shared: 0.5, rewritten: 0.3, compacted: 0.05, dropped: 0.2, twice: 0.1}, false, 0.7},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			found, all := 0, 0
+			sum := map[Refusal]int{}
+			seeds := uint64(1500)
+			if testing.Short() {
+				seeds = 200
+			}
+			for seed := range seeds {
+				r := rand.New(rand.NewPCG(seed, 14))
+				f := newFleet(r, tt.cfg)
+				n, of, refused, err := f.play(r, tt.told, tt.cfg != fleetConfig{})
+				if err != nil {
+					t.Fatalf("seed %d: %v", seed, err)
+				}
+				found, all = found+n, all+of
+				for k, n := range refused {
+					sum[k] += n
+				}
+			}
+			t.Logf("found %d of %d calls; %v", found, all, sum)
+			if float64(found) < tt.least*float64(all) {
+				t.Errorf("found %d of %d calls, want %.0f %%", found, all, 100*tt.least)
+			}
+		})
+	}
+}
+
+// FuzzJoin joins fleets of any kind. Drops are told; planted log-probabilities are those of
+// short outputs where calls may be missing, as only such ones are equal by themselves.
+func FuzzJoin(f *testing.F) {
+	f.Add(uint64(1), []byte{80, 80, 15, 130, 130, 40, 30, 30, 130})
+	f.Add(uint64(2), []byte{200, 0, 0, 255, 255, 0, 0, 0, 255})
+	f.Add(uint64(3), []byte{255, 100, 60, 200, 200, 100, 60, 60, 60})
+	f.Fuzz(func(t *testing.T, seed uint64, chances []byte) {
+		if len(chances) != 9 {
+			return
+		}
+		c := func(i int) float64 { return float64(chances[i]) / 256 }
+		cfg := fleetConfig{
+			shared: c(0), rewritten: c(1), compacted: c(2), short: c(3), planted: c(4), dropped: c(5), twice: c(6), spliced: c(7), uncounted: c(8),
+			sure: chances[5] > 0, skew: 50 * time.Second,
+		}
+		r := rand.New(rand.NewPCG(seed, 15))
+		if _, _, _, err := newFleet(r, cfg).play(r, true, seed%2 == 0); err != nil {
+			t.Fatal(err)
+		}
+	})
+}

@@ -1,0 +1,330 @@
+package tap
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/rollout-rl/rollout/sink/frame"
+)
+
+// A Reader reads the calls of a spool in the order in which they were added, and follows
+// it while it is written. Each call comes once. Next is for one goroutine, the other methods
+// are for all. A Reader holds up to 32 MiB of prompts, with which later ones begin.
+type Reader struct {
+	src   source
+	since time.Time
+
+	number uint64   // of the open segment, or of the last one that was read
+	before struct { // of the segment that was read before it; number 0: there is none
+		number, process uint64
+		end             end
+	}
+	part   part // the open segment, or nil
+	frames *frame.Reader
+	dec    decoder
+	size   int64 // of the open segment, as far as it is known
+	final  bool  // it has no more than that
+	torn   bool  // it was counted as torn
+	fails  int   // errors in a row
+	stuck  int   // errors since a payload was read, of reading the open segment
+
+	passed time.Time // the horizon, once Next is called again
+
+	mu      sync.Mutex
+	horizon time.Time
+	moved   chan struct{} // closed when horizon moves; nil where nobody waits
+	stats   ReaderStats
+	fatal   error
+}
+
+// OpenReader opens a spool: a folder, or the URL of a tap. The error says so where there is
+// none, and wraps [frame.ErrNewer] where a newer version of the program writes it.
+func OpenReader(where string) (*Reader, error) {
+	r := &Reader{}
+	if strings.HasPrefix(where, "http://") || strings.HasPrefix(where, "https://") {
+		src, err := dial(where)
+		if err != nil {
+			return nil, fmt.Errorf("tap: %w", err)
+		}
+		r.src = src
+		return r, nil
+	}
+	list, err := segments(where)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("tap: %s: no such folder", where)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("tap: %w", err)
+	}
+	if _, err := os.Lstat(filepath.Join(where, lockFile)); err != nil && len(list) == 0 {
+		return nil, fmt.Errorf("tap: %s: is not the spool of a tap: it has neither a file %s nor a segment", where, lockFile)
+	}
+	r.src = &folder{dir: where}
+	if err := r.known(list); err != nil {
+		r.src.close()
+		return nil, err
+	}
+	return r, nil
+}
+
+// known returns an error if the newest segment is of a newer version, or may not be read.
+func (r *Reader) known(list []segment) error {
+	if len(list) == 0 {
+		return nil
+	}
+	newest := list[len(list)-1]
+	p, err := r.src.open(newest.number)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil // it was removed
+	}
+	if err != nil {
+		return fmt.Errorf("tap: %w", err)
+	}
+	defer p.close()
+	if _, err := frame.NewReader(p, min(newest.bytes, frame.HeaderSize), header(0)); errors.Is(err, frame.ErrNewer) {
+		return fmt.Errorf("tap: segment %d: %w", newest.number, err)
+	}
+	return nil
+}
+
+// Since leaves out the calls that were added before t, by our clock. It is to be called
+// before the first Next. Segments that ended before t are not read at all.
+func (r *Reader) Since(t time.Time) { r.since = t }
+
+// Next returns the next call, which is the caller's. At the end of what is there it waits
+// for more. The error is ctx's, or wraps [frame.ErrNewer]: what comes then cannot be read.
+// Everything else is counted, and tried again or passed over: see [ReaderStats].
+func (r *Reader) Next(ctx context.Context) (*Call, error) {
+	r.pass()
+	for {
+		if err := r.end(ctx); err != nil {
+			return nil, err
+		}
+		if r.part == nil {
+			if err := r.advance(ctx); err != nil {
+				r.failed(ctx, err)
+			}
+			continue
+		}
+		payload, err := r.frames.Next()
+		switch {
+		case err == nil:
+			r.stuck = 0
+			if c := r.call(payload); c != nil {
+				return c, nil
+			}
+		case err == io.EOF && r.final:
+			r.ended()
+		case err == io.EOF:
+			if err := r.grow(ctx); err != nil {
+				r.failed(ctx, err)
+			}
+		case r.damaged(err):
+		default:
+			r.unread(ctx, err)
+		}
+	}
+}
+
+// end returns why nothing more can be read.
+func (r *Reader) end(ctx context.Context) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.fatal
+}
+
+// call decodes a payload, and notes what it says of those before. It returns nil where there
+// is nothing to return.
+func (r *Reader) call(payload []byte) *Call {
+	lost, dropped := r.dec.lost, r.dec.dropped
+	c, added, err := r.dec.decode(payload)
+	if err == nil && added.After(r.passed) {
+		r.passed = added
+	}
+	if c == nil {
+		defer r.pass() // a tick may have moved it
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.stats.Lost += int64(r.dec.lost - lost)
+	r.stats.Dropped += int64(r.dec.dropped - dropped)
+	switch {
+	case err == nil && payload[0] == opHead:
+		r.follows(r.dec.head)
+	case errors.Is(err, errNoBase):
+		r.stats.Orphans++
+		return nil
+	case err != nil:
+		r.stats.Damaged++
+		r.stats.DamagedBytes += int64(len(payload))
+		return nil
+	}
+	if c != nil {
+		r.stats.Calls++
+		if added.Before(r.since.Add(r.src.skew())) {
+			return nil
+		}
+	}
+	return c
+}
+
+// advance opens the next segment, if there is one.
+func (r *Reader) advance(ctx context.Context) error {
+	list, err := r.src.list(ctx, r.number)
+	if err != nil {
+		return err
+	}
+	r.well()
+	n, ok := r.choose(list)
+	if !ok {
+		return nil
+	}
+	r.part, err = r.src.open(n)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	r.before.number, r.number = r.number, n
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err != nil {
+		r.stats.Removed++
+		return nil
+	}
+	r.stats.Segments++
+	r.frames, r.dec, r.size, r.final, r.torn = frame.NewGrowing(r.part, header(n)), decoder{}, 0, false, false
+	r.frames.MaxPayload(maxPayload)
+	return nil
+}
+
+// choose returns the segment to be read next.
+func (r *Reader) choose(list []segment) (uint64, bool) {
+	if r.number == 0 && !r.since.IsZero() {
+		// A segment has no call that was added after the next one was begun.
+		since := r.since.Add(r.src.skew()).UnixMilli()
+		for len(list) > 1 && int64(list[1].number) <= since {
+			list = list[1:]
+		}
+	}
+	i := slices.IndexFunc(list, func(s segment) bool { return s.number > r.number })
+	if i < 0 {
+		return 0, false
+	}
+	return list[i].number, true
+}
+
+// grow lets the frames go on with what was written since.
+func (r *Reader) grow(ctx context.Context) error {
+	before := r.size
+	if r.stuck > 0 {
+		before = -1 // what was cut is not waited for
+	}
+	g, err := r.part.grow(ctx, r.frames.Offset(), before)
+	if errors.Is(err, os.ErrNotExist) {
+		r.mu.Lock()
+		r.stats.Removed++
+		r.mu.Unlock()
+		r.leave()
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	r.well()
+	r.mu.Lock()
+	r.stats.Bytes += max(0, g.size-r.size)
+	r.mu.Unlock()
+	r.size, r.final = g.size, g.final
+	if g.idle.After(r.passed) {
+		r.tear()
+		r.passed = g.idle
+		r.pass()
+	}
+	err = r.frames.Grow(g.size, !g.final)
+	if err == nil {
+		return nil
+	}
+	if r.damaged(err) {
+		r.leave()
+		return nil
+	}
+	return fmt.Errorf("segment %d: %w", r.number, err)
+}
+
+// unread counts that the open segment could not be read, and leaves it where that goes on.
+// It may be shorter than it was: a write that failed is cut off.
+func (r *Reader) unread(ctx context.Context, err error) {
+	r.failed(ctx, err)
+	if r.stuck++; r.stuck < maxStuck {
+		if err := r.grow(ctx); err != nil {
+			r.failed(ctx, err)
+		}
+		return
+	}
+	r.mu.Lock()
+	r.stats.Damaged++
+	r.mu.Unlock()
+	r.leave()
+}
+
+// leave closes the open segment.
+func (r *Reader) leave() {
+	r.part.close()
+	r.before.process, r.before.end = r.dec.head.process, r.dec.end
+	r.part, r.frames, r.dec, r.stuck = nil, nil, decoder{}, 0
+}
+
+// The pauses after errors, and how many errors in a row a segment may have that cannot be
+// read.
+const (
+	firstPause = 50 * time.Millisecond
+	lastPause  = time.Second
+	maxStuck   = 6
+)
+
+// failed counts an error that is not damage, and waits.
+func (r *Reader) failed(ctx context.Context, err error) {
+	if ctx.Err() != nil {
+		return
+	}
+	r.mu.Lock()
+	r.stats.Errors++
+	r.stats.Err = err
+	if errors.Is(err, frame.ErrNewer) {
+		r.fatal = fmt.Errorf("tap: %w", err)
+	}
+	r.mu.Unlock()
+	if r.fails++; errors.Is(err, frame.ErrNewer) {
+		return
+	}
+	_ = pause(ctx, min(firstPause<<min(r.fails, 10), lastPause)) // Next looks at ctx
+}
+
+// well notes that there is no error any more.
+func (r *Reader) well() {
+	if r.fails == 0 {
+		return
+	}
+	r.fails = 0
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.stats.Err = nil
+}
+
+// Close releases what the Reader has open. Nothing else may be called then.
+func (r *Reader) Close() {
+	if r.part != nil {
+		r.leave()
+	}
+	r.src.close()
+}

@@ -1,0 +1,66 @@
+package tap
+
+import (
+	"math"
+	"os"
+	"time"
+)
+
+// clean removes segments that are too old, or too many. The open one stays. It also notes
+// what the folder has, and leaves an open segment that somebody has removed.
+func (w *writer) clean() {
+	w.cleaned = time.Now()
+	list, err := segments(w.cfg.Dir)
+	if err != nil {
+		return // begin makes the folder anew
+	}
+	if w.file != nil && !w.isThere() {
+		w.finish(false)
+	}
+	room := w.cfg.MaxBytes - w.cfg.SegmentBytes // the open segment will be so long
+	var closed int64
+	for _, seg := range list {
+		if !w.isOpen(seg) {
+			closed += seg.bytes
+		}
+	}
+	removed := int64(0)
+	kept := list[:0]
+	for _, seg := range list {
+		old := w.cleaned.Sub(seg.ended) > w.cfg.MaxAge
+		if !w.isOpen(seg) && (old || closed > room) && os.Remove(segmentPath(w.cfg.Dir, seg.number)) == nil {
+			closed -= seg.bytes
+			removed++
+			continue
+		}
+		kept = append(kept, seg)
+	}
+	s := w.spool
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stats.Removed += removed
+	s.stats.Segments, s.stats.SegmentBytes, s.stats.Oldest = len(kept), 0, time.Time{}
+	if len(kept) > 0 {
+		s.stats.Oldest = begunAt(kept[0].number)
+	}
+	for _, seg := range kept {
+		s.stats.SegmentBytes += seg.bytes
+	}
+}
+
+// begunAt is when the segment of that number was begun.
+func begunAt(number uint64) time.Time {
+	return time.UnixMilli(int64(min(number, math.MaxInt64))) //nolint:gosec // it is bounded
+}
+
+func (w *writer) isOpen(seg segment) bool { return w.file != nil && seg.number == w.number }
+
+// isThere reports whether the name of the open segment still leads to it.
+func (w *writer) isThere() bool {
+	a, err := w.file.Stat()
+	if err != nil {
+		return false
+	}
+	b, err := os.Lstat(segmentPath(w.cfg.Dir, w.number))
+	return err == nil && os.SameFile(a, b)
+}

@@ -1,0 +1,82 @@
+package tap
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/rollout-rl/rollout/sink/frame"
+)
+
+// Version is the version of the payloads in a segment. A Reader refuses newer ones.
+const Version = 1
+
+// kind is the kind of a segment's frames.
+const kind = "tap"
+
+// maxPayload is the longest payload of a segment. A longer call is not kept.
+const maxPayload = 64 << 20
+
+// header is that of segment n.
+func header(n uint64) frame.Header { return frame.Header{Kind: kind, Version: Version, Number: n} }
+
+// extension is that of a segment's name.
+const extension = ".tap"
+
+// A segment is one file of a spool. Its number is the time when it was begun, in
+// milliseconds since 1970, or one more than that of the segment before it, whichever is
+// higher.
+type segment struct {
+	number uint64
+	bytes  int64
+	ended  time.Time // when it was written last
+}
+
+func segmentPath(dir string, n uint64) string {
+	return filepath.Join(dir, fmt.Sprintf("%013d%s", n, extension))
+}
+
+// segments lists the segments in dir, oldest first. Other files are passed over.
+func segments(dir string) ([]segment, error) {
+	files, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	var list []segment
+	for _, f := range files {
+		n, ok := segmentNumber(f)
+		if !ok {
+			continue
+		}
+		info, err := f.Info()
+		if err != nil {
+			continue // it was removed
+		}
+		list = append(list, segment{n, info.Size(), info.ModTime()})
+	}
+	slices.SortFunc(list, func(a, b segment) int {
+		if a.number < b.number {
+			return -1
+		}
+		return 1
+	})
+	return list, nil
+}
+
+// segmentNumber returns the number of a segment by its name.
+func segmentNumber(f fs.DirEntry) (uint64, bool) {
+	name, ok := strings.CutSuffix(f.Name(), extension)
+	if !ok || !f.Type().IsRegular() {
+		return 0, false
+	}
+	n, err := strconv.ParseUint(name, 10, 64)
+	if err != nil || n == 0 || fmt.Sprintf("%013d", n) != name {
+		return 0, false
+	}
+	return n, true
+}

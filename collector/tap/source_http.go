@@ -1,0 +1,237 @@
+package tap
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/rollout-rl/rollout/sink/frame"
+)
+
+// A remote is the source of a spool behind the URL of its tap.
+type remote struct {
+	base   *url.URL
+	client *http.Client
+
+	mu       sync.Mutex
+	ahead    time.Duration // the skew
+	measured time.Time     // when; zero: not yet
+}
+
+// What a remote asks for at a time, and how long it waits for an answer beyond that.
+const (
+	askWait   = 2 * time.Second
+	askMore   = 10 * time.Second
+	askWithin = 10 * time.Second // OpenReader
+	remeasure = time.Minute
+	atLeast   = 50 * time.Millisecond // between two requests to which nothing came
+	maxList   = 16 << 20              // bytes of the list of segments
+)
+
+// dial connects to a tap, to find out whether it is one.
+func dial(where string) (*remote, error) {
+	u, err := url.Parse(where)
+	if err != nil || u.Host == "" {
+		return nil, errors.New("the URL of the tap is not one such as http://host:port") // it may hold a password
+	}
+	transport, ok := http.DefaultTransport.(*http.Transport)
+	if !ok {
+		transport = &http.Transport{}
+	}
+	transport = transport.Clone()
+	transport.DisableCompression = true // ids are
+	s := &remote{base: u, client: &http.Client{Transport: transport}}
+	ctx, cancel := context.WithTimeout(context.Background(), askWithin)
+	defer cancel()
+	if _, err := s.listing(ctx, 0, 0); err != nil {
+		s.close()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *remote) close() { s.client.CloseIdleConnections() }
+
+func (s *remote) skew() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ahead
+}
+
+// measure learns the skew from an answer to a request. The tap noted the time when the
+// request came: that is later than when it was sent, so the skew is not too small, and the
+// horizon not too late.
+func (s *remote) measure(sent time.Time, h http.Header) {
+	nanos, err := strconv.ParseInt(h.Get(nowHeader), 10, 64)
+	if err != nil {
+		return
+	}
+	ahead := time.Unix(0, nanos).Sub(sent.Round(0))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.measured.IsZero() || ahead < s.ahead || time.Since(s.measured) > remeasure {
+		s.ahead, s.measured = ahead, time.Now()
+	}
+}
+
+// get asks the tap, and calls read with the answer, whose body it closes.
+func (s *remote) get(ctx context.Context, path string, wait time.Duration, query url.Values, from int64, read func(*http.Response) error) error {
+	ctx, cancel := context.WithTimeout(ctx, wait+askMore)
+	defer cancel()
+	u := s.base.JoinPath(path)
+	if wait > 0 {
+		query.Set("wait", strconv.FormatFloat(wait.Seconds(), 'f', -1, 64))
+	}
+	u.RawQuery = query.Encode()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
+	if err != nil {
+		return err
+	}
+	if from >= 0 {
+		req.Header.Set("Range", fmt.Sprintf("bytes=%d-", from))
+	}
+	sent := time.Now()
+	resp, err := s.client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = resp.Body.Close() }() // read only
+	s.measure(sent, resp.Header)
+	return read(resp)
+}
+
+// listing asks for the list of segments.
+func (s *remote) listing(ctx context.Context, after uint64, wait time.Duration) (l listing, err error) {
+	query := url.Values{}
+	if after > 0 {
+		query.Set("after", strconv.FormatUint(after, 10))
+	}
+	err = s.get(ctx, listPath, wait, query, -1, func(r *http.Response) error {
+		if r.StatusCode != http.StatusOK {
+			return s.refused(r)
+		}
+		if err := json.NewDecoder(io.LimitReader(r.Body, maxList)).Decode(&l); err != nil || l.Version < 1 {
+			return s.notTap("its answer is not the list of segments")
+		}
+		if l.Version > Version {
+			return fmt.Errorf("%s: the tap writes version %d, this program knows %d; use a newer one: %w", s.base.Redacted(), l.Version, Version, frame.ErrNewer)
+		}
+		return nil
+	})
+	return l, err
+}
+
+// refused is the error of an answer that is none of a tap's good ones.
+func (s *remote) refused(r *http.Response) error {
+	if r.StatusCode == http.StatusNotFound || r.StatusCode == http.StatusMethodNotAllowed {
+		return s.notTap("GET " + listPath + ": " + r.Status)
+	}
+	return fmt.Errorf("%s: GET %s: %s", s.base.Redacted(), r.Request.URL.Path, r.Status)
+}
+
+func (s *remote) notTap(why string) error {
+	return fmt.Errorf("%s: is not a tap (%s); give the address at which rollout tap listens", s.base.Redacted(), why)
+}
+
+// rest waits where a request came back at once with nothing: a tap that ends does so.
+func rest(ctx context.Context, asked time.Time) error {
+	return pause(ctx, max(0, atLeast-time.Since(asked)))
+}
+
+func (s *remote) list(ctx context.Context, after uint64) ([]segment, error) {
+	asked := time.Now()
+	l, err := s.listing(ctx, after, askWait)
+	if err != nil {
+		return nil, err
+	}
+	var list []segment
+	for _, seg := range l.Segments {
+		if n := len(list); n > 0 && seg.Number <= list[n-1].number {
+			return nil, s.notTap("its list of segments is out of order")
+		}
+		list = append(list, segment{number: seg.Number, bytes: seg.Bytes})
+	}
+	if n := len(list); n == 0 || list[n-1].number <= after {
+		err = rest(ctx, asked)
+	}
+	return list, err
+}
+
+func (s *remote) open(n uint64) (part, error) { return &fetched{src: s, number: n}, nil }
+
+// A fetched is the stretch of a segment that was fetched and not read yet.
+type fetched struct {
+	src    *remote
+	number uint64
+	buf    []byte
+	base   int64 // where buf begins in the segment
+}
+
+func (f *fetched) close() { f.buf = nil }
+
+func (f *fetched) ReadAt(p []byte, at int64) (int, error) {
+	if at < f.base || at > f.base+int64(len(f.buf)) {
+		return 0, io.ErrUnexpectedEOF
+	}
+	n := copy(p, f.buf[at-f.base:])
+	if n < len(p) {
+		return n, io.EOF
+	}
+	return n, nil
+}
+
+func (f *fetched) grow(ctx context.Context, from, _ int64) (g growth, err error) {
+	if from > f.base {
+		f.buf = append(f.buf[:0], f.buf[min(from-f.base, int64(len(f.buf))):]...)
+		f.base = from
+	}
+	asked, at := time.Now(), f.base+int64(len(f.buf))
+	path := listPath + "/" + strconv.FormatUint(f.number, 10)
+	err = f.src.get(ctx, path, askWait, url.Values{}, at, func(r *http.Response) error {
+		end, err := strconv.ParseInt(r.Header.Get(finalHeader), 10, 64)
+		g.final = err == nil
+		switch r.StatusCode {
+		case http.StatusPartialContent:
+			err = f.append(r, at)
+		case http.StatusRequestedRangeNotSatisfiable:
+			err = nil
+			if g.final && end < at { // a write that failed was cut off
+				f.buf = f.buf[:max(end-f.base, 0)]
+			}
+		case http.StatusNotFound:
+			err = fmt.Errorf("segment %d: %w", f.number, os.ErrNotExist)
+		default:
+			err = f.src.refused(r)
+		}
+		g.size = f.base + int64(len(f.buf))
+		g.final = g.final && g.size >= end
+		return err
+	})
+	if err == nil && !g.final && g.size <= at {
+		err = rest(ctx, asked)
+	}
+	return g, err
+}
+
+// append appends the answer's body, which begins at an offset of the segment. What came of a
+// body that broke off is kept.
+func (f *fetched) append(r *http.Response, at int64) error {
+	var from, last int64
+	if _, err := fmt.Sscanf(r.Header.Get("Content-Range"), "bytes %d-%d/", &from, &last); err != nil || from != at || last-from >= maxChunk {
+		return f.src.notTap("it answers with another range than asked for")
+	}
+	room := int(last - from + 1)
+	n := len(f.buf)
+	f.buf = append(f.buf, make([]byte, max(room, 0))...)
+	got, err := io.ReadFull(r.Body, f.buf[n:])
+	f.buf = f.buf[:n+got]
+	return err
+}

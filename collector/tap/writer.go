@@ -1,0 +1,253 @@
+package tap
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/rollout-rl/rollout/sink/frame"
+)
+
+// A writer writes the calls of a Spool. It is one goroutine, and one more while it syncs.
+type writer struct {
+	spool *Spool
+	cfg   SpoolConfig
+
+	process uint64        // when this process began, in nanoseconds since 1970
+	number  uint64        // of the segment that was begun last
+	last    uint64        // of the last one that is there
+	file    *os.File      // the open segment, or nil
+	frames  *frame.Writer // over file
+	enc     encoder
+	head    int64 // where its first call begins
+	whole   int64 // where the last whole frame of file ends
+	told    int64 // how many dropped calls readers were told of
+	before  int64 // of them, in segments before the open one
+
+	begun    time.Time // when the open segment was begun
+	called   time.Time // when a call was written last
+	ticked   time.Time // when a reader was last told that nothing is behind
+	syncedAt time.Time // when the last sync began
+	cleaned  time.Time
+	retry    time.Time // not before that, after an error
+
+	dirty   bool // something was written after the last sync began
+	syncing bool // a result will come to synced
+	synced  chan syncResult
+}
+
+// A syncResult is that of a sync which ran while the writer went on.
+type syncResult struct {
+	file *os.File
+	size int64 // that the file had when the sync began
+	err  error
+}
+
+// The writer's rhythm.
+const (
+	tickEvery  = 25 * time.Millisecond // of saying that nothing is behind
+	tickOften  = time.Second           // after the last call; from then on
+	tickLess   = 200 * time.Millisecond
+	tickSoon   = 10 * time.Second // after the last call; from then on
+	tickSeldom = time.Second
+	retryEvery = time.Second // after an error
+	cleanEvery = 10 * time.Second
+	maxOpen    = time.Hour // that a segment is written, or an eighth of MaxAge
+)
+
+// run writes until the spool is closed and its queue is empty.
+func (w *writer) run() {
+	defer close(w.spool.ended)
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-w.spool.wake:
+		case r := <-w.synced:
+			w.syncEnded(r)
+		case <-timer.C:
+		}
+		closed := w.isClosed()
+		if now := time.Now(); closed || !now.Before(w.retry) {
+			w.drain()
+		}
+		if closed {
+			w.finish(true)
+			return
+		}
+		timer.Reset(w.rest(time.Now()))
+	}
+}
+
+// rest does what is due, and returns how long until something is due again.
+func (w *writer) rest(now time.Time) time.Duration {
+	next := cleanEvery
+	due := func(at time.Time) bool {
+		next = min(next, max(at.Sub(now), time.Millisecond))
+		return !now.Before(at)
+	}
+	if w.file != nil && now.Sub(w.begun) > w.maxOpen() {
+		w.finish(false)
+	}
+	if due(w.ticked.Add(w.tickEvery(now))) {
+		w.ticked = now
+		w.tick()
+	}
+	if w.dirty && !w.syncing && w.file != nil && due(w.syncedAt.Add(w.cfg.SyncEvery)) {
+		w.sync(now)
+	}
+	if due(w.cleaned.Add(cleanEvery)) {
+		w.clean()
+	}
+	if w.retry.After(now) {
+		due(w.retry)
+	}
+	return next
+}
+
+// tickEvery is the time between two ticks: short while somebody may wait for one.
+func (w *writer) tickEvery(now time.Time) time.Duration {
+	switch quiet := now.Sub(w.called); {
+	case quiet < tickOften:
+		return tickEvery
+	case quiet < tickSoon:
+		return tickLess
+	default:
+		return tickSeldom
+	}
+}
+
+func (w *writer) maxOpen() time.Duration { return min(maxOpen, w.cfg.MaxAge/8) }
+
+func (w *writer) isClosed() bool {
+	s := w.spool
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.closed
+}
+
+// drain writes what is in the queue. After an error what is left stays there; if the spool
+// is closed, it is lost.
+func (w *writer) drain() {
+	s := w.spool
+	s.mu.Lock()
+	batch := s.queue
+	s.queue = nil
+	s.mu.Unlock()
+	for i, e := range batch {
+		batch[i] = nil
+		err := w.write(e)
+		if err == nil {
+			continue
+		}
+		w.fail(err)
+		if errors.Is(err, errPanic) {
+			w.lose(e)
+			continue
+		}
+		batch[i] = e
+		s.mu.Lock()
+		s.queue = append(batch[i:], s.queue...)
+		closed := s.closed
+		s.mu.Unlock()
+		if closed {
+			w.lose(s.queue...)
+		}
+		return
+	}
+	if len(batch) > 0 {
+		w.called = time.Now()
+		w.announce()
+	}
+}
+
+// lose drops calls that were to be written.
+func (w *writer) lose(entries ...*entry) {
+	s := w.spool
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, e := range entries {
+		s.bytes -= e.size
+		s.stats.Lost++
+		s.missed++
+	}
+}
+
+// errPanic is what write returns where the program has a mistake. The call is dropped.
+var errPanic = errors.New("internal error")
+
+// write writes a call, into a new segment where that is due.
+func (w *writer) write(e *entry) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = fmt.Errorf("%w: %v", errPanic, v)
+		}
+	}()
+	if w.file != nil && w.frames.Size() >= w.cfg.SegmentBytes {
+		w.finish(false)
+	}
+	if w.file == nil {
+		if err := w.begin(); err != nil {
+			return err
+		}
+	}
+	if err := w.frames.End(w.enc.append(w.frames.Begin(), e, e.dropped-w.before)); err != nil {
+		return err
+	}
+	w.told = max(w.told, e.dropped)
+	w.wrote()
+	w.dirty = true
+	s := w.spool
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.bytes -= e.size
+	s.stats.Written++
+	return nil
+}
+
+// wrote notes that the file ends with a whole frame.
+func (w *writer) wrote() {
+	s := w.spool
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stats.WrittenBytes += w.frames.Size() - w.whole
+	s.stats.SegmentBytes += w.frames.Size() - w.whole
+	w.whole = w.frames.Size()
+}
+
+// tick tells readers that every call that was added until now stands in the segment.
+func (w *writer) tick() {
+	if time.Now().Before(w.retry) {
+		return
+	}
+	if w.file == nil {
+		if err := w.begin(); err != nil {
+			w.fail(err)
+			return
+		}
+	}
+	s := w.spool
+	s.mu.Lock()
+	waiting, now, missed := len(s.queue) > 0, s.now(), s.missed
+	s.mu.Unlock()
+	if waiting {
+		return
+	}
+	if err := w.frames.End(appendTick(w.frames.Begin(), now, missed-w.before)); err != nil {
+		w.fail(err)
+		return
+	}
+	w.told = missed
+	w.wrote()
+	w.announce()
+}
+
+// announce wakes those who wait for the segment to grow.
+func (w *writer) announce() {
+	s := w.spool
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	close(s.grown)
+	s.grown = make(chan struct{})
+}
