@@ -1,0 +1,91 @@
+package continuity
+
+import (
+	"container/list"
+	"slices"
+	"time"
+)
+
+// A call is one generation: what the server asked, what the engine was sent, and what it
+// sampled. Both prompts are kept as what they have beyond the call before. A call does not
+// change once it is in a site, but for refs.
+type call struct {
+	// parent is a call whose asked ids begin this one's; nil for the first of a chain.
+	// With cut > 0 it is the call whose output was spliced in.
+	parent *call
+	// ids are asked[start:end], and start is the parent's end.
+	ids        []int32
+	start, end int
+	// cut is 0 where the engine was sent asked itself. Else it was sent what it was sent
+	// for parent, the output of parent, and asked[cut:].
+	cut  int
+	sent int // how many ids the engine was sent
+	// output are the sampled ids, with the one that ended them.
+	output []int32
+	// refs counts the site and the calls whose parent this is. It is guarded by the
+	// table's mutex.
+	refs int
+}
+
+// callBytes and siteBytes are what a call and a site cost besides their ids, roughly.
+const (
+	callBytes = 192
+	siteBytes = 256
+)
+
+func (c *call) bytes() int64 { return int64(4*(len(c.ids)+len(c.output))) + callBytes }
+
+// asks reports whether c's asked ids are the first of asked.
+func (c *call) asks(asked []int32) bool {
+	for ; c != nil; c = c.parent {
+		if c.end > len(asked) || !slices.Equal(asked[c.start:c.end], c.ids) {
+			return false
+		}
+	}
+	return true
+}
+
+// appendSent appends what the engine was sent for c to dst. asked begins with c's asked ids.
+func (c *call) appendSent(dst, asked []int32) []int32 {
+	var path []*call
+	for ; c.cut > 0; c = c.parent {
+		path = append(path, c)
+	}
+	dst = append(dst, asked[:c.end]...)
+	for _, next := range slices.Backward(path) {
+		dst = append(dst, c.output...)
+		dst = append(dst, asked[next.cut:next.end]...)
+		c = next
+	}
+	return dst
+}
+
+// A site is a prompt that the server asked, with every call that had it.
+type site struct {
+	hash uint64
+	// calls all have the same asked ids. The slice grows at its end only: a reader may
+	// keep it as it was.
+	calls []*call
+	// blind says that not every output is known. It is never taken back: nothing is
+	// spliced behind this prompt.
+	blind bool
+	used  time.Time
+	in    *list.List // the list of the table that the site is in, and where
+	place *list.Element
+}
+
+func (s *site) put(in *list.List) { s.in, s.place = in, in.PushBack(s) }
+
+func (s *site) touch(now time.Time) {
+	s.used = now
+	s.in.MoveToBack(s.place)
+}
+
+// is reports whether the site's prompt is asked, as far as the site still knows it.
+func (s *site) is(asked []int32) bool {
+	return len(s.calls) == 0 || s.calls[0].end == len(asked) && s.calls[0].asks(asked)
+}
+
+// maxCalls bounds the outputs that a prompt is compared with. One of 4,000 tokens takes some
+// 50 µs.
+const maxCalls = 32

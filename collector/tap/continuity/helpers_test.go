@@ -1,0 +1,165 @@
+package continuity_test
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"regexp"
+	"sync"
+	"testing"
+
+	"github.com/rollout-rl/rollout/collector/letta/lettatest"
+	"github.com/rollout-rl/rollout/collector/tap"
+	"github.com/rollout-rl/rollout/collector/tap/continuity"
+	"github.com/rollout-rl/rollout/collector/tap/continuity/continuitytest"
+	"github.com/rollout-rl/rollout/tokenize/bpe"
+	"github.com/rollout-rl/rollout/tokenize/bpe/bpetest"
+	"github.com/rollout-rl/rollout/tokenize/chat"
+	"github.com/rollout-rl/rollout/tokenize/tokenizetest"
+)
+
+// imEnd and imStart are the tokens of Qwen3 that end and begin a turn.
+const (
+	imStart = 151644
+	imEnd   = 151645
+)
+
+var qwen3Template = sync.OnceValues(func() (*chat.Template, error) {
+	var config struct {
+		ChatTemplate string `json:"chat_template"`
+	}
+	raw, err := os.ReadFile(bpetest.Path("qwen3", bpe.FileConfig))
+	if err != nil {
+		return nil, err
+	}
+	if err := json.Unmarshal(raw, &config); err != nil {
+		return nil, err
+	}
+	return chat.Parse("qwen3", config.ChatTemplate, chat.Options{})
+})
+
+// qwen3 returns the configuration with the tokenizer and template of Qwen3.
+func qwen3(tb testing.TB) continuity.Config {
+	tb.Helper()
+	template, err := qwen3Template()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return continuity.Config{Tokenizer: bpetest.Tokenizer(tb, "qwen3"), Template: template}
+}
+
+func newTable(tb testing.TB, cfg continuity.Config) *continuity.Table {
+	tb.Helper()
+	table, err := continuity.New(cfg)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return table
+}
+
+// encode encodes a rendered text.
+func encode(tb testing.TB, tok *bpe.Tokenizer, text string) []int32 {
+	tb.Helper()
+	ids, err := tok.AppendTokens(nil, text)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return ids
+}
+
+// decode returns the text of ids, special tokens included.
+func decode(tb testing.TB, tok *bpe.Tokenizer, ids []int32) string {
+	tb.Helper()
+	text, err := tok.AppendText(nil, ids, bpe.DecodeOptions{})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return string(text)
+}
+
+// decide asks for one prompt and finds by the counters why it is what it is.
+func decide(tb testing.TB, table *continuity.Table, asked []int32) (sent []int32, reason continuity.Reason) {
+	tb.Helper()
+	before := table.Stats().Prompts
+	sent = table.Prompt(asked)
+	found := false
+	for r, n := range table.Stats().Prompts {
+		switch {
+		case n == before[r]:
+		case n == before[r]+1 && !found:
+			found, reason = true, r
+		default:
+			tb.Fatalf("one prompt was counted as %v from %d to %d", r, before[r], n)
+		}
+	}
+	if !found || reason.Spliced() != (sent != nil) {
+		tb.Fatalf("counted as %v (%v), and sent is %v", reason, found, sent)
+	}
+	return sent, reason
+}
+
+// answered tells the table of a call as the proxy does.
+func answered(table *continuity.Table, asked, sent, output []int32) {
+	c := &tap.Call{Status: 200, Prompt: asked, Output: output}
+	if sent != nil {
+		c.Prompt, c.Asked = sent, asked
+	}
+	table.Answered(c)
+}
+
+// A generation is one call that a real engine was asked for.
+type generation struct {
+	Asked  []int32
+	Output []int32
+	Status int
+}
+
+// recorded returns the generations of a recorded case in their order.
+func recorded(tb testing.TB, name string) []generation {
+	tb.Helper()
+	raw, err := tokenizetest.Recording(filepath.Join(lettatest.Dir(tb), name+".json.gz"))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	var file struct {
+		Exchanges []struct {
+			Calls []struct {
+				Path     string  `json:"path"`
+				InputIDs []int32 `json:"input_ids"`
+				Status   int     `json:"status"`
+				Response json.RawMessage
+			} `json:"model_calls"`
+		}
+	}
+	if err := json.Unmarshal(raw, &file); err != nil {
+		tb.Fatalf("%s: %v", name, err)
+	}
+	var all []generation
+	for _, e := range file.Exchanges {
+		for _, c := range e.Calls {
+			if c.Path != "/generate" {
+				continue
+			}
+			var answer struct {
+				OutputIDs []int32 `json:"output_ids"`
+			}
+			if c.Status == 200 {
+				if err := json.Unmarshal(c.Response, &answer); err != nil {
+					tb.Fatalf("%s: %v", name, err)
+				}
+			}
+			all = append(all, generation{c.InputIDs, answer.OutputIDs, c.Status})
+		}
+	}
+	return all
+}
+
+// checkSplice fails the test if sent is no splice of asked.
+func checkSplice(tb testing.TB, name string, asked, sent []int32, outputs [][]int32) {
+	tb.Helper()
+	if err := continuitytest.Check(bpetest.Tokenizer(tb, "qwen3"), asked, sent, outputs); err != nil {
+		tb.Fatalf("%s: %v", name, err)
+	}
+}
+
+var callPattern = regexp.MustCompile(`(?s)<tool_call>(.*?)</tool_call>`)

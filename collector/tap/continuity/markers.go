@@ -1,0 +1,147 @@
+package continuity
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/rollout-rl/rollout/tokenize/bpe"
+	"github.com/rollout-rl/rollout/tokenize/chat"
+)
+
+// ErrTemplate says that turns of the model cannot be found in prompts of this template.
+var ErrTemplate = errors.New("continuity: template not supported")
+
+// The texts around a turn in ChatML.
+const (
+	startText  = "<|im_start|>"
+	endText    = "<|im_end|>"
+	headerText = startText + "assistant\n"
+)
+
+// markers are the tokens by which the model's turns are found in a prompt.
+type markers struct {
+	start, end int32   // begin and end a turn
+	header     []int32 // begins a turn of the model, and start is its first id
+}
+
+// findMarkers finds the markers and proves, with prompts of three conversations, that the
+// template prints a turn of the model as
+//
+//	header, text and calls, end
+//
+// and that the header is the end of a prompt.
+func findMarkers(cfg *Config) (markers, error) {
+	var m markers
+	tok := cfg.Tokenizer
+	if tok.Family() == bpe.FamilyChars {
+		return m, fmt.Errorf("%w: the tokenizer's vocabulary is one of characters, which drops a space at the start of a text", ErrTemplate)
+	}
+	for _, marker := range []struct {
+		text string
+		id   *int32
+	}{{startText, &m.start}, {endText, &m.end}} {
+		id, ok := tok.ID(marker.text)
+		if !ok || !tok.IsSpecial(id) {
+			return m, fmt.Errorf("%w: the tokenizer has no special token %s; turns are found in ChatML alone (Qwen, Hermes and others)", ErrTemplate, marker.text)
+		}
+		*marker.id = id
+	}
+	var err error
+	if m.header, err = tok.AppendTokens(nil, headerText); err != nil {
+		return m, err
+	}
+	if len(m.header) < 2 || m.header[0] != m.start || slices.Contains(m.header[1:], m.start) || slices.Contains(m.header, m.end) {
+		return m, fmt.Errorf("%w: the tokenizer reads %q as %v, without a header of its own", ErrTemplate, headerText, m.header)
+	}
+	return m, m.prove(cfg)
+}
+
+// prove renders conversations whose prints are known in advance.
+func (m *markers) prove(cfg *Config) error {
+	const (
+		answer = "The sum is five."
+		call   = `{"name": "add", "arguments": {"a": 2, "b": "x"}}`
+		before = `{"role": "system", "content": "S"}, {"role": "user", "content": "U"}`
+		asks   = `, {"role": "assistant", "content": "", "tool_calls": [{"type": "function", "function": ` + call + `}]}, {"role": "tool", "content": "T"}`
+		says   = `, {"role": "assistant", "content": "` + answer + `"}, {"role": "user", "content": "V"}`
+	)
+	first, err := render(cfg, before)
+	if err != nil {
+		return err
+	}
+	if !slices.Equal(m.last(first), m.header) {
+		return fmt.Errorf("%w: its prompts do not end in %q, so the model's turn begins with text of the template", ErrTemplate, headerText)
+	}
+	for _, later := range []struct{ what, messages, want string }{
+		{"an answer", says, answer},
+		{"a call of a tool", asks, "<tool_call>\n" + call + "\n</tool_call>"},
+	} {
+		next, err := render(cfg, before+later.messages)
+		if err != nil {
+			return err
+		}
+		want, err := cfg.Tokenizer.AppendTokens(nil, later.want)
+		if err != nil {
+			return err
+		}
+		if !slices.Equal(m.last(next), m.header) || len(next) < len(first) || !slices.Equal(next[:len(first)], first) {
+			return fmt.Errorf("%w: the next prompt does not begin with the one before", ErrTemplate)
+		}
+		if end := slices.Index(next[len(first):], m.end); end < 0 || m.compare(cfg.Tokenizer, want, next[len(first):][:end]).reason != ReasonSame {
+			return fmt.Errorf("%w: it does not print %s as %q and %s", ErrTemplate, later.what, later.want, endText)
+		}
+	}
+	return nil
+}
+
+// last returns as many of the last ids as the header has.
+func (m *markers) last(ids []int32) []int32 {
+	return ids[max(0, len(ids)-len(m.header)):]
+}
+
+func render(cfg *Config, messages string) ([]int32, error) {
+	list, err := chat.FromJSON([]byte("[" + messages + "]"))
+	if err != nil {
+		return nil, err
+	}
+	text, err := cfg.Template.Render(nil, chat.Input{Messages: list, AddGenerationPrompt: true, Transformers: cfg.Transformers})
+	if err != nil {
+		return nil, fmt.Errorf("%w: it refuses a conversation with a tool: %w", ErrTemplate, err)
+	}
+	return cfg.Tokenizer.AppendTokens(nil, string(text))
+}
+
+// A place is where a turn of the model begins in a prompt.
+type place struct {
+	at   int    // how many ids are before it, the header included
+	hash uint64 // of these ids
+}
+
+// places appends the places of asked to dst. The last of them is the end of asked, if that
+// is where the model is to go on.
+func (m *markers) places(dst []place, seed uint64, asked []int32) []place {
+	h, n := seed, 0
+	for i, id := range asked {
+		// One multiplication per id, and the shift that brings its high bits down.
+		h = (h ^ uint64(uint32(id))) * 0x9e3779b97f4a7c15
+		h ^= h >> 29
+		switch id {
+		case m.header[n]:
+			n++
+		case m.start:
+			n = 1
+		default:
+			n = 0
+		}
+		if n == len(m.header) {
+			dst, n = append(dst, place{i + 1, h}), 0
+		}
+	}
+	return dst
+}
+
+// open reports whether asked ends where the model's turn begins.
+func open(places []place, asked []int32) bool {
+	return len(places) > 0 && places[len(places)-1].at == len(asked)
+}

@@ -1,0 +1,16 @@
+//go:build !race
+
+package continuity_test
+
+import "testing"
+
+// TestPromptAllocates: a prompt that needs no splice costs no memory, and one that does
+// costs what is sent and little more.
+func TestPromptAllocates(t *testing.T) {
+	for drift, most := range map[string]float64{"none": 0, "before": 5} {
+		table, asked, _ := longChain(t, drift)
+		if n := testing.AllocsPerRun(100, func() { table.Prompt(asked) }); n > most {
+			t.Errorf("drift %s: %v allocations, want at most %v", drift, n, most)
+		}
+	}
+}
