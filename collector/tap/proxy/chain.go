@@ -1,0 +1,95 @@
+package proxy
+
+import (
+	"slices"
+	"sync"
+)
+
+// A chain is a prompt cut into blocks, each with a hash of all up to its end. Of two prompts
+// of a rollout the later begins with the earlier one, so it has the earlier one's last block.
+// The hashes only choose an engine: two that are equal by chance do no harm.
+type chain []uint64
+
+// The blocks of a chain, in ids and in bytes of text.
+const (
+	blockIDs   = 32
+	blockBytes = 128
+)
+
+// chainOf returns the chain of a list of ids.
+func chainOf(ids []int32) chain {
+	return make(chain, 0, len(ids)/blockIDs).grow(ids, nil)
+}
+
+// grow appends the blocks of ids and more. c has whole blocks of ids already, or none.
+func (c chain) grow(ids, more []int32) chain {
+	h, in := uint64(seedHash), 0
+	if len(c) > 0 {
+		h = c[len(c)-1]
+	}
+	for _, list := range [...][]int32{ids[len(c)*blockIDs:], more} {
+		for _, id := range list {
+			h = mix(h, uint64(uint32(id)))
+			if in++; in == blockIDs {
+				c, in = append(c, h), 0
+			}
+		}
+	}
+	return c
+}
+
+// chainOfText returns the chain of a text.
+func chainOfText(text []byte) (c chain) {
+	h := uint64(seedHash)
+	for at := 0; at+blockBytes <= len(text); at += blockBytes {
+		for _, b := range text[at : at+blockBytes] {
+			h = mix(h, uint64(b))
+		}
+		c = append(c, h)
+	}
+	return c
+}
+
+const seedHash = 0x9E3779B97F4A7C15
+
+func mix(h, v uint64) uint64 {
+	h = (h ^ v) * 0xff51afd7ed558ccd
+	return h ^ h>>32
+}
+
+// places remembers which engine had the last block of a chain. It holds two generations of
+// placesEach entries at most, and forgets the older one when the younger is full.
+type places struct {
+	mu         sync.Mutex
+	young, old map[uint64]*engine
+}
+
+const placesEach = 1 << 16
+
+// find returns the engine that had the longest part of c, or nil.
+func (p *places) find(c chain) *engine {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, h := range slices.Backward(c) {
+		if e := p.young[h]; e != nil {
+			return e
+		}
+		if e := p.old[h]; e != nil {
+			return e
+		}
+	}
+	return nil
+}
+
+// put remembers that e had c.
+func (p *places) put(c chain, e *engine) {
+	if len(c) == 0 {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.young == nil || len(p.young) >= placesEach {
+		p.old, p.young = p.young, make(map[uint64]*engine)
+	}
+	p.young[c[len(c)-1]] = e
+}

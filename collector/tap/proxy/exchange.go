@@ -1,0 +1,376 @@
+package proxy
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"mime"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/rollout-rl/rollout/collector/tap"
+)
+
+// An exchange is one request and its answer. Its methods are called in this order, by one
+// goroutine at a time:
+//
+//	begin      reads the request, rewrites it           only of a generation
+//	chosen     an engine has it                         several times if one cannot be reached
+//	restore    the engine refused the Continuer's prompt; it is sent the server's own
+//	answered   the head of the answer is there
+//	           the body passes, and the reader reads it
+//	finish     the call is kept: before the client has the end of the answer
+//	end        what is held is freed
+type exchange struct {
+	p        *Proxy
+	d        dialect
+	call     *tap.Call // without its prompt, until finish; nil: not a generation, or not understood
+	blind    *tap.Call // call, if it is not understood; nil: not a generation
+	body     *payload  // of a request that was read, until the head of the answer is there
+	held     int64     // what it counts in p.memory
+	streamed bool
+	set      bool // Config.Set changed it
+	chain    chain
+	prompt   tap.IDs // what the engine was sent, if it was ids
+	asked    tap.IDs // what the server had sent, if that is something else
+	own      idList  // the list of asked
+	engine   *engine
+	reader   *reader
+	began    time.Time // when the engine was given it
+	finished bool
+}
+
+// begin reads the request of a generation, if it may, and makes of it what the engine is given.
+// It reports false if the request did not come to its end.
+func (x *exchange) begin(d dialect, r *http.Request) bool {
+	p := x.p
+	x.blind = newCall(d)
+	if r.ContentLength > p.cfg.BodyBytes || p.memory.Load() > p.cfg.MemoryBytes {
+		p.unread("too_large")
+		return true
+	}
+	x.hold(max(0, r.ContentLength)) // before it comes: many may come at once
+	desk := newDesk()
+	defer desk.free()
+	body, whole, err := desk.read(r.Body, r.ContentLength, func(n int64) bool {
+		x.hold(n)
+		return n <= p.cfg.BodyBytes && p.memory.Load() <= p.cfg.MemoryBytes
+	})
+	if err != nil {
+		return false
+	}
+	if !whole {
+		p.unread("too_large")
+		x.hold(0) // from then on it passes
+		r.Body = io.NopCloser(io.MultiReader(bytes.NewReader(slices.Clone(body)), r.Body))
+		return true
+	}
+	x.d, x.call = d, newCall(d)
+	understood := false
+	p.guard("request", func() { x.understand(r.URL.Path, body, desk); understood = true })
+	if !understood {
+		x.body, x.call, x.set = nil, nil, false
+		x.prompt, x.asked, x.own = tap.IDs{}, tap.IDs{}, idList{}
+		p.unread("panic")
+	}
+	if x.body == nil {
+		x.body = &payload{front: slices.Clone(body)}
+	}
+	if n := x.body.size(); n != r.ContentLength && r.ContentLength >= 0 {
+		r.ContentLength = n
+		r.Header.Del("Content-Length") // net/http writes the right one
+	}
+	b := x.body
+	x.hold(int64(len(b.front) + len(b.list.raw) + len(b.back) + len(x.own.raw) + x.prompt.Bytes() + x.asked.Bytes()))
+	return true
+}
+
+// newCall returns a call of which nothing is known yet.
+func newCall(d dialect) *tap.Call {
+	return &tap.Call{Began: time.Now(), Dialect: d.name(), Matched: -1, PromptTokens: -1, OutputTokens: -1, Cached: -1}
+}
+
+// hold counts n bytes of a body as held, in place of those so far.
+func (x *exchange) hold(n int64) {
+	x.p.memory.Add(n - x.held)
+	x.held = n
+}
+
+// understand reads a body, rewrites it and notes what it says. A body that it does not
+// understand passes as it is, and of its call only is kept that it was.
+func (x *exchange) understand(path string, body []byte, desk *desk) {
+	p := x.p
+	q := &request{path: path, body: body, room: desk.ids}
+	desk.s.ResetBytes(body)
+	err := x.d.request(desk.s, q)
+	if err == nil {
+		err = desk.s.End()
+	}
+	if q.prompt != nil {
+		desk.ids = q.prompt // it may have grown
+	}
+	if err != nil {
+		x.call = nil
+		p.unread("malformed")
+		return
+	}
+	keys := x.d.keys(path)
+	edits := q.edits(x.d, &p.cfg.Set, p.cfg.AskIDs)
+	x.set = p.cfg.Set.members(keys) != nil
+	if q.several {
+		x.call = nil
+		p.unread("several")
+	}
+	prompt := q.prompt
+	if q.several || q.foreign {
+		prompt = nil
+	}
+	if prompt == nil {
+		x.body = &payload{front: edited(body, edits)}
+		if len(edits) == 0 {
+			x.body.front = slices.Clone(body)
+		}
+		x.chain = chainOfText(q.grows)
+	} else {
+		x.body = around(body, q.promptAt, edits)
+		x.own = pack(body[q.promptAt.from:q.promptAt.to], prompt)
+		x.give(x.own, prompt)
+		if sent := x.continued(prompt); sent != nil {
+			x.asked = x.prompt
+			x.give(packed(sent), sent)
+		} else {
+			x.own = idList{}
+		}
+	}
+	if x.call != nil {
+		x.call.Sampling = q.told(keys, &p.cfg.Set)
+		x.streamed = q.streamed
+	}
+}
+
+// give makes a list the one that the engine is sent.
+func (x *exchange) give(list idList, ids []int32) {
+	x.body = &payload{front: x.body.front, list: list, back: x.body.back}
+	if x.prompt = list.ids; x.prompt.Len() == 0 {
+		x.prompt = tap.PackIDs(ids)
+	}
+	x.chain = chainOf(ids)
+}
+
+// continued returns what the Continuer gives the engine instead of asked, or nil.
+func (x *exchange) continued(asked []int32) (sent []int32) {
+	p := x.p
+	if p.cfg.Continuer == nil {
+		return nil
+	}
+	began := time.Now()
+	p.guard("continuity", func() { sent = p.cfg.Continuer.Prompt(asked) })
+	p.stats.continuity.observe(time.Since(began), continuityBounds)
+	if len(sent) == 0 || slices.Equal(sent, asked) || slices.Min(sent) < 0 {
+		return nil
+	}
+	p.stats.continued.Add(1)
+	return sent
+}
+
+// restore gives the engine what the server had sent, after it refused what the Continuer made
+// of it. It reports false if it was not refused, or if the Continuer made nothing of it.
+func (x *exchange) restore(status int) bool {
+	if x.own.size == 0 || !slices.Contains(refusals[:], status) {
+		return false
+	}
+	n := x.asked.Len()
+	x.give(x.own, x.asked.AppendTo(make([]int32, 0, n), n))
+	x.own, x.asked = idList{}, tap.IDs{}
+	x.p.stats.spliceRefused(status)
+	x.p.once(slog.LevelWarn, "splice_refused", fmt.Errorf("an engine answered %d to a prompt of --continuity and was sent the server's own", status))
+	return true
+}
+
+// refusals are the answers that an engine gives because of what is in the body: a prompt that
+// is too long, or ids that it does not know. Others would be the same for any prompt.
+var refusals = [...]int{http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity}
+
+// chosen notes the engine that has the request.
+func (x *exchange) chosen(e *engine) {
+	x.engine, x.began = e, time.Now()
+	if x.call != nil {
+		x.call.Engine = e.name
+	}
+}
+
+// answered notes the head of the answer, and lets the reader see the body.
+func (x *exchange) answered(res *http.Response) {
+	x.p.stats.answered(res.StatusCode)
+	x.body, x.own = nil, idList{}
+	x.hold(0)
+	if x.blind == nil {
+		return
+	}
+	if x.set && slices.Contains(refusals[:], res.StatusCode) {
+		x.p.once(slog.LevelWarn, "set_refused", fmt.Errorf("an engine answered %d to a request that --set had changed: %s", res.StatusCode, x.p.cfg.Set.names()))
+	}
+	understood := x.call != nil
+	if !understood {
+		// Whoever looks for a call must not take it for one that never was.
+		x.call = x.blind
+		x.call.Engine = x.engine.name
+	}
+	x.call.Status = res.StatusCode
+	if understood && res.StatusCode == http.StatusOK && x.readable(res.Header) {
+		x.p.guard("answer", func() { x.reader = newReader(x.d, x.streamed) })
+	}
+	res.Body = &passing{body: res.Body, x: x}
+	if res.ContentLength == 0 {
+		x.finish(true)
+	}
+}
+
+// readable reports whether a reader can read a body with such a header.
+func (x *exchange) readable(h http.Header) bool {
+	if enc := h.Get("Content-Encoding"); enc != "" && enc != "identity" {
+		x.p.unread("encoded")
+		return false
+	}
+	kind, _, _ := mime.ParseMediaType(h.Get("Content-Type"))
+	if x.streamed != (kind == "text/event-stream") {
+		x.p.unread("content_type")
+		return false
+	}
+	return true
+}
+
+// drop ends the reading of the answer.
+func (x *exchange) drop() {
+	if r := x.reader; r != nil {
+		x.reader = nil
+		x.p.guard("answer", r.close)
+	}
+}
+
+// A passing body is read by the reader while it goes to the client.
+type passing struct {
+	body io.ReadCloser
+	x    *exchange
+}
+
+func (b *passing) Read(buf []byte) (int, error) {
+	n, err := b.body.Read(buf)
+	x := b.x
+	if n > 0 && x.reader != nil {
+		whole := false
+		x.p.guard("answer", func() { x.reader.write(buf[:n]); whole = true })
+		if !whole {
+			x.p.unread("panic")
+			x.drop()
+		}
+	}
+	// A body of known length says that it ends with its last bytes, one in chunks before its
+	// last chunk goes on. A client may stop at the last event of a stream.
+	if err == io.EOF || x.streamed && x.reader != nil && x.reader.over {
+		x.finish(true)
+		x.drop()
+	}
+	return n, err
+}
+
+func (b *passing) Close() error { return b.body.Close() }
+
+// finish keeps the call. through reports whether the answer came to its end.
+func (x *exchange) finish(through bool) {
+	p, c := x.p, x.call
+	if c == nil || x.finished {
+		return
+	}
+	x.finished = true
+	c.Cut, c.Ended = !through, time.Now()
+	if x.engine != nil {
+		p.stats.time.observe(c.Ended.Sub(x.began), timeBounds)
+	}
+	desk := newDesk()
+	defer desk.free() // what the call refers to is nobody's from then on
+	sent := x.ids(desk)
+	p.guard("answer", func() { x.fill(through, desk) })
+	if p.cfg.Continuer != nil {
+		p.guard("continuity", func() { p.cfg.Continuer.Answered(x.told(sent)) })
+	}
+	kept := false
+	p.guard("keep", func() { kept = p.cfg.Keep(c) })
+	if kept {
+		p.stats.kept.Add(1)
+	} else {
+		p.stats.dropped.Add(1)
+	}
+	if sent.prompt != nil && slices.Equal(c.Prompt, sent.prompt) && c.Output != nil {
+		p.guard("balance", func() { p.balance.places.put(x.chain.grow(c.Prompt, c.Output), x.engine) })
+	}
+	p.cfg.Log.Debug("call", "dialect", c.Dialect, "engine", c.Engine, "status", c.Status, "prompt", len(c.Prompt), "output", len(c.Output), "cut", c.Cut)
+	c.Prompt, c.Asked, c.Output, c.Logprobs = nil, nil, nil, nil
+}
+
+// prompts are what the engine was sent, and what the server had sent if that is something else.
+type prompts struct{ prompt, asked []int32 }
+
+// ids moves the prompts of the call to a desk.
+func (x *exchange) ids(desk *desk) (sent prompts) {
+	n, m := x.prompt.Len(), x.asked.Len()
+	room := x.asked.AppendTo(x.prompt.AppendTo(slices.Grow(desk.ids[:0], n+m), n), m)
+	desk.ids = room
+	if n > 0 {
+		sent.prompt = room[:n:n]
+	}
+	if m > 0 {
+		sent.asked = room[n:]
+	}
+	x.call.Prompt, x.call.Asked = sent.prompt, sent.asked
+	x.prompt, x.asked = tap.IDs{}, tap.IDs{}
+	return sent
+}
+
+// told is the call as the Continuer knows it: with the prompts that it was asked for, also if
+// the engine had another one. What was sampled then continues neither.
+func (x *exchange) told(sent prompts) *tap.Call {
+	if sent.prompt == nil || slices.Equal(x.call.Prompt, sent.prompt) {
+		return x.call
+	}
+	c := *x.call
+	c.Prompt, c.Asked, c.Output, c.Logprobs = sent.prompt, sent.asked, nil, nil
+	return &c
+}
+
+// end frees what the exchange holds. A call whose answer did not end is kept now.
+func (x *exchange) end() {
+	x.hold(0)
+	x.finish(false)
+	x.drop()
+	if x.engine != nil {
+		x.engine.busy.Add(-1)
+	}
+}
+
+// fill gives the call what its answer said. Nothing is claimed of one that did not end.
+func (x *exchange) fill(through bool, desk *desk) {
+	r := x.reader
+	if r == nil {
+		return
+	}
+	if through {
+		r.end()
+	}
+	why, same := r.call(x.call, desk.ids[len(desk.ids):])
+	if why != "" {
+		x.p.unread(why)
+	}
+	if !same {
+		x.p.unread("prompt_tokens")
+	}
+}
+
+// unread counts a body, or a part of one, that passed and says nothing.
+func (p *Proxy) unread(why string) {
+	p.stats.unread(why)
+	p.once(slog.LevelInfo, "unread_"+why, errors.New("a body passed unread"))
+}

@@ -1,0 +1,211 @@
+package proxy_test
+
+import (
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rollout-rl/rollout/collector/tap/proxy"
+)
+
+// The sizes of a realistic call: 4,096 ids, 28 KB of JSON, and 400 sampled tokens.
+const (
+	promptTokens = 4096
+	outputTokens = 400
+)
+
+func ids(seed uint64, n int) []int32 {
+	r := rand.New(rand.NewPCG(seed, 0))
+	out := make([]int32, n)
+	for i := range out {
+		out[i] = r.Int32N(151_936)
+	}
+	return out
+}
+
+// raised makes room for so many connections, if the system lets it.
+func raised(t *testing.T, n uint64) bool {
+	t.Helper()
+	var l syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &l); err != nil {
+		t.Fatal(err)
+	}
+	return l.Cur >= n
+}
+
+// TestGateOpenCalls: a call whose engine works takes no more than 128 KB of the tap's memory:
+// heap and stacks of a thousand such calls through the tap, less those of a thousand that go
+// to the engine without it. It is the same of streams that have begun.
+func TestGateOpenCalls(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector takes memory")
+	}
+	if !raised(t, 6000) {
+		t.Skip("the limit of open files is too low for a thousand calls")
+	}
+	const calls, most = 1000, 128 << 10
+	ask, text := asked(ids(1, promptTokens)), answered(promptTokens, ids(2, outputTokens))
+	measure := func(tapped, streamed bool) uint64 {
+		body, kind := ask, "application/json"
+		if streamed {
+			body, kind = strings.Replace(ask, "{", `{"stream":true,`, 1), "text/event-stream"
+		}
+		var open atomic.Int64
+		release := make(chan struct{})
+		engine := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body)
+			w.Header().Set("Content-Type", kind)
+			if streamed {
+				_, _ = io.WriteString(w, "data: "+text+"\n\n")
+				_ = http.NewResponseController(w).Flush()
+			}
+			if !streamed {
+				open.Add(1)
+			}
+			<-release
+		})
+		url := ""
+		client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+		if tapped {
+			url = newRig(t, proxy.Config{}, engine).url
+		} else {
+			e := httptest.NewServer(engine)
+			defer e.Close()
+			url = e.URL
+		}
+		before := memory()
+		var all sync.WaitGroup
+		for range calls {
+			all.Go(func() {
+				res, err := client.Post(url+"/generate", "application/json", strings.NewReader(body))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if streamed { // the event has passed the tap
+					_, _ = io.CopyN(io.Discard, res.Body, int64(len("data: "+text+"\n\n")))
+					open.Add(1)
+				}
+				_, _ = io.Copy(io.Discard, res.Body)
+				_ = res.Body.Close()
+			})
+		}
+		wait(t, func() bool { return open.Load() == calls })
+		used := memory() - before
+		close(release)
+		all.Wait()
+		return used
+	}
+	for _, streamed := range []bool{false, true} {
+		direct, tapped := measure(false, streamed), measure(true, streamed)
+		each := (tapped - direct) / calls
+		t.Logf("streamed %v: %d KB for each open call", streamed, each>>10)
+		if tapped < direct || each > most {
+			t.Errorf("streamed %v: an open call takes %d bytes, want ≤ %d", streamed, each, most)
+		}
+	}
+}
+
+// memory is what the heap and the stacks use.
+func memory() uint64 {
+	runtime.GC()
+	runtime.GC() // what finalizers let go
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapInuse + m.StackInuse
+}
+
+// TestGateAllocations: a call takes no more than so many allocations and bytes of the tap,
+// body and ids among them.
+func TestGateAllocations(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector allocates")
+	}
+	const runs, mostAllocs, mostBytes = 200, 260, 100 << 10
+	engine := &fixed{text: answered(promptTokens, ids(2, outputTokens))}
+	e := httptest.NewServer(engine)
+	defer e.Close()
+	r := newRig(t, proxy.Config{}, engine)
+	body := asked(ids(1, promptTokens))
+	measure := func(url string) (allocs, bytes uint64) {
+		call := func() {
+			res, err := r.client.Post(url+"/generate", "application/json", strings.NewReader(body))
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, _ = io.Copy(io.Discard, res.Body)
+			_ = res.Body.Close()
+		}
+		for range 20 {
+			call()
+		}
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		for range runs {
+			call()
+		}
+		runtime.ReadMemStats(&after)
+		return (after.Mallocs - before.Mallocs) / runs, (after.TotalAlloc - before.TotalAlloc) / runs
+	}
+	allocs, bytes := measure(e.URL)
+	tappedAllocs, tappedBytes := measure(r.url)
+	allocs, bytes = tappedAllocs-allocs, tappedBytes-bytes
+	t.Logf("%d allocations and %d KB for each call", allocs, bytes>>10)
+	if allocs > mostAllocs || bytes > mostBytes {
+		t.Errorf("a call takes %d allocations and %d bytes, want ≤ %d and %d", allocs, bytes, mostAllocs, mostBytes)
+	}
+}
+
+// fixed answers at once, with little work of its own.
+type fixed struct{ text string }
+
+func (e *fixed) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	_, _ = io.Copy(io.Discard, r.Body)
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = io.WriteString(w, e.text)
+}
+
+// cpu is the CPU time of the process.
+func cpu() time.Duration {
+	var u syscall.Rusage
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u)
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// BenchmarkCall is a call of a client to an engine, both in this process: its CPU through the
+// tap, less that without it, is the tap's.
+func BenchmarkCall(b *testing.B) {
+	engine := &fixed{text: answered(promptTokens, ids(2, outputTokens))}
+	e := httptest.NewServer(engine)
+	defer e.Close()
+	set, err := proxy.ParseSet([]string{"top_p=1.0"})
+	if err != nil {
+		b.Fatal(err)
+	}
+	r := newRig(b, proxy.Config{Set: set}, engine)
+	body := asked(ids(1, promptTokens))
+	for name, url := range map[string]string{"tap=no": e.URL, "tap=yes": r.url} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			b.SetBytes(int64(len(body) + len(engine.text)))
+			began := cpu()
+			for b.Loop() {
+				res, err := r.client.Post(url+"/generate", "application/json", strings.NewReader(body))
+				if err != nil {
+					b.Fatal(err)
+				}
+				_, _ = io.Copy(io.Discard, res.Body)
+				_ = res.Body.Close()
+			}
+			b.ReportMetric(float64((cpu()-began).Microseconds())/float64(b.N), "cpu-µs/op")
+		})
+	}
+}

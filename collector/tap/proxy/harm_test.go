@@ -1,0 +1,56 @@
+package proxy_test
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/rollout-rl/rollout/collector/tap/proxy"
+)
+
+// A request that an engine had for a while before it broke the connection is not sent again.
+func TestBrokenIsNotStale(t *testing.T) {
+	t.Parallel()
+	var asked atomic.Int64
+	r := newRig(t, proxy.Config{}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		if asked.Add(1) == 1 {
+			_, _ = io.WriteString(w, "{}") // so that the connection is used again
+			return
+		}
+		time.Sleep(1100 * time.Millisecond) // the engine works
+		panic(http.ErrAbortHandler)
+	}))
+	r.post(t, "/generate", `{"input_ids":[1]}`)
+	if status, got := r.post(t, "/generate", `{"input_ids":[1]}`); status != http.StatusBadGateway {
+		t.Errorf("the client got %d %s", status, got)
+	}
+	if n := asked.Load(); n != 2 || r.proxy.Stats().Stale != 0 {
+		t.Errorf("the engine was asked %d times, want 2", n)
+	}
+}
+
+// Bodies whose length is not said count too: beyond the bound on memory they pass unread, and
+// whole.
+func TestMemoryBoundWithoutLength(t *testing.T) {
+	t.Parallel()
+	engine := &answers{text: "{}"}
+	r := newRig(t, proxy.Config{MemoryBytes: 10_000}, engine)
+	text := fmt.Sprintf(`{"input_ids":[%s1]}`, strings.Repeat("1234,", 20_000))
+	res, err := r.client.Post(r.url+"/generate", "application/json", struct{ io.Reader }{bytes.NewReader([]byte(text))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = res.Body.Close()
+	if got := engine.got(); len(got) != 1 || got[0] != text {
+		t.Errorf("the engine got %d bodies", len(got))
+	}
+	if s := r.proxy.Stats(); s.Unread["too_large"] != 1 || s.BodyBytes != 0 {
+		t.Errorf("%+v", s)
+	}
+}

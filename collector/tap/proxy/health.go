@@ -1,0 +1,83 @@
+package proxy
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// maxMissed is how many checks in a row an engine may fail before it counts as down. A busy
+// engine may be late once.
+const maxMissed = 3
+
+// Run checks the health of the engines until ctx is done.
+func (p *Proxy) Run(ctx context.Context) {
+	var checks sync.WaitGroup
+	for _, e := range p.balance.engines {
+		checks.Go(func() {
+			tick := time.NewTicker(p.cfg.HealthEvery)
+			defer tick.Stop()
+			for {
+				p.check(ctx, e)
+				select {
+				case <-ctx.Done():
+					return
+				case <-tick.C:
+				}
+			}
+		})
+	}
+	checks.Wait()
+	p.transport.CloseIdleConnections()
+}
+
+// check asks an engine for GET /health. Any answer but a 5xx means that it is up: an engine
+// without that page says 404. One that could not be connected to is down at once.
+func (p *Proxy) check(ctx context.Context, e *engine) {
+	ctx, cancel := context.WithTimeout(ctx, max(p.cfg.HealthEvery, time.Second))
+	defer cancel()
+	err := p.healthy(ctx, e)
+	switch {
+	case err == nil:
+		e.missed.Store(0)
+		p.mark(e, false, nil)
+	case context.Cause(ctx) == context.Canceled: // the end
+	case e.missed.Add(1) >= maxMissed || isDial(err):
+		p.mark(e, true, err)
+	}
+}
+
+func (p *Proxy) healthy(ctx context.Context, e *engine) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, e.url.JoinPath("health").String(), http.NoBody)
+	if err != nil {
+		return err
+	}
+	res, err := p.transport.RoundTrip(req)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()                                      //nolint:errcheck // read as far as it is wanted
+	_, _ = io.Copy(io.Discard, io.LimitReader(res.Body, 4<<10)) // so that the connection can be used again
+	if res.StatusCode >= http.StatusInternalServerError {
+		return fmt.Errorf("GET /health: %s", res.Status)
+	}
+	return nil
+}
+
+// healthz says whether the tap can work: it takes requests, and an engine is up.
+func (p *Proxy) healthz(w http.ResponseWriter) {
+	if p.draining.Load() {
+		http.Error(w, "ending", http.StatusServiceUnavailable)
+		return
+	}
+	for _, e := range p.balance.engines {
+		if !e.down.Load() {
+			_, _ = io.WriteString(w, "ok\n")
+			return
+		}
+	}
+	http.Error(w, fmt.Sprintf("none of %d engines is up", len(p.balance.engines)), http.StatusServiceUnavailable)
+}

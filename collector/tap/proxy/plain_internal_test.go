@@ -1,0 +1,379 @@
+package proxy
+
+import (
+	"bytes"
+	"encoding/json"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/rollout-rl/rollout/collector/tap"
+)
+
+// This file reads calls a second time, with encoding/json and without a thought of speed. It
+// says what the readers must give where they give anything.
+
+type values = map[string]json.RawMessage
+
+func plainObject(text []byte) values {
+	var m values
+	if json.Unmarshal(text, &m) != nil {
+		return nil
+	}
+	return m
+}
+
+func plainNull(text []byte) bool { return len(text) == 0 || string(text) == "null" }
+
+// plainInt returns a count or an id that is spelled with digits alone.
+func plainInt(text []byte) (int32, bool) {
+	if len(text) == 0 || strings.Trim(string(text), "0123456789") != "" {
+		return -1, false
+	}
+	n, err := strconv.ParseInt(string(text), 10, 32)
+	if err != nil || n > math.MaxInt32-9 {
+		return -1, false
+	}
+	return int32(n), true
+}
+
+func plainIDs(text []byte) ([]int32, bool) {
+	var list []json.RawMessage
+	if json.Unmarshal(text, &list) != nil || list == nil {
+		return nil, false
+	}
+	out := make([]int32, len(list))
+	for i, v := range list {
+		n, err := strconv.ParseInt(string(v), 10, 32)
+		if err != nil || n < 0 || v[0] == '-' {
+			return nil, false
+		}
+		out[i] = int32(n)
+	}
+	return out, true
+}
+
+func plainWord(text []byte) string {
+	var s string
+	if json.Unmarshal(text, &s) == nil {
+		return s
+	}
+	var n json.Number
+	if json.Unmarshal(text, &n) == nil {
+		return n.String()
+	}
+	return ""
+}
+
+// plainCount sets *n unless the value is absent or null.
+func plainCount(text []byte, n *int32) {
+	if v, ok := plainInt(text); ok {
+		*n = v
+	}
+}
+
+// A plain is what an answer says; the names are those of tap.Call.
+type plain struct {
+	c            tap.Call
+	prompt       []int32
+	output       []int32
+	logprobs     []float32
+	logIDs       []int32
+	bare, uneven bool
+	mixed, bad   bool
+	streamed     bool
+	events       []plainEvent
+}
+
+type plainEvent struct {
+	output, logIDs []int32
+	logprobs       []float32
+	total          int32
+}
+
+func (p *plain) meta(m values) (e plainEvent) {
+	var triples [][]json.RawMessage
+	if json.Unmarshal(m["output_token_logprobs"], &triples) == nil {
+		for _, t := range triples {
+			v := float32(math.NaN())
+			if len(t) > 0 && !plainNull(t[0]) {
+				v = plainFloat(t[0])
+			}
+			id := int32(-1)
+			if len(t) > 1 {
+				id, _ = plainInt(t[1])
+			}
+			e.logprobs, e.logIDs = append(e.logprobs, v), append(e.logIDs, id)
+		}
+	}
+	if f, ok := m["finish_reason"]; ok {
+		p.c.Finish = plainWord(f)
+		if o := plainObject(f); o != nil {
+			if v, ok := o["type"]; ok {
+				p.c.Finish = plainWord(v)
+			}
+			if v, ok := o["matched"]; ok {
+				p.c.Matched, _ = plainInt(v)
+			}
+		}
+	}
+	p.versions(m)
+	plainCount(m["prompt_tokens"], &p.c.PromptTokens)
+	plainCount(m["completion_tokens"], &p.c.OutputTokens)
+	plainCount(m["cached_tokens"], &p.c.Cached)
+	return e
+}
+
+func (p *plain) versions(m values) {
+	if v := plainWord(m["weight_version"]); v != "" {
+		p.mixed = p.mixed || p.c.Version != "" && p.c.Version != v
+		p.c.Version = v
+	}
+	var spans []json.RawMessage
+	p.mixed = p.mixed || json.Unmarshal(m["weight_versions"], &spans) == nil && len(spans) > 1
+}
+
+func plainFloat(text []byte) float32 {
+	f, _ := strconv.ParseFloat(string(text), 64)
+	return float32(f)
+}
+
+func (p *plain) sglang(text []byte) {
+	m := plainObject(text)
+	p.bad = p.bad || m == nil || !plainNull(m["error"])
+	var e plainEvent
+	if meta := plainObject(m["meta_info"]); meta != nil {
+		e = p.meta(meta)
+	}
+	e.output, _ = plainIDs(m["output_ids"])
+	if ids, ok := plainIDs(m["prompt_token_ids"]); ok && len(ids) > 0 {
+		p.prompt = ids
+	}
+	e.total = p.c.OutputTokens
+	p.events = append(p.events, e)
+	if !p.streamed {
+		p.output, p.logIDs, p.logprobs = e.output, e.logIDs, e.logprobs
+		return
+	}
+	// The last event has all tokens, or all events together have them, and never more than
+	// there were.
+	var sum plainEvent
+	over, logOver := false, false
+	for _, e := range p.events {
+		sum.output = append(sum.output, e.output...)
+		sum.logIDs = append(sum.logIDs, e.logIDs...)
+		sum.logprobs = append(sum.logprobs, e.logprobs...)
+		over, logOver = over || len(sum.output) > int(e.total), logOver || len(sum.logIDs) > int(e.total)
+	}
+	pick := func(last, all []int32, over bool) int {
+		switch {
+		case int(e.total) == len(last):
+			return 1
+		case int(e.total) == len(all) && !over:
+			return 2
+		}
+		return 0
+	}
+	p.output, p.logIDs, p.logprobs = nil, nil, nil
+	switch pick(e.output, sum.output, over) {
+	case 1:
+		p.output = e.output
+	case 2:
+		p.output = sum.output
+	}
+	switch pick(e.logIDs, sum.logIDs, logOver) {
+	case 1:
+		p.logIDs, p.logprobs = e.logIDs, e.logprobs
+	case 2:
+		p.logIDs, p.logprobs = sum.logIDs, sum.logprobs
+	}
+}
+
+func (p *plain) openai(text []byte) {
+	m := plainObject(text)
+	p.bad = p.bad || m == nil || !plainNull(m["error"])
+	if ids, ok := plainIDs(m["prompt_token_ids"]); ok && len(ids) > 0 {
+		p.prompt = ids
+	}
+	p.versions(plainObject(m["metadata"]))
+	p.versions(plainObject(m["sglext"]))
+	if u := plainObject(m["usage"]); u != nil {
+		defer func() {
+			plainCount(u["prompt_tokens"], &p.c.PromptTokens)
+			plainCount(u["completion_tokens"], &p.c.OutputTokens)
+			plainCount(plainObject(u["prompt_tokens_details"])["cached_tokens"], &p.c.Cached)
+		}()
+	}
+	var choices []values
+	_ = json.Unmarshal(m["choices"], &choices)
+	p.bad = p.bad || len(choices) > 1
+	if len(choices) == 0 {
+		return
+	}
+	c := choices[0]
+	if n, ok := plainInt(c["index"]); ok && n > 0 {
+		p.bad = true
+	}
+	ids, hasIDs := plainIDs(c["token_ids"])
+	if hasIDs {
+		p.output = slices.Concat(p.output, ids)
+		if p.output == nil {
+			p.output = []int32{}
+		}
+	}
+	if ids, ok := plainIDs(c["prompt_token_ids"]); ok && len(ids) > 0 {
+		p.prompt = ids
+	}
+	if !plainNull(c["finish_reason"]) {
+		p.c.Finish = plainWord(c["finish_reason"])
+	}
+	for _, key := range []string{"stop_reason", "matched_stop"} {
+		if !plainNull(c[key]) {
+			p.c.Matched, _ = plainInt(c[key])
+		}
+	}
+	var said []float32
+	logprobs := plainObject(c["logprobs"])
+	var content []values
+	_ = json.Unmarshal(logprobs["content"], &content)
+	for _, one := range content {
+		said = append(said, plainKnown(one["logprob"]))
+	}
+	var flat []json.RawMessage
+	_ = json.Unmarshal(logprobs["token_logprobs"], &flat)
+	for _, one := range flat {
+		said = append(said, plainKnown(one))
+	}
+	p.logprobs, p.bare = append(p.logprobs, said...), true
+	p.uneven = p.uneven || len(said) != len(ids)
+	if meta := plainObject(c["meta_info"]); meta != nil {
+		q := plain{c: tap.Call{Matched: -1, PromptTokens: -1, OutputTokens: -1, Cached: -1}}
+		e := q.meta(meta)
+		if q.c.Finish != "" {
+			p.c.Finish = q.c.Finish
+		}
+		if q.c.Matched >= 0 {
+			p.c.Matched = q.c.Matched
+		}
+		p.mixed = p.mixed || q.mixed || p.c.Version != "" && q.c.Version != "" && p.c.Version != q.c.Version
+		if q.c.Version != "" {
+			p.c.Version = q.c.Version
+		}
+		for _, n := range []struct{ to, from *int32 }{{&p.c.PromptTokens, &q.c.PromptTokens}, {&p.c.OutputTokens, &q.c.OutputTokens}, {&p.c.Cached, &q.c.Cached}} {
+			if *n.from >= 0 {
+				*n.to = *n.from
+			}
+		}
+		if e.logIDs != nil && !p.streamed {
+			p.bare, p.uneven, p.logIDs, p.logprobs = false, false, e.logIDs, e.logprobs
+			if !hasIDs && len(e.logIDs) == int(q.c.OutputTokens) {
+				p.output = e.logIDs
+			}
+		}
+	}
+}
+
+func plainKnown(text []byte) float32 {
+	if v := plainFloat(text); !plainNull(text) && v != -9999 {
+		return v
+	}
+	return float32(math.NaN())
+}
+
+// plainAnswer reads an answer into c. It reports false if nothing can be said of it.
+func plainAnswer(d dialect, streamed bool, text []byte, c *tap.Call) bool {
+	p := &plain{streamed: streamed, c: tap.Call{Matched: -1, PromptTokens: -1, OutputTokens: -1, Cached: -1}}
+	documents := [][]byte{text}
+	if streamed {
+		documents = nil
+		lines := strings.Split(string(text), "\n")
+		var data []string
+		for _, line := range lines[:len(lines)-1] { // the last one has no end
+			line = strings.TrimSuffix(line, "\r")
+			if rest, ok := strings.CutPrefix(line, "data:"); ok {
+				data = append(data, strings.TrimPrefix(rest, " "))
+			}
+			if line == "" {
+				if all := strings.Join(data, "\n"); all != "" && all != "[DONE]" {
+					documents = append(documents, []byte(all))
+				}
+				data = nil
+			}
+		}
+	}
+	for _, doc := range documents {
+		if !json.Valid(doc) {
+			return false
+		}
+		if (d == dialect(sglang{})) {
+			p.sglang(bytes.TrimSpace(doc))
+		} else {
+			p.openai(bytes.TrimSpace(doc))
+		}
+	}
+	c.Finish, c.Matched, c.Version = p.c.Finish, p.c.Matched, p.c.Version
+	if p.mixed {
+		c.Version = ""
+	}
+	c.PromptTokens, c.OutputTokens, c.Cached = p.c.PromptTokens, p.c.OutputTokens, p.c.Cached
+	if !p.bad && p.output != nil && (!streamed || p.c.Finish != "") {
+		c.Output = p.output
+		c.Logprobs = make([]float32, len(p.output))
+		n := min(len(p.logprobs), len(p.output))
+		if p.uneven || !p.bare && !slices.Equal(p.logIDs[:n], p.output[:n]) {
+			n = 0
+		}
+		for i := range c.Logprobs {
+			c.Logprobs[i] = float32(math.NaN())
+			if i < n {
+				c.Logprobs[i] = p.logprobs[i]
+			}
+		}
+	}
+	if p.prompt != nil {
+		c.Prompt = p.prompt
+	}
+	if c.Prompt != nil && c.PromptTokens >= 0 && int(c.PromptTokens) != len(c.Prompt) {
+		c.Prompt = nil
+	}
+	return true
+}
+
+// plainRequest reads the prompt and the sampling parameters of a request.
+func plainRequest(d dialect, path string, body []byte, c *tap.Call) {
+	m := plainObject(body)
+	sampling := m
+	if (d == dialect(sglang{})) {
+		sampling = plainObject(m["sampling_params"])
+		foreign := false
+		for _, key := range []string{"input_embeds", "image_data", "video_data", "audio_data", "session_params", "positional_embed_overrides"} {
+			foreign = foreign || !plainNull(m[key])
+		}
+		if ids, ok := plainIDs(m["input_ids"]); ok && len(ids) > 0 && !foreign {
+			c.Prompt = ids
+		}
+	} else if path == completionPath {
+		if ids, ok := plainIDs(m["prompt"]); ok && len(ids) > 0 {
+			c.Prompt = ids
+		}
+	}
+	keys := d.keys(path)
+	for i, to := range []**float64{&c.Sampling.Temperature, &c.Sampling.TopP, &c.Sampling.MinP} {
+		if v, err := strconv.ParseFloat(string(sampling[keys[temperature+i]]), 64); err == nil {
+			*to = &v
+		}
+	}
+	for i, to := range []**int64{&c.Sampling.TopK, &c.Sampling.MaxNewTokens, &c.Sampling.Seed} {
+		if v, err := strconv.ParseInt(string(sampling[keys[topK+i]]), 10, 64); err == nil {
+			*to = &v
+		}
+	}
+	var one string
+	if text := sampling[keys[stop]]; !plainNull(text) && json.Unmarshal(text, &one) == nil {
+		c.Sampling.Stop = []string{one}
+	} else {
+		_ = json.Unmarshal(text, &c.Sampling.Stop)
+	}
+	c.Sampling.StopIDs, _ = plainIDs(sampling[keys[stopIDs]])
+}

@@ -1,0 +1,146 @@
+package proxy
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/rollout-rl/rollout/collector/tap"
+)
+
+// An edit replaces a span of a body by text. Edits of a body do not overlap.
+type edit struct {
+	span
+	text []byte
+}
+
+// edited returns body with the edits made, and body itself if there are none.
+func edited(body []byte, edits []edit) []byte {
+	if len(edits) == 0 {
+		return body
+	}
+	slices.SortStableFunc(edits, func(a, b edit) int { return cmp.Compare(a.from, b.from) })
+	size := len(body)
+	for _, e := range edits {
+		size += len(e.text)
+	}
+	out := make([]byte, 0, size)
+	at := 0
+	for _, e := range edits {
+		out = append(out, body[at:e.from]...)
+		out = append(out, e.text...)
+		at = e.to
+	}
+	return append(out, body[at:]...)
+}
+
+// around returns body with the edits made, and with no list at the place of it. Edits are not
+// in that place.
+func around(body []byte, place span, edits []edit) *payload {
+	var front, back []edit
+	for _, e := range edits {
+		if e.from >= place.to {
+			e.from, e.to = e.from-place.to, e.to-place.to
+			back = append(back, e)
+		} else {
+			front = append(front, e)
+		}
+	}
+	b := &payload{front: edited(body[:place.from], front), back: edited(body[place.to:], back)}
+	if len(front) == 0 {
+		b.front = slices.Clone(b.front)
+	}
+	if len(back) == 0 {
+		b.back = slices.Clone(b.back)
+	}
+	return b
+}
+
+// put returns edits that give o the members: each in place of the one of its name, and the
+// others before all that o has.
+func (o *object) put(edits []edit, members []ask) []edit {
+	var added []byte
+	for _, m := range members {
+		if i := slices.IndexFunc(o.members, func(has member) bool { return has.key == m.key }); i >= 0 {
+			edits = append(edits, edit{o.members[i].value, []byte(m.value)})
+			continue
+		}
+		if added != nil {
+			added = append(added, ',')
+		}
+		added = append(append(added, quoted(m.key)...), ':')
+		added = append(added, m.value...)
+	}
+	if added == nil {
+		return edits
+	}
+	if !o.empty {
+		added = append(added, ',')
+	}
+	return append(edits, edit{span{o.open, o.open}, added})
+}
+
+// edits returns what makes the body say what set wants, and, if asked, what makes the engine
+// answer with ids.
+func (q *request) edits(d dialect, set *Set, asked bool) []edit {
+	var edits []edit
+	var root []ask
+	if sets := set.members(d.keys(q.path)); sets != nil {
+		inRoot := false
+		for _, o := range q.sampling {
+			if o == &q.root {
+				inRoot = true
+			} else {
+				edits = o.put(edits, sets)
+			}
+		}
+		switch {
+		case inRoot:
+			root = sets
+		case len(q.sampling) == 0:
+			none := object{open: 1, empty: true}
+			made := edited([]byte("{}"), none.put(nil, sets))
+			if q.samplingAt != (span{}) {
+				edits = append(edits, edit{q.samplingAt, made})
+			} else {
+				root = append(root, ask{"sampling_params", string(made)})
+			}
+		}
+	}
+	if asked {
+		for _, a := range d.asks(q) {
+			if !q.root.has(a.key) {
+				root = append(root, a)
+			}
+		}
+	}
+	return q.root.put(edits, root)
+}
+
+// members returns the settings of s as members of a body.
+func (s *Set) members(keys *names) (out []ask) {
+	for i, value := range s.values {
+		if value != "" && keys[i] != "" {
+			out = append(out, ask{keys[i], value})
+		}
+	}
+	return out
+}
+
+// told returns how the engine is really told to sample: what set overrides, and what the body
+// says of the rest.
+func (q *request) told(keys *names, set *Set) tap.Sampling {
+	var c tap.Sampling
+	for i, key := range keys {
+		if key == "" {
+			continue
+		}
+		if set.values[i] != "" {
+			read(&c, i, []byte(set.values[i]))
+		} else if len(q.sampling) == 1 {
+			if value := q.sampling[0].value(q.body, key); value != nil {
+				read(&c, i, value)
+			}
+		}
+	}
+	return c
+}

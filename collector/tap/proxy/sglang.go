@@ -1,0 +1,269 @@
+package proxy
+
+import (
+	"github.com/rollout-rl/rollout/tokenize"
+)
+
+// sglang is SGLang's native API.
+//
+// Names and meanings: sgl-project/sglang, python/sglang/srt/managers/io_struct.py
+// (GenerateReqInput), sampling/sampling_params.py (SamplingParams),
+// managers/tokenizer_manager.py (the answer, also streamed), utils/weight_versions.py.
+//
+// output_ids end with the stop token. Events of a stream repeat what was said before, or do
+// not (--incremental-streaming-output), and log-probabilities need not do as the ids do: see
+// parts.
+type sglang struct{}
+
+func (sglang) name() string { return "sglang" }
+
+func (sglang) serves(path string) bool { return path == "/generate" }
+
+func (sglang) keys(string) *names { return &sglangNames }
+
+var sglangNames = names{
+	temperature: "temperature", topP: "top_p", minP: "min_p", topK: "top_k", maxNewTokens: "max_new_tokens",
+	seed: "sampling_seed", stop: "stop", stopIDs: "stop_token_ids",
+}
+
+func (sglang) asks(*request) []ask { return []ask{{"return_logprob", "true"}} }
+
+func (d sglang) request(s *tokenize.Scanner, q *request) (err error) {
+	keys := d.keys(q.path)
+	setting := func(key []byte) bool { return string(key) == "n" || keys.has(key) }
+	parameters := func() error {
+		o, err := q.object(s, setting, nil)
+		q.sampling = append(q.sampling, &o)
+		if n := o.value(q.body, "n"); n != nil && string(n) != "1" && string(n) != "null" {
+			q.several = true
+		}
+		return err
+	}
+	wanted := func(key []byte) bool {
+		switch string(key) {
+		case "input_ids", "sampling_params", "stream", "return_logprob", "text", "input_embeds", "image_data", "video_data", "audio_data",
+			"session_params", "positional_embed_overrides":
+			return true
+		}
+		return false
+	}
+	q.root, err = q.object(s, wanted, func(key string) (err error) {
+		c := s.Next()
+		switch key {
+		case "input_ids":
+			return q.ids(s)
+		case "stream":
+			q.streamed, err = q.truth(s)
+			return err
+		case "return_logprob":
+			return s.Skip()
+		case "text":
+			q.several = q.several || c == '['
+			return s.Skip()
+		case "sampling_params":
+			switch c {
+			case '{':
+				return parameters()
+			case '[':
+				q.several = true
+				return s.Array(func(int) error { return parameters() })
+			}
+			q.samplingAt.from = int(s.Offset())
+			err = s.Skip()
+			q.samplingAt.to = int(s.Offset())
+			return err
+		}
+		q.foreign = q.foreign || c != 'n'
+		return s.Skip()
+	})
+	return err
+}
+
+func (sglang) answer(s *tokenize.Scanner, a *answer) error {
+	if s.Next() == '[' {
+		a.several = true
+		return s.Skip()
+	}
+	var said generation
+	var seen [4]bool
+	err := s.Object(func(key []byte) (err error) {
+		switch string(key) {
+		case "output_ids":
+			if err := once(&seen[0]); err != nil || s.Next() == 'n' {
+				return skipUnless(s, err)
+			}
+			said.output, err = a.sampled(s)
+			return err
+		case "prompt_token_ids":
+			if err := once(&seen[1]); err != nil || s.Next() == 'n' {
+				return skipUnless(s, err)
+			}
+			return a.prompted(s)
+		case "meta_info":
+			if err := once(&seen[2]); err != nil || s.Next() != '{' {
+				return skipUnless(s, err)
+			}
+			return metaInfo(s, a, &said)
+		case "error":
+			if err := once(&seen[3]); err != nil {
+				return err
+			}
+			a.failed = a.failed || s.Next() != 'n'
+		}
+		return s.Skip()
+	})
+	if err == nil {
+		a.parts.add(&said, a)
+	}
+	return err
+}
+
+// once reports an error if a member was seen before.
+func once(seen *bool) error {
+	if *seen {
+		return errTwice
+	}
+	*seen = true
+	return nil
+}
+
+// skipUnless skips a value unless there is an error.
+func skipUnless(s *tokenize.Scanner, err error) error {
+	if err != nil {
+		return err
+	}
+	return s.Skip()
+}
+
+// metaInfo reads meta_info, which SGLang's chat completions have too.
+func metaInfo(s *tokenize.Scanner, a *answer, said *generation) error {
+	var seen [7]bool
+	return s.Object(func(key []byte) (err error) {
+		switch string(key) {
+		case "output_token_logprobs":
+			if err := once(&seen[0]); err != nil || s.Next() != '[' {
+				return skipUnless(s, err)
+			}
+			t := a.tray
+			said.logprobs, said.logIDs, err = s.Logprobs(t.logprobs[:0], t.logIDs[:0])
+			t.logprobs, t.logIDs = said.logprobs[:0], said.logIDs[:0]
+			return err
+		case "finish_reason":
+			if err := once(&seen[1]); err != nil {
+				return err
+			}
+			return finishReason(s, a)
+		case "weight_version":
+			if err := once(&seen[2]); err != nil {
+				return err
+			}
+			return a.versioned(s)
+		case "weight_versions":
+			if err := once(&seen[3]); err != nil || s.Next() != '[' {
+				return skipUnless(s, err)
+			}
+			return s.Array(func(i int) error {
+				a.mixed = a.mixed || i > 0
+				return s.Skip()
+			})
+		case "prompt_tokens":
+			if err := once(&seen[4]); err != nil {
+				return err
+			}
+			return count(s, &a.promptTokens)
+		case "completion_tokens":
+			if err := once(&seen[5]); err != nil {
+				return err
+			}
+			return count(s, &a.outputTokens)
+		case "cached_tokens":
+			if err := once(&seen[6]); err != nil {
+				return err
+			}
+			return count(s, &a.cached)
+		}
+		return s.Skip()
+	})
+}
+
+// finishReason reads {"type": …, "matched": …}, a word, or null.
+func finishReason(s *tokenize.Scanner, a *answer) (err error) {
+	if s.Next() != '{' {
+		a.finish, err = word(s)
+		return err
+	}
+	var seen [2]bool
+	return s.Object(func(key []byte) (err error) {
+		switch string(key) {
+		case "type":
+			if err := once(&seen[0]); err != nil {
+				return err
+			}
+			a.finish, err = word(s)
+			return err
+		case "matched":
+			if err := once(&seen[1]); err != nil {
+				return err
+			}
+			a.matched, err = id(s)
+			return err
+		}
+		return s.Skip()
+	})
+}
+
+// A generation is what one document says of the sampled tokens. It lies on the tray, where the
+// next document's takes its place.
+type generation struct {
+	output   []int32
+	logprobs []float32
+	logIDs   []int32
+}
+
+// parts puts the events of a stream together. An event has all tokens so far, or those since
+// the event before; the number of tokens so far, which each event has, tells which. It is the
+// same of the log-probabilities, on their own.
+type parts struct {
+	// of all events, or of the last one if one repeated what was said
+	output   []int32
+	logIDs   []int32
+	logprobs []float32
+	// repeats mean that an event said more tokens than there are.
+	repeats, logRepeats bool
+}
+
+// add takes a document into a.
+func (p *parts) add(said *generation, a *answer) {
+	if !a.streamed {
+		a.output, a.logprobs, a.logIDs = said.output, said.logprobs, said.logIDs
+		return
+	}
+	total := int(a.outputTokens)
+	if p.repeats = p.repeats || len(p.output)+len(said.output) > total; p.repeats {
+		p.output = p.output[:0]
+	}
+	if p.logRepeats = p.logRepeats || len(p.logIDs)+len(said.logIDs) > total; p.logRepeats {
+		p.logIDs, p.logprobs = p.logIDs[:0], p.logprobs[:0]
+	}
+	p.output = append(p.output, said.output...)
+	p.logIDs = append(p.logIDs, said.logIDs...)
+	p.logprobs = append(p.logprobs, said.logprobs...)
+	a.output, a.logIDs, a.logprobs = nil, nil, nil
+	if len(p.output) == total {
+		a.output = p.output
+		if said.output != nil {
+			a.output = notNil(p.output)
+		}
+	}
+	if len(p.logIDs) == total {
+		a.logIDs, a.logprobs = p.logIDs, p.logprobs
+	}
+}
+
+// notNil returns an empty list for nil.
+func notNil[T any](s []T) []T {
+	if s == nil {
+		return []T{}
+	}
+	return s
+}
