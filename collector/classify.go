@@ -28,7 +28,7 @@ import (
 //	agent_error       ErrAgent, a stop reason that is one         policy     data retry, or sample failed
 //	tool_error        ErrTool                                     policy     data retry, or sample failed
 //	decode            a reply that breaks the format              final      sample failed
-//	no_turns          ErrNoTurns                                  final      sample failed
+//	no_turns          ErrNoTurns, a record without token data     final      sample failed
 //	no_prompt         no prompt is known or proven well enough    policy     data retry, or sample failed
 //	token_mismatch    tokens that contradict each other           policy     data retry, or sample failed
 //	internal          everything else: a fault of ours            final      sample failed
@@ -226,7 +226,7 @@ func ClassOf(r tokenize.Reason) Class {
 		return ClassInternal // a row that breaks an invariant is a fault of ours
 	case tokenize.ReasonNoPrompt, tokenize.ReasonCompacted, tokenize.ReasonGrade, tokenize.ReasonToolOrder:
 		return ClassNoPrompt
-	case tokenize.ReasonNoTurns:
+	case tokenize.ReasonNoTurns, tokenize.ReasonNoTrace, tokenize.ReasonNotNative, tokenize.ReasonDeleted, tokenize.ReasonUnfinished:
 		return ClassNoTurns
 	case tokenize.ReasonCountMismatch, tokenize.ReasonLengthMismatch, tokenize.ReasonIDMismatch,
 		tokenize.ReasonNoLogprobs, tokenize.ReasonHole, tokenize.ReasonVocab, tokenize.ReasonDrift:

@@ -24,6 +24,7 @@ type Collector struct {
 	barren        barren
 	answerPrompts answerPrompts
 	relay         relay
+	shares        *shares
 	shifting      sync.Mutex // of the endpoints' flags
 
 	drained  context.Context //nolint:containedctx // ends by Drain; it stands for a channel
@@ -48,6 +49,7 @@ func New(cfg Config) (*Collector, error) {
 	for _, e := range cfg.Endpoints {
 		c.endpoints = append(c.endpoints, newEndpoint(c, e))
 	}
+	c.shares = newShares(c.endpoints)
 	c.living.Store(int64(len(c.endpoints)))
 	c.counters.s.ByClass = make(map[Class]int)
 	c.counters.s.FailedByClass = make(map[Class]int)
@@ -98,12 +100,11 @@ func (c *Collector) Run(ctx context.Context, tasks iter.Seq2[*Task, error]) erro
 	c.counters.update(func(s *Stats) { s.Started = time.Now() })
 
 	g, ctx := errgroup.WithContext(ctx)
-	work := make(chan claim) // unbuffered: a sample is either unclaimed or in a worker's hands
 	finished := make(chan struct{})
 	var open sync.WaitGroup // counts the claims on their way or in hands
 	g.Go(func() error {
 		defer close(finished)
-		f := &feed{c: c, tasks: tasks, work: work, open: &open}
+		f := &feed{c: c, tasks: tasks, open: &open}
 		err := f.run(ctx)
 		open.Wait()
 		return err
@@ -113,7 +114,7 @@ func (c *Collector) Run(ctx context.Context, tasks iter.Seq2[*Task, error]) erro
 			ep.gate.close()
 		}
 	}()
-	base := worker{c: c, work: work, finished: finished, open: &open}
+	base := worker{c: c, finished: finished, open: &open}
 	if len(c.endpoints) > 1 {
 		g.Go(func() error { return c.relay.run(ctx, c, finished, &open) })
 	}

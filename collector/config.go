@@ -131,7 +131,21 @@ type Endpoint struct {
 	// bound costs nothing by itself: memory follows what is in flight. Default 24: a Letta
 	// server with a default PostgreSQL fails near 30 agents at a time.
 	MaxInFlight int
+	// Weight is the share of the fresh samples that the endpoint gets while others have room
+	// too: with 2 it gets twice as many as one with 1. Where only one has room, the sample
+	// goes there whatever the weights are. From MinWeight to MaxWeight. Default 1.
+	Weight float64
+	// Answered reports that the server has just answered a call of the model. When it then
+	// goes down, it is given up after Config.Outage; one that never answered is given up at
+	// once.
+	Answered bool
 }
+
+// The bounds of Endpoint.Weight.
+const (
+	MinWeight = 0.001
+	MaxWeight = 1000.0
+)
 
 // The defaults that a program may want to show.
 const (
@@ -144,6 +158,7 @@ func (c Config) withDefaults() Config {
 	c.Endpoints = append([]Endpoint(nil), c.Endpoints...)
 	for i := range c.Endpoints {
 		or(&c.Endpoints[i].MaxInFlight, DefaultMaxInFlight)
+		or(&c.Endpoints[i].Weight, 1)
 	}
 	or(&c.Samples, 1)
 	or(&c.BackoffMin, time.Second)
@@ -195,6 +210,9 @@ func (c Config) Validate() error {
 		}
 		if e.MaxInFlight < 0 {
 			bad(at+".max_in_flight", "%d: must be ≥ 1", e.MaxInFlight)
+		}
+		if !(e.Weight >= MinWeight && e.Weight <= MaxWeight) { // nor is it NaN
+			bad(at+".weight", "%v: must be from %v to %v", e.Weight, MinWeight, MaxWeight)
 		}
 	}
 	if c.Sink == nil {

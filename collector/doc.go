@@ -68,6 +68,7 @@
 //	where the policy version of a call comes from     package policy, and versions.go of
 //	                                                  collector/agent
 //	what happens when an answer is lost               lostanswer.go
+//	how a server run of another program is read       collector/agent: reader.go; Task.Recorded
 //	what the next process does with this one's work   takeover.go, package journal
 //	what is synced (fsync) when                       samples: package sink; attempts: package journal;
 //	                                                  which of them first: "Over the life of a process".
@@ -75,6 +76,7 @@
 //	                                                  before both, and report.json and report.html
 //	                                                  at the end: cmd/rollout/internal/runfolder
 //	whether a server is up, and who moves             endpoint.go, relay.go
+//	which endpoint gets the next sample               share.go, by weight among those with room
 //	how many samples are worked on at a time          gate.go, package limit
 //	what cuts a group at its deadline                 deadline.go; send.go and more.go where it
 //	                                                  waits, worker.go (room) and relay.go where a

@@ -20,7 +20,9 @@ type endpoint struct {
 	removals removals     // bounds how long the removal of agents takes
 	hands    atomic.Int64 // counts the samples in the hands of its workers
 	watched  bool         // watch asks the server whether it answers
+	work     chan claim   // fresh samples; unbuffered: a sample is either unclaimed or in a worker's hands
 	pinned   chan claim   // open attempts of an earlier process here; closed after the last
+	unpinned atomic.Bool  // a worker saw that pinned is closed
 
 	mu      sync.Mutex
 	breaker *breaker.Breaker // guarded by mu
@@ -35,12 +37,15 @@ type endpoint struct {
 func newEndpoint(c *Collector, e Endpoint) *endpoint {
 	_, pings := e.Backend.(Pinger)
 	_, checks := e.Backend.(Checker)
-	ep := &endpoint{Endpoint: e, c: c, lost: make(chan struct{}), pinned: make(chan claim)}
+	ep := &endpoint{Endpoint: e, c: c, lost: make(chan struct{}), work: make(chan claim), pinned: make(chan claim)}
 	ep.watched = pings && checks && len(c.cfg.Endpoints) > 1
 	ep.breaker = breaker.New(breaker.Config{
 		Outage: c.cfg.Outage, Watched: ep.watched, Checks: checks,
 		Retries: c.cfg.Retries, DataRetries: c.cfg.DataRetries, BusyMax: c.cfg.BusyMax,
 	})
+	if e.Answered {
+		ep.breaker.Answered(time.Now())
+	}
 	ep.gate.max, ep.gate.watched = e.MaxInFlight, ep.watched
 	ep.gate.changed = func(ch limit.Change) { c.cfg.Events.LimitChanged(e.Name, ch.From, ch.To, ch.Reason.String()) }
 	if c.cfg.Adaptive {

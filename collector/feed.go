@@ -24,7 +24,6 @@ import (
 type feed struct {
 	c     *Collector
 	tasks iter.Seq2[*Task, error]
-	work  chan<- claim
 	open  *sync.WaitGroup // counts the claims on their way or in hands
 
 	read  int    // how many samples were read

@@ -93,6 +93,22 @@ func (g *gate) enter(ctx context.Context, again bool, closed ...<-chan struct{})
 	return nil
 }
 
+// enterNow is enter for a fresh sample without a wait: it returns nil if there is no room.
+func (g *gate) enterNow() *permit {
+	got := make(chan *permit, 1)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.fresh = append(g.fresh, got)
+	g.admit(time.Now())
+	select {
+	case p := <-got:
+		return p
+	default:
+		g.fresh = g.fresh[:len(g.fresh)-1]
+		return nil
+	}
+}
+
 // use notes that the permit has a sample now. It returns false if the permit is gone,
 // because a sample that was begun needed it or because the limit fell.
 func (g *gate) use(p *permit) bool {

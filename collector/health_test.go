@@ -84,6 +84,35 @@ func TestOutageBurnsNoSamples(t *testing.T) {
 	})
 }
 
+// A server whose engine dies behind the trial call is waited for, although no sample has had
+// an answer yet.
+func TestOutageBeforeTheFirstSample(t *testing.T) {
+	t.Parallel()
+	for _, answered := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			start := time.Now()
+			b := &scripted{script: func(collector.Attempt) step {
+				if time.Since(start) < time.Minute {
+					return step{runErr: collector.ErrUnavailable}
+				}
+				return step{takes: 10 * time.Second}
+			}}
+			c := setup(t, b, &shelf{atOnce: true}, func(cfg *collector.Config) {
+				cfg.Endpoints[0].MaxInFlight, cfg.Endpoints[0].Answered = 4, answered
+				cfg.Retries, cfg.Outage, cfg.Planned = 3, 2*time.Minute, 20
+			})
+			err := c.Run(t.Context(), tasks(20))
+			if (err == nil) != answered || err != nil && !errors.Is(err, collector.ErrUnavailable) {
+				t.Errorf("answered %v: Run = %v", answered, err)
+			}
+			b.check(t)
+			if s := c.Stats(); answered && s.Committed != 20 || s.Failed != 0 {
+				t.Errorf("answered %v: %d committed, %d failed", answered, s.Committed, s.Failed)
+			}
+		})
+	}
+}
+
 func TestLongOutageEndsTheRun(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -20,6 +20,7 @@ func TestSampleKeyVectors(t *testing.T) {
 		{"plain", collector.Task{ID: "t1", Messages: []string{"hello"}}, 0, "5b65d4f150d3ba719122ba812a02b1af-0"},
 		{"two messages", collector.Task{ID: "t1", Messages: []string{"hel", "lo"}}, 7, "ba1749fe93ec8bcb2df3552483610ff4-7"},
 		{"agent", collector.Task{ID: "t1", Messages: []string{"hello"}, Agent: json.RawMessage(`{"b":[1, 2.0],"a":"<ü>"}`)}, 0, "8b8f421d0ea361a410c996dfc0dcacd3-0"},
+		{"server run", collector.Task{ID: "run-1", Recorded: &collector.Recorded{Server: "http://127.0.0.1:8283", Run: "run-1"}, Samples: 1}, 0, "27c19f07e0114bcd8a7eea6345496cb3-0"},
 	}
 	for _, tt := range tests {
 		if got := collector.SampleKey(&tt.task, tt.index); got != tt.want {

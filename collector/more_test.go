@@ -7,6 +7,7 @@ import (
 	"iter"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -267,12 +268,12 @@ func TestBacklogIsBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		text := strings.Repeat("x", 30<<20)
-		asked := 0
+		var asked atomic.Int64
 		c := setup(t, &scripted{script: func(collector.Attempt) step { return step{takes: time.Minute} }}, &shelf{atOnce: true}, func(cfg *collector.Config) {
 			cfg.More = func(context.Context) iter.Seq2[*collector.Task, error] {
 				return func(yield func(*collector.Task, error) bool) {
 					for i := range 6 {
-						asked++
+						asked.Add(1)
 						if !yield(&collector.Task{ID: fmt.Sprint(i), Messages: []string{text}}, nil) {
 							return
 						}
@@ -284,7 +285,7 @@ func TestBacklogIsBounded(t *testing.T) {
 		for minute := range 6 {
 			synctest.Wait()
 			// One is in hand, one in front of the pacer, two wait, and the next has no room.
-			if want := min(6, minute+5); asked != want {
+			if want, asked := min(6, minute+5), int(asked.Load()); asked != want {
 				t.Errorf("minute %d: asked for %d tasks, want %d", minute, asked, want)
 			}
 			time.Sleep(time.Minute)

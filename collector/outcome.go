@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -30,6 +31,7 @@ func (a *attempt) sample(ctx context.Context, r *Reply, prompts func(context.Con
 		return nil, err
 	}
 	a.w.c.answerPrompts.note(r, calls)
+	s.Sampling, s.Unshown = samplingOf(r, calls), r.Unshown
 
 	a.enter(StageAlign)
 	if err := tokenize.CheckCounts(calls, r.counts()); err != nil {
@@ -64,15 +66,27 @@ func (a *attempt) sample(ctx context.Context, r *Reply, prompts func(context.Con
 	}
 	s.Rows = rows
 	for _, k := range al.LostCalls {
-		s.Failures = append(s.Failures, lostCall(k, &calls[k]))
+		s.Failures = append(s.Failures, lostCall(r.number(k), &calls[k]))
+	}
+	for i := range r.Missing {
+		s.Failures = append(s.Failures, missingCall(i, &r.Missing[i]))
 	}
 
 	if err := a.score(ctx, s, r); err != nil {
 		return nil, err
 	}
+	a.timed(s, r)
+	return s, nil
+}
+
+// timed says how long the sample took. r may be nil.
+func (a *attempt) timed(s *tokenize.Sample, r *Reply) {
+	if r != nil && !r.Started.IsZero() {
+		s.StartedAt, s.Duration, s.Working = r.Started, r.took(), r.took()
+		return
+	}
 	s.Duration = time.Since(a.cl.started)
 	s.Working = s.Duration - a.cl.backoff
-	return s, nil
 }
 
 // nothingKnown returns the failure of a sample of which no call makes a row: the one of its
@@ -105,11 +119,8 @@ func (a *attempt) facts(r *Reply) *tokenize.Sample {
 	if r == nil {
 		return s
 	}
-	s.AgentID, s.Model = strings.Clone(r.AgentID), strings.Clone(r.Model)
-	s.Sampling = tokenize.Sampling{
-		Temperature: copied(r.Sampling.Temperature), TopP: copied(r.Sampling.TopP),
-		TopK: copied(r.Sampling.TopK), MaxNewTokens: copied(r.Sampling.MaxNewTokens),
-	}
+	s.AgentID, s.Model, s.Unshown = strings.Clone(r.AgentID), strings.Clone(r.Model), r.Unshown
+	s.Sampling = copiedSampling(&r.Sampling)
 	if len(r.Messages) > 0 {
 		s.Messages = text(r.Messages)
 	}
@@ -125,6 +136,38 @@ func (a *attempt) facts(r *Reply) *tokenize.Sample {
 	counts := r.counts()
 	s.PromptTokens, s.CompletionTokens, s.Steps = counts.PromptTokens, counts.CompletionTokens, counts.Steps
 	return s
+}
+
+// samplingOf returns what the engine was told in all calls: what was seen of each, where
+// that is the same, else what the reply says of all.
+func samplingOf(r *Reply, calls []tokenize.Call) tokenize.Sampling {
+	seen := slices.IndexFunc(calls, func(c tokenize.Call) bool { return c.Sampling != nil })
+	if seen < 0 {
+		return copiedSampling(&r.Sampling)
+	}
+	all := copiedSampling(calls[seen].Sampling)
+	for i := range calls {
+		one := calls[i].Sampling
+		if one == nil {
+			return tokenize.Sampling{} // of this call nothing is known
+		}
+		agree(&all.Temperature, one.Temperature)
+		agree(&all.TopP, one.TopP)
+		agree(&all.TopK, one.TopK)
+		agree(&all.MaxNewTokens, one.MaxNewTokens)
+	}
+	return all
+}
+
+// agree makes p unknown unless one is the same.
+func agree[T comparable](p **T, one *T) {
+	if *p != nil && (one == nil || *one != **p) {
+		*p = nil
+	}
+}
+
+func copiedSampling(s *tokenize.Sampling) tokenize.Sampling {
+	return tokenize.Sampling{Temperature: copied(s.Temperature), TopP: copied(s.TopP), TopK: copied(s.TopK), MaxNewTokens: copied(s.MaxNewTokens)}
 }
 
 func text(raw json.RawMessage) *string {
@@ -167,8 +210,7 @@ func (a *attempt) failure(r *Reply, err error) *tokenize.Sample {
 		f.Text = strings.Clone(cutText(strings.Join(text, "\n"), maxFailureText))
 	}
 	s.Failures = []tokenize.Failure{f}
-	s.Duration = time.Since(a.cl.started)
-	s.Working = s.Duration - a.cl.backoff
+	a.timed(s, r)
 	return s
 }
 
@@ -197,6 +239,14 @@ func lostCall(k int32, call *tokenize.Call) tokenize.Failure {
 		Call:      k,
 		OutputIDs: append([]int32(nil), call.OutputIDs...),
 		Logprobs:  appendLogprobs(nil, call.Logprobs, len(call.OutputIDs)),
+	}
+}
+
+// missingCall returns the failure of the i-th missing call.
+func missingCall(i int, m *MissingCall) tokenize.Failure {
+	return tokenize.Failure{
+		Class: ClassOf(m.Reason).String(), Stage: StageRun.String(), Reason: m.Reason.String(),
+		Error: shortened(m.Note), Call: int32(m.Before + i),
 	}
 }
 

@@ -372,3 +372,28 @@ func TestEventsOfAnAttempt(t *testing.T) {
 		t.Errorf("events\n%s\nwant\n%s", strings.Join(log, "\n"), strings.Join(want, "\n"))
 	}
 }
+
+// TestMissingCalls: a call whose tokens nobody keeps is a failure of its sample with its place
+// among all calls, and the sample has the times of whoever drove it.
+func TestMissingCalls(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now().Add(-time.Hour)
+		s, _ := one(t, step{reply: with(func(r *collector.Reply) {
+			r.Started, r.Sends[0].Duration = began, 3*time.Second
+			r.Missing = []collector.MissingCall{
+				{Before: 0, Reason: tokenize.ReasonNoTrace, Note: "the first"}, {Before: 1, Reason: tokenize.ReasonCompacted, Note: "the third"},
+			}
+		})}, nil)
+		if len(s.Rows) == 0 || !s.StartedAt.Equal(began) || s.Duration != 3*time.Second || s.Working != 3*time.Second {
+			t.Errorf("%d rows, %v, %v", len(s.Rows), s.StartedAt, s.Duration)
+		}
+		var got []string
+		for _, f := range s.Failures {
+			got = append(got, fmt.Sprintln(f.Call, f.Class, f.Reason, f.Error, len(f.OutputIDs)))
+		}
+		if want := []string{"0 no_turns no_trace the first 0\n", "2 no_prompt compacted the third 0\n"}; !slices.Equal(got, want) {
+			t.Errorf("failures %q, want %q", got, want)
+		}
+	})
+}

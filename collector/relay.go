@@ -36,10 +36,12 @@ func (w *worker) pass(ctx context.Context, cl *claim) (bool, error) {
 	w.ep.unlock()
 	w.ep.gate.leave(cl.permit)
 	cl.passed, cl.permit, cl.queued = true, nil, time.Now()
+	w.c.shares.moves(1)
 	select {
 	case w.c.relay.in <- *cl:
 		return true, nil
 	case <-ctx.Done():
+		w.c.shares.moves(-1)
 		return false, context.Cause(ctx)
 	}
 }
@@ -54,6 +56,7 @@ type relay struct{ in, out chan claim }
 func (r *relay) run(ctx context.Context, c *Collector, finished <-chan struct{}, open *sync.WaitGroup) error {
 	var waiting []claim
 	end := func(cl claim, why error) (err error) {
+		c.shares.moves(-1)
 		w := worker{c: c, ep: c.endpoints[0]}
 		if why != nil && ctx.Err() == nil {
 			err = w.censor(ctx, &cl, true, why)
@@ -105,6 +108,7 @@ func (r *relay) run(ctx context.Context, c *Collector, finished <-chan struct{},
 			waiting = append(waiting, cl)
 		case out <- head:
 			waiting = waiting[1:]
+			c.shares.moves(-1)
 		case <-c.soonest(waiting):
 		case <-drain:
 		case <-finished:

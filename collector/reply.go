@@ -19,13 +19,26 @@ type Reply struct {
 	// Sends holds one entry per request that was answered with 200, in order.
 	Sends []Send
 
+	// Started is when the rollout began, by the server's clock, where another program drove
+	// it. Then its duration is that of the sends. Zero: the attempt drove it.
+	Started time.Time
+
 	// FirstAnswer is how long it took until the server answered the first send; 0 if that
 	// is not known.
 	FirstAnswer time.Duration
 
+	// Missing are calls of the rollout whose tokens nobody keeps, in order. Each is a failure of
+	// its sample. The turns of the sends, and their counts, have none of them.
+	Missing []MissingCall
+
 	// Sampling is what the engine really used. Fields are nil if the version of the server
-	// does not tell.
+	// does not tell. Agent.Prompts may take it back, where something between server and
+	// engine may have changed it; what was seen there is in the calls (tokenize.Call.Sampling).
 	Sampling tokenize.Sampling
+
+	// Unshown counts the calls of the rollout that a tap saw and that no answer shows.
+	// Agent.Prompts sets it.
+	Unshown tokenize.Unshown
 
 	// Output is the text of the last assistant message, for scorers.
 	Output string
@@ -54,6 +67,26 @@ type Send struct {
 	// Duration is how long the server took, by its own clock if the answer was not received;
 	// 0 if that is not known.
 	Duration time.Duration
+}
+
+// A MissingCall is a call of which a server that was asked later has no tokens.
+type MissingCall struct {
+	// Before is how many calls of the reply come before it.
+	Before int
+	Reason tokenize.Reason
+	// Note says, for people, what is missing.
+	Note string
+}
+
+// number returns the place of call k among all calls of the rollout, the missing ones included.
+func (r *Reply) number(k int32) int32 {
+	n := k
+	for i := range r.Missing {
+		if r.Missing[i].Before <= int(k) {
+			n++
+		}
+	}
+	return n
 }
 
 // Usage has the counts of the server for one send, summed over its steps.

@@ -303,7 +303,7 @@ func (w *worker) fail(ctx context.Context, cl *claim, a *attempt, charged bool) 
 	if cl.settled {
 		err = errors.Join(err, w.noteEnd(cl, a.N, a.class, charged)) // also where it was one failure too many
 	}
-	if err != nil {
+	if err != nil || cl.task.Recorded != nil { // one old server run says nothing of the next
 		return err
 	}
 	return w.c.barren.failed(cl.group, a.class, w.c.hands(), a.err)

@@ -64,22 +64,33 @@ func (f *feed) leave(ctx context.Context, cl *claim) (leave <-chan struct{}, ok 
 // errDrained ends a wait for the pacer.
 var errDrained = errors.New("collector: drained")
 
-// offer waits until a worker takes the sample. It returns false if none took it before the
-// deadline, a drain or a stop, or before leave was closed.
+// offer waits until a worker takes the sample, one of the endpoint whose turn it is. It
+// returns false if none took it before the deadline, a drain or a stop, or before leave was
+// closed.
 func (f *feed) offer(ctx context.Context, cl claim, leave <-chan struct{}) bool {
 	late, stop := f.c.untilDeadline(ctx, cl.task)
 	defer stop()
 	cl.queued = time.Now()
 	f.open.Add(1)
-	select {
-	case f.work <- cl:
-		return true
-	case <-leave:
-	case <-f.c.drain:
-	case <-late.Done():
+	for {
+		at, changed := f.c.shares.next()
+		var work chan<- claim
+		if at >= 0 {
+			work = f.c.endpoints[at].work
+		}
+		select {
+		case work <- cl:
+			f.c.shares.took(at)
+			return true
+		case <-changed:
+			continue
+		case <-leave:
+		case <-f.c.drain:
+		case <-late.Done():
+		}
+		f.open.Done()
+		return false
 	}
-	f.open.Done()
-	return false
 }
 
 // cut gives a sample that no worker had to the sink, as one that was cut at its deadline.

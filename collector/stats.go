@@ -110,10 +110,10 @@ type Yield struct {
 	// they are not written anywhere. The row before them is flagged.
 	CutCalls int
 	Cut      int64
-	// VersionTrace, VersionURL, VersionFlag and VersionSet count the sampled tokens of the calls
+	// VersionTrace, VersionTap, VersionURL, VersionFlag and VersionSet count the sampled tokens of the calls
 	// that make rows, by who told the policy version of the call, and VersionNone those of which
 	// it is unknown.
-	VersionTrace, VersionURL, VersionFlag, VersionSet, VersionNone int64
+	VersionTrace, VersionTap, VersionURL, VersionFlag, VersionSet, VersionNone int64
 	// EmptyRows counts rows that were left out because none of their tokens can be trained
 	// on, Empty the samples that gave no row for that reason.
 	EmptyRows, Empty int
@@ -155,6 +155,8 @@ func (y *Yield) countVersions(calls []tokenize.Call) {
 		case c.Grade == tokenize.Quarantined:
 		case c.Version < 0:
 			y.VersionNone += n
+		case c.VersionFrom == tokenize.VersionTap:
+			y.VersionTap += n
 		case c.VersionFrom == tokenize.VersionURL:
 			y.VersionURL += n
 		case c.VersionFrom == tokenize.VersionFlag:
@@ -176,6 +178,7 @@ func (y *Yield) add(o Yield) {
 	y.CutCalls += o.CutCalls
 	y.Cut += o.Cut
 	y.VersionTrace += o.VersionTrace
+	y.VersionTap += o.VersionTap
 	y.VersionURL += o.VersionURL
 	y.VersionFlag += o.VersionFlag
 	y.VersionSet += o.VersionSet

@@ -15,8 +15,13 @@ import (
 type Task struct {
 	// ID is unique among the tasks of a run.
 	ID string
-	// Messages are the user messages, sent one after the other; at least one.
+	// Messages are the user messages, sent one after the other; at least one, or none where
+	// Recorded is not nil.
 	Messages []string
+	// Recorded, if not nil, names a server run that another program drove and that has ended.
+	// The one sample of such a task is read from what the server keeps of that run: no agent
+	// is made, nothing is sent. ID is the id of the server run.
+	Recorded *Recorded
 	// Answer is what scorers compare the output with, or nil.
 	Answer *string
 	// Metadata goes to the rows unchanged: a JSON value, or nil.
@@ -36,6 +41,15 @@ type Task struct {
 	// Source and Line are where the task was read, for messages to people.
 	Source string
 	Line   int
+}
+
+// A Recorded names a server run by the server that keeps it.
+type Recorded struct {
+	// Server is the base URL under which the server run was found. It is part of the sample
+	// key, and of nothing else: the server may be reached under another one later.
+	Server string
+	// Run is the id of the server run.
+	Run string
 }
 
 // bytes returns about how much memory the task takes.
@@ -104,7 +118,9 @@ func Kinds() []Kind { return []Kind{KindFirst, KindInfraRetry, KindDataRetry, Ki
 // bytes, numbers as they were written, and nothing at all for null and {}.
 //
 // So neither the order of the tasks, nor the answer, the metadata or the number of
-// samples is part of it.
+// samples is part of it. Of a task that is Recorded it is the SHA-256 of
+//
+//	field("rollout server run 1") field(server) field(run)
 func GroupID(t *Task) string {
 	h := sha256.New()
 	var n [8]byte
@@ -115,6 +131,12 @@ func GroupID(t *Task) string {
 	field := func(s string) {
 		number(len(s))
 		h.Write([]byte(s))
+	}
+	if t.Recorded != nil {
+		field("rollout server run 1")
+		field(t.Recorded.Server)
+		field(t.Recorded.Run)
+		return hex.EncodeToString(h.Sum(nil)[:16])
 	}
 	field("rollout sample 1")
 	field(t.ID)

@@ -14,8 +14,9 @@ type worker struct {
 	c        *Collector
 	ep       *endpoint
 	crew     *crew
-	slot     int // its index in counters.slots
-	work     chan claim
+	at       int             // the index of its endpoint
+	slot     int             // its index in counters.slots
+	ready    bool            // it counts as ready in shares
 	finished <-chan struct{} // closed when no sample is open any more
 	open     *sync.WaitGroup
 	pinned   <-chan claim // open attempts of this endpoint, which come first; nil after the last
@@ -26,13 +27,17 @@ type worker struct {
 // the run.
 func (w *worker) run(ctx context.Context) error {
 	w.aligner = tokenize.NewAligner(w.c.cfg.Align)
-	w.pinned = w.ep.pinned
+	if !w.ep.unpinned.Load() {
+		w.pinned = w.ep.pinned
+	}
 	for {
 		cl, ok := w.claim(ctx)
 		if !ok {
+			w.setReady(false)
 			return context.Cause(ctx) // or nil: there is nothing left to do
 		}
 		w.crew.took()
+		w.setReady(false)
 		passed, err := w.sample(ctx, &cl)
 		if !passed {
 			w.open.Done()
@@ -48,14 +53,18 @@ func (w *worker) run(ctx context.Context) error {
 // is nothing left to do for this worker: the run ends, or its endpoint is lost.
 func (w *worker) claim(ctx context.Context) (claim, bool) {
 	for {
-		p := w.ep.gate.enter(ctx, false, w.finished, w.ep.lost)
+		p := w.ep.gate.enterNow()
 		if p == nil {
-			return claim{}, false
+			w.setReady(false)
+			if p = w.ep.gate.enter(ctx, false, w.finished, w.ep.lost); p == nil {
+				return claim{}, false
+			}
 		}
-		work, moved := w.work, w.c.relay.out
+		work, moved := w.ep.work, w.c.relay.out
 		if w.pinned != nil {
 			work, moved = nil, nil
 		}
+		w.setReady(work != nil)
 		var cl claim
 		ok := false
 		select { // a sample from another endpoint was begun, and comes first
@@ -68,6 +77,7 @@ func (w *worker) claim(ctx context.Context) (claim, bool) {
 		case cl, ok = <-w.pinned:
 			if !ok {
 				w.pinned = nil
+				w.ep.unpinned.Store(true)
 				w.ep.gate.leave(p)
 				continue
 			}
@@ -85,6 +95,14 @@ func (w *worker) claim(ctx context.Context) (claim, bool) {
 		}
 		cl.permit = p
 		return cl, true
+	}
+}
+
+// setReady notes whether the worker takes a fresh sample, or will.
+func (w *worker) setReady(ready bool) {
+	if w.ready != ready {
+		w.ready = ready
+		w.c.shares.is(w.at, ready)
 	}
 }
 
@@ -163,7 +181,8 @@ func (c *Collector) newCrew(ctx context.Context, at int, base worker, spawn func
 	w := &crew{most: c.endpoints[at].MaxInFlight}
 	w.start = func() {
 		one := base
-		one.c, one.ep, one.crew, one.slot = c, c.endpoints[at], w, c.counters.slot(at)
+		one.c, one.ep, one.crew, one.at, one.slot = c, c.endpoints[at], w, at, c.counters.slot(at)
+		one.setReady(true)
 		spawn(func() error { return one.run(ctx) }) // non-nil only when the run must stop
 	}
 	return w

@@ -300,7 +300,7 @@ func (g *agent) send(ctx context.Context, in *input) (*letta.LettaResponse, erro
 	if len(g.reply.Sends) == 0 {
 		g.reply.FirstAnswer = took
 	}
-	g.keep(answered{request: request, ours: in.ours, answer: answer, arena: arena, runID: runID, took: took})
+	g.keep(answered{request: request, ours: in.ours, answer: answer, arena: arena, runID: runID, took: took, began: sent, ended: sent.Add(took)})
 	if err == nil {
 		err = g.abortedCall(ctx, answer, arena, runID)
 	}

@@ -37,7 +37,7 @@ func (g *agent) await(ctx context.Context, id string) (*keptRun, error) {
 			return nil, gone("server run %s was deleted", id)
 		case err != nil:
 			return nil, err
-		case over(run):
+		case run.Ended():
 			return g.keptOf(ctx, run)
 		}
 		if pause == lastLook || g.conversation != nil || seen < 0 {
@@ -45,7 +45,7 @@ func (g *agent) await(ctx context.Context, id string) (*keptRun, error) {
 				return nil, err
 			}
 		}
-		if g.conversation != nil && endedByStep(steps) {
+		if g.conversation != nil && letta.StepsEnded(steps) {
 			g.rollout.Run(id).SetSteps(steps)
 			return g.keptOf(ctx, run)
 		}

@@ -59,6 +59,20 @@
 // [collector.ErrGone] with the reason. So is a server run that the task does not account for.
 // Prompts that only the lost answer held stay unknown.
 //
+// # Server runs that other programs drove
+//
+// A [Reader] reads those of tasks that are Recorded. Nothing is made, sent or deleted:
+//
+//	Reader.Open      find the server run                            GET    /v1/runs/ID
+//	Agent.Run        read its agent as it is today, and the record  GET    agents, steps, messages, traces
+//	Agent.Prompts    give reply and record to the Prompter
+//	Agent.Close      free the memory
+//
+// recorded.go is this way. It differs from rebuild, which makes the answer to a send of this
+// program: there is nothing to send next, so the texts of tools need not be exact; a call
+// without a trace is left out and named, and the others make rows; and what the record does
+// not give is final, because nobody can make the rollout again.
+//
 // # Whose agent is it
 //
 // Every agent has three tags, [TagAll], [TagRun] and [TagKey], and its metadata names the
@@ -72,5 +86,5 @@
 // reply.go and serverruns.go beside it; preflight.go and check.go ask whether a server can
 // be used. explain.go, watch.go and recover.go are about sends that fail; reattach.go and
 // takeover.go about the work of another process; await.go, kept*.go and rebuild*.go about
-// answers from the record.
+// answers from the record; reader.go and recorded.go about the server runs of others.
 package agent

@@ -7,6 +7,7 @@ import (
 
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/letta"
+	"github.com/rollout-rl/rollout/tokenize"
 )
 
 // A serverText is a text of the server in an error. It holds no secrets; the redacted text
@@ -17,6 +18,10 @@ type serverText string
 type goneError struct {
 	error    // as a person reads it
 	redacted string
+	// reason is why no other reader of the record would get more; ReasonNone: it is not said.
+	reason tokenize.Reason
+	// text is the error without the sentinel.
+	text string
 }
 
 func (e *goneError) Unwrap() error { return e.error }
@@ -26,7 +31,10 @@ func (e *goneError) Redacted() string { return e.redacted }
 
 // gone returns an error that wraps collector.ErrGone. Its redacted text leaves out what of
 // args is a serverText, and what errors among args quote.
-func gone(format string, args ...any) error {
+func gone(format string, args ...any) error { return goneBy(tokenize.ReasonNone, format, args...) }
+
+// goneBy is gone with the reason for which the tokens of a call are not known.
+func goneBy(reason tokenize.Reason, format string, args ...any) error {
 	shown := make([]any, len(args))
 	for i, a := range args {
 		switch a := a.(type) {
@@ -41,6 +49,7 @@ func gone(format string, args ...any) error {
 	return &goneError{
 		error:    fmt.Errorf("%w: "+format, append([]any{collector.ErrGone}, args...)...),
 		redacted: fmt.Errorf(format, shown...).Error(),
+		reason:   reason, text: fmt.Errorf(format, args...).Error(),
 	}
 }
 

@@ -16,6 +16,10 @@ type keptRun struct {
 	run      *letta.Run
 	steps    []letta.Step // oldest first
 	messages letta.Messages
+	// recorded says that another program drove the run: nothing is sent any more, and prompts
+	// come from traces alone, so that the texts of tools need not be known to the last
+	// character.
+	recorded bool
 }
 
 // keptOf reads what the server keeps of a run that is over.
@@ -98,6 +102,24 @@ func (m *keptRun) returns(stepID string) []*letta.Message {
 		}
 	}
 	return list
+}
+
+// times returns when the run began and ended, by this machine's clock; zero times where that
+// is not known.
+func (m *keptRun) times(c *letta.Client) (began, ended time.Time) {
+	ahead, ok := c.Clock()
+	if !ok || m.run.CreatedAt == "" || m.run.CompletedAt == "" {
+		return time.Time{}, time.Time{}
+	}
+	began, err := m.run.CreatedAt.Time()
+	if err != nil {
+		return time.Time{}, time.Time{}
+	}
+	ended, err = m.run.CompletedAt.Time()
+	if err != nil {
+		return time.Time{}, time.Time{}
+	}
+	return began.Add(-ahead), ended.Add(-ahead)
 }
 
 // duration returns how long the run took, by the server's clock.

@@ -8,11 +8,13 @@ import (
 
 	"github.com/rollout-rl/rollout/collector/letta"
 	"github.com/rollout-rl/rollout/collector/record"
+	"github.com/rollout-rl/rollout/tokenize"
 )
 
 // A keptCall is one call of the model: its step, and what its trace says.
 type keptCall struct {
 	step    *letta.Step
+	trace   *record.Trace
 	answer  *record.Answer
 	request *letta.TraceRequest
 	shown   []letta.TraceMessage // the messages of request
@@ -69,21 +71,31 @@ func (c *keptCall) read(ctx context.Context, g *agent) error {
 		return err
 	}
 	if t == nil {
-		return gone("step %s has no trace: its tokens were only in the answer", c.step.ID)
+		return goneBy(tokenize.ReasonNoTrace, "step %s has no trace: its tokens were only in the answer", c.step.ID)
 	}
+	c.trace = t
 	if c.answer, err = t.Answer(); err != nil {
-		return gone("trace of step %s: response: %w", c.step.ID, err)
+		return goneBy(tokenize.ReasonNoTrace, "trace of step %s: response: %w", c.step.ID, err)
 	}
 	if c.request, err = t.Request(); err == nil {
 		c.shown, err = t.Messages()
 	}
 	if err != nil {
-		return gone("trace of step %s: request: %w", c.step.ID, err)
+		return goneBy(tokenize.ReasonNoTrace, "trace of step %s: request: %w", c.step.ID, err)
 	}
 	if c.answer.OutputIDs.IsNull() {
-		return gone("trace of step %s holds no tokens", c.step.ID)
+		return goneBy(c.withoutTokens(), "trace of step %s holds no tokens", c.step.ID)
 	}
 	return nil
+}
+
+// withoutTokens is why a trace has no tokens: the server was told to keep no bodies, or the
+// engine answered a call that was not native.
+func (c *keptCall) withoutTokens() tokenize.Reason {
+	if c.answer.Text == "" && c.answer.Logprobs.IsNull() && c.answer.Finish == "" && len(c.shown) == 0 {
+		return tokenize.ReasonNoTrace
+	}
+	return tokenize.ReasonNotNative
 }
 
 // lateTrace returns the trace of a step, which may come some time after the end of its

@@ -24,6 +24,24 @@ func (m *keptRun) asked() (messages letta.InputMessages, client bool) {
 	}
 }
 
+// request returns the request that made the run as far as it is stored, and how many of its
+// messages are.
+func (m *keptRun) request() (*letta.LettaRequest, int) {
+	r := new(letta.LettaRequest)
+	for i := range m.messages {
+		switch s := &m.messages[i]; s.Type {
+		case letta.TypeUser:
+			r.Messages = append(r.Messages, letta.UserText(s.Content.String()))
+		case letta.TypeApprovalResponse:
+			answer, _ := asInput(s.Approvals)
+			r.Messages = append(r.Messages, answer)
+		default:
+			return r, i
+		}
+	}
+	return r, len(m.messages)
+}
+
 // asInput returns the message that the server stored as an answer to pending calls.
 func asInput(stored []letta.Approval) (message letta.InputMessage, client bool) {
 	var returns []letta.ToolResult

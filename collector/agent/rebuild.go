@@ -41,6 +41,11 @@ func (m *keptRun) rebuild(ctx context.Context, g *agent, inputs int, scrubbed bo
 	if err != nil {
 		return nil, err
 	}
+	return m.assemble(g, stop, calls, inputs, scrubbed)
+}
+
+// assemble makes the answer of what was read. calls are those whose tokens are known.
+func (m *keptRun) assemble(g *agent, stop letta.StopReason, calls []keptCall, inputs int, scrubbed bool) (*rebuilt, error) {
 	r := &rebuilt{response: &letta.LettaResponse{
 		Messages:   m.answer(inputs, scrubbed),
 		StopReason: stop,
@@ -49,8 +54,7 @@ func (m *keptRun) rebuild(ctx context.Context, g *agent, inputs int, scrubbed bo
 	if shown := calls[0].shown; len(shown) > 0 && (shown[0].Role == "system" || shown[0].Role == "developer") {
 		r.system = &shown[0].Content
 	}
-	err = r.writeTurns(m, calls, g.state)
-	return r, err
+	return r, r.writeTurns(m, calls, g.state)
 }
 
 // usage returns the sums over the steps, as the answer has them.

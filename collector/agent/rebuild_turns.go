@@ -28,7 +28,10 @@ func (r *rebuilt) writeTurns(m *keptRun, calls []keptCall, state *letta.AgentSta
 	tools := func(stepID string, next []keptCall) error {
 		for _, message := range m.returns(stepID) {
 			text, err := toolText(message, next, state)
-			if err != nil {
+			switch {
+			case err != nil && m.recorded:
+				text = packaged(message, message.ToolReturns, state)
+			case err != nil:
 				return err
 			}
 			r.inexact = r.inexact || len(next) == 0
@@ -77,6 +80,8 @@ func (m *keptRun) turn(c *keptCall) (writtenTurn, error) {
 		t.Content = &written
 	case is:
 		t.Content = &stored
+	case written != "" && m.recorded: // its request may have asked for other messages only
+		t.Content = &written
 	case written != "":
 		return t, gone("step %s: the trace has a text, the stored messages have none", c.step.ID)
 	}

@@ -18,6 +18,8 @@ type answered struct {
 	arena   *tokenize.Reply // the turns of the answer
 	runID   string          // empty where it is not known
 	took    time.Duration
+	// began and ended are as in record.Send.
+	began, ended time.Time
 	// fromRecord reports whether the answer was not read but taken from what the server
 	// keeps; lost is then why, where this process sent.
 	fromRecord bool
@@ -43,7 +45,7 @@ func (g *agent) keep(x answered) {
 	if g.backend.cfg.Versions != nil {
 		g.spans = append(g.spans, g.span)
 	}
-	g.rollout.Sends = append(g.rollout.Sends, record.Send{Request: x.request, Response: x.answer, RunID: x.runID, Duration: x.took})
+	g.rollout.Sends = append(g.rollout.Sends, record.Send{Request: x.request, Response: x.answer, RunID: x.runID, Duration: x.took, Began: x.began, Ended: x.ended})
 }
 
 // sampling returns what the engine really used, where the server's version tells: 0.16

@@ -57,25 +57,6 @@ func (g *agent) serverRuns(ctx context.Context) ([]letta.Run, error) {
 	return runs, nil
 }
 
-// over reports whether the server does nothing more for the run.
-func over(r *letta.Run) bool {
-	switch r.Status {
-	case "created", "running":
-		return false
-	}
-	return true
-}
-
-// endedByStep reports whether the last step ended the loop. The run of a conversation does
-// not say so itself: it stays created (conversations.py:346-391).
-func endedByStep(steps []letta.Step) bool {
-	if len(steps) == 0 {
-		return false
-	}
-	last := &steps[len(steps)-1]
-	return last.StopReason != "" || last.Status == "failed" || last.Status == "cancelled"
-}
-
 // mayStillRun reports whether the server may be running a send that ended with err: no
 // answer came, or only that of a proxy which did not wait for one.
 func mayStillRun(err error) bool {

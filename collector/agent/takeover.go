@@ -63,9 +63,10 @@ func (g *agent) take(ctx context.Context, m *keptRun, in *input, lost error) (*l
 	if len(g.reply.Sends) == 0 && r.system != nil && g.rollout.SystemText != "" && g.conversation == nil && g.cfg.OverrideSystem == "" {
 		g.rollout.SystemText = *r.system // not what the agent's tools made of it since
 	}
+	began, ended := m.times(g.client)
 	g.keep(answered{
 		request: request, ours: in.ours, answer: r.response, arena: arena, runID: m.run.ID, took: m.duration(),
-		fromRecord: true, lost: lost,
+		began: began, ended: ended, fromRecord: true, lost: lost,
 	})
 	return r.response, nil
 }

@@ -61,6 +61,9 @@ func (g *agent) findVersions(ctx context.Context, span *policy.Span, calls []tok
 // as it is.
 func (g *agent) traceVersion(ctx context.Context, c *tokenize.Call, page int32) (contradicted bool) {
 	source := g.backend.cfg.Versions
+	if c.Source == tokenize.SourceTap {
+		return false // the tap saw what the engine said
+	}
 	if c.StepID == "" || len(c.OutputIDs) == 0 || !source.Asks() {
 		return false
 	}

@@ -55,7 +55,7 @@ func (g *agent) watch(answered context.Context, giveUp context.CancelCauseFunc) 
 			}
 			g.learned(run.ID)
 			g.progress(run.ID, steps, time.Since(grew))
-			if over(run) || err == nil && g.conversation != nil && endedByStep(list) {
+			if run.Ended() || err == nil && g.conversation != nil && letta.StepsEnded(list) {
 				if sleep(answered, g.cfg.LostAfter) == nil {
 					giveUp(letta.ErrAnswerLost)
 				}

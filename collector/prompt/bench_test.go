@@ -46,7 +46,7 @@ func rollout(tb testing.TB, model *prompt.Model, seed uint64, calls, tokens int,
 			args := fmt.Sprintf(`{"query": %q, "limit": %d}`, prose(r, 6), k)
 			said += "\n<tool_call>\n{\"name\": \"search\", \"arguments\": " + args + "}\n</tool_call>"
 			stored = append(stored, letta.Message{
-				Type: letta.TypeToolCall, StepID: step,
+				Type: letta.TypeToolCall, StepID: step, RunID: "run-1",
 				ToolCalls: []letta.ToolCall{{Name: "search", Arguments: args, ToolCallID: fmt.Sprintf("call_%d", k)}},
 			})
 		}
@@ -62,15 +62,17 @@ func rollout(tb testing.TB, model *prompt.Model, seed uint64, calls, tokens int,
 			result, _ := json.MarshalIndent(map[string]string{"status": "OK", "message": prose(r, words)}, "", "  ")
 			turns = append(turns, tokenize.Turn{Role: tokenize.RoleTool, Content: string(result), ToolName: "search", IDMismatch: -1})
 			stored = append(stored, letta.Message{
-				Type: letta.TypeToolReturn, StepID: step,
+				Type: letta.TypeToolReturn, StepID: step, RunID: "run-1",
 				ToolReturns: []letta.ToolReturn{{ToolCallID: fmt.Sprintf("call_%d", k), Content: letta.Content{Text: "x"}, Status: "success"}},
 			})
+		} else {
+			stored = append(stored, letta.Message{Type: letta.TypeAssistant, StepID: step, RunID: "run-1", Content: letta.Content{Text: text}})
 		}
 	}
 	m.steps, m.messages = [][]letta.Step{steps}, []letta.Messages{stored}
 	e := &record.Rollout{Agent: agent, SystemText: prose(r, 150), Sends: []record.Send{{
 		Request:  &letta.LettaRequest{Messages: letta.InputMessages{letta.UserText(prose(r, 40))}},
-		Response: &letta.LettaResponse{}, RunID: "run-1",
+		Response: &letta.LettaResponse{Messages: stored}, RunID: "run-1",
 	}}}
 	m.agent, m.system = e.Agent, e.SystemText
 	known := &knownLife{memory: m, reply: &prompt.Answered{Evidence: e, Reply: collector.Reply{Sends: []collector.Send{{Turns: turns, RunID: "run-1"}}}}}
@@ -88,6 +90,7 @@ func rollout(tb testing.TB, model *prompt.Model, seed uint64, calls, tokens int,
 		sum += *steps[k].PromptTokens
 	}
 	traceLast(tb, known, keep)
+	e.Sends[0].Response.Usage = letta.UsageStatistics{PromptTokens: sum, CompletionTokens: completions, StepCount: int32(calls), ContextTokens: new(*steps[calls-1].PromptTokens + *steps[calls-1].CompletionTokens)}
 	known.reply.Sends[0].Usage = collector.Usage{PromptTokens: sum, CompletionTokens: completions, Steps: int32(calls)}
 	return known
 }
@@ -182,15 +185,18 @@ func BenchmarkRebuild(b *testing.B) {
 		b.Fatal(err)
 	}
 	for _, bench := range []struct {
-		calls int
-		keep  bool
-	}{{10, true}, {10, false}, {5, true}} {
-		b.Run(fmt.Sprintf("calls=%d/tokens=8k/reasoning=%v", bench.calls, bench.keep), func(b *testing.B) {
+		calls         int
+		keep, answers bool
+	}{{10, true, false}, {10, true, true}, {10, false, false}, {5, true, false}, {2, true, false}, {2, true, true}} {
+		b.Run(fmt.Sprintf("calls=%d/tokens=8k/reasoning=%v/answers=%v", bench.calls, bench.keep, bench.answers), func(b *testing.B) {
 			var lives []*knownLife
 			for seed := range uint64(8) {
 				lives = append(lives, rollout(b, model, seed, bench.calls, 7500+7500/bench.calls, bench.keep))
 			}
 			r := prompt.NewRebuilder(model, true, true)
+			if bench.answers {
+				r.Answers()
+			}
 			b.ReportAllocs()
 			tokens, n := 0, 0
 			for b.Loop() {

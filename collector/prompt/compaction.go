@@ -1,10 +1,8 @@
 package prompt
 
 import (
-	"encoding/json"
-	"strings"
-
 	"github.com/rollout-rl/rollout/collector/letta"
+	"github.com/rollout-rl/rollout/collector/record"
 )
 
 // An alert is the server's note that it summarized the history.
@@ -62,7 +60,7 @@ func (s *send) alerts() []alert {
 			continue
 		case letta.TypeSummary:
 		case letta.TypeUser:
-			if !isAlert(m.Content.String()) || s.sent(m.Content.String()) {
+			if !record.IsAlert(m.Content.String()) || s.sent(m.Content.String()) {
 				continue
 			}
 		default:
@@ -78,15 +76,6 @@ func (s *send) alerts() []alert {
 		found = append(found, a)
 	}
 	return found
-}
-
-// isAlert reports whether a user message is the server's note about a compaction.
-func isAlert(text string) bool {
-	var note struct {
-		Type string `json:"type"`
-	}
-	return strings.HasPrefix(strings.TrimSpace(text), "{") &&
-		json.Unmarshal([]byte(text), &note) == nil && note.Type == "system_alert"
 }
 
 // sent reports whether the text is one of the client's own messages.

@@ -59,6 +59,27 @@ func (d decisions) decide(messages letta.Messages, id string, what decision) {
 	}
 }
 
+// stored notes what clients answered in earlier requests, as the server stored it.
+func (d decisions) stored(messages letta.Messages) {
+	for i := range messages {
+		m := &messages[i]
+		if m.Type != letta.TypeApprovalResponse {
+			continue
+		}
+		for k := range m.Approvals {
+			switch a := &m.Approvals[k]; a.Type {
+			case "tool":
+				d[a.ToolCallID] = decisionClient
+			case "approval":
+				d[a.ToolCallID] = decided(a.Approve)
+			}
+		}
+		if m.Approve != nil && len(m.Approvals) == 0 {
+			d.decide(messages, m.ApprovalRequestID, decided(*m.Approve))
+		}
+	}
+}
+
 // answered notes what the client answered in a request. before are the sends
 // until then, for the deprecated form that names a message.
 func (d decisions) answered(request *letta.LettaRequest, before []send) {

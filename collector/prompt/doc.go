@@ -18,6 +18,7 @@
 //
 //	calls.go    the turn holds its prompt (input_ids)           exact
 //	calls.go    it does not                                     quarantined
+//	from_tap.go then: a tap saw what the engine was given       exact
 //	grade.go    then: a prompt was rebuilt and is proven        count_verified
 //	grade.go    then: it was rebuilt, and its proof has a gap   quarantined, or
 //	                                                            unverified on request
@@ -31,13 +32,33 @@
 // Rebuilding needs the model's own chat template and tokenizer ([Config.Model]). Its steps
 // are those of the function rebuild:
 //
-//	join.go       fetch steps and messages, pair turns with steps
+//	answers.go    take all from the answers and the traces that prove it, where that does
+//	join.go       else: fetch steps and messages, pair turns with steps
 //	witness.go    find a trace of each send that shows what the model was given
 //	stored.go     make each prompt from the stored messages (source stored)
 //	compare.go    compare one of them with the trace
 //	trace.go,     make the prompts that are still missing from traces (source trace)
 //	from_trace.go
 //	grade.go      accept what has the right length, withdraw what is not proven
+//
+// Of a server run that another program drove (Rollout.Recorded) neither the request is known
+// nor what was said before it. Its prompts come from each call's own trace alone; recorded.go
+// says what else must hold.
+//
+// # The source tap
+//
+// A tap is a proxy between server and engine; [Config.Tap] has the calls that it saw. They
+// are the engine's own: prompt, end, version, what it was told about sampling. fromTap gives
+// a turn the prompt of its call where only one is possible; tap.Index.Join says how that is
+// found out. The prompt is then exact, also after a compaction. A reply whose calls were all
+// seen costs no request to the server, and has the step ids that the answer itself names.
+//
+// The server writes the id of its agent into the system message. Where the model's tokenizer
+// is there, a prompt without it is never taken.
+//
+// A call that is not found stays quarantined for the next source, and Call.Note says why it
+// was not. As the tap may change what the server asks for, what is known of a version of the
+// server (Reply.Sampling) does not count where there is one.
 //
 // The source literal stands apart: it glues sampled ids and tokenized texts of tools
 // together and claims no prompt. It is used only where Config.Force says so, and graded
@@ -68,6 +89,45 @@
 // that keeps the length is not: several tools in another order, two time stamps, two words
 // of one token, true and false. What can change without the length must be bound to the
 // request in another way, or the prompt is not count_verified.
+//
+// # What answers tell
+//
+// The messages of an answer are those that the server stored, and its usage is the sum over
+// its steps. So answers.go first tries to do without the records of the server runs. It
+// proves the same in the same way, and only the pieces come from elsewhere:
+//
+//	piece              from the records   from the answers
+//	calls of tools     stored messages    messages of the answer; compared with the trace
+//	step of each call  list of steps      messages of the answer; the trace of the last step
+//	                                      must have the last turn's ids
+//	length of outputs  list of steps      number of steps and sum in usage; the trace has the
+//	                                      last output, so of two calls each is counted
+//	length of prompts  list of steps      see below
+//	text of prompts    compared with the trace of a call, by the same code
+//
+// Each prompt is counted by itself. The trace has the engine's own count for the last call of
+// a send, and usage what that call had in its context (context_tokens, output included) and
+// the sum of the prompts. The prompt of a single call is the sum. The first of two is the
+// sum without the last. For more calls there are more prompts than such words, and two
+// mistakes may cancel in a sum; that the trace shows the messages of every call before it is
+// no count of them. So for three calls and more the list of steps is fetched. All words
+// about a prompt must agree.
+//
+// Each send has its own trace, as any other way to prove it would ask for, with one exception:
+// of three sends and more to an agent with one tool at most, only the last send's. The other
+// sends are then requests without a trace, as in the table below: the agent is read again, the
+// trace of the last send shows that the system message is still the same, and what they said
+// is compared as its history. The exception is not made where a trace would tell more: for
+// memory blocks, a conversation, another model for a request, an engine that numbers its policy,
+// and a send that does not end with an id at which the engine was seen to stop.
+//
+// All calls of the sample are proven so, or nothing is taken from the answers and the records
+// are fetched. That is so for calls that wait for the client, tools of the client, an overridden
+// system message, a compaction, tool rules that choose among tools, a call that said nothing,
+// an answer that leaves messages out or was itself taken from records, an agent that was taken
+// over, and wherever a trace is missing or two of the words disagree. A server of which
+// finishMisses samples in a row had no trace is asked for the records at once, until it is seen
+// to keep traces.
 //
 // # How a prompt is bound to its request
 //
@@ -136,8 +196,8 @@
 //
 // If the source stored is forced, traces are still read as witnesses, and no prompt is
 // taken from them. A witness costs one request per send, the largest besides the send
-// itself (6 to 65 KB). It is paid for agents with one tool as well: the two requests that
-// read the agent again cost as much and show less.
+// itself (6 to 65 KB). It is paid for agents with one tool as well, but for the exception
+// above: the two requests that read the agent again cost as much and show less.
 //
 // # Step ids
 //
@@ -169,15 +229,25 @@
 //
 // # Requests
 //
-// What the server keeps is read through package record, which keeps what it fetched.
-// stored needs two small requests per send (steps and messages of its run) and the trace
-// of one call; a conversation two more per sample, and an agent without traces two more
-// per sample. trace needs one large request per send that stored did not settle, or one
-// per call. Requests that do not depend on each other run side by side, up to a bound over
-// all samples, and [Prompter.Prefetch] makes those for one send while the server works at
-// the next. A trace may be late: it is asked for up to three times within some 200 ms. A step
-// that ran a compaction has none for good and is not asked for. [Prompter.Stats] adds requests
-// and time up.
+// What the server keeps is read through package record, which keeps what it fetched. A
+// sample of which the answers tell enough needs
+//
+//	the trace of each send's last call, or that of the last send and the agent once, where
+//	    there are three sends or more and one tool at most
+//	the steps of each send of three calls or more
+//	the conversation and its system message, where there is one: two
+//
+// So a sample of one send needs one request or two. TestRequests pins more shapes. Any other
+// sample needs two small requests per send (steps and messages of its run) and the trace of
+// one call; a conversation two more per sample, and an agent without traces two more per
+// sample. trace needs one large request per send that stored did not settle, or one per
+// call.
+//
+// Requests that do not depend on each other run side by side, up to a bound over all samples,
+// and [Prompter.Prefetch] makes those for one send while the server works at the next, but for
+// what the answer tells. A trace may be late: it is asked for up to three times within some
+// 200 ms. A step that ran a compaction has none for good and is not asked for.
+// [Prompter.Stats] adds requests and time up.
 //
 // A request that fails is an error, so that the sample is tried again on a new agent; it
 // is never a quarantine. All reading has to be done before the agent is deleted, because

@@ -22,9 +22,9 @@ type Fetcher interface {
 	AgentNow(ctx context.Context) (*letta.AgentState, string, error)
 }
 
-// read returns a rollout of which all the same is known, and whose records are read
+// Read returns a rollout of which all the same is known, and whose records are read
 // through from.
-func read(from Fetcher, r *record.Rollout) *record.Rollout {
+func Read(from Fetcher, r *record.Rollout) *record.Rollout {
 	fresh := record.New(source{from, r})
 	fresh.Agent, fresh.Conversation, fresh.SystemText, fresh.Late, fresh.Sends = r.Agent, r.Conversation, r.SystemText, r.Late, r.Sends
 	return fresh
@@ -80,6 +80,18 @@ func NewRebuilder(m *Model, stored, trace bool) *Rebuilder {
 	return &Rebuilder{&Prompter{model: m, stored: stored, trace: trace}}
 }
 
+// Answers tries what the answers say first, as a Prompter does.
+func (r *Rebuilder) Answers() *Rebuilder {
+	r.p.answers = true
+	return r
+}
+
+// WithoutAnswers makes a Prompter ask the server for all that a proof needs.
+func (p *Prompter) WithoutAnswers() *Prompter {
+	p.answers = false
+	return p
+}
+
 // Unverified gives prompts that are not proven as well.
 func (r *Rebuilder) Unverified() *Rebuilder {
 	r.p.unverified = true
@@ -99,7 +111,7 @@ func (r *Rebuilder) Prompts(ctx context.Context, from Fetcher, reply *Answered) 
 	if err != nil {
 		return nil, err
 	}
-	return calls, r.p.rebuild(ctx, &reply.Reply, read(from, reply.Evidence), calls)
+	return calls, r.p.rebuild(ctx, &reply.Reply, Read(from, reply.Evidence), calls)
 }
 
 // Encoder encodes one text after the other with one renderer, as a sample's prompts
@@ -114,4 +126,10 @@ func NewEncoder(m *Model) *Encoder {
 // Encode returns the ids of the text.
 func (e *Encoder) Encode(text string) ([]int32, error) {
 	return e.r.prompt(input{messages: history{{role: roleSystem, content: text}}})
+}
+
+// Foreign reports whether a prompt names another agent than that of the rollout; nil: that
+// cannot be known.
+func (p *Prompter) Foreign(r *record.Rollout) func(head func(n int) []int32) bool {
+	return p.foreign(r)
 }

@@ -16,6 +16,12 @@ func (b *rebuild) fromTraces(ctx context.Context) error {
 		if s.blind || b.known(s) {
 			continue
 		}
+		if b.rollout.Recorded {
+			if err := b.fromOwn(ctx, s); err != nil {
+				return err
+			}
+			continue
+		}
 		last, err := b.trace(ctx, s, s.calls-1)
 		if err != nil {
 			return err
@@ -101,6 +107,9 @@ func (b *rebuild) trace(ctx context.Context, s *send, k int) (*traced, error) {
 		b.finish.learn(read.answer)
 		if read.tools, err = shownTools(read.tools, b.transcript.agent(), s.request); err == nil {
 			return read, nil
+		}
+		if b.rollout.Recorded {
+			err = errToday
 		}
 		b.note(i, "trace of step %s: %v", step, err)
 	}

@@ -20,7 +20,7 @@ func (b *rebuild) join(ctx context.Context, reply *collector.Reply) error {
 	}
 	b.transcript = &transcript{rollout: r, system: r.SystemText, sends: make([]send, len(r.Sends))}
 	if r.Conversation != nil {
-		b.transcript.system = b.conversationSystem
+		b.transcript.system = *b.conversationSystem
 	}
 	n, blind := 0, 0
 	for i := range b.transcript.sends {
@@ -47,7 +47,7 @@ func (b *rebuild) join(ctx context.Context, reply *collector.Reply) error {
 			b.noteBlind(s, blind)
 		}
 	}
-	b.transcript.decide()
+	b.transcript.decide(r.Before)
 	b.transcript.findCompactions()
 	if r.Conversation != nil && b.transcript.compacted() {
 		b.transcript.system = "" // it was read after the sends: it is the one after the compaction
@@ -61,11 +61,8 @@ func (b *rebuild) join(ctx context.Context, reply *collector.Reply) error {
 func (b *rebuild) fetch(ctx context.Context, reply *collector.Reply) error {
 	r := b.rollout
 	var all []func(context.Context) error
-	if r.Conversation != nil {
-		all = append(all, func(ctx context.Context) (err error) {
-			b.conversationSystem, err = r.ConversationSystem(ctx)
-			return err
-		})
+	if r.Conversation != nil && b.conversationSystem == nil {
+		all = append(all, b.askConversation)
 	}
 	for i := range r.Sends {
 		if r.Sends[i].RunID == "" {
@@ -77,22 +74,34 @@ func (b *rebuild) fetch(ctx context.Context, reply *collector.Reply) error {
 				return nil
 			})
 		}
-		all = append(all, ofRun(r.Run(r.Sends[i].RunID))...)
+		run := r.Run(r.Sends[i].RunID)
+		all = append(all, askMessages(run), askSteps(run))
 	}
 	return b.lanes.together(ctx, all...)
 }
 
-// ofRun are the requests for the messages and the steps of a server run.
-func ofRun(run *record.Run) []func(context.Context) error {
-	return []func(context.Context) error{
-		func(ctx context.Context) error {
-			_, err := run.Messages(ctx)
-			return err
-		},
-		func(ctx context.Context) error {
-			_, err := run.Steps(ctx)
-			return err
-		},
+// askConversation asks for the system message of the conversation.
+func (b *rebuild) askConversation(ctx context.Context) error {
+	text, err := b.rollout.ConversationSystem(ctx)
+	if err == nil {
+		b.conversationSystem = &text
+	}
+	return err
+}
+
+// askMessages asks for the messages of a server run.
+func askMessages(run *record.Run) func(context.Context) error {
+	return func(ctx context.Context) error {
+		_, err := run.Messages(ctx)
+		return err
+	}
+}
+
+// askSteps asks for the steps of a server run.
+func askSteps(run *record.Run) func(context.Context) error {
+	return func(ctx context.Context) error {
+		_, err := run.Steps(ctx)
+		return err
 	}
 }
 

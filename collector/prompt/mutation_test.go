@@ -39,8 +39,8 @@ func TestMutations(t *testing.T) {
 		"multi", "conversation", "approval", "client-tool-return", "reasoner-on", "empty", "newlines")
 
 	type tally struct{ lost, same, kept, refused int }
-	got := map[string]*tally{"template byte": {}, "system": {}, "request": {}, "turn": {}, "stored call": {}, "schema": {}}
-	kinds := []string{"template byte", "system", "request", "turn", "stored call", "schema"}
+	got := map[string]*tally{"template byte": {}, "system": {}, "request": {}, "turn": {}, "stored call": {}, "answered call": {}, "schema": {}}
+	kinds := []string{"template byte", "system", "request", "turn", "stored call", "answered call", "schema"}
 	for range trials {
 		known := lives[r.IntN(len(lives))]
 		kind := kinds[r.IntN(len(kinds))]
@@ -58,7 +58,11 @@ func TestMutations(t *testing.T) {
 		} else if reply, m = mutated(r, known, kind); reply == nil {
 			continue // the life has nothing of the kind
 		}
-		calls, err := prompt.NewRebuilder(with, true, false).Prompts(t.Context(), m, reply)
+		rebuilder := prompt.NewRebuilder(with, true, false)
+		if r.IntN(2) == 0 {
+			rebuilder.Answers()
+		}
+		calls, err := rebuilder.Prompts(t.Context(), m, reply)
 		if err != nil {
 			n.refused++
 			continue
@@ -123,8 +127,12 @@ func mutated(r *rand.Rand, known *knownLife, kind string) (*prompt.Answered, *me
 		t := &turns[r.IntN(len(turns))]
 		t.Content = changed(r, t.Content)
 		reply.Sends[i].Turns = turns
-	case "stored call":
+	case "stored call", "answered call":
 		list := slices.Clone(m.messages[i])
+		answer := *e.Sends[i].Response
+		if kind == "answered call" {
+			list = slices.Clone(answer.Messages)
+		}
 		k := slices.IndexFunc(list, func(m letta.Message) bool { return m.Type == letta.TypeToolCall })
 		if k < 0 {
 			return nil, nil
@@ -140,7 +148,12 @@ func mutated(r *rand.Rand, known *knownLife, kind string) (*prompt.Answered, *me
 			of.Arguments = changed(r, of.Arguments)
 		}
 		list[k] = c
-		m.messages[i] = list
+		if kind == "stored call" {
+			m.messages[i] = list
+		} else {
+			answer.Messages = list
+			e.Sends[i].Response = &answer
+		}
 	case "schema":
 		agent := *e.Agent
 		agent.Tools = slices.Clone(agent.Tools)
@@ -216,7 +229,11 @@ func TestMutatedTokens(t *testing.T) {
 				}
 				reply := *known.reply
 				reply.Sends = []collector.Send{{Turns: got.Turns, RunID: reply.Sends[0].RunID}}
-				calls, err := prompt.NewRebuilder(model, true, true).Prompts(t.Context(), known.memory, &reply)
+				rebuilder := prompt.NewRebuilder(model, true, true)
+				if r.IntN(2) == 0 {
+					rebuilder.Answers()
+				}
+				calls, err := rebuilder.Prompts(t.Context(), known.memory, &reply)
 				a := (*tokenize.AlignError)(nil)
 				switch {
 				case how == "alone" && errors.As(err, &a) && a.Reason == tokenize.ReasonIDMismatch:

@@ -8,26 +8,37 @@ import (
 )
 
 // Prefetch fetches what Prompts will read of a send that was answered with turns, while
-// the server works at the next one. It returns when all is there, or ctx is done. Whatever
-// fails here, or has no lane, is asked for by Prompts.
+// the server works at the next one. What the answer itself tells is not fetched. Where a tap
+// may have seen the calls it fetches nothing: hardly any of it would be read. It returns when
+// all is there, or ctx is done. Whatever fails here, or has no lane, is asked for by Prompts.
 func (p *Prompter) Prefetch(ctx context.Context, rollout *record.Rollout, of record.Send, turns []tokenize.Turn) {
-	if !p.rebuilds() || of.RunID == "" || p.turns && promptsIn(turns) {
+	if !p.rebuilds() || p.tap != nil || of.RunID == "" || p.turns && promptsIn(turns) {
 		return
 	}
-	if !p.lanes.take() {
-		return
+	run := rollout.Run(of.RunID)
+	all := []func(context.Context) error{askMessages(run), askSteps(run)}
+	ownTrace := true
+	if p.takesAnswers(rollout) {
+		if said := stepsSaid(rollout, &of, turns); len(said) > 0 {
+			all, ownTrace = nil, needsTrace(rollout, of.Request) || p.finish.numbered.Load()
+			if len(said) > fewCalls {
+				all = append(all, askSteps(run))
+			}
+		}
 	}
-	defer p.lanes.give()
-	var all []func(context.Context) error
+	asksRun := len(all) > 0
 	// A server that was never seen to keep a trace is not asked for one ahead of time.
-	if id := lastStep(turns, &of); id != "" && p.finish.traced.Load() {
+	if id := lastStep(turns, &of); id != "" && ownTrace && p.finish.traced.Load() {
 		all = append(all, func(ctx context.Context) error {
 			_, _ = rollout.TraceSoon(ctx, id)
 			return nil
 		})
 	}
-	run := rollout.Run(of.RunID)
-	if p.lanes.together(ctx, append(all, ofRun(run)...)...) != nil {
+	if len(all) == 0 || !p.lanes.take() {
+		return
+	}
+	defer p.lanes.give()
+	if p.lanes.together(ctx, all...) != nil || !asksRun {
 		return
 	}
 	if steps, err := run.Calls(ctx); err == nil && len(steps) < assistantTurns(turns) {

@@ -56,10 +56,24 @@ func (s *waiting) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // While the server works at a send, the record of the one before is fetched: its steps and
-// messages, and, of a server that was seen to keep traces, a trace. Nothing is fetched
-// twice.
+// messages, and, of a server that was seen to keep traces, a trace. Steps and messages are
+// not where the answer tells what they say. Nothing is fetched twice.
 func TestPrefetch(t *testing.T) {
 	t.Parallel()
+	t.Run("answers", func(t *testing.T) {
+		t.Parallel()
+		prefetches(t, true, [2]int{0, 1}, 1)
+	})
+	t.Run("records", func(t *testing.T) {
+		t.Parallel()
+		prefetches(t, false, [2]int{2, 3}, 3)
+	})
+}
+
+// prefetches collects two samples, of which the wanted number of requests is made ahead, and
+// so many for each send.
+func prefetches(t *testing.T, answers bool, wanted [2]int, each int) {
+	t.Helper()
 	model, err := qwen3()
 	if err != nil {
 		t.Fatal(err)
@@ -78,10 +92,16 @@ func TestPrefetch(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if !answers {
+		p.WithoutAnswers()
+	}
 	task, cfg := rec.asTask(t)
 	cfg.Prompter = p
-	for n, want := range []int{2, 3} {
+	for n, want := range wanted {
 		server := &waiting{next: sim, want: want, there: make(chan struct{})}
+		if want == 0 {
+			close(server.there)
+		}
 		web := httptest.NewServer(server)
 		client, err := letta.NewClient(letta.ClientConfig{BaseURL: web.URL})
 		if err != nil {
@@ -115,7 +135,7 @@ func TestPrefetch(t *testing.T) {
 			}
 		}
 		slices.Sort(server.asked)
-		if once := slices.Compact(slices.Clone(server.asked)); len(once) != len(server.asked) || len(once) != 3*len(reply.Sends) {
+		if once := slices.Compact(slices.Clone(server.asked)); len(once) != len(server.asked) || len(once) != each*len(reply.Sends) {
 			t.Errorf("attempt %d: asked for %q", n+1, server.asked)
 		}
 		if err := g.Close(context.WithoutCancel(t.Context())); err != nil {
@@ -170,9 +190,11 @@ func TestPrefetchTooSoon(t *testing.T) {
 	}
 	defer client.CloseIdle()
 	task, cfg := rec.asTask(t)
-	if cfg.Prompter, err = prompt.New(prompt.Config{Model: model}); err != nil {
+	p, err := prompt.New(prompt.Config{Model: model})
+	if err != nil {
 		t.Fatal(err)
 	}
+	cfg.Prompter = p.WithoutAnswers()
 	backend, err := agent.NewBackend(client, cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -242,9 +264,11 @@ func TestPrefetchEndsWithRun(t *testing.T) {
 	}
 	defer client.CloseIdle()
 	task, cfg := rec.asTask(t)
-	if cfg.Prompter, err = prompt.New(prompt.Config{Model: model}); err != nil {
+	p, err := prompt.New(prompt.Config{Model: model})
+	if err != nil {
 		t.Fatal(err)
 	}
+	cfg.Prompter = p.WithoutAnswers()
 	backend, err := agent.NewBackend(client, cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -263,5 +287,41 @@ func TestPrefetchEndsWithRun(t *testing.T) {
 	}
 	if err := g.Close(context.WithoutCancel(t.Context())); err != nil {
 		t.Error(err)
+	}
+}
+
+// What is fetched ahead is what is read afterwards, and nothing more.
+func TestPrefetchIsRead(t *testing.T) {
+	t.Parallel()
+	model, err := qwen3()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, shape := range plans {
+		p, err := prompt.New(prompt.Config{Model: model})
+		if err != nil {
+			t.Fatal(err)
+		}
+		known := madeUp(t, model, 2, shape.plan)
+		var got [3]string // when the server is new, when it is known, and then ahead
+		for n := range got {
+			rollout := prompt.Read(known.memory, known.reply.Evidence)
+			for i, s := range rollout.Sends {
+				if n == 2 && i+1 < len(rollout.Sends) {
+					p.Prefetch(t.Context(), rollout, s, known.reply.Sends[i].Turns)
+				}
+			}
+			if _, err := p.Prompts(t.Context(), &known.reply.Reply, rollout); err != nil {
+				t.Fatal(err)
+			}
+			got[n] = asked(rollout.Requests())
+		}
+		want := shape.known
+		if want == "" {
+			want = shape.requests
+		}
+		if got[0] != shape.requests || got[1] != want || got[2] != want {
+			t.Errorf("%s: %q, want %q and then %q", shape.name, got, shape.requests, want)
+		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/record"
+	"github.com/rollout-rl/rollout/collector/tap"
 	"github.com/rollout-rl/rollout/tokenize"
 	"github.com/rollout-rl/rollout/tokenize/bpe"
 	"github.com/rollout-rl/rollout/tokenize/chat"
@@ -25,6 +27,10 @@ type Config struct {
 	// Encoder encodes the texts of tools for SourceLiteral, which alone needs one.
 	// It is used from many goroutines at once.
 	Encoder tokenize.TextEncoder
+
+	// Tap has the calls that taps saw. Where it is nil the source tap is not there. With
+	// one, calls that it does not have claim no sampling parameters: a tap may change them.
+	Tap *tap.Index
 
 	// Unverified also gives calls a rebuilt prompt that has the right length and that
 	// nothing contradicts, graded unverified. Default: such calls are quarantined.
@@ -59,6 +65,9 @@ type Prompter struct {
 	literal tokenize.TextEncoder // nil: prompts are looked for
 	// turns, stored and trace are the sources that may be used.
 	turns, stored, trace bool
+	answers              bool       // stored is tried with what answers say first
+	tap                  *tap.Index // nil: not that source
+	tapped               bool       // a tap stands before the engine
 	unverified           bool
 
 	finish    finishes
@@ -69,12 +78,16 @@ type Prompter struct {
 
 // New returns a Prompter, or an error where the source cannot be had.
 func New(cfg Config) (*Prompter, error) {
-	p := &Prompter{model: cfg.Model, unverified: cfg.Unverified, lanes: make(lanes, extraRequests)}
+	p := &Prompter{model: cfg.Model, tapped: cfg.Tap != nil, unverified: cfg.Unverified, lanes: make(lanes, extraRequests)}
 	switch cfg.Force {
 	case tokenize.SourceNone:
-		p.turns, p.stored, p.trace = true, cfg.Model != nil, cfg.Model != nil
+		p.turns, p.tap, p.stored, p.trace = true, cfg.Tap, cfg.Model != nil, cfg.Model != nil
 	case tokenize.SourceTurns:
 		p.turns = true
+	case tokenize.SourceTap:
+		if p.tap = cfg.Tap; p.tap == nil {
+			return nil, errors.New("prompt: source tap needs a tap")
+		}
 	case tokenize.SourceStored:
 		p.stored = true
 	case tokenize.SourceTrace:
@@ -86,6 +99,7 @@ func New(cfg Config) (*Prompter, error) {
 	default:
 		return nil, fmt.Errorf("prompt: source %s is not supported yet", cfg.Force)
 	}
+	p.answers = p.stored
 	if p.rebuilds() && p.model == nil {
 		return nil, fmt.Errorf("prompt: source %s needs the model's tokenizer and chat template", cfg.Force)
 	}
@@ -105,19 +119,30 @@ func (p *Prompter) Prompts(ctx context.Context, r *collector.Reply, rollout *rec
 	if err != nil {
 		return nil, err
 	}
+	if p.tapped {
+		r.Sampling = tokenize.Sampling{}
+	}
 	if rollout == nil || len(rollout.Sends) != len(r.Sends) {
 		p.finish.fill(ctx, r, nil, calls)
 		return calls, nil
 	}
 	defer func() { p.stats.add(rollout.Requests()) }()
 	nameSteps(r, rollout, calls)
+	if p.tap != nil && !complete(calls) {
+		p.fromTap(ctx, r, rollout, calls)
+	}
 	if p.rebuilds() && !complete(calls) {
 		if err := p.rebuild(ctx, r, rollout, calls); err != nil {
 			return nil, fmt.Errorf("prompts from the server: %w", err)
 		}
 	}
-	listSteps(ctx, r, rollout, calls)
-	p.finish.fill(ctx, r, rollout, calls)
+	more := rollout
+	if fromTap(calls) {
+		more = nil // all is proven: nothing is asked for what is left
+	} else {
+		listSteps(ctx, r, rollout, calls)
+	}
+	p.finish.fill(ctx, r, more, calls)
 	detach(calls)
 	return calls, nil
 }
@@ -129,6 +154,11 @@ func detach(calls []tokenize.Call) {
 		c := &calls[i]
 		c.StepID, c.FinishReason = strings.Clone(c.StepID), strings.Clone(c.FinishReason)
 	}
+}
+
+// fromTap reports whether the tap saw every call.
+func fromTap(calls []tokenize.Call) bool {
+	return !slices.ContainsFunc(calls, func(c tokenize.Call) bool { return c.Source != tokenize.SourceTap })
 }
 
 // complete reports whether every call has a prompt.
@@ -146,15 +176,21 @@ type Stats struct {
 	// Requests are those for what the server keeps of the rollouts whose prompts were
 	// asked for, whoever made them.
 	Requests record.Requests
+	// Tap is what the taps saw; nil: there is none.
+	Tap *tap.IndexStats
 	// Spent is the time that samples spent on rebuilding, requests included, summed.
 	Spent time.Duration
 }
 
 // Stats returns what was spent so far.
 func (p *Prompter) Stats() Stats {
+	var seen *tap.IndexStats
+	if p.tap != nil {
+		seen = new(p.tap.Stats())
+	}
 	p.stats.mu.Lock()
 	defer p.stats.mu.Unlock()
-	return Stats{Requests: p.stats.requests, Spent: time.Duration(p.stats.spent.Load())}
+	return Stats{Requests: p.stats.requests, Tap: seen, Spent: time.Duration(p.stats.spent.Load())}
 }
 
 type counters struct {

@@ -19,7 +19,7 @@ type rebuild struct {
 	finish     *finishes
 	lanes      lanes
 
-	conversationSystem string // text of the conversation's first message
+	conversationSystem *string // text of the conversation's first message; nil: not asked for
 	// changed says what of the agent had changed when it was read again, nil where that
 	// was not done.
 	changed *string
@@ -34,10 +34,14 @@ func (p *Prompter) rebuild(ctx context.Context, reply *collector.Reply, rollout 
 	began := time.Now()
 	defer func() { p.stats.spent.Add(int64(time.Since(began))) }()
 	b := &rebuild{rollout: rollout, calls: calls, finish: &p.finish, lanes: p.lanes}
+	if done, err := p.fromAnswers(ctx, reply, b); err != nil || done {
+		return err
+	}
 	if err := b.join(ctx, reply); err != nil {
 		return err
 	}
-	if p.stored {
+	stored := p.stored && !rollout.Recorded
+	if stored {
 		if err := b.findWitnesses(ctx); err != nil {
 			return err
 		}
@@ -45,7 +49,7 @@ func (p *Prompter) rebuild(ctx context.Context, reply *collector.Reply, rollout 
 	// A sample that waits for the server holds no renderer: they are few, and stay warm.
 	b.r = p.renderer(b.transcript.longestPrompt())
 	defer p.release(b.r)
-	if p.stored {
+	if stored {
 		if err := b.fromStored(); err != nil {
 			return err
 		}
@@ -78,10 +82,7 @@ func (p *Prompter) release(r *renderer) {
 // note adds to what people are told about call i.
 func (b *rebuild) note(i int, format string, args ...any) {
 	c := &b.calls[i]
-	if c.Note != "" {
-		c.Note += "; "
-	}
-	c.Note += fmt.Sprintf(format, args...)
+	c.Note = noted(c.Note, fmt.Sprintf(format, args...))
 }
 
 // noteBlind notes that the send with this number names no server run.

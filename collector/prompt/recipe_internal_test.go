@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -134,7 +135,7 @@ func runRecipe(t *testing.T, archive *txtar.Archive) string {
 			t.Fatalf("unknown section %q", f.Name)
 		}
 	}
-	l.decide()
+	l.decide(nil)
 	tmpl, err := chat.Parse("lines", lines, chat.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -171,6 +172,32 @@ func runRecipe(t *testing.T, archive *txtar.Archive) string {
 	return out.String()
 }
 
+// TestDecidedBefore: what became of the calls of earlier server runs is in their messages.
+func TestDecidedBefore(t *testing.T) {
+	t.Parallel()
+	var messages letta.Messages
+	for _, text := range []string{
+		`{"id":"m1","message_type":"approval_request_message","tool_calls":[{"tool_call_id":"a"},{"tool_call_id":"b"},{"tool_call_id":"c"},{"tool_call_id":"open"}]}`,
+		`{"id":"m2","message_type":"approval_response_message","approvals":[{"type":"approval","tool_call_id":"a","approve":true},{"type":"approval","tool_call_id":"b","approve":false},{"type":"tool","tool_call_id":"c","status":"success","tool_return":"x"}]}`,
+		`{"id":"m3","message_type":"approval_request_message","tool_calls":[{"tool_call_id":"d"}]}`,
+		`{"id":"m4","message_type":"approval_response_message","approve":false,"approval_request_id":"m3"}`,
+		`{"id":"m5","message_type":"tool_call_message","tool_calls":[{"tool_call_id":"plain"}]}`,
+	} {
+		m, err := letta.Read[letta.Message](text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		messages = append(messages, *m)
+	}
+	slices.Reverse(messages) // whatever their order
+	x := transcript{}
+	x.decide(messages)
+	want := decisions{"a": decisionApproved, "b": decisionDenied, "c": decisionClient, "d": decisionDenied, "open": decisionOpen}
+	if !maps.Equal(x.decisions, want) {
+		t.Errorf("decisions are %v, want %v", x.decisions, want)
+	}
+}
+
 // TestDecidedByMessage: the deprecated form of an answer names a message of an earlier
 // send, and decides about the calls of that one.
 func TestDecidedByMessage(t *testing.T) {
@@ -191,7 +218,7 @@ func TestDecidedByMessage(t *testing.T) {
 		{request: answers("message-3", true)},
 		{request: answers("message-4", true), messages: letta.Messages{asks("message-4", "e")}}, // not asked before
 	}}
-	x.decide()
+	x.decide(nil)
 	want := decisions{"a": decisionDenied, "b": decisionDenied, "c": decisionOpen, "d": decisionApproved, "e": decisionOpen}
 	if !maps.Equal(x.decisions, want) {
 		t.Errorf("decisions are %v, want %v", x.decisions, want)

@@ -83,6 +83,8 @@ type recording struct {
 				OutputIDs []int32 `json:"output_ids"`
 				MetaInfo  struct {
 					FinishReason struct{ Type string } `json:"finish_reason"`
+					Version      string                `json:"weight_version"`
+					Logprobs     [][]*float32          `json:"output_token_logprobs"` // and more
 				} `json:"meta_info"`
 			}
 		} `json:"model_calls"`
@@ -178,6 +180,12 @@ func live(tb testing.TB, cases []*lettasim.Case, rec *recording) *prompt.Answere
 	if err != nil {
 		tb.Fatal(err)
 	}
+	return liveOn(tb, server, rec)
+}
+
+// liveOn plays one recorded life on the server.
+func liveOn(tb testing.TB, server *lettasim.Server, rec *recording) *prompt.Answered {
+	tb.Helper()
 	web := httptest.NewServer(server)
 	tb.Cleanup(web.Close)
 	client, err := letta.NewClient(letta.ClientConfig{BaseURL: web.URL})

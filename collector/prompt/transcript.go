@@ -128,9 +128,12 @@ func (s *send) takeReturn(list []*letta.Message, k int) (*letta.Message, []*lett
 	return nil, list
 }
 
-// decide collects what became of every call that had to wait for the client.
-func (t *transcript) decide() {
+// decide collects what became of every call that had to wait for the client. before are
+// messages from before the first send.
+func (t *transcript) decide(before letta.Messages) {
 	t.decisions = make(decisions)
+	t.decisions.requested(before)
+	t.decisions.stored(before)
 	for i := range t.sends {
 		s := &t.sends[i]
 		t.decisions.answered(s.request, t.sends[:i])

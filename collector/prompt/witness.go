@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/rollout-rl/rollout/collector/letta"
+	"github.com/rollout-rl/rollout/collector/record"
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
@@ -46,28 +47,34 @@ func (b *rebuild) findWitness(ctx context.Context, s *send) error {
 		if err != nil {
 			return err
 		}
-		if t == nil {
-			continue
+		if t != nil && b.hear(s, k, t) {
+			break
 		}
-		read, err := readTrace(t, b.transcript.decisions, b.systemOver(s))
-		if err != nil {
-			continue
-		}
-		c := &b.calls[s.first+k]
-		if !read.answer.Proves(c.OutputIDs) {
-			s.gap = &gap{reason: tokenize.ReasonNoPrompt, note: "the trace of step " + s.steps[k].ID + " answers with other tokens than the turn", contradicted: true}
-			return nil
-		}
-		c.FinishReason, c.Version = read.answer.Finish, read.answer.PolicyVersion
-		b.finish.learn(read.answer)
-		if read.tools, err = shownTools(read.tools, b.transcript.agent(), s.request); err == nil {
-			s.witness, s.shown = read, k
-		} else {
-			s.gap = &gap{reason: tokenize.ReasonNoPrompt, note: err.Error(), contradicted: true}
-		}
-		break
 	}
 	return nil
+}
+
+// hear takes what the trace of call k shows for the witness of the send, or for a gap in
+// its proof where the trace contradicts the turn or the agent. It reports false where the
+// trace shows nothing.
+func (b *rebuild) hear(s *send, k int, t *record.Trace) bool {
+	read, err := readTrace(t, b.transcript.decisions, b.systemOver(s))
+	if err != nil {
+		return false
+	}
+	c := &b.calls[s.first+k]
+	if !read.answer.Proves(c.OutputIDs) {
+		s.gap = &gap{reason: tokenize.ReasonNoPrompt, note: "the trace of step " + s.steps[k].ID + " answers with other tokens than the turn", contradicted: true}
+		return true
+	}
+	c.FinishReason, c.Version = read.answer.Finish, read.answer.PolicyVersion
+	b.finish.learn(read.answer)
+	if read.tools, err = shownTools(read.tools, b.transcript.agent(), s.request); err == nil {
+		s.witness, s.shown = read, k
+	} else {
+		s.gap = &gap{reason: tokenize.ReasonNoPrompt, note: err.Error(), contradicted: true}
+	}
+	return true
 }
 
 // systemOver is the text that the model was given in place of the one that the trace

@@ -1,0 +1,336 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/collector/letta"
+	"github.com/rollout-rl/rollout/collector/record"
+	"github.com/rollout-rl/rollout/tokenize"
+)
+
+// A recorded is the attempt at a task whose rollout another program drove. It implements
+// collector.Agent.
+//
+// Everything comes from the record: the tokens of each call from its trace, the counts from
+// the steps, texts from the stored messages. A call without a trace is left out, and named in
+// Reply.Missing; the prompt of a call after it is whole in its own trace.
+type recorded struct {
+	*agent
+	run *letta.Run
+}
+
+// ID is empty: the agent is not the attempt's, and nobody may remove it for the run.
+func (*recorded) ID() string { return "" }
+
+// Run reads the server run.
+func (g *recorded) Run(ctx context.Context) (*collector.Reply, error) {
+	g.reply = &collector.Reply{AgentID: g.run.AgentID, ServerVersion: g.version}
+	if at, err := g.run.CreatedAt.Time(); err == nil && g.run.CreatedAt != "" {
+		g.reply.Started = at
+	}
+	err := g.read(ctx)
+	if g.rollout != nil && len(g.rollout.Sends) > 0 {
+		g.reply.Output = g.rollout.Sends[0].Response.Output()
+		if g.cfg.Messages {
+			if text, e := g.rollout.Conversed(); e == nil {
+				g.reply.Messages = text
+			}
+		}
+	}
+	return g.reply, Translate(final(g.deleted(err)))
+}
+
+// read reads the server run into the reply and the record.
+func (g *recorded) read(ctx context.Context) error {
+	m, err := g.keptNow(ctx)
+	if err != nil {
+		return err
+	}
+	if !g.run.Ended() && !letta.StepsEnded(m.steps) {
+		return goneBy(tokenize.ReasonUnfinished, "server run %s is %s, and has not ended", g.run.ID, g.quote(g.run.Status))
+	}
+	stop, wrong := g.ended(m)
+	calls, err := g.readCalls(ctx, m)
+	if err != nil {
+		return err
+	}
+	if len(calls) == 0 {
+		return g.nothing(m, wrong)
+	}
+	if g.rollout.Before, err = g.before(ctx, m, calls); err != nil {
+		return err
+	}
+	request, inputs := m.request()
+	r, err := m.assemble(g.agent, stop, calls, inputs, false)
+	if err != nil {
+		return err
+	}
+	arena := g.newArena()
+	if err := r.decode(m, g.client, arena); err != nil {
+		return err
+	}
+	g.rollout.Run(g.run.ID).SetSteps(m.steps)
+	g.reply.Model, g.reply.Sampling = g.sampledBy(calls)
+	began, ended := m.times(g.client)
+	g.keep(answered{
+		request: request, ours: m.hidden(g.rollout.Before, calls), answer: r.response, arena: arena, runID: g.run.ID,
+		took: m.duration(), began: began, ended: ended,
+	})
+	return wrong
+}
+
+// keptNow reads the agent, as it is today, and what the server keeps of the run.
+func (g *recorded) keptNow(ctx context.Context) (*keptRun, error) {
+	err := g.patiently(ctx, func() (err error) {
+		g.state, err = g.client.Agent(ctx, g.run.AgentID)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	g.begin("")
+	g.rollout.Recorded = true
+	var m *keptRun
+	both, within := errgroup.WithContext(ctx)
+	both.Go(func() error {
+		if len(g.state.MessageIDs) == 0 {
+			return nil
+		}
+		err := g.patiently(within, func() (err error) {
+			g.rollout.SystemText, err = g.client.SystemText(within, g.state.MessageIDs[0])
+			return err
+		})
+		if ctx.Err() == nil && !passing(err) {
+			err = nil // the agent's first message is none of the kind, or is gone: nothing is compared with it
+		}
+		return err
+	})
+	both.Go(func() (err error) {
+		m, err = g.keptOf(within, g.run)
+		return err
+	})
+	if err := both.Wait(); err != nil {
+		return nil, err
+	}
+	m.recorded = true
+	return m, nil
+}
+
+// ended returns why the run ended, and the error of one that went wrong.
+func (g *recorded) ended(m *keptRun) (letta.StopReason, error) {
+	stop := g.run.StopReason
+	if n := len(m.steps); stop == "" && n > 0 {
+		stop = m.steps[n-1].StopReason
+	}
+	switch collector.StatusOf(string(stop)) {
+	case collector.StatusError, collector.StatusCancelled:
+	default:
+		return stop, nil
+	}
+	why := g.run.Failure()
+	for i := range m.steps {
+		if data := m.steps[i].ErrorData; why == "" && data != nil {
+			why = data.Message
+		}
+	}
+	if why == "" {
+		return stop, nil // the stop reason says it all
+	}
+	return stop, failed("server run %s is %s: %s", g.run.ID, g.quote(g.run.Status), g.quote(why))
+}
+
+// untracedMost is after how many calls without a trace, from the first on, a server is taken
+// to keep none.
+const untracedMost = 2
+
+// readCalls reads the trace of every step with an output, and leaves the steps without one out
+// of m.
+func (g *recorded) readCalls(ctx context.Context, m *keptRun) ([]keptCall, error) {
+	var calls []keptCall
+	var kept []letta.Step
+	for i := range m.steps {
+		s := m.steps[i]
+		switch {
+		case s.CompletionTokens == nil || *s.CompletionTokens == 0:
+			if s.Status == "success" {
+				if g.gaveUp(ctx, s.ID) {
+					return nil, failed("the engine gave up the call of step %s before it made a token", s.ID)
+				}
+				kept = append(kept, s)
+			}
+			continue
+		case m.summarized(s.ID):
+			g.miss(len(calls), goneBy(tokenize.ReasonCompacted, "step %s ran a compaction and has no trace", s.ID))
+			continue
+		case len(calls) == 0 && len(g.reply.Missing) >= untracedMost:
+			g.miss(0, goneBy(tokenize.ReasonNoTrace, "step %s: the server keeps no traces of this run", s.ID))
+			continue
+		}
+		c := keptCall{step: &s}
+		switch err := c.read(ctx, g.agent); {
+		case errors.Is(err, collector.ErrGone):
+			g.miss(len(calls), err)
+		case err != nil:
+			return nil, err
+		default:
+			calls, kept = append(calls, c), append(kept, s)
+		}
+	}
+	m.steps = kept
+	k := 0
+	for i := range kept { // the steps that are listed, and no copies
+		if kept[i].CompletionTokens != nil && *kept[i].CompletionTokens > 0 {
+			calls[k].step = &kept[i]
+			k++
+		}
+	}
+	return calls, nil
+}
+
+// historyMost is how many messages from before the run are read at most: more than a context
+// holds.
+const historyMost = 1000
+
+// before reads the messages before the run, where its traces show calls that an earlier run
+// made: whether the client answered those is in none of the traces.
+func (g *recorded) before(ctx context.Context, m *keptRun, calls []keptCall) (earlier letta.Messages, err error) {
+	if len(m.messages) == 0 || !m.showsOthers(calls) {
+		return nil, nil
+	}
+	err = g.patiently(ctx, func() error {
+		earlier, err = g.client.MessagesBefore(ctx, g.run.AgentID, m.messages[0].ID, historyMost)
+		return err
+	})
+	if err != nil && ctx.Err() == nil && !passing(err) {
+		return nil, nil // without them the counts of the prompts decide
+	}
+	return earlier, err
+}
+
+// showsOthers reports whether a trace shows a call of a tool that the run did not make.
+func (m *keptRun) showsOthers(calls []keptCall) bool {
+	own := map[string]bool{}
+	for i := range m.messages {
+		for k := range m.messages[i].ToolCalls {
+			own[m.messages[i].ToolCalls[k].ToolCallID] = true
+		}
+	}
+	for i := range calls {
+		for k := range calls[i].shown {
+			for _, c := range calls[i].shown[k].ToolCalls {
+				if !own[c.ID] {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+// hidden reports whether a call was shown a result that a client made, or a refusal: the model
+// saw empty text in its place. before are messages from before the run.
+func (m *keptRun) hidden(before letta.Messages, calls []keptCall) bool {
+	ours := map[string]bool{}
+	for _, list := range []letta.Messages{before, m.messages} {
+		for i := range list {
+			for k := range list[i].Approvals {
+				a := &list[i].Approvals[k]
+				ours[a.ToolCallID] = a.Type == "tool" || a.Type == "approval" && !a.Approve
+			}
+		}
+	}
+	for i := range calls {
+		for k := range calls[i].shown {
+			if shown := &calls[i].shown[k]; shown.Role == "tool" && ours[shown.ToolCallID] {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// miss notes a call whose tokens are not known, which comes after so many that are.
+func (g *recorded) miss(before int, err error) {
+	reason, text := tokenize.ReasonNoTrace, err.Error()
+	if e, ok := errors.AsType[*goneError](err); ok {
+		reason, text = max(e.reason, tokenize.ReasonNoPrompt), e.text
+	}
+	g.reply.Missing = append(g.reply.Missing, collector.MissingCall{Before: before, Reason: reason, Note: text})
+}
+
+// nothing is why a run gives no tokens.
+func (g *recorded) nothing(m *keptRun, ended error) error {
+	missing := g.reply.Missing
+	g.reply.Missing = nil
+	switch {
+	case ended != nil:
+		return ended
+	case len(missing) > 0:
+		return goneBy(missing[0].Reason, "%s; no call of server run %s can be read", serverText(missing[0].Note), g.run.ID)
+	}
+	return goneBy(tokenize.ReasonNoTurns, "server run %s is %s and has no step with an output", g.run.ID, g.quote(g.run.Status))
+}
+
+// sampledBy returns the model of the run and what the engine was told: what the traces say,
+// because the agent may have been changed since.
+func (g *recorded) sampledBy(calls []keptCall) (string, tokenize.Sampling) {
+	model := calls[0].step.ModelHandle
+	if model == "" {
+		model = g.state.LLMConfig.Handle
+	}
+	used := letta.LLMConfig{Temperature: calls[0].trace.Temperature()}
+	for i := range calls {
+		if t := calls[i].trace.Temperature(); t == nil || used.Temperature == nil || *t != *used.Temperature {
+			used.Temperature = nil
+		}
+	}
+	return model, sampling(g.version, &used, "")
+}
+
+// Prompts is that of the agent. A call that the engine gave up is not made again: it happened
+// to another program.
+func (g *recorded) Prompts(ctx context.Context, r *collector.Reply) ([]tokenize.Call, error) {
+	calls, err := g.agent.Prompts(ctx, r)
+	for k := range calls {
+		if err == nil && calls[k].FinishReason == tokenize.FinishAbort {
+			return nil, failed("the engine gave up call %d of server run %s, after %d tokens", k+1, g.run.ID, len(calls[k].OutputIDs))
+		}
+	}
+	return calls, err
+}
+
+// summarized reports whether a compaction ran in the step.
+func (m *keptRun) summarized(stepID string) bool {
+	for i := range m.messages {
+		if a := &m.messages[i]; a.StepID == stepID && (a.Type == letta.TypeSummary || a.Type == letta.TypeUser && record.IsAlert(a.Content.String())) {
+			return true
+		}
+	}
+	return false
+}
+
+// failed is the error of a server run that went wrong.
+func failed(format string, args ...any) error {
+	e, _ := errors.AsType[*goneError](gone(format, args...)) // it always is one
+	return &goneError{error: fmt.Errorf("%w: %s", collector.ErrAgent, e.text), redacted: e.redacted, text: e.text}
+}
+
+// final returns an error of the record as one of a sample that is not tried again: what
+// the server does not keep today it does not keep tomorrow either.
+func final(err error) error {
+	e, ok := errors.AsType[*goneError](err)
+	if !ok || !errors.Is(err, collector.ErrGone) {
+		return err
+	}
+	reason := e.reason
+	if reason == tokenize.ReasonNone {
+		reason = tokenize.ReasonNoTurns
+	}
+	why := &tokenize.AlignError{Turn: -1, Token: -1, Reason: reason, Err: errors.New(e.text)}
+	return &goneError{error: why, redacted: reason.String() + ": " + e.redacted, reason: reason, text: e.text}
+}

@@ -1,0 +1,34 @@
+package agent
+
+import (
+	"testing"
+
+	"github.com/rollout-rl/rollout/collector/letta"
+)
+
+// TestHidden: a result that a client made marks the context of whatever call is shown it, also
+// calls of later server runs.
+func TestHidden(t *testing.T) {
+	t.Parallel()
+	answers := func(list ...letta.Approval) letta.Messages {
+		return letta.Messages{{Type: letta.TypeApprovalResponse, Approvals: list}}
+	}
+	shown := []keptCall{{shown: []letta.TraceMessage{{Role: "user"}, {Role: "assistant"}, {Role: "tool", ToolCallID: "a"}}}}
+	for _, test := range []struct {
+		name        string
+		before, own letta.Messages
+		want        bool
+	}{
+		{"nothing was asked", nil, nil, false},
+		{"the client's", nil, answers(letta.Approval{ToolReturn: letta.ToolReturn{Type: "tool", ToolCallID: "a"}}), true},
+		{"the client's, earlier", answers(letta.Approval{ToolReturn: letta.ToolReturn{Type: "tool", ToolCallID: "a"}}), nil, true},
+		{"denied", nil, answers(letta.Approval{ToolReturn: letta.ToolReturn{Type: "approval", ToolCallID: "a"}}), true},
+		{"approved", answers(letta.Approval{ToolReturn: letta.ToolReturn{Type: "approval", ToolCallID: "a"}, Approve: true}), nil, false},
+		{"not shown any more", answers(letta.Approval{ToolReturn: letta.ToolReturn{Type: "tool", ToolCallID: "b"}}), nil, false},
+	} {
+		m := &keptRun{messages: test.own}
+		if got := m.hidden(test.before, shown); got != test.want {
+			t.Errorf("%s: %v, want %v", test.name, got, test.want)
+		}
+	}
+}

@@ -1,0 +1,306 @@
+package prompt
+
+import (
+	"context"
+	"slices"
+
+	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/collector/letta"
+	"github.com/rollout-rl/rollout/collector/record"
+	"github.com/rollout-rl/rollout/tokenize"
+)
+
+// An answer already says most of what join.go asks the server for. Its messages are those
+// that the server stored, and its usage is the sum of the counts of its steps. So a sample
+// is first rebuilt from its answers and from the traces that prove it:
+//
+//	what            join.go asks for      taken here from
+//	calls of tools  messages of the run   messages of the answer
+//	step ids        steps of the run      messages of the answer
+//	counts          steps of the run      usage of the answer and the trace; see count
+//	witness         trace of a call       the same, of the last call of the send
+//
+// All calls of the sample are proven this way, or none is: then join.go is the way, and
+// nothing of what was found here stays. doc.go says why both ways prove the same.
+
+// fromAnswers rebuilds the prompts of a sample from its answers. It reports false where that
+// does not prove each of them; b is then as it was, but for what need not be asked for again.
+func (p *Prompter) fromAnswers(ctx context.Context, reply *collector.Reply, b *rebuild) (bool, error) {
+	if !p.takesAnswers(b.rollout) {
+		return false, nil
+	}
+	a := &answers{rebuild: *b}
+	a.calls = slices.Clone(b.calls)
+	if !a.read(reply) {
+		return false, nil
+	}
+	shown, err := a.show(ctx)
+	b.conversationSystem = a.conversationSystem
+	if err != nil || !shown {
+		return false, err
+	}
+	a.transcript.system = a.rollout.SystemText
+	if a.conversationSystem != nil {
+		a.transcript.system = *a.conversationSystem
+	}
+	a.r = p.renderer(a.transcript.longestPrompt())
+	defer p.release(a.r)
+	if err := a.fromStored(); err != nil || !complete(a.calls) {
+		return false, nil // join.go meets the error again, and says what it is
+	}
+	copy(b.calls, a.calls)
+	return true, nil
+}
+
+// takesAnswers reports whether prompts may be rebuilt from what the answers of the rollout
+// say. Its agent must have been read before the first of them, and the server keep traces.
+func (p *Prompter) takesAnswers(r *record.Rollout) bool {
+	return p.answers && !r.Late && !r.Recorded && len(r.Before) == 0 && p.finish.keepsTraces()
+}
+
+// answers is a rebuild of what answers say.
+type answers struct {
+	rebuild
+	now *letta.AgentState // the agent after the last send; nil: not asked for
+}
+
+// read makes the transcript from the answers. It reports false where an answer leaves
+// something open.
+func (b *answers) read(reply *collector.Reply) bool {
+	r := b.rollout
+	b.transcript = &transcript{rollout: r, sends: make([]send, len(r.Sends))}
+	n, sampled := 0, make([]int64, len(b.calls))
+	for i := range b.transcript.sends {
+		s, of := &b.transcript.sends[i], &r.Sends[i]
+		ids := stepsSaid(r, of, reply.Sends[i].Turns)
+		if len(ids) == 0 || reply.Sends[i].FromRecord {
+			return false
+		}
+		s.request, s.messages, s.stored, s.turns, s.first = of.Request, of.Response.Messages, of.Response.Messages, reply.Sends[i].Turns, n
+		s.steps = make([]letta.Step, len(ids))
+		for k, id := range ids {
+			c := &b.calls[n+k]
+			if slices.ContainsFunc(b.calls[:n+k], func(before tokenize.Call) bool { return before.StepID == id }) {
+				return false
+			}
+			sampled[n+k] = int64(len(c.OutputIDs))
+			c.StepID, s.steps[k] = id, letta.Step{ID: id, CompletionTokens: &sampled[n+k]}
+		}
+		s.calls = len(ids)
+		n += s.calls
+	}
+	b.transcript.decide(nil)
+	b.transcript.findCompactions()
+	return true
+}
+
+// stepsSaid returns the step of each call of a send whose answer says all of it: nothing
+// was summarized, nothing waited for the client, and the counts of calls and sampled tokens
+// are those of the turns. It is empty for another send.
+func stepsSaid(r *record.Rollout, of *record.Send, turns []tokenize.Turn) []string {
+	request, usage := of.Request, &of.Response.Usage
+	if of.RunID == "" || overrides(request) || answersCalls(request) || len(request.ClientTools) > 0 ||
+		len(request.IncludeReturnMessageTypes) > 0 || len(r.Agent.Tools) > 1 && toolsVary(r.Agent) {
+		return nil
+	}
+	for i := range of.Response.Messages {
+		m := &of.Response.Messages[i]
+		switch m.Type {
+		case letta.TypeAssistant, letta.TypeReasoning, letta.TypeHiddenReasoning, letta.TypeToolCall, letta.TypeToolReturn:
+		default:
+			return nil // the note of a summary, a call that waits, or something that is not known
+		}
+		if m.RunID != of.RunID {
+			return nil
+		}
+	}
+	sampled := int64(0)
+	for i := range turns {
+		sampled += int64(len(turns[i].OutputIDs)) // a tool's turn has none
+	}
+	ids := stepsOfTurns(turns, of.Response.Messages)
+	if int(usage.StepCount) != len(ids) || usage.CompletionTokens != sampled || slices.Contains(ids, "") {
+		return nil
+	}
+	return ids
+}
+
+// fewCalls is how many calls a send has at most whose usage tells the count of each.
+const fewCalls = 2
+
+// show fetches what proves the transcript, and takes the witnesses and the counts from it.
+// It reports false where something is missing or disagrees.
+func (b *answers) show(ctx context.Context) (bool, error) {
+	sends := b.transcript.sends
+	last := &sends[len(sends)-1]
+	each := len(sends) <= 2 || b.finish.numbered.Load() || slices.ContainsFunc(sends, func(s send) bool { return needsTrace(b.rollout, s.request) })
+	if err := b.ask(ctx, each); err != nil {
+		return false, err
+	}
+	if heard, err := b.witness(ctx, last); err != nil || !heard {
+		return false, err
+	}
+	if !each && !b.sameEnds(last) {
+		each = true
+		if err := b.traces(ctx); err != nil {
+			return false, err
+		}
+	}
+	if !each && changedSince(b.transcript.agent(), b.now) != "" {
+		return false, nil
+	}
+	for i := range sends {
+		s := &sends[i]
+		if each && s != last {
+			if heard, err := b.witness(ctx, s); err != nil || !heard {
+				return false, err
+			}
+		}
+		if counted, err := b.count(ctx, s, &b.rollout.Sends[i]); err != nil || !counted {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// needsTrace reports whether a send needs a trace of its own, however many sends there are:
+// something that its prompts are made of may be another for each request, and an agent that
+// is the same afterwards does not show it.
+func needsTrace(r *record.Rollout, request *letta.LettaRequest) bool {
+	return r.Conversation != nil || len(r.Agent.Tools) > 1 || len(r.Agent.Blocks) > 0 ||
+		request.OverrideModel != nil && *request.OverrideModel != ""
+}
+
+// ask makes the requests side by side: for the trace of each send, or for that of the last
+// send and the agent as it is now; for the steps of sends with many calls; and for the system
+// message of a conversation.
+func (b *answers) ask(ctx context.Context, each bool) error {
+	r, sends := b.rollout, b.transcript.sends
+	var all []func(context.Context) error
+	if r.Conversation != nil {
+		all = append(all, b.askConversation)
+	}
+	if !each {
+		all = append(all, func(ctx context.Context) (err error) {
+			b.now, err = r.AgentState(ctx)
+			return err
+		})
+	}
+	for i := range sends {
+		if sends[i].calls > fewCalls {
+			all = append(all, askSteps(r.Run(r.Sends[i].RunID)))
+		}
+		if each || i == len(sends)-1 {
+			all = append(all, b.traceOf(&sends[i]))
+		}
+	}
+	return b.lanes.together(ctx, all...)
+}
+
+// traces asks for the trace of each send.
+func (b *answers) traces(ctx context.Context) error {
+	var all []func(context.Context) error
+	for i := range b.transcript.sends {
+		all = append(all, b.traceOf(&b.transcript.sends[i]))
+	}
+	return b.lanes.together(ctx, all...)
+}
+
+// traceOf asks for the trace of the send's last call.
+func (b *answers) traceOf(s *send) func(context.Context) error {
+	return func(ctx context.Context) error {
+		_, _ = b.rollout.Trace(ctx, s.steps[s.calls-1].ID) // witness asks again, and gets the error
+		return nil
+	}
+}
+
+// witness takes the trace of the send's last call for its witness. It reports false where
+// there is none that shows anything.
+func (b *answers) witness(ctx context.Context, s *send) (bool, error) {
+	t, err := b.rollout.Trace(ctx, s.steps[s.calls-1].ID)
+	if err != nil {
+		return false, err
+	}
+	if t == nil {
+		b.finish.untraced.Add(1)
+		return false, nil
+	}
+	return b.hear(s, s.calls-1, t), nil // a gap that it found ends the proof in fromStored
+}
+
+// sameEnds reports whether the traces of the sends before last would say nothing new about
+// how their last calls ended: the engine has no version, and each ends in an id at which it
+// stops.
+func (b *answers) sameEnds(last *send) bool {
+	if b.finish.numbered.Load() {
+		return false
+	}
+	for i := range b.transcript.sends {
+		s := &b.transcript.sends[i]
+		if out := b.calls[s.first+s.calls-1].OutputIDs; s != last && (len(out) == 0 || !b.finish.stopsAt(out[len(out)-1])) {
+			return false
+		}
+	}
+	return true
+}
+
+// count gives each call of the send the number of ids that the server counted in its prompt.
+// The answer has their sum, and what the last call had in its context, output included; the
+// trace has the engine's own count for the last call. For up to fewCalls these are as many
+// equations as calls. For more the steps are asked for. It reports false where two of these
+// words disagree.
+func (b *answers) count(ctx context.Context, s *send, of *record.Send) (bool, error) {
+	usage, final := &of.Response.Usage, &s.steps[s.calls-1]
+	var words []int64 // for the prompt of the last call
+	if usage.ContextTokens != nil {
+		words = append(words, *usage.ContextTokens-*final.CompletionTokens)
+	}
+	if s.witness != nil && s.witness.answer.PromptLength >= 0 {
+		words = append(words, int64(s.witness.answer.PromptLength))
+	}
+	rest := usage.PromptTokens // of the sum, for the calls before the last
+	if s.calls > fewCalls {
+		steps, err := b.listed(ctx, s, of.RunID)
+		if err != nil || steps == nil {
+			return false, err
+		}
+		s.steps, final = steps, &steps[len(steps)-1]
+		for k := range steps {
+			rest -= *steps[k].PromptTokens
+		}
+		words, rest = append(words, *final.PromptTokens), rest+*final.PromptTokens
+	}
+	switch {
+	case s.calls == 1:
+		words = append(words, rest)
+	case len(words) == 0:
+		return false, nil
+	}
+	if slices.Min(words) != slices.Max(words) || words[0] <= 0 {
+		return false, nil
+	}
+	rest -= words[0]
+	if s.calls == fewCalls {
+		s.steps[0].PromptTokens = new(rest)
+	} else if rest != 0 {
+		return false, nil
+	}
+	final.PromptTokens = new(words[0])
+	return true, nil
+}
+
+// listed returns the steps of the send's calls, as the server lists them. It is nil where
+// they are not those that the answer names, or lack a count.
+func (b *answers) listed(ctx context.Context, s *send, runID string) ([]letta.Step, error) {
+	steps, err := b.rollout.Run(runID).Calls(ctx)
+	if err != nil {
+		return nil, err
+	}
+	same := slices.EqualFunc(steps, s.steps, func(listed, said letta.Step) bool {
+		return listed.ID == said.ID && *listed.CompletionTokens == *said.CompletionTokens && listed.PromptTokens != nil
+	})
+	if !same {
+		return nil, nil
+	}
+	return steps, nil
+}

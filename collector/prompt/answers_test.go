@@ -1,0 +1,346 @@
+package prompt_test
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/collector/agent"
+	"github.com/rollout-rl/rollout/collector/letta/lettasim"
+	"github.com/rollout-rl/rollout/collector/prompt"
+	"github.com/rollout-rl/rollout/collector/record"
+	"github.com/rollout-rl/rollout/tokenize"
+)
+
+// plans are the shapes of samples, with what the proof of each asks for.
+var plans = []struct {
+	plan
+	requests string
+	known    string // of a server of which a sample was read; empty: the same
+}{
+	{plan{name: "one call, no tool", sends: []int{1}}, "traces:1", ""},
+	{plan{name: "one call", sends: []int{1}, tools: 1}, "traces:1", ""},
+	{plan{name: "two calls", sends: []int{2}, tools: 1}, "traces:1", ""},
+	{plan{name: "two calls, text kept", sends: []int{2}, tools: 1, keep: true}, "traces:1", ""},
+	{plan{name: "three calls", sends: []int{3}, tools: 1}, "steps:1 traces:1", ""},
+	{plan{name: "seven calls, three tools", sends: []int{7}, tools: 3}, "steps:1 traces:1", ""},
+	{plan{name: "two sends", sends: []int{2, 1}, tools: 1}, "traces:2", ""},
+	{plan{name: "two sends, two tools", sends: []int{2, 2}, tools: 2}, "traces:2", ""},
+	{plan{name: "three sends", sends: []int{2, 1, 2}, tools: 1}, "agents:1 traces:1", ""},
+	{plan{name: "three sends without tools", sends: []int{1, 1, 1}}, "agents:1 traces:1", ""},
+	{plan{name: "six sends, text kept", sends: []int{2, 1, 1, 2, 1, 2}, tools: 1, keep: true}, "agents:1 traces:1", ""},
+	{plan{name: "three sends, one cut", sends: []int{2, 1, 2}, tools: 1, cut: 2}, "agents:1 traces:3", ""},
+	{plan{name: "three sends, the last cut", sends: []int{1, 1, 1}, tools: 1, cut: 3}, "agents:1 traces:3", "agents:1 traces:1"},
+	{plan{name: "three sends, numbered policy", sends: []int{2, 1, 2}, tools: 1, version: "7"}, "agents:1 traces:3", "traces:3"},
+	{plan{name: "three sends, a conversation", sends: []int{1, 2, 1}, tools: 1, talk: true}, "conversations:2 traces:3", ""},
+	{plan{name: "three sends, a block", sends: []int{2, 1, 2}, tools: 1, block: true}, "traces:3", ""},
+	{plan{name: "three sends, another model", sends: []int{2, 1, 2}, tools: 1, override: true}, "traces:3", ""},
+	{plan{name: "three sends, three tools", sends: []int{2, 2, 1}, tools: 3}, "traces:3", ""},
+	{plan{name: "three sends, one of three calls", sends: []int{1, 3, 1}, tools: 1}, "agents:1 steps:1 traces:1", ""},
+	{plan{name: "three sends of three calls, two tools", sends: []int{3, 3, 3}, tools: 2}, "steps:3 traces:3", ""},
+}
+
+// asked prints what was asked for.
+func asked(r record.Requests) string {
+	out, by := "", r.BySource()
+	for _, source := range slices.Sorted(maps.Keys(by)) {
+		if out != "" {
+			out += " "
+		}
+		out += fmt.Sprintf("%s:%d", source, by[source])
+	}
+	return out
+}
+
+// A road is what one way of finding prompts came to.
+type road struct {
+	calls []tokenize.Call
+	err   error
+	asked record.Requests
+}
+
+// take finds the prompts of the reply, from its answers or without them.
+func take(tb testing.TB, cfg prompt.Config, answers bool, reply *prompt.Answered, rollout *record.Rollout) road {
+	tb.Helper()
+	p, err := prompt.New(cfg)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if !answers {
+		p.WithoutAnswers()
+	}
+	r := reply.Reply
+	calls, err := p.Prompts(tb.Context(), &r, rollout)
+	return road{calls, err, rollout.Requests()}
+}
+
+// sameRoads reports where two ways came to something else: calls, and the rows that are made
+// of them.
+func sameRoads(records, answers road) error {
+	if (records.err == nil) != (answers.err == nil) || records.err != nil && records.err.Error() != answers.err.Error() {
+		return fmt.Errorf("errors %w and %w", records.err, answers.err)
+	}
+	for k := range records.calls {
+		if a, b := &records.calls[k], &answers.calls[k]; !reflect.DeepEqual(a, b) {
+			return fmt.Errorf("call %d: %s and %s", k, short(a), short(b))
+		}
+	}
+	a, _, errA := tokenize.NewAligner(tokenize.AlignConfig{}).Align(nil, records.calls)
+	b, _, errB := tokenize.NewAligner(tokenize.AlignConfig{}).Align(nil, answers.calls)
+	if !reflect.DeepEqual(a, b) || (errA == nil) != (errB == nil) {
+		return errors.New("other rows")
+	}
+	return nil
+}
+
+func short(c *tokenize.Call) string {
+	return fmt.Sprintf("%v %v %v with %d ids, step %q, ended %q, version %d, note %q", c.Grade, c.Source, c.Reason, len(c.PromptIDs), c.StepID, c.FinishReason, c.Version, c.Note)
+}
+
+// TestAnswersMetamorphic: whatever answers prove, the records prove as well, to the last
+// bit; and what answers do not prove is as if nobody had tried.
+func TestAnswersMetamorphic(t *testing.T) {
+	t.Parallel()
+	model, err := qwen3()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cases, err := simCases()
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := func(kind lettasim.LookKind, n int, f lettasim.Face) func(lettasim.Look) lettasim.Face {
+		return func(l lettasim.Look) lettasim.Face {
+			if l.Kind == kind && (n < 0 || l.N == n) {
+				return f
+			}
+			return lettasim.Face{}
+		}
+	}
+	turn, stamp, described := lettasim.Face{Rotate: 1}, lettasim.Face{Old: ":21 AM UTC", New: ":22 AM UTC"}, lettasim.Face{Old: "the first number", New: "the other number"}
+	servers := map[string]lettasim.Config{
+		"as recorded":                           {},
+		"no traces":                             {NoTraces: true},
+		"tools turned for requests":             {Face: at(lettasim.LookSend, -1, turn)},
+		"tools turned for the second request":   {Face: at(lettasim.LookSend, 1, turn)},
+		"tools turned after the create":         {Face: at(lettasim.LookCreate, -1, turn)},
+		"another system message":                {Face: at(lettasim.LookSend, -1, stamp)},
+		"another system message for the second": {Face: at(lettasim.LookSend, 1, stamp)},
+		"another tool":                          {Face: at(lettasim.LookSend, -1, described)},
+		"another tool for the second":           {Face: at(lettasim.LookSend, 1, described)},
+	}
+	seeds, most := uint64(4), int32(400)
+	if testing.Short() || raceEnabled {
+		maps.DeleteFunc(servers, func(_ string, c lettasim.Config) bool { return c.Face != nil })
+		seeds, most = 1, 60
+	}
+	var fromAnswers atomic.Int32
+	t.Run("servers", func(t *testing.T) {
+		for name, server := range servers {
+			for _, rec := range recordings(t) {
+				t.Run(name+"/"+rec.name, func(t *testing.T) {
+					t.Parallel()
+					server := server
+					server.Cases = cases
+					if server.Face != nil {
+						server.Prompt = func(ids []int32, _ lettasim.Face) []int32 { return ids }
+					}
+					sim, err := lettasim.New(server)
+					if err != nil {
+						t.Fatal(err)
+					}
+					reply := liveOn(t, sim, &rec)
+					configs := []prompt.Config{{Model: model}, {Model: model, Unverified: true}, {Model: model, Force: tokenize.SourceStored}}
+					if server.NoTraces {
+						configs = configs[:1] // each waits for traces
+					}
+					for _, cfg := range configs {
+						records := take(t, cfg, false, reply, again(reply))
+						answers := take(t, cfg, true, reply, again(reply))
+						if err := sameRoads(records, answers); err != nil {
+							t.Errorf("source %v: records and answers give %v", cfg.Force, err)
+						}
+						if answers.asked.Total() < records.asked.Total() {
+							fromAnswers.Add(1)
+						}
+						if answers.asked.Total() > records.asked.Total() {
+							t.Errorf("source %v: %v are asked for, and %v without answers", cfg.Force, asked(answers.asked), asked(records.asked))
+						}
+					}
+				})
+			}
+		}
+	})
+	for seed := range seeds {
+		for _, p := range plans {
+			known := madeUp(t, model, seed, p.plan)
+			for _, off := range []bool{false, true} {
+				if off {
+					clear(known.memory.traces)
+				}
+				records, answers := known.roads(t, model)
+				if err := sameRoads(records, answers); err != nil {
+					t.Errorf("%s, no traces %v: records and answers give %v", p.name, off, err)
+				}
+				if answers.asked.Total() < records.asked.Total() {
+					fromAnswers.Add(1)
+				}
+			}
+		}
+	}
+	t.Logf("%d samples needed less than their records", fromAnswers.Load())
+	if fromAnswers.Load() < most {
+		t.Error("few samples needed less than their records, want most")
+	}
+}
+
+// roads takes both ways to the prompts of a life.
+func (known *knownLife) roads(tb testing.TB, model *prompt.Model) (records, answers road) {
+	tb.Helper()
+	records = take(tb, prompt.Config{Model: model}, false, known.reply, prompt.Read(known.memory, known.reply.Evidence))
+	answers = take(tb, prompt.Config{Model: model}, true, known.reply, prompt.Read(known.memory, known.reply.Evidence))
+	return records, answers
+}
+
+// again is the rollout of a reply of which nothing was read yet.
+func again(reply *prompt.Answered) *record.Rollout {
+	fresh, e := record.New(reply.Client), reply.Evidence
+	fresh.Agent, fresh.Conversation, fresh.SystemText, fresh.Sends = e.Agent, e.Conversation, e.SystemText, e.Sends
+	return fresh
+}
+
+// TestRequests pins what is asked for the proof of a sample of each shape, creation and
+// deletion apart. The aim is two and one for each send with several tools.
+func TestRequests(t *testing.T) {
+	t.Parallel()
+	model, err := qwen3()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range plans {
+		known := madeUp(t, model, 1, p.plan)
+		got := take(t, prompt.Config{Model: model}, true, known.reply, prompt.Read(known.memory, known.reply.Evidence))
+		if got.err != nil || asked(got.asked) != p.requests {
+			t.Errorf("%s: %q, want %q (%v)", p.name, asked(got.asked), p.requests, got.err)
+		}
+		for k := range got.calls {
+			if c := &got.calls[k]; c.Grade != tokenize.CountVerified || !slices.Equal(c.PromptIDs, known.truths[k].prompt) {
+				t.Errorf("%s: call %d: %s", p.name, k, short(c))
+			}
+		}
+	}
+}
+
+// TestRequestsOfRecordings pins what the whole collector asks for, what is fetched ahead
+// included.
+func TestRequestsOfRecordings(t *testing.T) {
+	t.Parallel()
+	model, err := qwen3()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cases, err := simCases()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const all = "messages:2 steps:2 traces:2" // of two sends
+	want := map[string]string{
+		"single": "traces:1", "length": "traces:1", "newlines": "traces:1", "large": "traces:1",
+		"tool": "traces:1", "tool-list": "traces:1", "tool-fail": "traces:1", "tool-text": "traces:1", "tool-split": "traces:1",
+		"tool-unicode": "traces:1", "tool-malformed": "traces:1", "tool-parallel": "traces:1", "tool-parallel-dropped": "traces:1",
+		"tool-args-compact": "traces:1", "tool-args-numbers": "traces:1",
+		"tool-two": "steps:1 traces:1", "tool-think-two": "steps:1 traces:1", "max-steps": "steps:1 traces:1",
+		"reasoner-on": "steps:1 traces:1", "override-model": "steps:1 traces:1", "sixteen": "steps:1 traces:1",
+		"multi": "traces:3", "conversation": "conversations:2 traces:2",
+		"approval": all, "client-tool-return": all, // a call that waits for the client
+	}
+	p, err := prompt.New(prompt.Config{Model: model}) // one for all: a server that keeps traces is asked for them ahead
+	if err != nil {
+		t.Fatal(err)
+	}
+	var before record.Requests
+	for range 2 {
+		for _, rec := range recordings(t) {
+			if want[rec.name] == "" {
+				continue
+			}
+			task, cfg := rec.asTask(t)
+			s := collectWith(t, cases, p, task, cfg)
+			if len(s.Failures) > 0 || len(s.Rows) == 0 {
+				t.Errorf("%s: %d rows, %d failures", rec.name, len(s.Rows), len(s.Failures))
+			}
+			now := p.Stats().Requests
+			if got := asked(minus(now, before)); got != want[rec.name] {
+				t.Errorf("%s: %q, want %q", rec.name, got, want[rec.name])
+			}
+			before = now
+		}
+	}
+}
+
+func minus(a, b record.Requests) record.Requests {
+	return record.Requests{
+		Steps: a.Steps - b.Steps, Messages: a.Messages - b.Messages, Traces: a.Traces - b.Traces,
+		Agents: a.Agents - b.Agents, Conversations: a.Conversations - b.Conversations,
+	}
+}
+
+// TestAnswersOfSamples runs every recording through the whole collector by both ways: the
+// samples are equal.
+func TestAnswersOfSamples(t *testing.T) {
+	t.Parallel()
+	model, err := qwen3()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cases, err := simCases()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, rec := range recordings(t) {
+		if len(rec.truths()) == 0 || rec.name == "logprobs-only" {
+			continue
+		}
+		var both [2]*tokenize.Sample
+		for i := range both {
+			p, err := prompt.New(prompt.Config{Model: model})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if i == 0 {
+				p.WithoutAnswers()
+			}
+			task, cfg := rec.asTask(t)
+			both[i] = keptIDs(t, cases, p, task, cfg)
+		}
+		if !reflect.DeepEqual(both[0], both[1]) {
+			t.Errorf("%s: the samples differ:\n%+v\n%+v", rec.name, both[0], both[1])
+		}
+	}
+}
+
+// keptIDs collects one task from a server that keeps the recorded ids, without what the clock
+// says.
+func keptIDs(t *testing.T, cases []*lettasim.Case, p *prompt.Prompter, task *collector.Task, cfg agent.Config) *tokenize.Sample {
+	t.Helper()
+	sim, err := lettasim.New(lettasim.Config{Cases: cases, KeepIDs: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := collectOn(t, sim, p, task, cfg)
+	s.StartedAt, s.Duration, s.Working = time.Time{}, 0, 0
+	for i := range s.Failures {
+		for k, v := range s.Failures[i].Logprobs {
+			if v != v { // NaN equals nothing
+				s.Failures[i].Logprobs[k] = 1
+			}
+		}
+	}
+	return s
+}

@@ -1,0 +1,136 @@
+package prompt
+
+import (
+	"bytes"
+	"context"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/collector/record"
+	"github.com/rollout-rl/rollout/collector/tap"
+	"github.com/rollout-rl/rollout/tokenize"
+	"github.com/rollout-rl/rollout/tokenize/bpe"
+)
+
+// fromTap takes the prompts of the calls that have none from what the tap saw. It asks the
+// server for nothing. A call that it does not find stays quarantined, and its note says why.
+func (p *Prompter) fromTap(ctx context.Context, r *collector.Reply, rollout *record.Rollout, calls []tokenize.Call) {
+	if r.AgentID == "" || len(r.Sends) == 0 {
+		return
+	}
+	// Several rollouts that somebody else drove may be of one agent.
+	all := tap.Rollout{ID: r.AgentID + "/" + r.Sends[0].RunID, Foreign: p.foreign(rollout)}
+	if rollout.Recorded { // whose agent has other rollouts too
+		all.ID = rollout.Sends[0].RunID
+	}
+	r.Unshown = tokenize.Unshown{}
+	k := 0
+	for i := range r.Sends {
+		s := tap.Send{From: rollout.Sends[i].Began, To: rollout.Sends[i].Ended, PromptTokens: countedPrompts(&r.Sends[i]), Summaries: compactions(&rollout.Sends[i])}
+		for range min(assistantTurns(r.Sends[i].Turns), len(calls)-k) {
+			s.Calls = append(s.Calls, tap.Sampled{Output: calls[k].OutputIDs, Logprobs: calls[k].Logprobs})
+			k++
+		}
+		all.Sends = append(all.Sends, s)
+	}
+	for k, m := range p.tap.Join(ctx, &all) {
+		r.Unshown = r.Unshown.Plus(m.Unshown)
+		switch c := &calls[k]; {
+		case c.Grade != tokenize.Quarantined:
+		case m.Call == nil:
+			c.Note = noted(c.Note, "tap: "+m.Refusal.String())
+		default:
+			tapped(c, m.Call)
+		}
+	}
+}
+
+// tapped gives a call what the tap saw of it.
+func tapped(c *tokenize.Call, seen *tap.Call) {
+	c.PromptIDs, c.Source, c.Grade, c.Reason = seen.Prompt, tokenize.SourceTap, tokenize.Exact, tokenize.ReasonNone
+	c.FinishReason = seen.Finish
+	if v, err := strconv.ParseInt(seen.Version, 10, 32); err == nil && v >= 0 {
+		c.Version, c.VersionFrom = int32(v), tokenize.VersionTap // one that was never updated says "default"
+	}
+	if seen.Asked != nil {
+		c.Flags |= tokenize.FlagSpliced
+	}
+	s := &seen.Sampling
+	c.Sampling = &tokenize.Sampling{
+		Temperature: float(s.Temperature), TopP: float(s.TopP), TopK: whole(s.TopK), MaxNewTokens: whole(s.MaxNewTokens),
+	}
+}
+
+func float(v *float64) *float32 {
+	if v == nil {
+		return nil
+	}
+	return new(float32(*v))
+}
+
+func whole(v *int64) *int32 {
+	if v == nil || *v != int64(int32(*v)) { //nolint:gosec // that is looked at
+		return nil
+	}
+	return new(int32(*v))
+}
+
+// compactions is how many compactions ran in a send.
+func compactions(of *record.Send) int {
+	s := send{request: of.Request, messages: of.Response.Messages}
+	return len(s.alerts())
+}
+
+// countedPrompts is the sum that the server counted over the prompts of a send's calls, or -1
+// where a step left no turn. What a compaction asked is in no count.
+func countedPrompts(s *collector.Send) int64 {
+	if n := s.Usage.PromptTokens; n > 0 && int(s.Usage.Steps) == assistantTurns(s.Turns) {
+		return n
+	}
+	return -1
+}
+
+// foreign returns what reports whether a prompt names another agent, or nil where that cannot
+// be known. The server writes the id of the agent into its system message; the messages of
+// an agent file may have that of another agent.
+func (p *Prompter) foreign(rollout *record.Rollout) func(head func(n int) []int32) bool {
+	if p.model == nil || rollout.Agent == nil || rollout.Agent.ID == "" || !strings.Contains(rollout.SystemText, rollout.Agent.ID) {
+		return nil
+	}
+	var text []byte
+	own := []byte(rollout.Agent.ID)
+	return func(head func(n int) []int32) bool {
+		// The id stands near the beginning, and before any other.
+		for n := firstLook; ; n *= 4 {
+			ids := head(n)
+			var err error
+			text, err = p.model.Tokenizer.AppendText(text[:0], ids, bpe.DecodeOptions{})
+			switch named := agentNamed.FindSubmatch(text); {
+			case err != nil:
+				return true // it is not of this model
+			case named != nil && !bytes.Equal(named[1], own):
+				return true
+			case bytes.Contains(text, own):
+				return false
+			case len(ids) < n:
+				return true
+			}
+		}
+	}
+}
+
+// agentNamed finds what the server says of an agent's id (prompt_generator.py:71).
+var agentNamed = regexp.MustCompile(`AGENT_ID: (agent-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})`)
+
+// firstLook is in how many tokens of a prompt the id of the agent is looked for first.
+const firstLook = 1024
+
+// noted returns a note with more in it.
+func noted(note, more string) string {
+	if note == "" {
+		return more
+	}
+	return note + "; " + more
+}

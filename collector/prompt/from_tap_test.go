@@ -1,0 +1,276 @@
+package prompt_test
+
+import (
+	"context"
+	"errors"
+	"math"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rollout-rl/rollout/collector/letta"
+	"github.com/rollout-rl/rollout/collector/prompt"
+	"github.com/rollout-rl/rollout/collector/record"
+	"github.com/rollout-rl/rollout/collector/tap"
+	"github.com/rollout-rl/rollout/tokenize"
+)
+
+// A fed tap delivers calls that a test gives it.
+type fed struct {
+	mu   sync.Mutex
+	all  []*tap.Call
+	down error
+	gone chan struct{} // closed when all was delivered
+}
+
+func (f *fed) Next(ctx context.Context) (*tap.Call, error) {
+	f.mu.Lock()
+	if len(f.all) > 0 {
+		defer f.mu.Unlock()
+		c := f.all[0]
+		f.all = f.all[1:]
+		return c, nil
+	}
+	f.mu.Unlock()
+	close(f.gone)
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+func (f *fed) Await(ctx context.Context, _ time.Time) error {
+	select {
+	case <-f.gone:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (f *fed) Skew() time.Duration     { return 0 }
+func (f *fed) Trouble() (int64, error) { return 0, f.down }
+
+// taps returns an index of these calls, which run now.
+func taps(t *testing.T, all []*tap.Call, down error) *tap.Index {
+	t.Helper()
+	x := tap.NewIndex(tap.IndexConfig{Slack: 10 * time.Minute, Since: time.Now().Add(-time.Hour)}, &fed{all: all, down: down, gone: make(chan struct{})})
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- x.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	return x
+}
+
+// tapped is what a tap sees of a recording that is played now.
+func (r *recording) tapped() (all []*tap.Call) {
+	now := time.Now()
+	for _, e := range r.exchanges {
+		for _, c := range e.ModelCalls {
+			meta := &c.Response.MetaInfo
+			seen := &tap.Call{
+				Began: now, Ended: now, Status: c.Status, Dialect: "sglang", Prompt: c.InputIDs, Output: c.Response.OutputIDs,
+				Finish: meta.FinishReason.Type, Version: meta.Version, OutputTokens: int32(len(c.Response.OutputIDs)),
+				Sampling: tap.Sampling{Temperature: new(float64(1)), TopP: new(0.9), MaxNewTokens: new(int64(4096))},
+			}
+			if c.Path != "/generate" {
+				seen.Dialect, seen.OutputTokens = "openai", 31
+			}
+			for _, item := range meta.Logprobs {
+				f := float32(math.NaN())
+				if item[0] != nil {
+					f = *item[0]
+				}
+				seen.Logprobs = append(seen.Logprobs, f)
+			}
+			all = append(all, seen)
+		}
+	}
+	return all
+}
+
+// TestTappedSamples runs every recording through the whole collector with a tap: every call
+// has its true prompt, also after a compaction, and the server is asked for no evidence.
+func TestTappedSamples(t *testing.T) {
+	t.Parallel()
+	model, err := qwen3()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cases, err := simCases()
+	if err != nil {
+		t.Fatal(err)
+	}
+	calls := 0
+	for _, rec := range recordings(t) {
+		truths := rec.truths()
+		if len(truths) == 0 || rec.name == "logprobs-only" {
+			continue
+		}
+		task, cfg := rec.asTask(t)
+		if rec.name == "compaction" {
+			truths = truths[:2] // the first send ends the sample
+		}
+		p, err := prompt.New(prompt.Config{Tap: taps(t, rec.tapped(), nil), Model: model})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := collectWith(t, cases, p, task, cfg)
+		n, err := checkGrade(s, truths, tokenize.Exact)
+		if err != nil {
+			t.Errorf("%s: %v", rec.name, err)
+		}
+		if n > 0 && n != len(truths) {
+			t.Errorf("%s: %d of %d calls in rows", rec.name, n, len(truths))
+		}
+		calls += n
+		var unshown tokenize.Unshown
+		if rec.name == "compaction" {
+			unshown.Summaries = 1 // the other two are of the second send
+		}
+		if s.Unshown != unshown {
+			t.Errorf("%s: counts %q that no answer shows, want %q", rec.name, s.Unshown, unshown)
+		}
+		if n > 0 && p.Stats().Requests.Total() > 0 {
+			t.Errorf("%s: asked the server for %v", rec.name, p.Stats().Requests.BySource())
+		}
+		for i := range s.Rows {
+			if r := &s.Rows[i]; r.Source != tokenize.SourceTap || slices.Contains(r.FinishReasons, "") || r.Flags&tokenize.FlagSpliced != 0 {
+				t.Errorf("%s: row %d: source %v, finish %q, flags %v", rec.name, i, r.Source, r.FinishReasons, r.Flags)
+			}
+		}
+		if m := &s.Sampling; n > 0 && (m.Temperature == nil || *m.TopP != 0.9 || *m.MaxNewTokens != 4096 || m.TopK != nil) {
+			t.Errorf("%s: sampling %+v", rec.name, m)
+		}
+	}
+	// Those of TestRecordedSamples, and that of nan: a tap needs no trace.
+	if calls != 74 {
+		t.Errorf("%d calls have their true context, want 74", calls)
+	}
+}
+
+// TestTapFallsBack takes away what a tap saw: what it lacks comes from the next source, with
+// the reason, and claims nothing of what a tap may have changed.
+func TestTapFallsBack(t *testing.T) {
+	t.Parallel()
+	model, err := qwen3()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cases, err := simCases()
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := recordings(t)
+	rec := &all[slices.IndexFunc(all, func(r recording) bool { return r.name == "tool-two" })]
+	for _, tt := range []struct {
+		name    string
+		without func([]*tap.Call) []*tap.Call
+		down    error
+		force   tokenize.PromptSource
+		exact   int // calls
+		note    string
+	}{
+		{name: "all of it", without: func([]*tap.Call) []*tap.Call { return nil }, note: "no tap saw such a call"},
+		{name: "one call", without: func(c []*tap.Call) []*tap.Call { return c[1:] }, exact: 2},
+		{name: "a tap that is down", without: func([]*tap.Call) []*tap.Call { return nil }, down: errors.New("connection refused")},
+		{name: "no other source", without: func(c []*tap.Call) []*tap.Call { return c[1:] }, force: tokenize.SourceTap, exact: 2, note: "tap: no tap saw such a call"},
+		{name: "a prompt that was changed", without: func(c []*tap.Call) []*tap.Call {
+			c[1].Asked = []int32{1}
+			return c
+		}, exact: 3},
+		{name: "a prompt that the count refutes", without: func(c []*tap.Call) []*tap.Call {
+			c[1].Prompt = append(slices.Clone(c[1].Prompt), 1)
+			return c
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			truths := rec.truths()
+			task, cfg := rec.asTask(t)
+			p, err := prompt.New(prompt.Config{Tap: taps(t, tt.without(rec.tapped()), tt.down), Model: model, Force: tt.force})
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := collectWith(t, cases, p, task, cfg)
+			seen := make([]bool, len(truths))
+			exact := 0
+			for i := range s.Rows {
+				r := &s.Rows[i]
+				if err := checkRow(r, truths, seen); err != nil {
+					t.Error(err)
+				}
+				if r.Grade == tokenize.Exact {
+					exact += int(r.LastCall - r.FirstCall)
+				}
+				if want := tt.exact == len(truths); (r.Flags&tokenize.FlagSpliced != 0) != want {
+					t.Errorf("row %d: flags %v", i, r.Flags)
+				}
+			}
+			switch {
+			case tt.force == tokenize.SourceNone && slices.Contains(seen, false):
+				t.Errorf("calls in rows %v", seen)
+			case tt.force == tokenize.SourceTap && (len(s.Failures) != 1 || !strings.Contains(s.Failures[0].Error, tt.note)):
+				t.Errorf("failures %+v", s.Failures)
+			}
+			if exact != tt.exact && tt.exact != 2 {
+				t.Errorf("%d calls in exact rows, want %d", exact, tt.exact)
+			}
+			if full := exact == len(truths); !full && s.Sampling != (tokenize.Sampling{}) {
+				t.Errorf("sampling %+v of calls that no tap saw", s.Sampling)
+			}
+		})
+	}
+}
+
+func headOf(ids []int32) func(n int) []int32 {
+	return func(n int) []int32 { return ids[:min(n, len(ids))] }
+}
+
+// TestForeign looks for the id of the agent in prompts.
+func TestForeign(t *testing.T) {
+	t.Parallel()
+	model, err := qwen3()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const own, other = "agent-0d0e8f6e-3f0e-4c59-9f4b-3b8b2c7a1e55", "agent-1d0e8f6e-3f0e-4c59-9f4b-3b8b2c7a1e55"
+	p, err := prompt.New(prompt.Config{Model: model})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := record.New(nil)
+	r.Agent = &letta.AgentState{ID: own}
+	if r.SystemText = "Be kind. - AGENT_ID: " + other; p.Foreign(r) != nil {
+		t.Error("the messages of an agent file name another agent, and prompts are looked at")
+	}
+	r.SystemText = "Be kind. - AGENT_ID: " + own
+	foreign := p.Foreign(r)
+	for _, tt := range []struct {
+		name, text string
+		want       bool
+	}{
+		{"own", "system - AGENT_ID: " + own + " user Hi", false},
+		{"another", "system - AGENT_ID: " + other + " user Hi", true},
+		{"none", "Hi", true},
+		{"another, that talks of it", "- AGENT_ID: " + other + " ask " + own, true},
+		{"late", strings.Repeat("word after word, ", 3000) + own, false},
+		{"between two looks", strings.Repeat("a ", 1016) + own, false},
+	} {
+		ids, err := model.Tokenizer.AppendTokens(nil, tt.text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := foreign(headOf(ids)); got != tt.want {
+			t.Errorf("%s: got %v, want %v", tt.name, got, tt.want)
+		}
+	}
+	if !foreign(headOf([]int32{1 << 30})) {
+		t.Error("ids of no token are taken for the agent's")
+	}
+}

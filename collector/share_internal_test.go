@@ -1,0 +1,87 @@
+package collector
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+)
+
+// Two endpoints that have room all the time get samples in proportion to their weights, over
+// every span of time and to within one sample of each, whatever the others do meanwhile.
+func TestSharesAreFairOverEverySpan(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(50) {
+		rng := rand.New(rand.NewPCG(seed, 0))
+		weights := []float64{0.1 + 10*rng.Float64(), 0.1 + 10*rng.Float64(), 0.1 + 10*rng.Float64(), 0.1 + 10*rng.Float64()}
+		var endpoints []*endpoint
+		for _, w := range weights {
+			endpoints = append(endpoints, &endpoint{Endpoint: Endpoint{Weight: w}})
+		}
+		s := newShares(endpoints)
+		s.is(0, true)
+		s.is(1, true)
+		on := []bool{true, true, false, false}
+		var ahead, least, most float64 // how much more of its share the first has had than the second
+		for range 5000 {
+			if i := 2 + rng.IntN(2); rng.IntN(8) == 0 {
+				on[i] = !on[i]
+				s.is(i, on[i])
+			}
+			at, _ := s.next()
+			if at < 0 || !on[at] {
+				t.Fatalf("seed %d: %d is next, of %v", seed, at, on)
+			}
+			s.took(at)
+			switch at {
+			case 0:
+				ahead += 1 / weights[0]
+			case 1:
+				ahead -= 1 / weights[1]
+			}
+			least, most = min(least, ahead), max(most, ahead)
+		}
+		if bound := 1/weights[0] + 1/weights[1] + 1e-6; most-least > bound {
+			t.Errorf("seed %d: weights %v: the shares are %v apart, want at most %v", seed, weights, most-least, bound)
+		}
+	}
+}
+
+// Who waits is told of every endpoint that comes or goes, and of nothing else.
+func TestSharesTellOfChanges(t *testing.T) {
+	t.Parallel()
+	s := newShares([]*endpoint{{Endpoint: Endpoint{Weight: 1}}, {Endpoint: Endpoint{Weight: math.Pi}}})
+	for _, step := range []struct {
+		what    func()
+		next    int
+		changes bool
+	}{
+		{func() {}, -1, false},
+		{func() { s.is(1, true) }, 1, true},
+		{func() { s.is(1, true) }, 1, false},
+		{func() { s.took(1) }, 1, false},
+		{func() { s.is(1, false) }, 1, false},
+		{func() { s.is(0, true) }, 0, true},
+		{func() { s.took(0) }, 1, false},
+		{func() { s.is(1, false) }, 0, true},
+		{func() { s.moves(2) }, -1, true},
+		{func() { s.is(1, true) }, -1, true},
+		{func() { s.moves(-1) }, -1, false},
+		{func() { s.moves(-1) }, 1, true},
+	} {
+		_, changed := s.next()
+		step.what()
+		select {
+		case <-changed:
+			if !step.changes {
+				t.Error("told without a change")
+			}
+		default:
+			if step.changes {
+				t.Error("not told of a change")
+			}
+		}
+		if at, _ := s.next(); at != step.next {
+			t.Errorf("next is %d, want %d", at, step.next)
+		}
+	}
+}
