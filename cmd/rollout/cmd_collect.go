@@ -6,6 +6,7 @@ import (
 	"errors"
 	"math"
 	"net"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -16,7 +17,6 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/preflight"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/show"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/tasks"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/version"
 	"github.com/rollout-rl/rollout/collector"
@@ -28,6 +28,8 @@ type collectOptions struct {
 	dryRun, asJSON, quiet bool
 	resume                bool
 	stream, attached      bool // tasks come while the run goes on; from the process at standard input
+	asked                 bool // stream was asked for
+	reads                 bool // no agent is driven: server runs are read (tasks.from_runs)
 	unclaimed             bool // a claimed policy version is older than what the trainer has said
 	retryFailed           bool // take up the samples that have failed instead of those that remain
 }
@@ -62,18 +64,28 @@ rollout ctl RUN drain. A task may have a deadline, a time or seconds from the mo
 when it is accepted, pauses and resumes included: samples without a reply are cut then.
 Each group is committed as soon as it is whole. A bad line is told and passed over; a
 task that comes again is the same task. What was accepted is in the folder: --resume
-finishes it, --resume --stream takes more as well.`,
+finishes it, --resume --stream takes more as well.
+
+With --from-runs no agent is made: server runs that another program drove (a product,
+curl, an evaluation) are read from what the server keeps of them: the tokens from their
+traces, the prompts too. Each is a sample and a group of its own, known by its id: what
+the run has is not read again, also with --resume. Nothing is sent, changed or deleted.
+What a server run does not give is a failure with its reason: no_trace, not_native (no
+token ids), compacted, deleted, unfinished, no_prompt (the agent was edited since), or
+agent_error where it went wrong itself. A run that has not ended is left out, or, with
+--follow, waited for.`,
 		Annotations: exits(exitTable),
 		Example: `  rollout collect -c run.yaml
   rollout collect --resume --out run1
   rollout collect --server http://127.0.0.1:8283 --model sglang//models/qwen3 --tasks tasks.jsonl --samples 8 --out run1
+  rollout collect --server http://127.0.0.1:8283 --tokenizer models/qwen3 --from-runs tag=prod --from-runs since=24h --out run2
   producer | rollout collect -c run.yaml --stream --json --max-ahead 4 | trainer`,
 		Args: exactArgs(),
 	}
 	f := cmd.Flags()
 	f.BoolVar(&o.dryRun, "dry-run", false, "check everything, say what would be done, write nothing")
 	f.BoolVar(&o.resume, "resume", false, "continue the run in the folder, or begin one if there is none")
-	f.BoolVar(&o.retryFailed, "retry-failed", false, "continue the run with only the samples that failed or were cut; nothing is cut again unless --tail is given")
+	f.BoolVar(&o.retryFailed, "retry-failed", false, "continue the run with only the samples that failed or were cut; nothing is cut again unless --tail is given; of --from-runs: read the server runs again that could not be read, and no others")
 	f.BoolVar(&o.stream, "stream", false, "take tasks as they come, from standard input and from the socket of the run, and commit each group as soon as it is whole")
 	f.BoolVar(&o.attached, "attached", false, "with --stream: standard input carries no tasks, and its end stops the run at once")
 	f.BoolVar(&o.unclaimed, "unclaimed", false, "no number is taken as --policy-version: set-version has told an earlier process another")
@@ -92,11 +104,15 @@ finishes it, --resume --stream takes more as well.`,
 			if who := earlier.Stale(); who != "" && !o.quiet {
 				p.say("%s: was left behind by a process that died (%s)", l.Config.Output.Dir, who)
 			}
+			if err == nil && earlier != nil {
+				err = checkReads(l, &earlier.Info)
+			}
 			return err
 		})
 		if err != nil {
 			return err
 		}
+		o.readRuns(l.Config)
 		if v := &l.Config.Tokens.PolicyVersion; o.unclaimed && v.Claimed {
 			*v = config.PolicyVersion{}
 		}
@@ -123,7 +139,11 @@ finishes it, --resume --stream takes more as well.`,
 // makeParts makes what the configuration names.
 func (c *collection) makeParts(context.Context) (err error) {
 	c.phase.Store("checking the tasks")
-	if c.parts, err = makeParts(c.config, c.Others()); err != nil {
+	if c.taps, err = openTaps(c.config, c.tappedSince); err != nil {
+		return err
+	}
+	c.atEnd(c.taps.follow(c.Note))
+	if c.parts, err = makeParts(c.config, c.taps.index(), c.Others()); err != nil {
 		return err
 	}
 	c.atEnd(c.parts.close)
@@ -233,13 +253,17 @@ func (c *collection) connect(ctx context.Context) (err error) {
 		c.endpoints = append(c.endpoints, client.BaseURL())
 		c.atEnd(client.CloseIdle)
 	}
-	if c.versions, err = makeVersions(c.config, c.options.stream, func(v int32) { c.grouping.seen(v) }, c.VersionUnknown); err != nil {
+	if c.versions, err = makeVersions(c.config, c.options.stream && !c.options.reads, func(v int32) { c.grouping.seen(v) }, c.VersionUnknown); err != nil {
 		return err
 	}
 	if v := c.config.Tokens.PolicyVersion; c.earlier != nil && !c.options.unclaimed && !v.Claimed && v.URL.Reveal() == "" {
 		if had := c.earlier.Claimed(); had != "" {
 			c.Note("policy version %s was said of the last invocation, and is not assumed of this one: --policy-version says what samples now", had)
 		}
+	}
+	if c.options.reads {
+		c.readers = makeReaders(c.parts, c.clients)
+		return nil
 	}
 	cfg := c.parts.agent
 	cfg.Prompter, cfg.Progress, cfg.Versions = c.parts.prompter, c.Silent, c.versions
@@ -250,13 +274,20 @@ func (c *collection) connect(ctx context.Context) (err error) {
 // askServers asks every server what a run needs of it.
 func (c *collection) askServers(ctx context.Context) error {
 	c.phase.Store("asking the servers")
-	servers, err := preflight.Ask(ctx, c.backends, func(server string, err error, wait time.Duration) {
+	again := func(server string, err error, wait time.Duration) {
 		c.Say("%s does not answer as it should, trying again in %v: %v", server, wait, err)
-	})
+	}
+	servers, err := preflight.Ask(ctx, c.backends, again)
+	if c.options.reads {
+		servers, err = preflight.AskReaders(ctx, c.readers, again)
+	}
 	if err != nil {
 		if len(c.backends) > 1 && ctx.Err() == nil {
 			c.Say("every server is needed to begin: to go on without one, give the others with --server")
 		}
+		return err
+	}
+	if err := c.checkNamed(ctx); err != nil {
 		return err
 	}
 	var had *runfolder.Info
@@ -284,8 +315,8 @@ func (c *collection) prepare(ctx context.Context) (err error) {
 	if c.options.stream {
 		planned = math.MaxInt32 // it is not known
 	}
-	c.inFlight, lowered = machine.InFlight(c.config, planned, len(c.clients), machine.This())
-	if lowered != "" && (c.inFlight < planned || c.loader.ByKey["server.max_in_flight"].Given() != "") {
+	c.inFlight, lowered = machine.InFlight(c.config, planned, machine.This())
+	if lowered != "" && (slices.Min(c.inFlight) < planned || c.loader.ByKey["server.max_in_flight"].Given() != "") {
 		c.Note("%s", lowered) // but not that a small run needs less than the default
 	}
 	if len(c.config.Server.EngineMetrics) > 0 {
@@ -337,7 +368,7 @@ const phaseTrial = "trying a call of the model"
 
 // tryWith is tryServers with a task.
 func (c *collection) tryWith(ctx context.Context, task *collector.Task) error {
-	if c.config.Run.Preflight == config.PreflightConnect {
+	if c.config.Run.Preflight == config.PreflightConnect || c.options.reads { // a call would be sent
 		return nil
 	}
 	proven, err := c.earlier.Proven(c.dir(), c.parts.model)
@@ -350,45 +381,6 @@ func (c *collection) tryWith(ctx context.Context, task *collector.Task) error {
 		return err
 	}
 	c.phase.Store(phaseTrial)
-	return t.Servers(ctx, c.backends, c.info.Servers, proven)
-}
-
-// dryRun says what would be done.
-func (c *collection) dryRun() error {
-	p, resumed := c.program, c.earlier != nil
-	var committed, waiting, failed int
-	if resumed {
-		var err error
-		if committed, waiting, failed, err = heldOf(c.config.Output.Dir); err != nil {
-			return err
-		}
-	}
-	slots := c.inFlight * len(c.clients)
-	if c.options.asJSON {
-		return p.printJSON(map[string]any{
-			"event": "plan", "tasks": c.tasks.Tasks, "planned": c.info.Tasks.Planned, "bad_tasks": c.tasks.Bad, "servers": c.info.Servers,
-			"max_in_flight": slots, "dir": c.config.Output.Dir, "format": c.config.Output.Format, "prompts": c.config.Tokens.Prompts, "preflight": c.config.Run.Preflight,
-			"resumed": resumed, "committed": committed, "waiting": waiting, "failed": failed,
-		})
-	}
-	tame.Fprintf(p.stdout, "tasks      %d, %d bad ones left out\n", c.tasks.Tasks, c.tasks.Bad)
-	tame.Fprintf(p.stdout, "planned    %d samples", c.info.Tasks.Planned)
-	if resumed {
-		tame.Fprintf(p.stdout, ", %d of them committed, %d failed", committed, failed)
-	}
-	if waiting > 0 {
-		tame.Fprintf(p.stdout, ", %d finished, in the write-ahead log", waiting)
-	}
-	tame.Fprintf(p.stdout, "\n")
-	for _, s := range c.info.Servers {
-		tame.Fprintf(p.stdout, "server     %s, version %s\n", s.URL, s.Version)
-	}
-	tame.Fprintf(p.stdout, "model      %s\n", cmp.Or(c.config.Agent.Model, "-"))
-	tame.Fprintf(p.stdout, "in flight  %d at most\n", slots)
-	tame.Fprintf(p.stdout, "prompts    %s\n", c.config.Tokens.Prompts)
-	if c.config.Run.Preflight == config.PreflightCall {
-		tame.Fprintf(p.stdout, "preflight  one call of the model per server, when the run begins; rollout doctor makes it now\n")
-	}
-	tame.Fprintf(p.stdout, "output     %s, %s\n", c.config.Output.Dir, c.config.Output.Format)
-	return nil
+	c.answered, err = t.Servers(ctx, c.backends, c.info.Servers, proven)
+	return err
 }

@@ -8,6 +8,7 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -21,7 +22,7 @@ import (
 
 type doctorOptions struct {
 	prompt, task string
-	asJSON       bool
+	asJSON, tune bool
 }
 
 func (p *program) doctorCmd() *cobra.Command {
@@ -35,22 +36,29 @@ if there are tasks. An agent with tools that called none of them is then asked t
 one, because some templates go wrong only there; with --prompt or --task it is not.
 
 With a tokenizer, the prompt of every call is rebuilt by both recipes and compared
-with the server's count, or with the server's ids where it sends them. Where they
+with the server's count, or with the ids that a tap saw or the server sends. Where they
 disagree, it says which of template, tokenizer or server differs, and shows the
 first difference. It also says by which --transformers the server renders.
+
+With --tune it also names what makes a Letta slow or fragile, the setting that mends
+it, and its effect: measured on this server, or marked as a reference. It runs a tool
+that does nothing in the server's sandbox, three times, which tells a few settings of
+the server by name, and reads the number of agents up to 256 times at once.
 
 It writes nothing, and deletes the agents that it makes.`,
 		Annotations: exits("Exit status: 0 nothing is bad, 2 wrong flags or configuration, 5 something is bad, 130 interrupted."),
 		Example: `  rollout doctor -c run.yaml
-  rollout doctor --server http://127.0.0.1:8283 --model sglang//models/qwen3 --tokenizer models/qwen3 --prompt 'Add 2 and 3 with the tool.'`,
+  rollout doctor --server http://127.0.0.1:8283 --model sglang//models/qwen3 --tokenizer models/qwen3 --prompt 'Add 2 and 3 with the tool.'
+  rollout doctor -c run.yaml --tune`,
 		Args: exactArgs(),
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.prompt, "prompt", "", "the `TEXT` of the user message, instead of a task's")
 	f.StringVar(&o.task, "task", "", "the task with this `ID`, instead of the first one")
+	f.BoolVar(&o.tune, "tune", false, "name what makes the servers slow or fragile, and the setting that mends it")
 	f.BoolVar(&o.asJSON, "json", false, "print one JSON line per check")
 	load := config.AddFlags(cmd, p.getenv, p.environ, "server.urls", "server.max_in_flight", "agent.model", "agent.file",
-		"tokens.tokenizer", "tokens.transformers", "tokens.experimental", "tasks.file", "output.dir")
+		"tokens.prompts", "tokens.tap", "tokens.tokenizer", "tokens.transformers", "tokens.experimental", "tasks.file", "output.dir")
 	completeFlag(cmd, "model", p.models(load))
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		l, err := load()
@@ -77,7 +85,15 @@ func (p *program) doctor(ctx context.Context, c *config.Config, o *doctorOptions
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	d := &doctor.Doctor{
-		Config: c, Prompt: o.prompt, TaskID: o.task,
+		Config: c, Prompt: o.prompt, TaskID: o.task, Tune: o.tune,
+		Probe: func(server int) (*letta.Client, error) {
+			cfg, err := clientConfig(c, &c.Server.URLs[server], nil)
+			if err != nil {
+				return nil, err
+			}
+			cfg.ReadRetries = -1
+			return letta.NewClient(cfg)
+		},
 		Backend: func(client *letta.Client, prompter agent.Prompter) (*agent.Backend, error) {
 			cfg, err := agentConfig(c)
 			if err != nil {
@@ -92,6 +108,9 @@ func (p *program) doctor(ctx context.Context, c *config.Config, o *doctorOptions
 		},
 		Tell: func(check doctor.Check) { p.checked(check, o.asJSON) },
 	}
+	taps, err := openTaps(c, func() time.Time { return time.Now().Add(-tappedBefore) })
+	d.Tap, d.TapErr = taps.index(), err
+	defer taps.follow(func(format string, args ...any) { p.say(format, args...) })()
 	bad, err := d.Run(ctx, func() ([]*letta.Client, error) {
 		return connect(c, func(text string) { p.say("%s", text) })
 	})

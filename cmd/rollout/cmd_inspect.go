@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"fmt"
 	"io"
 	"iter"
 	"strconv"
@@ -17,6 +16,7 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/show"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
 	"github.com/rollout-rl/rollout/sink"
+	"github.com/rollout-rl/rollout/tokenize"
 )
 
 type inspectOptions struct {
@@ -27,6 +27,9 @@ type inspectOptions struct {
 	color                   string
 
 	met, searched bool // a row of task; all rows were looked at
+	// unshown counts the calls of samples that no answer shows, by key. It has no entry where
+	// there are none.
+	unshown map[string]tokenize.Unshown
 }
 
 // wants reports whether a row is among those that were asked for. key is the whole key.
@@ -46,6 +49,12 @@ green (likely) to red (unlikely); what is context is dim; sampled tokens that ar
 masked out are underlined. Without colours, masked-out ones stand in parentheses. A
 row that is not the continuation of the one before it says where it parted from it,
 with both sides.
+
+Where a tap saw calls of a sample that the server's answer does not show, they are
+counted: a retry has the prompt of a call that the answer shows; so have those that
+failed at the engine and those that were cut off; a summary is what the server asks for
+at a compaction. With --key they are told below the table, with --row beside it. None
+of their tokens is in a row.
 
 With --failures, what is not in the data and why: whole samples, and single calls
 whose context could not be known, with what was tried.
@@ -103,6 +112,7 @@ func (p *program) inspect(dir string, o *inspectOptions) error {
 	if err != nil {
 		return err
 	}
+	o.unshown = unshownOf(log)
 	rows := found(shards(sink.KindData), log.Heads, func(r *sink.StoredRow) bool { return o.wants(r.TaskID, r.GroupID, r.SampleKey) })
 	failures := found(shards(sink.KindFailures), log.FailureHeads, func(f *sink.StoredFailure) bool { return o.wants(f.TaskID, f.GroupID, f.SampleKey) })
 	switch {
@@ -120,6 +130,9 @@ func (p *program) inspect(dir string, o *inspectOptions) error {
 	}
 	if o.task != "" && !o.met && (err == nil || o.searched) {
 		p.sayNothingOf(o.task, dir, log)
+	}
+	if n := o.unshown[o.key]; err == nil && o.row < 0 && !o.asJSON && n != (tokenize.Unshown{}) {
+		p.say("the tap saw calls of the sample that no answer shows: %s", n)
 	}
 	if err == nil && o.row < 0 && !o.asJSON {
 		p.say("%s", runTotals(log))
@@ -234,7 +247,7 @@ func inspectOne[T any](p *program, dir string, info *runfolder.Info, o *inspectO
 	if o.tokenizer == "" {
 		spell = p.runSpeller(dir, info)
 	}
-	return write(p.stdout, row, show.RowView{Number: o.row, Paint: paint, Spell: spell, Whole: o.whole, Width: p.width()})
+	return write(p.stdout, row, show.RowView{Number: o.row, Paint: paint, Spell: spell, Whole: o.whole, Width: p.width(), Unshown: o.unshown})
 }
 
 // noTokenizer is the value of --tokenizer for ids.
@@ -260,22 +273,6 @@ func (p *program) runSpeller(dir string, info *runfolder.Info) model.Speller {
 	return spell
 }
 
-// runTotals is a line about the whole run, by its commit log.
-func runTotals(log *sink.Log) string {
-	var rows, failures int64
-	var tokens sink.Tokens
-	for s := range log.Shards(sink.KindData) {
-		rows += s.Rows
-		tokens.Total += s.Tokens.Total
-		tokens.Trainable += s.Tokens.Trainable
-	}
-	for s := range log.Shards(sink.KindFailures) {
-		failures += s.Rows
-	}
-	return fmt.Sprintf("the run has %d samples in its data with %s rows, %s tokens, %s of them trained; and %s failure rows",
-		len(log.Done()), human.Count(rows), human.Count(tokens.Total), human.Percent(tokens.Trainable, tokens.Total), human.Count(failures))
-}
-
 func (p *program) inspectRows(rows iter.Seq2[foundRow[sink.StoredRow], error], o *inspectOptions) error {
 	w := tabwriter.NewWriter(p.stdout, 0, 0, 2, ' ', 0)
 	if !o.asJSON {
@@ -297,6 +294,9 @@ func (p *program) inspectRows(rows iter.Seq2[foundRow[sink.StoredRow], error], o
 				"row": n, "sample_key": r.SampleKey, "task_id": r.TaskID, "sample_index": r.SampleIndex,
 				"segment_index": r.SegmentIndex, "segment_count": r.SegmentCount, "tokens": total, "trained": t,
 				"reward": r.Reward, "verification": r.Verification, "prompt_source": r.PromptSource, "status": r.Status, "flags": r.Flags,
+			}
+			if u, ok := o.unshown[r.SampleKey]; ok {
+				line["unshown"] = u
 			}
 			if r.Keep != nil {
 				line["keep"], line["keep_reason"] = *r.Keep, r.KeepReason

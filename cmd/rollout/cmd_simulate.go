@@ -34,7 +34,7 @@ type simulateOptions struct {
 	engine                string
 	weights, weightsLog   string
 	faults                []string
-	scripted              int
+	scripted, capacity    int
 	seed                  uint64
 	drift, wrong          float64
 	tokens, calls         []int
@@ -93,6 +93,7 @@ numbers with spaces between them, without the last one if it is "matched".`,
 	f.StringVar(&o.weightsLog, "weights-log", "", "write the version of every call to `FILE`, JSON lines")
 	f.IntSliceVar(&o.calls, "calls", nil, "`MIN,MAX` calls of the model in a send to a scripted agent (default 1,4; with --engine 1,1)")
 	f.StringVar(&o.latency, "latency", "", "how long a send takes, a `LATENCY` (default: no time)")
+	f.IntVar(&o.capacity, "capacity", 0, "work on `N` sends at a time, and let the others wait (default: no bound)")
 	f.StringVar(&o.bodyRate, "body-rate", "", "bytes per second at which an answer is written, as a `SIZE` (default: no bound)")
 	f.StringArrayVar(&o.faults, "fault", nil, "a `FAULT` to inject; give it again for several")
 	f.Float64Var(&o.drift, "drift", 0, "`SHARE` of tool calls of scripted agents before which text is lost")
@@ -136,7 +137,7 @@ func wrap(text string, width int, indent string) string {
 
 // config turns the flags into the server's configuration, with all complaints.
 func (o *simulateOptions) config(getenv func(string) string) (lettasim.Config, error) {
-	c := lettasim.Config{Seed: o.seed, KeepIDs: o.keepIDs, InputIDs: o.inputIDs, NoTraces: o.noTraces, Engine: o.engine, Model: o.model, Version: o.version, KeepAnswers: true}
+	c := lettasim.Config{Seed: o.seed, KeepIDs: o.keepIDs, InputIDs: o.inputIDs, NoTraces: o.noTraces, Engine: o.engine, Model: o.model, Version: o.version, Capacity: o.capacity, KeepAnswers: true}
 	var bad exit.Complaints
 	complain := func(flag string, err error) {
 		if err != nil {

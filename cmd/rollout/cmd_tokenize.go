@@ -207,7 +207,7 @@ where the value of that key ends.`,
 				return exit.Usagef("tokenize render: %s: %w", from, err)
 			}
 			in.AddGenerationPrompt, in.ContinueFinalMessage = !noGeneration && keepOpen == "", keepOpen
-			if in.Transformers, err = parseTransformers(release); err != nil {
+			if in.Transformers, err = parseTransformers("tokenize render", release); err != nil {
 				return err
 			}
 			template := templates.For(len(in.Tools.Items()) > 0)
@@ -247,8 +247,8 @@ where the value of that key ends.`,
 	return cmd
 }
 
-// parseTransformers reads the name of a release.
-func parseTransformers(text string) (chat.Transformers, error) {
+// parseTransformers reads the name of a release that a verb was given.
+func parseTransformers(verb, text string) (chat.Transformers, error) {
 	var names []string
 	for _, release := range chat.AllTransformers() {
 		if release.String() == text {
@@ -256,7 +256,7 @@ func parseTransformers(text string) (chat.Transformers, error) {
 		}
 		names = append(names, release.String())
 	}
-	return 0, exit.Hint(exit.Usagef("tokenize render: --transformers: %q is not one of %s", text, strings.Join(names, ", ")), "give the last one that is not newer than the server's transformers: 5.21 for 5.22.1")
+	return 0, exit.Hint(exit.Usagef("%s: --transformers: %q is not one of %s", verb, text, strings.Join(names, ", ")), "give the last one that is not newer than the server's transformers: 5.21 for 5.22.1")
 }
 
 // textOf is the arguments, or standard input where there are none.

@@ -44,14 +44,17 @@ type collection struct {
 
 	// What the steps before the run leave.
 	parts     *parts
+	taps      *taps // nil: none is configured
 	identity  runfolder.Identity
 	tasks     *runfolder.TaskSet
 	folder    *runfolder.Folder // nil: of a dry run
 	clients   []*letta.Client
 	endpoints []string // their names
 	backends  []*agent.Backend
+	answered  []bool          // by backend: it answered the trial call of this process
+	readers   []*agent.Reader // where server runs are read: then there are no backends
 	info      runfolder.Info
-	inFlight  int            // samples in flight per server, at most
+	inFlight  []int          // samples in flight, at most, by server
 	engine    *engine.Poller // nil: no engine is watched
 	versions  *policy.Source // nil: only traces tell policy versions
 	scrapes   net.Listener   // of the metrics; nil: none
@@ -110,7 +113,7 @@ func (p *program) collect(ctx context.Context, l *config.Loader, earlier *runfol
 		}
 	}
 	if o.dryRun {
-		return c.dryRun()
+		return c.dryRun(ctx)
 	}
 	started() // an interrupt ends the trial by itself, and then what is there can be continued
 	for _, step := range []func(context.Context) error{c.tryServers, c.begin, c.open} {
@@ -183,7 +186,7 @@ func (c *collection) open(context.Context) (err error) {
 	if c.journal, err = journal.Open(filepath.Join(dir, runfolder.JournalDir), journal.Config{Mode: c.folder.Mode}); err != nil {
 		return runfolder.OpenError(dir, err)
 	}
-	c.leftovers = &leftovers.Agents{RunID: c.info.ID, Clients: c.clients, Keep: c.config.Agent.Keep, Say: c.Say, Note: c.Note}
+	c.leftovers = &leftovers.Agents{RunID: c.info.ID, Clients: c.clients, Keep: c.config.Agent.Keep || c.options.reads, Say: c.Say, Note: c.Note}
 	c.recovery = c.Recovered(c.dataset.Recovered(), c.journal.Found(), c.leftovers.Find(c.journal, held))
 	if err = c.makeCollector(held); err != nil {
 		return errors.Join(err, c.journal.Close())
@@ -198,8 +201,8 @@ func (c *collection) makeCollector(held *sink.Ledger) (err error) {
 		return err
 	}
 	cfg.RunID, cfg.Planned = c.info.ID, c.tasks.Samples
-	for i, b := range c.backends {
-		cfg.Endpoints = append(cfg.Endpoints, collector.Endpoint{Name: c.endpoints[i], Backend: b, MaxInFlight: c.inFlight})
+	for i := range c.endpoints {
+		cfg.Endpoints = append(cfg.Endpoints, c.endpoint(i))
 	}
 	cfg.Sink, cfg.Journal = c.dataset, c.journal
 	cfg.RetryFailed = c.options.retryFailed
@@ -298,7 +301,7 @@ func (c *collection) work(ctx context.Context) (runErr, sinkErr error) {
 	}
 	help(func() { c.Show(helping, c.view) })
 	help(func() { c.Log.Follow(helping, c.collector.Stats) })
-	help(func() { machine.BoundMemory(helping, c.inFlight*len(c.clients)) })
+	help(func() { machine.BoundMemory(helping, machine.Sum(c.inFlight)) })
 	if c.engine != nil {
 		help(func() { _ = c.engine.Run(helping) }) // nil when it is done
 	}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -123,7 +124,8 @@ var elsewhere = map[string]string{
 	"make demo":              "a step of .ci/run, which wants its rows too",
 	"pip install dist/*.whl": "the program is this one; .ci/firstrow.sh begins with it",
 	"make test":              "this is one of its tests",
-	"producer | rollout collect -c run.yaml --stream ": "producer and trainer are programs of the reader; stream.txtar has both ends",
+	"producer | rollout collect -c run.yaml --stream ":                                     "producer and trainer are programs of the reader; stream.txtar has both ends",
+	"rollout collect --server http://127.0.0.1:8283 --tokenizer models/qwen3 --from-runs ": "its server runs are those of another program; from_runs.txtar reads some",
 	"rollout ctl run1 ":                   "a collector must be at work; cmd_ctl_test.go and ctl.txtar tell one the same",
 	"rollout steps list --agent agent-… ": "agent-… stands for an id; steps_clean.txtar lists those of a real agent",
 	"rollout steps get step-… ":           "step-… stands for an id; steps_clean.txtar asks about a real one, with each verb",
@@ -182,7 +184,10 @@ func TestDocumentedCommands(t *testing.T) {
 				line, _, _ = strings.Cut(line, "| jq ") // it may not be installed
 				switch {
 				case strings.HasPrefix(line, "rollout simulate "):
-					server = startSimulate(t, dir, line)
+					server = startServer(t, dir, line)
+					continue
+				case strings.HasPrefix(line, "rollout tap "):
+					startServer(t, dir, line)
 					continue
 				case strings.HasPrefix(line, "rollout collect "):
 					collected = true
@@ -231,13 +236,14 @@ func shell(t *testing.T, dir string, code int, line string) string {
 	return string(out)
 }
 
-// startSimulate runs rollout simulate as the line says, on a free port, until the test
-// ends, which it must outlive.
-func startSimulate(t *testing.T, dir, line string) (url string) {
+// startServer runs rollout simulate or rollout tap as the line says, on a free port, until the
+// test ends, which it must outlive.
+func startServer(t *testing.T, dir, line string) (url string) {
 	t.Helper()
 	line, _, _ = strings.Cut(line, " &")
-	line = strings.Replace(line, "--listen 127.0.0.1:8283", "", 1)
-	cmd := exec.CommandContext(t.Context(), "sh", "-c", strings.Replace(line, "rollout simulate", "exec rollout simulate --listen 127.0.0.1:0 --ready-file ready", 1))
+	line = listens.ReplaceAllString(line, "")
+	ready := strings.Fields(line)[1] + ".ready"
+	cmd := exec.CommandContext(t.Context(), "sh", "-c", "exec "+line+" --listen 127.0.0.1:0 --ready-file "+ready)
 	cmd.Dir = dir
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -247,12 +253,14 @@ func startSimulate(t *testing.T, dir, line string) (url string) {
 		_ = cmd.Wait() // killed
 	})
 	waitFor(t, "the server of "+line, func() bool {
-		b, err := os.ReadFile(filepath.Join(dir, "ready"))
+		b, err := os.ReadFile(filepath.Join(dir, ready))
 		url = strings.TrimSpace(string(b))
 		return err == nil && cmd.ProcessState == nil
 	})
 	return url
 }
+
+var listens = regexp.MustCompile(`--listen [0-9.:]+`)
 
 // TestHelpIsComplete: every verb says what it does, shows an example, and has exit statuses.
 func TestHelpIsComplete(t *testing.T) {

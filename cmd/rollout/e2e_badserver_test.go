@@ -322,6 +322,9 @@ func TestGateHostileServers(t *testing.T) {
 				if waits && slices.Contains([]string{onHealth, onModels, onCreate}, on) {
 					most += callLimit // nothing was heard of this server: it may only be slow
 				}
+				if on == onSend {
+					most += 2 * time.Minute // the trial call was answered: a server that is down now is waited for
+				}
 				timer := time.AfterFunc(most+30*time.Second, func() { _ = cmd.Process.Signal(syscall.SIGQUIT) })
 				peak := peakOf(cmd.Process.Pid)
 				err := cmd.Wait()

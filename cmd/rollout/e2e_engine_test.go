@@ -1,8 +1,12 @@
 package main
 
 import (
+	"net/http"
+	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
@@ -22,5 +26,34 @@ func TestEngineAway(t *testing.T) {
 	}
 	if strings.Contains(all, "is the address right") {
 		t.Errorf("the address of the server is blamed:\n%s", all)
+	}
+}
+
+// TestEngineDownAfterTheTrial: an engine that answered the trial call and dies before it
+// answered a sample is waited for, as one that dies later.
+func TestEngineDownAfterTheTrial(t *testing.T) {
+	t.Parallel()
+	sim := newSim(t, lettasim.Config{InputIDs: true, Script: killScript()})
+	var sends atomic.Int32
+	var back atomic.Bool
+	url := serveHandler(t, sim, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/messages") && sends.Add(1) > 1 && !back.Load() {
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(http.StatusInternalServerError)
+			_, _ = w.Write([]byte(`{"detail":"An unknown error occurred"}`))
+			return
+		}
+		sim.ServeHTTP(w, r)
+	}))
+	dir := filepath.Join(t.TempDir(), "run")
+	p := startProgram(t, "rollout", nil, "collect", "--server", url, "--model", simModel, "--out", dir, "--max-in-flight", "4",
+		"--tasks", writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Scripted: 4})))
+	waitFor(t, "the program to see it", func() bool { return strings.Contains(p.said(), "does not answer") || !p.alive() })
+	back.Store(true)
+	if code := p.wait(t, time.Minute); code != exit.OK {
+		t.Errorf("exit code %d\n%s", code, p.said())
+	}
+	if got := readDataset(t, dir); len(got.rows) != 4 || len(got.failures) != 0 {
+		t.Errorf("%d samples are data and %d failed", len(got.rows), len(got.failures))
 	}
 }

@@ -58,9 +58,12 @@ func (p *program) checkGroups(o *collectOptions, l *config.Loader) (bad exit.Com
 		}
 	}
 	c, file := l.Config, l.ByKey["tasks.file"].Given()
+	complain(!o.asked || !o.reads, "--stream: server runs are the tasks (tasks.from_runs): leave it out; --follow takes those that end later")
 	complain(o.stream || !o.attached, "--attached: needs --stream")
 	complain(!o.attached || c.Tasks.File != "-" || file == "", "--attached: standard input carries no tasks then: leave --tasks - out")
-	complain(!o.stream || !o.retryFailed, "--stream: --retry-failed takes up what has failed, and no new tasks: give one of them")
+	complain(!o.asked || !o.retryFailed, "--stream: --retry-failed takes up what has failed, and no new tasks: give one of them")
+	complain(!o.retryFailed || !c.Tasks.Follow || l.ByKey["tasks.follow"].Origin != "--follow", // a file may have it for other invocations
+		"--follow: --retry-failed reads again the server runs that failed, and waits for no others: give one of them")
 	complain(!o.stream || c.Run.Tail.Kind != collector.TailOversample, "run.tail: oversample needs the number of samples, which --stream does not know")
 	if l.ByKey["run.max_ahead"].Given() != "" {
 		complain(o.stream || c.Run.MaxAhead == 0, "run.max_ahead: groups are acknowledged over the socket of the run: needs --stream")
@@ -214,6 +217,10 @@ func (g *grouping) launch(event map[string]any) {
 		return
 	}
 	event["socket"] = ctl.Path(g.folder.Dir)
+	if g.options.reads {
+		g.tellFollowed()
+		return
+	}
 	if dir := human.Shell(g.folder.Dir); g.from != "-" && !g.options.attached {
 		from := "from no file and no standard input"
 		if g.from != "" {
@@ -256,7 +263,7 @@ func (g *grouping) work(ctx context.Context, help func(func())) {
 		help(func() { _ = g.socket.Serve(ctx, g) }) // nil when it is done
 	}
 	// It is not waited for: nothing interrupts the reading of a pipe.
-	go g.take()
+	go g.take(ctx)
 }
 
 // crowd holds back tasks and samples as it is told, until ctx is done.

@@ -87,6 +87,9 @@ func (g *grouping) Drain() error {
 
 // SetVersion says what version samples from now on.
 func (g *grouping) SetVersion(version int32) error {
+	if g.options.reads {
+		return exit.Usagef("the run reads server runs (tasks.from_runs): traces tell the versions of their calls")
+	}
 	if err := g.versions.SetVersion(version); err != nil {
 		return exit.Usagef("%w", err)
 	}

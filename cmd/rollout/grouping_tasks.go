@@ -24,7 +24,7 @@ import (
 // taskFile finds out where the tasks of a stream come from besides the socket. It returns an
 // error if that is a file that cannot be opened.
 func (c *collection) taskFile() error {
-	if !c.options.stream {
+	if !c.options.stream || c.options.reads {
 		return nil
 	}
 	file := c.config.Tasks.File
@@ -62,6 +62,9 @@ func (g *grouping) openIntake() (err error) {
 	planned := g.tasks.Samples
 	fit := tasks.NewFit(g.parts.agent, g.parts.collector.Scorer)
 	g.intake = stream.New(stream.Config{Log: g.log, Samples: g.config.Tasks.Samples, Check: func(t *collector.Task) error {
+		if g.options.reads {
+			return checkRead(t)
+		}
 		if err := runfolder.CheckSamples(g.config, t); err != nil {
 			return err
 		}
@@ -107,9 +110,15 @@ func (g *grouping) more(ctx context.Context) iter.Seq2[*collector.Task, error] {
 	}
 }
 
-// take takes the tasks of a file or of standard input.
-func (g *grouping) take() {
+// take takes the tasks of a file, of standard input or of the server until ctx is done.
+func (g *grouping) take(ctx context.Context) {
 	var err error
+	if g.options.reads {
+		if err := g.takeRuns(ctx); err != nil {
+			g.log.Fail(err)
+		}
+		return
+	}
 	switch told := g.toldOf; g.from {
 	case "":
 		return // they come over the socket, until a drain

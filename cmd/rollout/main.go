@@ -99,6 +99,7 @@ func (p *program) rootCmd() *cobra.Command {
 		p.collectCmd(),
 		p.ctlCmd(),
 		p.simulateCmd(),
+		p.tapCmd(),
 		p.doctorCmd(),
 		p.inspectCmd(),
 		p.reportCmd(),

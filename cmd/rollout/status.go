@@ -16,7 +16,11 @@ func (c *collection) vitals() show.Vitals {
 	if c.began.Load() == nil {
 		return show.Vitals{}
 	}
-	return show.Vitals{Collector: c.collector.Stats, Sink: c.dataset.Stats, Dir: c.folder.Dir}
+	v := show.Vitals{Collector: c.collector.Stats, Sink: c.dataset.Stats, Dir: c.folder.Dir}
+	if taps := c.taps.index(); taps != nil {
+		v.Taps = taps.Stats
+	}
+	return v
 }
 
 // view is the state of the run at this moment.

@@ -22,6 +22,7 @@ import (
 	"github.com/rollout-rl/rollout/collector/policy"
 	"github.com/rollout-rl/rollout/collector/prompt"
 	"github.com/rollout-rl/rollout/collector/reward"
+	"github.com/rollout-rl/rollout/collector/tap"
 	"github.com/rollout-rl/rollout/sink"
 	"github.com/rollout-rl/rollout/tokenize"
 )
@@ -31,6 +32,7 @@ import (
 //	makeParts     tasks.*, tokens.*, reward.*, output.*, server.adaptive, and the bounds of run.*
 //	agentConfig   agent.*, server.stuck_after, output.messages; tokens.tokenizer, whether one is given
 //	clientConfig  how the servers are reached: server.*
+//	openTaps      tokens.tap
 //	watchEngines  server.engine_metrics
 //	makeVersions  tokens.policy_version and what belongs to it
 //	maxUnscored   run.fail_on_error
@@ -50,11 +52,11 @@ type parts struct {
 	kill      func()           // ends them at once
 }
 
-// makeParts makes the parts that the configuration names. What a scoring program says
-// to people goes to stderr.
-func makeParts(c *config.Config, stderr io.Writer) (_ *parts, err error) {
+// makeParts makes the parts that the configuration names. seen has the calls of the taps; nil:
+// there are none. What a scoring program says to people goes to stderr.
+func makeParts(c *config.Config, seen *tap.Index, stderr io.Writer) (_ *parts, err error) {
 	p := &parts{close: func() {}, kill: func() {}}
-	p.prompts = prompt.Config{Force: tokenize.PromptSource(c.Tokens.Prompts), Unverified: c.Tokens.Require == config.RequireAny}
+	p.prompts = prompt.Config{Force: tokenize.PromptSource(c.Tokens.Prompts), Tap: seen, Unverified: c.Tokens.Require == config.RequireAny}
 	if c.Tokens.Tokenizer != "" {
 		if p.prompts.Model, err = model.Load("tokens.tokenizer", c.Tokens.Tokenizer, c.Tokens.Experimental); err != nil {
 			return nil, err
@@ -81,6 +83,9 @@ func makeParts(c *config.Config, stderr io.Writer) (_ *parts, err error) {
 		BusyMax:        c.Run.BusyPatience,
 		Adaptive:       c.Server.Adaptive,
 		Tail:           c.Run.Tail,
+	}
+	if c.Tasks.FromRuns != nil {
+		p.collector.DataRetries = 0 // what happened to another program happens to nobody again
 	}
 	p.sink = sink.Config{Format: c.Output.Format, MaxShardBytes: c.Output.ShardBytes, MaxShardAge: c.Output.ShardAge}
 	return p, p.makeScorer(c, stderr)
@@ -146,23 +151,23 @@ func (p *parts) makeScorer(c *config.Config, stderr io.Writer) error {
 }
 
 // clientConfig is how one of the servers is reached.
-func clientConfig(c *config.Config, url string, notice func(text string)) (letta.ClientConfig, error) {
+func clientConfig(c *config.Config, s *config.Server, notice func(text string)) (letta.ClientConfig, error) {
 	tls, err := tlsOf(c)
 	if err != nil {
 		return letta.ClientConfig{}, err
 	}
 	return letta.ClientConfig{
-		BaseURL:         url,
+		BaseURL:         s.URL,
 		Password:        c.Server.Password.Secret,
 		Version:         version.Read().Version,
 		ConnectTimeout:  c.Server.ConnectTimeout,
 		IdleBodyTimeout: c.Server.IdleTimeout,
 		SendTimeout:     c.Server.Timeout,
-		IdleConns:       c.Server.MaxInFlight,
+		IdleConns:       c.InFlight(s),
 		ReadBytes:       c.Server.ReadBytes,
 		// An int of 32 bits holds every buffer that a kernel grants.
 		ReceiveBufferBytes: int(min(c.Server.ReceiveBuffer, math.MaxInt32)),
-		Headers:            c.Server.Headers.Reveal(),
+		Headers:            c.HeadersOf(s),
 		TLS:                tls,
 		Notice:             notice,
 	}, nil
@@ -211,13 +216,14 @@ func connect(c *config.Config, notice func(text string)) ([]*letta.Client, error
 // configuration of its client, may add what looks at its requests.
 func connectWatched(c *config.Config, notice func(text string), watch func(endpoint string, cfg *letta.ClientConfig)) ([]*letta.Client, error) {
 	var clients []*letta.Client
-	for _, u := range c.Server.URLs {
-		cfg, err := clientConfig(c, u, notice)
+	for i := range c.Server.URLs {
+		s := &c.Server.URLs[i]
+		cfg, err := clientConfig(c, s, notice)
 		if err != nil {
 			return nil, err
 		}
 		// By the name that the run calls it; NewClient complains where it has none.
-		if name, err := letta.BaseURL(u); err == nil && watch != nil {
+		if name, err := letta.BaseURL(s.URL); err == nil && watch != nil {
 			watch(name, &cfg)
 		}
 		client, err := letta.NewClient(cfg)
@@ -288,6 +294,15 @@ func makeBackends(cfg agent.Config, clients []*letta.Client) ([]*agent.Backend, 
 		backends = append(backends, b)
 	}
 	return backends, nil
+}
+
+// makeReaders makes what reads server runs of each of the servers.
+func makeReaders(p *parts, clients []*letta.Client) []*agent.Reader {
+	var readers []*agent.Reader
+	for _, client := range clients {
+		readers = append(readers, agent.NewReader(client, agent.ReaderConfig{Prompter: p.prompter, Messages: p.agent.Messages}))
+	}
+	return readers
 }
 
 // agentConfig says how the agents of the run are made.

@@ -20,7 +20,8 @@ func (c *Config) check(where func(key string) string) exit.Complaints {
 		bad = append(bad, fmt.Errorf("%s%s: %s", where(key), key, fmt.Sprintf(format, args...)))
 	}
 	servers := map[string]string{}
-	for _, u := range c.Server.URLs {
+	for _, s := range c.Server.URLs {
+		u := s.URL
 		if err := checkURL(u); err != nil {
 			complain("server.urls", "%v", err)
 			continue
@@ -40,6 +41,22 @@ func (c *Config) check(where func(key string) string) exit.Complaints {
 	}
 	if best := c.Tokens.Prompts.best(); best > c.Require() {
 		complain("tokens.require", "tokens.prompts %s gives %s at best: require less, or give another source", c.Tokens.Prompts, best)
+	}
+	for _, where := range c.Tokens.Tap {
+		switch {
+		case strings.Contains(where, "://"):
+			if err := checkURL(where); err != nil {
+				complain("tokens.tap", "%v", err)
+			}
+		case where == "":
+			complain("tokens.tap", "names no tap: give the URL of one, or the folder of its spool")
+		}
+	}
+	switch prompts := c.Tokens.Prompts; {
+	case prompts == PromptsTap && len(c.Tokens.Tap) == 0:
+		complain("tokens.tap", "tokens.prompts tap needs it: give the URL of a tap, or the folder of its spool")
+	case prompts != PromptsTap && prompts != PromptsAuto && len(c.Tokens.Tap) > 0:
+		complain("tokens.tap", "is not used with tokens.prompts %s: give auto or tap, or leave it out", prompts)
 	}
 	if c.Tokens.OneEngine && c.Tokens.PolicyVersion.URL.Reveal() == "" {
 		complain("tokens.one_engine", "says what the page of tokens.policy_version proves: give its URL too")
@@ -63,6 +80,7 @@ func (c *Config) check(where func(key string) string) exit.Complaints {
 	if c.Reward.MinStd > 0 && c.Tasks.Samples == 1 {
 		complain("reward.min_std", "compares the rewards of a group, and tasks.samples is 1: give more samples")
 	}
+	c.checkRuns(complain)
 	if c.Run.MetricsPprof && c.Run.MetricsAddr == "" {
 		complain("run.metrics_pprof", "the profiles are served at run.metrics_addr: give that too")
 	}
@@ -79,8 +97,8 @@ func (c *Config) CheckComplete(tasks bool) exit.Complaints {
 		}
 	}
 	need(len(c.Server.URLs) > 0, "server.urls", "server")
-	need(c.Agent.Model != "" || c.Agent.File != "", "agent.model", "model, or an agent file with --agent-file")
-	need(!tasks || c.Tasks.File != "", "tasks.file", "tasks")
+	need(c.Tasks.FromRuns != nil || c.Agent.Model != "" || c.Agent.File != "", "agent.model", "model, or an agent file with --agent-file")
+	need(!tasks || c.Tasks.FromRuns != nil || c.Tasks.File != "", "tasks.file", "tasks")
 	need(c.Output.Dir != "", "output.dir", "out")
 	return bad
 }

@@ -36,9 +36,9 @@ import (
 // in all four. The packages' own Configs are made from it in wire.go.
 type Config struct {
 	Server struct {
-		URLs           []string
+		URLs           servers
 		Password       Secret
-		MaxInFlight    int // per server
+		MaxInFlight    int // per server, of those without one of their own
 		Adaptive       bool
 		EngineMetrics  []string // URLs
 		ConnectTimeout time.Duration
@@ -76,9 +76,13 @@ type Config struct {
 		// UntilGroups is with how many groups that teach something the run has enough. 0: it
 		// takes all tasks.
 		UntilGroups int
+		// FromRuns says which server runs are read instead of driving agents. Nil: none.
+		FromRuns *Runs
+		Follow   bool // of FromRuns: those that end later too
 	}
 	Tokens struct {
 		Prompts                  Prompts
+		Tap                      []string // URLs and folders
 		Require                  Require
 		Drift                    tokenize.Drift
 		Tokenizer                string

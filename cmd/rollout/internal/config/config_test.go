@@ -86,8 +86,8 @@ func TestConfigListsReplaceEachOther(t *testing.T) {
 	if err != nil || l.Err() != nil {
 		t.Fatal(err, l.Err())
 	}
-	if got, want := l.Config.Server.URLs, []string{"http://e", "http://f"}; !slices.Equal(got, want) {
-		t.Errorf("urls = %q, want %q", got, want)
+	if got, want := l.ByKey["server.urls"].Text(), "[http://e, http://f]"; got != want {
+		t.Errorf("urls = %s, want %s", got, want)
 	}
 }
 
@@ -110,7 +110,7 @@ func TestConfigComplaints(t *testing.T) {
 		{"section is a text", "server: http://a\n", []string{"run.yaml:1: server: must be a mapping of keys"}},
 		{"file is a list", "- a\n", []string{"run.yaml:1: the file: must be a mapping of keys"}},
 		{"list for a value", "agent:\n  model: [a]\n", []string{"run.yaml:2: agent.model: must be one value"}},
-		{"mapping for a list", "server:\n  urls: {a: b}\n", []string{"run.yaml:2: server.urls: must be a list of strings"}},
+		{"mapping for a list", "server:\n  urls: {a: b}\n", []string{"run.yaml:2: server.urls: must be a list of URLs, or of mappings with one"}},
 		{"not a number", "tasks:\n  samples: many\n", []string{`run.yaml:2: tasks.samples: "many" is not a whole number`}},
 		{"too small", "server:\n  max_in_flight: 0\n", []string{"run.yaml:2: server.max_in_flight: 0: must be ≥ 1 and ≤ 2147483647"}},
 		{"enum", "output:\n  format: parket\n", []string{`run.yaml:2: output.format: "parket" is not one of parquet, arrow; did you mean parquet?`}},
@@ -192,7 +192,7 @@ tokens:
 		t.Fatal(err, l.Err())
 	}
 	c := l.Config
-	if !slices.Equal(c.Server.URLs, []string{"http://one"}) || c.Server.Timeout != 90*time.Second || c.Output.ShardBytes != 3<<19 {
+	if len(c.Server.URLs) != 1 || c.Server.URLs[0].URL != "http://one" || c.Server.Timeout != 90*time.Second || c.Output.ShardBytes != 3<<19 {
 		t.Errorf("config = %+v", c)
 	}
 	if got, want := string(c.Agent.Create), `{"context_window_limit":8192,"tags":["a","b"]}`; got != want {

@@ -213,6 +213,8 @@ func orTop(prefix string) string {
 // shape says in words what a setting takes in the file.
 func (s *Setting) shape() string {
 	switch {
+	case s.node == yaml.SequenceNode && s.reset != nil:
+		return "a list of URLs, or of mappings with one"
 	case s.node == yaml.MappingNode:
 		return "a mapping"
 	case s.node == yaml.SequenceNode:

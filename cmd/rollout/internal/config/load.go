@@ -60,10 +60,11 @@ func (l *Loader) env(getenv func(string) string) {
 			continue
 		}
 		origin := "$" + s.env()
-		switch s.get().(type) {
-		case []string:
+		_, secret := s.get().(Secret)
+		switch {
+		case s.reset != nil:
 			l.Put(s, origin, strings.Split(text, ",")...)
-		case Secret:
+		case secret:
 			if _, _, ok := cutReference(text); !ok {
 				text = "${env:" + s.env() + "}"
 			}

@@ -47,14 +47,17 @@ func (h *headers) setting(key string, getenv func(string) string) *Setting {
 			}
 			return h.put(m, getenv)
 		},
-		get: func() any {
-			shown := make(map[string]string, len(*h))
-			for name, v := range *h {
-				shown[name] = v.shown
-			}
-			return shown
-		},
+		get: func() any { return h.shown() },
 	}
+}
+
+// shown is what may be seen of the headers.
+func (h headers) shown() map[string]string {
+	shown := make(map[string]string, len(h))
+	for name, v := range h {
+		shown[name] = v.shown
+	}
+	return shown
 }
 
 func (h *headers) put(m map[string]string, getenv func(string) string) error {
@@ -276,4 +279,36 @@ func appendText(out *bytes.Buffer, v any) error {
 	}
 	out.Truncate(out.Len() - 1) // the line break
 	return nil
+}
+
+// nodeOf is a JSON value as a node of a file. Not all that JSON may hold can stand in YAML.
+func nodeOf(raw json.RawMessage) (*yaml.Node, error) {
+	var v any
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	dec.UseNumber()
+	if err := dec.Decode(&v); err != nil {
+		return nil, err
+	}
+	return nodeOfValue(v), nil
+}
+
+func nodeOfValue(v any) *yaml.Node {
+	switch v := v.(type) {
+	case []any:
+		n := &yaml.Node{Kind: yaml.SequenceNode, Tag: "!!seq"}
+		for _, e := range v {
+			n.Content = append(n.Content, nodeOfValue(e))
+		}
+		return n
+	case map[string]any:
+		n := &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map"}
+		for _, key := range slices.Sorted(maps.Keys(v)) {
+			n.Content = append(n.Content, nodeOfValue(key), nodeOfValue(v[key]))
+		}
+		return n
+	case nil:
+		return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!null"}
+	default:
+		return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: fmt.Sprint(v)}
+	}
 }

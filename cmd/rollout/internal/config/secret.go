@@ -72,5 +72,10 @@ func (c *Config) Secrets() []string {
 	for _, v := range c.Server.Headers {
 		out = append(out, v.text)
 	}
+	for i := range c.Server.URLs {
+		for _, v := range c.Server.URLs[i].Headers {
+			out = append(out, v.text)
+		}
+	}
 	return out
 }

@@ -35,9 +35,9 @@ type Setting struct {
 	// more than texts.
 	object func(*yaml.Node) error
 	node   yaml.Kind
-	items  map[string]any // JSON Schema of an element, of a list of mappings
+	items  map[string]any // JSON Schema of an element, of a list that is more than texts
 	// get returns the value as JSON knows it: string, int64, float64, bool,
-	// []string, map[string]string, json.RawMessage, secret.
+	// []string, map[string]string, json.RawMessage, secret, servers.
 	get func() any
 
 	Origin string // "default", "run.yaml:7", "$ROLLOUT_TASKS_LIMIT", "--limit"

@@ -13,8 +13,8 @@ import (
 // settings binds every key to its field. The order is that of config show.
 func (c *Config) settings(getenv func(string) string) []*Setting {
 	return []*Setting{
-		listSetting("server.urls", &c.Server.URLs).with("server", "URL",
-			"a Letta server; give it again for several"),
+		c.Server.URLs.setting("server.urls", getenv).with("server", "URL",
+			"a Letta server; give it again for several, each perhaps with words behind it: 'URL weight=2 max_in_flight=64'"),
 		secretSetting("server.password", &c.Server.Password, getenv).with("", "",
 			"the server's password, by reference: ${env:NAME} or ${file:/path}"),
 		intSetting("server.max_in_flight", &c.Server.MaxInFlight, 1).with("max-in-flight", "",
@@ -91,9 +91,15 @@ func (c *Config) settings(getenv func(string) string) []*Setting {
 			"count bad task lines and continue"),
 		intSetting("tasks.until_groups", &c.Tasks.UntilGroups, 0).with("until-groups", "",
 			"take up tasks until N whole groups have rows that count: with --min-std, groups whose rewards differ; 0: all tasks"),
+		runsSetting("tasks.from_runs", &c.Tasks.FromRuns).with("from-runs", "WHICH",
+			"read server runs that another program drove instead of driving agents: agent=ID, run=ID, tag=TAG (of an agent), together those of any; since=TIME leaves out what began before, and alone takes all"),
+		boolSetting("tasks.follow", &c.Tasks.Follow).with("follow", "",
+			"with --from-runs: wait for server runs that have not ended, and take new ones as they end, until a drain or an interrupt"),
 
-		enumSetting("tokens.prompts", &c.Tokens.Prompts, PromptsAuto, PromptsTurns, PromptsStored, PromptsTrace, PromptsLiteral).with("prompts", "SOURCE",
-			"where the prompts of the calls come from: auto, turns, stored, trace, literal"),
+		enumSetting("tokens.prompts", &c.Tokens.Prompts, PromptsAuto, PromptsTurns, PromptsTap, PromptsStored, PromptsTrace, PromptsLiteral).with("prompts", "SOURCE",
+			"where the prompts of the calls come from: auto, turns, tap, stored, trace, literal"),
+		listSetting("tokens.tap", &c.Tokens.Tap).with("tap", "URL|DIR",
+			"a tap between server and engine, which has the prompts: its URL, or the folder that it has as --spool; again for several"),
 		stringSetting("tokens.tokenizer", &c.Tokens.Tokenizer).with("tokenizer", "DIR",
 			"the folder with the model's tokenizer and chat template"),
 		enumSetting("tokens.transformers", &c.Tokens.Transformers, chat.AllTransformers()...).with("transformers", "VERSION",

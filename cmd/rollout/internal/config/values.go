@@ -63,19 +63,31 @@ func (l *Loader) keeps(values Values, section, name string) bool {
 // put1 sets a setting from the JSON that run.json holds of it.
 func (l *Loader) put1(s *Setting, raw json.RawMessage) error {
 	texts := []string{string(raw)}
-	switch {
+	switch hidden := bytes.Contains(raw, []byte(`"`+Hidden+`"`)); {
 	case raw[0] == '"':
 		texts = make([]string, 1)
 		if err := json.Unmarshal(raw, &texts[0]); err != nil {
 			return err
 		}
+	case hidden && s.Key == "server.urls":
+		return errors.New("the run does not keep the values of headers: give the file again; a reference such as ${env:NAME} is kept")
+	case raw[0] == '[' && s.reset != nil && s.object != nil:
+		n, err := nodeOf(raw)
+		if err == nil {
+			err = s.object(n)
+		}
+		if err != nil {
+			return err
+		}
+		s.Origin = OriginRun
+		return nil
 	case raw[0] == '[' && s.reset != nil:
 		if err := json.Unmarshal(raw, &texts); err != nil {
 			return err
 		}
-	case bytes.Contains(raw, []byte(`"`+Hidden+`"`)) && s.Key == "server.headers":
+	case hidden && s.Key == "server.headers":
 		return errors.New("the run does not keep the values of headers: give " + s.env() + ", or the file again; a reference such as ${env:NAME} is kept")
-	case bytes.Contains(raw, []byte(`"`+Hidden+`"`)) && s.Key == "agent.create":
+	case hidden && s.Key == "agent.create":
 		return errors.New("the run does not keep the secrets of the agent's tools: give " + s.env() + ", or the file again")
 	}
 	if s.reset != nil {

@@ -15,6 +15,7 @@ type Prompts tokenize.PromptSource
 const (
 	PromptsAuto    = Prompts(tokenize.SourceNone)
 	PromptsTurns   = Prompts(tokenize.SourceTurns)
+	PromptsTap     = Prompts(tokenize.SourceTap)
 	PromptsStored  = Prompts(tokenize.SourceStored)
 	PromptsTrace   = Prompts(tokenize.SourceTrace)
 	PromptsLiteral = Prompts(tokenize.SourceLiteral)

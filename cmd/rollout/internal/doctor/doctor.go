@@ -1,6 +1,6 @@
 // Package doctor checks whether a run would work: the machine, the servers, the model, and
 // one real rollout per server, of which the prompt of every call is compared with what the
-// server says.
+// server says. With Tune it also names what makes a server slow or fragile: tune.go.
 package doctor
 
 import (
@@ -26,6 +26,8 @@ import (
 	"github.com/rollout-rl/rollout/collector/agent"
 	"github.com/rollout-rl/rollout/collector/letta"
 	"github.com/rollout-rl/rollout/collector/prompt"
+	"github.com/rollout-rl/rollout/collector/tap"
+	"github.com/rollout-rl/rollout/tokenize"
 )
 
 // A Doctor makes the checks and counts what is bad.
@@ -36,6 +38,14 @@ type Doctor struct {
 	Prompt, TaskID string
 	// Backend makes what opens agents on a server, with a Prompter for their replies.
 	Backend func(*letta.Client, agent.Prompter) (*agent.Backend, error)
+	// Tap has the calls that taps saw; nil: there is none, or, where TapErr is set, it cannot
+	// be read.
+	Tap    *tap.Index
+	TapErr error
+	// Tune looks for what makes the servers slow or fragile, too. Probe makes a client of the
+	// server with this index that repeats nothing; only Tune needs it.
+	Tune  bool
+	Probe func(server int) (*letta.Client, error)
 	// Tell is called with every check that was made.
 	Tell func(Check)
 
@@ -45,6 +55,8 @@ type Doctor struct {
 	// calls are those of the last reply, with what is found out about their prompts.
 	calls    []prompt.Examined
 	releases prompt.Releases
+	// tapped are those of the last reply as the tap saw them, where there is one.
+	tapped []tokenize.Call
 }
 
 // findTask chooses what the agent is told.
@@ -93,6 +105,9 @@ func (d *Doctor) Run(ctx context.Context, connect func() ([]*letta.Client, error
 	d.disk()
 	d.files()
 	d.loadModel()
+	if d.TapErr != nil {
+		d.failed("tap", d.TapErr)
+	}
 	if err := d.findTask(); err != nil {
 		return 0, err
 	}
@@ -100,8 +115,11 @@ func (d *Doctor) Run(ctx context.Context, connect func() ([]*letta.Client, error
 	if err != nil {
 		return 0, err
 	}
-	for _, client := range clients {
-		d.server(ctx, client)
+	for i, client := range clients {
+		d.calls, d.tapped = nil, nil
+		if answers := d.server(ctx, client); answers && d.Tune && ctx.Err() == nil {
+			d.tune(ctx, i, client)
+		}
 		client.CloseIdle()
 	}
 	return d.bad, nil
@@ -162,10 +180,10 @@ func (d *Doctor) files() {
 		d.failed("files", err)
 		return
 	}
-	servers := max(1, len(d.Config.Server.URLs))
-	need := uint64(min(d.Config.Server.MaxInFlight, math.MaxInt32))*uint64(servers) + machine.SpareFiles
-	if n, why := machine.InFlight(d.Config, math.MaxInt, servers, machine.Machine{Files: limit.Cur}); why != "" {
-		d.tell(Hint, "files", fmt.Sprintf("%d may be open, %d are needed: collect has %d samples in flight per server, not %d", limit.Cur, need, n, d.Config.Server.MaxInFlight), nil,
+	all, _ := machine.InFlight(d.Config, math.MaxInt, machine.Machine{Files: math.MaxUint64})
+	need := uint64(machine.Sum(all)) + machine.SpareFiles
+	if n, why := machine.InFlight(d.Config, math.MaxInt, machine.Machine{Files: limit.Cur}); why != "" {
+		d.tell(Hint, "files", fmt.Sprintf("%d may be open, %d are needed: collect has %d samples in flight, not %d", limit.Cur, need, machine.Sum(n), machine.Sum(all)), nil,
 			fmt.Sprintf("ulimit -n %d allows all", need))
 		return
 	}

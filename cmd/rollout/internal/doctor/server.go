@@ -23,12 +23,13 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/chat"
 )
 
-// server checks one server, each check only where the ones before it let it.
-func (d *Doctor) server(ctx context.Context, client *letta.Client) {
+// server checks one server, each check only where the ones before it let it. It reports
+// whether the server answers us.
+func (d *Doctor) server(ctx context.Context, client *letta.Client) (answers bool) {
 	version, err := client.Version(ctx)
 	if err != nil {
 		d.failed("server", preflight.Unusable(client, err))
-		return
+		return false
 	}
 	if strings.HasPrefix(version, "0.16.") {
 		d.ok("server", "%s answers, version %s", client.BaseURL(), version)
@@ -39,19 +40,19 @@ func (d *Doctor) server(ctx context.Context, client *letta.Client) {
 	found, err := client.FindModel(ctx, d.Config.Agent.Model)
 	if err != nil {
 		d.failed("models", preflight.Unusable(client, err))
-		return
+		return false
 	}
 	d.ok("auth", "the server accepts our credentials and lists %d models", found.Count)
 
 	backend, err := d.Backend(client, d)
 	if err != nil {
 		d.failed("agent", err)
-		return
+		return true
 	}
 	// That the model is listed, and that an agent on it will give token data.
 	if _, err := backend.Preflight(ctx); err != nil {
 		d.failed("model", preflight.Unusable(client, err))
-		return
+		return true
 	}
 	d.ok("model", "%s; an agent on it gives token data", cmp.Or(d.Config.Agent.Model, "the model of the agent file"))
 	used, all := d.call(ctx, client, backend, d.task)
@@ -63,6 +64,7 @@ func (d *Doctor) server(ctx context.Context, client *letta.Client) {
 		d.tell(Hint, "tools", "no tool was called: what the template makes of calls and results was not compared", nil,
 			"give a text that makes the agent call one, with --prompt")
 	}
+	return true
 }
 
 // What doctor says to an agent of which nobody says what it is to do: to one without a
@@ -113,9 +115,13 @@ func (d *Doctor) call(ctx context.Context, client *letta.Client, backend *agent.
 
 // Prompts finds out what there is about the prompts of a reply.
 func (d *Doctor) Prompts(ctx context.Context, reply *collector.Reply, e *record.Rollout) (_ []tokenize.Call, err error) {
+	if err := d.findTapped(ctx, reply, e); err != nil || d.model == nil {
+		return nil, err
+	}
 	if d.calls, err = prompt.Examine(ctx, d.model, reply, e); err != nil {
 		return nil, err
 	}
+	d.compareTapped()
 	d.releases, err = prompt.ExamineReleases(ctx, d.model, reply, e)
 	return nil, err
 }
@@ -140,6 +146,15 @@ func (d *Doctor) answered(ctx context.Context, agent collector.Agent, reply *col
 		sampled += len(calls[i].OutputIDs)
 	}
 	d.ok("call", "%d calls with %d sampled tokens in %s, stop reason %s", len(calls), sampled, human.Duration(took), stop)
+	if d.Tap != nil || d.model != nil {
+		if _, err := agent.Prompts(ctx, reply); err != nil {
+			d.failed("prompts", err)
+			return
+		}
+	}
+	if d.tapSaw() && d.model == nil {
+		return
+	}
 	if d.model == nil {
 		for i := range calls {
 			if calls[i].Grade != tokenize.Exact {
@@ -148,10 +163,6 @@ func (d *Doctor) answered(ctx context.Context, agent collector.Agent, reply *col
 			}
 		}
 		d.ok("prompts", "the server sends them: rows will be exact")
-		return
-	}
-	if _, err := agent.Prompts(ctx, reply); err != nil {
-		d.failed("prompts", err)
 		return
 	}
 	examined := d.calls
@@ -179,8 +190,11 @@ func (d *Doctor) answered(ctx context.Context, agent collector.Agent, reply *col
 // examined tells of the prompt of one call.
 func (d *Doctor) examined(i int, x *prompt.Examined) {
 	name := fmt.Sprintf("prompt %d", i)
-	truth := fmt.Sprintf("the server counted %d", x.Counted)
-	if len(x.PromptIDs) > 0 {
+	truth, from := fmt.Sprintf("the server counted %d", x.Counted), "the turns"
+	switch {
+	case x.Source == tokenize.SourceTap:
+		truth, from = fmt.Sprintf("the tap saw %d ids", len(x.PromptIDs)), "the tap"
+	case len(x.PromptIDs) > 0:
 		truth = fmt.Sprintf("the server sent %d ids", len(x.PromptIDs))
 	}
 	text := fmt.Sprintf("%s; stored gives %s, trace %s", truth, rebuiltText(x.Stored), rebuiltText(x.Trace))
@@ -195,7 +209,7 @@ func (d *Doctor) examined(i int, x *prompt.Examined) {
 		d.ok(name, "%s", text)
 	case len(x.PromptIDs) > 0:
 		// What the server sent is the truth; only rebuilding is off.
-		d.tell(Hint, name, text+": the "+v.Culprit+" differs", v.Detail, "prompts still come from the turns, and are exact")
+		d.tell(Hint, name, text+": the "+v.Culprit+" differs", v.Detail, "prompts still come from "+from+", and are exact")
 	case byTrace:
 		d.tell(Hint, name, text+": the "+v.Culprit+" differs", v.Detail, "")
 	default:

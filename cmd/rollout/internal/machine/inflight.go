@@ -6,8 +6,10 @@ import (
 	"bytes"
 	"fmt"
 	"math"
+	"math/bits"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -96,27 +98,63 @@ func number(path string) (uint64, bool) {
 	return n, err == nil
 }
 
-// InFlight is how many samples may be in flight per server: max_in_flight, but no more
-// than are planned, and than this machine has files and memory for. why says in one line
-// what lowered it; it is empty where nothing did.
-func InFlight(c *config.Config, planned, servers int, m Machine) (n int, why string) {
-	asked := c.Server.MaxInFlight
-	n = asked
-	lower := func(to uint64, format string, args ...any) {
-		if to = max(to, 1); to < uint64(n) {
-			n = int(to)
-			why = fmt.Sprintf("max_in_flight %d is lowered to %d: ", asked, n) + fmt.Sprintf(format, args...)
-		}
+// InFlight is how many samples may be in flight at each server: its max_in_flight, but no
+// more than are planned, and together no more than this machine has files and memory for; of
+// those each server has its part. why says in one line what lowered them; it is empty where
+// nothing did.
+func InFlight(c *config.Config, planned int, m Machine) (each []int, why string) {
+	for i := range c.Server.URLs {
+		each = append(each, c.InFlight(&c.Server.URLs[i]))
 	}
-	lower(uint64(max(planned, 0)), "the run has %d samples", planned)
+	asked := show(each)
+	because := func(format string, args ...any) {
+		why = fmt.Sprintf("max_in_flight %s is lowered to %s: ", asked, show(each)) + fmt.Sprintf(format, args...)
+	}
+	if n := max(planned, 1); len(each) > 0 && slices.Max(each) > n {
+		for i := range each {
+			each[i] = min(each[i], n)
+		}
+		because("the run has %d samples", planned)
+	}
+	lower := func(to uint64, format string, args ...any) {
+		sum := uint64(Sum(each))
+		if sum <= max(to, uint64(len(each))) {
+			return
+		}
+		for i, n := range each {
+			hi, lo := bits.Mul64(uint64(n), to)
+			part, _ := bits.Div64(hi, lo, sum)
+			each[i] = max(1, int(part))
+		}
+		because(format, args...)
+	}
 	spare := uint64(SpareFiles)
 	if c.Reward.Kind == config.RewardCommand {
 		spare += 3 * uint64(c.Reward.Processes)
 	}
-	per := uint64(max(servers, 1))
-	lower((m.Files-min(m.Files, spare))/per, "%d files may be open at once (ulimit -n)", m.Files)
+	lower(m.Files-min(m.Files, spare), "%d files may be open at once (ulimit -n)", m.Files)
 	if m.memory > 0 {
-		lower(m.memory/2/bytesInFlight/per, "%s of memory are free, and half of it is for samples in flight", human.Bytes(int64(min(m.memory, math.MaxInt64))))
+		lower(m.memory/2/bytesInFlight, "%s of memory are free, and half of it is for samples in flight", human.Bytes(int64(min(m.memory, math.MaxInt64))))
 	}
-	return n, why
+	return each, why
+}
+
+// Sum is how many samples may be in flight at all servers together.
+func Sum(each []int) (n int) {
+	for _, one := range each {
+		n += one
+	}
+	return n
+}
+
+// show is one number where all servers have the same.
+func show(each []int) string {
+	texts := make([]string, len(each))
+	for i, n := range each {
+		texts[i] = strconv.Itoa(n)
+	}
+	if len(texts) > 0 && slices.Min(each) == slices.Max(each) {
+		texts = texts[:1]
+	}
+	return strings.Join(texts, ", ")
 }

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"testing"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
@@ -36,12 +37,40 @@ func TestInFlightIsBounded(t *testing.T) {
 		if tt.processes > 0 {
 			c.Reward.Kind, c.Reward.Processes = config.RewardCommand, tt.processes
 		}
-		if n, why := InFlight(c, tt.planned, tt.servers, tt.m); n != tt.want || why != tt.why {
-			t.Errorf("%s: %d, %q, want %d, %q", tt.name, n, why, tt.want, tt.why)
+		c.Server.URLs = make([]config.Server, tt.servers)
+		want := make([]int, tt.servers)
+		for i := range want {
+			want[i] = tt.want
+		}
+		if each, why := InFlight(c, tt.planned, tt.m); !slices.Equal(each, want) || why != tt.why {
+			t.Errorf("%s: %d, %q, want %d, %q", tt.name, each, why, want, tt.why)
 		}
 	}
 	if m := This(); m.Files == 0 || runtime.GOOS == "linux" && m.memory == 0 {
 		t.Errorf("this machine has %+v", m)
+	}
+}
+
+// What a server has of its own stands in place of what all have. Where there is too little for
+// all, each has its part.
+func TestInFlightOfEachServer(t *testing.T) {
+	t.Parallel()
+	c := config.Default()
+	c.Server.URLs = []config.Server{{}, {MaxInFlight: 300}, {MaxInFlight: math.MaxInt32}}
+	for _, tt := range []struct {
+		planned int
+		files   uint64
+		want    []int
+		why     string
+	}{
+		{math.MaxInt32, math.MaxUint64, []int{24, 300, math.MaxInt32}, ""},
+		{100, math.MaxUint64, []int{24, 100, 100}, "max_in_flight 24, 300, 2147483647 is lowered to 24, 100, 100: the run has 100 samples"},
+		{300, 64 + 312, []int{12, 150, 150}, "max_in_flight 24, 300, 2147483647 is lowered to 12, 150, 150: 376 files may be open at once (ulimit -n)"},
+		{300, 0, []int{1, 1, 1}, "max_in_flight 24, 300, 2147483647 is lowered to 1: 0 files may be open at once (ulimit -n)"},
+	} {
+		if each, why := InFlight(c, tt.planned, Machine{Files: tt.files}); !slices.Equal(each, tt.want) || why != tt.why {
+			t.Errorf("%d samples, %d files: %d, %q, want %d, %q", tt.planned, tt.files, each, why, tt.want, tt.why)
+		}
 	}
 }
 

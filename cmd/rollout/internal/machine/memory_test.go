@@ -47,3 +47,28 @@ func TestBoundMemory(t *testing.T) {
 		t.Errorf("limit = %d although GOMEMLIMIT is set, want it left alone", got)
 	}
 }
+
+// The heap grows less while a tap works, and a person's own setting wins. Not parallel: it is
+// the process's.
+func TestCollectOften(t *testing.T) {
+	percent := func() int {
+		p := debug.SetGCPercent(100)
+		debug.SetGCPercent(p)
+		return p
+	}
+	before := percent()
+	t.Setenv("GOGC", "")
+	stop := CollectOften()
+	if got := percent(); got != oftenPercent {
+		t.Errorf("the percentage is %d, want %d", got, oftenPercent)
+	}
+	stop()
+	if got := percent(); got != before {
+		t.Errorf("the percentage is %d afterwards, want %d", got, before)
+	}
+	t.Setenv("GOGC", "70")
+	defer CollectOften()()
+	if got := percent(); got != before {
+		t.Errorf("the percentage is %d although GOGC is set, want it left alone", got)
+	}
+}

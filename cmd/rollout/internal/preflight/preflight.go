@@ -24,11 +24,31 @@ import (
 // ends it, however many others there are. What may pass is tried a few times; again is
 // told before each.
 func Ask(ctx context.Context, backends []*agent.Backend, again func(server string, err error, wait time.Duration)) ([]runfolder.Server, error) {
+	return askEach(ctx, backends, askServer, again)
+}
+
+// AskReaders is Ask where nothing is sent to the servers: that each answers, lets us in, and
+// lists its server runs.
+func AskReaders(ctx context.Context, readers []*agent.Reader, again func(server string, err error, wait time.Duration)) ([]runfolder.Server, error) {
+	return askEach(ctx, readers, func(ctx context.Context, r *agent.Reader) (runfolder.Server, error) {
+		version, err := r.Client().Health(ctx)
+		if err == nil {
+			err = r.Check(ctx, "")
+		}
+		if err != nil {
+			return runfolder.Server{}, agent.Translate(err)
+		}
+		return runfolder.Server{URL: r.Client().BaseURL(), Version: version.Version}, nil
+	}, again)
+}
+
+// askEach asks one after the other.
+func askEach[B interface{ Client() *letta.Client }](ctx context.Context, all []B, ask func(context.Context, B) (runfolder.Server, error), again func(server string, err error, wait time.Duration)) ([]runfolder.Server, error) {
 	var infos []runfolder.Server
-	for _, b := range backends {
+	for _, b := range all {
 		var info runfolder.Server
 		err := tryAgain(ctx, func() (err error) {
-			info, err = askServer(ctx, b)
+			info, err = ask(ctx, b)
 			return err
 		}, func(err error, wait time.Duration) { again(b.Client().BaseURL(), err, wait) })
 		switch {

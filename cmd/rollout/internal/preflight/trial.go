@@ -60,37 +60,39 @@ func NewTrial(c *config.Config, prompts prompt.Config, judge collector.Config, t
 }
 
 // Servers makes the trial on every server that has not proved itself in this run. proven
-// are the versions, by URL, of those that have.
-func (t *Trial) Servers(ctx context.Context, backends []*agent.Backend, servers []runfolder.Server, proven map[string]string) error {
+// are the versions, by URL, of those that have. answered tells of each backend whether it
+// answered the call.
+func (t *Trial) Servers(ctx context.Context, backends []*agent.Backend, servers []runfolder.Server, proven map[string]string) (answered []bool, err error) {
 	// An interrupt ends the call, and its agent is removed; another one ends the process.
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	defer context.AfterFunc(ctx, stop)()
 	var g errgroup.Group
 	refused := make([]error, len(backends))
+	answered = make([]bool, len(backends))
 	for i, b := range backends {
 		if proven[servers[i].URL] == servers[i].Version {
 			continue
 		}
 		g.Go(func() error {
-			refused[i] = t.server(ctx, b, servers[i].Version)
+			answered[i], refused[i] = t.server(ctx, b, servers[i].Version)
 			return nil
 		})
 	}
 	_ = g.Wait() // none returns an error
 	if ctx.Err() != nil {
-		return exit.With(exit.Interrupted, errors.New("interrupted before the run began"))
+		return nil, exit.With(exit.Interrupted, errors.New("interrupted before the run began"))
 	}
 	for _, err := range refused {
 		if err != nil {
-			return err // the first one: with many servers it is the same for all
+			return nil, err // the first one: with many servers it is the same for all
 		}
 	}
-	return nil
+	return answered, nil
 }
 
 // server makes the trial on one server. Its error says why the run would have no rows.
-func (t *Trial) server(ctx context.Context, b *agent.Backend, version string) error {
+func (t *Trial) server(ctx context.Context, b *agent.Backend, version string) (answered bool, err error) {
 	url := b.Client().BaseURL()
 	defer time.AfterFunc(t.quiet, func() {
 		t.note("waiting for %s to answer one call of the model, at most %s; --preflight connect leaves that out", url, t.timeout)
@@ -98,7 +100,7 @@ func (t *Trial) server(ctx context.Context, b *agent.Backend, version string) er
 	within, cancel := context.WithTimeoutCause(ctx, t.timeout, fmt.Errorf("%w: no answer within %v", collector.ErrTimeout, t.timeout))
 	defer cancel()
 	try, judged := 0, false
-	err := tryAgain(within, func() error {
+	err = tryAgain(within, func() error {
 		try++
 		return b.Try(within, t.task, try, func(ctx context.Context, reply *collector.Reply, e *record.Rollout) error {
 			err := t.look(ctx, reply, e)
@@ -110,16 +112,16 @@ func (t *Trial) server(ctx context.Context, b *agent.Backend, version string) er
 	})
 	switch {
 	case err == nil, ctx.Err() != nil:
-		return nil
+		return err == nil, nil
 	case judged:
 		if refusal := t.refusal(url, version, err); refusal != nil {
-			return refusal
+			return true, refusal
 		}
 	case collector.Classify(err).Fatal():
-		return Unusable(b.Client(), err)
+		return false, Unusable(b.Client(), err)
 	}
 	t.note("%s: could not try whether its calls can be trained on; the run begins without that check: %v", url, err)
-	return nil
+	return judged, nil
 }
 
 // look judges the reply as that of a sample. One that cannot be data comes back as an
@@ -131,7 +133,11 @@ func (t *Trial) look(ctx context.Context, reply *collector.Reply, e *record.Roll
 		reply.Sends[n-1].StopReason = string(letta.StopMaxSteps)
 	}
 	err := collector.CheckReply(ctx, t.judge, t.task, reply, func(ctx context.Context, r *collector.Reply) ([]tokenize.Call, error) {
-		return t.find.Prompts(ctx, r, e)
+		calls, err := t.find.Prompts(ctx, r, e)
+		if err == nil {
+			t.lookTapped(calls)
+		}
+		return calls, err
 	})
 	reason, m := collector.ReasonOf(err), t.prompts.Model
 	if reason != tokenize.ReasonCountMismatch && reason != tokenize.ReasonNoPrompt || m == nil {
@@ -154,6 +160,23 @@ func (t *Trial) look(ctx context.Context, reply *collector.Reply, e *record.Roll
 	}
 	return err
 }
+
+// lookTapped tells people of a call that the tap did not see. Its prompt may come from
+// elsewhere, and is then proven less well than the person expects.
+func (t *Trial) lookTapped(calls []tokenize.Call) {
+	if t.prompts.Tap == nil || t.config.Tokens.Prompts != config.PromptsAuto {
+		return
+	}
+	for i := range calls {
+		if c := &calls[i]; c.Source != tokenize.SourceTap && c.Source != tokenize.SourceTurns {
+			t.note("the tap did not see the call that was tried, prompts may come from other sources: %s; %s", c.Note, tapRemedy)
+			return
+		}
+	}
+}
+
+// tapRemedy is what to do where a tap does not see calls.
+const tapRemedy = "does the base URL of the server's provider point at the tap? rollout doctor, given the same settings, says more"
 
 // A mismatchError is a prompt that was rebuilt to another length than the server counted,
 // with what differs.
@@ -188,6 +211,8 @@ func (t *Trial) refusal(url, version string, err error) error {
 		switch {
 		case t.config.Tokens.Prompts == config.PromptsTurns:
 			what = "--prompts turns takes only what the server sends, and it sends no input_ids"
+		case t.config.Tokens.Prompts == config.PromptsTap:
+			what = "the tap did not see the call: " + err.Error()
 		case t.config.Tokens.Tokenizer == "":
 			what = "the server sends no input_ids, and without a tokenizer prompts cannot be rebuilt"
 		}
@@ -220,6 +245,8 @@ func Remedy(c *config.Config, reason tokenize.Reason) string {
 	switch reason {
 	case tokenize.ReasonNoPrompt:
 		switch {
+		case len(c.Tokens.Tap) > 0:
+			return tapRemedy
 		case c.Tokens.Prompts == config.PromptsTurns:
 			return "leave --prompts turns out and " + addTokenizer
 		case c.Tokens.Tokenizer == "":

@@ -22,7 +22,7 @@ func trialOn(t *testing.T, sim *lettasim.Server) (_ *Trial, _ *agent.Backend, sa
 	server := httptest.NewServer(sim)
 	t.Cleanup(server.Close)
 	c := config.Default()
-	c.Server.URLs, c.Agent.Model = []string{server.URL}, "sglang//models/qwen3"
+	c.Server.URLs, c.Agent.Model = []config.Server{{URL: server.URL}}, "sglang//models/qwen3"
 	client, err := letta.NewClient(letta.ClientConfig{BaseURL: server.URL})
 	if err != nil {
 		t.Fatal(err)
@@ -58,8 +58,8 @@ func TestTrialIsBounded(t *testing.T) {
 	sim := simulated(t, lettasim.Config{InputIDs: true, Latency: lettasim.Latency{Low: time.Hour}})
 	trial, backend, said := trialOn(t, sim)
 	trial.timeout, trial.quiet = 300*time.Millisecond, 10*time.Millisecond
-	if err := trial.server(t.Context(), backend, "0.16.7"); err != nil {
-		t.Errorf("the run is refused: %v", err)
+	if answered, err := trial.server(t.Context(), backend, "0.16.7"); err != nil || answered {
+		t.Errorf("the run is refused, or has an answer: %v, %v", answered, err)
 	}
 	for _, want := range []string{"to answer one call of the model, at most 300ms; --preflight connect leaves that out", "the run begins without that check: ", "no answer within 300ms"} {
 		if !strings.Contains(said(), want) {
@@ -81,7 +81,7 @@ func TestTrialMakesOneCall(t *testing.T) {
 	}
 	sim := simulated(t, lettasim.Config{InputIDs: true, Faults: []lettasim.Fault{lost}, Script: lettasim.Script{Calls: lettasim.Range{Min: 4, Max: 4}}, KeepAnswers: true})
 	trial, backend, said := trialOn(t, sim)
-	if err := trial.server(t.Context(), backend, "0.16.7"); err != nil {
+	if answered, err := trial.server(t.Context(), backend, "0.16.7"); err != nil || !answered {
 		t.Errorf("the run is refused: %v", err)
 	}
 	if text := said(); strings.Count(text, "\n") != 0 || !strings.Contains(text, "a call of the model failed, trying again in ") {

@@ -109,9 +109,12 @@ func versionsSource(c *config.Config, told bool) string {
 	v := &c.Tokens.PolicyVersion
 	asks := v.URL.Reveal() != ""
 	// Traces are read for versions, or for prompts that are rebuilt.
-	rebuilds := c.Tokens.Tokenizer != "" && c.Tokens.Prompts != config.PromptsTurns && c.Tokens.Prompts != config.PromptsLiteral
+	rebuilds := c.Tokens.Tokenizer != "" && c.Tokens.Prompts != config.PromptsTurns && c.Tokens.Prompts != config.PromptsLiteral && c.Tokens.Prompts != config.PromptsTap
 	if asks || rebuilds {
 		all = append(all, tokenize.VersionTrace.String())
+	}
+	if len(c.Tokens.Tap) > 0 {
+		all = append(all, tokenize.VersionTap.String())
 	}
 	if asks && c.Tokens.OneEngine {
 		all = append(all, tokenize.VersionURL.String())
@@ -338,7 +341,7 @@ func Describe(l *config.Loader, had *Info, id Identity, tasks *TaskSet, servers 
 	info.Invocations = append(slices.Clone(info.Invocations), Invocation{
 		StartedAt: now.UTC(), Rollout: version.Read(), PID: os.Getpid(), Host: host,
 		ConfigSHA256: info.ConfigSHA256, Planned: info.Tasks.Planned, Log: LogName(n),
-		VersionsSource: versionsSource(l.Config, tasks.grows),
+		VersionsSource: versionsSource(l.Config, tasks.grows && l.Config.Tasks.FromRuns == nil),
 	})
 	return info, nil
 }

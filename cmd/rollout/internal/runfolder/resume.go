@@ -248,7 +248,7 @@ func TurnsHavePrompts(c *config.Config, dir string, model *Model) (*bool, error)
 	default:
 		return new(false), nil
 	}
-	if model == nil {
+	if model == nil && len(c.Tokens.Tap) == 0 {
 		return new(true), nil
 	}
 	log, err := sink.ReadLogEach(dir, func(*sink.Commit) {})

@@ -59,6 +59,13 @@ func (s *TaskSet) Close() {
 	}
 }
 
+// Has reports whether a run that takes tasks as they come had the task with the id when this
+// process began.
+func (s *TaskSet) Has(id string) bool {
+	_, has := s.marks[hashOf(id)]
+	return has
+}
+
 // A taskHash stands for a task's id. It is the beginning of the id's SHA-256.
 type taskHash [16]byte
 

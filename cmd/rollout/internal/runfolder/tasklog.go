@@ -201,6 +201,14 @@ func (l *TaskLog) Add(batch []*collector.Task) (_ []Added, end int64, err error)
 	return out, l.size, nil
 }
 
+// Has reports whether a task with the id was accepted.
+func (l *TaskLog) Has(id string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_, has := l.marks[hashOf(id)]
+	return has
+}
+
 // Wait returns when what Add appended up to end is durable. One sync serves all who wait.
 func (l *TaskLog) Wait(end int64) error {
 	l.mu.Lock()

@@ -8,11 +8,16 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
 	dto "github.com/prometheus/client_model/go"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/rollout-rl/rollout/collector/tap"
+	"github.com/rollout-rl/rollout/collector/tap/continuity"
+	"github.com/rollout-rl/rollout/collector/tap/proxy"
 )
 
 // An alertFile is configs/alerts.yml, as far as it is looked at.
@@ -75,9 +80,21 @@ func TestDashboardAndAlertsFitTheMetrics(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	tapped, err := NewTapMetrics(func() proxy.Stats {
+		return proxy.Stats{
+			Engines: []proxy.EngineStats{{Engine: "http://127.0.0.1:30000"}}, Unread: map[string]int64{"cut": 1},
+			Time:       proxy.Histogram{Bounds: []float64{1}, Counts: []int64{2, 1}, Sum: 3},
+			Continuity: proxy.Histogram{Bounds: []float64{1}, Counts: []int64{2, 1}, Sum: 3},
+		}
+	}, func() tap.SpoolStats { return tap.SpoolStats{} }, func() continuity.Stats {
+		return continuity.Stats{Prompts: map[continuity.Reason]int64{continuity.ReasonSpace: 1}}
+	}).Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
 	series := map[string]*dto.MetricFamily{}
 	labels := map[string]bool{"le": true, "job": true, "instance": true}
-	for _, f := range families {
+	for _, f := range slices.Concat(tapped, families) {
 		name := f.GetName()
 		series[name] = f
 		if f.GetType() == dto.MetricType_HISTOGRAM {
@@ -152,7 +169,7 @@ func TestDashboardAndAlertsFitTheMetrics(t *testing.T) {
 			checkLabels(p.Title, q.LegendFormat)
 		}
 	}
-	for _, f := range families {
+	for _, f := range slices.Concat(families, tapped) {
 		if name := f.GetName(); strings.HasPrefix(name, "rollout_") && !used[name] {
 			t.Errorf("%s is on no panel and in no alert", name)
 		}
@@ -171,7 +188,7 @@ func TestPromtool(t *testing.T) {
 	n := 0
 	for _, p := range readDashboard(t).Panels {
 		for _, q := range p.Targets {
-			expr := strings.NewReplacer("$__rate_interval", "5m", "$job", ".*", "$instance", ".*").Replace(q.Expr)
+			expr := strings.NewReplacer("$__rate_interval", "5m", "$job", ".*", "$instance", ".*", "$tap", ".*").Replace(q.Expr)
 			quoted, err := json.Marshal(expr)
 			if err != nil {
 				t.Fatal(err)
@@ -239,6 +256,26 @@ tests:
         values: '0+5x60'
       - series: 'rollout_remade_total{instance="i",job="j",reason="connection"}'
         values: '0+1x60'
+      - series: 'rollout_tap_engine_up{instance="t",engine="e"}'
+        values: '0x60'
+      - series: 'rollout_tap_calls_total{instance="t",outcome="dropped"}'
+        values: '0+1x60'
+      - series: 'rollout_tap_spool_errors_total{instance="t"}'
+        values: '0+1x60'
+      - series: 'rollout_tap_panics_total{instance="t"}'
+        values: '0+1x60'
+      - series: 'rollout_tap_continuity_total{instance="t",job="j",outcome="refused",reason="form"}'
+        values: '0+2x60'
+      - series: 'rollout_tap_continuity_total{instance="t",job="j",outcome="spliced",reason="space"}'
+        values: '0+1x60'
+      - series: 'rollout_tapped_refused_total{instance="i",job="j",reason="unseen"}'
+        values: '0+1x60'
+      - series: 'rollout_tapped_joined_total{instance="i",job="j"}'
+        values: '0+3x60'
+      - series: 'rollout_tapped_missing_total{instance="i",job="j",reason="torn"}'
+        values: '0+1x60'
+      - series: 'rollout_tapped_read_errors_total{instance="i",job="j"}'
+        values: '0+1x60'
     promql_expr_test:
       - expr: 'count by (alertname) (ALERTS{alertstate="firing"})'
         eval_time: 50m
@@ -252,6 +289,14 @@ tests:
           - {labels: '{alertname="RolloutDiskLow"}', value: 1}
           - {labels: '{alertname="RolloutAgentsLeft"}', value: 1}
           - {labels: '{alertname="RolloutRemade"}', value: 1}
+          - {labels: '{alertname="RolloutTapEngineDown"}', value: 1}
+          - {labels: '{alertname="RolloutTapDrops"}', value: 1}
+          - {labels: '{alertname="RolloutTapSpoolFails"}', value: 1}
+          - {labels: '{alertname="RolloutTapFaults"}', value: 1}
+          - {labels: '{alertname="RolloutTapContinuityRefuses"}', value: 1}
+          - {labels: '{alertname="RolloutTapNotFound"}', value: 1}
+          - {labels: '{alertname="RolloutTapMissing"}', value: 1}
+          - {labels: '{alertname="RolloutTapUnreadable"}', value: 1}
   - interval: 1m
     input_series:
       - series: 'rollout_sample_idle_seconds_max{instance="i"}'
@@ -282,6 +327,30 @@ tests:
         values: '3x60'
       - series: 'rollout_remade_total{instance="i",job="j",reason="connection"}'
         values: '0+1x60'
+      - series: 'rollout_tap_engine_up{instance="t",engine="e"}'
+        values: '1x60'
+      - series: 'rollout_tap_calls_total{instance="t",outcome="kept"}'
+        values: '0+9x60'
+      - series: 'rollout_tap_calls_total{instance="t",outcome="dropped"}'
+        values: '7x60'
+      - series: 'rollout_tap_spool_errors_total{instance="t"}'
+        values: '3x60'
+      - series: 'rollout_tap_panics_total{instance="t"}'
+        values: '1x60'
+      - series: 'rollout_tap_continuity_total{instance="t",job="j",outcome="same",reason="new"}'
+        values: '0+9x60'
+      - series: 'rollout_tap_continuity_total{instance="t",job="j",outcome="refused",reason="form"}'
+        values: '0+1x60'
+      - series: 'rollout_tap_continuity_total{instance="t",job="j",outcome="spliced",reason="space"}'
+        values: '0+2x60'
+      - series: 'rollout_tapped_refused_total{instance="i",job="j",reason="alike"}'
+        values: '0+1x60'
+      - series: 'rollout_tapped_joined_total{instance="i",job="j"}'
+        values: '0+30x60'
+      - series: 'rollout_tapped_missing_total{instance="i",job="j",reason="torn"}'
+        values: '2x60'
+      - series: 'rollout_tapped_read_errors_total{instance="i",job="j"}'
+        values: '4x60'
     promql_expr_test:
       - expr: 'count by (alertname) (ALERTS)'
         eval_time: 50m

@@ -14,6 +14,7 @@ import (
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/letta"
 	"github.com/rollout-rl/rollout/collector/limit"
+	"github.com/rollout-rl/rollout/collector/tap"
 	"github.com/rollout-rl/rollout/sink"
 	"github.com/rollout-rl/rollout/tokenize"
 )
@@ -69,6 +70,8 @@ type Vitals struct {
 	Collector func() collector.Stats
 	Sink      func() sink.Stats
 	Dir       string // where the run is stored
+	// Taps says what the taps saw. Nil: there is none.
+	Taps func() tap.IndexStats
 }
 
 // The buckets of durations go from a second to over an hour, and from a millisecond to a

@@ -1,6 +1,7 @@
 package show
 
 import (
+	"slices"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -51,7 +52,7 @@ func (snapshots) Describe(ch chan<- *prometheus.Desc) {
 	} {
 		ch <- d
 	}
-	for _, d := range descsPace {
+	for _, d := range slices.Concat(descsPace, descsTapped) {
 		ch <- d
 	}
 }
@@ -66,6 +67,9 @@ func (f snapshots) Collect(ch chan<- prometheus.Metric) {
 	}
 	if v.Sink != nil {
 		out.sink(v.Sink())
+	}
+	if v.Taps != nil {
+		out.tapped(v.Taps())
 	}
 	if free, ok := diskFree(v.Dir); ok {
 		out.gauge(descDisk, float64(free))
@@ -104,6 +108,7 @@ func (out sender) collector(s collector.Stats) {
 	out.count(descLeft, int64(s.CloseFailures))
 	out.count(descLesser, int64(s.Downgraded))
 	out.count(descVersions, s.VersionTrace, tokenize.VersionTrace.String())
+	out.count(descVersions, s.VersionTap, tokenize.VersionTap.String())
 	out.count(descVersions, s.VersionURL, tokenize.VersionURL.String())
 	out.count(descVersions, s.VersionFlag, tokenize.VersionFlag.String())
 	out.count(descVersions, s.VersionSet, tokenize.VersionSet.String())

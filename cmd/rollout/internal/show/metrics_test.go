@@ -22,6 +22,7 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta"
 	"github.com/rollout-rl/rollout/collector/limit"
 	"github.com/rollout-rl/rollout/collector/pace"
+	"github.com/rollout-rl/rollout/collector/tap"
 	"github.com/rollout-rl/rollout/sink"
 	"github.com/rollout-rl/rollout/tokenize"
 )
@@ -40,6 +41,13 @@ func busyRun(dir string) Vitals {
 				Endpoints:      []collector.EndpointStats{{Name: "http://a", InFlight: 3, Limit: 12, Max: 24, Down: true, Stages: map[collector.Stage]int{collector.StageRun: 3}}},
 				Oldest:         &collector.InFlight{TaskID: "secret-task", Started: time.Now().Add(-time.Hour)},
 				LongestInStage: &collector.InFlight{TaskID: "secret-task", Since: time.Now().Add(-time.Minute)},
+			}
+		},
+		Taps: func() tap.IndexStats {
+			return tap.IndexStats{
+				Calls: 20, Claimed: 9, Unread: 2, Broken: 3, Evicted: 1, Retries: 1, Others: 4, Bytes: 5000,
+				Refused: map[string]int64{"alike": 2}, Unshown: map[string]int64{"retry": 1},
+				Read: tap.ReaderStats{Torn: 1, Lost: 6, Errors: 8},
 			}
 		},
 		Sink: func() sink.Stats { return sink.Stats{Merges: 4, MergeErrors: 1, WALBytes: 4096, Pending: 2} },
@@ -167,6 +175,18 @@ func TestMetrics(t *testing.T) {
 		`rollout_truncated_total{reason="max_row_tokens"} 3`,
 		`rollout_truncated_total{reason="max_tokens"} 2`,
 		`rollout_tokens_total{kind="completion"} 100`,
+		"rollout_tapped_calls_total 20",
+		"rollout_tapped_joined_total 9",
+		`rollout_tapped_refused_total{reason="alike"} 2`,
+		`rollout_tapped_refused_total{reason="unseen"} 0`,
+		`rollout_tapped_unshown_total{kind="retry"} 1`,
+		`rollout_tapped_unshown_total{kind="summary"} 0`,
+		`rollout_tapped_unclaimed{kind="other"} 4`,
+		"rollout_tapped_broken_total 3",
+		`rollout_tapped_missing_total{reason="torn"} 1`,
+		`rollout_tapped_missing_total{reason="lost"} 6`,
+		`rollout_tapped_missing_total{reason="damaged"} 0`,
+		"rollout_tapped_read_errors_total 8",
 		`rollout_tokens_total{kind="prompt"} 60`,
 		`rollout_tokens_total{kind="trainable"} 90`,
 		`rollout_reward_count 6`,

@@ -27,6 +27,17 @@ type RowView struct {
 	Spell  model.Speller
 	Whole  bool // also the middle of long spans
 	Width  int
+	// Unshown counts the calls of samples that no answer shows, by key.
+	Unshown map[string]tokenize.Unshown
+}
+
+// unshown says how many calls of a sample no answer shows. It is empty where there are none.
+func (v RowView) unshown(key string) string {
+	n, ok := v.Unshown[key]
+	if !ok {
+		return ""
+	}
+	return n.String() + ": calls that the tap saw and that no answer shows"
 }
 
 // edgeTokens is how many tokens of each end of a long context span are shown.
@@ -52,6 +63,9 @@ func WriteRow(w io.Writer, r *sink.StoredRow, v RowView) error {
 	fact("model", "%s, agent %s", r.Model, r.AgentID)
 	if len(r.Flags) > 0 {
 		fact("flags", "%s", List(r.Flags))
+	}
+	if text := v.unshown(r.SampleKey); text != "" {
+		fact("unshown", "%s", text)
 	}
 	if r.Keep != nil {
 		fact("keep", "%t (%s)", *r.Keep, keepReason(r))
@@ -160,6 +174,9 @@ func WriteFailure(w io.Writer, f *sink.StoredFailure, v RowView) error {
 	fact("status", "%s (%s), %d steps, %d prompt and %d completion tokens by the server's count",
 		f.Status, cmp.Or(f.StopReason, "-"), f.Steps, f.PromptTokens, f.CompletionTokens)
 	fact("model", "%s, agent %s", cmp.Or(f.Model, "-"), cmp.Or(f.AgentID, "-"))
+	if text := v.unshown(f.SampleKey); text != "" {
+		fact("unshown", "%s", text)
+	}
 	fact("sampled", "%d tokens", len(f.OutputIDs))
 	words := make([]string, 0, len(f.OutputIDs))
 	for i, id := range f.OutputIDs {

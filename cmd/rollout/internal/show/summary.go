@@ -85,6 +85,8 @@ type Summary struct {
 	VersionNotes []string         `json:"version_notes,omitempty"`
 	// Prompts is the cost of finding the prompts, which the rollouts themselves do not have.
 	Prompts promptCost `json:"prompts"`
+	// Tap is what the taps saw; nil: there is none.
+	Tap *tapCounts `json:"tap,omitempty"`
 
 	// Groups is nil where the run does not work by whole groups.
 	Groups *groupSummary `json:"groups,omitempty"`
@@ -128,7 +130,7 @@ const versionUnknown = "unknown"
 // versionCounts counts tokens by who told their policy version. What is 0 is left out.
 func versionCounts(y collector.Yield) map[string]int64 {
 	out := map[string]int64{
-		tokenize.VersionTrace.String(): y.VersionTrace, tokenize.VersionURL.String(): y.VersionURL,
+		tokenize.VersionTrace.String(): y.VersionTrace, tokenize.VersionTap.String(): y.VersionTap, tokenize.VersionURL.String(): y.VersionURL,
 		tokenize.VersionFlag.String(): y.VersionFlag, tokenize.VersionSet.String(): y.VersionSet, versionUnknown: y.VersionNone,
 	}
 	maps.DeleteFunc(out, func(_ string, n int64) bool { return n == 0 })
@@ -158,6 +160,7 @@ func Summarize(s collector.Stats, k sink.Stats, ps prompt.Stats, t *Tally, took 
 		Versions: versionCounts(s.Yield),
 		Groups:   groupsOf(s.Pace),
 		Prompts:  costOf(ps),
+		Tap:      tapOf(ps.Tap),
 		Unscored: s.Unscored, ScorerFailures: s.ScorerFailures,
 		Shards: k.Shards, Bytes: k.Bytes, Seconds: took.Seconds(),
 	}
@@ -236,6 +239,7 @@ func (s *Summary) text() string {
 			human.Count(s.Prompts.Requests), human.Duration(time.Duration(s.Prompts.Seconds*float64(time.Second))), s.Prompts.MillisPer)
 		line("", "requests for %s", Counted(s.Prompts.BySource))
 	}
+	s.Tap.tell(line)
 	if s.MeanReward != nil || s.Unscored > 0 {
 		mean := "-"
 		if s.MeanReward != nil {

@@ -16,7 +16,8 @@ func (s *Summary) AddHints(c *config.Config, stats collector.Stats) { s.Hints = 
 // hints returns hints on how to make the run better.
 func (s *Summary) hints(c *config.Config, stats collector.Stats) []string {
 	var out []string
-	if s.Forks*5 > s.Rows && !c.Agent.KeepReasoning && c.Agent.File == "" {
+	drives := c.Tasks.FromRuns == nil // else agent.* is of no use
+	if s.Forks*5 > s.Rows && !c.Agent.KeepReasoning && c.Agent.File == "" && drives {
 		out = append(out, fmt.Sprintf("%d of %d rows are forks, which cost prompt tokens: agent.keep_reasoning would avoid most of them", s.Forks, s.Rows))
 	}
 	for _, e := range stats.Endpoints {
@@ -28,6 +29,9 @@ func (s *Summary) hints(c *config.Config, stats collector.Stats) []string {
 				e.Name, human.Rate(g.After), g.To, human.Rate(g.Before), g.From, g.To+max(1, g.To/4)))
 		}
 	}
+	if hint := s.Tap.hint(); hint != "" && s.Rows+len(s.Reasons) > 0 {
+		out = append(out, hint)
+	}
 	if n := s.Reasons[tokenize.ReasonNoPrompt.String()]; n > 0 && c.Tokens.Tokenizer == "" && c.Tokens.Prompts != config.PromptsLiteral {
 		out = append(out, fmt.Sprintf("%d prompts are not known because the server does not say what the model was shown; "+
 			"with --tokenizer, the folder of the model's tokenizer and chat template, they can be rebuilt", n))
@@ -36,8 +40,16 @@ func (s *Summary) hints(c *config.Config, stats collector.Stats) []string {
 		out = append(out, fmt.Sprintf("%d rebuilt prompts disagree with the server's count: rollout doctor, given the same settings, "+
 			"says which of template, tokenizer or server differs", n))
 	}
-	if n := s.Reasons[tokenize.ReasonCompacted.String()]; n > 0 {
+	if n := s.Reasons[tokenize.ReasonCompacted.String()]; n > 0 && drives {
 		out = append(out, fmt.Sprintf("%d calls followed a compaction and cannot be known; a larger agent.context_window avoids it", n))
+	}
+	if n := s.Reasons[tokenize.ReasonNoTrace.String()]; n > 0 {
+		out = append(out, fmt.Sprintf("%d calls have no trace, which alone holds the tokens of a server run that has ended: let the server keep traces "+
+			"(LETTA_TRACK_PROVIDER_TRACE=true, its default, with their bodies)", n))
+	}
+	if n := s.Reasons[tokenize.ReasonNotNative.String()]; n > 0 {
+		out = append(out, fmt.Sprintf("%d calls were not made on the native path, which alone gives token ids: it takes a model of a provider of type sglang, "+
+			"and with streaming one whose handle begins with sglang/", n))
 	}
 	if n := s.Reasons[tokenize.ReasonToolOrder.String()]; n > 0 {
 		out = append(out, fmt.Sprintf("of %d prompts nothing shows in which order the model was given its tools: %s", n, prompt.ToolOrderHint))

@@ -2,6 +2,9 @@ package show
 
 import (
 	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -9,6 +12,7 @@ import (
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/limit"
 	"github.com/rollout-rl/rollout/collector/prompt"
+	"github.com/rollout-rl/rollout/collector/tap"
 	"github.com/rollout-rl/rollout/sink"
 )
 
@@ -30,6 +34,44 @@ func TestSummaryTail(t *testing.T) {
 		s.AddTail("deadline=1h", tt.unstarted, tt.tail)
 		if told := s.Tail != nil; told != tt.want {
 			t.Errorf("%s: told %v, want %v", tt.name, told, tt.want)
+		}
+	}
+}
+
+// What the taps saw, and what is missing in their spools, is told in plain words with what to do
+// about it; nothing is told of what did not happen.
+func TestSummaryTaps(t *testing.T) {
+	t.Parallel()
+	const saw = "saw 20 calls, 9 of them of samples"
+	all := tap.IndexStats{
+		Calls: 20, Claimed: 9, Retries: 2, Unread: 3, Broken: 4, Others: 5, Evicted: 6,
+		Unshown: map[string]int64{"retry": 2, "summary": 1}, Refused: map[string]int64{"alike": 1},
+		Read: tap.ReaderStats{Damaged: 1, DamagedBytes: 99, Torn: 2, Dropped: 3, Lost: 4, Orphans: 5, Removed: 6, Errors: 7},
+	}
+	down := tap.IndexStats{Calls: 20, Claimed: 9, Read: tap.ReaderStats{Errors: 7, Err: errors.New("connection refused")}}
+	for _, tt := range []struct {
+		name  string
+		stats tap.IndexStats
+		want  []string
+	}{
+		{"nothing", tap.IndexStats{Calls: 20, Claimed: 9}, []string{saw}},
+		{"all", all, []string{
+			saw + ", 2 repeated, 3 without token ids, as summaries are, 4 failed or broken off, 5 of others, 6 dropped for memory",
+			"of samples, and in no answer: retry 2, summary 1",
+			"not found: alike 1",
+			"3 calls passed a tap and were not kept: its disk is full or too slow; its log and rollout_tap_spool_dropped_total say which",
+			"2 times a tap ended without closing its spool, and the last calls may be missing: end it with SIGTERM, and look whether it was killed for memory or its disk was full",
+			"1 places of a spool are damaged: check the disk that it is on; what is whole around them was read",
+			"9 calls cannot be read because of damage: their prompts come from other sources; a new --spool folder leaves the damage behind",
+			"6 times segments were removed before they were read: give the tap a larger --spool-bytes or --spool-age, or collect while it is at work",
+			"7 reads of a spool failed and went well later: the tap or the network was away for a while",
+		}},
+		{"a tap that is away", down, []string{saw, "a spool cannot be read: connection refused; is rollout tap at work there?"}},
+	} {
+		var got []string
+		tapOf(&tt.stats).tell(func(_, format string, args ...any) { got = append(got, fmt.Sprintf(format, args...)) })
+		if !slices.Equal(got, tt.want) {
+			t.Errorf("%s:\n%s\nwant:\n%s", tt.name, strings.Join(got, "\n"), strings.Join(tt.want, "\n"))
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package tasks
 
 import (
+	"errors"
 	"fmt"
 	"iter"
 
@@ -49,6 +50,9 @@ func (k *Fit) Read(tasks iter.Seq2[collector.Task, error]) iter.Seq2[collector.T
 
 // Check looks at one task. It returns a *BadError for one whose agent cannot be.
 func (k *Fit) Check(t *collector.Task) error {
+	if t.Recorded != nil {
+		return &BadError{fmt.Sprintf("%s:%d", t.Source, t.Line), errors.New("recorded: a server run is named with --from-runs run=ID, and not in a task")}
+	}
 	if t.Agent != nil {
 		err, seen := k.agents[string(t.Agent)]
 		if !seen {

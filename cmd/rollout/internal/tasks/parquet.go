@@ -99,7 +99,7 @@ func taskFromRow(row any) (collector.Task, error) {
 	var fields taskFields
 	for i, name := range taskFieldNames {
 		v, ok := columns[name]
-		if !ok || v == nil || i == fieldDeadline { // a column of that name is the user's own
+		if !ok || v == nil || i == fieldDeadline || i == fieldRecorded { // a column of that name is the user's own
 			continue
 		}
 		v, err := plain(v)

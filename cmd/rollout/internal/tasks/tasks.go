@@ -133,7 +133,8 @@ func readLines(r io.Reader, name string, yield func(collector.Task, error) bool)
 // messages, never with prompt.
 type Line struct {
 	ID       string          `json:"id"`
-	Messages []string        `json:"messages"`
+	Messages []string        `json:"messages,omitempty"`
+	Recorded *RecordedLine   `json:"recorded,omitempty"`
 	Answer   *string         `json:"answer,omitempty"`
 	Metadata json.RawMessage `json:"metadata,omitempty"`
 	Samples  int             `json:"samples,omitempty"`
@@ -142,10 +143,19 @@ type Line struct {
 	Deadline string `json:"deadline,omitempty"`
 }
 
+// A RecordedLine is a task that is a server run, whose id is that of the task: it has no
+// messages.
+type RecordedLine struct {
+	Server string `json:"server"`
+}
+
 // LineOf returns the task as a Line of a run that accepts it now: seconds until its deadline
 // become a time here, once.
 func LineOf(t *collector.Task, now time.Time) Line {
 	l := Line{ID: t.ID, Messages: t.Messages, Answer: t.Answer, Metadata: t.Metadata, Samples: t.Samples, Agent: t.Agent}
+	if t.Recorded != nil {
+		l.Recorded = &RecordedLine{t.Recorded.Server}
+	}
 	at := t.Deadline
 	if t.Within > 0 {
 		at = now.Add(t.Within)
@@ -189,7 +199,7 @@ func ParseTask(line []byte) (collector.Task, error) {
 }
 
 // taskFieldNames are the names that a task may use.
-var taskFieldNames = [...]string{"id", "prompt", "messages", "answer", "metadata", "samples", "agent", "deadline"}
+var taskFieldNames = [...]string{"id", "prompt", "messages", "answer", "metadata", "samples", "agent", "deadline", "recorded"}
 
 // The places of the names.
 const (
@@ -201,6 +211,7 @@ const (
 	fieldSamples
 	fieldAgent
 	fieldDeadline
+	fieldRecorded
 )
 
 // taskFields are the values of a task's fields, scanned JSON. A null field is as good as
@@ -234,6 +245,8 @@ func (f *taskFields) task() (collector.Task, error) {
 
 	prompt, messages := f[fieldPrompt], f[fieldMessages]
 	switch {
+	case f[fieldRecorded] != nil:
+		return f.recorded(t)
 	case prompt != nil && messages != nil:
 		return t, errors.New("prompt and messages: give one of them")
 	case prompt != nil:
@@ -295,6 +308,22 @@ func (f *taskFields) task() (collector.Task, error) {
 	return t, nil
 }
 
+// recorded builds the task of a server run. Only a run writes such a line, into its own
+// tasks.jsonl.
+func (f *taskFields) recorded(t collector.Task) (collector.Task, error) {
+	for i, v := range f {
+		if v != nil && i != fieldID && i != fieldRecorded && i != fieldSamples {
+			return t, fmt.Errorf("%s: a server run has none", taskFieldNames[i])
+		}
+	}
+	var server RecordedLine
+	if err := json.Unmarshal(f[fieldRecorded], &server); err != nil || server.Server == "" {
+		return t, errors.New("recorded: must be an object that names the server")
+	}
+	t.Samples, t.Recorded = 1, &collector.Recorded{Server: server.Server, Run: t.ID}
+	return t, nil
+}
+
 // maxDeadline is the longest time until a deadline that is given in seconds.
 const maxDeadline = 10 * 365 * 24 * time.Hour
 
@@ -319,7 +348,7 @@ func deadline(v json.RawMessage) (at time.Time, within time.Duration, err error)
 var errNUL = errors.New("holds a NUL character, which the server drops when it stores the message")
 
 func unknownField(name string) error {
-	if near := human.Nearest(name, taskFieldNames[:]); near != "" {
+	if near := human.Nearest(name, taskFieldNames[:fieldRecorded]); near != "" {
 		return fmt.Errorf("%s: unknown field; did you mean %s?", tame.Text(name, 60), near)
 	}
 	return fmt.Errorf("%s: unknown field; put fields of your own into metadata", tame.Text(name, 60))

@@ -40,7 +40,7 @@ func sources(t *testing.T, yield func(path string, file *ast.File)) {
 		}
 		name := d.Name()
 		if d.IsDir() {
-			support := strings.HasSuffix(name, "test") || name == "lettasim" || name == "gen" || name == "failpoint"
+			support := strings.HasSuffix(name, "test") || name == "lettasim" || name == "live" || name == "gen" || name == "failpoint"
 			if path != root && (strings.HasPrefix(name, ".") || name == "testdata" || support) {
 				return fs.SkipDir
 			}

@@ -1,0 +1,251 @@
+package config
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/plainjson"
+	"github.com/rollout-rl/rollout/collector"
+)
+
+// A Server is one of the servers of a run, with what is its own. On the command line and in
+// the environment it is its URL and perhaps words behind it:
+//
+//	http://10.0.0.5:8283 weight=2 max_in_flight=64
+//
+// In the file it may be a mapping as well, which can have headers too: those are secrets. A
+// server of the file that is named again by its URL alone is that server.
+type Server struct {
+	URL         string
+	Weight      float64 // of its share of fresh samples; 0: 1
+	MaxInFlight int     // 0: server.max_in_flight
+	Headers     headers // beside server.headers, and in place of those with the same name
+}
+
+// The words of a server, besides its url.
+const (
+	wordWeight      = "weight"
+	wordMaxInFlight = "max_in_flight"
+	wordHeaders     = "headers"
+)
+
+// InFlight is how many samples may be in flight at a server.
+func (c *Config) InFlight(s *Server) int {
+	if s.MaxInFlight > 0 {
+		return s.MaxInFlight
+	}
+	return c.Server.MaxInFlight
+}
+
+// HeadersOf returns the headers of every request to a server, for the one place that sends
+// them.
+func (c *Config) HeadersOf(s *Server) http.Header {
+	out := c.Server.Headers.Reveal()
+	maps.Copy(out, s.Headers.Reveal())
+	return out
+}
+
+// servers are the value of server.urls.
+type servers []Server
+
+func (l *servers) setting(key string, getenv func(string) string) *Setting {
+	var before servers // that were replaced
+	return &Setting{
+		Key: key, arg: "URL", node: yaml.SequenceNode, items: serverSchema(),
+		reset: func() { before, *l = append(before, *l...), nil },
+		set: func(text string) error {
+			s, err := parseServer(text)
+			if err != nil {
+				return err
+			}
+			for i := range before {
+				if sameURL(before[i].URL) == sameURL(s.URL) {
+					s.inherit(&before[i])
+				}
+			}
+			*l = append(*l, s)
+			return nil
+		},
+		object: func(n *yaml.Node) error {
+			var all servers
+			for i, e := range n.Content {
+				s, err := serverOf(e, getenv)
+				if err != nil {
+					return fmt.Errorf("server %d: %w", i+1, err)
+				}
+				all = append(all, s)
+			}
+			*l = all
+			return nil
+		},
+		get: func() any { return *l },
+	}
+}
+
+// inherit takes over what the same server was given before, but for what it is given now.
+func (s *Server) inherit(from *Server) {
+	s.Weight, s.MaxInFlight = cmp.Or(s.Weight, from.Weight), cmp.Or(s.MaxInFlight, from.MaxInFlight)
+	if from.Headers != nil {
+		s.Headers = from.Headers
+	}
+}
+
+// serverSchema describes a server as JSON Schema.
+func serverSchema() map[string]any {
+	text := map[string]any{"type": "string"}
+	return map[string]any{"anyOf": []any{text, map[string]any{
+		"type": "object", "additionalProperties": false, "required": []string{"url"},
+		"properties": map[string]any{
+			"url":           text,
+			wordWeight:      map[string]any{"type": "number", "minimum": collector.MinWeight, "maximum": collector.MaxWeight, "default": 1},
+			wordMaxInFlight: map[string]any{"type": "integer", "minimum": 1},
+			wordHeaders:     map[string]any{"type": "object", "additionalProperties": text},
+		},
+	}}}
+}
+
+// parseServer reads a URL and the words behind it.
+func parseServer(text string) (s Server, err error) {
+	words := strings.Fields(text)
+	if len(words) == 0 {
+		return s, nil // not a URL, which is found with those that are not quite one
+	}
+	s.URL = words[0]
+	given := map[string]bool{}
+	for _, word := range words[1:] {
+		name, value, ok := strings.Cut(word, "=")
+		switch {
+		case name == wordHeaders:
+			return s, errors.New("headers are secrets: give them in the file, where a value may be a reference")
+		case !ok:
+			return s, errors.New("there is more than a URL: want weight=N or max_in_flight=N behind it") // it may hold a secret
+		case given[name]:
+			return s, fmt.Errorf("%s is given twice", name)
+		}
+		given[name] = true
+		if err := s.put(name, value); err != nil {
+			return s, err
+		}
+	}
+	return s, nil
+}
+
+// put sets a number of the server.
+func (s *Server) put(name, value string) (err error) {
+	switch name {
+	case wordWeight:
+		s.Weight, err = strconv.ParseFloat(value, 64)
+		if err != nil || !(s.Weight >= collector.MinWeight && s.Weight <= collector.MaxWeight) {
+			return fmt.Errorf("weight: %q is not a number from %v to %v", value, collector.MinWeight, collector.MaxWeight)
+		}
+		return nil
+	case wordMaxInFlight:
+		if err := intSetting("", &s.MaxInFlight, 1).set(value); err != nil {
+			return fmt.Errorf("max_in_flight: %w", err)
+		}
+		return nil
+	}
+	return unknownWord(name)
+}
+
+func unknownWord(name string) error {
+	if near := human.Nearest(name, []string{"url", wordWeight, wordMaxInFlight, wordHeaders}); near != "" {
+		return fmt.Errorf("%s: unknown key; did you mean %s?", name, near)
+	}
+	return fmt.Errorf("%s: unknown key (want url, weight, max_in_flight or headers)", name)
+}
+
+// serverOf reads a server of the file: a text, or a mapping.
+func serverOf(n *yaml.Node, getenv func(string) string) (s Server, err error) {
+	if n.Kind == yaml.AliasNode {
+		n = n.Alias
+	}
+	switch n.Kind {
+	case yaml.ScalarNode:
+		return parseServer(n.Value)
+	case yaml.MappingNode:
+	default:
+		return s, errors.New("must be a URL, or a mapping with one")
+	}
+	given := map[string]bool{}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		name, value := n.Content[i].Value, n.Content[i+1]
+		if value.Kind == yaml.AliasNode {
+			value = value.Alias
+		}
+		switch {
+		case given[name]:
+			return s, fmt.Errorf("%s is given twice", name)
+		case value.Kind == yaml.ScalarNode && value.Tag == "!!null":
+		case name == wordHeaders:
+			err = s.Headers.setting(wordHeaders, getenv).object(value)
+		case value.Kind != yaml.ScalarNode:
+			err = errors.New("must be one value")
+		case name == "url":
+			s.URL = value.Value
+		default:
+			if err := s.put(name, value.Value); err != nil {
+				return s, err
+			}
+		}
+		if err != nil {
+			return s, fmt.Errorf("%s: %w", name, err)
+		}
+		given[name] = true
+	}
+	if s.URL == "" {
+		return s, errors.New("has no url")
+	}
+	return s, nil
+}
+
+// String shows the servers to people.
+func (l servers) String() string {
+	texts := make([]string, len(l))
+	for i := range l {
+		texts[i] = l[i].String()
+	}
+	return "[" + strings.Join(texts, ", ") + "]"
+}
+
+func (s *Server) String() string {
+	text := s.URL
+	if s.Weight > 0 {
+		text += " " + wordWeight + "=" + strconv.FormatFloat(s.Weight, 'g', -1, 64)
+	}
+	if s.MaxInFlight > 0 {
+		text += " " + wordMaxInFlight + "=" + strconv.Itoa(s.MaxInFlight)
+	}
+	if len(s.Headers) > 0 {
+		shown, _ := json.Marshal(s.Headers.shown()) // texts always can
+		text += " " + wordHeaders + "=" + string(shown)
+	}
+	return text
+}
+
+// MarshalJSON writes the servers as run.json holds them: one with nothing of its own as its
+// URL, and no value of a header that is not a reference.
+func (l servers) MarshalJSON() ([]byte, error) {
+	out := make([]any, len(l))
+	for i, s := range l {
+		if out[i] = s.URL; s.Weight == 0 && s.MaxInFlight == 0 && len(s.Headers) == 0 {
+			continue
+		}
+		out[i] = struct {
+			URL         string            `json:"url"`
+			Weight      float64           `json:"weight,omitzero"`
+			MaxInFlight int               `json:"max_in_flight,omitzero"`
+			Headers     map[string]string `json:"headers,omitempty"`
+		}{s.URL, s.Weight, s.MaxInFlight, s.Headers.shown()}
+	}
+	return plainjson.Line(out)
+}

@@ -1,0 +1,273 @@
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
+	"github.com/rollout-rl/rollout/collector/agent"
+	"github.com/rollout-rl/rollout/collector/letta"
+	"github.com/rollout-rl/rollout/collector/prompt"
+	"github.com/rollout-rl/rollout/tokenize"
+)
+
+// What makes a server slow or fragile, and the setting that mends it. Each check says what its
+// effect is: measured here, or as it was measured elsewhere.
+//
+//	sandbox    a tool that does nothing is run; it tells what it cost, and a few settings of
+//	           the server by their names     tune_sandbox.go
+//	pool       such a setting
+//	database   reads at once, more and more, up to what a run has in flight
+//	                                         tune_database.go
+//	the rest   settings of ours, the server's, and facts about its release
+
+// reference is where a figure comes from that was not measured on this server.
+const reference = "reference: release 0.16.7 on 2 cores"
+
+// tune looks at one server. settings of the server are known where its sandbox is its own
+// machine.
+func (d *Doctor) tune(ctx context.Context, at int, client *letta.Client) {
+	own, known := d.sandbox(ctx, client)
+	d.pool(own, known)
+	d.database(ctx, at, own)
+	d.reasoning()
+	d.agents(ctx, client)
+	d.sampling(ctx, client)
+	d.traces(own, known)
+	d.timeouts(own)
+	d.processes()
+}
+
+// effect is a line of detail of a check.
+func effect(format string, args ...any) []string {
+	return []string{"effect: " + fmt.Sprintf(format, args...)}
+}
+
+// pool tells whether the server opens a connection of PostgreSQL anew for each use.
+func (d *Doctor) pool(own settings, known bool) {
+	const name = "pool"
+	const gain = "a send takes 0.14 s instead of 0.26–0.34 s, and one process makes 7 rollouts per second instead of 4.7 (" + reference + ")"
+	const cure = "LETTA_DISABLE_SQLALCHEMY_POOLING=false LETTA_PG_POOL_SIZE=50 LETTA_PG_MAX_OVERFLOW=50, and ?ssl=disable in LETTA_PG_URI where PostgreSQL has no TLS"
+	switch disabled, given := own.flag("LETTA_DISABLE_SQLALCHEMY_POOLING"); {
+	case !known:
+		d.tell(Hint, name, "not known: whether the server keeps its connections to PostgreSQL; by default it does not", effect("with a pool %s", gain), cure)
+	case given && !disabled:
+		d.ok(name, "the server keeps its connections to PostgreSQL")
+	default:
+		d.tell(Hint, name, "the server connects to PostgreSQL anew for every use", effect("with a pool %s", gain), cure)
+	}
+}
+
+// reasoning tells whether the server deletes what the model said before a call.
+func (d *Doctor) reasoning() {
+	const name = "reasoning"
+	if d.Config.Agent.KeepReasoning {
+		d.ok(name, "text before a call of a tool stays in the prompt (agent.keep_reasoning)")
+		return
+	}
+	text := "31 of 38 prompts continue the tokens before them, of agents that do not 42 of 86 (" + reference + ")"
+	if all, continued := d.continued(); all > 0 {
+		text = fmt.Sprintf("measured: %d of %d prompts continue the tokens before them; of agents that keep it %s", continued, all, text)
+	} else {
+		text = "of agents that keep it " + text
+	}
+	d.tell(Hint, name, "the server deletes text before a call of a tool from the next prompt, think blocks too: the row ends there, and the engine's prefix cache misses", effect("%s", text),
+		"agent.keep_reasoning: true, unless the policy is meant to be trained without its think blocks in view")
+}
+
+// continued counts the prompts of the last rollout that follow a call, and those of them that
+// begin with all tokens before them, as far as prompts are known.
+func (d *Doctor) continued() (all, continued int) {
+	for i := 1; i < len(d.calls); i++ {
+		before, now := promptOf(&d.calls[i-1]), promptOf(&d.calls[i])
+		if before == nil || now == nil {
+			continue
+		}
+		all++
+		before = append(slices.Clip(before), d.calls[i-1].OutputIDs...)
+		if len(now) >= len(before) && slices.Equal(now[:len(before)], before) {
+			continued++
+		}
+	}
+	return all, continued
+}
+
+// promptOf is the prompt of a call; nil where it is not known.
+func promptOf(x *prompt.Examined) []int32 {
+	switch {
+	case len(x.PromptIDs) > 0:
+		return x.PromptIDs
+	case x.Stored.Err == nil && int64(len(x.Stored.IDs)) == x.Counted:
+		return x.Stored.IDs
+	case x.Trace.Err == nil && int64(len(x.Trace.IDs)) == x.Counted:
+		return x.Trace.IDs
+	}
+	return nil
+}
+
+// manyAgents is how many agents of ours tell that nobody deletes them.
+const manyAgents = 1000
+
+// agents counts what runs left on the server.
+func (d *Doctor) agents(ctx context.Context, client *letta.Client) {
+	const name = "agents"
+	all, err := client.CountAgents(ctx)
+	if err != nil {
+		d.tell(Hint, name, "could not be counted: "+oneLine(err), nil, "")
+		return
+	}
+	ours, err := client.CountAgents(ctx, agent.TagAll)
+	if err != nil {
+		d.tell(Hint, name, "could not be counted: "+oneLine(err), nil, "")
+		return
+	}
+	text := fmt.Sprintf("%d on the server, %d of them of rollouts", all, ours)
+	grows := effect("the tables of PostgreSQL grow with every rollout; traces stay even where agents are deleted: prune provider_traces there")
+	switch {
+	case d.Config.Agent.Keep:
+		d.tell(Hint, name, text+"; agent.keep leaves every one of a run", grows, "agent.keep: false, and rollout clean for those that are there")
+	case ours >= manyAgents:
+		d.tell(Hint, name, text, grows, "rollout clean RUN, for each run that is over")
+	default:
+		d.ok(name, "%s", text)
+	}
+}
+
+// What release 0.16 tells an engine, whatever an agent asks for.
+const (
+	fixedTopP   = 0.9
+	fixedTokens = 4096
+)
+
+// sampling tells what the engine was told, where a tap saw it, or else what the server fixes.
+func (d *Doctor) sampling(ctx context.Context, client *letta.Client) {
+	const name = "sampling"
+	const cure = "rollout tap --set top_p=1.0 --set max_new_tokens=N between the server and its engines"
+	harm := effect("log-probabilities may be those of another distribution than the one that was sampled from, and answers end at %d tokens (reference: source of 0.16.7)", fixedTokens)
+	for i := range d.tapped {
+		s := d.tapped[i].Sampling
+		if s == nil {
+			continue
+		}
+		text := "the engine was told " + told(s) + " (measured: what the tap saw)"
+		if s.TopP != nil && *s.TopP == fixedTopP || s.MaxNewTokens != nil && *s.MaxNewTokens == fixedTokens {
+			d.tell(Hint, name, text, harm, cure)
+		} else {
+			d.ok(name, "%s", text)
+		}
+		return
+	}
+	version, err := client.Version(ctx)
+	if err != nil || !strings.HasPrefix(version, "0.16.") {
+		return // it is not known what another release does
+	}
+	d.tell(Hint, name, fmt.Sprintf("the server samples with top_p %v and max_new_tokens %d, whatever an agent asks for; temperature alone is the agent's", fixedTopP, fixedTokens),
+		harm, cure+"; nothing where it is there already")
+}
+
+// told shows what an engine was told.
+func told(s *tokenize.Sampling) string {
+	var words []string
+	add := func(name string, value any) { words = append(words, fmt.Sprintf("%s %v", name, value)) }
+	if s.Temperature != nil {
+		add("temperature", *s.Temperature)
+	}
+	if s.TopP != nil {
+		add("top_p", *s.TopP)
+	}
+	if s.MaxNewTokens != nil {
+		add("max_new_tokens", *s.MaxNewTokens)
+	}
+	if len(words) == 0 {
+		return "nothing of temperature, top_p and max_new_tokens"
+	}
+	return strings.Join(words, ", ")
+}
+
+// traces tells whether the server keeps what the engine was asked.
+func (d *Doctor) traces(own settings, known bool) {
+	const name = "traces"
+	if on, given := own.flag("LETTA_TRACK_PROVIDER_TRACE"); known && given && !on {
+		d.tell(Hint, name, "the server keeps none", effect("a lost answer is lost, prompts of agents with several tools are not proven, and policy versions are not known"),
+			"LETTA_TRACK_PROVIDER_TRACE=true, or rollout tap")
+		return
+	}
+	for i := range d.calls {
+		if d.calls[i].Trace.Err == nil {
+			d.ok(name, "the server keeps them; its table provider_traces grows for ever")
+			return
+		}
+	}
+	if known {
+		d.ok(name, "the server keeps them by its settings; its table provider_traces grows for ever")
+	}
+}
+
+// leastTimeout is below what a server may stall.
+const leastTimeout = time.Minute
+
+// timeouts compares our limits with the server's.
+func (d *Doctor) timeouts(own settings) {
+	const name = "timeouts"
+	s := &d.Config.Server
+	stalls := effect("a server stalled for 60 s twice in 900 rollouts; it gives an engine 300 s for one call and has no limit for a send (" + reference + ")")
+	switch {
+	case s.Timeout <= leastTimeout:
+		d.tell(Hint, name, fmt.Sprintf("server.timeout is %v for a whole send", s.Timeout), stalls, "some minutes, and at least agent.max_steps × the engine's slowest answer")
+	case d.Config.Run.AttemptTimeout < s.Timeout:
+		d.tell(Hint, name, fmt.Sprintf("run.attempt_timeout %v ends an attempt before server.timeout %v ends its send", d.Config.Run.AttemptTimeout, s.Timeout), nil,
+			"run.attempt_timeout above server.timeout")
+	case own.below("LETTA_UVICORN_TIMEOUT_KEEP_ALIVE", 5):
+		d.tell(Hint, name, "the server closes idle connections after "+own["LETTA_UVICORN_TIMEOUT_KEEP_ALIVE"]+" s", effect("a send on such a connection is lost; ours are closed after 4 s"),
+			"LETTA_UVICORN_TIMEOUT_KEEP_ALIVE=5 or more")
+	default:
+		d.ok(name, "%v for a send, %v for an attempt", s.Timeout, d.Config.Run.AttemptTimeout)
+	}
+}
+
+// processes tells how far one process of the server goes.
+func (d *Doctor) processes() {
+	const name = "processes"
+	n := len(d.Config.Server.URLs)
+	text := "one process of the server makes 4–7 rollouts per second, however many are in flight (" + reference + ")"
+	if n == 1 {
+		d.tell(Hint, name, "one server", effect("%s", text), "more processes on the same database, each with its port and its --server")
+		return
+	}
+	d.ok(name, "%d servers; %s", n, text)
+}
+
+// short shows a time that may be far below a second.
+func short(d time.Duration) string {
+	if d < time.Second {
+		return fmt.Sprintf("%.0f ms", float64(d)/float64(time.Millisecond))
+	}
+	return human.Duration(d)
+}
+
+// oneLine is the text of an error on one line.
+func oneLine(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }
+
+// settings are those of the server's own that its sandbox may tell.
+type settings map[string]string
+
+// flag is a setting that is true or false. given is false where it is not set.
+func (s settings) flag(name string) (on, given bool) {
+	switch strings.ToLower(s[name]) {
+	case "":
+		return false, false
+	case "0", "false", "f", "no", "n", "off":
+		return false, true
+	}
+	return true, true
+}
+
+// below reports whether a setting is a number less than n.
+func (s settings) below(name string, n float64) bool {
+	v, err := strconv.ParseFloat(s[name], 64)
+	return err == nil && v < n
+}

@@ -1,0 +1,111 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/rollout-rl/rollout/collector/letta"
+)
+
+const (
+	// perRollout is how many connections of PostgreSQL a rollout takes at most, without a pool.
+	perRollout = 4
+	// mostReads bounds how many reads are made at once.
+	mostReads = 256
+	firstRead = 8
+)
+
+// A burst is some reads at once.
+type burst struct {
+	n      int
+	failed int
+	median time.Duration // of those that went well
+	took   time.Duration
+	err    error // of one that failed
+}
+
+// database reads the number of agents, which is cheap: once, then more and more at once, up to
+// what a run with max_in_flight samples takes of PostgreSQL. It ends with the first reads that
+// fail, since others may use the server too.
+func (d *Doctor) database(ctx context.Context, at int, own settings) {
+	const name = "database"
+	client, err := d.Probe(at)
+	if err != nil {
+		d.failed(name, err)
+		return
+	}
+	defer client.CloseIdle()
+	inFlight := d.Config.InFlight(&d.Config.Server.URLs[at])
+	need := perRollout * inFlight
+	one := d.burst(ctx, client, 1)
+	last := one
+	for n := min(firstRead, need, mostReads); last.failed == 0 && n > last.n && ctx.Err() == nil; n = min(2*n, need, mostReads) {
+		if b := d.burst(ctx, client, n); b.failed > 0 {
+			d.exhausted(name, b, last, inFlight, own)
+			return
+		} else {
+			last = b
+		}
+	}
+	if one.failed > 0 {
+		d.tell(Hint, name, "a read failed: "+oneLine(one.err), nil, "")
+		return
+	}
+	text := fmt.Sprintf("%d reads at once go well, %.0f per second (measured: one alone %s, the median of %d %s)",
+		last.n, float64(last.n)/last.took.Seconds(), short(one.median), last.n, short(last.median))
+	if last.n < need {
+		text += fmt.Sprintf("; %d in flight may need %d connections of PostgreSQL", inFlight, need)
+	}
+	d.ok(name, "%s", text)
+}
+
+// exhausted tells of reads that failed; before is the last burst that went well.
+func (d *Doctor) exhausted(name string, b, before burst, inFlight int, own settings) {
+	text := fmt.Sprintf("%d of %d reads at once failed, %d at once went well: %s", b.failed, b.n, before.n, oneLine(b.err))
+	fit := max(before.n/perRollout, 1)
+	cure := fmt.Sprintf("max_connections of PostgreSQL above %d × server.max_in_flight (%d) for each process of the server, or a pool (see there), or --max-in-flight %d", perRollout, inFlight, fit)
+	if disabled, given := own.flag("LETTA_DISABLE_SQLALCHEMY_POOLING"); given && !disabled {
+		cure = fmt.Sprintf("max_connections of PostgreSQL above what the pools of all processes may open (LETTA_PG_POOL_SIZE + LETTA_PG_MAX_OVERFLOW each), or --max-in-flight %d", fit)
+	}
+	d.tell(Hint, name, text, effect("without a pool a rollout takes 3–4 connections, and one that gets none ends with a 500: 3 of 32 sends at once with PostgreSQL's 100, 48 of 64 (%s)", reference), cure)
+}
+
+// burst makes n reads at once.
+func (d *Doctor) burst(ctx context.Context, client *letta.Client, n int) burst {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	var (
+		mu    sync.Mutex
+		all   sync.WaitGroup
+		times []time.Duration
+		b     = burst{n: n}
+	)
+	began := time.Now()
+	for range n {
+		all.Go(func() {
+			began := time.Now()
+			_, err := client.CountAgents(ctx)
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				b.failed++
+				if b.err == nil || errors.Is(err, letta.ErrServer) { // which says most
+					b.err = err
+				}
+				return
+			}
+			times = append(times, time.Since(began))
+		})
+	}
+	all.Wait()
+	b.took = time.Since(began)
+	if len(times) > 0 {
+		slices.Sort(times)
+		b.median = times[len(times)/2]
+	}
+	return b
+}

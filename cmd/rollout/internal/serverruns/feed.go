@@ -1,0 +1,292 @@
+package serverruns
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"time"
+
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
+	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/collector/agent"
+	"github.com/rollout-rl/rollout/collector/letta"
+)
+
+// Config says which server runs a Feed gives.
+type Config struct {
+	Client *letta.Client
+	Which  config.Runs
+	// Follow goes on until the context is done, or nothing more can come. Else the feed ends
+	// when everything that is there was given.
+	Follow bool
+	// StuckAfter is after how long without a sign of it a run is not waited for any more. It
+	// is given: whoever reads it says that it has not ended.
+	StuckAfter time.Duration
+	// Known reports whether a server run is a task of the collection already.
+	Known func(id string) bool
+	// Again is told of a request that failed and is made again after wait.
+	Again func(err error, wait time.Duration)
+}
+
+// Counts says what a Feed has found.
+type Counts struct {
+	// Given were given as tasks, Known were tasks before, and Running have not ended.
+	Given, Known, Running int
+}
+
+// Total is the sum.
+func (c Counts) Total() int { return c.Given + c.Known + c.Running }
+
+// A Feed gives the server runs that have ended, each once as far as Known knows. It is used
+// from one goroutine.
+type Feed struct {
+	cfg      Config
+	listings []*listing
+	tagged   *tagged // of the last listing; nil: all of its runs count
+
+	listed  bool // all listings, once
+	waiting []*waiting
+	ahead   int // runs at hand that were not given yet
+	counts  Counts
+}
+
+// New returns a feed.
+func New(cfg Config) *Feed {
+	f := &Feed{cfg: cfg}
+	for _, id := range cfg.Which.Agents {
+		f.listings = append(f.listings, &listing{client: cfg.Client, agent: id, since: cfg.Which.Since})
+	}
+	if len(cfg.Which.Tags) > 0 || cfg.Which.All() {
+		f.listings = append(f.listings, &listing{client: cfg.Client, since: cfg.Which.Since})
+	}
+	if len(cfg.Which.Tags) > 0 {
+		f.tagged = &tagged{client: cfg.Client, tags: cfg.Which.Tags}
+	}
+	return f
+}
+
+// Counts returns what was found so far.
+func (f *Feed) Counts() Counts {
+	c := f.counts
+	c.Running = len(f.waiting)
+	return c
+}
+
+// Ready reports whether the next task is at hand, without a request.
+func (f *Feed) Ready() bool { return f.ahead > 0 }
+
+// A MissingError is a server run that was asked for by its id and is not there.
+type MissingError struct{ ID string }
+
+func (e *MissingError) Error() string { return "the server has no run " + e.ID }
+
+// The pauses between two looks at the server of a feed that follows: the first after
+// something new.
+const (
+	pauseLeast = time.Second
+	pauseMost  = 10 * time.Second
+)
+
+// Tasks yields one task per server run that has ended. An error ends it: one that cannot pass,
+// or that did not pass for patience.
+func (f *Feed) Tasks(ctx context.Context) iter.Seq2[collector.Task, error] {
+	return func(yield func(collector.Task, error) bool) {
+		err := f.each(ctx, func(runs []letta.Run) error {
+			f.ahead = len(runs)
+			for i := range runs {
+				f.ahead--
+				f.counts.Given++
+				if !yield(f.task(&runs[i]), nil) {
+					return errEnough
+				}
+			}
+			return nil
+		})
+		if err != nil && !errors.Is(err, errEnough) && ctx.Err() == nil {
+			yield(collector.Task{}, fmt.Errorf("server runs of %s: %w", f.cfg.Client.BaseURL(), agent.Translate(err)))
+		}
+	}
+}
+
+// errEnough ends a feed whose user wants no more.
+var errEnough = errors.New("enough")
+
+// task is the task that reads a server run.
+func (f *Feed) task(r *letta.Run) collector.Task {
+	return collector.Task{ID: r.ID, Samples: 1, Recorded: &collector.Recorded{Server: f.cfg.Client.BaseURL(), Run: r.ID}}
+}
+
+// each gives what is new to give, look after look.
+func (f *Feed) each(ctx context.Context, give func([]letta.Run) error) error {
+	if err := f.named(ctx, give); err != nil {
+		return err
+	}
+	for pause := pauseLeast; ; {
+		before := f.counts.Given
+		if err := f.look(ctx, give); err != nil {
+			return err
+		}
+		if !f.cfg.Follow || len(f.listings) == 0 && len(f.waiting) == 0 { // named ones do not become more
+			return nil
+		}
+		if pause = min(pause*3/2, pauseMost); f.counts.Given > before {
+			pause = pauseLeast
+		}
+		if err := sleep(ctx, pause); err != nil {
+			return err
+		}
+	}
+}
+
+// named gives the runs that were asked for by their ids.
+func (f *Feed) named(ctx context.Context, give func([]letta.Run) error) error {
+	for _, id := range f.cfg.Which.IDs {
+		var run *letta.Run
+		if f.cfg.Known(id) {
+			f.counts.Known++
+			continue
+		}
+		err := f.patiently(ctx, func() (err error) {
+			run, err = f.cfg.Client.Run(ctx, id)
+			return err
+		})
+		if letta.IsNotFound(err) {
+			return &MissingError{id}
+		}
+		if err != nil {
+			return err
+		}
+		if at, known := began(run); known && at.Before(f.cfg.Which.Since) {
+			continue
+		}
+		if err := f.sort([]letta.Run{*run}, give); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// look lists what is new, and looks at what has not ended.
+func (f *Feed) look(ctx context.Context, give func([]letta.Run) error) error {
+	for i, l := range f.listings {
+		tagged := f.tagged
+		if i < len(f.cfg.Which.Agents) {
+			tagged = nil
+		}
+		err := f.patiently(ctx, func() error {
+			return l.all(ctx, func(runs []letta.Run) (err error) {
+				if tagged != nil {
+					if runs, err = f.withTag(ctx, runs); err != nil {
+						return err
+					}
+				}
+				return f.sort(runs, give)
+			})
+		})
+		if err != nil {
+			return err
+		}
+	}
+	f.listed = true
+	var ended []letta.Run
+	err := f.patiently(ctx, func() (err error) {
+		ended, err = f.ended(ctx)
+		return err
+	})
+	if err != nil || len(ended) == 0 {
+		return err
+	}
+	return give(ended)
+}
+
+// withTag returns those of the runs whose agents have one of the tags.
+func (f *Feed) withTag(ctx context.Context, runs []letta.Run) ([]letta.Run, error) {
+	out := runs[:0:0]
+	for i := range runs {
+		has, err := f.tagged.match(ctx, &runs[i])
+		if err != nil {
+			return nil, err
+		}
+		if has {
+			out = append(out, runs[i])
+		}
+	}
+	return out, nil
+}
+
+// sort gives those of the runs that are new and have ended, and keeps those that have not.
+func (f *Feed) sort(runs []letta.Run, give func([]letta.Run) error) error {
+	ended := runs[:0:0]
+	for i := range runs {
+		r := &runs[i]
+		switch {
+		case f.cfg.Known(r.ID):
+			if !f.listed {
+				f.counts.Known++
+			}
+		case slices.ContainsFunc(f.waiting, func(w *waiting) bool { return w.ID == r.ID }):
+		case slices.ContainsFunc(ended, func(o letta.Run) bool { return o.ID == r.ID }):
+		case r.Ended():
+			ended = append(ended, *r)
+		default:
+			f.waiting = append(f.waiting, &waiting{Run: *r, next: f.firstLook(r)})
+		}
+	}
+	if len(ended) == 0 {
+		return nil
+	}
+	return give(ended)
+}
+
+// firstLook is when the steps of a run are looked at for the first time.
+func (f *Feed) firstLook(r *letta.Run) time.Time {
+	at, _ := began(r)
+	return at.Add(quietLeast)
+}
+
+// The bounds of patiently: a server may be started anew, and a long outage should end the
+// program with an error that somebody sees.
+const (
+	patience  = 10 * time.Minute
+	retryMost = 30 * time.Second
+)
+
+// patiently makes a look again that fails for a reason that may pass. What it gave before it
+// failed is known when it is made again.
+func (f *Feed) patiently(ctx context.Context, look func() error) error {
+	began := time.Now()
+	for pause := pauseLeast; ; pause = min(2*pause, retryMost) {
+		err := look()
+		if err == nil || ctx.Err() != nil || !passing(err) || time.Since(began) > patience {
+			return err
+		}
+		f.cfg.Again(err, pause)
+		if err := sleep(ctx, pause); err != nil {
+			return err
+		}
+	}
+}
+
+// passing reports whether a failure may pass.
+func passing(err error) bool {
+	for _, may := range []error{letta.ErrConnection, letta.ErrUnavailable, letta.ErrBusy, letta.ErrServer, letta.ErrTimeout, letta.ErrIdle} {
+		if errors.Is(err, may) {
+			return true
+		}
+	}
+	return false
+}
+
+// sleep waits, until ctx is done.
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

@@ -1,0 +1,119 @@
+package serverruns
+
+import (
+	"context"
+	"time"
+
+	"github.com/rollout-rl/rollout/collector/letta"
+)
+
+// A waiting is a server run that was listed and has not ended.
+type waiting struct {
+	letta.Run
+	next time.Time // when its steps are looked at; by the server's clock
+}
+
+const (
+	// askedEach is up to how many runs are asked for one by one. More are compared with the
+	// list of those that have not ended.
+	askedEach = 4
+	// quietLeast is how long the last sign of a run must be ago before its steps say that it
+	// has ended. The run of a conversation never says so itself, but every other one does
+	// soon after its last step.
+	quietLeast = 30 * time.Second
+	quietMost  = 5 * time.Minute // between two looks
+)
+
+// ended returns those of the waiting runs that have ended, and keeps the others.
+func (f *Feed) ended(ctx context.Context) (out []letta.Run, err error) {
+	if len(f.waiting) == 0 {
+		return nil, nil
+	}
+	var active map[string]bool
+	if len(f.waiting) > askedEach {
+		if active, err = f.active(ctx); err != nil {
+			return nil, err
+		}
+	}
+	left := f.waiting[:0:0]
+	for _, w := range f.waiting {
+		over := false
+		if !active[w.ID] {
+			if over, err = f.over(ctx, w); err != nil {
+				return nil, err // all of them are looked at again
+			}
+		}
+		if !over && !serverNow(f.cfg.Client).Before(w.next) {
+			if over, err = f.quiet(ctx, w); err != nil {
+				return nil, err
+			}
+		}
+		if over {
+			out = append(out, w.Run)
+		} else {
+			left = append(left, w)
+		}
+	}
+	f.waiting = left
+	return out, nil
+}
+
+// active lists the ids of all runs that have not ended.
+func (f *Feed) active(ctx context.Context) (map[string]bool, error) {
+	active := map[string]bool{}
+	for after := ""; ; {
+		page, err := f.cfg.Client.Runs(ctx, letta.RunsQuery{Statuses: []string{"created", "running"}, Ascending: true, Limit: pageSize, After: after})
+		if err != nil {
+			return nil, err
+		}
+		for i := range page {
+			active[page[i].ID] = true
+		}
+		if len(page) < pageSize || page[len(page)-1].ID == after {
+			return active, nil
+		}
+		after = page[len(page)-1].ID
+	}
+}
+
+// over reports whether the run has ended, or is gone: whoever reads it says so.
+func (f *Feed) over(ctx context.Context, w *waiting) (bool, error) {
+	run, err := f.cfg.Client.Run(ctx, w.ID)
+	switch {
+	case letta.IsNotFound(err):
+		return true, nil
+	case err != nil:
+		return false, err
+	}
+	w.Run = *run
+	return run.Ended(), nil
+}
+
+// quiet reports whether the steps of a run that says that it goes on show that it has ended,
+// or it did nothing for Config.StuckAfter: a server that dies leaves such runs.
+func (f *Feed) quiet(ctx context.Context, w *waiting) (bool, error) {
+	steps, err := f.cfg.Client.RunSteps(ctx, w.ID)
+	if letta.IsNotFound(err) {
+		return true, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	messages, err := f.cfg.Client.RunMessages(ctx, w.ID)
+	if err != nil && !letta.IsNotFound(err) {
+		return false, err
+	}
+	last, _ := began(&w.Run)
+	for i := range messages {
+		if at, err := messages[i].Date.Time(); err == nil && at.After(last) {
+			last = at
+		}
+	}
+	now := serverNow(f.cfg.Client)
+	silent := now.Sub(last)
+	if letta.StepsEnded(steps) && silent >= quietLeast || silent > f.cfg.StuckAfter {
+		return true, nil
+	}
+	w.next = now.Add(min(max(silent, quietLeast), quietMost))
+	return false, nil
+}

@@ -1,0 +1,134 @@
+package show
+
+import (
+	"strconv"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"github.com/rollout-rl/rollout/collector/tap"
+	"github.com/rollout-rl/rollout/collector/tap/continuity"
+	"github.com/rollout-rl/rollout/collector/tap/proxy"
+)
+
+// NewTapMetrics returns the metrics of a tap: those of its proxy, its spool and, if prompts is
+// not nil, of its continuity. The functions are called for each scrape.
+func NewTapMetrics(calls func() proxy.Stats, spool func() tap.SpoolStats, prompts func() continuity.Stats) *prometheus.Registry {
+	r := prometheus.NewRegistry()
+	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), tapSnapshots{calls, spool, prompts})
+	return r
+}
+
+type tapSnapshots struct {
+	calls   func() proxy.Stats
+	spool   func() tap.SpoolStats
+	prompts func() continuity.Stats
+}
+
+var (
+	descTapCalls       = prometheus.NewDesc("rollout_tap_calls_total", "Calls that ended, by what became of them: kept in the spool, or dropped by it. Those that were not understood are in rollout_tap_unread_total.", []string{"outcome"}, nil)
+	descTapUnread      = prometheus.NewDesc("rollout_tap_unread_total", "Bodies, or parts of them, that passed and say nothing, by reason.", []string{"reason"}, nil)
+	descTapAnswers     = prometheus.NewDesc("rollout_tap_answers_total", "Answers of engines by the first digit of their status.", []string{"status"}, nil)
+	descTapUnreachable = prometheus.NewDesc("rollout_tap_unreachable_total", "Requests that no engine answered.", nil, nil)
+	descTapRefused     = prometheus.NewDesc("rollout_tap_refused_total", "Requests that came while the tap was ending.", nil, nil)
+	descTapStale       = prometheus.NewDesc("rollout_tap_sent_again_total", "Requests that were sent again because the engine had closed the connection.", nil, nil)
+	descTapPanics      = prometheus.NewDesc("rollout_tap_panics_total", "Faults of the tap itself. They harmed no request.", nil, nil)
+	descTapOpen        = prometheus.NewDesc("rollout_tap_open", "Requests that are with engines.", nil, nil)
+	descTapBodies      = prometheus.NewDesc("rollout_tap_body_bytes", "Bodies of requests that are held.", nil, nil)
+	descTapTime        = prometheus.NewDesc("rollout_tap_engine_seconds", "How long engines had calls.", nil, nil)
+	descTapUp          = prometheus.NewDesc("rollout_tap_engine_up", "1 while an engine is up.", []string{"engine"}, nil)
+	descTapBusy        = prometheus.NewDesc("rollout_tap_engine_busy", "Requests that are with an engine.", []string{"engine"}, nil)
+	descTapGiven       = prometheus.NewDesc("rollout_tap_engine_requests_total", "Requests that an engine was given.", []string{"engine"}, nil)
+	descTapErrors      = prometheus.NewDesc("rollout_tap_engine_errors_total", "Requests that an engine did not answer.", []string{"engine"}, nil)
+
+	descTapContinued = prometheus.NewDesc("rollout_tap_continued_total", "Calls whose prompt was continued with the model's own tokens.", nil, nil)
+	descTapSplices   = prometheus.NewDesc("rollout_tap_splices_refused_total", "Continued prompts that an engine refused, by the status of the refusal. It was sent the server's own prompt in their place.", []string{"status"}, nil)
+	descTapPrompts   = prometheus.NewDesc("rollout_tap_continuity_total", "Prompts by what continuity decided: same (nothing to splice), spliced, or refused (left as they are, because a splice is not proven).", []string{"outcome", "reason"}, nil)
+	descTapDeciding  = prometheus.NewDesc("rollout_tap_continuity_seconds", "How long continuity took to decide.", nil, nil)
+	descTapTable     = prometheus.NewDesc("rollout_tap_continuity_bytes", "Memory of what continuity knows, roughly.", nil, nil)
+
+	descTapSpool    = prometheus.NewDesc("rollout_tap_spool_bytes", "Size of the spool on disk.", nil, nil)
+	descTapOldest   = prometheus.NewDesc("rollout_tap_spool_oldest_timestamp_seconds", "When the oldest segment of the spool was begun; 0: there is none.", nil, nil)
+	descTapRemoved  = prometheus.NewDesc("rollout_tap_spool_removed_total", "Segments of the spool that were removed for room or for their age.", nil, nil)
+	descTapQueued   = prometheus.NewDesc("rollout_tap_spool_queued_bytes", "Calls that are not written yet, roughly.", nil, nil)
+	descTapWritten  = prometheus.NewDesc("rollout_tap_spool_written_bytes_total", "Bytes that were written to the spool.", nil, nil)
+	descTapLost     = prometheus.NewDesc("rollout_tap_spool_dropped_total", "Calls that the spool dropped, by reason.", []string{"reason"}, nil)
+	descTapFailures = prometheus.NewDesc("rollout_tap_spool_errors_total", "Writes and syncs of the spool that failed.", nil, nil)
+)
+
+// Describe sends nothing: which metrics there are depends on the tap.
+func (tapSnapshots) Describe(chan<- *prometheus.Desc) {}
+
+// Collect sends the metrics of one snapshot.
+func (t tapSnapshots) Collect(ch chan<- prometheus.Metric) {
+	counter := func(d *prometheus.Desc, v int64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
+	}
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	s := t.calls()
+	counter(descTapCalls, s.Kept, "kept")
+	counter(descTapCalls, s.Dropped, "dropped")
+	for reason, n := range s.Unread {
+		counter(descTapUnread, n, reason)
+	}
+	for i, n := range s.Answers {
+		if i > 0 {
+			counter(descTapAnswers, n, string(rune('0'+i))+"xx")
+		}
+	}
+	counter(descTapUnreachable, s.Unreachable)
+	counter(descTapRefused, s.Refused)
+	counter(descTapStale, s.Stale)
+	counter(descTapPanics, s.Panics)
+	gauge(descTapOpen, float64(s.Open))
+	gauge(descTapBodies, float64(s.BodyBytes))
+	histogram(ch, descTapTime, s.Time)
+	for _, e := range s.Engines {
+		up := 0.0
+		if e.Up {
+			up = 1
+		}
+		gauge(descTapUp, up, e.Engine)
+		gauge(descTapBusy, float64(e.Busy), e.Engine)
+		counter(descTapGiven, e.Calls, e.Engine)
+		counter(descTapErrors, e.Errors, e.Engine)
+	}
+	if t.prompts != nil {
+		c := t.prompts()
+		for reason, n := range c.Prompts {
+			counter(descTapPrompts, n, reason.Outcome(), reason.String())
+		}
+		gauge(descTapTable, float64(c.Bytes))
+		counter(descTapContinued, s.Continued)
+		for status, n := range s.SplicesRefused {
+			counter(descTapSplices, n, strconv.Itoa(status))
+		}
+		histogram(ch, descTapDeciding, s.Continuity)
+	}
+	k := t.spool()
+	gauge(descTapSpool, float64(k.SegmentBytes))
+	oldest := 0.0
+	if !k.Oldest.IsZero() {
+		oldest = float64(k.Oldest.UnixMilli()) / 1000
+	}
+	gauge(descTapOldest, oldest)
+	counter(descTapRemoved, k.Removed)
+	gauge(descTapQueued, float64(k.QueuedBytes))
+	counter(descTapWritten, k.WrittenBytes)
+	counter(descTapLost, k.Full, "full")
+	counter(descTapLost, k.TooLong, "too_long")
+	counter(descTapLost, k.Lost, "lost")
+	counter(descTapFailures, k.Errors)
+}
+
+func histogram(ch chan<- prometheus.Metric, d *prometheus.Desc, h proxy.Histogram) {
+	buckets, n := make(map[float64]uint64, len(h.Bounds)), uint64(0)
+	for i, bound := range h.Bounds {
+		n += uint64(h.Counts[i])
+		buckets[bound] = n
+	}
+	n += uint64(h.Counts[len(h.Bounds)])
+	ch <- prometheus.MustNewConstHistogram(d, n, h.Sum, buckets)
+}

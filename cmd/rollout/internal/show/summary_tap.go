@@ -1,0 +1,112 @@
+package show
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
+	"github.com/rollout-rl/rollout/collector/tap"
+)
+
+// tapCounts is what the taps saw while the run went on.
+type tapCounts struct {
+	Calls   int64 `json:"calls"`
+	Claimed int64 `json:"claimed"` // they are calls of samples
+	// Retries have the prompt of a claimed call, and no answer shows them. Unread have no
+	// token ids: a server's summaries. Others are of rollouts that failed, or of other programs.
+	Retries int64 `json:"retries"`
+	Unread  int64 `json:"unread"`
+	Others  int64 `json:"others"`
+	Evicted int64 `json:"evicted"`
+	// Broken failed at the engine, or their answer broke off. Unshown counts calls of samples
+	// that no answer shows, by kind: retry, failed, cut, summary.
+	Broken  int64            `json:"broken"`
+	Unshown map[string]int64 `json:"unshown,omitempty"`
+	// Refused counts the calls of samples that were not found, by reason.
+	Refused map[string]int64 `json:"refused,omitempty"`
+	// Missing counts what is missing in the spools, by reason: damaged, torn, dropped, lost,
+	// orphans, removed. ReadErrors counts reads that failed and were tried again, and ReadError
+	// says why none goes well now.
+	Missing    map[string]int64 `json:"missing,omitempty"`
+	ReadErrors int64            `json:"read_errors,omitempty"`
+	ReadError  string           `json:"read_error,omitempty"`
+}
+
+func tapOf(s *tap.IndexStats) *tapCounts {
+	if s == nil {
+		return nil
+	}
+	t := &tapCounts{Calls: s.Calls, Claimed: s.Claimed, Retries: s.Retries, Unread: s.Unread, Others: s.Others, Evicted: s.Evicted, Broken: s.Broken, Unshown: s.Unshown, Refused: s.Refused, ReadErrors: s.Read.Errors}
+	for _, m := range missing(&s.Read) {
+		if m.n > 0 {
+			if t.Missing == nil {
+				t.Missing = make(map[string]int64)
+			}
+			t.Missing[m.reason] = m.n
+		}
+	}
+	if s.Read.Err != nil {
+		t.ReadError = s.Read.Err.Error()
+	}
+	return t
+}
+
+// tell adds the lines of the summary.
+func (t *tapCounts) tell(line func(name, format string, args ...any)) {
+	if t == nil {
+		return
+	}
+	parts := []string{fmt.Sprintf("saw %s calls, %s of them of samples", human.Count(t.Calls), human.Count(t.Claimed))}
+	for _, more := range []struct {
+		n    int64
+		what string
+	}{{t.Retries, "repeated"}, {t.Unread, "without token ids, as summaries are"}, {t.Broken, "failed or broken off"}, {t.Others, "of others"}, {t.Evicted, "dropped for memory"}} {
+		if more.n > 0 {
+			parts = append(parts, human.Count(more.n)+" "+more.what)
+		}
+	}
+	line("tap", "%s", strings.Join(parts, ", "))
+	if len(t.Unshown) > 0 {
+		line("", "of samples, and in no answer: %s", Counted(t.Unshown))
+	}
+	if len(t.Refused) > 0 {
+		line("", "not found: %s", Counted(t.Refused))
+	}
+	for _, text := range t.troubles() {
+		line("", "%s", text)
+	}
+}
+
+// troubles says what is missing in the spools, and what can be done about each.
+func (t *tapCounts) troubles() (all []string) {
+	add := func(n int64, what, todo string) {
+		if n > 0 {
+			all = append(all, fmt.Sprintf("%s %s: %s", human.Count(n), what, todo))
+		}
+	}
+	m := t.Missing
+	add(m["dropped"], "calls passed a tap and were not kept", "its disk is full or too slow; its log and rollout_tap_spool_dropped_total say which")
+	add(m["torn"], "times a tap ended without closing its spool, and the last calls may be missing", "end it with SIGTERM, and look whether it was killed for memory or its disk was full")
+	add(m["damaged"], "places of a spool are damaged", "check the disk that it is on; what is whole around them was read")
+	add(m["lost"]+m["orphans"], "calls cannot be read because of damage", "their prompts come from other sources; a new --spool folder leaves the damage behind")
+	add(m["removed"], "times segments were removed before they were read", "give the tap a larger --spool-bytes or --spool-age, or collect while it is at work")
+	if t.ReadError != "" {
+		all = append(all, "a spool cannot be read: "+t.ReadError+"; is rollout tap at work there?")
+	} else {
+		add(t.ReadErrors, "reads of a spool failed and went well later", "the tap or the network was away for a while")
+	}
+	return all
+}
+
+// hint says why the taps may have seen nothing of the run; it is empty where they did.
+func (t *tapCounts) hint() string {
+	switch {
+	case t == nil || t.Claimed > 0:
+		return ""
+	case t.Calls == 0:
+		return "the tap saw no call: does the base URL of the server's provider point at it? rollout doctor, given the same settings, says more"
+	case t.Refused["unseen"] > 0:
+		return "the tap saw calls, and none of this run: do its clock and that of this machine agree, and does the base URL of the server's provider point at it?"
+	}
+	return ""
+}

@@ -1,0 +1,66 @@
+package main
+
+import (
+	"cmp"
+	"context"
+
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/machine"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/serverruns"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
+)
+
+// dryRun says what would be done.
+func (c *collection) dryRun(ctx context.Context) error {
+	p, resumed := c.program, c.earlier != nil
+	var committed, waiting, failed int
+	if resumed {
+		var err error
+		if committed, waiting, failed, err = heldOf(c.config.Output.Dir); err != nil {
+			return err
+		}
+	}
+	var found serverruns.Counts
+	if c.options.reads {
+		var err error
+		if found, err = c.countRuns(ctx); err != nil {
+			return err
+		}
+	}
+	slots := machine.Sum(c.inFlight)
+	if c.options.asJSON {
+		plan := map[string]any{
+			"event": "plan", "tasks": c.tasks.Tasks, "planned": c.info.Tasks.Planned, "bad_tasks": c.tasks.Bad, "servers": c.info.Servers,
+			"max_in_flight": slots, "dir": c.config.Output.Dir, "format": c.config.Output.Format, "prompts": c.config.Tokens.Prompts, "preflight": c.config.Run.Preflight,
+			"resumed": resumed, "committed": committed, "waiting": waiting, "failed": failed,
+		}
+		if c.options.reads {
+			plan["server_runs"] = map[string]int{"new": found.Given, "known": found.Known, "running": found.Running}
+		}
+		return p.printJSON(plan)
+	}
+	tame.Fprintf(p.stdout, "tasks      %d, %d bad ones left out\n", c.tasks.Tasks, c.tasks.Bad)
+	tame.Fprintf(p.stdout, "planned    %d samples", c.info.Tasks.Planned)
+	if resumed {
+		tame.Fprintf(p.stdout, ", %d of them committed, %d failed", committed, failed)
+	}
+	if waiting > 0 {
+		tame.Fprintf(p.stdout, ", %d finished, in the write-ahead log", waiting)
+	}
+	tame.Fprintf(p.stdout, "\n")
+	for _, s := range c.info.Servers {
+		tame.Fprintf(p.stdout, "server     %s, version %s\n", s.URL, s.Version)
+	}
+	if c.options.reads {
+		tame.Fprintf(p.stdout, "runs       %s\n", foundText(found))
+	} else {
+		tame.Fprintf(p.stdout, "model      %s\n", cmp.Or(c.config.Agent.Model, "-"))
+	}
+	tame.Fprintf(p.stdout, "in flight  %d at most\n", slots)
+	tame.Fprintf(p.stdout, "prompts    %s\n", c.config.Tokens.Prompts)
+	if c.config.Run.Preflight == config.PreflightCall && !c.options.reads {
+		tame.Fprintf(p.stdout, "preflight  one call of the model per server, when the run begins; rollout doctor makes it now\n")
+	}
+	tame.Fprintf(p.stdout, "output     %s, %s\n", c.config.Output.Dir, c.config.Output.Format)
+	return nil
+}

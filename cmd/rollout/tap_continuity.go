@@ -1,0 +1,143 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/model"
+	"github.com/rollout-rl/rollout/collector/tap"
+	"github.com/rollout-rl/rollout/collector/tap/continuity"
+	"github.com/rollout-rl/rollout/collector/tap/proxy"
+)
+
+// table makes what continuity needs of the model's folder.
+func (o *tapOptions) table(ctx context.Context, engines []*url.URL, log *slog.Logger) (*continuity.Table, error) {
+	m, err := model.Load("--tokenizer", o.tokenizer, o.experimental)
+	if err != nil {
+		return nil, err
+	}
+	release, err := parseTransformers("tap", o.transformers)
+	if err != nil {
+		return nil, err
+	}
+	cfg := continuity.Config{Tokenizer: m.Tokenizer, Template: m.Template, Transformers: release, MaxPrompt: o.maxPrompt}
+	if cfg.MaxPrompt == 0 {
+		for _, u := range engines {
+			n, err := longestPrompt(ctx, u, o.set)
+			if err != nil {
+				log.Warn("an engine does not say how long a prompt may be, give --max-prompt-tokens", "engine", u.Redacted(), "err", err)
+			} else if cfg.MaxPrompt == 0 || n < cfg.MaxPrompt {
+				cfg.MaxPrompt = n
+			}
+		}
+	}
+	table, err := continuity.New(cfg)
+	if err != nil {
+		return nil, exit.Hint(exit.With(exit.Usage, err), "without --continuity the tap keeps the calls all the same")
+	}
+	return table, nil
+}
+
+// lettaMaxNewTokens is what the server asks for on the native path, whatever the agent says.
+const lettaMaxNewTokens = 4096
+
+// longestPrompt asks an engine how many tokens prompt and output may have, and leaves room for
+// the output. The result is at least 1.
+func longestPrompt(ctx context.Context, engine *url.URL, set []string) (int, error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, engine.JoinPath("v1", "models").String(), http.NoBody)
+	if err != nil {
+		return 0, err
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = res.Body.Close() }()
+	var list struct {
+		Data []struct {
+			MaxModelLen int `json:"max_model_len"`
+		} `json:"data"`
+	}
+	if err := json.NewDecoder(io.LimitReader(res.Body, 1<<20)).Decode(&list); err != nil {
+		return 0, fmt.Errorf("GET /v1/models: %s, %w", res.Status, err)
+	}
+	longest := 0
+	for _, m := range list.Data {
+		if n := m.MaxModelLen; n > 0 && (longest == 0 || n < longest) {
+			longest = n
+		}
+	}
+	if longest == 0 {
+		return 0, fmt.Errorf("GET /v1/models: %s, without a max_model_len", res.Status)
+	}
+	output := lettaMaxNewTokens
+	for _, s := range set {
+		if value, ok := strings.CutPrefix(s, "max_new_tokens="); ok {
+			if n, err := strconv.Atoi(value); err == nil {
+				output = n
+			}
+		}
+	}
+	return max(longest-output, 1), nil
+}
+
+// recallFor bounds how long a tap reads its spool before it serves.
+const recallFor = 30 * time.Second
+
+// recall tells the table of the calls that earlier processes kept in the spool: rollouts go
+// on after a restart, and a call that one of them gave to an agent is not taken for that of
+// another agent with the same prompt. The spool is open for writing already.
+func recall(ctx context.Context, table *continuity.Table, dir string, log *slog.Logger) {
+	began := time.Now()
+	r, err := tap.OpenReader(dir)
+	if err == nil {
+		defer r.Close()
+		r.Since(began.Add(-continuity.DefaultMaxAge))
+		err = recallFrom(ctx, table, r, began)
+	}
+	if err != nil {
+		log.Warn("continuity does not know the calls before the start", "err", err)
+	}
+}
+
+// recallFrom reads up to what was added by then.
+func recallFrom(ctx context.Context, table *continuity.Table, r *tap.Reader, by time.Time) error {
+	ctx, cancel := context.WithTimeout(ctx, recallFor)
+	defer cancel()
+	ctx, stop := context.WithCancelCause(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			c, err := r.Next(ctx)
+			if err != nil {
+				stop(err)
+				return
+			}
+			table.Answered(c)
+		}
+	}()
+	err := r.Await(ctx, by)
+	stop(nil)
+	<-ended
+	return err
+}
+
+// tableStats returns the statistics of continuity, nil if there is none.
+func tableStats(c proxy.Continuer) func() continuity.Stats {
+	if table, ok := c.(*continuity.Table); ok {
+		return table.Stats
+	}
+	return nil
+}

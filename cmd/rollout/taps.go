@@ -1,0 +1,148 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
+	"github.com/rollout-rl/rollout/collector/journal"
+	"github.com/rollout-rl/rollout/collector/tap"
+	"github.com/rollout-rl/rollout/sink/frame"
+)
+
+// taps are those of the configuration, and the calls that they saw. Nil: there are none.
+type taps struct {
+	readers []*tap.Reader
+	calls   *tap.Index
+}
+
+// openTaps opens the taps. Calls that were over before since returns are left out; the zero
+// time leaves out none.
+func openTaps(c *config.Config, since func() time.Time) (*taps, error) {
+	if len(c.Tokens.Tap) == 0 {
+		return nil, nil
+	}
+	t := &taps{}
+	from := since()
+	var feeds []tap.Feed
+	for _, where := range c.Tokens.Tap {
+		r, err := tap.OpenReader(where)
+		if err != nil {
+			t.close()
+			return nil, exit.Hint(exit.With(exit.Unusable, fmt.Errorf("tokens.tap: %w", err)), tapHint(where, err))
+		}
+		r.Since(from)
+		t.readers, feeds = append(t.readers, r), append(feeds, r)
+	}
+	cfg := tap.IndexConfig{Since: from}
+	if c.Tasks.FromRuns != nil { // of any age
+		cfg.MaxAge, cfg.MaxBytes = 365*24*time.Hour, 1<<30
+	}
+	t.calls = tap.NewIndex(cfg, feeds...)
+	return t, nil
+}
+
+// hostPort is what a URL looks like without its scheme.
+var hostPort = regexp.MustCompile(`^[^/\\]+:[0-9]+/?$`)
+
+// tapHint says what to do about a tap that cannot be opened.
+func tapHint(where string, err error) string {
+	const without = "Without --tap prompts come from other sources, and what the tap sets is not in the rows"
+	switch {
+	case errors.Is(err, frame.ErrNewer):
+		return "read it with the rollout that the tap runs, or a newer one"
+	case strings.Contains(where, "://"):
+		return "does rollout tap run there? " + without
+	case hostPort.MatchString(where):
+		return "if that is where rollout tap listens, give its URL: --tap http://" + strings.TrimSuffix(where, "/")
+	}
+	return "--tap takes the folder that a tap writes its spool to, with files such as 1763912345678.tap: start the tap with rollout tap --engine URL --spool DIR " +
+		"and give that DIR, or the URL of the tap where it runs on another machine. " + without
+}
+
+// index has the calls; nil: there is no tap.
+func (t *taps) index() *tap.Index {
+	if t == nil {
+		return nil
+	}
+	return t.calls
+}
+
+// follow begins to read what the taps see. The function that it returns ends that. note tells
+// people of a tap that cannot be read any more.
+func (t *taps) follow(note func(format string, args ...any)) (stop func()) {
+	if t == nil {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := t.calls.Run(ctx); err != nil {
+			note("the tap cannot be read any more, prompts come from other sources: %v", err)
+		}
+	}()
+	return func() {
+		cancel()
+		<-done
+		t.close()
+	}
+}
+
+func (t *taps) close() {
+	for _, r := range t.readers {
+		r.Close()
+	}
+}
+
+// tappedBefore is how much earlier than anything of the run a call of it may have been.
+const tappedBefore = time.Minute
+
+// tappedSince returns from when on taps may have seen calls of the run: since it begins, or
+// since the first attempt began that an earlier process left open. Server runs that are read may
+// be of any time.
+func (c *collection) tappedSince() time.Time {
+	if runs := c.config.Tasks.FromRuns; runs != nil {
+		return runs.Since
+	}
+	since := time.Now()
+	if c.earlier != nil {
+		since = openSince(filepath.Join(c.dir(), runfolder.JournalDir), since)
+	}
+	return since.Add(-tappedBefore)
+}
+
+// openSince returns when the first attempt began that has no end in the journal, or now. What
+// cannot be read is told where the journal is opened.
+func openSince(dir string, now time.Time) time.Time {
+	type attempt struct {
+		key string
+		n   int
+	}
+	open := map[attempt]time.Time{}
+	for e, err := range journal.Read(dir) {
+		if err != nil {
+			continue
+		}
+		switch a := (attempt{e.Key, e.Attempt}); e.Op {
+		case journal.OpBegin:
+			open[a] = e.Time
+		case journal.OpEnd:
+			delete(open, a)
+		default:
+		}
+	}
+	for _, t := range open {
+		if t.Before(now) {
+			now = t
+		}
+	}
+	return now
+}
