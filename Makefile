@@ -21,7 +21,7 @@ export ROLLOUT_PYTHON ?= $(CURDIR)/$(PYTHON)
 .PHONY: help
 help: ## print this
 	@echo 'usage: make TARGET'; echo
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
+	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
 
 .PHONY: build
 build: ## build bin/rollout
@@ -89,6 +89,14 @@ transformers: ## make an environment for each release of transformers that chat 
 .PHONY: promtool
 promtool: ## install promtool, which checks the alerts and the dashboard
 	.ci/promtool.sh
+
+.PHONY: letta
+letta: ## install a Letta server with PostgreSQL into .build/letta (1 GB); status 75 where its packages cannot be had
+	.ci/letta.sh
+
+.PHONY: e2e-letta
+e2e-letta: letta ## from nothing to verdict: the program against a real Letta server; SHORT=1 leaves out what takes long
+	.ci/e2e-letta.sh $(if $(SHORT),-short)
 
 .PHONY: hostile
 hostile: ## the program against every bad server, on each of its requests

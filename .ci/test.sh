@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # Runs go test with the given arguments, shows each package's line and every skip
-# with its reason, and counts. On failure it shows what the tests that failed said.
+# with its reason, and counts. On failure it shows what the tests that failed said. All that
+# was said is left in the file TEST_LOG, where that is set.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 mkdir -p .build
-log=$(mktemp .build/test-XXXXXX.log)
+log=${TEST_LOG:-$(mktemp .build/test-XXXXXX.log)}
 go test -v "$@" 2>&1 | tee "$log" | grep -E '^(ok|FAIL|\?|panic:)[[:space:]]'
 status=${PIPESTATUS[0]}
 if [ "$status" != 0 ]; then
@@ -23,5 +24,5 @@ fi
 grep -E -B1 '^[[:space:]]*--- SKIP' "$log" | grep -vE '^(--$|=== )'
 printf '%d passed, %d failed, %d skipped\n' \
   "$(grep -cE '^[[:space:]]*--- PASS' "$log")" "$(grep -cE '^[[:space:]]*--- FAIL' "$log")" "$(grep -cE '^[[:space:]]*--- SKIP' "$log")"
-rm -f "$log"
+[ -n "${TEST_LOG:-}" ] || rm -f "$log"
 exit "$status"

@@ -1,0 +1,121 @@
+//go:build linux
+
+package cases_test
+
+import (
+	"bufio"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/live/truth"
+	"github.com/rollout-rl/rollout/collector/letta/lettasim/enginesim"
+)
+
+// An engine is the program enginesim, which can be killed and started again.
+type engine struct {
+	program, model, log, url string
+	args                     []string // more of its flags
+	cmd                      *exec.Cmd
+}
+
+var engineProgram = sync.OnceValues(func() (string, error) {
+	_, file, _, _ := runtime.Caller(0)
+	dir, err := os.MkdirTemp("", "enginesim-")
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, "enginesim")
+	cmd := exec.Command("go", "build", "-o", path, "./collector/letta/lettasim/enginesim/cmd/enginesim")
+	cmd.Dir = filepath.Join(filepath.Dir(file), "..", "..", "..", "..", "..")
+	cmd.Stderr = os.Stderr
+	return path, cmd.Run()
+})
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if path, err := engineProgram(); err == nil && path != "" {
+		_ = os.RemoveAll(filepath.Dir(path))
+	}
+	os.Exit(code) //nolint:forbidigo // this is the test's main
+}
+
+func newEngine(t *testing.T, model string, args ...string) *engine {
+	t.Helper()
+	program, err := engineProgram()
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := &engine{program: program, model: model, args: args, log: filepath.Join(t.TempDir(), "calls.jsonl")}
+	e.start(t)
+	t.Cleanup(func() { e.kill(t) })
+	return e
+}
+
+// start starts the engine, on the same port again.
+func (e *engine) start(t *testing.T) {
+	t.Helper()
+	listen := "127.0.0.1:0"
+	if e.url != "" {
+		listen = strings.TrimPrefix(e.url, "http://")
+	}
+	args := []string{"--attached", "--tokenizer", e.model, "--listen", listen, "--log", e.log, "--max-model-len", "24000", "--weight-version", "3"}
+	e.cmd = exec.Command(e.program, append(args, e.args...)...)
+	e.cmd.Stderr = os.Stderr
+	if _, err := e.cmd.StdinPipe(); err != nil { // its end ends the engine, however this process ends
+		t.Fatal(err)
+	}
+	out, err := e.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.url = strings.TrimSpace(line)
+}
+
+func (e *engine) kill(t *testing.T) {
+	t.Helper()
+	if e.cmd == nil {
+		return
+	}
+	if err := e.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = e.cmd.Wait() // killed
+	e.cmd = nil
+}
+
+// calls are all calls so far.
+func (e *engine) calls(t *testing.T) []enginesim.Call {
+	t.Helper()
+	calls, err := truth.ReadCalls(e.log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return calls
+}
+
+// setVersion gives the engine new weights.
+func (e *engine) setVersion(t *testing.T, version string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, e.url+"/update_weight_version", strings.NewReader(`{"new_version":"`+version+`"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = resp.Body.Close()
+}

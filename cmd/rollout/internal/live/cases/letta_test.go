@@ -1,0 +1,91 @@
+//go:build linux
+
+package cases_test
+
+import (
+	"testing"
+
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/live"
+)
+
+// TestLetta is the short form and the full form: one Letta, and one case after the other.
+func TestLetta(t *testing.T) {
+	full := !testing.Short()
+	cfg := live.Config{}
+	if full {
+		cfg.Servers, cfg.Pool = 2, true
+	}
+	w := newWorld(t, cfg)
+	w.spread = full
+	t.Run("plain", func(t *testing.T) {
+		tasks := plain(w.handle)
+		if !full {
+			tasks = short(tasks)
+		}
+		c := collection{name: "what a model may say", tasks: tasks, samples: 1, code: exit.Tolerance, called: true, lost: len(w.l.URLs)} // the preflights' own calls are lost
+		w.collect(t, c)
+	})
+	for _, c := range w.ways(t, w.handle, full) {
+		t.Run(c.name, func(t *testing.T) { w.collect(t, c) })
+	}
+	t.Run("from runs", func(t *testing.T) { w.fromRuns(t, full) })
+	if full {
+		t.Run("same", w.same)
+	}
+	t.Run("kill", func(t *testing.T) { w.killed(t, faulted("collector killed and resumed", 5), w.either(full, 3, 1)) })
+	if full {
+		w.faults(t)
+	}
+	// Without a pool, as a connection must be new for its plans to be new. One server is enough.
+	w.spread = false
+	t.Run("flip", func(t *testing.T) { w.flipped(t, w.either(full, 4, 2)) })
+	t.Run("traces off", func(t *testing.T) {
+		w.l.Traces(false)
+		w.l.Restart(t, 0)
+		w.untraced(t, w.either(full, 4, 2))
+	})
+	t.Run("tap", func(t *testing.T) { w.tapCases(t, full) })
+	t.Run("continuity", w.continued)
+	if left := w.l.Agents(t); len(left) > 0 {
+		t.Errorf("agents are left: %v", left)
+	}
+	t.Logf("all cases\n%s", w.total)
+	t.Logf("collectors took %v of CPU, Letta and PostgreSQL %v meanwhile: %.1f %%; those %v in all", w.took, w.server, 100*w.took.Seconds()/w.server.Seconds(), w.l.CPU())
+}
+
+// faults are what breaks in mid-run and is mended at once. The servers have no pool afterwards,
+// and the second one is gone.
+func (w *world) faults(t *testing.T) {
+	t.Helper()
+	t.Run("engine", func(t *testing.T) {
+		w.broken(t, "engine killed and restarted", nil, func() {
+			w.engine.kill(t)
+			w.engine.start(t)
+		})
+	})
+	t.Run("weights", func(t *testing.T) {
+		page := []string{"--policy-version", w.engine.url + "/model_info", "--one-engine"}
+		res := w.broken(t, "new weights", page, func() { w.engine.setVersion(t, "4") })
+		if res.Versions["3"] == 0 || res.Versions["4"] == 0 {
+			t.Errorf("calls by version: %v, want some of 3 and of 4", res.Versions)
+		}
+	})
+	w.l.Pool(false)
+	t.Run("server", func(t *testing.T) {
+		w.broken(t, "server killed and restarted", nil, func() {
+			w.l.Kill(t, 0)
+			w.l.Restart(t, 0)
+		})
+	})
+	t.Run("servers", func(t *testing.T) {
+		w.broken(t, "one of two servers killed", []string{"--server", w.l.URLs[1]}, func() { w.l.Kill(t, 1) })
+	})
+}
+
+func (w *world) either(full bool, a, b int) int {
+	if full {
+		return a
+	}
+	return b
+}

@@ -1,0 +1,203 @@
+//go:build linux
+
+package cases_test
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/live"
+)
+
+// TestOutages: what stands behind the program is away for a while, or for good. Whatever it
+// is, the run ends with the right exit code, nothing is lost or doubled, and no agent is left.
+func TestOutages(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the short form of the tests: servers are not broken for long")
+	}
+	w := newWorld(t, live.Config{Password: "password of the tests"})
+	t.Run("wrong password", w.wrongPassword)
+	t.Run("PostgreSQL killed and restarted", func(t *testing.T) {
+		w.outage(t, "PostgreSQL killed and restarted", func() {
+			w.l.Postgres.Kill(t)
+			w.l.Postgres.Restart(t)
+		})
+	})
+	t.Run("PostgreSQL out of connections", w.crowded)
+	if left := w.l.Agents(t); len(left) > 0 {
+		t.Errorf("agents are left: %v", left)
+	}
+	// What waits for two minutes goes on beside the others.
+	ended := w.with(t, "sglang-dies").dying(t)
+	t.Run("tap in front of a dead engine", w.tappedDead)
+	t.Run("engine down for a minute", w.engineDown)
+	t.Run("engine dead", ended)
+	if left := w.l.Agents(t); len(left) > 0 {
+		t.Errorf("agents are left: %v", left)
+	}
+	t.Logf("all outages\n%s", w.total)
+}
+
+// noneLeft says that the server has no agent of a run.
+func (w *world) noneLeft(t *testing.T, dir string) {
+	t.Helper()
+	if r := w.l.MustRun(t, exit.OK, w.program, "clean", "--dry-run", "--json", dir); r.Stdout != "" {
+		t.Errorf("agents are left:\n%s", r.Stdout)
+	}
+}
+
+// awaits lets the outage last.
+func awaits(t *testing.T, d time.Duration) {
+	t.Helper()
+	select {
+	case <-time.After(d):
+	case <-t.Context().Done():
+	}
+}
+
+// outage breaks something in mid-run and mends it: the run goes on as if nothing had been.
+func (w *world) outage(t *testing.T, name string, hit func()) {
+	t.Helper()
+	c := faulted(name, 6)
+	c.called = true // a server that never answered is not waited for
+	all, dir := w.write(t, &c)
+	from := len(w.engine.calls(t))
+	r := w.begin(t, all...)
+	w.calls(t, r, from+6)
+	hit()
+	r.wait(t, exit.OK)
+	w.compare(t, &c, dir, from)
+}
+
+// wrongPassword: nothing is made and nothing collected or read, and the password is not shown.
+func (w *world) wrongPassword(t *testing.T) {
+	c := faulted("wrong password", 1)
+	drive, dir := w.write(t, &c)
+	for _, args := range [][]string{drive, {"collect", "--server", w.l.URLs[0], "--tokenizer", w.l.Model, "--from-runs", "since=1h", "--out", dir}} {
+		cmd := w.l.Command(t.Context(), w.program, args...)
+		for i, v := range cmd.Env {
+			if strings.HasPrefix(v, "LETTA_PASSWORD=") {
+				cmd.Env[i] = "LETTA_PASSWORD=another one"
+			}
+		}
+		out, err := cmd.CombinedOutput()
+		if code := cmd.ProcessState.ExitCode(); code != exit.Unusable || strings.Contains(string(out), "another one") || !strings.Contains(string(out), "hint: set server.password") {
+			t.Errorf("%v, want exit code %d, a hint, and not the password\n%s", err, exit.Unusable, out)
+		}
+		if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("the run has a folder: %v", err)
+		}
+	}
+}
+
+// crowded: PostgreSQL has connections for four rollouts, and the run wants twelve. The server
+// then says 500, or 200 with the stop reason error, to anything.
+func (w *world) crowded(t *testing.T) {
+	usual := w.l.Postgres.MaxConnections
+	w.l.Postgres.MaxConnections = 16
+	w.l.Postgres.Restart(t)
+	c := faulted("PostgreSQL out of connections", 6)
+	c.settings = map[string]any{"server": map[string]any{"max_in_flight": 12}, "run": map[string]any{"retries": 8, "data_retries": 8}}
+	// What the server could not store is not claimed.
+	c.allow = map[string]bool{"no_prompt/tool_order": true, "no_prompt": true, "tool_order": true, "count_mismatch": true}
+	all, dir := w.write(t, &c)
+	from := len(w.engine.calls(t))
+	r := w.begin(t, all...)
+	r.wait(t, exit.OK)
+	w.l.Postgres.MaxConnections = usual
+	w.l.Postgres.Restart(t)
+	if !strings.Contains(r.said.String(), "retries") {
+		t.Errorf("nothing was tried again, so this shows nothing\n%s", r.said.String())
+	}
+	w.compare(t, &c, dir, from)
+}
+
+// engineDown: engines are away for a minute, the one of a run that goes to it directly and the
+// one of a run behind a tap, which says of it what the server would have seen. Both runs go on.
+func (w *world) engineDown(t *testing.T) {
+	v := w.with(t, "sglang-outage")
+	p := v.newTap(t, "sglang-tap-outage")
+	worlds := []*world{w, v}
+	all := []collection{faulted("engine down for a minute", 6), p.through(faulted("engine down for a minute", 6))}
+	from, dirs, runs := make([]int, 2), make([]string, 2), make([]*running, 2)
+	for i, u := range worlds {
+		all[i].called = true // a server that never answered is not waited for
+		from[i] = len(u.engine.calls(t))
+		var args []string
+		args, dirs[i] = u.write(t, &all[i])
+		runs[i] = u.begin(t, args...)
+	}
+	for i, u := range worlds {
+		u.calls(t, runs[i], from[i]+6)
+	}
+	for _, u := range worlds {
+		u.engine.kill(t)
+	}
+	awaits(t, time.Minute)
+	for i, u := range worlds {
+		select {
+		case <-runs[i].done:
+			t.Errorf("run %d did not wait for its engine: exit code %d\n%s", i, runs[i].code, runs[i].said.String())
+		default:
+		}
+		u.engine.start(t)
+	}
+	for i, u := range worlds {
+		runs[i].wait(t, exit.OK)
+		u.compare(t, &all[i], dirs[i], from[i])
+		u.noneLeft(t, dirs[i])
+	}
+}
+
+// dying begins a run whose engine dies for good, and returns what waits for its end. The run
+// ends and can be continued. It ends at once where no sample has had an answer and no trial call
+// either, else after two minutes.
+func (w *world) dying(t *testing.T) (ended func(*testing.T)) {
+	t.Helper()
+	c := faulted("engine dead", 6)
+	all, dir := w.write(t, &c)
+	from := len(w.engine.calls(t))
+	r := w.begin(t, all...)
+	w.calls(t, r, from+6)
+	w.engine.kill(t)
+	return func(t *testing.T) {
+		t.Helper()
+		r.wait(t, exit.Unusable)
+		w.noneLeft(t, dir)
+		for _, want := range []string{"cannot reach its model engine", "gave up on " + w.l.URLs[0], "rollout collect --resume --out "} {
+			if !strings.Contains(r.said.String(), want) {
+				t.Errorf("the program does not say %q:\n%s", want, r.said.String())
+			}
+		}
+		w.engine.start(t)
+		w.l.MustRun(t, exit.OK, w.program, "collect", "--resume", "--out", dir)
+		w.compare(t, &c, dir, from)
+	}
+}
+
+// tappedDead: the tap answers, and the engine behind it does not, from the beginning. The run is
+// not kept waiting: it ends, says whose engine failed, and can be continued.
+func (w *world) tappedDead(t *testing.T) {
+	v := w.with(t, "sglang-behind")
+	p := v.newTap(t, "sglang-tap-dead")
+	v.engine.kill(t)
+	from := len(v.engine.calls(t))
+	c := p.through(faulted("tap in front of a dead engine", 3))
+	c.called = true
+	args, dir := v.write(t, &c)
+	r := v.l.MustRun(t, exit.Unusable, v.program, args...)
+	for _, want := range []string{"its model engine (" + p.url, "gave up on " + v.l.URLs[0], "rollout collect --resume --out "} {
+		if !strings.Contains(r.Stderr, want) {
+			t.Errorf("the program does not say %q:\n%s", want, r.Stderr)
+		}
+	}
+	v.noneLeft(t, dir)
+	v.engine.start(t)
+	v.l.MustRun(t, exit.OK, v.program, "collect", "--resume", "--out", dir)
+	v.compare(t, &c, dir, from)
+}

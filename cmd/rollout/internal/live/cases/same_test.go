@@ -1,0 +1,130 @@
+//go:build linux
+
+package cases_test
+
+import (
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/live/truth"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
+	"github.com/rollout-rl/rollout/collector/agent"
+	"github.com/rollout-rl/rollout/tokenize/bpe"
+)
+
+var scriptMark = regexp.MustCompile(`\[script:[^\]]*`)
+
+// marked gives every message of the tasks a marker of its own, so that an engine that samples by
+// the marker says something else to each, and the same whenever a task is played.
+func marked(tasks []task) []task {
+	n := 0
+	for i := range tasks {
+		tasks[i].says = slices.Clone(tasks[i].says)
+		for k, text := range tasks[i].says {
+			n++
+			tasks[i].says[k] = scriptMark.ReplaceAllString(text, fmt.Sprintf("${0} copy=%d", n))
+		}
+	}
+	// Its answer has a bare NaN, which is no JSON: a tap does not read it.
+	return slices.DeleteFunc(tasks, func(k task) bool { return k.id == "nan" })
+}
+
+// What is another's in every rollout: who the agent is, and what time it is. A summary tells
+// the length of what it is of, ids of agents and all.
+var (
+	anAgent = regexp.MustCompile(`(agent|conv)-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`)
+	aTime   = regexp.MustCompile(`[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2} [AP]M UTC\+0000`)
+	aLength = regexp.MustCompile(`("context_tokens_(?:before|after)\\?"): [0-9]+`)
+	aTool   = regexp.MustCompile(`(?m)^\{"type": "function", "function": .*\}$`)
+)
+
+// shown is the text of ids without that, and with the tools in one order: the server's is any.
+func (w *world) shown(t *testing.T) func(ids []int32) string {
+	t.Helper()
+	tok := w.tokenizer(t)
+	return func(ids []int32) string {
+		text, err := tok.AppendText(nil, ids, bpe.DecodeOptions{})
+		if err != nil {
+			return err.Error()
+		}
+		tools := aTool.FindAllString(string(text), -1)
+		slices.Sort(tools)
+		out := aTool.ReplaceAllString(string(text), "{}")
+		out = aLength.ReplaceAllString(out, "$1: some")
+		out = aTime.ReplaceAllString(anAgent.ReplaceAllString(out, "$1"), "now")
+		return out + "\n" + strings.Join(tools, "\n")
+	}
+}
+
+// mustBeSame compares two runs; calls is how many must be in both at least, and missing how many
+// of the first may be in it alone.
+func mustBeSame(t *testing.T, name string, first, second *truth.Run, show func([]int32) string, calls, rows, missing int) {
+	t.Helper()
+	s := truth.Same(first, second, show)
+	t.Logf("%s\n%s", name, s)
+	if s.Differing > 0 || s.Missing > missing || s.Calls < calls || s.Rows < rows {
+		t.Errorf("%s: want no difference, %d calls and %d rows at least, and %d missing at most", name, calls, rows, missing)
+	}
+}
+
+// same collects the same words three times, with an engine that answers the same each time:
+// without a tap, through one, and by plain requests whose server runs are read. The rows of all
+// three must be equal.
+func (w *world) same(t *testing.T) {
+	t.Helper()
+	v := w.with(t, "sglang-marker", "--by-marker")
+	defer func() { w.took, w.server = v.took, v.server }()
+	p := v.newTap(t, "sglang") // by this name the server asks for ids in its streams too
+	tasks := marked(plain(v.handle))
+
+	from := len(v.engine.calls(t))
+	v.collect(t, collection{name: "without a tap", tasks: tasks, samples: 1, code: exit.Tolerance, args: []string{"--keep-agents"}})
+	driven, dir, calls := v.run, v.dir, v.engine.calls(t)[from:]
+
+	t.Run("with a tap", func(t *testing.T) {
+		tapped := marked(plain(p.handle))
+		for i := range tapped {
+			tapped[i].want.reasons = nil
+		}
+		c := p.through(collection{name: "what a model may say", tasks: tapped, samples: 1, code: exit.Tolerance, args: []string{"--prompts", "tap"}, source: "tap"})
+		v.collect(t, c)
+		mustBeSame(t, "without a tap and with one", driven, v.run, v.shown(t), 160, 100, 0)
+	})
+	t.Run("the same agents", func(t *testing.T) {
+		info, err := runfolder.Read(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		read := v.readRuns(t, filepath.Join(t.TempDir(), "run"), exit.Failures, "--from-runs", "tag="+agent.TagRun(info.ID), "--fail-on-error", "100%")
+		if res := truth.Compare(read, calls); res.Wrongs > 0 {
+			t.Errorf("%d things are wrong\n%s", res.Wrongs, res)
+		}
+		// Four runs waited for an approval, which ended them, and one step made a summary.
+		mustBeSame(t, "driven, and read from the server's runs", driven, read, nil, 150, 70, 5)
+	})
+	v.l.MustRun(t, exit.OK, v.program, "clean", dir)
+	t.Run("by curl", func(t *testing.T) { v.curled(t, p, tasks, driven) })
+}
+
+// readRuns reads server runs of others twice, of which the second time adds nothing, and returns
+// what it has.
+func (w *world) readRuns(t *testing.T, dir string, code int, args ...string) *truth.Run {
+	t.Helper()
+	args = append([]string{"collect", "--resume", "--server", w.l.URLs[0], "--tokenizer", w.l.Model, "--out", dir}, args...)
+	w.l.MustRun(t, code, w.program, args...)
+	w.l.MustRun(t, exit.OK, w.program, "verify", dir)
+	run, err := truth.Read(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.l.MustRun(t, code, w.program, args...)
+	if again, err := truth.Read(dir); err != nil || len(again.Rows) != len(run.Rows) || len(again.Failures) != len(run.Failures) {
+		t.Errorf("a second time: %v, %d rows and %d failures, %d and %d before", err, len(again.Rows), len(again.Failures), len(run.Rows), len(run.Failures))
+	}
+	return run
+}

@@ -1,0 +1,124 @@
+//go:build linux
+
+package cases_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rollout-rl/rollout/collector/letta/lettasim/enginesim"
+	"github.com/rollout-rl/rollout/collector/tap"
+	"github.com/rollout-rl/rollout/collector/tap/continuity/continuitytest"
+	"github.com/rollout-rl/rollout/tokenize"
+)
+
+// A life is what one agent asked, what the engine was given for it, and what it sampled.
+type life struct {
+	script                string // the first
+	asked, given, sampled [][]int32
+	changed               int
+}
+
+// onlySampled compares what the server asked for with what the engine was given: all turns but
+// the model's own must agree, id for id, and what differs there must have been sampled by the
+// same agent. It shows what becomes of the rows.
+func (w *world) onlySampled(t *testing.T, p *tapped, calls []enginesim.Call) {
+	t.Helper()
+	kept := p.kept(t, len(calls))
+	lives := map[string]*life{}
+	var agents []string
+	for i := range calls {
+		c := &calls[i]
+		k := slices.IndexFunc(kept, func(k *tap.Call) bool {
+			return slices.Equal(k.Prompt, c.InputIDs) && slices.Equal(k.Output, c.OutputIDs)
+		})
+		if k < 0 {
+			t.Errorf("call %d of the engine is not in the spool", c.N)
+			continue
+		}
+		l := lives[c.Agent]
+		if l == nil {
+			l = &life{script: c.Script}
+			lives[c.Agent] = l
+			agents = append(agents, c.Agent)
+		}
+		asked := c.InputIDs
+		if kept[k].Asked != nil {
+			l.changed++
+			asked = kept[k].Asked
+			if err := continuitytest.Check(w.tokenizer(t), asked, c.InputIDs, l.sampled); err != nil {
+				t.Errorf("%s, script %s, call %d of the engine: %v", c.Agent, c.Script, c.N, err)
+			}
+		}
+		l.asked, l.given, l.sampled = append(l.asked, asked), append(l.given, c.InputIDs), append(l.sampled, c.OutputIDs)
+	}
+	slices.SortFunc(agents, func(a, b string) int { return strings.Compare(lives[a].script+a, lives[b].script+b) })
+	var out strings.Builder
+	changed := 0
+	for _, agent := range agents {
+		l := lives[agent]
+		rows, read := l.effect(t, l.asked)
+		rowsNow, readNow := l.effect(t, l.given)
+		fmt.Fprintf(&out, "%-12s %2d calls, rows %d → %d, prefilled %5d → %5d, contexts changed %2d\n", l.script, len(l.sampled), rows, rowsNow, read, readNow, l.changed)
+		changed += l.changed
+		if rowsNow > rows {
+			t.Errorf("%s, script %s: continuity makes %d rows of %d", agent, l.script, rowsNow, rows)
+		}
+	}
+	t.Logf("as asked → with continuity\n%s", out.String())
+	if changed == 0 {
+		t.Error("no context was changed, so this case shows nothing")
+	}
+}
+
+// kept reads the first calls of the spool.
+func (p *tapped) kept(t *testing.T, n int) []*tap.Call {
+	t.Helper()
+	r, err := tap.OpenReader(p.spool)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // one that is missing would be waited for
+	defer cancel()
+	var kept []*tap.Call
+	for range n {
+		c, err := r.Next(ctx)
+		if err != nil {
+			t.Fatalf("call %d of %d of the spool: %v", len(kept), n, err)
+		}
+		kept = append(kept, c)
+	}
+	return kept
+}
+
+// effect says how many rows the calls are if these were their prompts, and how many tokens an
+// engine reads that has everything of the agent in its cache.
+func (l *life) effect(t *testing.T, prompts [][]int32) (rows, prefilled int) {
+	t.Helper()
+	calls := make([]tokenize.Call, len(prompts))
+	for k, prompt := range prompts {
+		cached := 0
+		for j := range k {
+			before, n := slices.Concat(prompts[j], l.sampled[j]), 0
+			for n < min(len(before), len(prompt)) && before[n] == prompt[n] {
+				n++
+			}
+			cached = max(cached, n)
+		}
+		prefilled += len(prompt) - cached
+		calls[k] = tokenize.Call{
+			PromptIDs: prompt, OutputIDs: l.sampled[k], Logprobs: make([]float32, len(l.sampled[k])),
+			Source: tokenize.SourceTap, Grade: tokenize.Exact, Version: -1,
+		}
+	}
+	all, _, err := tokenize.NewAligner(tokenize.AlignConfig{}).Align(nil, calls)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(all), prefilled
+}

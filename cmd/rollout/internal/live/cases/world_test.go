@@ -1,0 +1,386 @@
+//go:build linux
+
+package cases_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/live"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/live/truth"
+	"github.com/rollout-rl/rollout/collector/letta"
+	"github.com/rollout-rl/rollout/tokenize/bpe"
+)
+
+// A world is a Letta with an engine behind it, the program, and the tools that agents have.
+type world struct {
+	l       *live.Letta
+	program string
+	engine  *engine
+	handle  string
+	tools   map[string]string // ids by name
+	total   *truth.Result
+	tok     *bpe.Tokenizer
+	took    time.Duration // CPU time of the collections that ended by themselves
+	server  time.Duration // and of Letta meanwhile
+	spread  bool          // collections go to all servers
+	run     *truth.Run    // that was compared last
+	dir     string        // its folder
+}
+
+// with returns the same world with another engine, behind a provider of that name.
+func (w *world) with(t *testing.T, provider string, args ...string) *world {
+	t.Helper()
+	other := *w
+	other.engine = newEngine(t, w.l.Model, args...)
+	other.handle = w.l.Provider(t, provider, other.engine.url)
+	return &other
+}
+
+// tools of the agents, as source. The results differ in kind.
+var toolSources = map[string]string{
+	"add": `def add(a: int, b: int) -> int:
+    """
+    Add two numbers.
+
+    Args:
+        a (int): the first number
+        b (int): the second number
+
+    Returns:
+        int: their sum
+    """
+    return int(a) + int(b)
+`,
+	"mul": `def mul(a: int, b: int) -> int:
+    """
+    Multiply two numbers.
+
+    Args:
+        a (int): the first number
+        b (int): the second number
+
+    Returns:
+        int: their product
+    """
+    return int(a) * int(b)
+`,
+	"echo": `def echo(text: str) -> str:
+    """
+    Say a text again.
+
+    Args:
+        text (str): what to say
+
+    Returns:
+        str: the same
+    """
+    return text
+`,
+	"lookup": `def lookup(key: str) -> dict:
+    """
+    Look a key up.
+
+    Args:
+        key (str): what to look up
+
+    Returns:
+        dict: what is known of it
+    """
+    return {"key": key, "values": [1, 2.5, None, "é"], "found": True}
+`,
+	"fail": `def fail(x: int) -> str:
+    """
+    Fail always.
+
+    Args:
+        x (int): a number
+
+    Returns:
+        str: nothing ever
+    """
+    raise ValueError("cannot do that with " + str(x))
+`,
+	"guarded": `def guarded(x: int) -> str:
+    """
+    Do what somebody has to allow.
+
+    Args:
+        x (int): a number
+
+    Returns:
+        str: that it was done
+    """
+    return "done with " + str(x)
+`,
+}
+
+func newWorld(t *testing.T, cfg live.Config) *world {
+	t.Helper()
+	w := &world{l: live.Start(t, cfg), program: live.Build(t), tools: map[string]string{}, total: truth.Compare(&truth.Run{}, nil)}
+	w.engine = newEngine(t, w.l.Model)
+	w.handle = w.l.Provider(t, "sglang-sim", w.engine.url)
+	c := w.l.Client(t, 0)
+	for name, source := range toolSources {
+		guard := name == "guarded"
+		tool, err := c.CreateTool(t.Context(), &letta.ToolCreate{SourceCode: source, SourceType: "python", DefaultRequiresApproval: &guard})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.tools[name] = tool.ID
+	}
+	return w
+}
+
+func (w *world) toolIDs(names ...string) []string {
+	ids := make([]string, len(names))
+	for i, name := range names {
+		ids[i] = w.tools[name]
+	}
+	return ids
+}
+
+// A task is a line of a file of tasks, and what must become of its samples.
+type task struct {
+	id    string
+	says  []string // messages, each with the script that answers it
+	agent map[string]any
+	tools []string // names
+	want  want
+}
+
+// want is what must become of every sample of a task.
+type want struct {
+	class   string   // of the failure that ends it; empty: it has rows
+	reasons []string // of quarantined calls that may be among its failures
+	rows    int      // exactly; 0: any number but none
+}
+
+// A collection is one run of the program.
+type collection struct {
+	name     string
+	tasks    []task
+	samples  int
+	agent    map[string]any // settings of all agents, as in the file of settings
+	settings map[string]any // other sections of the file
+	args     []string
+	code     int
+	lost     int             // how many calls of the engine may be lost
+	allow    map[string]bool // reasons of quarantine that all tasks may have
+	tap      *tapped         // what it goes through; then every row is exact
+	weaker   bool            // unless something is broken
+	called   bool            // a preflight calls the model, with the first task
+	source   string          // where the prompts of all rows must be from; empty: from anywhere
+	trimmed  bool            // some tokens of rows must be trimmed
+}
+
+// write writes tasks and settings, and returns the arguments of collect with the folder of the run.
+func (w *world) write(t *testing.T, c *collection) (args []string, dir string) {
+	t.Helper()
+	folder := t.TempDir()
+	var lines bytes.Buffer
+	for _, k := range c.tasks {
+		agent := map[string]any{}
+		maps.Copy(agent, k.agent)
+		if k.tools != nil {
+			agent["tool_ids"] = w.toolIDs(k.tools...)
+		}
+		line := map[string]any{"id": k.id, "messages": k.says}
+		if len(agent) > 0 {
+			line["agent"] = agent
+		}
+		b, err := json.Marshal(line)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines.Write(append(b, '\n'))
+	}
+	settings := map[string]any{"agent": map[string]any{"system": "You are a careful assistant."}, "server": map[string]any{"max_in_flight": 6}}
+	maps.Copy(settings, c.settings)
+	if c.agent != nil {
+		settings["agent"] = c.agent
+	}
+	config, err := json.Marshal(settings)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write := func(name string, body []byte) string {
+		path := filepath.Join(folder, name)
+		if err := os.WriteFile(path, body, 0o666); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	dir = filepath.Join(folder, "run")
+	args = []string{
+		"collect", "-c", write("run.yaml", config), "--tokenizer", w.l.Model, "--tasks", write("tasks.jsonl", lines.Bytes()),
+		"--samples", fmt.Sprint(c.samples), "--out", dir, "--server", w.l.URLs[0],
+	}
+	if !c.called {
+		args = append(args, "--preflight", "connect")
+	}
+	if _, file := settings["agent"].(map[string]any)["file"]; !file {
+		handle := w.handle
+		if c.tap != nil {
+			handle = c.tap.handle
+		}
+		args = append(args, "--model", handle)
+	}
+	if c.tap != nil {
+		args = append(args, "--tap", c.tap.reads)
+	}
+	return append(args, c.args...), dir
+}
+
+// collect runs a collection to its end and compares it.
+func (w *world) collect(t *testing.T, c collection) *truth.Result {
+	t.Helper()
+	if w.spread {
+		c.args = slices.Clone(c.args)
+		for _, u := range w.l.URLs[1:] {
+			c.args = append(c.args, "--server", u)
+		}
+	}
+	args, dir := w.write(t, &c)
+	from := len(w.engine.calls(t))
+	before := w.l.CPU()
+	r := w.l.Run(t, w.program, args...)
+	w.took, w.server = w.took+r.CPU, w.server+w.l.CPU()-before
+	if r.Code != c.code {
+		t.Errorf("exit code %d, want %d\n%s%s", r.Code, c.code, r.Stdout, r.Stderr)
+	}
+	if c.tap != nil {
+		t.Logf("%s%s", r.Stdout, r.Stderr)
+	}
+	return w.compare(t, &c, dir, from)
+}
+
+// compare compares a run with the calls of the engine from a number on.
+func (w *world) compare(t *testing.T, c *collection, dir string, from int) *truth.Result {
+	t.Helper()
+	w.l.MustRun(t, exit.OK, w.program, "verify", dir)
+	run, err := truth.Read(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	calls := w.engine.calls(t)[from:]
+	res := truth.Compare(run, calls)
+	t.Logf("%s\n%s", c.name, res)
+	if res.Wrongs > 0 {
+		t.Errorf("%d things are wrong", res.Wrongs)
+	}
+	if again := retried(run); res.Lost.Calls > c.lost && again == 0 {
+		t.Errorf("%v of the engine are in no row and no failure, %d may be", res.Lost, c.lost)
+	} else if again > 0 {
+		t.Logf("%d samples took more than one attempt", again) // a server that stalls is not what is tested
+	}
+	if c.tap != nil && !c.weaker {
+		for _, row := range run.Rows {
+			if row.Verification != "exact" || row.PromptSource != "tap" {
+				t.Errorf("%s sample %d row %d of %d: %s from %s, want exact from the tap", row.TaskID, row.SampleIndex, row.SegmentIndex, row.SegmentCount, row.Verification, row.PromptSource)
+			}
+		}
+	}
+	if c.source != "" && res.Sources[c.source] != res.Rows {
+		t.Errorf("prompts from %v, want all %d from %s", res.Sources, res.Rows, c.source)
+	}
+	if c.trimmed && res.Trimmed == 0 {
+		t.Error("nothing was trimmed, so this case shows nothing")
+	}
+	c.check(t, run)
+	w.total.Add(res)
+	w.run, w.dir = run, dir
+	return res
+}
+
+// retried counts the samples that took more than one attempt: what the first one sampled is lost.
+func retried(run *truth.Run) int {
+	again := map[string]bool{}
+	for _, r := range run.Rows {
+		if r.Attempt > 1 {
+			again[r.SampleKey] = true
+		}
+	}
+	for _, f := range run.Failures {
+		if f.Attempt > 1 {
+			again[f.SampleKey] = true
+		}
+	}
+	return len(again)
+}
+
+// check compares what became of each sample with what the tasks want.
+func (c *collection) check(t *testing.T, run *truth.Run) {
+	t.Helper()
+	type sample struct {
+		task  string
+		index int32
+	}
+	rows, fails := map[sample]int{}, map[sample][]string{}
+	for _, r := range run.Rows {
+		rows[sample{r.TaskID, r.SampleIndex}]++
+	}
+	for _, f := range run.Failures {
+		word := f.Reason
+		if f.Call < 0 {
+			word = "class " + f.Class
+		}
+		fails[sample{f.TaskID, f.SampleIndex}] = append(fails[sample{f.TaskID, f.SampleIndex}], word)
+		if f.Call < 0 && f.Class != taskOf(c, f.TaskID).want.class || f.Call >= 0 && !c.allow[f.Reason] && !strings.Contains(" "+strings.Join(taskOf(c, f.TaskID).want.reasons, " ")+" ", " "+f.Reason+" ") {
+			t.Errorf("%s sample %d: failure %s %s %q", f.TaskID, f.SampleIndex, f.Class, f.Reason, f.Error)
+		}
+	}
+	for _, k := range c.tasks {
+		for i := range int32(c.samples) {
+			s := sample{k.id, i}
+			switch {
+			case k.want.class != "":
+				if rows[s] > 0 || len(fails[s]) == 0 {
+					t.Errorf("%s sample %d: %d rows and failures %v, want class %s", k.id, i, rows[s], fails[s], k.want.class)
+				}
+			case rows[s] == 0 && len(c.allow)+len(k.want.reasons) == 0, k.want.rows > 0 && rows[s] != k.want.rows:
+				t.Errorf("%s sample %d: %d rows and failures %v, want %d rows", k.id, i, rows[s], fails[s], k.want.rows)
+			}
+		}
+	}
+}
+
+func taskOf(c *collection, id string) task {
+	for _, k := range c.tasks {
+		if k.id == id {
+			return k
+		}
+	}
+	return task{}
+}
+
+// object is a body of JSON.
+func object(t *testing.T, v any) json.RawMessage {
+	t.Helper()
+	b, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// tokenizer is the model's, read once.
+func (w *world) tokenizer(t *testing.T) *bpe.Tokenizer {
+	t.Helper()
+	if w.tok == nil {
+		var err error
+		if w.tok, err = bpe.Load(os.DirFS(w.l.Model), bpe.Options{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return w.tok
+}

@@ -1,0 +1,222 @@
+package live
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rollout-rl/rollout/collector/letta"
+)
+
+// A Config says what is started. The zero value is one open server with PostgreSQL's
+// connections for 100 rollouts.
+type Config struct {
+	// Servers is how many processes of Letta share the database. Default 1.
+	Servers int
+	// Password makes the servers ask for it. Default: open to everybody.
+	Password string
+	// NoTraces keeps the servers from storing the requests to the engine.
+	NoTraces bool
+	// Pool makes the servers keep their connections to PostgreSQL, which they do not by default.
+	Pool bool
+	// MaxConnections of PostgreSQL. A rollout takes 3 to 4. Default 400.
+	MaxConnections int
+	// Env holds more variables of the servers, as NAME=value.
+	Env []string
+}
+
+// A Letta is PostgreSQL and the servers on it. It ends with the test that started it.
+type Letta struct {
+	// URLs are the addresses of the servers, without /v1.
+	URLs []string
+	// Model is the folder with tokenizer.json and tokenizer_config.json of Qwen3, which
+	// has a chat template. It is what an engine must call its model, so that Letta finds the
+	// tokenizer.
+	Model string
+	// Postgres is the database.
+	Postgres *Postgres
+
+	cfg     Config
+	in      installation
+	dir     string
+	servers []*server
+}
+
+// Start starts PostgreSQL and the servers, and returns once all of them are healthy. The
+// test is skipped where there is no installation. A start takes about 15 s of CPU a server.
+func Start(t *testing.T, cfg Config) *Letta {
+	t.Helper()
+	home := os.Getenv("ROLLOUT_LETTA")
+	if home == "" {
+		t.Skip("NOT TESTED against a real Letta server: ROLLOUT_LETTA names no installation; make e2e-letta makes one")
+	}
+	l, err := start(t, installation{home}, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func start(t *testing.T, in installation, cfg Config) (*Letta, error) {
+	t.Helper()
+	cfg.Servers = max(cfg.Servers, 1)
+	if cfg.MaxConnections == 0 {
+		cfg.MaxConnections = 400
+	}
+	unlock, err := in.open(t.Context())
+	if err != nil {
+		return nil, err
+	}
+	t.Cleanup(func() { _ = unlock() })
+	dir, err := newFolder()
+	if err != nil {
+		return nil, err
+	}
+	k, err := keep(dir)
+	if err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	l := &Letta{Model: in.model(), cfg: cfg, in: in, dir: dir}
+	l.Postgres = &Postgres{in: in, dir: dir, MaxConnections: cfg.MaxConnections}
+	t.Cleanup(func() {
+		if err := errors.Join(l.stop(t), k.release()); err != nil {
+			t.Errorf("stop Letta: %v", err)
+		}
+	})
+	return l, l.start(t.Context())
+}
+
+func (l *Letta) start(ctx context.Context) error {
+	if err := copyFolder(ctx, filepath.Join(l.in.state(), "pg"), l.Postgres.data()); err != nil {
+		return err
+	}
+	if err := errors.Join(l.Postgres.own(nil), l.Postgres.start(ctx)); err != nil {
+		return err
+	}
+	// The folder of the tools is shared by the servers of one database, which holds its path.
+	tools := filepath.Join(l.dir, "tools")
+	if err := errors.Join(os.Mkdir(tools, 0o755), os.Symlink(filepath.Join(l.in.home, "tools"), filepath.Join(tools, "venv"))); err != nil {
+		return err
+	}
+	for i := range l.cfg.Servers {
+		s, err := newServer(ctx, l, i)
+		if err != nil {
+			return err
+		}
+		l.servers, l.URLs = append(l.servers, s), append(l.URLs, s.url)
+		if i > 0 {
+			continue
+		}
+		// The first one fills the tables alone: two that do so at once get in each other's way.
+		if err := errors.Join(s.start(), s.wait(ctx)); err != nil {
+			return err
+		}
+	}
+	for _, s := range l.servers[1:] {
+		if err := s.start(); err != nil {
+			return err
+		}
+	}
+	for _, s := range l.servers {
+		if err := s.wait(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// stop ends everything. Of a test that failed it shows the ends of the logs, and keeps them.
+func (l *Letta) stop(t *testing.T) error {
+	t.Helper()
+	var errs []error
+	for _, s := range l.servers {
+		if s.p != nil {
+			errs = append(errs, s.p.kill())
+		}
+	}
+	if l.Postgres.p != nil {
+		errs = append(errs, l.Postgres.p.kill())
+	}
+	if t.Failed() {
+		keep := filepath.Join(filepath.Dir(l.in.home), "letta-logs", strings.ReplaceAll(t.Name(), "/", "-"))
+		for _, s := range l.servers {
+			if s.p != nil {
+				t.Logf("the end of %s, which is kept as %s:\n%s", s.p.name, filepath.Join(keep, filepath.Base(s.p.log)), s.p.tail(60))
+			}
+		}
+		errs = append(errs, os.RemoveAll(keep), os.MkdirAll(keep, 0o755), os.CopyFS(keep, os.DirFS(filepath.Join(l.dir, "logs"))))
+	}
+	return errors.Join(errs...)
+}
+
+// Kill ends a server in the middle of whatever it does.
+func (l *Letta) Kill(t *testing.T, i int) {
+	t.Helper()
+	if err := l.servers[i].p.kill(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Restart kills a server, unless that was done, and starts it again on the same port. It
+// returns once the server is healthy.
+func (l *Letta) Restart(t *testing.T, i int) {
+	t.Helper()
+	s := l.servers[i]
+	if err := errors.Join(s.p.kill(), s.start(), s.wait(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// CPU is the CPU time that the servers, their tools and PostgreSQL have taken so far.
+func (l *Letta) CPU() time.Duration {
+	sum := l.Postgres.CPU()
+	for i := range l.servers {
+		sum += l.ServerCPU(i)
+	}
+	return sum
+}
+
+// ServerCPU is the CPU time that a server and its tools have taken so far.
+func (l *Letta) ServerCPU(i int) time.Duration {
+	s := l.servers[i]
+	return s.spent + s.p.cpu()
+}
+
+// Client returns a client of a server.
+func (l *Letta) Client(t *testing.T, i int) *letta.Client {
+	t.Helper()
+	c, err := letta.NewClient(letta.ClientConfig{BaseURL: l.URLs[i], Password: letta.Secret(l.cfg.Password)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.CloseIdle)
+	return c
+}
+
+// Provider makes a provider of models by the engine at the URL, which must be up, and
+// returns the handle of its model. The model's tokens are in the answers to sends if
+// the provider's name holds sglang.
+func (l *Letta) Provider(t *testing.T, name, engine string) (handle string) {
+	t.Helper()
+	c := l.Client(t, 0)
+	if _, err := c.CreateProvider(t.Context(), &letta.ProviderCreate{Name: name, ProviderType: "sglang", BaseURL: engine + "/v1"}); err != nil {
+		t.Fatal(err)
+	}
+	handle = name + "/" + l.Model
+	// The server hides that it could not ask the engine for its models.
+	if found, err := c.FindModel(t.Context(), handle); err != nil || found.Model == nil {
+		t.Fatal(fmt.Errorf("provider %s: the server has no model %s: %w", name, handle, err))
+	}
+	return handle
+}
+
+// Agents returns the ids of all agents that the server has.
+func (l *Letta) Agents(t *testing.T) []string {
+	t.Helper()
+	return strings.Fields(l.Postgres.Query(t, "SELECT id FROM agents WHERE NOT is_deleted ORDER BY created_at"))
+}

@@ -1,0 +1,256 @@
+package live
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// A process is a running program, the leader of a process group of its own.
+type process struct {
+	name string // of its log and of its file in the keeper's folder
+	log  string // path of the file that its output goes to
+	cmd  *exec.Cmd
+	pids string        // the file that names its group to the keeper
+	done chan struct{} // closed once it has ended
+
+	mu    sync.Mutex
+	spent time.Duration // CPU time, known once it has ended
+}
+
+// startProcess starts a program in dir. Its output is appended to dir/logs/NAME.log.
+func startProcess(dir, name string, cmd *exec.Cmd) (*process, error) {
+	p := &process{name: name, cmd: cmd, done: make(chan struct{})}
+	p.log = filepath.Join(dir, "logs", name+".log")
+	p.pids = filepath.Join(dir, "groups", name)
+	log, err := os.OpenFile(p.log, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = log.Close() }()
+	cmd.Stdout, cmd.Stderr = log, log
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	cmd.SysProcAttr.Setpgid = true
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	if err := os.WriteFile(p.pids, fmt.Appendln(nil, cmd.Process.Pid), 0o644); err != nil {
+		return nil, errors.Join(err, cmd.Process.Kill(), cmd.Wait())
+	}
+	go func() {
+		_ = cmd.Wait() // how it ended is in its log
+		p.mu.Lock()
+		p.spent = cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
+		p.mu.Unlock()
+		_ = os.Remove(p.pids)
+		close(p.done)
+	}()
+	return p, nil
+}
+
+// signal sends a signal to the process, or to all of its group.
+func (p *process) signal(s syscall.Signal, group bool) {
+	select {
+	case <-p.done: // its number may be another's by now
+		return
+	default:
+	}
+	pid := p.cmd.Process.Pid
+	if group {
+		pid = -pid
+	}
+	_ = syscall.Kill(pid, s) // one that has just ended
+}
+
+// kill ends the process and all that it started, at once, and waits until they are gone.
+func (p *process) kill() error {
+	tree := descendants(p.cmd.Process.Pid)
+	p.signal(syscall.SIGKILL, true)
+	<-p.done
+	for _, pid := range tree {
+		_ = syscall.Kill(pid, syscall.SIGKILL) // PostgreSQL's children are groups of their own
+	}
+	return waitFor(30*time.Second, func() (bool, error) { return len(tree) == 0 || !anyAlive(tree), nil })
+}
+
+// stop asks the process to end, and kills it where it has not ended in time.
+func (p *process) stop(s syscall.Signal, within time.Duration) error {
+	p.signal(s, false)
+	select {
+	case <-p.done:
+	case <-time.After(within):
+	}
+	return p.kill()
+}
+
+// cpu is the CPU time of the process and of all that it started, those that have ended included.
+func (p *process) cpu() time.Duration {
+	select {
+	case <-p.done:
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return p.spent
+	default:
+	}
+	var sum time.Duration
+	for _, pid := range append(descendants(p.cmd.Process.Pid), p.cmd.Process.Pid) {
+		if s, ok := readStat(pid); ok {
+			sum += s.cpu
+		}
+	}
+	return sum
+}
+
+// unlessEnded makes of a question one for [waitFor] that fails where the process has ended.
+func (p *process) unlessEnded(ready func() bool) func() (bool, error) {
+	return func() (bool, error) {
+		select {
+		case <-p.done:
+			return false, fmt.Errorf("it has ended: %v", p.cmd.ProcessState)
+		default:
+			return ready(), nil
+		}
+	}
+}
+
+// tail returns the last lines of what the process printed.
+func (p *process) tail(lines int) string {
+	text, err := os.ReadFile(p.log)
+	if err != nil {
+		return err.Error()
+	}
+	return lastLines(text, lines)
+}
+
+// lastLines returns the end of a text.
+func lastLines(text []byte, n int) string {
+	lines := strings.Split(strings.TrimRight(string(text), "\n"), "\n")
+	return strings.Join(lines[max(0, len(lines)-n):], "\n")
+}
+
+// A stat is a line of /proc/PID/stat.
+type stat struct {
+	parent int
+	state  string
+	cpu    time.Duration // its own, and that of the children that it has waited for
+}
+
+func readStat(pid int) (s stat, ok bool) {
+	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return s, false
+	}
+	// The second field is a name in parentheses that may hold anything.
+	f := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
+	if len(f) < 15 {
+		return s, false
+	}
+	s.state = f[0]
+	s.parent, _ = strconv.Atoi(f[1])
+	for _, ticks := range f[11:15] {
+		n, _ := strconv.ParseInt(ticks, 10, 64)
+		s.cpu += time.Duration(n) * (time.Second / 100) // USER_HZ is 100 on every Linux that Go runs on
+	}
+	return s, true
+}
+
+// descendants returns the numbers of all processes that the process started, and those
+// that these started.
+func descendants(pid int) []int {
+	entries, _ := os.ReadDir("/proc")
+	children := map[int][]int{}
+	for _, e := range entries {
+		if n, err := strconv.Atoi(e.Name()); err == nil {
+			if s, ok := readStat(n); ok {
+				children[s.parent] = append(children[s.parent], n)
+			}
+		}
+	}
+	var all []int
+	for next := children[pid]; len(next) > 0; {
+		all = append(all, next...)
+		var deeper []int
+		for _, n := range next {
+			deeper = append(deeper, children[n]...)
+		}
+		next = deeper
+	}
+	return all
+}
+
+func anyAlive(pids []int) bool {
+	for _, pid := range pids {
+		if s, ok := readStat(pid); ok && s.state != "Z" {
+			return true
+		}
+	}
+	return false
+}
+
+// waitFor calls ready until it is true or fails.
+func waitFor(within time.Duration, ready func() (bool, error)) error {
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for end := time.Now().Add(within); ; <-tick.C {
+		switch ok, err := ready(); {
+		case err != nil:
+			return err
+		case ok:
+			return nil
+		case time.Now().After(end):
+			return fmt.Errorf("not ready after %v", within)
+		}
+	}
+}
+
+// A keeper is a shell that removes what its maker leaves behind.
+type keeper struct {
+	cmd *exec.Cmd
+	end io.Closer // what the shell reads: closing it makes the shell work
+}
+
+// keep starts the keeper of a folder: once the returned keeper is released, or this
+// process has ended, it kills the groups named in dir/groups and removes dir.
+func keep(dir string) (*keeper, error) {
+	const script = `read -r _; for f in "$1"/groups/*; do read -r g <"$f" && kill -s KILL -- "-$g"; done 2>/dev/null
+n=0; until rm -rf -- "$1" 2>/dev/null || [ $n = 100 ]; do n=$((n+1)); sleep 0.1; done # what was killed may write for a moment`
+	cmd := exec.Command("/bin/sh", "-c", script, "keeper", dir) //nolint:noctx // it must outlive every context
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}       // Ctrl-C is not for it
+	end, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	return &keeper{cmd, end}, cmd.Start()
+}
+
+// release makes the keeper do its work, and waits for it.
+func (k *keeper) release() error {
+	return errors.Join(k.end.Close(), k.cmd.Wait())
+}
+
+// freePort returns a TCP port of this machine on which nobody listens; see the package's
+// documentation for why the system is not asked.
+func freePort(ctx context.Context) (int, error) {
+	for range 1000 {
+		port := 10000 + rand.IntN(20000)
+		l, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:"+strconv.Itoa(port))
+		if err == nil {
+			return port, l.Close()
+		}
+	}
+	return 0, errors.New("no free port between 10000 and 30000")
+}

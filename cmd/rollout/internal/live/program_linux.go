@@ -1,0 +1,76 @@
+package live
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Build builds the program into a folder that goes with the test, and returns its path.
+func Build(t *testing.T) string {
+	t.Helper()
+	_, file, _, _ := runtime.Caller(0)
+	path := filepath.Join(t.TempDir(), "rollout")
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-o", path, "./cmd/rollout")
+	cmd.Dir = filepath.Join(filepath.Dir(file), "..", "..", "..", "..")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("build rollout: %v\n%s", err, out)
+	}
+	return path
+}
+
+// A Run is a run of the program that has ended.
+type Run struct {
+	Code           int
+	Stdout, Stderr string
+	CPU            time.Duration
+}
+
+// Run runs the program, as [Letta.Command] has it, and returns once it has ended. The test does
+// not fail by its exit code.
+func (l *Letta) Run(t *testing.T, program string, args ...string) Run {
+	t.Helper()
+	cmd := l.Command(t.Context(), program, args...)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		if _, ended := errors.AsType[*exec.ExitError](err); !ended {
+			t.Fatal(err)
+		}
+	}
+	s := cmd.ProcessState
+	return Run{s.ExitCode(), stdout.String(), stderr.String(), s.UserTime() + s.SystemTime()}
+}
+
+// MustRun is Run with the exit code that must come.
+func (l *Letta) MustRun(t *testing.T, code int, program string, args ...string) Run {
+	t.Helper()
+	r := l.Run(t, program, args...)
+	if r.Code != code {
+		t.Fatalf("rollout %s: exit code %d, want %d\n%s%s", strings.Join(args, " "), r.Code, code, r.Stdout, r.Stderr)
+	}
+	return r
+}
+
+// Command returns a command of the program that knows this Letta's password and nothing
+// of the environment's settings of the program.
+func (l *Letta) Command(ctx context.Context, program string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, program, args...)
+	for _, v := range os.Environ() {
+		if !strings.HasPrefix(v, "ROLLOUT_") && !strings.HasPrefix(v, "LETTA_") {
+			cmd.Env = append(cmd.Env, v)
+		}
+	}
+	if l.cfg.Password != "" {
+		cmd.Env = append(cmd.Env, "LETTA_PASSWORD="+l.cfg.Password, "ROLLOUT_SERVER_PASSWORD=${env:LETTA_PASSWORD}")
+	}
+	return cmd
+}

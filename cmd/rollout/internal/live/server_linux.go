@@ -1,0 +1,91 @@
+package live
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"time"
+)
+
+// A server is one process of Letta.
+type server struct {
+	l     *Letta
+	name  string
+	port  int
+	url   string
+	dir   string // it runs in it, and has its home there
+	p     *process
+	spent time.Duration // CPU time of the processes before p
+}
+
+func newServer(ctx context.Context, l *Letta, i int) (*server, error) {
+	port, err := freePort(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s := &server{l: l, name: "letta-" + strconv.Itoa(i), port: port, url: "http://127.0.0.1:" + strconv.Itoa(port)}
+	s.dir = filepath.Join(l.dir, "home-"+strconv.Itoa(i))
+	return s, os.Mkdir(s.dir, 0o755)
+}
+
+// start starts the process, which then takes ten seconds and more to answer.
+func (s *server) start() error {
+	l := s.l
+	cmd := exec.Command(l.in.inVenv("letta"), "server", "--host", "127.0.0.1", "--port", strconv.Itoa(s.port)) //nolint:noctx // the test ends it
+	cmd.Dir = s.dir
+	cmd.Env = []string{
+		"PATH=" + os.Getenv("PATH"),
+		"HOME=" + s.dir, "LETTA_DIR=" + s.dir, "TMPDIR=" + s.dir,
+		"LETTA_PG_URI=" + l.Postgres.uri(),
+		"HF_HUB_OFFLINE=1", "TRANSFORMERS_OFFLINE=1",
+		// A small environment for tools spares 3.5 s of CPU each; a reload would empty it.
+		"TOOL_EXEC_DIR=" + filepath.Join(l.dir, "tools"), "TOOL_EXEC_VENV_NAME=venv", "TOOL_EXEC_AUTORELOAD_VENV=false",
+	}
+	if l.cfg.Password != "" {
+		cmd.Env = append(cmd.Env, "LETTA_SERVER_SECURE=true", "LETTA_SERVER_PASSWORD="+l.cfg.Password)
+	}
+	if l.cfg.NoTraces {
+		cmd.Env = append(cmd.Env, "LETTA_TRACK_PROVIDER_TRACE=false")
+	}
+	if l.cfg.Pool {
+		// With a pool the server wants TLS of PostgreSQL, unless the URI says otherwise.
+		cmd.Env = append(cmd.Env, "LETTA_PG_URI="+l.Postgres.uri()+"?ssl=disable",
+			"LETTA_DISABLE_SQLALCHEMY_POOLING=false", "LETTA_PG_POOL_SIZE=50", "LETTA_PG_MAX_OVERFLOW=50")
+	}
+	cmd.Env = append(cmd.Env, l.cfg.Env...)
+	p, err := startProcess(l.dir, s.name, cmd)
+	if err != nil {
+		return err
+	}
+	if s.p != nil {
+		s.spent += s.p.cpu()
+	}
+	s.p = p
+	return nil
+}
+
+// wait returns once the server is healthy.
+func (s *server) wait(ctx context.Context) error {
+	if err := waitFor(4*time.Minute, s.p.unlessEnded(func() bool { return s.healthy(ctx) })); err != nil {
+		return fmt.Errorf("%s: %w\n%s", s.name, err, s.p.tail(60))
+	}
+	return nil
+}
+
+func (s *server) healthy(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url+"/v1/health/", nil)
+	if err != nil {
+		return false
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return false
+	}
+	return resp.Body.Close() == nil && resp.StatusCode == http.StatusOK
+}

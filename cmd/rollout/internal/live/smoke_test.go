@@ -1,0 +1,62 @@
+//go:build linux
+
+package live_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/live"
+	"github.com/rollout-rl/rollout/sink"
+)
+
+// TestSmoke: a server from nothing, an engine, and one collection whose rows hold what the
+// engine was given and what it said.
+func TestSmoke(t *testing.T) {
+	program := live.Build(t)
+	l := live.Start(t, live.Config{Password: "live password"})
+	engine := newStub(t, l.Model)
+	handle := l.Provider(t, "sglang-stub", engine.URL)
+
+	tasks := filepath.Join(t.TempDir(), "tasks.jsonl")
+	if err := os.WriteFile(tasks, []byte(`{"id":"hi","prompt":"Hi."}`+"\n"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(t.TempDir(), "run")
+	l.MustRun(t, exit.OK, program, "collect", "--server", l.URLs[0], "--model", handle, "--tokenizer", l.Model, "--tasks", tasks, "--samples", "2", "--out", dir)
+
+	log, err := sink.ReadLog(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := 0
+	for s := range log.Shards(sink.KindData) {
+		for r, err := range log.Rows(s) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			rows++
+			said := []int32{13048, 13, 151645}
+			if at := len(r.InputIDs) - len(said); at < 0 || !slices.Equal(r.InputIDs[at:], said) || !engine.got(r.InputIDs[:at]) {
+				t.Errorf("sample %d: the row is not what the engine saw: %v", r.SampleIndex, r.InputIDs)
+			}
+			if r.Verification != "count_verified" {
+				t.Errorf("sample %d: %s", r.SampleIndex, r.Verification)
+			}
+		}
+	}
+	if rows != 2 {
+		t.Errorf("%d rows, want 2", rows)
+	}
+	if left := l.Agents(t); len(left) > 0 {
+		t.Errorf("agents are left: %v", left)
+	}
+	if l.CPU() == 0 {
+		t.Error("the server took no time")
+	}
+	fmt.Fprintf(t.Output(), "Letta took %v of CPU\n", l.CPU())
+}

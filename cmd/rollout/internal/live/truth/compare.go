@@ -1,0 +1,343 @@
+package truth
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/rollout-rl/rollout/collector/letta/lettasim/enginesim"
+	"github.com/rollout-rl/rollout/sink"
+	"github.com/rollout-rl/rollout/tokenize"
+)
+
+// A comparison is one under way.
+type comparison struct {
+	calls    []enginesim.Call
+	used     []bool           // by call
+	byPrompt map[uint64][]int // calls by PromptSeed of their prompt
+	res      *Result
+}
+
+// A stand is what a run says of an agent as a whole.
+type stand struct {
+	failed bool // a failure names the whole sample
+	cut    bool // its last row was cut at the row limit: calls after it are in none
+	// trimmed is how many tokens n_trimmed names beyond those that its spans lack: outputs that
+	// were taken out as a whole.
+	trimmed int
+}
+
+// whole says that each of the agent's calls must be found.
+func (s *stand) whole() bool { return !s.failed && !s.cut }
+
+// Compare compares all rows and failures of a run with the calls of its engines. The calls
+// may hold more than those of this run only if they are not of its agents.
+func Compare(run *Run, calls []enginesim.Call) *Result {
+	c := comparison{calls: calls, used: make([]bool, len(calls)), byPrompt: map[uint64][]int{}, res: newResult()}
+	for i := range calls {
+		if calls[i].Sampled() {
+			seed := enginesim.PromptSeed(calls[i].InputIDs)
+			c.byPrompt[seed] = append(c.byPrompt[seed], i)
+		}
+	}
+	agents, samples := map[string]*stand{}, map[string]string{} // of samples the rollout that counts, if it has rows
+	of := func(agent string) *stand {
+		if agents[agent] == nil {
+			agents[agent] = new(stand)
+		}
+		return agents[agent]
+	}
+	for _, row := range run.Rows {
+		of(row.AgentID).cut = slices.Contains(row.Flags, "cut")
+		if id := samples[row.SampleKey]; id != "" && id != row.RolloutID {
+			c.wrong("%s: the sample has rows of two rollouts, %s and %s", rowName(row), id, row.RolloutID)
+		}
+		samples[row.SampleKey] = row.RolloutID
+		c.res.Trimmed += int(row.Trimmed)
+		of(row.AgentID).trimmed += c.row(row)
+	}
+	for _, failure := range run.Failures {
+		if failure.Call < 0 || len(failure.OutputIDs) == 0 { // a call whose tokens nobody kept
+			of(failure.AgentID).failed = true
+		} else {
+			of(failure.AgentID)
+		}
+		samples[failure.SampleKey] += "" // a sample without rows is one as well
+		c.failure(failure)
+	}
+	delete(agents, "")
+	c.res.Samples, c.res.Rows, c.res.Failures = len(samples), len(run.Rows), len(run.Failures)
+	c.rest(agents)
+	return c.res
+}
+
+// row compares one row. It returns how many tokens n_trimmed names beyond those that the spans
+// lack.
+func (c *comparison) row(row *sink.StoredRow) (trimmedMore int) {
+	c.res.Grades[row.Verification]++
+	c.res.Sources[row.PromptSource]++
+	for _, flag := range row.Flags {
+		c.res.Flags[flag]++
+	}
+	at := rowName(row)
+	if n := len(row.InputIDs); n != len(row.LossMask) || n != len(row.Logprobs) || row.Versions != nil && n != len(row.Versions) ||
+		len(row.TurnOffsets) != len(row.TurnRoles)+1 || row.TurnOffsets[0] != 0 || int(row.TurnOffsets[len(row.TurnRoles)]) != n {
+		c.wrong("%s: its columns have different lengths", at)
+		return 0
+	}
+	call, unscored, trimmed := 0, 0, 0
+	for k, role := range row.TurnRoles {
+		from, to := int(row.TurnOffsets[k]), int(row.TurnOffsets[k+1])
+		if from > to {
+			c.wrong("%s: span %d ends before it begins", at, k)
+			return 0
+		}
+		if role != int8(tokenize.RoleAssistant) {
+			if i := slices.Index(row.LossMask[from:to], 1); i >= 0 {
+				c.wrong("%s: token %d was not sampled and has mask 1", at, from+i)
+			}
+			continue
+		}
+		if missing, missed, ok := c.span(row, call, from, to); ok {
+			trimmed += missing
+			unscored += missed
+		}
+		call++
+	}
+	if trimmed > int(row.Trimmed) {
+		c.wrong("%s: %d sampled tokens are not in it, n_trimmed says %d", at, trimmed, row.Trimmed)
+	}
+	if unscored != int(row.Unscored) {
+		c.wrong("%s: %d sampled tokens have mask 0, n_unscored says %d", at, unscored, row.Unscored)
+	}
+	return max(0, int(row.Trimmed)-trimmed)
+}
+
+// span compares the span from to of a row, its call-th, with a call that is not used yet. It
+// returns how many tokens of that call are not in it, and how many have mask 0.
+func (c *comparison) span(row *sink.StoredRow, call, from, to int) (missing, unscored int, ok bool) {
+	at := fmt.Sprintf("%s, call %d", rowName(row), call)
+	c.res.Spans++
+	fits := func(i int) bool { return c.sampled(i, row, from, to) == "" }
+	if row.Verification == tokenize.Unverified.String() {
+		c.res.NotClaimed++
+	} else {
+		context := row.InputIDs[:from]
+		candidates := c.byPrompt[enginesim.PromptSeed(context)]
+		fits = func(i int) bool {
+			return slices.Contains(candidates, i) && slices.Equal(c.calls[i].InputIDs, context) && c.sampled(i, row, from, to) == ""
+		}
+	}
+	found := c.find(to-from, fits)
+	if found < 0 {
+		c.res.Astray++
+		c.wrong("%s: %s", at, c.explain(row, from, to))
+		return 0, 0, false
+	}
+	c.used[found] = true
+	truth := &c.calls[found]
+	c.res.InRows.add(truth)
+	for i := from; i < to; i++ {
+		if row.LossMask[i] == 0 {
+			unscored++
+			if p := float64(truth.Logprobs[i-from]); !math.IsNaN(p) && !math.IsInf(p, 0) {
+				c.wrong("%s: token %d has mask 0, and the engine gave the log-probability %v", at, i, p)
+			}
+		}
+	}
+	c.facts(at, row, call, from, to, truth)
+	return len(truth.OutputIDs) - (to - from), unscored, true
+}
+
+// sampled says how the span differs from what call i sampled; empty: it does not. A span may
+// lack the end of the output.
+func (c *comparison) sampled(i int, row *sink.StoredRow, from, to int) string {
+	truth := &c.calls[i]
+	if to-from > len(truth.OutputIDs) || to == from {
+		return fmt.Sprintf("%d tokens, the engine sampled %d", to-from, len(truth.OutputIDs))
+	}
+	for j := from; j < to; j++ {
+		switch {
+		case row.InputIDs[j] != truth.OutputIDs[j-from]:
+			return fmt.Sprintf("token %d is %d, the engine sampled %d", j, row.InputIDs[j], truth.OutputIDs[j-from])
+		case row.LossMask[j] == 1 && math.Float32bits(row.Logprobs[j]) != math.Float32bits(truth.Logprobs[j-from]):
+			return fmt.Sprintf("token %d has the log-probability %v, the engine's is %v", j, row.Logprobs[j], truth.Logprobs[j-from])
+		case row.LossMask[j] == 0 && math.Float32bits(row.Logprobs[j]) != 0:
+			return fmt.Sprintf("token %d has mask 0 and the log-probability %v", j, row.Logprobs[j])
+		}
+	}
+	return ""
+}
+
+// facts compares what the row says of a call besides its tokens.
+func (c *comparison) facts(at string, row *sink.StoredRow, call, from, to int, truth *enginesim.Call) {
+	if row.Versions != nil {
+		if v := row.Versions[from]; v >= 0 {
+			c.res.Versions[strconv.Itoa(int(v))]++
+		}
+		want, err := strconv.ParseInt(truth.Version, 10, 32)
+		for i := from; i < to; i++ {
+			if v := int64(row.Versions[i]); v != -1 && (err != nil || v != want) {
+				c.wrong("%s: token %d has the version %d, the engine's was %s", at, i, v, truth.Version)
+				break
+			}
+		}
+	}
+	switch {
+	case call >= len(row.FinishReasons):
+		c.wrong("%s: there are %d finish reasons", at, len(row.FinishReasons))
+	case row.FinishReasons[call] != "" && row.FinishReasons[call] != truth.Finish.Type:
+		c.wrong("%s: ended by %s, the engine says %s", at, row.FinishReasons[call], truth.Finish.Type)
+	}
+	var temperature, topP *float32
+	var topK, maxNew *int32
+	var params map[string]json.RawMessage
+	if json.Unmarshal(truth.Sampling, &params) != nil {
+		return
+	}
+	read := func(v any, names ...string) {
+		for _, name := range names {
+			if raw, ok := params[name]; ok && json.Unmarshal(raw, v) == nil {
+				return
+			}
+		}
+	}
+	read(&temperature, "temperature")
+	read(&topP, "top_p")
+	read(&topK, "top_k")
+	read(&maxNew, "max_new_tokens", "max_completion_tokens", "max_tokens")
+	differ(c, at, "temperature", row.Temperature, temperature)
+	differ(c, at, "top_p", row.TopP, topP)
+	differ(c, at, "top_k", row.TopK, topK)
+	differ(c, at, "max_new_tokens", row.MaxNewTokens, maxNew)
+}
+
+// differ notes where a row names a parameter that the engine was not told.
+func differ[T comparable](c *comparison, at, name string, row, told *T) {
+	if row != nil {
+		c.res.Told[fmt.Sprintf("%s %v", name, *row)]++
+	}
+	if row == nil || told != nil && *row == *told {
+		return
+	}
+	if told == nil {
+		c.wrong("%s: %s is %v, the engine was told nothing", at, name, *row)
+		return
+	}
+	c.wrong("%s: %s is %v, the engine was told %v", at, name, *row, *told)
+}
+
+// explain says what is wrong with a span that no unused call fits.
+func (c *comparison) explain(row *sink.StoredRow, from, to int) string {
+	context := row.InputIDs[:from]
+	for i := range c.calls {
+		if c.calls[i].Sampled() && slices.Equal(c.calls[i].InputIDs, context) {
+			if how := c.sampled(i, row, from, to); how != "" {
+				return fmt.Sprintf("under the prompt of engine call %d: %s", c.calls[i].N, how)
+			}
+			return fmt.Sprintf("engine call %d is in another span already", c.calls[i].N)
+		}
+	}
+	for i := range c.calls {
+		if how := c.sampled(i, row, from, to); c.calls[i].Sampled() && how == "" {
+			truth := &c.calls[i]
+			n := 0
+			for n < len(context) && n < len(truth.InputIDs) && context[n] == truth.InputIDs[n] {
+				n++
+			}
+			return fmt.Sprintf("the context has %d tokens, engine call %d (script %s, step %d) that sampled these was given %d; they differ at token %d: %v and %v",
+				len(context), truth.N, truth.Script, truth.Step, len(truth.InputIDs), n, some(context, n), some(truth.InputIDs, n))
+		}
+	}
+	return "the engine never sampled these tokens"
+}
+
+// some are a few ids from n on.
+func some(ids []int32, n int) []int32 { return ids[min(n, len(ids)):min(n+8, len(ids))] }
+
+// find returns an unused call that fits: one with n sampled tokens, or else one with more or
+// fewer.
+func (c *comparison) find(n int, fits func(i int) bool) int {
+	other := -1
+	for i := range c.calls {
+		if c.used[i] || !c.calls[i].Sampled() || !fits(i) {
+			continue
+		}
+		if len(c.calls[i].OutputIDs) == n {
+			return i
+		}
+		if other < 0 {
+			other = i
+		}
+	}
+	return other
+}
+
+// failure finds the calls whose tokens a failure holds.
+func (c *comparison) failure(f *sink.StoredFailure) {
+	name := f.Class
+	if f.Reason != "" {
+		name += "/" + f.Reason
+	}
+	c.res.Reasons[name]++
+	for at := 0; at < len(f.OutputIDs); {
+		i := c.find(len(f.OutputIDs)-at, func(i int) bool { return c.holds(f, at, &c.calls[i]) })
+		if i < 0 {
+			c.wrong("failure of %s sample %d (%s, call %d): the engine did not sample its tokens from %d on, or they are elsewhere too", f.TaskID, f.SampleIndex, name, f.Call, at)
+			return
+		}
+		c.used[i] = true
+		c.res.Quarantined.add(&c.calls[i])
+		at += len(c.calls[i].OutputIDs)
+	}
+}
+
+// holds reports whether the tokens of the failure from at on are those of the call.
+func (c *comparison) holds(f *sink.StoredFailure, at int, truth *enginesim.Call) bool {
+	n := len(truth.OutputIDs)
+	if at+n > len(f.OutputIDs) || !slices.Equal(f.OutputIDs[at:at+n], truth.OutputIDs) {
+		return false
+	}
+	if len(f.Logprobs) != len(f.OutputIDs) {
+		return true // that is what failed
+	}
+	return slices.EqualFunc(f.Logprobs[at:at+n], truth.Logprobs, func(a, b float32) bool {
+		return math.Float32bits(a) == math.Float32bits(b) || math.IsNaN(float64(a)) && (math.IsNaN(float64(b)) || math.IsInf(float64(b), 0))
+	})
+}
+
+// rest sorts the calls that are in no row and in no failure.
+func (c *comparison) rest(agents map[string]*stand) {
+	for i := range c.calls {
+		truth := &c.calls[i]
+		agent, _, _ := strings.Cut(truth.Agent, " ")
+		switch {
+		case !truth.Sampled():
+			c.res.Refused++
+		case c.used[i]:
+		case truth.Script == "":
+			c.res.Other.add(truth)
+		case agents[agent] != nil && agents[agent].trimmed >= len(truth.OutputIDs):
+			agents[agent].trimmed -= len(truth.OutputIDs)
+			c.res.Named.add(truth)
+		case truth.Status == 200 && agents[agent] != nil && agents[agent].whole():
+			c.wrong("engine call %d (script %s, step %d, %s): its agent has rows or failures, and its %d tokens are in none of them", truth.N, truth.Script, truth.Step, agent, len(truth.OutputIDs))
+		case agents[agent] != nil && !agents[agent].whole():
+			c.res.Named.add(truth)
+		default:
+			c.res.Lost.add(truth)
+		}
+	}
+	for agent, s := range agents {
+		if s.trimmed > 0 {
+			c.wrong("%s: n_trimmed names %d tokens more than the engine sampled and its rows lack", agent, s.trimmed)
+		}
+	}
+}
+
+func rowName(row *sink.StoredRow) string {
+	return fmt.Sprintf("%s sample %d row %d/%d (%s, %s)", row.TaskID, row.SampleIndex, row.SegmentIndex, row.SegmentCount, row.Verification, row.PromptSource)
+}

@@ -1,0 +1,211 @@
+package truth
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/rollout-rl/rollout/sink"
+	"github.com/rollout-rl/rollout/tokenize"
+)
+
+// A Sameness is what [Same] found.
+type Sameness struct {
+	Calls   int // of which both runs claim the context, and the same one
+	Rows    int // in whose samples both runs have everything: they have the same spans
+	Missing int // calls of which only the first run claims the context
+	// Alone says which rows of the first those are in.
+	Alone []string
+	// Differences says what differs, each in a line; Differing counts them all.
+	Differences []string
+	Differing   int
+}
+
+func (s *Sameness) String() string {
+	var out strings.Builder
+	fmt.Fprintf(&out, "  %-12s %d calls under the same context, %d whole rows; %d calls are in the first alone\n", "same", s.Calls, s.Rows, s.Missing)
+	for _, row := range s.Alone {
+		fmt.Fprintf(&out, "    %s\n", row)
+	}
+	fmt.Fprintf(&out, "  %-12s %d\n", "different", s.Differing)
+	for _, d := range s.Differences {
+		fmt.Fprintf(&out, "    %s\n", d)
+	}
+	return out.String()
+}
+
+func (s *Sameness) differs(format string, args ...any) {
+	if s.Differing++; len(s.Differences) < maxWrong {
+		s.Differences = append(s.Differences, fmt.Sprintf(format, args...))
+	}
+}
+
+// A claimed is a call in a row that claims its context.
+type claimed struct {
+	row  *sink.StoredRow
+	call int // its number among the row's calls
+	span int
+	used bool
+}
+
+// Same compares two runs of the same tasks by the calls whose contexts both claim. A call is
+// known again by what was sampled, ids and log-probabilities, so the engine must sample by the
+// marker alone. show makes of a context what must be equal, without what is another's in every
+// rollout: the agent's id, the time. Nil compares the ids.
+//
+// Of samples of which both runs have every call, and which were read from as many server runs,
+// the rows must have the same spans, and end the same way.
+func Same(first, second *Run, show func(ids []int32) string) *Sameness {
+	if show == nil {
+		show = func(ids []int32) string { return fmt.Sprint(ids) }
+	}
+	s := &Sameness{}
+	of, whole, wholeToo := claims(second), withoutFailures(first), withoutFailures(second)
+	for _, row := range first.Rows {
+		if row.Verification == tokenize.Unverified.String() {
+			continue
+		}
+		last := row // what the second run has instead of the row
+		for k, span := range assistants(row) {
+			c := pick(of[sampledIn(row, span)], row, span, show)
+			if c == nil {
+				if s.Missing++; len(s.Alone) < maxWrong {
+					s.Alone = append(s.Alone, fmt.Sprintf("%s, call %d", rowName(row), k))
+				}
+				last = nil
+				continue
+			}
+			c.used = true
+			at := fmt.Sprintf("%s, call %d", rowName(row), k)
+			if a, b := show(before(row, span)), show(before(c.row, c.span)); a != b {
+				s.differs("%s: the context differs from that in %s: %s", at, rowName(c.row), unlike(a, b))
+				continue
+			}
+			s.Calls++
+			facts(s, at, row, c, span, k)
+			last = c.row
+		}
+		if last == nil || last == row || !whole[row.SampleKey] || !wholeToo[last.SampleKey] || len(row.RunIDs) != len(last.RunIDs) {
+			continue
+		}
+		if a, b := shape(row, show), shape(last, show); a != b {
+			s.differs("%s: the row differs from %s: %s", rowName(row), rowName(last), unlike(a, b))
+			continue
+		}
+		s.Rows++
+	}
+	return s
+}
+
+// claims are the calls of which a run claims the context, by what was sampled.
+func claims(run *Run) map[string][]*claimed {
+	all := map[string][]*claimed{}
+	for _, row := range run.Rows {
+		if row.Verification == tokenize.Unverified.String() {
+			continue
+		}
+		for k, span := range assistants(row) {
+			key := sampledIn(row, span)
+			all[key] = append(all[key], &claimed{row: row, call: k, span: span})
+		}
+	}
+	return all
+}
+
+// withoutFailures are the samples of which no call is missing in the rows.
+func withoutFailures(run *Run) map[string]bool {
+	whole := map[string]bool{}
+	for _, row := range run.Rows {
+		whole[row.SampleKey] = true
+	}
+	for _, f := range run.Failures {
+		whole[f.SampleKey] = false
+	}
+	return whole
+}
+
+// assistants are the numbers of the spans that were sampled.
+func assistants(row *sink.StoredRow) (spans []int) {
+	for k, role := range row.TurnRoles {
+		if role == int8(tokenize.RoleAssistant) {
+			spans = append(spans, k)
+		}
+	}
+	return spans
+}
+
+func before(row *sink.StoredRow, span int) []int32 { return row.InputIDs[:row.TurnOffsets[span]] }
+
+// sampledIn is what was sampled in a span: ids, mask, and the bits of the log-probabilities.
+func sampledIn(row *sink.StoredRow, span int) string {
+	var out strings.Builder
+	for i := row.TurnOffsets[span]; i < row.TurnOffsets[span+1]; i++ {
+		fmt.Fprintf(&out, "%d:%d:%08x ", row.InputIDs[i], row.LossMask[i], math.Float32bits(row.Logprobs[i]))
+	}
+	return out.String()
+}
+
+// pick returns the call that is not used yet, of several one with the same context.
+func pick(of []*claimed, row *sink.StoredRow, span int, show func([]int32) string) *claimed {
+	free := slices.DeleteFunc(slices.Clone(of), func(c *claimed) bool { return c.used })
+	if len(free) == 0 {
+		return nil
+	}
+	if len(free) > 1 {
+		context := show(before(row, span))
+		for _, c := range free {
+			if show(before(c.row, c.span)) == context {
+				return c
+			}
+		}
+	}
+	return free[0]
+}
+
+// facts compares what both rows know of a call besides its tokens.
+func facts(s *Sameness, at string, row *sink.StoredRow, c *claimed, span, k int) {
+	if a, b := reason(row, k), reason(c.row, c.call); a != "" && b != "" && a != b {
+		s.differs("%s: ended by %s and by %s", at, a, b)
+	}
+	if row.Versions == nil || c.row.Versions == nil {
+		return
+	}
+	a, b := row.Versions[row.TurnOffsets[span]], c.row.Versions[c.row.TurnOffsets[c.span]]
+	if a >= 0 && b >= 0 && a != b {
+		s.differs("%s: of version %d and of %d", at, a, b)
+	}
+}
+
+func reason(row *sink.StoredRow, call int) string {
+	if call >= len(row.FinishReasons) {
+		return ""
+	}
+	return row.FinishReasons[call]
+}
+
+// shape is all of a row that must be the same where its sample is whole.
+func shape(row *sink.StoredRow, show func([]int32) string) string {
+	var out strings.Builder
+	fmt.Fprintf(&out, "%s, %s, segment %d of %d, truncated %v, %d unscored, %d trimmed", row.Status, row.StopReason, row.SegmentIndex, row.SegmentCount, row.Truncated, row.Unscored, row.Trimmed)
+	for k, role := range row.TurnRoles {
+		fmt.Fprintf(&out, "\n%d ", role)
+		if role == int8(tokenize.RoleAssistant) {
+			out.WriteString(sampledIn(row, k))
+		} else {
+			out.WriteString(show(row.InputIDs[row.TurnOffsets[k]:row.TurnOffsets[k+1]]))
+		}
+	}
+	return out.String()
+}
+
+// unlike shows where two texts begin to differ.
+func unlike(a, b string) string {
+	n := 0
+	for n < len(a) && n < len(b) && a[n] == b[n] {
+		n++
+	}
+	from := max(0, n-40)
+	cut := func(s string) string { return s[min(from, len(s)):min(n+60, len(s))] }
+	return fmt.Sprintf("%q and %q", cut(a), cut(b))
+}
