@@ -60,7 +60,7 @@ func Builtin() map[string]Script {
 		"length":         {Replies: []Reply{{Text: "Counting for ever: one, two, three, %word%, ", Repeat: 4, Finish: "length"}}},
 		"length-tool":    {Replies: []Reply{{Text: add(2, 3) + "\nand then", Finish: "length"}, {Text: "The limit hid behind a call."}}},
 		"length-full":    {Replies: []Reply{{Text: "Row %n% %word%. ", Repeat: 3000}}},
-		"large":          {Replies: []Reply{{Text: Think(strings.Repeat("Consider item %n%: %word%.\n", 200), add(7, 8))}, {Text: "Row %n% of %word%.\n", Repeat: 300}}},
+		"large":          {Replies: []Reply{{Text: Think(strings.Repeat("Consider item %n%: %word%.\n", 200), add(7, 8))}, {Text: "Row %n% of %word%.\n", Repeat: 450}}},
 		"empty":          {Replies: []Reply{{Text: ""}}},
 		"abort":          {Replies: []Reply{{Text: "This ends in the mid", Finish: "abort"}}},
 		"nan":            {Replies: []Reply{{Text: add(1, 1)}, {Text: "One is not a number.", Plant: map[int]string{1: "NaN"}}}},

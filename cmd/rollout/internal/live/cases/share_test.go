@@ -43,7 +43,7 @@ func TestShare(t *testing.T) {
 		// A trace of each send with several tools, which shows their order; and two more.
 		t.Run(m.name, func(t *testing.T) {
 			w.engine.setVersion(t, m.weights)
-			w.share(t, collection{name: m.name, tasks: m.tasks, samples: 24}, 2+m.several)
+			w.share(t, collection{name: m.name, tasks: m.tasks, samples: 12}, 2+m.several)
 		})
 	}
 	for servers := 1; servers <= 2; servers++ {

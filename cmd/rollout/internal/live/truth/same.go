@@ -15,6 +15,9 @@ type Sameness struct {
 	Calls   int // of which both runs claim the context, and the same one
 	Rows    int // in whose samples both runs have everything: they have the same spans
 	Missing int // calls of which only the first run claims the context
+	// Mixed counts rows of samples whose tools changed their order. Such a sample is split where
+	// that happened, so only its calls are compared.
+	Mixed int
 	// Alone says which rows of the first those are in.
 	Alone []string
 	// Differences says what differs, each in a line; Differing counts them all.
@@ -24,7 +27,7 @@ type Sameness struct {
 
 func (s *Sameness) String() string {
 	var out strings.Builder
-	fmt.Fprintf(&out, "  %-12s %d calls under the same context, %d whole rows; %d calls are in the first alone\n", "same", s.Calls, s.Rows, s.Missing)
+	fmt.Fprintf(&out, "  %-12s %d calls under the same context, %d whole rows, %d not compared as a whole; %d calls are in the first alone\n", "same", s.Calls, s.Rows, s.Mixed, s.Missing)
 	for _, row := range s.Alone {
 		fmt.Fprintf(&out, "    %s\n", row)
 	}
@@ -52,16 +55,18 @@ type claimed struct {
 // Same compares two runs of the same tasks by the calls whose contexts both claim. A call is
 // known again by what was sampled, ids and log-probabilities, so the engine must sample by the
 // marker alone. show makes of a context what must be equal, without what is another's in every
-// rollout: the agent's id, the time. Nil compares the ids.
+// rollout: the agent's id, the time. Nil compares the ids. order returns the order in which a
+// context lists the tools; nil: it never changes.
 //
 // Of samples of which both runs have every call, and which were read from as many server runs,
 // the rows must have the same spans, and end the same way.
-func Same(first, second *Run, show func(ids []int32) string) *Sameness {
+func Same(first, second *Run, show, order func(ids []int32) string) *Sameness {
 	if show == nil {
 		show = func(ids []int32) string { return fmt.Sprint(ids) }
 	}
 	s := &Sameness{}
 	of, whole, wholeToo := claims(second), withoutFailures(first), withoutFailures(second)
+	mixed, mixedToo := reordered(first, order), reordered(second, order)
 	for _, row := range first.Rows {
 		if row.Verification == tokenize.Unverified.String() {
 			continue
@@ -87,6 +92,10 @@ func Same(first, second *Run, show func(ids []int32) string) *Sameness {
 			last = c.row
 		}
 		if last == nil || last == row || !whole[row.SampleKey] || !wholeToo[last.SampleKey] || len(row.RunIDs) != len(last.RunIDs) {
+			continue
+		}
+		if mixed[row.SampleKey] || mixedToo[last.SampleKey] {
+			s.Mixed++
 			continue
 		}
 		if a, b := shape(row, show), shape(last, show); a != b {
@@ -123,6 +132,22 @@ func withoutFailures(run *Run) map[string]bool {
 		whole[f.SampleKey] = false
 	}
 	return whole
+}
+
+// reordered are the samples whose contexts list the tools in more than one order.
+func reordered(run *Run, order func(ids []int32) string) map[string]bool {
+	mixed, seen := map[string]bool{}, map[string]string{}
+	if order == nil {
+		return mixed
+	}
+	for _, row := range run.Rows {
+		o := order(row.InputIDs)
+		if before, ok := seen[row.SampleKey]; ok && before != o {
+			mixed[row.SampleKey] = true
+		}
+		seen[row.SampleKey] = o
+	}
+	return mixed
 }
 
 // assistants are the numbers of the spans that were sampled.

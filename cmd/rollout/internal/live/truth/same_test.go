@@ -15,21 +15,26 @@ func TestSame(t *testing.T) {
 	first, _ := world()
 	second, _ := world()
 	slices.Reverse(second.Rows)
-	if s := truth.Same(first, second, nil); s.Calls != 4 || s.Rows != 2 || s.Missing+s.Differing != 0 {
+	if s := truth.Same(first, second, nil, nil); s.Calls != 4 || s.Rows != 2 || s.Missing+s.Differing != 0 {
 		t.Errorf("in another order:\n%s", s) // the sample with a failure is not compared as a whole
 	}
 	less, _ := world()
 	less.Rows = less.Rows[1:]
-	if s := truth.Same(less, second, nil); s.Calls != 2 || s.Missing+s.Differing != 0 {
+	if s := truth.Same(less, second, nil, nil); s.Calls != 2 || s.Missing+s.Differing != 0 {
 		t.Errorf("one that claims less:\n%s", s)
 	}
-	if s := truth.Same(second, less, nil); s.Missing != 2 || s.Differing != 0 {
+	if s := truth.Same(second, less, nil, nil); s.Missing != 2 || s.Differing != 0 {
 		t.Errorf("one that claims more:\n%s", s)
 	}
 	first.Rows[0].InputIDs[0] = 77
 	byLength := func(ids []int32) string { return fmt.Sprint(len(ids)) }
-	if s := truth.Same(first, second, byLength); s.Calls != 4 || s.Differing != 0 {
+	if s := truth.Same(first, second, byLength, nil); s.Calls != 4 || s.Differing != 0 {
 		t.Errorf("another id that is not shown:\n%s", s)
+	}
+	tools := func(ids []int32) string { return fmt.Sprint(ids[0]) } // the first id stands for their order
+	second.Rows[0].InputIDs[0] = 78
+	if s := truth.Same(second, first, byLength, tools); s.Calls != 4 || s.Mixed == 0 || s.Differing != 0 {
+		t.Errorf("tools in another order in one row of a sample:\n%s", s)
 	}
 	for _, tt := range []struct {
 		name               string
@@ -52,7 +57,7 @@ func TestSame(t *testing.T) {
 			a, _ := world()
 			b, _ := world()
 			tt.plant(b)
-			s := truth.Same(a, b, nil)
+			s := truth.Same(a, b, nil, nil)
 			if s.Differing != tt.differing || s.Missing != tt.missing {
 				t.Errorf("%d differences and %d missing, want %d and %d\n%s", s.Differing, s.Missing, tt.differing, tt.missing, s)
 			}
