@@ -26,7 +26,7 @@ func TestShare(t *testing.T) {
 	if testing.Short() {
 		t.Skip("the short form of the tests: nothing is measured")
 	}
-	w := newWorld(t, live.Config{Servers: 2})
+	w := newWorld(t, live.Config{Servers: 4})
 	for _, m := range []struct {
 		name    string
 		tasks   []task
@@ -36,7 +36,7 @@ func TestShare(t *testing.T) {
 		{"one call", []task{play("single", "single").uses()}, 0, "3"},
 		{"one tool", []task{play("tool", "tool").uses("add")}, 0, "3"},
 		{"one tool, three messages", []task{play("three-one", "tool", "single", "tool").uses("add")}, 0, "default"},
-		{"one tool, three messages, numbered weights", []task{play("three-numbered", "tool", "single", "tool").uses("add")}, 1, "3"}, // a trace has the number
+		{"one tool, three messages, numbered weights", []task{play("three-numbered", "tool", "single", "tool").uses("add")}, 1, "3"}, // no send has several tools: one above the bar, as only a trace has the number
 		{"five tools", []task{play("many", "many")}, 1, "3"},
 		{"five tools, three messages", []task{play("three", "many", "think-tool", "single")}, 3, "3"},
 	} {
@@ -46,7 +46,9 @@ func TestShare(t *testing.T) {
 			w.share(t, collection{name: m.name, tasks: m.tasks, samples: 12}, 2+m.several)
 		})
 	}
-	for servers := 1; servers <= 2; servers++ {
+	// What a process does once, at its first rollouts, is not measured.
+	t.Run("warm", func(t *testing.T) { w.pace(t, 4) })
+	for _, servers := range []int{1, 2, 4} {
 		t.Run(fmt.Sprintf("%d servers", servers), func(t *testing.T) { w.pace(t, servers) })
 	}
 	// What doctor --tune says of a pool.
@@ -59,7 +61,7 @@ func TestShare(t *testing.T) {
 // What it finds depends on the machine, so it is only said.
 func (w *world) pace(t *testing.T, servers int) {
 	t.Helper()
-	c := collection{name: "pace", tasks: []task{play("single", "single").uses(), play("tool", "tool").uses("add")}, samples: 24}
+	c := collection{name: "pace", tasks: []task{play("single", "single").uses(), play("tool", "tool").uses("add")}, samples: 12 * servers}
 	c.settings = map[string]any{"server": map[string]any{"max_in_flight": 8}}
 	for _, u := range w.l.URLs[1:servers] {
 		c.args = append(c.args, "--server", u)
