@@ -1,7 +1,6 @@
 package live
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -186,22 +185,6 @@ func (l *Letta) CPU() time.Duration {
 func (l *Letta) ServerCPU(i int) time.Duration {
 	s := l.servers[i]
 	return s.spent + s.p.cpu()
-}
-
-// TimedOut is how many rollouts the servers have ended with a TimeoutError so far. It was seen
-// once, of a server without a pool, a minute after its last sign. Why is not known: the log
-// names no place. The driver of PostgreSQL waits so long for a connection.
-func (l *Letta) TimedOut(t *testing.T) int {
-	t.Helper()
-	n := 0
-	for _, s := range l.servers {
-		text, err := os.ReadFile(s.p.log)
-		if err != nil {
-			t.Fatal(err)
-		}
-		n += bytes.Count(text, []byte("exception_type=TimeoutError"))
-	}
-	return n
 }
 
 // Client returns a client of a server.
