@@ -97,6 +97,8 @@ var requestSeeds = []string{
 	`{"input_ids":[[1],[2]],"sampling_params":[{},{"n":2}]}`, `{"text":"hello","sampling_params":null}`, `{"input_ids":[]}`, `{ }`, `{"sampling_params":{}}`,
 	`{"model":"m","messages":[{"role":"user","content":"x"}],"temperature":0.7,"max_tokens":5,"max_completion_tokens":9,"n":1,"seed":3,"stop":"x"}`,
 	`{"model":"m","prompt":[1,2,3],"max_tokens":5,"logprobs":1,"stream":true}`, `{"prompt":"text"}`, `{"prompt":["a"]}`, `[]`, `{"input_ids":[1],"input_ids":[2]}`,
+	`{"input_ids":[1],"priority":1E164478948,"sampling_params":{"frequency_penalty":-1e999}}`,
+	`{"input_ids":[1],"sampling_params":{"stop":["a",10]}}`, `{"input_ids":[1],"sampling_params":{"stop":["a",null],"sampling_seed":0.0,"top_k":1e1}}`,
 }
 
 // FuzzRequest: a request gives what encoding/json gives, or nothing. With settings and asks

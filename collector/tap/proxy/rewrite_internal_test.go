@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"bytes"
 	"encoding/json"
 	"reflect"
 	"slices"
@@ -16,11 +17,12 @@ func checkEdited(t *testing.T, d dialect, q *request, set *Set) {
 	t.Helper()
 	edits := q.edits(d, set, true)
 	out := edited(q.body, edits)
-	var before, after map[string]any
-	if err := json.Unmarshal(q.body, &before); err != nil {
+	before, err := plainValue[map[string]any](q.body)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if err := json.Unmarshal(out, &after); err != nil {
+	after, err := plainValue[map[string]any](out)
+	if err != nil {
 		t.Fatalf("%s became %s: %v", q.body, out, err)
 	}
 	place := before
@@ -32,16 +34,16 @@ func checkEdited(t *testing.T, d dialect, q *request, set *Set) {
 		before["sampling_params"] = place
 	}
 	for _, m := range set.members(d.keys(q.path)) {
-		var v any
-		if err := json.Unmarshal([]byte(m.value), &v); err != nil {
+		v, err := plainValue[any]([]byte(m.value))
+		if err != nil {
 			t.Fatal(err)
 		}
 		place[m.key] = v
 	}
 	for _, a := range d.asks(q) {
 		if _, has := before[a.key]; !has {
-			var v any
-			if err := json.Unmarshal([]byte(a.value), &v); err != nil {
+			v, err := plainValue[any]([]byte(a.value))
+			if err != nil {
 				t.Fatal(err)
 			}
 			before[a.key] = v
@@ -62,6 +64,14 @@ func checkEdited(t *testing.T, d dialect, q *request, set *Set) {
 	if rest != "" {
 		t.Fatalf("%s became %s: %q is too much", q.body, out, rest)
 	}
+}
+
+// plainValue is what encoding/json reads in text. Its numbers are as they are written: a body
+// may have one that no float64 holds.
+func plainValue[T any](text []byte) (v T, err error) {
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber()
+	return v, d.Decode(&v)
 }
 
 func TestEdits(t *testing.T) {
