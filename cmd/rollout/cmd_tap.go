@@ -210,7 +210,7 @@ func (p *program) serveTap(ctx context.Context, o *tapOptions, tapped *proxy.Pro
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	server := &http.Server{Handler: tapped, ReadHeaderTimeout: 30 * time.Second, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug)}
-	defer machine.CollectOften()()
+	go machine.BoundTapMemory(ctx)
 	served, checked := make(chan error, 1), make(chan struct{}) // one: Serve returns once, also when nobody waits any more
 	go func() { served <- server.Serve(listener) }()
 	go func() { defer close(checked); tapped.Run(ctx) }()

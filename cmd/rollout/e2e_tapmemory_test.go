@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -16,13 +17,12 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 )
 
-// TestGateTapMemory: what a tap has resident for a thousand calls that wait for their engine,
+// TestGateTapMemory: what a tap has resident for a thousand calls that are with their engine,
 // over what it has when it is idle, is no more than so much for each, also after the calls of
-// several waves. Each is the next one of its chain, with some 8,000 ids; the spool's memory of
-// them is counted too.
+// several waves. Each has some 8,000 ids; the spool's memory of them is counted too.
 func TestGateTapMemory(t *testing.T) {
 	if testing.Short() {
-		t.Skip("takes 10 seconds: run without -short")
+		t.Skip("takes a minute: run without -short")
 	}
 	if raceEnabled || runtime.GOOS != "linux" {
 		t.Skip("reads /proc, which is Linux's; and the race detector takes memory of its own")
@@ -30,9 +30,36 @@ func TestGateTapMemory(t *testing.T) {
 	if os.Getenv("GOGC") != "" || os.Getenv("GOMEMLIMIT") != "" {
 		t.Skip("GOGC or GOMEMLIMIT is set")
 	}
-	// Measured: 105 to 116 KB, and 350 KB before prompts were packed. How much garbage there
-	// is when one looks depends on the machine.
-	const calls, waves, most = 1000, 4, 160 << 10
+	for _, s := range []tapShape{
+		{name: "one document", tokens: 400, most: 128 << 10},
+		{name: "stream", tokens: 400, streamed: true, most: 128 << 10},
+		{name: "long answers", tokens: 4000, most: 128 << 10},
+		{name: "each call another prompt", tokens: 400, unrelated: true, most: 128 << 10},
+		// Measured: 106 to 154 KB. Half of the answer is 16 KB of it, and what the spool remembers
+		// of the calls before, which are as long, is 23.
+		{name: "long stream", tokens: 4000, streamed: true, most: 176 << 10},
+	} {
+		t.Run(s.name, s.run)
+	}
+}
+
+// A tapShape is what the calls of a wave look like.
+type tapShape struct {
+	name      string
+	tokens    int   // of an answer
+	most      int64 // bytes of resident memory for an open call
+	streamed  bool  // the calls are looked at when half of each answer has passed, and not before its head
+	unrelated bool  // no prompt begins as another one
+}
+
+// What a prompt has at most: a chain that is longer ends, and another one begins.
+const tapMemoryPrompt = 9_000
+
+// How many calls are open at once.
+const tapMemoryCalls = 1000
+
+func (s tapShape) run(t *testing.T) {
+	const waves = 4
 	r := rand.New(rand.NewPCG(14, 8))
 	list := func(n int) string {
 		var b strings.Builder
@@ -41,67 +68,53 @@ func TestGateTapMemory(t *testing.T) {
 		}
 		return b.String()
 	}
-	waiting, release := make(chan struct{}, calls), make(chan struct{})
-	var mu sync.Mutex
-	gate := func() chan struct{} {
-		mu.Lock()
-		defer mu.Unlock()
-		return release
-	}
-	output := list(400)[1:]
-	e := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(io.Discard, r.Body)
-		if r.Method == http.MethodPost {
-			held := gate()
-			waiting <- struct{}{}
-			<-held
-		}
-		w.Header().Set("Content-Type", "application/json")
-		_, _ = io.WriteString(w, `{"output_ids":[`+output+`],"meta_info":{"completion_tokens":400}}`)
-	}))
+	output := list(s.tokens)[1:]
+	e := newHolding(s, output)
 	defer e.Close()
 	p := startTap(t, "--engine", e.URL)
 	idle := resident(p.cmd.Process.Pid)
 	system := list(2000)[1:]
-	prompts := make([]string, calls)
-	for i := range prompts {
-		prompts[i] = system + list(5000)
+	prompts := make([]string, tapMemoryCalls)
+	begin := func() {
+		for i := range prompts {
+			if s.unrelated {
+				prompts[i] = list(7000)[1:]
+			} else {
+				prompts[i] = system + list(min(5000, tapMemoryPrompt-2000-s.tokens))
+			}
+		}
 	}
-	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: calls}}
+	begin()
+	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: tapMemoryCalls}}
 	defer client.CloseIdleConnections()
 	for wave := range waves {
 		var all sync.WaitGroup
 		for i := range prompts {
 			all.Go(func() {
-				res, err := client.Post(p.url+"/generate", "application/json", strings.NewReader(`{"input_ids":[`+prompts[i]+`],"sampling_params":{"top_p":0.9}}`))
+				res, err := client.Post(p.url+"/generate", "application/json", strings.NewReader(
+					fmt.Sprintf(`{"input_ids":[%s],"sampling_params":{"top_p":0.9},"stream":%t,"return_logprob":true}`, prompts[i], s.streamed)))
 				if err != nil {
 					t.Error(err)
 					return
 				}
 				defer res.Body.Close()
-				if n, err := io.Copy(io.Discard, res.Body); err != nil || n < 400 {
+				if n, err := io.Copy(io.Discard, res.Body); err != nil || int(n) < s.tokens {
 					t.Errorf("%d bytes, %v", n, err)
 				}
 			})
 		}
-		for range calls {
-			select {
-			case <-waiting:
-			case <-time.After(time.Minute):
-				t.Fatal("a call did not come")
-			}
-		}
-		each := (resident(p.cmd.Process.Pid) - idle) / calls
+		release := e.hold(t, tapMemoryCalls)
+		each := (resident(p.cmd.Process.Pid) - idle) / tapMemoryCalls
 		t.Logf("wave %d: %d KB for each open call", wave, each>>10)
-		if each > most {
-			t.Errorf("wave %d: an open call takes %d bytes, want ≤ %d", wave, each, most)
+		if each > s.most {
+			t.Errorf("wave %d: an open call takes %d bytes, want ≤ %d", wave, each, s.most)
 		}
-		mu.Lock()
-		old := release
-		release = make(chan struct{})
-		mu.Unlock()
-		close(old)
+		release()
 		all.Wait()
+		if s.unrelated || strings.Count(prompts[0], ",")+s.tokens > tapMemoryPrompt {
+			begin()
+			continue
+		}
 		for i := range prompts {
 			prompts[i] += "," + output + list(150)
 		}
@@ -109,5 +122,88 @@ func TestGateTapMemory(t *testing.T) {
 	p.signal(t, os.Interrupt)
 	p.ends(t, exit.OK)
 	end := p.cmd.ProcessState
-	t.Logf("%v of CPU for each call", (end.UserTime()+end.SystemTime())/(calls*waves))
+	t.Logf("%v of CPU for each call", (end.UserTime()+end.SystemTime())/(tapMemoryCalls*waves))
+}
+
+// A holding engine answers all calls with the same output, and waits with each until it is told
+// to go on.
+type holding struct {
+	*httptest.Server
+	waiting chan struct{}
+
+	mu      sync.Mutex
+	release chan struct{}
+}
+
+func newHolding(s tapShape, output string) *holding {
+	e := &holding{waiting: make(chan struct{}, tapMemoryCalls), release: make(chan struct{})}
+	logprobs := strings.Builder{}
+	ids := strings.Split(output, ",")
+	for i, id := range ids {
+		fmt.Fprintf(&logprobs, ",[-0.%04d,%s,null]", i%10_000, id)
+	}
+	document := fmt.Sprintf(`{"text":"","output_ids":[%s],"meta_info":{"finish_reason":{"type":"stop"},"completion_tokens":%d,"output_token_logprobs":[%s]}}`,
+		output, s.tokens, logprobs.String()[1:])
+	const perEvent = 20
+	var events []string
+	for at := 0; at < len(ids); at += perEvent {
+		end, finish := min(at+perEvent, len(ids)), "null"
+		if end == len(ids) {
+			finish = `{"type":"stop"}`
+		}
+		triples := strings.Builder{}
+		for i, id := range ids[at:end] {
+			fmt.Fprintf(&triples, ",[-0.%04d,%s,null]", (at+i)%10_000, id)
+		}
+		events = append(events, fmt.Sprintf("data: {\"output_ids\":[%s],\"meta_info\":{\"finish_reason\":%s,\"completion_tokens\":%d,\"output_token_logprobs\":[%s]}}\n\n",
+			strings.Join(ids[at:end], ","), finish, end, triples.String()[1:]))
+	}
+	e.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, bufio.NewReader(r.Body))
+		if r.Method != http.MethodPost {
+			return
+		}
+		if !s.streamed {
+			e.wait()
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = io.WriteString(w, document)
+			return
+		}
+		w.Header().Set("Content-Type", "text/event-stream")
+		for i, event := range events {
+			if i == len(events)/2 {
+				e.wait()
+			}
+			_, _ = io.WriteString(w, event)
+			w.(http.Flusher).Flush()
+		}
+		_, _ = io.WriteString(w, "data: [DONE]\n\n")
+	}))
+	return e
+}
+
+func (e *holding) wait() {
+	e.mu.Lock()
+	held := e.release
+	e.mu.Unlock()
+	e.waiting <- struct{}{}
+	<-held
+}
+
+// hold waits until so many calls are held. They go on when release is called.
+func (e *holding) hold(t *testing.T, calls int) (release func()) {
+	t.Helper()
+	for range calls {
+		select {
+		case <-e.waiting:
+		case <-time.After(time.Minute):
+			t.Fatal("a call did not come")
+		}
+	}
+	return func() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		close(e.release)
+		e.release = make(chan struct{})
+	}
 }

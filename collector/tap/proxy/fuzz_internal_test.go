@@ -27,6 +27,9 @@ var answerSeeds = []string{
 	"data: {\"choices\":[{\"index\":0,\"delta\":{\"role\":\"assistant\"}}],\"prompt_token_ids\":[1,2]}\n\ndata: {\"choices\":[{\"index\":0,\"token_ids\":[5],\"logprobs\":{\"content\":[{\"logprob\":-0.5}]}}]}\n\n" +
 		"data: {\"choices\":[{\"index\":0,\"token_ids\":[6,7],\"logprobs\":{\"content\":[{\"logprob\":-1},{\"logprob\":-2}]},\"finish_reason\":\"stop\"}]}\n\ndata: {\"choices\":[],\"usage\":{\"completion_tokens\":3}}\n\ndata: [DONE]\n\n",
 	"data: {\"error\":{\"message\":\"x\"}}\n\n",
+	// Outputs repeat, log-probabilities do not, and they are of other ids.
+	"data: {\"output_ids\":[1],\"meta_info\":{\"completion_tokens\":1,\"output_token_logprobs\":[[-1,1,null]]}}\n\n" +
+		"data: {\"output_ids\":[7,2],\"meta_info\":{\"completion_tokens\":2,\"output_token_logprobs\":[[-2,2,null]],\"finish_reason\":{\"type\":\"stop\"}}}\n\n",
 }
 
 // FuzzAnswer: a reader gives what encoding/json gives, or less, and the same however the

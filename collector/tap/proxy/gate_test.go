@@ -41,9 +41,10 @@ func raised(t *testing.T, n uint64) bool {
 	return l.Cur >= n
 }
 
-// TestGateOpenCalls: a call whose engine works takes no more than 128 KB of the tap's memory:
-// heap and stacks of a thousand such calls through the tap, less those of a thousand that go
-// to the engine without it. It is the same of streams that have begun.
+// TestGateOpenCalls: a call whose engine works takes no more than 128 KB of the tap's memory,
+// with a prompt of 8,192 ids: heap and stacks of a thousand such calls through the tap, less
+// those of a thousand that go to the engine without it. It is the same of streams of which so
+// many tokens have passed.
 func TestGateOpenCalls(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector takes memory")
@@ -51,9 +52,10 @@ func TestGateOpenCalls(t *testing.T) {
 	if !raised(t, 6000) {
 		t.Skip("the limit of open files is too low for a thousand calls")
 	}
-	const calls, most = 1000, 128 << 10
-	ask, text := asked(ids(1, promptTokens)), answered(promptTokens, ids(2, outputTokens))
-	measure := func(tapped, streamed bool) uint64 {
+	const calls, most, prompt = 1000, 128 << 10, 8192
+	ask := asked(ids(1, prompt))
+	measure := func(tapped, streamed bool, tokens int) uint64 {
+		text := answered(prompt, ids(2, tokens))
 		body, kind := ask, "application/json"
 		if streamed {
 			body, kind = strings.Replace(ask, "{", `{"stream":true,`, 1), "text/event-stream"
@@ -104,12 +106,15 @@ func TestGateOpenCalls(t *testing.T) {
 		all.Wait()
 		return used
 	}
-	for _, streamed := range []bool{false, true} {
-		direct, tapped := measure(false, streamed), measure(true, streamed)
+	for _, shape := range []struct {
+		streamed bool
+		tokens   int
+	}{{false, 400}, {true, 400}, {true, 4000}} {
+		direct, tapped := measure(false, shape.streamed, shape.tokens), measure(true, shape.streamed, shape.tokens)
 		each := (tapped - direct) / calls
-		t.Logf("streamed %v: %d KB for each open call", streamed, each>>10)
+		t.Logf("streamed %v, %d tokens: %d KB for each open call", shape.streamed, shape.tokens, each>>10)
 		if tapped < direct || each > most {
-			t.Errorf("streamed %v: an open call takes %d bytes, want ≤ %d", streamed, each, most)
+			t.Errorf("streamed %v, %d tokens: an open call takes %d bytes, want ≤ %d", shape.streamed, shape.tokens, each, most)
 		}
 	}
 }

@@ -108,7 +108,7 @@ func (t *tray) free() {
 }
 
 // copyBytes is what is held of a body that passes.
-const copyBytes = 8 << 10
+const copyBytes = 4 << 10
 
 // buffers are for copying bodies.
 type buffers struct{ pool sync.Pool }

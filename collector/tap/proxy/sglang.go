@@ -1,6 +1,8 @@
 package proxy
 
 import (
+	"slices"
+
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
@@ -226,8 +228,8 @@ type generation struct {
 type parts struct {
 	// of all events, or of the last one if one repeated what was said
 	output   []int32
-	logIDs   []int32
 	logprobs []float32
+	logIDs   []int32 // of logprobs; nil as long as they are the first of output
 	// repeats mean that an event said more tokens than there are.
 	repeats, logRepeats bool
 }
@@ -240,14 +242,22 @@ func (p *parts) add(said *generation, a *answer) {
 	}
 	total := int(a.outputTokens)
 	if p.repeats = p.repeats || len(p.output)+len(said.output) > total; p.repeats {
+		if p.logIDs == nil && !begins(said.output, p.output[:len(p.logprobs)]) {
+			p.part()
+		}
 		p.output = p.output[:0]
 	}
-	if p.logRepeats = p.logRepeats || len(p.logIDs)+len(said.logIDs) > total; p.logRepeats {
-		p.logIDs, p.logprobs = p.logIDs[:0], p.logprobs[:0]
+	if p.logRepeats = p.logRepeats || len(p.logprobs)+len(said.logIDs) > total; p.logRepeats {
+		p.logprobs, p.logIDs = p.logprobs[:0], nil
 	}
-	p.output = append(p.output, said.output...)
-	p.logIDs = append(p.logIDs, said.logIDs...)
-	p.logprobs = append(p.logprobs, said.logprobs...)
+	p.output = extended(p.output, said.output)
+	if p.logIDs == nil && !begins(p.output[len(p.logprobs):], said.logIDs) {
+		p.part()
+	}
+	if p.logIDs != nil {
+		p.logIDs = append(p.logIDs, said.logIDs...)
+	}
+	p.logprobs = extended(p.logprobs, said.logprobs)
 	a.output, a.logIDs, a.logprobs = nil, nil, nil
 	if len(p.output) == total {
 		a.output = p.output
@@ -255,10 +265,35 @@ func (p *parts) add(said *generation, a *answer) {
 			a.output = notNil(p.output)
 		}
 	}
-	if len(p.logIDs) == total {
+	if len(p.logprobs) == total {
 		a.logIDs, a.logprobs = p.logIDs, p.logprobs
+		if p.logIDs == nil {
+			a.logIDs = p.output[:total]
+		}
 	}
 }
+
+// part gives the log-probabilities ids of their own.
+func (p *parts) part() {
+	p.logIDs = append(make([]int32, 0, len(p.output)), p.output[:len(p.logprobs)]...)
+}
+
+// begins reports whether list begins with the ids.
+func begins(list, ids []int32) bool {
+	return len(list) >= len(ids) && slices.Equal(list[:len(ids)], ids)
+}
+
+// extended appends the tokens of an event. It leaves less room behind them than append does:
+// many answers come at once, and each for long.
+func extended[T any](list, said []T) []T {
+	if n := len(list) + len(said); n > cap(list) {
+		list = append(make([]T, 0, n+n/8+spareTokens), list...)
+	}
+	return append(list, said...)
+}
+
+// spareTokens is how many tokens there is room for at least behind those of an event.
+const spareTokens = 64
 
 // notNil returns an empty list for nil.
 func notNil[T any](s []T) []T {

@@ -48,27 +48,50 @@ func TestBoundMemory(t *testing.T) {
 	}
 }
 
-// The heap grows less while a tap works, and a person's own setting wins. Not parallel: it is
-// the process's.
-func TestCollectOften(t *testing.T) {
-	percent := func() int {
-		p := debug.SetGCPercent(100)
-		debug.SetGCPercent(p)
-		return p
+// A tap collects oftener and has a limit, both until it ends, and a person's own settings win.
+// Not parallel: they are the process's.
+func TestBoundTapMemory(t *testing.T) {
+	settings := func() (percent int, limit int64) {
+		percent = debug.SetGCPercent(100)
+		debug.SetGCPercent(percent)
+		return percent, debug.SetMemoryLimit(-1)
 	}
-	before := percent()
+	percentBefore, limitBefore := settings()
+	during := func() (percent int, limit int64) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			BoundTapMemory(ctx)
+		}()
+		defer func() { cancel(); <-done }()
+		for range 5000 {
+			if percent, limit = settings(); limit != limitBefore {
+				return percent, limit
+			}
+			select {
+			case <-done: // it returned at once
+				return settings()
+			case <-time.After(time.Millisecond):
+			}
+		}
+		return percent, limit
+	}
 	t.Setenv("GOGC", "")
-	stop := CollectOften()
-	if got := percent(); got != oftenPercent {
-		t.Errorf("the percentage is %d, want %d", got, oftenPercent)
+	t.Setenv("GOMEMLIMIT", "")
+	if percent, limit := during(); percent != tapPercent || limit < tapRoom || limit == limitBefore {
+		t.Errorf("the percentage is %d, want %d; the limit is %d, want more than %d", percent, tapPercent, limit, int64(tapRoom))
 	}
-	stop()
-	if got := percent(); got != before {
-		t.Errorf("the percentage is %d afterwards, want %d", got, before)
-	}
-	t.Setenv("GOGC", "70")
-	defer CollectOften()()
-	if got := percent(); got != before {
-		t.Errorf("the percentage is %d although GOGC is set, want it left alone", got)
+	for _, name := range []string{"", "GOGC", "GOMEMLIMIT"} {
+		if name != "" {
+			t.Setenv("GOGC", "")
+			t.Setenv("GOMEMLIMIT", "")
+			t.Setenv(name, "70")
+			during()
+		}
+		if percent, limit := settings(); percent != percentBefore || limit != limitBefore {
+			t.Errorf("%s: percentage %d and limit %d afterwards, want %d and %d", name, percent, limit, percentBefore, limitBefore)
+		}
 	}
 }
