@@ -256,7 +256,7 @@ func (c *collection) connect(ctx context.Context) (err error) {
 	if c.versions, err = makeVersions(c.config, c.options.stream && !c.options.reads, func(v int32) { c.grouping.seen(v) }, c.VersionUnknown); err != nil {
 		return err
 	}
-	if v := c.config.Tokens.PolicyVersion; c.earlier != nil && !c.options.unclaimed && !v.Claimed && v.URL.Reveal() == "" {
+	if v := c.config.Tokens.PolicyVersion; c.earlier != nil && !c.options.unclaimed && !v.Claimed && !v.Traces && v.URL.Reveal() == "" {
 		if had := c.earlier.Claimed(); had != "" {
 			c.Note("policy version %s was said of the last invocation, and is not assumed of this one: --policy-version says what samples now", had)
 		}

@@ -125,7 +125,7 @@ func TestVersions(t *testing.T) {
 		weights  string
 		noTraces bool
 		args     []string
-		page     string // of the server; empty: no --policy-version
+		page     string // of the server, or trace; empty: no --policy-version
 		faults   bool
 		kills    int
 		// least is the least share of the tokens whose version must be known, most the
@@ -147,6 +147,9 @@ func TestVersions(t *testing.T) {
 		{name: "two engines", weights: "every=700ms,engines=2", noTraces: true, page: "/model_info", most: 0, notice: "nothing says that one engine stands behind"},
 		{name: "two engines with traces", weights: "every=700ms,engines=2", page: "/model_info", least: 0.99, most: 1, notice: "nothing says that one engine stands behind", long: true},
 		{name: "a number that falls", weights: "every=1s,fall=4", noTraces: true, page: "/model_info", args: both, most: 0.95, notice: "fell from 4 to 1", samples: 10, long: true},
+		{name: "traces of all calls", weights: "every=500ms,engines=2", page: "trace", least: 0.99, most: 1},
+		{name: "traces of all calls, and there are none", weights: "every=700ms", noTraces: true, page: "trace", most: 0, long: true},
+		{name: "traces of all calls, killed", weights: "every=500ms", page: "trace", kills: 2, faults: true, least: 0.95, most: 1, long: true},
 		{name: "words", weights: "every=700ms,words", page: "/model_info", args: both, most: 0, notice: `says "default", which is not a number`},
 		{name: "no page", weights: "every=700ms", most: 0, long: true},
 	} {
@@ -175,7 +178,9 @@ func TestVersions(t *testing.T) {
 				"-c", writeFile(t, "run.yaml", []byte("server: {adaptive: false}\noutput: {shard_age: 1s}\n")),
 			}
 			asks := v.page != "" || len(v.args) > 0
-			if asks {
+			if v.page == "trace" {
+				args = append(args, "--policy-version", v.page)
+			} else if asks {
 				args = append(args, "--policy-version", url+v.page)
 			}
 			args = append(args, v.args...)

@@ -260,7 +260,7 @@ func watchEngines(c *config.Config, seen func(limit.Engine), failed func(error))
 	return p, nil
 }
 
-// makeVersions makes what tells policy versions besides traces; nil where nothing does.
+// makeVersions makes what tells policy versions besides the traces that prove prompts; nil where nothing does.
 // claims says that the run takes claims while it goes on: rollout ctl RUN set-version. seen is
 // told the versions of a page.
 func makeVersions(c *config.Config, claims bool, seen func(version int32), unknown func(text string)) (*policy.Source, error) {
@@ -271,6 +271,8 @@ func makeVersions(c *config.Config, claims bool, seen func(version int32), unkno
 	}
 	switch {
 	case v.Claimed || cfg.URL != "":
+	case v.Traces:
+		cfg.Version, cfg.Traces = policy.Unclaimed, true
 	case claims:
 		cfg.Version = policy.Unclaimed
 	default:

@@ -3,7 +3,8 @@
 // A version is a number ≥ 0 that the trainer gives its weights, larger for newer ones. The
 // numbers come from four places, the strongest first:
 //
-//	trace   the engine's own word: weight_version in the trace of the call
+//	trace   the engine's own word: weight_version in the trace of the call, of the calls whose
+//	        traces prove prompts, and of each call with [Config.Traces]
 //	url     a page that was asked before and after the send, and said the same number
 //	set-version
 //	        the trainer, which says one version after the other ([Source.SetVersion])

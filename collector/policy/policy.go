@@ -12,7 +12,7 @@ import (
 // Unknown stands for a version that is not known.
 const Unknown int32 = -1
 
-// A Config says where versions come from. Either Version or URL is used.
+// A Config says where versions come from. Version, URL or Traces is used.
 type Config struct {
 	// Version is the user's claim about every send of this process, until
 	// [Source.SetVersion] says another one. It is used if URL is empty. [Unclaimed]: nothing is
@@ -44,6 +44,10 @@ type Config struct {
 	Patience time.Duration
 	// Client makes the requests. Default: one of its own.
 	Client *http.Client
+
+	// Traces says that the trace of each call is read whose version nobody claims. It is for
+	// no URL, with which traces are read where it leaves versions open.
+	Traces bool
 
 	// Seen is told the first number of the page and each higher one, while the page proves
 	// something. It is called by Run, and must not block. Default: nobody is told.
@@ -165,7 +169,7 @@ func (s *Source) Asks() bool {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.cfg.URL == "" && s.claims == 0 || s.cfg.URL != "" && !s.running {
+	if s.cfg.URL == "" && s.claims == 0 && !s.cfg.Traces || s.cfg.URL != "" && !s.running {
 		return false
 	}
 	return s.traced || s.missing < maxMissing

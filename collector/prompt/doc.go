@@ -118,8 +118,9 @@
 // sends are then requests without a trace, as in the table below: the agent is read again, the
 // trace of the last send shows that the system message is still the same, and what they said
 // is compared as its history. The exception is not made where a trace would tell more: for
-// memory blocks, a conversation, another model for a request, an engine that numbers its policy,
-// and a send that does not end with an id at which the engine was seen to stop.
+// memory blocks, a conversation, another model for a request, and a send that does not end with
+// an id at which the engine was seen to stop. The policy versions of the other sends are then
+// not known from here: whoever wants them asks for the trace of each call (package policy).
 //
 // All calls of the sample are proven so, or nothing is taken from the answers and the records
 // are fetched. That is so for calls that wait for the client, tools of the client, an overridden

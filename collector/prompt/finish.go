@@ -31,7 +31,6 @@ type finishes struct {
 	traced atomic.Bool // the server was seen to keep traces
 
 	untraced atomic.Int32 // proofs in a row that asked for a trace which was not there
-	numbered atomic.Bool  // the engine was seen to number its policy
 }
 
 // keepsTraces reports whether a proof that needs a trace is worth a try.
@@ -41,9 +40,6 @@ func (f *finishes) keepsTraces() bool { return f.untraced.Load() < finishMisses 
 func (f *finishes) learn(a *record.Answer) {
 	f.traced.Store(true)
 	f.untraced.Store(0)
-	if a.PolicyVersion >= 0 {
-		f.numbered.Store(true)
-	}
 	ids, _ := a.IDs()
 	n := len(ids)
 	if a.Finish != tokenize.FinishStop || n == 0 || a.MatchedID != ids[n-1] || f.stopsAt(a.MatchedID) {

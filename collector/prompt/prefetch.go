@@ -20,7 +20,7 @@ func (p *Prompter) Prefetch(ctx context.Context, rollout *record.Rollout, of rec
 	ownTrace := true
 	if p.takesAnswers(rollout) {
 		if said := stepsSaid(rollout, &of, turns); len(said) > 0 {
-			all, ownTrace = nil, needsTrace(rollout, of.Request) || p.finish.numbered.Load()
+			all, ownTrace = nil, needsTrace(rollout, of.Request)
 			if len(said) > fewCalls {
 				all = append(all, askSteps(run))
 			}

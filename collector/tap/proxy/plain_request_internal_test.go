@@ -42,7 +42,7 @@ func plainRequest(d dialect, path string, body []byte, c *tap.Call) {
 
 // plainTexts reads a text, or a list of nothing but texts.
 func plainTexts(text []byte) (all []string) {
-	var one, list = new(string), []*string{}
+	one, list := new(string), []*string{}
 	if json.Unmarshal(text, &one) == nil {
 		list = []*string{one}
 	} else if json.Unmarshal(text, &list) != nil {

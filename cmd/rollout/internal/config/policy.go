@@ -10,14 +10,17 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta"
 )
 
-// A PolicyVersion says where the policy versions of calls come from besides traces: from the
-// user, or from a page. Its zero value is neither.
+// A PolicyVersion says where the policy versions of calls come from besides the traces that
+// prove prompts: from the user, from a page, or from the traces of all calls. Its zero value is
+// none of them.
 type PolicyVersion struct {
 	// Claimed reports whether the user says that Version samples.
 	Claimed bool
 	Version int32
 	// URL is the page. Its reference is its text where it holds no secret.
 	URL Secret
+	// Traces says that the trace of each call is read.
+	Traces bool
 	// Shown is what the page is called in messages.
 	Shown string
 }
@@ -28,10 +31,16 @@ func ClaimedVersion(text string) bool {
 	return err == nil
 }
 
-// parsePolicyVersion reads a number, a URL, or a reference to a URL.
+// versionTraces is the text of PolicyVersion.Traces.
+const versionTraces = "trace"
+
+// parsePolicyVersion reads a number, the word trace, a URL, or a reference to a URL.
 func parsePolicyVersion(text string, getenv func(string) string) (v PolicyVersion, err error) {
-	if text == "" {
+	switch text {
+	case "":
 		return v, nil
+	case versionTraces:
+		return PolicyVersion{Traces: true}, nil
 	}
 	if ClaimedVersion(text) {
 		n, _ := strconv.ParseInt(text, 10, 64)
@@ -54,7 +63,7 @@ func parsePolicyVersion(text string, getenv func(string) string) (v PolicyVersio
 		if near := withScheme(text); near != "" && !secret && noNumber != nil {
 			return v, fmt.Errorf("%q does not begin with http:// or https://; did you mean %s?", text, near)
 		}
-		return v, errors.New("want a whole number ≥ 0, or a URL such as http://127.0.0.1:30000/model_info") // the text may hold a secret
+		return v, errors.New("want a whole number ≥ 0, the word trace, or a URL such as http://127.0.0.1:30000/model_info") // the text may hold a secret
 	case secret:
 		v.Shown = u.Scheme + "://" + u.Host
 	case u.User != nil || u.RawQuery != "":
@@ -67,15 +76,18 @@ func parsePolicyVersion(text string, getenv func(string) string) (v PolicyVersio
 
 // text is the value as files and run.json hold it.
 func (v PolicyVersion) text() string {
-	if v.Claimed {
+	switch {
+	case v.Claimed:
 		return strconv.Itoa(int(v.Version))
+	case v.Traces:
+		return versionTraces
 	}
 	return v.URL.ref
 }
 
 func policySetting(key string, to *PolicyVersion, getenv func(string) string) *Setting {
 	return &Setting{
-		Key: key, arg: "N|URL",
+		Key: key, arg: "N|URL|trace",
 		set: func(s string) (err error) { *to, err = parsePolicyVersion(s, getenv); return err },
 		get: func() any { return to.text() },
 	}

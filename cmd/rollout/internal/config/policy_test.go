@@ -12,13 +12,15 @@ func TestPolicyVersion(t *testing.T) {
 	env := map[string]string{"PAGE": "https://user:hunter2@trainer/v?token=hunter3"}
 	for _, tt := range []struct {
 		name, file, variable, flag string
-		claimed                    bool
+		claimed, traces            bool
 		version                    int32
 		url, shown, json, bad      string
 	}{
 		{name: "none", json: `""`},
 		{name: "a number in the file", file: "tokens: {policy_version: 0}\n", claimed: true, json: `"0"`},
 		{name: "a number in the environment", variable: "12", claimed: true, version: 12, json: `"12"`},
+		{name: "traces", flag: "trace", traces: true, json: `"trace"`},
+		{name: "traces in the file", file: "tokens: {policy_version: trace}\n", traces: true, json: `"trace"`},
 		{name: "a page", flag: "http://h:30000/model_info#a.b", url: "http://h:30000/model_info#a.b", shown: "http://h:30000/model_info", json: `"http://h:30000/model_info#a.b"`},
 		{name: "a reference", flag: "${env:PAGE}", url: env["PAGE"], shown: "https://trainer", json: `"${env:PAGE}"`},
 		{name: "a reference to nothing", flag: "${env:NONE}", bad: "NONE is not set"},
@@ -47,7 +49,7 @@ func TestPolicyVersion(t *testing.T) {
 				t.Fatal(err, l.Bad)
 			}
 			v := l.Config.Tokens.PolicyVersion
-			if v.Claimed != tt.claimed || v.Version != tt.version || v.URL.Reveal() != tt.url || v.Shown != tt.shown {
+			if v.Claimed != tt.claimed || v.Traces != tt.traces || v.Version != tt.version || v.URL.Reveal() != tt.url || v.Shown != tt.shown {
 				t.Errorf("%+v (%s), want %+v", v, v.URL.Reveal(), tt)
 			}
 			if raw, err := l.ByKey["tokens.policy_version"].Json(); err != nil || string(raw) != tt.json {

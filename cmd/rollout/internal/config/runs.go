@@ -132,7 +132,7 @@ func (c *Config) checkRuns(complain func(key, format string, args ...any)) {
 	if c.Tokens.Prompts == PromptsStored || c.Tokens.Prompts == PromptsLiteral {
 		complain(key, "tokens.prompts %s needs what was sent to the agent: give another source", c.Tokens.Prompts)
 	}
-	if v := &c.Tokens.PolicyVersion; v.Claimed || v.URL.Reveal() != "" {
+	if v := &c.Tokens.PolicyVersion; v.Claimed || v.Traces || v.URL.Reveal() != "" {
 		complain(key, "tokens.policy_version tells the version of what this process sends, and it sends nothing: leave it out; traces tell it")
 	}
 }

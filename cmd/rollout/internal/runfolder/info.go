@@ -107,7 +107,7 @@ func VersionsSources(said []string) string {
 func versionsSource(c *config.Config, told bool) string {
 	var all []string
 	v := &c.Tokens.PolicyVersion
-	asks := v.URL.Reveal() != ""
+	asks := v.Traces || v.URL.Reveal() != ""
 	// Traces are read for versions, or for prompts that are rebuilt.
 	rebuilds := c.Tokens.Tokenizer != "" && c.Tokens.Prompts != config.PromptsTurns && c.Tokens.Prompts != config.PromptsLiteral && c.Tokens.Prompts != config.PromptsTap
 	if asks || rebuilds {

@@ -32,6 +32,10 @@ func (s *Summary) hints(c *config.Config, stats collector.Stats) []string {
 	if hint := s.Tap.hint(); hint != "" && s.Rows+len(s.Reasons) > 0 {
 		out = append(out, hint)
 	}
+	numbered, unknown := s.Versions[tokenize.VersionTrace.String()], s.Versions[versionUnknown]
+	if v := &c.Tokens.PolicyVersion; numbered > 0 && unknown > 0 && !v.Claimed && !v.Traces && v.URL.Reveal() == "" && drives {
+		out = append(out, fmt.Sprintf("of %d sampled tokens the policy version is not known, and the engine has one: --policy-version trace reads the trace of each call for it", unknown))
+	}
 	if n := s.Reasons[tokenize.ReasonNoPrompt.String()]; n > 0 && c.Tokens.Tokenizer == "" && c.Tokens.Prompts != config.PromptsLiteral {
 		out = append(out, fmt.Sprintf("%d prompts are not known because the server does not say what the model was shown; "+
 			"with --tokenizer, the folder of the model's tokenizer and chat template, they can be rebuilt", n))

@@ -146,3 +146,28 @@ func TestHintOfMore(t *testing.T) {
 		}
 	}
 }
+
+// TestHintOfVersions: traces of all calls are advised where the engine has versions that were
+// not read, and nobody said whose word is to be taken.
+func TestHintOfVersions(t *testing.T) {
+	t.Parallel()
+	const advice = "--policy-version trace"
+	for name, tt := range map[string]struct {
+		yield collector.Yield
+		said  config.PolicyVersion
+		want  bool
+	}{
+		"some":               {collector.Yield{VersionTrace: 5, VersionNone: 7}, config.PolicyVersion{}, true},
+		"all":                {collector.Yield{VersionTrace: 5}, config.PolicyVersion{}, false},
+		"not numbered":       {collector.Yield{VersionNone: 7}, config.PolicyVersion{}, false},
+		"claimed":            {collector.Yield{VersionTrace: 5, VersionNone: 7}, config.PolicyVersion{Claimed: true}, false},
+		"traces were wanted": {collector.Yield{VersionTrace: 5, VersionNone: 7}, config.PolicyVersion{Traces: true}, false},
+	} {
+		c := config.Default()
+		c.Tokens.PolicyVersion = tt.said
+		s := Summarize(collector.Stats{Yield: tt.yield}, sink.Stats{}, prompt.Stats{}, new(Tally), 0)
+		if hints := strings.Join(s.hints(c, collector.Stats{}), "\n"); strings.Contains(hints, advice) != tt.want {
+			t.Errorf("%s: %q, want advice: %v", name, hints, tt.want)
+		}
+	}
+}

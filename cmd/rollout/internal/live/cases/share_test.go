@@ -36,7 +36,7 @@ func TestShare(t *testing.T) {
 		{"one call", []task{play("single", "single").uses()}, 2, "3"},
 		{"one tool", []task{play("tool", "tool").uses("add")}, 2, "3"},
 		{"one tool, three messages", []task{play("three-one", "tool", "single", "tool").uses("add")}, 2, "default"},
-		{"one tool, three messages, numbered weights", []task{play("three-numbered", "tool", "single", "tool").uses("add")}, 3, "3"}, // three for two: only a trace has the number of its send
+		{"one tool, three messages, numbered weights", []task{play("three-numbered", "tool", "single", "tool").uses("add")}, 2, "3"},
 		{"five tools", []task{play("many", "many")}, 3, "3"},
 		{"five tools, three messages", []task{play("three", "many", "think-tool", "single")}, 5, "3"},
 	} {
